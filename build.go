@@ -18,9 +18,9 @@ import (
 	"github.com/forebay-log/forebay/internal/redact"
 )
 
-// NewRouter returns a Router with the given outputs. The error joins all faults of the
-// options. Each fault has its place, its reason and a remedy. Then nothing stays open; a
-// file or directory that was made stays.
+// NewRouter returns a Router with the given outputs. If options are invalid, the error joins
+// all faults, each with its place, its reason and a remedy. In that case all outputs opened so
+// far are closed again; files and directories that were created remain.
 func NewRouter(opts ...Option) (*Router, error) {
 	cfg := config{busy: defaultBusyTimeout, syncs: math.MaxInt}
 	b := builder{names: map[string]string{}, paths: map[string]string{}, writers: map[any]*output{}}
@@ -43,7 +43,7 @@ func NewRouter(opts ...Option) (*Router, error) {
 	return c.router, nil
 }
 
-// builder makes a core of a config and collects the faults of the config.
+// builder makes a core from a config and collects the faults of the config.
 type builder struct {
 	faults  []error
 	names   map[string]string // given name -> place
@@ -58,7 +58,7 @@ func (b *builder) fault(place, format string, args ...any) {
 }
 
 func (b *builder) core(cfg *config) *core {
-	c := &core{done: make(chan struct{}), storms: storms{turn: make(chan struct{}, 1)}}
+	c := &core{done: make(chan struct{}), bursts: bursts{turn: make(chan struct{}, 1)}}
 	c.events = newReporter(cfg.onError)
 	c.reporters = []*reporter{c.events}
 	if cfg.busy <= 0 {
@@ -108,7 +108,7 @@ func (b *builder) core(cfg *config) *core {
 	return c
 }
 
-// undo closes what was opened for a router that cannot be made.
+// undo closes everything that was opened for a router whose options are invalid.
 func (b *builder) undo(c *core) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -118,7 +118,7 @@ func (b *builder) undo(c *core) {
 	c.each(ctx, ctx, func(o *output) bool { return o.made }, (*output).end)
 }
 
-// givenNames enters the names that outputs were given.
+// givenNames registers the names set with the option Name.
 func (b *builder) givenNames(cfg *config) {
 	routed, alone := 0, 0
 	for _, r := range cfg.routes {
@@ -145,7 +145,7 @@ func (b *builder) givenNames(cfg *config) {
 	}
 }
 
-// place adds what made o to its place in the options.
+// place prefixes the function that made o to its place in the options.
 func (o *OutputSpec) place(place string) string {
 	if o.kind != "" {
 		place += " (" + o.kind + ")"
@@ -153,7 +153,7 @@ func (o *OutputSpec) place(place string) string {
 	return place
 }
 
-// route makes a route of a Route.
+// route makes a route from a routeSpec.
 func (b *builder) route(c *core, cfg *config, spec *routeSpec, place string) {
 	r, codec := b.encoder(c, spec.enc, place)
 	if len(spec.outputs) == 0 {
@@ -170,7 +170,7 @@ func (b *builder) route(c *core, cfg *config, spec *routeSpec, place string) {
 	}
 }
 
-// alone gives an output without a Route to the route of its encoder.
+// alone adds an output without a Route to the route of its encoder.
 func (b *builder) alone(c *core, cfg *config, spec *OutputSpec, shared map[any]*route, place string) {
 	place = spec.place(place)
 	b.prepare(c, spec, place)
@@ -190,8 +190,8 @@ func (b *builder) alone(c *core, cfg *config, spec *OutputSpec, shared map[any]*
 	b.output(c, cfg, spec, place, r, codec)
 }
 
-// encoderOf returns the encoder of an output that was given none: that of its writer, if it
-// has one.
+// encoderOf returns the result of the method Encoder of w, or nil if w has no such method.
+// It applies to outputs without an encoder option.
 func encoderOf(w io.Writer) (enc encode.Encoder) {
 	if e, ok := w.(interface{ Encoder() encode.Encoder }); ok && !isNil(w) {
 		_ = contain.Call(func() { enc = e.Encoder() })
@@ -202,8 +202,8 @@ func encoderOf(w io.Writer) (enc encode.Encoder) {
 	return enc
 }
 
-// defaultEncoder is that of outputs without one. It is one value, so that they share
-// a route.
+// defaultEncoder is the encoder of outputs without one. It is a single value, so that these
+// outputs share a route.
 var defaultEncoder = encode.JSON(nil)
 
 // encoder adds a route that encodes with enc.
@@ -226,14 +226,14 @@ func (b *builder) encoder(c *core, enc encode.Encoder, place string) (*route, ba
 	return r, e.codec
 }
 
-// encoderParts is what a route needs of its encoder.
+// encoderParts holds everything a route needs from its encoder.
 type encoderParts struct {
 	scope   encode.Scope
 	codec   batch.Codec
 	needsPC bool
 }
 
-// inspect asks the encoder for its parts and contains its panics.
+// inspect queries the encoder for its parts and contains its panics.
 func inspect(enc encode.Encoder) (e encoderParts, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -250,7 +250,7 @@ func inspect(enc encode.Encoder) (e encoderParts, err error) {
 	return e, err
 }
 
-// prepare checks the options of an output and opens it, if it has a driver.
+// prepare checks the options of an output and opens it if it has a driver.
 func (b *builder) prepare(c *core, spec *OutputSpec, place string) {
 	if spec.nilOpt {
 		b.fault(place, "an option is nil; leave it out")
@@ -310,8 +310,8 @@ func (b *builder) output(c *core, cfg *config, spec *OutputSpec, place string, r
 	}
 }
 
-// writerContentType returns the wire form w takes, or "" if it does not say, and whether
-// it takes lines of unknown content.
+// writerContentType returns the wire form that w accepts, or "" if it is unknown, and whether
+// w accepts lines of unknown content.
 func writerContentType(w io.Writer) (ct string, raw bool) {
 	if cw, ok := w.(coded); ok {
 		defer func() { _ = recover() }()
@@ -330,7 +330,7 @@ func contentType(c batch.Codec) string {
 	return c.ContentType()
 }
 
-// defaultNames names the outputs that were given no name.
+// defaultNames names the outputs without the option Name.
 func (b *builder) defaultNames(c *core) {
 	for _, o := range c.outputs {
 		if o.name != "" {
@@ -341,7 +341,7 @@ func (b *builder) defaultNames(c *core) {
 	}
 }
 
-// freeName returns base, with a number if that is the name of another output.
+// freeName returns base, with a number appended if another output has that name.
 func (b *builder) freeName(base string) string {
 	name := base
 	for i := 2; b.names[name] != ""; i++ {
@@ -350,7 +350,7 @@ func (b *builder) freeName(base string) string {
 	return name
 }
 
-// writerName asks w for its name.
+// writerName returns the result of the method Name of w.
 func writerName(w io.Writer) (name string) {
 	name = strings.TrimPrefix(fmt.Sprintf("%T", w), "*")
 	defer func() { _ = recover() }()
@@ -362,7 +362,7 @@ func writerName(w io.Writer) (name string) {
 	return name
 }
 
-// connect finds out which methods the writer of each output has.
+// connect determines the optional methods of each output's writer.
 func (b *builder) connect(c *core, busy []time.Duration) {
 	for i, o := range c.outputs {
 		var first *output
@@ -391,7 +391,7 @@ func (b *builder) connect(c *core, busy []time.Duration) {
 	}
 }
 
-// isNil reports whether v is nil or holds a nil pointer, map, function or such.
+// isNil reports whether v is nil or holds a nil pointer, map, function, channel or slice.
 func isNil(v any) bool {
 	if v == nil {
 		return true
@@ -403,7 +403,7 @@ func isNil(v any) bool {
 	return false
 }
 
-// levels finds out what is known of the levels of the outputs.
+// levels determines the static properties of the outputs' levels.
 func (c *core) levels() {
 	g := &c.names
 	g.byName, g.set = map[string]*named{}, map[string]slog.Level{}

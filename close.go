@@ -16,26 +16,26 @@ import (
 	"github.com/forebay-log/forebay/internal/written"
 )
 
-// A Report says what became of the records of a [Router], see [Router.Close].
+// A Report describes the outcome of the records of a [Router]; see [Router.Close].
 type Report struct {
 	Outputs []OutputReport // in the order of routes and their outputs
-	// Refused is the number of records that came after Close had begun.
+	// Refused is the number of records logged after Close began.
 	Refused uint64
 }
 
-// OutputReport says what became of the records of one output.
+// OutputReport describes the outcome of the records of one output.
 type OutputReport struct {
 	Name string
 	batch.Report
-	// Unfinished is whether the output was still busy flushing or closing when
-	// the context ended. It goes on by itself.
+	// Unfinished reports whether the output was still flushing or closing when the
+	// context ended. The operation continues in the background.
 	Unfinished bool
-	// Err is the error of flushing or closing the output.
+	// Err is the error from flushing or closing the output.
 	Err error
 }
 
-// Kept returns how many records are safely on disk for the next start, counted once
-// per output.
+// Kept returns the number of records stored on disk for the next start. A record kept by
+// several outputs is counted once for each of them.
 func (r Report) Kept() (n uint64) {
 	for _, o := range r.Outputs {
 		n += o.Kept()
@@ -43,8 +43,8 @@ func (r Report) Kept() (n uint64) {
 	return n
 }
 
-// Undelivered returns the number of records that did not reach their
-// destinations, kept ones included, counted once per output.
+// Undelivered returns the number of records that did not reach their destinations, including
+// kept ones. A record is counted once for each output that did not deliver it.
 func (r Report) Undelivered() (n uint64) {
 	for _, o := range r.Outputs {
 		n += o.Undelivered()
@@ -52,7 +52,7 @@ func (r Report) Undelivered() (n uint64) {
 	return n
 }
 
-// String gives the report, one line for each output.
+// String returns the report as text, one line per output.
 func (r Report) String() string {
 	lines := make([]string, 0, len(r.Outputs))
 	for _, o := range r.Outputs {
@@ -74,11 +74,12 @@ func (r Report) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// Flush waits until everything that was logged before is delivered or accounted
-// for, or ctx ends. An output whose circuit breaker is open is probed at once; its error wraps
-// deliver.ErrOpen if the probe fails. All outputs are flushed at the same time, so one that hangs does not
-// delay the others. A direct output is flushed by the method Flush or Sync of its
-// writer. A file is not synced: its records are with the operating system already.
+// Flush waits until every record logged before the call is delivered or accounted for, or
+// until ctx ends. If the circuit breaker of an output is open, Flush probes the destination at
+// once; if the probe fails, the error wraps deliver.ErrOpen. All outputs are flushed
+// concurrently, so a hanging output does not delay the others. A direct output is flushed with
+// the method Flush or Sync of its writer. Flush does not sync files: their records are already
+// in the operating system.
 func (r *Router) Flush(ctx context.Context) error {
 	c := r.core()
 	if c == nil || c.closed.Load() {
@@ -95,24 +96,24 @@ func (r *Router) Flush(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// flushAll flushes all outputs, as Flush does.
+// flushAll flushes all outputs, like Flush.
 func (c *core) flushAll(ctx context.Context) []outcome {
 	c.tellAll(ctx)
 	return c.each(ctx, ctx, (*output).flushes, (*output).flush)
 }
 
-// Close refuses new records, flushes every output, and closes those given by
-// OutputCloser, all at the same time, until ctx ends; if ctx has no deadline, for 5 s
-// or the longest CloseTimeout of an output. An output with a spool may take half a
-// second more if ctx leaves it no time, and one whose destination hangs 0.2 s.
+// Close refuses new records, flushes every output and closes the outputs made with
+// [OutputCloser], all concurrently, until ctx ends. If ctx has no deadline, the limit is 5 s or
+// the longest CloseTimeout of an output. When ctx leaves no time, an output with a spool may
+// use up to 0.5 s more, and an output whose destination hangs up to 0.2 s more.
 //
-// The report says what became of each output. The error joins the errors of the outputs
-// that lost records, failed to close, or did not finish in time. It is nil if every
-// pending record is delivered, handled, or safely kept on disk ([Report.Kept]). Records
-// dropped before Close are in the report, but not in the error.
+// The report describes the outcome of each output. The error joins the errors of the outputs
+// that lost records, failed to close, or did not finish in time. It is nil if every pending
+// record is delivered, handled, or stored on disk ([Report.Kept]). Records dropped before
+// Close are included in the report, not in the error.
 //
-// Close may be called from any goroutine and more than once. A later call waits until
-// the first has ended, or its own ctx has, and returns the same report.
+// Close may be called more than once and from multiple goroutines. Later calls wait until the
+// first call returns or their own ctx ends, and return the same report.
 func (r *Router) Close(ctx context.Context) (Report, error) {
 	c := r.core()
 	if c == nil {
@@ -145,7 +146,7 @@ func (c *core) close(ctx context.Context) (Report, error) {
 	c.closed.Store(true)
 	until, cancel := c.limit(ctx)
 	defer cancel()
-	sooner, cancel := closetime.Sooner(ctx) // what an output says at the end still counts
+	sooner, cancel := closetime.Sooner(ctx) // leaves time for the last results of the outputs
 	defer cancel()
 	c.tellAll(sooner)
 	outs := c.each(sooner, until, (*output).ends, (*output).end)
@@ -173,16 +174,16 @@ func (c *core) close(ctx context.Context) (Report, error) {
 	return rep, errors.Join(errs...)
 }
 
-// refuse counts a record that came after Close. The first one is reported: a program that
-// logs after it has closed its log loses these lines, and seldom means to. It may end right
-// after the call, so the line is out by then.
+// refuse counts a record that arrived after Close. The first such record is reported, because
+// a program that logs after closing its log rarely intends to. The program may exit
+// immediately afterwards, so the line is written before refuse returns.
 func (c *core) refuse() {
 	if c.refused.Add(1) == 1 {
 		c.events.tell(batch.Event{Output: "router", Op: "closed", Err: errors.New("a record came after Close; it and later ones are refused")})
 	}
 }
 
-// closeTimeout returns how long a Close takes whose context has no deadline.
+// closeTimeout returns the time limit of a Close whose context has no deadline.
 func (c *core) closeTimeout() time.Duration {
 	longest := closetime.Default
 	for _, o := range c.outputs {
@@ -193,8 +194,8 @@ func (c *core) closeTimeout() time.Duration {
 	return longest
 }
 
-// limit returns the context that a Close within ctx waits for: it leaves time for the
-// disk to outputs that have reports of their own.
+// limit returns the context that a Close within ctx waits for. It reserves time for outputs
+// with reports to write their records to disk.
 func (c *core) limit(ctx context.Context) (context.Context, context.CancelFunc) {
 	for _, o := range c.outputs {
 		if _, ok := o.w.(shutdowner); ok && o.closes && o.dir == nil {
@@ -214,9 +215,9 @@ type outcome struct {
 	err        error
 }
 
-// each calls do within ctx for all outputs for which applies holds, at the same time. It
-// returns the results when all are done or until has ended. A call that hangs goes on by
-// itself, and its result is dropped.
+// each calls do concurrently for all outputs for which applies returns true, within ctx. It
+// returns the results when all calls have returned or until ends. A hanging call continues in
+// the background, and its result is discarded.
 func (c *core) each(ctx, until context.Context, applies func(*output) bool, do func(*output, context.Context) (batch.Report, error)) []outcome {
 	results := make([]outcome, len(c.outputs))
 	ch := make(chan outcome, len(c.outputs))
@@ -235,7 +236,7 @@ func (c *core) each(ctx, until context.Context, applies func(*output) bool, do f
 			results[r.i] = r
 			pending--
 		case <-until.Done():
-			for len(ch) > 0 { // what is done at this very moment counts
+			for len(ch) > 0 { // include results that arrived in the meantime
 				r := <-ch
 				results[r.i] = r
 			}
@@ -250,8 +251,7 @@ func (c *core) each(ctx, until context.Context, applies func(*output) bool, do f
 	return results
 }
 
-// run calls do for an output and sends the result, also if do panics or ends the
-// goroutine.
+// run calls do for an output and sends the result, even if do panics or calls runtime.Goexit.
 func (o *output) run(ctx context.Context, i int, do func(*output, context.Context) (batch.Report, error), ch chan<- outcome) {
 	r := outcome{i: i}
 	returned := false
@@ -286,7 +286,7 @@ func (o *output) flushes() bool {
 	return false
 }
 
-// flush makes the writer pass on the records it holds.
+// flush makes the writer forward its buffered records.
 func (o *output) flush(ctx context.Context) (batch.Report, error) {
 	if f, ok := o.w.(ctxFlusher); ok && o.dir == nil {
 		return batch.Report{}, f.Flush(ctx)
@@ -318,11 +318,11 @@ func (o *output) alone(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// ends reports whether there is anything to do at the end. Of a direct output the writes
-// that are under way are waited for.
+// ends reports whether Close has anything to do for o. For a direct output it waits for writes
+// in progress.
 func (o *output) ends() bool { return o.closes || o.flushes() || o.dir != nil }
 
-// end flushes the output, and closes it if that was asked for.
+// end flushes the output and, if requested, closes it.
 func (o *output) end(ctx context.Context) (batch.Report, error) {
 	if !o.closes {
 		return o.flush(ctx)
@@ -340,8 +340,7 @@ func (o *output) end(ctx context.Context) (batch.Report, error) {
 	return batch.Report{}, inTurn(flush, o.sync, o.closeWriter)
 }
 
-// inTurn calls all of fs, also if one panics or ends the goroutine, and joins their
-// errors.
+// inTurn calls all of fs, even if one panics or calls runtime.Goexit, and joins their errors.
 func inTurn(fs ...func() error) (err error) {
 	if len(fs) == 0 {
 		return nil
@@ -358,8 +357,8 @@ func inTurn(fs ...func() error) (err error) {
 	return err
 }
 
-// endDirect closes the writer of a direct output. If a write to it does not end
-// within ctx, the writer is closed when it does.
+// endDirect closes the writer of a direct output. If a write to it does not return within ctx,
+// the writer is closed when that write returns.
 func (o *output) endDirect(ctx context.Context) error {
 	if err := o.dir.lockCtx(context.WithoutCancel(ctx)); err != nil {
 		return err
@@ -381,7 +380,7 @@ func (o *output) endDirect(ctx context.Context) error {
 	return inTurn(flush, o.sync, o.closeWriter)
 }
 
-// sync reaches stable storage, where there is such a thing.
+// sync commits the output to stable storage, if its writer supports that.
 func (o *output) sync() error {
 	s, ok := o.w.(synchronous)
 	if !ok {

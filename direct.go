@@ -14,8 +14,8 @@ import (
 
 var (
 	errClosed = fmt.Errorf("forebay: %w", batch.ErrClosed)
-	// errBusy is the error of a record that a direct output did not get because an
-	// earlier write to it does not end. The record is counted as dropped{busy}.
+	// errBusy is returned for a record that a direct output skipped because an earlier
+	// write has not returned. The record is counted as dropped{busy}.
 	errBusy = errors.New("forebay: output is stuck in an earlier write")
 
 	errNoProgress = errors.New("forebay: output takes no bytes and reports no error")
@@ -23,10 +23,10 @@ var (
 	errGoexit     = errors.New("runtime.Goexit was called")
 )
 
-// panicError is the cause of a failure that was a panic.
+// panicError is an error that wraps the value of a panic.
 type panicError struct{ value any }
 
-// Error describes the value without trusting it.
+// Error formats the value and contains panics of its methods.
 func (e panicError) Error() string { return "panic: " + describe(e.value) }
 
 // describe formats v; fmt contains panics of v's own methods.
@@ -37,8 +37,8 @@ func describe(v any) string {
 	return fmt.Sprint(v)
 }
 
-// unwound makes an error of p, the result of recover in a function that did not return by
-// itself.
+// unwound converts p, the result of recover in a function that did not return normally, to an
+// error.
 func unwound(p any) error {
 	if p == nil {
 		return errGoexit
@@ -53,14 +53,14 @@ type tally struct {
 	busy    atomic.Uint64 // dropped: the writer is stuck
 	failed  atomic.Uint64 // dropped: the writer failed
 	refused atomic.Uint64 // came after Close; not part of the account
-	panics  atomic.Uint64 // those of failed that panicked or ended in Goexit
+	panics  atomic.Uint64 // the part of failed that panicked or called Goexit
 	errors  atomic.Uint64 // writes that returned an error, dropped or not
 
 	mu   sync.Mutex // guards last, and is a leaf lock
 	last error
 
-	// For outputs that share their writer, and for buffered ones that keep no
-	// account of their own.
+	// For outputs that share their writer, and for buffered ones without an
+	// account.
 	accepted  atomic.Uint64
 	delivered atomic.Uint64
 }
@@ -82,17 +82,17 @@ func (t *tally) lastError() error {
 	return t.last
 }
 
-// direct is a writer that records are written to in the caller, one Write each,
-// behind a [gate]. Outputs with the same writer share it.
+// direct is a writer to which the calling goroutine writes records, one Write each, under a
+// [gate]. Outputs with the same writer share it.
 type direct struct {
 	gate
 	w      io.Writer
 	name   string // of the first output with this writer
 	events *reporter
 
-	// trouble says that one of the fields below is set. The gate guards all of them.
+	// trouble reports whether one of the fields below is set. The gate guards all of them.
 	trouble bool
-	torn    bool   // the last record stands there in part: begin with a newline
+	torn    bool   // the last record was written in part: begin with a newline
 	failing uint64 // failures since the last success
 
 	failedAt, stuckAt atomic.Int64 // since when, in Unix nanoseconds; 0: not now
@@ -114,8 +114,7 @@ func newDirect(w io.Writer, name string, busy time.Duration, events *reporter) *
 	return d
 }
 
-// troubleSince returns since when writes fail, or one is stuck; the zero time if neither
-// is so.
+// troubleSince returns the time since which writes fail or one is stuck, or the zero time.
 func (d *direct) troubleSince() time.Time {
 	at := d.failedAt.Load()
 	if stuck := d.stuckAt.Load(); at == 0 || stuck != 0 && stuck < at {
@@ -127,10 +126,9 @@ func (d *direct) troubleSince() time.Time {
 	return time.Unix(0, at)
 }
 
-// write hands one record to the writer and notes in t if it does not get there.
+// write passes one record to the writer and counts a failure in t.
 //
-// The writer may panic or call runtime.Goexit: whoever calls write must see to it
-// that [direct.abandon] is called then.
+// The writer may panic or call runtime.Goexit. The caller must then call [direct.abandon].
 func (d *direct) write(p []byte, t *tally) error {
 	if !d.tryLock() {
 		switch d.lock() {
@@ -166,8 +164,8 @@ func (d *direct) settle(p []byte, t *tally) error {
 	return d.finish(p, q, n, err, t)
 }
 
-// finish deals with the result of a Write of q, which is p or p after a newline. It writes
-// the missing bytes and ends the section.
+// finish processes the result of a Write of q, which is p or p after a newline. It writes the
+// missing bytes and ends the section.
 func (d *direct) finish(p, q []byte, n int, err error, t *tally) error {
 	var (
 		done    = 0
@@ -204,7 +202,7 @@ func (d *direct) finish(p, q []byte, n int, err error, t *tally) error {
 				err = nil
 			}
 		case done > 0 && !retried && !unknown:
-			// The alternative is a torn record: try once more.
+			// The alternative is a torn record: retry.
 			retried = true
 			t.fail(err)
 			err = nil
@@ -238,7 +236,7 @@ func (d *direct) finish(p, q []byte, n int, err error, t *tally) error {
 	return nil
 }
 
-// fail notes a failure, and reports it if it is the first since a success.
+// fail counts a failure, and reports it if it is the first since a success.
 func (d *direct) fail(err error, t *tally, op string) {
 	t.fail(err)
 	d.trouble = true
@@ -248,8 +246,8 @@ func (d *direct) fail(err error, t *tally, op string) {
 	}
 }
 
-// abandon ends the section of a write that did not return. How much of p the
-// writer took is unknown.
+// abandon ends the section of a write that did not return. The number of bytes of p that
+// were written is unknown.
 func (d *direct) abandon(p []byte, t *tally, recovered any) error {
 	err := unwound(recovered)
 	d.torn = lineBased(p)
@@ -260,6 +258,6 @@ func (d *direct) abandon(p []byte, t *tally, recovered any) error {
 	return err
 }
 
-// lineBased reports whether records end with a newline: then one more newline
-// does no harm, and ends a torn one.
+// lineBased reports whether the record ends with a newline. In that case an additional newline
+// is harmless and terminates a torn record.
 func lineBased(p []byte) bool { return len(p) > 0 && p[len(p)-1] == '\n' }

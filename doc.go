@@ -1,5 +1,5 @@
-// Package forebay is the front door of a logging pipeline: a few lines give a program a
-// logger whose calls do not wait for files, terminals or log servers.
+// Package forebay provides a logger whose calls do not wait for files, terminals or log
+// servers.
 //
 //	log, err := forebay.New(
 //		forebay.Console(os.Stderr),
@@ -11,70 +11,77 @@
 //	defer log.Close()
 //	slog.SetDefault(log.Slog())
 //
-// When memory is full because a destination stalls, a call waits at most 250 ms, and then
-// its record is dropped and counted. [WhenFull] "block" waits as long as it takes, and so
-// does [BusyTimeout] with [Forever] for a direct output (docs/adr/0039).
+// A call encodes the record once per encoder and copies it into the memory of each output.
+// One goroutine per output delivers it:
 //
-// [New] returns a [Logger], for programs that want the shortest and fastest way, and
-// [Logger.Slog] the *slog.Logger beside it. Behind both is a [Router], a [slog.Handler].
+//	Logger, slog.Handler ─▶ redact ─▶ encode ─▶ memory ─▶ goroutine ─▶ destination
+//	                                                          └─▶ spool, while it is down
+//
+// If memory is full because a destination stalls, a call waits at most 250 ms. The record is
+// then dropped and counted. With [WhenFull] "block" a call waits until there is room; for
+// direct outputs, [BusyTimeout] with [Forever] has the same effect (docs/adr/0039).
+//
+// [New] returns a [Logger], the fastest API. [Logger.Slog] returns a *slog.Logger with the
+// same outputs. Both log through a [Router], which implements [slog.Handler].
 //
 // # Outputs
 //
-// [Console], [File], [Writer] and [To] are outputs here; loki.To, fluent.To and netsink.To
-// are those of the packages named. Each has memory of its own. A call encodes the record,
-// copies it there and returns; a goroutine delivers it, with retries. The options
-// [Level], [Name], [Encoder], [Spool], [CrashSafe], [WhenFull], [Buffer] and [Delivery]
-// mean the same for all of them.
+// This package has the outputs [Console], [File], [Writer] and [To]; other packages add
+// loki.To, fluent.To, netsink.To and more. Each of these outputs has separate memory and a
+// goroutine that delivers records and retries. The options [Level], [Name], [Encoder],
+// [Spool], [CrashSafe], [WhenFull], [Buffer] and [Delivery] have the same meaning for all of
+// them.
 //
-// [Output] and [OutputCloser] are for any io.Writer. A writer with a method WriteRecord,
-// such as a deliver.Output, is buffered, as the outputs above are. All others are direct:
-// the record is written in the caller, one Write per record, and is with the operating
-// system when Handle returns. That starts no goroutine and allocates nothing.
+// [Output] and [OutputCloser] accept any io.Writer. A writer with a method WriteRecord, such
+// as a deliver.Output, is buffered like the outputs above. Any other writer is a direct
+// output: the calling goroutine writes each record with one Write, and the record is in the
+// operating system when Handle returns. A direct output starts no goroutine and allocates
+// nothing.
 //
-// If an output fails or panics, that is counted and reported, and the others go on.
-// Buffered outputs are served before direct ones, so a direct one that hangs keeps no
-// record from them. While a write to a direct output does not end, other callers wait for
-// it, at most BusyTimeout. After that they skip the output at once until the write ends,
-// and each such record is counted as dropped{busy}. Buffered outputs isolate callers from
-// hangs, with one exception: if the policy is to wait without end (WhenFull "block"), a
-// destination that hangs holds the caller, who then logs to no other output either.
+// If an output fails or panics, the failure is counted and reported, and the other outputs
+// are unaffected. Buffered outputs are served before direct ones, so a hanging direct output
+// delays no buffered one. While a write to a direct output hangs, other callers wait for it,
+// at most BusyTimeout. After that they skip the output until the write returns, and each
+// skipped record is counted as dropped{busy}. Buffered outputs isolate callers from hangs,
+// with one exception: with WhenFull "block", a hanging destination blocks the caller, which
+// then logs to no other output either.
 //
-// Outputs with the same encoder share its result: a record is encoded once for all of
-// them. A [Route] says which outputs these are; outputs that stand alone share the default
-// encoder, or one that was given to them as the same value. The methods that give a value
-// its text (LogValue, String, those of an error) are called once per encoder, too.
+// Outputs with the same encoder share its result: the record is encoded once for all of them.
+// A [Route] groups such outputs explicitly. Outputs without a Route share the default encoder,
+// or an encoder that was passed to several of them as the same value. The methods that convert
+// a value to text (LogValue, String, Error) are called once per encoder.
 //
-// A program that writes to a broken pipe as its file descriptor 1 or 2 is ended
-// by the Go runtime (SIGPIPE), which no library can prevent; on other
-// descriptors EPIPE fails that output only.
+// If a program writes to a broken pipe on file descriptor 1 or 2, the Go runtime terminates it
+// with SIGPIPE; no library can prevent that. On other descriptors EPIPE fails only that
+// output.
 //
-// [slog.SetDefault] redirects the standard log, too: a line that any library prints with
-// package log becomes a record of level INFO. Package log holds a lock of its own during
-// the call. So a direct output must not print with it: it would wait for itself.
+// [slog.SetDefault] also redirects the standard log package: a line that a library prints with
+// package log becomes a record of level INFO. Package log holds a lock during the call, so the
+// writer of a direct output must not print with package log. It would deadlock.
 //
-// # Where things are
+// # Other features
 //
-// [Logger.Named] and [Router.SetLevel] have levels by name, [Sample] thins out storms,
-// [Context] adds attributes of a context such as trace ids, [SyncLevel], [Exit] and
-// [Logger.Recover] save the last lines of a program. The place of the call in the source
-// is an option of the encoder:
+// [Logger.Named] and [Router.SetLevel] provide levels by logger name. [Sample] limits bursts.
+// [Context] adds attributes of a context, such as trace ids. [SyncLevel], [Exit] and
+// [Logger.Recover] save the last records of a program. The source position is an option of the
+// encoder:
 //
 //	forebay.File("app.log", forebay.Encoder(encode.JSON(&encode.Options{AddSource: true})))
 //
-// Package httpops serves metrics, health and levels over HTTP, accesslog logs the requests
-// of a server, forebaytest captures records in tests, slab sizes memory (Plan), deliver
-// has the seam for destinations of your own. Modules for zap, zerolog and gRPC are in
-// adapters.
+// Package httpops serves metrics, health and levels over HTTP. Package accesslog logs the
+// requests of a server. Package forebaytest captures records in tests. Package slab computes
+// buffer sizes (Plan). Package deliver defines the interface for custom destinations. Modules
+// for zap, zerolog and gRPC are in adapters.
 //
 // # Redaction
 //
-// [RedactKeys], [RedactPaths], [RedactPattern] and [ReplaceAttr] keep secrets out of all
-// outputs: they are applied once per record, before it is encoded. Methods of values are
-// called once more for it. What is looked at, and what is not: docs/REDACTION.md.
+// [RedactKeys], [RedactPaths], [RedactPattern] and [ReplaceAttr] remove secrets from all
+// outputs. They are applied once per record, before it is encoded, and call the methods of
+// values one additional time. See docs/REDACTION.md for the parts of a record that are
+// searched.
 //
 // # Account
 //
-// Each output keeps an account ([Router.Stats]): every accepted record is delivered,
-// handled, dropped for a reason, or pending. An output accepts a record if its level
-// admits it.
+// Each output keeps an account ([Router.Stats]): every accepted record is delivered, handled,
+// dropped for a reason, or pending. An output accepts a record if its level admits it.
 package forebay

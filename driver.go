@@ -15,22 +15,22 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A Setup is an output in the making: what its options ask for, completed by the
-// function given to [Driver].
+// A Setup is the configuration of an output while NewRouter opens it. The function passed to
+// [Driver] completes it.
 type Setup struct {
-	// Encoder is that of the option Encoder or of the Route, or nil. A driver whose
-	// records have a form of their own puts its encoder here. If it stays nil the output
+	// Encoder is the encoder set by the option Encoder or by the Route, or nil. A driver
+	// with a fixed record format sets its encoder here. If Encoder remains nil, the output
 	// writes JSON.
 	Encoder encode.Encoder
-	// OutputOptions are the options of memory and delivery. A driver sets its defaults
-	// in them; the options of the output are applied afterwards and win. Name is empty
-	// or that of the option Name; a driver may set a default.
+	// OutputOptions are the options of memory and delivery. A driver sets its defaults here;
+	// the options of the output are applied afterwards and override them. Name is empty or
+	// the value of the option Name; a driver may set a default.
 	deliver.OutputOptions
 
 	claims func(what, path string) error // nil: anything may be claimed
 }
 
-// claim enters a path that only one output may have.
+// claim registers a path that only one output may use.
 func (s *Setup) claim(what, path string) error {
 	if s.claims == nil {
 		return nil
@@ -38,20 +38,20 @@ func (s *Setup) claim(what, path string) error {
 	return s.claims(what, path)
 }
 
-// Driver makes an output of a destination that is configured by a C. It is for packages
-// with a driver of their own, as loki.To and fluent.To are made with it; [To] is enough
-// for a destination that needs no options.
+// Driver returns an output for a destination that is configured by a C. It is for packages
+// that implement a destination with options, such as loki and fluent. For a destination
+// without options, [To] is sufficient.
 //
-// NewRouter copies conf, applies the options made by [DriverOption] for this C, and calls
-// open, which completes s and returns the destination. The Router owns it. kind names
-// the output in errors, such as "loki.To".
+// NewRouter copies conf, applies the options made with [DriverOption] for this C, and calls
+// open, which completes s and returns the destination. The Router owns the destination. kind
+// names the output in errors, such as "loki.To".
 func Driver[C any](kind string, conf C, open func(c *C, s *Setup) (deliver.Destination, error), opts ...OutputOption) OutputSpec {
 	return newSpec(OutputSpec{kind: kind, driver: driverOf[C]{conf, open}}, opts)
 }
 
-// DriverOption makes an option of outputs whose [Driver] is configured by a C. name
-// stands in errors, such as "loki.Label". Given to any other output, the option is a
-// fault.
+// DriverOption returns an option for outputs whose [Driver] is configured by a C. name is the
+// name of the option in errors, such as "loki.Label". NewRouter returns an error if the option
+// is given to another output.
 func DriverOption[C any](name string, set func(*C) error) OutputOption {
 	return setting{name, set}
 }
@@ -113,28 +113,28 @@ func (s setting) fault(err error) error {
 	return fmt.Errorf("%s: %w", s.name, err)
 }
 
-// Level sets the lowest level that the output takes. It may change at any time, as a
-// *slog.LevelVar does. An output without this option takes what its logger lets through:
-// slog.LevelInfo and more, or as [Router.SetLevel] says.
+// Level sets the lowest level that the output accepts. l may change at any time, as a
+// *slog.LevelVar does. The default is the level of the logger: slog.LevelInfo, or the level
+// set with [Router.SetLevel].
 func Level(l slog.Leveler) OutputOption { return outputLevel{l} }
 
 type outputLevel struct{ l slog.Leveler }
 
 func (l outputLevel) applyOutput(o *OutputSpec) { o.level, o.levelNil = l.l, l.l == nil }
 
-// Encoder sets the form of the records. The default is JSON, for [Console] text for
-// people, and for loki.To and fluent.To what their server takes. A Route has its own
-// encoder, and its outputs cannot have another.
+// Encoder sets the format of the records. The default is JSON; for [Console] it is
+// human-readable text, and for loki.To and fluent.To the format of their servers. The outputs
+// of a Route use the encoder of the Route and must not have this option.
 func Encoder(enc encode.Encoder) OutputOption { return outputEncoder{enc} }
 
 type outputEncoder struct{ enc encode.Encoder }
 
 func (e outputEncoder) applyOutput(o *OutputSpec) { o.enc, o.encSet = e.enc, true }
 
-// Spool makes dir hold what the destination does not take while it is down, and what
-// Close could not deliver. When the destination is back, or at the next start, these
-// records are delivered first. The directory is made if it is missing, and belongs to
-// one output. It holds up to 1 GiB; see [Delivery] for other sizes.
+// Spool stores records in dir while the destination is down, and the records that Close could
+// not deliver. They are delivered first when the destination is available again, or at the
+// next start. The directory is created if it is missing, and only one output may use it. The
+// default limit is 1 GiB; use [Delivery] to change it. By default an output has no spool.
 func Spool(dir string) OutputOption {
 	return deliverySetting("forebay.Spool", func(o *deliver.OutputOptions) error {
 		o.SpoolDir = dir
@@ -142,11 +142,12 @@ func Spool(dir string) OutputOption {
 	})
 }
 
-// CrashSafe makes records that a call has returned from survive the death of the
-// process. The memory of the output lies in a file in dir, and the next start delivers
-// what is left in it. The directory is made if it is missing, and belongs to one
-// output; a tmpfs is the best place. Linux and macOS; elsewhere OnError is told, and the
-// records are in memory. See slab.Crash.
+// CrashSafe makes records survive a crash of the process as soon as the log call has returned.
+// The memory of the output is mapped from a file in dir, and the next start delivers the
+// records left there. The directory is created if it is missing, and only one output may use
+// it; a tmpfs is recommended. CrashSafe works on Linux and macOS; on other systems a warning
+// is reported to OnError and records are kept in ordinary memory. The default is ordinary
+// memory. See slab.Crash.
 func CrashSafe(dir string) OutputOption {
 	return deliverySetting("forebay.CrashSafe", func(o *deliver.OutputOptions) error {
 		o.CrashDir, o.Slab.Crash = dir, nil
@@ -164,11 +165,11 @@ func makeDir(dir string) error {
 	return nil
 }
 
-// WhenFull says what a call does when the memory of the output is full because its
-// destination is slow or down: "block-for=250ms" waits at most that long and then drops
-// the record, "block" waits as long as it takes, "drop-newest" and "drop-oldest" do not
-// wait, and "spill" makes room by moving the oldest records into the [Spool]. The default
-// is block-for=250ms. What is dropped is counted.
+// WhenFull sets the behavior of a call when the memory of the output is full because its
+// destination is slow or down: "block-for=250ms" waits at most that long and then drops the
+// record, "block" waits until there is room, "drop-newest" and "drop-oldest" do not wait, and
+// "spill" moves the oldest records to the [Spool]. The default is block-for=250ms. Dropped
+// records are counted.
 func WhenFull(policy string) OutputOption {
 	return deliverySetting("forebay.WhenFull", func(o *deliver.OutputOptions) (err error) {
 		o.Slab.WhenFull, err = slab.ParseWhenFull(policy)
@@ -176,8 +177,8 @@ func WhenFull(policy string) OutputOption {
 	})
 }
 
-// Buffer sets the memory of the output in bytes. The default is 512 KiB, for loki.To and
-// fluent.To 4 MiB. slab.Plan says how much absorbs which stall.
+// Buffer sets the memory of the output in bytes. The default is 512 KiB, and 4 MiB for loki.To
+// and fluent.To. slab.Plan computes the size that absorbs a given stall.
 func Buffer(bytes int) OutputOption {
 	return deliverySetting("forebay.Buffer", func(o *deliver.OutputOptions) error {
 		size := o.Slab.SlabBytes
@@ -193,9 +194,9 @@ func Buffer(bytes int) OutputOption {
 	})
 }
 
-// Delivery gives set the options of memory and delivery, for everything that has no
-// option of its own: retry, circuit breaker, fallback, dead letters, timeouts. set is
-// called by NewRouter, after the defaults of the driver and in the order of the options.
+// Delivery passes the options of memory and delivery to set. It is for everything without a
+// separate option: retry, circuit breaker, fallback, dead letters, timeouts. NewRouter calls
+// set after the driver has set its defaults, in the order of the options.
 func Delivery(set func(*deliver.OutputOptions)) OutputOption {
 	return deliverySetting("forebay.Delivery", func(o *deliver.OutputOptions) error {
 		if set == nil {
@@ -210,8 +211,8 @@ func deliverySetting(name string, set func(*deliver.OutputOptions) error) Output
 	return setting{name, set}
 }
 
-// open opens the destination of a spec that has a driver, and puts memory and delivery
-// in front of it. It completes spec.w and spec.enc.
+// open opens the destination of a spec that has a driver, and creates its memory and delivery.
+// It completes spec.w and spec.enc.
 func (b *builder) open(spec *OutputSpec, place string) {
 	s := Setup{Encoder: spec.enc}
 	s.Name = spec.name
@@ -267,7 +268,7 @@ func sameEncoder(a, b encode.Encoder) bool {
 	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
-// claim enters a file or directory that belongs to one output.
+// claim registers a file or directory that only one output may use.
 func (b *builder) claim(what, path, place string) error {
 	if path == "" {
 		return nil

@@ -10,8 +10,8 @@ import (
 
 var errShrunk = errors.New("forebay: encoder returned less than it was given")
 
-// emit takes the record in s through the steps of the core. Nothing that a step
-// does (error, panic, runtime.Goexit) keeps the later ones from being taken.
+// emit runs the steps of the core for the record in s. If a step fails, panics or calls
+// runtime.Goexit, the remaining steps are still run.
 func (h *handler) emit(s *scratch) {
 	c := h.core
 	finished := false
@@ -56,8 +56,8 @@ func (h *handler) emit(s *scratch) {
 	finished = true
 }
 
-// encode encodes the record for a route, if any of its outputs takes it: the span of
-// the route says where it lies.
+// encode encodes the record for a route, if one of its outputs accepts it, and stores its
+// position in the span of the route.
 func (h *handler) encode(s *scratch, st *step) {
 	c := h.core
 	r := c.routes[st.route]
@@ -85,7 +85,7 @@ func (h *handler) encode(s *scratch, st *step) {
 	}
 }
 
-// write hands the encoded record to an output.
+// write passes the encoded record to an output.
 func (st *step) write(s *scratch) error {
 	sp := &s.spans[st.route]
 	if st.out.dir != nil {
@@ -100,8 +100,8 @@ func (s *scratch) note(err error) {
 	}
 }
 
-// resume deals with the step that did not return, and goes on with the next. It
-// runs in a deferred call, so after runtime.Goexit too.
+// resume handles a step that did not return normally and runs the remaining steps. It runs in
+// a deferred call, so it also runs after runtime.Goexit.
 func (h *handler) resume(s *scratch, recovered any) {
 	c := h.core
 	if st := &c.steps[s.step-1]; st.redact {
@@ -126,8 +126,7 @@ func (r *route) admits(l, own slog.Level) bool {
 	return false
 }
 
-// encodeFailed counts the record as dropped by each output that would have got
-// it.
+// encodeFailed counts the record as dropped by each output that would have received it.
 func (c *core) encodeFailed(s *scratch, r *route, err error) {
 	s.note(err)
 	first := r.failing.Add(1) == 1
@@ -146,7 +145,7 @@ func (c *core) encodeFailed(s *scratch, r *route, err error) {
 func (r *route) encodeRecovered() {
 	n := r.failing.Swap(0)
 	if n == 0 {
-		return // somebody else was first
+		return // another goroutine was first
 	}
 	for _, o := range r.outputs {
 		if o.encode.Load() > 0 {

@@ -7,17 +7,17 @@ import (
 	"github.com/forebay-log/forebay/internal/callback"
 )
 
-// eventQueue is how many events wait for an OnError that is busy.
+// eventQueue is the number of events that are queued while OnError is busy.
 const eventQueue = 64
 
-// A reporter hands events to one OnError. A nil reporter drops them.
+// A reporter passes events to one OnError function. A nil reporter drops them.
 type reporter struct {
 	run    *callback.Runner[batch.Event]
 	stderr bool // it is the default
 }
 
-// newReporter returns the reporter for fn, or one to standard error if fn is
-// nil: a destination that fails in silence would be worse.
+// newReporter returns the reporter for fn. If fn is nil, the reporter writes to standard
+// error, so that a destination does not fail silently.
 func newReporter(fn func(batch.Event)) *reporter {
 	r := &reporter{stderr: fn == nil}
 	if r.stderr {
@@ -34,7 +34,7 @@ func (r *reporter) post(ev batch.Event) {
 	}
 }
 
-// tell is post, and waits a moment until the line is on standard error, if it goes there.
+// tell is like post, and waits briefly until the line is on standard error, if it goes there.
 func (r *reporter) tell(ev batch.Event) {
 	r.post(ev)
 	if r != nil && r.stderr {

@@ -11,7 +11,7 @@ import (
 	"github.com/forebay-log/forebay/internal/closetime"
 )
 
-// defaultExitTimeout is how long [Exit] waits for routers to close.
+// defaultExitTimeout limits the time [Exit] waits for routers to close.
 const defaultExitTimeout = closetime.Default
 
 // exitList holds the routers that Exit closes.
@@ -49,9 +49,9 @@ func (l *registry) all() (cs []*core) {
 // osExit is replaced in tests.
 var osExit = os.Exit
 
-// Exit closes all routers made with [CloseOnExit], at the same time and for at most 5 s,
-// and ends the program with the given code. os.Exit and log.Fatal alone lose the records
-// that buffered outputs still hold. Losses are reported on standard error, by the rules of
+// Exit closes all routers made with [CloseOnExit] concurrently, within 5 s, and then exits the
+// program with the given code. Calling os.Exit or log.Fatal directly would lose the records
+// still in buffered outputs. Exit reports losses on standard error, by the rules of
 // [Router.Close].
 func Exit(code int) {
 	ctx, cancel := context.WithTimeout(context.Background(), defaultExitTimeout)
@@ -76,10 +76,10 @@ func closeAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// CrashOutput makes the runtime write the report of a crash (an unrecovered
-// panic, a fatal error) to the end of the named file, besides standard error.
-// The file is created with mode 0600. The records that buffered outputs hold at that
-// moment are lost, unless the outputs are crash-safe.
+// CrashOutput makes the runtime append the report of a crash (an unrecovered panic or a fatal
+// error) to the named file, in addition to standard error. The file is created with mode 0600.
+// Records in buffered outputs are lost in such a crash, unless the outputs are crash-safe; see
+// [CrashSafe].
 func CrashOutput(name string) error {
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {

@@ -8,21 +8,20 @@ import (
 	"time"
 )
 
-// A gate is the lock of one direct output. It differs from sync.Mutex in three
-// ways: it notices a holder that does not come back, it counts completed
-// sections in the same atomic operation that releases it (so an account costs a
-// record nothing), and callers wait on channels.
+// A gate is the lock of one direct output. It differs from sync.Mutex in three ways: it detects
+// a holder that does not release it, it counts completed sections in the atomic operation that
+// releases it (so accounting adds no cost per record), and callers wait on channels.
 //
-// Free and uncontended it costs two compare-and-swaps. Otherwise a caller spins
-// briefly and then waits for a token that each release hands out while somebody
-// waits; one that has waited for long keeps newcomers from overtaking it.
+// An uncontended gate costs two compare-and-swaps. Otherwise a caller spins briefly and then
+// waits for a token, which each release sends while there are waiters. After a long wait, a
+// waiter prevents newcomers from overtaking it.
 //
-// A section counts as stuck when it has not ended for about busy while somebody
-// waits. Then all waiters leave and later callers are turned away at once, until
-// the section ends. As long as sections end, however slowly, callers wait.
+// A section is stuck if it has not ended for about busy while there are waiters. Then all
+// waiters leave, and later callers are turned away at once until the section ends. As long as
+// sections end, however slowly, callers wait.
 type gate struct {
-	// state is the flags below, the number of waiters and the number of
-	// completed sections, so that each is consistent with the others.
+	// state packs the flags below, the number of waiters and the number of completed
+	// sections, so that they are consistent.
 	state atomic.Uint64
 	wake  chan struct{} // capacity 1: the token
 	busy  time.Duration
@@ -35,7 +34,7 @@ type gate struct {
 	mu      sync.Mutex
 	folded  uint64        // completed sections that no longer fit into state
 	freed   chan struct{} // closed when the current section ends, see lockCtx
-	watch   *time.Timer   // nil: nobody has waited lately
+	watch   *time.Timer   // nil: no recent waiter
 	watchID uint64        // number of the timer, to ignore the ticks of a lost one
 	ticked  time.Time     // of the last tick
 	seen    uint64        // completed sections at the last tick
@@ -46,22 +45,22 @@ const (
 	gateHeld    = 1 << iota // in a section
 	gateStarved             // a waiter has waited for long: only waiters may enter
 	gateStuck               // the section does not end; implies gateHeld
-	gateClosed              // nobody may enter again
+	gateClosed              // no caller may enter again
 	gateWatched             // the end of the section must close freed
 	gateAside               // the section is no write: a flush or close
 
 	gateWaiter    = 1 << 6 // one waiter, 24 bits
 	gateWaiters   = (1<<24 - 1) * gateWaiter
 	gateDone      = 1 << 30 // one completed section, 33 bits
-	gateFold      = 1 << 63 // the count is to be moved to folded
+	gateFold      = 1 << 63 // the count must be moved to folded
 	gateFoldCount = gateFold / gateDone
 
 	gateBarred = gateHeld | gateStarved | gateStuck | gateClosed // a newcomer may not enter
 	gateSlow   = gateStarved | gateStuck | gateClosed | gateWatched | gateAside | gateWaiters | gateFold
 )
 
-// How a caller that finds the gate held waits before it queues. The section is
-// most often a write of half a microsecond.
+// Spinning before a caller of a held gate queues. The section is most often a write of half a
+// microsecond.
 const (
 	gateSpins  = 8  // looks at the gate, each after
 	gatePause  = 16 // loads of it
@@ -71,9 +70,8 @@ const (
 // gateStarve is how long a waiter lets newcomers overtake it.
 const gateStarve = time.Millisecond
 
-// The state of a gate is looked at gateTicks times per busy while somebody waits;
-// it takes one look less to call a section stuck, so that nobody waits longer
-// than busy for one.
+// While there are waiters, the state of a gate is checked gateTicks times per busy. A section
+// counts as stuck after one check less, so that no caller waits for longer than busy.
 const gateTicks = 8
 
 func (g *gate) init(busy time.Duration) {
@@ -81,7 +79,7 @@ func (g *gate) init(busy time.Duration) {
 	g.wake = make(chan struct{}, 1)
 }
 
-// entry says how an attempt to enter a gate ended.
+// entry is the outcome of an attempt to enter a gate.
 type entry uint8
 
 const (
@@ -104,7 +102,7 @@ func (g *gate) unlock() {
 	}
 }
 
-// lock is for those whom tryLock did not let in.
+// lock waits to enter; callers try tryLock first.
 func (g *gate) lock() entry {
 	for i := range gateSpins + gateYields {
 		s := g.state.Load()
@@ -175,7 +173,7 @@ func (g *gate) queue() entry {
 				}
 				continue
 			}
-			// Somebody overtook us. The end of that section sends a token again.
+			// Another caller was faster. The end of its section sends a token again.
 			if s&gateStarved == 0 && time.Since(begun) > gateStarve {
 				if !g.state.CompareAndSwap(s, s|gateStarved) {
 					continue
@@ -186,7 +184,7 @@ func (g *gate) queue() entry {
 	}
 }
 
-// resign takes a waiter out and lets the next one see why.
+// resign removes a waiter and wakes the next one.
 func (g *gate) resign() {
 	for {
 		s := g.state.Load()
@@ -206,7 +204,7 @@ func (g *gate) resign() {
 func (g *gate) token() {
 	select {
 	case g.wake <- struct{}{}:
-	default: // one is under way: whoever takes it looks at the state after this
+	default: // a token is pending; its receiver reads the state after this
 	}
 }
 
@@ -256,8 +254,8 @@ func (g *gate) fold(s, n uint64) bool {
 	return true
 }
 
-// lockCtx enters for something other than a write, also where others are turned
-// away, and waits for that until ctx ends. Closed gates let it in.
+// lockCtx enters for something other than a write, even if writers are turned away, and waits
+// until ctx ends. It also enters closed gates.
 func (g *gate) lockCtx(ctx context.Context) error {
 	for {
 		s := g.state.Load()
@@ -272,7 +270,7 @@ func (g *gate) lockCtx(ctx context.Context) error {
 			g.freed = make(chan struct{})
 		}
 		freed := g.freed
-		// Under mu, so that whoever ends the section finds the channel.
+		// Under mu, so that the end of the section finds the channel.
 		ok := g.state.CompareAndSwap(s, s|gateWatched)
 		g.mu.Unlock()
 		if !ok {
@@ -286,7 +284,7 @@ func (g *gate) lockCtx(ctx context.Context) error {
 	}
 }
 
-// unlockCtx ends a section that was entered by lockCtx, for good if closed.
+// unlockCtx ends a section that was entered by lockCtx. If closed, the gate stays closed.
 func (g *gate) unlockCtx(closed bool) {
 	if closed {
 		g.leave(0, gateClosed)
@@ -295,7 +293,7 @@ func (g *gate) unlockCtx(closed bool) {
 	g.leave(0, 0)
 }
 
-// gateCount counts the writes that went through a gate.
+// gateCount is the number of writes through a gate.
 type gateCount struct {
 	done    uint64 // sections completed
 	pending uint64 // sections begun or waited for
@@ -314,7 +312,7 @@ func (g *gate) count() gateCount {
 	return c
 }
 
-// arm makes sure that somebody looks after the section that is waited for.
+// arm starts the watch on the section that callers wait for.
 func (g *gate) arm(now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -333,7 +331,7 @@ func (g *gate) arm(now time.Time) {
 
 func (g *gate) tick() time.Duration { return max(g.busy/gateTicks, 1) }
 
-// look is one tick of the watch.
+// look handles one tick of the watch.
 func (g *gate) look(id uint64) {
 	g.mu.Lock()
 	stuck := id == g.watchID && g.lookLocked()
@@ -343,8 +341,8 @@ func (g *gate) look(id uint64) {
 	}
 }
 
-// lookLocked reports whether the section has just been found stuck. Otherwise,
-// and if somebody waits, it sees to it that there is another tick.
+// lookLocked reports whether the section has just become stuck. Otherwise, if there are
+// waiters, it schedules another tick.
 func (g *gate) lookLocked() bool {
 	for {
 		s := g.state.Load()

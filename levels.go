@@ -7,31 +7,31 @@ import (
 	"sync"
 )
 
-// A named is the level of the loggers of one name. Its three levels are read for each
-// record and written by [Router.SetLevel] only.
+// A named holds the levels of the loggers of one name. The three levels are read for each
+// record and written only by [Router.SetLevel].
 //
-// A level that was set for the name, or for a name above it, is a gate in front of all
-// outputs, and outputs without a level of their own have no other. If none was set there
-// is no gate, and those outputs take what is at least slog.LevelInfo.
+// A level set for the name, or for a name above it, is a gate in front of all outputs; it also
+// applies to outputs without a level. If none is set there is no gate, and outputs without a
+// level accept slog.LevelInfo and above.
 type named struct {
 	name  string
-	least slog.LevelVar // below it, no output takes a record
+	least slog.LevelVar // below it, no output accepts a record
 	own   slog.LevelVar // the level of outputs without one
-	floor slog.LevelVar // no output takes what is below; where core.exact, some takes all else
+	floor slog.LevelVar // no output accepts a lower level; if core.exact, some output accepts all others
 }
 
-// names has the levels of a core by name. That of the root is "".
+// names holds the levels of a core by name. The name of the root is "".
 type names struct {
 	mu     sync.Mutex
 	byName map[string]*named
-	set    map[string]slog.Level // what was set
-	any    named                 // the lowest levels of all names, also of those without a logger yet
+	set    map[string]slog.Level // levels set by SetLevel
+	any    named                 // the lowest levels of all names, including those without a logger so far
 
-	follows bool       // some outputs have no level of their own
-	lowest  slog.Level // no other output takes what is below
+	follows bool       // some outputs have no level
+	lowest  slog.Level // the lowest level of the outputs that have one
 }
 
-// of returns the gate of a name, and makes it if there is none.
+// of returns the levels of a name, and creates them if there are none.
 func (g *names) of(name string) *named {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -47,7 +47,7 @@ func (g *names) of(name string) *named {
 	return l
 }
 
-// setLevel sets the level of a name, or with nil lets it follow those above it.
+// setLevel sets the level of a name; nil removes it, so that the name inherits one.
 func (g *names) setLevel(name string, l slog.Leveler) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -62,8 +62,8 @@ func (g *names) setLevel(name string, l slog.Leveler) {
 	g.updateAnyLocked()
 }
 
-// updateAnyLocked computes the levels of any. A name for which nothing was set has those of
-// a name above it.
+// updateAnyLocked computes the levels of any. A name without a level inherits the levels of a
+// name above it.
 func (g *names) updateAnyLocked() {
 	least, own, floor := g.levelsLocked("")
 	for name := range g.set {
@@ -106,26 +106,26 @@ func (g *names) levelLocked(name string) (l slog.Level, ok bool) {
 	}
 }
 
-// SetLevel sets the level of the loggers of a name, see [Logger.Named], and of those
-// below it, such as "db.pool" below "db", that have none of their own. "" is the name of
-// all others. It may be called at any time.
+// SetLevel sets the level of the loggers with the given name (see [Logger.Named]), and of
+// names below it without a level, such as "db.pool" below "db". The name "" means all other
+// loggers. SetLevel may be called at any time.
 //
-// A record that is below the level of its logger goes to no output. An output with a
-// level of its own has a say, too; an output without one takes all that the logger lets
-// through. As long as no level is set for a name, or for one above it, outputs without a
-// level take records of slog.LevelInfo and more.
+// A record below the level of its logger reaches no output. An output with a level also
+// applies that level; an output without one accepts every record that the logger admits. While
+// no level is set for a name or a name above it, outputs without a level accept slog.LevelInfo
+// and above.
 //
-// l is read once. nil takes back what was set.
+// SetLevel reads l once. If l is nil, the level of the name is removed.
 func (r *Router) SetLevel(name string, l slog.Leveler) {
 	if c := r.core(); c != nil {
 		c.names.setLevel(name, l)
 	}
 }
 
-// Levels returns the names that have loggers or a level of their own, each with the level
-// that [Router.SetLevel] has set for it or for a name above it, else slog.LevelInfo. An
-// output with a level of its own ([Level], [Output]) takes less than that, or where
-// SetLevel has set nothing, more. The map is the caller's.
+// Levels returns the names that have loggers or a level. The value is the level set by
+// [Router.SetLevel] for the name or a name above it, otherwise slog.LevelInfo. An output with
+// a level ([Level], [Output]) may accept fewer records or, where SetLevel has set no level,
+// more. The caller owns the map.
 func (r *Router) Levels() map[string]slog.Level {
 	c := r.core()
 	if c == nil {

@@ -9,95 +9,95 @@ import (
 	"github.com/forebay-log/forebay/internal/wallclock"
 )
 
-// A Logger is the shortest way into a [Router]: records with typed attributes and no
-// allocation. It is immutable and safe for concurrent use. A nil Logger discards
-// everything, and so does the zero value.
+// A Logger logs records with typed attributes to the outputs of a [Router], without
+// allocating. It is immutable and safe for concurrent use. A nil Logger and the zero value
+// discard all records.
 //
-// It is made by [New] or [Router.Logger]; [Logger.Slog] turns it into a *slog.Logger with
+// [New] and [Router.Logger] return a Logger. [Logger.Slog] converts it to a *slog.Logger with
 // the same name, attributes and groups.
 type Logger struct {
 	h handler
 }
 
-// Debug logs at slog.LevelDebug. attrs may be reused after the call.
+// Debug logs at slog.LevelDebug. The caller may reuse attrs after the call.
 func (l *Logger) Debug(msg string, attrs ...slog.Attr) {
 	if l.may(slog.LevelDebug) {
 		l.log(slog.LevelDebug, msg, attrs, nil)
 	}
 }
 
-// Info logs at slog.LevelInfo. attrs may be reused after the call.
+// Info logs at slog.LevelInfo. The caller may reuse attrs after the call.
 func (l *Logger) Info(msg string, attrs ...slog.Attr) {
 	if l.may(slog.LevelInfo) {
 		l.log(slog.LevelInfo, msg, attrs, nil)
 	}
 }
 
-// Warn logs at slog.LevelWarn. attrs may be reused after the call.
+// Warn logs at slog.LevelWarn. The caller may reuse attrs after the call.
 func (l *Logger) Warn(msg string, attrs ...slog.Attr) {
 	if l.may(slog.LevelWarn) {
 		l.log(slog.LevelWarn, msg, attrs, nil)
 	}
 }
 
-// Error logs at slog.LevelError. attrs may be reused after the call.
+// Error logs at slog.LevelError. The caller may reuse attrs after the call.
 func (l *Logger) Error(msg string, attrs ...slog.Attr) {
 	if l.may(slog.LevelError) {
 		l.log(slog.LevelError, msg, attrs, nil)
 	}
 }
 
-// Log logs at any level. attrs may be reused after the call.
+// Log logs at the given level. The caller may reuse attrs after the call.
 func (l *Logger) Log(level slog.Level, msg string, attrs ...slog.Attr) {
 	if l.may(level) {
 		l.log(level, msg, attrs, nil)
 	}
 }
 
-// DebugContext is Debug with the attributes that ctx carries, see [Context].
+// DebugContext is like Debug and adds the attributes of ctx; see [Context].
 func (l *Logger) DebugContext(ctx context.Context, msg string, attrs ...slog.Attr) {
 	if l.may(slog.LevelDebug) {
 		l.log(slog.LevelDebug, msg, attrs, ctx)
 	}
 }
 
-// InfoContext is Info with the attributes that ctx carries, see [Context].
+// InfoContext is like Info and adds the attributes of ctx; see [Context].
 func (l *Logger) InfoContext(ctx context.Context, msg string, attrs ...slog.Attr) {
 	if l.may(slog.LevelInfo) {
 		l.log(slog.LevelInfo, msg, attrs, ctx)
 	}
 }
 
-// WarnContext is Warn with the attributes that ctx carries, see [Context].
+// WarnContext is like Warn and adds the attributes of ctx; see [Context].
 func (l *Logger) WarnContext(ctx context.Context, msg string, attrs ...slog.Attr) {
 	if l.may(slog.LevelWarn) {
 		l.log(slog.LevelWarn, msg, attrs, ctx)
 	}
 }
 
-// ErrorContext is Error with the attributes that ctx carries, see [Context].
+// ErrorContext is like Error and adds the attributes of ctx; see [Context].
 func (l *Logger) ErrorContext(ctx context.Context, msg string, attrs ...slog.Attr) {
 	if l.may(slog.LevelError) {
 		l.log(slog.LevelError, msg, attrs, ctx)
 	}
 }
 
-// LogContext is Log with the attributes that ctx carries, see [Context].
+// LogContext is like Log and adds the attributes of ctx; see [Context].
 func (l *Logger) LogContext(ctx context.Context, level slog.Level, msg string, attrs ...slog.Attr) {
 	if l.may(level) {
 		l.log(level, msg, attrs, ctx)
 	}
 }
 
-// may quickly turns away most calls at a disabled level.
+// may rejects most calls at a disabled level quickly.
 func (l *Logger) may(level slog.Level) bool {
 	return l != nil && l.h.named != nil && level >= l.h.named.floor.Level()
 }
 
-// Enabled reports whether any output takes records of that level.
+// Enabled reports whether any output accepts records of the given level.
 func (l *Logger) Enabled(level slog.Level) bool { return l.may(level) && l.h.enabled(level) }
 
-// With returns a Logger that adds attrs, encoded now, to every record.
+// With returns a Logger that adds attrs to every record. The attributes are encoded by With.
 func (l *Logger) With(attrs ...slog.Attr) *Logger {
 	if l == nil || l.h.core == nil || len(attrs) == 0 {
 		return l
@@ -106,7 +106,7 @@ func (l *Logger) With(attrs ...slog.Attr) *Logger {
 	return &Logger{l.h.withAttrs(append([]slog.Attr(nil), attrs...))}
 }
 
-// WithGroup returns a Logger that puts all later attributes into a group.
+// WithGroup returns a Logger that puts all attributes added later into the named group.
 func (l *Logger) WithGroup(name string) *Logger {
 	if l == nil || l.h.core == nil || name == "" {
 		return l
@@ -114,8 +114,8 @@ func (l *Logger) WithGroup(name string) *Logger {
 	return &Logger{l.h.withGroup(name)}
 }
 
-// WithContext returns a Logger that adds the attributes that ctx carries (see [Context]),
-// asked for now, to every record. They stand outside of all groups.
+// WithContext returns a Logger that adds the attributes of ctx to every record; see [Context].
+// WithContext determines them once. They are placed outside all groups.
 func (l *Logger) WithContext(ctx context.Context) *Logger {
 	if l == nil || l.h.core == nil || len(l.h.core.contexts) == 0 {
 		return l
@@ -126,16 +126,16 @@ func (l *Logger) WithContext(ctx context.Context) *Logger {
 	return &Logger{l.h.withTop(s.attrs)}
 }
 
-// loggerKey is the key of the name of a [Logger.Named] in its records.
+// loggerKey is the key of the attribute that holds the name of a [Logger.Named].
 const loggerKey = "logger"
 
-// Named returns a Logger whose records have the attribute "logger" with that name, and
-// whose level can be set by name while the program runs, see [Router.SetLevel]. Named on
-// a Logger with a name adds to it: log.Named("db").Named("pool") is log.Named("db.pool").
-// The level of "db" is also that of "db.pool" as long as that has none.
+// Named returns a Logger whose records have the attribute "logger" with the given name, and
+// whose level can be set by name at run time; see [Router.SetLevel]. Calling Named on a named
+// Logger appends to the name: log.Named("db").Named("pool") is log.Named("db.pool"). The name
+// "db.pool" inherits the level of "db" until it is given one.
 //
-// Names are kept for the life of the Router. They should come from the program, not from
-// its input.
+// Names are retained for the lifetime of the Router. They should be constants, not taken from
+// input.
 func (l *Logger) Named(name string) *Logger {
 	if l == nil || l.h.core == nil || name == "" {
 		return l
@@ -154,8 +154,8 @@ func (l *Logger) Named(name string) *Logger {
 	return &Logger{n}
 }
 
-// WithCallerSkip returns a Logger for helpers: the source position of its records, for
-// encoders that write it, is n callers further up. That holds for [Logger.Slog], too.
+// WithCallerSkip returns a Logger for helper functions. The source position of its records is
+// n callers further up the stack. This applies to [Logger.Slog], too.
 func (l *Logger) WithCallerSkip(n int) *Logger {
 	if l == nil || l.h.core == nil || n == 0 {
 		return l
@@ -165,7 +165,7 @@ func (l *Logger) WithCallerSkip(n int) *Logger {
 	return &Logger{h}
 }
 
-// Slog returns a *slog.Logger with the name, attributes and groups of l.
+// Slog returns a *slog.Logger with the outputs, name, attributes and groups of l.
 func (l *Logger) Slog() *slog.Logger {
 	if l == nil || l.h.core == nil {
 		return slog.New(slog.DiscardHandler)
@@ -173,8 +173,8 @@ func (l *Logger) Slog() *slog.Logger {
 	return slog.New(&l.h)
 }
 
-// log is behind every method that logs, so that the caller is two frames up. ctx is nil
-// for methods without one.
+// log implements all logging methods; the caller is two frames up. ctx is nil for methods
+// without a context.
 func (l *Logger) log(level slog.Level, msg string, attrs []slog.Attr, ctx context.Context) {
 	c := l.h.core
 	if !c.exact && !l.h.enabled(level) {
@@ -211,8 +211,8 @@ func (l *Logger) log(level slog.Level, msg string, attrs []slog.Attr, ctx contex
 	}
 }
 
-// logTop is the rest of log for a record with attributes outside of all groups. The record
-// is also logged if asking the context for them ends the goroutine.
+// logTop continues log for a record with attributes outside all groups. The record is logged
+// even if a Context function ends the goroutine.
 func (l *Logger) logTop(ctx context.Context, s *scratch, attrs []slog.Attr) {
 	s.attrs = append(s.attrs, l.h.top...)
 	defer func() {
@@ -230,8 +230,8 @@ func (l *Logger) logTop(ctx context.Context, s *scratch, attrs []slog.Attr) {
 	}
 }
 
-// callerPC returns where the method was called that called log, and skip callers further
-// up.
+// callerPC returns the position of the call of the method that called log, skip callers
+// further up.
 func callerPC(skip int) uintptr {
 	var pcs [1]uintptr
 	runtime.Callers(4+skip, pcs[:])

@@ -20,8 +20,8 @@ import (
 //	defer log.Close()
 //	slog.SetDefault(log.Slog())
 //
-// It is NewRouter with [CloseOnExit] and [Router.Logger] in one call. A destination need
-// not be up. The error names every fault of the options, each with a remedy.
+// New is NewRouter with [CloseOnExit], followed by [Router.Logger]. Destinations need not be
+// reachable. The error joins all faults of the options, each with a remedy.
 func New(opts ...Option) (*Logger, error) {
 	r, err := NewRouter(append(opts[:len(opts):len(opts)], CloseOnExit())...)
 	if err != nil {
@@ -30,8 +30,8 @@ func New(opts ...Option) (*Logger, error) {
 	return r.Logger(), nil
 }
 
-// Router returns the Router behind l. It has Stats, Flush, and a Close with a report.
-// It is nil if l discards everything; the methods of a nil Router do nothing.
+// Router returns the Router of l. It provides Stats, Flush, and Close with a report. Router
+// returns nil if l discards all records; the methods of a nil Router do nothing.
 func (l *Logger) Router() *Router {
 	if l == nil || l.h.core == nil {
 		return nil
@@ -39,18 +39,17 @@ func (l *Logger) Router() *Router {
 	return l.h.core.router
 }
 
-// Close ends the Router behind l, and so every Logger that was derived from it, as
-// [Router.Close] without a deadline of its own does: within 5 s, or the longest
-// CloseTimeout of an output. The error is nil if no record was lost. Otherwise it also
-// goes to standard error, because a deferred call drops it; so does a line for each output
-// that keeps records on disk for the next start, with their number and the directory. Close
-// may be called twice.
+// Close closes the Router of l, and so every Logger derived from it, like [Router.Close]
+// without a deadline: within 5 s, or the longest CloseTimeout of an output. The error is nil if
+// no record was lost. Otherwise it is also written to standard error, because a deferred call
+// discards it. For each output that keeps records on disk for the next start, Close also
+// writes a line with their number and the directory. Close may be called more than once.
 //
-// Only records that this Close lost are in the error. Those dropped before, because an
-// output was full, say, or its server refused them, are in [Router.Stats].
+// The error covers only records lost by this Close. Records dropped earlier, for example
+// because an output was full or its server rejected them, are in [Router.Stats].
 //
-// A program that ends without Close, or [Exit], loses what lies in memory, as a rule the
-// records of the last 100 ms: see docs/EXITS.md.
+// A program that exits without Close or [Exit] loses the records in memory, usually those of
+// the last 100 ms; see docs/EXITS.md.
 func (l *Logger) Close() error {
 	r := l.Router()
 	if r == nil {

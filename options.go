@@ -12,31 +12,30 @@ import (
 	"github.com/forebay-log/forebay/internal/redact"
 )
 
-// defaultBusyTimeout is how long a caller waits for a write to a direct output
-// that does not end.
+// defaultBusyTimeout limits the time a caller waits for a direct output whose write does not
+// return.
 const defaultBusyTimeout = 250 * time.Millisecond
 
-// An Option configures a [Router]. Outputs are options, alone or in a [Route]. Others are
-// [OnError], [BusyTimeout], [Context], [Sample], [SyncLevel], [CloseOnExit], and those
-// that keep secrets out of the log: [RedactKeys], [RedactPaths], [RedactPattern] and
-// [ReplaceAttr].
+// An Option configures a [Router]. Outputs are options, alone or in a [Route]. The other
+// options are [OnError], [BusyTimeout], [Context], [Sample], [SyncLevel], [CloseOnExit], and
+// those for redaction: [RedactKeys], [RedactPaths], [RedactPattern] and [ReplaceAttr].
 type Option interface{ applyRouter(*config) }
 
-// An OutputOption configures one output. [Level], [Name], [Encoder] and [OnError] are for
-// all outputs; [Spool], [CrashSafe], [WhenFull], [Buffer] and [Delivery] for those with
-// memory of their own, which are all but [Output] and [OutputCloser]; [BusyTimeout] for
-// these two; [Rotate], [RotateEvery] and [Compress] for [File]. Packages with outputs of
-// their own have further ones. If one is given twice, the last counts.
+// An OutputOption configures one output. [Level], [Name], [Encoder] and [OnError] apply to all
+// outputs. [Spool], [CrashSafe], [WhenFull], [Buffer] and [Delivery] apply to all outputs
+// except [Output] and [OutputCloser], to which [BusyTimeout] applies. [Rotate], [RotateEvery]
+// and [Compress] apply to [File]. Packages with outputs have additional options. If an option
+// is given twice, the last one wins.
 type OutputOption interface{ applyOutput(*OutputSpec) }
 
-// A CommonOption can be given to [NewRouter], where it holds for all outputs, or
-// to one output.
+// A CommonOption may be given to [NewRouter], where it applies to all outputs, or to a single
+// output.
 type CommonOption interface {
 	Option
 	OutputOption
 }
 
-// config is what the options of NewRouter come to.
+// config collects the options of NewRouter.
 type config struct {
 	routes   []routeSpec
 	onError  func(batch.Event)
@@ -45,7 +44,7 @@ type config struct {
 	redact   redact.Config
 	onExit   bool
 	samples  []sample
-	syncs    slog.Level // from here on callers wait for delivery
+	syncs    slog.Level // at this level and above, callers wait for delivery
 }
 
 // A routeSpec is a Route, or an output that was given without one.
@@ -59,64 +58,67 @@ type optionFunc func(*config)
 
 func (f optionFunc) applyRouter(c *config) { f(c) }
 
-// Route adds a route. enc encodes each record once, and every output whose level admits
-// the record gets the result. With several routes each of them calls LogValue, String
-// and the methods of errors anew. A Router needs at least one route.
+// Route adds a route. enc encodes each record once, and every output whose level admits the
+// record receives the result. With several routes, each calls LogValue, String and Error of the
+// values separately. A Router needs at least one route or output.
 func Route(enc encode.Encoder, outputs ...OutputSpec) Option {
 	return optionFunc(func(c *config) { c.routes = append(c.routes, routeSpec{enc: enc, outputs: outputs}) })
 }
 
 type contextFunc = func(ctx context.Context, dst []slog.Attr) []slog.Attr
 
-// Context makes the router ask fn for attributes of the context of each record. fn
-// appends to dst the attributes that ctx carries, such as a trace id, and returns the
-// result. It must not keep dst. ctx may be nil.
+// Context makes the router call fn for the attributes of the context of each record. fn
+// appends the attributes of ctx, such as a trace id, to dst and returns the result. It must not
+// retain dst. ctx may be nil. fn may be called from multiple goroutines.
 //
-// The attributes stand before those of the call and outside of all groups: a trace id is
-// trace_id, whatever group is open. Context may be given several times. If fn panics, the
-// record is logged without the attributes of fn; if fn calls runtime.Goexit, also without
-// those of the functions after it.
+// The attributes precede the arguments of the call and are outside all groups: a trace id has the key
+// trace_id even if a group is open. Context may be given several times; by default no
+// attributes are added. If fn panics, the record is logged without the attributes of fn. If fn
+// calls runtime.Goexit, the attributes of the functions after it are missing, too.
 func Context(fn func(ctx context.Context, dst []slog.Attr) []slog.Attr) Option {
 	return optionFunc(func(c *config) { c.contexts = append(c.contexts, fn) })
 }
 
-// Sample thins out storms. Of the records of loggers of one name ([Logger.Named]) that have
-// the same message and a level from level to below level+4, the first ones of each second
-// are logged, and then every every-th one (0: none). It cannot tell a storm from records
-// that share a message by design, such as those of accesslog. A record that follows others that were left out has the attribute
-// "repeated" with their number. If none follows, the number of the last ones is a record of
-// its own, with the level and the message, the name of the logger, and "repeated": after one
-// to two seconds without that message, or when the Router is flushed or closed. Records left
-// out are counted as dropped{sampled} by each output that would have taken them. Sample may
-// be given for several levels.
+// Sample limits bursts of a message. It counts the records that have the same logger name
+// ([Logger.Named]), the same message, and a level in the range from level to level+3. In each
+// second the first ones are logged, and then one in every; if every is 0, none. Sample cannot
+// distinguish a burst from records that share a message by design, such as those of
+// accesslog.
 //
-// What is remembered of a message takes 40 bytes, and 4096 messages are remembered for
-// each Sample; of more, some are logged more often.
+// The next record logged after others were left out has the attribute "repeated" with their
+// number. If there is none, a separate record with the level, the message, the name of the
+// logger and "repeated" is logged one to two seconds after the last record, or when the Router
+// is flushed or closed. Records left out are counted as dropped{sampled} by each output that
+// would have accepted them.
+//
+// Sample may be given for several levels. By default all records are logged. Each Sample
+// tracks 4096 messages, at 40 bytes each; with more messages, some are logged more often.
 func Sample(level slog.Level, first, every int) Option {
 	return optionFunc(func(c *config) { c.samples = append(c.samples, sample{level: level, first: first, every: every}) })
 }
 
-// SyncLevel makes callers wait until records of level and above are delivered, at most
-// 250 ms, and not at all for an output whose circuit breaker is open. The default is that
-// none wait, except log.Fatal and log.Panic of the standard log after slog.SetDefault.
+// SyncLevel makes callers wait until records of the given level and above are delivered, at
+// most 250 ms, and not at all for an output whose circuit breaker is open. By default no
+// caller waits, except log.Fatal and log.Panic of the standard log package after
+// slog.SetDefault.
 func SyncLevel(level slog.Level) Option {
 	return optionFunc(func(c *config) { c.syncs = level })
 }
 
-// CloseOnExit makes [Exit] close the router. The router is then kept in memory
-// until it is closed.
+// CloseOnExit makes [Exit] close the router. The router then stays in memory until it is
+// closed. By default, Exit does not close a Router; [New] sets CloseOnExit.
 func CloseOnExit() Option {
 	return optionFunc(func(c *config) { c.onExit = true })
 }
 
-// OnError sets the function that is told of transitions: the first failure of an
-// output, its recovery, an output that is stuck, an encoder that fails. fn runs on a
-// goroutine of its own behind a bounded queue, so it may block, panic, and log into this
-// very router. Given to an output, fn is told of that output only. The default writes a
-// line to standard error; for silence give a function that does nothing.
+// OnError sets the function that receives events about transitions: the first failure of an
+// output, its recovery, an output that is stuck, an encoder that fails. fn runs in a separate
+// goroutine that reads a bounded queue, so it may block, panic, and log to the same router. If
+// OnError is given to an output, fn receives only the events of that output. The default
+// writes a line to standard error; to disable it, pass a function that does nothing.
 //
-// An output made with [Output] or [OutputCloser] whose writer is a deliver.Output reports
-// the failures of its destination to the OnError of that, not to fn.
+// If the writer of an [Output] or [OutputCloser] is a deliver.Output, failures of its
+// destination go to the OnError of that deliver.Output, not to fn.
 func OnError(fn func(batch.Event)) CommonOption { return onError(fn) }
 
 type onError func(batch.Event)
@@ -124,14 +126,14 @@ type onError func(batch.Event)
 func (f onError) applyRouter(c *config)     { c.onError = f }
 func (f onError) applyOutput(o *OutputSpec) { o.onError = f }
 
-// Forever is the BusyTimeout of callers who would rather wait than lose a record.
+// Forever is a [BusyTimeout] that never drops a record: callers wait until the write returns.
 const Forever time.Duration = math.MaxInt64
 
-// BusyTimeout sets how long a caller waits for a direct output that is stuck in
-// one Write; it must be positive. Later callers do not wait at all until that Write ends:
-// their records count as dropped{busy}. The default is 250 ms: one Write of 400 ms costs a
-// service with 1,000 records a second the 400 that come meanwhile, and no call more than
-// 250 ms. With [Forever] none is lost, and calls take as long as the destination does.
+// BusyTimeout sets how long a caller waits for a direct output that is stuck in one Write. It
+// must be positive. After that, callers do not wait until the Write returns, and their records
+// are counted as dropped{busy}. The default is 250 ms: with it, a Write of 400 ms costs a
+// service with 1,000 records a second the 400 records logged meanwhile, and delays no call by
+// more than 250 ms. With [Forever] no record is lost, and a call waits as long as the Write.
 func BusyTimeout(d time.Duration) CommonOption { return busyTimeout(d) }
 
 type busyTimeout time.Duration
@@ -139,21 +141,20 @@ type busyTimeout time.Duration
 func (d busyTimeout) applyRouter(c *config)     { c.busy = time.Duration(d) }
 func (d busyTimeout) applyOutput(o *OutputSpec) { o.busy, o.busySet = time.Duration(d), true }
 
-// Name sets the output's name in stats, reports and events. Two outputs cannot
-// have one name. The default is what the output is, such as "console", "file:app.log" or
-// "loki", with #2 for the second one. For [Output] it is what the writer's method Name
-// returns, or the writer's type.
+// Name sets the name of the output in stats, reports and events. Names must be unique. The
+// default is the kind of the output, such as "console", "file:app.log" or "loki", with #2
+// appended for the second one. For [Output] it is the result of the writer's method Name, or
+// the writer's type.
 func Name(name string) OutputOption { return outputName(name) }
 
 type outputName string
 
 func (n outputName) applyOutput(o *OutputSpec) { o.name = string(n) }
 
-// An OutputSpec describes one output of a Router. [Console], [File], [Writer], [To] and
-// the functions To of packages loki, fluent and netsink make one, and so do [Output] and
-// [OutputCloser]. It is an [Option] itself: given to [New] or [NewRouter] without a
-// Route, it has the encoder of its option [Encoder], or a default. Outputs with the same
-// encoder share the result.
+// An OutputSpec describes one output of a Router. [Console], [File], [Writer], [To], [Output],
+// [OutputCloser] and the functions To of other packages return one. It is an [Option]: if it
+// is given to [New] or [NewRouter] without a Route, it has the encoder of its option [Encoder]
+// or the default encoder. Outputs with the same encoder share its result.
 type OutputSpec struct {
 	kind     string // what made it, "forebay.File"; "" for Output
 	level    slog.Leveler
@@ -189,33 +190,32 @@ func newSpec(o OutputSpec, opts []OutputOption) OutputSpec {
 	return o
 }
 
-// Output is an output that takes records from level on (nil: slog.LevelInfo) and
-// writes them to w, which stays open when the router is closed. The level may
-// change at any time, as a *slog.LevelVar does; httpops.Level makes an
-// http.Handler of one.
+// Output returns an output that writes records at level and above to w. If level is nil, it is
+// slog.LevelInfo. The level may change at any time, as a *slog.LevelVar does; httpops.Level
+// serves one over HTTP. The Router does not close w.
 //
-// A w with a method Encoder() encode.Encoder brings the encoder of an output that stands in
-// no Route and has no option [Encoder].
+// If w has a method Encoder() encode.Encoder, it provides the encoder of an output without a
+// Route and without the option [Encoder].
 //
-// A w with a method WriteRecord(p []byte, m batch.Meta) error is a buffered output, and
-// that method is called. If w waits without end when it is full (slab.Block), a
-// destination that hangs also holds the caller, who then logs to no other output; with
-// the default (slab.BlockFor) that ends after one timeout.
+// If w has a method WriteRecord(p []byte, m batch.Meta) error, the output is buffered and that
+// method is called. If w waits without limit when it is full (slab.Block), a hanging
+// destination blocks the caller, which then logs to no other output either. With the default
+// (slab.BlockFor) the wait ends after one timeout.
 //
-// Any other w is a direct output: each record is one Write in the calling goroutine.
-// Writes are serialised, also when w is given to several outputs. For this, the type of
-// w must be comparable: give a pointer instead of a function or a struct with slices. w
-// must not keep p.
+// Any other w is a direct output: each record is one Write in the calling goroutine. Writes
+// are serialized, even if w is given to several outputs. Therefore the type of w must be
+// comparable: pass a pointer instead of a function or a struct with slices. w must not retain
+// p.
 //
-// A direct output finishes short writes. A write that fails is not repeated, and the
-// record counts as dropped{failed}. If a part of the record was written, the rest is
-// tried once more. If that fails too, the next record begins with a newline (where
-// records end with one), so that only the torn record is damaged.
+// A direct output completes short writes. A failed write is not repeated, and the record is
+// counted as dropped{failed}. If part of the record was written, the remainder is tried once
+// more. If that fails as well, and records end with a newline, the next record is preceded by
+// one, so that only the torn record is damaged.
 func Output(level slog.Leveler, w io.Writer, opts ...OutputOption) OutputSpec {
 	return newSpec(OutputSpec{level: level, w: w}, opts)
 }
 
-// OutputCloser is like [Output], and [Router.Close] closes wc.
+// OutputCloser is like [Output], but [Router.Close] closes wc.
 func OutputCloser(level slog.Leveler, wc io.WriteCloser, opts ...OutputOption) OutputSpec {
 	o := Output(level, wc, opts...)
 	o.closes = true

@@ -9,9 +9,9 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// Methods that the writer of an output may have beside Write. A slab.Writer has all.
+// Optional methods of the writer of an output. A slab.Writer has all of them.
 type (
-	// A recorder takes records one by one, with their Meta, and returns without
+	// A recorder accepts records one by one, with their Meta, and returns without
 	// waiting for their destination: it is a buffered output. It must be safe for
 	// concurrent use.
 	recorder interface {
@@ -23,12 +23,12 @@ type (
 		Shutdown(ctx context.Context) (batch.Report, error)
 	}
 
-	// A coded writer knows the wire form it takes.
+	// A coded writer has a known wire form.
 	coded interface{ Codec() batch.Codec }
 
 	titled interface{ Name() string }
 
-	// A lateRecorder is a recorder that may write in the caller, and so is
+	// A lateRecorder is a recorder that may write in the calling goroutine. It is
 	// served with the direct outputs.
 	lateRecorder interface{ writesInCaller() }
 )
@@ -91,7 +91,7 @@ func (o *output) writeDirect(p []byte) error {
 	return err
 }
 
-// abandon notes that a write did not return.
+// abandon counts a write that did not return.
 func (o *output) abandon(p []byte, recovered any) error {
 	if o.dir != nil {
 		return o.dir.abandon(p, &o.tally, recovered)

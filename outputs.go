@@ -14,17 +14,18 @@ import (
 	"github.com/forebay-log/forebay/file"
 )
 
-// Console is an output for people: lines of text to w, in colours if w is a terminal.
-// w is usually os.Stderr, and stays open. Records lie in memory until w has taken them,
-// at most 100 ms where w keeps up, so that callers do not wait for a slow terminal; those
-// of level ERROR are written at once.
+// Console returns an output of human-readable lines to w, in color if w is a terminal. w is
+// usually os.Stderr; the Router does not close it. Callers do not wait for a slow terminal:
+// records are buffered, for at most 100 ms if w keeps up. Records of level ERROR are written
+// at once.
 func Console(w io.Writer, opts ...OutputOption) OutputSpec {
 	return Driver("forebay.Console", stream{w, "console", true}, openStream, opts...)
 }
 
-// Writer is an output to any io.Writer, which stays open: JSON lines, unless [Encoder]
-// says otherwise. w is written to by one goroutine, see deliver.ToWriter. Records lie in
-// memory until w has taken them. For one Write per record in the caller see [Output].
+// Writer returns an output of JSON lines to w; the option [Encoder] sets another format. One
+// goroutine writes to w; see deliver.ToWriter. Records are buffered in memory until w has
+// accepted them. The Router does not close w. For one Write per record in the calling
+// goroutine use [Output].
 func Writer(w io.Writer, opts ...OutputOption) OutputSpec {
 	return Driver("forebay.Writer", stream{w, "writer", false}, openStream, opts...)
 }
@@ -54,13 +55,14 @@ func openStream(c *stream, s *Setup) (deliver.Destination, error) {
 	return d, d.Check()
 }
 
-// File is an output that appends to the file at path, one JSON object per line unless
-// [Encoder] says otherwise. The file is made if it is missing; its directory must be
-// there. [Rotate], [RotateEvery] and [Compress] bound what it takes on the disk.
+// File returns an output that appends to the file at path, one JSON object per line; the
+// option [Encoder] sets another format. The file is created if it is missing; its directory
+// must exist. [Rotate], [RotateEvery] and [Compress] bound the space used on disk. By default
+// the file does not rotate.
 //
-// The file is readable for its owner alone (mode 0600), and one that rotates has a lock
-// beside it, named path.lock, which stays. For another mode, or to have directories made,
-// give [To] a file.Open: see package file.
+// The file has mode 0600. If it rotates, there is a lock file path.lock in the same directory,
+// which is not removed. For another mode, or to create directories, pass file.Open to [To]; see
+// package file.
 func File(path string, opts ...OutputOption) OutputSpec {
 	return Driver("forebay.File", logFile{path: path}, openFile, opts...)
 }
@@ -92,9 +94,10 @@ func openFile(c *logFile, s *Setup) (deliver.Destination, error) {
 	return deliver.ToWriteCloser(f), nil
 }
 
-// Rotate begins a new file when one would grow beyond maxBytes, and keeps so many old
-// ones (0: all). What is written at once stays in one file. That is up to 64 KiB (a slab,
-// see [Buffer]), so a smaller limit has no effect of its own.
+// Rotate starts a new file before the current one would exceed maxBytes, and keeps the given
+// number of old files (0: all). Data that is written at once stays in one file. That is up to
+// 64 KiB (one slab, see [Buffer]), so a smaller limit has no further effect. By default size
+// causes no rotation.
 func Rotate(maxBytes int64, keep int) OutputOption {
 	return DriverOption("forebay.Rotate", func(c *logFile) error {
 		if maxBytes <= 0 {
@@ -105,8 +108,9 @@ func Rotate(maxBytes int64, keep int) OutputOption {
 	})
 }
 
-// RotateEvery begins a new file in each period, counted in UTC, and keeps so many old
-// ones (0: all). 24*time.Hour is midnight.
+// RotateEvery starts a new file in each period, counted in UTC, and keeps the given number of
+// old files (0: all). With 24*time.Hour, files rotate at midnight UTC. By default time causes
+// no rotation.
 func RotateEvery(period time.Duration, keep int) OutputOption {
 	return DriverOption("forebay.RotateEvery", func(c *logFile) error {
 		if period < time.Second {
@@ -125,7 +129,8 @@ func (c *logFile) keep(n int) error {
 	return nil
 }
 
-// Compress compresses old files: "gzip" or "zstd".
+// Compress sets the compression of old files: "gzip" or "zstd". By default they are not
+// compressed.
 func Compress(form string) OutputOption {
 	return DriverOption("forebay.Compress", func(c *logFile) error {
 		if form != "gzip" && form != "zstd" {
@@ -136,8 +141,8 @@ func Compress(form string) OutputOption {
 	})
 }
 
-// To is an output to a destination of your own: see deliver.Destination, of which
-// deliver.SendFunc makes the simplest. The Router closes it.
+// To returns an output to a custom destination; see deliver.Destination. deliver.SendFunc
+// makes the simplest one. The Router closes dest.
 func To(dest deliver.Destination, opts ...OutputOption) OutputSpec {
 	open := func(c *deliver.Destination, s *Setup) (deliver.Destination, error) {
 		if isNil(*c) {

@@ -12,13 +12,12 @@ import (
 	"github.com/forebay-log/forebay/internal/redact"
 )
 
-// A Router is a [slog.Handler] that encodes each record once per route and hands
-// it to the outputs of the route whose level admits it. Make it with
-// [NewRouter], close it with [Router.Close]. All methods may be called from any
-// goroutine.
+// A Router is a [slog.Handler] that encodes each record once per route and passes it to the
+// outputs of the route whose level admits it. [NewRouter] makes a Router; [Router.Close]
+// closes it. All methods are safe for concurrent use. The methods of a nil Router do nothing.
 type Router struct{ h handler }
 
-// core returns what is behind r, or nil if r discards everything.
+// core returns the core of r, or nil if r discards all records.
 func (r *Router) core() *core {
 	if r == nil {
 		return nil
@@ -26,14 +25,14 @@ func (r *Router) core() *core {
 	return r.h.core
 }
 
-// Enabled reports whether any output takes records of that level.
+// Enabled reports whether any output accepts records of the given level.
 func (r *Router) Enabled(_ context.Context, level slog.Level) bool {
 	return r != nil && r.h.enabled(level)
 }
 
-// Handle encodes rec and hands it to the outputs. It keeps nothing of rec, and
-// an end of ctx does not stop it. The error is the first of any output; after Close it
-// wraps [batch.ErrClosed]. It is counted in [Router.Stats], whoever looks at it.
+// Handle encodes rec and passes it to the outputs. It retains nothing of rec, and ignores the
+// cancellation of ctx. It returns the first error of an output; after Close the error wraps
+// [batch.ErrClosed]. Errors are also counted in [Router.Stats].
 func (r *Router) Handle(ctx context.Context, rec slog.Record) error {
 	if r == nil {
 		return nil
@@ -41,8 +40,8 @@ func (r *Router) Handle(ctx context.Context, rec slog.Record) error {
 	return r.h.handle(ctx, &rec)
 }
 
-// WithAttrs returns a handler that adds attrs, encoded now, to every record. If attrs is
-// empty, it returns r.
+// WithAttrs returns a handler that adds attrs to every record. The attributes are encoded by
+// WithAttrs. If attrs is empty, it returns r.
 func (r *Router) WithAttrs(attrs []slog.Attr) slog.Handler {
 	if r.core() == nil || len(attrs) == 0 {
 		return r
@@ -50,8 +49,8 @@ func (r *Router) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return r.h.WithAttrs(attrs)
 }
 
-// WithGroup returns a handler that puts all later attributes into a group. If name is
-// empty, it returns r.
+// WithGroup returns a handler that puts all attributes added later into the named group. If
+// name is empty, it returns r.
 func (r *Router) WithGroup(name string) slog.Handler {
 	if r.core() == nil || name == "" {
 		return r
@@ -59,7 +58,7 @@ func (r *Router) WithGroup(name string) slog.Handler {
 	return r.h.WithGroup(name)
 }
 
-// Logger returns a Logger on this router.
+// Logger returns a Logger that logs to r.
 func (r *Router) Logger() *Logger {
 	if r.core() == nil {
 		return nil
@@ -67,7 +66,7 @@ func (r *Router) Logger() *Logger {
 	return &Logger{h: r.h}
 }
 
-// handler is a router under a name, attributes and groups. It is immutable.
+// handler is a router with a name, attributes and groups. It is immutable.
 type handler struct {
 	core   *core
 	named  *named         // the level of its name
@@ -101,11 +100,11 @@ type core struct {
 	pool     scratchPool
 	names    names
 	root     *named // of loggers without a name
-	exact    bool   // some output takes everything that is not below the floor of a gate
+	exact    bool   // some output accepts all records that are not below the floor of a gate
 	needsPC  bool
 	contexts []contextFunc
 	samples  []*sampler
-	storms   storms
+	bursts   bursts
 	syncs    slog.Level    // from here on callers wait for delivery
 	redact   *redact.Rules // nil: nothing is redacted
 
@@ -117,7 +116,7 @@ type core struct {
 
 	closing sync.Once
 	done    chan struct{} // closed when report and err are set
-	told    atomic.Bool   // Logger.Close has written err and what is kept to standard error
+	told    atomic.Bool   // Logger.Close has written err and the numbers of kept records to standard error
 	report  Report
 	err     error
 }
@@ -137,8 +136,8 @@ type step struct {
 	redact bool    // the first, if there are rules
 }
 
-// plan lays out the steps for each record: all routes are encoded and given to buffered
-// outputs before any output is written in the caller.
+// plan computes the steps for each record: all routes are encoded and passed to buffered
+// outputs before any output is written in the calling goroutine.
 func (c *core) plan() {
 	c.levels()
 	c.pool.routes = len(c.routes)
@@ -185,8 +184,8 @@ func (h *handler) enabled(level slog.Level) bool {
 	return false
 }
 
-// EnabledForAny reports whether a logger of some name may take records of that level. It
-// is for adapters to loggers that ask for a level before they tell the name.
+// EnabledForAny reports whether a logger of some name may accept records of the given level. It
+// is for adapters to loggers that check the level before the name is known.
 func (h *handler) EnabledForAny(level slog.Level) bool {
 	n := handler{core: h.core}
 	if h.core != nil {
@@ -195,22 +194,22 @@ func (h *handler) EnabledForAny(level slog.Level) bool {
 	return n.enabled(level)
 }
 
-// NeedsPC reports whether an output writes the source position of records. It is for
-// adapters to loggers that have it as a text.
+// NeedsPC reports whether an output writes the source position of records. It is for adapters
+// to loggers that provide the position as text.
 func (h *handler) NeedsPC() bool { return h.core != nil && h.core.needsPC }
 
-// HandleTop is Handle with attributes that are in no group, whatever groups are open.
+// HandleTop is like Handle and adds the attributes top outside all groups.
 func (h *handler) HandleTop(ctx context.Context, rec slog.Record, top ...slog.Attr) error {
 	return h.handle(ctx, &rec, top...)
 }
 
-// Enabled is [Router.Enabled].
+// Enabled implements [slog.Handler]; see [Router.Enabled].
 func (h *handler) Enabled(_ context.Context, level slog.Level) bool { return h.enabled(level) }
 
-// Handle is [Router.Handle].
+// Handle implements [slog.Handler]; see [Router.Handle].
 func (h *handler) Handle(ctx context.Context, rec slog.Record) error { return h.handle(ctx, &rec) }
 
-// WithAttrs is [Router.WithAttrs].
+// WithAttrs implements [slog.Handler]; see [Router.WithAttrs].
 func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	if len(attrs) == 0 || h.core == nil {
 		return h
@@ -219,7 +218,7 @@ func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &n
 }
 
-// WithGroup is [Router.WithGroup].
+// WithGroup implements [slog.Handler]; see [Router.WithGroup].
 func (h *handler) WithGroup(name string) slog.Handler {
 	if name == "" || h.core == nil {
 		return h
@@ -279,7 +278,7 @@ func (h *handler) withTop(attrs []slog.Attr) handler {
 	return n
 }
 
-// deriveOne contains panics of an encoder: its scope then stays as it was.
+// deriveOne calls f and contains its panics; if f panics, the scope is unchanged.
 func (c *core) deriveOne(route int, s encode.Scope, f func(encode.Scope) encode.Scope) (n encode.Scope) {
 	n = s
 	defer func() {
@@ -294,7 +293,7 @@ func (c *core) deriveOne(route int, s encode.Scope, f func(encode.Scope) encode.
 	return n
 }
 
-// handle is Handle for a record that the caller keeps alive.
+// handle implements Handle for a record that the caller keeps alive.
 func (h *handler) handle(ctx context.Context, rec *slog.Record, top ...slog.Attr) error {
 	c := h.core
 	if c == nil {
@@ -327,8 +326,8 @@ func (h *handler) handle(ctx context.Context, rec *slog.Record, top ...slog.Attr
 	return h.finish(s, rec, len(s.attrs))
 }
 
-// handleIn is the rest of handle if contexts are asked for attributes. The record is also
-// logged if that ends the goroutine.
+// handleIn continues handle if Context functions must be called. The record is logged even if
+// one of them ends the goroutine.
 func (h *handler) handleIn(ctx context.Context, s *scratch, rec *slog.Record) (err error) {
 	asked := false
 	defer func() {
@@ -341,8 +340,7 @@ func (h *handler) handleIn(ctx context.Context, s *scratch, rec *slog.Record) (e
 	return h.finish(s, rec, len(s.attrs))
 }
 
-// finish adds the attributes of rec to s, which has those at the top, and hands the
-// record out.
+// finish adds the attributes of rec to s, which holds those at the top, and emits the record.
 func (h *handler) finish(s *scratch, rec *slog.Record, top int) error {
 	if rec.NumAttrs() > 0 {
 		rec.Attrs(func(a slog.Attr) bool {
@@ -362,7 +360,7 @@ func (h *handler) finish(s *scratch, rec *slog.Record, top int) error {
 	return err
 }
 
-// send hands out the record in s, whose first attributes belong at the top.
+// send emits the record in s, whose first top attributes belong outside all groups.
 func (h *handler) send(s *scratch, top int) {
 	s.ownLevel = h.named.own.Level()
 	if top > 0 && len(h.groups) > 0 {
@@ -373,9 +371,9 @@ func (h *handler) send(s *scratch, top int) {
 	h.emit(s)
 }
 
-// compose hands out a record that has attributes at the top while groups are open. The
-// scopes of h would put them into the groups, so it goes through those from before the
-// first group, with the groups as an attribute.
+// compose emits a record that has attributes at the top while groups are open. The scopes of h
+// would put them into the groups, so it uses the scopes from before the first group, with the
+// groups as an attribute.
 func (h *handler) compose(s *scratch, top int) {
 	inner := s.attrs[top:]
 	for i := len(h.groups) - 1; i >= 0; i-- {

@@ -10,7 +10,7 @@ import (
 	"github.com/forebay-log/forebay/internal/wallclock"
 )
 
-// A sample is what Sample was given.
+// A sample holds the arguments of Sample.
 type sample struct {
 	level        slog.Level
 	first, every int
@@ -21,7 +21,7 @@ const levelsApart = slog.LevelInfo - slog.LevelDebug
 
 func (s *sample) holds(l slog.Level) bool { return l >= s.level && l < s.level+levelsApart }
 
-// fault says what is wrong with s beside earlier ones, or nothing.
+// fault describes the conflict of s with earlier samples, or returns "".
 func (s *sample) fault(earlier []sample) string {
 	if s.first < 0 || s.every < 0 {
 		return fmt.Sprintf("the first %d and then every %d-th are no counts; give 0 or more", s.first, s.every)
@@ -44,14 +44,14 @@ type sampler struct {
 	slots [4096]sampleSlot
 }
 
-// A sampleSlot counts the records of one message, the last that came to it. Two messages
-// that share a slot take it from each other, so that more of them are logged, not less.
+// A sampleSlot counts the records of one message. When another message hashes to the slot, it
+// replaces the first, so that more records are logged, not fewer.
 type sampleSlot struct {
 	key  atomic.Uint64         // hash of the message
 	sec  atomic.Int64          // the second that n is of, Unix time
 	n    atomic.Uint64         // records in it
 	left atomic.Uint64         // records left out since the last that was logged
-	told atomic.Pointer[storm] // who tells of them at the end, usually of this message
+	told atomic.Pointer[burst] // reports them at the end, usually of this message
 }
 
 func newSampler(s sample) *sampler { return &sampler{sample: s, seed: maphash.MakeSeed()} }
@@ -65,12 +65,12 @@ func (s *sampler) slot(name, msg string, level slog.Level) (slot *sampleSlot, ke
 	return &s.slots[key%uint64(len(s.slots))], key
 }
 
-// take reports whether a record is to be logged, and how many were left out before it.
-func (s *sampler) take(slot *sampleSlot, key uint64, sec int64, storms *storms) (ok bool, left uint64) {
+// take reports whether a record must be logged, and how many were left out before it.
+func (s *sampler) take(slot *sampleSlot, key uint64, sec int64, bursts *bursts) (ok bool, left uint64) {
 	if old := slot.key.Load(); old != key && slot.key.CompareAndSwap(old, key) {
 		slot.n.Store(0)
 		if left := slot.left.Swap(0); left > 0 {
-			storms.keep(slot, old, left)
+			bursts.keep(slot, old, left)
 		}
 	}
 	if old := slot.sec.Load(); old != sec && slot.sec.CompareAndSwap(old, sec) {
@@ -85,8 +85,8 @@ func (s *sampler) take(slot *sampleSlot, key uint64, sec int64, storms *storms) 
 	return true, slot.left.Swap(0)
 }
 
-// sampled reports whether the record in s is to be logged, and adds how many were left
-// out before it. One that is left out is counted by the outputs that would have got it.
+// sampled reports whether the record in s must be logged, and adds the number of records left
+// out before it. A record left out is counted by the outputs that would have accepted it.
 func (h *handler) sampled(s *scratch) bool {
 	c := h.core
 	for _, sm := range c.samples {
@@ -98,7 +98,7 @@ func (h *handler) sampled(s *scratch) bool {
 			t = wallclock.Now()
 		}
 		slot, key := sm.slot(h.named.name, s.rec.Message, s.rec.Level)
-		ok, left := sm.take(slot, key, t.Unix(), &c.storms)
+		ok, left := sm.take(slot, key, t.Unix(), &c.bursts)
 		if left > 0 {
 			s.attrs = append(s.attrs, slog.Uint64("repeated", left))
 		}

@@ -11,27 +11,27 @@ import (
 )
 
 const (
-	// ownScratchBytes is the room of a scratch for the encoded record. Larger records
-	// go through the memory of bigRecords.
+	// ownScratchBytes is the size of a scratch's buffer for the encoded record. Larger
+	// records use the memory of bigRecords.
 	ownScratchBytes = 1 << 10
 
-	// Above these sizes, scratch memory is left to the garbage collector instead
-	// of being kept for the next record.
+	// Scratch memory above these sizes is left to the garbage collector instead of being
+	// reused.
 	maxScratchBytes = 64 << 10
 	maxScratchAttrs = 256
 
-	// shrinkAfter is the number of records in a row that would have fitted
-	// ownScratchBytes after which a scratch no longer borrows.
+	// shrinkAfter is the number of consecutive records smaller than ownScratchBytes after
+	// which a scratch stops borrowing.
 	shrinkAfter = 1 << 10
 )
 
-// bigRecords lends the memory for encoded records larger than ownScratchBytes.
+// bigRecords provides the memory for encoded records larger than ownScratchBytes.
 var bigRecords = newBigRecords(false)
 
 func newBigRecords(debug bool) *bufpool.Pool {
 	p, err := bufpool.New(bufpool.Config{
 		SizeClasses: []int{4 << 10, 16 << 10, maxScratchBytes},
-		NoZero:      true, // only what was written is read
+		NoZero:      true, // only written bytes are read
 		Debug:       debug,
 	})
 	if err != nil {
@@ -43,14 +43,14 @@ func newBigRecords(debug bool) *bufpool.Pool {
 // scratch is the memory of one call. Only that call uses it.
 type scratch struct {
 	rec      encode.Record
-	ownLevel slog.Level  // what outputs without a level take
+	ownLevel slog.Level  // the level of outputs without one
 	attrs    []slog.Attr // backing of rec.Attrs
 	nest     []slog.Attr // backing of the groups among them, see compose
-	buf      []byte      // the record as each route encodes it, one after the other
+	buf      []byte      // the encodings of the record, one per route, in sequence
 	spans    []span      // by route
 	step     int         // the next of core.steps
 	err      error       // the first one
-	last     bool        // it is that of a log.Fatal or log.Panic, see handler.handle
+	last     bool        // the record comes from log.Fatal or log.Panic, see handler.handle
 
 	own      []byte // what buf begins as, unless
 	borrowed []byte // this, from bigRecords, which holds
@@ -96,14 +96,13 @@ func newScratch(routes int) *scratch {
 	return &scratch{attrs: make([]slog.Attr, 0, 16), own: own, buf: own, spans: make([]span, routes)}
 }
 
-// borrow has the record encoded into memory as large as the largest of late.
+// borrow makes the record be encoded into memory as large as the largest recent record.
 func (s *scratch) borrow() {
 	s.borrowed, _ = bigRecords.Get(s.want)
 	s.buf = s.borrowed[:0]
 }
 
-// reset makes s ready for another record. Nothing of the caller's stays reachable
-// through it.
+// reset prepares s for another record. It drops all references to the caller's values.
 func (s *scratch) reset() {
 	clear(s.attrs)
 	s.attrs = s.attrs[:0]
@@ -129,8 +128,8 @@ func (s *scratch) reset() {
 	}
 }
 
-// forget is the rest of reset for a record that was redacted. It is not inlined, so that
-// others do not pay for it.
+// forget continues reset for a redacted record. It is not inlined, so that other records do
+// not pay for it.
 //
 //go:noinline
 func (s *scratch) forget() {
@@ -138,8 +137,8 @@ func (s *scratch) forget() {
 	s.walker.Reset()
 }
 
-// giveBack gives back the borrowed memory, and learns how much to borrow next time. If the
-// record outgrew its memory, append has moved it to memory of its own, which is dropped.
+// giveBack returns the borrowed memory and adapts the size of the next loan. If the record
+// outgrew its memory, append has moved it to a new array, which is dropped.
 func (s *scratch) giveBack() {
 	if s.borrowed != nil {
 		bigRecords.Put(s.borrowed)

@@ -16,24 +16,24 @@ import (
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
-// defaultSlotBytes is how much a [Slot] holds when [NewSlot] is given no limit.
+// defaultSlotBytes is the default capacity of a [Slot].
 const defaultSlotBytes = 1 << 20
 
-// slotRecordBytes are the bytes that a record takes in a Slot besides its own.
+// slotRecordBytes is the overhead of a record in a Slot.
 const slotRecordBytes = 32
 
 var (
-	// errFull is the error of a record that found no room while there was no
-	// destination. The record is counted as dropped{full}.
+	// errFull is returned for a record that does not fit while there is no destination.
+	// The record is counted as dropped{full}.
 	errFull = errors.New("forebay: slot is full and has no destination yet")
 
 	errSlotSet = errors.New("forebay: cannot set destination of slot: it has one already")
 )
 
-// A Slot is an output whose destination is given later, by [Slot.Set]. It is for records
-// that are logged before the configuration has been read, or a connection is up. Until
-// then it holds them in memory. Give it to [Output] or [OutputCloser] like any other
-// writer. All methods may be called from any goroutine.
+// A Slot is a writer whose destination is set later, with [Slot.Set]. Until then it holds
+// records in memory. It is for records logged before the configuration is read or a connection
+// is established. Pass a Slot to [Output] or [OutputCloser] like any other writer. All methods
+// are safe for concurrent use.
 type Slot struct {
 	name   string
 	limit  int
@@ -68,9 +68,10 @@ type slotRecord struct {
 	m batch.Meta
 }
 
-// NewSlot returns a Slot without a destination. It holds up to maxBytes bytes
-// (0 or less: 1 MiB), 32 per record included; later records are dropped and counted. The
-// options are those of an output; BusyTimeout and OnError are for a direct destination.
+// NewSlot returns a Slot without a destination. It holds up to maxBytes bytes, including 32
+// bytes of overhead per record; later records are dropped and counted. If maxBytes is 0 or
+// less, the limit is 1 MiB. opts are options of an output; BusyTimeout and OnError apply to a
+// direct destination.
 func NewSlot(maxBytes int, opts ...OutputOption) *Slot {
 	spec := OutputSpec{name: "slot"}
 	for _, opt := range opts {
@@ -87,13 +88,13 @@ func NewSlot(maxBytes int, opts ...OutputOption) *Slot {
 	return &Slot{name: spec.name, limit: maxBytes, busy: spec.busy, events: newReporter(spec.onError)}
 }
 
-// Name returns the name given to NewSlot, or "slot".
+// Name returns the name passed to NewSlot with the option Name. The default is "slot".
 func (s *Slot) Name() string { return s.name }
 
 func (s *Slot) writesInCaller() {}
 
-// Write is WriteRecord for a record of which nothing is known. It returns nil for
-// a record that found no room.
+// Write is like WriteRecord with a zero Meta, except that it returns a nil error for a record
+// that does not fit.
 func (s *Slot) Write(p []byte) (int, error) {
 	if err := s.WriteRecord(p, batch.Meta{}); err != nil && !errors.Is(err, errFull) {
 		return 0, err
@@ -101,9 +102,10 @@ func (s *Slot) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// WriteRecord passes p on to the destination, or keeps a copy of it until there
-// is one. The error is that of the destination. It is not nil either if there is no
-// room, which is counted as dropped{full}, and wraps [batch.ErrClosed] after Close.
+// WriteRecord passes p to the destination, or stores a copy of it if there is none. It returns
+// the error of the destination. If there is no room, it returns an error and counts the record
+// as dropped{full}. After Close the error wraps [batch.ErrClosed]. WriteRecord does not retain
+// p.
 func (s *Slot) WriteRecord(p []byte, m batch.Meta) error {
 	for {
 		if dst := s.dst.Load(); dst != nil {
@@ -141,7 +143,7 @@ func passOn(dst *output, p []byte, m batch.Meta) (err error) {
 	return err
 }
 
-// hold keeps a copy of p, unless it returns what to wait for before another try.
+// hold stores a copy of p, unless it returns a channel to wait for before another attempt.
 func (s *Slot) hold(p []byte, m batch.Meta) (wait chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,15 +174,14 @@ func (s *Slot) heldLocked() int {
 	return s.taken + len(s.data) + slotRecordBytes*len(s.recs)
 }
 
-// Set gives the slot its destination. What was held is passed on in order, by the
-// calling goroutine and before anything newer, and then records go straight to w:
-// through WriteRecord if it has that method, else as a direct output does. The
-// slot closes w if it is closed itself.
+// Set sets the destination of the slot. The calling goroutine passes the stored records to w in
+// order, before any newer record. After that, records go directly to w: through its method
+// WriteRecord if it has one, otherwise as to a direct output. Closing the slot closes w.
 //
-// If w fails before it has all that was held, Set returns the error, the slot
-// keeps the rest, the record at fault included, and Set may be called again, with
-// w or another writer. A record that a buffered w takes into its own account and
-// drops is no failure. Once set, a destination stays.
+// If w fails before it has received all stored records, Set returns the error. The slot keeps
+// the remaining records, including the one that failed, and Set may be called again with w or
+// another writer. If a buffered w accepts a record into its account and drops it, that is not a
+// failure. A destination cannot be replaced after a successful Set.
 func (s *Slot) Set(w io.Writer) error {
 	if isNil(w) {
 		return errors.New("forebay: cannot set destination of slot: the writer is nil")
@@ -230,7 +231,7 @@ func (s *Slot) output(w io.Writer) *output {
 	return o
 }
 
-// slotMove is one Set under way.
+// slotMove is one Set in progress.
 type slotMove struct {
 	slot   *Slot
 	dst    *output
@@ -240,9 +241,9 @@ type slotMove struct {
 	pass   int
 }
 
-// take takes all that is held, or makes dst the destination if nothing is. From
-// the second time on, writers wait for the end: they could otherwise be faster
-// than the destination for ever.
+// take takes all stored records, or makes dst the destination if there are none. From the
+// second call on, writers wait for the end of the move, because otherwise they could outpace
+// the destination forever.
 func (m *slotMove) take() bool {
 	s := m.slot
 	s.mu.Lock()
@@ -308,8 +309,8 @@ func refusedForGood(err error) bool {
 	return errors.Is(err, batch.ErrClosed) || errors.Is(err, os.ErrClosed) || errors.Is(err, io.ErrClosedPipe)
 }
 
-// end gives back what was not passed on, and lets the waiting go on. If the slot was
-// closed meanwhile, it does what Shutdown had no time for.
+// end returns the records that were not passed on and wakes waiting callers. If the slot was
+// closed meanwhile, it does the work for which Shutdown had no time.
 func (m *slotMove) end() {
 	s := m.slot
 	s.mu.Lock()
@@ -333,13 +334,13 @@ func (m *slotMove) end() {
 	}
 }
 
-// dropLocked drops what is held: nobody will take it any more.
+// dropLocked drops the stored records, because there will be no destination.
 func (s *Slot) dropLocked() {
 	s.shutdown += uint64(len(s.recs))
 	s.data, s.recs = nil, nil
 }
 
-// settled waits until no Set is under way.
+// settled waits until no Set is in progress.
 func (s *Slot) settled(ctx context.Context) error {
 	s.mu.Lock()
 	wait := s.setting
@@ -355,8 +356,8 @@ func (s *Slot) settled(ctx context.Context) error {
 	}
 }
 
-// Flush flushes the destination. Without a destination it is an error if the slot
-// holds records.
+// Flush flushes the destination. Without a destination it returns an error if the slot holds
+// records.
 func (s *Slot) Flush(ctx context.Context) error {
 	if err := s.settled(ctx); err != nil {
 		return err
@@ -376,7 +377,7 @@ func (s *Slot) Flush(ctx context.Context) error {
 	return nil
 }
 
-// Sync puts what was written on stable storage, if the destination has any.
+// Sync commits the written records to stable storage, if the destination supports that.
 func (s *Slot) Sync() error {
 	if err := s.settled(context.Background()); err != nil {
 		return err
@@ -387,17 +388,17 @@ func (s *Slot) Sync() error {
 	return nil
 }
 
-// Close is Shutdown within 5 s, without the report.
+// Close is Shutdown with a limit of 5 s and without the report.
 func (s *Slot) Close() error {
 	_, err := s.Shutdown(context.Background())
 	return err
 }
 
-// Shutdown refuses new records and closes the destination, if that has a Close. Without
-// a destination the records that the slot holds are dropped and counted, and the error
-// says how many. If a Set is still under way when ctx ends, Shutdown returns, and the
-// destination is closed when that Set is done. If ctx has no deadline, Shutdown takes
-// 5 s at most. It may be called twice.
+// Shutdown refuses new records and closes the destination if it has a method Close. Without a
+// destination, the stored records are dropped and counted, and the error contains their
+// number. If a Set is still in progress when ctx ends, Shutdown returns, and the destination
+// is closed at the end of that Set. If ctx has no deadline, the limit is 5 s. Shutdown may be
+// called more than once.
 func (s *Slot) Shutdown(ctx context.Context) (batch.Report, error) {
 	ctx, cancel := closetime.Bounded(ctx, 0)
 	defer cancel()
@@ -427,8 +428,8 @@ func (s *Slot) Shutdown(ctx context.Context) (batch.Report, error) {
 	return rep, err
 }
 
-// Account says what became of the records: the account of the destination, and the
-// records that the slot holds or had no room for.
+// Account returns the account of the destination, plus the records that the slot holds or had
+// no room for.
 func (s *Slot) Account() batch.Account {
 	s.mu.Lock()
 	pending := uint64(len(s.recs)) + uint64(max(s.moving.Load(), 0))

@@ -14,51 +14,49 @@ import (
 // Stats is a snapshot of a [Router].
 type Stats struct {
 	Outputs []OutputStats // in the order of routes and their outputs
-	// Refused is the number of records that came after Close. They are in no
-	// account.
+	// Refused is the number of records logged after Close began. They are in no account.
 	Refused uint64
-	// EventsLost is the number of events that were dropped because OnError was busy
-	// with earlier ones.
+	// EventsLost is the number of events dropped because OnError was busy with earlier
+	// ones.
 	EventsLost uint64
-	// Closed is whether Close has begun.
+	// Closed reports whether Close has begun.
 	Closed bool
 }
 
 // OutputStats is a snapshot of one output.
 type OutputStats struct {
 	Name string
-	// Level is the lowest level that the output takes at present; if it has none of its
-	// own, from loggers without a name.
+	// Level is the lowest level that the output currently accepts. For an output without a
+	// level it is the level of loggers without a name.
 	Level slog.Level
-	// Buffered is whether the output takes records without waiting for their
+	// Buffered reports whether the output accepts records without waiting for their
 	// destination.
 	Buffered bool
-	// Account says what became of the records. A buffered output keeps an account of
-	// its own, which includes the records of its other users; records that could not
-	// be encoded for it are added. For an output without an account a record counts
-	// as delivered if the write returned no error.
+	// Account holds the outcomes of the records. A buffered output keeps a separate
+	// account, which includes the records of its other users; records that could not be
+	// encoded for it are added. For an output without an account, a record counts as
+	// delivered if the write returned no error.
 	batch.Account
-	// Errors is the number of failed writes to a direct output, also where a second
-	// write made up for it, or of records for which a buffered output returned an
-	// error.
+	// Errors is the number of failed writes to a direct output, including those that a
+	// second write made good, or of records for which a buffered output returned an error.
 	Errors uint64
-	// Panics is how many calls of a direct output's writer, or of a buffered one's driver,
-	// panicked or ended in runtime.Goexit.
+	// Panics is the number of calls of a direct output's writer, or of a buffered output's
+	// driver, that panicked or called runtime.Goexit.
 	Panics uint64
-	// Stuck is whether a write to a direct output does not end at present.
+	// Stuck reports whether a write to a direct output is currently hanging.
 	Stuck bool
-	// FailingSince is when the destination failed first since it last took something, or
-	// when a write to a direct output was found stuck. It is zero while the destination
-	// is well, and for buffered outputs without Delivery.
+	// FailingSince is the time of the destination's first failure since its last success,
+	// or the time at which a write to a direct output was found stuck. It is zero while the
+	// destination is healthy, and for buffered outputs without Delivery.
 	FailingSince time.Time
-	// LastError is the text of the last error, empty if there was none.
+	// LastError is the text of the last error, or "".
 	LastError string
-	// Delivery has the state of memory, delivery and spool of an output that is a
-	// deliver.Output, as all outputs made by New are. It is nil for others.
+	// Delivery holds the state of memory, delivery and spool of an output that is a
+	// deliver.Output, which includes all outputs made by New. It is nil for others.
 	Delivery *deliver.OutputStats
 }
 
-// String gives the statistics on one line.
+// String returns the statistics on one line.
 func (s OutputStats) String() string {
 	var sb strings.Builder
 	fmt.Fprintf(&sb, "%s: %s", s.Name, s.Account)
@@ -71,7 +69,7 @@ func (s OutputStats) String() string {
 	return sb.String()
 }
 
-// String gives the statistics, one line for each output.
+// String returns the statistics, one line per output.
 func (s Stats) String() string {
 	lines := make([]string, 0, len(s.Outputs)+1)
 	for _, o := range s.Outputs {
@@ -83,9 +81,9 @@ func (s Stats) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// Stats returns what became of the records so far. It never waits for an output,
-// unless one with an account of its own does. The accounts balance at any time;
-// they are exact when no call is under way.
+// Stats returns a snapshot of the outputs and their accounts. It does not wait for outputs,
+// unless the method Account of a custom writer does. The accounts balance at any time; they
+// are exact while no call is in progress.
 func (r *Router) Stats() Stats {
 	c := r.core()
 	if c == nil {
@@ -126,7 +124,7 @@ func (o *output) stats(own slog.Level) OutputStats {
 }
 
 // deliveryOf returns the statistics of w, or of the destination of a Slot, if it is a
-// deliver.Output. It contains a panic.
+// deliver.Output. It contains panics.
 func deliveryOf(w io.Writer) (d *deliver.OutputStats) {
 	defer func() {
 		if recover() != nil {
@@ -171,7 +169,7 @@ func (o *output) books() (a batch.Account) {
 	return a
 }
 
-// An accounter is an output that accounts for its records itself.
+// An accounter is an output that keeps its account.
 type accounter interface{ Account() batch.Account }
 
 // ownAccount contains a panic of the writer's Account.

@@ -16,19 +16,19 @@ import (
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
-// syncTimeout bounds how long a caller waits for its record to be delivered.
+// syncTimeout limits the time a caller waits for the delivery of its record.
 const syncTimeout = 250 * time.Millisecond
 
-// sync waits until what was logged is delivered, or syncTimeout. What could not be
-// delivered in time is not lost by that, so the error is nobody's.
+// sync waits until the logged records are delivered, or syncTimeout. Records not delivered in
+// time are not lost, so there is no error.
 func (c *core) sync() {
 	ctx, cancel := context.WithTimeout(breaker.WithoutProbe(context.Background()), syncTimeout)
 	defer cancel()
 	_ = c.router.Flush(ctx)
 }
 
-// lastSync is sync for a program that is about to end. What is not delivered then may be
-// lost, so it is told on standard error.
+// lastSync is sync for a program that is about to exit. Undelivered records may then be lost,
+// so their number is written to standard error.
 func (c *core) lastSync() {
 	if c.closed.Load() {
 		return
@@ -54,10 +54,10 @@ func (c *core) lastSync() {
 // hash of them.
 var harmless [512][8]atomic.Uintptr
 
-// endsProgram reports whether the record in hand is that of a log.Fatal or log.Panic,
-// which slog.SetDefault and slog.NewLogLogger hand on as any other line. Only the stack
-// tells. pc is that of the record: 0 where package log has been told to write no
-// positions, as it is by default; else the stack is looked at once for each position.
+// endsProgram reports whether the current record comes from log.Fatal or log.Panic, which
+// slog.SetDefault and slog.NewLogLogger pass on like any other line. Only the stack shows it.
+// pc is the position of the record. It is 0 if package log writes no positions, which is the
+// default; otherwise the stack is examined once for each position.
 func endsProgram(pc uintptr) bool {
 	known := &harmless[(pc^pc>>9)%uintptr(len(harmless))]
 	if pc != 0 {
@@ -87,14 +87,13 @@ func endsProgram(pc uintptr) bool {
 	return false
 }
 
-// Recover logs a panic at slog.LevelError with its stack, waits until the outputs have
-// delivered what they hold, at most 250 ms, and lets the panic go on. Records that are not
-// delivered then are counted on standard error. It is for a defer statement at the top of
-// main and of goroutines:
+// Recover logs a panic at slog.LevelError with its stack, waits at most 250 ms until the
+// outputs have delivered their records, and panics again. The number of undelivered records is
+// written to standard error. Use it in a defer statement at the top of main and of goroutines:
 //
 //	defer log.Recover()
 //
-// It works on a nil Logger, too, which logs nothing.
+// Recover also works on a nil Logger, which logs nothing.
 func (l *Logger) Recover() {
 	p := recover()
 	if p == nil {

@@ -336,7 +336,7 @@ func TestSampleFaults(t *testing.T) {
 	}
 }
 
-// A storm is thinned out.
+// Sample limits a burst.
 func ExampleSample() {
 	log, err := New(Sample(slog.LevelInfo, 1, 100), Writer(lineWriter{}, Encoder(plain())))
 	if err != nil {

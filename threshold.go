@@ -2,16 +2,15 @@ package forebay
 
 import "log/slog"
 
-// threshold is the level from which an output takes records. It can change at
-// any time.
+// threshold is the lowest level that an output accepts. It can change at any time.
 type threshold struct {
 	v     *slog.LevelVar // also for levels that never change: reading it is one load
 	fixed bool           // v never changes
 	other slog.Leveler   // if v is nil; nil, too: the level is that of the logger
 }
 
-// newThreshold keeps a *slog.LevelVar, and asks another kind of Leveler each
-// time. nil is the level of the logger.
+// newThreshold keeps a *slog.LevelVar and calls any other Leveler for each record. nil is the
+// level of the logger.
 func newThreshold(l slog.Leveler) threshold {
 	switch l := l.(type) {
 	case nil:
@@ -27,7 +26,7 @@ func newThreshold(l slog.Leveler) threshold {
 	}
 }
 
-// follows reports whether the level is that of the logger.
+// follows reports whether the level is the level of the logger.
 func (t *threshold) follows() bool { return t.v == nil && t.other == nil }
 
 // level returns the level for records of a logger.
@@ -41,8 +40,8 @@ func (t *threshold) level(own slog.Level) slog.Level {
 	return own
 }
 
-// ask calls the user's Leveler. One that panics admits everything: too much in a
-// log is the smaller harm.
+// ask calls the user's Leveler. If it panics, all records are admitted, because too many
+// records are less harmful than too few.
 func (t *threshold) ask() (l slog.Level) {
 	l = minLevel
 	defer func() { _ = recover() }()
@@ -52,5 +51,5 @@ func (t *threshold) ask() (l slog.Level) {
 
 const minLevel = slog.Level(-1 << 31)
 
-// admits reports whether a record of level l passes, from a logger whose level is own.
+// admits reports whether a record of level l from a logger of level own passes.
 func (t *threshold) admits(l, own slog.Level) bool { return l >= t.level(own) }

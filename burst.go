@@ -11,13 +11,13 @@ import (
 	"github.com/forebay-log/forebay/internal/wallclock"
 )
 
-// quietAfter is how often storms are looked at. One whose message did not come between two
-// looks has ended.
+// quietAfter is the interval between checks of bursts. A burst whose message did not occur
+// between two checks has ended.
 const quietAfter = time.Second
 
-// A storm is a message of which records are left out. How many were left out is told by the
-// next record that is logged or, at the end of the storm, by a record of its own.
-type storm struct {
+// A burst is a message of which records are left out. Their number is logged with the next
+// record or, at the end of the burst, in a separate record.
+type burst struct {
 	slot      *sampleSlot
 	key       uint64
 	name, msg string // of the logger and of the first record that was left out
@@ -28,22 +28,22 @@ type storm struct {
 	n   uint64
 }
 
-// storms are those under way. A timer looks at them; there is none while the list is empty.
-type storms struct {
-	mu    sync.Mutex // a leaf, taken once for each storm and at each look
-	list  []*storm
+// bursts are those in progress. A timer checks them; there is none while the list is empty.
+type bursts struct {
+	mu    sync.Mutex // a leaf, taken once for each burst and at each look
+	list  []*burst
 	looks bool // the timer is set, or tick runs
 
 	turn chan struct{} // capacity 1: who has put something in writes records
 }
 
-// begin enters the message of a record that was left out, unless it is there.
+// begin adds the message of a record that was left out, unless it is present.
 func (c *core) begin(slot *sampleSlot, key uint64, name string, rec *encode.Record) {
-	t := &c.storms
+	t := &c.bursts
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if st := slot.told.Load(); st == nil || st.key != key {
-		st = &storm{slot: slot, key: key, name: name, msg: strings.Clone(rec.Message), level: rec.Level}
+		st = &burst{slot: slot, key: key, name: name, msg: strings.Clone(rec.Message), level: rec.Level}
 		t.list = append(t.list, st)
 		slot.told.Store(st)
 	}
@@ -53,8 +53,8 @@ func (c *core) begin(slot *sampleSlot, key uint64, name string, rec *encode.Reco
 	}
 }
 
-// keep adds what was left out of a message whose slot another one has taken.
-func (t *storms) keep(slot *sampleSlot, key, left uint64) {
+// keep adds the records left out of a message whose slot another message has taken over.
+func (t *bursts) keep(slot *sampleSlot, key, left uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if st := slot.told.Load(); st != nil && st.key == key {
@@ -64,9 +64,9 @@ func (t *storms) keep(slot *sampleSlot, key, left uint64) {
 	}
 }
 
-// end removes the storms that have ended, or all of them, and returns those of which there
-// is something to tell.
-func (t *storms) end(all bool) (ended []*storm) {
+// end removes the bursts that have ended, or all of them, and returns those with records to
+// report.
+func (t *bursts) end(all bool) (ended []*burst) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	under := t.list[:0]
@@ -91,10 +91,10 @@ func (t *storms) end(all bool) (ended []*storm) {
 	return ended
 }
 
-// tick tells of storms that have ended. It runs on the goroutine of the timer, which is set
-// again when everything is written, so a destination that hangs holds one of them.
+// tick reports the bursts that have ended. It runs on the goroutine of the timer, which is
+// reset after everything is written, so a hanging destination blocks only one such goroutine.
 func (c *core) tick() {
-	t := &c.storms
+	t := &c.bursts
 	defer func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -107,7 +107,7 @@ func (c *core) tick() {
 	c.tell(t.end(false))
 }
 
-// tellAll tells of all storms, within ctx. What hangs goes on by itself.
+// tellAll reports all bursts within ctx. A hanging write continues in the background.
 func (c *core) tellAll(ctx context.Context) {
 	if len(c.samples) == 0 {
 		return
@@ -115,9 +115,9 @@ func (c *core) tellAll(ctx context.Context) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		c.storms.turn <- struct{}{}
-		defer func() { <-c.storms.turn }()
-		c.tell(c.storms.end(true))
+		c.bursts.turn <- struct{}{}
+		defer func() { <-c.bursts.turn }()
+		c.tell(c.bursts.end(true))
 	}()
 	select {
 	case <-done:
@@ -125,8 +125,8 @@ func (c *core) tellAll(ctx context.Context) {
 	}
 }
 
-// tell writes a record for each storm, as the logger of its name would.
-func (c *core) tell(ended []*storm) {
+// tell writes a record for each burst, as the logger of its name would.
+func (c *core) tell(ended []*burst) {
 	for _, st := range ended {
 		h := &c.router.Logger().Named(st.name).h
 		if st.level < h.named.least.Level() {

@@ -19,7 +19,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// The number of the last records that were left out is written when the storm is over, and
+// The number of the last records that were left out is written when the burst is over, and
 // not while it goes on.
 func TestStormEnds(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
