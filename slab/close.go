@@ -230,6 +230,10 @@ func (w *Writer) conclude(ctx context.Context, finished bool) error {
 	if points {
 		point(ptConclude)
 	}
+	// Blocked writes return first: the account may need several looks while Borrows return.
+	w.mu.Lock()
+	w.refuseWaitersLocked()
+	w.unlock()
 	theirs := w.lockWithAccount()
 	defer w.unlock()
 	if w.mapped() {
@@ -246,7 +250,6 @@ func (w *Writer) conclude(ctx context.Context, finished bool) error {
 	}
 	w.book.Dropped[batch.Shutdown] += uint64(w.last.pending)
 	w.last.pending = 0
-	w.refuseWaitersLocked()
 	for _, o := range w.ops {
 		o.ch <- ErrClosed
 	}
