@@ -12,19 +12,19 @@ import (
 	"github.com/forebay-log/forebay/kafka"
 )
 
-var mechanism = program.Option{Name: "mechanism", Usage: "the `MECHANISM` of the login: plain, scram-sha-256 or scram-sha-512 (default scram-sha-512)"}
+var mechanism = program.Option{Name: "mechanism", Usage: "login `MECHANISM`: plain, scram-sha-256 or scram-sha-512 (default scram-sha-512)"}
 
 // withKafka has kafka://SERVERS/TOPIC, and inputs of type kafka.
 func withKafka() program.With {
 	return program.With{
 		Destinations: []program.Destination{{
 			Name: "kafka", Form: "HOST:PORT/TOPIC", Memory: 4 << 20,
-			What: "Apache Kafka, port 9092; HOST,HOST:PORT for several brokers, {NAME} in TOPIC is a field; see --key",
+			What: "Apache Kafka, default port 9092; several brokers as HOST,HOST:PORT; {NAME} in TOPIC is a field; see --key",
 			Options: slices.Concat(login, []program.Option{
 				mechanism,
-				{Name: "key", Usage: "`KEY` of the records, such as {user}: those of one key stay in order (default: those of one run)"},
-				{Name: "compression", Usage: "how to compress what is sent", Choices: []string{"zstd", "lz4", "snappy", "gzip", "none"}},
-				{Name: "autocreate", Usage: "ask the brokers to make topics that do not exist", Switch: true},
+				{Name: "key", Usage: "record `KEY`, such as {user}; records with equal keys stay in order (default: records of one run)"},
+				{Name: "compression", Usage: "compression of requests", Choices: []string{"zstd", "lz4", "snappy", "gzip", "none"}},
+				{Name: "autocreate", Usage: "ask the brokers to create missing topics", Switch: true},
 			}),
 			Open: func(t *program.Told) (deliver.Destination, error) {
 				c, err := toKafka(t)
@@ -39,11 +39,11 @@ func withKafka() program.With {
 			Name: "kafka",
 			Options: slices.Concat(servers("9092"), login, []program.Option{
 				mechanism,
-				{Name: "topics", Usage: "the topics to read", List: true},
-				{Name: "group", Usage: "the consumer group, whose offsets say how far the topics are delivered"},
-				{Name: "instance", Usage: "the name of this member of the group, by which it has its partitions back at once after a restart; no other may have it"},
+				{Name: "topics", Usage: "topics to read (required)", List: true},
+				{Name: "group", Usage: "consumer group, whose offsets record the delivered position (required)"},
+				{Name: "instance", Usage: "unique name of this member of the group, with which it keeps its partitions over a restart (default: none)"},
 				{Name: "from"},
-				{Name: "fields", Usage: "further fields of a record: key, partition, offset, or the name of a header", List: true},
+				{Name: "fields", Usage: "additional fields of a record: key, partition, offset, or the name of a header (default: none)", List: true},
 				dedupOption,
 			}),
 			Open: openFromKafka,
@@ -95,9 +95,9 @@ func openFromKafka(t *program.Told, to *program.Sink) (program.Reader, error) {
 // servers are the options of an input that say where the servers are.
 func servers(port string) []program.Option {
 	return []program.Option{
-		{Name: "servers", Usage: "the servers to begin with: HOST:PORT, or HOST for port " + port, List: true},
-		{Name: "tls", Usage: "the servers speak TLS", Switch: true},
-		{Name: "tls-ca", Usage: "the file with the authorities that sign certificates of servers; default: the system's", Secret: true},
+		{Name: "servers", Usage: "initial servers: HOST:PORT, or HOST for port " + port, List: true},
+		{Name: "tls", Usage: "use TLS", Switch: true},
+		{Name: "tls-ca", Usage: "file with the CA certificates for servers (default: the system's)", Secret: true},
 		{Name: "tls-cert"}, {Name: "tls-key"},
 	}
 }
@@ -111,7 +111,7 @@ func hosts(t *program.Told) []string {
 	return all
 }
 
-var dedupOption = program.Option{Name: "dedup", Usage: "leave out records that come twice: those that forebay sent, within the last 65,536 of each of its outputs", Switch: true}
+var dedupOption = program.Option{Name: "dedup", Usage: "drop duplicate records sent by forebay, within the last 65,536 of each of its outputs", Switch: true}
 
 // inputTLS returns the TLS of an input, nil for none.
 func inputTLS(t *program.Told) (*tls.Config, error) {

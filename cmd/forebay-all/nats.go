@@ -16,9 +16,9 @@ import (
 
 // natsLogin are the ways to log in.
 var natsLogin = slices.Concat(login, []program.Option{
-	{Name: "creds-file", Usage: "`FILE` with a JWT and a seed (.creds)", Secret: true},
-	{Name: "nkey-file", Usage: "`FILE` with the seed of an nkey", Secret: true},
-	{Name: "token-file", Usage: "`FILE` with a token", Secret: true},
+	{Name: "creds-file", Usage: "`FILE` with a JWT and a seed, .creds (default: none)", Secret: true},
+	{Name: "nkey-file", Usage: "`FILE` with the seed of an nkey (default: none)", Secret: true},
+	{Name: "token-file", Usage: "`FILE` with a token (default: none)", Secret: true},
 })
 
 // withNATS has nats://SERVERS/SUBJECT, and inputs of type nats.
@@ -26,10 +26,10 @@ func withNATS() program.With {
 	return program.With{
 		Destinations: []program.Destination{{
 			Name: "nats", Form: "HOST:PORT/PATH", Memory: 4 << 20,
-			What: "a stream of NATS JetStream, port 4222; HOST,HOST:PORT for several servers, PATH is the subject, {NAME} in it a field",
+			What: "a stream of NATS JetStream, default port 4222; several servers as HOST,HOST:PORT; PATH is the subject, {NAME} in it is a field",
 			Options: slices.Concat(natsLogin, []program.Option{
-				{Name: "stream", Usage: "`NAME` of the stream that has to take the lines (default: any)"},
-				{Name: "sole", Usage: "nobody else writes to the stream: the order is kept whatever servers lose", Switch: true},
+				{Name: "stream", Usage: "`NAME` of the stream that must store the lines (default: any)"},
+				{Name: "sole", Usage: "keep the order even if servers lose messages; no other program may write to the stream", Switch: true},
 			}),
 			Open: func(t *program.Told) (deliver.Destination, error) {
 				hosts, subject, _ := strings.Cut(t.Rest, "/")
@@ -48,11 +48,11 @@ func withNATS() program.With {
 		Inputs: []program.Input{{
 			Name: "nats",
 			Options: slices.Concat(servers("4222"), natsLogin, []program.Option{
-				{Name: "stream", Usage: "the stream to read"},
-				{Name: "consumer", Usage: "the durable consumer, which says how far the stream is delivered; it is made if it does not exist"},
-				{Name: "subjects", Usage: "messages of these subjects only, where the consumer is made; * and > are wildcards", List: true},
+				{Name: "stream", Usage: "stream to read (required)"},
+				{Name: "consumer", Usage: "durable consumer, which records the delivered position; it is created if it does not exist (required)"},
+				{Name: "subjects", Usage: "subjects of a new consumer; * and > are wildcards (default: all)", List: true},
 				{Name: "from"},
-				{Name: "fields", Usage: "further fields of a record: sequence, or the name of a header", List: true},
+				{Name: "fields", Usage: "additional fields of a record: sequence, or the name of a header (default: none)", List: true},
 				dedupOption,
 			}),
 			Open: openFromNATS,

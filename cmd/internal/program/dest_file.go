@@ -23,7 +23,7 @@ type fileDest struct{}
 func (fileDest) Scheme() string { return "file" }
 
 func (fileDest) Usage() (form, what string) {
-	return "file:PATH", "append to a file; see the --rotate flags. SIGHUP opens it anew"
+	return "file:PATH", "append to a file; see the --rotate flags. SIGHUP reopens it"
 }
 
 // Check looks at the path and its directory.

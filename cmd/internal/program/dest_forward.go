@@ -32,9 +32,9 @@ func (d forwardDest) Usage() (form, what string) {
 	case "forward+tls":
 		return "forward+tls://HOST:PORT", "the same over TLS; see --tls-ca, --tls-cert, --tls-key"
 	case "forward+unix":
-		return "forward+unix:PATH", "the same over a unix socket; that of fluentd needs --no-ack"
+		return "forward+unix:PATH", "the same over a unix socket; fluentd needs --no-ack there"
 	}
-	return "forward://HOST:PORT", "a Fluentd, Fluent Bit or OpenTelemetry receiver, port 24224"
+	return "forward://HOST:PORT", "a Fluentd, Fluent Bit or OpenTelemetry receiver, default port 24224"
 }
 
 func (d forwardDest) Open(rest string, o *outputConfig) (*target, error) {

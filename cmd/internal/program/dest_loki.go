@@ -27,7 +27,7 @@ func (d lokiDest) canDryRun()     {}
 
 func (d lokiDest) Usage() (form, what string) {
 	if d.scheme == "loki" {
-		return "loki://HOST:PORT", "Grafana Loki, port 3100, over http; see --label. A path is a prefix"
+		return "loki://HOST:PORT", "Grafana Loki over http, default port 3100, optional path prefix; see --label"
 	}
 	return "loki+https://HOST", "the same over https; see --tls-ca, --tls-cert, --tls-key"
 }

@@ -16,7 +16,7 @@ func netDests() []destination {
 		netDest{"tcp", "tcp://HOST:PORT", "lines over TCP"},
 		netDest{"tls", "tls://HOST:PORT", "the same over TLS; see --tls-ca, --tls-cert, --tls-key"},
 		netDest{"unix", "unix:PATH", "lines over a unix socket"},
-		netDest{"syslog+tcp", "syslog+tcp://HOST:PORT", "syslog over TCP (RFC 5424, octet-counted); ?facility=local0&app=NAME may follow"},
+		netDest{"syslog+tcp", "syslog+tcp://HOST:PORT", "syslog over TCP (RFC 5424, octet counting); options such as ?facility=local0&app=NAME"},
 		netDest{"syslog+tls", "syslog+tls://HOST:PORT", "the same over TLS (RFC 5425)"},
 		netDest{"syslog+unix", "syslog+unix:PATH", "the same over a unix socket"},
 	}

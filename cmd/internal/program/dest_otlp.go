@@ -26,9 +26,9 @@ func (d otlpDest) Scheme() string { return d.scheme }
 func (d otlpDest) canDryRun()     {}
 
 func (d otlpDest) Usage() (form, what string) {
-	form, what = d.scheme+"://HOST:PORT", "an OpenTelemetry receiver, port 4318, over http; see --resource. A path is a prefix"
+	form, what = d.scheme+"://HOST:PORT", "an OpenTelemetry receiver over http, default port 4318, optional path prefix; see --resource"
 	if d.grpc != nil {
-		what = "an OpenTelemetry receiver, port 4317, over gRPC; see --resource"
+		what = "an OpenTelemetry receiver over gRPC, default port 4317; see --resource"
 	}
 	if d.secure() {
 		form, what = d.scheme+"://HOST", "the same over https; see --tls-ca, --tls-cert, --tls-key"

@@ -12,11 +12,11 @@ const (
 )
 
 const exitHelp = `Exit codes:
-  0   no record was lost, but for what --when-full and --max-record drop
+  0   no record was lost, except records dropped by --when-full or --max-record
   1   records were lost, or standard input could not be read
   2   the command line is wrong
   3   a record was dropped, and --fail-on-drop was given
-  75  the time was up; what was not delivered is kept in --spool or --crash-safe
+  75  --drain-timeout expired; undelivered records are kept in --spool or --crash-safe
   78  a destination is wrong or cannot be opened`
 
 // A codeError is an error that decides the exit code.

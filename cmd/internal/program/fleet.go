@@ -47,31 +47,30 @@ func newFleet() *cobra.Command {
 	c.rate, c.latency, c.window = 100, duration(10*time.Millisecond), 3
 	cmd := &cobra.Command{
 		Use:   "fleet",
-		Short: "Work out what many hosts need in front of one engine, and what an outage does",
-		Long: `Work out what many hosts need that send to one engine, such as Kafka: how many
-partitions and bytes, how much spool on each host, and how long all of them catch
-up after an outage of the engine. The hosts are simulated, with the waits of
-forebay's circuit breaker, and once more without their jitter: without it, hosts
-that failed together come back together.
+		Short: "Plan for many hosts that send to one engine, and simulate an outage",
+		Long: `Plan for many hosts that send to one engine, such as Kafka: the number of partitions,
+the bytes per second, the spool on each host, and the time until all hosts have caught up
+after an outage of the engine. The hosts are simulated twice, with the delays of forebay's
+circuit breaker and with the same delays without jitter. Without jitter, hosts that failed
+together return together.
 
---rate and --msg-size are those of one host, and so are the slabs that are planned
-as forebay size plans them. A host's records go to one partition, chosen at random,
-so that some partitions have more hosts than others; with --keyed they go to all.
+--rate and --msg-size describe one host. The slabs are planned for one host, by the formula
+of forebay size. A host sends its records to one random partition, so that some partitions
+have more hosts than others. With --keyed it sends to all partitions.
 
-Without --partitions there are as many as let all hosts catch up in --catch-up.
---partition-rate and --cost are about bytes as they are sent: --compression is how
-many bytes of records become one of them.
+Without --partitions, the plan has enough partitions for all hosts to catch up within
+--catch-up. --partition-rate and --cost count compressed bytes; --compression is the ratio
+of uncompressed to compressed bytes.
 
-The engine lets in --accept-rate new sessions per second; who waits in line for
-10 s for one fails, and tries again later. --session is how long a session goes on
-trying by itself, every second, before its circuit counts a failure: 30s for Kafka,
-0 for destinations that do not.
+The engine accepts --accept-rate new sessions per second. A host that waits 10 s for a
+session fails and tries again later. --session is the time for which a session retries
+every second before its circuit counts a failure: 30s for Kafka, 0 for destinations that do
+not retry.
 
-A host has one request at a time under way, which takes --latency. While all is well
-it sends one each --flush-interval, and what waits in its spool in requests of up to
-256 KiB.
+A host has one request in flight, which needs --latency. A healthy host sends a request
+every --flush-interval. The backlog of its spool is sent in requests of up to 256 KiB.
 
-What is not simulated is in docs/FLEET.md.`,
+docs/FLEET.md lists the limits of the simulation.`,
 		Example: `  forebay fleet --hosts 10000 --rate 100/s --msg-size 256 --outage 10m
   forebay fleet --hosts 500 --measure app.log --outage 1h --cost 0.05
   forebay fleet --outage 30m --plot herd.svg
@@ -81,23 +80,23 @@ What is not simulated is in docs/FLEET.md.`,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.IntVar(&c.hosts, "hosts", 10_000, "how many hosts there are")
-	c.add(cmd, "use `N` slabs on each host (0: work out how many it takes)")
-	fs.Var(&c.outage, "outage", "for how long the engine takes nothing")
-	fs.Var(&c.fail, "fail-after", "how long an attempt takes to fail meanwhile (0: connections are refused)")
-	fs.Var(&c.session, "session", "how long a session tries by itself before it fails")
-	fs.Var(&c.flush, "flush-interval", "how long a record waits at most for its slab to fill")
-	fs.Var(&c.spool, "spool-max", "the spool of each host (0: it has none)")
-	fs.IntVar(&c.partitions, "partitions", 0, "there are `N` partitions (0: work out how many it takes)")
-	fs.Var(&c.partitionRate, "partition-rate", "bytes per second that one partition takes, as they are sent")
-	fs.Var(&c.catchUp, "catch-up", "how long after the outage all is delivered (0: as long as the outage, and 5m at least)")
-	fs.Float64Var(&c.compression, "compression", 4, "how many bytes of records are sent as one byte")
-	fs.BoolVar(&c.keyed, "keyed", false, "the records of a host go to all partitions")
-	fs.Var(&c.accept, "accept-rate", "new sessions per second that the engine lets in (0: any number)")
-	fs.Float64Var(&c.cost, "cost", 0, "`PRICE` of one GB (10^9 bytes) as it is sent")
-	fs.Uint64Var(&c.seed, "seed", 1, "`SEED` of partitions and waits")
-	fs.StringVar(&c.plot, "plot", "", "write the attempts per second to this `FILE`, as SVG")
-	c.output.add(cmd, "output", "o", "how to print it")
+	fs.IntVar(&c.hosts, "hosts", 10_000, "number `N` of hosts")
+	c.add(cmd, "number `N` of slabs on each host (default 0: computed)")
+	fs.Var(&c.outage, "outage", "duration of the outage")
+	fs.Var(&c.fail, "fail-after", "time until an attempt fails during the outage (default 0: connections are refused)")
+	fs.Var(&c.session, "session", "time for which a session retries before it fails")
+	fs.Var(&c.flush, "flush-interval", "longest wait of a record for its slab to fill")
+	fs.Var(&c.spool, "spool-max", "spool of each host; 0: none")
+	fs.IntVar(&c.partitions, "partitions", 0, "number `N` of partitions (default 0: computed)")
+	fs.Var(&c.partitionRate, "partition-rate", "compressed bytes per second that one partition accepts")
+	fs.Var(&c.catchUp, "catch-up", "time to deliver the backlog after the outage (default 0: the duration of the outage, at least 5m)")
+	fs.Float64Var(&c.compression, "compression", 4, "`RATIO` of uncompressed to compressed bytes")
+	fs.BoolVar(&c.keyed, "keyed", false, "send the records of each host to all partitions")
+	fs.Var(&c.accept, "accept-rate", "new sessions per second that the engine accepts; 0: no limit")
+	fs.Float64Var(&c.cost, "cost", 0, "`PRICE` of one compressed GB, 10^9 bytes (default 0)")
+	fs.Uint64Var(&c.seed, "seed", 1, "`SEED` of the random partitions and delays")
+	fs.StringVar(&c.plot, "plot", "", "write an SVG chart of the attempts per second to `FILE` (default: none)")
+	c.output.add(cmd, "output", "o", "output format")
 	return cmd
 }
 

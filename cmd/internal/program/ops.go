@@ -30,11 +30,11 @@ type opsFlags struct {
 
 func (f *opsFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&f.metrics, "metrics", "", "serve metrics and health over HTTP on `ADDR`; :9090 is a port of this machine alone, 0.0.0.0:9090 one for all")
-	fs.BoolVar(&f.pprof, "pprof", false, "serve /debug/pprof/ there, too")
-	fs.StringVar(&f.control, "control", "", "be seen by forebay top at the socket `PATH`, or with none not at all (default: a socket that it finds)")
+	fs.StringVar(&f.metrics, "metrics", "", "serve metrics and health checks over HTTP on `ADDR`; :9090 accepts local connections only, 0.0.0.0:9090 all (default: off)")
+	fs.BoolVar(&f.pprof, "pprof", false, "serve /debug/pprof/ on the address of --metrics")
+	fs.StringVar(&f.control, "control", "", "serve forebay top on the socket `PATH`; none: no socket (default: a path that top finds)")
 	f.summary = choice{value: summaryText, of: []string{summaryText, summaryJSON}}
-	f.summary.add(cmd, "summary", "", "what the last line on standard error is; json also with --quiet")
+	f.summary.add(cmd, "summary", "", "format of the last line on standard error; json is printed with --quiet too")
 }
 
 func (f *opsFlags) check() error {

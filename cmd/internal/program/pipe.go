@@ -59,11 +59,11 @@ func newPipe(stdin, stderr *os.File) *cobra.Command {
 	return cmd
 }
 
-// multilineHelp is what pipe and tail say of --multiline.
-const multilineHelp = `--multiline makes several lines one record: go, java, dotnet, node, python, ruby and rust
-know stack traces; cri and docker are what container runtimes write, whose lines are put together and taken
-out of their wrapping; auto is all of them; everything else is a regular expression for
-the first line of a record, such as '^\d{4}-'. It may be repeated: --multiline cri
+// multilineHelp describes --multiline in the help of pipe and tail.
+const multilineHelp = `--multiline joins several lines to one record. go, java, dotnet, node, python, ruby and rust
+join stack traces. cri and docker join the partial lines of container runtimes and remove
+their wrapping. auto selects all of these. Any other value is a regular expression for the
+first line of a record, such as '^\d{4}-'. The flag may be repeated: --multiline cri
 --multiline java. A record ends a second after its last line, after 1000 lines, or at
 --max-record.`
 
@@ -83,84 +83,84 @@ func pipeCommand(stdin, stderr *os.File) (*cobra.Command, *pipeConfig) {
 		Short: "Read lines from standard input and deliver them",
 		Long: `Read lines from standard input and deliver them to every --to.
 
-Each destination has a pool of memory of its own (--slabs × --slab-size). As long
-as it is not full, a destination that stalls is not noticed by the program that
-writes. When it is full, --when-full says what happens: in a pipe, reading waits.
-With spill the oldest lines go to --spool instead, and come back from there in order.
+Memory: each destination has a separate pool of --slabs × --slab-size. While the pool has
+room, a stalled destination does not delay the program that writes. When it is full,
+--when-full selects the action; by default the pipe stops reading. With spill the oldest
+lines go to --spool and are delivered from there in order.
 
-A line is a record, an empty one too. It may be of any length up to --max-record,
-and hold any bytes. With --encode raw it is delivered byte for byte; json and
-logfmt make a record of it, with the time and level that the line has.
+Lines: every line is a record, even an empty one. It can have any length up to --max-record
+and contain any bytes. --encode raw delivers the same bytes. json and logfmt write a record
+with the time and level of the line.
 
-` + multilineHelp + ` A last line without a newline gets one.
+` + multilineHelp + ` If the last line has no newline, one is added.
 
---format auto looks at each line: a JSON object, logfmt, or text. What cannot be
-parsed is text, never lost.
+Format: --format auto detects for each line whether it is a JSON object, logfmt or text. A
+line that cannot be parsed is text and is never lost.
 
-The time is that in the usual fields of JSON and logfmt; in text it is the first date with
-a time in the first 96 bytes, in the form of nginx, Apache, syslog, PostgreSQL, MySQL, Redis,
-Java, Python, klog, auditd, Cisco and others. One without a year is the last such one, and
-counts only if no full date follows. It becomes the time of a record at Loki and Forward,
-in the header of syslog, and where text becomes JSON or logfmt; a line without a time has
-that of its arrival there, and none in JSON and logfmt. --time now takes the arrival for
-all lines; fields of JSON and logfmt stay as they are.
+Time: in JSON and logfmt the time is read from the usual fields. In text it is the first date
+with a time in the first 96 bytes, in the form of nginx, Apache, syslog, PostgreSQL, MySQL,
+Redis, Java, Python, klog, auditd, Cisco and others. A date without a year means its latest
+occurrence, and is used only if no full date follows. The time is sent to Loki and Forward and
+in the header of syslog, and is written when text becomes JSON or logfmt. A line without a
+time has its arrival time at Loki, Forward and syslog, and no time in JSON and logfmt.
+--time now uses the arrival time for all lines, and leaves fields of JSON and logfmt unchanged.
 
-The level is that in the usual fields of JSON and logfmt. In text it is a word in a place for
-levels: in brackets ([error]), in a column (12:00:00 [main] INFO), in front of the message
-(error: x), or what glog, Android, syslog and Cisco have for it. No word of a sentence is.
---explain prints the reasons.
+Level: in JSON and logfmt the level is read from the usual fields. In text it is a word in a
+position for levels: in brackets ([error]), in a column (12:00:00 [main] INFO), before the
+message (error: x), or in the forms of glog, Android, syslog and Cisco. A word in a sentence is
+not a level. --explain prints the reasons. --level drops lines below a level; lines without a
+recognized level are delivered.
 
---level leaves out lines below a level. Lines without a recognisable level stay.
+End: at the end of the input, or on Ctrl-C or SIGTERM, the remaining lines are delivered for at
+most --drain-timeout. A second signal ends the program at once; the same signal again within
+0.25 s, as timeout(1) sends it, counts once. With --spool the program does not wait for a
+destination that is down; the next run delivers the lines in the spool. SIGHUP reopens files.
+One line on standard error accounts for every record; docs/OPERATING.md explains it and all
+other messages.
 
-At the end of the input, and when stopped (Ctrl-C, SIGTERM), everything read is
-delivered, for at most --drain-timeout; a second signal gives up at once (the same
-one again within 0.25 s, as timeout(1) sends it, counts once). With
---spool it does not wait for a destination that is down: the next run delivers what
-is there. SIGHUP opens files anew. One line on standard error tells what became of
-every record; docs/OPERATING.md explains its words, and what to do about other
-messages.
+An output ends when its reader has closed the pipe (| head). Its lines go to --fallback,
+--spool or --dead-letter if given, and are counted as failed otherwise. The other outputs
+continue.
 
-An output whose reader is gone (| head) ends. Its lines are counted as failed, or
-go to --fallback, --spool or --dead-letter if there is one; the others go on.
+Failures: failed lines are sent again in order. While a destination is down, lines go to
+--fallback when more than --pending-limit wait, else to --spool, else they wait in the slabs.
+The next run with the same --to reads the spool and delivers it first. Lines that a
+destination refuses permanently go to --dead-letter or, with --spool, to dead-letters.jsonl in
+the spool directory of the destination; without both they are only counted. On the network,
+and with any of --fallback, --spool, --dead-letter and --retry-age, a failed line is dropped
+when it is older than --retry-age.
 
-What a destination does not take is tried again, in order. While a destination is
-down, lines go to --fallback (once more than --pending-limit wait), else into
---spool, else they wait in the slabs. A spool is read by the next run with the
-same --to, which delivers it first. Lines that a destination refuses for good go
-to --dead-letter or, with --spool, to dead-letters.jsonl in the directory of their
-destination there; without both they are only counted. On the network, and with any of
---fallback, --spool, --dead-letter and --retry-age, a line that failed is given up
-when it is older than --retry-age. --crash-safe keeps what was read and not yet
-delivered even if the program is killed; the next run delivers it first, and forebay
-spool shows it. The line that was just being accepted may come twice, and one that was
-half read be cut. A tmpfs is the best place for it. Where it cannot be had, that is
-said, and the slabs are in memory as ever, unless --crash-safe-required is given.
+Crashes: --crash-safe keeps lines that were read and not yet delivered, even if the program is
+killed. The next run delivers them first, and forebay spool shows them. A line that was being
+accepted may be delivered twice, and a line that was partly read may be cut. The best place is
+a tmpfs. If --crash-safe is unavailable, the program reports that and uses slabs in memory,
+unless --crash-safe-required is given.
 
-With --dry-run nothing is sent: what would be is shown on standard output. What an
-earlier run has left is not shown and stays where it is, and --fallback, --spool,
---dead-letter and --crash-safe are left alone. Destinations that have no dry run are
-refused (78), not written to. The program exits with 0 if every line was shown, with
-1 if one would be refused, or could not be shown.
+Dry run: with --dry-run nothing is sent, and the data that would be sent is printed on standard
+output. The records of earlier runs are neither printed nor changed, and --fallback, --spool,
+--dead-letter and --crash-safe are not used. A destination without a dry run is refused (78).
+The exit code is 0 if every line was printed, and 1 if a line would be refused or could not be
+printed.
 
 Destinations:
 ` + usageOf(c.dests) + `
-Flags whose text begins with ` + inWords(append([]string{"file", "TLS", "forward", "loki", "otlp", "http"}, moreFamilies...), "or") + ` concern these alone.
+Flags whose text begins with ` + inWords(append([]string{"file", "TLS", "forward", "loki", "otlp", "http"}, moreFamilies...), "or") + ` concern these destinations alone.
 
-From --encode on, a flag is an option of every --to that knows it. A --to can have options
-of its own behind a ?, by the same names, as in the second example. They win over the
-flags; label and metadata stand in place of all that the flag says. A switch needs no
-value (?mkdirs). Those of syslog (facility, hostname, app, procid, msgid) have no flag.
---fallback takes the options of its kind of destination.
+The flags from --encode on are options of every --to that supports them. An option can also
+follow a ? in a --to, under the same name and for that destination alone, as in the third
+example. Such an option overrides the flag; label and metadata replace all values of the flag.
+A switch needs no value (?mkdirs). The options of syslog (facility, hostname, app, procid,
+msgid) have no flag. --fallback accepts the options of its kind of destination.
 
-The first ? of a --to begins its options. In a path, %3F is a ? and %25 a %. In the value of
-an option, %26 is a &, %25 a %, and %40 an @, which no --to with a server may have. No option
-holds a secret: passwords, keys and tokens are in files.
+The first ? of a --to begins its options. In a path, write %3F for ? and %25 for %. In the
+value of an option, write %26 for &, %25 for %, and %40 for @, because a --to with a server
+must not contain @. No option holds a secret: passwords, keys and tokens are in files.
 
-Records in --spool and --crash-safe belong to a --to without its options, but for label,
-label-from, tenant, tag, tag-from, resource, hec and those of syslog: the others may change
-from run to run.
+Records in --spool and --crash-safe belong to a --to without its options, except label,
+label-from, tenant, tag, tag-from, resource, hec and the options of syslog. The other options
+may change from run to run.
 
-A flag that no --to knows is an error, and so is an option that its --to does not know.
+A flag that no --to supports is an error, and so is an option that its --to does not support.
 
 ` + exitHelp,
 		Example: `  myapp 2>&1 | forebay pipe --to file:app.log --rotate-size 100MiB --keep 7 --compress gzip
@@ -185,18 +185,18 @@ A flag that no --to knows is an error, and so is an option that its --to does no
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringArrayVar(&c.to, "to", nil, "`DEST` to deliver to, see above; may be repeated (default stdout:)")
-	format.add(cmd, "format", "f", "what the lines are")
-	times.add(cmd, "time", "", "the time of a line: the one in it, the one when it is read, or that where it has none, with time_from=arrival")
-	fs.Var(&c.zone, "zone", "the `ZONE` of times that name none, such as Europe/Berlin or +02:00 (default: the system's)")
-	fs.StringArrayVar(&c.multiline, "multiline", nil, "which lines are one record: go, java, dotnet, node, python, ruby, rust, cri, docker, auto, or a `PATTERN`; may be repeated")
+	fs.StringArrayVar(&c.to, "to", nil, "destination `DEST`, see above; may be repeated (default stdout:)")
+	format.add(cmd, "format", "f", "format of the lines")
+	times.add(cmd, "time", "", "time of a record: its time in the line, its arrival, or its arrival if the line has none, marked time_from=arrival")
+	fs.Var(&c.zone, "zone", "`ZONE` of times without a zone, such as Europe/Berlin or +02:00 (default: the system's)")
+	fs.StringArrayVar(&c.multiline, "multiline", nil, "join lines to records: go, java, dotnet, node, python, ruby, rust, cri, docker, auto, or a `PATTERN` of first lines; may be repeated (default: off)")
 	complete(cmd, "multiline", join.Names...)
-	fs.Var(&c.maxRecord, "max-record", "the longest line; longer ones are dropped, and counted")
-	fs.Var(&c.drainTimeout, "drain-timeout", "how long to go on delivering after the end of the input or a signal")
-	fs.BoolVar(&c.failOnDrop, "fail-on-drop", false, "exit with 3 if a record was dropped")
-	fs.StringVar(&c.name, "name", "forebay", "`NAME` of this pipe, in front of its messages")
-	fs.BoolVarP(&c.quiet, "quiet", "q", false, "no live line and no summary in words, errors only")
-	fs.BoolVar(&c.dryRun, "dry-run", false, "show on standard output what would be sent, and send nothing; not for files, standard streams, lines and syslog")
+	fs.Var(&c.maxRecord, "max-record", "maximum length of a line; longer lines are dropped and counted")
+	fs.Var(&c.drainTimeout, "drain-timeout", "time to deliver remaining lines after the end of the input or a signal")
+	fs.BoolVar(&c.failOnDrop, "fail-on-drop", false, "exit with code 3 if a record was dropped")
+	fs.StringVar(&c.name, "name", "forebay", "`NAME` of this process, printed before its messages")
+	fs.BoolVarP(&c.quiet, "quiet", "q", false, "print only errors, without the live line and the text summary")
+	fs.BoolVar(&c.dryRun, "dry-run", false, "print the data on standard output instead of sending it; not for files, standard streams, lines and syslog")
 	fs.BoolVar(&explain, "explain", false, "print format, time and level of the first ten lines with the reasons, and deliver nothing")
 	c.ops.add(cmd)
 	c.options.addFlags(cmd, anyOption)

@@ -38,32 +38,33 @@ func newReceive(stdout, stderr *os.File) *cobra.Command {
 	c.listeners = []*listener{forwardListener(), lokiListener(), syslogListener()}
 	cmd := &cobra.Command{
 		Use:   "receive",
-		Short: "Be the other side: take what clients send, and print it",
-		Long: `Be the other side, for development and tests: listen as a log server does, and
-write what comes as lines of JSON. No server has to be installed to try a client.
+		Short: "Receive records from clients and print them, for tests",
+		Long: `Receive records from clients and print them as JSON lines, for development and tests of
+clients without an installed log server.
 
-Without a flag that names a listener, these listen:
+Without a flag of a listener, these listen:
 ` + listenersHelp(c.listeners) + `
-Only this machine reaches them. For all machines write --forward=:24224; a value
-stands behind a =. Also --forward=unix:PATH, and port 0, which the system chooses.
---syslog listens on 127.0.0.1:5514, TCP and, without --tls-cert, UDP.
+They accept connections from this machine only. --forward=:24224 accepts connections from all
+machines; the value must follow a =. --forward=unix:PATH listens on a unix socket, and with
+port 0 the system chooses a port. --syslog listens on 127.0.0.1:5514, over TCP and, without
+--tls-cert, over UDP.
 
-A line of the output is an object with what the record has of these: source (the
-listener), tenant, tag, labels, metadata, level, time (UTC) and body, which is an
-object or a string. A chunk of Forward is acknowledged, and a push to Loki answered
-with 204, once all of it is written to --out; with --fsync, once it is on the disk there.
+Each output line is an object with the available fields of a record: source (the listener),
+tenant, tag, labels, metadata, level, time (UTC) and body, an object or a string. A Forward
+chunk is acknowledged, and a push to Loki is answered with 204, after all its records are
+written to --out, and with --fsync after they are on stable storage.
 
-It ends at Ctrl-C, SIGTERM, or --count. Chunks that have come are written and
-answered first; a second signal ends it at once (the same one again within 0.25 s
-counts once).
+The command ends on Ctrl-C, on SIGTERM, or after --count records. Chunks already received are
+written and answered first. A second signal ends it at once; the same signal again within
+0.25 s counts once.
 
-It misbehaves on request, to show what a client does then. A chunk is also a push, and
-a message of syslog:
-  --stall waits before each chunk is taken, --slow reads that many bytes per second
-  from each connection. --reset and --reject take P percent of the chunks not: they
-  reset the connection, or give Loki's clients 429 and 500 in turns, and those of
-  Forward no answer. P is exact and evenly spread: with 25 it is every fourth chunk.
-  Clients of syslog cannot know, and so what is not taken from them is lost.
+The following flags inject faults, to test the behavior of clients. A chunk is also a push to
+Loki or a syslog message:
+  --stall waits before it accepts each chunk. --slow limits the bytes per second that are
+  read from each connection. --reset and --reject refuse P percent of the chunks. --reset
+  resets the connection. --reject answers Loki clients with 429 and 500 in turn, and does not
+  answer Forward clients. P is exact and evenly spread: 25 refuses every fourth chunk. syslog
+  has no answers, so that refused messages are lost.
 
 ` + receiveExitHelp,
 		Example: `  forebay receive
@@ -86,29 +87,29 @@ a message of syslog:
 		fs.Var(l, l.flag, l.usage)
 		fs.Lookup(l.flag).NoOptDefVal = l.address
 	}
-	fs.StringVarP(&c.out, "out", "o", "", "append the records to this `FILE` (default: standard output)")
-	fs.BoolVar(&c.fsync, "fsync", false, "put records on the disk, in --out, before they are acknowledged: a loss of power takes none of those")
-	fs.Uint64VarP(&c.count, "count", "n", 0, "exit with 0 after `N` records, or some more: a chunk is taken whole (0: no end)")
-	fs.StringVar(&c.keyFile, "shared-key-file", "", "forward: `FILE` with the key that clients must know")
-	fs.StringVar(&c.user, "user", "", "forward: the `NAME` with which clients must log in, beside the shared key")
-	fs.StringVar(&c.passwordFile, "password-file", "", "forward: `FILE` with the password of --user")
-	fs.StringVar(&c.tlsCert, "tls-cert", "", "TLS: `FILE` with the certificate of this server; all TCP listeners use it")
-	fs.StringVar(&c.tlsKey, "tls-key", "", "TLS: `FILE` with its key")
-	fs.StringVar(&c.tlsClientCA, "tls-client-ca", "", "TLS: `FILE` with the authorities that sign the certificates of clients; nobody else is let in")
-	fs.Var(&c.maxMessage, "max-message", "the longest message, as it comes and decompressed; longer ones end their connection")
-	fs.IntVar(&c.maxConns, "max-conns", c.maxConns, "`N` connections at a time to each listener")
-	fs.Var(&c.mischief.stall, "stall", "wait so long before each chunk is taken, or forever")
-	fs.Var(&c.mischief.reset, "reset", "take so many percent of the chunks not, and reset their connections")
-	fs.Var(&c.mischief.reject, "reject", "take so many percent of the chunks not, and do not acknowledge them; Loki: answer 429 and 500")
-	fs.Var(&c.mischief.slow, "slow", "read so many bytes per second from each connection, such as 64KiB")
-	fs.BoolVarP(&c.quiet, "quiet", "q", false, "say nothing but errors on standard error")
+	fs.StringVarP(&c.out, "out", "o", "", "append the records to `FILE` (default: standard output)")
+	fs.BoolVar(&c.fsync, "fsync", false, "sync --out to stable storage before records are acknowledged, so that they survive a power loss")
+	fs.Uint64VarP(&c.count, "count", "n", 0, "exit with code 0 after `N` records or more, because chunks are accepted whole (default 0: no limit)")
+	fs.StringVar(&c.keyFile, "shared-key-file", "", "forward: `FILE` with the shared key for clients (default: none)")
+	fs.StringVar(&c.user, "user", "", "forward: user `NAME` required in addition to the shared key (default: none)")
+	fs.StringVar(&c.passwordFile, "password-file", "", "forward: `FILE` with the password of --user (default: none)")
+	fs.StringVar(&c.tlsCert, "tls-cert", "", "TLS: `FILE` with the certificate for all TCP listeners (default: none)")
+	fs.StringVar(&c.tlsKey, "tls-key", "", "TLS: `FILE` with the key of --tls-cert (default: none)")
+	fs.StringVar(&c.tlsClientCA, "tls-client-ca", "", "TLS: `FILE` with the CA certificates for clients; other clients are refused (default: none)")
+	fs.Var(&c.maxMessage, "max-message", "maximum size of a message, compressed and decompressed; a longer message ends its connection")
+	fs.IntVar(&c.maxConns, "max-conns", c.maxConns, "number `N` of simultaneous connections to each listener")
+	fs.Var(&c.mischief.stall, "stall", "time to wait before each chunk is accepted, or forever (default 0)")
+	fs.Var(&c.mischief.reset, "reset", "percentage of chunks to refuse by resetting their connections (default 0)")
+	fs.Var(&c.mischief.reject, "reject", "percentage of chunks to refuse without acknowledgement; Loki: answer 429 and 500 (default 0)")
+	fs.Var(&c.mischief.slow, "slow", "bytes per second to read from each connection, such as 64KiB (default: no limit)")
+	fs.BoolVarP(&c.quiet, "quiet", "q", false, "print only errors on standard error")
 	complete(cmd, "stall", "forever", "2s")
 	return cmd
 }
 
 const receiveExitHelp = `Exit codes:
-  0   it was told to end, or --count records have come
-  1   the output could not be written, or it was told to end before --count
+  0   a signal ended it, or --count records were received
+  1   the output could not be written, or a signal ended it before --count
   2   the command line is wrong
   78  an address, a key or --out cannot be used`
 

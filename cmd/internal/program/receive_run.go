@@ -281,7 +281,7 @@ func (r *receiver) config() listen.Config {
 func forwardListener() *listener {
 	return &listener{
 		flag: "forward", what: "Forward", address: "127.0.0.1:24224", byDefault: true,
-		usage: "listen for Fluentd's protocol, which Fluent Bit and many loggers speak",
+		usage: "listen for the Forward protocol of Fluentd, Fluent Bit and many loggers (default: on if no listener is named)",
 		open: func(r *receiver, l *listener) (opened, error) {
 			c := forward.Config{Config: r.config(), Secured: r.c.keyFile != "", User: r.c.user}
 			var err error
@@ -305,7 +305,7 @@ func forwardListener() *listener {
 func lokiListener() *listener {
 	return &listener{
 		flag: "loki", what: "Loki's push API", protocol: "http", address: "127.0.0.1:3100", byDefault: true,
-		usage: "listen for pushes to Grafana Loki",
+		usage: "listen for the push API of Grafana Loki (default: on if no listener is named)",
 		open: func(r *receiver, l *listener) (opened, error) {
 			nl, err := r.bind(l)
 			if err != nil {
@@ -321,7 +321,7 @@ func lokiListener() *listener {
 func syslogListener() *listener {
 	return &listener{
 		flag: "syslog", what: "syslog", address: "127.0.0.1:5514",
-		usage: "listen for syslog, RFC 5424 and 3164, over TCP and UDP; also tcp://HOST:PORT, udp://HOST:PORT, unixgram:PATH",
+		usage: "listen for syslog, RFC 5424 and 3164, over TCP and UDP; also tcp://HOST:PORT, udp://HOST:PORT, unixgram:PATH (default: off)",
 		open: func(r *receiver, l *listener) (opened, error) {
 			at, network := l.split()
 			stream, packets := network == "" || network == "tcp", network == "udp" || network == "unixgram"

@@ -93,12 +93,11 @@ func newRoot(stdin *os.File, stdout io.Writer, stderr *os.File) *cobra.Command {
 	var versionAsked bool
 	root := &cobra.Command{
 		Use:   "forebay",
-		Short: "Take log lines to where they belong, and account for each",
-		Long: `forebay takes log lines to where they belong. It holds them in a bounded pool
-of memory in front of each destination, so that what writes them does not wait
-for what stores them, and it accounts for every line.
+		Short: "Deliver log lines to their destinations, and account for each",
+		Long: `Deliver log lines to their destinations, and account for each line. Each destination has a
+bounded memory pool, so that a program that logs does not wait for a slow destination.
 
-Flags without a command are those of pipe: myapp | forebay --to file:app.log`,
+Without a command, flags belong to pipe: myapp | forebay --to file:app.log`,
 		Example: `  myapp 2>&1 | forebay pipe --to file:app.log --rotate-size 100MiB --keep 7
   journalctl -o json -f | forebay pipe --level warn --to file:warnings.log --to stdout:
   forebay size --rate 10k/s --msg-size 256 --latency 10ms --spike 200ms`,
@@ -115,7 +114,7 @@ Flags without a command are those of pipe: myapp | forebay --to file:app.log`,
 	}
 	// Cobra's own flag wants a template: with text/template in the program the linker keeps every
 	// method that has an exported name.
-	root.Flags().BoolVarP(&versionAsked, "version", "v", false, "version for forebay")
+	root.Flags().BoolVarP(&versionAsked, "version", "v", false, "print the version of forebay")
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.AddCommand(newPipe(stdin, stderr), newSize(), newSpike(), newFleet(), newSpoolCmd(), newTail(stdin, stderr),

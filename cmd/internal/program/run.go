@@ -21,25 +21,27 @@ func newRun(stdin, stderr *os.File) *cobra.Command {
 	var watch, quiet bool
 	cmd := &cobra.Command{
 		Use:   "run",
-		Short: "Take records from inputs to outputs, as a configuration file says",
-		Long: `Take records from inputs to outputs, as a configuration file says.
+		Short: "Run the inputs and outputs of a configuration file",
+		Long: `Run the inputs and outputs of a configuration file.
 
-Inputs are standard input, files that grow, the journal of systemd, and listeners for Forward, Loki's push API
-and syslog. Transforms add, rename, remove and redact fields, sample and drop. Each output
-is a destination with memory, delivery and spool of its own, and may take some inputs,
-fields or levels only. docs/CONFIG.md has every key; forebay init writes an example.
+Inputs are standard input, growing files, the systemd journal, and listeners for Forward,
+Loki's push API and syslog. Transforms add, rename, remove and redact fields, and sample and
+drop records. Each output is a destination with separate memory, delivery and spool. An
+output can select inputs, fields and levels. docs/CONFIG.md describes every key; forebay init
+writes an example.
 
-A listener acknowledges a message, and a file's position is stored, once every output
-that takes the records has delivered them, or has them in its spool. An input whose output
-is full stops reading.
+A listener acknowledges a message, and the position in a file is stored, after every selected
+output has delivered the records or written them to its spool. An input stops reading while
+one of its outputs is full.
 
-SIGHUP reads the file again, and opens files of outputs anew; with --watch a change of the
-file does, too. What is the same in both files goes on untouched. An output that changes is
-closed once it has delivered all it has, or has it in its spool. A file with a fault changes
-nothing, and neither does one that needs an output closed that does not deliver.
+SIGHUP reads the configuration again and reopens the files of outputs. With --watch, a change
+of the file has the same effect. Unchanged inputs and outputs continue without interruption. A
+changed output is closed after it has delivered its records or written them to its spool. The
+new configuration is ignored if it has an error, or if an output that must be closed does not
+deliver.
 
-It ends as forebay pipe does: at the end of standard input, if there is no other input, and
-at Ctrl-C or SIGTERM; a second one gives up at once.
+The command ends like forebay pipe: at the end of standard input if there is no other input,
+and on Ctrl-C or SIGTERM. A second signal ends it at once.
 
 ` + runExitHelp,
 		Example: `  forebay init
@@ -55,19 +57,19 @@ at Ctrl-C or SIGTERM; a second one gives up at once.
 		RunE: func(*cobra.Command, []string) error { return runFile(file, stdin, stderr, watch, quiet) },
 	}
 	cmd.Flags().SortFlags = false
-	cmd.Flags().StringVarP(&file, "config", "c", configName, "the configuration `FILE`")
-	cmd.Flags().BoolVar(&watch, "watch", false, "read the file again when it changes; it is looked at every second")
-	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "no live line and no summary in words, errors only")
+	cmd.Flags().StringVarP(&file, "config", "c", configName, "configuration `FILE`")
+	cmd.Flags().BoolVar(&watch, "watch", false, "read the file again when it changes; it is checked every second")
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print only errors, without the live line and the text summary")
 	return cmd
 }
 
 const runExitHelp = `Exit codes:
-  0   no record was lost, but for what when-full and max-record drop
+  0   no record was lost, except records dropped by when-full or max-record
   1   records were lost, or an input could not be read
   2   the command line is wrong
   3   a record was dropped, and fail-on-drop is set
-  75  the time was up; what was not delivered is kept for the next run, or comes again
-  78  the configuration is wrong, or something it names cannot be opened`
+  75  drain-timeout expired; undelivered records are kept for the next run or read again
+  78  the configuration is wrong, or a file or address in it cannot be opened`
 
 // runFile is forebay run.
 func runFile(file string, stdin, stderr *os.File, watch, quiet bool) error {
@@ -94,15 +96,15 @@ func newValidate(stdin *os.File, stdout io.Writer) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "validate [FILE]",
-		Short: "Look for faults in a configuration file",
-		Long: `Look for faults in a configuration file, and report all of them, each with its line and
-column. Files with keys, passwords and certificates are read; nothing is written or created,
-no connection is made, and no spool is opened.
+		Short: "Validate a configuration file",
+		Long: `Validate a configuration file, and report every error with its line and column. Files with
+keys, passwords and certificates are read. Nothing is written or created, no connection is
+made, and no spool is opened.
 
 Exit codes:
-  0   forebay run can begin with it
+  0   the configuration is valid
   2   the command line is wrong
-  78  there are faults`,
+  78  the configuration has errors`,
 		Example: `  forebay validate
   forebay validate /etc/forebay/forebay.yaml`,
 		Args: cobra.MaximumNArgs(1),
@@ -122,21 +124,21 @@ Exit codes:
 			return err
 		},
 	}
-	cmd.Flags().StringVarP(&file, "config", "c", configName, "the configuration `FILE`")
+	cmd.Flags().StringVarP(&file, "config", "c", configName, "configuration `FILE`")
 	return cmd
 }
 
 func newInit(stdout io.Writer) *cobra.Command {
 	return &cobra.Command{
 		Use:   "init [FILE]",
-		Short: "Write an example of a configuration file",
-		Long: `Write an example of a configuration file, which runs as it is: to FILE, by default
-forebay.yaml, or to standard output if FILE is -. A file that is there stays as it is.
+		Short: "Write an example configuration file",
+		Long: `Write an example configuration file that runs without changes. FILE is forebay.yaml by
+default; - writes to standard output. An existing file is not changed.
 
 Exit codes:
-  0   it was written
+  0   the file was written
   2   the command line is wrong
-  78  it cannot be written, or is there already`,
+  78  the file exists or cannot be written`,
 		Example: `  forebay init
   forebay init - | less`,
 		Args: cobra.MaximumNArgs(1),

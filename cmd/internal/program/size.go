@@ -41,20 +41,20 @@ func newLoad() load {
 	}
 }
 
-// add defines the flags; what --slabs says differs.
+// add defines the flags; the help text of --slabs differs.
 func (l *load) add(cmd *cobra.Command, slabs string) {
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.VarP(&l.rate, "rate", "R", "records per second, such as 10k/s or 600/min")
-	fs.VarP(&l.msgSize, "msg-size", "M", "mean length of a record")
-	fs.VarP(&l.latency, "latency", "L", "how long the destination takes for one write (0: as good as nothing)")
-	fs.VarP(&l.spike, "spike", "S", "the longest stall that nobody shall notice")
-	fs.Var(&l.memory, "memory", "the most memory to use (0: as much as it takes)")
-	fs.Var(&l.slabSize, "slab-size", "use slabs of this size (0: work it out)")
+	fs.VarP(&l.rate, "rate", "R", "rate of records, such as 10k/s or 600/min")
+	fs.VarP(&l.msgSize, "msg-size", "M", "mean length of a record in bytes")
+	fs.VarP(&l.latency, "latency", "L", "duration of one write to the destination; 0: negligible")
+	fs.VarP(&l.spike, "spike", "S", "longest stall of the destination that must not delay callers")
+	fs.Var(&l.memory, "memory", "limit on the memory (default 0: none)")
+	fs.Var(&l.slabSize, "slab-size", "size of a slab (default 0: computed)")
 	fs.IntVar(&l.slabs, "slabs", 0, slabs)
-	fs.IntVar(&l.window, "window", l.window, "`N` writes may be unanswered besides the one in flight")
-	fs.Var(&l.drain, "drain-rate", "bytes per second the destination takes at most (0: one slab per --latency)")
-	fs.StringVar(&l.measure, "measure", "", "read --rate and --msg-size off this `FILE` (-: standard input)")
+	fs.IntVar(&l.window, "window", l.window, "number `N` of unanswered writes allowed in addition to the one in flight; 0: none")
+	fs.Var(&l.drain, "drain-rate", "bytes per second that the destination accepts (default 0: one slab per --latency)")
+	fs.StringVar(&l.measure, "measure", "", "measure --rate and --msg-size in `FILE`; -: standard input (default: none)")
 }
 
 // workload checks the flags and returns the load they describe, and what was
@@ -131,28 +131,28 @@ func newSize() *cobra.Command {
 	c := &sizeConfig{load: newLoad(), output: choice{value: "text", of: []string{"text", "json", "go"}}}
 	cmd := &cobra.Command{
 		Use:   "size",
-		Short: "Work out how many slabs it takes, and of what size",
-		Long: `Work out how many slabs it takes, and of what size, so that nobody waits while
-the destination stalls for a while: from how many records arrive per second, how
-long they are, how long one write takes, and how long a stall may last.
+		Short: "Compute the number and size of slabs for a load",
+		Long: `Compute the number and size of slabs that let callers continue without waiting while the
+destination stalls. The result depends on the rate of records, their mean length, the
+duration of one write, and the longest expected stall.
 
-With --slabs, or --slabs and --slab-size, it works the other way round: how long a
-stall the given slabs absorb.
+With --slabs, or --slabs and --slab-size, the command computes the longest stall that the
+given slabs absorb.
 
---measure reads the rate and the length off a log. The rate is that of its
-busiest second. Flags given beside it win.
+--measure reads the rate and the mean length from a log file. The rate is the rate of its
+busiest second. Flags on the command line override the measured values.
 
-The formula is that of slab.Plan: a slab holds more records than arrive during one
-write, and there are as many as the stall takes, plus two, since one is in flight
-and one partly filled when it begins.`,
+The formula is documented at slab.Plan: a slab holds more records than arrive during one
+write. The number of slabs is the number filled during the stall, plus two: when the stall
+begins, one slab is in flight and one is partly filled.`,
 		Example: `  forebay size --rate 50k/s --msg-size 300 --latency 5ms --spike 1s
   forebay size --rate 10k/s --slabs 8 --slab-size 64KiB
   forebay size --measure app.log --spike 2s -o go`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runSize(c, cmd) },
 	}
-	c.add(cmd, "how long a stall do `N` slabs absorb? (0: work out how many it takes)")
-	c.output.add(cmd, "output", "o", "how to print it")
+	c.add(cmd, "compute the stall that `N` slabs absorb (default 0: compute the number of slabs)")
+	c.output.add(cmd, "output", "o", "output format")
 	return cmd
 }
 

@@ -46,26 +46,24 @@ func newSpike() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "spike",
-		Short: "Show what callers notice when the destination stalls",
-		Long: `Drive a load at a destination that stalls now and then, and show how long the
-calls take that log: with one write per record (sync), behind a mutex and a buffer
-of 64 KiB (buffered), and behind slabs (forebay). The slabs are those that forebay
-size plans with the same flags.
+		Short: "Measure the latency of log calls while the destination stalls",
+		Long: `Measure the latency of log calls while the destination stalls at intervals, in three modes:
+one write per record (sync), a mutex and a 64 KiB buffer (buffered), and slabs (forebay). The
+slabs are planned by the formula of forebay size with the same flags.
 
---spike is the stall that the slabs are planned for, --stall the one that happens.
-Given one of them, the other is the same. With --slabs nothing is planned.
---latency and --drain-rate are what every write of the destination takes, in all of
---compare. All records have the length --msg-size, at least 32 bytes.
+--spike is the stall that the slabs are planned for, and --stall is the actual stall. If only
+one is given, it sets both. With --slabs nothing is planned. --latency and --drain-rate apply
+to every write in all modes. All records have the length --msg-size, at least 32 bytes.
 
-The load is paced by a schedule. A call that was due while an earlier one hung
-counts from when it was due. Who is behind at the end of --duration may catch up
-for --stall and half a second; calls that were due and not made by then count with
-what they had waited, and are shown as late.
+Calls follow a schedule. The latency of a call is counted from its scheduled time, even if an
+earlier call delayed it. At the end of --duration, callers may catch up for --stall plus half a
+second. Calls that were due and not made by then are counted with their wait, and reported as
+late.
 
---assert P=DURATION ends with exit code 99 if the latency of forebay at that
-percentile is above it: p50, p99, p99.9, …, max. It may be repeated. With it, a
-stall must have held up the destination, unless --stall is 0. Lost records, and a
-run without any call, end with exit code 1.`,
+--assert P=DURATION sets a limit on the latency of forebay at a percentile: p50, p99, p99.9, …,
+max. It may be repeated. The exit code is 99 if a limit is exceeded. It is 1 if records were
+lost, if no call was made, or if --assert is given and no stall delayed the destination,
+unless --stall is 0.`,
 		Example: `  forebay spike
   forebay spike --rate 50k/s --stall 1s --every 10s --plot spike.svg
   forebay spike --measure app.log --spike 200ms --stall 500ms -o json
@@ -73,18 +71,18 @@ run without any call, end with exit code 1.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runSpike(c, cmd) },
 	}
-	c.add(cmd, "use `N` slabs (0: work out how many it takes)")
+	c.add(cmd, "number `N` of slabs (default 0: computed)")
 	fs := cmd.Flags()
-	fs.IntVar(&c.callers, "callers", 4, "`N` goroutines that write")
-	fs.Var(&c.stall, "stall", "how long the destination stalls")
-	fs.Var(&c.every, "every", "from the start of one stall to that of the next")
-	fs.Var(&c.length, "duration", "how long to drive each of --compare")
-	fs.StringSliceVar(&c.compare, "compare", spike.Modes(), "what to compare")
-	fs.Uint64Var(&c.seed, "seed", 1, "`SEED` of the moments of calls and stalls")
-	fs.StringVar(&c.plot, "plot", "", "write the chart to this `FILE`, as SVG")
-	fs.StringArrayVar(&c.asserts, "assert", nil, "a bound on forebay, such as p99.9=20us; may be repeated")
+	fs.IntVar(&c.callers, "callers", 4, "number `N` of goroutines that write")
+	fs.Var(&c.stall, "stall", "duration of a stall of the destination")
+	fs.Var(&c.every, "every", "interval between the starts of stalls")
+	fs.Var(&c.length, "duration", "duration of the load in each mode")
+	fs.StringSliceVar(&c.compare, "compare", spike.Modes(), "`MODES` to compare, separated by commas")
+	fs.Uint64Var(&c.seed, "seed", 1, "`SEED` of the random times of calls and stalls")
+	fs.StringVar(&c.plot, "plot", "", "write the chart to `FILE` as SVG (default: none)")
+	fs.StringArrayVar(&c.asserts, "assert", nil, "`LIMIT` on the latency of forebay, such as p99.9=20us; may be repeated (default: none)")
 	complete(cmd, "compare", spike.Modes()...)
-	c.output.add(cmd, "output", "o", "how to print it")
+	c.output.add(cmd, "output", "o", "output format")
 	return cmd
 }
 

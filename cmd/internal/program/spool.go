@@ -22,18 +22,17 @@ func newSpoolCmd() *cobra.Command { return newSpool(openReplay) }
 func newSpool(replay replayOpener) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "spool",
-		Short: "Look into a spool, check it, deliver or delete what is in it",
-		Long: `Look into a spool, check it, deliver or delete what is in it. A spool is where
-forebay pipe --spool, and programs that use forebay as a library, keep records
-that could not be delivered yet. The slabs and the input that forebay pipe
---crash-safe keeps, which outlive a program that is killed, are dealt with likewise.
+		Short: "Inspect, verify, replay or purge a spool",
+		Long: `Inspect, verify, replay or purge a spool. A spool holds records that could not be delivered
+yet. It is written by forebay pipe --spool and by programs that use forebay as a library. The
+commands also handle the slabs and the input that forebay pipe --crash-safe keeps after the
+program is killed.
 
-DIR is the directory of one spool or of crash-safe slabs, or one that holds
-several, as --spool and --crash-safe do for several destinations.
+DIR is the directory of a spool or of crash-safe slabs, or a directory of several. --spool and
+--crash-safe create several if there are several destinations.
 
-ls, cat and verify read only, and may be used while a program uses the spool.
-replay and purge need a spool for themselves; crash-safe slabs of a program that
-lives they leave alone.`,
+ls, cat and verify only read, and can run while a program uses the spool. replay and purge need
+exclusive access to the spool, and skip the crash-safe slabs of a running program.`,
 		Example: `  forebay spool ls /var/spool/forebay
   forebay spool cat /var/spool/forebay | jq .msg
   forebay spool verify /var/spool/forebay || mail -s 'spool is damaged' root

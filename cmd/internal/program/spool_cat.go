@@ -19,11 +19,11 @@ func newSpoolCat() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cat DIR",
 		Short: "Print the records in a spool as JSON lines",
-		Long: `Print the records in a spool that are not delivered yet, oldest first, as one JSON
-object per line. A record in a form that this program cannot read becomes
-{"raw":"..."}. With --raw they are printed byte for byte as they would be sent.
+		Long: `Print the undelivered records in a spool, oldest first, as one JSON object per line. A
+record in a form that this program cannot read becomes {"raw":"..."}. With --raw, records
+are printed as the bytes that would be sent.
 
-Damage is reported and skipped; the exit code is then 1.`,
+Damage is reported and skipped, and the exit code is 1.`,
 		Args: oneDir,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dirs, err := spoolDirs(args[0])
@@ -76,8 +76,8 @@ Damage is reported and skipped; the exit code is then 1.`,
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&raw, "raw", false, "print records as they are stored")
-	cmd.Flags().BoolVar(&all, "all", false, "print delivered records too, as far as they are still there")
+	cmd.Flags().BoolVar(&raw, "raw", false, "print the stored bytes of records")
+	cmd.Flags().BoolVar(&all, "all", false, "print delivered records too, if they are still stored")
 	return cmd
 }
 

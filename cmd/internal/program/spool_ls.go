@@ -124,18 +124,19 @@ func newSpoolLs() *cobra.Command {
 	output := choice{value: "text", of: []string{"text", "json"}}
 	cmd := &cobra.Command{
 		Use:   "ls DIR",
-		Short: "List what is in a spool",
-		Long: `List what is in a spool: its files, the batches and records in them, how many of
-those are not delivered yet (pending), and whether the files can be read. Only the
-headers of the batches are looked at; forebay spool verify checks every byte. KIND
-is segment, crash-safe slabs, or the input that a killed program had read and not
-accepted yet, TYPE the form of the records (-: lines), HEALTH ok or
-what cannot be read. A parked segment holds records that the destination of the last
-run does not take in their form; they wait for one that does, or for spool replay.
+		Short: "List the contents of a spool",
+		Long: `List the contents of a spool: files, batches, records, undelivered records (pending), and
+whether the files can be read. Only the headers of batches are read; forebay spool verify
+checks every byte.
 
-Of crash-safe slabs OWNER says whether the program that they belong to lives. If so
-they change all the time, and what is listed is a moment of it; if not, the next
-run of that program delivers them, or forebay spool replay.`,
+KIND is segment, crash-safe slabs, or input that a killed program had read and not yet
+accepted. TYPE is the form of the records (-: lines). HEALTH is ok or the unreadable part.
+A parked segment holds records in a form that the destination of the last run does not
+accept. They wait for a destination that accepts it, or for forebay spool replay.
+
+OWNER is the state of the program that crash-safe slabs belong to. The slabs of a running
+program change all the time, and the listing is a snapshot. The slabs of a dead program
+are delivered by its next run or by forebay spool replay.`,
 		Args: oneDir,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dirs, err := spoolDirs(args[0])
@@ -230,12 +231,13 @@ func newSpoolVerify() *cobra.Command {
 	return &cobra.Command{
 		Use:   "verify DIR",
 		Short: "Read and check every byte of a spool",
-		Long: `Read and check every byte of a spool, and say where it is damaged. The exit code
-is 1 if anything is: a file that cannot be read to its end, or one that was set
-aside for that before (delete those with forebay spool purge --damaged). A last
-batch that is unfinished, because it is being written or its writer was killed, is
-no damage. Crash-safe slabs are checked by their checksums, which sealed slabs have
-that had to wait; the others record by record for what is possible.`,
+		Long: `Read and check every byte of a spool, and report the position of any damage. The exit code
+is 1 if a file cannot be read to its end, or if a damaged file was set aside earlier. Delete
+such files with forebay spool purge --damaged. An unfinished last batch, which is being
+written or whose writer was killed, is not damage.
+
+Sealed crash-safe slabs that had to wait have checksums, which are checked. In other slabs
+each record is checked for impossible values.`,
 		Args: oneDir,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dirs, err := spoolDirs(args[0])

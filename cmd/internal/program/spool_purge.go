@@ -15,11 +15,12 @@ func newSpoolPurge() *cobra.Command {
 	var yes, damaged bool
 	cmd := &cobra.Command{
 		Use:   "purge DIR --yes",
-		Short: "Delete what is in a spool",
-		Long: `Delete what is in a spool: all records, delivered or not, or with --damaged only
-the files that were set aside because they could not be read. Without --yes it
-says what it would delete, deletes nothing, and ends with exit code 2. Crash-safe
-slabs of a program that lives stay.`,
+		Short: "Delete the contents of a spool",
+		Long: `Delete the contents of a spool: all records, delivered or not. With --damaged only the
+files are deleted that were set aside because they could not be read.
+
+Without --yes the command lists the files, deletes nothing, and exits with 2. Crash-safe
+slabs of a running program are kept.`,
 		Args: oneDir,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dirs, err := spoolDirs(args[0])
@@ -56,8 +57,8 @@ slabs of a program that lives stay.`,
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "yes, delete")
-	cmd.Flags().BoolVar(&damaged, "damaged", false, "delete damaged files only, those that were set aside")
+	cmd.Flags().BoolVar(&yes, "yes", false, "delete the files (default: only list them)")
+	cmd.Flags().BoolVar(&damaged, "damaged", false, "delete only the damaged files that were set aside")
 	return cmd
 }
 

@@ -69,20 +69,20 @@ func newSpoolReplay(open replayOpener) *cobra.Command {
 	var to string
 	cmd := &cobra.Command{
 		Use:   "replay DIR --to DEST",
-		Short: "Deliver what is in a spool",
-		Long: `Deliver what is in a spool, oldest first, and delete it as it is delivered. At the
-first failure it stops; what was not delivered stays in the spool, and the last
-batch may arrive twice when it is tried again. Of crash-safe slabs, those of dead
-programs are delivered; what a living one has it delivers itself.
+		Short: "Deliver the records in a spool",
+		Long: `Deliver the records in a spool, oldest first, and delete them as they are delivered. The
+command stops at the first failure. Undelivered records stay in the spool, and the last batch
+may arrive twice when it is sent again. Crash-safe slabs are delivered if their program is
+dead; a running program delivers its slabs.
 
 Destinations:
 ` + usageOf(dests) + `
-The flags are options of the destination. They can also stand behind a ? of --to: see
+The flags are options of the destination. They can also follow a ? in --to; see
 forebay pipe --help.
 
 Exit codes:
   0   everything was delivered, or the spool was empty
-  1   the spool was damaged: what could be read of it was delivered
+  1   the spool is damaged; the readable records were delivered
   75  the destination failed; the rest is still in the spool
   78  the destination or the spool cannot be opened, or is in use`,
 		Example: `  forebay spool replay /var/spool/forebay --to file:late.log
@@ -114,7 +114,7 @@ Exit codes:
 		},
 	}
 	cmd.Flags().SortFlags = false // --to first
-	cmd.Flags().StringVar(&to, "to", "", "`DEST` to deliver to, see above")
+	cmd.Flags().StringVar(&to, "to", "", "destination `DEST`, see above (required)")
 	given.addFlags(cmd, ownOption)
 	return cmd
 }

@@ -41,33 +41,32 @@ func newTail(stdin, stderr *os.File) *cobra.Command {
 	cmd.Short = "Follow files and deliver their lines"
 	cmd.Long = `Follow files and deliver their lines to every --to.
 
-FILE is a path, or a pattern with *, ? and [] (in quotes, or the shell replaces it by
-what is there now). New files are opened as soon as the system reports them, or within a
-second, and read from their start. A file that is renamed, deleted, or copied and
-truncated, is read to its end before the one that comes in its place, however long the
-outputs are blocked; up to --max-rotated of them are kept. A record that is not complete
-at the end of a file continues in the next one. Files that are compressed or binary are
-left out, with a message.
+FILE is a path or a pattern with *, ? and []. Quote a pattern, because the shell would expand
+it only once. New files are opened as soon as the system reports them, at most a second after
+they appear, and are read from their start. A file that is renamed, deleted, or copied and
+truncated, is read to its end before its successor, even while outputs are blocked; up to
+--max-rotated such files are kept open. A record that is incomplete at the end of a file
+continues in the next file. Compressed and binary files are reported and skipped.
 
-Without --state it begins at the end of the files, as tail -F does, and keeps nothing
-on disk. With --state DIR it keeps there how far the lines of each file are delivered
-to all outputs, or safe in their --spool, and goes on there when it is started again.
-If it is killed, no line is lost; those come twice that were delivered within the last
-second, at most about 1 MiB of them, or were under way. Each process needs its own DIR.
+Without --state, reading begins at the end of the files, as in tail -F, and nothing is kept on
+disk. --state DIR stores the position of each file up to which all outputs have delivered the
+lines or written them to --spool. The next start continues there. If the program is killed, no
+line is lost. Lines in flight and lines delivered within the last second, at most about 1 MiB,
+are delivered twice. Each process needs a separate DIR.
 
-A line is a record. Lines longer than --max-record are dropped, and counted. NUL bytes
-in front of a line are left out: truncated files have holes. The last line waits for its
-newline (--partial-after); one that is delivered without it has the field partial=true.
+Every line is a record. Lines longer than --max-record are dropped and counted. NUL bytes
+before a line are removed, because truncated files have holes. The last line waits for its
+newline; see --partial-after. A line delivered without its newline has the field partial=true.
 
 ` + multilineHelp + `
 
-A file of /var/log/containers gives its records pod, namespace and container, read off
-its path: with --encode json and logfmt, forward:, and the --metadata of loki:.
+Records of a file in /var/log/containers get the fields pod, namespace and container from its
+path. They appear with --encode json and logfmt, at forward:, and with --metadata at loki:.
 
-For everything else, see forebay pipe --help: the flags are the same.
+The other flags are described by forebay pipe --help.
 
 ` + strings.NewReplacer(
-		"standard input could not be read", "bytes of a file, or with --once a file was left out or could not be read",
+		"records were lost, or standard input could not be read", "records or bytes of a file were lost, or with --once a file was skipped or could not be read",
 		"--spool or --crash-safe", "--spool or --crash-safe, or read again with --state",
 		"a destination is wrong", "a destination or --state is wrong",
 	).Replace(exitHelp)
@@ -85,12 +84,12 @@ For everything else, see forebay pipe --help: the flags are the same.
 	cmd.ResetFlags()
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&f.state, "state", "", "keep in `DIR` how far each file is delivered (default: nothing is kept)")
-	f.from.add(cmd, "from", "", "where to begin in files that are there at the start and not in --state (default end; start with --once)")
-	fs.BoolVar(&f.once, "once", false, "read what is there, and stop")
-	fs.StringVar(&f.pathKey, "path-key", "", "add the path of the file as the field `NAME`: with --encode json and logfmt, forward:, and --label-from and --metadata of loki: (default: none)")
-	fs.Var(&f.partial, "partial-after", "deliver a last line without a newline after it has not grown for that long (0: wait for the newline)")
-	fs.Var(&f.rotated, "max-rotated", "keep up to `N` rotated files of a path open until they are read; more are lost, and reported")
+	fs.StringVar(&f.state, "state", "", "store the delivered position of each file in `DIR` (default: none)")
+	f.from.add(cmd, "from", "", "position to begin at in files that exist at the start and are not in --state (default end; start with --once)")
+	fs.BoolVar(&f.once, "once", false, "read to the end of the files and exit")
+	fs.StringVar(&f.pathKey, "path-key", "", "field `NAME` for the path of the file: with --encode json and logfmt, at forward:, and for --label-from and --metadata of loki: (default: none)")
+	fs.Var(&f.partial, "partial-after", "time without growth after which a last line without a newline is delivered (default 0: wait for the newline)")
+	fs.Var(&f.rotated, "max-rotated", "number `N` of rotated files of a path to keep open until they are read; excess files are lost and reported")
 	fs.AddFlagSet(rest)
 	return cmd
 }

@@ -39,29 +39,29 @@ func newTop(stdin *os.File, stdout, stderr *os.File) *cobra.Command {
 	c := &topConfig{every: duration(time.Second), output: choice{value: "text", of: []string{"text", "json"}}}
 	cmd := &cobra.Command{
 		Use:   "top [NAME|PID|PATH]",
-		Short: "Watch one that runs",
-		Long: `Show what a forebay run, pipe or tail that runs is doing: what it reads, and for
-each destination what it takes, how far it is behind (lag: how long ago the oldest line
-that is not delivered was read), how full its memory and its spool are, what was dropped
-and why, and what is wrong.
+		Short: "Monitor a running forebay",
+		Long: `Monitor a running forebay run, pipe or tail. The screen shows the input and, for each
+destination, the delivered records, the lag, the use of memory and spool, the dropped
+records with their reasons, and current failures. The lag is the time since the oldest
+undelivered line was read.
 
-NAME is what --name says there, PID its process, and PATH its --control socket, also
-without ./ if nothing that runs is called so. Without one of them it is the only one that
-runs, or one to choose from a list. Those of the same user are found; root finds those of
-all.
+NAME is the --name of the program, PID its process, and PATH its --control socket. PATH
+needs no ./ unless a running program has that name. Without an argument, the only running
+program is shown; if there are several, a list is offered. Programs of the same user are
+found; root finds the programs of all users.
 
-The curve of waits is the share of time in which a caller (the reader of a pipe) waited
-for room in memory. Every wait is in it.
+The wait curve is the share of time in which a caller, such as the reader of a pipe, waited
+for free memory. It includes every wait.
 
-Where standard output is no terminal, and with --once, one snapshot is printed. -o json
-prints the state as the socket serves it.
+If standard output is not a terminal, or with --once, one snapshot is printed. -o json
+prints the state in the form that the socket serves.
 
 Keys: q and Ctrl-C quit, p pauses, j and k scroll.
 
 Exit codes:
-  0   it was shown; or it has ended, which is said
-  1   there is none that runs, or it cannot be looked at
-  2   the command line is wrong, or several run and it does not say which`,
+  0   the program was shown; if it has ended, that was reported
+  1   no program is running, or it cannot be monitored
+  2   the command line is wrong, or it must choose one of several programs`,
 		Example: `  forebay top
   forebay top shop --every 5s
   kubectl exec forebay-x7k2p -- forebay top --once
@@ -93,9 +93,9 @@ Exit codes:
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.Var(&c.every, "every", "how often to look")
-	fs.BoolVar(&c.once, "once", false, "print one snapshot")
-	c.output.add(cmd, "output", "o", "how to print a snapshot; json looks once")
+	fs.Var(&c.every, "every", "interval between updates")
+	fs.BoolVar(&c.once, "once", false, "print one snapshot and exit")
+	c.output.add(cmd, "output", "o", "format of a snapshot; json implies --once")
 	return cmd
 }
 

@@ -53,7 +53,7 @@ func newVersion() *cobra.Command {
 	output := choice{value: "text", of: []string{"text", "json"}}
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Print the version",
+		Short: "Print the version of forebay",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output.value == "text" {
@@ -65,6 +65,6 @@ func newVersion() *cobra.Command {
 			return enc.Encode(buildInfo())
 		},
 	}
-	output.add(cmd, "output", "o", "how to print it")
+	output.add(cmd, "output", "o", "output format")
 	return cmd
 }
