@@ -21,8 +21,8 @@ const (
 	contentTypeText   = "text/plain"           // lines of anything
 )
 
-// RawCodec returns the codec of lines of unknown content. It writes no markers,
-// as nothing may come between the lines.
+// RawCodec returns the codec of lines of unknown content. It writes no markers, so that no
+// line is added to the content.
 func RawCodec() batch.Codec { return rawCodec{} }
 
 var (
@@ -30,17 +30,16 @@ var (
 	defaultLogfmt = Logfmt(nil)
 )
 
-// CodecFor returns the codec of records that this program has not encoded itself, such
-// as lines of a pipe, a spool or a crash file, and whether there is one for that content
-// type:
+// CodecFor returns the codec for records encoded elsewhere, such as lines of a pipe, a spool or
+// a crash file, and reports whether the content type has one:
 //
 //	application/x-ndjson  JSON lines; also application/json, jsonl and ndjson
 //	application/logfmt    key=value lines
 //	text/plain            lines of unknown content: see [RawCodec]
 //
-// Parameters of the content type are ignored. The codecs of JSON and logfmt are those of
-// [JSON] and [Logfmt] with the defaults. All values of logfmt become strings in JSON:
-// logfmt does not tell a number from a string of digits.
+// Parameters of the content type are ignored. The codecs of JSON and logfmt are the codecs of
+// [JSON] and [Logfmt] with default options. When logfmt is converted to JSON, all values become
+// strings, because logfmt does not distinguish a number from a string of digits.
 func CodecFor(contentType string) (batch.Codec, bool) {
 	t, _, _ := strings.Cut(contentType, ";")
 	switch strings.ToLower(strings.TrimSpace(t)) {
@@ -54,7 +53,7 @@ func CodecFor(contentType string) (batch.Codec, bool) {
 	return nil, false
 }
 
-// appendRaw appends the record as {"raw":"…"}, without the end of its line.
+// appendRaw appends the record as {"raw":"…"}, without the line end.
 func appendRaw(dst, rec []byte) []byte {
 	dst = append(dst, `{"raw":`...)
 	return append(jsontext.AppendString(dst, string(trimLine(rec))), '}')
@@ -64,7 +63,7 @@ func trimLine(rec []byte) []byte {
 	return bytes.TrimSuffix(bytes.TrimSuffix(rec, []byte{'\n'}), []byte{'\r'})
 }
 
-// appendMarker appends a record that tells of dropped ones.
+// appendMarker appends a record that reports dropped records.
 func appendMarker(s Scope, dst []byte, d batch.Drops, now time.Time) []byte {
 	reasons := make([]slog.Attr, 0, batch.Reasons)
 	for i, n := range d {
@@ -109,7 +108,7 @@ func (jsonCodec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 		}
 		obj = buf.Bytes()
 	}
-	if !utf8.Valid(obj) { // within strings: json.Valid has seen to the rest
+	if !utf8.Valid(obj) { // json.Valid does not check the bytes within strings
 		obj = bytes.ToValidUTF8(obj, []byte("\ufffd"))
 	}
 	return append(dst, obj...)
@@ -150,9 +149,9 @@ func (c logfmtCodec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []by
 	return appendMarker(c.scope, dst, d, now)
 }
 
-// appendLogfmtJSON appends the pairs of a logfmt line as members of a JSON object, and
-// reports whether it could read the line. A key without a value is true. A line of keys
-// without values is prose.
+// appendLogfmtJSON appends the pairs of a logfmt line as members of a JSON object, and reports
+// whether the line could be parsed. A key without a value is true. A line of keys without
+// values is prose.
 func appendLogfmtJSON(dst, line []byte) ([]byte, bool) {
 	pairs := 0
 	for i := 0; ; {
@@ -202,7 +201,7 @@ func appendLogfmtJSON(dst, line []byte) ([]byte, bool) {
 	}
 }
 
-// unquote reads a string quoted as in JSON, or as slog.TextHandler does it.
+// unquote parses a string quoted as in JSON or by slog.TextHandler.
 func unquote(b []byte) (s string, ok bool) {
 	if len(b) == 0 {
 		return "", false
@@ -214,8 +213,8 @@ func unquote(b []byte) (s string, ok bool) {
 	return s, err == nil
 }
 
-// quotedLen returns the length of the quoted string at the beginning of b,
-// quotes included, and 0 if it does not end.
+// quotedLen returns the length of the quoted string at the beginning of b, including the
+// quotes, or 0 if it is not terminated.
 func quotedLen(b []byte) int {
 	for i := 1; i < len(b); i++ {
 		switch b[i] {

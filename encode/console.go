@@ -9,18 +9,17 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// Console returns an encoder of lines for people:
+// Console returns an encoder of human-readable lines:
 //
 //	13:44:10.123 WARN  disk almost full  path=/var/lib free=1.5GB
 //
-// A nil o means the defaults. Keys and values are written as in logfmt. The stack
-// of an error follows on lines of its own, which are indented, so that no line
-// of a stack looks like a record. A record cannot move the cursor, end a line, change
-// colours or the direction of writing: such characters are shown as \u escapes,
-// invalid bytes as U+FFFD.
+// If o is nil, the defaults apply. Keys and values are written as in logfmt. The stack of an
+// error follows on separate, indented lines, so that no line of a stack looks like a record. A
+// record cannot move the cursor, end a line, or change colors or the writing direction: such
+// characters are written as \u escapes, and invalid bytes as U+FFFD.
 //
-// The journal of systemd has the time and the level of its own: leave them out with
-// "-" as TimeKey and LevelKey.
+// The systemd journal stores time and level separately: set TimeKey and LevelKey to "-" to omit
+// them.
 func Console(o *Options) Encoder {
 	c := o.config(values.Style{
 		Form:     values.FormConsole,
@@ -44,9 +43,8 @@ func Console(o *Options) Encoder {
 	return e
 }
 
-// ColorTerminal reports whether f is a terminal that may be sent colours: a
-// character device, while neither NO_COLOR is set (https://no-color.org) nor
-// TERM is dumb.
+// ColorTerminal reports whether f is a terminal that supports colors: a character device, with
+// the environment variable NO_COLOR unset (https://no-color.org) and TERM not "dumb".
 func ColorTerminal(f *os.File) bool {
 	if f == nil || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
 		return false
@@ -95,7 +93,7 @@ func (e *encoder) headConsole(w *values.Walker, dst []byte, r *Record) []byte {
 	return jsontext.AppendShown(dst, r.Message, false)
 }
 
-// replacedConsole is headConsole by way of ReplaceAttr.
+// replacedConsole is headConsole with ReplaceAttr.
 func (e *encoder) replacedConsole(w *values.Walker, dst []byte, r *Record) []byte {
 	in := w.In
 	w.In, w.Builtin = &e.root.Within, true
@@ -118,8 +116,8 @@ func (e *encoder) replacedConsole(w *values.Walker, dst []byte, r *Record) []byt
 	return dst
 }
 
-// placed appends a built-in attribute by way of ReplaceAttr. It writes the value alone,
-// because its place tells the key, and the separator to the next attribute.
+// placed appends a built-in attribute after ReplaceAttr. It writes only the value, because the
+// position implies the key, and the separator to the next attribute.
 func (e *encoder) placed(w *values.Walker, dst []byte, r *Record, a slog.Attr) []byte {
 	place := a.Key
 	a = w.Replace(nil, a)
@@ -165,7 +163,7 @@ func (e *encoder) placed(w *values.Walker, dst []byte, r *Record, a slog.Attr) [
 	return append(dst, ' ')
 }
 
-// faint appends an escape sequence if colours are allowed.
+// faint appends an escape sequence if colors are enabled.
 func (e *encoder) faint(dst []byte, seq string) []byte {
 	if e.Color {
 		return append(dst, seq...)

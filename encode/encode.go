@@ -1,9 +1,15 @@
-// Package encode turns records into wire-ready bytes, in the caller's goroutine
-// and into the caller's buffer.
+// Package encode converts records to bytes in their final format, in the goroutine and the
+// buffer of the caller.
 //
-// [JSON], [Logfmt] and [Console] make an [Encoder]. A logger holds a [Scope] of it: the
-// attributes and groups of With and WithGroup, encoded once. [CodecFor] finds the codec
-// of records that another program has encoded.
+// [JSON], [Logfmt] and [Console] return an [Encoder]. A logger holds a [Scope] of it: the
+// attributes and groups of With and WithGroup, encoded once.
+//
+//	Encoder ─▶ Scope ─▶ WithAttrs, WithGroup ─▶ Scope ─▶ Append(dst, record) ─▶ bytes
+//
+// [CodecFor] returns the codec of records encoded by another program. To select an encoder for
+// an output, use the option forebay.Encoder:
+//
+//	forebay.File("app.log", forebay.Encoder(encode.Logfmt(&encode.Options{AddSource: true})))
 package encode
 
 import (
@@ -14,59 +20,58 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// A Record is one log event on its way into an encoder.
+// A Record is one log event that is passed to an encoder.
 //
-// A Record is meant to be pooled: keep it between calls and overwrite its exported
-// fields. It caches the text of the last second, and room for the attributes of
-// AttrAppenders. Never use one Record from two goroutines at once.
+// A Record is meant to be pooled: keep it between calls and overwrite its exported fields. It
+// caches the text of the current second and memory for the attributes of AttrAppenders. It must
+// not be used by several goroutines concurrently.
 type Record struct {
 	Time    time.Time // zero: the record has no time
 	Level   slog.Level
 	Message string
 	PC      uintptr     // of the log call, for encoders that add the source; 0: unknown
-	Attrs   []slog.Attr // in call order; read during Append only, never kept
+	Attrs   []slog.Attr // in call order; only read during Append, not retained
 
-	// Cache holds what encoders keep from one use to the next. Callers leave it alone.
+	// Cache holds data that encoders reuse. Callers must not change it.
 	Cache values.Cache
 }
 
 // An AttrAppender is a value that logs as a group of attributes.
 //
-// It is a [slog.LogValuer] that returns a group, without the allocations: dst has room
-// to spare and is used again. AppendAttrs appends to dst and returns the result, and
-// keeps neither. To log such a value without an allocation, hand in a pointer:
-// slog.Any("user", &user). Slices of AttrAppenders, and pointers to them, are arrays in
-// JSON. If a value is also a LogValuer, only LogValue is called.
+// It has the effect of a [slog.LogValuer] that returns a group, without the allocations: dst
+// has spare capacity and is reused. AppendAttrs appends to dst, returns the result, and must
+// retain neither. To log such a value without an allocation, pass a pointer:
+// slog.Any("user", &user). Slices of AttrAppenders, and pointers to them, are arrays in JSON. If
+// a value is also a LogValuer, only LogValue is called.
 type AttrAppender interface {
 	AppendAttrs(dst []slog.Attr) []slog.Attr
 }
 
-// An Encoder makes the scopes of one route. It must be safe for concurrent use. If it
-// also has a method Validate() error, forebay.NewRouter calls it and returns its error.
+// An Encoder makes the scopes of one route. It must be safe for concurrent use. If it also has
+// a method Validate() error, forebay.NewRouter calls the method and returns its error.
 type Encoder interface {
 	// Scope returns the scope without attributes or groups.
 	Scope() Scope
-	// Codec reads what the scopes write.
+	// Codec returns the codec that parses the records written by the scopes.
 	Codec() batch.Codec
-	// NeedsPC reports whether Append looks at Record.PC.
+	// NeedsPC reports whether Append reads Record.PC.
 	NeedsPC() bool
 }
 
-// A Scope encodes records under the attributes and groups it was derived with.
-// It is immutable and safe for concurrent use.
+// A Scope encodes records with the attributes and groups from which it was derived. It is
+// immutable and safe for concurrent use.
 type Scope interface {
-	// WithAttrs returns a scope that adds attrs, encoded now, to every record.
-	// The scope may keep attrs. LogValuers are resolved now, as slog does.
+	// WithAttrs returns a scope that adds attrs to every record. It encodes the attributes
+	// and resolves LogValuers immediately, like slog. The scope may retain attrs.
 	WithAttrs(attrs []slog.Attr) Scope
 
-	// WithGroup returns a scope whose later attributes lie in group name. An
-	// empty name returns the scope itself.
+	// WithGroup returns a scope that puts later attributes into the named group. If name
+	// is empty, it returns the scope itself.
 	WithGroup(name string) Scope
 
-	// Append appends r, wire-ready, to dst. It keeps neither dst nor anything
-	// of r. It never panics: a panicking LogValuer, a cyclic value or invalid
-	// UTF-8 is written as a description of the fault. After an error the
-	// content of dst beyond its original length is undefined, and the record is
-	// dropped with [batch.Encode].
+	// Append appends the encoded r to dst. It retains neither dst nor r. It does not panic:
+	// a panicking LogValuer, a cyclic value or invalid UTF-8 is written as a description of
+	// the fault. If Append returns an error, the content of dst beyond its original length
+	// is undefined, and the record must be dropped with [batch.Encode].
 	Append(dst []byte, r *Record) ([]byte, batch.Meta, error)
 }

@@ -9,20 +9,20 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// encoder is the Encoder of all three forms. It is immutable.
+// encoder is the Encoder of all three formats. It is immutable.
 type encoder struct {
 	config
 	codec batch.Codec
 	root  *scope
 
-	// The text between the parts of a record, encoded once.
+	// The constant text between the parts of a record, encoded once.
 	timeHead string             // {"time":", in logfmt time=
 	timeTail string             // ",
 	levels   [levelCount]string // in JSON timeTail, the level and, without a source, msgHead; elsewhere the level
 	msgHead  string             // "msg":"
 }
 
-// The levels whose text is encoded once: those with a name and their neighbours.
+// The levels whose text is encoded once: from the lowest named level - 4 to the highest + 8.
 const (
 	minLevel   = slog.LevelDebug - 4
 	levelCount = int(slog.LevelError+8-minLevel) + 1
@@ -52,8 +52,7 @@ func newEncoder(c config) *encoder {
 	return e
 }
 
-// levelPart returns the level attribute as a record has it, with the constant text around
-// it.
+// levelPart returns the level attribute with the constant text around it.
 func (e *encoder) levelPart(l slog.Level) string {
 	text := values.LevelText(l, e.Level)
 	switch e.Form {
@@ -94,23 +93,23 @@ func (e *encoder) Codec() batch.Codec { return e.codec }
 
 func (e *encoder) NeedsPC() bool { return e.source }
 
-// Validate returns an error for each text of the options that names no format.
+// Validate returns an error for each option that names an unknown format.
 func (e *encoder) Validate() error { return e.fault }
 
-// KnowsErrors tells package loki that e writes a KnownError as its Err.
+// KnowsErrors marks e, for package loki, as an encoder that writes a KnownError as its Err.
 func (e *encoder) KnowsErrors(*values.KnownError) {}
 
-// scope is the Scope of all three forms.
+// scope is the Scope of all three formats.
 type scope struct {
 	e             *encoder
 	values.Within        // the names given to WithGroup
 	pre           []byte // the attributes of With, encoded, with a leading separator
 	opened        int    // how many of them pre opens (JSON)
-	trail         []byte // stacks of errors among the attributes of With, to follow the record (console)
+	trail         []byte // stacks of errors among the attributes of With, appended after the record (console)
 
 	// For JSON, encoded once:
-	lazy    string // opens the groups that pre does not, for the first attribute in them
-	tail    string // closes what pre opens, and the record
+	lazy    string // opens the groups that pre does not open, before the first attribute in them
+	tail    string // closes the groups that pre opens, and the record
 	tailAll string // closes all groups, and the record
 }
 
@@ -200,7 +199,7 @@ func (s *scope) Append(dst []byte, r *Record) ([]byte, batch.Meta, error) {
 	return dst, m, nil
 }
 
-// builtins appends the built-in attributes by way of ReplaceAttr.
+// builtins appends the built-in attributes after ReplaceAttr.
 func (e *encoder) builtins(w *values.Walker, dst []byte, r *Record) []byte {
 	if e.Form == values.FormJSON {
 		dst = append(dst, '{')

@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// The texts of the formats, documented at [Options].
+// The names of the formats, documented at [Options].
 var (
 	timeNames = []string{
 		values.TimeNano: "rfc3339nano", values.TimeMicro: "rfc3339micro", values.TimeMilli: "rfc3339milli",
@@ -25,8 +25,7 @@ var (
 	errorNames    = values.ErrorForms[:values.ErrorVerbose+1]
 )
 
-// config returns what o means for the form of def. def has the formats that the form
-// uses where o names none.
+// config resolves o for the encoder whose defaults are def.
 func (o *Options) config(def values.Style) config {
 	if o == nil {
 		o = new(Options)
@@ -59,8 +58,8 @@ func (o *Options) config(def values.Style) config {
 	return c
 }
 
-// timeSpec returns the format that text names: one of timeNames, or a layout. An empty
-// text means def; so does one that is neither, which is a fault.
+// timeSpec returns the format with the given name: one of timeNames, or a layout. An empty
+// name means def. An unknown name also means def and is a fault.
 func timeSpec(faults *[]error, text string, def values.TimeSpec) values.TimeSpec {
 	if text == "" {
 		return def
@@ -76,15 +75,15 @@ func timeSpec(faults *[]error, text string, def values.TimeSpec) values.TimeSpec
 	return def
 }
 
-// isLayout reports whether times look different in that layout.
+// isLayout reports whether the layout formats different times differently.
 func isLayout(layout string) bool {
 	a := time.Date(2001, 2, 3, 4, 5, 6, 789654321, time.UTC)
 	b := time.Date(2022, 11, 28, 17, 49, 57, 123456789, time.UTC)
 	return a.Format(layout) != b.Format(layout)
 }
 
-// choice returns the format that text names. An empty text means def; so does a text
-// that names none, which is a fault of the field.
+// choice returns the format with the given name. An empty name means def. An unknown name also
+// means def and is a fault of the field.
 func choice[C ~uint8](faults *[]error, field, text string, def C, names []string) C {
 	if text == "" {
 		return def
@@ -96,7 +95,7 @@ func choice[C ~uint8](faults *[]error, field, text string, def C, names []string
 	return def
 }
 
-// indexOf returns the index of name, or -1. Capitals do not matter.
+// indexOf returns the index of name, or -1. Case is ignored.
 func indexOf(name string, names []string) int {
 	return slices.IndexFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
 }

@@ -24,33 +24,31 @@ func (e *encoder) appendSourceJSON(dst []byte, pc uintptr) []byte {
 	return append(dst, ',')
 }
 
-// JSON returns an encoder of JSON objects, one per line. A nil o means the
-// defaults.
+// JSON returns an encoder of JSON objects, one per line. If o is nil, the defaults apply.
 //
-// The records are those of [slog.JSONHandler], except that
+// The output is the output of [slog.JSONHandler], with these differences:
 //
-//   - every line is valid RFC 8259, whatever the caller hands in: NaN and the
-//     infinities are strings, the result of a json.Marshaler is made valid
-//     UTF-8, and a time beyond the years 0 to 9999 is a string such as
-//     "12000-01-02T03:04:05Z",
-//   - times have nine decimals and are in UTC,
-//   - errors are their message, also those with a method MarshalJSON, and can bring
-//     their chain and stack, see Options.Errors,
-//   - values within structs, maps and lists have the same form as attributes: LogValue
-//     and AppendAttrs are called, errors are their message, and the formats of
-//     [Options] apply. One that cannot be written does not affect the others,
-//   - groups without attributes are left out wherever they come from,
-//   - the source position has other formats, too, see Options.Caller,
-//   - values nested deeper than 1000 levels, and LogValuers that return
-//     groups without end, become a text of that error. So do cyclic values in slog,
-//     but some exhaust the stack there, which ends the process.
+//   - Every line is valid RFC 8259 for any input: NaN and the infinities are strings, the
+//     result of a json.Marshaler is converted to valid UTF-8, and a time outside the years 0
+//     to 9999 is a string such as "12000-01-02T03:04:05Z".
+//   - Times have nine decimals and are in UTC.
+//   - An error is its message, even if it has a method MarshalJSON. Chain and stack can be
+//     added, see Options.Errors.
+//   - Values within structs, maps and lists have the same format as attributes: LogValue and
+//     AppendAttrs are called, errors are their message, and the formats of [Options] apply. A
+//     value that cannot be encoded does not affect the others.
+//   - Groups without attributes are always omitted.
+//   - The source position has additional formats, see Options.Caller.
+//   - Values nested deeper than 1000 levels, and LogValuers that return groups without end,
+//     are replaced by the text of that error. slog does the same for cyclic values, but some
+//     of them exhaust the stack there, which terminates the process.
 //
-// Values of the kinds slog has, slices of them and pointers to those
-// (slog.Any("ids", &ids)), errors, [AttrAppender], structs of plain fields, []any and
-// map[string]any cost no allocation here. Fields have the names and options that
-// encoding/json gives them. A method with a pointer receiver is called for values that
-// have an address: the target of a pointer and the elements of a slice. A panic in a method of a value
-// becomes a text, as in slog. A method that recurses without end cannot be stopped.
+// The following values do not allocate: values of slog's kinds, slices of them and pointers to
+// such slices (slog.Any("ids", &ids)), errors, [AttrAppender], structs of plain fields, []any
+// and map[string]any. Fields have the names and options that encoding/json gives them. A method
+// with a pointer receiver is called for values that have an address: the target of a pointer
+// and the elements of a slice. A panic in a method of a value is replaced by its text, as in
+// slog. Infinite recursion in a method cannot be stopped.
 func JSON(o *Options) Encoder {
 	e := newEncoder(o.config(values.Style{
 		Form:     values.FormJSON,

@@ -7,16 +7,15 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// Logfmt returns an encoder of key=value lines, as [slog.TextHandler] writes
-// them. A nil o means the defaults.
+// Logfmt returns an encoder of key=value lines in the format of [slog.TextHandler]. If o is
+// nil, the defaults apply.
 //
-// Whatever the caller hands in, a record is one line of valid UTF-8 that can be
-// taken apart again. Groups are prefixes with a dot. In keys, '_' stands for
-// spaces, '=', '"', control characters, invalid bytes and U+FFFD. A value that is empty or
-// holds one of these is in double quotes and escaped as in JSON. There every
-// character that is not to be shown, such as the controls of writing direction,
-// is escaped too. Slices, maps and structs are written as JSON in such a
-// string. A value with a MarshalText or String method is the result of that.
+// For any input, a record is one line of valid UTF-8 that can be parsed unambiguously. Groups
+// are prefixes with a dot. In keys, spaces, '=', '"', control characters, invalid bytes and
+// U+FFFD are replaced by '_'. A value that is empty or contains one of these is in double quotes
+// and escaped as in JSON; characters that are not printable, such as controls of the writing
+// direction, are also escaped. Slices, maps and structs are written as JSON in such a string. A
+// value with a method MarshalText or String is written as its result.
 func Logfmt(o *Options) Encoder {
 	e := newEncoder(o.config(values.Style{
 		Form:     values.FormLogfmt,
@@ -28,8 +27,7 @@ func Logfmt(o *Options) Encoder {
 	return e
 }
 
-// headLogfmt appends the built-in attributes as they are without a
-// ReplaceAttr.
+// headLogfmt appends the built-in attributes without ReplaceAttr.
 func (e *encoder) headLogfmt(w *values.Walker, dst []byte, r *Record) []byte {
 	if !r.Time.IsZero() && e.timeKey != omitted {
 		dst = append(dst, e.timeHead...)

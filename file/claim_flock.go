@@ -9,10 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// claim locks the open file itself, so that it is found under every name that it
-// has, hard links included: exclusive for one who rotates, shared for others. It
-// reports false only if somebody else's lock is in the way; file systems without
-// such locks have none.
+// claim locks the open file, so that the lock applies to all names of the file, including hard
+// links: exclusively for a File that rotates, shared for others. It returns false only if
+// another process holds a conflicting lock; on file systems without such locks it returns true.
 func claim(h handle, exclusive bool) bool {
 	how := unix.LOCK_SH
 	if exclusive {
@@ -21,8 +20,8 @@ func claim(h handle, exclusive bool) bool {
 	return !errors.Is(flockFile(h, how|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
-// unclaim releases the lock. Close would too, but for a copy of the descriptor
-// that a process just being started may hold for a moment.
+// unclaim releases the lock. Close alone would not, if a child process that is being started
+// holds a copy of the descriptor for a moment.
 func unclaim(h handle) { _ = flockFile(h, unix.LOCK_UN) }
 
 func flockFile(h handle, how int) error {

@@ -9,12 +9,11 @@ import (
 	"github.com/forebay-log/forebay/internal/written"
 )
 
-// durable is what a File knows of stable storage, where Options.Sync is "always". Each
-// Write syncs before it returns, so all that was written before it is safe. Its File's
-// lock guards it.
+// durable is the state of a File with Options.Sync "always". Each Write syncs before it returns,
+// so all earlier data is on stable storage. The lock of the File guards it.
 //
-// After a failed sync the system may have dropped the pages, and another sync succeeds
-// without them. So what was not synced at once is never synced again: it is written again.
+// After a failed sync the system may have dropped the pages, and another sync would succeed
+// without them. Therefore data whose sync failed is written again, not synced again.
 type durable struct {
 	named bool     // the name of the file that is open is on stable storage
 	dirs  []string // that have a new directory in them, whose names are not
@@ -23,7 +22,7 @@ type durable struct {
 
 var errUnsyncable = errors.New("it is not a regular file, and has no stable storage: leave Sync off")
 
-// beginSyncedLocked finds out at once whether the file can be synced.
+// beginSyncedLocked checks whether the file can be synced.
 func (f *File) beginSyncedLocked() error {
 	if !f.regular {
 		return errUnsyncable
@@ -31,8 +30,7 @@ func (f *File) beginSyncedLocked() error {
 	return f.syncNamedLocked()
 }
 
-// syncNamedLocked puts the file that is open on stable storage, and the names that lead
-// to it.
+// syncNamedLocked syncs the open file and the directories of its path.
 func (f *File) syncNamedLocked() error {
 	if err := f.h.Sync(); err != nil {
 		return cause(err)
@@ -49,9 +47,9 @@ func (f *File) syncNamedLocked() error {
 	return nil
 }
 
-// settleLocked syncs the first n bytes of bufs, which were just appended. If that fails
-// they do not count: the caller brings them again. They are written on a new line then, if
-// they began within a record behind its beginning.
+// settleLocked syncs the first n bytes of bufs, which were just appended. If that fails, they do
+// not count, and the caller must write them again. If they began in the middle of a record,
+// they are then written on a new line.
 func (f *File) settleLocked(bufs [][]byte, n int64, wasCut bool) error {
 	d := &f.durable
 	if err := f.syncNamedLocked(); err != nil {

@@ -20,12 +20,12 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// A File is a log file. Its methods may be called from any goroutine.
+// A File is a log file. Its methods are safe for concurrent use.
 //
-// Every byte is appended (O_APPEND), so that several processes may write to one
-// file that nobody rotates. A file that rotates belongs to one process: Open
-// takes a lock beside it and, where the system has flock(2), one on the file
-// itself, so that it is found under every name: links, symbolic or hard.
+// Every byte is appended (O_APPEND), so several processes may write to a file that none of them
+// rotates. A file that rotates belongs to one process: Open locks a file path.lock in the same
+// directory and, on systems with flock(2), the log file itself, which detects other names of it:
+// symbolic and hard links.
 type File struct {
 	o    Options
 	name string // as given, for messages
@@ -40,7 +40,7 @@ type File struct {
 	h       handle // nil: the last attempt to open failed, try again
 	regular bool
 	size    int64
-	before  []byte // goes before what is written next: the end of a line that was left open
+	before  []byte // written before the next data: the end of an open line
 	cut     bool   // the last Write ended inside a record
 	reopen  bool   // Reopen was called while cut
 	closed  bool
@@ -52,10 +52,10 @@ type File struct {
 	vec      [][]byte // memory of appendLocked
 }
 
-// handle is what File needs of an *os.File.
+// handle is the part of *os.File that File uses.
 type handle = vfs.Appender
 
-// A system is what a File needs of the operating system, and tests replace.
+// A system is the part of the operating system that File uses; tests replace it.
 type system struct {
 	open    func(name string, flag int, perm fs.FileMode) (handle, error)
 	syncDir func(dir string) error
@@ -68,13 +68,13 @@ var operatingSystem = system{
 	syncDir: func(dir string) error { return vfs.OS.SyncDir(dir) },
 }
 
-// Open opens the log file at path for appending and creates it if there is none.
+// Open opens the log file at path for appending, and creates it if it is missing. A nil o means
+// the zero Options.
 //
-// If what is there does not end with a newline, because a process died while
-// writing or its input had none, the first record is written after one: a torn
-// line stays one line. Open fails, naming the file, if another process rotates
-// the file, or uses a file that this one is to rotate. A nil o means the zero
-// Options.
+// If the file does not end with a newline, because a process crashed during a write or its input
+// had none, a newline is written before the first record, so that only one line is torn. Open
+// fails, naming the file, if another process rotates the file, or if this process is configured
+// to rotate it and another process uses it.
 func Open(path string, o *Options) (*File, error) { return openWith(path, o, operatingSystem) }
 
 func openWith(path string, o *Options, sys system) (*File, error) {
@@ -102,7 +102,7 @@ func openWith(path string, o *Options, sys system) (*File, error) {
 		return fail(err)
 	}
 	if r.rotates() {
-		// Rotation moves what the name stands for: the file, not a link to it.
+		// Rotation moves the file itself, not a link to it.
 		f.path = resolve(f.path)
 		if st, err := os.Stat(f.path); err == nil && !st.Mode().IsRegular() {
 			return fail(errIrregular)
@@ -126,8 +126,8 @@ func openWith(path string, o *Options, sys system) (*File, error) {
 	return f, nil
 }
 
-// openLocked opens path and finds out what is there. It changes nothing when it
-// fails, and does not close the handle that was open.
+// openLocked opens path and determines the state of the file. If it fails, it changes nothing.
+// It does not close the previous handle.
 func (f *File) openLocked() error {
 	if err := f.makeDirsLocked(); err != nil {
 		return err
@@ -184,8 +184,8 @@ func (f *File) openLocked() error {
 	return nil
 }
 
-// endsLine reports whether the file's last byte is a newline; also if it cannot
-// be read, as that is then nobody's torn line.
+// endsLine reports whether the last byte of the file is a newline. It returns true if the file
+// cannot be read.
 func endsLine(path string, st fs.FileInfo) bool {
 	r, err := os.Open(path)
 	if err != nil {
@@ -202,29 +202,28 @@ func endsLine(path string, st fs.FileInfo) bool {
 	return last[0] == '\n'
 }
 
-// Write appends p, which must be one or more whole records, and moves the file
-// aside first if it is due.
+// Write appends p, which must consist of whole records. If rotation is due, it rotates the file
+// first.
 //
-// If the destination takes only part of p, Write returns how many bytes are in
-// the file and why there are no more: a disk that is full, for one. The next
-// Write must then begin with the rest of the record that was cut (or with a
-// newline, to give it up): it goes to the same file, whatever Reopen or
-// rotation have been asked for. A slab.Writer does so.
+// If only part of p can be written, for example because the disk is full, Write returns the
+// number of bytes in the file and the reason. The next Write must then begin with the remainder
+// of the record that was cut, or with a newline to abandon it. It goes to the same file, even if
+// Reopen or rotation was requested. A slab.Writer complies with this.
 //
-// With Options.Sync "always" the bytes that Write counts are on stable storage. If they
-// cannot be put there, it counts none of them, and writes them again when it is called
-// with them again: the file may have their records twice.
+// With Options.Sync "always" the bytes that Write counts are on stable storage. If syncing
+// fails, Write counts none of them. When the caller writes them again, the file may contain
+// their records twice.
 //
-// If the file was moved or deleted, Write opens the path anew first, see Check. After Close, Write
-// returns an error that wraps os.ErrClosed.
+// If the file was moved or deleted, Write first opens the path again, see Check. After Close,
+// Write returns an error that wraps os.ErrClosed. Write does not retain p.
 func (f *File) Write(p []byte) (int, error) {
 	n, err := f.Writev([][]byte{p})
 	return int(n), err
 }
 
-// Writev is Write for several buffers of whole records, one behind the other, in as few
-// system calls as it takes. It moves the file aside between two of them. bufs stays the
-// caller's.
+// Writev is like Write for several buffers of whole records, which it writes in order and in as
+// few system calls as possible. It rotates the file between two buffers. The caller keeps
+// ownership of bufs.
 func (f *File) Writev(bufs [][]byte) (n int64, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -262,7 +261,7 @@ func (f *File) Writev(bufs [][]byte) (n int64, err error) {
 	return n, nil
 }
 
-// prepareLocked has f ready for the next n bytes.
+// prepareLocked prepares f for the next n bytes.
 func (f *File) prepareLocked(n int) error {
 	f.glanceLocked()
 	if f.h == nil {
@@ -288,8 +287,8 @@ func (f *File) prepareLocked(n int) error {
 	return nil
 }
 
-// fittingLocked returns how many of bufs go to the file that is open: one at least, and
-// that alone where it ends a record that was cut.
+// fittingLocked returns the number of bufs that go to the open file: at least one, and exactly
+// one if it ends a record that was cut.
 func (f *File) fittingLocked(bufs [][]byte) int {
 	if f.cut {
 		return 1
@@ -341,8 +340,7 @@ func (f *File) appendLocked(bufs [][]byte) (n int64, err error) {
 	return n, err
 }
 
-// writeError says what went wrong with which file and, where it is known, what
-// to do.
+// writeError adds the file and, if known, the remedy to err.
 func (f *File) writeError(err error) error {
 	err = cause(err)
 	todo := ""
@@ -357,9 +355,9 @@ func (f *File) writeError(err error) error {
 	return fmt.Errorf("file: cannot write %q: %w%s", f.name, err, todo)
 }
 
-// Sync puts what was written to the file that is open on stable storage; files that
-// rotation has moved aside, and names, are there with Options.Sync "always" alone. What has
-// none (a pipe, a terminal, /dev/null) is no error.
+// Sync commits the data written to the open file to stable storage. Rotated files and directory
+// entries are on stable storage only with Options.Sync "always". For a pipe, a terminal or
+// /dev/null, Sync returns nil.
 func (f *File) Sync() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -376,11 +374,10 @@ func (f *File) Sync() error {
 	return nil
 }
 
-// Reopen opens the path anew and closes the old file, for tools that move log
-// files away and send SIGHUP. If the new one cannot be opened, writing goes on
-// in the old one and Reopen returns the reason. If the last Write ended inside a
-// record, Reopen returns nil at once, and the file is opened anew when the record is
-// complete.
+// Reopen opens the path again and closes the old file. It is for tools that move log files and
+// send SIGHUP. If the path cannot be opened, Reopen returns the error, and the File continues to
+// write to the old file. If the last Write ended within a record, Reopen returns nil
+// immediately, and the path is opened again when the record is complete.
 func (f *File) Reopen() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -406,7 +403,7 @@ func (f *File) reopenLocked() error {
 		}
 		return fmt.Errorf("file: cannot reopen %q, the old file stays in use: %w", f.name, err)
 	}
-	f.rotator.release() // it may hold on to the file that was moved away
+	f.rotator.release() // it may have the moved file open
 	if old != nil {
 		if err := old.Close(); err != nil {
 			return fmt.Errorf("file: reopened %q, but closing the old file failed: %w", f.name, cause(err))
@@ -415,9 +412,8 @@ func (f *File) reopenLocked() error {
 	return nil
 }
 
-// Close closes the file and releases the lock. It waits until an old file that
-// is being compressed is complete, and for OnError, but not for long. It may be
-// called twice.
+// Close closes the file and releases the lock. It waits for the compression of an old file to
+// complete, and briefly for OnError. It may be called more than once.
 func (f *File) Close() error {
 	err := f.close()
 	f.events.WaitBriefly(context.Background())
@@ -446,13 +442,13 @@ func (f *File) releaseLocked() (err error) {
 	}
 	f.rotator.stop()
 	if f.lock != nil {
-		f.lock.Unlock() // the lock ends with the descriptor, whatever this says
+		f.lock.Unlock() // the lock ends with the descriptor, so the error does not matter
 		f.lock = nil
 	}
 	return err
 }
 
-// remedy says what to do about an error of the system at Open.
+// remedy returns the remedy for a system error of Open.
 func remedy(err error) string {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
@@ -465,8 +461,8 @@ func remedy(err error) string {
 	return ""
 }
 
-// cause strips the operation and path off an error of package os: our messages
-// have them already.
+// cause removes the operation and path from an error of package os, because our messages
+// contain them.
 func cause(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {

@@ -11,8 +11,7 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// resolve returns path without symbolic links, also if what they lead to does not
-// exist yet.
+// resolve returns path without symbolic links, even if their target does not exist yet.
 func resolve(path string) string {
 	for range 40 { // as many as Linux follows
 		if real, err := filepath.EvalSymlinks(path); err == nil {
@@ -30,8 +29,8 @@ func resolve(path string) string {
 	return path
 }
 
-// errClaimed says that somebody has a lock on the file itself. Who rotates it
-// under this name would have been found by acquire.
+// errClaimed is returned if another process has locked the file itself. A process that rotates
+// the file under the same name was detected by acquire.
 func errClaimed(rotates bool) error {
 	if rotates {
 		return errors.New("another process, or another File of this one, writes to it, under this name or another (a hard link), and it is to be rotated: " +
@@ -41,14 +40,13 @@ func errClaimed(rotates bool) error {
 		"stop that one or give this one a file of its own")
 }
 
-// acquire takes the lock of the file: exclusive for a file that rotates, because
-// two rotations would move each other's files away. Others share it, if somebody
-// rotates this file at times, as their records would end up in a file that is
-// compressed and removed; without a lock file there is nothing to share. The lock
-// on the file itself (claim) finds those that this one does not.
+// acquire locks the lock file: exclusively for a File that rotates, because two rotating
+// processes would move each other's files. Other Files share the lock if a lock file exists,
+// because otherwise their records would end up in a file that is compressed and removed.
+// The lock on the log file itself (claim) detects the users that this lock does not.
 //
-// The lock file stays when the process ends: removing it would let two processes
-// lock two files of the same name.
+// The lock file remains when the process ends. If it were removed, two processes could lock two
+// files of the same name.
 func (f *File) acquire() error {
 	path := f.path + ".lock"
 	if !f.o.rotates() {
@@ -91,7 +89,7 @@ func holder(path string) string {
 	}
 	pid, err := strconv.Atoi(string(bytes.TrimSpace(b)))
 	switch {
-	case err != nil || pid <= 0: // it did not say
+	case err != nil || pid <= 0: // it wrote no pid
 		return "another process"
 	case pid == os.Getpid():
 		return fmt.Sprintf("this process (%d)", pid)

@@ -9,76 +9,72 @@ import (
 	"github.com/forebay-log/forebay/internal/callback"
 )
 
-// defaultMode is the permission of files that Open creates: for the owner only,
-// because logs tell more than one thinks.
+// defaultMode is the permission of files that Open creates: access for the owner only, because
+// logs often contain confidential data.
 const defaultMode fs.FileMode = 0o600
 
-// Options configures a [File]. The zero value appends to one file for ever:
-// each field states its default and unit.
+// Options configures a [File]. With the zero value the File appends to one file forever. Each
+// field states its default and unit.
 type Options struct {
-	// Mode is the permission of a file that Open creates, before the umask.
-	// A file that exists keeps its own, and what rotation creates gets the mode
-	// of the file it replaces. Default 0600.
+	// Mode is the permission of a file that Open creates, before the umask. An existing
+	// file keeps its permission, and a file created by rotation has the permission of the
+	// file it replaces. Default 0600.
 	Mode fs.FileMode
-	// MakeDirs creates missing parent directories, with mode 0700, also when they are deleted
-	// or moved later. Default
-	// false: a missing directory is an error, as it is often a typing error.
+	// MakeDirs creates missing parent directories, with mode 0700, at Open and if they are
+	// deleted or moved later. Default false: a missing directory is an error, because it
+	// is often caused by a typing error.
 	MakeDirs bool
-	// NoReserve leaves the space behind the end of the file alone. Default false: on
-	// ext4 under Linux, a file of more than 8 MiB that belongs to the user of the
-	// process has up to 8 MiB reserved behind its end, never beyond RotateBytes, which
-	// makes appending cheaper. Its size tells nothing of that, du(1) does. Close,
-	// rotation and Reopen release the space, or the next Open does, once no other
-	// process has the file open.
+	// NoReserve disables the reservation of disk space. Default false: on ext4 under
+	// Linux, up to 8 MiB are reserved after the end of a file that is larger than 8 MiB and
+	// belongs to the user of the process, but not beyond RotateBytes. This makes appending
+	// cheaper. The file size does not include the space, du(1) does. Close, rotation and
+	// Reopen release it, or the next Open, as soon as no other process has the file open.
 	NoReserve bool
 
-	// RotateBytes is the size in bytes that a file shall not exceed. The file
-	// is moved aside before the Write that would take it there; a single Write
-	// of more bytes makes a file of its own. An Output ends its Writes where the
-	// file is full, with a record, so that only a record of more bytes does so.
-	// Default 0: no limit.
+	// RotateBytes is the maximum size of the file in bytes. The file is rotated before a
+	// Write that would exceed it; a single Write of more bytes gets a separate file. An
+	// Output splits its Writes between records where the file is full, so only a record
+	// larger than RotateBytes exceeds it. Default 0: no limit.
 	RotateBytes int64
-	// RotateEvery begins a new file at the first Write of each such period.
-	// Periods are counted in UTC, so that 24h is midnight UTC and a restart
-	// changes nothing. At least a second; default 0: never.
+	// RotateEvery rotates the file at the first Write of each period. Periods are counted
+	// in UTC, so 24h is midnight UTC, and a restart does not change them. The minimum is
+	// 1 s. Default 0: never.
 	RotateEvery time.Duration
 
-	// KeepFiles is how many old files to keep. Default 0: all.
+	// KeepFiles is the number of old files to keep. Default 0: all.
 	KeepFiles int
-	// KeepFor is how long to keep old files, rounded up to whole days. They
-	// are looked at by Open and whenever the file is rotated. Default 0: for
-	// ever.
+	// KeepFor is how long to keep old files, rounded up to whole days. Old files are
+	// removed by Open and at each rotation. Default 0: forever.
 	KeepFor time.Duration
-	// Compress is how old files are compressed: "", "gzip" or "zstd". Default
-	// "": not at all.
+	// Compress is the compression of old files: "", "gzip" or "zstd". Default "": none.
 	Compress string
 
-	// Sync says when a Write is put on stable storage: "never" leaves the time to the
-	// operating system and to calls of [File.Sync], "always" before Write returns, with
-	// the names that the file needs. Until then what was written survives the death of the
-	// process, but not that of the machine. "always" needs a regular file, and goes not
-	// together with Compress: a compressed copy is not synced before the original is
-	// removed. Default "never".
+	// Sync controls when written data reaches stable storage: with "never", when the
+	// operating system or a call of [File.Sync] writes it; with "always", before Write
+	// returns, including the directory entries of the file. Data that is not synced
+	// survives a crash of the process, but not of the machine. "always" requires a regular
+	// file and excludes Compress, because a compressed copy is not synced before the
+	// original is removed. Default "never".
 	Sync string
 
-	// OnError is called when the file was moved or deleted, see Check, and when a rotation fails,
-	// or a Reopen that had to wait for the end of a record: writing goes on in the old file. It runs on a goroutine of its own
-	// behind a bounded queue, so it may log into this very file. Default nil: one
-	// line on stderr.
+	// OnError is called when the file was moved or deleted (see Check), when a rotation
+	// fails, or when a delayed Reopen fails; in these cases the File continues with the
+	// old file. It runs in a separate goroutine that reads a bounded queue, so it may log
+	// to this File. Default nil: write one line to stderr.
 	OnError func(error)
 }
 
-// The texts of Options.Sync, those of spool.Options.
+// The values of Options.Sync, the same as for spool.Options.
 const (
 	syncNever  = "never"
 	syncAlways = "always"
 )
 
-// rotates reports whether the options ask for rotation.
+// rotates reports whether rotation is configured.
 func (o *Options) rotates() bool { return o.RotateBytes > 0 || o.RotateEvery > 0 }
 
-// resolve returns o with defaults filled in, or an error that names every field
-// that is out of range.
+// resolve returns o with defaults filled in, or an error that names every field that is out of
+// range.
 func (o Options) resolve() (Options, error) {
 	var errs []error
 	bad := func(field string, value any, want string) {

@@ -2,17 +2,17 @@ package file
 
 import "math"
 
-// A large file has up to reserveStep bytes of its disk reserved behind its end. Appending
-// to space that is reserved takes the kernel a third less (ADR 40).
+// A large file has up to reserveStep bytes reserved on disk after its end. Appending to reserved
+// space costs the kernel a third less (ADR 40).
 const (
 	reserveAfter = 8 << 20  // size in bytes from which space is reserved
-	reserveStep  = 8 << 20  // most bytes behind the end
+	reserveStep  = 8 << 20  // maximum of bytes after the end
 	reserveAgain = 7 << 20  // bytes written until the next reservation
-	reserveSlack = 64 << 10 // bytes behind the end that are not worth a truncation
+	reserveSlack = 64 << 10 // bytes after the end that are not worth a truncation
 )
 
-// admitLocked begins with the file that was just opened: it releases what a process that
-// died has reserved behind its end, and decides whether space will be reserved.
+// admitLocked handles a file that was just opened: it releases space that a crashed process
+// reserved after the end, and decides whether to reserve space.
 func (f *File) admitLocked() {
 	f.reserved = math.MaxInt64
 	if f.regular && !f.o.NoReserve && reservable(f.h) {
@@ -21,8 +21,8 @@ func (f *File) admitLocked() {
 	}
 }
 
-// giveBackLocked returns what releases the space behind the end of the file that is open.
-// It is called once that is closed, and whatever else of ours has it open.
+// giveBackLocked returns a function that releases the space after the end of the open file. It
+// is called after all our descriptors of the file are closed.
 func (f *File) giveBackLocked() (then func()) {
 	if f.reserved == math.MaxInt64 {
 		return func() {}
@@ -30,17 +30,17 @@ func (f *File) giveBackLocked() (then func()) {
 	return releaser(f.h)
 }
 
-// reserveLocked reserves space for what is appended next. Nobody needs it: whatever goes
-// wrong, the next attempt comes after reserveAgain bytes.
+// reserveLocked reserves space for the next data. The reservation is optional: after an error,
+// the next attempt follows after reserveAgain bytes.
 func (f *File) reserveLocked() {
 	st, err := f.h.Stat()
 	if err != nil {
 		f.reserved = f.size + reserveAgain
 		return
 	}
-	at := st.Size() // of all who append
+	at := st.Size() // including data of other writers
 	if at < reserveAfter {
-		f.reserved = f.size + reserveAfter - at // somebody has truncated it
+		f.reserved = f.size + reserveAfter - at // another process truncated the file
 		return
 	}
 	f.reserved = f.size + reserveAgain

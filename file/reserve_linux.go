@@ -11,9 +11,9 @@ import (
 // fallocate is replaced by tests.
 var fallocate = unix.Fallocate
 
-// reservable reports whether space behind the end of h is worth reserving, and ours to
-// release: on ext4, for the owner of the file. XFS reserves by itself, and Btrfs does
-// not compress what was reserved.
+// reservable reports whether reserving space after the end of h is useful, and whether we may
+// release it: on ext4, for the owner of the file. XFS reserves space automatically, and Btrfs
+// does not compress reserved space.
 func reservable(h handle) (ok bool) {
 	control(h, func(fd int) {
 		var fs unix.Statfs_t
@@ -24,26 +24,27 @@ func reservable(h handle) (ok bool) {
 	return ok
 }
 
-// reserve reserves n bytes from the end of h on, unless the system refuses. The size of the
-// file stays.
+// reserve reserves n bytes after the end of h, unless the system refuses. The size of the file
+// does not change.
 func reserve(h handle, end, n int64) {
 	control(h, func(fd int) { _ = fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, end, n) })
 }
 
-// release gives back what is reserved behind the end of h, unless somebody else has the
-// file open.
+// release releases the reserved space after the end of h, unless another process has the file
+// open.
 //
-// No call says "truncate at the end": ftruncate takes a size, and cuts what others have
-// appended since that was read. Punching a hole takes an offset, too, and ext4 punches none
-// behind the end. So release has a write lease meanwhile. The kernel grants one only if the
-// file is open nowhere else, and has whoever opens it wait until the lease is returned.
+// There is no system call to truncate at the end: ftruncate requires a size, and removes data
+// appended by others since the size was read. Punching a hole requires an offset, and ext4
+// punches no holes after the end. Therefore release holds a write lease during the truncation.
+// The kernel grants one only if the file is not open elsewhere, and blocks an open of the file
+// until the lease is returned.
 func release(h handle) {
 	control(h, func(fd int) {
 		if _, ok := surplus(fd); !ok {
 			return
 		}
-		// Who waits is announced by a signal: SIGIO, which ends a process that does not
-		// handle it, unless another is chosen. SIGURG is ignored.
+		// A waiting process is announced by a signal. The default is SIGIO, which ends a
+		// process that does not handle it. SIGURG is ignored.
 		_, err := unix.FcntlInt(uintptr(fd), unix.F_SETSIG, int(unix.SIGURG))
 		if err == nil {
 			_, err = unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_WRLCK)
@@ -52,7 +53,7 @@ func release(h handle) {
 			return
 		}
 		if st, ok := surplus(fd); ok && unix.Ftruncate(fd, st.Size) == nil {
-			// Nothing was written: rotation and shippers go by this time.
+			// Nothing was written: rotation and log shippers use this time.
 			_ = unix.UtimesNanoAt(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd),
 				[]unix.Timespec{{Nsec: unix.UTIME_OMIT}, st.Mtim}, 0)
 		}
@@ -60,8 +61,8 @@ func release(h handle) {
 	})
 }
 
-// surplus reports whether there is space behind the end of fd that a File may have
-// reserved: more than that is somebody's own.
+// surplus reports whether there is space after the end of fd that a File may have reserved. A
+// larger amount was reserved by another program.
 func surplus(fd int) (st unix.Stat_t, ok bool) {
 	if unix.Fstat(fd, &st) != nil || st.Size < reserveAfter {
 		return st, false
@@ -70,7 +71,7 @@ func surplus(fd int) (st unix.Stat_t, ok bool) {
 	return st, behind > reserveSlack && behind <= reserveStep+reserveSlack
 }
 
-// releaser returns what releases the space behind the end of h, for when h is closed.
+// releaser returns a function that releases the space after the end of h once h is closed.
 func releaser(h handle) (then func()) {
 	then = func() {}
 	control(h, func(fd int) {

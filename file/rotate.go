@@ -12,24 +12,24 @@ import (
 	"github.com/DeRuina/timberjack"
 )
 
-// rotateRetry is how long after a failed rotation the next one is tried. Until
-// then the file grows beyond its limit, which is better than losing records.
+// rotateRetry is the delay before another attempt after a failed rotation. Until then the file
+// grows beyond its limit, because that is better than losing records.
 const rotateRetry = time.Minute
 
 var errIrregular = errors.New("it is not a regular file, so it cannot be rotated: leave rotation off")
 
-// rotator decides when a file is moved aside and has it done. Its File's lock
-// guards it.
+// rotator decides when to rotate a file and performs the rotation. The lock of the File guards
+// it.
 type rotator struct {
-	// tj moves, compresses and removes. It holds a descriptor of its own on the
-	// live file and never writes to it. Nil after Reopen, until a rotation.
+	// tj renames, compresses and removes files. It has a separate descriptor of the live
+	// file, to which it never writes. It is nil after Reopen, until a rotation.
 	tj     *timberjack.Logger
-	ended  chan struct{} // closed when the one before is done compressing; nil: there is none
-	began  time.Time     // the file's period is the one this lies in
-	failed time.Time     // last failed attempt; zero: the last one went well
+	ended  chan struct{} // closed when the previous tj has finished compressing; nil: there is none
+	began  time.Time     // a time in the period of the file
+	failed time.Time     // last failed attempt; zero: the last one succeeded
 }
 
-// startLocked has the leftovers of an earlier process compressed and removed.
+// startLocked starts the compression and removal of files left by an earlier process.
 func (f *File) startLocked() error {
 	const day = 24 * time.Hour
 	f.rotator.tj = f.mover()
@@ -38,9 +38,9 @@ func (f *File) startLocked() error {
 	if f.o.Compress != "" {
 		f.rotator.tj.Compression = f.o.Compress
 	}
-	// A write of nothing opens the file and wakes the housekeeping. When the
-	// file cannot be opened, though, it is moved aside, and the one we have
-	// open would be compressed away.
+	// An empty write opens the file and starts the housekeeping. If timberjack cannot
+	// open the file, however, it renames it, and our open file would be compressed and
+	// removed.
 	_, _ = f.rotator.tj.Write(nil)
 	ours, err := f.h.Stat()
 	if err != nil {
@@ -55,11 +55,11 @@ func (f *File) startLocked() error {
 	return nil
 }
 
-// mover returns what moves files and leaves old ones alone.
+// mover returns a timberjack.Logger that renames files and keeps old ones unchanged.
 func (f *File) mover() *timberjack.Logger {
 	return &timberjack.Logger{
 		Filename:    f.path,
-		MaxSize:     math.MaxInt32, // MiB: it must not rotate by itself
+		MaxSize:     math.MaxInt32, // MiB: it must not rotate automatically
 		Compression: "none",
 		FileMode:    f.o.Mode,
 		// Old files are counted by the time in their name: with milliseconds,
@@ -69,10 +69,10 @@ func (f *File) mover() *timberjack.Logger {
 	}
 }
 
-// ambiguous reports whether the name of the file is one, such as a.log.log-x, of
-// which timberjack would look for old files by a beginning (a.log-) and an end
-// (.log-x) that can share letters: those of a.log-x, which makes it panic. The time
-// then stands behind the name.
+// ambiguous reports whether timberjack cannot recognize the old files of path. For a name such
+// as a.log.log-x it would look for names with a prefix (a.log-) and a suffix (.log-x) that can
+// overlap: old files of a.log-x match, which makes it panic. For such names the time is placed
+// at the end of the file name.
 func ambiguous(path string) bool {
 	ext := filepath.Ext(path)
 	begin := strings.TrimSuffix(filepath.Base(path), ext) + "-"
@@ -92,8 +92,7 @@ func (r *rotator) stop() {
 	}
 }
 
-// release ends the housekeeping without waiting for what it is compressing: that
-// can take long.
+// release ends the housekeeping without waiting for the compression, which can take long.
 func (r *rotator) release() {
 	tj := r.tj
 	if tj == nil {
@@ -108,8 +107,8 @@ func (r *rotator) release() {
 	}()
 }
 
-// resumeLocked begins the housekeeping anew after release, unless it is still at it:
-// two would compress the same file.
+// resumeLocked restarts the housekeeping after release, unless the previous one is still
+// running: two would compress the same file.
 func (f *File) resumeLocked() error {
 	select {
 	case <-f.rotator.ended:
@@ -120,7 +119,7 @@ func (f *File) resumeLocked() error {
 	}
 }
 
-// due returns why a file of size bytes must be moved aside before n more, or "".
+// due returns the reason to rotate a file of size bytes before writing n more, or "".
 func (r *rotator) due(o *Options, size int64, n int) string {
 	reason := ""
 	switch {
@@ -135,10 +134,10 @@ func (r *rotator) due(o *Options, size int64, n int) string {
 	return reason
 }
 
-// Room returns how many bytes the next Write can have, in bytes, before a file exceeds
-// Options.RotateBytes: what is left of the file that is open or, once that is full, a whole
-// file. Without RotateBytes, and while files cannot be moved aside, it is math.MaxInt64. The
-// Output of a File asks for it, so that records that fit do not make a file too long.
+// Room returns the number of bytes that the next Write can have before a file exceeds
+// Options.RotateBytes: the remaining bytes of the open file or, once that is full, of a whole
+// file. Without RotateBytes, and while files cannot be rotated, it returns math.MaxInt64. The
+// Output of a File calls it, so that records that fit do not make a file too long.
 func (f *File) Room() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -153,15 +152,14 @@ func (f *File) Room() int64 {
 	return max(room, 0)
 }
 
-// period returns when the period of length every began that t lies in, in UTC.
+// period returns the start of the period of length every, in UTC, that contains t.
 func period(t time.Time, every time.Duration) int64 {
 	// Time.Truncate counts from the year 1, a Monday: weeks begin on Mondays.
 	return t.UTC().Truncate(every).UnixNano()
 }
 
-// rotateLocked moves the file aside and opens a new one. If it cannot be moved,
-// that is reported and the old one opened again; the error is only about a file
-// that cannot be opened at all.
+// rotateLocked renames the file and opens a new one. If renaming fails, it reports the error to
+// OnError and opens the old file again. It returns an error only if no file can be opened.
 func (f *File) rotateLocked(reason string) error {
 	f.lookLocked(time.Now())
 	switch {
@@ -176,7 +174,7 @@ func (f *File) rotateLocked(reason string) error {
 			return fmt.Errorf("file: cannot open %q to rotate it: %w", f.name, err)
 		}
 		if f.size == 0 {
-			return nil // it was moved aside
+			return nil // the file was renamed
 		}
 		if tj = f.rotator.tj; tj == nil {
 			tj = f.mover() // the file it makes is compressed after the next one
@@ -215,8 +213,9 @@ func (f *File) rotateLocked(reason string) error {
 	return nil
 }
 
-// Rotate moves the file aside now, whatever its size and age, unless it is
-// empty. It fails if the File was opened without rotation.
+// Rotate rotates the file now, regardless of its size and age. It does nothing if the file is
+// empty. It returns an error if the File was opened without rotation, if it is closed, or if its
+// last record is incomplete.
 func (f *File) Rotate() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

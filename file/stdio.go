@@ -12,34 +12,33 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// pipeBuf is how many bytes a pipe takes at once or not at all: PIPE_BUF on
-// Linux, and more than POSIX promises elsewhere (512), where nothing better is
-// known. Terminals follow the same rule here.
+// pipeBuf is the number of bytes that a pipe accepts atomically: PIPE_BUF on Linux. POSIX
+// guarantees only 512 bytes; no better value is known for other systems. Terminals are treated
+// the same.
 const pipeBuf = 4096
 
-// Stdio is the deliver.Destination of a file that was open before the program began and
-// that others may write to as well: standard output, standard error.
+// Stdio is the deliver.Destination of a file that was open before the program started and to
+// which other processes may write as well: standard output, standard error.
 //
-//   - A regular file gets one write per run of records.
-//   - A pipe, terminal or socket gets writes of at most 4096 bytes that end where
-//     a record ends, so that lines of several processes do not mix. Only a
-//     record that is longer itself takes several writes.
-//   - The file is left in the mode it was found in. If it is non-blocking, or
-//     somebody makes it so later, a write waits until it takes more instead of
-//     failing with EAGAIN.
-//   - When the reader is gone (EPIPE, a terminal that was hung up), or if the file is
-//     not open for writing, this write and every later one fails with an error that
-//     wraps [ErrGone]. The records are dropped with [batch.Failed].
+//   - A regular file receives one write per run of records.
+//   - A pipe, terminal or socket receives writes of at most 4096 bytes that end at the end of a
+//     record, so that lines of several processes do not mix. Only a longer record is split
+//     into several writes.
+//   - The mode of the file is not changed. If it is non-blocking, or another process makes it
+//     so later, a write waits until there is room instead of failing with EAGAIN.
+//   - If the reader is gone (EPIPE, a terminal that was hung up), or if the file is not open
+//     for writing, this write and all later ones fail with an error that wraps [ErrGone]. The
+//     records are dropped with [batch.Failed].
 //
-// On Unix, a write to a pipe or terminal ends soon after Close has run out of time.
-// Elsewhere it waits for the operating system.
+// On Unix, a write to a pipe or terminal returns soon after the time limit of Close expires. On
+// other systems it waits for the operating system.
 //
-// A Stdio does not close its file. Its methods may be called from any goroutine.
+// A Stdio does not close its file. Its methods are safe for concurrent use.
 type Stdio struct {
 	f    *os.File
 	name string
 	max  int  // longest write in bytes; 0: any
-	wait bool // no regular file: it may be full, and its reader may go
+	wait bool // not a regular file: writes may block, and the reader may close it
 
 	mu     sync.Mutex // guards the rest, and the order of writes
 	gone   error
@@ -48,11 +47,11 @@ type Stdio struct {
 	ticket uint64        // the record whose end could not be written
 }
 
-// ErrGone says that nothing written to this output will ever arrive.
+// ErrGone is wrapped by the errors of a [Stdio] whose reader is gone; see [Stdio.Gone].
 var ErrGone = errors.New("its reader is gone")
 
-// errNotOpen says that an output was closed, or not open for writing, when the
-// program began.
+// errNotOpen is returned for an output that was closed, or not open for writing, when the
+// program started.
 var errNotOpen = errors.New("it is not open for writing")
 
 // Stdout returns the destination of standard output.
@@ -61,8 +60,8 @@ func Stdout() *Stdio { return NewStdio(os.Stdout, "stdout") }
 // Stderr returns the destination of standard error.
 func Stderr() *Stdio { return NewStdio(os.Stderr, "stderr") }
 
-// NewStdio returns the destination of f, which errors call name. f stays the caller's
-// and must be open as long as the Stdio is used.
+// NewStdio returns the destination of f. name is the name of f in errors. The caller keeps
+// ownership of f, which must be open as long as the Stdio is used.
 func NewStdio(f *os.File, name string) *Stdio {
 	s := &Stdio{f: f, name: name, max: pipeBuf, wait: true, done: make(chan struct{})}
 	if st, err := f.Stat(); err == nil && st.Mode().IsRegular() {
@@ -71,11 +70,11 @@ func NewStdio(f *os.File, name string) *Stdio {
 	return s
 }
 
-// Check returns an error if no record can arrive: the file is not open for writing, or
-// it is a standard stream that was closed when the program began. In place of such a
-// stream the Go runtime opens /dev/null for reading and writing. Check cannot tell that
-// from a /dev/null that was opened so on purpose; one opened only for writing passes.
-// On systems other than Unix Check only finds files that are closed.
+// Check returns an error if no record can arrive: because the file is not open for writing, or
+// because it is a standard stream that was closed when the program started. For such a stream
+// the Go runtime opens /dev/null for reading and writing; Check cannot distinguish it from a
+// /dev/null opened that way on purpose. A /dev/null opened only for writing passes. On systems
+// other than Unix, Check only detects closed files.
 func (s *Stdio) Check() error {
 	if err := checkOpen(s.f); err != nil {
 		return fmt.Errorf("file: cannot write %s: %w", s.name, err)
@@ -139,8 +138,8 @@ func (s *Stdio) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	return batch.Outcome{}
 }
 
-// upTo returns the end of the longest sequence of records, from record from on,
-// that may be one write; at least one record.
+// upTo returns the end of the longest sequence of records, starting with record from, that may
+// be one write. The sequence has at least one record.
 func (s *Stdio) upTo(r *batch.Run, from int) int {
 	if s.max == 0 {
 		return r.Len()
@@ -155,8 +154,8 @@ func (s *Stdio) upTo(r *batch.Run, from int) int {
 	return to
 }
 
-// whole returns how many records of r the first n bytes complete, and how many
-// bytes of the next one they hold.
+// whole returns the number of records of r completed by the first n bytes, and the number of
+// bytes of the next record among them.
 func whole(r *batch.Run, n int) (records, rest int) {
 	for records < r.Len() && n >= int(r.Slot(records).Len) {
 		n -= int(r.Slot(records).Len)
@@ -165,8 +164,7 @@ func whole(r *batch.Run, n int) (records, rest int) {
 	return records, n
 }
 
-// fail reports that b is settled up to record k, of which torn bytes are
-// written.
+// fail returns the outcome of b, settled up to record k, of which torn bytes are written.
 func (s *Stdio) fail(b *batch.Batch, k, torn int, err error) batch.Outcome {
 	err = fmt.Errorf("file: cannot write %s: %w", s.name, cause(err))
 	if s.wait && readerGone(err) || errors.Is(err, syscall.EBADF) || errors.Is(err, os.ErrClosed) { // EIO of a disk is another matter
@@ -181,12 +179,12 @@ func (s *Stdio) fail(b *batch.Batch, k, torn int, err error) batch.Outcome {
 	return batch.Outcome{Open: batch.From(k), Why: err}
 }
 
-// gone says that the records from k on will never arrive.
+// gone returns an outcome that drops the records from k on.
 func gone(k int, err error) batch.Outcome {
 	return batch.Outcome{Open: batch.From(k), Why: err, Advice: batch.Gone}
 }
 
-// Sync puts a regular file on stable storage; there is nothing to do for others.
+// Sync commits a regular file to stable storage. For other files it does nothing.
 func (s *Stdio) Sync() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

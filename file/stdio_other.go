@@ -11,11 +11,11 @@ import (
 	"syscall"
 )
 
-// write writes p. What there is no way to wait for, or to interrupt, blocks.
+// write writes p. It cannot be interrupted.
 func (s *Stdio) write(_ context.Context, p []byte) (int, error) { return s.f.Write(p) }
 
-// readerGone reports whether err means that nobody will ever read again. On
-// Windows a closed pipe is ERROR_BROKEN_PIPE (109) or ERROR_NO_DATA (232).
+// readerGone reports whether err means that there is no reader any more. On Windows a closed
+// pipe is ERROR_BROKEN_PIPE (109) or ERROR_NO_DATA (232).
 func readerGone(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.Errno(109)) || errors.Is(err, syscall.Errno(232)) ||
 		errors.Is(err, os.ErrClosed) || errors.Is(err, io.ErrClosedPipe)

@@ -12,17 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pollEvery is how often, in milliseconds, a write that cannot go on looks at
-// its context.
+// pollEvery is the interval, in milliseconds, at which a blocked write checks its context.
 const pollEvery = 50
 
-// write writes p, waiting as long as the file takes no more and ctx lasts. It
-// returns how much was written.
+// write writes p. It waits until the file accepts all bytes or ctx ends, and returns the number
+// of bytes written.
 //
-// A pipe that polls as writable takes pipeBuf bytes without blocking, so asking
-// first keeps the goroutine out of a write(2) that nothing can interrupt, and
-// deals with O_NONBLOCK, whoever set it, and when. The mode itself is not
-// touched: it belongs to the open file, which other processes share.
+// A pipe that polls as writable accepts pipeBuf bytes without blocking. Polling first therefore
+// avoids a write(2) that cannot be interrupted, and handles O_NONBLOCK, which any process may
+// set at any time. The mode itself is not changed, because it belongs to the open file, which
+// other processes share.
 func (s *Stdio) write(ctx context.Context, p []byte) (done int, err error) {
 	if !s.wait {
 		return s.f.Write(p)
@@ -57,8 +56,8 @@ func writeReady(ctx context.Context, fd int, p []byte) (done int, err error) {
 	return done, nil
 }
 
-// waitWritable returns nil when fd can be written to, or has an error that a
-// write will show, or cannot be polled at all (terminals on macOS).
+// waitWritable returns nil when fd is writable, has an error that a write will return, or
+// cannot be polled (terminals on macOS).
 func waitWritable(ctx context.Context, fd int) error {
 	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
 	for {
@@ -75,7 +74,7 @@ func waitWritable(ctx context.Context, fd int) error {
 	}
 }
 
-// readerGone reports whether err means that nobody will ever read again.
+// readerGone reports whether err means that there is no reader any more.
 func readerGone(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EIO)
 }

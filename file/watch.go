@@ -13,24 +13,25 @@ import (
 )
 
 const (
-	// lookEvery is how often a file that is written to without a pause is looked up by its
-	// path.
+	// lookEvery is the interval at which the path of a file is checked while it is written to
+	// without a pause.
 	lookEvery = 100 * time.Millisecond
-	// lookAfter is the pause from which the next Write looks first.
+	// lookAfter is the pause after which the next Write checks the path first.
 	lookAfter = 5 * time.Millisecond
 )
 
-// watched is what a File knows of its path. Its File's lock guards it.
+// watched is the state of the path of a File. The lock of the File guards it.
 type watched struct {
 	looked time.Time // when the path last named the open file, or was found not to; zero: look now
 	wrote  time.Time
 	moved  bool // the file was moved away and cannot be reopened; that was reported
 }
 
-// Check reopens the path if it no longer names the open file, because that was moved or
-// deleted, and reports that to OnError, once. Write does so, too: after a pause, after a Check,
-// and every 0.1 s. A file that was moved stays in use until there can be a new one. If one that
-// was deleted cannot be made again, Check and Write return the reason.
+// Check compares the path with the open file. If the path no longer names the file, because the
+// file was moved or deleted, Check opens the path again and reports that once to OnError. Write
+// does the same after a pause, after a Check, and every 0.1 s. A moved file stays in use until a
+// new one can be opened. If a deleted file cannot be created again, Check and Write return the
+// reason.
 func (f *File) Check() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -45,7 +46,7 @@ func (f *File) Check() error {
 	return nil
 }
 
-// glanceLocked is lookLocked where it is due.
+// glanceLocked calls lookLocked if it is due.
 func (f *File) glanceLocked() {
 	now := time.Now()
 	w := &f.watched
@@ -55,8 +56,8 @@ func (f *File) glanceLocked() {
 	}
 }
 
-// lookLocked finds out whether the path names the file that is open. If not, the file is
-// reopened, or closed if it was deleted.
+// lookLocked checks whether the path names the open file. If not, the path is opened again, or
+// the file closed if it was deleted.
 func (f *File) lookLocked(now time.Time) {
 	if f.h == nil || !f.regular || f.cut {
 		return
@@ -72,7 +73,7 @@ func (f *File) lookLocked(now time.Time) {
 		f.watched.moved = false
 		return
 	case err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR):
-		return // nobody knows
+		return // unknown
 	case isDeleted(ours):
 		f.events.Post(fmt.Errorf("file: %q was deleted; it is made again", f.name))
 		unclaim(f.h)
@@ -102,7 +103,7 @@ func (f *File) openAgainLocked() error {
 	return nil
 }
 
-// makeDirsLocked makes the directory of the file, where that is wanted.
+// makeDirsLocked creates the directory of the file, if configured.
 func (f *File) makeDirsLocked() error {
 	if !f.o.MakeDirs {
 		return nil
@@ -112,7 +113,7 @@ func (f *File) makeDirsLocked() error {
 	return cause(err)
 }
 
-// relock takes the lock again if its file was moved or deleted: others would not find it.
+// relock locks the lock file again if it was moved or deleted, because others would not find it.
 func (f *File) relock() error {
 	old := f.lock
 	if old == nil {

@@ -10,7 +10,7 @@ import (
 // withoutWaiting opens a named pipe without waiting for a reader.
 const withoutWaiting = syscall.O_NONBLOCK
 
-// noReader is the error of a named pipe that nobody reads.
+// noReader is the error of opening a named pipe without a reader.
 const noReader = syscall.ENXIO
 
 // isDeleted reports whether an open file has no name any more.
