@@ -276,6 +276,29 @@ func TestStoreFails(t *testing.T) {
 	}
 }
 
+// A position is stored once the sink has committed the lines before it.
+func TestNoPositionBeforeACommit(t *testing.T) {
+	dir := t.TempDir()
+	path, state := filepath.Join(dir, "x.log"), filepath.Join(dir, "state")
+	h := newHand(t, Options{Patterns: []string{path}, Dir: state})
+	want := func(off int64) {
+		t.Helper()
+		for range 3 {
+			h.pass(0)
+			h.rest()
+		}
+		if s, _ := parsePositions(must(os.ReadFile(filepath.Join(state, positionsName)))); len(s) != 1 || s[0].at.off != off {
+			t.Errorf("%+v, want the offset %d", s, off)
+		}
+	}
+	write(t, path, "a\n")
+	h.s.refuse = true
+	want(0)
+	h.want("a\n")
+	h.s.refuse = false
+	want(2)
+}
+
 func must(b []byte, err error) []byte {
 	if err != nil {
 		panic(err)

@@ -15,6 +15,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -154,7 +155,7 @@ func (t *target) try(root, overlay, bin string) (by string, err error) {
 
 // runOnce runs the tests once. by is "" if they pass.
 func (t *target) runOnce(pkg, bin string) (by string, out []byte, err error) {
-	tests := exec.Command(bin, "-test.v", "-test.failfast", "-test.timeout", "3m", "-test.run", t.run)
+	tests := exec.Command(bin, "-test.v", "-test.failfast", "-test.timeout", cmp.Or(t.limit, "3m"), "-test.run", t.run)
 	tests.Dir = pkg
 	tests.Env = append(os.Environ(), "FOREBAY_TORTURE=")
 	out, err = tests.CombinedOutput()

@@ -26,6 +26,7 @@ type target struct {
 	tags  string
 	race  bool
 	tries int            // runs until one fails
+	limit string         // of the time of a run; empty: 3m
 	shows *regexp.Regexp // must match the output of the tests; nil: any failure counts
 }
 
@@ -45,6 +46,7 @@ type hunk struct{ before, after string }
 //	# tags: forebay_points              build tags
 //	# race: yes                         with the race detector
 //	# tries: 40                         runs until one fails; default 1
+//	# limit: 20s                        of the time of a run; default 3m
 //	# shows: order is broken            what the tests must print
 //
 // Another package begins the settings of further tests, which must fail, too.
@@ -71,7 +73,7 @@ func parse(path string) (*mutant, error) {
 	return m, nil
 }
 
-var settingLine = regexp.MustCompile(`^# (package|run|tags|race|tries|shows): (.+)$`)
+var settingLine = regexp.MustCompile(`^# (package|run|tags|race|tries|limit|shows): (.+)$`)
 
 func (m *mutant) line(s string) error {
 	if head, ok := strings.CutPrefix(s, "# "); ok && len(m.files) == 0 {
@@ -138,6 +140,8 @@ func (m *mutant) set(key, value string) (err error) {
 		t.race = value == "yes"
 	case "tries":
 		t.tries, err = strconv.Atoi(value)
+	case "limit":
+		t.limit = value
 	case "shows":
 		t.shows, err = regexp.Compile(value)
 	}
