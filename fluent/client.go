@@ -21,25 +21,23 @@ var (
 	errNoBeat = errors.New("no heartbeat of the server")
 )
 
-// A Client is the driver of the Forward protocol: a [deliver.Destination] that takes
-// batches of Forward entries ([Codec]) to a Fluentd, Fluent Bit or OpenTelemetry
-// receiver. A session is one connection to the first server of the list that can be
-// reached. Its batches are pipelined, and are answered when the server has acknowledged
-// them, or, with Config.NoAck, when they are written.
+// A Client is the driver of the Forward protocol: a [deliver.Destination] that sends batches of
+// Forward entries ([Codec]) to a Fluentd, Fluent Bit or OpenTelemetry receiver. A session is one
+// connection to the first reachable server of the list. Its batches are pipelined. They are
+// answered when the server acknowledges them or, with Config.NoAck, when they are written.
 //
 //	Open ─▶ dial, TLS, handshake
 //	Send ──────frames──────▶ server
 //	                           │
 //	Answer ◀── reader ◀──acks──┘
 //
-// A Client sends nothing twice and holds nothing: retries, fallbacks and dead letters
-// are the business of package deliver. When a batch is sent again its chunks keep their
-// ids. Delivery is at least once: after a lost connection up to Window batches may
-// arrive twice.
+// A Client does not retry and stores no records: package deliver implements retries, fallbacks
+// and dead letters. If a batch is sent again, its chunks keep their ids. Delivery is at least
+// once: after a lost connection, up to Window batches may arrive twice.
 //
-// Goroutines: a reader for each session, which sees acknowledgements and the end of the
-// connection at once, and, while a server further down the list is used, sometimes one
-// that tries those before it. Both end with their session.
+// Goroutines: each session has a reader, which notices acknowledgements and the end of the
+// connection at once. While a server further down the list is in use, another goroutine
+// sometimes tries the servers before it. Both end with their session.
 type Client struct {
 	c       *resolved
 	seed    maphash.Seed
@@ -51,26 +49,26 @@ type Client struct {
 	reports *reports
 }
 
-// Stats is a snapshot of a [Client].
+// Stats is a snapshot of the counters of a [Client].
 type Stats struct {
-	Server      string // in use; empty: none
+	Server      string // in use; "": none
 	Connects    uint64
 	Frames      uint64 // written
-	Bytes       uint64 // written, frames and all
+	Bytes       uint64 // written, including frame headers
 	Acks        uint64
-	UnknownAcks uint64 // for no chunk that was waiting
-	Lost        uint64 // connections that ended while something was waiting
-	Refused     uint64 // records that no frame may hold: too large, unknown tag
-	// LearnedFrame and LearnedRecord are limits of the server used last, in bytes of payload,
-	// that it has shown by ending connections: frames are no larger than the first, and
-	// records of the second and above go to the dead letters at once. Each is forgotten
-	// when something larger is taken. The first is believed for an hour, the second for a
-	// minute at first (ADR 31). 0: none is known.
+	UnknownAcks uint64 // acknowledgements that match no pending chunk
+	Lost        uint64 // connections that ended with chunks pending
+	Refused     uint64 // records rejected before sending: too large, unknown tag
+	// LearnedFrame and LearnedRecord are limits, in bytes of payload, that the server used
+	// last has shown by closing connections. Frames are no larger than LearnedFrame, and
+	// records of LearnedRecord bytes and more become dead letters at once. A limit is
+	// discarded when the server accepts something larger. LearnedFrame is valid for an
+	// hour, LearnedRecord for a minute at first (ADR 31). 0: none.
 	LearnedFrame, LearnedRecord int
 	LastError                   string
 }
 
-// counts are the Stats of a Client while they change.
+// counts holds the Stats of a running Client.
 type counts struct {
 	mu sync.Mutex // leaf
 	Stats
@@ -82,8 +80,8 @@ func (c *counts) add(fn func(*Stats)) {
 	fn(&c.Stats)
 }
 
-// NewClient returns a Client. It connects when there is something to send, so the server
-// may come up later. The error names everything that is wrong with c.
+// NewClient returns a Client. It connects when there are records to send, so the server may be
+// started later. The error names all invalid fields of c.
 func NewClient(c Config) (*Client, error) {
 	r, err := c.resolve()
 	if err != nil {
@@ -99,7 +97,7 @@ func newClient(r *resolved) *Client {
 	}
 }
 
-// Traits asks for batches of one frame, of which Config.Window may be under way.
+// Traits requests batches of one frame each, up to Config.Window in flight.
 func (c *Client) Traits() deliver.Traits {
 	t := deliver.Traits{
 		Limits: batch.Limits{Bytes: c.c.FrameBytes}, Window: c.c.Window,
@@ -122,8 +120,8 @@ func (c *Client) Stats() Stats {
 	return st
 }
 
-// Open connects to a server and greets it, see [deliver.Destination]. It tries the
-// servers in order; those that failed lately come last.
+// Open connects to a server and performs the handshake, see [deliver.Destination]. It tries the
+// servers in order; recently failed ones are tried last.
 func (c *Client) Open(l deliver.Life) (deliver.Session, error) {
 	if c.c.DryRun != nil {
 		return c.openDry(l)
@@ -136,7 +134,7 @@ func (c *Client) Open(l deliver.Life) (deliver.Session, error) {
 	return newSession(c, l, nc), nil
 }
 
-// connect connects to the first server that can be connected to.
+// connect connects to the first reachable server.
 func (c *Client) connect(ctx context.Context) (*conn, error) {
 	var errs []error
 	refused := true
@@ -162,8 +160,7 @@ func (c *Client) connect(ctx context.Context) (*conn, error) {
 	return nil, err
 }
 
-// lookBack reports whether a server better than the one with that index can be connected to
-// again.
+// lookBack reports whether a server preferred to the one with that index is reachable again.
 func (c *Client) lookBack(ctx context.Context, index int) bool {
 	for _, i := range c.roster.promising(index) {
 		if nc, err := c.dial(ctx, i); err == nil {
@@ -175,8 +172,8 @@ func (c *Client) lookBack(ctx context.Context, index int) bool {
 	return false
 }
 
-// nextLook returns when better servers are to be tried next, at random, so that clients
-// that lost a server together do not come back together; zero for never.
+// nextLook returns when to try preferred servers next; zero means never. The time is random, so
+// that clients that lost a server together do not return together.
 func (c *Client) nextLook() time.Time {
 	d := c.c.Failback
 	if d < 0 {
@@ -185,7 +182,7 @@ func (c *Client) nextLook() time.Time {
 	return time.Now().Add(backoff.Jitter(d-d/4, d))
 }
 
-// refused notes that the outlet has given up b: it may have been too large.
+// refused records that the outlet has given up b, which may have been too large.
 func (c *Client) refused(cause error, b *batch.Batch) {
 	if b.Len() == 1 {
 		rec := b.At(0)
@@ -195,7 +192,7 @@ func (c *Client) refused(cause error, b *batch.Batch) {
 	c.awaited.refused(cause, b)
 }
 
-// due reports whether it is time for what was last done then; every 0 or less: never.
+// due reports whether every has elapsed since last; if every is 0 or less, it returns false.
 func due(last time.Time, every time.Duration) bool {
 	return every > 0 && time.Since(last) >= every
 }

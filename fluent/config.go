@@ -42,19 +42,18 @@ const (
 	defaultCloseTimeout     = 5 * time.Second
 	defaultSpoolBytes       = 1 << 30
 
-	// fluentBitLimit is the largest frame that Fluent Bit takes.
+	// fluentBitLimit is the largest frame that Fluent Bit accepts.
 	fluentBitLimit = 6_144_000
 	maxWindow      = 1024
 	maxWeight      = 1000
-	minSpoolBytes  = 16 << 10 // the least MaxBytes of package spool
+	minSpoolBytes  = 16 << 10 // the minimum of MaxBytes of package spool
 )
 
-// A Secret is a string. Package fmt, JSON, YAML and log records show a placeholder in
-// its place. In a field whose name is not exported package fmt shows the string itself,
-// because it calls no methods there.
+// A Secret is a string that package fmt, JSON, YAML and log records replace by a placeholder. In
+// an unexported field, package fmt prints the string itself, because it calls no methods there.
 type Secret string
 
-// Format writes a placeholder, whatever the verb.
+// Format writes a placeholder for every verb.
 func (s Secret) Format(f fmt.State, verb rune) {
 	text, _ := s.MarshalText()
 	if verb == 'q' || verb == 'v' && f.Flag('#') {
@@ -63,7 +62,7 @@ func (s Secret) Format(f fmt.State, verb rune) {
 	f.Write(text)
 }
 
-// MarshalText returns a placeholder, so that a printed Config gives nothing away.
+// MarshalText returns a placeholder, so that an encoded Config does not contain the secret.
 func (s Secret) MarshalText() ([]byte, error) {
 	if s == "" {
 		return nil, nil
@@ -71,229 +70,231 @@ func (s Secret) MarshalText() ([]byte, error) {
 	return []byte("(secret)"), nil
 }
 
-// TLS says how servers named tls:// are spoken to.
+// TLS configures connections to servers with the scheme tls://. Files are in PEM format.
 type TLS struct {
-	// CAFile is a PEM file with the authorities that may sign server
-	// certificates. Default: those of the system.
+	// CAFile is a file with the certificate authorities to trust. Default: those of the
+	// system.
 	CAFile string `yaml:"ca_file"`
-	// CertFile and KeyFile are PEM files with the client's own certificate, for
-	// servers that ask for one. Default: none.
+	// CertFile and KeyFile are the client certificate and its key, for servers that
+	// require one. Default: none.
 	CertFile string `yaml:"cert_file"`
 	KeyFile  string `yaml:"key_file"`
-	// ServerName is the name that the server's certificate must have, and that is
-	// sent to it. Default: the host of the address.
+	// ServerName is the name sent to the server and expected in its certificate. Default:
+	// the host of the address.
 	ServerName string `yaml:"server_name"`
-	// MinVersion is "1.2" or "1.3". Default "1.2".
+	// MinVersion is the minimum TLS version, "1.2" or "1.3". Default "1.2".
 	MinVersion string `yaml:"min_version"`
-	// AcceptAnyCertificate turns verification off: anybody in between can read
-	// and change what is sent. For tests only. Default false.
+	// AcceptAnyCertificate disables verification: an attacker on the network can read and
+	// change the data. For tests only. Default false.
 	AcceptAnyCertificate bool `yaml:"accept_any_certificate"`
-	// Config is the base that the fields above are applied to. Default nil.
+	// Config is the configuration to which the fields above are applied. Default nil.
 	Config *tls.Config `yaml:"-"`
 }
 
-// Config configures a [Sink], a [Logger] and a [Client]. The zero value is useful: each field
-// states its default and unit. It can be decoded from YAML.
+// Config configures a [Sink], a [Logger] and a [Client]. The zero value is valid. Each field
+// states its default and unit. A Config can be decoded from YAML.
 type Config struct {
-	// Servers are the addresses, in the order of preference: HOST, HOST:PORT,
-	// tcp://HOST:PORT, tls://HOST:PORT or unix:PATH. The first that works is
-	// used. Default 127.0.0.1:24224.
+	// Servers are the addresses in order of preference: HOST, HOST:PORT, tcp://HOST:PORT,
+	// tls://HOST:PORT or unix:PATH. The first reachable one is used. Default
+	// 127.0.0.1:24224.
 	Servers []string `yaml:"servers"`
-	// Weights, one for each of Servers, have them take turns instead: each connection is
-	// used for 10 s, and a server has as many as its weight, 1 or more, says beside those of
-	// the others. Records of one tag then go to several servers. A server that fails has no
-	// turn until it is back. Default none.
+	// Weights balances the load instead: each connection is used for 10 s, and each server
+	// receives connections in proportion to its weight. There is one weight, 1 or more, for
+	// each of Servers. Records of one tag then go to several servers. A server that fails
+	// is skipped until it is available again. Default: none.
 	Weights []int `yaml:"weights"`
-	// Standby are addresses of servers that are used only while none of Servers works.
-	// Default none.
+	// Standby are addresses of servers that are used only while none of Servers is
+	// available. Default: none.
 	Standby []string `yaml:"standby"`
-	// Tag is the tag of records that bring none. Default "forebay".
+	// Tag is the tag of records without one. Default "forebay".
 	Tag string `yaml:"tag"`
 	TLS TLS    `yaml:"tls"`
 
-	// SharedKey is the key of a server with a security section. SharedKeyFile
-	// names a file that holds it, without the newline at its end; it may be empty
-	// where Secured is set. Default: none.
+	// SharedKey is the key of a server with a security section. SharedKeyFile is a file
+	// that contains it; a newline at the end is removed. With Secured the key may be empty.
+	// Default: none.
 	SharedKey     Secret `yaml:"shared_key"`
 	SharedKeyFile string `yaml:"shared_key_file"`
-	// Secured says that the server begins with a handshake even though there is
-	// no key (Fluent Bit's empty_shared_key). Default: if there is a key or user.
+	// Secured enables the handshake without a key (Fluent Bit's empty_shared_key).
+	// Default: true if there is a key or a user.
 	Secured bool `yaml:"secured"`
-	// User and Password authenticate a user beside the key. Default: none.
+	// User and Password authenticate a user in addition to the key. Default: none.
 	User         string `yaml:"user"`
 	Password     Secret `yaml:"password"`
 	PasswordFile string `yaml:"password_file"`
-	// Hostname is the name of this client in the handshake. It must differ from that of
-	// the server: fluentd refuses a client of its own name, and this client refuses a
-	// server of its name, which could send back the client's own proof of the key.
-	// Default: the machine's name followed by ".forebay".
+	// Hostname is the name of this client in the handshake. It must differ from the name
+	// of the server: fluentd rejects a client with its name, and this client rejects such
+	// a server, because it could replay the client's proof of the key. Default: the host
+	// name followed by ".forebay".
 	Hostname string `yaml:"hostname"`
 
-	// NoAck asks for no acknowledgements. A record counts as delivered once it is
-	// written, so records that the kernel or the server still held when the connection
-	// ended are lost. Fluentd's in_unix sends no acknowledgements: unix:PATH of fluentd
-	// needs NoAck. After the first message of a connection the client waits briefly
-	// (20 ms to 1 s), because some servers close after one message and do not say so.
-	// The event "no-ack" tells of a server that only takes connections, as far as that can
-	// be told. Default false.
+	// NoAck disables acknowledgements. A record counts as delivered once it is written, so
+	// records still in the kernel or the server when the connection ends are lost.
+	// Fluentd's in_unix sends no acknowledgements, so unix:PATH of fluentd requires NoAck.
+	// After the first message of a connection the client waits briefly (20 ms to 1 s),
+	// because some servers close the connection after one message. The event "no-ack"
+	// reports a server that only accepts connections, as far as that can be detected.
+	// Default false.
 	NoAck bool `yaml:"no_ack"`
-	// Window is how many batches may be unacknowledged at once. Default 4.
+	// Window is the maximum number of unacknowledged batches. Default 4.
 	Window int `yaml:"window"`
-	// AckTimeout is how long an acknowledgement may take. After one that is late the
-	// client leaves the server, and passes it over for a while if there is another.
+	// AckTimeout limits the time until an acknowledgement arrives. When it expires, the
+	// client disconnects from the server and skips it for a while if there is another one.
 	// Default 30 s.
 	AckTimeout time.Duration `yaml:"ack_timeout"`
-	// Heartbeat is how often, if there is another server, one that owes an
-	// acknowledgement for so long is looked at: by a further connection with TLS and
-	// handshake, and nothing else. If that fails within DialTimeout and HandshakeTimeout,
-	// the client leaves the server at once. Default 5 s; negative: never.
+	// Heartbeat is the interval at which a server with an overdue acknowledgement is
+	// probed, if there is another server: the client opens a second connection, with TLS
+	// and handshake, and sends no data. If that fails within DialTimeout and
+	// HandshakeTimeout, the client disconnects from the server at once. Default 5 s;
+	// negative: never.
 	Heartbeat time.Duration `yaml:"heartbeat"`
-	// DialTimeout, HandshakeTimeout (TLS included) and WriteTimeout (of one
-	// batch) bound what they are named after. Defaults 5 s, 5 s, 15 s.
+	// DialTimeout, HandshakeTimeout (including TLS) and WriteTimeout (of one batch) limit
+	// these operations. Defaults 5 s, 5 s, 15 s.
 	DialTimeout      time.Duration `yaml:"dial_timeout"`
 	HandshakeTimeout time.Duration `yaml:"handshake_timeout"`
 	WriteTimeout     time.Duration `yaml:"write_timeout"`
-	// IdleTimeout is how long a connection may be unused before it is closed, so that
-	// no firewall on the way forgets it. Default 5 min; negative: it is never closed.
+	// IdleTimeout closes a connection that has been unused for that time, before a
+	// firewall drops it silently. Default 5 min; negative: never.
 	IdleTimeout time.Duration `yaml:"idle_timeout"`
-	// Failback is the time, less up to a quarter at random, between attempts to return to a
-	// server that is preferred to the one in use. It grows up to 10 min for a server that takes connections and
-	// does not answer. Default 1 min; negative: none while the server in use works.
+	// Failback is the interval between attempts to return to a preferred server, reduced
+	// by up to a quarter at random. It grows up to 10 min for a server that accepts
+	// connections and does not respond. Default 1 min; negative: no attempts while the
+	// current server is available.
 	Failback time.Duration `yaml:"failback"`
-	// ReconnectMin and ReconnectMax bound the time for which a server is passed over
-	// after a failed connection. The time is jittered and doubles with each attempt. If
-	// no other server is left it is tried nevertheless, at the pace of Retry. Defaults
-	// 100 ms and 5 s.
+	// ReconnectMin and ReconnectMax bound the time for which a server is skipped after a
+	// failed connection. The time doubles with each attempt and is jittered. If no other
+	// server is left, it is tried anyway, at the intervals of Retry. Defaults 100 ms and
+	// 5 s.
 	ReconnectMin time.Duration `yaml:"reconnect_min"`
 	ReconnectMax time.Duration `yaml:"reconnect_max"`
 
-	// Compress is "", "gzip" or "zstd", which fluentd takes from 1.19 on, Fluent Bit,
-	// and no other receiver: fluentd 1.16 resets the connection. Default "".
+	// Compress is the compression: "" (none), "gzip" or "zstd". Only Fluent Bit and fluentd
+	// since 1.19 support zstd: fluentd 1.16 resets the connection. Default "".
 	Compress string `yaml:"compress"`
-	// Mode is the kind of message. "packed-forward" holds a chunk of records, which only
-	// the receiver's outputs take apart; all receivers named in the package comment take
-	// it, and it alone can be compressed. "forward" is a list of records; "message" is one
-	// record. They are for receivers that know no PackedForward; with "message" each record has
-	// an acknowledgement of its own. Default "packed-forward".
+	// Mode is the kind of message. "packed-forward" contains a chunk of records that is
+	// decoded only by the outputs of the receiver. All receivers named in the package
+	// comment accept it, and only this mode supports compression. "forward" is a list of
+	// records; "message" is one record, with one acknowledgement each. They are for
+	// receivers without PackedForward. Default "packed-forward".
 	Mode string `yaml:"mode"`
-	// FrameBytes is the most payload bytes of a frame; a larger record has a frame of
-	// its own. Default 64 KiB.
+	// FrameBytes is the maximum payload of a frame in bytes; a larger record gets a separate
+	// frame. Default 64 KiB.
 	FrameBytes int `yaml:"frame_bytes"`
-	// MaxFrameBytes is the largest frame in bytes, before and after compression. A
-	// record that needs a larger one is refused. Fluent Bit takes 6,144,000. Default
+	// MaxFrameBytes is the maximum size of a frame in bytes, before and after compression.
+	// A record that does not fit is rejected. Fluent Bit accepts 6,144,000. Default
 	// 6,000,000.
 	MaxFrameBytes int `yaml:"max_frame_bytes"`
 
-	// IntegerTime writes the time of events in whole seconds, for receivers of
-	// before 2016. Default false.
+	// IntegerTime writes event times in whole seconds, for receivers older than 2016.
+	// Default false.
 	IntegerTime bool `yaml:"integer_time"`
-	// TimeFields is how times within records are written. "rfc3339" is text with up to
-	// nine digits of a second. "event-time" is EventTime, the protocol's own form, for
-	// times that are fields of the record itself; times in values nested in it are
-	// text. Times before 1970 and from February 2106 on, which it cannot hold, are text,
-	// too. Few receivers keep it a time: see docs/RECEIVERS.md. Default "rfc3339".
+	// TimeFields is the format of times within records. "rfc3339" is text with up to nine
+	// decimals. "event-time" is EventTime, the native type of the protocol, for times that
+	// are fields of the record itself; times in nested values are text, and so are times
+	// before 1970 and from February 2106 on, which EventTime cannot represent. Few
+	// receivers preserve the type, see docs/RECEIVERS.md. Default "rfc3339".
 	TimeFields string `yaml:"time_fields"`
-	// MessageKey is the field of the message, of what [Sink.Encoder] encodes, and of
-	// posted records that are no map or struct. Default "msg".
+	// MessageKey is the field that [Sink.Encoder] uses for the message, and [Logger.Post]
+	// for values that are not maps or structs. Default "msg".
 	MessageKey string `yaml:"message_key"`
-	// Errors says how much [Sink.Encoder] writes of an error among the attributes of a
-	// record: "text", its message, or "chain" or "verbose", with more beside it, see
-	// Errors of [encode.Options]. Default "text".
+	// Errors is the amount of detail that [Sink.Encoder] writes for an error attribute:
+	// "text", only its message, or "chain" or "verbose", which add attributes; see Errors
+	// of [encode.Options]. Default "text".
 	Errors string `yaml:"errors"`
 
-	// Name stands in reports and events. Default "fluent".
+	// Name is the name in reports and events. Default "fluent".
 	Name string `yaml:"name"`
-	// Dial makes connections. Default: a net.Dialer, which looks names up anew
-	// each time.
+	// Dial opens connections. Default: a net.Dialer, which resolves host names for each
+	// connection.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error) `yaml:"-"`
-	// DryRun, if not nil, is written to instead of a server: a line for each frame, and
-	// its records as JSON below. Nothing is sent. Default nil.
+	// DryRun, if not nil, receives the output instead of a server: a line for each frame,
+	// followed by its records as JSON. Default nil.
 	DryRun io.Writer `yaml:"-"`
 
-	// What follows is not for a bare [Client].
+	// The following fields do not apply to a Client used without a Sink.
 
 	// Sync makes [Logger.Post] wait until the record is acknowledged (with NoAck:
 	// written), for at most SyncTimeout (default 10 s). Default false.
 	Sync        bool          `yaml:"sync"`
 	SyncTimeout time.Duration `yaml:"sync_timeout"`
-	// BufferBytes is the memory for records that wait, in at least two slabs of
-	// SlabBytes. Defaults 4 MiB and 64 KiB, or half of BufferBytes. Records larger than
-	// a slab count in it; if there is no room, one of them is taken nevertheless, see
-	// slab.Options.SlabCount. Batches under way stay in it until they are acknowledged.
-	// On top of it come copies of the batches under way with CrashDir, at most half as
-	// much, records set aside while they are suspected, at most a quarter as much and 4 MiB,
-	// and the memory in which frames are put together.
+	// BufferBytes is the memory for pending records, in at least two slabs of SlabBytes.
+	// Defaults 4 MiB and 64 KiB, or half of BufferBytes. Records larger than a slab count
+	// toward BufferBytes; if there is no room, one of them is accepted anyway, see
+	// slab.Options.SlabCount. In-flight batches stay in this memory until they are
+	// acknowledged. Additional memory is used for copies of in-flight batches with
+	// CrashDir (at most half of BufferBytes), for records parked while they are suspected
+	// (at most a quarter, and at most 4 MiB), and for building frames.
 	BufferBytes int `yaml:"buffer_bytes"`
 	SlabBytes   int `yaml:"slab_bytes"`
-	// WhenFull is what Post does when the buffer is full: block-for=DURATION, which waits
-	// at most that long and then drops the record, and the next ones at once until there
-	// is room; block, drop-newest, drop-oldest, or spill, which puts the oldest records into
-	// SpoolDir or Spill. Default block-for=250ms.
+	// WhenFull is the behavior of Post when the buffer is full. block-for=DURATION waits at
+	// most that long and then drops the record, and drops the following ones at once until
+	// there is room; block waits; drop-newest and drop-oldest drop; spill moves the oldest
+	// records to SpoolDir or Spill. Default block-for=250ms.
 	WhenFull string `yaml:"when_full"`
-	// FlushInterval is how long a record waits for others at most. Default
-	// 100 ms.
+	// FlushInterval is the maximum time a record waits for more records. Default 100 ms.
 	FlushInterval time.Duration `yaml:"flush_interval"`
-	// MaxRecord is the largest record in bytes. Default 1 MiB.
+	// MaxRecord is the maximum size of a record in bytes. Default 1 MiB.
 	MaxRecord int `yaml:"max_record"`
-	// CloseTimeout bounds Close where its context has no deadline. Default 5 s.
+	// CloseTimeout limits a Close whose context has no deadline. Default 5 s.
 	CloseTimeout time.Duration `yaml:"close_timeout"`
-	// PendingLimit is how many records may wait before ErrorHandler is asked: if more do when a
-	// connection fails, a batch is refused or an acknowledgement is late (AckTimeout), and at
-	// each FlushInterval until the next attempt. Default 0: at the first failure. A buffer that
-	// is full has it asked before anything is dropped, also when the server only hangs.
+	// PendingLimit is the number of pending records above which ErrorHandler is called when
+	// a connection fails, a batch is rejected or an acknowledgement is late (AckTimeout),
+	// and then at each FlushInterval until the next attempt. Default 0: at the first
+	// failure. If the buffer is full, ErrorHandler is called before records are dropped,
+	// even if the server only hangs.
 	PendingLimit int `yaml:"pending_limit"`
-	// ErrorHandler is offered the records that wait while the server is down, see
+	// ErrorHandler is offered the pending records while the server is down, see
 	// [deliver.ErrorHandler], [FallbackTo] and [deliver.JSONLines]. Default nil.
 	ErrorHandler deliver.ErrorHandler `yaml:"-"`
-	// FallbackFile is an ErrorHandler that decodes: what the server does not take
-	// is appended to this file as JSON lines (0600), where it counts as handled.
-	// Not together with ErrorHandler. Default: none.
+	// FallbackFile is a file (mode 0600) to which records are appended as JSON lines while
+	// the server is down. They then count as handled. It excludes ErrorHandler. Default:
+	// none.
 	FallbackFile string `yaml:"fallback_file"`
-	// DeadLetter is handed records that were refused for good, see
-	// [deliver.DeadLetters]; DeadLetterFile is a file they are appended to as JSON
-	// lines (0600) instead. Default: dead-letters.jsonl in SpoolDir, which the first one
-	// makes; without SpoolDir they are counted only.
+	// DeadLetter receives records that were permanently rejected, see
+	// [deliver.DeadLetters]. DeadLetterFile is a file (mode 0600) to which they are
+	// appended as JSON lines instead. Default: dead-letters.jsonl in SpoolDir, created for
+	// the first such record; without SpoolDir, dead letters are only counted.
 	DeadLetter     deliver.ErrorHandler `yaml:"-"`
 	DeadLetterFile string               `yaml:"dead_letter_file"`
-	// SpoolDir is a directory that holds, on disk, what waits while the server is
-	// down and ErrorHandler does not take it. What Close could not deliver stays
-	// there: the next Sink with this directory, in this process or another,
-	// delivers it before anything newer. It belongs to one Logger at a time.
-	// Default: none. Spill is another such store, see package spool.
+	// SpoolDir is a directory that stores pending records on disk while the server is down
+	// and ErrorHandler does not accept them. Records that Close could not deliver remain
+	// there: the next Sink with this directory, in this process or another, delivers them
+	// before newer ones. Only one Logger at a time may use it. Default: none. Spill is an
+	// alternative to SpoolDir, see package spool.
 	SpoolDir string        `yaml:"spool_dir"`
 	Spill    deliver.Spill `yaml:"-"`
-	// SpoolBytes is what SpoolDir may take on disk; over it the oldest records
-	// are dropped and counted. Default 1 GiB.
+	// SpoolBytes is the maximum size of SpoolDir on disk, in bytes. Above it, the oldest
+	// records are dropped and counted. Default 1 GiB.
 	SpoolBytes int64 `yaml:"spool_bytes"`
-	// SpoolSync says when the spool is put on stable storage: never (it survives
-	// the death of the process, not that of the machine), interval (each second)
-	// or always. Default never.
+	// SpoolSync controls when the spool is written to stable storage: never (it survives a
+	// crash of the process, not of the machine), interval (every second) or always.
+	// Default never.
 	SpoolSync string `yaml:"spool_sync"`
-	// CrashDir is a directory for a file that holds the buffer. Records whose Post has
-	// returned then survive the death of the process: SIGKILL, os.Exit, a panic. The
-	// next Sink with this directory delivers them first. Records that Close could not
-	// deliver stay there, too, if there is no spool. A tmpfs is the best place. On
-	// systems other than Linux and macOS, and if the file cannot be made, OnError is
-	// told and the buffer is in memory. Default: none.
+	// CrashDir is a directory for a file that backs the buffer. Records whose Post has
+	// returned then survive a crash of the process: SIGKILL, os.Exit, a panic. The next
+	// Sink with this directory delivers them first. Without a spool, records that Close
+	// could not deliver also remain there. A tmpfs is recommended. On systems other than
+	// Linux and macOS, and if the file cannot be created, a warning is reported to OnError
+	// and the buffer is in ordinary memory. Default: none.
 	CrashDir string `yaml:"crash_dir"`
-	// Retry and Breaker say how often and for how long records are sent again, and
-	// when the server is left alone. Default nil: the defaults of package deliver.
+	// Retry and Breaker configure when and how long records are retried, and when the
+	// circuit breaker opens. Default nil: the defaults of package deliver.
 	Retry   *deliver.RetryOptions   `yaml:"-"`
 	Breaker *deliver.BreakerOptions `yaml:"-"`
-	// OnError is told of transitions: failure, recovery, drops, what was found on
-	// disk. The buffer, the delivery and the spool each call it on a goroutine of
-	// their own behind a bounded queue. Default nil: a line on standard error.
+	// OnError receives events about transitions: failures, recoveries, drops, records
+	// found on disk. The buffer, the delivery and the spool each call it in a separate
+	// goroutine that reads a bounded queue. Default nil: a line on standard error.
 	OnError func(batch.Event) `yaml:"-"`
 }
 
-// resolved is a Config with defaults, ready to use.
+// resolved is a validated Config with defaults.
 type resolved struct {
 	Config
 	servers  []*server
 	whenFull slab.WhenFull
 	tls      *tls.Config
-	// credentials are those of Config, whose own are empty: behind a pointer they stay
-	// hidden also from who prints what holds a resolved.
+	// credentials holds the credentials of Config, whose fields are then cleared. They are
+	// behind a pointer, so that printing a value that contains a resolved does not show them.
 	credentials *credentials
 }
 
@@ -306,8 +307,8 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// resolve returns what c means. The error names everything that is wrong with c, and
-// with the files that it names.
+// resolve returns c with defaults. The error names all invalid fields of c and all problems with
+// the files it names.
 func (c Config) resolve() (*resolved, error) {
 	setDefault(&c.Tag, "forebay")
 	setDefault(&c.Window, defaultWindow)
@@ -459,7 +460,7 @@ func (c Config) resolve() (*resolved, error) {
 	return r, nil
 }
 
-// secrets reads keys from files and completes the handshake's part.
+// secrets reads keys from files and completes the configuration of the handshake.
 func (r *resolved) secrets(bad func(string, ...any)) {
 	for _, s := range []struct {
 		name  string

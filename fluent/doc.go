@@ -1,25 +1,28 @@
-// Package fluent sends events to Fluentd, Fluent Bit, OpenTelemetry's
-// fluentforwardreceiver and whatever else speaks the Forward protocol.
+// Package fluent sends events to Fluentd, Fluent Bit, OpenTelemetry's fluentforwardreceiver and
+// other servers with the Forward protocol.
 //
-//   - [Logger] is a client of its own: Post a value under a tag.
-//   - [Sink] is an output of a forebay.Router, whose records [Sink.Encoder] makes
-//     into events.
-//   - [Client] is the bare destination behind both, for a pipeline put together by
-//     hand: a deliver.Output in front of a Client.
+//	log, err := forebay.New(fluent.To("localhost:24224", "shop.web"))
 //
-// # The wire
+// [To] is an output of package forebay. The other types give more control:
 //
-// The protocol is that of
-// https://github.com/fluent/fluentd/wiki/Forward-Protocol-Specification-v1, of
-// which only what all the servers above take is spoken: PackedForward messages,
-// on request compressed with gzip, with an option map; entries of an EventTime
-// and a map; no extension type but EventTime, no empty messages. The tag of a
-// record is its stream ([batch.Meta]).
+//		Logger.Post ─▶ Sink (memory, delivery, spool) ─▶ Client ─▶ server
 //
-// Acknowledgements are on by default. A chunk keeps its id when it is sent again,
-// within one process. No receiver removes duplicates: delivery is at least once.
+//	  - A [Logger] posts values under a tag, without a Router.
+//	  - A [Sink] is an output of a forebay.Router whose records [Sink.Encoder] encodes as events.
+//	  - A [Client] is only the destination, for use with deliver.NewOutput.
 //
-// A message has one tag. Records of one tag arrive in the order of the calls;
-// between tags there is no order: a batch is sent tag by tag
+// # The protocol
+//
+// The protocol is
+// https://github.com/fluent/fluentd/wiki/Forward-Protocol-Specification-v1. The package uses only
+// the parts that all servers above support: PackedForward messages with an option map, optionally
+// compressed with gzip; entries that consist of an EventTime and a map; no extension type except
+// EventTime, and no empty messages. The tag of a record is its stream ([batch.Meta]).
+//
+// Acknowledgements are enabled by default. A chunk that is sent again keeps its id within one
+// process. Receivers do not remove duplicates: delivery is at least once.
+//
+// A message has one tag. Records of one tag arrive in the order of the calls. Records of
+// different tags are not ordered, because a batch is sent tag by tag
 // (docs/adr/0015-keep-order-within-a-tag-or-stream.md).
 package fluent

@@ -9,14 +9,14 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// dryRun is the session of a Client with Config.DryRun: it writes what it would send.
+// dryRun is the session of a Client with Config.DryRun. It writes the frames it would send.
 type dryRun struct {
 	c      *Client
 	lay    layout
 	frames int
 }
 
-// modeNames are those of the protocol.
+// modeNames are the names of the modes in the protocol.
 var modeNames = map[string]string{modePacked: "PackedForward", modeForward: "Forward", modeMessage: "Message"}
 
 // openDry returns a session that sends nothing.

@@ -18,39 +18,38 @@ import (
 // EncoderOptions configures [NewEncoder]. The zero value is useful: each field
 // states its default.
 type EncoderOptions struct {
-	// Tag is the tag of records. Default: the sink's own, Config.Tag.
+	// Tag is the tag of records. Default: Config.Tag of the sink.
 	Tag string
-	// TagKey names an attribute, outside of groups, whose text is the tag of the
-	// record and is left out of it. A text that cannot be a tag stays in the
-	// record, which then has the tag it would have without. Default "": none.
+	// TagKey names an attribute outside of groups whose text becomes the tag of the
+	// record; the attribute is then removed. If the text is not a valid tag, the attribute
+	// stays, and the record has its usual tag. Default "": none.
 	TagKey string
-	// LevelKey, MessageKey and SourceKey name the built-in fields; "-" leaves
-	// one out. Defaults "level", "msg", "source".
+	// LevelKey, MessageKey and SourceKey are the names of the built-in fields; "-" omits a
+	// field. Defaults "level", "msg", "source".
 	LevelKey, MessageKey, SourceKey string
 	// AddSource adds the source position. Default false.
 	AddSource bool
-	// IntegerTime, TimeFields and Errors are as in [Config], defaults too.
+	// IntegerTime, TimeFields and Errors have the meaning and defaults of [Config].
 	IntegerTime bool
 	TimeFields  string
 	Errors      string
-	// ReplaceAttr rewrites or removes attributes: see [slog.HandlerOptions] for
-	// what it is called with and when. Level, message and source come under the
-	// keys above; the time of a record is not offered to it, as it is the entry's.
-	// It is offered the attributes of an encode.AttrAppender, as those of a group, but
-	// not those of AttrAppenders in lists and other values, where package encode offers
-	// those in lists. TagKey applies to what it returns. It may be called from several goroutines
-	// at once. If it panics, the attribute's value is replaced by the panic's text.
-	// Default nil.
+	// ReplaceAttr rewrites or removes attributes, with the arguments and rules of
+	// [slog.HandlerOptions]. Level, message and source have the keys above. ReplaceAttr is
+	// not called for the time of a record, which is the time of the entry. It is called for
+	// the attributes of an encode.AttrAppender as for those of a group, but, unlike in
+	// package encode, not for AttrAppenders in lists and other values. TagKey applies to
+	// its result. It may be called from multiple goroutines concurrently. If it panics, the
+	// value of the attribute is replaced by the text of the panic. Default nil.
 	ReplaceAttr func(groups []string, a slog.Attr) slog.Attr
 }
 
-// NewEncoder returns an encoder of Forward entries for a route of a Router, whose
-// outputs are a [Sink] or other buffers in front of a [Client]. The time
-// of a record is that of the entry; level, message and attributes are its fields,
-// groups are maps. An error is its message, and more with EncoderOptions.Errors; other
-// values are written as [Logger.Post] does. A value that cannot be written leaves a text
-// that says why. A record whose time the protocol cannot hold, before 1970 or from February
-// 2106 on, is an error, counted as dropped{encode}. o may be nil.
+// NewEncoder returns an encoder of Forward entries for a route of a Router whose outputs are a
+// [Sink] or other buffers in front of a [Client]. The time of a record is the time of its entry;
+// level, message and attributes are fields, and groups are maps. An error is written as its
+// message, with details if EncoderOptions.Errors is set; other values are written as by
+// [Logger.Post]. A value that cannot be written is replaced by a text with the reason. A record
+// whose time the protocol cannot represent, before 1970 or from February 2106 on, is an error and
+// counted as dropped{encode}. o may be nil. The error names all invalid options.
 func NewEncoder(o *EncoderOptions) (encode.Encoder, error) {
 	e := &encoder{}
 	if o != nil {
@@ -335,8 +334,8 @@ func appendLevel(dst []byte, l slog.Level) []byte {
 	return msgpack.AppendStr(dst, l.String())
 }
 
-// AppendTaggedEvent is [AppendJSONEvent] for an event with a tag of its own. stream is the
-// Stream of the record's [batch.Meta]. A tag that cannot be used is an [ErrTag].
+// AppendTaggedEvent is like [AppendJSONEvent], for an event with the given tag. stream is the
+// Stream for the [batch.Meta] of the record. If the tag is invalid, the error wraps [ErrTag].
 func AppendTaggedEvent(dst []byte, tag string, t time.Time, js []byte) (rec []byte, stream uint32, err error) {
 	if err := checkTag(tag); err != nil {
 		return dst, 0, err
@@ -348,9 +347,9 @@ func AppendTaggedEvent(dst []byte, tag string, t time.Time, js []byte) (rec []by
 	return rec, stream, err
 }
 
-// AppendJSONEvent appends an event whose record is the JSON object js: what a
-// program wrote to its output, say. Anything else than one object is an error.
-// Levels that receivers do not decode become JSON text, as with [Logger.Post].
+// AppendJSONEvent appends an event whose record is the JSON object js, such as a line of a
+// program's output. If js is not exactly one object, it returns an error. Levels that receivers
+// do not decode become JSON text, as in [Logger.Post].
 func AppendJSONEvent(dst []byte, t time.Time, js []byte) ([]byte, error) {
 	if err := checkTime(t); err != nil {
 		return dst, fmt.Errorf("fluent: cannot encode event: %w", err)

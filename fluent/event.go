@@ -16,13 +16,13 @@ import (
 // [time, map] in MessagePack.
 const entryType = "application/x-fluent-entry"
 
-// The texts of Config.TimeFields. The empty text is timeText.
+// The values of Config.TimeFields. The empty text is timeText.
 const (
 	timeText  = "rfc3339"
 	timeEvent = "event-time"
 )
 
-// checkTimes returns an error if text is no form of times.
+// checkTimes returns an error if text is not a value of Config.TimeFields.
 func checkTimes(text string) error {
 	switch text {
 	case "", timeText, timeEvent:
@@ -31,7 +31,7 @@ func checkTimes(text string) error {
 	return fmt.Errorf("%q is no form of times: use rfc3339 or event-time", text)
 }
 
-// checkErrors returns an error if text is no form of errors.
+// checkErrors returns an error if text is not a value of Config.Errors.
 func checkErrors(text string) error {
 	if forms := values.ErrorForms[:values.ErrorVerbose+1]; text != "" && !slices.Contains(forms, text) {
 		return fmt.Errorf("%q is no form of errors: use %s", text, strings.Join(forms, ", "))
@@ -39,17 +39,17 @@ func checkErrors(text string) error {
 	return nil
 }
 
-// maxSeconds is the last second that is written: Fluent Bit takes the two above
-// it for marks of its own.
+// maxSeconds is the last second that is written: Fluent Bit reserves the two above it as
+// markers.
 const maxSeconds = math.MaxUint32 - 2
 
-// holdsTime reports whether the protocol has a form for t that all receivers take.
+// holdsTime reports whether the protocol can represent t in a form that all receivers accept.
 func holdsTime(t time.Time) bool {
 	sec := t.Unix()
 	return sec >= 0 && sec <= maxSeconds
 }
 
-// checkTime returns an error if the protocol has no form for t.
+// checkTime returns an error if the protocol cannot represent t.
 func checkTime(t time.Time) error {
 	if holdsTime(t) {
 		return nil
@@ -59,12 +59,12 @@ func checkTime(t time.Time) error {
 
 var lastTime = time.Unix(maxSeconds, 0).UTC().Format(time.RFC3339)
 
-// appendEventTime appends t, which must pass holdsTime, as EventTime.
+// appendEventTime appends t as EventTime. holdsTime(t) must be true.
 func appendEventTime(dst []byte, t time.Time) []byte {
 	return msgpack.AppendEventTime(dst, uint32(t.Unix()), uint32(t.Nanosecond()))
 }
 
-// appendEntryTime appends the beginning of an entry, up to the map. t must pass holdsTime.
+// appendEntryTime appends the beginning of an entry, up to the map. holdsTime(t) must be true.
 func appendEntryTime(dst []byte, t time.Time, integer bool) []byte {
 	dst = msgpack.AppendArrayHeader(dst, 2)
 	if integer {
@@ -73,7 +73,7 @@ func appendEntryTime(dst []byte, t time.Time, integer bool) []byte {
 	return appendEventTime(dst, t)
 }
 
-// unixNano is t for a slot: 0 if it has no room for it.
+// unixNano returns t for a slot, or 0 if it is out of range.
 func unixNano(t time.Time) int64 {
 	if y := t.Year(); y < 1678 || y >= 2262 {
 		return 0
@@ -81,11 +81,11 @@ func unixNano(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// AppendEvent appends an event as the Forward protocol wants it, the entry
-// [time, map], to dst. A v that is no map or struct becomes the field "msg";
-// nil becomes an empty map. See [Logger.Post] for how values are written. The
-// error wraps [ErrValue], also for a t that the protocol cannot hold, or [ErrTooLarge];
-// dst's content beyond its original length is then undefined.
+// AppendEvent appends an event to dst in the form of the Forward protocol, the entry [time, map].
+// If v is neither a map nor a struct, it becomes the field "msg"; nil becomes an empty map. See
+// [Logger.Post] for the encoding of values. The error wraps [ErrValue], also for a t that the
+// protocol cannot represent, or [ErrTooLarge]. After an error, the content of dst beyond its
+// original length is undefined.
 func AppendEvent(dst []byte, t time.Time, v any) ([]byte, error) {
 	if err := checkTime(t); err != nil {
 		return dst, fmt.Errorf("fluent: cannot encode event: %w", err)
@@ -99,17 +99,16 @@ func AppendEvent(dst []byte, t time.Time, v any) ([]byte, error) {
 	return dst, nil
 }
 
-// Codec returns the codec of Forward entries (application/x-fluent-entry). It renders them as
-// JSON, and needs no sink: any process can read with it what another has stored,
-// given [Tags] for the streams.
+// Codec returns the codec of Forward entries (application/x-fluent-entry). It converts them to
+// JSON and needs no sink: with [Tags] for the streams, any process can read entries that another
+// one has stored.
 func Codec() batch.Codec { return entryCodec{} }
 
 type entryCodec struct{}
 
 func (entryCodec) ContentType() string { return entryType }
 
-// AppendJSON renders an entry as {"tag":"…","time":"…","record":{…}}; the tag is
-// left out where it is unknown.
+// AppendJSON appends an entry as {"tag":"…","time":"…","record":{…}}. An unknown tag is omitted.
 func (entryCodec) AppendJSON(dst, rec []byte, m batch.Meta) []byte {
 	at := len(dst)
 	dst = append(dst, '{')
@@ -155,7 +154,7 @@ func appendEntryJSON(dst, rec []byte) ([]byte, bool) {
 	return dst, err == nil && len(rest) == 0
 }
 
-// AppendMarker appends an entry that tells of dropped ones.
+// AppendMarker appends an entry that reports dropped ones.
 func (entryCodec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte {
 	reasons := 0
 	for _, n := range d {
@@ -163,7 +162,7 @@ func (entryCodec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte 
 			reasons++
 		}
 	}
-	if !holdsTime(now) { // the marker matters more than its time
+	if !holdsTime(now) { // the marker is more important than its time
 		now = time.Unix(0, 0)
 	}
 	dst = appendEntryTime(dst, now, false)

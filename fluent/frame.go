@@ -15,7 +15,7 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// chunkID names a frame for its acknowledgement: base64 of 16 bytes.
+// chunkID identifies a frame in its acknowledgement: base64 of 16 bytes.
 type chunkID [24]byte
 
 // A frame is one message: records of one tag, in order.
@@ -30,7 +30,7 @@ type frame struct {
 	acked    bool
 }
 
-// A layout is how a batch is cut into frames. It is reused.
+// A layout is the division of a batch into frames. It is reused.
 type layout struct {
 	frames  []frame
 	order   []int // record indexes, by tag; nil: one tag, in order
@@ -53,26 +53,26 @@ type group struct {
 	n, at  int
 }
 
-// foreign is why records of another wire form are refused.
+// foreign returns the error for records of another wire form.
 func foreign(c batch.Codec) error {
 	switch {
 	case c == nil:
-		return nil // raw entries: whoever wrote them says so
+		return nil // raw entries: the writer is responsible for the form
 	case c.ContentType() != entryType:
 		return fmt.Errorf("fluent: cannot send records of content type %q: only %s", c.ContentType(), entryType)
 	}
 	return nil
 }
 
-// bounds are the sizes that a server takes, in bytes of payload.
+// bounds are the sizes that a server accepts, in bytes of payload.
 type bounds struct {
 	frame   int // of several records
 	record  int
-	refused int    // the server has refused a record of so many; 0: the limit is that of Config
+	refused int    // the server has rejected a record of this size; 0: the limit of Config applies
 	server  string // … which is this one
 }
 
-// tooLarge says why a record of n bytes is refused.
+// tooLarge returns the error for a rejected record of n bytes.
 func (m *bounds) tooLarge(n int) error {
 	if m.refused > 0 {
 		return fmt.Errorf("fluent: cannot send a record of %d bytes: %s has refused one of %d", n, m.server, m.refused)
@@ -80,7 +80,7 @@ func (m *bounds) tooLarge(n int) error {
 	return fmt.Errorf("fluent: cannot send a record of %d bytes: frames are limited to %d", n, m.record+maxHead)
 }
 
-// bounds returns those of Config.
+// bounds returns the limits of Config.
 func (c *resolved) bounds() bounds {
 	frame := c.FrameBytes
 	if c.Mode == modeMessage { // one record each
@@ -89,7 +89,7 @@ func (c *resolved) bounds() bounds {
 	return bounds{frame: frame, record: c.MaxFrameBytes - maxHead}
 }
 
-// cut lays out b.
+// cut divides b into frames.
 func (l *layout) cut(b *batch.Batch, c *resolved, most bounds) {
 	l.frames, l.order, l.refused, l.why = l.frames[:0], l.order[:0], l.refused[:0], nil
 	if err := foreign(b.Codec); err != nil {
@@ -112,7 +112,7 @@ func (l *layout) cut(b *batch.Batch, c *resolved, most bounds) {
 	l.sort(b, c, most)
 }
 
-// maxHead is more than a frame takes beside its payload, headBytes beside its tag, too.
+// maxHead is an upper bound of a frame's size without its payload, headBytes also without its tag.
 const (
 	headBytes = 128
 	maxHead   = maxTagBytes + headBytes
@@ -155,7 +155,7 @@ func unknownStream(stream uint32) error {
 	return fmt.Errorf("fluent: cannot send a record of stream %d: it has no tag that can be used", stream)
 }
 
-// sequence cuts a batch of one tag.
+// sequence divides a batch of one tag.
 func (l *layout) sequence(b *batch.Batch, tag string, stream uint32, limit int) {
 	f := frame{tag: tag, stream: stream}
 	k := 0
@@ -177,7 +177,7 @@ func (l *layout) sequence(b *batch.Batch, tag string, stream uint32, limit int) 
 	}
 }
 
-// sort cuts a batch of several tags: those of one tag stay in order.
+// sort divides a batch of several tags. Records of one tag stay in order.
 func (l *layout) sort(b *batch.Batch, c *resolved, most bounds) {
 	l.refs, l.groups = l.refs[:0], l.groups[:0]
 	if l.byID == nil {
@@ -270,7 +270,7 @@ func (l *layout) groupOfTag(tag string, stream uint32) int {
 	return g
 }
 
-// forget lets go of the batch's memory.
+// forget drops the references to the batch's memory.
 func (l *layout) forget() {
 	clear(l.refs)
 	clear(l.groups)
@@ -291,7 +291,7 @@ func (l *layout) indexes(dst []int, f *frame) []int {
 	return dst
 }
 
-// pieces calls fn with the payload of f, piece by piece.
+// pieces calls fn with the pieces of the payload of f.
 func (l *layout) pieces(b *batch.Batch, f *frame, fn func([]byte)) {
 	if l.order != nil {
 		for _, i := range l.order[f.from:f.to] {
@@ -310,8 +310,8 @@ func (l *layout) pieces(b *batch.Batch, f *frame, fn func([]byte)) {
 	}
 }
 
-// name gives the frames their ids. Equal content gets the same id each time it is
-// sent by this process; salt tells sinks apart.
+// name assigns ids to the frames. Equal content has the same id each time this process sends it;
+// salt distinguishes sinks.
 func (l *layout) name(b *batch.Batch, seed maphash.Seed, salt uint64) {
 	var h maphash.Hash
 	for i := range l.frames {
@@ -341,14 +341,14 @@ func makeID(a, b uint64) (id chunkID) {
 	return id
 }
 
-// next returns another id, for one that is in use.
+// next returns another id if id is in use.
 func (id chunkID) next() chunkID {
 	var raw [18]byte
 	base64.StdEncoding.Decode(raw[:], id[:])
 	return makeID(binary.BigEndian.Uint64(raw[:]), binary.BigEndian.Uint64(raw[8:])+1)
 }
 
-// The texts of Config.Mode. The empty text is modePacked.
+// The values of Config.Mode. The empty text is modePacked.
 const (
 	modePacked  = "packed-forward"
 	modeForward = "forward"
@@ -358,13 +358,13 @@ const (
 // A framer writes frames.
 type framer struct {
 	ack  bool
-	mode string     // of modePacked and the others
-	zip  compressor // nil: as they are
+	mode string     // modePacked or another mode
+	zip  compressor // nil: no compression
 	name string     // of the compression
 	into appender
 }
 
-// A compressor makes one member of what is written between Reset and Close.
+// A compressor makes one member of the data written between Reset and Close.
 type compressor interface {
 	io.WriteCloser
 	Reset(w io.Writer)
@@ -383,14 +383,14 @@ func newFramer(c *resolved) *framer {
 	case "gzip":
 		w.zip, _ = gzip.NewWriterLevel(nil, gzip.BestSpeed)
 	case "zstd":
-		// One goroutine: the caller's. A window of more than a frame would be of no use.
+		// Only the goroutine of the caller. A window larger than a frame would be useless.
 		w.zip, _ = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
 			zstd.WithWindowSize(1<<17), zstd.WithLowerEncoderMem(true))
 	}
 	return w
 }
 
-// head appends what stands before the payload of n bytes.
+// head appends the bytes before the payload of n bytes.
 func (w *framer) head(dst []byte, f *frame, n int) []byte {
 	parts := 3
 	if w.mode == modeMessage && w.ack { // without one there is no option
@@ -407,7 +407,7 @@ func (w *framer) head(dst []byte, f *frame, n int) []byte {
 	return msgpack.AppendBinHeader(dst, n)
 }
 
-// pieces calls fn with the payload of f, piece by piece.
+// pieces calls fn with the pieces of the payload of f.
 func (w *framer) pieces(l *layout, b *batch.Batch, f *frame, fn func([]byte)) {
 	if w.mode != modeMessage {
 		l.pieces(b, f, fn)
@@ -421,7 +421,7 @@ func (w *framer) pieces(l *layout, b *batch.Batch, f *frame, fn func([]byte)) {
 	})
 }
 
-// tail appends what stands after it.
+// tail appends the bytes after the payload.
 func (w *framer) tail(dst []byte, f *frame) []byte {
 	n := 0
 	for _, has := range [...]bool{w.mode != modeMessage, w.ack, w.zip != nil} {

@@ -7,22 +7,22 @@ import (
 	"github.com/forebay-log/forebay/internal/backoff"
 )
 
-// Servers have limits that the protocol has no word for: one that finds a message too
-// large ends the connection, or never answers. So limits are learned, for each server, and
-// never from an end of a connection alone:
+// Servers have limits that the protocol cannot express: a server that finds a message too large
+// closes the connection or does not respond. Limits are therefore learned per server, and never
+// from a closed connection alone:
 //
-//	a frame ends a connection ──▶ a smaller one is taken, and so on, alternations times
-//	     └─▶ frames are no larger than the largest that was taken
-//	records of three sizes are condemned by the search of package deliver, and nothing as
-//	large as the smallest of them is taken
-//	     └─▶ records of that size and above are refused at once, for a minute: dead letters
+//	a frame ends a connection ──▶ a smaller one is accepted, and so on, alternations times
+//	     └─▶ frames are no larger than the largest accepted one
+//	the search of package deliver condemns records of three sizes, and nothing as large as the
+//	smallest of them is accepted
+//	     └─▶ records of that size and above are rejected at once, for a minute: dead letters
 //
-// One condemned record, or two, show nothing: their content may be at fault. When the minute is
-// over, the next large record is tried as any other is. If it is condemned, too, the limit is
-// believed for twice as long, an hour at most.
+// One or two condemned records prove nothing, because their content may be at fault. After the
+// minute, the next large record is sent like any other. If it is condemned, too, the limit is
+// valid for twice as long, up to an hour.
 //
-// A limit is forgotten when something above it is taken, and after relearn. Nothing below
-// leastLimit is believed to be one: no receiver is known to take less.
+// A limit is discarded when something larger is accepted, and after relearn. Values below
+// leastLimit are never considered a limit: no known receiver accepts less.
 const (
 	alternations = 4
 	relearn      = time.Hour
@@ -31,7 +31,7 @@ const (
 	firstTrust   = time.Minute
 )
 
-// limits are what are known of the sizes that a server takes, in bytes of payload.
+// limits are the learned size limits of a server, in bytes of payload.
 type limits struct {
 	frame int       // 0: none is known
 	until time.Time // it is believed

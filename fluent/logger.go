@@ -17,23 +17,22 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// ErrDropped is wrapped by the error of Post for a record that was dropped
-// because the buffer is full. The drop is counted.
+// ErrDropped is wrapped by the error of [Logger.Post] for a record that was dropped because the
+// buffer is full. The drop is counted.
 var ErrDropped = slab.ErrDropped
 
-// A Logger posts events to a Forward server: it is a [Sink] with Post. Make it with
-// [NewLogger], end it with Close. All methods may be called from any goroutine,
-// also beside and after Close.
+// A Logger posts events to a Forward server. It is a [Sink] with the method Post. [NewLogger]
+// returns a Logger; Close ends it. All methods are safe for concurrent use, including during and
+// after Close.
 //
-// A Post encodes the value into a slab and returns; the rest happens elsewhere.
-// Every record is accounted for: see [Logger.Account].
+// Post encodes the value into a slab and returns; delivery is asynchronous. Every record is
+// accounted for, see [Logger.Account].
 type Logger struct {
-	// Sink takes the events to the server. It can be an output of a Router, beside
-	// Post. It is set by NewLogger.
+	// Sink sends the events to the server. It can also be an output of a Router. NewLogger
+	// sets it.
 	Sink *Sink
-	// ErrorHandler, if it is not nil at the first Post, takes the place of
-	// Config.ErrorHandler and Config.FallbackFile. It must not be changed after that Post
-	// has begun.
+	// ErrorHandler, if not nil at the first Post, replaces Config.ErrorHandler and
+	// Config.FallbackFile. It must not be changed after that Post has begun.
 	ErrorHandler deliver.ErrorHandler
 
 	closed atomic.Bool // Close has begun
@@ -42,12 +41,12 @@ type Logger struct {
 	tooLarge    atomic.Uint64
 	refused     atomic.Uint64 // by Post itself, after Close
 
-	begun atomic.Bool // a Post has been
+	begun atomic.Bool // Post has been called
 	first sync.Once   // sets the handler
 }
 
-// NewLogger returns a Logger. The server need not be up. The error names
-// everything that is wrong with c.
+// NewLogger returns a Logger. The server need not be reachable. The error names all invalid
+// fields of c.
 func NewLogger(c Config) (*Logger, error) {
 	s, err := New(c)
 	if err != nil {
@@ -56,57 +55,53 @@ func NewLogger(c Config) (*Logger, error) {
 	return &Logger{Sink: s}, nil
 }
 
-// Post posts v under tag with the present time. It copies what it needs: the
-// caller may change v as soon as Post returns.
+// Post posts v under tag with the current time. It copies the data of v: the caller may change v
+// after Post returns.
 //
-// v is a map or a struct, or a pointer to one; anything else becomes the field
-// Config.MessageKey of a record of its own, and nil an empty record. Fields of
-// structs are named by the tags fluent, msgpack, msg, codec and json, the first that is
-// there, and follow the rules of encoding/json: omitempty, omitzero, embedded
-// structs; inline (or flatten) also lays the fields of named structs, and the
-// pairs of maps, among the others. Within a record
+// v is a map or a struct, or a pointer to one. Any other value becomes the field
+// Config.MessageKey of a record, and nil becomes an empty record. Struct fields are named by the
+// first of the tags fluent, msgpack, msg, codec and json that is present, by the rules of
+// encoding/json: omitempty, omitzero, embedded structs. The option inline (or flatten) also adds
+// the fields of named structs, and the pairs of maps, to the enclosing record. Within a record
 //
 //   - keys of maps become strings; nil becomes nil;
-//   - times become RFC 3339 text (see Config.TimeFields), durations integer
-//     nanoseconds, []byte binary data, NaN and the infinities text;
-//   - values with a method MarshalMsg (tinylib/msgp), LogValue (log/slog),
-//     AppendAttrs (encode.AttrAppender), MarshalJSON, MarshalText, Error or String are written by the first of
-//     them that they have; what such a method panics with stands in its place;
+//   - times become RFC 3339 text (see Config.TimeFields), durations integer nanoseconds, []byte
+//     binary data, NaN and the infinities text;
+//   - a value with one of the methods MarshalMsg (tinylib/msgp), LogValue (log/slog),
+//     AppendAttrs (encode.AttrAppender), MarshalJSON, MarshalText, Error or String is written by
+//     the first of them; if the method panics, the text of the panic is written;
 //   - invalid UTF-8 is replaced;
-//   - maps and lists that lie within more than 29 others, the record among them,
-//     become the text of their JSON, whoever has written them: Fluent Bit decodes
-//     no entry of more levels.
+//   - maps and lists nested in more than 29 others, including the record, become JSON text,
+//     because Fluent Bit does not decode deeper entries.
 //
-// v passes no Router, so the rules of forebay.RedactKeys and the like do not hold for it.
+// v does not pass through a Router, so forebay.RedactKeys and related options do not apply.
 //
-// Writing a record allocates nothing but what methods of its values do, with these
-// exceptions: keys of maps that are floats, structs or TextMarshalers, the option
-// string, omitzero with an IsZero of the pointer, complex numbers, maps whose values
-// would be written otherwise if they had an address, JSON strings with escapes within
-// what MarshalJSON returns, invalid UTF-8 in long text, values nested too deep, and
-// records of more than 1 MiB.
+// Writing a record allocates no memory apart from the methods of its values, with these
+// exceptions: map keys that are floats, structs or TextMarshalers, the option string, omitzero
+// with an IsZero of the pointer, complex numbers, maps whose values would be written differently
+// if they had an address, JSON strings with escapes in the result of MarshalJSON, invalid UTF-8
+// in long text, values nested too deeply, and records of more than 1 MiB.
 //
-// The error wraps [ErrTag], [ErrValue] or [ErrTooLarge] for an event that cannot be
-// posted, [ErrDropped] for one that found no room (Config.WhenFull), and
-// [batch.ErrClosed] after Close. All of these are counted, and nothing of the event is sent. A
-// channel, a function or the like within v is such a value, and so is one whose method
-// returns an error.
+// For an event that cannot be posted, the error wraps [ErrTag], [ErrValue] or [ErrTooLarge]; for
+// an event that does not fit into the buffer (Config.WhenFull), [ErrDropped]; after Close,
+// [batch.ErrClosed]. All of these are counted, and no part of the event is sent. Channels,
+// functions and similar values within v, and values whose methods return an error, cause
+// [ErrValue].
 //
-// With Config.Sync nil means that the server has acknowledged this very record
-// (with Config.NoAck: that it was written). Otherwise the error wraps [ErrDropped]
-// if the record was dropped for whatever reason, [ErrHandled] if the error handler
-// has it, or says that it was not acknowledged in time: it is then still on its
-// way. What becomes of other records makes no Post fail.
+// With Config.Sync, a nil error means that the server has acknowledged this record (with
+// Config.NoAck: that it was written). Otherwise the error wraps [ErrDropped] if the record was
+// dropped for any reason, or [ErrHandled] if the error handler accepted it, or reports that the
+// record was not acknowledged in time; it is then still pending. The outcome of other records
+// does not affect Post.
 func (l *Logger) Post(tag string, v any) error {
 	now := wallclock.Now()
 	return l.post(tag, now, now, v)
 }
 
-// PostWithTime is [Logger.Post] with a time of the caller's. A zero t is the present. The
-// protocol holds times from 1970 to February 2106; the error of another one wraps
-// [ErrValue].
+// PostWithTime is like [Logger.Post] with the given time. A zero t means the current time. The
+// protocol represents times from 1970 to February 2106; for others the error wraps [ErrValue].
 func (l *Logger) PostWithTime(tag string, t time.Time, v any) error {
-	// What waits is given up by its age since it was posted, not since t.
+	// The age limit of a pending record counts from the call, not from t.
 	now := wallclock.Now()
 	if t.IsZero() {
 		t = now
@@ -114,7 +109,7 @@ func (l *Logger) PostWithTime(tag string, t time.Time, v any) error {
 	return l.post(tag, t, now, v)
 }
 
-// begin has the ErrorHandler asked from now on.
+// begin enables the ErrorHandler.
 func (l *Logger) begin() {
 	l.first.Do(func() {
 		if l.ErrorHandler != nil {
@@ -181,7 +176,7 @@ func (l *Logger) explain(err error) error {
 	return fmt.Errorf("fluent: event not posted: %w", err)
 }
 
-// postAndWait writes a record and waits until the server has it, or it is known
+// postAndWait writes a record and waits until the server has acknowledged it, or it is certain
 // that it will not.
 func (l *Logger) postAndWait(s *valuer, rec []byte, now int64, stream uint32) error {
 	at := l.Sink.Client.awaited
@@ -198,7 +193,7 @@ func (l *Logger) postAndWait(s *valuer, rec []byte, now int64, stream uint32) er
 	ctx, cancel := context.WithTimeout(context.Background(), l.Sink.c.SyncTimeout)
 	defer cancel()
 	err = l.Sink.Flush(breaker.WithoutProbe(ctx))
-	if err != nil && !errors.Is(err, deliver.ErrOpen) { // the record is held: something may yet become of it
+	if err != nil && !errors.Is(err, deliver.ErrOpen) { // the record is held, and its outcome is open
 		select {
 		case <-w.known:
 		case <-l.Sink.Done():
@@ -220,8 +215,7 @@ func (l *Logger) postAndWait(s *valuer, rec []byte, now int64, stream uint32) er
 	return unacknowledged(before, l.Sink.Account())
 }
 
-// unacknowledged says what probably became of a record that is settled without
-// the server.
+// unacknowledged returns the probable outcome of a record that was settled without the server.
 func unacknowledged(before, after batch.Account) error {
 	var drops batch.Drops
 	for i := range drops {
@@ -239,13 +233,13 @@ func unacknowledged(before, after batch.Account) error {
 	return fmt.Errorf("fluent: event not acknowledged: %w (meanwhile %s)", ErrDropped, drops)
 }
 
-// Flush is [deliver.Output.Flush]: it waits until everything posted before is delivered or
-// accounted for, or ctx ends. If the circuit breaker is open, Flush probes at once, and fails
-// if the probe fails.
+// Flush waits until everything posted before the call is delivered or accounted for, or until ctx
+// ends, like [deliver.Output.Flush]. If the circuit breaker is open, Flush probes the server at
+// once, and returns an error if the probe fails.
 func (l *Logger) Flush(ctx context.Context) error { return l.Sink.Flush(ctx) }
 
-// Account says what became of every record: accepted ones are delivered,
-// handled, dropped or pending. Posts after Close are in Stats().Refused.
+// Account returns the outcomes of all accepted records: delivered, handled, dropped or pending.
+// Calls of Post after Close are counted in Stats().Refused.
 func (l *Logger) Account() batch.Account { return l.complete(l.Sink.Account()) }
 
 func (l *Logger) complete(a batch.Account) batch.Account {
@@ -256,7 +250,7 @@ func (l *Logger) complete(a batch.Account) batch.Account {
 	return a
 }
 
-// Stats returns a snapshot. It never waits for the server.
+// Stats returns a snapshot. It does not wait for the server.
 func (l *Logger) Stats() deliver.OutputStats {
 	s := l.Sink.Stats()
 	s.Account = l.complete(s.Account)
@@ -264,13 +258,14 @@ func (l *Logger) Stats() deliver.OutputStats {
 	return s
 }
 
-// Subscribe is [deliver.Output.Subscribe].
+// Subscribe returns a channel of transitions and a function to unsubscribe, see
+// [deliver.Output.Subscribe].
 func (l *Logger) Subscribe() (<-chan deliver.Transition, func()) { return l.Sink.Subscribe() }
 
-// Close refuses further posts, delivers what was posted and reports, as
-// [deliver.Output.Shutdown] does: within ctx or, if that has no deadline, within
-// Config.CloseTimeout. The error is nil if nothing was lost. It may be called twice,
-// and beside Post.
+// Close refuses further posts, delivers the pending records and returns a report, like
+// [deliver.Output.Shutdown]. It is limited by ctx or, if ctx has no deadline, by
+// Config.CloseTimeout. The error is nil if no record was lost. Close may be called more than
+// once, and concurrently with Post.
 func (l *Logger) Close(ctx context.Context) (batch.Report, error) {
 	l.closed.Store(true)
 	rep, err := l.Sink.Shutdown(ctx)
@@ -278,10 +273,9 @@ func (l *Logger) Close(ctx context.Context) (batch.Report, error) {
 	return rep, err
 }
 
-// FallbackTo returns an error handler that sends records to the server of
-// another Logger. They count as handled here once the other Logger has accepted them,
-// and belong to its account from then on; while its buffer is full they stay here. It
-// closes nothing: close the other Logger last.
+// FallbackTo returns an error handler that posts records to another Logger. They count as handled
+// once the other Logger has accepted them, and then belong to its account. While its buffer is
+// full, they remain pending. The handler does not close the other Logger: close it last.
 func FallbackTo(other *Logger) deliver.ErrorHandler {
 	h, err := deliver.ToOutput(other.Sink, Codec())
 	if err != nil {

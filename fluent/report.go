@@ -9,7 +9,7 @@ import (
 	"github.com/forebay-log/forebay/internal/callback"
 )
 
-// reports tells Config.OnError what a Client finds out and no answer says. Posting never
+// reports passes findings of a Client that no answer contains to Config.OnError. Posting never
 // blocks.
 type reports struct {
 	name string
@@ -28,9 +28,9 @@ func (r *reports) post(op string, err error) {
 	r.run.Post(batch.Event{Output: r.name, Op: op, Err: err})
 }
 
-// Without acknowledgements nothing tells a server that takes what is written from one that
-// only takes connections: a proxy with nothing behind it, or another protocol's port. When
-// hangUps connections in a row were ended by the server within hangUpWithin, that is told.
+// Without acknowledgements, a server that accepts data cannot be distinguished from one that only
+// accepts connections: a proxy without a backend, or the port of another protocol. If the server
+// ends hangUps consecutive connections within hangUpWithin, that is reported.
 const (
 	hangUps      = 10
 	hangUpWithin = 5 * time.Second
@@ -39,7 +39,7 @@ const (
 var errHangUps = errors.New("without acknowledgements (NoAck, --no-ack) nobody knows whether it takes what is counted as delivered: " +
 	"ask for acknowledgements, unless it is a Forward server that takes one message a connection")
 
-// hungUp notes that a server ended a connection to which something was written, without
+// hungUp records that a server ended a connection to which data was written, without
 // acknowledgements.
 func (s *session) hungUp() {
 	if s.c.roster.hungUp(s.conn.index, time.Since(s.conn.opened)) {
@@ -47,8 +47,8 @@ func (s *session) hungUp() {
 	}
 }
 
-// hungUp notes that a server ended a connection that had lived so long, and reports whether
-// that is to be told.
+// hungUp records that a server ended a connection of the given lifetime, and reports whether an
+// event must be posted.
 func (r *roster) hungUp(i int, lived time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -67,7 +67,7 @@ func parseServer(text string) (*server, error) {
 	return s, nil
 }
 
-// A roster is the list of servers and how each has done lately.
+// A roster is the list of servers and their recent health.
 type roster struct {
 	servers []*server
 
@@ -80,42 +80,42 @@ func newRoster(servers []*server) *roster {
 	return &roster{servers: servers, health: make([]health, len(servers))}
 }
 
-// health is how a server has done lately.
+// health is the recent history of a server.
 type health struct {
 	failures int       // attempts to connect that failed, in a row
-	mute     int       // sessions in a row that ended because of its silence
-	until    time.Time // it is passed over until then, if there is another
-	ends     int       // connections without acknowledgements that it ended, in a row
-	hangUps  int       // of them, those that had lived for hangUpWithin at most
+	mute     int       // consecutive sessions that ended because of its silence
+	until    time.Time // it is skipped until then, if there is another
+	ends     int       // consecutive connections without acknowledgements that it ended
+	hangUps  int       // the number of these that lived for at most hangUpWithin
 	credit   int       // of its weight: the server with the most has the next turn
 	limits   limits
 }
 
-// muteMax bounds how long a server that does not answer is passed over.
+// muteMax bounds the time for which a server that does not respond is skipped.
 const muteMax = 10 * time.Minute
 
-// passOver has the server passed over for the n-th time, counting from 0.
+// passOver skips the server for the n-th time, counting from 0.
 func (h *health) passOver(least, most time.Duration, n int) {
 	d := backoff.Ceil(least, most, n)
 	h.until = time.Now().Add(backoff.Jitter(d/2, d))
 }
 
-// failed notes that the server could not be connected to.
+// failed records that connecting to the server failed.
 func (h *health) failed(least, most time.Duration) {
 	h.passOver(least, most, h.failures)
 	h.failures++
 }
 
-// silent notes that the server took a connection and records and did not answer: it is
-// passed over for a while, twice as long each time.
+// silent records that the server accepted a connection and records and did not respond. It is
+// skipped for a while, twice as long each time.
 func (h *health) silent(least time.Duration) {
 	h.passOver(least, muteMax, h.mute)
 	h.mute++
 }
 
-// order returns the indexes of the servers as they are to be tried: by preference, or by
-// whose turn it is, then those on standby. Those that are to be passed over come last, and of
-// them those that took connections and were silent.
+// order returns the indexes of the servers in the order to try them: by preference or by weight,
+// then those on standby. Skipped servers come last, and of these the silent ones after the
+// others.
 func (r *roster) order() []int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,8 +146,8 @@ func (r *roster) order() []int {
 	return order
 }
 
-// turned notes that a server is in use. If it is one of those that have turns, each of
-// them gains its weight, and the one in use pays for all.
+// turned records that a server is in use. If it is weighted, each weighted server gains its
+// weight, and the one in use pays the sum.
 func (r *roster) turned(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -167,7 +167,7 @@ func (r *roster) turned(i int) {
 	r.health[i].credit -= sum
 }
 
-// weighted reports whether servers have turns.
+// weighted reports whether servers are selected by weight.
 func (r *roster) weighted() bool {
 	n := 0
 	for _, s := range r.servers {
@@ -203,8 +203,8 @@ func (r *roster) learned() (frame, record int) {
 	return l.frame, l.records.size(now)
 }
 
-// promising returns the servers better than the one with that index, but for those that are
-// passed over because they were silent.
+// promising returns the servers preferred to the one with that index, except those that are
+// skipped because they were silent.
 func (r *roster) promising(index int) (before []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -217,7 +217,7 @@ func (r *roster) promising(index int) (before []int) {
 	return before
 }
 
-// connected notes that a server could be connected to. That is no proof that it answers.
+// connected records that a connection succeeded. That does not prove that the server responds.
 func (r *roster) connected(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -227,29 +227,28 @@ func (r *roster) connected(i int) {
 	}
 }
 
-// failed notes that a server could not be connected to.
+// failed records that connecting to a server failed.
 func (r *roster) failed(i int, least, most time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.health[i].failed(least, most)
 }
 
-// answered notes that a server has acknowledged something.
+// answered records that a server has acknowledged something.
 func (r *roster) answered(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.health[i].mute, r.health[i].until = 0, time.Time{}
 }
 
-// silent notes that a session ended because the server did not answer.
+// silent records that a session ended because the server did not respond.
 func (r *roster) silent(i int, least time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.health[i].silent(least)
 }
 
-// ended notes that a server ended a connection without acknowledgements that had lived
-// so long.
+// ended records that a server ended a connection without acknowledgements of the given lifetime.
 func (r *roster) ended(i int, lived time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -260,8 +259,8 @@ func (r *roster) ended(i int, lived time.Duration) {
 	}
 }
 
-// trial returns how long a server that took the time dialled to connect to may take to
-// end a connection after the first message, if it is of that kind.
+// trial returns how long to wait for the end of a connection after its first message. dialled is
+// the time it took to connect. See [Client.try].
 func (r *roster) trial(i int, dialled time.Duration) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,23 +12,22 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// A Sink takes records to a Forward server: it is a [deliver.Output] in front of a
-// [Client]. It is an output of a forebay.Router whose route encodes with
-// [Sink.Encoder], or with one of [NewEncoder]:
+// A Sink sends records to a Forward server: it is a [deliver.Output] in front of a [Client]. It
+// is an output of a forebay.Router whose route encodes with [Sink.Encoder], or with an encoder of
+// [NewEncoder]:
 //
 //	sink, err := fluent.New(cfg)
 //	…
 //	r, err := forebay.NewRouter(forebay.Route(sink.Encoder(), sink.Output(slog.LevelInfo)))
 //
-// Records that are written without an encoder are events of [AppendEvent]; those of
-// Write have the tag Config.Tag, those of WriteRecord the tag of their Meta.Stream, which
-// [Tags] numbers. A [Logger] is a Sink that values are posted
-// to. All methods may be called from any goroutine, also beside and after Close.
+// Records that are written without an encoder must be events of [AppendEvent]. Records of Write
+// have the tag Config.Tag, records of WriteRecord the tag of their Meta.Stream, which [Tags]
+// numbers. All methods are safe for concurrent use, including during and after Close.
 type Sink struct {
 	*output
 
-	// Client is the end of the Sink: it has the counters of the connection. It is set by
-	// New.
+	// Client is the destination of the Sink. It has the counters of the connection. New sets
+	// it.
 	Client *Client
 
 	c   *resolved
@@ -38,8 +37,8 @@ type Sink struct {
 // output has the methods of a deliver.Output where Output is a method itself.
 type output = deliver.Output
 
-// New returns a Sink. The server need not be up. The error names everything that
-// is wrong with c. Its goroutines end with Close.
+// New returns a Sink. The server need not be reachable. The error names all invalid fields of c.
+// The goroutines of the Sink end with Close.
 func New(c Config) (*Sink, error) {
 	s, err := newSink(c)
 	if err != nil {
@@ -82,8 +81,8 @@ func (s *Sink) outputOptions() *deliver.OutputOptions {
 	}
 }
 
-// codecFor returns the codec of records that an earlier process has stored: that of
-// Forward entries, or of package encode; nil if the content type is unknown.
+// codecFor returns the codec of records stored by an earlier process: Forward entries, or a codec
+// of package encode; nil if the content type is unknown.
 func codecFor(contentType string, _ uint32) batch.Codec {
 	if contentType == entryType {
 		return Codec()
@@ -92,13 +91,12 @@ func codecFor(contentType string, _ uint32) batch.Codec {
 	return c
 }
 
-// Encoder returns the encoder of the records that s takes, with Config's
-// MessageKey, Errors, IntegerTime and TimeFields; [NewEncoder] makes others. Records
-// have the tag Config.Tag.
+// Encoder returns the encoder for the records of s, with MessageKey, Errors, IntegerTime and
+// TimeFields of its Config. Records have the tag Config.Tag. [NewEncoder] returns other encoders.
 func (s *Sink) Encoder() encode.Encoder { return s.enc }
 
-// Output returns s as an output of a forebay.Route, from a level on. The Router
-// closes s when it is closed itself. To keep s open give it to forebay.Output.
+// Output returns s as an output of a forebay.Route, for records at level and above. Closing the
+// Router closes s. To keep s open, use forebay.Output.
 func (s *Sink) Output(level slog.Leveler, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.OutputCloser(level, s, opts...)
 }

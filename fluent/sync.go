@@ -9,13 +9,13 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// ErrHandled is wrapped by the error of a Post with Config.Sync whose record the
-// server did not acknowledge while the error handler (Config.ErrorHandler,
-// FallbackFile) took records: it is safe there, but not at the server.
+// ErrHandled is wrapped by the error of a Post with Config.Sync whose record was not acknowledged
+// by the server while the error handler (Config.ErrorHandler, FallbackFile) accepted records. The
+// error handler has the record.
 var ErrHandled = errors.New("taken by the error handler, not acknowledged by the server")
 
-// awaited are the records whose posters wait for the server. A record is known by
-// its time, of which each is given out once, and by what it holds.
+// awaited holds the records whose posters wait for the server. A record is identified by its
+// time, which is unique, and its content.
 type awaited struct {
 	seed maphash.Seed
 	n    atomic.Int64 // of waiting
@@ -30,7 +30,7 @@ type awaitedKey struct {
 	sum  uint64
 }
 
-// waiter is one poster. awaited.mu guards what it says.
+// waiter is one caller of Post. awaited.mu guards its outcome.
 type waiter struct {
 	key   awaitedKey
 	known chan struct{} // closed when one of these is set
@@ -38,7 +38,7 @@ type waiter struct {
 	why   error // it was refused
 }
 
-// tellLocked sets what became of the record of w.
+// tellLocked sets the outcome of the record of w.
 func (w *waiter) tellLocked(acked bool, why error) {
 	if w.acked || w.why != nil {
 		return
@@ -51,7 +51,7 @@ func newAwaited() *awaited {
 	return &awaited{seed: maphash.MakeSeed(), waiting: map[awaitedKey]*waiter{}}
 }
 
-// stamp returns now, or the next nanosecond that nobody has.
+// stamp returns now, or the next unused nanosecond.
 func (a *awaited) stamp(now int64) int64 {
 	for {
 		last := a.last.Load()
@@ -75,7 +75,7 @@ func (a *awaited) add(time int64, rec []byte) *waiter {
 	return w
 }
 
-// remove ends the wait and says how it stands.
+// remove ends the wait and returns the outcome.
 func (a *awaited) remove(w *waiter) (acked bool, why error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -90,7 +90,7 @@ type poster struct {
 	w     *waiter
 }
 
-// among appends those who wait for records of b.
+// among appends the waiters for records of b.
 func (a *awaited) among(dst []poster, b *batch.Batch) []poster {
 	if a.n.Load() == 0 {
 		return dst
@@ -106,7 +106,7 @@ func (a *awaited) among(dst []poster, b *batch.Batch) []poster {
 	return dst
 }
 
-// settle notes what has become of records.
+// settle records the outcome of records.
 func (a *awaited) settle(posters []poster, o *batch.Outcome) {
 	if len(posters) == 0 {
 		return
@@ -123,7 +123,7 @@ func (a *awaited) settle(posters []poster, o *batch.Outcome) {
 	}
 }
 
-// refused tells the posters of the records of b that the server will never take them.
+// refused reports to the waiters for records of b that the server will not accept them.
 func (a *awaited) refused(cause error, b *batch.Batch) {
 	posters := a.among(nil, b)
 	a.mu.Lock()

@@ -22,12 +22,12 @@ const (
 	maxTagBytes = 1024
 )
 
-// ErrTag is wrapped by the error of a tag that cannot be used: it is empty, longer than
-// 1,024 bytes, not UTF-8, or has a control character.
+// ErrTag is wrapped by the error for an invalid tag: one that is empty, longer than 1,024 bytes,
+// not valid UTF-8, or contains a control character.
 var ErrTag = errors.New("unusable tag")
 
-// Streams of the tag table. The table is the process's, not a sink's: an entry
-// may go to another sink (a fallback), and its number must mean the same there.
+// Streams of the tag table. The table belongs to the process, not to a sink: an entry may go to
+// another sink (a fallback), and its number must have the same meaning there.
 const (
 	noTag      = 0 // the sink's own tag
 	invalidTag = 1 // a definition that could not be read
@@ -38,13 +38,13 @@ const (
 // ownTagDef is the definition of ownTag. No tag has control characters.
 const ownTagDef = "\x00"
 
-// A tagTable gives numbers to tags, until it is full. Numbers are never used again: they
-// stand in memory, in crash files and in spools. So the table never forgets; what it has
-// no room for travels with the records, and is forgotten with them. A tag that is not in
-// a full table never gets into it, so that its records all have one form.
+// A tagTable assigns numbers to tags, until it is full. Numbers are never reused, because they
+// are stored in memory, in crash files and in spools. Therefore the table never removes a tag.
+// When it is full, further tags are stored in the records instead. A tag that is not in a full
+// table is never added, so that all its records have the same form.
 //
-// Looking a tag up takes no lock once it has been looked up a few times: known is replaced
-// as a whole, after as many lookups that it did not answer as there are tags.
+// After a few lookups of a tag, further ones need no lock: known is replaced as a whole, after as
+// many failed lookups as there are tags.
 type tagTable struct {
 	known atomic.Pointer[map[string]uint32]
 	names atomic.Pointer[[]string] // by number, from firstTag
@@ -54,14 +54,14 @@ type tagTable struct {
 	all    map[string]uint32
 	text   int // bytes of all
 	misses int
-	// found are tags of files of earlier processes that came when the table was full.
+	// found are tags from files of earlier processes that were read when the table was full.
 	found map[string]uint32
 }
 
 var tags tagTable
 
-// streamOf returns the number of a valid tag and gives one out if there is none. It
-// is ownTag if the table is full.
+// streamOf returns the number of a valid tag, and assigns one if necessary. If the table is full,
+// it returns ownTag.
 func streamOf(tag string) uint32 { return tags.streamOf(tag) }
 
 func (t *tagTable) streamOf(tag string) uint32 {
@@ -77,8 +77,8 @@ func (t *tagTable) streamOf(tag string) uint32 {
 	return t.add(tag)
 }
 
-// streamOf is [streamOf] of a tag that may be invalid. Most often it is asked for the same
-// tag again.
+// streamOf is [streamOf] for a tag that may be invalid. It is fastest for the tag of the previous
+// call.
 func (s *valuer) streamOf(tag string) (uint32, error) {
 	if tag == s.tag && tag != "" {
 		return s.stream, nil
@@ -95,7 +95,7 @@ func (s *valuer) streamOf(tag string) (uint32, error) {
 	}
 	id := streamOf(tag)
 	if id != ownTag {
-		s.tag, _ = tagOf(id) // not the caller's, which may be a part of something large
+		s.tag, _ = tagOf(id) // not the caller's string, which may be a part of a large one
 		s.stream = id
 	}
 	return id, nil
@@ -113,7 +113,7 @@ func (t *tagTable) add(tag string) uint32 {
 		if t.all == nil {
 			t.all = map[string]uint32{}
 		}
-		tag = strings.Clone(tag) // it may be a part of something large
+		tag = strings.Clone(tag) // it may be a part of a large string
 		id = t.numberLocked(tag)
 		t.all[tag] = id
 		t.text += len(tag)
@@ -129,7 +129,7 @@ func (t *tagTable) add(tag string) uint32 {
 	return id
 }
 
-// numberLocked gives tag a number.
+// numberLocked assigns a number to tag.
 func (t *tagTable) numberLocked(tag string) uint32 {
 	var names []string
 	if p := t.names.Load(); p != nil {
@@ -140,8 +140,8 @@ func (t *tagTable) numberLocked(tag string) uint32 {
 	return uint32(firstTag + len(names) - 1)
 }
 
-// find returns the number of a tag that stands in the file of an earlier process. It
-// always has one: its records do not carry it.
+// find returns the number of a tag from the file of an earlier process. It always assigns one,
+// because its records do not contain the tag.
 func (t *tagTable) find(tag string) uint32 {
 	if id := t.streamOf(tag); id != ownTag {
 		return id
@@ -168,8 +168,8 @@ func tagOf(id uint32) (string, bool) {
 	return (*p)[id-firstTag], true
 }
 
-// splitTag takes the tag off a record of ownTag: a string in front of the entry. It
-// returns false for any other record, which is an entry from its first byte.
+// splitTag removes the tag from a record of ownTag: a string before the entry. It returns false
+// for any other record, which is an entry from its first byte.
 func splitTag(rec []byte) (tag string, entry []byte, ok bool) {
 	t, rest, err := msgpack.Next(rec)
 	if err != nil || t.Kind != msgpack.Str || checkTag(string(t.Bytes)) != nil {
@@ -178,7 +178,7 @@ func splitTag(rec []byte) (tag string, entry []byte, ok bool) {
 	return string(t.Bytes), rest, true
 }
 
-// checkTag says what is wrong with a tag.
+// checkTag returns an error if a tag is invalid.
 func checkTag(tag string) error {
 	switch {
 	case tag == "":
@@ -196,14 +196,14 @@ func checkTag(tag string) error {
 	return nil
 }
 
-// Tags returns the dictionary of the streams of Forward entries: a stream is a
-// tag. It is the same for all sinks of the process.
+// Tags returns the dictionary of the streams of Forward entries, which maps streams to tags. All
+// sinks of the process share it.
 func Tags() batch.Dictionary { return dictionary{} }
 
 type dictionary struct{}
 
-// AppendStream appends the tag. Stream 0, the sink's own tag, is no bytes; that of
-// records which carry their tags is a zero byte.
+// AppendStream appends the tag. For stream 0, the tag of the sink, it appends nothing; for
+// records that contain their tags, a zero byte.
 func (dictionary) AppendStream(dst []byte, id uint32) ([]byte, bool) {
 	switch id {
 	case noTag:

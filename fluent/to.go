@@ -7,14 +7,14 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// To is an output of forebay.New that sends records to a Forward server, Fluentd or
-// Fluent Bit, under a tag. server is an address as in [Config.Servers], such as
-// "localhost:24224" or "tls://logs:24224":
+// To returns an output for forebay.New that sends records under a tag to a Forward server such as
+// Fluentd or Fluent Bit. server is an address as in [Config.Servers], such as "localhost:24224"
+// or "tls://logs:24224":
 //
 //	log, err := forebay.New(fluent.To("localhost:24224", "shop.web"))
 //
-// Options for all outputs are those of package forebay, where forebay.Encoder takes the
-// encoders of [NewEncoder]; [Configure] is for this one.
+// The options of all outputs are in package forebay; forebay.Encoder accepts the encoders of
+// [NewEncoder]. [Configure] is specific to this output.
 func To(server, tag string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("fluent.To", Config{Servers: []string{server}, Tag: tag}, openOutput, opts...)
 }
@@ -46,9 +46,9 @@ func openOutput(c *Config, s *forebay.Setup) (deliver.Destination, error) {
 	return sink.Client, nil
 }
 
-// Configure gives set the Config of the output, for everything that has no option of its
-// own: further servers, the shared key, TLS, acknowledgements. Options of package forebay
-// win over the fields of the same meaning.
+// Configure passes the Config of the output to set. It is for everything without a separate
+// option: additional servers, the shared key, TLS, acknowledgements. Options of package forebay
+// override the fields with the same meaning. By default the Config has its documented defaults.
 func Configure(set func(*Config)) forebay.OutputOption {
 	return forebay.DriverOption("fluent.Configure", func(c *Config) error {
 		if set == nil {

@@ -22,33 +22,33 @@ import (
 )
 
 const (
-	// maxDepth is how deep values may lie within each other.
+	// maxDepth is the maximum nesting depth of values.
 	maxDepth = 128
-	// maxLevels is how many maps and lists of a record may lie within each other,
-	// the record included: with the entry around it that is what Fluent Bit
-	// decodes, 31. Those below become text, see flat.
+	// maxLevels is the maximum nesting depth of maps and lists in a record, including the
+	// record. With the enclosing entry it is the limit of Fluent Bit, 31. Deeper ones become
+	// text, see flat.
 	maxLevels = 30
 	// trackDepth is the depth from which pointers are remembered, to find cycles.
 	trackDepth = 8
 )
 
 var (
-	// ErrValue is wrapped by the error of a value that cannot be written: it is or holds a
-	// channel, a function or the like, or a value whose method returns an error; it is nested
-	// too deep, it contains itself, or it is a map that gains or loses pairs
-	// meanwhile, by a method of one of its values or by another goroutine.
+	// ErrValue is wrapped by the error for a value that cannot be encoded: it is or contains
+	// a channel, a function or a similar value, or a value whose method returns an error; it
+	// is nested too deeply; it contains itself; or it is a map that is modified during the
+	// call by a method of one of its values or by another goroutine.
 	ErrValue   = errors.New("unusable value")
 	errDepth   = fmt.Errorf("%w: it is nested too deep", ErrValue)
 	errCycle   = fmt.Errorf("%w: it contains itself", ErrValue)
 	errChanged = fmt.Errorf("%w: a map has changed while it was written", ErrValue)
 
-	// ErrTooLarge is wrapped by the error of a record that is too large.
+	// ErrTooLarge is wrapped by the error for a record that is too large.
 	ErrTooLarge = errors.New("record too large")
 )
 
-// valuer writes Go values as MessagePack. It is borrowed from a pool, one for
-// each record. What every record needs lies in front: after a pause none of it is in
-// the processor's cache.
+// valuer encodes Go values as MessagePack. It is taken from a pool for each record. The fields
+// that every record needs come first, because after a pause none of them is in the processor's
+// cache.
 type valuer struct {
 	base  int  // where the record begins in dst
 	limit int  // bytes of a record
@@ -58,8 +58,9 @@ type valuer struct {
 	holds bool // long strings of the record's own map are held
 	times string
 
-	// unusable is why the first value that cannot be encoded cannot; its place has a text that
-	// says so. A Post fails with it, and a record of a Router goes with the text.
+	// unusable is the reason why the first unencodable value cannot be encoded; a text with
+	// the reason replaces it. Post returns it as an error; a record of a Router is sent with
+	// the text.
 	unusable error
 
 	errors *values.Values // of a scope: what stands beside errors; nil: nothing
@@ -77,8 +78,8 @@ type valuer struct {
 	heldBytes int
 	joined    int // bytes of it that are in dst nevertheless
 
-	way  []place  // pointers, maps and slices we are in, from trackDepth on
-	path []string // where an error lies, innermost first
+	way  []place  // the enclosing pointers, maps and slices, from trackDepth on
+	path []string // the path to an error, innermost first
 
 	scratch values.AttrScratch // what AttrAppenders append to
 
@@ -115,8 +116,8 @@ func (s *valuer) free() {
 	valuers.Put(s)
 }
 
-// record appends v as the map of an event: a value that is no map becomes one of
-// key, and nil an empty one.
+// record appends v as the map of an event. A value that is not a map becomes one of key, and nil
+// becomes an empty map.
 func (s *valuer) record(dst []byte, v any, key string) ([]byte, error) {
 	at := len(dst)
 	s.base = at
@@ -153,8 +154,8 @@ func (s *valuer) record(dst []byte, v any, key string) ([]byte, error) {
 	return slices.Insert(dst, at, h...), nil
 }
 
-// flat rewrites the value at dst[at:], which is a record or will be, so that it has
-// no more than maxLevels levels.
+// flat rewrites the value at dst[at:], which is a record or will be, so that it has no more than
+// maxLevels levels.
 func flat(dst []byte, at int) []byte {
 	out, _, err := msgpack.AppendShallow(nil, dst[at:], maxLevels)
 	if err != nil {
@@ -163,15 +164,14 @@ func flat(dst []byte, at int) []byte {
 	return append(dst[:at], out...)
 }
 
-// passed looks at a value that somebody else has made, n of whose bytes could begin
-// a list or map.
+// passed examines a value encoded by other code, n of whose bytes could begin a list or map.
 func (s *valuer) passed(b []byte, n int) {
 	if room := maxLevels - s.level; n > room && !s.deep {
 		s.deep = msgpack.Nested(b, room+1) > room
 	}
 }
 
-// explain adds where the error lies.
+// explain adds the position of the error.
 func (s *valuer) explain(err error) error {
 	if len(s.path) == 0 {
 		return err
@@ -186,7 +186,7 @@ func (s *valuer) explain(err error) error {
 	return fmt.Errorf("at %s%s: %w", strings.Join(names, "."), more, err)
 }
 
-// in notes that the error lies within name.
+// in records that the error is within name.
 func (s *valuer) in(name string) {
 	if len(s.path) < maxDepth {
 		if len(name) > 40 {
@@ -200,9 +200,9 @@ func (s *valuer) tooLarge() error {
 	return fmt.Errorf("%w: more than %d bytes", ErrTooLarge, s.limit)
 }
 
-// A place is what a pointer, map or slice refers to: an address alone is not
-// enough, as a struct begins where its first field does, and a slice where a part
-// of it does.
+// A place identifies the target of a pointer, map or slice. An address is not sufficient, because
+// a struct begins at the address of its first field, and a slice may share the address of a part
+// of it.
 type place struct {
 	at  unsafe.Pointer
 	typ *plan // nil: of a type that has no plan
@@ -216,7 +216,7 @@ func (s *valuer) enter(dst []byte, p place) error {
 	if s.depth < trackDepth {
 		return nil
 	}
-	if s.level >= maxLevels { // some lists and maps do not come by here
+	if s.level >= maxLevels { // some lists and maps are encoded without enter
 		s.deep = true
 	}
 	if s.depth > maxDepth {
@@ -242,8 +242,7 @@ func (s *valuer) leave() {
 
 func mapPointer[M any](m M) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&m)) }
 
-// mapOf reads a map as M, which is its type or the type it is named after: a map
-// is one pointer.
+// mapOf converts a map to M, which is its type or its underlying type: a map is one pointer.
 func mapOf[M any](v reflect.Value) M {
 	p := v.UnsafePointer()
 	return *(*M)(unsafe.Pointer(&p))
@@ -267,7 +266,7 @@ func (s *valuer) anyMap(dst []byte, m map[string]any) ([]byte, error) {
 	return dst, nil
 }
 
-// AppendPair appends what msgpack.AppendMap leaves to us.
+// AppendPair appends the pairs that msgpack.AppendMap does not encode itself.
 func (s *valuer) AppendPair(dst []byte, k string, v any) ([]byte, error) {
 	dst = msgpack.AppendStr(dst, k)
 	if v, ok := v.(string); ok {
@@ -312,10 +311,9 @@ const (
 	maxHeld = 8
 )
 
-// hold appends a string. Where that may be it appends only the header and keeps the
-// string aside: it is then copied straight into the slab, and not by way of dst. That
-// is so for strings of the record's own map, behind which nothing is ever moved or
-// taken back.
+// hold appends a string. If possible, it appends only the header and holds the string, which is
+// later copied directly into the slab instead of to dst. That is possible for strings of the
+// record's top-level map, after which no data is moved or removed.
 func (s *valuer) hold(dst []byte, v string) []byte {
 	if len(s.held) == maxHeld || !utf8.ValidString(v) {
 		return msgpack.AppendStr(dst, v)
@@ -326,7 +324,7 @@ func (s *valuer) hold(dst []byte, v string) []byte {
 	return dst
 }
 
-// whole returns dst with what is held where it belongs.
+// whole returns dst with the held strings inserted.
 func (s *valuer) whole(dst []byte) []byte {
 	if s.heldBytes == 0 {
 		return dst
@@ -354,7 +352,7 @@ func (s *valuer) whole(dst []byte) []byte {
 	return out
 }
 
-// letGo forgets what is held, and holds nothing any more.
+// letGo drops the held strings and disables holding.
 func (s *valuer) letGo() {
 	s.holds = false
 	if s.heldBytes > 0 {
@@ -464,7 +462,7 @@ func (s *valuer) time(dst []byte, t time.Time) []byte {
 	return msgpack.AppendTime(dst, t)
 }
 
-// value appends v as p, the plan of its type, says.
+// value appends v according to p, the plan of its type.
 func (s *valuer) value(dst []byte, v reflect.Value, p *plan) ([]byte, error) {
 	switch p.op {
 	case opString:
@@ -541,7 +539,7 @@ func (s *valuer) value(dst []byte, v reflect.Value, p *plan) ([]byte, error) {
 	return s.cannot(dst, errors.New("cannot encode a value of type "+p.typ.String())), nil
 }
 
-// cannot appends a text in place of a value that cannot be encoded.
+// cannot appends a text instead of a value that cannot be encoded.
 func (s *valuer) cannot(dst []byte, why error) []byte {
 	if s.unusable == nil {
 		s.unusable = fmt.Errorf("%w: %w", ErrValue, why)
@@ -549,7 +547,7 @@ func (s *valuer) cannot(dst []byte, why error) []byte {
 	return msgpack.AppendStr(dst, "!ERROR: "+why.Error())
 }
 
-// event is record for a caller that gets the error of a value that cannot be encoded.
+// event is like record, but returns the error of a value that cannot be encoded.
 func (s *valuer) event(dst []byte, v any, key string) ([]byte, error) {
 	dst, err := s.record(dst, v, key)
 	if err == nil {
@@ -582,11 +580,11 @@ func (s *valuer) list(dst []byte, v reflect.Value, p *plan, id unsafe.Pointer) (
 	return dst, nil
 }
 
-// dataOf returns where a value lies that is in an interface. It must be larger
-// than a pointer: such a value is never in the interface itself.
+// dataOf returns the address of the value in an interface. The value must be larger than a
+// pointer, because only such a value is stored outside the interface.
 func dataOf(v *any) unsafe.Pointer { return (*[2]unsafe.Pointer)(unsafe.Pointer(v))[1] }
 
-// direct appends a field of a kind that field.direct names, which lies at p.
+// direct appends a field at p, of a kind listed at field.direct.
 func direct(dst []byte, kind reflect.Kind, p unsafe.Pointer) (out []byte, empty bool) {
 	switch kind {
 	case reflect.String:
@@ -606,8 +604,8 @@ func direct(dst []byte, kind reflect.Kind, p unsafe.Pointer) (out []byte, empty 
 	return appendFloat(dst, v), v == 0
 }
 
-// structure appends a struct as a map. at is where it lies; nil: v knows, if
-// anybody does.
+// structure appends a struct as a map. at is its address; if nil, the address of v, if any, is
+// used.
 func (s *valuer) structure(dst []byte, v reflect.Value, p *plan, at unsafe.Pointer) ([]byte, error) {
 	if at == nil && v.CanAddr() {
 		at = v.Addr().UnsafePointer()
@@ -680,8 +678,7 @@ func (s *valuer) structure(dst []byte, v reflect.Value, p *plan, at unsafe.Point
 	return dst, nil
 }
 
-// walk follows a path of field indexes. It reports false if a pointer on the way
-// is nil.
+// walk follows a path of field indexes. It returns false if a pointer on the path is nil.
 func walk(v reflect.Value, index []int) (reflect.Value, bool) {
 	for i, x := range index {
 		if i > 0 && v.Kind() == reflect.Pointer {
@@ -695,7 +692,7 @@ func walk(v reflect.Value, index []int) (reflect.Value, bool) {
 	return v, true
 }
 
-// isEmpty is what omitempty means in encoding/json.
+// isEmpty implements omitempty of encoding/json.
 func isEmpty(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Array, reflect.Map, reflect.Slice, reflect.String:
@@ -706,11 +703,11 @@ func isEmpty(v reflect.Value) bool {
 	return v.IsZero()
 }
 
-// isZero is what omitzero means in encoding/json.
+// isZero implements omitzero of encoding/json.
 func isZero(v reflect.Value) (zero bool) {
 	defer func() {
 		if recover() != nil {
-			zero = false // a method that panics says nothing
+			zero = false // the result of a method that panics is unknown
 		}
 	}()
 	t := v.Type()
@@ -736,8 +733,8 @@ func isZero(v reflect.Value) (zero bool) {
 	return v.IsZero()
 }
 
-// quoted appends a field with encoding/json's option string: the JSON of a number,
-// bool or string as a string. Values that write themselves do not heed it.
+// quoted appends a field with the option string of encoding/json: the JSON of a number, bool or
+// string as a string. Values with marshaling methods ignore it.
 func (s *valuer) quoted(dst []byte, v reflect.Value, p *plan) ([]byte, error) {
 	if p.op == opPointer {
 		if v.IsNil() {
@@ -900,7 +897,7 @@ func number(dst []byte, text string) []byte {
 	return msgpack.AppendStr(dst[:at], text)
 }
 
-// rawJSON appends JSON that somebody else has made.
+// rawJSON appends JSON produced by other code.
 func (s *valuer) rawJSON(dst, js []byte) []byte {
 	if js == nil {
 		return msgpack.AppendNil(dst)
