@@ -10,7 +10,7 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// An AttrAppender is one of package encode.
+// AttrAppender is the interface of the same name in package encode.
 type AttrAppender interface {
 	AppendAttrs(dst []slog.Attr) []slog.Attr
 }
@@ -133,7 +133,7 @@ func (w *Walker) Any(dst []byte, key string, v any) []byte {
 	return w.other(w.key(dst, key), v)
 }
 
-// The elements of lists and what pointers point to.
+// The functions below append list elements and pointer targets.
 func integer[I int | int32 | int64](_ Leaf, dst []byte, v I) []byte {
 	return jsontext.AppendInt(dst, int64(v))
 }
@@ -164,7 +164,7 @@ func pointed[T any](l Leaf, dst []byte, v *T, elem func(Leaf, []byte, T) []byte)
 	return elem(l, dst, *v)
 }
 
-// at returns the slice that v points to, which is nil if v is.
+// at returns the slice that v points to, or nil if v is nil.
 func at[T any](v *[]T) []T {
 	if v == nil {
 		return nil
@@ -172,8 +172,8 @@ func at[T any](v *[]T) []T {
 	return *v
 }
 
-// integers and naturals are list for the most common elements, without a call
-// through a function value for each.
+// integers and naturals are versions of list for the most common element types. They avoid
+// a call through a function value for each element.
 func integers[I int | int32 | int64](l Leaf, dst []byte, v []I) []byte {
 	if v == nil {
 		return l.null(dst)
@@ -202,8 +202,8 @@ func naturals[U uint | uint32 | uint64](l Leaf, dst []byte, v []U) []byte {
 	return append(dst, ']')
 }
 
-// list appends the elements as a JSON array. The forms that have no arrays
-// write the same as a string.
+// list appends the elements as a JSON array. Forms without arrays write the same array as a
+// string.
 func list[T any](l Leaf, dst []byte, v []T, elem func(Leaf, []byte, T) []byte) []byte {
 	if v == nil {
 		return l.null(dst)

@@ -11,22 +11,20 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// AppendError appends err as a member of the JSON object that dst ends in, with
-// the comma before it where one is due. c may be nil. Most forms are those of package
-// encode: the message, and what stands beside it under keys that begin with key. These
-// two are others:
+// AppendError appends err as a member of the JSON object at the end of dst, preceded by a
+// comma if needed. c may be nil. Most forms are as in package encode: the message, and
+// further members whose keys begin with key. Two forms differ:
 //
 //	ErrorObject     {"Type":"*fs.PathError","Message":"…","Source":"dir/file.go:12",
 //	                 "StackTrace":"function /path/file.go:12\n…","Inner":{…}}
 //	ErrorException  the same, with "InnerException":{…} or "InnerExceptions":[…]
 //
-// Source is the first frame of the stack, and both it and StackTrace are left out
-// for errors that carry none (package encode says which do). Inner is the error
-// that err wraps, or a list of those it joins. Errors nested deeper than 20, or
-// beyond 100 in all, are left out and said to be. Error, Unwrap and the method
-// that tells the stack are each called once for each error, Error not at all for a
-// [KnownError]; frames are looked up once per program counter. Panics of those methods
-// become part of the text.
+// Source is the first frame of the stack. Source and StackTrace are omitted for errors
+// without a stack (package encode lists the supported methods). Inner is the error that err
+// wraps, or a list of the errors it joins. Errors nested deeper than 20 levels, or beyond
+// 100 in total, are omitted and a note is written. Error, Unwrap and the stack method are
+// each called once per error; Error is not called for a [KnownError]. Frames are looked up
+// once per program counter. A panic in one of these methods becomes part of the text.
 func (v *Values) AppendError(dst []byte, c *Cache, key string, err error) []byte {
 	switch v.errors.Errors {
 	case ErrorObject:
@@ -40,8 +38,8 @@ func (v *Values) AppendError(dst []byte, c *Cache, key string, err error) []byte
 	return w.Any(dst, key, err)
 }
 
-// Beside returns the suffixes of the keys that AppendError may write beside the key of
-// an error.
+// Beside lists the suffixes of the additional keys that AppendError may write for an
+// error.
 func (v *Values) Beside() []string {
 	switch v.errors.Errors {
 	case ErrorChain:
@@ -52,9 +50,9 @@ func (v *Values) Beside() []string {
 	return nil
 }
 
-// An errorObject writes an error and those within it as objects.
+// An errorObject writes an error and the errors it wraps as objects.
 type errorObject struct {
-	one, several string // what stands before the errors within another
+	one, several string // keys of one nested error and of a list of them, with punctuation
 	links        int    // errors written
 }
 
@@ -88,7 +86,7 @@ func (o *errorObject) append(dst []byte, err error, depth int) []byte {
 			before := o.links
 			dst = o.inner(jsontext.Comma(dst), e, depth+1)
 			if o.links == before {
-				break // it has been said that there are more
+				break // the note about omitted errors has been written
 			}
 		}
 		dst = append(dst, ']')
@@ -96,16 +94,16 @@ func (o *errorObject) append(dst []byte, err error, depth int) []byte {
 	return append(dst, '}')
 }
 
-// An errorType is what has to be known of a type of errors.
+// An errorType caches the properties of an error type.
 type errorType struct {
 	typ   uintptr // address of the type
 	head  string  // {"Type":"…","Message":
-	plain bool    // one of package errors: there is nothing in it but the text
+	plain bool    // from package errors: nothing but the message
 	stack stackKind
 }
 
-// errorTypes has all types of errors that were met, and lateTypes those that were met
-// lately. Types are never freed.
+// errorTypes contains every error type seen so far; lateTypes is a direct-mapped cache of
+// recent ones. Types are never freed, so their addresses are stable.
 var (
 	errorTypes sync.Map // reflect.Type → *errorType
 	lateTypes  [64]atomic.Pointer[errorType]
@@ -190,7 +188,7 @@ func appendErrorStack(dst []byte, err error, kind stackKind) (out []byte) {
 
 func appendFrames(dst []byte, pcs []uintptr) []byte {
 	pcs = pcs[:min(len(pcs), maxFrames)]
-	const usual = 128 // bytes of a frame
+	const usual = 128 // typical size of a frame in bytes
 	dst = slices.Grow(dst, usual*len(pcs))
 	for i, pc := range pcs {
 		dst = appendFrame(dst, FrameOf(pc), i)
@@ -198,7 +196,8 @@ func appendFrames(dst []byte, pcs []uintptr) []byte {
 	return dst
 }
 
-// appendFrame appends frame i of a stack; the first one brings what stands before it.
+// appendFrame appends frame i of a stack. The first frame is preceded by the opening of the
+// members.
 func appendFrame(dst []byte, f *Frame, i int) []byte {
 	if i > 0 {
 		return append(dst, f.more...)
@@ -206,7 +205,7 @@ func appendFrame(dst []byte, f *Frame, i int) []byte {
 	return append(append(dst, f.head...), f.more[len(`\n`):]...)
 }
 
-// appendRuntimeFrame is appendFrame for a frame that has been looked up.
+// appendRuntimeFrame is like appendFrame for a frame that is already resolved.
 func appendRuntimeFrame(dst []byte, i int, f *runtime.Frame) []byte {
 	if i > 0 {
 		dst = append(dst, `\n`...)

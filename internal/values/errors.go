@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// appendTrail appends a stack as lines to follow a record.
+// appendTrail appends a stack as lines that follow a record.
 func appendTrail(dst []byte, key string, calls []string) []byte {
 	dst = append(dst, "\n    "...)
 	dst = append(jsontext.AppendName(dst, key), " stack:"...)
@@ -24,14 +24,14 @@ func appendTrail(dst []byte, key string, calls []string) []byte {
 }
 
 const (
-	maxChain  = 20  // errors within each other
-	maxLinks  = 100 // errors of one chain in all: joined errors can share theirs
-	maxFrames = 64  // of a stack
+	maxChain  = 20  // depth of wrapped errors
+	maxLinks  = 100 // total errors in one chain; joined errors can share theirs
+	maxFrames = 64  // per stack
 )
 
-// error appends an error as a string and, beside it, what the format asks for. The keys
-// of what stands beside it continue without a dot: Elasticsearch takes err.chain for a
-// field of the object err, and refuses a record in which err is a string.
+// error appends an error as a string, followed by the additional members the format
+// requests. The keys of those members continue without a dot: Elasticsearch parses
+// err.chain as a field of the object err and rejects a record in which err is a string.
 func (w *Walker) error(dst []byte, key string, err error) []byte {
 	dst = w.key(dst, key)
 	if k := knownOf(err); k != nil {
@@ -53,7 +53,7 @@ func (w *Walker) error(dst []byte, key string, err error) []byte {
 }
 
 func verbose(f fmt.Formatter) (s string, ok bool) {
-	defer func() { // fmt recovers from f's panics, but not from those of what f calls fmt with
+	defer func() { // fmt recovers from panics in f, but not from panics in methods that f calls through fmt
 		if recover() != nil {
 			s, ok = "", false
 		}
@@ -61,7 +61,7 @@ func verbose(f fmt.Formatter) (s string, ok bool) {
 	return fmt.Sprintf("%+v", f), true
 }
 
-// chain appends the chain and the stack of err, as far as there are any.
+// chain appends the chain and the stack of err, if there are any.
 func (w *Walker) chain(dst []byte, key string, err error) []byte {
 	c := chain{Leaf: w.Leaf}
 	c.look(err, 1)
@@ -77,7 +77,7 @@ func (w *Walker) chain(dst []byte, key string, err error) []byte {
 		dst = c.follow(dst, joined, next, 1)
 		switch {
 		case len(dst) == c.start:
-			dst = dst[:start] // nothing but nil
+			dst = dst[:start] // only nil errors
 		case w.Form == FormJSON:
 			dst = append(dst, ']')
 		default:
@@ -89,26 +89,25 @@ func (w *Walker) chain(dst []byte, key string, err error) []byte {
 	return dst
 }
 
-// plainError is the type of what errors.New returns: the most common, and
-// neither a chain nor a stack, nor anything but a message in any format.
+// plainError is the type that errors.New returns. It is the most common error type and has
+// neither a chain nor a stack; every format writes only its message.
 var plainError = reflect.TypeOf(errors.New(""))
 
-// A chain is what is known on the way through a chain of errors. Each of them
-// is asked once for its message, once for what it wraps, and at most once for its
-// stack.
+// A chain holds the state while a chain of errors is walked. For each error, Error and
+// Unwrap are called once and the stack method at most once.
 //
-// In JSON a chain is an array of messages and, for each branch of a joined
-// error, another such array. The text forms write it as a <- b [c <- d] [e].
+// In JSON a chain is an array of messages, with a nested array for each branch of a joined
+// error. The text forms write a <- b [c <- d] [e].
 type chain struct {
 	Leaf
-	start  int // where its text begins
+	start  int // offset of the chain's text
 	links  int
-	deep   carrier   // the deepest; most chains have one carrier or none
-	others []carrier // deepest first, and those of one depth in their order
+	deep   carrier   // the deepest carrier; most chains have at most one
+	others []carrier // deepest first; carriers of equal depth in their original order
 	room   *stackRoom
 }
 
-// A stackRoom is what a chain with a stack needs, kept for the next one.
+// A stackRoom is the scratch memory for a chain with a stack. It is pooled.
 type stackRoom struct {
 	calls  [maxFrames]string
 	others [4]carrier
@@ -123,15 +122,15 @@ func (r *stackRoom) free() {
 	}
 }
 
-// A carrier is an error that has a method for its stack. Whether it has a stack
-// only that method tells.
+// A carrier is an error with a stack method. Only calling the method shows whether it has a
+// stack.
 type carrier struct {
 	err   error
 	kind  stackKind
 	depth int
 }
 
-// look takes err for a carrier if it is one. It calls none of its methods.
+// look records err if it is a carrier. It calls none of its methods.
 func (c *chain) look(err error, depth int) {
 	k := stackOf(err)
 	if k == noStack {
@@ -154,8 +153,8 @@ func (c *chain) look(err error, depth int) {
 	}
 }
 
-// follow appends what an error wraps: one error and its chain, or, for joined
-// ones, a chain for each.
+// follow appends the errors that an error wraps: a single chain or, for joined errors, one
+// chain per branch.
 func (c *chain) follow(dst []byte, joined []error, next error, depth int) []byte {
 	for next != nil {
 		if depth++; depth > maxChain || c.links >= maxLinks {
@@ -197,7 +196,7 @@ func (c *chain) link(dst []byte, s string) []byte {
 	return append(dst, s...)
 }
 
-// Unwrap returns what err wraps. A panic on the way is one more error.
+// Unwrap returns the errors that err wraps. A panic is returned as a wrapped error.
 func Unwrap(err error) (joined []error, next error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -216,12 +215,12 @@ func Unwrap(err error) (joined []error, next error) {
 	return nil, nil
 }
 
-// fault is an error of a text.
+// A fault is an error that consists of a text.
 type fault string
 
 func (f fault) Error() string { return string(f) }
 
-// stackKind says how a type of error tells its stack.
+// stackKind is the method through which an error type exposes its stack.
 type stackKind uint8
 
 const (
@@ -230,10 +229,10 @@ const (
 	stackString           // StackTrace() string
 	stackFrames           // StackTrace() []runtime.Frame
 	stackIter             // StackTrace() *runtime.Frames
-	stackSlice            // StackTrace() of a slice of a kind of uintptr
+	stackSlice            // StackTrace() of a slice of any uintptr type
 )
 
-// stackOf returns how err tells its stack. No method is called for it.
+// stackOf returns the stack method of err's type. It calls no method.
 func stackOf(err error) stackKind { return errorTypeOf(err).stack }
 
 func makeStackKind(err error, t reflect.Type) stackKind {
@@ -257,8 +256,8 @@ func makeStackKind(err error, t reflect.Type) stackKind {
 	return noStack
 }
 
-// Trace returns the stack of err, as program counters or as a text, nothing if err has
-// none. The text of a panic is one, too.
+// Trace returns the stack of err as program counters or as text, or zero values if err has
+// no stack. If the stack method panics, text describes the panic.
 func Trace(err error) (pcs []uintptr, text string) {
 	at := carrier{err: err, kind: stackOf(err)}
 	switch at.kind {
@@ -278,7 +277,8 @@ func Trace(err error) (pcs []uintptr, text string) {
 	return nil, ""
 }
 
-// pcs returns the stack of an error that has program counters, or how asking failed.
+// pcs returns the stack of an error that exposes program counters, or a description of the
+// panic in its method.
 func (c *carrier) pcs() (pcs []uintptr, failure string) {
 	defer func() {
 		if p := recover(); p != nil && !isNilPointer(c.err) {
@@ -298,8 +298,8 @@ func (c *carrier) pcs() (pcs []uintptr, failure string) {
 	return pcs, ""
 }
 
-// stack appends the stack of the deepest error that has one. If none has one, but
-// one panicked, it appends that.
+// stack appends the stack of the deepest error that has one. If no error has a stack but a
+// stack method panicked, the panic is appended instead.
 func (w *Walker) stack(dst []byte, key string, c *chain) []byte {
 	fault := ""
 	for at, i := &c.deep, 0; at.kind != noStack; at, i = &c.others[i], i+1 {
@@ -327,8 +327,8 @@ func (w *Walker) stack(dst []byte, key string, c *chain) []byte {
 	return dst
 }
 
-// ask returns the stack of c, as calls appended to room or as a text, or how asking
-// failed.
+// ask returns the stack of c, as calls appended to room or as text, or a description of the
+// panic in its method.
 func (c *carrier) ask(room []string) (calls []string, text, failure string) {
 	calls = room
 	defer func() {

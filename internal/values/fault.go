@@ -5,7 +5,7 @@ import (
 	"reflect"
 )
 
-// PanicText says that a method of a value panicked with p, as slog does.
+// PanicText returns the text slog writes for a method of a value that panicked with p.
 func PanicText(p any) string {
 	const head = "!PANIC: "
 	switch p := p.(type) {
@@ -14,8 +14,8 @@ func PanicText(p any) string {
 	case error:
 		return head + message(p)
 	}
-	// A composite could be cyclic, and fmt would follow it until the stack
-	// ends, which nothing can recover from.
+	// A composite value may be cyclic. fmt would follow the cycle until the stack
+	// overflows, which cannot be recovered.
 	switch reflect.TypeOf(p).Kind() {
 	case reflect.Map, reflect.Slice, reflect.Array, reflect.Struct, reflect.Pointer, reflect.Interface:
 		return fmt.Sprintf("%s(a value of type %T)", head, p)
@@ -23,8 +23,8 @@ func PanicText(p any) string {
 	return fmt.Sprint(head, p)
 }
 
-// FaultText describes a panic in a method of v. A nil pointer whose method does
-// not expect one is no fault worth more words than "<nil>", as in fmt.
+// FaultText describes a panic in a method of v. Like fmt, it returns "<nil>" for a nil
+// pointer whose method does not handle nil.
 func FaultText(v, p any) string {
 	if isNilPointer(v) {
 		return "<nil>"
@@ -37,7 +37,7 @@ func isNilPointer(v any) bool {
 	return rv.Kind() == reflect.Pointer && rv.IsNil()
 }
 
-// message returns err.Error(), or what went wrong in it.
+// message returns err.Error(), or a description of its panic.
 func message(err error) (s string) {
 	defer func() {
 		if p := recover(); p != nil {

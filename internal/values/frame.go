@@ -11,7 +11,7 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// A Frame is a source position, looked up and rendered once.
+// A Frame is a source position that is resolved and rendered once.
 type Frame struct {
 	pc     uintptr
 	Source slog.Source
@@ -19,25 +19,26 @@ type Frame struct {
 	Full   string // /path/to/dir/file.go:12
 	Short  string // dir/file.go:12
 	call   string // function /path/to/dir/file.go:12
-	// A stack in JSON begins with head and the call, and goes on with more.
+	// A stack in JSON begins with head and the first call and continues with more for each
+	// further call.
 	head string // ,"Source":"dir/file.go:12","StackTrace":"
 	more string // \n and the call, escaped
 }
 
-// maxFramesKept is how many frames are kept: some 500 bytes each. A program has only so
-// many calls, but whoever hands in an error with a made-up stack has not.
+// maxFramesKept limits the cache to this many frames of about 500 bytes each. The number of
+// call sites in a program is bounded, but errors can carry fabricated stacks.
 const maxFramesKept = 1 << 14
 
-// frames keeps frames by program counter, for source positions and stacks alike.
+// frames caches frames by program counter, for source positions and stacks.
 var frames atomic.Pointer[frameTable]
 
-// framesMu is held by whoever adds a frame. Lookups take no lock.
+// framesMu is held while a frame is added. Lookups are lock-free.
 var framesMu sync.Mutex
 
-// A frameTable is a hash table with linear probing, at most half full. Frames are added
-// and never taken out.
+// A frameTable is a hash table with linear probing, at most half full. Frames are added but
+// never removed.
 type frameTable struct {
-	slots []atomic.Pointer[Frame] // a power of two
+	slots []atomic.Pointer[Frame] // length is a power of two
 	kept  int
 }
 
@@ -47,7 +48,7 @@ func newFrameTable(slots int) *frameTable {
 	return &frameTable{slots: make([]atomic.Pointer[Frame], slots)}
 }
 
-// find returns the frame of pc, or nil and the place where it belongs.
+// find returns the frame of pc, or nil and the slot in which to store it.
 func (t *frameTable) find(pc uintptr) (*Frame, *atomic.Pointer[Frame]) {
 	mask := len(t.slots) - 1
 	for i := int(uint64(pc) * 0x9e3779b97f4a7c15 >> 32); ; i++ {
@@ -58,8 +59,8 @@ func (t *frameTable) find(pc uintptr) (*Frame, *atomic.Pointer[Frame]) {
 	}
 }
 
-// keep adds f. A table that is half full is replaced: by a larger one with the same
-// frames or, at maxFramesKept, by an empty one, so that what is still in use comes back.
+// keep adds f. When the table is half full, it is replaced by a larger one with the same
+// frames or, at maxFramesKept, by an empty one; frames still in use are then added again.
 func (f *Frame) keep() {
 	framesMu.Lock()
 	defer framesMu.Unlock()
@@ -85,8 +86,8 @@ func (t *frameTable) add(f *Frame) {
 	}
 }
 
-// FrameOf returns the frame of a program counter as runtime.Callers reports it.
-// It allocates the first time only.
+// FrameOf returns the frame of a program counter as reported by runtime.Callers. It
+// allocates only on the first call for a pc.
 func FrameOf(pc uintptr) *Frame {
 	if f, _ := frames.Load().find(pc); f != nil {
 		return f
@@ -114,12 +115,12 @@ func NewFrame(src slog.Source) *Frame {
 	}
 	f.Object = string(append(obj, '}'))
 	f.call = call(src.Function, src.File, src.Line)
-	f.Full = f.call[len(f.call)-len(call("", src.File, src.Line)):] // they share their memory
+	f.Full = f.call[len(f.call)-len(call("", src.File, src.Line)):] // shares memory with f.call
 	f.Short = shortFile(f.Full)
 	return f
 }
 
-// shortFile returns the last two parts of a path.
+// shortFile returns the last two elements of a path.
 func shortFile(path string) string {
 	i := strings.LastIndexByte(path, '/')
 	if i > 0 {
@@ -130,7 +131,7 @@ func shortFile(path string) string {
 
 func (f *Frame) Empty() bool { return f.Source == slog.Source{} }
 
-// Text returns the position in the given format, which is not CallerObject.
+// Text returns the position in the given format, which must not be CallerObject.
 func (f *Frame) Text(format callerForm) string {
 	if format == CallerShort {
 		return f.Short
@@ -138,7 +139,7 @@ func (f *Frame) Text(format callerForm) string {
 	return f.Full
 }
 
-// Source appends a *slog.Source among the attributes.
+// source appends a *slog.Source as an attribute.
 func (w *Walker) source(dst []byte, key string, src *slog.Source) []byte {
 	if src == nil || *src == (slog.Source{}) {
 		return dst
@@ -159,7 +160,7 @@ func (w *Walker) source(dst []byte, key string, src *slog.Source) []byte {
 	return w.group(dst, key, attrs, false)
 }
 
-// call returns a frame as it stands in a stack.
+// call returns a frame in the form used in a stack.
 func call(function, file string, line int) string {
 	at := file + ":" + strconv.Itoa(line)
 	if function == "" {
@@ -168,7 +169,7 @@ func call(function, file string, line int) string {
 	return function + " " + at
 }
 
-// appendCall appends what call returns as the inside of a JSON string.
+// appendCall appends the result of call, escaped for a JSON string.
 func appendCall(dst []byte, function, file string, line int) []byte {
 	if function != "" {
 		dst = append(jsontext.AppendEscaped(dst, function), ' ')
@@ -177,7 +178,7 @@ func appendCall(dst []byte, function, file string, line int) []byte {
 	return strconv.AppendInt(dst, int64(line), 10)
 }
 
-// appendHead appends what stands before the first call of a stack.
+// appendHead appends the members up to the first call of a stack.
 func appendHead(dst []byte, file string, line int) []byte {
 	dst = append(jsontext.AppendEscaped(append(dst, `,"Source":"`...), shortFile(file)), ':')
 	dst = strconv.AppendInt(dst, int64(line), 10)

@@ -47,7 +47,8 @@ func stacks(pcs []uintptr, depth int) (errs []error) {
 	return errs
 }
 
-// TestManyFrames: a program that throws errors in many places looks each frame up once.
+// TestManyFrames: each frame is resolved once, even in a program that creates errors at
+// many call sites.
 func TestManyFrames(t *testing.T) {
 	errs := stacks(testkit.Frames(10_000), 20)
 	for _, form := range ErrorForms {
@@ -63,7 +64,8 @@ func TestManyFrames(t *testing.T) {
 	}
 }
 
-// TestFramesAreBounded: frames that are made up, one after the other, do not stay.
+// TestFramesAreBounded: the frame cache does not grow without limit when stacks are
+// fabricated.
 func TestFramesAreBounded(t *testing.T) {
 	used := testkit.Frames(8)
 	var wg sync.WaitGroup
@@ -94,8 +96,8 @@ func TestFramesAreBounded(t *testing.T) {
 	}
 }
 
-// TestRuntimeFrames: frames that come looked up are written as those that are looked up
-// here, and without allocations of ours.
+// TestRuntimeFrames: frames that arrive resolved are written like those resolved by this
+// package, without additional allocations.
 func TestRuntimeFrames(t *testing.T) {
 	pcs := make([]uintptr, 8)
 	pcs = pcs[:runtime.Callers(1, pcs)]
@@ -131,13 +133,13 @@ func TestRuntimeFrames(t *testing.T) {
 	}
 }
 
-// ready is an error whose frames are looked up already.
+// ready is an error whose frames are already resolved.
 type ready struct{ frames []runtime.Frame }
 
 func (e *ready) Error() string               { return "ready" }
 func (e *ready) StackTrace() []runtime.Frame { return e.frames }
 
-// TestManyTypesOfErrors: a type of errors is looked at once, however many there are.
+// TestManyTypesOfErrors: an error type is examined once, however many types there are.
 func TestManyTypesOfErrors(t *testing.T) {
 	errs := slices.Concat(types[[1]byte](), types[[2]byte](), types[[3]byte](), types[[4]byte](), types[[5]byte](), types[[6]byte](), types[[7]byte](), types[[8]byte](),
 		types[[1]int](), types[[2]int](), types[[3]int](), types[[4]int](), types[[5]int](), types[[6]int](), types[[7]int](), types[[8]int]())

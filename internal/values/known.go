@@ -7,17 +7,16 @@ import (
 	"reflect"
 )
 
-// A KnownError is an error that has been asked for its text, for those who need that
-// in several places: it is not asked again. The encoders of package encode write one as
-// they write Err. To others it is an error with the text of Err; errors.Is and
-// errors.As find Err in it, but not what Err wraps (see [Known]); %+v prints what Err
-// prints.
+// A KnownError is an error whose text has been obtained, for callers that need the text in
+// several places without calling Error again. The encoders of package encode write a
+// KnownError like Err. Elsewhere it is an error with the text of Err; errors.Is and
+// errors.As match Err but not the errors it wraps (see [Known]), and %+v prints like Err.
 type KnownError struct {
 	Err  error  // not nil
-	Text string // what its Error returned, or panicked with
+	Text string // the result of Err.Error, or the text of its panic
 }
 
-// Know asks err for its text. A panic becomes the text.
+// Know calls Error on err and returns the result. A panic becomes the text.
 func Know(err error) KnownError {
 	if k := knownOf(err); k != nil {
 		return *k
@@ -25,8 +24,8 @@ func Know(err error) KnownError {
 	return KnownError{err, message(err)}
 }
 
-// Known is Know for those who look at errors with package errors: what it returns
-// also wraps what err wraps.
+// Known is like Know for callers that inspect the result with errors.Is and errors.As: it
+// also wraps the errors that err wraps.
 func Known(err error) error {
 	k := Know(err)
 	switch k.Err.(type) {
@@ -38,7 +37,7 @@ func Known(err error) error {
 	return &k
 }
 
-// knownWrap and knownJoin are KnownErrors whose Err wraps others.
+// knownWrap and knownJoin are KnownErrors whose Err wraps other errors.
 type (
 	knownWrap struct{ KnownError }
 	knownJoin struct{ KnownError }
@@ -48,8 +47,8 @@ func (k *knownWrap) Unwrap() error { return k.Err.(interface{ Unwrap() error }).
 
 func (k *knownJoin) Unwrap() []error { return k.Err.(interface{ Unwrap() []error }).Unwrap() }
 
-// knownOf returns err as a KnownError, nil if it is none, or one without an Err: it is
-// an error like others then.
+// knownOf returns err as a KnownError. It returns nil if err is not one or has no Err; such
+// an error is handled like any other.
 func knownOf(err error) *KnownError {
 	switch k := err.(type) {
 	case *KnownError:
@@ -68,10 +67,10 @@ func knownOf(err error) *KnownError {
 // Error returns Text.
 func (k *KnownError) Error() string { return k.Text }
 
-// MarshalText returns Text, which encoding/json writes where an error would be {}.
+// MarshalText returns Text. Without it encoding/json would write {}.
 func (k *KnownError) MarshalText() ([]byte, error) { return []byte(k.Text), nil }
 
-// Format prints Text, or what Err prints for %+v and %#v if it says how.
+// Format prints Text. For %+v and %#v it delegates to Err if Err is a fmt.Formatter.
 func (k *KnownError) Format(s fmt.State, verb rune) {
 	if f, ok := k.Err.(fmt.Formatter); ok && (s.Flag('+') || s.Flag('#')) {
 		f.Format(s, verb)
@@ -92,7 +91,7 @@ func (k *KnownError) Is(target error) bool {
 	return ok && is.Is(target)
 }
 
-// As sets target to Err, if it can be, for [errors.As].
+// As sets target to Err if the types match, for [errors.As].
 func (k *KnownError) As(target any) bool {
 	if k == nil || k.Err == nil {
 		return false
@@ -106,7 +105,7 @@ func (k *KnownError) As(target any) bool {
 	return ok && as.As(target)
 }
 
-// known appends a KnownError as its Err, which is not asked for its text.
+// known appends Err with the known text, without calling Error again.
 func (w *Walker) known(dst []byte, key string, k *KnownError) []byte {
 	if knownOf(k) == nil {
 		return w.error(dst, key, k)
@@ -117,8 +116,8 @@ func (w *Walker) known(dst []byte, key string, k *KnownError) []byte {
 	return w.error(dst, key, k)
 }
 
-// WritesItself reports whether an error has methods with which encoders may write it
-// other than as its text.
+// WritesItself reports whether an error has methods that encoders may use instead of its
+// text.
 func WritesItself(err error) bool {
 	switch err.(type) {
 	case json.Marshaler, encoding.TextMarshaler, AttrAppender:

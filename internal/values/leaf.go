@@ -8,15 +8,15 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// A Leaf encodes single values. It is small and passed by value, so that it can
-// go through function values without an allocation.
+// A Leaf encodes single values. It is small and passed by value so that passing it through
+// function values does not allocate.
 type Leaf struct {
 	Style *Style
-	Cache *Cache // of the record; nil: none
-	Form  form   // that of e, but inside an array always FormJSON
+	Cache *Cache // of the record; may be nil
+	Form  form   // the form of e, except inside an array, where it is FormJSON
 }
 
-// times returns where formatted times are kept, or nil.
+// times returns the cache of formatted times, or nil.
 func (l Leaf) times() *timeCache {
 	if l.Cache == nil {
 		return nil
@@ -24,8 +24,8 @@ func (l Leaf) times() *timeCache {
 	return &l.Cache.Times
 }
 
-// quote appends text, which stands at the end of dst from start on, again as a
-// string value, for the forms that have no other.
+// quote rewrites dst[start:] as a string value, for forms that have no other
+// representation.
 func (l Leaf) quote(dst []byte, start int) []byte {
 	if l.Form == FormJSON {
 		return dst
@@ -67,8 +67,7 @@ func (l Leaf) Scalar(dst []byte, v slog.Value) []byte {
 	}
 }
 
-// float appends f. There is no JSON number for NaN and the infinities; they
-// become strings.
+// float appends f. JSON has no numbers for NaN and the infinities; they become strings.
 func (l Leaf) float(dst []byte, f float64, size int) []byte {
 	if f-f != 0 {
 		s := "NaN"
@@ -102,7 +101,7 @@ func (l Leaf) Time(dst []byte, t time.Time, slot int) []byte {
 	spec := &l.Style.Time
 	switch {
 	case spec.Kind == TimeLayout:
-		// A layout, or the name of a zone, may hold anything.
+		// A layout or a zone name may contain any character.
 		start := len(dst)
 		dst = spec.Append(dst, t, l.times(), slot)
 		return l.text(dst[:start], string(dst[start:]))
@@ -115,7 +114,7 @@ func (l Leaf) Time(dst []byte, t time.Time, slot int) []byte {
 	}
 }
 
-// null appends what stands for no value.
+// null appends the representation of no value.
 func (l Leaf) null(dst []byte) []byte {
 	if l.Form == FormJSON {
 		return append(dst, "null"...)

@@ -2,17 +2,17 @@ package values
 
 import "log/slog"
 
-// Levels beyond the four of slog.
+// Levels in addition to the four of slog.
 const (
 	LevelTrace = slog.LevelDebug - 4
 	LevelFatal = slog.LevelError + 4
 )
 
-// LevelWords are the levels as Loki, Grafana and the flags of forebay name them.
+// LevelWords are the level names used by Loki, Grafana and the forebay flags.
 var LevelWords = [...]string{"trace", "debug", "info", "warn", "error", "fatal"}
 
-// LevelIndex maps a level to LevelWords: what lies between two levels belongs to the lower
-// one, and below Debug is trace.
+// LevelIndex returns the index of l in LevelWords. A level between two named levels maps to
+// the lower one; a level below Debug maps to trace.
 func LevelIndex(l slog.Level) int {
 	switch {
 	case l < slog.LevelDebug:
@@ -32,8 +32,8 @@ func LevelIndex(l slog.Level) int {
 // LevelWord is the word for l.
 func LevelWord(l slog.Level) string { return LevelWords[LevelIndex(l)] }
 
-// LevelName returns the name of l: that of slog, and TRACE or FATAL for the two that slog
-// has none for.
+// LevelName returns slog's name of l, or TRACE or FATAL for the two levels that slog does
+// not name.
 func LevelName(l slog.Level) string {
 	switch l {
 	case LevelTrace:

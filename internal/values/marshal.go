@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// marshaler is a json.Encoder, which can leave HTML unescaped where
-// json.Marshal cannot, with what it writes to.
+// A marshaler is a json.Encoder together with its output buffer. Unlike json.Marshal, a
+// json.Encoder can leave HTML unescaped.
 type marshaler struct {
 	out scratchWriter
 	enc *json.Encoder
@@ -30,13 +30,13 @@ func (m *marshaler) free() {
 	marshalers.Put(m)
 }
 
-// marshal appends v as encoding/json does, with strings for NaN and the
-// infinities, or a text that says why not.
+// marshal appends v as encoding/json does, with strings for NaN and the infinities. If v
+// cannot be marshaled, it appends a text with the reason.
 func (l Leaf) marshal(dst []byte, v any) (out []byte) {
 	start := len(dst)
 	defer func() {
 		if p := recover(); p != nil {
-			// The encoder is not put back: nobody knows its state.
+			// The encoder is not returned to the pool: its state is unknown.
 			out = l.text(dst[:start], FaultText(v, p))
 		}
 	}()
@@ -58,7 +58,7 @@ func (l Leaf) marshal(dst []byte, v any) (out []byte) {
 		return l.text(dst, text)
 	}
 	b := bytes.TrimSuffix(m.out.buf, []byte{'\n'})
-	if !utf8.Valid(b) { // what a json.Marshaler returns is not checked for it
+	if !utf8.Valid(b) { // encoding/json does not validate the output of a json.Marshaler
 		b = bytes.ToValidUTF8(b, []byte("\ufffd"))
 	}
 	if changed {
@@ -70,7 +70,7 @@ func (l Leaf) marshal(dst []byte, v any) (out []byte) {
 	return l.quote(out, start)
 }
 
-// raw appends JSON that somebody else has made.
+// raw appends JSON that was made elsewhere.
 func (l Leaf) raw(dst []byte, v json.RawMessage) []byte {
 	if v == nil {
 		return l.null(dst)
@@ -82,7 +82,7 @@ func (l Leaf) raw(dst []byte, v json.RawMessage) []byte {
 	return l.quote(append(dst, v...), start)
 }
 
-// other appends a value that only its methods, or reflection, can tell about.
+// other appends a value that only its methods or reflection can describe.
 func (w *Walker) other(dst []byte, v any) []byte {
 	t := reflect.TypeOf(v)
 	tr := TraitsOf(t)
@@ -106,7 +106,7 @@ func (w *Walker) other(dst []byte, v any) []byte {
 	return w.marshal(dst, v)
 }
 
-// described appends what MarshalText or String says.
+// described appends the result of MarshalText or String.
 func (l Leaf) described(dst []byte, v any) (out []byte) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -7,12 +7,12 @@ import (
 	"sync"
 )
 
-// encoding/json finds cycles only once it is 1000 levels deep, and follows what
-// is deep without a cycle until the stack ends, which ends the process and
-// cannot be recovered from. So values are looked through before it sees them.
+// encoding/json detects cycles only 1000 levels deep, and follows deep acyclic values until
+// the stack overflows, which ends the process and cannot be recovered. Values are therefore
+// checked before they are passed to it.
 const (
-	maxNesting = 1000    // pointers, maps, slices and interfaces within each other
-	maxNodes   = 1 << 20 // values looked at: pointers that share what they point to multiply
+	maxNesting = 1000    // depth of pointers, maps, slices and interfaces
+	maxNodes   = 1 << 20 // values visited; pointers to shared values multiply
 )
 
 const (
@@ -20,11 +20,11 @@ const (
 	tooLarge  = "!ERROR:encode: the value holds more than 1048576 others"
 )
 
-// A shape is what can be said of all values of a type.
+// A shape holds properties common to all values of a type.
 type shape struct {
-	bounded bool // the type alone limits how deep its values are
-	leaf    bool // a method says what it is; encoding/json does not look inside
-	leafPtr bool // so it is if the value is addressable
+	bounded bool // the type limits the depth of its values
+	leaf    bool // a method encodes the value; encoding/json does not look inside
+	leafPtr bool // leaf, if the value is addressable
 	fields  []int
 }
 
@@ -41,8 +41,8 @@ func shapeOf(t reflect.Type) *shape {
 	return makeShape(t, map[reflect.Type]bool{})
 }
 
-// makeShape finds the shape of t. outer holds the types it lies in: if t is one
-// of them it is recursive.
+// makeShape returns the shape of t. outer contains the enclosing types; if t is among them,
+// it is recursive.
 func makeShape(t reflect.Type, outer map[reflect.Type]bool) *shape {
 	if outer[t] {
 		return &shape{}
@@ -83,8 +83,8 @@ func makeShape(t reflect.Type, outer map[reflect.Type]bool) *shape {
 	return s
 }
 
-// checkNesting returns what to write if v is cyclic, or too deep or too large to be
-// encoded. Most types cannot be, and cost one look-up.
+// checkNesting returns the text to write if v is cyclic, too deep or too large to be
+// encoded. For most types this cannot happen and the check is one lookup.
 func checkNesting(v any) string {
 	n := nesting{left: maxNodes}
 	return n.check(v, 0)
@@ -92,8 +92,7 @@ func checkNesting(v any) string {
 
 type nesting struct{ left int }
 
-// check looks through v. The types that decoded JSON consists of need no
-// reflection.
+// check examines v. The types that decoded JSON consists of need no reflection.
 func (n *nesting) check(v any, depth int) string {
 	switch v := v.(type) {
 	case nil, string, bool, float64, int, int64, json.Number:
@@ -125,7 +124,7 @@ func (n *nesting) check(v any, depth int) string {
 	return n.reflect(reflect.ValueOf(v), depth)
 }
 
-// enter counts a value that holds others.
+// enter counts a composite value.
 func (n *nesting) enter(depth int) string {
 	n.left--
 	if n.left < 0 {

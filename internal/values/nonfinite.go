@@ -9,22 +9,21 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// encoding/json refuses a value in which there is a NaN or an infinity, however
-// deep it lies. Such a value is encoded once more with other numbers in their
-// place, drawn at random so that nobody else has them, and these are replaced in
-// the text by the strings that leaf.float writes. All else remains what
-// encoding/json makes of it.
+// encoding/json rejects a value that contains a NaN or an infinity at any depth. Such a
+// value is encoded again with random substitute numbers, unlikely to occur in other data, and
+// the substitutes are then replaced in the text by the strings that leaf.float writes.
+// Everything else is written as by encoding/json.
 
 // nonFinite are the texts of NaN and the infinities.
 var nonFinite = [3]string{`"NaN"`, `"+Inf"`, `"-Inf"`}
 
-// A standIn is the number in place of one of them.
+// A standIn is a number that replaces a NaN or an infinity.
 type standIn struct {
 	f    float64
 	text string // as encoding/json writes it
 }
 
-// standIns returns those for float64 and for float32.
+// standIns returns the substitutes for float64 and float32.
 var standIns = sync.OnceValue(func() (out [2][len(nonFinite)]standIn) {
 	for i := range nonFinite {
 		// The exponents are near the largest; the lowest bits differ.
@@ -36,12 +35,12 @@ var standIns = sync.OnceValue(func() (out [2][len(nonFinite)]standIn) {
 	return out
 })
 
-// finite returns v without NaN and infinities. What holds none is not copied, and
-// v is not changed. v must not be cyclic.
+// finite returns v without NaN and infinities. It copies only composite values that contain
+// one and never modifies v. v must not be cyclic.
 func finite(v reflect.Value) (out reflect.Value, changed bool) {
 	if v.Kind() != reflect.Interface {
 		if s := shapeOf(v.Type()); s.leaf || s.leafPtr && v.CanAddr() {
-			return v, false // a method tells what it is
+			return v, false // a method encodes the value
 		}
 	}
 	switch v.Kind() {
@@ -112,7 +111,7 @@ func finiteElem(v reflect.Value) (out reflect.Value, changed bool) {
 func finiteList(v reflect.Value) (out reflect.Value, changed bool) {
 	out = v
 	switch v.Type().Elem().Kind() {
-	case reflect.Uint8, reflect.String, reflect.Int, reflect.Int64: // long, often
+	case reflect.Uint8, reflect.String, reflect.Int, reflect.Int64: // often long; checked first
 		return v, false
 	}
 	for i := range v.Len() {
@@ -152,8 +151,8 @@ func finiteMap(v reflect.Value) (out reflect.Value, changed bool) {
 	return out, changed
 }
 
-// finiteFields is finite for the fields of a struct; own returns the copy to set
-// them in.
+// finiteFields is finite for the fields of a struct; own returns the copy in which to set
+// them.
 func finiteFields(v reflect.Value, own func() reflect.Value) {
 	t := v.Type()
 	for i := range t.NumField() {
@@ -170,13 +169,12 @@ func finiteFields(v reflect.Value, own func() reflect.Value) {
 	}
 }
 
-// appendStoodIn appends text, which is JSON, with strings in place of the
-// stand-ins.
+// appendStoodIn appends text, which is JSON, with strings instead of the substitutes.
 func appendStoodIn(dst, text []byte) []byte {
 	for i := 0; i < len(text); {
 		begin := i
 		switch c := text[i]; {
-		case c == '"': // it may be a float with the option string
+		case c == '"': // may be a float with the string option
 			for i++; text[i] != '"'; i++ {
 				if text[i] == '\\' {
 					i++

@@ -7,20 +7,20 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// AttrScratch is what AttrAppenders append to: used like a stack, as their
-// attributes can be AttrAppenders again. Owned by a Record.
+// AttrScratch is the memory that AttrAppenders append to. It is used as a stack, since
+// their attributes can be AttrAppenders in turn. It is owned by a Record.
 type AttrScratch struct {
 	Attrs []slog.Attr
-	more  int // the next capacity, if one of them found no room
+	more  int // the next capacity if an AttrAppender ran out of room
 }
 
 const (
 	minScratch = 16
-	maxScratch = 1024 // attributes; more than that is left to the garbage collector
+	maxScratch = 1024 // attributes; larger slices are left to the garbage collector
 )
 
-// Collect returns the attributes of o, and where the scratch ended before, for
-// Release. If the method panics, fault says so.
+// Collect returns the attributes of o and the previous end of the scratch, for Release. If
+// the method panics, fault describes the panic.
 func (s *AttrScratch) Collect(o AttrAppender) (attrs []slog.Attr, mark int, fault string) {
 	mark = len(s.Attrs)
 	if s.Attrs == nil || mark == 0 && s.more > cap(s.Attrs) {
@@ -37,14 +37,14 @@ func (s *AttrScratch) Collect(o AttrAppender) (attrs []slog.Attr, mark int, faul
 	if len(attrs) <= cap(room) && len(attrs) > 0 && &attrs[0] == &room[:1][0] {
 		s.Attrs = s.Attrs[:mark+len(attrs)]
 	} else if len(attrs) > cap(room) {
-		// Not adopted: o may have returned a slice of its own, which is not ours
-		// to clear and to use again.
+		// The returned slice is not adopted: it may belong to o, and must not be cleared
+		// and reused here.
 		s.more = min(maxScratch, mark+len(attrs))
 	}
 	return attrs, mark, ""
 }
 
-// Release forgets what has been collected since the mark.
+// Release clears everything collected since mark.
 func (s *AttrScratch) Release(mark int) {
 	clear(s.Attrs[mark:])
 	s.Attrs = s.Attrs[:mark]
@@ -70,18 +70,18 @@ func (w *Walker) object(dst []byte, key string, o AttrAppender) []byte {
 	return dst
 }
 
-// objects says whether a type is a slice of AttrAppenders.
+// objects describes whether a type is a slice of AttrAppenders.
 type objects uint8
 
 const (
 	notObjects objects = iota
 	objectsByValue
-	objectsByAddress // it is the pointers to the elements that are AttrAppenders
+	objectsByAddress // pointers to the elements are AttrAppenders
 )
 
 var appenderType = reflect.TypeFor[AttrAppender]()
 
-// objectsOf returns what t, or what it points to, is a slice of.
+// objectsOf returns the kind of slice that t, or the type t points to, is.
 func objectsOf(t reflect.Type) objects {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -157,7 +157,8 @@ func (w *Walker) members(dst []byte, attrs []slog.Attr) []byte {
 	return dst
 }
 
-// bounded returns the text in place of a further group, or "" if there is room for one.
+// bounded returns the text that replaces a further group, or "" if the limit is not
+// reached.
 func (w *Walker) bounded() string {
 	switch {
 	case w.spent >= maxExpansions:

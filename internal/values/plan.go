@@ -12,14 +12,13 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// A plan is how values of a type are encoded without encoding/json, which takes
-// several times as long. There is one for types whose values are what their
-// kinds say, all the way down: no methods for JSON or text, no interfaces, no
-// maps, nothing recursive. What it writes is what encoding/json writes, except
-// that NaN and the infinities are strings here and an error there.
+// A plan encodes the values of a type without encoding/json, which is several times slower.
+// A type has a plan if its kinds determine the encoding at every depth: no methods for JSON
+// or text, no interfaces, no maps, no recursion. The output equals that of encoding/json,
+// except that NaN and the infinities are strings here and an error there.
 type plan struct {
-	kind   reflect.Kind // Int, Uint, Float64, … stand for all their sizes; Invalid: base64; Chan: a duration
-	elem   *plan        // of a pointer, slice or array
+	kind   reflect.Kind // Int, Uint, Float64, … represent all their sizes; Invalid: base64; Chan: a duration
+	elem   *plan        // element of a pointer, slice or array
 	size   int          // bits of a float
 	fields []planField
 }
@@ -31,14 +30,14 @@ type planField struct {
 	omitEmpty bool
 }
 
-// traits are what is known of a type that none of the cases of any names.
+// traits are cached properties of a type that no case in any handles.
 type traits struct {
 	objects objects
-	Plan    *plan                    // nil: leave it to encoding/json
+	Plan    *plan                    // nil: use encoding/json
 	made    atomic.Pointer[treePlan] // see tree
 }
 
-// tree returns how a [tree] writes values of the type t, which is that of tr.
+// tree returns the tree plan of t. tr are the traits of t.
 func (tr *traits) tree(t reflect.Type) *treePlan {
 	p := tr.made.Load()
 	if p == nil {
@@ -64,8 +63,7 @@ func TraitsOf(t reflect.Type) *traits {
 
 var numberType = reflect.TypeFor[json.Number]()
 
-// makePlan returns the plan for a type that is not recursive, or nil if there is
-// none.
+// makePlan returns the plan for a type that is not recursive, or nil if there is none.
 func makePlan(t reflect.Type) *plan {
 	switch op, addrOp := opsOf(t); {
 	case op == treeDuration:
@@ -103,7 +101,7 @@ func structPlan(t reflect.Type) *plan {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		if f.Anonymous {
-			return nil // has rules of its own
+			return nil // has special rules
 		}
 		tag := f.Tag.Get("json")
 		if !f.IsExported() || tag == "-" {
@@ -133,7 +131,7 @@ func structPlan(t reflect.Type) *plan {
 	return p
 }
 
-// plainName reports whether encoding/json surely takes name as it is.
+// plainName reports whether encoding/json is certain to write name unchanged.
 func plainName(name string) bool {
 	for _, r := range name {
 		if r != '_' && r != '-' && r != '.' && !unicode.IsLetter(r) && !unicode.IsDigit(r) {
@@ -143,7 +141,7 @@ func plainName(name string) bool {
 	return true
 }
 
-// planned appends v as p says. The form must be JSON.
+// planned appends v according to p. The form must be JSON.
 func (l Leaf) planned(dst []byte, p *plan, v reflect.Value) []byte {
 	switch p.kind {
 	case reflect.String:
@@ -187,7 +185,7 @@ func (l Leaf) planned(dst []byte, p *plan, v reflect.Value) []byte {
 	return append(dst, '}')
 }
 
-// emptyValue reports what omitempty asks for.
+// emptyValue reports whether omitempty omits v.
 func emptyValue(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Slice, reflect.String, reflect.Array:

@@ -6,20 +6,19 @@ import (
 	"github.com/forebay-log/forebay/bufpool"
 )
 
-// Scratch lends the memory in which values are put together that cannot be
-// written straight behind the record. What exceeds its largest class is left to
-// the garbage collector.
+// Scratch provides memory for values that cannot be written directly after the record.
+// Buffers above its largest class are left to the garbage collector.
 var Scratch = NewScratch(false)
 
 func NewScratch(debug bool) *bufpool.Pool {
 	p, err := bufpool.New(bufpool.Config{
 		SizeClasses:      []int{256, 1 << 10, 4 << 10, 16 << 10, maxPooled},
 		MaxRetainedBytes: 1 << 20,
-		NoZero:           true, // only what was written is read
+		NoZero:           true, // only written bytes are read
 		Debug:            debug,
 	})
 	if err != nil {
-		panic(err) // nothing a caller could have caused
+		panic(err) // not caused by a caller
 	}
 	return p
 }
@@ -27,7 +26,7 @@ func NewScratch(debug bool) *bufpool.Pool {
 // maxPooled is the size above which buffers are left to the garbage collector.
 const maxPooled = 64 << 10
 
-// A scratchWriter keeps what is written to it in a buffer of scratch.
+// A scratchWriter collects its input in a buffer from Scratch.
 type scratchWriter struct{ buf []byte }
 
 func (w *scratchWriter) Write(p []byte) (int, error) {
@@ -35,7 +34,7 @@ func (w *scratchWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// free gives the buffer back.
+// free returns the buffer.
 func (w *scratchWriter) free() {
 	if w.buf != nil {
 		Scratch.Put(w.buf)
@@ -43,7 +42,7 @@ func (w *scratchWriter) free() {
 	}
 }
 
-// textOf is text of b. Nothing keeps b.
+// textOf is text for a byte slice, which is not retained.
 func (l Leaf) textOf(dst, b []byte) []byte {
 	return l.text(dst, unsafe.String(unsafe.SliceData(b), len(b)))
 }

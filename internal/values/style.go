@@ -1,6 +1,6 @@
-// Package values writes attributes and their values, in a [Style]: for the encoders of
-// package encode, and for those of destinations that arrange records in their own way.
-// A [Walker] writes the attributes of a record, [Values] single ones.
+// Package values writes attributes and their values in a [Style], for the encoders of
+// package encode and of destinations with a different record layout. A [Walker]
+// writes the attributes of a record, [Values] single ones.
 package values
 
 import (
@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// A form is one of the three wire forms. They share how attributes, groups and
-// values are walked, and differ in how each is written.
+// A form is one of the three wire forms. They walk attributes, groups and values in the
+// same way and differ in the output.
 type form uint8
 
 const (
@@ -20,17 +20,17 @@ const (
 	FormConsole
 )
 
-// A Style is how attributes and their values are written. It is immutable.
+// A Style specifies how attributes and their values are written. It is immutable.
 type Style struct {
 	Form     form
-	Color    bool // of the console
+	Color    bool // console only
 	Time     TimeSpec
 	Duration durationForm
 	Level    levelForm
 	Caller   callerForm
 	Errors   errorForm
 	Replace  func(groups []string, a slog.Attr) slog.Attr
-	typed    bool // what lies in values is what it is by itself, see tree
+	typed    bool // nested values are written like top-level ones; see tree
 }
 
 // The formats of package encode.
@@ -63,26 +63,26 @@ const (
 	ErrorText errorForm = iota
 	ErrorChain
 	ErrorVerbose
-	ErrorObject    // of Values.AppendError only
-	ErrorException // likewise
+	ErrorObject    // Values.AppendError only
+	ErrorException // Values.AppendError only
 )
 
-// ErrorForms are the texts of the forms of errors, in options and configurations.
+// ErrorForms are the names of the error forms in options and configurations.
 var ErrorForms = []string{
 	ErrorText: "text", ErrorChain: "chain", ErrorVerbose: "verbose", ErrorObject: "object", ErrorException: "exception",
 }
 
-// ErrorForm returns the form of a text, ErrorText if it names none.
+// ErrorForm returns the form with the given name, or ErrorText if there is none.
 func ErrorForm(text string) errorForm { return errorForm(max(0, slices.Index(ErrorForms, text))) }
 
-// What is added to the key of an error for what stands beside it.
+// Suffixes of the additional keys of an error.
 const (
 	chainSuffix   = "_chain"
 	stackSuffix   = "_stack"
 	verboseSuffix = "_verbose"
 )
 
-// LevelText returns l as f has it. LevelNumber is text here too.
+// LevelText returns l in the form f. LevelNumber is text here too.
 func LevelText(l slog.Level, f levelForm) string {
 	switch f {
 	case LevelNumber:
@@ -93,7 +93,7 @@ func LevelText(l slog.Level, f levelForm) string {
 	return l.String()
 }
 
-// The escape sequences of the console.
+// Escape sequences of the console form.
 const (
 	ColorOff   = "\x1b[0m"
 	ColorFaint = "\x1b[2m"

@@ -8,19 +8,18 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// Cache is what a Record keeps from one use to the next.
+// Cache is the state that a Record retains between uses.
 type Cache struct {
 	Times   timeCache
 	Scratch AttrScratch
 }
 
-// timeCache remembers the last second formatted as RFC 3339, so that times
-// within one second cost a copy and the digits of the fraction.
+// timeCache holds the last second formatted as RFC 3339. A further time within that second
+// costs a copy and the digits of the fraction.
 //
-// What is kept does not depend on the encoder, only on the second and the
-// location, so encoders with different formats can share one Record. There is
-// one entry for the record's own time and one for attributes, or a record with
-// a time among its attributes would never find its own second again.
+// The entries depend only on the second and the location, so encoders with different
+// formats can share a Record. The record's time and the attributes have separate entries;
+// otherwise a record with a time attribute would evict its own second each time.
 type timeCache struct {
 	entries [2]timeEntry
 }
@@ -38,7 +37,7 @@ type timeEntry struct {
 	zlen uint8
 }
 
-// A TimeKind is how times are written.
+// A TimeKind is the format of a time.
 type TimeKind uint8
 
 const (
@@ -54,17 +53,17 @@ const (
 	TimeLayout
 )
 
-// A TimeSpec is how and where times are written.
+// A TimeSpec specifies the format and the location of times.
 type TimeSpec struct {
 	Kind   TimeKind
-	Layout string         // of TimeLayout
-	Loc    *time.Location // nil: that of each time
+	Layout string         // for TimeLayout
+	Loc    *time.Location // nil: the location of each time
 }
 
 // Numeric reports whether times are written as integers.
 func (s *TimeSpec) Numeric() bool { return s.Kind >= TimeUnix && s.Kind <= TimeUnixNano }
 
-// Append appends t, unquoted. slot says which entry of c to use; c may be nil.
+// Append appends t, unquoted. slot is the entry of c to use; c may be nil.
 func (s *TimeSpec) Append(dst []byte, t time.Time, c *timeCache, slot int) []byte {
 	switch s.Kind {
 	case TimeNano, TimeMicro, TimeMilli, TimeSecond:
@@ -100,7 +99,7 @@ func (s *TimeSpec) AppendRFC3339(dst []byte, t time.Time, c *timeCache, slot int
 	}
 	if e.sec != sec || e.loc != loc {
 		if !e.fill(t, sec, loc) {
-			return t.In(loc).AppendFormat(dst, time.RFC3339Nano) // the year has not four digits
+			return t.In(loc).AppendFormat(dst, time.RFC3339Nano) // the year does not have four digits
 		}
 	}
 	n := len(dst)
@@ -132,8 +131,8 @@ func (s *TimeSpec) AppendRFC3339(dst []byte, t time.Time, c *timeCache, slot int
 	return append(dst[:n], e.zone[:e.zlen]...)
 }
 
-// fill formats the second and reports whether it could: if the year has four
-// digits and the zone whole minutes.
+// fill formats the second. It reports false if the year does not have four digits or the
+// zone offset is not in whole minutes.
 func (e *timeEntry) fill(t time.Time, sec int64, loc *time.Location) bool {
 	offset := 0
 	if loc != time.UTC {
@@ -177,11 +176,11 @@ func (e *timeEntry) fill(t time.Time, sec int64, loc *time.Location) bool {
 	return true
 }
 
-// civil returns the date of a day, counted from 0000-01-01 in the Gregorian
-// calendar. It counts in years that begin in March, so that the leap day comes
-// last, and in the 400 years after which the calendar repeats.
+// civil returns the date of a day counted from 0000-01-01 in the Gregorian calendar. It
+// counts years from March, so that the leap day is the last day, within the calendar's
+// cycle of 400 years.
 func civil(day uint32) (y, m, d uint32) {
-	day += 146097 - 60 // now from 1 March of 400 years earlier
+	day += 146097 - 60 // count from 1 March, 400 years earlier
 	era := day / 146097
 	doe := day - era*146097                                // day of the era
 	yoe := (doe - doe/1460 + doe/36524 - doe/146096) / 365 // year of the era
@@ -199,8 +198,8 @@ func civil(day uint32) (y, m, d uint32) {
 	return y, m, d
 }
 
-// appendUnix appends t as an integer of 1/unit seconds since 1970. It is exact
-// beyond the range of int64 as well.
+// appendUnix appends t as an integer in units of 1/unit seconds since 1970. It is exact
+// even beyond the range of int64.
 func appendUnix(dst []byte, t time.Time, unit int64) []byte {
 	sec, frac := t.Unix(), int64(t.Nanosecond())/(1e9/unit)
 	if limit := math.MaxInt64/unit - 1; sec < limit && sec > -limit {
@@ -222,7 +221,7 @@ func appendUnix(dst []byte, t time.Time, unit int64) []byte {
 	return append(dst, digits[:n]...)
 }
 
-// UnixNano returns t in Unix nanoseconds, and 0, unknown, if that does not fit.
+// UnixNano returns t in Unix nanoseconds, or 0, meaning unknown, if the result overflows.
 func UnixNano(t time.Time) int64 {
 	const limit = math.MaxInt64/int64(1e9) - 1
 	if sec := t.Unix(); sec < limit && sec > -limit {

@@ -15,18 +15,18 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// A tree renders a value that others lie in: each of them as it stands by itself
-// (LogValuers resolved, AttrAppenders as objects, errors as their message, times,
-// durations and levels in their own form, NaN as a string), wherever it lies, and all
-// else as encoding/json has it. It lives on the stack of its maker; the bounds are those
-// of the record, in the Walker.
+// A tree renders a composite value. Each nested value is written like a top-level one
+// (LogValuers resolved, AttrAppenders as objects, errors as their message, times, durations
+// and levels in the configured form, NaN as a string), everything else as by encoding/json.
+// It is allocated on its creator's stack; the limits are shared across the record, in the
+// Walker.
 type tree struct {
 	*Walker
-	fault string // why it was given up
+	fault string // why rendering was abandoned
 }
 
-// typed appends x, which is none of slog's own kinds. The forms that have no objects
-// write it as a string.
+// typed appends x, whose type is not one of slog's kinds. Forms without objects write it as
+// a string.
 func (w *Walker) typed(dst []byte, x any) (out []byte) {
 	start, form, level := len(dst), w.Form, w.level
 	w.Form = FormJSON
@@ -47,8 +47,8 @@ func (w *Walker) typed(dst []byte, x any) (out []byte) {
 	return w.quote(out, start)
 }
 
-// enter goes into a value that holds others. It reports false if that is too much;
-// what has been written is then of no use.
+// enter descends into a composite value. It reports false if a limit is exceeded; the text
+// written so far must then be discarded.
 func (t *tree) enter() bool {
 	t.level++
 	t.nodes++
@@ -62,7 +62,7 @@ func (t *tree) enter() bool {
 	return t.fault == ""
 }
 
-// any appends a value of any type, the common ones without reflection.
+// any appends a value of any type, common types without reflection.
 func (t *tree) any(dst []byte, x any) []byte {
 	switch x := x.(type) {
 	case nil:
@@ -112,7 +112,7 @@ func (t *tree) any(dst []byte, x any) []byte {
 	if p := TraitsOf(rt).tree(rt); p.needed {
 		return t.value(dst, reflect.ValueOf(x), p)
 	}
-	// As an attribute, but without its key.
+	// Written as an attribute; the key is removed.
 	start := len(dst)
 	dst = t.Any(append(dst, '{'), anyName, x)
 	return append(dst[:start], dst[start+1+len(anyHead):]...)
@@ -142,7 +142,7 @@ func (t *tree) anys(dst []byte, list []any) []byte {
 func (t *tree) slogValue(dst []byte, v slog.Value) []byte {
 	switch v.Kind() {
 	case slog.KindLogValuer:
-		if t.spent >= maxExpansions { // it may return the like for ever
+		if t.spent >= maxExpansions { // LogValue may return new values forever
 			return jsontext.AppendString(dst, tooMany)
 		}
 		if t.spent++; !t.enter() {
@@ -159,7 +159,7 @@ func (t *tree) slogValue(dst []byte, v slog.Value) []byte {
 	return t.Scalar(dst, v)
 }
 
-// treeMap appends a map with its keys in order, as encoding/json has them.
+// treeMap appends a map with sorted keys, like encoding/json.
 func treeMap[T any](t *tree, dst []byte, m map[string]T) []byte {
 	if m == nil {
 		return t.null(dst)
@@ -183,14 +183,14 @@ func treeMap[T any](t *tree, dst []byte, m map[string]T) []byte {
 	return append(dst, '}')
 }
 
-// value appends v as p, the plan of its type, says.
+// value appends v according to p, the plan of its type.
 func (t *tree) value(dst []byte, v reflect.Value, p *treePlan) []byte {
 	op := p.op
 	if v.CanAddr() {
 		op = p.addrOp
 	}
 	if op > treeByKind && !v.CanInterface() {
-		op = treeByKind // out of reach of its methods
+		op = treeByKind // its methods cannot be called
 	}
 	switch op {
 	case treeTime:
@@ -285,7 +285,8 @@ func (t *tree) byMethod(dst []byte, v reflect.Value, op treeOp) []byte {
 	return jsontext.AppendString(dst, message(x.(error)))
 }
 
-// interfaceOf returns v, or its address if it has one, which has more methods.
+// interfaceOf returns v, or its address if v is addressable: the pointer type has more
+// methods.
 func interfaceOf(v reflect.Value) any {
 	if v.CanAddr() && v.Kind() != reflect.Pointer {
 		v = v.Addr()
@@ -356,7 +357,7 @@ func (t *tree) pairs(dst []byte, v reflect.Value, p *treePlan) []byte {
 	return append(dst, '}')
 }
 
-// mapKey returns the key of a map as encoding/json writes it.
+// mapKey returns a map key in the form of encoding/json.
 func mapKey(k reflect.Value) (string, error) {
 	if k.Kind() == reflect.String {
 		return k.String(), nil
@@ -413,7 +414,7 @@ fields:
 	return append(dst, '}')
 }
 
-// EmptyField reports what omitempty asks for.
+// EmptyField reports whether omitempty omits v.
 func EmptyField(v reflect.Value) bool {
 	if v.Kind() == reflect.Map {
 		return v.Len() == 0
@@ -421,7 +422,7 @@ func EmptyField(v reflect.Value) bool {
 	return emptyValue(v)
 }
 
-// ZeroField reports what omitzero asks for. A method that panics says nothing.
+// ZeroField reports whether omitzero omits v. A panic in its IsZero method counts as false.
 func ZeroField(v reflect.Value) (zero bool) {
 	defer func() {
 		if recover() != nil {

@@ -18,8 +18,8 @@ import (
 	"unicode/utf8"
 )
 
-// Shapes of types, as awkward as encoding/json allows them. None holds what is
-// written otherwise than by encoding/json but in fields of type any.
+// These types exercise the corner cases of encoding/json. Only fields of type any contain
+// values that this package writes differently.
 type (
 	hiddenPart  struct{ A any }
 	taggedPart  struct{ B any }
@@ -119,8 +119,7 @@ func (panicsZero) IsZero() bool { panic("zero") }
 
 func (z *zeroOnAddr) IsZero() bool { return z.N == 7 }
 
-// TestTreeAsEncodingJSON: what encoding/json writes of values is what is written, where
-// nothing in them has a form of its own.
+// TestTreeAsEncodingJSON: values without a special form are written as by encoding/json.
 func TestTreeAsEncodingJSON(t *testing.T) {
 	v := NewValues(Style{})
 	one, text, x := 1, "q\"", any("x")
@@ -169,20 +168,21 @@ func TestTreeAsEncodingJSON(t *testing.T) {
 	}
 }
 
-// Where releases of encoding/json differ, ours is as that of Go 1.26, with any of them.
+// Where Go releases differ, the output is that of encoding/json in Go 1.26, whatever the
+// release.
 func TestTreeWhereReleasesDiffer(t *testing.T) {
 	v := NewValues(Style{})
 	for _, tt := range []struct {
 		v    any
 		want string
 	}{
-		{embedsText{}, `{"t":{"X":null},"B":null}`}, // an embedded type that is not exported, with a name
+		{embedsText{}, `{"t":{"X":null},"B":null}`}, // a named embedded type that is not exported
 		{&embedsText{textOnAddr{1}, 2}, `"by address"`},
 		{struct {
 			//lint:ignore SA5008 as awkward as can be
 			S float64 `json:"bad\"tag,string"`
 			V any
-		}{S: 1.5}, `{"S":"1.5","V":null}`}, // a name that is none
+		}{S: 1.5}, `{"S":"1.5","V":null}`}, // an invalid name
 	} {
 		if got := string(v.AppendValue(nil, nil, slog.AnyValue(tt.v))); got != tt.want {
 			t.Errorf("%T: got %s, want %s", tt.v, got, tt.want)
@@ -190,7 +190,7 @@ func TestTreeWhereReleasesDiffer(t *testing.T) {
 	}
 }
 
-// jsonOf is v as encoding/json has it without HTML in mind.
+// jsonOf returns the output of encoding/json for v without HTML escaping.
 func jsonOf(v any) (string, error) {
 	var sb strings.Builder
 	e := json.NewEncoder(&sb)
@@ -199,7 +199,7 @@ func jsonOf(v any) (string, error) {
 	return strings.TrimSuffix(sb.String(), "\n"), err
 }
 
-// TestTreeRandomly: types made at random are written as encoding/json writes them.
+// TestTreeRandomly: values of random types are written as by encoding/json.
 func TestTreeRandomly(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 8))
 	v := NewValues(Style{})
@@ -259,7 +259,7 @@ func randomValue(rng *rand.Rand, rt reflect.Type, depth int) reflect.Value {
 	}
 	switch rt.Kind() {
 	case reflect.String:
-		v.SetString(drawn[rng.IntN(len(drawn)-8)]) // encoding/json has other escapes for some
+		v.SetString(drawn[rng.IntN(len(drawn)-8)]) // encoding/json escapes some differently
 		if strings.ContainsAny(v.String(), "\x00\x7f") || !utf8.ValidString(v.String()) {
 			v.SetString("\"")
 		}
@@ -316,7 +316,7 @@ func (errorAsJSON) Error() string { return "message" }
 
 func (errorAsJSON) MarshalJSON() ([]byte, error) { return []byte(`"not this"`), nil }
 
-// TestTreeForms: in lists, maps and structs each value is what it is by itself.
+// TestTreeForms: each value in lists, maps and structs is written like a top-level value.
 func TestTreeForms(t *testing.T) {
 	v := NewValues(Style{Duration: DurationText, Level: LevelLower})
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.FixedZone("x", 3600))
@@ -369,7 +369,7 @@ func TestTreeForms(t *testing.T) {
 		{[]byteError{1, 2}, `["byte 1","byte 2"]`}, {[]named{1}, `[1]`}, {struct{ B []byteError }{}, `{"B":null}`},
 		{[]any{(*pointerError)(nil)}, `["<nil>"]`},
 	} {
-		for range 2 { // the second time the type is known
+		for range 2 { // the second time the type is cached
 			if got := string(v.AppendValue([]byte("["), nil, slog.AnyValue(tt.v))); got != "["+tt.want {
 				t.Errorf("%T: got\n%s, want\n%s", tt.v, got[1:], tt.want)
 			}
@@ -389,7 +389,7 @@ func (panickyError) Error() string { panic("boom") }
 
 func (panickyKey) MarshalText() ([]byte, error) { panic("key") }
 
-// TestTreeLimits: what is cyclic, too deep or too much becomes a text, in bounded time.
+// TestTreeLimits: cyclic, deep and large values become a text in bounded time.
 func TestTreeLimits(t *testing.T) {
 	v := NewValues(Style{})
 	ring := &recursive{V: io.EOF}
@@ -423,17 +423,17 @@ func TestTreeLimits(t *testing.T) {
 	}
 }
 
-// againAppender logs as what holds a list of the like.
+// An againAppender logs a list that contains an againAppender.
 type againAppender struct{}
 
 func (againAppender) AppendAttrs(dst []slog.Attr) []slog.Attr {
 	return append(dst, slog.Any("again", struct{ V any }{[]againAppender{{}}}), slog.Any("more", []any{[]againAppender{{}}}))
 }
 
-// TestAsks: values that hold errors, or may, are known by their types.
+// TestAsks: types whose values contain, or may contain, errors are recognized.
 func TestAsks(t *testing.T) {
 	v := NewValues(Style{})
-	for i := range 2 * len(asking) { // some are forgotten, and some known the second time
+	for i := range 2 * len(asking) { // some are evicted, and some are cached the second time
 		at := &asking[i%len(asking)]
 		if i%3 == 0 {
 			at.Store(0)
@@ -456,7 +456,8 @@ func checkAsks(t *testing.T, v *Values) {
 	}
 }
 
-// TestValuesOfAppenders: an AttrAppender by itself is the object it is as a member.
+// TestValuesOfAppenders: a standalone AttrAppender is written as the same object as a
+// member.
 func TestValuesOfAppenders(t *testing.T) {
 	v := NewValues(Style{})
 	for _, tt := range []struct {

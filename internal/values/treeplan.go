@@ -12,32 +12,32 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// treeOp says what the values of a type are to a [tree].
+// A treeOp specifies how a [tree] writes the values of a type.
 type treeOp uint8
 
 const (
-	treeByKind treeOp = iota // what their kind says
+	treeByKind treeOp = iota // by kind
 	treeTime
 	treeDuration
 	treeLevel
 	treeUUID
 	treeSlog     // slog.Value
-	treeValuer   // LogValue says it
-	treeAppender // AppendAttrs says it
+	treeValuer   // result of LogValue
+	treeAppender // result of AppendAttrs
 	treeError
-	treeMethod // a method for JSON or text says it
+	treeMethod // result of a method for JSON or text
 )
 
-// asked are the ops whose methods should be called once for a record.
+// asked marks the ops whose methods should be called once per record.
 var asked = [...]bool{treeSlog: true, treeValuer: true, treeAppender: true, treeError: true, treeMethod: false}
 
-// A treePlan is how a [tree] writes the values of a type. It is made once per type.
+// A treePlan specifies how a [tree] writes the values of a type. It is made once per type.
 type treePlan struct {
-	op     treeOp // of a value without an address
-	addrOp treeOp // of one with an address, which can have more methods
-	bytes  bool   // a slice in base64
-	needed bool   // something in it is not, or may not be, written as encoding/json does
-	asks   bool   // something in it has, or may have, methods that treeValuer, treeAppender and treeError call
+	op     treeOp // for values without an address
+	addrOp treeOp // for addressable values, which can have more methods
+	bytes  bool   // a slice written in base64
+	needed bool   // contains, or may contain, a value written differently from encoding/json
+	asks   bool   // contains, or may contain, values with methods called by treeValuer, treeAppender or treeError
 	elem   *treePlan
 	fields []treeField
 }
@@ -49,8 +49,8 @@ type treeField struct {
 	plan        *treePlan
 	omitEmpty   bool
 	omitZero    bool
-	quote       bool // a number or bool that is to be a string
-	quoteString bool // a string that is to be one once more
+	quote       bool // a number or bool to be written as a string
+	quoteString bool // a string to be quoted twice
 	tagged      bool
 }
 
@@ -90,14 +90,15 @@ func treeOf(t reflect.Type) *treePlan {
 	return p
 }
 
-// A treePlanner makes the plans of a type and of all in it. Types may contain
-// themselves: a plan is known before it is complete, and published after.
+// A treePlanner makes the plans of a type and of the types in it. Types may be recursive: a
+// plan is registered before it is complete, and published afterwards.
 type treePlanner map[reflect.Type]*treePlan
 
-// learn notes what is known of what lies in p, and reports whether that is news.
+// learn updates the properties of p from its elements. It reports whether they
+// changed.
 func (p *treePlan) learn() bool {
 	if p.op > treeByKind && p.addrOp > treeByKind {
-		return false // what is in it is not looked at
+		return false // its elements are not examined
 	}
 	needed, asks := p.needed, p.asks
 	if p.elem != nil {
@@ -135,12 +136,12 @@ func (b treePlanner) plan(t reflect.Type) *treePlan {
 	case reflect.Struct:
 		b.structure(p, t)
 	case reflect.Chan, reflect.Func, reflect.UnsafePointer, reflect.Complex64, reflect.Complex128:
-		p.needed = true // encoding/json would give up all that it lies in
+		p.needed = true // encoding/json would reject the entire value
 	}
 	return p
 }
 
-// opsOf returns what values of t are, without an address and with one.
+// opsOf returns the ops of t for values without an address and with one.
 func opsOf(t reflect.Type) (op, addrOp treeOp) {
 	own := t
 	if t.Kind() == reflect.Pointer {
@@ -166,12 +167,12 @@ func opsOf(t reflect.Type) (op, addrOp treeOp) {
 		return methodOf(t), methodOf(reflect.PointerTo(t))
 	}
 	if own != t {
-		op = treeByKind // what it points to is one
+		op = treeByKind // the target has the op
 	}
 	return op, op
 }
 
-// methodOf returns the method that writes values of t.
+// methodOf returns the op of the method that writes values of t.
 func methodOf(t reflect.Type) treeOp {
 	switch {
 	case t.Implements(valuerType):
@@ -186,8 +187,8 @@ func methodOf(t reflect.Type) treeOp {
 	return treeByKind
 }
 
-// structure finds the fields of t by the rules of encoding/json: those of embedded
-// structs count as t's own.
+// structure determines the fields of t by the rules of encoding/json: fields of embedded
+// structs are promoted.
 func (b treePlanner) structure(p *treePlan, t reflect.Type) {
 	var all []treeField
 	b.collect(t, nil, map[reflect.Type]bool{}, &all)

@@ -11,10 +11,10 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// uuids says for the types met lately whether they are arrays of 16 bytes that call
-// themselves UUIDs and have a text of their own; all such types agree on the form.
-// An entry is the address of a type, which ends in zeros, and the answer; types are
-// never freed.
+// uuids is a direct-mapped cache of recent types. An entry consists of the address of a
+// type, whose low bits are zero, and a bit that reports whether the type is a UUID: an
+// array of 16 bytes with UUID in its name and a text method. All such types use the same
+// text form. Types are never freed.
 var uuids [64]atomic.Uintptr
 
 func isUUID(x any) bool {
@@ -48,7 +48,7 @@ func uuidType(t reflect.Type) bool {
 
 var stringerType = reflect.TypeFor[fmt.Stringer]()
 
-// hexPairs are the two digits of each byte.
+// hexPairs holds the two hexadecimal digits of each byte.
 var hexPairs = func() (t [256]uint16) {
 	const hex = "0123456789abcdef"
 	for i := range t {
@@ -57,10 +57,10 @@ var hexPairs = func() (t [256]uint16) {
 	return t
 }()
 
-// appendUUID appends an array of 16 bytes as RFC 9562 section 4 has it.
+// appendUUID appends an array of 16 bytes in the form of RFC 9562, section 4.
 func appendUUID(dst []byte, x any) []byte {
-	// An array of 16 bytes lies behind the second word of the interface. Reflection
-	// would ask for each byte by itself, which takes longer than all the rest.
+	// The second word of the interface points to the array. Reading each byte with
+	// reflection would dominate the cost.
 	u := (*[16]byte)((*[2]unsafe.Pointer)(unsafe.Pointer(&x))[1])
 	n := len(dst)
 	dst = jsontext.Spare(dst, 36)[:n+36]

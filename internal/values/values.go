@@ -13,21 +13,20 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// Values renders single attributes as a [Walker] renders them among others, for
-// encoders in other packages that arrange records in their own way. It is
-// immutable and safe for concurrent use.
+// Values renders single attributes like a [Walker], for encoders in other packages that
+// arrange records differently. It is immutable and safe for concurrent use.
 type Values struct {
 	Style
-	errors Style // the same, with the form of errors
+	errors Style // the same style, with the error form
 }
 
-// NewValues returns Values of that style, in JSON; times are in UTC. The form of errors
-// is that of [Values.AppendError]. Within other values errors are their message.
+// NewValues returns Values that write JSON in style s, with times in UTC. The error form is
+// used by [Values.AppendError]. Errors nested in other values are written as their message.
 //
-// Unlike in JSON, what lies within others, in lists, maps and the fields of structs, is
-// what it is by itself: errors, durations, times, levels, UUIDs, NaN. All else is what
-// encoding/json makes of it, with its tags, and types that write themselves
-// (json.Marshaler, encoding.TextMarshaler) do.
+// Unlike in encoding/json, values nested in lists, maps and struct fields are written like
+// top-level ones: errors, durations, times, levels, UUIDs, NaN. Everything else is written
+// as by encoding/json, including field tags and the methods of json.Marshaler and
+// encoding.TextMarshaler.
 func NewValues(s Style) *Values {
 	s.Form, s.Replace, s.typed = FormJSON, nil, true
 	s.Time.Loc = time.UTC
@@ -36,9 +35,9 @@ func NewValues(s Style) *Values {
 	return v
 }
 
-// AppendMember appends key and value as a member of the JSON object that dst ends
-// in, with the comma before it where one is due. value must be resolved and no
-// group. c may be nil.
+// AppendMember appends key and value as a member of the JSON object at the end of dst,
+// preceded by a comma if needed. value must be resolved and must not be a group. c may be
+// nil.
 func (v *Values) AppendMember(dst []byte, c *Cache, key string, value slog.Value) []byte {
 	switch value.Kind() {
 	case slog.KindString:
@@ -63,8 +62,8 @@ func (v *Values) AppendMember(dst []byte, c *Cache, key string, value slog.Value
 	return v.leaf(c).Scalar(jsontext.AppendKey(dst, key), value)
 }
 
-// AppendValue appends value as JSON, as [Values.AppendMember] does, without a key.
-// Errors are their message, an [AttrAppender] without attributes is {}. value must be
+// AppendValue appends value as JSON, like [Values.AppendMember] without a key. Errors are
+// written as their message, an [AttrAppender] without attributes as {}. value must be
 // resolved.
 func (v *Values) AppendValue(dst []byte, c *Cache, value slog.Value) []byte {
 	switch value.Kind() {
@@ -84,21 +83,20 @@ func (v *Values) AppendValue(dst []byte, c *Cache, value slog.Value) []byte {
 	return append(dst[:start], dst[start+1+len(anyHead):]...)
 }
 
-// anyName is the key of a member that is cut out of its object again, with what
-// stands there. It is not empty: the attributes of a group without a name would stand
-// there themselves.
+// anyName is the key of a temporary member whose value is cut out of its object. It is not
+// empty because the attributes of a group without a name are inlined.
 const (
 	anyName = "v"
 	anyHead = `"` + anyName + `":`
 )
 
-// Rendered is a value as [Values.AppendValue] has rendered it, for those who need it in
-// several places: in place of the value it is what that would be.
+// Rendered is the output of [Values.AppendValue] for a value, for callers that need it in
+// several places. It is written unchanged.
 type Rendered []byte
 
-// Asks reports whether to render x means to call methods that should be called once for
-// a record, Error or AppendAttrs: its own, or those of what lies in it, or may. It goes by
-// the type of x.
+// Asks reports whether rendering x calls, or may call, methods that should be called only
+// once per record: Error or AppendAttrs of x or of a value in it. The result depends on the
+// type of x only.
 func (v *Values) Asks(x any) bool {
 	typ := uintptr((*[2]unsafe.Pointer)(unsafe.Pointer(&x))[0])
 	known := &asking[(typ>>5^typ>>11)%uintptr(len(asking))]
@@ -115,7 +113,7 @@ func (v *Values) Asks(x any) bool {
 	return asks
 }
 
-// asking remembers the answers of Asks as uuids does those of isUUID.
+// asking caches the results of Asks, in the same form as uuids.
 var asking [64]atomic.Uintptr
 
 func asksByType(x any) bool {
@@ -130,9 +128,9 @@ func asksByType(x any) bool {
 	return tr.objects != notObjects || tr.tree(t).asks
 }
 
-// AppendText appends value as it stands in a JSON record, a string without its
-// quotes and escapes: what a label or a header of that value is. Errors are their
-// message. value must be resolved and no group. The text is valid UTF-8.
+// AppendText appends value as in a JSON record, but strings without quotes and escapes: the
+// form for labels and headers. Errors are written as their message. value must be resolved
+// and must not be a group. The text is valid UTF-8.
 func (v *Values) AppendText(dst []byte, c *Cache, value slog.Value) []byte {
 	switch value.Kind() {
 	case slog.KindString:
@@ -169,12 +167,11 @@ func (v *Values) leaf(c *Cache) Leaf {
 	return Leaf{&v.Style, c, FormJSON}
 }
 
-// AppendMembers appends attrs as members of the JSON object that dst ends in, from
-// the first one on as long as their values are strings, numbers, booleans or UUIDs,
-// and returns how many it has appended; the one behind them is for [Values.AppendMember]
-// or for the caller. nested says that the object itself stands in a JSON string, so
-// that everything is escaped once more: what is appended is what [EscapeTail] would
-// make of the members.
+// AppendMembers appends attrs as members of the JSON object at the end of dst. It stops at
+// the first value that is not a string, number, boolean or UUID and returns the number
+// appended; the caller handles that value, for example with [Values.AppendMember]. nested
+// means that the object is inside a JSON string, so everything is escaped again, as
+// [EscapeTail] would do.
 func (v *Values) AppendMembers(dst []byte, attrs []slog.Attr, nested bool) ([]byte, int) {
 	if nested {
 		return v.appendNested(dst, attrs)

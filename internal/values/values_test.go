@@ -22,7 +22,7 @@ type (
 	someUUID  [16]byte
 	otherGuid [16]byte
 	silent    [16]byte // has no text
-	digest    [16]byte // has one, and is no UUID
+	digest    [16]byte // has one but is not a UUID
 )
 
 func (u someUUID) String() string { return "its own" }
@@ -32,7 +32,7 @@ func (u otherGuid) MarshalText() ([]byte, error) { return []byte("its own"), nil
 func (d digest) String() string { return "digest" }
 
 func TestIsUUID(t *testing.T) {
-	for range 2 { // the second time the answer is known
+	for range 2 { // the second time the result is cached
 		for _, x := range []any{someUUID{1}, otherGuid{1}} {
 			if !isUUID(x) {
 				t.Errorf("%T is none", x)
@@ -53,7 +53,7 @@ func TestIsUUID(t *testing.T) {
 	}
 }
 
-// texts are what strings and keys of tests are drawn from.
+// drawn contains the strings and keys of the tests.
 var drawn = []string{"", "a", "key", "purchase", "a longer text without anything", "quote\"", `back\slash`, "tab\t", "\x00\x7f", "é", "🙂", "\xff", "\u2028", "line\nline",
 	strings.Repeat("x", 31), strings.Repeat("x", 32), strings.Repeat("y", 33), strings.Repeat("z", 100) + "\"", "sixteen bytes...", "seventeen bytes.."}
 
@@ -78,8 +78,8 @@ func randomAttr(rng *rand.Rand) slog.Attr {
 	return slog.String(key, drawn[rng.IntN(len(drawn))])
 }
 
-// TestAppendMembers: members come out as one by one, and nested as if the whole
-// were escaped afterwards.
+// TestAppendMembers: members are written as if appended one at a time, and nested ones as
+// if the result were then escaped.
 func TestAppendMembers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	v := NewValues(Style{Duration: DurationText})
@@ -162,7 +162,7 @@ func TestAppendUnixNano(t *testing.T) {
 	}
 }
 
-// TestAppendFrame: a stack begins with its source, and goes on in lines.
+// TestAppendFrame: a stack begins with its source, followed by one line per call.
 func TestAppendFrame(t *testing.T) {
 	var pcs [1]uintptr
 	runtime.Callers(1, pcs[:])
@@ -193,8 +193,8 @@ func TestKnownError(t *testing.T) {
 	}
 }
 
-// TestErrorForms: what each form writes of errors within errors. In lists they are their
-// message in any.
+// TestErrorForms: each form's output for wrapped errors. In lists every form writes the
+// message.
 func TestErrorForms(t *testing.T) {
 	err := fmt.Errorf("a: %w", errors.Join(io.EOF, io.ErrNoProgress))
 	for form, want := range map[errorForm]string{
@@ -219,7 +219,8 @@ func TestErrorForms(t *testing.T) {
 	}
 }
 
-// TestValuesTree: in lists and maps of any type each value is what it is by itself.
+// TestValuesTree: each value in lists and maps of any type is written like a top-level
+// value.
 func TestValuesTree(t *testing.T) {
 	v := NewValues(Style{Duration: DurationText})
 	cyclic := map[string]any{}

@@ -7,11 +7,11 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// namesPool holds the paths of open groups of records on their way.
+// namesPool holds the slices for the paths of open groups.
 var namesPool = sync.Pool{New: func() any { s := make([]string, 0, 16); return &s }}
 
-// attrsJSON is attrs for JSON without a ReplaceAttr. The common kinds are
-// handled here, without further calls, the rest by attr.
+// attrsJSON is Attrs for JSON without ReplaceAttr. It handles the common kinds without
+// further calls and passes the rest to attr.
 func (w *Walker) attrsJSON(dst []byte, attrs []slog.Attr) []byte {
 	for i := range attrs {
 		a := &attrs[i]
@@ -43,8 +43,7 @@ func (w *Walker) attrsJSON(dst []byte, attrs []slog.Attr) []byte {
 	return dst
 }
 
-// keyText appends what separates the attribute from the one before, the groups
-// it lies in, and its key.
+// keyText appends the separator, the names of the enclosing groups and the key.
 func (w *Walker) keyText(dst []byte, key, suffix string) []byte {
 	if len(dst) != w.Base {
 		dst = append(dst, ' ')
@@ -66,39 +65,39 @@ func (w *Walker) keyText(dst []byte, key, suffix string) []byte {
 	return dst
 }
 
-// Within is what attributes lie in.
+// Within describes the groups that enclose attributes.
 type Within struct {
-	Groups []string // the names of groups, outermost first
-	Prefix string   // the same as a prefix of keys (logfmt, console)
+	Groups []string // group names, outermost first
+	Prefix string   // the same as a key prefix (logfmt, console)
 }
 
-// outermost is where values lie that are in no group.
+// outermost is the Within of values in no group.
 var outermost Within
 
-// A Walker encodes the attributes of one record, or of one With. It carries what
-// has to be known on the way and lives on the stack of its maker.
+// A Walker encodes the attributes of one record or of one With. It holds the state of the
+// walk and is allocated on its creator's stack.
 type Walker struct {
 	Leaf
 	In    *Within
-	Base  int // where the record begins in dst; -1: something stands before it
-	depth int // of open groups within the record
-	spent int // groups that LogValuers and AttrAppenders have made, and LogValuers within values
-	level int // of values that a tree has entered
-	nodes int // how many it has entered
+	Base  int // where the record begins in dst; -1: dst already has attributes
+	depth int // open groups within the record
+	spent int // groups made by LogValuers and AttrAppenders, and LogValuers within values
+	level int // depth of the composite values a tree is in
+	nodes int // composite values entered
 	names *[]string
-	Trail []byte // what follows the record's line (console)
+	Trail []byte // text that follows the record's line (console)
 
 	// Builtin is set while the built-in attributes are written. As in slog, ReplaceAttr
-	// gets no groups for them, nor for what lies in those that are groups.
+	// gets no groups for them, or for attributes within them if they are groups.
 	Builtin bool
 }
 
 const (
-	// maxGroups is how deep groups may lie within each other. A LogValuer can
-	// return a group with itself inside.
+	// maxGroups limits the nesting of groups. A LogValuer can return a group that contains
+	// itself.
 	maxGroups = 100
-	// maxExpansions is how many groups the LogValuers and AttrAppenders of one
-	// record may return, as such a group may contain the like twice.
+	// maxExpansions limits the groups returned by LogValuers and AttrAppenders of one
+	// record: such a group may contain two more, without end.
 	maxExpansions = 1 << 16
 )
 
@@ -107,7 +106,7 @@ const (
 	tooMany = "!ERROR: too many groups made by LogValuers"
 )
 
-// Free gives back what the walker has borrowed.
+// Free returns the walker's memory to its pool.
 func (w *Walker) Free() {
 	if w.names != nil {
 		w.release()
@@ -123,7 +122,7 @@ func (w *Walker) release() {
 	w.names = nil
 }
 
-// path returns the names of the open groups, those of the scope first.
+// path returns the names of the open groups, scope groups first.
 func (w *Walker) path() *[]string {
 	if w.names == nil {
 		w.names = namesPool.Get().(*[]string)
@@ -132,8 +131,8 @@ func (w *Walker) path() *[]string {
 	return w.names
 }
 
-// Attrs appends attrs and what separates them. It appends nothing if there is
-// nothing to show.
+// Attrs appends attrs with their separators. It appends nothing if there is nothing to
+// show.
 func (w *Walker) Attrs(dst []byte, attrs []slog.Attr) []byte {
 	switch {
 	case w.Style.Replace != nil:
@@ -168,7 +167,7 @@ func (w *Walker) attr(dst []byte, a slog.Attr) []byte {
 	return w.Shown(dst, a, made)
 }
 
-// Shown appends an attribute after ReplaceAttr, if there is one.
+// Shown appends an attribute after applying ReplaceAttr, if set.
 func (w *Walker) Shown(dst []byte, a slog.Attr, made bool) []byte {
 	kind := a.Value.Kind()
 	if kind == slog.KindLogValuer {
@@ -199,9 +198,9 @@ func (w *Walker) Replace(path []string, a slog.Attr) (out slog.Attr) {
 	return w.Style.Replace(path, a)
 }
 
-// group appends the attributes of a group, and nothing if there are none to
-// show. A group without a name is no group. made says that a LogValuer or
-// AttrAppender has made it.
+// group appends the attributes of a group, or nothing if it has none to show. The
+// attributes of a group without a name are inlined. made means that a LogValuer or
+// AttrAppender returned the group.
 func (w *Walker) group(dst []byte, name string, attrs []slog.Attr, made bool) []byte {
 	if len(attrs) == 0 {
 		return dst
@@ -236,12 +235,12 @@ func (w *Walker) group(dst []byte, name string, attrs []slog.Attr, made bool) []
 	return dst
 }
 
-// open begins a group: in JSON in the text, elsewhere in the keys to come.
+// open begins a group: in JSON in the text, elsewhere in the prefix of the following keys.
 func (w *Walker) open(dst []byte, name string) []byte {
 	if w.Form == FormJSON {
 		dst = append(w.key(dst, name), '{')
 		if w.Style.Replace == nil {
-			return dst // nobody asks for the path
+			return dst // the path is not needed
 		}
 	}
 	p := w.path()
@@ -249,7 +248,7 @@ func (w *Walker) open(dst []byte, name string) []byte {
 	return dst
 }
 
-// shut ends what open began, but for the text.
+// shut ends the group begun by open, except for its text.
 func (w *Walker) shut() {
 	if w.Form != FormJSON || w.Style.Replace != nil {
 		p := w.path()
@@ -257,7 +256,7 @@ func (w *Walker) shut() {
 	}
 }
 
-// key appends the separator, the key and what stands between it and its value.
+// key appends the separator, the key and the text between key and value.
 func (w *Walker) key(dst []byte, key string) []byte {
 	if w.Form == FormJSON {
 		return jsontext.AppendKey(dst, key)
@@ -265,7 +264,7 @@ func (w *Walker) key(dst []byte, key string) []byte {
 	return w.keyText(dst, key, "")
 }
 
-// suffixed is key for what stands beside the attribute of that key.
+// suffixed is key for an additional member of the attribute with that key.
 func (w *Walker) suffixed(dst []byte, key, suffix string) []byte {
 	if w.Form != FormJSON {
 		return w.keyText(dst, key, suffix)
