@@ -152,6 +152,7 @@ func TestDocsNameWhatExists(t *testing.T) {
 				code := text.ReplaceAllString(span[1], "")
 				if flag, _, _ := strings.Cut(strings.TrimPrefix(code, "--"), " "); strings.HasPrefix(code, "--") {
 					found++
+					flag = strings.TrimRight(flag, ":,") // of a message
 					if !strings.Contains(flags.String(), `"`+flag+`"`) {
 						t.Errorf("%s: forebay has no --%s", page, flag)
 					}

@@ -179,8 +179,8 @@ func TestListenPath(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		path:                                 "another process listens there",
-		file:                                 "there is something else by that name, and it is no socket",
-		dir:                                  "there is something else by that name, and it is no socket",
+		file:                                 "the file exists and is not a socket; name another path",
+		dir:                                  "the file exists and is not a socket; name another path",
 		dir + "/":                            "it is a directory; name a socket in it",
 		filepath.Join(dir, "none", "s"):      "no such file or directory",
 		"/tmp/" + strings.Repeat("long", 30): fmt.Sprintf("the name of a socket has at most %d bytes", maxPath-1),

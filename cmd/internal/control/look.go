@@ -45,7 +45,7 @@ func Get(ctx context.Context, path string) (*State, error) {
 	body, err := io.ReadAll(resp.Body)
 	switch {
 	case left.N == 0:
-		return nil, fmt.Errorf("it says more than %d bytes of itself", maxState)
+		return nil, fmt.Errorf("its state is longer than %d bytes", maxState)
 	case err != nil:
 		return nil, reason(ctx, err)
 	}
@@ -61,7 +61,7 @@ func reason(ctx context.Context, err error) error {
 	case errors.As(err, &op):
 		return op.Err
 	}
-	return fmt.Errorf("it does not speak as a forebay does: %.100q", err.Error())
+	return fmt.Errorf("not the control socket of a forebay: %.100q", err.Error())
 }
 
 // A Running is a program that listens.

@@ -129,7 +129,7 @@ func listen(path string) (net.Listener, error) {
 	case err != nil:
 		return nil, bare(err)
 	case st.Mode()&fs.ModeSocket == 0:
-		return nil, errors.New("there is something else by that name, and it is no socket")
+		return nil, errors.New("the file exists and is not a socket; name another path")
 	default:
 		if err := dead(path); err != nil {
 			return nil, err

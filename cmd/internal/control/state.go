@@ -100,10 +100,10 @@ type Spool struct {
 func decode(b []byte) (*State, error) {
 	s := new(State)
 	if err := json.Unmarshal(b, s); err != nil {
-		return nil, errors.New("it does not speak as a forebay does")
+		return nil, errors.New("not the control socket of a forebay")
 	}
 	if s.PID <= 0 || s.Now.IsZero() {
-		return nil, errors.New("it does not say who it is, as a forebay does")
+		return nil, errors.New("not the control socket of a forebay: it has no name")
 	}
 	for _, text := range []*string{&s.Name, &s.Verb, &s.Version} {
 		*text = plain(*text)

@@ -38,7 +38,7 @@ func (l *Limits) setDefaults() {
 }
 
 // errNoMemory says that MemoryBytes is used up.
-var errNoMemory = errors.New("no memory for it: the messages of other connections take all")
+var errNoMemory = errors.New("no memory for the message: other connections use all of it")
 
 // freeBytes is what each lease has without asking.
 const freeBytes = 64 << 10

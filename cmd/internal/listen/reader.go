@@ -91,9 +91,9 @@ func (r *Reader) Read(ctx context.Context) error {
 	case errors.Is(err, io.EOF) && rest > 0:
 		return fmt.Errorf("%w, after %s of it", errCut, units.Size(float64(rest)))
 	case errors.Is(err, os.ErrDeadlineExceeded) && rest == 0:
-		return fmt.Errorf("it says nothing for %v", within)
+		return fmt.Errorf("no data for %v", within)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("the rest of a message does not come within %v, after %s of it", within, units.Size(float64(rest)))
+		return fmt.Errorf("the rest of the message did not arrive within %v, after %s of it", within, units.Size(float64(rest)))
 	}
 	return err
 }

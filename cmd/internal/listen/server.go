@@ -236,7 +236,7 @@ func (s *Server) add(c *Conn) bool {
 	}
 	s.mu.Unlock()
 	if full { // said before the peer can know it
-		s.Refuse(c.Peer(), fmt.Errorf("there are %d connections, and no more are allowed", s.c.Limits.Conns))
+		s.Refuse(c.Peer(), fmt.Errorf("too many connections: the limit is %d", s.c.Limits.Conns))
 	}
 	c.Conn.Close()
 	return false
@@ -324,7 +324,7 @@ func (c *Conn) Answer(b []byte) error {
 	c.Conn.SetWriteDeadline(time.Now().Add(c.s.c.Limits.WriteTime))
 	_, err := c.Conn.Write(b)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return fmt.Errorf("it does not read its answers for %v", c.s.c.Limits.WriteTime)
+		return fmt.Errorf("the client has not read its responses for %v", c.s.c.Limits.WriteTime)
 	}
 	return err
 }

@@ -32,7 +32,7 @@ func (s *stdinSource) openAhead(p *pipeline) error {
 		files, damaged := readahead.Adopt(dir, o.Outputs)
 		found = append(found, files...)
 		for _, err := range damaged {
-			p.con.say("--crash-safe: input that an earlier run had read: %s", err)
+			p.con.say("--crash-safe: input of an earlier run: %s", err)
 		}
 	}
 	slices.SortStableFunc(found, func(a, b *readahead.File) int { return strings.Compare(a.Name(), b.Name()) })
@@ -56,7 +56,7 @@ func (s *stdinSource) openAhead(p *pipeline) error {
 		}
 	}
 	if left > 0 {
-		p.con.say("%s of input that an earlier run had read come first", units.Size(float64(left)))
+		p.con.say("%s of input of an earlier run are delivered first", units.Size(float64(left)))
 	}
 	if s.ahead == nil && p.anySafe() {
 		f, err := readahead.Create(dir, o)
@@ -69,12 +69,12 @@ func (s *stdinSource) openAhead(p *pipeline) error {
 			}
 			return fmt.Errorf("--crash-safe: cannot keep the input that is read ahead in %s: %w", dir, err)
 		default:
-			p.con.say("--crash-safe: cannot keep the input that is read ahead in %s: %s; going on without: up to %s of it do not survive this program", dir, err, units.Size(float64(o.Bytes)))
+			p.con.say("--crash-safe: cannot keep the input that is read ahead in %s: %s; continuing without: up to %s of it are lost if this program is killed", dir, err, units.Size(float64(o.Bytes)))
 		}
 	}
 	if s.ahead != nil {
 		s.ahead.From(s.input, func(err error) {
-			p.con.say("--crash-safe: what is read ahead does not survive this program any more: %s", err)
+			p.con.say("--crash-safe: input that is read ahead is now lost if this program is killed: %s", err)
 		})
 	}
 	return nil

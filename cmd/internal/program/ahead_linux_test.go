@@ -159,7 +159,7 @@ func readAheadSurvives(t *testing.T, dir string) {
 	if code != 0 {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
-	wantMatch(t, stderr, `^forebay: [0-9.]+ KiB of input that an earlier run had read come first$`)
+	wantMatch(t, stderr, `^forebay: [0-9.]+ KiB of input of an earlier run are delivered first$`)
 	for _, path := range []string{down, beside} {
 		got, err := os.ReadFile(path)
 		got, newer := bytes.CutSuffix(got, []byte("new\n"))

@@ -124,7 +124,7 @@ func (c *changes) bring(p *pipeline) bool {
 		for line := range strings.Lines(err.Error()) {
 			p.con.say("%s", strings.TrimSpace(line))
 		}
-		p.con.say("%s is not in force; all goes on as before", c.file)
+		p.con.say("%s: not applied; the running configuration is unchanged", c.file)
 		return true
 	}
 	changed, err := p.change(c.ctx, next, c.stdin)
@@ -144,7 +144,7 @@ func (c *changes) bring(p *pipeline) bool {
 	case len(changed) == 0:
 		p.con.say("%s: nothing has changed", c.file)
 	default:
-		p.con.say("%s is in force: %s", c.file, strings.Join(changed, ", "))
+		p.con.say("%s: applied: %s", c.file, strings.Join(changed, ", "))
 	}
 	return true
 }
@@ -165,7 +165,7 @@ func (t turn) take(ctx context.Context) error {
 func (t turn) leave() { <-t }
 
 // errStranded says that an output is gone whose records have no other place.
-var errStranded = errors.New("forebay ends here, so that its records are read again by the next run")
+var errStranded = errors.New("forebay stops, so that the next run reads its records again")
 
 // A change is what is to become of the inputs and outputs of a pipeline.
 type change struct {
@@ -232,7 +232,7 @@ func (ch *change) fixed() error {
 	}
 	if len(names) > 0 {
 		slices.Sort(names)
-		return fmt.Errorf("%s can change at a start only: restart, or take that back; all goes on as before", inWords(names, "and"))
+		return fmt.Errorf("%s can change only at a start: restart, or undo the change; the running configuration is unchanged", inWords(names, "and"))
 	}
 	return nil
 }
@@ -281,7 +281,7 @@ func (ch *change) compare() {
 		default:
 			ch.kept = append(ch.kept, in)
 			if !sameReading(in.c, c) {
-				say("input %s is read in another way", c.name)
+				say("input %s has another format, time or zone", c.name)
 			}
 		}
 	}
@@ -304,7 +304,7 @@ func (ch *change) compare() {
 				say("output %s: level %s, not %s", out.to, c.Level.words(), out.c.Level.words())
 			}
 			if !sameRoute(out.c, c) {
-				say("output %s gets other records", out.to)
+				say("output %s has another from, where or level", out.to)
 			}
 		}
 	}
@@ -322,7 +322,7 @@ func (ch *change) compare() {
 func (ch *change) make(ctx context.Context, stdin *os.File) (err error) {
 	p := ch.p
 	if err := ch.openNew(stdin); err != nil {
-		return fmt.Errorf("%w; all goes on as before", err)
+		return fmt.Errorf("%w; the running configuration is unchanged", err)
 	}
 	patience, cancel := context.WithTimeout(ctx, time.Duration(p.c.drainTimeout))
 	defer cancel()
@@ -387,7 +387,7 @@ func (ch *change) flow(ctx context.Context) error {
 
 // waits says that a change cannot be made because of in.
 func (in *inlet) waits() error {
-	return fmt.Errorf("input %s waits for room in an output; all goes on as before, try again later", in.name)
+	return fmt.Errorf("input %s waits for room in an output; the running configuration is unchanged, try again later", in.name)
 }
 
 // openNew opens the outputs that are new.
@@ -434,10 +434,10 @@ func (ch *change) drained(ctx context.Context) error {
 	}
 	for _, out := range ch.ending {
 		if left := out.d.Stats().Pending; left.Slab+left.Inflight > 0 {
-			return fmt.Errorf("output %s has records that are not delivered, and no spool to keep them in (%s); all goes on as before, try again later", out.to, plural.Records(left.Slab+left.Inflight))
+			return fmt.Errorf("output %s has undelivered records and no spool to keep them in (%s); the running configuration is unchanged, try again later", out.to, plural.Records(left.Slab+left.Inflight))
 		}
 	}
-	return errors.New("an output does not deliver; all goes on as before, try again later")
+	return errors.New("an output does not deliver; the running configuration is unchanged, try again later")
 }
 
 // swap puts the outputs of next in place of those of p, while no input writes.
@@ -474,7 +474,7 @@ func (ch *change) swap(ctx context.Context, stdin *os.File) error {
 		}
 		var worse error
 		if outs, worse = ch.reopen(p.c.outs, stdin); worse != nil {
-			err = fmt.Errorf("%w; as before, %w; %w", err, worse, errStranded)
+			err = fmt.Errorf("%w; with the previous settings: %w; %w", err, worse, errStranded)
 			for _, out := range ch.ending { // closed, it takes nothing, and nothing is committed
 				if ch.outs[out.c.name] == nil {
 					out.drained.Store(false)
@@ -482,7 +482,7 @@ func (ch *change) swap(ctx context.Context, stdin *os.File) error {
 				}
 			}
 		} else {
-			err = fmt.Errorf("%w; all goes on as before", err)
+			err = fmt.Errorf("%w; the running configuration is unchanged", err)
 		}
 	} else {
 		p.c.outs, p.c.rules, p.c.inputs = ch.next.outs, ch.next.rules, ch.next.inputs
@@ -536,7 +536,7 @@ func (ch *change) openInputs(c *pipeConfig) (errs []error) {
 		}
 		in, err := p.openInlet(want)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%w; it reads nothing until the file is changed, or read again", in.of(err)))
+			errs = append(errs, fmt.Errorf("%w; the input stays closed until the file is changed or reloaded", in.of(err)))
 			continue
 		}
 		inlets = append(inlets, in)
@@ -572,7 +572,7 @@ func (ch *change) retire(outs []*output) {
 		if heir := outputNamed(ch.next, out.c.name); heir != nil && heir.Spool == out.c.Spool && heir.CrashSafe == out.c.CrashSafe {
 			kept = 0 // its heir has them
 		} else if kept > 0 {
-			p.con.say("output %s: %s stay in %s, where nobody delivers them now: forebay spool replay does", out.to, plural.Records(kept), out.c.keptIn(out.report.Pending))
+			p.con.say("output %s: %s remain in %s; deliver them with forebay spool replay", out.to, plural.Records(kept), out.c.keptIn(out.report.Pending))
 		}
 		i := slices.IndexFunc(p.gone, func(r retired) bool { return r.to == out.to })
 		if i < 0 {

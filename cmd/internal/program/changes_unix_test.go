@@ -103,7 +103,7 @@ func (r *running) change(text string) string {
 	var said string
 	r.await("the change", func() bool {
 		said = r.said.String()[before:]
-		return strings.Contains(said, "in force") || strings.Contains(said, "nothing has changed") || strings.Contains(said, "as before")
+		return strings.Contains(said, ": applied: ") || strings.Contains(said, "nothing has changed") || strings.Contains(said, "configuration is unchanged")
 	})
 	return said
 }
@@ -188,7 +188,7 @@ func TestChangesLoseNothing(t *testing.T) {
 	write(&sockets, c, "<13>1 - host app - - - socket line %07d\n")
 	for range testkit.Rounds(8, 400) {
 		said := r.change(variant())
-		if strings.Contains(said, "as before") || strings.Contains(said, "lost") {
+		if strings.Contains(said, "unchanged") || strings.Contains(said, "lost") {
 			t.Fatal(said)
 		}
 	}
@@ -242,7 +242,7 @@ func TestChangesRefused(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"inputs: {a: {type: syslog, listn: x}}\noutputs: {o: {to: \"file:DIR/out.log\"}}\n", "listn is not known; the nearest is listen"},
 		{strings.Replace(good, "out.log\"", "none/out.log\"", 1), "there is no directory DIR/none; mkdirs creates it"},
-		{"max-record: 1KiB\nmetrics: :0\n" + good, "max-record and metrics can change at a start only"},
+		{"max-record: 1KiB\nmetrics: :0\n" + good, "max-record and metrics can change only at a start"},
 		{good, "nothing has changed"},
 	} {
 		if said := strings.ReplaceAll(r.change(tt.text), r.dir, "DIR"); !strings.Contains(said, tt.want) {
@@ -258,7 +258,7 @@ func TestChangesRefused(t *testing.T) {
 	r.write(strings.Replace(good, "DIR/a", "DIR/taken", 1))
 	r.p.signals <- syscall.SIGHUP
 	r.await("the refusal", func() bool {
-		return strings.Contains(r.said.String()[before:], "it reads nothing until the file is changed, or read again")
+		return strings.Contains(r.said.String()[before:], "the input stays closed until the file is changed or reloaded")
 	})
 	if said := r.change(good); !strings.Contains(said, "input a is new") {
 		t.Error(said)
@@ -275,7 +275,7 @@ func TestChangesRefused(t *testing.T) {
 	}
 }
 
-// An output that hangs holds a change up for drain-timeout, and then all goes on as before.
+// An output that hangs holds a change up for drain-timeout, and then the running configuration is unchanged.
 func TestChangeOfAHungOutput(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	deaf, err := net.Listen("unix", filepath.Join(t.TempDir(), "deaf")) // nobody accepts
@@ -293,11 +293,11 @@ func TestChangeOfAHungOutput(t *testing.T) {
 	defer c.Close()
 	fmt.Fprint(c, "<13>hello\n")
 	r.await("the line", func() bool { return r.read("out.log") != "" })
-	if said := r.change(strings.Replace(text, "slabs: 2", "slabs: 3", 1)); !strings.Contains(said, "output o has records that are not delivered, and no spool to keep them in (1 record); all goes on as before") {
+	if said := r.change(strings.Replace(text, "slabs: 2", "slabs: 3", 1)); !strings.Contains(said, "output o has undelivered records and no spool to keep them in (1 record); the running configuration is unchanged") {
 		t.Error(said)
 	}
 	// What does not need it closed goes through.
-	if said := r.change(strings.Replace(text, "slabs: 2", "slabs: 2, level: warn", 1)); !strings.Contains(said, "in force: output o: level warn, not none") {
+	if said := r.change(strings.Replace(text, "slabs: 2", "slabs: 2, level: warn", 1)); !strings.Contains(said, "applied: output o: level warn, not none") {
 		t.Error(said)
 	}
 	fmt.Fprint(c, "<14>below\n<11>an error\n")
@@ -462,7 +462,7 @@ func TestChangeOfAStuckInput(t *testing.T) {
 	}
 	r.begin(text)
 	r.await("the full output", func() bool { return r.read("ok.log") == "one\n" && r.p.outputs()[0].slabs().Waiting > 0 })
-	if said := r.change(strings.ReplaceAll(text, "from: start", "from: start, partial-after: 2s")); !strings.Contains(said, "input a waits for room in an output; all goes on as before") {
+	if said := r.change(strings.ReplaceAll(text, "from: start", "from: start, partial-after: 2s")); !strings.Contains(said, "input a waits for room in an output; the running configuration is unchanged") {
 		t.Error(said)
 	}
 	f, err := os.OpenFile(filepath.Join(r.dir, "b.log"), os.O_APPEND|os.O_WRONLY, 0)

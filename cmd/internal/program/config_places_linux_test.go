@@ -120,7 +120,7 @@ func TestPlacesAtChange(t *testing.T) {
 	r.p.signals <- syscall.SIGHUP
 	r.await("the change", func() bool {
 		said = r.said.String()[before:]
-		return strings.Contains(said, "it reads nothing")
+		return strings.Contains(said, "the input stays closed")
 	})
 	if strings.Count(said, ": inputs.d.state: ") != 1 || strings.Contains(said, "input d:") || !strings.Contains(said, ":1:") {
 		t.Error(said)

@@ -73,7 +73,7 @@ func TestConfigTogether(t *testing.T) {
 		"inputs: {a: {type: forward, user: u}}\noutputs: {o: {to: \"stdout:\"}}":                                                "user and password-file belong together",
 		"inputs: {a: {type: forward, shared-key-file: /none}}\noutputs: {o: {to: \"stdout:\"}}":                                 "cannot read shared-key-file /none",
 		"inputs: {a: {type: tail, files: x, multiline: [\"((\"]}}\noutputs: {o: {to: \"stdout:\"}}":                             "multiline[0]: it is none of",
-		"inputs: {a: {type: stdin}}\noutputs: {o: {to: \"stdout:\", when-full: spill}}":                                         "when-full spill needs a place for what it puts aside: add spool DIR",
+		"inputs: {a: {type: stdin}}\noutputs: {o: {to: \"stdout:\", when-full: spill}}":                                         "when-full spill needs a directory to spill to: add spool DIR",
 		"inputs: {a: {type: stdin}}\noutputs: {o: {to: \"loki://h:3100\", label: {x: y, \"x\": z}}}":                            "x is there twice",
 		"inputs: {a: {type: stdin}}\noutputs: {o: {to: \"stdout:\", fallback: \"file:/none/x\"}}":                               "outputs.o.fallback: there is no directory /none",
 		"inputs: {a: {type: stdin}}\noutputs: {o: {to: \"stdout:\", where: {}}}":                                                "where: ",

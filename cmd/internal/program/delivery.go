@@ -51,7 +51,7 @@ func (p *pipeline) newOutput(out *output, o *slab.Options) (*deliver.Output, err
 	if c.Spool != "" {
 		if policy := c.WhenFull.String(); strings.HasPrefix(policy, "drop-") && !p.saidDrops {
 			p.saidDrops = true
-			p.con.say("--when-full %s drops lines while a destination is slow, whatever room is in --spool; --when-full spill puts them there", policy)
+			p.con.say("--when-full %s drops lines while a destination is slow, even while --spool has room; --when-full spill puts them there", policy)
 		}
 		opts.SpoolDir = filepath.Join(string(c.Spool), out.dir)
 		opts.Spool.OnEvent = func(e batch.Event) { p.spoolEvent(out, e) }
@@ -167,7 +167,7 @@ func (p *pipeline) deliveryEvent(out *output, e batch.Event) {
 		if strings.Contains(why, "older than --max-age") {
 			where += "; --too-old now would send them with the present time"
 		}
-		say("refuses records for good: %s; %s", why, where)
+		say("refuses records permanently: %s; %s", why, where)
 	case "dead-letter":
 		say("--dead-letter %s: %s", out.letters(), plain(e.Err))
 	case "too-large":

@@ -130,7 +130,7 @@ func TestDeadLetter(t *testing.T) {
 	c.dests[len(c.dests)-1] = &fake{o: never}
 	c.drainTimeout = duration(time.Minute)
 	stderr, err := run(t, c, "one\ntwo\n")
-	if codeOf(err) != exitRuntime || !strings.Contains(stderr, "dropped=2{poison=2}") || !strings.Contains(stderr, "refuses records for good: never; see "+file) {
+	if codeOf(err) != exitRuntime || !strings.Contains(stderr, "dropped=2{poison=2}") || !strings.Contains(stderr, "refuses records permanently: never; see "+file) {
 		t.Error(err, stderr)
 	}
 	b, _ := os.ReadFile(file)

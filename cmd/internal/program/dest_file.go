@@ -63,7 +63,7 @@ func (fileDest) Open(rest string, c *outputConfig) (*target, error) {
 	}
 	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() && !st.IsDir() && o.RotateBytes == 0 && o.RotateEvery == 0 {
 		if c.Fsync {
-			return nil, errors.New("it is no regular file, and has no disk: leave --fsync away")
+			return nil, errors.New("it is not a regular file; leave out --fsync")
 		}
 		return openDevice(path)
 	}

@@ -209,10 +209,10 @@ func TestTooOldLines(t *testing.T) {
 		says             string
 	}{
 		{"", []string{"fresh"}, nil, 2, `older than --max-age (168h0m0s); see DEAD; --too-old now would send them with the present time`},
-		{"&too-old=drop", []string{"fresh"}, nil, 0, "refuses records for good"},
+		{"&too-old=drop", []string{"fresh"}, nil, 0, "refuses records permanently"},
 		{"&too-old=now", []string{"ancient", "far", "fresh"}, []string{"2001-02-03T04:05:06Z", far.Format(time.RFC3339)}, 0,
 			"records that are too old are sent with the present time; theirs is in the metadata original_time"},
-		{"&max-age=0", []string{"ancient", "fresh"}, nil, 1, "refuses records for good: push answered 400"},
+		{"&max-age=0", []string{"ancient", "fresh"}, nil, 1, "refuses records permanently: push answered 400"},
 	} {
 		var mu sync.Mutex
 		var got []string

@@ -66,7 +66,7 @@ func (s *listenSource) readsAgain() string {
 	if !s.acks() {
 		return ""
 	}
-	return "who sent them to " + s.in.name + " has not been told that they are safe, and sends them again"
+	return "clients of " + s.in.name + " got no acknowledgement and send them again"
 }
 
 // Put puts a record into every output.

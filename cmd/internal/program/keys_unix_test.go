@@ -42,7 +42,7 @@ func TestUnusedFallbackIsClosed(t *testing.T) {
 	if n := len(r.p.fallbacks); n != 0 {
 		t.Error(n, "are there")
 	}
-	if said := r.change(in + "  a: {to: \"file:DIR/a\", fallback: \"file:DIR/f\"}\n  b: {to: \"file:DIR/b\"}\n"); !strings.Contains(said, "in force") {
+	if said := r.change(in + "  a: {to: \"file:DIR/a\", fallback: \"file:DIR/f\"}\n  b: {to: \"file:DIR/b\"}\n"); !strings.Contains(said, ": applied: ") {
 		t.Error(said)
 	}
 	if said, err := r.end(); err != nil {
@@ -86,8 +86,8 @@ outputs:
 			write(name, "two\n")
 		}
 		said := r.change(text)
-		said = said[strings.Index(said, "is in force")+1:]
-		if !strings.HasPrefix(said, "s in force") || strings.Count(said, "input ")+strings.Count(said, "output ") != 1 || !strings.Contains(said, part) || strings.Contains(said, "two") {
+		said = said[strings.Index(said, ": applied: ")+1:]
+		if !strings.HasPrefix(said, " applied: ") || strings.Count(said, "input ")+strings.Count(said, "output ") != 1 || !strings.Contains(said, part) || strings.Contains(said, "two") {
 			t.Errorf("%s: %s", name, said)
 		}
 	}

@@ -12,7 +12,7 @@ func TestTellingOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, text, _ := strings.Cut(string(doc), "call an output by its\n")
+	_, text, _ := strings.Cut(string(doc), "are part of that name:")
 	text, _, _ = strings.Cut(text, "may change from run to run")
 	_, help, _ := strings.Cut(newPipe(nil, nil).Long, "belong to a --to")
 	for _, o := range options {

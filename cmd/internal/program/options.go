@@ -358,7 +358,7 @@ func (c *outputConfig) check() error {
 			c.Slabs.value, units.FlagSize(c.SlabSize.value), units.FlagSize(total), units.FlagSize(maxMemory))
 	}
 	if c.spills() && c.Spool == "" {
-		return fmt.Errorf("--when-full spill needs a place for what it puts aside: add --spool DIR")
+		return fmt.Errorf("--when-full spill needs a directory to spill to: add --spool DIR")
 	}
 	return nil
 }

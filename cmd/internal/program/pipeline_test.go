@@ -197,7 +197,7 @@ func TestRefusedRecords(t *testing.T) {
 		if failOnDrop {
 			want = exitDrops
 		}
-		if codeOf(err) != want || !strings.Contains(stderr, "forebay: fake: refuses records for good: never; dropping them\n") ||
+		if codeOf(err) != want || !strings.Contains(stderr, "forebay: fake: refuses records permanently: never; dropping them\n") ||
 			!strings.Contains(stderr, "dropped=2{poison=2}") || !strings.Contains(stderr, "forebay: 2 records not delivered\n") {
 			t.Error(codeOf(err), stderr)
 		}

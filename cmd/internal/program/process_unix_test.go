@@ -274,7 +274,7 @@ func TestDrainTimeoutWithoutAnAnswer(t *testing.T) {
 	if code != 1 {
 		t.Errorf("exit code %d", code)
 	}
-	wantMatch(t, stderr, "^forebay: "+regexp.QuoteMeta(to)+": no answer in time to what was sent: 1 record, which may have arrived$")
+	wantMatch(t, stderr, "^forebay: "+regexp.QuoteMeta(to)+": no response in time: 1 record sent, which may have arrived$")
 	wantBalance(t, stderr)
 }
 
@@ -299,7 +299,7 @@ func TestDrainTimeoutWithoutASession(t *testing.T) {
 	if code != 1 {
 		t.Errorf("exit code %d", code)
 	}
-	wantMatch(t, stderr, "^forebay: "+regexp.QuoteMeta(to)+": no session in time: it has not answered, and nothing was sent$")
+	wantMatch(t, stderr, "^forebay: "+regexp.QuoteMeta(to)+": no session in time: the destination did not answer; nothing was sent$")
 	wantBalance(t, stderr)
 }
 
@@ -358,7 +358,7 @@ func TestDrainTimeoutCoversEveryLine(t *testing.T) {
 		path := filepath.Join(dir, "beside.log")
 		args := []string{"--drain-timeout", "3s", "--to", "stdout:", "--to", "file:" + path}
 		wantCode, wantAccount := 1, `dropped=[0-9]+\{shutdown=[0-9]+\}`
-		wantText := `^forebay: stdout: [1-9][0-9]* records?, read but not in memory when the time was up, count as dropped\{shutdown\}$`
+		wantText := `^forebay: stdout: [1-9][0-9]* records?, read but not in memory when the time was up, counted as dropped\{shutdown\}$`
 		if safe {
 			args = append(args, "--crash-safe", filepath.Join(dir, "safe"))
 			wantCode, wantAccount = exitKept, `pending=[1-9]`

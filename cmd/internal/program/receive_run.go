@@ -214,9 +214,9 @@ func (r *receiver) listening(l *listener, network, at string) {
 	}
 	text := "listening for " + l.what + " on " + at
 	if !here {
-		text += ", which other machines reach"
+		text += ", reachable from other machines"
 		if asked := l.flag == "forward" && r.c.keyFile != "" || r.c.tlsClientCA != ""; !asked {
-			text += ", and asks nobody for a key"
+			text += " without a key"
 		}
 	}
 	r.said.line(text)
@@ -400,7 +400,7 @@ func secretFile(flag, path string) (string, error) {
 }
 
 // errNoTaker ends receive when it waited for its output for long enough.
-var errNoTaker = errors.New("nobody takes the output: what came last is not acknowledged")
+var errNoTaker = errors.New("the output is not read: the last messages are not acknowledged")
 
 // end closes the listeners. The error says why not all that was at hand was answered.
 func (r *receiver) end(arrived <-chan os.Signal) error {
@@ -500,7 +500,7 @@ func (s *sayer) refusedAt(r listen.Refusal, now time.Time) {
 	s.budget--
 	more := ""
 	if s.silent > 0 {
-		more = fmt.Sprintf(" (and %s before, which nothing was said of)", amount(s.silent, "refusal"))
+		more = fmt.Sprintf(" (and %s before, not shown)", amount(s.silent, "refusal"))
 		s.silent = 0
 	}
 	s.say(r.String() + more)

@@ -94,7 +94,7 @@ func TestRefusalsAreFew(t *testing.T) {
 	}
 	out.Reset()
 	s.refusedAt(r, now.Add(2*time.Second))
-	if got := out.String(); got != "forebay: forward: p: refused: why (and 990 refusals before, which nothing was said of)\n" {
+	if got := out.String(); got != "forebay: forward: p: refused: why (and 990 refusals before, not shown)\n" {
 		t.Error(got)
 	}
 }
@@ -130,7 +130,7 @@ func TestListenAddresses(t *testing.T) {
 
 // Where it listens is said as clients write it, and whether others reach it.
 func TestListeningText(t *testing.T) {
-	const open = ", which other machines reach"
+	const open = ", reachable from other machines"
 	for _, tt := range []struct {
 		l           *listener
 		network, at string
@@ -140,11 +140,11 @@ func TestListeningText(t *testing.T) {
 	}{
 		{forwardListener(), "tcp", "127.0.0.1:1", false, "", "Forward on 127.0.0.1:1"},
 		{forwardListener(), "tcp", "[::1]:1", true, "", "Forward on [::1]:1 with TLS"},
-		{forwardListener(), "tcp", "[::]:1", false, "", "Forward on [::]:1" + open + ", and asks nobody for a key"},
+		{forwardListener(), "tcp", "[::]:1", false, "", "Forward on [::]:1" + open + " without a key"},
 		{forwardListener(), "tcp", "10.0.0.1:1", false, "k", "Forward on 10.0.0.1:1" + open},
 		{forwardListener(), "unix", "a", true, "", "Forward on unix:a"},
 		{lokiListener(), "tcp", "127.0.0.1:1", false, "", "Loki's push API on http://127.0.0.1:1"},
-		{lokiListener(), "tcp", "[::]:1", true, "k", "Loki's push API on https://[::]:1" + open + ", and asks nobody for a key"},
+		{lokiListener(), "tcp", "[::]:1", true, "k", "Loki's push API on https://[::]:1" + open + " without a key"},
 		{syslogListener(), "udp", "127.0.0.1:1", false, "", "syslog on udp://127.0.0.1:1"},
 		{syslogListener(), "unixgram", "a", false, "", "syslog on unixgram:a"},
 	} {

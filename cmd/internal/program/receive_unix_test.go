@@ -45,7 +45,7 @@ func TestReceiveOutputHangs(t *testing.T) {
 	if code != exitRuntime {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
-	wantMatch(t, stderr, "^forebay: (stopped by a second signal|nobody takes the output: what came last is not acknowledged)$")
+	wantMatch(t, stderr, "^forebay: (stopped by a second signal|the output is not read: the last messages are not acknowledged)$")
 	wantMatch(t, stderr, "^forebay: received 0 records ")
 	if n, err := c.Read(make([]byte, 1)); n > 0 || err == nil {
 		t.Error("it is acknowledged")

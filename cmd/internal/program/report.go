@@ -27,7 +27,7 @@ func (p *pipeline) event(out *output, e batch.Event, memory string) {
 		if p.c.dryRun {
 			p.con.say("%s: %s; it would be refused", e.Output, plain(e.Err))
 		} else {
-			p.con.say("%s: refuses records for good: %s; dropping them", e.Output, plain(e.Err))
+			p.con.say("%s: refuses records permanently: %s; dropping them", e.Output, plain(e.Err))
 		}
 	case "recovered":
 		p.con.say("%s: works again", e.Output)
@@ -111,12 +111,12 @@ func (p *pipeline) conclude(took time.Duration, readErr, cause error) (text []st
 		left -= min(left, out.d.Stats().Spool.Parked) // they wait for another destination
 		kept += left
 		if out.refused > 0 && again == "" {
-			say("%s: %s, read but not in memory when the time was up, count as dropped{shutdown}", out.to, plural.Records(out.refused))
+			say("%s: %s, read but not in memory when the time was up, counted as dropped{shutdown}", out.to, plural.Records(out.refused))
 		}
 		if n := out.report.Unknown; n > 0 {
-			say("%s: no answer in time to what was sent: %s, which may have arrived", out.to, plural.Records(n))
+			say("%s: no response in time: %s sent, which may have arrived", out.to, plural.Records(n))
 		} else if left+missing > 0 && neverReached(out) {
-			say("%s: no session in time: it has not answered, and nothing was sent", out.to)
+			say("%s: no session in time: the destination did not answer; nothing was sent", out.to)
 		}
 		if left > 0 {
 			say("%s: %s kept for the next run, in %s", out.to, plural.Records(left), out.c.keptIn(out.report.Pending))

@@ -154,7 +154,7 @@ Exit codes:
 			f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 			switch {
 			case errors.Is(err, os.ErrExist):
-				return configError(fmt.Errorf("%s is there already, and stays as it is; name another file", file))
+				return configError(fmt.Errorf("%s already exists; name another file", file))
 			case err != nil:
 				return configError(fmt.Errorf("cannot write %s: %w", file, unpathed(err)))
 			}

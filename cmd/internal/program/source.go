@@ -246,7 +246,7 @@ func (p *pipeline) leave(err error) {
 	case last:
 		close(p.over)
 	case err != nil:
-		p.con.say("%s; the others go on", err)
+		p.con.say("%s; the other inputs continue", err)
 	}
 }
 

@@ -207,7 +207,7 @@ func (s *tailSource) readsAgain() string {
 }
 
 // nextRun says that the positions in a directory let the next run read lines again.
-func nextRun(dir string) string { return "the next run reads them again, as " + dir + " says" }
+func nextRun(dir string) string { return "the next run reads them again, from the positions in " + dir }
 
 func (s *tailSource) finish(delivered bool) error { return s.t.Finish(delivered) }
 

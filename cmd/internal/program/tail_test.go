@@ -24,7 +24,7 @@ func TestLateLinesAreReadAgain(t *testing.T) {
 		text, err := p.conclude(0, nil, errDeadline)
 		var code *codeError
 		if !errors.As(err, &code) || code.code != want || len(text) != 1 ||
-			strings.Contains(text[0], "the next run reads them again, as state says") != (dir != "") {
+			strings.Contains(text[0], "the next run reads them again, from the positions in state") != (dir != "") {
 			t.Errorf("%q: %v: %q", dir, err, text)
 		}
 	}

@@ -102,7 +102,7 @@ Exit codes:
 // run shows the one that is called which.
 func (c *topConfig) run(which string, stdin, stdout, stderr *os.File) error {
 	if !control.Supported {
-		return runtimeError(errors.New("forebay top needs unix sockets in a directory of one's own, which this system does not have"))
+		return runtimeError(errors.New("forebay top needs unix sockets in a private directory, which this system does not have"))
 	}
 	signals := make(chan os.Signal, 4)
 	notify(signals)
@@ -170,7 +170,7 @@ func (c *topConfig) live(ctx context.Context, h *top.History, look func(context.
 	style.Width, _ = scr.Size()
 	last := h.Lines(style)
 	s := h.State()
-	return writeError(printLines(stdout, append(last, "", fmt.Sprintf("forebay: %s (pid %d) has ended; this was the last that was seen of it", s.Name, s.PID))))
+	return writeError(printLines(stdout, append(last, "", fmt.Sprintf("forebay: %s (pid %d) has ended; this is its last state", s.Name, s.PID))))
 }
 
 // typing returns what is typed, key by key, and what makes the terminal as it was.
@@ -222,7 +222,7 @@ func (c *topConfig) find(ctx context.Context, which string, ask bool, stdin, std
 	case len(found) == 0:
 		return "", runtimeError(notFound(which, failed))
 	case !ask:
-		return "", usageError(fmt.Errorf("%s run%s; say which, by its PID:\n%s", plural.Of(len(found), "forebay"), named(which), strings.Join(listOf(found), "\n")))
+		return "", usageError(fmt.Errorf("%s run%s; name one by its PID:\n%s", plural.Of(len(found), "forebay"), named(which), strings.Join(listOf(found), "\n")))
 	}
 	for i, line := range listOf(found) {
 		fmt.Fprintf(stderr, "%3d %s\n", i+1, line)
@@ -296,7 +296,7 @@ func notFound(which string, failed []error) error {
 		text += fmt.Sprintf("\n%s was looked for as a --name, as a process id and as a socket in this directory; a path has a %c in it, such as .%c%[1]s.",
 			which, os.PathSeparator, os.PathSeparator)
 	}
-	return errors.New(text + "\nOne of another user is found by root, and one with --control PATH by that path.")
+	return errors.New(text + "\nProcesses of other users are visible to root; one with --control PATH is found by that path.")
 }
 
 // failed is an error of the first look at a socket.

@@ -142,7 +142,7 @@ func TestTop(t *testing.T) {
 	w.await("q quit")
 	pipe.in.Close()
 	w.await("\x1b[?1049l")
-	w.await("forebay: shop (pid " + strconv.Itoa(pipe.cmd.Process.Pid) + ") has ended; this was the last that was seen of it")
+	w.await("forebay: shop (pid " + strconv.Itoa(pipe.cmd.Process.Pid) + ") has ended; this is its last state")
 	w.ended()
 	pipe.wait()
 }

@@ -365,7 +365,7 @@ func (s *moreSource) close() {
 }
 
 func (s *moreSource) readsAgain() string {
-	return "the servers of " + s.in.name + " have not been told that they are safe, and give them again"
+	return "the servers of " + s.in.name + " got no acknowledgement and send them again"
 }
 
 // A Sink takes the records of an input. Put is for one goroutine; Commit and Say are for

@@ -13,7 +13,7 @@ import (
 )
 
 // errLogin is a refusal that a peer is told with PONG.
-var errLogin = errors.New("it is not let in")
+var errLogin = errors.New("login failed")
 
 // handshake sends HELO, reads PING and answers PONG.
 func (s *Server) handshake(r *reader) error {
@@ -70,7 +70,7 @@ func (s *Server) pong(ping, nonce, auth []byte) ([]byte, error) {
 		}
 	}
 	if !ok || string(part[0]) != "PING" {
-		return refusal("invalid ping message"), fmt.Errorf("%w: it sends no PING: a shared key is asked for here", errLogin)
+		return refusal("invalid ping message"), fmt.Errorf("%w: the client sent no PING, and a shared key is required", errLogin)
 	}
 	host, salt := part[1], part[2]
 	key := []byte(s.c.Key)
@@ -78,9 +78,9 @@ func (s *Server) pong(ping, nonce, auth []byte) ([]byte, error) {
 	user := s.c.User == "" || same(part[4], []byte(s.c.User)) && same(part[5], digest(auth, []byte(s.c.User), []byte(s.c.Password)))
 	switch {
 	case !knows:
-		return refusal("shared_key mismatch"), fmt.Errorf("%w: its shared key is another one", errLogin)
+		return refusal("shared_key mismatch"), fmt.Errorf("%w: the shared key does not match", errLogin)
 	case !user:
-		return refusal("username/password mismatch"), fmt.Errorf("%w: its user or password is another one", errLogin)
+		return refusal("username/password mismatch"), fmt.Errorf("%w: the user or password does not match", errLogin)
 	}
 	own := []byte(s.host)
 	b = msgpack.AppendStr(msgpack.AppendArrayHeader(nil, 5), "PONG")

@@ -397,7 +397,7 @@ func timeOf(t *msgpack.Token) (time.Time, error) {
 			return time.Unix(int64(sec), int64(frac*1e9)), nil
 		}
 	}
-	return time.Time{}, fault("the time of an entry is none: %v", t.Kind)
+	return time.Time{}, fault("the time of an entry is invalid: %v", t.Kind)
 }
 
 // appendJSONAck appends the acknowledgement of a chunk whose message was JSON.

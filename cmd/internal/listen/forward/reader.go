@@ -136,5 +136,5 @@ func (r *reader) buffered() ([]byte, error) {
 	case err == errDepth:
 		return nil, err
 	}
-	return nil, fmt.Errorf("it does not speak the Forward protocol: it says %s", listen.Show(rest))
+	return nil, fmt.Errorf("not the Forward protocol: the peer sent %s", listen.Show(rest))
 }

@@ -396,10 +396,10 @@ func TestLogin(t *testing.T) {
 		client fluent.Config
 		want   string
 	}{
-		"key":      {fluent.Config{SharedKey: "hunter2", User: "u", Password: "p"}, "its shared key is another one"},
-		"user":     {fluent.Config{SharedKey: "k", User: "x", Password: "p"}, "its user or password is another one"},
-		"password": {fluent.Config{SharedKey: "k", User: "u", Password: "hunter2"}, "its user or password is another one"},
-		"no user":  {fluent.Config{SharedKey: "k"}, "its user or password is another one"},
+		"key":      {fluent.Config{SharedKey: "hunter2", User: "u", Password: "p"}, "the shared key does not match"},
+		"user":     {fluent.Config{SharedKey: "k", User: "x", Password: "p"}, "the user or password does not match"},
+		"password": {fluent.Config{SharedKey: "k", User: "u", Password: "hunter2"}, "the user or password does not match"},
+		"no user":  {fluent.Config{SharedKey: "k"}, "the user or password does not match"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := serve(t, Config{Secured: true, Key: "k", User: "u", Password: "p"})
@@ -434,7 +434,7 @@ func TestNoPing(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	until(t, func() bool { return len(b.refused.All()) > 0 })
-	if got := b.refused.All(); !strings.Contains(got[0], "it sends no PING") || b.sink.Bodies() != nil {
+	if got := b.refused.All(); !strings.Contains(got[0], "sent no PING") || b.sink.Bodies() != nil {
 		t.Errorf("%q", got)
 	}
 }
@@ -465,7 +465,7 @@ func TestHostile(t *testing.T) {
 		want string
 	}{
 		"HTTP":                {[]byte("GET / HTTP/1.1\r\n\r\n"), "no array"},
-		"not MessagePack":     {[]byte{0xc1}, "does not speak the Forward protocol"},
+		"not MessagePack":     {[]byte{0xc1}, "not the Forward protocol"},
 		"a TLS hello":         {[]byte{0x16, 3, 1}, "no array"},
 		"no tag":              {[]byte{0x93, 1, 2, 3}, "the tag is no string"},
 		"an array of five":    {[]byte{0x95, 0xa1, 't', 1, 0x80, 0x80, 0x80}, "no array"},
@@ -475,7 +475,7 @@ func TestHostile(t *testing.T) {
 		"a key of a map":      {msgOf(3, "t", []byte{0xc4, 0}, []byte{0x81, 0x80, 1}), "a key of the option"},
 		"a record of nil":     {record([]byte{0xc0}), "a record is no map"},
 		"a cut entry":         {packed(entry(1, `{"a":1}`)[:4], "chunk", "c"), "cut short"},
-		"a string as time":    {packed([]byte{0x92, 0xa1, 'x', 0x80}), "the time of an entry is none: str"},
+		"a string as time":    {packed([]byte{0x92, 0xa1, 'x', 0x80}), "the time of an entry is invalid: str"},
 		"keys within keys":    {record(deep(40, 0x81)), "a key is an array or a map"},
 		"too deep":            {packed(slices.Concat([]byte{0x92, 1, 0x81, 0xa1, 'k'}, deep(100, 0x91))), "more than 64 deep"},
 		"a message too deep":  {deep(100, 0x91), "more than 64 deep"},
@@ -534,7 +534,7 @@ func TestSlowPeers(t *testing.T) {
 		if d := ends(t, c); d != time.Minute {
 			t.Errorf("a connection that says nothing ends after %v", d)
 		}
-		if got := b.refused.All(); len(got) != 1 || got[0] != "it says nothing for 1m0s" {
+		if got := b.refused.All(); len(got) != 1 || got[0] != "no data for 1m0s" {
 			t.Errorf("%q", got)
 		}
 		// A byte a second: the time is that of the message, not of the byte.
@@ -550,7 +550,7 @@ func TestSlowPeers(t *testing.T) {
 		if d := ends(t, slow); d < 59*time.Second || d > 62*time.Second {
 			t.Errorf("a slow message ends after %v", d)
 		}
-		if got := b.refused.All(); len(got) != 2 || !strings.Contains(got[1], "the rest of a message does not come within 1m0s") {
+		if got := b.refused.All(); len(got) != 2 || !strings.Contains(got[1], "the rest of the message did not arrive within 1m0s") {
 			t.Errorf("%q", got)
 		}
 		// It stays for a day, once it has spoken.
@@ -594,7 +594,7 @@ func TestSlowPeers(t *testing.T) {
 		c := b.pipes.Dial()
 		c.Write(packed(entry(1, `{}`), "chunk", "c"))
 		time.Sleep(11 * time.Second)
-		if got := b.refused.All(); len(got) != 1 || got[0] != "it does not read its answers for 10s" {
+		if got := b.refused.All(); len(got) != 1 || got[0] != "the client has not read its responses for 10s" {
 			t.Errorf("%q", got)
 		}
 		c.Close()
@@ -629,7 +629,7 @@ func TestConnections(t *testing.T) {
 	if _, err := third.Read(make([]byte, 1)); err != io.EOF {
 		t.Error(err)
 	}
-	if got := b.refused.All(); len(got) != 1 || got[0] != "there are 2 connections, and no more are allowed" {
+	if got := b.refused.All(); len(got) != 1 || got[0] != "too many connections: the limit is 2" {
 		t.Errorf("%q", got)
 	}
 	first.Close()

@@ -80,7 +80,7 @@ func (w *walker) jsonStream(stream []byte, visit visitor) error {
 	}
 	for _, l := range w.labels {
 		if !nameOK(l.Name) {
-			return fmt.Errorf("the label name %s is none: use letters, digits and _", listen.Show([]byte(l.Name)))
+			return fmt.Errorf("the label name %s is invalid: use letters, digits and _", listen.Show([]byte(l.Name)))
 		}
 	}
 	if w.labels, err = sorted(w.labels); err != nil {

@@ -31,7 +31,7 @@ func parseLabels(dst []listen.Label, text string, most int) ([]listen.Label, err
 		case !found:
 			return bad("there is no = and no }")
 		case !nameOK(name):
-			return bad("the name " + listen.Show([]byte(name)) + " is none: use letters, digits and _")
+			return bad("the name " + listen.Show([]byte(name)) + " is invalid: use letters, digits and _")
 		case len(dst) == most:
 			return dst, tooMany("a stream", "labels", most)
 		}

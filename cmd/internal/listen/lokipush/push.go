@@ -49,7 +49,7 @@ func (p *push) read(ctx context.Context, l *listen.Limits, r *http.Request) erro
 	defer cancel()
 	p.tenant = r.Header.Get("X-Scope-OrgID")
 	if !tenantOK(p.tenant) {
-		return bad("the tenant %s of X-Scope-OrgID is none: use letters, digits and !-_.*'() , at most 150", listen.Show([]byte(p.tenant)))
+		return bad("the tenant %s of X-Scope-OrgID is invalid: use letters, digits and !-_.*'() , at most 150", listen.Show([]byte(p.tenant)))
 	}
 	switch kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); {
 	case kind == "application/json":
@@ -57,7 +57,7 @@ func (p *push) read(ctx context.Context, l *listen.Limits, r *http.Request) erro
 	case kind == "application/x-protobuf", kind == "" && err == nil, r.Header.Get("Content-Type") == "":
 		p.isJSON = false
 	default:
-		return bad("the Content-Type %s is none that is read here: use application/json or application/x-protobuf",
+		return bad("the Content-Type %s is not supported: use application/json or application/x-protobuf",
 			listen.Show([]byte(r.Header.Get("Content-Type"))))
 	}
 	raw, err := p.readAll(ctx, l, r.Body, int(max(r.ContentLength, 0)), 0, "")
@@ -141,7 +141,7 @@ func (p *push) decode(ctx context.Context, l *listen.Limits, raw []byte, encodin
 			from, err = flate.NewReader(bytes.NewReader(raw)), nil
 		}
 	default:
-		return nil, bad("the Content-Encoding %s is none that is read here: use gzip", listen.Show([]byte(encoding)))
+		return nil, bad("the Content-Encoding %s is not supported: use gzip", listen.Show([]byte(encoding)))
 	}
 	if err != nil {
 		return nil, bad("the push is no %s: %w", encoding, err)
@@ -176,7 +176,7 @@ func (p *push) readAll(ctx context.Context, l *listen.Limits, r io.Reader, lengt
 			case err == io.EOF:
 				return b, nil
 			case errors.Is(err, os.ErrDeadlineExceeded):
-				return nil, &refusal{http.StatusRequestTimeout, fmt.Errorf("the rest of a push does not come within %v, after %s of it", l.MessageTime, units.Size(float64(len(b))))}
+				return nil, &refusal{http.StatusRequestTimeout, fmt.Errorf("the rest of the push did not arrive within %v, after %s of it", l.MessageTime, units.Size(float64(len(b))))}
 			case err != nil:
 				return nil, err
 			}

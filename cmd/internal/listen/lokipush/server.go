@@ -129,7 +129,7 @@ func (c *handedConn) Write(p []byte) (int, error) {
 		if len(text) == 0 {
 			text = status
 		}
-		c.refuse(c.Peer(), fmt.Errorf("it does not speak HTTP as it should: %s", listen.Show(text)))
+		c.refuse(c.Peer(), fmt.Errorf("not a valid HTTP request: %s", listen.Show(text)))
 	}
 	return c.Conn.Write(p)
 }

@@ -260,7 +260,7 @@ func TestRefusals(t *testing.T) {
 		"labels of x":          {labels("x"), nil, 400, "do not begin with {"},
 		"labels cut":           {labels(`{a="b"`), nil, 400, "there is no comma and no }"},
 		"labels without =":     {labels(`{a}`), nil, 400, "there is no = and no }"},
-		"labels with a.b":      {labels(`{a.b="c"}`), nil, 400, `the name "a.b" is none`},
+		"labels with a.b":      {labels(`{a.b="c"}`), nil, 400, `the name "a.b" is invalid`},
 		"no quotes":            {labels(`{a=b}`), nil, 400, "the value of a is not in quotation marks"},
 		"single quotes":        {labels(`{a='b'}`), nil, 400, "the value of a is not in quotation marks"},
 		"no comma":             {labels(`{a="b" c="d"}`), nil, 400, "there is no comma"},
@@ -276,7 +276,7 @@ func TestRefusals(t *testing.T) {
 		"no gzip":              {[]byte(good), append(js, "Content-Encoding", "gzip"), 400, "no gzip"},
 		"cut gzip":             {zip([]byte(good))[:40], append(js, "Content-Encoding", "gzip"), 400, "no gzip"},
 		"br":                   {[]byte(good), append(js, "Content-Encoding", "br"), 400, `the Content-Encoding "br"`},
-		"text":                 {[]byte("x"), []string{"Content-Type", "text/plain"}, 400, `the Content-Type "text/plain" is none`},
+		"text":                 {[]byte("x"), []string{"Content-Type", "text/plain"}, 400, `the Content-Type "text/plain" is not supported`},
 		"a tenant":             {[]byte(good), append(js, "X-Scope-OrgID", "a|b"), 400, `the tenant "a|b"`},
 		"a long tenant":        {[]byte(good), append(js, "X-Scope-OrgID", strings.Repeat("x", 151)), 400, "at most 150"},
 		"a tenant of dots":     {[]byte(good), append(js, "X-Scope-OrgID", ".."), 400, `the tenant ".."`},
@@ -303,10 +303,10 @@ func TestRefusals(t *testing.T) {
 // What is no request of HTTP is refused aloud, also behind one that was.
 func TestNoHTTP(t *testing.T) {
 	for said, want := range map[string]string{
-		"PING\r\n\r\n":                 `it does not speak HTTP as it should: "400 Bad Request`,
-		"\x16\x03\x01\x02\x00\r\n\r\n": `it does not speak HTTP as it should: "400 Bad Request`,
-		"GET / HTTP/9.0\r\n\r\n":       `it does not speak HTTP as it should: "505 HTTP Version Not Supported`,
-		"GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 50<<10) + "\r\n\r\n": `it does not speak HTTP as it should: "431 Request Header Fields Too Large"`,
+		"PING\r\n\r\n":                 `not a valid HTTP request: "400 Bad Request`,
+		"\x16\x03\x01\x02\x00\r\n\r\n": `not a valid HTTP request: "400 Bad Request`,
+		"GET / HTTP/9.0\r\n\r\n":       `not a valid HTTP request: "505 HTTP Version Not Supported`,
+		"GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 50<<10) + "\r\n\r\n": `not a valid HTTP request: "431 Request Header Fields Too Large"`,
 	} {
 		for _, before := range []string{"", "GET /ready HTTP/1.1\r\nHost: a\r\n\r\n"} {
 			b := serve(t, listen.Config{})
@@ -502,7 +502,7 @@ func TestConnections(t *testing.T) {
 	if status, _ := b.pushJSON(t, good); status != 0 {
 		t.Errorf("%d", status)
 	}
-	if got := b.refused.All(); len(got) == 0 || !strings.Contains(got[0], "no more are allowed") {
+	if got := b.refused.All(); len(got) == 0 || !strings.Contains(got[0], "too many connections") {
 		t.Errorf("%q", got)
 	}
 }

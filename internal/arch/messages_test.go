@@ -1,0 +1,184 @@
+package arch
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// printing are the functions whose literal arguments become messages on standard error, or
+// parts of them.
+var printing = map[string]bool{
+	"say": true, "Say": true, "Is": true, "Errorf": true, "New": true, "Faultf": true, "wrong": true, // and errors
+	"refuse": true, "Refuse": true, "refusal": true, "fault": true, "bad": true, "malformed": true, // of listeners
+	"skipPath": true, "Sprintf": true, "Fprintf": true, "append": true, "Join": true,
+}
+
+// messageSources are the directories and files whose messages an operator sees. A name with a
+// slash at its end is a directory with all that it contains.
+var messageSources = []string{
+	"cmd/internal/", "cmd/forebay-all/internal/", "file/", "spool/errors.go",
+	"fluent/conn.go", "fluent/handshake.go", "netsink/session.go", "slab/crashwriter.go",
+}
+
+// selfExplaining are sources whose messages contain their remedy and the place of the fault:
+// faults of a flag's value, of a configuration's key, of a Go program's options, of a
+// simulation's arguments. Each name is the beginning of a path.
+var selfExplaining = []string{
+	"cmd/internal/conf/", "cmd/internal/join/", "cmd/internal/transform/", "cmd/internal/units/",
+	"cmd/internal/program/config.go", "cmd/internal/program/config_inputs.go", "cmd/internal/program/config_item.go",
+	"cmd/internal/program/config_outputs.go", "cmd/internal/program/config_rules.go", "cmd/internal/program/flags.go",
+	"cmd/internal/program/fleet.go", "cmd/internal/program/measure.go", "cmd/internal/program/size.go", "cmd/internal/program/spike",
+	"cmd/internal/spike/", "file/options.go", "cmd/internal/listen/listentest/", "cmd/forebay-all/internal/sinktest/",
+}
+
+// notPrinted are fragments that only the program sees.
+var notPrinted = []string{
+	"tail: another content", "tail: another file", "tail: stopped", "journal: stopped", "remote error",
+}
+
+var verb = regexp.MustCompile(`%[-+# 0-9.*\[\]]*[a-zA-Z%]|\n`)
+
+// fragment returns the longest part of a format without a verb. Of one with fewer than two words
+// nothing can be found again.
+func fragment(format string) (longest string) {
+	for _, part := range verb.Split(format, -1) {
+		if part = strings.Trim(part, " :;,.()\""); len(part) > len(longest) {
+			longest = part
+		}
+	}
+	for _, pkg := range []string{"file: ", "fluent: ", "netsink: ", "slab: "} {
+		longest = strings.TrimPrefix(longest, pkg) // the program leaves it out
+	}
+	if len(longest) < 10 || !strings.Contains(longest, " ") {
+		return ""
+	}
+	return longest
+}
+
+// literal returns the text of a literal, or the longest one of a sum.
+func literal(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		if e.Kind == token.STRING {
+			text, _ := strconv.Unquote(e.Value)
+			return text
+		}
+	case *ast.BinaryExpr:
+		x, y := literal(e.X), literal(e.Y)
+		if len(fragment(x)) < len(fragment(y)) {
+			return y
+		}
+		return x
+	}
+	return ""
+}
+
+// hasPrefix reports whether path begins with one of the prefixes.
+func hasPrefix(path string, prefixes []string) bool {
+	for _, p := range prefixes {
+		if strings.HasPrefix(path, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// messages returns the fragments of the messages in a file, with their lines.
+func messages(t *testing.T, path string) map[string]int {
+	t.Helper()
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, path, nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]int{}
+	add := func(exprs []ast.Expr) {
+		for _, e := range exprs {
+			if text := fragment(literal(e)); text != "" {
+				found[text] = fset.Position(e.Pos()).Line
+			}
+		}
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncDecl: // help texts
+			return n.Name.Name != "Usage" && n.Name.Name != "newTail"
+		case *ast.AssignStmt:
+			add(n.Rhs)
+		case *ast.ReturnStmt:
+			add(n.Results)
+		case *ast.CallExpr:
+			name := ""
+			switch fun := n.Fun.(type) {
+			case *ast.Ident:
+				name = fun.Name
+			case *ast.SelectorExpr:
+				name = fun.Sel.Name
+			}
+			if printing[name] {
+				add(n.Args)
+			}
+		}
+		return true
+	})
+	return found
+}
+
+// flat is a page or a message as it is compared: without marks of code and line ends.
+func flat(text string) string {
+	return strings.Join(strings.Fields(strings.NewReplacer("`", "", `\|`, "|").Replace(text)), " ")
+}
+
+// Every message of the program is in docs/OPERATING.md or docs/CONFIG.md, by its longest part
+// without variables, so that an operator who searches for it finds it.
+func TestMessagesAreExplained(t *testing.T) {
+	const root = "../.."
+	var pages string
+	for _, name := range []string{"OPERATING.md", "CONFIG.md"} {
+		text, err := os.ReadFile(filepath.Join(root, "docs", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages += flat(string(text)) + "\n"
+	}
+	for _, text := range notPrinted {
+		pages += text + "\n"
+	}
+	found := 0
+	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, _ := filepath.Rel(root, path)
+		name = filepath.ToSlash(name)
+		if d.IsDir() {
+			if name != "." && !hasPrefix(name+"/", messageSources) && !strings.Contains(strings.Join(messageSources, " "), name+"/") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || !hasPrefix(name, messageSources) || hasPrefix(name, selfExplaining) {
+			return nil
+		}
+		for text, line := range messages(t, path) {
+			found++
+			if !strings.Contains(pages, flat(text)) {
+				t.Errorf("%s:%d: docs/OPERATING.md does not explain %q", name, line, text)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found < 300 {
+		t.Errorf("only %d messages were found", found)
+	}
+}
