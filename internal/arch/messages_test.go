@@ -41,6 +41,7 @@ var selfExplaining = []string{
 // notPrinted are fragments that only the program sees.
 var notPrinted = []string{
 	"tail: another content", "tail: another file", "tail: stopped", "journal: stopped", "remote error",
+	"state: append without a save", "tail: a generation that is",
 }
 
 var verb = regexp.MustCompile(`%[-+# 0-9.*\[\]]*[a-zA-Z%]|\n`)

@@ -55,7 +55,7 @@ func TestSpoolOfAnOutputThatIsGone(t *testing.T) {
 	// A change that takes it out while the program runs is remembered, too.
 	r.begin(in + here + gone)
 	r.await("the start", func() bool { return strings.Contains(r.said.String(), "earlier run") })
-	if said := r.change(in + here); !strings.Contains(said, "2 records stay in") {
+	if said := r.change(in + here); !strings.Contains(said, "2 records remain in") {
 		t.Error(said)
 	}
 	r.end()
