@@ -27,20 +27,16 @@ var messageSources = []string{
 	"fluent/conn.go", "fluent/handshake.go", "netsink/session.go", "slab/crashwriter.go",
 }
 
-// selfExplaining are sources whose messages contain their remedy and the place of the fault:
-// faults of a flag's value, of a configuration's key, of a Go program's options, of a
-// simulation's arguments. Each name is the beginning of a path.
+// selfExplaining are sources without a row for each message: faults of a simulation's arguments
+// and of a Go program's options contain their remedy. Each name is the beginning of a path.
 var selfExplaining = []string{
-	"cmd/internal/conf/", "cmd/internal/join/", "cmd/internal/transform/", "cmd/internal/units/",
-	"cmd/internal/program/config.go", "cmd/internal/program/config_inputs.go", "cmd/internal/program/config_item.go",
-	"cmd/internal/program/config_outputs.go", "cmd/internal/program/config_rules.go", "cmd/internal/program/flags.go",
 	"cmd/internal/program/fleet.go", "cmd/internal/program/measure.go", "cmd/internal/program/size.go", "cmd/internal/program/spike",
 	"cmd/internal/spike/", "file/options.go", "cmd/internal/listen/listentest/", "cmd/forebay-all/internal/sinktest/",
 }
 
 // notPrinted are fragments that only the program sees.
 var notPrinted = []string{
-	"tail: another content", "tail: another file", "tail: stopped", "journal: stopped", "remote error",
+	"tail: another content", "tail: another file", "tail: stopped", "journal: stopped", "remote error", "forebay: rules that were looked at",
 	"state: append without a save", "tail: a generation that is",
 }
 
