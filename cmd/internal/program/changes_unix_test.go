@@ -407,7 +407,7 @@ func TestStrandedOutput(t *testing.T) {
 	if err := os.RemoveAll(sub); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.p.change(t.Context(), next, os.Stdin); err == nil || !strings.Contains(err.Error(), "an output does not deliver; all goes on as before") {
+	if _, err := r.p.change(t.Context(), next, os.Stdin); err == nil || !strings.Contains(err.Error(), "an output does not deliver; the running configuration is unchanged") {
 		t.Fatalf("%v, want that nothing is changed without the directory", err)
 	}
 	if err := os.Mkdir(sub, 0o700); err != nil {
