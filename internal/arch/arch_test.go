@@ -1,5 +1,5 @@
-// Package arch keeps the arrows of ARCHITECTURE.md true: who may import whom, and
-// what the core may link.
+// Package arch tests the rules of ARCHITECTURE.md: which packages a package may import, and
+// which modules the core may link.
 package arch
 
 import (
@@ -13,8 +13,8 @@ import (
 
 const module = "github.com/forebay-log/forebay"
 
-// allowed lists, for each room, the rooms it may reach, directly or not. A room
-// that is missing here may reach none, so that a new one has to be entered.
+// allowed lists, for each package, the packages that it may import, directly or indirectly. A
+// package that is missing here may import none, so that a new one must be added.
 var allowed = map[string][]string{
 	"batch":              {},
 	"bufpool":            {},
@@ -86,8 +86,8 @@ func mustDependencies(t *testing.T) map[string][]string {
 	return deps
 }
 
-// room returns the room of an import path of this module.
-func room(path string) string {
+// short returns the path of a package within this module; all commands are "cmd".
+func short(path string) string {
 	r := strings.TrimPrefix(strings.TrimPrefix(path, module), "/")
 	if strings.HasPrefix(r, "cmd/") {
 		return "cmd"
@@ -105,19 +105,19 @@ func may(from, to string) bool {
 		if i < 0 {
 			return false
 		}
-		r = r[:i] // a subfolder has the rights of its room
+		r = r[:i] // a subdirectory has the rights of its parent
 	}
 }
 
 func TestArrowsPointOneWay(t *testing.T) {
 	for pkg, deps := range mustDependencies(t) {
-		from := room(pkg)
+		from := short(pkg)
 		for _, dep := range deps {
 			if dep != module && !strings.HasPrefix(dep, module+"/") {
 				continue
 			}
-			if to := room(dep); !may(from, to) && to != from {
-				t.Errorf("%q reaches %q, which it may not know", from, to)
+			if to := short(dep); !may(from, to) && to != from {
+				t.Errorf("%q imports %q, which it must not know", from, to)
 			}
 		}
 	}
@@ -125,7 +125,7 @@ func TestArrowsPointOneWay(t *testing.T) {
 
 func TestCoreLinksFewModules(t *testing.T) {
 	for pkg, deps := range mustDependencies(t) {
-		if r := room(pkg); r == "cmd" || strings.HasPrefix(r, "internal/") {
+		if r := short(pkg); r == "cmd" || strings.HasPrefix(r, "internal/") {
 			continue
 		}
 		for _, dep := range deps {
