@@ -58,8 +58,8 @@ The command ends on Ctrl-C, on SIGTERM, or after --count records. Chunks already
 written and answered first. A second signal ends it at once; the same signal again within
 0.25 s counts once.
 
-The following flags inject faults, to test the behavior of clients. A chunk is also a push to
-Loki or a syslog message:
+The following flags inject faults, to test the behavior of clients. Here a chunk is a Forward
+chunk, a push to Loki or a syslog message:
   --stall waits before it accepts each chunk. --slow limits the bytes per second that are
   read from each connection. --reset and --reject refuse P percent of the chunks. --reset
   resets the connection. --reject answers Loki clients with 429 and 500 in turn, and does not

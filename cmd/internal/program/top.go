@@ -40,7 +40,7 @@ func newTop(stdin *os.File, stdout, stderr *os.File) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top [NAME|PID|PATH]",
 		Short: "Monitor a running forebay",
-		Long: `Monitor a running forebay run, pipe or tail. The screen shows the input and, for each
+		Long: `Monitor a running forebay (run, pipe or tail). The screen shows the input and, for each
 destination, the delivered records, the lag, the use of memory and spool, the dropped
 records with their reasons, and current failures. The lag is the time since the oldest
 undelivered line was read.
@@ -61,7 +61,7 @@ Keys: q and Ctrl-C quit, p pauses, j and k scroll.
 Exit codes:
   0   the program was shown; if it has ended, that was reported
   1   no program is running, or it cannot be monitored
-  2   the command line is wrong, or it must choose one of several programs`,
+  2   the command line is wrong, or several programs run and it names none`,
 		Example: `  forebay top
   forebay top shop --every 5s
   kubectl exec forebay-x7k2p -- forebay top --once
