@@ -2,6 +2,7 @@ package firstcopies
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -211,8 +212,9 @@ var errNoRecord = errors.New("it has another shape")
 func readHTTP(form string, body []byte) (recs []httpRecord, err error) {
 	add := func(text []byte, id string) error {
 		var rec struct {
-			Msg   string
-			Event *struct{ Msg string }
+			Msg     string
+			Message string // the name at Elasticsearch, OpenSearch and Datadog
+			Event   *struct{ Msg string }
 		}
 		if err := json.Unmarshal(text, &rec); err != nil {
 			return fmt.Errorf("%w: %.100q", err, text)
@@ -220,7 +222,7 @@ func readHTTP(form string, body []byte) (recs []httpRecord, err error) {
 		if rec.Event != nil {
 			rec.Msg = rec.Event.Msg
 		}
-		recs = append(recs, httpRecord{id, rec.Msg})
+		recs = append(recs, httpRecord{id, cmp.Or(rec.Msg, rec.Message)})
 		return nil
 	}
 	switch form {
