@@ -24,7 +24,7 @@ const (
 	bulkPath = "/_bulk"
 )
 
-// An api is how servers take records.
+// An api describes the request format of a kind of server.
 type api struct {
 	name    string
 	alias   string // means the same; "": none

@@ -22,65 +22,65 @@ const (
 	defaultBatchAge   = time.Second
 )
 
-// The texts of Config.Compression.
+// The values of Config.Compression.
 const (
 	compressGzip = "gzip"
 	compressNone = "none"
 )
 
-// Config configures a [Destination]. Only URL is required. Each field states its default and
-// unit. A Config can be decoded from YAML; the names are those of the fields in lower case
-// with underscores.
+// Config configures a [Destination]. Only URL is required. Each field states its default and unit.
+// A Config can be decoded from YAML; the keys are the field names in lower case with underscores.
 type Config struct {
-	// URL is required: where records go, http or https. What follows a "?" is sent with
-	// each request, and shown nowhere. The path of elasticsearch is that of the index or data
-	// stream, to which /_bulk is appended unless it ends in that; the other servers have a
-	// default, which is used where the URL has no path.
+	// URL is the address of the server, http or https. Required. The query is sent with
+	// each request and never logged. For elasticsearch the path names the index or data
+	// stream; /_bulk is appended unless the path ends in it. For the other servers, a URL
+	// without a path gets the default path of the API.
 	URL string `yaml:"url"`
-	// API is how the server takes records, see [API]. Default "ndjson".
+	// API selects the request format, see [API]. Default "ndjson".
 	API string `yaml:"api"`
-	// HEC are the keys that Splunk has beside an event: host, source, sourcetype and index.
-	// Default: none.
+	// HEC are keys that Splunk accepts in addition to the event: host, source, sourcetype
+	// and index. Default: none.
 	HEC map[string]string `yaml:"hec"`
-	// NoID leaves the name of the record out of what is sent to elasticsearch, for servers
-	// that take no _id, and to save them a look for it. A record that is sent again, because
-	// its answer was lost, is then stored twice. Default false.
+	// NoID omits the name of the record in requests to elasticsearch, for servers that do
+	// not accept an _id, or to save them the lookup. A record that is sent again because
+	// its answer was lost is then stored twice. Default false.
 	NoID bool `yaml:"no_id"`
 
-	// Compression of requests: "gzip" or "none". Default "none" for ndjson and array, else
-	// "gzip".
+	// Compression of requests: "gzip" or "none". Default "none" for ndjson and array,
+	// otherwise "gzip".
 	Compression string `yaml:"compression"`
 	// Username and Password are for basic authentication. Default "": none.
 	Username string `yaml:"username"`
 	Password string `yaml:"password"`
-	// BearerToken is sent as the server wants it: as a bearer token; to elasticsearch as an
-	// ApiKey, to Splunk as its token, to Datadog as DD-API-KEY. BearerTokenFile is a file that
-	// holds it and is read again when it changes, and after a 401. Default "": none.
+	// BearerToken is sent in the form of the API: as a bearer token; to elasticsearch as an
+	// ApiKey, to Splunk as its token, to Datadog as DD-API-KEY. BearerTokenFile is a file
+	// with the token, which is read again when it changes, and after a 401. Default "":
+	// none.
 	BearerToken     string `yaml:"bearer_token"`
 	BearerTokenFile string `yaml:"bearer_token_file"`
 	// Headers are sent with every request. Default: none.
 	Headers map[string]string `yaml:"headers"`
-	// TLS is for https. Default: the system's authorities, no certificate of its own.
+	// TLS configures https. Default: the system's authorities, no client certificate.
 	TLS TLS `yaml:"tls"`
 	// NoProxy ignores the environment's HTTP_PROXY, HTTPS_PROXY and NO_PROXY. Default false.
 	NoProxy bool `yaml:"no_proxy"`
-	// UnixSocket is the path of a socket to connect to instead of URL's host. Default "":
-	// none.
+	// UnixSocket is the path of a unix socket to use instead of the host of URL. Default
+	// "": none.
 	UnixSocket string `yaml:"unix_socket"`
-	// Client makes the requests, if not nil: one that signs them, say. TLS, NoProxy and
-	// UnixSocket are then not used. It is copied, and does not follow redirects. Default
-	// nil: one of our own.
+	// Client, if not nil, makes the requests, for example to sign them. TLS, NoProxy and
+	// UnixSocket are then ignored. Client is copied and does not follow redirects. Default
+	// nil: a client configured by the fields above.
 	Client *http.Client `yaml:"-"`
-	// DryRun, if not nil, is written to instead: a line for each request, and its records
-	// below. Nothing is sent. Default nil.
+	// DryRun, if not nil, receives the output instead of the server: a line for each
+	// request, followed by its records. Default nil.
 	DryRun io.Writer `yaml:"-"`
-	// Timeout is how long one request may take. Default 30 s.
+	// Timeout limits one request. Default 30 s.
 	Timeout time.Duration `yaml:"timeout"`
 
-	// BatchBytes, BatchRecords and BatchAge say when a request is sent: with so many bytes
-	// of records before compression (default 1 MiB), so many records (default 0, no limit,
-	// for Datadog 1000), or when its oldest record has waited so long (default 1 s). No
-	// request has more records.
+	// BatchBytes, BatchRecords and BatchAge control when a request is sent: when its
+	// records reach so many bytes before compression (default 1 MiB), when it has so many
+	// records (default 0, no limit; for Datadog 1000), or when its oldest record has waited
+	// so long (default 1 s). No request exceeds the first two.
 	BatchBytes   int           `yaml:"batch_bytes"`
 	BatchRecords int           `yaml:"batch_records"`
 	BatchAge     time.Duration `yaml:"batch_age"`
@@ -89,24 +89,25 @@ type Config struct {
 	api      *api
 }
 
-// TLS says how https is made. All fields are optional; files are PEM.
+// TLS configures https. All fields are optional; files are in PEM format.
 type TLS struct {
-	// CAFile holds the authorities to trust. Default: the system's.
+	// CAFile contains the authorities to trust. Default: the system's.
 	CAFile string `yaml:"ca_file"`
-	// CertFile and KeyFile hold the client's certificate and its key. Default: none.
+	// CertFile and KeyFile contain the client's certificate and its key. Default: none.
 	CertFile string `yaml:"cert_file"`
 	KeyFile  string `yaml:"key_file"`
-	// ServerName is the name to check the server's certificate for. Default: URL's host.
+	// ServerName is the expected name in the server's certificate. Default: the host of
+	// URL.
 	ServerName string `yaml:"server_name"`
-	// InsecureSkipVerify takes any certificate: anyone can then be the server. Default
-	// false.
+	// InsecureSkipVerify accepts any certificate, so that anyone can impersonate the server.
+	// Default false.
 	InsecureSkipVerify bool `yaml:"insecure_skip_verify"`
 }
 
-// Format writes the address and no credential, whatever the verb.
+// Format writes the address without credentials, for every verb.
 func (c Config) Format(f fmt.State, _ rune) { io.WriteString(f, c.shown()) }
 
-// LogValue returns the text that [Config.Format] writes.
+// LogValue returns the text written by [Config.Format].
 func (c Config) LogValue() slog.Value { return slog.StringValue(c.shown()) }
 
 func (c Config) shown() string {
@@ -118,11 +119,11 @@ func (c Config) shown() string {
 	return fmt.Sprintf("httpsink.Config{URL: %s, …}", u)
 }
 
-// hecKeys are the keys that an event may have beside it.
+// hecKeys are the keys of [Config.HEC].
 var hecKeys = []string{"host", "source", "sourcetype", "index"}
 
-// resolve returns c with its defaults. The error names everything that is wrong with c, each
-// with what would be right, and no secret. Files are not read.
+// resolve returns c with its defaults. The error names all invalid fields with their remedies, and
+// no secret. Files are not read.
 func (c Config) resolve() (Config, error) {
 	var errs []error
 	bad := func(format string, args ...any) {

@@ -13,18 +13,17 @@ import (
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
-// How much of an answer is read, in bytes: of one that tells of each record more.
+// Limits of the answer that is read, in bytes; it is larger if the answer describes each record.
 const (
 	maxAnswer     = 64 << 10
 	maxBulkAnswer = 16 << 20
 )
 
-// keptBytes is how much larger than a batch the body of a request may be that is kept for
-// the next one.
+// keptBytes is the amount by which a request body that is kept for reuse may exceed a batch.
 const keptBytes = 64 << 10
 
-// A Destination sends records to a URL. It is the [deliver.Destination] of one output. All
-// methods may be called from any goroutine.
+// A Destination sends records to a URL. It is the [deliver.Destination] of one output. All methods
+// are safe for concurrent use.
 type Destination struct {
 	c       Config
 	framer  framer // of the session, as what follows
@@ -37,8 +36,8 @@ type Destination struct {
 	lastErr atomic.Pointer[string]
 }
 
-// New returns a Destination, for those who wire memory and delivery themselves; others want
-// [To]. The error names everything that is wrong with c. No connection is made.
+// New returns a Destination, for use with deliver.NewOutput; most programs use [To]. The error
+// names all invalid fields of c. New opens no connection.
 func New(c Config) (*Destination, error) {
 	c, err := c.resolve()
 	if err != nil {
@@ -70,16 +69,16 @@ func New(c Config) (*Destination, error) {
 	return d, nil
 }
 
-// encoder returns the encoder of records that are made for c.
+// encoder returns the encoder for the records of c.
 func encoder(c *Config) encode.Encoder { return encode.JSON(&c.api.keys) }
 
-// Traits returns the limits of a batch. Records of any form are taken. One request is under
-// way at a time, so that records stay in order.
+// Traits returns the limits of a batch. Records of any form are accepted. One request is in flight
+// at a time, so that records stay in order.
 func (d *Destination) Traits() deliver.Traits {
 	return deliver.Traits{Limits: batch.Limits{Bytes: d.c.BatchBytes, Records: d.c.BatchRecords, Age: d.c.BatchAge}}
 }
 
-// Open begins a session. It makes no connection: the first request does.
+// Open starts a session. The first request opens the connection.
 func (d *Destination) Open(l deliver.Life) (deliver.Session, error) {
 	send := d.send
 	if d.c.DryRun != nil {
@@ -88,19 +87,19 @@ func (d *Destination) Open(l deliver.Life) (deliver.Session, error) {
 	return deliver.SendFunc(d.Traits(), send).Open(l)
 }
 
-// Close ends what the Destination has open. The outlet calls it after the last session.
+// Close releases the connections. The outlet calls it after the last session.
 func (d *Destination) Close(context.Context) error {
 	d.post.Close()
 	return nil
 }
 
-// Stats are the counters of a [Destination].
+// Stats are the counters of a [Destination] since New.
 type Stats struct {
-	Requests, Failed     uint64 // requests; those without an answer, or with one that was no success
+	Requests, Failed     uint64 // all requests; requests without an answer or with an error status
 	BodyBytes, WireBytes uint64 // of requests, before and after compression
-	// Known are records that elasticsearch had already when they were sent again.
+	// Known is the number of records that elasticsearch already had when they were sent again.
 	Known     uint64
-	LastError string // of a request; "": none
+	LastError string // of the last failed request; "": none
 }
 
 // Stats returns the counters. It does not block.
@@ -122,12 +121,12 @@ func (d *Destination) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 		d.lastErr.Store(&text)
 	}
 	if cap(d.body) > 4*d.c.BatchBytes+keptBytes {
-		d.body = nil // a rare one
+		d.body = nil // an unusually large one
 	}
 	return o
 }
 
-// keep notes that record i of b was taken.
+// keep stores record i of b, which was accepted, as the reference record.
 func (d *Destination) keep(b *batch.Batch, i int) {
 	d.control.Keep(time.Now(), func(dst []byte) []byte { return d.framer.append(dst, b.Slice(nil, i, i+1)) })
 }

@@ -7,14 +7,14 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// To is an output of forebay.New that sends to url, such as
+// To returns an output for forebay.New that sends records to url, such as
 // "http://localhost:9200/logs-shop":
 //
 //	log, err := forebay.New(httpsink.To("http://localhost:9200/logs-shop", httpsink.API("elasticsearch")))
 //
-// Options for all outputs are those of package forebay; [API] and [Configure] are for
-// this one. Its records have the keys of time and message that the server wants, unless
-// forebay.Encoder says otherwise.
+// The options of all outputs are in package forebay; [API] and [Configure] are specific to this
+// one. By default records have the keys that the server expects for time and message;
+// forebay.Encoder overrides them.
 func To(url string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("httpsink.To", Config{URL: url}, openOutput, opts...)
 }
@@ -39,7 +39,7 @@ func openOutput(c *Config, s *forebay.Setup) (deliver.Destination, error) {
 	return d, nil
 }
 
-// API sets how the server takes records:
+// API sets the request format:
 //
 //	ndjson         a JSON object per line, the default
 //	array          an array of JSON objects
@@ -56,8 +56,8 @@ func API(name string) forebay.OutputOption {
 	})
 }
 
-// Configure gives set the Config of the output, for everything that has no option of its
-// own: authentication, TLS, headers, limits.
+// Configure passes the Config of the output to set. It is for everything without a separate
+// option: authentication, TLS, headers, limits. By default the Config has its documented defaults.
 func Configure(set func(*Config)) forebay.OutputOption {
 	return forebay.DriverOption("httpsink.Configure", func(c *Config) error {
 		if set == nil {

@@ -13,12 +13,12 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// A Destination is a [deliver.Destination] over a stream socket. Put an outlet in front
-// of it with [deliver.NewOutput].
+// A Destination is a [deliver.Destination] over a stream socket. Use it with
+// [deliver.NewOutput]. Its methods are safe for concurrent use.
 type Destination struct {
 	t       target
 	o       Options
-	ownDial bool // Options.Dial is the caller's
+	ownDial bool // Options.Dial was set by the caller
 
 	connects, lost atomic.Uint64
 
@@ -27,9 +27,10 @@ type Destination struct {
 	closeErr error      // of the last session that was closed
 }
 
-// New returns a Destination such as "tcp://localhost:5170" or
-// "syslog+tcp://localhost:514?facility=local0&app=shop". In the path of a unix socket, %3F
-// is a question mark and %25 a percent sign. o may be nil.
+// New returns a Destination for an address such as "tcp://localhost:5170" or
+// "syslog+tcp://localhost:514?facility=local0&app=shop". In the path of a unix socket, %3F is a
+// question mark and %25 a percent sign. o may be nil. The error names the invalid parts of
+// destination and o.
 func New(destination string, o *Options) (*Destination, error) {
 	t, err := parse(destination)
 	if err == nil && len(t.query) > 0 && !t.syslog {
@@ -52,29 +53,29 @@ func New(destination string, o *Options) (*Destination, error) {
 	return d, nil
 }
 
-// Traits says that one batch is under way at a time. Lines are text only; a syslog
-// message takes records of any form.
+// Traits requests one batch in flight at a time. A destination of lines accepts only text; a
+// syslog message may contain records of any form.
 func (d *Destination) Traits() deliver.Traits {
 	return deliver.Traits{
 		Accepts: func(contentType string) bool { return d.t.syslog || textualType(contentType) },
 	}
 }
 
-// Stats is a snapshot of a [Destination].
+// Stats is a snapshot of the counters of a [Destination].
 type Stats struct {
 	Connected bool
 	Connects  uint64 // connections made
 	Lost      uint64 // connections that ended before they were closed
 }
 
-// Stats returns a snapshot.
+// Stats returns a snapshot. It may be called from any goroutine.
 func (d *Destination) Stats() Stats {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return Stats{Connected: d.last != nil && d.last.lostTo() == nil, Connects: d.connects.Load(), Lost: d.lost.Load()}
 }
 
-// Open connects.
+// Open connects and, with TLS, performs the handshake.
 func (d *Destination) Open(l deliver.Life) (deliver.Session, error) {
 	ctx, cancel := context.WithTimeout(l.Context(), d.o.DialTimeout)
 	defer cancel()
@@ -88,7 +89,7 @@ func (d *Destination) Open(l deliver.Life) (deliver.Session, error) {
 	return d.begin(l, conn, conn), nil
 }
 
-// openTLS shakes hands over conn.
+// openTLS performs the handshake over conn.
 func (d *Destination) openTLS(ctx context.Context, l deliver.Life, conn net.Conn) (deliver.Session, error) {
 	cfg := d.o.TLS.Clone()
 	if cfg == nil {
@@ -105,9 +106,9 @@ func (d *Destination) openTLS(ctx context.Context, l deliver.Life, conn net.Conn
 	return d.begin(l, secure, conn), nil
 }
 
-// followTLS marks err as fatal if one side of TLS refuses the other: only a change of
-// configuration mends that. With TLS 1.3 a server refuses the certificate of a client
-// only after the handshake.
+// followTLS marks err as fatal if one side of TLS rejects the other, because only a change of
+// configuration fixes that. With TLS 1.3 a server rejects the certificate of a client only after
+// the handshake.
 func followTLS(err error) error {
 	var (
 		certificate *tls.CertificateVerificationError
@@ -129,9 +130,8 @@ func (d *Destination) cannotConnect(l deliver.Life, err error) error {
 	return fmt.Errorf("netsink: cannot connect to %s: %w", &d.t, err)
 }
 
-// Close returns an error if the last connection broke after its last record was
-// written: some records may not have arrived. The outlet calls Close after its last
-// session has ended.
+// Close returns an error if the last connection broke after its last record was written: some
+// records may not have arrived. The outlet calls Close after its last session has ended.
 func (d *Destination) Close(context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package netsink sends records over a stream socket: as lines, or as syslog
-// messages (RFC 5424) with octet counting (RFC 6587 §3.4.1).
+// Package netsink sends records over a stream socket: as lines, or as syslog messages (RFC 5424)
+// with octet counting (RFC 6587 §3.4.1).
 //
 //	tcp://host:port            lines over TCP
 //	tls://host:port            lines over TLS
@@ -8,30 +8,37 @@
 //	syslog+tls://host:port     syslog over TLS (RFC 5425)
 //	syslog+unix:PATH           syslog over a unix socket
 //
-// A [Destination] is the driver of an outlet: see [deliver.NewOutput]. A session is one
-// connection. These protocols have no answers, so a record is settled once the kernel
-// has taken all of it. If the peer dies, the bytes that its kernel had not passed on are
-// lost unnoticed; a destination with acknowledgements, such as Forward, has no such gap.
-// Nothing else is lost: the first record that was not written as a whole stays open, with
-// all records after it, and they go over the next connection. A record is never continued
-// on another connection. The peer may see its beginning at the end of the old one, without
-// a newline, or with fewer bytes than its count says.
+// [To] is an output of forebay.New:
 //
-// One goroutine per connection reads and discards the bytes that the peer sends. So it
-// notices the end of the peer at once, also between two batches. A peer that closes only
-// its sending side counts as gone. The goroutine ends with the connection.
+//	log, err := forebay.New(netsink.To("syslog+tcp://localhost:514?app=shop"))
+//
+// A [Destination] is the driver for [deliver.NewOutput]. A session is one connection:
+//
+//	batch ─▶ frames ─▶ kernel ─▶ network ─▶ peer
+//	                     └─▶ record settled
+//
+// These protocols have no acknowledgements, so a record is settled once the kernel has accepted
+// all of it. If the peer crashes, bytes that its kernel had not passed on are lost without notice.
+// A protocol with acknowledgements, such as Forward, does not have this gap. No other records are
+// lost: the first record that was not written completely stays open, with all records after it,
+// and they are sent over the next connection. A record is never continued on another connection.
+// The peer may receive its beginning at the end of the old connection, without a newline, or with
+// fewer bytes than its octet count.
+//
+// One goroutine per connection reads and discards the data that the peer sends. It detects the end
+// of the connection at once, even between batches. A peer that closes only its sending side counts
+// as disconnected. The goroutine ends with the connection.
 //
 // # Syslog
 //
-// A message is that of RFC 5424 §6:
+// A message has the format of RFC 5424 §6:
 //
 //	<PRI>1 TIMESTAMP HOSTNAME APP-NAME PROCID MSGID - MSG
 //
-// PRI is the facility and the severity of the record's level: below Info debug,
-// below Info+2 informational, below Warn notice, below Error warning, below
-// Error+4 error, else critical. TIMESTAMP is the record's time in UTC with
-// microseconds, the finest that the RFC allows, or "-" if the time is unknown.
-// MSG is the record, without the newline at its end; records in a binary form
-// are written as JSON ([batch.Codec]). Newlines within a record stay: the count of
-// octets says where it ends. [Options] has the other fields of the header.
+// PRI is computed from the facility and the severity of the record's level: below Info debug,
+// below Info+2 informational, below Warn notice, below Error warning, below Error+4 error, otherwise
+// critical. TIMESTAMP is the record's time in UTC with microseconds, the maximum resolution of
+// the RFC, or "-" if the time is unknown. MSG is the record without the newline at its end;
+// records in a binary form are converted to JSON ([batch.Codec]). Newlines within a record are
+// kept, because the octet count determines its end. [Options] contains the other header fields.
 package netsink

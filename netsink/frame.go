@@ -6,7 +6,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// frame appends a record to buf as it goes over the wire.
+// frame appends a record to buf in its wire format.
 func (s *session) frame(c batch.Codec, rec *batch.Record) {
 	if s.d.t.syslog {
 		s.msg = s.d.o.message(s.msg[:0], c, rec)

@@ -15,34 +15,34 @@ const (
 	defaultKeepAlive    = 15 * time.Second
 )
 
-// Options configures a [Destination]. The zero value is useful: each field states its
-// default and unit.
+// Options configures a [Destination]. The zero value is valid. Each field states its default and
+// unit.
 type Options struct {
-	// TLS configures the TLS of tls:// and syslog+tls://. ServerName defaults to
-	// the host. Default nil: the system's roots.
+	// TLS configures tls:// and syslog+tls://. ServerName defaults to the host. Default
+	// nil: the system's root certificates.
 	TLS *tls.Config
-	// DialTimeout bounds making a connection, handshake included. Default 10 s.
+	// DialTimeout limits opening a connection, including the handshake. Default 10 s.
 	DialTimeout time.Duration
-	// WriteTimeout is how long the peer may take no byte of a write of up to 64
-	// KiB before it counts as dead. On Linux it also bounds, for TCP, how long
-	// bytes may stay unacknowledged by the peer's kernel. Default 10 s.
+	// WriteTimeout is the time after which the peer is considered dead if it accepts no byte
+	// of a write of up to 64 KiB. On Linux it also limits, for TCP, how long bytes may stay
+	// unacknowledged by the peer's kernel. Default 10 s.
 	WriteTimeout time.Duration
-	// KeepAlive is the idle time after which TCP asks whether the peer is still
-	// there, and the time between questions; after three without an answer it is
-	// not. Default 15 s; negative: never.
+	// KeepAlive is the idle time after which TCP probes the peer, and the interval between
+	// probes; after three unanswered probes the connection ends. Default 15 s; negative:
+	// never.
 	KeepAlive time.Duration
-	// Dial makes connections. Default nil: a net.Dialer.
+	// Dial opens connections. Default nil: a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-	// The rest is the header of syslog messages. Parameters of the destination
-	// (facility, hostname, app, procid, msgid) win over these fields.
+	// The remaining fields are the header of syslog messages. Parameters of the
+	// destination (facility, hostname, app, procid, msgid) override them.
 
 	// Facility is a name such as "user", "daemon" or "local0", or a number from
 	// 0 to 23. Default "user".
 	Facility string
-	// Hostname, AppName, ProcID and MsgID are cut at the length that the RFC allows
-	// (255, 48, 128, 32); characters other than printable ASCII become "_". Defaults:
-	// the system's hostname, the name of the program, its process id, and "-".
+	// Hostname, AppName, ProcID and MsgID are truncated to the lengths of the RFC (255, 48,
+	// 128, 32); characters other than printable ASCII are replaced by "_". Defaults: the
+	// host name of the system, the name of the program, its process id, and "-".
 	Hostname, AppName, ProcID, MsgID string
 
 	facility int // the number of Facility

@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// A session is one connection. Its reader is the goroutine that notices the end.
+// A session is one connection. Its reader is the goroutine that detects the end.
 type session struct {
 	d    *Destination
 	life deliver.Life
@@ -28,7 +28,7 @@ type session struct {
 	readErr error         // why, to be read after that
 
 	mu      sync.Mutex // leaf; guards the rest
-	sending bool       // a Send is under way: it tells of the end, behind its answer
+	sending bool       // a Send is in progress; it reports the end, after its answer
 	lost    error      // why the connection ended; nil: it has not
 }
 
@@ -37,7 +37,7 @@ var (
 	errClosed     = errors.New("the session is closed")
 )
 
-// begin makes a session of a connection.
+// begin makes a session from a connection.
 func (d *Destination) begin(l deliver.Life, conn, raw net.Conn) *session {
 	s := &session{d: d, life: l, conn: conn, raw: raw, gone: make(chan struct{})}
 	s.stop = context.AfterFunc(l.Context(), func() { _ = conn.SetWriteDeadline(time.Unix(1, 0)) })
@@ -67,8 +67,8 @@ func (s *session) read() {
 	}
 }
 
-// lose notes why the connection ended and closes it. It reports whether nothing was
-// noted before, and whether a Send is under way.
+// lose records why the connection ended and closes it. It reports whether this is the first end,
+// and whether a Send is in progress.
 func (s *session) lose(err error) (first, sending bool) {
 	s.mu.Lock()
 	first, sending = s.lost == nil, s.sending
@@ -90,7 +90,7 @@ func (s *session) lostTo() error {
 	return s.lost
 }
 
-// turn notes that a Send begins or ends. It returns why the connection was lost.
+// turn records that a Send begins or ends. It returns why the connection was lost.
 func (s *session) turn(sending bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,8 +100,8 @@ func (s *session) turn(sending bool) error {
 
 func (s *session) wrap(err error) error { return fmt.Errorf("netsink: %s: %w", &s.d.t, err) }
 
-// Send writes the records of b. Those that the kernel has taken whole are settled,
-// whatever becomes of the connection.
+// Send writes the records of b. The records that the kernel has accepted completely are settled,
+// even if the connection is lost.
 func (s *session) Send(b *batch.Batch) error {
 	if !s.d.t.syslog && !textual(b.Codec) {
 		s.life.Answer(b, batch.Outcome{Open: batch.All(), Advice: batch.Hold,
@@ -118,7 +118,7 @@ func (s *session) Send(b *batch.Batch) error {
 	} else {
 		s.lose(err)
 	}
-	lost := s.turn(false) // behind the answer, which counts for nothing once the reader has told of the end
+	lost := s.turn(false) // after the answer, which is ignored once the reader has reported the end
 	if err == nil {
 		if lost != nil {
 			s.life.End(followTLS(s.wrap(lost)))
@@ -136,7 +136,7 @@ func (s *session) Send(b *batch.Batch) error {
 	return nil
 }
 
-// writeBatch returns how many records it has written whole.
+// writeBatch returns the number of records written completely.
 func (s *session) writeBatch(b *batch.Batch) (int, error) {
 	if !s.d.t.syslog && len(b.Runs) == 1 && allEnd(b) {
 		return s.writeRun(&b.Runs[0])
@@ -167,7 +167,7 @@ func (s *session) writeBatch(b *batch.Batch) (int, error) {
 	return done, nil
 }
 
-// keepBuf is the ceiling of the buffer kept for reuse.
+// keepBuf is the maximum size of the buffer kept for reuse.
 const keepBuf = 1 << 20
 
 // writeRun writes records that are lines already, without copying them.
@@ -184,8 +184,8 @@ func (s *session) writeRun(r *batch.Run) (int, error) {
 	return whole, err
 }
 
-// write writes all of p, each piece of it in its time. It returns how many bytes the
-// kernel took.
+// write writes all of p, with a deadline for each piece. It returns the number of bytes that the
+// kernel accepted.
 func (s *session) write(p []byte) (done int, err error) {
 	for done < len(p) {
 		if err := s.conn.SetWriteDeadline(time.Now().Add(s.d.o.WriteTimeout)); err != nil {
@@ -205,13 +205,13 @@ func (s *session) write(p []byte) (done int, err error) {
 	return done, nil
 }
 
-// writeBytes is the largest single write. Each has its own deadline, so that a
-// peer that is slow, but not dead, is not given up.
+// writeBytes is the largest single write. Each has a separate deadline, so that a slow peer is not
+// considered dead.
 const writeBytes = 64 << 10
 
-// Close closes the connection. It closes the sending side first, and waits until the peer
-// has closed its own, so that the bytes already written can arrive. It waits for half a
-// second at most, and only for a moment if there is no more time.
+// Close closes the connection. It closes the sending side first and waits until the peer has
+// closed the other side, so that written bytes can arrive. It waits for at most 500 ms, and for
+// 20 ms if there is no more time.
 func (s *session) Close() {
 	s.stop()
 	patience := closeTimeout
@@ -221,7 +221,7 @@ func (s *session) Close() {
 	s.mu.Lock()
 	lost := s.lost
 	if lost == nil {
-		s.lost = errClosed // from now on the end is no loss
+		s.lost = errClosed // from now on the end is expected
 	}
 	s.mu.Unlock()
 	if lost == nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// facilities are the names of RFC 5424 §6.2.1, as syslog.conf(5) spells them.
+// facilities are the names of RFC 5424 §6.2.1, in the spelling of syslog.conf(5).
 var facilities = []string{
 	"kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp",
 	"ntp", "security", "console", "solaris-cron", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7",
@@ -71,8 +71,7 @@ func (s *Options) override(q url.Values) error {
 	return nil
 }
 
-// field makes a header field of s: PRINTUSASCII of at most n characters, "-" for
-// nothing.
+// field converts s to a header field: PRINTUSASCII of at most n characters, or "-" if s is empty.
 func field(s string, n int) string {
 	out := make([]byte, 0, min(len(s), n))
 	for _, r := range s {
@@ -139,7 +138,7 @@ func trimNewline(p []byte) []byte {
 	return p
 }
 
-// textual reports whether records of a codec are text as they are.
+// textual reports whether records of a codec are text.
 func textual(c batch.Codec) bool { return c == nil || textualType(c.ContentType()) }
 
 func textualType(contentType string) bool {

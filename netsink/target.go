@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// A target is a destination as [New] reads it.
+// A target is a parsed destination.
 type target struct {
 	network string // "tcp" or "unix"
 	address string
@@ -19,11 +19,11 @@ type target struct {
 	query   url.Values
 }
 
-// forms is what a destination may look like.
+// forms lists the forms of a destination for errors.
 const forms = "tcp://HOST:PORT, tls://HOST:PORT, unix:PATH, or one of them with syslog+ before it"
 
-// parse reads a destination. Its errors never contain more than the scheme of
-// what cannot be read, for that may hold a password.
+// parse parses a destination. Its errors contain at most the scheme of an invalid destination,
+// because the remainder may contain a password.
 func parse(s string) (t target, err error) {
 	scheme, rest, ok := strings.Cut(s, ":")
 	if !ok {
@@ -53,7 +53,7 @@ func parse(s string) (t target, err error) {
 	return t, err
 }
 
-// pathIn returns the path of a socket: %3F is a question mark there, and %25 a percent
+// pathIn returns the path of a socket: %3F is replaced by a question mark, and %25 by a percent
 // sign.
 var pathIn = strings.NewReplacer("%3F", "?", "%3f", "?", "%25", "%").Replace
 

@@ -7,12 +7,12 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// To is an output of forebay.New that sends records over a stream socket, as lines or as
-// syslog messages. destination is as in [New]:
+// To returns an output for forebay.New that sends records over a stream socket, as lines or as
+// syslog messages. destination has the form described at [New]:
 //
 //	log, err := forebay.New(netsink.To("syslog+tcp://localhost:514?app=shop"))
 //
-// Options for all outputs are those of package forebay; [Configure] is for this one.
+// The options of all outputs are in package forebay; [Configure] is specific to this one.
 func To(destination string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("netsink.To", config{destination: destination}, openOutput, opts...)
 }
@@ -34,7 +34,8 @@ func openOutput(c *config, s *forebay.Setup) (deliver.Destination, error) {
 	return d, nil
 }
 
-// Configure gives set the Options of the output: TLS, timeouts, the syslog header.
+// Configure passes the Options of the output to set: TLS, timeouts, the syslog header. By default
+// the Options have their documented defaults.
 func Configure(set func(*Options)) forebay.OutputOption {
 	return forebay.DriverOption("netsink.Configure", func(c *config) error {
 		if set == nil {

@@ -20,7 +20,7 @@ type codec struct{ e *encoder }
 func (codec) ContentType() string { return contentType }
 
 // AppendJSON appends {"time":…,"level":…,"body":…,"attributes":{…},"trace_id":…,"span_id":…}.
-// What a record does not have is left out.
+// Missing parts of the record are omitted.
 func (codec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 	start := len(dst)
 	tag, data, _, rest, ok := next(rec)
@@ -97,7 +97,7 @@ func appendPair(dst, kv []byte, depth int) (_ []byte, ok bool) {
 	return appendAny(jsontext.AppendKey(dst, string(key)), value, depth)
 }
 
-// mostDepth is how deep values are read.
+// mostDepth is the maximum depth of values that are decoded.
 const mostDepth = 4 * maxDepth
 
 // appendAny appends an AnyValue.
@@ -155,7 +155,7 @@ func appendAny(dst, v []byte, depth int) (_ []byte, ok bool) {
 	return dst, false
 }
 
-// AppendMarker appends a record that tells of dropped ones, at level WARN.
+// AppendMarker appends a record that reports dropped records, at level WARN.
 func (c codec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte {
 	start := len(dst)
 	attrs := []slog.Attr{slog.Uint64("dropped", d.Total())}

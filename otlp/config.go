@@ -24,7 +24,7 @@ const (
 	defaultBatchAge   = time.Second
 )
 
-// The texts of Config.Compression.
+// The values of Config.Compression.
 const (
 	compressGzip = "gzip"
 	compressNone = "none"
@@ -32,25 +32,24 @@ const (
 
 const logsPath = "/v1/logs"
 
-// Config configures an [Exporter]. Only URL is required. Each field states its default and
-// unit. A Config can be decoded from YAML; the names are those of the fields in lower case
-// with underscores.
+// Config configures an [Exporter]. Only URL is required. Each field states its default and unit. A
+// Config can be decoded from YAML; the keys are the field names in lower case with underscores.
 type Config struct {
-	// URL is required: where the receiver is, http or https, a host with its port (4318,
-	// say), and maybe the prefix of a path, to which /v1/logs is appended unless it ends in
-	// that. What follows a "?" is sent with each request, and shown nowhere.
+	// URL is the address of the receiver, http or https: a host with its port (such as
+	// 4318), and optionally a path prefix, to which /v1/logs is appended unless it ends in
+	// that. Required. The query is sent with each request and never logged.
 	URL string `yaml:"url"`
-	// Resource are the attributes of the resource, such as service.name. Default:
-	// service.name alone, unknown_service: and the name of the program; it is also added
-	// to what is given.
+	// Resource are the attributes of the resource, such as service.name. If service.name
+	// is missing, it is set to "unknown_service:" followed by the name of the program.
+	// Default: only service.name.
 	Resource map[string]string `yaml:"resource"`
-	// ScopeName and ScopeVersion are those of the instrumentation scope. Default "": none.
+	// ScopeName and ScopeVersion describe the instrumentation scope. Default "": none.
 	ScopeName    string `yaml:"scope_name"`
 	ScopeVersion string `yaml:"scope_version"`
-	// TraceIDKey and SpanIDKey name attributes that become the trace and the span of the
-	// record, wherever they stand but in groups of the call, if they are hexadecimal, of 32
-	// and 16 digits; others stay attributes. forebay.Context adds them to each record.
-	// Defaults "trace_id" and "span_id"; "-": none.
+	// TraceIDKey and SpanIDKey name attributes that become the trace and span ids of the
+	// record if they are hexadecimal with 32 and 16 digits; other values remain attributes.
+	// The attributes may be anywhere except in groups of the call. forebay.Context adds
+	// them to each record. Defaults "trace_id" and "span_id"; "-": none.
 	TraceIDKey string `yaml:"trace_id_key"`
 	SpanIDKey  string `yaml:"span_id_key"`
 	// AddSource adds code.function.name, code.file.path and code.line.number. Default false.
@@ -61,64 +60,67 @@ type Config struct {
 	// Username and Password are for basic authentication. Default "": none.
 	Username string `yaml:"username"`
 	Password string `yaml:"password"`
-	// BearerToken is sent as a bearer token; BearerTokenFile is a file that holds it and is
-	// read again when it changes, and after a 401. Default "": none.
+	// BearerToken is sent as a bearer token. BearerTokenFile is a file with the token, which
+	// is read again when it changes, and after a 401. Default "": none.
 	BearerToken     string `yaml:"bearer_token"`
 	BearerTokenFile string `yaml:"bearer_token_file"`
 	// Headers are sent with every request. Default: none.
 	Headers map[string]string `yaml:"headers"`
-	// TLS is for https. Default: the system's authorities, no certificate of its own.
+	// TLS configures https. Default: the system's authorities, no client certificate.
 	TLS TLS `yaml:"tls"`
 	// NoProxy ignores the environment's HTTP_PROXY, HTTPS_PROXY and NO_PROXY. Default false.
 	NoProxy bool `yaml:"no_proxy"`
-	// UnixSocket is the path of a socket to connect to instead of URL's host. Default "":
-	// none.
+	// UnixSocket is the path of a unix socket to use instead of the host of URL. Default
+	// "": none.
 	UnixSocket string `yaml:"unix_socket"`
-	// Client makes the requests, if not nil; TLS, NoProxy and UnixSocket are then not used.
-	// It is copied, and does not follow redirects. Default nil: one of our own.
+	// Client, if not nil, makes the requests; TLS, NoProxy and UnixSocket are then ignored.
+	// It is copied and does not follow redirects. Default nil: a client configured by the
+	// fields above.
 	Client *http.Client `yaml:"-"`
-	// DryRun, if not nil, is written to instead: a line for each request, and its records
-	// as JSON below. Nothing is sent. Default nil.
+	// DryRun, if not nil, receives the output instead of the receiver: a line for each
+	// request, followed by its records as JSON. Default nil.
 	DryRun io.Writer `yaml:"-"`
-	// Timeout is how long one request may take. Default 10 s.
+	// Timeout limits one request. Default 10 s.
 	Timeout time.Duration `yaml:"timeout"`
 
-	// BatchBytes, BatchRecords and BatchAge say when a batch is sent: with so many bytes
-	// before compression (default 1 MiB), so many records (default 0: no limit), or when
-	// its oldest record has waited so long (default 1 s). No batch has more.
+	// BatchBytes, BatchRecords and BatchAge control when a batch is sent: when it has so
+	// many bytes before compression (default 1 MiB), so many records (default 0: no limit),
+	// or when its oldest record has waited so long (default 1 s). No batch exceeds the first
+	// two.
 	BatchBytes   int           `yaml:"batch_bytes"`
 	BatchRecords int           `yaml:"batch_records"`
 	BatchAge     time.Duration `yaml:"batch_age"`
 
-	// OnError is told when a receiver takes a request and refuses records of it
-	// (partial-success), by the Exporter itself. It runs on a goroutine of its own behind a
-	// bounded queue. Default nil: that of the output with [To], else a line on standard
-	// error.
+	// OnError receives an event when a receiver accepts a request and rejects some of its
+	// records (partial-success). The Exporter calls it in a separate goroutine that reads a
+	// bounded queue. Default nil: with [To] the OnError of the output, otherwise a line on
+	// standard error.
 	OnError func(batch.Event) `yaml:"-"`
-	// Name stands in those events. Default "otlp".
+	// Name is the name in those events. Default "otlp".
 	Name string `yaml:"name"`
 
 	endpoint *url.URL // of URL, set by resolve
 }
 
-// TLS says how https is made. All fields are optional; files are PEM.
+// TLS configures https. All fields are optional; files are in PEM format.
 type TLS struct {
-	// CAFile holds the authorities to trust. Default: the system's.
+	// CAFile contains the authorities to trust. Default: the system's.
 	CAFile string `yaml:"ca_file"`
-	// CertFile and KeyFile hold the client's certificate and its key. Default: none.
+	// CertFile and KeyFile contain the client's certificate and its key. Default: none.
 	CertFile string `yaml:"cert_file"`
 	KeyFile  string `yaml:"key_file"`
-	// ServerName is the name to check the server's certificate for. Default: URL's host.
+	// ServerName is the expected name in the server's certificate. Default: the host of
+	// URL.
 	ServerName string `yaml:"server_name"`
-	// InsecureSkipVerify takes any certificate: anyone can then be the server. Default
-	// false.
+	// InsecureSkipVerify accepts any certificate, so that anyone can impersonate the server.
+	// Default false.
 	InsecureSkipVerify bool `yaml:"insecure_skip_verify"`
 }
 
-// Format writes the address and no credential, whatever the verb.
+// Format writes the address without credentials, for every verb.
 func (c Config) Format(f fmt.State, _ rune) { io.WriteString(f, c.shown()) }
 
-// LogValue returns the text that [Config.Format] writes.
+// LogValue returns the text written by [Config.Format].
 func (c Config) LogValue() slog.Value { return slog.StringValue(c.shown()) }
 
 func (c Config) shown() string {
@@ -130,8 +132,8 @@ func (c Config) shown() string {
 	return fmt.Sprintf("otlp.Config{URL: %s, …}", u)
 }
 
-// resolve returns c with its defaults. The error names everything that is wrong with c, each
-// with what would be right, and no secret. Files are not read.
+// resolve returns c with its defaults. The error names all invalid fields with their remedies, and
+// no secret. Files are not read.
 func (c Config) resolve() (Config, error) {
 	var errs []error
 	bad := func(format string, args ...any) {
@@ -187,7 +189,7 @@ func (c Config) resolve() (Config, error) {
 	return c, errors.Join(errs...)
 }
 
-// serviceName is what the specification has for programs that give no name.
+// serviceName returns the service.name that the specification defines for programs without one.
 func serviceName() string { return "unknown_service:" + filepath.Base(os.Args[0]) }
 
 func defaultTo[T comparable](v *T, def T) {

@@ -1,32 +1,37 @@
-// Package otlp sends records to an OpenTelemetry receiver, such as the Collector: the logs
-// of OTLP over HTTP, as protobuf (POST /v1/logs).
+// Package otlp sends records to an OpenTelemetry receiver, such as the Collector: OTLP logs over
+// HTTP, encoded as protobuf (POST /v1/logs).
 //
 //	log, err := forebay.New(otlp.To("http://localhost:4318", otlp.Resource("service.name", "shop")))
 //
-// A record becomes a LogRecord in the caller, once; a request is made of records without
-// another look at them.
+// A record is encoded as a LogRecord once, in the calling goroutine. A request is assembled from
+// encoded records without decoding them.
 //
-//   - The severity is the level and 9: slog.LevelInfo is 9, INFO. Its text is that of slog,
-//     and TRACE and FATAL for slog.LevelDebug-4 and slog.LevelError+4.
-//   - The body is the message. Both times are that of the record; one without a time has
-//     the observed one alone. A time before 1970 or after 2262, which OTLP does not have, is
-//     the attribute original_time (RFC 3339), and the record is observed now.
-//   - Attributes keep their kinds. Groups are lists of pairs, durations nanoseconds, times
-//     text (RFC 3339), errors their message, []byte bytes, and other values what JSON has
-//     for them. Numbers above the largest int64 are text.
-//   - Keys are unique, as OTLP demands: a later one gets a "_" for each before it (a, a_, a__).
-//   - trace_id and span_id, if they are ids, become the trace and the span of the record (see
-//     [Config]). Later ones that differ stay attributes.
+//		record ─▶ LogRecord ─▶ memory ─▶ batch ─▶ ExportLogsServiceRequest ─▶ receiver
 //
-// Answers are treated as the protocol demands: 429 and 5xx are tried again after Retry-After, 413
-// makes requests smaller, 401, 403 and 404 hold everything with an alarm, and so does a success
-// whose body is not an ExportLogsServiceResponse. A 400 is searched for the record at fault, as
-// soon as it is known that others are taken. Of partial_success only the number of refused
-// records is known: so many of the batch count as dropped for poison, without a dead letter, and
-// an event (partial-success) has the receiver's words. If all are refused they are dead letters.
+//	  - The severity number is the level plus 9: slog.LevelInfo is 9, INFO. The severity text is
+//	    slog's, and TRACE and FATAL for slog.LevelDebug-4 and slog.LevelError+4.
+//	  - The body is the message. Time and observed time are the time of the record; a record without
+//	    a time has only an observed time. A time before 1970 or after 2262, which OTLP cannot
+//	    represent, becomes the attribute original_time (RFC 3339), and the observed time is now.
+//	  - Attributes keep their types. Groups are lists of pairs, durations nanoseconds, times text
+//	    (RFC 3339), errors their message, []byte bytes. Other values are converted from their JSON.
+//	    Integers above the largest int64 are text.
+//	  - Keys are unique, as OTLP requires: to a later one, a "_" is appended for each before it (a,
+//	    a_, a__).
+//	  - Valid trace_id and span_id attributes become the trace and span ids of the record (see
+//	    [Config]). Later ones with other values remain attributes.
 //
-// Over gRPC: module otlpgrpc.
+// Answers are handled as the protocol requires. After 429 and 5xx the request is retried,
+// respecting Retry-After. After 413 requests become smaller. After 401, 403 and 404 all records
+// are held, and an alarm is raised; the same applies to a success whose body is not an
+// ExportLogsServiceResponse. After 400 the batch is searched for the record at fault, once the
+// receiver is known to accept others. A partial_success contains only the number of rejected
+// records: that many records of the batch count as dropped for poison, without a dead letter, and
+// an event (partial-success) contains the message of the receiver. If all records are rejected,
+// they are dead letters.
 //
-// Retry, memory, spool, crash safety and the account are those of every output, see packages
-// forebay and deliver.
+// Module otlpgrpc implements OTLP over gRPC.
+//
+// Retry, memory, spool, crash safety and the account are the same as for every output, see
+// packages forebay and deliver.
 package otlp

@@ -17,14 +17,14 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// maxDepth is how deep values may lie within each other. Each level is three messages, and
-// many decoders of protobuf take a hundred. Below, a value is JSON text.
+// maxDepth is the maximum nesting depth of values. Each level is three messages, and many protobuf
+// decoders accept a hundred. Deeper values are JSON text.
 const maxDepth = 24
 
-// An encoder makes records: it is the [encode.Encoder] of an [Exporter].
+// An encoder is the [encode.Encoder] of an [Exporter].
 //
-// Each record is rendered once, in the caller, in the form that the request will have. It
-// allocates nothing, except what the values of the attributes allocate themselves.
+// It encodes each record once, in the calling goroutine, in the format of the request. It
+// allocates no memory, except in methods of the attribute values.
 type encoder struct {
 	traceKey, spanKey string
 	source            bool
@@ -41,13 +41,13 @@ func newEncoder(c *Config) *encoder {
 // Scope returns the scope without attributes or groups.
 func (e *encoder) Scope() encode.Scope { return &scope{e: e, levels: []level{{}}} }
 
-// Codec reads records.
+// Codec returns the codec of the records.
 func (e *encoder) Codec() batch.Codec { return codec{e} }
 
-// NeedsPC reports whether records have their source position.
+// NeedsPC reports whether records have a source position.
 func (e *encoder) NeedsPC() bool { return e.source }
 
-// scope is the encoder under attributes and groups. It is immutable.
+// scope is the encoder with attributes and groups. It is immutable.
 type scope struct {
 	e      *encoder
 	levels []level // the root and the open groups
@@ -55,14 +55,14 @@ type scope struct {
 	ids    ids
 }
 
-// A level is what is known of a group: its name and the pairs of With.
+// A level is the state of a group: its name and the pairs of With.
 type level struct {
 	name  string
 	pairs []byte
 	keys  keyset.Keys // of pairs
 }
 
-// ids are the trace and the span of a record.
+// ids are the trace and span ids of a record.
 type ids struct {
 	trace    [16]byte
 	span     [8]byte
@@ -131,8 +131,8 @@ func finish(dst []byte, start int, m batch.Meta) ([]byte, batch.Meta, error) {
 	return dst, m, nil
 }
 
-// appendTimes appends t, the time of a record, and when it was observed: the same, or now if t is
-// not one of the protocol. It returns the time of its [batch.Meta].
+// appendTimes appends t, the time of a record, and its observed time: the same, or now if the
+// protocol cannot represent t. It returns the time for the [batch.Meta].
 func appendTimes(dst []byte, t time.Time) (_ []byte, at int64) {
 	at = values.UnixNano(t)
 	if at > 0 {
@@ -145,14 +145,14 @@ func appendTimes(dst []byte, t time.Time) (_ []byte, at int64) {
 	return appendFixed64(dst, tagObserved, uint64(now)), at
 }
 
-// originalTime is the attribute for a time that the protocol does not have, as in package loki.
-// It counts nanoseconds from 1970 on, which decoders read up to 2262; 0 is no time.
+// originalTime is the attribute for a time that the protocol cannot represent, as in package loki.
+// OTLP counts nanoseconds since 1970, which decoders read up to 2262; 0 means no time.
 const originalTime = "original_time"
 
-// isOriginal reports whether t is a time that the protocol does not have.
+// isOriginal reports whether the protocol cannot represent t.
 func isOriginal(t time.Time) bool { return values.UnixNano(t) <= 0 && !t.IsZero() }
 
-// original appends the time of a record as an attribute, if the protocol does not have it.
+// original appends the time of a record as an attribute if the protocol cannot represent it.
 func (w *writer) original(dst []byte, t time.Time) []byte {
 	if !isOriginal(t) {
 		return dst
@@ -160,8 +160,7 @@ func (w *writer) original(dst []byte, t time.Time) []byte {
 	return appendString(dst, tagAttr, w.keys.Name(originalTime), t.UTC().Format(time.RFC3339Nano))
 }
 
-// appendLevel appends severity and its text: the numbers of OpenTelemetry are those of slog
-// and 9.
+// appendLevel appends the severity number and text. OpenTelemetry's numbers are slog's plus 9.
 func appendLevel(dst []byte, l slog.Level) []byte {
 	dst = append(dst, tagSeverity, byte(min(max(int(l)+9, 1), 24)))
 	switch l {
@@ -274,7 +273,7 @@ func (w *writer) group(dst []byte, tag byte, attrs []slog.Attr, k int) []byte {
 	return dst
 }
 
-// name returns what a key is called in the innermost group.
+// name returns the unique name of a key in the innermost group.
 func (w *writer) name(key string) string {
 	if w.distinct {
 		return key
@@ -357,7 +356,7 @@ func unhex(dst []byte, s string) bool {
 	return slices.ContainsFunc(dst, func(b byte) bool { return b != 0 })
 }
 
-// appendUint appends a number: as text if it is above those that the protocol has.
+// appendUint appends a number, as text if it is larger than the protocol supports.
 func appendUint(dst []byte, tag byte, key string, v uint64) []byte {
 	if v > math.MaxInt64 {
 		return appendString(dst, tag, key, strconv.FormatUint(v, 10))
@@ -406,7 +405,7 @@ func (w *writer) groupValue(dst []byte, tag byte, name, key string, v slog.Value
 	return dst
 }
 
-// any appends a value of another kind: of what package values makes of it as JSON.
+// any appends a value of another kind, converted from the JSON that package values makes of it.
 func (w *writer) any(dst []byte, tag byte, name, key string, v slog.Value, depth int) []byte {
 	if v.Kind() == slog.KindAny {
 		switch x := v.Any().(type) {

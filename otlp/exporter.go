@@ -17,18 +17,17 @@ import (
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
-// A PushError is the refusal of a request, or the lack of an answer: its text has the
-// status and the server's words, and no credential.
+// A PushError describes a failed request: an error status, or no answer. Its text contains the
+// status and the message of the server, and no credentials.
 type PushError = httpsend.Error
 
-// An Exporter sends records to an OTLP receiver. It is the [deliver.Destination] of one
-// output, and has the encoder whose records it takes. All methods may be called from any
-// goroutine.
+// An Exporter sends records to an OTLP receiver. It is the [deliver.Destination] of one output and
+// provides the encoder for its records. All methods are safe for concurrent use.
 type Exporter struct {
 	c       Config
 	enc     *encoder
 	lines   *scope
-	head    []byte // the resource and the scope as they stand in a request
+	head    []byte // the resource and the scope in their wire format
 	scope   []byte
 	post    *httpsend.Poster
 	reports *callback.Runner[batch.Event]
@@ -39,8 +38,8 @@ type Exporter struct {
 	body []byte // of the request, for the session
 }
 
-// NewExporter returns an Exporter, for those who wire memory and delivery themselves;
-// others want [To]. The error names everything that is wrong with c. No connection is made.
+// NewExporter returns an Exporter, for use with deliver.NewOutput; most programs use [To]. The
+// error names all invalid fields of c. NewExporter opens no connection.
 func NewExporter(c Config) (*Exporter, error) {
 	c, err := c.resolve()
 	if err != nil {
@@ -67,7 +66,7 @@ func NewExporter(c Config) (*Exporter, error) {
 	return x, nil
 }
 
-// frame makes what stands before the records of each request.
+// frame encodes the part of each request before the records.
 func (x *Exporter) frame() {
 	res := maps.Clone(x.c.Resource)
 	if res == nil {
@@ -103,11 +102,11 @@ func (x *Exporter) appendRequest(dst []byte, n int) []byte {
 	return append(appendLen(dst, tagScopeLogs, logs), x.scope...)
 }
 
-// Encoder returns the encoder of the records that the Exporter takes.
+// Encoder returns the encoder for the records of the Exporter.
 func (x *Exporter) Encoder() encode.Encoder { return x.enc }
 
-// CodecFor returns the codec of records with that content type, nil for any other: see
-// spool.Options.Codec.
+// CodecFor returns the codec of records with the given content type, or nil if it is not the type
+// of this package; see spool.Options.Codec.
 func (x *Exporter) CodecFor(contentType string, _ uint32) batch.Codec {
 	if accepts(contentType) {
 		return codec{x.enc}
@@ -117,13 +116,13 @@ func (x *Exporter) CodecFor(contentType string, _ uint32) batch.Codec {
 
 func accepts(form string) bool { return form == contentType }
 
-// Traits returns the limits of a batch and the form of records that is taken. One request
-// is under way at a time, so that records stay in order.
+// Traits returns the limits of a batch and the accepted form of records. One request is in flight
+// at a time, so that records stay in order.
 func (x *Exporter) Traits() deliver.Traits {
 	return deliver.Traits{Limits: batch.Limits{Bytes: x.c.BatchBytes, Records: x.c.BatchRecords, Age: x.c.BatchAge}, Accepts: accepts}
 }
 
-// Open begins a session. It makes no connection: the first request does.
+// Open starts a session. The first request opens the connection.
 func (x *Exporter) Open(l deliver.Life) (deliver.Session, error) {
 	send := x.send
 	if x.c.DryRun != nil {
@@ -132,18 +131,18 @@ func (x *Exporter) Open(l deliver.Life) (deliver.Session, error) {
 	return deliver.SendFunc(x.Traits(), send).Open(l)
 }
 
-// Close ends what the Exporter has open. The outlet calls it after the last session.
+// Close releases the connections. The outlet calls it after the last session.
 func (x *Exporter) Close(ctx context.Context) error {
 	x.reports.WaitBriefly(ctx)
 	x.post.Close()
 	return nil
 }
 
-// Stats are the counters of an [Exporter].
+// Stats are the counters of an [Exporter] since NewExporter.
 type Stats struct {
-	Requests, Failed     uint64 // requests; those without an answer, or with one that was no success
+	Requests, Failed     uint64 // all requests; requests without an answer or with an error status
 	BodyBytes, WireBytes uint64 // of requests, before and after compression
-	LastError            string // of a request; "": none
+	LastError            string // of the last failed request; "": none
 }
 
 // Stats returns the counters. It does not block.
@@ -185,14 +184,14 @@ func (x *Exporter) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 		})
 	}
 	if cap(x.body) > 4*x.c.BatchBytes+keptBytes {
-		x.body = nil // a rare one
+		x.body = nil // an unusually large one
 	}
 	return o
 }
 
 var errBeside = fmt.Errorf("otlp: a record beside it is none; it is sent again without that")
 
-// others returns the Set of those of n that are not in bad.
+// others returns the Set of the records, of n, that are not in bad.
 func others(bad []int, n int) batch.Set {
 	var rest []int
 	for i := range n {

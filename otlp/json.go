@@ -7,9 +7,9 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// fromJSON appends the AnyValue of the JSON value that js begins with, and returns what
-// follows it. Objects are lists of pairs, in their order. It is not ok where js is no JSON
-// as package values writes it, without spaces.
+// fromJSON appends the AnyValue of the JSON value at the beginning of js, and returns the
+// remainder. Objects are lists of pairs in their order. ok is false if js is not JSON as written
+// by package values, without spaces.
 func (w *writer) fromJSON(dst, js []byte, depth int) (out, rest []byte, ok bool) {
 	if len(js) == 0 {
 		return dst, nil, false
@@ -104,8 +104,8 @@ func (w *writer) container(dst, js []byte, depth int) (out, rest []byte, ok bool
 	}
 }
 
-// stringLen returns the length of the JSON string that b begins with, with its quotes, 0 if
-// there is none.
+// stringLen returns the length of the JSON string at the beginning of b, including its quotes, or 0
+// if there is none.
 func stringLen(b []byte) int {
 	if len(b) < 2 || b[0] != '"' {
 		return 0
@@ -121,7 +121,7 @@ func stringLen(b []byte) int {
 	return 0
 }
 
-// nested returns the length of the list or object that b begins with, 0 if there is none.
+// nested returns the length of the list or object at the beginning of b, or 0 if there is none.
 func nested(b []byte) int {
 	depth := 0
 	for i := 0; i < len(b); i++ {

@@ -8,7 +8,7 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// NoLevel is the level of lines whose level is unknown: their record has no severity.
+// NoLevel is the level of lines whose level is unknown. Their records have no severity.
 const NoLevel = slog.Level(-1 << 7)
 
 // plain returns an encoder without a source position, for records of no call.
@@ -18,10 +18,10 @@ func (e *encoder) plain() encode.Scope {
 	return bare.Scope()
 }
 
-// AppendLine appends a record whose body is a line, to dst: for programs that ship lines
-// they did not log themselves. A zero t is an unknown time. It keeps nothing it is given.
-// The line passes no Router, so the rules of forebay.RedactKeys and the like do not hold
-// for it.
+// AppendLine appends a record with the given line as its body to dst. It is for programs that ship
+// lines logged elsewhere. A zero t means that the time is unknown. AppendLine retains none of its
+// arguments. The line does not pass through a Router, so forebay.RedactKeys and related options do
+// not apply.
 func (x *Exporter) AppendLine(dst []byte, t time.Time, level slog.Level, line []byte, attrs []slog.Attr) ([]byte, batch.Meta, error) {
 	dst, start := open(dst, tagRecord)
 	dst, at := appendTimes(dst, t)

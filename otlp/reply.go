@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/internal/httpsend"
 )
 
-// maxAnswer is how much of an answer is read, in bytes: it has to be decoded.
+// maxAnswer limits the bytes read of an answer, which must be decoded.
 const maxAnswer = 16 << 20
 
 // judge sends the request in x.body, which holds b, and says what the answer means:

@@ -7,13 +7,13 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// To is an output of forebay.New that sends to the OTLP receiver at url, such as
+// To returns an output for forebay.New that sends records to the OTLP receiver at url, such as
 // "http://localhost:4318":
 //
 //	log, err := forebay.New(otlp.To("http://localhost:4318", otlp.Resource("service.name", "shop")))
 //
-// Options for all outputs are those of package forebay; [Resource] and [Configure] are for
-// this one. It has an encoder of its own, so forebay.Encoder is a fault.
+// The options of all outputs are in package forebay; [Resource] and [Configure] are specific to
+// this one. The encoder is fixed, so NewRouter returns an error for forebay.Encoder.
 func To(url string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("otlp.To", Config{URL: url}, openOutput, opts...)
 }
@@ -42,7 +42,7 @@ func openOutput(c *Config, s *forebay.Setup) (deliver.Destination, error) {
 	return x, nil
 }
 
-// Resource adds an attribute of the resource, see [Config.Resource].
+// Resource adds an attribute of the resource, see [Config.Resource] for the default.
 func Resource(name, value string) forebay.OutputOption {
 	return forebay.DriverOption("otlp.Resource", func(c *Config) error {
 		if _, twice := c.Resource[name]; twice {
@@ -57,8 +57,9 @@ func Resource(name, value string) forebay.OutputOption {
 	})
 }
 
-// Configure gives set the Config of the output, for everything that has no option of its
-// own: authentication, TLS, the scope, limits.
+// Configure passes the Config of the output to set. It is for everything without a separate
+// option: authentication, TLS, the scope, limits. By default the Config has its documented
+// defaults.
 func Configure(set func(*Config)) forebay.OutputOption {
 	return forebay.DriverOption("otlp.Configure", func(c *Config) error {
 		if set == nil {

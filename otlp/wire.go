@@ -13,9 +13,9 @@ import (
 //
 //	12 len4  09 time8  59 observed8  10 severity  1a text  2a body  32 attribute*  4a trace  52 span
 //
-// Lengths that are only known after what they describe are varints padded to four bytes,
-// which protobuf decoders take. So a record is written from front to back without moving a
-// byte. All other lengths are as short as they can be.
+// A length that is known only after its content is a varint padded to four bytes, which protobuf
+// decoders accept. A record is therefore written from front to back without moving bytes. All
+// other lengths have the minimal size.
 const (
 	tagRecord = 0x12 // in ScopeLogs
 
@@ -136,8 +136,8 @@ func begin(dst []byte, tag byte, key string) (out []byte, whole, value int) {
 	return dst, whole, value
 }
 
-// next reads one field of a message: its tag and, of a field with a length, its bytes, else
-// its number. ok is false where b is no message.
+// next parses one field of a message: its tag and, for a field with a length, its bytes, otherwise
+// its number. ok is false if b is not a message.
 func next(b []byte) (tag byte, data []byte, number uint64, rest []byte, ok bool) {
 	key, n := binary.Uvarint(b)
 	if n <= 0 || key > 0xff {
