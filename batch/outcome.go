@@ -53,9 +53,14 @@ const (
 	// has. Open records are dropped with [Failed], and so are those of the same batch that
 	// wait to be sent.
 	Gone
+	// Doubt sends them in pieces: the destination refused the batch, because of some of its
+	// records or because it is ill. Before each piece a record is sent again that was taken
+	// before. A record is a dead letter if it is refused alone several times in a row while
+	// others are taken.
+	Doubt
 )
 
-var adviceNames = [...]string{"again", "smaller", "search", "hold", "hold streams", "gone"}
+var adviceNames = [...]string{"again", "smaller", "search", "hold", "hold streams", "gone", "doubt"}
 
 // String returns the advice in plain words.
 func (a Advice) String() string {

@@ -45,6 +45,7 @@ type machine struct {
 	handler handlerState
 	search  search
 	trials  trials
+	proven  int // suspects condemned in a row by answers, while nothing else was refused
 	quiet   quiet
 	ctl     control
 	held    map[uint32]*hold // streams that are held, by stream
@@ -770,7 +771,7 @@ func (m *machine) sessionEnded(now time.Time, err error) {
 		err = errEnded
 	}
 	s := setbackOf(err)
-	if suspect != nil && !s.hold && m.died(now, suspect, s.err) {
+	if suspect != nil && !s.hold && m.died(now, suspect, s.err, false) {
 		m.report(now, s, n)
 		m.pace.notBefore = now.Add(probeDelay)
 		return
@@ -907,6 +908,10 @@ func (m *machine) openRecords(now time.Time, e *entry, n int, o batch.Outcome) {
 		m.search.begin(k)
 		m.brk.worked(now, true)
 		return
+	case batch.Doubt:
+		if m.died(now, e, why, true) {
+			return
+		}
 	case batch.Gone:
 		dropped := m.dropBatch(e)
 		if m.told.cause = why; !m.told.gone {

@@ -25,6 +25,11 @@ import (
 //	     │    ─▶ it is set aside, the others go on, and its trial does from time to time
 //	     └─ … over at least 30 s ─▶ dropped{poison}, dead letter
 //
+// An answer that leaves in doubt whether a record is at fault ([batch.Doubt]) begins the search
+// at once. Nothing waits between two pieces or rounds, and 8 rounds suffice, because there may
+// be many such records. Each one that is condemned saves the next one a round, down to 2, until
+// a control is refused or a suspect taken.
+//
 // A destination may fall silent in place of ending the session; the driver ends it then, which
 // takes long, and all others wait. So a piece is waited for less long than the driver would, and
 // so is a suspect, but in the last of its rounds (quiet). Between two of these the others have ten
@@ -42,6 +47,7 @@ import (
 const (
 	searchAfter   = 3
 	trialRounds   = 8
+	leastRounds   = 2 // of a suspect that is refused in answers, after others were condemned
 	trialSpan     = 30 * time.Second
 	trialGapMin   = 100 * time.Millisecond // between two rounds of a suspect set aside; twice as long after each
 	trialGapMax   = 10 * time.Second
@@ -163,19 +169,27 @@ func (m *machine) loseSilent(now time.Time) {
 	}
 }
 
-// died deals with the end of a session whose oldest batch without an answer was e. It
-// reports true if that says nothing against the destination.
-func (m *machine) died(now time.Time, e *entry, why error) bool {
+// died deals with the end of a session whose oldest batch without an answer was e, or with
+// an answer that leaves in doubt whether e is at fault. It reports true if that says nothing
+// against the destination.
+func (m *machine) died(now time.Time, e *entry, why error, answered bool) bool {
 	s := &m.search
 	took := now.Sub(e.at)
-	long := !errors.Is(why, errSilent) && !e.ghost && m.quiet.ended(took)
+	long := !answered && !errors.Is(why, errSilent) && !e.ghost && m.quiet.ended(took)
 	switch {
 	case e.ghost:
 		return false
 	case e.ctl:
 		return m.controlFailed(now, why, took)
 	case e == m.trials.cur:
+		e.trial.answered = answered
 		m.trialRefused(now, e, why, took)
+		return true
+	case answered && !m.ctl.none() && (!s.on || !m.isHead(e)):
+		if !s.on {
+			s.begin(e.b.Len())
+			s.control = true
+		}
 		return true
 	case m.set.inline: // it says of each batch how far it came; a control record would be a line of its own
 		return false
@@ -203,7 +217,9 @@ func (m *machine) died(now time.Time, e *entry, why error) bool {
 		s.control = false
 		e.trial = &trial{first: now}
 		m.beginRound(e)
-		m.postpone(now, e)
+		if !answered {
+			m.postpone(now, e)
+		}
 		return true
 	}
 	all, _ := m.suspects(streamOf(e.b))

@@ -15,6 +15,8 @@ type trial struct {
 	witness *batch.Batch // a record of its stream that was taken; nil: none is known
 	first   time.Time    // the count began
 	next    time.Time    // no round begins before
+
+	answered bool // the last round ended with an answer, not with the session
 }
 
 // trials is the round under way. Each record goes alone, with nothing else under way.
@@ -244,6 +246,7 @@ func (m *machine) blamesStream() bool {
 // mistrial ends the round under way without a result.
 func (m *machine) mistrial(now time.Time) {
 	e := m.trials.cur
+	m.proven = 0
 	m.endRound()
 	if e.rest == waiting { // the search goes on
 		e.trial = nil
@@ -370,6 +373,9 @@ func (m *machine) trialRefused(now time.Time, e *entry, why error, took time.Dur
 	atHead, long := e.rest == waiting, m.restOf(why, took) > 0
 	switch {
 	case m.isProven(now, e):
+		if m.proven++; !t.answered {
+			m.proven = 0
+		}
 		m.condemn(e.h, e.b, cause(why))
 		m.remove(e)
 		if atHead {
@@ -389,13 +395,18 @@ func (m *machine) trialRefused(now time.Time, e *entry, why error, took time.Dur
 		m.holdStream(now, stream, cause(why), m.restOf(why, took))
 		return
 	}
-	m.postpone(now, e)
+	if !atHead || !t.answered || e.rest == apart {
+		m.postpone(now, e)
+	}
 }
 
 // isProven reports whether e, which was refused once more, is to be condemned.
 func (m *machine) isProven(now time.Time, e *entry) bool {
 	age := now.Sub(e.trial.first)
 	switch {
+	case e.trial.answered && e.trial.witness != nil:
+		// A server that refuses at random is not likely to condemn one, let alone several.
+		return e.trial.rounds >= max(leastRounds, trialRounds-m.proven)
 	case e.trial.rounds < trialRounds:
 		return false
 	case e.trial.witness != nil:
@@ -461,12 +472,17 @@ func (m *machine) trialAnswered(now time.Time, e *entry, o batch.Outcome) {
 		verdict = true
 	}
 	if verdict {
+		m.proven = 0
 		m.endRound()
 		m.settle(now, e, o)
 		return
 	}
 	m.unpin(e)
 	e.b = e.b.Slice(nil, 0, 1)
+	if o.Advice == batch.Doubt {
+		m.died(now, e, cause(o.Why), true)
+		return
+	}
 	if o.Advice == batch.HoldStreams { // it waits for its stream, as others do
 		m.endRound()
 		e.trial = nil

@@ -155,19 +155,14 @@ type session struct {
 // nobody knows whether Loki has it.
 //
 // A refusal in unknown words may be that of a server that is ill, or that of a record. It leaves
-// records open. Once nothing else is wrong with a batch, the session ends: deliver finds out
-// whether a record is to blame, as it does for destinations that say nothing.
+// records open, and in doubt once nothing else is wrong with the batch ([batch.Doubt]).
 func (s *session) Send(b *batch.Batch) error {
 	ctx := s.life.Context()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	o, known := s.send(ctx, b)
-	switch {
-	case known:
+	if o, known := s.send(ctx, b); known {
 		s.life.Answer(b, o)
-	case ctx.Err() == nil:
-		s.life.End(o.Why)
 	}
 	return nil
 }
@@ -432,7 +427,7 @@ func (s *client) store(p *push, order []int32) {
 }
 
 // outcome returns what became of the records of p. It is not known if the session was
-// given up before every request was answered, or if all were refused in unknown words.
+// given up before every request was answered.
 func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known bool) {
 	var n [3]int
 	for _, f := range p.fates {
@@ -449,6 +444,7 @@ func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known b
 		o.Open = batch.Of(p.indexes(open)...)
 	}
 	gravest := math.MaxInt
+	o.Advice = batch.Doubt
 	for i := range p.groups {
 		g := &p.groups[i]
 		switch g.stop.verdict {
@@ -475,7 +471,7 @@ func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known b
 			}
 		}
 	}
-	return o, gravest < math.MaxInt || n[open] < len(p.fates)
+	return o, true
 }
 
 // ranks are the pieces of advice in order: the first one that some stream of a batch
