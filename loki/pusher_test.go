@@ -51,8 +51,8 @@ func TestReplies(t *testing.T) {
 		{name: "method", status: 405, want: "hold [0]"},
 		{name: "redirect", status: 302, want: "hold [0]"},
 		{name: "timeout", status: 408, want: "again [0] after 0s"},
-		{name: "no streams", status: 422, want: "ends"},
-		{name: "unknown", status: 400, text: "the request did not pass", want: "ends"},
+		{name: "no streams", status: 422, want: "doubt [0]"},
+		{name: "unknown", status: 400, text: "the request did not pass", want: "doubt [0]"},
 		{name: "JSON", status: 400, text: "loghttp.PushRequest.Streams: []loghttp.LogProtoStream: unmarshalerDecoder: Value is string, but can't find closing '\"' symbol, error found in #10 byte of ...|x|..., bigger context ...|x|...", want: "refused [0]"},
 		{name: "protobuf", status: 400, text: "proto: PushRequest: wiretype end group for non-group", want: "refused [0]"},
 		{name: "rate", status: 429, text: "ingestion rate limit exceeded for user x (limit: 4194304 bytes/sec) while attempting to ingest '1' lines totaling '10' bytes, reduce", want: "again [0] after 0s"},
@@ -229,7 +229,7 @@ func TestStreamsShareRequests(t *testing.T) {
 	if want := []string{`{app="test", level="info"}`, `{app="test", level="warn"}`, `{app="test", level="error"}`}; !slices.Equal(labels, want) {
 		t.Errorf("streams %v, want %v", labels, want)
 	}
-	for warn, want := range map[int]string{503: "again [0 1 2 3 4 5]", 401: "hold [0 1 2 3 4 5]", 400: "again [1 4]", 413: "smaller [1 4]"} {
+	for warn, want := range map[int]string{503: "again [0 1 2 3 4 5]", 401: "hold [0 1 2 3 4 5]", 400: "doubt [1 4]", 413: "smaller [1 4]"} {
 		p, got := send(Config{}, func(l string) int {
 			if strings.Contains(l, "warn") {
 				return warn
@@ -558,8 +558,8 @@ func TestMixedAnswers(t *testing.T) {
 		{204, 413, 400, "smaller [1 2 4 5]"},
 		{429, 400, 404, "hold [0 1 2 3 4 5]"},
 		{429, 400, 204, "hold streams [0 1 3 4]"},
-		{204, 400, 204, "again [1 4]"},
-		{422, 422, 422, "ends"},
+		{204, 400, 204, "doubt [1 4]"},
+		{422, 422, 422, "doubt [0 1 2 3 4 5]"},
 		{429, 204, 404, "hold [0 1 2 3 4 5]"},
 		{429, 204, 204, "hold streams [0 3]"},
 	} {
@@ -717,7 +717,7 @@ func TestEndlessRefusal(t *testing.T) {
 	}), Config{})
 	e := &encoded{t: t, s: s}
 	e.add(nil, event(time.Now(), 0, "a")).add(nil, event(time.Now(), 0, "b"))
-	if got := e.send(); !got.is("ends") || read > 4*maxAnswer {
+	if got := e.send(); !got.is("doubt [0 1]") || read > 4*maxAnswer {
 		t.Errorf("%d bytes read: %v", read, got)
 	}
 }

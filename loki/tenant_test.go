@@ -88,7 +88,7 @@ func TestForbiddenTenant(t *testing.T) {
 			delete(g.denied, "b")
 			expect("b is back", add("b"), "stored")
 			g.denied["a"] = 400
-			expect("a is let in, and its record refused", add("a"), "ends")
+			expect("a is let in, and its record refused", add("a"), "doubt [0]")
 		})
 	}
 }
