@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 // A server refuses each request with a bad record with 400 in words that no client knows.
 // Every seventh record is bad. The others arrive promptly.
 func TestScatteredBadRecords(t *testing.T) {
-	const records = 5000
+	const records = 2100
 	for name, to := range map[string]func(*http.Client, ...forebay.OutputOption) forebay.OutputSpec{
 		"httpsink": func(c *http.Client, o ...forebay.OutputOption) forebay.OutputSpec {
 			return httpsink.To("http://test", append(o, httpsink.Configure(func(h *httpsink.Config) { h.Client = c }))...)
@@ -30,6 +31,7 @@ func TestScatteredBadRecords(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
 				requests := 0
 				seen := map[string]bool{}
 				c := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -38,8 +40,10 @@ func TestScatteredBadRecords(t *testing.T) {
 					if err != nil {
 						return nil, err
 					}
-					requests++
 					time.Sleep(time.Millisecond)
+					mu.Lock()
+					defer mu.Unlock()
+					requests++
 					res := &http.Response{StatusCode: 204, Header: http.Header{}, Body: http.NoBody}
 					if bytes.Contains(body, []byte("bad-")) {
 						res.StatusCode = 400
@@ -63,7 +67,12 @@ func TestScatteredBadRecords(t *testing.T) {
 						l.Info(fmt.Sprintf("good-%06d", i))
 					}
 				}
-				for len(seen) < records-records/7 && time.Since(begun) < time.Hour {
+				arrived := func() int {
+					mu.Lock()
+					defer mu.Unlock()
+					return len(seen)
+				}
+				for arrived() < records-records/7 && time.Since(begun) < time.Hour {
 					time.Sleep(10 * time.Millisecond)
 				}
 				took := time.Since(begun)
