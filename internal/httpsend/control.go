@@ -9,27 +9,29 @@ import (
 )
 
 const (
-	controlEvery = 10 * time.Second // for so long what was taken shows that records are
+	controlEvery = 10 * time.Second // how long an accepted request proves that the server accepts records
 	controlBytes = 4 << 10
 )
 
-// A Control is what shows that a server refuses records for what they are: it takes another
-// one, that was taken before. It is needed where nothing was taken of late. The zero Control
-// is for servers that nothing can be asked before they took a record.
+// A Control decides whether a server rejects records because of their contents: it sends a
+// reference record that was accepted earlier. It is needed when nothing was accepted
+// recently. The zero Control is for servers that cannot be probed before they accept a
+// record.
 type Control struct {
-	// First is a request that can be asked before that, of no record. Nil: none.
+	// First is a probe without records, used until there is a reference record. Nil: none.
 	First []byte
-	// Words returns what an answer says, and Taken whether it says that the request was
-	// taken, or misses nothing in it but a record.
+	// Words returns the message of an answer. Taken reports whether the answer accepts the
+	// probe, or rejects it only because it contains no record.
 	Words func(*Answer) string
 	Taken func(*Answer) bool
 
-	body []byte    // of the request with that record; nil: none
-	made time.Time // of body
-	at   time.Time // when a request was taken last
+	body []byte    // of the request with the reference record; nil: none
+	made time.Time // when body was made
+	at   time.Time // when a request was last accepted
 }
 
-// Keep notes that a request was taken. appendOne appends one with a record of it alone.
+// Keep records that a request was accepted. appendOne appends a request that contains one
+// record of it.
 func (c *Control) Keep(now time.Time, appendOne func(dst []byte) []byte) {
 	if c.body == nil || now.Sub(c.made) > controlEvery {
 		if body := appendOne(nil); len(body) <= controlBytes {
@@ -39,7 +41,7 @@ func (c *Control) Keep(now time.Time, appendOne func(dst []byte) []byte) {
 	c.at = now
 }
 
-// Check turns o, which holds everything, into a search if the server takes records.
+// Check turns o, which holds all records, into a search if the server accepts records.
 func (c *Control) Check(ctx context.Context, p *Poster, o batch.Outcome) batch.Outcome {
 	if !c.at.IsZero() && time.Since(c.at) <= controlEvery {
 		o.Advice = batch.Search
@@ -48,7 +50,7 @@ func (c *Control) Check(ctx context.Context, p *Poster, o batch.Outcome) batch.O
 	return c.Ask(ctx, p, o)
 }
 
-// Ask is Check, of a server that is to take a record now.
+// Ask is like Check, but always probes the server.
 func (c *Control) Ask(ctx context.Context, p *Poster, o batch.Outcome) batch.Outcome {
 	body := c.body
 	if body == nil {
@@ -68,7 +70,7 @@ func (c *Control) Ask(ctx context.Context, p *Poster, o batch.Outcome) batch.Out
 		}
 	default:
 		if other, ok := p.Judge(&a, c.Words(&a)); ok {
-			if other.Advice == batch.Smaller { // it was taken before, so no size is the reason
+			if other.Advice == batch.Smaller { // the reference record was accepted before, so its size is not the reason
 				other.Advice = batch.Hold
 			}
 			return other
@@ -77,7 +79,8 @@ func (c *Control) Ask(ctx context.Context, p *Poster, o batch.Outcome) batch.Out
 	return o
 }
 
-// OutcomeOf returns what an error of [Poster.Post] means for the records of the request.
+// OutcomeOf returns the outcome of an error of [Poster.Post] for the records of the
+// request.
 func OutcomeOf(err error) batch.Outcome {
 	var e *Error
 	if errors.As(err, &e) {

@@ -20,31 +20,31 @@ import (
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
-// tokenEvery is how often the file of a bearer token is looked at.
+// tokenEvery is the interval at which a bearer token file is checked.
 const tokenEvery = 10 * time.Second
 
-// shownAnswer is how many bytes of an answer stand in an error.
+// shownAnswer is the maximum length in bytes of an answer quoted in an error.
 const shownAnswer = 1024
 
-// Options say where and how a [Poster] sends.
+// Options configure a [Poster].
 type Options struct {
-	Who         string   // begins errors: the package
-	URL         *url.URL // without a user
+	Who         string   // prefix of errors: the package
+	URL         *url.URL // without user information
 	ContentType string
-	Headers     map[string]string // of the user: values may be secrets
-	Plain       map[string]string // no secrets, where Headers have none of that name
-	// Only one of these is given, or an Authorization header.
+	Headers     map[string]string // set by the user; values may be secrets
+	Plain       map[string]string // not secret; used unless Headers has the same name
+	// At most one of these and an Authorization header may be set.
 	Username, Password, BearerToken, BearerTokenFile string
-	TokenHeader, TokenWord                           string // how the token is sent; "": Authorization: Bearer
+	TokenHeader, TokenWord                           string // header and scheme of the token; "": Authorization: Bearer
 	Gzip                                             bool
-	Timeout                                          time.Duration // of a request
-	MaxAnswer                                        int           // bytes of an answer that are read
-	Client                                           *http.Client  // nil: one made of Transport
+	Timeout                                          time.Duration // per request
+	MaxAnswer                                        int           // bytes of an answer to read
+	Client                                           *http.Client  // nil: made from Transport
 	Transport                                        Transport
 }
 
-// A Poster sends requests, one at a time: Post is for one goroutine. The errors it
-// returns and makes of answers hold none of its credentials.
+// A Poster sends requests one at a time. Only one goroutine may call Post. The errors that
+// it returns, or makes from answers, contain none of its credentials.
 type Poster struct {
 	o       Options
 	http    *http.Client
@@ -59,15 +59,15 @@ type Poster struct {
 	requests, failed, bodyBytes, wireBytes atomic.Uint64
 }
 
-// NewPoster returns a Poster. The error is about files that o names.
+// NewPoster returns a Poster. It fails if it cannot read a file named in o.
 func NewPoster(o Options) (*Poster, error) {
 	if o.TokenHeader == "" {
 		o.TokenHeader, o.TokenWord = "Authorization", "Bearer "
 	}
 	p := &Poster{o: o, header: http.Header{
 		"User-Agent": {"forebay"}, "Content-Type": {o.ContentType},
-		// With this key and no value the transport takes the request for one that may be
-		// sent again on a new connection, and sends no header.
+		// With this key and no value, net/http treats the request as idempotent, so that it
+		// may be sent again on a new connection, and sends no header.
 		"Idempotency-Key": {},
 	}}
 	if o.Client != nil {
@@ -114,8 +114,8 @@ func (p *Poster) setToken(token string) {
 	p.header.Set(p.o.TokenHeader, p.o.TokenWord+token)
 }
 
-// renew looks for a new token and reports whether there is one. While the file cannot be
-// read the old one counts.
+// renew rereads the token file and reports whether the token changed. While the file cannot
+// be read, the old token remains in use.
 func (p *Poster) renew(now time.Time) bool {
 	if p.o.BearerTokenFile == "" {
 		return false
@@ -129,32 +129,32 @@ func (p *Poster) renew(now time.Time) bool {
 	return true
 }
 
-// An Answer is what a server said.
+// An Answer is the response of a server.
 type Answer struct {
 	Status  int
 	Header  http.Header
-	Text    []byte // its beginning, up to Options.MaxAnswer bytes
-	Whole   bool   // Text is all of it
+	Text    []byte // up to Options.MaxAnswer bytes
+	Whole   bool   // Text is complete
 	After   time.Duration
-	Renewed bool // it is a 401, and there is a new token by now
+	Renewed bool // the status is 401 and the token has changed since
 }
 
-// HTML reports whether the answer is a page for people: of a proxy, a page to log in.
+// HTML reports whether the answer is an HTML page, such as a proxy's error or a login page.
 func (a *Answer) HTML() bool {
 	text := bytes.TrimSpace(a.Text)
 	return len(text) > 0 && text[0] == '<' || strings.Contains(a.Header.Get("Content-Type"), "html")
 }
 
-// An Error is the refusal of a request, or the lack of an answer.
+// An Error is the rejection of a request, or a missing response.
 type Error struct {
 	Who     string // the package
 	Status  int    // HTTP status; 0: no answer
-	Message string // the server's words; never holds a credential
-	Lost    Lost   // without a Status, what the lack of an answer means
+	Message string // message of the server; never contains a credential
+	Lost    Lost   // if Status is 0, the meaning of the missing response
 	cause   error
 }
 
-// Error returns status and message.
+// Error returns the status and the message.
 func (e *Error) Error() string {
 	if e.Status == 0 {
 		return e.Who + ": cannot send: " + e.Message
@@ -169,19 +169,19 @@ func (e *Error) Error() string {
 	return text
 }
 
-// HTTPStatus returns Status. Dead letters show it.
+// HTTPStatus returns Status. It is shown in dead letters.
 func (e *Error) HTTPStatus() int { return e.Status }
 
-// Unwrap returns the error of the connection, if that was it.
+// Unwrap returns the connection error, if any.
 func (e *Error) Unwrap() error { return e.cause }
 
-// Is reports whether target is [batch.ErrUnanswered] and nobody knows whether the request
+// Is reports whether target is [batch.ErrUnanswered] and it is unknown whether the request
 // was stored.
 func (e *Error) Is(target error) bool {
 	return target == batch.ErrUnanswered && e.Status == 0 && e.Lost == Unknown
 }
 
-// Outcome is what the lack of an answer means for the records of the request.
+// Outcome returns the outcome of a missing response for the records of the request.
 func (e *Error) Outcome() batch.Outcome {
 	o := batch.Outcome{Open: batch.All(), Why: e}
 	if e.Lost == NotSecure {
@@ -190,31 +190,32 @@ func (e *Error) Outcome() batch.Outcome {
 	return o
 }
 
-// Refusal returns the error of an answer, with message as its words: safe to be shown.
+// Refusal returns the error of an answer, with message as its text. Secrets are removed
+// from message.
 func (p *Poster) Refusal(status int, message string) *Error {
 	return &Error{Who: p.o.Who, Status: status, Message: p.Words([]byte(message))}
 }
 
-// NoAnswer returns the error of an answer that is none: it is unknown whether the request was
-// stored. message is not a text of the server.
+// NoAnswer returns the error of an invalid response: it is unknown whether the request was
+// stored. message must not contain text of the server.
 func (p *Poster) NoAnswer(message string) *Error {
 	return &Error{Who: p.o.Who, Message: shown(secrets.HideOwn(message, hiddenMark, p.secrets...))}
 }
 
-// searchedAnswer is how many bytes of an answer are searched for secrets. A longer secret than
-// the difference to shownAnswer could show its beginning.
+// searchedAnswer is the number of bytes of an answer searched for secrets. The start of a
+// secret longer than the difference to shownAnswer could be revealed.
 const searchedAnswer = 64 << 10
 
 // hiddenMark replaces a secret.
 const hiddenMark = "[secret]"
 
-// Words returns the beginning of a text from outside such that it may be shown.
+// Words returns the beginning of an external text with secrets removed.
 func (p *Poster) Words(text []byte) string {
 	text = bytes.TrimSpace(text[:min(len(text), searchedAnswer)])
 	return shown(secrets.Hide(strings.ToValidUTF8(string(text), "\ufffd"), hiddenMark, p.secrets...))
 }
 
-// shown returns the beginning of a text, printable.
+// shown returns the beginning of a text in printable form.
 func shown(text string) string {
 	if len(text) > shownAnswer {
 		text = strings.ToValidUTF8(text[:shownAnswer], "")
@@ -222,8 +223,8 @@ func shown(text string) string {
 	return Printable(text)
 }
 
-// Judge returns the outcome of an answer whose status means the same everywhere, and false
-// for success and for a refusal of records (2xx, 400, 422).
+// Judge returns the outcome of an answer whose status has the same meaning for every
+// server. It reports false for success and for rejected records (2xx, 400, 422).
 //
 //	401, 403, 404, 3xx, …   hold: a change of configuration is needed
 //	408, 425, 429, 5xx      again, after Retry-After
@@ -246,8 +247,8 @@ func (p *Poster) Judge(a *Answer, message string) (batch.Outcome, bool) {
 	return o, true
 }
 
-// body is the body of one request. A transport may still read it after it has answered;
-// since the memory is used again, it reads nothing then.
+// body is the body of one request. A transport may read it even after it has returned a
+// response. The memory is reused by then, so such a read returns no data.
 type body struct {
 	mu   sync.Mutex
 	data []byte
@@ -279,8 +280,8 @@ func (b *body) end() {
 	b.over, b.data = true, nil
 }
 
-// Post sends data and returns the answer. The error is an [*Error]. Neither data nor what is
-// made of it is read after Post has returned.
+// Post sends data and returns the answer. The error is an [*Error]. After Post has
+// returned, neither data nor the compressed form is read.
 func (p *Poster) Post(ctx context.Context, data []byte) (a Answer, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -335,7 +336,7 @@ func (p *Poster) Post(ctx context.Context, data []byte) (a Answer, err error) {
 	}
 	if a.Whole = len(a.Text) <= p.o.MaxAnswer; !a.Whole {
 		a.Text = a.Text[:p.o.MaxAnswer]
-		if _, err := io.Copy(io.Discard, res.Body); err != nil && a.Status < 300 { // a success that does not end is none
+		if _, err := io.Copy(io.Discard, res.Body); err != nil && a.Status < 300 { // a truncated success is not a success
 			return Answer{}, p.lost(fmt.Errorf("the answer (%d) has more than %d bytes and no end: %w", res.StatusCode, p.o.MaxAnswer, err))
 		}
 	}
@@ -344,27 +345,27 @@ func (p *Poster) Post(ctx context.Context, data []byte) (a Answer, err error) {
 	return a, nil
 }
 
-// pack returns data as it goes over the wire.
+// pack returns data as sent, compressed if configured.
 func (p *Poster) pack(data []byte) []byte {
 	if !p.o.Gzip {
 		return data
 	}
 	p.zipped.Reset()
 	if p.zip == nil {
-		p.zip, _ = gzip.NewWriterLevel(&p.zipped, gzip.BestSpeed) // the level is one
+		p.zip, _ = gzip.NewWriterLevel(&p.zipped, gzip.BestSpeed) // the level is valid
 	} else {
 		p.zip.Reset(&p.zipped)
 	}
-	p.zip.Write(data) // a Buffer does not fail
+	p.zip.Write(data) // writing to a Buffer does not fail
 	p.zip.Close()
 	return p.zipped.Bytes()
 }
 
-// lost returns the error that stands for no answer.
+// lost returns the error for a missing response.
 func (p *Poster) lost(err error) *Error {
 	var ue *url.Error
 	if errors.As(err, &ue) {
-		err = ue.Err // without the URL, which may have a secret in its query
+		err = ue.Err // removes the URL, whose query may contain a secret
 	}
 	safe := secrets.HideIn(err, hiddenMark, p.secrets...)
 	return &Error{Who: p.o.Who, Message: shown(safe.Error()), Lost: LostBy(err), cause: safe}
@@ -373,20 +374,20 @@ func (p *Poster) lost(err error) *Error {
 // Counts are the counters of a [Poster].
 type Counts struct{ Requests, Failed, BodyBytes, WireBytes uint64 }
 
-// Counts returns the counters. It may be called from any goroutine.
+// Counts returns the counters. It is safe for concurrent use.
 func (p *Poster) Counts() Counts {
 	return Counts{p.requests.Load(), p.failed.Load(), p.bodyBytes.Load(), p.wireBytes.Load()}
 }
 
-// Close ends connections that are idle.
+// Close closes idle connections.
 func (p *Poster) Close() {
 	if p.own {
 		p.http.CloseIdleConnections()
 	}
 }
 
-// CheckHeaders returns what is wrong with headers that a user gives and with the ways to
-// authenticate beside them, of which ways are given; "" if nothing is.
+// CheckHeaders validates the user's headers and the configured authentication methods, of
+// which there are ways. It returns a description of the problem, or "".
 func CheckHeaders(headers map[string]string, ways int) string {
 	for name, value := range headers {
 		canonical := http.CanonicalHeaderKey(name)
@@ -406,7 +407,7 @@ func CheckHeaders(headers map[string]string, ways int) string {
 	return ""
 }
 
-// Ways counts the ways to authenticate that are given.
+// Ways returns the number of configured authentication methods.
 func Ways(username, password, token, tokenFile string) (n int) {
 	for _, given := range []bool{username != "" || password != "", token != "", tokenFile != ""} {
 		if given {
@@ -416,8 +417,8 @@ func Ways(username, password, token, tokenFile string) (n int) {
 	return n
 }
 
-// ParseURL reads an address of a server, or says what is wrong with raw, which may hold a
-// password. The user and password in it are returned apart.
+// ParseURL parses the address of a server, or describes the problem in raw, which may
+// contain a password. User and password are returned separately.
 func ParseURL(raw string) (u *url.URL, user *url.Userinfo, why string) {
 	if raw == "" {
 		return nil, nil, "it is empty"
@@ -442,7 +443,7 @@ func ParseURL(raw string) (u *url.URL, user *url.Userinfo, why string) {
 	return u, user, ""
 }
 
-// Shown returns u without what may be a secret.
+// Shown returns u without parts that may be secret.
 func Shown(u *url.URL) string {
 	c := *u
 	c.User = nil

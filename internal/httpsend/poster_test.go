@@ -25,12 +25,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A roundTrip is a server without a network.
+// A roundTrip is a server without a network connection.
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// answers returns a client whose server answers so.
+// answers returns a client whose server always returns this response.
 func answers(status int, header http.Header, text string) *http.Client {
 	return &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
@@ -60,7 +60,7 @@ func poster(t *testing.T, o Options) *Poster {
 	return p
 }
 
-// What is sent, with each way to authenticate.
+// The request that is sent, with each authentication method.
 func TestPost(t *testing.T) {
 	for name, tc := range map[string]struct {
 		o           Options
@@ -101,8 +101,8 @@ func TestPost(t *testing.T) {
 	}
 }
 
-// The token of a file is read again after ten seconds, and after a 401. A file that is gone
-// leaves the old one.
+// A token file is read again after ten seconds and after a 401. If the file is missing, the
+// old token is used.
 func TestTokenFile(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "token")
@@ -155,7 +155,7 @@ func TestTokenFile(t *testing.T) {
 	}
 }
 
-// No credential shows in what is made of a server's words, or of an error that has the URL.
+// Neither texts of a server nor errors that contain the URL reveal a credential.
 func TestNoSecrets(t *testing.T) {
 	u, _ := url.Parse("http://server.test/x?key=hunter22&b=s3cr3t%20word")
 	p := poster(t, Options{
@@ -176,8 +176,8 @@ func TestNoSecrets(t *testing.T) {
 	}
 }
 
-// Words and short texts are hidden as well where a server repeats them, also by the end of what
-// is shown. The network's own sentences keep theirs.
+// Multi-word and short secrets repeated by a server are also hidden, even if they are cut
+// off at the end of the text. Messages of the network are not changed.
 func TestNoWordIsShown(t *testing.T) {
 	for _, secret := range []string{"x1", "password", "refused", "hunter22"} {
 		for name, o := range map[string]Options{
@@ -250,7 +250,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// What is not an answer.
+// Invalid and missing responses.
 func TestNoAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		client  *http.Client
@@ -290,7 +290,7 @@ func TestLongAnswer(t *testing.T) {
 	}
 }
 
-// An answer that goes on for ever is none, unless its status is a refusal.
+// An infinite response is an error, unless its status is a rejection.
 func TestEndlessAnswer(t *testing.T) {
 	for _, status := range []int{200, 204, 400, 503} {
 		bubble.Test(t, func(t *testing.T) {
@@ -306,7 +306,7 @@ func TestEndlessAnswer(t *testing.T) {
 	}
 }
 
-// An endless body has 1 KiB each second.
+// An endless body delivers 1 KiB per second.
 type endless struct{ ctx context.Context }
 
 func (e endless) Read(p []byte) (int, error) {
@@ -320,7 +320,7 @@ func (e endless) Read(p []byte) (int, error) {
 
 func (e endless) Close() error { return nil }
 
-// A request that takes too long ends, and so does one whose context does.
+// A request ends when its timeout or its context expires.
 func TestTimeout(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		hangs := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -341,7 +341,7 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
-// A transport that reads the body after it has answered reads nothing: the memory is used again.
+// A transport that reads the body after the response gets no data: the memory is reused.
 func TestBodyAfterAnswer(t *testing.T) {
 	for _, zip := range []bool{false, true} {
 		var late []io.ReadCloser
@@ -362,7 +362,7 @@ func TestBodyAfterAnswer(t *testing.T) {
 			if _, err := p.Post(t.Context(), data); err != nil {
 				t.Fatal(err)
 			}
-			clear(data) // the race detector sees who reads it still
+			clear(data) // the race detector reports late reads
 		}
 		for _, b := range late {
 			if n, err := b.Read(make([]byte, 10)); n > 0 || err == nil {
@@ -460,7 +460,7 @@ func TestCheckHeaders(t *testing.T) {
 	}
 }
 
-// Whether a server takes records is asked for where nothing was taken in the last ten seconds.
+// The server is probed if nothing was accepted in the last ten seconds.
 func TestControl(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var asked []string
@@ -500,7 +500,7 @@ func TestControl(t *testing.T) {
 		status = 200
 		check("taken", c.Check, batch.Search, "one")
 		check("believed for a while", c.Check, batch.Search)
-		keep("three") // renews what is older than ten seconds
+		keep("three") // replaces a reference record older than ten seconds
 		time.Sleep(11 * time.Second)
 		status = 503
 		check("nobody knows", c.Check, batch.Again, "three")

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Printable escapes what a terminal or a reader of a log could take for more than text.
+// Printable escapes characters with a special meaning to a terminal or a log reader.
 func Printable(s string) string {
 	if !strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) {
 		return s
@@ -30,8 +30,7 @@ func Printable(s string) string {
 	return sb.String()
 }
 
-// RetryAfter reads the header of that name: seconds, of which there are [MostAfter] at most, or
-// a date.
+// RetryAfter parses a Retry-After header: seconds, limited to [MostAfter], or a date.
 func RetryAfter(h string, now time.Time) time.Duration {
 	if h == "" {
 		return 0
@@ -45,11 +44,11 @@ func RetryAfter(h string, now time.Time) time.Duration {
 	return 0
 }
 
-// shortValue is the length in bytes below which a value is not taken for a secret, unless it has
-// the name of one.
+// shortValue is the length in bytes below which a value is not considered a secret, unless
+// its name indicates one.
 const shortValue = 4
 
-// Secrets returns what may be secret in headers and in the query of u.
+// Secrets returns the possible secrets in headers and in the query of u.
 func Secrets(headers map[string]string, u *url.URL) (all []string) {
 	add := func(name, value string) {
 		if len(value) >= shortValue || isDelicate(name) {
@@ -70,7 +69,7 @@ func Secrets(headers map[string]string, u *url.URL) (all []string) {
 	return append(all, u.RawQuery)
 }
 
-// isDelicate reports whether a header or parameter of that name has a credential.
+// isDelicate reports whether a header or parameter with that name contains a credential.
 func isDelicate(name string) bool {
 	name = strings.ToLower(name)
 	return slices.ContainsFunc([]string{"auth", "cookie", "key", "pass", "pwd", "secret", "sig", "token"}, func(part string) bool {
@@ -78,10 +77,10 @@ func isDelicate(name string) bool {
 	})
 }
 
-// MostAfter is the longest wait of a Retry-After, in seconds. The outlet waits less.
+// MostAfter is the maximum of Retry-After in seconds. The outlet waits less.
 const MostAfter = 1<<31 - 1
 
-// Basic returns the credentials of basic authentication as they are sent, "" if there are
+// Basic returns the credentials of basic authentication in encoded form, or "" if there are
 // none.
 func Basic(user, password string) string {
 	if user == "" && password == "" {
@@ -90,7 +89,7 @@ func Basic(user, password string) string {
 	return base64.StdEncoding.EncodeToString([]byte(user + ":" + password))
 }
 
-// ReadToken returns the bearer token in a file. who begins the error.
+// ReadToken returns the bearer token in a file. who is the prefix of the error.
 func ReadToken(who, path string) (string, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package httpsend sends records over HTTP, for the destinations that do: the transport
-// with its TLS, credentials that never show, one request at a time with its answer, and
-// what is common in answers.
+// Package httpsend sends records over HTTP, for all destinations that use it: the transport
+// with TLS, credentials that are never shown, one request at a time with its response, and
+// the common handling of responses.
 package httpsend
 
 import (
@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// TLS says how https is made. All fields are optional; files are PEM.
+// TLS configures https. All fields are optional; files are PEM.
 type TLS struct {
 	CAFile             string
 	CertFile, KeyFile  string
@@ -23,17 +23,17 @@ type TLS struct {
 	InsecureSkipVerify bool
 }
 
-// A Transport says how connections are made.
+// A Transport configures connections.
 type Transport struct {
-	Who        string        // begins errors: the package
+	Who        string        // prefix of errors: the package
 	TLS        TLS           // zero: the defaults of net/http
-	NoProxy    bool          // ignores the environment
-	UnixSocket string        // to connect to; "": the host of the URL
-	Conns      int           // idle connections that are kept
-	Timeout    time.Duration // of the head of an answer
+	NoProxy    bool          // ignore the proxy environment variables
+	UnixSocket string        // socket to connect to; "": the host of the URL
+	Conns      int           // maximum idle connections
+	Timeout    time.Duration // for the response headers
 }
 
-// Client returns a client that follows no redirects. Its transport is its own.
+// Client returns a client with a separate transport. It follows no redirects.
 func (o *Transport) Client() (*http.Client, error) {
 	t := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -65,11 +65,11 @@ func (o *Transport) Client() (*http.Client, error) {
 	return &http.Client{Transport: t, CheckRedirect: NoRedirect}, nil
 }
 
-// NoRedirect makes a redirect the answer. To follow one would turn a POST into a GET, and
-// could take credentials to another host.
+// NoRedirect returns a redirect as the response. Following it would turn a POST into a GET
+// and could send credentials to another host.
 func NoRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// Config returns the configuration of a client. who begins the error.
+// Config returns the configuration of a client. who is the prefix of the error.
 func (t *TLS) Config(who string) (*tls.Config, error) {
 	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName, InsecureSkipVerify: t.InsecureSkipVerify}
 	if t.CAFile != "" {
@@ -83,7 +83,7 @@ func (t *TLS) Config(who string) (*tls.Config, error) {
 		}
 	}
 	if t.CertFile != "" {
-		// Read again for each connection, so that a renewed certificate is used.
+		// The files are read for each connection, so that a renewed certificate is used.
 		load := func() (*tls.Certificate, error) {
 			cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
 			if err != nil {
@@ -99,23 +99,23 @@ func (t *TLS) Config(who string) (*tls.Config, error) {
 	return conf, nil
 }
 
-// A Lost says what the lack of an answer means.
+// Lost is the meaning of a missing response.
 type Lost uint8
 
 const (
-	Unknown   Lost = iota // nobody knows whether the request was stored
+	Unknown   Lost = iota // unknown whether the request was stored
 	NotSent               // no connection was made
-	NotSecure             // TLS failed, which only a change of configuration mends
+	NotSecure             // TLS failed; only a change of configuration helps
 )
 
-// LostBy returns what err, of a request, means.
+// LostBy returns the meaning of err, the error of a request.
 func LostBy(err error) Lost {
 	var op *net.OpError
 	var cert *tls.CertificateVerificationError
 	var plain tls.RecordHeaderError
 	isOp := errors.As(err, &op)
 	switch {
-	case errors.As(err, &cert), errors.As(err, &plain), isOp && op.Op == "remote error": // an alert of TLS
+	case errors.As(err, &cert), errors.As(err, &plain), isOp && op.Op == "remote error": // a TLS alert
 		return NotSecure
 	case isOp && (op.Op == "dial" || op.Op == "proxyconnect"):
 		return NotSent

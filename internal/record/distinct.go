@@ -9,22 +9,20 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// besides stands before the name of a field that the input knows, where another field has
-// that name.
+// besides is the prefix of an input field whose name is already used by another field.
 const besides = "input."
 
-// A Namer gives the fields that an input knows names of their own. It is not for concurrent
-// use.
+// A Namer gives input fields unique names. It is not safe for concurrent use.
 type Namer struct {
-	line  []slog.Attr // fields of the line whose names the input's have, too
+	line  []slog.Attr // fields of the line with the same name as an input field
 	attrs []slog.Attr
-	text  []byte // of names and values with escapes
+	text  []byte // unescaped names and values
 }
 
-// Apart returns ev.More with no name twice: a field is called "input.pod" where one before it
-// is called "pod". One that says the same as that is left out. beside says that the fields of
-// the line stand in the record, too, and come first. What it returns is valid until the next
-// call.
+// Apart returns ev.More with unique names: a field is renamed to "input.pod" if an earlier
+// field is named "pod", and omitted if both have the same value. beside means that the
+// record also contains the fields of the line, and that they precede the input's. The
+// result is valid until the next call.
 func (n *Namer) Apart(ev *Event, beside bool) []slog.Attr {
 	if len(ev.More) == 0 {
 		return nil
@@ -47,7 +45,7 @@ func (n *Namer) Apart(ev *Event, beside bool) []slog.Attr {
 	return n.attrs
 }
 
-// has returns the value of the field of that name, nil if there is none.
+// has returns the value of the field with that name, or nil.
 func (n *Namer) has(name string) *slog.Value {
 	for _, attrs := range [...][]slog.Attr{n.line, n.attrs} {
 		for i := range attrs {
@@ -59,12 +57,12 @@ func (n *Namer) has(name string) *slog.Value {
 	return nil
 }
 
-// equal reports whether two values say the same. Lists and groups are not looked into.
+// equal reports whether two values are equal. Lists and groups are never equal.
 func equal(a, b *slog.Value) bool {
 	return a.Kind() == b.Kind() && a.Kind() != slog.KindAny && a.Kind() != slog.KindGroup && a.Kind() != slog.KindLogValuer && a.Equal(*b)
 }
 
-// look finds the fields of the line that have the name of one of the input's.
+// look finds the fields of the line that have the name of an input field.
 func (n *Namer) look(ev *Event) {
 	if ev.Format != Text && !mayContest(ev) {
 		return
@@ -73,7 +71,7 @@ func (n *Namer) look(ev *Event) {
 	case JSON:
 		Members(ev.Line, space(ev.Line, 0), func(m Member) bool {
 			if key := n.unquoted(ev.Line[m.Key:m.KeyEnd]); contested(ev, key) {
-				v := slog.AnyValue(nil) // says what none of the input's says
+				v := slog.AnyValue(nil) // differs from every input value
 				if ev.Line[m.Value] == '"' {
 					v = slog.StringValue(asString(n.unquoted(ev.Line[m.Value:m.End])))
 				}
@@ -99,7 +97,8 @@ func (n *Namer) look(ev *Event) {
 	}
 }
 
-// unquoted returns what a string of JSON says. It is valid as long as the line and n.text are.
+// unquoted returns the value of a JSON string. It is valid as long as the line and n.text
+// are.
 func (n *Namer) unquoted(quoted []byte) []byte {
 	s := quoted[1 : len(quoted)-1]
 	if bytes.IndexByte(s, '\\') < 0 {
@@ -110,7 +109,7 @@ func (n *Namer) unquoted(quoted []byte) []byte {
 	return n.text[at:]
 }
 
-// contested reports whether key is the name of a field of the input, or may become it.
+// contested reports whether key is, or may become, the name of an input field.
 func contested(ev *Event, key []byte) bool {
 	for {
 		for i := range ev.More {
@@ -126,10 +125,10 @@ func contested(ev *Event, key []byte) bool {
 	}
 }
 
-// mayContest reports whether the line may have the name of a field of the input: most do not,
-// and need not be read for that.
+// mayContest reports whether the line may contain a field with the name of an input field.
+// Most lines do not and need not be parsed for that.
 func mayContest(ev *Event) bool {
-	if ev.Format == JSON && bytes.IndexByte(ev.Line, '\\') >= 0 { // a name may be written with escapes
+	if ev.Format == JSON && bytes.IndexByte(ev.Line, '\\') >= 0 { // a name may contain escapes
 		return true
 	}
 	for i := range ev.More {

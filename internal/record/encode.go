@@ -11,12 +11,12 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// An Encoding is what lines are written in.
+// An Encoding is the output format of lines.
 type Encoding uint8
 
 // The encodings.
 const (
-	AsRaw Encoding = iota // byte for byte as they came
+	AsRaw Encoding = iota // unchanged, byte for byte
 	AsJSON
 	AsLogfmt
 )
@@ -41,8 +41,8 @@ func ParseEncoding(s string) (Encoding, error) {
 
 var jsonCodec, logfmtCodec = encode.JSON(nil).Codec(), encode.Logfmt(nil).Codec()
 
-// Codec returns what reads the encoding: nil for raw lines, among which gap
-// markers have no place.
+// Codec returns the codec of the encoding, or nil for raw lines, which cannot carry gap
+// markers.
 func (e Encoding) Codec() batch.Codec {
 	switch e {
 	case AsJSON:
@@ -53,20 +53,19 @@ func (e Encoding) Codec() batch.Codec {
 	return nil
 }
 
-// An Encoder writes events. It is not for concurrent use.
+// An Encoder writes events. It is not safe for concurrent use.
 //
-//   - Raw: the line as it came.
-//   - What is in the wanted form already is left as it is: the order of its
-//     keys, the digits of its numbers, its escapes. Only invalid UTF-8 is
-//     replaced.
+//   - Raw: the line unchanged.
+//   - A line already in the wanted form is left unchanged, including the order of
+//     keys, the digits of numbers and escapes. Only invalid UTF-8 is replaced.
 //   - JSON becomes logfmt, and logfmt JSON, pair by pair in their order.
-//   - Text becomes the message of a record that has the time and the level, if
-//     the line has them.
+//   - Text becomes the message of a record with the line's time and level, if it
+//     has them.
 type Encoder struct {
 	as      Encoding
 	text    encode.Scope // time, level, message
 	noLevel encode.Scope // time, message
-	trace   encode.Scope // the same and a level that slog has no name for
+	trace   encode.Scope // time and message, with a level unknown to slog
 	fatal   encode.Scope
 	pairs   encode.Scope // attributes only
 	rec     encode.Record
@@ -96,8 +95,8 @@ func NewEncoder(as Encoding) *Encoder {
 	return e
 }
 
-// Encode returns ev in the form of the Encoder, with its newline. It is valid until the
-// next call and as long as the line is: a line that needs no change is not copied.
+// Encode returns ev in the form of the Encoder, with a newline. The result is valid until
+// the next call and as long as the line is: a line that needs no change is not copied.
 func (e *Encoder) Encode(ev *Event) (rec []byte, err error) {
 	if e.as == AsRaw {
 		return ev.Raw, nil
@@ -111,13 +110,13 @@ func (e *Encoder) Encode(ev *Event) (rec []byte, err error) {
 	return e.buf, err
 }
 
-// kept reports whether ev is in the wanted form already.
+// kept reports whether ev already has the wanted form.
 func (e *Encoder) kept(ev *Event) bool {
 	return e.as == AsJSON && ev.Format == JSON || e.as == AsLogfmt && ev.Format == Logfmt
 }
 
-// Append appends ev to dst, with its newline. What is known besides comes last, under names
-// of its own ([Namer.Apart]); raw lines go without it.
+// Append appends ev to dst, with a newline. The fields of ev.More come last, under unique
+// names ([Namer.Apart]); raw lines omit them.
 func (e *Encoder) Append(dst []byte, ev *Event) ([]byte, error) {
 	if e.as == AsRaw {
 		return append(dst, ev.Raw...), nil
@@ -151,7 +150,7 @@ func (e *Encoder) Append(dst []byte, ev *Event) ([]byte, error) {
 	if dst[at-1] == '{' { // it was empty
 		return append(dst[:at], dst[at+1:]...), nil
 	}
-	dst[at] = ',' // in place of the first brace
+	dst[at] = ',' // replaces the first brace
 	return dst, nil
 }
 
@@ -186,7 +185,7 @@ func (e *Encoder) append(dst []byte, ev *Event) ([]byte, error) {
 	return dst, err
 }
 
-// validUTF8 replaces what is no UTF-8 in dst[start:].
+// validUTF8 replaces invalid UTF-8 in dst[start:].
 func validUTF8(dst []byte, start int) []byte {
 	if utf8.Valid(dst[start:]) {
 		return dst
@@ -194,7 +193,8 @@ func validUTF8(dst []byte, start int) []byte {
 	return append(dst[:start], bytes.ToValidUTF8(dst[start:], []byte("\uFFFD"))...)
 }
 
-// Meta returns what the slots keep of ev. An unknown level is slog.LevelInfo.
+// Meta returns the metadata of ev that is stored in slots. An unknown level is
+// slog.LevelInfo.
 func Meta(ev *Event) batch.Meta {
 	return batch.Meta{Time: values.UnixNano(ev.Time), Level: ev.Level}
 }

@@ -1,6 +1,6 @@
-// Package record reads what programs write to their standard output, line by
-// line: JSON objects, logfmt, or plain text. It finds the level and the time of a
-// line and writes it in another form, without losing or changing what it says.
+// Package record parses the standard output of programs line by line: JSON objects, logfmt
+// or plain text. It detects the level and the time of a line and converts the line to
+// another form without losing or changing data.
 package record
 
 import (
@@ -13,12 +13,12 @@ import (
 	"github.com/forebay-log/forebay/internal/stamp"
 )
 
-// A Format is what a line is written in.
+// A Format is the input format of a line.
 type Format uint8
 
 // The formats.
 const (
-	Auto Format = iota // find out for each line
+	Auto Format = iota // detect for each line
 	JSON
 	Logfmt
 	Text
@@ -42,31 +42,30 @@ func ParseFormat(s string) (Format, error) {
 	return 0, fmt.Errorf("%q is not one of auto, json, logfmt, text", s)
 }
 
-// An Event is one line and what is known of it. Its slices share the memory of
-// the line that was parsed.
+// An Event is a parsed line. Its slices share the memory of the line.
 type Event struct {
-	Raw  []byte // as it came, with its end
-	Line []byte // without its end
+	Raw  []byte // the line as received, with its end of line
+	Line []byte // without the end of line
 
-	// Format is what the line is: JSON, Logfmt or Text.
+	// Format is the detected format: JSON, Logfmt or Text.
 	Format Format
 	// Level is known if HasLevel.
 	Level    slog.Level
 	HasLevel bool
-	// Time is zero if the line has none, or one without a year that Parser.Now cannot
-	// tell.
+	// Time is zero if the line has none, or has one without a year and Parser.Now is not
+	// set.
 	Time time.Time
-	// More is what is known of the line besides. Parse leaves it nil.
+	// More holds further fields supplied by the input. Parse leaves it nil.
 	More []slog.Attr
 
-	levelKey, timeKey   []byte // the names that Level and Time were found at
-	notLevels, notTimes int    // fields of that name after them, whose values are none
-	ascii               bool   // a line of JSON holds nothing else
+	levelKey, timeKey   []byte // names of the fields that Level and Time come from
+	notLevels, notTimes int    // later fields with those names and invalid values
+	ascii               bool   // the JSON line is ASCII only
 }
 
-// Fields returns what a line of JSON or logfmt says apart from its level and time: the
-// message, which is the field msg or message, and the others in their order. The last of
-// fields with one name counts. Of text all is message.
+// Fields returns the contents of a JSON or logfmt line without level and time: the message,
+// from the field msg or message, and the other fields in order. Of several fields with one
+// name the last is used. A text line is all message.
 func (ev *Event) Fields() (msg string, attrs []slog.Attr) {
 	switch ev.Format {
 	case JSON:
@@ -98,23 +97,22 @@ func (ev *Event) Fields() (msg string, attrs []slog.Attr) {
 	return "", attrs
 }
 
-// A Parser reads lines. It is not for concurrent use.
+// A Parser parses lines. It is not safe for concurrent use.
 type Parser struct {
-	// Format is what lines are expected to be.
+	// Format is the expected format of lines.
 	Format Format
-	// Location is what times without a zone are in. Nil means time.Local.
+	// Location is the location of times without a zone. Nil means time.Local.
 	Location *time.Location
-	// Now, if not nil, gives a year to times without one: the last one in which they are
-	// not more than a day in the future. A number at the beginning of text is a time only
-	// near it; there nil means time.Now.
+	// Now, if not nil, determines the year of times without one: the latest year in which
+	// the time is at most one day in the future. A number at the beginning of a text line
+	// is a time only if it is near Now; for that, nil means time.Now.
 	Now func() time.Time
-	// Unparsed counts lines that were not of the expected Format and were taken
-	// for text.
+	// Unparsed counts lines that did not have the expected Format and were treated as text.
 	Unparsed uint64
 }
 
-// Parse fills ev from one line. Every line is something: what is neither JSON
-// nor logfmt is text.
+// Parse fills ev from one line. It accepts every line: input that is neither JSON nor
+// logfmt is text.
 func (p *Parser) Parse(raw []byte, ev *Event) {
 	*ev = Event{Raw: raw, Line: TrimEnd(raw), Format: Text}
 	if p.Format == Auto || p.Format == JSON {
@@ -135,7 +133,7 @@ func (p *Parser) Parse(raw []byte, ev *Event) {
 	if p.Format != Text && p.Format != Auto {
 		p.Unparsed++
 	}
-	*ev = Event{Raw: raw, Line: ev.Line, Format: Text} // without level and time of a first field
+	*ev = Event{Raw: raw, Line: ev.Line, Format: Text} // discard level and time of the first field
 	at, timed := stamp.FindText(ev.Line, p.location(), p.Now)
 	if timed {
 		ev.Time = p.timeOf(&at)
@@ -145,8 +143,8 @@ func (p *Parser) Parse(raw []byte, ev *Event) {
 	}
 }
 
-// ParseAs fills ev from the first n bytes of raw, which are a line of that Format, valid as
-// such; what is behind them is its end. Of text it says neither level nor time.
+// ParseAs fills ev from raw[:n], which must be a valid line of format f; raw[n:] is its end
+// of line. For text it sets neither level nor time.
 func (p *Parser) ParseAs(f Format, raw []byte, n int, ev *Event) {
 	*ev = Event{Raw: raw, Line: raw[:n:n], Format: f}
 	switch f {
@@ -159,9 +157,9 @@ func (p *Parser) ParseAs(f Format, raw []byte, n int, ev *Event) {
 	}
 }
 
-// Rewrite puts the line of now in place of that of ev, which was that of before. A level
-// or time that is another one in the new line is that of ev from then on. Otherwise it
-// stays, and so does all that is known besides: an input may know better than the line.
+// Rewrite replaces the line of ev, parsed as before, with the line of now. If level or time
+// differ between before and now, ev gets the new value. Otherwise they and the other fields
+// of ev are kept: the input may have supplied better values than the line.
 func (ev *Event) Rewrite(before, now *Event) {
 	old := *ev
 	*ev = *now
@@ -174,8 +172,8 @@ func (ev *Event) Rewrite(before, now *Event) {
 	}
 }
 
-// Note makes value the level of ev if name is "level", or its time if it is "time". It reports
-// false where value is none, and for other names.
+// Note sets the level of ev if name is "level", or its time if name is "time". It reports
+// false if value is invalid, and for other names.
 func (p *Parser) Note(ev *Event, name, value string) bool {
 	var said Event
 	if name == slog.LevelKey || name == slog.TimeKey {
@@ -192,7 +190,7 @@ func (p *Parser) Note(ev *Event, name, value string) bool {
 	return true
 }
 
-// timeOf returns the time of a match, with its year.
+// timeOf returns the time of a match, adding the year if missing.
 func (p *Parser) timeOf(m *stamp.Match) time.Time {
 	switch {
 	case !m.Yearless:
@@ -211,7 +209,7 @@ func TrimEnd(raw []byte) []byte {
 			n--
 		}
 	}
-	return raw[:n:n] // so that appending to it leaves raw alone
+	return raw[:n:n] // limits the capacity, so that appending does not modify raw
 }
 
 func (p *Parser) location() *time.Location {
@@ -227,9 +225,9 @@ func IsObject(line []byte) bool {
 	return s.line(line)
 }
 
-// logfmt fills ev and reports whether its line consists of key=value pairs. If sure, one pair
-// is enough, and words without a value are allowed. Otherwise the line needs a usual key of log
-// lines or two pairs, because text has an equals sign now and then.
+// logfmt fills ev and reports whether its line consists of key=value pairs. If sure, one
+// pair is enough, and words without a value are allowed. Otherwise the line needs a common
+// key of log lines or two pairs, because text sometimes contains an equals sign.
 func (p *Parser) logfmt(ev *Event, sure bool) bool {
 	count, bare, known := 0, 0, false
 	ok := pairs(ev.Line, func(key, value []byte) bool {
@@ -248,14 +246,14 @@ func (p *Parser) logfmt(ev *Event, sure bool) bool {
 	return ok && count > 0 && (sure || known || count > 1)
 }
 
-// mayTake reports whether a field may be the level or time: they are not known yet, or the
-// field has the name of one.
+// mayTake reports whether a field may set the level or time: they are not set yet, or the
+// field has the name that set them.
 func (ev *Event) mayTake(key []byte) bool {
 	return ev.levelKey == nil || ev.timeKey == nil || string(key) == string(ev.levelKey) || string(key) == string(ev.timeKey)
 }
 
-// field sets level or time if key is a usual name of one and value is one. The first such name
-// wins, and the last field with that name, as in most readers of JSON.
+// field sets the level or time if key is a common name for it and value is valid. The first
+// such name wins, and the last field with that name, as in most JSON parsers.
 func (p *Parser) field(ev *Event, key, value []byte, number bool) {
 	switch {
 	case isLevelKey(key) && (!ev.HasLevel || string(key) == string(ev.levelKey)):
@@ -285,8 +283,8 @@ func (p *Parser) field(ev *Event, key, value []byte, number bool) {
 
 var audit = []byte("audit(")
 
-// isTimeKey knows the names that slog, zap, zerolog, logrus, pino, bunyan, Serilog,
-// logstash, ECS and journald use.
+// isTimeKey reports whether key is a time field of slog, zap, zerolog, logrus, pino,
+// bunyan, Serilog, logstash, ECS or journald.
 func isTimeKey(key []byte) bool {
 	switch string(key) {
 	case "time", "Time", "ts", "timestamp", "Timestamp", "@timestamp", "@t", "t", "datetime", "asctime", "eventTime", "__REALTIME_TIMESTAMP",
@@ -296,8 +294,8 @@ func isTimeKey(key []byte) bool {
 	return false
 }
 
-// unquoted strips the quotes of a string and leaves escapes as they are: names
-// of levels and times have none.
+// unquoted strips the quotes of a string but keeps escapes: level names and times contain
+// none.
 func unquoted(b []byte) []byte {
 	if len(b) >= 2 && b[0] == '"' {
 		return b[1 : len(b)-1]

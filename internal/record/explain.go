@@ -8,9 +8,9 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// An Explanation tells why Parse made of a line what it did.
+// An Explanation describes how Parse interpreted a line.
 type Explanation struct {
-	Format, Time, Level string // the result, "none" if there is none, and the reason
+	Format, Time, Level string // the result, or "none", and the reason
 }
 
 // Explain explains the result of Parse.

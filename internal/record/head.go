@@ -23,10 +23,10 @@ type find struct {
 	why      string // "": there is none
 }
 
-// textLevel finds the level in a line of text with its time at. A level is never a word of a
-// sentence. Syslog, glog, Android and Tornado write it first. Others write it before the
-// message, among the time, numbers, threads in brackets, loggers, hosts and programs. The
-// search ends at the first word of prose and at a quotation mark.
+// textLevel finds the level in a text line whose time is at. A level is never a word of a
+// sentence. Syslog, glog, Android and Tornado write it first. Other programs write it
+// before the message, mixed with the time, numbers, threads in brackets, loggers, hosts and
+// programs. The search ends at the first word of prose and at a quotation mark.
 func textLevel(line []byte, at *stamp.Match) find {
 	if f := prefixLevel(line); f.why != "" {
 		return f
@@ -44,7 +44,7 @@ func textLevel(line []byte, at *stamp.Match) find {
 	return h.find
 }
 
-// A head reads the words before the message of a line of text.
+// A head scans the words before the message of a text line.
 type head struct {
 	b  []byte
 	i  int
@@ -54,11 +54,11 @@ type head struct {
 	// These describe the text before b[i]:
 	timed  bool // the time is the last word
 	column bool // a tab, '|', " - " or several spaces are between
-	tagged bool // there is the name of a program with a colon
-	php    bool // there is "PHP"
+	tagged bool // a program name with a colon has been seen
+	php    bool // "PHP" has been seen
 }
 
-// next reads a word and reports whether the search goes on.
+// next reads a word and reports whether to continue.
 func (h *head) next() bool {
 	h.separators()
 	i := h.i
@@ -263,7 +263,7 @@ func (h *head) word(w []byte, from int, timed bool) bool {
 	if string(w) == "fail:" { // .NET
 		return h.found(slog.LevelError, from, from+len("fail"), "a level before the message")
 	}
-	odd := n // where something else than letters is
+	odd := n // index of the first non-letter
 	if n > 0 && isDigit(w[n-1]) {
 		odd--
 	}
@@ -278,7 +278,7 @@ func (h *head) word(w []byte, from int, timed bool) bool {
 			return len(key) > 0 && string(key) != "msg" && string(key) != "message"
 		}
 	}
-	if from < h.at.From && h.at.From < h.i && h.at.To <= len(h.b) { // the time is in it
+	if from < h.at.From && h.at.From < h.i && h.at.To <= len(h.b) { // it contains the time
 		h.i, h.timed = h.at.To, true
 		return true
 	}
@@ -295,14 +295,14 @@ func (h *head) word(w []byte, from int, timed bool) bool {
 	case string(w) == "PHP":
 		h.php = true
 		return true
-	case string(w) == "RAS": // BlueGene: the component is next
+	case string(w) == "RAS": // BlueGene: the component follows
 		h.separators()
 		h.i = h.wordEnd(h.i)
 		return true
 	case timed && upper && len(w) <= 5: // a zone
 		h.timed = true
 		return true
-	case h.at.From >= h.i && len(bytes.Trim(h.b[h.i:h.at.From], " ,[(<|")) == 0 && h.at.To > 0: // the time is next
+	case h.at.From >= h.i && len(bytes.Trim(h.b[h.i:h.at.From], " ,[(<|")) == 0 && h.at.To > 0: // the time follows
 		return true
 	}
 	if _, column := h.following(); column {
@@ -313,14 +313,14 @@ func (h *head) word(w []byte, from int, timed bool) bool {
 
 var equals = []byte{'='}
 
-// isProse reports whether w, whose leading letters end at odd, is a word of a sentence: it has
-// only letters, an apostrophe after them, or a punctuation mark at its end.
+// isProse reports whether w, whose leading letters end at odd, is a word of a sentence:
+// only letters, optionally followed by an apostrophe or a final punctuation mark.
 func isProse(w []byte, odd int) bool {
 	return odd == len(w) || w[odd] == '\'' || odd == len(w)-1 && strings.IndexByte(".!?", w[odd]) >= 0
 }
 
-// isColumn reports whether a level after the time, not in capitals, is in a column: another
-// column or no prose follows. An error and a warning may also begin a sentence.
+// isColumn reports whether a lower-case level after the time is in a column: another column
+// or no prose follows. The words error and warning may also begin a sentence.
 func (h *head) isColumn(name []byte) bool {
 	at, column := h.following()
 	if column {
@@ -337,8 +337,8 @@ func (h *head) isColumn(name []byte) bool {
 	return !isProse(next, odd)
 }
 
-// isPrefix reports whether name, not in capitals, may be a level with a colon before the
-// message. "Config: x" and "trace: x" are about a configuration or a trace.
+// isPrefix reports whether name, not in capitals, may be a level followed by a colon and
+// the message. "Config: x" and "trace: x" are about a configuration or a trace.
 func isPrefix(name []byte) bool {
 	switch strings.ToLower(string(name)) {
 	case "config", "fine", "finer", "finest", "trace", "verbose":
@@ -381,7 +381,7 @@ func redisLevel(mark byte) slog.Level {
 	return slog.LevelInfo
 }
 
-// deviceLevel reads the levels of devices: %SYS-5-CONFIG_I: of Cisco, In(182) and
+// deviceLevel parses the levels of devices: %SYS-5-CONFIG_I: of Cisco, In(182) and
 // cpu3:2097152)WARNING: of ESXi, daemon.info of BusyBox.
 func deviceLevel(w []byte) (l slog.Level, why string) {
 	if w[0] == '%' {
@@ -412,7 +412,7 @@ var shortSeverities = []string{"Em", "Al", "Cr", "Er", "Wa", "No", "In", "Db"}
 
 const facilities = " kern user mail daemon auth syslog lpr news uucp cron authpriv ftp local0 local1 local2 local3 local4 local5 local6 local7 "
 
-// facilityLevel reads FACILITY.SEVERITY with the names of syslog.conf(5).
+// facilityLevel parses FACILITY.SEVERITY with the names of syslog.conf(5).
 func facilityLevel(w []byte) (slog.Level, bool) {
 	facility, severity, _ := bytes.Cut(bytes.TrimRight(w, ":"), []byte{'.'})
 	l, ok := levelOf(severity)
@@ -424,9 +424,9 @@ func isClock(word []byte) bool {
 	return len(word) >= len("15:04:05") && isDigit(word[0]) && isDigit(word[1]) && word[2] == ':' && isDigit(word[3]) && word[5] == ':' && isDigit(word[6])
 }
 
-// prefixLevel reads a level at the start of a line: the priority of syslog ("<34>"), the letter
-// of Android ("01-02 15:04:05.999  12  34 E Tag:" or "E/Tag( 12):", both optionally with a
-// user, the second optionally after the time) or of Tornado ("[E 15:04:05").
+// prefixLevel parses a level at the start of a line: the priority of syslog ("<34>"), the
+// letter of Android ("01-02 15:04:05.999 12 34 E Tag:" or "E/Tag( 12):", both optionally
+// with a user, the second optionally after the time) or of Tornado ("[E 15:04:05").
 func prefixLevel(line []byte) (f find) {
 	if len(line) < 3 {
 		return f
@@ -458,16 +458,16 @@ func prefixLevel(line []byte) (f find) {
 	return f
 }
 
-// android are the forms of logcat: -v brief and -v time (I/Tag( 12):), and -v threadtime, whose
-// columns end in the letter. Each may have a user, which is a number, an app such as u0_a12 or
-// one of the names that logcat has. The last one needs a tag after the letter.
+// android matches the forms of logcat: -v brief and -v time (I/Tag( 12):), and -v
+// threadtime, whose columns end with the letter. Each may include a user: a number, an app
+// such as u0_a12 or one of logcat's names. The last form requires a tag after the letter.
 var android = func() *regexp.Regexp {
 	const user = `(?:\d+|u\d+_[a-z][ais]*\d+|root|system|radio|shell|wifi|media|logd|log|audio|cache|nfc|drm|gps|vpn|vold|nobody)`
 	return regexp.MustCompile(`^(?:\d\d-\d\d [\d:]{8}\.\d+ )?([A-Z])/[^ (]+ *\( *(?:` + user + `: *)?\d+\):` +
 		`|^\d\d-\d\d [\d:]{8}\.\d+ +(?:\d+ +\d+ +([A-Z]) \S|` + user + ` +\d+ +\d+ +([A-Z]) .*:)`)
 }()
 
-// androidLevel reads the letter of Android and returns its end.
+// androidLevel parses the letter of Android and returns its end.
 func androidLevel(line []byte) (l slog.Level, end int, ok bool) {
 	m := android.FindSubmatchIndex(line[:min(len(line), levelWithin)])
 	for i := 2; i < len(m); i += 2 {
@@ -479,7 +479,7 @@ func androidLevel(line []byte) (l slog.Level, end int, ok bool) {
 	return 0, 0, false
 }
 
-// letterLevel returns the level that a letter stands for.
+// letterLevel returns the level for a letter.
 func letterLevel(c byte) (slog.Level, bool) {
 	switch c {
 	case 'V', 'T':

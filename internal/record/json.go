@@ -9,7 +9,7 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// space returns the index of the first byte at or behind i that is no space.
+// space returns the index of the first non-space byte at or after i.
 func space(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\r' || b[i] == '\n') {
 		i++
@@ -17,7 +17,7 @@ func space(b []byte, i int) int {
 	return i
 }
 
-// skip returns the index behind the value that begins at i.
+// skip returns the index after the value that begins at i.
 func skip(b []byte, i int) int {
 	switch b[i] {
 	case '"':
@@ -50,13 +50,13 @@ func skip(b []byte, i int) int {
 	return i
 }
 
-// Attrs returns the members of a valid object as attributes, in their order: objects as
-// groups, lists as the JSON that stands there, and numbers so that no digit changes.
+// Attrs returns the members of a valid object as attributes, in order. Objects become
+// groups, lists their JSON text, and numbers keep their digits.
 func Attrs(obj []byte) []slog.Attr {
-	return attrsAt(bytes.Clone(obj), space(obj, 0)) // one copy, of which names and texts are parts
+	return attrsAt(bytes.Clone(obj), space(obj, 0)) // a single copy backs all names and texts
 }
 
-// attrsAt is Attrs for the object at b[at:], which does not change any more.
+// attrsAt is Attrs for the object at b[at:]. b must not be modified afterwards.
 func attrsAt(b []byte, at int) []slog.Attr {
 	attrs := make([]slog.Attr, 0, 8)
 	Members(b, at, func(m Member) bool {
@@ -80,8 +80,8 @@ func attrsAt(b []byte, at int) []slog.Attr {
 	return attrs
 }
 
-// number returns the number that s is written as, with a Kind of its own if the encoders
-// write that in the same way.
+// number returns the number written as s. It has a numeric Kind only if the encoders write
+// the same digits.
 func number(s string) slog.Value {
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil && s != "-0" {
 		return slog.Int64Value(n)

@@ -9,14 +9,14 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// Levels beyond the four of slog.
+// Levels in addition to the four of slog.
 const (
 	Trace = values.LevelTrace
 	Fatal = values.LevelFatal
 )
 
-// ParseLevel reads the name of a level, in any case: those of slog (with an
-// offset, as in "info+2"), and what other loggers call theirs.
+// ParseLevel parses a level name in any case: slog's names, optionally with an offset as in
+// "info+2", and the names used by other loggers.
 func ParseLevel(s string) (slog.Level, error) {
 	if l, ok := levelOf([]byte(s)); ok {
 		return l, nil
@@ -28,7 +28,7 @@ func ParseLevel(s string) (slog.Level, error) {
 	return 0, fmt.Errorf("%q is no level: use trace, debug, info, warn, error or fatal", s)
 }
 
-// levelOf returns the level that a word names, in any case.
+// levelOf returns the level for a word in any case.
 func levelOf(word []byte) (slog.Level, bool) {
 	if len(word) < 3 || len(word) > 13 {
 		return 0, false
@@ -59,7 +59,7 @@ func levelOf(word []byte) (slog.Level, bool) {
 	return 0, false
 }
 
-// isLevelKey knows the names that the usual loggers give the level.
+// isLevelKey reports whether key is the level field of a common logger.
 func isLevelKey(key []byte) bool {
 	switch string(key) {
 	case "level", "lvl", "severity", "Level", "LEVEL", "Severity", "SEVERITY", "log.level", "@level", "@l", "levelname", "level_name", "loglevel",
@@ -69,8 +69,8 @@ func isLevelKey(key []byte) bool {
 	return false
 }
 
-// fieldLevel reads the value of a level field: a name, or the numbers of pino
-// and bunyan (10 to 60), or those of syslog where the key is one of syslog's.
+// fieldLevel parses the value of a level field: a name, a number of pino and bunyan (10 to
+// 60), or a syslog severity if the key is a syslog key.
 func fieldLevel(key, value []byte) (slog.Level, bool) {
 	if l, ok := levelOf(value); ok {
 		return l, true

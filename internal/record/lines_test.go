@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// newParser returns one for the lines of testdata/lines.txt.
+// newParser returns a parser for the lines of testdata/lines.txt.
 func newParser() *record.Parser {
 	now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 	return &record.Parser{Location: time.UTC, Now: func() time.Time { return now }}
@@ -36,7 +36,7 @@ func sampleLines(t testing.TB) (rows [][3]string) {
 	return rows
 }
 
-// found returns the time and level of an event as the file has them.
+// found returns the time and level of an event in the format of the file.
 func found(ev *record.Event) (at, level string) {
 	at, level = "-", "-"
 	if !ev.Time.IsZero() {
@@ -59,7 +59,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// What is written is read as the same records: they are written again byte for byte.
+// Encoded output parses to the same records: encoding it again gives the same bytes.
 func TestOwnOutput(t *testing.T) {
 	p := newParser()
 	for _, c := range sampleLines(t) {

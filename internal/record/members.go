@@ -8,14 +8,14 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// A Member says where a member of an object, or a pair of logfmt, stands in a line: its
-// name is line[Key:KeyEnd] and its value line[Value:End], both as they are written, with
-// their quotes. A name of logfmt that has no '=' has Value and End equal to KeyEnd.
+// A Member is the position of an object member or a logfmt pair in a line: its name is
+// line[Key:KeyEnd] and its value line[Value:End], both in raw form with quotes. For a
+// logfmt name without '=', Value and End equal KeyEnd.
 type Member struct{ Key, KeyEnd, Value, End int }
 
-// Members calls yield with the members of the object that begins at b[obj], in order,
-// until it returns false. b must be valid JSON. It returns the index of the brace that
-// closes the object, or -1 if yield has ended it.
+// Members calls yield with the members of the object at b[obj:], in order, until it returns
+// false. b must be valid JSON. Members returns the index of the closing brace, or -1 if
+// yield returned false.
 func Members(b []byte, obj int, yield func(Member) bool) (end int) {
 	for i := space(b, obj+1); ; {
 		switch b[i] {
@@ -27,7 +27,7 @@ func Members(b []byte, obj int, yield func(Member) bool) (end int) {
 		var m Member
 		m.Key = i
 		_, _, m.KeyEnd = stringAt(b, i+1)
-		m.Value = space(b, space(b, m.KeyEnd)+1) // behind ':'
+		m.Value = space(b, space(b, m.KeyEnd)+1) // after ':'
 		if b[m.Value] == '"' {
 			_, _, m.End = stringAt(b, m.Value+1)
 		} else {
@@ -40,12 +40,11 @@ func Members(b []byte, obj int, yield func(Member) bool) (end int) {
 	}
 }
 
-// Space returns the index of the first byte at or behind b[i] that is none of JSON's
-// spaces.
+// Space returns the index of the first byte at or after b[i] that is not JSON white space.
 func Space(b []byte, i int) int { return space(b, i) }
 
-// AppendString appends what a valid JSON string, with its quotes, says. A string without
-// escapes is not copied: it is returned as it stands between the quotes.
+// AppendString appends the value of a valid, quoted JSON string. A string without escapes
+// is not copied: the part between the quotes is returned.
 func AppendString(dst, quoted []byte) []byte {
 	s := quoted[1 : len(quoted)-1]
 	if bytes.IndexByte(s, '\\') < 0 {
@@ -54,8 +53,8 @@ func AppendString(dst, quoted []byte) []byte {
 	return jsontext.AppendUnescaped(dst, s)
 }
 
-// Pairs calls yield with the pairs of a line of logfmt, in order, until it returns false.
-// It returns false if that happened or the line is not logfmt.
+// Pairs calls yield with the pairs of a logfmt line, in order, until it returns false. It
+// returns false if that happened or the line is not logfmt.
 func Pairs(line []byte, yield func(Member) bool) bool {
 	return pairs(line, func(key, value []byte) bool {
 		at := cap(line) - cap(key)
@@ -69,8 +68,8 @@ func Pairs(line []byte, yield func(Member) bool) bool {
 	})
 }
 
-// LogfmtText returns what a value of logfmt says. A value without escapes is not copied.
-// That of a name alone is nil, and says true.
+// LogfmtText returns the text of a logfmt value. A value without escapes is not copied. A
+// nil value, from a name without '=', is true.
 func LogfmtText(value []byte) []byte {
 	switch {
 	case value == nil:
@@ -90,8 +89,7 @@ func LogfmtText(value []byte) []byte {
 	return value[1 : len(value)-1]
 }
 
-// Elements calls yield with the elements of a list of valid JSON, as they are written,
-// until it returns false.
+// Elements calls yield with the raw elements of a valid JSON list until it returns false.
 func Elements(list []byte, yield func(element []byte) bool) {
 	for i := space(list, 1); list[i] != ']'; i = space(list, i) {
 		if list[i] == ',' {

@@ -86,7 +86,7 @@ func TestRewrite(t *testing.T) {
 	}
 }
 
-// A level or time that a line does not say, but the input knows, hides no field.
+// A level or time known from the input rather than from the line hides no field.
 func TestFieldsKeepWhatIsNoLevel(t *testing.T) {
 	var ev Event
 	(&Parser{}).Parse([]byte(`{"level":"odd","time":"soon","msg":"m"}`), &ev)

@@ -9,7 +9,7 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// What is known of a line besides comes last, in whatever form the line is.
+// Further fields of the input come last, whatever the form of the line.
 func TestMore(t *testing.T) {
 	more := []slog.Attr{slog.String("pod", "a b"), slog.String("container", "c")}
 	for _, c := range []struct{ in, json, logfmt string }{
@@ -39,8 +39,8 @@ func TestMore(t *testing.T) {
 	}
 }
 
-// No name is there twice: what the line says keeps its name, what the input knows comes under
-// another one, or not at all where both say the same.
+// No name occurs twice: a field of the line keeps its name, an input field is renamed, or
+// omitted if both have the same value.
 func TestMoreApart(t *testing.T) {
 	at := time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
 	for _, c := range []struct {

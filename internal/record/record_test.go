@@ -54,7 +54,7 @@ func TestFormatOfLines(t *testing.T) {
 			t.Errorf("%q is %v, want %v", c.line, got, c.want)
 		}
 	}
-	// Told what to expect, a parser is less picky, but loses nothing.
+	// A parser with an expected format is more lenient, but loses nothing.
 	for _, c := range []struct {
 		f        Format
 		line     string
@@ -77,7 +77,7 @@ func TestFormatOfLines(t *testing.T) {
 func TestLevel(t *testing.T) {
 	const none = slog.Level(99)
 	for line, want := range map[string]slog.Level{
-		// JSON, as different loggers write it
+		// JSON of different loggers
 		`{"time":"x","level":"INFO","msg":"m"}`:     slog.LevelInfo,
 		`{"level":"WARN+2"}`:                        slog.LevelWarn + 2,
 		`{"level":"dpanic"}`:                        Fatal,
@@ -200,8 +200,7 @@ func TestLevel(t *testing.T) {
 	}
 }
 
-// A time without a year is in the last year in which it is not in the future, give or
-// take a day.
+// A time without a year is in the latest year in which it is at most one day in the future.
 func TestYears(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
@@ -209,13 +208,13 @@ func TestYears(t *testing.T) {
 	}
 	for _, c := range []struct{ now, line, want string }{
 		{"2026-11-23T10:00:00Z", "Nov 23 09:00:00 host app: x", "2026-11-23T08:00:00Z"},
-		{"2026-11-23T10:00:00Z", "Nov 24 10:59:59 host app: x", "2026-11-24T09:59:59Z"}, // a clock that is fast
+		{"2026-11-23T10:00:00Z", "Nov 24 10:59:59 host app: x", "2026-11-24T09:59:59Z"}, // a fast clock
 		{"2026-11-23T10:00:00Z", "Nov 25 09:00:00 host app: x", "2025-11-25T08:00:00Z"},
 		{"2026-01-01T00:00:10Z", "<13>Dec 31 23:59:59 host app: x", "2025-12-31T22:59:59Z"},
 		{"2025-12-31T23:00:00Z", "I0101 00:30:00.5 1 x.go:1] x", "2025-12-31T23:30:00.5Z"},
 		{"2026-11-23T10:00:00Z", "Feb 29 12:00:00 x", "2024-02-29T11:00:00Z"},
 		{"2103-11-23T10:00:00Z", "Feb 29 12:00:00 x", "2096-02-29T11:00:00Z"},
-		{"2026-11-23T10:00:00Z", "03-26 02:30:00.5  1  2 I x: y", "2026-03-26T01:30:00.5Z"}, // not there in 2000
+		{"2026-11-23T10:00:00Z", "03-26 02:30:00.5  1  2 I x: y", "2026-03-26T01:30:00.5Z"}, // a nonexistent local time; does not exist in 2000
 		{"2026-11-23T10:00:00Z", `{"time":"Nov 23 09:00:00"}`, "2026-11-23T08:00:00Z"},
 		{"2026-11-23T10:00:00Z", "2001-11-23 09:00:00 x", "2001-11-23T08:00:00Z"},
 	} {
@@ -232,8 +231,8 @@ func TestYears(t *testing.T) {
 	}
 }
 
-// A number at the beginning of a line of text is its time if it is near that of arrival. One
-// that is the value of a field of that name is its time whenever that was.
+// A number at the beginning of a text line is its time only if it is near the time of
+// arrival. A number in a time field is always the time.
 func TestNumbers(t *testing.T) {
 	now := time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)
 	berlin, err := time.LoadLocation("Europe/Berlin")
@@ -287,7 +286,7 @@ func TestNumbers(t *testing.T) {
 			t.Errorf("%q: %q, want %q", line, got, want)
 		}
 	}
-	// Without Now it is the present.
+	// Without Now the current time is used.
 	if ev := parse(Text, "1234567890 x"); !ev.Time.IsZero() {
 		t.Error(ev.Time)
 	}
@@ -348,7 +347,7 @@ func TestEncode(t *testing.T) {
 		{AsRaw, "", ""},
 		{AsRaw, `{"a":1}`, `{"a":1}`},
 
-		// JSON stays what it is: order, digits, duplicates, escapes, spaces.
+		// JSON is unchanged: order, digits, duplicates, escapes, spaces.
 		{AsJSON, `{"z":1.00,"a":12345678901234567890.123,"z":1e400,"é":"\u00e9<>&"}` + "\r\n", `{"z":1.00,"a":12345678901234567890.123,"z":1e400,"é":"\u00e9<>&"}` + "\n"},
 		{AsJSON, ` { "a" : [ 1 , 2 ] } `, `{ "a" : [ 1 , 2 ] }` + "\n"},
 		{AsJSON, "{\"a\":\"\xff\xfe\xfd\"}", "{\"a\":\"\uFFFD\"}\n"},
@@ -382,8 +381,8 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// Of the members of a line nothing is lost or changed, and level, time and message are
-// taken out once, at the places where they were found.
+// No member of a line is lost or changed. Level, time and message are removed once, where
+// they were found.
 func TestFields(t *testing.T) {
 	for _, c := range []struct{ in, msg, rest string }{
 		{`{"level":"x","ts":1714979289.5,"msg":"m","a":1,"level":"info","msg":"n","b":2}`, "n", `{"level":"x","msg":"m","a":1,"b":2}`},
@@ -445,7 +444,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// How many lines of the sample logs have a level, counted with grep.
+// The number of lines with a level in the sample logs, counted with grep.
 func TestSampleLogs(t *testing.T) {
 	for name, want := range map[string]map[slog.Level]int{
 		"Apache":    {slog.LevelInfo: 1405, slog.LevelError: 595},
@@ -480,8 +479,7 @@ func TestSampleLogs(t *testing.T) {
 	}
 }
 
-// Whatever comes in, what goes out is one valid line, and what was a text line
-// or valid JSON says the same.
+// Any input produces one valid line, and text lines and valid JSON keep their contents.
 func FuzzEncode(f *testing.F) {
 	for _, s := range []string{"x", `{"a":[1,{"b":2}],"level":"info"}`, `a=1 b="x\"y" level=warn`, "\xff\x00\n", "[error] x", `{"":{"":""}}`, `{"time":1700000000}`, `a=- b=-0 c=1.`, `\ =1 x=2`,
 		"11-23 10:11:12.345  1  2 I Tag: x", "E/Tag( 1): x", "[I 1", "Feb 29 10:11:12 Info x", "INFO[0]", `{"time":"Nov 23 10:11:12"}`} {
@@ -524,7 +522,7 @@ func FuzzEncode(f *testing.F) {
 		case JSON:
 			var a, b any
 			if json.Unmarshal(line, &a) != nil || json.Unmarshal(out, &b) != nil {
-				t.Skip() // a number too large for both
+				t.Skip() // a number too large for both formats
 			}
 			x, _ := json.Marshal(a)
 			y, _ := json.Marshal(b)

@@ -6,18 +6,18 @@ import (
 	"math/bits"
 )
 
-// maxDepth is how deep objects and lists may lie within each other, as in encoding/json.
+// maxDepth limits the nesting of objects and lists, as in encoding/json.
 const maxDepth = 10_000
 
-// A scan looks at the JSON of one line, once: it checks it as json.Valid does, and shows
-// the members of the outermost object to a Parser as they go by. Its methods take the
-// index of a value and return the one behind it, or -1 if it is not valid.
+// A scan validates the JSON of one line like json.Valid and, in the same pass, reports the
+// members of the outermost object to a Parser. Its methods accept the index of a value and
+// return the index after it, or -1 if the value is invalid.
 type scan struct {
 	b     []byte
 	depth int
-	high  uint64 // bit 7 of any byte: there is text that is not ASCII
+	high  uint64 // bit 7 of any byte: the line contains non-ASCII text
 
-	p  *Parser // nil: only checks
+	p  *Parser // nil: validate only
 	ev *Event
 }
 
@@ -105,7 +105,7 @@ func (s *scan) object(i int) int {
 	}
 }
 
-// behind returns the index of the first byte at or behind i that is no space.
+// behind returns the index of the first non-space byte at or after i.
 func behind(b []byte, i int) int {
 	if uint(i) < uint(len(b)) && b[i] <= ' ' {
 		return space(b, i)
@@ -141,15 +141,15 @@ func (s *scan) list(i int) int {
 	}
 }
 
-// member shows a member of the outermost object to the Parser.
+// member reports a member of the outermost object to the Parser.
 func (s *scan) member(key, value []byte) {
 	if s.ev.mayTake(key) {
 		s.p.field(s.ev, key, unquoted(value), value[0] != '"')
 	}
 }
 
-// text is for what stands behind the quote that opens a string: eight bytes at a time,
-// as in package jsontext.
+// text scans a string after its opening quote, eight bytes at a time, like package
+// jsontext.
 func (s *scan) text(i int) int {
 	b := s.b
 	high := uint64(0)
@@ -181,12 +181,12 @@ func (s *scan) text(i int) int {
 }
 
 // special marks the bytes of w that end a run of text: control characters, '"' and '\\'.
-// The lowest mark is exact.
+// Only the lowest mark is exact.
 func special(w uint64) uint64 {
 	return ((w ^ 0x02*ones - 0x21*ones) | (w ^ 0x5c*ones - ones)) &^ w & highs
 }
 
-// escaped is for what follows a backslash.
+// escaped scans an escape after the backslash.
 func escaped(b []byte, i int) int {
 	if i >= len(b) {
 		return -1

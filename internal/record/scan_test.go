@@ -10,13 +10,13 @@ import (
 	"github.com/forebay-log/forebay/internal/stamp"
 )
 
-// isObject is encoding/json's idea of IsObject.
+// isObject implements IsObject with encoding/json.
 func isObject(line []byte) bool {
 	t := bytes.TrimLeft(line, " \t\r")
 	return len(t) > 0 && t[0] == '{' && json.Valid(t)
 }
 
-// checkScan compares what Parse says of a line with what encoding/json does.
+// checkScan compares the result of Parse with encoding/json.
 func checkScan(t *testing.T, line []byte) {
 	t.Helper()
 	want := isObject(line)
@@ -44,7 +44,7 @@ func checkScan(t *testing.T, line []byte) {
 	}
 }
 
-// decoded finds the level and the time of an object by way of encoding/json.
+// decoded finds the level and the time of an object with encoding/json.
 func decoded(t *testing.T, line []byte) (ev Event) {
 	dec := json.NewDecoder(bytes.NewReader(line))
 	dec.UseNumber()
@@ -103,7 +103,7 @@ func TestScan(t *testing.T) {
 	for _, s := range scanned {
 		checkScan(t, []byte(s))
 	}
-	// Every beginning of a line, and other bytes at every place of it.
+	// Every prefix of a line, and other bytes at every position.
 	line := []byte(scanned[0])
 	for i := range line {
 		checkScan(t, line[:i])
@@ -114,7 +114,7 @@ func TestScan(t *testing.T) {
 		}
 		line[i] = had
 	}
-	// Wherever the end of a string falls among the words that are looked at.
+	// The end of a string at every offset within a word.
 	for n := range 40 {
 		for _, end := range []string{`"}`, `"} `, `"`, `\"}`, "\x01\"}", `é"}`, `\u00e9"}`, `","level":"warn"}`} {
 			checkScan(t, []byte(`{"a":"`+strings.Repeat("x", n)+end))
@@ -122,7 +122,7 @@ func TestScan(t *testing.T) {
 	}
 }
 
-// As deep as encoding/json goes, and no deeper.
+// Nesting is limited exactly as in encoding/json.
 func TestScanDepth(t *testing.T) {
 	for _, n := range []int{1, 63, 64, 65, 9_998, 9_999, 10_000, 10_001} {
 		for _, s := range []string{
@@ -147,7 +147,7 @@ func FuzzScan(f *testing.F) {
 	})
 }
 
-// A line that has the wanted form already is not copied.
+// A line already in the wanted form is not copied.
 func TestEncodeInPlace(t *testing.T) {
 	for _, c := range []struct {
 		line    string

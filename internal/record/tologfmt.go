@@ -8,21 +8,21 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// maxGroups is how deep the names of objects are put before those of their members.
-// Objects beyond it are written as lists are.
+// maxGroups limits the nesting of objects whose names become prefixes. Deeper objects are
+// written like lists.
 const maxGroups = 100
 
-// A flattener writes the members of objects as pairs of logfmt, without allocations once
-// its memory has grown. What lies in an object has its name and a dot before its own; a
-// list is the JSON that stands there, as text.
+// A flattener writes the members of objects as logfmt pairs, without allocations once its
+// buffers have grown. Members of a nested object are prefixed with the object's name and a
+// dot; a list is written as its JSON text.
 type flattener struct {
-	prefix []byte // the names of open objects, each with its dot
-	text   []byte // without escapes
+	prefix []byte // names of the open objects, each followed by a dot
+	text   []byte // unescaped text
 	depth  int
 }
 
-// append appends the members of the valid object at b[i], with a space behind each, and
-// returns the index behind it.
+// append appends the members of the valid object at b[i:], each followed by a space, and
+// returns the index after it.
 func (f *flattener) append(dst, b []byte, i int) ([]byte, int) {
 	for i = behind(b, i+1); b[i] != '}'; {
 		if b[i] == ',' {
@@ -83,7 +83,7 @@ func (f *flattener) key(dst, key []byte, form form) []byte {
 	return append(dst, '=')
 }
 
-// unescaped returns what a string says, until the next call.
+// unescaped returns the value of a string. It is valid until the next call.
 func (f *flattener) unescaped(s []byte, form form) []byte {
 	if form != escapes {
 		return s
@@ -92,18 +92,18 @@ func (f *flattener) unescaped(s []byte, form form) []byte {
 	return f.text
 }
 
-// A form says what logfmt has to do with a string of JSON.
+// A form is the conversion that a JSON string needs in logfmt.
 type form uint8
 
 const (
-	plain   form = iota // nothing
-	spaced              // to put it in quotes, which is all
-	unusual             // to look at each character
-	escapes             // so it is, once the escapes are read
+	plain   form = iota // none
+	spaced              // add quotes only
+	unusual             // examine each character
+	escapes             // examine each character after unescaping
 )
 
-// stringAt returns the string behind the quote before b[i], as it is written, and the
-// index behind it.
+// stringAt returns the raw contents of the string whose opening quote precedes b[i], and
+// the index after it.
 func stringAt(b []byte, i int) (s []byte, is form, next int) {
 	var quote, odd uint64
 	for start := i; ; i += 8 {
@@ -142,12 +142,12 @@ func stringAt(b []byte, i int) (s []byte, is form, next int) {
 	}
 }
 
-// lastWord loads fewer than eight bytes, and quotes behind them.
+// lastWord loads fewer than eight bytes and pads them with quotes.
 func lastWord(b []byte) uint64 {
 	w := [8]byte{'"', '"', '"', '"', '"', '"', '"', '"'}
 	copy(w[:], b)
 	return binary.LittleEndian.Uint64(w[:])
 }
 
-// asString returns b as a string for somebody who keeps nothing of it.
+// asString returns b as a string without copying. The callee must not retain it.
 func asString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
-// checkFlat compares what becomes of a line of JSON with what encoding its members one by
-// one as attributes makes of them.
+// checkFlat compares the flattened form of a JSON line with its members encoded
+// individually as attributes.
 func checkFlat(t *testing.T, line []byte) {
 	t.Helper()
 	ev := parse(JSON, string(line))
@@ -28,7 +28,7 @@ func checkFlat(t *testing.T, line []byte) {
 		t.Fatalf("%q became %q, then %q", line, got, again)
 	}
 	if bytes.Count(line, []byte{'{'}) > maxGroups || bytes.IndexByte(ev.Line, '\r') >= 0 || !utf8.Valid(line) {
-		return // the walk of attributes drops what lies deeper, and writes such lists anew
+		return // walking attributes drops deeper members and rewrites such lists
 	}
 	want, _, _ := enc.pairs.Append([]byte("before "), &encode.Record{Attrs: Attrs(ev.Line)})
 	if !bytes.Equal(got, want) {
@@ -51,7 +51,7 @@ func TestFlatten(t *testing.T) {
 	for _, s := range flattened {
 		checkFlat(t, []byte(s))
 	}
-	for n := range 30 { // wherever the end falls among the words that are looked at
+	for n := range 30 { // the end at every offset within a word
 		x := strings.Repeat("x", n)
 		for _, end := range []string{"", " ", "=", "é", "\x7f", `\n`, ` "`[:1] + `\"`} {
 			checkFlat(t, []byte(`{"`+x+end+`":"`+x+end+`"}`))
@@ -69,7 +69,7 @@ func TestFlatten(t *testing.T) {
 	}
 }
 
-// However deep objects lie, what they say is there.
+// Deeply nested objects lose no data.
 func TestFlattenDeep(t *testing.T) {
 	for _, n := range []int{1, 99, 100, 101, 102, 9_999} {
 		ev := parse(JSON, strings.Repeat(`{"a":`, n+1)+`"x y"`+strings.Repeat("}", n+1))
@@ -95,7 +95,7 @@ func FuzzFlatten(f *testing.F) {
 	})
 }
 
-// Lines of JSON cost no allocation, whatever is made of them.
+// JSON lines are encoded without allocations in every encoding.
 func TestJSONDoesNotAllocate(t *testing.T) {
 	for _, line := range []string{
 		`{"time":"2024-05-06T07:08:09.123456789Z","level":"INFO","msg":"request served to the client","method":"GET","path":"/v2/items/4711","status":200,"took":0.1179,"cached":false}` + "\n",

@@ -6,15 +6,15 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// The encoders write no more of a chain of errors.
+// Encoders write no more of a chain of errors than these limits.
 const (
-	maxChain = 20  // errors within each other
-	maxLinks = 100 // errors in all
+	maxChain = 20  // depth of wrapped errors
+	maxLinks = 100 // total errors
 )
 
-// err returns an error in place of err if one of the texts that encoders write of it is
-// to change: its message, %+v, the messages of what it wraps, a stack that is a text.
-// That error has all of these, redacted, and wraps nothing of err.
+// err returns a replacement for err if a text that encoders write of it must change: its
+// message, its %+v form, the messages of the errors it wraps, or a textual stack. The
+// replacement has all these texts, redacted, and does not wrap any part of err.
 func (w *Walker) err(err error, at span) (error, bool) {
 	links := 0
 	if !w.tells(err, at, 1, &links) {
@@ -24,7 +24,7 @@ func (w *Walker) err(err error, at span) (error, bool) {
 	return w.cleaned(err, at, 1, &links), true
 }
 
-// tells reports whether a text of err is to change.
+// tells reports whether a text of err must change.
 func (w *Walker) tells(err error, at span, depth int, links *int) bool {
 	*links++
 	if _, ch := w.text(values.Know(err).Text, at, 0); ch {
@@ -94,7 +94,7 @@ func (w *Walker) cleaned(err error, at span, depth int, links *int) error {
 	return &many
 }
 
-// verbose returns what %+v prints of an error that says that itself.
+// verbose returns the %+v form of an error that implements fmt.Formatter.
 func verbose(err error) (string, bool) {
 	f, ok := err.(fmt.Formatter)
 	if !ok {
@@ -107,12 +107,12 @@ func verbose(err error) (string, bool) {
 // told is an error that consists of texts.
 type told struct {
 	text string
-	more string // for %+v
+	more string // the %+v form
 }
 
 func (t *told) Error() string { return t.text }
 
-// Format prints the text, and what %+v prints of the error in whose place it is.
+// Format prints the text, or for %+v the verbose text of the replaced error.
 func (t *told) Format(s fmt.State, verb rune) {
 	if verb == 'v' && s.Flag('+') {
 		fmt.Fprint(s, t.more)
@@ -121,8 +121,8 @@ func (t *told) Format(s fmt.State, verb rune) {
 	fmt.Fprintf(s, fmt.FormatString(s, verb), t.text)
 }
 
-// The errors by what they wrap, and by how they tell their stack: encoders look at
-// their methods.
+// One type for each combination of wrapping and stack method: encoders examine the method
+// set.
 type (
 	single struct {
 		told

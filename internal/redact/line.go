@@ -1,11 +1,11 @@
 package redact
 
-// The methods below are for lines that other programs have written. What they return is
-// the same string, and false, if the rules change nothing.
+// The methods below handle lines written by other programs. If the rules change nothing,
+// they return the same string and false.
 
-// AppendJSON appends doc, which must be valid JSON, as the rules leave it. It is valid JSON
-// again: a pattern sees one name, text or number at a time, never the syntax around them.
-// If the rules change nothing, nothing is appended.
+// AppendJSON appends doc, which must be valid JSON, after applying the rules. The result is
+// valid JSON: a pattern sees one name, text or number at a time, never the surrounding
+// syntax. If the rules change nothing, nothing is appended.
 func (w *Walker) AppendJSON(r *Rules, dst, doc []byte) (out []byte, changed bool) {
 	w.rules, w.left = r, maxNodes
 	d := edit{src: unsafeString(doc), out: dst}
@@ -15,7 +15,7 @@ func (w *Walker) AppendJSON(r *Rules, dst, doc []byte) (out []byte, changed bool
 	return append(d.out, d.src[d.done:]...), true
 }
 
-// Pair redacts the value of a name, which is a text.
+// Pair redacts the textual value of a name.
 func (w *Walker) Pair(r *Rules, name, value string) (string, bool) {
 	w.rules, w.left = r, maxNodes
 	next, hit := w.step(w.enter(nil), name)
@@ -31,7 +31,7 @@ func (w *Walker) Text(r *Rules, s string) (string, bool) {
 	return w.text(s, w.enter(nil), 0)
 }
 
-// Match replaces what the patterns match in a text, whatever it is.
+// Match replaces every match of the patterns in a text of any form.
 func (w *Walker) Match(r *Rules, s string) (string, bool) {
 	w.rules = r
 	return w.match(s)

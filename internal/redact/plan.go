@@ -16,7 +16,8 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// methods are those by which a value may be written other than as its kind says.
+// methods is the set of methods through which encoders may write a value other than by its
+// kind.
 type methods uint16
 
 const (
@@ -30,7 +31,7 @@ const (
 	marshalMsg
 )
 
-// A msgMarshaler writes itself as MessagePack, for package fluent.
+// A msgMarshaler encodes itself as MessagePack, for package fluent.
 type msgMarshaler interface {
 	MarshalMsg(dst []byte) ([]byte, error)
 }
@@ -58,7 +59,7 @@ var (
 
 	appenderType = reflect.TypeFor[values.AttrAppender]()
 
-	// harmless are types with methods of their own that never tell a secret.
+	// harmless are types whose methods never reveal a secret.
 	harmless = []reflect.Type{reflect.TypeFor[time.Time](), reflect.TypeFor[time.Duration](), reflect.TypeFor[slog.Level]()}
 )
 
@@ -71,46 +72,45 @@ func methodsOf(t reflect.Type) (ms methods) {
 	return ms
 }
 
-// A plan is what is known of a type under some rules.
+// A plan holds the properties of a type under some rules.
 type plan struct {
 	typ     reflect.Type
 	kind    reflect.Kind
 	bytes   bool    // a slice or an array of bytes
-	own     methods // of the type
-	all     methods // and of its address
-	embeds  bool    // a struct with an interface in it, by which it may be an error
-	suspect bool    // a rule may match in it; until that is known, in itself
-	elem    *plan   // of a pointer, slice, array or map
+	own     methods // the type's methods
+	all     methods // including those with a pointer receiver
+	embeds  bool    // a struct that embeds an interface, through which it may be an error
+	suspect bool    // a rule may match in it; until elements are examined, in the type alone
+	elem    *plan   // element of a pointer, slice, array or map
 	fields  []field
 
 	once sync.Once
-	made reflect.Type // of a struct, see twin
+	made reflect.Type // the twin of a struct
 }
 
-// A field is a field of a struct, or one of those embedded in it, that any encoder may
-// write.
+// A field is a field of a struct, including promoted ones, that some encoder may write.
 type field struct {
 	*plan
 	index     []int
-	names     []string // by which encoders know it, and that of the program
+	names     []string // names in the encoders and in the program
 	name      string   // in JSON
 	tag       reflect.StructTag
 	hit       bool // a key is one of its names
 	inJSON    bool
 	tagged    bool // name comes from a tag
-	hidden    bool // an embedded interface whose name is not exported
+	hidden    bool // an embedded interface of an unexported type
 	omitEmpty bool
 	omitZero  bool
-	quote     bool // the option string
-	at        int  // in the twin, -1: left out
+	quote     bool // the string option
+	at        int  // index in the twin; -1: left out
 }
 
 func (f *field) jsonName() (jsonfield.Name, bool) {
 	return jsonfield.Name{Name: f.name, Depth: len(f.index), Tagged: f.tagged}, f.inJSON
 }
 
-// makePlan makes the plans of t and of all in it. Types may contain themselves: a plan is
-// known before it is complete, and published after.
+// makePlan makes the plans of t and of all types in it. Types may be recursive: a plan is
+// registered before it is complete, and published afterwards.
 func (r *Rules) makePlan(t reflect.Type) *plan {
 	r.planning.Lock()
 	defer r.planning.Unlock()
@@ -128,7 +128,7 @@ func (r *Rules) makePlan(t reflect.Type) *plan {
 	return p
 }
 
-// learn suspects p of what lies in it, and reports whether that is news.
+// learn updates p from its elements. It reports whether p changed.
 func (p *plan) learn() bool {
 	if p.suspect {
 		return false
@@ -182,14 +182,14 @@ func (b planner) plan(t reflect.Type) *plan {
 	case reflect.Struct:
 		b.structure(p)
 	}
-	if !b.r.values() { // functions are shown attributes only
+	if !b.r.values() { // functions see attributes only
 		p.suspect = p.all&appendAttrs != 0 || t.Implements(appenderType)
 	}
 	return p
 }
 
-// structure finds the fields of a struct by the rules of encoding/json and of package
-// fluent: what either writes.
+// structure determines the fields of a struct by the rules of encoding/json and of package
+// fluent, including every field that either writes.
 func (b planner) structure(p *plan) {
 	b.collect(p, p.typ, nil, map[reflect.Type]bool{})
 	for i := range p.fields {
@@ -202,8 +202,8 @@ func (b planner) structure(p *plan) {
 	}
 }
 
-// tagNames appends the names that a field has by its tags, whatever they are for: other
-// encoders may go by them.
+// tagNames appends the names in all tags of a field, whatever their purpose, since other
+// encoders may use them.
 func tagNames(names []string, tag reflect.StructTag) []string {
 	rest := string(tag)
 	for {
@@ -224,7 +224,7 @@ func tagNames(names []string, tag reflect.StructTag) []string {
 	}
 }
 
-// tagKeys are the tags that package fluent looks at, the first that is there.
+// tagKeys are the tags that package fluent reads; the first one present wins.
 var tagKeys = []string{"fluent", "msgpack", "msg", "codec", "json"}
 
 func (b planner) collect(p *plan, t reflect.Type, index []int, within map[reflect.Type]bool) {
@@ -271,7 +271,7 @@ func (b planner) collect(p *plan, t reflect.Type, index []int, within map[reflec
 			continue
 		}
 		if sf.Anonymous && !sf.IsExported() && !f.hidden {
-			continue // a struct under a name that nobody may read
+			continue // a struct with an inaccessible name
 		}
 		for o := range strings.SplitSeq(options, ",") {
 			switch o {
@@ -288,8 +288,8 @@ func (b planner) collect(p *plan, t reflect.Type, index []int, within map[reflec
 	}
 }
 
-// twin returns the type that a struct becomes where something in it changes: it has the
-// same fields, each of which can be anything.
+// twin returns the type that replaces a struct when a value in it changes: the same fields,
+// each of type any.
 func (p *plan) twin() reflect.Type {
 	p.once.Do(func() {
 		var fields []reflect.StructField
@@ -329,7 +329,7 @@ func (f *field) twinTag() reflect.StructTag {
 		tag("json", "-")
 	default:
 		text := f.name + ","
-		if f.omitEmpty || len(f.index) > 1 { // the way to it may end at a nil pointer
+		if f.omitEmpty || len(f.index) > 1 { // the path to it may contain a nil pointer
 			text += "omitempty,"
 		}
 		if f.omitZero {

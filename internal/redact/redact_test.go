@@ -66,7 +66,7 @@ func TestFold(t *testing.T) {
 	}
 }
 
-// A twin has the fields that encoding/json shows of the struct, with their options.
+// A twin has the fields that encoding/json writes for the struct, with the same options.
 func TestTwin(t *testing.T) {
 	type In struct {
 		A int    `json:"a"`
@@ -109,7 +109,7 @@ func TestTwin(t *testing.T) {
 	}
 }
 
-// TestPlansAreMadeOnce: types that contain themselves, from many goroutines.
+// TestPlansAreMadeOnce: recursive types are planned once when many goroutines use them.
 func TestPlansAreMadeOnce(t *testing.T) {
 	type tree struct {
 		Left, Right *tree
@@ -138,8 +138,8 @@ func TestPlansAreMadeOnce(t *testing.T) {
 	}
 }
 
-// FuzzText: whatever a text is, JSON stays JSON, names that a rule names have no value left,
-// and a text without names is as it was.
+// FuzzText: JSON stays valid, names matched by a rule lose their values, and a text without
+// names is unchanged.
 func FuzzText(f *testing.F) {
 	for _, s := range []string{
 		`{"pin":1}`, `[{"a":"b","pin":{"x":[1]}}]`, `"pin":"`, `"{\"pin\":1}"`, `{"pin":`, `"`, `\"`, `{"a":{"pin":"` + "\xff" + `"}}`, `"pin" : x"`, `{"p\u0069n":1}`,
@@ -170,8 +170,8 @@ func FuzzText(f *testing.F) {
 	})
 }
 
-// TestNodesStayFew: the paths that have come so far are no more than there are, however
-// many ways lead to them and however deep a value is.
+// TestNodesStayFew: the set of active path nodes stays bounded, however many routes lead to
+// a node and however deep a value is.
 func TestNodesStayFew(t *testing.T) {
 	type node struct {
 		Next *node `json:"next"`

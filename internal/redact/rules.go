@@ -1,8 +1,8 @@
-// Package redact takes out of attributes what rules forbid, before anything encodes
-// them: by key, by path, by pattern and by function.
+// Package redact removes sensitive data from attributes before they are encoded, according
+// to rules: by key, by path, by pattern and by function.
 //
-// [New] makes [Rules] of a [Config]. A [Walker] applies them to one record, a [Place]
-// says in which groups the attributes of a record lie.
+// [New] makes [Rules] from a [Config]. A [Walker] applies them to one record; a [Place]
+// describes the groups that enclose the record's attributes.
 package redact
 
 import (
@@ -21,58 +21,57 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// Text stands in place of what was taken out, unless Config.Text says otherwise.
+// Text is the default replacement for redacted values.
 const Text = "[redacted]"
 
-// A Func is the function of slog.HandlerOptions.ReplaceAttr.
+// A Func has the same meaning as slog.HandlerOptions.ReplaceAttr.
 type Func = func(groups []string, a slog.Attr) slog.Attr
 
-// Config says what is to be taken out.
+// Config specifies which data to redact.
 type Config struct {
 	Keys     []string
 	Paths    []string
 	Patterns []*regexp.Regexp
 	Funcs    []Func
 
-	// Text stands in place of what was taken out of values, names and texts. Default: the
-	// constant Text.
+	// Text replaces redacted values, names and texts. Default: the constant Text.
 	Text string
 }
 
-// Rules are what a Config comes to. They are immutable and safe for concurrent use.
+// Rules are a compiled Config. They are immutable and safe for concurrent use.
 type Rules struct {
-	// Keys of one part: folded, with a bit of lens for each length of one that is
-	// ASCII, 63 for those that are longer.
+	// keys are keys of one part, folded. lens has a bit for the length of each ASCII key;
+	// bit 63 represents longer ones.
 	keys map[string]bool
 	lens uint64
 	// globs are keys of one part that begin or end with *.
 	globs []glob
 
-	paths  *node           // from the outermost group on; nil: there are none
-	floats *node           // keys of several parts, which begin anywhere; nil: none
+	paths  *node           // from the outermost group; nil: none
+	floats *node           // keys of several parts, which may match at any depth; nil: none
 	lasts  map[string]bool // the last part of each path that is not "*", folded
 	stars  bool            // a path ends in "*"
-	every  bool            // a path consists of "*" alone
+	every  bool            // a path is just "*"
 
 	patterns []*regexp.Regexp
 	funcs    []Func
 
-	text   string // stands in place of what was taken out
-	quoted string // the same, as JSON has it
-	hidden any    // the same, as a value
+	text   string // replaces redacted data
+	quoted string // text as a JSON string
+	hidden any    // text as a value
 
 	plans    sync.Map // reflect.Type → *plan
 	planning sync.Mutex
 }
 
-// A node is a place in the tree of paths.
+// A node is a node in the tree of paths.
 type node struct {
-	next map[string]*node // by the next part, folded
+	next map[string]*node // by next part, folded
 	star *node            // any next part
-	end  bool             // a path ends here
+	end  bool             // a path ends at this node
 }
 
-// New returns the rules of c, nil if c is empty, or all its faults.
+// New returns the rules of c, or nil if c is empty, or every error in c.
 func New(c Config) (*Rules, []error) {
 	r := &Rules{keys: map[string]bool{}, lasts: map[string]bool{}, patterns: c.Patterns, funcs: c.Funcs, text: c.Text}
 	if r.text == "" {
@@ -145,11 +144,10 @@ func split(path string) ([]string, error) {
 	return parts, nil
 }
 
-// A glob is a key that stands for all names which begin with it, end with it or have it in
-// them.
+// A glob is a key that matches all names that begin with, end with or contain its text.
 type glob struct {
 	text          []byte // folded
-	before, after bool   // a name may have more there
+	before, after bool   // further text may precede or follow
 }
 
 // globOf returns the glob of a key such as "*token", "token*" or "*token*".
@@ -162,7 +160,7 @@ func globOf(key string) (g glob, ok bool) {
 	return glob{fold(nil, text), before, after}, true
 }
 
-// hits reports whether g stands for a name.
+// hits reports whether g matches a name.
 func (g *glob) hits(folded []byte) bool {
 	switch {
 	case g.before && g.after:
@@ -173,13 +171,13 @@ func (g *glob) hits(folded []byte) bool {
 	return bytes.HasPrefix(folded, g.text)
 }
 
-// key notes a key of one part.
+// key adds a key of one part.
 func (r *Rules) key(folded string) {
 	r.keys[folded] = true
 	r.lens |= 1 << min(len(folded), 63)
 }
 
-// last notes the last part of a path, for texts of which the rest is not known.
+// last records the last part of a path, for texts whose enclosing path is unknown.
 func (r *Rules) last(parts []string) {
 	if parts[len(parts)-1] == "*" {
 		r.stars = true
@@ -193,13 +191,13 @@ func (r *Rules) last(parts []string) {
 	r.every = true
 }
 
-// named reports whether there are rules that go by names.
+// named reports whether any rule matches names.
 func (r *Rules) named() bool { return len(r.keys)+len(r.globs) > 0 || r.tree() }
 
-// tree reports whether there are rules of several parts.
+// tree reports whether any rule has several parts.
 func (r *Rules) tree() bool { return r.paths != nil || r.floats != nil }
 
-// values reports whether there are rules that hold within values.
+// values reports whether any rule applies within values.
 func (r *Rules) values() bool { return r.named() || len(r.patterns) > 0 }
 
 // add adds a path to the tree.
@@ -228,7 +226,7 @@ func (n *node) add(parts []string) *node {
 	return n
 }
 
-// fold appends s such that what differs in capitals only is the same.
+// fold appends s in a form that is equal for strings that differ only in case.
 func fold(dst []byte, s string) []byte {
 	for i := 0; i < len(s); i++ {
 		c := s[i]
@@ -246,7 +244,7 @@ func fold(dst []byte, s string) []byte {
 	return dst
 }
 
-// hits reports whether one of the keys is that part of a name.
+// hits reports whether a key matches the folded part of a name.
 func (r *Rules) hits(folded []byte) bool {
 	if r.lens>>min(len(folded), 63)&1 != 0 && r.keys[string(folded)] {
 		return true
@@ -259,8 +257,8 @@ func (r *Rules) hits(folded []byte) bool {
 	return false
 }
 
-// may reports whether a rule can end at a name: those for which it cannot are not
-// looked for in the types of values.
+// may reports whether a rule can end at a name. Other names are ignored when the types of
+// values are planned.
 func (r *Rules) may(name string) bool {
 	for part := range strings.SplitSeq(name, ".") {
 		f := fold(nil, part)
@@ -271,7 +269,7 @@ func (r *Rules) may(name string) bool {
 	return false
 }
 
-// plan returns what is known of a type under these rules.
+// plan returns the plan of a type under these rules.
 func (r *Rules) plan(t reflect.Type) *plan {
 	if p, ok := r.plans.Load(t); ok {
 		return p.(*plan)

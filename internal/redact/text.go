@@ -10,8 +10,8 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// text redacts a text: the values of names in the JSON that it is, or that is quoted in
-// it, and what patterns match. deep counts texts that are quoted within each other.
+// text redacts a text: the values of matching names if it is JSON or contains quoted JSON,
+// and matches of the patterns. deep is the nesting level of quoted texts.
 func (w *Walker) text(s string, at span, deep int) (out string, changed bool) {
 	if deep > maxTexts {
 		return w.rules.text, true
@@ -27,8 +27,8 @@ func (w *Walker) text(s string, at span, deep int) (out string, changed bool) {
 	return m, changed || ch
 }
 
-// document redacts JSON that somebody else has made. It stays JSON, unless a pattern
-// matches across its parts.
+// document redacts JSON made elsewhere. The result is JSON, unless a pattern matches across
+// its elements.
 func (w *Walker) document(b []byte, at span) (any, bool) {
 	s := unsafeString(b)
 	if !json.Valid(b) {
@@ -50,7 +50,7 @@ func isJSON(s string) bool {
 	return t != "" && (t[0] == '{' || t[0] == '[') && json.Valid(unsafe.Slice(unsafe.StringData(s), len(s)))
 }
 
-// match replaces what patterns match.
+// match replaces the matches of the patterns.
 func (w *Walker) match(s string) (string, bool) {
 	changed := false
 	for _, re := range w.rules.patterns {
@@ -63,7 +63,7 @@ func (w *Walker) match(s string) (string, bool) {
 	return s, changed
 }
 
-// replace leaves alone what is matched and empty, as \b does.
+// replace leaves empty matches, such as a match of \b, unchanged.
 func replace(re *regexp.Regexp, s, by string) string {
 	return re.ReplaceAllStringFunc(s, func(m string) string {
 		if m == "" {
@@ -80,12 +80,12 @@ func (w *Walker) whole(s string, at span, deep int) (string, bool) {
 	return d.result()
 }
 
-// An edit replaces parts of a text on the way through it.
+// An edit replaces parts of a text during one pass over it.
 type edit struct {
 	src  string
 	pos  int
 	out  []byte
-	done int // so much of src is in out; 0: nothing has been replaced
+	done int // length of the prefix of src already copied to out; 0: nothing replaced yet
 }
 
 func (d *edit) replace(from, to int, text string) {
@@ -112,7 +112,7 @@ func (d *edit) space() byte {
 	return 0
 }
 
-// json redacts the value at d.pos, which is known to be valid.
+// json redacts the value at d.pos, which must be valid.
 func (w *Walker) json(d *edit, at span, deep int) {
 	switch d.space() {
 	case '{':
@@ -176,18 +176,18 @@ func (w *Walker) member(d *edit, at span, deep int) {
 	w.nodes = w.nodes[:mark]
 }
 
-// literal redacts a quoted text, which begins and ends there.
+// literal redacts the quoted text in src[from:to].
 func (w *Walker) literal(d *edit, from, to int, at span, deep int) {
 	raw := d.src[from+1 : to-1]
 	if len(w.rules.patterns) == 0 && strings.IndexByte(raw, '\\') < 0 {
-		return // nothing is quoted in it
+		return // it contains no quoted text
 	}
 	if s, ch := w.text(unescape(raw), at, deep+1); ch {
 		d.replace(from, to, string(jsontext.AppendString(nil, s)))
 	}
 }
 
-// skip goes behind the value at d.pos, or as far as there is one.
+// skip moves past the value at d.pos, or to the end of its valid prefix.
 func (d *edit) skip() {
 	depth := 0
 	for d.pos < len(d.src) {
@@ -220,7 +220,7 @@ func (d *edit) skip() {
 	}
 }
 
-// literalEnd returns where the quoted text ends that begins at i.
+// literalEnd returns the end of the quoted text that begins at i.
 func literalEnd(s string, i int) int {
 	for i++; i < len(s); i++ {
 		switch s[i] {
@@ -233,8 +233,8 @@ func literalEnd(s string, i int) int {
 	return len(s)
 }
 
-// loose redacts a text in which there may be JSON, whole or in part: what follows a
-// quoted name and a colon goes by the name, wherever it stands.
+// loose redacts a text that may contain complete or partial JSON: the value after a quoted
+// name and a colon is redacted according to the name, wherever it occurs.
 func (w *Walker) loose(s string, at span, deep int) (string, bool) {
 	d := edit{src: s}
 	for {
@@ -259,7 +259,7 @@ func (w *Walker) loose(s string, at span, deep int) (string, bool) {
 			continue
 		}
 		if strings.IndexByte(raw, '\\') < 0 {
-			d.pos = from + 1 // it may be the end of a text, and not the beginning
+			d.pos = from + 1 // may be a closing quote rather than an opening one
 			continue
 		}
 		if t, ch := w.text(name, at, deep+1); ch {
@@ -269,7 +269,7 @@ func (w *Walker) loose(s string, at span, deep int) (string, bool) {
 	}
 }
 
-// loosely reports whether a rule can end at that name.
+// loosely reports whether a rule can end at name.
 func (w *Walker) loosely(name string) bool {
 	r := w.rules
 	if r.every {
@@ -288,7 +288,7 @@ func (w *Walker) loosely(name string) bool {
 	}
 }
 
-// unescape returns what a quoted text stands for, be it quoted as in JSON or as in Go.
+// unescape returns the value of a quoted text, with JSON or Go quoting.
 func unescape(s string) string {
 	i := strings.IndexByte(s, '\\')
 	if i < 0 {

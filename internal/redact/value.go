@@ -15,13 +15,12 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// value redacts a value: it returns what is to be in its place if anything in it is to
-// change. depth is 0 for the value of an attribute, whose groups are then returned as
-// []slog.Attr.
+// value redacts a value. If anything in it must change, it returns the replacement. depth
+// is 0 for the value of an attribute; groups in such a value are returned as []slog.Attr.
 //
-// Encoders differ in how they write a value: by one of its methods or by its kind. All
-// of them are looked at. What is returned has none of the methods, so that no encoder
-// can come to another text.
+// Encoders may write a value through one of its methods or by its kind, so every way is
+// checked. The replacement has none of the methods, so that no encoder can produce a
+// different text.
 func (w *Walker) value(v reflect.Value, p *plan, at span, depth int) (out any, changed bool) {
 	if !p.suspect {
 		return nil, false
@@ -63,7 +62,7 @@ func (w *Walker) value(v reflect.Value, p *plan, at span, depth int) (out any, c
 		seen = p.all
 	}
 	if seen&logValue != 0 && depth > 0 && v.CanInterface() {
-		// What LogValue returns is all that encoders write, except for MarshalMsg.
+		// Encoders write only the result of LogValue, except those that use MarshalMsg.
 		if !w.rules.values() {
 			return nil, false
 		}
@@ -76,8 +75,8 @@ func (w *Walker) value(v reflect.Value, p *plan, at span, depth int) (out any, c
 			return out, true
 		}
 	}
-	// An error that is an attribute is a text to every encoder, unless it is a struct
-	// that is an error only by what is embedded in it.
+	// Every encoder writes an attribute that is an error as text, except a struct that is
+	// an error only through an embedded field.
 	if seen&(marshalJSON|marshalText) == 0 && (seen&errorText == 0 || depth > 0 || p.embeds) {
 		if out, changed = w.kind(v, p, at, depth); changed {
 			if err, ok := recv.(error); ok && depth == 0 && seen&errorText != 0 {
@@ -93,8 +92,8 @@ func (w *Walker) value(v reflect.Value, p *plan, at span, depth int) (out any, c
 	return nil, false
 }
 
-// receiver returns v with all methods that it has or that its address has, for encoders
-// that take it.
+// receiver returns v with all methods of its type and, if addressable, of its pointer type,
+// for encoders that use the address.
 func (p *plan) receiver(v reflect.Value) (any, methods) {
 	switch {
 	case p.all == 0 || !v.CanInterface():
@@ -109,8 +108,8 @@ func (p *plan) receiver(v reflect.Value) (any, methods) {
 	return c.Interface(), p.all
 }
 
-// rich redacts what those methods tell that know names or a chain. What one of them
-// makes is returned in that form.
+// rich redacts the results of methods that expose names or a chain of errors. A replacement
+// has the same form as the method's result.
 func (w *Walker) rich(recv any, ms methods, at span, depth int) (out any, changed bool) {
 	if ms&marshalJSON != 0 {
 		if b, fault := textOf(recv, marshalJSON); fault != "" {
@@ -134,13 +133,13 @@ func (w *Walker) rich(recv any, ms methods, at span, depth int) (out any, change
 			return out, true
 		}
 	}
-	if ms&logValue != 0 && depth > 0 { // as an attribute it has been resolved
+	if ms&logValue != 0 && depth > 0 { // LogValue of an attribute is already resolved
 		return w.logged(recv, at, depth)
 	}
 	return nil, false
 }
 
-// logged redacts what LogValue returns.
+// logged redacts the result of LogValue.
 func (w *Walker) logged(recv any, at span, depth int) (any, bool) {
 	if w.made++; w.made > maxMade {
 		return tooMany, true
@@ -148,7 +147,7 @@ func (w *Walker) logged(recv any, at span, depth int) (any, bool) {
 	return w.slogValue(slog.AnyValue(recv).Resolve(), at, depth)
 }
 
-// plain redacts what those methods tell that know only a text.
+// plain redacts the results of methods that return only a text.
 func (w *Walker) plain(recv any, ms methods, at span) (any, bool) {
 	for _, m := range [...]methods{marshalText, stringText, formatted} {
 		if ms&m == 0 {
@@ -171,7 +170,7 @@ func (w *Walker) plain(recv any, ms methods, at span) (any, bool) {
 	return nil, false
 }
 
-// textOf asks a value for its text. fault says what went wrong.
+// textOf calls method m of recv for its text. fault describes a failure.
 func textOf(recv any, m methods) (b []byte, fault string) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -197,7 +196,7 @@ func textOf(recv any, m methods) (b []byte, fault string) {
 	return b, ""
 }
 
-// appender redacts an AttrAppender. If it is an attribute it becomes a group, else a map.
+// appender redacts an AttrAppender. It becomes a group as an attribute and a map elsewhere.
 func (w *Walker) appender(o values.AttrAppender, at span, depth int) (any, bool) {
 	if w.made++; w.made > maxMade || w.depth >= maxGroups {
 		return tooMany, true
@@ -234,7 +233,7 @@ func appended(o values.AttrAppender) (attrs []slog.Attr, fault string) {
 	return o.AppendAttrs(nil), ""
 }
 
-// mapOf returns attributes as they lie within another value.
+// mapOf returns attributes in the form used within another value.
 func mapOf(attrs []slog.Attr) map[string]any {
 	m := make(map[string]any, len(attrs))
 	for _, a := range attrs {
@@ -247,7 +246,7 @@ func mapOf(attrs []slog.Attr) map[string]any {
 	return m
 }
 
-// slogValue redacts a value of package slog that lies within another.
+// slogValue redacts a value of package slog inside another value.
 func (w *Walker) slogValue(v slog.Value, at span, depth int) (any, bool) {
 	a := slog.Attr{Value: v.Resolve()}
 	if a.Value.Kind() == slog.KindAny {
@@ -269,7 +268,7 @@ func (w *Walker) slogValue(v slog.Value, at span, depth int) (any, bool) {
 	return inner(a.Value), true
 }
 
-// attrValue redacts an attribute that lies within another value.
+// attrValue redacts an attribute inside another value.
 func (w *Walker) attrValue(a slog.Attr, at span) (any, bool) {
 	w.within++
 	w.muted++
@@ -285,8 +284,8 @@ func (w *Walker) attrValue(a slog.Attr, at span) (any, bool) {
 	return map[string]any{"Key": a.Key, "Value": inner(a.Value)}, true
 }
 
-// printedValue redacts a slog.Value that lies within another value. Some encoders write it
-// as its String method does.
+// printedValue redacts a slog.Value inside another value. Some encoders write it with its
+// String method.
 func (w *Walker) printedValue(v slog.Value, at span, depth int) (any, bool) {
 	if out, changed := w.slogValue(v, at, depth); changed {
 		return out, true
@@ -297,8 +296,8 @@ func (w *Walker) printedValue(v slog.Value, at span, depth int) (any, bool) {
 	return changedTo(w.text(v.String(), at, 0))
 }
 
-// prints reports whether the String method of v prints values by package fmt. What that
-// prints is not looked at, fields without an exported name among it, and it may not end.
+// prints reports whether the String method of v prints values with package fmt. That output
+// is not examined; it includes unexported fields and may be infinite.
 func (w *Walker) prints(v slog.Value) bool {
 	switch v.Kind() {
 	case slog.KindAny, slog.KindLogValuer:
@@ -310,8 +309,8 @@ func (w *Walker) prints(v slog.Value) bool {
 	return false
 }
 
-// inner returns a value of package slog as it lies within another. LogValuers are
-// resolved: what else they hold has not been looked at.
+// inner returns a value of package slog in the form used inside another value. LogValuers
+// are resolved, since their other contents were not examined.
 func inner(v slog.Value) any {
 	if v = v.Resolve(); v.Kind() == slog.KindGroup {
 		return mapOf(v.Group())
@@ -343,7 +342,7 @@ func (w *Walker) kind(v reflect.Value, p *plan, at span, depth int) (any, bool) 
 	return nil, false
 }
 
-// changedTo returns a text as any value: an allocation for those that have changed only.
+// changedTo returns a text as any. It allocates only for changed texts.
 func changedTo(s string, changed bool) (any, bool) {
 	if !changed {
 		return nil, false
@@ -363,7 +362,7 @@ func bytesOf(v reflect.Value, p *plan) []byte {
 
 func unsafeString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// as returns a value that stays as it is, with the methods that it has where it lies.
+// as returns an unchanged value with the methods it has in its original location.
 func as(v reflect.Value, p *plan) any {
 	switch {
 	case !v.CanInterface():
@@ -409,7 +408,7 @@ func (w *Walker) list(v reflect.Value, p *plan, at span, depth int) (any, bool) 
 	case p.typ.Elem() == errorType:
 		return errorsOf(out), true
 	case p.typ.Elem().Implements(appenderType) || p.elem.all&appendAttrs != 0:
-		for i, e := range out { // all of them in one form
+		for i, e := range out { // all of one form
 			if o, ok := e.(values.AttrAppender); ok && !isNil(o) {
 				if attrs, fault := appended(o); fault == "" {
 					out[i] = mapOf(w.attrs(at, attrs, false))
@@ -425,7 +424,7 @@ func isNil(x any) bool {
 	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// errorsOf returns a list of errors as such, as encoders write their texts.
+// errorsOf returns a list of errors as []error, so that encoders write their texts.
 func errorsOf(list []any) []error {
 	out := make([]error, len(list))
 	for i, x := range list {
@@ -502,8 +501,8 @@ func (w *Walker) pairs(v reflect.Value, p *plan, at span, depth int) (any, bool)
 	return out, true
 }
 
-// hidden reports whether anything in the key of a map is to change. Package fluent writes
-// a key of any type as the JSON of it.
+// hidden reports whether any part of a map key must change. Package fluent writes a key of
+// any type as JSON.
 func (w *Walker) hidden(k reflect.Value, at span, depth int) bool {
 	if k.Kind() == reflect.Interface {
 		k = k.Elem()
@@ -511,7 +510,7 @@ func (w *Walker) hidden(k reflect.Value, at span, depth int) bool {
 	switch k.Kind() {
 	case reflect.Invalid, reflect.String, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
 		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
-		return false // its text has been looked at
+		return false // its text has been checked
 	}
 	if k.Type().Implements(textType) {
 		return false
@@ -545,7 +544,7 @@ func keyText(k reflect.Value) string {
 	return fmt.Sprint(x)
 }
 
-// otherKeyText returns the text of a key that is a string and has another text, too.
+// otherKeyText returns the text of a string key that also has a text method.
 func otherKeyText(k reflect.Value) (string, bool) {
 	if k.Kind() != reflect.String || !k.Type().Implements(textType) || !k.CanInterface() {
 		return "", false
@@ -586,8 +585,8 @@ func (w *Walker) structure(v reflect.Value, p *plan, at span, depth int) (any, b
 	return out.Interface(), true
 }
 
-// of returns the value of the field in a struct. It reports false for a field behind a nil
-// pointer.
+// of returns the value of the field in a struct. It reports false for a field reached
+// through a nil pointer.
 func (f *field) of(v reflect.Value) (reflect.Value, bool) {
 	if f.hidden {
 		return f.reveal(v)
@@ -604,8 +603,8 @@ func (f *field) of(v reflect.Value) (reflect.Value, bool) {
 	return v, true
 }
 
-// reveal returns an embedded interface whose name is not exported. Package fluent writes
-// it.
+// reveal returns the value of an embedded interface of an unexported type. Package fluent
+// writes it.
 func (f *field) reveal(v reflect.Value) (reflect.Value, bool) {
 	if !v.CanAddr() {
 		if !v.CanInterface() {
@@ -640,7 +639,7 @@ func (w *Walker) field(v reflect.Value, f *field, at span, depth int) (any, bool
 	return w.value(v, f.plan, next, depth+1)
 }
 
-// keep sets the field of a twin to what it is.
+// keep copies the field to the twin unchanged.
 func (f *field) keep(twin, v reflect.Value) {
 	if f.at < 0 {
 		return
@@ -658,7 +657,8 @@ func (f *field) keep(twin, v reflect.Value) {
 	}
 }
 
-// quoted is what the option string of encoding/json makes of a number, bool or string.
+// quoted returns a number, bool or string in the form the encoding/json option string
+// produces.
 func quoted(v reflect.Value, x any) any {
 	if v.Kind() == reflect.Pointer && !v.IsNil() {
 		v = v.Elem()

@@ -14,37 +14,37 @@ import (
 )
 
 const (
-	// maxGroups, maxMade, maxDepth and maxNodes bound what is looked at. They are those
-	// of the encoders, which write no more.
-	maxGroups = 100     // groups within each other
-	maxMade   = 1 << 16 // groups that LogValuers and AttrAppenders of one record make
-	maxDepth  = 1000    // values within each other
-	maxNodes  = 1 << 20 // values of one record
+	// These constants limit the values that are examined. The encoders have the same limits
+	// and write no more.
+	maxGroups = 100     // depth of groups
+	maxMade   = 1 << 16 // groups made by LogValuers and AttrAppenders of one record
+	maxDepth  = 1000    // depth of values
+	maxNodes  = 1 << 20 // values per record
 
-	// maxTexts is how many texts may stand quoted within each other.
+	// maxTexts limits the nesting of quoted texts.
 	maxTexts = 8
 
-	// maxKept is the number of attributes above which memory goes to the garbage
+	// maxKept limits the attributes kept for reuse; larger slices are left to the garbage
 	// collector.
 	maxKept = 256
 )
 
-// The texts in place of what is not looked at. They are known to be clean.
+// Replacements for data that is not examined. They are known to contain no secrets.
 const (
 	tooDeep  = "!ERROR: nested too deep to be redacted"
 	tooMany  = "!ERROR: too many groups made by LogValuers"
 	withheld = "!ERROR: withheld, because its redaction did not end"
 )
 
-// A Place is what the groups that WithGroup opened mean to the rules. It is immutable.
-// A nil Place is outside of all groups.
+// A Place describes the groups opened by WithGroup with respect to the rules. It is
+// immutable. A nil Place is outside all groups.
 type Place struct {
 	names []string
-	nodes []*node // the rules' paths have come so far
-	all   bool    // a rule names one of the groups: everything in it is taken out
+	nodes []*node // nodes reached by the rules' paths
+	all   bool    // a rule matches one of the groups: all its contents are redacted
 }
 
-// Group returns the place within a group, and the name under which it is shown.
+// Group returns the place inside a group and the name under which the group is shown.
 func (r *Rules) Group(in *Place, name string) (*Place, string) {
 	w := Walker{rules: r}
 	at := w.enter(in)
@@ -58,8 +58,8 @@ func (r *Rules) Group(in *Place, name string) (*Place, string) {
 	return p, shown
 }
 
-// With returns attrs as they are to be encoded for all records under a logger. attrs is
-// not changed. A panic within the rules withholds all of them.
+// With returns attrs, redacted for all records of a logger. attrs is not modified. If the
+// rules panic, all attributes are withheld.
 func (r *Rules) With(in *Place, attrs []slog.Attr) (out []slog.Attr) {
 	defer func() {
 		if recover() != nil {
@@ -70,34 +70,34 @@ func (r *Rules) With(in *Place, attrs []slog.Attr) (out []slog.Attr) {
 	return w.attrs(w.enter(in), slices.Clone(attrs), true)
 }
 
-// Withheld returns the attributes in place of those that could not be redacted.
+// Withheld returns the replacement for attributes that could not be redacted.
 func Withheld() []slog.Attr { return []slog.Attr{slog.String("redaction", withheld)} }
 
-// A span is a part of Walker.nodes: the paths that have come so far.
+// A span is a range of Walker.nodes: the nodes reached by the paths.
 type span struct{ from, to int }
 
-// A Walker applies rules to one record at a time and has the memory for it. It is not
-// safe for concurrent use. The zero value is useful.
+// A Walker applies rules to one record at a time and owns the memory for it. It is not safe
+// for concurrent use. The zero value is ready to use.
 type Walker struct {
 	rules  *Rules
-	all    bool        // everything is taken out, see Place
+	all    bool        // everything is redacted; see Place
 	nodes  []*node     // a stack of spans
 	names  []string    // of the open groups, for functions
-	key    string      // of the attribute whose value is looked at
-	spare  []slog.Attr // backs groups that differ from the caller's
+	key    string      // of the current attribute
+	spare  []slog.Attr // backing memory of groups that differ from the caller's
 	folded []byte
 
-	within int // values that what is looked at lies in: where they stay as they are, LogValuers in them do, too
-	muted  int // those of them whose attributes functions are not shown
+	within int // enclosing values; if they are unchanged, so are LogValuers in them
+	muted  int // enclosing values whose attributes are hidden from functions
 
 	depth int // of groups
-	made  int // groups that methods have made
-	left  int // values that may still be looked at
+	made  int // groups made by methods
+	left  int // values that may still be examined
 	over  bool
 }
 
-// Record redacts the message and, in place, the attributes of a record, and returns
-// them. What the attributes hold of w is valid until the next [Walker.Reset].
+// Record redacts the message and, in place, the attributes of a record, and returns them.
+// Memory of w that the attributes reference is valid until the next [Walker.Reset].
 func (w *Walker) Record(r *Rules, in *Place, message string, attrs []slog.Attr) (string, []slog.Attr) {
 	w.rules, w.left = r, maxNodes
 	at := w.enter(nil)
@@ -111,7 +111,7 @@ func (w *Walker) Record(r *Rules, in *Place, message string, attrs []slog.Attr) 
 	return message, w.attrs(at, attrs, true)
 }
 
-// Reset forgets the record.
+// Reset clears the state of the record.
 func (w *Walker) Reset() {
 	w.rules, w.all, w.key = nil, false, ""
 	w.nodes = w.nodes[:0]
@@ -125,7 +125,7 @@ func (w *Walker) Reset() {
 	w.names = w.names[:0]
 }
 
-// enter begins at a place.
+// enter starts at a place.
 func (w *Walker) enter(in *Place) span {
 	w.nodes, w.names, w.all = w.nodes[:0], w.names[:0], false
 	if in == nil {
@@ -140,8 +140,8 @@ func (w *Walker) enter(in *Place) span {
 	return span{0, len(w.nodes)}
 }
 
-// step goes on to a name, each of whose parts between dots counts, and reports whether
-// a rule ends there. It pushes onto w.nodes what the caller pops.
+// step advances by a name, each dot-separated part in turn, and reports whether a rule ends
+// there. The caller pops the nodes that step pushes onto w.nodes.
 func (w *Walker) step(at span, name string) (next span, hit bool) {
 	r := w.rules
 	if !r.named() {
@@ -168,7 +168,8 @@ func (w *Walker) step(at span, name string) (next span, hit bool) {
 	}
 }
 
-// push pushes what follows n by the part in w.folded, and reports whether a path ends.
+// push pushes the successors of n for the part in w.folded and reports whether a path ends
+// at one.
 func (w *Walker) push(n *node) (hit bool) {
 	if c := n.next[string(w.folded)]; c != nil {
 		w.nodes = append(w.nodes, c)
@@ -181,7 +182,7 @@ func (w *Walker) push(n *node) (hit bool) {
 	return hit
 }
 
-// element goes on to the elements of a list: a path may have a * for them, or nothing.
+// element advances to the elements of a list: a path may have a * for them or omit them.
 func (w *Walker) element(at span) (next span, hit bool) {
 	start := len(w.nodes)
 	for i := at.from; i < at.to; i++ {
@@ -195,8 +196,8 @@ func (w *Walker) element(at span) (next span, hit bool) {
 	return w.unique(start), hit
 }
 
-// unique returns the nodes from start on as a span, each of them once: the same ones may be
-// reached in many ways, and more with each level.
+// unique removes duplicates from the nodes at start and above and returns their span. A
+// node can be reached by many routes, and by more at each level.
 func (w *Walker) unique(start int) span {
 	to := start
 	for _, n := range w.nodes[start:] {
@@ -209,11 +210,11 @@ func (w *Walker) unique(start int) span {
 	return span{start, to}
 }
 
-// attrs redacts attributes that lie at a place. If they are the walker's own they are
-// changed where they are, else a copy is, if anything in them changes.
+// attrs redacts the attributes at a place. Attributes owned by the walker are changed in
+// place; otherwise a copy is made if anything changes.
 func (w *Walker) attrs(at span, attrs []slog.Attr, own bool) []slog.Attr {
 	out := attrs
-	n := 0 // of out
+	n := 0 // length of out
 	for i := range attrs {
 		a := attrs[i]
 		keep, changed := w.attr(at, &a)
@@ -233,8 +234,8 @@ func (w *Walker) attrs(at span, attrs []slog.Attr, own bool) []slog.Attr {
 	return out[:n]
 }
 
-// attr redacts one attribute. It reports whether the attribute stays, and whether it
-// has changed.
+// attr redacts one attribute. It reports whether to keep the attribute and whether it
+// changed.
 func (w *Walker) attr(at span, a *slog.Attr) (keep, changed bool) {
 	if a.Value.Kind() == slog.KindLogValuer {
 		a.Value, changed = a.Value.Resolve(), w.within == 0
@@ -243,7 +244,7 @@ func (w *Walker) attr(at span, a *slog.Attr) (keep, changed bool) {
 		}
 	}
 	mark := len(w.nodes)
-	if a.Key == "" && a.Value.Kind() == slog.KindGroup { // no group
+	if a.Key == "" && a.Value.Kind() == slog.KindGroup { // an inlined group
 		keep, ch := w.group(at, a)
 		return keep, changed || ch
 	}
@@ -275,7 +276,7 @@ func (w *Walker) attr(at span, a *slog.Attr) (keep, changed bool) {
 	return keep, changed
 }
 
-// inside redacts the value of an attribute, which lies at that place.
+// inside redacts the value of an attribute at a place.
 func (w *Walker) inside(at span, a *slog.Attr) (keep, changed bool) {
 	if a.Value.Kind() != slog.KindAny {
 		return w.scalar(at, a)
@@ -313,7 +314,7 @@ func (w *Walker) scalar(at span, a *slog.Attr) (keep, changed bool) {
 	return true, false
 }
 
-// group redacts the attributes of a, which is a group at that place.
+// group redacts the attributes of the group a.
 func (w *Walker) group(at span, a *slog.Attr) (keep, changed bool) {
 	in := a.Value.Group()
 	if len(in) == 0 {
@@ -340,16 +341,16 @@ func (w *Walker) group(at span, a *slog.Attr) (keep, changed bool) {
 	return len(out) > 0, true
 }
 
-// offers reports whether there are functions to show attributes to.
+// offers reports whether attributes are passed to functions.
 func (w *Walker) offers() bool { return len(w.rules.funcs) > 0 && w.muted == 0 }
 
-// same reports whether two values are one: no method of theirs is called for it.
+// same reports whether two values are identical. It calls none of their methods.
 func same(a, b *slog.Value) bool {
 	type words [unsafe.Sizeof(*a) / unsafe.Sizeof(uintptr(0))]uintptr
 	return *(*words)(unsafe.Pointer(a)) == *(*words)(unsafe.Pointer(b))
 }
 
-// offer shows an attribute to the functions. A panic becomes the value.
+// offer passes an attribute to the functions. A panic becomes the value.
 func (w *Walker) offer(a slog.Attr) slog.Attr {
 	for _, fn := range w.rules.funcs {
 		if a = w.call(fn, w.names[:len(w.names):len(w.names)], a); a.Equal(slog.Attr{}) {
@@ -375,8 +376,8 @@ func (w *Walker) call(fn Func, groups []string, a slog.Attr) (out slog.Attr) {
 	return out
 }
 
-// offerMessage shows the message to the functions. What they return is the message, an
-// empty attribute an empty one.
+// offerMessage passes the message to the functions and returns the result. An empty
+// attribute yields an empty message.
 func (w *Walker) offerMessage(message string) string {
 	a := w.offer(slog.String(slog.MessageKey, message))
 	if a.Value.Kind() == slog.KindAny && a.Value.Any() == nil {
@@ -385,8 +386,7 @@ func (w *Walker) offerMessage(message string) string {
 	return a.Value.String()
 }
 
-// number redacts a number by its text, as patterns may be meant for those of cards or
-// accounts.
+// number redacts a number by its text: patterns may match card or account numbers.
 func (w *Walker) number(v slog.Value) (string, bool) {
 	if len(w.rules.patterns) == 0 {
 		return "", false
@@ -413,7 +413,8 @@ func (w *Walker) number(v slog.Value) (string, bool) {
 	return "", false
 }
 
-// any redacts a value of none of slog's own kinds. A group is returned as []slog.Attr.
+// any redacts a value whose type is not one of slog's kinds. A group is returned as
+// []slog.Attr.
 func (w *Walker) any(x any, at span) (out any, changed bool) {
 	over := w.over
 	w.over = false
@@ -425,7 +426,7 @@ func (w *Walker) any(x any, at span) (out any, changed bool) {
 	return out, changed
 }
 
-// String redacts a text that stands outside of all records.
+// String redacts a text outside any record.
 func (r *Rules) String(s string) string {
 	w := Walker{rules: r, left: maxNodes}
 	s, _ = w.text(s, w.enter(nil), 0)
