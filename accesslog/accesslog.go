@@ -1,10 +1,13 @@
-// Package accesslog logs the requests of a net/http server, one record for each.
+// Package accesslog logs the requests of a net/http server, one record per request.
 //
 //	handler := accesslog.New(log.Slog(), nil)(mux)
 //
-// It is apart from the front door so that programs without it do not link net/http, and
-// knows only log/slog and net/http. Its middleware fits every router that takes an
-// http.Handler, such as chi, and goes around those that are one, such as gin.
+//	request ─▶ middleware ─▶ handler
+//	               └─▶ one record, after the handler returns ─▶ slog.Logger
+//
+// It is a separate package so that programs without it do not link net/http. It imports only
+// log/slog and net/http. The middleware works with every router that accepts an http.Handler, such
+// as chi, and wraps routers that are one, such as gin.
 package accesslog
 
 import (
@@ -13,47 +16,47 @@ import (
 	"time"
 )
 
-// Options are the options of [New]. The zero value is useful.
+// Options configures [New]. The zero value is valid.
 type Options struct {
-	// Level returns the level of the record of a request. status is 0 if the handler
-	// has taken over or aborted the connection without one. A level that the logger
-	// does not take leaves the request out. Level is not called for a
-	// request whose handler panics: its level is slog.LevelError. It is the same if Level
-	// panics, and the attribute level_panic is the value of that panic. Default: slog.LevelError for 500 and
-	// above, slog.LevelWarn for 400 and above, otherwise slog.LevelInfo.
+	// Level returns the level of the record of a request. status is 0 if the handler has
+	// hijacked or aborted the connection without sending one. If the logger is disabled at
+	// the level, the request is not logged. Level is not called if the handler panics: the
+	// level is then slog.LevelError. If Level panics, the level is slog.LevelError, and the
+	// attribute level_panic is the value of the panic. Default: slog.LevelError for status
+	// 500 and above, slog.LevelWarn for 400 and above, otherwise slog.LevelInfo.
 	Level func(r *http.Request, status int) slog.Level
 
-	// Attrs returns further attributes of a request that was served, such as its
-	// route: slog.String("route", r.Pattern). It is called for requests that are
-	// logged. After a panic the attribute attrs_panic is its value. Default: nil, none.
+	// Attrs returns additional attributes of a completed request, such as its route:
+	// slog.String("route", r.Pattern). It is called only for requests that are logged. If
+	// it panics, the attribute attrs_panic is the value of the panic. Default: nil, none.
 	Attrs func(r *http.Request) []slog.Attr
 }
 
-// New returns a middleware that logs each request when its handler has returned, in the
-// context of the request. The record has the message "request" and these attributes:
+// New returns a middleware that logs each request, with its context, after its handler has
+// returned. The record has the message "request" and these attributes:
 //
 //	method      GET
-//	path        without the query, which often holds secrets
-//	status      the default 200 included; 500 if the handler panics before it sends one
-//	bytes       of the body of the response
+//	path        without the query, which often contains secrets
+//	status      including the default 200; 500 if the handler panics before it sends one
+//	bytes       the size of the response body
 //	duration    from the call of the handler to its return
 //	remote      the address of the client, or of the proxy in front
-//	request_id  the header X-Request-Id of the request, else of the response, if any
+//	request_id  the header X-Request-Id of the request, otherwise of the response, if any
 //	user_agent  if any
-//	hijacked    true, if the handler has taken over the connection
-//	aborted     true, if it has panicked with http.ErrAbortHandler
-//	panic       the value, if it has panicked with another one
+//	hijacked    true, if the handler has hijacked the connection
+//	aborted     true, if the handler has panicked with http.ErrAbortHandler
+//	panic       the value, if the handler has panicked with another value
 //
-// All requests have one message, so forebay.Sample thins them out where it holds for their
-// level: log what is chatty at slog.LevelDebug and sample that, or give requests a level
-// of their own.
+// All requests have the same message, so forebay.Sample drops some of them if it applies to their
+// level. To sample only frequent requests, log them at slog.LevelDebug and sample that level, or
+// give requests a separate level.
 //
-// A panic goes on to the server, which logs its stack. The http.ResponseWriter of the
-// handler has the methods of http.Flusher, http.Hijacker, io.ReaderFrom and
-// io.StringWriter, which pass on to the one of the server, and Unwrap for
-// http.ResponseController.
+// A panic is passed on to the server, which logs its stack. The http.ResponseWriter of the handler
+// implements http.Flusher, http.Hijacker, io.ReaderFrom and io.StringWriter, which call the one of
+// the server, and Unwrap for http.ResponseController.
 //
-// o may be nil. A nil log discards everything, as a nil forebay.Logger does.
+// The middleware is safe for concurrent use. o may be nil. A nil log discards all records, like a
+// nil forebay.Logger.
 func New(log *slog.Logger, o *Options) func(http.Handler) http.Handler {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -104,7 +107,7 @@ func (l *logger) serve(next http.Handler, w http.ResponseWriter, r *http.Request
 	returned = true
 }
 
-// log logs the request. p is what its handler has panicked with.
+// log logs the request. p is the value of its handler's panic.
 func (l *logger) log(w *writer, r *http.Request, path string, took time.Duration, p any) {
 	aborted := p == http.ErrAbortHandler
 	panicked := p != nil && !aborted
@@ -150,10 +153,10 @@ func (l *logger) log(w *writer, r *http.Request, path string, took time.Duration
 			rec.AddAttrs(slog.Any("attrs_panic", fault))
 		}
 	}
-	_ = l.handler.Handle(ctx, rec) // a forebay.Router counts what it cannot take
+	_ = l.handler.Handle(ctx, rec) // a forebay.Router counts its errors
 }
 
-// contain calls f and returns what it panicked with.
+// contain calls f and returns the value of its panic.
 func contain(f func()) (fault any) {
 	defer func() { fault = recover() }()
 	f()

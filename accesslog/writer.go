@@ -7,7 +7,7 @@ import (
 	"net/http"
 )
 
-// writer notes what a handler answers.
+// writer records the response of a handler.
 type writer struct {
 	http.ResponseWriter
 	status   int // 0: none yet
@@ -15,10 +15,10 @@ type writer struct {
 	hijacked bool
 }
 
-// Unwrap is for http.ResponseController, with which deadlines and full duplex are set.
+// Unwrap supports http.ResponseController, which sets deadlines and full duplex.
 func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// WriteHeader notes the final status. Others, but for 101, come before it.
+// WriteHeader records the final status. Informational ones, except 101, precede it.
 func (w *writer) WriteHeader(status int) {
 	if w.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		w.status = status
@@ -33,7 +33,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// WriteString spares the copy that Write needs of a string.
+// WriteString avoids the copy of the string that Write requires.
 func (w *writer) WriteString(s string) (int, error) {
 	w.begin()
 	n, err := io.WriteString(w.ResponseWriter, s)
@@ -55,7 +55,7 @@ func (w *writer) ReadFrom(src io.Reader) (int64, error) {
 	return n, err
 }
 
-// Flush is FlushError for those who ask for an http.Flusher.
+// Flush implements http.Flusher.
 func (w *writer) Flush() { _ = w.FlushError() }
 
 func (w *writer) FlushError() error {
@@ -72,7 +72,7 @@ func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// begin notes that the response has begun, with 200 if nothing else was said.
+// begin records that the response has begun, with status 200 if none was set.
 func (w *writer) begin() {
 	if w.status == 0 {
 		w.status = http.StatusOK

@@ -5,21 +5,21 @@ import (
 	"strings"
 )
 
-// Reason says why a record was dropped.
+// Reason is the reason for dropping a record.
 type Reason uint8
 
-// The reasons. Nothing is dropped without one; docs/OPERATING.md says what to do.
+// The reasons. Every dropped record has one; docs/OPERATING.md lists the remedies.
 const (
-	Full     Reason = iota // no free slab, and the policy said not to wait (longer)
+	Full     Reason = iota // no free slab, and the policy does not allow waiting (longer)
 	Oversize               // larger than MaxRecord
-	Encode                 // the encoder could not render it
-	Poison                 // the destination refused this record for good
-	Expired                // older than the retry age
-	Quota                  // the spool was over its quota
+	Encode                 // the encoder returned an error
+	Poison                 // the destination permanently rejected this record
+	Expired                // older than the maximum retry age
+	Quota                  // the spool exceeded its quota
 	Busy                   // a direct output was stuck
-	Shutdown               // not delivered when the deadline of Close passed
+	Shutdown               // not delivered before the deadline of Close
 	Corrupt                // stored on disk, and no longer readable there
-	Failed                 // the destination ended for good, or a direct output failed: there is no second attempt
+	Failed                 // the destination ended permanently, or a direct output failed: there is no second attempt
 	Sampled                // left out by forebay.Sample
 
 	Reasons = 11 // number of reasons
@@ -27,7 +27,7 @@ const (
 
 var reasonNames = [Reasons]string{"full", "oversize", "encode", "poison", "expired", "quota", "busy", "shutdown", "corrupt", "failed", "sampled"}
 
-// String returns the reason's name as it stands in reports.
+// String returns the name of the reason in reports, such as "full".
 func (r Reason) String() string {
 	if int(r) < len(reasonNames) {
 		return reasonNames[r]
@@ -46,14 +46,14 @@ func (d Drops) Total() (n uint64) {
 	return n
 }
 
-// Add adds o to d.
+// Add adds the counts of o to d.
 func (d *Drops) Add(o Drops) {
 	for i, v := range o {
 		d[i] += v
 	}
 }
 
-// String lists the reasons that occurred, such as "full=3 poison=1".
+// String returns the non-zero counts, such as "full=3 poison=1".
 func (d Drops) String() string {
 	var sb strings.Builder
 	for i, v := range d {
@@ -67,31 +67,31 @@ func (d Drops) String() string {
 	return sb.String()
 }
 
-// Pending counts records that are neither delivered nor dropped yet, by place.
+// Pending counts records that are neither delivered nor dropped, by location.
 type Pending struct {
 	Slab     uint64 // in memory, not yet offered
 	Spill    uint64 // in the spool
-	Inflight uint64 // offered to the destination, answer outstanding
+	Inflight uint64 // sent to the destination, answer outstanding
 }
 
-// Total returns the sum over all places.
+// Total returns the sum over all locations.
 func (p Pending) Total() uint64 { return p.Slab + p.Spill + p.Inflight }
 
-// An Account says where every record of one destination went. At rest
+// An Account counts the records of one destination by outcome. While no call is in progress
 //
 //	Accepted + Recovered = Delivered + Handled + Dropped + Pending
 //
-// holds exactly. Pending is counted by walking what is there, not derived.
+// holds exactly. Pending is counted independently, not computed from the others.
 type Account struct {
-	Accepted  uint64 // records handed in, those dropped at once included
+	Accepted  uint64 // records accepted, including those dropped immediately
 	Recovered uint64 // found on disk at start
 	Delivered uint64
-	Handled   uint64 // taken by an error handler or fallback
+	Handled   uint64 // accepted by an error handler or fallback
 	Dropped   Drops
 	Pending   Pending
 }
 
-// Add adds o to a.
+// Add adds the counts of o to a.
 func (a *Account) Add(o Account) {
 	a.Accepted += o.Accepted
 	a.Recovered += o.Recovered
@@ -103,7 +103,7 @@ func (a *Account) Add(o Account) {
 	a.Pending.Inflight += o.Pending.Inflight
 }
 
-// Check returns an error that shows both sides if the account does not balance.
+// Check returns an error with both sides of the equation if the account does not balance.
 func (a Account) Check() error {
 	in := a.Accepted + a.Recovered
 	out := a.Delivered + a.Handled + a.Dropped.Total() + a.Pending.Total()
@@ -113,8 +113,7 @@ func (a Account) Check() error {
 	return nil
 }
 
-// String gives the account on one line; zero parts other than accepted and
-// delivered are left out.
+// String returns the account on one line. Zero counts are omitted, except Accepted and Delivered.
 func (a Account) String() string {
 	var sb strings.Builder
 	fmt.Fprintf(&sb, "accepted=%d", a.Accepted)
@@ -135,22 +134,21 @@ func (a Account) String() string {
 	return sb.String()
 }
 
-// A Report is what Close says of one destination.
+// A Report is the result of closing one destination.
 type Report struct {
 	Account
-	// Unknown is how many of Dropped[Shutdown] were sent and had no answer when the
-	// deadline passed, in this session or an earlier one: they may or may not have arrived.
+	// Unknown is the part of Dropped[Shutdown] that was sent and had no answer at the
+	// deadline, in this session or an earlier one: these records may have arrived.
 	Unknown uint64
-	// KeptIn names the directories of the records that Kept counts, separated by a comma.
+	// KeptIn lists the directories of the records counted by Kept, separated by commas.
 	KeptIn string
 }
 
-// Undelivered returns the number of records that did not reach the destination
-// or a handler, spooled ones included.
+// Undelivered returns the number of records that reached neither the destination nor a handler,
+// including records in a spool.
 func (r Report) Undelivered() uint64 { return r.Dropped.Total() + r.Pending.Total() }
 
-// Kept returns how many records are safely on disk for the next start: what is pending
-// after a Close, in crash-safe memory or a spool. The next start may recover more of them
-// than that: a record that was delivered behind one that was not arrives once more, at most
-// a window of batches for each failure.
+// Kept returns the number of records stored on disk for the next start: after a Close, the pending
+// records in crash-safe memory or a spool. The next start may recover more records: a record
+// delivered after an undelivered one is sent again, at most a window of batches for each failure.
 func (r Report) Kept() uint64 { return r.Pending.Slab + r.Pending.Spill }

@@ -1,9 +1,16 @@
-// Package batch holds what every room of forebay shares: the [Batch] of
-// records that travels from a slab to a destination, the answer to it
-// ([Outcome]), what can become of its records ([Account], [Reason]) and how
-// their bytes are to be read ([Codec]).
+// Package batch defines the types shared by all packages of forebay: the [Batch] of records that is
+// passed from a slab to a destination, the answer to it ([Outcome]), the outcomes of its records
+// ([Account], [Reason]) and the format of their bytes ([Codec]).
 //
-// It is a leaf: it imports nothing of forebay.
+//	slab ─▶ Batch ─▶ session.Send ─▶ Outcome ─▶ Account
+//
+// A destination reads a batch like this:
+//
+//	for i, rec := range b.All() {
+//		…
+//	}
+//
+// The package imports no other package of forebay.
 package batch
 
 import (
@@ -13,19 +20,19 @@ import (
 	"slices"
 )
 
-// Meta is what is known of one encoded record beside its bytes.
+// Meta describes one encoded record.
 type Meta struct {
-	// Time is the record's own time in Unix nanoseconds; 0 means unknown.
+	// Time is the time of the record in Unix nanoseconds; 0 means unknown.
 	Time int64
-	// Level is the record's severity. Slots keep it in 8 bits: values outside
-	// -128…127 are clamped.
+	// Level is the severity of the record. Slots store 8 bits: values outside -128…127 are
+	// clamped.
 	Level slog.Level
-	// Stream is a small integer that a destination gave out for a tag or label set; 0
-	// is the only stream of destinations that know no streams.
+	// Stream is the small integer that a destination has assigned to a tag or label set;
+	// destinations without streams use only 0.
 	Stream uint32
 }
 
-// clampLevel narrows l to the 8 bits a [Slot] keeps.
+// clampLevel converts l to the 8 bits of a [Slot].
 func clampLevel(l slog.Level) int8 {
 	return int8(max(math.MinInt8, min(math.MaxInt8, int(l))))
 }
@@ -33,8 +40,8 @@ func clampLevel(l slog.Level) int8 {
 // SlotBytes is the size of a [Slot] in memory: 32 bytes.
 const SlotBytes = 32
 
-// A Slot is the index entry of one record: where its bytes lie and what is
-// known of them. It holds no pointer, so it can live in mapped memory.
+// A Slot is the index entry of one record: the position of its bytes and its Meta. It contains no
+// pointer, so it can be stored in mapped memory.
 type Slot struct {
 	Ticket uint64 // position in the order of acceptance, counting from 1
 	Time   int64  // Unix nanoseconds, 0 = unknown
@@ -46,30 +53,28 @@ type Slot struct {
 	_      uint16
 }
 
-// FlagMarker, in Slot.Flags, says that the record is a gap marker made by a
-// Writer: no record of the account.
+// FlagMarker, in Slot.Flags, marks a gap marker made by a Writer, which is not a record of the
+// account.
 const FlagMarker = 1
 
-// Meta returns what the slot knows of its record.
+// Meta returns the Meta of the record.
 func (s *Slot) Meta() Meta {
 	return Meta{Time: s.Time, Level: slog.Level(s.Level), Stream: s.Stream}
 }
 
-// A Run is a sequence of records whose bytes lie one after the other, without a
-// gap, in one block of memory.
+// A Run is a sequence of records whose bytes are contiguous in one block of memory.
 type Run struct {
 	block []byte
 	slots []Slot
 	back  bool // slots grow downwards: record i is slots[len-1-i]
 }
 
-// NewRun returns the run that slots describe in block, in slot order. The run
-// keeps both slices. Records must be contiguous: each slot begins where the one
-// before ended.
+// NewRun returns the run that slots describe in block, in slot order. The run retains both slices.
+// Records must be contiguous: each slot begins at the end of the previous one.
 func NewRun(block []byte, slots []Slot) Run { return Run{block: block, slots: slots} }
 
-// NewBackRun is [NewRun] for slots that grow downwards from the end of a slab,
-// so that the last element describes the first record.
+// NewBackRun is [NewRun] for slots that grow downwards from the end of a slab, so that the last
+// element describes the first record.
 func NewBackRun(block []byte, slots []Slot) Run {
 	return Run{block: block, slots: slots, back: true}
 }
@@ -77,7 +82,7 @@ func NewBackRun(block []byte, slots []Slot) Run {
 // Len returns the number of records.
 func (r *Run) Len() int { return len(r.slots) }
 
-// Slot returns the index entry of record i. It must not be changed.
+// Slot returns the index entry of record i. The caller must not change it.
 func (r *Run) Slot(i int) *Slot {
 	if r.back {
 		return &r.slots[len(r.slots)-1-i]
@@ -85,14 +90,13 @@ func (r *Run) Slot(i int) *Slot {
 	return &r.slots[i]
 }
 
-// Record returns the bytes of record i. They belong to the run.
+// Record returns the bytes of record i. The run owns them.
 func (r *Run) Record(i int) []byte {
 	s := r.Slot(i)
 	return r.block[s.Off : uint64(s.Off)+uint64(s.Len) : uint64(s.Off)+uint64(s.Len)]
 }
 
-// Data returns the bytes of all records of the run, one after the other. They
-// belong to the run.
+// Data returns the concatenated bytes of all records. The run owns them.
 func (r *Run) Data() []byte {
 	n := len(r.slots)
 	if n == 0 {
@@ -103,7 +107,7 @@ func (r *Run) Data() []byte {
 	return r.block[first.Off:end:end]
 }
 
-// Slice returns the records from i up to, but not including, j.
+// Slice returns the run of the records i to j-1, which shares the memory of r.
 func (r *Run) Slice(i, j int) Run {
 	if r.back {
 		n := len(r.slots)
@@ -112,8 +116,8 @@ func (r *Run) Slice(i, j int) Run {
 	return Run{block: r.block, slots: r.slots[i:j]}
 }
 
-// AppendSlots appends the index entries of the run to dst in record order, as they
-// are when its bytes begin at off, and returns it.
+// AppendSlots appends the index entries of the run to dst in record order, for bytes that begin at
+// offset off, and returns the extended slice.
 func (r *Run) AppendSlots(dst []Slot, off uint32) []Slot {
 	n, at := len(r.slots), len(dst)
 	if n == 0 {
@@ -138,29 +142,28 @@ func (r *Run) AppendSlots(dst []Slot, off uint32) []Slot {
 
 // A Record is one record of a [Batch].
 type Record struct {
-	Data   []byte // belongs to the batch
+	Data   []byte // owned by the batch
 	Ticket uint64
 	Meta
 }
 
-// A Batch is what one Send of a session takes: records in the order in which they
-// were accepted, as a list of runs.
+// A Batch is the unit of one Send of a session: records in the order of acceptance, as a list of
+// runs.
 //
-// The memory belongs to whoever calls Send; it is valid until Send returns. Several
-// goroutines may read a Batch at once; what changes it is for one at a time.
+// The caller of Send owns the memory, which is valid until Send returns. Methods that read a Batch
+// are safe for concurrent use; methods that change it are not.
 type Batch struct {
-	// Runs holds the records. Use [Batch.Add] to append so that Len and Bytes
-	// stay true.
+	// Runs contains the records. To append, use [Batch.Add], which maintains Len and
+	// Bytes.
 	Runs []Run
-	// Codec knows how the bytes are to be read. It is nil for plain lines of
-	// unknown content.
+	// Codec is the codec of the bytes. It is nil for plain lines of unknown content.
 	Codec Codec
-	// Origin and its ticket name a record for good. Origin is the id of the slab.Writer
-	// that accepted the record: of its crash-safe file if it has one, else a random
-	// number. It stays the same when the record is sent again, when it passes through a
-	// spool, and when another process sends what a dead one has left. All records of a
-	// batch have the same. It is zero, which names nothing, in a batch of gap markers, in
-	// one that no Writer has made, and in what earlier versions have put into a spool.
+	// Origin and its ticket identify a record permanently. Origin is the id of the
+	// slab.Writer that accepted the record: the id of its crash-safe file if it has one,
+	// otherwise a random number. It does not change when the record is sent again, stored
+	// in a spool, or sent by another process after a crash. All records of a batch have the
+	// same Origin. It is zero, which identifies nothing, in a batch of gap markers, in a
+	// batch not made by a Writer, and in batches that earlier versions wrote to a spool.
 	Origin [16]byte
 
 	n     int
@@ -177,8 +180,7 @@ func (b *Batch) Add(r Run) {
 	b.bytes += len(r.Data())
 }
 
-// Reset empties b for reuse; the capacity of Runs, the Codec and the
-// Origin are kept.
+// Reset empties b for reuse. It keeps the capacity of Runs, the Codec and the Origin.
 func (b *Batch) Reset() {
 	clear(b.Runs)
 	b.Runs, b.n, b.bytes = b.Runs[:0], 0, 0
@@ -190,7 +192,7 @@ func (b *Batch) Len() int { return b.n }
 // Bytes returns the number of payload bytes.
 func (b *Batch) Bytes() int { return b.bytes }
 
-// First returns the ticket of the first record, 0 when the batch is empty.
+// First returns the ticket of the first record, or 0 if the batch is empty.
 func (b *Batch) First() uint64 {
 	if b.n == 0 {
 		return 0
@@ -198,7 +200,7 @@ func (b *Batch) First() uint64 {
 	return b.Runs[0].Slot(0).Ticket
 }
 
-// Last returns the ticket of the last record, 0 when the batch is empty.
+// Last returns the ticket of the last record, or 0 if the batch is empty.
 func (b *Batch) Last() uint64 {
 	if b.n == 0 {
 		return 0
@@ -207,7 +209,7 @@ func (b *Batch) Last() uint64 {
 	return r.Slot(r.Len() - 1).Ticket
 }
 
-// All iterates over the records with their index.
+// All returns an iterator over the records and their indexes.
 func (b *Batch) All() iter.Seq2[int, Record] {
 	return func(yield func(int, Record) bool) {
 		k := 0
@@ -237,8 +239,8 @@ func (b *Batch) At(i int) Record {
 	panic("batch: index out of range")
 }
 
-// Slice appends to dst, which may be nil, the records from i up to, but not
-// including, j, and returns it. The result shares the memory of b.
+// Slice appends the records i to j-1 to dst, which may be nil, and returns it. The result shares the
+// memory of b.
 func (b *Batch) Slice(dst *Batch, i, j int) *Batch {
 	if dst == nil {
 		dst = new(Batch)
@@ -256,8 +258,8 @@ func (b *Batch) Slice(dst *Batch, i, j int) *Batch {
 	return dst
 }
 
-// Select appends to dst, which may be nil, the records with the given ascending
-// indexes and returns it. The result shares the memory of b.
+// Select appends the records with the given ascending indexes to dst, which may be nil, and returns
+// it. The result shares the memory of b.
 func (b *Batch) Select(dst *Batch, indexes []int) *Batch {
 	if dst == nil {
 		dst = new(Batch)
@@ -281,7 +283,7 @@ func (b *Batch) Select(dst *Batch, indexes []int) *Batch {
 	return dst
 }
 
-// AppendTo appends the payload of all records to dst and returns it.
+// AppendTo appends the payload of all records to dst and returns the extended slice.
 func (b *Batch) AppendTo(dst []byte) []byte {
 	for i := range b.Runs {
 		dst = append(dst, b.Runs[i].Data()...)
@@ -289,15 +291,14 @@ func (b *Batch) AppendTo(dst []byte) []byte {
 	return dst
 }
 
-// A Builder makes a [Batch] from single records, copying them. The zero value is
-// ready; it is for tests, replay and destinations that keep a batch of their own. Use it from
-// one goroutine at a time.
+// A Builder makes a [Batch] from single records, which it copies. The zero value is an empty Builder.
+// It is for tests, replay and destinations that store batches. It is not safe for concurrent use.
 type Builder struct {
 	data  []byte
 	slots []Slot
 }
 
-// Append copies one record. A ticket of 0 means one more than the last.
+// Append appends a copy of a record. A ticket of 0 means the previous ticket plus one.
 func (b *Builder) Append(rec []byte, ticket uint64, m Meta) {
 	if ticket == 0 {
 		ticket = 1
@@ -312,12 +313,12 @@ func (b *Builder) Append(rec []byte, ticket uint64, m Meta) {
 	b.data = append(b.data, rec...)
 }
 
-// Batch returns what was appended. It shares the builder's memory until Reset.
+// Batch returns the batch of the appended records. It shares the builder's memory until Reset.
 func (b *Builder) Batch(c Codec) *Batch {
 	out := &Batch{Codec: c}
 	out.Add(NewRun(b.data, b.slots))
 	return out
 }
 
-// Reset forgets all records and keeps the memory.
+// Reset removes all records and keeps the memory.
 func (b *Builder) Reset() { b.data, b.slots = b.data[:0], b.slots[:0] }

@@ -1,22 +1,20 @@
 package batch
 
-// A Dictionary knows what the numbers in [Meta.Stream] stand for. The destination that
-// gives the numbers out supplies it, so that what is stored on disk still means
-// something to another process. Its methods may be called from several
-// goroutines at once.
+// A Dictionary maps the numbers in [Meta.Stream] to the streams they denote. The destination that
+// assigns the numbers provides it, so that another process can interpret data stored on disk. Its
+// methods must be safe for concurrent use.
 type Dictionary interface {
-	// AppendStream appends to dst the bytes that define stream id, such as a
-	// tag or a label set, and reports whether id was ever given out.
+	// AppendStream appends the definition of stream id to dst, such as a tag or a label set,
+	// and reports whether id was ever assigned.
 	AppendStream(dst []byte, id uint32) ([]byte, bool)
 
-	// Stream returns the number that this process uses for the stream that def
-	// defines, and gives one out if there is none. def was written by
-	// AppendStream, maybe of another process or version; Stream must not keep
-	// it. Stream always answers: for bytes it cannot read it gives out a number
-	// whose records the destination then refuses.
+	// Stream returns the number of this process for the stream with the definition def, and
+	// assigns one if necessary. def was written by AppendStream, possibly by another process
+	// or version; Stream must not retain it. Stream always returns a number: for an invalid
+	// definition, one whose records the destination then rejects.
 	Stream(def []byte) uint32
 }
 
-// A Versioned is a [Codec] whose wire form has changed over time. Stored batches
-// carry the version; without the method it is 0.
+// A Versioned is a [Codec] whose wire form has several versions. Stored batches contain the version;
+// for a Codec without the method it is 0.
 type Versioned interface{ SchemaVersion() uint32 }

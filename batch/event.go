@@ -2,12 +2,11 @@ package batch
 
 import "fmt"
 
-// An Event is a transition that an operator may want to know of: the first
-// failure of a destination, its recovery, a panic, the first drop of a row. Not
-// every failure is an event; the counters have all of them. docs/OPERATING.md says
-// what each event means and what to do.
+// An Event is a transition of interest to an operator: the first failure of a destination, its
+// recovery, a panic, the first of consecutive drops. Not every failure is an event, but the counters
+// include all of them. docs/OPERATING.md describes each event and its remedy.
 type Event struct {
-	// Output is the name of the output or destination concerned.
+	// Output is the name of the output or destination.
 	Output string
 	// Op names the transition. A Router posts write, encode, drop, panic,
 	// closed and recovered, and file for an output of forebay.File; a slab.Writer drop,
@@ -17,14 +16,13 @@ type Event struct {
 	// corrupt, parked, drop and sync; a loki.Pusher label-values and too-old,
 	// a fluent.Client no-ack, an otlp.Exporter partial-success.
 	Op string
-	// Err is the cause; nil where something works again or was merely found.
+	// Err is the cause; nil for a recovery or a finding.
 	Err error
-	// Count is the number of records concerned, 0 when there is no such number.
+	// Count is the number of records concerned, or 0 if there is no such number.
 	Count uint64
 }
 
-// String gives the event on one line, such as "loki: send: connection refused (12
-// records)".
+// String returns the event on one line, such as "loki: send: connection refused (12 records)".
 func (e Event) String() string {
 	s := e.Output + ": " + e.Op
 	if e.Err != nil {

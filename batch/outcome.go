@@ -7,51 +7,50 @@ import (
 	"time"
 )
 
-// An Outcome is the answer to one batch: each of its records is open, refused or,
-// if neither set has it, settled. The zero Outcome says that all are settled.
+// An Outcome is the answer to one batch. Each record is open, refused or, if it is in neither set,
+// settled. In the zero Outcome all records are settled.
 //
-// An Outcome that names records the batch does not have, the same record as
-// open and as refused, or more refused ones than there are, makes no sense: see [Outcome.Check].
+// An Outcome is invalid if it contains records that the batch does not have, contains a record as
+// both open and refused, or has more refused records than there are; see [Outcome.Check].
 type Outcome struct {
 	// Open are the records that are not settled. They will be sent again.
 	Open Set
-	// Refused are the records that the destination will never take. They become
-	// dead letters at once.
+	// Refused are the records that the destination permanently rejects. They become dead
+	// letters immediately.
 	Refused Set
-	// Unnamed is how many of the other records the destination refused without saying which.
-	// They count as dropped for [Poison], and become no dead letters.
+	// Unnamed is the number of other records that the destination rejected without naming
+	// them. They count as dropped for [Poison] and do not become dead letters.
 	Unnamed int
-	// Why is the reason for Open, Refusal that for Refused and Unnamed. If Why wraps [ErrUnanswered],
-	// the destination may have taken the open records.
+	// Why is the reason for Open, Refusal the reason for Refused and Unnamed. If Why wraps
+	// [ErrUnanswered], the destination may have accepted the open records.
 	Why, Refusal error
-	// After is the shortest wait before the next attempt, as HTTP's Retry-After.
+	// After is the minimum delay before the next attempt, like HTTP's Retry-After.
 	After time.Duration
-	// Advice says how the open records are to be sent again.
+	// Advice determines how the open records are sent again.
 	Advice Advice
 }
 
-// Advice says how the open records of an [Outcome] are to be sent again.
+// Advice determines how the open records of an [Outcome] are sent again.
 type Advice uint8
 
 const (
-	// Again sends them as they are, after the retry delay.
+	// Again sends them unchanged, after the retry delay.
 	Again Advice = iota
-	// Smaller sends fewer bytes at once from now on: the batch was too large. A
+	// Smaller reduces the size of this and later batches: the batch was too large. A
 	// single record that is too large is refused.
 	Smaller
-	// Search sends them in pieces: the destination refused the batch because of some
-	// of its records and did not say which. A record that is refused alone is a dead
-	// letter.
+	// Search sends them in parts: the destination rejected the batch because of some of
+	// its records and did not name them. A record that is rejected alone is a dead letter.
 	Search
-	// Hold keeps everything and raises an alarm: only a change of configuration, such
-	// as a password, will help.
+	// Hold keeps all records and raises an alarm: only a change of configuration, such as
+	// a password, helps.
 	Hold
 	// HoldStreams keeps the open records and all later ones of their streams, and
-	// goes on with other streams.
+	// continues with other streams.
 	HoldStreams
-	// Gone says that the destination has ended for good, as a pipe without a reader
-	// has. Open records are dropped with [Failed], and so are those of the same batch that
-	// wait to be sent.
+	// Gone means that the destination has ended permanently, like a pipe without a
+	// reader. Open records are dropped with [Failed], and so are records of the same batch
+	// that wait to be sent.
 	Gone
 	// Doubt sends them in pieces: the destination refused the batch, because of some of its
 	// records or because it is ill. Before each piece a record is sent again that was taken
@@ -70,8 +69,8 @@ func (a Advice) String() string {
 	return fmt.Sprintf("advice(%d)", a)
 }
 
-// FailedOutcome returns the Outcome of an attempt that settled nothing because of err. It
-// follows err where that was made by [RetryAfter] or [Fatal].
+// FailedOutcome returns the Outcome of an attempt that settled no record because of err. If err was
+// made by [RetryAfter] or [Fatal], it determines After and Advice.
 func FailedOutcome(err error) Outcome {
 	o := Outcome{Open: All(), Why: err}
 	var e *advisedError
@@ -81,12 +80,12 @@ func FailedOutcome(err error) Outcome {
 	return o
 }
 
-// RetryAfter wraps err, of a connection say, to ask for a wait of at least d before the
+// RetryAfter wraps err, for example of a connection, to request a delay of at least d before the
 // next attempt. It returns nil if err is nil. See [FailedOutcome].
 func RetryAfter(err error, d time.Duration) error { return advise(err, Again, d) }
 
-// Fatal wraps err to say that only a change of configuration will help: [Hold]. It
-// returns nil if err is nil. See [FailedOutcome].
+// Fatal wraps err to indicate that only a change of configuration helps: [Hold]. It returns nil if
+// err is nil. See [FailedOutcome].
 func Fatal(err error) error { return advise(err, Hold, 0) }
 
 func advise(err error, a Advice, after time.Duration) error {
@@ -96,7 +95,7 @@ func advise(err error, a Advice, after time.Duration) error {
 	return &advisedError{err, a, after}
 }
 
-// An advisedError is an error that says how to go on.
+// An advisedError is an error with an Advice.
 type advisedError struct {
 	err    error
 	advice Advice
@@ -106,15 +105,15 @@ type advisedError struct {
 func (e *advisedError) Error() string { return e.err.Error() }
 func (e *advisedError) Unwrap() error { return e.err }
 
-// ErrUnanswered says that the destination did not answer, or not to the end: it may have
-// taken the open records of an [Outcome] whose Why wraps it. If they are lost in the end,
-// they count as [Report].Unknown.
+// ErrUnanswered is wrapped by the Why of an [Outcome] if the destination sent no complete answer: it
+// may have accepted the open records. If they are lost in the end, they are counted in
+// [Report].Unknown.
 var ErrUnanswered = errors.New("no answer")
 
 var errNoReason = errors.New("no reason given")
 
-// Err returns why not all records are settled: Why if there are open ones, else Refusal.
-// It returns nil if all are settled.
+// Err returns the reason why not all records are settled: Why if there are open ones, otherwise
+// Refusal. It returns nil if all are settled.
 func (o *Outcome) Err() error {
 	var err error
 	switch {
@@ -133,7 +132,7 @@ func (o *Outcome) Err() error {
 
 var errNonsense = errors.New("the answer makes no sense")
 
-// Check returns an error if o cannot be the answer to a batch of n records.
+// Check returns an error if o is not a valid answer to a batch of n records.
 func (o *Outcome) Check(n int) error {
 	if !o.Open.valid(n) || !o.Refused.valid(n) {
 		return fmt.Errorf("%w: it names records that are not among the %d sent", errNonsense, n)
@@ -152,8 +151,7 @@ func (o *Outcome) Check(n int) error {
 	return nil
 }
 
-// A Set names records of one batch by index, from 0. The zero Set is empty. A Set
-// keeps the slice that [Of] was given.
+// A Set contains records of one batch by index, starting at 0. The zero Set is empty.
 type Set struct {
 	list []int // ascending
 	from int   // 1 + the first index of an open end; 0: none
@@ -162,8 +160,8 @@ type Set struct {
 // All returns the Set of all records.
 func All() Set { return Set{from: 1} }
 
-// From returns the Set of the records from index i on. A negative index makes no sense,
-// see [Outcome.Check].
+// From returns the Set of the records with index i and above. A negative index is invalid, see
+// [Outcome.Check].
 func From(i int) Set {
 	if i < 0 {
 		return Set{from: -1}
@@ -171,13 +169,13 @@ func From(i int) Set {
 	return Set{from: i + 1}
 }
 
-// Of returns the Set of the records with the given ascending indexes.
+// Of returns the Set of the records with the given ascending indexes. The Set retains the slice.
 func Of(indexes ...int) Set { return Set{list: indexes} }
 
-// Empty reports whether s names no record.
+// Empty reports whether s contains no record.
 func (s Set) Empty() bool { return s.from == 0 && len(s.list) == 0 }
 
-// Has reports whether s names record i.
+// Has reports whether s contains record i.
 func (s Set) Has(i int) bool {
 	if s.from > 0 && i >= s.from-1 {
 		return true
@@ -186,7 +184,7 @@ func (s Set) Has(i int) bool {
 	return ok
 }
 
-// Len returns how many of n records s names.
+// Len returns the number of records in s for a batch of n records.
 func (s Set) Len(n int) int {
 	if s.from > 0 {
 		return max(0, n-(s.from-1))
@@ -194,7 +192,7 @@ func (s Set) Len(n int) int {
 	return len(s.list)
 }
 
-// Append appends the indexes of s, for a batch of n records, to dst and returns it.
+// Append appends the indexes in s, for a batch of n records, to dst and returns the extended slice.
 func (s Set) Append(dst []int, n int) []int {
 	if s.from > 0 {
 		for i := s.from - 1; i < n; i++ {
@@ -205,7 +203,7 @@ func (s Set) Append(dst []int, n int) []int {
 	return append(dst, s.list...)
 }
 
-// valid reports whether s can name records of a batch of n.
+// valid reports whether s is valid for a batch of n records.
 func (s Set) valid(n int) bool {
 	last := -1
 	for _, i := range s.list {

@@ -2,10 +2,9 @@ package batch
 
 import "time"
 
-// Limits are the largest batches that a destination wants to be handed. A zero field
-// means no limit of that kind.
+// Limits are the largest batches that a destination accepts. A zero field means no limit.
 type Limits struct {
 	Bytes   int           // payload bytes per batch
 	Records int           // records per batch
-	Age     time.Duration // send a smaller batch when its oldest record is this old
+	Age     time.Duration // send a smaller batch when its oldest record reaches this age
 }

@@ -1,8 +1,19 @@
-// Package dedup finds the records that a consumer of Kafka or JetStream gets twice.
+// Package dedup detects records that a consumer of Kafka or JetStream receives twice.
 //
-// A record is sent again when its answer was lost: with a connection, a broker, or the
-// process that sent it. It keeps its [ID], through crash-safe memory and spool as well. The
-// drivers of forebay send the ID along: as Nats-Msg-Id, and as the header forebay-id.
+// A record is sent again when its answer was lost: with a connection, a broker, or the process that
+// sent it. It keeps its [ID], even in crash-safe memory and in a spool. The drivers of forebay send
+// the ID as Nats-Msg-Id, and as the header forebay-id.
+//
+//	message ─▶ Parse ─▶ Window.First ─┬─ true ──▶ process
+//	                                  └─ false ─▶ skip
+//
+// For example:
+//
+//	w := dedup.New(nil)
+//	id, err := dedup.Parse(header)
+//	if err == nil && !w.First(id) {
+//		continue // received before
+//	}
 package dedup
 
 import (
@@ -15,17 +26,16 @@ import (
 // Header is the name of the header that holds the [ID] of a Kafka record.
 const Header = "forebay-id"
 
-// An ID names a record for good: the memory that accepted it, and its place there.
+// An ID identifies a record permanently: by the memory that accepted it, and its position there.
 type ID struct {
-	Origin [16]byte // zero names no record
+	Origin [16]byte // zero identifies no record
 	Ticket uint64   // counts from 1
 }
 
-// String returns the text form of id: 32 hexadecimal digits, a minus sign, and the
-// ticket in decimal.
+// String returns the text form of id: 32 hexadecimal digits, a hyphen, and the ticket in decimal.
 func (id ID) String() string { return string(id.Append(nil)) }
 
-// Append appends the text form of id to dst and returns it.
+// Append appends the text form of id to dst and returns the extended slice.
 func (id ID) Append(dst []byte) []byte {
 	dst = hex.AppendEncode(dst, id.Origin[:])
 	dst = append(dst, '-')
@@ -34,7 +44,8 @@ func (id ID) Append(dst []byte) []byte {
 
 var errForm = errors.New("want 32 hexadecimal digits, a minus sign and a number")
 
-// Parse reads the text form of an ID. text is not kept.
+// Parse parses the text form of an ID. It does not retain text. It returns an error if text has
+// another form.
 func Parse(text []byte) (ID, error) {
 	var id ID
 	if len(text) < 34 || text[32] != '-' {

@@ -2,42 +2,42 @@ package dedup
 
 import "math/bits"
 
-// Options configures a [Window]. The zero value is useful.
+// Options configures a [Window]. The zero value is valid.
 type Options struct {
-	// Records is how far behind the newest record of an origin one that comes again is
-	// still found. It has to cover what the sender had under way and set aside when its
-	// answers were lost. Rounded up to a multiple of 64. Default 65,536, which is 8 KiB
-	// an origin.
+	// Records is the size of the window of an origin: a repeated record is detected if its
+	// ticket is at most that far below the highest one. The window must cover the records
+	// that the sender had in flight and parked when their answers were lost. It is rounded
+	// up to a multiple of 64. Default 65,536, which is 8 KiB per origin.
 	Records int
-	// Origins is how many origins are remembered; the one that was not heard of for the
-	// longest time is forgotten first. A process has one for each output, a new one
-	// with each start. Default 10,000.
+	// Origins is the maximum number of origins; the least recently seen one is removed
+	// first. A process has one origin for each output, and new ones after each start.
+	// Default 10,000.
 	Origins int
 }
 
-// A Window remembers which records came. Its methods are for one goroutine at a time.
+// A Window records which records were received. It is not safe for concurrent use.
 type Window struct {
 	words   int // of 64 records each
 	most    int
 	origins map[[16]byte]*origin
-	newest  origin // ring of all origins: newest.next was heard of last, newest.prev is forgotten first
+	newest  origin // ring of all origins: newest.next is the most recently seen, newest.prev the least
 	stats   Stats
 }
 
-// An origin is a bitmap of the last records: that of ticket t is bit t of a ring.
+// An origin is a bitmap of the last records: ticket t is bit t of a ring.
 type origin struct {
 	name       [16]byte
-	top        uint64 // highest ticket that came
+	top        uint64 // highest ticket received
 	seen       []uint64
 	prev, next *origin
 }
 
-// Stats is what a [Window] has seen.
+// Stats are the counters of a [Window].
 type Stats struct {
-	First     uint64 // records that came for the first time
-	Twice     uint64 // records that came again
-	Unknown   uint64 // of First: so far behind that nobody knows; they may have come before
-	Forgotten uint64 // origins forgotten
+	First     uint64 // records received for the first time
+	Twice     uint64 // records received again
+	Unknown   uint64 // of First: below the window; they may have been received before
+	Forgotten uint64 // origins removed
 }
 
 // New returns a Window. o may be nil.
@@ -57,9 +57,8 @@ func New(o *Options) *Window {
 	return w
 }
 
-// First notes that the record of that name came, and reports whether for the first time.
-// In doubt it did: a record that is behind the window, or has no name, is never taken for
-// one that came.
+// First records that the record id was received, and reports whether for the first time. If that is
+// unknown, because the record is below the window or has no id, First returns true.
 func (w *Window) First(id ID) bool {
 	if id.Origin == ([16]byte{}) {
 		w.stats.First++
@@ -86,11 +85,11 @@ func (w *Window) First(id ID) bool {
 	return true
 }
 
-// Stats returns what the Window has seen.
+// Stats returns the counters of the Window.
 func (w *Window) Stats() Stats { return w.stats }
 
-// Missing returns how many records of the window of that origin did not come, below the
-// highest one that did.
+// Missing returns the number of records of the origin that were not received, among those in its
+// window below the highest received ticket.
 func (w *Window) Missing(name [16]byte) uint64 {
 	o := w.origins[name]
 	if o == nil {
@@ -103,7 +102,7 @@ func (w *Window) Missing(name [16]byte) uint64 {
 	return min(o.top, uint64(w.words)*64) - uint64(came)
 }
 
-// slide makes ticket the highest one, and forgets what leaves the window.
+// slide makes ticket the highest one, and clears what leaves the window.
 func (o *origin) slide(ticket, size uint64) {
 	if ticket-o.top >= size {
 		clear(o.seen)
@@ -120,7 +119,7 @@ func (o *origin) slide(ticket, size uint64) {
 	o.top = ticket
 }
 
-// origin returns the origin of that name, as the newest one.
+// origin returns the origin with that name, and makes it the most recently seen.
 func (w *Window) origin(name [16]byte) *origin {
 	o := w.origins[name]
 	switch {

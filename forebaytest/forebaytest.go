@@ -1,4 +1,4 @@
-// Package forebaytest captures what is logged in a test.
+// Package forebaytest captures the records logged in a test.
 //
 //	func TestTransfer(t *testing.T) {
 //		rec := forebaytest.New(t)
@@ -7,14 +7,17 @@
 //		rec.None(slog.LevelWarn)
 //	}
 //
-// A [Recorder] takes records from a forebay.Logger, from the slog.Logger of that, and
-// from any logger that writes lines of JSON, logfmt or text, such as zap, zerolog and the
-// standard log. A program that makes its own Logger is given one output more:
+// A [Recorder] captures records of a forebay.Logger, of its slog.Logger, and of any logger that
+// writes lines of JSON, logfmt or text, such as zap, zerolog and the standard log. If a program
+// makes its own Logger, add the Recorder as an output:
 //
 //	log, err := forebay.New(append(outputs, forebay.Output(slog.LevelDebug, rec))...)
 //
-// The records are those of the outputs: redacted, with the attributes of With and of the
-// context. If the test fails, all of them are shown.
+// The records are the same as for other outputs: redacted, with the attributes of With and of the
+// context. If the test fails, all captured records are logged.
+//
+//	Logger ─▶ Recorder ─▶ Records, Want, Wait, None
+//	             └─▶ t.Log, if the test fails
 package forebaytest
 
 import (
@@ -35,11 +38,11 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// A Recorder keeps the records of one test in memory. All methods may be called from any
-// goroutine, except Wait. A record is captured when the call that logs it returns.
+// A Recorder stores the records of one test in memory. All methods except Wait are safe for
+// concurrent use. A record is captured before the call that logs it returns.
 //
-// A record that comes after the end of the test is not captured. The first of them is
-// written to standard error with the stack of its goroutine.
+// Records logged after the end of the test are not captured. The first of them is written to
+// standard error with the stack of its goroutine.
 type Recorder struct {
 	t    testing.TB
 	log  *forebay.Logger
@@ -51,7 +54,7 @@ type Recorder struct {
 	stage   stage
 }
 
-// stage is where the test of a Recorder is.
+// stage is the state of the test of a Recorder.
 //
 //	running ──end of the test──▶ ended ──a record comes──▶ told
 type stage uint8
@@ -62,7 +65,7 @@ const (
 	told                 // records are dropped
 )
 
-// New returns a Recorder for t. It needs no Close.
+// New returns a Recorder for t. It need not be closed.
 func New(t testing.TB) *Recorder {
 	t.Helper()
 	r := &Recorder{t: t, late: os.Stderr, more: make(chan struct{})}
@@ -73,11 +76,11 @@ func New(t testing.TB) *Recorder {
 
 var encoder = encode.JSON(&encode.Options{AddSource: true, Caller: "short"})
 
-// Encoder returns the encoder of an output that was given none: JSON with the source
-// position of each call.
+// Encoder returns the encoder that a Router uses if none is configured for the output: JSON with
+// the source position of each call.
 func (r *Recorder) Encoder() encode.Encoder { return encoder }
 
-// end shows the records if the test has failed.
+// end logs the records if the test has failed.
 func (r *Recorder) end() {
 	r.t.Helper()
 	r.mu.Lock()
@@ -94,9 +97,10 @@ func (r *Recorder) end() {
 	r.t.Logf("%d records were logged:%s", len(records), indented(records))
 }
 
-// Logger returns a Logger whose records of all levels are captured, with the source
-// position of each call. With options, such as forebay.RedactKeys or forebay.Context, it is
-// one of its own, and an option that is wrong ends the test.
+// Logger returns a Logger whose records of all levels are captured, with the source position of
+// each call. Without options it always returns the same Logger. With options, such as
+// forebay.RedactKeys or forebay.Context, it returns a new one; an invalid option fails the test
+// with t.Fatal.
 func (r *Recorder) Logger(opts ...forebay.Option) *forebay.Logger {
 	r.t.Helper()
 	if len(opts) == 0 && r.log != nil {
@@ -109,17 +113,17 @@ func (r *Recorder) Logger(opts ...forebay.Option) *forebay.Logger {
 	return router.Logger()
 }
 
-// Write captures what another logger writes. p is one line of JSON or logfmt, several
-// lines of JSON, or the text of one record. The time, the level, the message and the
-// source are found by the names that common loggers give them. Without a level the
-// record is of slog.LevelInfo.
+// Write captures the output of another logger. p is one line of JSON or logfmt, several lines of
+// JSON, or the text of one record. Time, level, message and source are recognized by the names that
+// common loggers use. A record without a level has slog.LevelInfo. Write does not retain p, and its
+// error is always nil.
 func (r *Recorder) Write(p []byte) (int, error) {
 	r.add(parse(p))
 	return len(p), nil
 }
 
-// WriteRecord makes the Recorder a buffered output of a forebay.Router, to which several
-// goroutines write at a time. m has the level and the time of the record p.
+// WriteRecord captures the record p, whose level and time are in m. It makes the Recorder a
+// buffered output of a forebay.Router.
 func (r *Recorder) WriteRecord(p []byte, m batch.Meta) error {
 	records := parse(p)
 	for i := range records {
@@ -147,20 +151,20 @@ func (r *Recorder) add(records []Record) {
 	}
 }
 
-// Records returns the records captured so far, in the order of their capture.
+// Records returns the records captured so far, in the order of their capture. The caller owns the
+// slice.
 func (r *Recorder) Records() []Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.records)
 }
 
-// Want returns the first record with that level and message and at least these
-// attributes. If there is none the test fails and the error shows the nearest record; the
-// Record is then zero.
+// Want returns the first record with the given level and message and at least the given attributes.
+// If there is none, it calls t.Error with the most similar record, and returns a zero Record.
 //
-// args are attributes or alternate keys and values, as in slog.Logger.Log, and are
-// compared in the form that JSON has for them: 200 equals int64(200), an error its text.
-// A group or object may be given as such or by keys with dots, as in Record.Attrs.
+// args are attributes or alternating keys and values, as in slog.Logger.Log. They are compared in
+// their JSON form: 200 equals int64(200), and an error equals its text. A group or object may be
+// given as such or by keys with dots, as in Record.Attrs.
 func (r *Recorder) Want(level slog.Level, msg string, args ...any) Record {
 	r.t.Helper()
 	want := r.wanted(level, msg, args)
@@ -172,9 +176,8 @@ func (r *Recorder) Want(level slog.Level, msg string, args ...any) Record {
 	return Record{}
 }
 
-// Wait is like [Recorder.Want], but waits until such a record comes. If none does within
-// the timeout, the test ends at once, so Wait must be called from the goroutine of the
-// test.
+// Wait is like [Recorder.Want], but waits until such a record is captured. If that does not happen
+// within the timeout, it calls t.Fatal, so Wait must be called from the goroutine of the test.
 func (r *Recorder) Wait(timeout time.Duration, level slog.Level, msg string, args ...any) Record {
 	r.t.Helper()
 	want := r.wanted(level, msg, args)
@@ -198,8 +201,7 @@ func (r *Recorder) Wait(timeout time.Duration, level slog.Level, msg string, arg
 	}
 }
 
-// None fails the test if a record of that level or a higher one has been captured, and
-// shows all of them.
+// None calls t.Error with all captured records of the given level or above, if there are any.
 func (r *Recorder) None(level slog.Level) {
 	r.t.Helper()
 	found := slices.DeleteFunc(r.Records(), func(rec Record) bool { return rec.Level < level })

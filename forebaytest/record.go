@@ -16,18 +16,18 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// A Record is what was captured of one log call.
+// A Record is the captured result of one log call.
 type Record struct {
 	Time    time.Time // zero if the line has none
 	Level   slog.Level
 	Message string
-	// Source is the position of the call, "dir/file.go:12", or empty.
+	// Source is the position of the call, such as "dir/file.go:12", or "".
 	Source string
-	// Attrs are the attributes by key. Those in groups and objects have the names of
-	// these in front, with dots: "http.status". Values are what JSON has for them:
-	// string, bool, nil, int64, uint64 beyond that, float64, []any and, for an empty
-	// object, map[string]any. A number with more digits than these hold is a
-	// json.Number. Of several attributes with one key the last counts.
+	// Attrs are the attributes by key. Keys of attributes in groups and objects are
+	// prefixed with the names of these, separated by dots: "http.status". Values have the
+	// types of JSON: string, bool, nil, int64, uint64 above its range, float64, []any and,
+	// for an empty object, map[string]any. A number with more digits is a json.Number. If a
+	// key occurs several times, the last one counts.
 	Attrs map[string]any
 }
 
@@ -53,7 +53,7 @@ func pairs(attrs map[string]any) string {
 	return sb.String()
 }
 
-// quoted returns v as it stands in JSON, but leaves < and > as they are.
+// quoted returns v as JSON, but does not escape < and >.
 func quoted(v any) string {
 	var buf bytes.Buffer
 	e := json.NewEncoder(&buf)
@@ -64,7 +64,7 @@ func quoted(v any) string {
 	return strings.TrimSuffix(buf.String(), "\n")
 }
 
-// parse reads what a logger has written.
+// parse parses the output of a logger.
 func parse(p []byte) []Record {
 	p = bytes.TrimRight(p, "\r\n")
 	first, rest, several := bytes.Cut(p, []byte{'\n'})
@@ -114,7 +114,7 @@ func source(v slog.Value) string {
 	return s
 }
 
-// flatten enters a value under its key, and the members of a group under theirs.
+// flatten adds a value with its key, and the members of a group with theirs.
 func flatten(attrs map[string]any, key string, v slog.Value) {
 	if v.Kind() != slog.KindGroup {
 		attrs[key] = plain(v.Any())
@@ -125,7 +125,7 @@ func flatten(attrs map[string]any, key string, v slog.Value) {
 	}
 }
 
-// plain returns the value of an attribute that package record has made.
+// plain returns the value of an attribute made by package record.
 func plain(v any) any {
 	if n, ok := v.(json.Number); ok {
 		return number(n)
@@ -151,10 +151,10 @@ func plain(v any) any {
 	return list
 }
 
-// exactDigits is how long a number may be for a float64 to hold all of its digits.
+// exactDigits is the number of digits that a float64 always represents exactly.
 const exactDigits = 15
 
-// number returns a number that is written in an unusual way, such as 1.10 or 1e3.
+// number returns a number in an unusual notation, such as 1.10 or 1e3.
 func number(n json.Number) any {
 	f, err := n.Float64()
 	if err != nil || len(n) > exactDigits {
@@ -180,13 +180,13 @@ func element(e json.RawMessage) any {
 	return attrs
 }
 
-// wanting encodes what a test asks for. An error stands for its text.
+// wanting encodes the expectations of a test. An error is encoded as its text.
 var wanting = encode.JSON(&encode.Options{TimeKey: "-", LevelKey: "-", MessageKey: "-", Errors: "text"}).Scope()
 
-// A pattern is what a test asks for.
+// A pattern is an expectation of a test.
 type pattern struct{ Record }
 
-// wanted takes the way of a record, so that both are compared in one form.
+// wanted encodes and parses the expectation like a record, so that both have the same form.
 func (r *Recorder) wanted(level slog.Level, msg string, args []any) pattern {
 	r.t.Helper()
 	p := pattern{Record{Level: level, Message: msg, Attrs: map[string]any{}}}
@@ -211,7 +211,7 @@ func (p pattern) matches(rec Record) bool {
 	return rec.Level == p.Level && rec.Message == p.Message && len(p.faults(rec)) == 0
 }
 
-// faults says in which attributes rec differs.
+// faults returns the differences between the attributes of p and rec.
 func (p pattern) faults(rec Record) (lines []string) {
 	for _, key := range slices.Sorted(maps.Keys(p.Attrs)) {
 		got, ok := rec.Attrs[key]
@@ -225,7 +225,7 @@ func (p pattern) faults(rec Record) (lines []string) {
 	return lines
 }
 
-// explain shows the pattern and the record that is nearest to it.
+// explain describes the pattern and the most similar record.
 func (p pattern) explain(records []Record) string {
 	s := "\n    " + p.line()
 	if len(records) == 0 {

@@ -11,15 +11,15 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// lateAfter is how long a record may wait in memory before its destination counts as
-// down although no attempt has failed: it hangs, or is much too slow.
+// lateAfter is how long a record may wait in memory before its destination counts as down although
+// no attempt has failed: it hangs, or is much too slow.
 const lateAfter = 30 * time.Second
 
-// longestRoom caps how long room is said to last, as slab.Stats.BurstLeft does.
+// longestRoom limits the reported time for room, as slab.Stats.BurstLeft does.
 const longestRoom = 24 * time.Hour
 
-// Health answers 200 if all outputs are well, and 503 if one is down or the Router is
-// closed. The body is JSON:
+// Health responds with status 200 if all outputs are healthy, and 503 if one is down or the Router
+// is closed. The body is JSON:
 //
 //	{"status":"down","refused":0,"events_lost":0,"outputs":[{
 //		"name":"loki","state":"down","since":"2026-01-02T15:04:05Z",
@@ -31,23 +31,23 @@ const longestRoom = 24 * time.Hour
 //
 // The status is "ok", "down" or "closed". The state of an output is
 //
-//   - "down": its circuit is not closed and the last attempt failed; or it has ended for
-//     good, as a pipe without a reader has; or a write to a direct output failed or does
-//     not end; or a record has waited in memory for 30 s;
-//   - "failing": the last attempt failed, and there will be others soon;
-//   - "ok": none of these.
+//   - "down": its circuit is not closed and the last attempt failed; or it has ended permanently,
+//     like a pipe without a reader; or a write to a direct output failed or hangs; or a record has
+//     waited in memory for 30 s;
+//   - "failing": the last attempt failed, and another one follows soon;
+//   - "ok": otherwise.
 //
-// An output whose FlushInterval is negative may be well and have records that wait longer.
+// An output with a negative FlushInterval may be healthy while records wait longer.
 //
-// since is the beginning of that. last_error is the error of the destination while it
-// fails, else the last one of the output. room_ms is how long the free memory, or the rest
-// of the spool, lasts at the present rate of records if the destination takes nothing: a
-// day at most, and for the memory 0 while callers wait or records are dropped.
-// oldest_wait_ms is how long the oldest record in memory has waited. Members that do not
-// apply to an output are missing.
+// since is the beginning of that state. last_error is the error of the destination while it fails,
+// otherwise the last error of the output. room_ms is the time in milliseconds until the free
+// memory, or the remainder of the spool, is used up at the current rate of records if the
+// destination accepts none: at most a day, and 0 for the memory while callers wait or records are
+// dropped. oldest_wait_ms is how long the oldest record in memory has waited. Members that do not
+// apply to an output are omitted.
 //
-// It is for dashboards and alarms. A probe that restarts the program when this fails turns
-// an outage of the log server into one of the program.
+// Health is for dashboards and alarms. Do not use it as a liveness probe that restarts the program:
+// an outage of the log server would become an outage of the program.
 func (o *Ops) Health(w http.ResponseWriter, r *http.Request) {
 	d := o.document()
 	status := http.StatusOK
@@ -57,10 +57,9 @@ func (o *Ops) Health(w http.ResponseWriter, r *http.Request) {
 	serve(w, r, status, "application/json", append(d.json(), '\n'))
 }
 
-// String returns the body of [Ops.Health], so that an Ops is an expvar.Var. Put it into an
-// expvar.Map to be able to replace it: expvar.Publish panics if a name is given twice.
-// This package does not import expvar, which would add /debug/vars to
-// http.DefaultServeMux.
+// String returns the body of [Ops.Health], so that an Ops is an expvar.Var. To be able to replace
+// it, put it into an expvar.Map: expvar.Publish panics if a name is used twice. This package does
+// not import expvar, which would add /debug/vars to http.DefaultServeMux.
 func (o *Ops) String() string {
 	d := o.document()
 	return string(d.json())
@@ -116,7 +115,7 @@ type spoolPart struct {
 	Room     int64 `json:"room_ms"`
 }
 
-// document says how everything is.
+// document returns the health of all outputs.
 func (o *Ops) document() document {
 	now := time.Now()
 	st := o.from.Stats()
@@ -166,7 +165,7 @@ func outputOf(st *forebay.OutputStats, now time.Time) outputPart {
 	return out
 }
 
-// A judgement says how an output is, and since when and why if it is not well.
+// A judgement is the health of an output, with the start and the reason of a failure.
 type judgement struct {
 	state  string
 	since  time.Time
@@ -197,13 +196,13 @@ func judge(st *forebay.OutputStats, now time.Time) judgement {
 	return judgement{state: stateOK}
 }
 
-// waited returns how long the oldest record has waited in memory, that of the outlet
-// included.
+// waited returns how long the oldest record in memory has waited, including the memory of the
+// outlet.
 func waited(d *deliver.OutputStats) time.Duration {
 	return max(d.Slab.OldestWait, d.Deliver.OldestWait)
 }
 
-// spoolRoom returns how long the rest of the spool lasts if all records go there.
+// spoolRoom returns the time until the spool is full if all records go there.
 func spoolRoom(d *deliver.OutputStats) time.Duration {
 	left := max(0, float64(d.Spool.MaxBytes-d.Spool.Bytes))
 	if left >= d.Slab.Rate*longestRoom.Seconds() {

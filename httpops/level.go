@@ -13,28 +13,28 @@ import (
 	"strings"
 )
 
-// maxBody bounds what the handler reads, in bytes.
+// maxBody limits the body of a request, in bytes.
 const maxBody = 4 << 10
 
 const formType = "application/x-www-form-urlencoded"
 
-// Level returns a handler that shows and sets v, usually given to an output by
-// forebay.Level.
+// Level returns a handler that reports and sets v, which is usually passed to forebay.Level for an
+// output.
 //
 //	GET            {"level":"INFO"}
 //	PUT {"level":"debug"}   as application/json
 //	PUT level=debug         as application/x-www-form-urlencoded
 //	PUT debug               as text/plain, as application/x-www-form-urlencoded or without a type
 //
-// A level is a name, also with an offset (WARN+2), or a number. PUT answers with
-// the level that now holds; a fault is answered with {"error":"…"} and 400, 404
-// (v is nil), 405, 413 or 415. It may be used by several goroutines at once. Who
-// may call it is for the caller to see to.
+// A level is a name, optionally with an offset (WARN+2), or a number. PUT responds with the
+// resulting level. Errors have the body {"error":"…"} and status 400, 404 (v is nil), 405, 413 or
+// 415. The handler is safe for concurrent use. It does not authorize requests; the program must
+// restrict access.
 func Level(v *slog.LevelVar) http.Handler { return &handler{v} }
 
 type handler struct{ v *slog.LevelVar }
 
-// httpError is a fault with the status that goes with it.
+// httpError is an error with an HTTP status.
 type httpError struct {
 	status int
 	text   string
@@ -47,7 +47,7 @@ func badRequest(format string, args ...any) error {
 	return &httpError{http.StatusBadRequest, fmt.Sprintf(format, args...)}
 }
 
-// ServeHTTP answers GET, HEAD and PUT.
+// ServeHTTP handles GET, HEAD and PUT.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h.v == nil {
 		refuse(w, &httpError{http.StatusNotFound, "this handler was made without a level"})
@@ -70,7 +70,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string]slog.Level{"level": h.v.Level()})
 }
 
-// refuse answers with err, and with its status or 400.
+// refuse responds with err, and with its status or 400.
 func refuse(w http.ResponseWriter, err error) {
 	status := http.StatusBadRequest
 	var he *httpError
@@ -87,7 +87,7 @@ func answer(w http.ResponseWriter, status int, body any) {
 	_ = json.NewEncoder(w).Encode(body) // the client is gone
 }
 
-// requestedLevel reads the level that a PUT asks for.
+// requestedLevel parses the level of a PUT request.
 func requestedLevel(w http.ResponseWriter, r *http.Request) (slog.Level, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
@@ -126,7 +126,7 @@ func requestedLevel(w http.ResponseWriter, r *http.Request) (slog.Level, error) 
 		fmt.Sprintf("content type %s is not one of application/json, %s, text/plain", kind, formType)}
 }
 
-// bareLevel reads a level or an object with one.
+// bareLevel parses a level or an object that contains one.
 func bareLevel(text string) (slog.Level, error) {
 	if strings.HasPrefix(text, "{") {
 		return jsonLevel(text)
@@ -151,7 +151,7 @@ func jsonLevel(text string) (slog.Level, error) {
 	return parseLevel(name)
 }
 
-// parseLevel reads a level's name, with or without an offset, or number.
+// parseLevel parses the name of a level, with or without an offset, or a number.
 func parseLevel(s string) (slog.Level, error) {
 	s = strings.TrimSpace(s)
 	if n, err := strconv.Atoi(s); err == nil {

@@ -9,10 +9,10 @@ import (
 	"github.com/forebay-log/forebay"
 )
 
-// Levels returns a handler that shows and sets the levels of named loggers of r; see
-// forebay.Logger.Named and forebay.Router.SetLevel. The name is the part of the path that
-// the pattern of an http.ServeMux calls {name}. Without one it is "", the name of all
-// loggers that have no level of their own. Mount it twice to have both:
+// Levels returns a handler that reports and sets the levels of named loggers of r; see
+// forebay.Logger.Named and forebay.Router.SetLevel. The name is the path value {name} of the
+// http.ServeMux pattern. Without it the name is "", which applies to all loggers without a level.
+// To support both, register the handler twice:
 //
 //	levels := httpops.Levels(log.Router())
 //	mux.Handle("/levels", levels)
@@ -23,16 +23,16 @@ import (
 //	PUT /levels/db debug     {"level":"DEBUG"}
 //	DELETE /levels/db        {"level":"INFO"}
 //
-// PUT takes what [Level] takes, and sets the level of a name that has no logger yet, too.
-// DELETE takes back what was set; the name follows those above it again. Both answer with
-// the level that now holds. Faults are answered as by Level; GET of a name that has neither
-// a logger nor a level is a 404. It may be used by several goroutines at once. Who may call
-// it is for the caller to see to.
+// PUT accepts the same bodies as [Level]. It also sets the level of a name without a logger. DELETE
+// removes the level, so that the name inherits one again. Both respond with the resulting level.
+// Errors have the form described at Level; GET of a name without a logger or a level responds with
+// 404. The handler is safe for concurrent use. It does not authorize requests; the program must
+// restrict access.
 func Levels(r *forebay.Router) http.Handler { return levels{r} }
 
 type levels struct{ router *forebay.Router }
 
-// ServeHTTP answers GET, HEAD, PUT and DELETE.
+// ServeHTTP handles GET, HEAD, PUT and DELETE.
 func (h levels) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h.router == nil || h.router.Levels() == nil {
 		refuse(w, &httpError{http.StatusNotFound, "this handler was made without a router"})
@@ -67,7 +67,7 @@ func (h levels) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string]slog.Level{"level": h.levelOf(name)})
 }
 
-// levelOf returns the level of a name, also of one without a logger.
+// levelOf returns the level of a name, even if it has no logger.
 func (h levels) levelOf(name string) slog.Level {
 	all := h.router.Levels()
 	for {

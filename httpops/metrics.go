@@ -11,9 +11,9 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// Metrics answers with the statistics of the Router in the text format of Prometheus,
-// version 0.0.4. Each line of HELP says what a metric is. Names and labels are stable;
-// docs/OPERATING.md has rules for alarms.
+// Metrics responds with the statistics of the Router in the Prometheus text format, version 0.0.4.
+// The HELP lines describe the metrics. Names and labels are stable; docs/OPERATING.md contains
+// alerting rules.
 func (o *Ops) Metrics(w http.ResponseWriter, r *http.Request) {
 	st := o.from.Stats()
 	p := printer{now: time.Now(), b: make([]byte, 0, 4<<10*(1+len(st.Outputs)))}
@@ -36,8 +36,8 @@ const (
 	gauge   = "gauge"
 )
 
-// families are in the order of the page. Those of memory and delivery are missing for an
-// output that is no deliver.Output, those of the spool for one without.
+// families are in the order of the page. The families of memory and delivery are omitted for an
+// output that is not a deliver.Output, the families of the spool for one without a spool.
 var families = []family{
 	{"forebay_records_refused_total", counter, "Records that came after Close. They are in no account.",
 		func(p *printer, s *forebay.Stats) { p.count(s.Refused) }},
@@ -173,7 +173,7 @@ func (p *printer) value(v float64) {
 
 func (p *printer) count(n uint64) { p.countOf("", "", n) }
 
-// countOf appends a sample with a label beside that of the output.
+// countOf appends a sample with a label in addition to the output's.
 func (p *printer) countOf(label, value string, n uint64) {
 	p.begin(label, value)
 	p.b = append(strconv.AppendUint(p.b, n, 10), '\n')
@@ -189,7 +189,7 @@ func (p *printer) flagOf(label, value string, on bool) {
 	p.countOf(label, value, n)
 }
 
-// begin appends a sample up to its value, and before the first one what the family is.
+// begin appends a sample up to its value, preceded by HELP and TYPE for the first one.
 func (p *printer) begin(label, value string) {
 	f := p.family
 	if !p.headed {
@@ -211,7 +211,7 @@ func (p *printer) begin(label, value string) {
 	p.b = append(p.b, ' ')
 }
 
-// label appends a label. The format wants UTF-8.
+// label appends a label as valid UTF-8, which the format requires.
 func (p *printer) label(name, value string) {
 	p.b = append(append(p.b, name...), '=', '"')
 	for _, r := range value { // U+FFFD in place of a byte that is not UTF-8

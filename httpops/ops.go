@@ -1,6 +1,6 @@
-// Package httpops serves what an operator asks a running program about its log: metrics
-// for Prometheus, health, the same for package expvar, and levels to look at and set: those
-// of named loggers, or that of an output. It is apart from the front door so that programs without it do not link net/http.
+// Package httpops provides HTTP handlers for operating a program's log: metrics for Prometheus,
+// health (also for package expvar), and levels to report and set, of named loggers or of an output.
+// It is a separate package so that programs without it do not link net/http.
 //
 //	ops, err := httpops.New(log.Router())
 //	if err != nil {
@@ -11,9 +11,13 @@
 //	mux.Handle("/levels", httpops.Levels(log.Router()))
 //	mux.Handle("/levels/{name}", httpops.Levels(log.Router()))
 //
-// Who may call these is for the program to see to. They show the names of outputs, counts
-// and the texts of errors, which hold no credentials; see package deliver, "Errors and
-// secrets".
+//	GET /metrics ─┐
+//	GET /healthz ─┼─▶ Ops ─▶ Router.Stats
+//	PUT /levels  ─┴─▶ Router.SetLevel
+//
+// The handlers do not authorize requests; the program must restrict access. The responses contain
+// the names of outputs, counts and the texts of errors, which contain no credentials; see package
+// deliver, "Errors and secrets".
 package httpops
 
 import (
@@ -25,14 +29,14 @@ import (
 	"github.com/forebay-log/forebay"
 )
 
-// Ops answers for the outputs of one Router. Its methods may be called from any goroutine,
-// also beside and after Close of the Router. They wait for no destination.
+// Ops serves the metrics and the health of one Router. Its methods are safe for concurrent use,
+// including during and after Close of the Router. They do not wait for destinations.
 type Ops struct {
 	from interface{ Stats() forebay.Stats }
 }
 
-// New returns an Ops for r, usually a *forebay.Router: forebay.Logger.Router returns it.
-// It is an error if r is nil, or a nil pointer, or has no outputs.
+// New returns an Ops for r, usually a *forebay.Router, as returned by forebay.Logger.Router. It
+// returns an error if r is nil, contains a nil pointer, or has no outputs.
 func New(r interface{ Stats() forebay.Stats }) (*Ops, error) {
 	if r == nil {
 		return nil, errors.New("httpops: the router is nil; give log.Router() of a Logger made by forebay.New")
@@ -46,7 +50,7 @@ func New(r interface{ Stats() forebay.Stats }) (*Ops, error) {
 	return &Ops{from: r}, nil
 }
 
-// serve answers GET and HEAD.
+// serve handles GET and HEAD.
 func serve(w http.ResponseWriter, r *http.Request, status int, contentType string, body []byte) {
 	h := w.Header()
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -58,6 +62,6 @@ func serve(w http.ResponseWriter, r *http.Request, status int, contentType strin
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	if r.Method == http.MethodGet {
-		_, _ = w.Write(body) // else the client is gone
+		_, _ = w.Write(body) // on error the client is gone
 	}
 }
