@@ -73,292 +73,290 @@ const (
 	oldIsNow     = "now"
 )
 
-// Config configures a [Sink] and a [Pusher]. Only URL is required. Each field states its default
-// and unit. A Config can be decoded from YAML; the names are those of the fields
-// in lower case with underscores, and there are no others. Durations are written as 1s or
-// 500ms.
+// Config configures a [Sink] and a [Pusher]. Only URL is required. Each field states its
+// default and unit. A Config can be decoded from YAML; the keys are the field names in
+// lower case with underscores, and no other keys are accepted. Durations are written as 1s
+// or 500ms.
 type Config struct {
-	// URL is required: where Loki is, http or https, a host, and maybe the prefix of a
-	// path, to which /loki/api/v1/push is appended unless it ends in that. What
-	// follows a "?" is sent with each push, and shown nowhere: it may be a secret.
+	// URL is the address of Loki and is required: http or https, a host, and optionally a
+	// path prefix. /loki/api/v1/push is appended unless the path already ends with it. The
+	// query is sent with each push and never shown, because it may contain a secret.
 	URL string `yaml:"url"`
 
 	// Labels are the labels of every stream. Names are changed to fit Loki's grammar:
-	// http.method becomes http_method. In the value of any label, "?" stands for
-	// U+FFFD and for bytes that are no UTF-8. There must be at least one label; the
-	// label of the level counts. Default: none.
-	Labels map[string]string `yaml:"labels"`
-	// NoLevelLabel leaves the level out of the labels and puts it into the line.
-	// Default false.
-	NoLevelLabel bool `yaml:"no_level_label"`
-	// LevelName is the name of the level's label. Default "level".
-	LevelName string `yaml:"level_name"`
-	// LevelNames are other names of levels, by the names that they have here: trace, debug,
-	// info, warn, error and fatal. {warn: warning} is what serilog-sinks-grafana-loki
-	// writes. They stand in the label, and in lines that hold the level. Default: none.
-	LevelNames map[string]string `yaml:"level_names"`
-	// GapLabels are labels that only lines about dropped records have, beside Labels and
-	// the level, such as {kind: gap}: they are a stream of their own then, to alert on.
-	// Default: none; they are in the stream of warnings.
-	GapLabels map[string]string `yaml:"gap_labels"`
-	// LabelAttrs names attributes that become labels too, such as "region" or
-	// "http.method" for one in a group. They stay in the line. Labels win over
-	// the level, the level over attributes. Default: none.
-	LabelAttrs []string `yaml:"label_attrs"`
-	// MetadataAttrs names attributes that become structured metadata too. Default:
+	// http.method becomes http_method. In the value of any label, "?" replaces U+FFFD and
+	// invalid UTF-8. There must be at least one label; the level label counts. Default:
 	// none.
+	Labels map[string]string `yaml:"labels"`
+	// NoLevelLabel writes the level into the line instead of a label. Default false.
+	NoLevelLabel bool `yaml:"no_level_label"`
+	// LevelName is the name of the level label. Default "level".
+	LevelName string `yaml:"level_name"`
+	// LevelNames renames levels. The keys are trace, debug, info, warn, error and fatal;
+	// {warn: warning} matches serilog-sinks-grafana-loki. The new names are used in the
+	// label and in lines that contain the level. Default: none.
+	LevelNames map[string]string `yaml:"level_names"`
+	// GapLabels are added, after Labels and the level, only to lines about dropped
+	// records, for example {kind: gap}. These lines then form a separate stream, which can
+	// be used for alerts. Default: none; they are in the stream of warnings.
+	GapLabels map[string]string `yaml:"gap_labels"`
+	// LabelAttrs names attributes that also become labels, such as "region", or
+	// "http.method" for an attribute in a group. They remain in the line. Labels have
+	// precedence over the level, and the level over attributes. Default: none.
+	LabelAttrs []string `yaml:"label_attrs"`
+	// MetadataAttrs names attributes that also become structured metadata. Default: none.
 	MetadataAttrs []string `yaml:"metadata_attrs"`
-	// MetadataAll makes all attributes metadata. The name of a group and a "_" stand
-	// before the names of its attributes. Names are changed as those of labels are,
-	// and several "_" in a row become one, as Loki would do. A name of nothing but "_"
+	// MetadataAll makes all attributes metadata. The names of attributes in a group are
+	// prefixed with the name of the group and "_". Names are changed like label names, and
+	// several "_" in a row become one, as in Loki. A name that consists only of "_"
 	// becomes "key_". Default false.
 	MetadataAll bool `yaml:"metadata_all"`
-	// OutOfLine leaves attributes that become labels or metadata out of the line, also
-	// where a limit left them out there. Default false: they stand in both.
+	// OutOfLine removes attributes that become labels or metadata from the line, even if a
+	// limit keeps them out of the labels or metadata. Default false: they are in both.
 	OutOfLine bool `yaml:"out_of_line"`
-	// TraceID and SpanID say where the attributes TraceIDKey ("trace_id") and
-	// SpanIDKey ("span_id") go: "body" leaves them in the line, "metadata" makes them
-	// structured metadata and no part of the line, "none" leaves them out. Default
-	// "body".
+	// TraceID and SpanID select where the attributes TraceIDKey ("trace_id") and SpanIDKey
+	// ("span_id") are written: "body" leaves them in the line, "metadata" moves them from
+	// the line to structured metadata, "none" removes them. Default "body".
 	TraceID    string `yaml:"trace_id"`
 	SpanID     string `yaml:"span_id"`
 	TraceIDKey string `yaml:"trace_id_key"`
 	SpanIDKey  string `yaml:"span_id_key"`
 
-	// Body is the form of lines: "logfmt", or "json" for an object of the message,
-	// under MessageKey, and the attributes; see the package's documentation. Default
-	// "json".
+	// Body is the form of lines: "logfmt", or "json" for an object with the message under
+	// MessageKey and the attributes; see the package documentation. Default "json".
 	Body string `yaml:"body"`
 	// MessageKey is the key of the message. Default "msg".
 	MessageKey string `yaml:"message_key"`
-	// Errors says how much of an error stands in a line. Labels and metadata have its
-	// message, whatever this says.
+	// Errors selects how an error is written in a line. Labels and metadata always contain
+	// its message only.
 	//
 	//   - "text": the message, a string.
-	//   - "chain", "verbose": more beside it, as Errors of [encode.Options] says.
-	//   - "object": an object of type, message, source position, stack and the errors
-	//     within; see the package's documentation. With Body "json" only.
-	//   - "exception": the same with the keys of .NET, InnerException and
-	//     InnerExceptions, which serilog-sinks-grafana-loki writes.
+	//   - "chain", "verbose": the message and more; see Errors of [encode.Options].
+	//   - "object": an object with type, message, source position, stack and the
+	//     wrapped errors; see the package documentation. Requires Body "json".
+	//   - "exception": the same with the .NET keys InnerException and InnerExceptions,
+	//     which serilog-sinks-grafana-loki writes.
 	//
-	// With a Formatter leave it empty. Default "text".
+	// It must be empty if Formatter is set. Default "text".
 	Errors string `yaml:"errors"`
-	// Collisions says where the "_" goes that tells a key of a line from an equal one
-	// before it: "suffix" (a_) or "prefix" (_a). Default "suffix".
+	// Collisions selects where "_" is added to a key that equals an earlier key of the
+	// line: "suffix" (a_) or "prefix" (_a). Default "suffix".
 	Collisions string `yaml:"collisions"`
-	// Formatter makes the lines instead, if not nil. It is used from several
-	// goroutines at once. A newline at the end is taken off. Default nil.
+	// Formatter, if not nil, formats the lines instead. It is called from several
+	// goroutines concurrently. A trailing newline is removed. Default nil.
 	//
-	// Attributes that also become labels or metadata reach the Formatter evaluated:
-	// LogValuers are resolved and AttrAppenders are groups. Their errors, also those in
-	// a []error, []any or map, are wrapped: the text is the same, and errors.Is and
-	// errors.As find the original. Errors that write themselves as JSON or text,
-	// structs that hold errors, and lists of AttrAppenders are passed on as they are,
+	// Attributes that also become labels or metadata are evaluated before the Formatter
+	// receives them: LogValuers are resolved and AttrAppenders are groups. Their errors,
+	// including those in a []error, []any or map, are wrapped: the text is the same, and
+	// errors.Is and errors.As find the original. Errors that marshal themselves as JSON or
+	// text, structs that contain errors, and lists of AttrAppenders are passed unchanged,
 	// so their methods are called a second time if the Formatter calls them.
 	Formatter encode.Encoder `yaml:"-"`
 
 	// Wire is the form of requests: "protobuf" (compressed with snappy), "json", or
 	// "json+gzip". Default "protobuf".
 	Wire string `yaml:"wire"`
-	// Tenant is sent as X-Scope-OrgID. Default "": none.
+	// Tenant is sent as X-Scope-OrgID. Default "": the header is not sent.
 	Tenant string `yaml:"tenant"`
-	// TenantAttr names an attribute whose value is the tenant of its record
-	// instead. It is no part of the line. Default "": none. A record whose tenant has no
-	// valid name is refused, and becomes a dead letter with the tenant among its metadata.
+	// TenantAttr names an attribute whose value is used as the tenant of its record
+	// instead. The attribute is removed from the line. Default "": none. A record whose
+	// tenant name is invalid is refused and becomes a dead letter with the tenant among
+	// its metadata.
 	//
-	// After a 401, 403 or 260 the records of that tenant wait, and others go on, as
-	// long as another tenant has records and was not refused in the last 5 minutes.
-	// If there is none, the refusal is taken to be about the credentials: then
-	// everything is held, with an alarm. Records that wait have as much room as BufferBytes,
-	// and 4 MiB. Beyond, all tenants may wait until records would be dropped, or for an hour;
-	// then those that have no room are dead letters.
+	// After a 401, 403 or 260 the records of that tenant wait while others are sent, as
+	// long as another tenant has records and was not refused in the last 5 minutes. If
+	// there is no such tenant, the credentials are assumed to be wrong: all records wait,
+	// and an alarm is raised. Waiting records may use as much memory as BufferBytes plus 4
+	// MiB. Above that, all tenants may wait until records would be dropped, or for an
+	// hour; after that, records without room become dead letters.
 	TenantAttr string `yaml:"tenant_attr"`
-	// Username and Password are for basic authentication. Default "": none.
+	// Username and Password are used for basic authentication. Default "": none.
 	Username string `yaml:"username"`
 	Password string `yaml:"password"`
-	// BearerToken is sent as a bearer token; BearerTokenFile is a file that holds
-	// it and is read again when it changes, and after a 401. Default "": none.
+	// BearerToken is sent as a bearer token. BearerTokenFile is a file that contains the
+	// token; it is reread when it changes and after a 401. Default "": none.
 	BearerToken     string `yaml:"bearer_token"`
 	BearerTokenFile string `yaml:"bearer_token_file"`
 	// Headers are sent with every request. Default: none.
 	Headers map[string]string `yaml:"headers"`
-	// TLS is for https. Default: the system's authorities, no certificate of its own.
+	// TLS configures https. Default: the system's authorities and no client certificate.
 	TLS TLS `yaml:"tls"`
-	// NoProxy ignores the environment's HTTP_PROXY, HTTPS_PROXY and NO_PROXY. Default
-	// false.
+	// NoProxy ignores the environment variables HTTP_PROXY, HTTPS_PROXY and NO_PROXY.
+	// Default false.
 	NoProxy bool `yaml:"no_proxy"`
-	// UnixSocket is the path of a socket to connect to instead of URL's host. Default
+	// UnixSocket is the path of a socket to connect to instead of the host in URL. Default
 	// "": none.
 	UnixSocket string `yaml:"unix_socket"`
-	// Client makes the requests, if not nil; TLS, NoProxy and UnixSocket are
-	// then not used. It is copied, and does not follow redirects. Default nil: one of
-	// our own.
+	// Client, if not nil, sends the requests; TLS, NoProxy and UnixSocket are then
+	// ignored. The client is copied, and the copy does not follow redirects. Default nil:
+	// a client of this package.
 	Client *http.Client `yaml:"-"`
-	// DryRun, if not nil, is written to instead of Loki: a line for each stream of a
-	// request, and its entries as JSON below. Nothing is sent. Default nil.
+	// DryRun, if not nil, receives the output instead of Loki: one line for each stream of
+	// a request, followed by its entries as JSON. Nothing is sent. Default nil.
 	DryRun io.Writer `yaml:"-"`
-	// Timeout is how long one request may take. Default 10 s.
+	// Timeout is the maximum duration of one request. Default 10 s.
 	Timeout time.Duration `yaml:"timeout"`
 
-	// BatchBytes, BatchRecords and BatchAge say when a batch is sent: with so
-	// many bytes before compression (default 1 MiB), so many records (default 0:
-	// no limit), or when its oldest record has waited so long (default 1 s). No
-	// batch has more; bytes and records are looked at each time one of the slabs
-	// is full that records wait in, see SlabBytes.
+	// A batch is sent when it has BatchBytes bytes before compression (default 1 MiB) or
+	// BatchRecords records (default 0: no limit), or when its oldest record has waited for
+	// BatchAge (default 1 s). No batch is larger. Bytes and records are checked each time
+	// a slab fills up, see SlabBytes.
 	BatchBytes   int           `yaml:"batch_bytes"`
 	BatchRecords int           `yaml:"batch_records"`
 	BatchAge     time.Duration `yaml:"batch_age"`
-	// Concurrency is how many requests may be under way at once. Default 4.
+	// Concurrency is the maximum number of concurrent requests. Default 4.
 	Concurrency int `yaml:"concurrency"`
-	// MaxRequestBytes is the largest request in bytes, before compression. Default
-	// 3 MiB: Loki's limit is 4 MiB and counts some bytes more for each entry.
+	// MaxRequestBytes is the maximum size of a request in bytes, before compression.
+	// Default 3 MiB: Loki's limit is 4 MiB and counts a few bytes more for each entry.
 	MaxRequestBytes int `yaml:"max_request_bytes"`
-	// Nudge moves records of a stream that have the same time 1 ns apart, each by up to
-	// 1 ms, because Loki keeps only one of several equal entries of the same time. The
-	// time is changed before the record is stored anywhere, so a record that is sent
-	// twice is still one to Loki. Default false.
+	// Nudge separates records of a stream that have the same time by 1 ns, moving each by
+	// up to 1 ms, because Loki keeps only one of several equal entries with the same time.
+	// The time is changed before the record is stored, so Loki still recognizes a record
+	// that is sent twice. Default false.
 	Nudge bool `yaml:"nudge"`
 
-	// MaxStreams is how many streams the records may make; each set of labels of each
-	// tenant is a stream. The labels of further streams become metadata, and their
-	// records go to one stream per level of the tenant. Records of a tenant that has no
-	// stream yet are refused. Default 4096.
+	// MaxStreams is the maximum number of streams; each set of labels of each tenant is a
+	// stream. Above it the labels of new streams become metadata, and their records go to
+	// one stream per level of the tenant. Records of a tenant without any stream are
+	// refused. Default 4096.
 	MaxStreams int `yaml:"max_streams"`
-	// MaxLabelValues is how many values a label of LabelAttrs may have, of all tenants
-	// together. With the first value too many the label becomes metadata, for all further
-	// records, and an event (label-values) tells so. Default 1000; negative: no limit but
-	// MaxStreams.
+	// MaxLabelValues is the maximum number of values of a label of LabelAttrs, over all
+	// tenants. At the first value above it, the label becomes metadata for all further
+	// records, and an event (label-values) reports it. Default 1000; negative: only
+	// MaxStreams applies.
 	MaxLabelValues int `yaml:"max_label_values"`
-	// What Loki takes. Defaults are Loki's: 15 labels, names of 1024 bytes,
-	// values of 2048, lines of 256 KiB, 128 items of metadata with 64 KiB.
+	// These are the limits of Loki, with Loki's defaults: 15 labels, names of 1024 bytes,
+	// values of 2048 bytes, lines of 256 KiB, and 128 pairs of metadata with 64 KiB in
+	// total.
 	MaxLabels        int `yaml:"max_labels"`
 	MaxLabelName     int `yaml:"max_label_name"`
 	MaxLabelValue    int `yaml:"max_label_value"`
 	MaxLine          int `yaml:"max_line"`
 	MaxMetadataPairs int `yaml:"max_metadata_pairs"`
 	MaxMetadataBytes int `yaml:"max_metadata_bytes"`
-	// LongLines says what becomes of lines above MaxLine: "truncate" cuts them, with a
-	// mark, and counts them; "refuse" never sends them, and hands them to the dead
-	// letters. Default "truncate".
+	// LongLines selects how lines above MaxLine are handled: "truncate" cuts them, adds a
+	// mark and counts them; "refuse" hands them to the dead letters instead of sending
+	// them. Default "truncate".
 	LongLines string `yaml:"long_lines"`
-	// MaxAge and MaxFuture are how far the time of a record may lie in the past and in
-	// the future. Other records are refused before they are sent. Defaults 7 days and
-	// 10 minutes; negative: no limit.
+	// MaxAge and MaxFuture are the maximum distance of a record's time from the present,
+	// in the past and in the future. Other records are refused before they are sent.
+	// Defaults 7 days and 10 minutes; negative: no limit.
 	MaxAge    time.Duration `yaml:"max_age"`
 	MaxFuture time.Duration `yaml:"max_future"`
 
-	// TooOld says what becomes of records that are older than MaxAge, or that Loki refuses
-	// for their age: because they are too old, or more than an hour behind the newest of
-	// their stream, as a backlog can be that comes from another process.
+	// TooOld selects how records are handled that are older than MaxAge or that Loki
+	// refuses because of their age: too old, or more than an hour older than the newest
+	// record of their stream, such as a backlog from another process.
 	//
-	//   - "dead-letter": they are refused, and go to the dead letters, if there are some.
-	//   - "drop": they are refused, and are no dead letters.
-	//   - "now": they are sent with the present time; their own is in the metadata, as
-	//     original_time (RFC 3339). The first of a row is told as an event (too-old).
+	//   - "dead-letter": they are refused and go to the dead letters, if configured.
+	//   - "drop": they are refused and do not go to the dead letters.
+	//   - "now": they are sent with the present time; the original time is in the
+	//     metadata as original_time (RFC 3339). An event (too-old) reports the first
+	//     of a series.
 	//
 	// Default "dead-letter".
 	TooOld string `yaml:"too_old"`
-	// What follows is used by [New] and [NewHandler] only, Name and OnError also by
-	// [NewPusher].
 
-	// Name stands in reports and events. Default "loki".
+	// The following fields are used only by [New] and [NewHandler]; [NewPusher] also uses
+	// Name and OnError.
+
+	// Name identifies the output in reports and events. Default "loki".
 	Name string `yaml:"name"`
-	// Level is the lowest level of records that [NewHandler] takes. In YAML it is level, a
-	// text such as WARN or info+2. Default slog.LevelInfo.
+	// Level is the minimum level of records for [NewHandler]. In YAML the key is level,
+	// with a text such as WARN or info+2. Default slog.LevelInfo.
 	Level slog.Leveler `yaml:"-"`
-	// Context is a forebay.Context of [NewHandler], and of no other function: it appends to dst the attributes that
-	// the context of a record carries, such as the ids of the current span under TraceIDKey
-	// and SpanIDKey. Default nil.
+	// Context is the forebay.Context of [NewHandler]; no other function accepts it. It
+	// appends to dst the attributes that the context of a record carries, such as the ids
+	// of the current span under TraceIDKey and SpanIDKey. Default nil.
 	Context func(ctx context.Context, dst []slog.Attr) []slog.Attr `yaml:"-"`
-	// EagerFirst sends the first record at once, so that a wrong address or password
-	// shows at the start. Default false: it waits for others, up to BatchAge.
+	// EagerFirst sends the first record at once, so that a wrong address or password is
+	// detected at startup. Default false: the record waits for others, up to BatchAge.
 	EagerFirst bool `yaml:"eager_first"`
-	// BufferBytes is the memory for records that wait, in slabs of SlabBytes.
-	// Records larger than a slab count in it; one of them is taken where there is
-	// no room, see slab.Options.SlabCount.
-	// Defaults: four times BatchBytes, but at least 4 MiB, so that a batch can fill
-	// while others are sent; and 256 KiB, but less where BatchBytes or BatchRecords
-	// is small.
-	// On top of it come copies of the batches under way with CrashDir, at most half as
-	// much, records set aside for a tenant or a stream that is refused, at most as much and 4 MiB,
-	// and the requests that are made of them.
+	// BufferBytes is the memory for queued records, divided into slabs of SlabBytes.
+	// Records larger than a slab count towards it; if there is no room, one such record is
+	// accepted nevertheless, see slab.Options.SlabCount. Defaults: four times BatchBytes,
+	// but at least 4 MiB, so that a batch can fill while others are sent; and 256 KiB, or
+	// less if BatchBytes or BatchRecords is small. Further memory is used for copies of
+	// the batches in flight with CrashDir (at most half of BufferBytes), for records
+	// parked because their tenant or stream is refused (at most BufferBytes and 4 MiB),
+	// and for the requests.
 	BufferBytes int `yaml:"buffer_bytes"`
 	SlabBytes   int `yaml:"slab_bytes"`
-	// BufferRecords is how many records may be in that memory, those under way included.
-	// See deliver.OutputOptions. Default 0: BufferBytes alone is the limit.
+	// BufferRecords is the maximum number of records in that memory, including those in
+	// flight. See deliver.OutputOptions. Default 0: only BufferBytes limits it.
 	BufferRecords int `yaml:"buffer_records"`
-	// WhenFull is what a call does when no memory is left: block-for=DURATION,
-	// block, drop-newest, drop-oldest, or spill, which needs SpoolDir or Spill.
-	// Default block-for=250ms.
+	// WhenFull is the policy when the memory is full: block-for=DURATION, block,
+	// drop-newest, drop-oldest, or spill, which needs SpoolDir or Spill. Default
+	// block-for=250ms.
 	WhenFull string `yaml:"when_full"`
-	// CrashDir is a directory for files that the memory lies in: what a call has
-	// returned from then survives the death of the process, and the next one
-	// delivers it. Give each Sink its own. Default: none. See [slab.Crash].
+	// CrashDir is a directory for files that hold the memory. Once a call has returned,
+	// its record survives the death of the process, and the next process delivers it. Each
+	// Sink needs a separate directory. Default: none. See [slab.Crash].
 	CrashDir string `yaml:"crash_dir"`
-	// SpoolDir is a directory for what Loki does not take while it is down, up to
-	// SpoolBytes (default 1 GiB), delivered in order when it is back. What Close could
-	// not deliver stays there for the next start. Give each Sink its own. Default:
-	// none; records then wait in memory. See package spool.
+	// SpoolDir is a directory for records that Loki does not accept while it is down, up
+	// to SpoolBytes (default 1 GiB). They are delivered in order when Loki is back.
+	// Records that Close cannot deliver stay there for the next start. Each Sink needs a
+	// separate directory. Default: none; records then wait in memory. See package spool.
 	SpoolDir   string `yaml:"spool_dir"`
 	SpoolBytes int64  `yaml:"spool_bytes"`
-	// PendingLimit is how many records may wait, while Loki is down, before
-	// ErrorHandler is asked. Default 0: at once.
+	// PendingLimit is the number of queued records above which ErrorHandler is called
+	// while Loki is down. Default 0: at once.
 	PendingLimit int `yaml:"pending_limit"`
-	// ErrorHandler is offered the records that wait while Loki is down, see
-	// [deliver.JSONLines] and [deliver.ToOutput]. Records that it takes count as
-	// handled, the others go on waiting. Default nil.
+	// ErrorHandler is offered the queued records while Loki is down, see
+	// [deliver.JSONLines] and [deliver.ToOutput]. Records that it accepts count as
+	// handled; the others remain queued. Default nil.
 	ErrorHandler deliver.ErrorHandler `yaml:"-"`
-	// FallbackFile is an ErrorHandler that decodes: what Loki does not take is appended
-	// to this file as JSON lines (0600). Not together with ErrorHandler. Default: none.
+	// FallbackFile installs an ErrorHandler that decodes records and appends them to this
+	// file as JSON lines (mode 0600). It cannot be combined with ErrorHandler. Default:
+	// none.
 	FallbackFile string `yaml:"fallback_file"`
-	// DeadLetter is handed records that were refused for good, and those above
-	// Slab.MaxRecord, see [deliver.DeadLetters]; DeadLetterFile is a file they are
-	// appended to as JSON lines (0600) instead. Default: dead-letters.jsonl in SpoolDir,
-	// which the first one makes; without SpoolDir they are counted only.
+	// DeadLetter receives permanently refused records and those above Slab.MaxRecord, see
+	// [deliver.DeadLetters]. DeadLetterFile is a file to which they are appended as JSON
+	// lines (mode 0600) instead. Default: dead-letters.jsonl in SpoolDir, created with the
+	// first record; without SpoolDir they are only counted.
 	DeadLetter     deliver.ErrorHandler `yaml:"-"`
 	DeadLetterFile string               `yaml:"dead_letter_file"`
 	// Spill is used instead of SpoolDir. Default nil.
 	Spill deliver.Spill `yaml:"-"`
-	// Retry and Breaker say how often and for how long records are sent again, and
-	// when Loki is left alone. Default nil: the defaults of package deliver.
+	// Retry and Breaker configure how often and how long records are retried, and when
+	// sending to Loki is suspended. Default nil: the defaults of package deliver.
 	Retry   *deliver.RetryOptions   `yaml:"retry"`
 	Breaker *deliver.BreakerOptions `yaml:"breaker"`
-	// Slab has further options of the memory. Fields that are set in it win over those
-	// here. Its FlushLevel is none by default: errors wait for their batch like other
-	// records. Default nil.
+	// Slab has further options of the memory. Fields set in it override those above. Its
+	// FlushLevel is none by default: errors wait for their batch like other records.
+	// Default nil.
 	Slab *slab.Options `yaml:"-"`
-	// CloseTimeout bounds Close where its context has no deadline. Default 5 s.
+	// CloseTimeout limits Close if its context has no deadline. Default 5 s.
 	CloseTimeout time.Duration `yaml:"close_timeout"`
-	// OnError is told of transitions: failure, recovery, drops. It runs on a
-	// goroutine of its own behind a bounded queue. Default nil: a line on standard
-	// error.
+	// OnError receives events for transitions: failure, recovery, drops. It runs on a
+	// separate goroutine with a bounded queue. Default nil: a line on standard error.
 	OnError func(batch.Event) `yaml:"-"`
 
 	whenFull  slab.WhenFull           // of WhenFull, set by resolve
-	levels    [len(levelNames)]string // of LevelNames, likewise
+	levels    [len(levelNames)]string // of LevelNames, set by resolve
 	labels    []label                 // of Labels, by name, set by resolve
-	gapLabels []label                 // of GapLabels, likewise
-	endpoint  *url.URL                // of URL, likewise
+	gapLabels []label                 // of GapLabels, set by resolve
+	endpoint  *url.URL                // of URL, set by resolve
 }
 
 type label struct{ name, value string }
 
-// TLS says how https is made. All fields are optional; files are PEM.
+// TLS configures https. All fields are optional; files are PEM.
 type TLS struct {
-	// CAFile holds the authorities to trust. Default: the system's.
+	// CAFile contains the authorities to trust. Default: the system's.
 	CAFile string `yaml:"ca_file"`
-	// CertFile and KeyFile hold the client's certificate and its key. Default: none.
+	// CertFile and KeyFile contain the client certificate and its key. Default: none.
 	CertFile string `yaml:"cert_file"`
 	KeyFile  string `yaml:"key_file"`
-	// ServerName is the name to check the server's certificate for. Default: URL's
-	// host.
+	// ServerName is the name that the server's certificate is verified against. Default:
+	// the host of URL.
 	ServerName string `yaml:"server_name"`
-	// InsecureSkipVerify takes any certificate: anyone can then be the server.
+	// InsecureSkipVerify accepts any certificate, so any host can impersonate the server.
 	// Default false.
 	InsecureSkipVerify bool `yaml:"insecure_skip_verify"`
 }
 
-// Format writes the address and the labels, and no credential, whatever the verb.
+// Format writes the address and the labels but no credentials, for every verb.
 func (c Config) Format(f fmt.State, _ rune) { io.WriteString(f, c.shown()) }
 
 // LogValue returns the text that [Config.Format] writes.
@@ -374,8 +372,8 @@ func (c Config) shown() string {
 	return fmt.Sprintf("loki.Config{URL: %s, Labels: %v, …}", u, c.Labels)
 }
 
-// resolve returns c with its defaults. The error names everything that is wrong with c,
-// each with what would be right, and no secret. Files are not read.
+// resolve returns c with defaults applied. The error lists every problem of c and how to
+// correct it, without secrets. Files are not read.
 func (c Config) resolve() (Config, error) {
 	var errs []error
 	bad := func(format string, args ...any) {
@@ -520,10 +518,10 @@ func (c Config) resolve() (Config, error) {
 	return c, errors.Join(errs...)
 }
 
-// slabBytes returns the size of slabs for batches like those of c. Since a batch goes
-// when full slabs have enough for it, there are to be some slabs to a batch: four of
-// BatchBytes, and about four of BatchRecords records of the shortest kind. Below
-// 4 KiB a slab would hold too few.
+// slabBytes returns the slab size for the batches of c. A batch is sent when full slabs
+// have enough for it, so a batch should consist of several slabs: four for BatchBytes, and
+// about four for BatchRecords of the shortest records. A slab below 4 KiB would hold too
+// few records.
 func (c *Config) slabBytes() int {
 	n := min(defaultSlabBytes, c.BatchBytes/4)
 	if c.BatchRecords > 0 {
@@ -591,7 +589,7 @@ func (c *Config) resolveLabels(bad func(string, ...any)) {
 	}
 	n := len(c.labels)
 	if names[c.LevelName] != "" {
-		c.NoLevelLabel = true // a label of the user's own wins
+		c.NoLevelLabel = true // the configured label has precedence
 	}
 	if !c.NoLevelLabel {
 		n++
@@ -646,8 +644,8 @@ func (c *Config) checkAuth(bad func(string, ...any)) {
 
 const pushPath = "/loki/api/v1/push"
 
-// endpoint returns the URL that pushes go to, or what is wrong with raw, which
-// may hold a password.
+// endpoint returns the push URL, or a description of the error in raw, which may contain a
+// password.
 func endpoint(raw string) (*url.URL, string) {
 	if raw == "" {
 		return nil, "it is empty"
@@ -673,7 +671,7 @@ func endpoint(raw string) (*url.URL, string) {
 	return u, ""
 }
 
-// validPort reports whether a port is one, or left out.
+// validPort reports whether port is a valid port number or empty.
 func validPort(port string) bool {
 	n, err := strconv.Atoi(port)
 	return port == "" || err == nil && n > 0 && n <= math.MaxUint16

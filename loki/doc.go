@@ -1,4 +1,5 @@
-// Package loki sends records to Grafana Loki, and loses none without saying so.
+// Package loki sends records to Grafana Loki and accounts for every record that it
+// cannot deliver.
 //
 //	h, err := loki.NewHandler(loki.Config{
 //		URL:    "http://localhost:3100",
@@ -10,13 +11,13 @@
 //
 // # Parts
 //
-//	Pusher   renders a record, in the caller, as the entry that the request will have;
-//	         gathers the entries of a batch by stream, pushes them, reads the answer
-//	Sink     a Pusher behind memory and delivery (deliver.Output)
-//	Handler  a Sink behind a forebay.Router
+//	Pusher   encodes a record, in the calling goroutine, as the entry of the request;
+//	         groups the entries of a batch by stream, pushes them, reads the response
+//	Sink     a Pusher with a memory buffer and delivery (deliver.Output)
+//	Handler  a Sink with a forebay.Router
 //
-// A record's way, with the room where records wait (‖) and what is asked when Loki
-// is down:
+// The path of a record, with the buffer where records wait (‖) and the alternatives
+// while Loki is down:
 //
 //	slog ─▶ encoder ─▶ slab.Writer ‖ outlet ─▶ Pusher ─▶ Loki
 //	                                  └▶ ErrorHandler, SpoolDir
@@ -24,54 +25,54 @@
 // # Lines
 //
 // A line is a JSON object: the message under "msg", then the attributes in their order.
-// Values are those of package encode: times as RFC 3339 with nanoseconds in UTC, durations
-// as text, UUIDs in lower case with hyphens, NaN and the infinities as strings; in
-// labels and metadata they have the same text. An error is its message. No key stands
-// twice in an object: a later one gets a "_" for each before it. An error whose chain and
-// stack stand beside it gets one also if there is a key that these would have.
+// Values are written as in package encode: times as RFC 3339 with nanoseconds in UTC,
+// durations as text, UUIDs in lower case with hyphens, NaN and the infinities as strings.
+// Labels and metadata contain the same text. An error is written as its message. Keys of an
+// object are unique: a duplicate key gets a "_" for each earlier one. If the chain and
+// stack of an error are written next to it, the error also gets a "_" if their keys exist.
 //
 // With Config.Errors "object" an error is an object,
 //
 //	{"Type":"*fs.PathError","Message":"…","Source":"dir/file.go:12",
 //	 "StackTrace":"function /path/file.go:12\n…","Inner":{…}}
 //
-// in which Inner is the error that it wraps, or a list of the errors it joins. With
-// "exception" the former is InnerException, the latter InnerExceptions. Source is
-// the first frame of the stack. Errors without a stack, see Errors of [encode.Options], have
-// neither Source nor StackTrace. Errors nested deeper than 20, and those beyond the
-// hundredth, are left out, and a note says so.
+// in which Inner is the wrapped error or a list of the joined errors. With "exception"
+// the keys are InnerException for a wrapped error and InnerExceptions for joined errors.
+// Source is the first frame of the stack. Errors without a stack, see Errors of
+// [encode.Options], have neither Source nor StackTrace. Errors nested deeper than 20, and
+// those after the hundredth, are omitted and replaced by a note.
 //
-// Values in lists, maps and the fields of structs have the same form, except that an
-// error is its message. LogValue and AppendAttrs are called for them, too. Otherwise lists,
-// maps and structs are written as encoding/json does, tags included. Types with methods for
-// JSON or text (json.Marshaler, encoding.TextMarshaler) write themselves.
+// Values in lists, maps and struct fields have the same form, except that an error is
+// its message. LogValue and AppendAttrs are also called for them. Otherwise lists, maps
+// and structs are written like encoding/json, struct tags included. Types with methods
+// for JSON or text (json.Marshaler, encoding.TextMarshaler) marshal themselves.
 //
-// Each value is asked once for what it is, although it stands in the line and beside
-// it: LogValue, AppendAttrs, Error, Unwrap and the methods of stacks are called once
-// for a record, of each error of a chain. Beyond 1024 groups that LogValuers and
-// AttrAppenders of one record make they are asked again where they are written.
+// Each value is evaluated once, even if it is written both in the line and as a label or
+// metadata: LogValue, AppendAttrs, Error, Unwrap and the methods of stacks are called once
+// per record, for each error of a chain. After the first 1024 groups that the LogValuers
+// and AttrAppenders of one record create, they are evaluated again wherever they are
+// written.
 //
-// # What Loki refuses
+// # Refused records
 //
-// The limits of the [Config] are checked before sending; what Loki itself refuses
-// is read from its answer. Both are counted by reason in [Stats], and refused
-// records go to the dead letters, if there are some. One refused entry costs no other
-// one its place. Where Loki refuses a request and does not say which entry it means,
-// the request is sent again in pieces.
+// The limits of the [Config] are checked before sending; refusals by Loki are read from
+// its response. [Stats] counts both by reason, and refused records go to the dead
+// letters, if configured. One refused entry does not affect the others. If Loki
+// refuses a request and does not name the entry, the request is sent again in parts.
 //
-// Records wait without holding up others if Loki has no room for their stream, nor for
-// the stream of their level, or if Loki refuses their tenant while it takes others.
+// Records wait without delaying others if Loki has no room for their stream or for the
+// stream of their level, or if Loki refuses their tenant while it accepts others.
 //
-// Limits that an answer tells are kept from then on. A tenant's rate, or that of a stream,
-// is used up to nine tenths. A label with too many values becomes metadata before Loki has
-// too many streams (Config.MaxLabelValues). Records that are too old can be sent with the
-// present time (Config.TooOld).
+// The client observes the limits that a response names from then on. It uses up to nine
+// tenths of the rate of a tenant or stream. A label with too many values becomes metadata
+// before Loki has too many streams (Config.MaxLabelValues). Records that are too old can
+// be sent with the present time (Config.TooOld).
 //
 // # Order
 //
-// The batches of a stream go out in the order of the calls. Within a batch the
-// records of a stream are sorted by their time, those of one time are in the order
-// of the calls. Between streams there is no order
+// The batches of a stream are sent in the order of the calls. Within a batch the records
+// of a stream are sorted by time; records with the same time are in the order of the
+// calls. There is no order between streams
 // (docs/adr/0015-keep-order-within-a-tag-or-stream.md).
 //
 // Records of level ERROR wait for their batch like others, for at most BatchAge
@@ -79,32 +80,32 @@
 //
 // # One request for several streams
 //
-// A request carries all streams of a batch, up to MaxRequestBytes, for one tenant. A refusal
-// that names entries is attributed to their streams by its text. After any other refusal each
-// half of the streams is sent by itself.
+// A request carries all streams of a batch for one tenant, up to MaxRequestBytes. The text
+// of a refusal that names entries identifies their streams. After any other refusal
+// each half of the streams is sent separately.
 //
-// Loki reports only the last stream of a request where an ingester refuses entries: because
-// there are too many streams, because entries are too far behind, or because a stream takes
-// too many bytes a second. A stream for which that is likely therefore has its own requests:
-// with records older than 15 minutes, above 1 MiB/s, or if Loki has reported a limit for it.
-// The other streams take turns at the end, where a refusal is visible. An unreported loss
-// remains possible if other processes write to the same streams or create streams, or if limits
-// are far below Loki's defaults. Loki reports such a stream after at most as many requests as
-// there are streams.
+// If an ingester refuses entries, Loki reports only the last stream of a request. This
+// applies when there are too many streams, when entries are too old, and when a stream
+// exceeds its rate in bytes per second. A stream for which that is likely therefore has
+// separate requests: if it has records older than 15 minutes, exceeds 1 MiB/s, or has a
+// limit that Loki reported. The other streams rotate through the last place of the request, where
+// a refusal is reported. An unreported loss remains possible if other processes write to
+// the same streams or create streams, or if limits are far below Loki's defaults. Loki
+// reports such a stream after at most as many requests as there are streams.
 //
-// # What arrives twice
+// # Duplicates
 //
-// A push that was not answered is sent again, whether Loki has stored it or not. Of two
-// entries with the same time, labels and line Loki keeps one, but only while the first is
-// in the block that it fills at present (about 256 KiB of a stream). Until that block is
-// full a second copy leaves no trace; then it stays. So after a lost answer at most the
-// records of one batch can be in Loki twice. See [Config.Nudge] for records that are alike
-// and meant to be two.
+// A push without a response is sent again, whether Loki has stored it or not. Loki keeps
+// only one of two entries with the same time, labels and line, but only while the first is
+// in the block that is being filled (about 256 KiB of a stream). A second copy that
+// arrives after that block is full is stored. So after a lost response at most the
+// records of one batch can be in Loki twice. See [Config.Nudge] for equal records that
+// must both be kept.
 //
-// An answer that breaks off is no answer. A 400 is read to its end, because it names the
-// entries that were refused, and all others are stored. In words that Loki is not known to say
-// it may be of another server, or of one that is ill: its records stay, and one of them is refused
-// only while others of its stream are taken.
+// An incomplete response counts as no response. A 400 is read to its end, because it names
+// the refused entries and all others are stored. A 400 with a text that Loki is not known
+// to send may come from another server or from a faulty one: its records are kept, and one
+// of them is refused only while others of its stream are accepted.
 //
 // Protocol: https://grafana.com/docs/loki/latest/reference/loki-http-api/#ingest-logs
 // and pkg/push of Loki 3.7.
