@@ -14,50 +14,50 @@ import (
 	"github.com/forebay-log/forebay/internal/pattern"
 )
 
-// Config configures a [Destination]. Servers is needed; the other fields state their
-// default and unit.
+// Config configures a [Destination]. Servers is required. Each other field states its default and
+// unit.
 type Config struct {
-	// Servers are the addresses of one cluster, with commas between them:
-	// "nats://a:4222,nats://b:4222" or "tls://…". Other servers of the cluster are learned
-	// when a session begins. A user and password may be part of an address.
+	// Servers are the addresses of one cluster, separated by commas:
+	// "nats://a:4222,nats://b:4222" or "tls://…". Other servers of the cluster are
+	// discovered at the start of a session. An address may contain a user and password.
 	Servers string
-	// Subject is the subject of a record. Fields in braces are filled in: {level}, or any
+	// Subject is the subject of a record. Fields in braces are replaced: {level}, or any
 	// member of the record, as in "logs.{app}.{level}". In their values, dots, spaces,
-	// wildcards and control characters become "_"; a field that is missing or empty is
-	// "unknown", as at Kafka. Default "logs".
+	// wildcards and control characters become "_"; a missing or empty field is "unknown",
+	// as in package kafka. Default "logs".
 	Subject string
-	// Stream is the name of the stream that has to take the records. Where the subject
-	// leads to another one the server refuses them, and they are held. Default "": any.
+	// Stream is the name of the stream that must store the records. If the subject belongs
+	// to another stream, the server rejects the records, and they are held. Default "": any.
 	Stream string
-	// Sole says that nobody else writes to the stream. The order is then kept whatever the
-	// servers lose, see the package. Records of a second writer are refused for as long as both
-	// write. Default false.
+	// Sole declares that there is no other writer to the stream. The order is then
+	// preserved even if servers lose messages, see the package comment. If there is a second
+	// writer, its records are rejected while both write. Default false.
 	Sole bool
 
 	// Credentials is the path of a file with a JWT and a seed (.creds). Default "": none.
 	Credentials string
 	// NKey is the path of a file with the seed of an nkey. Default "": none.
 	NKey string
-	// Token is a token. Default "": none.
+	// Token is an authentication token. Default "": none.
 	Token string
-	// TLS configures TLS, also where an address says nats://. Default nil: the system's
-	// roots where the server or the address wants TLS.
+	// TLS configures TLS, also for addresses with nats://. Default nil: the system's root
+	// certificates if the server or the address requires TLS.
 	TLS *tls.Config
 
-	// DialTimeout bounds making a connection to one server. Default 5 s.
+	// DialTimeout limits connecting to one server. Default 5 s.
 	DialTimeout time.Duration
-	// AckTimeout is how long a server may acknowledge nothing, while messages wait for it,
-	// before the session is given up. Default 10 s.
+	// AckTimeout is how long a server may send no acknowledgement while messages wait for
+	// one. The session then ends. Default 10 s.
 	AckTimeout time.Duration
-	// DryRun, if not nil, is written to instead of a server: a line for each record, with
-	// its subject. Default nil.
+	// DryRun, if not nil, receives the output instead of a server: a line for each record,
+	// with its subject. Default nil.
 	DryRun io.Writer
-	// Options are further options of the connection, applied last. Reconnecting stays off:
-	// the outlet opens a new session. Default nil.
+	// Options are additional options of the connection, applied last. Reconnecting stays
+	// disabled, because the outlet opens a new session. Default nil.
 	Options []nats.Option
 }
 
-// The shape of a session.
+// Limits of a session.
 const (
 	window       = 4    // batches under way
 	batchRecords = 1000 // in one of them
@@ -67,7 +67,7 @@ const (
 	defaultAckTimeout = 10 * time.Second
 )
 
-// resolve returns c with its defaults, or everything that is wrong with it.
+// resolve returns c with its defaults. The error names all invalid fields.
 func (c Config) resolve() (Config, pattern.Pattern, error) {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("jetstream: "+format, args...)) }
@@ -104,7 +104,8 @@ func (c Config) resolve() (Config, pattern.Pattern, error) {
 	return c, p, errors.Join(errs...)
 }
 
-// checkServer checks an address. Its error does not repeat it, for it may hold a password.
+// checkServer checks an address. Its error does not contain the address, which may contain a
+// password.
 func checkServer(s string) error {
 	u, err := url.Parse(s)
 	switch {
@@ -118,7 +119,7 @@ func checkServer(s string) error {
 	return nil
 }
 
-// checkSubject checks the texts of a subject: what fields bring is cleaned.
+// checkSubject checks the literal parts of a subject; the values of fields are cleaned.
 func checkSubject(p *pattern.Pattern) error {
 	for _, text := range p.Texts() {
 		if i := strings.IndexFunc(text, func(r rune) bool { return r <= ' ' || r == '*' || r == '>' || r == 0x7f }); i >= 0 {

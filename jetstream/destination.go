@@ -17,8 +17,8 @@ import (
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
-// A Destination is a [deliver.Destination] that writes to JetStream. Put an outlet in front
-// of it with [deliver.NewOutput], or use [To].
+// A Destination is a [deliver.Destination] that writes to JetStream. Use it with
+// [deliver.NewOutput], or use [To]. Its methods are safe for concurrent use.
 type Destination struct {
 	c       Config
 	subject pattern.Pattern
@@ -27,8 +27,8 @@ type Destination struct {
 	connects, stored, duplicates atomic.Uint64
 }
 
-// New returns a Destination. It connects when there is something to send. The error names
-// everything that is wrong with c.
+// New returns a Destination. It connects when there are records to send. The error names all invalid
+// fields of c.
 func New(c Config) (*Destination, error) {
 	c, p, err := c.resolve()
 	if err != nil {
@@ -37,17 +37,17 @@ func New(c Config) (*Destination, error) {
 	return &Destination{c: c, subject: p}, nil
 }
 
-// Traits says that four batches of up to 1,000 records may be under way.
+// Traits requests up to four batches of up to 1,000 records in flight.
 func (d *Destination) Traits() deliver.Traits {
 	return deliver.Traits{Window: window, Limits: batch.Limits{Records: batchRecords, Bytes: batchBytes}}
 }
 
-// Stats is a snapshot of a [Destination].
+// Stats is a snapshot of the counters of a [Destination].
 type Stats struct {
 	Connected  bool
 	Connects   uint64 // connections made
 	Stored     uint64 // messages that the server has acknowledged
-	Duplicates uint64 // of Stored: the stream had them already
+	Duplicates uint64 // of Stored: already in the stream
 }
 
 // Stats returns a snapshot. It may be called from any goroutine.
@@ -55,7 +55,7 @@ func (d *Destination) Stats() Stats {
 	return Stats{Connected: d.connected.Load(), Connects: d.connects.Load(), Stored: d.stored.Load(), Duplicates: d.duplicates.Load()}
 }
 
-// Open connects.
+// Open connects to a server.
 func (d *Destination) Open(l deliver.Life) (deliver.Session, error) {
 	if d.c.DryRun != nil {
 		return deliver.SendFunc(d.Traits(), d.sendDry).Open(l)
@@ -86,8 +86,8 @@ func (d *Destination) Open(l deliver.Life) (deliver.Session, error) {
 	return s, nil
 }
 
-// ClientOptions returns the options of a connection to Servers that logs in as c says, such
-// as one that consumes. The error names everything that is wrong with c.
+// ClientOptions returns the options of a connection to Servers with the credentials of c, for
+// example for a consumer. The error names all invalid fields of c.
 func (c Config) ClientOptions() ([]nats.Option, error) {
 	r, _, err := c.resolve()
 	if err != nil {
@@ -96,7 +96,7 @@ func (c Config) ClientOptions() ([]nats.Option, error) {
 	return r.options()
 }
 
-// options are those of each connection of a Config that was resolved.
+// options returns the options of each connection of a resolved Config.
 func (c *Config) options() ([]nats.Option, error) {
 	o := []nats.Option{nats.Name("forebay"), nats.Timeout(c.DialTimeout)}
 	if c.Credentials != "" {
@@ -118,13 +118,13 @@ func (c *Config) options() ([]nats.Option, error) {
 	return append(o, c.Options...), nil
 }
 
-// callsBack undoes an option that would keep the end of the connection to itself.
+// callsBack reverts an option that would hide the end of the connection.
 func callsBack(o *nats.Options) error {
 	o.NoCallbacksAfterClientClose = false
 	return nil
 }
 
-// follow marks err as fatal if only a change of configuration mends it.
+// follow marks err as fatal if only a change of configuration fixes it.
 func (d *Destination) follow(err error) error {
 	for _, fatal := range []error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired,
 		nats.ErrSecureConnRequired, nats.ErrSecureConnWanted, nats.ErrHeadersNotSupported, nats.ErrNkeysNotSupported, os.ErrNotExist, os.ErrPermission} {
@@ -135,7 +135,7 @@ func (d *Destination) follow(err error) error {
 	return err
 }
 
-// where returns the addresses without their passwords.
+// where returns the addresses without passwords.
 func (d *Destination) where() string {
 	var where []string
 	for s := range strings.SplitSeq(d.c.Servers, ",") {
@@ -146,7 +146,7 @@ func (d *Destination) where() string {
 	return strings.Join(where, ",")
 }
 
-// hide takes the secrets of the configuration out of an error.
+// hide removes the secrets of the configuration from an error.
 func (d *Destination) hide(err error) error { return secrets.HideIn(err, "***", d.c.secrets()...) }
 
 // secrets returns the passwords and the token of c.

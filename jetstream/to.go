@@ -8,17 +8,19 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// To is an output of forebay.New that writes to JetStream. servers are as in
-// [Config.Servers].
+// To returns an output for forebay.New that writes to JetStream. servers has the form of
+// [Config.Servers]:
 //
-// Options for all outputs are those of package forebay; [Subject] and [Configure] are for
-// this one.
+//	log, err := forebay.New(jetstream.To("nats://localhost:4222", jetstream.Subject("logs.{app}")))
+//
+// The options of all outputs are in package forebay; [Subject], [TLS] and [Configure] are specific
+// to this one.
 func To(servers string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("jetstream.To", Config{Servers: servers}, open, opts...)
 }
 
-// defaultMemory is what an output has if its options do not say: the batches under way and
-// as much again.
+// defaultMemory is the default memory of an output: the batches in flight, and the same amount
+// again.
 const defaultMemory = 4 << 20
 
 func open(c *Config, s *forebay.Setup) (deliver.Destination, error) {
@@ -33,7 +35,7 @@ func open(c *Config, s *forebay.Setup) (deliver.Destination, error) {
 	return d, nil
 }
 
-// Subject sets the subject: see [Config.Subject].
+// Subject sets the subject, see [Config.Subject] for the form and the default.
 func Subject(pattern string) forebay.OutputOption {
 	return forebay.DriverOption("jetstream.Subject", func(c *Config) error {
 		c.Subject = pattern
@@ -41,7 +43,7 @@ func Subject(pattern string) forebay.OutputOption {
 	})
 }
 
-// TLS sets the TLS of the connection: see [Config.TLS].
+// TLS sets the TLS configuration of the connection, see [Config.TLS] for the default.
 func TLS(conf *tls.Config) forebay.OutputOption {
 	return forebay.DriverOption("jetstream.TLS", func(c *Config) error {
 		c.TLS = conf
@@ -49,7 +51,7 @@ func TLS(conf *tls.Config) forebay.OutputOption {
 	})
 }
 
-// Configure gives set the Config of the output.
+// Configure passes the Config of the output to set. By default it has its documented defaults.
 func Configure(set func(*Config)) forebay.OutputOption {
 	return forebay.DriverOption("jetstream.Configure", func(c *Config) error {
 		if set == nil {

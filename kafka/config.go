@@ -21,57 +21,57 @@ import (
 	"github.com/forebay-log/forebay/internal/pattern"
 )
 
-// Config configures a [Destination]. Brokers and Topic are needed; every other field
-// states its default and unit.
+// Config configures a [Destination]. Brokers and Topic are required. Each other field states its
+// default and unit.
 type Config struct {
-	// Brokers are the addresses to begin with, host:port or host for port 9092.
+	// Brokers are the seed addresses, host:port, or host for port 9092.
 	Brokers []string
 	// Topic is the topic, or a pattern such as "logs.{app}" that is filled from each
-	// record: "{level}" is its level, any other name a field of it. A field that is
-	// missing or empty becomes "unknown"; characters that Kafka does not allow become "_".
+	// record: "{level}" is its level, any other name a field. A missing or empty field
+	// becomes "unknown"; characters that Kafka does not allow become "_".
 	Topic string
-	// Key is the key of the records, a pattern such as "{user}". Records of one key keep
-	// their order. Default "", and for a record whose key is empty: no key, and one
-	// partition per origin.
+	// Key is the key of the records, a pattern such as "{user}". Records with the same key
+	// keep their order. Default "": no key. Records without a key, or with an empty one, go
+	// to one partition per origin.
 	Key string
-	// TraceField is the field whose value goes along as the header trace-id. Default
-	// "trace_id"; "-": none.
+	// TraceField is the field that is sent as the header trace-id. Default "trace_id"; "-":
+	// none.
 	TraceField string
 	// Compression is "zstd", "lz4", "snappy", "gzip" or "none". Default "zstd".
 	Compression string
-	// ClientID names the client in logs and quotas of the brokers. Default "forebay".
+	// ClientID is the name of the client in logs and quotas of the brokers. Default "forebay".
 	ClientID string
-	// AutoCreate asks the brokers to make a topic that does not exist; they do if their
-	// auto.create.topics.enable says so. Default false.
+	// AutoCreate requests the creation of a missing topic. The brokers comply if their
+	// auto.create.topics.enable is set. Default false.
 	AutoCreate bool
 
-	// User and Password are the credentials of SASL. They are never shown. Default: none.
+	// User and Password are the SASL credentials. They are never logged. Default: none.
 	User, Password string
-	// Mechanism is "plain", "scram-sha-256" or "scram-sha-512". Default with a User:
+	// Mechanism is "plain", "scram-sha-256" or "scram-sha-512". Default, if User is set:
 	// "scram-sha-512".
 	Mechanism string
 	// TLS configures TLS. ServerName defaults to the host of each broker. Default nil: no
 	// TLS.
 	TLS *tls.Config
-	// Dial makes connections, those of TLS as well, whose configuration it then has to
-	// apply itself. Default nil: a net.Dialer.
+	// Dial opens connections, including TLS connections, to which it must apply the TLS
+	// configuration. Default nil: a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-	// BatchBytes is the most that one Kafka batch holds before compression. It must not be
-	// above the brokers' message.max.bytes. Default 1,000,000.
+	// BatchBytes is the maximum size of a Kafka batch in bytes before compression. It must
+	// not exceed message.max.bytes of the brokers. Default 1,000,000.
 	BatchBytes int
-	// Window is how many batches of the outlet are under way at once. Default 4.
+	// Window is the maximum number of batches of the outlet in flight. Default 4.
 	Window int
-	// Timeout is how long a batch is sent again within a session, after its first failure.
+	// Timeout is how long a batch is retried within a session, after its first failure.
 	// Default 30 s.
 	Timeout time.Duration
-	// RequestTimeout is how long a broker may take to answer. Default 10 s.
+	// RequestTimeout limits the time until a broker responds. Default 10 s.
 	RequestTimeout time.Duration
-	// DialTimeout bounds making a connection, and the beginning of a session as a whole.
+	// DialTimeout limits opening a connection, and the start of a session as a whole.
 	// Default 10 s.
 	DialTimeout time.Duration
-	// DryRun, if not nil, is written to instead of Kafka: a line for each record, with its
-	// topic and key. Default nil.
+	// DryRun, if not nil, receives the output instead of Kafka: a line for each record,
+	// with its topic and key. Default nil.
 	DryRun io.Writer
 
 	topic, key, trace pattern.Pattern
@@ -85,7 +85,7 @@ var codecs = map[string]func() kgo.CompressionCodec{
 	"gzip": kgo.GzipCompression, "none": kgo.NoCompression,
 }
 
-// resolve fills in the defaults and says everything that is wrong.
+// resolve returns c with its defaults. The error names all invalid fields.
 func (c Config) resolve() (Config, error) {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("kafka: Config."+format, args...)) }
@@ -131,7 +131,7 @@ func (c Config) resolve() (Config, error) {
 	return c, errors.Join(errs...)
 }
 
-// isBroker reports whether b is host:port, or a host alone.
+// isBroker reports whether b is host:port or only a host.
 func isBroker(b string) bool {
 	host, port, err := net.SplitHostPort(b)
 	if err != nil { // there is no port
@@ -189,13 +189,13 @@ func (c *Config) readCredentials(bad func(string, ...any)) {
 	}
 }
 
-// unknown stands for a field that is missing or empty.
+// unknown replaces a missing or empty field.
 const unknown = "unknown"
 
-// maxTopic is the longest name of a topic.
+// maxTopic is the maximum length of a topic name.
 const maxTopic = 249
 
-// cleanTopic appends value to dst as Kafka allows it in the name of a topic.
+// cleanTopic appends value to dst with the characters that Kafka allows in a topic name.
 func cleanTopic(dst, value []byte) []byte {
 	if len(value) == 0 {
 		return append(dst, unknown...)

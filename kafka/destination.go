@@ -24,8 +24,8 @@ import (
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
-// A Destination is a [deliver.Destination] that produces to Kafka. Put an outlet in front
-// of it with [deliver.NewOutput]. Its methods may be called from several goroutines.
+// A Destination is a [deliver.Destination] that produces to Kafka. Use it with [deliver.NewOutput].
+// Its methods are safe for concurrent use.
 type Destination struct {
 	c      Config
 	spread uint64 // partition of records without a key and without an origin
@@ -39,7 +39,8 @@ type Destination struct {
 	controlled int // their bytes
 }
 
-// New returns a Destination. It connects when there is something to send.
+// New returns a Destination. It connects when there are records to send. The error names all invalid
+// fields of c.
 func New(c Config) (*Destination, error) {
 	r, err := c.resolve()
 	if err != nil {
@@ -48,7 +49,7 @@ func New(c Config) (*Destination, error) {
 	return &Destination{c: r, spread: rand.Uint64(), limits: map[string]int{}, controls: map[place]*control{}}, nil
 }
 
-// String returns the destination without credentials.
+// String returns the address of the destination without credentials.
 func (d *Destination) String() string {
 	scheme := "kafka"
 	if d.c.TLS != nil {
@@ -57,24 +58,24 @@ func (d *Destination) String() string {
 	return scheme + "://" + strings.Join(d.c.Brokers, ",") + "/" + d.c.Topic
 }
 
-// Traits says that Window batches may be under way, none larger than a Kafka batch. Records
-// of every form are taken.
+// Traits requests up to Window batches in flight, none larger than a Kafka batch. Records of all
+// forms are accepted.
 func (d *Destination) Traits() deliver.Traits {
 	return deliver.Traits{Limits: batch.Limits{Bytes: d.c.BatchBytes - d.c.BatchBytes/4}, Window: d.c.Window}
 }
 
-// Stats is a snapshot of a [Destination].
+// Stats is a snapshot of the counters of a [Destination].
 type Stats struct {
 	Connected bool          // a session is open
-	Sessions  uint64        // sessions begun, each another producer
+	Sessions  uint64        // sessions started, each with a new producer
 	Records   uint64        // records stored
 	Resent    uint64        // Kafka batches sent again within a session
-	Cut       uint64        // Kafka batches cut because they were too large
-	Refused   uint64        // records refused
-	Throttled time.Duration // how long brokers made the client wait because of quotas
+	Cut       uint64        // Kafka batches divided because they were too large
+	Refused   uint64        // records rejected
+	Throttled time.Duration // total delay imposed by quotas of the brokers
 }
 
-// Stats returns a snapshot.
+// Stats returns a snapshot. It does not wait for the brokers.
 func (d *Destination) Stats() Stats {
 	return Stats{
 		Connected: d.connected.Load(), Sessions: d.sessions.Load(), Records: d.records.Load(), Resent: d.resent.Load(),
@@ -82,7 +83,7 @@ func (d *Destination) Stats() Stats {
 	}
 }
 
-// limit returns how large a Kafka batch for a topic may be before compression.
+// limit returns the maximum size of a Kafka batch for a topic before compression.
 func (d *Destination) limit(topic string) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -101,21 +102,21 @@ func (d *Destination) learn(topic string, bytes int) {
 	}
 }
 
-// forget undoes learn: what taught it was no limit.
+// forget reverts learn: the cause was not a limit.
 func (d *Destination) forget(topic string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.limits, topic)
 }
 
-// throttled counts how long quotas hold up the client, which waits by itself.
+// throttled adds up the delays imposed by quotas, during which the client waits.
 type throttled struct{ d *Destination }
 
 func (h throttled) OnBrokerThrottle(_ kgo.BrokerMetadata, wait time.Duration, _ bool) {
 	h.d.delayed.Add(uint64(wait))
 }
 
-// client returns a client of the protocol. It retries nothing for long: that is the session's.
+// client returns a protocol client. It does not retry for long, because the session does.
 func (d *Destination) client(ctx context.Context) (*kgo.Client, error) {
 	overhead := min(5*time.Second, max(100*time.Millisecond, d.c.RequestTimeout/2))
 	return kgo.NewClient(append(d.c.options(), kgo.WithContext(ctx),
@@ -124,9 +125,9 @@ func (d *Destination) client(ctx context.Context) (*kgo.Client, error) {
 		kgo.WithHooks(throttled{d}), kgo.MetadataMinAge(50*time.Millisecond))...)
 }
 
-// ClientOptions returns the options of a client that has the brokers, the credentials and
-// TLS of c, such as one that consumes. The other fields, Topic too, do not matter. The error
-// names everything that is wrong.
+// ClientOptions returns the options of a client with the brokers, the credentials and the TLS of c,
+// for example for a consumer. The other fields, including Topic, are ignored. The error names all
+// invalid fields.
 func (c Config) ClientOptions() ([]kgo.Opt, error) {
 	c.Topic = cmp.Or(c.Topic, "any")
 	r, err := c.resolve()
@@ -136,7 +137,7 @@ func (c Config) ClientOptions() ([]kgo.Opt, error) {
 	return r.options(), nil
 }
 
-// options are those of each client of a Config that was resolved.
+// options returns the options of each client of a resolved Config.
 func (c *Config) options() []kgo.Opt {
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(c.Brokers...), kgo.ClientID(c.ClientID),
@@ -156,7 +157,7 @@ func (c *Config) options() []kgo.Opt {
 	return opts
 }
 
-// Open connects, authenticates and becomes a producer of its own.
+// Open connects, authenticates and starts a new producer.
 func (d *Destination) Open(l deliver.Life) (deliver.Session, error) {
 	if d.c.DryRun != nil {
 		return deliver.SendFunc(d.Traits(), d.sendDry).Open(l)
@@ -177,7 +178,7 @@ func (d *Destination) Open(l deliver.Life) (deliver.Session, error) {
 	return s, nil
 }
 
-// begin gets the number of a new producer.
+// begin requests the id of a new producer.
 func (s *session) begin() (err error) {
 	if s.cl, err = s.d.client(s.ctx); err != nil {
 		return err
@@ -198,8 +199,8 @@ func (s *session) begin() (err error) {
 	return nil
 }
 
-// say describes an error; events name the output. Only a change of configuration mends those that
-// it marks as fatal.
+// say describes an error; events contain the name of the output. Errors marked as fatal are fixed
+// only by a change of configuration.
 func (d *Destination) say(what string, err error) error {
 	if errors.Is(err, io.EOF) {
 		err = fmt.Errorf("%w: the broker ended the connection; it may want TLS, or refuse the credentials", err)
@@ -211,7 +212,7 @@ func (d *Destination) say(what string, err error) error {
 	return text
 }
 
-// fatal are the errors that only a change of configuration mends.
+// fatal lists the errors that only a change of configuration fixes.
 var fatal = []error{
 	kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState, kerr.ClusterAuthorizationFailed,
 	kerr.TopicAuthorizationFailed, kerr.TransactionalIDAuthorizationFailed, kerr.InvalidTopicException, kerr.PolicyViolation,
@@ -230,11 +231,10 @@ func isFatal(err error) bool {
 		errors.As(err, &op) && (op.Op == "remote error" || op.Op == "local error")
 }
 
-// hiddenMark stands for a credential.
+// hiddenMark replaces a credential.
 const hiddenMark = "***"
 
-// hide removes the credentials from an error of the client, which may repeat the words of a
-// broker.
+// hide removes the credentials from an error of the client, which may quote a broker.
 func (d *Destination) hide(err error) error {
 	if err == nil {
 		return nil
@@ -242,7 +242,7 @@ func (d *Destination) hide(err error) error {
 	return secrets.HideIn(err, hiddenMark, d.c.User, d.c.Password)
 }
 
-// words returns the beginning of a broker's text, without the credentials.
+// words returns the beginning of a broker's message, without the credentials.
 func (d *Destination) words(text string) string {
 	return fmt.Sprintf("%.200q", secrets.Hide(text, hiddenMark, d.c.User, d.c.Password))
 }

@@ -1,48 +1,54 @@
-// Package kafka sends records to Apache Kafka, and to what speaks its protocol.
+// Package kafka sends records to Apache Kafka and servers with the same protocol.
 //
 //	log, err := forebay.New(kafka.To("kafka://b1:9092,b2:9092/logs.{app}?key={user}"))
 //
-// A [Destination] is the driver of an outlet: see [deliver.NewOutput]. Records go as the
-// caller encoded them: the value of a Kafka record is the line without its newline, and
-// its timestamp the record's time. Binary forms become JSON. Headers:
+// A [Destination] is the driver for [deliver.NewOutput]. Records are sent in their encoded form: the
+// value of a Kafka record is the line without its newline, and its timestamp is the time of the
+// record. Binary forms are converted to JSON. The headers are:
 //
-//	forebay-id   the name of the record: see package dedup
+//	forebay-id   the name of the record, see package dedup
 //	level        trace, debug, info, warn, error or fatal
-//	trace-id     the field [Config.TraceField] of the record, where it has one
+//	trace-id     the field [Config.TraceField] of the record, if present
+//
+// A session is one producer:
+//
+//	batch ─▶ partition queues ─▶ one request per partition in flight ─▶ broker
+//	                                          ▲                           │
+//	                                          └── same sequence number ◀──┴──▶ settled
 //
 // # Order
 //
-// Records of one key, or without a key those of one origin (a process, an output of it),
-// go into one partition of their topic, in the order of the calls. One request per
-// partition is under way at a time. What is not stored holds up what is behind it.
+// Records with the same key go to one partition of their topic, in the order of the calls. So do
+// records without a key that have the same origin (an output of a process). One request per
+// partition is in flight at a time. A record that is not stored blocks the ones after it.
 //
-// # Once
+// # Duplicates
 //
-// A session is an idempotent producer with acks=all: a request whose answer was lost is
-// sent again under its sequence number, and the broker stores it once. When that does not
-// succeed within [Config.Timeout], the session ends and the outlet takes over: circuit
-// breaker, handler, spool. The next session is another producer, so up to one window of
-// records may come twice; a consumer drops them by forebay-id with a dedup.Window.
+// A session is an idempotent producer with acks=all: if the answer to a request is lost, the request
+// is sent again with the same sequence number, and the broker stores it once. If that does not
+// succeed within [Config.Timeout], the session ends and the outlet continues: circuit breaker,
+// handler, spool. The next session is another producer, so up to one window of records may be stored
+// twice. A consumer removes duplicates by forebay-id with a dedup.Window.
 //
-// # Refusals
+// # Rejected records
 //
-// A record that the broker refuses by name is a dead letter once the others of its batch are
-// stored. A batch that is too large, or refused without names, is cut until one record is
-// refused alone. That one is a dead letter if the partition still takes a copy of a record
-// that it took before, each time, eight times over; for one that is too large once is enough.
-// These copies are stored, and a consumer drops them by forebay-id. A broker that refuses the
-// copy as well is sick, or its topic is configured so: everything is held, and no record is
-// condemned. Where the partition has taken nothing yet, records behind the refused one go
-// first; should the broker be sick and recover, these are out of order.
+// If the broker rejects a record by name, the record is a dead letter once the others of its batch
+// are stored. A batch that is too large, or rejected without names, is divided until a single record
+// is rejected. That record becomes a dead letter if the partition still accepts a copy of a record
+// that it accepted before, eight times in a row; for a record that is too large, once suffices.
+// These copies are stored, and a consumer removes them by forebay-id. If the broker also rejects the
+// copy, the broker is faulty or its topic misconfigured: all records are held, and none becomes a
+// dead letter. If the partition has not accepted any record yet, records after the rejected one are
+// sent first; if the broker was faulty and recovers, these are out of order.
 //
-// Refused credentials, missing rights, unknown topics and the clock of a host that is ahead
-// hold everything and raise an alarm: only a change of configuration will help. While one
-// topic is held, so are the others of the same output.
+// Rejected credentials, missing permissions, unknown topics and the clock of a host that is fast hold
+// all records and raise an alarm, because only a change of configuration helps. While one topic is
+// held, the other topics of the output are held, too.
 //
 // # Memory
 //
-// Beside the memory of the output, a session holds the batches under way once more, as
-// they go over the wire, compressed: at most Window times BatchBytes, one batch before
-// it is compressed, and what the client has in its connections, one request per broker.
-// Copies of records for comparison take up to 256 KiB.
+// In addition to the memory of the output, a session holds a second copy of the batches in flight in
+// their wire format, compressed: at most Window times BatchBytes, one batch before compression, and
+// the buffers of the client's connections, one request per broker. Copies of records for comparison
+// use up to 256 KiB.
 package kafka

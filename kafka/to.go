@@ -7,13 +7,13 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// To is an output of forebay.New that sends records to Kafka. destination is as in
-// [ParseURL]:
+// To returns an output for forebay.New that sends records to Kafka. destination has the form
+// described at [ParseURL]:
 //
 //	log, err := forebay.New(kafka.To("kafka://b1:9092,b2:9092/logs.{app}?key={user}"))
 //
-// Options for all outputs are those of package forebay; [Configure] is for this one.
-// forebay.Buffer is 4 MiB unless given.
+// The options of all outputs are in package forebay; [Configure] is specific to this one. The
+// default of forebay.Buffer is 4 MiB.
 func To(destination string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("kafka.To", config{destination: destination}, openOutput, opts...)
 }
@@ -45,8 +45,8 @@ func openOutput(c *config, s *forebay.Setup) (deliver.Destination, error) {
 	return d, nil
 }
 
-// Configure gives set the Config of the output, as the destination made it: credentials,
-// TLS, limits.
+// Configure passes the Config of the output, as parsed from the destination, to set: credentials,
+// TLS, limits. By default it is not changed.
 func Configure(set func(*Config)) forebay.OutputOption {
 	return forebay.DriverOption("kafka.Configure", func(c *config) error {
 		if set == nil {

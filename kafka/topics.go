@@ -10,15 +10,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// A topic is what the brokers say of one.
+// A topic is the metadata of a topic.
 type topic struct {
 	id      [16]byte
-	leaders []int32 // node of each partition; negative: none now
+	leaders []int32 // node of each partition; negative: currently none
 }
 
-// topic returns the topic of that name, from a broker if it is not known yet. A topic that
-// does not exist is asked for again for a moment: a broker that has just started does not
-// know them all.
+// topic returns the topic with that name, requesting it from a broker if it is unknown. If a topic
+// does not exist, the request is repeated for a short time, because a broker that has just started
+// does not know all topics.
 func (s *session) topic(name string) (*topic, error) {
 	s.mu.Lock()
 	t := s.topics[name]
@@ -46,8 +46,8 @@ func (s *session) topic(name string) (*topic, error) {
 	}
 }
 
-// refresh asks for the leaders of topics. It returns what is wrong with some of them, or
-// why no broker has answered.
+// refresh requests the leaders of topics. It returns the errors of individual topics, or the reason
+// why no broker has responded.
 func (s *session) refresh(names []string) (map[string]error, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	req.AllowAutoTopicCreation = s.d.c.AutoCreate
@@ -97,7 +97,7 @@ func (s *session) refresh(names []string) (map[string]error, error) {
 	return errs, nil
 }
 
-// leader returns the node that leads a partition, with the id of its topic.
+// leader returns the node that leads a partition, and the id of its topic.
 func (s *session) leader(at place) (node int32, id [16]byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +108,7 @@ func (s *session) leader(at place) (node int32, id [16]byte) {
 	return t.leaders[at.partition], t.id
 }
 
-// pause waits, and reports whether the session still lives.
+// pause waits, and reports whether the session is still alive.
 func (s *session) pause(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// forms is what a destination may look like.
+// forms lists the forms of a destination for errors.
 const forms = "kafka://HOST:PORT,HOST:PORT/TOPIC?key=value, or kafka+tls:// for TLS"
 
-// ParseURL reads a destination such as
+// ParseURL parses a destination such as
 //
 //	kafka://b1:9092,b2:9092/logs.{app}?key={user}&compression=lz4
 //	kafka+tls://user:password@b1:9093/logs?mechanism=plain
 //
-// In user and password, %XX stands for any character. Parameters: key, trace, compression,
-// client, mechanism, autocreate, batch, window, timeout, request-timeout, dial-timeout.
-// Errors never show what may be a password.
+// In user and password, %XX encodes any character. Parameters: key, trace, compression, client,
+// mechanism, autocreate, batch, window, timeout, request-timeout, dial-timeout. Errors never contain
+// text that may be a password.
 func ParseURL(destination string) (Config, error) {
 	c, err := parseURL(destination)
 	if err != nil {
@@ -82,7 +82,7 @@ func parseURL(s string) (c Config, err error) {
 	return c, nil
 }
 
-// parameters are those of the query.
+// parameters are the parameters of the query.
 var parameters = map[string]func(*Config, string) error{
 	"key":             func(c *Config, v string) error { c.Key = v; return nil },
 	"trace":           func(c *Config, v string) error { c.TraceField = v; return nil },

@@ -1,3 +1,3 @@
-// Package examples proves, with the real libraries, the lines of docs/ADAPTERS.md that
-// need no code of ours. It has tests only.
+// Package examples tests the code samples of docs/ADAPTERS.md that need no adapter, with the real
+// libraries. It contains only tests.
 package examples

@@ -1,7 +1,9 @@
-// Package forebaygrpc sends what gRPC itself logs to the outputs of a forebay.Logger. For
-// the log of calls see docs/ADAPTERS.md.
+// Package forebaygrpc sends the messages that gRPC itself logs to the outputs of a forebay.Logger. For
+// logging RPCs see docs/ADAPTERS.md.
 //
 //	grpclog.SetLoggerV2(forebaygrpc.New(log.Named("grpc")))
+//
+//	gRPC ─▶ grpclog.LoggerV2 ─▶ forebay.Logger ─▶ outputs
 package forebaygrpc
 
 import (
@@ -18,22 +20,20 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// lastTimeout bounds the wait for a message after which gRPC ends the program. It is that
+// lastTimeout limits the wait for a message after which gRPC exits the program. It equals the limit
 // of forebay.SyncLevel.
 const lastTimeout = 250 * time.Millisecond
 
 // New returns a grpclog.LoggerV2 that logs to log, for grpclog.SetLoggerV2.
 //
-//   - Info, Warning and Error are the levels of slog. Fatal is slog.LevelError+4, and the
-//     call waits until the message is delivered, at most 250 ms, since gRPC then ends the
-//     program.
-//   - gRPC says much at Info: give it a logger with a name, whose level
-//     forebay.Router.SetLevel sets.
-//   - The part of gRPC that logs, such as core or transport, is the attribute "component".
-//   - The source position is that of the call in gRPC.
-//   - V(0) is true. Higher ones ask whether the logger takes slog.LevelDebug.
+//   - Info, Warning and Error have the levels of slog. Fatal is slog.LevelError+4, and the call waits
+//     until the message is delivered, at most 250 ms, because gRPC then exits the program.
+//   - gRPC logs many messages at Info: use a named logger, whose level forebay.Router.SetLevel sets.
+//   - The component of gRPC that logs, such as core or transport, is the attribute "component".
+//   - The source position is the position of the call in gRPC.
+//   - V(0) is true. Higher verbosities report whether the logger is enabled at slog.LevelDebug.
 //
-// A nil log discards everything.
+// The result is safe for concurrent use. A nil log discards all messages.
 func New(log *forebay.Logger) grpclog.LoggerV2 {
 	return &logger{log: log, handler: log.Slog().Handler()}
 }
@@ -51,7 +51,7 @@ func (l *logger) enabled(level slog.Level) bool {
 	return l.handler.Enabled(context.Background(), level)
 }
 
-// write logs a message of a caller so many frames above the method that calls write.
+// write logs a message of a caller depth frames above the method that calls write.
 func (l *logger) write(level slog.Level, depth int, component, msg string) {
 	var pcs [1]uintptr
 	runtime.Callers(depth+4, pcs[:]) // Callers, write, the method, the function of grpclog
@@ -59,7 +59,7 @@ func (l *logger) write(level slog.Level, depth int, component, msg string) {
 	if component != "" {
 		rec.AddAttrs(slog.String("component", component))
 	}
-	_ = l.handler.Handle(context.Background(), rec) // the Router counts what it cannot take
+	_ = l.handler.Handle(context.Background(), rec) // the Router counts errors
 	if level == fatal {
 		l.flush()
 	}
@@ -73,8 +73,8 @@ func (l *logger) flush() {
 	}
 }
 
-// text formats a message. Package fmt contains a panic in a method of an argument, but not
-// one in a method of the value of that panic.
+// text formats a message. Package fmt contains a panic in a method of an argument, but not a panic in
+// a method of the value of that panic.
 func text(format func(...any) string, args []any) (s string) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -102,7 +102,7 @@ func (l *logger) printf(level slog.Level, format string, args []any) {
 	}
 }
 
-// printDepth is behind the methods that components of gRPC call, with "[name]" first.
+// printDepth implements the methods called by components of gRPC, whose first argument is "[name]".
 func (l *logger) printDepth(level slog.Level, depth int, args []any) {
 	if !l.enabled(level) {
 		return
@@ -133,5 +133,5 @@ func (l *logger) Fatalln(args ...any)                 { l.println(fatal, args) }
 func (l *logger) Fatalf(format string, args ...any)   { l.printf(fatal, format, args) }
 func (l *logger) FatalDepth(depth int, args ...any)   { l.printDepth(fatal, depth, args) }
 
-// V reports whether gRPC should say more.
+// V reports whether gRPC should log messages of that verbosity.
 func (l *logger) V(verbosity int) bool { return verbosity <= 0 || l.enabled(slog.LevelDebug) }

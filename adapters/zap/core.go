@@ -1,9 +1,11 @@
-// Package forebayzap sends what a zap.Logger logs to the outputs of a forebay.Logger, as
-// records and not as bytes.
+// Package forebayzap sends the entries of a zap.Logger to the outputs of a forebay.Logger, as records
+// with typed attributes.
 //
 //	logger := zap.New(forebayzap.New(log), zap.AddCaller())
 //
-// Levels, redaction, attributes and forms are those of the forebay.Logger.
+//	zap.Logger ─▶ zapcore.Core ─▶ forebay.Logger ─▶ outputs
+//
+// Levels, redaction, attributes and formats are determined by the forebay.Logger.
 package forebayzap
 
 import (
@@ -19,39 +21,36 @@ import (
 )
 
 const (
-	// syncTimeout bounds Sync.
+	// syncTimeout limits Sync.
 	syncTimeout = 5 * time.Second
 
-	// lastTimeout bounds the wait for an entry after which zap may end the program. It
-	// is that of forebay.SyncLevel.
+	// lastTimeout limits the wait for an entry after which zap may exit the program. It
+	// equals the limit of forebay.SyncLevel.
 	lastTimeout = 250 * time.Millisecond
 )
 
 // above is the level of all zap levels above zapcore.ErrorLevel.
 const above = slog.LevelError + 4
 
-// New returns a zapcore.Core that logs to log, with the levels of log and of its outputs.
+// New returns a zapcore.Core that logs to log, with the levels of log and its outputs.
 //
-//   - Fields become attributes of the same type, objects and namespaces groups, arrays
-//     lists. A field made by zap.Error is the error itself, and is written in the form of
-//     the outputs: see encode.Options.
-//   - zap.DebugLevel, InfoLevel, WarnLevel and ErrorLevel are those of slog. Levels above
-//     are slog.LevelError+4, and the call waits until the entry is delivered, at most
-//     250 ms, since zap may then end the program.
-//   - zap's name of a logger is that of forebay.Logger.Named, so forebay.Router.SetLevel
-//     holds for it. zapcore.Core.Enabled, which is not told the name, answers for all
-//     names; Check for the one.
-//   - The caller of zap.AddCaller is the attribute "caller", such as dir/file.go:12. If an
-//     output has AddSource, it is instead the source position of the record, in the form
-//     of that output. The stack of zap.AddStacktrace is the attribute "stack". Both are
-//     outside of all namespaces.
-//   - A panic in a method of a value, such as MarshalLogObject, becomes the text of the
-//     value, "!PANIC: …".
-//   - Sync waits until everything is delivered, at most 5 s. It does not close log.
-//   - What an output cannot take is counted and told by the forebay.Router. zap is not
-//     told.
+//   - Fields become attributes of the same type, objects and namespaces become groups, and arrays
+//     become lists. A field of zap.Error is the error itself and has the format of the outputs, see
+//     encode.Options.
+//   - zap.DebugLevel, InfoLevel, WarnLevel and ErrorLevel are the levels of slog. Levels above are
+//     slog.LevelError+4, and the call waits until the entry is delivered, at most 250 ms, because zap
+//     may then exit the program.
+//   - The name of a zap logger is the name of forebay.Logger.Named, so forebay.Router.SetLevel applies
+//     to it. zapcore.Core.Enabled, which does not receive the name, returns true if any name is
+//     enabled; Check applies the level of the name.
+//   - The caller of zap.AddCaller is the attribute "caller", such as dir/file.go:12. If an output has
+//     AddSource, it is the source position of the record instead, in the format of that output. The
+//     stack of zap.AddStacktrace is the attribute "stack". Both are outside all namespaces.
+//   - A panic in a method of a value, such as MarshalLogObject, is replaced by a text, "!PANIC: …".
+//   - Sync waits until all entries are delivered, at most 5 s. It does not close log.
+//   - Errors of outputs are counted and reported by the forebay.Router, not returned to zap.
 //
-// A nil log discards everything.
+// The Core is safe for concurrent use. A nil log discards all entries.
 func New(log *forebay.Logger) zapcore.Core {
 	if log.Router() == nil {
 		return zapcore.NewNopCore()
@@ -59,7 +58,7 @@ func New(log *forebay.Logger) zapcore.Core {
 	return newCore(log)
 }
 
-// callerKey and stackKey are the keys that zap's own configurations use, or nearly.
+// callerKey and stackKey are similar to the keys of zap's standard configurations.
 const (
 	callerKey = "caller"
 	stackKey  = "stack"
@@ -73,18 +72,18 @@ type router interface {
 	HandleTop(ctx context.Context, rec slog.Record, top ...slog.Attr) error
 }
 
-// core is a Logger with the attributes of With. It is immutable but for its cache.
+// core is a Logger with the attributes of With. It is immutable except for its cache.
 type core struct {
 	log     *forebay.Logger
 	handler router   // of log
-	named   sync.Map // handlers of log.Named, by the name that zap gives
+	named   sync.Map // handlers of log.Named, by zap's logger name
 }
 
 func newCore(log *forebay.Logger) *core {
 	return &core{log: log, handler: log.Slog().Handler().(router)}
 }
 
-// handlerOf returns the handler for a logger of that name.
+// handlerOf returns the handler for a logger with that name.
 func (c *core) handlerOf(name string) router {
 	if name == "" {
 		return c.handler
@@ -103,12 +102,12 @@ func levelOf(l zapcore.Level) slog.Level {
 	return slog.Level(l) * 4
 }
 
-// Enabled reports whether a logger of any name takes entries of that level.
+// Enabled reports whether a logger of any name accepts entries of that level.
 func (c *core) Enabled(l zapcore.Level) bool {
 	return c.handler.EnabledForAny(levelOf(l))
 }
 
-// Level is the answer of zapcore.LevelOf for a logger without a name.
+// Level returns the level of a logger without a name, for zapcore.LevelOf.
 func (c *core) Level() zapcore.Level {
 	for l := zapcore.DebugLevel; l <= zapcore.FatalLevel; l++ {
 		if c.handler.Enabled(context.Background(), levelOf(l)) {
@@ -118,7 +117,7 @@ func (c *core) Level() zapcore.Level {
 	return zapcore.InvalidLevel
 }
 
-// With adds fields to all entries. Those behind a zap.Namespace lie in its group.
+// With adds fields to all entries. Fields after a zap.Namespace are in its group.
 func (c *core) With(fields []zapcore.Field) zapcore.Core {
 	var o object
 	o.add(fields)
@@ -131,7 +130,7 @@ func (c *core) With(fields []zapcore.Field) zapcore.Core {
 	return newCore(log.With(o.attrs[from:]...))
 }
 
-// Check adds c to ce if an output takes the entry.
+// Check adds c to ce if an output accepts the entry.
 func (c *core) Check(ent zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	if c.handlerOf(ent.LoggerName).Enabled(context.Background(), levelOf(ent.Level)) {
 		return ce.AddCore(ent, c)
@@ -145,7 +144,7 @@ var objects = sync.Pool{New: func() any { return new(object) }}
 func (c *core) Write(ent zapcore.Entry, fields []zapcore.Field) error {
 	rec := slog.NewRecord(ent.Time, levelOf(ent.Level), ent.Message, 0)
 	if ent.Caller.Defined && ent.Caller.PC != 0 {
-		rec.PC = ent.Caller.PC + 1 // zap has the call's, slog where it returns to
+		rec.PC = ent.Caller.PC + 1 // zap has the address of the call, slog the return address
 	}
 	o := objects.Get().(*object)
 	o.add(fields)
@@ -171,7 +170,7 @@ func (c *core) Write(ent zapcore.Entry, fields []zapcore.Field) error {
 	return nil
 }
 
-// Sync waits until what was logged is delivered.
+// Sync waits until all logged entries are delivered, at most 5 s.
 func (c *core) Sync() error { return c.flush(syncTimeout) }
 
 func (c *core) flush(d time.Duration) error {

@@ -26,7 +26,7 @@ type space struct {
 	from int
 }
 
-// add adds fields. Errors stay errors, so that the outputs decide on their form.
+// add adds fields. Errors are kept as errors, so that the outputs determine their format.
 func (o *object) add(fields []zapcore.Field) {
 	for i := range fields {
 		switch f := &fields[i]; f.Type {
@@ -40,7 +40,7 @@ func (o *object) add(fields []zapcore.Field) {
 	}
 }
 
-// contain adds the fields of an object to o itself. A panic becomes a text in their place.
+// contain adds the fields of an object to o. A panic is replaced by a text.
 func (o *object) contain(f *zapcore.Field) {
 	attrs, spaces := len(o.attrs), len(o.spaces)
 	defer func() {
@@ -52,7 +52,7 @@ func (o *object) contain(f *zapcore.Field) {
 	f.AddTo(o)
 }
 
-// objectOf returns the attributes of m. A panic becomes a text, fault.
+// objectOf returns the attributes of m. If m panics, fault is the text of the panic.
 func objectOf(m zapcore.ObjectMarshaler) (attrs []slog.Attr, fault string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -64,7 +64,7 @@ func objectOf(m zapcore.ObjectMarshaler) (attrs []slog.Attr, fault string, err e
 	return inner.group(), "", err
 }
 
-// arrayOf returns the list of m. A panic becomes a text in its place.
+// arrayOf returns the list of m. A panic is replaced by a text.
 func arrayOf(m zapcore.ArrayMarshaler) (v slog.Value, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -76,7 +76,7 @@ func arrayOf(m zapcore.ArrayMarshaler) (v slog.Value, err error) {
 	return a.value(), err
 }
 
-// group returns the attributes, with namespaces as groups. o keeps them.
+// group returns the attributes, with namespaces as groups. o owns them.
 func (o *object) group() []slog.Attr {
 	for i := len(o.spaces) - 1; i >= 0; i-- {
 		s := o.spaces[i]
@@ -87,7 +87,7 @@ func (o *object) group() []slog.Attr {
 	return o.attrs
 }
 
-// maxAttrs is how many attributes the memory of an object in the pool has room for.
+// maxAttrs is the maximum capacity of a pooled object.
 const maxAttrs = 256
 
 func (o *object) reset() {
@@ -148,8 +148,7 @@ func (o *object) AddReflected(key string, v any) error {
 
 func (o *object) OpenNamespace(key string) { o.spaces = append(o.spaces, space{key, len(o.attrs)}) }
 
-// shortest returns the number that is written with the digits of v: 0.1, not
-// 0.10000000149011612.
+// shortest returns the float64 with the shortest decimal form of v: 0.1, not 0.10000000149011612.
 func shortest(v float32) float64 {
 	f, err := strconv.ParseFloat(strconv.FormatFloat(float64(v), 'g', -1, 32), 64)
 	if err != nil {
@@ -158,7 +157,7 @@ func shortest(v float32) float64 {
 	return f
 }
 
-// complexValue returns v as zap writes it, 1+2i.
+// complexValue returns v in the format of zap, 1+2i.
 func complexValue(v complex128, bits int) slog.Value {
 	return slog.StringValue(strings.Trim(strconv.FormatComplex(v, 'g', -1, bits), "()"))
 }
@@ -166,8 +165,8 @@ func complexValue(v complex128, bits int) slog.Value {
 // array collects the elements of a list. It is a zapcore.ArrayEncoder.
 type array struct{ elems []any }
 
-// value returns the list. One of objects alone is a list of AttrAppenders, whose
-// attributes rules and ReplaceAttr see.
+// value returns the list. A list that contains only objects is a list of AttrAppenders, so that
+// redaction rules and ReplaceAttr apply to their attributes.
 func (a *array) value() slog.Value {
 	var objects []members
 	for _, e := range a.elems {

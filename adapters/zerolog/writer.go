@@ -1,11 +1,13 @@
-// Package forebayzerolog sends what a zerolog.Logger logs to the outputs of a
-// forebay.Logger, as records and not as bytes.
+// Package forebayzerolog sends the events of a zerolog.Logger to the outputs of a forebay.Logger, as
+// records with typed attributes.
 //
 //	logger := zerolog.New(forebayzerolog.New(log)).With().Timestamp().Logger()
 //
-// Redaction, attributes of With and forms are those of the forebay.Logger. zerolog encodes
-// an event before anybody sees it, so its lines are parsed: for less work set zerolog's
-// own level, too.
+//	zerolog.Logger ─▶ JSON line ─▶ parse ─▶ forebay.Logger ─▶ outputs
+//
+// Redaction, attributes of With and formats are determined by the forebay.Logger. zerolog encodes an
+// event before the writer receives it, so its lines must be parsed. To reduce that work, also set the
+// level of the zerolog.Logger.
 package forebayzerolog
 
 import (
@@ -22,27 +24,25 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// lastTimeout bounds the wait for an event after which zerolog ends the program. It is
-// that of forebay.SyncLevel.
+// lastTimeout limits the wait for an event after which zerolog exits the program. It equals the limit
+// of forebay.SyncLevel.
 const lastTimeout = 250 * time.Millisecond
 
 // New returns a writer for zerolog.New that logs to log.
 //
-//   - The level, the time and the message are taken from the fields that zerolog writes
-//     them to, by the names and formats of zerolog's variables. A line without a level is
-//     of slog.LevelInfo, one without a time of the present. A time in whole seconds,
-//     zerolog's default, gets the fraction at which it comes.
-//   - All other fields are attributes, in their order: objects are groups, lists and
-//     unusual numbers keep their text, no digit changes. Errors, durations and times are
-//     what zerolog has made of them.
-//   - The levels from trace to error are slog.LevelDebug-4 to slog.LevelError. Fatal and
-//     panic are slog.LevelError+4, and the call waits until the event is delivered, at
-//     most 250 ms, since zerolog then ends the program.
+//   - Level, time and message are the fields in which zerolog writes them, by the names and formats in
+//     zerolog's variables. A line without a level has slog.LevelInfo, a line without a time the
+//     current time. A time in whole seconds, zerolog's default, receives the fraction of the current
+//     time.
+//   - All other fields are attributes, in order: objects are groups; lists and unusual numbers keep
+//     their text, so that no digit changes. Errors, durations and times have zerolog's format.
+//   - The levels trace to error are slog.LevelDebug-4 to slog.LevelError. Fatal and panic are
+//     slog.LevelError+4, and the call waits until the event is delivered, at most 250 ms, because
+//     zerolog then exits the program.
 //   - A line that is not JSON becomes the message.
-//   - What an output cannot take is counted and told by the forebay.Router, not by the
-//     error of a write.
+//   - Errors of outputs are counted and reported by the forebay.Router, not returned by Write.
 //
-// A nil log discards everything.
+// The writer is safe for concurrent use. A nil log discards all events.
 func New(log *forebay.Logger) zerolog.LevelWriter {
 	return &writer{log: log, handler: log.Slog().Handler()}
 }
@@ -62,7 +62,7 @@ func levelOf(l zerolog.Level) slog.Level {
 	return slog.Level(l-zerolog.InfoLevel) * 4
 }
 
-// Write takes a line from writers that do not know levels: the line says it.
+// Write logs a line without a separate level; the level is taken from the line.
 func (w *writer) Write(p []byte) (int, error) {
 	level := zerolog.NoLevel
 	if record.IsObject(p) {
@@ -78,7 +78,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	return w.WriteLevel(level, p)
 }
 
-// WriteLevel takes a line of zerolog. Its error is always nil.
+// WriteLevel logs a line of zerolog. Its error is always nil.
 func (w *writer) WriteLevel(level zerolog.Level, p []byte) (int, error) {
 	l := levelOf(level)
 	if w.handler.Enabled(context.Background(), l) {
@@ -98,7 +98,7 @@ func (w *writer) flush() {
 	}
 }
 
-// parse makes a record of a line of that level.
+// parse converts a line with that level to a record.
 func parse(level zerolog.Level, l slog.Level, p []byte) slog.Record {
 	now := time.Now()
 	if !record.IsObject(p) {
@@ -136,7 +136,7 @@ func indexOf(attrs []slog.Attr, key string) int {
 	return slices.IndexFunc(attrs, func(a slog.Attr) bool { return a.Key == key })
 }
 
-// timeOf reads a time in the form of zerolog.TimeFieldFormat.
+// timeOf parses a time in the format of zerolog.TimeFieldFormat.
 func timeOf(v slog.Value) (t time.Time, ok bool) {
 	text := v.String()
 	switch zerolog.TimeFieldFormat {
