@@ -409,7 +409,7 @@ func (panicky) String() string { panic("text") }
 
 func (panicky) Error() string { panic("error") }
 
-type holds struct{ p *panicky }
+type holds struct{}
 
 func (h holds) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	enc.AddInt("a", 1)
