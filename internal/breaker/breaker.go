@@ -1,6 +1,7 @@
-// Package breaker decides when a destination that fails is left alone, and when and with
-// how much it is tried again. It has no clock, lock or goroutine of its own: package deliver
-// drives one circuit for each destination, and package fleet thousands in simulated time.
+// Package breaker implements the circuit breaker of a destination: when to stop sending,
+// when to probe, and how many records to send. It has no clock, lock or goroutine: package
+// deliver drives one circuit per destination, and package fleet drives thousands in
+// simulated time.
 package breaker
 
 import (
@@ -22,24 +23,24 @@ const (
 )
 
 const (
-	window = 20 // results the ratio is taken over
-	ratio  = 10 // failures among them that open
+	window = 20 // results over which the ratio is computed
+	ratio  = 10 // failures among them that open the circuit
 
-	// probeGrace is how long a probe may take before the handler is asked beside it: a
-	// destination that hangs answers no sooner than its own timeout.
+	// probeGrace is the time a probe may run before the handler is used in parallel: a
+	// destination that hangs only fails after its timeout.
 	probeGrace = time.Second
 )
 
-// LongAfter is from which wait that a destination asks for it counts as down at once: it has
-// said so itself, and counting further failures would take as many such waits, with the spool
-// and the handler unused.
+// LongAfter is the requested wait from which a destination counts as down immediately. The
+// destination has announced its outage; counting further failures would require as many
+// such waits, with the spool and the handler unused.
 const LongAfter = 5 * time.Second
 
-// MaxAfter is the longest wait that a destination may ask for; longer ones count as this.
-// A clock that is wrong at the other end must not stop delivery for days.
+// MaxAfter limits the wait that a destination may request. A wrong clock on the remote side
+// must not stop delivery for days.
 const MaxAfter = 10 * time.Minute
 
-// State is where a circuit is. deliver.State has the drawing.
+// State is the state of a circuit. See deliver.State for the transitions.
 type State uint8
 
 // The states.
@@ -49,7 +50,7 @@ const (
 	HalfOpen
 )
 
-// Options are those of deliver.BreakerOptions, all given.
+// Options are deliver.BreakerOptions with every field set.
 type Options struct {
 	Failures     int
 	OpenMin      time.Duration
@@ -59,7 +60,7 @@ type Options struct {
 	Successes    int
 }
 
-// Default returns the options that hold where nothing else is said.
+// Default returns the default options.
 func Default() Options {
 	return Options{Failures, OpenMin, OpenMax, FatalDelay, ProbeRecords, Successes}
 }
@@ -70,18 +71,18 @@ type Circuit struct {
 	jitter func(lo, hi time.Duration) time.Duration
 
 	state       State
-	since       time.Time // when it got there
+	since       time.Time // when the state was entered
 	consecutive int       // failures in a row
-	window      uint32    // the last results, the newest in bit 0; 1: failure
-	results     int       // how many of them there are
+	window      uint32    // latest results, the newest in bit 0; 1: failure
+	results     int       // number of results in window
 	until       time.Time
-	floor       time.Time // the destination asked for no probe before
+	floor       time.Time // no probe before this time, as requested by the destination
 	opened      int       // times opened since the last full ramp-up
 	successes   int       // half-open: in a row
 	ramp        int       // records per batch while ramping up; 0: no limit
 }
 
-// New returns a closed circuit. jitter chooses a wait between two.
+// New returns a closed circuit. jitter chooses a wait between lo and hi.
 func New(o Options, jitter func(lo, hi time.Duration) time.Duration) *Circuit {
 	return &Circuit{o: o, jitter: jitter}
 }
@@ -89,15 +90,16 @@ func New(o Options, jitter func(lo, hi time.Duration) time.Duration) *Circuit {
 // State returns the state.
 func (c *Circuit) State() State { return c.state }
 
-// Until returns when an open circuit may be probed; it means nothing in other states.
+// Until returns when an open circuit may be probed. It is meaningful in the state Open
+// only.
 func (c *Circuit) Until() time.Time { return c.until }
 
-// Consecutive returns how many failures in a row a closed circuit has seen.
+// Consecutive returns the number of consecutive failures of a closed circuit.
 func (c *Circuit) Consecutive() int { return c.consecutive }
 
-// Admit asks whether something may be sent now. It returns how many records at most, 0
-// for no limit, or false with the time until it makes sense to ask again. An open circuit
-// whose time is over becomes half-open.
+// Admit reports whether a batch may be sent now. limit is the maximum number of records, 0
+// for no limit. If ok is false, until is the time of the next attempt. An open circuit
+// whose wait has expired becomes half-open.
 func (c *Circuit) Admit(now time.Time) (limit int, ok bool, until time.Time) {
 	switch c.state {
 	case Open:
@@ -113,19 +115,19 @@ func (c *Circuit) Admit(now time.Time) (limit int, ok bool, until time.Time) {
 	return c.ramp, true, now
 }
 
-// Calm reports whether the circuit is closed and has seen no failure lately.
+// Calm reports whether the circuit is closed without recent failures.
 func (c *Circuit) Calm() bool { return c.state == Closed && c.window == 0 && c.ramp == 0 }
 
 // Shut reports whether nothing may be sent now.
 func (c *Circuit) Shut(now time.Time) bool { return c.state == Open && now.Before(c.until) }
 
-// Out reports whether a handler is to be asked: nothing may be sent now, or a probe hangs.
+// Out reports whether to use a handler: nothing may be sent now, or a probe hangs.
 func (c *Circuit) Out(now time.Time) bool {
 	return c.Shut(now) || c.state == HalfOpen && c.successes == 0 && now.Sub(c.since) >= probeGrace
 }
 
-// Worked notes that the destination took a batch, or refused records: it is well. cut says
-// that the batch was made smaller because of the circuit.
+// Worked records that the destination accepted a batch or rejected records; either way it
+// is available. cut means that the circuit limited the batch.
 func (c *Circuit) Worked(now time.Time, cut bool) {
 	switch c.state {
 	case HalfOpen:
@@ -147,8 +149,8 @@ func (c *Circuit) Worked(now time.Time, cut bool) {
 	}
 }
 
-// Failed notes a failure: after is the wait that the destination asked for, hold says that
-// only a change of configuration will help. It reports whether that opened the circuit.
+// Failed records a failure. after is the wait requested by the destination; hold means that
+// only a change of configuration will help. Failed reports whether the circuit opened.
 func (c *Circuit) Failed(now time.Time, after time.Duration, hold bool) bool {
 	switch c.state {
 	case HalfOpen:
@@ -166,15 +168,15 @@ func (c *Circuit) Failed(now time.Time, after time.Duration, hold bool) bool {
 	return false
 }
 
-// Hurry brings the next probe forward to at.
+// Hurry moves the next probe forward to at.
 func (c *Circuit) Hurry(at time.Time) {
 	if c.until.After(at) {
 		c.until = at
 	}
 }
 
-// Probe brings the next probe of an open circuit forward to now, or to gap after the circuit
-// opened. It reports false, and does nothing, while the destination has asked for a wait.
+// Probe moves the next probe of an open circuit forward to now, or to gap after the circuit
+// opened. During a wait requested by the destination it does nothing and reports false.
 func (c *Circuit) Probe(now time.Time, gap time.Duration) bool {
 	if c.state != Open {
 		return true
@@ -211,16 +213,16 @@ func (c *Circuit) trip(now time.Time, after time.Duration, hold bool) {
 	c.enter(now, Open)
 }
 
-// enter is the only way from one state to another.
+// enter changes the state. All transitions go through it.
 func (c *Circuit) enter(now time.Time, to State) { c.state, c.since = to, now }
 
 type withoutProbe struct{}
 
-// WithoutProbe returns a context for a Flush that does not probe an open circuit, because it
-// is one of many: it follows each record of a level.
+// WithoutProbe returns a context for a Flush that does not probe an open circuit. It is
+// used for the frequent Flush after each record of a level.
 func WithoutProbe(ctx context.Context) context.Context {
 	return context.WithValue(ctx, withoutProbe{}, true)
 }
 
-// MayProbe reports whether a Flush within ctx probes an open circuit.
+// MayProbe reports whether a Flush with ctx probes an open circuit.
 func MayProbe(ctx context.Context) bool { return ctx.Value(withoutProbe{}) == nil }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A destination that is down for good is probed after 1, 2, 4, … 60 s where every wait is the
-// longest, and one that is back gets 10 records twice, then twice as many each time.
+// With the maximum jitter, an unavailable destination is probed after 1, 2, 4, … 60 s.
+// After recovery it gets two batches of 10 records, then twice as many each time.
 func TestDownAndBack(t *testing.T) {
 	longest := func(_, hi time.Duration) time.Duration { return hi }
 	c := New(Default(), longest)

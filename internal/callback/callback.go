@@ -1,8 +1,8 @@
-// Package callback runs user callbacks apart from whoever reports to them: on a
-// goroutine of their own, behind a bounded queue.
+// Package callback runs user callbacks asynchronously, on a separate goroutine with a
+// bounded queue.
 //
-// What a callback does (block, panic, call runtime.Goexit, log into the very
-// writer that reported) so never reaches the reporter.
+// A callback that blocks, panics, calls runtime.Goexit or logs to the writer that invoked
+// it therefore does not affect the caller.
 package callback
 
 import (
@@ -13,43 +13,41 @@ import (
 	"time"
 )
 
-// DefaultQueue is the number of values a [Runner] holds when [New] is given
-// none.
+// DefaultQueue is the default queue length of a [Runner].
 const DefaultQueue = 64
 
-// A Runner hands values to one function, one at a time and in order.
+// A Runner passes values to a function, one at a time and in order.
 //
-// Its goroutine is started by the first [Runner.Post] to an idle Runner and ends
-// when the queue is empty, so an idle Runner holds none and needs no Close. All
-// methods may be called from several goroutines at once; all work on a nil
-// Runner, which does nothing.
+// The first [Runner.Post] to an idle Runner starts a goroutine, which ends when the queue
+// is empty. An idle Runner therefore has no goroutine and needs no Close. All methods are
+// safe for concurrent use and do nothing on a nil Runner.
 type Runner[T any] struct {
 	fn    func(T)
 	queue int
 
-	// mu is a leaf lock, held for a few instructions: neither fn nor anything
-	// else of the caller runs under it.
+	// mu is a leaf lock, held for a few instructions: no user code, including fn, runs with
+	// it held.
 	mu      sync.Mutex
-	ring    []T // queue long, made by the first Post
+	ring    []T // queue elements, allocated by the first Post
 	head, n int
 	running bool
 	closed  bool
-	posted  uint64 // values that were queued; the last one's number
-	settled uint64 // all values up to this number have run or were dropped
+	posted  uint64 // number of values queued, and the number of the last one
+	settled uint64 // values up to this number have run or were dropped
 	dropped uint64
 	failed  uint64
-	waiters []waiter // ascending
+	waiters []waiter // in ascending order
 }
 
-// waiter is a Wait for the value number seq.
+// A waiter is a Wait for the value number seq.
 type waiter struct {
 	seq uint64
 	ch  chan struct{}
 }
 
-// New returns a Runner that calls fn and holds up to queue values while fn is
-// busy (0 or less: [DefaultQueue]). It returns nil, which does nothing, when fn
-// is nil. It starts no goroutine.
+// New returns a Runner that calls fn and queues up to queue values while fn is busy (0 or
+// less: [DefaultQueue]). If fn is nil, it returns nil, which does nothing. It starts no
+// goroutine.
 func New[T any](fn func(T), queue int) *Runner[T] {
 	if fn == nil {
 		return nil
@@ -60,10 +58,9 @@ func New[T any](fn func(T), queue int) *Runner[T] {
 	return &Runner[T]{fn: fn, queue: queue}
 }
 
-// Post queues v. It never blocks and never calls fn itself, so it may be called
-// with locks held. If the queue is full, the oldest value in it is dropped and
-// counted: the newest says how things stand. After [Runner.Close] v is dropped
-// and counted.
+// Post queues v. It never blocks and never calls fn, so it may be called with locks held.
+// If the queue is full, the oldest value is dropped and counted, because the newest
+// describes the current state. After [Runner.Close], v is dropped and counted.
 func (r *Runner[T]) Post(v T) {
 	if r == nil {
 		return
@@ -90,8 +87,8 @@ func (r *Runner[T]) Post(v T) {
 	}
 }
 
-// Dropped returns how many values were dropped because the queue was full or
-// the Runner closed.
+// Dropped returns the number of values dropped because the queue was full or the Runner
+// closed.
 func (r *Runner[T]) Dropped() uint64 {
 	if r == nil {
 		return 0
@@ -101,7 +98,7 @@ func (r *Runner[T]) Dropped() uint64 {
 	return r.dropped
 }
 
-// Failed returns how many calls of fn ended in a panic or in runtime.Goexit.
+// Failed returns the number of calls of fn that ended in a panic or in runtime.Goexit.
 func (r *Runner[T]) Failed() uint64 {
 	if r == nil {
 		return 0
@@ -111,9 +108,9 @@ func (r *Runner[T]) Failed() uint64 {
 	return r.failed
 }
 
-// Wait returns when fn has returned for every value posted before (or the value
-// was dropped), or with ctx's error when that ends first. Called from within fn
-// it waits for itself, until ctx ends.
+// Wait waits until every value posted earlier was handled by fn or dropped, or until ctx is
+// done, in which case it returns the error of ctx. Called from fn, it waits for itself
+// until ctx is done.
 func (r *Runner[T]) Wait(ctx context.Context) error {
 	if r == nil {
 		return nil
@@ -142,9 +139,9 @@ func (r *Runner[T]) Wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Grace is how long a Close waits at most for a callback to be told everything: what
-// happened on the way is told before Close returns, unless the callback is slow. It
-// must not hold up anybody's end.
+// Grace is the maximum time that a Close waits for a callback to handle all events. Events
+// during the Close are reported before it returns, unless the callback is slow, which must
+// not delay shutdown.
 const Grace = 100 * time.Millisecond
 
 // WaitBriefly is Wait for at most [Grace].
@@ -154,12 +151,12 @@ func (r *Runner[T]) WaitBriefly(ctx context.Context) {
 	_ = r.Wait(ctx)
 }
 
-// ToStderr prints v, an event or an error, on standard error: the callback of those who
-// set none, as silence would be worse.
+// ToStderr prints v, an event or an error, to standard error. It is the default callback,
+// because errors must not be silent.
 func ToStderr[T any](v T) { _, _ = fmt.Fprintf(os.Stderr, "forebay: %v\n", v) }
 
-// Close makes every later Post a counted drop. What is queued still runs; use
-// [Runner.Wait] to wait for it. It may be called twice.
+// Close makes every later Post a counted drop. Queued values still run; use [Runner.Wait]
+// to wait for them. It may be called more than once.
 func (r *Runner[T]) Close() {
 	if r == nil {
 		return
@@ -169,8 +166,8 @@ func (r *Runner[T]) Close() {
 	r.closed = true
 }
 
-// run calls fn until the queue is empty. A runtime.Goexit in fn ends the
-// goroutine; a new one then goes on with the queue.
+// run calls fn until the queue is empty. A runtime.Goexit in fn ends the goroutine; a new
+// one then processes the rest.
 func (r *Runner[T]) run() {
 	ended := false
 	defer func() {
@@ -183,8 +180,7 @@ func (r *Runner[T]) run() {
 	ended = true
 }
 
-// one takes the oldest value and calls fn with it. It reports whether there was
-// one.
+// one removes the oldest value and calls fn with it. It reports whether there was one.
 func (r *Runner[T]) one() (found bool) {
 	r.mu.Lock()
 	if r.n == 0 {
@@ -195,10 +191,10 @@ func (r *Runner[T]) one() (found bool) {
 	v := r.popLocked()
 	r.mu.Unlock()
 
-	found = true // also what is returned after a panic
+	found = true // also the result after a panic
 	returned := false
 	defer func() {
-		_ = recover() // nil after a Goexit, which goes on
+		_ = recover() // nil for a Goexit, which continues
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if !returned {
@@ -211,7 +207,7 @@ func (r *Runner[T]) one() (found bool) {
 	return
 }
 
-// popLocked takes the oldest value out of the ring.
+// popLocked removes the oldest value from the ring.
 func (r *Runner[T]) popLocked() T {
 	var zero T
 	v := r.ring[r.head]
@@ -221,7 +217,7 @@ func (r *Runner[T]) popLocked() T {
 	return v
 }
 
-// settleLocked notes that no value is with fn, and wakes whom that concerns.
+// settleLocked records that fn has no value and wakes the waiters concerned.
 func (r *Runner[T]) settleLocked() {
 	r.settled = r.posted - uint64(r.n)
 	k := 0

@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestOrderAndWait(t *testing.T) {
-	var got []int // only the Runner's goroutine writes; Wait orders the read
+	var got []int // written by the Runner's goroutine only; Wait orders the read
 	r := New(func(v int) { got = append(got, v) }, 100)
 	var want []int
 	for i := range 100 {
@@ -38,14 +38,14 @@ func TestOrderAndWait(t *testing.T) {
 	}
 }
 
-// A stuck callback holds up nobody; of what comes meanwhile the newest are kept.
+// A stuck callback blocks no caller; the newest values posted in that time are kept.
 func TestFullDropsOldest(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		var got []int
 		r := New(func(v int) { <-release; got = append(got, v) }, 3)
 		r.Post(0)
-		synctest.Wait() // 0 is with fn
+		synctest.Wait() // fn has value 0
 		for i := 1; i <= 10; i++ {
 			r.Post(i)
 		}
@@ -92,7 +92,7 @@ func TestPanicAndGoexit(t *testing.T) {
 	}
 }
 
-// A callback may post, which is what one does that logs into its own reporter.
+// A callback may post, which happens when it logs to the component that calls it.
 func TestPostFromCallbackUnderLock(t *testing.T) {
 	var mu sync.Mutex
 	var r *Runner[int]
@@ -108,7 +108,7 @@ func TestPostFromCallbackUnderLock(t *testing.T) {
 	mu.Lock()
 	r.Post(10)
 	mu.Unlock()
-	for range 11 { // each Wait covers at least one more
+	for range 11 { // each Wait covers at least one more value
 		if err := r.Wait(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -172,7 +172,7 @@ func TestRace(t *testing.T) {
 	}
 }
 
-// WaitBriefly gives a callback some time, and a stuck one no more.
+// WaitBriefly waits for a callback, but only for a limited time if it is stuck.
 func TestWaitBriefly(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		told := false
@@ -193,7 +193,7 @@ func TestWaitBriefly(t *testing.T) {
 	})
 }
 
-// What nobody asked for is said on standard error, one line each.
+// Events without a callback are printed to standard error, one line each.
 func TestToStderr(t *testing.T) {
 	read, write, err := os.Pipe()
 	if err != nil {

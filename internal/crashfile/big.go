@@ -10,7 +10,7 @@ import (
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
-// parseBigTable reads which records must have a frame.
+// parseBigTable reads the list of records that must have a frame.
 func (im *Image) parseBigTable(state []byte, most uint64) {
 	le := binary.LittleEndian
 	im.bigMore, _ = im.read(le.Uint64(state[StateBigMore:]), most)
@@ -24,7 +24,7 @@ func (im *Image) parseBigTable(state []byte, most uint64) {
 	}
 }
 
-// frameLen returns the length of the frame at the start of d, 0 if there is none.
+// frameLen returns the length of the frame at the start of d, or 0 if there is none.
 func frameLen(d []byte) int {
 	if len(d) < BigHeadLen {
 		return 0
@@ -36,11 +36,11 @@ func frameLen(d []byte) int {
 	return BigHeadLen + int(size)
 }
 
-// parseBig takes the oversize records. Behind a damaged frame it goes on with the frame at
-// the end of the stated length, if that is sound. Otherwise it looks for the next frame of a
-// record that must be there.
+// parseBig reads the oversize records. After a damaged frame it continues at the end given
+// by the frame's length, if a sound frame is there. Otherwise it searches for the next
+// frame of an expected record.
 func (im *Image) parseBig(d []byte) {
-	budget := 8 * len(d) // bytes looked at for frames
+	budget := 8 * len(d) // bytes to examine while searching for frames
 	for len(d) > 0 {
 		if n := frameLen(d); n > 0 {
 			im.takeFrame(d[:n])
@@ -77,9 +77,9 @@ func (im *Image) takeFrame(d []byte) {
 	}
 }
 
-// resync returns where the next frame is behind a damaged one at the start of d,
-// 0 if there is none. Payload may look like a frame: only one that must be there
-// counts.
+// resync returns the offset of the next frame after a damaged one at the start of d, or 0
+// if there is none. Payload may look like a frame, so only frames of expected records
+// count.
 func (im *Image) resync(d []byte, budget *int) int {
 	due := func(at int, tombstone bool) bool {
 		h := d[at:]
@@ -116,7 +116,7 @@ func (im *Image) resync(d []byte, budget *int) int {
 	return 0
 }
 
-// finishBig counts the records whose frames are missing or damaged.
+// finishBig counts the records with missing or damaged frames.
 func (im *Image) finishBig() {
 	for t := range im.bigWant {
 		if !im.buried[t] {
@@ -128,8 +128,8 @@ func (im *Image) finishBig() {
 	im.bigWant, im.bigMore = nil, 0
 }
 
-// Damage describes the parts of the file that this or an earlier recovery could not
-// read. It is empty if there are none.
+// Damage describes the parts of the file that this or an earlier recovery could not read.
+// It is empty if there are none.
 func (im *Image) Damage() string {
 	var parts []string
 	add := func(n uint64, format string, args ...any) {

@@ -10,20 +10,20 @@ import (
 	"github.com/forebay-log/forebay/internal/mapped"
 )
 
-// A File is a crash-safe file in a directory. Other tools may look at it
-// while its process lives.
+// A File is a crash-safe file in a directory. Other tools may inspect it while its process
+// is running.
 type File struct {
 	Path  string
-	Bytes int64 // that of oversize records beside it included
+	Bytes int64 // including oversize records in the companion file
 	Alive bool  // a process holds its lock and owns the file; not determined if Unborn
-	Aside bool  // damaged, and renamed so by an earlier process
-	// Unborn files are not complete: a process is making them, or has died while it
-	// did. They hold no records.
+	Aside bool  // damaged, and renamed by an earlier process
+	// Unborn files are incomplete: a process is creating them, or died while doing so. They
+	// contain no records.
 	Unborn bool
 }
 
-// IsName reports whether a file of this name is a crash-safe file, one that
-// was set aside, or an unfinished one. The files beside a crash-safe file do not count.
+// IsName reports whether name is the name of a crash-safe file, of one that was set aside,
+// or of an unfinished one. Companion files do not count.
 func IsName(name string) bool {
 	for _, suffix := range []string{NewSuffix, BadSuffix} {
 		name = strings.TrimSuffix(name, suffix)
@@ -31,10 +31,10 @@ func IsName(name string) bool {
 	return strings.HasSuffix(name, Suffix)
 }
 
-// List lists the crash-safe files in dir, oldest first. It changes nothing;
-// each lock is tried for a moment.
+// List lists the crash-safe files in dir, oldest first. It changes nothing but acquires
+// each lock briefly.
 func List(dir string) ([]File, error) {
-	entries, err := os.ReadDir(dir) // names begin with the time of creation
+	entries, err := os.ReadDir(dir) // sorted by name, which begins with the creation time
 	if err != nil {
 		return nil, fmt.Errorf("slab: cannot list crash-safe files: %w", err)
 	}
@@ -45,7 +45,7 @@ func List(dir string) ([]File, error) {
 			continue
 		}
 		st, err := e.Info()
-		if err != nil { // it vanished
+		if err != nil { // removed in the meantime
 			continue
 		}
 		f := File{
@@ -57,13 +57,13 @@ func List(dir string) ([]File, error) {
 				f.Bytes += st.Size()
 			}
 		}
-		f.Alive = !f.Unborn && inUse(f.Path) // its maker must not find it locked
+		f.Alive = !f.Unborn && inUse(f.Path) // its creator must not find it locked
 		files = append(files, f)
 	}
 	return files, nil
 }
 
-// inUse reports whether somebody holds the lock of a file.
+// inUse reports whether a process holds the lock of a file.
 func inUse(path string) bool {
 	f, err := mapped.OpenRegular(path, os.O_RDONLY)
 	if err != nil {
@@ -77,8 +77,8 @@ func inUse(path string) bool {
 	return mapped.IsLocked(err)
 }
 
-// ReadLive is [Read] for the file of a process that lives: it reads the file
-// twice and leaves out everything that changed between, so that no record is torn.
+// ReadLive is [Read] for the file of a running process: it reads the file twice and omits
+// everything that changed in between, so that no record is torn.
 func ReadLive(path string) (*Image, error) {
 	before, err := Read(path)
 	if err != nil {
@@ -99,14 +99,14 @@ func ReadLive(path string) (*Image, error) {
 		}
 	}
 	im.Records = kept
-	// A record that is settled between the two reads looks lost.
+	// A record settled between the two reads looks lost.
 	im.Damaged -= im.DamagedBig
 	im.DamagedBig, im.DamagedState = 0, 0
 	return im, nil
 }
 
-// Remove deletes a crash-safe file and the files beside it. The file itself goes last: a
-// process that is killed before leaves a file whose records are all settled.
+// Remove deletes a crash-safe file and its companion files. The main file is deleted last:
+// if the process is killed before that, the file remains with all its records settled.
 func Remove(path string) {
 	Point(PointUnlink)
 	os.Remove(path + BigSuffix + NewSuffix)

@@ -8,12 +8,12 @@ import (
 	"github.com/forebay-log/forebay/internal/contain"
 )
 
-// HeldBy is the method Held of a slab.Borrower; nil: no record is elsewhere.
+// HeldBy is the Held method of a slab.Borrower. Nil: no records are held elsewhere.
 type HeldBy func(origin [16]byte, first, last uint64) []batch.Tickets
 
 // leaveOut removes the records that the borrower has on disk: the process was killed after
-// the borrower had taken them and before the file said so. The borrower is asked once,
-// because it may forget records that it settles.
+// the borrower had accepted them and before the file recorded that. The borrower is called
+// only once, because it may forget records that it settles.
 func (o *Orphan) leaveOut() {
 	if n := len(o.Records); o.heldBy != nil && n > 0 {
 		var held []batch.Tickets
@@ -42,7 +42,7 @@ func (o *Orphan) leaveOut() {
 	})
 }
 
-// union returns ranges in order, without overlap.
+// union returns the ranges in order, without overlap.
 func union(in []batch.Tickets) (out []batch.Tickets) {
 	in = slices.DeleteFunc(slices.Clone(in), func(t batch.Tickets) bool { return t.First > t.Last })
 	slices.SortFunc(in, func(a, b batch.Tickets) int { return cmp.Compare(a.First, b.First) })
@@ -56,7 +56,7 @@ func union(in []batch.Tickets) (out []batch.Tickets) {
 	return out
 }
 
-// holds reports whether one of the ranges, which are in order, has the ticket.
+// holds reports whether one of the sorted ranges contains the ticket.
 func holds(in []batch.Tickets, ticket uint64) bool {
 	_, ok := slices.BinarySearchFunc(in, ticket, func(t batch.Tickets, ticket uint64) int {
 		switch {

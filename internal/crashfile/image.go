@@ -22,74 +22,73 @@ type Image struct {
 	PID         uint32
 	ContentType string
 	Schema      uint32
-	Acked       uint64 // records up to this ticket were settled and are left out
+	Acked       uint64 // records up to this ticket were settled and are omitted
 	Streams     map[uint32][]byte
-	// Records are those that were accepted and not settled, by rising ticket.
-	// Their Data belongs to the image. (UUID, Ticket) names a record for good.
+	// Records are the accepted records that were not settled, in ticket order. Their Data
+	// belongs to the image. (UUID, Ticket) identifies a record permanently.
 	Records []batch.Record
-	// Oversize is how many of Records are larger than a slab.
+	// Oversize is the number of Records larger than a slab.
 	Oversize uint64
 
-	// Holes is how many tickets between Acked and the last record have no record.
-	// Of them Evicted were evicted by DropOldest, Settled were settled before records of
-	// lower tickets, HeapOnly were larger than a slab and only in the memory of the process,
-	// Damaged were in slabs that fail their checksum, and Unreturned are the rest: their
-	// calls had not returned.
+	// Holes is the number of tickets between Acked and the last record without a record. Of
+	// these, Evicted were evicted by DropOldest, Settled were settled before records with
+	// lower tickets, HeapOnly were larger than a slab and only in the memory of the
+	// process, Damaged were in slabs with a wrong checksum, and Unreturned are the rest:
+	// their calls had not returned.
 	Holes, Evicted, Settled, HeapOnly, Damaged, Unreturned uint64
-	// DamagedSlabs is how many slabs fail their checksum. Their records are left
-	// out.
+	// DamagedSlabs is the number of slabs with a wrong checksum. Their records are omitted.
 	DamagedSlabs int
-	// DamagedState is how many words of the state page are damaged. No record is lost
-	// with them, but counts may be missing here, and records may arrive twice.
+	// DamagedState is the number of damaged words in the state page. This loses no records,
+	// but counts in the Image may be too low, and records may arrive twice.
 	DamagedState int
-	// MovedToHeap says that the mapping faulted while the process lived. Records that it
+	// MovedToHeap reports that the mapping faulted while the process was running. Records
 	// accepted after that were only in its memory.
 	MovedToHeap bool
 
-	// DamagedBig is how many of Damaged are larger than a slab: their frames in the
-	// file beside are damaged or missing. Zeroed is how many lay in pages that never
-	// reached the disk.
+	// DamagedBig is the number of Damaged records larger than a slab: their frames in the
+	// companion file are damaged or missing. Zeroed is the number of records in pages that
+	// never reached the disk.
 	DamagedBig, Zeroed uint64
-	// DamagedBefore is how many records more an earlier recovery, which did not come
-	// to its end, could not read.
+	// DamagedBefore is the number of further records that an earlier, interrupted recovery
+	// could not read.
 	DamagedBefore uint64
-	// Undefined is how many of Records are of streams that are not [Image.Defined].
+	// Undefined is the number of Records whose streams are not [Image.Defined].
 	Undefined uint64
-	// OtherBoot says that the machine has restarted since. Pages that had not reached the
-	// disk are missing.
+	// OtherBoot reports that the machine has restarted since. Pages that had not reached
+	// the disk are missing.
 	OtherBoot bool
 
-	streams  bool     // numbers of streams have definitions
-	plain    []uint32 // but for these
-	tracked  bool     // bigWant is known
-	sealed   bool     // the words of the state are self-checking
-	ackedTop uint64   // the higher of the two notes of progress
-	anyHoles bool     // it is not known how many records were evicted
-	oversize uint64   // the budget of oversize records
+	streams  bool     // stream numbers have definitions
+	plain    []uint32 // streams without a definition
+	tracked  bool     // bigWant is valid
+	sealed   bool     // the state words are self-checking
+	ackedTop uint64   // the higher of the two progress words
+	anyHoles bool     // the number of evicted records is unknown
+	oversize uint64   // budget for oversize records
 	slab     int      // bytes
 	bigWant  map[uint64]bool
 	bigMore  uint64
-	unnamed  []uint64 // tickets of the frames that bigMore counts and that were found
+	unnamed  []uint64 // tickets of the frames found for bigMore
 	mark     uint64   // records that earlier recoveries could not read
 
-	checkZero bool // the slab being read may lack pages
+	checkZero bool // pages may be missing from the current slab
 
 	buried map[uint64]bool // evicted oversize records
 }
 
-// ErrDamaged is wrapped by the error for a crash-safe file that cannot be read.
+// ErrDamaged is wrapped by the error for an unreadable crash-safe file.
 var ErrDamaged = errors.New("slab: damaged crash-safe file")
 
-// errNewer says that the file seems sound and was made by a later version.
+// errNewer reports a file that seems sound but was written by a later version.
 var errNewer = errors.New("slab: a later version has written this crash-safe file")
 
 func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
 }
 
-// Read reads the crash-safe file at path and the file of oversize records
-// beside it. It takes no lock: the file of a living process changes during the call, and
-// Read returns one of its states.
+// Read reads the crash-safe file at path and its companion file of oversize records. It
+// acquires no lock: the file of a running process changes during the call, and Read returns
+// one of its states.
 func Read(path string) (*Image, error) {
 	f, err := mapped.OpenRegular(path, os.O_RDONLY)
 	if err != nil {
@@ -116,7 +115,7 @@ func readImage(f *os.File, path string) (*Image, error) {
 		return nil, err
 	}
 	streams := data
-	// At most twice the budget, a frame and tombstones.
+	// The file holds at most twice the budget, a frame and tombstones.
 	if data, err = readBeside(path+BigSuffix, min(4*int64(im.oversize)+1<<20, MaxBytes)); err != nil {
 		return nil, err
 	}
@@ -124,8 +123,8 @@ func readImage(f *os.File, path string) (*Image, error) {
 	return im, nil
 }
 
-// Parse reads the bytes of a file, and those of the files of streams and of oversize
-// records beside it.
+// Parse parses the contents of a file and of its companion files of streams and of oversize
+// records.
 func Parse(data, streams, big []byte) (*Image, error) {
 	im, err := parseImage(data)
 	if err != nil {
@@ -135,15 +134,15 @@ func Parse(data, streams, big []byte) (*Image, error) {
 	return im, nil
 }
 
-// addBeside adds the content of the files beside, and completes the image.
+// addBeside adds the contents of the companion files and completes the image.
 func (im *Image) addBeside(streams, big []byte) {
 	im.parseStreams(streams)
 	im.parseBig(big)
 	im.finish()
 }
 
-// readBeside reads a file that belongs to another, up to limit bytes. Whatever else
-// stands there counts as none.
+// readBeside reads a companion file, up to limit bytes. Anything other than a regular file
+// is treated as missing.
 func readBeside(path string, limit int64) ([]byte, error) {
 	f, err := mapped.OpenRegular(path, os.O_RDONLY)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, mapped.ErrNotRegular) {
@@ -160,8 +159,8 @@ func readBeside(path string, limit int64) ([]byte, error) {
 	return readBounded(f, min(st.Size(), limit))
 }
 
-// imageSize returns the length that the identity of a file demands. It checks the identity
-// first: a file of another kind is not read, however large it is.
+// imageSize returns the file length implied by the identity of a file. It verifies the
+// identity first, so that an unrelated file is not read, however large it is.
 func imageSize(f *os.File) (int64, error) {
 	st, err := f.Stat()
 	if err != nil {
@@ -184,7 +183,7 @@ func imageSize(f *os.File) (int64, error) {
 func readBounded(f *os.File, size int64) ([]byte, error) {
 	data := make([]byte, size)
 	n, err := io.ReadFull(io.NewSectionReader(f, 0, size), data)
-	if err == io.ErrUnexpectedEOF || err == io.EOF { // it shrank
+	if err == io.ErrUnexpectedEOF || err == io.EOF { // the file shrank
 		err = nil
 	}
 	return data[:n], err
@@ -234,9 +233,9 @@ func parseIdentity(data []byte) (*identity, error) {
 	return id, nil
 }
 
-// parseImage reads the identity, the dictionary and every slab. It trusts nothing
-// but the checksum of the identity: each slot must fit where the one before ended,
-// and its ticket must be plausible for this use of the slab.
+// parseImage reads the identity, the dictionary and every slab. Except for the checksum of
+// the identity it trusts nothing: each slot must start where the previous one ended, and
+// its ticket must be plausible for this use of the slab.
 func parseImage(data []byte) (*Image, error) {
 	id, err := parseIdentity(data[:min(len(data), Page)])
 	if err != nil {
@@ -252,9 +251,9 @@ func parseImage(data []byte) (*Image, error) {
 	read := func(at uintptr, most uint64) (uint64, bool) { return im.read(le.Uint64(state[at:]), most) }
 	im.Acked = le.Uint64(state[StateAcked:])
 	im.ackedTop = im.Acked
-	if too := le.Uint64(state[StateAckedToo:]); im.tracked { // one that is too high would lose records: rather deliver some twice
+	if too := le.Uint64(state[StateAckedToo:]); im.tracked { // too high a value would lose records; delivering some twice is better
 		im.Acked, im.ackedTop = min(im.Acked, too), max(im.Acked, too)
-		if im.Acked != too { // it is stored first
+		if im.Acked != too { // Acked is stored first
 			im.DamagedState++
 		}
 	}
@@ -273,7 +272,7 @@ func parseImage(data []byte) (*Image, error) {
 		im.parseBigTable(state, id.mostBig())
 	}
 	base := HeadsOff + HeadsBytes(count)
-	// In the order of their tickets, so that nearly nothing is left to sort.
+	// In ticket order, so that little is left to sort.
 	order := make([]int, count)
 	for i := range order {
 		order[i] = i
@@ -281,7 +280,7 @@ func parseImage(data []byte) (*Image, error) {
 	first := func(i int) uint64 { return le.Uint64(data[HeadsOff+HeadBytes*i:]) }
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(first(a), first(b)) })
 	for k, i := range order {
-		if n := len(im.Records); k > 0 && n > 0 && n+n/k > cap(im.Records) { // as many in each slab as so far
+		if n := len(im.Records); k > 0 && n > 0 && n+n/k > cap(im.Records) { // assume as many records per slab as so far
 			im.Records = slices.Grow(im.Records, min(n/k*(count-k+1), len(data)/batch.SlotBytes)+1)
 		}
 		head := data[HeadsOff+HeadBytes*i:]
@@ -290,9 +289,9 @@ func parseImage(data []byte) (*Image, error) {
 	return im, nil
 }
 
-// parseSlab takes the records of one slab: slots from the back while their
-// tickets rise from first on, and those of an older generation in [from, to). A
-// slab that was sealed and fails its checksum is left out, whatever it says.
+// parseSlab reads the records of one slab: slots from the back while their tickets rise
+// from first, and slots of an older generation in [from, to). A sealed slab with a wrong
+// checksum is omitted entirely.
 func (im *Image) parseSlab(mem, head []byte) {
 	le := binary.LittleEndian
 	first, old, sum, last := le.Uint64(head), le.Uint64(head[8:]), le.Uint64(head[16:]), le.Uint64(head[24:])
@@ -313,7 +312,7 @@ func (im *Image) parseSlab(mem, head []byte) {
 	}
 }
 
-// sound reports whether a sealed slab is as its checksum says.
+// sound reports whether a sealed slab matches its checksum.
 func sound(mem []byte, first, last, sum uint64) bool {
 	n := sum >> 32
 	if n == 0 || n > uint64(len(mem)/batch.SlotBytes) {
@@ -360,9 +359,9 @@ func (im *Image) parseSlots(mem []byte, from, to int, first uint64) {
 	}
 }
 
-// zeroPage reports whether a record lies in part in a page of nothing but zeros,
-// as one that never reached the disk is. Slabs begin at any multiple of a slot, so
-// that it is half a page at least that is looked at.
+// zeroPage reports whether part of a record is in a page of zeros, which indicates a page
+// that never reached the disk. Slabs begin at any multiple of a slot, so at least half a
+// page is examined.
 func zeroPage(mem []byte, from, to int) bool {
 	const half = Page / 2
 	for at := from / half * half; at < to; at += half {
@@ -389,8 +388,7 @@ func slotMeta(s []byte) batch.Meta {
 	return slot.Meta()
 }
 
-// finish puts the records in order, leaves out evicted ones, and tells the holes
-// apart.
+// finish sorts the records, omits evicted ones, and classifies the holes.
 func (im *Image) finish() {
 	if len(im.buried) > 0 {
 		n := len(im.Records)
@@ -425,7 +423,7 @@ func (im *Image) finish() {
 	im.Unreturned = left - im.Evicted
 }
 
-// word returns the word of the state that stands for v in the file.
+// word returns the encoded form of the value v in the file's version.
 func (im *Image) word(v uint64) uint64 {
 	if im.sealed {
 		return SealWord(v)
@@ -433,8 +431,8 @@ func (im *Image) word(v uint64) uint64 {
 	return v
 }
 
-// read returns the value of a word of the state. If the word is damaged, or above most, read
-// counts it and returns false.
+// read returns the value of a state word. If the word is damaged or above most, read counts
+// it and reports false.
 func (im *Image) read(word, most uint64) (v uint64, ok bool) {
 	v, ok = word, true
 	if im.sealed {
@@ -447,5 +445,5 @@ func (im *Image) read(word, most uint64) (v uint64, ok bool) {
 	return v, true
 }
 
-// mostBig returns how many records larger than a slab can be pending.
+// mostBig returns the maximum number of pending records larger than a slab.
 func (id *identity) mostBig() uint64 { return id.oversize/uint64(id.slabBytes-batch.SlotBytes) + 1 }

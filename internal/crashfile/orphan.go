@@ -12,42 +12,43 @@ import (
 	"github.com/forebay-log/forebay/internal/mapped"
 )
 
-// An Orphan is the file of a dead process, locked by this one.
+// An Orphan is the file of a dead process, locked by this process.
 type Orphan struct {
-	*Image  // nil until its turn comes: one is in memory at a time
+	*Image  // nil until its turn: only one is in memory at a time
 	Path    string
 	Codec   batch.Codec // of its records
-	Lost    uint64      // records of streams that are not defined, left out
-	LeftOut uint64      // records that are left out because the borrower has them
+	Lost    uint64      // records of undefined streams, omitted
+	LeftOut uint64      // records omitted because the borrower has them
 
 	f       *os.File
-	next    int               // records from here on are not offered yet
-	streams map[uint32]uint32 // its stream numbers in this process
-	dict    batch.Dictionary  // gives them out; nil: they stay as they are
-	heldBy  HeldBy            // to be asked which records are on the disk of the borrower; nil: it was, or there is none
+	next    int               // index of the first record not yet offered
+	streams map[uint32]uint32 // maps its stream numbers to this process's
+	dict    batch.Dictionary  // assigns stream numbers; nil: numbers are unchanged
+	heldBy  HeldBy            // returns the records the borrower has on disk; nil: already called, or none
 
-	elsewhere []batch.Tickets // of records that the borrower has, in order
-	marked    bool            // the file says that it is damaged
+	elsewhere []batch.Tickets // records that the borrower has, in order
+	marked    bool            // the file is marked as damaged
 }
 
-// SetAside renames a damaged file and the files beside it.
+// SetAside renames a damaged file and its companion files.
 func SetAside(path string) error {
-	// The files beside first: after a kill in between, the next recovery renames the file.
+	// Companion files first: after a kill in between, the next recovery renames the main
+	// file.
 	for _, suffix := range []string{BigSuffix, StreamSuffix} {
 		_ = os.Rename(path+suffix, path+BadSuffix+suffix)
 	}
 	return os.Rename(path, path+BadSuffix)
 }
 
-// A Copy is a batch that was copied out of a file, and its memory, to be used again.
+// A Copy is a batch copied out of a file, with reusable memory.
 type Copy struct {
 	Data  []byte
 	Slots []batch.Slot
 	Batch batch.Batch
 }
 
-// Open locks and reads a file. With an error it may return an Orphan, too, which the caller
-// closes.
+// Open locks and reads a file. It may return an Orphan together with an error; the caller
+// closes it.
 func Open(path string, dict batch.Dictionary, held HeldBy) (*Orphan, error) {
 	o, err := lock(path)
 	if err != nil {
@@ -76,22 +77,22 @@ func (o *Orphan) Load() (err error) {
 	if err == nil {
 		o.leaveOut()
 	}
-	if err == nil && o.dict != nil && o.Undefined > 0 { // they must not pass for others
+	if err == nil && o.dict != nil && o.Undefined > 0 { // they must not be mistaken for records of other streams
 		o.Lost = o.Undefined
 		o.Records = slices.DeleteFunc(o.Records, func(r batch.Record) bool { return !o.Defined(r.Stream) })
 	}
 	return err
 }
 
-// IsDamaged reports whether the file is kept in the end.
+// IsDamaged reports whether the file is kept after recovery.
 func (o *Orphan) IsDamaged() bool { return o.LacksRecords() || o.DamagedState > 0 }
 
-// LacksRecords reports whether records are lost, now or in an earlier recovery.
+// LacksRecords reports whether records were lost, now or in an earlier recovery.
 func (o *Orphan) LacksRecords() bool {
 	return o.DamagedSlabs > 0 || o.Damaged+o.Lost+o.mark > 0
 }
 
-// markDamaged notes in the file that it is damaged, before progress is: an interrupted
+// markDamaged marks the file as damaged before progress is recorded: an interrupted
 // recovery must not make it look sound.
 func (o *Orphan) markDamaged() error {
 	if o.marked || !o.LacksRecords() {
@@ -104,9 +105,9 @@ func (o *Orphan) markDamaged() error {
 	return err
 }
 
-// Translate finds out which numbers the streams of the file have here. Records of a
-// stream for which the dictionary does not return are left out, as if it were not
-// defined. Translate returns the number of records left out.
+// Translate maps the stream numbers of the file to this process's numbers. Records of a
+// stream for which the dictionary does not return are omitted, as with an undefined
+// stream. Translate returns the number of records omitted.
 func (o *Orphan) Translate() (lost int, err error) {
 	o.streams = map[uint32]uint32{}
 	if o.dict == nil {
@@ -125,7 +126,7 @@ func (o *Orphan) Translate() (lost int, err error) {
 	return lost, err
 }
 
-// Take returns a batch of the next records, up to the limits, and of at least one record if
+// Take returns a batch of the next records, up to the limits, with at least one record if
 // any is left. The batch belongs to c.
 func (o *Orphan) Take(c *Copy, l batch.Limits) *batch.Batch {
 	c.Data, c.Slots = c.Data[:0], c.Slots[:0]
@@ -149,27 +150,27 @@ func (o *Orphan) Take(c *Copy, l batch.Limits) *batch.Batch {
 	return &c.Batch
 }
 
-// Persist notes in the file that its records up to a ticket are settled.
+// Persist records in the file that its records up to ticket are settled.
 func (o *Orphan) Persist(ticket uint64) {
 	if ticket <= o.Acked {
 		return
 	}
 	Point(PointPersist)
 	if o.markDamaged() != nil || o.noteUnnamed(ticket) != nil {
-		return // better delivered twice than the damage forgotten or counted again
+		return // delivering twice is better than losing or repeating the damage count
 	}
-	var b [16]byte // acked and, after it, ackedToo
+	var b [16]byte // Acked, followed by AckedToo
 	binary.LittleEndian.PutUint64(b[:], ticket)
 	copy(b[8:], b[:8])
-	if _, err := o.f.WriteAt(b[:], int64(Page+StateAcked)); err == nil { // else they are delivered twice, never lost
+	if _, err := o.f.WriteAt(b[:], int64(Page+StateAcked)); err == nil { // on failure records are delivered twice, never lost
 		o.Acked = ticket
 	}
 	Point(PointPersisted)
 }
 
-// noteUnnamed notes in the file how many of the frames that the state does not name are
-// of records above a ticket. That comes before the progress, so that a kill between the
-// two makes no record look lost. Those that are lost have been counted by markDamaged.
+// noteUnnamed records in the file how many of the frames not listed in the state belong to
+// records above ticket. This happens before progress is recorded, so that a kill between
+// the two makes no record look lost. Lost records have been counted by markDamaged.
 func (o *Orphan) noteUnnamed(ticket uint64) error {
 	left := slices.DeleteFunc(slices.Clone(o.unnamed), func(t uint64) bool { return t <= ticket })
 	if len(left) == len(o.unnamed) {
@@ -184,7 +185,7 @@ func (o *Orphan) noteUnnamed(ticket uint64) error {
 	return err
 }
 
-// Offered returns the last ticket that was handed out.
+// Offered returns the last ticket returned by Take.
 func (o *Orphan) Offered() uint64 {
 	if o.next == 0 {
 		return 0
@@ -192,7 +193,7 @@ func (o *Orphan) Offered() uint64 {
 	return o.Records[o.next-1].Ticket
 }
 
-// Finish ends a file whose records are all settled.
+// Finish disposes of a file whose records are all settled.
 func (o *Orphan) Finish() {
 	if o.IsDamaged() {
 		_ = SetAside(o.Path)
@@ -205,8 +206,8 @@ func (o *Orphan) Finish() {
 // Translated reports whether [Orphan.Translate] was called.
 func (o *Orphan) Translated() bool { return o.streams != nil }
 
-// Done reports whether all records were taken.
+// Done reports whether Take has returned all records.
 func (o *Orphan) Done() bool { return o.next == len(o.Records) }
 
-// Close releases the file and leaves it as it is.
+// Close releases the file without changing it.
 func (o *Orphan) Close() { o.f.Close() }

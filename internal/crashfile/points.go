@@ -1,14 +1,14 @@
 package crashfile
 
-// The steps at which a test of package slab may end the process.
+// Steps at which a test of package slab may kill the process.
 const (
-	PointPersist       = "persist"       // records are delivered, that is not noted
-	PointPersisted     = "persisted"     // it is noted
-	PointUnlink        = "unlink"        // before a file with nothing left is removed
-	PointUnlinkBetween = "unlinkBetween" // oversize records are gone, the file is not
-	PointUnlinked      = "unlinked"      // it is
+	PointPersist       = "persist"       // records are delivered, but not yet marked
+	PointPersisted     = "persisted"     // they are marked
+	PointUnlink        = "unlink"        // before an empty file is removed
+	PointUnlinkBetween = "unlinkBetween" // the oversize records are removed, the main file is not
+	PointUnlinked      = "unlinked"      // the main file is removed
 )
 
-// Point is called at each step. Package slab sets it when it is built with the tag
-// forebay_points: the points of the two packages are one list to a test.
+// Point is called at each step. Package slab sets it when built with the tag
+// forebay_points. Tests treat the points of both packages as one list.
 var Point = func(name string) {}

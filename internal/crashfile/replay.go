@@ -12,35 +12,35 @@ import (
 // Replayed is the result of [Replay].
 type Replayed struct {
 	Records uint64 // settled
-	Left    uint64 // still in the file
-	// Damaged could not be read, by this or an earlier recovery, or are of streams
-	// that are not defined; the file is then set aside in the end.
+	Left    uint64 // remaining in the file
+	// Damaged records could not be read, by this or an earlier recovery, or belong to
+	// undefined streams. The file is then set aside at the end.
 	Damaged uint64
 }
 
-// ReplayOptions say how records are read. Nil is the zero value.
+// ReplayOptions configure a replay. Nil is the zero value.
 type ReplayOptions struct {
-	// Streams translates the numbers of streams. Default nil: they stay.
+	// Streams translates stream numbers. Default nil: they are unchanged.
 	Streams batch.Dictionary
-	// Codec returns the codec of a content type. Default nil: batches have none.
+	// Codec returns the codec of a content type. Default nil: batches have no codec.
 	Codec func(contentType string, schema uint32) batch.Codec
-	// Limits are the largest batches. Default 64 KiB.
+	// Limits are the maximum size of a batch. Default 64 KiB.
 	Limits batch.Limits
-	// Held says which records are left out, as slab.Borrower does. Default nil: none.
+	// Held returns the records to omit, like slab.Borrower. Default nil: none.
 	Held func(origin [16]byte, first, last uint64) []batch.Tickets
-	// Flush is called once all records are sent; the file is removed when it has returned
-	// nil. Default nil: the file is removed.
+	// Flush is called when all records are sent. The file is removed once Flush has
+	// returned nil. Default nil: the file is removed.
 	Flush func(ctx context.Context) error
 }
 
-// replayBytes bounds a batch of Replay, unless there are limits.
+// replayBytes is the default limit of a batch of Replay.
 const replayBytes = 64 << 10
 
 // Replay passes the records in the crash-safe file of a dead process to send, in order. It
-// notes its progress in the file after each batch, and removes the file in the end. It stops
+// records its progress in the file after each batch and finally removes the file. It stops
 // at the first error; that batch may arrive twice when Replay is called again. The error is
-// slab.ErrInUse for the file of a living process and [ErrDamaged] for a file that cannot be
-// read; neither file is changed.
+// slab.ErrInUse for the file of a running process and [ErrDamaged] for a file that cannot
+// be read; neither file is changed.
 func Replay(ctx context.Context, path string, send func(context.Context, *batch.Batch) batch.Outcome, o *ReplayOptions) (done Replayed, err error) {
 	if o == nil {
 		o = &ReplayOptions{}
@@ -92,8 +92,8 @@ func Replay(ctx context.Context, path string, send func(context.Context, *batch.
 	return done, nil
 }
 
-// Purge deletes a crash-safe file with its records, and the files beside it. It returns the
-// number of bytes deleted. While a process uses the file the error wraps slab.ErrInUse.
+// Purge deletes a crash-safe file with its records and its companion files. It returns the
+// number of bytes deleted. While a process uses the file, the error wraps slab.ErrInUse.
 func Purge(path string) (bytes int64, err error) {
 	f, err := lock(path)
 	if err != nil {

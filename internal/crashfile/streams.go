@@ -5,9 +5,9 @@ import (
 	"hash/crc32"
 )
 
-// parseDict reads the entries in the mapped file. If their length is not known, it takes
-// everything that looks like an entry, up to the zeros behind them; no record refers to an
-// entry too many. The zeros may be the definition of stream 0.
+// parseDict reads the entries in the mapped file. If their length is unknown, it reads
+// everything that looks like an entry, up to the trailing zeros; surplus entries are
+// harmless, since no record refers to them. The zeros may be the definition of stream 0.
 func (im *Image) parseDict(d []byte, n uint64, known bool) {
 	if known {
 		d = d[:n]
@@ -29,7 +29,7 @@ func (im *Image) parseDict(d []byte, n uint64, known bool) {
 	}
 }
 
-// parseStreams reads the entries in the file beside, up to the first that is torn.
+// parseStreams reads the entries in the companion file, up to the first torn one.
 func (im *Image) parseStreams(d []byte) {
 	le := binary.LittleEndian
 	for len(d) >= StreamHeadLen {
@@ -45,7 +45,7 @@ func (im *Image) parseStreams(d []byte) {
 	}
 }
 
-// define enters a stream. It reports false if there are fewer bytes than that.
+// define adds the definition of a stream. It reports false if d is shorter than size.
 func (im *Image) define(id, size uint32, d []byte) bool {
 	if size == NoDefinition {
 		im.plain = append(im.plain, id)
@@ -58,9 +58,8 @@ func (im *Image) define(id, size uint32, d []byte) bool {
 	return true
 }
 
-// Defined reports whether the file says what stream id stands for, or that it
-// stands for nothing. It is true of files whose destination knew no streams, where
-// numbers mean nothing.
+// Defined reports whether the file defines stream id, possibly as undefined by design. It
+// is true for files of destinations without streams, whose numbers have no meaning.
 func (im *Image) Defined(id uint32) bool { return !im.streams || im.defines(id) }
 
 func (im *Image) defines(id uint32) bool {

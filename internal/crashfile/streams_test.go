@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// appendStream appends an entry of a file of streams, with a checksum that is right.
+// appendStream appends an entry with a correct checksum to a file of streams.
 func appendStream(dst []byte, id, size uint32, def []byte) []byte {
 	at := len(dst)
 	dst = binary.LittleEndian.AppendUint32(dst, 0)
@@ -18,8 +18,8 @@ func appendStream(dst []byte, id, size uint32, def []byte) []byte {
 	return dst
 }
 
-// Whatever the file of streams holds: no panic, also where an int has 32 bits, and no
-// definition that does not stand in it with its checksum.
+// No contents of the file of streams cause a panic, even with a 32-bit int, or a definition
+// that is not in the file with its checksum.
 func FuzzStreams(f *testing.F) {
 	f.Add([]byte{}, uint32(1), uint32(3))
 	f.Add(appendStream(nil, 7, 3, []byte("abc")), uint32(8), uint32(0))

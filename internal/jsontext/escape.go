@@ -1,5 +1,5 @@
-// Package jsontext appends strings, keys and numbers as JSON has them, also within a
-// JSON string, and as logfmt and the console show them.
+// Package jsontext appends strings, keys and numbers in JSON form, optionally nested in a
+// JSON string, and in the forms of logfmt and the console.
 package jsontext
 
 import (
@@ -8,24 +8,24 @@ import (
 	"strings"
 )
 
-// JSON strings are checked and copied eight bytes at a time. A word is a little
-// endian load, so its lowest byte comes first, and a mask has bit 7 of a byte
-// set where that byte needs attention; bits below the first one set are exact,
-// those above it may be artefacts of a borrow.
+// JSON strings are checked and copied eight bytes at a time. A word is loaded in
+// little-endian order, so the first byte is the lowest. A mask has bit 7 of a byte set
+// where that byte needs attention. The lowest set bit is exact; bits above it may be
+// artifacts of a borrow.
 
 const (
 	ones  = 0x0101010101010101
 	highs = 0x80 * ones
 )
 
-// unsafeASCII marks the bytes of w that cannot be copied without a closer look:
-// control characters, '"', '\\' and all that is not ASCII.
+// unsafeASCII marks the bytes of w that cannot be copied unchecked: control characters,
+// '"', '\\' and non-ASCII bytes.
 func unsafeASCII(w uint64) uint64 { return odd(w) & highs }
 
-// odd is unsafeASCII with noise in the bits other than 7.
+// odd is unsafeASCII with undefined bits other than bit 7.
 func odd(w uint64) uint64 {
-	// Flipping bit 1 swaps '"' with the space and keeps the control characters
-	// among themselves, so one comparison finds both.
+	// Flipping bit 1 exchanges '"' and the space and maps control characters to control
+	// characters, so one comparison finds both.
 	return (w ^ 0x02*ones - 0x21*ones) | (w ^ 0x5c*ones - ones) | w
 }
 
@@ -40,8 +40,7 @@ func load32(s string) uint64 {
 	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24
 }
 
-// loadShort loads fewer than eight bytes; the rest of the word are harmless
-// ones.
+// loadShort loads fewer than eight bytes and pads them with harmless bytes.
 func loadShort(s string) uint64 {
 	n := len(s)
 	pad := uint64(0x20*ones) << (8 * n & 63)
@@ -54,16 +53,16 @@ func loadShort(s string) uint64 {
 	return pad
 }
 
-// slack is the room that a string needs beyond its length while it is copied in
-// whole words.
+// slack is the capacity needed beyond the length of a string while it is copied in whole
+// words.
 const slack = 16
 
-// short is the length up to which strings, and so nearly all keys and most
-// values, are copied without a loop.
+// short is the maximum length of strings copied without a loop. It covers nearly all keys
+// and most values.
 const short = 32
 
-// copyShort copies s, of up to short bytes, to b and returns unsafeASCII of all
-// of it. The words overlap; what is behind the end of s in b is overwritten.
+// copyShort copies s, of up to short bytes, to b and returns the union of unsafeASCII over
+// its words. The words overlap; bytes of b after the end of s are overwritten.
 func copyShort(b *[short]byte, s string) uint64 {
 	n := len(s)
 	if n > 16 {
@@ -93,9 +92,9 @@ func copyShort(b *[short]byte, s string) uint64 {
 	return unsafeASCII(w)
 }
 
-// AppendEscaped appends s as the inside of a JSON string. Like slog, it escapes
-// what RFC 8259 demands, replaces each invalid byte by U+FFFD, and escapes U+2028
-// and U+2029, which some readers take for the end of a line.
+// AppendEscaped appends s as the inside of a JSON string. Like slog, it escapes the
+// characters RFC 8259 requires, replaces each invalid byte with U+FFFD, and escapes U+2028
+// and U+2029, which some parsers treat as line breaks.
 func AppendEscaped(dst []byte, s string) []byte {
 	n, j := len(s), len(dst)
 	if n <= short {
@@ -113,8 +112,8 @@ func AppendEscaped(dst []byte, s string) []byte {
 	return escapeRest(dst, s, k)
 }
 
-// spanASCII returns the length of the longest beginning of s that can be copied
-// without a closer look. s must have eight bytes or more.
+// spanASCII returns the length of the longest prefix of s that can be copied unchecked. s
+// must have eight bytes or more.
 func spanASCII(s string) int {
 	i := 0
 	if len(s) >= 256 {
@@ -135,7 +134,7 @@ func spanASCII(s string) int {
 			return i + bits.TrailingZeros64(m)>>3
 		}
 	}
-	// The last word overlaps with what has been looked at already.
+	// The last word overlaps bytes already checked.
 	i = len(s) - 8
 	if m := unsafeASCII(load64(s[i:])); m != 0 {
 		return i + bits.TrailingZeros64(m)>>3
@@ -143,9 +142,9 @@ func spanASCII(s string) int {
 	return len(s)
 }
 
-// spanLong is spanASCII for the whole blocks at the beginning of s that hold neither
-// control characters nor anything but ASCII: where they end, and the first byte in them to
-// escape, which is there if there is none. Package strings looks for that with vector
+// spanLong is spanASCII for the leading blocks of s that contain only ASCII and no control
+// characters. It returns the end of the blocks and the first byte in them that must be
+// escaped, or blocks if there is none. Package strings searches for that byte with vector
 // instructions, which leaves half of the work for the words.
 func spanLong(s string) (blocks, end int) {
 	i := 0
@@ -169,13 +168,13 @@ func spanLong(s string) (blocks, end int) {
 	return i, end
 }
 
-// An escape is what stands for one byte: the n lowest bytes of text.
+// An escape is the replacement of one byte: the n lowest bytes of text.
 type escape struct {
 	text uint64
 	n    uint8
 }
 
-// escapes has an entry for each ASCII byte that has to be escaped.
+// escapes has an entry for each ASCII byte that must be escaped.
 var escapes = func() (t [128]escape) {
 	set := func(c byte, text string) { t[c] = escape{loadShort(text), uint8(len(text))} }
 	const hex = "0123456789abcdef"
@@ -190,7 +189,7 @@ var escapes = func() (t [128]escape) {
 	return t
 }()
 
-// escapeRest goes on with s at byte i.
+// escapeRest continues with s at byte i.
 func escapeRest(dst []byte, s string, i int) []byte {
 	j := len(dst)
 	for {
@@ -235,8 +234,8 @@ func escapeRest(dst []byte, s string, i int) []byte {
 	}
 }
 
-// escapeRune returns what stands for the bytes at s[i], where spanUTF8 stopped
-// at a byte that is not ASCII, and how many they are.
+// escapeRune returns the replacement of the bytes at s[i], where spanUTF8 stopped at a
+// non-ASCII byte, and the number of bytes replaced.
 func escapeRune(s string, i int) (esc string, size int) {
 	if i+2 < len(s) && s[i] == 0xe2 && s[i+1] == 0x80 {
 		switch s[i+2] {
@@ -249,21 +248,21 @@ func escapeRune(s string, i int) (esc string, size int) {
 	return "\ufffd", 1
 }
 
-// The states of spanUTF8. A state is where its successors lie in the words of utf8Steps, so
-// that a step is a shift. fault leads to itself. afterE280 has four bits only, which hold
-// fault, atChar and tail1.
+// The states of spanUTF8. A state is the offset of its successors in the words of
+// utf8Steps, so that a step is a shift. fault leads to itself. afterE280 has only four
+// bits, for fault, atChar and tail1.
 const (
-	fault  = 6 * iota // not UTF-8, or to be escaped
+	fault  = 6 * iota // invalid UTF-8, or must be escaped
 	atChar            // between characters
-	tail1             // one more byte of the character is due
+	tail1             // one continuation byte is due
 	tail2
 	tail3
-	afterE0 // what follows is too long for its value below a0,
-	afterED // a surrogate from a0 on,
-	afterF0 // too long below 90,
-	afterF4 // and beyond U+10FFFF from 90 on
+	afterE0 // a next byte below a0 is an overlong encoding
+	afterED // a next byte from a0 is a surrogate
+	afterF0 // a next byte below 90 is an overlong encoding
+	afterF4 // a next byte from 90 is beyond U+10FFFF
 	afterE2
-	afterE280 // U+2028 and U+2029 are to be escaped
+	afterE280 // U+2028 and U+2029 must be escaped
 )
 
 // utf8Steps has, for each byte, the next state for each state.
@@ -319,9 +318,9 @@ var utf8Steps = func() (t [256]uint64) {
 	return t
 }()
 
-// spanUTF8 returns the end of the span of s, beginning at i, that can be copied
-// as it is: valid UTF-8 without anything to escape. It takes as long for each text of a
-// length, because it does not branch on a byte.
+// spanUTF8 returns the end of the span of s, beginning at i, that can be copied unchanged:
+// valid UTF-8 with nothing to escape. It has no branch on a byte, so its time depends only
+// on the length of the text.
 func spanUTF8(s string, i int) int {
 	state := uint64(atChar)
 	for len(s)-i >= 16 {
@@ -348,9 +347,9 @@ func spanUTF8(s string, i int) int {
 		}
 		i += 16
 	}
-	end := i // behind the last whole character
+	end := i // after the last complete character
 	if state&63 != atChar {
-		for end--; s[end] < 0xc0; end-- { // to its first byte
+		for end--; s[end] < 0xc0; end-- { // back to its first byte
 		}
 	}
 	for ; i < len(s); i++ {

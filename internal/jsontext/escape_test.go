@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// marshalString is encoding/json's idea of a string.
+// marshalString returns a string as encoding/json writes it.
 func marshalString(s string) string {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -19,7 +19,7 @@ func marshalString(s string) string {
 		panic(err)
 	}
 	out := strings.TrimSuffix(buf.String(), "\n")
-	// encoding/json has short forms of these two, slog has not.
+	// encoding/json has short forms for these two, slog does not.
 	return strings.NewReplacer(`\\`, `\\`, `\b`, `\u0008`, `\f`, `\u000c`, `\ufffd`, "\ufffd").Replace(out[1 : len(out)-1])
 }
 
@@ -29,7 +29,7 @@ func checkEscape(t *testing.T, s string) {
 	if got := string(AppendEscaped(nil, s)); got != want {
 		t.Fatalf("appendEscaped(%q)\n got %s\nwant %s", s, got, want)
 	}
-	// Whatever the capacity and what is there before.
+	// With any capacity and any existing contents.
 	dst := append(make([]byte, 0, len(s)+7), "head"...)
 	if got := string(AppendEscaped(dst, s)); got != "head"+want {
 		t.Fatalf("appendEscaped(head, %q)\n got %s\nwant %s", s, got, want)
@@ -62,14 +62,14 @@ func TestEscape(t *testing.T) {
 	}
 }
 
-// Long texts are looked through in blocks: every byte at every place of one.
+// Long texts are scanned in blocks: every byte at every position of a block.
 func TestEscapeLong(t *testing.T) {
 	for n := range 300 {
 		for _, c := range []byte("\x00\x1f\"\\\x7f\x80\xc3\xff") {
 			s := []byte(strings.Repeat("s", 300))
 			s[n] = c
 			checkEscape(t, string(s))
-			s[299-n/2] = '\\' // a second one, before or behind it
+			s[299-n/2] = '\\' // a second one, before or after it
 			checkEscape(t, string(s))
 		}
 	}
@@ -95,14 +95,14 @@ func TestEscapeRandom(t *testing.T) {
 	}
 }
 
-// Every sequence of up to three bytes, behind and before others, so that all
-// loops see it. Four bytes are covered by their leading parts and at random.
+// Every sequence of up to three bytes, with text before and after it, so that all loops see
+// it. Four-byte sequences are covered by their prefixes and at random.
 func TestEscapeEveryShortSequence(t *testing.T) {
 	step := 1 + 300/effort(60)
 	for v := 0; v < 1<<24; v += step {
 		s := string([]byte{byte(v >> 16), byte(v >> 8), byte(v)})
 		if v>>16 < 0x80 && v>>8&255 < 0x80 {
-			continue // ASCII first is what the tables above are for
+			continue // a leading ASCII byte is covered by the tables above
 		}
 		s = "жж" + s + "日本日"
 		if got, want := AppendEscaped(nil, s), marshalString2(s); string(got) != want {
@@ -111,7 +111,7 @@ func TestEscapeEveryShortSequence(t *testing.T) {
 	}
 }
 
-// marshalString2 is marshalString, quick.
+// marshalString2 is a faster marshalString.
 func marshalString2(s string) string {
 	var sb strings.Builder
 	for i := 0; i < len(s); {

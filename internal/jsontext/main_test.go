@@ -7,8 +7,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
-// effort scales the work of a random test: n is for a plain run, the race
-// detector does a tenth of it, and FOREBAY_TORTURE a hundred times as much.
+// effort scales the work of a random test: n for a plain run, a tenth with the race
+// detector, and a hundred times as much with FOREBAY_TORTURE.
 func effort(n int) int {
 	switch {
 	case os.Getenv("FOREBAY_TORTURE") != "":

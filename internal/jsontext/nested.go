@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// AppendKeyNested is AppendKey within a JSON string.
+// AppendKeyNested is AppendKey inside a JSON string.
 func AppendKeyNested(dst []byte, key string) []byte {
 	n, j := len(key), len(dst)
 	if n == 0 || n > 16 || cap(dst)-j < 24 {
@@ -19,7 +19,7 @@ func AppendKeyNested(dst []byte, key string) []byte {
 		sep = last
 		j--
 	}
-	// As copyShort, but written out: this is the most frequent of all steps.
+	// Inlined copyShort: this is the most frequent step.
 	b := (*[24]byte)(dst[j : j+24])
 	b[0], b[1], b[2] = sep, '\\', '"'
 	var m uint64
@@ -46,13 +46,13 @@ func AppendKeyNested(dst []byte, key string) []byte {
 	return dst[:j+n+6]
 }
 
-// appendAnyKeyNested is AppendKeyNested for all keys.
+// appendAnyKeyNested is AppendKeyNested for arbitrary keys.
 func appendAnyKeyNested(dst []byte, key string) []byte {
 	start := len(dst)
 	return EscapeTail(appendAnyKey(Spare(dst, 64), key), start)
 }
 
-// AppendStringNested is AppendString within a JSON string.
+// AppendStringNested is AppendString inside a JSON string.
 func AppendStringNested(dst []byte, s string) []byte {
 	n, j := len(s), len(dst)
 	if n <= short {
@@ -66,8 +66,8 @@ func AppendStringNested(dst []byte, s string) []byte {
 	return append(AppendEscapedNested(append(dst, '\\', '"'), s), '\\', '"')
 }
 
-// AppendEscapedNested appends s as the inside of a JSON string that stands in a
-// JSON string.
+// AppendEscapedNested appends s as the inside of a JSON string that is itself in a JSON
+// string.
 func AppendEscapedNested(dst []byte, s string) []byte {
 	start := len(dst)
 	if len(s) >= 8 && spanASCII(s) == len(s) {
@@ -76,13 +76,13 @@ func AppendEscapedNested(dst []byte, s string) []byte {
 	return EscapeTail(AppendEscaped(dst, s), start)
 }
 
-// EscapeTail escapes what stands in dst from start on, which must be valid UTF-8,
-// as the inside of a JSON string.
+// EscapeTail escapes dst[start:], which must be valid UTF-8, as the inside of a JSON
+// string.
 func EscapeTail(dst []byte, start int) []byte {
 	tail := dst[start:]
 	n := bytes.Count(tail, quote) + bytes.Count(tail, backslash)
 	if !spanned(tail) {
-		// It is appended once more behind itself and then moved.
+		// The escaped text is appended to dst and then moved.
 		end := len(dst)
 		dst = AppendEscaped(dst, unsafe.String(unsafe.SliceData(tail), len(tail)))
 		return dst[:start+copy(dst[start:], dst[end:])]
@@ -90,7 +90,7 @@ func EscapeTail(dst []byte, start int) []byte {
 	if n == 0 {
 		return dst
 	}
-	// It is moved by n and comes back piece by piece, each escape one byte further.
+	// The text is moved by n and copied back piecewise, one byte further for each escape.
 	dst = slices.Grow(dst, n)[:len(dst)+n]
 	src := dst[start+n:]
 	copy(src, dst[start:])
@@ -114,7 +114,7 @@ func EscapeTail(dst []byte, start int) []byte {
 
 var quote, backslash = []byte{'"'}, []byte{'\\'}
 
-// next returns where the first c from k on is in b, or its length.
+// next returns the index of the first c in b at or after k, or the length of b.
 func next(b []byte, k int, c byte) int {
 	if i := bytes.IndexByte(b[k:], c); i >= 0 {
 		return k + i
@@ -122,8 +122,7 @@ func next(b []byte, k int, c byte) int {
 	return len(b)
 }
 
-// spanned reports whether nothing in b has to be escaped, quotes and backslashes
-// apart.
+// spanned reports whether b contains nothing to escape except quotes and backslashes.
 func spanned(b []byte) bool {
 	i := 0
 	for ; i+8 <= len(b); i += 8 {

@@ -34,13 +34,13 @@ func AppendSeconds(dst []byte, d time.Duration) []byte {
 	return dst
 }
 
-// AppendUnixNano appends ns, a time in Unix nanoseconds, in decimal. What is before
-// 1970 becomes 0.
+// AppendUnixNano appends ns, a time in Unix nanoseconds, in decimal. Times before 1970
+// become 0.
 func AppendUnixNano(dst []byte, ns int64) []byte {
 	if ns < 1e18 {
 		return AppendUint(dst, uint64(max(ns, 0)))
 	}
-	// From 2001 on there are 19 digits.
+	// From 2001 the number has 19 digits.
 	n := len(dst)
 	dst = Spare(dst, 24)[:n+19]
 	sec := uint64(ns) / 1e9 // ten digits
@@ -56,7 +56,7 @@ func AppendUnixNano(dst []byte, ns int64) []byte {
 	return dst
 }
 
-// Spare returns dst with room for n more bytes beyond its length.
+// Spare returns dst with capacity for n more bytes.
 func Spare(dst []byte, n int) []byte {
 	if cap(dst)-len(dst) < n {
 		return grow(dst, n)
@@ -69,9 +69,9 @@ func grow(dst []byte, n int) []byte {
 	return append(dst, make([]byte, n)...)[:len(dst)]
 }
 
-// Digits8 returns the eight decimal digits of v < 1e8 as ASCII, the first one in
-// the lowest byte. It splits the number into halves three times, all parts at
-// once, instead of dividing by ten eight times.
+// Digits8 returns the eight decimal digits of v < 1e8 as ASCII, the first digit in the
+// lowest byte. Instead of dividing by ten eight times, it splits the number into halves
+// three times, all parts in parallel.
 func Digits8(v uint32) uint64 {
 	hi := uint64(v / 10000)
 	x := hi | (uint64(v)-hi*10000)<<32
@@ -82,8 +82,8 @@ func Digits8(v uint32) uint64 {
 	return x | 0x30303030_30303030
 }
 
-// leadingZeros and trailingZeros count the '0' digits at the ends of what digits8
-// made; the number must not be 0.
+// leadingZeros and trailingZeros count the '0' digits at the ends of a result of Digits8.
+// The number must not be 0.
 func leadingZeros(x uint64) int { return bits.TrailingZeros64(x^0x30303030_30303030) >> 3 }
 
 func trailingZeros(x uint64) int { return bits.LeadingZeros64(x^0x30303030_30303030) >> 3 }
@@ -148,15 +148,15 @@ func AppendInt(dst []byte, v int64) []byte {
 	return AppendUint(append(dst, '-'), -uint64(v))
 }
 
-// AppendFloat appends a finite f as encoding/json writes it: the shortest
-// digits that read back as f, without an exponent between 1e-6 and 1e21.
+// AppendFloat appends a finite f like encoding/json: the shortest digits that parse to f,
+// without an exponent between 1e-6 and 1e21.
 func AppendFloat(dst []byte, f float64, size int) []byte {
 	abs := math.Abs(f)
 	if size == 64 && abs < 1e9 && abs >= 1e-3 {
-		// Most logged floats have at most six decimals. n/1e6 is the float
-		// nearest to that decimal, as both are exact; if it is f, the decimal
-		// reads back as f. It has at most 15 digits, and no two decimals of up
-		// to 15 digits are the same float, so it is the shortest one too.
+		// Most logged floats have at most six decimals. n/1e6 is the float nearest to that
+		// decimal, since both operands are exact; if it equals f, the decimal parses to f.
+		// It has at most 15 digits, and different decimals of up to 15 digits are different
+		// floats, so it is also the shortest.
 		if n := uint64(abs*1e6 + 0.5); float64(n)/1e6 == abs {
 			if f < 0 {
 				dst = append(dst, '-')
@@ -183,8 +183,7 @@ func AppendFloat(dst []byte, f float64, size int) []byte {
 	return dst
 }
 
-// appendFraction appends micro, below 1e6, as the decimals it stands for, and
-// nothing if it is 0.
+// appendFraction appends micro < 1e6 as a decimal fraction, or nothing if it is 0.
 func appendFraction(dst []byte, micro uint32) []byte {
 	if micro == 0 {
 		return dst

@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// LogfmtKey returns key, or a part of one, as logfmt has it.
+// LogfmtKey returns key, or a part of a key, in logfmt form.
 func LogfmtKey(key string) string {
 	for i := range len(key) {
 		if c := key[i]; c >= utf8.RuneSelf || classes[c] != classPlain {
@@ -18,17 +18,17 @@ func LogfmtKey(key string) string {
 	return key
 }
 
-// The text forms, logfmt and console, share how keys and values are made
-// harmless. What could end a line, move a cursor, change colours or reverse the
-// direction of text never reaches the output as it is.
+// The text forms, logfmt and console, share the escaping of keys and values. Characters
+// that could end a line, move the cursor, change colors or reverse the text direction are
+// always escaped.
 
-// byteClass says what the text forms do with an ASCII byte.
+// byteClass is the treatment of an ASCII byte in the text forms.
 type byteClass uint8
 
 const (
 	classPlain  byteClass = iota
-	classQuote            // a value that holds it is quoted
-	classEscape           // it is escaped within quotes, and so is the value quoted
+	classQuote            // a value that contains it is quoted
+	classEscape           // it is escaped, and the value quoted
 )
 
 var classes = func() (t [128]byteClass) {
@@ -41,15 +41,15 @@ var classes = func() (t [128]byteClass) {
 	return t
 }()
 
-// shown reports whether a character that is not ASCII can be shown as it is:
-// all but control and format characters, line separators, and what Unicode has
-// not assigned. The joiners belong to the spelling of some scripts.
+// shown reports whether a non-ASCII character is written unchanged: all except control and
+// format characters, line separators and unassigned code points. The joiners are part of
+// the spelling of some scripts.
 func shown(r rune) bool {
 	return unicode.IsPrint(r) || unicode.Is(unicode.Zs, r) || r == '\u200c' || r == '\u200d'
 }
 
-// AppendText appends s as a value: quoted and escaped as JSON if it has to be,
-// and as it is otherwise.
+// AppendText appends s as a value: quoted and escaped as JSON if necessary, otherwise
+// unchanged.
 func AppendText(dst []byte, s string) []byte {
 	if s == "" {
 		return append(dst, `""`...)
@@ -71,11 +71,11 @@ func AppendText(dst []byte, s string) []byte {
 	return append(dst, s...)
 }
 
-// plainWords reports whether a string of eight bytes or more is ASCII and needs
-// no quotes. It looks at eight bytes at a time, see escape.go.
+// plainWords reports whether a string of eight bytes or more is ASCII and needs no quotes.
+// It checks eight bytes at a time; see escape.go.
 func plainWords(s string) bool {
 	if len(s) < 8 {
-		return false // the loop over bytes is as good
+		return false // the byte loop is as fast
 	}
 	for i := 0; ; i += 8 {
 		last := len(s)-i <= 8
@@ -114,8 +114,8 @@ func appendTextSlow(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// AppendShown appends s with everything escaped that is not to be shown as it
-// is, with \u and, in quotes, the escapes of JSON.
+// AppendShown appends s, escaping all characters that must not be shown unchanged: with \u
+// and, in quotes, the escapes of JSON.
 func AppendShown(dst []byte, s string, quotes bool) []byte {
 	i := 0
 	for i < len(s) && s[i] < utf8.RuneSelf && classes[s[i]] != classEscape && (!quotes || escapes[s[i]].n == 0) {
@@ -149,7 +149,7 @@ func AppendShown(dst []byte, s string, quotes bool) []byte {
 	return dst
 }
 
-// appendUnicode appends r as \uXXXX, in two halves if it takes that.
+// appendUnicode appends r as \uXXXX, or as a surrogate pair.
 func appendUnicode(dst []byte, r rune) []byte {
 	if r > 0xffff {
 		r -= 0x10000
@@ -160,8 +160,8 @@ func appendUnicode(dst []byte, r rune) []byte {
 	return append(dst, '\\', 'u', hex[r>>12&15], hex[r>>8&15], hex[r>>4&15], hex[r&15])
 }
 
-// AppendName appends a key, or a part of one, with '_' for everything that has
-// no place in it.
+// AppendName appends a key, or a part of one, with '_' for each character that is not
+// allowed in a key.
 func AppendName(dst []byte, s string) []byte {
 	if s == "" {
 		return append(dst, '_')
@@ -182,7 +182,7 @@ func AppendName(dst []byte, s string) []byte {
 			continue
 		}
 		r, n := utf8.DecodeRuneInString(s[i:])
-		if r == utf8.RuneError || !shown(r) || unicode.IsSpace(r) { // U+FFFD also where it is one
+		if r == utf8.RuneError || !shown(r) || unicode.IsSpace(r) { // also for a literal U+FFFD
 			r = '_'
 		}
 		dst = utf8.AppendRune(dst, r)

@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// Key returns the key, quoted, with the colon.
+// Key returns the quoted key with the colon.
 func Key(key string) string {
 	return string(append(AppendString(nil, key), ':'))
 }
@@ -16,7 +16,7 @@ func AppendString(dst []byte, s string) []byte {
 	if n > short || cap(dst)-j < short+2 {
 		return appendAnyString(dst, s)
 	}
-	// As copyShort, but written out: this is the most frequent of all values.
+	// Inlined copyShort: this is the most frequent value.
 	b := (*[short + 2]byte)(dst[j : j+short+2])
 	b[0] = '"'
 	var m uint64
@@ -50,36 +50,34 @@ func AppendString(dst []byte, s string) []byte {
 	return dst[:j+n+2]
 }
 
-// appendAnyString is AppendString for strings that are long or have to be
-// escaped.
+// appendAnyString is AppendString for strings that are long or need escapes.
 func appendAnyString(dst []byte, s string) []byte {
 	dst = append(Spare(dst, len(s)+64), '"')
 	dst = AppendEscaped(dst, s)
 	return append(dst, '"')
 }
 
-// Comma appends a comma unless there is one or the object or array has just
-// begun. No value ends in one of these.
+// Comma appends a comma unless dst already ends in one or the object or array has just
+// begun. No value ends in one of these characters.
 func Comma(dst []byte) []byte {
-	if last := dst[len(dst)-1]; last == ',' || last|0x20 == '{' { // 0x20 makes '[' a '{'
+	if last := dst[len(dst)-1]; last == ',' || last|0x20 == '{' { // 0x20 maps '[' to '{'
 		return dst
 	}
 	return append(dst, ',')
 }
 
-// AppendKey appends the key, what separates it from the member before, and
-// the colon.
+// AppendKey appends a comma if needed, the key and the colon.
 func AppendKey(dst []byte, key string) []byte {
 	n, j := len(key), len(dst)
 	if n == 0 || n > 16 || cap(dst)-j < 24 {
 		return appendAnyKey(dst, key)
 	}
 	sep := byte(',')
-	if last := dst[j-1]; last == ',' || last|0x20 == '{' { // as in comma: written once more
+	if last := dst[j-1]; last == ',' || last|0x20 == '{' { // inlined Comma
 		sep = last
 		j--
 	}
-	// As copyShort, but written out: this is the most frequent of all steps.
+	// Inlined copyShort: this is the most frequent step.
 	b := (*[24]byte)(dst[j : j+24])
 	b[0], b[1] = sep, '"'
 	var m uint64
@@ -106,14 +104,14 @@ func AppendKey(dst []byte, key string) []byte {
 	return dst[:j+n+4]
 }
 
-// appendAnyKey is AppendKey for keys that are long or have to be escaped.
+// appendAnyKey is AppendKey for keys that are long or need escapes.
 func appendAnyKey(dst []byte, key string) []byte {
 	dst = append(Comma(dst), '"')
 	dst = AppendEscaped(Spare(dst, 64), key)
 	return append(dst, '"', ':')
 }
 
-// AppendEscapedBytes is [AppendEscaped] for bytes. They must not change meanwhile.
+// AppendEscapedBytes is [AppendEscaped] for bytes. They must not change during the call.
 func AppendEscapedBytes(dst, b []byte) []byte {
-	return AppendEscaped(dst, unsafe.String(unsafe.SliceData(b), len(b))) // AppendEscaped keeps nothing of it
+	return AppendEscaped(dst, unsafe.String(unsafe.SliceData(b), len(b))) // AppendEscaped does not retain the string
 }

@@ -6,9 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// AppendUnescaped appends the text that stands between the quotes of a valid JSON string.
-// As in encoding/json, U+FFFD stands for half a surrogate pair and for each byte that is
-// no UTF-8.
+// AppendUnescaped appends the value of the text between the quotes of a valid JSON string.
+// As in encoding/json, half a surrogate pair and each byte of invalid UTF-8 become U+FFFD.
 func AppendUnescaped(dst, s []byte) []byte {
 	for {
 		n := bytes.IndexByte(s, '\\')
@@ -48,7 +47,7 @@ func AppendUnescaped(dst, s []byte) []byte {
 	}
 }
 
-// unit returns the number of four hexadecimal digits.
+// unit parses four hexadecimal digits.
 func unit(s []byte) (r rune) {
 	for _, c := range s[:4] {
 		if c > '9' {
@@ -59,7 +58,7 @@ func unit(s []byte) (r rune) {
 	return r
 }
 
-// appendValid appends s with U+FFFD for each byte that is no UTF-8.
+// appendValid appends s with U+FFFD for each byte of invalid UTF-8.
 func appendValid(dst, s []byte) []byte {
 	if utf8.Valid(s) {
 		return append(dst, s...)

@@ -9,7 +9,7 @@ func checkUnescaped(t *testing.T, s string) {
 	t.Helper()
 	var want string
 	if json.Unmarshal([]byte(`"`+s+`"`), &want) != nil {
-		return // not valid, or more than one value
+		return // invalid, or more than one value
 	}
 	if got := string(AppendUnescaped([]byte("head"), []byte(s))); got != "head"+want {
 		t.Fatalf("%q: got %q, want %q", s, got, want)

@@ -1,8 +1,8 @@
-// Package msgpack writes and reads MessagePack: appending functions, and a reader
-// over a byte slice that is bounded in depth, never panics and tells "cut short"
-// from "wrong".
+// Package msgpack reads and writes MessagePack: append functions, and a reader of byte
+// slices that limits the depth, never panics and distinguishes truncated from invalid
+// input.
 //
-// The format is that of https://github.com/msgpack/msgpack/blob/master/spec.md.
+// The format is specified in https://github.com/msgpack/msgpack/blob/master/spec.md.
 package msgpack
 
 import (
@@ -13,7 +13,7 @@ import (
 	"unsafe"
 )
 
-// First bytes of the formats that are not a range.
+// First bytes of formats that are not a range.
 const (
 	cNil      = 0xc0
 	cFalse    = 0xc2
@@ -48,7 +48,7 @@ const (
 	cMap32    = 0xdf
 )
 
-// First bytes of a value, for who puts one in place of another.
+// First bytes of values, for callers that replace one value with another.
 const (
 	CodeNil      = cNil
 	CodeEmptyMap = 0x80
@@ -70,7 +70,7 @@ func AppendBool(dst []byte, v bool) []byte {
 	return append(dst, cFalse)
 }
 
-// AppendInt appends v in as few bytes as hold it.
+// AppendInt appends v in the shortest form.
 func AppendInt(dst []byte, v int64) []byte {
 	switch {
 	case v >= 0:
@@ -87,7 +87,7 @@ func AppendInt(dst []byte, v int64) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, cInt64), uint64(v))
 }
 
-// AppendUint appends v in as few bytes as hold it.
+// AppendUint appends v in the shortest form.
 func AppendUint(dst []byte, v uint64) []byte {
 	switch {
 	case v < 0x80:
@@ -125,10 +125,10 @@ func AppendStrHeader(dst []byte, n int) []byte {
 	return append(dst, cStr32, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
 }
 
-// AppendStr appends s. The format wants UTF-8: each invalid byte becomes U+FFFD.
+// AppendStr appends s. The format requires UTF-8: each invalid byte becomes U+FFFD.
 func AppendStr(dst []byte, s string) []byte {
-	// Most keys and many values are short and ASCII: copied, in words that may
-	// overlap, and checked in one go.
+	// Most keys and many values are short and ASCII: they are copied in words that may
+	// overlap, and checked at once.
 	if n, at := len(s), len(dst); n <= 16 && cap(dst)-at > 16 {
 		d := (*[17]byte)(dst[at : at+17])
 		p := unsafe.StringData(s)
@@ -161,8 +161,7 @@ func AppendStr(dst []byte, s string) []byte {
 	return appendLongStr(dst, s)
 }
 
-// AppendStrs appends k and v, as two calls of [AppendStr] would: a pair of a map,
-// of which there are many.
+// AppendStrs appends k and v, the pair of a map, like two calls of [AppendStr].
 func AppendStrs(dst []byte, k, v string) []byte {
 	at := len(dst)
 	if len(k) <= 16 && len(v) <= 16 && cap(dst)-at >= 2*17 {
@@ -205,18 +204,17 @@ slow:
 	return AppendStr(AppendStr(dst, k), v)
 }
 
-// A Pairer appends what [AppendMap] does not by itself.
+// A Pairer appends the pairs that [AppendMap] does not handle.
 type Pairer interface {
-	// AppendPair appends k and v, the pair of a map.
+	// AppendPair appends k and v as the pair of a map.
 	AppendPair(dst []byte, k string, v any) ([]byte, error)
 }
 
-// AppendMap appends m, whose pairs come in no order: integers, and short ASCII strings
-// for which dst has room, by itself, all others by p, whose error ends it. It is what a
-// loop over AppendStrs would be; as most records are nothing else, there are no calls in
-// it for such strings, and the bytes of a pair are looked at once. The error wraps
-// [ErrChanged] where m has gained or lost pairs meanwhile: the header would not say the
-// number of what follows.
+// AppendMap appends m in no particular order. It writes integers and, if dst has room,
+// short ASCII strings itself; p appends all other pairs, and an error of p ends the call.
+// The function replaces a loop over AppendStrs: most records contain only such pairs, so it
+// avoids calls and checks the bytes of a pair at once. The error wraps [ErrChanged] if m
+// gained or lost pairs during the call, since the header would then have the wrong count.
 func AppendMap(dst []byte, m map[string]any, p Pairer) ([]byte, error) {
 	left := len(m)
 	dst = AppendMapHeader(dst, left)
@@ -289,20 +287,19 @@ func AppendMap(dst []byte, m map[string]any, p Pairer) ([]byte, error) {
 	return dst[:at], nil
 }
 
-// ErrChanged says that a map has changed while it was written.
+// ErrChanged reports that a map changed while it was written.
 var ErrChanged = errors.New("map changed while it was written")
 
-// short is the length of the longest strings that AppendStr and AppendMap store in
-// words.
+// short is the maximum length of strings that AppendStr and AppendMap store in words.
 const short = 16
 
 const (
-	ascii64 = 0x8080808080808080 // the bits that ASCII has not
+	ascii64 = 0x8080808080808080 // the bits that are zero in ASCII
 	ascii32 = 0x80808080
 )
 
-// word64 and word32 are the words at p+i, which need not be aligned: the compiler
-// knows what to do where that matters.
+// word64 and word32 return the words at p+i, which need not be aligned: the compiler
+// handles unaligned access where necessary.
 func word64(p *byte, i int) *[8]byte { return (*[8]byte)(unsafe.Add(unsafe.Pointer(p), i)) }
 func word32(p *byte, i int) *[4]byte { return (*[4]byte)(unsafe.Add(unsafe.Pointer(p), i)) }
 
@@ -321,11 +318,10 @@ func AppendStrBytes(dst, s []byte) []byte {
 	return append(AppendStrHeader(dst, len(s)), s...)
 }
 
-// appendRepaired appends s with U+FFFD in place of each byte that belongs to no
-// character, as encoding/json has it.
+// appendRepaired appends s with U+FFFD for each byte of invalid UTF-8, like encoding/json.
 func appendRepaired(dst []byte, s string) []byte {
 	n := 0
-	for _, r := range s { // U+FFFD itself has three bytes as well
+	for _, r := range s { // U+FFFD itself also has three bytes
 		n += utf8.RuneLen(r)
 	}
 	dst = AppendStrHeader(dst, n)
@@ -371,12 +367,11 @@ func AppendMapHeader(dst []byte, n int) []byte {
 	return append(dst, cMap32, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
 }
 
-// AppendOpenMap appends the header of a map whose size is not known yet:
-// [CloseMap] sets it.
+// AppendOpenMap appends the header of a map of unknown size. [CloseMap] sets the size.
 func AppendOpenMap(dst []byte) []byte { return append(dst, cMap32, 0, 0, 0, 0) }
 
-// CloseMap sets the number of pairs of the map that [AppendOpenMap] began at
-// dst[at]. A small map gets the short header, by moving what is inside.
+// CloseMap sets the number of pairs of the map that [AppendOpenMap] began at dst[at]. A
+// small map gets the short header, and its contents are moved.
 func CloseMap(dst []byte, at, n int) []byte {
 	if n < 16 && len(dst)-at <= 256 {
 		dst[at] = 0x80 | byte(n)

@@ -7,12 +7,12 @@ import (
 	"unicode/utf8"
 )
 
-// A value is clean if every receiver of the Forward protocol can take it as a
-// part of a record: keys are str, strings are UTF-8, floats are numbers, and
-// there is no ext value but EventTime. See [AppendClean].
+// A value is clean if every receiver of the Forward protocol accepts it as part of a
+// record: keys are str, strings are UTF-8, floats are finite, and the only ext type is
+// EventTime. See [AppendClean].
 
-// IsClean reports whether the value at the beginning of b is clean. It is an
-// error if there is no well-formed value, or anything behind it.
+// IsClean reports whether the value at the beginning of b is clean. It returns an error if
+// the value is malformed or followed by further bytes.
 func IsClean(b []byte) (bool, error) {
 	rest, err := Skip(b)
 	if err != nil {
@@ -58,10 +58,10 @@ func clean(b []byte) (rest []byte, ok bool) {
 	return b, true
 }
 
-// AppendClean appends the value at the beginning of b, made clean: other keys
-// become their text in JSON, invalid UTF-8 is replaced, NaN and the infinities
-// become text, the time values of msgp (ext 5) and of the format itself (ext -1)
-// RFC 3339 text, other ext values binary data.
+// AppendClean appends the value at the beginning of b in clean form: other keys become
+// their JSON text, invalid UTF-8 is replaced, NaN and the infinities become text, the time
+// values of msgp (ext 5) and of MessagePack (ext -1) become RFC 3339 text, and other ext
+// values binary data.
 func AppendClean(dst, b []byte) (out, rest []byte, err error) { return appendClean(dst, b, 0) }
 
 func appendClean(dst, b []byte, depth int) ([]byte, []byte, error) {
@@ -117,7 +117,7 @@ func appendClean(dst, b []byte, depth int) ([]byte, []byte, error) {
 	return append(dst, before[:len(before)-len(b)]...), b, nil
 }
 
-// FloatText returns the text of what is no number in JSON.
+// FloatText returns the text of a float that JSON cannot represent as a number.
 func FloatText(f float64) string {
 	switch {
 	case f > 0:
@@ -128,7 +128,7 @@ func FloatText(f float64) string {
 	return "NaN"
 }
 
-// otherTime reads the times that are not the Forward protocol's.
+// otherTime parses the time types other than that used by the Forward protocol.
 func otherTime(t *Token) (time.Time, bool) {
 	b := t.Bytes
 	switch {
@@ -145,8 +145,8 @@ func otherTime(t *Token) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// AppendTime appends t as RFC 3339 text, with as many digits of a second as it
-// has. The zone is that of t.
+// AppendTime appends t as RFC 3339 text in the zone of t, with as many fractional digits as
+// needed.
 func AppendTime(dst []byte, t time.Time) []byte {
 	at := len(dst)
 	dst = append(dst, cStr8, 0)
@@ -156,6 +156,6 @@ func AppendTime(dst []byte, t time.Time) []byte {
 		dst[at] = 0xa0 | byte(n)
 		return append(dst[:at+1], dst[at+2:]...)
 	}
-	dst[at+1] = byte(n) // never more than 255: the longest form has about 45
+	dst[at+1] = byte(n) // at most 255: the longest form has about 45
 	return dst
 }

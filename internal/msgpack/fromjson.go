@@ -8,14 +8,13 @@ import (
 	"unicode/utf8"
 )
 
-// ErrJSON says that what should be JSON is not.
+// ErrJSON reports invalid JSON.
 var ErrJSON = errors.New("msgpack: invalid JSON")
 
-// AppendFromJSON appends the JSON value at the beginning of js, white space
-// before it included, as MessagePack, and returns what follows. Keys stay in
-// their order, repeated ones too. Numbers without fraction and exponent become
-// integers if 64 bits hold them, others float64, and those beyond its range
-// text. Invalid UTF-8 is replaced.
+// AppendFromJSON appends the JSON value at the beginning of js, after optional white space,
+// as MessagePack and returns the rest of js. Keys keep their order, including duplicates.
+// Numbers without fraction and exponent become integers if they fit into 64 bits. Other
+// numbers become float64, or text if they are out of range. Invalid UTF-8 is replaced.
 func AppendFromJSON(dst, js []byte) (out, rest []byte, err error) { return fromJSON(dst, js, 0) }
 
 func fromJSON(dst, js []byte, depth int) ([]byte, []byte, error) {
@@ -108,7 +107,7 @@ func closeArray(dst []byte, at, n int) []byte {
 	return dst
 }
 
-// jsonString appends the string that js begins with.
+// jsonString appends the string at the beginning of js.
 func jsonString(dst, js []byte) ([]byte, []byte, error) {
 	i := 1
 	for ; i < len(js) && js[i] != '"' && js[i] != '\\'; i++ {
@@ -144,8 +143,8 @@ func jsonString(dst, js []byte) ([]byte, []byte, error) {
 	return dst, js, ErrJSON
 }
 
-// unescape appends what the escape at the beginning of s stands for, and returns
-// how long it is, 0 if it is none.
+// unescape appends the value of the escape at the beginning of s and returns the length of
+// the escape, or 0 if it is invalid.
 func unescape(text, s []byte) ([]byte, int) {
 	if len(s) < 2 {
 		return text, 0
@@ -181,7 +180,7 @@ func unescape(text, s []byte) ([]byte, int) {
 	return text, 0
 }
 
-// hex4 reads \uXXXX.
+// hex4 parses \uXXXX.
 func hex4(s []byte) (r rune, ok bool) {
 	if len(s) < 6 || s[0] != '\\' || s[1] != 'u' {
 		return 0, false
@@ -210,8 +209,8 @@ func jsonNumber(dst, js []byte) ([]byte, []byte, error) {
 	return AppendNumber(dst, string(js[:n]), whole), js[n:], nil
 }
 
-// AppendNumber appends the number that text is in JSON; whole says that it has
-// neither fraction nor exponent.
+// AppendNumber appends the JSON number text; whole means that it has neither fraction nor
+// exponent.
 func AppendNumber(dst []byte, text string, whole bool) []byte {
 	if whole && text != "-0" {
 		if v, err := strconv.ParseInt(text, 10, 64); err == nil {

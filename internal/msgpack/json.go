@@ -11,30 +11,29 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// AppendJSON appends the value at the beginning of b as JSON on one line and
-// returns what follows it. Binary data become base64 text, EventTime (ext 0)
-// RFC 3339 text, other ext values {"ext":type,"data":"base64"}, numbers that
-// JSON has not (NaN, infinities) text, and keys that are no strings their text. A list or map
-// that is a key within such a key is the base64 text of its MessagePack: quoting text within
-// text would double it at each level. So the result has no more than maxGrowth bytes for each
-// byte of the value.
+// AppendJSON appends the value at the beginning of b as JSON on one line and returns the
+// rest of b. Binary data becomes base64 text, EventTime (ext 0) RFC 3339 text, and other
+// ext values {"ext":type,"data":"base64"}. NaN and the infinities become text, and keys
+// that are not strings become their JSON text. A list or map that is a key within such a
+// key is the base64 text of its MessagePack: nested quoting would double the text at each
+// level. The result therefore has at most maxGrowth bytes for each byte of the value.
 //
 // On error dst's content beyond its original length is undefined.
 func AppendJSON(dst, b []byte) (out, rest []byte, err error) {
 	return appendJSON(dst, b, 0, false, false)
 }
 
-// AppendJSONText is AppendJSON, but binary data that are UTF-8 become text as they are:
+// AppendJSONText is AppendJSON, except that binary data that is valid UTF-8 becomes text:
 // fluentd sends the lines of files as binary data, because it does not know their encoding.
 func AppendJSONText(dst, b []byte) (out, rest []byte, err error) {
 	return appendJSON(dst, b, 0, false, true)
 }
 
-// maxGrowth is how many bytes of text a byte of MessagePack becomes at most: one of an ext
-// value of one byte that is a key within a key.
+// maxGrowth is the maximum number of bytes of text per byte of MessagePack, reached by a
+// one-byte ext value that is a key within a key.
 const maxGrowth = 24
 
-// appendJSON is AppendJSON at a depth; inKey: within a key; text: [AppendJSONText].
+// appendJSON is AppendJSON at a depth. inKey: within a key; text: as in [AppendJSONText].
 func appendJSON(dst, b []byte, depth int, inKey, text bool) ([]byte, []byte, error) {
 	if str, n := shortStr(b); n > 0 {
 		return appendQuoted(dst, str), b[n:], nil
@@ -83,8 +82,8 @@ func appendJSON(dst, b []byte, depth int, inKey, text bool) ([]byte, []byte, err
 	return append(dst, '}'), b, nil
 }
 
-// appendKey appends the key of a pair: a string as it is, all else as the text
-// of its JSON. inKey: the pair stands within a key.
+// appendKey appends the key of a pair: a string unchanged, any other value as its JSON
+// text. inKey: the pair is within a key.
 func appendKey(dst, b []byte, depth int, inKey, text bool) ([]byte, []byte, error) {
 	if str, n := shortStr(b); n > 0 {
 		return appendQuoted(dst, str), b[n:], nil
@@ -110,8 +109,8 @@ func appendKey(dst, b []byte, depth int, inKey, text bool) ([]byte, []byte, erro
 	return appendQuoted(dst[:at], []byte(quoted)), b, nil
 }
 
-// shortStr returns the string at the beginning of b, as most keys and values are, and how
-// many bytes it has there: 0 if something else is there, or a longer one.
+// shortStr returns the short string at the beginning of b, as most keys and values are, and
+// its encoded length, or 0 if b begins with anything else.
 func shortStr(b []byte) (str []byte, n int) {
 	if n = Scalar(b); n == 0 {
 		return nil, 0
@@ -170,7 +169,7 @@ func appendFloat(dst []byte, f float64, size int) []byte {
 	case math.IsInf(f, -1):
 		return append(dst, `"-Inf"`...)
 	}
-	// As encoding/json: exponents where ECMAScript has them.
+	// Like encoding/json: exponents where ECMAScript uses them.
 	format := byte('f')
 	if a := math.Abs(f); a != 0 && (size == 64 && (a < 1e-6 || a >= 1e21) || size == 32 && (float32(a) < 1e-6 || float32(a) >= 1e21)) {
 		format = 'e'
@@ -188,8 +187,8 @@ func appendQuoted(dst, s []byte) []byte {
 	return append(jsontext.AppendEscapedBytes(append(dst, '"'), s), '"')
 }
 
-// EventTime returns the time of an ext value of type 0 of the Forward protocol:
-// seconds and nanoseconds, 32 bits each.
+// EventTime returns the time of an ext value of type 0 in the Forward protocol: seconds and
+// nanoseconds, 32 bits each.
 func EventTime(t *Token) (time.Time, bool) {
 	if t.Kind != Ext || t.Ext != 0 || len(t.Bytes) != 8 {
 		return time.Time{}, false

@@ -103,7 +103,7 @@ func TestSkipIsBounded(t *testing.T) {
 	}
 }
 
-// What JSON says, MessagePack says, and back.
+// Values survive conversion from JSON to MessagePack and back.
 func TestJSONRoundTrip(t *testing.T) {
 	for _, js := range []string{
 		`null`, `true`, `false`, `0`, `-1`, `1.5`, `1e300`, `18446744073709551615`, `-9223372036854775808`, `""`, `"a\nb"`, `[]`, `{}`,
@@ -213,7 +213,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// Keys that are maps, whose keys are maps, and so on, do not double the text at each level.
+// Nested maps as keys do not double the text at each level.
 func TestKeysWithinKeys(t *testing.T) {
 	for _, tt := range []struct{ in, want string }{
 		{"\x81\x92\x01\x02\x03", `{"[1,2]":3}`},
@@ -237,7 +237,7 @@ func TestKeysWithinKeys(t *testing.T) {
 			t.Errorf("%x: %d clean bytes for %d, %v", unit, len(out), len(b), err)
 		}
 	}
-	// The most that a byte becomes.
+	// The maximum growth of a byte.
 	b := []byte("\x81\x81\xd4\x80\x00\x01\x01")
 	if js, _, err := AppendJSON(nil, b); err != nil || len(js) > maxGrowth*len(b) {
 		t.Errorf("%d bytes for %d: %s, %v", len(js), len(b), js, err)
@@ -268,8 +268,8 @@ func FuzzFromJSON(f *testing.F) {
 	})
 }
 
-// Short strings are written in words: every length, with a byte that is not ASCII
-// at every place, into every capacity, and nothing beyond.
+// Short strings are written in words: every length, with a non-ASCII byte at every
+// position, at every capacity, without writing past the end.
 func TestShortStrings(t *testing.T) {
 	slow := func(dst []byte, s string) []byte {
 		s = string([]rune(s)) // each invalid byte becomes U+FFFD
@@ -310,7 +310,7 @@ func TestShortStrings(t *testing.T) {
 	}
 }
 
-// pairer writes what AppendMap leaves to it, and notes the keys.
+// pairer writes the pairs that AppendMap passes to it, and records the keys.
 type pairer struct {
 	keys []string
 	err  error
@@ -324,7 +324,7 @@ func (p *pairer) AppendPair(dst []byte, k string, v any) ([]byte, error) {
 	return AppendNil(AppendStr(dst, k)), p.err
 }
 
-// AppendMap writes what AppendStr would, whatever room there is, and nothing beyond.
+// AppendMap writes the same as AppendStr at every capacity, without writing past the end.
 func TestAppendMap(t *testing.T) {
 	texts := []any{7, -1 << (bits.UintSize - 24), nil, 2.5}
 	for n := range 20 {
@@ -367,7 +367,7 @@ func TestAppendMap(t *testing.T) {
 	}
 }
 
-// Many pairs of all kinds come out once each; an error ends it.
+// Each of many pairs of all kinds is written once; an error ends the call.
 func TestAppendMapOfMany(t *testing.T) {
 	m := map[string]any{}
 	for i := range 200 {
@@ -419,7 +419,7 @@ func TestAppendMapOfMany(t *testing.T) {
 	}
 }
 
-// Scalar agrees with Next on every first byte, complete or cut.
+// Scalar agrees with Next for every first byte, complete or truncated.
 func TestScalar(t *testing.T) {
 	for c := range 256 {
 		b := append([]byte{byte(c), 3, 0, 5}, make([]byte, 40)...)

@@ -7,16 +7,15 @@ import (
 )
 
 var (
-	// ErrShort says that the bytes end within a value: more may complete it.
+	// ErrShort reports that the input ends within a value: more bytes may complete it.
 	ErrShort = errors.New("msgpack: value is cut short")
-	// ErrInvalid says that the bytes are no MessagePack.
+	// ErrInvalid reports that the input is not MessagePack.
 	ErrInvalid = errors.New("msgpack: invalid bytes")
-	// ErrDepth says that values lie too deep within each other.
+	// ErrDepth reports that values are nested too deeply.
 	ErrDepth = errors.New("msgpack: nested too deep")
 )
 
-// MaxDepth is how deep values may lie within each other for [Skip] and
-// [AppendJSON].
+// MaxDepth is the maximum nesting of values for [Skip] and [AppendJSON].
 const MaxDepth = 256
 
 // Kind is the kind of a [Token].
@@ -49,7 +48,7 @@ type Token struct {
 	Bool  bool   // of a Bool
 	Len   int    // elements of an Array, pairs of a Map
 	Num   uint64 // of Int (two's complement), Uint, and the bits of floats
-	Bytes []byte // of Str, Bin, Ext; shares the memory that was read
+	Bytes []byte // of Str, Bin, Ext; shares the memory of the input
 }
 
 // Int64 returns the value of an Int.
@@ -63,11 +62,10 @@ func (t *Token) Float() float64 {
 	return math.Float64frombits(t.Num)
 }
 
-// Text reports whether t is str or bin, which some servers do not tell apart.
+// Text reports whether t is str or bin, which some servers do not distinguish.
 func (t *Token) Text() bool { return t.Kind == Str || t.Kind == Bin }
 
-// Next reads one token and returns what follows it. The error is [ErrShort] or
-// [ErrInvalid].
+// Next reads one token and returns the rest of b. The error is [ErrShort] or [ErrInvalid].
 func Next(b []byte) (t Token, rest []byte, err error) {
 	if len(b) == 0 {
 		return t, b, ErrShort
@@ -136,8 +134,8 @@ func Next(b []byte) (t Token, rest []byte, err error) {
 	return t, b[at:], nil
 }
 
-// sizeOf returns how many bytes of a number follow the first byte, 0 if c is no
-// such format.
+// sizeOf returns the number of bytes of the number after the first byte c, or 0 if c is not
+// a number format.
 func sizeOf(c byte) int {
 	switch c {
 	case cBin8, cExt8, cUint8, cInt8, cStr8:
@@ -175,7 +173,7 @@ func payload(k Kind, ext int8, b []byte, at int, n uint64) (Token, []byte, error
 	return Token{Kind: k, Ext: ext, Bytes: b[at:end:end]}, b[end:], nil
 }
 
-// Skip returns what follows the value at the beginning of b.
+// Skip returns the bytes after the value at the beginning of b.
 func Skip(b []byte) (rest []byte, err error) { return skip(b, 0) }
 
 func skip(b []byte, depth int) ([]byte, error) {
@@ -188,13 +186,13 @@ func skip(b []byte, depth int) ([]byte, error) {
 		n *= 2
 	}
 	if n < 0 || n > len(b) {
-		return b, ErrShort // each value is a byte at least
+		return b, ErrShort // each value has at least one byte
 	}
 	if depth++; depth == MaxDepth {
 		return b, ErrDepth
 	}
 	for range n {
-		if size := Scalar(b); size > 0 { // the values of most records, without a call
+		if size := Scalar(b); size > 0 { // the values of most records; avoids a call
 			b = b[size:]
 		} else if b, err = skip(b, depth); err != nil {
 			return b, err
@@ -203,8 +201,8 @@ func skip(b []byte, depth int) ([]byte, error) {
 	return b, nil
 }
 
-// Scalar returns how many bytes the value at the beginning of b has, if it is no array or map
-// and its first two bytes tell its size, and 0 else; also if it is not complete.
+// Scalar returns the length of the value at the beginning of b if it is complete, is not an
+// array or map, and its length follows from its first two bytes. Otherwise it returns 0.
 func Scalar(b []byte) int {
 	if len(b) < 2 {
 		if len(b) == 1 && scalars[b[0]] == 1 {
@@ -222,8 +220,8 @@ func Scalar(b []byte) int {
 	return n
 }
 
-// scalars has, for each first byte, the size of the value: 0: that takes a closer look; sized:
-// a byte with the size of what follows is behind it.
+// scalars has the size of the value for each first byte. 0: not determined by it; sized:
+// the next byte is the size of the data.
 var scalars = func() (sizes [256]uint8) {
 	for c := range sizes {
 		switch c := byte(c); {

@@ -1,8 +1,7 @@
 package msgpack
 
-// Nested returns how many arrays and maps lie within each other at most in the
-// value at the beginning of b, the outermost included, as far as it is well
-// formed. It stops counting at limit.
+// Nested returns the nesting depth of arrays and maps in the value at the beginning of b,
+// including the outermost, as far as the value is well formed. It stops counting at limit.
 func Nested(b []byte, limit int) int {
 	n, _, _ := nested(b, limit)
 	return n
@@ -30,9 +29,9 @@ func nested(b []byte, limit int) (deep int, rest []byte, err error) {
 	return deep + 1, b, err
 }
 
-// AppendShallow appends the value at the beginning of b so that at most levels
-// arrays and maps lie within each other: those below become the text of their
-// JSON, or, where they are nested too deep for that, a text that says so.
+// AppendShallow appends the value at the beginning of b with at most levels nested arrays
+// and maps. Deeper ones become their JSON text or, if they are too deep for that, a text
+// that reports it.
 func AppendShallow(dst, b []byte, levels int) (out, rest []byte, err error) {
 	before := b
 	t, b, err := Next(b)
@@ -67,7 +66,7 @@ func AppendShallow(dst, b []byte, levels int) (out, rest []byte, err error) {
 	return dst, b, nil
 }
 
-// pass returns what follows the value at the beginning of b, however deep it is.
+// pass returns the bytes after the value at the beginning of b, at any depth.
 func pass(b []byte) ([]byte, error) {
 	for left := 1; left > 0; left-- {
 		t, rest, err := Next(b)
