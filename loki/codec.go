@@ -11,9 +11,9 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// codec reads entries of one form, which need not be that of the encoder: a spool or a
-// crash-safe file may hold entries that were made for another Wire. Any Pusher's
-// codec reads them; only the labels, which are no part of them, are the Pusher's own.
+// codec reads entries of one form, which may differ from the form of the encoder: a spool
+// or a crash-safe file can contain entries for another Wire. The codec of any Pusher reads
+// them. Only the labels, which entries do not contain, come from the Pusher.
 type codec struct {
 	e    *encoder
 	form form
@@ -22,8 +22,8 @@ type codec struct {
 func (c codec) ContentType() string { return c.form.contentType() }
 
 // AppendJSON appends {"time":…,"labels":…,"tenant":…,"line":…,"metadata":{…}}. Labels and
-// tenant are left out where the stream is unknown; a line that is a JSON object
-// is one.
+// tenant are omitted if the stream is unknown. A line that is a JSON object is written as
+// an object.
 func (c codec) AppendJSON(dst, rec []byte, m batch.Meta) []byte {
 	e, ok := c.form.parse(rec)
 	var line, meta []byte
@@ -59,7 +59,7 @@ func (c codec) AppendJSON(dst, rec []byte, m batch.Meta) []byte {
 	return append(dst, '}')
 }
 
-// parts returns the line as it is and the metadata as a JSON object.
+// parts returns the unchanged line and the metadata as a JSON object.
 func (c codec) parts(e entry) (line, meta []byte, ok bool) {
 	if c.form == jsonForm {
 		var s string
@@ -75,8 +75,8 @@ func (c codec) parts(e entry) (line, meta []byte, ok bool) {
 	return e.line, append(meta, '}'), ok
 }
 
-// AppendMarker appends an entry that tells of dropped records, at level WARN. It
-// belongs to stream 0, which is that of this level.
+// AppendMarker appends an entry that reports dropped records, at level WARN. It belongs to
+// stream 0, the stream of this level.
 func (c codec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte {
 	attrs := []slog.Attr{slog.Uint64("dropped", d.Total())}
 	for i, n := range d {

@@ -9,17 +9,16 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// A Handler is a [slog.Handler] that logs to Loki. Close it, or the last records
+// A Handler is a [slog.Handler] that logs to Loki. It must be closed, or the last records
 // are lost.
 type Handler struct {
 	*forebay.Router
 
-	// Sink is behind the Router: it has Stats and Account. It is set by NewHandler.
+	// Sink is the output of the Router and has Stats and Account. It is set by NewHandler.
 	Sink *Sink
 }
 
-// NewHandler returns a Handler: everything there is between slog and Loki in one
-// line.
+// NewHandler returns a Handler: the complete path from slog to Loki in one call.
 //
 //	h, err := loki.NewHandler(loki.Config{URL: "http://localhost:3100", Labels: map[string]string{"app": "x"}})
 //	…
@@ -28,11 +27,12 @@ type Handler struct {
 //
 // opts are further options of the Router, such as [forebay.RedactKeys].
 //
-// It is [New] and forebay.NewRouter in one call, for those who have a Config, say from YAML,
-// or want the counters of its Pusher. Memory, delivery and encoder come from the same
-// functions as those of [To], with the same defaults. Options of an output, such as
-// forebay.Spool, are fields of the Config here; Config.Level and Config.Context count here
-// only. A program that logs to anything else, too, is better off with forebay.New and To.
+// NewHandler combines [New] and forebay.NewRouter. Use it with an existing Config, for
+// example from YAML, or to read the counters of its Pusher. Buffer, delivery and encoder
+// come from the same functions as in [To], with the same defaults. Options of an output,
+// such as forebay.Spool, are fields of the Config; Config.Level and Config.Context are
+// used only here. A program that also logs to another destination should use forebay.New
+// and To.
 func NewHandler(c Config, opts ...forebay.Option) (*Handler, error) {
 	if ask := c.Context; ask != nil {
 		opts = append(opts[:len(opts):len(opts)], forebay.Context(ask))
@@ -57,8 +57,8 @@ func NewHandler(c Config, opts ...forebay.Option) (*Handler, error) {
 	return &Handler{r, s}, nil
 }
 
-// Close refuses new records, delivers what was logged, and reports, as
-// [deliver.Output.Shutdown] does: within ctx or, if that has no deadline, within
+// Close refuses new records, delivers the logged ones and returns a report, like
+// [deliver.Output.Shutdown]: within ctx or, if ctx has no deadline, within
 // Config.CloseTimeout. The error is nil if nothing was lost.
 func (h *Handler) Close(ctx context.Context) (batch.Report, error) {
 	rep, err := h.Router.Close(ctx)

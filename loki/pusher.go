@@ -9,13 +9,12 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// A Pusher pushes entries to Loki. It is the [deliver.Destination] at the end of a
-// [Sink], and has the encoder whose records it takes. All methods may be called from
-// any goroutine.
+// A Pusher pushes entries to Loki. It is the [deliver.Destination] of a [Sink], and has
+// the encoder for its records. All methods may be called from any goroutine.
 //
-// It consists of two parts that know nothing of each other: an encoder makes entries
-// of records, and a client pushes entries and reads the answers. Both know the
-// registry, which says what the number of a stream stands for.
+// It consists of two independent parts: an encoder creates entries from records, and a
+// client pushes entries and reads the responses. They share the registry, which maps the
+// numbers of streams to labels.
 type Pusher struct {
 	c       Config
 	noticed *noticed
@@ -25,10 +24,10 @@ type Pusher struct {
 	reports *reports
 }
 
-// NewPusher returns a Pusher, for those who wire memory and delivery themselves;
-// others want [New]. Batches must have the Codec of its Encoder, or that of a Pusher with
-// another Wire. A spool takes the Dictionary of its Traits, which knows the
-// streams. The error names everything that is wrong with c. No connection is made.
+// NewPusher returns a Pusher without buffer and delivery; most programs use [New]. Batches
+// must have the Codec of its Encoder, or of a Pusher with another Wire. A spool needs the
+// Dictionary of its Traits, which contains the streams. The error lists every problem of
+// c. NewPusher does not connect.
 func NewPusher(c Config) (*Pusher, error) {
 	c, err := c.resolve()
 	if err != nil {
@@ -43,11 +42,11 @@ func NewPusher(c Config) (*Pusher, error) {
 	return s, nil
 }
 
-// Encoder returns the encoder of the records this Pusher takes.
+// Encoder returns the encoder for records of this Pusher.
 func (s *Pusher) Encoder() encode.Encoder { return s.enc }
 
-// CodecFor returns the codec of entries with that content type, be it that of another
-// Wire, and nil for any other: see spool.Options.Codec.
+// CodecFor returns the codec of entries with that content type, which may be that of
+// another Wire. It returns nil for any other content type: see spool.Options.Codec.
 func (s *Pusher) CodecFor(contentType string, _ uint32) batch.Codec {
 	if f, ok := formNamed(contentType); ok {
 		return codec{s.enc, f}
@@ -55,26 +54,26 @@ func (s *Pusher) CodecFor(contentType string, _ uint32) batch.Codec {
 	return nil
 }
 
-// accepts reports whether records of that content type can be sent: entries in the
-// form of any Wire. They are pushed in the form they have.
+// accepts reports whether records of that content type can be sent: entries in the form of
+// any Wire. They are pushed in their present form.
 func (s *Pusher) accepts(contentType string) bool {
 	_, ok := formNamed(contentType)
 	return ok
 }
 
-// Traits returns the limits of a batch, the forms of records that are taken, and the
-// dictionary of the streams. Batches are handed over one after the other, so that those
-// of a stream go out in order.
+// Traits returns the limits of a batch, the accepted forms of records, and the dictionary
+// of the streams. Batches are passed sequentially, so that those of a stream are sent in
+// order.
 func (s *Pusher) Traits() deliver.Traits {
 	return deliver.Traits{Limits: s.limits(), Accepts: s.accepts, Dictionary: s.streams}
 }
 
-// limits are those of a batch.
+// limits returns the limits of a batch.
 func (s *Pusher) limits() batch.Limits {
 	return batch.Limits{Bytes: s.c.BatchBytes, Records: s.c.BatchRecords, Age: s.c.BatchAge}
 }
 
-// Open begins a session. It makes no connection: the first push does.
+// Open begins a session. It does not connect: the first push does.
 func (s *Pusher) Open(l deliver.Life) (deliver.Session, error) {
 	if s.c.DryRun != nil {
 		dry, err := deliver.SendFunc(s.Traits(), s.sendDry).Open(l)
@@ -83,11 +82,11 @@ func (s *Pusher) Open(l deliver.Life) (deliver.Session, error) {
 	return &session{s.push, l}, nil
 }
 
-// AppendLine appends an entry whose line is given to dst: for programs that ship
-// lines they did not log themselves. attrs are no part of the line, but what the
-// Config makes of attributes beside it (labels, metadata, the tenant) is made of
-// them. It keeps nothing it is given. The line passes no Router, so the rules of
-// forebay.RedactKeys and the like do not hold for it.
+// AppendLine appends an entry with the given line to dst, for programs that forward the
+// lines of other programs. attrs are not written into the line; labels, metadata and the
+// tenant are derived from them according to the Config. AppendLine does not retain its
+// arguments. The line does not pass through a Router, so forebay.RedactKeys and similar
+// rules do not apply.
 func (s *Pusher) AppendLine(dst []byte, t time.Time, level slog.Level, line []byte, attrs []slog.Attr) ([]byte, batch.Meta, error) {
 	return s.enc.appendLine(dst, t, level, line, attrs)
 }

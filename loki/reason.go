@@ -5,11 +5,11 @@ import (
 	"sync/atomic"
 )
 
-// A reason says what a [Pusher] noticed about a record before or while sending.
+// A reason is an observation of a [Pusher] about a record before or during sending.
 type reason uint8
 
-// The reasons. After the first group the record is delivered, changed; after the
-// second it is refused.
+// The reasons. With the first group the record is changed and delivered; with the second
+// it is refused.
 const (
 	labelTooMany    reason = iota // more than MaxLabels: the label became metadata
 	labelTooLong                  // longer than MaxLabelValue: the label became metadata
@@ -36,7 +36,7 @@ var reasonNames = [reasons]string{
 	"line-too-long", "too-old", "too-new", "too-far-behind", "bad-tenant", "malformed", "invalid",
 }
 
-// String returns the reason's name as it stands in reports.
+// String returns the name of the reason in reports.
 func (r reason) String() string {
 	if int(r) < len(reasonNames) {
 		return reasonNames[r]
@@ -44,29 +44,29 @@ func (r reason) String() string {
 	return fmt.Sprintf("reason(%d)", r)
 }
 
-// counts counts by reason.
+// counts has a number for each reason.
 type counts [reasons]uint64
 
-// Stats are the counters of a [Pusher] since it was made.
+// Stats are the counters of a [Pusher] since its creation.
 type Stats struct {
-	Requests    uint64 // pushes made
-	Failed      uint64 // pushes that were not taken as a whole
-	Splits      uint64 // pushes that were too large, or refused for one of their streams; their entries are sent again in smaller ones
-	Paced       uint64 // pushes that waited because Loki had told a rate limit
+	Requests    uint64 // all pushes
+	Failed      uint64 // pushes that were not accepted completely
+	Splits      uint64 // pushes that were too large, or refused because of one stream, and are sent again in parts
+	Paced       uint64 // pushes that waited because of a rate limit reported by Loki
 	WireBytes   uint64 // bytes of request bodies, compressed, of all attempts
 	BodyBytes   uint64 // the same before compression
 	Streams     int    // label sets in use
-	LastError   string // of the last push that failed
-	Unreachable bool   // the last push got no answer
+	LastError   string // of the last failed push
+	Unreachable bool   // the last push had no response
 
-	// ByReason counts records, labels and items of metadata by what was wrong with
-	// them. Reasons that did not occur are missing; the map is the caller's.
+	// ByReason counts records, labels and items of metadata by the problem found. Reasons
+	// that did not occur are absent. The caller owns the map.
 	//
-	// The record was delivered, changed:
+	// The record was changed and delivered:
 	//
 	//	label-too-many     more labels than MaxLabels: the label became metadata
 	//	label-too-long     the label is longer than MaxLabelValue and became metadata
-	//	label-values       the label has had more values than MaxLabelValues and became
+	//	label-values       the label had more values than MaxLabelValues and became
 	//	                   metadata
 	//	restamped          with TooOld "now": the record has the present time
 	//	streams-full       MaxStreams exist: the labels became metadata
@@ -77,24 +77,24 @@ type Stats struct {
 	//
 	// The record was refused:
 	//
-	//	line-too-long   longer than MaxLine, or than Loki takes
-	//	too-old         older than MaxAge, or than Loki takes
+	//	line-too-long   longer than MaxLine, or than Loki accepts
+	//	too-old         older than MaxAge, or than Loki accepts
 	//	too-new         further in the future than MaxFuture, or than Loki takes
 	//	too-far-behind  too far behind the newest entry of its stream, says Loki
-	//	bad-tenant      the tenant has no valid name; the record was never sent
+	//	bad-tenant      the name of the tenant is invalid; the record was never sent
 	//	streams-full    MaxStreams exist, and the tenant is new
 	//	malformed       not an entry, or of an unknown stream
 	//	invalid         Loki refused the record for another reason
 	ByReason map[string]uint64
 }
 
-// noticed counts by reason what was noticed while encoding and while pushing.
+// noticed counts observations during encoding and pushing by reason.
 type noticed [reasons]atomic.Uint64
 
-// note counts one more for a reason.
+// note increments the counter of a reason.
 func (n *noticed) note(r reason) { n[r].Add(1) }
 
-// counts returns the numbers so far.
+// counts returns the current numbers.
 func (n *noticed) counts() (c counts) {
 	for i := range n {
 		c[i] = n[i].Load()
@@ -102,7 +102,7 @@ func (n *noticed) counts() (c counts) {
 	return c
 }
 
-// byReason returns the numbers of the reasons that occurred, by name.
+// byReason returns the nonzero numbers by the name of the reason.
 func (c *counts) byReason() map[string]uint64 {
 	m := map[string]uint64{}
 	for r, n := range c {

@@ -12,14 +12,14 @@ import (
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
-// A PushError is Loki's refusal of a request, or the lack of an answer.
+// A PushError is a refusal of a request by Loki, or a missing response.
 type PushError struct {
-	Status  int    // HTTP status; 0: no answer
-	Message string // the beginning of the answer; never holds a credential of the Config
+	Status  int    // HTTP status; 0: no response
+	Message string // the beginning of the response, without credentials of the Config
 	Labels  string // of the first stream of the request
 	cause   error
-	// unanswered: nobody knows whether it was stored. With a Status, or if no connection was
-	// made, that is known.
+	// unanswered is set if Loki may have stored the request: there is no Status, and a
+	// connection was made.
 	unanswered bool
 }
 
@@ -41,17 +41,17 @@ func (e *PushError) Error() string {
 	return text
 }
 
-// HTTPStatus returns Status. Dead letters show it.
+// HTTPStatus returns Status. It is included in dead letters.
 func (e *PushError) HTTPStatus() int { return e.Status }
 
-// Unwrap returns the error of the connection, if that was it.
+// Unwrap returns the error of the connection, if any.
 func (e *PushError) Unwrap() error { return e.cause }
 
-// Is reports whether target is [batch.ErrUnanswered] and the push had no answer: Loki may
-// have stored it.
+// Is reports whether target is [batch.ErrUnanswered] and the push had no response, so Loki
+// may have stored it.
 func (e *PushError) Is(target error) bool { return target == batch.ErrUnanswered && e.unanswered }
 
-// A verdict is what an answer means for the request.
+// A verdict is the meaning of a response for the request.
 type verdict uint8
 
 const (

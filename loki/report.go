@@ -5,8 +5,8 @@ import (
 	"github.com/forebay-log/forebay/internal/callback"
 )
 
-// reports tells Config.OnError what a Pusher changes of records before it sends them.
-// Posting never blocks.
+// reports calls Config.OnError for changes that a Pusher makes to records before sending
+// them. Posting never blocks.
 type reports struct {
 	name string
 	run  *callback.Runner[batch.Event]

@@ -10,29 +10,30 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// A Sink takes records to Loki: it is a [deliver.Output] in front of a [Pusher]. It is
-// an output of a forebay.Router whose route encodes with [Sink.Encoder]:
+// A Sink sends records to Loki. It is a [deliver.Output] in front of a [Pusher], and an
+// output of a forebay.Router whose route encodes with [Sink.Encoder]:
 //
 //	sink, err := loki.New(cfg)
 //	…
 //	r, err := forebay.NewRouter(forebay.Route(sink.Encoder(), sink.Output(slog.LevelInfo)))
 //
-// What is written to it without a Router must be an entry of its Encoder, with the Meta
-// that goes with it, as from [Pusher.AppendLine]: use WriteRecord. All methods may be called from any goroutine,
-// also beside and after Close.
+// Records written without a Router must be entries of its Encoder with the matching Meta,
+// for example from [Pusher.AppendLine]: use WriteRecord. All methods may be called from
+// any goroutine, also during and after Close.
 type Sink struct {
 	*output
 
-	// Pusher is the end of the Sink: it has the counters of the pushes and AppendLine.
-	// It is set by New.
+	// Pusher is the destination of the Sink. It has the counters of the pushes and
+	// AppendLine. It is set by New.
 	Pusher *Pusher
 }
 
-// output has the methods of a deliver.Output where Output is a method itself.
+// output embeds the methods of a deliver.Output without its name, because Output is a
+// method of Sink.
 type output = deliver.Output
 
-// New returns a Sink. Loki need not be up. The error names everything that is
-// wrong with c. Its goroutines end with Close.
+// New returns a Sink. Loki need not be up. The error lists every problem of c. The
+// goroutines of the Sink end with Close.
 func New(c Config) (*Sink, error) {
 	p, err := NewPusher(c)
 	if err != nil {
@@ -45,7 +46,7 @@ func New(c Config) (*Sink, error) {
 	return &Sink{out, p}, nil
 }
 
-// output returns the options of memory and delivery in front of p.
+// output returns the options of the buffer and the delivery in front of p.
 func (c *Config) output(p *Pusher) *deliver.OutputOptions {
 	o := &deliver.OutputOptions{
 		Name: c.Name, Codec: p.enc.codec, CodecFor: p.CodecFor,
@@ -77,12 +78,12 @@ func (c *Config) output(p *Pusher) *deliver.OutputOptions {
 	return o
 }
 
-// Encoder returns the encoder of the records that s takes: give it to the
-// forebay.Route whose output s is.
+// Encoder returns the encoder for records of s. Pass it to the forebay.Route that has s as
+// an output.
 func (s *Sink) Encoder() encode.Encoder { return s.Pusher.Encoder() }
 
-// Output returns s as an output of a forebay.Route, from a level on. The Router
-// closes s when it is closed itself. To keep s open give it to forebay.Output.
+// Output returns s as an output of a forebay.Route for records of at least level. Closing
+// the Router closes s. To keep s open, pass it to forebay.Output.
 func (s *Sink) Output(level slog.Leveler, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.OutputCloser(level, s, opts...)
 }

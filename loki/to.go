@@ -7,13 +7,13 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// To is an output of forebay.New that pushes to the Loki at url, such as
+// To returns an output of forebay.New that pushes to the Loki at url, such as
 // "http://localhost:3100":
 //
 //	log, err := forebay.New(loki.To("http://localhost:3100", loki.Label("app", "shop")))
 //
-// Options for all outputs are those of package forebay; [Label] and [Configure] are for
-// this one. forebay.Encoder makes the lines ([Config.Formatter]).
+// Package forebay has the options for all outputs; [Label] and [Configure] set options of
+// this output. forebay.Encoder sets the formatter of the lines ([Config.Formatter]).
 func To(url string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("loki.To", Config{URL: url}, openOutput, opts...)
 }
@@ -59,11 +59,11 @@ func Label(name, value string) forebay.OutputOption {
 	})
 }
 
-// Configure gives set the Config of the output, for everything that has no option of its
-// own: authentication, TLS, labels from attributes, limits. Options of package forebay
-// win over the fields of the same meaning. Config.Level has no effect: give forebay.Level.
-// Config.Context is refused: give forebay.Context to forebay.New.
-// With a whole Config, as from YAML:
+// Configure calls set with the Config of the output, for everything without a separate
+// option: authentication, TLS, labels from attributes, limits. Options of package forebay
+// override fields with the same meaning. Config.Level has no effect: use forebay.Level.
+// Config.Context is an error: use forebay.Context in forebay.New. With a complete Config,
+// for example from YAML:
 //
 //	loki.To(conf.URL, loki.Configure(func(c *loki.Config) { *c = conf }), forebay.Level(level))
 func Configure(set func(*Config)) forebay.OutputOption {

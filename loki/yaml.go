@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// UnmarshalYAML reads c from YAML, with any package for YAML that calls a method of this
-// kind. Keys that a Config does not have are an error, which names them. What c holds
-// already stays where there is no key.
+// UnmarshalYAML decodes c from YAML. It works with any YAML package that calls a method of
+// this form. Unknown keys are an error that names them. Fields of c without a key keep
+// their values.
 func (c *Config) UnmarshalYAML(unmarshal func(any) error) error {
 	var given map[string]any
 	if err := unmarshal(&given); err != nil {
