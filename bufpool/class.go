@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// A class is one size with its lists and the registry of its buffers.
+// A class is one buffer size, with its lists and the registry of its buffers.
 type class struct {
 	size  int
 	lists []list
@@ -21,17 +21,17 @@ type class struct {
 	held []item // debug mode: the quarantine, the oldest first; guarded by the lock of the only list
 }
 
-// counters counts the rare events of a class.
+// counters are the rare events of a class.
 type counters struct {
 	misses    atomic.Uint64 // Gets that found no free buffer and made one
 	settles   atomic.Uint64 // Puts into a vacant seat
 	discarded atomic.Uint64 // accepted Puts that found no room
-	released  atomic.Uint64 // free buffers given back by trim
+	released  atomic.Uint64 // free buffers dropped by trim
 	lost      atomic.Uint64 // buffers dropped without a Put
 }
 
-// newClass returns a class that keeps at most limit free buffers of size bytes,
-// spread over at most maxLists lists; maxLists is a power of two.
+// newClass returns a class that retains at most limit free buffers of size bytes in at most maxLists
+// lists. maxLists is a power of two.
 func newClass(size, limit, maxLists int) *class {
 	n := 1
 	for n < maxLists && 8*n <= limit { // leaves four buffers for each
@@ -48,19 +48,19 @@ func newClass(size, limit, maxLists int) *class {
 	return c
 }
 
-// hint picks the list to try first, by the address of the caller's stack. A goroutine that
-// calls from about the same stack depth gets the same list each time; another goroutine
-// mostly gets another one. The address of its stack is the only identity a goroutine can
-// learn at no cost. A poor guess costs time, nothing else.
+// hint returns the list to try first, derived from the address of the caller's stack. A goroutine
+// that calls from about the same stack depth gets the same list each time; another goroutine usually
+// gets another one. The stack address is the only identity of a goroutine that costs nothing. A bad
+// guess only costs time.
 func (c *class) hint() uint32 {
 	var here byte
 	page := uint64(uintptr(unsafe.Pointer(&here)) >> 11) // stacks are 2 KiB or more
 	return uint32(page*0x9E3779B97F4A7C15>>32) & c.mask
 }
 
-// take returns a free buffer, or nil if there is none. The seat of list h had none just
-// now. take looks into the other lists before it waits for h. A buffer from another list
-// moves to h, so that the next Get finds it there.
+// take returns a free buffer, or nil if there is none. The seat of list h was just found empty. take
+// tries the other lists before it waits for h. A buffer from another list moves to h, so that the
+// next Get finds it there.
 func (c *class) take(h uint32) *byte {
 	home := &c.lists[h]
 	if !home.mu.TryLock() {
@@ -85,8 +85,8 @@ func (c *class) takeBusy(h uint32) *byte {
 	return home.getLocked()
 }
 
-// takeElsewhere looks into the other lists that are not busy. It prefers a buffer of a
-// stack, because the seats belong to other goroutines.
+// takeElsewhere searches the other lists that are not busy. It prefers a buffer of a stack, because
+// the seats belong to other goroutines.
 func (c *class) takeElsewhere(h uint32) *byte {
 	home := &c.lists[h]
 	for _, steal := range []bool{false, true} {
@@ -115,7 +115,7 @@ func (c *class) takeElsewhere(h uint32) *byte {
 	return nil
 }
 
-// lockHome locks the list n is at home in and returns it.
+// lockHome locks and returns the home list of n.
 func (n *node) lockHome() *list {
 	l := n.home.Load()
 	l.mu.Lock()
@@ -127,8 +127,8 @@ func (n *node) lockHome() *list {
 	return l
 }
 
-// give returns the buffer of n, whose first byte is mem, to the class. It
-// reports false if the buffer was free already.
+// give returns the buffer of n, whose first byte is mem, to the class. It returns false if the buffer
+// was already free.
 func (c *class) give(mem *byte, n *node) bool {
 	l := n.home.Load()
 	if l.give(mem) {
@@ -166,8 +166,8 @@ func (c *class) giveSlowly(mem *byte, n *node) bool {
 	return true
 }
 
-// giveElsewhereUnlock is give for a full home list, whose lock it releases: it
-// stores the buffer in a list with room, or gives it up.
+// giveElsewhereUnlock is give for a full home list, whose lock it releases. It stores the buffer in a
+// list with room, or drops it.
 func (c *class) giveElsewhereUnlock(home *list, mem *byte, n *node) {
 	for i := range c.lists {
 		l := &c.lists[i]
@@ -188,8 +188,8 @@ func (c *class) giveElsewhereUnlock(home *list, mem *byte, n *node) {
 	c.forget(mem, n)
 }
 
-// forget gives up the buffer of n, whose first byte is mem. The collector may free it as
-// soon as its owner drops it.
+// forget drops the buffer of n, whose first byte is mem. The garbage collector may free it as soon as
+// its owner drops it.
 func (c *class) forget(mem *byte, n *node) {
 	c.nodes.remove(n)
 	runtime.SetFinalizer(mem, nil)

@@ -6,8 +6,8 @@ import (
 	"math/bits"
 )
 
-// maxClassBytes is the largest size class [New] accepts, in bytes: 1 TiB, where an
-// int has 32 bits 1 GiB. No machine could give more.
+// maxClassBytes is the largest size class accepted by [New], in bytes: 1 TiB, or 1 GiB if an int has
+// 32 bits. No machine can allocate more.
 const maxClassBytes = 1 << (30 + 10*(^uint(0)>>63))
 
 // DefaultSizeClasses returns a new slice with the default size classes in
@@ -20,7 +20,7 @@ func DefaultSizeClasses() []int {
 	return s
 }
 
-// checkClasses says what is wrong with sizes, if anything is.
+// checkClasses returns an error if sizes are invalid.
 func checkClasses(sizes []int) error {
 	if len(sizes) == 0 {
 		return fmt.Errorf("bufpool: cannot make a pool: SizeClasses is empty: name at least one size in bytes, or leave it nil for the default")

@@ -3,46 +3,44 @@ package bufpool
 import "fmt"
 
 const (
-	// defaultMaxRetainedBytes is the default ceiling of one class.
+	// defaultMaxRetainedBytes is the default limit of one class.
 	defaultMaxRetainedBytes = 4 << 20
 
-	// maxRetainedBuffers bounds the free buffers of one class whatever the
-	// ceiling in bytes, because each also costs some 150 B of bookkeeping.
+	// maxRetainedBuffers limits the number of free buffers of one class independent of the
+	// limit in bytes, because each also costs about 150 B of bookkeeping.
 	maxRetainedBuffers = 1 << 14
 )
 
-// Config configures a [Pool]. The zero value is useful: each field states its
-// default and unit.
+// Config configures a [Pool]. The zero value is valid. Each field states its default and unit.
 type Config struct {
-	// SizeClasses are the capacities of the buffers in bytes: positive, at most
-	// 1 TiB (1 GiB where an int has 32 bits), ascending, each once. New copies it.
-	// Default (nil): [DefaultSizeClasses]. An empty slice that is not nil is an error.
+	// SizeClasses are the capacities of the buffers in bytes: positive, at most 1 TiB (1 GiB
+	// if an int has 32 bits), in strictly ascending order. New copies the slice. Default
+	// (nil): [DefaultSizeClasses]. New returns an error for an empty slice that is not nil.
 	SizeClasses []int
 
-	// MaxRetainedBytes is the ceiling of each class: the bytes of free buffers
-	// the pool keeps for it. A buffer whose Put would go past it is left to the
-	// garbage collector and counted in [ClassStats.Discarded], so a class larger
-	// than the ceiling is never kept. Buffers in use do not count. Default (0):
-	// 4 MiB, or one buffer for a larger class. Negative: an error. Whatever the
-	// ceiling, a class keeps at most 16384 buffers.
+	// MaxRetainedBytes limits the free buffers that the pool retains for each class, in
+	// bytes. A buffer whose Put would exceed the limit is left to the garbage collector and
+	// counted in [ClassStats.Discarded], so buffers of a class larger than the limit are
+	// never retained. Buffers in use do not count. Default (0): 4 MiB, or one buffer of a
+	// larger class. New returns an error for a negative value. Independent of the limit, a
+	// class retains at most 16384 buffers.
 	MaxRetainedBytes int
 
-	// NoZero hands buffers out as the last owner left them, for callers that
-	// write every byte before they read or send it. Default: Get clears the
-	// whole class, so that reslicing up to the capacity shows nothing of the
-	// last owner.
+	// NoZero disables clearing, for callers that write every byte before they read or send
+	// it. Default false: Get clears the whole capacity, so that reslicing shows no data of
+	// the previous owner.
 	NoZero bool
 
-	// Debug finds misuse: see [Pool.Faults] and [Pool.Leaks]. Each Get gives
-	// memory that was never handed out before, with NoZero filled with a pattern;
-	// what is Put is filled with the pattern and kept for a while, to see whether
-	// it changes; the call stack of each Get and Put is recorded. That costs
-	// microseconds and allocations per call, and memory beyond the ceiling: in
-	// each class 4 MiB, or one buffer. It is meant for tests. Default false.
+	// Debug detects misuse, see [Pool.Faults] and [Pool.Leaks]. Each Get returns memory that
+	// was never returned before, with NoZero filled with a pattern. Put fills the buffer
+	// with the pattern and keeps it for a while to detect changes. The call stack of each
+	// Get and Put is recorded. This costs microseconds and allocations per call, and memory
+	// above the limit: 4 MiB, or one buffer, for each class. It is meant for tests. Default
+	// false.
 	Debug bool
 }
 
-// limit is the number of free buffers a class keeps.
+// limit returns the number of free buffers that a class retains.
 func (c *Config) limit(size int) int {
 	n := c.MaxRetainedBytes / size
 	if c.MaxRetainedBytes == 0 {

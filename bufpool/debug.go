@@ -9,7 +9,7 @@ import (
 	"weak"
 )
 
-// The ways to misuse a buffer.
+// The kinds of misuse.
 const (
 	doublePut     = "double Put"               // a buffer was Put a second time: that Put was refused
 	writeAfterPut = "write after Put"          // reported once for each buffer
@@ -18,21 +18,21 @@ const (
 	lostBuffer    = "never Put, dropped" // the garbage collector has freed it
 )
 
-// A Fault is a misuse or a leak that debug mode found. Its stacks hold program
-// counters, innermost first, as from runtime.Callers.
+// A Fault is a misuse or a leak found in debug mode. Its stacks contain program counters, innermost
+// first, as from runtime.Callers.
 type Fault struct {
-	// Kind is "double Put", "write after Put" or "Put of a resliced buffer"; of a leak
-	// it is "never Put, still in use" or, once the garbage collector has freed the
-	// buffer, "never Put, dropped".
+	// Kind is "double Put", "write after Put" or "Put of a resliced buffer". For a leak it is
+	// "never Put, still in use" or, once the garbage collector has freed the buffer, "never
+	// Put, dropped".
 	Kind   string
 	Class  int       // size class of the buffer in bytes
-	Offset int       // of a write: the first byte changed; of a resliced buffer: where the slice begins
-	Got    []uintptr // the Get that handed the buffer out
-	Put    []uintptr // the Put that took it back; nil if it is in use
+	Offset int       // for a write, the first changed byte; for a resliced buffer, the start of the slice
+	Got    []uintptr // the Get that returned the buffer
+	Put    []uintptr // the Put of the buffer; nil if it is in use
 	Found  []uintptr // the refused Put; nil for a write or a leak
 }
 
-// String describes the fault over several lines.
+// String returns a description of the fault in several lines.
 func (f Fault) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "bufpool: %s, %d B buffer", f.Kind, f.Class)
@@ -70,10 +70,10 @@ type trace struct {
 	damaged  bool // a write after Put was found and reported
 }
 
-// maxReports bounds the faults, and the leaks, that are kept. The first ones tell most.
+// maxReports limits the number of stored faults, and of leaks. The first ones are the most useful.
 const maxReports = 100
 
-// faultLog holds the findings of debug mode.
+// faultLog stores the findings of debug mode.
 type faultLog struct {
 	mu     sync.Mutex // a leaf lock
 	faults []Fault
@@ -96,18 +96,16 @@ func (d *faultLog) leaked(l Fault) {
 	}
 }
 
-// Faults returns the misuse found so far, the first 100 of it, after checking
-// for writes every buffer that was Put and that the pool or anybody else still
-// holds. It returns nil without [Config.Debug].
+// Faults returns the misuse found so far, at most the first 100 cases. Before, it checks every
+// buffer that was Put and is still referenced for writes. It returns nil without [Config.Debug].
 //
-// A second Put of the same slice is always found, whatever happened in between. In debug
-// mode the pool hands out the same memory only once, and knows it until the garbage
-// collector has found that nobody can Put it any more.
+// A second Put of the same slice is always detected. In debug mode the pool returns the same memory
+// only once, and remembers it until the garbage collector has found it unreachable.
 //
-// A write after Put is found, with certainty, as long as the pool itself holds the buffer:
-// while it is free, and then until another 1024 buffers of its class, or 4 MiB if that is
-// less, were given up or handed out. Later it is found as long as somebody else holds the
-// buffer, or when the garbage collector frees it.
+// A write after Put is detected reliably while the pool holds the buffer: while it is free, and then
+// until another 1024 buffers of its class, or 4 MiB if that is less, were dropped or returned by Get.
+// Later it is detected as long as the buffer is referenced elsewhere, or when the garbage collector
+// frees it.
 func (p *Pool) Faults() []Fault {
 	if p.debug == nil {
 		return nil
@@ -129,9 +127,8 @@ func (p *Pool) Faults() []Fault {
 	return append([]Fault(nil), p.debug.faults...)
 }
 
-// Leaks returns the buffers that are in use now, and the first 100 that were
-// dropped without a Put. When all work is done, both are leaks. It returns nil
-// without [Config.Debug].
+// Leaks returns the buffers that are currently in use, and the first 100 that were dropped without a
+// Put. When all work is done, both are leaks. It returns nil without [Config.Debug].
 func (p *Pool) Leaks() []Fault {
 	if p.debug == nil {
 		return nil
@@ -151,8 +148,8 @@ func (p *Pool) Leaks() []Fault {
 	return leaks
 }
 
-// debugGet is Get for class c in debug mode. The buffer is always new memory. The free
-// buffer that it replaces goes into quarantine.
+// debugGet is Get for class c in debug mode. The buffer is always new memory. The free buffer that it
+// replaces is quarantined.
 func (p *Pool) debugGet(c *class) []byte {
 	t := &trace{got: callers(1)}
 	l := &c.lists[0]
@@ -197,7 +194,7 @@ func (p *Pool) debugPut(c *class, mem *byte, n *node) {
 	p.holdLocked(c, item{mem, n})
 }
 
-// debugRefused looks for the buffer that buf is a part of.
+// debugRefused searches for the buffer of which buf is a part.
 func (p *Pool) debugRefused(buf []byte) {
 	if cap(buf) == 0 {
 		return
@@ -220,8 +217,8 @@ func (p *Pool) debugRefused(buf []byte) {
 	runtime.KeepAlive(buf) // or another buffer might by now lie at its address
 }
 
-// callers returns the stack from the caller of the Pool's method on. That caller lies inner
-// frames above the caller of callers.
+// callers returns the stack, starting at the caller of the Pool's method, which is inner frames above
+// the caller of callers.
 func callers(inner int) []uintptr {
 	pcs := make([]uintptr, 32)
 	return pcs[:runtime.Callers(3+inner, pcs)]

@@ -5,18 +5,17 @@ import (
 	"sync/atomic"
 )
 
-// An item is one buffer nobody owns. The list holds it by mem and so keeps it
-// alive.
+// An item is one free buffer. The list holds it by mem and so keeps it alive.
 type item struct {
 	mem  *byte // its first byte
 	node *node
 }
 
-// A list holds some of the free buffers of a class: one in its seat, the others
-// in a stack. A class has several lists so that goroutines seldom meet on one.
+// A list holds some of the free buffers of a class: one in its seat, the others in a stack. A class
+// has several lists to reduce contention.
 //
-// No lock of another list is waited for while holding mu; a second one is only
-// ever tried. The registry's lock and the fault log's are taken inside mu.
+// While mu is held, the lock of another list is only tried, never waited for. The locks of the
+// registry and the fault log are taken inside mu.
 type list struct {
 	seat
 
@@ -37,8 +36,8 @@ type list struct {
 	// pairs.
 }
 
-// published are the counters of a list for readers that do not wait for its lock. The
-// holder of the lock stores them every tellEvery operations, and whenever Stats holds it.
+// published are the counters of a list for readers that do not wait for its lock. The holder of the
+// lock stores them every tellEvery operations, and whenever Stats holds it.
 type published struct {
 	pushes, pops atomic.Uint64
 	held         atomic.Int32 // len(items)
@@ -52,8 +51,8 @@ func (l *list) tellLocked() {
 	l.told.held.Store(int32(len(l.items)))
 }
 
-// popLocked takes the free buffer used last, which is the one most likely in a
-// cache. There must be one in the stack.
+// popLocked removes the most recently used free buffer, which is the most likely one in a cache. The
+// stack must not be empty.
 func (l *list) popLocked() (*byte, *node) {
 	last := len(l.items) - 1
 	it := &l.items[last]
@@ -68,13 +67,13 @@ func (l *list) popLocked() (*byte, *node) {
 	return mem, n
 }
 
-// getLocked returns a free buffer, or nil. The seat had none just now.
+// getLocked returns a free buffer, or nil. The seat was just found empty.
 func (l *list) getLocked() *byte {
 	if len(l.items) == 0 {
 		return l.take()
 	}
-	// The seat is for the most frequent caller. If its buffer is still out, the owner
-	// of the buffer does not run or keeps it: another buffer gets the seat.
+	// The seat is for the most frequent caller. If its buffer is still out, its owner is not
+	// running or keeps it: another buffer gets the seat.
 	if l.seated != nil {
 		if w := l.word.Load(); w != l.stale {
 			l.stale = w
@@ -86,7 +85,7 @@ func (l *list) getLocked() *byte {
 	return mem
 }
 
-// pushLocked stores a buffer in the stack. There must be room.
+// pushLocked stores a buffer in the stack. The stack must have room.
 func (l *list) pushLocked(mem *byte, n *node) {
 	n.free = true
 	l.items = append(l.items, item{mem, n})
@@ -111,7 +110,7 @@ func (l *list) storeLocked(c *class, mem *byte, n *node) bool {
 	return true
 }
 
-// dropLocked takes the i buffers unused for longest out of the stack.
+// dropLocked removes the i least recently used buffers from the stack.
 func (l *list) dropLocked(i int) {
 	rest := copy(l.items, l.items[i:])
 	clear(l.items[rest:])

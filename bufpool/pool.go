@@ -8,11 +8,11 @@ import (
 	"weak"
 )
 
-// A Pool hands out byte slices in size classes and takes them back. Make one
-// with [New]; it must not be copied. All methods are safe for concurrent use.
+// A Pool provides byte slices in size classes. [New] returns a Pool; it must not be copied. All
+// methods are safe for concurrent use.
 //
-// A Pool starts no goroutine and needs no Close: drop it, and the garbage
-// collector frees it and the buffers it retains.
+// A Pool starts no goroutine and need not be closed: when it is dropped, the garbage collector frees
+// it and the buffers it retains.
 type Pool struct {
 	sizes   sizeTable
 	classes []*class
@@ -24,8 +24,8 @@ type Pool struct {
 	refused  [numRefusals]atomic.Uint64
 }
 
-// New returns an empty pool. It is an error if there are no size classes, if they are not
-// positive and ascending, or if the ceiling is negative.
+// New returns an empty pool. It returns an error if the size classes are empty, not positive or not
+// ascending, or if the limit is negative.
 func New(cfg Config) (*Pool, error) {
 	p, err := newPool(cfg)
 	if err != nil {
@@ -35,7 +35,7 @@ func New(cfg Config) (*Pool, error) {
 	return p, nil
 }
 
-// newPool is New, but nothing trims the pool: for tests that count.
+// newPool is New without trimming, for tests that count buffers.
 func newPool(cfg Config) (*Pool, error) {
 	if cfg.SizeClasses == nil {
 		cfg.SizeClasses = DefaultSizeClasses()
@@ -59,8 +59,8 @@ func newPool(cfg Config) (*Pool, error) {
 	return p, nil
 }
 
-// listsPerClass returns a power of two: at least four lists for each of procs, so that two
-// running goroutines seldom share one, but at most 64, so that a search of all is short.
+// listsPerClass returns a power of two: at least four lists for each of procs, so that two running
+// goroutines rarely share one, but at most 64, so that searching all is fast.
 func listsPerClass(procs int) int {
 	n := 4
 	for n < 4*procs && n < 64 {
@@ -69,14 +69,14 @@ func listsPerClass(procs int) int {
 	return n
 }
 
-// Get returns a buffer of len size and cap class, where class is the smallest
-// size class that holds size. All of its capacity is zero, unless [Config.NoZero] is set.
-// The caller owns the buffer until it hands it to [Pool.Put]. It may also drop the buffer,
-// but see [ClassStats.Lost].
+// Get returns a buffer with length size and capacity class, where class is the smallest size class
+// that is not less than size. The whole capacity is zero, unless [Config.NoZero] is set. The caller
+// owns the buffer until it passes it to [Pool.Put]. It may also drop the buffer, but see
+// [ClassStats.Lost].
 //
-// A size above the largest class gives a plain allocation of just that size, which no pool
-// keeps: class is 0 and [Stats.Oversize] counts it. Like make, Get panics if no memory
-// could ever hold size, or its class. A negative size counts as 0.
+// If size is above the largest class, Get allocates exactly size bytes, which Put will not accept:
+// class is 0, and [Stats.Oversize] counts the call. Like make, Get panics if size or its class is too
+// large to allocate. A negative size counts as 0.
 func (p *Pool) Get(size int) (buf []byte, class int) {
 	if uint(size) > uint(p.sizes.max) {
 		if size >= 0 {
@@ -105,8 +105,7 @@ func (p *Pool) Get(size int) (buf []byte, class int) {
 	return buf[:size], c.size
 }
 
-// Class returns the capacity Get(size) would give, or 0 if size is above the
-// largest class.
+// Class returns the capacity of the result of Get(size), or 0 if size is above the largest class.
 func (p *Pool) Class(size int) int {
 	if size > p.sizes.max {
 		return 0
@@ -114,13 +113,12 @@ func (p *Pool) Class(size int) int {
 	return p.sizes.sizes[p.sizes.index(max(size, 0))]
 }
 
-// Put takes back a buffer from Get; its length does not matter. The caller must
-// not use it afterwards, nor any slice of the same memory.
+// Put returns a buffer from Get to the pool; its length does not matter. After the call the caller
+// must not use the buffer, nor any slice of the same memory.
 //
-// Put takes only whole buffers of this pool that are in use. It leaves any other slice to
-// the garbage collector and counts it in [Stats.Refused]. In particular it never takes a
-// slice that append has moved elsewhere, or that was resliced from the front, even if its
-// capacity happens to be a class.
+// Put accepts only whole buffers of this pool that are in use. Any other slice is left to the garbage
+// collector and counted in [Stats.Refused]. In particular, Put never accepts a slice that append has
+// moved, or that was resliced from the front, even if its capacity equals a class.
 func (p *Pool) Put(buf []byte) {
 	size := cap(buf)
 	if size > p.sizes.max {
@@ -147,7 +145,7 @@ func (p *Pool) Put(buf []byte) {
 	}
 }
 
-// refuse counts a slice Put does not take.
+// refuse counts a slice that Put does not accept.
 func (p *Pool) refuse(why refusal, buf []byte) {
 	p.refused[why].Add(1)
 	if p.debug != nil {
@@ -155,17 +153,16 @@ func (p *Pool) refuse(why refusal, buf []byte) {
 	}
 }
 
-// Grow returns buf with room for n more bytes behind its length. If buf lacks the room,
-// Grow copies it to a buffer of a larger class, of twice the capacity or more if there is
-// such a class, and Puts buf, which must no longer be used. A buffer that grows by Grow
-// stays the pool's; one that grows by append does not. buf may be nil. A negative n counts
-// as 0.
+// Grow returns buf with room for n more bytes after its length. If buf lacks the room, Grow copies it
+// to a buffer of a larger class, of at least twice the capacity if there is such a class, and Puts
+// buf, which must no longer be used. A buffer grown by Grow belongs to the pool; a buffer that append
+// has moved does not. buf may be nil. A negative n counts as 0.
 func (p *Pool) Grow(buf []byte, n int) []byte {
 	if n <= cap(buf)-len(buf) {
 		return buf
 	}
 	need := len(buf) + n
-	if need < 0 { // overflow: more than Get can give, and it says so
+	if need < 0 { // overflow: more than Get can allocate, so it panics
 		need = math.MaxInt
 	}
 	want := 2 * cap(buf)
@@ -180,8 +177,8 @@ func (p *Pool) Grow(buf []byte, n int) []byte {
 	return bigger
 }
 
-// minAlloc is the least number of bytes that a buffer takes. The runtime packs smaller
-// objects without pointers together, and cannot tell when one of them is collected.
+// minAlloc is the minimum allocation of a buffer, in bytes. The runtime combines smaller objects
+// without pointers, and cannot report when one of them is collected.
 const minAlloc = 16
 
 // newMemory makes a buffer of class c for its list home.

@@ -5,21 +5,19 @@ import (
 	"unsafe"
 )
 
-// In debug mode no memory is handed out twice. A free buffer that would be handed out
-// again, or left to the garbage collector, goes into quarantine instead. There it stays
-// poisoned, and it is inspected when it leaves, when Faults is called, and when it is
-// collected. Its node stays registered until then, so that a second Put of the slice is
-// noticed, however late.
+// In debug mode memory is used only once. A free buffer that would be reused, or left to the garbage
+// collector, is quarantined instead. There it remains poisoned, and is inspected when it leaves, when
+// Faults is called, and when it is collected. Its node stays registered until then, so that a second
+// Put of the slice is detected, however late.
 
-// The quarantine of a class holds at most so many buffers and, unless it is a single
-// buffer, so many bytes.
+// Limits of the quarantine of a class: in buffers and, unless it is a single buffer, in bytes.
 const (
 	maxHeld      = 1 << 10
 	maxHeldBytes = 4 << 20
 )
 
-// holdLocked puts f, which is free but in no list, into quarantine. The oldest buffers
-// there may have to leave. The caller holds the lock of the only list of c.
+// holdLocked moves f, which is free but in no list, to the quarantine. The oldest buffers may have to
+// leave it. The caller holds the lock of the only list of c.
 func (p *Pool) holdLocked(c *class, f item) {
 	c.held = append(c.held, f)
 	if len(c.held) <= min(max(maxHeldBytes/c.size, 1), maxHeld) {
@@ -31,8 +29,7 @@ func (p *Pool) holdLocked(c *class, f item) {
 	p.inspectLocked(c, old.mem, old.node)
 }
 
-// inspectLocked reports a write into the buffer of n, which is free. The lock is that of
-// n's home.
+// inspectLocked reports a write into the buffer of n, which is free. The lock is the lock of n's home.
 func (p *Pool) inspectLocked(c *class, mem *byte, n *node) {
 	if n.trace.damaged {
 		return

@@ -5,18 +5,18 @@ import (
 	"sync/atomic"
 )
 
-// A node is what the pool knows of one buffer. It does not keep the buffer
-// alive: only a list does, and only while the buffer is free.
+// A node describes one buffer. It does not keep the buffer alive: only a list does, and only while
+// the buffer is free.
 type node struct {
 	addr uintptr // of the buffer's first byte
 
-	// home is the list the buffer was last taken from or made for, and returns
-	// to. It changes only under the lock of the list it names.
+	// home is the list from which the buffer was last taken or for which it was made, and to
+	// which it returns. It changes only under the lock of the list it refers to.
 	home atomic.Pointer[list]
 
 	// The rest is guarded by home's lock.
 
-	// free says that no caller may Put the buffer: it is in a list, or given up.
+	// free reports whether the buffer is in a list or dropped; Put refuses such a buffer.
 	free  bool
 	trace *trace // debug mode only
 
@@ -25,17 +25,15 @@ type node struct {
 	_ [32]byte
 }
 
-// A registry knows the buffers of one class by address, so that Put can tell a
-// buffer of this pool from any other slice of the same capacity: one resliced
-// from the front of a larger class, or grown by append.
+// A registry finds the buffers of one class by address, so that Put can distinguish a buffer of this
+// pool from any other slice of the same capacity: one resliced from the front of a larger class, or
+// grown by append.
 //
-// No other object can lie at an address it knows: a buffer has a finalizer, and
-// the collector frees no object before its finalizer has returned. The finalizer
-// removes the address.
+// No other object can have a registered address: a buffer has a finalizer, and the collector frees no
+// object before its finalizer has returned. The finalizer removes the address.
 //
-// It is an open-addressing hash table with linear probing. Reading takes no
-// lock and happens on every Put; writing happens only when a buffer is made or
-// given up.
+// It is an open-addressing hash table with linear probing. Reading takes no lock and happens on every
+// Put; writing happens only when a buffer is made or dropped.
 type registry struct {
 	table atomic.Pointer[nodeTable]
 
@@ -50,7 +48,7 @@ type nodeTable struct {
 	slots []atomic.Pointer[node]
 }
 
-// tombstone stands where a node was removed; no buffer has its address.
+// tombstone marks the slot of a removed node; no buffer has its address.
 var tombstone = new(node)
 
 const minTableBits = 4
@@ -59,14 +57,14 @@ func newNodeTable(bits uint) *nodeTable {
 	return &nodeTable{shift: 64 - bits, slots: make([]atomic.Pointer[node], 1<<bits)}
 }
 
-// start is where the search for addr begins (Fibonacci hashing: the high bits
-// of the product depend on all bits of the address).
+// start returns the slot at which the search for addr begins (Fibonacci hashing: the high bits of the
+// product depend on all bits of the address).
 func (t *nodeTable) start(addr uintptr) int {
 	return int(uint64(addr) * 0x9E3779B97F4A7C15 >> t.shift)
 }
 
-// find returns the node of the buffer at addr, or nil. It may run beside
-// everything else.
+// find returns the node of the buffer at addr, or nil. It may run concurrently with all other
+// methods.
 func (r *registry) find(addr uintptr) *node {
 	t := r.table.Load()
 	slots := t.slots
@@ -103,7 +101,7 @@ func (t *nodeTable) place(n *node) {
 	t.slots[i&mask].Store(n)
 }
 
-// remove forgets n, if it is registered.
+// remove removes n, if it is registered.
 func (r *registry) remove(n *node) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -121,9 +119,9 @@ func (r *registry) remove(n *node) {
 	}
 }
 
-// rebuildLocked publishes a table without tombstones in which a quarter of the
-// slots is taken at most. Readers of the old one still find what they may ask
-// for: a buffer registered later reaches its owner after the new table does.
+// rebuildLocked publishes a table without tombstones in which at most a quarter of the slots is used.
+// Readers of the old table still find the buffers they can ask for: a buffer registered later reaches
+// its owner after the new table does.
 func (r *registry) rebuildLocked() *nodeTable {
 	bits := uint(minTableBits)
 	for 1<<bits < 4*(r.live+1) {
@@ -141,9 +139,8 @@ func (r *registry) rebuildLocked() *nodeTable {
 	return t
 }
 
-// shrink gives the table's memory back if a burst has left it much too long:
-// less than a sixteenth of it is taken. A quarter is after it, so that it neither
-// grows nor shrinks again soon.
+// shrink reduces a table that a burst has left much too long, with less than a sixteenth in use.
+// Afterwards a quarter is in use, so that it neither grows nor shrinks again soon.
 func (r *registry) shrink() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,7 +149,7 @@ func (r *registry) shrink() {
 	}
 }
 
-// each calls f for every node there is at some moment during the call.
+// each calls f for every node that exists at some moment during the call.
 func (r *registry) each(f func(*node)) {
 	t := r.table.Load()
 	for i := range t.slots {

@@ -7,13 +7,13 @@ import (
 	"weak"
 )
 
-// The pool gives memory back, and learns of dropped buffers, in finalizers. So it needs no
-// goroutine and no timer. A finalizer reaches the pool only through a weak pointer: a
-// strong one would keep the free buffers alive, and the pool with them.
+// The pool releases memory, and detects dropped buffers, in finalizers. It therefore needs no
+// goroutine and no timer. A finalizer refers to the pool only by a weak pointer: a strong one would
+// keep the free buffers and the pool alive.
 
-// A sentinel has its pool trimmed after each collection, as long as the pool lives. Only
-// its finalizer holds it, and sets itself again. That allocates nothing, unlike a new
-// object with a cleanup after each collection.
+// A sentinel trims its pool after each collection, as long as the pool is alive. Only its finalizer
+// refers to it, and sets itself again. That does not allocate, unlike a new object with a cleanup
+// after each collection.
 type sentinel struct{ pool weak.Pointer[Pool] }
 
 func trimAfterGC(self weak.Pointer[Pool]) {
@@ -27,10 +27,9 @@ func (s *sentinel) collected() {
 	}
 }
 
-// trim gives up the free buffers that were not needed since the last trim. From each list
-// it takes as many as the list had at its emptiest, those unused for longest first. A pool
-// that is idle during a whole collection cycle is empty after it. A busy pool keeps the
-// buffers it works with.
+// trim drops the free buffers that were not needed since the last trim. From each list it drops as
+// many as the minimum that the list held, the least recently used first. A pool that is idle during a
+// whole collection cycle is empty after it. A busy pool keeps the buffers it uses.
 func (p *Pool) trim() {
 	for _, c := range p.classes {
 		for i := range c.lists {
@@ -62,12 +61,12 @@ func (p *Pool) trim() {
 	}
 }
 
-// whenDropped returns the finalizer of the buffers of class i. It accounts for a buffer
-// that was dropped in use. In debug mode it also inspects one that was dropped while free.
+// whenDropped returns the finalizer of the buffers of class i. It accounts for a buffer that was
+// dropped in use. In debug mode it also inspects one that was dropped while free.
 //
-// A cleanup would not do. It runs some time after the memory may be in use again, and
-// until then any slice that begins there would pass for the buffer. With a finalizer the
-// memory is free one collection later.
+// A cleanup is not sufficient: it may run after the memory is in use again, and until then any slice
+// that begins there would be mistaken for the buffer. With a finalizer the memory is freed one
+// collection later.
 func whenDropped(self weak.Pointer[Pool], i int) func(*byte) {
 	return func(mem *byte) {
 		p := self.Value()
@@ -82,8 +81,7 @@ func whenDropped(self weak.Pointer[Pool], i int) func(*byte) {
 	}
 }
 
-// lose accounts for a buffer that was dropped in use, or, in debug mode, has left
-// the quarantine.
+// lose accounts for a buffer that was dropped in use or, in debug mode, has left the quarantine.
 func (p *Pool) lose(c *class, mem *byte, n *node) {
 	l := n.lockHome()
 	defer l.mu.Unlock()

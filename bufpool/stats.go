@@ -1,59 +1,59 @@
 package bufpool
 
-// Stats is what [Pool.Stats] returns. Counters count since New.
+// Stats is the result of [Pool.Stats]. Counters start at New.
 type Stats struct {
 	// Classes has one entry per size class, smallest first.
 	Classes []ClassStats
 	// Oversize counts Gets above the largest class.
 	Oversize uint64
-	// Coverage is the share of Gets, from 0 to 1, that fell into a size class; 1 if
-	// there were none. Below 0.8 the classes do not match the workload.
+	// Coverage is the share of Gets, from 0 to 1, with a size in a size class; 1 if there were
+	// no Gets. Below 0.8 the classes do not match the workload.
 	Coverage float64
-	// Refused counts slices Put did not take, by reason.
+	// Refused counts the slices that Put did not accept, by reason.
 	Refused Refusals
 }
 
-// ClassStats is one size class. When no call is running
+// ClassStats are the statistics of one size class. While no call is in progress
 //
 //	Gets   = Puts + Lost + InUse
 //	Misses = Retained + InUse + Discarded + Released + Lost
 //
-// See [Pool.Stats] for what holds while calls run.
+// See [Pool.Stats] for the guarantees while calls are in progress.
 type ClassStats struct {
 	Size int // capacity of each buffer in bytes
 
-	Gets   uint64 // buffers handed out
-	Puts   uint64 // buffers taken back; refused ones are in Stats.Refused
+	Gets   uint64 // buffers returned by Get
+	Puts   uint64 // buffers accepted by Put; refused ones are in Stats.Refused
 	Misses uint64 // Gets that found no free buffer and allocated one
 
-	// Discarded counts buffers taken back and given up because the class was at
-	// its ceiling.
+	// Discarded is the number of buffers accepted by Put and dropped because the class was at
+	// its limit.
 	Discarded uint64
-	// Released counts free buffers given back to the garbage collector because
-	// nobody needed them for a whole collection cycle.
+	// Released is the number of free buffers dropped because they were not needed for a whole
+	// garbage collection cycle.
 	Released uint64
-	// Lost counts buffers the garbage collector found dropped without a Put.
-	// That is allowed, but in small classes a Get that allocates costs several
-	// times a make. A buffer that append outgrew counts here, too.
+	// Lost is the number of buffers that the garbage collector found dropped without a Put.
+	// That is allowed, but in small classes a Get that allocates costs several times a make.
+	// Buffers that append outgrew are included.
 	Lost uint64
 
-	Retained      int   // free buffers kept for the next Get
-	RetainedBytes int64 // their capacity in bytes; at most the ceiling
-	InUse         int   // buffers handed out, not taken back, not yet known lost
+	Retained      int   // free buffers kept for later Gets
+	RetainedBytes int64 // their capacity in bytes; at most the limit
+	InUse         int   // buffers not returned by Put and not known to be lost
 }
 
-// Refusals counts the slices that Put did not take, by reason. All but Oversize
-// point at a caller that does not hand back the buffer it got.
+// Refusals counts the slices that Put did not accept, by reason. All except Oversize indicate a caller
+// that does not return the buffer it received.
 type Refusals struct {
-	// Oversize: larger than the largest class, as from a Get above it.
+	// Oversize counts slices larger than the largest class, as from a Get above it.
 	Oversize uint64
-	// NoClass: the capacity is no class: foreign, grown by append, resliced from
-	// the front, or with its capacity cut.
+	// NoClass counts slices whose capacity is not a class: foreign, grown by append, resliced
+	// from the front, or with a reduced capacity.
 	NoClass uint64
-	// Foreign: as NoClass, but the capacity happens to be a class. The memory is no
-	// buffer of that class of this pool.
+	// Foreign counts slices whose capacity is a class, but whose memory is not a buffer of
+	// that class of this pool.
 	Foreign uint64
-	// Twice: a buffer that is free already.
+	// Twice counts buffers that were already free.
 	Twice uint64
 }
 
@@ -79,26 +79,25 @@ const (
 	numRefusals
 )
 
-// stackClasses is how many classes Stats can report without allocating.
+// stackClasses is the number of classes that Stats can report without allocating.
 const stackClasses = 32
 
-// Stats returns the counters. It waits for nobody and takes some hundred
-// nanoseconds per class: once a second is nothing, however busy the pool is.
+// Stats returns the counters. It does not wait for locks and takes some hundred nanoseconds per class;
+// calling it once a second has no measurable cost.
 //
-// It reads the lists of each class one after the other. While calls run, or a trim
-// after a collection, the figures therefore belong to slightly different moments:
-//   - No counter ever goes backwards, none counts events that did not happen, and
-//     Retained is never above the ceiling.
-//   - Of a list whose lock is held just then, the last 63 Gets and the last 63
-//     Puts may be missing; the next call has them.
-//   - InUse is Gets - Puts - Lost of these figures, or 0 if that is negative. It is
-//     off by the calls that they miss.
+// It reads the lists of each class in turn. While calls, or a trim after a collection, are in
+// progress, the figures therefore belong to slightly different moments:
+//   - No counter ever decreases, no counter includes events that did not happen, and Retained never
+//     exceeds the limit.
+//   - If the lock of a list is held at that moment, its last 63 Gets and last 63 Puts may be missing;
+//     the next call includes them.
+//   - InUse is Gets - Puts - Lost of these figures, or 0 if that is negative. It is inaccurate by the
+//     missing calls.
 //
-// In debug mode it waits for the locks, one by one. The figures are then the same as
-// without [Config.Debug], although memory is used only once.
+// In debug mode Stats waits for the locks, one at a time. The figures are then the same as without
+// [Config.Debug], although memory is used only once.
 //
-// With at most 32 classes it allocates nothing if the result stays on the
-// caller's stack.
+// With at most 32 classes it does not allocate if the result stays on the caller's stack.
 func (p *Pool) Stats() Stats {
 	// Small enough to be inlined, so that the caller's frame can hold the slice.
 	return p.stats(make([]ClassStats, 0, stackClasses))
@@ -120,8 +119,8 @@ func (p *Pool) stats(classes []ClassStats) Stats {
 	}
 }
 
-// appendClassStats appends the counters of every class to dst, smallest class
-// first, and returns it. dst stays the caller's.
+// appendClassStats appends the counters of every class to dst, smallest class first, and returns the
+// extended slice.
 func (p *Pool) appendClassStats(dst []ClassStats) []ClassStats {
 	for _, c := range p.classes {
 		dst = append(dst, c.stats(p.debug != nil))
@@ -129,21 +128,20 @@ func (p *Pool) appendClassStats(dst []ClassStats) []ClassStats {
 	return dst
 }
 
-// Totals are counters of all classes together. They count since New.
+// Totals are the counters of all classes together. They start at New.
 type Totals struct {
-	Gets   uint64 // buffers handed out
-	Misses uint64 // of those, how many had to be allocated
+	Gets   uint64 // buffers returned by Get
+	Misses uint64 // of Gets, the number that allocated
 }
 
-// Totals returns how many buffers were handed out and how many of them were new, for
-// callers that ask often: it takes no lock and reads some numbers for each class in use.
-// [Pool.Stats] tells more. Of each list of a class the last 63 Gets may be missing. No
-// counter ever goes backwards.
+// Totals returns the total numbers of Gets and of allocations, for frequent calls: it takes no lock and
+// reads some numbers for each class in use. [Pool.Stats] returns more details. For each list of a
+// class the last 63 Gets may be missing. No counter ever decreases.
 func (p *Pool) Totals() (t Totals) {
 	for _, c := range p.classes {
 		misses := c.misses.Load()
 		if misses == 0 {
-			continue // nobody has asked for it
+			continue // no caller has requested it
 		}
 		t.Misses += misses
 		t.Gets += misses
@@ -162,12 +160,12 @@ type tally struct {
 	free int
 }
 
-// tallyTries is how often tally tries for the lock of a list. The lock is held for some
-// nanoseconds, unless its holder is interrupted; then trying does not help.
+// tallyTries is the number of attempts of tally to lock a list. The lock is held for some nanoseconds,
+// unless its holder is preempted; then further attempts do not help.
 const tallyTries = 4
 
-// tally reads l at one moment if it gets the lock, or may wait for it. Otherwise it reads
-// the seat as it is, and the counters of the stack that were published last.
+// tally reads l at one moment if it can lock it, or may wait for the lock. Otherwise it reads the seat,
+// and the counters of the stack that were published last.
 func (l *list) tally(wait bool) tally {
 	for range tallyTries {
 		if wait {
@@ -201,7 +199,7 @@ func (told *published) with(s *seat) tally {
 	}
 }
 
-// stats sums up the lists, one after the other.
+// stats sums up the lists in turn.
 func (c *class) stats(wait bool) ClassStats {
 	var sum tally
 	for i := range c.lists {

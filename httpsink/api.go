@@ -38,10 +38,10 @@ type api struct {
 	headers      map[string]string // where the user has none
 	header, word string            // of the token
 
-	array     bool // records lie in an array
+	array     bool // records are elements of an array
 	bulk, hec bool
 
-	// timeKey is what the server calls the time. It is added to a record without it.
+	// timeKey is the server's key of the time. It is added to a record without it.
 	timeKey string
 	keys    encode.Options // of records that are encoded here
 }
@@ -117,7 +117,7 @@ func newFramer(c *Config) framer {
 
 func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
 
-// anyLine reads lines of which nobody says what they are: JSON objects, or others.
+// anyLine is the codec of lines of unknown content: JSON objects or other text.
 var anyLine = encode.JSON(nil).Codec()
 
 // append appends a request with the records of b.
@@ -161,7 +161,7 @@ func (fr *framer) append(dst []byte, b *batch.Batch) []byte {
 // named reports whether records of b go with their names.
 func (fr *framer) named(b *batch.Batch) bool { return !fr.noID && b.Origin != [16]byte{} }
 
-// beginEvent appends what stands before the record of an event: Splunk has milliseconds.
+// beginEvent appends the part of an event before the record. Splunk times have milliseconds.
 func (fr *framer) beginEvent(dst []byte, m batch.Meta) []byte {
 	if m.Time <= 0 {
 		return append(dst, fr.event...)
@@ -186,7 +186,7 @@ func (fr *framer) object(dst []byte, codec batch.Codec, r *batch.Record, lines b
 	if fr.timeKey == nil || fr.hasTime(obj) {
 		return append(dst, obj...)
 	}
-	at := time.Now() // data streams take no record without a time
+	at := time.Now() // data streams reject a record without a time
 	if r.Time != 0 {
 		at = time.Unix(0, r.Time)
 	}
@@ -210,7 +210,7 @@ func (fr *framer) hasTime(obj []byte) (found bool) {
 	case !bytes.Contains(obj, fr.timeKey):
 		return false
 	case !json.Valid(obj):
-		return true // as it is: the server says what is wrong with it
+		return true // unchanged: the server reports the error
 	}
 	record.Members(obj, 0, func(m record.Member) bool {
 		found = bytes.Equal(obj[m.Key:m.KeyEnd], fr.timeKey)

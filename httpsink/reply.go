@@ -18,9 +18,9 @@ var (
 	errBeside  = errors.New("httpsink: a record beside it was refused; it is sent again without that")
 )
 
-// judge sends the request in d.body, which holds b, and says what the answer means:
+// judge sends the request in d.body, which holds b, and returns the outcome of the answer:
 //
-//	2xx        taken; elasticsearch and hec say more in the answer
+//	2xx        accepted; for elasticsearch and hec the body has details
 //	400, 422   some record may be at fault: search, once the control was taken
 //	others     see httpsend.Judge
 func (d *Destination) judge(ctx context.Context, b *batch.Batch) batch.Outcome {
@@ -78,16 +78,15 @@ func refused(bad []int, n int, why error) batch.Outcome {
 	return o
 }
 
-// strange returns the outcome of an answer that says that records were taken, and is of
-// another program.
+// strange returns the outcome of a success answer that was sent by another program.
 func (d *Destination) strange(a *httpsend.Answer) batch.Outcome {
 	err := d.post.Refusal(a.Status, words(a))
 	err.Message = "the answer is not that of " + d.c.api.name + "; set url and api to what is there: " + err.Message
 	return batch.Outcome{Open: batch.All(), Why: err, Advice: batch.Hold}
 }
 
-// isTaken reports whether an answer says that a request of one record was taken, or would have
-// been if there was one in it.
+// isTaken reports whether an answer means that a request of one record was accepted, or would have
+// been if it had contained one.
 func (d *Destination) isTaken(a *httpsend.Answer) bool {
 	switch {
 	case isPage(a):
@@ -111,7 +110,7 @@ const (
 	hecBadFields    = 15
 )
 
-// hecCode returns what Splunk says, -1 if it is not Splunk.
+// hecCode returns the code in an answer of Splunk, or -1 for another answer.
 func hecCode(a *httpsend.Answer) int {
 	var r struct{ Code *int }
 	if json.Unmarshal(a.Text, &r) != nil || r.Code == nil {
@@ -140,8 +139,8 @@ func hecRefused(a *httpsend.Answer) (i int, ok bool) {
 	return 0, false
 }
 
-// words returns what an answer that is no success says: the reason of elasticsearch, the
-// text of Splunk, or all of it.
+// words returns the message of an error answer: the reason of elasticsearch, the text of Splunk, or
+// the whole body.
 func words(a *httpsend.Answer) string {
 	var s struct {
 		Error json.RawMessage
@@ -180,8 +179,8 @@ func (e *bulkError) text() string {
 	return strings.Join(parts, ": ")
 }
 
-// ofContent reports whether a record is refused for what is in it, whatever the state of the
-// server.
+// ofContent reports whether a record is rejected because of its content, independent of the state of
+// the server.
 func (e *bulkError) ofContent() bool {
 	switch e.Type {
 	case "mapper_parsing_exception", "document_parsing_exception", "strict_dynamic_mapping_exception":
@@ -190,13 +189,13 @@ func (e *bulkError) ofContent() bool {
 	return false
 }
 
-// A bulkAnswer is what elasticsearch says of a request.
+// A bulkAnswer is the answer of elasticsearch to a request.
 type bulkAnswer struct {
 	Errors *bool
 	Items  []bulkItem
 }
 
-// A bulkItem is what it says of a record.
+// A bulkItem is its answer for one record.
 type bulkItem struct {
 	Create struct {
 		Status int
@@ -217,7 +216,7 @@ func (a *bulkAnswer) read(text []byte) error {
 	return json.Unmarshal(text, a)
 }
 
-// bulkAnswered reads what elasticsearch says of each record.
+// bulkAnswered parses the answer of elasticsearch for each record.
 func (d *Destination) bulkAnswered(ctx context.Context, a *httpsend.Answer, b *batch.Batch) batch.Outcome {
 	n := b.Len()
 	if isPage(a) {
@@ -241,7 +240,7 @@ func (d *Destination) bulkAnswered(ctx context.Context, a *httpsend.Answer, b *b
 	}
 	items := d.bulk.Items
 	switch {
-	case len(items) == 0 && (d.bulk.Errors == nil || !*d.bulk.Errors): // nothing says that a record was stored
+	case len(items) == 0 && (d.bulk.Errors == nil || !*d.bulk.Errors): // no sign that a record was stored
 		return d.strange(a)
 	case len(items) != n:
 		return none("the answer is of another number of records")
@@ -259,7 +258,7 @@ func looksCut(err error) bool {
 	return errors.As(err, &syntax) && syntax.Error() == "unexpected end of JSON input"
 }
 
-// A verdict is what the items of an answer say.
+// A verdict summarizes the items of an answer.
 type verdict struct {
 	d     *Destination
 	a     *httpsend.Answer
@@ -309,8 +308,8 @@ func (v *verdict) item(i int, it *bulkItem) {
 	v.open = append(v.open, i)
 }
 
-// outcome returns the answer to the batch. A server that takes no record is not believed that
-// records are at fault, unless it names their content, or takes the control now.
+// outcome returns the answer to the batch. If the server accepts no record, records are considered at
+// fault only if the server names their content, or accepts the reference record now.
 func (v *verdict) outcome(ctx context.Context) batch.Outcome {
 	if v.taken > 0 {
 		v.d.keep(v.b, v.sample)

@@ -101,7 +101,7 @@ func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	return &n
 }
 
-// tag is that of attributes in the innermost open group.
+// tag returns the tag of attributes in the innermost open group.
 func (s *scope) tag() byte {
 	if len(s.levels) > 1 {
 		return tagValues

@@ -15,9 +15,9 @@ import (
 // maxAnswer limits the bytes read of an answer, which must be decoded.
 const maxAnswer = 16 << 20
 
-// judge sends the request in x.body, which holds b, and says what the answer means:
+// judge sends the request in x.body, which holds b, and returns the outcome of the answer:
 //
-//	2xx        taken; partial_success says how many of the records were not
+//	2xx        accepted; partial_success has the number of rejected records
 //	400, 422   some record may be at fault: search, once the control was taken
 //	others     see httpsend.Judge
 func (x *Exporter) judge(ctx context.Context, b *batch.Batch) batch.Outcome {

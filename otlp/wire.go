@@ -56,7 +56,7 @@ func putPadded(b []byte, v int) {
 	binary.LittleEndian.PutUint32(b, n&0x7f|n<<1&0x7f00|n<<2&0x7f_0000|n<<3&0x7f00_0000|0x80_8080)
 }
 
-// open appends a tag and room for a length, and returns where what it describes begins.
+// open appends a tag and room for a length, and returns the offset of the content.
 func open(dst []byte, tag byte) ([]byte, int) {
 	dst = append(dst, tag, 0, 0, 0, 0)
 	return dst, len(dst)
@@ -87,7 +87,7 @@ func appendFixed64(dst []byte, tag byte, v uint64) []byte {
 	return binary.LittleEndian.AppendUint64(append(dst, tag), v)
 }
 
-// valid returns s as protobuf takes a string.
+// valid returns s as valid UTF-8, which protobuf requires.
 func valid(s string) string {
 	if utf8.ValidString(s) {
 		return s
