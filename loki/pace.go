@@ -52,8 +52,8 @@ func (s *client) waitFor(ctx context.Context, segs []segment, size int) answer {
 	}
 }
 
-// others reports whether records may have room to which a limit of st's tenant, or of st alone,
-// does not apply.
+// others reports whether there may be room for records that are not subject to the limit
+// of st's tenant or, if ofStream, of st.
 func (s *client) others(st *stream, ofStream bool, now time.Time) bool {
 	if ofStream {
 		return s.lately.another(st, now)

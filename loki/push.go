@@ -22,8 +22,8 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// A client pushes entries and reads the answers. It starts no goroutine except those
-// of a Send, which end with it.
+// A client pushes entries and reads the responses. It starts no goroutine except those of
+// a Send, which end with the Send.
 type client struct {
 	c       *Config
 	streams *registry
@@ -48,7 +48,7 @@ type client struct {
 	lastErr     atomic.Pointer[string]
 }
 
-// newClient returns a client. The error is about files that c names.
+// newClient returns a client. The error concerns files that c names.
 func newClient(c *Config, streams *registry, n *noticed, r *reports) (*client, error) {
 	s := &client{c: c, streams: streams, noticed: n, reports: r, pushes: make(chan *push, 1)}
 	s.fits.Store(int64(c.MaxRequestBytes))
@@ -88,8 +88,8 @@ func newClient(c *Config, streams *registry, n *noticed, r *reports) (*client, e
 	return s, nil
 }
 
-// reserve makes the memory for one batch of the usual size, so that sending
-// allocates next to nothing from the first record on.
+// reserve allocates the memory for one batch of the usual size, so that sending hardly
+// allocates from the first record on.
 func (s *client) reserve() (err error) {
 	usual := min(s.c.BatchBytes, s.c.MaxRequestBytes)
 	usual += usual/16 + 8<<10 // the last record of a batch exceeds it
@@ -119,7 +119,7 @@ func (s *client) reserve() (err error) {
 	return nil
 }
 
-// hidden returns the credentials, which no error shows.
+// hidden returns the credentials, which must not appear in errors.
 func (s *client) hidden() []string {
 	if t := s.headers.token.Load(); t != nil {
 		return append(slices.Clip(s.secrets), *t)
@@ -127,10 +127,10 @@ func (s *client) hidden() []string {
 	return s.secrets
 }
 
-// hiddenMark is written in place of a credential.
+// hiddenMark replaces a credential.
 const hiddenMark = "[secret]"
 
-// close ends connections of our own that are idle.
+// close closes the idle connections that this package created.
 func (s *client) close() {
 	s.reports.run.WaitBriefly(context.Background())
 	s.bufs.forget()
@@ -167,10 +167,10 @@ func (s *session) Send(b *batch.Batch) error {
 	return nil
 }
 
-// Close ends idle connections. No request is under way: Send has returned.
+// Close closes idle connections. No request is in flight, because Send has returned.
 func (s *session) Close() { s.close() }
 
-// fate is what became of one record of a Send.
+// fate is the outcome of one record of a Send.
 type fate uint8
 
 const (
@@ -198,7 +198,7 @@ type group struct {
 	stop  answer // why the others are open; taken: none is
 }
 
-// place says with what the records of a group are sent.
+// place describes which records share a request with those of a group.
 type place uint8
 
 const (
@@ -258,7 +258,7 @@ func (s *client) release(p *push) {
 	}
 }
 
-// send pushes b and returns what became of it, if that is known.
+// send pushes b and returns its outcome, if known.
 func (s *client) send(ctx context.Context, b *batch.Batch) (o batch.Outcome, known bool) {
 	f, err := formOfBatch(b)
 	if err != nil {
@@ -285,8 +285,7 @@ func formOfBatch(b *batch.Batch) (form, error) {
 		contentType, contentTypeProtobuf, contentTypeJSON)
 }
 
-// gather sorts the records of b by stream and time and finds those that will not
-// be taken.
+// gather sorts the records of b by stream and time and finds the records to refuse.
 func (s *client) gather(p *push, b *batch.Batch) {
 	now := time.Now().UnixNano()
 	clear(p.groupOf)
@@ -347,7 +346,7 @@ func (s *client) gather(p *push, b *batch.Batch) {
 	}
 }
 
-// sort orders records by time, and those of one time by their order in the batch.
+// sort orders records by time, and records of the same time by their order in the batch.
 func (p *push) sort(order []int32) {
 	for i := 1; i < len(order); i++ {
 		if p.recs[order[i]].time < p.recs[order[i-1]].time {
@@ -357,7 +356,7 @@ func (p *push) sort(order []int32) {
 	}
 }
 
-// inspect returns the length of the line, or why the record will not be taken.
+// inspect returns the length of the line, or the reason for refusing the record.
 func (s *client) inspect(f form, r *rec, st *stream, now int64) (line int, why reason, err error) {
 	c := s.c
 	line, ok := f.check(r.data, c.MaxLine)
@@ -378,7 +377,7 @@ func (s *client) inspect(f form, r *rec, st *stream, now int64) (line int, why r
 	return line, 0, nil
 }
 
-// denials are the errors of records whose stream Loki could not have.
+// denials are the errors for records whose stream cannot exist in Loki.
 var denials = map[reason]error{
 	malformed:   errors.New("loki: cannot send a record: its stream is unknown; write with the encoder of its destination"),
 	badTenant:   errors.New("loki: cannot send a record: its tenant, which is in its metadata, is no valid name (150 letters, digits and !-_.*'() at most, and neither . nor ..)"),
@@ -387,7 +386,7 @@ var denials = map[reason]error{
 
 func stamp(t int64) string { return time.Unix(0, t).UTC().Format(time.RFC3339) }
 
-// refuse notes that a record will not be taken.
+// refuse records that a record is refused.
 func (s *client) refuse(p *push, i int32, why reason, err error) {
 	s.noticed.note(why)
 	p.fates[i] = refused
@@ -412,7 +411,7 @@ func (s *client) refuse(p *push, i int32, why reason, err error) {
 	s.forget(p, i)
 }
 
-// store notes that records are stored.
+// store records that records are stored.
 func (s *client) store(p *push, order []int32) {
 	for _, i := range order {
 		p.fates[i] = stored
@@ -479,7 +478,7 @@ func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known b
 // So records are cut into pieces or held only once nothing else is wrong.
 var ranks = [...]batch.Advice{batch.Again, batch.Smaller, batch.Search, batch.Hold, batch.HoldStreams}
 
-// advise says how the open records of a group are to be sent again.
+// advise returns how the open records of a group are sent again.
 func (s *client) advise(g *group) batch.Advice {
 	switch g.stop.verdict {
 	case tooLarge:
@@ -503,7 +502,7 @@ func (s *client) advise(g *group) batch.Advice {
 	return batch.Again
 }
 
-// refusal returns the refused records, and why the first of them is.
+// refusal returns the refused records and the error of the first.
 func (p *push) refusal() (batch.Set, error) {
 	all := p.indexes(refused)
 	if len(p.spared) == 0 && len(p.whys) == 1 {
@@ -517,7 +516,8 @@ func (p *push) refusal() (batch.Set, error) {
 	return batch.Of(all...), e
 }
 
-// refusals is why records are refused: several reasons, or some become no dead letters.
+// refusals is the error for refused records with several reasons, or of which some must
+// not become dead letters.
 type refusals struct {
 	error         // of the first
 	spared []bool // of the refused records
@@ -526,10 +526,11 @@ type refusals struct {
 
 func (e *refusals) Unwrap() error { return e.error }
 
-// NoLetter reports whether refused record k becomes no dead letter: deliver asks.
+// NoLetter reports whether refused record k must not become a dead letter. It is called by
+// package deliver.
 func (e *refusals) NoLetter(k int) bool { return k < len(e.spared) && e.spared[k] }
 
-// LetterCause returns why refused record k is: deliver asks.
+// LetterCause returns the error of refused record k. It is called by package deliver.
 func (e *refusals) LetterCause(k int) error {
 	if k < len(e.whys) {
 		return e.whys[k]

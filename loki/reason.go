@@ -20,10 +20,10 @@ const (
 	lineTruncated                 // longer than MaxLine, cut
 	twin                          // with Nudge: no time was left for it alone, or it came too late to tell; if it is like another, Loki may keep one
 
-	lineTooLong  // longer than MaxLine, or than Loki takes
-	tooOld       // older than MaxAge, or than Loki takes
-	tooNew       // further in the future than MaxFuture, or than Loki takes
-	tooFarBehind // too far behind the newest entry of its stream, says Loki
+	lineTooLong  // longer than MaxLine, or than Loki accepts
+	tooOld       // older than MaxAge, or than Loki accepts
+	tooNew       // further in the future than MaxFuture, or than Loki accepts
+	tooFarBehind // too much older than the newest entry of its stream, according to Loki
 	badTenant    // the tenant's name is none: never sent
 	malformed    // not an entry, or of an unknown stream
 	invalid      // Loki refused it for another reason
@@ -79,8 +79,8 @@ type Stats struct {
 	//
 	//	line-too-long   longer than MaxLine, or than Loki accepts
 	//	too-old         older than MaxAge, or than Loki accepts
-	//	too-new         further in the future than MaxFuture, or than Loki takes
-	//	too-far-behind  too far behind the newest entry of its stream, says Loki
+	//	too-new         further in the future than MaxFuture, or than Loki accepts
+	//	too-far-behind  too much older than the newest entry of its stream, according to Loki
 	//	bad-tenant      the name of the tenant is invalid; the record was never sent
 	//	streams-full    MaxStreams exist, and the tenant is new
 	//	malformed       not an entry, or of an unknown stream

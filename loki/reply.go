@@ -56,42 +56,42 @@ type verdict uint8
 
 const (
 	taken          verdict = iota
-	tryAgain               // nothing is stored, and later it may be
-	limited                // likewise, because of a limit of the tenant or the stream: see others
-	unanswered             // nobody knows what became of it
-	hold                   // nothing will be stored until somebody changes something
-	denied                 // as hold, unless it is about the tenant alone: see onlyTenant
-	tooLarge               // parts of it may be taken
-	tooManyStreams         // the stream is one too many
+	tryAgain               // not stored, but may be later
+	limited                // not stored because of a limit of the tenant or the stream: see others
+	unanswered             // the outcome is unknown
+	hold                   // nothing is stored until an operator intervenes
+	denied                 // like hold, unless only the tenant is refused: see onlyTenant
+	tooLarge               // parts of it may be accepted
+	tooManyStreams         // no room for the stream
 	labelsRefused          // the labels are refused, and so all entries
 	entriesRefused         // some entries are refused and the others stored
-	requestRefused         // all of it is refused, maybe because of one entry
-	unknownWords           // likewise, in words that are not known: maybe not by Loki, and not because of an entry
+	requestRefused         // the whole request is refused, possibly because of one entry
+	unknownWords           // the same with an unknown text: possibly not from Loki, and not because of an entry
 )
 
-// An answer is an answer of Loki, understood.
+// An answer is a decoded response of Loki.
 type answer struct {
 	verdict verdict
 	err     error         // nil if taken
 	after   time.Duration // Retry-After
 	faults  *faults       // of entriesRefused
-	each    []*faults     // likewise, by segment, of several; nil: it is not known which is meant
+	each    []*faults     // of entriesRefused, by segment, if there are several; nil: the segment is unknown
 	why     reason        // of tooManyStreams and labelsRefused
-	stream  bool          // of limited: the limit is that of the stream, not of the tenant
+	stream  bool          // of limited: the limit applies to the stream, not the tenant
 }
 
-// judge reads an answer to a request of size bytes whose first record has the time
-// first. whole says that text is all of it. What Loki 3.7 says and means by it:
+// judge decodes a response to a request of size bytes whose first record has the time
+// first. whole reports whether text is complete. The statuses of Loki 3.7:
 //
-//	204       stored (of the last stream of a request, that is: see trust); 200 is no
-//	          answer of Loki, but that of a page to log in
+//	204       stored, as far as the last stream of a request is concerned: see trust;
+//	          a 200 does not come from Loki but from a login page
 //	260       ingestion is blocked: nothing is stored
 //	400       either the request could not be read, or some entries were refused
-//	          and the others stored; only the text tells. In other words than Loki's it
-//	          says nothing of the entries: see session.Send
-//	413, 500  larger than a component takes; 429 too, if it exceeds what the rate
-//	          limit lets through at once
-//	500       also: metadata with a name of "_" alone; nothing is stored, nor ever is
+//	          and the others stored; only the text distinguishes them. A text that is
+//	          not Loki's means nothing for the entries: see session.Send
+//	413, 500  larger than a component accepts; also 429, if larger than the burst of
+//	          the rate limit
+//	500       also: metadata with the name "_"; not stored, also when repeated
 //	429       too much at present, or too many streams
 func (s *client) judge(res *http.Response, text []byte, whole bool, size int, segs []segment, first int64) answer {
 	status := res.StatusCode
@@ -146,20 +146,20 @@ func (s *client) judge(res *http.Response, text []byte, whole bool, size int, se
 	case status >= 300 && status < 400:
 		pe.Message = "a redirect; set url to where it leads, which is not followed"
 		a.verdict = hold
-	default: // 404 and whatever else is no answer of a working Loki
+	default: // 404 and other statuses that a working Loki does not send
 		a.verdict = hold
 	}
 	return a
 }
 
-// isForeign reports whether a 400 is of a server in front of Loki, or of another one, which
-// has not looked at the entries: Loki says in words what is wrong with them.
+// isForeign reports whether a 400 comes from a proxy or another server that has not read
+// the entries: Loki describes in words what is wrong with them.
 func isForeign(h http.Header, text []byte) bool {
 	text = bytes.TrimSpace(text)
 	return len(text) == 0 || text[0] == '<' || strings.Contains(h.Get("Content-Type"), "html")
 }
 
-// statusBlocked is Loki's answer while it stores nothing of a tenant.
+// statusBlocked is Loki's status while it stores no records of a tenant.
 const statusBlocked = 260
 
 func entriesOf(segs []segment) (n int) {
@@ -169,7 +169,7 @@ func entriesOf(segs []segment) (n int) {
 	return n
 }
 
-// isTooLarge knows what gRPC says of a message above its limit.
+// isTooLarge recognizes gRPC's text for a message above its limit.
 func isTooLarge(text []byte) bool {
 	return bytes.Contains(text, []byte("larger than max")) || bytes.Contains(text, []byte("ResourceExhausted"))
 }

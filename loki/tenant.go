@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// A tenant is what is known of a tenant.
+// A tenant is the state of a tenant.
 //
-// A 401, 403 or 260 is about the credentials, and then everything waits until somebody
-// changes them; or it is about the tenant of the request, and then other tenants must
-// not wait. Other tenants tell which it is. While one of them may still be let in, only
-// the records of the refused tenant are held.
+// A 401, 403 or 260 concerns either the credentials, and then all records wait until they
+// are changed, or the tenant of the request, and then other tenants must not wait. The
+// responses to other tenants show which case applies. While one of them may still be
+// accepted, only the records of the refused tenant are held.
 type tenant struct {
 	pace   pace         // of its limit
 	tight  atomic.Int64 // until then, in Unix ns, there may be no room for another stream
@@ -20,36 +20,36 @@ type tenant struct {
 	denied atomic.Int64 // when it was refused last, in Unix ns; 0: it was let in since, or never refused
 }
 
-// deniedFor is how long a refusal of a tenant counts. Without an end, a tenant that is
-// let in again would wait for ever behind records of one that is not.
+// deniedFor is how long a refusal of a tenant is valid. Without an end, a tenant that is
+// accepted again would wait forever for records of a refused one.
 const deniedFor = 5 * time.Minute
 
-// use notes that there are records of t.
+// use records that there are records of t.
 func (t *tenant) use() {
 	if !t.used.Load() {
 		t.used.Store(true)
 	}
 }
 
-// onlyTenant reports whether a tenant other than t may be let in: one that has records
-// and was not refused of late.
+// onlyTenant reports whether a tenant other than t may be accepted: one that has records
+// and was not refused recently.
 func (r *registry) onlyTenant(t *tenant, now time.Time) bool {
 	return r.another(t, func(other *tenant) bool { return other.letIn(now) })
 }
 
-// othersFit reports whether a tenant other than t may have room: one that has records, was not
-// refused of late, and whose limit is not reached.
+// othersFit reports whether a tenant other than t may have room: one that has records, was
+// not refused recently, and has not reached its limit.
 func (r *registry) othersFit(t *tenant, now time.Time) bool {
 	return r.another(t, func(other *tenant) bool { return other.letIn(now) && other.pace.shut.Load() <= now.UnixNano() })
 }
 
-// letIn reports whether t was not refused of late.
+// letIn reports whether t was not refused recently.
 func (t *tenant) letIn(now time.Time) bool {
 	at := t.denied.Load()
 	return at == 0 || now.Sub(time.Unix(0, at)) > deniedFor
 }
 
-// another reports whether there is a tenant other than t that has records and is as said.
+// another reports whether a tenant other than t has records and satisfies is.
 func (r *registry) another(t *tenant, is func(*tenant) bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
