@@ -1,9 +1,9 @@
-// Package mapped makes files that are mapped into memory and outlive the process:
-// a store into the memory is in the page cache at once, and the page cache survives
-// SIGKILL. Loss of power it does not survive.
+// Package mapped creates memory-mapped files that outlive the process: a store into the
+// memory is immediately in the page cache, which survives SIGKILL, though not a loss of
+// power.
 //
-// A file belongs to the process that holds its lock. The kernel releases the lock
-// when the process dies, so the lock never lies, as a process id can.
+// A file belongs to the process that holds its lock. The kernel releases the lock when the
+// process dies, so unlike a process id the lock is never stale.
 package mapped
 
 import (
@@ -17,15 +17,15 @@ import (
 )
 
 var (
-	// ErrNotSupported is returned on a platform that has no such files.
+	// ErrNotSupported is returned on platforms without such files.
 	ErrNotSupported = errors.New("crash-safe memory is not supported on " + runtime.GOOS)
-	// ErrNotRegular is wrapped by the error for a link, a FIFO or the like.
+	// ErrNotRegular is wrapped by the error for a link, a FIFO and so on.
 	ErrNotRegular = errors.New("no regular file")
-	// ErrInUse is wrapped by the error for a file whose process lives.
+	// ErrInUse is wrapped by the error for the file of a running process.
 	ErrInUse = errors.New("in use by a living process")
 )
 
-// regular returns f if it is a regular file, else closes it.
+// regular returns f if it is a regular file. Otherwise it closes f.
 func regular(f *os.File) (*os.File, error) {
 	st, err := f.Stat()
 	if err == nil && !st.Mode().IsRegular() {
@@ -38,8 +38,8 @@ func regular(f *os.File) (*os.File, error) {
 	return f, nil
 }
 
-// Adopt opens and locks the file of a dead process. It returns [ErrInUse], wrapped,
-// if the process lives, and os.ErrNotExist if another process has removed the file.
+// Adopt opens and locks the file of a dead process. The error wraps [ErrInUse] if the
+// process is running, and is os.ErrNotExist if another process has removed the file.
 func Adopt(path string) (*os.File, error) {
 	f, err := OpenRegular(path, os.O_RDWR)
 	if err != nil {
@@ -52,30 +52,29 @@ func Adopt(path string) (*os.File, error) {
 		}
 		return nil, fmt.Errorf("cannot lock %s: %w", path, err)
 	}
-	if !InPlace(f, path) { // removed just before the lock was released
+	if !InPlace(f, path) { // removed just before its lock was released
 		f.Close()
 		return nil, os.ErrNotExist
 	}
 	return f, nil
 }
 
-// InPlace reports whether path still names f.
+// InPlace reports whether path still refers to f.
 func InPlace(f *os.File, path string) bool {
 	own, err1 := f.Stat()
 	now, err2 := os.Lstat(path)
 	return err1 == nil && err2 == nil && os.SameFile(own, now)
 }
 
-// RemoveUnborn removes the files in dir with names that end in suffix, if they are
-// older than a minute and no process holds their locks. A file has such a name until
-// it is complete.
+// RemoveUnborn removes the files in dir whose names end in suffix, if they are older than a
+// minute and not locked. A file has such a name until it is complete.
 func RemoveUnborn(dir, suffix string) {
 	for _, path := range Files(dir, suffix) {
 		f, err := OpenRegular(path, os.O_RDWR)
 		if err != nil {
 			continue
 		}
-		// A minute, because a living process may be about to take the lock.
+		// A minute, because a running process may be about to acquire the lock.
 		if st, err := f.Stat(); err == nil && time.Since(st.ModTime()) > time.Minute && Lock(f) == nil {
 			os.Remove(path)
 		}
@@ -83,8 +82,7 @@ func RemoveUnborn(dir, suffix string) {
 	}
 }
 
-// Files returns the paths of the files in dir with names that end in suffix, in the
-// order of their names.
+// Files returns the sorted paths of the files in dir whose names end in suffix.
 func Files(dir, suffix string) []string {
 	entries, _ := os.ReadDir(dir)
 	var paths []string

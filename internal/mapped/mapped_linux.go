@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// allocate reserves every block of the file, so that a store into the mapping can
-// never find the disk full.
+// allocate reserves every block of the file, so that a store into the mapping never finds
+// the disk full.
 func allocate(f *os.File, size int64) error {
 	for {
 		err := unix.Fallocate(int(f.Fd()), 0, 0, size)
@@ -18,12 +18,12 @@ func allocate(f *os.File, size int64) error {
 	}
 }
 
-// populate takes all page faults now instead of in the callers. Older kernels do
-// not know it; then the first writes are slower.
+// populate triggers all page faults now rather than in later writes. Older kernels do not
+// support it; then the first writes are slower.
 func populate(mem []byte) { _ = unix.Madvise(mem, unix.MADV_POPULATE_WRITE) }
 
-// NetworkFS has the magic numbers of statfs(2) for file systems on which locks and
-// mapped pages do not mean the same as on a local one. Tests add to it.
+// NetworkFS contains the statfs(2) magic numbers of file systems whose locks and mapped
+// pages behave differently from local ones. Tests add entries.
 var NetworkFS = map[int64]string{0x6969: "NFS", 0x517b: "SMB", 0xff534d42: "CIFS", 0xfe534d42: "SMB2"}
 
 func refuseNetworkFS(f *os.File) error {

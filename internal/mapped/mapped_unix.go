@@ -20,8 +20,8 @@ func RandomID(id *[16]byte) error {
 	return err
 }
 
-// Create creates a file of size bytes that nobody else uses, allocates all of it,
-// and maps it. It is locked for as long as it is open.
+// Create creates a file of size bytes for exclusive use, allocates it completely, and maps
+// it. It is locked as long as it is open.
 func Create(path string, size int) (f *os.File, mem []byte, err error) {
 	f, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
@@ -58,23 +58,24 @@ func Map(f *os.File, size int) ([]byte, error) {
 	return mem, nil
 }
 
-// Unmap gives mem back. Nothing may touch it afterwards.
+// Unmap unmaps mem, which must not be accessed afterwards.
 func Unmap(mem []byte) { _ = unix.Munmap(mem) }
 
-// Lock takes the lock of a file without waiting. See [IsLocked] for its error.
+// Lock locks a file without waiting. See [IsLocked] for its error.
 func Lock(f *os.File) error {
 	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 }
 
-// Unlock releases the lock of f. Closing f is not enough: a mapping holds the lock, too.
+// Unlock releases the lock of f. Closing f is not enough, because a mapping also holds the
+// lock.
 func Unlock(f *os.File) { _ = unix.Flock(int(f.Fd()), unix.LOCK_UN) }
 
-// IsLocked reports whether an error of [Lock] says that another holds the lock.
+// IsLocked reports whether an error of [Lock] means that the file is already locked.
 func IsLocked(err error) bool {
 	return errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EAGAIN)
 }
 
-// BootID returns the id of this boot, zero where there is none.
+// BootID returns the id of this boot, or zero if there is none.
 func BootID() (id [16]byte) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -87,8 +88,8 @@ func BootID() (id [16]byte) {
 	return id
 }
 
-// OpenRegular opens a regular file: no link, and nothing that could make the
-// call wait, such as a FIFO.
+// OpenRegular opens a regular file. It follows no link and does not block, as opening a
+// FIFO would.
 func OpenRegular(path string, flag int) (*os.File, error) {
 	f, err := os.OpenFile(path, flag|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0o600)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
@@ -100,7 +101,7 @@ func OpenRegular(path string, flag int) (*os.File, error) {
 	return regular(f)
 }
 
-// Links returns how many names a file has.
+// Links returns the number of hard links of a file.
 func Links(st os.FileInfo) uint64 {
 	if s, ok := st.Sys().(*syscall.Stat_t); ok {
 		return uint64(s.Nlink)

@@ -14,17 +14,17 @@ import (
 	"syscall"
 )
 
-// ErrPower is what every operation of a [Disk] returns once its power is lost.
+// ErrPower is returned by every operation of a [Disk] after its power is lost.
 var ErrPower = errors.New("vfs: the power is lost")
 
-// A Disk is a directory of the real file system that can lose its power: a [Mem] beside it
-// knows what of it is on stable storage. So it is for code that uses files in ways that
-// [FS] does not have, too. What changes names behind it, as timberjack does, is seen by
-// the next operation; names reach stable storage in order for that reason ([Mem.Ordered]).
-// Files that are locked, and those that end with .lock, are not on the disk.
+// A Disk is a directory of the real file system with a simulated loss of power. A [Mem]
+// tracks the part of it on stable storage. A Disk can therefore run code that uses files in
+// ways [FS] does not support. Names changed by other code, such as timberjack, are noticed
+// by the next operation; for that reason names reach stable storage in order
+// ([Mem.Ordered]). Locked files and files that end in .lock are not on the disk.
 type Disk struct {
-	// Full has writes find no room now and then, Failing syncs fail. They are set before
-	// the first use.
+	// If Full is set, writes occasionally fail with no space; if Failing is set, syncs
+	// occasionally fail. Set both before the first use.
 	Full, Failing bool
 
 	root string
@@ -33,9 +33,9 @@ type Disk struct {
 
 	mu     sync.Mutex // guards the rest
 	mem    *Mem
-	known  map[string]fs.FileInfo // plain files, by their names in mem
+	known  map[string]fs.FileInfo // plain files, by name in mem
 	locks  map[string]bool
-	left   int // operations until the power is lost; 0: it stays
+	left   int // operations until the power is lost; 0: never
 	after  *Mem
 	dark   chan struct{}
 	synced int
@@ -43,8 +43,8 @@ type Disk struct {
 	short  int
 }
 
-// NewDisk makes root hold what is in mem, which may be nil, and nothing else. r decides what
-// becomes of everything that is not synced.
+// NewDisk makes root contain exactly the files in mem, which may be nil. r decides the
+// outcome of everything that is not synced.
 func NewDisk(root string, mem *Mem, r *rand.Rand) (*Disk, error) {
 	d := &Disk{
 		root: root, r: r, keep: []float64{0, 0.3, 0.5, 0.9, 1}[r.Intn(5)],
@@ -71,7 +71,7 @@ func NewDisk(root string, mem *Mem, r *rand.Rand) (*Disk, error) {
 	return d, err
 }
 
-// CutPower has the power go with the n-th operation from now on.
+// CutPower makes the n-th operation from now lose the power.
 func (d *Disk) CutPower(n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -81,8 +81,8 @@ func (d *Disk) CutPower(n int) {
 // Dark is closed when the power is lost.
 func (d *Disk) Dark() <-chan struct{} { return d.dark }
 
-// After returns what the loss of power has left, for the next Disk. If the power is there, it
-// is lost now.
+// After returns the state that survives the loss of power, for the next Disk. If the power
+// is still on, it is lost now.
 func (d *Disk) After() *Mem {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -93,8 +93,8 @@ func (d *Disk) After() *Mem {
 	return d.after
 }
 
-// Calls returns how many syncs there were and how many of them failed, and how many writes
-// found no room.
+// Calls returns the number of syncs, of failed syncs, and of writes that failed for lack of
+// space.
 func (d *Disk) Calls() (syncs, failed, short int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -106,8 +106,8 @@ func (d *Disk) loseLocked() {
 	close(d.dark)
 }
 
-// call locks d for one operation, and returns what unlocks it. The error is ErrPower when the
-// power is lost.
+// call locks d for one operation and returns the function that unlocks it. After the power
+// is lost, it returns ErrPower.
 func (d *Disk) call() (done func(), err error) {
 	d.mu.Lock()
 	if d.after == nil {
@@ -123,13 +123,13 @@ func (d *Disk) call() (done func(), err error) {
 	return d.mu.Unlock, nil
 }
 
-// name returns the name in mem of a path below the root.
+// name returns the name in mem for a path below the root.
 func (d *Disk) name(path string) string {
 	return filepath.Clean("/" + strings.TrimPrefix(filepath.Clean(path), d.root))
 }
 
-// walk returns the plain files below the root. Names that change meanwhile, behind d, are seen
-// all or not at all: a file that is renamed would seem to be gone.
+// walk returns the plain files below the root. It sees either all or none of the concurrent
+// changes of names; otherwise a renamed file could appear to be missing.
 func (d *Disk) walk() map[string]fs.FileInfo {
 	same := func(a, b fs.FileInfo) bool { return os.SameFile(a, b) }
 	for before := d.walkOnce(); ; {
@@ -146,7 +146,7 @@ func (d *Disk) walkOnce() map[string]fs.FileInfo {
 	_ = filepath.WalkDir(d.root, func(path string, e fs.DirEntry, err error) error {
 		name := d.name(path)
 		switch {
-		case err != nil: // it has just gone
+		case err != nil: // removed in the meantime
 		case e.IsDir():
 			if !hasDir(d.mem.dirs, name) {
 				_ = d.mem.MkdirAll(name, 0)
@@ -161,7 +161,7 @@ func (d *Disk) walkOnce() map[string]fs.FileInfo {
 	return now
 }
 
-// look has mem follow the names below the root.
+// look updates mem with the names below the root.
 func (d *Disk) look() {
 	now := d.walk()
 	for _, was := range slices.Sorted(maps.Keys(d.known)) {
@@ -202,7 +202,7 @@ func (d *Disk) MkdirAll(dir string, perm fs.FileMode) error {
 	return osFS{}.MkdirAll(dir, perm)
 }
 
-// mirror returns the file of mem beside one that was just opened.
+// mirror returns the file in mem that corresponds to a file just opened.
 func (d *Disk) mirror(path string, flag int) (File, error) {
 	d.look()
 	m, err := d.mem.OpenFile(d.name(path), os.O_RDWR, 0)
@@ -311,13 +311,13 @@ func (d *Disk) Lock(path string) (io.Closer, error) {
 	return osFS{}.Lock(path)
 }
 
-// A mirror is what mem has of a file that is open.
+// A mirror is the part of an open file tracked in mem.
 type mirror struct {
 	d *Disk
 	m File
 }
 
-// room returns how much of n bytes a write finds room for.
+// room returns how many of n bytes a write can store.
 func (m mirror) room(n int) (int, error) {
 	if !m.d.Full || n == 0 || m.d.r.Intn(6) != 0 {
 		return n, nil
@@ -326,7 +326,7 @@ func (m mirror) room(n int) (int, error) {
 	return m.d.r.Intn(n), syscall.ENOSPC
 }
 
-// Sync does not sync the file that is real.
+// Sync does not sync the real file.
 func (m mirror) Sync() error {
 	done, err := m.d.call()
 	if err != nil {

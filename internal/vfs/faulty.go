@@ -9,14 +9,13 @@ import (
 	"syscall"
 )
 
-// ErrKilled is what every operation of a [Faulty] returns once its process is
-// dead.
+// ErrKilled is returned by every operation of a [Faulty] after its process is killed.
 var ErrKilled = errors.New("vfs: process killed")
 
 // Op names an operation of [FS] or [File].
 type Op string
 
-// The operations. Close is not among them: it never fails here.
+// The operations. Close is not included: it never fails here.
 const (
 	OpMkdir    Op = "mkdir"
 	OpOpen     Op = "open"
@@ -33,29 +32,28 @@ const (
 	OpSync     Op = "sync"
 )
 
-// A Call is one operation about to be done.
+// A Call describes an operation before it runs.
 type Call struct {
 	Op   Op
-	Name string // as the caller wrote it
+	Name string // as passed by the caller
 	Len  int    // bytes to read or write
 }
 
-// A Faulty makes chosen operations of another file system fail.
+// A Faulty makes selected operations of another file system fail.
 type Faulty struct {
 	fs FS
 
-	// mu guards the rest. The hook runs under it, one call at a time.
+	// mu guards the fields below. The hook runs with it held, one call at a time.
 	mu    sync.Mutex
 	hook  func(Call) (n int, err error)
 	dead  bool
 	locks []io.Closer
 }
 
-// NewFaulty returns a Faulty over fs. hook is asked before every operation and
-// must not use the Faulty: a nil error lets it happen, any other error is
-// returned in its place, and a write first stores n bytes of what it was given.
-// [ErrKilled] moreover ends the process, as [Faulty.Kill] does. A nil hook lets
-// everything happen.
+// NewFaulty returns a Faulty over fs. hook is called before every operation and must not
+// use the Faulty. If it returns nil, the operation runs; otherwise its error is returned
+// instead, and a write first stores n bytes of its data. [ErrKilled] also kills the
+// process, like [Faulty.Kill]. A nil hook allows everything.
 func NewFaulty(fs FS, hook func(Call) (n int, err error)) *Faulty {
 	return &Faulty{fs: fs, hook: hook}
 }
@@ -67,8 +65,8 @@ func (f *Faulty) SetHook(hook func(Call) (n int, err error)) {
 	f.hook = hook
 }
 
-// Kill ends the process: every later operation returns [ErrKilled] and its locks
-// are free. What was written stays.
+// Kill kills the process: every later operation returns [ErrKilled], and its locks are
+// released. Written data stays.
 func (f *Faulty) Kill() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -83,9 +81,8 @@ func (f *Faulty) killLocked() {
 	f.locks = nil
 }
 
-// NoSpace returns a hook that lets capacity bytes be written, then fails every
-// write with ENOSPC, part of it stored, until more is made room for by the
-// returned function.
+// NoSpace returns a hook that allows capacity bytes to be written and then fails every
+// write with ENOSPC, after storing part of it, until the returned function frees n bytes.
 func NoSpace(capacity int) (hook func(Call) (int, error), free func(n int)) {
 	var mu sync.Mutex
 	left := capacity
@@ -109,7 +106,7 @@ func NoSpace(capacity int) (hook func(Call) (int, error), free func(n int)) {
 		}
 }
 
-// FailOn returns a hook that fails every operation of the given kinds with err.
+// FailOn returns a hook that fails every operation in ops with err.
 func FailOn(err error, ops ...Op) func(Call) (int, error) {
 	return func(c Call) (int, error) {
 		for _, op := range ops {
@@ -121,7 +118,7 @@ func FailOn(err error, ops ...Op) func(Call) (int, error) {
 	}
 }
 
-// ask returns what is to become of c.
+// ask returns the result of the hook for c.
 func (f *Faulty) ask(c Call) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -264,5 +261,5 @@ func (f *faultyFile) Sync() error {
 	return f.file.Sync()
 }
 
-// Close always closes, so that a killed process leaks nothing.
+// Close always closes the file, so that a killed process leaks nothing.
 func (f *faultyFile) Close() error { return f.file.Close() }

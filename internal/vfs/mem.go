@@ -13,33 +13,33 @@ import (
 	"sync"
 )
 
-// PageBytes is the unit in which [Mem.CrashClone] keeps or loses writes.
+// PageBytes is the unit in which [Mem.CrashClone] keeps or discards writes.
 const PageBytes = 4096
 
-// Mem is a file system in memory. It keeps, beside what a reader sees, what has
-// been put on stable storage by [File.Sync] and [FS.SyncDir].
+// Mem is a file system in memory. In addition to the visible state it tracks the state put
+// on stable storage by [File.Sync] and [FS.SyncDir].
 //
-// A process that dies takes nothing with it: open the same Mem again, after
-// [Mem.ReleaseLocks]. A machine that dies leaves a [Mem.CrashClone].
+// After the death of a process nothing is lost: reuse the same Mem after
+// [Mem.ReleaseLocks]. A crash of the machine leaves a [Mem.CrashClone].
 type Mem struct {
-	// Ordered says that names reach stable storage in the order in which they changed, and
-	// a rename in one piece, as journaling file systems do it. Else each name of a
-	// directory is on its own. It is set before the first use.
+	// Ordered means that name changes reach stable storage in order and renames are atomic,
+	// as in journaling file systems. Otherwise each name of a directory is independent. Set
+	// it before the first use.
 	Ordered bool
 
 	mu     sync.Mutex
-	dirs   map[string]bool                // whether SyncDir of their parent has seen them
-	names  map[string]*node               // as a reader sees them
-	synced map[string]*node               // as SyncDir left them
-	log    []func(names map[string]*node) // Ordered: what turns synced into names
+	dirs   map[string]bool                // value: whether SyncDir of the parent has synced it
+	names  map[string]*node               // visible to readers
+	synced map[string]*node               // as of the last SyncDir
+	log    []func(names map[string]*node) // Ordered: the changes that turn synced into names
 	locks  map[string]bool
 }
 
-// node is the content of one file; m.mu guards it.
+// A node is the content of a file, guarded by m.mu.
 type node struct {
 	data   []byte
-	synced []byte         // what the last Sync left
-	dirty  map[int64]bool // pages written or cut since
+	synced []byte         // as of the last Sync
+	dirty  map[int64]bool // pages written or truncated since
 }
 
 // NewMem returns an empty file system.
@@ -50,18 +50,17 @@ func NewMem() *Mem {
 	}
 }
 
-// ReleaseLocks frees all locks, as the death of the processes that held them
-// does.
+// ReleaseLocks releases all locks, as if the processes that hold them had died.
 func (m *Mem) ReleaseLocks() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	clear(m.locks)
 }
 
-// CrashClone returns what a loss of power could have left: everything that was
-// synced, and of everything since (pages, sizes, names) a random part, each page
-// and name kept with probability keep. A size may be kept where the pages in it
-// are not; those read as zeros. The clone has no locks.
+// CrashClone returns a state that a loss of power could leave: everything synced, and a
+// random part of later changes (pages, sizes, names), each page and name kept with
+// probability keep. If a size is kept but not the pages within it, they read as zeros. The
+// clone has no locks.
 func (m *Mem) CrashClone(r *rand.Rand, keep float64) *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -88,7 +87,7 @@ func (m *Mem) CrashClone(r *rand.Rand, keep float64) *Mem {
 	return c
 }
 
-// namesAfterCrash returns names that may be left.
+// namesAfterCrash returns a set of names that could survive.
 func (m *Mem) namesAfterCrash(r *rand.Rand, keep float64) map[string]*node {
 	left := maps.Clone(m.synced)
 	if m.Ordered {
@@ -115,7 +114,7 @@ func (m *Mem) namesAfterCrash(r *rand.Rand, keep float64) map[string]*node {
 	return left
 }
 
-// change changes names; the caller holds m.mu.
+// change applies a change to the names. The caller holds m.mu.
 func (m *Mem) change(how func(names map[string]*node)) {
 	how(m.names)
 	if m.Ordered {
@@ -128,7 +127,7 @@ func hasDir(dirs map[string]bool, dir string) bool {
 	return ok
 }
 
-// crash returns what may be left of n.
+// crash returns a state of n that could survive.
 func (n *node) crash(r *rand.Rand, keep float64) *node {
 	data := slices.Clone(n.synced)
 	size := int64(len(data))
@@ -262,7 +261,7 @@ func (m *Mem) SyncDir(dir string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	dir = filepath.Clean(dir)
-	if m.Ordered { // the journal is one for all directories
+	if m.Ordered { // all directories share one journal
 		m.synced, m.log = maps.Clone(m.names), nil
 	}
 	maps.DeleteFunc(m.synced, func(name string, _ *node) bool {
@@ -312,7 +311,7 @@ func (l *memLock) Close() error {
 	return nil
 }
 
-// resize sets the size; the caller holds m.mu.
+// resize sets the size. The caller holds m.mu.
 func (n *node) resize(size int64) {
 	old := int64(len(n.data))
 	if size < old {
@@ -326,8 +325,8 @@ func (n *node) resize(size int64) {
 	}
 }
 
-// sync makes the content durable; the caller holds m.mu. Pages that are not dirty
-// are the same already.
+// sync makes the content durable. The caller holds m.mu. Pages that are not dirty are
+// already equal.
 func (n *node) sync() {
 	if grow := len(n.data) - len(n.synced); grow > 0 {
 		n.synced = append(n.synced, make([]byte, grow)...)
@@ -341,9 +340,9 @@ func (n *node) sync() {
 	clear(n.dirty)
 }
 
-// FailSync does what a [File.Sync] of f does that fails, as on Linux: what was written counts
-// as written from now on, so that the next Sync succeeds, but each page of it has reached
-// stable storage with probability keep only. f is a file of m.
+// FailSync has the effect of a failed [File.Sync] of f on Linux: the data counts as
+// written, so that the next Sync succeeds, but each page has reached stable storage only
+// with probability keep. f must be a file of m.
 func (m *Mem) FailSync(f File, r *rand.Rand, keep float64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// OS is the real file system. Tests of whole programs put a [Disk] in its place; whatever is
-// open then goes on with the one that it was opened on.
+// OS is the real file system. Tests of whole programs replace it with a [Disk]; open files
+// continue to use the system they were opened on.
 var OS System = osFS{}
 
 type osFS struct{}

@@ -2,5 +2,5 @@
 
 package vfs
 
-// plainOnly are no flags: an open does not wait here.
+// plainOnly has no flags: opening a file does not block on these systems.
 const plainOnly = 0

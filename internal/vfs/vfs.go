@@ -1,9 +1,9 @@
-// Package vfs is the small part of a file system that durable code needs, as a
-// seam: [OS] is the real one, [Mem] keeps files in memory and can be cloned as a
-// loss of power would leave it, [Faulty] makes chosen operations fail.
+// Package vfs abstracts the few file system operations that durable code needs: [OS] is the
+// real file system, [Mem] is an in-memory file system that can simulate a loss of power,
+// and [Faulty] makes selected operations fail.
 //
-// Names are paths as package os takes them. All methods of all implementations
-// may be called from several goroutines at once.
+// Names are paths as in package os. All methods of all implementations are safe for
+// concurrent use.
 package vfs
 
 import (
@@ -14,58 +14,58 @@ import (
 	"slices"
 )
 
-// ErrLocked is returned by [FS.Lock] when another holder has the lock.
+// ErrLocked is returned by [FS.Lock] when the lock is already held.
 var ErrLocked = errors.New("locked by another process")
 
-// ErrNotRegular is returned, wrapped, by [FS.OpenFile] for what is no plain file: a
-// directory, a symbolic link, a named pipe, a device.
+// ErrNotRegular is wrapped by the error of [FS.OpenFile] for anything except a plain file:
+// a directory, a symbolic link, a named pipe, a device.
 var ErrNotRegular = errors.New("not a plain file")
 
 // An FS is a file system.
 //
-// Errors say what package os says: they match fs.ErrNotExist, fs.ErrExist,
-// syscall.ENOSPC and so on under errors.Is.
+// Errors match those of package os under errors.Is: fs.ErrNotExist, fs.ErrExist,
+// syscall.ENOSPC and so on.
 type FS interface {
-	// MkdirAll makes dir and its parents where they do not exist.
+	// MkdirAll creates dir and any missing parents.
 	MkdirAll(dir string, perm fs.FileMode) error
-	// OpenFile opens a plain file; flag is made of os.O_RDONLY, os.O_RDWR,
-	// os.O_CREATE, os.O_EXCL and os.O_TRUNC. It never waits, as opening a named
-	// pipe would, and returns ErrNotRegular, wrapped, for anything else.
+	// OpenFile opens a plain file; flag combines os.O_RDONLY, os.O_RDWR, os.O_CREATE,
+	// os.O_EXCL and os.O_TRUNC. It never blocks, as opening a named pipe would, and returns
+	// an error that wraps ErrNotRegular for anything else.
 	OpenFile(name string, flag int, perm fs.FileMode) (File, error)
 	// Remove deletes a file.
 	Remove(name string) error
-	// Rename gives a file another name, replacing what has it.
+	// Rename renames a file, replacing any file named newname.
 	Rename(oldname, newname string) error
-	// ReadDir returns the base names of what is in dir, sorted.
+	// ReadDir returns the sorted base names of the entries of dir.
 	ReadDir(dir string) ([]string, error)
-	// Size returns a file's size in bytes. It follows no symbolic link.
+	// Size returns the size of a file in bytes. It follows no symbolic link.
 	Size(name string) (int64, error)
-	// SyncDir puts the names in dir on stable storage: which files exist, not
-	// what is in them.
+	// SyncDir writes the names in dir to stable storage: which files exist, not their
+	// contents.
 	SyncDir(dir string) error
-	// Lock takes an exclusive lock that ends with the returned Closer or with
-	// the process, however that ends. name is created if needed and stays. It
-	// returns ErrLocked, wrapped, when somebody has the lock.
+	// Lock acquires an exclusive lock, which is held until the returned Closer is closed or
+	// the process ends in any way. name is created if needed and is not removed. If the
+	// lock is already held, the error wraps ErrLocked.
 	Lock(name string) (io.Closer, error)
 }
 
-// A System is an FS with files that are appended to.
+// A System is an FS with append-only files.
 type System interface {
 	FS
-	// OpenAppend opens a file of any kind as os.OpenFile does; flag has os.O_APPEND. That
-	// of [OS] is an *os.File.
+	// OpenAppend opens a file of any kind, like os.OpenFile; flag includes os.O_APPEND. For
+	// [OS] the Appender is an *os.File.
 	OpenAppend(name string, flag int, perm fs.FileMode) (Appender, error)
 }
 
-// An Appender is an open file that is written to at its end.
+// An Appender is an open file whose writes append.
 type Appender interface {
 	io.WriteCloser
-	// Sync puts content and size on stable storage.
+	// Sync writes content and size to stable storage.
 	Sync() error
 	Stat() (fs.FileInfo, error)
 }
 
-// A File is an open file without a position.
+// A File is an open file without an offset.
 type File interface {
 	io.ReaderAt
 	io.WriterAt
@@ -74,13 +74,13 @@ type File interface {
 	Truncate(size int64) error
 	// Size returns the size in bytes.
 	Size() (int64, error)
-	// Sync puts content and size on stable storage.
+	// Sync writes content and size to stable storage.
 	Sync() error
 }
 
-// MakeDirs makes dir and its parents where they do not exist. It returns the directories
-// that have a new one in them: until [FS.SyncDir] of each, a loss of power takes dir and all
-// that is in it.
+// MakeDirs creates dir and any missing parents. It returns the directories that received a
+// new entry: until [FS.SyncDir] is called for each, a loss of power can remove dir with its
+// contents.
 func MakeDirs(fsys FS, dir string, perm fs.FileMode) (unsynced []string, err error) {
 	for d := filepath.Clean(dir); ; d = filepath.Dir(d) {
 		if _, err := fsys.ReadDir(d); !errors.Is(err, fs.ErrNotExist) || d == filepath.Dir(d) {
