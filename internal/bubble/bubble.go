@@ -1,9 +1,9 @@
-// Package bubble runs tests in synctest bubbles, and goes round a fault of Go 1.26.
+// Package bubble runs tests in synctest bubbles and works around a bug in Go 1.26.
 //
-// A channel timer that expired before anybody waited for it is run by the goroutine
-// that looks at it. In a bubble, Go 1.26 gives all these runs one context of the race
-// detector. Two goroutines that look at two such timers at once crash the detector
-// ("ThreadSanitizer: CHECK failed"), and with it the whole test. Go 1.27 has mended it.
+// A channel timer that expires before any goroutine waits for it is run by the goroutine
+// that reads it. In a bubble, Go 1.26 uses a single race detector context for all these
+// runs. Two goroutines that read two such timers at the same time crash the detector
+// ("ThreadSanitizer: CHECK failed") and the whole test. The bug is fixed in Go 1.27.
 package bubble
 
 import (
@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 )
 
-// Test is synctest.Test. With the race detector of Go 1.26, one thread runs Go code
-// for as long as a bubble is open.
+// Test is synctest.Test. With the race detector of Go 1.26, a single thread runs Go code
+// while a bubble is open.
 func Test(t *testing.T, f func(*testing.T)) {
 	t.Helper()
 	defer enter()()

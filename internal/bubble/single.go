@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// One bubble may be open beside others: parallel tests have one each. The first one
-// narrows the scheduler, the last one restores it.
+// Parallel tests each have a bubble, so several may be open. The first one restricts the
+// scheduler and the last one restores it.
 var open struct {
 	mu    sync.Mutex
 	n     int

@@ -1,5 +1,5 @@
-// Package contain calls functions of users whose end must not be that of the caller's
-// goroutine.
+// Package contain calls user functions so that a panic or runtime.Goexit does not end the
+// caller's goroutine.
 package contain
 
 import (
@@ -10,9 +10,9 @@ import (
 
 var errGoexit = errors.New("it called runtime.Goexit")
 
-// Call runs f on a goroutine of its own and waits for its end. It returns nil if f has
-// returned, and an error after a panic, with the stack, or after runtime.Goexit. It is
-// for what is called seldom: a call costs a goroutine.
+// Call runs f on a new goroutine and waits until it ends. It returns nil if f returned, and
+// an error after runtime.Goexit or, with the stack, after a panic. It is meant for
+// infrequent calls: each one costs a goroutine.
 func Call(f func()) (err error) {
 	ended := make(chan struct{})
 	err = errGoexit

@@ -1,4 +1,4 @@
-// Package plural writes numbers of things.
+// Package plural formats counts with nouns.
 package plural
 
 import (
@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Of returns n and the noun for so many: "1 record", "2 records", "3 batches".
+// Of returns n and the matching form of noun: "1 record", "2 records", "3 batches".
 func Of[N int | uint64](n N, noun string) string {
 	return strconv.FormatUint(uint64(n), 10) + " " + Noun(uint64(n), noun)
 }
@@ -14,7 +14,7 @@ func Of[N int | uint64](n N, noun string) string {
 // Records is Of with the noun record.
 func Records(n uint64) string { return Of(n, "record") }
 
-// Noun returns noun as it stands behind the number n.
+// Noun returns the form of noun for the number n.
 func Noun(n uint64, noun string) string {
 	switch {
 	case n == 1:

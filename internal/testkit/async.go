@@ -10,9 +10,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// An AsyncSink is a [Sink] that pipelines. Batches arrive one after the other, in
-// the order of the calls of Start; each answer comes after a delay of its own, so
-// answers come in any order.
+// An AsyncSink is a [Sink] that pipelines. Batches arrive in the order of the calls of
+// Start; each answer has a separate delay, so answers arrive in any order.
 type AsyncSink struct {
 	Sink
 	window int
@@ -21,9 +20,9 @@ type AsyncSink struct {
 	mu     sync.Mutex
 	under  int
 	most   int
-	faults []string // breaches of the contract by the caller
+	faults []string // violations of the contract by the caller
 	inCall bool
-	tail   chan struct{} // closed when the batch started last has arrived
+	tail   chan struct{} // closed when the last started batch has arrived
 }
 
 // NewAsyncSink returns an AsyncSink with a window whose answers take up to delay.
@@ -48,7 +47,7 @@ func NewAsyncSink(answer Answer, window int, rng *rand.Rand, delay time.Duration
 // Window returns the window.
 func (s *AsyncSink) Window() int { return s.window }
 
-// Start takes b as [Sink.Send] does and answers later.
+// Start accepts b like [Sink.Send] and answers later.
 func (s *AsyncSink) Start(ctx context.Context, b *batch.Batch, done func(batch.Outcome)) {
 	s.mu.Lock()
 	if s.inCall {
@@ -70,7 +69,7 @@ func (s *AsyncSink) Start(ctx context.Context, b *batch.Batch, done func(batch.O
 	s.mu.Unlock()
 }
 
-// serve lets b arrive behind the batch before it, and answers after a while.
+// serve waits for the preceding batch to arrive, then delivers b and answers after a delay.
 func (s *AsyncSink) serve(ctx context.Context, b *batch.Batch, done func(batch.Outcome), before uint64, earlier, arrived chan struct{}) {
 	if earlier != nil {
 		<-earlier
@@ -92,21 +91,21 @@ func (s *AsyncSink) serve(ctx context.Context, b *batch.Batch, done func(batch.O
 	done(o)
 }
 
-// Send starts b and returns what done was given, also if ctx ends before.
+// Send starts b and returns the outcome passed to done, even if ctx ends earlier.
 func (s *AsyncSink) Send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	done := make(chan batch.Outcome, 1)
 	s.Start(ctx, b, func(o batch.Outcome) { done <- o })
 	return <-done
 }
 
-// Faults returns how the caller broke the contract.
+// Faults returns the caller's violations of the contract.
 func (s *AsyncSink) Faults() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]string(nil), s.faults...)
 }
 
-// Most returns the largest number of batches that were under way at once.
+// Most returns the maximum number of batches in flight.
 func (s *AsyncSink) Most() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,23 +16,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Deaths are the ways in which a process can end itself so that nobody gets to close
-// anything, each with what it says on its standard error. Where memory is short the
-// runtime does not always get to say so.
+// Deaths maps the ways in which a process can die without closing anything to the text each
+// prints on standard error. If memory is short, the runtime may be unable to print it.
 var Deaths = map[string]string{
 	"os.Exit": "", "panic": "panic: on purpose", "throw": "fatal error: concurrent map", "stack": "stack overflow",
 	"limit": "", "SIGTERM": "", "SIGKILL": "",
 }
 
-// Die ends the process in one of Deaths.
+// Die ends the process in one of the ways in Deaths.
 func Die(how string) {
 	switch how {
 	case "os.Exit":
 		os.Exit(3)
 	case "panic":
 		panic("on purpose")
-	case "throw": // the runtime ends the process, and nothing can catch that
-		runtime.GOMAXPROCS(8) // with one, they hardly ever meet
+	case "throw": // the runtime ends the process; this cannot be recovered
+		runtime.GOMAXPROCS(8) // with a single P the conflicting accesses rarely meet
 		m := map[int]int{}
 		for range 8 {
 			go func() {
@@ -46,7 +45,7 @@ func Die(how string) {
 		var f func(n int) int
 		f = func(n int) int { return f(n+1) + n }
 		f(0)
-	case "limit": // the next memory that the runtime asks for is refused
+	case "limit": // the runtime's next request for memory fails
 		Must(unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: 1 << 20, Max: 1 << 20}))
 		EatMemory()
 	case "SIGTERM":
@@ -60,7 +59,7 @@ func Die(how string) {
 	select {}
 }
 
-// EatMemory takes memory, and touches all of it, until somebody ends the process.
+// EatMemory allocates and touches memory until the process is killed.
 func EatMemory() {
 	for eaten := [][]byte{}; ; {
 		p := make([]byte, 8<<20)
@@ -72,7 +71,7 @@ func EatMemory() {
 	}
 }
 
-// Must ends a child that cannot do its work: its parent sees that by Child.Failed.
+// Must ends a child that cannot do its work. The parent detects that with Child.Failed.
 func Must(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, childFailed, err)
@@ -82,13 +81,14 @@ func Must(err error) {
 
 const childFailed = "child:"
 
-// A Child is a process of the test binary that is to die.
+// A Child is a process of the test binary that is expected to die.
 type Child struct {
 	*exec.Cmd
-	Said strings.Builder // on its standard error
+	Said strings.Builder // its standard error
 }
 
-// NewChild returns a child that runs the tests which match run, with more environment.
+// NewChild returns a child that runs the tests matching run, with additional environment
+// variables.
 func NewChild(run string, env ...string) *Child {
 	c := &Child{Cmd: exec.Command(os.Args[0], "-test.run="+run)}
 	c.Env = append(os.Environ(), env...)
@@ -96,8 +96,8 @@ func NewChild(run string, env ...string) *Child {
 	return c
 }
 
-// RacesApart is the environment of a child whose race detector reports to a file: its
-// report must not come into the middle of what a throw says.
+// RacesApart returns the environment for a child whose race detector reports to a file, so
+// that the report does not interleave with the output of a throw.
 func RacesApart(t *testing.T) string {
 	t.Helper()
 	return "GORACE=log_path=" + filepath.Join(t.TempDir(), "race")
@@ -106,8 +106,8 @@ func RacesApart(t *testing.T) string {
 // Failed reports whether the child could not do its work.
 func (c *Child) Failed() bool { return strings.Contains(c.Said.String(), childFailed) }
 
-// AwaitDeath waits until the child, which was started, has died, and fails the test if it
-// ended well, could not do its work, or did not say what it should.
+// AwaitDeath waits until the started child has died. It fails the test if the child
+// succeeded, could not do its work, or did not print the expected text.
 func (c *Child) AwaitDeath(t *testing.T, says string) {
 	t.Helper()
 	if err := c.Wait(); err == nil || c.Failed() || !strings.Contains(c.Said.String(), says) {
@@ -115,7 +115,7 @@ func (c *Child) AwaitDeath(t *testing.T, says string) {
 	}
 }
 
-// InMemory returns a new directory on a tmpfs, or says why there is none.
+// InMemory returns a new directory on a tmpfs, or an error if there is none.
 func InMemory(t *testing.T) (dir string, err error) {
 	t.Helper()
 	dir, err = os.MkdirTemp("/dev/shm", "forebay-test-*")

@@ -1,8 +1,7 @@
-// Package testkit has destinations, connections and spills that misbehave on
-// purpose, and a model that says what must have become of every record.
+// Package testkit provides destinations, connections and spills with fault injection, and a
+// model that computes the expected outcome of every record.
 //
-// Random faults come from a seed that is printed with a failed test and can be
-// given in FOREBAY_SEED. Everything works in testing/synctest bubbles: nothing
-// waits but on channels, timers and net.Pipe, and every deliberate hang has a
-// hook that ends it.
+// Random faults use a seed that is printed when a test fails and can be set with
+// FOREBAY_SEED. Everything works in testing/synctest bubbles: all waits are on channels,
+// timers and net.Pipe, and every deliberate hang has a hook that ends it.
 package testkit

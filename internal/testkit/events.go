@@ -7,7 +7,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// Events collects what OnError is told.
+// Events collects the events passed to OnError.
 type Events struct {
 	mu  sync.Mutex
 	all []batch.Event

@@ -5,12 +5,12 @@ import (
 	"runtime"
 )
 
-// Frames returns n program counters that lie in functions of the running program. No two
-// are equal, so a stack made of them costs whoever writes it as many look-ups as one that
-// was caught.
+// Frames returns n different program counters within functions of the running program. A
+// stack made of them therefore needs as many lookups as a real one.
 func Frames(n int) []uintptr {
 	pcs := make([]uintptr, 0, n)
-	// Functions of the runtime lie before and behind this one: it is where the walk turns.
+	// Functions of the runtime precede and follow this one; the walk starts here and
+	// changes direction at the end.
 	start := reflect.ValueOf(Frames).Pointer()
 	for _, step := range []uintptr{16, ^uintptr(0) - 15} {
 		for pc, gap := start+step, 0; len(pcs) < n && gap < 1<<12; pc += step {

@@ -7,13 +7,13 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// A Model stands beside the producer of one destination. It knows every record
-// that was handed in, and from what the destination, the handlers and the spill
-// got it says what the account must be.
+// A Model tracks the records of one destination's producer. It knows every record handed
+// in, and computes the expected account from the records that the destination, the handlers
+// and the spill received.
 type Model struct {
 	mu       sync.Mutex
 	accepted uint64 // tickets 1 to accepted were handed in
-	taken    uint64 // into the custody of the sink
+	taken    uint64 // accepted into the custody of the sink
 }
 
 // Batch makes a batch of n records with the next tickets and the given size in
@@ -34,8 +34,8 @@ func (m *Model) Batch(n, size int, meta batch.Meta) *batch.Batch {
 	return build.Batch(nil)
 }
 
-// Sent notes the result of a Send of b, which has no markers, by a producer: what the
-// sink has not taken is returned.
+// Sent records the result of a Send of b, which has no markers, by a producer. It returns
+// the records that the sink did not accept.
 func (m *Model) Sent(b *batch.Batch, err error) (rest *batch.Batch) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -46,14 +46,14 @@ func (m *Model) Sent(b *batch.Batch, err error) (rest *batch.Batch) {
 	return nil
 }
 
-// Taken returns how many records the sink took into its custody.
+// Taken returns the number of records in the custody of the sink.
 func (m *Model) Taken() uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.taken
 }
 
-// Recall notes that n records which a sink had taken into its custody came back.
+// Recall records that n records came back from the custody of a sink.
 func (m *Model) Recall(n uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -86,8 +86,8 @@ func (m *Model) Account(sink batch.Account, held uint64) (batch.Account, error) 
 	return a, a.Check()
 }
 
-// Verify checks that the last copies in got are in order, and that exactly want
-// records of 1 to accepted are among them.
+// Verify checks that the last copies in got are in order and contain exactly want of the
+// records 1 to accepted.
 func (m *Model) Verify(got []uint64, want uint64) error {
 	last, _ := LastCopies(got)
 	for i := 1; i < len(last); i++ {

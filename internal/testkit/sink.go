@@ -13,31 +13,31 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// ErrDown is what a destination that is down answers.
+// ErrDown is returned by a destination that is down.
 var ErrDown = errors.New("destination is down")
 
-// An Answer decides what a destination takes of one batch and what it says. take
-// holds ascending indexes; nil means the records that o settles.
+// An Answer decides which records of a batch a destination accepts and what it returns.
+// take holds ascending indexes; nil means the records that o settles.
 type Answer func(ctx context.Context, call int, b *batch.Batch) (take []int, o batch.Outcome)
 
-// Take takes everything.
+// Take accepts everything.
 func Take(context.Context, int, *batch.Batch) ([]int, batch.Outcome) { return nil, batch.Outcome{} }
 
-// Say takes what o settles and answers o.
+// Say accepts the records that o settles and returns o.
 func Say(o batch.Outcome) Answer {
 	return func(context.Context, int, *batch.Batch) ([]int, batch.Outcome) { return nil, o }
 }
 
-// Fail takes nothing, because of err.
+// Fail accepts nothing and returns err.
 func Fail(err error) Answer { return Say(batch.FailedOutcome(err)) }
 
-// Malformed is the answer of a destination that refuses a batch as a whole because of
-// err: one of its records is at fault.
+// Malformed is the outcome of a destination that rejects an entire batch with err because
+// of one of its records.
 func Malformed(err error) batch.Outcome {
 	return batch.Outcome{Open: batch.All(), Why: err, Advice: batch.Search}
 }
 
-// First takes the first n records.
+// First accepts the first n records.
 func First(n int) Answer {
 	return func(_ context.Context, _ int, b *batch.Batch) ([]int, batch.Outcome) {
 		if n >= b.Len() {
@@ -47,7 +47,7 @@ func First(n int) Answer {
 	}
 }
 
-// Some takes all records but those with the given indexes.
+// Some accepts all records except those with the given indexes.
 func Some(but ...int) Answer {
 	return func(_ context.Context, _ int, b *batch.Batch) ([]int, batch.Outcome) {
 		but := slices.DeleteFunc(slices.Clone(but), func(i int) bool { return i >= b.Len() })
@@ -58,16 +58,14 @@ func Some(but ...int) Answer {
 	}
 }
 
-// Lost takes everything, but the answer is lost: what a peer does that stores a
-// batch and dies.
+// Lost accepts everything but loses the answer, like a peer that stores a batch and dies.
 func Lost(err error) Answer {
 	return func(_ context.Context, _ int, b *batch.Batch) ([]int, batch.Outcome) {
 		return upTo(b.Len()), batch.FailedOutcome(err)
 	}
 }
 
-// Poisoned refuses every batch that has a record for which bad says so, as a
-// whole, with a status.
+// Poisoned rejects every batch that contains a bad record as a whole, with a status.
 func Poisoned(bad func(batch.Record) bool, status int) Answer {
 	return func(_ context.Context, _ int, b *batch.Batch) ([]int, batch.Outcome) {
 		for _, rec := range b.All() {
@@ -79,8 +77,7 @@ func Poisoned(bad func(batch.Record) bool, status int) Answer {
 	}
 }
 
-// PoisonedByIndex refuses the records for which bad says so, naming them, and
-// takes the others.
+// PoisonedByIndex rejects the bad records by index and accepts the others.
 func PoisonedByIndex(bad func(batch.Record) bool, status int) Answer {
 	return func(_ context.Context, _ int, b *batch.Batch) ([]int, batch.Outcome) {
 		var refused []int
@@ -105,7 +102,7 @@ type refusal struct {
 func (r refusal) Error() string   { return r.text }
 func (r refusal) HTTPStatus() int { return r.status }
 
-// AtMost refuses batches of more than n bytes as too large.
+// AtMost rejects batches of more than n bytes as too large.
 func AtMost(n int) Answer {
 	return func(_ context.Context, _ int, b *batch.Batch) ([]int, batch.Outcome) {
 		if b.Bytes() > n {
@@ -124,7 +121,7 @@ func Goexit(context.Context, int, *batch.Batch) ([]int, batch.Outcome) {
 	return nil, batch.Outcome{}
 }
 
-// Hang waits until ctx ends or release is closed, then takes nothing.
+// Hang waits until ctx ends or release is closed, then accepts nothing.
 func Hang(release <-chan struct{}) Answer {
 	return func(ctx context.Context, _ int, _ *batch.Batch) ([]int, batch.Outcome) {
 		select {
@@ -136,7 +133,7 @@ func Hang(release <-chan struct{}) Answer {
 	}
 }
 
-// Deaf waits until release is closed, whatever becomes of ctx, then takes all.
+// Deaf waits until release is closed, ignoring ctx, then accepts everything.
 func Deaf(release <-chan struct{}) Answer {
 	return func(context.Context, int, *batch.Batch) ([]int, batch.Outcome) {
 		<-release
@@ -144,7 +141,7 @@ func Deaf(release <-chan struct{}) Answer {
 	}
 }
 
-// Slow waits for d before it answers as next does.
+// Slow waits for d and then answers like next.
 func Slow(d time.Duration, next Answer) Answer {
 	return func(ctx context.Context, call int, b *batch.Batch) ([]int, batch.Outcome) {
 		t := time.NewTimer(d)
@@ -158,15 +155,14 @@ func Slow(d time.Duration, next Answer) Answer {
 	}
 }
 
-// Script answers the n-th call as the n-th of answers does, and all later ones
-// as the last.
+// Script uses the n-th of answers for the n-th call, and the last one for all later calls.
 func Script(answers ...Answer) Answer {
 	return func(ctx context.Context, call int, b *batch.Batch) ([]int, batch.Outcome) {
 		return answers[min(call, len(answers)-1)](ctx, call, b)
 	}
 }
 
-// DownUntil fails with ErrDown until the time t, then answers as next does.
+// DownUntil fails with ErrDown until the time t, then answers like next.
 func DownUntil(t time.Time, next Answer) Answer {
 	return func(ctx context.Context, call int, b *batch.Batch) ([]int, batch.Outcome) {
 		if time.Now().Before(t) {
@@ -176,11 +172,11 @@ func DownUntil(t time.Time, next Answer) Answer {
 	}
 }
 
-// Random misbehaves in one of all the ways a destination can and recover from,
-// with probability p, in up to half a second of time. Only with partial does it
-// take records behind one that it does not take, which ends all order.
+// Random misbehaves with probability p in any way that a destination can and recover from,
+// for up to half a second. Only with partial does it accept records after a rejected one,
+// which loses all order.
 func Random(rng *rand.Rand, p float64, partial bool) Answer {
-	rng = Rand(rng.Uint64()) // its own, so that the caller may use rng meanwhile
+	rng = Rand(rng.Uint64()) // a separate source, so that the caller may use rng concurrently
 	var mu sync.Mutex
 	return func(ctx context.Context, call int, b *batch.Batch) ([]int, batch.Outcome) {
 		mu.Lock()
@@ -220,28 +216,27 @@ func upTo(n int) []int {
 	return out
 }
 
-// A Sink is a destination that answers as it is told and remembers what it took. Its
-// Send is a function for deliver.SendFunc. Its methods may be called from several
-// goroutines at once.
+// A Sink is a destination with configurable answers that remembers the records it accepted.
+// Its Send is a function for deliver.SendFunc. Its methods are safe for concurrent use.
 type Sink struct {
 	mu     sync.Mutex
 	answer Answer
 	calls  int
-	got    []uint64 // tickets, in the order of arrival, copies included
+	got    []uint64 // tickets in order of arrival, including copies
 	sizes  []int    // records per call
 	data   map[uint64]string
 	keep   bool
 	closes int
 }
 
-// NewSink returns a sink that answers as answer does; nil means [Take].
+// NewSink returns a sink that uses answer; nil means [Take].
 func NewSink(answer Answer) *Sink {
 	s := new(Sink)
 	s.Answer(answer)
 	return s
 }
 
-// Answer changes how the sink answers; nil means [Take].
+// Answer replaces the sink's answer; nil means [Take].
 func (s *Sink) Answer(a Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -251,14 +246,14 @@ func (s *Sink) Answer(a Answer) {
 	s.answer = a
 }
 
-// KeepData makes the sink remember the bytes of the last copy of each record.
+// KeepData makes the sink store the bytes of the last copy of each record.
 func (s *Sink) KeepData() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.keep, s.data = true, map[uint64]string{}
 }
 
-// Send answers as the sink was told.
+// Send applies the sink's answer to b.
 func (s *Sink) Send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	s.mu.Lock()
 	call, answer := s.calls, s.answer
@@ -285,7 +280,7 @@ func (s *Sink) Send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	return o
 }
 
-// Close counts.
+// Close counts its calls.
 func (s *Sink) Close(context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -293,14 +288,14 @@ func (s *Sink) Close(context.Context) error {
 	return nil
 }
 
-// Closes returns how many times the sink was closed.
+// Closes returns the number of calls of Close.
 func (s *Sink) Closes() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.closes
 }
 
-// Calls returns how many times Send was called.
+// Calls returns the number of calls of Send.
 func (s *Sink) Calls() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -314,8 +309,7 @@ func (s *Sink) Sizes() []int {
 	return slices.Clone(s.sizes)
 }
 
-// Got returns the tickets of all records taken, in the order of arrival, copies
-// included.
+// Got returns the tickets of all accepted records in order of arrival, including copies.
 func (s *Sink) Got() []uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -329,8 +323,8 @@ func (s *Sink) Data(ticket uint64) string {
 	return s.data[ticket]
 }
 
-// LastCopies returns the tickets of the last copies of all records in got, in
-// the order of arrival, and how many earlier copies there were.
+// LastCopies returns the tickets of the last copies of all records in got, in order of
+// arrival, and the number of earlier copies.
 func LastCopies(got []uint64) (last []uint64, duplicates int) {
 	seen := make(map[uint64]bool, len(got))
 	for i := len(got) - 1; i >= 0; i-- {

@@ -10,14 +10,14 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// ErrDisk is what a spill answers that fails on purpose.
+// ErrDisk is the error of a spill that fails on purpose.
 var ErrDisk = errors.New("no space left on device")
 
-// A Spill is a queue of batches in memory that behaves like one on disk.
+// A Spill is an in-memory queue of batches that behaves like one on disk.
 type Spill struct {
 	mu     sync.Mutex
 	frames []spillFrame // not acknowledged
-	next   int          // of the frame that Next returns
+	next   int          // index of the frame that Next returns
 	seq    uint64
 	acc    batch.Account // without Pending
 	quota  int           // records; 0: none
@@ -33,8 +33,8 @@ type spillFrame struct {
 	recs uint64
 }
 
-// Quota makes the spill drop its oldest batches, of which none is handed out,
-// when it holds more than n records.
+// Quota limits the spill to n records. Beyond that it drops its oldest batches, except
+// those handed out.
 func (s *Spill) Quota(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +55,7 @@ func (s *Spill) FailNext(err error) {
 	s.bad = err
 }
 
-// Slow makes Append and Next take up to d, at random.
+// Slow delays Append and Next by a random time of up to d.
 func (s *Spill) Slow(rng *rand.Rand, d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +63,7 @@ func (s *Spill) Slow(rng *rand.Rand, d time.Duration) {
 	s.slow = func() time.Duration { return time.Duration(rng.Int64N(int64(d))) }
 }
 
-// seek takes its time.
+// seek waits for the configured delay.
 func (s *Spill) seek() {
 	s.mu.Lock()
 	var d time.Duration
@@ -96,7 +96,7 @@ func (s *Spill) Append(b *batch.Batch) (uint64, error) {
 	return s.seq, nil
 }
 
-// Next hands out the oldest batch that is not handed out.
+// Next returns the oldest batch that is not yet handed out.
 func (s *Spill) Next() (*batch.Batch, uint64, error) {
 	s.seek()
 	s.mu.Lock()
@@ -121,14 +121,14 @@ func (s *Spill) Ack(seq uint64) error {
 			return errors.New("acknowledged what was not handed out")
 		}
 		s.acc.Delivered += s.frames[0].recs
-		s.frames[0].b.Reset() // nobody may read it any more
+		s.frames[0].b.Reset() // detects late readers
 		s.frames, s.next = s.frames[1:], s.next-1
 	}
 	return nil
 }
 
-// Reopen does what a restart of the process does: what is not acknowledged is
-// recovered and handed out again, and counting begins anew.
+// Reopen simulates a restart of the process: unacknowledged batches are recovered and
+// handed out again, and counting restarts.
 func (s *Spill) Reopen() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +136,7 @@ func (s *Spill) Reopen() {
 	s.acc = batch.Account{Recovered: s.pendingLocked()}
 }
 
-// Account says how many records are in the spill.
+// Account returns the account of the records in the spill.
 func (s *Spill) Account() batch.Account {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +145,7 @@ func (s *Spill) Account() batch.Account {
 	return a
 }
 
-// Peak returns the most records the spill has held.
+// Peak returns the maximum number of records held.
 func (s *Spill) Peak() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +170,7 @@ func records(b *batch.Batch) (n uint64) {
 	return n
 }
 
-// clone copies b with all that its slots say.
+// clone copies b including its slots.
 func clone(b *batch.Batch) *batch.Batch {
 	data := b.AppendTo(make([]byte, 0, b.Bytes()))
 	slots := make([]batch.Slot, 0, b.Len())

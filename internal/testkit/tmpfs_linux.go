@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// namespaceEnv says that a test runs in a mount namespace of its own.
+// namespaceEnv is set if a test runs in a separate mount namespace.
 const namespaceEnv = "FOREBAY_TEST_NAMESPACE"
 
-// Tmpfs mounts a file system with the given options, such as "size=256k", and
-// returns where it is. Who may not mount runs the test once more, in a namespace
-// where that is allowed; where there can be none the test is skipped.
+// Tmpfs mounts a tmpfs with the given options, such as "size=256k", and returns its path.
+// Without permission to mount, the test is run again in a mount namespace, or skipped if
+// that is not possible.
 func Tmpfs(t *testing.T, options string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -34,8 +34,8 @@ func Tmpfs(t *testing.T, options string) string {
 	return ""
 }
 
-// inNamespace runs the test in a process that may mount, and ends it here, unless
-// there can be none.
+// inNamespace runs the test in a process that may mount and ends it here, unless no
+// namespace can be created.
 func inNamespace(t *testing.T) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+regexp.QuoteMeta(t.Name())+"$", "-test.v")
