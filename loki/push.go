@@ -22,8 +22,8 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// A client pushes entries and reads the responses. It starts no goroutine except those of
-// a Send, which end with the Send.
+// A client pushes entries and reads the responses. It starts no goroutines except within
+// a Send, which ends them.
 type client struct {
 	c       *Config
 	streams *registry
@@ -145,17 +145,18 @@ type session struct {
 	life deliver.Life
 }
 
-// Send pushes b and answers. The streams of b share requests, as far as the limits of a
-// request and what is known of the streams allow; see [trust]. The records of each are
-// sorted by their time, those of one time in the order they came. What is taken is not sent
-// again, unless an answer leaves a doubt. Behind a record that stays open, later ones of
-// its stream stay open and are not sent.
+// Send pushes b and reports the outcome. The streams of b share requests as far as the
+// limits of a request and the state of the streams allow; see [trust]. The records of each
+// stream are sorted by time, records of the same time by arrival. Accepted records are not
+// sent again, unless a response is ambiguous. If a record remains open, later ones of its
+// stream remain open and are not sent.
 //
-// If the session's time is over while a request has no answer, b gets none either:
-// nobody knows whether Loki has it.
+// If the session ends while a request has no response, the outcome of b is not reported,
+// because Loki may have stored it.
 //
-// A refusal in unknown words may be that of a server that is ill, or that of a record. It leaves
-// records open, and in doubt once nothing else is wrong with the batch ([batch.Doubt]).
+// A refusal with an unknown text may come from a faulty server or be caused by a record.
+// It leaves records open, and in doubt once the batch has no other problem
+// ([batch.Doubt]).
 func (s *session) Send(b *batch.Batch) error {
 	ctx := s.life.Context()
 	if ctx.Err() != nil {
@@ -176,7 +177,7 @@ type fate uint8
 const (
 	open    fate = iota // not settled: may be sent again
 	stored              // Loki has it
-	refused             // it will never be taken
+	refused             // it will never be accepted
 )
 
 // rec is one record of a Send.
@@ -185,7 +186,7 @@ type rec struct {
 	time  int64
 	line  int32
 	group int32
-	next  bool // data lies right behind that of the record before, in one piece of memory
+	next  bool // data directly follows the data of the previous record in memory
 }
 
 // A group is the records of one stream in one Send.
@@ -198,13 +199,13 @@ type group struct {
 	stop  answer // why the others are open; taken: none is
 }
 
-// place describes which records share a request with those of a group.
+// place describes how the records of a group share requests.
 type place uint8
 
 const (
 	alone  place = iota // in requests without other streams
 	shares              // in a request with other streams
-	placed              // likewise, which has it already
+	placed              // in a request with other streams that already contains it
 )
 
 // A push is the state of one Send.
@@ -215,7 +216,7 @@ type push struct {
 	groups  []group
 	order   []int32 // what the groups' orders are made of
 	groupOf map[uint32]int32
-	segs    []segment // of the requests, one behind the other
+	segs    []segment // of all requests, concatenated
 	ends    []int     // where each request ends in segs
 
 	mu      sync.Mutex
@@ -465,7 +466,7 @@ func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known b
 		}
 		if rank == gravest {
 			o.After = max(o.After, g.stop.after)
-			if g.stop.verdict == unanswered { // that others were not stored says nothing of this one
+			if g.stop.verdict == unanswered { // others that were not stored do not affect this one
 				o.Why = g.stop.err
 			}
 		}

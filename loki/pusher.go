@@ -45,7 +45,7 @@ func NewPusher(c Config) (*Pusher, error) {
 // Encoder returns the encoder for records of this Pusher.
 func (s *Pusher) Encoder() encode.Encoder { return s.enc }
 
-// CodecFor returns the codec of entries with that content type, which may be that of
+// CodecFor returns the codec of entries with that content type, which may belong to
 // another Wire. It returns nil for any other content type: see spool.Options.Codec.
 func (s *Pusher) CodecFor(contentType string, _ uint32) batch.Codec {
 	if f, ok := formNamed(contentType); ok {
@@ -62,7 +62,7 @@ func (s *Pusher) accepts(contentType string) bool {
 }
 
 // Traits returns the limits of a batch, the accepted forms of records, and the dictionary
-// of the streams. Batches are passed sequentially, so that those of a stream are sent in
+// of the streams. Batches are passed sequentially, so that each stream is sent in
 // order.
 func (s *Pusher) Traits() deliver.Traits {
 	return deliver.Traits{Limits: s.limits(), Accepts: s.accepts, Dictionary: s.streams}

@@ -153,7 +153,7 @@ func (s *client) judge(res *http.Response, text []byte, whole bool, size int, se
 }
 
 // isForeign reports whether a 400 comes from a proxy or another server that has not read
-// the entries: Loki describes in words what is wrong with them.
+// the entries: Loki's own text describes the error.
 func isForeign(h http.Header, text []byte) bool {
 	text = bytes.TrimSpace(text)
 	return len(text) == 0 || text[0] == '<' || strings.Contains(h.Get("Content-Type"), "html")

@@ -61,8 +61,8 @@ func (r *registry) another(t *tenant, is func(*tenant) bool) bool {
 	return false
 }
 
-// lately is which streams Loki took something of last. Those to which a limit does not apply
-// are told by it.
+// lately records which streams Loki accepted records of most recently. It identifies the
+// streams that a limit does not apply to.
 type lately struct {
 	mu sync.Mutex // leaf
 	of [2]struct {
@@ -71,10 +71,10 @@ type lately struct {
 	}
 }
 
-// latelyFor is how long a stream counts as one that is in use.
+// latelyFor is how long a stream counts as in use.
 const latelyFor = 5 * time.Minute
 
-// note notes that Loki took something of st.
+// note records that Loki accepted records of st.
 func (l *lately) note(st *stream, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,7 +85,7 @@ func (l *lately) note(st *stream, now time.Time) {
 	l.of[0].at = now
 }
 
-// another reports whether something of a stream other than st was taken of late.
+// another reports whether records of a stream other than st were accepted recently.
 func (l *lately) another(st *stream, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,35 +97,35 @@ func (l *lately) another(st *stream, now time.Time) bool {
 	return false
 }
 
-// A pace is what is known of a rate limit of Loki, of a tenant or of a stream. Such
-// a limit lets through at once what has gathered while nothing was sent, up to its
-// burst. Answers tell the rate but not the burst, and what is larger than that is
-// refused for ever. It is found by the time: what has gathered since something was
-// last let through is enough, unless it is more than the burst, or others send to
-// the same tenant. Then smaller requests do no harm.
+// A pace is the state of a rate limit of Loki for a tenant or a stream. Such a limit has a
+// burst: capacity that is unused while nothing is sent accumulates up to the burst.
+// Responses contain the rate but not the burst, and a request above the burst is always
+// refused. The client detects this by time: the capacity accumulated since the last
+// accepted request is sufficient, unless the request exceeds the burst or others send to
+// the same tenant. In both cases smaller requests are safe.
 type pace struct {
-	passed  atomic.Int64 // when something was last let through, in Unix ns
+	passed  atomic.Int64 // time of the last accepted request, in Unix ns
 	stuck   atomic.Int64 // time of a single record that was refused, in Unix ns
-	since   atomic.Int64 // when it was refused first, likewise
-	refused atomic.Int64 // how often it was refused although it should not
+	since   atomic.Int64 // time of its first refusal, in Unix ns
+	refused atomic.Int64 // number of its unexpected refusals
 
-	rate atomic.Uint64 // bytes a second when Loki told the limit, as bits of a float64
-	told atomic.Int64  // when that was last, in Unix ns; see rateAt
-	free atomic.Int64  // when the next request may be sent, likewise
-	shut atomic.Int64  // until then Loki takes nothing, likewise
+	rate atomic.Uint64 // bytes per second when Loki reported the limit, as bits of a float64
+	told atomic.Int64  // time of the last report, in Unix ns; see rateAt
+	free atomic.Int64  // earliest time of the next request, in Unix ns
+	shut atomic.Int64  // Loki accepts no records until this time, in Unix ns
 }
 
 const (
-	// A single record is refused for good after so many refusals over so long a
-	// time, if it has so many bytes: others may use up the rate, but hardly as often,
-	// and a short one comes through then.
+	// A single record of stuckLength bytes or more is given up after stuckTimes refusals over
+	// stuckFor: other senders may use up the rate, but rarely that often, and a short
+	// record is accepted then.
 	stuckTimes  = 6
 	stuckFor    = 20 * time.Second
 	stuckLength = 32 << 10
 )
 
-// sticks notes that a single record of time t was refused, and reports whether
-// that was so often that it will be for ever.
+// sticks records that a single record of time t was refused, and reports whether that
+// happened so often that the refusal is permanent.
 func (pc *pace) sticks(t int64, now time.Time, gathers time.Duration) bool {
 	if pc.stuck.Swap(t) != t || pc.since.Load() == 0 {
 		pc.since.Store(now.UnixNano())
@@ -134,7 +134,7 @@ func (pc *pace) sticks(t int64, now time.Time, gathers time.Duration) bool {
 	return pc.refused.Add(1) >= stuckTimes && now.Sub(time.Unix(0, pc.since.Load())) >= stuckFor+2*gathers
 }
 
-// What a client makes of a limit that Loki tells with a 429.
+// How a client applies a limit that Loki reports with a 429.
 const (
 	belowLimit = 0.9              // of the limit is what it uses
 	backOff    = 0.7              // of the present rate is what is left where that is more
@@ -142,7 +142,8 @@ const (
 	leastGap   = time.Second      // for which nothing is sent after it, at most
 )
 
-// limited notes that a request of so many bytes was refused for a limit in bytes a second.
+// limited records that a request of size bytes was refused because of a limit in bytes per
+// second.
 func (pc *pace) limited(limit, size float64, now time.Time) {
 	rate := max(belowLimit*limit, backOff*pc.rateAt(now))
 	pc.rate.Store(math.Float64bits(rate))
@@ -156,9 +157,9 @@ func (pc *pace) limited(limit, size float64, now time.Time) {
 	}
 }
 
-// rateAt returns how many bytes a second may be sent; 0: as many as there are. The rate
-// grows with each minute without a refusal, slowly at first: the limit that was told is
-// that of one distributor of Loki, and there may be more, or fewer others that send.
+// rateAt returns the rate in bytes per second; 0 means unlimited. The rate grows with each
+// minute without a refusal, slowly at first: the reported limit is the limit of one
+// distributor of Loki, and there may be more of them, or fewer other senders.
 func (pc *pace) rateAt(now time.Time) float64 {
 	quiet := now.Sub(time.Unix(0, pc.told.Load()))
 	if quiet > pacedFor {
@@ -168,8 +169,8 @@ func (pc *pace) rateAt(now time.Time) float64 {
 	return math.Float64frombits(pc.rate.Load()) * (1 + 0.05*(math.Exp2(minutes)-1))
 }
 
-// reserve returns how long a request of so many bytes has to wait, and has the next ones
-// wait for it. It reports false, and reserves nothing, if that is longer than most.
+// reserve returns how long a request of size bytes must wait, and delays the following
+// requests accordingly. It reports false and reserves nothing if the wait exceeds most.
 func (pc *pace) reserve(size int, most time.Duration, now time.Time) (wait time.Duration, ok bool) {
 	rate := pc.rateAt(now)
 	if rate == 0 {
