@@ -21,7 +21,7 @@ func RandomID(id *[16]byte) error {
 }
 
 // Create creates a file of size bytes for exclusive use, allocates it completely, and maps
-// it. It is locked as long as it is open.
+// it. It is locked while open.
 func Create(path string, size int) (f *os.File, mem []byte, err error) {
 	f, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {

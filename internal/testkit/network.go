@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// A Network connects clients and peers of one test in memory, with net.Pipe: a
-// write is taken when the peer reads it, so that it is known to the byte what
-// arrived. The zero value is ready.
+// A Network connects the clients and peers of a test in memory, with net.Pipe: a write
+// completes when the peer reads it, so the exact bytes that arrived are known. The zero
+// value is ready to use.
 type Network struct {
 	mu    sync.Mutex
 	peers map[string]*Peer
@@ -19,7 +19,7 @@ type Network struct {
 	wrap  func(net.Conn) net.Conn
 }
 
-// Dial connects to the peer at address; without one the connection is refused.
+// Dial connects to the peer at address. If there is none, the connection is refused.
 func (n *Network) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	n.mu.Lock()
 	n.dials++
@@ -42,39 +42,37 @@ func (n *Network) Dial(ctx context.Context, network, address string) (net.Conn, 
 	}
 }
 
-// Dials returns how many attempts to connect there were.
+// Dials returns the number of connection attempts.
 func (n *Network) Dials() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.dials
 }
 
-// Wrap has every further connection wrapped on the client's side, such as by
-// [Faulty].
+// Wrap makes wrap apply to the client side of every later connection; see [Faulty].
 func (n *Network) Wrap(wrap func(net.Conn) net.Conn) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.wrap = wrap
 }
 
-// Behaviour is how a peer treats one connection. The zero value reads all there
-// is.
+// Behaviour specifies how a peer handles a connection. The zero value reads everything.
 type Behaviour struct {
-	// Limit is after how many bytes the peer resets the connection; 0: never.
+	// Limit is the number of bytes after which the peer resets the connection; 0: never.
 	Limit int
-	// Chunk is how many bytes it reads at a time; 0: as many as there are.
+	// Chunk is the number of bytes per read; 0: as many as available.
 	Chunk int
-	// Delay is how long it waits before each read.
+	// Delay is the wait before each read.
 	Delay time.Duration
-	// Stall, if not nil, makes it stop reading after Limit bytes until Stall is
-	// closed, rather than reset.
+	// Stall, if not nil, makes the peer stop reading after Limit bytes until Stall is
+	// closed, instead of resetting.
 	Stall <-chan struct{}
-	// Reply is written to the client before anything is read: greetings that
-	// nobody asked for, garbage.
+	// Reply is written to the client before anything is read, such as an unsolicited
+	// greeting or garbage.
 	Reply []byte
 }
 
-// A Peer is the other end of connections. It keeps what it reads, by connection.
+// A Peer is the remote end of connections. It stores the data it reads, by connection.
 type Peer struct {
 	n      *Network
 	addr   string
@@ -89,8 +87,8 @@ type Peer struct {
 	wg    sync.WaitGroup
 }
 
-// Listen starts a peer at address, which treats its i-th connection as next(i)
-// says; nil: it reads all there is.
+// Listen starts a peer at address. next(i) is the behavior for its i-th connection; nil:
+// read everything.
 func (n *Network) Listen(address string, next func(conn int) Behaviour) *Peer {
 	p := &Peer{n: n, addr: address, next: next, accept: make(chan net.Conn), closed: make(chan struct{}), done: make(chan struct{})}
 	n.mu.Lock()
@@ -163,8 +161,8 @@ func (p *Peer) serve(i int, c net.Conn, b Behaviour) {
 	}
 }
 
-// Close refuses further connections and resets those there are, as the death of
-// a process does. It may be called twice.
+// Close refuses further connections and resets existing ones, like the death of a process.
+// It may be called twice.
 func (p *Peer) Close() {
 	p.n.mu.Lock()
 	if p.n.peers[p.addr] == p {
@@ -185,7 +183,7 @@ func (p *Peer) Close() {
 	p.wg.Wait()
 }
 
-// Got returns what was read, by connection.
+// Got returns the data read, by connection.
 func (p *Peer) Got() [][]byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -196,29 +194,29 @@ func (p *Peer) Got() [][]byte {
 	return out
 }
 
-// Conns returns how many connections there were.
+// Conns returns the number of connections.
 func (p *Peer) Conns() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.conns)
 }
 
-// Fault is what becomes of one Write of a faulty connection.
+// Fault is the outcome of a Write on a faulty connection.
 type Fault struct {
-	// Take is how many bytes go through before Err; without Err all do.
+	// Take is the number of bytes written before Err; without Err all bytes are written.
 	Take int
-	// Err is what Write then returns.
+	// Err is the error that Write returns.
 	Err error
 	// Stall, if not nil, makes Write wait until it is closed, or the write
 	// deadline passes, or the connection is closed.
 	Stall <-chan struct{}
-	// Drip makes the bytes go one by one, with this wait before each.
+	// Drip writes the bytes one at a time, with this wait before each.
 	Drip time.Duration
 	// Reset closes the connection after Take bytes.
 	Reset bool
 }
 
-// Faulty wraps a connection so that its i-th Write ends as plan(i, p) says.
+// Faulty wraps a connection so that its i-th Write has the outcome plan(i, p).
 func Faulty(c net.Conn, plan func(write int, p []byte) Fault) net.Conn {
 	return &faultyConn{Conn: c, plan: plan, gone: make(chan struct{})}
 }
@@ -241,7 +239,7 @@ func (c *faultyConn) Close() error {
 	return c.Conn.Close()
 }
 
-// SetWriteDeadline bounds also the stalls.
+// SetWriteDeadline also limits stalls.
 func (c *faultyConn) SetWriteDeadline(t time.Time) error {
 	c.mu.Lock()
 	c.deadline = t
@@ -258,7 +256,7 @@ func (c *faultyConn) SetDeadline(t time.Time) error {
 	return errors.Join(c.SetWriteDeadline(t), c.SetReadDeadline(t))
 }
 
-// Write writes p as far as the plan lets it.
+// Write writes p according to the plan.
 func (c *faultyConn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	i := c.writes

@@ -1,5 +1,5 @@
-// Package wallclock gives the time of a record for a little more than half of what
-// time.Now costs.
+// Package wallclock returns the time of a record at little more than half the cost of
+// time.Now.
 package wallclock
 
 import (
@@ -7,39 +7,39 @@ import (
 	"time"
 )
 
-// clock relies on this: reading the monotonic clock is cheap, and its distance
-// from the wall clock hardly ever changes. That distance is measured anew every clockResync, so
-// a wall clock that is set shows within that time.
+// A clock relies on two facts: reading the monotonic clock is cheap, and its offset from
+// the wall clock rarely changes. The offset is measured every clockResync, so a change of
+// the wall clock is visible within that time.
 //
-// Between two measurements, and across those that find no difference beyond what
-// reading two clocks one after the other explains, times rise as the monotonic
-// clock does.
+// Between two measurements, times increase like the monotonic clock. They also do so across
+// a measurement if the difference is no larger than the delay between reading the two
+// clocks explains.
 type clock struct {
-	// offset is what to add to the nanoseconds since clockBase to get Unix
-	// nanoseconds. It holds while those are in [until-clockResync, until).
+	// offset is added to the nanoseconds since clockBase to get Unix nanoseconds. It is
+	// valid while those are in [until-clockResync, until).
 	offset atomic.Int64
-	until  atomic.Int64 // 0: being measured
+	until  atomic.Int64 // 0: a measurement is in progress
 }
 
 const (
 	clockResync = 5 * time.Millisecond
 	clockJitter = 10 * time.Microsecond
-	// clockGap is how long reading both clocks may take: with an interruption in
-	// between, they say nothing about each other.
+	// clockGap is the maximum time for reading both clocks. If an interruption makes it
+	// longer, the readings cannot be compared.
 	clockGap   = 2 * time.Microsecond
 	clockTries = 4
 )
 
-// clockBase has a monotonic reading, so time.Since reads that clock alone. In a
-// synctest bubble there is no such clock: time.Since compares the bubble's wall
-// clock, which is decades from any range in which an offset holds.
+// clockBase has a monotonic reading, so time.Since reads only that clock. A synctest bubble
+// has no monotonic clock: time.Since uses the bubble's wall clock, which is decades away
+// from any range in which an offset is valid.
 var clockBase = time.Now()
 
-// shared by all: there is one wall.
+// shared is the only clock, since there is one wall clock.
 var shared = newClock()
 
-// Now returns the current time, without a monotonic reading, as time.Now does in
-// time.Local. It may be called from several goroutines at once.
+// Now returns the current time in time.Local, like time.Now without a monotonic reading. It
+// is safe for concurrent use.
 func Now() time.Time { return shared.now() }
 
 func newClock() *clock {
@@ -53,20 +53,19 @@ func (c *clock) now() time.Time {
 	m := int64(time.Since(clockBase))
 	until := c.until.Load()
 	if uint64(until-m-1) < uint64(clockResync) {
-		return time.Unix(0, m+c.offset.Load()) // if that is newer, all the better
+		return time.Unix(0, m+c.offset.Load()) // a newer offset is even better
 	}
 	return c.measure(m, until)
 }
 
-// measure takes the time from both clocks. m is the monotonic one, read just
-// before.
+// measure reads both clocks. m is the monotonic time, read immediately before.
 func (c *clock) measure(m, until int64) time.Time {
 	t := time.Now()
 	if t == t.Round(0) {
-		return t // a bubble's, where there is nothing to measure
+		return t // in a bubble, where nothing is measured
 	}
 	if until == 0 || !c.until.CompareAndSwap(until, 0) {
-		return t.Round(0) // somebody else is at it
+		return t.Round(0) // another goroutine is measuring
 	}
 	wall, mono := t.UnixNano(), int64(t.Sub(clockBase))
 	for range clockTries {

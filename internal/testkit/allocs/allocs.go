@@ -1,4 +1,4 @@
-// Package allocs counts allocations for tests that allow so many and no more.
+// Package allocs counts allocations for tests that limit them.
 package allocs
 
 import (
@@ -6,11 +6,12 @@ import (
 	"testing"
 )
 
-// PerRun returns how many allocations one call of f makes on average, rounded down. It is
-// [testing.AllocsPerRun] without the allocations of others: garbage collection, which empties
-// each sync.Pool, is off meanwhile, and of a few counts the least is taken, because the count
-// is that of the whole process. The runtime allocates at random, for its caches of type
-// assertions, and so may goroutines of earlier tests. Tests that call PerRun cannot be parallel.
+// PerRun returns the average number of allocations of a call of f, rounded down. It is
+// [testing.AllocsPerRun] without unrelated allocations. Garbage collection, which empties
+// every sync.Pool, is off during the call, and the minimum of several counts is used,
+// because the count covers the whole process: the runtime allocates at random for its type
+// assertion caches, and so may goroutines of earlier tests. Tests that call PerRun cannot
+// be parallel.
 func PerRun(runs int, f func()) float64 {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	least := testing.AllocsPerRun(runs, f)

@@ -1,7 +1,7 @@
 //go:build !race
 
-// Package race tells whether the race detector is on. It makes sync.Pool lose things at
-// random, so that tests of allocations have to leave it out.
+// Package race reports whether the race detector is on. The detector makes sync.Pool drop
+// items at random, so tests of allocations must be skipped.
 package race
 
 const Enabled = false
