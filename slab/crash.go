@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -70,6 +71,7 @@ type crashFile struct {
 	ended  bool        // Close has let go of the file; guarded by Writer.mu
 	fault  atomic.Bool // broken is set
 	big    bigFile
+	blocks []*block    // all slabs of the file
 	watch  *time.Timer // looks after records that are lent for long
 	// readers counts who may read the mapping: the drain, the Writer until Close has
 	// ended, and whoever makes a checksum. Guarded by Writer.mu.
@@ -132,6 +134,7 @@ func openCrash(o *Options, form form, dict batch.Dictionary) (*crashFile, []*blo
 		blocks[i] = &block{mem: m, slots: slots, head: &heads[i]}
 		blocks[i].aim()
 	}
+	c.blocks = slices.Clone(blocks)
 	return c, blocks, nil
 }
 

@@ -129,7 +129,9 @@ func (w *Writer) trySum(b *block) (ok bool) {
 	return true
 }
 
-// sumAllLocked makes the checksums of all that Close leaves in the file.
+// sumAllLocked makes the checksums of all slabs with records that Close leaves in the file, and
+// empties the others: without a checksum, a ticket that was altered would bring back a settled
+// record.
 func (w *Writer) sumAllLocked() {
 	sum := func(b *block) {
 		if b.wantsSum() {
@@ -144,4 +146,18 @@ func (w *Writer) sumAllLocked() {
 		sum(b)
 		b.retired = false
 	}
+	for _, b := range w.crash.blocks {
+		if b.refs == 0 && (b != w.cur || b.n == 0) {
+			w.tryEmpty(b)
+		}
+	}
+}
+
+// tryEmpty notes in the file that a free slab has no records.
+func (w *Writer) tryEmpty(b *block) {
+	defer w.passFault(debug.SetPanicOnFault(true))
+	b.reset(^uint64(0))
+	atomic.StoreUint64(&b.head.Last, 0)
+	atomic.StoreUint64(&b.head.Sum, crashfile.EmptySum)
+	b.summed = true
 }

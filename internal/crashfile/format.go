@@ -112,6 +112,10 @@ var (
 // HeadBytes is the size of a Head.
 const HeadBytes = 64
 
+// EmptySum is the Sum of a slab without records in a file that Close has left. It is the
+// checksum of no slot and never right, so that nothing is read from the slab. Last is 0 then.
+const EmptySum = 1<<32 - 1
+
 // HeadsBytes returns the size of the headers of slabCount slabs in the file.
 func HeadsBytes(slabCount int) int { return roundUp(HeadBytes*slabCount, Page) }
 

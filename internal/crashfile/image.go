@@ -66,6 +66,7 @@ type Image struct {
 	anyHoles bool     // the number of evicted records is unknown
 	oversize uint64   // budget for oversize records
 	slab     int      // bytes
+	calls    uint64   // as many records the file can hold
 	bigWant  map[uint64]bool
 	bigMore  uint64
 	unnamed  []uint64 // tickets of the frames found for bigMore
@@ -267,7 +268,8 @@ func parseImage(data []byte) (*Image, error) {
 	im.Settled, _ = read(StateAhead, most)
 	dict, ok := read(StateDictLen, DictLen)
 	im.parseDict(data[DictOff:DictOff+DictLen], dict, ok)
-	im.mark, _ = read(StateDamaged, id.mostBig()+uint64(slabBytes/batch.SlotBytes*count))
+	im.calls = id.mostBig() + uint64(slabBytes/batch.SlotBytes*count)
+	im.mark, _ = read(StateDamaged, im.calls)
 	if im.tracked {
 		im.parseBigTable(state, id.mostBig())
 	}
@@ -417,10 +419,13 @@ func (im *Image) finish() {
 	}
 	im.Settled = min(im.Settled, left)
 	left -= im.Settled
+	// Of each call that has not returned there is a slot, or a record larger than a slab. More
+	// holes are the work of a damaged ticket.
 	if im.Evicted = min(im.Evicted, left); im.anyHoles {
-		im.Evicted = left
+		im.Evicted = min(left, im.calls)
+	} else {
+		im.Unreturned = min(left-im.Evicted, im.calls)
 	}
-	im.Unreturned = left - im.Evicted
 }
 
 // word returns the encoded form of the value v in the file's version.
