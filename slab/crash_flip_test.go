@@ -42,8 +42,11 @@ func leftByClose(t *testing.T, rng *rand.Rand) []byte {
 	_, _ = w.Shutdown(ctx)
 	<-w.end.done
 	names, err := filepath.Glob(filepath.Join(dir, "*"+crashfile.Suffix))
-	if err != nil || len(names) != 1 {
+	if err != nil || len(names) > 1 {
 		t.Fatal(names, err)
+	}
+	if len(names) == 0 { // everything was taken
+		return leftByClose(t, rng)
 	}
 	data, err := os.ReadFile(names[0])
 	if err != nil {
@@ -68,7 +71,7 @@ func TestFlippedBytesOfAClosedFile(t *testing.T) {
 		for _, r := range whole.Records {
 			want[r.Ticket] = fmt.Sprintf("%v %s", r.Meta, r.Data)
 		}
-		for range 1000 {
+		for range 100 {
 			bad := append([]byte(nil), data...)
 			for range 1 + rng.IntN(6) {
 				at := crashfile.Page + rng.IntN(len(bad)-crashfile.Page)
