@@ -14,7 +14,7 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// phase is what a session does with a batch that Send hands it.
+// phase is the state of a session, which determines how Send handles a batch.
 //
 //	begun ──▶ trying ──a message survived──▶ serving ──▶ leaving
 //	  │ │        └───────its batch is sent──────│───────────▲ ▲
@@ -43,13 +43,13 @@ func (s *session) enterLocked(to phase) {
 	s.phase = to
 }
 
-// phaseEntered tells tests.
+// phaseEntered is a test hook.
 var phaseEntered func(s *session, from, to phase)
 
-// errLeft is how a session refuses a batch.
+// errLeft is the error for a batch that a session refuses.
 var errLeft = errors.New("fluent: this session takes no more")
 
-// A session is one life of a connection, see [deliver.Session].
+// A session uses one connection, see [deliver.Session].
 type session struct {
 	c    *Client
 	l    deliver.Life
@@ -77,7 +77,7 @@ type session struct {
 	spare   []*job
 }
 
-// A job is one batch under way. session.mu guards what says so.
+// A job is one batch in flight. session.mu guards its state.
 type job struct {
 	b       *batch.Batch
 	lay     layout
@@ -129,7 +129,7 @@ func (s *session) serve() {
 	go s.read()
 }
 
-// giveUp ends what the session waits for: the context of its Life has ended.
+// giveUp ends all waits of the session when the context of its Life has ended.
 func (s *session) giveUp() {
 	s.mu.Lock()
 	c := s.conn
@@ -182,11 +182,11 @@ func (s *session) job(b *batch.Batch) *job {
 	return j
 }
 
-// answer reports that the server has taken the frames of j.
+// answer reports that the server accepted the frames of j.
 func (s *session) answer(j *job) { s.report(j, nil) }
 
-// report reports the outcome of j: frames without an acknowledgement are open because
-// of why, unless that is nil.
+// report reports the outcome of j. A non-nil why is the reason for frames without an
+// acknowledgement.
 func (s *session) report(j *job, why error) {
 	l := &j.lay
 	o := batch.Outcome{Why: why}
@@ -220,8 +220,8 @@ func (s *session) report(j *job, why error) {
 	s.l.Answer(b, o)
 }
 
-// register notes that the frames of j from the given one on are about to be written. It
-// reports false if the session takes no more.
+// register records that the frames of j from the given one on are about to be written. It
+// returns false if the session accepts no more frames.
 func (s *session) register(j *job, from int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -251,7 +251,7 @@ func (s *session) register(j *job, from int) bool {
 	return true
 }
 
-// deadlineLocked sets until when the reader waits.
+// deadlineLocked sets the deadline of the reader.
 func (s *session) deadlineLocked() {
 	var t time.Time
 	switch {
@@ -334,7 +334,8 @@ var (
 	errLastWords = errors.New("nothing more was said")
 )
 
-// overdue says why the reader's deadline passed, nil if it was moved.
+// overdue returns the reason why the deadline of the reader passed, or nil if the deadline
+// was moved.
 func (s *session) overdue() error {
 	if ctx := s.l.Context(); ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -359,7 +360,7 @@ func (s *session) overdue() error {
 	return nil
 }
 
-// ack notes that the server has taken a frame.
+// ack records that the server accepted a frame.
 func (s *session) ack(id chunkID) {
 	s.mu.Lock()
 	no, known := s.byID[id]
@@ -407,7 +408,7 @@ func (s *session) conclude() {
 	s.lose(err, jobs, acked)
 }
 
-// end tells the outlet that the session is over.
+// end reports to the outlet that the session is over.
 func (s *session) end(err error) {
 	s.c.counts.add(func(st *Stats) { st.Server = "" })
 	if errors.Is(err, errRefused) {
@@ -416,8 +417,8 @@ func (s *session) end(err error) {
 	s.l.End(err)
 }
 
-// lookBack has the servers better than the one in use tried, if it is time for that. When
-// one is there the session leaves.
+// lookBack starts an attempt to reach the preferred servers if it is due. If one is
+// reachable, the session leaves.
 func (s *session) lookBack() {
 	if s.lookAt.IsZero() || time.Now().Before(s.lookAt) || !s.c.roster.hasBetter(s.conn.index) {
 		return
@@ -438,10 +439,10 @@ func (s *session) lookBack() {
 	}()
 }
 
-// turn is how long a connection is used while other servers have their turns.
+// turn is how long a connection is used before another server has its turn.
 const turn = 10 * time.Second
 
-// takeTurns has the session leave when another server has its turn.
+// takeTurns makes the session leave when another server has its turn.
 func (s *session) takeTurns() {
 	switch {
 	case !s.c.roster.weighted():
@@ -456,8 +457,9 @@ func (s *session) takeTurns() {
 	}
 }
 
-// beatLocked has the session's server looked at while it owes an acknowledgement and
-// there is another one to go to: a further connection is made to it, and ended.
+// beatLocked starts a check of the session's server while the server owes an
+// acknowledgement and another server is available: a second connection is opened and
+// closed.
 func (s *session) beatLocked() {
 	every := s.c.c.Heartbeat
 	if every < 0 || len(s.c.c.servers) < 2 || s.c.c.NoAck {
@@ -475,7 +477,7 @@ func (s *session) beatLocked() {
 	s.pulse.Reset(every)
 }
 
-// beat looks at the server, if that is due.
+// beat checks the server if a check is due.
 func (s *session) beat() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
