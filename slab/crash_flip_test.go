@@ -4,6 +4,7 @@ package slab
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -51,6 +52,11 @@ func leftByClose(t *testing.T, rng *rand.Rand) []byte {
 	data, err := os.ReadFile(names[0])
 	if err != nil {
 		t.Fatal(err)
+	}
+	for i := range 4 {
+		if binary.LittleEndian.Uint64(data[crashfile.HeadsOff+crashfile.HeadBytes*i+16:]) == 0 {
+			t.Errorf("slab %d is not sealed", i)
+		}
 	}
 	return data
 }

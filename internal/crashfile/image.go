@@ -293,12 +293,17 @@ func parseImage(data []byte) (*Image, error) {
 
 // parseSlab reads the records of one slab: slots from the back while their tickets rise
 // from first, and slots of an older generation in [from, to). A sealed slab with a wrong
-// checksum is omitted entirely.
+// checksum is omitted entirely. Of a sealed slab only the slots that the checksum covers are
+// read: the rest are leftovers of an earlier use.
 func (im *Image) parseSlab(mem, head []byte) {
 	le := binary.LittleEndian
 	first, old, sum, last := le.Uint64(head), le.Uint64(head[8:]), le.Uint64(head[16:]), le.Uint64(head[24:])
 	n := len(mem) / batch.SlotBytes
-	if sum != 0 && !sound(mem, first, last, sum) {
+	switch {
+	case sum == 0:
+	case sound(mem, first, last, sum):
+		n, old = int(sum>>32), 0
+	default:
 		if last > im.Acked {
 			im.DamagedSlabs++
 			im.Damaged += min(sum>>32, last-im.Acked, uint64(n))
