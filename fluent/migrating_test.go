@@ -28,7 +28,7 @@ func TestMigratingFromFluentLoggerGo(t *testing.T) {
 	}
 	var rows []string
 	for line := range strings.Lines(string(page)) {
-		if strings.HasPrefix(line, "| ") && !strings.HasPrefix(line, "| there ") {
+		if strings.HasPrefix(line, "| ") && !strings.HasPrefix(line, "| fluent-logger-go ") {
 			rows = append(rows, strings.TrimPrefix(line, "| "))
 		}
 	}
@@ -147,7 +147,7 @@ var migrations = map[string]func(t *testing.T){
 			end(l)
 		}
 	},
-	"pending messages": func(t *testing.T) {
+	"unbounded memory for pending messages": func(t *testing.T) {
 		if r := mustResolve(t); r.BufferBytes != 4<<20 {
 			t.Error(r.BufferBytes)
 		}

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/tail"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/record"
@@ -90,6 +91,8 @@ func inBubble(t *testing.T, f func(t *testing.T)) {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, os.Interrupt) // the goroutine that the runtime starts for it must be of no bubble
 	signal.Stop(c)
+	tail.Events = false
+	defer func() { tail.Events = true }()
 	bubble.Test(t, f)
 }
 
