@@ -57,31 +57,3 @@ func TestAppendToADeletedSegment(t *testing.T) {
 		synctest.Wait()
 	})
 }
-
-// A batch that takes exactly MaxBytes on disk fits, and one of a byte more does not.
-func TestBatchOfTheWholeQuota(t *testing.T) {
-	const quota = 16 << 10
-	add := func(o *spool.Options, n int) (int64, error) {
-		o.OnEvent = func(batch.Event) {}
-		s, err := spool.Open(t.TempDir(), o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		var b batch.Builder
-		b.Append(make([]byte, n), 0, batch.Meta{})
-		_, err = s.Append(b.Batch(nil))
-		return s.Stats().Bytes, err
-	}
-	size, err := add(&spool.Options{}, quota/2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	room := quota - (int(size) - quota/2)
-	if size, err := add(&spool.Options{MaxBytes: quota}, room); err != nil || size != quota {
-		t.Errorf("%d bytes in a quota of %d: %v", size, quota, err)
-	}
-	if _, err := add(&spool.Options{MaxBytes: quota}, room+1); !errors.Is(err, spool.ErrFull) {
-		t.Errorf("one byte too many: %v", err)
-	}
-}

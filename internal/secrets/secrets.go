@@ -19,8 +19,9 @@ import (
 // longWord is the number of bytes above which a secret is not taken for a word.
 const longWord = 16
 
-// Hide replaces every secret in the text of a server by mark, in whatever form it is escaped. Where a secret may be part of other words, since it is a word itself or has at most
-// three bytes, the whole word around it is replaced: a gap in a word would reveal the secret.
+// Hide replaces every secret in the text of a server by mark, in each escaped form. A secret that
+// is a word or has at most three bytes may be part of other words. The whole word around it is
+// replaced, because a gap in a word would reveal the secret.
 // Empty secrets are ignored.
 func Hide(text, mark string, secrets ...string) string {
 	return replace(text, mark, secrets, wordAround)

@@ -6,34 +6,34 @@ import (
 	"time"
 )
 
-// A generation is one content of the file at a path. A rename, a deletion and a truncation
-// each end a generation; what comes at the path after that is the next one.
+// A generation is one content of the file at a path. A rename, a deletion or a truncation ends
+// it; the next content at the path is the next generation.
 //
 // All fields are guarded by Tailer.mu. While lines of a generation are being read, only its
 // reader moves at.
 type generation struct {
 	no    uint64 // in the file of positions
-	order uint64 // generations of a path have rising ones
+	order uint64 // increases with each generation of a path
 	s     *series
 	id    id
-	real  string // where it was seen last, without symbolic links
-	home  string // another path of the patterns that leads to it; "": none
+	real  string // last known path, without symbolic links
+	home  string // another path in the patterns that names it; "": none
 
 	state genState
 	f     *os.File  // nil: closed
 	used  time.Time // when f was needed last
 
-	at    mark // of the first byte that is not taken
+	at    mark // of the first byte not yet passed to the sink
 	size  int64
 	mtime time.Time
 	head  head
-	data  mark // the end of what was seen of it, without NUL bytes behind that
+	data  mark // the end of the data seen so far, without trailing NUL bytes
 	limit int64
 	stuck bool // the rest, up to size, has no newline
-	moot  bool // the rest is NUL bytes
+	moot  bool // the rest consists of NUL bytes
 
-	active time.Time // when it changed last
-	scan   uint64    // the last one before it was moved
+	active time.Time // when it last changed
+	scan   uint64    // the last scan before it was moved
 	failed bool      // it was reported that it cannot be read
 
 	snapped spot // in the last snapshot
@@ -43,14 +43,14 @@ type generation struct {
 	dropped bool
 }
 
-// A spot is where a next process continues in a generation.
+// A spot is the position at which the next process continues in a generation.
 type spot struct {
 	mark
-	cut   bool // a part of the line before it was delivered
-	ended bool // there is nothing left to read
+	cut   bool // the beginning of its line was delivered
+	ended bool // nothing is left to read
 }
 
-// A genState says where the content of a generation is.
+// A genState is the location of the content of a generation.
 //
 //	            the path leads elsewhere
 //	current ─────────────────────────────► moved ─────────► read
@@ -65,12 +65,12 @@ type spot struct {
 type genState uint8
 
 const (
-	current genState = iota // the path leads to it
+	current genState = iota // the path names it
 	moved                   // renamed or deleted: f is open, and may grow
 	copied                  // truncated: f is a copy of it, which does not grow
-	gone                    // its content cannot be read any more
-	skipped                 // current, and no text
-	read                    // all is taken, and waits until the sink has committed it
+	gone                    // its content can no longer be read
+	skipped                 // current, and not text
+	read                    // passed to the sink, which has not committed all of it
 )
 
 var stateNames = [...]string{"current", "moved", "copied", "gone", "skipped", "read"}
@@ -87,7 +87,8 @@ var edges = [...][]genState{
 	read:    {},
 }
 
-// become is the only place that sets a state.
+// become sets the state. It is the only place that does. A transition missing from edges is a
+// bug, and panics.
 func (g *generation) become(to genState) {
 	for _, next := range edges[g.state] {
 		if next == to {
@@ -98,18 +99,18 @@ func (g *generation) become(to genState) {
 	panic(fmt.Sprintf("tail: a generation that is %s becomes %s", g.state, to))
 }
 
-// behind reports whether there is more to take, as far as is known.
+// behind reports whether unread data is known.
 func (g *generation) behind() bool {
 	switch g.state {
 	case gone:
-		return true // it has to be reported
+		return true // it must be reported
 	case skipped, read:
 		return false
 	}
 	return g.at.off < g.size && !g.stuck
 }
 
-// unread returns how many bytes were seen and not taken.
+// unread returns the number of bytes seen and not yet passed to the sink.
 func (g *generation) unread() int64 {
 	if g.state == skipped || g.state == read {
 		return 0
@@ -117,7 +118,7 @@ func (g *generation) unread() int64 {
 	return max(0, g.data.off-g.at.off)
 }
 
-// over reports whether nothing more is expected.
+// over reports whether no more data is expected.
 func (g *generation) over(now time.Time, scans uint64, wait time.Duration) bool {
 	switch g.state {
 	case copied:
@@ -128,7 +129,7 @@ func (g *generation) over(now time.Time, scans uint64, wait time.Duration) bool 
 	return false
 }
 
-// entry is g at its settled position.
+// entry returns the entry of g in the file of positions, at its settled position.
 func (g *generation) entry() entry {
 	e := entry{no: g.no, id: g.id, path: g.s.path, real: g.real, at: g.settled.mark, head: g.head, cut: g.settled.cut, seen: max(g.data.off, g.settled.off)}
 	if !g.mtime.IsZero() {
@@ -137,8 +138,8 @@ func (g *generation) entry() entry {
 	return e
 }
 
-// A series is the generations of the file at one path, and the records that are not complete:
-// they continue in the next generation.
+// A series holds the generations of the file at one path, and the incomplete records, which
+// continue in the next generation.
 type series struct {
 	path string
 	src  *Source
@@ -149,17 +150,17 @@ type series struct {
 	idle   time.Duration
 	queued bool // it is in Tailer.active
 
-	// Of the goroutine that delivers.
+	// Used by the delivering goroutine only.
 	hold    holder
 	rest    unfinished
-	bare    bool // a line that is not of a container was reported
+	bare    bool // a line that no container runtime wrote was reported
 	touched bool // it is in Tailer.touched
 }
 
-// An unfinished is the beginning of a line whose end is not there yet.
+// An unfinished is the beginning of a line whose end has not been read.
 type unfinished struct {
 	kind  unfinishedKind
-	in    *generation // the only one that its end may be in; nil: the next one
+	in    *generation // the only one that may contain its end; nil: the next one
 	start place
 	text  []byte // of carried
 	n     int64  // bytes of tooLong
@@ -169,18 +170,18 @@ type unfinishedKind uint8
 
 const (
 	complete  unfinishedKind = iota // no line is open
-	carried                         // text ends an earlier generation
-	oversized                       // it is too long already
+	carried                         // text is the end of an earlier generation
+	oversized                       // the line is too long already
 	cutOff                          // it was delivered without its end
 )
 
-// A place is where a line begins.
+// A place is the position at which a line begins.
 type place struct {
 	g *generation
 	m mark
 }
 
-// currentOf returns the generation that the path leads to, nil if there is none.
+// current returns the generation that the path names, or nil.
 func (s *series) current() *generation {
 	for _, g := range s.gens {
 		if g.state == current || g.state == skipped {
@@ -190,7 +191,7 @@ func (s *series) current() *generation {
 	return nil
 }
 
-// last returns the newest generation, nil if there is none.
+// last returns the newest generation, or nil.
 func (s *series) last() *generation {
 	if len(s.gens) == 0 {
 		return nil
@@ -198,7 +199,7 @@ func (s *series) last() *generation {
 	return s.gens[len(s.gens)-1]
 }
 
-// open yields where records begin that the sink was not given.
+// open yields the positions of the records that have begun and were not passed to the sink.
 func (s *series) open(yield func(place) bool) {
 	if s.rest.kind == carried || s.rest.kind == oversized {
 		if !yield(s.rest.start) {
@@ -210,8 +211,8 @@ func (s *series) open(yield func(place) bool) {
 	}
 }
 
-// spot returns where a next process would continue in g: a record that is held is read again
-// from its beginning, with all that came behind it.
+// spot returns the position at which the next process would continue in g. A held record is read
+// again from its beginning, together with everything after it.
 func (s *series) spot(g *generation) spot {
 	at := spot{mark: g.at, ended: g.state == read}
 	for p := range s.open {

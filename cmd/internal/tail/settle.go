@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	commitBytes = 1 << 20                // after so many bytes a commit begins before its time
-	maxCommits  = 8                      // under way
+	commitBytes = 1 << 20                // bytes after which a commit starts early
+	maxCommits  = 8                      // in progress at a time
 	saveEvery   = 100 * time.Millisecond // unless commitBytes were committed
 	syncEvery   = time.Second
 )
 
-// A snapshot is where a next process would continue if it came now.
+// A snapshot holds the positions at which the next process would continue if it started now.
 type snapshot struct {
 	no    uint64
 	bytes int64
@@ -27,8 +27,7 @@ type item struct {
 	spot
 }
 
-// touch has the positions in s looked at by the next commit. It is for the goroutine that
-// delivers.
+// touch includes the positions of s in the next commit. Only the delivering goroutine calls it.
 func (t *Tailer) touch(s *series) {
 	if !s.touched {
 		s.touched = true
@@ -36,7 +35,7 @@ func (t *Tailer) touch(s *series) {
 	}
 }
 
-// commit begins a commit if one is due, and returns when the next one is.
+// commit starts a commit if one is due, and returns the time of the next one.
 func (t *Tailer) commit(ctx context.Context, now time.Time) time.Time {
 	never := now.Add(time.Hour)
 	if t.store == nil {
@@ -74,12 +73,12 @@ func (t *Tailer) commit(ctx context.Context, now time.Time) time.Time {
 	return never
 }
 
-// settle takes the outcome of a commit.
+// settle applies the outcome of a commit.
 func (t *Tailer) settle(shot snapshot, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.commits--
-	signal(t.ready) // another one may begin, or this one again
+	signal(t.ready) // another commit may start, or this one be repeated
 	for _, i := range shot.items {
 		switch g := i.g; {
 		case err != nil:
