@@ -76,11 +76,13 @@ func TestNonFinite(t *testing.T) {
 		t.Errorf("the value was changed: %+v", outer)
 	}
 
-	// A value that encoding/json refuses for another reason is a text, and no other is lost.
+	// A value that encoding/json refuses for another reason is a text, and no other is lost. The
+	// releases of Go word this error differently.
+	_, bad := json.Marshal(jsonBad{})
 	for want, v := range map[string]any{
-		`{"a":"NaN","b":"!ERROR:json: unsupported type: chan int"}`:                                              map[string]any{"a": nan, "b": make(chan int)},
-		`["NaN","!ERROR:json: unsupported type: func()"]`:                                                        []any{nan, func() {}},
-		`["NaN","!ERROR:json: error calling MarshalJSON for type encode.jsonBad: json: unsupported value: NaN"]`: []any{nan, jsonBad{}},
+		`{"a":"NaN","b":"!ERROR:json: unsupported type: chan int"}`: map[string]any{"a": nan, "b": make(chan int)},
+		`["NaN","!ERROR:json: unsupported type: func()"]`:           []any{nan, func() {}},
+		`["NaN","!ERROR:` + bad.Error() + `"]`:                      []any{nan, jsonBad{}},
 	} {
 		if got := value(t, JSON(nil), v); got != want {
 			t.Errorf("got %s\nwant %s", got, want)
