@@ -18,7 +18,7 @@ LOGS     := $(CURDIR)/.check
 # keeps the events for `make slowest`.
 GOTEST   = $(TOOL) gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg --hide-summary skipped --jsonfile
 
-.PHONY: check check-all fmt vet lint build test slowest cross newest integration integration-all fuzz torture mutants bench bench-logf bench-once golden plots docs
+.PHONY: check check-all fmt vet lint build test slowest cross newest integration integration-all fuzz torture mutants bench bench-logf bench-once golden plots fleet docs
 
 check: fmt vet lint build test  ## run before every commit: at most six minutes on two processors
 	@echo "make check: all green"
@@ -96,8 +96,11 @@ bench-logf:  ## the rows with logf, whose source is yours: make bench-logf LOGF=
 docs:  ## the table and the chart of the README, from bench/results/latest.json
 	$(GO) -C bench run ./docs
 
-plots:  ## the picture of the README: what callers notice of a stall
-	$(GO) run ./cmd/forebay spike --plot docs/img/spike.svg
+plots:  ## the picture of the README: the latency of calls while the destination stalls
+	$(GO) -C bench run ./spike -plot ../docs/img/spike.svg
+
+fleet:  ## the tables and the picture of docs/FLEET.md
+	$(GO) -C bench test ./fleet -run TestPage -update
 
 fuzz:  ## every fuzz target of every module for FUZZTIME each
 	@./tools/fuzz.sh $(FUZZTIME)

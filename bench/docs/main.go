@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/forebay-log/forebay/bench/harness"
+	"github.com/forebay-log/forebay/bench/picture"
 )
 
 // rows are those of the README: ours, beside the best competitor of each.
@@ -166,10 +167,13 @@ func short(v float64) string {
 	return fmt.Sprintf("%.0f", v)
 }
 
-// svg draws, for each row, how many times the best rival's time ours takes, and the others.
+// ticks are the values at which the axis may begin and end.
+var ticks = []float64{0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100}
+
+// svg draws the time of forebay and of its competitors, relative to the best competitor, for each
+// row.
 func svg(lines []line, where string) string {
-	const width, left, plot, step, top = 860, 330, 330, 26, 70
-	const ours, theirs, ink, pale = "#2b7a5d", "#8a8f98", "#222222", "#e4e4e4"
+	const left, plot, step, top = 368, 316, 28, 70
 	least, most := 0.5, 2.0
 	for _, l := range lines {
 		least, most = min(least, l.ratio), max(most, l.ratio)
@@ -177,43 +181,46 @@ func svg(lines []line, where string) string {
 			most = max(most, r.times)
 		}
 	}
-	least, most = least*0.9, min(most*1.1, 100)
+	first, last := 0, len(ticks)-1 // the axis ends at ticks
+	for first < last && ticks[first+1] <= least {
+		first++
+	}
+	for last > first && ticks[last-1] >= most {
+		last--
+	}
+	least, most = ticks[first], ticks[last]
 	x := func(v float64) float64 {
-		return left + plot*math.Log(min(v, most)/least)/math.Log(most/least)
+		return left + plot*math.Log(max(min(v, most), least)/least)/math.Log(most/least)
 	}
 	bottom := top + step*len(lines)
 	var sb strings.Builder
 	put := func(format string, args ...any) { fmt.Fprintf(&sb, format+"\n", args...) }
-	dot := func(v float64, y int, fill, what string) {
-		put(`<circle cx="%.1f" cy="%d" r="5" fill="%s" stroke="#ffffff"><title>%s: %.2f</title></circle>`, x(v), y, fill, html.EscapeString(what), v)
+	dot := func(v float64, y int, class, what string) {
+		put(`<circle class="%s edge" cx="%.1f" cy="%d" r="5"><title>%s: %.2f</title></circle>`, class, x(v), y, html.EscapeString(what), v)
 	}
-	put(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12">`, width, bottom+34)
-	put(`<rect width="%d" height="%d" fill="#ffffff"/>`, width, bottom+34)
-	put(`<text x="12" y="22" font-size="14" font-weight="bold" fill="%s">Time relative to the best competitor</text>`, ink)
-	for i, c := range []struct{ fill, text string }{{ours, "forebay"}, {theirs, "rivals with valid output"}} {
-		put(`<circle cx="%d" cy="18" r="5" fill="%s"/><text x="%d" y="22" fill="%s">%s</text>`, left+90*i, c.fill, left+10+90*i, ink, c.text)
+	sb.WriteString(picture.Open(bottom + 34))
+	put(`<text class="ink" x="12" y="22" font-size="17" font-weight="bold">Time relative to the best competitor</text>`)
+	for i, c := range []struct{ class, text string }{{"ours", "forebay"}, {"note", "competitors with valid output"}} {
+		put(`<circle class="%s" cx="%d" cy="17" r="5"/><text class="ink" x="%d" y="22">%s</text>`, c.class, left+100*i, left+10+100*i, c.text)
 	}
-	for _, v := range []float64{0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50} {
-		if v < least || v > most {
-			continue
-		}
-		stroke := pale
+	for _, v := range ticks[first : last+1] {
+		class := "grid"
 		if v == 1 {
-			stroke = ink
+			class = "base"
 		}
-		put(`<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="%s"/>`, x(v), top-10, x(v), bottom, stroke)
-		put(`<text x="%.1f" y="%d" text-anchor="middle" fill="#666666">%g</text>`, x(v), top-16, v)
+		put(`<line class="%s" x1="%.1f" y1="%d" x2="%.1f" y2="%d"/>`, class, x(v), top-10, x(v), bottom)
+		put(`<text class="note" x="%.1f" y="%d" text-anchor="middle">%g</text>`, x(v), top-16, v)
 	}
 	for i, l := range lines {
 		y := top + i*step + 8
-		put(`<text x="%d" y="%d" text-anchor="end" fill="%s">%s</text>`, left-10, y+4, ink, html.EscapeString(l.text))
+		put(`<text class="ink" x="%d" y="%d" text-anchor="end">%s</text>`, left-12, y+5, html.EscapeString(l.text))
 		for _, r := range l.rivals {
-			dot(r.times, y, theirs, r.name)
+			dot(r.times, y, "note", r.name)
 		}
-		dot(l.ratio, y, ours, "forebay")
-		put(`<text x="%d" y="%d" fill="%s">%.2f × %s</text>`, left+plot+16, y+4, ink, l.ratio, html.EscapeString(l.rival))
+		dot(l.ratio, y, "ours", "forebay")
+		put(`<text class="ink" x="%d" y="%d">%.2f × %s</text>`, left+plot+16, y+5, l.ratio, html.EscapeString(l.rival))
 	}
-	put(`<text x="12" y="%d" fill="#666666">%s; further left is faster; logarithmic</text>`, bottom+22, html.EscapeString(where))
-	put("</svg>")
+	put(`<text class="note" x="12" y="%d">%s; further left is faster; logarithmic</text>`, bottom+22, html.EscapeString(where))
+	sb.WriteString(picture.Close)
 	return sb.String()
 }

@@ -28,6 +28,7 @@ var allowed = map[string][]string{
 	"internal/record":    {"encode", "batch", "bufpool", "internal"},
 	"internal/stamp":     {},
 	"internal/msgpack":   {"internal"},
+	"internal/units":     {},
 	"internal/vfs":       {},
 	"internal/values":    {"bufpool", "internal"},
 	"internal/redact":    {"bufpool", "internal"},

@@ -27,11 +27,10 @@ var messageSources = []string{
 	"fluent/conn.go", "fluent/handshake.go", "netsink/session.go", "slab/crashwriter.go",
 }
 
-// selfExplaining are sources without a row for each message: faults of a simulation's arguments
-// and of a Go program's options contain their remedy. Each name is the beginning of a path.
+// selfExplaining are sources without a row for each message: faults of the arguments
+// of forebay size and of a Go program's options contain their remedy. Each name is the beginning of a path.
 var selfExplaining = []string{
-	"cmd/internal/program/fleet.go", "cmd/internal/program/measure.go", "cmd/internal/program/size.go", "cmd/internal/program/spike",
-	"cmd/internal/spike/", "file/options.go", "cmd/internal/listen/listentest/", "cmd/forebay-all/internal/sinktest/",
+	"cmd/internal/program/measure.go", "cmd/internal/program/size.go", "file/options.go", "cmd/internal/listen/listentest/", "cmd/forebay-all/internal/sinktest/",
 }
 
 // notPrinted are fragments that only the program sees.

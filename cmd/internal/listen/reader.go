@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/forebay-log/forebay/cmd/internal/units"
+	"github.com/forebay-log/forebay/internal/units"
 )
 
 // ReadBytes is how much a read asks for, and what a connection keeps between messages.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/internal/readahead"
-	"github.com/forebay-log/forebay/cmd/internal/units"
+	"github.com/forebay-log/forebay/internal/units"
 )
 
 // With --crash-safe the input that was read and that an output has not accepted yet

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/forebay-log/forebay/cmd/internal/units"
+	"github.com/forebay-log/forebay/internal/units"
 )
 
 // console is standard error: messages, and on a terminal one line that is

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/forebay-log/forebay/cmd/internal/units"
 	"github.com/forebay-log/forebay/internal/record"
+	"github.com/forebay-log/forebay/internal/units"
 	"github.com/forebay-log/forebay/internal/values"
 	"github.com/forebay-log/forebay/slab"
 )

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
-	"github.com/forebay-log/forebay/cmd/internal/units"
 	"github.com/forebay-log/forebay/internal/record"
+	"github.com/forebay-log/forebay/internal/units"
 	"github.com/forebay-log/forebay/slab"
 )
 

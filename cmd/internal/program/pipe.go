@@ -13,9 +13,9 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/internal/join"
 	"github.com/forebay-log/forebay/cmd/internal/transform"
-	"github.com/forebay-log/forebay/cmd/internal/units"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/record"
+	"github.com/forebay-log/forebay/internal/units"
 	"github.com/forebay-log/forebay/slab"
 )
 

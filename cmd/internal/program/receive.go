@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forebay-log/forebay/cmd/internal/listen"
-	"github.com/forebay-log/forebay/cmd/internal/units"
+	"github.com/forebay-log/forebay/internal/units"
 )
 
 // receiveConfig is what the flags of receive say.

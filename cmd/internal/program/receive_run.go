@@ -19,8 +19,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/listen/lokipush"
 	"github.com/forebay-log/forebay/cmd/internal/listen/ndjson"
 	"github.com/forebay-log/forebay/cmd/internal/listen/syslog"
-	"github.com/forebay-log/forebay/cmd/internal/units"
 	"github.com/forebay-log/forebay/file"
+	"github.com/forebay-log/forebay/internal/units"
 )
 
 // opened is a listener at work.

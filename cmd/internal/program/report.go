@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
-	"github.com/forebay-log/forebay/cmd/internal/units"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/plural"
+	"github.com/forebay-log/forebay/internal/units"
 )
 
 // event tells of what happens to an output with that much memory, as it happens.

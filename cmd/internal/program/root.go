@@ -117,7 +117,7 @@ Without a command, flags belong to pipe: myapp | forebay --to file:app.log`,
 	root.Flags().BoolVarP(&versionAsked, "version", "v", false, "print the version of forebay")
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(newPipe(stdin, stderr), newSize(), newSpike(), newFleet(), newSpoolCmd(), newTail(stdin, stderr),
+	root.AddCommand(newPipe(stdin, stderr), newSize(), newMoved("spike"), newMoved("fleet"), newSpoolCmd(), newTail(stdin, stderr),
 		newRun(stdin, stderr), newValidate(stdin, stdout), newInit(stdout), newReceive(os.Stdout, stderr),
 		newTop(stdin, os.Stdout, stderr), newVersion())
 	strict(root)

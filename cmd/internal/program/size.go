@@ -13,13 +13,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forebay-log/forebay/batch"
-	"github.com/forebay-log/forebay/cmd/internal/units"
+	"github.com/forebay-log/forebay/internal/units"
 	"github.com/forebay-log/forebay/slab"
 )
 
-// load is what the flags say that size and spike share: what arrives, what the
-// destination does, and what is known of the slabs.
-type load struct {
+// sizeConfig contains the flags of size: the records that arrive, the speed of the destination,
+// and the given memory or slabs.
+type sizeConfig struct {
 	rate     rate
 	msgSize  size
 	latency  duration
@@ -30,10 +30,12 @@ type load struct {
 	window   int
 	drain    size
 	measure  string
+	output   choice
 }
 
-func newLoad() load {
-	return load{
+func newSizeConfig() *sizeConfig {
+	return &sizeConfig{
+		output:   choice{value: "text", of: []string{"text", "json", "go"}},
 		rate:     10_000,
 		msgSize:  size{value: 256, min: 1, max: slab.MaxSlabBytes},
 		spike:    duration(200 * time.Millisecond),
@@ -41,49 +43,49 @@ func newLoad() load {
 	}
 }
 
-// add defines the flags; the help text of --slabs differs.
-func (l *load) add(cmd *cobra.Command, slabs string) {
+// add defines the flags.
+func (c *sizeConfig) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.VarP(&l.rate, "rate", "R", "rate of records, such as 10k/s or 600/min")
-	fs.VarP(&l.msgSize, "msg-size", "M", "mean length of a record in bytes")
-	fs.VarP(&l.latency, "latency", "L", "duration of one write to the destination; 0: negligible")
-	fs.VarP(&l.spike, "spike", "S", "longest stall of the destination that must not delay callers")
-	fs.Var(&l.memory, "memory", "limit on the memory (default 0: none)")
-	fs.Var(&l.slabSize, "slab-size", "size of a slab (default 0: computed)")
-	fs.IntVar(&l.slabs, "slabs", 0, slabs)
-	fs.IntVar(&l.window, "window", l.window, "number `N` of unanswered writes allowed in addition to the one in flight; 0: none")
-	fs.Var(&l.drain, "drain-rate", "bytes per second that the destination accepts (default 0: one slab per --latency)")
-	fs.StringVar(&l.measure, "measure", "", "measure --rate and --msg-size in `FILE`; -: standard input (default: none)")
+	fs.VarP(&c.rate, "rate", "R", "rate of records, such as 10k/s or 600/min")
+	fs.VarP(&c.msgSize, "msg-size", "M", "mean length of a record in bytes")
+	fs.VarP(&c.latency, "latency", "L", "duration of one write to the destination; 0: negligible")
+	fs.VarP(&c.spike, "spike", "S", "longest stall of the destination that must not delay callers")
+	fs.Var(&c.memory, "memory", "limit on the memory (default 0: none)")
+	fs.Var(&c.slabSize, "slab-size", "size of a slab (default 0: computed)")
+	fs.IntVar(&c.slabs, "slabs", 0, "compute the stall that `N` slabs absorb (default 0: compute the number of slabs)")
+	fs.IntVar(&c.window, "window", c.window, "number `N` of unanswered writes allowed in addition to the one in flight; 0: none")
+	fs.Var(&c.drain, "drain-rate", "bytes per second that the destination accepts (default 0: one slab per --latency)")
+	fs.StringVar(&c.measure, "measure", "", "measure --rate and --msg-size in `FILE`; -: standard input (default: none)")
 }
 
 // workload checks the flags and returns the load they describe, and what was
 // measured, if anything was. The rate is 0 if it was to be measured and the log
 // has none.
-func (l *load) workload(cmd *cobra.Command) (w slab.Workload, m *measured, err error) {
+func (c *sizeConfig) workload(cmd *cobra.Command) (w slab.Workload, m *measured, err error) {
 	fs := cmd.Flags()
 	switch {
-	case l.rate == 0:
+	case c.rate == 0:
 		return w, nil, usageError(errors.New("--rate 0: without records there is nothing to " + cmd.Name()))
-	case l.slabs < 0:
-		return w, nil, usageError(fmt.Errorf("--slabs %d: use 0 or more", l.slabs))
-	case l.window < 0:
-		return w, nil, usageError(fmt.Errorf("--window %d: use 0 or more", l.window))
-	case l.slabs != 0 && l.memory.value != 0:
+	case c.slabs < 0:
+		return w, nil, usageError(fmt.Errorf("--slabs %d: use 0 or more", c.slabs))
+	case c.window < 0:
+		return w, nil, usageError(fmt.Errorf("--window %d: use 0 or more", c.window))
+	case c.slabs != 0 && c.memory.value != 0:
 		return w, nil, usageError(errors.New("--slabs and --memory: given slabs have the memory they have; use one of the two"))
-	case l.slabs != 0 && fs.Changed("spike"):
+	case c.slabs != 0 && fs.Changed("spike"):
 		return w, nil, usageError(errors.New("--slabs and --spike: either ask how long a stall given slabs absorb, or how many slabs a stall takes"))
 	}
 	w = slab.Workload{
-		Rate: float64(l.rate), RecordBytes: float64(l.msgSize.value),
-		Latency: time.Duration(l.latency), Spike: time.Duration(l.spike),
-		Window: l.window, MemoryBytes: l.memory.value, SlabBytes: int(l.slabSize.value),
-		DrainBytesPerSecond: float64(l.drain.value),
+		Rate: float64(c.rate), RecordBytes: float64(c.msgSize.value),
+		Latency: time.Duration(c.latency), Spike: time.Duration(c.spike),
+		Window: c.window, MemoryBytes: c.memory.value, SlabBytes: int(c.slabSize.value),
+		DrainBytesPerSecond: float64(c.drain.value),
 	}
-	if l.measure == "" {
+	if c.measure == "" {
 		return w, nil, nil
 	}
-	if m, err = measureFile(l.measure, cmd.InOrStdin()); err != nil {
+	if m, err = measureFile(c.measure, cmd.InOrStdin()); err != nil {
 		return w, nil, runtimeError(err)
 	}
 	if !fs.Changed("msg-size") {
@@ -96,11 +98,11 @@ func (l *load) workload(cmd *cobra.Command) (w slab.Workload, m *measured, err e
 }
 
 // plan asks slab.Plan or, if the number of slabs is given, slab.Absorb.
-func (l *load) plan(w slab.Workload) (s slab.Sizing, err error) {
-	if l.slabs == 0 {
+func (c *sizeConfig) plan(w slab.Workload) (s slab.Sizing, err error) {
+	if c.slabs == 0 {
 		s, err = slab.Plan(w)
 	} else {
-		bytes := int(l.slabSize.value)
+		bytes := int(c.slabSize.value)
 		if bytes == 0 {
 			alone := w
 			alone.Spike = 0
@@ -109,7 +111,7 @@ func (l *load) plan(w slab.Workload) (s slab.Sizing, err error) {
 			}
 		}
 		if err == nil {
-			s, err = slab.Absorb(w, bytes, l.slabs)
+			s, err = slab.Absorb(w, bytes, c.slabs)
 		}
 	}
 	if err != nil {
@@ -121,14 +123,8 @@ func (l *load) plan(w slab.Workload) (s slab.Sizing, err error) {
 // errNoRate is about --measure.
 var errNoRate = errors.New("no line has a time that is known here, so there is no rate: add --rate to get a plan")
 
-// sizeConfig is what the flags of size say.
-type sizeConfig struct {
-	load
-	output choice
-}
-
 func newSize() *cobra.Command {
-	c := &sizeConfig{load: newLoad(), output: choice{value: "text", of: []string{"text", "json", "go"}}}
+	c := newSizeConfig()
 	cmd := &cobra.Command{
 		Use:   "size",
 		Short: "Compute the number and size of slabs for a load",
@@ -151,7 +147,7 @@ begins, one slab is in flight and one is partly filled.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runSize(c, cmd) },
 	}
-	c.add(cmd, "compute the stall that `N` slabs absorb (default 0: compute the number of slabs)")
+	c.add(cmd)
 	c.output.add(cmd, "output", "o", "output format")
 	return cmd
 }

@@ -13,9 +13,9 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/internal/readahead"
-	"github.com/forebay-log/forebay/cmd/internal/units"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/internal/units"
 	"github.com/forebay-log/forebay/slab"
 	"github.com/forebay-log/forebay/spool"
 )

@@ -12,9 +12,9 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/internal/readahead"
-	"github.com/forebay-log/forebay/cmd/internal/units"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/mapped"
+	"github.com/forebay-log/forebay/internal/units"
 	"github.com/forebay-log/forebay/spool"
 )
 

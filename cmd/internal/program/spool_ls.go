@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/forebay-log/forebay/cmd/internal/units"
 	"github.com/forebay-log/forebay/internal/plural"
+	"github.com/forebay-log/forebay/internal/units"
 	"github.com/forebay-log/forebay/spool"
 )
 

@@ -18,8 +18,8 @@ import (
 
 	"github.com/forebay-log/forebay/cmd/internal/control"
 	"github.com/forebay-log/forebay/cmd/internal/top"
-	"github.com/forebay-log/forebay/cmd/internal/units"
 	"github.com/forebay-log/forebay/internal/plural"
+	"github.com/forebay-log/forebay/internal/units"
 )
 
 // onceBetween is how long --once waits between the two looks that make a rate.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/cmd/internal/control"
-	"github.com/forebay-log/forebay/cmd/internal/units"
+	"github.com/forebay-log/forebay/internal/units"
 )
 
 // A Style is what a screen can show.

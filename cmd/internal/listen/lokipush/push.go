@@ -18,8 +18,8 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/forebay-log/forebay/cmd/internal/listen"
-	"github.com/forebay-log/forebay/cmd/internal/units"
 	"github.com/forebay-log/forebay/internal/msgpack"
+	"github.com/forebay-log/forebay/internal/units"
 )
 
 // A push is one push that is taken. It is used again.

@@ -1,4 +1,4 @@
-package spike
+package main
 
 import (
 	"bytes"

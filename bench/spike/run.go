@@ -1,6 +1,4 @@
-// Package spike drives a paced load at writers whose destination stalls now and
-// then, and measures what the callers notice.
-package spike
+package main
 
 import (
 	"bufio"

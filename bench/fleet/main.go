@@ -1,0 +1,263 @@
+// Command fleet plans for many hosts that send to one engine, such as Kafka: the number of
+// partitions, the bytes per second, the spool on each host, and the time until all hosts have
+// caught up after an outage of the engine. It simulates the hosts twice, with the delays of
+// forebay's circuit breaker and with the same delays without jitter. docs/FLEET.md describes it.
+//
+//	GOWORK=off go -C bench run ./fleet -hosts 10000 -rate 100 -msg-size 256 -outage 10m
+//	GOWORK=off go -C bench run ./fleet -outage 30m -plot herd.svg
+//
+// The exit code is 2 if the command line is wrong, and 1 if there is no plan.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/forebay-log/forebay/internal/fleet"
+	"github.com/forebay-log/forebay/internal/units"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// Exit codes. 0 is success.
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// A job is what the flags ask for.
+type job struct {
+	fleet.Config
+	workload slab.Workload // of one host
+	catchUp  time.Duration
+	cost     float64
+	plot     string
+}
+
+// defaultFlush is the interval of forebay pipe.
+const defaultFlush = 100 * time.Millisecond
+
+// parse reads the flags. The error is about the command line.
+func parse(args []string, stderr io.Writer) (*job, error) {
+	j := new(job)
+	fs := flag.NewFlagSet("fleet", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	size := func(dst *float64, name, initial, usage string) {
+		set := func(s string) error {
+			n, err := units.ParseSize(s)
+			*dst = float64(n)
+			return err
+		}
+		_ = set(initial)
+		fs.Func(name, usage+" (default "+initial+")", set)
+	}
+	var spool float64
+	fs.IntVar(&j.Hosts, "hosts", 10_000, "number of hosts")
+	fs.Float64Var(&j.Rate, "rate", 100, "`records` per second of one host")
+	fs.Float64Var(&j.RecordBytes, "msg-size", 256, "mean length of a record in `bytes`")
+	fs.DurationVar(&j.Latency, "latency", 10*time.Millisecond, "duration of one request")
+	fs.DurationVar(&j.workload.Spike, "spike", 200*time.Millisecond, "longest stall of the engine that the slabs of a host absorb")
+	fs.IntVar(&j.Window, "window", 3, "number of unanswered requests in addition to the one in flight")
+	fs.DurationVar(&j.Outage, "outage", 10*time.Minute, "duration of the outage")
+	fs.DurationVar(&j.Fail, "fail-after", 0, "time until an attempt fails during the outage (default 0: connections are refused)")
+	fs.DurationVar(&j.Within, "session", 30*time.Second, "time for which a session retries every second before its circuit counts a failure: 30s for Kafka, 0 for destinations that do not retry")
+	fs.DurationVar(&j.Flush, "flush-interval", defaultFlush, "longest wait of a record for its slab to fill")
+	size(&spool, "spool-max", "1GiB", "spool of each host, such as 64MiB; 0: none")
+	fs.IntVar(&j.Partitions, "partitions", 0, "number of partitions (default 0: enough to catch up within -catch-up)")
+	size(&j.PartitionBytes, "partition-rate", "10MiB", "compressed bytes per second that one partition accepts")
+	fs.DurationVar(&j.catchUp, "catch-up", 0, "time to deliver the backlog after the outage (default 0: the duration of the outage, at least 5m)")
+	fs.Float64Var(&j.Ratio, "compression", 4, "`ratio` of uncompressed to compressed bytes")
+	fs.BoolVar(&j.Keyed, "keyed", false, "send the records of each host to all partitions")
+	fs.Float64Var(&j.Accept, "accept-rate", 200, "new sessions per second that the engine accepts; 0: no limit")
+	fs.Float64Var(&j.cost, "cost", 0, "`price` of one compressed GB, 10^9 bytes")
+	fs.Uint64Var(&j.Seed, "seed", 1, "seed of the random partitions and delays")
+	fs.StringVar(&j.plot, "plot", "", "write an SVG chart of the attempts per second to `FILE` (default: none)")
+	if err := fs.Parse(args); err != nil {
+		return nil, err
+	}
+	j.SpoolBytes = int64(spool)
+	for _, bad := range []struct {
+		is   bool
+		text string
+	}{
+		{fs.NArg() > 0, fmt.Sprintf("fleet has flags only, and %q is none", fs.Arg(0))},
+		{j.Hosts < 1 || j.Hosts > fleet.MaxHosts, fmt.Sprintf("-hosts %d: use 1 to %d", j.Hosts, fleet.MaxHosts)},
+		{!(j.Rate > 0), fmt.Sprintf("-rate %v: use more than 0", j.Rate)},
+		{j.Outage < 0 || j.Outage > fleet.Longest, fmt.Sprintf("-outage %v: use at most %v", j.Outage, fleet.Longest)},
+		{j.Within < 0 || j.Within > time.Hour, fmt.Sprintf("-session %v: use at most 1h", j.Within)},
+		{j.Fail < 0 || j.Fail > time.Hour, fmt.Sprintf("-fail-after %v: use at most 1h", j.Fail)},
+		{j.Flush <= 0 || j.Flush > time.Hour, fmt.Sprintf("-flush-interval %v: use more than 0 and at most 1h", j.Flush)},
+		{j.Window < 0, fmt.Sprintf("-window %d: use 0 or more", j.Window)},
+		{j.Partitions < 0 || j.Partitions > fleet.MaxPartitions, fmt.Sprintf("-partitions %d: use 1 to %d, or 0 to compute the number", j.Partitions, fleet.MaxPartitions)},
+		{j.Partitions > 0 && j.catchUp > 0, "-partitions and -catch-up: use one of the two"},
+		{!(j.PartitionBytes > 0), "-partition-rate: use more than 0"},
+		{!(j.Ratio > 0 && j.Ratio <= 1000), fmt.Sprintf("-compression %v: use more than 0 and at most 1000", j.Ratio)},
+		{!(j.cost >= 0) || math.IsInf(j.cost, 1), fmt.Sprintf("-cost %v: use 0 or more", j.cost)},
+	} {
+		if bad.is {
+			return nil, errors.New(bad.text)
+		}
+	}
+	j.workload.Rate, j.workload.RecordBytes, j.workload.Latency, j.workload.Window = j.Rate, j.RecordBytes, j.Latency, j.Window
+	j.Window++
+	return j, nil
+}
+
+// A forecast is the result of both simulations.
+type forecast struct {
+	fleet.Config
+	cost            float64
+	apart, together *fleet.Result // with jitter, and without
+}
+
+// simulate plans and runs both simulations.
+func (j *job) simulate() (*forecast, error) {
+	c, err := j.Config, error(nil)
+	if c.Slabs, err = slab.Plan(j.workload); err != nil {
+		return nil, err
+	}
+	if c.Partitions == 0 {
+		in := j.catchUp
+		if in == 0 {
+			in = max(c.Outage, 5*time.Minute)
+		}
+		if c.Partitions, err = c.Plan(in); err != nil {
+			return nil, fmt.Errorf("cannot plan: %w", err)
+		}
+	}
+	f := &forecast{Config: c, cost: j.cost}
+	if f.apart, err = c.Run(); err == nil {
+		c.Together = true
+		f.together, err = c.Run()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot simulate: %w", err)
+	}
+	return f, nil
+}
+
+// run simulates and returns the exit code.
+func run(args []string, stdout, stderr io.Writer) int {
+	j, err := parse(args, stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "fleet: %v\n", err)
+		return exitUsage
+	}
+	f, err := j.simulate()
+	if err == nil {
+		err = f.print(stdout)
+	}
+	if err == nil && j.plot != "" {
+		var sb strings.Builder
+		if err = writeSVG(&sb, &f.Config, f.apart, f.together); err == nil {
+			err = os.WriteFile(j.plot, []byte(sb.String()), 0o666)
+		}
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "fleet: %v\n", err)
+		return exitFailed
+	}
+	return 0
+}
+
+// records returns the records per second of all hosts.
+func (f *forecast) records() float64 { return float64(f.Hosts) * f.Rate }
+
+// wire returns the bytes per second of all hosts, compressed.
+func (f *forecast) wire() float64 { return f.records() * f.RecordBytes / f.Ratio }
+
+// paid returns the cost of a day.
+func (f *forecast) paid() float64 { return f.wire() * 86400 / 1e9 * f.cost }
+
+// spoolFlag returns the smallest power of two that is twice the waiting bytes of the fullest host.
+// A spool frees space by segments, which are a quarter of its quota or 8 MiB.
+func (f *forecast) spoolFlag() string {
+	quota := int64(1 << 20)
+	for quota < 2*f.apart.SpoolNeed && quota < 1<<62 {
+		quota *= 2
+	}
+	return units.FlagSize(quota)
+}
+
+// tries returns the attempts of one host during the outage.
+func tries(r *fleet.Result, hosts int) float64 {
+	n := 0
+	for _, v := range r.Attempts[:min(r.Outage, len(r.Attempts))] {
+		n += v
+	}
+	return float64(n) / float64(hosts)
+}
+
+func (f *forecast) print(w io.Writer) error {
+	apart, together := f.apart, f.together
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	row := func(name, format string, args ...any) { fmt.Fprintf(t, name+"\t"+format+"\n", args...) }
+	row("hosts", "%s, each with %s records/s of %s", units.Count(uint64(f.Hosts)), units.Rate(f.Rate), units.Size(f.RecordBytes))
+	row("engine", "%s records/s, %s/s as sent, %s a day", units.Rate(f.records()), units.Size(f.wire()), units.Size(f.wire()*86400))
+	row("", "%s requests/s in normal operation", units.Rate(f.Requests()))
+	if f.cost > 0 {
+		row("", "%s a day, %s in 30 days, at %v per GB", money(f.paid()), money(f.paid()*30), f.cost)
+	}
+	spread := fmt.Sprintf("the busiest has %s hosts, the mean is %s", units.Count(uint64(apart.Busiest)), units.Rate(math.Round(float64(f.Hosts)/float64(f.Partitions))))
+	if f.Keyed {
+		spread = "each host writes to all"
+	}
+	row("partitions", "%s, %s/s each; %s", units.Count(uint64(f.Partitions)), units.Size(f.PartitionBytes), spread)
+	row("memory", "%s per host: %d slabs of %s", units.Size(float64(f.Slabs.MemoryBytes)), f.Slabs.SlabCount, units.Size(float64(f.Slabs.SlabBytes)))
+	row("outage", "%s, with %s attempts of each host", units.Duration(f.Outage), units.Rate(math.Round(tries(apart, f.Hosts))))
+	if f.SpoolBytes > 0 {
+		row("spool", "%s on the fullest host, %s on all", units.Size(float64(apart.SpoolBytes)), units.Size(float64(apart.SpoolTotal)))
+	} else {
+		row("spool", "none")
+	}
+	if apart.Dropped > 0 {
+		row("", "too small: no record is dropped with --spool-max %s", f.spoolFlag())
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	t = tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	both := func(name string, of func(r *fleet.Result) string) {
+		fmt.Fprintf(t, "%s\t%s\t%s\n", name, of(apart), of(together))
+	}
+	fmt.Fprint(t, "after the outage\twith jitter\twithout\n")
+	both("attempts per second, at most", func(r *fleet.Result) string { return units.Count(uint64(r.Peak)) })
+	both("attempts that time out", func(r *fleet.Result) string { return units.Count(uint64(r.TimedOut)) })
+	both("all are connected", func(r *fleet.Result) string { return units.Duration(r.Connected.Max) })
+	both("half have caught up", func(r *fleet.Result) string { return units.Duration(r.CaughtUp.P50) })
+	both("all have caught up", func(r *fleet.Result) string { return units.Duration(r.CaughtUp.Max) })
+	both("records dropped", func(r *fleet.Result) string { return units.Count(uint64(math.Round(r.Dropped))) })
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	use := fmt.Sprintf("forebay pipe --slab-size %s --slabs %d", units.FlagSize(int64(f.Slabs.SlabBytes)), f.Slabs.SlabCount)
+	if f.Flush != defaultFlush {
+		use += " --flush-interval " + units.Duration(f.Flush)
+	}
+	if f.SpoolBytes > 0 {
+		use += " --when-full spill --spool DIR --spool-max " + f.spoolFlag()
+	}
+	_, err := fmt.Fprintf(w, "\nuse  %s\n", use)
+	return err
+}
+
+// money formats an amount, with two decimals if it is below 100.
+func money(v float64) string {
+	if v >= 100 {
+		return units.Count(uint64(math.Round(v)))
+	}
+	return strconv.FormatFloat(v, 'f', 2, 64)
+}

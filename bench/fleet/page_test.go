@@ -1,0 +1,68 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/internal/units"
+)
+
+var update = flag.Bool("update", false, "rewrite docs/FLEET.md and its picture")
+
+// The tables and the picture of docs/FLEET.md are results of this command.
+func TestPage(t *testing.T) {
+	const file, picture = "../../docs/FLEET.md", "../../docs/img/fleet.svg"
+	page, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	comma := func(n int) string { return strings.ReplaceAll(units.Count(uint64(n)), " ", ",") }
+	seconds := func(d time.Duration) string { return d.Round(time.Second).String() }
+	var needs, herds strings.Builder
+	var drawn bytes.Buffer
+	for _, hosts := range []string{"100", "1000", "10000"} {
+		args := "-hosts " + hosts
+		j, err := parse(strings.Fields(args), io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := j.simulate()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, apart, together := comma(f.Hosts), f.apart, f.together
+		fmt.Fprintf(&needs, "| %s | %s/s | %s | %s | %d | %s | %s | %s | `%s` |\n", n, units.Size(f.wire()), units.Size(f.wire()*86400),
+			comma(int(f.Requests())), f.Partitions, units.Size(float64(apart.SpoolBytes)), units.Size(float64(apart.SpoolTotal)), seconds(apart.CaughtUp.Max), args)
+		fmt.Fprintf(&herds, "| %s | %s | %s | %s | %s | %s | %s |\n", n, comma(apart.Peak), comma(together.Peak),
+			seconds(apart.Connected.Max), seconds(together.Connected.Max), comma(apart.TimedOut), comma(together.TimedOut))
+		drawn.Reset()
+		if err := writeSVG(&drawn, &f.Config, apart, together); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fresh := page
+	for _, table := range []struct{ head, rows string }{{"as sent", needs.String()}, {"attempts in the worst second", herds.String()}} {
+		re := regexp.MustCompile(`(\| hosts \| ` + table.head + ` \|[^\n]*\n\|[-|]+\|\n)((?:\|[^\n]*\n)*)`)
+		if !re.Match(fresh) {
+			t.Fatalf("docs/FLEET.md has no table of %s", table.head)
+		}
+		fresh = re.ReplaceAll(fresh, []byte("${1}"+table.rows))
+	}
+	if *update {
+		if err := os.WriteFile(file, fresh, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(picture, drawn.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if old, err := os.ReadFile(picture); err != nil || !bytes.Equal(fresh, page) || !bytes.Equal(old, drawn.Bytes()) {
+		t.Errorf("docs/FLEET.md or its picture is not current; make fleet writes\n%s\n%s", &needs, &herds)
+	}
+}

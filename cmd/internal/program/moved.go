@@ -1,0 +1,19 @@
+package program
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+// newMoved returns a command that is now one of bench. It is accepted for one release.
+func newMoved(name string) *cobra.Command {
+	return &cobra.Command{
+		Use:                name,
+		Hidden:             true,
+		DisableFlagParsing: true,
+		RunE: func(*cobra.Command, []string) error {
+			return usageError(fmt.Errorf("forebay %s moved to the benchmarks; run this in a clone of forebay: GOWORK=off go -C bench run ./%s", name, name))
+		},
+	}
+}
