@@ -173,7 +173,7 @@ var ticks = []float64{0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100}
 // svg draws the time of forebay and of its competitors, relative to the best competitor, for each
 // row.
 func svg(lines []line, where string) string {
-	const left, plot, step, top = 368, 316, 28, 70
+	const left, plot, step, top = 384, 300, 28, 70
 	least, most := 0.5, 2.0
 	for _, l := range lines {
 		least, most = min(least, l.ratio), max(most, l.ratio)

@@ -18,7 +18,7 @@ func TestRun(t *testing.T) {
 		code int
 		want string // in one of the outputs
 	}{
-		{"-compare forebay -duration 300ms -stall 40ms -every 100ms -rate 2000 -assert max=10s -plot " + plot, 0, "p99.9"},
+		{"-compare forebay -duration 300ms -stall 0s -rate 2000 -assert max=10s -plot " + plot, 0, "p99.9"},
 		{"-compare forebay -duration 100ms -stall 0s -rate 1000 -assert max=1ns", exitAssert, "-assert max=1ns: it was"},
 		{"-compare forebay -duration 50ms -stall 10ms -rate 0.01 -assert max=10s", exitFailed, "no call was due within -duration"},
 		{"-compare sync -assert max=1s", exitUsage, "leaves out"},
