@@ -212,7 +212,7 @@ func newSpec(o OutputSpec, opts []OutputOption) OutputSpec {
 // more. If that fails as well, and records end with a newline, the next record is preceded by
 // one, so that only the torn record is damaged.
 func Output(level slog.Leveler, w io.Writer, opts ...OutputOption) OutputSpec {
-	return newSpec(OutputSpec{level: level, w: w}, opts)
+	return newSpec(OutputSpec{level: level, w: buffered(w)}, opts)
 }
 
 // OutputCloser is like [Output], but [Router.Close] closes wc.

@@ -183,6 +183,7 @@ func (s *Slot) heldLocked() int {
 // another writer. If a buffered w accepts a record into its account and drops it, that is not a
 // failure. A destination cannot be replaced after a successful Set.
 func (s *Slot) Set(w io.Writer) error {
+	w = buffered(w)
 	if isNil(w) {
 		return errors.New("forebay: cannot set destination of slot: the writer is nil")
 	}

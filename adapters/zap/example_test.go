@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/forebay-log/forebay"
 	forebayzap "github.com/forebay-log/forebay/adapters/zap"
@@ -27,6 +28,19 @@ func ExampleNew() {
 	db.Info("slow", zap.Duration("took", 1500*time.Millisecond), zap.Strings("keys", []string{"id", "name"}))
 	zap.S().Errorw("lost", zap.Error(errors.New("connection refused")), "attempt", 3)
 	// Output:
-	// {"level":"INFO","msg":"slow","logger":"db","caller":"zap/example_test.go:27","query":{"table":"users","took":"1.5s","keys":["id","name"]}}
-	// {"level":"ERROR","msg":"lost","caller":"zap/example_test.go:28","error":"connection refused","attempt":3}
+	// {"level":"INFO","msg":"slow","logger":"db","caller":"zap/example_test.go:28","query":{"table":"users","took":"1.5s","keys":["id","name"]}}
+	// {"level":"ERROR","msg":"lost","caller":"zap/example_test.go:29","error":"connection refused","attempt":3}
+}
+
+// zap's encoder writes to a SlabWriter, which is a zapcore.WriteSyncer.
+func Example_slabWriter() {
+	sw, err := forebay.NewSlabWriter(os.Stdout, nil)
+	if err != nil {
+		panic(err)
+	}
+	defer sw.Close()
+
+	logger := zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{MessageKey: "msg"}), sw, zap.InfoLevel))
+	logger.Info("hello", zap.Int("port", 8080))
+	// Output: {"msg":"hello","port":8080}
 }

@@ -27,3 +27,16 @@ func ExampleNew() {
 	// level=INFO msg=request http.method=GET http.status=200
 	// level=ERROR msg="" error="connection refused" attempt=3
 }
+
+// zerolog writes to a SlabWriter.
+func Example_slabWriter() {
+	sw, err := forebay.NewSlabWriter(os.Stdout, nil)
+	if err != nil {
+		panic(err)
+	}
+	defer sw.Close()
+
+	logger := zerolog.New(sw)
+	logger.Info().Int("port", 8080).Msg("hello")
+	// Output: {"level":"info","port":8080,"message":"hello"}
+}
