@@ -237,7 +237,7 @@ func (w *Writer) conclude(ctx context.Context, finished bool) error {
 	theirs := w.lockWithAccount()
 	defer w.unlock()
 	if w.mapped() {
-		if err := w.crash.intact(); err != nil {
+		if err := w.crash.file.Intact(); err != nil {
 			w.toHeapLocked(err)
 		}
 	}

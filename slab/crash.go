@@ -1,20 +1,14 @@
 package slab
 
 import (
-	"encoding/binary"
 	"fmt"
-	"hash/crc32"
-	"os"
-	"path/filepath"
 	"runtime/debug"
-	"slices"
 	"sync/atomic"
 	"time"
 	"unsafe"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/crashfile"
-	"github.com/forebay-log/forebay/internal/mapped"
 )
 
 // Crash makes the slabs of a [Writer] survive the death of the process: they lie
@@ -53,159 +47,44 @@ type Crash struct {
 // Required, fails with [ErrNotSupported].
 func CrashSafe(dir string) *Crash { return &Crash{Dir: dir} }
 
+// ErrInUse is wrapped by the error for a crash-safe file whose process lives.
+var ErrInUse = crashfile.ErrInUse
+
 // ErrNotSupported is wrapped by the error for crash-safe slabs on a platform
 // that has none.
-var ErrNotSupported = mapped.ErrNotSupported
+var ErrNotSupported = crashfile.ErrNotSupported
 
-// crashFile is the mapped file of this process.
-type crashFile struct {
-	path  string
-	f     *os.File // holds the lock for life
-	mem   []byte   // nil once it is given back
-	state *crashfile.State
-	uuid  [16]byte
-
-	// broken: the mapping faulted; slabs are on the heap from then on. Guarded
-	// by Writer.mu.
-	broken error
-	ended  bool        // Close has let go of the file; guarded by Writer.mu
+// crashSafe is the mapped memory of a Writer. Writer.mu guards it.
+type crashSafe struct {
+	file   *crashfile.Memory
+	broken error       // the mapping faulted: from then on slabs are on the heap
+	ended  bool        // Close has released the file
 	fault  atomic.Bool // broken is set
-	big    bigFile
 	blocks []*block    // all slabs of the file
-	watch  *time.Timer // looks after records that are lent for long
-	// readers counts who may read the mapping: the drain, the Writer until Close has
-	// ended, and whoever makes a checksum. Guarded by Writer.mu.
-	readers int
+	watch  *time.Timer // examines records that are lent for long
 
-	// Guarded by Writer.mu, too.
-	heapSpare []*block // for the slabs of a broken mapping, as they come back
-	toBury    bool     // a record larger than a slab was evicted since the lock was taken
-	heapOnly  int      // oversize records pending that have no copy on disk
-	evicted   uint64   // tickets evicted by policy
-	ahead     uint64   // records whose slabs were freed before those of records of lower tickets
-
-	streamTable
-	bigTable
+	heapSpare []*block // replace the slabs of a broken mapping when they are freed
+	toBury    bool     // a record larger than a slab was evicted since the lock was acquired
+	heapOnly  int      // pending oversize records without a copy on disk
 }
 
 // openCrash creates the file of this process.
-func openCrash(o *Options, form form, dict batch.Dictionary) (*crashFile, []*block, error) {
-	size := crashfile.Size(o.SlabBytes, o.SlabCount)
-	if size > crashfile.MaxBytes {
-		return nil, nil, fmt.Errorf("slab: %d slabs of %d bytes are more than the %d a crash-safe file holds", o.SlabCount, o.SlabBytes, crashfile.MaxBytes)
-	}
-	if err := os.MkdirAll(o.Crash.Dir, 0o700); err != nil {
-		return nil, nil, fmt.Errorf("slab: cannot make the directory for crash-safe slabs: %w", err)
-	}
-	c := &crashFile{readers: 2, streamTable: streamTable{dict: dict, known: map[uint32]bool{}}, bigTable: newBigTable()}
-	if err := mapped.RandomID(&c.uuid); err != nil {
-		return nil, nil, err
-	}
-	c.path = filepath.Join(o.Crash.Dir, fmt.Sprintf("%016x-%x%s", time.Now().UnixNano(), c.uuid[:4], crashfile.Suffix))
-	f, mem, err := mapped.Create(c.path+crashfile.NewSuffix, int(size))
+func openCrash(o *Options, form crashfile.Form, dict batch.Dictionary) (*crashSafe, error) {
+	f, err := crashfile.Create(o.Crash.Dir, crashfile.Layout{
+		SlabBytes: o.SlabBytes, SlabCount: o.SlabCount, Form: form, Oversize: o.budget(), Dict: dict,
+	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("slab: cannot have crash-safe slabs in %s: %w", o.Crash.Dir, err)
+		return nil, err
 	}
-	c.f, c.mem = f, mem
-	c.big.path = c.path + crashfile.BigSuffix
-	c.streamTable.path = c.path + crashfile.StreamSuffix
-	c.state = (*crashfile.State)(unsafe.Pointer(&mem[crashfile.Page]))
-	c.writeIdentity(o, form)
-	if points {
-		point(ptCreate)
-	}
-	if err := os.Rename(c.path+crashfile.NewSuffix, c.path); err != nil { // complete from its first moment
-		os.Remove(c.path + crashfile.NewSuffix)
-		mapped.Unmap(mem)
-		f.Close()
-		return nil, nil, fmt.Errorf("slab: cannot have crash-safe slabs in %s: %w", o.Crash.Dir, err)
-	}
-	if points {
-		point(ptCreated)
-	}
-
-	heads := unsafe.Slice((*crashfile.Head)(unsafe.Pointer(&mem[crashfile.HeadsOff])), o.SlabCount)
-	base := crashfile.HeadsOff + crashfile.HeadsBytes(o.SlabCount)
-	blocks := make([]*block, o.SlabCount)
-	for i := range blocks {
-		m := mem[base+i*o.SlabBytes : base+(i+1)*o.SlabBytes : base+(i+1)*o.SlabBytes]
+	f.Enter() // the drain, in addition to the Writer until Close has ended
+	c := &crashSafe{file: f, blocks: make([]*block, o.SlabCount)}
+	for i := range c.blocks {
+		m := f.Slab(i)
 		slots := unsafe.Slice((*batch.Slot)(unsafe.Pointer(&m[0])), len(m)/batch.SlotBytes)
-		heads[i].First = ^uint64(0)
-		blocks[i] = &block{mem: m, slots: slots, head: &heads[i]}
-		blocks[i].aim()
+		c.blocks[i] = &block{mem: m, slots: slots, head: f.Head(i)}
+		c.blocks[i].aim()
 	}
-	c.blocks = slices.Clone(blocks)
-	return c, blocks, nil
-}
-
-// writeIdentity fills page 0.
-func (c *crashFile) writeIdentity(o *Options, form form) {
-	le := binary.LittleEndian
-	b := make([]byte, crashfile.Page)
-	copy(b, crashfile.Magic)
-	le.PutUint32(b[crashfile.IdentVersion:], crashfile.Version)
-	copy(b[crashfile.IdentUUID:], c.uuid[:])
-	boot := mapped.BootID()
-	copy(b[crashfile.IdentBoot:], boot[:])
-	le.PutUint64(b[crashfile.IdentCreated:], uint64(time.Now().UnixNano()))
-	le.PutUint32(b[crashfile.IdentPID:], uint32(os.Getpid()))
-	le.PutUint32(b[crashfile.IdentSlabBytes:], uint32(o.SlabBytes))
-	le.PutUint32(b[crashfile.IdentSlabCount:], uint32(o.SlabCount))
-	le.PutUint32(b[crashfile.IdentSchema:], form.schema)
-	b[crashfile.IdentType] = byte(min(len(form.contentType), 255))
-	copy(b[crashfile.IdentType+1:], form.contentType[:b[crashfile.IdentType]])
-	flags := uint32(crashfile.FlagTracked)
-	if c.dict != nil {
-		flags |= crashfile.FlagStreams
-	}
-	le.PutUint32(b[crashfile.IdentFlags:], flags)
-	le.PutUint64(b[crashfile.IdentOversize:], uint64(o.budget()))
-	le.PutUint32(b[crashfile.IdentCRC:], crc32.Checksum(b[crashfile.IdentCRC+4:], crashfile.Castagnoli))
-	copy(c.mem, b)
-}
-
-// ack notes that every ticket up to t is settled. It must come before the memory
-// of those records is used again.
-func (c *crashFile) ack(t uint64) {
-	atomic.StoreUint64(&c.state.Acked, t)
-	if points {
-		point(ptAckHalfLocked)
-	}
-	atomic.StoreUint64(&c.state.AckedToo, t)
-}
-
-// inPlace reports whether the file of that name is still this one.
-func (c *crashFile) inPlace() bool {
-	own, err1 := c.f.Stat()
-	now, err2 := os.Lstat(c.path)
-	return err1 != nil || err2 != nil || os.SameFile(own, now)
-}
-
-// leaveMapping is called by one of readers, with Writer.mu held, who will not look into
-// mapped memory again. The last one gives it back: a Send that hangs keeps it.
-func (c *crashFile) leaveMapping() {
-	if c.readers--; c.readers == 0 {
-		mapped.Unmap(c.mem)
-		c.mem, c.state = nil, nil
-	}
-}
-
-// remove unlinks the file and lets go of the lock.
-func (c *crashFile) remove() {
-	c.big.close()
-	c.streamTable.close()
-	if c.inPlace() {
-		crashfile.Remove(c.path)
-	}
-	c.f.Close()
-}
-
-// release lets go of the lock and leaves the file for the next process.
-func (c *crashFile) release() {
-	c.big.close()
-	c.streamTable.close()
-	mapped.Unlock(c.f)
-	c.f.Close()
+	return c, nil
 }
 
 // placeGuardedLocked is placeLocked into mapped memory. A fault in it (somebody
@@ -260,27 +139,17 @@ func (w *Writer) caught(r any) {
 	if !w.isFault(r) {
 		panic(r)
 	}
-	w.toHeapLocked(fmt.Errorf("slab: the mapped file %s is damaged: %v", w.crash.path, r))
+	w.toHeapLocked(fmt.Errorf("slab: the mapped file %s is damaged: %v", w.crash.file.Path(), r))
 }
 
 // isFault reports whether a recovered value is a memory fault in the mapping.
-func (w *Writer) isFault(r any) bool {
-	e, ok := r.(interface {
-		error
-		Addr() uintptr
-	})
-	if !ok || w.crash == nil {
-		return false
-	}
-	start := uintptr(unsafe.Pointer(unsafe.SliceData(w.crash.mem)))
-	return e.Addr() >= start && e.Addr() < start+uintptr(len(w.crash.mem))
-}
+func (w *Writer) isFault(r any) bool { return w.crash != nil && w.crash.file.IsFault(r) }
 
 // toHeapLocked goes on with heap slabs after a fault. What can still be read is
 // copied; what cannot is dropped as corrupt.
 func (w *Writer) toHeapLocked(cause error) {
 	c := w.crash
-	if c.broken != nil || c.mem == nil || c.ended {
+	if c.broken != nil || c.file.Bytes() == nil || c.ended {
 		return
 	}
 	c.broken = cause

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,7 +38,7 @@ func TestKeptCountsOnce(t *testing.T) {
 		}
 		close(s.end)
 		synctest.Wait()
-		if im, err := crashfile.Read(w.crash.path); err != nil || len(im.Records) != 20 {
+		if im, err := crashfile.Read(w.crash.file.Path()); err != nil || len(im.Records) != 20 {
 			t.Errorf("%v: %v", err, im)
 		}
 	})
@@ -72,7 +71,7 @@ func TestNobodyIsServedAfterKeeping(t *testing.T) {
 				t.Errorf("a write that waited returned %v", err)
 			}
 		}
-		if im, err := crashfile.Read(w.crash.path); err != nil || len(im.Records) != 2 || im.Damage() != "" {
+		if im, err := crashfile.Read(w.crash.file.Path()); err != nil || len(im.Records) != 2 || im.Damage() != "" {
 			t.Errorf("%v: %d records, %s", err, len(im.Records), im.Damage())
 		}
 	})
@@ -101,7 +100,7 @@ func TestGivenUpWithoutCopy(t *testing.T) {
 					b = hesitant{shop, hang}
 				}
 				w := mustSink(t, b, &Options{SlabBytes: 1024, SlabCount: 4, MaxRecord: 3000, OnError: quiet, Crash: &Crash{Dir: t.TempDir()}})
-				w.crash.big.path = filepath.Join(w.crash.path, "nowhere")
+				w.crash.file.Big.Fault = errDown
 				mustWrite(t, w, 0, 2000)
 				synctest.Wait()
 				mustWrite(t, w, 1, 50)
@@ -172,7 +171,7 @@ func TestNothingIsKeptInADamagedFile(t *testing.T) {
 					b := &breaking{pawnshop: newPawnshop(testkit.Rand(seed/2), 2), late: seed%2 == 1}
 					w := mustSink(t, b, &Options{SlabBytes: 1024, SlabCount: 8, Crash: &Crash{Dir: t.TempDir(), Required: true}})
 					b.broken = func() {
-						if err := damage(w.crash.path); err != nil {
+						if err := damage(w.crash.file.Path()); err != nil {
 							t.Error(err)
 						}
 					}

@@ -277,8 +277,8 @@ func TestOversizeRecordsAreNotMissed(t *testing.T) {
 	}
 	look("all delivered")
 	w.mu.Lock()
-	if len(w.crash.at) != 0 || len(w.crash.free) != crashfile.BigTracked || w.crash.state.BigMore != 0 {
-		t.Errorf("%d are still expected, %d places free, %d more", len(w.crash.at), len(w.crash.free), w.crash.state.BigMore)
+	if n, free := w.crash.file.Frames(); n != 0 || free != crashfile.BigTracked || w.crash.file.State().BigMore != 0 {
+		t.Errorf("%d are still expected, %d places free, %d more", n, free, w.crash.file.State().BigMore)
 	}
 	w.mu.Unlock()
 }

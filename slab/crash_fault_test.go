@@ -24,7 +24,7 @@ import (
 
 func truncate(t *testing.T, w *Writer) {
 	t.Helper()
-	if err := os.Truncate(w.crash.path, 0); err != nil {
+	if err := os.Truncate(w.crash.file.Path(), 0); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -118,7 +118,7 @@ func TestTruncatedUnderTheDestination(t *testing.T) {
 		inMapping := false
 		var w *Writer
 		w = crashWriter(t, t.TempDir(), writerFunc(func(p []byte) (int, error) {
-			inMapping = inMapping || within(w.crash.mem, p)
+			inMapping = inMapping || within(w.crash.file.Bytes(), p)
 			return g.Write(p)
 		}), Options{FlushInterval: time.Millisecond})
 		for i := range 10 {
@@ -153,9 +153,9 @@ func TestTornRecordOfAnExtendedFile(t *testing.T) {
 			if call > 0 {
 				return -1, nil
 			}
-			slabs := int64(len(w.crash.mem) - 2*DefaultSlabBytes)
-			for _, size := range []int64{slabs, int64(len(w.crash.mem))} {
-				if err := os.Truncate(w.crash.path, size); err != nil {
+			slabs := int64(len(w.crash.file.Bytes()) - 2*DefaultSlabBytes)
+			for _, size := range []int64{slabs, int64(len(w.crash.file.Bytes()))} {
+				if err := os.Truncate(w.crash.file.Path(), size); err != nil {
 					t.Error(err)
 				}
 			}
@@ -185,7 +185,7 @@ func TestBorrowersGetCopies(t *testing.T) {
 	r.answer = func(_ int, b *batch.Batch) (o batch.Outcome) {
 		once.Do(func() { close(entered); <-hold })
 		for _, rec := range b.All() {
-			if p := w.crash.mem; len(rec.Data) > 0 && within(p, rec.Data) {
+			if p := w.crash.file.Bytes(); len(rec.Data) > 0 && within(p, rec.Data) {
 				t.Error("a record is in mapped memory")
 			}
 		}
@@ -228,7 +228,7 @@ func TestTruncatedAtRest(t *testing.T) {
 			}
 			truncate(t, w)
 			if gone {
-				os.Remove(w.crash.path)
+				os.Remove(w.crash.file.Path())
 			}
 			for i := 1; i < 100; i++ {
 				mustWrite(t, w, i, 50)
@@ -280,7 +280,7 @@ func TestTruncatedWhileEvicting(t *testing.T) {
 func TestFaultAmidEviction(t *testing.T) {
 	for name, page := range map[string]func(w *Writer) []byte{
 		"the slab":  func(w *Writer) []byte { return w.cur.mem[:4096] },
-		"the state": func(w *Writer) []byte { return w.crash.mem[crashfile.Page : 2*crashfile.Page] },
+		"the state": func(w *Writer) []byte { return w.crash.file.Bytes()[crashfile.Page : 2*crashfile.Page] },
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGate()
@@ -360,12 +360,12 @@ func copyKilled(t *testing.T, w *Writer, dir string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, suffix := range []string{"", crashfile.BigSuffix, crashfile.StreamSuffix} {
-		b, err := os.ReadFile(w.crash.path + suffix)
+		b, err := os.ReadFile(w.crash.file.Path() + suffix)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
 		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, filepath.Base(w.crash.path)+suffix), b, 0o600)
+			err = os.WriteFile(filepath.Join(dir, filepath.Base(w.crash.file.Path())+suffix), b, 0o600)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -386,7 +386,7 @@ func TestRecoveryKnowsOfTheMoveToTheHeap(t *testing.T) {
 	}
 	<-g.entered
 	w.mu.Lock()
-	slabs := w.crash.mem[crashfile.HeadsOff+crashfile.Page:]
+	slabs := w.crash.file.Bytes()[crashfile.HeadsOff+crashfile.Page:]
 	w.mu.Unlock()
 	if err := unix.Mprotect(slabs, unix.PROT_NONE); err != nil {
 		t.Fatal(err)

@@ -114,7 +114,7 @@ var imageAround = func(_ *testing.T, _ *Writer, do func()) { do() }
 func checkImage(t *testing.T, w *Writer, sink *stepSink, what uint64) {
 	t.Helper()
 	synctest.Wait()
-	im, err := crashfile.Read(w.crash.path)
+	im, err := crashfile.Read(w.crash.file.Path())
 	if err != nil {
 		t.Fatalf("%d: %v", what, err)
 	}

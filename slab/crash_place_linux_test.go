@@ -132,7 +132,7 @@ func TestRecoveryBeforeSlabsOnTheHeap(t *testing.T) {
 			close(entered)
 			<-hold
 		}
-		if b.Origin != w.crash.uuid {
+		if b.Origin != w.crash.file.ID() {
 			fresh += b.Len()
 		}
 		if seen < old+100 && seen+b.Len() >= old+100 {
@@ -212,7 +212,7 @@ func TestNoRoomForOversizeRecords(t *testing.T) {
 	if s := w.Stats(); s.HeapOnly != 1 || s.CrashUnsafe != "" {
 		t.Errorf("heap only %d, %q", s.HeapOnly, s.CrashUnsafe)
 	}
-	im, err := crashfile.Read(w.crash.path)
+	im, err := crashfile.Read(w.crash.file.Path())
 	if err != nil || len(im.Records) != 2 || im.HeapOnly != 1 || im.Unreturned != 0 {
 		t.Errorf("%v, %+v", err, im)
 	}

@@ -46,7 +46,7 @@ var _ = func() bool {
 
 // crashPoints are reached with crash-safe slabs only.
 var crashPoints = []string{
-	ptCreate, ptCreated, ptBigKeep, ptBigWrite, ptBigWritten, ptBigNotedLocked, ptBigCompact, ptAckLocked, ptAckHalfLocked, ptAckedLocked,
+	crashfile.PointCreate, crashfile.PointCreated, ptBigKeep, crashfile.PointBigWrite, crashfile.PointBigWritten, ptBigNotedLocked, crashfile.PointBigCompact, ptAckLocked, crashfile.PointAckHalf, ptAckedLocked,
 	ptRewindLocked, ptRewoundLocked, ptSum, ptSummed, crashfile.PointUnlink, crashfile.PointUnlinkBetween, crashfile.PointUnlinked,
 }
 

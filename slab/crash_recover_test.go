@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -45,18 +44,11 @@ func TestRecoveryTellsApart(t *testing.T) {
 	for i := 2; i < 100; i++ {
 		mustWrite(t, w, i, 90)
 	}
-	// One that cannot be kept on disk: a directory stands where its file would be
-	// written anew.
-	w.crash.big.mu.Lock()
+	// One that cannot be kept on disk.
 	w.o.Crash.Required = false
-	f := w.crash.big.f
-	w.crash.big.f = nil
-	w.crash.big.path = filepath.Join(w.crash.path, "no such directory")
-	w.crash.big.mu.Unlock()
+	w.crash.file.Big.Fault = errDown
 	mustWrite(t, w, 100, 2000)
-	w.crash.big.mu.Lock()
-	w.crash.big.f, w.crash.big.path = f, w.crash.path+crashfile.BigSuffix
-	w.crash.big.mu.Unlock()
+	w.crash.file.Big.Fault = nil
 	for i := 101; i < 105; i++ {
 		mustWrite(t, w, i, 90)
 	}
@@ -143,11 +135,11 @@ func TestEvictedOversizeRecords(t *testing.T) {
 	<-g.entered
 	for i := 1; i < 200; i++ {
 		mustWrite(t, w, i, 2500)
-		if im, err := crashfile.Read(w.crash.path); err != nil || len(im.Records) != min(i, 4)+1 || im.Unreturned != 0 {
+		if im, err := crashfile.Read(w.crash.file.Path()); err != nil || len(im.Records) != min(i, 4)+1 || im.Unreturned != 0 {
 			t.Fatalf("after %d: %v, %d records, %d not returned", i, err, len(im.Records), im.Unreturned)
 		}
 	}
-	st, err := os.Stat(w.crash.path + crashfile.BigSuffix)
+	st, err := os.Stat(w.crash.file.Path() + crashfile.BigSuffix)
 	if err != nil || st.Size() > 2*10000+5*(2500+crashfile.BigHeadLen) {
 		t.Errorf("%v, the file has %d bytes", err, st.Size())
 	}
@@ -168,7 +160,7 @@ func TestEvictedOversizeRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if st, err := os.Stat(w.crash.path + crashfile.BigSuffix); err != nil || st.Size() > 30000 {
+	if st, err := os.Stat(w.crash.file.Path() + crashfile.BigSuffix); err != nil || st.Size() > 30000 {
 		t.Errorf("%v, the file has %d bytes", err, st.Size())
 	}
 }
@@ -539,7 +531,7 @@ func FuzzSealedSlabs(f *testing.F) {
 	_, _ = w.Shutdown(ctx)
 	g.open()
 	<-w.end.done
-	sample, err := os.ReadFile(w.crash.path)
+	sample, err := os.ReadFile(w.crash.file.Path())
 	if err != nil {
 		f.Fatal(err)
 	}

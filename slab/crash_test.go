@@ -199,7 +199,7 @@ func TestTruncatedUnderTheMapping(t *testing.T) {
 			for i := range 100 {
 				mustWrite(t, w, i, 100)
 			}
-			if err := os.Truncate(w.crash.path, 0); err != nil {
+			if err := os.Truncate(w.crash.file.Path(), 0); err != nil {
 				t.Fatal(err)
 			}
 			const n = 2000
@@ -307,7 +307,7 @@ func crashSample(t testing.TB) []byte {
 	for i := range uint64(50) {
 		w.Write(killLine(0, i, int(i)))
 	}
-	data, err := os.ReadFile(w.crash.path)
+	data, err := os.ReadFile(w.crash.file.Path())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,7 +328,7 @@ func FuzzParseImage(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 0, 1}, []byte("big"), uint32(1), false)
 	f.Add(binary.LittleEndian.AppendUint32(nil, slabs+511-31), []byte{}, uint32(3), true)
 	f.Add(append(binary.LittleEndian.AppendUint32(nil, 60), 255), []byte{}, uint32(0), true)
-	f.Add(append(binary.LittleEndian.AppendUint32(nil, crashfile.HeadsOff+8), 9), appendBigFrame(nil, []byte("x"), batch.Slot{Ticket: 99}), uint32(0), true)
+	f.Add(append(binary.LittleEndian.AppendUint32(nil, crashfile.HeadsOff+8), 9), crashfile.AppendFrame(nil, []byte("x"), batch.Slot{Ticket: 99}), uint32(0), true)
 	f.Fuzz(func(t *testing.T, patch, big []byte, cut uint32, sum bool) {
 		data := bytes.Clone(sample)
 		for ; len(patch) >= 5; patch = patch[5:] {

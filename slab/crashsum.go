@@ -50,7 +50,7 @@ func (w *Writer) watchSend() {
 		w.mu.Unlock()
 		return
 	}
-	if err := w.crash.intact(); err != nil {
+	if err := w.crash.file.Intact(); err != nil {
 		w.toHeapLocked(err)
 		w.unlock()
 		return
@@ -72,11 +72,11 @@ func (w *Writer) sumWaiting() {
 		}
 		b.refs++
 		b.summed = true // nobody else needs to
-		w.crash.readers++
+		w.crash.file.Enter()
 		w.unlock()
 		ok := w.trySum(b)
 		w.mu.Lock()
-		w.crash.leaveMapping()
+		w.crash.file.Leave()
 		free := len(w.pool.free)
 		w.dropRefLocked(b)
 		w.freeAheadLocked(b)                                // it could not while it was read
@@ -85,7 +85,7 @@ func (w *Writer) sumWaiting() {
 			w.setRoomLocked()
 		}
 		if !ok {
-			w.toHeapLocked(errTruncated)
+			w.toHeapLocked(crashfile.ErrTruncated)
 		}
 	}
 }

@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 	"unsafe"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/crashfile"
-	"github.com/forebay-log/forebay/internal/mapped"
 )
 
 // openSlabs makes the blocks, in mapped memory if that is asked for and to be
@@ -20,16 +20,15 @@ func (w *Writer) openSlabs() error {
 		w.pool.free = newSlabs(o.SlabBytes, o.SlabCount)
 		return nil
 	}
-	form, err := formOf(o.Codec)
+	form, err := crashfile.FormOf(o.Codec)
 	if err != nil {
 		return err
 	}
-	dict := w.wants.Dictionary
-	c, blocks, err := openCrash(o, form, dict)
+	c, err := openCrash(o, form, w.wants.Dictionary)
 	switch {
 	case err == nil:
-		w.crash, w.pool.free = c, blocks
-		w.id = c.uuid // it outlives this process
+		w.crash, w.pool.free = c, slices.Clone(c.blocks)
+		w.id = c.file.ID() // it outlives this process
 		c.watch = time.AfterFunc(time.Hour, w.watchSend)
 		c.watch.Stop()
 	case o.Crash.Required:
@@ -46,7 +45,7 @@ func (w *Writer) openSlabs() error {
 // putMapped is WriteRecord into mapped memory.
 func (w *Writer) putMapped(p []byte, m batch.Meta) error {
 	w.mu.lockPut()
-	if !w.crash.isKnown(m.Stream) {
+	if !w.crash.file.KnowsStream(m.Stream) {
 		w.mu.put.Unlock()
 		w.learnStream(m.Stream)
 		w.mu.lockPut()
@@ -110,39 +109,14 @@ func (w *Writer) catchStore(old bool, r any) {
 
 // mapped reports whether new records go to mapped memory. mu is held.
 func (w *Writer) mapped() bool {
-	return w.crash != nil && w.crash.broken == nil && w.crash.mem != nil && !w.crash.ended
-}
-
-var (
-	errTruncated = errors.New("slab: the crash-safe file was truncated")
-	errUnlinked  = errors.New("slab: the crash-safe file was deleted: no other process would find it")
-)
-
-// intact says what has become of the file: nil if it has the length that is mapped,
-// a name, and still begins as it did, which it does not if it was truncated and made
-// longer again.
-func (c *crashFile) intact() error {
-	st, err := c.f.Stat()
-	switch {
-	case err != nil:
-		return fmt.Errorf("slab: cannot look at the crash-safe file: %w", err)
-	case st.Size() < int64(len(c.mem)):
-		return errTruncated
-	case mapped.Links(st) == 0:
-		return errUnlinked
-	}
-	var b [len(crashfile.Magic)]byte
-	if _, err := c.f.ReadAt(b[:], 0); err != nil || string(b[:]) != crashfile.Magic {
-		return errTruncated
-	}
-	return nil
+	return w.crash != nil && w.crash.broken == nil && w.crash.file.Bytes() != nil && !w.crash.ended
 }
 
 // lookAtFile looks whether the mapped file is intact, before mu is taken for a visit
 // that may take from it: system calls are nothing to let callers wait for.
 func (w *Writer) lookAtFile() {
 	if w.crash != nil && !w.crash.fault.Load() {
-		w.d.damage = w.crash.intact()
+		w.d.damage = w.crash.file.Intact()
 	}
 }
 
@@ -181,7 +155,7 @@ func (w *Writer) tryTakeLocked(faulted *bool) {
 	w.takeLocked()
 	for _, p := range w.d.pieces {
 		if !p.sound() { // truncated, and made longer again
-			w.toHeapLocked(errTruncated)
+			w.toHeapLocked(crashfile.ErrTruncated)
 			*faulted = true
 			return
 		}
@@ -207,19 +181,17 @@ func (w *Writer) ackLocked() {
 		t = w.d.pieces[0].first - 1
 	}
 	w.forgetSettledLocked(w.d.pieces, t)
-	w.crash.ack(t)
+	w.crash.file.Ack(t)
 	if points {
 		point(ptAckedLocked)
 	}
 	w.noteAheadLocked()
-	if w.crash.evicted > 0 {
-		crashfile.StoreWord(&w.crash.state.Skipped, t-min(t, sent))
-	}
+	w.crash.file.Skip(t - min(t, sent))
 }
 
 // corrupt drops the batch under way: its memory is not what it was.
 func (w *Writer) corrupt() {
-	w.faulted(errTruncated)
+	w.faulted(crashfile.ErrTruncated)
 	w.mu.Lock()
 	defer w.unlock()
 	if w.life.cutShort() {
@@ -277,17 +249,17 @@ func (w *Writer) copyOut() (ok bool) {
 // cannot be written is only in memory or, where Crash.Required is set, refused, unless
 // the destination has got it meanwhile.
 func (w *Writer) saveOversizeLocked(b *block, p []byte, s batch.Slot) (refused error) {
-	big := &w.crash.big
-	big.note(s.Ticket, bigComes)
+	big := &w.crash.file.Big
+	big.Note(s.Ticket, crashfile.FrameDue)
 	w.unlock()
 	if points {
 		point(ptBigKeep)
 	}
-	err := big.store(p, s, w.o.budget())
+	err := big.Store(p, s, w.o.budget())
 	w.mu.Lock()
 	switch {
 	case w.life == retained: // it is in the file, or counted as dropped: see retainLocked
-		if errors.Is(err, errBigClosed) {
+		if errors.Is(err, crashfile.ErrBigClosed) {
 			refused = dropErrors[batch.Shutdown]
 		}
 	case err != nil && b.refs > 0:
@@ -337,33 +309,21 @@ func (w *Writer) leaveBigLocked(b *block) {
 		w.noteHeapHeldLocked()
 	case w.mapped():
 		w.forgetBigLocked(b.slot(0).Ticket)
-		what := bigSettled
+		what := crashfile.FrameSettled
 		if b.evicted {
-			what = bigEvicted
+			what = crashfile.FrameEvicted
 		}
-		w.crash.big.note(b.slot(0).Ticket, what)
+		w.crash.file.Big.Note(b.slot(0).Ticket, what)
 	}
 }
 
-// buryEvicted marks evicted records in the file now rather than with the next
-// record, so that they do not come back.
-func (w *Writer) buryEvicted() {
-	big := &w.crash.big
-	if !big.hasNotes() {
-		return
-	}
-	big.mu.Lock()
-	defer big.mu.Unlock()
-	_ = big.bury() // if it fails they come back once more: never lost
-}
-
-// buryForLocked is buryEvicted for a call that has evicted such records for one that fits
+// buryForLocked buries evicted records for a call that has evicted such records for one that fits
 // a slab. It lets go of mu meanwhile.
 func (w *Writer) buryForLocked() {
 	if w.crash != nil && w.crash.toBury {
 		w.crash.toBury = false
 		w.unlock()
-		w.buryEvicted()
+		w.crash.file.Big.Bury()
 		w.mu.Lock()
 	}
 }
@@ -383,8 +343,7 @@ func (w *Writer) guardLocked(f func()) {
 // tell them from calls that never returned. It may fault.
 func (w *Writer) noteEvictedLocked(n int) {
 	if n > 0 && w.mapped() {
-		w.crash.evicted += uint64(n)
-		crashfile.StoreWord(&w.crash.state.Evicted, w.crash.evicted)
+		w.crash.file.Evict(n)
 	}
 }
 
@@ -399,21 +358,18 @@ func (w *Writer) noteAheadLocked() {
 			n -= uint64(p.len())
 		}
 	}
-	if n != w.crash.ahead {
-		w.crash.ahead = n
-		crashfile.StoreWord(&w.crash.state.Ahead, n)
-	}
+	w.crash.file.SetAhead(n)
 }
 
 func (w *Writer) noteHeapHeldLocked() {
-	w.guardLocked(func() { crashfile.StoreWord(&w.crash.state.HeapHeld, uint64(w.crash.heapOnly)) })
+	w.guardLocked(func() { w.crash.file.SetHeapHeld(w.crash.heapOnly) })
 }
 
 // noteHeapFromLocked says in the file that later records are not in it, if that
 // can still be written.
 func (w *Writer) noteHeapFromLocked() {
 	defer w.passFault(debug.SetPanicOnFault(true))
-	crashfile.StoreWord(&w.crash.state.HeapFrom, w.next+1)
+	w.crash.file.SetHeapFrom(w.next + 1)
 }
 
 // resetLocked is block.reset for a block that may be mapped. It reports false
@@ -438,7 +394,7 @@ func (w *Writer) retainLocked() bool {
 	if !w.mapped() {
 		return false
 	}
-	w.crash.big.close()
+	w.crash.file.Big.Close()
 	lost := w.nowhereLocked(w.d.pieces...)
 	for _, l := range w.loans.open {
 		if !l.counted { // in a Borrow that has not returned
@@ -481,7 +437,7 @@ func (w *Writer) nowhereLocked(pieces ...*piece) (n int) {
 		if p == nil {
 			continue
 		}
-		if b := p.blk; b.kind == oversize && (b.unsafe || !w.crash.big.holds(b.slot(0).Ticket)) {
+		if b := p.blk; b.kind == oversize && (b.unsafe || !w.crash.file.Big.Holds(b.slot(0).Ticket)) {
 			n++
 		}
 	}
@@ -503,11 +459,11 @@ func (w *Writer) endCrashLocked() {
 		c.watch.Stop()
 		c.ended = true
 		if w.life == retained {
-			c.release()
+			c.file.Release()
 		} else {
-			c.remove()
+			c.file.Remove()
 		}
-		c.leaveMapping()
+		c.file.Leave()
 	}
 }
 
@@ -521,5 +477,54 @@ func (w *Writer) crashStatsLocked(s *Stats) {
 		s.CrashUnsafe = w.crashErr.Error()
 	case w.crash != nil && w.crash.broken != nil:
 		s.CrashUnsafe = w.crash.broken.Error()
+	}
+}
+
+// learnStream writes the definition of a stream before the first record that uses it. It is
+// called by a write, without mu, because it calls the dictionary. If there is no definition,
+// or it cannot be written, that is reported: recovery omits the records of the stream.
+func (w *Writer) learnStream(id uint32) {
+	f := w.crash.file
+	def, ok, err := f.DefineStream(id)
+	w.mu.Lock()
+	defer w.unlock()
+	if f.KnowsStream(id) { // a concurrent call was first
+		return
+	}
+	f.KnowStream(id)
+	w.guardLocked(func() {
+		if err == nil {
+			err = f.AddStream(id, def, ok)
+		}
+	})
+	if err != nil {
+		w.events.Post(batch.Event{Output: w.o.Name, Op: "crash-safe", Err: fmt.Errorf(
+			"slab: cannot keep what stream %d stands for: what is left of it when this process dies will be set aside: %w", id, err)})
+	}
+}
+
+// expectBigLocked notes that the frame of a record is written.
+func (w *Writer) expectBigLocked(ticket uint64) {
+	w.guardLocked(func() { w.crash.file.ExpectFrame(ticket) })
+	if points {
+		point(ptBigNotedLocked)
+	}
+}
+
+// forgetBigLocked notes that the record is no longer pending.
+func (w *Writer) forgetBigLocked(ticket uint64) {
+	w.guardLocked(func() { w.crash.file.ForgetFrame(ticket) })
+}
+
+// forgetSettledLocked forgets the oversize records of pieces up to a ticket, before the file
+// is told that they are settled.
+func (w *Writer) forgetSettledLocked(pieces []*piece, ticket uint64) {
+	if n, _ := w.crash.file.Frames(); n == 0 {
+		return
+	}
+	for _, p := range pieces {
+		if p.blk.kind == oversize && p.first <= ticket {
+			w.forgetBigLocked(p.first)
+		}
 	}
 }

@@ -120,7 +120,7 @@ func (w *Writer) run() {
 	}
 	if w.crash != nil {
 		w.mu.Lock()
-		w.crash.leaveMapping()
+		w.crash.file.Leave()
 		w.unlock()
 	}
 	finished = true

@@ -142,7 +142,7 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 		w.book.refused++
 		if w.mapped() { // who had to go for it must not come back
 			w.unlock()
-			w.buryEvicted()
+			w.crash.file.Big.Bury()
 			w.mu.Lock()
 		}
 		return ErrClosed

@@ -1,18 +1,12 @@
 package slab
 
 import (
-	"errors"
 	"fmt"
-	"os"
-	"slices"
-	"strings"
 	"time"
 	"unsafe"
 
 	"github.com/forebay-log/forebay/batch"
-	"github.com/forebay-log/forebay/internal/contain"
 	"github.com/forebay-log/forebay/internal/crashfile"
-	"github.com/forebay-log/forebay/internal/mapped"
 )
 
 // dead is what dead processes have left.
@@ -29,28 +23,25 @@ type orphan struct {
 	n int // records that were not settled when it was found
 }
 
-// adopt locks the files of dead processes in the directory and counts what is in
-// them. Files of living ones are left alone; damaged ones are renamed aside and
-// reported. Nothing here keeps the Writer from starting.
-func (w *Writer) adopt(form form) {
-	dir := w.o.Crash.Dir
-	mapped.RemoveUnborn(dir, crashfile.Suffix+crashfile.NewSuffix)
-	names := mapped.Files(dir, crashfile.Suffix) // names begin with the time of creation
+// adopt adopts the files of dead processes in the directory and counts their records.
+// Nothing in it keeps the Writer from starting.
+func (w *Writer) adopt(form crashfile.Form) {
+	a := crashfile.Adoption{
+		Dir: w.o.Crash.Dir, Dict: w.wants.Dictionary, Held: w.to.Held,
+		Codec: w.o.Codec, Form: form, Other: w.o.Crash.Codec,
+	}
 	if w.crash != nil {
-		names = slices.DeleteFunc(names, func(p string) bool { return p == w.crash.path })
+		a.Own = w.crash.file.Path()
 	}
-	var found []*orphan
-	dict := w.wants.Dictionary
-	busy := w.claim(names, dict, form, &found)
-	if len(busy) > 0 { // perhaps somebody just looked whether they are in use
-		time.Sleep(lookTime)
-		w.claim(busy, dict, form, &found)
-		slices.SortFunc(found, func(a, b *orphan) int { return strings.Compare(a.Path, b.Path) })
+	found, refused := a.Adopt()
+	for _, r := range refused {
+		w.refuseOrphan(r)
 	}
-	for _, o := range found {
+	for _, f := range found {
 		if points {
 			point(ptAdopt)
 		}
+		o := &orphan{Orphan: f}
 		w.countOrphan(o)
 		if len(w.dead.files) > 0 {
 			o.Image = nil
@@ -62,32 +53,14 @@ func (w *Writer) adopt(form form) {
 	}
 }
 
-// lookTime is how long somebody who asks whether a file is in use holds its lock
-// at most.
-const lookTime = 2 * time.Millisecond
-
-// claim opens and locks the files and returns those that are in use.
-func (w *Writer) claim(paths []string, dict batch.Dictionary, form form, found *[]*orphan) (busy []string) {
-	for _, path := range paths {
-		file, err := crashfile.Open(path, dict, w.to.Held)
-		if errors.Is(err, ErrInUse) {
-			busy = append(busy, path)
-			continue
-		}
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		o := &orphan{Orphan: file}
-		if err == nil {
-			err = o.usable(&w.o, form)
-		}
-		if err != nil {
-			w.setAside(file, path, err)
-			continue
-		}
-		*found = append(*found, o)
+// refuseOrphan reports a file that is not adopted.
+func (w *Writer) refuseOrphan(r crashfile.Refusal) {
+	if r.Damaged {
+		w.mu.Lock()
+		w.dead.stats.DamagedFiles++
+		w.mu.Unlock()
 	}
-	return busy
+	w.events.Post(batch.Event{Output: w.o.Name, Op: "recover", Err: r.Err})
 }
 
 // countOrphan enters into the account what is in a file.
@@ -120,74 +93,6 @@ func (w *Writer) countOrphan(o *orphan) {
 	if o.MovedToHeap {
 		report(0, "the file was damaged while its process lived; what that accepted later was only in its memory, and what it had not delivered is lost")
 	}
-}
-
-// setAside renames a damaged file, so that it is looked at once and by a person.
-// A sound file that is not for this output stays where it is.
-func (w *Writer) setAside(o *crashfile.Orphan, path string, err error) {
-	if errors.Is(err, crashfile.ErrDamaged) {
-		w.mu.Lock()
-		w.dead.stats.DamagedFiles++
-		w.mu.Unlock()
-		if rerr := crashfile.SetAside(path); rerr == nil {
-			err = fmt.Errorf("%w; renamed to %s", err, path+crashfile.BadSuffix)
-		}
-	}
-	if o != nil {
-		o.Close()
-	}
-	w.events.Post(batch.Event{Output: w.o.Name, Op: "recover", Err: err})
-}
-
-// ErrInUse is wrapped by the error for a crash-safe file whose process lives.
-var ErrInUse = mapped.ErrInUse
-
-// usable finds the codec of the records, or says why they cannot be delivered as
-// they are.
-func (o *orphan) usable(opt *Options, form form) error {
-	own, schema := form.contentType, form.schema
-	if o.Codec = opt.Codec; len(o.Records) == 0 || o.ContentType == own && o.Schema <= schema {
-		return nil
-	}
-	if opt.Crash.Codec != nil {
-		var c batch.Codec
-		ok := false
-		if err := contain.Call(func() { c, ok = opt.Crash.Codec(o.ContentType, o.Schema) }); err != nil {
-			return fmt.Errorf("slab: Crash.Codec, asked about %s, which is left where it is: %w", o.Path, err)
-		}
-		if o.Codec = c; ok {
-			return nil
-		}
-	}
-	if o.ContentType == own {
-		return fmt.Errorf("slab: %s holds %d records of version %d of type %q, this output knows up to %d: left where it is",
-			o.Path, len(o.Records), o.Schema, own, schema)
-	}
-	return fmt.Errorf("slab: %s holds %d records of type %q, this output takes %q: left where it is",
-		o.Path, len(o.Records), o.ContentType, own)
-}
-
-// A form is what a file says about its records.
-type form struct {
-	contentType string
-	schema      uint32
-}
-
-// formOf returns the form of the records of a codec.
-func formOf(c batch.Codec) (f form, err error) {
-	if c == nil {
-		return f, nil
-	}
-	err = contain.Call(func() {
-		f.contentType = c.ContentType()
-		if v, ok := c.(batch.Versioned); ok {
-			f.schema = v.SchemaVersion()
-		}
-	})
-	if err != nil {
-		err = fmt.Errorf("slab: Options.Codec does not say what it is: %w", err)
-	}
-	return f, err
 }
 
 // translateNext is Translate for the file whose turn it is.
@@ -269,7 +174,7 @@ func (w *Writer) loadOrphan(o *orphan) bool {
 	o.n = now
 	if err != nil {
 		w.dead.files = w.dead.files[1:]
-		w.setAside(o.Orphan, o.Path, err)
+		w.refuseOrphan(o.Refuse(o.Path, err))
 	}
 	return err == nil
 }

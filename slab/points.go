@@ -56,16 +56,10 @@ const (
 
 	// Crash-safe slabs: the files of this process and of dead ones. More are in
 	// internal/crashfile.
-	ptCreate         = "create"         // allocated and named, not yet in its place
-	ptCreated        = "created"        // in its place
 	ptBigKeep        = "bigKeep"        // an oversize record is queued, nothing of it is on disk
-	ptBigWrite       = "bigWrite"       // before an oversize record is written
-	ptBigWritten     = "bigWritten"     // after it
 	ptBigNotedLocked = "bigNotedLocked" // recovery will miss it if it is gone
-	ptBigCompact     = "bigCompact"     // the new file is there, not yet in its place
 	ptAckLocked      = "ackLocked"      // before progress is noted
 	ptAckedLocked    = "ackedLocked"    // after it, before the memory is free
-	ptAckHalfLocked  = "ackHalfLocked"  // one of the two words is written
 	ptRewindLocked   = "rewindLocked"   // before a slab is used again
 	ptRewoundLocked  = "rewoundLocked"  // after it
 	ptSum            = "sum"            // before the checksum of a sealed slab

@@ -80,7 +80,7 @@ func (w *Writer) parkLocked() {
 	w.setRoomLocked()
 	w.unlock()
 	if w.crash != nil {
-		w.buryEvicted() // and truncates the file once none is pending
+		w.crash.file.Big.Bury() // and truncates the file once none is pending
 	}
 	if points {
 		point(ptPark)

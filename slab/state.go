@@ -44,7 +44,7 @@ type state struct {
 	gauge    gauge
 	sleep    sleep
 	last     lastResort
-	crash    *crashFile // nil: heap slabs. It is set by New
+	crash    *crashSafe // nil: heap slabs. It is set by New
 	theirEnd theirEnd
 }
 

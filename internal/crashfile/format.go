@@ -1,7 +1,7 @@
-// Package crashfile implements the file that slab.CrashSafe maps into memory: its format,
-// recovery of the records of a dead process, and manual replay. It is independent of
-// slab.Writer. Its errors begin with "slab: ", since to users they are errors of that
-// package.
+// Package crashfile implements the memory that slab.CrashSafe maps: the file of this process
+// ([Memory]), its format, the adoption of the files of dead processes, and manual replay. It
+// is independent of slab.Writer. Its errors begin with "slab: ", since to users they are
+// errors of that package.
 package crashfile
 
 import (

@@ -7,6 +7,13 @@ const (
 	PointUnlink        = "unlink"        // before an empty file is removed
 	PointUnlinkBetween = "unlinkBetween" // the oversize records are removed, the main file is not
 	PointUnlinked      = "unlinked"      // the main file is removed
+
+	PointCreate     = "create"        // allocated and named, but not under its final name
+	PointCreated    = "created"       // under its final name
+	PointAckHalf    = "ackHalfLocked" // one of the two words of an Ack is written
+	PointBigWrite   = "bigWrite"      // before an oversize record is written
+	PointBigWritten = "bigWritten"    // after it
+	PointBigCompact = "bigCompact"    // the new companion file is complete, but not in place
 )
 
 // Point is called at each step. Package slab sets it when built with the tag

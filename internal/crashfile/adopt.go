@@ -1,0 +1,134 @@
+package crashfile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/contain"
+	"github.com/forebay-log/forebay/internal/mapped"
+)
+
+// A Form is the form of the records in a file.
+type Form struct {
+	ContentType string
+	Schema      uint32
+}
+
+// FormOf returns the form of the records of a codec.
+func FormOf(c batch.Codec) (f Form, err error) {
+	if c == nil {
+		return f, nil
+	}
+	err = contain.Call(func() {
+		f.ContentType = c.ContentType()
+		if v, ok := c.(batch.Versioned); ok {
+			f.Schema = v.SchemaVersion()
+		}
+	})
+	if err != nil {
+		err = fmt.Errorf("slab: Options.Codec does not say what it is: %w", err)
+	}
+	return f, err
+}
+
+// lookTime is the longest time for which a test whether a file is in use holds its lock.
+const lookTime = 2 * time.Millisecond
+
+// An Adoption describes the search for files of dead processes.
+type Adoption struct {
+	Dir  string
+	Own  string // the path of this process's file, which is skipped
+	Dict batch.Dictionary
+	Held HeldBy
+	// Codec is the codec of the destination, and Form its form. Other returns the codec of
+	// another form and true if the destination accepts its records; nil: it accepts none.
+	Codec batch.Codec
+	Form  Form
+	Other func(contentType string, schema uint32) (batch.Codec, bool)
+}
+
+// A Refusal is the error of a file that was not adopted. Damaged files are renamed; others
+// stay where they are.
+type Refusal struct {
+	Err     error
+	Damaged bool
+}
+
+// Adopt locks the files of dead processes in the directory and reads them, oldest first. It
+// skips the files of running processes.
+func (a *Adoption) Adopt() (found []*Orphan, refused []Refusal) {
+	mapped.RemoveUnborn(a.Dir, Suffix+NewSuffix)
+	names := mapped.Files(a.Dir, Suffix) // names begin with the time of creation
+	names = slices.DeleteFunc(names, func(p string) bool { return p == a.Own })
+	var busy []string
+	claim := func(paths []string) {
+		for _, path := range paths {
+			o, err := Open(path, a.Dict, a.Held)
+			switch {
+			case errors.Is(err, ErrInUse):
+				busy = append(busy, path)
+				continue
+			case errors.Is(err, os.ErrNotExist):
+				continue
+			case err == nil:
+				err = a.codecOf(o)
+			}
+			if err != nil {
+				refused = append(refused, o.Refuse(path, err))
+				continue
+			}
+			found = append(found, o)
+		}
+	}
+	if claim(names); len(busy) > 0 { // perhaps another process only tested whether they are in use
+		time.Sleep(lookTime)
+		again := busy
+		busy = nil
+		claim(again)
+		slices.SortFunc(found, func(a, b *Orphan) int { return strings.Compare(a.Path, b.Path) })
+	}
+	return found, refused
+}
+
+// Refuse closes a file, which may be nil, and renames it if it is damaged, so that it is
+// examined once and by a person. A sound file stays where it is.
+func (o *Orphan) Refuse(path string, err error) (r Refusal) {
+	if r.Damaged = errors.Is(err, ErrDamaged); r.Damaged {
+		if rerr := SetAside(path); rerr == nil {
+			err = fmt.Errorf("%w; renamed to %s", err, path+BadSuffix)
+		}
+	}
+	if o != nil {
+		o.Close()
+	}
+	r.Err = err
+	return r
+}
+
+// codecOf sets the codec of the records, or returns why the destination does not accept them.
+func (a *Adoption) codecOf(o *Orphan) error {
+	if o.Codec = a.Codec; len(o.Records) == 0 || o.ContentType == a.Form.ContentType && o.Schema <= a.Form.Schema {
+		return nil
+	}
+	if a.Other != nil {
+		var c batch.Codec
+		ok := false
+		if err := contain.Call(func() { c, ok = a.Other(o.ContentType, o.Schema) }); err != nil {
+			return fmt.Errorf("slab: Crash.Codec, asked about %s, which is left where it is: %w", o.Path, err)
+		}
+		if o.Codec = c; ok {
+			return nil
+		}
+	}
+	if o.ContentType == a.Form.ContentType {
+		return fmt.Errorf("slab: %s holds %d records of version %d of type %q, this output knows up to %d: left where it is",
+			o.Path, len(o.Records), o.Schema, a.Form.ContentType, a.Form.Schema)
+	}
+	return fmt.Errorf("slab: %s holds %d records of type %q, this output takes %q: left where it is",
+		o.Path, len(o.Records), o.ContentType, a.Form.ContentType)
+}

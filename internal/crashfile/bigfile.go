@@ -1,0 +1,277 @@
+package crashfile
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// A BigFile is the companion file of the records larger than a slab. Their frames are
+// written with write(2) before the call that brought the record returns. The file stays below
+// twice the memory of the slabs: it is truncated when no record is pending, and rewritten
+// without the settled records when it is too large.
+//
+// Note and HasNotes may be called with the lock of the Memory held, and so may Close. That
+// lock is never acquired with mu held.
+type BigFile struct {
+	Fault error // the error of Store; set by tests of package slab
+
+	path string
+
+	mu     sync.Mutex
+	f      *os.File
+	n      int64
+	live   []bigFrame // of records that may be pending, oldest first
+	closed bool       // it belongs to the next process, or is removed
+
+	// notes are events of records that are not applied to the file yet, in order. They are
+	// applied before anything else is written: a call that has written its frame has also
+	// buried the records evicted for it. noteMu is a leaf.
+	noteMu sync.Mutex
+	notes  []bigNote
+}
+
+// bigFrame is the position of a record's frame. n is 0 before the frame is written.
+type bigFrame struct {
+	ticket uint64
+	at, n  int64
+}
+
+// bigNote is an event of a record.
+type bigNote struct {
+	ticket uint64
+	what   FrameEvent
+}
+
+// A FrameEvent is an event of a record larger than a slab.
+type FrameEvent uint8
+
+const (
+	FrameDue     FrameEvent = iota // its call is about to write the frame
+	FrameSettled                   // it is no longer pending, and Acked will cover it
+	FrameEvicted                   // it was dropped by policy and must not be recovered
+)
+
+// maxBigBytes limits the file. Recovery reads at most MaxBytes of it, and tombstones may
+// follow the frames.
+const maxBigBytes = MaxBytes - 1<<20
+
+var (
+	// ErrBigClosed is returned by [BigFile.Store] after Close.
+	ErrBigClosed = errors.New("the writer is closed")
+	errBigFull   = errors.New("the file of such records is full")
+)
+
+// AppendFrame appends the frame of a record: CRC32C over everything that follows it, length,
+// ticket, time, stream, level, flags, payload.
+func AppendFrame(dst, p []byte, s batch.Slot) []byte {
+	at := len(dst)
+	dst = binary.LittleEndian.AppendUint32(dst, 0)
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(p)))
+	dst = binary.LittleEndian.AppendUint64(dst, s.Ticket)
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(s.Time))
+	dst = binary.LittleEndian.AppendUint32(dst, s.Stream)
+	dst = append(dst, byte(s.Level), s.Flags, 0, 0)
+	dst = binary.LittleEndian.AppendUint64(dst, 0)
+	dst = append(dst, p...)
+	binary.LittleEndian.PutUint32(dst[at:], crc32.Checksum(dst[at+4:], Castagnoli))
+	return dst
+}
+
+// Note queues an event. It does no I/O.
+func (b *BigFile) Note(ticket uint64, what FrameEvent) {
+	b.noteMu.Lock()
+	defer b.noteMu.Unlock()
+	b.notes = append(b.notes, bigNote{ticket, what})
+}
+
+// HasNotes reports whether events are queued.
+func (b *BigFile) HasNotes() bool {
+	b.noteMu.Lock()
+	defer b.noteMu.Unlock()
+	return len(b.notes) > 0
+}
+
+// Store writes the frame of p, whose ticket was noted as FrameDue, unless the record is no
+// longer pending. max is the limit of the bytes of pending records.
+func (b *BigFile) Store(p []byte, s batch.Slot, max int) (err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return ErrBigClosed
+	}
+	if b.Fault != nil {
+		return b.Fault
+	}
+	if b.f == nil {
+		f, err := os.OpenFile(b.path, os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600)
+		if err != nil {
+			return err
+		}
+		b.f, b.n = f, 0
+	}
+	err = b.bury()
+	i := b.find(s.Ticket)
+	if i < 0 { // it was settled before its frame was written
+		return err
+	}
+	defer func() {
+		if err != nil {
+			b.live = slices.DeleteFunc(b.live, func(f bigFrame) bool { return f.ticket == s.Ticket })
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	frame := AppendFrame(make([]byte, 0, BigHeadLen+len(p)), p, s)
+	if room := min(2*int64(max)+int64(len(frame)), maxBigBytes); b.n+int64(len(frame)) > room {
+		if err := b.compact(); err != nil {
+			return err
+		}
+		if b.n+int64(len(frame)) > maxBigBytes {
+			return errBigFull
+		}
+	}
+	Point(PointBigWrite)
+	at := b.n
+	if err := b.append(frame); err != nil {
+		return err
+	}
+	b.live[i].at, b.live[i].n = at, int64(len(frame))
+	Point(PointBigWritten)
+	return nil
+}
+
+// Bury applies the queued events now rather than with the next record, so that evicted
+// records are not recovered. On an error they are recovered once more, never lost.
+func (b *BigFile) Bury() {
+	if !b.HasNotes() {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_ = b.bury()
+}
+
+// bury applies the queued events: records that are no longer pending are forgotten, and
+// evicted ones get a tombstone.
+func (b *BigFile) bury() error {
+	b.noteMu.Lock()
+	notes := b.notes
+	b.notes = nil
+	b.noteMu.Unlock()
+	var marks []byte
+	for _, note := range notes {
+		if note.what == FrameDue {
+			b.live = append(b.live, bigFrame{ticket: note.ticket})
+			continue
+		}
+		i := b.find(note.ticket)
+		if i < 0 {
+			continue
+		}
+		if note.what == FrameEvicted && b.live[i].n > 0 {
+			marks = AppendFrame(marks, nil, batch.Slot{Ticket: note.ticket, Flags: FlagEvicted})
+		}
+		b.live = slices.Delete(b.live, i, i+1)
+	}
+	if b.f == nil {
+		return nil
+	}
+	if !slices.ContainsFunc(b.live, bigFrame.written) {
+		return b.truncate()
+	}
+	return b.append(marks)
+}
+
+func (f bigFrame) written() bool { return f.n > 0 }
+
+// find returns the index in live of a record, or -1.
+func (b *BigFile) find(ticket uint64) int {
+	return slices.IndexFunc(b.live, func(f bigFrame) bool { return f.ticket == ticket })
+}
+
+func (b *BigFile) append(frames []byte) error {
+	if len(frames) == 0 {
+		return nil
+	}
+	if _, err := b.f.WriteAt(frames, b.n); err != nil {
+		_ = b.f.Truncate(b.n) // a torn frame would hide the following ones
+		return err
+	}
+	b.n += int64(len(frames))
+	return nil
+}
+
+func (b *BigFile) truncate() error {
+	if b.n == 0 {
+		return nil
+	}
+	if err := b.f.Truncate(0); err != nil {
+		return err
+	}
+	b.n = 0
+	return nil
+}
+
+// compact replaces the file by one with the pending frames only.
+func (b *BigFile) compact() (err error) {
+	f, err := os.OpenFile(b.path+NewSuffix, os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+			os.Remove(b.path + NewSuffix)
+		}
+	}()
+	var n int64
+	var buf []byte
+	live := slices.Clone(b.live)
+	for i, fr := range live {
+		if !fr.written() {
+			continue
+		}
+		buf = slices.Grow(buf[:0], int(fr.n))[:fr.n]
+		if _, err := b.f.ReadAt(buf, fr.at); err != nil {
+			return err
+		}
+		if _, err := f.WriteAt(buf, n); err != nil {
+			return err
+		}
+		live[i].at = n
+		n += fr.n
+	}
+	Point(PointBigCompact)
+	if err := os.Rename(b.path+NewSuffix, b.path); err != nil {
+		return err
+	}
+	b.f.Close()
+	b.f, b.n, b.live = f, n, live
+	return nil
+}
+
+// Close applies the queued events and closes the file. Calls that have not written their
+// frame yet do not write it.
+func (b *BigFile) Close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	if b.f != nil {
+		_ = b.bury() // on an error they are recovered once more, never lost
+		b.f.Close()
+		b.f = nil
+	}
+}
+
+// Holds reports whether the closed file has the frame of a record.
+func (b *BigFile) Holds(ticket uint64) bool {
+	i := b.find(ticket)
+	return i >= 0 && b.live[i].written()
+}
