@@ -1,8 +1,10 @@
 # Every target works from a clean checkout on a machine with Go; `test` also needs a C
 # compiler for the race detector.
 GO       ?= go
+# go.work is for the root of a clone; every module is checked with its own go.mod.
+export GOWORK := off
 ADAPTERS := adapters/zap adapters/zerolog adapters/grpc adapters/examples examples
-DRIVERS  := kafka jetstream otlpgrpc cmd/forebay-all
+DRIVERS  := kafka jetstream otlpgrpc cmd cmd/forebay-all
 BENCHES  := bench bench/loki bench/logf bench/kafka bench/jetstream bench/otlp
 SERVERS  := integration integration/fluent integration/loki integration/otlp integration/kubernetes integration/kafka integration/opensearch
 MODULES  := . $(BENCHES) $(SERVERS) tools $(ADAPTERS) $(DRIVERS)
@@ -25,6 +27,7 @@ check: fmt vet lint build test  ## run before every commit: at most six minutes 
 
 check-all: check cross bench-once integration-all mutants fuzz  ## everything, hours: run before resolving an issue about delivery, slabs, spools or a client
 	FOREBAY_TORTURE=$(or $(FOREBAY_TORTURE),300) $(GO) test -timeout 4h -count 1 ./...
+	FOREBAY_TORTURE=$(or $(FOREBAY_TORTURE),300) $(GO) -C cmd test -timeout 4h -count 1 ./...
 	@echo "make check-all: all green"
 
 fmt:
@@ -55,19 +58,20 @@ slowest:  ## the ten slowest tests of the last `make test`
 
 cross:  ## the library and the program compile on every platform we support
 	@for t in windows/amd64 darwin/arm64 linux/arm64 freebsd/amd64; do echo "vet $$t"; \
-		GOOS=$${t%/*} GOARCH=$${t#*/} CGO_ENABLED=0 $(GO) vet ./... || exit 1; done
+		for m in . cmd; do GOOS=$${t%/*} GOARCH=$${t#*/} CGO_ENABLED=0 $(GO) -C $$m vet ./... || exit 1; done; done
 
 newest:  ## core tests and every benchmark once with the newest Go, without the race detector and the walks
 	@mkdir -p $(LOGS)
-	GOTOOLCHAIN=$(NEWEST) $(GO) vet ./...
+	@for m in . cmd; do GOTOOLCHAIN=$(NEWEST) $(GO) -C $$m vet ./... || exit 1; done
 	GOTOOLCHAIN=$(NEWEST) $(GOTEST) $(LOGS)/newest.json -- -skip '$(WALKS)' -timeout 10m ./...
+	cd cmd && GOTOOLCHAIN=$(NEWEST) $(GOTEST) $(LOGS)/newest-cmd.json -- -skip '$(WALKS)' -timeout 10m ./...
 	GOTOOLCHAIN=$(NEWEST) $(GO) test -run '^$$' -bench . -benchtime 1x ./...
 
 integration:  ## real servers that need no build from source: the OpenTelemetry receiver, npm's FluentServer; the types of Kubernetes, the container image
 	$(GO) -C integration/kubernetes test -count 1 ./...
 	$(GO) -C integration/fluent test -count 1 -timeout 20m ./...
 	$(GO) -C integration/otlp test -count 1 ./...
-	FOREBAY_IMAGE=1 $(GO) test -count 1 -run TestImage ./deploy
+	FOREBAY_IMAGE=1 $(GO) -C cmd test -count 1 -run TestImage ./internal/deploy
 
 integration-all: integration  ## also Loki (built once, ten minutes of processor time) and servers that need a JVM: three brokers of Apache Kafka, an OpenSearch node
 	FOREBAY_LOKI_BUILD=1 $(GO) -C integration/loki test -count 1 -timeout 50m ./...
@@ -78,7 +82,7 @@ mutants:  ## each deliberate defect of internal/test/mutants must turn a test re
 	$(GO) run ./internal/test/mutants
 
 bench-once:  ## each benchmark runs once
-	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
+	@for m in . cmd; do $(GO) -C $$m test -run '^$$' -bench . -benchtime 1x ./... || exit 1; done
 	@for m in $(BENCHES); do $(GO) -C $$m test -run '^$$' -bench . -benchtime 1x ./... || exit 1; done
 
 bench:  ## ours and the competitors, interleaved: make bench ROWS=regexp
@@ -107,6 +111,8 @@ fuzz:  ## every fuzz target of every module for FUZZTIME each
 
 torture:  ## long runs: order, kills, outages
 	FOREBAY_TORTURE=1 $(GO) test -timeout 4h -count 1 ./...
+	FOREBAY_TORTURE=1 $(GO) -C cmd test -timeout 4h -count 1 ./...
 
 golden:  ## rewrite testdata/*.golden
 	$(GO) test ./... -update
+	$(GO) -C cmd test ./... -update

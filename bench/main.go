@@ -1,6 +1,6 @@
 // Command bench measures forebay and its rivals side by side.
 //
-//	go -C bench run . [-rows regexp] [-count N] [-benchtime d]
+//	GOWORK=off go -C bench run . [-rows regexp] [-count N] [-benchtime d]
 //
 // It prints every row with all its contenders, then one line per row with the
 // verdict, and writes the same to results/latest.json. See README.md for the

@@ -21,8 +21,8 @@ import (
 // The program is built once, as it is released, and measured as a process: from its start
 // to its end, with the sync that ends a file.
 
-// built returns what builds a program, once in each directory of a run: the module's
-// package pkg, or text.
+// built returns a function that builds a program once in each directory of a run: package pkg of
+// the module cmd, or text.
 func built(name, pkg, text string) func(*h.Env) (string, error) {
 	return func(env *h.Env) (path string, err error) {
 		if path, err = filepath.Abs(filepath.Join(env.Dir, name)); err != nil {
@@ -37,7 +37,7 @@ func built(name, pkg, text string) func(*h.Env) (string, error) {
 				return "", err
 			}
 		}
-		cmd := exec.Command("go", "-C", "..", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, pkg)
+		cmd := exec.Command("go", "-C", filepath.Join("..", "cmd"), "build", "-trimpath", "-ldflags", "-s -w", "-o", path, pkg)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("%w: %s", err, out)
@@ -46,7 +46,7 @@ func built(name, pkg, text string) func(*h.Env) (string, error) {
 	}
 }
 
-var program = built("forebay", "./cmd/forebay", "")
+var program = built("forebay", "./forebay", "")
 
 const pipeLine = 300 // bytes of a line, roughly
 

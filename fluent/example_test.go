@@ -8,8 +8,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/goccy/go-yaml"
-
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
@@ -204,18 +202,11 @@ func ExampleConfig_spool() {
 		panic(err)
 	}
 	defer os.RemoveAll(dir)
-	var c fluent.Config
-	err = yaml.Unmarshal([]byte(`
-servers: ["127.0.0.1:1"]
-spool_dir: `+dir+`
-spool_bytes: 1048576
-reconnect_min: 1ms
-close_timeout: 200ms
-`), &c)
-	if err != nil {
-		panic(err)
+	c := fluent.Config{
+		Servers: []string{"127.0.0.1:1"}, SpoolDir: dir, SpoolBytes: 1 << 20,
+		ReconnectMin: time.Millisecond, CloseTimeout: 200 * time.Millisecond,
+		OnError: func(batch.Event) {},
 	}
-	c.OnError = func(batch.Event) {}
 	l, err := fluent.NewLogger(c)
 	if err != nil {
 		panic(err)

@@ -17,8 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/goccy/go-yaml"
-
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
@@ -492,47 +490,6 @@ func TestPostAllocatesNothing(t *testing.T) {
 		}
 	}
 	closeLogger(t, l)
-}
-
-func TestConfigFromYAML(t *testing.T) {
-	var c Config
-	err := yaml.UnmarshalWithOptions([]byte(`
-servers: ["tls://logs.example:24225", "unix:/run/fluent.sock"]
-tag: app
-tls: {ca_file: ca.pem, min_version: "1.3"}
-shared_key: s3cret
-user: u
-password: pa55
-window: 8
-ack_timeout: 10s
-compress: gzip
-time_fields: event-time
-when_full: block-for=1s
-buffer_bytes: 1048576
-pending_limit: 10
-fallback_file: fallback.jsonl
-dead_letter_file: letters.jsonl
-spool_dir: /var/spool/app
-spool_bytes: 10485760
-spool_sync: interval
-crash_dir: /dev/shm/app
-`), &c, yaml.DisallowUnknownField())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(c.Servers) != 2 || c.SharedKey != "s3cret" || c.AckTimeout != 10*time.Second || c.TimeFields != timeEvent || c.TLS.CAFile != "ca.pem" || c.Window != 8 || c.PendingLimit != 10 ||
-		c.FallbackFile != "fallback.jsonl" || c.DeadLetterFile != "letters.jsonl" || c.SpoolDir != "/var/spool/app" || c.SpoolBytes != 10<<20 || c.SpoolSync != "interval" || c.CrashDir != "/dev/shm/app" {
-		t.Errorf("%+v", c)
-	}
-	for _, text := range []string{fmt.Sprint(c), fmt.Sprintf("%+v", c), fmt.Sprintf("%#v", c), fmt.Sprint(slog.AnyValue(c.SharedKey).Resolve())} {
-		if strings.Contains(text, "s3cret") || strings.Contains(text, "pa55") {
-			t.Errorf("gives away secrets: %s", text)
-		}
-	}
-	out, err := yaml.Marshal(struct{ S Secret }{c.SharedKey})
-	if err != nil || strings.Contains(string(out), "s3cret") {
-		t.Errorf("%s, %v", out, err)
-	}
 }
 
 // Nothing that a Config is given to gives its secrets away, however it is printed.

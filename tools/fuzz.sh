@@ -2,6 +2,7 @@
 # Runs every fuzz target of every module for the given time each. With --list it only says
 # which ones there are.
 set -euo pipefail
+export GOWORK=off
 cd "$(dirname "$0")/.."
 time="${1:-30s}"
 # No package of a module without fuzz targets is built.

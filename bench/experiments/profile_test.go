@@ -15,7 +15,7 @@ import (
 
 // BenchmarkProfile is what PROFILE.md is made of: 10 goroutines, a file.
 //
-//	go -C bench test ./experiments -run '^$' -bench 'Profile/write' -benchtime 5s -cpuprofile cpu.out
+//	GOWORK=off go -C bench test ./experiments -run '^$' -bench 'Profile/write' -benchtime 5s -cpuprofile cpu.out
 func BenchmarkProfile(b *testing.B) {
 	for name, one := range map[string]func(*deliver.Output) func(){
 		"write": func(w *deliver.Output) func() {

@@ -1,7 +1,7 @@
 // Command jetstream measures the driver of JetStream beside bare nats.go, both into a server in
 // the same process. It has a module of its own because of what it links.
 //
-//	go -C bench/jetstream run . [-rows regexp] [-count N]
+//	GOWORK=off go -C bench/jetstream run . [-rows regexp] [-count N]
 //
 // make bench runs it, too; its results are in the same file.
 package main

@@ -1,7 +1,7 @@
 // Command kafka measures the driver of Kafka beside bare franz-go, both into kfake in the
 // same process. It has a module of its own because of what it links.
 //
-//	go -C bench/kafka run . [-rows regexp] [-count N]
+//	GOWORK=off go -C bench/kafka run . [-rows regexp] [-count N]
 //
 // make bench runs it, too; its results are in the same file.
 package main

@@ -2,7 +2,7 @@
 // transport that answers 204 in the process. It has a module of its own because of
 // what the rivals depend on.
 //
-//	go -C bench/loki run . [-rows regexp] [-count N]
+//	GOWORK=off go -C bench/loki run . [-rows regexp] [-count N]
 //
 // make bench runs it, too; its results are in the same file.
 package main

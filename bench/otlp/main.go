@@ -1,7 +1,7 @@
 // Command otlp measures package otlp beside the OpenTelemetry SDK's otlploghttp behind its
 // batch processor. It has a module of its own because of what it links.
 //
-//	go -C bench/otlp run . [-rows regexp] [-count N]
+//	GOWORK=off go -C bench/otlp run . [-rows regexp] [-count N]
 //
 // make bench runs it, too; its results are in the same file.
 package main

@@ -4,7 +4,7 @@
 // npm/package-lock.json. Programs with other clients in them are built and run to
 // see them start (see beside). The whole takes less than a minute:
 //
-//	go -C integration/fluent test ./...
+//	GOWORK=off go -C integration/fluent test ./...
 //
 // Real daemons, as receivers and as senders to forebay run and receive, come in through the
 // environment, and their tests, a few minutes, are skipped

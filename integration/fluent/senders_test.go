@@ -107,7 +107,7 @@ var program = sync.OnceValues(func() (string, error) {
 	exe := filepath.Join(dir, "forebay")
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	if out, err := exec.CommandContext(ctx, "go", "build", "-C", filepath.Join("..", ".."), "-o", exe, "./cmd/forebay").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "go", "-C", filepath.Join("..", "..", "cmd"), "build", "-o", exe, "./forebay").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
 	return exe, nil

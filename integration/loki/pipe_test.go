@@ -14,8 +14,7 @@ import (
 func TestPipe(t *testing.T) {
 	s := start(t, [2]string{`auth_enabled: false`, "auth_enabled: true"})
 	bin := filepath.Join(t.TempDir(), "forebay")
-	build := exec.Command("go", "build", "-o", bin, "./cmd/forebay")
-	build.Dir = "../.."
+	build := exec.Command("go", "-C", "../../cmd", "build", "-o", bin, "./forebay")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -60,19 +60,21 @@ var coreMayLink = []string{
 	"github.com/DeRuina/timberjack",
 }
 
-// dependencies returns, for each package of this module, the import paths of all packages
-// that it reaches.
+// dependencies returns, for each package of the library and of the program, the import paths of
+// all packages that it reaches.
 var dependencies = sync.OnceValues(func() (map[string][]string, error) {
-	cmd := exec.Command("go", "list", "-f", "{{.ImportPath}} {{join .Deps \" \"}}", "./...")
-	cmd.Dir = "../.."
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("go list: %w", err)
-	}
 	deps := map[string][]string{}
-	for line := range strings.Lines(string(out)) {
-		if f := strings.Fields(line); len(f) > 0 {
-			deps[f[0]] = f[1:]
+	for _, dir := range []string{"../..", "../../cmd"} {
+		cmd := exec.Command("go", "list", "-f", "{{.ImportPath}} {{join .Deps \" \"}}", "./...")
+		cmd.Dir = dir
+		out, err := cmd.Output()
+		if err != nil {
+			return nil, fmt.Errorf("go list: %w", err)
+		}
+		for line := range strings.Lines(string(out)) {
+			if f := strings.Fields(line); len(f) > 0 {
+				deps[f[0]] = f[1:]
+			}
 		}
 	}
 	return deps, nil
@@ -87,7 +89,7 @@ func mustDependencies(t *testing.T) map[string][]string {
 	return deps
 }
 
-// short returns the path of a package within this module; all commands are "cmd".
+// short returns the path of a package within this repository; all packages of the program are "cmd".
 func short(path string) string {
 	r := strings.TrimPrefix(strings.TrimPrefix(path, module), "/")
 	if strings.HasPrefix(r, "cmd/") {

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// Whoever runs the program for the first time downloads the modules that it compiles, and
-// no others: those of tests and tools stay away. The proxy is the module cache of this
-// machine, so nothing comes over the network.
+// The first run of the program in a clone downloads the modules that it compiles, and no others,
+// such as those of tests and tools. The proxy is the module cache of this machine, so nothing
+// comes over the network.
 func TestFirstRunDownloadsWhatItCompiles(t *testing.T) {
 	env, err := exec.Command("go", "env", "GOMODCACHE").Output()
 	if err != nil {
@@ -25,7 +25,7 @@ func TestFirstRunDownloadsWhatItCompiles(t *testing.T) {
 	fresh := t.TempDir()
 	cmd := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}}@{{.Version}}{{end}}{{end}}", "./cmd/forebay")
 	cmd.Dir = "../.."
-	cmd.Env = append(os.Environ(), "GOWORK=off", "GOMODCACHE="+fresh, "GOFLAGS=-modcacherw -mod=readonly",
+	cmd.Env = append(os.Environ(), "GOWORK=", "GOMODCACHE="+fresh, "GOFLAGS=-modcacherw -mod=readonly",
 		"GOPROXY=file://"+proxy, "GONOPROXY=", "GOSUMDB=off")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr

@@ -26,7 +26,7 @@ func program(t *testing.T) string {
 			return
 		}
 		built.path = filepath.Join(built.dir, "forebay")
-		cmd := exec.Command("go", "build", "-o", built.path, "github.com/forebay-log/forebay/cmd/forebay")
+		cmd := exec.Command("go", "-C", "../../../cmd", "build", "-o", built.path, "./forebay")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			built.err = fmt.Errorf("go build: %w: %s", err, out)
 		}

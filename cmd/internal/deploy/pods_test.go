@@ -21,7 +21,7 @@ func TestLabelsOfPods(t *testing.T) {
 	}
 	dir := t.TempDir()
 	bin := filepath.Join(dir, "forebay.exe")
-	if out, err := exec.Command("go", "build", "-o", bin, "../cmd/forebay").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", bin, "../../forebay").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // if nothing comes

@@ -98,7 +98,8 @@ func TestImage(t *testing.T) {
 			}
 		}
 		cmd := exec.Command("sh", "-c", build.Replace(in.args))
-		cmd.Dir = ".."
+		cmd.Dir = "../../.."
+		cmd.Env = append(os.Environ(), "GOWORK=off") // as in the Dockerfile
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("RUN %s: %v\n%s", in.args, err, out)
 		}
@@ -221,19 +222,20 @@ func TestImage(t *testing.T) {
 // What the build needs is sent to it.
 func TestIgnored(t *testing.T) {
 	cmd := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if or .Main .Replace}}{{$.Dir}} {{.GoMod}}{{range $.EmbedFiles}} {{.}}{{end}}{{end}}{{end}}", ".")
-	cmd.Dir = "../cmd/forebay-all"
+	cmd.Dir = "../../forebay-all"
+	cmd.Env = append(os.Environ(), "GOWORK=off")
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	top, err := filepath.Abs("..")
+	root, err := filepath.Abs(repository)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(read(t, "docker/Dockerfile.dockerignore")) {
 		line = strings.TrimSpace(line)
 		for need := range strings.FieldsSeq(string(out)) {
-			need = strings.TrimPrefix(need, top+"/")
+			need = strings.TrimPrefix(need, root+"/")
 			if need == line || strings.HasPrefix(need, line+"/") || strings.Contains(need, "testdata") {
 				t.Errorf("%s is not sent, and %s is needed", line, need)
 			}

@@ -1,5 +1,5 @@
-// Package deploy has what an operator installs: see README.md. Its tests look at the files
-// with what is there: no test needs a service manager, a registry or a cluster.
+// Package deploy tests the files in the directory deploy, which operators install. No test needs a
+// service manager, a registry or a cluster.
 package deploy
 
 import (
@@ -14,8 +14,15 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
+// repository is the path of its root.
+const repository = "../../.."
+
+// read returns the content of a file; a relative name is one in the directory deploy.
 func read(t *testing.T, name string) string {
 	t.Helper()
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(repository, "deploy", name)
+	}
 	b, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
