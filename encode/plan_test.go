@@ -11,7 +11,6 @@ import (
 
 	"github.com/forebay-log/forebay/internal/jsontext"
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
-	"github.com/forebay-log/forebay/internal/values"
 )
 
 type embedded struct{ E int }
@@ -86,10 +85,6 @@ func TestPlans(t *testing.T) {
 		{struct{ P ptrMarshal }{}, false}, {&struct{ P ptrMarshal }{}, false}, {[]ptrMarshal{{}}, false}, {&node{Name: "n"}, false}, {struct{ D []time.Duration }{[]time.Duration{1, -2}}, true}, {struct{ L slog.Level }{slog.LevelWarn}, false},
 		{struct{ R json.RawMessage }{json.RawMessage(`[1, 2]`)}, false}, {map[string]string{"b": "2", "a": "1"}, false},
 	} {
-		tr := values.TraitsOf(reflect.TypeOf(c.v))
-		if (tr.Plan != nil) != c.planned {
-			t.Errorf("%T: planned %v, want %v", c.v, tr.Plan != nil, c.planned)
-		}
 		var buf strings.Builder
 		enc := json.NewEncoder(&buf)
 		enc.SetEscapeHTML(false)
@@ -101,11 +96,6 @@ func TestPlans(t *testing.T) {
 		}
 		if got := literal(value(t, JSON(nil), c.v)); got != want {
 			t.Errorf("%T:\n got %s\nwant %s", c.v, got, want)
-		}
-	}
-	for _, v := range []any{struct{ C complex64 }{}, struct{ E ptrError }{}, []ptrValuer{}, &struct{ A *ptrAppender }{}} {
-		if values.TraitsOf(reflect.TypeOf(v)).Plan != nil {
-			t.Errorf("%T has a plan", v)
 		}
 	}
 	if got := value(t, JSON(nil), struct{ F []float32 }{[]float32{float32(math.NaN()), 1}}); got != `{"F":["NaN",1]}` {

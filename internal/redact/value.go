@@ -558,7 +558,7 @@ func (w *Walker) structure(v reflect.Value, p *plan, at span, depth int) (any, b
 	for i := range p.fields {
 		f := &p.fields[i]
 		fv, ok := f.of(v)
-		if !ok || f.omitEmpty && values.EmptyField(fv) || f.omitZero && fv.IsZero() {
+		if !ok || f.omitEmpty && values.IsEmpty(fv) || f.omitZero && fv.IsZero() {
 			continue
 		}
 		y, ch := w.field(fv, f, at, depth)
@@ -645,7 +645,7 @@ func (f *field) keep(twin, v reflect.Value) {
 		return
 	}
 	fv, ok := f.of(v)
-	if !ok || f.omitEmpty && values.EmptyField(fv) || f.omitZero && values.ZeroField(fv) {
+	if !ok || f.omitEmpty && values.IsEmpty(fv) || f.omitZero && values.IsZero(fv) {
 		return
 	}
 	x := as(fv, f.plan)

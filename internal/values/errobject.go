@@ -4,9 +4,6 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
-	"sync"
-	"sync/atomic"
-	"unsafe"
 
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
@@ -64,7 +61,7 @@ func (o *errorObject) append(dst []byte, err error, depth int) []byte {
 	} else {
 		text = message(err)
 	}
-	known := errorTypeOf(err)
+	known := &shapeOf(err).errors
 	dst = append(dst, known.head...)
 	dst = jsontext.AppendString(dst, text)
 	if known.plain {
@@ -94,36 +91,15 @@ func (o *errorObject) append(dst []byte, err error, depth int) []byte {
 	return append(dst, '}')
 }
 
-// An errorType caches the properties of an error type.
+// An errorType holds the properties of an error type. It is part of its [Shape].
 type errorType struct {
-	typ   uintptr // address of the type
-	head  string  // {"Type":"…","Message":
-	plain bool    // from package errors: nothing but the message
+	head  string // {"Type":"…","Message":
+	plain bool   // from package errors: nothing but the message
 	stack stackKind
 }
 
-// errorTypes contains every error type seen so far; lateTypes is a direct-mapped cache of
-// recent ones. Types are never freed, so their addresses are stable.
-var (
-	errorTypes sync.Map // reflect.Type → *errorType
-	lateTypes  [64]atomic.Pointer[errorType]
-)
-
-func errorTypeOf(err error) *errorType {
-	x := any(err)
-	typ := uintptr((*[2]unsafe.Pointer)(unsafe.Pointer(&x))[0])
-	at := &lateTypes[(typ>>5^typ>>11)%uintptr(len(lateTypes))]
-	if k := at.Load(); k != nil && k.typ == typ {
-		return k
-	}
-	t := reflect.TypeOf(err)
-	k, ok := errorTypes.Load(t)
-	if !ok {
-		k, _ = errorTypes.LoadOrStore(t, &errorType{typ: typ, head: string(append(jsontext.AppendString([]byte(`{"Type":`), t.String()), `,"Message":`...)),
-			plain: t == plainError, stack: makeStackKind(err, t)})
-	}
-	at.Store(k.(*errorType))
-	return k.(*errorType)
+func errorTypeOf(t reflect.Type) errorType {
+	return errorType{string(append(jsontext.AppendString([]byte(`{"Type":`), t.String()), `,"Message":`...)), t == plainError, stackKindOf(t)}
 }
 
 func (o *errorObject) inner(dst []byte, err error, depth int) []byte {

@@ -233,18 +233,20 @@ const (
 )
 
 // stackOf returns the stack method of err's type. It calls no method.
-func stackOf(err error) stackKind { return errorTypeOf(err).stack }
+func stackOf(err error) stackKind { return shapeOf(err).errors.stack }
 
-func makeStackKind(err error, t reflect.Type) stackKind {
-	switch err.(type) {
-	case interface{ Callers() []uintptr }:
-		return stackCalled
-	case interface{ StackTrace() string }:
-		return stackString
-	case interface{ StackTrace() []runtime.Frame }:
-		return stackFrames
-	case interface{ StackTrace() *runtime.Frames }:
-		return stackIter
+var stackTypes = [...]reflect.Type{
+	stackCalled: reflect.TypeFor[interface{ Callers() []uintptr }](),
+	stackString: reflect.TypeFor[interface{ StackTrace() string }](),
+	stackFrames: reflect.TypeFor[interface{ StackTrace() []runtime.Frame }](),
+	stackIter:   reflect.TypeFor[interface{ StackTrace() *runtime.Frames }](),
+}
+
+func stackKindOf(t reflect.Type) stackKind {
+	for k := stackCalled; k <= stackIter; k++ {
+		if t.Implements(stackTypes[k]) {
+			return k
+		}
 	}
 	m, ok := t.MethodByName("StackTrace")
 	if !ok || m.Type.NumIn() != 1 || m.Type.NumOut() != 1 {

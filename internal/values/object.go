@@ -1,11 +1,6 @@
 package values
 
-import (
-	"log/slog"
-	"reflect"
-
-	"github.com/forebay-log/forebay/internal/jsontext"
-)
+import "log/slog"
 
 // AttrScratch is the memory that AttrAppenders append to. It is used as a stack, since
 // their attributes can be AttrAppenders in turn. It is owned by a Record.
@@ -50,17 +45,17 @@ func (s *AttrScratch) Release(mark int) {
 	s.Attrs = s.Attrs[:mark]
 }
 
-// scratch returns the scratch of the record.
-func (w *Walker) scratch() *AttrScratch {
+// cache returns the cache of the record.
+func (w *Walker) cache() *Cache {
 	if w.Cache == nil {
 		w.Cache = new(Cache) // With has no record
 	}
-	return &w.Cache.Scratch
+	return w.Cache
 }
 
 // object appends an AttrAppender as a group.
 func (w *Walker) object(dst []byte, key string, o AttrAppender) []byte {
-	scratch := w.scratch()
+	scratch := &w.cache().Scratch
 	attrs, mark, fault := scratch.Collect(o)
 	if fault != "" {
 		return w.text(w.key(dst, key), fault)
@@ -68,103 +63,4 @@ func (w *Walker) object(dst []byte, key string, o AttrAppender) []byte {
 	dst = w.group(dst, key, attrs, true)
 	scratch.Release(mark)
 	return dst
-}
-
-// objects describes whether a type is a slice of AttrAppenders.
-type objects uint8
-
-const (
-	notObjects objects = iota
-	objectsByValue
-	objectsByAddress // pointers to the elements are AttrAppenders
-)
-
-var appenderType = reflect.TypeFor[AttrAppender]()
-
-// objectsOf returns the kind of slice that t, or the type t points to, is.
-func objectsOf(t reflect.Type) objects {
-	if t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	if t.Kind() != reflect.Slice {
-		return notObjects
-	}
-	switch e := t.Elem(); {
-	case e.Implements(appenderType):
-		return objectsByValue
-	case reflect.PointerTo(e).Implements(appenderType):
-		return objectsByAddress
-	}
-	return notObjects
-}
-
-// array appends a slice of AttrAppenders, or a pointer to one.
-func (w *Walker) array(dst []byte, v any, kind objects) []byte {
-	rv := reflect.ValueOf(v)
-	if rv.Kind() == reflect.Pointer {
-		if rv.IsNil() {
-			return w.null(dst)
-		}
-		rv = rv.Elem()
-	}
-	if rv.IsNil() {
-		return w.null(dst)
-	}
-	start, form := len(dst), w.Form
-	w.Form = FormJSON
-	dst = append(dst, '[')
-	for i := range rv.Len() {
-		dst = jsontext.Comma(dst)
-		e := rv.Index(i)
-		if kind == objectsByAddress {
-			e = e.Addr()
-		}
-		o, _ := e.Interface().(AttrAppender)
-		dst = w.element(dst, o)
-	}
-	dst = append(dst, ']')
-	w.Form = form
-	return w.quote(dst, start)
-}
-
-// element appends an AttrAppender within another value.
-func (w *Walker) element(dst []byte, o AttrAppender) []byte {
-	if o == nil {
-		return w.null(dst)
-	}
-	if fault := w.bounded(); fault != "" {
-		return w.text(dst, fault)
-	}
-	scratch := w.scratch()
-	attrs, mark, fault := scratch.Collect(o)
-	if fault != "" {
-		return w.text(dst, fault)
-	}
-	dst = w.members(dst, attrs)
-	scratch.Release(mark)
-	return dst
-}
-
-// members appends attributes as an object within another value.
-func (w *Walker) members(dst []byte, attrs []slog.Attr) []byte {
-	if fault := w.bounded(); fault != "" {
-		return w.text(dst, fault)
-	}
-	w.spent++
-	w.depth++
-	dst = append(w.Attrs(append(dst, '{'), attrs), '}')
-	w.depth--
-	return dst
-}
-
-// bounded returns the text that replaces a further group, or "" if the limit is not
-// reached.
-func (w *Walker) bounded() string {
-	switch {
-	case w.spent >= maxExpansions:
-		return tooMany
-	case w.depth >= maxGroups:
-		return tooDeep
-	}
-	return ""
 }

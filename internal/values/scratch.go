@@ -26,22 +26,6 @@ func NewScratch(debug bool) *bufpool.Pool {
 // maxPooled is the size above which buffers are left to the garbage collector.
 const maxPooled = 64 << 10
 
-// A scratchWriter collects its input in a buffer from Scratch.
-type scratchWriter struct{ buf []byte }
-
-func (w *scratchWriter) Write(p []byte) (int, error) {
-	w.buf = append(Scratch.Grow(w.buf, len(p)), p...)
-	return len(p), nil
-}
-
-// free returns the buffer.
-func (w *scratchWriter) free() {
-	if w.buf != nil {
-		Scratch.Put(w.buf)
-		w.buf = nil
-	}
-}
-
 // textOf is text for a byte slice, which is not retained.
 func (l Leaf) textOf(dst, b []byte) []byte {
 	return l.text(dst, unsafe.String(unsafe.SliceData(b), len(b)))

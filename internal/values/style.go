@@ -30,7 +30,6 @@ type Style struct {
 	Caller   callerForm
 	Errors   errorForm
 	Replace  func(groups []string, a slog.Attr) slog.Attr
-	typed    bool // nested values are written like top-level ones; see tree
 }
 
 // The formats of package encode.

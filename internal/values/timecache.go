@@ -12,6 +12,8 @@ import (
 type Cache struct {
 	Times   timeCache
 	Scratch AttrScratch
+	walk    Walk // of composite values
+	json    jsonWriter
 }
 
 // timeCache holds the last second formatted as RFC 3339. A further time within that second

@@ -362,12 +362,12 @@ func TestTreeForms(t *testing.T) {
 			F func()
 			C complex64
 			E error
-		}{nil, 1, io.EOF}, `{"F":"!ERROR:json: unsupported type: func()","C":"!ERROR:json: unsupported type: complex64","E":"EOF"}`},
-		{map[any]error{1: io.EOF}, `"!ERROR:json: unsupported type of keys: interface {}"`},
+		}{nil, 1, io.EOF}, `{"F":"!ERROR:json: unsupported type: func()","C":"(1+0i)","E":"EOF"}`},
+		{map[any]error{1: io.EOF}, `{"1":"EOF"}`},
 		{struct{ E error }{panickyError{}}, `{"E":"!PANIC: boom"}`},
-		{map[panickyKey]any{{}: 1}, `"!PANIC: key"`},
+		{map[panickyKey]any{{}: 1}, `{"!PANIC: key":1}`},
 		{[]byteError{1, 2}, `["byte 1","byte 2"]`}, {[]named{1}, `[1]`}, {struct{ B []byteError }{}, `{"B":null}`},
-		{[]any{(*pointerError)(nil)}, `["<nil>"]`},
+		{[]any{(*pointerError)(nil)}, `[null]`},
 	} {
 		for range 2 { // the second time the type is cached
 			if got := string(v.AppendValue([]byte("["), nil, slog.AnyValue(tt.v))); got != "["+tt.want {
@@ -433,11 +433,7 @@ func (againAppender) AppendAttrs(dst []slog.Attr) []slog.Attr {
 // TestAsks: types whose values contain, or may contain, errors are recognized.
 func TestAsks(t *testing.T) {
 	v := NewValues(Style{})
-	for i := range 2 * len(asking) { // some are evicted, and some are cached the second time
-		at := &asking[i%len(asking)]
-		if i%3 == 0 {
-			at.Store(0)
-		}
+	for range 2 { // the second time the shapes are cached
 		checkAsks(t, v)
 	}
 }

@@ -2,51 +2,10 @@ package values
 
 import (
 	"encoding/binary"
-	"fmt"
-	"reflect"
-	"strings"
-	"sync/atomic"
 	"unsafe"
 
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
-
-// uuids is a direct-mapped cache of recent types. An entry consists of the address of a
-// type, whose low bits are zero, and a bit that reports whether the type is a UUID: an
-// array of 16 bytes with UUID in its name and a text method. All such types use the same
-// text form. Types are never freed.
-var uuids [64]atomic.Uintptr
-
-func isUUID(x any) bool {
-	typ := uintptr((*[2]unsafe.Pointer)(unsafe.Pointer(&x))[0])
-	known := &uuids[(typ>>5^typ>>11)%uintptr(len(uuids))]
-	if k := known.Load(); k&^1 == typ {
-		return k&1 != 0
-	}
-	is := uuidByType(x)
-	if typ&1 == 0 {
-		if is {
-			typ |= 1
-		}
-		known.Store(typ)
-	}
-	return is
-}
-
-func uuidByType(x any) bool {
-	t := reflect.TypeOf(x)
-	return t != nil && uuidType(t)
-}
-
-func uuidType(t reflect.Type) bool {
-	if t.Kind() != reflect.Array || t.Len() != 16 || t.Elem().Kind() != reflect.Uint8 {
-		return false
-	}
-	name := strings.ToLower(t.Name())
-	return (t.Implements(textType) || t.Implements(stringerType)) && (strings.Contains(name, "uuid") || strings.Contains(name, "guid"))
-}
-
-var stringerType = reflect.TypeFor[fmt.Stringer]()
 
 // hexPairs holds the two hexadecimal digits of each byte.
 var hexPairs = func() (t [256]uint16) {
@@ -57,11 +16,18 @@ var hexPairs = func() (t [256]uint16) {
 	return t
 }()
 
-// appendUUID appends an array of 16 bytes in the form of RFC 9562, section 4.
-func appendUUID(dst []byte, x any) []byte {
-	// The second word of the interface points to the array. Reading each byte with
-	// reflection would dominate the cost.
-	u := (*[16]byte)((*[2]unsafe.Pointer)(unsafe.Pointer(&x))[1])
+// uuidOf returns x if it is a UUID, or nil.
+func uuidOf(x any) *[16]byte {
+	if x == nil || shapeOf(x).Kind != UUID {
+		return nil
+	}
+	// The second word of the interface points to the array. Reading each byte with reflection
+	// would dominate the cost.
+	return (*[16]byte)((*[2]unsafe.Pointer)(unsafe.Pointer(&x))[1])
+}
+
+// appendUUID appends u in the form of RFC 9562, section 4.
+func appendUUID(dst []byte, u *[16]byte) []byte {
 	n := len(dst)
 	dst = jsontext.Spare(dst, 36)[:n+36]
 	b := (*[36]byte)(dst[n:])

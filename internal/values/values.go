@@ -3,12 +3,9 @@ package values
 import (
 	"encoding/json"
 	"log/slog"
-	"reflect"
 	"strings"
-	"sync/atomic"
 	"time"
 	"unicode/utf8"
-	"unsafe"
 
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
@@ -24,11 +21,11 @@ type Values struct {
 // used by [Values.AppendError]. Errors nested in other values are written as their message.
 //
 // Unlike in encoding/json, values nested in lists, maps and struct fields are written like
-// top-level ones: errors, durations, times, levels, UUIDs, NaN. Everything else is written
+// top-level ones: errors, durations, times, levels, NaN. Everything else is written
 // as by encoding/json, including field tags and the methods of json.Marshaler and
 // encoding.TextMarshaler.
 func NewValues(s Style) *Values {
-	s.Form, s.Replace, s.typed = FormJSON, nil, true
+	s.Form, s.Replace = FormJSON, nil
 	s.Time.Loc = time.UTC
 	v := &Values{s, s}
 	v.Style.Errors = ErrorText
@@ -52,9 +49,8 @@ func (v *Values) AppendMember(dst []byte, c *Cache, key string, value slog.Value
 		return v.leaf(nil).float(jsontext.AppendKey(dst, key), value.Float64(), 64)
 	case slog.KindAny:
 		x := value.Any()
-		if isUUID(x) {
-			dst = append(jsontext.AppendKey(dst, key), '"')
-			return append(appendUUID(dst, x), '"')
+		if u := uuidOf(x); u != nil {
+			return append(appendUUID(append(jsontext.AppendKey(dst, key), '"'), u), '"')
 		}
 		w := Walker{Leaf: v.leaf(c), In: &outermost}
 		return w.Any(dst, key, x)
@@ -69,7 +65,7 @@ func (v *Values) AppendValue(dst []byte, c *Cache, value slog.Value) []byte {
 	switch value.Kind() {
 	case slog.KindGroup:
 		w := Walker{Leaf: v.leaf(c), In: &outermost}
-		return w.members(dst, value.Group())
+		return w.composite(dst, nil, value.Group())
 	case slog.KindAny:
 		if err, ok := value.Any().(error); ok {
 			return jsontext.AppendString(dst, message(err))
@@ -98,34 +94,7 @@ type Rendered []byte
 // once per record: Error or AppendAttrs of x or of a value in it. The result depends on the
 // type of x only.
 func (v *Values) Asks(x any) bool {
-	typ := uintptr((*[2]unsafe.Pointer)(unsafe.Pointer(&x))[0])
-	known := &asking[(typ>>5^typ>>11)%uintptr(len(asking))]
-	if k := known.Load(); k&^1 == typ {
-		return k&1 != 0
-	}
-	asks := asksByType(x)
-	if typ&1 == 0 {
-		if asks {
-			typ |= 1
-		}
-		known.Store(typ)
-	}
-	return asks
-}
-
-// asking caches the results of Asks, in the same form as uuids.
-var asking [64]atomic.Uintptr
-
-func asksByType(x any) bool {
-	switch x.(type) {
-	case nil, Rendered:
-		return false
-	case slog.LogValuer, error, AttrAppender:
-		return true
-	}
-	t := reflect.TypeOf(x)
-	tr := TraitsOf(t)
-	return tr.objects != notObjects || tr.tree(t).asks
+	return x != nil && shapeOf(x).Asks
 }
 
 // AppendText appends value as in a JSON record, but strings without quotes and escapes: the
@@ -137,8 +106,8 @@ func (v *Values) AppendText(dst []byte, c *Cache, value slog.Value) []byte {
 		return appendValid(dst, value.String())
 	case slog.KindAny:
 		x := value.Any()
-		if isUUID(x) {
-			return appendUUID(dst, x)
+		if u := uuidOf(x); u != nil {
+			return appendUUID(dst, u)
 		}
 		if err, ok := x.(error); ok {
 			return appendValid(dst, message(err))
@@ -194,12 +163,11 @@ func (v *Values) AppendMembers(dst []byte, attrs []slog.Attr, nested bool) ([]by
 			}
 			dst = jsontext.AppendFloat(jsontext.AppendKey(dst, a.Key), f, 64)
 		case slog.KindAny:
-			x := a.Value.Any()
-			if !isUUID(x) {
+			u := uuidOf(a.Value.Any())
+			if u == nil {
 				return dst, i
 			}
-			dst = append(jsontext.AppendKey(dst, a.Key), '"')
-			dst = append(appendUUID(dst, x), '"')
+			dst = append(appendUUID(append(jsontext.AppendKey(dst, a.Key), '"'), u), '"')
 		default:
 			return dst, i
 		}
@@ -226,12 +194,12 @@ func (v *Values) appendNested(dst []byte, attrs []slog.Attr) ([]byte, int) {
 			}
 			dst = jsontext.AppendFloat(jsontext.AppendKeyNested(dst, a.Key), f, 64)
 		case slog.KindAny:
-			x := a.Value.Any()
-			if !isUUID(x) {
+			u := uuidOf(a.Value.Any())
+			if u == nil {
 				return dst, i
 			}
 			dst = append(jsontext.AppendKeyNested(dst, a.Key), '\\', '"')
-			dst = append(appendUUID(dst, x), '\\', '"')
+			dst = append(appendUUID(dst, u), '\\', '"')
 		default:
 			return dst, i
 		}

@@ -34,21 +34,21 @@ func (d digest) String() string { return "digest" }
 func TestIsUUID(t *testing.T) {
 	for range 2 { // the second time the result is cached
 		for _, x := range []any{someUUID{1}, otherGuid{1}} {
-			if !isUUID(x) {
+			if uuidOf(x) == nil {
 				t.Errorf("%T is none", x)
 			}
-			if got := string(appendUUID([]byte("x"), x)); got != "x01000000-0000-0000-0000-000000000000" {
+			if got := string(appendUUID([]byte("x"), uuidOf(x))); got != "x01000000-0000-0000-0000-000000000000" {
 				t.Errorf("%T: %s", x, got)
 			}
 		}
 		for _, x := range []any{nil, silent{}, digest{}, 1, "uuid", [16]byte{}, []byte{1}, &someUUID{}, time.Time{}} {
-			if isUUID(x) {
+			if uuidOf(x) != nil {
 				t.Errorf("%T is one", x)
 			}
 		}
 	}
 	u := someUUID{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 0xfe, 0xff}
-	if got := string(appendUUID(nil, u)); got != "00010203-0405-0607-0809-0a0b0c0dfeff" {
+	if got := string(appendUUID(nil, uuidOf(u))); got != "00010203-0405-0607-0809-0a0b0c0dfeff" {
 		t.Error(got)
 	}
 }

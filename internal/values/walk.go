@@ -82,8 +82,7 @@ type Walker struct {
 	Base  int // where the record begins in dst; -1: dst already has attributes
 	depth int // open groups within the record
 	spent int // groups made by LogValuers and AttrAppenders, and LogValuers within values
-	level int // depth of the composite values a tree is in
-	nodes int // composite values entered
+	nodes int // composite values visited
 	names *[]string
 	Trail []byte // text that follows the record's line (console)
 

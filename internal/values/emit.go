@@ -1,0 +1,1037 @@
+package values
+
+import (
+	"encoding"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/bits"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/forebay-log/forebay/internal/jsontext"
+)
+
+// An Emitter receives a value from a [Walk], one call for each part of it: a scalar is one
+// call, a list is List, its elements and EndList, and a map is Map, for each member Key or Field
+// followed by the value, and EndMap. It must not retain its arguments.
+type Emitter interface {
+	Null()
+	Bool(v bool)
+	Int(v int64)
+	Uint(v uint64)
+	Float(v float64, bits int)
+	Text(v string)
+	Bytes(v []byte)
+	Time(v time.Time)
+	Duration(v time.Duration)
+	Level(v slog.Level)
+	JSON(v []byte) error // one JSON value made elsewhere; if it is invalid, nothing is emitted
+	Fault(err error)     // a value that cannot be encoded
+	List(n int)          // n elements
+	Map(n int)           // n members, or -1 if the number is not known
+	Key(name string)     // of the next member
+	Field(f *Field)      // like Key, with the name of a struct field
+	EndList()
+	EndMap()
+	// Scalars receives the leading attributes whose values are scalars, as many as it likes, and
+	// returns their number.
+	Scalars(attrs []slog.Attr) int
+	Err() error      // not nil: the walk ends with this error
+	Msg(m Marshaler) // only called if Limits.Forward is set
+}
+
+// Limits configures a [Walk].
+type Limits struct {
+	Depth int // maximum nesting of pointers, interfaces, maps and lists
+	// Nest is the maximum nesting of maps and lists; deeper ones become JSON text. 0: no limit.
+	Nest int
+	// Forward selects the field names, the methods and the order of maps of package fluent:
+	// maps are not sorted.
+	Forward bool
+}
+
+// MaxDepth is the Limits.Depth of everything written as JSON.
+const MaxDepth = 1000
+
+const (
+	maxNodes   = 1 << 20 // values visited; pointers to shared values multiply
+	trackDepth = 8       // from which addresses are compared, to find cycles
+)
+
+// The errors of a Walk. The value is then incomplete and must be discarded.
+var (
+	ErrDepth   = errors.New("the value is nested too deep")
+	ErrCycle   = errors.New("the value contains itself")
+	ErrNodes   = fmt.Errorf("the value holds more than %d others", maxNodes)
+	ErrChanged = errors.New("a map has changed while it was written")
+)
+
+// A Walk passes values to an Emitter. It reads the types without special meaning as
+// encoding/json does and calls the methods of the others: LogValue, AppendAttrs, Error,
+// MarshalJSON and MarshalText, the first that the type has. A panic in a method becomes the
+// text of the value. It never modifies a value.
+//
+// A Walk is part of the memory of an encoder. It allocates nothing, except for sorted maps
+// whose elements are not interfaces, and in the methods of values.
+type Walk struct {
+	Emitter
+	Limits
+	Style   *Style // of JSON text, see Limits.Nest
+	Scratch *AttrScratch
+	Replace func(groups []string, a slog.Attr) slog.Attr // ReplaceAttr, for attributes within values; may be nil
+	Groups  []string                                     // open groups, for Replace
+	// Inspect, if not nil, is called for each value whose type has methods. If it reports
+	// true, it has emitted the value.
+	Inspect func(v reflect.Value, s *Shape) bool
+	Made    int // groups and values that methods returned; limited per record
+	Nodes   int // composite values visited; limited per record
+	Level   int // maps and lists around the value
+
+	depth  int
+	groups int         // within each other
+	places int         // with an address, within each other
+	way    [7]place    // the 8th, 16th, 32nd, … of them
+	path   []string    // to an error, innermost first
+	text   []byte      // of a key or a UUID
+	nested *jsonWriter // see Limits.Nest
+}
+
+// A place identifies a pointer, map or slice, or nothing if it has no address. A struct has the address of its first field, and
+// a slice that of a part of it.
+type place struct {
+	at  unsafe.Pointer
+	typ *Shape
+	n   int // of a slice
+}
+
+// Reset prepares w for another value.
+func (w *Walk) Reset() {
+	w.depth, w.places, w.groups, w.Level, w.path = 0, 0, 0, 0, w.path[:0]
+}
+
+// Path returns the position of the value that caused an error.
+func (w *Walk) Path() string {
+	const show = 8
+	names, more := slices.Clone(w.path), ""
+	slices.Reverse(names)
+	if len(names) > show {
+		names, more = names[:show], "…"
+	}
+	return strings.Join(names, ".") + more
+}
+
+// in records that an error is within name.
+func (w *Walk) in(name string, err error) error {
+	if err != nil && len(w.path) < MaxDepth {
+		if len(name) > 40 {
+			name = strings.ToValidUTF8(name[:40], "") + "…"
+		}
+		w.path = append(w.path, strings.Clone(name))
+	}
+	return err
+}
+
+// enter descends into a composite value.
+func (w *Walk) enter(p place) error {
+	w.depth++
+	w.Nodes++
+	switch {
+	case w.Nodes > maxNodes:
+		return ErrNodes
+	case w.depth > w.Depth:
+		return ErrDepth
+	}
+	if p.at == nil {
+		return nil
+	}
+	if w.places++; w.places < trackDepth {
+		return nil
+	}
+	// A cycle repeats the place at one of these depths, at the latest when the depth is twice
+	// its length.
+	n := bits.Len(uint(w.places) / trackDepth)
+	if w.places&(w.places-1) == 0 && n <= len(w.way) {
+		n--
+		w.way[n] = p
+	}
+	for i := range min(n, len(w.way)) {
+		if w.way[i] == p {
+			return ErrCycle
+		}
+	}
+	return w.Err()
+}
+
+func (w *Walk) leave(p place) {
+	w.depth--
+	if p.at != nil {
+		w.places--
+	}
+}
+
+// Any passes on a value of any type, common types without reflection.
+func (w *Walk) Any(x any) error {
+	switch x := x.(type) {
+	case nil:
+		w.Null()
+	case string:
+		w.Text(x)
+	case int:
+		w.Int(int64(x))
+	case int64:
+		w.Int(x)
+	case bool:
+		w.Bool(x)
+	case float64:
+		w.Float(x, 64)
+	case time.Time:
+		w.Time(x)
+	case time.Duration:
+		w.Duration(x)
+	case []any:
+		return w.anys(x)
+	case map[string]any:
+		return w.anyMap(x)
+	case slog.Value:
+		return w.Value(x)
+	case Rendered:
+		if len(x) == 0 {
+			w.Null()
+		} else {
+			return w.json(x, nil)
+		}
+	case Object:
+		return w.object(x)
+	default:
+		s, v := shapeOf(x), reflect.ValueOf(x)
+		if s.Kind == Struct && s.Type.Size() > unsafe.Sizeof(uintptr(0)) && s.Methods&w.called() == 0 && w.Inspect == nil {
+			return w.structure(v, s, (*[2]unsafe.Pointer)(unsafe.Pointer(&x))[1])
+		}
+		return w.value(v, s)
+	}
+	return nil
+}
+
+// Value passes on a value of package slog. A group is a map.
+func (w *Walk) Value(v slog.Value) error {
+	switch v.Kind() {
+	case slog.KindString:
+		w.Text(v.String())
+	case slog.KindInt64:
+		w.Int(v.Int64())
+	case slog.KindUint64:
+		w.Uint(v.Uint64())
+	case slog.KindFloat64:
+		w.Float(v.Float64(), 64)
+	case slog.KindBool:
+		w.Bool(v.Bool())
+	case slog.KindDuration:
+		w.Duration(v.Duration())
+	case slog.KindTime:
+		w.Time(v.Time())
+	case slog.KindGroup:
+		return w.group(v.Group())
+	case slog.KindLogValuer:
+		if w.Made >= maxExpansions { // LogValue may return new values forever
+			w.Text(tooMany)
+			return nil
+		}
+		w.Made++
+		if err := w.enter(place{}); err != nil {
+			return err
+		}
+		err := w.Value(v.Resolve())
+		w.leave(place{})
+		return err
+	default:
+		return w.Any(v.Any())
+	}
+	return nil
+}
+
+// deep passes on a map or list as JSON text if it is nested too deep. f passes it on
+// otherwise.
+func (w *Walk) deep(f func() error) error {
+	if w.nested == nil {
+		w.nested = &jsonWriter{}
+	}
+	outer, nest, j := w.Emitter, w.Nest, w.nested
+	*j = jsonWriter{Leaf: Leaf{Style: w.Style}, dst: j.dst[:0]}
+	w.Emitter, w.Nest = j, 0
+	err := f()
+	w.Emitter, w.Nest = outer, nest
+	if err == nil {
+		w.Text(unsafeString(j.dst))
+	}
+	return err
+}
+
+func (w *Walk) tooDeep() bool { return w.Nest > 0 && w.Level >= w.Nest }
+
+// group passes on attributes as a map.
+func (w *Walk) group(attrs []slog.Attr) error {
+	switch {
+	case w.Made >= maxExpansions:
+		w.Text(tooMany)
+		return nil
+	case w.groups >= maxGroups:
+		w.Text(tooDeep)
+		return nil
+	case w.tooDeep():
+		return w.deep(func() error { return w.group(attrs) })
+	}
+	w.Made++
+	if err := w.enter(place{}); err != nil {
+		return err
+	}
+	w.Level++
+	w.Map(-1)
+	if err := w.attrs(attrs); err != nil {
+		return err
+	}
+	w.EndMap()
+	w.Level--
+	w.leave(place{})
+	return nil
+}
+
+// attrs passes on the members of a group. The attributes of a group without a name are
+// members, too.
+func (w *Walk) attrs(attrs []slog.Attr) error {
+	w.groups++
+	for len(attrs) > 0 {
+		if w.Replace == nil {
+			if attrs = attrs[w.Scalars(attrs):]; len(attrs) == 0 {
+				break
+			}
+		}
+		if err := w.attr(attrs[0]); err != nil {
+			return w.in(attrs[0].Key, err)
+		}
+		attrs = attrs[1:]
+	}
+	w.groups--
+	return nil
+}
+
+func (w *Walk) attr(a slog.Attr) error {
+	if a.Value.Kind() == slog.KindLogValuer {
+		a.Value = a.Value.Resolve()
+	}
+	if w.Replace != nil && a.Value.Kind() != slog.KindGroup {
+		a = w.replaced(a)
+	}
+	switch a.Value.Kind() {
+	case slog.KindGroup:
+		return w.named(a.Key, a.Value.Group())
+	case slog.KindAny:
+		x := a.Value.Any()
+		if x == nil && a.Key == "" {
+			return nil // the zero Attr
+		}
+		if o, ok := x.(AttrAppender); ok {
+			attrs, mark, fault := w.Scratch.Collect(o)
+			if fault != "" {
+				w.Key(a.Key)
+				w.Text(fault)
+				return nil
+			}
+			err := w.named(a.Key, attrs)
+			w.Scratch.Release(mark)
+			return err
+		}
+	}
+	w.Key(a.Key)
+	return w.Value(a.Value)
+}
+
+// named passes on a group as a member.
+func (w *Walk) named(name string, attrs []slog.Attr) error {
+	switch {
+	case isEmptyGroup(attrs, 0):
+		return nil
+	case name == "" && w.groups < maxGroups && w.Made < maxExpansions:
+		w.Made++
+		return w.attrs(attrs)
+	}
+	w.Key(name)
+	if w.Replace == nil {
+		return w.group(attrs)
+	}
+	w.Groups = append(w.Groups, name)
+	err := w.group(attrs)
+	w.Groups = w.Groups[:len(w.Groups)-1]
+	return err
+}
+
+func isEmptyGroup(attrs []slog.Attr, depth int) bool {
+	if depth > maxGroups {
+		return false
+	}
+	for i := range attrs {
+		switch v := &attrs[i].Value; v.Kind() {
+		case slog.KindGroup:
+			if !isEmptyGroup(v.Group(), depth+1) {
+				return false
+			}
+		case slog.KindAny:
+			if attrs[i].Key != "" || v.Any() != nil {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+func (w *Walk) replaced(a slog.Attr) (out slog.Attr) {
+	defer func() {
+		if p := recover(); p != nil {
+			out = slog.String(a.Key, PanicText(p))
+		}
+	}()
+	out = w.Replace(w.Groups, a)
+	out.Value = out.Value.Resolve()
+	return out
+}
+
+// An Object is a map with its members in order.
+type Object []Member
+
+// A Member is a member of an Object.
+type Member struct {
+	Key   string
+	Value any
+}
+
+func (w *Walk) object(o Object) error {
+	if w.tooDeep() {
+		return w.deep(func() error { return w.object(o) })
+	}
+	at := place{at: unsafe.Pointer(unsafe.SliceData(o)), n: len(o)}
+	if err := w.enter(at); err != nil {
+		return err
+	}
+	w.Level++
+	w.Map(len(o))
+	for i := range o {
+		w.Key(o[i].Key)
+		if err := w.Any(o[i].Value); err != nil {
+			return w.in(o[i].Key, err)
+		}
+	}
+	w.EndMap()
+	w.Level--
+	w.leave(at)
+	return nil
+}
+
+func (w *Walk) anys(list []any) error {
+	if list == nil {
+		w.Null()
+		return nil
+	}
+	if w.tooDeep() {
+		return w.deep(func() error { return w.anys(list) })
+	}
+	at := place{at: unsafe.Pointer(unsafe.SliceData(list)), n: len(list)}
+	if err := w.enter(at); err != nil {
+		return err
+	}
+	w.Level++
+	w.List(len(list))
+	for i, e := range list {
+		if err := w.Any(e); err != nil {
+			return w.in(strconv.Itoa(i), err)
+		}
+	}
+	w.EndList()
+	w.Level--
+	w.leave(at)
+	return nil
+}
+
+// anyMap is mapping for the most common type of maps.
+func (w *Walk) anyMap(m map[string]any) error {
+	if m == nil {
+		w.Null()
+		return nil
+	}
+	if w.tooDeep() {
+		return w.deep(func() error { return w.anyMap(m) })
+	}
+	at := place{at: *(*unsafe.Pointer)(unsafe.Pointer(&m))}
+	if err := w.enter(at); err != nil {
+		return err
+	}
+	n := len(m)
+	w.Level++
+	w.Map(n)
+	if w.Forward {
+		for k, v := range m {
+			if n--; n < 0 {
+				return ErrChanged
+			}
+			w.Key(k)
+			if err := w.Any(v); err != nil {
+				return w.in(k, err)
+			}
+		}
+		if n != 0 {
+			return ErrChanged
+		}
+	} else {
+		var room [16]string
+		keys := room[:0]
+		for k := range m {
+			keys = append(keys, k)
+		}
+		slices.Sort(keys)
+		for _, k := range keys {
+			w.Key(k)
+			if err := w.Any(m[k]); err != nil {
+				return w.in(k, err)
+			}
+		}
+	}
+	w.EndMap()
+	w.Level--
+	w.leave(at)
+	return nil
+}
+
+// called returns the methods that w calls.
+func (w *Walk) called() Methods {
+	if w.Forward {
+		return walked | HasMarshalMsg
+	}
+	return walked
+}
+
+// value passes on v, whose type has the shape s.
+func (w *Walk) value(v reflect.Value, s *Shape) error {
+	ms := s.Methods
+	if v.CanAddr() {
+		ms = s.ByAddr
+	}
+	if s.ByAddr != 0 && w.Inspect != nil && w.Inspect(v, s) {
+		return nil
+	}
+	if ms &= w.called(); ms != 0 && v.CanInterface() && (s.Kind != Pointer || !v.IsNil()) {
+		return w.method(v, s, ms)
+	}
+	switch s.Kind {
+	case Bool:
+		w.Bool(v.Bool())
+	case Int:
+		w.Int(v.Int())
+	case Uint:
+		w.Uint(v.Uint())
+	case Float:
+		w.Float(v.Float(), s.Type.Bits())
+	case Complex:
+		w.Text(strconv.FormatComplex(v.Complex(), 'g', -1, 128))
+	case Text:
+		w.Text(v.String())
+	case Bytes:
+		if v.IsNil() {
+			w.Null()
+		} else {
+			w.Bytes(v.Bytes())
+		}
+	case Duration:
+		w.Duration(time.Duration(v.Int()))
+	case Level:
+		w.Emitter.Level(slog.Level(v.Int()))
+	case Number:
+		w.number(v.String())
+	case RawJSON:
+		if v.IsNil() {
+			w.Null()
+		} else {
+			return w.json(v.Bytes(), s)
+		}
+	case UUID:
+		var u [16]byte
+		for i := range u {
+			u[i] = byte(v.Index(i).Uint())
+		}
+		w.text = appendUUID(w.text[:0], &u)
+		w.Text(unsafeString(w.text))
+	case Time:
+		switch {
+		case v.CanAddr() && v.CanInterface():
+			w.Time(*v.Addr().Interface().(*time.Time))
+		case v.CanInterface():
+			w.Time(v.Interface().(time.Time))
+		default:
+			w.Null()
+		}
+	case SlogValue:
+		if v.CanInterface() {
+			return w.Value(v.Interface().(slog.Value))
+		}
+		w.Null()
+	case Interface:
+		switch {
+		case v.IsNil():
+			w.Null()
+		case v.CanInterface():
+			return w.Any(v.Interface())
+		default:
+			if err := w.enter(place{}); err != nil {
+				return err
+			}
+			v = v.Elem()
+			err := w.value(v, ShapeOf(v.Type()))
+			w.leave(place{})
+			return err
+		}
+	case Pointer:
+		if v.IsNil() {
+			w.Null()
+			return nil
+		}
+		at := place{at: v.UnsafePointer(), typ: s}
+		if err := w.enter(at); err != nil {
+			return err
+		}
+		err := w.value(v.Elem(), s.Elem)
+		w.leave(at)
+		return err
+	case List:
+		return w.list(v, s)
+	case Map:
+		return w.mapping(v, s)
+	case Struct:
+		return w.structure(v, s, nil)
+	default:
+		w.Fault(errors.New("json: unsupported type: " + s.Type.String()))
+	}
+	return nil
+}
+
+// method passes on v by way of the first of its methods ms.
+func (w *Walk) method(v reflect.Value, s *Shape, ms Methods) error {
+	x := w.receiver(v, s)
+	switch {
+	case ms&HasLogValue != 0:
+		return w.Value(slog.AnyValue(x))
+	case ms&HasAppendAttrs != 0:
+		return w.appender(x.(AttrAppender))
+	case ms&HasError != 0:
+		w.Text(message(x.(error)))
+	case ms&HasMarshalMsg != 0:
+		w.Msg(x.(Marshaler))
+	case ms&HasMarshalJSON != 0:
+		b, err := textBy(x, json.Marshaler.MarshalJSON)
+		if err != nil {
+			w.failed("MarshalJSON", s, err)
+			return nil
+		}
+		return w.json(b, s)
+	default:
+		b, err := textBy(x, encoding.TextMarshaler.MarshalText)
+		if err != nil {
+			w.failed("MarshalText", s, err)
+		} else {
+			w.Text(unsafeString(b))
+		}
+	}
+	return nil
+}
+
+// json passes on JSON that was made by a value of type s.
+func (w *Walk) json(b []byte, s *Shape) error {
+	if err := w.JSON(b); err != nil {
+		w.failed("MarshalJSON", s, err)
+	}
+	return nil
+}
+
+// failed passes on the error of a method, in the words of encoding/json.
+func (w *Walk) failed(method string, s *Shape, err error) {
+	if _, panicked := err.(fault); !panicked && s != nil {
+		err = fmt.Errorf("json: error calling %s for type %s: %w", method, s.Type, err)
+	}
+	w.Fault(err)
+}
+
+// receiver returns v, or its address if it has one, with the methods of its type. It returns
+// nil for a nil pointer or interface, and for a value that is out of reach.
+func (w *Walk) receiver(v reflect.Value, s *Shape) any {
+	switch {
+	case !v.CanInterface() || (s.Kind == Pointer || s.Kind == Interface) && v.IsNil():
+		return nil
+	case v.CanAddr() && s.Kind != Pointer && s.Kind != Interface:
+		return v.Addr().Interface() // the pointer type has more methods
+	}
+	return v.Interface()
+}
+
+// appender passes on an AttrAppender as a map.
+func (w *Walk) appender(o AttrAppender) error {
+	attrs, mark, fault := w.Scratch.Collect(o)
+	if fault != "" {
+		w.Text(fault)
+		return nil
+	}
+	err := w.group(attrs)
+	w.Scratch.Release(mark)
+	return err
+}
+
+// textBy calls a method that returns text. A panic is returned as an error.
+func textBy[T any](x any, method func(T) ([]byte, error)) (b []byte, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			b, err = nil, fault(FaultText(x, p))
+		}
+	}()
+	return method(x.(T))
+}
+
+// number passes on a json.Number.
+func (w *Walk) number(text string) {
+	switch {
+	case text == "":
+		w.Int(0)
+	case (text[0] == '-' || text[0] >= '0' && text[0] <= '9') && json.Valid(unsafe.Slice(unsafe.StringData(text), len(text))):
+		_ = w.JSON(unsafe.Slice(unsafe.StringData(text), len(text))) // valid
+	default:
+		w.Text(text)
+	}
+}
+
+// list passes on a slice or an array.
+func (w *Walk) list(v reflect.Value, s *Shape) error {
+	p, n := place{typ: s}, v.Len()
+	if v.Kind() == reflect.Slice {
+		if v.IsNil() {
+			w.Null()
+			return nil
+		}
+		p.at, p.n = v.UnsafePointer(), n
+	}
+	if w.tooDeep() {
+		return w.deep(func() error { return w.list(v, s) })
+	}
+	if err := w.enter(p); err != nil {
+		return err
+	}
+	w.Level++
+	w.List(n)
+	for i := range n {
+		e := v.Index(i)
+		if s.Elem.ByAddr&HasAppendAttrs != 0 && w.Inspect == nil {
+			if o, ok := w.receiver(e, s.Elem).(AttrAppender); ok { // even if it is a LogValuer, which may allocate
+				if err := w.appender(o); err != nil {
+					return w.in(strconv.Itoa(i), err)
+				}
+				continue
+			}
+		}
+		if err := w.value(e, s.Elem); err != nil {
+			return w.in(strconv.Itoa(i), err)
+		}
+		if i&63 == 63 {
+			if err := w.Err(); err != nil {
+				return err
+			}
+		}
+	}
+	w.EndList()
+	w.Level--
+	w.leave(p)
+	return nil
+}
+
+func (w *Walk) mapping(v reflect.Value, s *Shape) error {
+	if v.IsNil() {
+		w.Null()
+		return nil
+	}
+	if w.tooDeep() {
+		return w.deep(func() error { return w.mapping(v, s) })
+	}
+	at := place{at: v.UnsafePointer()}
+	if err := w.enter(at); err != nil {
+		return err
+	}
+	w.Level++
+	w.Map(v.Len())
+	if err := w.pairs(v, s); err != nil {
+		return err
+	}
+	w.EndMap()
+	w.Level--
+	w.leave(at)
+	return nil
+}
+
+// pairs passes on the members of a map.
+func (w *Walk) pairs(v reflect.Value, s *Shape) error {
+	if !w.Forward {
+		return w.sorted(v, s)
+	}
+	left, mem := v.Len(), s.maps.get(s, v)
+	if mem == nil {
+		mem = &mapMemory{iter: *v.MapRange()}
+	} else {
+		defer s.maps.put(mem)
+	}
+	for mem.iter.Next() {
+		if left--; left < 0 {
+			return ErrChanged
+		}
+		key, val := mem.key, mem.val
+		if key.IsValid() {
+			key.SetIterKey(&mem.iter)
+			val.SetIterValue(&mem.iter)
+		} else {
+			key, val = mem.iter.Key(), mem.iter.Value()
+		}
+		w.text = w.appendKey(w.text[:0], key, s.Key)
+		w.Key(unsafeString(w.text))
+		if err := w.value(val, s.Elem); err != nil {
+			return w.in(string(w.appendKey(nil, key, s.Key)), err)
+		}
+		if err := w.Err(); err != nil {
+			return err
+		}
+	}
+	if left != 0 {
+		return ErrChanged
+	}
+	return nil
+}
+
+// sorted passes on the members of a map in the order of their keys.
+func (w *Walk) sorted(v reflect.Value, s *Shape) error {
+	type pair struct {
+		key   string
+		value reflect.Value
+	}
+	all := make([]pair, 0, v.Len())
+	for it := v.MapRange(); it.Next(); {
+		key := it.Key()
+		text := ""
+		if key.Kind() == reflect.String {
+			text = key.String()
+		} else {
+			text = string(w.appendKey(nil, key, s.Key))
+		}
+		all = append(all, pair{text, it.Value()})
+	}
+	slices.SortFunc(all, func(a, b pair) int { return strings.Compare(a.key, b.key) })
+	for _, p := range all {
+		w.Key(p.key)
+		if err := w.value(p.value, s.Elem); err != nil {
+			return w.in(p.key, err)
+		}
+	}
+	return nil
+}
+
+// appendKey appends the key of a map as text: a string as it is, numbers, booleans and the
+// result of MarshalText likewise, and any other key as JSON.
+func (w *Walk) appendKey(dst []byte, k reflect.Value, s *Shape) []byte {
+	for k.Kind() == reflect.Interface {
+		if k.IsNil() {
+			return append(dst, "null"...)
+		}
+		k = k.Elem()
+		s = ShapeOf(k.Type())
+	}
+	switch {
+	case k.Kind() == reflect.String:
+		return append(dst, k.String()...)
+	case s.Methods&HasMarshalText != 0 && k.CanInterface():
+		if k.Kind() == reflect.Pointer && k.IsNil() {
+			return dst
+		}
+		b, err := textBy(k.Interface(), encoding.TextMarshaler.MarshalText)
+		if err != nil {
+			return append(dst, faultText(err)...)
+		}
+		return append(dst, b...)
+	case k.CanInt():
+		return strconv.AppendInt(dst, k.Int(), 10)
+	case k.CanUint():
+		return strconv.AppendUint(dst, k.Uint(), 10)
+	}
+	j := jsonWriter{Leaf: Leaf{Style: w.Style}}
+	in := Walk{Emitter: &j, Limits: Limits{Depth: MaxDepth}, Style: w.Style, Scratch: new(AttrScratch), Made: w.Made}
+	if err := in.value(k, s); err != nil {
+		return append(dst, faultText(err)...)
+	}
+	if len(j.dst) > 1 && j.dst[0] == '"' {
+		return jsontext.AppendUnescaped(dst, j.dst[1:len(j.dst)-1])
+	}
+	return append(dst, j.dst...)
+}
+
+// structure passes on a struct. at is its address, or nil if only v knows it.
+func (w *Walk) structure(v reflect.Value, s *Shape, at unsafe.Pointer) error {
+	if w.tooDeep() {
+		return w.deep(func() error { return w.structure(v, s, at) })
+	}
+	if at == nil && v.CanAddr() {
+		at = v.Addr().UnsafePointer()
+	}
+	w.Level++
+	w.Map(-1)
+	fields := s.Fields
+	if w.Forward {
+		fields = s.Forward
+	}
+	for i := range fields {
+		f := &fields[i]
+		if f.direct != reflect.Invalid && at != nil {
+			w.read(f, unsafe.Add(at, f.offset))
+			continue
+		}
+		fv, ok := f.of(v)
+		if !ok || (f.OmitEmpty || f.OmitZero) && f.omits(fv) {
+			continue
+		}
+		if err := w.field(f, fv); err != nil {
+			return w.in(f.Name, err)
+		}
+	}
+	w.EndMap()
+	w.Level--
+	return nil
+}
+
+func (w *Walk) field(f *Field, v reflect.Value) error {
+	if f.inline {
+		if v.IsNil() {
+			return nil
+		}
+		at := place{at: v.UnsafePointer()}
+		if err := w.enter(at); err != nil {
+			return err
+		}
+		err := w.pairs(v, f.Shape)
+		w.leave(at)
+		return err
+	}
+	w.Field(f)
+	if f.quoted {
+		return w.quoted(v, f.Shape)
+	}
+	return w.value(v, f.Shape)
+}
+
+// read passes on a field at p.
+func (w *Walk) read(f *Field, p unsafe.Pointer) {
+	switch f.direct {
+	case reflect.String:
+		if s := *(*string)(p); s != "" || !f.OmitEmpty {
+			w.Field(f)
+			w.Text(s)
+		}
+	case reflect.Int:
+		if n := *(*int)(p); n != 0 || !f.OmitEmpty {
+			w.Field(f)
+			w.Int(int64(n))
+		}
+	case reflect.Int64:
+		if n := *(*int64)(p); n != 0 || !f.OmitEmpty {
+			w.Field(f)
+			w.Int(n)
+		}
+	case reflect.Bool:
+		if b := *(*bool)(p); b || !f.OmitEmpty {
+			w.Field(f)
+			w.Bool(b)
+		}
+	default:
+		if n := *(*float64)(p); n != 0 || !f.OmitEmpty {
+			w.Field(f)
+			w.Float(n, 64)
+		}
+	}
+}
+
+// quoted passes on a field with the option string of encoding/json: the JSON of a number, bool
+// or string as a string.
+func (w *Walk) quoted(v reflect.Value, s *Shape) error {
+	if s.Kind == Pointer {
+		if v.IsNil() {
+			w.Null()
+			return nil
+		}
+		v, s = v.Elem(), s.Elem
+	}
+	if s.ByAddr&w.called() != 0 && v.CanAddr() || s.Methods&w.called() != 0 {
+		return w.value(v, s)
+	}
+	switch s.Kind {
+	case Bool:
+		w.text = strconv.AppendBool(w.text[:0], v.Bool())
+	case Int:
+		w.text = jsontext.AppendInt(w.text[:0], v.Int())
+	case Uint:
+		w.text = jsontext.AppendUint(w.text[:0], v.Uint())
+	case Float:
+		if f := v.Float(); f-f == 0 {
+			w.text = jsontext.AppendFloat(w.text[:0], f, s.Type.Bits())
+			break
+		}
+		return w.value(v, s)
+	case Text:
+		w.text = jsontext.AppendString(w.text[:0], v.String())
+	case Number:
+		if w.text = append(w.text[:0], v.String()...); len(w.text) == 0 {
+			w.text = append(w.text, '0')
+		}
+	default:
+		return w.value(v, s)
+	}
+	w.Text(unsafeString(w.text))
+	return nil
+}
+
+func unsafeString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// A mapMemory is what it takes to go through a map of one type. It is pooled, so that reading a
+// key and a value allocates nothing.
+type mapMemory struct {
+	iter     reflect.MapIter
+	key, val reflect.Value // addressable
+}
+
+// A mapPool holds the mapMemories of one type of maps.
+type mapPool struct{ sync.Pool }
+
+// get returns memory to go through v, or nil if there must be none: the values of a map have no
+// address, which decides about the methods that they have.
+func (m *mapPool) get(s *Shape, v reflect.Value) *mapMemory {
+	if s.Elem.addrSet || !v.CanInterface() {
+		return nil
+	}
+	mem, _ := m.Get().(*mapMemory)
+	if mem == nil {
+		mem = &mapMemory{key: reflect.New(s.Type.Key()).Elem(), val: reflect.New(s.Type.Elem()).Elem()}
+	}
+	mem.iter.Reset(v)
+	return mem
+}
+
+// put returns mem to the pool without anything of the caller's.
+func (m *mapPool) put(mem *mapMemory) {
+	mem.iter.Reset(reflect.Value{})
+	mem.key.SetZero()
+	mem.val.SetZero()
+	m.Put(mem)
+}

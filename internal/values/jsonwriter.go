@@ -1,0 +1,205 @@
+package values
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"log/slog"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/forebay-log/forebay/internal/jsontext"
+)
+
+// A jsonWriter is the [Emitter] of JSON. It is part of a [Cache].
+type jsonWriter struct {
+	Leaf // the form is FormJSON
+	dst  []byte
+	more bool // a comma is due before the next key or element
+}
+
+// next begins a value.
+func (j *jsonWriter) next() {
+	if j.more {
+		j.dst = append(j.dst, ',')
+	}
+	j.more = true
+}
+
+func (j *jsonWriter) Null() {
+	j.next()
+	j.dst = append(j.dst, "null"...)
+}
+
+func (j *jsonWriter) Bool(v bool) {
+	j.next()
+	j.dst = jsontext.AppendBool(j.dst, v)
+}
+
+func (j *jsonWriter) Int(v int64) {
+	j.next()
+	j.dst = jsontext.AppendInt(j.dst, v)
+}
+
+func (j *jsonWriter) Uint(v uint64) {
+	j.next()
+	j.dst = jsontext.AppendUint(j.dst, v)
+}
+
+func (j *jsonWriter) Float(v float64, bits int) {
+	j.next()
+	j.dst = j.float(j.dst, v, bits)
+}
+
+func (j *jsonWriter) Text(v string) {
+	j.next()
+	j.dst = jsontext.AppendString(j.dst, v)
+}
+
+func (j *jsonWriter) Bytes(v []byte) {
+	j.next()
+	j.dst = append(base64.StdEncoding.AppendEncode(append(j.dst, '"'), v), '"')
+}
+
+func (j *jsonWriter) Time(v time.Time) {
+	j.next()
+	j.dst = j.Leaf.Time(j.dst, v, attrTime)
+}
+
+func (j *jsonWriter) Duration(v time.Duration) {
+	j.next()
+	j.dst = j.duration(j.dst, v)
+}
+
+func (j *jsonWriter) Level(v slog.Level) {
+	j.next()
+	j.dst = j.levelOf(j.dst, v)
+}
+
+func (j *jsonWriter) JSON(v []byte) error {
+	buf := compactors.Get().(*bytes.Buffer)
+	buf.Reset()
+	err := json.Compact(buf, v)
+	if err == nil {
+		b := buf.Bytes()
+		if !utf8.Valid(b) { // json.Compact does not validate the bytes within strings
+			b = bytes.ToValidUTF8(b, []byte("\ufffd"))
+		}
+		j.next()
+		j.dst = append(j.dst, b...)
+	}
+	if buf.Cap() <= maxPooled {
+		compactors.Put(buf)
+	}
+	return err
+}
+
+var compactors = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+func (j *jsonWriter) Fault(err error) { j.Text(faultText(err)) }
+
+func (j *jsonWriter) Msg(Marshaler) {}
+
+func (j *jsonWriter) List(int) {
+	j.next()
+	j.dst, j.more = append(j.dst, '['), false
+}
+
+func (j *jsonWriter) Map(int) {
+	j.next()
+	j.dst, j.more = append(j.dst, '{'), false
+}
+
+func (j *jsonWriter) EndList() { j.dst, j.more = append(j.dst, ']'), true }
+
+func (j *jsonWriter) EndMap() { j.dst, j.more = append(j.dst, '}'), true }
+
+func (j *jsonWriter) Key(name string) {
+	j.dst, j.more = jsontext.AppendKey(j.dst, name), false // with a comma if needed
+}
+
+func (j *jsonWriter) Field(f *Field) {
+	j.comma()
+	j.dst = append(j.dst, f.JSON...)
+}
+
+// comma begins a member.
+func (j *jsonWriter) comma() {
+	if j.more {
+		j.dst, j.more = append(j.dst, ','), false
+	}
+}
+
+func (j *jsonWriter) Scalars(attrs []slog.Attr) int {
+	dst := j.dst
+	for i := range attrs {
+		a := &attrs[i]
+		switch a.Value.Kind() {
+		case slog.KindString:
+			dst = jsontext.AppendString(jsontext.AppendKey(dst, a.Key), a.Value.String())
+		case slog.KindInt64:
+			dst = jsontext.AppendInt(jsontext.AppendKey(dst, a.Key), a.Value.Int64())
+		case slog.KindBool:
+			dst = jsontext.AppendBool(jsontext.AppendKey(dst, a.Key), a.Value.Bool())
+		case slog.KindTime:
+			dst = j.Leaf.Time(jsontext.AppendKey(dst, a.Key), a.Value.Time(), attrTime)
+		default:
+			j.dst = dst
+			return i
+		}
+		j.more = true
+	}
+	j.dst = dst
+	return len(attrs)
+}
+
+func (j *jsonWriter) Err() error { return nil }
+
+// faultText is the text in place of a value that cannot be encoded.
+func faultText(err error) string {
+	if f, ok := err.(fault); ok {
+		return string(f)
+	}
+	return "!ERROR:" + message(err)
+}
+
+// composite appends a value that has no case in [Walker.Any], or a group if x is nil. Forms
+// other than JSON write lists and maps as JSON in a string.
+func (w *Walker) composite(dst []byte, x any, group []slog.Attr) []byte {
+	start := len(dst)
+	c := w.cache()
+	j, k := &c.json, &c.walk
+	j.Leaf, j.dst, j.more = Leaf{Style: w.Style, Cache: c}, dst, false
+	k.Emitter, k.Limits, k.Scratch, k.Style = j, Limits{Depth: MaxDepth}, &c.Scratch, w.Style
+	k.Made, k.Nodes = w.spent, w.nodes
+	if k.Replace = w.Style.Replace; k.Replace != nil && !w.Builtin {
+		k.Groups = *w.path()
+	}
+	k.Reset()
+	var err error
+	if x == nil {
+		err = k.group(group)
+	} else {
+		err = k.Any(x)
+	}
+	dst = j.dst
+	w.spent, w.nodes = k.Made, k.Nodes
+	k.Groups, k.Replace, j.dst = nil, nil, nil
+	if err != nil {
+		return w.text(dst[:start], "!ERROR:encode: "+err.Error())
+	}
+	switch {
+	case w.Form == FormJSON:
+		return dst
+	case dst[start] == '"': // a string needs no second pair of quotes
+		made, _ := Scratch.Get(len(dst) - start)
+		text := jsontext.AppendUnescaped(made[:0], dst[start+1:len(dst)-1])
+		dst = w.textOf(dst[:start], text)
+		Scratch.Put(made)
+		return dst
+	case string(dst[start:]) == "null":
+		return w.null(dst[:start])
+	}
+	return w.quote(dst, start)
+}
