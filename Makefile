@@ -6,7 +6,7 @@ export GOWORK := off
 ADAPTERS := adapters/zap adapters/zerolog adapters/grpc adapters/examples examples
 DRIVERS  := kafka jetstream otlpgrpc cmd cmd/forebay-all
 BENCHES  := bench bench/loki bench/logf bench/kafka bench/jetstream bench/otlp
-SERVERS  := integration integration/fluent integration/loki integration/otlp integration/kubernetes integration/kafka integration/opensearch
+SERVERS  := integration integration/fluent integration/loki integration/otlp integration/kubernetes integration/prometheus integration/kafka integration/opensearch
 MODULES  := . $(BENCHES) $(SERVERS) tools $(ADAPTERS) $(DRIVERS)
 FUZZTIME ?= 30s
 # NEWEST is the release that .ci/run tests next to the installed one.
@@ -67,8 +67,9 @@ newest:  ## core tests and every benchmark once with the newest Go, without the 
 	cd cmd && GOTOOLCHAIN=$(NEWEST) $(GOTEST) $(LOGS)/newest-cmd.json -- -skip '$(WALKS)' -timeout 10m ./...
 	GOTOOLCHAIN=$(NEWEST) $(GO) test -run '^$$' -bench . -benchtime 1x ./...
 
-integration:  ## real servers that need no build from source: the OpenTelemetry receiver, npm's FluentServer; the types of Kubernetes, the container image
+integration:  ## real servers that need no build from source: the OpenTelemetry receiver, npm's FluentServer; the types of Kubernetes, the rules and queries of Prometheus, the container image
 	$(GO) -C integration/kubernetes test -count 1 ./...
+	$(GO) -C integration/prometheus test -count 1 ./...
 	$(GO) -C integration/fluent test -count 1 -timeout 20m ./...
 	$(GO) -C integration/otlp test -count 1 ./...
 	FOREBAY_IMAGE=1 $(GO) -C cmd test -count 1 -run TestImage ./internal/deploy

@@ -105,12 +105,19 @@ func exported(t *testing.T, dir string, names map[string]bool) {
 }
 
 // What the last columns of docs/MIGRATING-*.md, the second of docs/SOURCES.md and all of
-// docs/OPERATING.md call an option, a field, a function or a flag of ours is one.
+// docs/OPERATING.md call an option, a field, a function, a flag or an alert of ours is one.
 func TestDocsNameWhatExists(t *testing.T) {
 	const root = "../.."
 	names := map[string]bool{}
 	for _, dir := range []string{"", "batch", "bufpool", "deliver", "encode", "file", "fluent", "httpsink", "loki", "otlp", "slab", "spool"} {
 		exported(t, filepath.Join(root, dir), names)
+	}
+	rules, err := os.ReadFile(root + "/deploy/prometheus/forebay.rules.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(string(rules), -1) {
+		names[m[1]] = true
 	}
 	var flags strings.Builder
 	sources, err := filepath.Glob(root + "/cmd/internal/program/*.go")
