@@ -25,7 +25,7 @@ func (s *stdinSource) openAhead(p *pipeline) error {
 	required := false
 	for _, out := range p.outs {
 		o.Outputs = append(o.Outputs, out.dir)
-		required = required || bool(out.c.CrashSafeRequired)
+		required = required || out.c.on("crash-safe-required")
 	}
 	var found []*readahead.File
 	for _, dir := range dirs {

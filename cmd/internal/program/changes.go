@@ -300,8 +300,8 @@ func (ch *change) compare() {
 			say("output %s has changed", out.to)
 		default:
 			ch.outs[c.name] = out
-			if out.c.Level != c.Level {
-				say("output %s: level %s, not %s", out.to, c.Level.words(), out.c.Level.words())
+			if *out.c.level() != *c.level() {
+				say("output %s: level %s, not %s", out.to, c.level().words(), out.c.level().words())
 			}
 			if !sameRoute(out.c, c) {
 				say("output %s has another from, where or level", out.to)
@@ -492,7 +492,7 @@ func (ch *change) swap(ctx context.Context, stdin *os.File) error {
 	p.outs = outs
 	for _, out := range outs {
 		if c := outputNamed(p.c, out.c.name); c != nil {
-			out.c.route, out.c.Level = c.route, c.Level
+			out.c.route, *out.c.level() = c.route, *c.level()
 		}
 	}
 	p.mu.Unlock()
@@ -569,7 +569,7 @@ func (ch *change) retire(outs []*output) {
 			p.con.say("output %s: %s lost while it was closed", out.to, plural.Records(n))
 		}
 		kept := out.report.Kept()
-		if heir := outputNamed(ch.next, out.c.name); heir != nil && heir.Spool == out.c.Spool && heir.CrashSafe == out.c.CrashSafe {
+		if heir := outputNamed(ch.next, out.c.name); heir != nil && heir.text("spool") == out.c.text("spool") && heir.text("crash-safe") == out.c.text("crash-safe") {
 			kept = 0 // its heir has them
 		} else if kept > 0 {
 			p.con.say("output %s: %s remain in %s; deliver them with forebay spool replay", out.to, plural.Records(kept), out.c.keptIn(out.report.Pending))

@@ -35,7 +35,7 @@ func fileConfig(data []byte, env func(string) (string, bool), stdin *os.File) (*
 		maxRecord:    size{slab.DefaultMaxRecord, 1, maxRecordFlag},
 		drainTimeout: duration(30 * time.Second),
 		named:        true,
-		fallbacks:    map[path]*outputConfig{},
+		fallbacks:    map[string]*outputConfig{},
 	}
 	c.ops.summary = choice{value: summaryText, of: []string{summaryText, summaryJSON}}
 	if !root.Is() && len(f.Faults()) > 0 {
@@ -122,9 +122,12 @@ func withoutFlags(text string) string { return flagIn.ReplaceAllString(text, "$1
 // sameInput reports whether two configurations describe the same input, but for how its
 // lines are read.
 func sameInput(a, b *inputConfig) bool {
-	x, y := a.settings, b.settings
-	for _, s := range []*inputSettings{&x, &y} {
-		s.Format.value, s.Time.value, s.Zone = "", "", zone{}
+	x, y := a.settings.clone(), b.settings.clone()
+	for _, s := range []settings{x, y} {
+		for _, name := range []string{"format", "time", "zone"} {
+			delete(s.values, name)
+			delete(s.given, name)
+		}
 	}
 	return a.name == b.name && a.secrets == b.secrets && reflect.DeepEqual(x, y)
 }
@@ -154,8 +157,8 @@ func sameRoute(a, b *outputConfig) bool {
 func sameOutput(a, b *outputConfig) bool {
 	x, y := *a, *b
 	for _, c := range []*outputConfig{&x, &y} {
-		c.route, c.Level, c.onEvent, c.at = route{}, level{}, nil, nil
-		c.given = maps.Clone(c.given)
+		c.route, c.onEvent, c.at, c.settings = route{}, nil, nil, c.clone()
+		delete(c.values, "level")
 		delete(c.given, "level")
 	}
 	return reflect.DeepEqual(x, y)

@@ -13,40 +13,6 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// inputSettings are what a configuration file says of an input.
-type inputSettings struct {
-	Type inputType
-
-	Format choice
-	Time   choice
-	Zone   zone
-
-	Files        list
-	State        path
-	From         choice
-	Multiline    list
-	PartialAfter duration
-	PathKey      text
-	MaxRotated   count
-
-	Units       list
-	Identifiers list
-	Directory   path
-	AllFields   toggle
-
-	Listen        text
-	SharedKeyFile text
-	User          text
-	PasswordFile  text
-	TLSCert       text
-	TLSClientCA   text
-	TLSKey        text
-	MaxMessage    size
-	MaxConns      count
-
-	more []setting // of the types that [With] adds, by moreInOpts
-}
-
 // The kinds of inputs.
 var (
 	inputTypes = []string{"stdin", "tail", "journal", "forward", "loki", "syslog"}
@@ -54,53 +20,50 @@ var (
 	listeners  = []string{"forward", "loki", "syslog"}
 )
 
-func newInputSettings() inputSettings {
-	return inputSettings{
-		Type:       inputType{choice{of: inputTypes}},
-		Format:     choice{value: record.Auto.String(), of: record.Formats()},
-		Time:       choice{value: "line", of: timeNames},
-		From:       choice{of: []string{"start", "end"}},
-		MaxMessage: size{32 << 20, 64 << 10, 256 << 20},
-		MaxRotated: maxRotated,
-		MaxConns:   count{256, 1, 0, ""},
-		more:       settingsOf(moreInOpts),
+// newInputSettings returns the defaults.
+func newInputSettings() settings {
+	s := settings{values: map[string]setting{}, given: map[string]bool{}}
+	for _, o := range inputOptions {
+		s.values[o.name] = o.initial()
 	}
+	return s
 }
 
-// An inputOption is something that an input can be told.
+// An inputOption is an entry of the table of options of inputs: a key of a configuration file.
 type inputOption struct {
-	name  string
-	of    []string // the inputs it is for; nil: all
-	value func(*inputSettings) setting
-	what  string // for docs/CONFIG.md
+	name    string
+	of      []string       // the types of inputs that have it; nil: all
+	initial func() setting // returns the default value
+	what    string         // for docs/CONFIG.md
+	ofFile  bool           // it names a file with a secret or a certificate
 }
 
 // inputOptions are all options of inputs, in the order of docs/CONFIG.md.
 var inputOptions = []inputOption{
-	{"type", nil, func(c *inputSettings) setting { return &c.Type }, "stdin, tail, journal, forward, loki or syslog"},
-	{"format", nil, func(c *inputSettings) setting { return &c.Format }, "what the lines are: auto, json, logfmt or text"},
-	{"time", nil, func(c *inputSettings) setting { return &c.Time }, "the time of a line: the one in it (line), that of its arrival (now), or that where it has none, which the field time_from=arrival then says (line-or-now)"},
-	{"zone", nil, func(c *inputSettings) setting { return &c.Zone }, "the zone of times that name none"},
-	{"files", []string{"tail"}, func(c *inputSettings) setting { return &c.Files }, "the files to follow: paths, or patterns with *, ? and []"},
-	{"state", readers, func(c *inputSettings) setting { return &c.State }, "the directory that says how far each file, or the journal, is delivered; without it nothing is kept"},
-	{"from", readers, func(c *inputSettings) setting { return &c.From }, "where to begin in what is there at the start and not in state: start or end"},
-	{"multiline", []string{"stdin", "tail"}, func(c *inputSettings) setting { return &c.Multiline }, "which lines are one record: go, java, dotnet, node, python, ruby, rust, cri, docker, auto, or a pattern"},
-	{"partial-after", []string{"tail"}, func(c *inputSettings) setting { return &c.PartialAfter }, "take a last line without a newline after it has not grown for that long; 0: wait"},
-	{"path-key", []string{"tail"}, func(c *inputSettings) setting { return &c.PathKey }, "add the path of the file as this field"},
-	{"max-rotated", []string{"tail"}, func(c *inputSettings) setting { return &c.MaxRotated }, "how many rotated files of a path are kept open until they are read; more are lost, and reported"},
-	{"units", []string{"journal"}, func(c *inputSettings) setting { return &c.Units }, "entries of these units only; a unit may have *, ? and [] in it"},
-	{"identifiers", []string{"journal"}, func(c *inputSettings) setting { return &c.Identifiers }, "entries with these identifiers only, which are names of programs"},
-	{"directory", []string{"journal"}, func(c *inputSettings) setting { return &c.Directory }, "the directory of another journal; default: this machine's"},
-	{"all-fields", []string{"journal"}, func(c *inputSettings) setting { return &c.AllFields }, "take all fields of an entry, by the names that they have in the journal"},
-	{"listen", listeners, func(c *inputSettings) setting { return &c.Listen }, "the address, such as 0.0.0.0:24224, unix:PATH or, for syslog, udp://HOST:PORT and unixgram:PATH; default: the protocol's port, for this machine alone"},
-	{"shared-key-file", []string{"forward"}, func(c *inputSettings) setting { return &c.SharedKeyFile }, "the file with the key that clients must know"},
-	{"user", []string{"forward"}, func(c *inputSettings) setting { return &c.User }, "the user that clients must log in as"},
-	{"password-file", []string{"forward"}, func(c *inputSettings) setting { return &c.PasswordFile }, "the file with the password of user"},
-	{"tls-cert", listeners, func(c *inputSettings) setting { return &c.TLSCert }, "the file with the certificate of this server"},
-	{"tls-key", listeners, func(c *inputSettings) setting { return &c.TLSKey }, "the file with its key"},
-	{"tls-client-ca", listeners, func(c *inputSettings) setting { return &c.TLSClientCA }, "the file with the authorities that sign the certificates of clients; nobody else is let in"},
-	{"max-message", listeners, func(c *inputSettings) setting { return &c.MaxMessage }, "the longest message, as it comes and decompressed"},
-	{"max-conns", listeners, func(c *inputSettings) setting { return &c.MaxConns }, "how many connections there may be at a time"},
+	{name: "type", initial: func() setting { return &inputType{choice{of: inputTypes}} }, what: "stdin, tail, journal, forward, loki or syslog"},
+	{name: "format", initial: func() setting { return &choice{value: record.Auto.String(), of: record.Formats()} }, what: "what the lines are: auto, json, logfmt or text"},
+	{name: "time", initial: func() setting { return &choice{value: "line", of: timeNames} }, what: "the time of a line: the one in it (line), that of its arrival (now), or that where it has none, which the field time_from=arrival then says (line-or-now)"},
+	{name: "zone", initial: func() setting { return new(zone) }, what: "the zone of times that name none"},
+	{name: "files", of: []string{"tail"}, initial: func() setting { return new(list) }, what: "the files to follow: paths, or patterns with *, ? and []"},
+	{name: "state", of: readers, initial: func() setting { return new(path) }, what: "the directory that says how far each file, or the journal, is delivered; without it nothing is kept"},
+	{name: "from", of: readers, initial: func() setting { return &choice{of: []string{"start", "end"}} }, what: "where to begin in what is there at the start and not in state: start or end"},
+	{name: "multiline", of: []string{"stdin", "tail"}, initial: func() setting { return new(list) }, what: "which lines are one record: go, java, dotnet, node, python, ruby, rust, cri, docker, auto, or a pattern"},
+	{name: "partial-after", of: []string{"tail"}, initial: func() setting { return new(duration) }, what: "take a last line without a newline after it has not grown for that long; 0: wait"},
+	{name: "path-key", of: []string{"tail"}, initial: func() setting { return new(text) }, what: "add the path of the file as this field"},
+	{name: "max-rotated", of: []string{"tail"}, initial: func() setting { return newMaxRotated() }, what: "how many rotated files of a path are kept open until they are read; more are lost, and reported"},
+	{name: "units", of: []string{"journal"}, initial: func() setting { return new(list) }, what: "entries of these units only; a unit may have *, ? and [] in it"},
+	{name: "identifiers", of: []string{"journal"}, initial: func() setting { return new(list) }, what: "entries with these identifiers only, which are names of programs"},
+	{name: "directory", of: []string{"journal"}, initial: func() setting { return new(path) }, what: "the directory of another journal; default: this machine's"},
+	{name: "all-fields", of: []string{"journal"}, initial: func() setting { return new(toggle) }, what: "take all fields of an entry, by the names that they have in the journal"},
+	{name: "listen", of: listeners, initial: func() setting { return new(text) }, what: "the address, such as 0.0.0.0:24224, unix:PATH or, for syslog, udp://HOST:PORT and unixgram:PATH; default: the protocol's port, for this machine alone"},
+	{name: "shared-key-file", of: []string{"forward"}, initial: func() setting { return new(text) }, what: "the file with the key that clients must know", ofFile: true},
+	{name: "user", of: []string{"forward"}, initial: func() setting { return new(text) }, what: "the user that clients must log in as"},
+	{name: "password-file", of: []string{"forward"}, initial: func() setting { return new(text) }, what: "the file with the password of user", ofFile: true},
+	{name: "tls-cert", of: listeners, initial: func() setting { return new(text) }, what: "the file with the certificate of this server", ofFile: true},
+	{name: "tls-key", of: listeners, initial: func() setting { return new(text) }, what: "the file with its key", ofFile: true},
+	{name: "tls-client-ca", of: listeners, initial: func() setting { return new(text) }, what: "the file with the authorities that sign the certificates of clients; nobody else is let in", ofFile: true},
+	{name: "max-message", of: listeners, initial: func() setting { return newMaxMessage() }, what: "the longest message, as it comes and decompressed"},
+	{name: "max-conns", of: listeners, initial: func() setting { return &count{256, 1, 0, ""} }, what: "how many connections there may be at a time"},
 }
 
 // inputOptionsOf returns the names of the options of a kind of input.
@@ -113,23 +76,26 @@ func inputOptionsOf(kind string) (names []string) {
 	return names
 }
 
-// kind returns the input that the settings describe. Its error names options as flags.
-func (c *inputSettings) kind(name string, stdin *os.File) (inputKind, error) {
-	rules, err := join.Parse(c.Multiline)
+// kindOf returns the input that the settings describe. Its error names options as flags.
+func kindOf(c *settings, name string, stdin *os.File) (inputKind, error) {
+	rules, err := join.Parse(c.list("multiline"))
 	if err != nil {
 		return nil, fmt.Errorf("--multiline: %w", err)
 	}
-	switch kind := c.Type.value; kind {
+	switch kind := c.text("type"); kind {
 	case "stdin":
 		return stdinInput{stdin, rules}, nil
 	case "journal":
-		return &journalInput{c.journal()}, nil
+		return &journalInput{journalOptions(c)}, nil
 	case "tail":
-		f := &tailFlags{files: c.Files, state: string(c.State), from: c.From, partial: c.PartialAfter, join: rules, pathKey: string(c.PathKey), rotated: c.MaxRotated}
-		if len(c.Files) == 0 {
+		f := &tailFlags{
+			files: c.list("files"), state: c.text("state"), from: *c.values["from"].(*choice), partial: duration(c.duration("partial-after")),
+			join: rules, pathKey: c.text("path-key"), rotated: *c.values["max-rotated"].(*count),
+		}
+		if len(f.files) == 0 {
 			return nil, errors.New("--files is missing: name the files to follow")
 		}
-		for _, path := range c.Files {
+		for _, path := range f.files {
 			if path == "" {
 				return nil, errors.New("a path in --files is empty")
 			}
@@ -147,11 +113,11 @@ func (c *inputSettings) kind(name string, stdin *os.File) (inputKind, error) {
 			listeners: []*listener{map[string]func() *listener{
 				"forward": forwardListener, "loki": lokiListener, "syslog": syslogListener,
 			}[kind]()},
-			maxMessage: c.MaxMessage, maxConns: c.MaxConns.value, keyFile: string(c.SharedKeyFile), user: string(c.User),
-			passwordFile: string(c.PasswordFile), tlsCert: string(c.TLSCert), tlsKey: string(c.TLSKey), tlsClientCA: string(c.TLSClientCA),
+			maxMessage: *c.values["max-message"].(*size), maxConns: c.count("max-conns"), keyFile: c.text("shared-key-file"), user: c.text("user"),
+			passwordFile: c.text("password-file"), tlsCert: c.text("tls-cert"), tlsKey: c.text("tls-key"), tlsClientCA: c.text("tls-client-ca"),
 		}
 		l := r.listeners[0]
-		l.on, l.value, l.input = true, string(c.Listen), name
+		l.on, l.value, l.input = true, c.text("listen"), name
 		if l.value == "" {
 			l.value = l.address
 		}
@@ -199,12 +165,12 @@ func (c *pipeConfig) addInput(name string, v conf.Node, stdin *os.File) {
 	c.inputs = append(c.inputs, in)
 	s := &in.settings
 	if _, ok := it.fields["type"]; ok {
-		it.give("type", &s.Type, nil)
+		it.give("type", s.values["type"], nil)
 		it.given = nil // no other fault goes away without it
 	} else if !it.has("type") && !v.Broken() {
 		v.Faultf("type is missing: use %s", strings.Join(inputTypes, ", "))
 	}
-	kind := s.Type.value
+	kind := s.text("type")
 	for _, o := range inputOptions {
 		_, ok := it.fields[o.name]
 		switch {
@@ -212,16 +178,16 @@ func (c *pipeConfig) addInput(name string, v conf.Node, stdin *os.File) {
 		case kind != "" && o.of != nil && !slices.Contains(o.of, kind):
 			it.wrong(o.name, "it is for inputs of type %s; those of type %s have %s", inWords(o.of, "and"), kind, strings.Join(inputOptionsOf(kind), ", "))
 		default:
-			it.give(o.name, o.value(s), nil)
+			it.give(o.name, s.values[o.name], nil)
 		}
 	}
-	in.format, _ = record.ParseFormat(s.Format.value)
-	in.zone, in.times = s.Zone, parseTimes(s.Time.value)
+	in.format, _ = record.ParseFormat(s.text("format"))
+	in.zone, in.times = *s.values["zone"].(*zone), parseTimes(s.text("time"))
 	if kind == "" {
 		return
 	}
 	it.settle(func() (err error) {
-		in.kind, err = s.kind("inputs."+name, stdin)
+		in.kind, err = kindOf(s, "inputs."+name, stdin)
 		return err
 	}, func(err error) string {
 		return withoutFlags(strings.TrimPrefix(err.Error(), "inputs."+name+" "))
@@ -229,5 +195,11 @@ func (c *pipeConfig) addInput(name string, v conf.Node, stdin *os.File) {
 		v.Faultf("%s", withoutFlags(strings.TrimPrefix(err.Error(), "inputs."+name+" ")))
 		return false
 	})
-	in.secrets = sumOf(append(secretFiles(moreInOpts, s.more), string(s.SharedKeyFile), string(s.PasswordFile), string(s.TLSCert), string(s.TLSKey), string(s.TLSClientCA))...)
+	var files []string
+	for _, o := range inputOptions {
+		if o.ofFile {
+			files = append(files, s.text(o.name))
+		}
+	}
+	in.secrets = sumOf(files...)
 }

@@ -42,13 +42,13 @@ func (p *pipeline) placeError(out *output, err error) error {
 		known := false
 		for _, k := range []struct {
 			key   string
-			value path
+			value string
 			front string
 		}{
-			{"dead-letter", c.DeadLetter, "deliver: cannot open DeadLetterFile: deliver: "},
-			{"spool", c.Spool, "deliver: cannot open SpoolDir: spool: "},
-			{"crash-safe", c.CrashSafe, "slab: cannot make the directory"},
-			{"crash-safe", c.CrashSafe, "slab: cannot have crash-safe slabs"},
+			{"dead-letter", c.text("dead-letter"), "deliver: cannot open DeadLetterFile: deliver: "},
+			{"spool", c.text("spool"), "deliver: cannot open SpoolDir: spool: "},
+			{"crash-safe", c.text("crash-safe"), "slab: cannot make the directory"},
+			{"crash-safe", c.text("crash-safe"), "slab: cannot have crash-safe slabs"},
 		} {
 			rest, is := strings.CutPrefix(line, k.front)
 			if !is {
@@ -58,7 +58,7 @@ func (p *pipeline) placeError(out *output, err error) error {
 				rest = slabText(errors.New(line))
 			}
 			known = true
-			errs = append(errs, p.keyError("outputs."+c.name, k.key, string(k.value), c.at, rest))
+			errs = append(errs, p.keyError("outputs."+c.name, k.key, k.value, c.at, rest))
 			break
 		}
 		switch {

@@ -16,7 +16,7 @@ func (c *pipeConfig) checkLoops() {
 		for _, key := range []string{"to", "fallback"} {
 			to := out.To
 			if key == "fallback" {
-				f := c.fallbacks[out.Fallback]
+				f := c.fallbacks[out.text("fallback")]
 				if f == nil {
 					continue
 				}

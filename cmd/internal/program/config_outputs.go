@@ -42,11 +42,8 @@ func (c *pipeConfig) addOutput(name string, v conf.Node) {
 				continue
 			}
 		}
-		if out.given == nil {
-			out.given = map[string]bool{}
-		}
 		out.given[o.name] = true
-		it.give(o.name, o.value(out), func(name, value string) string { return name + "=" + value })
+		it.give(o.name, out.values[o.name], func(name, value string) string { return name + "=" + value })
 	}
 	if where, ok := it.fields["where"]; ok {
 		out.route.where = readWhere(where)
@@ -58,8 +55,18 @@ func (c *pipeConfig) addOutput(name string, v conf.Node) {
 	} else {
 		c.tryOutput(it, out, d, text)
 	}
-	out.secrets = sumOf(append(secretFiles(moreOptions, out.more), string(out.SharedKeyFile), string(out.PasswordFile), string(out.TLSCA), string(out.TLSCert), string(out.TLSKey))...)
+	out.secrets = sumOf(out.secretFiles()...)
 	c.readFallback(it, out)
+}
+
+// secretFiles returns the files with keys, passwords and certificates that options name.
+func (c *outputConfig) secretFiles() (files []string) {
+	for _, o := range options {
+		if o.ofFile && o.name != "bearer-token-file" { // clients read that again by themselves
+			files = append(files, c.text(o.name))
+		}
+	}
+	return files
 }
 
 // textOf returns the text of a key; "" if it has none.
@@ -152,19 +159,19 @@ func soundAddress(d destination) string {
 
 // readFallback reads the fallback of an output. Several outputs may share one.
 func (c *pipeConfig) readFallback(it *item, out *outputConfig) {
-	if out.Fallback == "" || c.fallbacks[out.Fallback] != nil {
+	if out.text("fallback") == "" || c.fallbacks[out.text("fallback")] != nil {
 		return
 	}
-	f, err := c.options.output(c.dests, "fallback", string(out.Fallback), ownOption)
+	f, err := c.options.output(c.dests, "fallback", out.text("fallback"), ownOption)
 	if err == nil {
-		d, _, _, _ := locate(c.dests, "fallback", string(out.Fallback))
+		d, _, _, _ := locate(c.dests, "fallback", out.text("fallback"))
 		err = tryDestination(d, f)
 	}
 	if err != nil {
-		it.wrong("fallback", "%s", withoutFlags(redactText(c.nowhere("fallback", string(out.Fallback), errors.New(redactError(err, string(out.Fallback)))))))
+		it.wrong("fallback", "%s", withoutFlags(redactText(c.nowhere("fallback", out.text("fallback"), errors.New(redactError(err, out.text("fallback")))))))
 		return
 	}
-	c.fallbacks[out.Fallback] = f
+	c.fallbacks[out.text("fallback")] = f
 }
 
 // schemes returns what the addresses of destinations begin with.

@@ -21,25 +21,25 @@ func (c *pipeConfig) checkPlaces() {
 	var made []string // directories that outputs make before what stands behind them is opened
 	for _, out := range c.outs {
 		name := safeName(out.name)
-		if spool := string(out.Spool); spool != "" {
+		if spool := out.text("spool"); spool != "" {
 			check(out.item, "spool", noDirectory(spool, name))
 			made = append(made, filepath.Join(spool, name))
 		}
-		if path, err := filePath(strings.TrimPrefix(out.To, "file:")); err == nil && strings.HasPrefix(out.To, "file:") && bool(out.Mkdirs) {
+		if path, err := filePath(strings.TrimPrefix(out.To, "file:")); err == nil && strings.HasPrefix(out.To, "file:") && out.on("mkdirs") {
 			made = append(made, filepath.Dir(path))
 		}
-		if letters := string(out.DeadLetter); letters != "" {
+		if letters := out.text("dead-letter"); letters != "" {
 			check(out.item, "dead-letter", noFile(letters, made))
 		}
-		if slabs := string(out.CrashSafe); slabs != "" {
-			if bool(out.CrashSafeRequired) { // else the slabs are on the heap
+		if slabs := out.text("crash-safe"); slabs != "" {
+			if out.on("crash-safe-required") { // else the slabs are on the heap
 				check(out.item, "crash-safe", noDirectory(slabs, name))
 			}
 			made = append(made, filepath.Join(slabs, name))
 		}
 	}
 	for _, in := range c.inputs {
-		if dir := string(in.settings.State); dir != "" {
+		if dir := in.settings.text("state"); dir != "" {
 			check(in.item, "state", noDirectory(dir, ""))
 		}
 	}

@@ -42,9 +42,9 @@ func TestOptionsInFile(t *testing.T) {
 		t.Fatal(faults)
 	}
 	a, b := c.outs[0], c.outs[1]
-	if a.To != "loki://h" || a.name != "a" || a.Level.String() != "warn" || a.Slabs.value != 4 || a.SlabSize.value != 128<<10 ||
-		a.WhenFull.String() != "block-for=1s" || a.RetryAge.String() != "168h" || a.Spool != "/x" || a.Label.String() != "app=shop, env=x" ||
-		a.Metadata.String() != "user, order" || !a.given["slabs"] || bool(b.Mkdirs) != true || b.Encode.value != "json" {
+	if a.To != "loki://h" || a.name != "a" || a.level().String() != "warn" || a.count("slabs") != 4 || a.bytes("slab-size") != 128<<10 ||
+		a.text("when-full") != "block-for=1s" || a.text("retry-age") != "168h" || a.text("spool") != "/x" || a.text("label") != "app=shop, env=x" ||
+		a.text("metadata") != "user, order" || !a.given["slabs"] || b.on("mkdirs") != true || b.text("encode") != "json" {
 		t.Errorf("%+v %+v", a, b)
 	}
 	for _, wrong := range []string{"slabs: 1", "slab-size: 3", "encode: xml", "level: loud", "spool: ''", "retry-age: soon", "mkdirs: perhaps", "slabs: [4]", "to: x"} {

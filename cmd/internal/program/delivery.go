@@ -32,10 +32,10 @@ func (p *pipeline) newOutput(out *output, o *slab.Options) (*deliver.Output, err
 	opts := &deliver.OutputOptions{
 		Name: to, Codec: o.Codec, CodecFor: t.codecFor, Slab: *o,
 		Deliver: deliver.Options{
-			PendingLimit: c.PendingLimit.value, OnError: func(e batch.Event) { p.deliveryEvent(out, e) },
+			PendingLimit: c.count("pending-limit"), OnError: func(e batch.Event) { p.deliveryEvent(out, e) },
 			Retry: retry,
 		},
-		DeadLetterFile: string(c.DeadLetter),
+		DeadLetterFile: c.text("dead-letter"),
 		Spool:          c.spoolOptions(),
 	}
 	if !out.engine {
@@ -48,12 +48,12 @@ func (p *pipeline) newOutput(out *output, o *slab.Options) (*deliver.Output, err
 			return f.Send(ctx, b)
 		})
 	}
-	if c.Spool != "" {
-		if policy := c.WhenFull.String(); strings.HasPrefix(policy, "drop-") && !p.saidDrops {
+	if c.text("spool") != "" {
+		if policy := c.text("when-full"); strings.HasPrefix(policy, "drop-") && !p.saidDrops {
 			p.saidDrops = true
 			p.con.say("--when-full %s drops lines while a destination is slow, even while --spool has room; --when-full spill puts them there", policy)
 		}
-		opts.SpoolDir = filepath.Join(string(c.Spool), out.dir)
+		opts.SpoolDir = filepath.Join(c.text("spool"), out.dir)
 		opts.Spool.OnEvent = func(e batch.Event) { p.spoolEvent(out, e) }
 	}
 	d, err := deliver.NewOutput(c.outlet(t), opts)
@@ -69,8 +69,8 @@ func (p *pipeline) newOutput(out *output, o *slab.Options) (*deliver.Output, err
 
 // spoolOptions are those of package spool.
 func (c *outputConfig) spoolOptions() spool.Options {
-	o := spool.Options{MaxBytes: c.SpoolMax.value}
-	if c.Fsync {
+	o := spool.Options{MaxBytes: c.bytes("spool-max")}
+	if c.on("fsync") {
 		o.Sync = "always"
 	}
 	return o
@@ -78,10 +78,10 @@ func (c *outputConfig) spoolOptions() spool.Options {
 
 // letters returns the file of out's refused lines, "" if they are only counted.
 func (out *output) letters() string {
-	if out.c.DeadLetter != "" || out.c.Spool == "" {
-		return string(out.c.DeadLetter)
+	if out.c.text("dead-letter") != "" || out.c.text("spool") == "" {
+		return out.c.text("dead-letter")
 	}
-	return filepath.Join(string(out.c.Spool), out.dir, "dead-letters.jsonl")
+	return filepath.Join(out.c.text("spool"), out.dir, "dead-letters.jsonl")
 }
 
 // codecFor returns the codec of lines that an earlier run has left.
@@ -120,11 +120,11 @@ func safeName(to string) string {
 func (c *outputConfig) keptIn(p batch.Pending) string {
 	switch {
 	case p.Slab == 0:
-		return string(c.Spool)
+		return c.text("spool")
 	case p.Spill == 0:
-		return string(c.CrashSafe)
+		return c.text("crash-safe")
 	}
-	return string(c.Spool) + " and " + string(c.CrashSafe)
+	return c.text("spool") + " and " + c.text("crash-safe")
 }
 
 // deliveryEvent tells of what happens between an output's slabs and its
@@ -150,7 +150,7 @@ func (p *pipeline) deliveryEvent(out *output, e batch.Event) {
 		out.failing.Store(false)
 		say("works again")
 	case "expired":
-		say("records older than --retry-age %s are dropped", out.c.RetryAge.String())
+		say("records older than --retry-age %s are dropped", out.c.text("retry-age"))
 	case "handler":
 		say("--fallback %s: %s; trying again", out.fallback.to, plain(e.Err))
 	case "handler-recovered":
@@ -175,16 +175,16 @@ func (p *pipeline) deliveryEvent(out *output, e batch.Event) {
 	case "spill":
 		switch said := out.failing.Load(); {
 		case errors.Is(e.Err, deliver.ErrFull) && !said:
-			say("is too slow, lines go to --spool %s", out.c.Spool)
+			say("is too slow, lines go to --spool %s", out.c.text("spool"))
 		case said:
-			say("is down, lines go to --spool %s", out.c.Spool)
+			say("is down, lines go to --spool %s", out.c.text("spool"))
 		default: // it refused all at the first attempt
-			say("is down, lines go to --spool %s: %s", out.c.Spool, plain(e.Err))
+			say("is down, lines go to --spool %s: %s", out.c.text("spool"), plain(e.Err))
 		}
 	case "spilled":
-		say("nothing is left in --spool %s", out.c.Spool)
+		say("nothing is left in --spool %s", out.c.text("spool"))
 	case "spill-error":
-		say("--spool %s: %s; trying again", out.c.Spool, plain(e.Err))
+		say("--spool %s: %s; trying again", out.c.text("spool"), plain(e.Err))
 	default:
 		say("%s: %s", e.Op, plain(e.Err))
 	}
@@ -195,8 +195,8 @@ func (p *pipeline) spoolEvent(out *output, e batch.Event) {
 	switch e.Op {
 	case "recover": // said when it was opened
 	case "drop":
-		p.con.say("%s: --spool-max %s is reached, dropping the oldest records (%d)", e.Output, out.c.SpoolMax.String(), e.Count)
+		p.con.say("%s: --spool-max %s is reached, dropping the oldest records (%d)", e.Output, out.c.text("spool-max"), e.Count)
 	default:
-		p.con.say("%s: --spool %s: %s", e.Output, out.c.Spool, plain(e.Err))
+		p.con.say("%s: --spool %s: %s", e.Output, out.c.text("spool"), plain(e.Err))
 	}
 }

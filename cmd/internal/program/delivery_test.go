@@ -36,7 +36,7 @@ func TestSpoolSurvives(t *testing.T) {
 	dir := t.TempDir()
 	down := func() error { return errors.New("down") }
 	up := func() error { return nil }
-	spooled := func(c *outputConfig) { c.Spool = path(dir) }
+	spooled := func(c *outputConfig) { preset(c, "spool", dir) }
 	inBubble(t, func(t *testing.T) {
 		stderr, err := run(t, faulty(down, spooled), "one\ntwo")
 		if codeOf(err) != exitKept || !strings.Contains(stderr, "pending=2{slab=0 spill=2 inflight=0}") ||
@@ -61,7 +61,7 @@ func TestSpillSaysWhy(t *testing.T) {
 		dir := t.TempDir()
 		want = strings.Replace(want, "DIR", dir, 1)
 		inBubble(t, func(t *testing.T) {
-			stderr, rerr := run(t, faulty(func() error { return err }, func(c *outputConfig) { c.Spool = path(dir) }), "one\n")
+			stderr, rerr := run(t, faulty(func() error { return err }, func(c *outputConfig) { preset(c, "spool", dir) }), "one\n")
 			if codeOf(rerr) != exitKept || !strings.Contains(stderr, want) || strings.Count(stderr, strings.Fields(err.Error())[0]) != 1 {
 				t.Errorf("%v, %s, want %s", rerr, stderr, want)
 			}
@@ -79,7 +79,7 @@ func TestSpoolForServer(t *testing.T) {
 	l.Close()
 	conf := func() *pipeConfig {
 		c := config("tcp://" + addr)
-		c.options.base.Spool = path(t.TempDir())
+		preset(&c.options.base, "spool", t.TempDir())
 		c.drainTimeout = duration(300 * time.Millisecond)
 		return c
 	}
@@ -105,7 +105,8 @@ func TestSpoolForServer(t *testing.T) {
 		got <- string(b)
 	}()
 	second := conf()
-	second.options.base.Spool, second.drainTimeout = first.options.base.Spool, duration(time.Minute)
+	preset(&second.options.base, "spool", first.options.base.text("spool"))
+	second.drainTimeout = duration(time.Minute)
 	stderr, err := run(t, second, "three\n")
 	if text := <-got; err != nil || text != "one\ntwo\nthree\n" || !strings.Contains(stderr, "accepted=1 recovered=2 delivered=3\n") {
 		t.Errorf("%q arrived, %v, %s", text, err, stderr)
@@ -126,7 +127,7 @@ func TestEngineWithoutSpool(t *testing.T) {
 // Lines that are refused for good are in the file of dead letters.
 func TestDeadLetter(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "dead")
-	c := faulty(nil, func(c *outputConfig) { c.DeadLetter = path(file) })
+	c := faulty(nil, func(c *outputConfig) { preset(c, "dead-letter", file) })
 	c.dests[len(c.dests)-1] = &fake{o: never}
 	c.drainTimeout = duration(time.Minute)
 	stderr, err := run(t, c, "one\ntwo\n")
@@ -152,7 +153,7 @@ func TestRetryAgeCountsFromReading(t *testing.T) {
 	}
 	c := faulty(fail, func(c *outputConfig) {})
 	c.drainTimeout = duration(time.Minute)
-	c.options.base.Level.set = true // so that the time is known
+	c.options.base.level().set = true // so that the time is known
 	stderr, err := run(t, c, "2001-02-03T04:05:06Z ERROR one\n")
 	if err != nil || !strings.Contains(stderr, "accepted=1 delivered=1\n") {
 		t.Error(err, stderr)
@@ -226,7 +227,7 @@ func TestFsync(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		c := newOutputConfig()
 		if on {
-			if err := c.set(optionCalled("fsync"), "true"); err != nil {
+			if err := c.set("fsync", "true"); err != nil {
 				t.Fatal(err)
 			}
 		}

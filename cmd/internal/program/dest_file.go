@@ -62,7 +62,7 @@ func (fileDest) Open(rest string, c *outputConfig) (*target, error) {
 		return nil, err
 	}
 	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() && !st.IsDir() && o.RotateBytes == 0 && o.RotateEvery == 0 {
-		if c.Fsync {
+		if c.on("fsync") {
 			return nil, errors.New("it is not a regular file; leave out --fsync")
 		}
 		return openDevice(path)
@@ -81,17 +81,17 @@ func (fileDest) Open(rest string, c *outputConfig) (*target, error) {
 // fileOptions are those of package file.
 func fileOptions(c *outputConfig) (*file.Options, error) {
 	o := &file.Options{
-		MakeDirs:    bool(c.Mkdirs),
-		NoReserve:   bool(c.NoReserve),
-		RotateBytes: c.RotateSize.value,
-		RotateEvery: time.Duration(c.RotateEvery),
-		KeepFiles:   c.Keep.value,
-		KeepFor:     time.Duration(c.KeepFor),
+		MakeDirs:    c.on("mkdirs"),
+		NoReserve:   c.on("no-reserve"),
+		RotateBytes: c.bytes("rotate-size"),
+		RotateEvery: c.duration("rotate-every"),
+		KeepFiles:   c.count("keep"),
+		KeepFor:     c.duration("keep-for"),
 	}
-	if c.Compress.value != "none" {
-		o.Compress = c.Compress.value
+	if c.text("compress") != "none" {
+		o.Compress = c.text("compress")
 	}
-	if c.Fsync {
+	if c.on("fsync") {
 		if o.Compress != "" {
 			return nil, errors.New("--fsync and --compress do not go together: a copy that is compressed is not synced before the original is removed")
 		}

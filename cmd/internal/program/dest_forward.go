@@ -39,11 +39,11 @@ func (d forwardDest) Usage() (form, what string) {
 
 func (d forwardDest) Open(rest string, o *outputConfig) (*target, error) {
 	c := fluent.Config{
-		Tag: string(o.Tag), NoAck: bool(o.NoAck), SharedKeyFile: string(o.SharedKeyFile),
-		Secured: bool(o.Secured), User: string(o.User), PasswordFile: string(o.PasswordFile),
+		Tag: o.text("tag"), NoAck: o.on("no-ack"), SharedKeyFile: o.text("shared-key-file"),
+		Secured: o.on("secured"), User: o.text("user"), PasswordFile: o.text("password-file"),
 		Name: d.scheme + ":" + rest,
 	}
-	if o.Tag == "" {
+	if o.text("tag") == "" {
 		return nil, errors.New("--tag is empty: an event has a tag")
 	}
 	switch d.scheme {
@@ -63,13 +63,13 @@ func (d forwardDest) Open(rest string, o *outputConfig) (*target, error) {
 		c.Servers = []string{host}
 		if d.scheme == "forward+tls" {
 			c.Servers[0] = "tls://" + host
-			c.TLS = fluent.TLS{CAFile: string(o.TLSCA), CertFile: string(o.TLSCert), KeyFile: string(o.TLSKey)}
+			c.TLS = fluent.TLS{CAFile: o.text("tls-ca"), CertFile: o.text("tls-cert"), KeyFile: o.text("tls-key")}
 		}
 	}
-	if v := o.Compress.value; v != "none" { // zstd: fluentd from 1.19 on, and Fluent Bit
+	if v := o.text("compress"); v != "none" { // zstd: fluentd from 1.19 on, and Fluent Bit
 		c.Compress = v
 	}
-	t := &target{newEncoder: func() encodeFunc { return newForwardEncoder(string(o.TagFrom)) }, codec: fluent.Codec()}
+	t := &target{newEncoder: func() encodeFunc { return newForwardEncoder(o.text("tag-from")) }, codec: fluent.Codec()}
 	if o.dryRun {
 		c.DryRun = os.Stdout
 	}

@@ -48,21 +48,21 @@ func (d httpDest) Open(rest string, o *outputConfig) (*target, error) {
 		return nil, fmt.Errorf("for Loki, write %s://%s", scheme, prefix)
 	}
 	c := httpsink.Config{
-		URL: d.scheme + "://" + host, API: string(o.API), NoID: bool(o.NoID), Username: string(o.User), BearerTokenFile: string(o.BearerTokenFile),
+		URL: d.scheme + "://" + host, API: o.text("api"), NoID: o.on("no-id"), Username: o.text("user"), BearerTokenFile: o.text("bearer-token-file"),
 	}
 	if d.scheme == "https" {
-		c.TLS = httpsink.TLS{CAFile: string(o.TLSCA), CertFile: string(o.TLSCert), KeyFile: string(o.TLSKey)}
+		c.TLS = httpsink.TLS{CAFile: o.text("tls-ca"), CertFile: o.text("tls-cert"), KeyFile: o.text("tls-key")}
 	}
 	if o.given["compress"] {
-		c.Compression = o.Compress.value
+		c.Compression = o.text("compress")
 	}
-	if c.HEC, err = pairsOf("hec", o.HEC, true); err != nil {
+	if c.HEC, err = pairsOf("hec", o.list("hec"), true); err != nil {
 		return nil, err
 	}
-	if c.Headers, err = pairsOf("header", o.Header, false); err != nil {
+	if c.Headers, err = pairsOf("header", o.list("header"), false); err != nil {
 		return nil, err
 	}
-	params, err := pairsOf("param", o.Param, false)
+	params, err := pairsOf("param", o.list("param"), false)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (d httpDest) Open(rest string, o *outputConfig) (*target, error) {
 	if len(query) > 0 {
 		c.URL += "?" + query.Encode()
 	}
-	if c.Password, err = readPassword(string(o.PasswordFile)); err != nil {
+	if c.Password, err = readPassword(o.text("password-file")); err != nil {
 		return nil, err
 	}
 	if o.dryRun {

@@ -39,20 +39,20 @@ func (d lokiDest) Open(rest string, o *outputConfig) (*target, error) {
 	}
 	c := loki.Config{
 		URL: "http://" + withPort(host, "3100"), Name: redact(d.scheme + ":" + rest), Labels: map[string]string{},
-		LabelAttrs: o.LabelFrom, MetadataAttrs: o.Metadata, Tenant: string(o.Tenant), Username: string(o.User),
-		BearerTokenFile: string(o.BearerTokenFile), MaxAge: time.Duration(o.MaxAge), TooOld: o.TooOld.value, OnError: o.onEvent,
+		LabelAttrs: o.list("label-from"), MetadataAttrs: o.list("metadata"), Tenant: o.text("tenant"), Username: o.text("user"),
+		BearerTokenFile: o.text("bearer-token-file"), MaxAge: o.duration("max-age"), TooOld: o.text("too-old"), OnError: o.onEvent,
 	}
 	if o.given["flush-interval"] {
-		c.BatchAge = max(time.Duration(o.FlushInterval), time.Microsecond) // 0 is the default there
+		c.BatchAge = max(o.duration("flush-interval"), time.Microsecond) // 0 is the default there
 	}
 	if c.MaxAge == 0 {
 		c.MaxAge = -1
 	}
 	if d.scheme == "loki+https" {
 		c.URL = "https://" + host
-		c.TLS = loki.TLS{CAFile: string(o.TLSCA), CertFile: string(o.TLSCert), KeyFile: string(o.TLSKey)}
+		c.TLS = loki.TLS{CAFile: o.text("tls-ca"), CertFile: o.text("tls-cert"), KeyFile: o.text("tls-key")}
 	}
-	for _, l := range o.Label {
+	for _, l := range o.list("label") {
 		i := strings.IndexAny(l, "=:") // label=app:shop reads better in a query
 		if i < 1 || i == len(l)-1 {
 			return nil, fmt.Errorf("--label %s: write NAME=VALUE or NAME:VALUE", l)
@@ -66,7 +66,7 @@ func (d lokiDest) Open(rest string, o *outputConfig) (*target, error) {
 	if len(c.Labels) == 0 {
 		c.Labels["job"] = "forebay"
 	}
-	if c.Password, err = readPassword(string(o.PasswordFile)); err != nil {
+	if c.Password, err = readPassword(o.text("password-file")); err != nil {
 		return nil, err
 	}
 	if o.dryRun {
@@ -76,7 +76,7 @@ func (d lokiDest) Open(rest string, o *outputConfig) (*target, error) {
 	if err != nil {
 		return nil, plainLoki(err)
 	}
-	t := &target{newEncoder: func() encodeFunc { return newLokiEncoder(s, slices.Concat(o.LabelFrom, o.Metadata)) }, codec: s.Encoder().Codec(), memory: 4 << 20, batched: true}
+	t := &target{newEncoder: func() encodeFunc { return newLokiEncoder(s, slices.Concat(o.list("label-from"), o.list("metadata"))) }, codec: s.Encoder().Codec(), memory: 4 << 20, batched: true}
 	t.dest, t.engine = s, !o.dryRun
 	return t, nil
 }

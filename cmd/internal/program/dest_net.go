@@ -27,8 +27,8 @@ func (d netDest) Usage() (form, what string) { return d.form, d.what }
 
 func (d netDest) Open(rest string, c *outputConfig) (*target, error) {
 	o := &netsink.Options{
-		Facility: string(c.Facility), Hostname: string(c.Hostname), AppName: string(c.App),
-		ProcID: string(c.ProcID), MsgID: string(c.MsgID),
+		Facility: c.text("facility"), Hostname: c.text("hostname"), AppName: c.text("app"),
+		ProcID: c.text("procid"), MsgID: c.text("msgid"),
 	}
 	if strings.HasSuffix(d.scheme, "tls") {
 		var err error

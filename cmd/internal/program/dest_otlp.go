@@ -57,13 +57,13 @@ func (d otlpDest) Open(rest string, o *outputConfig) (*target, error) {
 	}
 	c := otlp.Config{
 		URL: "http://" + withPort(host, port), Name: redact(d.scheme + ":" + rest), Resource: map[string]string{},
-		Username: string(o.User), BearerTokenFile: string(o.BearerTokenFile), OnError: o.onEvent,
+		Username: o.text("user"), BearerTokenFile: o.text("bearer-token-file"), OnError: o.onEvent,
 	}
 	if d.secure() {
 		c.URL = "https://" + host
-		c.TLS = otlp.TLS{CAFile: string(o.TLSCA), CertFile: string(o.TLSCert), KeyFile: string(o.TLSKey)}
+		c.TLS = otlp.TLS{CAFile: o.text("tls-ca"), CertFile: o.text("tls-cert"), KeyFile: o.text("tls-key")}
 	}
-	for _, r := range o.Resource {
+	for _, r := range o.list("resource") {
 		i := strings.IndexAny(r, "=:")
 		if i < 1 {
 			return nil, fmt.Errorf("--resource %s: write NAME=VALUE or NAME:VALUE", r)
@@ -76,7 +76,7 @@ func (d otlpDest) Open(rest string, o *outputConfig) (*target, error) {
 	if c.Resource["service.name"] == "" {
 		c.Resource["service.name"] = "forebay"
 	}
-	if c.Password, err = readPassword(string(o.PasswordFile)); err != nil {
+	if c.Password, err = readPassword(o.text("password-file")); err != nil {
 		return nil, err
 	}
 	if o.dryRun {

@@ -2,8 +2,6 @@ package program
 
 import (
 	"errors"
-	"maps"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -86,19 +84,15 @@ func wrongOption(d destination, c *outputConfig) bool {
 
 func isSame(a, b error) bool { return b != nil && a.Error() == b.Error() }
 
-// without returns c as it is without the options that some picks.
+// without returns c without the options that some selects.
 func (c *outputConfig) without(some func(*option) bool) *outputConfig {
-	n, unset := *c, newOutputConfig()
-	n.given, n.more = maps.Clone(c.given), nil
-	for _, s := range c.more {
-		n.more = append(n.more, copySetting(s))
-	}
+	n := *c
+	n.settings = c.clone()
 	for _, o := range options {
-		if !c.given[o.name] || !some(o) {
-			continue
+		if c.given[o.name] && some(o) {
+			delete(n.given, o.name)
+			n.values[o.name] = o.initial()
 		}
-		delete(n.given, o.name)
-		reflect.ValueOf(o.value(&n)).Elem().Set(reflect.ValueOf(o.value(&unset)).Elem())
 	}
 	return &n
 }
@@ -110,7 +104,7 @@ func (c *outputConfig) tellsOfFile(text string) bool {
 		if !o.ofFile || !c.given[o.name] {
 			return false
 		}
-		name := o.value(c).String()
+		name := c.text(o.name)
 		return slices.Contains(words, name) || strings.ContainsAny(name, " :,;\"") && strings.Contains(text, name)
 	})
 }

@@ -42,8 +42,8 @@ func (l outlivedLife) Answer(b *batch.Batch, o batch.Outcome) {
 // outlet returns the destination of t for an outlet: one that goes on if the reader of t
 // can go and there is another place for lines.
 func (c *outputConfig) outlet(t *target) deliver.Destination {
-	hold := c.Fallback != "" || c.Spool != ""
-	if _, is := t.dest.(*file.Stdio); is && (hold || c.DeadLetter != "") {
+	hold := c.text("fallback") != "" || c.text("spool") != ""
+	if _, is := t.dest.(*file.Stdio); is && (hold || c.text("dead-letter") != "") {
 		return outlived{t.dest, hold}
 	}
 	return t.dest
@@ -72,10 +72,10 @@ func (out *output) otherPlace() string {
 	switch {
 	case out.fallback != nil:
 		return "--fallback " + out.fallback.to
-	case out.c.Spool != "":
-		return "--spool " + string(out.c.Spool)
-	case out.c.DeadLetter != "":
-		return "--dead-letter " + string(out.c.DeadLetter)
+	case out.c.text("spool") != "":
+		return "--spool " + out.c.text("spool")
+	case out.c.text("dead-letter") != "":
+		return "--dead-letter " + out.c.text("dead-letter")
 	}
 	return ""
 }

@@ -76,10 +76,10 @@ func (s *journalSource) Put(e journal.Entry) error {
 // Commit waits until the outputs have what was put.
 func (s *journalSource) Commit(ctx context.Context) error { return s.in.commit(ctx) }
 
-// journal returns the options of an input of that type.
-func (c *inputSettings) journal() journal.Options {
+// journalOptions returns the options of an input of that type.
+func journalOptions(c *settings) journal.Options {
 	return journal.Options{
-		Dir: string(c.State), FromEnd: c.From.value != "start", Units: c.Units, Identifiers: c.Identifiers,
-		Directory: string(c.Directory), AllFields: bool(c.AllFields), CommitEvery: time.Second,
+		Dir: c.text("state"), FromEnd: c.text("from") != "start", Units: c.list("units"), Identifiers: c.list("identifiers"),
+		Directory: c.text("directory"), AllFields: c.on("all-fields"), CommitEvery: time.Second,
 	}
 }

@@ -70,7 +70,7 @@ func (take *intake) wire() {
 	take.common = commonLevel(take.outs)
 	for i := range take.outs {
 		out := &take.outs[i]
-		take.parse = take.parse || out.c.Level.set || out.c.route.where != nil || out.form != nil || out.encode != nil || out.t.header
+		take.parse = take.parse || out.c.level().set || out.c.route.where != nil || out.form != nil || out.encode != nil || out.t.header
 	}
 }
 
@@ -206,7 +206,7 @@ func (take *intake) line(line []byte, at place, k known) (open bool) {
 		if !take.marks[i].wants(at.end) {
 			continue
 		}
-		if take.common == nil && !out.c.Level.admits(ev) {
+		if take.common == nil && !out.level.admits(ev) {
 			out.below.Add(1)
 			continue
 		}
@@ -286,6 +286,7 @@ type feed struct {
 	encode encodeFunc // the target's own form; nil: form, or lines as they came
 	rec    []byte     // memory of encode
 	form   *form      // nil: lines as they came, or a form of its own
+	level  *level     // of the output
 	keeps  bool       // lines may be left for the next run
 }
 
@@ -313,7 +314,7 @@ func (take *intake) feeds() {
 		if !out.c.route.takes(take.in.name) {
 			continue
 		}
-		f := feed{output: out, keeps: out.c.keepsLines()}
+		f := feed{output: out, level: out.c.level(), keeps: out.c.keepsLines()}
 		if out.t.newEncoder != nil {
 			f.encode = out.t.newEncoder()
 		} else if as := out.c.encoding(); as != record.AsRaw {
@@ -332,8 +333,8 @@ func commonLevel(outs []feed) *level {
 	l := new(level)
 	for i, out := range outs {
 		if i == 0 {
-			l = &out.c.Level
-		} else if out.c.Level != *l {
+			l = out.c.level()
+		} else if *out.c.level() != *l {
 			return nil
 		}
 	}

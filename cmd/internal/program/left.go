@@ -36,7 +36,7 @@ func (p *pipeline) tellOfLeft() {
 // keptDirs returns the directories of spool and crash-safe, in the order of the outputs.
 func (p *pipeline) keptDirs() (dirs []string) {
 	for _, out := range p.outs {
-		for _, dir := range []string{string(out.c.Spool), string(out.c.CrashSafe)} {
+		for _, dir := range []string{out.c.text("spool"), out.c.text("crash-safe")} {
 			if abs, err := filepath.Abs(dir); dir != "" && err == nil && !slices.Contains(dirs, abs) {
 				dirs = append(dirs, abs)
 			}
@@ -59,7 +59,7 @@ func (p *pipeline) rememberDirs() []string {
 	all := p.keptDirs()
 	var files []string
 	for _, in := range p.inlets {
-		dir := string(in.c.settings.State)
+		dir := in.c.state()
 		if dir == "" {
 			continue
 		}
@@ -97,7 +97,7 @@ func (p *pipeline) rememberDirs() []string {
 func (p *pipeline) tellOfLeftIn(dir string) {
 	own := map[string]bool{}
 	for _, out := range p.outs {
-		if abs, err := filepath.Abs(string(out.c.Spool)); out.c.Spool != "" && err == nil {
+		if abs, err := filepath.Abs(out.c.text("spool")); out.c.text("spool") != "" && err == nil {
 			own[filepath.Join(abs, out.dir)] = true
 		}
 	}

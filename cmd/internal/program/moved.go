@@ -10,6 +10,7 @@ import (
 func newMoved(name string) *cobra.Command {
 	return &cobra.Command{
 		Use:                name,
+		Short:              "Moved to the benchmarks",
 		Hidden:             true,
 		DisableFlagParsing: true,
 		RunE: func(*cobra.Command, []string) error {

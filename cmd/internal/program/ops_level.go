@@ -15,7 +15,7 @@ func (p *pipeline) levels() map[string]string {
 	defer p.mu.Unlock()
 	all := map[string]string{}
 	for _, out := range p.outs {
-		all[out.to] = out.c.Level.String()
+		all[out.to] = out.c.level().String()
 	}
 	return all
 }
@@ -56,7 +56,7 @@ func (p *pipeline) setLevel(ctx context.Context, name string, l level) error {
 		defer release()
 	}
 	p.mu.Lock()
-	found.c.Level = l
+	*found.c.level() = l
 	p.mu.Unlock()
 	for _, take := range takes {
 		take.wire()

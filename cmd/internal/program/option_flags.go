@@ -2,7 +2,6 @@ package program
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -44,12 +43,11 @@ func ownOption(o *option) bool { return !o.way }
 
 // addFlags defines the flags of the options that some picks.
 func (g *givenOptions) addFlags(cmd *cobra.Command, some func(*option) bool) {
-	scratch := newOutputConfig()
 	for _, o := range options {
 		if o.keyOnly || !some(o) {
 			continue
 		}
-		value := o.value(&scratch)
+		value := o.initial()
 		flag := cmd.Flags().VarPF(givenFlag{value, o.name, g.texts}, o.name, "", o.usage)
 		words := o.words
 		switch value := value.(type) {
@@ -80,7 +78,7 @@ func (g *givenOptions) output(dests []destination, flag, to string, some func(*o
 		return nil, wrong("%w", err)
 	}
 	c := g.base
-	c.given, c.more = maps.Clone(c.given), settingsOf(moreOptions)
+	c.settings = g.base.clone()
 	c.To, c.name = at, nameOf(at, own)
 	g.schemes = append(g.schemes, d.Scheme())
 	has := func(name string) bool { return own.has(name) || g.texts[name] != nil }
@@ -91,7 +89,7 @@ func (g *givenOptions) output(dests []destination, flag, to string, some func(*o
 		g.heeded[o.name] = true
 		for _, text := range g.texts[o.name] {
 			if !own.has(o.name) && !(c.dryRun && o.keeps) {
-				if err := c.set(o, text); err != nil {
+				if err := c.set(o.name, text); err != nil {
 					return nil, usageError(fmt.Errorf("--%s: %w", o.name, err)) // the flag took it
 				}
 			}
@@ -104,12 +102,12 @@ func (g *givenOptions) output(dests []destination, flag, to string, some func(*o
 		if c.dryRun && p.o.keeps {
 			continue
 		}
-		if err := c.set(p.o, p.text); err != nil {
+		if err := c.set(p.o.name, p.text); err != nil {
 			return nil, wrong("%s: %w", p.o.name, err)
 		}
 	}
 	if c.dryRun && c.spills() {
-		c.WhenFull = g.base.WhenFull
+		c.values["when-full"] = copySetting(g.base.values["when-full"])
 	}
 	if err := c.check(); err != nil {
 		if len(own) > 0 {

@@ -53,7 +53,6 @@ func parseQuery(scheme, query string, some func(*option) bool) (params, error) {
 	if query == "" {
 		return nil, nil
 	}
-	scratch := newOutputConfig()
 	for part := range strings.SplitSeq(query, "&") {
 		name, value, hasValue := strings.Cut(part, "=")
 		if part == "" {
@@ -80,8 +79,9 @@ func parseQuery(scheme, query string, some func(*option) bool) (params, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: a %% in a value is written %%25", name)
 		}
-		_, isToggle := o.value(&scratch).(*toggle)
-		_, isList := o.value(&scratch).(*list)
+		unset := o.initial()
+		_, isToggle := unset.(*toggle)
+		_, isList := unset.(*list)
 		switch {
 		case !hasValue && isToggle:
 			value = "true"

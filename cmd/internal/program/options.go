@@ -12,83 +12,21 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// An outputConfig says what one output gets, how much memory it has, how it delivers,
-// and what its kind of destination wants to know. It knows neither flags nor queries:
-// both fill it in through [outputConfig.set], by the names of [options], which are its
-// tags, too.
+// An outputConfig describes one output: its destination, the values of its options, and the records
+// that it receives. Flags, queries of --to and configuration files set the options through
+// [settings.set], by the names in the table [options].
 type outputConfig struct {
-	To string // the destination, without what follows a "?"
+	To string // the destination, without a query
+	settings
 
-	Encode choice
-	Level  level
+	item    *item     // its place in the configuration file, while that is read
+	route   route     // the records that it receives
+	secrets [32]byte  // a checksum of the files with keys and passwords, in a configuration file
+	name    string    // of the output: of --to, or in a configuration file
+	at      positions // of its keys, in a configuration file
+	dryRun  bool      // nothing is sent
 
-	SlabSize      size
-	Slabs         count
-	FlushInterval duration
-	WhenFull      whenFull
-
-	Fallback          path
-	PendingLimit      count
-	Spool             path
-	SpoolMax          size
-	DeadLetter        path
-	RetryAge          duration
-	CrashSafe         path
-	CrashSafeRequired toggle
-	Fsync             toggle
-
-	RotateSize  size
-	RotateEvery duration
-	Keep        count
-	KeepFor     duration
-	Compress    choice
-	Mkdirs      toggle
-	NoReserve   toggle
-
-	TLSCA   text
-	TLSCert text
-	TLSKey  text
-
-	Tag           text
-	TagFrom       text
-	SharedKeyFile text
-	User          text
-	PasswordFile  text
-	Secured       toggle
-	NoAck         toggle
-
-	Label           list
-	Resource        list
-	LabelFrom       list
-	Metadata        list
-	Tenant          text
-	BearerTokenFile text
-	MaxAge          duration
-	TooOld          choice
-
-	API    text
-	HEC    list
-	NoID   toggle
-	Header list
-	Param  list
-
-	Facility text
-	Hostname text
-	App      text
-	ProcID   text
-	MsgID    text
-
-	more []setting // of the kinds that [With] adds, by moreOptions
-
-	item    *item           // where it stands, while a file is read
-	route   route           // which records it gets
-	secrets [32]byte        // a sum of the files with keys and passwords, in a configuration file
-	name    string          // of the output: of --to, or in a configuration file
-	given   map[string]bool // the options that were set, by name
-	at      positions       // of its keys, in a configuration file
-	dryRun  bool            // nothing is sent
-
-	onEvent func(batch.Event) // of what a client changes by itself; nil: standard error
+	onEvent func(batch.Event) // changes that a client makes by itself; nil: standard error
 }
 
 // pipeFlush is the --flush-interval where none is given.
@@ -96,21 +34,11 @@ const pipeFlush = 100 * time.Millisecond
 
 // newOutputConfig returns the defaults.
 func newOutputConfig() outputConfig {
-	return outputConfig{
-		Encode:        choice{value: record.AsRaw.String(), of: record.Encodings()},
-		SlabSize:      size{slab.DefaultSlabBytes, slab.MinSlabBytes, slab.MaxSlabBytes},
-		Slabs:         count{8, 2, slab.MaxSlabCount, " (one is filled while the other is written)"},
-		FlushInterval: duration(pipeFlush),
-		WhenFull:      whenFull{slab.Block()},
-		SpoolMax:      size{1 << 30, 16 << 10, 0},
-		RetryAge:      duration(24 * time.Hour),
-		Compress:      choice{value: "none", of: []string{"none", "gzip", "zstd"}},
-		Tag:           "forebay",
-		MaxAge:        duration(7 * 24 * time.Hour),
-		TooOld:        choice{value: "dead-letter", of: []string{"dead-letter", "drop", "now"}},
-		API:           "ndjson",
-		more:          settingsOf(moreOptions),
+	c := outputConfig{settings: settings{values: map[string]setting{}, given: map[string]bool{}}}
+	for _, o := range options {
+		c.values[o.name] = o.initial()
 	}
+	return c
 }
 
 // The kinds of destinations that options are for.
@@ -126,12 +54,12 @@ var (
 	ofLines   = slices.Concat(files, []string{"stdout", "stderr", "tcp", "tls", "unix"}, syslogs) // --encode decides
 )
 
-// An option is something that an output can be told: by a flag, for all outputs, and by
-// the query of --to, for that one alone.
+// An option is an entry of the table of options of outputs. It is set by a flag, for all outputs,
+// by the query of --to, for that output, and by a key of a configuration file.
 type option struct {
-	name  string
-	usage string // of the flag: what stands in backquotes is the value
-	value func(*outputConfig) setting
+	name    string
+	usage   string         // of the flag; the value is in backquotes
+	initial func() setting // returns the default value
 
 	of       []string // the destinations it is for; nil: all
 	needs    []string // it means nothing without one of these options
@@ -145,150 +73,143 @@ type option struct {
 	ofFile   bool     // it names a file that is read: what is wrong may be the file, and not the value
 }
 
-// A setting is the value of an option.
-type setting interface {
-	String() string
-	Set(string) error
-	Type() string // for help; every setting is a flag's value, too
-}
-
 // options are all options, in the order of --help. None holds a secret: those are in
 // files.
 var options = []*option{
 	{name: "encode", way: true, of: ofLines, usage: "format of the delivered lines",
-		value: func(c *outputConfig) setting { return &c.Encode }},
+		initial: func() setting { return &choice{value: record.AsRaw.String(), of: record.Encodings()} }},
 	{name: "level", way: true, words: []string{"trace", "debug", "info", "warn", "error", "fatal"},
-		usage: "lowest level to deliver: trace, debug, info, warn, error or fatal (default: all)",
-		value: func(c *outputConfig) setting { return &c.Level }},
+		usage:   "lowest level to deliver: trace, debug, info, warn, error or fatal (default: all)",
+		initial: func() setting { return new(level) }},
 	{name: "slab-size", way: true, usage: "size of one slab of memory and of one write",
-		value: func(c *outputConfig) setting { return &c.SlabSize }},
+		initial: func() setting { return &size{slab.DefaultSlabBytes, slab.MinSlabBytes, slab.MaxSlabBytes} }},
 	{name: "slabs", way: true,
-		usage: "number `N` of slabs, see forebay size; without this and --slab-size, file: has 16 and loki: 64",
-		value: func(c *outputConfig) setting { return &c.Slabs }},
+		usage:   "number `N` of slabs, see forebay size; without this and --slab-size, file: has 16 and loki: 64",
+		initial: func() setting { return &count{8, 2, slab.MaxSlabCount, " (one is filled while the other is written)"} }},
 	{name: "flush-interval", way: true, usage: "maximum time that a line waits for its slab to fill; without this, loki: waits 1s for its batch",
-		value: func(c *outputConfig) setting { return &c.FlushInterval }},
+		initial: func() setting { return newDuration(pipeFlush) }},
 	{name: "when-full", way: true, words: []string{"block", "block-for=250ms", "drop-newest", "drop-oldest", "spill"},
-		usage: "action when no slab is free: block, block-for=DURATION, drop-newest, drop-oldest or spill",
-		value: func(c *outputConfig) setting { return &c.WhenFull }},
+		usage:   "action when no slab is free: block, block-for=DURATION, drop-newest, drop-oldest or spill",
+		initial: func() setting { return &whenFull{slab.Block()} }},
 
 	{name: "fallback", way: true, keeps: true, delicate: true,
-		usage: "destination `DEST` for waiting lines while a --to is down (default: none)",
-		value: func(c *outputConfig) setting { return &c.Fallback }},
+		usage:   "destination `DEST` for waiting lines while a --to is down (default: none)",
+		initial: func() setting { return new(path) }},
 	{name: "pending-limit", way: true, keeps: true, needs: []string{"fallback"},
-		usage: "use --fallback when more than `N` lines wait (default 0)",
-		value: func(c *outputConfig) setting { return &c.PendingLimit }},
+		usage:   "use --fallback when more than `N` lines wait (default 0)",
+		initial: func() setting { return new(count) }},
 	{name: "spool", way: true, keeps: true,
-		usage: "keep lines in `DIR` while a destination is down, also for the next run; with --when-full spill also while it is slow (default: none)",
-		value: func(c *outputConfig) setting { return &c.Spool }},
+		usage:   "keep lines in `DIR` while a destination is down, also for the next run; with --when-full spill also while it is slow (default: none)",
+		initial: func() setting { return new(path) }},
 	{name: "spool-max", way: true, keeps: true, needs: []string{"spool"},
-		usage: "maximum size of the spool of each destination; the oldest lines are dropped when it is exceeded",
-		value: func(c *outputConfig) setting { return &c.SpoolMax }},
+		usage:   "maximum size of the spool of each destination; the oldest lines are dropped when it is exceeded",
+		initial: func() setting { return &size{1 << 30, 16 << 10, 0} }},
 	{name: "dead-letter", way: true, keeps: true,
-		usage: "append permanently refused lines to `FILE` as JSON (default with --spool: a file there)",
-		value: func(c *outputConfig) setting { return &c.DeadLetter }},
+		usage:   "append permanently refused lines to `FILE` as JSON (default with --spool: a file there)",
+		initial: func() setting { return new(path) }},
 	{name: "retry-age", way: true, keeps: true,
-		usage: "time to retry a failed line; 0: forever",
-		value: func(c *outputConfig) setting { return &c.RetryAge }},
+		usage:   "time to retry a failed line; 0: forever",
+		initial: func() setting { return newDuration(24 * time.Hour) }},
 	{name: "crash-safe", way: true, keeps: true,
-		usage: "keep the slabs and the input read ahead in `DIR`, where they survive the death of the program (default: none)",
-		value: func(c *outputConfig) setting { return &c.CrashSafe }},
+		usage:   "keep the slabs and the input read ahead in `DIR`, where they survive the death of the program (default: none)",
+		initial: func() setting { return new(path) }},
 	{name: "crash-safe-required", way: true, keeps: true, needs: []string{"crash-safe"},
-		usage: "do not start if --crash-safe is unavailable (default: report it and use memory)",
-		value: func(c *outputConfig) setting { return &c.CrashSafeRequired }},
+		usage:   "do not start if --crash-safe is unavailable (default: report it and use memory)",
+		initial: func() setting { return new(toggle) }},
 
 	{name: "fsync", needs: []string{"spool"}, needsOf: remote,
-		usage: "sync file: and --spool to stable storage before a line counts as delivered, so that it survives a power loss",
-		value: func(c *outputConfig) setting { return &c.Fsync }},
+		usage:   "sync file: and --spool to stable storage before a line counts as delivered, so that it survives a power loss",
+		initial: func() setting { return new(toggle) }},
 
 	{name: "rotate-size", of: files,
-		usage: "file: begin a new file before this size is exceeded; a longer single line exceeds it (default 0: never)",
-		value: func(c *outputConfig) setting { return &c.RotateSize }},
+		usage:   "file: begin a new file before this size is exceeded; a longer single line exceeds it (default 0: never)",
+		initial: func() setting { return new(size) }},
 	{name: "rotate-every", of: files,
-		usage: "file: period in UTC after which a new file begins, such as 24h or 1h (default 0: never)",
-		value: func(c *outputConfig) setting { return &c.RotateEvery }},
+		usage:   "file: period in UTC after which a new file begins, such as 24h or 1h (default 0: never)",
+		initial: func() setting { return new(duration) }},
 	{name: "keep", of: files, needs: rotation,
-		usage: "file: number `N` of rotated files to keep (default 0: all)",
-		value: func(c *outputConfig) setting { return &c.Keep }},
+		usage:   "file: number `N` of rotated files to keep (default 0: all)",
+		initial: func() setting { return new(count) }},
 	{name: "keep-for", of: files, needs: rotation,
-		usage: "file: time to keep rotated files in whole days, such as 14d (default 0: forever)",
-		value: func(c *outputConfig) setting { return &c.KeepFor }},
+		usage:   "file: time to keep rotated files in whole days, such as 14d (default 0: forever)",
+		initial: func() setting { return new(duration) }},
 	{name: "compress", of: slices.Concat(files, forwards, https), needs: rotation, needsOf: files,
-		usage: "file: compression of rotated files; forward, http: compression of requests (http: gzip, except for ndjson and array)",
-		value: func(c *outputConfig) setting { return &c.Compress }},
+		usage:   "file: compression of rotated files; forward, http: compression of requests (http: gzip, except for ndjson and array)",
+		initial: func() setting { return &choice{value: "none", of: []string{"none", "gzip", "zstd"}} }},
 	{name: "mkdirs", of: files, usage: "file: create missing directories",
-		value: func(c *outputConfig) setting { return &c.Mkdirs }},
+		initial: func() setting { return new(toggle) }},
 	{name: "no-reserve", of: files,
-		usage: "file: do not reserve disk space after the end of a large file",
-		value: func(c *outputConfig) setting { return &c.NoReserve }},
+		usage:   "file: do not reserve disk space after the end of a large file",
+		initial: func() setting { return new(toggle) }},
 
 	{name: "tls-ca", ofFile: true, of: encrypted,
-		usage: "TLS: `FILE` with the CA certificates for servers (default: the system's)",
-		value: func(c *outputConfig) setting { return &c.TLSCA }},
+		usage:   "TLS: `FILE` with the CA certificates for servers (default: the system's)",
+		initial: func() setting { return new(text) }},
 	{name: "tls-cert", ofFile: true, of: encrypted, usage: "TLS: `FILE` with a client certificate (default: none)",
-		value: func(c *outputConfig) setting { return &c.TLSCert }},
+		initial: func() setting { return new(text) }},
 	{name: "tls-key", ofFile: true, of: encrypted, usage: "TLS: `FILE` with the key of --tls-cert (default: none)",
-		value: func(c *outputConfig) setting { return &c.TLSKey }},
+		initial: func() setting { return new(text) }},
 
 	{name: "tag", of: forwards, tells: true, usage: "forward: `TAG` of the events",
-		value: func(c *outputConfig) setting { return &c.Tag }},
+		initial: func() setting { return newText("forebay") }},
 	{name: "tag-from", of: forwards, tells: true,
-		usage: "forward: field `NAME` that holds the tag, such as tag for records of a Forward listener; events without it have --tag (default: none)",
-		value: func(c *outputConfig) setting { return &c.TagFrom }},
+		usage:   "forward: field `NAME` that holds the tag, such as tag for records of a Forward listener; events without it have --tag (default: none)",
+		initial: func() setting { return new(text) }},
 	{name: "shared-key-file", ofFile: true, of: forwards, usage: "forward: `FILE` with the shared key of the server (default: none)",
-		value: func(c *outputConfig) setting { return &c.SharedKeyFile }},
+		initial: func() setting { return new(text) }},
 	{name: "user", of: slices.Concat(forwards, lokis, otlps, https), usage: "forward, loki, otlp, http: `NAME` of the user at the server (default: none)",
-		value: func(c *outputConfig) setting { return &c.User }},
+		initial: func() setting { return new(text) }},
 	{name: "password-file", ofFile: true, of: slices.Concat(forwards, lokis, otlps, https), usage: "forward, loki, otlp, http: `FILE` with the password of --user (default: none)",
-		value: func(c *outputConfig) setting { return &c.PasswordFile }},
+		initial: func() setting { return new(text) }},
 	{name: "secured", of: forwards,
-		usage: "forward: expect a handshake even if the shared key is empty",
-		value: func(c *outputConfig) setting { return &c.Secured }},
+		usage:   "forward: expect a handshake even if the shared key is empty",
+		initial: func() setting { return new(toggle) }},
 	{name: "no-ack", of: forwards,
-		usage: "forward: do not wait for acknowledgements; data in flight is lost when a connection ends",
-		value: func(c *outputConfig) setting { return &c.NoAck }},
+		usage:   "forward: do not wait for acknowledgements; data in flight is lost when a connection ends",
+		initial: func() setting { return new(toggle) }},
 
 	{name: "label", of: lokis, tells: true,
-		usage: "loki: label of all lines, `NAME=VALUE` or NAME:VALUE; may be repeated (default job=forebay)",
-		value: func(c *outputConfig) setting { return &c.Label }},
+		usage:   "loki: label of all lines, `NAME=VALUE` or NAME:VALUE; may be repeated (default job=forebay)",
+		initial: func() setting { return new(list) }},
 	{name: "label-from", of: lokis, tells: true,
-		usage: "loki: field `NAME` that becomes a label: of a JSON or logfmt line, or of the input, such as namespace; may be repeated (default: none)",
-		value: func(c *outputConfig) setting { return &c.LabelFrom }},
+		usage:   "loki: field `NAME` that becomes a label: of a JSON or logfmt line, or of the input, such as namespace; may be repeated (default: none)",
+		initial: func() setting { return new(list) }},
 	{name: "metadata", of: lokis,
-		usage: "loki: field `NAME` of a JSON or logfmt line that becomes structured metadata; may be repeated (default: none)",
-		value: func(c *outputConfig) setting { return &c.Metadata }},
+		usage:   "loki: field `NAME` of a JSON or logfmt line that becomes structured metadata; may be repeated (default: none)",
+		initial: func() setting { return new(list) }},
 	{name: "tenant", of: lokis, tells: true, usage: "loki: `NAME` of the tenant, X-Scope-OrgID (default: none)",
-		value: func(c *outputConfig) setting { return &c.Tenant }},
+		initial: func() setting { return new(text) }},
 	{name: "bearer-token-file", ofFile: true, of: slices.Concat(lokis, otlps, https), usage: "loki, otlp, http: `FILE` with a bearer token; for http the token or API key of --api (default: none)",
-		value: func(c *outputConfig) setting { return &c.BearerTokenFile }},
+		initial: func() setting { return new(text) }},
 	{name: "max-age", of: lokis,
-		usage: "loki: age at which a line is too old; 0: only if Loki refuses it",
-		value: func(c *outputConfig) setting { return &c.MaxAge }},
+		usage:   "loki: age at which a line is too old; 0: only if Loki refuses it",
+		initial: func() setting { return newDuration(7 * 24 * time.Hour) }},
 	{name: "too-old", of: lokis,
-		usage: "loki: action for lines older than --max-age or than Loki accepts: write a dead letter, drop, or send with the current time",
-		value: func(c *outputConfig) setting { return &c.TooOld }},
+		usage:   "loki: action for lines older than --max-age or than Loki accepts: write a dead letter, drop, or send with the current time",
+		initial: func() setting { return &choice{value: "dead-letter", of: []string{"dead-letter", "drop", "now"}} }},
 
 	{name: "resource", of: otlps, tells: true,
-		usage: "otlp: attribute of the resource, `NAME=VALUE` or NAME:VALUE; may be repeated (default service.name=forebay)",
-		value: func(c *outputConfig) setting { return &c.Resource }},
+		usage:   "otlp: attribute of the resource, `NAME=VALUE` or NAME:VALUE; may be repeated (default service.name=forebay)",
+		initial: func() setting { return new(list) }},
 
 	{name: "api", of: https, words: httpAPIs,
-		usage: "http: `NAME` of the API of the server: ndjson, array, elasticsearch (also opensearch), hec (also splunk), victorialogs or datadog",
-		value: func(c *outputConfig) setting { return &c.API }},
+		usage:   "http: `NAME` of the API of the server: ndjson, array, elasticsearch (also opensearch), hec (also splunk), victorialogs or datadog",
+		initial: func() setting { return newText("ndjson") }},
 	{name: "hec", of: https, tells: true,
-		usage: "http: Splunk metadata of each line, `NAME=VALUE`: host, source, sourcetype or index; may be repeated (default: none)",
-		value: func(c *outputConfig) setting { return &c.HEC }},
+		usage:   "http: Splunk metadata of each line, `NAME=VALUE`: host, source, sourcetype or index; may be repeated (default: none)",
+		initial: func() setting { return new(list) }},
 	{name: "no-id", of: https, usage: "http: do not send an _id to Elasticsearch; lines may then be stored twice",
-		value: func(c *outputConfig) setting { return &c.NoID }},
+		initial: func() setting { return new(toggle) }},
 	{name: "header", of: https, delicate: true, usage: "http: header of each request, `NAME:VALUE`; may be repeated. Tokens go into --bearer-token-file (default: none)",
-		value: func(c *outputConfig) setting { return &c.Header }},
+		initial: func() setting { return new(list) }},
 	{name: "param", of: https, delicate: true, usage: "http: query parameter of the URL, `NAME=VALUE`; may be repeated (default: none)",
-		value: func(c *outputConfig) setting { return &c.Param }},
+		initial: func() setting { return new(list) }},
 
-	{name: "facility", of: syslogs, keyOnly: true, tells: true, value: func(c *outputConfig) setting { return &c.Facility }},
-	{name: "hostname", of: syslogs, keyOnly: true, tells: true, value: func(c *outputConfig) setting { return &c.Hostname }},
-	{name: "app", of: syslogs, keyOnly: true, tells: true, value: func(c *outputConfig) setting { return &c.App }},
-	{name: "procid", of: syslogs, keyOnly: true, tells: true, value: func(c *outputConfig) setting { return &c.ProcID }},
-	{name: "msgid", of: syslogs, keyOnly: true, tells: true, value: func(c *outputConfig) setting { return &c.MsgID }},
+	{name: "facility", of: syslogs, keyOnly: true, tells: true, initial: func() setting { return new(text) }},
+	{name: "hostname", of: syslogs, keyOnly: true, tells: true, initial: func() setting { return new(text) }},
+	{name: "app", of: syslogs, keyOnly: true, tells: true, initial: func() setting { return new(text) }},
+	{name: "procid", of: syslogs, keyOnly: true, tells: true, initial: func() setting { return new(text) }},
+	{name: "msgid", of: syslogs, keyOnly: true, tells: true, initial: func() setting { return new(text) }},
 }
 
 var rotation = []string{"rotate-size", "rotate-every"}
@@ -342,48 +263,39 @@ func inWords(names []string, last string) string {
 	return strings.Join(names[:n], ", ") + " " + last + " " + names[n]
 }
 
-// set sets an option. A list gets one more member.
-func (c *outputConfig) set(o *option, text string) error {
-	if c.given == nil {
-		c.given = map[string]bool{}
-	}
-	c.given[o.name] = true
-	return o.value(c).Set(text)
-}
-
 // check looks at settings that must fit together. The error is about the command line.
 func (c *outputConfig) check() error {
-	if total := int64(c.Slabs.value) * c.SlabSize.value; total > maxMemory {
+	if total := int64(c.count("slabs")) * c.bytes("slab-size"); total > maxMemory {
 		return fmt.Errorf("--slabs %d of --slab-size %s are %s of memory for each destination: use %s or less",
-			c.Slabs.value, units.FlagSize(c.SlabSize.value), units.FlagSize(total), units.FlagSize(maxMemory))
+			c.count("slabs"), units.FlagSize(c.bytes("slab-size")), units.FlagSize(total), units.FlagSize(maxMemory))
 	}
-	if c.spills() && c.Spool == "" {
+	if c.spills() && c.text("spool") == "" {
 		return fmt.Errorf("--when-full spill needs a directory to spill to: add --spool DIR")
 	}
 	return nil
 }
 
 // spills reports whether lines go to the spool when the slabs are full.
-func (c *outputConfig) spills() bool { return c.WhenFull.WhenFull == slab.Spill() }
+func (c *outputConfig) spills() bool { return c.whenFull() == slab.Spill() }
 
 // encoding returns what lines are delivered as.
 func (c *outputConfig) encoding() record.Encoding {
-	e, _ := record.ParseEncoding(c.Encode.value)
+	e, _ := record.ParseEncoding(c.text("encode"))
 	return e
 }
 
 // keepsLines reports whether lines may be left for the next run.
-func (c *outputConfig) keepsLines() bool { return c.Spool != "" || c.CrashSafe != "" }
+func (c *outputConfig) keepsLines() bool { return c.text("spool") != "" || c.text("crash-safe") != "" }
 
 // delivers reports whether an option says how it delivers, apart from --crash-safe.
 func (c *outputConfig) delivers() bool {
-	return c.Fallback != "" || c.Spool != "" || c.DeadLetter != "" || c.given["retry-age"]
+	return c.text("fallback") != "" || c.text("spool") != "" || c.text("dead-letter") != "" || c.given["retry-age"]
 }
 
 // maxAge is deliver.RetryOptions.MaxAge.
 func (c *outputConfig) maxAge() time.Duration {
-	if c.RetryAge == 0 {
-		return -1
+	if age := c.duration("retry-age"); age != 0 {
+		return age
 	}
-	return time.Duration(c.RetryAge)
+	return -1
 }

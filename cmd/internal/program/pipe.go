@@ -51,7 +51,7 @@ type pipeConfig struct {
 	inputs    []*inputConfig
 	rules     []transform.Rule
 	outs      []*outputConfig
-	fallbacks map[path]*outputConfig // by what --fallback says
+	fallbacks map[string]*outputConfig // by what --fallback says
 }
 
 func newPipe(stdin, stderr *os.File) *cobra.Command {
@@ -225,7 +225,7 @@ func (c *pipeConfig) settle() error {
 		c.to = []string{"stdout:"}
 	}
 	c.options.base.dryRun = c.dryRun
-	c.outs, c.fallbacks = nil, map[path]*outputConfig{}
+	c.outs, c.fallbacks = nil, map[string]*outputConfig{}
 	for _, to := range c.to {
 		out, err := c.options.output(c.dests, "--to", to, anyOption)
 		if err != nil {
@@ -234,14 +234,14 @@ func (c *pipeConfig) settle() error {
 		c.outs = append(c.outs, out)
 	}
 	for _, out := range c.outs {
-		if out.Fallback == "" || c.fallbacks[out.Fallback] != nil {
+		if out.text("fallback") == "" || c.fallbacks[out.text("fallback")] != nil {
 			continue
 		}
-		f, err := c.options.output(c.dests, "--fallback", string(out.Fallback), ownOption)
+		f, err := c.options.output(c.dests, "--fallback", out.text("fallback"), ownOption)
 		if err != nil {
 			return err
 		}
-		c.fallbacks[out.Fallback] = f
+		c.fallbacks[out.text("fallback")] = f
 	}
 	return c.options.unheeded()
 }
@@ -266,15 +266,15 @@ func noArgs(cmd *cobra.Command, args []string) error {
 // that name. No line is longer than maxRecord.
 func (c *outputConfig) slabOptions(dir string, t *target, maxRecord int) *slab.Options {
 	o := &slab.Options{
-		SlabBytes:     int(c.SlabSize.value),
-		SlabCount:     c.Slabs.value,
-		FlushInterval: max(time.Duration(c.FlushInterval), time.Microsecond), // 0 is "at once" here
-		WhenFull:      c.WhenFull.WhenFull,
+		SlabBytes:     int(c.bytes("slab-size")),
+		SlabCount:     c.count("slabs"),
+		FlushInterval: max(c.duration("flush-interval"), time.Microsecond), // 0 is "at once" here
+		WhenFull:      c.whenFull(),
 		Codec:         c.encoding().Codec(),
 	}
-	if c.CrashSafe != "" {
-		o.Crash = slab.CrashSafe(filepath.Join(string(c.CrashSafe), dir))
-		o.Crash.Required = bool(c.CrashSafeRequired)
+	if c.text("crash-safe") != "" {
+		o.Crash = slab.CrashSafe(filepath.Join(c.text("crash-safe"), dir))
+		o.Crash.Required = c.on("crash-safe-required")
 		if t.newEncoder == nil { // it takes lines of any kind, such as those of another --encode
 			o.Crash.Codec = lineCodec
 		}

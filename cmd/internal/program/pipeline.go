@@ -47,11 +47,11 @@ type pipeline struct {
 	hungUp   func() bool // the terminal that it was started at is gone; nil: that ends nothing
 	watchers *opsServer  // nil: none
 
-	fallbacks map[path]*fallback // by what --fallback says
-	lastly    []string           // what shutdown has to say, besides the summary
-	unstored  bool               // the positions of an input could not be stored
-	early     sync.WaitGroup     // outputs that unstick ends
-	saidDrops bool               // that --when-full drops although there is a spool
+	fallbacks map[string]*fallback // by what --fallback says
+	lastly    []string             // what shutdown has to say, besides the summary
+	unstored  bool                 // the positions of an input could not be stored
+	early     sync.WaitGroup       // outputs that unstick ends
+	saidDrops bool                 // that --when-full drops although there is a spool
 }
 
 // An output is a destination behind its slabs.
@@ -98,7 +98,7 @@ func runPipe(c *pipeConfig, stdin, stderr *os.File) error {
 func newPipeline(c *pipeConfig, stderr io.Writer) *pipeline {
 	return &pipeline{
 		c: c, con: &console{w: stderr, name: c.name}, signals: make(chan os.Signal, 4),
-		fallbacks: map[path]*fallback{}, over: make(chan struct{}), live: 1, // until run has begun all inlets
+		fallbacks: map[string]*fallback{}, over: make(chan struct{}), live: 1, // until run has begun all inlets
 		changing: make(turn, 1),
 	}
 }
@@ -172,7 +172,7 @@ func (p *pipeline) openOutput(c *outputConfig, others []*output, stdin *os.File)
 			return nil, err
 		}
 	}
-	if to := c.Fallback; to != "" && p.fallbacks[to] == nil {
+	if to := c.text("fallback"); to != "" && p.fallbacks[to] == nil {
 		f, err := openFallback(p.c, p.c.fallbacks[to])
 		if err != nil {
 			return nil, err
@@ -186,7 +186,7 @@ func (p *pipeline) openOutput(c *outputConfig, others []*output, stdin *os.File)
 	if err != nil {
 		return nil, err
 	}
-	out := &output{c: c, to: redact(c.name), dir: safeName(c.name), t: t, fallback: p.fallbacks[c.Fallback]}
+	out := &output{c: c, to: redact(c.name), dir: safeName(c.name), t: t, fallback: p.fallbacks[c.text("fallback")]}
 	for _, in := range p.inlets { // those that open later look for themselves
 		if s, ok := in.src.(*tailSource); ok && err == nil {
 			err = s.loops(c.To)
@@ -421,7 +421,7 @@ func (p *pipeline) shutdown(ctx context.Context) {
 func (out *output) shutdown(end context.Context) {
 	out.once.Do(func() {
 		keeps := out.drained.Load() // the spool has what is not delivered
-		if !keeps && out.isGone() && out.fallback == nil && out.c.Spool != "" {
+		if !keeps && out.isGone() && out.fallback == nil && out.c.text("spool") != "" {
 			keeps = out.d.Commit(end) == nil
 		}
 		if keeps {

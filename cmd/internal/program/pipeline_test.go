@@ -30,9 +30,17 @@ func config(to ...string) *pipeConfig {
 		name: "forebay", to: to, dests: destinations(), options: newGivenOptions(),
 		maxRecord: size{value: 1 << 20}, drainTimeout: duration(time.Minute),
 	}
-	c.options.base.SlabSize.value, c.options.base.Slabs.value = 4<<10, 4
+	preset(&c.options.base, "slab-size", "4KiB")
+	preset(&c.options.base, "slabs", "4")
 	c.ops.control = noControl // synctest does not see who waits on a socket
 	return c
+}
+
+// preset changes the default of an option.
+func preset(c *outputConfig, name, value string) {
+	if err := c.values[name].Set(value); err != nil {
+		panic(err)
+	}
 }
 
 // giveOptions parses flags that are options.
@@ -161,10 +169,9 @@ func (f *fake) Open(rest string, _ *outputConfig) (*target, error) {
 func TestOwnWireForm(t *testing.T) {
 	f := new(fake)
 	letters := filepath.Join(t.TempDir(), "dead")
-	kept := path(letters)
 	path := filepath.Join(t.TempDir(), "a.log")
 	c := config("fake:", "file:"+path)
-	c.options.base.DeadLetter = kept
+	preset(&c.options.base, "dead-letter", letters)
 	c.dests = append(c.dests, f)
 	stderr, err := run(t, c, "one\n[error] two\nbad\n")
 	if err == nil || !strings.Contains(stderr, "; fake accepted=3 delivered=2 dropped=1{encode=1}; file:"+path+" accepted=3 delivered=3") {

@@ -33,8 +33,11 @@ type receiveConfig struct {
 	quiet        bool
 }
 
+// newMaxMessage returns the default of --max-message.
+func newMaxMessage() *size { return &size{32 << 20, 64 << 10, 256 << 20} }
+
 func newReceive(stdout, stderr *os.File) *cobra.Command {
-	c := &receiveConfig{maxMessage: size{32 << 20, 64 << 10, 256 << 20}, maxConns: 256}
+	c := &receiveConfig{maxMessage: *newMaxMessage(), maxConns: 256}
 	c.listeners = []*listener{forwardListener(), lokiListener(), syslogListener()}
 	cmd := &cobra.Command{
 		Use:   "receive",

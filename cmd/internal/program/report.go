@@ -34,7 +34,7 @@ func (p *pipeline) event(out *output, e batch.Event, memory string) {
 	case "drop":
 		if strings.HasSuffix(e.Err.Error(), batch.Full.String()) { // others have been said, or are in the summary
 			out.full.Store(true)
-			p.con.say("%s: full, dropping records (--when-full %s)", e.Output, out.c.WhenFull.String())
+			p.con.say("%s: full, dropping records (--when-full %s)", e.Output, out.c.text("when-full"))
 		}
 	case "drop-end":
 		if out.full.Swap(false) {
@@ -191,7 +191,7 @@ func (p *pipeline) summary(took time.Duration) string {
 		}
 		fmt.Fprintf(&sb, "; %s %s", out.to, account)
 		if n := out.below.Load(); n > 0 {
-			fmt.Fprintf(&sb, " (%d below level %s)", n, out.c.Level.String())
+			fmt.Fprintf(&sb, " (%d below level %s)", n, out.c.level().String())
 		}
 		if n := out.elsewhere.Load(); n > 0 {
 			fmt.Fprintf(&sb, " (%d not in where)", n)

@@ -19,13 +19,21 @@ import (
 
 // An inputConfig says where lines come from, and how they are read.
 type inputConfig struct {
-	name     string        // "": it is the only one
-	settings inputSettings // of a configuration file
-	item     *item         // where it stands there, while it is read
-	at       positions     // of its keys there
-	secrets  [32]byte      // a sum of the files with keys and passwords
+	name     string    // "": it is the only one
+	settings settings  // of a configuration file
+	item     *item     // where it stands there, while it is read
+	at       positions // of its keys there
+	secrets  [32]byte  // a sum of the files with keys and passwords
 	reading
 	kind inputKind
+}
+
+// state returns the directory of positions of an input in a configuration file; "": none.
+func (c *inputConfig) state() string {
+	if c.settings.values == nil {
+		return ""
+	}
+	return c.settings.text("state")
 }
 
 // An inputKind is a kind of input, and what is to be known of one.

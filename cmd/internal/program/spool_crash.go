@@ -54,7 +54,7 @@ func (p *pipeline) tellOfOrphans() {
 // crashDirs returns the directories of --crash-safe, in the order of the outputs.
 func (p *pipeline) crashDirs() (dirs []string) {
 	for _, out := range p.outs {
-		if dir := string(out.c.CrashSafe); dir != "" && !slices.Contains(dirs, dir) {
+		if dir := out.c.text("crash-safe"); dir != "" && !slices.Contains(dirs, dir) {
 			dirs = append(dirs, dir)
 		}
 	}
@@ -65,7 +65,7 @@ func (p *pipeline) tellOfOrphansIn(dir string) {
 	slabs, read := map[string]bool{}, map[string]bool{} // what will be delivered
 	for _, out := range p.outs {
 		read[out.dir] = true
-		slabs[out.dir] = string(out.c.CrashSafe) == dir
+		slabs[out.dir] = out.c.text("crash-safe") == dir
 	}
 	entries, _ := os.ReadDir(dir)
 	var records uint64

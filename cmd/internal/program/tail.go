@@ -30,12 +30,12 @@ type tailFlags struct {
 	join *join.Rules
 }
 
-// maxRotated is the default of --max-rotated.
-var maxRotated = count{64, 1, 0, ""}
+// newMaxRotated returns the default of --max-rotated.
+func newMaxRotated() *count { return &count{64, 1, 0, ""} }
 
 func newTail(stdin, stderr *os.File) *cobra.Command {
 	cmd, c := pipeCommand(stdin, stderr)
-	f := &tailFlags{from: choice{of: []string{"start", "end"}}, rotated: maxRotated}
+	f := &tailFlags{from: choice{of: []string{"start", "end"}}, rotated: *newMaxRotated()}
 	c.tail = f
 	cmd.Use = "tail FILE..."
 	cmd.Short = "Follow files and deliver their lines"

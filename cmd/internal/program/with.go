@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -108,17 +107,17 @@ type Told struct {
 	TLS      *tls.Config // nil: no TLS
 	DryRun   io.Writer   // of a destination: where to show what would be sent; nil: it is sent
 
-	value func(name string) setting
+	settings settings
 }
 
 // Text returns the value of an option.
-func (t *Told) Text(name string) string { return t.value(name).String() }
+func (t *Told) Text(name string) string { return t.settings.text(name) }
 
 // On reports whether a switch is on.
-func (t *Told) On(name string) bool { return bool(*t.value(name).(*toggle)) }
+func (t *Told) On(name string) bool { return t.settings.on(name) }
 
 // List returns the values of an option that may be repeated.
-func (t *Told) List(name string) []string { return slices.Clone(*t.value(name).(*list)) }
+func (t *Told) List(name string) []string { return t.settings.list(name) }
 
 // elsewhere are the kinds of the programs in other modules, and which has them: the core
 // says so of an address, or of a type of input, that it does not know.
@@ -150,9 +149,7 @@ func (t *inputType) Set(text string) error {
 var (
 	moreDests    []destination
 	moreFamilies []string // the names of the kinds of moreDests
-	moreOptions  []Option // in the order of outputConfig.more
 	moreInputs   []Input
-	moreInOpts   []Option // in the order of inputSettings.more
 )
 
 // add makes the kinds known. It is called by Main, before anything looks at them.
@@ -170,9 +167,7 @@ func (w With) add() {
 		for _, own := range d.Options {
 			o := optionCalled(own.Name)
 			if o == nil {
-				i := len(moreOptions)
-				moreOptions = append(moreOptions, own)
-				o = &option{name: own.Name, usage: d.Name + ": " + own.Usage, ofFile: own.Secret, value: func(c *outputConfig) setting { return c.more[i] }}
+				o = &option{name: own.Name, usage: d.Name + ": " + own.Usage, ofFile: own.Secret, initial: own.setting}
 				options = append(options, o)
 			} else if families, rest, ok := strings.Cut(o.usage, ": "); ok {
 				o.usage = families + ", " + d.Name + ": " + rest
@@ -199,10 +194,8 @@ func (w With) add() {
 		for _, own := range in.Options {
 			i := slices.IndexFunc(inputOptions, func(o inputOption) bool { return o.name == own.Name })
 			if i < 0 {
-				k := len(moreInOpts)
-				moreInOpts = append(moreInOpts, own)
 				i = len(inputOptions)
-				inputOptions = append(inputOptions, inputOption{name: own.Name, value: func(c *inputSettings) setting { return c.more[k] }, what: own.Usage})
+				inputOptions = append(inputOptions, inputOption{name: own.Name, initial: own.setting, what: own.Usage, ofFile: own.Secret})
 			}
 			inputOptions[i].of = append(slices.Clip(inputOptions[i].of), in.Name)
 		}
@@ -211,31 +204,6 @@ func (w With) add() {
 
 // isAlsoFor makes o an option of further kinds.
 func (o *option) isAlsoFor(kinds ...string) { o.of = append(slices.Clip(o.of), kinds...) }
-
-// settingsOf returns the values of options, none of which is given.
-func settingsOf(options []Option) (ss []setting) {
-	for i := range options {
-		ss = append(ss, options[i].setting())
-	}
-	return ss
-}
-
-// copySetting returns one that has the same value.
-func copySetting(s setting) setting {
-	n := reflect.New(reflect.TypeOf(s).Elem())
-	n.Elem().Set(reflect.ValueOf(s).Elem())
-	return n.Interface().(setting)
-}
-
-// secretFiles returns the files with secrets that options name.
-func secretFiles(options []Option, values []setting) (files []string) {
-	for i, o := range options {
-		if o.Secret {
-			files = append(files, values[i].String())
-		}
-	}
-	return files
-}
 
 // A moreDest is a kind of destination that the core does not have.
 type moreDest struct {
@@ -268,8 +236,8 @@ func (d moreDest) Open(rest string, c *outputConfig) (*target, error) {
 	if strings.Contains(rest, "@") {
 		return nil, noUser(rest)
 	}
-	t := &Told{Rest: rest, User: string(c.User), value: func(name string) setting { return optionCalled(name).value(c) }}
-	err := t.secrets(string(c.PasswordFile))
+	t := &Told{Rest: rest, User: c.text("user"), settings: c.settings}
+	err := t.secrets(c.text("password-file"))
 	if err == nil && d.tls {
 		t.TLS, err = c.tlsConfig()
 	}
@@ -301,16 +269,13 @@ func (t *Told) secrets(passwordFile string) error {
 // A moreInput is a type of input that the core does not have.
 type moreInput struct {
 	Input
-	c *inputSettings
+	c *settings
 }
 
 // told returns what the input is told.
 func (k *moreInput) told() (*Told, error) {
-	t := &Told{User: string(k.c.User), value: func(name string) setting {
-		i := slices.IndexFunc(inputOptions, func(o inputOption) bool { return o.name == name })
-		return inputOptions[i].value(k.c)
-	}}
-	return t, t.secrets(string(k.c.PasswordFile))
+	t := &Told{User: k.c.text("user"), settings: *k.c}
+	return t, t.secrets(k.c.text("password-file"))
 }
 
 // check looks at the options.
