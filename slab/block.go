@@ -14,7 +14,7 @@ import (
 //	| payload r1 r2 r3 ...  →            free            ←  ... s3 s2 s1 |
 //
 // mem and slots view the same memory. Slot i is slots[len(slots)-1-i]. All
-// fields are guarded by Writer.mu; the bytes of records that belong to a piece
+// fields are guarded by store.mu, and off and n of the current block by front.mu; the bytes of records that belong to a piece
 // are read without it, because nobody writes them while the piece exists.
 type block struct {
 	mem   []byte

@@ -135,8 +135,8 @@ func TestBudgetHolds(t *testing.T) {
 			o.Reserve = r.IntN(o.SlabCount) * r.IntN(2)
 			w := mustNew(t, &m, o)
 			held := func() (n int) {
-				w.mu.Lock()
-				defer w.mu.Unlock()
+				w.store.lock()
+				defer w.store.unlock()
 				seen := map[*block]bool{}
 				add := func(b *block) {
 					if b != nil && !seen[b] {
@@ -144,16 +144,16 @@ func TestBudgetHolds(t *testing.T) {
 						n += len(b.mem)
 					}
 				}
-				for _, list := range [][]*block{w.pool.free, w.pool.ceded} {
+				for _, list := range [][]*block{w.store.pool.free, w.store.pool.ceded} {
 					for _, b := range list {
 						add(b)
 					}
 				}
-				add(w.cur)
-				for i := range w.queue.n {
-					add(w.queue.at(i).blk)
+				add(w.front.cur)
+				for i := range w.store.pieces.n {
+					add(w.store.pieces.at(i).blk)
 				}
-				for _, p := range w.d.pieces {
+				for _, p := range w.drain.pieces {
 					add(p.blk)
 				}
 				return n
@@ -170,8 +170,8 @@ func TestBudgetHolds(t *testing.T) {
 							size = r.IntN(6000)
 						}
 						_ = w.WriteRecord(line(0, size), batch.Meta{Level: 4 * 1})
-						if n := held(); n > w.o.SlabBytes*o.SlabCount+o.MaxRecord {
-							t.Errorf("seed %d: it holds %d bytes, its slabs have %d", seed, n, w.o.SlabBytes*o.SlabCount)
+						if n := held(); n > w.conf.o.SlabBytes*o.SlabCount+o.MaxRecord {
+							t.Errorf("seed %d: it holds %d bytes, its slabs have %d", seed, n, w.conf.o.SlabBytes*o.SlabCount)
 						}
 					}
 				}()

@@ -42,7 +42,7 @@ func (w *Writer) HandOver(ctx context.Context) error { return w.request(ctx, opH
 // Sync flushes and then has the destination put what it got on stable storage, if it
 // can. It gives up after Options.CloseTimeout.
 func (w *Writer) Sync() error {
-	ctx, cancel := context.WithTimeout(context.Background(), w.o.CloseTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), w.conf.o.CloseTimeout)
 	defer cancel()
 	return w.request(ctx, opSync)
 }
@@ -51,28 +51,28 @@ func (w *Writer) request(ctx context.Context, kind opKind) error {
 	if points {
 		point(ptFlush)
 	}
-	w.mu.Lock()
-	if w.life != accepting {
-		w.mu.Unlock()
+	w.store.lock()
+	if w.store.life != accepting {
+		w.store.unlock()
 		if !w.hasReported(ctx) { // Close does all that Flush and Sync do
 			return fmt.Errorf("slab: %s: %w", kind, context.Cause(ctx))
 		}
 		return nil
 	}
-	o := &op{target: w.next, kind: kind, ch: make(chan error, 1)}
-	w.ops = append(w.ops, o)
-	w.progress.flush = max(w.progress.flush, o.target)
-	w.sleep.wakeLocked()
-	w.unlock()
+	o := &op{target: w.front.next, kind: kind, ch: make(chan error, 1)}
+	w.store.ops = append(w.store.ops, o)
+	w.store.progress.flush = max(w.store.progress.flush, o.target)
+	w.store.sleep.wakeLocked()
+	w.store.unlock()
 	if points {
 		point(ptFlushQueued)
 	}
 	select {
 	case err := <-o.ch:
-		if !w.wants.Inline && kind != opHandOver && err == nil {
+		if !w.drain.wants.Inline && kind != opHandOver && err == nil {
 			// Not on the drain: to deliver all that was lent may take long, and the slabs must
 			// not wait for that.
-			err = w.flushBorrower(ctx, kind)
+			err = w.drain.flushBorrower(ctx, kind)
 		}
 		if err != nil {
 			return fmt.Errorf("slab: %s: %w", kind, err)
@@ -81,9 +81,9 @@ func (w *Writer) request(ctx context.Context, kind opKind) error {
 	case <-ctx.Done():
 		// Nobody waits for it any more: it must not pile up while the destination
 		// hangs, nor be performed once that is well again.
-		w.mu.Lock()
-		w.ops = slices.DeleteFunc(w.ops, func(other *op) bool { return other == o })
-		w.mu.Unlock()
+		w.store.lock()
+		w.store.ops = slices.DeleteFunc(w.store.ops, func(other *op) bool { return other == o })
+		w.store.unlock()
 		return fmt.Errorf("slab: %s: %w", kind, context.Cause(ctx))
 	}
 }
@@ -122,7 +122,7 @@ func (w *Writer) Close() error {
 // Shutdown may be called beside Write and more than once: later calls wait for
 // the first one and return the same.
 func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
-	ctx, cancel := closetime.Bounded(ctx, w.o.CloseTimeout)
+	ctx, cancel := closetime.Bounded(ctx, w.conf.o.CloseTimeout)
 	defer cancel()
 	first := false
 	w.end.once.Do(func() { first = true })
@@ -136,17 +136,17 @@ func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
 	if points {
 		point(ptClose)
 	}
-	w.mu.Lock()
-	w.life.become(closing)
-	w.setRoomLocked()
-	w.sleep.wakeLocked()
-	w.unlock()
+	w.store.lock()
+	w.store.life.become(closing)
+	w.front.setRoomLocked()
+	w.store.sleep.wakeLocked()
+	w.store.unlock()
 	if points {
 		point(ptClosed)
 	}
 
 	deadline, ok := ctx.Deadline()
-	w.to.Drain(deadline)
+	w.drain.to.Drain(deadline)
 	// A borrower is told to give up a little before the deadline, so that what it says can
 	// still be accounted for.
 	if ok {
@@ -167,10 +167,10 @@ func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
 		}
 		grace.Stop()
 	}
-	_ = w.last.writes.Wait(ctx) // what it has not written by then is accounted for
+	_ = w.store.last.writes.Wait(ctx) // what it has not written by then is accounted for
 	err := w.conclude(ctx, finished)
 	w.end.giveUp()
-	w.events.WaitBriefly(ctx)
+	w.conf.events.WaitBriefly(ctx)
 	close(w.end.reported)
 	return w.end.report, err
 }
@@ -195,13 +195,13 @@ func reason(ctx context.Context, err error) error {
 // lockWithAccount locks mu and returns the account of the borrower, as of a moment when
 // everything that a Borrow which has returned gave it was counted here.
 func (w *Writer) lockWithAccount() (theirs batch.Account) {
-	w.mu.Lock()
+	w.store.lock()
 	for range 1000 { // a Borrow takes longer than to look: two or three will do
-		taken := w.book.taken
-		w.unlock()
-		theirs = w.to.Account()
-		w.mu.Lock()
-		if w.book.taken == taken {
+		taken := w.store.book.taken
+		w.store.unlock()
+		theirs = w.drain.to.Account()
+		w.store.lock()
+		if w.store.book.taken == taken {
 			break
 		}
 	}
@@ -210,18 +210,18 @@ func (w *Writer) lockWithAccount() (theirs batch.Account) {
 
 // abandonLocked accounts for all that a drain which hangs has not settled. It returns how
 // many records the borrower may have got.
-func (w *Writer) abandonLocked(theirs batch.Account) (unknown uint64) {
-	unknown = uint64(w.book.inflight)
-	w.book.hung = w.book.inflight
-	w.unrecoverLocked()
-	unknown -= min(unknown, w.book.lateLocked(theirs))
-	if w.retainLocked() {
+func (d *drain) abandonLocked(theirs batch.Account) (unknown uint64) {
+	unknown = uint64(d.store.book.inflight)
+	d.store.book.hung = d.store.book.inflight
+	d.store.found.unrecoverLocked()
+	unknown -= min(unknown, d.store.book.lateLocked(theirs))
+	if d.store.crash.retainLocked() {
 		return unknown
 	}
-	w.life.become(abandoned)
-	w.book.Dropped[batch.Shutdown] += uint64(w.book.inflight) + w.pendingSlabLocked()
-	w.book.hungLost, w.book.inflight = w.book.inflight, 0
-	w.discardLocked()
+	d.store.life.become(abandoned)
+	d.store.book.Dropped[batch.Shutdown] += uint64(d.store.book.inflight) + d.store.pendingSlabLocked()
+	d.store.book.hungLost, d.store.book.inflight = d.store.book.inflight, 0
+	d.store.discardLocked()
 	return unknown
 }
 
@@ -231,37 +231,37 @@ func (w *Writer) conclude(ctx context.Context, finished bool) error {
 		point(ptConclude)
 	}
 	// Blocked writes return first: the account may need several looks while Borrows return.
-	w.mu.Lock()
-	w.refuseWaitersLocked()
-	w.unlock()
+	w.store.lock()
+	w.store.refuseWaitersLocked()
+	w.store.unlock()
 	theirs := w.lockWithAccount()
-	defer w.unlock()
-	if w.mapped() {
-		if err := w.crash.file.Intact(); err != nil {
-			w.toHeapLocked(err)
+	defer w.store.unlock()
+	if w.store.crash.mapped() {
+		if err := w.store.crash.file.Intact(); err != nil {
+			w.store.crash.toHeapLocked(err)
 		}
 	}
 	var unknown uint64
-	if !finished && !w.life.cutShort() {
-		unknown = w.abandonLocked(theirs)
+	if !finished && !w.store.life.cutShort() {
+		unknown = w.drain.abandonLocked(theirs)
 	}
-	if w.loans.back > 0 || len(w.loans.open) > 0 {
-		w.retainLocked()
+	if w.store.loans.back > 0 || len(w.store.loans.open) > 0 {
+		w.store.crash.retainLocked()
 	}
-	w.book.Dropped[batch.Shutdown] += uint64(w.last.pending)
-	w.last.pending = 0
-	for _, o := range w.ops {
+	w.store.book.Dropped[batch.Shutdown] += uint64(w.store.last.pending)
+	w.store.last.pending = 0
+	for _, o := range w.store.ops {
 		o.ch <- ErrClosed
 	}
-	w.ops = nil
-	unknown += w.theirEnd.unknown
+	w.store.ops = nil
+	unknown += w.drain.theirEnd.unknown
 	w.end.report = batch.Report{Account: w.accountLocked(theirs), Unknown: unknown}
 
-	w.endCrashLocked()
-	if w.life == closing {
-		w.life.become(closed)
+	w.store.crash.endCrashLocked()
+	if w.store.life == closing {
+		w.store.life.become(closed)
 	}
-	err := w.theirEnd.err
+	err := w.drain.theirEnd.err
 	late := !finished || closetime.OutOfTime(err)
 	if n := w.end.report.Dropped[batch.Shutdown]; n > 0 {
 		err = fmt.Errorf("slab: close: %s not delivered, %d of them unknown: %w", plural.Records(n), unknown, reason(ctx, err))

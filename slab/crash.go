@@ -54,8 +54,11 @@ var ErrInUse = crashfile.ErrInUse
 // that has none.
 var ErrNotSupported = crashfile.ErrNotSupported
 
-// crashSafe is the mapped memory of a Writer. Writer.mu guards it.
+// crashSafe is the mapped memory of a Writer. store.mu guards it.
 type crashSafe struct {
+	conf  *config
+	store *store
+
 	file   *crashfile.Memory
 	broken error       // the mapping faulted: from then on slabs are on the heap
 	ended  bool        // Close has released the file
@@ -90,115 +93,114 @@ func openCrash(o *Options, form crashfile.Form, dict batch.Dictionary) (*crashSa
 // placeGuardedLocked is placeLocked into mapped memory. A fault in it (somebody
 // truncated the file) becomes a panic, which moves the slabs to the heap; then
 // the record is placed there.
-func (w *Writer) placeGuardedLocked(p []byte, m batch.Meta) bool {
-	next := w.next
-	placed, faulted := w.tryMappedLocked(p, m)
+func (f *front) placeGuardedLocked(p []byte, m batch.Meta) bool {
+	next := f.next
+	placed, faulted := f.tryMappedLocked(p, m)
 	if faulted {
-		w.next = next // the ticket of a record that was not stored is given out again
-		return w.placeLocked(p, m)
+		f.next = next // the ticket of a record that was not stored is given out again
+		return f.placeLocked(p, m)
 	}
 	return placed
 }
 
-func (w *Writer) tryMappedLocked(p []byte, m batch.Meta) (placed, faulted bool) {
-	next := w.next
+func (f *front) tryMappedLocked(p []byte, m batch.Meta) (placed, faulted bool) {
+	next := f.next
 	defer func(old bool) {
 		debug.SetPanicOnFault(old)
 		if r := recover(); r != nil {
-			if !w.isFault(r) {
-				w.next = next // what was not stored has no ticket
+			if !f.store.crash.isFault(r) {
+				f.next = next // what was not stored has no ticket
 			}
-			w.caught(r)
+			f.store.crash.caught(r)
 			faulted = true
 		}
 	}(debug.SetPanicOnFault(true))
-	return w.placeLocked(p, m), false
+	return f.placeLocked(p, m), false
 }
 
 // catchFault is deferred by code that touches mapped memory with mu held.
-func (w *Writer) catchFault(old bool, faulted *bool) {
+func (c *crashSafe) catchFault(old bool, faulted *bool) {
 	debug.SetPanicOnFault(old)
 	if r := recover(); r != nil {
-		w.caught(r)
+		c.caught(r)
 		*faulted = true
 	}
 }
 
 // passFault is deferred by code that only looks at mapped memory: a fault ends that
 // code, which says so by its zero result, and nothing else.
-func (w *Writer) passFault(old bool) {
+func (c *crashSafe) passFault(old bool) {
 	debug.SetPanicOnFault(old)
-	if r := recover(); r != nil && !w.isFault(r) {
+	if r := recover(); r != nil && !c.isFault(r) {
 		panic(r)
 	}
 }
 
 // caught deals with a recovered panic: after a fault in mapped memory the slabs are
 // on the heap, any other goes on. mu is held.
-func (w *Writer) caught(r any) {
-	if !w.isFault(r) {
+func (c *crashSafe) caught(r any) {
+	if !c.isFault(r) {
 		panic(r)
 	}
-	w.toHeapLocked(fmt.Errorf("slab: the mapped file %s is damaged: %v", w.crash.file.Path(), r))
+	c.toHeapLocked(fmt.Errorf("slab: the mapped file %s is damaged: %v", c.file.Path(), r))
 }
 
 // isFault reports whether a recovered value is a memory fault in the mapping.
-func (w *Writer) isFault(r any) bool { return w.crash != nil && w.crash.file.IsFault(r) }
+func (c *crashSafe) isFault(r any) bool { return c != nil && c.file.IsFault(r) }
 
 // toHeapLocked goes on with heap slabs after a fault. What can still be read is
 // copied; what cannot is dropped as corrupt.
-func (w *Writer) toHeapLocked(cause error) {
-	c := w.crash
+func (c *crashSafe) toHeapLocked(cause error) {
 	if c.broken != nil || c.file.Bytes() == nil || c.ended {
 		return
 	}
 	c.broken = cause
 	c.fault.Store(true)
-	w.noteHeapFromLocked()
-	w.events.Post(batch.Event{Output: w.o.Name, Op: "crash-safe", Err: cause})
-	if w.life == retained { // nobody writes any more
-		w.unretainLocked()
+	c.noteHeapFromLocked()
+	c.conf.events.Post(batch.Event{Output: c.conf.o.Name, Op: "crash-safe", Err: cause})
+	if c.store.life == retained { // nobody writes any more
+		c.unretainLocked()
 		return
 	}
-	heap := newSlabs(0, w.o.SlabCount)
+	heap := newSlabs(0, c.conf.o.SlabCount)
 	take := func() *block {
 		b := heap[len(heap)-1]
 		heap = heap[:len(heap)-1]
 		b.reset(0)
 		return b
 	}
-	for i := range w.pool.free {
-		w.pool.free[i] = take()
+	for i := range c.store.pool.free {
+		c.store.pool.free[i] = take()
 	}
-	for i := range w.pool.ceded {
-		w.pool.ceded[i] = take()
+	for i := range c.store.pool.ceded {
+		c.store.pool.ceded[i] = take()
 	}
-	if b := w.cur; b != nil {
-		w.cutLocked()
+	if b := c.store.front.cur; b != nil {
+		c.store.front.cutLocked()
 		b.retired = true
-		w.cur = nil
+		c.store.front.cur = nil
 		if b.refs == 0 {
-			w.pool.free = append(w.pool.free, take())
+			c.store.pool.free = append(c.store.pool.free, take())
 		}
 	}
-	w.crash.heapSpare = heap
-	for i := 0; i < w.queue.n; {
-		p := w.queue.at(i)
-		if p.blk.kind == oversize || w.rescueLocked(p) {
+	c.heapSpare = heap
+	for i := 0; i < c.store.pieces.n; {
+		p := c.store.pieces.at(i)
+		if p.blk.kind == oversize || c.rescueLocked(p) {
 			i++
 			continue
 		}
-		w.queue.remove(i)
-		w.countDropLocked(batch.Corrupt, p.len())
-		w.releaseLocked(p)
+		c.store.pieces.remove(i)
+		c.store.countDropLocked(batch.Corrupt, p.len())
+		c.store.releaseLocked(p)
 	}
-	w.setRoomLocked()
+	c.store.front.setRoomLocked()
 }
 
 // rescueLocked copies a queued piece to the heap. It reports false if the memory
 // cannot be read.
-func (w *Writer) rescueLocked(p *piece) (ok bool) {
-	defer w.passFault(debug.SetPanicOnFault(true))
+func (c *crashSafe) rescueLocked(p *piece) (ok bool) {
+	defer c.passFault(debug.SetPanicOnFault(true))
 	if !p.sound() {
 		return false
 	}
@@ -213,7 +215,7 @@ func (w *Writer) rescueLocked(p *piece) (ok bool) {
 	b := &block{mem: data, slots: slots, off: len(data), n: len(slots), cut: len(slots), refs: 1, retired: true, kind: rescued}
 	src := p.blk
 	p.blk, p.from, p.to = b, 0, len(slots)
-	w.dropRefLocked(src)
+	c.store.dropRefLocked(src)
 	return true
 }
 

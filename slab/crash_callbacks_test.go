@@ -51,8 +51,8 @@ func TestAppendStreamUnwinds(t *testing.T) {
 				w := mustSink(t, d, &Options{SlabBytes: 1024, SlabCount: 2, Crash: &Crash{Dir: t.TempDir(), Required: true}, WhenFull: Block(), OnError: ev.add})
 				d.locked = func() bool {
 					for end := time.Now().Add(time.Second); time.Now().Before(end); runtime.Gosched() {
-						if w.mu.put.TryLock() { // the drain may have it for a moment
-							w.mu.put.Unlock()
+						if w.front.mu.TryLock() { // the drain may have it for a moment
+							w.front.mu.Unlock()
 							return false
 						}
 					}
@@ -90,7 +90,7 @@ func TestStreamUnwinds(t *testing.T) {
 			w := mustSink(t, d, &Options{Crash: &Crash{Dir: dir, Required: true}, OnError: ev.add})
 			_ = w.WriteRecord(line(30, 100), batch.Meta{Stream: 2})
 			closeNow(t, w)
-			if err := w.events.Wait(t.Context()); err != nil {
+			if err := w.conf.events.Wait(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			for _, g := range d.got {

@@ -38,7 +38,7 @@ func TestKeptCountsOnce(t *testing.T) {
 		}
 		close(s.end)
 		synctest.Wait()
-		if im, err := crashfile.Read(w.crash.file.Path()); err != nil || len(im.Records) != 20 {
+		if im, err := crashfile.Read(w.store.crash.file.Path()); err != nil || len(im.Records) != 20 {
 			t.Errorf("%v: %v", err, im)
 		}
 	})
@@ -71,7 +71,7 @@ func TestNobodyIsServedAfterKeeping(t *testing.T) {
 				t.Errorf("a write that waited returned %v", err)
 			}
 		}
-		if im, err := crashfile.Read(w.crash.file.Path()); err != nil || len(im.Records) != 2 || im.Damage() != "" {
+		if im, err := crashfile.Read(w.store.crash.file.Path()); err != nil || len(im.Records) != 2 || im.Damage() != "" {
 			t.Errorf("%v: %d records, %s", err, len(im.Records), im.Damage())
 		}
 	})
@@ -100,7 +100,7 @@ func TestGivenUpWithoutCopy(t *testing.T) {
 					b = hesitant{shop, hang}
 				}
 				w := mustSink(t, b, &Options{SlabBytes: 1024, SlabCount: 4, MaxRecord: 3000, OnError: quiet, Crash: &Crash{Dir: t.TempDir()}})
-				w.crash.file.Big.Fault = errDown
+				w.store.crash.file.Big.Fault = errDown
 				mustWrite(t, w, 0, 2000)
 				synctest.Wait()
 				mustWrite(t, w, 1, 50)
@@ -113,7 +113,7 @@ func TestGivenUpWithoutCopy(t *testing.T) {
 				if takes == "early" && (r.Kept() != 1 || r.Pending.Inflight != 1 || r.Dropped.Total() > 0) {
 					t.Errorf("%v", r.Account)
 				}
-				if im, err := crashfile.Read(oneFile(t, w.o.Crash.Dir)); err != nil || len(im.Records) != 1 {
+				if im, err := crashfile.Read(oneFile(t, w.conf.o.Crash.Dir)); err != nil || len(im.Records) != 1 {
 					t.Errorf("%v: %d records", err, len(im.Records))
 				}
 				close(hang)
@@ -171,7 +171,7 @@ func TestNothingIsKeptInADamagedFile(t *testing.T) {
 					b := &breaking{pawnshop: newPawnshop(testkit.Rand(seed/2), 2), late: seed%2 == 1}
 					w := mustSink(t, b, &Options{SlabBytes: 1024, SlabCount: 8, Crash: &Crash{Dir: t.TempDir(), Required: true}})
 					b.broken = func() {
-						if err := damage(w.crash.file.Path()); err != nil {
+						if err := damage(w.store.crash.file.Path()); err != nil {
 							t.Error(err)
 						}
 					}

@@ -55,7 +55,7 @@ func recoverStreams(t *testing.T, dir string, d *dictSink) (Stats, []batch.Event
 	var events []batch.Event
 	w := mustSink(t, d, &Options{Crash: &Crash{Dir: dir, Required: true}, OnError: func(e batch.Event) { events = append(events, e) }})
 	closeNow(t, w)
-	if err := w.events.Wait(t.Context()); err != nil {
+	if err := w.conf.events.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Account().Check(); err != nil {
@@ -276,11 +276,11 @@ func TestOversizeRecordsAreNotMissed(t *testing.T) {
 		t.Fatal(err)
 	}
 	look("all delivered")
-	w.mu.Lock()
-	if n, free := w.crash.file.Frames(); n != 0 || free != crashfile.BigTracked || w.crash.file.State().BigMore != 0 {
-		t.Errorf("%d are still expected, %d places free, %d more", n, free, w.crash.file.State().BigMore)
+	w.store.lock()
+	if n, free := w.store.crash.file.Frames(); n != 0 || free != crashfile.BigTracked || w.store.crash.file.State().BigMore != 0 {
+		t.Errorf("%d are still expected, %d places free, %d more", n, free, w.store.crash.file.State().BigMore)
 	}
-	w.mu.Unlock()
+	w.store.unlock()
 }
 
 // bigMany returns a Writer whose state names fewer records larger than a slab than wait.

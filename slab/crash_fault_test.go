@@ -24,7 +24,7 @@ import (
 
 func truncate(t *testing.T, w *Writer) {
 	t.Helper()
-	if err := os.Truncate(w.crash.file.Path(), 0); err != nil {
+	if err := os.Truncate(w.store.crash.file.Path(), 0); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -36,8 +36,8 @@ func TestTruncatedMappingKillsTheUnguarded(t *testing.T) {
 		w := crashWriter(t, dir, &memory{}, Options{FlushInterval: -1})
 		mustWrite(t, w, 0, 50)
 		truncate(t, w)
-		w.mu.Lock()
-		w.cur.store([]byte("x"), batch.Meta{}, 2)
+		w.store.lock()
+		w.front.cur.store([]byte("x"), batch.Meta{}, 2)
 		t.Fatal("it lives")
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^TestTruncatedMappingKillsTheUnguarded$")
@@ -118,7 +118,7 @@ func TestTruncatedUnderTheDestination(t *testing.T) {
 		inMapping := false
 		var w *Writer
 		w = crashWriter(t, t.TempDir(), writerFunc(func(p []byte) (int, error) {
-			inMapping = inMapping || within(w.crash.file.Bytes(), p)
+			inMapping = inMapping || within(w.store.crash.file.Bytes(), p)
 			return g.Write(p)
 		}), Options{FlushInterval: time.Millisecond})
 		for i := range 10 {
@@ -153,9 +153,9 @@ func TestTornRecordOfAnExtendedFile(t *testing.T) {
 			if call > 0 {
 				return -1, nil
 			}
-			slabs := int64(len(w.crash.file.Bytes()) - 2*DefaultSlabBytes)
-			for _, size := range []int64{slabs, int64(len(w.crash.file.Bytes()))} {
-				if err := os.Truncate(w.crash.file.Path(), size); err != nil {
+			slabs := int64(len(w.store.crash.file.Bytes()) - 2*DefaultSlabBytes)
+			for _, size := range []int64{slabs, int64(len(w.store.crash.file.Bytes()))} {
+				if err := os.Truncate(w.store.crash.file.Path(), size); err != nil {
 					t.Error(err)
 				}
 			}
@@ -185,7 +185,7 @@ func TestBorrowersGetCopies(t *testing.T) {
 	r.answer = func(_ int, b *batch.Batch) (o batch.Outcome) {
 		once.Do(func() { close(entered); <-hold })
 		for _, rec := range b.All() {
-			if p := w.crash.file.Bytes(); len(rec.Data) > 0 && within(p, rec.Data) {
+			if p := w.store.crash.file.Bytes(); len(rec.Data) > 0 && within(p, rec.Data) {
 				t.Error("a record is in mapped memory")
 			}
 		}
@@ -228,7 +228,7 @@ func TestTruncatedAtRest(t *testing.T) {
 			}
 			truncate(t, w)
 			if gone {
-				os.Remove(w.crash.file.Path())
+				os.Remove(w.store.crash.file.Path())
 			}
 			for i := 1; i < 100; i++ {
 				mustWrite(t, w, i, 50)
@@ -279,8 +279,8 @@ func TestTruncatedWhileEvicting(t *testing.T) {
 // is lost.
 func TestFaultAmidEviction(t *testing.T) {
 	for name, page := range map[string]func(w *Writer) []byte{
-		"the slab":  func(w *Writer) []byte { return w.cur.mem[:4096] },
-		"the state": func(w *Writer) []byte { return w.crash.file.Bytes()[crashfile.Page : 2*crashfile.Page] },
+		"the slab":  func(w *Writer) []byte { return w.front.cur.mem[:4096] },
+		"the state": func(w *Writer) []byte { return w.store.crash.file.Bytes()[crashfile.Page : 2*crashfile.Page] },
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGate()
@@ -297,9 +297,9 @@ func TestFaultAmidEviction(t *testing.T) {
 			for w.Account().Pending.Slab < 190 {
 				write(10)
 			}
-			w.mu.Lock()
+			w.store.lock()
 			p := page(w)
-			w.mu.Unlock()
+			w.store.unlock()
 			if err := unix.Mprotect(p, unix.PROT_NONE); err != nil {
 				t.Fatal(err)
 			}
@@ -335,7 +335,7 @@ func recoverEvents(t *testing.T, dir string) (string, Stats, []batch.Event) {
 		events = append(events, e)
 	}})
 	closeNow(t, w)
-	if err := w.events.Wait(t.Context()); err != nil {
+	if err := w.conf.events.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	mu.Lock()
@@ -357,15 +357,15 @@ func killedCopy(t *testing.T, w *Writer) string {
 
 func copyKilled(t *testing.T, w *Writer, dir string) {
 	t.Helper()
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.store.lock()
+	defer w.store.unlock()
 	for _, suffix := range []string{"", crashfile.BigSuffix, crashfile.StreamSuffix} {
-		b, err := os.ReadFile(w.crash.file.Path() + suffix)
+		b, err := os.ReadFile(w.store.crash.file.Path() + suffix)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
 		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, filepath.Base(w.crash.file.Path())+suffix), b, 0o600)
+			err = os.WriteFile(filepath.Join(dir, filepath.Base(w.store.crash.file.Path())+suffix), b, 0o600)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -385,9 +385,9 @@ func TestRecoveryKnowsOfTheMoveToTheHeap(t *testing.T) {
 		mustWrite(t, w, i, 100)
 	}
 	<-g.entered
-	w.mu.Lock()
-	slabs := w.crash.file.Bytes()[crashfile.HeadsOff+crashfile.Page:]
-	w.mu.Unlock()
+	w.store.lock()
+	slabs := w.store.crash.file.Bytes()[crashfile.HeadsOff+crashfile.Page:]
+	w.store.unlock()
 	if err := unix.Mprotect(slabs, unix.PROT_NONE); err != nil {
 		t.Fatal(err)
 	}

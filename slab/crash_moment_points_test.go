@@ -23,7 +23,7 @@ var _ = func() bool {
 		var mu sync.Mutex
 		var looks []look
 		see := func(at string) {
-			im, err := crashfile.Read(w.crash.file.Path())
+			im, err := crashfile.Read(w.store.crash.file.Path())
 			if err != nil {
 				t.Errorf("at %s: %v", at, err)
 				return

@@ -114,7 +114,7 @@ var imageAround = func(_ *testing.T, _ *Writer, do func()) { do() }
 func checkImage(t *testing.T, w *Writer, sink *stepSink, what uint64) {
 	t.Helper()
 	synctest.Wait()
-	im, err := crashfile.Read(w.crash.file.Path())
+	im, err := crashfile.Read(w.store.crash.file.Path())
 	if err != nil {
 		t.Fatalf("%d: %v", what, err)
 	}
@@ -159,8 +159,8 @@ func TestIndexOfADroppedSlab(t *testing.T) {
 			checkImage(t, w, sink, uint64(size))
 			put(200)
 			put(size)
-			if a := w.Account(); a.Dropped[batch.Full] != 11 || a.Delivered != 22 || w.cur.n != 4 {
-				t.Fatal("not the case that is meant:", a, w.cur.n)
+			if a := w.Account(); a.Dropped[batch.Full] != 11 || a.Delivered != 22 || w.front.cur.n != 4 {
+				t.Fatal("not the case that is meant:", a, w.front.cur.n)
 			}
 		})
 	}

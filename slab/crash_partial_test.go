@@ -94,7 +94,7 @@ func TestEvictedBeforeHalfABatch(t *testing.T) {
 		check := func() {
 			synctest.Wait()
 			a := w.Account()
-			im, err := crashfile.Read(w.crash.file.Path())
+			im, err := crashfile.Read(w.store.crash.file.Path())
 			if err != nil || len(im.Records) != int(a.Pending.Total())+half || im.Unreturned != 0 || im.Holes != im.Evicted {
 				t.Errorf("%v: %v, %d records, %d of them settled, %d holes, %d evicted", err, a, len(im.Records), half, im.Holes, im.Evicted)
 			}

@@ -132,7 +132,7 @@ func TestRecoveryBeforeSlabsOnTheHeap(t *testing.T) {
 			close(entered)
 			<-hold
 		}
-		if b.Origin != w.crash.file.ID() {
+		if b.Origin != w.store.crash.file.ID() {
 			fresh += b.Len()
 		}
 		if seen < old+100 && seen+b.Len() >= old+100 {
@@ -142,7 +142,7 @@ func TestRecoveryBeforeSlabsOnTheHeap(t *testing.T) {
 		return o
 	}
 	next := mustSink(t, &r, &Options{SlabBytes: 1024, SlabCount: 32, Crash: CrashSafe(dir), FlushInterval: -1, WhenFull: Block()})
-	if next.crash != nil {
+	if next.store.crash != nil {
 		t.Fatal("the slabs are not on the heap")
 	}
 	<-entered
@@ -189,7 +189,7 @@ func TestGivenUpRecoveryOnTheHeap(t *testing.T) {
 	b := hesitant{newPawnshop(testkit.Rand(1), 1), make(chan struct{})}
 	next := mustSink(t, b, &Options{Crash: CrashSafe(dir)})
 	mustWrite(t, next, 10, 50)
-	if r := end(next); next.crash != nil || r.Check() != nil || r.Kept() != 10 || r.Dropped != drops(batch.Shutdown, 1) {
+	if r := end(next); next.store.crash != nil || r.Check() != nil || r.Kept() != 10 || r.Dropped != drops(batch.Shutdown, 1) {
 		t.Errorf("%v; %v", r.Account, r.Check())
 	}
 	close(b.hang)
@@ -206,13 +206,13 @@ func TestNoRoomForOversizeRecords(t *testing.T) {
 	defer g.open()
 	mustWrite(t, w, 0, 100)
 	<-g.entered
-	w.o.Crash.Required = false // it is about what New finds, too
+	w.conf.o.Crash.Required = false // it is about what New finds, too
 	mustWrite(t, w, 1, 200<<10)
 	mustWrite(t, w, 2, 100)
 	if s := w.Stats(); s.HeapOnly != 1 || s.CrashUnsafe != "" {
 		t.Errorf("heap only %d, %q", s.HeapOnly, s.CrashUnsafe)
 	}
-	im, err := crashfile.Read(w.crash.file.Path())
+	im, err := crashfile.Read(w.store.crash.file.Path())
 	if err != nil || len(im.Records) != 2 || im.HeapOnly != 1 || im.Unreturned != 0 {
 		t.Errorf("%v, %+v", err, im)
 	}

@@ -45,10 +45,10 @@ func TestRecoveryTellsApart(t *testing.T) {
 		mustWrite(t, w, i, 90)
 	}
 	// One that cannot be kept on disk.
-	w.o.Crash.Required = false
-	w.crash.file.Big.Fault = errDown
+	w.conf.o.Crash.Required = false
+	w.store.crash.file.Big.Fault = errDown
 	mustWrite(t, w, 100, 2000)
-	w.crash.file.Big.Fault = nil
+	w.store.crash.file.Big.Fault = nil
 	for i := 101; i < 105; i++ {
 		mustWrite(t, w, i, 90)
 	}
@@ -135,11 +135,11 @@ func TestEvictedOversizeRecords(t *testing.T) {
 	<-g.entered
 	for i := 1; i < 200; i++ {
 		mustWrite(t, w, i, 2500)
-		if im, err := crashfile.Read(w.crash.file.Path()); err != nil || len(im.Records) != min(i, 4)+1 || im.Unreturned != 0 {
+		if im, err := crashfile.Read(w.store.crash.file.Path()); err != nil || len(im.Records) != min(i, 4)+1 || im.Unreturned != 0 {
 			t.Fatalf("after %d: %v, %d records, %d not returned", i, err, len(im.Records), im.Unreturned)
 		}
 	}
-	st, err := os.Stat(w.crash.file.Path() + crashfile.BigSuffix)
+	st, err := os.Stat(w.store.crash.file.Path() + crashfile.BigSuffix)
 	if err != nil || st.Size() > 2*10000+5*(2500+crashfile.BigHeadLen) {
 		t.Errorf("%v, the file has %d bytes", err, st.Size())
 	}
@@ -160,7 +160,7 @@ func TestEvictedOversizeRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if st, err := os.Stat(w.crash.file.Path() + crashfile.BigSuffix); err != nil || st.Size() > 30000 {
+	if st, err := os.Stat(w.store.crash.file.Path() + crashfile.BigSuffix); err != nil || st.Size() > 30000 {
 		t.Errorf("%v, the file has %d bytes", err, st.Size())
 	}
 }
@@ -281,7 +281,7 @@ func TestCloseMakesChecksums(t *testing.T) {
 			t.Fatal(err)
 		}
 		summed, empty := 0, 0
-		for i := range w.o.SlabCount {
+		for i := range w.conf.o.SlabCount {
 			switch binary.LittleEndian.Uint64(data[crashfile.HeadsOff+64*i+16:]) {
 			case 0:
 			case crashfile.EmptySum:
@@ -290,7 +290,7 @@ func TestCloseMakesChecksums(t *testing.T) {
 				summed++
 			}
 		}
-		if summed != 3 || empty != w.o.SlabCount-3 {
+		if summed != 3 || empty != w.conf.o.SlabCount-3 {
 			t.Errorf("%d slabs have a checksum, %d are sealed as empty", summed, empty)
 		}
 		got, _ := recoverInto(t, dir)
@@ -531,7 +531,7 @@ func FuzzSealedSlabs(f *testing.F) {
 	_, _ = w.Shutdown(ctx)
 	g.open()
 	<-w.end.done
-	sample, err := os.ReadFile(w.crash.file.Path())
+	sample, err := os.ReadFile(w.store.crash.file.Path())
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -153,7 +153,7 @@ func TestDamagedFilesAreSetAside(t *testing.T) {
 	}})
 	mustWrite(t, w, 0, 10)
 	closeNow(t, w)
-	if err := w.events.Wait(t.Context()); err != nil {
+	if err := w.conf.events.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	mu.Lock()
@@ -199,7 +199,7 @@ func TestTruncatedUnderTheMapping(t *testing.T) {
 			for i := range 100 {
 				mustWrite(t, w, i, 100)
 			}
-			if err := os.Truncate(w.crash.file.Path(), 0); err != nil {
+			if err := os.Truncate(w.store.crash.file.Path(), 0); err != nil {
 				t.Fatal(err)
 			}
 			const n = 2000
@@ -307,7 +307,7 @@ func crashSample(t testing.TB) []byte {
 	for i := range uint64(50) {
 		w.Write(killLine(0, i, int(i)))
 	}
-	data, err := os.ReadFile(w.crash.file.Path())
+	data, err := os.ReadFile(w.store.crash.file.Path())
 	if err != nil {
 		t.Fatal(err)
 	}

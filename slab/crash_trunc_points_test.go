@@ -94,7 +94,7 @@ func truncatedAt(t *testing.T, p string, n, size int64, seed uint64, kind int) {
 	var seen atomic.Int64
 	hook := func(name string) {
 		if name == p && seen.Add(1) == n {
-			_ = os.Truncate(w.crash.file.Path(), size)
+			_ = os.Truncate(w.store.crash.file.Path(), size)
 		}
 	}
 	pointHook.Store(&hook)

@@ -136,7 +136,7 @@ func TestStrangeFilesDoNotBlock(t *testing.T) {
 	copyKilled(t, w, dir)
 	g.open()
 	closeNow(t, w)
-	if err := unix.Mkfifo(filepath.Join(dir, filepath.Base(w.crash.file.Path())+crashfile.BigSuffix), 0o600); err != nil {
+	if err := unix.Mkfifo(filepath.Join(dir, filepath.Base(w.store.crash.file.Path())+crashfile.BigSuffix), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var before, after runtime.MemStats
@@ -179,7 +179,7 @@ func TestHungSendHasChecksums(t *testing.T) {
 		g := newGate()
 		w := crashWriter(t, t.TempDir(), g, Options{SlabBytes: 1024, SlabCount: 16})
 		sums := func() (n int) {
-			b, err := os.ReadFile(w.crash.file.Path())
+			b, err := os.ReadFile(w.store.crash.file.Path())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -250,21 +250,21 @@ func TestDeletedAndExtended(t *testing.T) {
 						mustWrite(t, w, i, 90)
 					}
 					synctest.Wait()
-					size := int64(len(w.crash.file.Bytes()))
+					size := int64(len(w.store.crash.file.Bytes()))
 					at := int64(0)
 					switch what {
 					case "replaced":
-						os.Remove(w.crash.file.Path())
-						if err := os.WriteFile(w.crash.file.Path(), []byte("of somebody else"), 0o600); err != nil {
+						os.Remove(w.store.crash.file.Path())
+						if err := os.WriteFile(w.store.crash.file.Path(), []byte("of somebody else"), 0o600); err != nil {
 							t.Fatal(err)
 						}
 					case "deleted":
-						os.Remove(w.crash.file.Path())
+						os.Remove(w.store.crash.file.Path())
 					case "half extended":
 						at = crashfile.HeadsOff + crashfile.Page
 						fallthrough
 					default:
-						if err := errors.Join(os.Truncate(w.crash.file.Path(), at), os.Truncate(w.crash.file.Path(), size)); err != nil {
+						if err := errors.Join(os.Truncate(w.store.crash.file.Path(), at), os.Truncate(w.store.crash.file.Path(), size)); err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -288,7 +288,7 @@ func TestDeletedAndExtended(t *testing.T) {
 					if w.Stats().CrashUnsafe == "" {
 						t.Error("the gauge is not raised")
 					}
-					if _, err := os.Stat(w.crash.file.Path()); what == "replaced" && err != nil {
+					if _, err := os.Stat(w.store.crash.file.Path()); what == "replaced" && err != nil {
 						t.Error("the file of somebody else was deleted")
 					}
 				})
@@ -415,10 +415,10 @@ func TestRequiredRefusesWhatItCannotKeep(t *testing.T) {
 	for _, required := range []bool{true, false} {
 		g := newGate()
 		w := crashWriter(t, t.TempDir(), g, Options{SlabBytes: 1024, MaxRecord: 3000})
-		w.o.Crash.Required = required
+		w.conf.o.Crash.Required = required
 		mustWrite(t, w, 0, 50)
 		<-g.entered
-		w.crash.file.Big.Fault = errDown
+		w.store.crash.file.Big.Fault = errDown
 		err := w.WriteRecord(line(1, 2000), batch.Meta{})
 		if required != errors.Is(err, ErrDropped) || !required && err != nil {
 			t.Errorf("required=%v: %v", required, err)

@@ -44,54 +44,54 @@ const watchAfter = 100 * time.Millisecond
 // watchSend looks after records that are lent for long, because the drain may hang in
 // Borrow. It makes the checksums of the slabs that wait, and notices a damaged file. It
 // runs on the goroutine of its timer.
-func (w *Writer) watchSend() {
-	w.mu.Lock()
-	if w.book.inflight == 0 && len(w.loans.open) == 0 || w.life.cutShort() || !w.mapped() {
-		w.mu.Unlock()
+func (c *crashSafe) watchSend() {
+	c.store.lock()
+	if c.store.book.inflight == 0 && len(c.store.loans.open) == 0 || c.store.life.cutShort() || !c.mapped() {
+		c.store.unlock()
 		return
 	}
-	if err := w.crash.file.Intact(); err != nil {
-		w.toHeapLocked(err)
-		w.unlock()
+	if err := c.file.Intact(); err != nil {
+		c.toHeapLocked(err)
+		c.store.unlock()
 		return
 	}
-	w.unlock()
-	w.sumWaiting()
-	w.crash.watch.Reset(watchAfter)
+	c.store.unlock()
+	c.sumWaiting()
+	c.watch.Reset(watchAfter)
 }
 
 // sumWaiting makes the checksums of the sealed slabs that wait. It lets go of mu
 // while it computes; the block is pinned meanwhile.
-func (w *Writer) sumWaiting() {
-	w.mu.Lock()
-	defer w.unlock()
-	for w.mapped() && !w.life.cutShort() {
-		b := w.unsummedLocked()
+func (c *crashSafe) sumWaiting() {
+	c.store.lock()
+	defer c.store.unlock()
+	for c.mapped() && !c.store.life.cutShort() {
+		b := c.unsummedLocked()
 		if b == nil {
 			return
 		}
 		b.refs++
 		b.summed = true // nobody else needs to
-		w.crash.file.Enter()
-		w.unlock()
-		ok := w.trySum(b)
-		w.mu.Lock()
-		w.crash.file.Leave()
-		free := len(w.pool.free)
-		w.dropRefLocked(b)
-		w.freeAheadLocked(b)                                // it could not while it was read
-		if len(w.pool.free) > free && w.life == accepting { // it was settled meanwhile
-			w.serveLocked()
-			w.setRoomLocked()
+		c.file.Enter()
+		c.store.unlock()
+		ok := c.trySum(b)
+		c.store.lock()
+		c.file.Leave()
+		free := len(c.store.pool.free)
+		c.store.dropRefLocked(b)
+		c.store.freeAheadLocked(b)                                      // it could not while it was read
+		if len(c.store.pool.free) > free && c.store.life == accepting { // it was settled meanwhile
+			c.store.front.serveLocked()
+			c.store.front.setRoomLocked()
 		}
 		if !ok {
-			w.toHeapLocked(crashfile.ErrTruncated)
+			c.toHeapLocked(crashfile.ErrTruncated)
 		}
 	}
 }
 
-func (w *Writer) unsummedLocked() *block {
-	for p := range w.unsettledLocked() {
+func (c *crashSafe) unsummedLocked() *block {
+	for p := range c.unsettledLocked() {
 		if p.blk.wantsSum() {
 			return p.blk
 		}
@@ -100,22 +100,22 @@ func (w *Writer) unsummedLocked() *block {
 }
 
 // unsettledLocked returns the pieces that are lent, under way and queued, oldest first.
-func (w *Writer) unsettledLocked() iter.Seq[*piece] {
+func (c *crashSafe) unsettledLocked() iter.Seq[*piece] {
 	return func(yield func(*piece) bool) {
-		for _, l := range w.loans.open {
+		for _, l := range c.store.loans.open {
 			for _, p := range l.pieces {
 				if !yield(p) {
 					return
 				}
 			}
 		}
-		for _, p := range w.d.pieces {
+		for _, p := range c.store.drain.pieces {
 			if p != nil && !yield(p) {
 				return
 			}
 		}
-		for i := range w.queue.n {
-			if !yield(w.queue.at(i)) {
+		for i := range c.store.pieces.n {
+			if !yield(c.store.pieces.at(i)) {
 				return
 			}
 		}
@@ -123,8 +123,8 @@ func (w *Writer) unsettledLocked() iter.Seq[*piece] {
 }
 
 // trySum reports false after a fault.
-func (w *Writer) trySum(b *block) (ok bool) {
-	defer w.passFault(debug.SetPanicOnFault(true))
+func (c *crashSafe) trySum(b *block) (ok bool) {
+	defer c.passFault(debug.SetPanicOnFault(true))
 	b.sum()
 	return true
 }
@@ -132,30 +132,30 @@ func (w *Writer) trySum(b *block) (ok bool) {
 // sumAllLocked makes the checksums of all slabs with records that Close leaves in the file, and
 // empties the others: without a checksum, a ticket that was altered would bring back a settled
 // record.
-func (w *Writer) sumAllLocked() {
+func (c *crashSafe) sumAllLocked() {
 	sum := func(b *block) {
 		if b.wantsSum() {
-			b.summed = w.trySum(b)
+			b.summed = c.trySum(b)
 		}
 	}
-	for p := range w.unsettledLocked() {
+	for p := range c.unsettledLocked() {
 		sum(p.blk)
 	}
-	if b := w.cur; b != nil { // no more is written into it
+	if b := c.store.front.cur; b != nil { // no more is written into it
 		b.retired = true
 		sum(b)
 		b.retired = false
 	}
-	for _, b := range w.crash.blocks {
-		if b.refs == 0 && (b != w.cur || b.n == 0) {
-			w.tryEmpty(b)
+	for _, b := range c.blocks {
+		if b.refs == 0 && (b != c.store.front.cur || b.n == 0) {
+			c.tryEmpty(b)
 		}
 	}
 }
 
 // tryEmpty notes in the file that a free slab has no records.
-func (w *Writer) tryEmpty(b *block) {
-	defer w.passFault(debug.SetPanicOnFault(true))
+func (c *crashSafe) tryEmpty(b *block) {
+	defer c.passFault(debug.SetPanicOnFault(true))
 	b.reset(^uint64(0))
 	atomic.StoreUint64(&b.head.Last, 0)
 	atomic.StoreUint64(&b.head.Sum, crashfile.EmptySum)

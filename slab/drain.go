@@ -23,6 +23,17 @@ import (
 // A borrower that calls runtime.Goexit ends the goroutine; its last deferred call
 // starts the next one, which goes on where this one stopped.
 type drain struct {
+	conf  *config
+	store *store
+	end   *ending
+
+	to        Borrower
+	wants     Wants // of it
+	limited   bool  // the borrower has limits for a batch
+	gatherMax int   // slabs per batch where there are no limits
+	halfLock  bool  // the drain may go from slab to slab with store.mu alone
+	theirEnd  theirEnd
+
 	pieces []*piece     // held by the batch under way
 	all    batch.Batch  // the batch under way
 	now    *batch.Batch // the same, or a copy of it; nil: none
@@ -63,13 +74,22 @@ const (
 // markerEvery is the shortest time between two markers.
 const markerEvery = time.Second
 
-func (d *drain) init(w *Writer) {
-	d.inline = Loan{w: w, kind: lendsInline}
-	d.all.Codec, d.all.Origin = w.o.Codec, w.id
+func (d *drain) init(c *config, s *store, e *ending, to Borrower) {
+	d.conf, d.store, d.end, d.to, d.wants, d.halfLock = c, s, e, to, to.Wants(), c.o.Crash == nil
+	d.limited = d.wants.Limits.Bytes > 0 || d.wants.Limits.Records > 0
+	d.gatherMax, d.few = 1, min(max(1, c.o.SlabCount/4), fewSlabs)
+	if d.wants.Inline {
+		d.gatherMax = d.few
+	}
+	if d.wants.Vectors {
+		d.gatherMax = max(1, c.o.SlabCount/2)
+	}
+	d.inline = Loan{s: s, kind: lendsInline}
+	d.all.Codec, d.all.Origin = c.o.Codec, c.id
 	d.timer = time.NewTimer(time.Hour)
 	d.timer.Stop()
 	d.since = time.Now()
-	d.pieces = make([]*piece, 0, w.o.SlabCount+2)
+	d.pieces = make([]*piece, 0, c.o.SlabCount+2)
 }
 
 // An op is a Flush, HandOver or Sync on its way through the drain.
@@ -93,50 +113,49 @@ func (k opKind) String() string {
 
 var errGoexit = errors.New("destination called runtime.Goexit")
 
-func (w *Writer) run() {
+func (d *drain) run() {
 	finished := false
 	defer func() {
 		if !finished {
-			go w.run()
+			go d.run()
 		}
 	}()
-	if w.crash != nil {
+	if d.store.crash != nil {
 		debug.SetPanicOnFault(true) // for this goroutine, for life
 	}
-	for w.d.now != nil || w.gather() {
-		if w.end.ctx.Err() != nil && w.d.loan == nil {
-			w.surrender()
+	for d.now != nil || d.gather() {
+		if d.end.ctx.Err() != nil && d.loan == nil {
+			d.surrender()
 		} else {
-			w.lend()
+			d.lend()
 		}
 	}
-	if w.o.Codec != nil && w.end.ctx.Err() == nil { // what was dropped behind the last batch
-		w.d.since = time.Now()
-		w.markGap()
+	if d.conf.o.Codec != nil && d.end.ctx.Err() == nil { // what was dropped behind the last batch
+		d.since = time.Now()
+		d.markGap()
 	}
-	w.endBorrower()
-	for _, o := range w.dead.files { // not delivered: the next process's again
+	d.endBorrower()
+	for _, o := range d.store.found.files { // not delivered: the next process's again
 		o.Close()
 	}
-	if w.crash != nil {
-		w.mu.Lock()
-		w.crash.file.Leave()
-		w.unlock()
+	if d.store.crash != nil {
+		d.store.lock()
+		d.store.crash.file.Leave()
+		d.store.unlock()
 	}
 	finished = true
-	close(w.end.done)
+	close(d.end.done)
 }
 
 // gather fills the batch from the queue, sleeping until there is reason to. It
 // reports false when the Writer is closing and empty, or was cut short.
-func (w *Writer) gather() bool {
-	d := &w.d
+func (d *drain) gather() bool {
 	for {
 		if d.held == heldNone && points {
 			point(ptGather)
 		}
-		if w.halfLock && d.held != heldAll {
-			switch w.gatherHalf() {
+		if d.halfLock && d.held != heldAll {
+			switch d.gatherHalf() {
 			case stepTaken:
 				return true
 			case stepAgain:
@@ -144,168 +163,167 @@ func (w *Writer) gather() bool {
 			}
 		}
 		if d.held == heldNone { // else settle has handed over without letting go
-			w.lookAtFile()
-			patiently(&w.mu, w.mu.spins)
+			d.lookAtFile()
+			d.store.lock()
 		}
 		d.held = heldNone
-		if w.life.cutShort() {
-			w.mu.Unlock()
+		if d.store.life.cutShort() {
+			d.store.unlock()
 			return false
 		}
-		w.sleep.getUpLocked()
-		w.progress.settled = w.watermarkLocked()
-		if o := w.readyOpLocked(); o != nil {
-			w.mu.Unlock()
-			w.do(o)
+		d.store.sleep.getUpLocked()
+		d.store.progress.settled = d.store.watermarkLocked()
+		if o := d.readyOpLocked(); o != nil {
+			d.store.unlock()
+			d.do(o)
 			continue
 		}
-		if len(w.dead.files) > 0 {
-			w.unlock()
-			if w.nextRecovered() {
+		if len(d.store.found.files) > 0 {
+			d.store.unlock()
+			if d.store.found.nextRecovered() {
 				return true
 			}
 			continue
 		}
-		if w.dueLocked() {
-			if !w.take() {
-				w.unlock()
+		if d.dueLocked() {
+			if !d.take() {
+				d.store.unlock()
 				continue
 			}
-			w.unlock()
-			w.begin()
+			d.store.unlock()
+			d.begin()
 			return true
 		}
 		d.timerDue = false
-		if w.life != accepting {
-			if w.waitingLocked() > 0 && w.loans.out > 0 {
-				w.sleep.lieDownLocked(parked)
-				w.unlock()
+		if d.store.life != accepting {
+			if d.store.callers.waitingLocked() > 0 && d.store.loans.out > 0 {
+				d.store.sleep.lieDownLocked(parked)
+				d.store.unlock()
 				select {
-				case <-w.sleep.bell:
-				case <-w.end.ctx.Done():
-					w.surrender()
+				case <-d.store.sleep.bell:
+				case <-d.end.ctx.Done():
+					d.surrender()
 				}
 				continue
 			}
-			w.mu.Unlock()
+			d.store.unlock()
 			return false
 		}
-		if w.queue.n == 0 && (w.cur == nil || w.cur.n == w.cur.cut) {
-			w.parkLocked()
+		if d.store.pieces.n == 0 && (d.store.front.cur == nil || d.store.front.cur.n == d.store.front.cur.cut) {
+			d.parkLocked()
 			continue
 		}
-		if w.spin() {
+		if d.spin() {
 			continue
 		}
-		since := w.gauge.curSince
-		if w.queue.n > 0 {
-			since = w.queue.at(0).since
+		since := d.store.gauge.curSince
+		if d.store.pieces.n > 0 {
+			since = d.store.pieces.at(0).since
 		}
-		w.sleepTimed(since)
+		d.sleepTimed(since)
 	}
 }
 
 // begin is called once a batch is taken, with mu released.
-func (w *Writer) begin() {
+func (d *drain) begin() {
 	if points {
 		point(ptTaken)
 	}
-	w.d.since = time.Now()
-	w.mark()
+	d.since = time.Now()
+	d.mark()
 }
 
 // watermarkLocked returns the last ticket before which nothing is pending. It is
 // called when nothing is in flight.
-func (w *Writer) watermarkLocked() uint64 {
-	if w.queue.n > 0 {
-		p := w.queue.at(0)
+func (s *store) watermarkLocked() uint64 {
+	if s.pieces.n > 0 {
+		p := s.pieces.at(0)
 		return p.first - 1
 	}
-	if b := w.cur; b != nil && b.n > b.cut {
+	if b := s.front.cur; b != nil && b.n > b.cut {
 		return b.cutTicket - 1
 	}
-	return w.next
+	return s.front.next
 }
 
 // dueLocked says whether a batch should be taken now: as soon as a slab is full,
 // or as soon as the sink's limits are reached. A slab that is not full is cut
 // when something will not wait.
-func (w *Writer) dueLocked() bool {
-	if w.queue.n > 0 && !w.limited {
+func (d *drain) dueLocked() bool {
+	if d.store.pieces.n > 0 && !d.limited {
 		return true
 	}
-	force := w.d.timerDue || w.life != accepting || w.progress.pressing() ||
-		w.queue.n == 0 && w.waitingLocked() > 0 // what they wait for is in the current slab, or lent
+	force := d.timerDue || d.store.life != accepting || d.store.progress.pressing() ||
+		d.store.pieces.n == 0 && d.store.callers.waitingLocked() > 0 // what they wait for is in the current slab, or lent
 	if force {
-		w.cutLocked()
+		d.store.front.cutLocked()
 	}
-	if w.queue.n == 0 || force || !w.limited {
-		return w.queue.n > 0
+	if d.store.pieces.n == 0 || force || !d.limited {
+		return d.store.pieces.n > 0
 	}
-	return w.reachedLocked() || w.waitingLocked() > 0
+	return d.reachedLocked() || d.store.callers.waitingLocked() > 0
 }
 
 // reachedLocked says whether the queue holds as much as a limited sink takes at once,
 // or the slabs run short.
-func (w *Writer) reachedLocked() bool {
-	l := &w.wants.Limits
-	return l.Bytes > 0 && w.queue.bytes >= l.Bytes || l.Records > 0 && w.queue.records >= l.Records ||
-		len(w.pool.free) <= w.o.SlabCount/4
+func (d *drain) reachedLocked() bool {
+	l := &d.wants.Limits
+	return l.Bytes > 0 && d.store.pieces.bytes >= l.Bytes || l.Records > 0 && d.store.pieces.records >= l.Records ||
+		len(d.store.pool.free) <= d.conf.o.SlabCount/4
 }
 
 // takeLocked moves the oldest pieces, up to the sink's limits, into the batch.
-func (w *Writer) takeLocked() {
+func (d *drain) takeLocked() {
 	if points {
 		point(ptTakeLocked)
 	}
-	d := &w.d
 	d.all.Reset()
-	for w.queue.n > 0 {
-		p := w.queue.at(0)
+	for d.store.pieces.n > 0 {
+		p := d.store.pieces.at(0)
 		n := p.len()
-		if w.limited {
-			if n = w.fitLimits(p); n == 0 {
+		if d.limited {
+			if n = d.fitLimits(p); n == 0 {
 				break
 			}
 		}
 		if n < p.len() { // split: the head of the piece goes, the rest stays queued
-			p = w.queue.split(p, n)
+			p = d.store.pieces.split(p, n)
 		} else {
-			w.queue.pop()
+			d.store.pieces.pop()
 		}
 		p.inflight = true
 		d.pieces = append(d.pieces, p)
 		d.all.Add(p.run())
-		if !w.limited && len(d.pieces) >= w.gatherNowLocked() {
+		if !d.limited && len(d.pieces) >= d.gatherNowLocked() {
 			break
 		}
 	}
-	d.timerDue = d.timerDue && w.limited && w.queue.n > 0
+	d.timerDue = d.timerDue && d.limited && d.store.pieces.n > 0
 	d.now = &d.all
-	w.book.inflight = d.all.Len()
-	w.gauge.inflightTime, w.gauge.seen = d.all.Runs[0].Slot(0).Time, d.pieces[0].since
+	d.store.book.inflight = d.all.Len()
+	d.store.gauge.inflightTime, d.store.gauge.seen = d.all.Runs[0].Slot(0).Time, d.pieces[0].since
 }
 
 // gatherNowLocked returns how many slabs a VecWriter gets at once. None of them is
 // free before all are written, so that there must be as many free ones for the
 // callers meanwhile, unless they wait already, or waited for the batch before: then
 // only throughput counts.
-func (w *Writer) gatherNowLocked() int {
-	if w.waiting.slabs.n > 0 || w.d.waited {
-		return w.gatherMax
+func (d *drain) gatherNowLocked() int {
+	if d.store.callers.slabs.n > 0 || d.waited {
+		return d.gatherMax
 	}
-	return min(w.gatherMax, max(1, len(w.pool.free)))
+	return min(d.gatherMax, max(1, len(d.store.pool.free)))
 }
 
 // fitLimits returns how many records of p the batch still takes, at least one if
 // the batch is empty.
-func (w *Writer) fitLimits(p *piece) int {
-	n, l := p.len(), &w.wants.Limits
+func (d *drain) fitLimits(p *piece) int {
+	n, l := p.len(), &d.wants.Limits
 	if l.Records > 0 {
-		n = min(n, l.Records-w.d.all.Len())
+		n = min(n, l.Records-d.all.Len())
 	}
 	if l.Bytes > 0 {
-		left := l.Bytes - w.d.all.Bytes()
+		left := l.Bytes - d.all.Bytes()
 		for i := range n {
 			if left -= int(p.blk.slot(p.from + i).Len); left < 0 {
 				n = i
@@ -313,7 +331,7 @@ func (w *Writer) fitLimits(p *piece) int {
 			}
 		}
 	}
-	if n <= 0 && w.d.all.Len() == 0 {
+	if n <= 0 && d.all.Len() == 0 {
 		return 1
 	}
 	return max(n, 0)
@@ -321,20 +339,19 @@ func (w *Writer) fitLimits(p *piece) int {
 
 // mark sends a gap marker ahead of the batch if records were dropped since the last one,
 // which is markerEvery ago.
-func (w *Writer) mark() {
-	if w.o.Codec != nil && w.d.since.Sub(w.d.marks.at) >= markerEvery {
-		w.markGap()
+func (d *drain) mark() {
+	if d.conf.o.Codec != nil && d.since.Sub(d.marks.at) >= markerEvery {
+		d.markGap()
 	}
 }
 
 // markGap sends a gap marker if records were dropped since the last one. Markers are no
 // records: the account does not know them, and one that fails is not sent again before the
 // next batch.
-func (w *Writer) markGap() {
-	d := &w.d
-	w.mu.slabs.Lock()
-	drops := w.book.Dropped
-	w.mu.slabs.Unlock()
+func (d *drain) markGap() {
+	d.store.mu.Lock()
+	drops := d.store.book.Dropped
+	d.store.mu.Unlock()
 	gap := drops
 	for i := range gap {
 		gap[i] -= d.marks.told[i]
@@ -342,30 +359,29 @@ func (w *Writer) markGap() {
 	if gap.Total() == 0 {
 		return
 	}
-	marker := w.makeMarker(gap)
+	marker := d.makeMarker(gap)
 	if len(marker) == 0 {
 		return
 	}
 	slots := [1]batch.Slot{{Len: uint32(len(marker)), Time: d.since.UnixNano(), Flags: batch.FlagMarker}}
-	l := &Loan{w: w, kind: lendsMarker}
-	l.b.Codec = w.o.Codec
+	l := &Loan{s: d.store, kind: lendsMarker}
+	l.b.Codec = d.conf.o.Codec
 	l.b.Add(batch.NewRun(marker, slots[:]))
 	before := d.marks.told
 	d.marks.at, d.marks.told = d.since, drops
-	if w.borrow(l) != nil {
+	if d.borrow(l) != nil {
 		d.marks.told = before
 	}
 }
 
 // makeMarker has the codec make a marker. It returns nil if the codec did not return: the
 // first time in a row that is reported.
-func (w *Writer) makeMarker(gap batch.Drops) (made []byte) {
-	d := &w.d
-	err := contain.Call(func() { made = w.o.Codec.AppendMarker(nil, gap, d.since) })
+func (d *drain) makeMarker(gap batch.Drops) (made []byte) {
+	err := contain.Call(func() { made = d.conf.o.Codec.AppendMarker(nil, gap, d.since) })
 	if err != nil {
 		d.marks.at, made = d.since, nil
 		if !d.marks.bad {
-			w.events.Post(batch.Event{Output: w.o.Name, Op: "panic", Err: fmt.Errorf("slab: AppendMarker of the codec: %w", err)})
+			d.conf.events.Post(batch.Event{Output: d.conf.o.Name, Op: "panic", Err: fmt.Errorf("slab: AppendMarker of the codec: %w", err)})
 		}
 	}
 	d.marks.bad = err != nil
@@ -374,64 +390,61 @@ func (w *Writer) makeMarker(gap batch.Drops) (made []byte) {
 
 // settle ends the batch under way: the borrower has accounted for its n records. Memory
 // is freed and waiters are served.
-func (w *Writer) settle(n int) {
-	d := &w.d
+func (d *drain) settle(n int) {
 	if points {
 		point(ptSettle)
 	}
-	if w.halfLock && w.settleHalf(n) {
+	if d.halfLock && d.settleHalf(n) {
 		return
 	}
-	w.lookAtFile()
-	patiently(&w.mu, w.mu.spins)
-	if w.life.cutShort() {
-		w.mu.Unlock()
+	d.lookAtFile()
+	d.store.lock()
+	if d.store.life.cutShort() {
+		d.store.unlock()
 		d.now = nil
 		return
 	}
 	if points {
 		point(ptSettleLocked)
 	}
-	w.book.tookLocked(n, 0)
-	w.finishLocked()
+	d.store.book.tookLocked(n, 0)
+	d.finishLocked()
 	d.held = heldAll
 }
 
 // finishLocked ends the batch under way.
-func (w *Writer) finishLocked() {
+func (d *drain) finishLocked() {
 	if points {
 		point(ptFinishLocked)
 	}
-	if !w.dead.sending {
-		w.progress.sent += uint64(w.d.all.Len())
+	if !d.store.found.sending {
+		d.store.progress.sent += uint64(d.all.Len())
 	}
-	if w.mapped() {
-		w.ackLocked()
+	if d.store.crash.mapped() {
+		d.store.crash.ackLocked()
 	}
-	w.endBatchLocked()
+	d.endBatchLocked()
 }
 
 // endBatchLocked gives up the batch under way and its slabs, unless they are lent, and
 // serves those who wait.
-func (w *Writer) endBatchLocked() {
-	d := &w.d
-	w.gauge.rate.update(time.Now(), w.acceptedBytesLocked())
-	w.dead.sending = false
-	w.freeBatchLocked()
-	d.waited = w.waiting.slabs.n > 0
-	if w.waitingLocked() > 0 {
-		w.serveLocked()
+func (d *drain) endBatchLocked() {
+	d.store.gauge.rate.update(time.Now(), d.store.front.acceptedBytesLocked())
+	d.store.found.sending = false
+	d.freeBatchLocked()
+	d.waited = d.store.callers.slabs.n > 0
+	if d.store.callers.waitingLocked() > 0 {
+		d.store.front.serveLocked()
 	}
-	w.setRoomLocked()
+	d.store.front.setRoomLocked()
 }
 
 // freeBatchLocked gives up the batch under way and its slabs.
-func (w *Writer) freeBatchLocked() {
-	d := &w.d
+func (d *drain) freeBatchLocked() {
 	d.now = nil
 	for i, p := range d.pieces {
 		p.inflight = false
-		w.releaseLocked(p)
+		d.store.releaseLocked(p)
 		d.pieces[i] = nil
 	}
 	d.pieces = d.pieces[:0]
@@ -439,37 +452,37 @@ func (w *Writer) freeBatchLocked() {
 
 // surrender accounts for everything that is left as dropped{shutdown}: Close has
 // run out of time.
-func (w *Writer) surrender() {
+func (d *drain) surrender() {
 	if points {
 		point(ptSurrender)
 	}
-	w.mu.Lock()
-	defer w.unlock()
-	if w.life.cutShort() {
-		w.d.now = nil
+	d.store.lock()
+	defer d.store.unlock()
+	if d.store.life.cutShort() {
+		d.now = nil
 		return
 	}
-	w.unrecoverLocked()
-	if w.retainLocked() {
-		w.d.now = nil
+	d.store.found.unrecoverLocked()
+	if d.store.crash.retainLocked() {
+		d.now = nil
 		return
 	}
-	w.book.Dropped[batch.Shutdown] += uint64(w.book.inflight)
-	w.book.inflight = 0
-	w.finishLocked()
-	w.book.Dropped[batch.Shutdown] += w.pendingSlabLocked()
-	for _, p := range w.discardLocked() {
-		w.releaseLocked(p)
+	d.store.book.Dropped[batch.Shutdown] += uint64(d.store.book.inflight)
+	d.store.book.inflight = 0
+	d.finishLocked()
+	d.store.book.Dropped[batch.Shutdown] += d.store.pendingSlabLocked()
+	for _, p := range d.store.discardLocked() {
+		d.store.releaseLocked(p)
 	}
-	w.refuseWaitersLocked()
+	d.store.refuseWaitersLocked()
 }
 
 // discardLocked empties the slabs, because Shutdown has no more time. It returns the
 // pieces that were queued.
-func (w *Writer) discardLocked() (gone []*piece) {
-	w.cutLocked()
-	for w.queue.n > 0 {
-		p := w.queue.pop()
+func (s *store) discardLocked() (gone []*piece) {
+	s.front.cutLocked()
+	for s.pieces.n > 0 {
+		p := s.pieces.pop()
 		gone = append(gone, p)
 	}
 	return gone
@@ -477,18 +490,18 @@ func (w *Writer) discardLocked() (gone []*piece) {
 
 // readyOpLocked returns the oldest op whose records are settled, and those
 // of dead processes, which come first.
-func (w *Writer) readyOpLocked() *op {
-	if len(w.ops) == 0 || w.ops[0].target > w.progress.settled || len(w.dead.files) > 0 {
+func (d *drain) readyOpLocked() *op {
+	if len(d.store.ops) == 0 || d.store.ops[0].target > d.store.progress.settled || len(d.store.found.files) > 0 {
 		return nil
 	}
-	o := w.ops[0]
-	w.ops[0] = nil
-	w.ops = w.ops[1:]
+	o := d.store.ops[0]
+	d.store.ops[0] = nil
+	d.store.ops = d.store.ops[1:]
 	return o
 }
 
 // do performs o on the destination and answers it.
-func (w *Writer) do(o *op) {
+func (d *drain) do(o *op) {
 	if points {
 		point(ptDo)
 	}
@@ -500,40 +513,40 @@ func (w *Writer) do(o *op) {
 		o.ch <- err
 	}()
 	err = nil
-	if w.wants.Inline { // between two batches
-		err = w.flushBorrower(w.end.ctx, o.kind)
+	if d.wants.Inline { // between two batches
+		err = d.flushBorrower(d.end.ctx, o.kind)
 	}
 }
 
 // flushBorrower has the borrower deliver what it still holds and, for opSync, put on
 // stable storage what there is, also if not all could be delivered.
-func (w *Writer) flushBorrower(ctx context.Context, kind opKind) error {
-	err := w.to.Flush(ctx)
+func (d *drain) flushBorrower(ctx context.Context, kind opKind) error {
+	err := d.to.Flush(ctx)
 	if kind == opSync && ctx.Err() == nil {
-		err = errors.Join(err, w.to.Sync(ctx))
+		err = errors.Join(err, d.to.Sync(ctx))
 	}
 	return err
 }
 
 // endBorrower has the borrower settle what it has: after Close has returned, if that ran
 // out of time before.
-func (w *Writer) endBorrower() {
-	if w.d.ended {
+func (d *drain) endBorrower() {
+	if d.ended {
 		return
 	}
-	w.d.ended = true
+	d.ended = true
 	err := errGoexit
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("destination panicked: %v", r)
 		}
-		w.mu.Lock()
-		w.theirEnd.err = err
-		w.mu.Unlock()
+		d.store.lock()
+		d.theirEnd.err = err
+		d.store.unlock()
 	}()
-	r, err2 := w.to.Shutdown(w.end.ctx)
+	r, err2 := d.to.Shutdown(d.end.ctx)
 	err = err2
-	w.mu.Lock()
-	w.theirEnd.unknown = r.Unknown
-	w.mu.Unlock()
+	d.store.lock()
+	d.theirEnd.unknown = r.Unknown
+	d.store.unlock()
 }

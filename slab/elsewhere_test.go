@@ -49,7 +49,7 @@ func leave(t *testing.T, dir string) [16]byte {
 	copyKilled(t, w, dir)
 	g.open()
 	closeNow(t, w)
-	return w.id
+	return w.conf.id
 }
 
 // What the sink holds of a dead process is neither sent nor counted as recovered, in any

@@ -9,46 +9,46 @@ import "github.com/forebay-log/forebay/batch"
 // evictLocked drops the oldest of what makes a slab free. If the current slab is the
 // only one that nobody reads, it is sealed and dropped. evictLocked reports whether a
 // slab is free now.
-func (w *Writer) evictLocked() bool {
+func (s *store) evictLocked() bool {
 	if points {
 		point(ptEvictLocked)
 	}
-	if !w.evictOldestLocked(w.freesSlabLocked) {
-		if c := w.cur; c != nil && w.queuedOfLocked(c) == c.refs {
-			w.sealLocked()
-			w.evictOldestLocked(w.freesSlabLocked)
+	if !s.evictOldestLocked(s.freesSlabLocked) {
+		if c := s.front.cur; c != nil && s.queuedOfLocked(c) == c.refs {
+			s.front.sealLocked()
+			s.evictOldestLocked(s.freesSlabLocked)
 		}
 	}
-	return len(w.pool.free) > 0
+	return len(s.pool.free) > 0
 }
 
 // dropSlabLocked drops all records of b, which must be in the queue, and frees it. A
 // crash-safe slab is reset at once: its header then says that it holds no ticket of
 // before, so that recovery finds none of them.
-func (w *Writer) dropSlabLocked(b *block) {
+func (s *store) dropSlabLocked(b *block) {
 	n := 0
-	for i := 0; i < w.queue.n; {
-		p := w.queue.at(i)
+	for i := 0; i < s.pieces.n; {
+		p := s.pieces.at(i)
 		if p.blk != b {
 			i++
 			continue
 		}
 		n += p.len()
-		w.queue.remove(i)
-		w.releaseLocked(p)
+		s.pieces.remove(i)
+		s.releaseLocked(p)
 	}
-	w.countDropLocked(batch.Full, n)
+	s.countDropLocked(batch.Full, n)
 	if b.head != nil { // last: mapped memory may fault
-		w.noteEvictedLocked(n)
-		b.reset(w.next + 1)
+		s.crash.noteEvictedLocked(n)
+		b.reset(s.front.next + 1)
 	}
 }
 
 // queuedOfLocked returns how many pieces of b are in the queue. If b.refs says that
 // there are more, the others are being read.
-func (w *Writer) queuedOfLocked(b *block) (n int) {
-	for i := range w.queue.n {
-		if w.queue.at(i).blk == b {
+func (s *store) queuedOfLocked(b *block) (n int) {
+	for i := range s.pieces.n {
+		if s.pieces.at(i).blk == b {
 			n++
 		}
 	}
@@ -58,80 +58,80 @@ func (w *Writer) queuedOfLocked(b *block) (n int) {
 // evictForLocked drops what is oldest until there is room for a record of n bytes that
 // is larger than a slab, and takes that room. If it cannot be had, because Send reads too
 // much, nothing is dropped.
-func (w *Writer) evictForLocked(n int, m batch.Meta) bool {
-	if w.belowReserveLocked(m) {
+func (s *store) evictForLocked(n int, m batch.Meta) bool {
+	if s.front.belowReserveLocked(m) {
 		return false
 	}
-	held, slabs := w.pool.oversize, len(w.pool.free)+len(w.pool.ceded) // what is left when all is dropped
+	held, slabs := s.pool.oversize, len(s.pool.free)+len(s.pool.ceded) // what is left when all is dropped
 	seen := map[*block]bool{}
-	for i := range w.queue.n {
-		switch b := w.queue.at(i).blk; {
+	for i := range s.pieces.n {
+		switch b := s.pieces.at(i).blk; {
 		case b.kind == oversize:
 			held -= len(b.mem)
-		case !seen[b] && w.evictsLocked(b):
+		case !seen[b] && s.evictsLocked(b):
 			seen[b] = true
 			slabs++
 		}
 	}
-	if held > 0 && w.pool.slabsFor(held+n) > min(w.pool.maxCeded, slabs) {
+	if held > 0 && s.pool.slabsFor(held+n) > min(s.pool.maxCeded, slabs) {
 		return false
 	}
-	for !w.pool.cedeLocked(n, w.reservedLocked(m)) {
+	for !s.pool.cedeLocked(n, s.front.reservedLocked(m)) {
 		// As long as no more slabs may be ceded, only another such record makes room.
-		noMoreSlabs := w.pool.slabsFor(w.pool.oversize+n) > w.pool.maxCeded
-		which := func(b *block) bool { return b.kind == oversize || !noMoreSlabs && w.evictsLocked(b) }
+		noMoreSlabs := s.pool.slabsFor(s.pool.oversize+n) > s.pool.maxCeded
+		which := func(b *block) bool { return b.kind == oversize || !noMoreSlabs && s.evictsLocked(b) }
 		any := false
-		if w.mapped() { // the drop of a slab may fault: then the slabs are on the heap
-			w.guardLocked(func() { any = w.evictOldestLocked(which) })
-			any = any || !w.mapped()
+		if s.crash.mapped() { // the drop of a slab may fault: then the slabs are on the heap
+			s.crash.guardLocked(func() { any = s.evictOldestLocked(which) })
+			any = any || !s.crash.mapped()
 		} else {
-			any = w.evictOldestLocked(which)
+			any = s.evictOldestLocked(which)
 		}
 		if !any {
 			return false
 		}
 	}
-	if w.crash != nil {
-		w.crash.toBury = false // the call buries them when it writes its own
+	if s.crash != nil {
+		s.crash.toBury = false // the call buries them when it writes its own
 	}
 	return true
 }
 
 // evictOldestLocked drops the oldest block in the queue for which which is true.
-func (w *Writer) evictOldestLocked(which func(*block) bool) bool {
-	for i := range w.queue.n {
-		p := w.queue.at(i)
+func (s *store) evictOldestLocked(which func(*block) bool) bool {
+	for i := range s.pieces.n {
+		p := s.pieces.at(i)
 		b := p.blk
 		if !which(b) {
 			continue
 		}
 		if b.kind != oversize {
-			w.dropSlabLocked(b)
+			s.dropSlabLocked(b)
 			return true
 		}
-		w.queue.remove(i)
-		w.countDropLocked(batch.Full, 1)
+		s.pieces.remove(i)
+		s.countDropLocked(batch.Full, 1)
 		b.evicted = true
-		if w.mapped() {
-			w.crash.toBury = true
+		if s.crash.mapped() {
+			s.crash.toBury = true
 		}
-		w.releaseLocked(p)
-		w.guardLocked(func() { w.noteEvictedLocked(1) })
+		s.releaseLocked(p)
+		s.crash.guardLocked(func() { s.crash.noteEvictedLocked(1) })
 		return true
 	}
 	return false
 }
 
 // evictsLocked reports whether b is a sealed slab that no Send is reading.
-func (w *Writer) evictsLocked(b *block) bool {
-	return b.retired && b.kind == isSlab && w.queuedOfLocked(b) == b.refs
+func (s *store) evictsLocked(b *block) bool {
+	return b.retired && b.kind == isSlab && s.queuedOfLocked(b) == b.refs
 }
 
 // freesSlabLocked reports whether a slab is free once b is dropped: a slab, or a record
 // for which one is ceded.
-func (w *Writer) freesSlabLocked(b *block) bool {
+func (s *store) freesSlabLocked(b *block) bool {
 	if b.kind == oversize {
-		return w.pool.slabsFor(w.pool.oversize-len(b.mem)) < len(w.pool.ceded)
+		return s.pool.slabsFor(s.pool.oversize-len(b.mem)) < len(s.pool.ceded)
 	}
-	return w.evictsLocked(b)
+	return s.evictsLocked(b)
 }

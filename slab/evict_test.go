@@ -155,15 +155,15 @@ func TestTheOldestAreEvicted(t *testing.T) {
 			for got[first] == first {
 				first++
 			}
-			if b := bytes(got[:first]); first < read || b > w.o.SlabBytes {
+			if b := bytes(got[:first]); first < read || b > w.conf.o.SlabBytes {
 				t.Errorf("seed %d: %d were read, and %d bytes of the first arrived: %v", seed, read, b, got)
 			}
 			last := got[first:]
 			wantSequence(t, last, n-len(last), n)
 			// A slab is read, and the one that is filled may have just been begun.
 			const left = largest + batch.SlotBytes // of one slab
-			if b := bytes(last); b < (w.o.SlabCount-2)*(w.o.SlabBytes-left) {
-				t.Errorf("seed %d: %d slabs of %d bytes, %d were read: %d bytes of the last: %v", seed, w.o.SlabCount, w.o.SlabBytes, read, b, got)
+			if b := bytes(last); b < (w.conf.o.SlabCount-2)*(w.conf.o.SlabBytes-left) {
+				t.Errorf("seed %d: %d slabs of %d bytes, %d were read: %d bytes of the last: %v", seed, w.conf.o.SlabCount, w.conf.o.SlabBytes, read, b, got)
 			}
 		})
 	}

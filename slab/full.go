@@ -31,17 +31,17 @@ func (e droppedError) Is(target error) bool {
 }
 
 // dropLocked counts a record that never got a ticket.
-func (w *Writer) dropLocked(r batch.Reason) error {
-	w.book.Accepted++
-	w.countDropLocked(r, 1)
+func (s *store) dropLocked(r batch.Reason) error {
+	s.book.Accepted++
+	s.countDropLocked(r, 1)
 	return dropErrors[r]
 }
 
 // countDropLocked counts n accepted records as dropped and reports the start of
 // an episode.
-func (w *Writer) countDropLocked(r batch.Reason, n int) {
-	if w.book.dropLocked(r, n) {
-		w.events.Post(batch.Event{Output: w.o.Name, Op: "drop", Err: dropErrors[r], Count: uint64(n)})
+func (s *store) countDropLocked(r batch.Reason, n int) {
+	if s.book.dropLocked(r, n) {
+		s.conf.events.Post(batch.Event{Output: s.conf.o.Name, Op: "drop", Err: dropErrors[r], Count: uint64(n)})
 	}
 }
 
@@ -49,21 +49,21 @@ func (w *Writer) countDropLocked(r batch.Reason, n int) {
 // dropped: one that it could not encode, say, or found to be above MaxRecord before it had all
 // of it. The error wraps [ErrDropped], or is [ErrClosed] after Close.
 func (w *Writer) Refuse(r batch.Reason) error {
-	w.mu.Lock()
-	defer w.unlock()
-	if w.life != accepting {
-		w.book.refused++
+	w.store.lock()
+	defer w.store.unlock()
+	if w.store.life != accepting {
+		w.store.book.refused++
 		return ErrClosed
 	}
-	return w.dropLocked(r)
+	return w.store.dropLocked(r)
 }
 
 // policyFor returns what a write of level l does when no slab is free.
-func (w *Writer) policyFor(l slog.Level) WhenFull {
-	if l >= w.important.Level() {
-		return w.o.ImportantWhenFull
+func (c *config) policyFor(l slog.Level) WhenFull {
+	if l >= c.important.Level() {
+		return c.o.ImportantWhenFull
 	}
-	return w.o.WhenFull
+	return c.o.WhenFull
 }
 
 // lastResort is the way to Options.LastResort.
@@ -75,12 +75,12 @@ type lastResort struct {
 // giveUpLocked ends the attempt to place p: the last resort takes it if it is
 // important, else it is dropped as full.
 func (w *Writer) giveUpLocked(p []byte, m batch.Meta) error {
-	if w.o.LastResort == nil || m.Level < w.important.Level() || w.last.pending >= lastResortQueue {
-		return w.dropLocked(batch.Full)
+	if w.conf.o.LastResort == nil || m.Level < w.conf.important.Level() || w.store.last.pending >= lastResortQueue {
+		return w.store.dropLocked(batch.Full)
 	}
-	w.book.Accepted++
-	w.last.pending++
-	w.last.writes.Post(append(make([]byte, 0, len(p)), p...))
+	w.store.book.Accepted++
+	w.store.last.pending++
+	w.store.last.writes.Post(append(make([]byte, 0, len(p)), p...))
 	return nil
 }
 
@@ -89,19 +89,19 @@ func (w *Writer) writeLastResort(p []byte) {
 	ok := false
 	defer func() {
 		_ = recover() // counted below; a panicking last resort has nobody to tell
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if w.last.pending == 0 { // Shutdown did not wait for it
+		w.store.lock()
+		defer w.store.unlock()
+		if w.store.last.pending == 0 { // Shutdown did not wait for it
 			return
 		}
-		w.last.pending--
+		w.store.last.pending--
 		if ok {
-			w.book.Handled++
+			w.store.book.Handled++
 		} else {
-			w.countDropLocked(batch.Full, 1)
+			w.store.countDropLocked(batch.Full, 1)
 		}
 	}()
-	n, err := w.o.LastResort.Write(p)
+	n, err := w.conf.o.LastResort.Write(p)
 	ok = err == nil && n == len(p)
 }
 
@@ -110,25 +110,25 @@ func (w *Writer) writeLastResort(p []byte) {
 // large record delays nobody.
 func (w *Writer) putOversizeLocked(p []byte, m batch.Meta) error {
 	// As with slabs, only a record that evicts the oldest may go before those that wait.
-	if w.waiting.bigs.n > 0 && w.policyFor(m.Level).kind != whenFullDropOldest || !w.reserveOversizeLocked(len(p), m) {
+	if w.store.callers.bigs.n > 0 && w.conf.policyFor(m.Level).kind != whenFullDropOldest || !w.front.reserveOversizeLocked(len(p), m) {
 		return w.fullLocked(p, m, true)
 	}
-	if w.waitingLocked() > 0 { // more may have made room than it took
-		w.serveLocked()
-		w.setRoomLocked()
+	if w.store.callers.waitingLocked() > 0 { // more may have made room than it took
+		w.front.serveLocked()
+		w.front.setRoomLocked()
 	}
 	return w.storeOversizeLocked(p, m)
 }
 
 // reserveOversizeLocked takes n bytes of the budget, for which DropOldest makes room.
-func (w *Writer) reserveOversizeLocked(n int, m batch.Meta) bool {
-	return w.pool.cedeLocked(n, w.reservedLocked(m)) || w.policyFor(m.Level).kind == whenFullDropOldest && w.evictForLocked(n, m)
+func (f *front) reserveOversizeLocked(n int, m batch.Meta) bool {
+	return f.store.pool.cedeLocked(n, f.reservedLocked(m)) || f.conf.policyFor(m.Level).kind == whenFullDropOldest && f.store.evictForLocked(n, m)
 }
 
 // storeOversizeLocked queues p, for which the budget is reserved already. It
 // drops the lock while it copies and takes the ticket after.
 func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
-	w.unlock()
+	w.store.unlock()
 	if points {
 		point(ptOversizeCopy)
 	}
@@ -136,41 +136,45 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 	if points {
 		point(ptOversizeCopied)
 	}
-	w.mu.Lock()
-	if w.life != accepting {
-		w.pool.takeBackLocked(len(p))
-		w.book.refused++
-		if w.mapped() { // who had to go for it must not come back
-			w.unlock()
-			w.crash.file.Big.Bury()
-			w.mu.Lock()
+	w.store.lock()
+	if w.store.life != accepting {
+		w.store.pool.takeBackLocked(len(p))
+		w.store.book.refused++
+		if w.store.crash.mapped() { // who had to go for it must not come back
+			w.store.unlock()
+			w.store.crash.file.Big.Bury()
+			w.store.lock()
 		}
 		return ErrClosed
 	}
-	w.cutLocked()
+	w.front.cutLocked()
 	s := b.slot(0)
 	*s = batch.Slot{
-		Ticket: w.ticketLocked(), Time: m.Time, Len: uint32(len(p)),
+		Ticket: w.front.ticketLocked(), Time: m.Time, Len: uint32(len(p)),
 		Stream: m.Stream, Level: clampLevel(m.Level),
 	}
 	b.refs = 0
-	w.pushLocked(b, 0, 1, s.Ticket, len(p), time.Since(w.born))
+	w.store.pushLocked(b, 0, 1, s.Ticket, len(p), time.Since(w.conf.born))
 	if points {
 		point(ptOversizeStoredLocked)
 	}
-	if m.Level >= w.flush.Level() {
-		w.progress.urgent = w.next
+	if m.Level >= w.front.flush.Level() {
+		w.store.progress.urgent = w.front.next
 	}
-	w.sleep.wakeLocked()
-	w.setRoomLocked()
-	if w.mapped() {
-		return w.saveOversizeLocked(b, p, *s)
+	w.store.sleep.wakeLocked()
+	w.front.setRoomLocked()
+	if w.store.crash.mapped() {
+		return w.store.crash.saveOversizeLocked(b, p, *s)
 	}
 	return nil
 }
 
-// waiting is the writes that wait for memory.
-type waiting struct {
+// callers are the calls that wait for memory. store.mu guards them.
+type callers struct {
+	store *store
+	press func() // tells the consumer that calls wait for room; nil: it does not care
+	help  func() // tells it that records are about to be dropped; nil: it does not care
+
 	slabs    waiterList // for a slab
 	bigs     waiterList // for memory of their own; nobody else waits for these
 	spare    []*waiter  // for reuse
@@ -253,18 +257,18 @@ const maxSpareWaiters = 64
 // fullLocked applies the when-full policy to a record that has no room. It is
 // called and returns with mu held, but releases it while waiting.
 func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
-	pol := w.policyFor(m.Level)
-	wait := pol.mayWait() && (pol.kind == whenFullBlock || w.waiting.shortage < saturated)
-	if !wait || !big && w.belowReserveLocked(m) {
+	pol := w.conf.policyFor(m.Level)
+	wait := pol.mayWait() && (pol.kind == whenFullBlock || w.store.callers.shortage < saturated)
+	if !wait || !big && w.front.belowReserveLocked(m) {
 		return w.giveUpLocked(p, m)
 	}
-	wt := w.newWaiterLocked(p, m, big)
-	w.lineOf(wt).push(wt)
-	w.setRoomLocked()
-	w.sleep.wakeLocked()
-	w.unlock()
-	if w.press != nil {
-		w.press()
+	wt := w.store.callers.newWaiterLocked(p, m, big)
+	w.store.callers.lineOf(wt).push(wt)
+	w.front.setRoomLocked()
+	w.store.sleep.wakeLocked()
+	w.store.unlock()
+	if w.store.callers.press != nil {
+		w.store.callers.press()
 	}
 	if points {
 		point(ptWait)
@@ -276,17 +280,17 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
 	if points {
 		point(ptWoken)
 	}
-	w.mu.Lock()
-	w.waiting.calls++
-	w.waiting.time += time.Since(began)
+	w.store.lock()
+	w.store.callers.calls++
+	w.store.callers.time += time.Since(began)
 	var err error
 	switch {
 	case timedOut && !wt.answered:
-		w.lineOf(wt).remove(wt)
-		w.waiting.shortage.growLocked(saturated)
+		w.store.callers.lineOf(wt).remove(wt)
+		w.store.callers.shortage.growLocked(saturated)
 		err = w.giveUpLocked(p, m)
-		w.serveLocked() // those behind it may fit where it did not
-		w.setRoomLocked()
+		w.front.serveLocked() // those behind it may fit where it did not
+		w.front.setRoomLocked()
 	case timedOut:
 		<-wt.ch // the answer crossed the timer
 		fallthrough
@@ -295,7 +299,7 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
 			err = w.storeOversizeLocked(p, m)
 		}
 	}
-	w.freeWaiterLocked(wt)
+	w.store.callers.freeWaiterLocked(wt)
 	return err
 }
 
@@ -319,12 +323,12 @@ func (w *Writer) await(wt *waiter, pol WhenFull) (timedOut bool) {
 	if answered(half) {
 		return false
 	}
-	w.mu.Lock()
+	w.store.lock()
 	if !wt.answered {
-		w.waiting.shortage.growLocked(now)
-		w.waiting.needHelp = w.help != nil
+		w.store.callers.shortage.growLocked(now)
+		w.store.callers.needHelp = w.store.callers.help != nil
 	}
-	w.unlock()
+	w.store.unlock()
 	if pol.kind == whenFullBlock {
 		<-wt.ch
 		return false
@@ -333,39 +337,39 @@ func (w *Writer) await(wt *waiter, pol WhenFull) (timedOut bool) {
 }
 
 // lineOf returns the line in which wt waits.
-func (w *Writer) lineOf(wt *waiter) *waiterList {
+func (q *callers) lineOf(wt *waiter) *waiterList {
 	if wt.big {
-		return &w.waiting.bigs
+		return &q.bigs
 	}
-	return &w.waiting.slabs
+	return &q.slabs
 }
 
 // waitingLocked returns how many writes wait.
-func (w *Writer) waitingLocked() int { return w.waiting.slabs.n + w.waiting.bigs.n }
+func (q *callers) waitingLocked() int { return q.slabs.n + q.bigs.n }
 
 // waits reports whether a write waits for a time.
 func (f WhenFull) waits() bool { return f.kind == whenFullBlockFor || f.kind == whenFullSpill }
 
 // isFull reports whether writes wait for room, or no longer do because it was in
 // vain.
-func (w *Writer) isFull() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.waitingLocked() > 0 || w.waiting.shortage == saturated
+func (s *store) isFull() bool {
+	s.lock()
+	defer s.unlock()
+	return s.callers.waitingLocked() > 0 || s.callers.shortage == saturated
 }
 
 // needs reports whether records are about to be dropped, and whether a write that waits as
 // long as it takes does so for long.
-func (w *Writer) needs() (drops, waits bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.waiting.shortage >= long || w.fewLocked(), w.waiting.shortage == stuck
+func (s *store) needs() (drops, waits bool) {
+	s.lock()
+	defer s.unlock()
+	return s.callers.shortage >= long || s.fewLocked(), s.callers.shortage == stuck
 }
 
 // fewLocked reports whether so few slabs are free that writes which never wait are about
 // to be dropped, or to evict others.
-func (w *Writer) fewLocked() bool {
-	return (!w.o.WhenFull.mayWait() || !w.o.ImportantWhenFull.mayWait()) && len(w.pool.free) <= w.o.Reserve+w.o.SlabCount/4
+func (s *store) fewLocked() bool {
+	return (!s.conf.o.WhenFull.mayWait() || !s.conf.o.ImportantWhenFull.mayWait()) && len(s.pool.free) <= s.conf.o.Reserve+s.conf.o.SlabCount/4
 }
 
 // mayWait reports whether a write waits at all.
@@ -373,19 +377,19 @@ func (f WhenFull) mayWait() bool { return f.kind == whenFullBlock || f.waits() &
 
 // askSpill tells the borrower to put records on disk when the Writer is full.
 func (w *Writer) askSpill() (err error) {
-	if w.o.WhenFull.kind != whenFullSpill && w.o.ImportantWhenFull.kind != whenFullSpill {
+	if w.conf.o.WhenFull.kind != whenFullSpill && w.conf.o.ImportantWhenFull.kind != whenFullSpill {
 		return nil
 	}
-	if w.press, err = w.to.SpillWhen(w.isFull); err != nil {
+	if w.store.callers.press, err = w.drain.to.SpillWhen(w.store.isFull); err != nil {
 		return fmt.Errorf("slab: Options.WhenFull is spill, but the destination cannot: %w", err)
 	}
 	return nil
 }
 
-func (w *Writer) newWaiterLocked(p []byte, m batch.Meta, big bool) *waiter {
+func (q *callers) newWaiterLocked(p []byte, m batch.Meta, big bool) *waiter {
 	var wt *waiter
-	if k := len(w.waiting.spare); k > 0 {
-		wt, w.waiting.spare = w.waiting.spare[k-1], w.waiting.spare[:k-1]
+	if k := len(q.spare); k > 0 {
+		wt, q.spare = q.spare[k-1], q.spare[:k-1]
 	} else {
 		wt = &waiter{ch: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
 		wt.timer.Stop()
@@ -394,59 +398,60 @@ func (w *Writer) newWaiterLocked(p []byte, m batch.Meta, big bool) *waiter {
 	return wt
 }
 
-func (w *Writer) freeWaiterLocked(wt *waiter) {
+func (q *callers) freeWaiterLocked(wt *waiter) {
 	wt.p = nil
-	if len(w.waiting.spare) < maxSpareWaiters {
-		w.waiting.spare = append(w.waiting.spare, wt)
+	if len(q.spare) < maxSpareWaiters {
+		q.spare = append(q.spare, wt)
 	}
 }
 
 // serveLocked places the records of blocked writes, oldest first, while there is
 // room.
-func (w *Writer) serveLocked() {
+func (f *front) serveLocked() {
 	if points {
 		point(ptServeLocked)
 	}
-	for wt := w.waiting.bigs.head; wt != nil && w.reserveOversizeLocked(len(wt.p), wt.m); wt = w.waiting.bigs.head {
-		w.answerLocked(wt, nil)
+	for wt := f.store.callers.bigs.head; wt != nil && f.reserveOversizeLocked(len(wt.p), wt.m); wt = f.store.callers.bigs.head {
+		f.store.callers.answerLocked(wt, nil)
 	}
 	served := false
-	for wt := w.waiting.slabs.head; wt != nil; wt = w.waiting.slabs.head {
-		if w.belowReserveLocked(wt.m) && !w.fitsLocked(len(wt.p)) {
+	for wt := f.store.callers.slabs.head; wt != nil; wt = f.store.callers.slabs.head {
+		if f.belowReserveLocked(wt.m) && !f.fitsLocked(len(wt.p)) {
 			// The reserve is not for it, and those behind may be entitled.
-			w.answerLocked(wt, w.dropLocked(batch.Full))
-		} else if w.place(wt.p, wt.m) {
-			w.answerLocked(wt, nil)
+			f.store.callers.answerLocked(wt, f.store.dropLocked(batch.Full))
+		} else if f.place(wt.p, wt.m) {
+			f.store.callers.answerLocked(wt, nil)
 		} else {
 			break
 		}
 		served = true
 	}
 	if served {
-		w.setRoomLocked()
+		f.setRoomLocked()
 	}
 }
 
 // fitsLocked reports whether the current slab has room for a record of n bytes.
-func (w *Writer) fitsLocked(n int) bool {
-	return w.cur != nil && w.cur.fits(n) && (w.o.SlabRecords == 0 || w.cur.n < w.o.SlabRecords)
+func (f *front) fitsLocked(n int) bool {
+	return f.cur != nil && f.cur.fits(n) && (f.conf.o.SlabRecords == 0 || f.cur.n < f.conf.o.SlabRecords)
 }
 
-func (w *Writer) answerLocked(wt *waiter, err error) {
+func (q *callers) answerLocked(wt *waiter, err error) {
 	if points {
 		point(ptAnswerLocked)
 	}
-	w.lineOf(wt).remove(wt)
+	q.lineOf(wt).remove(wt)
 	wt.answered, wt.err = true, err
 	wt.ch <- struct{}{} // capacity 1, one answer per wait: never blocks
 }
 
 // refuseWaitersLocked answers all blocked writes with ErrClosed.
-func (w *Writer) refuseWaitersLocked() {
-	for _, line := range []*waiterList{&w.waiting.slabs, &w.waiting.bigs} {
+func (s *store) refuseWaitersLocked() {
+	q := s.callers
+	for _, line := range []*waiterList{&q.slabs, &q.bigs} {
 		for wt := line.head; wt != nil; wt = line.head {
-			w.book.refused++
-			w.answerLocked(wt, ErrClosed)
+			s.book.refused++
+			q.answerLocked(wt, ErrClosed)
 		}
 	}
 }

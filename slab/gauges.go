@@ -56,44 +56,44 @@ func (r *rateMeter) due(now time.Time) bool { return now.Sub(r.mid.at) >= rateWi
 
 // beganLocked is told that the first record of a piece was stored at since, when the
 // drain may be asleep for long, or held up.
-func (w *Writer) beganLocked(since time.Duration) {
-	w.gauge.curSince = since
-	now := w.born.Add(since)
-	if w.sleep.state == parked { // so that the rate of a burst is not that of the idle hour before it
-		w.gauge.rate.idle(w.born.Add(w.gauge.parkedAt), now, w.acceptedBytesLocked())
+func (f *front) beganLocked(since time.Duration) {
+	f.store.gauge.curSince = since
+	now := f.conf.born.Add(since)
+	if f.store.sleep.state == parked { // so that the rate of a burst is not that of the idle hour before it
+		f.store.gauge.rate.idle(f.conf.born.Add(f.store.gauge.parkedAt), now, f.acceptedBytesLocked())
 	}
-	if w.gauge.rate.due(now) {
-		w.gauge.rate.update(now, w.acceptedBytesLocked())
+	if f.store.gauge.rate.due(now) {
+		f.store.gauge.rate.update(now, f.acceptedBytesLocked())
 	}
 }
 
 // acceptedBytesLocked returns how many slab bytes were used up so far, to within
 // one slab.
-func (w *Writer) acceptedBytesLocked() uint64 {
-	n := uint64(w.sealed.Load()) * uint64(w.o.SlabBytes)
-	if b := w.cur; b != nil {
-		n += uint64(w.o.SlabBytes - b.room())
+func (f *front) acceptedBytesLocked() uint64 {
+	n := uint64(f.store.sealed.Load()) * uint64(f.conf.o.SlabBytes)
+	if b := f.cur; b != nil {
+		n += uint64(f.conf.o.SlabBytes - b.room())
 	}
-	return n + w.gauge.rewound
+	return n + f.store.gauge.rewound
 }
 
 // maxBurst caps BurstLeft, for rates near zero.
 const maxBurst = 24 * time.Hour
 
 // freeBytesLocked returns how many bytes are free, those left of the current slab included.
-func (w *Writer) freeBytesLocked() int {
-	n := len(w.pool.free) * w.o.SlabBytes
-	if b := w.cur; b != nil {
+func (f *front) freeBytesLocked() int {
+	n := len(f.store.pool.free) * f.conf.o.SlabBytes
+	if b := f.cur; b != nil {
 		n += b.room()
 	}
 	return n
 }
 
-func (w *Writer) burstLeftLocked(rate float64) time.Duration {
-	if len(w.pool.free) == 0 && (w.waiting.slabs.n > 0 || w.book.dropping) {
+func (s *store) burstLeftLocked(rate float64) time.Duration {
+	if len(s.pool.free) == 0 && (s.callers.slabs.n > 0 || s.book.dropping) {
 		return 0 // what room there is was too small
 	}
-	free := float64(w.freeBytesLocked())
+	free := float64(s.front.freeBytesLocked())
 	if rate <= 0 || free/rate > maxBurst.Seconds() {
 		return maxBurst
 	}
@@ -102,14 +102,14 @@ func (w *Writer) burstLeftLocked(rate float64) time.Duration {
 
 // oldestLocked returns the age of the oldest record that is not settled, and how long ago
 // it was accepted.
-func (w *Writer) oldestLocked(now time.Time) (age, wait time.Duration) {
+func (s *store) oldestLocked(now time.Time) (age, wait time.Duration) {
 	var t int64
-	since := w.gauge.curSince
-	switch b := w.cur; {
-	case w.book.inflight > 0:
-		t, since = w.gauge.inflightTime, w.gauge.seen
-	case w.queue.n > 0:
-		p := w.queue.at(0)
+	since := s.gauge.curSince
+	switch b := s.front.cur; {
+	case s.book.inflight > 0:
+		t, since = s.gauge.inflightTime, s.gauge.seen
+	case s.pieces.n > 0:
+		p := s.pieces.at(0)
 		if since = p.since; p.blk.head == nil {
 			t = p.blk.slot(p.from).Time
 		}
@@ -120,8 +120,8 @@ func (w *Writer) oldestLocked(now time.Time) (age, wait time.Duration) {
 	default:
 		return 0, 0
 	}
-	wait = max(0, now.Sub(w.born)-since)
-	if t == 0 || w.crash != nil {
+	wait = max(0, now.Sub(s.conf.born)-since)
+	if t == 0 || s.crash != nil {
 		return wait, wait
 	}
 	return max(0, time.Duration(now.UnixNano()-t)), wait

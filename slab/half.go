@@ -1,56 +1,16 @@
 package slab
 
-import "sync"
-
-// As long as full slabs follow each other and nothing else happens, the drain needs
-// neither the slab that callers fill nor the next ticket. It then takes mu.slabs alone,
-// and meets a caller only when that one changes slabs. For everything else (a flush,
-// waiting writes, the end, a failure, a partial slab) gather and settle take all of mu.
+// As long as full slabs follow each other and nothing else happens, the drain needs neither
+// the slab that callers fill nor the next ticket. It then locks store.mu alone, and meets a
+// caller only when that one changes slabs. For everything else (a flush, waiting callers, the
+// end, a failure, a partial slab) it locks both.
 //
-// Without mu.put the drain must not read or write anything in front, nor the payload end
-// and slot count of a block that may be the current one. A Writer with Options.Crash
-// always takes all of mu: in mapped slabs more fields belong together, and the records of
-// dead processes come first, even if the slabs are on the heap.
+// Without front.mu it must not use the front, nor the payload end and slot count of a block
+// that may be the current one. With Options.Crash it always locks both: in mapped slabs more
+// fields belong together, and the records of dead processes come first, even if the slabs are
+// on the heap.
 
-// locks is a mutex of two halves. With both of them a goroutine may do anything. A call
-// that finds room takes put alone. The drain takes slabs alone while it goes from one full
-// slab to the next. So it meets the callers once per slab and not at every record.
-type locks struct {
-	put   sync.Mutex
-	spins bool // there is a processor to spare for those who wait; set by New
-	// The drain asks for slabs again and again: not in the cache line of put.
-	_     [64]byte
-	slabs sync.Mutex
-}
-
-func (l *locks) Lock() {
-	l.lockPut()
-	l.slabs.Lock()
-}
-
-// lockPut locks put, and looks several times before it waits: see patiently.
-func (l *locks) lockPut() {
-	if !l.put.TryLock() {
-		l.waitPut()
-	}
-}
-
-func (l *locks) waitPut() { patiently(&l.put, l.spins) }
-
-func (l *locks) Unlock() {
-	l.slabs.Unlock()
-	l.put.Unlock()
-}
-
-func (l *locks) TryLock() bool {
-	if !l.put.TryLock() {
-		return false
-	}
-	l.slabs.Lock()
-	return true
-}
-
-// held says which locks the drain holds.
+// held names the locks that the drain holds.
 type held uint8
 
 const (
@@ -59,68 +19,66 @@ const (
 	heldAll
 )
 
-// A step is what gatherHalf has done.
+// A step is the result of gatherHalf.
 type step uint8
 
 const (
-	stepUnable step = iota // all of mu is needed
+	stepUnable step = iota // both locks are needed
 	stepAgain              // look again
 	stepTaken              // a batch is under way
 )
 
-// calmLocked reports whether nothing but records is to be dealt with.
-func (w *Writer) calmLocked() bool {
-	return w.life == accepting && len(w.ops) == 0 && w.waitingLocked() == 0
+// calmLocked reports whether there is nothing but records to deliver.
+func (s *store) calmLocked() bool {
+	return s.life == accepting && len(s.ops) == 0 && s.callers.waitingLocked() == 0
 }
 
-// gatherHalf is gather with half of mu. It is called with that half, if the
-// drain holds it, and returns with nothing held.
-func (w *Writer) gatherHalf() step {
-	d := &w.d
+// gatherHalf is gather with store.mu alone. It is called with store.mu locked, if held says
+// so, and returns with nothing locked.
+func (d *drain) gatherHalf() step {
 	if d.held == heldNone {
-		patiently(&w.mu.slabs, w.mu.spins)
+		spinLock(&d.store.mu, d.store.front.spins)
 	}
 	d.held = heldNone
-	if !w.calmLocked() || w.sleep.state == parked {
-		w.mu.slabs.Unlock()
+	if !d.store.calmLocked() || d.store.sleep.state == parked {
+		d.store.mu.Unlock()
 		return stepUnable
 	}
-	if w.queue.n == 0 {
-		before, urgent := w.sealed.Load(), w.progress.urgent > w.progress.settled
-		w.mu.slabs.Unlock()
+	if d.store.pieces.n == 0 {
+		before, urgent := d.store.sealed.Load(), d.store.progress.urgent > d.store.progress.settled
+		d.store.mu.Unlock()
 		if !d.spinning || d.timerDue || urgent {
 			return stepUnable
 		}
-		w.look(before)
+		d.look(before)
 		return stepAgain
 	}
-	w.progress.settled = w.queue.at(0).first - 1
-	if w.limited && (d.timerDue || w.progress.pressing() || !w.reachedLocked()) {
-		w.mu.slabs.Unlock()
+	d.store.progress.settled = d.store.pieces.at(0).first - 1
+	if d.limited && (d.timerDue || d.store.progress.pressing() || !d.reachedLocked()) {
+		d.store.mu.Unlock()
 		return stepUnable
 	}
-	w.sleep.getUpLocked()
-	w.takeLocked()
-	w.mu.slabs.Unlock()
-	w.begin()
+	d.store.sleep.getUpLocked()
+	d.takeLocked()
+	d.store.mu.Unlock()
+	d.begin()
 	return stepTaken
 }
 
-// settleHalf is the end of settle with half of mu. It reports false if it has done
-// nothing. Else the drain holds that half afterwards.
-func (w *Writer) settleHalf(n int) bool {
-	d := &w.d
-	patiently(&w.mu.slabs, w.mu.spins)
-	if !w.calmLocked() || w.gauge.rate.due(d.since) {
-		w.mu.slabs.Unlock()
+// settleHalf is the end of settle with store.mu alone. It reports false if it has done
+// nothing. Otherwise store.mu is locked afterwards.
+func (d *drain) settleHalf(n int) bool {
+	spinLock(&d.store.mu, d.store.front.spins)
+	if !d.store.calmLocked() || d.store.gauge.rate.due(d.since) {
+		d.store.mu.Unlock()
 		return false
 	}
 	if points {
 		point(ptSettleLocked)
 	}
-	w.book.tookLocked(n, 0)
-	w.progress.sent += uint64(d.all.Len())
-	w.freeBatchLocked()
+	d.store.book.tookLocked(n, 0)
+	d.store.progress.sent += uint64(d.all.Len())
+	d.freeBatchLocked()
 	d.waited = false
 	d.held = heldSlabs
 	return true

@@ -41,7 +41,7 @@ func accountAtEveryMoment(t *testing.T, name string, o Options, inline bool) {
 		to := courierFor(r)
 		to.wait, to.wants.Inline = 5*time.Microsecond, inline
 		w := mustSink(t, to, &o)
-		if !w.halfLock {
+		if !w.drain.halfLock {
 			t.Error("the drain takes all of the lock")
 		}
 		var callers, asker sync.WaitGroup
@@ -108,12 +108,12 @@ func TestFlushUnderFullSlabs(t *testing.T) {
 	e.w = mustSink(t, e, &Options{SlabBytes: 1024, SlabCount: 8, FlushInterval: -1})
 	e.queued = sync.OnceFunc(func() {
 		for waits := false; !waits; runtime.Gosched() {
-			e.w.mu.Lock()
-			waits = len(e.w.ops) > 0
-			e.w.mu.Unlock()
+			e.w.store.lock()
+			waits = len(e.w.store.ops) > 0
+			e.w.store.unlock()
 		}
 	})
-	if !e.w.halfLock {
+	if !e.w.drain.halfLock {
 		t.Error("the drain takes all of the lock")
 	}
 	for i := range 4 {

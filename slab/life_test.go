@@ -55,9 +55,9 @@ func (b *watched) Drain(deadline time.Time) {
 }
 
 func (w *Writer) lifeNow() life {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.life
+	w.store.lock()
+	defer w.store.unlock()
+	return w.store.life
 }
 
 // Each way in which a Writer may end, with its account. A destination that hung changes

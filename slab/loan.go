@@ -79,13 +79,13 @@ type Wants struct {
 // for what callers bring, and for DropOldest to drop. Mapped slabs are lent as a copy:
 // what the borrower reads must not be a file that somebody can truncate.
 type Loan struct {
-	w     *Writer
+	s     *store
 	b     batch.Batch
 	mem   crashfile.Copy // the memory of b, unless the slabs are lent
 	kind  loanKind
 	slabs int // that count against half of all
 
-	// Writer.mu guards the rest.
+	// store.mu guards the rest.
 	pieces   []*piece
 	counted  bool          // its records are in taken
 	settled  bool          // Settle was called
@@ -138,7 +138,7 @@ func (l *Loan) Pins() (slabs, limit int) {
 	if l.kind.survives() {
 		return 0, 1
 	}
-	return l.slabs, l.w.maxLent()
+	return l.slabs, l.s.maxLent()
 }
 
 // Settle says that the borrower has accounted for all records but left of them, which
@@ -151,25 +151,25 @@ func (l *Loan) Settle(left uint64) {
 		}
 		return
 	}
-	w := l.w
-	patiently(&w.mu, w.mu.spins)
-	defer w.unlock()
+	s := l.s
+	s.lock()
+	defer s.unlock()
 	if l.settled {
 		return
 	}
 	l.settled, l.left = true, left
-	w.loans.slabs -= l.slabs
+	s.loans.slabs -= l.slabs
 	if left > 0 && l.counted {
-		w.recallLocked(l)
+		s.recallLocked(l)
 	}
 	if l.done != nil {
 		close(l.done)
 	}
 	if l.kind == lendsCopy {
-		w.settleLoansLocked()
-		w.settleAheadLocked(l)
+		s.settleLoansLocked()
+		s.settleAheadLocked(l)
 	}
-	w.roomForLoans()
+	s.roomForLoans()
 }
 
 // Return says that nothing reads the records any more.
@@ -177,45 +177,45 @@ func (l *Loan) Return() {
 	if l.kind.unlocked() {
 		return
 	}
-	w := l.w
-	patiently(&w.mu, w.mu.spins)
-	defer w.unlock()
+	s := l.s
+	s.lock()
+	defer s.unlock()
 	l.returned = true
 	if l.kind != lendsCopy {
-		w.freeLoanLocked(l)
+		s.freeLoanLocked(l)
 	}
-	w.reuseLocked(l)
+	s.reuseLocked(l)
 }
 
 // roomForLoans wakes the drain, if it waits until fewer slabs are out.
-func (w *Writer) roomForLoans() {
+func (s *store) roomForLoans() {
 	select {
-	case w.loans.room <- struct{}{}:
+	case s.loans.room <- struct{}{}:
 	default:
 	}
 }
 
 // settleLoansLocked frees the slabs of loans that are settled, oldest first, and says in
 // the file that they are, up to one that is not settled, or came back.
-func (w *Writer) settleLoansLocked() {
+func (s *store) settleLoansLocked() {
 	n := 0
-	for n < len(w.loans.open) && w.loans.open[n].over() {
+	for n < len(s.loans.open) && s.loans.open[n].over() {
 		n++
 	}
 	if n == 0 {
 		return
 	}
-	done := slices.Clone(w.loans.open[:n])
-	w.loans.open = slices.Delete(w.loans.open, 0, n)
-	if w.mapped() {
+	done := slices.Clone(s.loans.open[:n])
+	s.loans.open = slices.Delete(s.loans.open, 0, n)
+	if s.crash.mapped() {
 		for _, l := range done {
-			w.forgetSettledLocked(l.pieces, l.b.Last())
+			s.crash.forgetSettledLocked(l.pieces, l.b.Last())
 		}
-		w.ackLocked()
+		s.crash.ackLocked()
 	}
 	for _, l := range done {
-		w.freeLoanLocked(l)
-		w.reuseLocked(l)
+		s.freeLoanLocked(l)
+		s.reuseLocked(l)
 	}
 }
 
@@ -225,12 +225,12 @@ func (l *Loan) over() bool { return l.settled && l.left == 0 }
 // settleAheadLocked frees the slabs of l, whose records are all settled behind a loan that
 // is not. Records larger than a slab stay until that one is settled, too: there is no slab
 // to free.
-func (w *Writer) settleAheadLocked(l *Loan) {
+func (s *store) settleAheadLocked(l *Loan) {
 	if !l.over() {
 		return
 	}
 	for i := 0; i < len(l.pieces); {
-		if !w.freeAheadLocked(l.pieces[i].blk) {
+		if !s.freeAheadLocked(l.pieces[i].blk) {
 			i++
 		}
 	}
@@ -238,12 +238,12 @@ func (w *Writer) settleAheadLocked(l *Loan) {
 
 // freeAheadLocked frees b if it is a slab whose records are all settled, each with its
 // loan. The current slab is filled from its start again.
-func (w *Writer) freeAheadLocked(b *block) bool {
-	if b.kind != isSlab || b.n > b.cut || !w.mapped() {
+func (s *store) freeAheadLocked(b *block) bool {
+	if b.kind != isSlab || b.n > b.cut || !s.crash.mapped() {
 		return false
 	}
 	n := 0
-	for _, l := range w.loans.open {
+	for _, l := range s.loans.open {
 		if l.over() {
 			n += l.piecesOf(b)
 		}
@@ -251,32 +251,32 @@ func (w *Writer) freeAheadLocked(b *block) bool {
 	if n == 0 || n < b.refs {
 		return false
 	}
-	for _, l := range w.loans.open {
+	for _, l := range s.loans.open {
 		l.pieces = slices.DeleteFunc(l.pieces, func(p *piece) bool {
 			if p.blk != b {
 				return false
 			}
 			p.inflight = false
-			w.releaseLocked(p)
+			s.releaseLocked(p)
 			return true
 		})
 	}
-	w.guardLocked(func() { // before the slab is used again
-		w.noteAheadLocked()
-		if b != w.cur { // see rewindLocked
-			b.reset(w.next + 1)
+	s.crash.guardLocked(func() { // before the slab is used again
+		s.crash.noteAheadLocked()
+		if b != s.front.cur { // see rewindLocked
+			b.reset(s.front.next + 1)
 		}
 	})
-	for i := 1; i < len(w.loans.open); i++ {
-		if o := w.loans.open[i]; o.over() && len(o.pieces) == 0 {
-			w.loans.open = slices.Delete(w.loans.open, i, i+1)
+	for i := 1; i < len(s.loans.open); i++ {
+		if o := s.loans.open[i]; o.over() && len(o.pieces) == 0 {
+			s.loans.open = slices.Delete(s.loans.open, i, i+1)
 			i--
-			w.loans.open[i].behind += o.b.Len() + o.behind
-			w.freeLoanLocked(o)
-			w.reuseLocked(o)
+			s.loans.open[i].behind += o.b.Len() + o.behind
+			s.freeLoanLocked(o)
+			s.reuseLocked(o)
 		}
 	}
-	w.freedLocked()
+	s.freedLocked()
 	return true
 }
 
@@ -291,166 +291,165 @@ func (l *Loan) piecesOf(b *block) (n int) {
 }
 
 // freeLoanLocked gives up the slabs of a loan and serves those who wait for them.
-func (w *Writer) freeLoanLocked(l *Loan) {
-	w.loans.out--
+func (s *store) freeLoanLocked(l *Loan) {
+	s.loans.out--
 	for i, p := range l.pieces {
 		p.inflight = false
-		w.releaseLocked(p)
+		s.releaseLocked(p)
 		l.pieces[i] = nil
 	}
 	l.pieces = l.pieces[:0]
-	w.freedLocked()
+	s.freedLocked()
 }
 
 // freedLocked serves those who wait for slabs that a loan had.
-func (w *Writer) freedLocked() {
-	if w.life.cutShort() {
+func (s *store) freedLocked() {
+	if s.life.cutShort() {
 		return
 	}
-	w.rewindLocked()
-	if w.waitingLocked() > 0 {
-		w.serveLocked()
-		w.sleep.wakeLocked()
+	s.front.rewindLocked()
+	if s.callers.waitingLocked() > 0 {
+		s.front.serveLocked()
+		s.sleep.wakeLocked()
 	}
-	if w.sleep.state == parked && w.loans.out == 0 {
-		w.restLocked()
+	if s.sleep.state == parked && s.loans.out == 0 {
+		s.restLocked()
 	}
-	w.setRoomLocked()
+	s.front.setRoomLocked()
 }
 
 // reuseLocked keeps l for another batch, if it is done with.
-func (w *Writer) reuseLocked(l *Loan) {
-	if l.returned && len(l.pieces) == 0 && (l.kind != lendsCopy || l.left == 0) && len(w.loans.spare) < maxSpareLoans {
-		w.loans.spare = append(w.loans.spare, l)
+func (s *store) reuseLocked(l *Loan) {
+	if l.returned && len(l.pieces) == 0 && (l.kind != lendsCopy || l.left == 0) && len(s.loans.spare) < maxSpareLoans {
+		s.loans.spare = append(s.loans.spare, l)
 	}
 }
 
 // recallLocked takes back what a borrower could not account for.
-func (w *Writer) recallLocked(l *Loan) {
-	w.book.taken -= l.left
-	switch w.loans.back += l.left; {
+func (s *store) recallLocked(l *Loan) {
+	s.book.taken -= l.left
+	switch s.loans.back += l.left; {
 	case l.kind == lendsFound:
-	case l.kind != lendsCopy || w.crash.broken != nil: // it is in no file
-		w.loans.back -= l.left
-		w.book.Dropped[batch.Shutdown] += l.left
-	case w.life == retained:
-		w.loseLocked(l)
+	case l.kind != lendsCopy || s.crash.broken != nil: // it is in no file
+		s.loans.back -= l.left
+		s.book.Dropped[batch.Shutdown] += l.left
+	case s.life == retained:
+		s.loseLocked(l)
 	}
 }
 
 // loseLocked drops the records of l that came back and have no copy on disk.
-func (w *Writer) loseLocked(l *Loan) {
-	lost := min(uint64(w.nowhereLocked(l.pieces...)), l.left)
-	w.loans.back -= lost
-	w.book.Dropped[batch.Shutdown] += lost
+func (s *store) loseLocked(l *Loan) {
+	lost := min(uint64(s.crash.nowhereLocked(l.pieces...)), l.left)
+	s.loans.back -= lost
+	s.book.Dropped[batch.Shutdown] += lost
 }
 
 // ---- the drain ------------------------------------------------------------
 
 // maxLent returns how many slabs may be out in loans that are not settled.
-func (w *Writer) maxLent() int { return max(1, w.o.SlabCount/2) }
+func (s *store) maxLent() int { return max(1, s.conf.o.SlabCount/2) }
 
 // lend hands the batch under way to the borrower.
-func (w *Writer) lend() {
-	d := &w.d
+func (d *drain) lend() {
 	l := d.loan // not nil: the last goroutine has ended inside Borrow
 	if l == nil {
-		if l = w.newLoan(); l == nil {
+		if l = d.newLoan(); l == nil {
 			return
 		}
-		if l.kind != lendsInline && !w.awaitLendable(l) {
-			w.surrender()
+		if l.kind != lendsInline && !d.awaitLendable(l) {
+			d.surrender()
 			return
 		}
 		d.loan = l
 	}
-	if w.end.ctx.Err() != nil { // for the last time: the borrower says what is left
+	if d.end.ctx.Err() != nil { // for the last time: the borrower says what is left
 		d.loan = nil
 	}
-	err := w.borrow(l)
+	err := d.borrow(l)
 	switch {
 	case l.kind == lendsInline:
-		w.lentInline(l)
+		d.lentInline(l)
 	case err != nil:
-		w.takeBack(l)
-		w.pause()
+		d.takeBack(l)
+		d.pause()
 	default:
-		w.lent(l)
+		d.lent(l)
 	}
 }
 
 // lent notes that the borrower has l.
-func (w *Writer) lent(l *Loan) {
+func (d *drain) lent(l *Loan) {
 	n := l.b.Len()
-	w.mu.Lock()
-	if w.life.cutShort() { // Shutdown has accounted for it
-		w.d.now = nil
-		w.mu.Unlock()
+	d.store.lock()
+	if d.store.life.cutShort() { // Shutdown has accounted for it
+		d.now = nil
+		d.store.unlock()
 		return
 	}
-	w.book.tookLocked(n, 0)
+	d.store.book.tookLocked(n, 0)
 	if l.counted = true; l.left > 0 {
-		w.recallLocked(l)
+		d.store.recallLocked(l)
 	}
-	w.endBatchLocked()
-	w.unlock()
+	d.endBatchLocked()
+	d.store.unlock()
 	if l.kind != lendsFound {
 		return
 	}
 	select { // the file of a dead process says how far it is settled, batch by batch
 	case <-l.done:
-	case <-w.end.ctx.Done():
+	case <-d.end.ctx.Done():
 	}
-	if w.end.ctx.Err() != nil || l.left > 0 {
-		w.surrender()
+	if d.end.ctx.Err() != nil || l.left > 0 {
+		d.surrender()
 	}
 }
 
 // takeBack notes that the borrower has not taken l.
-func (w *Writer) takeBack(l *Loan) {
-	w.mu.Lock()
-	defer w.unlock()
-	w.loans.slabs -= l.slabs
-	w.loans.out--
-	w.d.pieces = append(w.d.pieces, l.pieces...)
-	if i := slices.Index(w.loans.open, l); i >= 0 {
-		w.loans.open = slices.Delete(w.loans.open, i, i+1)
-		w.progress.sent -= uint64(l.b.Len())
+func (d *drain) takeBack(l *Loan) {
+	d.store.lock()
+	defer d.store.unlock()
+	d.store.loans.slabs -= l.slabs
+	d.store.loans.out--
+	d.pieces = append(d.pieces, l.pieces...)
+	if i := slices.Index(d.store.loans.open, l); i >= 0 {
+		d.store.loans.open = slices.Delete(d.store.loans.open, i, i+1)
+		d.store.progress.sent -= uint64(l.b.Len())
 	}
 }
 
 // lentInline deals with a loan that the borrower has settled or, because its time was
 // over or it failed, given back in part.
-func (w *Writer) lentInline(l *Loan) {
+func (d *drain) lentInline(l *Loan) {
 	n := l.b.Len()
 	left := n
 	if l.settled {
 		left = int(min(l.left, uint64(n)))
 	}
 	if left == 0 {
-		w.settle(n)
+		d.settle(n)
 		return
 	}
-	w.mu.Lock()
-	if !w.life.cutShort() {
-		w.book.tookLocked(n-left, left)
+	d.store.lock()
+	if !d.store.life.cutShort() {
+		d.store.book.tookLocked(n-left, left)
 	}
-	w.unlock()
-	w.pause()
+	d.store.unlock()
+	d.pause()
 }
 
 // pause waits before the next attempt, until Close gives up: then nothing more is
 // attempted.
-func (w *Writer) pause() {
+func (d *drain) pause() {
 	if points {
 		point(ptPause)
 	}
-	w.d.timer.Reset(pauseTime)
+	d.timer.Reset(pauseTime)
 	select {
-	case <-w.d.timer.C:
-	case <-w.end.ctx.Done():
-		w.d.timer.Stop()
-		w.surrender()
+	case <-d.timer.C:
+	case <-d.end.ctx.Done():
+		d.timer.Stop()
+		d.surrender()
 	}
 }
 
@@ -459,17 +458,16 @@ const pauseTime = 100 * time.Millisecond
 
 // newLoan makes a loan of the batch under way. It returns nil if its memory cannot be
 // read: then it is settled.
-func (w *Writer) newLoan() *Loan {
-	d := &w.d
-	mapped := w.crash != nil && !w.dead.sending
-	if mapped && !w.copyOut() {
-		w.corrupt()
+func (d *drain) newLoan() *Loan {
+	mapped := d.store.crash != nil && !d.store.found.sending
+	if mapped && !d.copyOut() {
+		d.corrupt()
 		return nil
 	}
 	l := &d.inline
-	if !w.wants.Inline {
-		l = w.spareLoan()
-		if l.kind = lendsSlabs; w.dead.sending {
+	if !d.wants.Inline {
+		l = d.spareLoan()
+		if l.kind = lendsSlabs; d.store.found.sending {
 			l.kind = lendsFound
 		} else if mapped {
 			l.kind = lendsCopy
@@ -501,39 +499,39 @@ func (w *Writer) newLoan() *Loan {
 }
 
 // spareLoan returns a loan to use.
-func (w *Writer) spareLoan() *Loan {
-	w.mu.Lock()
-	defer w.unlock()
-	if k := len(w.loans.spare); k > 0 {
-		l := w.loans.spare[k-1]
-		w.loans.spare = w.loans.spare[:k-1]
+func (d *drain) spareLoan() *Loan {
+	d.store.lock()
+	defer d.store.unlock()
+	if k := len(d.store.loans.spare); k > 0 {
+		l := d.store.loans.spare[k-1]
+		d.store.loans.spare = d.store.loans.spare[:k-1]
 		return l
 	}
-	return &Loan{w: w}
+	return &Loan{s: d.store}
 }
 
 // awaitLendable waits until the slabs of l may be lent, and counts them. It reports
 // false if Close gives up before.
-func (w *Writer) awaitLendable(l *Loan) bool {
+func (d *drain) awaitLendable(l *Loan) bool {
 	for {
-		w.mu.Lock()
-		if w.loans.slabs == 0 || w.loans.slabs+l.slabs <= w.maxLent() {
-			w.loans.slabs += l.slabs
-			w.loans.out++
-			l.pieces = append(l.pieces[:0], w.d.pieces...) // they are the loan's from now on
-			clear(w.d.pieces)
-			w.d.pieces = w.d.pieces[:0]
+		d.store.lock()
+		if d.store.loans.slabs == 0 || d.store.loans.slabs+l.slabs <= d.store.maxLent() {
+			d.store.loans.slabs += l.slabs
+			d.store.loans.out++
+			l.pieces = append(l.pieces[:0], d.pieces...) // they are the loan's from now on
+			clear(d.pieces)
+			d.pieces = d.pieces[:0]
 			if l.kind == lendsCopy {
-				w.loans.open = append(w.loans.open, l)
-				w.progress.sent += uint64(l.b.Len())
+				d.store.loans.open = append(d.store.loans.open, l)
+				d.store.progress.sent += uint64(l.b.Len())
 			}
-			w.unlock()
+			d.store.unlock()
 			return true
 		}
-		w.unlock()
+		d.store.unlock()
 		select {
-		case <-w.loans.room:
-		case <-w.end.ctx.Done():
+		case <-d.store.loans.room:
+		case <-d.end.ctx.Done():
 			return false
 		}
 	}
@@ -541,22 +539,22 @@ func (w *Writer) awaitLendable(l *Loan) bool {
 
 // borrow calls the borrower. A panic becomes an error; a Goexit ends the goroutine, and
 // the next one calls again.
-func (w *Writer) borrow(l *Loan) (err error) {
+func (d *drain) borrow(l *Loan) (err error) {
 	if points {
 		point(ptSend)
 	}
-	if w.crash != nil {
-		w.crash.watch.Reset(watchAfter)
+	if d.store.crash != nil {
+		d.store.crash.watch.Reset(watchAfter)
 	}
 	defer func() {
 		if r := recover(); r != nil {
-			w.d.loan = nil
+			d.loan = nil
 			err = fmt.Errorf("slab: Borrow panicked: %v", r)
-			w.events.Post(batch.Event{Output: w.o.Name, Op: "panic", Err: fmt.Errorf("%w\n%s", err, debug.Stack())})
+			d.conf.events.Post(batch.Event{Output: d.conf.o.Name, Op: "panic", Err: fmt.Errorf("%w\n%s", err, debug.Stack())})
 		}
 	}()
-	err = w.to.Borrow(w.end.ctx, l)
-	w.d.loan = nil
+	err = d.to.Borrow(d.end.ctx, l)
+	d.loan = nil
 	if points {
 		point(ptSent)
 	}

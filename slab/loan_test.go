@@ -260,7 +260,7 @@ func TestLoanWalk(t *testing.T) {
 // file has all that is pending, and says of all it has no more why.
 func (s *pawnshop) checkFile(t *testing.T, w *Writer, process int, written map[string]bool, drops bool) {
 	t.Helper()
-	im, err := crashfile.Read(w.crash.file.Path())
+	im, err := crashfile.Read(w.store.crash.file.Path())
 	if err != nil || im.Unreturned > 0 || im.Damage() != "" || im.Evicted > 0 && !drops {
 		t.Fatalf("%v, %q, %d holes, %d settled, %d evicted, %d not returned", err, im.Damage(), im.Holes, im.Settled, im.Evicted, im.Unreturned)
 	}
@@ -302,14 +302,14 @@ func TestSettledBehindAHungLoan(t *testing.T) {
 			}
 			s.checkFile(t, w, 0, written, false)
 		}
-		im, err := crashfile.Read(w.crash.file.Path())
+		im, err := crashfile.Read(w.store.crash.file.Path())
 		if err != nil || im.Settled == 0 || len(im.Records) > 20 || im.Acked != 0 {
 			t.Errorf("%v: %d settled, %d records", err, im.Settled, len(im.Records))
 		}
 		for time.Sleep(time.Second); s.step(); synctest.Wait() {
 		}
-		if im, err := crashfile.Read(w.crash.file.Path()); err != nil || im.Acked != 200 || im.Holes != 0 || w.crash.file.State().Ahead != 0 {
-			t.Errorf("%v: settled up to %d, %d holes, %x ahead", err, im.Acked, im.Holes, w.crash.file.State().Ahead)
+		if im, err := crashfile.Read(w.store.crash.file.Path()); err != nil || im.Acked != 200 || im.Holes != 0 || w.store.crash.file.State().Ahead != 0 {
+			t.Errorf("%v: settled up to %d, %d holes, %x ahead", err, im.Acked, im.Holes, w.store.crash.file.State().Ahead)
 		}
 		closeNow(t, w)
 	})

@@ -224,10 +224,10 @@ func TestExchangedRecordsAreSeen(t *testing.T) {
 	defer closeNow(t, w)
 	var exchanged int
 	setHook(t, func(name string) {
-		if name != ptStoredLocked || w.cur.n-w.cur.cut != 7 {
+		if name != ptStoredLocked || w.front.cur.n-w.front.cur.cut != 7 {
 			return
 		}
-		b := w.cur
+		b := w.front.cur
 		prev, last := b.slot(b.n-2), b.slot(b.n-1)
 		for i := range last.Len {
 			p, q := &b.mem[prev.Off+i], &b.mem[last.Off+i]

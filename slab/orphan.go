@@ -9,12 +9,16 @@ import (
 	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
-// dead is what dead processes have left.
-type dead struct {
+// found are the files of dead processes. store.mu guards left, stats and sending.
+type found struct {
+	store *store
+	conf  *config
+
 	files   []*orphan // to be delivered first
 	left    int       // records in them that are not settled
 	stats   CrashRecovery
-	sending bool // the batch under way is theirs
+	sending bool  // the batch under way is theirs
+	err     error // why the slabs are on the heap although Options.Crash is set
 }
 
 // An orphan is the file of a dead process, as the Writer counts it.
@@ -25,58 +29,58 @@ type orphan struct {
 
 // adopt adopts the files of dead processes in the directory and counts their records.
 // Nothing in it keeps the Writer from starting.
-func (w *Writer) adopt(form crashfile.Form) {
+func (f *found) adopt(form crashfile.Form) {
 	a := crashfile.Adoption{
-		Dir: w.o.Crash.Dir, Dict: w.wants.Dictionary, Held: w.to.Held,
-		Codec: w.o.Codec, Form: form, Other: w.o.Crash.Codec,
+		Dir: f.conf.o.Crash.Dir, Dict: f.store.drain.wants.Dictionary, Held: f.store.drain.to.Held,
+		Codec: f.conf.o.Codec, Form: form, Other: f.conf.o.Crash.Codec,
 	}
-	if w.crash != nil {
-		a.Own = w.crash.file.Path()
+	if f.store.crash != nil {
+		a.Own = f.store.crash.file.Path()
 	}
-	found, refused := a.Adopt()
+	files, refused := a.Adopt()
 	for _, r := range refused {
-		w.refuseOrphan(r)
+		f.refuseOrphan(r)
 	}
-	for _, f := range found {
+	for _, file := range files {
 		if points {
 			point(ptAdopt)
 		}
-		o := &orphan{Orphan: f}
-		w.countOrphan(o)
-		if len(w.dead.files) > 0 {
+		o := &orphan{Orphan: file}
+		f.countOrphan(o)
+		if len(f.files) > 0 {
 			o.Image = nil
 		}
-		w.dead.files = append(w.dead.files, o)
+		f.files = append(f.files, o)
 	}
-	if w.dead.left > 0 {
-		w.events.Post(batch.Event{Output: w.o.Name, Op: "recovered-from-disk", Count: uint64(w.dead.left)})
+	if f.left > 0 {
+		f.conf.events.Post(batch.Event{Output: f.conf.o.Name, Op: "recovered-from-disk", Count: uint64(f.left)})
 	}
 }
 
 // refuseOrphan reports a file that is not adopted.
-func (w *Writer) refuseOrphan(r crashfile.Refusal) {
+func (f *found) refuseOrphan(r crashfile.Refusal) {
 	if r.Damaged {
-		w.mu.Lock()
-		w.dead.stats.DamagedFiles++
-		w.mu.Unlock()
+		f.store.lock()
+		f.stats.DamagedFiles++
+		f.store.unlock()
 	}
-	w.events.Post(batch.Event{Output: w.o.Name, Op: "recover", Err: r.Err})
+	f.conf.events.Post(batch.Event{Output: f.conf.o.Name, Op: "recover", Err: r.Err})
 }
 
 // countOrphan enters into the account what is in a file.
-func (w *Writer) countOrphan(o *orphan) {
+func (f *found) countOrphan(o *orphan) {
 	o.n = len(o.Records)
-	w.dead.left += o.n
-	w.dead.stats.add(o.Image)
-	w.dead.stats.Undefined += o.Lost
-	w.dead.stats.Held += o.LeftOut
-	w.book.Recovered += uint64(o.n) + o.Damaged + o.Lost
-	w.book.Dropped[batch.Corrupt] += o.Damaged + o.Lost
+	f.left += o.n
+	f.stats.add(o.Image)
+	f.stats.Undefined += o.Lost
+	f.stats.Held += o.LeftOut
+	f.store.book.Recovered += uint64(o.n) + o.Damaged + o.Lost
+	f.store.book.Dropped[batch.Corrupt] += o.Damaged + o.Lost
 	report := func(n uint64, format string, args ...any) {
-		w.events.Post(batch.Event{Output: w.o.Name, Op: "recover", Count: n, Err: fmt.Errorf("slab: %s: "+format, append([]any{o.Path}, args...)...)})
+		f.conf.events.Post(batch.Event{Output: f.conf.o.Name, Op: "recover", Count: n, Err: fmt.Errorf("slab: %s: "+format, append([]any{o.Path}, args...)...)})
 	}
 	if o.IsDamaged() {
-		w.dead.stats.DamagedFiles++
+		f.stats.DamagedFiles++
 	}
 	switch {
 	case o.LacksRecords():
@@ -96,85 +100,85 @@ func (w *Writer) countOrphan(o *orphan) {
 }
 
 // translateNext is Translate for the file whose turn it is.
-func (w *Writer) translateNext() {
-	o := w.dead.files[0]
+func (f *found) translateNext() {
+	o := f.files[0]
 	whole := !o.IsDamaged()
 	n, err := o.Translate()
 	if err == nil {
 		return
 	}
-	w.mu.Lock()
-	defer w.unlock()
-	w.dead.left -= n
-	w.countDropLocked(batch.Corrupt, n)
-	w.dead.stats.Records -= uint64(n)
-	w.dead.stats.Undefined += uint64(n)
+	f.store.lock()
+	defer f.store.unlock()
+	f.left -= n
+	f.store.countDropLocked(batch.Corrupt, n)
+	f.stats.Records -= uint64(n)
+	f.stats.Undefined += uint64(n)
 	if whole && n > 0 {
-		w.dead.stats.DamagedFiles++
+		f.stats.DamagedFiles++
 	}
-	w.events.Post(batch.Event{Output: w.o.Name, Op: "recover", Count: uint64(n), Err: err})
+	f.conf.events.Post(batch.Event{Output: f.conf.o.Name, Op: "recover", Count: uint64(n), Err: err})
 }
 
 // nextRecovered makes the next records of a dead process the batch. It reports
 // false when a file is finished: delivered first, then progress persisted, then
 // unlinked.
-func (w *Writer) nextRecovered() bool {
-	d, o := &w.d, w.dead.files[0]
-	if o.Image == nil && !w.loadOrphan(o) {
+func (f *found) nextRecovered() bool {
+	d, o := f.store.drain, f.files[0]
+	if o.Image == nil && !f.loadOrphan(o) {
 		return false
 	}
 	if !o.Translated() {
-		w.translateNext()
+		f.translateNext()
 	}
 	o.Persist(o.Offered())
 	if o.Done() {
 		o.Finish()
-		w.dead.files[0] = nil
-		w.dead.files = w.dead.files[1:]
-		d.all.Codec, d.all.Origin = w.o.Codec, w.id
+		f.files[0] = nil
+		f.files = f.files[1:]
+		d.all.Codec, d.all.Origin = f.conf.o.Codec, f.conf.id
 		return false
 	}
 	if points {
 		point(ptRecover)
 	}
-	l := w.wants.Limits
-	if l.Bytes <= 0 || l.Bytes > w.o.SlabBytes {
-		l.Bytes = w.o.SlabBytes
+	l := f.store.drain.wants.Limits
+	if l.Bytes <= 0 || l.Bytes > f.conf.o.SlabBytes {
+		l.Bytes = f.conf.o.SlabBytes
 	}
 	b := o.Take(&d.copied, l)
 	d.all.Reset()
 	d.all.Codec, d.all.Origin = o.Codec, o.UUID
 	d.all.Add(b.Runs[0])
 	d.now = &d.all
-	w.mu.Lock()
-	w.dead.sending = true
-	w.book.inflight = d.all.Len()
-	w.gauge.inflightTime, w.gauge.seen = d.all.Runs[0].Slot(0).Time, time.Since(w.born)
-	w.dead.left -= w.book.inflight
-	w.mu.Unlock()
+	f.store.lock()
+	f.sending = true
+	f.store.book.inflight = d.all.Len()
+	f.store.gauge.inflightTime, f.store.gauge.seen = d.all.Runs[0].Slot(0).Time, time.Since(f.conf.born)
+	f.left -= f.store.book.inflight
+	f.store.unlock()
 	return true
 }
 
 // loadOrphan reads a file again, whose turn has come. What is no longer there
 // counts as corrupt.
-func (w *Writer) loadOrphan(o *orphan) bool {
+func (f *found) loadOrphan(o *orphan) bool {
 	err := o.Load()
 	now := 0
 	if err == nil {
 		now = len(o.Records)
 	}
-	w.mu.Lock()
-	w.dead.left += now - o.n
+	f.store.lock()
+	f.left += now - o.n
 	if now >= o.n {
-		w.book.Recovered += uint64(now - o.n)
+		f.store.book.Recovered += uint64(now - o.n)
 	} else {
-		w.countDropLocked(batch.Corrupt, o.n-now)
+		f.store.countDropLocked(batch.Corrupt, o.n-now)
 	}
-	w.mu.Unlock()
+	f.store.unlock()
 	o.n = now
 	if err != nil {
-		w.dead.files = w.dead.files[1:]
-		w.refuseOrphan(o.Refuse(o.Path, err))
+		f.files = f.files[1:]
+		f.refuseOrphan(o.Refuse(o.Path, err))
 	}
 	return err == nil
 }

@@ -4,7 +4,7 @@ package slab
 // a goroutine. They are compiled in with the build tag forebay_points only;
 // without it each is a branch on a constant, which leaves no instruction behind.
 //
-// A point whose name ends in Locked is reached with Writer.mu held: there a test
+// A point whose name ends in Locked is reached with store.mu or front.mu held: there a test
 // may spin or yield, but must not sleep.
 const (
 	// A write.

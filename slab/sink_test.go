@@ -357,7 +357,7 @@ func randomRun(t *testing.T, seed uint64) {
 		t.Fatalf("seed %d: tickets out of order", seed)
 	}
 	synctest.Wait() // a loan is returned a little after it is settled
-	if s := w.Stats(); s.SlabsInUse != 0 || s.OversizeMem != 0 || w.queue.n != 0 {
+	if s := w.Stats(); s.SlabsInUse != 0 || s.OversizeMem != 0 || w.store.pieces.n != 0 {
 		t.Errorf("seed %d: memory left in use: %+v", seed, s)
 	}
 }

@@ -2,8 +2,6 @@ package slab
 
 import (
 	"runtime"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -65,77 +63,43 @@ func (s *sleep) ring() {
 }
 
 // parkLocked lets go of mu and sleeps until it is woken: the slabs are empty.
-func (w *Writer) parkLocked() {
-	w.rewindLocked()
-	if n := w.waitingLocked(); n > 0 { // what they waited for was lost with the mapped file
-		w.serveLocked()
-		if w.waitingLocked() < n {
-			w.unlock()
+func (d *drain) parkLocked() {
+	d.store.front.rewindLocked()
+	if n := d.store.callers.waitingLocked(); n > 0 { // what they waited for was lost with the mapped file
+		d.store.front.serveLocked()
+		if d.store.callers.waitingLocked() < n {
+			d.store.unlock()
 			return
 		}
 	}
-	w.sleep.lieDownLocked(parked)
-	w.gauge.parkedAt = time.Since(w.born)
-	w.restLocked()
-	w.setRoomLocked()
-	w.unlock()
-	if w.crash != nil {
-		w.crash.file.Big.Bury() // and truncates the file once none is pending
+	d.store.sleep.lieDownLocked(parked)
+	d.store.gauge.parkedAt = time.Since(d.conf.born)
+	d.store.restLocked()
+	d.store.front.setRoomLocked()
+	d.store.unlock()
+	if d.store.crash != nil {
+		d.store.crash.file.Big.Bury() // and truncates the file once none is pending
 	}
 	if points {
 		point(ptPark)
 	}
-	<-w.sleep.bell
+	<-d.store.sleep.bell
 }
-
-// patiently locks mu, or half of it, and looks again and again before it waits, if there
-// is more than one processor. A critical section takes about 50 ns; to wait in a
-// sync.Mutex takes a microsecond of whoever unlocks it, and puts a caller behind all
-// goroutines that are ready: milliseconds in a program that uses its processors up, where
-// a Mutex does not look twice. The pauses grow, because each look takes the cache line away
-// from the holder. All of them together are some 50 µs.
-func patiently(mu interface {
-	sync.Locker
-	TryLock() bool
-}, spins bool) {
-	if spins {
-		n := firstPause
-		for range looks {
-			for range n {
-				pause.Load()
-			}
-			if mu.TryLock() {
-				return
-			}
-			n = min(2*n, lastPause)
-		}
-	}
-	mu.Lock()
-}
-
-const (
-	looks      = 64 // of patiently
-	firstPause = 64 // readings of pause
-	lastPause  = 4096
-)
-
-// pause is what patiently reads to pass the time: nobody writes to it.
-var pause atomic.Uint32
 
 // rewindLocked has the current block filled from its start again, if all that is in it is
 // settled.
-func (w *Writer) rewindLocked() {
-	if b := w.cur; b != nil && b.refs == 0 && b.n == b.cut {
-		w.gauge.rewound += uint64(w.o.SlabBytes - b.room())
-		w.resetLocked(b, w.next+1)
+func (f *front) rewindLocked() {
+	if b := f.cur; b != nil && b.refs == 0 && b.n == b.cut {
+		f.store.gauge.rewound += uint64(f.conf.o.SlabBytes - b.room())
+		f.resetLocked(b, f.next+1)
 	}
 }
 
 // restLocked is called when nothing is pending: a drop episode is over.
-func (w *Writer) restLocked() {
-	w.rewindLocked()
-	if w.book.restLocked() {
-		w.events.Post(batch.Event{Output: w.o.Name, Op: "drop-end", Count: w.book.Dropped.Total()})
+func (s *store) restLocked() {
+	s.front.rewindLocked()
+	if s.book.restLocked() {
+		s.conf.events.Post(batch.Event{Output: s.conf.o.Name, Op: "drop-end", Count: s.book.Dropped.Total()})
 	}
 }
 
@@ -145,79 +109,77 @@ func (w *Writer) restLocked() {
 // does so only while it pays, that is while the last such look found one. For more
 // than one it waits no longer than such a wake-up is worth: others may want the
 // processor, and a round can take as long as they run.
-func (w *Writer) spin() bool {
-	if !w.d.spinning {
+func (d *drain) spin() bool {
+	if !d.spinning {
 		return false
 	}
-	before := w.sealed.Load()
-	w.unlock()
-	w.look(before)
+	before := d.store.sealed.Load()
+	d.store.unlock()
+	d.look(before)
 	return true // look again, then sleep
 }
 
 // look is spin with mu released. before is how many slabs were sealed when the queue
 // was found empty.
-func (w *Writer) look(before uint32) {
-	d := &w.d
+func (d *drain) look(before uint32) {
 	if points {
 		point(ptSpin)
 	}
 	want, began := uint32(d.few), time.Now()
 	for range spinRounds {
-		if n := w.sealed.Load() - before; n >= want || n > 0 && time.Since(began) > spinWorth {
+		if n := d.store.sealed.Load() - before; n >= want || n > 0 && time.Since(began) > spinWorth {
 			return
 		}
 		runtime.Gosched()
 	}
-	d.spinning = w.sealed.Load() != before
+	d.spinning = d.store.sealed.Load() != before
 }
 
 // sleepTimed releases mu and sleeps until something is to be done, at the latest when
 // what came at since has waited long enough.
-func (w *Writer) sleepTimed(since time.Duration) {
-	d := &w.d
-	last := w.next
-	w.sleep.lieDownLocked(timed)
-	w.unlock()
+func (d *drain) sleepTimed(since time.Duration) {
+	last := d.store.front.next
+	d.store.sleep.lieDownLocked(timed)
+	d.store.unlock()
 	if points {
 		point(ptSleep)
 	}
-	wait, idle := w.o.FlushInterval, w.o.FlushIdle
-	if w.wants.Limits.Age > 0 {
-		wait = w.wants.Limits.Age
+	wait, idle := d.conf.o.FlushInterval, d.conf.o.FlushIdle
+	if d.wants.Limits.Age > 0 {
+		wait = d.wants.Limits.Age
 	}
 	if wait < 0 && idle <= 0 {
-		<-w.sleep.bell
+		<-d.store.sleep.bell
 		return
 	}
 	asleep := time.Now()
 	for {
-		left := since + wait - time.Since(w.born)
+		left := since + wait - time.Since(d.conf.born)
 		isLast := idle <= 0 || wait >= 0 && left <= idle
 		if !isLast {
 			left = idle
 		}
 		d.timer.Reset(left)
 		select {
-		case <-w.sleep.bell:
+		case <-d.store.sleep.bell:
 			d.timer.Stop()
-			d.spinning = w.mu.spins && time.Since(asleep) < spinWorth
+			d.spinning = d.store.front.spins && time.Since(asleep) < spinWorth
 			return
 		case <-d.timer.C:
 		}
 		if points {
 			point(ptTimer)
 		}
-		w.mu.Lock()
-		come := !isLast && w.next != last
-		if come && w.sleep.state == timed {
-			last = w.next
-			w.mu.Unlock()
+		d.store.lock()
+		come := !isLast && d.store.front.next != last
+		if come && d.store.sleep.state == timed {
+			last = d.store.front.next
+			d.store.unlock()
 			continue
 		}
 		d.timerDue = !come // else somebody rings
-		w.sleep.getUpLocked()
-		w.mu.Unlock()
+		d.store.sleep.getUpLocked()
+		d.store.unlock()
 		return
 	}
 }

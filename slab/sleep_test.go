@@ -44,10 +44,10 @@ func TestSleep(t *testing.T) {
 		is := func(when string, want sleepState, calls int) {
 			t.Helper()
 			synctest.Wait()
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			if w.sleep.state != want || m.calls != calls {
-				t.Errorf("%s: the drain sleeps %d after %d writes, want %d after %d", when, w.sleep.state, m.calls, want, calls)
+			w.store.lock()
+			defer w.store.unlock()
+			if w.store.sleep.state != want || m.calls != calls {
+				t.Errorf("%s: the drain sleeps %d after %d writes, want %d after %d", when, w.store.sleep.state, m.calls, want, calls)
 			}
 		}
 		is("at first", parked, 0)

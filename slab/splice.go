@@ -33,18 +33,18 @@ func (w *Writer) TryWriteSpliced(p []byte, in []Splice, m batch.Meta) bool {
 	if points {
 		point(ptPut)
 	}
-	if w.checks {
+	if w.front.checks {
 		return false
 	}
-	w.mu.lockPut()
-	if n+batch.SlotBytes > w.room || m.Level >= w.flush.Level() {
-		w.mu.slabs.Lock()
+	w.front.lock()
+	if n+batch.SlotBytes > w.front.room || m.Level >= w.front.flush.Level() {
+		w.store.mu.Lock()
 		return w.placeSplicedLocked(p, in, n, m)
 	}
-	w.room -= n + batch.SlotBytes
-	w.next++
-	w.cur.storeSpliced(p, in, n, m, w.next)
-	w.mu.put.Unlock()
+	w.front.room -= n + batch.SlotBytes
+	w.front.next++
+	w.front.cur.storeSpliced(p, in, n, m, w.front.next)
+	w.front.mu.Unlock()
 	if points {
 		point(ptReturn)
 	}
@@ -54,15 +54,15 @@ func (w *Writer) TryWriteSpliced(p []byte, in []Splice, m batch.Meta) bool {
 // placeSplicedLocked is what putSlowLocked does for a record of n bytes that finds
 // room.
 func (w *Writer) placeSplicedLocked(p []byte, in []Splice, n int, m batch.Meta) bool {
-	defer w.unlock()
+	defer w.store.unlock()
 	if points {
 		point(ptSlowLocked)
 	}
-	if w.life != accepting || w.waiting.slabs.n > 0 || n > w.o.MaxRecord || n+batch.SlotBytes > w.o.SlabBytes || !w.roomLocked(n, m) {
+	if w.store.life != accepting || w.store.callers.slabs.n > 0 || n > w.conf.o.MaxRecord || n+batch.SlotBytes > w.conf.o.SlabBytes || !w.front.roomLocked(n, m) {
 		return false
 	}
-	w.cur.storeSpliced(p, in, n, m, w.ticketLocked())
-	w.storedLocked(m)
+	w.front.cur.storeSpliced(p, in, n, m, w.front.ticketLocked())
+	w.front.storedLocked(m)
 	return true
 }
 

@@ -47,21 +47,25 @@ type Stats struct {
 func (w *Writer) Stats() Stats {
 	now := time.Now()
 	theirs := w.lockWithAccount()
-	defer w.unlock()
+	defer w.store.unlock()
 	s := Stats{
-		Name: w.o.Name, Account: w.accountLocked(theirs), Refused: w.book.refused,
-		SlabCount: w.o.SlabCount, SlabBytes: w.o.SlabBytes,
-		SlabsInUse: w.o.SlabCount - len(w.pool.free), OversizeMem: w.pool.oversize,
-		Waiting: w.waitingLocked(), Waits: w.waiting.calls, WaitTime: w.waiting.time,
+		Name: w.conf.o.Name, Account: w.accountLocked(theirs), Refused: w.store.book.refused,
+		SlabCount: w.conf.o.SlabCount, SlabBytes: w.conf.o.SlabBytes,
+		SlabsInUse: w.conf.o.SlabCount - len(w.store.pool.free), OversizeMem: w.store.pool.oversize,
+		Waiting: w.store.callers.waitingLocked(), Waits: w.store.callers.calls, WaitTime: w.store.callers.time,
 	}
-	if b := w.cur; b != nil && b.n == b.cut && b.refs == 0 {
+	if b := w.front.cur; b != nil && b.n == b.cut && b.refs == 0 {
 		s.SlabsInUse-- // attached, but empty
 	}
-	w.crashStatsLocked(&s)
-	s.Rate = w.gauge.rate.update(now, w.acceptedBytesLocked())
-	s.Room = w.freeBytesLocked()
-	s.BurstLeft = w.burstLeftLocked(s.Rate)
-	s.OldestAge, s.OldestWait = w.oldestLocked(now)
+	s.Recovery = w.store.found.stats
+	if err := w.store.found.err; err != nil {
+		s.CrashUnsafe = err.Error()
+	}
+	w.store.crash.statsLocked(&s)
+	s.Rate = w.store.gauge.rate.update(now, w.front.acceptedBytesLocked())
+	s.Room = w.front.freeBytesLocked()
+	s.BurstLeft = w.store.burstLeftLocked(s.Rate)
+	s.OldestAge, s.OldestWait = w.store.oldestLocked(now)
 	return s
 }
 
@@ -69,24 +73,24 @@ func (w *Writer) Stats() Stats {
 func (w *Writer) Account() batch.Account { return w.Stats().Account }
 
 // Name returns Options.Name.
-func (w *Writer) Name() string { return w.o.Name }
+func (w *Writer) Name() string { return w.conf.o.Name }
 
 // Codec returns Options.Codec.
-func (w *Writer) Codec() batch.Codec { return w.o.Codec }
+func (w *Writer) Codec() batch.Codec { return w.conf.o.Codec }
 
 // accountLocked merges the Writer's account with that of the borrower.
 func (w *Writer) accountLocked(theirs batch.Account) batch.Account {
-	a := w.book.Account
-	a.Accepted += w.next
-	a.Pending.Slab = w.pendingSlabLocked()
-	a.Pending.Inflight = uint64(w.book.inflight + w.last.pending)
-	a.Pending.Slab += uint64(w.dead.left) + w.loans.back
+	a := w.store.book.Account
+	a.Accepted += w.front.next
+	a.Pending.Slab = w.store.pendingSlabLocked()
+	a.Pending.Inflight = uint64(w.store.book.inflight + w.store.last.pending)
+	a.Pending.Slab += uint64(w.store.found.left) + w.store.loans.back
 	// What a Borrow that is under way has taken is in the borrower's account already.
-	a.Pending.Inflight -= min(a.Pending.Inflight, theirs.Accepted-min(theirs.Accepted, w.book.taken))
-	if w.life.cutShort() {
-		a.Pending = batch.Pending{Slab: uint64(w.book.retained+w.dead.left) + w.loans.back}
-		late := w.book.lateLocked(theirs)
-		lost := min(late, uint64(w.book.hungLost))
+	a.Pending.Inflight -= min(a.Pending.Inflight, theirs.Accepted-min(theirs.Accepted, w.store.book.taken))
+	if w.store.life.cutShort() {
+		a.Pending = batch.Pending{Slab: uint64(w.store.book.retained+w.store.found.left) + w.store.loans.back}
+		late := w.store.book.lateLocked(theirs)
+		lost := min(late, uint64(w.store.book.hungLost))
 		a.Dropped[batch.Shutdown] -= lost
 		a.Pending.Slab -= late - lost
 	}
@@ -96,12 +100,12 @@ func (w *Writer) accountLocked(theirs batch.Account) batch.Account {
 }
 
 // pendingSlabLocked walks the slabs and counts what the drain has not taken.
-func (w *Writer) pendingSlabLocked() uint64 {
+func (s *store) pendingSlabLocked() uint64 {
 	n := 0
-	for i := range w.queue.n {
-		n += w.queue.at(i).len()
+	for i := range s.pieces.n {
+		n += s.pieces.at(i).len()
 	}
-	if b := w.cur; b != nil {
+	if b := s.front.cur; b != nil {
 		n += b.n - b.cut
 	}
 	return uint64(n)

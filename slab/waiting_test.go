@@ -188,11 +188,11 @@ func TestFlushThatEndedIsForgotten(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		w.mu.Lock()
-		if n := len(w.ops); n != 1 {
+		w.store.lock()
+		if n := len(w.store.ops); n != 1 {
 			t.Errorf("%d calls are waited with, 1 waits", n)
 		}
-		w.mu.Unlock()
+		w.store.unlock()
 		g.open()
 		if err := <-kept; err != nil {
 			t.Error(err)
@@ -331,10 +331,10 @@ func TestShortage(t *testing.T) {
 		is := func(want shortage) {
 			t.Helper()
 			synctest.Wait()
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			if w.waiting.shortage != want {
-				t.Errorf("it is %d, want %d", w.waiting.shortage, want)
+			w.store.lock()
+			defer w.store.unlock()
+			if w.store.callers.shortage != want {
+				t.Errorf("it is %d, want %d", w.store.callers.shortage, want)
 			}
 		}
 		is(enough)

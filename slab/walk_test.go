@@ -337,7 +337,7 @@ func (k *walk) gauges(s Stats) {
 	if pending == 0 && s.Waiting == 0 && !k.ended && (s.OldestAge != 0 || s.OldestWait != 0 || s.SlabsInUse != 0 || s.OversizeMem != 0) {
 		k.errorf("nothing is pending, and the oldest is %v old, %d slabs and %d bytes are in use", s.OldestAge, s.SlabsInUse, s.OversizeMem)
 	}
-	if s.SlabsInUse < 0 || s.SlabsInUse > k.o.SlabCount || s.OversizeMem < 0 || s.OversizeMem > k.w.o.budget() ||
+	if s.SlabsInUse < 0 || s.SlabsInUse > k.o.SlabCount || s.OversizeMem < 0 || s.OversizeMem > k.w.conf.o.budget() ||
 		s.BurstLeft < 0 || s.Rate < 0 || s.Room < 0 || s.Room > k.o.SlabCount*k.o.SlabBytes || s.Waiting > k.running {
 		k.errorf("out of range: %+v", s)
 	}
@@ -367,19 +367,19 @@ func (k *walk) gauges(s Stats) {
 // waits looks at those that wait: for something, and no longer than they may.
 func (k *walk) waits() {
 	for i, c := range k.calls {
-		if pol := k.w.policyFor(c.level); c.returned == 0 && pol.kind != whenFullBlock && time.Since(c.at) > pol.wait {
+		if pol := k.w.conf.policyFor(c.level); c.returned == 0 && pol.kind != whenFullBlock && time.Since(c.at) > pol.wait {
 			k.errorf("call %d has been waiting for %v under %v", i, time.Since(c.at), pol)
 		}
 	}
 	w := k.w
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if wt := w.waiting.slabs.head; wt != nil && (w.fitsLocked(len(wt.p)) || len(w.pool.free) > 0) {
-		k.errorf("a record of %d bytes waits beside %d free slabs", len(wt.p), len(w.pool.free))
+	w.store.lock()
+	defer w.store.unlock()
+	if wt := w.store.callers.slabs.head; wt != nil && (w.front.fitsLocked(len(wt.p)) || len(w.store.pool.free) > 0) {
+		k.errorf("a record of %d bytes waits beside %d free slabs", len(wt.p), len(w.store.pool.free))
 	}
-	if wt := w.waiting.bigs.head; wt != nil {
-		if _, ok := w.pool.cedableLocked(len(wt.p), w.reservedLocked(wt.m)); ok {
-			k.errorf("a record of %d bytes waits with %d pending in such, and %d free slabs", len(wt.p), w.pool.oversize, len(w.pool.free))
+	if wt := w.store.callers.bigs.head; wt != nil {
+		if _, ok := w.store.pool.cedableLocked(len(wt.p), w.front.reservedLocked(wt.m)); ok {
+			k.errorf("a record of %d bytes waits with %d pending in such, and %d free slabs", len(wt.p), w.store.pool.oversize, len(w.store.pool.free))
 		}
 	}
 }

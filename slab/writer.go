@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"runtime"
-	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -21,13 +20,11 @@ import (
 // hang) is never felt by a caller, except through the when-full policy once all
 // slabs are in use.
 type Writer struct {
-	state
-	config
-
-	sealed atomic.Uint32 // slabs sealed so far; the drain watches it while it spins
-	events *callback.Runner[batch.Event]
-	d      drain // owned by the drain goroutine
-	end    ending
+	front front // by value: its fields are in the cache line of the Writer
+	store *store
+	conf  *config
+	drain *drain
+	end   *ending
 }
 
 // New returns a Writer that lends its batches to a borrower: deliver.NewOutput puts one
@@ -48,25 +45,20 @@ func New(to Borrower, o *Options) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	w := &Writer{
-		state: state{
-			front: front{flush: levels.flush, room: -1}, queue: newQueue(r.SlabCount + 2), pool: newPool(&r),
-			loans: loans{room: make(chan struct{}, 1)}, sleep: sleep{bell: make(chan struct{}, 1)},
-			mu: locks{spins: runtime.GOMAXPROCS(0) > 1},
-		},
-		config: config{
-			o: r, born: time.Now(), to: to, wants: to.Wants(), reserve: levels.reserve, important: levels.important,
-			halfLock: r.Crash == nil,
-		},
-		end: ending{ctx: ctx, giveUp: cancel, done: make(chan struct{}), reported: make(chan struct{})},
-	}
-	_, _ = rand.Read(w.id[:]) // never fails
 	report := r.OnError
 	if report == nil {
 		report = callback.ToStderr[batch.Event]
 	}
-	w.events = callback.New(report, 0)
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &Writer{
+		conf:  &config{o: r, born: time.Now(), reserve: levels.reserve, important: levels.important, events: callback.New(report, 0)},
+		store: new(store), drain: new(drain),
+		end: &ending{ctx: ctx, giveUp: cancel, done: make(chan struct{}), reported: make(chan struct{})},
+	}
+	_, _ = rand.Read(w.conf.id[:]) // never fails
+	w.front = front{conf: w.conf, store: w.store, flush: levels.flush, room: -1, spins: runtime.GOMAXPROCS(0) > 1}
+	w.store.init(w.conf, &w.front, w.drain)
+	w.drain.init(w.conf, w.store, w.end, to)
 	if err := w.askSpill(); err != nil {
 		cancel()
 		return nil, err
@@ -75,19 +67,11 @@ func New(to Borrower, o *Options) (*Writer, error) {
 		cancel()
 		return nil, err
 	}
-	w.limited = w.wants.Limits.Bytes > 0 || w.wants.Limits.Records > 0
-	w.gatherMax, w.d.few = 1, min(max(1, r.SlabCount/4), fewSlabs)
-	if w.wants.Inline {
-		w.gatherMax = w.d.few
-	}
-	if w.wants.Vectors {
-		w.gatherMax = max(1, r.SlabCount/2)
-	}
-	w.checks = w.crash != nil || w.smallRecords()
-	w.last.writes = callback.New(w.writeLastResort, lastResortQueue+1)
-	w.d.init(w)
-	w.help = to.HelpWhen(w.needs)
-	go w.run()
+	w.drain.all.Origin = w.conf.id
+	w.front.checks = w.store.crash != nil || w.conf.smallRecords()
+	w.store.last.writes = callback.New(w.writeLastResort, lastResortQueue+1)
+	w.store.callers.help = to.HelpWhen(w.store.needs)
+	go w.drain.run()
 	return w, nil
 }
 
@@ -101,16 +85,16 @@ func (w *Writer) Write(p []byte) (int, error) {
 	}
 	var err error
 	var m batch.Meta
-	if w.checks {
+	if w.front.checks {
 		err = w.putChecked(p, m)
 	} else { // as WriteRecord: to call it would be a tenth of what it does
-		if !w.mu.put.TryLock() { // lockPut, inlined
-			w.mu.waitPut()
+		if !w.front.mu.TryLock() { // front.lock, inlined
+			w.front.wait()
 		}
-		if len(p)+batch.SlotBytes <= w.room && m.Level < w.flush.Level() {
-			w.next++
-			w.stow(p, w.next, uint64(m.Time), tail(m))
-			w.mu.put.Unlock()
+		if len(p)+batch.SlotBytes <= w.front.room && m.Level < w.front.flush.Level() {
+			w.front.next++
+			w.front.stow(p, w.front.next, uint64(m.Time), tail(m))
+			w.front.mu.Unlock()
 			if points {
 				point(ptReturn)
 			}
@@ -131,18 +115,18 @@ func (w *Writer) WriteRecord(p []byte, m batch.Meta) error {
 	if points {
 		point(ptPut)
 	}
-	if w.checks {
+	if w.front.checks {
 		return w.putChecked(p, m)
 	}
-	if !w.mu.put.TryLock() { // lockPut, inlined
-		w.mu.waitPut()
+	if !w.front.mu.TryLock() { // front.lock, inlined
+		w.front.wait()
 	}
-	if len(p)+batch.SlotBytes > w.room || m.Level >= w.flush.Level() {
+	if len(p)+batch.SlotBytes > w.front.room || m.Level >= w.front.flush.Level() {
 		return w.putSlow(p, m)
 	}
-	w.next++
-	w.stow(p, w.next, uint64(m.Time), tail(m))
-	w.mu.put.Unlock()
+	w.front.next++
+	w.front.stow(p, w.front.next, uint64(m.Time), tail(m))
+	w.front.mu.Unlock()
 	if points {
 		point(ptReturn)
 	}
@@ -152,9 +136,9 @@ func (w *Writer) WriteRecord(p []byte, m batch.Meta) error {
 // stow is block.store for a record on the heap that is not the first of its piece. It is
 // most of the cost of a call. It is inlined, and its copy comes last, so that few
 // registers have to be saved across that.
-func (w *Writer) stow(p []byte, ticket, time, tail uint64) {
-	w.room -= len(p) + batch.SlotBytes
-	b := w.cur
+func (f *front) stow(p []byte, ticket, time, tail uint64) {
+	f.room -= len(p) + batch.SlotBytes
+	b := f.cur
 	off := b.off
 	*(*slotWords)(unsafe.Add(b.top, -b.n*batch.SlotBytes)) = slotWords{ticket, time, pair(uint32(off), uint32(len(p))), tail}
 	b.off = off + len(p)
@@ -169,21 +153,21 @@ func (w *Writer) stow(p []byte, ticket, time, tail uint64) {
 // putChecked is WriteRecord of a Writer that has mapped slabs, or a MaxRecord below the
 // size of a slab.
 func (w *Writer) putChecked(p []byte, m batch.Meta) error {
-	if len(p) > w.o.MaxRecord {
+	if len(p) > w.conf.o.MaxRecord {
 		return w.Refuse(batch.Oversize)
 	}
-	if w.crash != nil {
+	if w.store.crash != nil {
 		return w.putMapped(p, m)
 	}
-	if !w.mu.put.TryLock() { // lockPut, inlined
-		w.mu.waitPut()
+	if !w.front.mu.TryLock() { // front.lock, inlined
+		w.front.wait()
 	}
-	if len(p)+batch.SlotBytes > w.room || m.Level >= w.flush.Level() {
+	if len(p)+batch.SlotBytes > w.front.room || m.Level >= w.front.flush.Level() {
 		return w.putSlow(p, m)
 	}
-	w.next++
-	w.stow(p, w.next, uint64(m.Time), tail(m))
-	w.mu.put.Unlock()
+	w.front.next++
+	w.front.stow(p, w.front.next, uint64(m.Time), tail(m))
+	w.front.mu.Unlock()
 	if points {
 		point(ptReturn)
 	}
@@ -191,209 +175,195 @@ func (w *Writer) putChecked(p []byte, m batch.Meta) error {
 }
 
 // smallRecords reports whether a record above MaxRecord may fit a slab.
-func (w *Writer) smallRecords() bool { return w.o.MaxRecord+batch.SlotBytes < w.o.SlabBytes }
+func (c *config) smallRecords() bool { return c.o.MaxRecord+batch.SlotBytes < c.o.SlabBytes }
 
-// unlock releases mu and wakes the drain, or calls for help, if that was asked for.
-// Neither blocks, and both happen outside the critical section.
-func (w *Writer) unlock() {
-	ring, help := w.sleep.toRingLocked(), w.waiting.needHelp
-	w.waiting.needHelp = false
-	w.mu.Unlock()
-	if help {
-		w.help()
-	}
-	if ring {
-		w.sleep.ring()
-	}
-}
-
-func (w *Writer) urgentLocked() {
-	w.progress.urgent = w.next
-	w.sleep.wakeLocked()
+func (s *store) urgentLocked() {
+	s.progress.urgent = s.front.next
+	s.sleep.wakeLocked()
 }
 
 // setRoomLocked decides whether the next write may take the fast path, which does not count
 // the records of a slab.
-func (w *Writer) setRoomLocked() {
-	if w.life != accepting || w.cur == nil || w.cur.n == w.cur.cut || w.waiting.slabs.n > 0 || w.sleep.state == parked || w.o.SlabRecords > 0 {
-		w.room = -1
+func (f *front) setRoomLocked() {
+	if f.store.life != accepting || f.cur == nil || f.cur.n == f.cur.cut || f.store.callers.slabs.n > 0 || f.store.sleep.state == parked || f.conf.o.SlabRecords > 0 {
+		f.room = -1
 		return
 	}
-	w.room = w.cur.room()
+	f.room = f.cur.room()
 }
 
-// putSlow is WriteRecord off the fast path. It is called with mu.put held and returns
+// putSlow is WriteRecord off the fast path. It is called with front.mu held and returns
 // without it.
 func (w *Writer) putSlow(p []byte, m batch.Meta) error {
-	w.mu.slabs.Lock()
+	w.store.mu.Lock()
 	return w.putSlowLocked(p, m)
 }
 
 // putSlowLocked is putSlow, called with mu held.
 func (w *Writer) putSlowLocked(p []byte, m batch.Meta) error {
-	defer w.unlock()
+	defer w.store.unlock()
 	if points {
 		point(ptSlowLocked)
 	}
-	if w.life != accepting {
-		w.book.refused++
+	if w.store.life != accepting {
+		w.store.book.refused++
 		return ErrClosed
 	}
-	if len(p) > w.o.MaxRecord {
-		return w.dropLocked(batch.Oversize)
+	if len(p) > w.conf.o.MaxRecord {
+		return w.store.dropLocked(batch.Oversize)
 	}
-	if len(p)+batch.SlotBytes > w.o.SlabBytes {
+	if len(p)+batch.SlotBytes > w.conf.o.SlabBytes {
 		return w.putOversizeLocked(p, m)
 	}
 	// Waiting callers are served in order. Only a record that evicts the oldest slab may go
 	// first: its call began before theirs returned.
-	if (w.waiting.slabs.n == 0 || w.policyFor(m.Level).kind == whenFullDropOldest) && w.place(p, m) {
-		if w.waitingLocked() > 0 { // more may have made room than it took
-			w.serveLocked()
-			w.setRoomLocked()
+	if (w.store.callers.slabs.n == 0 || w.conf.policyFor(m.Level).kind == whenFullDropOldest) && w.front.place(p, m) {
+		if w.store.callers.waitingLocked() > 0 { // more may have made room than it took
+			w.front.serveLocked()
+			w.front.setRoomLocked()
 		}
-		w.buryForLocked()
+		w.store.crash.buryForLocked()
 		return nil
 	}
 	return w.fullLocked(p, m, false)
 }
 
 // place stores p if a slab has room for it. mu is held.
-func (w *Writer) place(p []byte, m batch.Meta) bool {
-	if w.mapped() {
-		return w.placeGuardedLocked(p, m)
+func (f *front) place(p []byte, m batch.Meta) bool {
+	if f.store.crash.mapped() {
+		return f.placeGuardedLocked(p, m)
 	}
-	return w.placeLocked(p, m)
+	return f.placeLocked(p, m)
 }
 
 // placeLocked stores p if a slab has room for it.
-func (w *Writer) placeLocked(p []byte, m batch.Meta) bool {
-	if !w.roomLocked(len(p), m) {
+func (f *front) placeLocked(p []byte, m batch.Meta) bool {
+	if !f.roomLocked(len(p), m) {
 		return false
 	}
-	w.cur.store(p, m, w.ticketLocked())
-	w.storedLocked(m)
+	f.cur.store(p, m, f.ticketLocked())
+	f.storedLocked(m)
 	return true
 }
 
 // roomLocked makes room for n bytes in the current block, if there can be any.
-func (w *Writer) roomLocked(n int, m batch.Meta) bool {
-	return w.fitsLocked(n) || w.openLocked(m)
+func (f *front) roomLocked(n int, m batch.Meta) bool {
+	return f.fitsLocked(n) || f.openLocked(m)
 }
 
 // storedLocked does what is due after a record of m was stored.
-func (w *Writer) storedLocked(m batch.Meta) {
-	if b := w.cur; b.n == b.cut+1 { // once per slab and once per flush: cheap enough
-		w.beganLocked(time.Since(w.born))
+func (f *front) storedLocked(m batch.Meta) {
+	if b := f.cur; b.n == b.cut+1 { // once per slab and once per flush: cheap enough
+		f.beganLocked(time.Since(f.conf.born))
 	}
-	if w.sleep.state == parked {
-		w.sleep.wakeLocked()
+	if f.store.sleep.state == parked {
+		f.store.sleep.wakeLocked()
 	}
-	if m.Level >= w.flush.Level() {
-		w.urgentLocked()
+	if m.Level >= f.flush.Level() {
+		f.store.urgentLocked()
 	}
-	w.setRoomLocked()
+	f.setRoomLocked()
 }
 
 // openLocked makes an empty block the current one, if there can be one.
-func (w *Writer) openLocked(m batch.Meta) bool {
+func (f *front) openLocked(m batch.Meta) bool {
 	if points {
 		point(ptOpenLocked)
 	}
-	if w.belowReserveLocked(m) {
+	if f.belowReserveLocked(m) {
 		return false
 	}
 	// Only DropOldest evicts, and only if no slab is free.
-	if len(w.pool.free) == 0 && (w.policyFor(m.Level).kind != whenFullDropOldest || !w.evictLocked()) {
+	if len(f.store.pool.free) == 0 && (f.conf.policyFor(m.Level).kind != whenFullDropOldest || !f.store.evictLocked()) {
 		return false
 	}
-	w.sealLocked()
-	w.cur = w.pool.takeLocked()
-	w.cur.reset(w.next + 1)
-	w.waiting.needHelp = w.waiting.needHelp || w.help != nil && w.fewLocked()
+	f.sealLocked()
+	f.cur = f.store.pool.takeLocked()
+	f.cur.reset(f.next + 1)
+	f.store.callers.needHelp = f.store.callers.needHelp || f.store.callers.help != nil && f.store.fewLocked()
 	return true
 }
 
 // reservedLocked returns how many free slabs are not for a record of m.
-func (w *Writer) reservedLocked(m batch.Meta) int {
-	if w.o.Reserve > 0 && m.Level < w.reserve.Level() {
-		return w.o.Reserve
+func (f *front) reservedLocked(m batch.Meta) int {
+	if f.conf.o.Reserve > 0 && m.Level < f.conf.reserve.Level() {
+		return f.conf.o.Reserve
 	}
 	return 0
 }
 
-func (w *Writer) belowReserveLocked(m batch.Meta) bool {
-	n := w.reservedLocked(m)
-	return n > 0 && len(w.pool.free) <= n
+func (f *front) belowReserveLocked(m batch.Meta) bool {
+	n := f.reservedLocked(m)
+	return n > 0 && len(f.store.pool.free) <= n
 }
 
 // ticketLocked returns the next ticket.
-func (w *Writer) ticketLocked() uint64 {
-	w.next++
-	return w.next
+func (f *front) ticketLocked() uint64 {
+	f.next++
+	return f.next
 }
 
 // sealLocked retires the current block: the rest of it goes into the queue.
-func (w *Writer) sealLocked() {
-	b := w.cur
+func (f *front) sealLocked() {
+	b := f.cur
 	if b == nil {
 		return
 	}
 	if points {
 		point(ptSealLocked)
 	}
-	w.cutLocked()
-	w.cur = nil
+	f.cutLocked()
+	f.cur = nil
 	b.retired = true
-	w.sealed.Add(1)
+	f.store.sealed.Add(1)
 	if b.refs == 0 {
-		w.pool.putLocked(b)
+		f.store.pool.putLocked(b)
 	} else {
-		w.sleep.wakeLocked()
+		f.store.sleep.wakeLocked()
 	}
 }
 
 // cutLocked queues the records of the current block that belong to no piece yet.
 // The block stays current.
-func (w *Writer) cutLocked() {
-	if b := w.cur; b != nil && b.n > b.cut {
-		w.pushLocked(b, b.cut, b.n, b.cutTicket, b.off-b.cutOff, w.gauge.curSince)
+func (f *front) cutLocked() {
+	if b := f.cur; b != nil && b.n > b.cut {
+		f.store.pushLocked(b, b.cut, b.n, b.cutTicket, b.off-b.cutOff, f.store.gauge.curSince)
 		b.cut, b.cutOff = b.n, b.off
-		w.room = -1 // the next record is the first of its piece
+		f.room = -1 // the next record is the first of its piece
 	}
 }
 
-func (w *Writer) pushLocked(b *block, from, to int, first uint64, size int, since time.Duration) {
+func (s *store) pushLocked(b *block, from, to int, first uint64, size int, since time.Duration) {
 	b.refs++
-	w.queue.push(b, from, to, first, size, since)
+	s.pieces.push(b, from, to, first, size, since)
 }
 
 // releaseLocked gives up a piece; its block is freed with the last one.
-func (w *Writer) releaseLocked(p *piece) {
+func (s *store) releaseLocked(p *piece) {
 	b := p.blk
-	w.queue.put(p)
-	w.dropRefLocked(b)
+	s.pieces.put(p)
+	s.dropRefLocked(b)
 }
 
 // dropRefLocked gives up one piece of b; with the last one of a retired block its
 // memory is free again.
-func (w *Writer) dropRefLocked(b *block) {
+func (s *store) dropRefLocked(b *block) {
 	if b.refs--; b.refs > 0 || !b.retired {
 		return
 	}
-	w.waiting.shortage = enough
+	s.callers.shortage = enough
 	switch {
 	case b.kind == oversize:
-		w.pool.takeBackLocked(len(b.mem))
-		if w.crash != nil {
-			w.leaveBigLocked(b)
+		s.pool.takeBackLocked(len(b.mem))
+		if s.crash != nil {
+			s.crash.leaveBigLocked(b)
 		}
 	case b.kind == rescued:
-	case b.head != nil && w.crash.broken != nil && w.life != retained: // its mapping is gone
-		k := len(w.crash.heapSpare) - 1
-		w.pool.putLocked(w.crash.heapSpare[k])
-		w.crash.heapSpare = w.crash.heapSpare[:k]
+	case b.head != nil && s.crash.broken != nil && s.life != retained: // its mapping is gone
+		k := len(s.crash.heapSpare) - 1
+		s.pool.putLocked(s.crash.heapSpare[k])
+		s.crash.heapSpare = s.crash.heapSpare[:k]
 	default:
-		w.pool.putLocked(b)
+		s.pool.putLocked(b)
 	}
 }

@@ -415,7 +415,7 @@ func TestBlockedWritesAreServedInOrder(t *testing.T) {
 		g := newGate()
 		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 2, WhenFull: Block()})
 		n := 0
-		for ; w.Stats().SlabsInUse < 2 || w.cur == nil || w.cur.fits(50); n++ {
+		for ; w.Stats().SlabsInUse < 2 || w.front.cur == nil || w.front.cur.fits(50); n++ {
 			mustWrite(t, w, n, 50)
 		}
 		const blocked = 100
@@ -440,7 +440,7 @@ func TestBlockForTimesEachWaiter(t *testing.T) {
 		g := newGate()
 		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 2, WhenFull: BlockFor(100 * time.Millisecond)})
 		n := 0
-		for ; w.Stats().SlabsInUse < 2 || w.cur == nil || w.cur.fits(50); n++ {
+		for ; w.Stats().SlabsInUse < 2 || w.front.cur == nil || w.front.cur.fits(50); n++ {
 			mustWrite(t, w, n, 50)
 		}
 		var wg sync.WaitGroup
@@ -505,7 +505,7 @@ func TestReserveIsKeptForImportantRecords(t *testing.T) {
 		for i := range 200 {
 			w.WriteRecord(line(i, 100), debug)
 		}
-		if free := w.o.SlabCount - w.Stats().SlabsInUse; free != 3 {
+		if free := w.conf.o.SlabCount - w.Stats().SlabsInUse; free != 3 {
 			t.Errorf("%d slabs are free after a flood of Debug, want the reserve of 3", free)
 		}
 		ok := 0
@@ -851,10 +851,10 @@ func TestFlushIntervalBesideSlowSends(t *testing.T) {
 					if due := first.Add(defaultFlushInterval); time.Now().After(due) && time.Now().After(free) {
 						late++
 						t.Logf("sent at the age of %v, the destination was free for %v", time.Since(first), time.Since(free))
-					} else if time.Now().Before(due) && w.sealed.Load() == sealed {
+					} else if time.Now().Before(due) && w.store.sealed.Load() == sealed {
 						early++
 					}
-					sealed = w.sealed.Load()
+					sealed = w.store.sealed.Load()
 					if stalls.IntN(3) == 0 {
 						time.Sleep(time.Duration(stalls.IntN(90)) * time.Millisecond)
 					}

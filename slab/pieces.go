@@ -2,9 +2,9 @@ package slab
 
 import "time"
 
-// queue is a FIFO ring of pieces. It grows only for cuts that oversize records
+// pieces is a FIFO ring of pieces. It grows only for cuts that oversize records
 // and partial flushes cause; slabs alone never outgrow it.
-type queue struct {
+type pieces struct {
 	ring []*piece
 	head int
 	n    int
@@ -15,8 +15,8 @@ type queue struct {
 	bytes   int
 }
 
-func newQueue(capacity int) queue {
-	q := queue{ring: make([]*piece, capacity)}
+func newPieces(capacity int) pieces {
+	q := pieces{ring: make([]*piece, capacity)}
 	pieces := make([]piece, capacity)
 	for i := range pieces {
 		q.free = append(q.free, &pieces[i])
@@ -25,7 +25,7 @@ func newQueue(capacity int) queue {
 }
 
 // push appends a piece and returns it.
-func (q *queue) push(b *block, from, to int, first uint64, size int, since time.Duration) *piece {
+func (q *pieces) push(b *block, from, to int, first uint64, size int, since time.Duration) *piece {
 	p := q.get()
 	*p = piece{blk: b, from: from, to: to, first: first, size: size, since: since}
 	if q.n == len(q.ring) {
@@ -42,10 +42,10 @@ func (q *queue) push(b *block, from, to int, first uint64, size int, since time.
 	return p
 }
 
-func (q *queue) at(i int) *piece { return q.ring[(q.head+i)%len(q.ring)] }
+func (q *pieces) at(i int) *piece { return q.ring[(q.head+i)%len(q.ring)] }
 
 // pop removes the oldest piece. The caller releases it with put.
-func (q *queue) pop() *piece {
+func (q *pieces) pop() *piece {
 	p := q.ring[q.head]
 	q.ring[q.head] = nil
 	q.head = (q.head + 1) % len(q.ring)
@@ -54,7 +54,7 @@ func (q *queue) pop() *piece {
 }
 
 // remove takes out piece i.
-func (q *queue) remove(i int) *piece {
+func (q *pieces) remove(i int) *piece {
 	p := q.at(i)
 	for ; i < q.n-1; i++ {
 		q.ring[(q.head+i)%len(q.ring)] = q.at(i + 1)
@@ -65,14 +65,14 @@ func (q *queue) remove(i int) *piece {
 }
 
 // left counts a piece that has left the queue.
-func (q *queue) left(p *piece) {
+func (q *pieces) left(p *piece) {
 	q.n--
 	q.records -= p.len()
 	q.bytes -= p.size
 }
 
 // put recycles a piece that nobody refers to any more.
-func (q *queue) put(p *piece) {
+func (q *pieces) put(p *piece) {
 	p.blk = nil
 	if len(q.free) < len(q.ring) {
 		q.free = append(q.free, p)
@@ -81,7 +81,7 @@ func (q *queue) put(p *piece) {
 
 // split takes the first n records off p, the oldest piece, and returns them as a
 // piece of their own that is not queued.
-func (q *queue) split(p *piece, n int) *piece {
+func (q *pieces) split(p *piece, n int) *piece {
 	head, rest := q.get(), piece{blk: p.blk, from: p.from + n, to: p.to}
 	*head = piece{blk: p.blk, from: p.from, to: p.from + n, since: p.since}
 	head.measure() // mapped memory may fault here: nothing has changed yet
@@ -93,7 +93,7 @@ func (q *queue) split(p *piece, n int) *piece {
 	return head
 }
 
-func (q *queue) get() *piece {
+func (q *pieces) get() *piece {
 	k := len(q.free)
 	if k == 0 {
 		return new(piece)
