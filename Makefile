@@ -48,7 +48,7 @@ test:  ## unit tests with the race detector, fuzz seeds, examples, and the explo
 	$(GOTEST) $(LOGS)/explore.json -- -run '^TestExplore' ./deliver
 	$(GOTEST) $(LOGS)/points.json -- -tags forebay_points -run 'AtPoints|AtRecoveryPoints|SummedSlab|BigRecord|WithDelays|UnknownCovers|HalfStored|ExchangedRecords' ./slab
 	@for m in $(ADAPTERS) $(DRIVERS); do echo "$$m"; (cd $$m && $(GOTEST) $(LOGS)/$$(echo $$m | tr / -).json -- -race ./...) || exit 1; done
-	@for m in $(BENCHES); do echo "$$m"; (cd $$m && $(GOTEST) $(LOGS)/$$(echo $$m | tr / -).json -- ./...) || exit 1; done
+	@for m in $(BENCHES) tools; do echo "$$m"; (cd $$m && $(GOTEST) $(LOGS)/$$(echo $$m | tr / -).json -- ./...) || exit 1; done
 
 print-%:
 	@echo $($*)

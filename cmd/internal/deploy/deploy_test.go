@@ -84,7 +84,7 @@ func TestUnit(t *testing.T) {
 	of := settings(unit)
 	for name, want := range map[string]string{
 		"Type": "notify", "DynamicUser": "yes", "NoNewPrivileges": "yes", "ProtectSystem": "strict", "CapabilityBoundingSet": "",
-		"ExecStart": "/usr/local/bin/forebay run -c /etc/forebay/forebay.yaml", "ExecReload": "kill -HUP $MAINPID",
+		"ExecStart": "forebay run -c /etc/forebay/forebay.yaml", "ExecReload": "kill -HUP $MAINPID",
 		"RestartPreventExitStatus": "2 78", "SuccessExitStatus": "75", "RuntimeDirectory": "forebay",
 	} {
 		if !slices.Equal(of[name], []string{want}) {
@@ -107,7 +107,7 @@ func TestUnit(t *testing.T) {
 		t.Fatal(err)
 	}
 	there := filepath.Join(t.TempDir(), "forebay.service")
-	if err := os.WriteFile(there, []byte(strings.ReplaceAll(unit, "/usr/local/bin/forebay", self)), 0o600); err != nil {
+	if err := os.WriteFile(there, []byte(strings.ReplaceAll(unit, "ExecStart=forebay", "ExecStart="+self)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := exec.Command(analyze, "verify", "--man=no", there).CombinedOutput(); err != nil || len(out) > 0 {

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/mod/modfile"
+)
+
+const repository = "../.."
+
+// copyModules copies the go.mod files of the released modules.
+func copyModules(t *testing.T) (dir string) {
+	dir = t.TempDir()
+	for _, m := range released {
+		text, err := os.ReadFile(filepath.Join(repository, m, "go.mod"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(filepath.Join(dir, m), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, m, "go.mod"), text, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// The modules of the repository can be released after -write, and one that names another version
+// is reported.
+func TestRelease(t *testing.T) {
+	dir := copyModules(t)
+	err := release(dir, "v0.1.0", false)
+	if err == nil || !strings.Contains(err.Error(), "cmd/go.mod: "+root+" is required at v0.0.0, not at v0.1.0") ||
+		!strings.Contains(err.Error(), "cmd/go.mod: "+root+" is replaced") {
+		t.Errorf("before: %v", err)
+	}
+	if err := release(dir, "v0.1.0", true); err != nil {
+		t.Fatal(err)
+	}
+	if err := release(dir, "v0.1.0", false); err != nil {
+		t.Errorf("after: %v", err)
+	}
+	if err := release(dir, "v0.2.0", false); err == nil {
+		t.Error("the modules of v0.1.0 pass as v0.2.0")
+	}
+	for _, tag := range []string{"", "0.1.0", "v0.1", "latest"} {
+		if err := release(dir, tag, false); err == nil {
+			t.Errorf("-tag %q passes", tag)
+		}
+	}
+}
+
+// Every module that others of ours require is released.
+func TestReleasedIsComplete(t *testing.T) {
+	for _, m := range released {
+		path := filepath.Join(repository, m, "go.mod")
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := modfile.Parse(path, text, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range f.Require {
+			if !ours(r.Mod.Path) {
+				continue
+			}
+			dir := strings.TrimPrefix(strings.TrimPrefix(r.Mod.Path, root), "/")
+			if !slices.Contains(released, dir) && dir != "" {
+				t.Errorf("%s requires %s, which is not released", path, r.Mod.Path)
+			}
+		}
+	}
+}
