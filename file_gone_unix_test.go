@@ -20,6 +20,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/file"
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // fileEvents are the texts of events of files.
@@ -163,6 +164,67 @@ func TestFileIsGone(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// The path of a file that is not written to is checked every second.
+func TestIdleFileIsGone(t *testing.T) {
+	for name, gone := range map[string]func(path string) error{
+		"was deleted": os.Remove,
+		"was moved":   func(path string) error { return os.Rename(path, path+".1") },
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "logs", "app.log")
+			if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			var events fileEvents
+			l, err := forebay.New(forebay.File(path, forebay.OnError(events.note)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.Info("m")
+			if err := l.Router().Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for n := 1; n <= 2; n++ {
+				if err := gone(path); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(3 * time.Second / 2)
+				if _, err := os.Stat(path); err != nil {
+					t.Error(err)
+				}
+				if said := events.all(); len(said) != n || !strings.Contains(said[n-1], name) {
+					t.Errorf("reported %q", said)
+				}
+			}
+			if err := os.RemoveAll(filepath.Dir(path)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			said := events.all()
+			if len(said) != 4 || !strings.Contains(said[3], "its directory does not exist") {
+				t.Errorf("reported %q", said)
+			}
+			if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(3 * time.Second / 2)
+			if _, err := os.Stat(path); err != nil {
+				t.Error(err)
+			}
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+				t.Error("the file is made again after Close:", err)
+			}
+		})
 	}
 }
 

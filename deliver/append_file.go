@@ -2,10 +2,10 @@ package deliver
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 	"sync"
 
+	"github.com/forebay-log/forebay/internal/vfs"
 	"github.com/forebay-log/forebay/internal/written"
 )
 
@@ -44,7 +44,7 @@ func (a *appendFile) Write(p []byte) (int, error) {
 	if a.closed {
 		return 0, os.ErrClosed
 	}
-	if a.isGone() {
+	if vfs.LinkOf(a.f, a.path) != vfs.Linked {
 		next, err := openAppendFile(a.path)
 		if err != nil {
 			return 0, err
@@ -53,15 +53,6 @@ func (a *appendFile) Write(p []byte) (int, error) {
 		a.f = next.f
 	}
 	return a.f.Write(p)
-}
-
-func (a *appendFile) isGone() bool {
-	ours, err := a.f.Stat()
-	if err != nil || !ours.Mode().IsRegular() {
-		return false
-	}
-	there, err := os.Stat(a.path)
-	return errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(ours, there)
 }
 
 // Close puts the file on stable storage, if it is of a kind that can be, and closes it. It may

@@ -119,6 +119,9 @@ func openWith(path string, o *Options, sys system) (*File, error) {
 	if err == nil && r.Sync == syncAlways {
 		err = f.beginSyncedLocked()
 	}
+	if err == nil {
+		f.watchIdleLocked()
+	}
 	f.mu.Unlock()
 	if err != nil {
 		return fail(err)
@@ -136,19 +139,13 @@ func (f *File) openLocked() error {
 		return err
 	}
 	flag := os.O_WRONLY | os.O_APPEND | os.O_CREATE
-	if st, err := os.Stat(f.path); err == nil && st.Mode()&fs.ModeNamedPipe != 0 {
-		flag |= withoutWaiting
-	}
 	h, err := f.sys.open(f.path, flag, f.o.Mode)
 	if err != nil {
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
+		if errors.Is(err, fs.ErrNotExist) {
 			if _, bad := os.Stat(filepath.Dir(f.path)); bad != nil {
 				return fmt.Errorf("its directory does not exist; make it first: %w", cause(err))
 			}
 			return fmt.Errorf("its directory takes no new files: %w", cause(err))
-		case flag&withoutWaiting != 0 && errors.Is(err, noReader):
-			return fmt.Errorf("it is a named pipe that nobody reads; start its reader first: %w", cause(err))
 		}
 		return cause(err)
 	}
@@ -166,6 +163,7 @@ func (f *File) openLocked() error {
 		return errClaimed(f.o.rotates())
 	}
 	f.h = h
+	f.watched.stray = atHome
 	f.regular = st.Mode().IsRegular()
 	f.size = 0
 	f.before = nil
@@ -427,6 +425,9 @@ func (f *File) close() error {
 		return nil
 	}
 	f.closed = true
+	if f.watched.idle != nil {
+		f.watched.idle.Stop()
+	}
 	if err := f.releaseLocked(); err != nil {
 		return fmt.Errorf("file: cannot close %q: %w", f.name, cause(err))
 	}

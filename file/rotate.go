@@ -165,7 +165,7 @@ func (f *File) rotateLocked(reason string) error {
 	switch {
 	case f.h == nil:
 		return f.openAgainLocked()
-	case f.size == 0 || f.watched.moved:
+	case f.size == 0 || f.watched.stray == movedAway:
 		return nil
 	}
 	tj := f.rotator.tj

@@ -1,12 +1,9 @@
 package file
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/forebay-log/forebay/internal/vfs"
@@ -18,18 +15,34 @@ const (
 	lookEvery = 100 * time.Millisecond
 	// lookAfter is the pause after which the next Write checks the path first.
 	lookAfter = 5 * time.Millisecond
+	// lookIdle is the interval at which the path of a file is checked that is not written to.
+	lookIdle = time.Second
 )
 
 // watched is the state of the path of a File. The lock of the File guards it.
 type watched struct {
 	looked time.Time // when the path last named the open file, or was found not to; zero: look now
 	wrote  time.Time
-	moved  bool // the file was moved away and cannot be reopened; that was reported
+	stray  stray
+	idle   *time.Timer // calls lookIdly; nil: not a regular file
 }
+
+// A stray is the reason, already reported, why the path does not name the open file.
+//
+//	atHome ──moved, cannot be reopened──▶ movedAway ──reopened──▶ atHome
+//	atHome ──closed, cannot be opened while idle──▶ missing ──opened──▶ atHome
+type stray uint8
+
+const (
+	atHome    stray = iota // the path names the open file
+	movedAway              // the old file stays in use
+	missing                // no file is open
+)
 
 // Check compares the path with the open file. If the path no longer names the file, because the
 // file was moved or deleted, Check opens the path again and reports that once to OnError. Write
-// does the same after a pause, after a Check, and every 0.1 s. A moved file stays in use until a
+// does the same after a pause, after a Check, and every 0.1 s, and the File once a second while
+// it is idle. A moved file stays in use until a
 // new one can be opened. If a deleted file cannot be created again, Check and Write return the
 // reason.
 func (f *File) Check() error {
@@ -56,6 +69,41 @@ func (f *File) glanceLocked() {
 	}
 }
 
+// watchIdleLocked begins to check the path of an idle file.
+func (f *File) watchIdleLocked() {
+	if !f.regular {
+		return
+	}
+	f.watched.idle = time.AfterFunc(time.Hour, f.lookIdly)
+	f.watched.idle.Reset(lookIdle) // not before the field is set
+}
+
+// lookIdly checks the path once, unless the file is in use, and sets the timer for the next check.
+func (f *File) lookIdly() {
+	if f.mu.TryLock() {
+		defer f.mu.Unlock()
+		if f.closed {
+			return
+		}
+		f.lookIdleLocked(time.Now())
+	}
+	f.watched.idle.Reset(lookIdle)
+}
+
+func (f *File) lookIdleLocked(now time.Time) {
+	if now.Sub(f.watched.looked) < lookIdle {
+		return
+	}
+	f.lookLocked(now)
+	if f.h != nil {
+		return
+	}
+	if err := f.openAgainLocked(); err != nil && f.watched.stray != missing {
+		f.watched.stray = missing
+		f.events.Post(err)
+	}
+}
+
 // lookLocked checks whether the path names the open file. If not, the path is opened again, or
 // the file closed if it was deleted.
 func (f *File) lookLocked(now time.Time) {
@@ -63,18 +111,8 @@ func (f *File) lookLocked(now time.Time) {
 		return
 	}
 	f.watched.looked = now
-	ours, err := f.h.Stat()
-	if err != nil {
-		return
-	}
-	there, err := os.Stat(f.path)
-	switch {
-	case err == nil && os.SameFile(ours, there):
-		f.watched.moved = false
-		return
-	case err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR):
-		return // unknown
-	case isDeleted(ours):
+	switch vfs.LinkOf(f.h, f.path) {
+	case vfs.Deleted:
 		f.events.Post(fmt.Errorf("file: %q was deleted; it is made again", f.name))
 		unclaim(f.h)
 		giveBack := f.giveBackLocked()
@@ -82,16 +120,17 @@ func (f *File) lookLocked(now time.Time) {
 		f.h = nil
 		giveBack()
 		f.rotator.release()
-		return
-	}
-	err = f.reopenLocked()
-	switch {
-	case err == nil:
-		f.watched.moved = false
-		f.events.Post(fmt.Errorf("file: %q was moved; it is reopened", f.name))
-	case !f.watched.moved:
-		f.watched.moved = true
-		f.events.Post(fmt.Errorf("file: %q was moved; %w", f.name, err))
+	case vfs.Moved:
+		err := f.reopenLocked()
+		switch {
+		case err == nil:
+			f.events.Post(fmt.Errorf("file: %q was moved; it is reopened", f.name))
+		case f.watched.stray != movedAway:
+			f.watched.stray = movedAway
+			f.events.Post(fmt.Errorf("file: %q was moved; %w", f.name, err))
+		}
+	default:
+		f.watched.stray = atHome
 	}
 }
 
@@ -119,10 +158,8 @@ func (f *File) relock() error {
 	if old == nil {
 		return nil
 	}
-	if ours, err := old.Stat(); err == nil {
-		if there, err := os.Stat(old.Path()); err == nil && os.SameFile(ours, there) {
-			return nil
-		}
+	if vfs.LinkOf(old, old.Path()) == vfs.Linked {
+		return nil
 	}
 	if err := f.acquire(); err != nil {
 		f.lock = old

@@ -50,11 +50,28 @@ func (osFS) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
 }
 
 func (osFS) OpenAppend(name string, flag int, perm fs.FileMode) (Appender, error) {
-	f, err := os.OpenFile(name, flag, perm)
+	f, err := OpenAppend(name, flag, perm)
 	if err != nil {
 		return nil, err // not a nil *os.File in an interface
 	}
 	return f, nil
+}
+
+// OpenAppend opens a file of any kind for appending, like os.OpenFile, but does not wait for the
+// reader of a named pipe. If there is none, the error wraps ErrNoReader. Writes to the pipe wait
+// for room as usual.
+func OpenAppend(name string, flag int, perm fs.FileMode) (*os.File, error) {
+	flag |= os.O_APPEND
+	st, err := os.Stat(name)
+	pipe := err == nil && st.Mode()&fs.ModeNamedPipe != 0
+	if pipe {
+		flag |= withoutWaiting
+	}
+	f, err := os.OpenFile(name, flag, perm)
+	if pipe && errors.Is(err, noReader) {
+		err = &fs.PathError{Op: "open", Path: name, Err: ErrNoReader}
+	}
+	return f, err
 }
 
 func notRegular(op, name string) error {

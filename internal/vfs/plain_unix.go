@@ -2,8 +2,24 @@
 
 package vfs
 
-import "syscall"
+import (
+	"io/fs"
+	"syscall"
+)
 
 // plainOnly contains the flags that prevent an open from blocking on a named pipe and from
 // following a symbolic link.
 const plainOnly = syscall.O_NONBLOCK | syscall.O_NOFOLLOW
+
+// withoutWaiting opens a named pipe without waiting for a reader. If there is none, the error is
+// noReader.
+const (
+	withoutWaiting = syscall.O_NONBLOCK
+	noReader       = syscall.ENXIO
+)
+
+// isDeleted reports whether an open file has no name any more.
+func isDeleted(st fs.FileInfo) bool {
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	return ok && sys.Nlink == 0
+}

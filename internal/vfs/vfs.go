@@ -21,6 +21,9 @@ var ErrLocked = errors.New("locked by another process")
 // a directory, a symbolic link, a named pipe, a device.
 var ErrNotRegular = errors.New("not a plain file")
 
+// ErrNoReader is wrapped by the error of [OpenAppend] for a named pipe that has no reader.
+var ErrNoReader = errors.New("it is a named pipe that nobody reads; start its reader first")
+
 // An FS is a file system.
 //
 // Errors match those of package os under errors.Is: fs.ErrNotExist, fs.ErrExist,
@@ -52,8 +55,8 @@ type FS interface {
 // A System is an FS with append-only files.
 type System interface {
 	FS
-	// OpenAppend opens a file of any kind, like os.OpenFile; flag includes os.O_APPEND. For
-	// [OS] the Appender is an *os.File.
+	// OpenAppend opens a file of any kind; flag includes os.O_APPEND. For [OS] it is the
+	// function [OpenAppend], and the Appender is an *os.File.
 	OpenAppend(name string, flag int, perm fs.FileMode) (Appender, error)
 }
 

@@ -1,0 +1,36 @@
+package vfs
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// A Link is the relation of a path to an open file.
+type Link uint8
+
+const (
+	Linked  Link = iota // the path names the file, or the system does not tell
+	Moved               // the path does not name the file; the file may have another name
+	Deleted             // the path does not name the file, and the file has no other name
+)
+
+// LinkOf returns the relation of path to f. It follows symbolic links. It returns Linked for
+// anything except a regular file. Systems other than Unix do not report Deleted.
+func LinkOf(f interface{ Stat() (fs.FileInfo, error) }, path string) Link {
+	ours, err := f.Stat()
+	if err != nil || !ours.Mode().IsRegular() {
+		return Linked
+	}
+	there, err := os.Stat(path)
+	switch {
+	case err == nil && os.SameFile(ours, there):
+		return Linked
+	case err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR):
+		return Linked
+	case isDeleted(ours):
+		return Deleted
+	}
+	return Moved
+}
