@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/forebay-log/forebay/internal/closetime"
+	"github.com/forebay-log/forebay/internal/vfs"
 )
 
 // defaultExitTimeout limits the time [Exit] waits for routers to close.
@@ -81,7 +82,7 @@ func closeAll(ctx context.Context) error {
 // Records in buffered outputs are lost in such a crash, unless the outputs are crash-safe; see
 // [CrashSafe].
 func CrashOutput(name string) error {
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	f, err := vfs.OpenAppend(name, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("forebay: cannot open crash output: %w", err)
 	}

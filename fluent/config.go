@@ -12,11 +12,11 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/secrets"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -474,12 +474,12 @@ func (r *resolved) secrets(bad func(string, ...any)) {
 			bad("Config.%s and Config.%sFile are both set", s.name, s.name)
 			continue
 		}
-		text, err := os.ReadFile(s.file)
+		text, err := secrets.ReadFile(s.file)
 		if err != nil {
 			bad("cannot read Config.%sFile: %w", s.name, err)
 			continue
 		}
-		*s.value = Secret(strings.TrimRight(string(text), "\r\n"))
+		*s.value = Secret(text)
 		if *s.value != "" {
 			continue
 		}

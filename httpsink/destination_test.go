@@ -494,3 +494,21 @@ func TestTimeOfTheRecord(t *testing.T) {
 		}
 	}
 }
+
+// Errors wait for their batch like other records: at most a request for each flush interval.
+func TestErrorsWaitForTheirBatch(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p := new(peer)
+		log := loggerFor(t, p, "ndjson")
+		for range 100 {
+			log.Error("m")
+			time.Sleep(10 * time.Millisecond)
+		}
+		if err := log.Close(); err != nil {
+			t.Error(err)
+		}
+		if n := len(p.got); n > 11 {
+			t.Errorf("%d requests in a second", n)
+		}
+	})
+}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/slab"
 )
 
 // To returns an output for forebay.New that sends records to url, such as
@@ -35,6 +36,7 @@ func openOutput(c *Config, s *forebay.Setup) (deliver.Destination, error) {
 	}
 	s.BufferBytes = max(4<<20, 4*d.c.BatchBytes)
 	s.Slab.SlabBytes = 256 << 10
+	s.Slab.FlushLevel = slab.NoFlushLevel // a burst of errors would be a burst of requests
 	s.Slab.SlabCount = s.BufferBytes / s.Slab.SlabBytes
 	return d, nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/labelname"
 	"github.com/forebay-log/forebay/internal/values"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -547,10 +548,10 @@ func (c *Config) resolveLevels(bad func(string, ...any)) {
 
 func (c *Config) resolveLabels(bad func(string, ...any)) {
 	names := map[string]string{}
-	c.LevelName = sanitizeName(c.LevelName)
+	c.LevelName = labelname.Of(c.LevelName)
 	c.labels = nil
 	for given, value := range c.Labels {
-		name, value := sanitizeName(given), strings.ToValidUTF8(value, "\ufffd")
+		name, value := labelname.Of(given), strings.ToValidUTF8(value, "\ufffd")
 		switch {
 		case given == "":
 			bad("labels: a name is empty; give one, such as app")
@@ -572,7 +573,7 @@ func (c *Config) resolveLabels(bad func(string, ...any)) {
 	slices.SortFunc(c.labels, byName)
 	c.gapLabels = nil
 	for given, value := range c.GapLabels {
-		name := sanitizeName(given)
+		name := labelname.Of(given)
 		switch {
 		case given == "", value == "", len(name) > c.MaxLabelName, len(value) > c.MaxLabelValue, !utf8.ValidString(value):
 			bad("gap_labels: %.40q: %.40q; use names of 1 to max_label_name (%d) and values of 1 to max_label_value (%d) bytes of UTF-8", given, value, c.MaxLabelName, c.MaxLabelValue)
@@ -604,7 +605,7 @@ func (c *Config) resolveLabels(bad func(string, ...any)) {
 		bad("labels: there is none and no_level_label is set, but Loki wants one; add one such as app: myapp")
 	}
 	for _, a := range c.LabelAttrs {
-		if a == "" || len(sanitizeName(a)) > c.MaxLabelName {
+		if a == "" || len(labelname.Of(a)) > c.MaxLabelName {
 			bad("label_attrs: the name %.40q has %d bytes; use 1 to max_label_name (%d)", a, len(a), c.MaxLabelName)
 		}
 	}

@@ -16,7 +16,9 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/jsontext"
+	"github.com/forebay-log/forebay/internal/labelname"
 	"github.com/forebay-log/forebay/internal/values"
+	"github.com/forebay-log/forebay/slab"
 )
 
 // An encoder makes entries of records: it is the [encode.Encoder] of a Pusher. The
@@ -51,8 +53,8 @@ type encoder struct {
 
 // begin notes a record: the second one and all later ones wait for others.
 func (e *encoder) begin() {
-	if e.eager.Level() != never && e.began.Swap(true) {
-		e.eager.Set(never)
+	if e.eager.Level() != slab.NoFlushLevel && e.began.Swap(true) {
+		e.eager.Set(slab.NoFlushLevel)
 	}
 }
 
@@ -161,7 +163,7 @@ func (e *encoder) plan(c *Config) {
 	}
 	e.fixed = len(names)
 	for _, path := range c.LabelAttrs {
-		name := sanitizeName(path)
+		name := labelname.Of(path)
 		if len(name) > c.MaxLabelName {
 			continue // resolve has said so
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/labelname"
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 	"github.com/forebay-log/forebay/internal/testkit/race"
 	"github.com/forebay-log/forebay/internal/values"
@@ -116,33 +117,6 @@ func TestLevels(t *testing.T) {
 			t.Errorf("%d: %s, want %s", l, got, want)
 		}
 	}
-}
-
-func TestSanitizeName(t *testing.T) {
-	for in, want := range map[string]string{"a": "a", "a.b-c": "a_b_c", "1a": "_1a", "": "_", "__name__": "_name__", "é": "_", "a:b": "a_b", "_x": "_x", "..x": "_x"} {
-		if got := sanitizeName(in); got != want {
-			t.Errorf("%q: %q, want %q", in, got, want)
-		}
-	}
-}
-
-func FuzzSanitizeName(f *testing.F) {
-	f.Add("a.b")
-	f.Add("__1")
-	f.Fuzz(func(t *testing.T, in string) {
-		got := sanitizeName(in)
-		for i := range len(got) {
-			if !nameByte(got[i], i == 0) {
-				t.Fatalf("%q: %q", in, got)
-			}
-		}
-		if got == "" || strings.HasPrefix(got, "__") || sanitizeName(got) != got {
-			t.Fatalf("%q: %q", in, got)
-		}
-		if tail := sanitizeTail([]byte("xx"+in), 2); string(tail) != "xx"+got {
-			t.Fatalf("%q: %q and %q", in, got, tail)
-		}
-	})
 }
 
 func TestTenants(t *testing.T) {
@@ -369,8 +343,8 @@ func TestSanitizeTail(t *testing.T) {
 	for _, name := range []string{"", "a", "010", "__x", "a.b", "é"} {
 		for room := range 4 {
 			buf := append(make([]byte, 0, 1+len(name)+room), 'x')
-			got := sanitizeTail(append(buf, name...), 1)
-			if want := "x" + sanitizeName(name); string(got) != want {
+			got := labelname.Tail(append(buf, name...), 1)
+			if want := "x" + labelname.Of(name); string(got) != want {
 				t.Errorf("%q: got %q, want %q", name, got, want)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/labelname"
 )
 
 // FuzzReply: no answer, whatever it says, panics, is taken for stored if it is not
@@ -151,10 +152,10 @@ func FuzzLabels(f *testing.F) {
 					t.Errorf("%s has %d bytes", n, len(v))
 				}
 			}
-			if want := readable(value); got[sanitizeName(name)] != want {
-				t.Errorf("%s: label is %q, want %q", text, got[sanitizeName(name)], want)
+			if want := readable(value); got[labelname.Of(name)] != want {
+				t.Errorf("%s: label is %q, want %q", text, got[labelname.Of(name)], want)
 			}
-			if n := sanitizeName(attr1); n != sanitizeName(name) && n != "level" && n != sanitizeName(attr2) && !strings.Contains(attr1, ".") {
+			if n := labelname.Of(attr1); n != labelname.Of(name) && n != "level" && n != labelname.Of(attr2) && !strings.Contains(attr1, ".") {
 				if v, is := got[n]; is && v != readable(value1) {
 					t.Errorf("%s: label %s is %q, want %q", text, n, v, value1)
 				}

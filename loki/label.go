@@ -7,14 +7,12 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/forebay-log/forebay/internal/labelname"
 	"github.com/forebay-log/forebay/internal/values"
 )
 
 // Names of levels as Loki and Grafana know them.
 var levelNames = values.LevelWords
-
-// never is a level no record has.
-const never = slog.Level(math.MaxInt8 + 1)
 
 // NoLevel is the level of a line for [Pusher.AppendLine] of which it is not known: the line
 // gets no level label, unless it has no other. Loki then looks for the level in the line.
@@ -23,44 +21,10 @@ const NoLevel = slog.Level(math.MinInt)
 // noLevel stands in place of the index of a level that is not known.
 const noLevel = -1
 
-// sanitizeName returns name as Loki's grammar for label names has it,
-// [a-zA-Z_][a-zA-Z0-9_]*: every other character becomes "_", a digit in front
-// gets one before it, and names that begin with "__", which Loki keeps for itself,
-// lose all but one of those. An empty name becomes "_".
-func sanitizeName(name string) string {
-	ok := name != "" && !strings.HasPrefix(name, "__")
-	for i := 0; i < len(name) && ok; i++ {
-		ok = nameByte(name[i], i == 0)
-	}
-	if ok {
-		return name
-	}
-	out := make([]byte, 0, len(name)+1)
-	for _, r := range name {
-		switch {
-		case r < utf8.RuneSelf && nameByte(byte(r), false):
-			if len(out) == 0 && r >= '0' && r <= '9' {
-				out = append(out, '_')
-			}
-			out = append(out, byte(r))
-		default:
-			out = append(out, '_')
-		}
-	}
-	s := string(out)
-	if strings.HasPrefix(s, "__") {
-		s = "_" + strings.TrimLeft(s, "_")
-	}
-	if s == "" {
-		return "_"
-	}
-	return s
-}
-
-// metaName is [sanitizeName] for metadata, whose names Loki makes simpler still: of
+// metaName is [labelname.Of] for metadata, whose names Loki makes simpler still: of
 // several "_" in a row it keeps one, so that two names can become one, and for a name
 // of nothing else it answers 500, again and again (otlptranslator.LabelNamer).
-func metaName(name string) []byte { return simplify([]byte(sanitizeName(name)), 0) }
+func metaName(name string) []byte { return simplify([]byte(labelname.Of(name)), 0) }
 
 // simplify makes of buf[start:], a name that is sanitised, one that Loki leaves as it
 // is: "key_" if it is of "_" alone.
@@ -94,10 +58,6 @@ func another(buf, name []byte, n int) []byte {
 		return buf
 	}
 	return strconv.AppendInt(buf, int64(n), 10)
-}
-
-func nameByte(c byte, first bool) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || !first && c >= '0' && c <= '9'
 }
 
 // appendQuoted appends a label value quoted as LogQL reads it, which is how Go

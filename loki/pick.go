@@ -5,9 +5,9 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
-	"unicode/utf8"
 
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/labelname"
 	"github.com/forebay-log/forebay/internal/values"
 )
 
@@ -222,7 +222,7 @@ func (e *encoder) note(p *picked, r *encode.Record, c *pick, key string, v slog.
 		p.buf = append(p.buf, key...)
 		from := p.buf[start:len(p.buf):len(p.buf)]
 		start = len(p.buf)
-		p.buf = simplify(sanitizeTail(append(p.buf, from...), start), start)
+		p.buf = simplify(labelname.Tail(append(p.buf, from...), start), start)
 		p.setMeta(p.buf[start:len(p.buf):len(p.buf)], text, from)
 	}
 }
@@ -268,30 +268,4 @@ func (p *picked) named(name []byte) bool {
 		}
 	}
 	return false
-}
-
-// sanitizeTail makes of buf[start:] what [sanitizeName] makes of it, and returns buf,
-// which may have grown.
-func sanitizeTail(buf []byte, start int) []byte {
-	name := buf[start:]
-	if len(name) > 0 && name[0] >= '0' && name[0] <= '9' || len(name) == 0 {
-		return append(buf[:start], sanitizeName(string(name))...)
-	}
-	to := 0
-	for i := 0; i < len(name); {
-		c, n := name[i], 1
-		if !nameByte(c, false) {
-			if c >= utf8.RuneSelf {
-				_, n = utf8.DecodeRune(name[i:])
-			}
-			c = '_'
-		}
-		name[to] = c
-		to, i = to+1, i+n
-	}
-	name = name[:to]
-	for len(name) > 1 && name[0] == '_' && name[1] == '_' {
-		name = name[:copy(name, name[1:])]
-	}
-	return buf[:start+len(name)]
 }

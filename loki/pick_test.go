@@ -3,7 +3,6 @@ package loki
 import (
 	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"testing"
@@ -42,20 +41,6 @@ func TestDottedNames(t *testing.T) {
 			if w == wireProtobuf && labels != tt.labels || !maps.Equal(e.Meta, tt.meta) {
 				t.Errorf("%s %s: %s, metadata %v; want %s, %v", name, w, labels, e.Meta, tt.labels, tt.meta)
 			}
-		}
-	}
-}
-
-// TestSanitizeTailRandomly: in place as [sanitizeName].
-func TestSanitizeTailRandomly(t *testing.T) {
-	chars := []string{"a", "_", "9", ".", "é", "\xff", "🙂", "Z", " "}
-	for range 20_000 {
-		name := ""
-		for range rand.IntN(6) {
-			name += chars[rand.IntN(len(chars))]
-		}
-		if got := string(sanitizeTail([]byte("keep"+name), 4)); got != "keep"+sanitizeName(name) {
-			t.Fatalf("%q: got %q, want %q", name, got, sanitizeName(name))
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/slab"
 	"github.com/forebay-log/forebay/spool"
 )
 
@@ -70,7 +71,7 @@ func (c *Config) output(p *Pusher) *deliver.OutputOptions {
 	defaultTo(&o.Slab.SlabCount, max(2, c.BufferBytes/o.Slab.SlabBytes))
 	defaultTo(&o.Slab.WhenFull, c.whenFull)
 	if o.Slab.FlushLevel == nil {
-		o.Slab.FlushLevel = never // a burst of errors would be a burst of requests
+		o.Slab.FlushLevel = slab.NoFlushLevel // a burst of errors would be a burst of requests
 		if p.enc.eager != nil {
 			o.Slab.FlushLevel = p.enc.eager
 		}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/slab"
 )
 
 // To returns an output for forebay.New that sends records to the OTLP receiver at url, such as
@@ -38,6 +39,7 @@ func openOutput(c *Config, s *forebay.Setup) (deliver.Destination, error) {
 	s.Encoder, s.CodecFor = x.Encoder(), x.CodecFor
 	s.BufferBytes = max(4<<20, 4*x.c.BatchBytes)
 	s.Slab.SlabBytes = 256 << 10
+	s.Slab.FlushLevel = slab.NoFlushLevel // a burst of errors would be a burst of requests
 	s.Slab.SlabCount = s.BufferBytes / s.Slab.SlabBytes
 	return x, nil
 }

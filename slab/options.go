@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -21,6 +22,9 @@ const (
 	MaxSlabBytes = 64 << 20 // of SlabBytes
 	MaxSlabCount = 1 << 16  // slabs
 )
+
+// NoFlushLevel is a FlushLevel that no record has: records of every level wait for their slab.
+const NoFlushLevel = slog.Level(math.MaxInt8 + 1)
 
 const (
 	defaultSlabCount     = 8
@@ -77,9 +81,9 @@ type Options struct {
 	// latest after twice this time. During a steady flow slabs fill up to FlushInterval: the
 	// writes are fewer and larger. Default 0: only FlushInterval applies.
 	FlushIdle time.Duration
-	// FlushLevel is the level at which a record is sent at once. Default slog.LevelError. A
-	// *slog.LevelVar, here and in the levels below, is read for each record; the level of any
-	// other Leveler is read once, at the start.
+	// FlushLevel is the level at which a record is sent at once, [NoFlushLevel] for none.
+	// Default slog.LevelError. A *slog.LevelVar, here and in the levels below, is read for
+	// each record; the level of any other Leveler is read once, at the start.
 	FlushLevel slog.Leveler
 	// WhenFull is the behavior of a write if no slab is free. Default BlockFor(250 ms).
 	WhenFull WhenFull

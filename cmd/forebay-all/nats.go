@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/forebay-log/forebay/cmd/forebay-all/internal/fromnats"
 	"github.com/forebay-log/forebay/cmd/internal/program"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/secrets"
 	"github.com/forebay-log/forebay/jetstream"
 )
 
@@ -76,11 +76,11 @@ func natsConfig(t *program.Told, hosts []string) (jetstream.Config, error) {
 		if f.path == "" {
 			continue
 		}
-		text, err := os.ReadFile(f.path)
+		text, err := secrets.ReadFile(f.path)
 		if err != nil {
 			return c, fmt.Errorf("%s: %w", f.name, err)
 		}
-		secret := strings.TrimSpace(string(text))
+		secret := strings.TrimSpace(text)
 		if secret == "" {
 			return c, fmt.Errorf("%s %s is empty", f.name, f.path)
 		}

@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/forebay-log/forebay/internal/secrets"
 )
 
 // Printable escapes characters with a special meaning to a terminal or a log reader.
@@ -91,11 +92,11 @@ func Basic(user, password string) string {
 
 // ReadToken returns the bearer token in a file. who is the prefix of the error.
 func ReadToken(who, path string) (string, error) {
-	b, err := os.ReadFile(path)
+	text, err := secrets.ReadFile(path)
 	if err != nil {
 		return "", fmt.Errorf("%s: cannot read bearer_token_file: %w", who, err)
 	}
-	t := strings.TrimSpace(string(b))
+	t := strings.TrimSpace(text)
 	if t == "" || strings.ContainsAny(t, "\r\n\x00") {
 		return "", fmt.Errorf("%s: cannot use bearer_token_file %s: it is empty or has several lines", who, path)
 	}

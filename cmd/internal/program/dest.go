@@ -14,6 +14,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/record"
+	"github.com/forebay-log/forebay/internal/secrets"
 )
 
 // A destination is a kind of place that --to can name. To add one, write a type
@@ -68,12 +69,10 @@ type target struct {
 	// memory is how many bytes of slabs its batches want, unless flags say how many
 	// there are. 0: what the flags' defaults say will do.
 	memory int
-	// batched says that records of every level wait for their batch: a record that is sent
-	// at once is a request.
-	batched bool
 
-	// engine puts retries in front of dest, whatever the flags: it is
-	// across a network. Open must not make one.
+	// engine means that dest is across a network: retries are put in front of it, whatever the
+	// flags, and records of every level wait for their batch, because one that is sent at once
+	// is a request. Open must not make one.
 	engine bool
 	// header says that the destination shows the time and the level of a record
 	// (batch.Meta) beside the record.
@@ -113,11 +112,11 @@ func readPassword(file string) (string, error) {
 	if file == "" {
 		return "", nil
 	}
-	b, err := os.ReadFile(file)
+	password, err := secrets.ReadFile(file)
 	if err != nil {
 		return "", fmt.Errorf("--password-file: %w", err)
 	}
-	return strings.TrimRight(string(b), "\r\n"), nil
+	return password, nil
 }
 
 // noUser is the error for a user in the address of a server.

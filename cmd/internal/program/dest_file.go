@@ -11,6 +11,7 @@ import (
 
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/file"
+	"github.com/forebay-log/forebay/internal/vfs"
 )
 
 // fileMemory keeps a file from waiting for the input, and the input for it: while one
@@ -109,9 +110,9 @@ func fileOptions(c *outputConfig) (*file.Options, error) {
 // openDevice opens a pipe with a name, a terminal or another device, which have
 // rules of their own.
 func openDevice(path string) (*target, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	f, err := vfs.OpenAppend(path, os.O_WRONLY, 0)
 	if err != nil {
-		return nil, err
+		return nil, unpathed(err)
 	}
 	s := file.NewStdio(f, path)
 	return &target{dest: s, gone: s.Gone(), tty: isTerminal(f)}, nil

@@ -15,6 +15,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/record"
+	"github.com/forebay-log/forebay/slab"
 )
 
 // Lines go to a server as flags say, each with its name.
@@ -40,6 +41,9 @@ func TestHTTPDestination(t *testing.T) {
 	tgt, err := openAs(t, httpDests(), srv.URL+"/logs-x", "--api", "opensearch", "--user", "me", "--password-file", file, "--header", "X-Team: shop", "--param", "pipeline=parse")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if o := newOutputConfig(); o.slabOptions("x", tgt, 1<<10).FlushLevel != slab.NoFlushLevel {
+		t.Error("each error is a request")
 	}
 	w, err := deliver.NewOutput(tgt.dest, &deliver.OutputOptions{Codec: tgt.codec, OnError: func(e batch.Event) { t.Error(e) }})
 	if err != nil {

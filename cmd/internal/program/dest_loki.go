@@ -12,6 +12,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/labelname"
 	"github.com/forebay-log/forebay/internal/record"
 	"github.com/forebay-log/forebay/loki"
 )
@@ -53,11 +54,10 @@ func (d lokiDest) Open(rest string, o *outputConfig) (*target, error) {
 		c.TLS = loki.TLS{CAFile: o.text("tls-ca"), CertFile: o.text("tls-cert"), KeyFile: o.text("tls-key")}
 	}
 	for _, l := range o.list("label") {
-		i := strings.IndexAny(l, "=:") // label=app:shop reads better in a query
-		if i < 1 || i == len(l)-1 {
+		name, value, ok := cutLabel(l)
+		if !ok {
 			return nil, fmt.Errorf("--label %s: write NAME=VALUE or NAME:VALUE", l)
 		}
-		name, value := l[:i], l[i+1:]
 		if _, twice := c.Labels[name]; twice {
 			return nil, fmt.Errorf("--label %s: %s is given twice; a label has one value", l, name)
 		}
@@ -76,9 +76,35 @@ func (d lokiDest) Open(rest string, o *outputConfig) (*target, error) {
 	if err != nil {
 		return nil, plainLoki(err)
 	}
-	t := &target{newEncoder: func() encodeFunc { return newLokiEncoder(s, slices.Concat(o.list("label-from"), o.list("metadata"))) }, codec: s.Encoder().Codec(), memory: 4 << 20, batched: true}
+	t := &target{newEncoder: func() encodeFunc { return newLokiEncoder(s, slices.Concat(o.list("label-from"), o.list("metadata"))) }, codec: s.Encoder().Codec(), memory: 4 << 20}
 	t.dest, t.engine = s, !o.dryRun
 	return t, nil
+}
+
+// cutLabel reads a value of --label.
+func cutLabel(l string) (name, value string, ok bool) {
+	i := strings.IndexAny(l, "=:") // label=app:shop is easier to read in a query
+	if i < 1 || i == len(l)-1 {
+		return "", "", false
+	}
+	return l[:i], l[i+1:], true
+}
+
+// renamedLabels returns a note for each label of an output that has another name at Loki.
+func renamedLabels(c *outputConfig) (notes []string) {
+	add := func(option, name string) {
+		if at := labelname.Of(name); at != name {
+			notes = append(notes, fmt.Sprintf("outputs.%s.%s: %s is called %s at Loki", c.name, option, name, at))
+		}
+	}
+	for _, l := range c.list("label") {
+		name, _, _ := cutLabel(l)
+		add("label", name)
+	}
+	for _, name := range c.list("label-from") {
+		add("label-from", name)
+	}
+	return notes
 }
 
 // withPort adds a port to HOST/PATH?QUERY if there is none.

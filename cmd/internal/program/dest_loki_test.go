@@ -295,3 +295,21 @@ func TestLokiLabelFrom(t *testing.T) {
 		}
 	}
 }
+
+// validate lists the labels that Loki gets under another name.
+func TestValidateRenamedLabels(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "forebay.yaml")
+	text := "inputs: {in: {type: stdin}}\noutputs:\n  loki:\n    to: loki://h\n    label: {app-name: shop, env: x}\n    label-from: [user.id, host]\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	cmd := newValidate(os.Stdin, &out)
+	cmd.SetArgs([]string{path})
+	want := path + " is sound: 1 input, 0 transforms, 1 output\n" +
+		"outputs.loki.label: app-name is called app_name at Loki\n" +
+		"outputs.loki.label-from: user.id is called user_id at Loki\n"
+	if err := cmd.Execute(); err != nil || out.String() != want {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+}

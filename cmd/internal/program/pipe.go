@@ -2,8 +2,6 @@ package program
 
 import (
 	"fmt"
-	"log/slog"
-	"math"
 	"os"
 	"path/filepath"
 	"time"
@@ -282,8 +280,8 @@ func (c *outputConfig) slabOptions(dir string, t *target, maxRecord int) *slab.O
 	if !c.given["slabs"] && !c.given["slab-size"] {
 		o.SlabCount = max(o.SlabCount, t.memory/o.SlabBytes)
 	}
-	if t.batched {
-		o.FlushLevel = slog.Level(math.MaxInt8 + 1) // no record has it
+	if t.engine {
+		o.FlushLevel = slab.NoFlushLevel
 	}
 	switch {
 	case t.newEncoder != nil:

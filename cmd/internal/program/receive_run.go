@@ -20,7 +20,9 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/listen/ndjson"
 	"github.com/forebay-log/forebay/cmd/internal/listen/syslog"
 	"github.com/forebay-log/forebay/file"
+	"github.com/forebay-log/forebay/internal/secrets"
 	"github.com/forebay-log/forebay/internal/units"
+	"github.com/forebay-log/forebay/internal/vfs"
 )
 
 // opened is a listener at work.
@@ -55,7 +57,7 @@ func runReceive(c *receiveConfig, stdout, stderr *os.File) error {
 		defer f.Close()
 		out = f
 	case c.out != "":
-		f, err := os.OpenFile(c.out, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+		f, err := vfs.OpenAppend(c.out, os.O_WRONLY|os.O_CREATE, 0o644)
 		if err != nil {
 			return configError(fmt.Errorf("cannot open --out %s: %w", c.out, unpathed(err)))
 		}
@@ -388,11 +390,10 @@ func secretFile(flag, path string) (string, error) {
 	if path == "" {
 		return "", nil
 	}
-	text, err := os.ReadFile(path)
+	secret, err := secrets.ReadFile(path)
 	if err != nil {
 		return "", fmt.Errorf("cannot read %s %s: %w", flag, path, unpathed(err))
 	}
-	secret := strings.TrimRight(string(text), "\r\n")
 	if secret == "" {
 		return "", fmt.Errorf("%s %s is empty", flag, path)
 	}

@@ -99,7 +99,7 @@ func newValidate(stdin *os.File, stdout io.Writer) *cobra.Command {
 		Short: "Validate a configuration file",
 		Long: `Validate a configuration file, and report every error with its line and column. Files with
 keys, passwords and certificates are read. Nothing is written or created, no connection is
-made, and no spool is opened.
+made, and no spool is opened. Labels that have another name at Loki are listed.
 
 Exit codes:
   0   the configuration is valid
@@ -121,6 +121,12 @@ Exit codes:
 			}
 			_, err = fmt.Fprintf(stdout, "%s is sound: %s, %s, %s\n", file,
 				amount(uint64(len(c.inputs)), "input"), amount(uint64(len(c.rules)), "transform"), amount(uint64(len(c.outs)), "output"))
+			for _, out := range c.outs {
+				for _, note := range renamedLabels(out) {
+					_, err2 := fmt.Fprintln(stdout, note)
+					err = errors.Join(err, err2)
+				}
+			}
 			return err
 		},
 	}

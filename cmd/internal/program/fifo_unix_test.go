@@ -1,0 +1,29 @@
+//go:build unix
+
+package program
+
+import (
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// A named pipe without a reader is an error, not a wait. With a reader, the lines arrive.
+func TestPipeToFIFO(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"pipe", "--to", "file:" + path},
+		{"receive", "--forward=127.0.0.1:0", "--out", path},
+	} {
+		p := start(t, args...)
+		p.in.Close()
+		code, stderr := p.wait()
+		if code != exitConfig {
+			t.Errorf("%s: exit code %d", args[0], code)
+		}
+		wantMatch(t, stderr, `pipe: it is a named pipe that nobody reads; start its reader first`)
+	}
+}

@@ -1,0 +1,130 @@
+package fluent
+
+import (
+	"io"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// A meter is a connection as fluentd reads it: at most 16 KiB at a time of what has arrived. The
+// size of a message is what was read since the message before it, which may include parts of
+// both.
+type meter struct {
+	net.Conn
+	rng  *rand.Rand
+	size int // since the last message
+
+	mu      sync.Mutex
+	arrived []byte
+	err     error
+	more    chan struct{} // capacity 1
+}
+
+func newMeter(nc net.Conn, rng *rand.Rand) *meter {
+	m := &meter{Conn: nc, rng: rng, more: make(chan struct{}, 1)}
+	go func() {
+		buf := make([]byte, 64<<10)
+		for {
+			n, err := nc.Read(buf)
+			m.mu.Lock()
+			m.arrived, m.err = append(m.arrived, buf[:n]...), err
+			m.mu.Unlock()
+			select {
+			case m.more <- struct{}{}:
+			default:
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return m
+}
+
+func (m *meter) Read(p []byte) (int, error) {
+	for {
+		m.mu.Lock()
+		n, err := copy(p[:min(len(p), 1+m.rng.IntN(16<<10))], m.arrived), m.err
+		m.arrived = m.arrived[n:]
+		m.mu.Unlock()
+		if m.size += n; n > 0 {
+			return n, nil
+		}
+		if err != nil {
+			return 0, io.EOF
+		}
+		<-m.more
+	}
+}
+
+// fluentd drops messages above its chunk_size_limit without an answer. A record of one tag that is
+// larger does not reorder the records of another tag, and does not hold them for long.
+func TestChunkSizeLimit(t *testing.T) {
+	const n, limit = 4000, 32 << 10
+	type row struct { // the number comes first
+		N int
+		X string
+	}
+	for _, pace := range []time.Duration{0, time.Millisecond, 10 * time.Millisecond} {
+		bubble.Test(t, func(t *testing.T) {
+			rng := testkit.Rand(testkit.Seed(t))
+			var r received
+			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+				in := newMeter(c.Conn, rng)
+				c.Conn = in
+				for {
+					m, err := c.Next()
+					if err != nil {
+						return
+					}
+					dropped := in.size > limit
+					if in.size = 0; dropped {
+						continue
+					}
+					r.add(m)
+					if c.Ack(m.Chunk) != nil {
+						return
+					}
+				}
+			}}
+			defer f.Close()
+			l := newTestLogger(t, Config{Dial: f.Dial, BufferBytes: 8 << 20})
+			began := time.Now()
+			for i := range n {
+				if i == n/2 {
+					if err := l.Post("large", row{-1, strings.Repeat("x", 100<<10)}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := l.Post("small", row{i, strings.Repeat("x", 40)}); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(pace)
+			}
+			took := map[bool]time.Duration{}
+			for a := l.Account(); a.Pending.Total() > 0 && time.Since(began) < 3*time.Hour; a = l.Account() {
+				time.Sleep(time.Second)
+				took[a.Delivered == n] = time.Since(began)
+			}
+			if took[false] > 10*time.Minute+n*pace {
+				t.Errorf("%s: the small records took %s", pace, took[false])
+			}
+			if rep := closeLogger(t, l); rep.Delivered != n || rep.Dropped[batch.Poison] != 1 {
+				t.Errorf("%s: %s", pace, rep.Account)
+			}
+			if got := r.firstCopies("small"); len(got) != n || !slices.IsSorted(got) {
+				t.Errorf("%s: %d small records came, in order: %v", pace, len(got), slices.IsSorted(got))
+			}
+			t.Logf("%s: the small records took %s, the large one %s", pace, took[false], took[true])
+		})
+	}
+}

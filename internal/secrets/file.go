@@ -1,0 +1,12 @@
+package secrets
+
+import (
+	"os"
+	"strings"
+)
+
+// ReadFile returns the secret in a file, without a byte order mark before it and newlines after it.
+func ReadFile(path string) (string, error) {
+	b, err := os.ReadFile(path)
+	return strings.TrimRight(strings.TrimPrefix(string(b), "\ufeff"), "\r\n"), err
+}
