@@ -40,7 +40,7 @@ func TestOperatingIsComplete(t *testing.T) {
 	}
 	find := map[string]*regexp.Regexp{
 		"Events":     regexp.MustCompile(`(?:Op: |\bpost\(|\bfail\(err, t, )"([a-z-]+)"`),
-		"Exit codes": regexp.MustCompile(`\bexit[A-Z][a-z]+ += ([0-9]+)`),
+		"Exit codes": regexp.MustCompile(`\b[A-Z][a-z]+Code += ([0-9]+)`),
 	}
 	err = filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
 		if err != nil {

@@ -120,7 +120,7 @@ func TestDocsNameWhatExists(t *testing.T) {
 		names[m[1]] = true
 	}
 	var flags strings.Builder
-	sources, err := filepath.Glob(root + "/cmd/internal/program/*.go")
+	sources, err := filepath.Glob(root + "/cmd/internal/*/*.go")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,18 +21,18 @@ func (s *stdinSource) openAhead(p *pipeline) error {
 	if dirs == nil {
 		return nil
 	}
-	o := readahead.Options{Bytes: bytesToKeep(int(p.c.maxRecord.value), s.join), Input: s.f}
+	o := readahead.Options{Bytes: bytesToKeep(int(p.c.maxRecord.Value), s.join), Input: s.f}
 	required := false
 	for _, out := range p.outs {
 		o.Outputs = append(o.Outputs, out.dir)
-		required = required || out.c.on("crash-safe-required")
+		required = required || out.c.On("crash-safe-required")
 	}
 	var found []*readahead.File
 	for _, dir := range dirs {
 		files, damaged := readahead.Adopt(dir, o.Outputs)
 		found = append(found, files...)
 		for _, err := range damaged {
-			p.con.say("--crash-safe: input of an earlier run: %s", err)
+			p.con.Say("--crash-safe: input of an earlier run: %s", err)
 		}
 	}
 	slices.SortStableFunc(found, func(a, b *readahead.File) int { return strings.Compare(a.Name(), b.Name()) })
@@ -56,7 +56,7 @@ func (s *stdinSource) openAhead(p *pipeline) error {
 		}
 	}
 	if left > 0 {
-		p.con.say("%s of input of an earlier run are delivered first", units.Size(float64(left)))
+		p.con.Say("%s of input of an earlier run are delivered first", units.Size(float64(left)))
 	}
 	if s.ahead == nil && p.anySafe() {
 		f, err := readahead.Create(dir, o)
@@ -69,12 +69,12 @@ func (s *stdinSource) openAhead(p *pipeline) error {
 			}
 			return fmt.Errorf("--crash-safe: cannot keep the input that is read ahead in %s: %w", dir, err)
 		default:
-			p.con.say("--crash-safe: cannot keep the input that is read ahead in %s: %s; continuing without: up to %s of it are lost if this program is killed", dir, err, units.Size(float64(o.Bytes)))
+			p.con.Say("--crash-safe: cannot keep the input that is read ahead in %s: %s; continuing without: up to %s of it are lost if this program is killed", dir, err, units.Size(float64(o.Bytes)))
 		}
 	}
 	if s.ahead != nil {
 		s.ahead.From(s.input, func(err error) {
-			p.con.say("--crash-safe: input that is read ahead is now lost if this program is killed: %s", err)
+			p.con.Say("--crash-safe: input that is read ahead is now lost if this program is killed: %s", err)
 		})
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -265,7 +266,7 @@ func TestSpoolOfReadAhead(t *testing.T) {
 		}
 		wantAll([]byte(out))
 		if purge {
-			if out, errs, code := runSpool(t, nil, "purge", safe); code != exitUsage || !strings.Contains(out, "would delete 1 file with ") {
+			if out, errs, code := runSpool(t, nil, "purge", safe); code != exit.UsageCode || !strings.Contains(out, "would delete 1 file with ") {
 				t.Errorf("purge: %d %s%s", code, out, errs)
 			}
 			if out, errs, code := runSpool(t, nil, "purge", safe, "--yes"); code != 0 {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/forebay-log/forebay/cmd/internal/conf"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
 )
 
 // strict makes the commands that cobra brings, completion and help, say so when
@@ -56,7 +57,7 @@ func nearestFlag(cmd *cobra.Command, err error) error {
 // needsCommand is what a command does that only has others.
 func needsCommand(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usageError(fmt.Errorf("there is no %s %s", cmd.CommandPath(), args[0]))
+		return exit.Usage(fmt.Errorf("there is no %s %s", cmd.CommandPath(), args[0]))
 	}
 	var names []string
 	for _, c := range cmd.Commands() {
@@ -65,5 +66,5 @@ func needsCommand(cmd *cobra.Command, args []string) error {
 		}
 	}
 	last := len(names) - 1
-	return usageError(fmt.Errorf("%s does nothing by itself: add %s or %s", cmd.CommandPath(), strings.Join(names[:last], ", "), names[last]))
+	return exit.Usage(fmt.Errorf("%s does nothing by itself: add %s or %s", cmd.CommandPath(), strings.Join(names[:last], ", "), names[last]))
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/console"
 	"github.com/forebay-log/forebay/internal/closetime"
 	"github.com/forebay-log/forebay/internal/plural"
 )
@@ -122,9 +123,9 @@ func (c *changes) bring(p *pipeline) bool {
 	next, _, err := loadConfig(c.file, c.stdin)
 	if err != nil {
 		for line := range strings.Lines(err.Error()) {
-			p.con.say("%s", strings.TrimSpace(line))
+			p.con.Say("%s", strings.TrimSpace(line))
 		}
-		p.con.say("%s: not applied; the running configuration is unchanged", c.file)
+		p.con.Say("%s: not applied; the running configuration is unchanged", c.file)
 		return true
 	}
 	changed, err := p.change(c.ctx, next, c.stdin)
@@ -140,11 +141,11 @@ func (c *changes) bring(p *pipeline) bool {
 		if !strings.HasPrefix(text, c.file+":") { // an error of a key has its place
 			text = c.file + ": " + text
 		}
-		p.con.say("%s", text)
+		p.con.Say("%s", text)
 	case len(changed) == 0:
-		p.con.say("%s: nothing has changed", c.file)
+		p.con.Say("%s: nothing has changed", c.file)
 	default:
-		p.con.say("%s: applied: %s", c.file, strings.Join(changed, ", "))
+		p.con.Say("%s: applied: %s", c.file, strings.Join(changed, ", "))
 	}
 	return true
 }
@@ -224,7 +225,7 @@ func (ch *change) fixed() error {
 	for name, same := range map[string]bool{
 		"name": a.name == b.name, "max-record": a.maxRecord == b.maxRecord, "drain-timeout": a.drainTimeout == b.drainTimeout,
 		"fail-on-drop": a.failOnDrop == b.failOnDrop, "metrics": a.ops.metrics == b.ops.metrics, "control": a.ops.control == b.ops.control,
-		"pprof": a.ops.pprof == b.ops.pprof, "summary": a.ops.summary.value == b.ops.summary.value,
+		"pprof": a.ops.pprof == b.ops.pprof, "summary": a.ops.summary.Value == b.ops.summary.Value,
 	} {
 		if !same {
 			names = append(names, name)
@@ -232,7 +233,7 @@ func (ch *change) fixed() error {
 	}
 	if len(names) > 0 {
 		slices.Sort(names)
-		return fmt.Errorf("%s can change only at a start: restart, or undo the change; the running configuration is unchanged", inWords(names, "and"))
+		return fmt.Errorf("%s can change only at a start: restart, or undo the change; the running configuration is unchanged", console.InWords(names, "and"))
 	}
 	return nil
 }
@@ -300,8 +301,8 @@ func (ch *change) compare() {
 			say("output %s has changed", out.to)
 		default:
 			ch.outs[c.name] = out
-			if *out.c.level() != *c.level() {
-				say("output %s: level %s, not %s", out.to, c.level().words(), out.c.level().words())
+			if *out.c.Level() != *c.Level() {
+				say("output %s: level %s, not %s", out.to, c.Level().Words(), out.c.Level().Words())
 			}
 			if !sameRoute(out.c, c) {
 				say("output %s has another from, where or level", out.to)
@@ -362,7 +363,7 @@ func (ch *change) endInputs(ctx context.Context) error {
 		delivered := in.commit(patience) == nil // else its last lines come again
 		cancel()
 		if err := in.src.finish(delivered); err != nil {
-			ch.p.con.say("%s", in.of(err))
+			ch.p.con.Say("%s", in.of(err))
 		}
 		in.src.close()
 	}
@@ -492,7 +493,7 @@ func (ch *change) swap(ctx context.Context, stdin *os.File) error {
 	p.outs = outs
 	for _, out := range outs {
 		if c := outputNamed(p.c, out.c.name); c != nil {
-			out.c.route, *out.c.level() = c.route, *c.level()
+			out.c.route, *out.c.Level() = c.route, *c.Level()
 		}
 	}
 	p.mu.Unlock()
@@ -566,13 +567,13 @@ func (ch *change) retire(outs []*output) {
 	p := ch.p
 	for _, out := range ch.ending {
 		if n := out.report.Dropped[batch.Shutdown]; n > 0 {
-			p.con.say("output %s: %s lost while it was closed", out.to, plural.Records(n))
+			p.con.Say("output %s: %s lost while it was closed", out.to, plural.Records(n))
 		}
 		kept := out.report.Kept()
-		if heir := outputNamed(ch.next, out.c.name); heir != nil && heir.text("spool") == out.c.text("spool") && heir.text("crash-safe") == out.c.text("crash-safe") {
+		if heir := outputNamed(ch.next, out.c.name); heir != nil && heir.Text("spool") == out.c.Text("spool") && heir.Text("crash-safe") == out.c.Text("crash-safe") {
 			kept = 0 // its heir has them
 		} else if kept > 0 {
-			p.con.say("output %s: %s remain in %s; deliver them with forebay spool replay", out.to, plural.Records(kept), out.c.keptIn(out.report.Pending))
+			p.con.Say("output %s: %s remain in %s; deliver them with forebay spool replay", out.to, plural.Records(kept), out.c.keptIn(out.report.Pending))
 		}
 		i := slices.IndexFunc(p.gone, func(r retired) bool { return r.to == out.to })
 		if i < 0 {
@@ -592,7 +593,7 @@ func (ch *change) retire(outs []*output) {
 			continue
 		}
 		if err := f.closeDest(ctx); err != nil {
-			p.con.say("fallback %s: %s", f.to, plain(err))
+			p.con.Say("fallback %s: %s", f.to, console.Plain(err))
 		}
 		p.mu.Lock()
 		delete(p.fallbacks, to)

@@ -17,6 +17,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -77,7 +79,7 @@ func (r *running) begin(text string) {
 		t.Fatal(err)
 	}
 	r.p = newPipeline(c, r.said)
-	r.p.con.plain = withoutFlags
+	r.p.con.Plain = withoutFlags
 	r.p.changes = newChanges(file, data, os.Stdin, false)
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -305,7 +307,7 @@ func TestChangeOfAHungOutput(t *testing.T) {
 	if n := r.p.outputs()[0].below.Load(); n != 1 {
 		t.Errorf("%d records are below the level, want 1", n)
 	}
-	if said, err := r.end(); codeOf(err) != exitRuntime {
+	if said, err := r.end(); exit.Code(err) != exit.RuntimeCode {
 		t.Errorf("%v\n%s", err, said)
 	}
 }
@@ -474,13 +476,13 @@ func TestChangeOfAStuckInput(t *testing.T) {
 	r.await("the other input", func() bool { return r.read("ok.log") == "one\ntwo\n" })
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := r.p.setLevel(ctx, "ok", level{}); err != nil {
+	if err := r.p.setLevel(ctx, "ok", setting.Level{}); err != nil {
 		t.Errorf("the level of another output: %v", err)
 	}
-	if err := r.p.setLevel(ctx, "hung", level{}); err == nil {
+	if err := r.p.setLevel(ctx, "hung", setting.Level{}); err == nil {
 		t.Error("a level is set while a record waits for room")
 	}
-	if said, err := r.end(); codeOf(err) != exitRuntime {
+	if said, err := r.end(); exit.Code(err) != exit.RuntimeCode {
 		t.Errorf("%v\n%s", err, said)
 	}
 }

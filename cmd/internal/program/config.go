@@ -14,30 +14,23 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/cmd/internal/conf"
-	"github.com/forebay-log/forebay/cmd/internal/transform"
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/slab"
 )
-
-// A route says which records an output gets.
-type route struct {
-	from  []string        // the inputs; nil: all
-	where transform.Where // nil: all
-}
-
-// takes reports whether the records of an input go this way.
-func (r *route) takes(input string) bool { return r.from == nil || slices.Contains(r.from, input) }
 
 // fileConfig reads a configuration file.
 func fileConfig(data []byte, env func(string) (string, bool), stdin *os.File) (*pipeConfig, []conf.Fault) {
 	f, root := conf.Parse(data, env)
 	c := &pipeConfig{
 		name: "forebay", dests: destinations(), options: newGivenOptions(),
-		maxRecord:    size{slab.DefaultMaxRecord, 1, maxRecordFlag},
-		drainTimeout: duration(30 * time.Second),
+		maxRecord:    *setting.SizeBetween(slab.DefaultMaxRecord, 1, maxRecordFlag),
+		drainTimeout: setting.Duration(30 * time.Second),
 		named:        true,
 		fallbacks:    map[string]*outputConfig{},
 	}
-	c.ops.summary = choice{value: summaryText, of: []string{summaryText, summaryJSON}}
+	c.ops.summary = setting.Choice{Value: summaryText, Of: []string{summaryText, summaryJSON}}
 	if !root.Is() && len(f.Faults()) > 0 {
 		faults := f.Faults()
 		last := &faults[len(faults)-1]
@@ -91,10 +84,10 @@ func fileConfig(data []byte, env func(string) (string, bool), stdin *os.File) (*
 }
 
 // scalars are the settings of the whole program, by their keys.
-func (c *pipeConfig) scalars() map[string]setting {
-	return map[string]setting{
-		"name": (*text)(&c.name), "max-record": &c.maxRecord, "drain-timeout": &c.drainTimeout, "fail-on-drop": (*toggle)(&c.failOnDrop),
-		"metrics": (*text)(&c.ops.metrics), "control": (*text)(&c.ops.control), "pprof": (*toggle)(&c.ops.pprof), "summary": &c.ops.summary,
+func (c *pipeConfig) scalars() map[string]setting.Value {
+	return map[string]setting.Value{
+		"name": (*setting.Text)(&c.name), "max-record": &c.maxRecord, "drain-timeout": &c.drainTimeout, "fail-on-drop": (*setting.Toggle)(&c.failOnDrop),
+		"metrics": (*setting.Text)(&c.ops.metrics), "control": (*setting.Text)(&c.ops.control), "pprof": (*setting.Toggle)(&c.ops.pprof), "summary": &c.ops.summary,
 	}
 }
 
@@ -122,11 +115,11 @@ func withoutFlags(text string) string { return flagIn.ReplaceAllString(text, "$1
 // sameInput reports whether two configurations describe the same input, but for how its
 // lines are read.
 func sameInput(a, b *inputConfig) bool {
-	x, y := a.settings.clone(), b.settings.clone()
-	for _, s := range []settings{x, y} {
+	x, y := a.Values.Clone(), b.Values.Clone()
+	for _, s := range []setting.Values{x, y} {
 		for _, name := range []string{"format", "time", "zone"} {
-			delete(s.values, name)
-			delete(s.given, name)
+			delete(s.ByName, name)
+			delete(s.Given, name)
 		}
 	}
 	return a.name == b.name && a.secrets == b.secrets && reflect.DeepEqual(x, y)
@@ -157,9 +150,9 @@ func sameRoute(a, b *outputConfig) bool {
 func sameOutput(a, b *outputConfig) bool {
 	x, y := *a, *b
 	for _, c := range []*outputConfig{&x, &y} {
-		c.route, c.onEvent, c.at, c.settings = route{}, nil, nil, c.clone()
-		delete(c.values, "level")
-		delete(c.given, "level")
+		c.route, c.onEvent, c.at, c.Values = route{}, nil, nil, c.Clone()
+		delete(c.ByName, "level")
+		delete(c.Given, "level")
 	}
 	return reflect.DeepEqual(x, y)
 }
@@ -168,14 +161,14 @@ func sameOutput(a, b *outputConfig) bool {
 func loadConfig(name string, stdin *os.File) (*pipeConfig, []byte, error) {
 	data, err := readFileMost(name)
 	if err != nil {
-		return nil, nil, configError(err)
+		return nil, nil, exit.Config(err)
 	}
 	c, faults := fileConfig(data, os.LookupEnv, stdin)
 	if len(faults) == 0 {
 		return c, data, nil
 	}
 	if program := configOf(data); program != "" {
-		return nil, data, configError(fmt.Errorf("%s: it is a configuration of %s, not of forebay; see docs/MIGRATING-%s.md",
+		return nil, data, exit.Config(fmt.Errorf("%s: it is a configuration of %s, not of forebay; see docs/MIGRATING-%s.md",
 			name, program, strings.ToLower(strings.ReplaceAll(program, " ", "-"))))
 	}
 	var lines faultLines
@@ -186,7 +179,7 @@ func loadConfig(name string, stdin *os.File) (*pipeConfig, []byte, error) {
 		}
 		lines = append(lines, name+sep+f.Error())
 	}
-	return nil, data, configError(lines)
+	return nil, data, exit.Config(lines)
 }
 
 // faultLines are the faults of a configuration file.
@@ -220,12 +213,12 @@ func readFileMost(name string) ([]byte, error) {
 		if errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("%s: there is no such file; forebay init writes one", name)
 		}
-		return nil, fmt.Errorf("%s: %w", name, unpathed(err))
+		return nil, fmt.Errorf("%s: %w", name, console.Unpathed(err))
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, conf.MaxBytes+1))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, unpathed(err))
+		return nil, fmt.Errorf("%s: %w", name, console.Unpathed(err))
 	}
 	return data, nil
 }

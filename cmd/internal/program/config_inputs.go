@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	"github.com/forebay-log/forebay/cmd/internal/conf"
+	"github.com/forebay-log/forebay/cmd/internal/console"
 	"github.com/forebay-log/forebay/cmd/internal/join"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/cmd/internal/tail"
 	"github.com/forebay-log/forebay/internal/record"
 )
@@ -21,10 +23,10 @@ var (
 )
 
 // newInputSettings returns the defaults.
-func newInputSettings() settings {
-	s := settings{values: map[string]setting{}, given: map[string]bool{}}
+func newInputSettings() setting.Values {
+	s := setting.Values{ByName: map[string]setting.Value{}, Given: map[string]bool{}}
 	for _, o := range inputOptions {
-		s.values[o.name] = o.initial()
+		s.ByName[o.name] = o.initial()
 	}
 	return s
 }
@@ -32,38 +34,38 @@ func newInputSettings() settings {
 // An inputOption is an entry of the table of options of inputs: a key of a configuration file.
 type inputOption struct {
 	name    string
-	of      []string       // the types of inputs that have it; nil: all
-	initial func() setting // returns the default value
-	what    string         // for docs/CONFIG.md
-	ofFile  bool           // it names a file with a secret or a certificate
+	of      []string             // the types of inputs that have it; nil: all
+	initial func() setting.Value // returns the default value
+	what    string               // for docs/CONFIG.md
+	ofFile  bool                 // it names a file with a secret or a certificate
 }
 
 // inputOptions are all options of inputs, in the order of docs/CONFIG.md.
 var inputOptions = []inputOption{
-	{name: "type", initial: func() setting { return &inputType{choice{of: inputTypes}} }, what: "stdin, tail, journal, forward, loki or syslog"},
-	{name: "format", initial: func() setting { return &choice{value: record.Auto.String(), of: record.Formats()} }, what: "what the lines are: auto, json, logfmt or text"},
-	{name: "time", initial: func() setting { return &choice{value: "line", of: timeNames} }, what: "the time of a line: the one in it (line), that of its arrival (now), or that where it has none, which the field time_from=arrival then says (line-or-now)"},
-	{name: "zone", initial: func() setting { return new(zone) }, what: "the zone of times that name none"},
-	{name: "files", of: []string{"tail"}, initial: func() setting { return new(list) }, what: "the files to follow: paths, or patterns with *, ? and []"},
-	{name: "state", of: readers, initial: func() setting { return new(path) }, what: "the directory that says how far each file, or the journal, is delivered; without it nothing is kept"},
-	{name: "from", of: readers, initial: func() setting { return &choice{of: []string{"start", "end"}} }, what: "where to begin in what is there at the start and not in state: start or end"},
-	{name: "multiline", of: []string{"stdin", "tail"}, initial: func() setting { return new(list) }, what: "which lines are one record: go, java, dotnet, node, python, ruby, rust, cri, docker, auto, or a pattern"},
-	{name: "partial-after", of: []string{"tail"}, initial: func() setting { return new(duration) }, what: "take a last line without a newline after it has not grown for that long; 0: wait"},
-	{name: "path-key", of: []string{"tail"}, initial: func() setting { return new(text) }, what: "add the path of the file as this field"},
-	{name: "max-rotated", of: []string{"tail"}, initial: func() setting { return newMaxRotated() }, what: "how many rotated files of a path are kept open until they are read; more are lost, and reported"},
-	{name: "units", of: []string{"journal"}, initial: func() setting { return new(list) }, what: "entries of these units only; a unit may have *, ? and [] in it"},
-	{name: "identifiers", of: []string{"journal"}, initial: func() setting { return new(list) }, what: "entries with these identifiers only, which are names of programs"},
-	{name: "directory", of: []string{"journal"}, initial: func() setting { return new(path) }, what: "the directory of another journal; default: this machine's"},
-	{name: "all-fields", of: []string{"journal"}, initial: func() setting { return new(toggle) }, what: "take all fields of an entry, by the names that they have in the journal"},
-	{name: "listen", of: listeners, initial: func() setting { return new(text) }, what: "the address, such as 0.0.0.0:24224, unix:PATH or, for syslog, udp://HOST:PORT and unixgram:PATH; default: the protocol's port, for this machine alone"},
-	{name: "shared-key-file", of: []string{"forward"}, initial: func() setting { return new(text) }, what: "the file with the key that clients must know", ofFile: true},
-	{name: "user", of: []string{"forward"}, initial: func() setting { return new(text) }, what: "the user that clients must log in as"},
-	{name: "password-file", of: []string{"forward"}, initial: func() setting { return new(text) }, what: "the file with the password of user", ofFile: true},
-	{name: "tls-cert", of: listeners, initial: func() setting { return new(text) }, what: "the file with the certificate of this server", ofFile: true},
-	{name: "tls-key", of: listeners, initial: func() setting { return new(text) }, what: "the file with its key", ofFile: true},
-	{name: "tls-client-ca", of: listeners, initial: func() setting { return new(text) }, what: "the file with the authorities that sign the certificates of clients; nobody else is let in", ofFile: true},
-	{name: "max-message", of: listeners, initial: func() setting { return newMaxMessage() }, what: "the longest message, as it comes and decompressed"},
-	{name: "max-conns", of: listeners, initial: func() setting { return &count{256, 1, 0, ""} }, what: "how many connections there may be at a time"},
+	{name: "type", initial: func() setting.Value { return &inputType{setting.Choice{Of: inputTypes}} }, what: "stdin, tail, journal, forward, loki or syslog"},
+	{name: "format", initial: func() setting.Value { return &setting.Choice{Value: record.Auto.String(), Of: record.Formats()} }, what: "what the lines are: auto, json, logfmt or text"},
+	{name: "time", initial: func() setting.Value { return &setting.Choice{Value: "line", Of: timeNames} }, what: "the time of a line: the one in it (line), that of its arrival (now), or that where it has none, which the field time_from=arrival then says (line-or-now)"},
+	{name: "zone", initial: func() setting.Value { return new(setting.Zone) }, what: "the zone of times that name none"},
+	{name: "files", of: []string{"tail"}, initial: func() setting.Value { return new(setting.List) }, what: "the files to follow: paths, or patterns with *, ? and []"},
+	{name: "state", of: readers, initial: func() setting.Value { return new(setting.Path) }, what: "the directory that says how far each file, or the journal, is delivered; without it nothing is kept"},
+	{name: "from", of: readers, initial: func() setting.Value { return &setting.Choice{Of: []string{"start", "end"}} }, what: "where to begin in what is there at the start and not in state: start or end"},
+	{name: "multiline", of: []string{"stdin", "tail"}, initial: func() setting.Value { return new(setting.List) }, what: "which lines are one record: go, java, dotnet, node, python, ruby, rust, cri, docker, auto, or a pattern"},
+	{name: "partial-after", of: []string{"tail"}, initial: func() setting.Value { return new(setting.Duration) }, what: "take a last line without a newline after it has not grown for that long; 0: wait"},
+	{name: "path-key", of: []string{"tail"}, initial: func() setting.Value { return new(setting.Text) }, what: "add the path of the file as this field"},
+	{name: "max-rotated", of: []string{"tail"}, initial: func() setting.Value { return newMaxRotated() }, what: "how many rotated files of a path are kept open until they are read; more are lost, and reported"},
+	{name: "units", of: []string{"journal"}, initial: func() setting.Value { return new(setting.List) }, what: "entries of these units only; a unit may have *, ? and [] in it"},
+	{name: "identifiers", of: []string{"journal"}, initial: func() setting.Value { return new(setting.List) }, what: "entries with these identifiers only, which are names of programs"},
+	{name: "directory", of: []string{"journal"}, initial: func() setting.Value { return new(setting.Path) }, what: "the directory of another journal; default: this machine's"},
+	{name: "all-fields", of: []string{"journal"}, initial: func() setting.Value { return new(setting.Toggle) }, what: "take all fields of an entry, by the names that they have in the journal"},
+	{name: "listen", of: listeners, initial: func() setting.Value { return new(setting.Text) }, what: "the address, such as 0.0.0.0:24224, unix:PATH or, for syslog, udp://HOST:PORT and unixgram:PATH; default: the protocol's port, for this machine alone"},
+	{name: "shared-key-file", of: []string{"forward"}, initial: func() setting.Value { return new(setting.Text) }, what: "the file with the key that clients must know", ofFile: true},
+	{name: "user", of: []string{"forward"}, initial: func() setting.Value { return new(setting.Text) }, what: "the user that clients must log in as"},
+	{name: "password-file", of: []string{"forward"}, initial: func() setting.Value { return new(setting.Text) }, what: "the file with the password of user", ofFile: true},
+	{name: "tls-cert", of: listeners, initial: func() setting.Value { return new(setting.Text) }, what: "the file with the certificate of this server", ofFile: true},
+	{name: "tls-key", of: listeners, initial: func() setting.Value { return new(setting.Text) }, what: "the file with its key", ofFile: true},
+	{name: "tls-client-ca", of: listeners, initial: func() setting.Value { return new(setting.Text) }, what: "the file with the authorities that sign the certificates of clients; nobody else is let in", ofFile: true},
+	{name: "max-message", of: listeners, initial: func() setting.Value { return newMaxMessage() }, what: "the longest message, as it comes and decompressed"},
+	{name: "max-conns", of: listeners, initial: func() setting.Value { return setting.CountBetween(256, 1, 0) }, what: "how many connections there may be at a time"},
 }
 
 // inputOptionsOf returns the names of the options of a kind of input.
@@ -77,20 +79,20 @@ func inputOptionsOf(kind string) (names []string) {
 }
 
 // kindOf returns the input that the settings describe. Its error names options as flags.
-func kindOf(c *settings, name string, stdin *os.File) (inputKind, error) {
-	rules, err := join.Parse(c.list("multiline"))
+func kindOf(c *setting.Values, name string, stdin *os.File) (inputKind, error) {
+	rules, err := join.Parse(c.List("multiline"))
 	if err != nil {
 		return nil, fmt.Errorf("--multiline: %w", err)
 	}
-	switch kind := c.text("type"); kind {
+	switch kind := c.Text("type"); kind {
 	case "stdin":
 		return stdinInput{stdin, rules}, nil
 	case "journal":
 		return &journalInput{journalOptions(c)}, nil
 	case "tail":
 		f := &tailFlags{
-			files: c.list("files"), state: c.text("state"), from: *c.values["from"].(*choice), partial: duration(c.duration("partial-after")),
-			join: rules, pathKey: c.text("path-key"), rotated: *c.values["max-rotated"].(*count),
+			files: c.List("files"), state: c.Text("state"), from: *c.ByName["from"].(*setting.Choice), partial: setting.Duration(c.Duration("partial-after")),
+			join: rules, pathKey: c.Text("path-key"), rotated: *c.ByName["max-rotated"].(*setting.Count),
 		}
 		if len(f.files) == 0 {
 			return nil, errors.New("--files is missing: name the files to follow")
@@ -113,11 +115,11 @@ func kindOf(c *settings, name string, stdin *os.File) (inputKind, error) {
 			listeners: []*listener{map[string]func() *listener{
 				"forward": forwardListener, "loki": lokiListener, "syslog": syslogListener,
 			}[kind]()},
-			maxMessage: *c.values["max-message"].(*size), maxConns: c.count("max-conns"), keyFile: c.text("shared-key-file"), user: c.text("user"),
-			passwordFile: c.text("password-file"), tlsCert: c.text("tls-cert"), tlsKey: c.text("tls-key"), tlsClientCA: c.text("tls-client-ca"),
+			maxMessage: *c.ByName["max-message"].(*setting.Size), maxConns: c.Count("max-conns"), keyFile: c.Text("shared-key-file"), user: c.Text("user"),
+			passwordFile: c.Text("password-file"), tlsCert: c.Text("tls-cert"), tlsKey: c.Text("tls-key"), tlsClientCA: c.Text("tls-client-ca"),
 		}
 		l := r.listeners[0]
-		l.on, l.value, l.input = true, c.text("listen"), name
+		l.on, l.value, l.input = true, c.Text("listen"), name
 		if l.value == "" {
 			l.value = l.address
 		}
@@ -161,28 +163,28 @@ func (c *pipeConfig) addInput(name string, v conf.Node, stdin *os.File) {
 		names = nil // so are its options
 	}
 	it := readItem(v, names)
-	in := &inputConfig{name: name, settings: newInputSettings(), item: it}
+	in := &inputConfig{name: name, Values: newInputSettings(), item: it}
 	c.inputs = append(c.inputs, in)
-	s := &in.settings
+	s := &in.Values
 	if _, ok := it.fields["type"]; ok {
-		it.give("type", s.values["type"], nil)
+		it.give("type", s.ByName["type"], nil)
 		it.given = nil // no other fault goes away without it
 	} else if !it.has("type") && !v.Broken() {
 		v.Faultf("type is missing: use %s", strings.Join(inputTypes, ", "))
 	}
-	kind := s.text("type")
+	kind := s.Text("type")
 	for _, o := range inputOptions {
 		_, ok := it.fields[o.name]
 		switch {
 		case !ok || o.name == "type":
 		case kind != "" && o.of != nil && !slices.Contains(o.of, kind):
-			it.wrong(o.name, "it is for inputs of type %s; those of type %s have %s", inWords(o.of, "and"), kind, strings.Join(inputOptionsOf(kind), ", "))
+			it.wrong(o.name, "it is for inputs of type %s; those of type %s have %s", console.InWords(o.of, "and"), kind, strings.Join(inputOptionsOf(kind), ", "))
 		default:
-			it.give(o.name, s.values[o.name], nil)
+			it.give(o.name, s.ByName[o.name], nil)
 		}
 	}
-	in.format, _ = record.ParseFormat(s.text("format"))
-	in.zone, in.times = *s.values["zone"].(*zone), parseTimes(s.text("time"))
+	in.format, _ = record.ParseFormat(s.Text("format"))
+	in.zone, in.times = *s.ByName["zone"].(*setting.Zone), parseTimes(s.Text("time"))
 	if kind == "" {
 		return
 	}
@@ -198,7 +200,7 @@ func (c *pipeConfig) addInput(name string, v conf.Node, stdin *os.File) {
 	var files []string
 	for _, o := range inputOptions {
 		if o.ofFile {
-			files = append(files, s.text(o.name))
+			files = append(files, s.Text(o.name))
 		}
 	}
 	in.secrets = sumOf(files...)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/forebay-log/forebay/cmd/internal/conf"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
 // An item is an input or an output in a configuration file, or the file itself: keys and
@@ -25,8 +26,8 @@ type item struct {
 // A givenSetting is a key whose value was read.
 type givenSetting struct {
 	key       string
-	s, unset  setting     // unset is what s is without the key
-	listItems []conf.Node // the members of a list
+	s, unset  setting.Value // unset is what s is without the key
+	listItems []conf.Node   // the members of a list
 }
 
 // readItem reads the keys of v; known are those that there may be.
@@ -73,8 +74,8 @@ func (it *item) wrong(key, format string, args ...any) {
 }
 
 // give sets s, which is unset until now, to the value of a key.
-func (it *item) give(key string, s setting, join func(name, value string) string) {
-	g := &givenSetting{key: key, s: s, unset: copySetting(s)}
+func (it *item) give(key string, s setting.Value, join func(name, value string) string) {
+	g := &givenSetting{key: key, s: s, unset: setting.CopySetting(s)}
 	it.given = append(it.given, g)
 	var sound bool
 	if g.listItems, sound = give(it.fields[key], s, join); !sound {
@@ -93,7 +94,7 @@ func (g *givenSetting) without(member int, do func()) {
 	was := reflect.ValueOf(g.s).Elem()
 	value := reflect.New(was.Type()).Elem()
 	value.Set(was)
-	if l, ok := g.s.(*list); ok && member >= 0 && member < len(g.listItems) && len(*l) > 1 {
+	if l, ok := g.s.(*setting.List); ok && member >= 0 && member < len(g.listItems) && len(*l) > 1 {
 		*l = slices.Delete(slices.Clone(*l), member, member+1)
 	} else {
 		was.Set(reflect.ValueOf(g.unset).Elem())
@@ -104,7 +105,7 @@ func (g *givenSetting) without(member int, do func()) {
 
 // drop unsets a setting, or one member of a list.
 func (g *givenSetting) drop(member int) {
-	if l, ok := g.s.(*list); ok && member >= 0 && member < len(g.listItems) && len(*l) > 1 {
+	if l, ok := g.s.(*setting.List); ok && member >= 0 && member < len(g.listItems) && len(*l) > 1 {
 		*l = slices.Delete(slices.Clone(*l), member, member+1)
 		g.listItems = slices.Delete(g.listItems, member, member+1)
 		return
@@ -203,9 +204,9 @@ func differs(try func() error, err error, settings []*givenSetting, member int) 
 
 // give sets a setting from a value. Those that are lists take several, and NAME: VALUE if
 // join is given; it returns their members.
-func give(v conf.Node, s setting, join func(name, value string) string) (members []conf.Node, ok bool) {
+func give(v conf.Node, s setting.Value, join func(name, value string) string) (members []conf.Node, ok bool) {
 	ok = true
-	_, isList := s.(*list)
+	_, isList := s.(*setting.List)
 	left := false // an empty member was
 	set := func(v conf.Node, text func(string) string) {
 		if _, is := v.Text(); !is {

@@ -45,10 +45,10 @@ func (p *pipeline) placeError(out *output, err error) error {
 			value string
 			front string
 		}{
-			{"dead-letter", c.text("dead-letter"), "deliver: cannot open DeadLetterFile: deliver: "},
-			{"spool", c.text("spool"), "deliver: cannot open SpoolDir: spool: "},
-			{"crash-safe", c.text("crash-safe"), "slab: cannot make the directory"},
-			{"crash-safe", c.text("crash-safe"), "slab: cannot have crash-safe slabs"},
+			{"dead-letter", c.Text("dead-letter"), "deliver: cannot open DeadLetterFile: deliver: "},
+			{"spool", c.Text("spool"), "deliver: cannot open SpoolDir: spool: "},
+			{"crash-safe", c.Text("crash-safe"), "slab: cannot make the directory"},
+			{"crash-safe", c.Text("crash-safe"), "slab: cannot have crash-safe slabs"},
 		} {
 			rest, is := strings.CutPrefix(line, k.front)
 			if !is {

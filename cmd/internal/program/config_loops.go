@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
 // checkLoops finds outputs whose records come back to them through a listener of this
@@ -16,7 +18,7 @@ func (c *pipeConfig) checkLoops() {
 		for _, key := range []string{"to", "fallback"} {
 			to := out.To
 			if key == "fallback" {
-				f := c.fallbacks[out.text("fallback")]
+				f := c.fallbacks[out.Text("fallback")]
 				if f == nil {
 					continue
 				}
@@ -75,7 +77,7 @@ func reaches(to string) (network string, addresses []string) {
 	scheme, rest, _ := strings.Cut(to, ":")
 	if scheme == "unix" || strings.HasSuffix(scheme, "+unix") {
 		path, _, _ := strings.Cut(rest, "?")
-		return "unix", []string{pathIn(strings.TrimPrefix(path, "//"))}
+		return "unix", []string{setting.PathIn(strings.TrimPrefix(path, "//"))}
 	}
 	rest, is := strings.CutPrefix(rest, "//")
 	if !is {

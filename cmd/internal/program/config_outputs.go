@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/forebay-log/forebay/cmd/internal/conf"
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
 // noTLSKey is a key of inputs. At an output it is a fault with a hint.
@@ -15,7 +17,7 @@ const noTLSKey = "tls"
 // addOutput reads an output. One with faults is there for [pipeConfig.checkTogether] alone.
 func (c *pipeConfig) addOutput(name string, v conf.Node) {
 	checkName(name, v)
-	known := append([]string{"to", "from", "where", noTLSKey}, optionNames()...)
+	known := append([]string{"to", "from", "where", noTLSKey}, setting.OptionNames()...)
 	if scheme, _, _ := strings.Cut(textOf(v, "to"), ":"); isElsewhere(scheme) != "" && !slices.Contains(schemes(c.dests), scheme) {
 		known = nil // so are its options
 	}
@@ -26,30 +28,30 @@ func (c *pipeConfig) addOutput(name string, v conf.Node) {
 	c.outs = append(c.outs, out)
 	d, address := c.readTo(it, out)
 	if _, ok := it.fields[noTLSKey]; ok && d != nil {
-		it.wrong(noTLSKey, "there is no such key here: %s", tlsHint(d.Scheme()))
+		it.wrong(noTLSKey, "there is no such key here: %s", setting.TLSHint(d.Scheme()))
 	}
-	for _, o := range options {
-		if _, ok := it.fields[o.name]; !ok {
+	for _, o := range setting.Options {
+		if _, ok := it.fields[o.Name]; !ok {
 			continue
 		}
 		if d != nil {
-			if !o.isFor(d.Scheme()) {
-				it.wrong(o.name, "it is for %s, and this output is %s:", o.kinds(), d.Scheme())
+			if !o.IsFor(d.Scheme()) {
+				it.wrong(o.Name, "it is for %s, and this output is %s:", o.Kinds(), d.Scheme())
 				continue
 			}
-			if lacks := o.lacks(d.Scheme(), it.has); lacks != nil {
-				it.wrong(o.name, "it needs %s", strings.Join(lacks, " or "))
+			if lacks := o.Lacks(d.Scheme(), it.has); lacks != nil {
+				it.wrong(o.Name, "it needs %s", strings.Join(lacks, " or "))
 				continue
 			}
 		}
-		out.given[o.name] = true
-		it.give(o.name, out.values[o.name], func(name, value string) string { return name + "=" + value })
+		out.Given[o.Name] = true
+		it.give(o.Name, out.ByName[o.Name], func(name, value string) string { return name + "=" + value })
 	}
 	if where, ok := it.fields["where"]; ok {
 		out.route.where = readWhere(where)
 	}
 	c.readFrom(it, out)
-	text := func(err error) string { return withoutFlags(redactError(err, address)) }
+	text := func(err error) string { return withoutFlags(setting.RedactError(err, address)) }
 	if d == nil {
 		it.settle(out.check, text, func(error) bool { return false })
 	} else {
@@ -61,9 +63,9 @@ func (c *pipeConfig) addOutput(name string, v conf.Node) {
 
 // secretFiles returns the files with keys, passwords and certificates that options name.
 func (c *outputConfig) secretFiles() (files []string) {
-	for _, o := range options {
-		if o.ofFile && o.name != "bearer-token-file" { // clients read that again by themselves
-			files = append(files, c.text(o.name))
+	for _, o := range setting.Options {
+		if o.OfFile && o.Name != "bearer-token-file" { // clients read that again by themselves
+			files = append(files, c.Text(o.Name))
 		}
 	}
 	return files
@@ -99,7 +101,7 @@ func (c *pipeConfig) readTo(it *item, out *outputConfig) (d destination, address
 	}
 	out.To = at
 	if it.faulty["to"] = query != ""; query != "" {
-		to.Faultf("%s: in a file, options stand in lines of their own beside to, and not behind a ?", redact(address))
+		to.Faultf("%s: in a file, options stand in lines of their own beside to, and not behind a ?", setting.Redact(address))
 	}
 	return d, address
 }
@@ -159,19 +161,19 @@ func soundAddress(d destination) string {
 
 // readFallback reads the fallback of an output. Several outputs may share one.
 func (c *pipeConfig) readFallback(it *item, out *outputConfig) {
-	if out.text("fallback") == "" || c.fallbacks[out.text("fallback")] != nil {
+	if out.Text("fallback") == "" || c.fallbacks[out.Text("fallback")] != nil {
 		return
 	}
-	f, err := c.options.output(c.dests, "fallback", out.text("fallback"), ownOption)
+	f, err := c.options.output(c.dests, "fallback", out.Text("fallback"), ownOption)
 	if err == nil {
-		d, _, _, _ := locate(c.dests, "fallback", out.text("fallback"))
+		d, _, _, _ := locate(c.dests, "fallback", out.Text("fallback"))
 		err = tryDestination(d, f)
 	}
 	if err != nil {
-		it.wrong("fallback", "%s", withoutFlags(redactText(c.nowhere("fallback", out.text("fallback"), errors.New(redactError(err, out.text("fallback")))))))
+		it.wrong("fallback", "%s", withoutFlags(setting.RedactText(c.nowhere("fallback", out.Text("fallback"), errors.New(setting.RedactError(err, out.Text("fallback")))))))
 		return
 	}
-	c.fallbacks[out.text("fallback")] = f
+	c.fallbacks[out.Text("fallback")] = f
 }
 
 // schemes returns what the addresses of destinations begin with.
@@ -197,5 +199,5 @@ func (c *pipeConfig) inputsInWords() string {
 	if len(c.declared) == 0 {
 		return ""
 	}
-	return "; there is " + inWords(c.declared, "and")
+	return "; there is " + console.InWords(c.declared, "and")
 }

@@ -21,25 +21,25 @@ func (c *pipeConfig) checkPlaces() {
 	var made []string // directories that outputs make before what stands behind them is opened
 	for _, out := range c.outs {
 		name := safeName(out.name)
-		if spool := out.text("spool"); spool != "" {
+		if spool := out.Text("spool"); spool != "" {
 			check(out.item, "spool", noDirectory(spool, name))
 			made = append(made, filepath.Join(spool, name))
 		}
-		if path, err := filePath(strings.TrimPrefix(out.To, "file:")); err == nil && strings.HasPrefix(out.To, "file:") && out.on("mkdirs") {
+		if path, err := filePath(strings.TrimPrefix(out.To, "file:")); err == nil && strings.HasPrefix(out.To, "file:") && out.On("mkdirs") {
 			made = append(made, filepath.Dir(path))
 		}
-		if letters := out.text("dead-letter"); letters != "" {
+		if letters := out.Text("dead-letter"); letters != "" {
 			check(out.item, "dead-letter", noFile(letters, made))
 		}
-		if slabs := out.text("crash-safe"); slabs != "" {
-			if out.on("crash-safe-required") { // else the slabs are on the heap
+		if slabs := out.Text("crash-safe"); slabs != "" {
+			if out.On("crash-safe-required") { // else the slabs are on the heap
 				check(out.item, "crash-safe", noDirectory(slabs, name))
 			}
 			made = append(made, filepath.Join(slabs, name))
 		}
 	}
 	for _, in := range c.inputs {
-		if dir := in.settings.text("state"); dir != "" {
+		if dir := in.Values.Text("state"); dir != "" {
 			check(in.item, "state", noDirectory(dir, ""))
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/forebay-log/forebay/cmd/internal/exit"
 )
 
 // tellsFaults compares faults with LINE:COLUMN PATH: TEXT, of which each may leave out its end.
@@ -99,8 +101,8 @@ func TestPlacesAtStart(t *testing.T) {
 		null, _ := os.Open(os.DevNull)
 		defer null.Close()
 		err := runFile("f.yaml", null, null, false, true)
-		if err == nil || codeOf(err) != exitConfig || !strings.HasPrefix(err.Error(), tt.want) || strings.Contains(err.Error(), "--") || strings.Contains(err.Error(), "slab:") {
-			t.Errorf("%s%s: %d, %v\nwant %s", tt.input, tt.output, codeOf(err), err, tt.want)
+		if err == nil || exit.Code(err) != exit.ConfigCode || !strings.HasPrefix(err.Error(), tt.want) || strings.Contains(err.Error(), "--") || strings.Contains(err.Error(), "slab:") {
+			t.Errorf("%s%s: %d, %v\nwant %s", tt.input, tt.output, exit.Code(err), err, tt.want)
 		}
 	}
 }

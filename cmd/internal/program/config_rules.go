@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/forebay-log/forebay/cmd/internal/conf"
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/cmd/internal/transform"
 )
 
@@ -51,7 +53,7 @@ func readRule(v conf.Node) (rule transform.Rule, ok bool) {
 		case "sample":
 			rule.Sample = readSample(v)
 		case "drop":
-			v.Set((*toggle)(&rule.Drop).Set)
+			v.Set((*setting.Toggle)(&rule.Drop).Set)
 			if !rule.Drop {
 				v.Faultf("write drop: true, or leave the rule out")
 				rule.Drop = true // it is one thing that the rule does
@@ -60,7 +62,7 @@ func readRule(v conf.Node) (rule transform.Rule, ok bool) {
 	})
 	if !did {
 		if len(meant) == 0 && v.Count() == before {
-			v.Faultf("it does nothing: give it one of %s", inWords(ruleNames, "or"))
+			v.Faultf("it does nothing: give it one of %s", console.InWords(ruleNames, "or"))
 		}
 		return rule, false
 	}
@@ -160,7 +162,7 @@ func (at places) readRedact(v conf.Node) *transform.Redact {
 		case "patterns":
 			r.Patterns = at.readTexts("redact.patterns", v)
 		case "replacement":
-			v.Set((*text)(&r.Replacement).Set)
+			v.Set((*setting.Text)(&r.Replacement).Set)
 		}
 	})
 	return r
@@ -168,7 +170,7 @@ func (at places) readRedact(v conf.Node) *transform.Redact {
 
 // readSample reads N, or {one-in: N, by: FIELD}.
 func readSample(v conf.Node) *transform.Sample {
-	n := count{1, 1, 0, ""}
+	n := setting.CountBetween(1, 1, 0)
 	s := &transform.Sample{}
 	if !v.IsMap() {
 		v.Set(n.Set)
@@ -176,7 +178,7 @@ func readSample(v conf.Node) *transform.Sample {
 		given, before := false, v.Count()
 		v.Fields([]string{"one-in", "by"}, func(name string, v conf.Node) {
 			if name == "by" {
-				v.Set((*text)(&s.By).Set)
+				v.Set((*setting.Text)(&s.By).Set)
 				return
 			}
 			given = true
@@ -186,7 +188,7 @@ func readSample(v conf.Node) *transform.Sample {
 			v.Faultf("one-in is missing: with 10, one record in ten stays")
 		}
 	}
-	s.OneIn = n.value // which has its default after a fault
+	s.OneIn = n.Value // which has its default after a fault
 	return s
 }
 

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
 func noVariables(string) (string, bool) { return "", false }
@@ -42,9 +44,9 @@ func TestOptionsInFile(t *testing.T) {
 		t.Fatal(faults)
 	}
 	a, b := c.outs[0], c.outs[1]
-	if a.To != "loki://h" || a.name != "a" || a.level().String() != "warn" || a.count("slabs") != 4 || a.bytes("slab-size") != 128<<10 ||
-		a.text("when-full") != "block-for=1s" || a.text("retry-age") != "168h" || a.text("spool") != "/x" || a.text("label") != "app=shop, env=x" ||
-		a.text("metadata") != "user, order" || !a.given["slabs"] || b.on("mkdirs") != true || b.text("encode") != "json" {
+	if a.To != "loki://h" || a.name != "a" || a.Level().String() != "warn" || a.Count("slabs") != 4 || a.Bytes("slab-size") != 128<<10 ||
+		a.Text("when-full") != "block-for=1s" || a.Text("retry-age") != "168h" || a.Text("spool") != "/x" || a.Text("label") != "app=shop, env=x" ||
+		a.Text("metadata") != "user, order" || !a.Given["slabs"] || b.On("mkdirs") != true || b.Text("encode") != "json" {
 		t.Errorf("%+v %+v", a, b)
 	}
 	for _, wrong := range []string{"slabs: 1", "slab-size: 3", "encode: xml", "level: loud", "spool: ''", "retry-age: soon", "mkdirs: perhaps", "slabs: [4]", "to: x"} {
@@ -105,7 +107,7 @@ func TestConfigPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := append(append(optionNames(), ruleNames...), configKeys()...)
+	names := append(append(setting.OptionNames(), ruleNames...), configKeys()...)
 	for _, o := range inputOptions {
 		names = append(names, o.name)
 	}

@@ -13,10 +13,10 @@ func (c *pipeConfig) checkTogether() {
 	w := writers{c: c, files: map[string]string{}}
 	for _, out := range c.outs {
 		w.add(out, "to", out.To)
-		w.add(out, "dead-letter", "file:"+out.text("dead-letter"))
+		w.add(out, "dead-letter", "file:"+out.Text("dead-letter"))
 	}
 	for _, out := range c.outs {
-		f := c.fallbacks[out.text("fallback")]
+		f := c.fallbacks[out.Text("fallback")]
 		if f == nil {
 			continue
 		}
@@ -32,12 +32,12 @@ func (c *pipeConfig) checkTogether() {
 	listening, states := map[endpoint]string{}, map[string]string{}
 	stdins := 0
 	for _, in := range c.inputs {
-		if in.settings.text("type") == "stdin" {
+		if in.Values.Text("type") == "stdin" {
 			if stdins++; stdins > 1 {
 				in.item.at("type").Faultf("standard input is another input already")
 			}
 		}
-		if dir := filepath.Clean(in.settings.text("state")); in.settings.text("state") != "" {
+		if dir := filepath.Clean(in.Values.Text("state")); in.Values.Text("state") != "" {
 			if other := states[dir]; other != "" {
 				in.item.at("state").Faultf("it is that of inputs.%s: each input needs a directory of its own", other)
 			}
@@ -106,7 +106,7 @@ func (w *writers) add(out *outputConfig, key, to string) (abs string, isNew bool
 		w.files[path] = key + " of outputs." + out.name
 	}
 	for _, in := range w.c.inputs {
-		for _, pattern := range in.settings.list("files") {
+		for _, pattern := range in.Values.List("files") {
 			if abs, err := filepath.Abs(pattern); err == nil {
 				pattern = abs
 			}

@@ -6,19 +6,21 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/forebay-log/forebay/cmd/internal/console"
 )
 
 func TestLiveLineText(t *testing.T) {
-	before := progress{records: 1000, bytes: 1 << 20}
-	now := progress{records: 2500, bytes: 3 << 20, inUse: 3, slabs: 8, dropped: 12345}
-	if got, want := liveLine(before, now, 500*time.Millisecond, 80), "3000 records/s  4 MiB/s  slabs 3/8  dropped 12 345"; got != want {
+	before := console.Progress{Records: 1000, Bytes: 1 << 20}
+	now := console.Progress{Records: 2500, Bytes: 3 << 20, InUse: 3, Slabs: 8, Dropped: 12345}
+	if got, want := console.LiveLine(before, now, 500*time.Millisecond, 80), "3000 records/s  4 MiB/s  slabs 3/8  dropped 12 345"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	now.waiting, now.failing = true, "file:x"
-	if got, want := liveLine(before, now, 500*time.Millisecond, 80), "3000 records/s  4 MiB/s  slabs 3/8  dropped 12 345  waiting  failing: file:x"; got != want {
+	now.Waiting, now.Failing = true, "file:x"
+	if got, want := console.LiveLine(before, now, 500*time.Millisecond, 80), "3000 records/s  4 MiB/s  slabs 3/8  dropped 12 345  waiting  failing: file:x"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got := liveLine(before, now, 0, 20); len(got) != 20 {
+	if got := console.LiveLine(before, now, 0, 20); len(got) != 20 {
 		t.Errorf("%q is not 20 wide", got)
 	}
 }
@@ -26,13 +28,13 @@ func TestLiveLineText(t *testing.T) {
 // A message never stands behind the live line.
 func TestConsole(t *testing.T) {
 	var out bytes.Buffer
-	c := &console{w: &out, name: "web"}
-	c.say("one %d", 1)
-	c.show("live")
-	c.say("two")
-	c.show("live again")
-	c.clear()
-	c.clear()
+	c := &console.Console{W: &out, Name: "web"}
+	c.Say("one %d", 1)
+	c.Show("live")
+	c.Say("two")
+	c.Show("live again")
+	c.Clear()
+	c.Clear()
 	want := "web: one 1\n" + "\rlive\x1b[K" + "\r\x1b[K" + "web: two\n" + "\rlive again\x1b[K" + "\r\x1b[K"
 	if out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/console"
 	"github.com/forebay-log/forebay/cmd/internal/control"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
 // noControl is what --control says for no socket.
@@ -83,7 +85,7 @@ func (out *output) describe(now time.Time) control.Output {
 		FailingSince: st.Deliver.FailingSince, Gone: st.Deliver.Gone || out.t.isGone(),
 	}
 	if text := st.Deliver.LastError; text != "" {
-		o.LastError = redactText(plain(errors.New(text)))
+		o.LastError = setting.RedactText(console.Plain(errors.New(text)))
 	}
 	for why, n := range st.Dropped {
 		if n > 0 {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/file"
@@ -32,10 +34,10 @@ func (p *pipeline) newOutput(out *output, o *slab.Options) (*deliver.Output, err
 	opts := &deliver.OutputOptions{
 		Name: to, Codec: o.Codec, CodecFor: t.codecFor, Slab: *o,
 		Deliver: deliver.Options{
-			PendingLimit: c.count("pending-limit"), OnError: func(e batch.Event) { p.deliveryEvent(out, e) },
+			PendingLimit: c.Count("pending-limit"), OnError: func(e batch.Event) { p.deliveryEvent(out, e) },
 			Retry: retry,
 		},
-		DeadLetterFile: c.text("dead-letter"),
+		DeadLetterFile: c.Text("dead-letter"),
 		Spool:          c.spoolOptions(),
 	}
 	if !out.engine {
@@ -48,12 +50,12 @@ func (p *pipeline) newOutput(out *output, o *slab.Options) (*deliver.Output, err
 			return f.Send(ctx, b)
 		})
 	}
-	if c.text("spool") != "" {
-		if policy := c.text("when-full"); strings.HasPrefix(policy, "drop-") && !p.saidDrops {
+	if c.Text("spool") != "" {
+		if policy := c.Text("when-full"); strings.HasPrefix(policy, "drop-") && !p.saidDrops {
 			p.saidDrops = true
-			p.con.say("--when-full %s drops lines while a destination is slow, even while --spool has room; --when-full spill puts them there", policy)
+			p.con.Say("--when-full %s drops lines while a destination is slow, even while --spool has room; --when-full spill puts them there", policy)
 		}
-		opts.SpoolDir = filepath.Join(c.text("spool"), out.dir)
+		opts.SpoolDir = filepath.Join(c.Text("spool"), out.dir)
 		opts.Spool.OnEvent = func(e batch.Event) { p.spoolEvent(out, e) }
 	}
 	d, err := deliver.NewOutput(c.outlet(t), opts)
@@ -62,15 +64,15 @@ func (p *pipeline) newOutput(out *output, o *slab.Options) (*deliver.Output, err
 	}
 	if st := d.Stats(); st.Deliver.Recovered > st.Spool.Parked { // the spool tells of those that stay
 		n := st.Deliver.Recovered - st.Spool.Parked
-		p.con.say("%s: delivering %s of an earlier run first", to, plural.Records(n))
+		p.con.Say("%s: delivering %s of an earlier run first", to, plural.Records(n))
 	}
 	return d, nil
 }
 
 // spoolOptions are those of package spool.
 func (c *outputConfig) spoolOptions() spool.Options {
-	o := spool.Options{MaxBytes: c.bytes("spool-max")}
-	if c.on("fsync") {
+	o := spool.Options{MaxBytes: c.Bytes("spool-max")}
+	if c.On("fsync") {
 		o.Sync = "always"
 	}
 	return o
@@ -78,10 +80,10 @@ func (c *outputConfig) spoolOptions() spool.Options {
 
 // letters returns the file of out's refused lines, "" if they are only counted.
 func (out *output) letters() string {
-	if out.c.text("dead-letter") != "" || out.c.text("spool") == "" {
-		return out.c.text("dead-letter")
+	if out.c.Text("dead-letter") != "" || out.c.Text("spool") == "" {
+		return out.c.Text("dead-letter")
 	}
-	return filepath.Join(out.c.text("spool"), out.dir, "dead-letters.jsonl")
+	return filepath.Join(out.c.Text("spool"), out.dir, "dead-letters.jsonl")
 }
 
 // codecFor returns the codec of lines that an earlier run has left.
@@ -110,7 +112,7 @@ func safeName(to string) string {
 			return r
 		}
 		return '_'
-	}, redact(to))
+	}, setting.Redact(to))
 	safe = strings.TrimLeft(safe[max(0, len(safe)-readable):], ".")
 	sum := sha256.Sum256([]byte(to))
 	return safe + "-" + hex.EncodeToString(sum[:4])
@@ -120,39 +122,39 @@ func safeName(to string) string {
 func (c *outputConfig) keptIn(p batch.Pending) string {
 	switch {
 	case p.Slab == 0:
-		return c.text("spool")
+		return c.Text("spool")
 	case p.Spill == 0:
-		return c.text("crash-safe")
+		return c.Text("crash-safe")
 	}
-	return c.text("spool") + " and " + c.text("crash-safe")
+	return c.Text("spool") + " and " + c.Text("crash-safe")
 }
 
 // deliveryEvent tells of what happens between an output's slabs and its
 // destination.
 func (p *pipeline) deliveryEvent(out *output, e batch.Event) {
-	say := func(format string, args ...any) { p.con.say("%s: "+format, append([]any{e.Output}, args...)...) }
+	say := func(format string, args ...any) { p.con.Say("%s: "+format, append([]any{e.Output}, args...)...) }
 	if errors.Is(e.Err, file.ErrGone) && (e.Op == "gone" || e.Op == "hold" || e.Op == "poison") {
-		say("%s; %s", plain(e.Err), out.goneText())
+		say("%s; %s", console.Plain(e.Err), out.goneText())
 		return
 	}
 	switch e.Op {
 	case "send":
 		out.failing.Store(true)
-		say("%s; trying again", plain(e.Err))
+		say("%s; trying again", console.Plain(e.Err))
 	case "hold":
 		if text := e.Err.Error(); strings.Contains(text, "rate limit") || strings.Contains(text, " 429 ") { // of a tenant, or a stream: the others go on
-			say("%s; trying again when there is room", plain(e.Err))
+			say("%s; trying again when there is room", console.Plain(e.Err))
 			return
 		}
 		out.failing.Store(true)
-		say("%s; trying again, but rarely: this is not likely to go away by itself", plain(e.Err))
+		say("%s; trying again, but rarely: this is not likely to go away by itself", console.Plain(e.Err))
 	case "recovered":
 		out.failing.Store(false)
 		say("works again")
 	case "expired":
-		say("records older than --retry-age %s are dropped", out.c.text("retry-age"))
+		say("records older than --retry-age %s are dropped", out.c.Text("retry-age"))
 	case "handler":
-		say("--fallback %s: %s; trying again", out.fallback.to, plain(e.Err))
+		say("--fallback %s: %s; trying again", out.fallback.to, console.Plain(e.Err))
 	case "handler-recovered":
 		say("--fallback %s works again", out.fallback.to)
 	case "poison":
@@ -160,7 +162,7 @@ func (p *pipeline) deliveryEvent(out *output, e batch.Event) {
 		if file := out.letters(); file != "" {
 			where = "see " + file
 		}
-		why := plain(e.Err)
+		why := console.Plain(e.Err)
 		if strings.Contains(why, "not said which") {
 			where = "they are counted, and in no dead letter"
 		}
@@ -169,24 +171,24 @@ func (p *pipeline) deliveryEvent(out *output, e batch.Event) {
 		}
 		say("refuses records permanently: %s; %s", why, where)
 	case "dead-letter":
-		say("--dead-letter %s: %s", out.letters(), plain(e.Err))
+		say("--dead-letter %s: %s", out.letters(), console.Plain(e.Err))
 	case "too-large":
-		say("%s; sending less at once", plain(e.Err))
+		say("%s; sending less at once", console.Plain(e.Err))
 	case "spill":
 		switch said := out.failing.Load(); {
 		case errors.Is(e.Err, deliver.ErrFull) && !said:
-			say("is too slow, lines go to --spool %s", out.c.text("spool"))
+			say("is too slow, lines go to --spool %s", out.c.Text("spool"))
 		case said:
-			say("is down, lines go to --spool %s", out.c.text("spool"))
+			say("is down, lines go to --spool %s", out.c.Text("spool"))
 		default: // it refused all at the first attempt
-			say("is down, lines go to --spool %s: %s", out.c.text("spool"), plain(e.Err))
+			say("is down, lines go to --spool %s: %s", out.c.Text("spool"), console.Plain(e.Err))
 		}
 	case "spilled":
-		say("nothing is left in --spool %s", out.c.text("spool"))
+		say("nothing is left in --spool %s", out.c.Text("spool"))
 	case "spill-error":
-		say("--spool %s: %s; trying again", out.c.text("spool"), plain(e.Err))
+		say("--spool %s: %s; trying again", out.c.Text("spool"), console.Plain(e.Err))
 	default:
-		say("%s: %s", e.Op, plain(e.Err))
+		say("%s: %s", e.Op, console.Plain(e.Err))
 	}
 }
 
@@ -195,8 +197,8 @@ func (p *pipeline) spoolEvent(out *output, e batch.Event) {
 	switch e.Op {
 	case "recover": // said when it was opened
 	case "drop":
-		p.con.say("%s: --spool-max %s is reached, dropping the oldest records (%d)", e.Output, out.c.text("spool-max"), e.Count)
+		p.con.Say("%s: --spool-max %s is reached, dropping the oldest records (%d)", e.Output, out.c.Text("spool-max"), e.Count)
 	default:
-		p.con.say("%s: --spool %s: %s", e.Output, out.c.text("spool"), plain(e.Err))
+		p.con.Say("%s: --spool %s: %s", e.Output, out.c.Text("spool"), console.Plain(e.Err))
 	}
 }

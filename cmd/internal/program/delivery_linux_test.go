@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -60,7 +61,7 @@ func TestForcedEndSpools(t *testing.T) {
 	p.signal(syscall.SIGTERM)
 	p.signal(syscall.SIGINT)
 	code, stderr := p.wait()
-	if code != exitKept {
+	if code != exit.KeptCode {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 	wantMatch(t, stderr, `file:/dev/full accepted=2 delivered=0 pending=2\{slab=0 spill=2 inflight=0\}`)
@@ -136,13 +137,13 @@ func TestSpoolThatCannotBeUsed(t *testing.T) {
 	second := start(t, args...)
 	second.in.Close()
 	code, stderr := second.wait()
-	if code != exitConfig {
+	if code != exit.ConfigCode {
 		t.Errorf("exit code %d", code)
 	}
 	wantMatch(t, stderr, `^forebay: --spool .*: .*another process`)
 	first.signal(syscall.SIGTERM)
 	first.signal(syscall.SIGTERM)
-	if code, stderr := first.wait(); code != exitKept {
+	if code, stderr := first.wait(); code != exit.KeptCode {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 
@@ -150,7 +151,7 @@ func TestSpoolThatCannotBeUsed(t *testing.T) {
 	p := start(t, "pipe", "--to", "file:"+filepath.Join(dir, "out"), "--spool", disk)
 	p.in.Close()
 	code, stderr = p.wait()
-	if code != exitConfig {
+	if code != exit.ConfigCode {
 		t.Errorf("exit code %d", code)
 	}
 	wantMatch(t, stderr, `^forebay: --spool .*: .*read-only file system`)

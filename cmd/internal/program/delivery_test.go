@@ -15,6 +15,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/record"
 )
@@ -24,7 +26,7 @@ import (
 func faulty(fail func() error, adjust func(*outputConfig)) *pipeConfig {
 	c := config("fake:")
 	giveOptions(&testing.T{}, &c.options, "--retry-age", "24h")
-	c.drainTimeout = duration(300 * time.Millisecond)
+	c.drainTimeout = setting.Duration(300 * time.Millisecond)
 	adjust(&c.options.base)
 	c.dests = append(c.dests, &flaky{fail: fail})
 	return c
@@ -39,7 +41,7 @@ func TestSpoolSurvives(t *testing.T) {
 	spooled := func(c *outputConfig) { preset(c, "spool", dir) }
 	inBubble(t, func(t *testing.T) {
 		stderr, err := run(t, faulty(down, spooled), "one\ntwo")
-		if codeOf(err) != exitKept || !strings.Contains(stderr, "pending=2{slab=0 spill=2 inflight=0}") ||
+		if exit.Code(err) != exit.KeptCode || !strings.Contains(stderr, "pending=2{slab=0 spill=2 inflight=0}") ||
 			!strings.Contains(stderr, "fake: 2 records kept for the next run, in "+dir) {
 			t.Fatal(err, stderr)
 		}
@@ -62,7 +64,7 @@ func TestSpillSaysWhy(t *testing.T) {
 		want = strings.Replace(want, "DIR", dir, 1)
 		inBubble(t, func(t *testing.T) {
 			stderr, rerr := run(t, faulty(func() error { return err }, func(c *outputConfig) { preset(c, "spool", dir) }), "one\n")
-			if codeOf(rerr) != exitKept || !strings.Contains(stderr, want) || strings.Count(stderr, strings.Fields(err.Error())[0]) != 1 {
+			if exit.Code(rerr) != exit.KeptCode || !strings.Contains(stderr, want) || strings.Count(stderr, strings.Fields(err.Error())[0]) != 1 {
 				t.Errorf("%v, %s, want %s", rerr, stderr, want)
 			}
 		})
@@ -80,12 +82,12 @@ func TestSpoolForServer(t *testing.T) {
 	conf := func() *pipeConfig {
 		c := config("tcp://" + addr)
 		preset(&c.options.base, "spool", t.TempDir())
-		c.drainTimeout = duration(300 * time.Millisecond)
+		c.drainTimeout = setting.Duration(300 * time.Millisecond)
 		return c
 	}
 	first := conf()
 	inBubble(t, func(t *testing.T) {
-		if stderr, err := run(t, first, "one\ntwo\n"); codeOf(err) != exitKept {
+		if stderr, err := run(t, first, "one\ntwo\n"); exit.Code(err) != exit.KeptCode {
 			t.Fatal(err, stderr)
 		}
 	})
@@ -105,8 +107,8 @@ func TestSpoolForServer(t *testing.T) {
 		got <- string(b)
 	}()
 	second := conf()
-	preset(&second.options.base, "spool", first.options.base.text("spool"))
-	second.drainTimeout = duration(time.Minute)
+	preset(&second.options.base, "spool", first.options.base.Text("spool"))
+	second.drainTimeout = setting.Duration(time.Minute)
 	stderr, err := run(t, second, "three\n")
 	if text := <-got; err != nil || text != "one\ntwo\nthree\n" || !strings.Contains(stderr, "accepted=1 recovered=2 delivered=3\n") {
 		t.Errorf("%q arrived, %v, %s", text, err, stderr)
@@ -118,7 +120,7 @@ func TestEngineWithoutSpool(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	inBubble(t, func(t *testing.T) {
 		stderr, err := run(t, faulty(func() error { return errors.New("down") }, func(*outputConfig) {}), "one\ntwo\n")
-		if codeOf(err) != exitRuntime || !strings.Contains(stderr, "dropped=2{shutdown=2}") {
+		if exit.Code(err) != exit.RuntimeCode || !strings.Contains(stderr, "dropped=2{shutdown=2}") {
 			t.Error(err, stderr)
 		}
 	})
@@ -129,9 +131,9 @@ func TestDeadLetter(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "dead")
 	c := faulty(nil, func(c *outputConfig) { preset(c, "dead-letter", file) })
 	c.dests[len(c.dests)-1] = &fake{o: never}
-	c.drainTimeout = duration(time.Minute)
+	c.drainTimeout = setting.Duration(time.Minute)
 	stderr, err := run(t, c, "one\ntwo\n")
-	if codeOf(err) != exitRuntime || !strings.Contains(stderr, "dropped=2{poison=2}") || !strings.Contains(stderr, "refuses records permanently: never; see "+file) {
+	if exit.Code(err) != exit.RuntimeCode || !strings.Contains(stderr, "dropped=2{poison=2}") || !strings.Contains(stderr, "refuses records permanently: never; see "+file) {
 		t.Error(err, stderr)
 	}
 	b, _ := os.ReadFile(file)
@@ -152,8 +154,8 @@ func TestRetryAgeCountsFromReading(t *testing.T) {
 		return nil
 	}
 	c := faulty(fail, func(c *outputConfig) {})
-	c.drainTimeout = duration(time.Minute)
-	c.options.base.level().set = true // so that the time is known
+	c.drainTimeout = setting.Duration(time.Minute)
+	c.options.base.Level().Given = true // so that the time is known
 	stderr, err := run(t, c, "2001-02-03T04:05:06Z ERROR one\n")
 	if err != nil || !strings.Contains(stderr, "accepted=1 delivered=1\n") {
 		t.Error(err, stderr)
@@ -227,7 +229,7 @@ func TestFsync(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		c := newOutputConfig()
 		if on {
-			if err := c.set("fsync", "true"); err != nil {
+			if err := c.Set("fsync", "true"); err != nil {
 				t.Fatal(err)
 			}
 		}

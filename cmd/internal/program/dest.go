@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/record"
 	"github.com/forebay-log/forebay/internal/secrets"
@@ -38,7 +40,7 @@ func mayDryRun(dests []destination, c *outputConfig) error {
 	scheme, _, _ := strings.Cut(c.To, ":")
 	for _, d := range dests {
 		if _, can := d.(dryRunner); scheme == d.Scheme() && !can {
-			return fmt.Errorf("--to %s: it has no --dry-run: it would be written to", redact(c.name))
+			return fmt.Errorf("--to %s: it has no --dry-run: it would be written to", setting.Redact(c.name))
 		}
 	}
 	return nil
@@ -151,9 +153,9 @@ func openAt(dests []destination, flag string, c *outputConfig) (*target, error) 
 	}
 	t, err := openIn(d, at[len(d.Scheme())+1:], c)
 	if err != nil {
-		text := fmt.Errorf("%s %s: %s", flag, redact(c.name), strings.TrimPrefix(redactError(err, c.To), "file: "))
+		text := fmt.Errorf("%s %s: %s", flag, setting.Redact(c.name), strings.TrimPrefix(setting.RedactError(err, c.To), "file: "))
 		if wrongOption(d, c) {
-			return nil, usageError(text)
+			return nil, exit.Usage(text)
 		}
 		return nil, text
 	}
@@ -174,11 +176,11 @@ func locate(dests []destination, flag, to string) (d destination, at, query stri
 	scheme, _, found := strings.Cut(to, ":")
 	for _, d := range dests {
 		if found && scheme == d.Scheme() {
-			at, query, _ = cutQuery(to)
+			at, query, _ = setting.CutQuery(to)
 			return d, at, query, nil
 		}
 	}
-	to = redact(to)
+	to = setting.Redact(to)
 	var why string
 	switch {
 	case to == "":

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/file"
 	"github.com/forebay-log/forebay/internal/vfs"
@@ -45,7 +47,7 @@ func (fileDest) Check(rest string, c *outputConfig) error {
 	case errors.Is(err, os.ErrNotExist) && !o.MakeDirs:
 		return fmt.Errorf("there is no directory %s; --mkdirs creates it", dir)
 	case err != nil && !errors.Is(err, os.ErrNotExist):
-		return unpathed(err)
+		return console.Unpathed(err)
 	}
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
 		return errors.New("it is a directory: name a file in it")
@@ -63,7 +65,7 @@ func (fileDest) Open(rest string, c *outputConfig) (*target, error) {
 		return nil, err
 	}
 	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() && !st.IsDir() && o.RotateBytes == 0 && o.RotateEvery == 0 {
-		if c.on("fsync") {
+		if c.On("fsync") {
 			return nil, errors.New("it is not a regular file; leave out --fsync")
 		}
 		return openDevice(path)
@@ -82,17 +84,17 @@ func (fileDest) Open(rest string, c *outputConfig) (*target, error) {
 // fileOptions are those of package file.
 func fileOptions(c *outputConfig) (*file.Options, error) {
 	o := &file.Options{
-		MakeDirs:    c.on("mkdirs"),
-		NoReserve:   c.on("no-reserve"),
-		RotateBytes: c.bytes("rotate-size"),
-		RotateEvery: c.duration("rotate-every"),
-		KeepFiles:   c.count("keep"),
-		KeepFor:     c.duration("keep-for"),
+		MakeDirs:    c.On("mkdirs"),
+		NoReserve:   c.On("no-reserve"),
+		RotateBytes: c.Bytes("rotate-size"),
+		RotateEvery: c.Duration("rotate-every"),
+		KeepFiles:   c.Count("keep"),
+		KeepFor:     c.Duration("keep-for"),
 	}
-	if c.text("compress") != "none" {
-		o.Compress = c.text("compress")
+	if c.Text("compress") != "none" {
+		o.Compress = c.Text("compress")
 	}
-	if c.on("fsync") {
+	if c.On("fsync") {
 		if o.Compress != "" {
 			return nil, errors.New("--fsync and --compress do not go together: a copy that is compressed is not synced before the original is removed")
 		}
@@ -112,10 +114,10 @@ func fileOptions(c *outputConfig) (*file.Options, error) {
 func openDevice(path string) (*target, error) {
 	f, err := vfs.OpenAppend(path, os.O_WRONLY, 0)
 	if err != nil {
-		return nil, unpathed(err)
+		return nil, console.Unpathed(err)
 	}
 	s := file.NewStdio(f, path)
-	return &target{dest: s, gone: s.Gone(), tty: isTerminal(f)}, nil
+	return &target{dest: s, gone: s.Gone(), tty: console.IsTerminal(f)}, nil
 }
 
 // filePath reads what follows "file:": a path, or the rest of a URL if it begins with two
@@ -125,7 +127,7 @@ func filePath(rest string) (string, error) {
 		return "", errors.New("it names no file: write file:PATH, such as file:app.log")
 	}
 	if !strings.HasPrefix(rest, "//") {
-		return filepath.FromSlash(pathIn(rest)), nil
+		return filepath.FromSlash(setting.PathIn(rest)), nil
 	}
 	u, err := url.Parse("file:" + rest)
 	switch {

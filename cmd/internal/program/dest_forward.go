@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/cmd/internal/transform"
 	"github.com/forebay-log/forebay/fluent"
 	"github.com/forebay-log/forebay/internal/record"
@@ -39,11 +40,11 @@ func (d forwardDest) Usage() (form, what string) {
 
 func (d forwardDest) Open(rest string, o *outputConfig) (*target, error) {
 	c := fluent.Config{
-		Tag: o.text("tag"), NoAck: o.on("no-ack"), SharedKeyFile: o.text("shared-key-file"),
-		Secured: o.on("secured"), User: o.text("user"), PasswordFile: o.text("password-file"),
+		Tag: o.Text("tag"), NoAck: o.On("no-ack"), SharedKeyFile: o.Text("shared-key-file"),
+		Secured: o.On("secured"), User: o.Text("user"), PasswordFile: o.Text("password-file"),
 		Name: d.scheme + ":" + rest,
 	}
-	if o.text("tag") == "" {
+	if o.Text("tag") == "" {
 		return nil, errors.New("--tag is empty: an event has a tag")
 	}
 	switch d.scheme {
@@ -51,7 +52,7 @@ func (d forwardDest) Open(rest string, o *outputConfig) (*target, error) {
 		if rest == "" || rest == "//" {
 			return nil, errors.New("it names no socket: write forward+unix:PATH")
 		}
-		c.Servers = []string{"unix:" + pathIn(rest)}
+		c.Servers = []string{"unix:" + setting.PathIn(rest)}
 	default:
 		host, ok := strings.CutPrefix(rest, "//")
 		if !ok || host == "" {
@@ -63,13 +64,13 @@ func (d forwardDest) Open(rest string, o *outputConfig) (*target, error) {
 		c.Servers = []string{host}
 		if d.scheme == "forward+tls" {
 			c.Servers[0] = "tls://" + host
-			c.TLS = fluent.TLS{CAFile: o.text("tls-ca"), CertFile: o.text("tls-cert"), KeyFile: o.text("tls-key")}
+			c.TLS = fluent.TLS{CAFile: o.Text("tls-ca"), CertFile: o.Text("tls-cert"), KeyFile: o.Text("tls-key")}
 		}
 	}
-	if v := o.text("compress"); v != "none" { // zstd: fluentd from 1.19 on, and Fluent Bit
+	if v := o.Text("compress"); v != "none" { // zstd: fluentd from 1.19 on, and Fluent Bit
 		c.Compress = v
 	}
-	t := &target{newEncoder: func() encodeFunc { return newForwardEncoder(o.text("tag-from")) }, codec: fluent.Codec()}
+	t := &target{newEncoder: func() encodeFunc { return newForwardEncoder(o.Text("tag-from")) }, codec: fluent.Codec()}
 	if o.dryRun {
 		c.DryRun = os.Stdout
 	}

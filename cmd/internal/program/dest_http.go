@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/httpsink"
 	"github.com/forebay-log/forebay/internal/record"
 )
@@ -29,9 +30,6 @@ func (d httpDest) Usage() (form, what string) {
 	return "https://HOST/PATH", "the same over https; see --tls-ca, --tls-cert, --tls-key"
 }
 
-// httpAPIs are values of --api.
-var httpAPIs = []string{"ndjson", "array", "elasticsearch", "opensearch", "hec", "splunk", "victorialogs", "datadog"}
-
 // lokiPush and lokiPort are those of Loki, where lines of JSON have no place.
 const (
 	lokiPush = "/loki/api/v1/push"
@@ -43,26 +41,26 @@ func (d httpDest) Open(rest string, o *outputConfig) (*target, error) {
 	if err != nil {
 		return nil, err
 	}
-	if prefix, ok := strings.CutSuffix(host, lokiPush); ok || strings.HasSuffix(host, lokiPort) && !o.given["api"] {
+	if prefix, ok := strings.CutSuffix(host, lokiPush); ok || strings.HasSuffix(host, lokiPort) && !o.Given["api"] {
 		scheme := map[string]string{"http": "loki", "https": "loki+https"}[d.scheme]
 		return nil, fmt.Errorf("for Loki, write %s://%s", scheme, prefix)
 	}
 	c := httpsink.Config{
-		URL: d.scheme + "://" + host, API: o.text("api"), NoID: o.on("no-id"), Username: o.text("user"), BearerTokenFile: o.text("bearer-token-file"),
+		URL: d.scheme + "://" + host, API: o.Text("api"), NoID: o.On("no-id"), Username: o.Text("user"), BearerTokenFile: o.Text("bearer-token-file"),
 	}
 	if d.scheme == "https" {
-		c.TLS = httpsink.TLS{CAFile: o.text("tls-ca"), CertFile: o.text("tls-cert"), KeyFile: o.text("tls-key")}
+		c.TLS = httpsink.TLS{CAFile: o.Text("tls-ca"), CertFile: o.Text("tls-cert"), KeyFile: o.Text("tls-key")}
 	}
-	if o.given["compress"] {
-		c.Compression = o.text("compress")
+	if o.Given["compress"] {
+		c.Compression = o.Text("compress")
 	}
-	if c.HEC, err = pairsOf("hec", o.list("hec"), true); err != nil {
+	if c.HEC, err = pairsOf("hec", o.List("hec"), true); err != nil {
 		return nil, err
 	}
-	if c.Headers, err = pairsOf("header", o.list("header"), false); err != nil {
+	if c.Headers, err = pairsOf("header", o.List("header"), false); err != nil {
 		return nil, err
 	}
-	params, err := pairsOf("param", o.list("param"), false)
+	params, err := pairsOf("param", o.List("param"), false)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +71,7 @@ func (d httpDest) Open(rest string, o *outputConfig) (*target, error) {
 	if len(query) > 0 {
 		c.URL += "?" + query.Encode()
 	}
-	if c.Password, err = readPassword(o.text("password-file")); err != nil {
+	if c.Password, err = readPassword(o.Text("password-file")); err != nil {
 		return nil, err
 	}
 	if o.dryRun {
@@ -95,7 +93,7 @@ var httpFlagNames = strings.NewReplacer("httpsink: config: ", "", "httpsink: ", 
 
 // pairsOf reads the values of a list of NAME=VALUE or NAME:VALUE. An error shows a value only
 // if it holds no secret.
-func pairsOf(flag string, items list, show bool) (map[string]string, error) {
+func pairsOf(flag string, items setting.List, show bool) (map[string]string, error) {
 	pairs := map[string]string{}
 	for _, item := range items {
 		i := strings.IndexAny(item, "=:")

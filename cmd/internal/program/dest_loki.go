@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/labelname"
 	"github.com/forebay-log/forebay/internal/record"
@@ -39,21 +40,21 @@ func (d lokiDest) Open(rest string, o *outputConfig) (*target, error) {
 		return nil, err
 	}
 	c := loki.Config{
-		URL: "http://" + withPort(host, "3100"), Name: redact(d.scheme + ":" + rest), Labels: map[string]string{},
-		LabelAttrs: o.list("label-from"), MetadataAttrs: o.list("metadata"), Tenant: o.text("tenant"), Username: o.text("user"),
-		BearerTokenFile: o.text("bearer-token-file"), MaxAge: o.duration("max-age"), TooOld: o.text("too-old"), OnError: o.onEvent,
+		URL: "http://" + withPort(host, "3100"), Name: setting.Redact(d.scheme + ":" + rest), Labels: map[string]string{},
+		LabelAttrs: o.List("label-from"), MetadataAttrs: o.List("metadata"), Tenant: o.Text("tenant"), Username: o.Text("user"),
+		BearerTokenFile: o.Text("bearer-token-file"), MaxAge: o.Duration("max-age"), TooOld: o.Text("too-old"), OnError: o.onEvent,
 	}
-	if o.given["flush-interval"] {
-		c.BatchAge = max(o.duration("flush-interval"), time.Microsecond) // 0 is the default there
+	if o.Given["flush-interval"] {
+		c.BatchAge = max(o.Duration("flush-interval"), time.Microsecond) // 0 is the default there
 	}
 	if c.MaxAge == 0 {
 		c.MaxAge = -1
 	}
 	if d.scheme == "loki+https" {
 		c.URL = "https://" + host
-		c.TLS = loki.TLS{CAFile: o.text("tls-ca"), CertFile: o.text("tls-cert"), KeyFile: o.text("tls-key")}
+		c.TLS = loki.TLS{CAFile: o.Text("tls-ca"), CertFile: o.Text("tls-cert"), KeyFile: o.Text("tls-key")}
 	}
-	for _, l := range o.list("label") {
+	for _, l := range o.List("label") {
 		name, value, ok := cutLabel(l)
 		if !ok {
 			return nil, fmt.Errorf("--label %s: write NAME=VALUE or NAME:VALUE", l)
@@ -66,7 +67,7 @@ func (d lokiDest) Open(rest string, o *outputConfig) (*target, error) {
 	if len(c.Labels) == 0 {
 		c.Labels["job"] = "forebay"
 	}
-	if c.Password, err = readPassword(o.text("password-file")); err != nil {
+	if c.Password, err = readPassword(o.Text("password-file")); err != nil {
 		return nil, err
 	}
 	if o.dryRun {
@@ -76,7 +77,7 @@ func (d lokiDest) Open(rest string, o *outputConfig) (*target, error) {
 	if err != nil {
 		return nil, plainLoki(err)
 	}
-	t := &target{newEncoder: func() encodeFunc { return newLokiEncoder(s, slices.Concat(o.list("label-from"), o.list("metadata"))) }, codec: s.Encoder().Codec(), memory: 4 << 20}
+	t := &target{newEncoder: func() encodeFunc { return newLokiEncoder(s, slices.Concat(o.List("label-from"), o.List("metadata"))) }, codec: s.Encoder().Codec(), memory: 4 << 20}
 	t.dest, t.engine = s, !o.dryRun
 	return t, nil
 }
@@ -97,11 +98,11 @@ func renamedLabels(c *outputConfig) (notes []string) {
 			notes = append(notes, fmt.Sprintf("outputs.%s.%s: %s is called %s at Loki", c.name, option, name, at))
 		}
 	}
-	for _, l := range c.list("label") {
+	for _, l := range c.List("label") {
 		name, _, _ := cutLabel(l)
 		add("label", name)
 	}
-	for _, name := range c.list("label-from") {
+	for _, name := range c.List("label-from") {
 		add("label-from", name)
 	}
 	return notes

@@ -20,6 +20,7 @@ import (
 	"github.com/golang/snappy"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/record"
 )
@@ -137,7 +138,7 @@ func TestLokiSlabs(t *testing.T) {
 	if o := c.slabOptions("stdout:", &target{}, 1<<20); o.SlabCount != 8 {
 		t.Errorf("%d slabs for standard output", o.SlabCount)
 	}
-	c.given = map[string]bool{"slabs": true}
+	c.Given = map[string]bool{"slabs": true}
 	if o := c.slabOptions("loki:", tgt, 1<<20); o.SlabCount != 8 {
 		t.Errorf("%d slabs where 8 were asked for", o.SlabCount)
 	}
@@ -250,9 +251,9 @@ func TestTooOldLines(t *testing.T) {
 		letters, _ := os.ReadFile(dead)
 		want := 0
 		if len(c.stored) < 3 {
-			want = exitRuntime
+			want = exit.RuntimeCode
 		}
-		if says := strings.ReplaceAll(c.says, "DEAD", dead); codeOf(err) != want || strings.Count(string(letters), "\n") != c.letters || !strings.Contains(stderr, says) {
+		if says := strings.ReplaceAll(c.says, "DEAD", dead); exit.Code(err) != want || strings.Count(string(letters), "\n") != c.letters || !strings.Contains(stderr, says) {
 			t.Errorf("%s: %v, %s\n%s, want %d letters and %s", c.query, err, letters, stderr, c.letters, says)
 		}
 	}

@@ -27,8 +27,8 @@ func (d netDest) Usage() (form, what string) { return d.form, d.what }
 
 func (d netDest) Open(rest string, c *outputConfig) (*target, error) {
 	o := &netsink.Options{
-		Facility: c.text("facility"), Hostname: c.text("hostname"), AppName: c.text("app"),
-		ProcID: c.text("procid"), MsgID: c.text("msgid"),
+		Facility: c.Text("facility"), Hostname: c.Text("hostname"), AppName: c.Text("app"),
+		ProcID: c.Text("procid"), MsgID: c.Text("msgid"),
 	}
 	if strings.HasSuffix(d.scheme, "tls") {
 		var err error

@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
 // An authority signs certificates for 127.0.0.1.
@@ -130,7 +132,7 @@ func TestTLSDestinations(t *testing.T) {
 	pipe := func(drain time.Duration, to string, args ...string) (string, error) {
 		t.Helper()
 		c := config(to)
-		c.drainTimeout = duration(drain)
+		c.drainTimeout = setting.Duration(drain)
 		giveOptions(t, &c.options, args...)
 		return run(t, c, "one\ntwo\n")
 	}
@@ -154,13 +156,13 @@ func TestTLSDestinations(t *testing.T) {
 		code int
 		want string
 	}{
-		{"tls://" + open, nil, exitRuntime, "certificate signed by unknown authority"},
-		{"tls://" + strings.Replace(open, "127.0.0.1", "localhost", 1), good, exitRuntime, "certificate is not valid for any names"},
-		{"tls://" + closed, good, exitRuntime, "TLS handshake: remote error: tls: "},
-		{"tls://" + open, []string{"--tls-ca", file("none.pem")}, exitConfig, "cannot read --tls-ca: open "},
-		{"tls://" + open, []string{"--tls-ca", file("ca.key")}, exitConfig, "it has no PEM certificate"},
-		{"tls://" + open, []string{"--tls-cert", file("client.pem")}, exitUsage, "--tls-cert and --tls-key belong together"},
-		{"tls://" + open, []string{"--tls-cert", file("client.pem"), "--tls-key", file("server.key")}, exitConfig, "cannot load --tls-cert and --tls-key: "},
+		{"tls://" + open, nil, exit.RuntimeCode, "certificate signed by unknown authority"},
+		{"tls://" + strings.Replace(open, "127.0.0.1", "localhost", 1), good, exit.RuntimeCode, "certificate is not valid for any names"},
+		{"tls://" + closed, good, exit.RuntimeCode, "TLS handshake: remote error: tls: "},
+		{"tls://" + open, []string{"--tls-ca", file("none.pem")}, exit.ConfigCode, "cannot read --tls-ca: open "},
+		{"tls://" + open, []string{"--tls-ca", file("ca.key")}, exit.ConfigCode, "it has no PEM certificate"},
+		{"tls://" + open, []string{"--tls-cert", file("client.pem")}, exit.UsageCode, "--tls-cert and --tls-key belong together"},
+		{"tls://" + open, []string{"--tls-cert", file("client.pem"), "--tls-key", file("server.key")}, exit.ConfigCode, "cannot load --tls-cert and --tls-key: "},
 	} {
 		// A busy machine can take longer to load the roots of the system than to drain.
 		for _, drain := range []time.Duration{time.Second, 20 * time.Second} {
@@ -168,7 +170,7 @@ func TestTLSDestinations(t *testing.T) {
 			if err != nil {
 				said += err.Error()
 			}
-			if codeOf(err) == tt.code && strings.Contains(said, tt.want) {
+			if exit.Code(err) == tt.code && strings.Contains(said, tt.want) {
 				break
 			}
 			if drain > time.Second {
@@ -207,7 +209,7 @@ func TestWhenFullSpill(t *testing.T) {
 	pipe := func(t *testing.T, s *stuck, drain time.Duration, text string) (string, error) {
 		c := config("fake:")
 		giveOptions(t, &c.options, "--spool", dir, "--when-full", "spill")
-		c.drainTimeout = duration(drain)
+		c.drainTimeout = setting.Duration(drain)
 		c.dests = append(c.dests, s)
 		return run(t, c, text)
 	}
@@ -215,7 +217,7 @@ func TestWhenFullSpill(t *testing.T) {
 		first := &stuck{release: make(chan struct{})}
 		said, err := pipe(t, first, time.Second, input.String())
 		close(first.release)
-		if codeOf(err) != exitKept || !strings.Contains(said, "fake: is too slow, lines go to --spool "+dir) ||
+		if exit.Code(err) != exit.KeptCode || !strings.Contains(said, "fake: is too slow, lines go to --spool "+dir) ||
 			!strings.Contains(said, "fake accepted=20000 delivered=0 pending=20000{slab=0 spill=20000 inflight=0}") {
 			t.Fatal(err, said)
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/internal/record"
 	"github.com/forebay-log/forebay/otlp"
 )
@@ -56,14 +57,14 @@ func (d otlpDest) Open(rest string, o *outputConfig) (*target, error) {
 		port = "4317"
 	}
 	c := otlp.Config{
-		URL: "http://" + withPort(host, port), Name: redact(d.scheme + ":" + rest), Resource: map[string]string{},
-		Username: o.text("user"), BearerTokenFile: o.text("bearer-token-file"), OnError: o.onEvent,
+		URL: "http://" + withPort(host, port), Name: setting.Redact(d.scheme + ":" + rest), Resource: map[string]string{},
+		Username: o.Text("user"), BearerTokenFile: o.Text("bearer-token-file"), OnError: o.onEvent,
 	}
 	if d.secure() {
 		c.URL = "https://" + host
-		c.TLS = otlp.TLS{CAFile: o.text("tls-ca"), CertFile: o.text("tls-cert"), KeyFile: o.text("tls-key")}
+		c.TLS = otlp.TLS{CAFile: o.Text("tls-ca"), CertFile: o.Text("tls-cert"), KeyFile: o.Text("tls-key")}
 	}
-	for _, r := range o.list("resource") {
+	for _, r := range o.List("resource") {
 		i := strings.IndexAny(r, "=:")
 		if i < 1 {
 			return nil, fmt.Errorf("--resource %s: write NAME=VALUE or NAME:VALUE", r)
@@ -76,7 +77,7 @@ func (d otlpDest) Open(rest string, o *outputConfig) (*target, error) {
 	if c.Resource["service.name"] == "" {
 		c.Resource["service.name"] = "forebay"
 	}
-	if c.Password, err = readPassword(o.text("password-file")); err != nil {
+	if c.Password, err = readPassword(o.Text("password-file")); err != nil {
 		return nil, err
 	}
 	if o.dryRun {

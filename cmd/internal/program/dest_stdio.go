@@ -5,8 +5,7 @@ import (
 	"fmt"
 	"os"
 
-	"golang.org/x/term"
-
+	"github.com/forebay-log/forebay/cmd/internal/console"
 	"github.com/forebay-log/forebay/file"
 )
 
@@ -28,16 +27,5 @@ func (d stdioDest) Open(rest string, _ *outputConfig) (*target, error) {
 		return nil, fmt.Errorf("%s is closed, or not open for writing: nothing would get there (--to file:/dev/null throws lines away on purpose)", d.what)
 	}
 	info, _ := f.Stat()
-	return &target{dest: s, file: info, gone: s.Gone(), tty: isTerminal(f)}, nil
-}
-
-func isTerminal(f *os.File) bool {
-	c, err := f.SyscallConn()
-	if err != nil {
-		return false
-	}
-	tty := false
-	// Not f.Fd(), which would change the mode of a file others share.
-	c.Control(func(fd uintptr) { tty = term.IsTerminal(int(fd)) })
-	return tty
+	return &target{dest: s, file: info, gone: s.Gone(), tty: console.IsTerminal(f)}, nil
 }

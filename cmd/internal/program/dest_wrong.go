@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
 // A checker is a destination whose Open leaves something behind. Check finds what is wrong
@@ -75,23 +77,23 @@ func inFlags(err error) error {
 // neither is a file that cannot be read.
 func wrongOption(d destination, c *outputConfig) bool {
 	err := firstOf(tryDestination(d, c))
-	if err == nil || isSame(err, firstOf(tryDestination(d, c.without(func(*option) bool { return true })))) {
+	if err == nil || isSame(err, firstOf(tryDestination(d, c.without(func(*setting.Option) bool { return true })))) {
 		return false
 	}
-	ofFile := func(o *option) bool { return o.ofFile }
+	ofFile := func(o *setting.Option) bool { return o.OfFile }
 	return isSame(err, firstOf(tryDestination(d, c.without(ofFile)))) || !c.tellsOfFile(err.Error())
 }
 
 func isSame(a, b error) bool { return b != nil && a.Error() == b.Error() }
 
 // without returns c without the options that some selects.
-func (c *outputConfig) without(some func(*option) bool) *outputConfig {
+func (c *outputConfig) without(some func(*setting.Option) bool) *outputConfig {
 	n := *c
-	n.settings = c.clone()
-	for _, o := range options {
-		if c.given[o.name] && some(o) {
-			delete(n.given, o.name)
-			n.values[o.name] = o.initial()
+	n.Values = c.Clone()
+	for _, o := range setting.Options {
+		if c.Given[o.Name] && some(o) {
+			delete(n.Given, o.Name)
+			n.ByName[o.Name] = o.Initial()
 		}
 	}
 	return &n
@@ -100,11 +102,11 @@ func (c *outputConfig) without(some func(*option) bool) *outputConfig {
 // tellsOfFile reports whether an error tells of a file that an option names.
 func (c *outputConfig) tellsOfFile(text string) bool {
 	words := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t:,;\"", r) })
-	return strings.Contains(text, "cannot ") || slices.ContainsFunc(options, func(o *option) bool {
-		if !o.ofFile || !c.given[o.name] {
+	return strings.Contains(text, "cannot ") || slices.ContainsFunc(setting.Options, func(o *setting.Option) bool {
+		if !o.OfFile || !c.Given[o.Name] {
 			return false
 		}
-		name := c.text(o.name)
+		name := c.Text(o.Name)
 		return slices.Contains(words, name) || strings.ContainsAny(name, " :,;\"") && strings.Contains(text, name)
 	})
 }

@@ -36,11 +36,11 @@ func (c *pipeConfig) explain(w io.Writer, r io.Reader) (err error) {
 	}
 	var j *join.Joiner[int64]
 	if c.join != nil {
-		limits := &join.Limits{MaxRecord: int(c.maxRecord.value)}
+		limits := &join.Limits{MaxRecord: int(c.maxRecord.Value)}
 		limits.Default()
 		j = join.New[int64](c.join, limits, func(r join.Record) error { show(r.Text, r.Time); return nil }, func() {})
 	}
-	src := lines.New(r, int(c.maxRecord.value))
+	src := lines.New(r, int(c.maxRecord.Value))
 	for n < explained && err == nil {
 		line, failed := src.Next()
 		switch {

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/fluent"
@@ -34,14 +35,14 @@ type fallback struct {
 func openFallback(p *pipeConfig, c *outputConfig) (*fallback, error) {
 	for _, out := range p.outs {
 		if out.name == c.name || p.named && out.To == c.To {
-			return nil, fmt.Errorf("--fallback %s: it is given as --to, too: name another destination", redact(c.name))
+			return nil, fmt.Errorf("--fallback %s: it is given as --to, too: name another destination", setting.Redact(c.name))
 		}
 	}
 	t, err := openAt(p.dests, "--fallback", c)
 	if err != nil {
 		return nil, err
 	}
-	f := newFallback(redact(c.name), t)
+	f := newFallback(setting.Redact(c.name), t)
 	f.lines = p.parser()
 	return f, nil
 }

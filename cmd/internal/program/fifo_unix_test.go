@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/forebay-log/forebay/cmd/internal/exit"
 )
 
 // A named pipe without a reader is an error, not a wait. With a reader, the lines arrive.
@@ -21,7 +23,7 @@ func TestPipeToFIFO(t *testing.T) {
 		p := start(t, args...)
 		p.in.Close()
 		code, stderr := p.wait()
-		if code != exitConfig {
+		if code != exit.ConfigCode {
 			t.Errorf("%s: exit code %d", args[0], code)
 		}
 		wantMatch(t, stderr, `pipe: it is a named pipe that nobody reads; start its reader first`)

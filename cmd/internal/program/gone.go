@@ -42,8 +42,8 @@ func (l outlivedLife) Answer(b *batch.Batch, o batch.Outcome) {
 // outlet returns the destination of t for an outlet: one that goes on if the reader of t
 // can go and there is another place for lines.
 func (c *outputConfig) outlet(t *target) deliver.Destination {
-	hold := c.text("fallback") != "" || c.text("spool") != ""
-	if _, is := t.dest.(*file.Stdio); is && (hold || c.text("dead-letter") != "") {
+	hold := c.Text("fallback") != "" || c.Text("spool") != ""
+	if _, is := t.dest.(*file.Stdio); is && (hold || c.Text("dead-letter") != "") {
 		return outlived{t.dest, hold}
 	}
 	return t.dest
@@ -72,10 +72,10 @@ func (out *output) otherPlace() string {
 	switch {
 	case out.fallback != nil:
 		return "--fallback " + out.fallback.to
-	case out.c.text("spool") != "":
-		return "--spool " + out.c.text("spool")
-	case out.c.text("dead-letter") != "":
-		return "--dead-letter " + out.c.text("dead-letter")
+	case out.c.Text("spool") != "":
+		return "--spool " + out.c.Text("spool")
+	case out.c.Text("dead-letter") != "":
+		return "--dead-letter " + out.c.Text("dead-letter")
 	}
 	return ""
 }
@@ -90,6 +90,6 @@ func (p *pipeline) tellAllGone() {
 		}
 	}
 	if places != nil {
-		p.con.say("no output has a reader: reading ends, and what was read goes to %s", strings.Join(places, " and "))
+		p.con.Say("no output has a reader: reading ends, and what was read goes to %s", strings.Join(places, " and "))
 	}
 }

@@ -6,7 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/journal"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
 // journalInput is the journal of systemd.
@@ -23,15 +25,15 @@ type journalSource struct {
 func (k *journalInput) open(in *inlet) (source, error) {
 	s := &journalSource{in: in, take: in.newIntake(), dir: k.o.Dir}
 	o := k.o
-	o.MaxRecord = int(in.p.c.maxRecord.value)
-	o.Say = func(text string) { in.p.con.say("input %s: %s", in.name, text) }
+	o.MaxRecord = int(in.p.c.maxRecord.Value)
+	o.Say = func(text string) { in.p.con.Say("input %s: %s", in.name, text) }
 	var err error
 	if s.j, err = journal.New(o, s); err != nil {
 		if s.dir != "" && !strings.HasPrefix(err.Error(), "the journal is read by ") {
 			text := strings.ReplaceAll(err.Error(), "forebay tail", "process or input")
 			err = in.p.keyError("inputs."+in.name, "state", s.dir, in.c.at, text)
 		}
-		return nil, configError(err)
+		return nil, exit.Config(err)
 	}
 	return s, nil
 }
@@ -49,7 +51,7 @@ func (s *journalSource) finish(delivered bool) error { return s.j.Finish(deliver
 
 func (s *journalSource) close() {
 	if err := s.j.Finish(false); err != nil {
-		s.in.p.con.say("%s", s.in.of(err))
+		s.in.p.con.Say("%s", s.in.of(err))
 	}
 }
 
@@ -77,9 +79,9 @@ func (s *journalSource) Put(e journal.Entry) error {
 func (s *journalSource) Commit(ctx context.Context) error { return s.in.commit(ctx) }
 
 // journalOptions returns the options of an input of that type.
-func journalOptions(c *settings) journal.Options {
+func journalOptions(c *setting.Values) journal.Options {
 	return journal.Options{
-		Dir: c.text("state"), FromEnd: c.text("from") != "start", Units: c.list("units"), Identifiers: c.list("identifiers"),
-		Directory: c.text("directory"), AllFields: c.on("all-fields"), CommitEvery: time.Second,
+		Dir: c.Text("state"), FromEnd: c.Text("from") != "start", Units: c.List("units"), Identifiers: c.List("identifiers"),
+		Directory: c.Text("directory"), AllFields: c.On("all-fields"), CommitEvery: time.Second,
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/listen"
 	"github.com/forebay-log/forebay/cmd/internal/listen/lokipush"
 	"github.com/forebay-log/forebay/internal/record"
@@ -41,11 +42,11 @@ func (k *listenInput) open(in *inlet) (source, error) {
 	for range cap(s.free) {
 		s.free <- &listenIntake{intake: in.newIntake()}
 	}
-	said := &sayer{say: func(text string) { in.p.con.say("input %s: %s", in.name, text) }}
+	said := &sayer{say: func(text string) { in.p.con.Say("input %s: %s", in.name, text) }}
 	s.r = &receiver{c: k.c, sink: s, said: said}
 	if err := s.r.listen(); err != nil {
 		s.r.close(context.Background())
-		return nil, configError(err)
+		return nil, exit.Config(err)
 	}
 	return s, nil
 }
@@ -82,7 +83,7 @@ func (s *listenSource) Put(ctx context.Context, r *listen.Record) error {
 	defer take.mu.Unlock()
 	s.in.records.Add(1)
 	s.in.bytes.Add(uint64(len(r.Body)))
-	if len(r.Body) > int(s.in.p.c.maxRecord.value) {
+	if len(r.Body) > int(s.in.p.c.maxRecord.Value) {
 		take.tooLong(0)
 		return nil
 	}

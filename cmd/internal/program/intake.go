@@ -14,6 +14,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/join"
 	"github.com/forebay-log/forebay/cmd/internal/lines"
 	"github.com/forebay-log/forebay/cmd/internal/readahead"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/cmd/internal/transform"
 	"github.com/forebay-log/forebay/internal/record"
 	"github.com/forebay-log/forebay/internal/values"
@@ -31,8 +32,8 @@ type intake struct {
 	unparsed uint64 // of parser, what the inlet knows
 	outs     []feed
 	forms    []*form
-	common   *level // of all outputs; nil: each has its own
-	marks    []mark // of the outputs
+	common   *setting.Level // of all outputs; nil: each has its own
+	marks    []mark         // of the outputs
 
 	chain *transform.Chain // nil: lines stay as they are
 	parse bool             // lines are looked into
@@ -70,7 +71,7 @@ func (take *intake) wire() {
 	take.common = commonLevel(take.outs)
 	for i := range take.outs {
 		out := &take.outs[i]
-		take.parse = take.parse || out.c.level().set || out.c.route.where != nil || out.form != nil || out.encode != nil || out.t.header
+		take.parse = take.parse || out.c.Level().Given || out.c.route.where != nil || out.form != nil || out.encode != nil || out.t.header
 	}
 }
 
@@ -188,7 +189,7 @@ func (take *intake) line(line []byte, at place, k known) (open bool) {
 				take.untell(ev)
 			}
 		}
-		if take.common != nil && !take.common.admits(ev) {
+		if take.common != nil && !take.common.Admits(ev) {
 			take.in.filtered.Add(1)
 			return true
 		}
@@ -206,7 +207,7 @@ func (take *intake) line(line []byte, at place, k known) (open bool) {
 		if !take.marks[i].wants(at.end) {
 			continue
 		}
-		if take.common == nil && !out.level.admits(ev) {
+		if take.common == nil && !out.level.Admits(ev) {
 			out.below.Add(1)
 			continue
 		}
@@ -283,11 +284,11 @@ func (take *intake) untell(ev *record.Event) {
 // A feed is an output, as an intake sees it.
 type feed struct {
 	*output
-	encode encodeFunc // the target's own form; nil: form, or lines as they came
-	rec    []byte     // memory of encode
-	form   *form      // nil: lines as they came, or a form of its own
-	level  *level     // of the output
-	keeps  bool       // lines may be left for the next run
+	encode encodeFunc     // the target's own form; nil: form, or lines as they came
+	rec    []byte         // memory of encode
+	form   *form          // nil: lines as they came, or a form of its own
+	level  *setting.Level // of the output
+	keeps  bool           // lines may be left for the next run
 }
 
 // A form is one way to write lines. Outputs that want the same share what is written.
@@ -314,7 +315,7 @@ func (take *intake) feeds() {
 		if !out.c.route.takes(take.in.name) {
 			continue
 		}
-		f := feed{output: out, level: out.c.level(), keeps: out.c.keepsLines()}
+		f := feed{output: out, level: out.c.Level(), keeps: out.c.keepsLines()}
 		if out.t.newEncoder != nil {
 			f.encode = out.t.newEncoder()
 		} else if as := out.c.encoding(); as != record.AsRaw {
@@ -329,12 +330,12 @@ func (take *intake) feeds() {
 }
 
 // commonLevel returns the level of all outputs, nil if they have several.
-func commonLevel(outs []feed) *level {
-	l := new(level)
+func commonLevel(outs []feed) *setting.Level {
+	l := new(setting.Level)
 	for i, out := range outs {
 		if i == 0 {
-			l = out.c.level()
-		} else if *out.c.level() != *l {
+			l = out.c.Level()
+		} else if *out.c.Level() != *l {
 			return nil
 		}
 	}
@@ -350,7 +351,7 @@ func (take *intake) readFrom(r io.Reader, kept *readahead.File, rules *join.Rule
 	if jd != nil && kept != nil {
 		r = unsettled{kept, jd}
 	}
-	src := lines.New(r, int(take.p.c.maxRecord.value))
+	src := lines.New(r, int(take.p.c.maxRecord.Value))
 	var records int
 	var before int64
 	held := false
@@ -406,7 +407,7 @@ func (take *intake) readFrom(r io.Reader, kept *readahead.File, rules *join.Rule
 		}
 		var k known
 		if torn && line[len(line)-1] != '\n' {
-			take.p.con.say("%s", take.in.of(errors.New("standard input: the last line that an earlier run had read has no end; it is delivered with the field partial=true")))
+			take.p.con.Say("%s", take.in.of(errors.New("standard input: the last line that an earlier run had read has no end; it is delivered with the field partial=true")))
 			k.attrs = partialLine
 		}
 		if jd != nil {

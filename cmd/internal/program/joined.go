@@ -29,7 +29,7 @@ func newJoined(take *intake, rules *join.Rules, kept bool) *joined {
 	if rules == nil {
 		return nil
 	}
-	longest := int(take.p.c.maxRecord.value)
+	longest := int(take.p.c.maxRecord.Value)
 	jd := &joined{take: take, most: math.MaxInt64}
 	if kept {
 		jd.most = int64(lines.BufferBytes(longest))
@@ -40,7 +40,7 @@ func newJoined(take *intake, rules *join.Rules, kept bool) *joined {
 	jd.j = join.New[int64](rules, limits, jd.put, func() {
 		if !said {
 			said = true
-			take.p.con.say("%s", take.in.of(errors.New("standard input: "+join.Bare)))
+			take.p.con.Say("%s", take.in.of(errors.New("standard input: "+join.Bare)))
 		}
 	})
 	return jd

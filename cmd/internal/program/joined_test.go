@@ -38,7 +38,7 @@ func newJoinTest(t *testing.T, most int) *joinTest {
 		t.Fatal(err)
 	}
 	c := config("file:" + filepath.Join(dir, "out"))
-	c.maxRecord.value = int64(most)
+	c.maxRecord.Value = int64(most)
 	if err := c.settle(); err != nil {
 		t.Fatal(err)
 	}

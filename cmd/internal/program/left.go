@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/forebay-log/forebay/cmd/internal/console"
 	"github.com/forebay-log/forebay/cmd/internal/state"
 	"github.com/forebay-log/forebay/internal/plural"
 	"github.com/forebay-log/forebay/spool"
@@ -36,7 +37,7 @@ func (p *pipeline) tellOfLeft() {
 // keptDirs returns the directories of spool and crash-safe, in the order of the outputs.
 func (p *pipeline) keptDirs() (dirs []string) {
 	for _, out := range p.outs {
-		for _, dir := range []string{out.c.text("spool"), out.c.text("crash-safe")} {
+		for _, dir := range []string{out.c.Text("spool"), out.c.Text("crash-safe")} {
 			if abs, err := filepath.Abs(dir); dir != "" && err == nil && !slices.Contains(dirs, abs) {
 				dirs = append(dirs, abs)
 			}
@@ -71,7 +72,7 @@ func (p *pipeline) rememberDirs() []string {
 			err = json.Unmarshal(text, &had)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			p.con.say("%s: %s; spools that it names are not looked for", name, plainPath(err))
+			p.con.Say("%s: %s; spools that it names are not looked for", name, console.PathFirst(err))
 		}
 		for _, d := range had {
 			if st, err := os.Stat(d); err == nil && st.IsDir() && !slices.Contains(all, d) {
@@ -87,7 +88,7 @@ func (p *pipeline) rememberDirs() []string {
 			continue
 		}
 		if err := state.Replace(name, text); err != nil {
-			p.con.say("%s: %s; should outputs be taken out, their spools are not looked for", name, plainPath(err))
+			p.con.Say("%s: %s; should outputs be taken out, their spools are not looked for", name, console.PathFirst(err))
 		}
 	}
 	return all
@@ -97,7 +98,7 @@ func (p *pipeline) rememberDirs() []string {
 func (p *pipeline) tellOfLeftIn(dir string) {
 	own := map[string]bool{}
 	for _, out := range p.outs {
-		if abs, err := filepath.Abs(out.c.text("spool")); out.c.text("spool") != "" && err == nil {
+		if abs, err := filepath.Abs(out.c.Text("spool")); out.c.Text("spool") != "" && err == nil {
 			own[filepath.Join(abs, out.dir)] = true
 		}
 	}
@@ -111,7 +112,7 @@ func (p *pipeline) tellOfLeftIn(dir string) {
 		if err != nil || l.Pending == 0 {
 			continue
 		}
-		p.con.say("%s wait in %s, the spool of an output that is not in the configuration: forebay spool ls shows them, forebay spool replay delivers them",
+		p.con.Say("%s wait in %s, the spool of an output that is not in the configuration: forebay spool ls shows them, forebay spool replay delivers them",
 			plural.Records(l.Pending), path)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/forebay-log/forebay/cmd/internal/exit"
 )
 
 // An output is taken out of the configuration while the program is down, and records lie in
@@ -35,7 +37,7 @@ func TestSpoolOfAnOutputThatIsGone(t *testing.T) {
 		files, _ := filepath.Glob(filepath.Join(r.dir, "spool", "*", "*"))
 		return strings.Contains(r.read("here.log"), "two") && len(files) > 1 && strings.Contains(r.said.String(), "is down, lines go to")
 	})
-	if said, err := r.end(); codeOf(err) != exitKept {
+	if said, err := r.end(); exit.Code(err) != exit.KeptCode {
 		t.Fatal(err, said)
 	}
 	spool := filepath.Join(r.dir, "spool", safeName("gone"))

@@ -1,16 +1,20 @@
 package program
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/forebay-log/forebay/cmd/internal/setting"
+)
 
 // A level is called as it was given.
 func TestLevelWords(t *testing.T) {
 	for in, want := range map[string]string{"trace": "trace", "FATAL": "fatal", "warning": "warn", "info+2": "info+2", "error+4": "fatal"} {
-		var l level
-		if err := l.Set(in); err != nil || l.String() != want || l.words() != want {
+		var l setting.Level
+		if err := l.Set(in); err != nil || l.String() != want || l.Words() != want {
 			t.Errorf("%s: %s, %v", in, l.String(), err)
 		}
 	}
-	if (&level{}).words() != "none" {
+	if (&setting.Level{}).Words() != "none" {
 		t.Error("no level has a name")
 	}
 }

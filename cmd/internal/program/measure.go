@@ -3,12 +3,11 @@ package program
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"time"
 
+	"github.com/forebay-log/forebay/cmd/internal/console"
 	"github.com/forebay-log/forebay/cmd/internal/lines"
 	"github.com/forebay-log/forebay/internal/record"
 	"github.com/forebay-log/forebay/internal/stamp"
@@ -66,7 +65,7 @@ func measureLog(name string, r io.Reader) (*measured, error) {
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("cannot measure %s: %w", name, unpathed(err))
+			return nil, fmt.Errorf("cannot measure %s: %w", name, console.Unpathed(err))
 		}
 		m.Lines++
 		p.Parse(line, &ev)
@@ -136,12 +135,4 @@ func (y *yearless) year(t time.Time) time.Time {
 	}
 	y.last = t
 	return t.AddDate(y.years, 0, 0)
-}
-
-// unpathed is err without the path that a message has already.
-func unpathed(err error) error {
-	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
-		return pe.Err
-	}
-	return err
 }

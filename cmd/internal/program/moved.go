@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"github.com/forebay-log/forebay/cmd/internal/exit"
 )
 
 // newMoved returns a command that is now one of bench. It is accepted for one release.
@@ -14,7 +16,7 @@ func newMoved(name string) *cobra.Command {
 		Hidden:             true,
 		DisableFlagParsing: true,
 		RunE: func(*cobra.Command, []string) error {
-			return usageError(fmt.Errorf("forebay %s moved to the benchmarks; run this in a clone of forebay: GOWORK=off go -C bench run ./%s", name, name))
+			return exit.Usage(fmt.Errorf("forebay %s moved to the benchmarks; run this in a clone of forebay: GOWORK=off go -C bench run ./%s", name, name))
 		},
 	}
 }

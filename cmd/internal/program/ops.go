@@ -17,6 +17,7 @@ import (
 
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/cmd/internal/control"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/httpops"
 )
 
@@ -24,7 +25,7 @@ import (
 type opsFlags struct {
 	metrics string // address; empty: none
 	pprof   bool
-	summary choice
+	summary setting.Choice
 	control string // path of a socket; empty: any that forebay top finds, none: none
 }
 
@@ -33,8 +34,8 @@ func (f *opsFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.metrics, "metrics", "", "serve metrics and health checks over HTTP on `ADDR`; :9090 accepts local connections only, 0.0.0.0:9090 all (default: off)")
 	fs.BoolVar(&f.pprof, "pprof", false, "serve /debug/pprof/ on the address of --metrics")
 	fs.StringVar(&f.control, "control", "", "serve forebay top on the socket `PATH`; none: no socket (default: a path that top finds)")
-	f.summary = choice{value: summaryText, of: []string{summaryText, summaryJSON}}
-	f.summary.add(cmd, "summary", "", "format of the last line on standard error; json is printed with --quiet too")
+	f.summary = setting.Choice{Value: summaryText, Of: []string{summaryText, summaryJSON}}
+	f.summary.Add(cmd, "summary", "", "format of the last line on standard error; json is printed with --quiet too")
 }
 
 func (f *opsFlags) check() error {
@@ -127,7 +128,7 @@ func (s *opsServer) listen(f *opsFlags, p *pipeline, pages http.Handler) error {
 	s.srv = http.Server{Handler: mux, ReadTimeout: opsTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: opsHeader}
 	go func() { _ = s.srv.Serve(ln) }() // until close
 	if !p.c.quiet {
-		p.con.say("metrics and health on http://%s", ln.Addr())
+		p.con.Say("metrics and health on http://%s", ln.Addr())
 	}
 	return nil
 }

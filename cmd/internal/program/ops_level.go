@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
 // levels returns the level of each output, "" for none. Any goroutine may ask.
@@ -15,7 +18,7 @@ func (p *pipeline) levels() map[string]string {
 	defer p.mu.Unlock()
 	all := map[string]string{}
 	for _, out := range p.outs {
-		all[out.to] = out.c.level().String()
+		all[out.to] = out.c.Level().String()
 	}
 	return all
 }
@@ -24,7 +27,7 @@ var errNoOutput = errors.New("there is no such output")
 
 // setLevel gives an output another level, from the next record on. It waits for records on
 // their way, at most until ctx is done.
-func (p *pipeline) setLevel(ctx context.Context, name string, l level) error {
+func (p *pipeline) setLevel(ctx context.Context, name string, l setting.Level) error {
 	if p.changing.take(ctx) != nil {
 		return errors.New("the configuration is changing; try again later")
 	}
@@ -56,21 +59,13 @@ func (p *pipeline) setLevel(ctx context.Context, name string, l level) error {
 		defer release()
 	}
 	p.mu.Lock()
-	*found.c.level() = l
+	*found.c.Level() = l
 	p.mu.Unlock()
 	for _, take := range takes {
 		take.wire()
 	}
-	p.con.say("%s: the level is %s now", found.to, l.words())
+	p.con.Say("%s: the level is %s now", found.to, l.Words())
 	return nil
-}
-
-// words is the level for people.
-func (l *level) words() string {
-	if !l.set {
-		return "none"
-	}
-	return l.String()
 }
 
 // level answers GET and PUT /-/level: the levels of the outputs, and another one for one of
@@ -87,7 +82,7 @@ func (p *pipeline) level(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		name, text := r.Form.Get("output"), strings.TrimSpace(r.Form.Get("level"))
-		var l level
+		var l setting.Level
 		if text != "none" {
 			if err := l.Set(text); err != nil {
 				refuse(http.StatusBadRequest, "level=%.40s: %v, or none", text, err)
@@ -102,7 +97,7 @@ func (p *pipeline) level(w http.ResponseWriter, r *http.Request) {
 			for name := range p.levels() {
 				names = append(names, name)
 			}
-			refuse(http.StatusNotFound, "output=%.40s: %v; there is %s", name, err, inWords(names, "and"))
+			refuse(http.StatusNotFound, "output=%.40s: %v; there is %s", name, err, console.InWords(names, "and"))
 			return
 		case err != nil:
 			refuse(http.StatusServiceUnavailable, "%v", err)

@@ -6,6 +6,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
 // givenOptions are the options that flags say for all outputs.
@@ -23,13 +26,13 @@ func newGivenOptions() givenOptions {
 // A givenFlag is the flag of an option: it checks a text, and keeps it for the outputs
 // that heed it.
 type givenFlag struct {
-	setting // checks, and belongs to no output
-	name    string
-	texts   map[string][]string
+	setting.Value // checks, and belongs to no output
+	name          string
+	texts         map[string][]string
 }
 
 func (f givenFlag) Set(text string) error {
-	if err := f.setting.Set(text); err != nil {
+	if err := f.Value.Set(text); err != nil {
 		return err
 	}
 	f.texts[f.name] = append(f.texts[f.name], text)
@@ -38,26 +41,26 @@ func (f givenFlag) Set(text string) error {
 
 // Which options there are: behind --to, and where lines come from elsewhere, as those of
 // --fallback do.
-func anyOption(*option) bool   { return true }
-func ownOption(o *option) bool { return !o.way }
+func anyOption(*setting.Option) bool   { return true }
+func ownOption(o *setting.Option) bool { return !o.General }
 
 // addFlags defines the flags of the options that some picks.
-func (g *givenOptions) addFlags(cmd *cobra.Command, some func(*option) bool) {
-	for _, o := range options {
-		if o.keyOnly || !some(o) {
+func (g *givenOptions) addFlags(cmd *cobra.Command, some func(*setting.Option) bool) {
+	for _, o := range setting.Options {
+		if o.KeyOnly || !some(o) {
 			continue
 		}
-		value := o.initial()
-		flag := cmd.Flags().VarPF(givenFlag{value, o.name, g.texts}, o.name, "", o.usage)
-		words := o.words
+		value := o.Initial()
+		flag := cmd.Flags().VarPF(givenFlag{value, o.Name, g.texts}, o.Name, "", o.Usage)
+		words := o.Words
 		switch value := value.(type) {
-		case *toggle:
+		case *setting.Toggle:
 			flag.NoOptDefVal = "true"
-		case *choice:
-			words = value.of
+		case *setting.Choice:
+			words = value.Of
 		}
 		if words != nil {
-			complete(cmd, o.name, words...)
+			setting.Complete(cmd, o.Name, words...)
 		}
 	}
 }
@@ -65,69 +68,69 @@ func (g *givenOptions) addFlags(cmd *cobra.Command, some func(*option) bool) {
 // output returns what the output of a destination is told: by the flags that are for it,
 // and by its own query, which wins. some picks the options that there are. flag is the
 // one that names the destination.
-func (g *givenOptions) output(dests []destination, flag, to string, some func(*option) bool) (*outputConfig, error) {
+func (g *givenOptions) output(dests []destination, flag, to string, some func(*setting.Option) bool) (*outputConfig, error) {
 	d, at, query, err := locate(dests, flag, to)
 	if err != nil {
-		return nil, configError(err)
+		return nil, exit.Config(err)
 	}
 	wrong := func(format string, args ...any) error {
-		return usageError(fmt.Errorf("%s %s: %w", flag, redact(to), fmt.Errorf(format, args...)))
+		return exit.Usage(fmt.Errorf("%s %s: %w", flag, setting.Redact(to), fmt.Errorf(format, args...)))
 	}
-	own, err := parseQuery(d.Scheme(), query, some)
+	own, err := setting.ParseQuery(d.Scheme(), query, some)
 	if err != nil {
 		return nil, wrong("%w", err)
 	}
 	c := g.base
-	c.settings = g.base.clone()
-	c.To, c.name = at, nameOf(at, own)
+	c.Values = g.base.Clone()
+	c.To, c.name = at, setting.NameOf(at, own)
 	g.schemes = append(g.schemes, d.Scheme())
-	has := func(name string) bool { return own.has(name) || g.texts[name] != nil }
-	for _, o := range options {
-		if g.texts[o.name] == nil || !some(o) || !o.isFor(d.Scheme()) || o.lacks(d.Scheme(), has) != nil {
+	has := func(name string) bool { return own.Has(name) || g.texts[name] != nil }
+	for _, o := range setting.Options {
+		if g.texts[o.Name] == nil || !some(o) || !o.IsFor(d.Scheme()) || o.Lacks(d.Scheme(), has) != nil {
 			continue
 		}
-		g.heeded[o.name] = true
-		for _, text := range g.texts[o.name] {
-			if !own.has(o.name) && !(c.dryRun && o.keeps) {
-				if err := c.set(o.name, text); err != nil {
-					return nil, usageError(fmt.Errorf("--%s: %w", o.name, err)) // the flag took it
+		g.heeded[o.Name] = true
+		for _, text := range g.texts[o.Name] {
+			if !own.Has(o.Name) && !(c.dryRun && o.Undelivered) {
+				if err := c.Set(o.Name, text); err != nil {
+					return nil, exit.Usage(fmt.Errorf("--%s: %w", o.Name, err)) // the flag took it
 				}
 			}
 		}
 	}
 	for _, p := range own {
-		if lacks := p.o.lacks(d.Scheme(), has); lacks != nil {
-			return nil, wrong("%s needs %s", p.o.name, strings.Join(lacks, " or "))
+		if lacks := p.Option.Lacks(d.Scheme(), has); lacks != nil {
+			return nil, wrong("%s needs %s", p.Option.Name, strings.Join(lacks, " or "))
 		}
-		if c.dryRun && p.o.keeps {
+		if c.dryRun && p.Option.Undelivered {
 			continue
 		}
-		if err := c.set(p.o.name, p.text); err != nil {
-			return nil, wrong("%s: %w", p.o.name, err)
+		if err := c.Set(p.Option.Name, p.Text); err != nil {
+			return nil, wrong("%s: %w", p.Option.Name, err)
 		}
 	}
 	if c.dryRun && c.spills() {
-		c.values["when-full"] = copySetting(g.base.values["when-full"])
+		c.ByName["when-full"] = setting.CopySetting(g.base.ByName["when-full"])
 	}
 	if err := c.check(); err != nil {
 		if len(own) > 0 {
 			return nil, wrong("%w", err)
 		}
-		return nil, usageError(err)
+		return nil, exit.Usage(err)
 	}
 	return &c, nil
 }
 
 // unheeded returns an error if a flag was given that no output heeds.
 func (g *givenOptions) unheeded() error {
-	for _, o := range options {
-		if g.texts[o.name] == nil || g.heeded[o.name] {
+	for _, o := range setting.Options {
+		if g.texts[o.Name] == nil || g.heeded[o.Name] {
 			continue
 		}
-		if slices.ContainsFunc(g.schemes, o.isFor) {
-			return usageError(fmt.Errorf("--%s needs --%s", o.name, strings.Join(o.needs, " or --")))
+		if slices.ContainsFunc(g.schemes, o.IsFor) {
+			return exit.Usage(fmt.Errorf("--%s needs --%s", o.Name, strings.Join(o.Needs, " or --")))
 		}
-		return usageError(fmt.Errorf("--%s is for %s, and no destination is of that kind", o.name, o.kinds()))
+		return exit.Usage(fmt.Errorf("--%s is for %s, and no destination is of that kind", o.Name, o.Kinds()))
 	}
 	return nil
 }

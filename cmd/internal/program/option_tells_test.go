@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
 // Help and documents name all options that are part of the name of an output.
@@ -15,9 +17,9 @@ func TestTellingOptions(t *testing.T) {
 	_, text, _ := strings.Cut(string(doc), "are part of that name:")
 	text, _, _ = strings.Cut(text, "may change from run to run")
 	_, help, _ := strings.Cut(newPipe(nil, nil).Long, "belong to a --to")
-	for _, o := range options {
-		if o.tells && !o.keyOnly && (!strings.Contains(text, "`"+o.name+"`") || !strings.Contains(help, o.name)) {
-			t.Errorf("%s is not named", o.name)
+	for _, o := range setting.Options {
+		if o.Identifies && !o.KeyOnly && (!strings.Contains(text, "`"+o.Name+"`") || !strings.Contains(help, o.Name)) {
+			t.Errorf("%s is not named", o.Name)
 		}
 	}
 }

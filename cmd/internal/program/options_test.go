@@ -7,24 +7,27 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
 // The names in the table are unique, and options and destinations that it refers to exist.
 func TestTableOfOptions(t *testing.T) {
 	seen := map[string]bool{}
-	for _, o := range options {
-		if seen[o.name] {
-			t.Errorf("%s is in the table twice", o.name)
+	for _, o := range setting.Options {
+		if seen[o.Name] {
+			t.Errorf("%s is in the table twice", o.Name)
 		}
-		seen[o.name] = true
-		for _, name := range o.needs {
-			if optionCalled(name) == nil {
-				t.Errorf("%s needs %s, which is no option", o.name, name)
+		seen[o.Name] = true
+		for _, name := range o.Needs {
+			if setting.OptionCalled(name) == nil {
+				t.Errorf("%s needs %s, which is no option", o.Name, name)
 			}
 		}
-		for _, scheme := range o.of {
+		for _, scheme := range o.Of {
 			if !slices.ContainsFunc(destinations(), func(d destination) bool { return d.Scheme() == scheme }) {
-				t.Errorf("%s is for %s:, which is no destination", o.name, scheme)
+				t.Errorf("%s is for %s:, which is no destination", o.Name, scheme)
 			}
 		}
 	}
@@ -53,7 +56,7 @@ func TestNamesOfOutputs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		labels = append(labels, c.text("label"))
+		labels = append(labels, c.Text("label"))
 	}
 	if want := []string{"a:b, c:d", "e:f, g:h", "a:b, c:d"}; !slices.Equal(labels, want) {
 		t.Error(labels)
@@ -115,17 +118,17 @@ func FuzzQuery(f *testing.F) {
 		to := scheme + "://h?" + query
 		c, err := g.output(dests, "--to", to, anyOption)
 		if err == nil {
-			if shown, hid := redacted(to); !c.delicate() && (shown != to || hid != nil) && !strings.Contains(to, "@") && !strings.Contains(to, "#") {
+			if shown, hid := setting.Redacted(to); !c.delicate() && (shown != to || hid != nil) && !strings.Contains(to, "@") && !strings.Contains(to, "#") {
 				t.Errorf("%s is shown as %s", to, shown)
 			}
 			return
 		}
-		if code := codeOf(err); code != exitUsage && code != exitConfig {
+		if code := exit.Code(err); code != exit.UsageCode && code != exit.ConfigCode {
 			t.Errorf("exit code %d", code)
 		}
 		for part := range strings.SplitSeq(query, "&") {
 			name, value, _ := strings.Cut(part, "=")
-			if optionCalled(name) == nil && len(value) > 7 && !strings.Contains(name+optionsOf(scheme, anyOption), value) && strings.Count(query, value) == 1 && strings.Contains(err.Error(), value) {
+			if setting.OptionCalled(name) == nil && len(value) > 7 && !strings.Contains(name+setting.OptionsOf(scheme, anyOption), value) && strings.Count(query, value) == 1 && strings.Contains(err.Error(), value) {
 				t.Errorf("%q: %v", query, err)
 			}
 		}
@@ -134,5 +137,5 @@ func FuzzQuery(f *testing.F) {
 
 // delicate reports whether c has an option that is not shown.
 func (c *outputConfig) delicate() bool {
-	return slices.ContainsFunc(options, func(o *option) bool { return o.delicate && c.given[o.name] })
+	return slices.ContainsFunc(setting.Options, func(o *setting.Option) bool { return o.Sensitive && c.Given[o.Name] })
 }

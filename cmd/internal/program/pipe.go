@@ -3,27 +3,22 @@ package program
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/join"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/cmd/internal/transform"
-	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/record"
-	"github.com/forebay-log/forebay/internal/units"
 	"github.com/forebay-log/forebay/slab"
 )
 
 // maxRecordFlag is the most that --max-record takes. Written as JSON a line can
 // become longer than it is, and a record cannot exceed slab.MaxSlabBytes.
 const maxRecordFlag = slab.MaxSlabBytes / 2
-
-// maxMemory is the most memory that the slabs of one destination may take. Beyond
-// what a machine has, the Go runtime ends the program without a useful word.
-const maxMemory = 64 << 30
 
 // pipeConfig is what the flags of pipe say.
 type pipeConfig struct {
@@ -32,8 +27,8 @@ type pipeConfig struct {
 	dests   []destination
 	options givenOptions // for all outputs
 	reading
-	maxRecord    size
-	drainTimeout duration
+	maxRecord    setting.Size
+	drainTimeout setting.Duration
 	failOnDrop   bool
 	quiet        bool
 	dryRun       bool
@@ -51,6 +46,15 @@ type pipeConfig struct {
 	outs      []*outputConfig
 	fallbacks map[string]*outputConfig // by what --fallback says
 }
+
+// exitHelp describes the exit codes of pipe.
+const exitHelp = `Exit codes:
+  0   no record was lost, except records dropped by --when-full or --max-record
+  1   records were lost, or standard input could not be read
+  2   the command line is wrong
+  3   a record was dropped, and --fail-on-drop was given
+  75  --drain-timeout expired; undelivered records are kept in --spool or --crash-safe
+  78  a destination is wrong or cannot be opened`
 
 func newPipe(stdin, stderr *os.File) *cobra.Command {
 	cmd, _ := pipeCommand(stdin, stderr)
@@ -70,11 +74,11 @@ func pipeCommand(stdin, stderr *os.File) (*cobra.Command, *pipeConfig) {
 	c := &pipeConfig{
 		dests:        destinations(),
 		options:      newGivenOptions(),
-		maxRecord:    size{slab.DefaultMaxRecord, 1, maxRecordFlag},
-		drainTimeout: duration(30 * time.Second),
+		maxRecord:    *setting.SizeBetween(slab.DefaultMaxRecord, 1, maxRecordFlag),
+		drainTimeout: setting.Duration(30 * time.Second),
 	}
-	format := choice{value: record.Auto.String(), of: record.Formats()}
-	times := choice{value: "line", of: timeNames}
+	format := setting.Choice{Value: record.Auto.String(), Of: record.Formats()}
+	times := setting.Choice{Value: "line", Of: timeNames}
 	explain := false
 	cmd := &cobra.Command{
 		Use:   "pipe",
@@ -142,7 +146,7 @@ printed.
 
 Destinations:
 ` + usageOf(c.dests) + `
-Flags whose text begins with ` + inWords(append([]string{"file", "TLS", "forward", "loki", "otlp", "http"}, moreFamilies...), "or") + ` concern these destinations alone.
+Flags whose text begins with ` + console.InWords(append([]string{"file", "TLS", "forward", "loki", "otlp", "http"}, moreFamilies...), "or") + ` concern these destinations alone.
 
 The flags from --encode on are options of every --to that supports them. An option can also
 follow a ? in a --to, under the same name and for that destination alone, as in the third
@@ -170,8 +174,8 @@ A flag that no --to supports is an error, and so is an option that its --to does
   myapp | forebay pipe --to tcp://logs:5170 --crash-safe /dev/shm/forebay`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c.format, _ = record.ParseFormat(format.value)
-			c.times = parseTimes(times.value)
+			c.format, _ = record.ParseFormat(format.Value)
+			c.times = parseTimes(times.Value)
 			if explain {
 				if err := c.settle(); err != nil {
 					return err
@@ -184,11 +188,11 @@ A flag that no --to supports is an error, and so is an option that its --to does
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringArrayVar(&c.to, "to", nil, "destination `DEST`, see above; may be repeated (default stdout:)")
-	format.add(cmd, "format", "f", "format of the lines")
-	times.add(cmd, "time", "", "time of a record: its time in the line, its arrival, or its arrival if the line has none, marked time_from=arrival")
+	format.Add(cmd, "format", "f", "format of the lines")
+	times.Add(cmd, "time", "", "time of a record: its time in the line, its arrival, or its arrival if the line has none, marked time_from=arrival")
 	fs.Var(&c.zone, "zone", "`ZONE` of times without a zone, such as Europe/Berlin or +02:00 (default: the system's)")
 	fs.StringArrayVar(&c.multiline, "multiline", nil, "join lines to records: go, java, dotnet, node, python, ruby, rust, cri, docker, auto, or a `PATTERN` of first lines; may be repeated (default: off)")
-	complete(cmd, "multiline", join.Names...)
+	setting.Complete(cmd, "multiline", join.Names...)
 	fs.Var(&c.maxRecord, "max-record", "maximum length of a line; longer lines are dropped and counted")
 	fs.Var(&c.drainTimeout, "drain-timeout", "time to deliver remaining lines after the end of the input or a signal")
 	fs.BoolVar(&c.failOnDrop, "fail-on-drop", false, "exit with code 3 if a record was dropped")
@@ -213,11 +217,11 @@ A flag that no --to supports is an error, and so is an option that its --to does
 // settle works out what each output is told. The error has its exit code.
 func (c *pipeConfig) settle() error {
 	if err := c.ops.check(); err != nil {
-		return usageError(err)
+		return exit.Usage(err)
 	}
 	var err error
 	if c.join, err = join.Parse(c.multiline); err != nil {
-		return usageError(fmt.Errorf("--multiline: %w", err))
+		return exit.Usage(fmt.Errorf("--multiline: %w", err))
 	}
 	if len(c.to) == 0 {
 		c.to = []string{"stdout:"}
@@ -232,14 +236,14 @@ func (c *pipeConfig) settle() error {
 		c.outs = append(c.outs, out)
 	}
 	for _, out := range c.outs {
-		if out.text("fallback") == "" || c.fallbacks[out.text("fallback")] != nil {
+		if out.Text("fallback") == "" || c.fallbacks[out.Text("fallback")] != nil {
 			continue
 		}
-		f, err := c.options.output(c.dests, "--fallback", out.text("fallback"), ownOption)
+		f, err := c.options.output(c.dests, "--fallback", out.Text("fallback"), ownOption)
 		if err != nil {
 			return err
 		}
-		c.fallbacks[out.text("fallback")] = f
+		c.fallbacks[out.Text("fallback")] = f
 	}
 	return c.options.unheeded()
 }
@@ -252,58 +256,10 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	const head = "%s takes no argument, and %q is one; "
 	switch path, arg := cmd.CommandPath(), args[0]; cmd.Name() {
 	case "pipe":
-		return usageError(fmt.Errorf(head+"the input is standard input (< %s) and destinations are given with --to", path, arg, arg))
+		return exit.Usage(fmt.Errorf(head+"the input is standard input (< %s) and destinations are given with --to", path, arg, arg))
 	case "size":
-		return usageError(fmt.Errorf(head+"to measure a file, write --measure %s", path, arg, arg))
+		return exit.Usage(fmt.Errorf(head+"to measure a file, write --measure %s", path, arg, arg))
 	default:
-		return usageError(fmt.Errorf(head+"use its flags", path, arg))
+		return exit.Usage(fmt.Errorf(head+"use its flags", path, arg))
 	}
-}
-
-// slabOptions returns the options of the memory of an output, whose directories have
-// that name. No line is longer than maxRecord.
-func (c *outputConfig) slabOptions(dir string, t *target, maxRecord int) *slab.Options {
-	o := &slab.Options{
-		SlabBytes:     int(c.bytes("slab-size")),
-		SlabCount:     c.count("slabs"),
-		FlushInterval: max(c.duration("flush-interval"), time.Microsecond), // 0 is "at once" here
-		WhenFull:      c.whenFull(),
-		Codec:         c.encoding().Codec(),
-	}
-	if c.text("crash-safe") != "" {
-		o.Crash = slab.CrashSafe(filepath.Join(c.text("crash-safe"), dir))
-		o.Crash.Required = c.on("crash-safe-required")
-		if t.newEncoder == nil { // it takes lines of any kind, such as those of another --encode
-			o.Crash.Codec = lineCodec
-		}
-	}
-	if !c.given["slabs"] && !c.given["slab-size"] {
-		o.SlabCount = max(o.SlabCount, t.memory/o.SlabBytes)
-	}
-	if t.engine {
-		o.FlushLevel = slab.NoFlushLevel
-	}
-	switch {
-	case t.newEncoder != nil:
-		o.MaxRecord, o.Codec = slab.MaxSlabBytes, t.codec
-	case c.encoding() == record.AsRaw:
-		o.MaxRecord = maxRecord + len("\r\n")
-	default:
-		// A line at the limit may grow: "\u0000" stands for one byte.
-		o.MaxRecord = min(6*maxRecord+4<<10, slab.MaxSlabBytes)
-	}
-	return o
-}
-
-// lineCodec returns the codec of a form whose records are lines.
-func lineCodec(contentType string, _ uint32) (batch.Codec, bool) {
-	if contentType == "" {
-		return nil, true
-	}
-	return encode.CodecFor(contentType)
-}
-
-// memory describes what an output takes.
-func memory(o *slab.Options) string {
-	return fmt.Sprintf("%d × %s", o.SlabCount, units.Size(float64(o.SlabBytes)))
 }

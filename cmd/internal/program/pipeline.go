@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/closetime"
 	"github.com/forebay-log/forebay/slab"
@@ -26,7 +29,7 @@ import (
 // run waits for signals, and ends the others.
 type pipeline struct {
 	c    *pipeConfig
-	con  *console
+	con  *console.Console
 	term *os.File // for the live line; nil: none
 
 	mu     sync.Mutex // a leaf; guards the lists below for whoever does not change them
@@ -97,7 +100,7 @@ func runPipe(c *pipeConfig, stdin, stderr *os.File) error {
 
 func newPipeline(c *pipeConfig, stderr io.Writer) *pipeline {
 	return &pipeline{
-		c: c, con: &console{w: stderr, name: c.name}, signals: make(chan os.Signal, 4),
+		c: c, con: &console.Console{W: stderr, Name: c.name}, signals: make(chan os.Signal, 4),
 		fallbacks: map[string]*fallback{}, over: make(chan struct{}), live: 1, // until run has begun all inlets
 		changing: make(turn, 1),
 	}
@@ -112,9 +115,9 @@ func runPipeline(p *pipeline, stdin, stderr *os.File) error {
 	defer signal.Stop(p.signals)
 	if err := p.open(stdin); err != nil {
 		if c.named { // a fault of the file
-			return configError(err)
+			return exit.Config(err)
 		}
-		return orConfigError(err)
+		return exit.OrConfig(err)
 	}
 	if err := p.openInputs(); err != nil {
 		p.abandon()
@@ -125,19 +128,19 @@ func runPipeline(p *pipeline, stdin, stderr *os.File) error {
 	watchers, err := serveOps(&c.ops, p)
 	if err != nil {
 		p.abandon()
-		return configError(err)
+		return exit.Config(err)
 	}
 	defer watchers.close()
 	p.watchers = watchers
 	isStdin := func(in *inputConfig) bool { _, is := in.kind.(stdinInput); return is }
-	if isTerminal(stderr) && !slices.ContainsFunc(c.inputs, isStdin) { // whose end is that of what writes to it
-		p.hungUp = func() bool { return !isTerminal(stderr) }
+	if console.IsTerminal(stderr) && !slices.ContainsFunc(c.inputs, isStdin) { // whose end is that of what writes to it
+		p.hungUp = func() bool { return !console.IsTerminal(stderr) }
 	}
-	if isTerminal(stderr) && !c.quiet && os.Getenv("TERM") != "dumb" && !p.onTerminal() {
+	if console.IsTerminal(stderr) && !c.quiet && os.Getenv("TERM") != "dumb" && !p.onTerminal() {
 		p.term = stderr
 	}
-	if !c.quiet && isTerminal(stdin) && slices.ContainsFunc(c.inputs, isStdin) {
-		p.con.say("reading from the terminal; Ctrl-D ends the input, Ctrl-C the program")
+	if !c.quiet && console.IsTerminal(stdin) && slices.ContainsFunc(c.inputs, isStdin) {
+		p.con.Say("reading from the terminal; Ctrl-D ends the input, Ctrl-C the program")
 	}
 	return p.run()
 }
@@ -152,7 +155,7 @@ func (p *pipeline) open(stdin *os.File) (err error) {
 	seen := map[string]bool{}
 	for _, c := range p.c.outs {
 		if seen[c.name] {
-			return fmt.Errorf("--to %s is given twice: every line would be there twice", redact(c.name))
+			return fmt.Errorf("--to %s is given twice: every line would be there twice", setting.Redact(c.name))
 		}
 		seen[c.name] = true
 		out, err := p.openOutput(c, p.outs, stdin)
@@ -172,7 +175,7 @@ func (p *pipeline) openOutput(c *outputConfig, others []*output, stdin *os.File)
 			return nil, err
 		}
 	}
-	if to := c.text("fallback"); to != "" && p.fallbacks[to] == nil {
+	if to := c.Text("fallback"); to != "" && p.fallbacks[to] == nil {
 		f, err := openFallback(p.c, p.c.fallbacks[to])
 		if err != nil {
 			return nil, err
@@ -181,12 +184,12 @@ func (p *pipeline) openOutput(c *outputConfig, others []*output, stdin *os.File)
 		p.fallbacks[to] = f
 		p.mu.Unlock()
 	}
-	c.onEvent = func(e batch.Event) { p.con.say("%s: %s", redact(c.name), plain(e.Err)) }
+	c.onEvent = func(e batch.Event) { p.con.Say("%s: %s", setting.Redact(c.name), console.Plain(e.Err)) }
 	t, err := openAt(p.c.dests, p.toFlag(), c)
 	if err != nil {
 		return nil, err
 	}
-	out := &output{c: c, to: redact(c.name), dir: safeName(c.name), t: t, fallback: p.fallbacks[c.text("fallback")]}
+	out := &output{c: c, to: setting.Redact(c.name), dir: safeName(c.name), t: t, fallback: p.fallbacks[c.Text("fallback")]}
 	for _, in := range p.inlets { // those that open later look for themselves
 		if s, ok := in.src.(*tailSource); ok && err == nil {
 			err = s.loops(c.To)
@@ -232,7 +235,7 @@ func (p *pipeline) distinct(out *output, others []*output, stdin *os.File) error
 
 // connect puts an Output in front of the target of out.
 func (p *pipeline) connect(out *output) (err error) {
-	o := out.c.slabOptions(out.dir, out.t, int(p.c.maxRecord.value))
+	o := out.c.slabOptions(out.dir, out.t, int(p.c.maxRecord.Value))
 	o.Name, o.OnError = out.to, func(e batch.Event) { p.event(out, e, memory(o)) }
 	out.engine = out.c.delivers() || out.t.engine
 	out.d, err = p.newOutput(out, o)
@@ -341,12 +344,12 @@ func (p *pipeline) run() error {
 	go func() {
 		defer close(said)
 		beside.Wait()
-		p.con.clear()
+		p.con.Clear()
 		for _, line := range text {
-			p.con.say("%s", line)
+			p.con.Say("%s", line)
 		}
-		if p.c.ops.summary.value == summaryJSON {
-			p.con.print(p.summaryJSON(took, err))
+		if p.c.ops.summary.Value == summaryJSON {
+			p.con.Print(p.summaryJSON(took, err))
 		}
 	}()
 	var enough <-chan time.Time
@@ -412,7 +415,7 @@ func (p *pipeline) shutdown(ctx context.Context) {
 	defer cancel()
 	for _, f := range p.fallbacks {
 		if err := f.closeDest(ctx); err != nil {
-			p.lastly = append(p.lastly, fmt.Sprintf("--fallback %s: %s", f.to, plain(err)))
+			p.lastly = append(p.lastly, fmt.Sprintf("--fallback %s: %s", f.to, console.Plain(err)))
 		}
 	}
 }
@@ -421,7 +424,7 @@ func (p *pipeline) shutdown(ctx context.Context) {
 func (out *output) shutdown(end context.Context) {
 	out.once.Do(func() {
 		keeps := out.drained.Load() // the spool has what is not delivered
-		if !keeps && out.isGone() && out.fallback == nil && out.c.text("spool") != "" {
+		if !keeps && out.isGone() && out.fallback == nil && out.c.Text("spool") != "" {
 			keeps = out.d.Commit(end) == nil
 		}
 		if keeps {
@@ -476,7 +479,7 @@ func (p *pipeline) reopenOne(t *target) {
 	for {
 		n := t.asked.Load()
 		if err := t.reopen(); err != nil && !errors.Is(err, os.ErrClosed) { // closed: this is the end
-			p.con.say("%s", plain(err))
+			p.con.Say("%s", console.Plain(err))
 		}
 		if t.asked.CompareAndSwap(n, 0) {
 			return
@@ -508,7 +511,7 @@ func (p *pipeline) watchGone(wg *sync.WaitGroup, quit <-chan struct{}) <-chan st
 
 // show writes the live line until quit.
 func (p *pipeline) show(quit <-chan struct{}) {
-	tick := time.NewTicker(liveEvery)
+	tick := time.NewTicker(console.LiveEvery)
 	defer tick.Stop()
 	before, at := p.progress(), time.Now()
 	for {
@@ -517,25 +520,25 @@ func (p *pipeline) show(quit <-chan struct{}) {
 			return
 		case now := <-tick.C:
 			cur := p.progress()
-			p.con.show(liveLine(before, cur, now.Sub(at), liveWidth(p.term)))
+			p.con.Show(console.LiveLine(before, cur, now.Sub(at), console.LiveWidth(p.term)))
 			before, at = cur, now
 		}
 	}
 }
 
-func (p *pipeline) progress() progress {
+func (p *pipeline) progress() console.Progress {
 	read := p.read()
-	now := progress{records: read.records, bytes: read.bytes, dropped: read.oversize}
+	now := console.Progress{Records: read.records, Bytes: read.bytes, Dropped: read.oversize}
 	for _, out := range p.outputs() {
 		st := out.d.Stats()
 		s := &st.Slab
-		now.dropped += s.Dropped.Total()
-		now.waiting = now.waiting || s.Waiting > 0
-		if s.SlabsInUse >= now.inUse {
-			now.inUse, now.slabs = s.SlabsInUse, s.SlabCount
+		now.Dropped += s.Dropped.Total()
+		now.Waiting = now.Waiting || s.Waiting > 0
+		if s.SlabsInUse >= now.InUse {
+			now.InUse, now.Slabs = s.SlabsInUse, s.SlabCount
 		}
 		if st.Deliver.LastError != "" {
-			now.failing = out.to
+			now.Failing = out.to
 		}
 	}
 	return now

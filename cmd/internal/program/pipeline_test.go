@@ -18,6 +18,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/cmd/internal/tail"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/bubble"
@@ -28,7 +30,7 @@ import (
 func config(to ...string) *pipeConfig {
 	c := &pipeConfig{
 		name: "forebay", to: to, dests: destinations(), options: newGivenOptions(),
-		maxRecord: size{value: 1 << 20}, drainTimeout: duration(time.Minute),
+		maxRecord: setting.Size{Value: 1 << 20}, drainTimeout: setting.Duration(time.Minute),
 	}
 	preset(&c.options.base, "slab-size", "4KiB")
 	preset(&c.options.base, "slabs", "4")
@@ -38,7 +40,7 @@ func config(to ...string) *pipeConfig {
 
 // preset changes the default of an option.
 func preset(c *outputConfig, name, value string) {
-	if err := c.values[name].Set(value); err != nil {
+	if err := c.ByName[name].Set(value); err != nil {
 		panic(err)
 	}
 }
@@ -125,7 +127,7 @@ func TestOpenFailure(t *testing.T) {
 		c := config(to, "file:"+filepath.Join(dir, "no", "b.log"))
 		giveOptions(t, &c.options, "--rotate-size", "1MiB")
 		_, err := run(t, c, "x\n")
-		if codeOf(err) != exitConfig || !strings.Contains(err.Error(), "b.log") {
+		if exit.Code(err) != exit.ConfigCode || !strings.Contains(err.Error(), "b.log") {
 			t.Fatal(err)
 		}
 	}
@@ -203,17 +205,17 @@ func TestRefusedRecords(t *testing.T) {
 		c.dests = append(c.dests, f)
 		c.failOnDrop = failOnDrop
 		stderr, err := run(t, c, "one\ntwo\n")
-		want := exitRuntime
+		want := exit.RuntimeCode
 		if failOnDrop {
-			want = exitDrops
+			want = exit.DropsCode
 		}
-		if codeOf(err) != want || !strings.Contains(stderr, "forebay: fake: refuses records permanently: never; dropping them\n") ||
+		if exit.Code(err) != want || !strings.Contains(stderr, "forebay: fake: refuses records permanently: never; dropping them\n") ||
 			!strings.Contains(stderr, "dropped=2{poison=2}") || !strings.Contains(stderr, "forebay: 2 records not delivered\n") {
-			t.Error(codeOf(err), stderr)
+			t.Error(exit.Code(err), stderr)
 		}
 	}
 	c := config("stdout:") // nothing gets there
-	c.maxRecord.value = 2
+	c.maxRecord.Value = 2
 	if stderr, err := run(t, c, "one\ntwo\n"); err != nil || !strings.Contains(stderr, "2 longer than --max-record (dropped)") {
 		t.Error(err, stderr)
 	}
@@ -296,12 +298,12 @@ func TestEndThatFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	for failOnDrop, want := range map[bool]int{false: exitRuntime, true: exitDrops} {
+	for failOnDrop, want := range map[bool]int{false: exit.RuntimeCode, true: exit.DropsCode} {
 		p := &pipeline{c: &pipeConfig{quiet: true, failOnDrop: failOnDrop},
 			outs: []*output{{to: "out", t: &target{}, d: d, err: errors.New("close: it does not flush")}}}
 		text, err := p.conclude(0, nil, errDeadline)
-		var code *codeError
-		if !errors.As(err, &code) || code.code != want || len(text) != 1 || text[0] != "out: close: it does not flush" {
+		var code *exit.Error
+		if !errors.As(err, &code) || code.Code != want || len(text) != 1 || text[0] != "out: close: it does not flush" {
 			t.Errorf("%v: %q", err, text)
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/listen"
 	"github.com/forebay-log/forebay/cmd/internal/listen/forward"
 	"github.com/forebay-log/forebay/cmd/internal/listen/ndjson"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/file"
 	"github.com/forebay-log/forebay/internal/msgpack"
 	"github.com/forebay-log/forebay/internal/record"
@@ -142,13 +143,13 @@ func (w *powerWalk) write(n int) {
 func (w *powerWalk) live(dark <-chan struct{}) {
 	c := config("file:"+filepath.Join(w.root, "out", "a.log"), "server:")
 	c.dests = append(c.dests, w)
-	c.drainTimeout = duration(20 * time.Second)
+	c.drainTimeout = setting.Duration(20 * time.Second)
 	giveOptions(w.t, &c.options, "--fsync", "--mkdirs", "--rotate-size", "4KiB", "--spool", filepath.Join(w.root, "spool"), "--flush-interval", "400ms")
 	if err := c.settle(); err != nil {
 		w.t.Fatal(err)
 	}
 	c.inputs = []*inputConfig{
-		{name: "tail", kind: &tailFlags{files: []string{w.log}, state: filepath.Join(w.root, "state", "tail"), from: choice{value: "start"}}},
+		{name: "tail", kind: &tailFlags{files: []string{w.log}, state: filepath.Join(w.root, "state", "tail"), from: setting.Choice{Value: "start"}}},
 		{name: "peer", kind: peer{w}},
 	}
 	p := newPipeline(c, &w.said)

@@ -23,6 +23,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forebay-log/forebay/cmd/internal/exit"
 )
 
 // A process is the program as it runs, with pipes for its standard streams.
@@ -327,16 +329,16 @@ func TestRefusedWithoutNames(t *testing.T) {
 		p.in.Close()
 		return p.wait()
 	}
-	if code, stderr := pipe("--spool", spool); code != exitKept {
+	if code, stderr := pipe("--spool", spool); code != exit.KeptCode {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
 	down = false
 	code, stderr := pipe()
-	if code != exitRuntime || !strings.Contains(stderr, "they are counted, and in no dead letter") || !strings.Contains(stderr, "accepted=3 delivered=2 dropped=1{poison=1}\n") {
+	if code != exit.RuntimeCode || !strings.Contains(stderr, "they are counted, and in no dead letter") || !strings.Contains(stderr, "accepted=3 delivered=2 dropped=1{poison=1}\n") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	requests.Store(0)
-	for _, want := range []int{exitRuntime, 0} { // the second finds nothing
+	for _, want := range []int{exit.RuntimeCode, 0} { // the second finds nothing
 		p := start(t, "spool", "replay", spool, "--to", to)
 		p.in.Close()
 		code, stderr = p.wait()
@@ -361,7 +363,7 @@ func TestDrainTimeoutCoversEveryLine(t *testing.T) {
 		wantText := `^forebay: stdout: [1-9][0-9]* records?, read but not in memory when the time was up, counted as dropped\{shutdown\}$`
 		if safe {
 			args = append(args, "--crash-safe", filepath.Join(dir, "safe"))
-			wantCode, wantAccount = exitKept, `pending=[1-9]`
+			wantCode, wantAccount = exit.KeptCode, `pending=[1-9]`
 			wantText = `^forebay: stdout: [1-9][0-9]* records kept for the next run, in `
 		}
 		p := stalled(t, args...)

@@ -11,7 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/listen"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/internal/units"
 )
 
@@ -21,7 +23,7 @@ type receiveConfig struct {
 	out          string
 	fsync        bool
 	count        uint64
-	maxMessage   size
+	maxMessage   setting.Size
 	maxConns     int
 	keyFile      string
 	user         string
@@ -34,7 +36,7 @@ type receiveConfig struct {
 }
 
 // newMaxMessage returns the default of --max-message.
-func newMaxMessage() *size { return &size{32 << 20, 64 << 10, 256 << 20} }
+func newMaxMessage() *setting.Size { return setting.SizeBetween(32<<20, 64<<10, 256<<20) }
 
 func newReceive(stdout, stderr *os.File) *cobra.Command {
 	c := &receiveConfig{maxMessage: *newMaxMessage(), maxConns: 256}
@@ -79,7 +81,7 @@ chunk, a push to Loki or a syslog message:
 		Args: noListenerArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := c.settle(cmd); err != nil {
-				return usageError(err)
+				return exit.Usage(err)
 			}
 			return runReceive(c, stdout, stderr)
 		},
@@ -106,7 +108,7 @@ chunk, a push to Loki or a syslog message:
 	fs.Var(&c.mischief.reject, "reject", "percentage of chunks to refuse without acknowledgement; Loki: answer 429 and 500 (default 0)")
 	fs.Var(&c.mischief.slow, "slow", "bytes per second to read from each connection, such as 64KiB (default: no limit)")
 	fs.BoolVarP(&c.quiet, "quiet", "q", false, "print only errors on standard error")
-	complete(cmd, "stall", "forever", "2s")
+	setting.Complete(cmd, "stall", "forever", "2s")
 	return cmd
 }
 
@@ -163,7 +165,7 @@ func noListenerArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return usageError(fmt.Errorf("%s takes no argument, and %q is one; an address stands behind a =, such as --forward=%s",
+	return exit.Usage(fmt.Errorf("%s takes no argument, and %q is one; an address stands behind a =, such as --forward=%s",
 		cmd.CommandPath(), args[0], args[0]))
 }
 
@@ -291,7 +293,7 @@ func (s *stall) String() string {
 	if s.forever {
 		return "forever"
 	}
-	return (*duration)(&s.d).String()
+	return (*setting.Duration)(&s.d).String()
 }
 func (*stall) Type() string { return "DURATION" }
 func (s *stall) Set(text string) (err error) {
@@ -334,7 +336,7 @@ func (b *bytesPerSecond) Set(text string) error {
 
 // limits are the bounds of each listener.
 func (c *receiveConfig) limits() listen.Limits {
-	l := listen.Limits{MessageBytes: int(c.maxMessage.value), Conns: c.maxConns}
+	l := listen.Limits{MessageBytes: int(c.maxMessage.Value), Conns: c.maxConns}
 	if c.mischief.slow > 0 { // who reads slowly gives the others the time
 		l.MessageTime, l.HelloTime = 1000*time.Hour, 100*time.Hour
 	}

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/listen"
 	"github.com/forebay-log/forebay/cmd/internal/listen/forward"
 	"github.com/forebay-log/forebay/cmd/internal/listen/lokipush"
@@ -52,14 +54,14 @@ func runReceive(c *receiveConfig, stdout, stderr *os.File) error {
 	case c.fsync:
 		f, err := file.Open(c.out, &file.Options{Mode: 0o644, Sync: "always"})
 		if err != nil {
-			return configError(fmt.Errorf("--out: %s", strings.TrimPrefix(err.Error(), "file: ")))
+			return exit.Config(fmt.Errorf("--out: %s", strings.TrimPrefix(err.Error(), "file: ")))
 		}
 		defer f.Close()
 		out = f
 	case c.out != "":
 		f, err := vfs.OpenAppend(c.out, os.O_WRONLY|os.O_CREATE, 0o644)
 		if err != nil {
-			return configError(fmt.Errorf("cannot open --out %s: %w", c.out, unpathed(err)))
+			return exit.Config(fmt.Errorf("cannot open --out %s: %w", c.out, console.Unpathed(err)))
 		}
 		defer f.Close()
 		out = f
@@ -85,7 +87,7 @@ func runReceive(c *receiveConfig, stdout, stderr *os.File) error {
 	start := time.Now()
 	if err := r.listen(); err != nil {
 		r.close(context.Background())
-		return configError(err)
+		return exit.Config(err)
 	}
 	var failure error
 	select {
@@ -106,16 +108,16 @@ func runReceive(c *receiveConfig, stdout, stderr *os.File) error {
 	}
 	switch {
 	case errors.Is(failure, syscall.EPIPE):
-		return runtimeError(nil) // who reads has seen enough
+		return exit.Runtime(nil) // who reads has seen enough
 	case failure == errForced, failure == errNoTaker:
-		return runtimeError(failure)
+		return exit.Runtime(failure)
 	case failure != nil && c.fsync: // it names the file
-		return runtimeError(fmt.Errorf("--out: %s", strings.TrimPrefix(failure.Error(), "file: ")))
+		return exit.Runtime(fmt.Errorf("--out: %s", strings.TrimPrefix(failure.Error(), "file: ")))
 	case failure != nil:
-		return runtimeError(fmt.Errorf("cannot write %s: %w", c.outName(), unpathed(failure)))
+		return exit.Runtime(fmt.Errorf("cannot write %s: %w", c.outName(), console.Unpathed(failure)))
 	}
 	if got := r.records(); got < c.count {
-		return runtimeError(fmt.Errorf("%s of the %s of --count have come", units.Count(got), units.Count(c.count)))
+		return exit.Runtime(fmt.Errorf("%s of the %s of --count have come", units.Count(got), units.Count(c.count)))
 	}
 	return nil
 }
@@ -167,7 +169,7 @@ func (c *receiveConfig) askClients(t *tls.Config) error {
 	}
 	text, err := os.ReadFile(c.tlsClientCA)
 	if err != nil {
-		return fmt.Errorf("cannot read --tls-client-ca %s: %w", c.tlsClientCA, unpathed(err))
+		return fmt.Errorf("cannot read --tls-client-ca %s: %w", c.tlsClientCA, console.Unpathed(err))
 	}
 	t.ClientAuth, t.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
 	if !t.ClientCAs.AppendCertsFromPEM(text) {
@@ -184,7 +186,7 @@ func (r *receiver) bind(l *listener) (net.Listener, error) {
 	}
 	nl, err := bindTo(network, address)
 	if err != nil {
-		return nil, fmt.Errorf("cannot listen on %s, for %s: %w%s", address, l.named(), bareNet(err), portHint(err, l))
+		return nil, fmt.Errorf("cannot listen on %s, for %s: %w%s", address, l.named(), console.BareNet(err), portHint(err, l))
 	}
 	if r.c.mischief.slow > 0 {
 		nl = slowListener{nl, int64(r.c.mischief.slow)}
@@ -249,19 +251,6 @@ func abandoned(network, path string) bool {
 		c.Close()
 	}
 	return errors.Is(err, syscall.ECONNREFUSED)
-}
-
-// bareNet is an error of net without the address, which is said already.
-func bareNet(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) {
-		var sys *os.SyscallError
-		if errors.As(op.Err, &sys) {
-			return sys.Err
-		}
-		return op.Err
-	}
-	return err
 }
 
 // portHint says what to do when a port is taken.
@@ -365,7 +354,7 @@ func (r *receiver) bindPackets(l *listener, network string) (net.PacketConn, err
 		c, err = net.ListenPacket(network, address)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot listen on %s, for %s: %w%s", address, l.named(), bareNet(err), portHint(err, l))
+		return nil, fmt.Errorf("cannot listen on %s, for %s: %w%s", address, l.named(), console.BareNet(err), portHint(err, l))
 	}
 	r.listening(l, network, c.LocalAddr().String())
 	if network == "unixgram" {
@@ -392,7 +381,7 @@ func secretFile(flag, path string) (string, error) {
 	}
 	secret, err := secrets.ReadFile(path)
 	if err != nil {
-		return "", fmt.Errorf("cannot read %s %s: %w", flag, path, unpathed(err))
+		return "", fmt.Errorf("cannot read %s %s: %w", flag, path, console.Unpathed(err))
 	}
 	if secret == "" {
 		return "", fmt.Errorf("%s %s is empty", flag, path)
@@ -449,7 +438,7 @@ func (r *receiver) records() (n uint64) {
 // summary is one line: what each listener has taken.
 func (r *receiver) summary(took time.Duration) string {
 	var sb strings.Builder
-	fmt.Fprintf(&sb, "received %s in %s", amount(r.records(), "record"), units.Duration(took.Round(time.Millisecond)))
+	fmt.Fprintf(&sb, "received %s in %s", console.Amount(r.records(), "record"), units.Duration(took.Round(time.Millisecond)))
 	for i, s := range r.servers {
 		st := s.Stats()
 		fmt.Fprintf(&sb, "; %s records=%d messages=%d connections=%d", r.names[i], st.Records, st.Messages, st.Conns)
@@ -501,7 +490,7 @@ func (s *sayer) refusedAt(r listen.Refusal, now time.Time) {
 	s.budget--
 	more := ""
 	if s.silent > 0 {
-		more = fmt.Sprintf(" (and %s before, not shown)", amount(s.silent, "refusal"))
+		more = fmt.Sprintf(" (and %s before, not shown)", console.Amount(s.silent, "refusal"))
 		s.silent = 0
 	}
 	s.say(r.String() + more)

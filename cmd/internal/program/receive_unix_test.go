@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
@@ -42,7 +43,7 @@ func TestReceiveOutputHangs(t *testing.T) {
 	time.Sleep(2 * sameSignal) // two signals at once are one; if they come late, it takes longer
 	p.signal(syscall.SIGINT)
 	code, stderr := p.wait()
-	if code != exitRuntime {
+	if code != exit.RuntimeCode {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
 	wantMatch(t, stderr, "^forebay: (stopped by a second signal|the output is not read: the last messages are not acknowledged)$")

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
 func TestRedact(t *testing.T) {
@@ -31,19 +33,19 @@ func TestRedact(t *testing.T) {
 		"stdout:":                                "stdout:",
 		"":                                       "",
 	} {
-		if got := redact(to); got != want {
+		if got := setting.Redact(to); got != want {
 			t.Errorf("%s: %s, want %s", to, got, want)
 		}
 	}
 	for _, text := range []string{`parse "http://u:pa55@h": bad`, "unknown command loki://u:pa55@h", "x https://h/?a=1&token=pa55 y"} {
-		if got := redactText(text); strings.Contains(got, "pa55") || len(got) < 10 {
+		if got := setting.RedactText(text); strings.Contains(got, "pa55") || len(got) < 10 {
 			t.Error(got)
 		}
 	}
-	if got := redactText("syslog+tcp://h?facility=local9: what is that?"); got != "syslog+tcp://h?facility=local9: what is that?" {
+	if got := setting.RedactText("syslog+tcp://h?facility=local9: what is that?"); got != "syslog+tcp://h?facility=local9: what is that?" {
 		t.Error(got)
 	}
-	if got := redactError(errors.New(`"u:p%20w" and "p w"`), "x://u:p%20w@h"); strings.Contains(got, "p%20w") || strings.Contains(got, "p w") {
+	if got := setting.RedactError(errors.New(`"u:p%20w" and "p w"`), "x://u:p%20w@h"); strings.Contains(got, "p%20w") || strings.Contains(got, "p w") {
 		t.Error(got)
 	}
 }
@@ -74,7 +76,7 @@ func TestShortSecretsLeaveNoGaps(t *testing.T) {
 		`parse "http://u:p@h": bad port in p`:  `parse "http://(secret)@h": bad port in p`,
 		`"p" and "h?t=p&a=b" and p, not ports`: `"(secret)" and "h?t=(secret)&a=b" and p, not ports`,
 	} {
-		if got := redactError(errors.New(text), "x://u:p@h"); got != want && got != strings.Replace(want, "u:(secret)@", "(secret)@", 1) {
+		if got := setting.RedactError(errors.New(text), "x://u:p@h"); got != want && got != strings.Replace(want, "u:(secret)@", "(secret)@", 1) {
 			t.Errorf("%s: %s, want %s", text, got, want)
 		}
 	}

@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
-	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/internal/plural"
 	"github.com/forebay-log/forebay/internal/units"
 )
@@ -20,48 +21,35 @@ func (p *pipeline) event(out *output, e batch.Event, memory string) {
 		if errors.Is(e.Err, context.Canceled) {
 			return // the time was up, as the summary says
 		}
-		p.con.say("%s: %s; trying again, up to %s of lines wait", e.Output, plain(e.Err), memory)
+		p.con.Say("%s: %s; trying again, up to %s of lines wait", e.Output, console.Plain(e.Err), memory)
 	case "gone":
-		p.con.say("%s: %s; this output ends here", e.Output, plain(e.Err))
+		p.con.Say("%s: %s; this output ends here", e.Output, console.Plain(e.Err))
 	case "poison":
 		if p.c.dryRun {
-			p.con.say("%s: %s; it would be refused", e.Output, plain(e.Err))
+			p.con.Say("%s: %s; it would be refused", e.Output, console.Plain(e.Err))
 		} else {
-			p.con.say("%s: refuses records permanently: %s; dropping them", e.Output, plain(e.Err))
+			p.con.Say("%s: refuses records permanently: %s; dropping them", e.Output, console.Plain(e.Err))
 		}
 	case "recovered":
-		p.con.say("%s: works again", e.Output)
+		p.con.Say("%s: works again", e.Output)
 	case "drop":
 		if strings.HasSuffix(e.Err.Error(), batch.Full.String()) { // others have been said, or are in the summary
 			out.full.Store(true)
-			p.con.say("%s: full, dropping records (--when-full %s)", e.Output, out.c.text("when-full"))
+			p.con.Say("%s: full, dropping records (--when-full %s)", e.Output, out.c.Text("when-full"))
 		}
 	case "drop-end":
 		if out.full.Swap(false) {
-			p.con.say("%s: no longer dropping, %s so far", e.Output, plural.Records(e.Count))
+			p.con.Say("%s: no longer dropping, %s so far", e.Output, plural.Records(e.Count))
 		}
 	case "panic":
-		p.con.say("%s: %v", e.Output, e.Err)
+		p.con.Say("%s: %v", e.Output, e.Err)
 	case "recovered-from-disk":
-		p.con.say("%s: delivering %s of an earlier run first", e.Output, plural.Records(e.Count))
+		p.con.Say("%s: delivering %s of an earlier run first", e.Output, plural.Records(e.Count))
 	case "crash-safe", "recover":
-		p.con.say("%s: --crash-safe: %s", e.Output, plain(e.Err))
+		p.con.Say("%s: --crash-safe: %s", e.Output, console.Plain(e.Err))
 	default:
-		p.con.say("%s: %s: %s", e.Output, e.Op, plain(e.Err))
+		p.con.Say("%s: %s: %s", e.Output, e.Op, console.Plain(e.Err))
 	}
-}
-
-// plain is an error without the name of the package it comes from, and without
-// that the destination is left alone because of it.
-func plain(err error) string {
-	if err == nil {
-		return "unknown"
-	}
-	s := strings.TrimPrefix(err.Error(), deliver.ErrOpen.Error()+": ")
-	for _, prefix := range []string{"file: ", "slab: ", "spool: ", "deliver: ", "netsink: ", "fluent: ", "loki: ", "otlp: ", "httpsink: "} {
-		s = strings.TrimPrefix(s, prefix)
-	}
-	return strings.Replace(s, "it is older than max_age (", "it is older than --max-age (", 1)
 }
 
 // neverReached reports whether there was neither a session of the destination nor an error
@@ -75,7 +63,7 @@ func neverReached(out *output) bool {
 func (p *pipeline) conclude(took time.Duration, readErr, cause error) (text []string, err error) {
 	say := func(format string, args ...any) { text = append(text, fmt.Sprintf(format, args...)) }
 	text = append(text, p.lastly...)
-	if !p.c.quiet && p.c.ops.summary.value != summaryJSON {
+	if !p.c.quiet && p.c.ops.summary.Value != summaryJSON {
 		say("%s", p.summary(took))
 	}
 	again := p.readsAgain()
@@ -122,7 +110,7 @@ func (p *pipeline) conclude(took time.Duration, readErr, cause error) (text []st
 			say("%s: %s kept for the next run, in %s", out.to, plural.Records(left), out.c.keptIn(out.report.Pending))
 		}
 		if out.err != nil && missing == 0 && !repeated {
-			say("%s: %s", out.to, plain(out.err))
+			say("%s: %s", out.to, console.Plain(out.err))
 			faults++
 		}
 		if err := out.report.Check(); err != nil {
@@ -149,11 +137,11 @@ func (p *pipeline) conclude(took time.Duration, readErr, cause error) (text []st
 	}
 	switch {
 	case p.c.failOnDrop && dropped+lost+faults > 0:
-		return text, &codeError{code: exitDrops}
+		return text, exit.With(exit.DropsCode, nil)
 	case lost+faults > 0 || readErr != nil:
-		return text, &codeError{code: exitRuntime}
+		return text, exit.With(exit.RuntimeCode, nil)
 	case kept > 0:
-		return text, &codeError{code: exitKept}
+		return text, exit.With(exit.KeptCode, nil)
 	}
 	return text, nil
 }
@@ -191,7 +179,7 @@ func (p *pipeline) summary(took time.Duration) string {
 		}
 		fmt.Fprintf(&sb, "; %s %s", out.to, account)
 		if n := out.below.Load(); n > 0 {
-			fmt.Fprintf(&sb, " (%d below level %s)", n, out.c.level().String())
+			fmt.Fprintf(&sb, " (%d below level %s)", n, out.c.Level().String())
 		}
 		if n := out.elsewhere.Load(); n > 0 {
 			fmt.Fprintf(&sb, " (%d not in where)", n)

@@ -10,6 +10,10 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
 // execute runs the command line and returns the exit code.
@@ -26,7 +30,7 @@ func execute(args []string) int {
 		return 0
 	}
 	report(os.Stderr, cmd, err)
-	return codeOf(err)
+	return exit.Code(err)
 }
 
 // answers is where commands print what they were asked for. It remembers that this
@@ -48,9 +52,9 @@ func (a *answers) Write(p []byte) (int, error) {
 // need not be told so.
 func (a *answers) failure() error {
 	if errors.Is(a.err, syscall.EPIPE) {
-		return runtimeError(nil)
+		return exit.Runtime(nil)
 	}
-	return runtimeError(fmt.Errorf("cannot write standard output: %w", unpathed(a.err)))
+	return exit.Runtime(fmt.Errorf("cannot write standard output: %w", console.Unpathed(a.err)))
 }
 
 // report says what is wrong, and where help is.
@@ -62,9 +66,9 @@ func report(w io.Writer, cmd *cobra.Command, err error) {
 	texts := faultLines{text}
 	errors.As(err, &texts)
 	for _, text := range texts {
-		fmt.Fprintf(w, "forebay: %s\n", redactText(strings.TrimRight(text, "\n")))
+		fmt.Fprintf(w, "forebay: %s\n", setting.RedactText(strings.TrimRight(text, "\n")))
 	}
-	if codeOf(err) == exitUsage {
+	if exit.Code(err) == exit.UsageCode {
 		fmt.Fprintf(w, "Run '%s --help' for usage.\n", cmd.CommandPath())
 	}
 }

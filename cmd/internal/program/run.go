@@ -8,6 +8,9 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
 )
 
 //go:embed example.yaml
@@ -50,7 +53,7 @@ and on Ctrl-C or SIGTERM. A second signal ends it at once.
   forebay run -c /etc/forebay/forebay.yaml --watch`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usageError(fmt.Errorf("forebay run takes no argument, and %q is one; a file is given with -c %s", args[0], args[0]))
+				return exit.Usage(fmt.Errorf("forebay run takes no argument, and %q is one; a file is given with -c %s", args[0], args[0]))
 			}
 			return nil
 		},
@@ -79,7 +82,7 @@ func runFile(file string, stdin, stderr *os.File, watch, quiet bool) error {
 	}
 	c.quiet = quiet
 	p := newPipeline(c, stderr)
-	p.con.plain = withoutFlags
+	p.con.Plain = withoutFlags
 	p.changes = newChanges(file, data, stdin, watch)
 	return asInFile(runPipeline(p, stdin, stderr))
 }
@@ -89,7 +92,7 @@ func asInFile(err error) error {
 	if err == nil || err.Error() == "" {
 		return err
 	}
-	return &codeError{codeOf(err), errors.New(withoutFlags(err.Error()))}
+	return exit.With(exit.Code(err), errors.New(withoutFlags(err.Error())))
 }
 
 func newValidate(stdin *os.File, stdout io.Writer) *cobra.Command {
@@ -111,7 +114,7 @@ Exit codes:
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				if cmd.Flags().Changed("config") {
-					return usageError(errors.New("the file is given twice: as an argument, and with -c"))
+					return exit.Usage(errors.New("the file is given twice: as an argument, and with -c"))
 				}
 				file = args[0]
 			}
@@ -120,7 +123,7 @@ Exit codes:
 				return err
 			}
 			_, err = fmt.Fprintf(stdout, "%s is sound: %s, %s, %s\n", file,
-				amount(uint64(len(c.inputs)), "input"), amount(uint64(len(c.rules)), "transform"), amount(uint64(len(c.outs)), "output"))
+				console.Amount(uint64(len(c.inputs)), "input"), console.Amount(uint64(len(c.rules)), "transform"), console.Amount(uint64(len(c.outs)), "output"))
 			for _, out := range c.outs {
 				for _, note := range renamedLabels(out) {
 					_, err2 := fmt.Fprintln(stdout, note)
@@ -160,13 +163,13 @@ Exit codes:
 			f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 			switch {
 			case errors.Is(err, os.ErrExist):
-				return configError(fmt.Errorf("%s already exists; name another file", file))
+				return exit.Config(fmt.Errorf("%s already exists; name another file", file))
 			case err != nil:
-				return configError(fmt.Errorf("cannot write %s: %w", file, unpathed(err)))
+				return exit.Config(fmt.Errorf("cannot write %s: %w", file, console.Unpathed(err)))
 			}
 			_, err = f.WriteString(exampleConfig)
 			if err = errors.Join(err, f.Close()); err != nil {
-				return configError(fmt.Errorf("cannot write %s: %w", file, unpathed(err)))
+				return exit.Config(fmt.Errorf("cannot write %s: %w", file, console.Unpathed(err)))
 			}
 			_, err = fmt.Fprintf(stdout, "%s is written; begin with: forebay run\n", file)
 			return err

@@ -13,6 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/internal/units"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -20,26 +23,26 @@ import (
 // sizeConfig contains the flags of size: the records that arrive, the speed of the destination,
 // and the given memory or slabs.
 type sizeConfig struct {
-	rate     rate
-	msgSize  size
-	latency  duration
-	spike    duration
-	memory   size
-	slabSize size
+	rate     setting.Rate
+	msgSize  setting.Size
+	latency  setting.Duration
+	spike    setting.Duration
+	memory   setting.Size
+	slabSize setting.Size
 	slabs    int
 	window   int
-	drain    size
+	drain    setting.Size
 	measure  string
-	output   choice
+	output   setting.Choice
 }
 
 func newSizeConfig() *sizeConfig {
 	return &sizeConfig{
-		output:   choice{value: "text", of: []string{"text", "json", "go"}},
+		output:   setting.Choice{Value: "text", Of: []string{"text", "json", "go"}},
 		rate:     10_000,
-		msgSize:  size{value: 256, min: 1, max: slab.MaxSlabBytes},
-		spike:    duration(200 * time.Millisecond),
-		slabSize: size{min: slab.MinSlabBytes, max: slab.MaxSlabBytes},
+		msgSize:  setting.Size{Value: 256, Min: 1, Max: slab.MaxSlabBytes},
+		spike:    setting.Duration(200 * time.Millisecond),
+		slabSize: setting.Size{Min: slab.MinSlabBytes, Max: slab.MaxSlabBytes},
 	}
 }
 
@@ -66,27 +69,27 @@ func (c *sizeConfig) workload(cmd *cobra.Command) (w slab.Workload, m *measured,
 	fs := cmd.Flags()
 	switch {
 	case c.rate == 0:
-		return w, nil, usageError(errors.New("--rate 0: without records there is nothing to " + cmd.Name()))
+		return w, nil, exit.Usage(errors.New("--rate 0: without records there is nothing to " + cmd.Name()))
 	case c.slabs < 0:
-		return w, nil, usageError(fmt.Errorf("--slabs %d: use 0 or more", c.slabs))
+		return w, nil, exit.Usage(fmt.Errorf("--slabs %d: use 0 or more", c.slabs))
 	case c.window < 0:
-		return w, nil, usageError(fmt.Errorf("--window %d: use 0 or more", c.window))
-	case c.slabs != 0 && c.memory.value != 0:
-		return w, nil, usageError(errors.New("--slabs and --memory: given slabs have the memory they have; use one of the two"))
+		return w, nil, exit.Usage(fmt.Errorf("--window %d: use 0 or more", c.window))
+	case c.slabs != 0 && c.memory.Value != 0:
+		return w, nil, exit.Usage(errors.New("--slabs and --memory: given slabs have the memory they have; use one of the two"))
 	case c.slabs != 0 && fs.Changed("spike"):
-		return w, nil, usageError(errors.New("--slabs and --spike: either ask how long a stall given slabs absorb, or how many slabs a stall takes"))
+		return w, nil, exit.Usage(errors.New("--slabs and --spike: either ask how long a stall given slabs absorb, or how many slabs a stall takes"))
 	}
 	w = slab.Workload{
-		Rate: float64(c.rate), RecordBytes: float64(c.msgSize.value),
+		Rate: float64(c.rate), RecordBytes: float64(c.msgSize.Value),
 		Latency: time.Duration(c.latency), Spike: time.Duration(c.spike),
-		Window: c.window, MemoryBytes: c.memory.value, SlabBytes: int(c.slabSize.value),
-		DrainBytesPerSecond: float64(c.drain.value),
+		Window: c.window, MemoryBytes: c.memory.Value, SlabBytes: int(c.slabSize.Value),
+		DrainBytesPerSecond: float64(c.drain.Value),
 	}
 	if c.measure == "" {
 		return w, nil, nil
 	}
 	if m, err = measureFile(c.measure, cmd.InOrStdin()); err != nil {
-		return w, nil, runtimeError(err)
+		return w, nil, exit.Runtime(err)
 	}
 	if !fs.Changed("msg-size") {
 		w.RecordBytes = m.MeanBytes
@@ -102,7 +105,7 @@ func (c *sizeConfig) plan(w slab.Workload) (s slab.Sizing, err error) {
 	if c.slabs == 0 {
 		s, err = slab.Plan(w)
 	} else {
-		bytes := int(c.slabSize.value)
+		bytes := int(c.slabSize.Value)
 		if bytes == 0 {
 			alone := w
 			alone.Spike = 0
@@ -115,7 +118,7 @@ func (c *sizeConfig) plan(w slab.Workload) (s slab.Sizing, err error) {
 		}
 	}
 	if err != nil {
-		return s, runtimeError(errors.New(plain(err)))
+		return s, exit.Runtime(errors.New(console.Plain(err)))
 	}
 	return s, nil
 }
@@ -148,7 +151,7 @@ begins, one slab is in flight and one is partly filled.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runSize(c, cmd) },
 	}
 	c.add(cmd)
-	c.output.add(cmd, "output", "o", "output format")
+	c.output.Add(cmd, "output", "o", "output format")
 	return cmd
 }
 
@@ -173,7 +176,7 @@ func runSize(c *sizeConfig, cmd *cobra.Command) error {
 		}
 		a.Sizing = &s
 	}
-	switch c.output.value {
+	switch c.output.Value {
 	case "json":
 		return a.printJSON(cmd.OutOrStdout())
 	case "go":
@@ -225,7 +228,7 @@ func (a *answer) stall() time.Duration {
 func (a *answer) printGo(w io.Writer) error {
 	s := a.Sizing
 	if s == nil {
-		return runtimeError(errNoRate)
+		return exit.Runtime(errNoRate)
 	}
 	size := fmt.Sprint(s.SlabBytes)
 	for _, u := range []struct{ bits, size int }{{20, 1 << 20}, {10, 1 << 10}} {
@@ -287,7 +290,7 @@ func measureFile(path string, stdin io.Reader) (*measured, error) {
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("cannot measure %s: %w", path, unpathed(err))
+		return nil, fmt.Errorf("cannot measure %s: %w", path, console.Unpathed(err))
 	}
 	defer f.Close()
 	return measureLog(path, f)

@@ -11,29 +11,31 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/join"
 	"github.com/forebay-log/forebay/cmd/internal/readahead"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/cmd/internal/transform"
 	"github.com/forebay-log/forebay/internal/record"
 )
 
 // An inputConfig says where lines come from, and how they are read.
 type inputConfig struct {
-	name     string    // "": it is the only one
-	settings settings  // of a configuration file
-	item     *item     // where it stands there, while it is read
-	at       positions // of its keys there
-	secrets  [32]byte  // a sum of the files with keys and passwords
+	name    string         // "": it is the only one
+	Values  setting.Values // of a configuration file
+	item    *item          // where it stands there, while it is read
+	at      positions      // of its keys there
+	secrets [32]byte       // a sum of the files with keys and passwords
 	reading
 	kind inputKind
 }
 
 // state returns the directory of positions of an input in a configuration file; "": none.
 func (c *inputConfig) state() string {
-	if c.settings.values == nil {
+	if c.Values.ByName == nil {
 		return ""
 	}
-	return c.settings.text("state")
+	return c.Values.Text("state")
 }
 
 // An inputKind is a kind of input, and what is to be known of one.
@@ -45,7 +47,7 @@ type inputKind interface {
 // A reading says how the lines of an input are read.
 type reading struct {
 	format record.Format
-	zone   zone
+	zone   setting.Zone
 	times  timesOf
 }
 
@@ -175,12 +177,12 @@ type stdinSource struct {
 func (k stdinInput) open(in *inlet) (source, error) {
 	f, err := newInput(k.f)
 	if err != nil {
-		return nil, runtimeError(err)
+		return nil, exit.Runtime(err)
 	}
 	s := &stdinSource{input: f, take: in.newIntake(), join: k.join}
 	if err := s.openAhead(in.p); err != nil {
 		f.close()
-		return nil, configError(err)
+		return nil, exit.Config(err)
 	}
 	return s, nil
 }
@@ -254,7 +256,7 @@ func (p *pipeline) leave(err error) {
 	case last:
 		close(p.over)
 	case err != nil:
-		p.con.say("%s; the other inputs continue", err)
+		p.con.Say("%s; the other inputs continue", err)
 	}
 }
 

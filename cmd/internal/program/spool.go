@@ -3,13 +3,14 @@ package program
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/readahead"
 	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/spool"
@@ -49,7 +50,7 @@ exclusive access to the spool, and skip the crash-safe slabs of a running progra
 // oneDir is the argument of all spool commands.
 func oneDir(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return usageError(fmt.Errorf("one spool directory is needed, got %d arguments", len(args)))
+		return exit.Usage(fmt.Errorf("one spool directory is needed, got %d arguments", len(args)))
 	}
 	return nil
 }
@@ -65,14 +66,14 @@ type spoolDir struct {
 func spoolDirs(dir string) ([]spoolDir, error) {
 	d, err := lookInto(dir)
 	if err != nil {
-		return nil, configError(errors.New(plainPath(err)))
+		return nil, exit.Config(errors.New(console.PathFirst(err)))
 	}
 	if d.segments || d.slabs {
 		return []spoolDir{d}, nil
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, configError(errors.New(plainPath(err)))
+		return nil, exit.Config(errors.New(console.PathFirst(err)))
 	}
 	var dirs []spoolDir
 	empty := false
@@ -82,7 +83,7 @@ func spoolDirs(dir string) ([]spoolDir, error) {
 		}
 		d, err := lookInto(filepath.Join(dir, e.Name()))
 		if err != nil {
-			return nil, configError(errors.New(plainPath(err)))
+			return nil, exit.Config(errors.New(console.PathFirst(err)))
 		}
 		if d.segments || d.slabs {
 			dirs = append(dirs, d)
@@ -93,7 +94,7 @@ func spoolDirs(dir string) ([]spoolDir, error) {
 		dirs = append(dirs, d)
 	}
 	if len(dirs) == 0 && !empty {
-		return nil, configError(fmt.Errorf("%s: there is no spool here", dir))
+		return nil, exit.Config(fmt.Errorf("%s: there is no spool here", dir))
 	}
 	return dirs, nil
 }
@@ -112,15 +113,6 @@ func lookInto(dir string) (spoolDir, error) {
 	}
 	d.input = d.input && len(inputLeft(dir)) > 0
 	return d, nil
-}
-
-// plainPath says what is wrong with a path, path first.
-func plainPath(err error) string {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
-		return pe.Path + ": " + pe.Err.Error()
-	}
-	return err.Error()
 }
 
 // spoolText is the text of an error of package spool without its prefix.

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/spool"
 )
@@ -32,7 +34,7 @@ Damage is reported and skipped, and the exit code is 1.`,
 			}
 			forms, err := storedForms()
 			if err != nil {
-				return runtimeError(err)
+				return exit.Runtime(err)
 			}
 			out := bufio.NewWriterSize(cmd.OutOrStdout(), 64<<10)
 			damaged := 0
@@ -71,7 +73,7 @@ Damage is reported and skipped, and the exit code is 1.`,
 				return outputError(err)
 			}
 			if damaged > 0 {
-				return runtimeError(fmt.Errorf("%s could not be read to the end", amount(uint64(damaged), "file")))
+				return exit.Runtime(fmt.Errorf("%s could not be read to the end", console.Amount(uint64(damaged), "file")))
 			}
 			return nil
 		},
@@ -90,7 +92,7 @@ func catSegments(stderr io.Writer, dir string, forms *spool.Options, all bool, p
 			fmt.Fprintf(stderr, "forebay: %s: %s\n", dir, spoolText(err))
 			continue
 		case err != nil:
-			return damaged, runtimeError(errors.New(spoolText(err)))
+			return damaged, exit.Runtime(errors.New(spoolText(err)))
 		case e.Acked && !all:
 			continue
 		}
@@ -141,5 +143,5 @@ func outputError(err error) error {
 	if errors.Is(err, syscall.EPIPE) {
 		return nil
 	}
-	return runtimeError(err)
+	return exit.Runtime(err)
 }

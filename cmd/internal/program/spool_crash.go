@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/readahead"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/crashfile"
@@ -27,7 +29,7 @@ import (
 func crashFiles(dir string) ([]crashfile.File, error) {
 	files, err := crashfile.List(dir)
 	if err != nil {
-		return nil, runtimeError(errors.New(slabText(err)))
+		return nil, exit.Runtime(errors.New(slabText(err)))
 	}
 	return files, nil
 }
@@ -54,7 +56,7 @@ func (p *pipeline) tellOfOrphans() {
 // crashDirs returns the directories of --crash-safe, in the order of the outputs.
 func (p *pipeline) crashDirs() (dirs []string) {
 	for _, out := range p.outs {
-		if dir := out.c.text("crash-safe"); dir != "" && !slices.Contains(dirs, dir) {
+		if dir := out.c.Text("crash-safe"); dir != "" && !slices.Contains(dirs, dir) {
 			dirs = append(dirs, dir)
 		}
 	}
@@ -65,7 +67,7 @@ func (p *pipeline) tellOfOrphansIn(dir string) {
 	slabs, read := map[string]bool{}, map[string]bool{} // what will be delivered
 	for _, out := range p.outs {
 		read[out.dir] = true
-		slabs[out.dir] = out.c.text("crash-safe") == dir
+		slabs[out.dir] = out.c.Text("crash-safe") == dir
 	}
 	entries, _ := os.ReadDir(dir)
 	var records uint64
@@ -90,10 +92,10 @@ func (p *pipeline) tellOfOrphansIn(dir string) {
 		}
 	}
 	if input > 0 {
-		p.con.say("--crash-safe: %s of input that was read for other destinations wait in %s: run forebay pipe with the same --to", units.Size(float64(input)), dir)
+		p.con.Say("--crash-safe: %s of input that was read for other destinations wait in %s: run forebay pipe with the same --to", units.Size(float64(input)), dir)
 	}
 	if records > 0 {
-		p.con.say("--crash-safe: %s of other destinations wait in %s: see forebay spool ls and replay", amount(records, "record"), dir)
+		p.con.Say("--crash-safe: %s of other destinations wait in %s: see forebay spool ls and replay", console.Amount(records, "record"), dir)
 	}
 }
 
@@ -127,10 +129,10 @@ func crashListing(f *crashfile.File) (out spoolFile, damaged bool) {
 func crashHealth(im *crashfile.Image, out *spoolFile) bool {
 	var notes []string
 	if im.Evicted > 0 {
-		notes = append(notes, amount(im.Evicted, "record")+" dropped by DropOldest")
+		notes = append(notes, console.Amount(im.Evicted, "record")+" dropped by DropOldest")
 	}
 	if im.HeapOnly > 0 {
-		notes = append(notes, amount(im.HeapOnly, "record")+" only in memory")
+		notes = append(notes, console.Amount(im.HeapOnly, "record")+" only in memory")
 	}
 	if im.MovedToHeap {
 		notes = append(notes, "its process went on without it")
@@ -210,23 +212,23 @@ func replayCrash(ctx context.Context, w io.Writer, dir string, o *spool.Options,
 		switch {
 		case errors.Is(err, slab.ErrInUse):
 			fmt.Fprintf(w, "forebay: %s: in use by a living process, left alone\n", f.Path)
-			bad = configError(fmt.Errorf("%s is in use by a living process, which will deliver what is in it", f.Path))
+			bad = exit.Config(fmt.Errorf("%s is in use by a living process, which will deliver what is in it", f.Path))
 			continue
 		case errors.Is(err, crashfile.ErrDamaged):
 			fmt.Fprintf(w, "forebay: %s\n", slabText(err))
-			bad = runtimeError(fmt.Errorf("%s could not be read", f.Path))
+			bad = exit.Runtime(fmt.Errorf("%s could not be read", f.Path))
 			continue
 		}
-		fmt.Fprintf(w, "forebay: %s: %s delivered, %s left", f.Path, amount(done.Records, "record"), units.Count(done.Left))
+		fmt.Fprintf(w, "forebay: %s: %s delivered, %s left", f.Path, console.Amount(done.Records, "record"), units.Count(done.Left))
 		if done.Damaged > 0 {
 			fmt.Fprintf(w, ", %s unreadable", units.Count(done.Damaged))
 		}
 		fmt.Fprintln(w)
 		if err != nil {
-			return &codeError{exitKept, errors.New(slabText(err))}
+			return exit.With(exit.KeptCode, errors.New(slabText(err)))
 		}
 		if done.Damaged > 0 {
-			bad = runtimeError(fmt.Errorf("%s of %s could not be read; the file was set aside", amount(done.Damaged, "record"), f.Path))
+			bad = exit.Runtime(fmt.Errorf("%s of %s could not be read; the file was set aside", console.Amount(done.Damaged, "record"), f.Path))
 		}
 	}
 	return bad
@@ -257,7 +259,7 @@ func purgeCrash(w io.Writer, dir string, onlyAside, yes bool) (would uint64, err
 				continue
 			}
 			if err != nil {
-				return 0, runtimeError(errors.New(slabText(err)))
+				return 0, exit.Runtime(errors.New(slabText(err)))
 			}
 		} else {
 			l, _ := crashListing(&f)
@@ -268,14 +270,14 @@ func purgeCrash(w io.Writer, dir string, onlyAside, yes bool) (would uint64, err
 	}
 	switch {
 	case yes:
-		fmt.Fprintf(w, "%s: deleted %s, %s\n", dir, amount(n, "file"), units.Size(float64(bytes)))
+		fmt.Fprintf(w, "%s: deleted %s, %s\n", dir, console.Amount(n, "file"), units.Size(float64(bytes)))
 	case onlyAside:
-		fmt.Fprintf(w, "%s: would delete %s, %s\n", dir, amount(n, "file"), units.Size(float64(bytes)))
+		fmt.Fprintf(w, "%s: would delete %s, %s\n", dir, console.Amount(n, "file"), units.Size(float64(bytes)))
 	default:
-		fmt.Fprintf(w, "%s: would delete %s with %s, %s\n", dir, amount(n, "file"), amount(pending, "pending record"), units.Size(float64(bytes)))
+		fmt.Fprintf(w, "%s: would delete %s with %s, %s\n", dir, console.Amount(n, "file"), console.Amount(pending, "pending record"), units.Size(float64(bytes)))
 	}
 	if alive > 0 && !onlyAside {
-		err = runtimeError(fmt.Errorf("%s: %s in use by another process", dir, amount(alive, "file")))
+		err = exit.Runtime(fmt.Errorf("%s: %s in use by another process", dir, console.Amount(alive, "file")))
 	}
 	if yes {
 		n = 0

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/crashfile"
@@ -79,10 +80,10 @@ func TestSpoolOfKilledProgram(t *testing.T) {
 		t.Errorf("cat: %d %s, %d bytes", code, errs, len(out))
 	}
 	late := filepath.Join(dir, "late")
-	if out, errs, code := runSpool(t, nil, "replay", slabs, "--to", "file:"+late); code != exitConfig || !strings.Contains(errs, "in use by a living process") {
+	if out, errs, code := runSpool(t, nil, "replay", slabs, "--to", "file:"+late); code != exit.ConfigCode || !strings.Contains(errs, "in use by a living process") {
 		t.Errorf("replay of a living program's: %d %s%s", code, out, errs)
 	}
-	if out, errs, code := runSpool(t, nil, "purge", slabs, "--yes"); code != exitRuntime || !strings.Contains(errs, "in use by another process") {
+	if out, errs, code := runSpool(t, nil, "purge", slabs, "--yes"); code != exit.RuntimeCode || !strings.Contains(errs, "in use by another process") {
 		t.Errorf("purge of a living program's: %d %s%s", code, out, errs)
 	}
 	ls("alive", 4)
@@ -140,7 +141,7 @@ func TestSpoolOfKilledProgram(t *testing.T) {
 	// One is deleted, the others are delivered as lines and as records.
 	for _, l := range listed {
 		if strings.Contains(l.Dir, "loki") {
-			if out, errs, code := runSpool(t, nil, "purge", l.Dir); code != exitUsage || !strings.Contains(out, "would delete 1 file with 301 pending records") {
+			if out, errs, code := runSpool(t, nil, "purge", l.Dir); code != exit.UsageCode || !strings.Contains(out, "would delete 1 file with 301 pending records") {
 				t.Errorf("purge: %d %s%s", code, out, errs)
 			}
 			if out, errs, code := runSpool(t, nil, "purge", l.Dir, "--yes"); code != 0 || !strings.Contains(out, "deleted 1 file") {
@@ -290,11 +291,11 @@ func TestCrashSafeRequired(t *testing.T) {
 	}
 	p = start(t, append(args, "--crash-safe-required")...)
 	code, stderr = p.wait()
-	if code != exitConfig || !strings.Contains(stderr, "not a directory") {
+	if code != exit.ConfigCode || !strings.Contains(stderr, "not a directory") {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 	p = start(t, "pipe", "--crash-safe-required")
-	if code, stderr = p.wait(); code != exitUsage || !strings.Contains(stderr, "--crash-safe-required needs --crash-safe") {
+	if code, stderr = p.wait(); code != exit.UsageCode || !strings.Contains(stderr, "--crash-safe-required needs --crash-safe") {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 }
@@ -341,16 +342,16 @@ func TestSpoolDamagedSlabs(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, errs, code := runSpool(t, nil, "verify", dir)
-	if code != exitRuntime || !strings.Contains(out, "0.slab: 0 records in slabs of a dead program: damaged: it has 5000 bytes") ||
+	if code != exit.RuntimeCode || !strings.Contains(out, "0.slab: 0 records in slabs of a dead program: damaged: it has 5000 bytes") ||
 		!strings.Contains(out, "damaged: 11 records in 1 slab\n") || !strings.Contains(errs, "2 of 2 files are damaged") {
 		t.Errorf("verify: %d %s%s", code, out, errs)
 	}
 	out, errs, code = runSpool(t, nil, "cat", "--raw", dir)
-	if n := strings.Count(out, "\n"); code != exitRuntime || n != 39 || !strings.Contains(errs, "a part of it is damaged") || strings.Contains(out, "X") {
+	if n := strings.Count(out, "\n"); code != exit.RuntimeCode || n != 39 || !strings.Contains(errs, "a part of it is damaged") || strings.Contains(out, "X") {
 		t.Errorf("cat: %d %s%s", code, out, errs)
 	}
 	late := filepath.Join(t.TempDir(), "late")
-	if _, errs, code := runSpool(t, nil, "replay", dir, "--to", "file:"+late); code != exitRuntime || !strings.Contains(errs, "39 records delivered, 0 left, 11 unreadable") {
+	if _, errs, code := runSpool(t, nil, "replay", dir, "--to", "file:"+late); code != exit.RuntimeCode || !strings.Contains(errs, "39 records delivered, 0 left, 11 unreadable") {
 		t.Errorf("replay: %d %s", code, errs)
 	}
 	if got, _ := os.ReadFile(late); string(got) != out {
@@ -430,17 +431,17 @@ func TestSpoolDamagedOversize(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, errs, code := runSpool(t, nil, "verify", dir)
-	if code != exitRuntime || !strings.Contains(out, "4 records in slabs of a dead program: damaged: 1 record larger than a slab") {
+	if code != exit.RuntimeCode || !strings.Contains(out, "4 records in slabs of a dead program: damaged: 1 record larger than a slab") {
 		t.Errorf("verify: %d %s%s", code, out, errs)
 	}
 	if out, errs, code := runSpool(t, nil, "ls", dir); code != 0 || !strings.Contains(out, "damaged: 1 record larger than a slab") {
 		t.Errorf("ls: %d %s%s", code, out, errs)
 	}
-	if out, errs, code := runSpool(t, nil, "cat", "--raw", dir); code != exitRuntime || strings.Count(out, "\n") != 4 {
+	if out, errs, code := runSpool(t, nil, "cat", "--raw", dir); code != exit.RuntimeCode || strings.Count(out, "\n") != 4 {
 		t.Errorf("cat: %d %s", code, errs)
 	}
 	late := filepath.Join(t.TempDir(), "late")
-	if _, errs, code := runSpool(t, nil, "replay", dir, "--to", "file:"+late); code != exitRuntime || !strings.Contains(errs, "4 records delivered, 0 left, 1 unreadable") {
+	if _, errs, code := runSpool(t, nil, "replay", dir, "--to", "file:"+late); code != exit.RuntimeCode || !strings.Contains(errs, "4 records delivered, 0 left, 1 unreadable") {
 		t.Errorf("replay: %d %s", code, errs)
 	}
 	if out, _, _ := runSpool(t, nil, "ls", dir); !strings.Contains(out, "damaged, set aside") {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/spool"
 )
@@ -114,7 +115,7 @@ func TestSpoolDamageIsSaid(t *testing.T) {
 			tt.do(t, filepath.Join(dir, tt.file))
 			if tt.file != "cursor" { // whose loss costs nothing
 				out, errs, code := runSpool(t, nil, "verify", dir)
-				if code != exitRuntime || !strings.Contains(errs, "damaged") {
+				if code != exit.RuntimeCode || !strings.Contains(errs, "damaged") {
 					t.Errorf("verify: %d %s%s", code, out, errs)
 				}
 			}
@@ -124,7 +125,7 @@ func TestSpoolDamageIsSaid(t *testing.T) {
 			if err != nil || strings.ReplaceAll(string(got), "\n", "") != tt.lines {
 				t.Errorf("arrived %q, %v", got, err)
 			}
-			if code != exitRuntime || !strings.Contains(errs, tt.file) {
+			if code != exit.RuntimeCode || !strings.Contains(errs, tt.file) {
 				t.Errorf("replay: %d %s", code, errs)
 			}
 			// It is said once: what is left is set aside.

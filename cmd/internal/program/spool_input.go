@@ -11,6 +11,8 @@ import (
 	"slices"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/readahead"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/mapped"
@@ -35,7 +37,7 @@ func inputDamage(in *readahead.Info) string {
 	case in.Aside:
 		return "damaged, set aside"
 	case in.Err != nil:
-		return plain(in.Err)
+		return console.Plain(in.Err)
 	}
 	return ""
 }
@@ -104,13 +106,13 @@ func replayInput(ctx context.Context, w io.Writer, dir string, o *spool.Options,
 	for _, in := range inputLeft(dir) {
 		if why := inputDamage(&in); why != "" {
 			if !in.Aside {
-				bad = runtimeError(fmt.Errorf("%s: %s", in.Path, why))
+				bad = exit.Runtime(fmt.Errorf("%s: %s", in.Path, why))
 			}
 			continue
 		}
 		f, err := readahead.Take(in.Path)
 		if err != nil { // a program has just begun to go on with it
-			bad = configError(errors.New(plain(err)))
+			bad = exit.Config(errors.New(console.Plain(err)))
 			continue
 		}
 		var done uint64
@@ -127,9 +129,9 @@ func replayInput(ctx context.Context, w io.Writer, dir string, o *spool.Options,
 			left += countLines(f.Held(i))
 		}
 		f.Close()
-		fmt.Fprintf(w, "forebay: %s: %s delivered, %s left\n", in.Path, amount(done, "record"), units.Count(left))
+		fmt.Fprintf(w, "forebay: %s: %s delivered, %s left\n", in.Path, console.Amount(done, "record"), units.Count(left))
 		if err != nil {
-			return &codeError{exitKept, fmt.Errorf("%s: %s", in.Path, plain(err))}
+			return exit.With(exit.KeptCode, fmt.Errorf("%s: %s", in.Path, console.Plain(err)))
 		}
 	}
 	return bad
@@ -171,7 +173,7 @@ func purgeInput(w io.Writer, dir string, onlyAside, yes bool) (would uint64, err
 			if err := readahead.Purge(in.Path); errors.Is(err, mapped.ErrInUse) {
 				continue // a program has just begun to go on with it
 			} else if err != nil {
-				return 0, runtimeError(errors.New(plain(err)))
+				return 0, exit.Runtime(errors.New(console.Plain(err)))
 			}
 		}
 		for _, p := range in.Pending {
@@ -182,12 +184,12 @@ func purgeInput(w io.Writer, dir string, onlyAside, yes bool) (would uint64, err
 	}
 	switch {
 	case yes:
-		fmt.Fprintf(w, "%s: deleted %s, %s\n", dir, amount(n, "file"), units.Size(float64(size)))
+		fmt.Fprintf(w, "%s: deleted %s, %s\n", dir, console.Amount(n, "file"), units.Size(float64(size)))
 		return 0, nil
 	case onlyAside:
-		fmt.Fprintf(w, "%s: would delete %s, %s\n", dir, amount(n, "file"), units.Size(float64(size)))
+		fmt.Fprintf(w, "%s: would delete %s, %s\n", dir, console.Amount(n, "file"), units.Size(float64(size)))
 	default:
-		fmt.Fprintf(w, "%s: would delete %s with %s, %s\n", dir, amount(n, "file"), amount(pending, "pending record"), units.Size(float64(size)))
+		fmt.Fprintf(w, "%s: would delete %s with %s, %s\n", dir, console.Amount(n, "file"), console.Amount(pending, "pending record"), units.Size(float64(size)))
 	}
 	return n, nil
 }

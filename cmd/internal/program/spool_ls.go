@@ -12,6 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/internal/plural"
 	"github.com/forebay-log/forebay/internal/units"
 	"github.com/forebay-log/forebay/spool"
@@ -85,7 +88,7 @@ func listDir(d spoolDir, verify bool) (out spoolListing, damaged int, err error)
 func listSpool(dir string, verify bool) (*spool.Listing, spoolListing, error) {
 	l, err := spool.List(dir, verify)
 	if err != nil {
-		return nil, spoolListing{}, runtimeError(errors.New(spoolText(err)))
+		return nil, spoolListing{}, exit.Runtime(errors.New(spoolText(err)))
 	}
 	out := spoolListing{Dir: dir, Acked: l.Acked, Pending: l.Pending, Bytes: l.Bytes, Files: []spoolFile{}}
 	for i := range l.Files {
@@ -121,7 +124,7 @@ func health(f *spool.SegmentInfo) string {
 }
 
 func newSpoolLs() *cobra.Command {
-	output := choice{value: "text", of: []string{"text", "json"}}
+	output := setting.Choice{Value: "text", Of: []string{"text", "json"}}
 	cmd := &cobra.Command{
 		Use:   "ls DIR",
 		Short: "List the contents of a spool",
@@ -151,13 +154,13 @@ are delivered by its next run or by forebay spool replay.`,
 				}
 				all = append(all, l)
 			}
-			if output.value == "json" {
+			if output.Value == "json" {
 				return printSpoolJSON(cmd.OutOrStdout(), all)
 			}
 			return printSpools(cmd.OutOrStdout(), all, time.Now())
 		},
 	}
-	output.add(cmd, "output", "o", "how to print it")
+	output.Add(cmd, "output", "o", "how to print it")
 	return cmd
 }
 
@@ -172,7 +175,7 @@ func runtimeErrorIf(err error) error {
 	if err == nil {
 		return nil
 	}
-	return runtimeError(err)
+	return exit.Runtime(err)
 }
 
 func printSpools(w io.Writer, all []spoolListing, now time.Time) error {
@@ -181,7 +184,7 @@ func printSpools(w io.Writer, all []spoolListing, now time.Time) error {
 		if i > 0 {
 			sb.WriteByte('\n')
 		}
-		fmt.Fprintf(&sb, "%s: %s of %s in %s\n", filepath.Clean(l.Dir), amount(l.Pending, "pending record"), units.Size(float64(l.Bytes)), amount(uint64(len(l.Files)), "file"))
+		fmt.Fprintf(&sb, "%s: %s of %s in %s\n", filepath.Clean(l.Dir), console.Amount(l.Pending, "pending record"), units.Size(float64(l.Bytes)), console.Amount(uint64(len(l.Files)), "file"))
 		if len(l.Files) == 0 {
 			continue
 		}
@@ -200,7 +203,7 @@ func printSpools(w io.Writer, all []spoolListing, now time.Time) error {
 				units.Count(f.Pending), units.Size(float64(f.Bytes)), age, f.Kind, f.owner(), dash(f.ContentType), f.Health)
 		}
 		if err := tw.Flush(); err != nil {
-			return runtimeError(err)
+			return exit.Runtime(err)
 		}
 	}
 	_, err := io.WriteString(w, sb.String())
@@ -220,11 +223,6 @@ func dash(s string) string {
 		return "-"
 	}
 	return s
-}
-
-// amount writes a number and what it counts.
-func amount(n uint64, noun string) string {
-	return units.Count(n) + " " + plural.Noun(n, noun)
 }
 
 func newSpoolVerify() *cobra.Command {
@@ -251,7 +249,7 @@ each record is checked for impossible values.`,
 					return err
 				}
 				for _, f := range l.Files {
-					in := amount(f.Batches, "batch")
+					in := console.Amount(f.Batches, "batch")
 					switch f.Kind {
 					case kindInput:
 						in = "input that a dead program has read"
@@ -259,13 +257,13 @@ each record is checked for impossible values.`,
 						in = "slabs of " + map[string]string{"alive": "a living program", "dead": "a dead program"}[f.Owner]
 					}
 					fmt.Fprintf(cmd.OutOrStdout(), "%s: %s in %s: %s\n", filepath.Join(d.dir, f.Name),
-						amount(f.Records, "record"), in, f.Health)
+						console.Amount(f.Records, "record"), in, f.Health)
 				}
 				files += len(l.Files)
 				damaged += bad
 			}
 			if damaged > 0 {
-				return runtimeError(fmt.Errorf("%d of %d files are damaged", damaged, files))
+				return exit.Runtime(fmt.Errorf("%d of %d files are damaged", damaged, files))
 			}
 			return nil
 		},

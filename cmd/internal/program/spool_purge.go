@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/internal/units"
 	"github.com/forebay-log/forebay/spool"
 )
@@ -49,10 +51,10 @@ slabs of a running program are kept.`,
 				}
 			}
 			if inUse != nil {
-				return runtimeError(inUse)
+				return exit.Runtime(inUse)
 			}
 			if files > 0 {
-				return usageError(errors.New("nothing was deleted: say --yes if that is what you want"))
+				return exit.Usage(errors.New("nothing was deleted: say --yes if that is what you want"))
 			}
 			return nil
 		},
@@ -71,9 +73,9 @@ func purgeSegments(w io.Writer, dir string, onlyAside, yes bool) (would uint64, 
 	if yes {
 		gone, freed, err := spool.Purge(dir, onlyAside)
 		if err != nil {
-			return 0, runtimeError(errors.New(spoolText(err)))
+			return 0, exit.Runtime(errors.New(spoolText(err)))
 		}
-		fmt.Fprintf(w, "%s: deleted %s, %s\n", dir, amount(uint64(gone), "file"), units.Size(float64(freed)))
+		fmt.Fprintf(w, "%s: deleted %s, %s\n", dir, console.Amount(uint64(gone), "file"), units.Size(float64(freed)))
 		return 0, nil
 	}
 	bytes := int64(0)
@@ -83,9 +85,9 @@ func purgeSegments(w io.Writer, dir string, onlyAside, yes bool) (would uint64, 
 			bytes += f.Bytes
 		}
 	}
-	what := amount(would, "file")
+	what := console.Amount(would, "file")
 	if !onlyAside {
-		what += " with " + amount(l.Pending, "pending record")
+		what += " with " + console.Amount(l.Pending, "pending record")
 	}
 	fmt.Fprintf(w, "%s: would delete %s, %s\n", dir, what, units.Size(float64(bytes)))
 	return would, nil

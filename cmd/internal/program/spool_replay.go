@@ -12,6 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/internal/units"
 	"github.com/forebay-log/forebay/spool"
 )
@@ -37,7 +40,7 @@ func openReplay(c *outputConfig, dests []destination) (*replayTarget, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &replaySink{lines: t.newEncoder == nil, dest: newFallback(redact(c.name), t)}
+	r := &replaySink{lines: t.newEncoder == nil, dest: newFallback(setting.Redact(c.name), t)}
 	out := &replayTarget{send: r.send, close: func() error { return r.dest.closeDest(context.Background()) }}
 	if dict := t.dictionary(); dict != nil {
 		// Records in its own form go there as they are: their streams, which
@@ -90,7 +93,7 @@ Exit codes:
 		Args: oneDir,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if to == "" {
-				return usageError(errors.New("--to is needed: where to deliver to"))
+				return exit.Usage(errors.New("--to is needed: where to deliver to"))
 			}
 			c, err := given.output(dests, "--to", to, ownOption)
 			if err == nil {
@@ -105,7 +108,7 @@ Exit codes:
 			}
 			target, err := open(c, dests)
 			if err != nil {
-				return orConfigError(err)
+				return exit.OrConfig(err)
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
@@ -123,7 +126,7 @@ Exit codes:
 func replayAll(ctx context.Context, cmd *cobra.Command, dirs []spoolDir, target *replayTarget) error {
 	o, err := storedForms()
 	if err != nil {
-		return runtimeError(err)
+		return exit.Runtime(err)
 	}
 	if target.codec != nil {
 		stored, wanted := o.Codec, target.codec.ContentType()
@@ -163,7 +166,7 @@ func replayAll(ctx context.Context, cmd *cobra.Command, dirs []spoolDir, target 
 		}
 	}
 	if unnamed > 0 {
-		return runtimeError(fmt.Errorf("the destination refused %s of those delivered, and did not say which", amount(uint64(unnamed), "record")))
+		return exit.Runtime(fmt.Errorf("the destination refused %s of those delivered, and did not say which", console.Amount(uint64(unnamed), "record")))
 	}
 	return nil
 }
@@ -182,7 +185,7 @@ func replaySegments(ctx context.Context, cmd *cobra.Command, dir string, o *spoo
 	}
 	s, err := spool.Open(dir, &own)
 	if err != nil {
-		return configError(errors.New(spoolText(err)))
+		return exit.Config(errors.New(spoolText(err)))
 	}
 	done, err := s.Replay(ctx, send)
 	if cerr := s.Close(); err == nil && cerr != nil {
@@ -195,16 +198,16 @@ func replaySegments(ctx context.Context, cmd *cobra.Command, dir string, o *spoo
 	mu.Unlock()
 	st := s.Stats()
 	left, lost := st.Records, st.Corrupt
-	fmt.Fprintf(cmd.ErrOrStderr(), "forebay: %s: %s delivered, %s left", dir, amount(done.Records, "record"), units.Count(left))
+	fmt.Fprintf(cmd.ErrOrStderr(), "forebay: %s: %s delivered, %s left", dir, console.Amount(done.Records, "record"), units.Count(left))
 	if lost > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), ", %s unreadable", units.Count(lost))
 	}
 	fmt.Fprintln(cmd.ErrOrStderr())
 	if err != nil {
-		return &codeError{exitKept, errors.New(spoolText(err))}
+		return exit.With(exit.KeptCode, errors.New(spoolText(err)))
 	}
 	if st.Damages > 0 { // each of them was told
-		return runtimeError(fmt.Errorf("%s: the spool was damaged: not all of it could be delivered", dir))
+		return exit.Runtime(fmt.Errorf("%s: the spool was damaged: not all of it could be delivered", dir))
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/loki"
 	"github.com/forebay-log/forebay/spool"
@@ -34,7 +35,7 @@ func runSpool(t *testing.T, open replayOpener, args ...string) (out, errs string
 	if err != nil {
 		stderr.WriteString(err.Error())
 	}
-	return stdout.String(), stderr.String(), codeOf(err)
+	return stdout.String(), stderr.String(), exit.Code(err)
 }
 
 // fillSpool makes a spool with three JSON records in two batches and a line in a
@@ -99,10 +100,10 @@ func TestSpoolLooks(t *testing.T) {
 			t.Errorf("ls -o json: %v\n%s", err, out)
 		}
 	}
-	if _, errs, code := runSpool(t, nil, "replay", dir, "--to", "stdout:"); code != exitConfig || !strings.Contains(errs, "in use by another process") {
+	if _, errs, code := runSpool(t, nil, "replay", dir, "--to", "stdout:"); code != exit.ConfigCode || !strings.Contains(errs, "in use by another process") {
 		t.Errorf("replay beside its owner: %d %s", code, errs)
 	}
-	if _, errs, code := runSpool(t, nil, "purge", dir, "--yes"); code != exitRuntime || !strings.Contains(errs, "in use by another process") {
+	if _, errs, code := runSpool(t, nil, "purge", dir, "--yes"); code != exit.RuntimeCode || !strings.Contains(errs, "in use by another process") {
 		t.Errorf("purge beside its owner: %d %s", code, errs)
 	}
 }
@@ -120,23 +121,23 @@ func TestSpoolDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, errs, code := runSpool(t, nil, "verify", dir)
-	if code != exitRuntime || !strings.Contains(out, "damaged at byte ") || !strings.Contains(out, "1 record lost") || !strings.Contains(errs, "1 of 2 files are damaged") {
+	if code != exit.RuntimeCode || !strings.Contains(out, "damaged at byte ") || !strings.Contains(out, "1 record lost") || !strings.Contains(errs, "1 of 2 files are damaged") {
 		t.Errorf("verify: %d\n%s%s", code, out, errs)
 	}
 	out, errs, code = runSpool(t, nil, "cat", dir)
-	if code != exitRuntime || !strings.Contains(out, "two") || strings.Contains(out, "three") || !strings.Contains(out, "four") || !strings.Contains(errs, "00000001.seg: offset ") {
+	if code != exit.RuntimeCode || !strings.Contains(out, "two") || strings.Contains(out, "three") || !strings.Contains(out, "four") || !strings.Contains(errs, "00000001.seg: offset ") {
 		t.Errorf("cat: %d\n%s%s", code, out, errs)
 	}
 	to := filepath.Join(t.TempDir(), "out")
 	_, errs, code = runSpool(t, nil, "replay", dir, "--to", "file:"+to)
-	if code != exitRuntime || !strings.Contains(errs, "3 records delivered, 0 left, 1 unreadable") {
+	if code != exit.RuntimeCode || !strings.Contains(errs, "3 records delivered, 0 left, 1 unreadable") {
 		t.Errorf("replay: %d\n%s", code, errs)
 	}
 	out, _, _ = runSpool(t, nil, "ls", dir)
 	if !strings.Contains(out, "00000001.seg.corrupt") || !strings.Contains(out, "damaged, set aside") {
 		t.Errorf("ls:\n%s", out)
 	}
-	if _, errs, code := runSpool(t, nil, "verify", dir); code != exitRuntime {
+	if _, errs, code := runSpool(t, nil, "verify", dir); code != exit.RuntimeCode {
 		t.Errorf("verify: %d %s", code, errs)
 	}
 	if out, errs, code := runSpool(t, nil, "purge", "--damaged", "--yes", dir); code != 0 || !strings.Contains(out, "deleted 1 file") {
@@ -174,7 +175,7 @@ func TestSpoolReplay(t *testing.T) {
 		return &replayTarget{send: send, close: func() error { closed = true; return nil }}, nil
 	}
 	_, errs, code = runSpool(t, broken, "replay", dir, "--to", "stdout:")
-	if code != exitKept || !strings.Contains(errs, "2 records delivered, 2 left") || !strings.Contains(errs, "connection refused") || !closed {
+	if code != exit.KeptCode || !strings.Contains(errs, "2 records delivered, 2 left") || !strings.Contains(errs, "connection refused") || !closed {
 		t.Errorf("%d %s", code, errs)
 	}
 	if out, _, _ := runSpool(t, nil, "cat", "--raw", dir); out != "{\"msg\":\"three\"}\nplain \"four\"\n" {
@@ -186,7 +187,7 @@ func TestSpoolPurge(t *testing.T) {
 	dir := t.TempDir()
 	fillSpool(t, dir)
 	out, errs, code := runSpool(t, nil, "purge", dir)
-	if code != exitUsage || !strings.Contains(out, "would delete 2 files with 4 pending records") || !strings.Contains(errs, "--yes") {
+	if code != exit.UsageCode || !strings.Contains(out, "would delete 2 files with 4 pending records") || !strings.Contains(errs, "--yes") {
 		t.Errorf("%d %s%s", code, out, errs)
 	}
 	if out, _, _ := runSpool(t, nil, "cat", dir); out != spoolAsJSON {
@@ -259,21 +260,21 @@ func TestSpoolMistakes(t *testing.T) {
 		code int
 		say  string
 	}{
-		{[]string{"ls"}, exitUsage, "one spool directory"},
-		{[]string{"ls", "a", "b"}, exitUsage, "one spool directory"},
-		{[]string{"ls", empty}, exitConfig, "there is no spool here"},
-		{[]string{"cat", filepath.Join(empty, "none")}, exitConfig, "no such file"},
-		{[]string{"verify", empty}, exitConfig, "there is no spool here"},
-		{[]string{"replay", empty}, exitUsage, "--to is needed"},
-		{[]string{"replay", empty, "--to", "stdout:"}, exitConfig, "there is no spool here"},
-		{[]string{"dump", empty}, exitUsage, "dump"},
+		{[]string{"ls"}, exit.UsageCode, "one spool directory"},
+		{[]string{"ls", "a", "b"}, exit.UsageCode, "one spool directory"},
+		{[]string{"ls", empty}, exit.ConfigCode, "there is no spool here"},
+		{[]string{"cat", filepath.Join(empty, "none")}, exit.ConfigCode, "no such file"},
+		{[]string{"verify", empty}, exit.ConfigCode, "there is no spool here"},
+		{[]string{"replay", empty}, exit.UsageCode, "--to is needed"},
+		{[]string{"replay", empty, "--to", "stdout:"}, exit.ConfigCode, "there is no spool here"},
+		{[]string{"dump", empty}, exit.UsageCode, "dump"},
 	} {
 		if _, errs, code := runSpool(t, nil, c.args...); code != c.code || !strings.Contains(errs, c.say) {
 			t.Errorf("%v: %d %s", c.args, code, errs)
 		}
 	}
 	fillSpool(t, empty)
-	if _, errs, code := runSpool(t, nil, "replay", empty, "--to", "nowhere:"); code != exitConfig || !strings.Contains(errs, `"nowhere"`) {
+	if _, errs, code := runSpool(t, nil, "replay", empty, "--to", "nowhere:"); code != exit.ConfigCode || !strings.Contains(errs, `"nowhere"`) {
 		t.Errorf("%d %s", code, errs)
 	}
 }

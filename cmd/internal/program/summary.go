@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
 )
 
 // Forms of the last line.
@@ -56,7 +57,7 @@ func (p *pipeline) summaryJSON(took time.Duration, err error) string {
 	s := summaryOf{
 		Records: read.records, Bytes: read.bytes, Seconds: took.Seconds(),
 		Filtered: read.filtered, Oversize: read.oversize, Unparsed: read.unparsed, Left: read.left, Lost: read.lost, LostIn: read.lostIn,
-		DryRun: p.c.dryRun, Exit: codeOf(err),
+		DryRun: p.c.dryRun, Exit: exit.Code(err),
 	}
 	for _, out := range p.outs {
 		a := out.report.Account

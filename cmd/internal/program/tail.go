@@ -13,7 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/join"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/cmd/internal/tail"
 )
 
@@ -21,21 +23,21 @@ import (
 type tailFlags struct {
 	files   []string
 	state   string
-	from    choice
+	from    setting.Choice
 	once    bool
-	partial duration
+	partial setting.Duration
 	pathKey string // the field with the path of the file; "": none
-	rotated count
+	rotated setting.Count
 
 	join *join.Rules
 }
 
 // newMaxRotated returns the default of --max-rotated.
-func newMaxRotated() *count { return &count{64, 1, 0, ""} }
+func newMaxRotated() *setting.Count { return setting.CountBetween(64, 1, 0) }
 
 func newTail(stdin, stderr *os.File) *cobra.Command {
 	cmd, c := pipeCommand(stdin, stderr)
-	f := &tailFlags{from: choice{of: []string{"start", "end"}}, rotated: *newMaxRotated()}
+	f := &tailFlags{from: setting.Choice{Of: []string{"start", "end"}}, rotated: *newMaxRotated()}
 	c.tail = f
 	cmd.Use = "tail FILE..."
 	cmd.Short = "Follow files and deliver their lines"
@@ -75,7 +77,7 @@ The other flags are described by forebay pipe --help.
   forebay tail --once --multiline java server.log --encode json > server.jsonl`
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if f.files = args; len(args) == 0 {
-			return usageError(errors.New("forebay tail follows files, and none is given: add a path or a pattern"))
+			return exit.Usage(errors.New("forebay tail follows files, and none is given: add a path or a pattern"))
 		}
 		return usageErrorOf(f.check(cmd))
 	}
@@ -85,7 +87,7 @@ The other flags are described by forebay pipe --help.
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&f.state, "state", "", "store the delivered position of each file in `DIR` (default: none)")
-	f.from.add(cmd, "from", "", "position to begin at in files that exist at the start and are not in --state (default end; start with --once)")
+	f.from.Add(cmd, "from", "", "position to begin at in files that exist at the start and are not in --state (default end; start with --once)")
 	fs.BoolVar(&f.once, "once", false, "read to the end of the files and exit")
 	fs.StringVar(&f.pathKey, "path-key", "", "field `NAME` for the path of the file: with --encode json and logfmt, at forward:, and for --label-from and --metadata of loki: (default: none)")
 	fs.Var(&f.partial, "partial-after", "time without growth after which a last line without a newline is delivered (default 0: wait for the newline)")
@@ -99,7 +101,7 @@ func usageErrorOf(err error) error {
 	if err == nil {
 		return nil
 	}
-	return usageError(err)
+	return exit.Usage(err)
 }
 
 // check looks at the flags of cmd.
@@ -134,7 +136,7 @@ type tailSource struct {
 func (f *tailFlags) open(in *inlet) (source, error) {
 	s, err := f.follow(in)
 	if err != nil {
-		return nil, configError(err)
+		return nil, exit.Config(err)
 	}
 	return s, nil
 }
@@ -148,9 +150,9 @@ func (f *tailFlags) follow(in *inlet) (*tailSource, error) {
 	var err error
 	s.t, err = tail.New(tail.Options{
 		Patterns: f.files, Dir: s.dir, Once: f.once, Join: f.join,
-		FromEnd:   f.from.value == "end" || f.from.value == "" && !f.once,
-		MaxRecord: int(p.c.maxRecord.value), PartialWait: time.Duration(f.partial), MaxGenerations: f.rotated.value,
-		Say: func(text string) { p.con.say("%s", text) },
+		FromEnd:   f.from.Value == "end" || f.from.Value == "" && !f.once,
+		MaxRecord: int(p.c.maxRecord.Value), PartialWait: time.Duration(f.partial), MaxGenerations: f.rotated.Value,
+		Say: func(text string) { p.con.Say("%s", text) },
 		Lost: func(n int64) {
 			in.lost.Add(uint64(n))
 			in.lostIn.Add(1)

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/forebay-log/forebay/cmd/internal/exit"
 )
 
 // awaitIn returns when the file holds want somewhere.
@@ -56,7 +58,7 @@ func TestTail(t *testing.T) {
 	appendTo(t, in, "five\n")
 	awaitIn(t, out, "five\n")
 	two := start(t, "tail", in, "--state", filepath.Join(dir, "state"))
-	if code, stderr := two.wait(); code != exitConfig || !strings.Contains(stderr, "another forebay tail uses it") {
+	if code, stderr := two.wait(); code != exit.ConfigCode || !strings.Contains(stderr, "another forebay tail uses it") {
 		t.Error(code, stderr)
 	}
 	p.signal(syscall.SIGTERM)

@@ -10,7 +10,7 @@ import (
 
 // tlsConfig returns what options say.
 func (o *outputConfig) tlsConfig() (*tls.Config, error) {
-	return ClientTLS(o.text("tls-ca"), o.text("tls-cert"), o.text("tls-key"))
+	return ClientTLS(o.Text("tls-ca"), o.Text("tls-cert"), o.Text("tls-key"))
 }
 
 // ClientTLS returns what files say, "" being none: authorities, a certificate of this client

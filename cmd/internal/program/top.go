@@ -16,7 +16,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/forebay-log/forebay/cmd/internal/console"
 	"github.com/forebay-log/forebay/cmd/internal/control"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/cmd/internal/top"
 	"github.com/forebay-log/forebay/internal/plural"
 	"github.com/forebay-log/forebay/internal/units"
@@ -30,13 +33,13 @@ const plainWidth = 80
 
 // topConfig is what the flags of top say.
 type topConfig struct {
-	every  duration
+	every  setting.Duration
 	once   bool
-	output choice
+	output setting.Choice
 }
 
 func newTop(stdin *os.File, stdout, stderr *os.File) *cobra.Command {
-	c := &topConfig{every: duration(time.Second), output: choice{value: "text", of: []string{"text", "json"}}}
+	c := &topConfig{every: setting.Duration(time.Second), output: setting.Choice{Value: "text", Of: []string{"text", "json"}}}
 	cmd := &cobra.Command{
 		Use:   "top [NAME|PID|PATH]",
 		Short: "Monitor a running forebay",
@@ -69,11 +72,11 @@ Exit codes:
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) > 1:
-				return usageError(fmt.Errorf("forebay top watches one, and %d are given", len(args)))
+				return exit.Usage(fmt.Errorf("forebay top watches one, and %d are given", len(args)))
 			case len(args) == 1 && args[0] == "":
-				return usageError(errors.New("the name is empty"))
+				return exit.Usage(errors.New("the name is empty"))
 			case time.Duration(c.every) < 10*time.Millisecond:
-				return usageError(fmt.Errorf("--every %s: use 10ms or more", c.every.String()))
+				return exit.Usage(fmt.Errorf("--every %s: use 10ms or more", c.every.String()))
 			}
 			return nil
 		},
@@ -95,14 +98,14 @@ Exit codes:
 	fs.SortFlags = false
 	fs.Var(&c.every, "every", "interval between updates")
 	fs.BoolVar(&c.once, "once", false, "print one snapshot and exit")
-	c.output.add(cmd, "output", "o", "format of a snapshot; json implies --once")
+	c.output.Add(cmd, "output", "o", "format of a snapshot; json implies --once")
 	return cmd
 }
 
 // run shows the one that is called which.
 func (c *topConfig) run(which string, stdin, stdout, stderr *os.File) error {
 	if !control.Supported {
-		return runtimeError(errors.New("forebay top needs unix sockets in a private directory, which this system does not have"))
+		return exit.Runtime(errors.New("forebay top needs unix sockets in a private directory, which this system does not have"))
 	}
 	signals := make(chan os.Signal, 4)
 	notify(signals)
@@ -117,8 +120,8 @@ func (c *topConfig) run(which string, stdin, stdout, stderr *os.File) error {
 		case <-ctx.Done():
 		}
 	}()
-	live := !c.once && c.output.value == "text" && isTerminal(stdout) && os.Getenv("TERM") != "dumb" && os.Getenv("TERM") != ""
-	path, err := c.find(ctx, which, live && isTerminal(stdin), stdin, stderr)
+	live := !c.once && c.output.Value == "text" && console.IsTerminal(stdout) && os.Getenv("TERM") != "dumb" && os.Getenv("TERM") != ""
+	path, err := c.find(ctx, which, live && console.IsTerminal(stdin), stdin, stderr)
 	if err != nil || path == "" {
 		return err
 	}
@@ -131,7 +134,7 @@ func (c *topConfig) run(which string, stdin, stdout, stderr *os.File) error {
 	h.Add(first)
 	style := top.Style{Width: plainWidth, Color: os.Getenv("NO_COLOR") == "" && live, ASCII: onlyASCII()}
 	switch {
-	case c.output.value == "json":
+	case c.output.Value == "json":
 		enc := json.NewEncoder(stdout)
 		enc.SetIndent("", "  ")
 		enc.SetEscapeHTML(false)
@@ -175,7 +178,7 @@ func (c *topConfig) live(ctx context.Context, h *top.History, look func(context.
 
 // typing returns what is typed, key by key, and what makes the terminal as it was.
 func typing(stdin *os.File) (keys <-chan []byte, restore func()) {
-	if !isTerminal(stdin) {
+	if !console.IsTerminal(stdin) {
 		return nil, func() {}
 	}
 	fd := int(stdin.Fd())
@@ -220,9 +223,9 @@ func (c *topConfig) find(ctx context.Context, which string, ask bool, stdin, std
 	case len(found) == 1:
 		return found[0].Path, nil
 	case len(found) == 0:
-		return "", runtimeError(notFound(which, failed))
+		return "", exit.Runtime(notFound(which, failed))
 	case !ask:
-		return "", usageError(fmt.Errorf("%s run%s; name one by its PID:\n%s", plural.Of(len(found), "forebay"), named(which), strings.Join(listOf(found), "\n")))
+		return "", exit.Usage(fmt.Errorf("%s run%s; name one by its PID:\n%s", plural.Of(len(found), "forebay"), named(which), strings.Join(listOf(found), "\n")))
 	}
 	for i, line := range listOf(found) {
 		fmt.Fprintf(stderr, "%3d %s\n", i+1, line)
@@ -302,9 +305,9 @@ func notFound(which string, failed []error) error {
 // failed is an error of the first look at a socket.
 func (c *topConfig) failed(path string, err error) error {
 	if control.Ended(err) {
-		return runtimeError(fmt.Errorf("%s: no forebay listens there", path))
+		return exit.Runtime(fmt.Errorf("%s: no forebay listens there", path))
 	}
-	return runtimeError(fmt.Errorf("%s: %w", path, bareNet(err)))
+	return exit.Runtime(fmt.Errorf("%s: %w", path, console.BareNet(err)))
 }
 
 // onlyASCII reports whether the locale says that the terminal knows nothing else. One

@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
 // build is what the program knows of itself.
@@ -50,13 +52,13 @@ func version() string {
 func printVersion(cmd *cobra.Command) { fmt.Fprintf(cmd.OutOrStdout(), "forebay %s\n", version()) }
 
 func newVersion() *cobra.Command {
-	output := choice{value: "text", of: []string{"text", "json"}}
+	output := setting.Choice{Value: "text", Of: []string{"text", "json"}}
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of forebay",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if output.value == "text" {
+			if output.Value == "text" {
 				printVersion(cmd)
 				return nil
 			}
@@ -65,6 +67,6 @@ func newVersion() *cobra.Command {
 			return enc.Encode(buildInfo())
 		},
 	}
-	output.add(cmd, "output", "o", "output format")
+	output.Add(cmd, "output", "o", "output format")
 	return cmd
 }

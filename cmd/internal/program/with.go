@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/otlp"
@@ -87,16 +89,16 @@ type Option struct {
 }
 
 // setting returns what holds the value of the option.
-func (o *Option) setting() setting {
+func (o *Option) setting() setting.Value {
 	switch {
 	case o.Switch:
-		return new(toggle)
+		return new(setting.Toggle)
 	case o.List:
-		return new(list)
+		return new(setting.List)
 	case o.Choices != nil:
-		return &choice{value: o.Choices[0], of: o.Choices}
+		return &setting.Choice{Value: o.Choices[0], Of: o.Choices}
 	}
-	return new(text)
+	return new(setting.Text)
 }
 
 // Told is what a destination or an input is told.
@@ -107,17 +109,17 @@ type Told struct {
 	TLS      *tls.Config // nil: no TLS
 	DryRun   io.Writer   // of a destination: where to show what would be sent; nil: it is sent
 
-	settings settings
+	Values setting.Values
 }
 
 // Text returns the value of an option.
-func (t *Told) Text(name string) string { return t.settings.text(name) }
+func (t *Told) Text(name string) string { return t.Values.Text(name) }
 
 // On reports whether a switch is on.
-func (t *Told) On(name string) bool { return t.settings.on(name) }
+func (t *Told) On(name string) bool { return t.Values.On(name) }
 
 // List returns the values of an option that may be repeated.
-func (t *Told) List(name string) []string { return t.settings.list(name) }
+func (t *Told) List(name string) []string { return t.Values.List(name) }
 
 // elsewhere are the kinds of the programs in other modules, and which has them: the core
 // says so of an address, or of a type of input, that it does not know.
@@ -135,10 +137,10 @@ func isElsewhere(kind string) string {
 }
 
 // An inputType is the type of an input.
-type inputType struct{ choice }
+type inputType struct{ setting.Choice }
 
 func (t *inputType) Set(text string) error {
-	err := t.choice.Set(text)
+	err := t.Choice.Set(text)
 	if why := isElsewhere(text); err != nil && why != "" {
 		return fmt.Errorf("%s: %s", text, why)
 	}
@@ -158,35 +160,35 @@ func (w With) add() {
 		kinds := []string{d.Name, d.Name + "+tls"}
 		moreDests = append(moreDests, moreDest{d, false}, moreDest{d, true})
 		moreFamilies = append(moreFamilies, d.Name)
-		remote = append(remote, kinds...)
-		optionCalled("fsync").needsOf = remote
-		optionCalled("encode").isAlsoFor(kinds...)
+		setting.Remote = append(setting.Remote, kinds...)
+		setting.OptionCalled("fsync").NeedsOf = setting.Remote
+		setting.OptionCalled("encode").IsAlsoFor(kinds...)
 		for _, name := range []string{"tls-ca", "tls-cert", "tls-key"} {
-			optionCalled(name).isAlsoFor(d.Name + "+tls")
+			setting.OptionCalled(name).IsAlsoFor(d.Name + "+tls")
 		}
 		for _, own := range d.Options {
-			o := optionCalled(own.Name)
+			o := setting.OptionCalled(own.Name)
 			if o == nil {
-				o = &option{name: own.Name, usage: d.Name + ": " + own.Usage, ofFile: own.Secret, initial: own.setting}
-				options = append(options, o)
-			} else if families, rest, ok := strings.Cut(o.usage, ": "); ok {
-				o.usage = families + ", " + d.Name + ": " + rest
+				o = &setting.Option{Name: own.Name, Usage: d.Name + ": " + own.Usage, OfFile: own.Secret, Initial: own.setting}
+				setting.Options = append(setting.Options, o)
+			} else if families, rest, ok := strings.Cut(o.Usage, ": "); ok {
+				o.Usage = families + ", " + d.Name + ": " + rest
 			}
-			o.isAlsoFor(kinds...)
+			o.IsAlsoFor(kinds...)
 		}
 	}
 	if w.OTLPGRPC != nil {
 		for _, d := range otlpDests() {
 			over := otlpDest{strings.Replace(d.Scheme(), "otlp", "otlpgrpc", 1), w.OTLPGRPC}
 			moreDests = append(moreDests, over)
-			remote = append(remote, over.scheme)
-			for _, o := range options {
-				if slices.Contains(o.of, d.Scheme()) {
-					o.isAlsoFor(over.scheme)
+			setting.Remote = append(setting.Remote, over.scheme)
+			for _, o := range setting.Options {
+				if slices.Contains(o.Of, d.Scheme()) {
+					o.IsAlsoFor(over.scheme)
 				}
 			}
 		}
-		optionCalled("fsync").needsOf = remote
+		setting.OptionCalled("fsync").NeedsOf = setting.Remote
 	}
 	for _, in := range w.Inputs {
 		moreInputs = append(moreInputs, in)
@@ -201,9 +203,6 @@ func (w With) add() {
 		}
 	}
 }
-
-// isAlsoFor makes o an option of further kinds.
-func (o *option) isAlsoFor(kinds ...string) { o.of = append(slices.Clip(o.of), kinds...) }
 
 // A moreDest is a kind of destination that the core does not have.
 type moreDest struct {
@@ -236,8 +235,8 @@ func (d moreDest) Open(rest string, c *outputConfig) (*target, error) {
 	if strings.Contains(rest, "@") {
 		return nil, noUser(rest)
 	}
-	t := &Told{Rest: rest, User: c.text("user"), settings: c.settings}
-	err := t.secrets(c.text("password-file"))
+	t := &Told{Rest: rest, User: c.Text("user"), Values: c.Values}
+	err := t.secrets(c.Text("password-file"))
 	if err == nil && d.tls {
 		t.TLS, err = c.tlsConfig()
 	}
@@ -269,13 +268,13 @@ func (t *Told) secrets(passwordFile string) error {
 // A moreInput is a type of input that the core does not have.
 type moreInput struct {
 	Input
-	c *settings
+	c *setting.Values
 }
 
 // told returns what the input is told.
 func (k *moreInput) told() (*Told, error) {
-	t := &Told{User: k.c.text("user"), settings: *k.c}
-	return t, t.secrets(k.c.text("password-file"))
+	t := &Told{User: k.c.Text("user"), Values: *k.c}
+	return t, t.secrets(k.c.Text("password-file"))
 }
 
 // check looks at the options.
@@ -290,11 +289,11 @@ func (k *moreInput) check() error {
 func (k *moreInput) open(in *inlet) (source, error) {
 	t, err := k.told()
 	if err != nil {
-		return nil, configError(err)
+		return nil, exit.Config(err)
 	}
 	s := &moreSource{in: in}
 	if s.Reader, err = k.Open(t, &Sink{in: in, take: in.newIntake()}); err != nil {
-		return nil, configError(err)
+		return nil, exit.Config(err)
 	}
 	return s, nil
 }
@@ -325,7 +324,7 @@ func (s *moreSource) finish(delivered bool) error {
 
 func (s *moreSource) close() {
 	if err := s.finish(false); err != nil {
-		s.in.p.con.say("%s", s.in.of(err))
+		s.in.p.con.Say("%s", s.in.of(err))
 	}
 }
 
@@ -356,7 +355,7 @@ var ErrClosed = errors.New("the outputs are closed")
 func (s *Sink) Put(r *Record) error {
 	k := known{noted: r.Time, likely: r.Level, attrs: r.Attrs}
 	var tooLong int64
-	if len(r.Body) > int(s.in.p.c.maxRecord.value) {
+	if len(r.Body) > int(s.in.p.c.maxRecord.Value) {
 		tooLong = int64(len(r.Body))
 	} else {
 		s.text = append(append(s.text[:0], r.Body...), '\n')
@@ -377,5 +376,5 @@ func (s *Sink) Commit(ctx context.Context) error { return s.in.commit(ctx) }
 
 // Say tells an operator.
 func (s *Sink) Say(format string, args ...any) {
-	s.in.p.con.say("input %s: %s", s.in.name, fmt.Sprintf(format, args...))
+	s.in.p.con.Say("input %s: %s", s.in.name, fmt.Sprintf(format, args...))
 }

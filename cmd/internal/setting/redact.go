@@ -1,4 +1,4 @@
-package program
+package setting
 
 import (
 	"regexp"
@@ -12,15 +12,15 @@ import (
 // hidden stands for a secret.
 const hidden = "(secret)"
 
-// redact returns a destination fit to be shown: secrets are given in files, but
+// Redact returns a destination fit to be shown: secrets are given in files, but
 // people also write them into URLs.
-func redact(to string) string {
-	shown, _ := redacted(to)
+func Redact(to string) string {
+	shown, _ := Redacted(to)
 	return shown
 }
 
-// redacted is redact, and returns what it hid.
-func redacted(to string) (shown string, hid []string) {
+// Redacted is redact, and returns what it hid.
+func Redacted(to string) (shown string, hid []string) {
 	_, rest, found := strings.Cut(to, ":")
 	if !found {
 		rest = to
@@ -68,9 +68,9 @@ func redacted(to string) (shown string, hid []string) {
 // may.
 func redactParam(part string) string {
 	name, value, _ := strings.Cut(part, "=")
-	o := optionCalled(name)
+	o := OptionCalled(name)
 	switch {
-	case part == "" || o != nil && !o.delicate || slices.Contains(switchValues, strings.ToLower(value)):
+	case part == "" || o != nil && !o.Sensitive || slices.Contains(switchValues, strings.ToLower(value)):
 		return part
 	case strings.Trim(value, "=") == "": // a secret by itself, which may end in =
 		return hidden
@@ -81,11 +81,11 @@ func redactParam(part string) string {
 // switchValues are values of options that are on or off.
 var switchValues = []string{"true", "false", "yes", "no", "on", "off"}
 
-// redactError returns the text of an error about a destination, without what
+// RedactError returns the text of an error about a destination, without what
 // redact hides of it.
-func redactError(err error, to string) string {
+func RedactError(err error, to string) string {
 	text := err.Error()
-	shown, hid := redacted(to)
+	shown, hid := Redacted(to)
 	if len(hid) == 0 {
 		return text
 	}
@@ -97,9 +97,9 @@ var (
 	queryInText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[?&][^\s"?&=]+=[^\s"&]+`) })
 )
 
-// redactText is redact for a text that may have destinations in it, such as what
+// RedactText is redact for a text that may have destinations in it, such as what
 // is said of a wrong command line.
-func redactText(text string) string {
+func RedactText(text string) string {
 	text = userInText().ReplaceAllString(text, "//"+hidden+"@")
 	return queryInText().ReplaceAllStringFunc(text, func(p string) string {
 		if strings.Contains(p, "="+hidden) {

@@ -1,4 +1,4 @@
-package program
+package setting
 
 import (
 	"errors"
@@ -12,21 +12,21 @@ import (
 
 // A param is an option in the query of a destination.
 type param struct {
-	o    *option
-	text string
-	raw  string // as it stands there, name and all
+	Option *Option
+	Text   string
+	raw    string // as it is written there, with its name
 }
 
 type params []param
 
-func (ps params) has(name string) bool {
-	return slices.ContainsFunc(ps, func(p param) bool { return p.o.name == name })
+func (ps params) Has(name string) bool {
+	return slices.ContainsFunc(ps, func(p param) bool { return p.Option.Name == name })
 }
 
-// cutQuery cuts a destination at its first "?". If a "@" follows that in a destination
+// CutQuery cuts a destination at its first "?". If a "@" follows that in a destination
 // with a server, the "?" is taken for a part of a password, which does not belong there,
 // and nothing is cut: an option has %40 in its place.
-func cutQuery(to string) (at, query string, found bool) {
+func CutQuery(to string) (at, query string, found bool) {
 	at, query, found = strings.Cut(to, "?")
 	if found && strings.Contains(query, "@") && !isPath(to) {
 		return to, "", false
@@ -41,14 +41,14 @@ func isPath(to string) bool {
 	return slices.Contains([]string{"file", "unix", "syslog+unix", "forward+unix"}, scheme)
 }
 
-// pathIn returns the path that stands in a destination: %3F is a question mark there, and
+// PathIn returns the path that stands in a destination: %3F is a question mark there, and
 // %25 a percent sign. All others are as they are.
-var pathIn = strings.NewReplacer("%3F", "?", "%3f", "?", "%25", "%").Replace
+var PathIn = strings.NewReplacer("%3F", "?", "%3f", "?", "%25", "%").Replace
 
-// parseQuery reads what follows the "?" of a destination: options as NAME=VALUE, with &
+// ParseQuery reads what follows the "?" of a destination: options as NAME=VALUE, with &
 // between them. In a value %XX is a byte, so that & is written %26, and % is %25. A flag
 // without a value needs none here. some picks the options that there are.
-func parseQuery(scheme, query string, some func(*option) bool) (params, error) {
+func ParseQuery(scheme, query string, some func(*Option) bool) (params, error) {
 	var ps params
 	if query == "" {
 		return nil, nil
@@ -58,36 +58,36 @@ func parseQuery(scheme, query string, some func(*option) bool) (params, error) {
 		if part == "" {
 			return nil, errors.New("an option is missing between ?, & and the end: write NAME=VALUE")
 		}
-		o := optionCalled(name)
+		o := OptionCalled(name)
 		if o == nil {
 			what := fmt.Sprintf("there is no option %s", name)
 			if redactParam(part) == hidden {
 				what = "there is no such option"
 			}
 			if low := strings.ToLower(name); strings.Contains(low, "tls") || strings.Contains(low, "ssl") {
-				return nil, fmt.Errorf("%s: %s. %s", what, tlsHint(scheme), optionsOf(scheme, some))
+				return nil, fmt.Errorf("%s: %s. %s", what, TLSHint(scheme), OptionsOf(scheme, some))
 			}
-			return nil, fmt.Errorf("%s; the nearest is %s. %s", what, conf.Nearest(name, optionNames()), optionsOf(scheme, some))
+			return nil, fmt.Errorf("%s; the nearest is %s. %s", what, conf.Nearest(name, OptionNames()), OptionsOf(scheme, some))
 		}
-		if !o.isFor(scheme) {
-			return nil, fmt.Errorf("%s is for %s. %s", name, o.kinds(), optionsOf(scheme, some))
+		if !o.IsFor(scheme) {
+			return nil, fmt.Errorf("%s is for %s. %s", name, o.Kinds(), OptionsOf(scheme, some))
 		}
 		if !some(o) {
-			return nil, fmt.Errorf("%s is for --to of forebay pipe. %s", name, optionsOf(scheme, some))
+			return nil, fmt.Errorf("%s is for --to of forebay pipe. %s", name, OptionsOf(scheme, some))
 		}
 		value, err := url.PathUnescape(value) // which leaves + alone
 		if err != nil {
 			return nil, fmt.Errorf("%s: a %% in a value is written %%25", name)
 		}
-		unset := o.initial()
-		_, isToggle := unset.(*toggle)
-		_, isList := unset.(*list)
+		unset := o.Initial()
+		_, isToggle := unset.(*Toggle)
+		_, isList := unset.(*List)
 		switch {
 		case !hasValue && isToggle:
 			value = "true"
 		case !hasValue:
 			return nil, fmt.Errorf("%s has no value: write %s=VALUE", name, name)
-		case !isList && ps.has(name):
+		case !isList && ps.Has(name):
 			return nil, fmt.Errorf("%s is given twice", name)
 		}
 		ps = append(ps, param{o, value, part})
@@ -95,11 +95,11 @@ func parseQuery(scheme, query string, some func(*option) bool) (params, error) {
 	return ps, nil
 }
 
-// tlsHint explains how a kind of destination uses TLS.
-func tlsHint(scheme string) string {
-	tlsOptions := optionCalled("tls-ca")
+// TLSHint explains how a kind of destination uses TLS.
+func TLSHint(scheme string) string {
+	tlsOptions := OptionCalled("tls-ca")
 	for _, form := range []string{scheme, scheme + "+tls", scheme + "+https", scheme + "s", strings.Replace(scheme, "tcp", "tls", 1)} {
-		if !tlsOptions.isFor(form) {
+		if !tlsOptions.IsFor(form) {
 			continue
 		}
 		if form == scheme {
@@ -110,16 +110,16 @@ func tlsHint(scheme string) string {
 	return "it has no TLS"
 }
 
-// optionsOf lists the options of a kind of destination, its own ones first.
-func optionsOf(scheme string, some func(*option) bool) string {
+// OptionsOf lists the options of a kind of destination, its own ones first.
+func OptionsOf(scheme string, some func(*Option) bool) string {
 	var own, all []string
-	for _, o := range options {
+	for _, o := range Options {
 		switch {
-		case !some(o) || !o.isFor(scheme):
-		case o.way:
-			all = append(all, o.name)
+		case !some(o) || !o.IsFor(scheme):
+		case o.General:
+			all = append(all, o.Name)
 		default:
-			own = append(own, o.name)
+			own = append(own, o.Name)
 		}
 	}
 	names := slices.Concat(own, all)
@@ -129,13 +129,13 @@ func optionsOf(scheme string, some func(*option) bool) string {
 	return fmt.Sprintf("Options of %s: %s", scheme, strings.Join(names, ", "))
 }
 
-// nameOf returns the name of an output: its destination, without the options that do not
+// NameOf returns the name of an output: its destination, without the options that do not
 // say where lines go. Directories in --spool and --crash-safe are called after it, so
 // other options may change from run to run.
-func nameOf(at string, own params) string {
+func NameOf(at string, own params) string {
 	sep := "?"
 	for _, p := range own {
-		if p.o.tells {
+		if p.Option.Identifies {
 			at += sep + p.raw
 			sep = "&"
 		}

@@ -1,0 +1,110 @@
+package console
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/forebay-log/forebay/internal/units"
+)
+
+// Console is standard error: messages, and on a terminal one line that is
+// written anew again and again.
+type Console struct {
+	W    io.Writer
+	Name string // stands before every message
+
+	Plain func(text string) string // what a message is written as; nil: as it is
+
+	mu   sync.Mutex
+	live string // what stands on the line; empty: nothing
+}
+
+// Say writes a message of its own line.
+func (c *Console) Say(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clearLocked()
+	text := fmt.Sprintf(format, args...)
+	if c.Plain != nil {
+		text = c.Plain(text)
+	}
+	fmt.Fprintf(c.W, "%s: %s\n", c.Name, text)
+}
+
+// Print writes a line for a program to read, without the name.
+func (c *Console) Print(line string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clearLocked()
+	fmt.Fprintln(c.W, line)
+}
+
+// Show replaces the live line.
+func (c *Console) Show(line string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.live = line
+	fmt.Fprintf(c.W, "\r%s\x1b[K", line)
+}
+
+// Clear removes the live line.
+func (c *Console) Clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clearLocked()
+}
+
+func (c *Console) clearLocked() {
+	if c.live != "" {
+		fmt.Fprint(c.W, "\r\x1b[K")
+		c.live = ""
+	}
+}
+
+// LiveEvery is how often the live line is written.
+const LiveEvery = 500 * time.Millisecond
+
+// Progress is what the live line is about.
+type Progress struct {
+	Records, Bytes uint64
+	InUse, Slabs   int // of the output with the fewest free
+	Waiting        bool
+	Dropped        uint64
+	Failing        string // an output that fails; empty: none
+}
+
+// LiveLine describes what happened between two moments, in at most width
+// columns.
+func LiveLine(before, now Progress, d time.Duration, width int) string {
+	per := func(n uint64) float64 { return float64(n) / max(d.Seconds(), 1e-9) }
+	line := fmt.Sprintf("%s records/s  %s/s  slabs %d/%d  dropped %s",
+		units.Rate(per(now.Records-before.Records)), units.Size(per(now.Bytes-before.Bytes)),
+		now.InUse, now.Slabs, units.Count(now.Dropped))
+	if now.Waiting {
+		line += "  waiting"
+	}
+	if now.Failing != "" {
+		line += "  failing: " + now.Failing
+	}
+	if r := []rune(line); len(r) > width {
+		line = string(r[:width])
+	}
+	return line
+}
+
+// LiveWidth is the width of the terminal, or 80.
+func LiveWidth(f *os.File) int {
+	w := 0
+	if c, err := f.SyscallConn(); err == nil {
+		c.Control(func(fd uintptr) { w, _, _ = term.GetSize(int(fd)) })
+	}
+	if w <= 1 {
+		return 80
+	}
+	return w - 1 // the last column would wrap on some
+}

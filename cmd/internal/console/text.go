@@ -1,0 +1,83 @@
+package console
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/plural"
+	"github.com/forebay-log/forebay/internal/units"
+)
+
+// Plain is an error without the name of the package it comes from, and without
+// that the destination is left alone because of it.
+func Plain(err error) string {
+	if err == nil {
+		return "unknown"
+	}
+	s := strings.TrimPrefix(err.Error(), deliver.ErrOpen.Error()+": ")
+	for _, prefix := range []string{"file: ", "slab: ", "spool: ", "deliver: ", "netsink: ", "fluent: ", "loki: ", "otlp: ", "httpsink: "} {
+		s = strings.TrimPrefix(s, prefix)
+	}
+	return strings.Replace(s, "it is older than max_age (", "it is older than --max-age (", 1)
+}
+
+// Unpathed is err without the path that a message has already.
+func Unpathed(err error) error {
+	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}
+
+// PathFirst says what is wrong with a path, path first.
+func PathFirst(err error) string {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Path + ": " + pe.Err.Error()
+	}
+	return err.Error()
+}
+
+// BareNet is an error of net without the address, which is said already.
+func BareNet(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		var sys *os.SyscallError
+		if errors.As(op.Err, &sys) {
+			return sys.Err
+		}
+		return op.Err
+	}
+	return err
+}
+
+// Amount writes a number and what it counts.
+func Amount(n uint64, noun string) string {
+	return units.Count(n) + " " + plural.Noun(n, noun)
+}
+
+// InWords writes a list such as "a, b and c".
+func InWords(names []string, last string) string {
+	if len(names) < 2 {
+		return strings.Join(names, "")
+	}
+	n := len(names) - 1
+	return strings.Join(names[:n], ", ") + " " + last + " " + names[n]
+}
+
+func IsTerminal(f *os.File) bool {
+	c, err := f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	tty := false
+	// Not f.Fd(), which would change the mode of a file others share.
+	c.Control(func(fd uintptr) { tty = term.IsTerminal(int(fd)) })
+	return tty
+}

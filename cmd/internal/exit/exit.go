@@ -1,0 +1,58 @@
+// Package exit contains the exit codes of the program, and errors that select one.
+//
+//	return exit.Usage(fmt.Errorf("--count %d: use 1 or more", n))
+package exit
+
+import "errors"
+
+// Exit codes. 0 is success.
+const (
+	RuntimeCode = 1  // records were lost, or an input could not be read
+	UsageCode   = 2  // the command line is wrong
+	DropsCode   = 3  // records were dropped, and --fail-on-drop was given
+	KeptCode    = 75 // the time was up, and the rest is kept for the next run (EX_TEMPFAIL of sysexits.h)
+	ConfigCode  = 78 // a destination is wrong or cannot be opened (EX_CONFIG of sysexits.h)
+)
+
+// An Error is an error with an exit code.
+type Error struct {
+	Code int
+	err  error // nil: everything was reported already
+}
+
+// With returns err with an exit code; err may be nil.
+func With(code int, err error) error { return &Error{code, err} }
+
+func (e *Error) Error() string {
+	if e.err == nil {
+		return ""
+	}
+	return e.err.Error()
+}
+
+func (e *Error) Unwrap() error { return e.err }
+
+func Usage(err error) error   { return With(UsageCode, err) }
+func Config(err error) error  { return With(ConfigCode, err) }
+func Runtime(err error) error { return With(RuntimeCode, err) }
+
+// OrConfig is configError for an error without an exit code.
+func OrConfig(err error) error {
+	if ce := (*Error)(nil); errors.As(err, &ce) {
+		return err
+	}
+	return Config(err)
+}
+
+// Code returns the exit code for err. Errors without one come from cobra and
+// are about the command line.
+func Code(err error) int {
+	var ce *Error
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &ce):
+		return ce.Code
+	}
+	return UsageCode
+}

@@ -1,0 +1,247 @@
+package setting
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebay-log/forebay/internal/record"
+	"github.com/forebay-log/forebay/internal/units"
+	"github.com/forebay-log/forebay/internal/values"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// The types below are values of flags (pflag.Value).
+
+// Choice is a flag with a few possible values.
+type Choice struct {
+	Value string
+	Of    []string
+}
+
+func (c *Choice) String() string { return c.Value }
+func (c *Choice) Type() string   { return strings.Join(c.Of, "|") }
+func (c *Choice) Set(s string) error {
+	if !slices.Contains(c.Of, s) {
+		return fmt.Errorf("%q is not one of %s", s, strings.Join(c.Of, ", "))
+	}
+	c.Value = s
+	return nil
+}
+
+// Add defines the flag and its completion.
+func (c *Choice) Add(cmd *cobra.Command, name, short, usage string) {
+	cmd.Flags().VarP(c, name, short, usage)
+	Complete(cmd, name, c.Of...)
+}
+
+// Complete offers values for a flag to the shell.
+func Complete(cmd *cobra.Command, flag string, values ...string) {
+	err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	if err != nil {
+		panic(err) // no such flag: a mistake in this program, seen by every test
+	}
+}
+
+// Size is a flag in bytes, within bounds.
+type Size struct {
+	Value    int64
+	Min, Max int64 // max 0: none
+}
+
+// SizeBetween returns a size between min and max; 0: no maximum.
+func SizeBetween(value, min, max int64) *Size { return &Size{value, min, max} }
+
+func (s *Size) String() string { return units.FlagSize(s.Value) }
+func (*Size) Type() string     { return "SIZE" }
+func (s *Size) Set(text string) error {
+	n, err := units.ParseSize(text)
+	if err != nil {
+		return err
+	}
+	switch {
+	case n < s.Min && s.Max == 0:
+		return fmt.Errorf("%s is out of range, which is %s or more", text, units.FlagSize(s.Min))
+	case n < s.Min || s.Max > 0 && n > s.Max:
+		return fmt.Errorf("%s is out of range, which is %s to %s", text, units.FlagSize(s.Min), units.FlagSize(s.Max))
+	}
+	s.Value = n
+	return nil
+}
+
+// Rate is a flag in records per second.
+type Rate float64
+
+func (r *Rate) String() string { return strconv.FormatFloat(float64(*r), 'f', -1, 64) + "/s" }
+func (*Rate) Type() string     { return "RATE" }
+func (r *Rate) Set(text string) error {
+	v, err := units.ParseRate(text)
+	*r = Rate(v)
+	return err
+}
+
+// Duration is a flag that also takes days.
+type Duration time.Duration
+
+func (d *Duration) String() string {
+	if *d == 0 {
+		return "0" // which --help leaves out
+	}
+	text := time.Duration(*d).String()
+	for _, unit := range []string{"s", "m"} { // 24h, not 24h0m0s
+		if short := strings.TrimSuffix(text, "0"+unit); short != text && strings.ContainsAny(short[len(short)-1:], "hm") {
+			text = short
+		}
+	}
+	return text
+}
+func (*Duration) Type() string { return "DURATION" }
+func (d *Duration) Set(text string) error {
+	v, err := units.ParseDuration(text)
+	*d = Duration(v)
+	return err
+}
+
+// Level is a flag with a level.
+type Level struct {
+	slog.Level
+	Given bool // unset, it admits everything
+}
+
+func (l *Level) String() string {
+	if !l.Given {
+		return ""
+	}
+	return strings.ToLower(values.LevelName(l.Level))
+}
+func (*Level) Type() string { return "LEVEL" }
+func (l *Level) Set(text string) (err error) {
+	l.Level, err = record.ParseLevel(text)
+	l.Given = err == nil
+	return err
+}
+
+// Admits reports whether a line of that level is delivered. One without a level is.
+func (l *Level) Admits(ev *record.Event) bool {
+	return !l.Given || !ev.HasLevel || ev.Level >= l.Level
+}
+
+// Words returns the level as it is shown to people.
+func (l *Level) Words() string {
+	if !l.Given {
+		return "none"
+	}
+	return l.String()
+}
+
+// Zone is a flag with the name of a time zone, or its distance from UTC. Nil is the
+// system's.
+type Zone struct{ *time.Location }
+
+func (z *Zone) String() string {
+	if z.Location == nil {
+		return ""
+	}
+	return z.Location.String()
+}
+func (*Zone) Type() string { return "ZONE" }
+func (z *Zone) Set(text string) error {
+	if at, err := time.Parse("-07:00", text); err == nil {
+		_, offset := at.Zone()
+		z.Location = time.FixedZone(text, offset)
+		return nil
+	}
+	loc, err := time.LoadLocation(text)
+	if text == "" || err != nil {
+		return fmt.Errorf("%q is no time zone that is known here: use a name such as Europe/Berlin, Local, UTC, or a distance such as +02:00", text)
+	}
+	z.Location = loc
+	return nil
+}
+
+// whenFull is the flag of a slab.WhenFull.
+type whenFull struct{ slab.WhenFull }
+
+func (*whenFull) Type() string { return "POLICY" }
+func (w *whenFull) Set(text string) error {
+	v, err := slab.ParseWhenFull(text)
+	if err != nil {
+		return fmt.Errorf("%q is not one of block, block-for=DURATION (such as block-for=250ms), drop-newest, drop-oldest, spill", text)
+	}
+	w.WhenFull = v
+	return nil
+}
+
+// Count is a flag with a number, within bounds.
+type Count struct {
+	Value    int
+	min, max int    // max 0: none
+	why      string // of min
+}
+
+// CountBetween returns a number between min and max; 0: no maximum.
+func CountBetween(value, min, max int) *Count { return &Count{Value: value, min: min, max: max} }
+
+func (c *Count) String() string { return strconv.Itoa(c.Value) }
+func (*Count) Type() string     { return "int" }
+func (c *Count) Set(text string) error {
+	n, err := strconv.Atoi(text)
+	switch {
+	case errors.Is(err, strconv.ErrSyntax):
+		return fmt.Errorf("%q is no whole number", text)
+	case (err != nil || n < c.min) && c.max == 0:
+		return fmt.Errorf("%s is out of range: use %d%s or more", text, c.min, c.why)
+	case err != nil || n < c.min || c.max > 0 && n > c.max:
+		return fmt.Errorf("%s is out of range: use %d%s to %d", text, c.min, c.why, c.max)
+	}
+	c.Value = n
+	return nil
+}
+
+// Text is a flag with any text.
+type Text string
+
+func (t *Text) String() string     { return string(*t) }
+func (*Text) Type() string         { return "string" }
+func (t *Text) Set(s string) error { *t = Text(s); return nil }
+
+// Path is a flag with the name of something, which is not empty.
+type Path string
+
+func (p *Path) String() string { return string(*p) }
+func (*Path) Type() string     { return "string" }
+func (p *Path) Set(s string) error {
+	if s == "" {
+		return errors.New("it is empty")
+	}
+	*p = Path(s)
+	return nil
+}
+
+// Toggle is a flag that needs no value.
+type Toggle bool
+
+func (t *Toggle) String() string { return strconv.FormatBool(bool(*t)) }
+func (*Toggle) Type() string     { return "bool" }
+func (*Toggle) IsBoolFlag() bool { return true }
+func (t *Toggle) Set(s string) error {
+	on, err := strconv.ParseBool(s)
+	if err != nil {
+		return fmt.Errorf("%q is neither true nor false", s)
+	}
+	*t = Toggle(on)
+	return nil
+}
+
+// List is a flag that may be repeated.
+type List []string
+
+func (l *List) String() string     { return strings.Join(*l, ", ") }
+func (*List) Type() string         { return "string" }
+func (l *List) Set(s string) error { *l = append(slices.Clip(*l), s); return nil }

@@ -1,0 +1,233 @@
+package setting
+
+import (
+	"slices"
+	"time"
+
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/internal/record"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// pipeFlush is the --flush-interval where none is given.
+const pipeFlush = 100 * time.Millisecond
+
+// The kinds of destinations that options are for.
+var (
+	files     = []string{"file"}
+	forwards  = []string{"forward", "forward+tls", "forward+unix"}
+	lokis     = []string{"loki", "loki+https"}
+	otlps     = []string{"otlp", "otlps"}
+	https     = []string{"http", "https"}
+	syslogs   = []string{"syslog+tcp", "syslog+tls", "syslog+unix"}
+	encrypted = []string{"tls", "syslog+tls", "forward+tls", "loki+https", "otlps", "https"}
+	Remote    = slices.Concat(forwards, lokis, otlps, https, syslogs, []string{"tcp", "tls", "unix", "stdout", "stderr"})
+	ofLines   = slices.Concat(files, []string{"stdout", "stderr", "tcp", "tls", "unix"}, syslogs) // --encode decides
+)
+
+// An Option is an entry of the table of options of outputs. It is set by a flag, for all outputs,
+// by the query of --to, for that output, and by a key of a configuration file.
+type Option struct {
+	Name    string
+	Usage   string       // of the flag; the value is in backquotes
+	Initial func() Value // returns the default value
+
+	Of          []string // the schemes of the destinations that have it; nil: all
+	Needs       []string // it has no effect without one of these options
+	NeedsOf     []string // but for other destinations than these; nil: for none
+	Words       []string // some values, for completion in shells
+	General     bool     // it is about lines, memory or delivery, and not about the destination
+	Undelivered bool     // it is about lines that the destination does not accept, so --dry-run ignores it
+	KeyOnly     bool     // there is no flag
+	Identifies  bool     // it distinguishes outputs at one address
+	Sensitive   bool     // its value may contain a secret, by mistake
+	OfFile      bool     // it names a file that is read: an error may be about the file, and not about the value
+}
+
+// Options are all options, in the order of --help. None holds a secret: those are in
+// files.
+var Options = []*Option{
+	{Name: "encode", General: true, Of: ofLines, Usage: "format of the delivered lines",
+		Initial: func() Value { return &Choice{Value: record.AsRaw.String(), Of: record.Encodings()} }},
+	{Name: "level", General: true, Words: []string{"trace", "debug", "info", "warn", "error", "fatal"},
+		Usage:   "lowest level to deliver: trace, debug, info, warn, error or fatal (default: all)",
+		Initial: func() Value { return new(Level) }},
+	{Name: "slab-size", General: true, Usage: "size of one slab of memory and of one write",
+		Initial: func() Value { return &Size{slab.DefaultSlabBytes, slab.MinSlabBytes, slab.MaxSlabBytes} }},
+	{Name: "slabs", General: true,
+		Usage:   "number `N` of slabs, see forebay size; without this and --slab-size, file: has 16 and loki: 64",
+		Initial: func() Value { return &Count{8, 2, slab.MaxSlabCount, " (one is filled while the other is written)"} }},
+	{Name: "flush-interval", General: true, Usage: "maximum time that a line waits for its slab to fill; without this, loki: waits 1s for its batch",
+		Initial: func() Value { return newDuration(pipeFlush) }},
+	{Name: "when-full", General: true, Words: []string{"block", "block-for=250ms", "drop-newest", "drop-oldest", "spill"},
+		Usage:   "action when no slab is free: block, block-for=DURATION, drop-newest, drop-oldest or spill",
+		Initial: func() Value { return &whenFull{slab.Block()} }},
+
+	{Name: "fallback", General: true, Undelivered: true, Sensitive: true,
+		Usage:   "destination `DEST` for waiting lines while a --to is down (default: none)",
+		Initial: func() Value { return new(Path) }},
+	{Name: "pending-limit", General: true, Undelivered: true, Needs: []string{"fallback"},
+		Usage:   "use --fallback when more than `N` lines wait (default 0)",
+		Initial: func() Value { return new(Count) }},
+	{Name: "spool", General: true, Undelivered: true,
+		Usage:   "keep lines in `DIR` while a destination is down, also for the next run; with --when-full spill also while it is slow (default: none)",
+		Initial: func() Value { return new(Path) }},
+	{Name: "spool-max", General: true, Undelivered: true, Needs: []string{"spool"},
+		Usage:   "maximum size of the spool of each destination; the oldest lines are dropped when it is exceeded",
+		Initial: func() Value { return &Size{1 << 30, 16 << 10, 0} }},
+	{Name: "dead-letter", General: true, Undelivered: true,
+		Usage:   "append permanently refused lines to `FILE` as JSON (default with --spool: a file there)",
+		Initial: func() Value { return new(Path) }},
+	{Name: "retry-age", General: true, Undelivered: true,
+		Usage:   "time to retry a failed line; 0: forever",
+		Initial: func() Value { return newDuration(24 * time.Hour) }},
+	{Name: "crash-safe", General: true, Undelivered: true,
+		Usage:   "keep the slabs and the input read ahead in `DIR`, where they survive the death of the program (default: none)",
+		Initial: func() Value { return new(Path) }},
+	{Name: "crash-safe-required", General: true, Undelivered: true, Needs: []string{"crash-safe"},
+		Usage:   "do not start if --crash-safe is unavailable (default: report it and use memory)",
+		Initial: func() Value { return new(Toggle) }},
+
+	{Name: "fsync", Needs: []string{"spool"}, NeedsOf: Remote,
+		Usage:   "sync file: and --spool to stable storage before a line counts as delivered, so that it survives a power loss",
+		Initial: func() Value { return new(Toggle) }},
+
+	{Name: "rotate-size", Of: files,
+		Usage:   "file: begin a new file before this size is exceeded; a longer single line exceeds it (default 0: never)",
+		Initial: func() Value { return new(Size) }},
+	{Name: "rotate-every", Of: files,
+		Usage:   "file: period in UTC after which a new file begins, such as 24h or 1h (default 0: never)",
+		Initial: func() Value { return new(Duration) }},
+	{Name: "keep", Of: files, Needs: rotation,
+		Usage:   "file: number `N` of rotated files to keep (default 0: all)",
+		Initial: func() Value { return new(Count) }},
+	{Name: "keep-for", Of: files, Needs: rotation,
+		Usage:   "file: time to keep rotated files in whole days, such as 14d (default 0: forever)",
+		Initial: func() Value { return new(Duration) }},
+	{Name: "compress", Of: slices.Concat(files, forwards, https), Needs: rotation, NeedsOf: files,
+		Usage:   "file: compression of rotated files; forward, http: compression of requests (http: gzip, except for ndjson and array)",
+		Initial: func() Value { return &Choice{Value: "none", Of: []string{"none", "gzip", "zstd"}} }},
+	{Name: "mkdirs", Of: files, Usage: "file: create missing directories",
+		Initial: func() Value { return new(Toggle) }},
+	{Name: "no-reserve", Of: files,
+		Usage:   "file: do not reserve disk space after the end of a large file",
+		Initial: func() Value { return new(Toggle) }},
+
+	{Name: "tls-ca", OfFile: true, Of: encrypted,
+		Usage:   "TLS: `FILE` with the CA certificates for servers (default: the system's)",
+		Initial: func() Value { return new(Text) }},
+	{Name: "tls-cert", OfFile: true, Of: encrypted, Usage: "TLS: `FILE` with a client certificate (default: none)",
+		Initial: func() Value { return new(Text) }},
+	{Name: "tls-key", OfFile: true, Of: encrypted, Usage: "TLS: `FILE` with the key of --tls-cert (default: none)",
+		Initial: func() Value { return new(Text) }},
+
+	{Name: "tag", Of: forwards, Identifies: true, Usage: "forward: `TAG` of the events",
+		Initial: func() Value { return newText("forebay") }},
+	{Name: "tag-from", Of: forwards, Identifies: true,
+		Usage:   "forward: field `NAME` that holds the tag, such as tag for records of a Forward listener; events without it have --tag (default: none)",
+		Initial: func() Value { return new(Text) }},
+	{Name: "shared-key-file", OfFile: true, Of: forwards, Usage: "forward: `FILE` with the shared key of the server (default: none)",
+		Initial: func() Value { return new(Text) }},
+	{Name: "user", Of: slices.Concat(forwards, lokis, otlps, https), Usage: "forward, loki, otlp, http: `NAME` of the user at the server (default: none)",
+		Initial: func() Value { return new(Text) }},
+	{Name: "password-file", OfFile: true, Of: slices.Concat(forwards, lokis, otlps, https), Usage: "forward, loki, otlp, http: `FILE` with the password of --user (default: none)",
+		Initial: func() Value { return new(Text) }},
+	{Name: "secured", Of: forwards,
+		Usage:   "forward: expect a handshake even if the shared key is empty",
+		Initial: func() Value { return new(Toggle) }},
+	{Name: "no-ack", Of: forwards,
+		Usage:   "forward: do not wait for acknowledgements; data in flight is lost when a connection ends",
+		Initial: func() Value { return new(Toggle) }},
+
+	{Name: "label", Of: lokis, Identifies: true,
+		Usage:   "loki: label of all lines, `NAME=VALUE` or NAME:VALUE; may be repeated (default job=forebay)",
+		Initial: func() Value { return new(List) }},
+	{Name: "label-from", Of: lokis, Identifies: true,
+		Usage:   "loki: field `NAME` that becomes a label: of a JSON or logfmt line, or of the input, such as namespace; may be repeated (default: none)",
+		Initial: func() Value { return new(List) }},
+	{Name: "metadata", Of: lokis,
+		Usage:   "loki: field `NAME` of a JSON or logfmt line that becomes structured metadata; may be repeated (default: none)",
+		Initial: func() Value { return new(List) }},
+	{Name: "tenant", Of: lokis, Identifies: true, Usage: "loki: `NAME` of the tenant, X-Scope-OrgID (default: none)",
+		Initial: func() Value { return new(Text) }},
+	{Name: "bearer-token-file", OfFile: true, Of: slices.Concat(lokis, otlps, https), Usage: "loki, otlp, http: `FILE` with a bearer token; for http the token or API key of --api (default: none)",
+		Initial: func() Value { return new(Text) }},
+	{Name: "max-age", Of: lokis,
+		Usage:   "loki: age at which a line is too old; 0: only if Loki refuses it",
+		Initial: func() Value { return newDuration(7 * 24 * time.Hour) }},
+	{Name: "too-old", Of: lokis,
+		Usage:   "loki: action for lines older than --max-age or than Loki accepts: write a dead letter, drop, or send with the current time",
+		Initial: func() Value { return &Choice{Value: "dead-letter", Of: []string{"dead-letter", "drop", "now"}} }},
+
+	{Name: "resource", Of: otlps, Identifies: true,
+		Usage:   "otlp: attribute of the resource, `NAME=VALUE` or NAME:VALUE; may be repeated (default service.name=forebay)",
+		Initial: func() Value { return new(List) }},
+
+	{Name: "api", Of: https, Words: httpAPIs,
+		Usage:   "http: `NAME` of the API of the server: ndjson, array, elasticsearch (also opensearch), hec (also splunk), victorialogs or datadog",
+		Initial: func() Value { return newText("ndjson") }},
+	{Name: "hec", Of: https, Identifies: true,
+		Usage:   "http: Splunk metadata of each line, `NAME=VALUE`: host, source, sourcetype or index; may be repeated (default: none)",
+		Initial: func() Value { return new(List) }},
+	{Name: "no-id", Of: https, Usage: "http: do not send an _id to Elasticsearch; lines may then be stored twice",
+		Initial: func() Value { return new(Toggle) }},
+	{Name: "header", Of: https, Sensitive: true, Usage: "http: header of each request, `NAME:VALUE`; may be repeated. Tokens go into --bearer-token-file (default: none)",
+		Initial: func() Value { return new(List) }},
+	{Name: "param", Of: https, Sensitive: true, Usage: "http: query parameter of the URL, `NAME=VALUE`; may be repeated (default: none)",
+		Initial: func() Value { return new(List) }},
+
+	{Name: "facility", Of: syslogs, KeyOnly: true, Identifies: true, Initial: func() Value { return new(Text) }},
+	{Name: "hostname", Of: syslogs, KeyOnly: true, Identifies: true, Initial: func() Value { return new(Text) }},
+	{Name: "app", Of: syslogs, KeyOnly: true, Identifies: true, Initial: func() Value { return new(Text) }},
+	{Name: "procid", Of: syslogs, KeyOnly: true, Identifies: true, Initial: func() Value { return new(Text) }},
+	{Name: "msgid", Of: syslogs, KeyOnly: true, Identifies: true, Initial: func() Value { return new(Text) }},
+}
+
+// httpAPIs are values of --api.
+var httpAPIs = []string{"ndjson", "array", "elasticsearch", "opensearch", "hec", "splunk", "victorialogs", "datadog"}
+
+// rotation are the options that begin new files.
+var rotation = []string{"rotate-size", "rotate-every"}
+
+// OptionCalled returns the option of that name, nil if there is none.
+func OptionCalled(name string) *Option {
+	for _, o := range Options {
+		if o.Name == name {
+			return o
+		}
+	}
+	return nil
+}
+
+// OptionNames returns the names of all options.
+func OptionNames() (names []string) {
+	for _, o := range Options {
+		names = append(names, o.Name)
+	}
+	return names
+}
+
+// IsFor reports whether destinations of a kind have the option.
+func (o *Option) IsFor(scheme string) bool {
+	return o.Of == nil || slices.Contains(o.Of, scheme)
+}
+
+// Kinds names the destinations that the option is for.
+func (o *Option) Kinds() string {
+	var names []string
+	for _, scheme := range o.Of {
+		names = append(names, scheme+":")
+	}
+	return console.InWords(names, "and")
+}
+
+// Lacks returns the options of which one is missing beside o, nil if none is.
+func (o *Option) Lacks(scheme string, has func(name string) bool) []string {
+	if o.NeedsOf != nil && !slices.Contains(o.NeedsOf, scheme) || slices.ContainsFunc(o.Needs, has) {
+		return nil
+	}
+	return o.Needs
+}
+
+// IsAlsoFor adds schemes to those that have the option.
+func (o *Option) IsAlsoFor(schemes ...string) { o.Of = append(slices.Clip(o.Of), schemes...) }

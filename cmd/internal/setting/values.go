@@ -1,0 +1,74 @@
+package setting
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/forebay-log/forebay/slab"
+)
+
+// A Value is the value of an option. Every setting is also the value of a flag.
+type Value interface {
+	String() string
+	Set(string) error
+	Type() string // for help
+}
+
+// Values are the values of options by name. A method panics if the table has no option of that
+// name and type.
+type Values struct {
+	ByName map[string]Value
+	Given  map[string]bool // the options that were set
+}
+
+// Set sets an option. A list gets one more member.
+func (s *Values) Set(name, text string) error {
+	s.Given[name] = true
+	return s.ByName[name].Set(text)
+}
+
+// Clone returns a copy with separate values.
+func (s Values) Clone() Values {
+	c := Values{ByName: map[string]Value{}, Given: maps.Clone(s.Given)}
+	for name, v := range s.ByName {
+		c.ByName[name] = CopySetting(v)
+	}
+	return c
+}
+
+// Text returns the value as it would be written.
+func (s Values) Text(name string) string { return s.ByName[name].String() }
+
+func (s Values) On(name string) bool     { return bool(*s.ByName[name].(*Toggle)) }
+func (s Values) Bytes(name string) int64 { return s.ByName[name].(*Size).Value }
+func (s Values) Count(name string) int   { return s.ByName[name].(*Count).Value }
+func (s Values) List(name string) []string {
+	return slices.Clone(*s.ByName[name].(*List))
+}
+func (s Values) Duration(name string) time.Duration {
+	return time.Duration(*s.ByName[name].(*Duration))
+}
+func (s Values) WhenFull() slab.WhenFull { return s.ByName["when-full"].(*whenFull).WhenFull }
+func (s Values) Level() *Level           { return s.ByName["level"].(*Level) }
+
+// New returns the default values of all options of outputs.
+func New() Values {
+	v := Values{ByName: map[string]Value{}, Given: map[string]bool{}}
+	for _, o := range Options {
+		v.ByName[o.Name] = o.Initial()
+	}
+	return v
+}
+
+// CopySetting returns a setting with the same value.
+func CopySetting(s Value) Value {
+	n := reflect.New(reflect.TypeOf(s).Elem())
+	n.Elem().Set(reflect.ValueOf(s).Elem())
+	return n.Interface().(Value)
+}
+
+func newText(s string) *Text { return (*Text)(&s) }
+
+func newDuration(d time.Duration) *Duration { return (*Duration)(&d) }
