@@ -16,6 +16,7 @@ import (
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/contain"
 	"github.com/forebay-log/forebay/internal/redact"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 // NewRouter returns a Router with the given outputs. If options are invalid, the error joins
@@ -51,6 +52,8 @@ type builder struct {
 	writers map[any]*output   // writer -> first output with it
 	scopes  []encode.Scope
 	busy    []time.Duration // by output
+
+	duration string // the format of durations; empty: that of the encoders
 }
 
 func (b *builder) fault(place, format string, args ...any) {
@@ -63,6 +66,9 @@ func (b *builder) core(cfg *config) *core {
 	c.reporters = []*reporter{c.events}
 	if cfg.busy <= 0 {
 		b.fault("BusyTimeout", "%v is not positive; the default is %v", cfg.busy, defaultBusyTimeout)
+	}
+	if b.duration = cfg.duration; b.duration != "" && !slices.Contains(values.DurationForms, b.duration) {
+		b.fault("Durations", "%q is none of %s", b.duration, strings.Join(values.DurationForms, ", "))
 	}
 	for i, fn := range cfg.contexts {
 		if fn == nil {
@@ -214,7 +220,7 @@ func (b *builder) encoder(c *core, enc encode.Encoder, place string) (*route, ba
 		b.fault(place, "the encoder is nil; give one, or leave it out for the default")
 		return r, nil
 	}
-	e, err := inspect(enc)
+	e, err := inspect(b.durations(enc))
 	if err != nil {
 		b.fault(place, "the encoder does not work: %v", err)
 	}
@@ -248,6 +254,20 @@ func inspect(enc encode.Encoder) (e encoderParts, err error) {
 		err = v.Validate()
 	}
 	return e, err
+}
+
+// durations returns enc with the format of durations that applies to all outputs.
+func (b *builder) durations(enc encode.Encoder) (out encode.Encoder) {
+	d, ok := enc.(interface{ Durations(string) encode.Encoder })
+	if b.duration == "" || !ok || isNil(enc) {
+		return enc
+	}
+	defer func() {
+		if recover() != nil { // inspect reports it
+			out = enc
+		}
+	}()
+	return d.Durations(b.duration)
 }
 
 // prepare checks the options of an output and opens it if it has a driver.

@@ -17,7 +17,7 @@ import (
 const defaultBusyTimeout = 250 * time.Millisecond
 
 // An Option configures a [Router]. Outputs are options, alone or in a [Route]. The other
-// options are [OnError], [BusyTimeout], [Context], [Sample], [SyncLevel], [CloseOnExit], and
+// options are [OnError], [BusyTimeout], [Context], [Durations], [Sample], [SyncLevel], [CloseOnExit], and
 // those for redaction: [RedactKeys], [RedactPaths], [RedactPattern] and [ReplaceAttr].
 type Option interface{ applyRouter(*config) }
 
@@ -44,6 +44,7 @@ type config struct {
 	redact   redact.Config
 	onExit   bool
 	samples  []sample
+	duration string     // the format of durations; empty: that of the encoders
 	syncs    slog.Level // at this level and above, callers wait for delivery
 }
 
@@ -109,6 +110,13 @@ func SyncLevel(level slog.Level) Option {
 // closed. By default, Exit does not close a Router; [New] sets CloseOnExit.
 func CloseOnExit() Option {
 	return optionFunc(func(c *config) { c.onExit = true })
+}
+
+// Durations sets the format of durations in all outputs: "ns" (1500000000), "text" (1.5s) or
+// "seconds" (1.5). An encoder made with encode.Options.Duration keeps its own. By default
+// durations are integer nanoseconds, as in slog's JSON, and text only in encode.Console.
+func Durations(form string) Option {
+	return optionFunc(func(c *config) { c.duration = form })
 }
 
 // OnError sets the function that receives events about transitions: the first failure of an

@@ -5,7 +5,8 @@ import "github.com/forebay-log/forebay/internal/values"
 // config holds the resolved options of an encoder.
 type config struct {
 	values.Style
-	source bool
+	ownDuration bool // Options.Duration is set
+	source      bool
 
 	timeKey, levelKey, messageKey, sourceKey string // "-": left out
 

@@ -48,7 +48,8 @@ type AttrAppender interface {
 }
 
 // An Encoder makes the scopes of one route. It must be safe for concurrent use. If it also has
-// a method Validate() error, forebay.NewRouter calls the method and returns its error.
+// a method Validate() error, forebay.NewRouter calls the method and returns its error. If it has
+// a method Durations(form string) Encoder, forebay.Durations uses the result instead.
 type Encoder interface {
 	// Scope returns the scope without attributes or groups.
 	Scope() Scope

@@ -96,6 +96,26 @@ func (e *encoder) NeedsPC() bool { return e.source }
 // Validate returns an error for each option that names an unknown format.
 func (e *encoder) Validate() error { return e.fault }
 
+// Durations returns a copy of e with the given format of durations, for forebay.Durations, or e
+// if Options.Duration is set.
+func (e *encoder) Durations(form string) Encoder {
+	if e.ownDuration {
+		return e
+	}
+	c := e.config
+	c.Duration = values.DurationForm(form)
+	n := newEncoder(c)
+	switch e.codec.(type) {
+	case jsonCodec:
+		n.codec = jsonCodec{n.root}
+	case logfmtCodec:
+		n.codec = logfmtCodec{n.root}
+	default:
+		n.codec = consoleCodec{n.root}
+	}
+	return n
+}
+
 // KnowsErrors marks e, for package loki, as an encoder that writes a KnownError as its Err.
 func (e *encoder) KnowsErrors(*values.KnownError) {}
 

@@ -19,10 +19,9 @@ var (
 		values.TimeSecond: "rfc3339", values.TimeClock: "clock", values.TimeUnix: "unix", values.TimeUnixMilli: "unixmilli",
 		values.TimeUnixMicro: "unixmicro", values.TimeUnixNano: "unixnano",
 	}
-	durationNames = []string{values.DurationNanos: "ns", values.DurationText: "text", values.DurationSeconds: "seconds"}
-	levelNames    = []string{values.LevelUpper: "upper", values.LevelLower: "lower", values.LevelNumber: "number"}
-	callerNames   = []string{values.CallerObject: "object", values.CallerFull: "full", values.CallerShort: "short"}
-	errorNames    = values.ErrorForms[:values.ErrorVerbose+1]
+	levelNames  = []string{values.LevelUpper: "upper", values.LevelLower: "lower", values.LevelNumber: "number"}
+	callerNames = []string{values.CallerObject: "object", values.CallerFull: "full", values.CallerShort: "short"}
+	errorNames  = values.ErrorForms[:values.ErrorVerbose+1]
 )
 
 // config resolves o for the encoder whose defaults are def.
@@ -36,17 +35,18 @@ func (o *Options) config(def values.Style) config {
 			Form:     def.Form,
 			Color:    o.Color && def.Form == values.FormConsole,
 			Time:     timeSpec(&faults, o.Time, def.Time),
-			Duration: choice(&faults, "Duration", o.Duration, def.Duration, durationNames),
+			Duration: choice(&faults, "Duration", o.Duration, def.Duration, values.DurationForms),
 			Level:    choice(&faults, "Level", o.Level, def.Level, levelNames),
 			Caller:   choice(&faults, "Caller", o.Caller, def.Caller, callerNames),
 			Errors:   choice(&faults, "Errors", o.Errors, def.Errors, errorNames),
 			Replace:  o.ReplaceAttr,
 		},
-		source:     o.AddSource && o.SourceKey != omitted,
-		timeKey:    cmp.Or(o.TimeKey, slog.TimeKey),
-		levelKey:   cmp.Or(o.LevelKey, slog.LevelKey),
-		messageKey: cmp.Or(o.MessageKey, slog.MessageKey),
-		sourceKey:  cmp.Or(o.SourceKey, slog.SourceKey),
+		ownDuration: o.Duration != "",
+		source:      o.AddSource && o.SourceKey != omitted,
+		timeKey:     cmp.Or(o.TimeKey, slog.TimeKey),
+		levelKey:    cmp.Or(o.LevelKey, slog.LevelKey),
+		messageKey:  cmp.Or(o.MessageKey, slog.MessageKey),
+		sourceKey:   cmp.Or(o.SourceKey, slog.SourceKey),
 	}
 	switch {
 	case o.OwnLocation:

@@ -14,13 +14,14 @@ import (
 // are prefixes with a dot. In keys, spaces, '=', '"', control characters, invalid bytes and
 // U+FFFD are replaced by '_'. A value that is empty or contains one of these is in double quotes
 // and escaped as in JSON; characters that are not printable, such as controls of the writing
-// direction, are also escaped. Slices, maps and structs are written as JSON in such a string. A
+// direction, are also escaped. Durations are integer nanoseconds as in every other output, see
+// Options.Duration; slog.TextHandler writes 1.5s. Slices, maps and structs are written as JSON in such a string. A
 // value with a method MarshalText or String is written as its result.
 func Logfmt(o *Options) Encoder {
 	e := newEncoder(o.config(values.Style{
 		Form:     values.FormLogfmt,
 		Time:     values.TimeSpec{Kind: values.TimeNano, Loc: time.UTC},
-		Duration: values.DurationText,
+		Duration: values.DurationNanos,
 		Caller:   values.CallerFull,
 	}))
 	e.codec = logfmtCodec{e.root}

@@ -35,7 +35,8 @@ type Options struct {
 	// Default: false.
 	OwnLocation bool
 	// Duration is the format of all durations: ns (1500000000), text (1.5s) or seconds
-	// (1.5). Default, as in slog: ns in JSON, otherwise text.
+	// (1.5). Default: the format set with forebay.Durations, or ns, as in slog's JSON; for
+	// Console text.
 	Duration string
 	// Level is the format of levels: upper (INFO, WARN+2), lower (info, warn+2) or
 	// number (0, 6). Default: upper.

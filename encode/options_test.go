@@ -64,7 +64,7 @@ func TestDurationFormats(t *testing.T) {
 			t.Errorf("%v: got %s want %s", f, got, want)
 		}
 	}
-	if got := encodeOne(t, Logfmt(nil), slog.Duration("d", 1500*time.Microsecond)); got != "level=INFO msg=m d=1.5ms\n" {
+	if got := encodeOne(t, Logfmt(nil), slog.Duration("d", 1500*time.Microsecond)); got != "level=INFO msg=m d=1500000\n" {
 		t.Error(got)
 	}
 	if got := value(t, JSON(&Options{Duration: "text"}), []time.Duration{time.Second}); got != `["1s"]` {

@@ -7,24 +7,21 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// attrs appends attributes as pairs and returns their number. As in slog, an
-// attribute without key and value is none, an empty group neither, and a group
-// without a key lays its attributes among the others.
-func (s *valuer) attrs(dst []byte, attrs []slog.Attr) ([]byte, int, error) {
+// attrs appends attributes as pairs and returns their number. As in slog, an attribute without
+// key and value is omitted, an empty group as well, and the attributes of a group without a key
+// are appended like the others.
+func (s *valuer) attrs(dst []byte, attrs []slog.Attr) ([]byte, int) {
 	n := 0
 	for i := range attrs {
 		var k int
-		var err error
-		if dst, k, err = s.shown(dst, s.offer(attrs[i])); err != nil {
-			return dst, n, err
-		}
+		dst, k = s.shown(dst, s.offer(attrs[i]))
 		n += k
 	}
-	return dst, n, nil
+	return dst, n
 }
 
-// offer resolves a and has it replaced. Groups and AttrAppenders are not: their attributes
-// are.
+// offer resolves a and calls ReplaceAttr. Groups and AttrAppenders are not replaced, but their
+// attributes are.
 func (s *valuer) offer(a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindLogValuer {
 		a.Value = a.Value.Resolve()
@@ -42,7 +39,7 @@ func (s *valuer) offer(a slog.Attr) slog.Attr {
 func (s *valuer) replaced(a slog.Attr) (out slog.Attr) {
 	defer func() {
 		if p := recover(); p != nil {
-			out = slog.String(a.Key, panicText(p))
+			out = slog.String(a.Key, values.PanicText(p))
 		}
 	}()
 	if out = s.replace(s.groups, a); out.Value.Kind() == slog.KindLogValuer {
@@ -51,59 +48,75 @@ func (s *valuer) replaced(a slog.Attr) (out slog.Attr) {
 	return out
 }
 
-// shown appends an attribute that was offered.
-func (s *valuer) shown(dst []byte, a slog.Attr) (_ []byte, n int, err error) {
-	if o, ok := appenderOf(a.Value); ok {
-		attrs, mark, fault := s.scratch.Collect(o)
-		defer s.scratch.Release(mark)
-		if a.Value = slog.GroupValue(attrs...); fault != "" {
+// shown appends an attribute returned by offer. A value that cannot be encoded is replaced by
+// the reason.
+func (s *valuer) shown(dst []byte, a slog.Attr) (_ []byte, n int) {
+	switch a.Value.Kind() {
+	case slog.KindGroup:
+		return s.named(dst, a.Key, a.Value.Group())
+	case slog.KindAny:
+		x := a.Value.Any()
+		if x == nil && a.Key == "" {
+			return dst, 0
+		}
+		if o, ok := x.(values.AttrAppender); ok {
+			attrs, mark, fault := s.scratch.Collect(o)
+			if fault == "" {
+				dst, n = s.named(dst, a.Key, attrs)
+				s.scratch.Release(mark)
+				return dst, n
+			}
 			a.Value = slog.StringValue(fault)
+		} else if err, ok := x.(error); ok {
+			if s.errors != nil {
+				return s.chained(dst, a.Key, err)
+			}
+			a.Value = slog.StringValue(values.Know(err).Text)
 		}
-	}
-	if a.Value.Kind() != slog.KindGroup {
-		if a.Key == "" && a.Value.Kind() == slog.KindAny && a.Value.Any() == nil {
-			return dst, 0, nil
-		}
-		if err, ok := errorOf(a.Value); ok && s.errors != nil {
-			dst, n = s.chained(dst, a.Key, err)
-			return dst, n, nil
-		}
-		dst = msgpack.AppendStr(dst, a.Key)
-		if dst, err = s.attr(dst, a.Value); err != nil {
-			s.in(a.Key)
-		}
-		return dst, 1, err
-	}
-	g := a.Value.Group()
-	if len(g) == 0 {
-		return dst, 0, nil
-	}
-	if a.Key == "" {
-		if err := s.enter(dst, place{}); err != nil {
-			return dst, 0, err
-		}
-		if dst, n, err = s.attrs(dst, g); err == nil {
-			s.leave()
-		}
-		return dst, n, err
 	}
 	at := len(dst)
-	dst = msgpack.AppendStr(dst, a.Key)
-	if s.replace != nil && !s.builtin {
-		s.groups = append(s.groups, a.Key)
-		defer func() { s.groups = s.groups[:len(s.groups)-1] }()
+	out, err := s.value(msgpack.AppendStr(dst, a.Key), a.Value)
+	if err != nil {
+		out = msgpack.AppendStr(msgpack.AppendStr(out[:at], a.Key), values.Fault(s.explain(err)))
 	}
-	if dst, n, err = s.group(dst, g); err != nil {
-		s.in(a.Key)
-		return dst, 1, err
-	}
-	if n == 0 {
-		return dst[:at], 0, nil // none of them is to be shown
-	}
-	return dst, 1, nil
+	return out, 1
 }
 
-// appenderOf returns the AttrAppender that v is, also one that is an error.
+// named appends a group.
+func (s *valuer) named(dst []byte, name string, attrs []slog.Attr) ([]byte, int) {
+	if len(attrs) == 0 {
+		return dst, 0
+	}
+	if s.within >= maxGroups || len(dst)-s.base > s.limit { // LogValuers may return groups without end
+		return msgpack.AppendStr(msgpack.AppendStr(dst, name), "!ERROR: groups nested too deep"), 1
+	}
+	s.within++
+	if name == "" {
+		dst, n := s.attrs(dst, attrs)
+		s.within--
+		return dst, n
+	}
+	at := len(dst)
+	dst = msgpack.AppendStr(dst, name)
+	if s.replace != nil && !s.builtin {
+		s.groups = append(s.groups, name)
+	}
+	head := len(dst)
+	s.level++
+	s.deep = s.deep || s.level > maxLevels
+	dst, n := s.attrs(msgpack.AppendOpenMap(dst), attrs)
+	s.level--
+	s.within--
+	if s.replace != nil && !s.builtin {
+		s.groups = s.groups[:len(s.groups)-1]
+	}
+	if n == 0 {
+		return dst[:at], 0 // none of them is shown
+	}
+	return msgpack.CloseMap(dst, head, n), 1
+}
+
+// appenderOf returns v as an AttrAppender, also if it is an error.
 func appenderOf(v slog.Value) (values.AttrAppender, bool) {
 	if v.Kind() != slog.KindAny {
 		return nil, false
@@ -112,16 +125,7 @@ func appenderOf(v slog.Value) (values.AttrAppender, bool) {
 	return o, ok
 }
 
-// errorOf returns the error that v is.
-func errorOf(v slog.Value) (error, bool) {
-	if v.Kind() != slog.KindAny {
-		return nil, false
-	}
-	err, ok := v.Any().(error)
-	return err, ok
-}
-
-// chained appends an error, and what stands beside it, as pairs.
+// chained appends an error and its details as pairs.
 func (s *valuer) chained(dst []byte, key string, err error) ([]byte, int) {
 	at := len(dst)
 	js := append(s.errors.AppendError([]byte{'{'}, nil, key, err), '}')
@@ -129,20 +133,8 @@ func (s *valuer) chained(dst []byte, key string, err error) ([]byte, int) {
 	if fault != nil {
 		return msgpack.AppendStr(msgpack.AppendStr(dst[:at], key), values.Know(err).Text), 1
 	}
+	s.walk.Level = s.level
 	s.passed(out[at:], brackets(js))
 	head, pairs, _ := msgpack.Next(out[at:])
 	return append(out[:at], pairs...), head.Len
-}
-
-// group appends attributes as a map, and returns their number.
-func (s *valuer) group(dst []byte, attrs []slog.Attr) (_ []byte, n int, err error) {
-	if err := s.enter(dst, place{}); err != nil {
-		return dst, 0, err
-	}
-	at := len(dst)
-	if dst, n, err = s.attrs(msgpack.AppendOpenMap(dst), attrs); err != nil {
-		return dst, n, err
-	}
-	s.leave()
-	return msgpack.CloseMap(dst, at, n), n, nil
 }

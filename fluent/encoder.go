@@ -51,7 +51,7 @@ type EncoderOptions struct {
 // whose time the protocol cannot represent, before 1970 or from February 2106 on, is an error and
 // counted as dropped{encode}. o may be nil. The error names all invalid options.
 func NewEncoder(o *EncoderOptions) (encode.Encoder, error) {
-	e := &encoder{}
+	e := &encoder{style: plainStyle}
 	if o != nil {
 		e.o = *o
 	}
@@ -89,7 +89,20 @@ type encoder struct {
 	o                    EncoderOptions
 	root                 *scope
 	levelKey, messageKey []byte         // encoded; nil: left out
-	errors               *values.Values // what stands beside the message of an error; nil: nothing
+	errors               *values.Values // writes the details of errors; nil: there are none
+	style                *values.Style
+}
+
+// Durations returns a copy of e with another format of durations, for forebay.Durations.
+func (e *encoder) Durations(form string) encode.Encoder {
+	n := *e
+	v := values.NewValues(values.Style{})
+	v.SetDurations(form)
+	n.style = &v.Style
+	root := *e.root
+	root.e = &n
+	n.root = &root
+	return &n
 }
 
 func (e *encoder) Scope() encode.Scope { return e.root }
@@ -149,7 +162,7 @@ func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 func (s *scope) borrow() *valuer {
 	v := borrow(slabRecord, s.e.o.TimeFields)
 	v.level = len(s.levels)
-	v.errors = s.e.errors
+	v.errors, v.style = s.e.errors, s.e.style
 	if v.replace = s.e.o.ReplaceAttr; v.replace != nil {
 		v.groups = append(v.groups[:0], s.names...)
 	}
@@ -170,16 +183,8 @@ func (s *scope) attrs(v *valuer, dst []byte, attrs []slog.Attr) ([]byte, int) {
 				continue
 			}
 		}
-		at, depth, level, way := len(dst), v.depth, v.level, len(v.way)
-		out, k, err := v.shown(dst, a)
-		if err != nil {
-			v.depth, v.level, v.way, v.path = depth, level, v.way[:way], v.path[:0]
-			dst = msgpack.AppendStr(dst[:at], a.Key)
-			dst = msgpack.AppendStr(dst, "!ERROR: "+err.Error())
-			n++
-			continue
-		}
-		dst = out
+		var k int
+		dst, k = v.shown(dst, a)
 		n += k
 	}
 	return dst, n
@@ -296,13 +301,9 @@ func (e *encoder) replaced(v *valuer, dst []byte, r *encode.Record) ([]byte, int
 	v.groups, v.level, v.builtin = nil, 1, true
 	n := 0
 	add := func(a slog.Attr) {
-		at := len(dst)
-		out, k, err := v.shown(dst, v.offer(a))
-		if err != nil {
-			v.depth, v.level, v.way, v.path = 0, 1, v.way[:0], v.path[:0]
-			out, k = msgpack.AppendStr(msgpack.AppendStr(dst[:at], a.Key), "!ERROR: "+err.Error()), 1
-		}
-		dst, n = out, n+k
+		var k int
+		dst, k = v.shown(dst, v.offer(a))
+		n += k
 	}
 	if e.levelKey != nil {
 		add(slog.Any(e.o.LevelKey, r.Level))

@@ -185,7 +185,7 @@ func TestJoiningBorrowsMore(t *testing.T) {
 	v := map[string]any{"line": strings.Repeat("x", 40_000)}
 	s.want = 2000
 	n := allocs.PerRun(20, func() {
-		s.holds, s.want, s.level, s.depth, s.joined = true, 2000, 0, 0, 0
+		s.holds, s.want, s.level, s.joined = true, 2000, 0, 0
 		rec, err := s.record(s.room(), v, "m")
 		if rec = s.whole(rec); err != nil || len(rec) < 40_000 {
 			t.Fatalf("%d bytes, %v", len(rec), err)

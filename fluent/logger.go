@@ -65,11 +65,12 @@ func NewLogger(c Config) (*Logger, error) {
 // the fields of named structs, and the pairs of maps, to the enclosing record. Within a record
 //
 //   - keys of maps become strings; nil becomes nil;
-//   - times become RFC 3339 text (see Config.TimeFields), durations integer nanoseconds, []byte
-//     binary data, NaN and the infinities text;
-//   - a value with one of the methods MarshalMsg (tinylib/msgp), LogValue (log/slog),
-//     AppendAttrs (encode.AttrAppender), MarshalJSON, MarshalText, Error or String is written by
-//     the first of them; if the method panics, the text of the panic is written;
+//   - values have the form that they have in every output, see docs/ENCODING.md: times are RFC
+//     3339 text in UTC (see Config.TimeFields), durations integer nanoseconds, NaN and the
+//     infinities text; []byte is binary data;
+//   - a value with one of the methods LogValue (log/slog), AppendAttrs (encode.AttrAppender),
+//     Error, MarshalMsg (tinylib/msgp), MarshalJSON or MarshalText is written by the first of
+//     them; if the method panics, the text of the panic is written;
 //   - invalid UTF-8 is replaced;
 //   - maps and lists nested in more than 29 others, including the record, become JSON text,
 //     because Fluent Bit does not decode deeper entries.
@@ -77,8 +78,8 @@ func NewLogger(c Config) (*Logger, error) {
 // v does not pass through a Router, so forebay.RedactKeys and related options do not apply.
 //
 // Writing a record allocates no memory apart from the methods of its values, with these
-// exceptions: map keys that are floats, structs or TextMarshalers, the option string, omitzero
-// with an IsZero of the pointer, complex numbers, maps whose values would be written differently
+// exceptions: map keys that are structs or TextMarshalers, omitzero with an IsZero of the
+// pointer, complex numbers, maps whose values would be written differently
 // if they had an address, JSON strings with escapes in the result of MarshalJSON, invalid UTF-8
 // in long text, values nested too deeply, and records of more than 1 MiB.
 //

@@ -2,19 +2,13 @@ package fluent
 
 import (
 	"bytes"
-	"encoding"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
-	"unsafe"
 
 	"github.com/forebay-log/forebay/internal/msgpack"
 	"github.com/forebay-log/forebay/internal/values"
@@ -24,12 +18,12 @@ import (
 const (
 	// maxDepth is the maximum nesting depth of values.
 	maxDepth = 128
+	// maxGroups is the maximum nesting depth of groups, as in package encode.
+	maxGroups = 100
 	// maxLevels is the maximum nesting depth of maps and lists in a record, including the
 	// record. With the enclosing entry it is the limit of Fluent Bit, 31. Deeper ones become
 	// text, see flat.
 	maxLevels = 30
-	// trackDepth is the depth from which pointers are remembered, to find cycles.
-	trackDepth = 8
 )
 
 var (
@@ -37,83 +31,130 @@ var (
 	// a channel, a function or a similar value, or a value whose method returns an error; it
 	// is nested too deeply; it contains itself; or it is a map that is modified during the
 	// call by a method of one of its values or by another goroutine.
-	ErrValue   = errors.New("unusable value")
-	errDepth   = fmt.Errorf("%w: it is nested too deep", ErrValue)
-	errCycle   = fmt.Errorf("%w: it contains itself", ErrValue)
-	errChanged = fmt.Errorf("%w: a map has changed while it was written", ErrValue)
+	ErrValue = errors.New("unusable value")
 
 	// ErrTooLarge is wrapped by the error for a record that is too large.
 	ErrTooLarge = errors.New("record too large")
 )
 
-// valuer encodes Go values as MessagePack. It is taken from a pool for each record. The fields
-// that every record needs come first, because after a pause none of them is in the processor's
-// cache.
+// A valuer encodes Go values as MessagePack. It is the [values.Emitter] of its Walk and is taken
+// from a pool for each record. The fields that every record needs come first, because after a
+// pause none of them is in the processor's cache.
 type valuer struct {
-	base  int  // where the record begins in dst
-	limit int  // bytes of a record
-	depth int  // of values within each other, pointers too
-	level int  // of maps and lists only
-	deep  bool // there may be more than maxLevels of them
-	holds bool // long strings of the record's own map are held
-	times string
+	dst     []byte
+	base    int  // offset of the record in dst
+	limit   int  // maximum size of the record in bytes
+	walking bool // walk is ready
+	deep    bool // there may be more than maxLevels levels
+	holds   bool // long strings of the record's own map are held
+	times   string
 
 	// unusable is the reason why the first unencodable value cannot be encoded; a text with
 	// the reason replaces it. Post returns it as an error; a record of a Router is sent with
 	// the text.
 	unusable error
 
-	errors *values.Values // of a scope: what stands beside errors; nil: nothing
+	style  *values.Style
+	errors *values.Values // writes the details of errors; nil: there are none
 
 	// The last tag, as the table has it, and its number.
 	stream uint32
 	tag    string
 
 	// Memory of records, see room:
-	want, small int // what to borrow, 0: nothing; how many records in a row did not need it
+	want, small int // size to borrow, or 0; number of records in a row that did not need it
 	lent        []byte
 
-	// What is left out of dst, see hold:
+	// Strings that are not copied to dst, see hold:
 	held      []slab.Splice
 	heldBytes int
-	joined    int // bytes of it that are in dst nevertheless
+	joined    int // bytes of held strings that were copied to dst after all
 
-	way  []place  // the enclosing pointers, maps and slices, from trackDepth on
-	path []string // the path to an error, innermost first
+	walk    values.Walk
+	open    []openMap // open maps; those of known size have no offset
+	scratch values.AttrScratch
+	level   int // maps and lists around the next value
 
-	scratch values.AttrScratch // what AttrAppenders append to
-
-	// Of a scope that replaces attributes:
-	replace func(groups []string, a slog.Attr) slog.Attr // nil: none
-	groups  []string                                     // open
+	// Of a scope:
+	replace func(groups []string, a slog.Attr) slog.Attr // ReplaceAttr; nil: none
+	groups  []string                                     // names of the open groups
+	within  int                                          // groups of the call that are open
 	builtin bool                                         // level, message or source: ReplaceAttr gets no groups
 
 	own [ownScratchBytes]byte
 }
 
+// An openMap is a map whose header has no size yet.
+type openMap struct {
+	at int // offset of the header; -1: the size is known
+	n  int // members so far
+}
+
 var valuers = sync.Pool{New: func() any { return new(valuer) }}
+
+// plainStyle is the style of values without options.
+var plainStyle = &values.NewValues(values.Style{}).Style
 
 func borrow(limit int, times string) *valuer {
 	s := valuers.Get().(*valuer)
-	s.base, s.limit, s.depth, s.level, s.deep, s.times = 0, limit, 0, 0, false, times
-	s.errors, s.unusable = nil, nil
+	s.base, s.limit, s.level, s.deep, s.times = 0, limit, 0, false, times
+	s.errors, s.unusable, s.style = nil, nil, plainStyle
 	return s
 }
 
 func (s *valuer) free() {
-	if cap(s.way) > 0 { // only values that lie deep leave something there
-		clear(s.way[:cap(s.way)])
-		s.way = s.way[:0]
-	}
-	s.path = s.path[:0]
+	s.dst = nil
 	s.letGo()
 	s.joined = 0
+	if s.walking {
+		s.walking, s.open = false, s.open[:0]
+	}
 	if s.replace != nil {
 		s.replace = nil
 		clear(s.groups[:cap(s.groups)])
 		s.groups = s.groups[:0]
 	}
 	valuers.Put(s)
+}
+
+// begin prepares the walk.
+func (s *valuer) begin() {
+	if s.walking {
+		return
+	}
+	s.walking = true
+	w := &s.walk
+	w.Emitter, w.Style, w.Scratch = s, s.style, &s.scratch
+	w.Limits = values.Limits{Depth: maxDepth, Forward: true}
+	w.Made, w.Nodes = 0, 0
+}
+
+// any appends a value of any type.
+func (s *valuer) any(dst []byte, v any) ([]byte, error) {
+	s.begin()
+	s.walk.Reset()
+	s.dst, s.walk.Level, s.open = dst, s.level, s.open[:0]
+	err := s.walk.Any(v)
+	return s.dst, err
+}
+
+// value appends a value of slog.
+func (s *valuer) value(dst []byte, v slog.Value) ([]byte, error) {
+	switch v.Kind() {
+	case slog.KindString:
+		return msgpack.AppendStr(dst, v.String()), nil
+	case slog.KindInt64:
+		return msgpack.AppendInt(dst, v.Int64()), nil
+	case slog.KindUint64:
+		return msgpack.AppendUint(dst, v.Uint64()), nil
+	case slog.KindBool:
+		return msgpack.AppendBool(dst, v.Bool()), nil
+	}
+	s.begin()
+	s.walk.Reset()
+	s.dst, s.walk.Level, s.open = dst, s.level, s.open[:0]
+	err := s.walk.Value(v)
+	return s.dst, err
 }
 
 // record appends v as the map of an event. A value that is not a map becomes one of key, and nil
@@ -154,6 +195,15 @@ func (s *valuer) record(dst []byte, v any, key string) ([]byte, error) {
 	return slices.Insert(dst, at, h...), nil
 }
 
+// event is like record, but returns the error of a value that cannot be encoded.
+func (s *valuer) event(dst []byte, v any, key string) ([]byte, error) {
+	dst, err := s.record(dst, v, key)
+	if err == nil {
+		err = s.unusable
+	}
+	return dst, err
+}
+
 // flat rewrites the value at dst[at:], which is a record or will be, so that it has no more than
 // maxLevels levels.
 func flat(dst []byte, at int) []byte {
@@ -166,122 +216,56 @@ func flat(dst []byte, at int) []byte {
 
 // passed examines a value encoded by other code, n of whose bytes could begin a list or map.
 func (s *valuer) passed(b []byte, n int) {
-	if room := maxLevels - s.level; n > room && !s.deep {
+	if room := maxLevels - s.walk.Level; n > room && !s.deep {
 		s.deep = msgpack.Nested(b, room+1) > room
 	}
 }
 
-// explain adds the position of the error.
+// explain returns the error of a walk with the position of the value.
 func (s *valuer) explain(err error) error {
-	if len(s.path) == 0 {
-		return err
+	if !errors.Is(err, ErrTooLarge) {
+		err = fmt.Errorf("%w: %w", ErrValue, err)
 	}
-	const show = 8
-	names := slices.Clone(s.path)
-	slices.Reverse(names)
-	more := ""
-	if len(names) > show {
-		names, more = names[:show], "…"
-	}
-	return fmt.Errorf("at %s%s: %w", strings.Join(names, "."), more, err)
-}
-
-// in records that the error is within name.
-func (s *valuer) in(name string) {
-	if len(s.path) < maxDepth {
-		if len(name) > 40 {
-			name = strings.ToValidUTF8(name[:40], "") + "…"
+	if s.walking {
+		if path := s.walk.Path(); path != "" {
+			return fmt.Errorf("at %s: %w", path, err)
 		}
-		s.path = append(s.path, name)
 	}
+	return err
 }
 
 func (s *valuer) tooLarge() error {
 	return fmt.Errorf("%w: more than %d bytes", ErrTooLarge, s.limit)
 }
 
-// A place identifies the target of a pointer, map or slice. An address is not sufficient, because
-// a struct begins at the address of its first field, and a slice may share the address of a part
-// of it.
-type place struct {
-	at  unsafe.Pointer
-	typ *plan // nil: of a type that has no plan
-	n   int   // of a slice
-}
-
-// enter begins a container. p is its identity, without an address if it has none.
-func (s *valuer) enter(dst []byte, p place) error {
-	s.depth++
-	s.level++
-	if s.depth < trackDepth {
-		return nil
-	}
-	if s.level >= maxLevels { // some lists and maps are encoded without enter
-		s.deep = true
-	}
-	if s.depth > maxDepth {
-		return fmt.Errorf("%w: more than %d levels", errDepth, maxDepth)
-	}
-	if len(dst)-s.base > s.limit {
-		return s.tooLarge()
-	}
-	if p.at != nil && slices.Contains(s.way, p) {
-		return errCycle
-	}
-	s.way = append(s.way, p)
-	return nil
-}
-
-func (s *valuer) leave() {
-	if s.depth >= trackDepth && len(s.way) > 0 {
-		s.way = s.way[:len(s.way)-1]
-	}
-	s.depth--
-	s.level--
-}
-
-func mapPointer[M any](m M) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&m)) }
-
-// mapOf converts a map to M, which is its type or its underlying type: a map is one pointer.
-func mapOf[M any](v reflect.Value) M {
-	p := v.UnsafePointer()
-	return *(*M)(unsafe.Pointer(&p))
-}
-
+// anyMap appends the map of a record.
 func (s *valuer) anyMap(dst []byte, m map[string]any) ([]byte, error) {
 	if m == nil {
 		return msgpack.AppendNil(dst), nil
 	}
-	if err := s.enter(dst, place{at: mapPointer(m)}); err != nil {
-		return dst, err
-	}
+	s.level = 1
 	dst, err := msgpack.AppendMap(dst, m, s)
+	s.level = 0
 	if err == msgpack.ErrChanged {
-		return dst, errChanged
+		err = values.ErrChanged
 	}
-	if err != nil {
-		return dst, err
-	}
-	s.leave()
-	return dst, nil
+	return dst, err
 }
 
 // AppendPair appends the pairs that msgpack.AppendMap does not encode itself.
 func (s *valuer) AppendPair(dst []byte, k string, v any) ([]byte, error) {
 	dst = msgpack.AppendStr(dst, k)
 	if v, ok := v.(string); ok {
-		if s.holds && s.level == 1 && len(v) >= holdBytes {
+		if s.holds && len(v) >= holdBytes {
 			return s.hold(dst, v), nil
 		}
 		return msgpack.AppendStr(dst, v), nil
 	}
 	dst, err := s.any(dst, v)
-	if err != nil {
-		s.in(k)
-	}
-	return dst, err
+	return dst, s.walk.In(k, err)
 }
 
+// stringMap appends the map of a record.
 func (s *valuer) stringMap(dst []byte, m map[string]string) ([]byte, error) {
 	if m == nil {
 		return msgpack.AppendNil(dst), nil
@@ -292,14 +276,14 @@ func (s *valuer) stringMap(dst []byte, m map[string]string) ([]byte, error) {
 		if left--; left < 0 {
 			break
 		}
-		if s.holds && s.level == 0 && len(v) >= holdBytes {
+		if s.holds && len(v) >= holdBytes {
 			dst = s.hold(msgpack.AppendStr(dst, k), v)
 			continue
 		}
 		dst = msgpack.AppendStrs(dst, k, v)
 	}
 	if left != 0 {
-		return dst, errChanged
+		return dst, values.ErrChanged
 	}
 	return dst, nil
 }
@@ -361,555 +345,162 @@ func (s *valuer) letGo() {
 	}
 }
 
-// any appends a value of any type: the common ones without reflection.
-func (s *valuer) any(dst []byte, v any) ([]byte, error) {
-	switch v := v.(type) {
-	case nil:
-		return msgpack.AppendNil(dst), nil
-	case string:
-		return msgpack.AppendStr(dst, v), nil
-	case bool:
-		return msgpack.AppendBool(dst, v), nil
-	case int:
-		return msgpack.AppendInt(dst, int64(v)), nil
-	case int64:
-		return msgpack.AppendInt(dst, v), nil
-	case int32:
-		return msgpack.AppendInt(dst, int64(v)), nil
-	case uint:
-		return msgpack.AppendUint(dst, uint64(v)), nil
-	case uint64:
-		return msgpack.AppendUint(dst, v), nil
-	case uint32:
-		return msgpack.AppendUint(dst, uint64(v)), nil
-	case uint8:
-		return msgpack.AppendUint(dst, uint64(v)), nil
-	case float64:
-		return appendFloat(dst, v), nil
-	case float32:
-		return appendFloat32(dst, v), nil
-	case time.Duration:
-		return msgpack.AppendInt(dst, int64(v)), nil
-	case time.Time:
-		return s.time(dst, v), nil
-	case []byte:
-		if v == nil {
-			return msgpack.AppendNil(dst), nil
-		}
-		return msgpack.AppendBin(dst, v), nil
-	case map[string]any:
-		return s.anyMap(dst, v)
-	case map[string]string:
-		return s.stringMap(dst, v)
-	case []any:
-		return s.anySlice(dst, v)
-	case []string:
-		if v == nil {
-			return msgpack.AppendNil(dst), nil
-		}
-		dst = msgpack.AppendArrayHeader(dst, len(v))
-		for _, e := range v {
-			dst = msgpack.AppendStr(dst, e)
-		}
-		return dst, nil
+// The methods below make a valuer a [values.Emitter].
+
+func (s *valuer) Null() { s.dst = msgpack.AppendNil(s.dst) }
+
+func (s *valuer) Bool(v bool) { s.dst = msgpack.AppendBool(s.dst, v) }
+
+func (s *valuer) Int(v int64) { s.dst = msgpack.AppendInt(s.dst, v) }
+
+func (s *valuer) Uint(v uint64) { s.dst = msgpack.AppendUint(s.dst, v) }
+
+func (s *valuer) Float(v float64, bits int) {
+	switch {
+	case v-v != 0:
+		s.dst = msgpack.AppendStr(s.dst, msgpack.FloatText(v))
+	case bits == 32:
+		s.dst = msgpack.AppendFloat32(s.dst, float32(v))
+	default:
+		s.dst = msgpack.AppendFloat64(s.dst, v)
 	}
-	rv := reflect.ValueOf(v)
-	p := planOf(rv.Type())
-	if p.op == opStruct && p.typ.Size() > unsafe.Sizeof(uintptr(0)) {
-		return s.structure(dst, rv, p, dataOf(&v))
-	}
-	return s.value(dst, rv, p)
 }
 
-func (s *valuer) anySlice(dst []byte, v []any) ([]byte, error) {
-	if v == nil {
-		return msgpack.AppendNil(dst), nil
-	}
-	if err := s.enter(dst, place{at: unsafe.Pointer(unsafe.SliceData(v)), n: len(v)}); err != nil {
-		return dst, err
-	}
-	dst = msgpack.AppendArrayHeader(dst, len(v))
-	for i, e := range v {
-		var err error
-		if dst, err = s.any(dst, e); err != nil {
-			s.in(strconv.Itoa(i))
-			return dst, err
-		}
-	}
-	s.leave()
-	return dst, nil
-}
+func (s *valuer) Text(v string) { s.dst = msgpack.AppendStr(s.dst, v) }
 
-func appendFloat(dst []byte, f float64) []byte {
-	if f-f != 0 {
-		return msgpack.AppendStr(dst, msgpack.FloatText(f))
-	}
-	return msgpack.AppendFloat64(dst, f)
-}
+func (s *valuer) Bytes(v []byte) { s.dst = msgpack.AppendBin(s.dst, v) }
 
-func appendFloat32(dst []byte, f float32) []byte {
-	if f-f != 0 {
-		return msgpack.AppendStr(dst, msgpack.FloatText(float64(f)))
+func (s *valuer) Time(t time.Time) {
+	if s.times == timeEvent && s.walk.Level == 1 && holdsTime(t) {
+		s.dst = appendEventTime(s.dst, t)
+		return
 	}
-	return msgpack.AppendFloat32(dst, f)
-}
-
-// time appends a time within a record.
-func (s *valuer) time(dst []byte, t time.Time) []byte {
-	if s.times == timeEvent && s.level == 1 && holdsTime(t) {
-		return appendEventTime(dst, t)
-	}
-	return msgpack.AppendTime(dst, t)
-}
-
-// value appends v according to p, the plan of its type.
-func (s *valuer) value(dst []byte, v reflect.Value, p *plan) ([]byte, error) {
-	switch p.op {
-	case opString:
-		return msgpack.AppendStr(dst, v.String()), nil
-	case opInt:
-		return msgpack.AppendInt(dst, v.Int()), nil
-	case opUint:
-		return msgpack.AppendUint(dst, v.Uint()), nil
-	case opBool:
-		return msgpack.AppendBool(dst, v.Bool()), nil
-	case opFloat64:
-		return appendFloat(dst, v.Float()), nil
-	case opFloat32:
-		return appendFloat32(dst, float32(v.Float())), nil
-	case opComplex:
-		return msgpack.AppendStr(dst, strconv.FormatComplex(v.Complex(), 'g', -1, 128)), nil
-	case opBytes:
-		if v.IsNil() {
-			return msgpack.AppendNil(dst), nil
-		}
-		return msgpack.AppendBin(dst, v.Bytes()), nil
-	case opTime:
-		if v.CanAddr() {
-			return s.time(dst, *v.Addr().Interface().(*time.Time)), nil
-		}
-		return s.time(dst, v.Interface().(time.Time)), nil
-	case opInterface:
-		if v.IsNil() {
-			return msgpack.AppendNil(dst), nil
-		}
-		if v.NumMethod() == 0 {
-			return s.any(dst, v.Interface())
-		}
-		return s.any(dst, v.Elem().Interface())
-	case opPointer:
-		if v.IsNil() {
-			return msgpack.AppendNil(dst), nil
-		}
-		if err := s.enter(dst, place{at: v.UnsafePointer(), typ: p}); err != nil {
-			return dst, err
-		}
-		s.level-- // a pointer is no level of the output
-		dst, err := s.value(dst, v.Elem(), p.elem)
-		s.level++
-		s.leave()
-		return dst, err
-	case opAnyMap:
-		return s.anyMap(dst, mapOf[map[string]any](v))
-	case opStringMap:
-		return s.stringMap(dst, mapOf[map[string]string](v))
-	case opStruct:
-		return s.structure(dst, v, p, nil)
-	case opMap:
-		return s.otherMap(dst, v, p)
-	case opSlice:
-		if v.IsNil() {
-			return msgpack.AppendNil(dst), nil
-		}
-		return s.list(dst, v, p, v.UnsafePointer())
-	case opArray:
-		return s.list(dst, v, p, nil)
-	case opNumber:
-		return number(dst, v.String()), nil
-	case opRaw:
-		return s.rawJSON(dst, v.Bytes()), nil
-	case opAttr:
-		if v.CanAddr() {
-			return s.attr(dst, *v.Addr().Interface().(*slog.Value))
-		}
-		return s.attr(dst, v.Interface().(slog.Value))
-	case opMethod:
-		return s.method(dst, v, p)
-	}
-	return s.cannot(dst, errors.New("cannot encode a value of type "+p.typ.String())), nil
-}
-
-// cannot appends a text instead of a value that cannot be encoded.
-func (s *valuer) cannot(dst []byte, why error) []byte {
-	if s.unusable == nil {
-		s.unusable = fmt.Errorf("%w: %w", ErrValue, why)
-	}
-	return msgpack.AppendStr(dst, "!ERROR: "+why.Error())
-}
-
-// event is like record, but returns the error of a value that cannot be encoded.
-func (s *valuer) event(dst []byte, v any, key string) ([]byte, error) {
-	dst, err := s.record(dst, v, key)
-	if err == nil {
-		err = s.unusable
-	}
-	return dst, err
-}
-
-// list appends a slice or array.
-func (s *valuer) list(dst []byte, v reflect.Value, p *plan, id unsafe.Pointer) ([]byte, error) {
-	n := v.Len()
-	if n == 0 {
-		return msgpack.AppendArrayHeader(dst, 0), nil
-	}
-	if err := s.enter(dst, place{id, p, n}); err != nil {
-		return dst, err
-	}
-	dst = msgpack.AppendArrayHeader(dst, n)
-	for i := range n {
-		var err error
-		if dst, err = s.value(dst, v.Index(i), p.elem); err != nil {
-			s.in(strconv.Itoa(i))
-			return dst, err
-		}
-		if len(dst)-s.base > s.limit {
-			return dst, s.tooLarge()
-		}
-	}
-	s.leave()
-	return dst, nil
-}
-
-// dataOf returns the address of the value in an interface. The value must be larger than a
-// pointer, because only such a value is stored outside the interface.
-func dataOf(v *any) unsafe.Pointer { return (*[2]unsafe.Pointer)(unsafe.Pointer(v))[1] }
-
-// direct appends a field at p, of a kind listed at field.direct.
-func direct(dst []byte, kind reflect.Kind, p unsafe.Pointer) (out []byte, empty bool) {
-	switch kind {
-	case reflect.String:
-		v := *(*string)(p)
-		return msgpack.AppendStr(dst, v), v == ""
-	case reflect.Int:
-		v := *(*int)(p)
-		return msgpack.AppendInt(dst, int64(v)), v == 0
-	case reflect.Int64:
-		v := *(*int64)(p)
-		return msgpack.AppendInt(dst, v), v == 0
-	case reflect.Bool:
-		v := *(*bool)(p)
-		return msgpack.AppendBool(dst, v), !v
-	}
-	v := *(*float64)(p)
-	return appendFloat(dst, v), v == 0
-}
-
-// structure appends a struct as a map. at is its address; if nil, the address of v, if any, is
-// used.
-func (s *valuer) structure(dst []byte, v reflect.Value, p *plan, at unsafe.Pointer) ([]byte, error) {
-	if at == nil && v.CanAddr() {
-		at = v.Addr().UnsafePointer()
-	}
-	if err := s.enter(dst, place{}); err != nil {
-		return dst, err
-	}
-	head, n := len(dst), 0
-	if p.fixed {
-		dst = msgpack.AppendMapHeader(dst, len(p.fields))
+	at := len(s.dst)
+	s.dst = s.style.Time.Append(append(s.dst, 0), t, nil, values.OwnTime)
+	if n := len(s.dst) - at - 1; n < 32 {
+		s.dst[at] = msgpack.CodeFixStr | byte(n)
 	} else {
-		dst = msgpack.AppendOpenMap(dst)
+		s.dst = msgpack.AppendStr(s.dst[:at], string(s.dst[at+1:]))
 	}
-	for i := range p.fields {
-		f := &p.fields[i]
-		if f.direct != reflect.Invalid && at != nil {
-			out, empty := direct(append(dst, f.key...), f.direct, unsafe.Add(at, f.offset))
-			if !empty || !f.omitEmpty {
-				dst = out
-				n++
-			}
-			continue
-		}
-		fv := v
-		if len(f.index) == 1 {
-			fv = v.Field(f.index[0])
-		} else {
-			var ok bool
-			if fv, ok = walk(v, f.index); !ok {
-				continue
-			}
-		}
-		if f.hidden {
-			if at == nil && v.CanInterface() {
-				c := reflect.New(p.typ)
-				c.Elem().Set(v)
-				at = c.UnsafePointer()
-			}
-			if at == nil {
-				continue
-			}
-			fv = reflect.NewAt(fv.Type(), unsafe.Add(at, f.offset)).Elem()
-		}
-		if f.omitEmpty && isEmpty(fv) || f.omitZero && isZero(fv) {
-			continue
-		}
-		var err error
-		if f.inlineMap {
-			var pairs int
-			dst, pairs, err = s.pairs(dst, fv, f.plan)
-			n += pairs
-		} else {
-			dst = append(dst, f.key...)
-			n++
-			if f.quote {
-				dst, err = s.quoted(dst, fv, f.plan)
-			} else {
-				dst, err = s.value(dst, fv, f.plan)
-			}
-		}
-		if err != nil {
-			s.in(f.name)
-			return dst, err
-		}
-	}
-	if !p.fixed {
-		dst = msgpack.CloseMap(dst, head, n)
-	}
-	s.leave()
-	return dst, nil
 }
 
-// walk follows a path of field indexes. It returns false if a pointer on the path is nil.
-func walk(v reflect.Value, index []int) (reflect.Value, bool) {
-	for i, x := range index {
-		if i > 0 && v.Kind() == reflect.Pointer {
-			if v.IsNil() {
-				return v, false
-			}
-			v = v.Elem()
-		}
-		v = v.Field(x)
+func (s *valuer) Duration(v time.Duration) {
+	switch s.style.Duration {
+	case values.DurationText:
+		s.dst = msgpack.AppendStr(s.dst, v.String())
+	case values.DurationSeconds:
+		s.dst = msgpack.AppendFloat64(s.dst, v.Seconds())
+	default:
+		s.dst = msgpack.AppendInt(s.dst, int64(v))
 	}
-	return v, true
 }
 
-// isEmpty implements omitempty of encoding/json.
-func isEmpty(v reflect.Value) bool {
-	switch v.Kind() {
-	case reflect.Array, reflect.Map, reflect.Slice, reflect.String:
-		return v.Len() == 0
-	case reflect.Struct:
-		return false
-	}
-	return v.IsZero()
+func (s *valuer) Level(v slog.Level) {
+	s.dst = msgpack.AppendStr(s.dst, values.LevelText(v, s.style.Level))
 }
 
-// isZero implements omitzero of encoding/json.
-func isZero(v reflect.Value) (zero bool) {
+func (s *valuer) JSON(js []byte) error {
+	at := len(s.dst)
+	out, rest, err := msgpack.AppendFromJSON(s.dst, js)
+	if err == nil && len(bytes.TrimSpace(rest)) > 0 {
+		err = errors.New("there is more than one JSON value")
+	}
+	if err == nil {
+		s.passed(out[at:], brackets(js))
+		s.dst = out
+	}
+	return err
+}
+
+// Fault appends a text instead of a value that cannot be encoded.
+func (s *valuer) Fault(err error) {
+	if s.unusable == nil {
+		s.unusable = fmt.Errorf("%w: %w", ErrValue, err)
+	}
+	s.dst = msgpack.AppendStr(s.dst, values.Fault(err))
+}
+
+func (s *valuer) List(n int) {
+	s.deep = s.deep || s.walk.Level > maxLevels
+	s.dst = msgpack.AppendArrayHeader(s.dst, n)
+}
+
+func (s *valuer) EndList() {}
+
+func (s *valuer) Map(n int) {
+	s.deep = s.deep || s.walk.Level > maxLevels
+	if n >= 0 {
+		s.open = append(s.open, openMap{at: -1})
+		s.dst = msgpack.AppendMapHeader(s.dst, n)
+		return
+	}
+	s.open = append(s.open, openMap{at: len(s.dst)})
+	s.dst = msgpack.AppendOpenMap(s.dst)
+}
+
+func (s *valuer) EndMap() {
+	last := len(s.open) - 1
+	if m := s.open[last]; m.at >= 0 {
+		s.dst = msgpack.CloseMap(s.dst, m.at, m.n)
+	}
+	s.open = s.open[:last]
+}
+
+func (s *valuer) Key(name string) {
+	s.open[len(s.open)-1].n++
+	s.dst = msgpack.AppendStr(s.dst, name)
+}
+
+func (s *valuer) Field(f *values.Field) {
+	s.open[len(s.open)-1].n++
+	s.dst = append(s.dst, f.Msg...)
+}
+
+func (s *valuer) Scalars([]slog.Attr) int { return 0 }
+
+func (s *valuer) Err() error {
+	if len(s.dst)-s.base+s.heldBytes > s.limit {
+		return s.tooLarge()
+	}
+	return nil
+}
+
+// Msg appends the result of MarshalMsg in a form that receivers accept: generated code writes
+// times as ext 5, on which fluentd resets the connection. The method gets the room behind dst and
+// nothing of dst, which is the beginning of the entry.
+func (s *valuer) Msg(m values.Marshaler) {
+	out, err := marshaled(m, s.dst[len(s.dst):])
+	if err == nil {
+		out, err = cleaned(out)
+	}
+	if err != nil {
+		s.walk.Failed("MarshalMsg", nil, err)
+		return
+	}
+	s.passed(out, len(out))
+	s.dst = append(s.dst, out...)
+}
+
+func marshaled(m values.Marshaler, room []byte) (out []byte, err error) {
 	defer func() {
-		if recover() != nil {
-			zero = false // the result of a method that panics is unknown
+		if p := recover(); p != nil {
+			out, err = nil, values.Panic(m, p)
 		}
 	}()
-	t := v.Type()
-	switch {
-	case !v.CanInterface():
-	case t.Implements(zeroerType):
-		k := t.Kind()
-		if (k == reflect.Pointer || k == reflect.Interface) && v.IsNil() {
-			return true
-		}
-		if k == reflect.Interface && v.Elem().Kind() == reflect.Pointer && v.Elem().IsNil() {
-			return true
-		}
-		return v.Interface().(zeroer).IsZero()
-	case reflect.PointerTo(t).Implements(zeroerType):
-		if !v.CanAddr() { // encoding/json makes a copy, too
-			c := reflect.New(t).Elem()
-			c.Set(v)
-			v = c
-		}
-		return v.Addr().Interface().(zeroer).IsZero()
-	}
-	return v.IsZero()
+	return m.MarshalMsg(room)
 }
 
-// quoted appends a field with the option string of encoding/json: the JSON of a number, bool or
-// string as a string. Values with marshaling methods ignore it.
-func (s *valuer) quoted(dst []byte, v reflect.Value, p *plan) ([]byte, error) {
-	if p.op == opPointer {
-		if v.IsNil() {
-			return msgpack.AppendNil(dst), nil
-		}
-		v, p = v.Elem(), p.elem
-	}
-	for p.op == opMethod && p.byAddr && !v.CanAddr() {
-		p = p.without
-	}
-	switch p.op {
-	case opNumber:
-		text := v.String()
-		if text == "" {
-			text = "0"
-		}
-		return msgpack.AppendStr(dst, text), nil
-	case opBool, opInt, opUint, opFloat32, opFloat64, opString:
-	default:
-		return s.value(dst, v, p)
-	}
-	text, err := json.Marshal(v.Interface())
-	if err != nil { // NaN and the infinities, which are text
-		return s.value(dst, v, p)
-	}
-	return msgpack.AppendStrBytes(dst, text), nil
-}
-
-// otherMap appends a map of any type.
-func (s *valuer) otherMap(dst []byte, v reflect.Value, p *plan) ([]byte, error) {
-	if v.IsNil() {
-		return msgpack.AppendNil(dst), nil
-	}
-	dst = msgpack.AppendMapHeader(dst, v.Len())
-	dst, _, err := s.pairs(dst, v, p)
-	return dst, err
-}
-
-// pairs appends the pairs of a map without a header, and returns their number.
-func (s *valuer) pairs(dst []byte, v reflect.Value, p *plan) ([]byte, int, error) {
-	for p.op == opMethod && p.without != nil {
-		p = p.without
-	}
-	n := v.Len()
-	if n == 0 {
-		return dst, 0, nil
-	}
-	if p.elem == nil {
-		return dst, 0, fmt.Errorf("cannot inline a map of type %s: it writes itself", p.typ)
-	}
-	if err := s.enter(dst, place{at: v.UnsafePointer()}); err != nil {
-		return dst, 0, err
-	}
-	left := n
-	mem := p.maps.get(p, v)
-	if mem == nil {
-		for iter := v.MapRange(); iter.Next(); left-- {
-			if left == 0 {
-				return dst, 0, errChanged
-			}
-			var err error
-			if dst, err = s.pair(dst, iter.Key(), iter.Value(), p); err != nil {
-				return dst, 0, err
-			}
-		}
-	} else {
-		defer p.maps.put(mem)
-		for ; mem.iter.Next(); left-- {
-			if left == 0 {
-				return dst, 0, errChanged
-			}
-			mem.key.SetIterKey(&mem.iter)
-			mem.val.SetIterValue(&mem.iter)
-			var err error
-			if dst, err = s.pair(dst, mem.key, mem.val, p); err != nil {
-				return dst, 0, err
-			}
-		}
-	}
-	if left != 0 {
-		return dst, 0, errChanged
-	}
-	s.leave()
-	return dst, n, nil
-}
-
-// pair appends one pair of a map.
-func (s *valuer) pair(dst []byte, k, v reflect.Value, p *plan) ([]byte, error) {
-	at := len(dst)
-	dst, err := s.key(dst, k, p.keyKind)
-	if err == nil {
-		dst, err = s.value(dst, v, p.elem)
-	}
+// cleaned returns out, which must be one value, in a form that receivers accept.
+func cleaned(out []byte) ([]byte, error) {
+	ok, err := msgpack.IsClean(out)
 	if err != nil {
-		if t, _, e := msgpack.Next(dst[at:]); e == nil {
-			s.in(string(t.Bytes))
-		}
-		return dst, err
+		return nil, fmt.Errorf("MarshalMsg appended no single MessagePack value: %w", err)
 	}
-	if len(dst)-s.base > s.limit {
-		return dst, s.tooLarge()
+	if !ok {
+		out, _, err = msgpack.AppendClean(nil, out)
 	}
-	return dst, nil
+	return out, err
 }
 
-// key appends the key of a map as a string.
-func (s *valuer) key(dst []byte, k reflect.Value, kind keyKind) ([]byte, error) {
-	var num [24]byte
-	switch kind {
-	case keyString:
-		return msgpack.AppendStr(dst, k.String()), nil
-	case keyInt:
-		return msgpack.AppendStrBytes(dst, strconv.AppendInt(num[:0], k.Int(), 10)), nil
-	case keyUint:
-		return msgpack.AppendStrBytes(dst, strconv.AppendUint(num[:0], k.Uint(), 10)), nil
-	case keyText:
-		if k.Kind() == reflect.Pointer && k.IsNil() {
-			return msgpack.AppendStr(dst, ""), nil
-		}
-		return msgpack.AppendStr(dst, textOf(k.Interface().(encoding.TextMarshaler))), nil
-	}
-	if k.Kind() == reflect.Interface && !k.IsNil() {
-		if t, ok := k.Interface().(encoding.TextMarshaler); ok {
-			return msgpack.AppendStr(dst, textOf(t)), nil
-		}
-	}
-	at := len(dst)
-	dst, err := s.value(dst, k, planOf(k.Type()))
-	if err != nil {
-		return dst, err
-	}
-	t, _, err := msgpack.Next(dst[at:])
-	switch {
-	case err != nil || t.Kind == msgpack.Str:
-		return dst, nil
-	case t.Kind == msgpack.Int:
-		return msgpack.AppendStrBytes(dst[:at], strconv.AppendInt(num[:0], t.Int64(), 10)), nil
-	case t.Kind == msgpack.Uint:
-		return msgpack.AppendStrBytes(dst[:at], strconv.AppendUint(num[:0], t.Num, 10)), nil
-	case t.Kind == msgpack.Bool:
-		return msgpack.AppendStr(dst[:at], strconv.FormatBool(t.Bool)), nil
-	}
-	text, _, err := msgpack.AppendJSON(nil, dst[at:])
-	if err != nil {
-		text = []byte("!ERROR: " + err.Error())
-	}
-	return msgpack.AppendStrBytes(dst[:at], text), nil
-}
-
-func number(dst []byte, text string) []byte {
-	if text == "" {
-		text = "0" // as encoding/json has it
-	}
-	at := len(dst)
-	if out, rest, err := msgpack.AppendFromJSON(dst, unsafe.Slice(unsafe.StringData(text), len(text))); err == nil && len(rest) == 0 {
-		if t, _, _ := msgpack.Next(out[at:]); t.Kind >= msgpack.Int && t.Kind <= msgpack.Float64 {
-			return out
-		}
-	}
-	return msgpack.AppendStr(dst[:at], text)
-}
-
-// rawJSON appends JSON produced by other code.
-func (s *valuer) rawJSON(dst, js []byte) []byte {
-	if js == nil {
-		return msgpack.AppendNil(dst)
-	}
-	at := len(dst)
-	out, rest, err := msgpack.AppendFromJSON(dst, js)
-	if err != nil || len(strings.TrimSpace(string(rest))) > 0 {
-		return msgpack.AppendStrBytes(dst[:at], js)
-	}
-	s.passed(out[at:], brackets(js))
-	return out
-}
-
-// brackets counts what could begin lists and objects in js.
+// brackets counts the bytes that could begin lists and objects in js.
 func brackets(js []byte) int { return bytes.Count(js, []byte{'['}) + bytes.Count(js, []byte{'{'}) }

@@ -48,8 +48,8 @@ func TestLine(t *testing.T) {
 			slog.Duration("d", 1500*time.Millisecond), slog.Time("t", at), slog.Any("id", someUUID), slog.Any("n", nil),
 			slog.Float64("nan", math.NaN()), slog.Float64("inf", math.Inf(-1)), slog.Any("ip", netip.MustParseAddr("10.0.0.1")),
 			slog.Any("list", []int{1, 2}), slog.Any("map", map[string]int{"a": 1}), slog.Any("lv", slog.LevelWarn),
-		}, want: `{"msg":"hi","i":-3,"u":7,"f":1.5,"b":true,"s":"a\"b\n","d":"1.5s","t":"2026-01-02T02:04:05.000006000Z",` +
-			`"id":"01234567-89ab-cdef-fedc-ba9876543210","n":null,"nan":"NaN","inf":"-Inf","ip":"10.0.0.1","list":[1,2],"map":{"a":1},"lv":"warn"}`},
+		}, want: `{"msg":"hi","i":-3,"u":7,"f":1.5,"b":true,"s":"a\"b\n","d":1500000000,"t":"2026-01-02T02:04:05.000006000Z",` +
+			`"id":"01234567-89ab-cdef-fedc-ba9876543210","n":null,"nan":"NaN","inf":"-Inf","ip":"10.0.0.1","list":[1,2],"map":{"a":1},"lv":"WARN"}`},
 		{name: "collisions", attrs: []slog.Attr{slog.Int("msg", 1), slog.Int("a", 1), slog.Int("a", 2), slog.Int("a_", 3), slog.Int("msg", 4)},
 			want: `{"msg":"hi","msg_":1,"a":1,"a_":2,"a__":3,"msg__":4}`},
 		{name: "collisions in front", c: Config{Collisions: "prefix", NoLevelLabel: true}, attrs: []slog.Attr{

@@ -26,7 +26,7 @@
 //
 // A line is a JSON object: the message under "msg", then the attributes in their order.
 // Values are written as in package encode: times as RFC 3339 with nanoseconds in UTC,
-// durations as text, UUIDs in lower case with hyphens, NaN and the infinities as strings.
+// durations as integer nanoseconds (see forebay.Durations), UUIDs in lower case with hyphens, NaN and the infinities as strings.
 // Labels and metadata contain the same text. An error is written as its message. Keys of an
 // object are unique: a duplicate key gets a "_" for each earlier one. If the chain and
 // stack of an error are written next to it, the error also gets a "_" if their keys exist.

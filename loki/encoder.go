@@ -75,7 +75,7 @@ type labelPart struct {
 // streams of the levels, that of warnings first: see [registry].
 func newEncoder(c *Config, streams *registry, n *noticed, r *reports) *encoder {
 	e := &encoder{c: c, streams: streams, noticed: n, reports: r, form: formOf(c.Wire), metadataAll: c.MetadataAll}
-	e.values = values.NewValues(values.Style{Duration: values.DurationText, Level: values.LevelLower, Errors: values.ErrorForm(c.Errors)})
+	e.values = values.NewValues(values.Style{Errors: values.ErrorForm(c.Errors)})
 	k := keys{message: c.MessageKey, beside: e.values.Beside(), front: c.Collisions == inFront}
 	levelKey := ""
 	if c.NoLevelLabel {
@@ -204,6 +204,16 @@ func (e *encoder) plan(c *Config) {
 	if root.children != nil || e.metadataAll {
 		e.picks = root
 	}
+}
+
+// Durations changes the format of durations, for forebay.Durations, and returns e. A Formatter
+// has its own.
+func (e *encoder) Durations(form string) encode.Encoder {
+	e.values.SetDurations(form)
+	if l, ok := e.line.(*logfmt); ok {
+		l.setDurations(form)
+	}
+	return e
 }
 
 // Scope returns the scope without attributes or groups.

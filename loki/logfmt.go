@@ -18,9 +18,10 @@ import (
 type logfmt struct {
 	encode.Encoder
 	keys
-	values *values.Values
-	root   *logfmtScope
-	levels [len(levelNames)]string // what a line of the level begins with, where LevelNames are given
+	options encode.Options
+	values  *values.Values
+	root    *logfmtScope
+	levels  [len(levelNames)]string // what a line of the level begins with, where LevelNames are given
 }
 
 func newLogfmt(k keys, levelKey, errors string, levels *[len(levelNames)]string, values *values.Values) *logfmt {
@@ -42,10 +43,17 @@ func newLogfmt(k keys, levelKey, errors string, levels *[len(levelNames)]string,
 			levelKey = "-"
 		}
 	}
-	l.Encoder = encode.Logfmt(&encode.Options{TimeKey: "-", LevelKey: levelKey, MessageKey: messageKey, Level: "lower", Errors: errors})
-	root.Scope = l.Encoder.Scope()
+	l.options = encode.Options{TimeKey: "-", LevelKey: levelKey, MessageKey: messageKey, Level: "lower", Errors: errors}
 	l.root = root
+	l.setDurations("")
 	return l
+}
+
+// setDurations makes the encoder of lines with a format of durations.
+func (l *logfmt) setDurations(form string) {
+	l.options.Duration = form
+	l.Encoder = encode.Logfmt(&l.options)
+	l.root.Scope = l.Encoder.Scope()
 }
 
 func (l *logfmt) Scope() encode.Scope { return l.root }

@@ -34,8 +34,18 @@ type encoder struct {
 func newEncoder(c *Config) *encoder {
 	return &encoder{
 		traceKey: c.TraceIDKey, spanKey: c.SpanIDKey, source: c.AddSource,
-		values: values.NewValues(values.Style{Duration: values.DurationNanos, Level: values.LevelUpper}),
+		values: newValues(),
 	}
+}
+
+func newValues() *values.Values { return values.NewValues(values.Style{}) }
+
+// Durations returns a copy of e with another format of durations, for forebay.Durations.
+func (e *encoder) Durations(form string) encode.Encoder {
+	n := *e
+	n.values = newValues()
+	n.values.SetDurations(form)
+	return &n
 }
 
 // Scope returns the scope without attributes or groups.
@@ -312,7 +322,11 @@ func (w *writer) attrs(dst []byte, tag byte, attrs []slog.Attr, depth int) []byt
 		case slog.KindBool:
 			dst = appendBool(dst, tag, w.name(key), v.Bool())
 		case slog.KindDuration:
-			dst = appendInt(dst, tag, w.name(key), int64(v.Duration()))
+			if w.e.values.Duration == values.DurationNanos {
+				dst = appendInt(dst, tag, w.name(key), int64(v.Duration()))
+			} else {
+				dst = w.any(dst, tag, a.Key, key, v, depth)
+			}
 		case slog.KindGroup:
 			dst = w.groupValue(dst, tag, a.Key, key, v, depth)
 		default:

@@ -187,10 +187,10 @@ func TestLoki(t *testing.T) {
 			if len(got) != 1 {
 				continue
 			}
-			want := `{"msg":"hi","i":-1,"u":18446744073709551615,"f":0.1,"b":true,"d":"1.5s","t":"1970-01-01T00:00:01.000000002Z",` +
+			want := `{"msg":"hi","i":-1,"u":18446744073709551615,"f":0.1,"b":true,"d":1500000000,"t":"1970-01-01T00:00:01.000000002Z",` +
 				`"id":"01000000-0000-0000-0000-000000000000","nan":"NaN","s":"quote \" back \\ newline \n unicode é 🙂",` +
 				`"err":{"Type":"*fmt.wrapError","Message":"outer: inner","Inner":{"Type":"*errors.errorString","Message":"inner"}},"g":{"x":1},` +
-				`"in":{"Err":"outer: inner","D":"1s","NaN":["NaN","01000000-0000-0000-0000-000000000000"]}}`
+				`"in":{"Err":"outer: inner","D":1000000000,"NaN":["NaN","01000000-0000-0000-0000-000000000000"]}}`
 			if got[0].line != want || !got[0].at.Equal(at) || got[0].labels["level"] != "warn" {
 				t.Errorf("%s: got %+v\nwant %s at %v", w, got[0], want, at.UTC())
 			}

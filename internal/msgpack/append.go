@@ -52,6 +52,7 @@ const (
 const (
 	CodeNil      = cNil
 	CodeEmptyMap = 0x80
+	CodeFixStr   = 0xa0   // plus the length of a string of less than 32 bytes
 	CodeMap16    = cMap16 // a size of two bytes follows
 	CodeMap32    = cMap32 // a size of four
 )

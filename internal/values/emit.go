@@ -106,7 +106,7 @@ type Walk struct {
 // A place identifies a pointer, map or slice, or nothing if it has no address. A struct has the address of its first field, and
 // a slice that of a part of it.
 type place struct {
-	at  unsafe.Pointer
+	at  uintptr
 	typ *Shape
 	n   int // of a slice
 }
@@ -127,8 +127,8 @@ func (w *Walk) Path() string {
 	return strings.Join(names, ".") + more
 }
 
-// in records that an error is within name.
-func (w *Walk) in(name string, err error) error {
+// In records that an error is within name, and returns the error.
+func (w *Walk) In(name string, err error) error {
 	if err != nil && len(w.path) < MaxDepth {
 		if len(name) > 40 {
 			name = strings.ToValidUTF8(name[:40], "") + "…"
@@ -148,7 +148,7 @@ func (w *Walk) enter(p place) error {
 	case w.depth > w.Depth:
 		return ErrDepth
 	}
-	if p.at == nil {
+	if p.at == 0 {
 		return nil
 	}
 	if w.places++; w.places < trackDepth {
@@ -171,7 +171,7 @@ func (w *Walk) enter(p place) error {
 
 func (w *Walk) leave(p place) {
 	w.depth--
-	if p.at != nil {
+	if p.at != 0 {
 		w.places--
 	}
 }
@@ -240,7 +240,7 @@ func (w *Walk) Value(v slog.Value) error {
 		return w.group(v.Group())
 	case slog.KindLogValuer:
 		if w.Made >= maxExpansions { // LogValue may return new values forever
-			w.Text(tooMany)
+			w.Fault(fault(tooMany))
 			return nil
 		}
 		w.Made++
@@ -279,10 +279,10 @@ func (w *Walk) tooDeep() bool { return w.Nest > 0 && w.Level >= w.Nest }
 func (w *Walk) group(attrs []slog.Attr) error {
 	switch {
 	case w.Made >= maxExpansions:
-		w.Text(tooMany)
+		w.Fault(fault(tooMany))
 		return nil
 	case w.groups >= maxGroups:
-		w.Text(tooDeep)
+		w.Fault(fault(tooDeep))
 		return nil
 	case w.tooDeep():
 		return w.deep(func() error { return w.group(attrs) })
@@ -313,7 +313,7 @@ func (w *Walk) attrs(attrs []slog.Attr) error {
 			}
 		}
 		if err := w.attr(attrs[0]); err != nil {
-			return w.in(attrs[0].Key, err)
+			return w.In(attrs[0].Key, err)
 		}
 		attrs = attrs[1:]
 	}
@@ -416,7 +416,7 @@ func (w *Walk) object(o Object) error {
 	if w.tooDeep() {
 		return w.deep(func() error { return w.object(o) })
 	}
-	at := place{at: unsafe.Pointer(unsafe.SliceData(o)), n: len(o)}
+	at := place{at: uintptr(unsafe.Pointer(unsafe.SliceData(o))), n: len(o)}
 	if err := w.enter(at); err != nil {
 		return err
 	}
@@ -425,7 +425,7 @@ func (w *Walk) object(o Object) error {
 	for i := range o {
 		w.Key(o[i].Key)
 		if err := w.Any(o[i].Value); err != nil {
-			return w.in(o[i].Key, err)
+			return w.In(o[i].Key, err)
 		}
 	}
 	w.EndMap()
@@ -442,7 +442,7 @@ func (w *Walk) anys(list []any) error {
 	if w.tooDeep() {
 		return w.deep(func() error { return w.anys(list) })
 	}
-	at := place{at: unsafe.Pointer(unsafe.SliceData(list)), n: len(list)}
+	at := place{at: uintptr(unsafe.Pointer(unsafe.SliceData(list))), n: len(list)}
 	if err := w.enter(at); err != nil {
 		return err
 	}
@@ -450,7 +450,7 @@ func (w *Walk) anys(list []any) error {
 	w.List(len(list))
 	for i, e := range list {
 		if err := w.Any(e); err != nil {
-			return w.in(strconv.Itoa(i), err)
+			return w.In(strconv.Itoa(i), err)
 		}
 	}
 	w.EndList()
@@ -468,7 +468,7 @@ func (w *Walk) anyMap(m map[string]any) error {
 	if w.tooDeep() {
 		return w.deep(func() error { return w.anyMap(m) })
 	}
-	at := place{at: *(*unsafe.Pointer)(unsafe.Pointer(&m))}
+	at := place{at: *(*uintptr)(unsafe.Pointer(&m))}
 	if err := w.enter(at); err != nil {
 		return err
 	}
@@ -482,7 +482,7 @@ func (w *Walk) anyMap(m map[string]any) error {
 			}
 			w.Key(k)
 			if err := w.Any(v); err != nil {
-				return w.in(k, err)
+				return w.In(k, err)
 			}
 		}
 		if n != 0 {
@@ -498,7 +498,7 @@ func (w *Walk) anyMap(m map[string]any) error {
 		for _, k := range keys {
 			w.Key(k)
 			if err := w.Any(m[k]); err != nil {
-				return w.in(k, err)
+				return w.In(k, err)
 			}
 		}
 	}
@@ -600,7 +600,7 @@ func (w *Walk) value(v reflect.Value, s *Shape) error {
 			w.Null()
 			return nil
 		}
-		at := place{at: v.UnsafePointer(), typ: s}
+		at := place{at: v.Pointer(), typ: s}
 		if err := w.enter(at); err != nil {
 			return err
 		}
@@ -634,14 +634,14 @@ func (w *Walk) method(v reflect.Value, s *Shape, ms Methods) error {
 	case ms&HasMarshalJSON != 0:
 		b, err := textBy(x, json.Marshaler.MarshalJSON)
 		if err != nil {
-			w.failed("MarshalJSON", s, err)
+			w.Failed("MarshalJSON", s, err)
 			return nil
 		}
 		return w.json(b, s)
 	default:
 		b, err := textBy(x, encoding.TextMarshaler.MarshalText)
 		if err != nil {
-			w.failed("MarshalText", s, err)
+			w.Failed("MarshalText", s, err)
 		} else {
 			w.Text(unsafeString(b))
 		}
@@ -652,14 +652,18 @@ func (w *Walk) method(v reflect.Value, s *Shape, ms Methods) error {
 // json passes on JSON that was made by a value of type s.
 func (w *Walk) json(b []byte, s *Shape) error {
 	if err := w.JSON(b); err != nil {
-		w.failed("MarshalJSON", s, err)
+		w.Failed("MarshalJSON", s, err)
 	}
 	return nil
 }
 
-// failed passes on the error of a method, in the words of encoding/json.
-func (w *Walk) failed(method string, s *Shape, err error) {
-	if _, panicked := err.(fault); !panicked && s != nil {
+// Failed passes on the error of a method, in the words of encoding/json.
+func (w *Walk) Failed(method string, s *Shape, err error) {
+	if f, panicked := err.(fault); panicked {
+		w.Text(string(f))
+		return
+	}
+	if s != nil {
 		err = fmt.Errorf("json: error calling %s for type %s: %w", method, s.Type, err)
 	}
 	w.Fault(err)
@@ -693,7 +697,7 @@ func (w *Walk) appender(o AttrAppender) error {
 func textBy[T any](x any, method func(T) ([]byte, error)) (b []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			b, err = nil, fault(FaultText(x, p))
+			b, err = nil, Panic(x, p)
 		}
 	}()
 	return method(x.(T))
@@ -719,7 +723,7 @@ func (w *Walk) list(v reflect.Value, s *Shape) error {
 			w.Null()
 			return nil
 		}
-		p.at, p.n = v.UnsafePointer(), n
+		p.at, p.n = v.Pointer(), n
 	}
 	if w.tooDeep() {
 		return w.deep(func() error { return w.list(v, s) })
@@ -734,13 +738,13 @@ func (w *Walk) list(v reflect.Value, s *Shape) error {
 		if s.Elem.ByAddr&HasAppendAttrs != 0 && w.Inspect == nil {
 			if o, ok := w.receiver(e, s.Elem).(AttrAppender); ok { // even if it is a LogValuer, which may allocate
 				if err := w.appender(o); err != nil {
-					return w.in(strconv.Itoa(i), err)
+					return w.In(strconv.Itoa(i), err)
 				}
 				continue
 			}
 		}
 		if err := w.value(e, s.Elem); err != nil {
-			return w.in(strconv.Itoa(i), err)
+			return w.In(strconv.Itoa(i), err)
 		}
 		if i&63 == 63 {
 			if err := w.Err(); err != nil {
@@ -762,7 +766,7 @@ func (w *Walk) mapping(v reflect.Value, s *Shape) error {
 	if w.tooDeep() {
 		return w.deep(func() error { return w.mapping(v, s) })
 	}
-	at := place{at: v.UnsafePointer()}
+	at := place{at: v.Pointer()}
 	if err := w.enter(at); err != nil {
 		return err
 	}
@@ -802,7 +806,7 @@ func (w *Walk) pairs(v reflect.Value, s *Shape) error {
 		w.text = w.appendKey(w.text[:0], key, s.Key)
 		w.Key(unsafeString(w.text))
 		if err := w.value(val, s.Elem); err != nil {
-			return w.in(string(w.appendKey(nil, key, s.Key)), err)
+			return w.In(string(w.appendKey(nil, key, s.Key)), err)
 		}
 		if err := w.Err(); err != nil {
 			return err
@@ -835,7 +839,7 @@ func (w *Walk) sorted(v reflect.Value, s *Shape) error {
 	for _, p := range all {
 		w.Key(p.key)
 		if err := w.value(p.value, s.Elem); err != nil {
-			return w.in(p.key, err)
+			return w.In(p.key, err)
 		}
 	}
 	return nil
@@ -860,18 +864,22 @@ func (w *Walk) appendKey(dst []byte, k reflect.Value, s *Shape) []byte {
 		}
 		b, err := textBy(k.Interface(), encoding.TextMarshaler.MarshalText)
 		if err != nil {
-			return append(dst, faultText(err)...)
+			return append(dst, Fault(err)...)
 		}
 		return append(dst, b...)
 	case k.CanInt():
 		return strconv.AppendInt(dst, k.Int(), 10)
 	case k.CanUint():
 		return strconv.AppendUint(dst, k.Uint(), 10)
+	case k.Kind() == reflect.Bool:
+		return strconv.AppendBool(dst, k.Bool())
+	case k.CanFloat():
+		return jsontext.AppendFloat(dst, k.Float(), s.Type.Bits())
 	}
 	j := jsonWriter{Leaf: Leaf{Style: w.Style}}
 	in := Walk{Emitter: &j, Limits: Limits{Depth: MaxDepth}, Style: w.Style, Scratch: new(AttrScratch), Made: w.Made}
 	if err := in.value(k, s); err != nil {
-		return append(dst, faultText(err)...)
+		return append(dst, Fault(err)...)
 	}
 	if len(j.dst) > 1 && j.dst[0] == '"' {
 		return jsontext.AppendUnescaped(dst, j.dst[1:len(j.dst)-1])
@@ -888,11 +896,11 @@ func (w *Walk) structure(v reflect.Value, s *Shape, at unsafe.Pointer) error {
 		at = v.Addr().UnsafePointer()
 	}
 	w.Level++
-	w.Map(-1)
 	fields := s.Fields
 	if w.Forward {
 		fields = s.Forward
 	}
+	w.Map(s.members(fields))
 	for i := range fields {
 		f := &fields[i]
 		if f.direct != reflect.Invalid && at != nil {
@@ -904,7 +912,7 @@ func (w *Walk) structure(v reflect.Value, s *Shape, at unsafe.Pointer) error {
 			continue
 		}
 		if err := w.field(f, fv); err != nil {
-			return w.in(f.Name, err)
+			return w.In(f.Name, err)
 		}
 	}
 	w.EndMap()
@@ -917,7 +925,7 @@ func (w *Walk) field(f *Field, v reflect.Value) error {
 		if v.IsNil() {
 			return nil
 		}
-		at := place{at: v.UnsafePointer()}
+		at := place{at: v.Pointer()}
 		if err := w.enter(at); err != nil {
 			return err
 		}

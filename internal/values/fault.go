@@ -23,6 +23,17 @@ func PanicText(p any) string {
 	return fmt.Sprint(head, p)
 }
 
+// Fault returns the text in place of a value that cannot be encoded because of err.
+func Fault(err error) string {
+	if f, ok := err.(fault); ok {
+		return string(f)
+	}
+	return "!ERROR:" + message(err)
+}
+
+// Panic returns a panic in a method of v as an error whose text replaces v.
+func Panic(v, p any) error { return fault(FaultText(v, p)) }
+
 // FaultText describes a panic in a method of v. Like fmt, it returns "<nil>" for a nil
 // pointer whose method does not handle nil.
 func FaultText(v, p any) string {

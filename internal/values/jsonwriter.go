@@ -97,7 +97,7 @@ func (j *jsonWriter) JSON(v []byte) error {
 
 var compactors = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-func (j *jsonWriter) Fault(err error) { j.Text(faultText(err)) }
+func (j *jsonWriter) Fault(err error) { j.Text(Fault(err)) }
 
 func (j *jsonWriter) Msg(Marshaler) {}
 
@@ -155,14 +155,6 @@ func (j *jsonWriter) Scalars(attrs []slog.Attr) int {
 }
 
 func (j *jsonWriter) Err() error { return nil }
-
-// faultText is the text in place of a value that cannot be encoded.
-func faultText(err error) string {
-	if f, ok := err.(fault); ok {
-		return string(f)
-	}
-	return "!ERROR:" + message(err)
-}
 
 // composite appends a value that has no case in [Walker.Any], or a group if x is nil. Forms
 // other than JSON write lists and maps as JSON in a string.

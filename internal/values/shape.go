@@ -94,6 +94,7 @@ type Shape struct {
 	Fields  []Field // of a struct, as in encoding/json
 	Forward []Field // of a struct in MessagePack, which other tags can name
 	Asks    bool    // LogValue, AppendAttrs or Error may be called for a value or one in it
+	fixed   bool    // a struct whose fields are all written, whatever their values
 	addrSet bool    // a value without an address is written differently, or one in it
 	typ     uintptr // address of the type
 
@@ -266,8 +267,15 @@ func (b shaper) shape(t reflect.Type) *Shape {
 		s.Elem, s.Key, s.maps = b.shape(t.Elem()), b.shape(t.Key()), new(mapPool)
 	case Struct:
 		s.Fields = b.fields(t, false)
+		s.fixed = true
 		if s.Forward = s.Fields; hasTags(t, map[reflect.Type]bool{}) {
 			s.Forward = b.fields(t, true)
+		}
+		for _, fields := range [2][]Field{s.Fields, s.Forward} {
+			for i := range fields {
+				f := &fields[i]
+				s.fixed = s.fixed && len(f.index) == 1 && !f.OmitEmpty && !f.OmitZero && !f.inline
+			}
 		}
 	}
 	return s
@@ -430,6 +438,14 @@ func tagNames(sf reflect.StructField) []string {
 			names = append(names, name)
 		}
 	}
+}
+
+// members returns the number of members that a struct has, or -1 if it depends on the value.
+func (s *Shape) members(fields []Field) int {
+	if s.fixed {
+		return len(fields)
+	}
+	return -1
 }
 
 // of returns the value of f in the struct v. It reports false for a field that is reached

@@ -46,6 +46,14 @@ const (
 	DurationSeconds
 )
 
+// DurationForms are the names of the formats of durations in options.
+var DurationForms = []string{DurationNanos: "ns", DurationText: "text", DurationSeconds: "seconds"}
+
+// DurationForm returns the format with the given name, or DurationNanos if there is none.
+func DurationForm(name string) durationForm {
+	return durationForm(max(0, slices.Index(DurationForms, name)))
+}
+
 const (
 	LevelUpper levelForm = iota
 	LevelLower
