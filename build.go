@@ -144,7 +144,7 @@ func (b *builder) givenNames(cfg *config) {
 				continue
 			}
 			if other, dup := b.names[o.name]; dup {
-				b.fault(place, "the name %q is that of %s already; give one of them another Name", o.name, other)
+				b.fault(place, "the name %q is already used by %s; give one of them another Name", o.name, other)
 			}
 			b.names[o.name] = place
 		}
@@ -169,7 +169,7 @@ func (b *builder) route(c *core, cfg *config, spec *routeSpec, place string) {
 		out := &spec.outputs[k]
 		place := out.place(fmt.Sprintf("%s, output %d", place, k+1))
 		if out.encSet {
-			b.fault(place, "it has the option Encoder, but stands in a Route, which has an encoder; give it to New without a Route")
+			b.fault(place, "it has the option Encoder, but it is in a Route, which has an encoder; give the output to New without a Route")
 		}
 		out.enc = spec.enc
 		b.output(c, cfg, out, place, r, codec)
@@ -225,7 +225,7 @@ func (b *builder) encoder(c *core, enc encode.Encoder, place string) (*route, ba
 		b.fault(place, "the encoder does not work: %v", err)
 	}
 	if c.redact != nil && isRaw(e.codec) {
-		b.fault(place, "the encoder writes lines as it gets them, and nothing can be redacted in those; leave out the options of redaction, or use encode.JSON")
+		b.fault(place, "the encoder copies lines unchanged, so they cannot be redacted; leave out the redaction options, or use encode.JSON")
 	}
 	b.scopes = append(b.scopes, e.scope)
 	c.needsPC = c.needsPC || e.needsPC
@@ -324,9 +324,9 @@ func (b *builder) output(c *core, cfg *config, spec *OutputSpec, place string, r
 	ours := contentType(codec)
 	theirs, raw := writerContentType(spec.w)
 	if ours != "" && theirs != "" && ours != theirs {
-		b.fault(place, "the encoder writes %s, but the writer takes %s", ours, theirs)
+		b.fault(place, "the encoder writes %s, but the writer accepts %s", ours, theirs)
 	} else if c.redact != nil && raw {
-		b.fault(place, "the writer is one for lines of unknown content (encode.RawCodec), and nothing can be redacted in those; give it the Codec of the encoder, and write to it through the Router alone")
+		b.fault(place, "the writer has encode.RawCodec, whose lines cannot be redacted; give it the Codec of the encoder, and write to it only through the Router")
 	}
 }
 

@@ -60,8 +60,8 @@ func TestOptionFaults(t *testing.T) {
 		{[]Option{BusyTimeout(-time.Second), Route(plain(), Output(nil, &w))}, []string{"BusyTimeout: -1s is not positive"}},
 		{[]Option{Context(nil), Route(plain(), Output(nil, &w))}, []string{"Context 1: the function is nil"}},
 		{[]Option{Route(plain(), Output(nil, &w, Name("a"))), Route(plain(), Output(nil, &w, Name("a")))},
-			[]string{`route 2, output 1: the name "a" is that of route 1, output 1 already`}},
-		{[]Option{Route(encode.JSON(nil), Output(nil, logfmt))}, []string{"route 1, output 1: the encoder writes application/", "but the writer takes"}},
+			[]string{`route 2, output 1: the name "a" is already used by route 1, output 1`}},
+		{[]Option{Route(encode.JSON(nil), Output(nil, logfmt))}, []string{"route 1, output 1: the encoder writes application/", "but the writer accepts"}},
 		{[]Option{Route(nil), Route(plain(), Output(nilVar, nil, BusyTimeout(-1)))},
 			[]string{"route 1: the encoder is nil", "route 1: it has no output", "route 2, output 1: the level", "route 2, output 1: BusyTimeout", "route 2, output 1: the writer is nil"}},
 	} {

@@ -138,7 +138,7 @@ func (r *Router) Close(ctx context.Context) (Report, error) {
 	case <-c.done:
 		return c.report, c.err
 	case <-ctx.Done():
-		return Report{}, fmt.Errorf("forebay: another Close is under way: %w", ctx.Err())
+		return Report{}, fmt.Errorf("forebay: another Close is in progress: %w", ctx.Err())
 	}
 }
 
@@ -162,7 +162,7 @@ func (c *core) close(ctx context.Context) (Report, error) {
 			out.Err = fmt.Errorf("forebay: output %s: close: %s lost (%s)", o.name, plural.Records(n), out.Dropped)
 		}
 		if n := out.Pending.Inflight; n > 0 && o.dir != nil && o.first && out.Err != nil {
-			out.Err = fmt.Errorf("%w; pending in a write that does not end: %s", out.Err, plural.Records(n))
+			out.Err = fmt.Errorf("%w; pending in a write that has not returned: %s", out.Err, plural.Records(n))
 		}
 		errs[i] = out.Err
 	}
@@ -179,7 +179,7 @@ func (c *core) close(ctx context.Context) (Report, error) {
 // immediately afterwards, so the line is written before refuse returns.
 func (c *core) refuse() {
 	if c.refused.Add(1) == 1 {
-		c.events.tell(batch.Event{Output: "router", Op: "closed", Err: errors.New("a record came after Close; it and later ones are refused")})
+		c.events.tell(batch.Event{Output: "router", Op: "closed", Err: errors.New("a record was written after Close; it and later records are refused")})
 	}
 }
 

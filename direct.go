@@ -18,7 +18,7 @@ var (
 	// write has not returned. The record is counted as dropped{busy}.
 	errBusy = errors.New("forebay: output is stuck in an earlier write")
 
-	errNoProgress = errors.New("forebay: output takes no bytes and reports no error")
+	errNoProgress = errors.New("forebay: output accepted no bytes and reported no error")
 	errBadCount   = errors.New("forebay: output reports an impossible number of bytes written")
 	errGoexit     = errors.New("runtime.Goexit was called")
 )

@@ -220,7 +220,7 @@ func (b *builder) open(spec *OutputSpec, place string) {
 	s.claims = func(what, path string) error { return b.claim(what, path, place) }
 	dest, errs := spec.driver.open(spec.settings, &s)
 	if spec.enc != nil && !spec.encSet && !sameEncoder(s.Encoder, spec.enc) {
-		errs = append(errs, errors.New("it brings an encoder of its own; give it to New without a Route"))
+		errs = append(errs, errors.New("it has its own encoder; give it to New without a Route"))
 	}
 	if isNil(s.Encoder) {
 		s.Encoder = defaultEncoder
@@ -235,7 +235,7 @@ func (b *builder) open(spec *OutputSpec, place string) {
 	spec.name = s.Name
 	b.names[s.Name] = place
 	if s.Slab.WhenFull == slab.Spill() && s.SpoolDir == "" && s.Deliver.Spill == nil {
-		errs = append(errs, errors.New(`WhenFull is "spill", but there is no Spool; give Spool(dir), too`))
+		errs = append(errs, errors.New(`WhenFull is "spill", but there is no Spool; add Spool(dir)`))
 	}
 	for _, dir := range []struct{ option, path string }{{"Spool", s.SpoolDir}, {"CrashSafe", s.CrashDir}} {
 		if err := b.claim("directory", dir.path, place); err != nil {
@@ -280,7 +280,7 @@ func (b *builder) claim(what, path, place string) error {
 		path = real
 	}
 	if other, ok := b.paths[path]; ok {
-		return fmt.Errorf("the %s %s is that of %s already; give each its own", what, path, other)
+		return fmt.Errorf("the %s %s is already used by %s; give each a separate one", what, path, other)
 	}
 	b.paths[path] = place
 	return nil

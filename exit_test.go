@@ -64,7 +64,7 @@ func TestExitHang(t *testing.T) {
 		}
 		close(release)
 		got := stderr()
-		for _, want := range []string{"output hung: not finished in time", "output never set: forebay: slot slot: close: 1 record lost: no destination took them"} {
+		for _, want := range []string{"output hung: not finished in time", "output never set: forebay: slot slot: close: 1 record lost: no destination accepted them"} {
 			if !strings.Contains(got, want) {
 				t.Errorf("standard error %q\nlacks %q", got, want)
 			}

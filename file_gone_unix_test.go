@@ -244,7 +244,7 @@ func TestFileThatNobodyReads(t *testing.T) {
 	}()
 	select {
 	case err := <-failed:
-		if err == nil || !strings.Contains(err.Error(), "named pipe that nobody reads") {
+		if err == nil || !strings.Contains(err.Error(), "named pipe without a reader") {
 			t.Error(err)
 		}
 	case <-time.After(10 * time.Second):

@@ -82,7 +82,7 @@ func TestNewFaults(t *testing.T) {
 			loki.To("http://h", loki.Label("a", "b"), forebay.Encoder(encode.JSON(&encode.Options{Level: "loud"}))),
 		}, []string{
 			"output 1 (forebay.File): forebay.Rotate: 0 bytes", "output 2 (forebay.File): forebay.Rotate: -1 old files", "output 3 (forebay.File): forebay.RotateEvery: 1ns is too short",
-			`output 4 (forebay.File): forebay.Compress: "rar"`, "output 5 (forebay.File): forebay.WhenFull: slab: ", `output 6 (forebay.File): WhenFull is "spill", but there is no Spool; give Spool(dir), too`,
+			`output 4 (forebay.File): forebay.Compress: "rar"`, "output 5 (forebay.File): forebay.WhenFull: slab: ", `output 6 (forebay.File): WhenFull is "spill", but there is no Spool; add Spool(dir)`,
 			"output 7 (forebay.File): forebay.Buffer: 1 bytes are too few", "output 8 (forebay.File): forebay.Delivery: the function is nil", "output 9 (forebay.File): an option is nil",
 			"output 10 (forebay.File): the level is a nil", "output 11 (forebay.File): the level is a nil *slog.LevelVar", "output 12 (forebay.File): the encoder is nil",
 			"output 13 (forebay.File): forebay.Spool: the directory is empty", "output 14 (forebay.File): forebay.Spool: cannot make the directory", "output 15 (forebay.File): forebay.CrashSafe: cannot make the directory",
@@ -91,12 +91,12 @@ func TestNewFaults(t *testing.T) {
 		}, false},
 		{[]forebay.Option{
 			forebay.File("a.log", forebay.Spool("s")), forebay.File("b.log", forebay.Spool("./s"), forebay.Name("b")), forebay.Console(os.Stderr, forebay.Name("b")),
-		}, []string{"output 2 (forebay.File): Spool: ", "is that of output 1 (forebay.File) already; give each its own", `output 3 (forebay.Console): the name "b" is that of output 2 (forebay.File) already`}, false},
+		}, []string{"output 2 (forebay.File): Spool: ", "is already used by output 1 (forebay.File); give each a separate one", `output 3 (forebay.Console): the name "b" is already used by output 2 (forebay.File)`}, false},
 		{[]forebay.Option{
 			forebay.File("a.log"), forebay.File("./a.log", forebay.Rotate(1<<20, 1)), forebay.File("c.log", forebay.Compress("gzip")),
-		}, []string{"output 2 (forebay.File): the file ", "is that of output 1 (forebay.File) already", "output 3 (forebay.File): Compress is for old files, and there will be none; give Rotate"}, false},
+		}, []string{"output 2 (forebay.File): the file ", "is already used by output 1 (forebay.File)", "output 3 (forebay.File): Compress applies to rotated files; add Rotate"}, false},
 		{[]forebay.Option{forebay.Route(encode.JSON(nil), forebay.File("a.log", forebay.Encoder(encode.Logfmt(nil))), loki.To("http://h", loki.Label("a", "b")))}, []string{
-			"route 1, output 1 (forebay.File): it has the option Encoder, but stands in a Route", "route 1, output 2 (loki.To): it brings an encoder of its own; give it to New without a Route",
+			"route 1, output 1 (forebay.File): it has the option Encoder, but it is in a Route", "route 1, output 2 (loki.To): it has its own encoder; give it to New without a Route",
 		}, false},
 		{[]forebay.Option{forebay.To(dest), forebay.Console(nil)}, []string{"output 2 (forebay.Console)"}, true},
 		{[]forebay.Option{forebay.To(dest, forebay.Buffer(1))}, []string{"output 1 (forebay.To): forebay.Buffer"}, true},

@@ -81,7 +81,7 @@ func openFile(c *logFile, s *Setup) (deliver.Destination, error) {
 		return nil, err
 	}
 	if c.Options.Compress != "" && c.RotateBytes == 0 && c.Options.RotateEvery == 0 {
-		return nil, errors.New("Compress is for old files, and there will be none; give Rotate or RotateEvery, too")
+		return nil, errors.New("Compress applies to rotated files; add Rotate or RotateEvery")
 	}
 	if s.OnError != nil {
 		post, name := s.OnError, s.Name
@@ -101,7 +101,7 @@ func openFile(c *logFile, s *Setup) (deliver.Destination, error) {
 func Rotate(maxBytes int64, keep int) OutputOption {
 	return DriverOption("forebay.Rotate", func(c *logFile) error {
 		if maxBytes <= 0 {
-			return fmt.Errorf("%d bytes are no size; give the largest size of a file", maxBytes)
+			return fmt.Errorf("%d bytes is not a file size; give the maximum size of a file", maxBytes)
 		}
 		c.RotateBytes = maxBytes
 		return c.keep(keep)
@@ -134,7 +134,7 @@ func (c *logFile) keep(n int) error {
 func Compress(form string) OutputOption {
 	return DriverOption("forebay.Compress", func(c *logFile) error {
 		if form != "gzip" && form != "zstd" {
-			return fmt.Errorf("%q is no form of compression; give gzip or zstd", form)
+			return fmt.Errorf("%q is not a compression; use gzip or zstd", form)
 		}
 		c.Options.Compress = form
 		return nil

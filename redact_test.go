@@ -289,7 +289,7 @@ func TestRedactionFaults(t *testing.T) {
 		if _, err := forebay.NewRouter(route); err != nil {
 			t.Error(err)
 		}
-		if _, err := forebay.NewRouter(route, forebay.RedactKeys("a")); err == nil || !strings.Contains(err.Error(), "nothing can be redacted") {
+		if _, err := forebay.NewRouter(route, forebay.RedactKeys("a")); err == nil || !strings.Contains(err.Error(), "cannot be redacted") {
 			t.Errorf("lines as they come, with redaction: %v", err)
 		}
 	}

@@ -417,7 +417,7 @@ func (s *Slot) Shutdown(ctx context.Context) (batch.Report, error) {
 	lost := s.shutdown
 	s.mu.Unlock()
 	if lost > 0 && err == nil {
-		err = fmt.Errorf("forebay: slot %s: close: %s lost: no destination took them", s.name, plural.Records(lost))
+		err = fmt.Errorf("forebay: slot %s: close: %s lost: no destination accepted them", s.name, plural.Records(lost))
 	}
 	var rep batch.Report
 	if dst != nil && !again {

@@ -46,8 +46,8 @@ func TestExits(t *testing.T) {
 		{"sync level", []string{"before", "important"}, "not important", "", 4},
 		{"SIGTERM", []string{"before", "stopping"}, "", "", 0},
 		{"os.Exit", nil, "before", "", 5},
-		{"after close", []string{"before"}, "too late", "router: closed: a record came after Close; it and later ones are refused\n", 0},
-		{"log.Fatal after close", []string{"before"}, "too late", "router: closed: a record came after Close; it and later ones are refused\n", 1},
+		{"after close", []string{"before"}, "too late", "router: closed: a record was written after Close; it and later records are refused\n", 0},
+		{"log.Fatal after close", []string{"before"}, "too late", "router: closed: a record was written after Close; it and later records are refused\n", 1},
 		{"sampled", []string{"before", "more", "last words"}, "", "", 1},
 		{"below the level", nil, "words", "", 1}, // see docs/EXITS.md
 		{"below the level, set apart", []string{"important", "last words"}, "", "", 1},
@@ -325,7 +325,7 @@ func TestSampleFaults(t *testing.T) {
 		opts []Option
 		want string
 	}{
-		{[]Option{Sample(0, -1, 1)}, "Sample(INFO): the first -1 and then every 1-th are no counts"},
+		{[]Option{Sample(0, -1, 1)}, "Sample(INFO): the first -1 and then every 1-th are not valid counts"},
 		{[]Option{Sample(0, 0, 0)}, "Sample(INFO): it leaves out every record"},
 		{[]Option{Sample(0, 1, 0), Sample(1, 1, 0)}, "Sample(INFO+1): its levels overlap those of Sample(INFO)"},
 	} {
@@ -361,8 +361,8 @@ func ExampleSample() {
 func TestLastSyncTellsWhatIsLeft(t *testing.T) {
 	for state, want := range map[string]string{
 		"well":  "",
-		"hangs": "forebay: output dest: the program may end now, and 3 records not delivered after 250ms\n",
-		"down":  "forebay: output dest: the program may end now, and 3 records not delivered at once: ",
+		"hangs": "forebay: output dest: the program may end now with 3 records not delivered after 250ms\n",
+		"down":  "forebay: output dest: the program may end now with 3 records not delivered at once: ",
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			dest := deliver.SendFunc(deliver.Traits{}, func(ctx context.Context, b *batch.Batch) (o batch.Outcome) {

@@ -130,15 +130,15 @@ func (o *Outcome) Err() error {
 	return err
 }
 
-var errNonsense = errors.New("the answer makes no sense")
+var errNonsense = errors.New("the answer is invalid")
 
 // Check returns an error if o is not a valid answer to a batch of n records.
 func (o *Outcome) Check(n int) error {
 	if !o.Open.valid(n) || !o.Refused.valid(n) {
-		return fmt.Errorf("%w: it names records that are not among the %d sent", errNonsense, n)
+		return fmt.Errorf("%w: it names records outside the %d sent", errNonsense, n)
 	}
 	if o.Unnamed < 0 || o.Unnamed > 0 && o.Unnamed > n-o.Open.Len(n)-o.Refused.Len(n) {
-		return fmt.Errorf("%w: %d records are refused without a name, of %d sent", errNonsense, o.Unnamed, n)
+		return fmt.Errorf("%w: %d records without a name are refused, of %d sent", errNonsense, o.Unnamed, n)
 	}
 	if o.Open.Empty() || o.Refused.Empty() {
 		return nil

@@ -101,7 +101,7 @@ func (o *outlet) closeDestination(ctx context.Context) (e farewell) {
 		select {
 		case e = <-ch:
 		case <-grace.C:
-			e.close = fmt.Errorf("deliver: close: the destination does not end: %w", context.Cause(ctx))
+			e.close = fmt.Errorf("deliver: close: the destination did not end in time: %w", context.Cause(ctx))
 		}
 	}
 	if err := o.unflushed(e.flush); err != nil {
@@ -139,7 +139,7 @@ func (o *outlet) unflushed(why error) error {
 	if w, ok := o.dest.(interface{ buffers() bool }); ok && !w.buffers() {
 		return nil
 	}
-	text := "deliver: close: " + plural.Records(n) + " may be lost: the destination took them and did not flush them"
+	text := "deliver: close: " + plural.Records(n) + " may be lost: the destination accepted them and did not flush them"
 	if why == nil {
 		return fmt.Errorf("%s: %w", text, context.DeadlineExceeded)
 	}

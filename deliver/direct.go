@@ -87,7 +87,7 @@ func (s *direct) open(ctx context.Context) (err error) {
 }
 
 // errRefused: the session had not ended, and took no more.
-var errRefused = errors.New("the session takes no more")
+var errRefused = errors.New("the session accepts no more records")
 
 // exchange sends b and waits for its answer.
 func (s *direct) exchange(ctx context.Context, b *batch.Batch) (o batch.Outcome, err error) {

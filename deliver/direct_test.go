@@ -114,9 +114,9 @@ func TestDirectSessions(t *testing.T) {
 				return leaves
 			}
 			return settle(l, b)
-		}, nil, "send 2", "close: the session takes no more: leaves", "open", "send 2")
+		}, nil, "send 2", "close: the session accepts no more records: leaves", "open", "send 2")
 		step("takes nothing", t.Context(), func(Life, *batch.Batch) error { return leaves }, leaves,
-			"send 2", "close: the session takes no more: leaves", "open", "send 2", "close: the session takes no more: leaves")
+			"send 2", "close: the session accepts no more records: leaves", "open", "send 2", "close: the session accepts no more records: leaves")
 		step("lost", t.Context(), func(l Life, b *batch.Batch) error { l.End(lost); l.Answer(b, batch.Outcome{}); return nil }, lost,
 			"open", "send 2", "close: lost")
 		step("answered, then lost", t.Context(), func(l Life, b *batch.Batch) error { settle(l, b); l.End(lost); return nil }, nil, "open", "send 2")

@@ -33,7 +33,7 @@ func ToOutput(fallback RecordWriter, codec batch.Codec) (ErrorHandler, error) {
 		own, other := contentType(codec), contentType(c.Codec())
 		h.asJSON = own != other
 		if h.asJSON && other != jsonLinesType && other != "" {
-			return nil, fmt.Errorf("deliver: fallback takes records of content type %q, neither %q nor JSON lines: write an ErrorHandler that transcodes", other, own)
+			return nil, fmt.Errorf("deliver: fallback accepts records of content type %q, neither %q nor JSON lines: write an ErrorHandler that transcodes", other, own)
 		}
 	}
 	return h, nil

@@ -358,7 +358,7 @@ func TestFlushBesideHeldOnDisk(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		select {
 		case err := <-flushing(t, x):
-			if err == nil || !strings.Contains(err.Error(), "55 records wait apart") {
+			if err == nil || !strings.Contains(err.Error(), "55 records are parked") {
 				t.Errorf("got %v", err)
 			}
 		default:
@@ -569,7 +569,7 @@ func TestHeldRecordsArePassed(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := x.Flush(ctx); err == nil || !strings.Contains(err.Error(), "2 records wait apart") {
+		if err := x.Flush(ctx); err == nil || !strings.Contains(err.Error(), "2 records are parked") {
 			t.Error(err)
 		}
 		committed := make(chan error, 1) // apart, or passed, is no committed record

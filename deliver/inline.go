@@ -206,7 +206,7 @@ func (l *life) sent(e *entry, err error) {
 	}
 }
 
-var errNoAnswer = errors.New("the destination promised to answer within Send, and did not")
+var errNoAnswer = errors.New("the destination declared that it answers within Send, but did not")
 
 // saidOnly reports whether the session has said that all of b is settled, and nothing
 // else. Then that is heard.

@@ -40,7 +40,7 @@ type life struct {
 type passage struct {
 	round   uint64 // of the batch that was sent last
 	void    uint64 // rounds up to this have a batch with open records: nothing more of them is sent
-	refuses bool   // a Send has failed: the session takes no more
+	refuses bool   // a Send has failed: the session accepts no more records
 	over    bool   // End was called, or the outlet gave up: nothing after it counts
 }
 
@@ -94,7 +94,7 @@ const (
 var (
 	errGoexit   = errors.New("destination called runtime.Goexit")
 	errNoTime   = fmt.Errorf("the outlet is closing: %w", context.DeadlineExceeded)
-	errFinished = errors.New("the session is not needed any more")
+	errFinished = errors.New("the session is no longer needed")
 )
 
 func (o *outlet) newLife() *life {
@@ -241,7 +241,7 @@ func (l *life) open() (err error) {
 }
 
 // errUnsent says that Send was not called.
-var errUnsent = errors.New("the session takes nothing new")
+var errUnsent = errors.New("the session accepts no new records")
 
 // send asks at the last moment: what the session has said while the wheel was waited for
 // counts.

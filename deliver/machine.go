@@ -730,7 +730,7 @@ func (m *machine) refused(now time.Time, e *entry, err error) {
 	first := m.sess.state == live && !m.sess.answered && m.sess.under == 0
 	m.session(leaving)
 	if first { // it took nothing at all
-		m.failed(now, setbackOf(fmt.Errorf("the session takes nothing: %w", err)), e.b.Len())
+		m.failed(now, setbackOf(fmt.Errorf("the session accepts no records: %w", err)), e.b.Len())
 	}
 }
 
@@ -807,7 +807,7 @@ func (m *machine) giveUp() {
 	}
 }
 
-var errEnded = errors.New("the session ended before it took anything")
+var errEnded = errors.New("the session ended before it accepted a record")
 
 // closed notes that the session reads nothing any more.
 func (m *machine) closed() {

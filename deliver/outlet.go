@@ -715,7 +715,7 @@ func (o *outlet) reached(f *flush) (bool, error) {
 	case state == Open && !(f.probed && trips == f.trips) && !o.m.handler.busy && !o.m.handler.wants(o.m, time.Now()):
 		return true, &openError{cause}
 	case !open:
-		return true, fmt.Errorf("%d records wait apart from the others: the destination does not take them just now", aside)
+		return true, fmt.Errorf("%d records are parked: the destination does not accept them now", aside)
 	}
 	return false, nil
 }

@@ -317,7 +317,7 @@ func (o *Output) Shutdown(ctx context.Context) (batch.Report, error) {
 		case <-o.ended:
 			return o.report, o.err
 		case <-ctx.Done():
-			return batch.Report{Account: o.Account()}, fmt.Errorf("deliver: close: another one is under way: %w", context.Cause(ctx))
+			return batch.Report{Account: o.Account()}, fmt.Errorf("deliver: close: another Close is in progress: %w", context.Cause(ctx))
 		}
 	}
 	o.report, o.err = o.shutdown(ctx)

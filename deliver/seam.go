@@ -33,7 +33,7 @@ type Destination interface {
 type Session interface {
 	// Send hands over b. If it returns nil, the session reports the outcome through
 	// [Life.Answer], once, from any goroutine, also before Send returns. If it returns
-	// an error, nothing of b was sent and the session takes no more: the answers that
+	// an error, nothing of b was sent and the session accepts no more records: the answers that
 	// are due are waited for, and a new session is opened. That is how a session
 	// leaves, for a better server say. A session that was lost calls [Life.End].
 	//

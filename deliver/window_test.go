@@ -279,7 +279,7 @@ func TestSessionThatTakesNothing(t *testing.T) {
 		if n := d.opens(); n < 5 || n > 40 {
 			t.Errorf("%d sessions in ten minutes", n)
 		}
-		if s := x.Stats(); s.Breaker == Closed || s.LastError != "the session takes nothing: not here" || ev.Count("send") != 1 {
+		if s := x.Stats(); s.Breaker == Closed || s.LastError != "the session accepts no records: not here" || ev.Count("send") != 1 {
 			t.Errorf("%s, %q, events %v", s.Breaker, s.LastError, ev.Ops())
 		}
 		d.mu.Lock()

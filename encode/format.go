@@ -70,7 +70,7 @@ func timeSpec(faults *[]error, text string, def values.TimeSpec) values.TimeSpec
 	if isLayout(text) {
 		return values.TimeSpec{Kind: values.TimeLayout, Layout: text, Loc: def.Loc}
 	}
-	*faults = append(*faults, fmt.Errorf("encode: cannot use Time %q: as a layout it has no field of a time; "+
+	*faults = append(*faults, fmt.Errorf("encode: cannot use Time %q: it is not a layout with a time field; "+
 		"write the layout for the reference time, such as %q, or use one of %s", text, time.DateTime, quoted(timeNames)))
 	return def
 }

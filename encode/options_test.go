@@ -215,7 +215,7 @@ func TestUnknownFormats(t *testing.T) {
 		}
 		err := e.(*encoder).Validate()
 		for _, want := range []string{
-			`encode: cannot use Time "unix-ms": as a layout it has no field of a time; write the layout for the reference time, such as "2006-01-02 15:04:05", or use one of "rfc3339nano", "rfc3339micro",`,
+			`encode: cannot use Time "unix-ms": it is not a layout with a time field; write the layout for the reference time, such as "2006-01-02 15:04:05", or use one of "rfc3339nano", "rfc3339micro",`,
 			`encode: cannot use Duration "minutes": it is none of "ns", "text", "seconds"`,
 			`encode: cannot use Level "x": it is none of "upper", "lower", "number"`,
 			`encode: cannot use Caller "y": it is none of "object", "full", "short"`,

@@ -448,7 +448,7 @@ func TestLock(t *testing.T) {
 	}
 
 	f := mustOpen(t, path, rotating)
-	for o, what := range map[*Options]string{nil: "writes to it and rotates it", rotating: "it is to be rotated"} {
+	for o, what := range map[*Options]string{nil: "writes to it and rotates it", rotating: "it cannot be rotated"} {
 		_, err := Open(path, o)
 		if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), fmt.Sprintf("process (%d)", os.Getpid())) ||
 			!strings.Contains(err.Error(), what) {

@@ -33,11 +33,11 @@ func resolve(path string) string {
 // the file under the same name was detected by acquire.
 func errClaimed(rotates bool) error {
 	if rotates {
-		return errors.New("another process, or another File of this one, writes to it, under this name or another (a hard link), and it is to be rotated: " +
-			"stop that one or give this one a file of its own")
+		return errors.New("another process, or another File of this process, writes to it (perhaps through a hard link), so it cannot be rotated: " +
+			"stop the other, or use a separate file")
 	}
-	return errors.New("another process, or another File of this one, writes to it under another name (a hard link) and rotates it: " +
-		"stop that one or give this one a file of its own")
+	return errors.New("another process, or another File of this process, writes to it through a hard link and rotates it: " +
+		"stop the other, or use a separate file")
 }
 
 // acquire locks the lock file: exclusively for a File that rotates, because two rotating
@@ -63,15 +63,15 @@ func (f *File) acquire() error {
 	got, err := try()
 	switch {
 	case err != nil && f.o.rotates():
-		return fmt.Errorf("its lock %q cannot be taken: %w", path, cause(err))
+		return fmt.Errorf("cannot lock its file %q: %w", path, cause(err))
 	case err != nil:
 		return nil // not ours to read, so not a process of ours either
 	case !got && f.o.rotates():
-		return errors.New(holder(path) + " writes to it and it is to be rotated: " +
-			"stop that one or give this one a file of its own (lock " + path + ")")
+		return errors.New(holder(path) + " writes to it, so it cannot be rotated: " +
+			"stop the other, or use a separate file (lock " + path + ")")
 	case !got:
 		return errors.New(holder(path) + " writes to it and rotates it: " +
-			"stop that one or give this one a file of its own (lock " + path + ")")
+			"stop the other, or use a separate file (lock " + path + ")")
 	}
 	f.lock = l
 	if f.o.rotates() {

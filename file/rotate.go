@@ -198,7 +198,7 @@ func (f *File) rotateLocked(reason string) error {
 		first := f.rotator.failed.IsZero()
 		f.rotator.failed = time.Now()
 		if first {
-			f.events.Post(fmt.Errorf("file: cannot rotate %q, writing goes on in it: %w", f.name, cause(err)))
+			f.events.Post(fmt.Errorf("file: cannot rotate %q, continuing in the old file: %w", f.name, cause(err)))
 		}
 	} else {
 		f.rotator.failed = time.Time{}

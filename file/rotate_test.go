@@ -264,7 +264,7 @@ func TestRotationFails(t *testing.T) {
 		if opened < 3 || opened > 5 {
 			t.Errorf("opened %d times: tried to rotate more than once a minute, or never again", opened)
 		}
-		if len(errs) != 1 || !strings.Contains(errs[0].Error(), "cannot rotate") || !strings.Contains(errs[0].Error(), "writing goes on") {
+		if len(errs) != 1 || !strings.Contains(errs[0].Error(), "cannot rotate") || !strings.Contains(errs[0].Error(), "continuing in the old file") {
 			t.Errorf("reported %q", errs)
 		}
 		if err := f.Rotate(); err == nil {

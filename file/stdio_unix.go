@@ -62,7 +62,7 @@ func waitWritable(ctx context.Context, fd int) error {
 	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
 	for {
 		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("it takes no more: %w", context.Cause(ctx))
+			return fmt.Errorf("it accepts no more data: %w", context.Cause(ctx))
 		}
 		n, err := unix.Poll(fds[:], pollEvery)
 		if err != nil && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
@@ -103,7 +103,7 @@ func checkOpen(f *os.File) error {
 		return errNotOpen
 	case std && mode&unix.O_ACCMODE == unix.O_RDWR && unix.Stat(os.DevNull, &null) == nil &&
 		st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == null.Rdev:
-		return fmt.Errorf("%w: it was closed when the program began", errNotOpen)
+		return fmt.Errorf("%w: it was closed when the program started", errNotOpen)
 	}
 	return nil
 }

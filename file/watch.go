@@ -113,7 +113,7 @@ func (f *File) lookLocked(now time.Time) {
 	f.watched.looked = now
 	switch vfs.LinkOf(f.h, f.path) {
 	case vfs.Deleted:
-		f.events.Post(fmt.Errorf("file: %q was deleted; it is made again", f.name))
+		f.events.Post(fmt.Errorf("file: %q was deleted; creating it again", f.name))
 		unclaim(f.h)
 		giveBack := f.giveBackLocked()
 		f.h.Close()
@@ -124,7 +124,7 @@ func (f *File) lookLocked(now time.Time) {
 		err := f.reopenLocked()
 		switch {
 		case err == nil:
-			f.events.Post(fmt.Errorf("file: %q was moved; it is reopened", f.name))
+			f.events.Post(fmt.Errorf("file: %q was moved; reopening it", f.name))
 		case f.watched.stray != movedAway:
 			f.watched.stray = movedAway
 			f.events.Post(fmt.Errorf("file: %q was moved; %w", f.name, err))

@@ -289,7 +289,7 @@ func (c *conn) lost(err error, acked bool) error {
 	return fmt.Errorf("fluent: lost the connection to %s: %w", c.label, err)
 }
 
-const noForward = "what the server says is not the Forward protocol"
+const noForward = "the server's message is not the Forward protocol"
 
 func noAckWithin(d time.Duration) error { return fmt.Errorf("%w (%s)", errNoAck, d) }
 
@@ -301,7 +301,7 @@ func parseAck(msg []byte) (id chunkID, ok bool, err error) {
 	t, msg, err := msgpack.Next(msg)
 	if err == nil && t.Kind == msgpack.Array && t.Len > 0 {
 		if w, _, err := msgpack.Next(msg); err == nil && w.Text() && string(w.Bytes) == "HELO" {
-			return id, false, fmt.Errorf("%w: it asks for a handshake: set Config.SharedKey, or Secured if the key is empty (--shared-key-file, --secured)", errRefused)
+			return id, false, fmt.Errorf("%w: the server requires a handshake: set Config.SharedKey, or Secured if the key is empty (--shared-key-file, --secured)", errRefused)
 		}
 	}
 	if err != nil || t.Kind != msgpack.Map {
@@ -328,7 +328,7 @@ func parseAck(msg []byte) (id chunkID, ok bool, err error) {
 // the first line of it, if that is text.
 func speech(problem string, said []byte, secrets *credentials) error {
 	if len(said) > 2 && said[0] == 0x15 && said[1] == 3 {
-		return fmt.Errorf("%s but an alert of TLS: the address may have to be tls://HOST:PORT", problem)
+		return fmt.Errorf("%s but a TLS alert: the server may require tls://HOST:PORT", problem)
 	}
 	line, _, _ := bytes.Cut(said, []byte("\n"))
 	line = bytes.TrimRight(line, "\r")

@@ -228,10 +228,10 @@ func TestErrorsAreAsInJSON(t *testing.T) {
 	if most != maxLevels+1 { // and the entry
 		t.Errorf("%d levels", most)
 	}
-	if _, err := NewEncoder(&EncoderOptions{Errors: "object"}); err == nil || !strings.Contains(err.Error(), `EncoderOptions.Errors: "object" is no form of errors: use text, chain, verbose`) {
+	if _, err := NewEncoder(&EncoderOptions{Errors: "object"}); err == nil || !strings.Contains(err.Error(), `EncoderOptions.Errors: "object" is not an error format: use text, chain, verbose`) {
 		t.Error(err)
 	}
-	if _, err := New(Config{Errors: "stack"}); err == nil || !strings.Contains(err.Error(), `Config.Errors: "stack" is no form of errors`) {
+	if _, err := New(Config{Errors: "stack"}); err == nil || !strings.Contains(err.Error(), `Config.Errors: "stack" is not an error format`) {
 		t.Error(err)
 	}
 	s, err := New(Config{Errors: "chain"})

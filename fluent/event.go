@@ -28,13 +28,13 @@ func checkTimes(text string) error {
 	case "", timeText, timeEvent:
 		return nil
 	}
-	return fmt.Errorf("%q is no form of times: use rfc3339 or event-time", text)
+	return fmt.Errorf("%q is not a time format: use rfc3339 or event-time", text)
 }
 
 // checkErrors returns an error if text is not a value of Config.Errors.
 func checkErrors(text string) error {
 	if forms := values.ErrorForms[:values.ErrorVerbose+1]; text != "" && !slices.Contains(forms, text) {
-		return fmt.Errorf("%q is no form of errors: use %s", text, strings.Join(forms, ", "))
+		return fmt.Errorf("%q is not an error format: use %s", text, strings.Join(forms, ", "))
 	}
 	return nil
 }

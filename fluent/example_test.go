@@ -65,7 +65,7 @@ func ExampleNewLogger() {
 		if err := logger.Post("tag", data); err != nil {
 			return err
 		}
-		report, err := logger.Close(ctx) // report.Account says what became of every record
+		report, err := logger.Close(ctx) // report.Account accounts for every record
 		fmt.Println(report.Account)
 		return err
 	}

@@ -152,7 +152,7 @@ func (l *layout) refuseAll(n int, stream uint32) {
 }
 
 func unknownStream(stream uint32) error {
-	return fmt.Errorf("fluent: cannot send a record of stream %d: it has no tag that can be used", stream)
+	return fmt.Errorf("fluent: cannot send a record of stream %d: it has no usable tag", stream)
 }
 
 // sequence divides a batch of one tag.
@@ -195,7 +195,7 @@ func (l *layout) sort(b *batch.Batch, c *resolved, most bounds) {
 			l.why = most.tooLarge(len(data))
 		case len(data) == 0:
 			g = -1
-			l.why = fmt.Errorf("fluent: cannot send an empty record: it is no event")
+			l.why = fmt.Errorf("fluent: cannot send an empty record: it is not an event")
 		}
 		l.refs = append(l.refs, ref{data, g})
 		if g < 0 {

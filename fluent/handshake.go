@@ -48,11 +48,11 @@ func (h *handshaker) do() (keepalive bool, err error) {
 		if errors.Is(err, io.EOF) {
 			return false, errors.New("the server closed the connection before its HELO")
 		}
-		return false, fmt.Errorf("no HELO from the server (it may not ask for a shared key): %w", err)
+		return false, fmt.Errorf("no HELO from the server (it may not require a shared key): %w", err)
 	}
 	hl, ok := parseHelo(msg)
 	if !ok {
-		return false, speech("what the server says first is no HELO", slices.Concat(msg, h.in), &credentials{h.key, h.password})
+		return false, speech("the server's first message is not HELO", slices.Concat(msg, h.in), &credentials{h.key, h.password})
 	}
 	var random [16]byte
 	rand.Read(random[:])
@@ -63,7 +63,7 @@ func (h *handshaker) do() (keepalive bool, err error) {
 	msg, err = h.read()
 	if err != nil {
 		if isGone(err) {
-			return false, fmt.Errorf("the server closed the connection instead of answering PING: its shared key may be another: %w", err)
+			return false, fmt.Errorf("the server closed the connection instead of answering PING: its shared key may differ: %w", err)
 		}
 		return false, fmt.Errorf("no PONG from the server: %w", err)
 	}
@@ -157,7 +157,7 @@ func (h *handshaker) ping(salt string, hl *helo) []byte {
 	return msgpack.AppendStr(m, digest(string(hl.auth), h.user, h.password))
 }
 
-var errNoPong = errors.New("the server's answer to PING is no PONG")
+var errNoPong = errors.New("the server's answer to PING is not PONG")
 
 func (h *handshaker) checkPong(msg []byte, salt string, nonce []byte) error {
 	t, msg, err := msgpack.Next(msg)
@@ -184,11 +184,11 @@ func (h *handshaker) checkPong(msg []byte, salt string, nonce []byte) error {
 	}
 	if texts[1] == h.hostname {
 		// Its digest would be the one of our PING, which anybody can send back.
-		return fmt.Errorf("%w: it goes by the name of this client, %q, and so proves nothing", errRefused, printable(h.hostname))
+		return fmt.Errorf("%w: its name is that of this client, %q, so its answer proves nothing", errRefused, printable(h.hostname))
 	}
 	want := digest(salt, texts[1], string(nonce), h.key)
 	if subtle.ConstantTimeCompare([]byte(want), []byte(texts[2])) != 1 {
-		return fmt.Errorf("%w: it does not know the shared key itself", errRefused)
+		return fmt.Errorf("%w: the server does not know the shared key", errRefused)
 	}
 	return nil
 }

@@ -76,8 +76,8 @@ func TestHandshakeFailures(t *testing.T) {
 		{"wrong key", func(c *testkit.ForwardConn) { ask(c, auth) }, Config{SharedKey: "wrong-key", User: "u", Password: "right-password"}, true, `says "shared_key mismatch"`},
 		{"wrong password", func(c *testkit.ForwardConn) { ask(c, auth) }, Config{SharedKey: "right-key", User: "u", Password: "wrong-password"}, true, "username/password mismatch"},
 		{"own name", func(c *testkit.ForwardConn) { ask(c, auth) }, Config{SharedKey: "right-key", Hostname: "s"}, true, "same hostname"},
-		{"closed without PONG", func(c *testkit.ForwardConn) { c.Write(auth.HELO()); c.Raw() }, good, false, "its shared key may be another"},
-		{"reset without PONG", func(c *testkit.ForwardConn) { c.Write(auth.HELO()); c.Raw(); c.Reset() }, good, false, "its shared key may be another"},
+		{"closed without PONG", func(c *testkit.ForwardConn) { c.Write(auth.HELO()); c.Raw() }, good, false, "its shared key may differ"},
+		{"reset without PONG", func(c *testkit.ForwardConn) { c.Write(auth.HELO()); c.Raw(); c.Reset() }, good, false, "its shared key may differ"},
 		{"closed before HELO", func(c *testkit.ForwardConn) {}, good, false, "before its HELO"},
 		{"PONG of another key", pong(func(salt []byte) []byte {
 			other := *auth
@@ -101,7 +101,7 @@ func TestHandshakeFailures(t *testing.T) {
 			b = msgpack.AppendStrs(msgpack.AppendBool(b, true), "", string(part[1]))
 			c.Write(msgpack.AppendStr(b, string(part[3])))
 			c.Raw()
-		}, good, true, "by the name of this client"},
+		}, good, true, "its name is that of this client"},
 		{"PONG too short", pong(func([]byte) []byte { return []byte{0x92, 0xa4, 'P', 'O', 'N', 'G', 0xc3} }), good, true, "does not know the shared key"},
 		{"PONG garbage", pong(func([]byte) []byte { return []byte("PONG\n") }), good, false, "no PONG"},
 		{"HELO garbage", func(c *testkit.ForwardConn) { c.Write([]byte("220 mail\r\n")); c.Raw() }, good, false, "no HELO"},

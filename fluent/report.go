@@ -36,14 +36,14 @@ const (
 	hangUpWithin = 5 * time.Second
 )
 
-var errHangUps = errors.New("without acknowledgements (NoAck, --no-ack) nobody knows whether it takes what is counted as delivered: " +
-	"ask for acknowledgements, unless it is a Forward server that takes one message a connection")
+var errHangUps = errors.New("without acknowledgements (NoAck, --no-ack), records counted as delivered may be lost: " +
+	"use acknowledgements, unless it is a Forward server with one message per connection")
 
 // hungUp records that a server ended a connection to which data was written, without
 // acknowledgements.
 func (s *session) hungUp() {
 	if s.c.roster.hungUp(s.conn.index, time.Since(s.conn.opened)) {
-		s.c.reports.post("no-ack", fmt.Errorf("fluent: %s ended %d connections in a row soon after they were made; %w", s.conn.label, hangUps, errHangUps))
+		s.c.reports.post("no-ack", fmt.Errorf("fluent: %s ended %d connections in a row soon after they were opened; %w", s.conn.label, hangUps, errHangUps))
 	}
 }
 

@@ -37,7 +37,7 @@ func parseServer(text string) (*server, error) {
 		return &server{network: "unix", address: path, label: "unix:" + path}, nil
 	}
 	if strings.Contains(text, "@") { // may hold a password: not repeated
-		return nil, errors.New("fluent: a server address holds no user and password: use Config.User and Config.Password")
+		return nil, errors.New("fluent: a server address must not contain a user or password: use Config.User and Config.Password")
 	}
 	s := &server{network: "tcp"}
 	rest, isTLS := strings.CutPrefix(text, "tls://")
@@ -53,7 +53,7 @@ func parseServer(text string) (*server, error) {
 	if err != nil {
 		host, port = strings.TrimSuffix(strings.TrimPrefix(rest, "["), "]"), strconv.Itoa(defaultPort)
 		if strings.Contains(host, ":") && net.ParseIP(host) == nil {
-			return fail("the port cannot be told from the host")
+			return fail("host and port are ambiguous")
 		}
 	}
 	if host == "" || strings.ContainsAny(host, "/?# \t\n") {

@@ -47,7 +47,7 @@ func (s *session) enterLocked(to phase) {
 var phaseEntered func(s *session, from, to phase)
 
 // errLeft is the error for a batch that a session refuses.
-var errLeft = errors.New("fluent: this session takes no more")
+var errLeft = errors.New("fluent: this session accepts no more records")
 
 // A session uses one connection, see [deliver.Session].
 type session struct {
@@ -330,8 +330,8 @@ func (s *session) read() {
 }
 
 var (
-	errIdle      = errors.New("not used for a while")
-	errLastWords = errors.New("nothing more was said")
+	errIdle      = errors.New("it was unused for a while")
+	errLastWords = errors.New("the server sent no reason")
 )
 
 // overdue returns the reason why the deadline of the reader passed, or nil if the deadline

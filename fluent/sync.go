@@ -12,7 +12,7 @@ import (
 // ErrHandled is wrapped by the error of a Post with Config.Sync whose record was not acknowledged
 // by the server while the error handler (Config.ErrorHandler, FallbackFile) accepted records. The
 // error handler has the record.
-var ErrHandled = errors.New("taken by the error handler, not acknowledged by the server")
+var ErrHandled = errors.New("accepted by the error handler, not acknowledged by the server")
 
 // awaited holds the records whose posters wait for the server. A record is identified by its
 // time, which is unique, and its content.

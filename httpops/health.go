@@ -23,7 +23,7 @@ const longestRoom = 24 * time.Hour
 //
 //	{"status":"down","refused":0,"events_lost":0,"outputs":[{
 //		"name":"loki","state":"down","since":"2026-01-02T15:04:05Z",
-//		"reason":"it fails, and its circuit is open","last_error":"connection refused",
+//		"reason":"it is failing, and its circuit is open","last_error":"connection refused",
 //		"circuit":"open","accepted":900,"recovered":0,"delivered":0,"handled":0,
 //		"dropped":{"full":10},"pending":{"slab":90,"spill":800,"inflight":0},
 //		"memory":{"bytes":524288,"room_bytes":480000,"room_ms":92000,"oldest_wait_ms":1500},
@@ -177,21 +177,21 @@ func judge(st *forebay.OutputStats, now time.Time) judgement {
 	d := st.Delivery
 	switch {
 	case st.Stuck:
-		return judgement{stateDown, st.FailingSince, "a write to it does not end"}
+		return judgement{stateDown, st.FailingSince, "a write to it has not returned"}
 	case d == nil && failing:
 		return judgement{stateDown, st.FailingSince, "writes to it fail"}
 	case d == nil:
 		return judgement{state: stateOK}
 	case d.Deliver.Gone:
-		return judgement{stateDown, st.FailingSince, "it has ended for good, and its records are dropped"}
+		return judgement{stateDown, st.FailingSince, "it has ended, and its records are dropped"}
 	case failing && d.Deliver.Breaker != deliver.Closed:
-		return judgement{stateDown, st.FailingSince, "it fails, and its circuit is " + d.Deliver.Breaker.String()}
+		return judgement{stateDown, st.FailingSince, "it is failing, and its circuit is " + d.Deliver.Breaker.String()}
 	}
 	if wait := waited(d); wait >= lateAfter {
 		return judgement{stateDown, now.Add(-wait), fmt.Sprintf("its oldest record in memory has waited for %v", wait.Round(time.Second))}
 	}
 	if failing {
-		return judgement{stateFailing, st.FailingSince, "the last attempt failed, and is repeated"}
+		return judgement{stateFailing, st.FailingSince, "the last attempt failed and is being retried"}
 	}
 	return judgement{state: stateOK}
 }

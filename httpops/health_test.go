@@ -329,7 +329,7 @@ func TestHealthOfDirectOutputs(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		outs = look(stateOK, stateDown, 503)
-		if since := outs[1].Since.Sub(began); since <= 0 || since > 250*time.Millisecond || outs[1].Reason != "a write to it does not end" {
+		if since := outs[1].Since.Sub(began); since <= 0 || since > 250*time.Millisecond || outs[1].Reason != "a write to it has not returned" {
 			t.Errorf("%v, %+v", since, outs[1])
 		}
 		close(hang)

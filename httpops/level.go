@@ -159,7 +159,7 @@ func parseLevel(s string) (slog.Level, error) {
 	}
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(s)); err != nil {
-		return 0, badRequest("%q is no level; use DEBUG, INFO, WARN, ERROR, one of these with an offset such as WARN+2, or a number", s)
+		return 0, badRequest("%q is not a level; use DEBUG, INFO, WARN, ERROR, one of these with an offset such as WARN+2, or a number", s)
 	}
 	return l, nil
 }

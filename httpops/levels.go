@@ -61,7 +61,7 @@ func (h levels) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.router.SetLevel(name, nil)
 	default:
 		w.Header().Set("Allow", "GET, HEAD, PUT, DELETE")
-		refuse(w, &httpError{http.StatusMethodNotAllowed, "use GET to see levels, PUT to set one, DELETE to take back what was set"})
+		refuse(w, &httpError{http.StatusMethodNotAllowed, "use GET to see levels, PUT to set one, DELETE to reset one"})
 		return
 	}
 	answer(w, http.StatusOK, map[string]slog.Level{"level": h.levelOf(name)})

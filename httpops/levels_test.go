@@ -49,9 +49,9 @@ func TestLevels(t *testing.T) {
 		{"DELETE", "/levels/http", "", 200, `{"level":"INFO"}`, slog.LevelInfo},
 		{"GET", "/levels/http", "", 404, "no logger has the name", slog.LevelInfo},
 
-		{"PUT", "/levels/db", "loud", 400, `\"loud\" is no level`, slog.LevelInfo},
+		{"PUT", "/levels/db", "loud", 400, `\"loud\" is not a level`, slog.LevelInfo},
 		{"PUT", "/levels/db", strings.Repeat(" ", maxBody) + "debug", 413, "longer than 4096 bytes", slog.LevelInfo},
-		{"POST", "/levels/db", "debug", 405, "DELETE to take back what was set", slog.LevelInfo},
+		{"POST", "/levels/db", "debug", 405, "DELETE to reset one", slog.LevelInfo},
 	} {
 		rec := httptest.NewRecorder()
 		req := httptest.NewRequestWithContext(t.Context(), tt.method, tt.path, strings.NewReader(tt.body))

@@ -148,7 +148,7 @@ func (c Config) resolve() (Config, error) {
 	defaultTo(&c.BatchAge, defaultBatchAge)
 	u, user, why := httpsend.ParseURL(c.URL)
 	if why == "" && f.bulk && strings.Trim(u.Path, "/") == "" {
-		why = "it names no index"
+		why = "the index is missing"
 	}
 	if why != "" {
 		bad("url: %s; use %s", why, f.example)
@@ -189,7 +189,7 @@ func (c Config) resolve() (Config, error) {
 		bad("%s", why)
 	}
 	if strings.ContainsAny(c.BearerToken, "\r\n\x00") {
-		bad("bearer_token: there is a newline in it")
+		bad("bearer_token: it contains a newline")
 	}
 	if (c.TLS.CertFile == "") != (c.TLS.KeyFile == "") {
 		bad("tls: cert_file and key_file belong together; give both")

@@ -14,8 +14,8 @@ import (
 )
 
 var (
-	errNotJSON = errors.New("httpsink: cannot send a record that is no JSON; write with an encoder of JSON, or lines of another form with their codec")
-	errBeside  = errors.New("httpsink: a record beside it was refused; it is sent again without that")
+	errNotJSON = errors.New("httpsink: cannot send a record that is not JSON; use a JSON encoder, or the codec of the lines")
+	errBeside  = errors.New("httpsink: another record of the request was refused; this one is sent again without it")
 )
 
 // judge sends the request in d.body, which holds b, and returns the outcome of the answer:
@@ -81,7 +81,7 @@ func refused(bad []int, n int, why error) batch.Outcome {
 // strange returns the outcome of a success answer that was sent by another program.
 func (d *Destination) strange(a *httpsend.Answer) batch.Outcome {
 	err := d.post.Refusal(a.Status, words(a))
-	err.Message = "the answer is not that of " + d.c.api.name + "; set url and api to what is there: " + err.Message
+	err.Message = "the answer is not from " + d.c.api.name + "; correct url or api: " + err.Message
 	return batch.Outcome{Open: batch.All(), Why: err, Advice: batch.Hold}
 }
 
@@ -234,7 +234,7 @@ func (d *Destination) bulkAnswered(ctx context.Context, a *httpsend.Answer, b *b
 	}
 	if err := d.bulk.read(a.Text); err != nil {
 		if looksCut(err) {
-			return none("the answer is cut")
+			return none("the answer is truncated")
 		}
 		return d.strange(a)
 	}
@@ -243,7 +243,7 @@ func (d *Destination) bulkAnswered(ctx context.Context, a *httpsend.Answer, b *b
 	case len(items) == 0 && (d.bulk.Errors == nil || !*d.bulk.Errors): // no sign that a record was stored
 		return d.strange(a)
 	case len(items) != n:
-		return none("the answer is of another number of records")
+		return none("the answer has a different number of records")
 	}
 	v := verdict{d: d, a: a, b: b, named: d.framer.named(b)}
 	for i := range items {
@@ -299,7 +299,7 @@ func (v *verdict) item(i int, it *bulkItem) {
 			return
 		}
 		if s < 500 {
-			err = v.d.post.NoAnswer("a record has no status of its own in the answer")
+			err = v.d.post.NoAnswer("the answer has no status for a record")
 		}
 	}
 	if v.why == nil {

@@ -158,7 +158,7 @@ func TestMisbehaviour(t *testing.T) {
 			l.Close()
 			<-served
 			if name == "compresses what nobody wanted" {
-				want{open: 1, advice: batch.Hold, text: "not that of elasticsearch"}.expect(t, o, 1)
+				want{open: 1, advice: batch.Hold, text: "not from elasticsearch"}.expect(t, o, 1)
 				return
 			}
 			if o.Open.Len(1) != 1 || o.Advice != batch.Again || !errors.Is(o.Why, batch.ErrUnanswered) {
@@ -246,13 +246,13 @@ func TestConfigErrors(t *testing.T) {
 		t.Fatal("no error")
 	}
 	for _, want := range []string{`url: its scheme is "ftp"; use http://host/path`, `api is "elastic"; use ndjson, array, elasticsearch, hec, victorialogs, datadog`,
-		`compression is "zip"; use gzip or none`, "headers: Host is made by the client", "newline", "batch_bytes is -1", "batch_records is -1", "timeout", "cert_file and key_file",
+		`compression is "zip"; use gzip or none`, "headers: Host is set by the client", "newline", "batch_bytes is -1", "batch_records is -1", "timeout", "cert_file and key_file",
 		`there is no key "event"; use host, source, sourcetype, index`, "hec is for the api hec", "no_id is for the api elasticsearch"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("it does not say %q:\n%v", want, err)
 		}
 	}
-	if _, err := New(Config{URL: "http://h:9200/", API: "elasticsearch"}); err == nil || !strings.Contains(err.Error(), "it names no index; use http://h") {
+	if _, err := New(Config{URL: "http://h:9200/", API: "elasticsearch"}); err == nil || !strings.Contains(err.Error(), "the index is missing; use http://h") {
 		t.Errorf("no index: %v", err)
 	}
 	c := Config{URL: "http://user:hunter22@h:4318/p?key=topsecret", BearerToken: "topsecret"}

@@ -87,7 +87,7 @@ func (c Config) resolve() (Config, pattern.Pattern, error) {
 		bad("Subject: %w", err)
 	}
 	if strings.ContainsAny(c.Stream, " .*>/\\\r\n\t") {
-		bad("Stream: %q is no name of a stream: it has spaces, dots, wildcards or slashes", c.Stream)
+		bad("Stream: %q is not a valid stream name: it has spaces, dots, wildcards or slashes", c.Stream)
 	}
 	for _, t := range []struct {
 		name  string

@@ -141,7 +141,7 @@ func TestStreamIsMade(t *testing.T) {
 	js := admin(t, n)
 	out, e := output(t, Config{Servers: n.ClientURL(), Sole: true}, nil)
 	write(t, out, 0, 50)
-	await(t, "the event", func() bool { return strings.Contains(e.said(), "no stream takes the subject now") })
+	await(t, "the event", func() bool { return strings.Contains(e.said(), "no stream accepts the subject now") })
 	s := stream(t, js, nil)
 	flush(t, out)
 	upTo(t, numbers(t, all(t, s)), 50)
@@ -156,7 +156,7 @@ func TestTooLarge(t *testing.T) {
 		want string
 	}{
 		"stream": {1 << 10, 2 << 10, "message size exceeds maximum allowed (10054)"},
-		"server": {-1, 9 << 10, "the server takes messages of 8192"},
+		"server": {-1, 9 << 10, "the server accepts messages of 8192"},
 	} {
 		for _, sole := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, " sole ", sole), func(t *testing.T) {
@@ -297,16 +297,16 @@ func TestForbidden(t *testing.T) {
 
 func TestConfigFaults(t *testing.T) {
 	for want, c := range map[string]Config{
-		"an address is empty":            {},
-		"an address cannot be read":      {Servers: "nats://u:pass word@[x"},
-		`unknown scheme "http"`:          {Servers: "http://h:1"},
-		"a brace is not closed":          {Servers: "nats://h", Subject: "a.{b"},
-		"no spaces and no wildcards":     {Servers: "nats://h", Subject: "a.>"},
-		"an empty part":                  {Servers: "nats://h", Subject: "a..b"},
-		`"a.b" is no name of a stream`:   {Servers: "nats://h", Stream: "a.b"},
-		"AckTimeout is -1s: want more":   {Servers: "nats://h", AckTimeout: -time.Second},
-		"DialTimeout is -1s: want more":  {Servers: "nats://h", DialTimeout: -time.Second},
-		"jetstream: Servers: an address": {Servers: "nats://h,,nats://i"},
+		"an address is empty":              {},
+		"an address cannot be read":        {Servers: "nats://u:pass word@[x"},
+		`unknown scheme "http"`:            {Servers: "http://h:1"},
+		"a brace is not closed":            {Servers: "nats://h", Subject: "a.{b"},
+		"no spaces and no wildcards":       {Servers: "nats://h", Subject: "a.>"},
+		"an empty part":                    {Servers: "nats://h", Subject: "a..b"},
+		`"a.b" is not a valid stream name`: {Servers: "nats://h", Stream: "a.b"},
+		"AckTimeout is -1s: want more":     {Servers: "nats://h", AckTimeout: -time.Second},
+		"DialTimeout is -1s: want more":    {Servers: "nats://h", DialTimeout: -time.Second},
+		"jetstream: Servers: an address":   {Servers: "nats://h,,nats://i"},
 	} {
 		_, err := New(c)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "pass word") {

@@ -133,7 +133,7 @@ func (s *session) Send(b *batch.Batch) error {
 			s.mu.Unlock()
 		}
 		if err := s.publish(b, &rec, f.first+uint64(i)); errors.Is(err, nats.ErrMaxPayload) {
-			s.settle(f, i, fate{refused: fmt.Errorf("jetstream: the record has %d bytes, the server takes messages of %d", len(rec.Data), s.conn.MaxPayload())})
+			s.settle(f, i, fate{refused: fmt.Errorf("jetstream: the record has %d bytes, the server accepts messages of %d", len(rec.Data), s.conn.MaxPayload())})
 		} else if err != nil {
 			s.settle(f, i, fate{open: s.wrap(err)})
 			if s.conn.IsClosed() {
@@ -389,14 +389,14 @@ func place(answer []byte) (n uint64) {
 	return n
 }
 
-var errBehind = errors.New("a message before it was not stored")
+var errBehind = errors.New("an earlier message was not stored")
 
 var errAnswer = errors.New("the answer cannot be read")
 
 // read returns what became of the message that m answers.
 func (s *session) read(m *nats.Msg) fate {
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
-		return fate{open: s.wrap(errors.New("no stream takes the subject now: make one that does, or wait until it has a leader"))}
+		return fate{open: s.wrap(errors.New("no stream accepts the subject now: create one, or wait until it has a leader"))}
 	}
 	if !bytes.Contains(m.Data, []byte(`"error"`)) && bytes.Contains(m.Data, []byte(`"seq":`)) {
 		s.d.stored.Add(1)

@@ -24,13 +24,13 @@ import (
 func (s *session) judge(l *lane, q *piece, r *kmsg.ProduceResponseTopicPartition) {
 	if r == nil {
 		q.unsure = true
-		s.retry(l, errors.New("the answer of the broker leaves the partition out"))
+		s.retry(l, errors.New("the broker's answer omits the partition"))
 		return
 	}
 	code := kerr.ErrorForCode(r.ErrorCode)
 	err := code
 	if r.ErrorMessage != nil && *r.ErrorMessage != "" {
-		err = fmt.Errorf("%w (the broker says %s)", code, s.d.words(*r.ErrorMessage))
+		err = fmt.Errorf("%w (broker: %s)", code, s.d.words(*r.ErrorMessage))
 	}
 	switch code {
 	case nil, kerr.DuplicateSequenceNumber:
@@ -118,7 +118,7 @@ func (s *session) invalid(l *lane, q *piece, r *kmsg.ProduceResponseTopicPartiti
 	why := s.where(l, err)
 	switch {
 	case strings.Contains(text, "without key"): // a compacted topic
-		s.fail(&failure{err: s.where(l, fmt.Errorf("%w; the topic is compacted: give Key, or another topic", err)), advice: batch.Hold})
+		s.fail(&failure{err: s.where(l, fmt.Errorf("%w; the topic is compacted: set Key, or use another topic", err)), advice: batch.Hold})
 	case len(q.recs) == 1:
 		s.suspect(l, q, why, condemned)
 	case len(named) > 0 && len(named) < len(q.recs):

@@ -96,7 +96,7 @@ func (c Config) resolve() (Config, error) {
 	for i, b := range c.Brokers {
 		c.Brokers[i] = strings.TrimSpace(b)
 		if !isBroker(c.Brokers[i]) {
-			bad("Brokers: entry %d is no host:port", i+1)
+			bad("Brokers: entry %d is not host:port", i+1)
 		}
 	}
 	c.ClientID = cmp.Or(c.ClientID, "forebay")
@@ -149,7 +149,7 @@ func (c *Config) readPatterns(bad func(string, ...any)) {
 	if fixed, is := c.topic.Fixed(); c.Topic == "" {
 		bad("Topic is empty; give a name, or a pattern such as logs.{app}")
 	} else if is && (fixed == "." || fixed == ".." || len(fixed) > maxTopic) {
-		bad("Topic %.60q is no name of a topic: Kafka takes 1 to %d characters, and neither . nor ..", fixed, maxTopic)
+		bad("Topic %.60q is not a topic name: use 1 to %d characters, and neither . nor ..", fixed, maxTopic)
 	}
 	for _, text := range c.topic.Texts() {
 		if string(cleanTopic(nil, []byte(text))) != text {
@@ -169,12 +169,12 @@ func (c *Config) readPatterns(bad func(string, ...any)) {
 func (c *Config) readCredentials(bad func(string, ...any)) {
 	if c.User == "" {
 		if c.Password != "" || c.Mechanism != "" {
-			bad("User is empty, but there is a Password or a Mechanism; give the user, too")
+			bad("User is empty, but Password or Mechanism is set; set User as well")
 		}
 		return
 	}
 	if c.Password == "" {
-		bad("Password is empty, but there is a User; give both")
+		bad("Password is empty, but User is set; set both")
 	}
 	c.Mechanism = cmp.Or(strings.ToLower(c.Mechanism), "scram-sha-512")
 	switch c.Mechanism {

@@ -41,8 +41,8 @@ func TestConfigFaults(t *testing.T) {
 // What is wrong with a destination is said, and no password.
 func TestURLFaults(t *testing.T) {
 	for dest, want := range map[string]string{
-		"b1/logs": "want kafka://", "http://b/logs": "want kafka://", "kafka:///logs": "names no broker", "kafka://u:hunter2@b": "names no topic",
-		"kafka://u:hunter2%zz@b/t": "none of %XX", "kafka://b/t?%zz": "no query", "kafka://b/t?key=a&key=b": "given twice", "kafka://b/t?window=x": "parameter window", "kafka://b/t?tls=true": "write kafka+tls://",
+		"b1/logs": "want kafka://", "http://b/logs": "want kafka://", "kafka:///logs": "the broker is missing", "kafka://u:hunter2@b": "the topic is missing",
+		"kafka://u:hunter2%zz@b/t": "does not begin %XX", "kafka://b/t?%zz": "not a query", "kafka://b/t?key=a&key=b": "given twice", "kafka://b/t?window=x": "parameter window", "kafka://b/t?tls=true": "write kafka+tls://",
 	} {
 		if _, err := ParseURL(dest); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: want %q, got %v", dest, want, err)
@@ -62,7 +62,7 @@ func TestConfigureFaults(t *testing.T) {
 	if err == nil || !strings.Contains(fmt.Sprint(err), "kafka.Configure: the function is nil") {
 		t.Error(err)
 	}
-	if _, err = forebay.New(To("kafka://b/")); err == nil || !strings.Contains(err.Error(), "names no topic") {
+	if _, err = forebay.New(To("kafka://b/")); err == nil || !strings.Contains(err.Error(), "the topic is missing") {
 		t.Error(err)
 	}
 }

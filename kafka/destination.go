@@ -187,13 +187,13 @@ func (s *session) begin() (err error) {
 	defer cancel()
 	resp, err := kmsg.NewPtrInitProducerIDRequest().RequestWith(ctx, s.cl)
 	if errors.Is(err, context.DeadlineExceeded) && s.ctx.Err() == nil {
-		return fmt.Errorf("nobody at %s has answered as a broker within %v; is it one, and does it want TLS, or none?", strings.Join(s.d.c.Brokers, ","), s.d.c.DialTimeout)
+		return fmt.Errorf("no broker answered at %s within %v; check the address, and whether it requires TLS", strings.Join(s.d.c.Brokers, ","), s.d.c.DialTimeout)
 	}
 	if err != nil {
 		return s.d.hide(err)
 	}
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
-		return fmt.Errorf("the broker gives no producer id: %w", err)
+		return fmt.Errorf("the broker assigned no producer id: %w", err)
 	}
 	s.pid, s.epoch = resp.ProducerID, resp.ProducerEpoch
 	return nil
@@ -203,7 +203,7 @@ func (s *session) begin() (err error) {
 // only by a change of configuration.
 func (d *Destination) say(what string, err error) error {
 	if errors.Is(err, io.EOF) {
-		err = fmt.Errorf("%w: the broker ended the connection; it may want TLS, or refuse the credentials", err)
+		err = fmt.Errorf("%w: the broker closed the connection; it may require TLS, or have refused the credentials", err)
 	}
 	text := fmt.Errorf("kafka: %s: %w", what, err)
 	if isFatal(err) {

@@ -395,7 +395,7 @@ func TestNobodyIsCondemned(t *testing.T) {
 	})
 	want := lines(3, 50)
 	o.write(t, want...)
-	o.await(t, "hold", "the topic is compacted: give Key")
+	o.await(t, "hold", "the topic is compacted: set Key")
 	sick.Store(false)
 	o.finish(t, 0)
 	first, _ := once(t, consume(t, c, "logs"))
@@ -423,9 +423,9 @@ func TestSickBroker(t *testing.T) {
 					}
 					well := named(c, `"n"`, e, names)
 					o.write(t, want[before:]...)
-					says := "the partition has taken no other record"
+					says := "the partition has accepted no other record"
 					if before > 0 {
-						says = "it refuses also what it took before"
+						says = "the partition also refuses records that it accepted before"
 					}
 					if ev := o.await(t, "hold", says); !strings.Contains(ev.String(), e.Message) {
 						t.Error(ev)
@@ -545,7 +545,7 @@ func TestWantsOther(t *testing.T) {
 	conf.User, conf.Password, conf.Mechanism = "ann", "hunter2", "plain"
 	o := begin(t, conf, func(r *deliver.OutputOptions) { r.CloseTimeout = 100 * time.Millisecond })
 	o.write(t, line("k", 1))
-	o.await(t, "send", "it may want TLS, or refuse the credentials")
+	o.await(t, "send", "it may require TLS, or have refused the credentials")
 	if o.Close() == nil {
 		t.Error("Close hides that a record is lost")
 	}
@@ -608,7 +608,7 @@ func TestNobodyAnswers(t *testing.T) {
 	defer l.Close()
 	o := begin(t, Config{Brokers: []string{l.Addr().String()}, Topic: "logs", DialTimeout: 100 * time.Millisecond}, nil)
 	o.write(t, lines(1, 1)...)
-	o.await(t, "send", "nobody at "+l.Addr().String()+" has answered as a broker within 100ms")
+	o.await(t, "send", "no broker answered at "+l.Addr().String()+" within 100ms")
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if rep, err := o.Shutdown(ctx); err == nil || rep.Dropped.Total() != 1 {

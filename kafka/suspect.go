@@ -77,7 +77,7 @@ func (d *Destination) keep(at place, c *control) {
 func (s *session) suspect(l *lane, q *piece, why error, after int) {
 	if q.control {
 		s.d.forget(l.at.topic)
-		s.hold(fmt.Errorf("%w; it refuses also what it took before, so the fault is not the record's", why))
+		s.hold(fmt.Errorf("%w; the partition also refuses records that it accepted before, so the record is not the cause", why))
 		return
 	}
 	q.why = why
@@ -93,7 +93,7 @@ func (s *session) suspect(l *lane, q *piece, why error, after int) {
 		l.queue = append(l.queue[1:], q)
 		l.tries, l.since = 0, time.Time{}
 	default:
-		s.hold(fmt.Errorf("%w; the partition has taken no other record, so the fault may be the topic's", why))
+		s.hold(fmt.Errorf("%w; the partition has accepted no other record, so the topic may be the cause", why))
 	}
 }
 

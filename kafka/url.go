@@ -50,20 +50,20 @@ func parseURL(s string) (c Config, err error) {
 			c.Password, err = url.PathUnescape(password)
 		}
 		if err != nil {
-			return c, errors.New("the user or the password has a % that is none of %XX; write %25")
+			return c, errors.New("the user or the password has a % that does not begin %XX; write %25")
 		}
 	}
 	hosts, topic, _ := strings.Cut(rest, "/")
 	if hosts == "" {
-		return c, errors.New("it names no broker: want " + forms)
+		return c, errors.New("the broker is missing: want " + forms)
 	}
 	c.Brokers = strings.Split(hosts, ",")
 	if c.Topic, err = url.PathUnescape(topic); err != nil || c.Topic == "" {
-		return c, errors.New("it names no topic: want " + forms)
+		return c, errors.New("the topic is missing: want " + forms)
 	}
 	params, err := url.ParseQuery(query)
 	if err != nil {
-		return c, errors.New("what follows the ? is no query, such as ?key={user}")
+		return c, errors.New("the text after ? is not a query, such as ?key={user}")
 	}
 	for name, values := range params {
 		set := parameters[name]

@@ -391,7 +391,7 @@ func (c Config) resolve() (Config, error) {
 		bad("Context is for NewHandler; elsewhere give forebay.Context to forebay.New or NewRouter")
 	}
 	if c.Formatter != nil && c.Errors != "" {
-		bad("errors is %q, but Formatter makes the lines; leave it empty and set it there", c.Errors)
+		bad("errors is %q, but the Formatter writes the lines; leave it empty and set it there", c.Errors)
 	}
 	defaultTo(&c.Errors, values.ErrorForms[values.ErrorText])
 	defaultTo(&c.Collisions, atTheEnd)
@@ -562,7 +562,7 @@ func (c *Config) resolveLabels(bad func(string, ...any)) {
 		case len(name) > c.MaxLabelName:
 			bad("labels: the name %.40q… has %d bytes, more than max_label_name (%d)", name, len(name), c.MaxLabelName)
 		case value == "":
-			bad("labels: %s is empty, which Loki takes for no label; leave it out", given)
+			bad("labels: %s is empty, which Loki treats as no label; leave it out", given)
 		case len(value) > c.MaxLabelValue:
 			bad("labels: the value of %s has %d bytes, more than max_label_value (%d)", given, len(value), c.MaxLabelValue)
 		}
@@ -602,7 +602,7 @@ func (c *Config) resolveLabels(bad func(string, ...any)) {
 		bad("labels: there are %d, the level and gap_labels included, more than max_labels (%d)", n+len(c.gapLabels), c.MaxLabels)
 	}
 	if n == 0 {
-		bad("labels: there is none and no_level_label is set, but Loki wants one; add one such as app: myapp")
+		bad("labels: there is none and no_level_label is set, but Loki requires one; add one such as app: myapp")
 	}
 	for _, a := range c.LabelAttrs {
 		if a == "" || len(labelname.Of(a)) > c.MaxLabelName {
@@ -625,21 +625,21 @@ func (c *Config) checkAuth(bad func(string, ...any)) {
 		canonical := http.CanonicalHeaderKey(name)
 		switch canonical {
 		case "Content-Type", "Content-Encoding", "Content-Length", "Host", "Transfer-Encoding":
-			bad("headers: %s is made by the client; leave it out", canonical)
+			bad("headers: %s is set by the client; leave it out", canonical)
 		case "X-Scope-Orgid":
 			bad("headers: give X-Scope-OrgID as tenant")
 		case "Authorization":
 			ways++
 		}
 		if name == "" || strings.ContainsAny(name, " \t\r\n:") || strings.ContainsAny(value, "\r\n\x00") {
-			bad("headers: %.40q is no header", name)
+			bad("headers: %.40q is not a header name", name)
 		}
 	}
 	if ways > 1 {
 		bad("authentication: use one of username and password, bearer_token, bearer_token_file and an Authorization header")
 	}
 	if strings.ContainsAny(c.BearerToken, "\r\n\x00") {
-		bad("bearer_token: there is a newline in it")
+		bad("bearer_token: it contains a newline")
 	}
 }
 

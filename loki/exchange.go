@@ -57,7 +57,7 @@ type bodyReader struct {
 	closed bool
 }
 
-var errStale = errors.New("loki: request is over")
+var errStale = errors.New("loki: the request has ended")
 
 func (r *bodyReader) Read(p []byte) (int, error) {
 	r.b.mu.Lock()

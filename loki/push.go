@@ -282,7 +282,7 @@ func formOfBatch(b *batch.Batch) (form, error) {
 	if f, ok := formNamed(contentType); ok {
 		return f, nil
 	}
-	return 0, fmt.Errorf("loki: cannot send: records are of type %q, this destination takes %s and %s; use its encoder and codec",
+	return 0, fmt.Errorf("loki: cannot send: records are of type %q, this destination accepts %s and %s; use its encoder and codec",
 		contentType, contentTypeProtobuf, contentTypeJSON)
 }
 
@@ -380,9 +380,9 @@ func (s *client) inspect(f form, r *rec, st *stream, now int64) (line int, why r
 
 // denials are the errors for records whose stream cannot exist in Loki.
 var denials = map[reason]error{
-	malformed:   errors.New("loki: cannot send a record: its stream is unknown; write with the encoder of its destination"),
-	badTenant:   errors.New("loki: cannot send a record: its tenant, which is in its metadata, is no valid name (150 letters, digits and !-_.*'() at most, and neither . nor ..)"),
-	streamsFull: errors.New("loki: cannot send a record: its tenant, which is in its metadata, is new, and Config.MaxStreams streams exist"),
+	malformed:   errors.New("loki: cannot send a record: its stream is unknown; use the encoder of its destination"),
+	badTenant:   errors.New("loki: cannot send a record: its tenant, taken from its metadata, is not a valid name (150 letters, digits and !-_.*'() at most, and neither . nor ..)"),
+	streamsFull: errors.New("loki: cannot send a record: its tenant, taken from its metadata, is new, and Config.MaxStreams streams exist"),
 }
 
 func stamp(t int64) string { return time.Unix(0, t).UTC().Format(time.RFC3339) }

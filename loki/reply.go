@@ -144,7 +144,7 @@ func (s *client) judge(res *http.Response, text []byte, whole bool, size int, se
 	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == statusBlocked:
 		a.verdict = denied
 	case status >= 300 && status < 400:
-		pe.Message = "a redirect; set url to where it leads, which is not followed"
+		pe.Message = "redirects are not followed; set url to the target"
 		a.verdict = hold
 	default: // 404 and other statuses that a working Loki does not send
 		a.verdict = hold

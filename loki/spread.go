@@ -49,7 +49,7 @@ func (e *encoder) narrow(p *picked) (changed bool) {
 		}
 		slot := e.slots[i]
 		if slot.spread.widens(maphash.Bytes(e.streams.seed, v), e.c.MaxLabelValues) {
-			e.reports.post("label-values", fmt.Errorf("loki: the label %s has more than %d values (max_label_values): it is metadata from now on", slot.from, e.c.MaxLabelValues), 0)
+			e.reports.post("label-values", fmt.Errorf("loki: the label %s has more than %d values (max_label_values): it becomes metadata", slot.from, e.c.MaxLabelValues), 0)
 		}
 		if slot.spread.wide.Load() {
 			e.demote(p, i, labelSpread)

@@ -338,5 +338,5 @@ func beginJSON(dst []byte, t int64) []byte {
 
 // malformed is the error of a record that this package did not encode.
 func malformedError(rec []byte) error {
-	return fmt.Errorf("loki: cannot send record %.40q: it is no entry; write with the encoder of its destination", rec)
+	return fmt.Errorf("loki: cannot send record %.40q: it is not an entry; use the encoder of its destination", rec)
 }

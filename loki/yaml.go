@@ -18,7 +18,7 @@ func (c *Config) UnmarshalYAML(unmarshal func(any) error) error {
 	}
 	if unknown := unknownKeys(given, reflect.TypeFor[Config](), ""); len(unknown) > 0 {
 		slices.Sort(unknown)
-		return fmt.Errorf("loki: config: there is no %s; the names are those of the fields of loki.Config, in lower case with underscores", strings.Join(unknown, ", "))
+		return fmt.Errorf("loki: config: unknown key %s; the names are those of the fields of loki.Config, in lower case with underscores", strings.Join(unknown, ", "))
 	}
 	type Plain Config // without this method
 	read := struct {

@@ -105,7 +105,7 @@ func (s *session) wrap(err error) error { return fmt.Errorf("netsink: %s: %w", &
 func (s *session) Send(b *batch.Batch) error {
 	if !s.d.t.syslog && !textual(b.Codec) {
 		s.life.Answer(b, batch.Outcome{Open: batch.All(), Advice: batch.Hold,
-			Why: fmt.Errorf("netsink: %s takes lines of text, not %s", &s.d.t, b.Codec.ContentType())})
+			Why: fmt.Errorf("netsink: %s accepts lines of text, not %s", &s.d.t, b.Codec.ContentType())})
 		return nil
 	}
 	if err := s.turn(true); err != nil {
@@ -235,7 +235,7 @@ func (s *session) Close() {
 	<-s.gone
 	var err error
 	if lost == nil && !errors.Is(s.readErr, errPeerClosed) && !errors.Is(s.readErr, net.ErrClosed) && !errors.Is(s.readErr, io.ErrClosedPipe) {
-		err = s.wrap(fmt.Errorf("the connection broke before it was closed, the last records may not have arrived: %w", s.readErr))
+		err = s.wrap(fmt.Errorf("the connection broke before it was closed; the last records may not have arrived: %w", s.readErr))
 	}
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()

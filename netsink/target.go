@@ -34,7 +34,7 @@ func parse(s string) (t target, err error) {
 	rest, query, hasQuery := strings.Cut(rest, "?")
 	if hasQuery {
 		if t.query, err = url.ParseQuery(query); err != nil {
-			return t, errors.New("what follows the ? is no query, such as ?app=name")
+			return t, errors.New("the text after ? is not a query, such as ?app=name")
 		}
 	}
 	switch kind {
@@ -45,7 +45,7 @@ func parse(s string) (t target, err error) {
 		t.network = "unix"
 		t.address = pathIn(strings.TrimPrefix(rest, "//"))
 		if t.address == "" {
-			err = errors.New("it names no socket: want unix:PATH")
+			err = errors.New("the socket is missing: want unix:PATH")
 		}
 	default:
 		err = fmt.Errorf("unknown scheme %q: want %s", scheme, forms)
@@ -64,11 +64,11 @@ func hostPort(kind, rest string) (string, error) {
 	}
 	rest = strings.TrimSuffix(rest, "/")
 	if strings.ContainsAny(rest, "@/#") {
-		return "", fmt.Errorf("want %s://HOST:PORT and nothing else: this protocol knows no users and no paths", kind)
+		return "", fmt.Errorf("want %s://HOST:PORT without a user or a path", kind)
 	}
 	host, port, err := net.SplitHostPort(rest)
 	if err != nil || host == "" || port == "" {
-		return "", fmt.Errorf("%q is no host and port: want %s://HOST:PORT, with brackets around an IPv6 address", rest, kind)
+		return "", fmt.Errorf("%q is not a host and port: want %s://HOST:PORT, with brackets around an IPv6 address", rest, kind)
 	}
 	if n, err := strconv.Atoi(port); err == nil && (n < 1 || n > math.MaxUint16) {
 		return "", fmt.Errorf("its port is %s, but ports are 1 to 65535", port)

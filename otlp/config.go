@@ -172,7 +172,7 @@ func (c Config) resolve() (Config, error) {
 		bad("%s", why)
 	}
 	if strings.ContainsAny(c.BearerToken, "\r\n\x00") {
-		bad("bearer_token: there is a newline in it")
+		bad("bearer_token: it contains a newline")
 	}
 	if (c.TLS.CertFile == "") != (c.TLS.KeyFile == "") {
 		bad("tls: cert_file and key_file belong together; give both")

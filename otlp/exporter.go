@@ -189,7 +189,7 @@ func (x *Exporter) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	return o
 }
 
-var errBeside = fmt.Errorf("otlp: a record beside it is none; it is sent again without that")
+var errBeside = fmt.Errorf("otlp: another record of the request is not a LogRecord; this one is sent again without it")
 
 // others returns the Set of the records, of n, that are not in bad.
 func others(bad []int, n int) batch.Set {
@@ -204,7 +204,7 @@ func others(bad []int, n int) batch.Set {
 
 // malformedError is the error of a record that this package did not encode.
 func malformedError(rec []byte) error {
-	return fmt.Errorf("otlp: cannot send record %.40q: it is no LogRecord; write with the encoder of its destination", rec)
+	return fmt.Errorf("otlp: cannot send record %.40q: it is not a LogRecord; use the encoder of its destination", rec)
 }
 
 // sendDry writes b to Config.DryRun.

@@ -71,21 +71,21 @@ func TestAnswers(t *testing.T) {
 		{"taken, JSON", reply{status: 200, kind: "application/json", text: "{}"}, want{}},
 		{"partial success of none", rejected(0, ""), want{}},
 		{"warning", rejected(0, "old format"), want{}},
-		{"one of two", rejected(1, "no"), want{rejected: 1, text: "1 of 2 records refused, not said which: no"}},
+		{"one of two", rejected(1, "no"), want{rejected: 1, text: "1 of 2 records refused without naming them: no"}},
 		{"all", rejected(2, "no good"), want{refused: 2, text: "no good"}},
 		{"all, JSON", reply{status: 200, kind: "application/json", text: `{"partialSuccess":{"rejectedLogRecords":"2","errorMessage":"no good"}}`}, want{refused: 2, text: "no good"}},
 		{"taken, JSON, no body", reply{status: 200, kind: "application/json"}, want{}},
 		{"taken, text, no body", reply{status: 204, kind: "text/plain"}, want{}},
 		{"taken, and a field of the future", reply{status: 200, kind: "application/x-protobuf", text: "\x12\x01x"}, want{}},
-		{"a page to log in", reply{status: 200, kind: "text/html", text: "<html>"}, want{open: 2, advice: batch.Hold, text: "not that of an OTLP receiver; set url to one: <html>"}},
-		{"a text", reply{status: 200, kind: "text/plain", text: "ok"}, want{open: 2, advice: batch.Hold, text: "not that of an OTLP receiver; set url to one: ok"}},
-		{"a text that could be a message", reply{status: 200, kind: "text/plain", text: "accepted!"}, want{open: 2, advice: batch.Hold, text: "not that of an OTLP receiver"}},
-		{"a text without a type", reply{status: 200, text: "ok"}, want{open: 2, advice: batch.Hold, text: "not that of an OTLP receiver"}},
-		{"broken", reply{status: 200, kind: "application/x-protobuf", text: "\x0a\x06\x08"}, want{open: 2, advice: batch.Hold, text: "not that of an OTLP receiver"}},
-		{"broken within", reply{status: 200, kind: "application/x-protobuf", text: "\x0a\x02\x12\x09"}, want{open: 2, advice: batch.Hold, text: "not that of an OTLP receiver"}},
-		{"of another message", reply{status: 200, kind: "application/x-protobuf", text: "\x08\x01"}, want{open: 2, advice: batch.Hold, text: "not that of an OTLP receiver"}},
-		{"JSON of another program", reply{status: 200, kind: "application/json", text: `["ok"]`}, want{open: 2, advice: batch.Hold, text: "not that of an OTLP receiver"}},
-		{"JSON that is cut", reply{status: 200, kind: "application/json", text: `{"partialSuccess":{`}, want{open: 2, advice: batch.Hold, text: "not that of an OTLP receiver"}},
+		{"a page to log in", reply{status: 200, kind: "text/html", text: "<html>"}, want{open: 2, advice: batch.Hold, text: "not from an OTLP receiver; correct url: <html>"}},
+		{"a text", reply{status: 200, kind: "text/plain", text: "ok"}, want{open: 2, advice: batch.Hold, text: "not from an OTLP receiver; correct url: ok"}},
+		{"a text that could be a message", reply{status: 200, kind: "text/plain", text: "accepted!"}, want{open: 2, advice: batch.Hold, text: "not from an OTLP receiver"}},
+		{"a text without a type", reply{status: 200, text: "ok"}, want{open: 2, advice: batch.Hold, text: "not from an OTLP receiver"}},
+		{"broken", reply{status: 200, kind: "application/x-protobuf", text: "\x0a\x06\x08"}, want{open: 2, advice: batch.Hold, text: "not from an OTLP receiver"}},
+		{"broken within", reply{status: 200, kind: "application/x-protobuf", text: "\x0a\x02\x12\x09"}, want{open: 2, advice: batch.Hold, text: "not from an OTLP receiver"}},
+		{"of another message", reply{status: 200, kind: "application/x-protobuf", text: "\x08\x01"}, want{open: 2, advice: batch.Hold, text: "not from an OTLP receiver"}},
+		{"JSON of another program", reply{status: 200, kind: "application/json", text: `["ok"]`}, want{open: 2, advice: batch.Hold, text: "not from an OTLP receiver"}},
+		{"JSON that is cut", reply{status: 200, kind: "application/json", text: `{"partialSuccess":{`}, want{open: 2, advice: batch.Hold, text: "not from an OTLP receiver"}},
 		{"very long", reply{status: 200, kind: "application/x-protobuf", text: strings.Repeat("x", maxAnswer+1)}, want{open: 2, text: "more than 16777216 bytes"}},
 		{"too many", after(status(429, "slow"), "7"), want{open: 2, after: 7 * time.Second, text: "slow"}},
 		{"bad gateway", reply{status: 502}, want{open: 2, text: "502 Bad Gateway"}},
@@ -96,7 +96,7 @@ func TestAnswers(t *testing.T) {
 		{"forbidden", status(403, ""), want{open: 2, advice: batch.Hold, text: "403"}},
 		{"no such path", reply{status: 404, kind: "text/plain", text: "404 page not found"}, want{open: 2, advice: batch.Hold, text: "404 page not found"}},
 		{"too large", reply{status: 413}, want{open: 2, advice: batch.Smaller, text: "413"}},
-		{"redirect", reply{status: 307, header: http.Header{"Location": {"http://other/"}}}, want{open: 2, advice: batch.Hold, text: "a redirect"}},
+		{"redirect", reply{status: 307, header: http.Header{"Location": {"http://other/"}}}, want{open: 2, advice: batch.Hold, text: "redirects are not followed"}},
 		{"refused by a proxy", reply{status: 400, kind: "text/html", text: "<html>no</html>"}, want{open: 2, advice: batch.Hold, text: "400"}},
 		{"refused", status(400, "bad record"), want{open: 2, advice: batch.Search, text: "bad record"}},
 		{"refused, JSON", reply{status: 400, kind: "application/json", text: `{"code":3,"message":"bad record"}`}, want{open: 2, advice: batch.Search, text: "400 Bad Request: bad record"}},
@@ -279,7 +279,7 @@ func TestConfigErrors(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{`url: its scheme is "ftp"`, `compression is "zip"; use gzip or none`, "headers: Host is made by the client", "newline", "batch_bytes is -1", "batch_records is -1", "timeout", "cert_file and key_file", "resource: a name is empty"} {
+	for _, want := range []string{`url: its scheme is "ftp"`, `compression is "zip"; use gzip or none`, "headers: Host is set by the client", "newline", "batch_bytes is -1", "batch_records is -1", "timeout", "cert_file and key_file", "resource: a name is empty"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("it does not say %q:\n%v", want, err)
 		}

@@ -47,7 +47,7 @@ func (x *Exporter) taken(a *httpsend.Answer, b *batch.Batch) batch.Outcome {
 		return batch.Outcome{Open: batch.All(), Why: x.post.NoAnswer(fmt.Sprintf("the answer has more than %d bytes", maxAnswer))}
 	case !ok:
 		err := x.post.Refusal(a.Status, words(a))
-		err.Message = "the answer is not that of an OTLP receiver; set url to one: " + err.Message
+		err.Message = "the answer is not from an OTLP receiver; correct url: " + err.Message
 		return batch.Outcome{Open: batch.All(), Why: err, Advice: batch.Hold}
 	case n == 0 && message == "":
 		return batch.Outcome{}
@@ -57,7 +57,7 @@ func (x *Exporter) taken(a *httpsend.Answer, b *batch.Batch) batch.Outcome {
 		return batch.Outcome{Refused: batch.All(), Refusal: err}
 	}
 	if n > 0 {
-		err.Message = fmt.Sprintf("%d of %d records refused, not said which: %s", n, b.Len(), err.Message)
+		err.Message = fmt.Sprintf("%d of %d records refused without naming them: %s", n, b.Len(), err.Message)
 	}
 	x.reports.Post(batch.Event{Output: x.c.Name, Op: "partial-success", Err: err, Count: n})
 	return batch.Outcome{Unnamed: int(n), Refusal: err}

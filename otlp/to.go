@@ -21,7 +21,7 @@ func To(url string, opts ...forebay.OutputOption) forebay.OutputSpec {
 
 func openOutput(c *Config, s *forebay.Setup) (deliver.Destination, error) {
 	if s.Encoder != nil {
-		return nil, errors.New("it writes OTLP and nothing else; leave the encoder out")
+		return nil, errors.New("it writes only OTLP; leave the encoder out")
 	}
 	if s.Name == "" {
 		s.Name = c.Name

@@ -157,8 +157,8 @@ func TestAnswers(t *testing.T) {
 	}{
 		{"", nil, want{}},
 		{"\x0a\x06\x08\x02\x12\x02no", nil, want{refused: 2, text: "no"}},
-		{"ok", nil, want{open: 2, advice: batch.Hold, text: "200 OK: the answer is not that of an OTLP receiver"}},
-		{"\x0a\x06\x08\x01\x12\x02no", nil, want{unnamed: 1, text: "1 of 2 records refused, not said which: no"}},
+		{"ok", nil, want{open: 2, advice: batch.Hold, text: "200 OK: the answer is not from an OTLP receiver"}},
+		{"\x0a\x06\x08\x01\x12\x02no", nil, want{unnamed: 1, text: "1 of 2 records refused without naming them: no"}},
 		{"", of(codes.Unavailable, "queue full", 1500*time.Millisecond), want{open: 2, after: 2 * time.Second, text: "Unavailable: queue full"}},
 		{"", of(codes.Unavailable, "soon", 0), want{open: 2, text: "503 Service Unavailable: Unavailable: soon"}},
 		{"", of(codes.Unavailable, "never", 1<<20*time.Second), want{open: 2, after: 1 << 20 * time.Second, text: "never"}},

@@ -84,7 +84,7 @@ func (x *Exporter) Close(ctx context.Context) error {
 
 func open(c *otlp.Config, s *forebay.Setup) (deliver.Destination, error) {
 	if s.Encoder != nil {
-		return nil, errors.New("it writes OTLP and nothing else; leave the encoder out")
+		return nil, errors.New("it writes only OTLP; leave the encoder out")
 	}
 	if s.Name == "" {
 		s.Name = c.Name

@@ -92,7 +92,7 @@ func TestUnfitPlaces(t *testing.T) {
 			wantSequence(t, numbers(t, m.String()), 0, 1000)
 			mu.Lock()
 			defer mu.Unlock()
-			if len(events) != 1 || !says(events, "crash-safe", c.says) || !says(events, "crash-safe", "going on with slabs on the heap") {
+			if len(events) != 1 || !says(events, "crash-safe", c.says) || !says(events, "crash-safe", "continuing with slabs on the heap") {
 				t.Errorf("events %v", events)
 			}
 			if left, _ := os.ReadDir(dir); len(left) > 0 {

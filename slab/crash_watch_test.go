@@ -147,7 +147,7 @@ func TestStrangeFilesDoNotBlock(t *testing.T) {
 		t.Errorf("%d bytes were allocated", n)
 	}
 	wantSequence(t, numbers(t, got), 0, 1)
-	if s.Recovery.DamagedFiles != 1 || !says(events, "recover", "does not begin with") || !says(events, "recover", "no regular file") {
+	if s.Recovery.DamagedFiles != 1 || !says(events, "recover", "does not begin with") || !says(events, "recover", "not a regular file") {
 		t.Errorf("%+v, %v", s.Recovery, events)
 	}
 	if _, err := crashfile.List(dir); err != nil {
@@ -322,7 +322,7 @@ func TestOtherBoot(t *testing.T) {
 	if strings.Contains(got, "\x00") || s.Recovery.OtherBoot != 1 || s.Recovery.Damaged == 0 || s.Recovery.Damaged > 23 || s.Delivered != 60-s.Recovery.Damaged {
 		t.Errorf("%+v, %v", s.Recovery, s.Account)
 	}
-	if !says(events, "recover", "from before this machine was started") || !says(events, "recover", "never reached the disk") {
+	if !says(events, "recover", "from before the last boot") || !says(events, "recover", "never reached the disk") {
 		t.Errorf("%v", events)
 	}
 	if _, err := os.Stat(path + crashfile.BadSuffix); err != nil {

@@ -37,7 +37,7 @@ func (w *Writer) openSlabs() error {
 	default:
 		w.store.found.err = err
 		w.store.pool.free = newSlabs(o.SlabBytes, o.SlabCount)
-		w.conf.events.Post(batch.Event{Output: o.Name, Op: "crash-safe", Err: fmt.Errorf("%w; going on with slabs on the heap, which do not survive this process", err)})
+		w.conf.events.Post(batch.Event{Output: o.Name, Op: "crash-safe", Err: fmt.Errorf("%w; continuing with slabs on the heap, which do not survive this process", err)})
 	}
 	w.store.found.adopt(form)
 	return nil

@@ -195,7 +195,7 @@ func ParseWhenFull(s string) (WhenFull, error) {
 	case name == "block-for":
 		d, err := time.ParseDuration(arg)
 		if err != nil || d < 0 {
-			return WhenFull{}, fmt.Errorf("slab: when-full %q: %q is no duration of 0 or more, such as 250ms", s, arg)
+			return WhenFull{}, fmt.Errorf("slab: when-full %q: %q is not a duration of 0 or more, such as 250ms", s, arg)
 		}
 		return BlockFor(d), nil
 	}

@@ -89,7 +89,7 @@ func (f *found) countOrphan(o *orphan) {
 		report(0, "it is damaged, %s: records may arrive twice, and counts may be missing; the file will be renamed to %s", o.Damage(), crashfile.BadSuffix)
 	}
 	if o.OtherBoot && o.n > 0 {
-		report(0, "it is from before this machine was started: what had not reached the disk by then is missing")
+		report(0, "it is from before the last boot: what had not reached the disk by then is missing")
 	}
 	if o.HeapOnly > 0 {
 		report(o.HeapOnly, "%d records larger than a slab were only in the memory of the process, and are lost", o.HeapOnly)

@@ -20,7 +20,7 @@ var (
 	// ErrTooSlow is wrapped by the error of [Plan] and [Absorb] when records
 	// arrive faster than the destination takes them: no buffer helps then, it
 	// only fills later.
-	ErrTooSlow = errors.New("the destination is too slow for good")
+	ErrTooSlow = errors.New("the destination is always too slow")
 	// ErrMemory is wrapped by the error of [Plan] when the spike does not fit
 	// the memory budget. The Sizing returned with it is the best within it.
 	ErrMemory = errors.New("the memory budget is too small")
@@ -244,7 +244,7 @@ func (w *Workload) keepsUp(slabBytes int) error {
 	if w.DrainBytesPerSecond > 0 && drain < w.records(slabBytes)*1e9/float64(w.Latency) {
 		why = "DrainBytesPerSecond"
 	}
-	return fmt.Errorf("%w: it takes %s/s (%s) and %s/s arrive, so that any buffer fills up in the end: send less, use a larger slab or a faster destination, or several of them",
+	return fmt.Errorf("%w: it takes %s/s (%s) and %s/s arrive, so any buffer fills up: send less, use a larger slab or a faster destination, or several of them",
 		ErrTooSlow, sizeString(int64(drain*w.RecordBytes)), why, sizeString(int64(w.Rate*w.RecordBytes)))
 }
 
@@ -273,7 +273,7 @@ func (w *Workload) withinBudget(size int) (Sizing, error) {
 		return best, fmt.Errorf("slab: cannot plan: %w: %s holds no %d slabs that keep up with %g records/s; it takes %s to absorb %s",
 			ErrMemory, sizeString(w.MemoryBytes), 2+w.Window, w.Rate, sizeString(need), w.Spike)
 	}
-	return best, fmt.Errorf("slab: cannot plan: %w: to absorb %s takes %s; %s absorb %s",
+	return best, fmt.Errorf("slab: cannot plan: %w: absorbing %s needs %s; %s absorb %s",
 		ErrMemory, w.Spike, sizeString(need), sizeString(w.MemoryBytes), best.Absorbs.Round(100*time.Microsecond))
 }
 

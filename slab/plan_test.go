@@ -193,7 +193,7 @@ func TestPlanBudget(t *testing.T) {
 	if s.SlabBytes != 32<<10 || s.MemoryBytes > w.MemoryBytes || s.SlabCount != free.SlabCount-1 || s.Absorbs >= w.Spike {
 		t.Errorf("the best within the budget is %v", s)
 	}
-	if !strings.Contains(err.Error(), "takes 640 KiB") {
+	if !strings.Contains(err.Error(), "needs 640 KiB") {
 		t.Errorf("the error does not say how much it takes: %v", err)
 	}
 

@@ -14,7 +14,7 @@ var (
 	ErrFull = errors.New("spool: full")
 	// ErrLocked is returned, wrapped, by [Open] and [Purge] when another
 	// process (or another Spool of this one) has the directory open.
-	ErrLocked = errors.New("directory is in use by another process, or a second time by this one: end that one, or give another directory")
+	ErrLocked = errors.New("directory is in use by another process, or twice by this one: end the other, or use another directory")
 )
 
 var (
@@ -30,14 +30,14 @@ var (
 	errOrder      = errors.New("segment overlaps the one before it")
 	errMissing    = errors.New("segment file is missing")
 	errTruncated  = errors.New("segment ends early")
-	errCut        = errors.New("batches that were there are missing at the end")
+	errCut        = errors.New("the last batches are missing")
 	errFrame      = errors.New("frame header is damaged")
 	errBody       = errors.New("frame body is damaged")
 	errSequence   = errors.New("frame is out of sequence")
 	errTooLong    = errors.New("frame is longer than any this program writes")
 	errStreams    = errors.New("stream definitions cannot be read")
 	errIndex      = errors.New("record index cannot be read")
-	errCursor     = errors.New("cursor cannot be read; everything that is there is replayed")
+	errCursor     = errors.New("cursor cannot be read; all stored records are delivered again")
 	errNotPlain   = errors.New("not a plain file")
 	errGrown      = errors.New("segment is longer than any this program writes")
 	errUnreadable = errors.New("file cannot be read")

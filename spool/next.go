@@ -304,7 +304,7 @@ func (s *Spool) Ack(seq uint64) error {
 	s.sweep()
 	s.trimTail()
 	if err != nil {
-		return fmt.Errorf("spool: cannot note what is acknowledged: %w", err)
+		return fmt.Errorf("spool: cannot store the acknowledged position: %w", err)
 	}
 	return nil
 }

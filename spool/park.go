@@ -158,7 +158,7 @@ func (s *Spool) tellParked() {
 			what += fmt.Sprintf(", version %d", f.schema)
 		}
 		s.events.Post(batch.Event{Output: s.opt.Name, Op: "parked", Count: records[f], Err: fmt.Errorf(
-			"spool: %d records %s in %d files of %s stay there, this destination does not take them: open the spool with one that does, or run forebay spool replay",
+			"spool: %d records %s in %d files of %s stay there: this destination does not accept them; open the spool with one that does, or run forebay spool replay",
 			records[f], what, files[f], s.dir)})
 	}
 }

@@ -19,9 +19,9 @@ import (
 // rows are those of the README: ours, beside the best competitor of each.
 var rows = []struct{ name, text string }{
 	{"json/two", "a message with 2 fields as JSON"},
-	{"json/mixed", "10 mixed fields, an error and an object among them"},
+	{"json/mixed", "10 mixed fields, including an error and an object"},
 	{"slog/mixed", "the same through log/slog"},
-	{"off/two", "a call that is off"},
+	{"off/two", "a call below the level"},
 	{"file/unbuffered-1g", "6 fields, one write(2) for each record"},
 	{"pipeline/file-10g", "6 fields to a file, buffered, 10 goroutines"},
 	{"slab/file-10g", "the buffer alone, encoded records of 256 B"},

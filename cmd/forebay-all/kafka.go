@@ -41,7 +41,7 @@ func withKafka() program.With {
 				mechanism,
 				{Name: "topics", Usage: "topics to read (required)", List: true},
 				{Name: "group", Usage: "consumer group, whose offsets record the delivered position (required)"},
-				{Name: "instance", Usage: "unique name of this member of the group, with which it keeps its partitions over a restart (default: none)"},
+				{Name: "instance", Usage: "unique name of this group member; a named member keeps its partitions across a restart (default: none)"},
 				{Name: "from"},
 				{Name: "fields", Usage: "additional fields of a record: key, partition, offset, or the name of a header (default: none)", List: true},
 				dedupOption,
@@ -59,7 +59,7 @@ func toKafka(t *program.Told) (kafka.Config, error) {
 		User: t.User, Password: t.Password, Mechanism: t.Text("mechanism"), TLS: t.TLS, DryRun: t.DryRun,
 	}
 	if topic == "" {
-		return c, errors.New("it names no topic: write kafka://HOST:PORT/TOPIC")
+		return c, errors.New("the topic is missing: write kafka://HOST:PORT/TOPIC")
 	}
 	return c, nil
 }
@@ -139,6 +139,6 @@ func plainKafka(err error) error {
 var kafkaNames = strings.NewReplacer(
 	"kafka: Config.Brokers: entry", "the servers: entry", "kafka: Config.Key", "--key", "kafka: Config.Mechanism", "--mechanism",
 	"kafka: Config.Compression", "--compression", "kafka: Config.Topic", "the topic",
-	"kafka: Config.User is empty, but there is a Password or a Mechanism; give the user, too", "--mechanism needs --user",
+	"kafka: Config.User is empty, but Password or Mechanism is set; set User as well", "--mechanism needs --user",
 	"kafka: Config.", "", "kafka: ", "",
 )

@@ -34,7 +34,7 @@ func withNATS() program.With {
 			Open: func(t *program.Told) (deliver.Destination, error) {
 				hosts, subject, _ := strings.Cut(t.Rest, "/")
 				if subject == "" {
-					return nil, errors.New("it names no subject: write nats://HOST:PORT/SUBJECT")
+					return nil, errors.New("the subject is missing: write nats://HOST:PORT/SUBJECT")
 				}
 				c, err := natsConfig(t, strings.Split(hosts, ","))
 				if err != nil {
@@ -70,7 +70,7 @@ func natsConfig(t *program.Told, hosts []string) (jetstream.Config, error) {
 		}
 	}
 	if ways > 1 {
-		return c, errors.New("--user, --creds-file, --nkey-file and --token-file do not go together: give one")
+		return c, errors.New("--user, --creds-file, --nkey-file and --token-file exclude each other: use one")
 	}
 	for _, f := range []struct{ name, path string }{{"--creds-file", c.Credentials}, {"--nkey-file", c.NKey}, {"--token-file", t.Text("token-file")}} {
 		if f.path == "" {
@@ -92,7 +92,7 @@ func natsConfig(t *program.Told, hosts []string) (jetstream.Config, error) {
 	for _, host := range hosts {
 		u := &url.URL{Scheme: "nats", Host: strings.TrimSpace(host)}
 		if u.Host == "" || strings.ContainsAny(u.Host, "/@ ") {
-			return c, errors.New("the servers: one of them is no HOST:PORT")
+			return c, errors.New("the servers: an entry is not HOST:PORT")
 		}
 		if t.User != "" {
 			u.User = url.UserPassword(t.User, t.Password)
@@ -111,7 +111,7 @@ func openFromNATS(t *program.Told, to *program.Sink) (program.Reader, error) {
 	case t.Text("stream") == "":
 		return nil, errors.New("--stream is missing: name the stream to read")
 	case t.Text("consumer") == "":
-		return nil, errors.New("--consumer is missing: name the durable consumer, which says how far the stream is delivered")
+		return nil, errors.New("--consumer is missing: name the durable consumer, which records the delivered position")
 	}
 	c, err := natsConfig(t, hosts(t))
 	if err != nil {

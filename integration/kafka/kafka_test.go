@@ -410,7 +410,7 @@ func TestCompacted(t *testing.T) {
 	o := c.begin(t, topic, func(k *kafka.Config) { k.Key = "" })
 	want := lines(0, 100)
 	o.write(t, want...)
-	o.await(t, "hold", "the topic is compacted: give Key")
+	o.await(t, "hold", "the topic is compacted: set Key")
 	c.alter(t, topic, "cleanup.policy", "delete")
 	o.finish(t, 0)
 	c.arrived(t, topic, want)

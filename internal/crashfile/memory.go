@@ -187,7 +187,7 @@ func (m *Memory) Intact() error {
 	st, err := m.f.Stat()
 	switch {
 	case err != nil:
-		return fmt.Errorf("slab: cannot look at the crash-safe file: %w", err)
+		return fmt.Errorf("slab: cannot check the crash-safe file: %w", err)
 	case st.Size() < Size(m.layout.SlabBytes, m.layout.SlabCount):
 		return ErrTruncated
 	case mapped.Links(st) == 0:

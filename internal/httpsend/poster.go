@@ -239,7 +239,7 @@ func (p *Poster) Judge(a *Answer, message string) (batch.Outcome, bool) {
 		o.Advice = batch.Smaller
 	case s >= 500, s == http.StatusTooManyRequests, s == http.StatusRequestTimeout, s == http.StatusTooEarly, a.Renewed:
 	case s >= 300 && s < 400:
-		err.Message = "a redirect; set url to where it leads, which is not followed"
+		err.Message = "redirects are not followed; set url to the target"
 		o.Advice = batch.Hold
 	default:
 		o.Advice = batch.Hold
@@ -256,7 +256,7 @@ type body struct {
 	over bool
 }
 
-var errOver = errors.New("the request is over")
+var errOver = errors.New("the request has ended")
 
 func (b *body) Read(p []byte) (int, error) {
 	b.mu.Lock()
@@ -337,7 +337,7 @@ func (p *Poster) Post(ctx context.Context, data []byte) (a Answer, err error) {
 	if a.Whole = len(a.Text) <= p.o.MaxAnswer; !a.Whole {
 		a.Text = a.Text[:p.o.MaxAnswer]
 		if _, err := io.Copy(io.Discard, res.Body); err != nil && a.Status < 300 { // a truncated success is not a success
-			return Answer{}, p.lost(fmt.Errorf("the answer (%d) has more than %d bytes and no end: %w", res.StatusCode, p.o.MaxAnswer, err))
+			return Answer{}, p.lost(fmt.Errorf("the answer (%d) has more than %d bytes: %w", res.StatusCode, p.o.MaxAnswer, err))
 		}
 	}
 	a.After = RetryAfter(res.Header.Get("Retry-After"), time.Now())
@@ -393,12 +393,12 @@ func CheckHeaders(headers map[string]string, ways int) string {
 		canonical := http.CanonicalHeaderKey(name)
 		switch canonical {
 		case "Content-Type", "Content-Encoding", "Content-Length", "Host", "Transfer-Encoding":
-			return fmt.Sprintf("headers: %s is made by the client; leave it out", canonical)
+			return fmt.Sprintf("headers: %s is set by the client; leave it out", canonical)
 		case "Authorization":
 			ways++
 		}
 		if name == "" || strings.ContainsAny(name, " \t\r\n:") || strings.ContainsAny(value, "\r\n\x00") {
-			return fmt.Sprintf("headers: %.40q is no header", name)
+			return fmt.Sprintf("headers: %.40q is not a header name", name)
 		}
 	}
 	if ways > 1 {

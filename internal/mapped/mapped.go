@@ -20,9 +20,9 @@ var (
 	// ErrNotSupported is returned on platforms without such files.
 	ErrNotSupported = errors.New("crash-safe memory is not supported on " + runtime.GOOS)
 	// ErrNotRegular is wrapped by the error for a link, a FIFO and so on.
-	ErrNotRegular = errors.New("no regular file")
+	ErrNotRegular = errors.New("not a regular file")
 	// ErrInUse is wrapped by the error for the file of a running process.
-	ErrInUse = errors.New("in use by a living process")
+	ErrInUse = errors.New("in use by a running process")
 )
 
 // regular returns f if it is a regular file. Otherwise it closes f.

@@ -54,7 +54,7 @@ func Parse(text string) (Pattern, error) {
 		case name == "":
 			return p, fmt.Errorf("%q: {} has no name; write the field's, as in {app}", text)
 		case strings.ContainsAny(name, "{"):
-			return p, fmt.Errorf("%q: %q is no name of a field", text, name)
+			return p, fmt.Errorf("%q: %q is not a field name", text, name)
 		}
 		p.addText(&lit)
 		p.parts = append(p.parts, part{field: name})
@@ -102,7 +102,7 @@ type Filler struct {
 	// Clean appends a value to dst in the form that the protocol allows. Default nil: as
 	// it is.
 	Clean func(dst, value []byte) []byte
-	// Missing stands for a field that the record does not have, or that is no string,
+	// Missing stands for a field that the record does not have, or that is not a string,
 	// number or boolean. Default "".
 	Missing string
 

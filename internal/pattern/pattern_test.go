@@ -17,7 +17,7 @@ func TestParse(t *testing.T) {
 		"a{b":     "is not closed",
 		"a}b":     "that was not opened",
 		"{}":      "has no name",
-		"{a{b}":   "no name of a field",
+		"{a{b}":   "not a field name",
 		"{app}}":  "that was not opened",
 		"logs.{}": "has no name",
 	} {

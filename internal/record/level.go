@@ -25,7 +25,7 @@ func ParseLevel(s string) (slog.Level, error) {
 	if err := l.UnmarshalText([]byte(s)); err == nil { // with an offset
 		return l, nil
 	}
-	return 0, fmt.Errorf("%q is no level: use trace, debug, info, warn, error or fatal", s)
+	return 0, fmt.Errorf("%q is not a level: use trace, debug, info, warn, error or fatal", s)
 }
 
 // levelOf returns the level for a word in any case.

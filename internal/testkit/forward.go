@@ -205,7 +205,7 @@ func ParseForward(raw []byte) (*ForwardMessage, error) {
 	options := 0
 	if m.Mode != "Message" || parts == 4 {
 		if t, b, err = msgpack.Next(b); err != nil || t.Kind != msgpack.Map {
-			return bad("the option is no map")
+			return bad("the option is not a map")
 		}
 		options = t.Len
 	}

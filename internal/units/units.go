@@ -27,7 +27,7 @@ func ParseSize(s string) (int64, error) {
 	f, ok := suffixes[strings.ToLower(unit)]
 	v, err := strconv.ParseFloat(num, 64)
 	if v *= f; !ok || err != nil || !(v >= 0 && v < math.MaxInt64) {
-		return 0, fmt.Errorf("%q is no size: write a number and B, KiB, MiB or GiB, such as 64KiB", s)
+		return 0, fmt.Errorf("%q is not a size: write a number and B, KiB, MiB or GiB, such as 64KiB", s)
 	}
 	return int64(v), nil
 }
@@ -90,7 +90,7 @@ func ParseRate(s string) (float64, error) {
 	factor, ok := map[string]float64{"": 1, "k": 1e3, "K": 1e3, "M": 1e6, "m": 1e6, "G": 1e9}[suffix]
 	v, err := strconv.ParseFloat(num, 64)
 	if v = v * factor / per; !ok || err != nil || !(v >= 0) || math.IsInf(v, 1) {
-		return 0, fmt.Errorf("%q is no rate: write a number per second, such as 10k/s, or 600/min", s)
+		return 0, fmt.Errorf("%q is not a rate: write a number per second, such as 10k/s, or 600/min", s)
 	}
 	return v, nil
 }
@@ -141,7 +141,7 @@ func ParseDuration(s string) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil || d < 0 {
-		return 0, fmt.Errorf("%q is no duration: write a number and ms, s, m, h or d, such as 250ms", s)
+		return 0, fmt.Errorf("%q is not a duration: write a number and ms, s, m, h or d, such as 250ms", s)
 	}
 	return d, nil
 }

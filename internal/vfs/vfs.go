@@ -22,7 +22,7 @@ var ErrLocked = errors.New("locked by another process")
 var ErrNotRegular = errors.New("not a plain file")
 
 // ErrNoReader is wrapped by the error of [OpenAppend] for a named pipe that has no reader.
-var ErrNoReader = errors.New("it is a named pipe that nobody reads; start its reader first")
+var ErrNoReader = errors.New("it is a named pipe without a reader; start the reader first")
 
 // An FS is a file system.
 //

@@ -121,7 +121,7 @@ func Parse(data []byte, env func(string) (string, bool)) (*File, Node) {
 
 func parse(data []byte) (root ast.Node, at token.Position, err error) {
 	if len(data) > MaxBytes {
-		return nil, at, errors.New("it is longer than 1 MiB, which no configuration is")
+		return nil, at, errors.New("it is longer than 1 MiB, the limit for a configuration")
 	}
 	if line := bracketsIn(data); line > 0 {
 		return nil, token.Position{Line: line, Column: 1}, fmt.Errorf("brackets are nested too deeply: use %d levels or fewer", maxDepth)
@@ -272,7 +272,7 @@ func (n Node) value() ast.Node {
 			if !ok {
 				name := v.Value.String()
 				if strings.ContainsAny(name, ".*/?[") {
-					name += "; a text that begins with * is written in quotes"
+					name += "; write a text that begins with * in quotes"
 				}
 				n.Faultf("there is no anchor &%s", name)
 				return nil
@@ -348,7 +348,7 @@ func (n Node) Fields(known []string, each func(name string, value Node)) (meant 
 	all, ok := fields(v)
 	if !ok {
 		if known == nil {
-			n.Faultf("it has no fields: write NAME: VALUE on lines of their own")
+			n.Faultf("it has no fields: write each NAME: VALUE on a separate line")
 		} else {
 			n.Faultf("it has no fields: write %s", oneOf(known, ": …"))
 		}
@@ -358,21 +358,21 @@ func (n Node) Fields(known []string, each func(name string, value Node)) (meant 
 	for _, m := range all {
 		key := Node{n.f, m.Key, n.path}
 		if m.Key.IsMergeKey() {
-			key.Faultf("<< is not known: an alias stands in place of a whole value")
+			key.Faultf("<< is not supported: an alias replaces a whole value")
 			continue
 		}
 		name := keyText(m.Key)
 		line, twice := seen[name]
 		switch {
 		case twice:
-			key.Faultf("%s is there twice, for the first time in line %d", quote(name), line)
+			key.Faultf("%s is given twice, first in line %d", quote(name), line)
 			continue
 		case known != nil && !slices.Contains(known, name):
 			if near := Nearest(name, known); Alike(name, near) {
 				meant = append(meant, near)
-				key.Faultf("%s is not known; the nearest is %s", quote(name), near)
+				key.Faultf("%s is unknown; did you mean %s?", quote(name), near)
 			} else {
-				key.Faultf("%s is not known; use %s", quote(name), oneOf(known, ""))
+				key.Faultf("%s is unknown; use %s", quote(name), oneOf(known, ""))
 			}
 			continue
 		}
@@ -474,7 +474,7 @@ func (n Node) Text() (text string, ok bool) {
 			break
 		}
 		if values, _ := fields(v); len(values) == 1 && values[0].Value.Type() == ast.NullType {
-			n.Faultf("it must be one value, not a list or fields; a text that ends in a colon is written in quotes: %q", keyText(values[0].Key)+":")
+			n.Faultf("it must be one value, not a list or fields; write a text that ends in a colon in quotes: %q", keyText(values[0].Key)+":")
 			return "", false
 		}
 		n.Faultf("it must be one value, not a list or fields")
@@ -538,15 +538,15 @@ func (f *File) expand(text string) (string, error) {
 		sb.WriteString(text[:i])
 		name, rest, ok := strings.Cut(text[i+2:], "}")
 		if !ok {
-			return "", errors.New("${ is not closed: write ${NAME}, or $${ for the text itself")
+			return "", errors.New("${ is not closed: write ${NAME}, or $${ for a literal ${")
 		}
 		name, byDefault, hasDefault := strings.Cut(name, ":-")
 		value, found := f.env(name)
 		switch {
 		case name == "" || strings.ContainsAny(name, "= \t$"):
-			return "", fmt.Errorf("${%s} names no variable: write ${NAME}, or $${ for the text itself", name)
+			return "", fmt.Errorf("${%s} has no name: write ${NAME}, or $${ for a literal ${", name)
 		case !found && !hasDefault:
-			return "", fmt.Errorf("the variable %s is not set; ${%s:-TEXT} has a default", name, name)
+			return "", fmt.Errorf("the variable %s is not set; write ${%s:-TEXT} to add a default", name, name)
 		case value == "" && hasDefault:
 			value = byDefault
 		}

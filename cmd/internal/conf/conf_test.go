@@ -55,16 +55,16 @@ func TestParse(t *testing.T) {
 		{"a: 0644\nb: 1e3\nc: .5\nd: ~\n", `a="0644"|b="1e3"|c=".5"|`},
 		{"a: |\n  one\n  two\n", `a="one\ntwo\n"|`},
 		{"a: ${HOST}.x\nb: \"$${HOST} \\\\d+$\"\nc: ${NONE:-dflt}\nd: ${EMPTY:-e}\ne: ${EMPTY}\n", `a="web1.x"|b="${HOST} \\d+$"|c="dflt"|d="e"|e=""|`},
-		{"a: ${NONE}\n", "1:4: a: the variable NONE is not set; ${NONE:-TEXT} has a default|"},
-		{"a: ${HOST\n", "1:4: a: ${ is not closed: write ${NAME}, or $${ for the text itself|"},
-		{"a: ${}\n", "1:4: a: ${} names no variable: write ${NAME}, or $${ for the text itself|"},
+		{"a: ${NONE}\n", "1:4: a: the variable NONE is not set; write ${NONE:-TEXT} to add a default|"},
+		{"a: ${HOST\n", "1:4: a: ${ is not closed: write ${NAME}, or $${ for a literal ${|"},
+		{"a: ${}\n", "1:4: a: ${} has no name: write ${NAME}, or $${ for a literal ${|"},
 		{"a: *none\n", "1:4: a: there is no anchor &none|"},
-		{"a: 1\nb: 2\na: 3\n", `a="1"|b="2"|3:1: a is there twice, for the first time in line 1|`},
-		{"a: &l {b: 1}\nc:\n  <<: *l\n", `a.b="1"|3:3: c: << is not known: an alias stands in place of a whole value|`},
+		{"a: 1\nb: 2\na: 3\n", `a="1"|b="2"|3:1: a is given twice, first in line 1|`},
+		{"a: &l {b: 1}\nc:\n  <<: *l\n", `a.b="1"|3:3: c: << is not supported: an alias replaces a whole value|`},
 		{"a: 1\n---\nb: 2\n", "a=\"1\"|3:1: a second document begins here: use one|"},
-		{"- a\n- b\n", "1:1: it has no fields: write NAME: VALUE on lines of their own|"},
+		{"- a\n- b\n", "1:1: it has no fields: write each NAME: VALUE on a separate line|"},
 		{"a: [1\n", "1:4: sequence end token ']' not found|"},
-		{"a: b: c\n", `a="b: c"|1:4: there is a colon and a space in it: write it in quotes: "b: c"|`},
+		{"a: b: c\n", `a="b: c"|1:4: it contains a colon before a space: write it in quotes: "b: c"|`},
 	} {
 		if got := strings.ReplaceAll(dump(tt.text), "\n", "|"); got != tt.want {
 			t.Errorf("%q:\n got %s\nwant %s", tt.text, got, tt.want)
@@ -79,7 +79,7 @@ func TestUnknownFields(t *testing.T) {
 	for _, fault := range f.Faults() {
 		got = append(got, fault.Error())
 	}
-	want := "type|1:1: lisen is not known; the nearest is listen|2:1: wholly-other is not known; use listen or type|4:1: type is there twice, for the first time in line 3"
+	want := "type|1:1: lisen is unknown; did you mean listen?|2:1: wholly-other is unknown; use listen or type|4:1: type is given twice, first in line 3"
 	if text := strings.Join(got, "|"); text != want {
 		t.Error(text)
 	}

@@ -37,7 +37,7 @@ func quoted(data []byte, at token.Position, err error) (better []byte, why error
 	}
 	lines[at.Line-1] = []byte(front + in + rest)
 	better = bytes.Join(lines, nil)
-	has := "there is a colon and a space in it"
+	has := "it contains a colon before a space"
 	if strings.HasSuffix(value, ":") {
 		has = "it ends in a colon"
 	}
@@ -71,16 +71,16 @@ func valueAt(lines [][]byte, at token.Position) (front, value, rest string, ok b
 
 // hints are what helps against faults that the parser finds.
 var hints = []struct{ what, hint string }{
-	{"map key-value is pre-defined", "what follows a value in quotes belongs into them"},
-	{"value is not allowed in this context", "indent it as the lines beside it"},
-	{"non-map value is specified", "write KEY: VALUE, with a space behind the colon"},
-	{"unexpected key name", "write KEY: VALUE, with a space behind the colon, and indent it as the lines beside it"},
-	{"unknown escape character", `in single quotes a \ stays as it is`},
+	{"map key-value is pre-defined", "text follows a quoted value; include it in the quotes"},
+	{"value is not allowed in this context", "indent it like the lines around it"},
+	{"non-map value is specified", "write KEY: VALUE, with a space after the colon"},
+	{"unexpected key name", "write KEY: VALUE, with a space after the colon, and indent it like the lines around it"},
+	{"unknown escape character", `in single quotes, a \ is literal`},
 	{"is a reserved character", "write the value in quotes"},
 	{"unexpected directive value", "write the value in quotes"},
 	{"could not find flow map content", "write the value in quotes"},
 	{"invalid header option", "write the value in quotes"},
-	{"block sequence entries are not allowed", "a list begins on a line of its own"},
+	{"block sequence entries are not allowed", "a list begins on a new line"},
 }
 
 // withHint returns err with what helps against it.
@@ -89,9 +89,9 @@ func withHint(data []byte, at token.Position, err error) error {
 	if strings.Contains(text, noMapping) {
 		_, value, _, ok := valueAt(bytes.SplitAfter(data, []byte("\n")), at)
 		if ok && !colonIn.MatchString(value) {
-			return errors.New(text + "; a value stands here, and fields below it: take one of them out, or indent it as the lines beside it")
+			return errors.New(text + "; a key has both a value and fields below it: remove one of them, or indent it like the lines around it")
 		}
-		return errors.New(text + "; a text with a colon at its end, or before a space, is written in quotes")
+		return errors.New(text + "; write a text with a colon at its end, or before a space, in quotes")
 	}
 	for _, h := range hints {
 		if strings.Contains(text, h.what) {

@@ -63,7 +63,7 @@ func owned(dir string) error {
 	sys, ok := st.Sys().(*syscall.Stat_t)
 	switch {
 	case !st.IsDir():
-		return fmt.Errorf("%s is no directory", dir)
+		return fmt.Errorf("%s is not a directory", dir)
 	case !ok || int(sys.Uid) != os.Geteuid():
 		return fmt.Errorf("%s belongs to another user", dir)
 	case st.Mode().Perm()&0o022 != 0:

@@ -191,7 +191,7 @@ func TestImage(t *testing.T) {
 		if asRoot {
 			file = configOfImage(t)
 		}
-		if out, err := run("", "validate", "-c", file); err != nil || !strings.Contains(out, "is sound: 1 input") {
+		if out, err := run("", "validate", "-c", file); err != nil || !strings.Contains(out, "is valid: 1 input") {
 			t.Errorf("the configuration of the %s: %v, %s", name, err, out)
 		}
 	}

@@ -51,10 +51,10 @@ func Parse(names []string) (*Rules, error) {
 		default:
 			re, err := regexp.Compile(name)
 			if err != nil {
-				return nil, fmt.Errorf("it is none of %s and no regular expression: %s", strings.Join(Names, ", "), strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+				return nil, fmt.Errorf("it is neither one of %s nor a regular expression: %s", strings.Join(Names, ", "), strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 			}
 			if own != nil {
-				return nil, fmt.Errorf("%q and %q are two patterns: write one, as A|B", own.re, name)
+				return nil, fmt.Errorf("%q and %q are two patterns: combine them as A|B", own.re, name)
 			}
 			own = &pattern{re}
 		}
@@ -68,7 +68,7 @@ func Parse(names []string) (*Rules, error) {
 	}
 	if own != nil {
 		if len(j.rules) > 0 {
-			return nil, fmt.Errorf("the pattern %q says where each record begins: names of traces have no place beside it", own.re)
+			return nil, fmt.Errorf("the pattern %q defines where each record begins: remove the names of traces", own.re)
 		}
 		j.rules = []rule{own}
 	}
@@ -89,7 +89,7 @@ func (j *Rules) unwrap(line []byte) (w wrapped, ok bool) {
 }
 
 // Bare says what a line is that should be wrapped and is not.
-const Bare = "a line is not as a container runtime writes it; such lines are delivered as they are"
+const Bare = "a line is not in the format of a container runtime; such lines are delivered unchanged"
 
 // wraps reports whether lines are expected to be wrapped.
 func (j *Rules) wraps() bool { return (j.cri || j.docker) && !(j.cri && j.docker) }

@@ -89,7 +89,7 @@ func (j *Journal) sayEnded(how string) {
 	j.told.ended = how
 	j.told.Unlock()
 	if !same {
-		j.say("journalctl has ended (%s); it is started again", how)
+		j.say("journalctl has ended (%s); restarting it", how)
 	}
 }
 
@@ -163,7 +163,7 @@ func (j *Journal) read(r io.Reader, p position) error {
 		e, cursor, ok := j.parser.parse(line)
 		if !ok {
 			if j.damaged++; j.damaged == 1 {
-				j.say("journalctl wrote a line that is no entry; it is left out, as are others like it")
+				j.say("journalctl wrote a line that is not an entry; such lines are skipped")
 			}
 			continue
 		}
@@ -246,7 +246,7 @@ func (j *Journal) sayWords(line string) {
 	j.told.words[line] = true
 	j.told.Unlock()
 	if n == mostWords {
-		line = "it says more, which is not shown"
+		line = "further messages are not shown"
 	}
 	j.say("journalctl: %s", line)
 }

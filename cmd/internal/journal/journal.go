@@ -138,7 +138,7 @@ func New(o Options, sink Sink) (*Journal, error) {
 	}
 	path, err := exec.LookPath(o.Command[0])
 	if err != nil {
-		return nil, fmt.Errorf("the journal is read by %s, which cannot be run: %w; it belongs to systemd: install it, or give its path", o.Command[0], plain(err))
+		return nil, fmt.Errorf("cannot read the journal: cannot run %s: %w; install it (it is part of systemd), or give its path", o.Command[0], plain(err))
 	}
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, err
@@ -268,7 +268,7 @@ func (j *Journal) tell(err error) {
 	j.told.Unlock()
 	switch {
 	case err != nil && !before:
-		j.say("cannot store the cursor in %s: %s; trying again; a program that is killed now reads entries again", j.o.Dir, pathless(err))
+		j.say("cannot store the cursor in %s: %s; retrying; if killed now, the next run reads entries again", j.o.Dir, pathless(err))
 	case err == nil && before:
 		j.say("the cursor can be stored again in %s", j.o.Dir)
 	}

@@ -209,7 +209,7 @@ func TestJournalctlIsKilled(t *testing.T) {
 	if len(lives) < 5 {
 		t.Errorf("seed %d: %d lives", seed, len(lives))
 	}
-	if !h.has("journalctl has ended (signal: killed); it is started again")() || !h.has("journalctl works again")() {
+	if !h.has("journalctl has ended (signal: killed); restarting it")() || !h.has("journalctl works again")() {
 		t.Errorf("%q", h.said)
 	}
 	if h.Damaged() > 0 {
@@ -386,7 +386,7 @@ func TestOddLines(t *testing.T) {
 	if len(s.long) != 2 || s.long[0] != 1001 || s.long[1] != int64(len(long(4, 1<<20))) || h.Damaged() != 4 {
 		t.Error(s.long, h.Damaged())
 	}
-	if len(h.said) != 1 || h.said[0] != "journalctl wrote a line that is no entry; it is left out, as are others like it" {
+	if len(h.said) != 1 || h.said[0] != "journalctl wrote a line that is not an entry; such lines are skipped" {
 		t.Errorf("%q", h.said)
 	}
 }
@@ -404,21 +404,21 @@ func TestJournalctlFails(t *testing.T) {
 	}
 	d.add(0, 1)
 	h := start(t, s, Options{})
-	s.until(t, "words", h.has("journalctl has ended (exit status 1); it is started again"))
+	s.until(t, "words", h.has("journalctl has ended (exit status 1); restarting it"))
 	if err := os.Remove(fails); err != nil {
 		t.Fatal(err)
 	}
 	s.want(t, messages(0, 1))
 	h.end()
 	if len(h.said) != mostWords+3 || h.said[0] != "journalctl: Failed to open: [31mno" || len(h.said[1]) > longestWords+20 ||
-		h.said[mostWords] != "journalctl: it says more, which is not shown" || h.said[len(h.said)-1] != "journalctl works again" {
+		h.said[mostWords] != "journalctl: further messages are not shown" || h.said[len(h.said)-1] != "journalctl works again" {
 		t.Errorf("%q", h.said)
 	}
 }
 
 func TestNew(t *testing.T) {
 	_, err := New(Options{Command: []string{"no-such-journalctl"}}, newTaker())
-	if err == nil || err.Error() != "the journal is read by no-such-journalctl, which cannot be run: executable file not found in $PATH; it belongs to systemd: install it, or give its path" {
+	if err == nil || err.Error() != "cannot read the journal: cannot run no-such-journalctl: executable file not found in $PATH; install it (it is part of systemd), or give its path" {
 		t.Error(err)
 	}
 	dir := t.TempDir()
@@ -440,7 +440,7 @@ func TestNew(t *testing.T) {
 	if j, err = New(o, newTaker()); err != nil {
 		t.Fatal(err)
 	}
-	if j.at.position.since != 0 || !strings.Contains(said, "cursor is damaged: its end or its checksum is wrong; it is renamed to cursor.bad, and the journal is read from its start") {
+	if j.at.position.since != 0 || !strings.Contains(said, "cursor is damaged: it is truncated, or its checksum is wrong; renamed to cursor.bad; reading the journal from its start") {
 		t.Errorf("%q, %+v", said, j.at.position)
 	}
 	j.Finish(false)

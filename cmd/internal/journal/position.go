@@ -49,7 +49,7 @@ func appendPosition(dst []byte, p position) []byte {
 func parsePosition(text []byte) (p position, err error) {
 	body, ok := bytes.CutPrefix(text, []byte(cursorHead))
 	if !ok {
-		return p, errors.New("it does not begin as it should")
+		return p, errors.New("its header is invalid")
 	}
 	line, _, _ := bytes.Cut(body, []byte{'\n'})
 	word, rest, _ := bytes.Cut(line, []byte{' '})
@@ -62,13 +62,13 @@ func parsePosition(text []byte) (p position, err error) {
 		p.cursor = []byte(s)
 	case "since":
 		if p.since, err = strconv.ParseInt(string(rest), 10, 64); err != nil {
-			return position{}, errors.New("its time is no number")
+			return position{}, errors.New("its time is not a number")
 		}
 	default:
 		return p, errors.New("it has neither a cursor nor a time")
 	}
 	if !bytes.Equal(appendPosition(nil, p), text) {
-		return position{}, errors.New("its end or its checksum is wrong")
+		return position{}, errors.New("it is truncated, or its checksum is wrong")
 	}
 	return p, nil
 }
@@ -98,7 +98,7 @@ func (j *Journal) open() error {
 		var damage error
 		if j.at.position, damage = parsePosition(text); damage != nil {
 			if err = d.SetAside(); err == nil {
-				j.say("%s is damaged: %s; it is renamed to %s.bad, and the journal is read from its start", d.Path(), damage, cursorName)
+				j.say("%s is damaged: %s; renamed to %s.bad; reading the journal from its start", d.Path(), damage, cursorName)
 			}
 		}
 	}

@@ -17,7 +17,7 @@ type TooLongError struct {
 }
 
 func (e *TooLongError) Error() string {
-	return fmt.Sprintf("a line of %d bytes is longer than the %d allowed", e.Bytes, e.Max)
+	return fmt.Sprintf("a line of %d bytes exceeds the limit of %d", e.Bytes, e.Max)
 }
 
 // A Reader reads lines, byte for byte. It is not for concurrent use.

@@ -56,7 +56,7 @@ func (s *stdinSource) openAhead(p *pipeline) error {
 		}
 	}
 	if left > 0 {
-		p.con.Say("%s of input of an earlier run are delivered first", units.Size(float64(left)))
+		p.con.Say("%s of input of an earlier run is delivered first", units.Size(float64(left)))
 	}
 	if s.ahead == nil && p.anySafe() {
 		f, err := readahead.Create(dir, o)
@@ -67,14 +67,14 @@ func (s *stdinSource) openAhead(p *pipeline) error {
 			for _, f := range s.earlier {
 				f.Close()
 			}
-			return fmt.Errorf("--crash-safe: cannot keep the input that is read ahead in %s: %w", dir, err)
+			return fmt.Errorf("--crash-safe: cannot keep the input read ahead in %s: %w", dir, err)
 		default:
-			p.con.Say("--crash-safe: cannot keep the input that is read ahead in %s: %s; continuing without: up to %s of it are lost if this program is killed", dir, err, units.Size(float64(o.Bytes)))
+			p.con.Say("--crash-safe: cannot keep the input read ahead in %s: %s; continuing without it: up to %s are lost if this program is killed", dir, err, units.Size(float64(o.Bytes)))
 		}
 	}
 	if s.ahead != nil {
 		s.ahead.From(s.input, func(err error) {
-			p.con.Say("--crash-safe: input that is read ahead is now lost if this program is killed: %s", err)
+			p.con.Say("--crash-safe: input read ahead is now lost if this program is killed: %s", err)
 		})
 	}
 	return nil

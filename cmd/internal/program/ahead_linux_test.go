@@ -148,7 +148,7 @@ func readAheadSurvives(t *testing.T, dir string) {
 	other := start(t, "pipe", "--crash-safe", safe, "--to", "file:"+filepath.Join(dir, "other"))
 	other.in.Close()
 	_, stderr := other.wait()
-	wantMatch(t, stderr, `^forebay: --crash-safe: .* of input that was read for other destinations wait in .*: run forebay pipe with the same --to$`)
+	wantMatch(t, stderr, `^forebay: --crash-safe: .* of input for other destinations wait in .*: run forebay pipe with the same --to$`)
 
 	if err := os.Remove(down); err != nil {
 		t.Fatal(err)
@@ -160,7 +160,7 @@ func readAheadSurvives(t *testing.T, dir string) {
 	if code != 0 {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
-	wantMatch(t, stderr, `^forebay: [0-9.]+ KiB of input of an earlier run are delivered first$`)
+	wantMatch(t, stderr, `^forebay: [0-9.]+ KiB of input of an earlier run is delivered first$`)
 	for _, path := range []string{down, beside} {
 		got, err := os.ReadFile(path)
 		got, newer := bytes.CutSuffix(got, []byte("new\n"))
@@ -257,7 +257,7 @@ func TestSpoolOfReadAhead(t *testing.T) {
 		if code != 0 || strings.Count(out, kindInput) != 1 || !strings.Contains(out, "dead") {
 			t.Errorf("ls: %d %s%s", code, out, errs)
 		}
-		if out, errs, code := runSpool(t, nil, "verify", safe); code != 0 || !strings.Contains(out, "in input that a dead program has read: ok") {
+		if out, errs, code := runSpool(t, nil, "verify", safe); code != 0 || !strings.Contains(out, "in input read by a program that has ended: ok") {
 			t.Errorf("verify: %d %s%s", code, out, errs)
 		}
 		out, errs, code = runSpool(t, nil, "cat", "--raw", safe)

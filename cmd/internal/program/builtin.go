@@ -49,7 +49,7 @@ func nearestFlag(cmd *cobra.Command, err error) error {
 	})
 	name := unknown.GetSpecifiedName()
 	if near := conf.Nearest(name, names); conf.Alike(name, near) {
-		return fmt.Errorf("%w; the nearest is --%s", err, near)
+		return fmt.Errorf("%w; did you mean --%s?", err, near)
 	}
 	return err
 }

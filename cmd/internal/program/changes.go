@@ -166,7 +166,7 @@ func (t turn) take(ctx context.Context) error {
 func (t turn) leave() { <-t }
 
 // errStranded says that an output is gone whose records have no other place.
-var errStranded = errors.New("forebay stops, so that the next run reads its records again")
+var errStranded = errors.New("forebay stops; the next run reads the records again")
 
 // A change is what is to become of the inputs and outputs of a pipeline.
 type change struct {
@@ -189,7 +189,7 @@ func (p *pipeline) change(ctx context.Context, next *pipeConfig, stdin *os.File)
 	}
 	defer p.changing.leave()
 	if !p.join() {
-		return nil, errors.New("the end of the input has come first")
+		return nil, errors.New("the input ended first")
 	}
 	defer p.leave(nil)
 	ch := &change{p: p, next: next, outs: map[string]*output{}}
@@ -282,7 +282,7 @@ func (ch *change) compare() {
 		default:
 			ch.kept = append(ch.kept, in)
 			if !sameReading(in.c, c) {
-				say("input %s has another format, time or zone", c.name)
+				say("input %s has a new format, time or zone", c.name)
 			}
 		}
 	}
@@ -305,7 +305,7 @@ func (ch *change) compare() {
 				say("output %s: level %s, not %s", out.to, c.Level().Words(), out.c.Level().Words())
 			}
 			if !sameRoute(out.c, c) {
-				say("output %s has another from, where or level", out.to)
+				say("output %s has a new from, where or level", out.to)
 			}
 		}
 	}
@@ -388,7 +388,7 @@ func (ch *change) flow(ctx context.Context) error {
 
 // waits says that a change cannot be made because of in.
 func (in *inlet) waits() error {
-	return fmt.Errorf("input %s waits for room in an output; the running configuration is unchanged, try again later", in.name)
+	return fmt.Errorf("input %s is waiting for room in an output; the running configuration is unchanged, try again later", in.name)
 }
 
 // openNew opens the outputs that are new.

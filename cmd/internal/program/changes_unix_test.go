@@ -242,7 +242,7 @@ func TestChangesRefused(t *testing.T) {
 	}
 	defer taken.Close()
 	for _, tt := range []struct{ text, want string }{
-		{"inputs: {a: {type: syslog, listn: x}}\noutputs: {o: {to: \"file:DIR/out.log\"}}\n", "listn is not known; the nearest is listen"},
+		{"inputs: {a: {type: syslog, listn: x}}\noutputs: {o: {to: \"file:DIR/out.log\"}}\n", "listn is unknown; did you mean listen?"},
 		{strings.Replace(good, "out.log\"", "none/out.log\"", 1), "there is no directory DIR/none; mkdirs creates it"},
 		{"max-record: 1KiB\nmetrics: :0\n" + good, "max-record and metrics can change only at a start"},
 		{good, "nothing has changed"},
@@ -333,7 +333,7 @@ func TestLevelPage(t *testing.T) {
 		{"PUT", "", "output=p&level=warn", 200, `{"o":"info","p":"warn"}`},
 		{"PUT", "?output=x&level=warn", "", 404, "output=x: there is no such output; there is "},
 		{"PUT", "?level=warn", "", 404, "output=: there is no such output"},
-		{"PUT", "?output=o&level=loud", "", 400, "level=loud: \"loud\" is no level"},
+		{"PUT", "?output=o&level=loud", "", 400, "level=loud: \"loud\" is not a level"},
 		{"PUT", "?output=o", "", 400, "level=: "},
 		{"PUT", "?output=p&level=none", "", 200, `{"o":"info","p":""}`},
 	} {
@@ -464,7 +464,7 @@ func TestChangeOfAStuckInput(t *testing.T) {
 	}
 	r.begin(text)
 	r.await("the full output", func() bool { return r.read("ok.log") == "one\n" && r.p.outputs()[0].slabs().Waiting > 0 })
-	if said := r.change(strings.ReplaceAll(text, "from: start", "from: start, partial-after: 2s")); !strings.Contains(said, "input a waits for room in an output; the running configuration is unchanged") {
+	if said := r.change(strings.ReplaceAll(text, "from: start", "from: start, partial-after: 2s")); !strings.Contains(said, "input a is waiting for room in an output; the running configuration is unchanged") {
 		t.Error(said)
 	}
 	f, err := os.OpenFile(filepath.Join(r.dir, "b.log"), os.O_APPEND|os.O_WRONLY, 0)

@@ -34,13 +34,13 @@ func fileConfig(data []byte, env func(string) (string, bool), stdin *os.File) (*
 	if !root.Is() && len(f.Faults()) > 0 {
 		faults := f.Faults()
 		last := &faults[len(faults)-1]
-		last.Err = fmt.Errorf("%w; nothing else of the file was looked at", last.Err)
+		last.Err = fmt.Errorf("%w; the rest of the file was not checked", last.Err)
 		return nil, faults
 	}
 	if c.partial = f.Unread() > 0; c.partial {
 		faults := f.Faults()
 		last := &faults[len(faults)-1]
-		last.Err = fmt.Errorf("%w; the rest of the file, from line %d on, was not looked at", last.Err, f.Unread())
+		last.Err = fmt.Errorf("%w; the rest of the file, from line %d on, was not checked", last.Err, f.Unread())
 	}
 	it := readItem(root, configKeys())
 	scalars := c.scalars()
@@ -102,7 +102,7 @@ var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
 func checkName(name string, v conf.Node) {
 	if !validName.MatchString(name) {
-		v.Faultf("%.70q is no name: use up to 63 letters, digits, _, . and -", name)
+		v.Faultf("%.70q is not a valid name: use up to 63 letters, digits, _, . and -", name)
 	}
 }
 

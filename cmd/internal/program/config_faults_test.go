@@ -38,8 +38,8 @@ outputs:
     password-file: /none
     too-old: never
     metadata: [fine, ""]
-`, `5:9 no user|6:23 label|7:20 password-file|8:14 too-old|9:22 metadata`},
-		{"no kind of destination", `
+`, `5:9 user or password|6:23 label|7:20 password-file|8:14 too-old|9:22 metadata`},
+		{"it has no scheme", `
 inputs: {in: {type: stdin}}
 outputs:
   a:
@@ -67,7 +67,7 @@ inputs:
     zone: Nowhere
     units: [x]
 outputs: {o: {to: "stdout:"}}
-`, `4:5 no name|5:13 [x|5:23 [y|6:17 multiline|6:29 multiline|7:11 middle|8:11 Nowhere|9:12 journal`},
+`, `4:5 not a valid name|5:13 [x|5:23 [y|6:17 multiline|6:29 multiline|7:11 middle|8:11 Nowhere|9:12 journal`},
 		{"an input without a type", `
 inputs:
   a: {zone: Nowhere, max-conns: 0}
@@ -97,7 +97,7 @@ transforms:
   - remove: [a, ""]
     where: {level: [loud, warn, louder], "": x}
 outputs: {o: {to: "stdout:"}}
-`, `4:5 2 things|4:25 ((|4:37 x*|4:51 a *|4:60 kyes|6:5 wehre|7:17 no new name|7:24 that name|8:5 drpo|9:22 0|9:25 bye|10:17 empty|11:21 loud|11:33 louder|11:46 empty`},
+`, `4:5 2 actions|4:25 ((|4:37 x*|4:51 * alone|4:60 kyes|6:5 wehre|7:17 no new name|7:24 that name|8:5 drpo|9:22 0|9:25 bye|10:17 empty|11:21 loud|11:33 louder|11:46 empty`},
 		{"together, beside other faults", `
 pprof: true
 drain-timeout: soon
@@ -122,7 +122,7 @@ outputs:
   o: {to: "loki://h", spool: /dev/null/s, dead-letter: /none/dead}
   p: {to: "loki://h2", spool: /none/at/all, dead-letter: /dev, crash-safe: /dev/null, level: loud}
   q: {to: "loki://h3", crash-safe: /dev/null/x, crash-safe-required: true}
-`, `3:36 no directory|6:30 /dev/null is no directory|6:56 /none does not exist|7:58 is a directory|7:94 loud|8:36 no directory`},
+`, `3:36 not a directory|6:30 /dev/null is not a directory|6:56 /none does not exist|7:58 is a directory|7:94 loud|8:36 cannot be created`},
 		{"round and round", `
 inputs:
   a: {type: forward, listen: "127.0.0.1:24224"}
@@ -133,7 +133,7 @@ outputs:
   q: {to: "loki://[::1]:3200"}
   r: {to: "forward://127.0.0.1:24225"}
   s: {to: "forward://10.0.0.1:24224"}
-`, `6:11 inputs.a listens|7:11 come back to this output|8:11 inputs.b`},
+`, `6:11 inputs.a listens|7:11 return to this output|8:11 inputs.b`},
 		{"round and round through each kind of listener", `
 inputs:
   a: {type: syslog, listen: "tcp://127.0.0.1:5514"}
@@ -164,7 +164,7 @@ outputs:
   i1: {to: "forward://127.0.0.1:24226"}
   j1: {to: "file:x", fallback: "loki://127.0.0.1:3101", from: e}
   j2: {to: "stdout:", fallback: "loki://127.0.0.1:3101", from: a}
-`, `13:12 inputs.a|14:12 inputs.a|16:12 inputs.b|17:12 inputs.b|19:12 inputs.c|20:12 inputs.c|21:12 inputs.d|22:12 inputs.d|23:12 inputs.e|27:12 inputs.h|28:12 inputs.i|29:32 inputs.e|30:33 come back`},
+`, `13:12 inputs.a|14:12 inputs.a|16:12 inputs.b|17:12 inputs.b|19:12 inputs.c|20:12 inputs.c|21:12 inputs.d|22:12 inputs.d|23:12 inputs.e|27:12 inputs.h|28:12 inputs.i|29:32 inputs.e|30:33 return to this output`},
 		{"listeners at one address", `
 inputs:
   a: {type: syslog, listen: "tcp://127.0.0.1:5514"}
@@ -172,7 +172,7 @@ inputs:
   c: {type: syslog, listen: "127.0.0.1:5514"}
 outputs:
   o: {to: "stdout:"}
-`, `5:29 inputs.a listens`},
+`, `5:29 inputs.a also listens`},
 		{"nobody takes it", `
 inputs: {a: {type: stdin}, b: {type: forward}}
 outputs: {o: {to: "stdout:", from: a, level: loud}}

@@ -133,7 +133,7 @@ func (c *receiveConfig) check(l *listener) error {
 	case (c.tlsCert == "") != (c.tlsKey == ""):
 		return errors.New("--tls-cert and --tls-key belong together: one is missing")
 	case c.tlsClientCA != "" && c.tlsCert == "":
-		return errors.New("--tls-client-ca needs --tls-cert and --tls-key: clients show certificates to a server that has one")
+		return errors.New("--tls-client-ca needs --tls-cert and --tls-key: client certificates require TLS")
 	case (c.user == "") != (c.passwordFile == ""):
 		return errors.New("--user and --password-file belong together: one is missing")
 	case c.user != "" && c.keyFile == "":
@@ -178,7 +178,7 @@ func (c *pipeConfig) addInput(name string, v conf.Node, stdin *os.File) {
 		switch {
 		case !ok || o.name == "type":
 		case kind != "" && o.of != nil && !slices.Contains(o.of, kind):
-			it.wrong(o.name, "it is for inputs of type %s; those of type %s have %s", console.InWords(o.of, "and"), kind, strings.Join(inputOptionsOf(kind), ", "))
+			it.wrong(o.name, "it is for inputs of type %s; inputs of type %s have %s", console.InWords(o.of, "and"), kind, strings.Join(inputOptionsOf(kind), ", "))
 		default:
 			it.give(o.name, s.ByName[o.name], nil)
 		}

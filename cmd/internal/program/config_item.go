@@ -216,7 +216,7 @@ func give(v conf.Node, s setting.Value, join func(name, value string) string) (m
 		v.Set(func(value string) error {
 			if isList && text(value) == "" {
 				left = true
-				return errors.New("it is empty: write something, or leave it out")
+				return errors.New("it is empty: give a value, or remove the key")
 			}
 			err := s.Set(text(value))
 			if err != nil {

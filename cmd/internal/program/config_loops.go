@@ -30,9 +30,9 @@ func (c *pipeConfig) checkLoops() {
 			for _, in := range c.inputsAt(to) {
 				switch {
 				case out.route.takes(in.name):
-					out.item.at(key).Faultf("inputs.%s listens there, and its records go to this output: they would go round without end. Name another address, or leave that input out of from", in.name)
+					out.item.at(key).Faultf("inputs.%s listens there, and its records go to this output: they would loop forever; use another address, or exclude the input in from", in.name)
 				case c.comesBack(in, out, map[*inputConfig]bool{}):
-					out.item.at(key).Faultf("inputs.%s listens there, and its records come back to this output through other ones: they would go round without end. Name another address", in.name)
+					out.item.at(key).Faultf("inputs.%s listens there, and its records return to this output through other outputs: they would loop forever; use another address", in.name)
 				}
 			}
 		}

@@ -73,14 +73,14 @@ outputs:
     slabs 1
   q: {to: "nowhere:"}
 metrics: ":9090"
-`, `4:27 Nowhere|7:48 slabs|10:5 non-map value is specified; write KEY: VALUE, with a space behind the colon; the rest of the file, from line 8 on, was not looked at`},
+`, `4:27 Nowhere|7:48 slabs|10:5 non-map value is specified; write KEY: VALUE, with a space after the colon; the rest of the file, from line 8 on, was not checked`},
 		{"outputs before inputs", `
 outputs: {o: {to: "stdout:", from: b, level: loud}}
 inputs:
   a: {type: stdin}
   b: {type: "tail}
 `, `2:46 loud|5:13 from line 5 on`},
-		{"at the first line", "a: [\n", `1:4 nothing else of the file was looked at`},
+		{"at the first line", "a: [\n", `1:4 the rest of the file was not checked`},
 	} {
 		_, faults := fileConfig([]byte(tt.text), noVariables, os.Stdin)
 		want := strings.Split(tt.want, "|")

@@ -36,7 +36,7 @@ func (c *pipeConfig) addOutput(name string, v conf.Node) {
 		}
 		if d != nil {
 			if !o.IsFor(d.Scheme()) {
-				it.wrong(o.Name, "it is for %s, and this output is %s:", o.Kinds(), d.Scheme())
+				it.wrong(o.Name, "it is for %s; this output is %s:", o.Kinds(), d.Scheme())
 				continue
 			}
 			if lacks := o.Lacks(d.Scheme(), it.has); lacks != nil {
@@ -101,7 +101,7 @@ func (c *pipeConfig) readTo(it *item, out *outputConfig) (d destination, address
 	}
 	out.To = at
 	if it.faulty["to"] = query != ""; query != "" {
-		to.Faultf("%s: in a file, options stand in lines of their own beside to, and not behind a ?", setting.Redact(address))
+		to.Faultf("%s: in a file, write options as separate keys, not after a ?", setting.Redact(address))
 	}
 	return d, address
 }
@@ -189,8 +189,8 @@ func schemes(dests []destination) (names []string) {
 func (c *pipeConfig) nowhere(key, address string, err error) string {
 	first, _, _ := strings.Cut(err.Error(), "\n")
 	first = strings.TrimPrefix(first, key+" ")
-	if scheme, _, _ := strings.Cut(address, ":"); strings.Contains(first, "no destination is called") {
-		first += "; the nearest is " + conf.Nearest(scheme, schemes(c.dests)) + ":"
+	if scheme, _, _ := strings.Cut(address, ":"); strings.Contains(first, "there is no destination") {
+		first += "; did you mean " + conf.Nearest(scheme, schemes(c.dests)) + ":?"
 	}
 	return first
 }

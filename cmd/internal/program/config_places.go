@@ -45,7 +45,7 @@ func (c *pipeConfig) checkPlaces() {
 	}
 }
 
-// noDirectory says why dir, or the directory of that name in it, is no directory and cannot
+// noDirectory says why dir, or the directory of that name in it, is not a directory and cannot
 // become one, as far as can be seen without trying. The directories above it are made with it.
 func noDirectory(dir, name string) string {
 	dir = filepath.Clean(dir)
@@ -56,16 +56,16 @@ func noDirectory(dir, name string) string {
 			case st.IsDir() && (below == "" || canMake(at)):
 				return ""
 			case st.IsDir():
-				return fmt.Sprintf("%s cannot be made: nothing can be made in %s", dir, at)
+				return fmt.Sprintf("%s cannot be created: no files can be created in %s", dir, at)
 			case at == dir:
-				return fmt.Sprintf("%s is no directory: name one, or one that does not exist yet", dir)
+				return fmt.Sprintf("%s is not a directory: name a directory, or a path that does not exist yet", dir)
 			case below == "": // it is what belongs into dir
-				return fmt.Sprintf("%s is in the way: it is no directory", at)
+				return fmt.Sprintf("%s is not a directory: rename or remove it", at)
 			}
-			return fmt.Sprintf("%s cannot be made: %s is no directory", dir, at)
+			return fmt.Sprintf("%s cannot be created: %s is not a directory", dir, at)
 		}
 		if st, err := os.Lstat(at); err == nil && st.Mode()&os.ModeSymlink != 0 {
-			return fmt.Sprintf("%s cannot be made: %s is a link to what does not exist", dir, at)
+			return fmt.Sprintf("%s cannot be created: %s is a link to a missing file", dir, at)
 		}
 		if at == filepath.Dir(at) {
 			return ""
@@ -86,13 +86,13 @@ func noFile(path string, made []string) string {
 	switch st, err := os.Stat(dir); {
 	case os.IsNotExist(err) && slices.ContainsFunc(made, func(at string) bool { return isWithin(at, dir) }):
 	case os.IsNotExist(err):
-		return fmt.Sprintf("the directory %s does not exist: make it", dir)
+		return fmt.Sprintf("the directory %s does not exist: create it", dir)
 	case err == nil && !st.IsDir():
-		return fmt.Sprintf("%s is no directory", dir)
+		return fmt.Sprintf("%s is not a directory", dir)
 	case err == nil && !canMake(dir):
-		return fmt.Sprintf("nothing can be made in %s", dir)
+		return fmt.Sprintf("no files can be created in %s", dir)
 	case err != nil && errors.Is(err, syscall.ENOTDIR):
-		return fmt.Sprintf("%s is no directory", dir)
+		return fmt.Sprintf("%s is not a directory", dir)
 	}
 	return ""
 }

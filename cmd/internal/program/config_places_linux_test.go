@@ -50,22 +50,22 @@ outputs:
   r: {to: "loki://r", crash-safe: /proc/x, crash-safe-required: true, dead-letter: has}
   s: {to: "loki://s", spool: "", dead-letter: none/y}
 `,
-		"3:36 inputs.a.state: f is no directory",
-		"4:36 inputs.b.state: /proc/x cannot be made: nothing can be made in /proc",
-		"5:29 inputs.c.state: f/x cannot be made: f is no directory",
-		"6:29 inputs.d.state: link/x cannot be made: link is a link to what does not exist",
-		"8:29 outputs.o.spool: f is no directory",
-		"8:45 outputs.o.dead-letter: the directory none does not exist: make it",
-		"9:29 outputs.p.spool: /proc/x/y cannot be made: nothing can be made in /proc",
-		"9:53 outputs.p.dead-letter: f is no directory",
-		"10:35 outputs.q.crash-safe: f is no directory",
-		"10:78 outputs.q.dead-letter: nothing can be made in /proc",
-		"11:35 outputs.r.crash-safe: /proc/x cannot be made",
+		"3:36 inputs.a.state: f is not a directory",
+		"4:36 inputs.b.state: /proc/x cannot be created: no files can be created in /proc",
+		"5:29 inputs.c.state: f/x cannot be created: f is not a directory",
+		"6:29 inputs.d.state: link/x cannot be created: link is a link to a missing file",
+		"8:29 outputs.o.spool: f is not a directory",
+		"8:45 outputs.o.dead-letter: the directory none does not exist: create it",
+		"9:29 outputs.p.spool: /proc/x/y cannot be created: no files can be created in /proc",
+		"9:53 outputs.p.dead-letter: f is not a directory",
+		"10:35 outputs.q.crash-safe: f is not a directory",
+		"10:78 outputs.q.dead-letter: no files can be created in /proc",
+		"11:35 outputs.r.crash-safe: /proc/x cannot be created",
 		"11:84 outputs.r.dead-letter: has is a directory",
 		"12:30 outputs.s.spool: it is empty",
 		"12:47 outputs.s.dead-letter: the directory none does not exist",
 	)
-	tellsFaults(t, "inputs: {a: {type: stdin}}\noutputs: {o: {to: \"stdout:\", spool: has}}", "2:37 outputs.o.spool: has/"+safeName("o")+" is in the way")
+	tellsFaults(t, "inputs: {a: {type: stdin}}\noutputs: {o: {to: \"stdout:\", spool: has}}", "2:37 outputs.o.spool: has/"+safeName("o")+" is not a directory: rename or remove it")
 
 	// These are sound: what is missing is made, or not needed.
 	tellsFaults(t, `

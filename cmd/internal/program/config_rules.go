@@ -62,7 +62,7 @@ func readRule(v conf.Node) (rule transform.Rule, ok bool) {
 	})
 	if !did {
 		if len(meant) == 0 && v.Count() == before {
-			v.Faultf("it does nothing: give it one of %s", console.InWords(ruleNames, "or"))
+			v.Faultf("it has no action: use one of %s", console.InWords(ruleNames, "or"))
 		}
 		return rule, false
 	}
@@ -86,7 +86,7 @@ func readRule(v conf.Node) (rule transform.Rule, ok bool) {
 // readWhere reads conditions: FIELD: PATTERN, or FIELD: [PATTERN, PATTERN].
 func readWhere(v conf.Node) (where transform.Where) {
 	if !v.IsMap() || v.Empty() {
-		v.Faultf("it names no field: write {FIELD: PATTERN}, such as {level: warn} or {tag: \"app.*\"}")
+		v.Faultf("the field is missing: write {FIELD: PATTERN}, such as {level: warn} or {tag: \"app.*\"}")
 		return nil
 	}
 	v.Fields(nil, func(name string, v conf.Node) {
@@ -111,7 +111,7 @@ func readWhere(v conf.Node) (where transform.Where) {
 func (at places) readSettings(field string, v conf.Node) (settings []transform.Setting) {
 	settings = []transform.Setting{}
 	if !v.IsMap() {
-		v.Faultf("it names no field: write {NAME: VALUE}")
+		v.Faultf("the field is missing: write {NAME: VALUE}")
 		return settings
 	}
 	v.Fields(nil, func(name string, v conf.Node) {
@@ -127,7 +127,7 @@ func (at places) readSettings(field string, v conf.Node) (settings []transform.S
 func (at places) readPairs(field string, v conf.Node) (pairs []transform.Pair) {
 	pairs = []transform.Pair{}
 	if !v.IsMap() {
-		v.Faultf("it names no field: write {NAME: TEXT}")
+		v.Faultf("the field is missing: write {NAME: TEXT}")
 		return pairs
 	}
 	v.Fields(nil, func(name string, v conf.Node) {
@@ -185,7 +185,7 @@ func readSample(v conf.Node) *transform.Sample {
 			v.Set(n.Set)
 		})
 		if !given && v.Count() == before {
-			v.Faultf("one-in is missing: with 10, one record in ten stays")
+			v.Faultf("one-in is missing: 10 keeps one record in ten")
 		}
 	}
 	s.OneIn = n.Value // which has its default after a fault

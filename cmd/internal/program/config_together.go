@@ -25,7 +25,7 @@ func (c *pipeConfig) checkTogether() {
 		}
 		for _, other := range c.outs {
 			if other.To == f.To && !strings.HasPrefix(f.To, "file:") {
-				out.item.at("fallback").Faultf("it is the destination of outputs.%s, too: name another one", other.name)
+				out.item.at("fallback").Faultf("it is also the destination of outputs.%s: use another one", other.name)
 			}
 		}
 	}
@@ -34,12 +34,12 @@ func (c *pipeConfig) checkTogether() {
 	for _, in := range c.inputs {
 		if in.Values.Text("type") == "stdin" {
 			if stdins++; stdins > 1 {
-				in.item.at("type").Faultf("standard input is another input already")
+				in.item.at("type").Faultf("another input already reads standard input")
 			}
 		}
 		if dir := filepath.Clean(in.Values.Text("state")); in.Values.Text("state") != "" {
 			if other := states[dir]; other != "" {
-				in.item.at("state").Faultf("it is that of inputs.%s: each input needs a directory of its own", other)
+				in.item.at("state").Faultf("inputs.%s uses it: each input needs a separate directory", other)
 			}
 			states[dir] = in.name
 		}
@@ -50,7 +50,7 @@ func (c *pipeConfig) checkTogether() {
 					continue
 				}
 				if other := listening[end]; other != "" && other != in.name {
-					in.item.at("listen").Faultf("inputs.%s listens on %s, too", other, end.address)
+					in.item.at("listen").Faultf("inputs.%s also listens on %s", other, end.address)
 					break
 				}
 				listening[end] = in.name
@@ -70,7 +70,7 @@ func (c *pipeConfig) checkTaken(in *inputConfig) {
 	}) {
 		return
 	}
-	in.item.node.Faultf("no output takes its lines: name it in a from, or take it out")
+	in.item.node.Faultf("no output accepts its records: name the input in the from of an output, or remove it")
 }
 
 // writers are the files that outputs write to.
@@ -101,9 +101,9 @@ func (w *writers) add(out *outputConfig, key, to string) (abs string, isNew bool
 	}
 	other := w.files[path]
 	if other != "" {
-		out.item.at(key).Faultf("it is the same file as that of %s", other)
+		out.item.at(key).Faultf("it is the same file as %s", other)
 	} else {
-		w.files[path] = key + " of outputs." + out.name
+		w.files[path] = "outputs." + out.name + "." + key
 	}
 	for _, in := range w.c.inputs {
 		for _, pattern := range in.Values.List("files") {
@@ -111,7 +111,7 @@ func (w *writers) add(out *outputConfig, key, to string) (abs string, isNew bool
 				pattern = abs
 			}
 			if ok, _ := filepath.Match(pattern, path); ok || pattern == path {
-				out.item.at(key).Faultf("it is one of the files of inputs.%s: what is written there would be read again, without end", in.name)
+				out.item.at(key).Faultf("it is one of the files of inputs.%s: its lines would be read again forever", in.name)
 				break
 			}
 		}

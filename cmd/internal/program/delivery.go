@@ -53,7 +53,7 @@ func (p *pipeline) newOutput(out *output, o *slab.Options) (*deliver.Output, err
 	if c.Text("spool") != "" {
 		if policy := c.Text("when-full"); strings.HasPrefix(policy, "drop-") && !p.saidDrops {
 			p.saidDrops = true
-			p.con.Say("--when-full %s drops lines while a destination is slow, even while --spool has room; --when-full spill puts them there", policy)
+			p.con.Say("--when-full %s drops lines while a destination is slow, even while --spool has room; use --when-full spill to store them there", policy)
 		}
 		opts.SpoolDir = filepath.Join(c.Text("spool"), out.dir)
 		opts.Spool.OnEvent = func(e batch.Event) { p.spoolEvent(out, e) }
@@ -140,40 +140,40 @@ func (p *pipeline) deliveryEvent(out *output, e batch.Event) {
 	switch e.Op {
 	case "send":
 		out.failing.Store(true)
-		say("%s; trying again", console.Plain(e.Err))
+		say("%s; retrying", console.Plain(e.Err))
 	case "hold":
 		if text := e.Err.Error(); strings.Contains(text, "rate limit") || strings.Contains(text, " 429 ") { // of a tenant, or a stream: the others go on
-			say("%s; trying again when there is room", console.Plain(e.Err))
+			say("%s; retrying when there is room", console.Plain(e.Err))
 			return
 		}
 		out.failing.Store(true)
-		say("%s; trying again, but rarely: this is not likely to go away by itself", console.Plain(e.Err))
+		say("%s; retrying at most once a minute; correct the cause", console.Plain(e.Err))
 	case "recovered":
 		out.failing.Store(false)
 		say("works again")
 	case "expired":
 		say("records older than --retry-age %s are dropped", out.c.Text("retry-age"))
 	case "handler":
-		say("--fallback %s: %s; trying again", out.fallback.to, console.Plain(e.Err))
+		say("--fallback %s: %s; retrying", out.fallback.to, console.Plain(e.Err))
 	case "handler-recovered":
 		say("--fallback %s works again", out.fallback.to)
 	case "poison":
-		where := "dropping them; --dead-letter FILE would keep them"
+		where := "dropping them; use --dead-letter FILE to keep them"
 		if file := out.letters(); file != "" {
 			where = "see " + file
 		}
 		why := console.Plain(e.Err)
-		if strings.Contains(why, "not said which") {
-			where = "they are counted, and in no dead letter"
+		if strings.Contains(why, "without naming them") {
+			where = "they are counted but are not in the dead letters"
 		}
 		if strings.Contains(why, "older than --max-age") {
-			where += "; --too-old now would send them with the present time"
+			where += "; --too-old now sends them with the current time"
 		}
 		say("refuses records permanently: %s; %s", why, where)
 	case "dead-letter":
 		say("--dead-letter %s: %s", out.letters(), console.Plain(e.Err))
 	case "too-large":
-		say("%s; sending less at once", console.Plain(e.Err))
+		say("%s; sending smaller batches", console.Plain(e.Err))
 	case "spill":
 		switch said := out.failing.Load(); {
 		case errors.Is(e.Err, deliver.ErrFull) && !said:
@@ -184,9 +184,9 @@ func (p *pipeline) deliveryEvent(out *output, e batch.Event) {
 			say("is down, lines go to --spool %s: %s", out.c.Text("spool"), console.Plain(e.Err))
 		}
 	case "spilled":
-		say("nothing is left in --spool %s", out.c.Text("spool"))
+		say("no records are left in --spool %s", out.c.Text("spool"))
 	case "spill-error":
-		say("--spool %s: %s; trying again", out.c.Text("spool"), console.Plain(e.Err))
+		say("--spool %s: %s; retrying", out.c.Text("spool"), console.Plain(e.Err))
 	default:
 		say("%s: %s", e.Op, console.Plain(e.Err))
 	}
@@ -197,7 +197,7 @@ func (p *pipeline) spoolEvent(out *output, e batch.Event) {
 	switch e.Op {
 	case "recover": // said when it was opened
 	case "drop":
-		p.con.Say("%s: --spool-max %s is reached, dropping the oldest records (%d)", e.Output, out.c.Text("spool-max"), e.Count)
+		p.con.Say("%s: --spool-max %s is exceeded; dropping the oldest records (%d)", e.Output, out.c.Text("spool-max"), e.Count)
 	default:
 		p.con.Say("%s: --spool %s: %s", e.Output, out.c.Text("spool"), console.Plain(e.Err))
 	}

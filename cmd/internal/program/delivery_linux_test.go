@@ -90,7 +90,7 @@ func TestFullDisk(t *testing.T) {
 	}()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		b, _ := os.ReadFile(said.Name())
-		if strings.Contains(string(b), "no space left on device; trying again") {
+		if strings.Contains(string(b), "no space left on device; retrying") {
 			break
 		}
 		if time.Now().After(end) {
@@ -181,7 +181,7 @@ func TestSpoolBesideDrop(t *testing.T) {
 	for policy, warned := range map[string]bool{"drop-newest": true, "drop-oldest": true, "block": false, "spill": false} {
 		p := start(t, "pipe", "--to", "file:"+filepath.Join(dir, "out"), "--spool", filepath.Join(dir, "spool"), "--when-full", policy)
 		p.in.Close()
-		if code, stderr := p.wait(); code != 0 || strings.Contains(stderr, "--when-full spill puts them there") != warned {
+		if code, stderr := p.wait(); code != 0 || strings.Contains(stderr, "use --when-full spill to store them there") != warned {
 			t.Errorf("%s: %d %s", policy, code, stderr)
 		}
 	}

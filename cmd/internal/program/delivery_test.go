@@ -58,7 +58,7 @@ func TestSpoolSurvives(t *testing.T) {
 func TestSpillSaysWhy(t *testing.T) {
 	for want, err := range map[string]error{
 		"fake: is down, lines go to --spool DIR": batch.Fatal(errors.New("wrong password")),
-		"fake: refused; trying again\n":          errors.New("refused"),
+		"fake: refused; retrying\n":              errors.New("refused"),
 	} {
 		dir := t.TempDir()
 		want = strings.Replace(want, "DIR", dir, 1)

@@ -40,7 +40,7 @@ func mayDryRun(dests []destination, c *outputConfig) error {
 	scheme, _, _ := strings.Cut(c.To, ":")
 	for _, d := range dests {
 		if _, can := d.(dryRunner); scheme == d.Scheme() && !can {
-			return fmt.Errorf("--to %s: it has no --dry-run: it would be written to", setting.Redact(c.name))
+			return fmt.Errorf("--to %s: it does not support --dry-run: remove the flag or this destination", setting.Redact(c.name))
 		}
 	}
 	return nil
@@ -101,7 +101,7 @@ func (t *target) close() {
 func hostOf(rest, form string) (string, error) {
 	host, ok := strings.CutPrefix(rest, "//")
 	if !ok || host == "" {
-		return "", errors.New("it names no server: write " + form)
+		return "", errors.New("the server is missing: write " + form)
 	}
 	if strings.Contains(host, "@") {
 		return "", noUser(rest)
@@ -123,9 +123,9 @@ func readPassword(file string) (string, error) {
 
 // noUser is the error for a user in the address of a server.
 func noUser(rest string) error {
-	why := "no user and password go into it: use --user and --password-file"
+	why := "it must not contain a user or password: use --user and --password-file"
 	if strings.Contains(rest, "?") {
-		why += "; an @ in an option is written %40"
+		why += "; write %40 for @ in an option"
 	}
 	return errors.New(why)
 }
@@ -197,11 +197,11 @@ func locate(dests []destination, flag, to string) (d destination, at, query stri
 			}
 		}
 		if why == "" {
-			why = fmt.Sprintf("it names no kind of destination; for a file, write file:%s", to)
+			why = fmt.Sprintf("it has no scheme; for a file, write file:%s", to)
 		}
 	default:
 		if why = cmp.Or(isElsewhere(scheme), isHTTPServer(scheme)); why == "" {
-			why = fmt.Sprintf("no destination is called %q", scheme)
+			why = fmt.Sprintf("there is no destination %q", scheme)
 		}
 	}
 	return nil, "", "", errors.New(flag + " " + quoteEmpty(to) + ": " + why + "\nDestinations are:\n" + strings.TrimRight(usageOf(dests), "\n"))

@@ -43,7 +43,7 @@ func (fileDest) Check(rest string, c *outputConfig) error {
 	st, err := os.Stat(dir)
 	switch {
 	case err == nil && !st.IsDir():
-		return fmt.Errorf("%s is no directory", dir)
+		return fmt.Errorf("%s is not a directory", dir)
 	case errors.Is(err, os.ErrNotExist) && !o.MakeDirs:
 		return fmt.Errorf("there is no directory %s; --mkdirs creates it", dir)
 	case err != nil && !errors.Is(err, os.ErrNotExist):
@@ -96,12 +96,12 @@ func fileOptions(c *outputConfig) (*file.Options, error) {
 	}
 	if c.On("fsync") {
 		if o.Compress != "" {
-			return nil, errors.New("--fsync and --compress do not go together: a copy that is compressed is not synced before the original is removed")
+			return nil, errors.New("--fsync and --compress exclude each other: a compressed copy is not synced before the original is removed")
 		}
 		o.Sync = "always"
 	}
 	if o.RotateBytes == 0 && o.RotateEvery == 0 && (o.KeepFiles != 0 || o.KeepFor != 0 || o.Compress != "") {
-		return nil, errors.New("--keep, --keep-for and --compress are about old files, which only --rotate-size or --rotate-every make")
+		return nil, errors.New("--keep, --keep-for and --compress need --rotate-size or --rotate-every: they apply to rotated files")
 	}
 	if o.RotateEvery != 0 && o.RotateEvery < time.Second {
 		return nil, fmt.Errorf("--rotate-every %s is too short: use a second or more", o.RotateEvery)
@@ -124,7 +124,7 @@ func openDevice(path string) (*target, error) {
 // slashes.
 func filePath(rest string) (string, error) {
 	if rest == "" {
-		return "", errors.New("it names no file: write file:PATH, such as file:app.log")
+		return "", errors.New("the file is missing: write file:PATH, such as file:app.log")
 	}
 	if !strings.HasPrefix(rest, "//") {
 		return filepath.FromSlash(setting.PathIn(rest)), nil
@@ -136,9 +136,9 @@ func filePath(rest string) (string, error) {
 	case u.Host != "" && u.Host != "localhost":
 		return "", fmt.Errorf("files of another host (%s) cannot be opened: write file:PATH, or file:///ABSOLUTE/PATH", u.Host)
 	case u.Fragment != "":
-		return "", errors.New("a file URL takes no #: write %23 if it is part of the name")
+		return "", errors.New("a file URL has no fragment: write %23 for # in the name")
 	case u.Path == "" || u.Path == "/":
-		return "", errors.New("it names no file: write file:///ABSOLUTE/PATH")
+		return "", errors.New("the file is missing: write file:///ABSOLUTE/PATH")
 	}
 	return filepath.FromSlash(u.Path), nil
 }

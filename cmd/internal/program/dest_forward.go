@@ -45,18 +45,18 @@ func (d forwardDest) Open(rest string, o *outputConfig) (*target, error) {
 		Name: d.scheme + ":" + rest,
 	}
 	if o.Text("tag") == "" {
-		return nil, errors.New("--tag is empty: an event has a tag")
+		return nil, errors.New("--tag is empty: every event needs a tag")
 	}
 	switch d.scheme {
 	case "forward+unix":
 		if rest == "" || rest == "//" {
-			return nil, errors.New("it names no socket: write forward+unix:PATH")
+			return nil, errors.New("the socket is missing: write forward+unix:PATH")
 		}
 		c.Servers = []string{"unix:" + setting.PathIn(rest)}
 	default:
 		host, ok := strings.CutPrefix(rest, "//")
 		if !ok || host == "" {
-			return nil, fmt.Errorf("it names no server: write %s://HOST:PORT", d.scheme)
+			return nil, fmt.Errorf("the server is missing: write %s://HOST:PORT", d.scheme)
 		}
 		if strings.Contains(host, "@") {
 			return nil, noUser(rest)

@@ -89,7 +89,7 @@ func TestForwardSendsLinesAsRecords(t *testing.T) {
 func TestForwardErrors(t *testing.T) {
 	for to, want := range map[string]string{
 		"forward:host":         "write forward://HOST:PORT",
-		"forward://":           "it names no server",
+		"forward://":           "the server is missing",
 		"forward+tls:host":     "write forward+tls://HOST:PORT",
 		"forward+unix:":        "write forward+unix:PATH",
 		"forward://host:99999": "the port must be",

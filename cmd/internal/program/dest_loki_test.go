@@ -94,7 +94,7 @@ func TestLokiDestination(t *testing.T) {
 
 func TestLokiDestinationFaults(t *testing.T) {
 	for want, args := range map[string][]string{
-		"it names no server":    {""},
+		"the server is missing": {""},
 		"use --user":            {"//u:p@host"},
 		"write NAME=VALUE":      {"//host", "--label", "x"},
 		"--password-file":       {"//host", "--password-file", "/does/not/exist"},
@@ -209,10 +209,10 @@ func TestTooOldLines(t *testing.T) {
 		letters          int
 		says             string
 	}{
-		{"", []string{"fresh"}, nil, 2, `older than --max-age (168h0m0s); see DEAD; --too-old now would send them with the present time`},
+		{"", []string{"fresh"}, nil, 2, `older than --max-age (168h0m0s); see DEAD; --too-old now sends them with the current time`},
 		{"&too-old=drop", []string{"fresh"}, nil, 0, "refuses records permanently"},
 		{"&too-old=now", []string{"ancient", "far", "fresh"}, []string{"2001-02-03T04:05:06Z", far.Format(time.RFC3339)}, 0,
-			"records that are too old are sent with the present time; theirs is in the metadata original_time"},
+			"records that are too old are sent with the current time; their own is in the metadata original_time"},
 		{"&max-age=0", []string{"ancient", "fresh"}, nil, 1, "refuses records permanently: push answered 400"},
 	} {
 		var mu sync.Mutex
@@ -307,7 +307,7 @@ func TestValidateRenamedLabels(t *testing.T) {
 	var out strings.Builder
 	cmd := newValidate(os.Stdin, &out)
 	cmd.SetArgs([]string{path})
-	want := path + " is sound: 1 input, 0 transforms, 1 output\n" +
+	want := path + " is valid: 1 input, 0 transforms, 1 output\n" +
 		"outputs.loki.label: app-name is called app_name at Loki\n" +
 		"outputs.loki.label-from: user.id is called user_id at Loki\n"
 	if err := cmd.Execute(); err != nil || out.String() != want {

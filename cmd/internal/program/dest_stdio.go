@@ -16,7 +16,7 @@ func (d stdioDest) Scheme() string             { return d.name }
 func (d stdioDest) Usage() (form, what string) { return d.name + ":", d.what }
 func (d stdioDest) Open(rest string, _ *outputConfig) (*target, error) {
 	if rest != "" {
-		return nil, errors.New("nothing goes behind the colon: write " + d.name + ":")
+		return nil, errors.New("text follows the colon: write " + d.name + ":")
 	}
 	f := os.Stdout
 	if d.name == "stderr" {
@@ -24,7 +24,7 @@ func (d stdioDest) Open(rest string, _ *outputConfig) (*target, error) {
 	}
 	s := file.NewStdio(f, d.name)
 	if s.Check() != nil {
-		return nil, fmt.Errorf("%s is closed, or not open for writing: nothing would get there (--to file:/dev/null throws lines away on purpose)", d.what)
+		return nil, fmt.Errorf("%s is closed or not writable (use --to file:/dev/null to discard lines)", d.what)
 	}
 	info, _ := f.Stat()
 	return &target{dest: s, file: info, gone: s.Gone(), tty: console.IsTerminal(f)}, nil

@@ -49,7 +49,7 @@ var innerNames = []struct {
 	{regexp.MustCompile(`^labels: `), "--label: "},
 	{regexp.MustCompile(`^(tenant|resource): `), "--$1: "},
 	{regexp.MustCompile(`^bearer_token: `), "--bearer-token-file: "},
-	{regexp.MustCompile(`^authentication: use one of .*`), "--bearer-token-file and --user with --password-file do not go together: use one"},
+	{regexp.MustCompile(`^authentication: use one of .*`), "--bearer-token-file and --user with --password-file exclude each other: use one"},
 	{regexp.MustCompile(`\bbearer_token_file\b`), "--bearer-token-file"},
 	{regexp.MustCompile(`\btls: cert_file and key_file\b`), "--tls-cert and --tls-key"},
 	{regexp.MustCompile(`\btls\.cert_file and key_file\b`), "--tls-cert and --tls-key"},

@@ -26,11 +26,11 @@ func (c *pipeConfig) explain(w io.Writer, r io.Reader) (err error) {
 		x := parser.Explain(&ev)
 		switch {
 		case c.times == timeOfNow:
-			x.Time = "that of its arrival: --time now"
+			x.Time = "its arrival: --time now"
 		case ev.Time.IsZero() && !noted.IsZero():
-			x.Time = noted.UTC().Format(time.RFC3339Nano) + ": noted by the container runtime"
+			x.Time = noted.UTC().Format(time.RFC3339Nano) + ": from the container runtime"
 		case ev.Time.IsZero() && c.times == timeOfBoth:
-			x.Time = "that of its arrival: --time line-or-now"
+			x.Time = "its arrival: --time line-or-now"
 		}
 		_, err = fmt.Fprintf(w, "%d: %.200q\n   format %s\n   time   %s\n   level  %s\n", n, ev.Line, x.Format, x.Time, x.Level)
 	}
@@ -46,7 +46,7 @@ func (c *pipeConfig) explain(w io.Writer, r io.Reader) (err error) {
 		switch {
 		case lines.IsTooLong(failed):
 			n++
-			_, err = fmt.Fprintf(w, "%d: longer than --max-record: it is dropped\n", n)
+			_, err = fmt.Fprintf(w, "%d: dropped: it is longer than --max-record\n", n)
 		case failed != nil:
 			if j != nil {
 				j.Release(time.Now(), true)

@@ -35,7 +35,7 @@ type fallback struct {
 func openFallback(p *pipeConfig, c *outputConfig) (*fallback, error) {
 	for _, out := range p.outs {
 		if out.name == c.name || p.named && out.To == c.To {
-			return nil, fmt.Errorf("--fallback %s: it is given as --to, too: name another destination", setting.Redact(c.name))
+			return nil, fmt.Errorf("--fallback %s: it is also given as --to: use another destination", setting.Redact(c.name))
 		}
 	}
 	t, err := openAt(p.dests, "--fallback", c)

@@ -62,9 +62,9 @@ func (out *output) isGone() bool {
 // goneText says what becomes of an output whose reader is gone.
 func (out *output) goneText() string {
 	if to := out.otherPlace(); to != "" {
-		return "from now on its lines go to " + to
+		return "its lines now go to " + to
 	}
-	return "this output ends here"
+	return "this output is closed"
 }
 
 // otherPlace is where the lines of an output go whose reader is gone; "": nowhere.
@@ -90,6 +90,6 @@ func (p *pipeline) tellAllGone() {
 		}
 	}
 	if places != nil {
-		p.con.Say("no output has a reader: reading ends, and what was read goes to %s", strings.Join(places, " and "))
+		p.con.Say("no output has a reader: reading stops; lines already read go to %s", strings.Join(places, " and "))
 	}
 }

@@ -29,7 +29,7 @@ func (k *journalInput) open(in *inlet) (source, error) {
 	o.Say = func(text string) { in.p.con.Say("input %s: %s", in.name, text) }
 	var err error
 	if s.j, err = journal.New(o, s); err != nil {
-		if s.dir != "" && !strings.HasPrefix(err.Error(), "the journal is read by ") {
+		if s.dir != "" && !strings.HasPrefix(err.Error(), "cannot read the journal: ") {
 			text := strings.ReplaceAll(err.Error(), "forebay tail", "process or input")
 			err = in.p.keyError("inputs."+in.name, "state", s.dir, in.c.at, text)
 		}

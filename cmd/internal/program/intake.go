@@ -407,7 +407,7 @@ func (take *intake) readFrom(r io.Reader, kept *readahead.File, rules *join.Rule
 		}
 		var k known
 		if torn && line[len(line)-1] != '\n' {
-			take.p.con.Say("%s", take.in.of(errors.New("standard input: the last line that an earlier run had read has no end; it is delivered with the field partial=true")))
+			take.p.con.Say("%s", take.in.of(errors.New("standard input: an earlier run had read part of a line; it is delivered with the field partial=true")))
 			k.attrs = partialLine
 		}
 		if jd != nil {

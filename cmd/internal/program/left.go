@@ -72,7 +72,7 @@ func (p *pipeline) rememberDirs() []string {
 			err = json.Unmarshal(text, &had)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			p.con.Say("%s: %s; spools that it names are not looked for", name, console.PathFirst(err))
+			p.con.Say("%s: %s; the spools that it names are not checked", name, console.PathFirst(err))
 		}
 		for _, d := range had {
 			if st, err := os.Stat(d); err == nil && st.IsDir() && !slices.Contains(all, d) {
@@ -88,7 +88,7 @@ func (p *pipeline) rememberDirs() []string {
 			continue
 		}
 		if err := state.Replace(name, text); err != nil {
-			p.con.Say("%s: %s; should outputs be taken out, their spools are not looked for", name, console.PathFirst(err))
+			p.con.Say("%s: %s; the spools of removed outputs will not be found", name, console.PathFirst(err))
 		}
 	}
 	return all
@@ -112,7 +112,7 @@ func (p *pipeline) tellOfLeftIn(dir string) {
 		if err != nil || l.Pending == 0 {
 			continue
 		}
-		p.con.Say("%s wait in %s, the spool of an output that is not in the configuration: forebay spool ls shows them, forebay spool replay delivers them",
+		p.con.Say("%s wait in %s, the spool of an output that is no longer configured: list them with forebay spool ls, deliver them with forebay spool replay",
 			plural.Records(l.Pending), path)
 	}
 }

@@ -41,7 +41,7 @@ func TestSpoolOfAnOutputThatIsGone(t *testing.T) {
 		t.Fatal(err, said)
 	}
 	spool := filepath.Join(r.dir, "spool", safeName("gone"))
-	want := "2 records wait in " + spool + ", the spool of an output that is not in the configuration: forebay spool ls shows them, forebay spool replay delivers them"
+	want := "2 records wait in " + spool + ", the spool of an output that is no longer configured: list them with forebay spool ls, deliver them with forebay spool replay"
 	for _, outputs := range []string{
 		here + "  other: {to: \"stdout:\", level: fatal, spool: DIR/spool}\n", // others have that directory
 		here, // nobody has

@@ -40,14 +40,14 @@ func (f *opsFlags) add(cmd *cobra.Command) {
 
 func (f *opsFlags) check() error {
 	if f.pprof && f.metrics == "" {
-		return errors.New("--pprof is about --metrics, which is not given")
+		return errors.New("--pprof needs --metrics")
 	}
 	if f.metrics == "" {
 		return nil
 	}
 	_, port, err := net.SplitHostPort(f.metrics)
 	if err != nil {
-		return fmt.Errorf("--metrics %s: use HOST:PORT, or :PORT for this machine alone", f.metrics)
+		return fmt.Errorf("--metrics %s: use HOST:PORT, or :PORT for local connections only", f.metrics)
 	}
 	if _, err := net.LookupPort("tcp", port); err != nil {
 		return fmt.Errorf("--metrics %s: the port must be 0 to 65535", f.metrics)
@@ -159,7 +159,7 @@ func (s *opsServer) pages(p *pipeline) (http.Handler, error) {
 	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /-/ready", func(w http.ResponseWriter, _ *http.Request) {
 		if s.ending.Load() {
-			http.Error(w, "the input has ended, or the program is to stop", http.StatusServiceUnavailable)
+			http.Error(w, "the input has ended, or the program is stopping", http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintln(w, "ok")
@@ -211,11 +211,11 @@ func (p *pipeline) inputMetrics() (text []byte) {
 		{"forebay_read_records_total", "Lines read.", read.records},
 		{"forebay_read_bytes_total", "Bytes read.", read.bytes},
 		{"forebay_read_filtered_total", "Lines read that are below --level.", read.filtered},
-		{"forebay_read_unparsed_total", "Lines read that are not in --format, and taken as text.", read.unparsed},
-		{"forebay_read_oversize_total", "Lines read that are longer than --max-record, and dropped.", read.oversize},
-		{"forebay_read_left_out_total", "Lines read that transforms leave out.", read.left},
-		{"forebay_read_lost_bytes_total", "Bytes of files that were gone before they were read.", read.lost},
-		{"forebay_read_lost_files_total", "Files that were gone before they were read.", read.lostIn},
+		{"forebay_read_unparsed_total", "Lines read that are not in --format, treated as text.", read.unparsed},
+		{"forebay_read_oversize_total", "Lines read that are longer than --max-record, dropped.", read.oversize},
+		{"forebay_read_left_out_total", "Lines read that transforms remove.", read.left},
+		{"forebay_read_lost_bytes_total", "Bytes of files lost before they were read.", read.lost},
+		{"forebay_read_lost_files_total", "Files lost before they were read to the end.", read.lostIn},
 	} {
 		text = fmt.Appendf(text, "# HELP %s %s\n# TYPE %s counter\n%s %d\n", m.name, m.help, m.name, m.name, m.n)
 	}

@@ -253,10 +253,10 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	const head = "%s takes no argument, and %q is one; "
+	const head = "%s has no arguments, but %q is given; "
 	switch path, arg := cmd.CommandPath(), args[0]; cmd.Name() {
 	case "pipe":
-		return exit.Usage(fmt.Errorf(head+"the input is standard input (< %s) and destinations are given with --to", path, arg, arg))
+		return exit.Usage(fmt.Errorf(head+"redirect the input (< %s), and give destinations with --to", path, arg, arg))
 	case "size":
 		return exit.Usage(fmt.Errorf(head+"to measure a file, write --measure %s", path, arg, arg))
 	default:

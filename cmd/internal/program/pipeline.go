@@ -155,7 +155,7 @@ func (p *pipeline) open(stdin *os.File) (err error) {
 	seen := map[string]bool{}
 	for _, c := range p.c.outs {
 		if seen[c.name] {
-			return fmt.Errorf("--to %s is given twice: every line would be there twice", setting.Redact(c.name))
+			return fmt.Errorf("--to %s is given twice: it would receive every line twice", setting.Redact(c.name))
 		}
 		seen[c.name] = true
 		out, err := p.openOutput(c, p.outs, stdin)
@@ -218,7 +218,7 @@ func (p *pipeline) toFlag() string {
 func (p *pipeline) distinct(out *output, others []*output, stdin *os.File) error {
 	to := p.toFlag()
 	if in, err := stdin.Stat(); err == nil && sameFile(in, out.t.file) {
-		return fmt.Errorf("%s %s: it is the file that standard input reads: what is written there would be read again, without end", to, out.to)
+		return fmt.Errorf("%s %s: it is the file that standard input reads: its lines would be read again forever", to, out.to)
 	}
 	for _, f := range p.fallbacks {
 		if sameFile(f.t.file, out.t.file) {
@@ -227,7 +227,7 @@ func (p *pipeline) distinct(out *output, others []*output, stdin *os.File) error
 	}
 	for _, other := range others {
 		if sameFile(other.t.file, out.t.file) {
-			return fmt.Errorf("%s %s: it is the same file as %s %s: every line would be there twice", to, out.to, to, other.to)
+			return fmt.Errorf("%s %s: it is the same file as %s %s: it would receive every line twice", to, out.to, to, other.to)
 		}
 	}
 	return nil

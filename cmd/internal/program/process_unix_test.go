@@ -334,7 +334,7 @@ func TestRefusedWithoutNames(t *testing.T) {
 	}
 	down = false
 	code, stderr := pipe()
-	if code != exit.RuntimeCode || !strings.Contains(stderr, "they are counted, and in no dead letter") || !strings.Contains(stderr, "accepted=3 delivered=2 dropped=1{poison=1}\n") {
+	if code != exit.RuntimeCode || !strings.Contains(stderr, "they are counted but are not in the dead letters") || !strings.Contains(stderr, "accepted=3 delivered=2 dropped=1{poison=1}\n") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	requests.Store(0)
@@ -342,7 +342,7 @@ func TestRefusedWithoutNames(t *testing.T) {
 		p := start(t, "spool", "replay", spool, "--to", to)
 		p.in.Close()
 		code, stderr = p.wait()
-		if code != want || strings.Contains(stderr, "the destination refused 1 record of those delivered, and did not say which") != (want != 0) {
+		if code != want || strings.Contains(stderr, "the destination refused 1 record without naming them") != (want != 0) {
 			t.Errorf("exit code %d: %s", code, stderr)
 		}
 	}
@@ -485,7 +485,7 @@ func TestBrokenPipe(t *testing.T) {
 	if code != 1 {
 		t.Errorf("exit code %d", code)
 	}
-	wantMatch(t, stderr, `^forebay: stdout: cannot write stdout: broken pipe: its reader is gone; this output ends here$`)
+	wantMatch(t, stderr, `^forebay: stdout: cannot write stdout: broken pipe: its reader is gone; this output is closed$`)
 	wantMatch(t, stderr, `stdout accepted=2 delivered=0 dropped=2\{failed=2\} \(its reader is gone\); file:.* accepted=2 delivered=2$`)
 
 	p = start(t, "pipe")
@@ -506,10 +506,10 @@ func TestBrokenPipeElsewhere(t *testing.T) {
 		want string
 	}{
 		{nil, 1, `dropped=3\{failed=3\} \(its reader is gone\)$`},
-		{[]string{"--retry-age", "1h"}, 1, `^forebay: stdout: cannot write stdout: broken pipe: its reader is gone; this output ends here\n.*dropped=3\{failed=3\}`},
+		{[]string{"--retry-age", "1h"}, 1, `^forebay: stdout: cannot write stdout: broken pipe: its reader is gone; this output is closed\n.*dropped=3\{failed=3\}`},
 		{[]string{"--dead-letter", dir + "/dead"}, 1, `dropped=3\{poison=3\} \(its reader is gone\)$`},
 		{[]string{"--fallback", "file:" + dir + "/fallback"}, 0, `delivered=0 handled=3 \(its reader is gone\)$`},
-		{[]string{"--fallback", "file:" + dir + "/fallback2"}, 0, `^forebay: no output has a reader: reading ends, and what was read goes to --fallback file:.*/fallback2$`},
+		{[]string{"--fallback", "file:" + dir + "/fallback2"}, 0, `^forebay: no output has a reader: reading stops; lines already read go to --fallback file:.*/fallback2$`},
 		{[]string{"--spool", dir + "/spool"}, 75, `3 records kept for the next run, in `},
 	} {
 		p := start(t, append([]string{"pipe"}, tt.args...)...)

@@ -137,7 +137,7 @@ func (c *receiveConfig) settle(cmd *cobra.Command) error {
 	case (c.tlsCert == "") != (c.tlsKey == ""):
 		return errors.New("--tls-cert and --tls-key belong together: one is missing")
 	case c.tlsClientCA != "" && c.tlsCert == "":
-		return errors.New("--tls-client-ca needs --tls-cert and --tls-key: clients show certificates to a server that has one")
+		return errors.New("--tls-client-ca needs --tls-cert and --tls-key: client certificates require TLS")
 	case (c.user == "") != (c.passwordFile == ""):
 		return errors.New("--user and --password-file belong together: one is missing")
 	case c.user != "" && c.keyFile == "":
@@ -165,7 +165,7 @@ func noListenerArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return exit.Usage(fmt.Errorf("%s takes no argument, and %q is one; an address stands behind a =, such as --forward=%s",
+	return exit.Usage(fmt.Errorf("%s has no arguments, but %q is given; write an address after =, such as --forward=%s",
 		cmd.CommandPath(), args[0], args[0]))
 }
 
@@ -255,7 +255,7 @@ func (l *listener) resolve() (network, address string, err error) {
 	}
 	if path, ok := strings.CutPrefix(v, "unix:"); ok {
 		if path == "" {
-			return "", "", fmt.Errorf("%s %s names no socket: write unix:PATH", l.named(), v)
+			return "", "", fmt.Errorf("%s %s has no socket: write unix:PATH", l.named(), v)
 		}
 		return "unix", path, nil
 	}
@@ -268,7 +268,7 @@ func (l *listener) resolve() (network, address string, err error) {
 		h, p, err = bare, port, nil
 	}
 	if err != nil || strings.Contains(h, "/") {
-		return "", "", fmt.Errorf("%s %s is no address: use HOST:PORT or unix:PATH", l.named(), v)
+		return "", "", fmt.Errorf("%s %s is not an address: use HOST:PORT or unix:PATH", l.named(), v)
 	}
 	if _, err := strconv.ParseUint(p, 10, 16); err != nil {
 		return "", "", fmt.Errorf("%s %s: the port must be 0 to 65535", l.named(), v)
@@ -314,7 +314,7 @@ func (*percent) Type() string     { return "P" }
 func (p *percent) Set(text string) error {
 	f, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
 	if err != nil || !(f >= 0 && f <= 100) {
-		return fmt.Errorf("%q is no percentage: use 0 to 100", text)
+		return fmt.Errorf("%q is not a percentage: use 0 to 100", text)
 	}
 	*p = percent(f)
 	return nil
@@ -328,7 +328,7 @@ func (*bytesPerSecond) Type() string     { return "SIZE" }
 func (b *bytesPerSecond) Set(text string) error {
 	n, err := units.ParseSize(strings.TrimSuffix(text, "/s"))
 	if err == nil && (n < 1 || n > 1<<40) {
-		err = fmt.Errorf("%s is out of range, which is 1 byte to 1TiB per second", text)
+		err = fmt.Errorf("%s is out of range: use 1 byte to 1TiB per second", text)
 	}
 	*b = bytesPerSecond(n)
 	return err

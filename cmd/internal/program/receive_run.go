@@ -390,7 +390,7 @@ func secretFile(flag, path string) (string, error) {
 }
 
 // errNoTaker ends receive when it waited for its output for long enough.
-var errNoTaker = errors.New("the output is not read: the last messages are not acknowledged")
+var errNoTaker = errors.New("standard output is not being read: the last messages were not acknowledged")
 
 // end closes the listeners. The error says why not all that was at hand was answered.
 func (r *receiver) end(arrived <-chan os.Signal) error {

@@ -46,7 +46,7 @@ func TestReceiveOutputHangs(t *testing.T) {
 	if code != exit.RuntimeCode {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
-	wantMatch(t, stderr, "^forebay: (stopped by a second signal|the output is not read: the last messages are not acknowledged)$")
+	wantMatch(t, stderr, "^forebay: (stopped by a second signal|standard output is not being read: the last messages were not acknowledged)$")
 	wantMatch(t, stderr, "^forebay: received 0 records ")
 	if n, err := c.Read(make([]byte, 1)); n > 0 || err == nil {
 		t.Error("it is acknowledged")

@@ -21,9 +21,9 @@ func (p *pipeline) event(out *output, e batch.Event, memory string) {
 		if errors.Is(e.Err, context.Canceled) {
 			return // the time was up, as the summary says
 		}
-		p.con.Say("%s: %s; trying again, up to %s of lines wait", e.Output, console.Plain(e.Err), memory)
+		p.con.Say("%s: %s; retrying, up to %s of lines wait", e.Output, console.Plain(e.Err), memory)
 	case "gone":
-		p.con.Say("%s: %s; this output ends here", e.Output, console.Plain(e.Err))
+		p.con.Say("%s: %s; this output is closed", e.Output, console.Plain(e.Err))
 	case "poison":
 		if p.c.dryRun {
 			p.con.Say("%s: %s; it would be refused", e.Output, console.Plain(e.Err))
@@ -35,11 +35,11 @@ func (p *pipeline) event(out *output, e batch.Event, memory string) {
 	case "drop":
 		if strings.HasSuffix(e.Err.Error(), batch.Full.String()) { // others have been said, or are in the summary
 			out.full.Store(true)
-			p.con.Say("%s: full, dropping records (--when-full %s)", e.Output, out.c.Text("when-full"))
+			p.con.Say("%s: its memory is full; dropping records (--when-full %s)", e.Output, out.c.Text("when-full"))
 		}
 	case "drop-end":
 		if out.full.Swap(false) {
-			p.con.Say("%s: no longer dropping, %s so far", e.Output, plural.Records(e.Count))
+			p.con.Say("%s: no longer dropping; %s dropped so far", e.Output, plural.Records(e.Count))
 		}
 	case "panic":
 		p.con.Say("%s: %v", e.Output, e.Err)
@@ -99,7 +99,7 @@ func (p *pipeline) conclude(took time.Duration, readErr, cause error) (text []st
 		left -= min(left, out.d.Stats().Spool.Parked) // they wait for another destination
 		kept += left
 		if out.refused > 0 && again == "" {
-			say("%s: %s, read but not in memory when the time was up, counted as dropped{shutdown}", out.to, plural.Records(out.refused))
+			say("%s: %s, read but not yet accepted when the time was up, counted as dropped{shutdown}", out.to, plural.Records(out.refused))
 		}
 		if n := out.report.Unknown; n > 0 {
 			say("%s: no response in time: %s sent, which may have arrived", out.to, plural.Records(n))
@@ -162,7 +162,7 @@ func (p *pipeline) summary(took time.Duration) string {
 		{"left out by transforms", read.left},
 		{"below --level", read.filtered},
 		{"longer than --max-record (dropped)", read.oversize},
-		{"not in --format, taken as text", read.unparsed},
+		{"not in --format, treated as text", read.unparsed},
 		{"bytes lost before they were read", read.lost},
 	} {
 		if part.n > 0 {

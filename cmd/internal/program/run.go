@@ -53,7 +53,7 @@ and on Ctrl-C or SIGTERM. A second signal ends it at once.
   forebay run -c /etc/forebay/forebay.yaml --watch`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return exit.Usage(fmt.Errorf("forebay run takes no argument, and %q is one; a file is given with -c %s", args[0], args[0]))
+				return exit.Usage(fmt.Errorf("forebay run has no arguments, but %q is given; for a file, write -c %s", args[0], args[0]))
 			}
 			return nil
 		},
@@ -122,7 +122,7 @@ Exit codes:
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(stdout, "%s is sound: %s, %s, %s\n", file,
+			_, err = fmt.Fprintf(stdout, "%s is valid: %s, %s, %s\n", file,
 				console.Amount(uint64(len(c.inputs)), "input"), console.Amount(uint64(len(c.rules)), "transform"), console.Amount(uint64(len(c.outs)), "output"))
 			for _, out := range c.outs {
 				for _, note := range renamedLabels(out) {
@@ -171,7 +171,7 @@ Exit codes:
 			if err = errors.Join(err, f.Close()); err != nil {
 				return exit.Config(fmt.Errorf("cannot write %s: %w", file, console.Unpathed(err)))
 			}
-			_, err = fmt.Fprintf(stdout, "%s is written; begin with: forebay run\n", file)
+			_, err = fmt.Fprintf(stdout, "%s is written; start with: forebay run\n", file)
 			return err
 		},
 	}

@@ -75,9 +75,9 @@ func (c *sizeConfig) workload(cmd *cobra.Command) (w slab.Workload, m *measured,
 	case c.window < 0:
 		return w, nil, exit.Usage(fmt.Errorf("--window %d: use 0 or more", c.window))
 	case c.slabs != 0 && c.memory.Value != 0:
-		return w, nil, exit.Usage(errors.New("--slabs and --memory: given slabs have the memory they have; use one of the two"))
+		return w, nil, exit.Usage(errors.New("--slabs and --memory exclude each other: use one"))
 	case c.slabs != 0 && fs.Changed("spike"):
-		return w, nil, exit.Usage(errors.New("--slabs and --spike: either ask how long a stall given slabs absorb, or how many slabs a stall takes"))
+		return w, nil, exit.Usage(errors.New("--slabs and --spike exclude each other: --slabs computes the stall, --spike the number of slabs"))
 	}
 	w = slab.Workload{
 		Rate: float64(c.rate), RecordBytes: float64(c.msgSize.Value),
@@ -124,7 +124,7 @@ func (c *sizeConfig) plan(w slab.Workload) (s slab.Sizing, err error) {
 }
 
 // errNoRate is about --measure.
-var errNoRate = errors.New("no line has a time that is known here, so there is no rate: add --rate to get a plan")
+var errNoRate = errors.New("no line has a recognized time, so the rate is unknown: add --rate")
 
 func newSize() *cobra.Command {
 	c := newSizeConfig()
@@ -210,7 +210,7 @@ func (a *answer) printText(w io.Writer) error {
 		row("plan", "%d slabs of %s, %s of memory", s.SlabCount, units.Size(float64(s.SlabBytes)), units.Size(float64(s.MemoryBytes)))
 	}
 	row("", "%d records per slab, each with a slot of %d B", s.SlabRecords, batch.SlotBytes)
-	row("absorbs", "%s without anybody waiting", units.Duration(s.Absorbs))
+	row("absorbs", "%s without a waiting caller", units.Duration(s.Absorbs))
 	row("catches up", "in %s after a stall of %s", units.Duration(s.CatchUp), units.Duration(a.stall()))
 	row("beyond that", "callers wait, or %s records/s are dropped: see --when-full", units.Rate(wl.Rate))
 	row("use", "forebay pipe --slab-size %s --slabs %d", units.FlagSize(int64(s.SlabBytes)), s.SlabCount)

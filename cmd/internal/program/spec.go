@@ -40,11 +40,11 @@ func newOutputConfig() outputConfig { return outputConfig{Values: setting.New()}
 // check looks at settings that must fit together. The error is about the command line.
 func (c *outputConfig) check() error {
 	if total := int64(c.Count("slabs")) * c.Bytes("slab-size"); total > maxMemory {
-		return fmt.Errorf("--slabs %d of --slab-size %s are %s of memory for each destination: use %s or less",
+		return fmt.Errorf("--slabs %d of --slab-size %s need %s of memory for each destination: use %s or less",
 			c.Count("slabs"), units.FlagSize(c.Bytes("slab-size")), units.FlagSize(total), units.FlagSize(maxMemory))
 	}
 	if c.spills() && c.Text("spool") == "" {
-		return fmt.Errorf("--when-full spill needs a directory to spill to: add --spool DIR")
+		return fmt.Errorf("--when-full spill needs --spool DIR")
 	}
 	return nil
 }

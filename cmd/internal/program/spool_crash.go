@@ -92,7 +92,7 @@ func (p *pipeline) tellOfOrphansIn(dir string) {
 		}
 	}
 	if input > 0 {
-		p.con.Say("--crash-safe: %s of input that was read for other destinations wait in %s: run forebay pipe with the same --to", units.Size(float64(input)), dir)
+		p.con.Say("--crash-safe: %s of input for other destinations wait in %s: run forebay pipe with the same --to", units.Size(float64(input)), dir)
 	}
 	if records > 0 {
 		p.con.Say("--crash-safe: %s of other destinations wait in %s: see forebay spool ls and replay", console.Amount(records, "record"), dir)
@@ -135,7 +135,7 @@ func crashHealth(im *crashfile.Image, out *spoolFile) bool {
 		notes = append(notes, console.Amount(im.HeapOnly, "record")+" only in memory")
 	}
 	if im.MovedToHeap {
-		notes = append(notes, "its process went on without it")
+		notes = append(notes, "its process continued without it")
 	}
 	out.Health = "ok"
 	damage := im.Damage()
@@ -143,7 +143,7 @@ func crashHealth(im *crashfile.Image, out *spoolFile) bool {
 		out.Health = "damaged: " + damage
 	}
 	if im.OtherBoot {
-		notes = append(notes, "from before this machine was started")
+		notes = append(notes, "from before the last boot")
 	}
 	if len(notes) > 0 {
 		out.Health += ", " + strings.Join(notes, ", ")
@@ -211,8 +211,8 @@ func replayCrash(ctx context.Context, w io.Writer, dir string, o *spool.Options,
 		done, err := crashfile.Replay(ctx, f.Path, send, &crashfile.ReplayOptions{Streams: o.Streams, Codec: o.Codec})
 		switch {
 		case errors.Is(err, slab.ErrInUse):
-			fmt.Fprintf(w, "forebay: %s: in use by a living process, left alone\n", f.Path)
-			bad = exit.Config(fmt.Errorf("%s is in use by a living process, which will deliver what is in it", f.Path))
+			fmt.Fprintf(w, "forebay: %s: in use by a running process, skipped\n", f.Path)
+			bad = exit.Config(fmt.Errorf("%s is in use by a running process, which will deliver its records", f.Path))
 			continue
 		case errors.Is(err, crashfile.ErrDamaged):
 			fmt.Fprintf(w, "forebay: %s\n", slabText(err))
@@ -248,7 +248,7 @@ func purgeCrash(w io.Writer, dir string, onlyAside, yes bool) (would uint64, err
 		}
 		if f.Alive {
 			alive++
-			fmt.Fprintf(w, "%s: in use by a living process, left alone\n", f.Path)
+			fmt.Fprintf(w, "%s: in use by a running process, skipped\n", f.Path)
 			continue
 		}
 		size := f.Bytes

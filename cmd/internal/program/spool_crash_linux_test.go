@@ -80,7 +80,7 @@ func TestSpoolOfKilledProgram(t *testing.T) {
 		t.Errorf("cat: %d %s, %d bytes", code, errs, len(out))
 	}
 	late := filepath.Join(dir, "late")
-	if out, errs, code := runSpool(t, nil, "replay", slabs, "--to", "file:"+late); code != exit.ConfigCode || !strings.Contains(errs, "in use by a living process") {
+	if out, errs, code := runSpool(t, nil, "replay", slabs, "--to", "file:"+late); code != exit.ConfigCode || !strings.Contains(errs, "in use by a running process") {
 		t.Errorf("replay of a living program's: %d %s%s", code, out, errs)
 	}
 	if out, errs, code := runSpool(t, nil, "purge", slabs, "--yes"); code != exit.RuntimeCode || !strings.Contains(errs, "in use by another process") {

@@ -118,7 +118,7 @@ func health(f *spool.SegmentInfo) string {
 	case f.Torn:
 		return "ok, the last batch is unfinished"
 	case f.Parked:
-		return "ok, parked: the destination did not take this type"
+		return "ok, parked: the destination did not accept this type"
 	}
 	return "ok"
 }
@@ -252,7 +252,7 @@ each record is checked for impossible values.`,
 					in := console.Amount(f.Batches, "batch")
 					switch f.Kind {
 					case kindInput:
-						in = "input that a dead program has read"
+						in = "input read by a program that has ended"
 					case kindSlabs:
 						in = "slabs of " + map[string]string{"alive": "a living program", "dead": "a dead program"}[f.Owner]
 					}

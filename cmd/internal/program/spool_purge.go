@@ -54,7 +54,7 @@ slabs of a running program are kept.`,
 				return exit.Runtime(inUse)
 			}
 			if files > 0 {
-				return exit.Usage(errors.New("nothing was deleted: say --yes if that is what you want"))
+				return exit.Usage(errors.New("nothing was deleted: add --yes to delete"))
 			}
 			return nil
 		},

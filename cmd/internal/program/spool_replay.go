@@ -93,7 +93,7 @@ Exit codes:
 		Args: oneDir,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if to == "" {
-				return exit.Usage(errors.New("--to is needed: where to deliver to"))
+				return exit.Usage(errors.New("--to is missing: name a destination"))
 			}
 			c, err := given.output(dests, "--to", to, ownOption)
 			if err == nil {
@@ -166,7 +166,7 @@ func replayAll(ctx context.Context, cmd *cobra.Command, dirs []spoolDir, target 
 		}
 	}
 	if unnamed > 0 {
-		return exit.Runtime(fmt.Errorf("the destination refused %s of those delivered, and did not say which", console.Amount(uint64(unnamed), "record")))
+		return exit.Runtime(fmt.Errorf("the destination refused %s without naming them", console.Amount(uint64(unnamed), "record")))
 	}
 	return nil
 }
@@ -207,7 +207,7 @@ func replaySegments(ctx context.Context, cmd *cobra.Command, dir string, o *spoo
 		return exit.With(exit.KeptCode, errors.New(spoolText(err)))
 	}
 	if st.Damages > 0 { // each of them was told
-		return exit.Runtime(fmt.Errorf("%s: the spool was damaged: not all of it could be delivered", dir))
+		return exit.Runtime(fmt.Errorf("%s: the spool is damaged: some records could not be delivered", dir))
 	}
 	return nil
 }

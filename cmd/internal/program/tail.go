@@ -77,7 +77,7 @@ The other flags are described by forebay pipe --help.
   forebay tail --once --multiline java server.log --encode json > server.jsonl`
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if f.files = args; len(args) == 0 {
-			return exit.Usage(errors.New("forebay tail follows files, and none is given: add a path or a pattern"))
+			return exit.Usage(errors.New("no file is given: add a path or a pattern"))
 		}
 		return usageErrorOf(f.check(cmd))
 	}
@@ -111,7 +111,7 @@ func (f *tailFlags) check(cmd *cobra.Command) error {
 	}
 	for _, path := range f.files {
 		if path == "" || path == "-" {
-			return fmt.Errorf("%q is no file; for standard input, use forebay pipe", path)
+			return fmt.Errorf("%q is not a file; for standard input, use forebay pipe", path)
 		}
 	}
 	return nil
@@ -182,7 +182,7 @@ func (s *tailSource) loops(to string) error {
 	if abs, err := filepath.Abs(path); !isFile || err != nil || !s.t.Matches(abs) {
 		return nil
 	}
-	return fmt.Errorf("%s: it is one of the files that are followed: what is written there would be read again, without end", to)
+	return fmt.Errorf("%s: it is one of the followed files: its lines would be read again forever", to)
 }
 
 func (s *tailSource) read() error {
@@ -191,9 +191,9 @@ func (s *tailSource) read() error {
 	case errors.Is(err, tail.ErrStopped):
 		return nil
 	case err == nil && s.once && n == 1:
-		return errors.New("a file or directory was left out or could not be read")
+		return errors.New("a file or directory was skipped or could not be read")
 	case err == nil && s.once && n > 1:
-		return fmt.Errorf("%d files or directories were left out or could not be read", n)
+		return fmt.Errorf("%d files or directories were skipped or could not be read", n)
 	}
 	return err
 }

@@ -72,7 +72,7 @@ Exit codes:
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) > 1:
-				return exit.Usage(fmt.Errorf("forebay top watches one, and %d are given", len(args)))
+				return exit.Usage(fmt.Errorf("forebay top shows one process, but %d are given", len(args)))
 			case len(args) == 1 && args[0] == "":
 				return exit.Usage(errors.New("the name is empty"))
 			case time.Duration(c.every) < 10*time.Millisecond:
@@ -291,12 +291,12 @@ func listOf(found []control.Running) (lines []string) {
 
 // notFound says that there is nothing to look at, and why that may be.
 func notFound(which string, failed []error) error {
-	text := fmt.Sprintf("no forebay runs%s that can be looked at: none has its socket in %s", named(which), strings.Join(control.Places(), ", "))
+	text := fmt.Sprintf("no running forebay%s was found: there is no socket in %s", named(which), strings.Join(control.Places(), ", "))
 	for _, err := range failed {
 		text += "\n  " + err.Error()
 	}
 	if which != "" {
-		text += fmt.Sprintf("\n%s was looked for as a --name, as a process id and as a socket in this directory; a path has a %c in it, such as .%c%[1]s.",
+		text += fmt.Sprintf("\n%s was tried as a --name, as a process id and as a socket in this directory; a path has a %c in it, such as .%c%[1]s.",
 			which, os.PathSeparator, os.PathSeparator)
 	}
 	return errors.New(text + "\nProcesses of other users are visible to root; one with --control PATH is found by that path.")

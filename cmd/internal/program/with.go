@@ -197,7 +197,7 @@ func (w With) add() {
 			i := slices.IndexFunc(inputOptions, func(o inputOption) bool { return o.name == own.Name })
 			if i < 0 {
 				i = len(inputOptions)
-				inputOptions = append(inputOptions, inputOption{name: own.Name, initial: own.setting, what: own.Usage, ofFile: own.Secret})
+				inputOptions = append(inputOptions, inputOption{name: own.Name, initial: own.setting, ofFile: own.Secret})
 			}
 			inputOptions[i].of = append(slices.Clip(inputOptions[i].of), in.Name)
 		}
@@ -230,7 +230,7 @@ func (d moreDest) Usage() (form, what string) {
 func (d moreDest) Open(rest string, c *outputConfig) (*target, error) {
 	rest, ok := strings.CutPrefix(rest, "//")
 	if form, _ := d.Usage(); !ok || rest == "" || rest[0] == '/' {
-		return nil, fmt.Errorf("it names no server: write %s", form)
+		return nil, fmt.Errorf("the server is missing: write %s", form)
 	}
 	if strings.Contains(rest, "@") {
 		return nil, noUser(rest)

@@ -108,7 +108,7 @@ func (f *File) readIdentity() (head, ring int, err error) {
 	bad := func(why string) (int, int, error) { return 0, 0, fmt.Errorf("%w: %s", errDamaged, why) }
 	var fixed [identNames]byte
 	if _, err := f.f.ReadAt(fixed[:], 0); err != nil || string(fixed[:len(magic)]) != magic {
-		return bad("it does not begin as it should")
+		return bad("its header is invalid")
 	}
 	le := binary.LittleEndian
 	if v := le.Uint32(fixed[identVersion:]); v != version {
@@ -122,7 +122,7 @@ func (f *File) readIdentity() (head, ring int, err error) {
 		return 0, 0, err
 	}
 	if head < page || head%page != 0 || size == 0 || size%page != 0 || size > maxBytes || n > maxOutputs || st.Size() != int64(head)+page+int64(size) {
-		return bad("its parts do not fit its size")
+		return bad("its sizes are inconsistent")
 	}
 	ident := make([]byte, head)
 	if _, err := f.f.ReadAt(ident, 0); err != nil || crc32.Checksum(ident[identCRC+4:], castagnoli) != le.Uint32(ident[identCRC:]) {
@@ -132,7 +132,7 @@ func (f *File) readIdentity() (head, ring int, err error) {
 	names := ident[identNames:]
 	for range n {
 		if len(names) < 2 || len(names) < 2+int(le.Uint16(names)) {
-			return bad("a name does not end")
+			return bad("a name is not terminated")
 		}
 		l := int(le.Uint16(names))
 		f.outputs = append(f.outputs, string(names[2:2+l]))

@@ -121,7 +121,7 @@ func Create(dir string, o Options) (*File, error) {
 	head = roundUp(head)
 	ring := roundUp(o.Bytes)
 	if ring > maxBytes {
-		return nil, fmt.Errorf("%d bytes are more than the %d that are possible", ring, maxBytes)
+		return nil, fmt.Errorf("%d bytes exceed the limit of %d", ring, maxBytes)
 	}
 	var id [16]byte
 	if err := mapped.RandomID(&id); err != nil {
@@ -202,12 +202,12 @@ func (f *File) load() error {
 		f.accepted[i] = *f.word(stateAccepted + 8*i)
 		low = min(low, f.accepted[i])
 		if f.accepted[i] > f.end {
-			return errors.New("a position lies behind the end")
+			return errors.New("a position is after the end")
 		}
 	}
 	f.reach = max(f.reach, f.end) // the end is stored by itself
 	if f.end-low > ring || f.reach-low > ring {
-		return errors.New("it holds more than fits into it")
+		return errors.New("its contents exceed its size")
 	}
 	for n := f.reach; n > f.end; n-- { // the read that the process died in
 		if f.ring[(n-1)%ring] != blank {

@@ -67,9 +67,9 @@ func (s *Size) Set(text string) error {
 	}
 	switch {
 	case n < s.Min && s.Max == 0:
-		return fmt.Errorf("%s is out of range, which is %s or more", text, units.FlagSize(s.Min))
+		return fmt.Errorf("%s is out of range: use %s or more", text, units.FlagSize(s.Min))
 	case n < s.Min || s.Max > 0 && n > s.Max:
-		return fmt.Errorf("%s is out of range, which is %s to %s", text, units.FlagSize(s.Min), units.FlagSize(s.Max))
+		return fmt.Errorf("%s is out of range: use %s to %s", text, units.FlagSize(s.Min), units.FlagSize(s.Max))
 	}
 	s.Value = n
 	return nil
@@ -159,7 +159,7 @@ func (z *Zone) Set(text string) error {
 	}
 	loc, err := time.LoadLocation(text)
 	if text == "" || err != nil {
-		return fmt.Errorf("%q is no time zone that is known here: use a name such as Europe/Berlin, Local, UTC, or a distance such as +02:00", text)
+		return fmt.Errorf("%q is not a known time zone: use a name such as Europe/Berlin, Local, UTC, or an offset such as +02:00", text)
 	}
 	z.Location = loc
 	return nil
@@ -194,7 +194,7 @@ func (c *Count) Set(text string) error {
 	n, err := strconv.Atoi(text)
 	switch {
 	case errors.Is(err, strconv.ErrSyntax):
-		return fmt.Errorf("%q is no whole number", text)
+		return fmt.Errorf("%q is not a whole number", text)
 	case (err != nil || n < c.min) && c.max == 0:
 		return fmt.Errorf("%s is out of range: use %d%s or more", text, c.min, c.why)
 	case err != nil || n < c.min || c.max > 0 && n > c.max:

@@ -67,7 +67,7 @@ func ParseQuery(scheme, query string, some func(*Option) bool) (params, error) {
 			if low := strings.ToLower(name); strings.Contains(low, "tls") || strings.Contains(low, "ssl") {
 				return nil, fmt.Errorf("%s: %s. %s", what, TLSHint(scheme), OptionsOf(scheme, some))
 			}
-			return nil, fmt.Errorf("%s; the nearest is %s. %s", what, conf.Nearest(name, OptionNames()), OptionsOf(scheme, some))
+			return nil, fmt.Errorf("%s; did you mean %s? %s", what, conf.Nearest(name, OptionNames()), OptionsOf(scheme, some))
 		}
 		if !o.IsFor(scheme) {
 			return nil, fmt.Errorf("%s is for %s. %s", name, o.Kinds(), OptionsOf(scheme, some))

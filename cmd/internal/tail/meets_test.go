@@ -246,7 +246,7 @@ func TestMeets(t *testing.T) {
 				f.write("secret\n")
 				f.must(os.Chmod(f.log, 0))
 				f.look()
-				f.wantSaid("permission denied; trying again")
+				f.wantSaid("permission denied; retrying")
 				f.must(os.Chmod(f.log, 0o600))
 				f.pass(10 * time.Second)
 				f.want("secret\n")

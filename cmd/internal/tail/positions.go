@@ -131,7 +131,7 @@ func parsePositions(text []byte) ([]entry, error) {
 	}
 	body, ok := bytes.CutPrefix(text, []byte(positionsHead))
 	if !ok {
-		return nil, errors.New("it does not begin as it should")
+		return nil, errors.New("its header is invalid")
 	}
 	var entries []entry
 	at := map[uint64]int{} // by number
@@ -139,7 +139,7 @@ func parsePositions(text []byte) ([]entry, error) {
 	for line := range bytes.Lines(body) {
 		if !listed && bytes.HasPrefix(line, []byte("end ")) {
 			if want := fmt.Sprintf("end %d %08x\n", len(entries), sum(text[:off])); string(line) != want {
-				return nil, errors.New("its end or its checksum is wrong")
+				return nil, errors.New("it is truncated, or its checksum is wrong")
 			}
 			listed = true
 			continue
@@ -160,7 +160,7 @@ func parsePositions(text []byte) ([]entry, error) {
 		}
 	}
 	if !listed {
-		return nil, errors.New("its end or its checksum is wrong")
+		return nil, errors.New("it is truncated, or its checksum is wrong")
 	}
 	return live(entries), nil
 }
@@ -200,7 +200,7 @@ func parseOld(text []byte) ([]entry, error) {
 		entries = append(entries, e)
 	}
 	if want := fmt.Sprintf("end %d %08x\n", len(entries), sum(text[:len(text)-len(last)])); string(last) != want {
-		return nil, errors.New("its end or its checksum is wrong")
+		return nil, errors.New("it is truncated, or its checksum is wrong")
 	}
 	return entries, nil
 }
@@ -225,7 +225,7 @@ func (e *entry) parse(line string, seen bool) error {
 	}
 	if e.path, line, err = quoted(line); err == nil {
 		if e.real, line, err = quoted(line); err == nil && line != "" {
-			err = errors.New("something follows the path")
+			err = errors.New("text follows the path")
 		}
 	}
 	return err

@@ -140,8 +140,8 @@ func TestTooManyGenerations(t *testing.T) {
 	}
 	h.pass(0)
 	h.want("3\n", "4\n", "5\n")
-	h.wantSaid("more than 3 generations of it wait to be read")
-	h.wantSaid("2 bytes of it were not read, and no copy has them")
+	h.wantSaid("more than 3 rotated files wait to be read")
+	h.wantSaid("2 bytes of it are lost: they were not read, and no copy has them")
 	if h.lost != 6 {
 		t.Errorf("%d bytes are reported, want 6", h.lost)
 	}

@@ -114,7 +114,7 @@ func (t *Tailer) find(path string, now time.Time, missing bool) {
 	case st.IsDir():
 		t.skipPath(path, idOf(path, st), "it is a directory; for the files in it, write "+filepath.Join(path, "*"))
 	case !st.Mode().IsRegular():
-		t.skipPath(path, idOf(path, st), "it is no regular file")
+		t.skipPath(path, idOf(path, st), "it is not a regular file")
 	default:
 		t.lead(path, st, now)
 	}
@@ -245,7 +245,7 @@ func (t *Tailer) lead(path string, st fs.FileInfo, now time.Time) {
 	}
 	g, err := t.open(path, what)
 	if err != nil {
-		t.skipPath(path, id{}, "cannot be read: "+plain(err).Error()+"; trying again")
+		t.skipPath(path, id{}, "cannot be read: "+plain(err).Error()+"; retrying")
 		return
 	}
 	if g == nil { // something else is there already: the next look sees it
@@ -315,14 +315,14 @@ func (t *Tailer) resume(now time.Time) {
 		case here:
 			g.state, path = copied, t.copyOf(find)
 			if path == "" {
-				t.say("%s: it is another file than in the earlier run, or was truncated; reading from its start", e.path)
+				t.say("%s: it was replaced or truncated since the earlier run; reading from its start", e.path)
 			}
 		default:
 			if g.state, path = moved, t.elsewhere(find); path == "" {
 				g.state, path = copied, t.copyOf(find)
 			}
 			if path == "" {
-				t.say("%s: the file of the earlier run is gone; what it had behind byte %d was not read", e.path, e.at.off)
+				t.say("%s: the file of the earlier run is gone; its content after byte %d was not read", e.path, e.at.off)
 			}
 		}
 		s := t.seriesOf(e.path)
@@ -336,7 +336,7 @@ func (t *Tailer) resume(now time.Time) {
 			}
 			g.id, g.real = idOf(path, st), path
 			if g.size, g.mtime = st.Size(), st.ModTime(); g.state == copied {
-				t.say("%s: the rest of its copy %s is read, then it from its start", e.path, path)
+				t.say("%s: reading the rest of its copy %s, then the file from its start", e.path, path)
 			}
 		}
 		g.limit = st.Size()
@@ -478,7 +478,7 @@ func (t *Tailer) truncated(g *generation, st fs.FileInfo, now time.Time) {
 		g.become(read)
 	case path != "" && err == nil:
 		t.substitute(g, c, path, copied, now)
-		t.say("%s: it was truncated; the rest of its copy %s is read, then it from its start", g.s.path, path)
+		t.say("%s: it was truncated; reading the rest of its copy %s, then the file from its start", g.s.path, path)
 	default:
 		g.become(gone)
 		if known {
@@ -528,7 +528,7 @@ func (t *Tailer) bound(s *series) {
 			continue
 		}
 		if g.unread() > 0 {
-			t.say("%s: more than %d generations of it wait to be read; the oldest that is not being read is given up", s.path, t.o.MaxGenerations)
+			t.say("%s: more than %d rotated files wait to be read; the oldest one that is not being read is abandoned", s.path, t.o.MaxGenerations)
 		}
 		g.become(gone)
 		delete(t.ids, g.id)
@@ -542,7 +542,7 @@ func (t *Tailer) bound(s *series) {
 func (t *Tailer) lose(s *series, n int64) {
 	if n > 0 {
 		t.o.Lost(n)
-		t.say("%s: %d bytes of it were not read, and no copy has them", s.path, n)
+		t.say("%s: %d bytes of it are lost: they were not read, and no copy has them", s.path, n)
 	}
 }
 
@@ -554,7 +554,7 @@ func (t *Tailer) cannot(g *generation, err error) {
 	if !g.failed {
 		t.missed++
 		g.failed = true
-		t.say("%s: cannot be read: %s; trying again", g.s.path, plain(err))
+		t.say("%s: cannot be read: %s; retrying", g.s.path, plain(err))
 	}
 }
 

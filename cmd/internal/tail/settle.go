@@ -219,7 +219,7 @@ func (t *Tailer) tell(err error) {
 	case err == nil && t.trouble:
 		t.say("positions can be stored again in %s", t.o.Dir)
 	case err != nil && !t.trouble:
-		t.say("cannot store positions in %s: %s; trying again; a program that is killed now reads lines again", t.o.Dir, plain(err))
+		t.say("cannot store positions in %s: %s; retrying; if killed now, the next run reads lines again", t.o.Dir, plain(err))
 	}
 	t.trouble = err != nil
 }

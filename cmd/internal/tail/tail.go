@@ -198,7 +198,7 @@ func New(o Options, sink Sink) (*Tailer, error) {
 	}
 	t.store, t.fresh = s, fresh
 	if damaged != nil {
-		t.say("%s; it is renamed to %s.bad, and the files are read from their start", damaged, positionsName)
+		t.say("%s; renamed to %s.bad; reading the files from their start", damaged, positionsName)
 	}
 	t.saved = entries
 	return t, nil
@@ -215,10 +215,10 @@ func def[T comparable](v *T, d T) {
 // CheckPattern returns what is wrong with a pattern.
 func CheckPattern(p string) error {
 	if _, err := filepath.Match(p, ""); err != nil {
-		return errors.New("a [ has no ]; write \\[ for the character")
+		return errors.New("a [ has no ]; write \\[ for a literal [")
 	}
 	if before, after, found := strings.Cut(p, "**"); found && IsPattern(p) {
-		return fmt.Errorf("** is not known; write a pattern for each depth, such as %s and %s", before+strings.TrimPrefix(after, "/"), before+"*"+after)
+		return fmt.Errorf("** is not supported; write a pattern for each depth, such as %s and %s", before+strings.TrimPrefix(after, "/"), before+"*"+after)
 	}
 	return nil
 }

@@ -226,7 +226,7 @@ func TestSkips(t *testing.T) {
 		dir:                         "it is a directory; for the files in it, write",
 		filepath.Join(dir, "no"):    "no: no such file",
 		filepath.Join(dir, "*.nix"): "*.nix: no such file",
-		os.DevNull:                  "it is no regular file",
+		os.DevNull:                  "it is not a regular file",
 	} {
 		if _, said := onceFile(t, path, Options{}); !strings.Contains(said, want) {
 			t.Errorf("%s: said %q, want %q", path, said, want)
@@ -507,7 +507,7 @@ func TestTruncatedUnread(t *testing.T) {
 			want := c.do(h, path)
 			h.wantSaid("it was truncated; reading from its start")
 			said := strings.Join(h.said[1:], "\n")
-			if want != 0 && said != fmt.Sprintf("%s: %d bytes of it were not read, and no copy has them", path, want) || want == 0 && said != "" {
+			if want != 0 && said != fmt.Sprintf("%s: %d bytes of it are lost: they were not read, and no copy has them", path, want) || want == 0 && said != "" {
 				t.Errorf("said %q, want %d bytes behind the first", h.said, want)
 			}
 			if h.lost != int64(want) {

@@ -46,7 +46,7 @@ func (h *History) head(s Style) (lines []line) {
 	st := h.now
 	state := word{}
 	if st.Ending {
-		state = word{"no longer reads, delivers the rest", yellow}
+		state = word{"reading has ended, delivering the rest", yellow}
 	}
 	lines = flow(s.Width, 0,
 		word{cut(st.Name, max(10, s.Width/2)), bold}, word{text: fmt.Sprintf("pid %d", st.PID)}, word{text: st.Verb},

@@ -186,7 +186,7 @@ func (v *view) lines(s Style, height int) (lines []line) {
 	}
 	foot := []word{{text: "q quit"}, {text: "p pause"}}
 	if v.mode == paused {
-		foot[1] = word{"paused, p goes on", yellow}
+		foot[1] = word{"paused, p resumes", yellow}
 	}
 	if shown < all {
 		foot = append(foot, word{text: fmt.Sprintf("j k %d-%d of %d", v.skip+1, v.skip+shown, all)})

@@ -25,9 +25,9 @@ func (r *rule) check(fault func(field, format string, args ...any)) {
 	}
 	switch {
 	case n == 0:
-		fault("", "it does nothing: give it one of add, set, rename, remove, redact, sample and drop")
+		fault("", "it has no action: use one of add, set, rename, remove, redact, sample and drop")
 	case n > 1:
-		fault("", "it does %d things, which have no order: make each a rule of its own", n)
+		fault("", "it has %d actions, which have no order: write a separate item for each", n)
 	}
 	names := func(field string, given bool, n int, name func(i int) string) {
 		if given && n == 0 {
@@ -46,14 +46,14 @@ func (r *rule) check(fault func(field, format string, args ...any)) {
 	r.add, r.set = fieldsOf(r.Add), fieldsOf(r.Set)
 	for i, p := range r.Rename {
 		if p.Value == "" {
-			fault(fmt.Sprintf("rename[%d]", i), "%s has no new name; to take it out, use remove", p.Name)
+			fault(fmt.Sprintf("rename[%d]", i), "%s has no new name; to remove it, use remove", p.Name)
 		} else if p.Value == p.Name {
-			fault(fmt.Sprintf("rename[%d]", i), "%s has that name already", p.Name)
+			fault(fmt.Sprintf("rename[%d]", i), "%s already has that name", p.Name)
 		}
 	}
 	r.renames = renames(r.Rename)
 	if r.Sample != nil && r.Sample.OneIn < 1 {
-		fault("sample.one_in", "%d: give a number from 1 on; 10 keeps one record in ten", r.Sample.OneIn)
+		fault("sample.one_in", "%d: use 1 or more; 10 keeps one record in ten", r.Sample.OneIn)
 	}
 	if r.Redact != nil {
 		r.redact = r.Redact.check(fault)
@@ -63,14 +63,14 @@ func (r *rule) check(fault func(field, format string, args ...any)) {
 // check returns the rules of r.
 func (r *Redact) check(fault func(field, format string, args ...any)) *redact.Rules {
 	if len(r.Keys)+len(r.Patterns) == 0 {
-		fault("redact", "it hides nothing: give it keys or patterns")
+		fault("redact", "it hides nothing: add keys or patterns")
 	}
 	c := redact.Config{Keys: r.Keys, Text: r.Replacement}
 	sound := true
 	for i, key := range r.Keys {
 		field := fmt.Sprintf("redact.keys[%d]", i)
 		if slices.Contains(strings.Split(key, "."), "*") {
-			fault(field, "%q: a * in place of a whole name hides everything there; give a part of the name, as in *token", key)
+			fault(field, "%q: * alone hides everything there; add a part of the name, as in *token", key)
 			sound = false
 			continue
 		}

@@ -442,24 +442,24 @@ func TestFaults(t *testing.T) {
 		rule Rule
 		want string
 	}{
-		{Rule{}, "rule 1: it does nothing: give it one of add, set, rename, remove, redact, sample and drop"},
-		{Rule{Drop: true, Remove: []string{"a"}}, "rule 1: it does 2 things, which have no order: make each a rule of its own"},
+		{Rule{}, "rule 1: it has no action: use one of add, set, rename, remove, redact, sample and drop"},
+		{Rule{Drop: true, Remove: []string{"a"}}, "rule 1: it has 2 actions, which have no order: write a separate item for each"},
 		{Rule{Add: []Setting{}}, "rule 1: add: it is empty; name a field, or leave the rule out"},
 		{Rule{Set: []Setting{{"", "x"}}}, "rule 1: set[0]: the name of a field is empty"},
-		{Rule{Rename: []Pair{{"a", "b"}, {"a", ""}}}, "rule 1: rename[1]: a has no new name; to take it out, use remove"},
-		{Rule{Rename: []Pair{{"a", "a"}}}, "rule 1: rename[0]: a has that name already"},
+		{Rule{Rename: []Pair{{"a", "b"}, {"a", ""}}}, "rule 1: rename[1]: a has no new name; to remove it, use remove"},
+		{Rule{Rename: []Pair{{"a", "a"}}}, "rule 1: rename[0]: a already has that name"},
 		{Rule{Remove: []string{}}, "rule 1: remove: it is empty; name a field, or leave the rule out"},
 		{Rule{Remove: []string{"a", ""}}, "rule 1: remove[1]: the name of a field is empty"},
-		{Rule{Sample: &Sample{}}, "rule 1: sample.one_in: 0: give a number from 1 on; 10 keeps one record in ten"},
-		{Rule{Redact: &Redact{}}, "rule 1: redact: it hides nothing: give it keys or patterns"},
-		{Rule{Redact: &Redact{Keys: []string{"a", "*"}}}, `rule 1: redact.keys[1]: "*": a * in place of a whole name hides everything there; give a part of the name, as in *token`},
+		{Rule{Sample: &Sample{}}, "rule 1: sample.one_in: 0: use 1 or more; 10 keeps one record in ten"},
+		{Rule{Redact: &Redact{}}, "rule 1: redact: it hides nothing: add keys or patterns"},
+		{Rule{Redact: &Redact{Keys: []string{"a", "*"}}}, `rule 1: redact.keys[1]: "*": * alone hides everything there; add a part of the name, as in *token`},
 		{Rule{Redact: &Redact{Keys: []string{"a..b"}}}, `rule 1: redact.keys[0]: "a..b": a part of it is empty; leave out the dot`},
 		{Rule{Redact: &Redact{Patterns: []string{"("}}}, "rule 1: redact.patterns[0]: missing closing ): `(`"},
 		{Rule{Redact: &Redact{Patterns: []string{"a*"}}}, `rule 1: redact.patterns[0]: "a*" matches the empty text; write an expression for at least one character`},
 		{Rule{Redact: &Redact{Keys: []string{"a"}, Replacement: "a\nb"}}, `rule 1: redact.replacement: "a\nb" has control characters; leave them out`},
 		{Rule{Drop: true, Where: where("", "a")}, "rule 1: where[0].field: it is empty; name a field, or level or msg"},
-		{Rule{Drop: true, Where: where("a")}, "rule 1: where[0].patterns: a has no pattern; * is for every value, !* for records without the field"},
-		{Rule{Drop: true, Where: where("level", "warn", "!warm")}, `rule 1: where[0].patterns[1]: level: "warm" is no level: use trace, debug, info, warn, error or fatal`},
+		{Rule{Drop: true, Where: where("a")}, "rule 1: where[0].patterns: a has no pattern; * matches every value, !* matches records without the field"},
+		{Rule{Drop: true, Where: where("level", "warn", "!warm")}, `rule 1: where[0].patterns[1]: level: "warm" is not a level: use trace, debug, info, warn, error or fatal`},
 	} {
 		ch, faults := New([]Rule{c.rule}, nil)
 		if len(faults) != 1 || faults[0].Error() != c.want {

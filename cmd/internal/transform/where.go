@@ -45,7 +45,7 @@ func (w Where) Check() (faults []error) {
 			fault(fmt.Sprintf("where[%d].field", i), "it is empty; name a field, or level or msg")
 		}
 		if len(c.Patterns) == 0 {
-			fault(fmt.Sprintf("where[%d].patterns", i), "%s has no pattern; * is for every value, !* for records without the field", c.Field)
+			fault(fmt.Sprintf("where[%d].patterns", i), "%s has no pattern; * matches every value, !* matches records without the field", c.Field)
 		}
 		for k, pattern := range c.Patterns {
 			name, _ := strings.CutPrefix(pattern, "!")

@@ -93,7 +93,7 @@ func (t *Trouble) Is(what string, err error) {
 	t.said = text
 	t.mu.Unlock()
 	if isNew {
-		t.Sink.Say("%s; trying again", text)
+		t.Sink.Say("%s; retrying", text)
 	}
 }
 

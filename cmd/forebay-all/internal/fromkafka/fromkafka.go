@@ -254,7 +254,7 @@ func (r *Reader) leave() {
 func (r *Reader) complain(topic string, err error) {
 	var loss *kgo.ErrDataLoss
 	if errors.As(err, &loss) {
-		r.sink.Say("the brokers have lost records of %s, partition %d: reading goes on at offset %d, it was at %d", loss.Topic, loss.Partition, loss.ResetTo, loss.ConsumedTo)
+		r.sink.Say("the brokers have lost records of %s, partition %d: reading continues at offset %d instead of %d", loss.Topic, loss.Partition, loss.ResetTo, loss.ConsumedTo)
 		return
 	}
 	what := "cannot read"
@@ -271,7 +271,7 @@ func (r *Reader) hide(err error) error {
 		err = g.Err
 	}
 	if errors.Is(err, io.EOF) {
-		err = fmt.Errorf("%w: the broker ended the connection; it may want TLS, or refuse the credentials", err)
+		err = fmt.Errorf("%w: the broker closed the connection; it may require TLS, or have refused the credentials", err)
 	}
 	return secrets.HideIn(err, "***", r.c.Kafka.User, r.c.Kafka.Password)
 }
@@ -514,7 +514,7 @@ func (r *Reader) Close(delivered bool) error {
 	if t, _ := r.take(); len(t.offsets) > 0 && delivered {
 		r.committing.Lock()
 		if !r.send(ctx, t.offsets) {
-			err = fmt.Errorf("the last offsets of group %s are not committed: its records come again", r.c.Group)
+			err = fmt.Errorf("the last offsets of group %s were not committed: its records are read again", r.c.Group)
 		}
 		r.committing.Unlock()
 	}
@@ -524,7 +524,7 @@ func (r *Reader) Close(delivered bool) error {
 	r.leave()
 	if r.window != nil {
 		if n := r.window.Stats().Twice; n > 0 {
-			r.sink.Say("%d records came twice, and were left out", n)
+			r.sink.Say("duplicate records skipped: %d", n)
 		}
 	}
 	return err

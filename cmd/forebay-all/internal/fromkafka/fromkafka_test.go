@@ -280,7 +280,7 @@ func TestDedup(t *testing.T) {
 		t.Error(got)
 	}
 	r.end(t, true)
-	if !strings.Contains(r.Said(), "2 records came twice") {
+	if !strings.Contains(r.Said(), "duplicate records skipped: 2") {
 		t.Error(r.Said())
 	}
 }
@@ -290,7 +290,7 @@ func TestNoTopic(t *testing.T) {
 	c := fake(t)
 	r := begin(t, c, func(c *Config) { c.Topics = []string{"later"} })
 	sinktest.Await(t, "a word", func() bool {
-		return strings.Contains(r.Said(), "cannot read topic later: there is no such topic; trying again")
+		return strings.Contains(r.Said(), "cannot read topic later: there is no such topic; retrying")
 	})
 	cl := client(t, c)
 	if _, err := kadm.NewClient(cl).CreateTopic(t.Context(), 1, 1, nil, "later"); err != nil {

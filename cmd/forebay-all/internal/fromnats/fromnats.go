@@ -41,7 +41,7 @@ type Config struct {
 func (c *Config) Check() error {
 	for _, f := range []struct{ what, name string }{{"stream", c.Stream}, {"consumer", c.Consumer}} {
 		if strings.ContainsAny(f.name, " .*>/\\\r\n\t") {
-			return fmt.Errorf("--%s %q is no name of a %[1]s: it has spaces, dots, wildcards or slashes", f.what, f.name)
+			return fmt.Errorf("--%s %q is not a valid %[1]s name: it has spaces, dots, wildcards or slashes", f.what, f.name)
 		}
 	}
 	_, err := c.NATS.ClientOptions()
@@ -215,7 +215,7 @@ func (r *Reader) consumer(js jetstream.JetStream) (jetstream.Consumer, error) {
 	case err != nil:
 		return nil, err
 	case c.CachedInfo().Config.AckPolicy != jetstream.AckExplicitPolicy:
-		return nil, fmt.Errorf("the consumer %s has the acknowledgement policy %s: make one with explicit", r.c.Consumer, c.CachedInfo().Config.AckPolicy)
+		return nil, fmt.Errorf("the consumer %s has the acknowledgement policy %s: create one with the policy explicit", r.c.Consumer, c.CachedInfo().Config.AckPolicy)
 	}
 	return c, nil
 }
@@ -375,7 +375,7 @@ func (r *Reader) Close(delivered bool) error {
 	defer cancel()
 	var err error
 	if delivered && len(r.put) > 0 && r.say(ctx, acked, r.put) != nil {
-		err = fmt.Errorf("the last messages of stream %s are not acknowledged: they come again", r.c.Stream)
+		err = fmt.Errorf("the last messages of stream %s were not acknowledged: they are read again", r.c.Stream)
 	}
 	if !delivered {
 		r.held = append(r.held, r.put...)
@@ -389,7 +389,7 @@ func (r *Reader) Close(delivered bool) error {
 	}
 	if r.window != nil {
 		if n := r.window.Stats().Twice; n > 0 {
-			r.sink.Say("%d messages came twice, and were left out", n)
+			r.sink.Say("duplicate messages skipped: %d", n)
 		}
 	}
 	return err

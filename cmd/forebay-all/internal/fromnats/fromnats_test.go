@@ -290,7 +290,7 @@ func TestDedup(t *testing.T) {
 	r := begin(t, n, func(c *Config) { c.Dedup = true })
 	sinktest.Await(t, "acknowledgements", func() bool { p, w := left(t, js); return p == 0 && w == 0 && len(r.Bodies()) == 3 })
 	r.end(t, true)
-	if got := strings.Join(r.Bodies(), ""); got != "123" || !strings.Contains(r.Said(), "1 messages came twice") {
+	if got := strings.Join(r.Bodies(), ""); got != "123" || !strings.Contains(r.Said(), "duplicate messages skipped: 1") {
 		t.Error(got, r.Said())
 	}
 }
@@ -301,7 +301,7 @@ func TestNoStream(t *testing.T) {
 	js := admin(t, n)
 	r := begin(t, n, nil)
 	sinktest.Await(t, "a word", func() bool {
-		return strings.Contains(r.Said(), "cannot read stream LOGS: there is no such stream; trying again")
+		return strings.Contains(r.Said(), "cannot read stream LOGS: there is no such stream; retrying")
 	})
 	stream(t, js)
 	publish(t, js, 0, 10)
@@ -330,7 +330,7 @@ func TestPolicy(t *testing.T) {
 	}
 	r := begin(t, n, nil)
 	sinktest.Await(t, "a word", func() bool {
-		return strings.Contains(r.Said(), "the acknowledgement policy AckNone: make one with explicit")
+		return strings.Contains(r.Said(), "the acknowledgement policy AckNone: create one with the policy explicit")
 	})
 }
 

@@ -49,11 +49,11 @@ func parse(raw []byte) (m message, err error) {
 	case t.Kind == msgpack.Nil:
 		return m, errKeepAlive
 	case t.Kind != msgpack.Array || t.Len < 2 || t.Len > 4:
-		return m, fault("%s is no array of a tag and entries", listen.Show(raw))
+		return m, fault("%s is not an array of a tag and entries", listen.Show(raw))
 	}
 	parts := t.Len
 	if t, b, err = msgpack.Next(b); err != nil || !t.Text() {
-		return m, fault("the tag is no string")
+		return m, fault("the tag is not a string")
 	}
 	m.tag = t.Bytes
 	payload, after, err := msgpack.Next(b)
@@ -73,7 +73,7 @@ func parse(raw []byte) (m message, err error) {
 		m.entries, b = after[:len(after)-len(rest)], rest
 	default:
 		if parts < 3 {
-			return m, fault("it has a time and no record")
+			return m, fault("it has a time but no record")
 		}
 		rest, err := msgpack.Skip(after)
 		if err != nil {
@@ -89,7 +89,7 @@ func parse(raw []byte) (m message, err error) {
 	case 1:
 		return m, m.option(b)
 	}
-	return m, fault("something follows the option")
+	return m, fault("data follows the option")
 }
 
 // option reads the option. Keys that mean nothing here are passed over.
@@ -101,7 +101,7 @@ func (m *message) option(b []byte) error {
 	case t.Kind == msgpack.Nil:
 		return nil
 	case t.Kind != msgpack.Map:
-		return fault("the option is no map")
+		return fault("the option is not a map")
 	}
 	for range t.Len {
 		key, value, err := msgpack.Next(b)
@@ -109,7 +109,7 @@ func (m *message) option(b []byte) error {
 			return fault("%v", err)
 		}
 		if key.Kind == msgpack.Array || key.Kind == msgpack.Map {
-			return fault("a key of the option is no string")
+			return fault("a key of the option is not a string")
 		}
 		if b, err = msgpack.Skip(value); err != nil {
 			return fault("%v", err)
@@ -118,12 +118,12 @@ func (m *message) option(b []byte) error {
 		switch string(key.Bytes) {
 		case "chunk":
 			if !v.Text() {
-				return fault("the chunk is no string")
+				return fault("the chunk is not a string")
 			}
 			m.chunk = v.Bytes
 		case "compressed":
 			if !v.Text() {
-				return fault("the name of the compression is no string")
+				return fault("the name of the compression is not a string")
 			}
 			m.compressed = v.Bytes
 		}
@@ -282,7 +282,7 @@ func (m *message) entry(b []byte) (e item, err error) {
 	if !m.alone {
 		var t msgpack.Token
 		if t, b, err = msgpack.Next(b); err != nil || t.Kind != msgpack.Array || t.Len != 2 {
-			return e, fault("an entry is no array of a time and a record")
+			return e, fault("an entry is not an array of a time and a record")
 		}
 	}
 	t, b, err := msgpack.Next(b)
@@ -309,7 +309,7 @@ func (m *message) entry(b []byte) (e item, err error) {
 		}
 	}
 	if t, _, err = msgpack.Next(b); err != nil || t.Kind != msgpack.Map {
-		return e, fault("a record is no map")
+		return e, fault("a record is not a map")
 	}
 	e.record = b
 	return e, nil

@@ -99,7 +99,7 @@ func (s *jsonScanner) end(b []byte) (int, error) {
 // isJSON reports whether a message is JSON: in MessagePack this byte is a number.
 func isJSON(msg []byte) bool { return msg[0] == '[' }
 
-var errDepth = fmt.Errorf("values lie more than %d deep within each other", maxDepth)
+var errDepth = fmt.Errorf("values are nested more than %d levels deep", maxDepth)
 
 // A reader reads the messages of one connection.
 type reader struct {

@@ -24,7 +24,7 @@ func (w *walker) json(conv []byte, visit visitor) error {
 	}
 	t, b, _ := msgpack.Next(streams)
 	if t.Kind != msgpack.Array {
-		return errors.New("streams is no array")
+		return errors.New("streams is not an array")
 	}
 	for range t.Len {
 		if err := w.jsonStream(b, visit); err != nil {
@@ -40,7 +40,7 @@ func (w *walker) json(conv []byte, visit visitor) error {
 func member(object []byte, name string) (value []byte, err error) {
 	t, b, err := msgpack.Next(object)
 	if err != nil || t.Kind != msgpack.Map {
-		return nil, errors.New("it is no object")
+		return nil, errors.New("it is not an object")
 	}
 	for range t.Len {
 		k, v, err := msgpack.Next(b)
@@ -62,7 +62,7 @@ func member(object []byte, name string) (value []byte, err error) {
 
 // errLegacy is the answer to the JSON of /api/prom/push, which some clients send to
 // /loki/api/v1/push. Loki answers 204 to it, and stores nothing.
-var errLegacy = errors.New(`the JSON is in the old form of /api/prom/push, with "labels" and "entries": send "stream" and "values", or protobuf`)
+var errLegacy = errors.New(`the JSON has the old format of /api/prom/push, with "labels" and "entries": send "stream" and "values", or protobuf`)
 
 func (w *walker) jsonStream(stream []byte, visit visitor) error {
 	labels, err := member(stream, "stream")
@@ -92,7 +92,7 @@ func (w *walker) jsonStream(stream []byte, visit visitor) error {
 	}
 	t, b, _ := msgpack.Next(values)
 	if t.Kind != msgpack.Array {
-		return errors.New("values is no array")
+		return errors.New("values is not an array")
 	}
 	for i := range t.Len {
 		if b, err = w.jsonEntry(b, visit); err != nil {
@@ -102,7 +102,7 @@ func (w *walker) jsonStream(stream []byte, visit visitor) error {
 	return nil
 }
 
-var errEntry = errors.New(`it is no ["nanoseconds", "line"] or ["nanoseconds", "line", {"name": "value"}]`)
+var errEntry = errors.New(`it is not ["nanoseconds", "line"] or ["nanoseconds", "line", {"name": "value"}]`)
 
 func (w *walker) jsonEntry(b []byte, visit visitor) (rest []byte, err error) {
 	t, b, _ := msgpack.Next(b)
@@ -116,7 +116,7 @@ func (w *walker) jsonEntry(b []byte, visit visitor) (rest []byte, err error) {
 	}
 	ns, err := strconv.ParseInt(string(stamp.Bytes), 10, 64)
 	if err != nil {
-		return nil, fmt.Errorf("the time %s is no number of nanoseconds", listen.Show(stamp.Bytes))
+		return nil, fmt.Errorf("the time %s is not a number of nanoseconds", listen.Show(stamp.Bytes))
 	}
 	w.metadata = w.metadata[:0]
 	if t.Len == 3 {
@@ -132,7 +132,7 @@ func (w *walker) strings(dst []listen.Label, object []byte, of, what string) ([]
 	t, b, _ := msgpack.Next(object)
 	switch {
 	case t.Kind != msgpack.Map:
-		return dst, nil, fmt.Errorf("the %s are no object", what)
+		return dst, nil, fmt.Errorf("the %s are not an object", what)
 	case t.Len > w.maxLabels:
 		return dst, nil, tooMany(of, what, w.maxLabels)
 	}
@@ -140,7 +140,7 @@ func (w *walker) strings(dst []listen.Label, object []byte, of, what string) ([]
 		var k, v msgpack.Token
 		k, b, _ = msgpack.Next(b)
 		if v, b, _ = msgpack.Next(b); v.Kind != msgpack.Str {
-			return dst, nil, fmt.Errorf("the value of %s is no string", listen.Show(k.Bytes))
+			return dst, nil, fmt.Errorf("the value of %s is not a string", listen.Show(k.Bytes))
 		}
 		dst = append(dst, listen.Label{Name: string(k.Bytes), Value: string(v.Bytes)})
 	}

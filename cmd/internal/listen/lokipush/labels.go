@@ -29,7 +29,7 @@ func parseLabels(dst []listen.Label, text string, most int) ([]listen.Label, err
 		name = strings.TrimSpace(name)
 		switch {
 		case !found:
-			return bad("there is no = and no }")
+			return bad("= or } is missing")
 		case !nameOK(name):
 			return bad("the name " + listen.Show([]byte(name)) + " is invalid: use letters, digits and _")
 		case len(dst) == most:
@@ -49,11 +49,11 @@ func parseLabels(dst []listen.Label, text string, most int) ([]listen.Label, err
 		if next, comma := strings.CutPrefix(rest, ","); comma {
 			rest = strings.TrimLeft(next, " ")
 		} else if !strings.HasPrefix(rest, "}") {
-			return bad("after the value of " + name + " there is no comma and no }")
+			return bad("after the value of " + name + " a comma or } is missing")
 		}
 	}
 	if strings.TrimSpace(rest) != "}" {
-		return bad("something follows }")
+		return bad("text follows }")
 	}
 	return sorted(dst)
 }

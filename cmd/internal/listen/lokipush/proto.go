@@ -20,7 +20,7 @@ type walker struct {
 	streams          int // of the last push
 }
 
-var errProto = errors.New("it is no PushRequest of protobuf")
+var errProto = errors.New("it is not a protobuf PushRequest")
 
 // field reads the next field of a protobuf message. value has what a field of bytes
 // holds, num what one of numbers does.

@@ -74,7 +74,7 @@ func (p *push) read(ctx context.Context, l *listen.Limits, r *http.Request) erro
 		}
 		conv, rest, err := msgpack.AppendFromJSON(make([]byte, 0, len(text)+64), text)
 		if err != nil || len(bytes.TrimSpace(rest)) > 0 {
-			return bad("the push is no JSON")
+			return bad("the push is not valid JSON")
 		}
 		p.body = conv
 	}
@@ -112,7 +112,7 @@ func (p *push) decode(ctx context.Context, l *listen.Limits, raw []byte, encodin
 		n, err := snappy.DecodedLen(raw)
 		switch {
 		case err != nil:
-			return nil, bad("the push is no snappy: %w", err)
+			return nil, bad("the push is not valid snappy: %w", err)
 		case n > l.MessageBytes:
 			return nil, tooLarge(l.MessageBytes, " when decompressed")
 		}
@@ -121,7 +121,7 @@ func (p *push) decode(ctx context.Context, l *listen.Limits, raw []byte, encodin
 		}
 		text, err := snappy.Decode(nil, raw)
 		if err != nil {
-			return nil, bad("the push is no snappy: %w", err)
+			return nil, bad("the push is not valid snappy: %w", err)
 		}
 		return text, nil
 	}
@@ -144,12 +144,12 @@ func (p *push) decode(ctx context.Context, l *listen.Limits, raw []byte, encodin
 		return nil, bad("the Content-Encoding %s is not supported: use gzip", listen.Show([]byte(encoding)))
 	}
 	if err != nil {
-		return nil, bad("the push is no %s: %w", encoding, err)
+		return nil, bad("the push is not valid %s: %w", encoding, err)
 	}
 	text, err := p.readAll(ctx, l, from, 0, len(raw), " when decompressed")
 	var no *refusal
 	if err != nil && !errors.As(err, &no) {
-		return nil, bad("the push is no %s: %w", encoding, err)
+		return nil, bad("the push is not valid %s: %w", encoding, err)
 	}
 	return text, err
 }

@@ -191,7 +191,7 @@ func (s *Server) push(w http.ResponseWriter, r *http.Request) {
 		err = s.s.Sink().Commit(s.s.Context())
 	}
 	if err != nil { // the sink says why
-		http.Error(w, "the records cannot be taken", http.StatusServiceUnavailable)
+		http.Error(w, "the records cannot be accepted", http.StatusServiceUnavailable)
 		return
 	}
 	s.s.Taken(1, records)
