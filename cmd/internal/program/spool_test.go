@@ -265,7 +265,7 @@ func TestSpoolMistakes(t *testing.T) {
 		{[]string{"ls", empty}, exit.ConfigCode, "there is no spool here"},
 		{[]string{"cat", filepath.Join(empty, "none")}, exit.ConfigCode, "no such file"},
 		{[]string{"verify", empty}, exit.ConfigCode, "there is no spool here"},
-		{[]string{"replay", empty}, exit.UsageCode, "--to is needed"},
+		{[]string{"replay", empty}, exit.UsageCode, "--to is missing"},
 		{[]string{"replay", empty, "--to", "stdout:"}, exit.ConfigCode, "there is no spool here"},
 		{[]string{"dump", empty}, exit.UsageCode, "dump"},
 	} {
