@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/keyset"
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 	"github.com/forebay-log/forebay/internal/testkit/race"
 )
@@ -85,6 +86,7 @@ func TestAttrAppenders(t *testing.T) {
 				if replace == nil {
 					got = withoutLevel(got)
 				}
+				line = new(keyset.Set).AppendJSON(nil, line, "", "")
 				if !equalJSON(got, string(line)) {
 					t.Errorf("%s, %s:\n got %s\nwant %s", name, in, got, line)
 				}

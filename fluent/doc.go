@@ -19,6 +19,9 @@
 // compressed with gzip; entries that consist of an EventTime and a map; no extension type except
 // EventTime, and no empty messages. The tag of a record is its stream ([batch.Meta]).
 //
+// The keys of a record of the Encoder or of [AppendJSONEvent] are unique in each map: a later key
+// that equals an earlier one is renamed (a, a_, a__). Fluentd would keep only the last value.
+//
 // Acknowledgements are enabled by default. A chunk that is sent again keeps its id within one
 // process. Receivers do not remove duplicates: delivery is at least once.
 //

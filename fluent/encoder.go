@@ -11,6 +11,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/keyset"
 	"github.com/forebay-log/forebay/internal/msgpack"
 	"github.com/forebay-log/forebay/internal/values"
 )
@@ -58,7 +59,10 @@ func NewEncoder(o *EncoderOptions) (encode.Encoder, error) {
 	setDefault(&e.o.LevelKey, "level")
 	setDefault(&e.o.MessageKey, defaultMessageKey)
 	setDefault(&e.o.SourceKey, "source")
-	e.root = &scope{e: e, levels: []groupLevel{{}}}
+	e.root = &scope{e: e, levels: []groupLevel{{}}, twice: e.o.ReplaceAttr != nil}
+	for _, key := range []string{e.o.LevelKey, e.o.MessageKey, e.o.SourceKey} {
+		e.root.levels[0].addKeys(key)
+	}
 	if e.o.Tag != "" {
 		if err := checkTag(e.o.Tag); err != nil {
 			return nil, err
@@ -117,6 +121,7 @@ type scope struct {
 	levels []groupLevel // the root and the open groups
 	names  []string     // of the open groups
 	deep   bool         // its pairs may have more than maxLevels levels
+	twice  bool         // a map of its pairs may have a key twice
 }
 
 // A groupLevel is what is known of a group: its key and the pairs of With.
@@ -124,6 +129,49 @@ type groupLevel struct {
 	key   []byte // encoded
 	pairs []byte
 	n     int
+	keys  keyset.Keys // of pairs; in the root also of the built-in fields
+}
+
+// addKeys adds keys to the object of l.
+func (l *groupLevel) addKeys(keys ...string) {
+	var set keyset.Set
+	set.Open(&l.keys)
+	for _, key := range keys {
+		set.Name(key)
+	}
+	l.keys = l.keys.Clone()
+	set.AppendTo(&l.keys)
+}
+
+// noKeys are those of an empty map.
+var noKeys keyset.Keys
+
+// distinct reports whether no map that attrs become, in a map with the given keys, has a key
+// twice. It may return false although none has.
+func (e *encoder) distinct(keys *keyset.Keys, attrs []slog.Attr) bool {
+	if !keys.Distinct(attrs) {
+		return false
+	}
+	for i := range attrs {
+		switch v := attrs[i].Value; v.Kind() {
+		case slog.KindGroup:
+			if !e.distinct(&noKeys, v.Group()) {
+				return false
+			}
+		case slog.KindLogValuer:
+			return false
+		case slog.KindAny:
+			switch v.Any().(type) {
+			case values.AttrAppender:
+				return false
+			case error:
+				if e.errors != nil { // it has several keys
+					return false
+				}
+			}
+		}
+	}
+	return true
 }
 
 // setTag sets the tag of s, which has that stream.
@@ -138,6 +186,7 @@ func (s *scope) WithGroup(name string) encode.Scope {
 		return s
 	}
 	n := *s
+	n.twice = s.twice || !s.levels[len(s.levels)-1].keys.Distinct([]slog.Attr{{Key: name}})
 	n.levels = append(slices.Clone(s.levels), groupLevel{key: msgpack.AppendStr(nil, name)})
 	n.names = append(slices.Clone(s.names), name)
 	return &n
@@ -150,6 +199,10 @@ func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	n := *s
 	n.levels = slices.Clone(s.levels)
 	last := &n.levels[len(n.levels)-1]
+	n.twice = s.twice || !s.e.distinct(&last.keys, attrs)
+	for i := range attrs {
+		last.addKeys(attrs[i].Key)
+	}
 	v := s.borrow()
 	pairs, k := n.attrs(v, slices.Clone(last.pairs), attrs)
 	n.deep = s.deep || v.deep
@@ -230,6 +283,7 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 		n = append(n, k)
 	}
 	last, tag := len(s.levels)-1, s.tag
+	twice := s.twice || !e.distinct(&s.levels[last].keys, r.Attrs)
 	if len(r.Attrs) > 0 {
 		if e.o.TagKey != "" && last == 0 {
 			tagged := *s // attrs may find another tag
@@ -243,8 +297,8 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 			n[last] += k
 		}
 	}
+	defer v.free()
 	base, deep := v.base, s.deep || v.deep || len(s.levels) >= maxLevels
-	v.free()
 	for i := last; i >= 0; i-- {
 		if i > 0 && n[i] == 0 {
 			dst = dst[:at[i]] // an empty group is none
@@ -260,6 +314,15 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 		}
 		if i > 0 {
 			n[i-1]++
+		}
+	}
+	if twice {
+		out, err := msgpack.AppendUnique(v.unique[:0], dst[base:])
+		if err == nil {
+			dst = append(dst[:base], out...)
+		}
+		if cap(out) <= maxScratchBytes {
+			v.unique = out
 		}
 	}
 	if deep {
@@ -350,14 +413,14 @@ func AppendTaggedEvent(dst []byte, tag string, t time.Time, js []byte) (rec []by
 
 // AppendJSONEvent appends an event whose record is the JSON object js, such as a line of a
 // program's output. If js is not exactly one object, it returns an error. Levels that receivers
-// do not decode become JSON text, as in [Logger.Post].
+// do not decode become JSON text, as in [Logger.Post]. Keys are unique, see the package comment.
 func AppendJSONEvent(dst []byte, t time.Time, js []byte) ([]byte, error) {
 	if err := checkTime(t); err != nil {
 		return dst, fmt.Errorf("fluent: cannot encode event: %w", err)
 	}
 	dst = appendEntryTime(dst, t, false)
 	at := len(dst)
-	dst, rest, err := msgpack.AppendFromJSON(dst, js)
+	dst, rest, err := msgpack.AppendUniqueFromJSON(dst, js)
 	if err != nil {
 		return dst, fmt.Errorf("fluent: cannot encode event: %w", err)
 	}

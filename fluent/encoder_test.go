@@ -15,6 +15,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/keyset"
 	"github.com/forebay-log/forebay/internal/msgpack"
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 	"github.com/forebay-log/forebay/internal/testkit/race"
@@ -94,6 +95,7 @@ func TestReplaceAttrIsAsInJSON(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			line = new(keyset.Set).AppendJSON(nil, line, "", "")
 			if !equalJSON(got, string(line)) {
 				t.Errorf("scope %d, attributes %d:\n got %swant %s", i, j, got+"\n", line)
 			}
@@ -207,6 +209,7 @@ func TestErrorsAreAsInJSON(t *testing.T) {
 		theirs := encode.JSON(&encode.Options{Errors: form, TimeKey: "-"}).Scope().WithAttrs(attrs[:1]).WithGroup("w").WithAttrs(attrs[:2])
 		r := encode.Record{Time: time.Unix(1, 0), Message: "m", Attrs: attrs}
 		line, _, _ := theirs.Append(nil, &r)
+		line = new(keyset.Set).AppendJSON(nil, line, "", "")
 		got := asJSON(t, enc.Scope().WithAttrs(attrs[:1]).WithGroup("w").WithAttrs(attrs[:2]), &r)
 		if !equalJSON(got, string(line)) {
 			t.Errorf("%q:\n got %s\nwant %s", form, got, line)
@@ -272,5 +275,55 @@ func TestErrorAllocations(t *testing.T) {
 	scope, dst := enc.Scope(), make([]byte, 0, 1<<10)
 	if n := allocs.PerRun(100, func() { dst, _, _ = scope.Append(dst[:0], &r) }); n > 0 && !race.Enabled {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// A later key of a map that equals an earlier one is renamed, as in package httpsink.
+func TestNoKeyTwice(t *testing.T) {
+	enc, err := NewEncoder(&EncoderOptions{Errors: "verbose"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		scope func(encode.Scope) encode.Scope
+		attrs []slog.Attr
+		want  string
+	}{
+		"attributes": {nil, []slog.Attr{slog.Int("a", 1), slog.Int("a", 2), slog.Int("a", 3)}, `"a":1,"a_":2,"a__":3`},
+		"built in":   {nil, []slog.Attr{slog.Int("msg", 1), slog.Int("level", 2)}, `"msg_":1,"level_":2`},
+		"group":      {nil, []slog.Attr{slog.Group("g", slog.Int("a", 1), slog.Int("a", 2)), slog.Int("g", 3)}, `"g":{"a":1,"a_":2},"g_":3`},
+		"inline":     {nil, []slog.Attr{slog.Int("a", 1), slog.Group("", slog.Int("a", 2))}, `"a":1,"a_":2`},
+		"with": {func(s encode.Scope) encode.Scope { return s.WithAttrs([]slog.Attr{slog.Int("a", 1), slog.Int("a", 2)}) },
+			[]slog.Attr{slog.Int("a", 3), slog.Int("b", 4)}, `"a":1,"a_":2,"a__":3,"b":4`},
+		"with once": {func(s encode.Scope) encode.Scope { return s.WithAttrs([]slog.Attr{slog.Int("a", 1)}) },
+			[]slog.Attr{slog.Int("a", 3)}, `"a":1,"a_":3`},
+		"open group": {func(s encode.Scope) encode.Scope {
+			return s.WithAttrs([]slog.Attr{slog.Int("g", 1)}).WithGroup("g").WithAttrs([]slog.Attr{slog.Int("a", 1)})
+		}, []slog.Attr{slog.Int("a", 2), slog.Int("msg", 3)}, `"g":1,"g_":{"a":1,"a_":2,"msg":3}`},
+		"resolved": {nil, []slog.Attr{slog.Any("a", wrapped{slog.GroupValue(slog.Int("x", 1), slog.Int("x", 2))})}, `"a":{"x":1,"x_":2}`},
+		"error":    {nil, []slog.Attr{slog.Any("err", fmt.Errorf("x: %w", io.EOF)), slog.Int("err", 1)}, ""},
+	} {
+		s := enc.Scope()
+		if tt.scope != nil {
+			s = tt.scope(s)
+		}
+		got := asJSON(t, s, &encode.Record{Time: time.Unix(1, 0), Message: "m", Attrs: tt.attrs})
+		if want := `{"level":"INFO","msg":"m",` + tt.want + `}`; tt.want != "" && got != want {
+			t.Errorf("%s:\n got %s\nwant %s", name, got, want)
+		}
+		if again := string(new(keyset.Set).AppendJSON(nil, []byte(got), "", "")); again != got {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	entry, err := AppendJSONEvent(nil, time.Unix(1, 0), []byte(`{"a":1,"b":{"x":1,"x":[{"y":1,"y":2}]},"a":2,"\u0061":3}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v struct{ Record json.RawMessage }
+	if err := json.Unmarshal(Codec().AppendJSON(nil, entry, batch.Meta{}), &v); err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"a":1,"b":{"x":1,"x_":[{"y":1,"y_":2}]},"a_":2,"a__":3}`; string(v.Record) != want {
+		t.Errorf("%s, want %s", v.Record, want)
 	}
 }

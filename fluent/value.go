@@ -75,6 +75,8 @@ type valuer struct {
 	scratch values.AttrScratch
 	level   int // maps and lists around the next value
 
+	unique []byte // memory for a record whose keys are made unique
+
 	// Of a scope:
 	replace func(groups []string, a slog.Attr) slog.Attr // ReplaceAttr; nil: none
 	groups  []string                                     // names of the open groups

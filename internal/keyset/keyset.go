@@ -51,6 +51,9 @@ type Keys struct {
 // names. It may return false although they can; a [Set] then decides.
 func (k *Keys) Distinct(attrs []slog.Attr) bool {
 	mask := k.mask
+	if len(attrs) > indexAbove {
+		return false
+	}
 	for i := range attrs {
 		key := attrs[i].Key
 		var all byte

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/forebay-log/forebay/internal/keyset"
 )
 
 // ErrJSON reports invalid JSON.
@@ -15,9 +17,19 @@ var ErrJSON = errors.New("msgpack: invalid JSON")
 // as MessagePack and returns the rest of js. Keys keep their order, including duplicates.
 // Numbers without fraction and exponent become integers if they fit into 64 bits. Other
 // numbers become float64, or text if they are out of range. Invalid UTF-8 is replaced.
-func AppendFromJSON(dst, js []byte) (out, rest []byte, err error) { return fromJSON(dst, js, 0) }
+func AppendFromJSON(dst, js []byte) (out, rest []byte, err error) {
+	return fromJSON(dst, js, nil, 0)
+}
 
-func fromJSON(dst, js []byte, depth int) ([]byte, []byte, error) {
+// AppendUniqueFromJSON is AppendFromJSON with unique keys in each object, see [AppendUnique].
+func AppendUniqueFromJSON(dst, js []byte) (out, rest []byte, err error) {
+	keys := sets.Get().(*keyset.Set)
+	defer release(keys)
+	return fromJSON(dst, js, keys, 0)
+}
+
+// fromJSON makes keys unique if keys is not nil.
+func fromJSON(dst, js []byte, keys *keyset.Set, depth int) ([]byte, []byte, error) {
 	js = space(js)
 	if len(js) == 0 {
 		return dst, js, ErrJSON
@@ -27,7 +39,7 @@ func fromJSON(dst, js []byte, depth int) ([]byte, []byte, error) {
 		if depth == MaxDepth {
 			return dst, js, ErrDepth
 		}
-		return compound(dst, js[1:], depth, c == '{')
+		return compound(dst, js[1:], keys, depth, c == '{')
 	case c == '"':
 		return jsonString(dst, js)
 	case c == '-' || c >= '0' && c <= '9':
@@ -51,7 +63,11 @@ func space(js []byte) []byte {
 	return js
 }
 
-func compound(dst, js []byte, depth int, object bool) ([]byte, []byte, error) {
+func compound(dst, js []byte, keys *keyset.Set, depth int, object bool) ([]byte, []byte, error) {
+	if keys != nil && object {
+		keys.Open(nil)
+		defer keys.Close()
+	}
 	at, n := len(dst), 0
 	end := byte(']')
 	if object {
@@ -71,8 +87,15 @@ func compound(dst, js []byte, depth int, object bool) ([]byte, []byte, error) {
 			if len(js) == 0 || js[0] != '"' {
 				return dst, js, ErrJSON
 			}
+			at := len(dst)
 			if dst, js, err = jsonString(dst, js); err != nil {
 				return dst, js, err
+			}
+			if keys != nil {
+				key, _, _ := Next(dst[at:])
+				if suffix := keys.Suffix(key.Bytes); suffix != "" {
+					dst = AppendStr(dst[:at], string(key.Bytes)+suffix)
+				}
 			}
 			js = space(js)
 			if len(js) == 0 || js[0] != ':' {
@@ -80,7 +103,7 @@ func compound(dst, js []byte, depth int, object bool) ([]byte, []byte, error) {
 			}
 			js = js[1:]
 		}
-		if dst, js, err = fromJSON(dst, js, depth+1); err != nil {
+		if dst, js, err = fromJSON(dst, js, keys, depth+1); err != nil {
 			return dst, js, err
 		}
 		n++
