@@ -7,12 +7,14 @@ import (
 	"hash/maphash"
 	"maps"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/poison"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/internal/testkit/race"
 )
@@ -40,8 +42,8 @@ const (
 	mutantEarlyEnd
 	// mutantRound does not count the round of an answer that counts for nothing.
 	mutantRound
-	// mutantTrial does not end the trial of a suspect that was taken.
-	mutantTrial
+	// mutantProbe does not end the probe of a suspect that was taken.
+	mutantProbe
 )
 
 // events returns what can happen now.
@@ -86,7 +88,12 @@ func (w *world) events() (out []event) {
 		trouble(buries, "letters wait", 0, func() { w.buried = true })
 	}
 	if w.lim.scarce && !w.wasScarce {
-		add("scarce", func() { w.wasScarce = true; w.m.needs.drops = true; w.settle(); w.m.needs.drops = false })
+		add("scarce", func() {
+			w.wasScarce = true
+			w.m.handler.needs.drops = true
+			w.settle()
+			w.m.handler.needs.drops = false
+		})
 	}
 	if w.lim.full && !w.wasFull {
 		add("full", func() { w.wasFull = true; w.m.full = true; w.settle(); w.m.full = false })
@@ -236,8 +243,8 @@ func (w *world) goWell(stubborn bool) {
 	if !stubborn {
 		w.lim.poison = 0
 	}
-	if w.lim.verdict == holdingStream {
-		w.lim.verdict = wholly
+	if w.lim.sentence == holdingStream {
+		w.lim.sentence = wholly
 	}
 	day := 24 * time.Hour
 	if w.lim.noRoom && w.lim.poison > 0 { // each bad record is tried at the head for an hour
@@ -270,7 +277,7 @@ func (w *world) goWell(stubborn bool) {
 			case at.IsZero():
 				w.atRest()
 				return
-			case stubborn && w.m.ctl.none() && w.firstLeft():
+			case stubborn && w.m.poison.References() == 0 && w.firstLeft():
 				return // nothing can show that the destination is well
 			case at.After(until) && w.onlyUnheard():
 				return
@@ -287,7 +294,7 @@ func (w *world) goWell(stubborn bool) {
 
 // firstLeft reports whether the records that end sessions are all that is left.
 func (w *world) firstLeft() bool {
-	_, e := w.m.first()
+	e := w.m.queue.first(w.m.disk.backlog)
 	return e != nil && w.lim.poison > 0 && e.b.First()%uint64(w.lim.poison) == 0
 }
 
@@ -295,15 +302,15 @@ func (w *world) firstLeft() bool {
 // that have a suspect: full ones look like that (ADR 47).
 func (w *world) onlyUnheard() bool {
 	suspected := map[uint32]bool{}
-	for _, e := range w.m.aside {
-		if e.trial != nil {
+	for _, e := range w.m.queue.ring {
+		if e.rest == parked && e.suspect != nil {
 			suspected[streamOf(e.b)] = true
 		}
 	}
 	for t := range w.copies {
 		delete(suspected, uint32(w.stream(t)))
 	}
-	for _, e := range slices.Concat(w.m.ring, w.m.aside) {
+	for _, e := range w.m.queue.ring {
 		for _, rec := range e.b.All() {
 			if !suspected[rec.Stream] {
 				return false
@@ -337,12 +344,12 @@ func (w *world) step() bool {
 		h := s.sent[i]
 		switch {
 		case i == w.firstPoison():
-			if w.kills++; w.lim.verdict != wholly && w.kills%16 == 0 {
-				w.answer(i, w.lim.verdict.outcome(h.b, w.lim.streams))
+			if w.kills++; w.lim.sentence != wholly && w.kills%16 == 0 {
+				w.answer(i, w.lim.sentence.outcome(h.b, w.lim.streams))
 			} else {
 				w.atPoison(i)
 			}
-		case h.e.ctl && w.lim.sour && !w.kind:
+		case h.e.kind == poison.Reference && w.lim.sour && !w.kind:
 			w.answer(i, refusingOne.outcome(h.b, w.lim.streams))
 		default:
 			w.answer(i, batch.Outcome{})
@@ -373,7 +380,7 @@ func (w *world) goodTime(n int) {
 // atRest: nothing happens any more, and there is no timer.
 func (w *world) atRest() {
 	m := w.m
-	if len(m.ring)+len(m.aside)+len(m.disk.out)+len(m.sess.given)+len(w.frames)+m.sess.under > 0 || m.trials.cur != nil || m.handler.busy || m.disk.inUse {
+	if len(m.queue.ring)+len(m.disk.out)+len(m.sess.given)+len(w.frames)+m.sess.under > 0 || m.poison.Phase() != poison.Usual || m.handler.busy || m.disk.inUse {
 		w.fail("the machine waits for nothing: %s", w.left())
 	}
 	for i, h := range w.holders {
@@ -388,8 +395,8 @@ func (w *world) atRest() {
 
 func (w *world) left() string {
 	m := w.m
-	return fmt.Sprintf("%d in the ring, %d aside, %d handed out, %d given, %d in the spool, session %d, %d under way, round %+v, search %+v, circuit %d",
-		len(m.ring), len(m.aside), len(m.disk.out), len(m.sess.given), len(w.frames), m.sess.state, m.sess.under, m.trials, m.search, m.brk.stateLocked())
+	return fmt.Sprintf("%d in the queue, %d of them parked, %d handed out, %d given, %d in the spool, session %d, %d under way, phase %d, circuit %d",
+		len(m.queue.ring), m.queue.parked, len(m.disk.out), len(m.sess.given), len(w.frames), m.sess.state, m.sess.under, m.poison.Phase(), m.brk.stateLocked())
 }
 
 // ---- all states -------------------------------------------------------------
@@ -398,6 +405,47 @@ func (w *world) left() string {
 // so does the number of suspects of a held stream. A destination that stays silent makes it grow
 // without an event.
 func few(n int) uint64 { return uint64(min(n, 12)) }
+
+// hashState passes what v has to n: numbers, which times are after now, and which pointers to
+// batches are set.
+func hashState(v reflect.Value, now time.Time, n func(...uint64)) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		set := uint64(0)
+		if !v.IsNil() {
+			set = 1
+		}
+		if n(set); set == 1 && v.Type() != reflect.TypeFor[*batch.Batch]() {
+			hashState(v.Elem(), now, n)
+		}
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() { // seconds since the year 1, without a monotonic clock
+			at := time.Time{}.Add(0).Unix() + v.FieldByName("ext").Int()
+			hashState(reflect.ValueOf(time.Unix(at, int64(v.FieldByName("wall").Uint())).After(now)), now, n)
+			return
+		}
+		for i := range v.NumField() {
+			hashState(v.Field(i), now, n)
+		}
+	case reflect.Slice:
+		n(uint64(v.Len()))
+		for i := range v.Len() {
+			hashState(v.Index(i), now, n)
+		}
+	case reflect.Bool:
+		if v.Bool() {
+			n(1)
+		} else {
+			n(0)
+		}
+	case reflect.Int:
+		n(few(int(v.Int())))
+	case reflect.Int64:
+		n(uint64(v.Int()))
+	case reflect.Uint8, reflect.Uint32, reflect.Uint64:
+		n(v.Uint())
+	}
+}
 
 // key is a hash of the state.
 func (w *world) key() uint64 {
@@ -425,32 +473,24 @@ func (w *world) key() uint64 {
 		}
 	}
 	m := w.m
-	for _, list := range [...][]*entry{m.ring, m.aside} {
-		n(uint64(len(list)))
-		for _, e := range list {
-			n(e.b.First(), uint64(e.b.Len()), uint64(e.place), uint64(e.rest), e.h.seq)
-			is(e.pin != nil, e.unknown, e.before, e.tried, e.out != nil && e.out == e.b, e.trial != nil, e.trial != nil && e.trial.witness != nil)
-			if e.trial != nil {
-				n(uint64(e.trial.rounds))
-				later(e.trial.next)
-			}
-		}
+	n(uint64(len(m.queue.ring)))
+	for _, e := range m.queue.ring {
+		n(e.b.First(), uint64(e.b.Len()), uint64(e.place), uint64(e.rest), e.h.seq)
+		is(e.pin != nil, e.unknown, e.before, e.tried, e.out != nil && e.out == e.b, e.suspect != nil, e.roomy)
 	}
+	hashState(reflect.ValueOf(m.poison).Elem(), w.now, n)
 	for _, d := range m.disk.out {
 		n(d.seq, uint64(d.parts), uint64(d.pins))
 	}
-	for _, s := range slices.Sorted(maps.Keys(m.held)) {
-		n(uint64(s), few(m.held[s].times))
-		is(m.held[s].released)
-		later(m.held[s].until)
+	for _, s := range slices.Sorted(maps.Keys(m.streams.held)) {
+		n(uint64(s), few(m.streams.held[s].times))
+		is(m.streams.held[s].tried)
+		later(m.streams.held[s].until)
 	}
 	st, trips, _, _ := m.brk.look()
-	n(uint64(m.stage), uint64(m.sess.state), uint64(m.sess.under), uint64(st), few(m.pace.failures), m.handler.due, few(int(trips)), few(m.brk.decide.Consecutive()),
-		m.search.suspect, few(m.search.deaths), uint64(m.search.size), uint64(m.search.known), m.search.alone, uint64(m.search.lonely),
-		uint64(m.trials.step), uint64(m.trials.left), uint64(m.size.bound))
-	is(m.hurried, m.last, m.sess.regroup, m.sess.answered, m.disk.backlog, m.full, m.needs.drops, m.handler.relieves, m.handler.busy, m.search.on, m.search.control, m.trials.cur != nil, !m.ctl.none())
-	later(m.pace.notBefore, m.disk.appendAt, m.disk.pullAt, m.handler.at, m.brk.decide.Until(), m.silentFrom(), m.quiet.rest)
-	n(uint64(m.quiet.limit), uint64(m.quiet.usual))
+	n(uint64(m.stage), uint64(m.sess.state), uint64(m.sess.under), uint64(st), few(m.health.failures), m.handler.due, few(int(trips)), few(m.brk.decide.Consecutive()), uint64(m.health.bound))
+	is(m.health.hurried, m.last, m.sess.regroup, m.sess.answered, m.disk.backlog, m.full, m.handler.needs.drops, m.handler.relieves, m.handler.busy)
+	later(m.health.notBefore, m.disk.appendAt, m.disk.pullAt, m.handler.at, m.brk.decide.Until(), m.silentFrom())
 	n(uint64(len(w.holders)), uint64(w.closed))
 	for _, k := range w.used {
 		n(uint64(k))
@@ -583,8 +623,8 @@ var worlds = map[string]worldLimits{
 	"streams": {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 2}, flavours: []flavour{oneStream, holdingStream, holdingAll}},
 	"no room": {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 2}, flavours: []flavour{holdingStream, holdingAll}, noRoom: true},
 	"side":    {batches: 3, records: 2, window: 2, streams: 2, may: may{answers: 1, opens: 1, badAppends: 1, badReads: 1}, flavours: []flavour{holdingStream}, spool: true, full: true},
-	"apart":   {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 1}, flavours: []flavour{holdingStream}, handler: true},
-	"passed":  {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 1}, flavours: []flavour{holdingStream}, noRoom: true, handler: true, scarce: true},
+	"held":    {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 1}, flavours: []flavour{holdingStream}, handler: true},
+	"crammed": {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 1}, flavours: []flavour{holdingStream}, noRoom: true, handler: true, scarce: true},
 	"full":    {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 1, opens: 1}, flavours: []flavour{holdingStream}, noRoom: true, spool: true, full: true},
 	"disk":    {batches: 2, records: 1, window: 2, may: may{ends: 1, badAppends: 1, badReads: 1}, spool: true, full: true},
 	"loans":   {batches: 2, records: 1, window: 2, may: may{ends: 1, answers: 1}, keeps: true},
@@ -642,7 +682,7 @@ func TestExploreCatchesMutants(t *testing.T) {
 		t.Skip("make check runs it without the race detector")
 	}
 	for mut, name := range map[mutant]string{
-		mutantNoFence: "memory", mutantFreeAtEnd: "memory", mutantSpillBehind: "spool", mutantEarlyEnd: "early", mutantRound: "slow", mutantTrial: "suspect",
+		mutantNoFence: "memory", mutantFreeAtEnd: "memory", mutantSpillBehind: "spool", mutantEarlyEnd: "early", mutantRound: "slow", mutantProbe: "suspect",
 	} {
 		if n, fault := explore(worlds[name], mut, maxStates, nil); fault == "" {
 			t.Errorf("mutant %d lives after %d states", mut, n)
@@ -714,7 +754,7 @@ func anyLimits(rng *rand.Rand) worldLimits {
 	if rng.IntN(4) == 0 {
 		lim.poison, lim.sour, lim.mute = 2+rng.IntN(20), rng.IntN(3) == 0, rng.IntN(2) == 0
 		if rng.IntN(2) == 0 {
-			lim.verdict = []flavour{refusingOne, smaller, searching, holdingStream, goneForGood}[rng.IntN(5)]
+			lim.sentence = []flavour{refusingOne, smaller, searching, holdingStream, goneForGood}[rng.IntN(5)]
 		}
 	}
 	for f := range flavours {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/poison"
 )
 
 // A destination that answers within Send, such as a file, is not worth a goroutine: to
@@ -58,7 +59,7 @@ func (o *outlet) add(l loan, b *batch.Batch) *holder {
 
 // inHand returns the holder of l, if the goroutine that brought it has ended inside Send.
 func (o *outlet) inHand(l loan) *holder {
-	for _, e := range slices.Concat(o.m.ring, o.m.aside) {
+	for _, e := range o.m.queue.ring {
 		if e.h.loan == l {
 			return e.h
 		}
@@ -77,7 +78,7 @@ func (o *outlet) begin(l loan, b *batch.Batch) *holder {
 	lf.sending, lf.direct = nil, b
 	err := o.contain(lf.sendDirect)
 	if err == nil && lf.saidOnly(b) {
-		o.m.pace.attempts++
+		o.m.sess.attempts++
 		o.m.sess.answered = true
 		o.m.set.retry.Budget.success()
 		o.led.deliver(intake{lentRecords(b), size})
@@ -87,8 +88,8 @@ func (o *outlet) begin(l loan, b *batch.Batch) *holder {
 		return nil
 	}
 	h := o.add(l, b)
-	e := o.m.ring[len(o.m.ring)-1]
-	o.m.give(time.Now(), e)
+	e := o.m.queue.ring[len(o.m.queue.ring)-1]
+	o.m.sess.give(time.Now(), e, poison.Queued)
 	lf.rename(b, e)
 	lf.sent(e, err)
 	return h
@@ -107,8 +108,7 @@ func (l *life) sendDirect() error { return l.sess.Send(l.direct) }
 // calm reports whether all that is to be done with one more batch is to send it.
 func (m *machine) calm() bool {
 	return m.stage == running && m.sess.state == live && m.sess.under == 0 && !m.sess.regroup &&
-		len(m.ring) == 0 && len(m.aside) == 0 && len(m.held) == 0 && !m.search.on && m.trials.step == noRound &&
-		m.size.bound == 0 && m.pace.failures == 0 && m.told == told{} && m.brk.calm() && !m.set.buried()
+		len(m.queue.ring) == 0 && !m.streams.any() && m.poison.Phase() == poison.Usual && m.health.calm() && !m.set.buried()
 }
 
 // drive is the loop until nothing is left of h, or ctx has ended: then what is open of it
@@ -156,8 +156,8 @@ func (o *outlet) rest(ctx context.Context, until time.Time, timer *time.Timer) {
 
 // endSession closes a session that takes no more: nothing reads a batch after that.
 func (o *outlet) endSession() {
-	if a, ok := o.m.endSession(); ok {
-		o.do(a, nil)
+	if o.m.sess.end() {
+		o.do(action{do: doClose}, nil)
 		o.collect()
 	}
 }
@@ -165,7 +165,7 @@ func (o *outlet) endSession() {
 // takeOut gives what is open of h back to its producer.
 func (m *machine) takeOut(h *holder) {
 	var open []*entry
-	for _, e := range slices.Concat(m.ring, m.aside) {
+	for _, e := range m.queue.ring {
 		if e.h == h {
 			open = append(open, e)
 			n := countable(e.b)
@@ -176,7 +176,7 @@ func (m *machine) takeOut(h *holder) {
 		}
 	}
 	for _, e := range open {
-		m.remove(e)
+		m.queue.remove(e)
 	}
 }
 

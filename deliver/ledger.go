@@ -19,12 +19,12 @@ type holder struct {
 	left    uint64 // records not accounted for; ledger.mu
 	parts   int    // entries that refer to it
 	pins    int    // of them, those that a session may still read
-	aside   int    // of them, those set aside
-	mem     copied // of records that were set aside; not where there is a loan
+	parked  int    // of them, those that are parked
+	mem     copied // of parked records; not where there is a loan
 	loan    loan   // whose memory it is; nil: mem
 	back    uint64 // records that go back to the loan, not accounted for; ledger.mu
 	settled bool   // the loan has been told; the outlet's goroutine
-	small   bool   // a part of another that was set aside
+	small   bool   // parked records that got memory of their own
 }
 
 // keeps reports whether what is not accounted for survives the process.

@@ -32,12 +32,12 @@ func (s *moves) merge(o *moves) {
 	}
 }
 
-// names are the states as the drawings in machine.go and trial.go have them.
+// names are the states as the drawings in closing.go, inflight.go, entry.go and poison.Phase have them.
 var names = [4][]string{
 	aStage:   {"running", "closing", "late", "over", "ended"},
 	aSession: {"none", "opening", "live", "leaving", "lost", "ending"},
-	anEntry:  {"waiting", "sent", "offered", "passed", "apart", "gone"},
-	aRound:   {"noRound", "asksServer", "asksStream", "asksSuspect"},
+	anEntry:  {"waiting", "sent", "offered", "parked", "gone"},
+	aPhase:   {"Usual", "Pieces", "Server", "Stream", "Alone"},
 }
 
 // drawn are the arrows of these drawings.
@@ -48,16 +48,18 @@ var drawn = [4][]string{
 		"leaving -> lost", "lost -> ending", "lost -> none", "ending -> none",
 	},
 	anEntry: {
-		"waiting -> sent", "waiting -> offered", "waiting -> passed", "waiting -> apart", "waiting -> gone",
-		"sent -> waiting", "sent -> apart", "sent -> gone",
-		"offered -> waiting", "offered -> apart", "offered -> gone",
-		"passed -> waiting", "passed -> apart", "passed -> offered", "passed -> gone", "offered -> passed",
-		"apart -> waiting", "apart -> sent", "apart -> offered", "apart -> gone",
+		"waiting -> sent", "waiting -> offered", "waiting -> parked", "waiting -> gone",
+		"sent -> waiting", "sent -> parked", "sent -> gone",
+		"offered -> waiting", "offered -> parked", "offered -> gone",
+		"parked -> waiting", "parked -> sent", "parked -> offered", "parked -> gone",
 		"gone -> sent",
 	},
-	aRound: {
-		"noRound -> asksServer", "noRound -> asksStream", "asksServer -> asksStream", "asksServer -> asksSuspect", "asksStream -> asksSuspect",
-		"asksServer -> noRound", "asksStream -> noRound", "asksSuspect -> noRound",
+	aPhase: {
+		"Usual -> Pieces", "Usual -> Server", "Usual -> Stream",
+		"Pieces -> Usual", "Pieces -> Server", "Pieces -> Stream", "Pieces -> Alone",
+		"Server -> Stream", "Server -> Alone", "Stream -> Alone",
+		"Server -> Usual", "Stream -> Usual", "Alone -> Usual",
+		"Server -> Pieces", "Stream -> Pieces", "Alone -> Pieces",
 	},
 }
 

@@ -160,7 +160,7 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 		oldest: time.Now().Add(-retry.MaxAge).UnixNano(), jitter: backoff.Jitter,
 		post: x.events.post, bury: x.dead.bury, buried: x.dead.full, settled: x.led.settleLoan, release: x.release, outside: set.Pending,
 	}
-	x.m = newMachine(x.set, x.led, x.brk)
+	x.m = newMachine(&x.set, x.led, x.brk)
 	if d, ok := dest.(interface{ reportTo(func(error)) }); ok {
 		d.reportTo(func(err error) { x.events.post("count", err, 0) })
 	}
@@ -342,7 +342,7 @@ func (o *outlet) loop() {
 		o.collect()
 		now := time.Now()
 		o.m.full = o.m.set.spool && o.isFull()
-		o.m.needs = o.needs()
+		o.m.handler.needs = o.needs()
 		a := o.m.next(now)
 		if a.do == doEnd {
 			break
@@ -389,7 +389,7 @@ func (o *outlet) hear(now time.Time, l *life, r *report) {
 	switch r.kind {
 	case reportOpened:
 		if r.err == nil {
-			o.m.opened()
+			o.m.sess.opened()
 		} else {
 			o.m.failedToOpen(now, r.err) // reportClosed follows
 		}
@@ -398,11 +398,11 @@ func (o *outlet) hear(now time.Time, l *life, r *report) {
 	case reportRefused:
 		o.m.refused(now, r.e, r.err)
 	case reportUnsent:
-		o.m.unsent(r.e)
+		o.m.sess.unsent(r.e)
 	case reportEnd:
 		o.m.sessionEnded(now, r.err)
 	case reportClosed:
-		o.m.closed()
+		o.m.sess.closed()
 		o.life = nil
 	}
 }
@@ -430,7 +430,7 @@ func (o *outlet) do(a action, timer *time.Timer) {
 		}
 	case doClose:
 		if o.life == nil {
-			o.m.closed()
+			o.m.sess.closed()
 			return
 		}
 		why := errFinished
@@ -447,11 +447,11 @@ func (o *outlet) do(a action, timer *time.Timer) {
 	case doForget:
 		err := o.inSpool(func() error { return o.led.spill.Ack(a.seq) })
 		o.noteSpool(&o.pullBad, err)
-		o.m.forgotten(a.seq)
+		o.m.disk.forgotten(a.seq)
 	case doHandle:
 		e, c := a.e, new(copied)
 		c.set(e.b) // now: the records may be settled, and their memory be used, before the call
-		cause := &PendingError{Pending: o.m.pending(), Err: o.handlerCause()}
+		cause := &PendingError{Pending: o.m.handler.pending(), Err: o.handlerCause()}
 		go func() {
 			out := o.hand.Load().call(o.ctx, cause, &c.b)
 			o.post(func(now time.Time) { o.m.handled(now, e, out) })
@@ -480,8 +480,8 @@ func (o *outlet) handlerCause() error {
 		return &openError{cause}
 	case o.m.stage >= late:
 		return errNoTime
-	case o.m.told.failing:
-		return o.m.told.cause
+	case o.m.health.failing():
+		return o.m.health.cause
 	}
 	return ErrFull
 }
@@ -502,14 +502,14 @@ func (o *outlet) spill(e *entry) {
 		}
 	}
 	var out *batch.Batch
-	if err == nil && o.m.staysOut(e) {
+	if err == nil && o.m.disk.staysOut(e) {
 		if b, got, bad := o.next(); bad == nil && got == seq {
 			out = b
 		} else if bad == nil {
-			o.m.pulled(time.Now(), b, got)
+			o.m.disk.pulled(time.Now(), b, got)
 		}
 	}
-	o.m.spilled(time.Now(), e, seq, out, err)
+	o.m.disk.spilled(time.Now(), e, seq, out, err)
 }
 
 // pull takes a batch out of the spool. A destination that took what came in a flush interval
@@ -517,14 +517,14 @@ func (o *outlet) spill(e *entry) {
 func (o *outlet) pull() {
 	b, seq, err := o.nextUpTo(o.m.set.joins())
 	if err == io.EOF {
-		o.m.notPulled(time.Now(), nil)
+		o.m.disk.notPulled(time.Now(), nil)
 		return
 	}
 	if o.noteSpool(&o.pullBad, err); err != nil {
-		o.m.notPulled(time.Now(), err)
+		o.m.disk.notPulled(time.Now(), err)
 		return
 	}
-	o.m.pulled(time.Now(), b, seq)
+	o.m.disk.pulled(time.Now(), b, seq)
 }
 
 func (o *outlet) next() (b *batch.Batch, seq uint64, err error) { return o.nextUpTo(0, 0) }
@@ -570,7 +570,7 @@ func (o *outlet) isFull() bool {
 
 // needs returns what producers need a handler for, or that held streams make room.
 func (o *outlet) needs() (n needs) {
-	if !o.m.set.handler && len(o.m.held) == 0 {
+	if !o.m.set.handler && !o.m.streams.any() {
 		return n
 	}
 	o.shared.mu.Lock()
@@ -706,13 +706,13 @@ func (o *outlet) answerFlushes() {
 
 // reached reports whether f need not wait any longer, and with which result.
 func (o *outlet) reached(f *flush) (bool, error) {
-	open, aside := o.m.left(f.no, f.seq)
+	open, aside := o.m.disk.left(f.no, f.seq)
 	switch state, trips, _, cause := o.brk.look(); {
 	case f.kept:
 		return !open && aside == 0 && o.m.stage < late, nil // late, some may be dropped
 	case !open && aside == 0:
 		return true, nil
-	case state == Open && !(f.probed && trips == f.trips) && !o.m.handler.busy && !o.m.handler.wants(o.m, time.Now()):
+	case state == Open && !(f.probed && trips == f.trips) && !o.m.handler.busy && !o.m.handler.wants(time.Now()):
 		return true, &openError{cause}
 	case !open:
 		return true, fmt.Errorf("%d records are parked: the destination does not accept them now", aside)

@@ -709,3 +709,42 @@ func (s *muteSession) Send(b *batch.Batch) error {
 	}
 	return s.Session.Send(b)
 }
+
+// A server accepts records up to 32 KiB. At larger ones it stays silent until the driver gives up,
+// or ends the session. Each of them is found within half an hour, alone, also where all others
+// are too large to be reference records of a few kilobytes.
+func TestSizeThatIsNotAccepted(t *testing.T) {
+	const most = 32 << 10
+	for _, silent := range []bool{false, true} {
+		for _, usual := range []int{100, 8 << 10} {
+			t.Run(fmt.Sprintf("silent=%t,usual=%d", silent, usual), func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
+					tooLarge := func(rec batch.Record) bool { return len(rec.Data) > most }
+					var d Destination = killers(1, tooLarge)
+					if silent {
+						d = &mute{streams: newStreams(1), at: tooLarge, d: 30 * time.Second}
+					}
+					dead := &handlerLog{}
+					x := mustNew(t, d, &Options{DeadLetter: dead, Spill: &testkit.Spill{}})
+					m := &testkit.Model{}
+					for i := range 200 {
+						size := usual
+						if i == 70 || i == 140 {
+							size = most + 1
+						}
+						send(t, m, x, m.Batch(1, size, batch.Meta{}))
+						time.Sleep(time.Second)
+					}
+					time.Sleep(30 * time.Minute)
+					if a := balance(t, m, x); a.Delivered != 198 || a.Dropped[batch.Poison] != 2 || a.Pending.Total() != 0 {
+						t.Error(a)
+					}
+					if got := dead.all(); !slices.Equal(got, []uint64{71, 141}) {
+						t.Errorf("condemned %v", got)
+					}
+					mustClose(t, x)
+				})
+			})
+		}
+	}
+}

@@ -168,6 +168,6 @@ func (o *outlet) abandon() {
 		if tell {
 			l.fence(errNoTime)
 		}
-		l.whenClosed(o.m.closed)
+		l.whenClosed(o.m.sess.closed)
 	}
 }

@@ -54,8 +54,8 @@ func (o *outlet) publish() {
 	m := o.m
 	record, taken := m.oldest()
 	s := snapshot{
-		attempts: m.pace.attempts, retries: m.pace.retries, poisoned: m.counts.poisoned, expired: m.counts.expired,
-		handled: m.counts.handled, suspects: m.counts.suspects, bound: m.size.bound, lastErr: m.told.cause, since: m.told.since, gone: m.told.gone,
+		attempts: m.sess.attempts, retries: m.health.retries, poisoned: m.account.poisoned, expired: m.account.expired,
+		handled: m.account.handled, suspects: m.account.suspects, bound: m.health.bound, lastErr: m.health.cause, since: m.health.since, gone: m.health.gone,
 		oldest: record, taken: taken, spilling: m.disk.backlog || len(m.disk.out) > 0,
 	}
 	o.shared.mu.Lock()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/poison"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -652,19 +653,19 @@ func TestOldestOfEveryList(t *testing.T) {
 	removed := of(1, 1)
 	removed.place = gone
 	for _, tt := range []struct {
-		ring, aside, given []*entry
-		taken, record      int64 // 0: none
+		ring, given   []*entry
+		taken, record int64 // 0: none
 	}{
-		{[]*entry{at(3), at(4)}, []*entry{at(5)}, []*entry{at(6)}, 3, 0},
-		{[]*entry{at(3)}, []*entry{at(2), at(4)}, []*entry{at(6)}, 2, 0},
-		{nil, nil, []*entry{at(1), at(2)}, 1, 0},
-		{[]*entry{at(7)}, nil, []*entry{{ctl: true}}, 7, 0},
-		{[]*entry{of(7, 5)}, []*entry{of(6, 8)}, []*entry{at(4)}, 4, 5},
-		{[]*entry{of(7, 5)}, nil, []*entry{removed}, 7, 5},
-		{nil, nil, []*entry{removed}, 0, 0},
+		{[]*entry{at(3), at(4)}, []*entry{at(6)}, 3, 0},
+		{[]*entry{at(3)}, []*entry{at(2)}, 2, 0},
+		{nil, []*entry{at(1), at(2)}, 1, 0},
+		{[]*entry{at(7)}, []*entry{{kind: poison.Reference}}, 7, 0},
+		{[]*entry{of(7, 5)}, []*entry{at(4)}, 4, 5},
+		{[]*entry{of(7, 5)}, []*entry{removed}, 7, 5},
+		{nil, []*entry{removed}, 0, 0},
 		{},
 	} {
-		m := machine{ring: tt.ring, aside: tt.aside, sess: current{given: tt.given}}
+		m := machine{queue: &queue{ring: tt.ring}, sess: &inflight{given: tt.given}}
 		record, taken := m.oldest()
 		for what, v := range map[string]struct {
 			got  time.Time

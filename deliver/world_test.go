@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/poison"
 )
 
 // A trouble is a kind of thing that goes wrong in a world, so many times at most.
@@ -39,10 +40,10 @@ type worldLimits struct {
 	keeps                    bool    // the producer keeps what comes back
 	full                     bool    // the producer is full at some point
 	scarce                   bool    // … or about to drop records
-	noRoom                   bool    // nothing can be set aside
+	noRoom                   bool    // nothing that is parked gets memory
 	poison                   int     // every so many records one ends its session; 0: none does
 	mute                     bool    // … after 30 s without an answer
-	verdict                  flavour // the answer to such a record at times; wholly: none
+	sentence                 flavour // the answer to such a record at times; wholly: none
 	sour                     bool    // control records are refused for a time
 	age                      time.Duration
 	moves                    *moves                                   // where they are noted; nil: nowhere
@@ -125,7 +126,7 @@ type world struct {
 	s *worldSession
 
 	offered   *entry
-	suspects  map[uint64]bool // were set aside: the stated exception to the order
+	suspects  map[uint64]bool // were parked: the stated exception to the order
 	copies    map[uint64]int
 	last      map[uint64]uint64 // the newest first copy, by stream
 	failures  int
@@ -207,7 +208,7 @@ func newWorld(lim worldLimits, mut mutant) *world {
 	if lim.noRoom {
 		aside = 0
 	}
-	w.m = newMachine(settings{
+	w.m = newMachine(&settings{
 		moved:  lim.moves.add,
 		window: lim.window, retry: retry, spool: lim.spool, handler: lim.handler, asideBytes: aside, jitter: lim.jitter,
 		post: func(string, error, uint64) {}, bury: func(*batch.Batch, error) {}, buried: func() bool { return w.buried },
@@ -287,6 +288,11 @@ func (w *world) batchOf(tickets []uint64) *batch.Batch {
 
 // settle carries out actions until the machine waits.
 func (w *world) settle() {
+	defer func() {
+		if r := recover(); r != nil {
+			w.fail("panic: %v", r)
+		}
+	}()
 	for range 1000 {
 		if w.fault != "" || w.ended {
 			return
@@ -337,7 +343,7 @@ func (w *world) do(a action) {
 			return
 		case len(s.work) > w.lim.window:
 			w.fail("there is no room to hand over a batch: the outlet would wait")
-		case a.e.place != sent || a.e.b.Len() == 0 && !a.e.ghost:
+		case a.e.place != sent || a.e.b.Len() == 0 && !a.e.orphan:
 			w.fail("what is given is no batch")
 		}
 		s.work = append(s.work, handed{e: a.e, b: a.e.out, tickets: ticketsOf(a.e.out), pin: a.e.pin})
@@ -346,14 +352,14 @@ func (w *world) do(a action) {
 		}
 	case doClose:
 		if s == nil {
-			w.m.closed() // as outlet.do
+			w.m.sess.closed() // as outlet.do
 			return
 		}
 		s.fenced, s.pass.over = true, true
 	case doSpill:
 		e := a.e
 		if w.mutant == mutantSpillBehind {
-			for _, o := range w.m.ring {
+			for _, o := range w.m.queue.ring {
 				if o.inMemory() && o.place == waiting {
 					e = o
 					break
@@ -365,15 +371,15 @@ func (w *world) do(a action) {
 		b, seq, err := w.Next()
 		switch err {
 		case nil:
-			w.m.pulled(w.now, b, seq)
+			w.m.disk.pulled(w.now, b, seq)
 		case io.EOF:
-			w.m.notPulled(w.now, nil)
+			w.m.disk.notPulled(w.now, nil)
 		default:
-			w.m.notPulled(w.now, err)
+			w.m.disk.notPulled(w.now, err)
 		}
 	case doForget:
 		w.Ack(a.seq)
-		w.m.forgotten(a.seq)
+		w.m.disk.forgotten(a.seq)
 	case doHandle:
 		if w.offered != nil {
 			w.fail("the handler is offered two batches")
@@ -388,14 +394,14 @@ func (w *world) do(a action) {
 func (w *world) spill(e *entry) {
 	seq, err := w.Append(e.b)
 	var out *batch.Batch
-	if err == nil && w.m.staysOut(e) {
+	if err == nil && w.m.disk.staysOut(e) {
 		if b, got, err := w.Next(); err == nil && got == seq {
 			out = b
 		} else if err == nil {
 			w.fail("the spool hands out %d for %d: an older batch was in it", got, seq)
 		}
 	}
-	w.m.spilled(w.now, e, seq, out, err)
+	w.m.disk.spilled(w.now, e, seq, out, err)
 }
 
 // ---- the session ------------------------------------------------------------
@@ -431,7 +437,7 @@ func (w *world) hear(n int) {
 		switch r.kind {
 		case reportOpened:
 			if r.err == nil {
-				w.m.opened()
+				w.m.sess.opened()
 			} else {
 				w.m.failedToOpen(w.now, r.err)
 			}
@@ -440,7 +446,7 @@ func (w *world) hear(n int) {
 		case reportRefused:
 			w.m.refused(w.now, r.e, r.err)
 		case reportUnsent:
-			w.m.unsent(r.e)
+			w.m.sess.unsent(r.e)
 		case reportEnd:
 			if w.mutant == mutantEarlyEnd && w.m.sess.state == opening {
 				break
@@ -448,27 +454,31 @@ func (w *world) hear(n int) {
 			w.m.sessionEnded(w.now, r.err)
 			if w.mutant == mutantFreeAtEnd {
 				for len(w.m.sess.given) > 0 {
-					w.m.unpin(w.m.sess.given[0])
+					w.m.sess.unpin(w.m.sess.given[0])
 				}
 			}
 		case reportClosed:
-			w.m.closed()
+			w.m.sess.closed()
 			w.s = nil
 		}
 	}
 }
 
 func (w *world) hearAnswer(r *report) {
-	round, under, asked := w.m.sess.round, w.m.sess.under, w.m.trials
+	round, under := w.m.sess.round, w.m.sess.under
+	if w.mutant == mutantProbe && r.o.Open.Empty() {
+		for _, e := range w.m.sess.given {
+			if e.out == r.b && e.kind == poison.Probed {
+				e.suspect = nil
+			}
+		}
+	}
 	w.m.answer(w.now, r.b, r.o)
 	if w.m.sess.under < under {
 		w.vain = 0
 	}
-	switch {
-	case w.mutant == mutantRound && under == w.m.sess.under:
+	if w.mutant == mutantRound && under == w.m.sess.under {
 		w.m.sess.round = round
-	case w.mutant == mutantTrial && asked.step == asksSuspect && w.m.trials.step == noRound:
-		w.m.trials = asked
 	}
 }
 
@@ -535,7 +545,7 @@ func (w *world) store(h *handed, open, refused batch.Set) {
 			h.lost = append(h.lost, i)
 			continue
 		}
-		if h.e.ctl {
+		if h.e.kind == poison.Reference {
 			continue
 		}
 		if w.copies[t]++; w.copies[t] > 1 || w.suspects[t] {
@@ -592,7 +602,9 @@ func (w *world) atPoison(i int) {
 			w.now = at
 			return
 		}
-		w.now = latest(w.now, over)
+		if over.After(w.now) {
+			w.now = over
+		}
 	}
 	w.end(i, errors.New("reset"))
 }
@@ -602,7 +614,7 @@ func (w *world) poisonous(h *handed) bool {
 	if w.lim.poison == 0 {
 		return false
 	}
-	return !h.e.ctl && slices.ContainsFunc(h.tickets, func(t uint64) bool { return t%uint64(w.lim.poison) == 0 })
+	return h.e.kind != poison.Reference && slices.ContainsFunc(h.tickets, func(t uint64) bool { return t%uint64(w.lim.poison) == 0 })
 }
 
 // firstPoison returns the index of the oldest batch without an answer that ends the
@@ -650,7 +662,7 @@ func (w *world) check() {
 		w.fail("%d records are delivered, %d have arrived", a.Delivered, len(w.copies))
 	}
 	var open uint64
-	for _, e := range slices.Concat(w.m.ring, w.m.aside) {
+	for _, e := range w.m.queue.ring {
 		if e.inMemory() {
 			open += uint64(e.b.Len())
 		}
@@ -658,8 +670,8 @@ func (w *world) check() {
 	if open != a.Pending.Inflight {
 		w.fail("%d records are in memory, the account says %d", open, a.Pending.Inflight)
 	}
-	for _, e := range w.m.aside {
-		if e.trial != nil {
+	for _, e := range w.m.queue.ring {
+		if e.rest == parked && e.suspect != nil {
 			w.suspects[e.b.First()] = true
 		}
 	}
@@ -675,7 +687,7 @@ func (w *world) check() {
 			}
 		}
 	}
-	if e := w.offered; e != nil && (e.place == waiting || e.place == passed || e.place == apart) {
+	if e := w.offered; e != nil && (e.place == waiting || e.place == parked) {
 		w.fail("the handler has %v, and the outlet has it, too", ticketsOf(e.b))
 	}
 	last := make([]uint64, w.lim.streams)

@@ -1,0 +1,110 @@
+package deliver
+
+import (
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/backoff"
+)
+
+// asking determines when the error handler is asked: while the circuit is open, or its probe
+// hangs, or, with HandlerFirst, the next attempt waits for its time, and more than PendingLimit
+// records wait; when the producer is about to drop records; and, when Close is late, whatever waits.
+// When the time for a probe has come, that goes first: a handler that takes everything must
+// not keep the destination from being asked.
+type asking struct {
+	set    *settings
+	led    *ledger
+	health *health
+
+	needs   needs
+	busy    bool      // a batch is with it
+	at      time.Time // not before
+	due     uint64    // records to offer before the limit counts again
+	fails   int       // in a row
+	failing bool      // one was reported
+	// relieves is set if the producer was about to drop records, and the destination has
+	// taken nothing since.
+	relieves bool
+}
+
+// needs is why a producer needs the handler, or room that held streams have.
+type needs struct {
+	drops bool // it is about to drop records
+	waits bool // a call waits as long as it takes, and has for long
+}
+
+// opened notes that the circuit has opened: the handler is asked at once, and then at intervals
+// of settings.askEvery, whatever the destination is doing.
+func (a *asking) opened(now time.Time) {
+	if a.fails == 0 {
+		a.at = now
+	}
+}
+
+// relieved notes that the destination takes records: it gets what waits.
+func (a *asking) relieved() { a.due, a.relieves = 0, false }
+
+// wants reports whether the handler is to be offered what waits.
+func (a *asking) wants(now time.Time) bool {
+	if !a.set.handler || now.Before(a.at) {
+		return false
+	}
+	if a.due == 0 {
+		if n := a.pending(); n > a.set.pendingLimit || a.needs.drops || a.needs.waits {
+			a.due = n
+		}
+	}
+	return a.due > 0
+}
+
+// pending returns how many records wait, in the outlet and before it.
+func (a *asking) pending() uint64 {
+	return a.led.account().Pending.Total() + a.set.outside()
+}
+
+// betweenAttempts reports whether the handler is asked because the next attempt waits.
+func (a *asking) betweenAttempts(now time.Time) bool {
+	return a.set.handlerFirst && a.health.failing() && now.Before(a.health.notBefore)
+}
+
+// relieve reports whether the handler is asked whatever state the circuit is in: the producer is
+// about to drop records, or was, and the destination takes none since. What can be sent now is
+// sent. A producer that waits as long as it takes is relieved of a destination that fails, and
+// not of one that is slow.
+func (a *asking) relieve() bool {
+	a.relieves = a.relieves || a.needs.drops || a.needs.waits && a.health.failing()
+	return a.relieves
+}
+
+// wakeAt returns when the handler is asked again although nothing happens: what waits before the
+// outlet grows without an event. It is zero for never.
+func (a *asking) wakeAt(now time.Time) (t time.Time) {
+	if !a.set.handler || a.busy || a.set.askEvery <= 0 {
+		return t
+	}
+	if state, _, _, _ := a.health.brk.look(); state != Closed || a.relieves || a.betweenAttempts(now) {
+		t = now.Add(a.set.askEvery)
+	}
+	return t
+}
+
+// answered notes the answer of the handler to n records.
+func (a *asking) answered(now time.Time, out *batch.Outcome, n int) {
+	a.busy = false
+	err := out.Err()
+	if err == nil || out.Open.Empty() && out.Refused.Empty() {
+		a.fails, a.at = 0, time.Time{}
+		if a.failing {
+			a.failing = false
+			a.set.post("handler-recovered", nil, 0)
+		}
+		return
+	}
+	r := &a.set.retry
+	a.at = now.Add(max(a.set.jitter(0, backoff.Ceil(r.Min, r.Max, a.fails)), min(out.After, maxRetryAfter)))
+	if a.fails++; !a.failing {
+		a.failing = true
+		a.set.post("handler", err, uint64(n))
+	}
+}

@@ -1,0 +1,165 @@
+package deliver
+
+import (
+	"slices"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/poison"
+)
+
+// disk is the part of the spool that the machine knows.
+type disk struct {
+	set    *settings
+	led    *ledger
+	queue  *queue
+	sess   *inflight
+	health *health
+
+	out      []*holder // handed out and not acknowledged, oldest first
+	forgot   uint64    // acknowledged up to this number
+	backlog  bool      // it may have batches that it has not handed out
+	inUse    bool      // that was reported
+	appendAt time.Time // no attempt to append before, after one failed
+	pullAt   time.Time // no attempt to read before
+}
+
+// spillRetry is the delay after the spool has failed.
+const spillRetry = time.Second
+
+// forget returns the number up to which batches can be acknowledged: nothing of them is open.
+func (d *disk) forget() (seq uint64, ok bool) {
+	n := 0
+	for n < len(d.out) && d.out[n].parts == 0 && d.out[n].pins == 0 {
+		n++
+	}
+	if n == 0 {
+		return 0, false
+	}
+	return d.out[n-1].seq, true
+}
+
+// forgotten notes that batches up to seq are acknowledged.
+func (d *disk) forgotten(seq uint64) {
+	d.forgot = seq
+	for len(d.out) > 0 && d.out[0].seq <= seq {
+		d.out = slices.Delete(d.out, 0, 1)
+	}
+	d.reportEmpty()
+}
+
+// reportEmpty reports the end of a time in which the spool was in use.
+func (d *disk) reportEmpty() {
+	if d.inUse && !d.backlog && len(d.out) == 0 {
+		d.inUse = false
+		d.set.post("spilled", nil, 0)
+	}
+}
+
+// handedOut returns how many batches of the spool are out, apart from those of which only parked
+// entries are left.
+func (d *disk) handedOut() (n int) {
+	for _, h := range d.out {
+		if h.parts > h.parked {
+			n++
+		}
+	}
+	return n
+}
+
+// mayPull reports whether to take a batch out of the spool.
+func (d *disk) mayPull(now time.Time) bool {
+	return d.backlog && !now.Before(d.pullAt) && d.handedOut() < d.set.window
+}
+
+// pulled adds a batch that the spool has handed out.
+func (d *disk) pulled(now time.Time, b *batch.Batch, seq uint64) {
+	before := d.forgot
+	if n := len(d.out); n > 0 {
+		before = d.out[n-1].seq
+	}
+	h := &holder{custody: onDisk, first: min(before+1, seq), seq: seq, left: countable(b)}
+	d.out = append(d.out, h)
+	d.queue.insert(d.queue.entryOf(h, b, now))
+}
+
+// notPulled notes that the spool has nothing to hand out (err is nil), or could not be read.
+func (d *disk) notPulled(now time.Time, err error) {
+	if err != nil {
+		d.pullAt = now.Add(spillRetry)
+		return
+	}
+	d.backlog = false
+	d.reportEmpty()
+}
+
+// mayAppend reports whether the spool may be written.
+func (d *disk) mayAppend(now time.Time) bool { return d.set.spool && !now.Before(d.appendAt) }
+
+// staysOut reports whether e, which goes into the spool, is to be handed out again at once: it
+// keeps its place, because it is parked, or its answer settles it, or the answer to a later entry
+// is still to count.
+func (d *disk) staysOut(e *entry) bool {
+	return !d.backlog && (e.place != waiting || d.queue.outBehind(e))
+}
+
+// spilled notes that e is in the spool as batch seq. If it stays out, out is what the spool has
+// handed out for it.
+func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *batch.Batch, err error) {
+	if err != nil {
+		d.appendAt = now.Add(spillRetry)
+		return
+	}
+	n := countable(e.b)
+	old := e.h
+	where := d.led.spillFrom(old, n)
+	if !d.inUse {
+		d.inUse = true
+		why := ErrFull
+		if _, _, _, cause := d.health.brk.look(); cause != nil {
+			why = cause
+		}
+		d.set.post("spill", why, n)
+	}
+	if out == nil {
+		d.backlog = true
+		wasSent := e.place == sent
+		d.queue.remove(e)
+		if wasSent { // its answer counts for nothing any more, but is waited for
+			d.queue.put(e, sent)
+			e.orphan, e.kind, e.b = true, poison.Queued, new(batch.Batch)
+			d.sess.regroup = true
+		}
+		return
+	}
+	h := &holder{custody: where, first: seq, seq: seq, left: n, parts: 1}
+	if e.rest == parked {
+		h.parked = 1
+		old.parked--
+	}
+	d.out = append(d.out, h)
+	e.h, e.b = h, out // the session goes on reading the memory of old until it answers
+	old.parts--
+	d.queue.letGo(old)
+}
+
+// left reports whether something is open of the batches up to number no, or up to number seq of
+// the spool, and how many of their records are parked.
+func (d *disk) left(no, seq uint64) (open bool, aside uint64) {
+	for _, e := range d.queue.ring {
+		switch {
+		case e.inMemory() && e.h.no > no || !e.inMemory() && e.h.first > seq:
+		case e.rest == parked:
+			aside += uint64(e.b.Len())
+		case e.inMemory():
+			open = true
+		}
+	}
+	last := d.forgot
+	for _, h := range d.out {
+		if last = h.seq; h.first <= seq && h.parts > h.parked {
+			open = true
+		}
+	}
+	return open || d.backlog && last < seq, aside
+}

@@ -1,0 +1,99 @@
+package deliver
+
+import (
+	"slices"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/poison"
+)
+
+// A place is where an entry is.
+//
+//	waiting ◀──▶ sent, or offered to the handler; back if records are open or the
+//	   ▲         │        session has ended
+//	   ▼         │
+//	parked ◀─────┘ its stream is held, or it is a suspect: sent and offered from here, too
+//
+// From each place an entry is gone when all its records are settled, dropped or in the spool. An
+// entry that goes into the spool while the session has it is sent until it is answered.
+type place uint8
+
+const (
+	waiting place = iota
+	sent
+	offered
+	parked
+	gone
+)
+
+// An entry is records of one holder that are open, in order. It belongs to exactly one owner at a
+// time: the queue, the session or the handler.
+type entry struct {
+	h     *holder
+	b     *batch.Batch
+	place place
+	rest  place     // where it is when neither the session nor the handler has it: waiting or parked
+	since time.Time // when it was taken from the caller or the spool
+
+	// Of an entry that was given to the session.
+	kind    poison.Kind
+	round   uint64       // of the session, when it was given
+	at      time.Time    // likewise
+	out     *batch.Batch // what the session was given, and answers
+	pin     *holder      // whose memory the session may read
+	unknown bool         // it was sent, and not answered
+	before  bool         // … in an earlier session
+	cut     bool         // made smaller because of the circuit
+	orphan  bool         // its records are in the spool; only the answer is awaited
+
+	tried bool // the handler did not take it after Close ran out of time for the destination
+
+	// Of a parked entry.
+	stream  uint32          // of all its records
+	suspect *poison.Suspect // nil: its stream is held
+	roomy   bool            // it is within Options.AsideBytes
+
+	// Memory of out for the first session. Few batches are in more slabs.
+	own  batch.Batch
+	runs [5]batch.Run
+}
+
+// inMemory reports whether the records of e are in memory only.
+func (e *entry) inMemory() bool { return !e.h.custody.isSpools() }
+
+// fresh returns the batch of e as one that no session was given yet, so that a late answer to an
+// earlier one is not mistaken for an answer to it.
+func (e *entry) fresh() *batch.Batch {
+	to := &e.own
+	if e.out != nil {
+		to = new(batch.Batch)
+	} else if len(e.b.Runs) <= len(e.runs) {
+		to.Runs = e.runs[:0]
+	}
+	to.Runs = slices.Grow(to.Runs, len(e.b.Runs))
+	return e.b.Slice(to, 0, e.b.Len())
+}
+
+// streamOf returns the stream of the first record of b.
+func streamOf(b *batch.Batch) uint32 {
+	for _, rec := range b.All() {
+		return rec.Stream
+	}
+	return 0
+}
+
+// fitting returns how many records of b, at least one, have at most size bytes together.
+func fitting(b *batch.Batch, size int) int {
+	k := 0
+	for i := range b.Runs {
+		r := &b.Runs[i]
+		for j := range r.Len() {
+			if size -= int(r.Slot(j).Len); size < 0 {
+				return max(k, 1)
+			}
+			k++
+		}
+	}
+	return max(k, 1)
+}

@@ -1,0 +1,199 @@
+package deliver
+
+import (
+	"slices"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/poison"
+)
+
+// sessionState is the life of the session, as far as the outlet sees it.
+//
+//	none ──open──▶ opening ─────────▶ live ──Send refused──▶ leaving
+//	 ▲              │    │ given up    │                       │ all is answered,
+//	 │        error │    ▼             ▼ End, or given up      ▼ End, or given up
+//	 │              │   lost ◀─────────┴───────────────────────┘
+//	 │              ▼    │  │
+//	 ├── closed ── ending◀  │
+//	 └── closed ────────────┘ the Open that was given up has failed
+//
+// Lost, its Close has to be called; ending, it is under way, and the session may
+// still read what it was given.
+type sessionState uint8
+
+const (
+	none sessionState = iota
+	opening
+	live
+	leaving
+	lost
+	ending
+)
+
+// inflight is the session and the batches that it was given.
+type inflight struct {
+	queue *queue
+
+	state    sessionState
+	given    list   // in the order of Send; after the end of the session what it may still read
+	under    int    // of them, those whose answer counts
+	regroup  bool   // an answer had open records: nothing new before all are answered
+	round    uint64 // counts answers with open records
+	answered bool   // the session has settled something
+	attempts uint64 // batches given
+}
+
+// enter is the only way from one state to another.
+func (s *inflight) enter(to sessionState) {
+	s.queue.set.note(aSession, uint8(s.state), uint8(to))
+	s.state = to
+}
+
+// takes reports whether answers and refusals of the session count.
+func (s *inflight) takes() bool { return s.state == live || s.state == leaving }
+
+// opened notes that the session is open.
+func (s *inflight) opened() {
+	if s.state == opening {
+		s.enter(live)
+		s.answered, s.regroup = false, false
+	}
+}
+
+// closed notes that the session reads nothing any more.
+func (s *inflight) closed() {
+	s.enter(none)
+	for len(s.given) > 0 {
+		s.unpin(s.given[0])
+	}
+}
+
+// end ends a session that takes no more and whose answers are all there. It reports whether the
+// session has to be closed now.
+func (s *inflight) end() bool {
+	if s.state == leaving && s.under == 0 {
+		s.enter(lost)
+	}
+	if s.state != lost {
+		return false
+	}
+	s.enter(ending)
+	return true
+}
+
+// giveUp ends the session, or the attempt to open one, because Close ran out of time.
+func (s *inflight) giveUp() {
+	switch s.state {
+	case opening:
+		s.enter(lost)
+	case live, leaving:
+		s.takeAllBack()
+	}
+}
+
+// give makes e one of the batches that the session has.
+func (s *inflight) give(now time.Time, e *entry, k poison.Kind) action {
+	s.queue.put(e, sent)
+	e.kind, e.out, e.before, e.unknown, e.round, e.at = k, e.fresh(), e.unknown, true, s.round, now
+	if e.h != nil {
+		e.pin = e.h
+		e.pin.pins++
+	}
+	s.given = append(s.given, e)
+	s.under++
+	s.attempts++
+	return action{do: doSend, e: e}
+}
+
+// answerTo returns the entry that was sent as b and has no answer yet, or nil. An answer with open
+// records keeps later batches back also if it counts for nothing, because the goroutine of the
+// session does so as well.
+func (s *inflight) answerTo(b *batch.Batch, o *batch.Outcome) *entry {
+	if !o.Open.Empty() {
+		s.round++
+		s.regroup = true
+	}
+	i := slices.IndexFunc(s.given, func(e *entry) bool { return e.out == b && e.place == sent })
+	if i < 0 {
+		return nil
+	}
+	return s.given[i]
+}
+
+// takeBack makes e, which the session has, wait again.
+func (s *inflight) takeBack(e *entry) {
+	s.under--
+	s.queue.put(e, e.rest)
+}
+
+// unsent notes that e was not given to the session: it refuses batches, or an older one has open
+// records and goes first.
+func (s *inflight) unsent(e *entry) {
+	if e.place != sent || !s.takes() {
+		return
+	}
+	s.takeBack(e)
+	e.unknown = e.before
+	s.unpin(e)
+}
+
+// takeAllBack makes everything that the session has wait again. It returns the oldest entry and
+// the number of records.
+func (s *inflight) takeAllBack() (oldest *entry, n int) {
+	for _, e := range s.given {
+		if e.place != sent {
+			continue
+		}
+		if oldest == nil {
+			oldest = e
+		}
+		n += e.b.Len()
+		s.takeBack(e)
+	}
+	s.enter(lost)
+	s.regroup = false
+	return oldest, n
+}
+
+// unpin notes that the session does not read e any more.
+func (s *inflight) unpin(e *entry) {
+	if i := slices.Index(s.given, e); i >= 0 {
+		s.given = slices.Delete(s.given, i, i+1)
+	}
+	if h := e.pin; h != nil {
+		e.pin = nil
+		h.pins--
+		s.queue.letGo(h)
+	}
+}
+
+// only returns the entry under way if it is the only one, otherwise nil.
+func (s *inflight) only() *entry {
+	if s.under != 1 || !s.takes() {
+		return nil
+	}
+	for _, e := range s.given {
+		if e.place == sent {
+			return e
+		}
+	}
+	return nil
+}
+
+// pinsTooMuch reports whether the session, if it hung with e, would leave the producer too
+// little memory to continue.
+func (s *inflight) pinsTooMuch(e *entry) bool {
+	if e.h.loan == nil || e.h.pins > 0 {
+		return false
+	}
+	sum, most := e.h.loan.Pins()
+	for i, g := range s.given {
+		again := slices.ContainsFunc(s.given[:i], func(o *entry) bool { return o.pin == g.pin })
+		if g.pin != nil && g.pin.loan != nil && !again {
+			n, _ := g.pin.loan.Pins()
+			sum += n
+		}
+	}
+	return len(s.given) > 0 && sum > most
+}

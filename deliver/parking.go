@@ -1,0 +1,127 @@
+package deliver
+
+import (
+	"slices"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// parking keeps records of held streams, and suspects, out of the way of the others. They stay in
+// the queue, at their position, and are passed. Options.AsideBytes bounds those that get memory of
+// their own. The others keep their slabs, and with them the memory of the producer, in use.
+type parking struct {
+	set     *settings
+	led     *ledger
+	queue   *queue
+	streams *heldStreams
+	account *accounting
+}
+
+// partHeld makes entries of the records of e, the next to be sent, whose streams are held, one per
+// stream, and parks them. It reports whether there are any.
+func (p *parking) partHeld(e *entry) bool {
+	if !p.streams.has(e.b) {
+		return false
+	}
+	byStream := map[uint32][]int{}
+	var streams []uint32
+	var free []int
+	for i, rec := range e.b.All() {
+		if !p.streams.IsHeld(rec.Stream) {
+			free = append(free, i)
+			continue
+		}
+		if byStream[rec.Stream] == nil {
+			streams = append(streams, rec.Stream)
+		}
+		byStream[rec.Stream] = append(byStream[rec.Stream], i)
+	}
+	at := slices.Index(p.queue.ring, e)
+	for i, stream := range streams {
+		part := p.queue.entryOf(e.h, e.b.Select(nil, byStream[stream]), e.since)
+		part.stream, part.unknown = stream, e.unknown
+		p.queue.ring = slices.Insert(p.queue.ring, at+i, part)
+		p.queue.rest(part, parked)
+	}
+	if e.b = e.b.Select(nil, free); len(free) == 0 {
+		p.queue.remove(e)
+	}
+	return true
+}
+
+// makeRoom gives parked records memory of their own, oldest first, as far as there is room. Others
+// are kept until they have been held for an hour, or the producer, which is scarce of memory,
+// would drop records that the destination takes. Then they are condemned, an entry at a time.
+// makeRoom reports whether one was.
+func (p *parking) makeRoom(now time.Time, scarce bool) bool {
+	if p.queue.parked == 0 {
+		return false
+	}
+	room := p.set.asideBytes
+	for _, e := range p.queue.ring {
+		if e.rest == parked && e.roomy {
+			room -= e.b.Bytes()
+		}
+	}
+	crowded := scarce && now.Sub(p.streams.others) < holdPatience
+	for _, e := range p.queue.ring {
+		if e.place != parked || e.roomy {
+			continue
+		}
+		if size := e.b.Bytes(); size <= room {
+			room -= size
+			p.move(e)
+			continue
+		}
+		h := p.streams.held[e.stream]
+		if e.suspect == nil && h != nil && (crowded || now.Sub(h.since) >= holdPatience) {
+			p.account.condemn(e.h, e.b, h.why)
+			p.queue.remove(e)
+			return true
+		}
+	}
+	return false
+}
+
+// move gives e, which is parked, memory of its own, so that it does not take the room of the next
+// batches.
+func (p *parking) move(e *entry) {
+	e.roomy = true
+	old := e.h
+	if old.custody != own || old.small || old.keeps() {
+		return
+	}
+	h := &holder{custody: own, no: old.no, parts: 1, parked: 1, small: true}
+	h.mem.set(e.b)
+	p.led.move(old, h, countable(e.b))
+	e.h, e.b = h, &h.mem.b
+	old.parts--
+	old.parked--
+	p.queue.letGo(old)
+}
+
+// release makes the records of streams that are tried wait again. They go first.
+func (p *parking) release(now time.Time) {
+	if !p.streams.release(now) {
+		return
+	}
+	for _, e := range p.queue.ring {
+		if e.rest == parked && e.suspect == nil && !p.streams.IsHeld(e.stream) {
+			p.leave(e)
+		}
+	}
+}
+
+// leave makes e, which is parked, wait again.
+func (p *parking) leave(e *entry) {
+	e.suspect, e.roomy = nil, false
+	p.queue.rest(e, waiting)
+}
+
+// hold holds the streams of the open records of e. They are parked when their turn comes.
+func (p *parking) hold(now time.Time, b *batch.Batch, o *batch.Outcome) {
+	for _, rec := range b.All() {
+		p.streams.hold(now, rec.Stream, cause(o.Why), o.After)
+	}
+}

@@ -1,0 +1,198 @@
+package deliver
+
+import (
+	"slices"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/poison"
+)
+
+// A queue holds the open entries of an outlet, oldest first: those of the spool before those of
+// callers. Parked entries keep their position, so that the records of a stream stay in order.
+//
+//	ring   [ of the spool, handed out | taken from callers ]
+//	         ▲ up to Window of them are sent; those without an answer when the session ends
+//	           are sent again, from the oldest on
+type queue struct {
+	set    *settings
+	poison *poison.Detector
+	ring   []*entry
+	parked int // of them, those whose rest is parked
+}
+
+// put is the only way from one place to another.
+func (q *queue) put(e *entry, to place) {
+	q.set.note(anEntry, uint8(e.place), uint8(to))
+	e.place = to
+}
+
+// rest makes e stay at to, waiting or parked, whenever nobody else has it.
+func (q *queue) rest(e *entry, to place) {
+	if e.count(q, to); e.place == waiting || e.place == parked {
+		q.put(e, to)
+	}
+}
+
+// count sets e.rest and what counts it.
+func (e *entry) count(q *queue, rest place) {
+	if e.rest == rest {
+		return
+	}
+	n := 1
+	if rest == waiting {
+		n = -1
+	}
+	q.parked += n
+	e.h.parked += n
+	e.rest = rest
+}
+
+// entryOf returns a new entry of h.
+func (q *queue) entryOf(h *holder, b *batch.Batch, since time.Time) *entry {
+	h.parts++
+	return &entry{h: h, b: b, since: since}
+}
+
+// first returns the oldest entry that waits. It returns nil while an older one is in the spool,
+// which backlog reports, or with the handler.
+func (q *queue) first(backlog bool) *entry {
+	for _, e := range q.ring {
+		switch {
+		case e.rest == parked:
+		case e.place == offered:
+			return nil
+		case e.place != waiting:
+		case backlog && e.inMemory():
+			return nil
+		default:
+			return e
+		}
+	}
+	return nil
+}
+
+// idle reports whether all entries are parked.
+func (q *queue) idle() bool { return q.parked == len(q.ring) }
+
+// suspect returns the entry of s.
+func (q *queue) suspect(s *poison.Suspect) *entry {
+	for _, e := range q.ring {
+		if e.suspect == s {
+			return e
+		}
+	}
+	return nil
+}
+
+// insert puts e, of the spool, behind the other entries of the spool.
+func (q *queue) insert(e *entry) {
+	at := len(q.ring)
+	for at > 0 && q.ring[at-1].inMemory() {
+		at--
+	}
+	q.ring = slices.Insert(q.ring, at, e)
+}
+
+// split leaves the first k records in e and puts the rest behind it.
+func (q *queue) split(e *entry, k int) {
+	rest := q.entryOf(e.h, e.b.Slice(nil, k, e.b.Len()), e.since)
+	rest.unknown = e.unknown
+	e.b = e.b.Slice(nil, 0, k)
+	q.ring = slices.Insert(q.ring, slices.Index(q.ring, e)+1, rest)
+}
+
+// remove takes e out: none of its records is open any more.
+func (q *queue) remove(e *entry) {
+	if i := slices.Index(q.ring, e); i >= 0 {
+		q.ring = slices.Delete(q.ring, i, i+1)
+		e.count(q, waiting)
+	}
+	q.put(e, gone)
+	q.poison.Forget(e.suspect)
+	e.h.parts--
+	q.letGo(e.h)
+}
+
+// letGo releases h when nothing refers to it any more.
+func (q *queue) letGo(h *holder) {
+	if h.parts > 0 || h.custody.isSpools() {
+		return
+	}
+	if !h.settled {
+		h.settled = true
+		q.set.settled(h)
+	}
+	if h.pins == 0 {
+		q.set.release(h)
+	}
+}
+
+// memory returns the oldest entry that is in memory only and not parked.
+func (q *queue) memory() *entry {
+	for _, e := range q.ring {
+		if e.inMemory() && e.rest != parked {
+			return e
+		}
+	}
+	return nil
+}
+
+// spillable returns the oldest entry that is in memory only and no parked suspect.
+func (q *queue) spillable() *entry {
+	for _, e := range q.ring {
+		if e.inMemory() && (e.rest != parked || e.suspect == nil) {
+			return e
+		}
+	}
+	return nil
+}
+
+// behindDisk reports whether batches of the spool, older than e, wait to be sent.
+func (q *queue) behindDisk(e *entry) bool {
+	for _, o := range q.ring {
+		if o == e {
+			return false
+		}
+		if o.place == waiting && !o.inMemory() {
+			return true
+		}
+	}
+	return false
+}
+
+// outBehind reports whether an entry behind e is with the session or the handler.
+func (q *queue) outBehind(e *entry) bool {
+	return slices.ContainsFunc(q.ring[slices.Index(q.ring, e)+1:], func(later *entry) bool {
+		return later.place == sent || later.place == offered
+	})
+}
+
+// A list of entries has an oldest one.
+type list []*entry
+
+// oldest returns the time of the oldest open record of l and when its oldest batch was taken, or
+// nearly so: the batch that came first is in front. They are zero where there is none.
+func (l list) oldest() (record, taken time.Time) {
+	if len(l) == 0 || l[0].kind == poison.Reference || l[0].place == gone {
+		return record, taken
+	}
+	e := l[0]
+	taken = e.since
+	if e.b.Len() == 0 {
+		return record, taken
+	}
+	record = e.since
+	if n := e.b.Runs[0].Slot(0).Time; n != 0 {
+		record = time.Unix(0, n)
+	}
+	return record, taken
+}
+
+// earlier returns the earlier of two times. A zero time is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

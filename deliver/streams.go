@@ -1,0 +1,137 @@
+package deliver
+
+import (
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/backoff"
+)
+
+// A hold is a stream that the destination does not accept at the moment. Its records are parked.
+//
+//	held ──until──▶ tried ──a minute without a new hold──▶ forgotten
+//	  ▲               │ held again
+//	  └───────────────┘
+type hold struct {
+	since time.Time // when it was held first, or a record of it was last taken
+	until time.Time // then it is tried
+	why   error
+	times int  // in a row in which nothing of it was taken
+	tried bool // its records are sent
+}
+
+const (
+	holdMin = time.Second
+	holdMax = time.Minute
+
+	// holdPatience is how long records of a held stream that are not within Options.AsideBytes
+	// are kept. Then they are refused.
+	holdPatience = time.Hour
+)
+
+// heldStreams are the streams that are held, or were until lately.
+type heldStreams struct {
+	set    *settings
+	held   map[uint32]*hold
+	others time.Time // when a record of another stream was last taken, while some were held
+}
+
+// any reports whether there are any.
+func (s *heldStreams) any() bool { return len(s.held) > 0 }
+
+// IsHeld reports whether records of a stream are not sent.
+func (s *heldStreams) IsHeld(stream uint32) bool {
+	h := s.held[stream]
+	return h != nil && !h.tried
+}
+
+// Tries returns how often in a row a stream was held and nothing of it was taken, at least 1 for a
+// stream that is held or was lately.
+func (s *heldStreams) Tries(stream uint32) int {
+	if h := s.held[stream]; h != nil {
+		return max(1, h.times)
+	}
+	return 0
+}
+
+// hold holds a stream for a time, at least after. Of several streams that are held for the same
+// reason the first is reported.
+func (s *heldStreams) hold(now time.Time, stream uint32, why error, after time.Duration) {
+	h := s.held[stream]
+	switch {
+	case h == nil:
+		reported := false
+		for _, o := range s.held {
+			reported = reported || !o.tried && o.why.Error() == why.Error()
+		}
+		h = &hold{since: now, why: why}
+		s.held[stream] = h
+		if !reported {
+			s.set.post("hold", why, 1)
+		}
+	case !h.tried:
+		return
+	}
+	h.tried = false
+	h.times++
+	wait := min(after, maxRetryAfter)
+	if wait <= 0 || h.times > 1 { // the requested delay did not help
+		most := backoff.Ceil(holdMin, holdMax, h.times-1)
+		wait = max(wait, s.set.jitter(most/2, most))
+	}
+	h.until = now.Add(wait)
+}
+
+// release has the streams tried whose time has come. It reports whether there are any.
+func (s *heldStreams) release(now time.Time) (any bool) {
+	for stream, h := range s.held {
+		switch {
+		case now.Before(h.until):
+		case !h.tried:
+			h.tried, any = true, true
+		case now.Sub(h.until) >= holdMax:
+			delete(s.held, stream)
+		}
+	}
+	return any
+}
+
+// wakeAt calls consider with the times at which release has something to do.
+func (s *heldStreams) wakeAt(consider func(time.Time)) {
+	for _, h := range s.held {
+		if h.tried {
+			consider(h.until.Add(holdMax))
+		} else {
+			consider(h.until)
+		}
+	}
+}
+
+// taken notes an answer o that settled records of b.
+func (s *heldStreams) taken(now time.Time, b *batch.Batch, o *batch.Outcome) {
+	if !s.any() {
+		return
+	}
+	for i, rec := range b.All() {
+		if o.Open.Has(i) || o.Refused.Has(i) {
+			continue
+		}
+		if h := s.held[rec.Stream]; h != nil {
+			h.since, h.times = now, 0
+		} else {
+			s.others = now
+		}
+	}
+}
+
+// has reports whether b has records of held streams.
+func (s *heldStreams) has(b *batch.Batch) bool {
+	if s.any() {
+		for _, rec := range b.All() {
+			if s.IsHeld(rec.Stream) {
+				return true
+			}
+		}
+	}
+	return false
+}

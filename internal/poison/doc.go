@@ -1,0 +1,29 @@
+// Package poison finds the records that a destination cannot accept and does not name: it ends
+// the session at such a record or never answers. No good record may be condemned because the
+// destination, or one stream of it, is failing.
+//
+// A [Detector] makes the decisions for one destination. It has no goroutine, no I/O and no clock. Its
+// caller sends what [Detector.Next] returns and reports each result.
+//
+//	three sessions ended at the same batch, or one after a long silence, or an answer in doubt
+//	     │
+//	     ▼
+//	bisect: the oldest records go in pieces, half as large after each failure
+//	     │ a single record fails: the suspect
+//	     ▼
+//	probe:  a record of another stream that was accepted before, then one to three copies of an
+//	        accepted record of the suspect's stream (the references), then the suspect
+//	     ├─ the suspect is accepted        ─▶ it was innocent
+//	     ├─ the first reference fails      ─▶ the server is failing, the count restarts
+//	     ├─ a reference of its stream does ─▶ the stream is failing: it is held, the count restarts
+//	     └─ only the suspect fails, 8 times in a row ─▶ it is parked and probed from time to time,
+//	        and condemned once these probes span 30 s
+//
+// The number of references changes, so that a server that accepts or refuses every n-th message
+// condemns nothing. Random resets condemn a good record with a probability below 10⁻⁶ at any rate
+// (ADR 47).
+//
+// Eight answers in doubt (batch.Doubt) condemn without the 30 s. A suspect without a reference of its
+// stream is condemned after an hour, and only if no other record of its stream is suspected. While no
+// reference is known at all, none is condemned.
+package poison
