@@ -21,6 +21,7 @@ var allowed = map[string][]string{
 	"internal/callback":  {},
 	"internal/mapped":    {},
 	"internal/breaker":   {"internal"},
+	"internal/poison":    {"batch", "internal"},
 	"internal/crashfile": {"batch", "internal"},
 	"internal/fleet":     {"slab", "batch", "bufpool", "internal"},
 	"internal/arch":      {},
