@@ -36,36 +36,35 @@ type inputOption struct {
 	name    string
 	of      []string             // the types of inputs that have it; nil: all
 	initial func() setting.Value // returns the default value
-	what    string               // for docs/CONFIG.md
 	ofFile  bool                 // it names a file with a secret or a certificate
 }
 
 // inputOptions are all options of inputs, in the order of docs/CONFIG.md.
 var inputOptions = []inputOption{
-	{name: "type", initial: func() setting.Value { return &inputType{setting.Choice{Of: inputTypes}} }, what: "stdin, tail, journal, forward, loki or syslog"},
-	{name: "format", initial: func() setting.Value { return &setting.Choice{Value: record.Auto.String(), Of: record.Formats()} }, what: "what the lines are: auto, json, logfmt or text"},
-	{name: "time", initial: func() setting.Value { return &setting.Choice{Value: "line", Of: timeNames} }, what: "the time of a line: the one in it (line), that of its arrival (now), or that where it has none, which the field time_from=arrival then says (line-or-now)"},
-	{name: "zone", initial: func() setting.Value { return new(setting.Zone) }, what: "the zone of times that name none"},
-	{name: "files", of: []string{"tail"}, initial: func() setting.Value { return new(setting.List) }, what: "the files to follow: paths, or patterns with *, ? and []"},
-	{name: "state", of: readers, initial: func() setting.Value { return new(setting.Path) }, what: "the directory that says how far each file, or the journal, is delivered; without it nothing is kept"},
-	{name: "from", of: readers, initial: func() setting.Value { return &setting.Choice{Of: []string{"start", "end"}} }, what: "where to begin in what is there at the start and not in state: start or end"},
-	{name: "multiline", of: []string{"stdin", "tail"}, initial: func() setting.Value { return new(setting.List) }, what: "which lines are one record: go, java, dotnet, node, python, ruby, rust, cri, docker, auto, or a pattern"},
-	{name: "partial-after", of: []string{"tail"}, initial: func() setting.Value { return new(setting.Duration) }, what: "take a last line without a newline after it has not grown for that long; 0: wait"},
-	{name: "path-key", of: []string{"tail"}, initial: func() setting.Value { return new(setting.Text) }, what: "add the path of the file as this field"},
-	{name: "max-rotated", of: []string{"tail"}, initial: func() setting.Value { return newMaxRotated() }, what: "how many rotated files of a path are kept open until they are read; more are lost, and reported"},
-	{name: "units", of: []string{"journal"}, initial: func() setting.Value { return new(setting.List) }, what: "entries of these units only; a unit may have *, ? and [] in it"},
-	{name: "identifiers", of: []string{"journal"}, initial: func() setting.Value { return new(setting.List) }, what: "entries with these identifiers only, which are names of programs"},
-	{name: "directory", of: []string{"journal"}, initial: func() setting.Value { return new(setting.Path) }, what: "the directory of another journal; default: this machine's"},
-	{name: "all-fields", of: []string{"journal"}, initial: func() setting.Value { return new(setting.Toggle) }, what: "take all fields of an entry, by the names that they have in the journal"},
-	{name: "listen", of: listeners, initial: func() setting.Value { return new(setting.Text) }, what: "the address, such as 0.0.0.0:24224, unix:PATH or, for syslog, udp://HOST:PORT and unixgram:PATH; default: the protocol's port, for this machine alone"},
-	{name: "shared-key-file", of: []string{"forward"}, initial: func() setting.Value { return new(setting.Text) }, what: "the file with the key that clients must know", ofFile: true},
-	{name: "user", of: []string{"forward"}, initial: func() setting.Value { return new(setting.Text) }, what: "the user that clients must log in as"},
-	{name: "password-file", of: []string{"forward"}, initial: func() setting.Value { return new(setting.Text) }, what: "the file with the password of user", ofFile: true},
-	{name: "tls-cert", of: listeners, initial: func() setting.Value { return new(setting.Text) }, what: "the file with the certificate of this server", ofFile: true},
-	{name: "tls-key", of: listeners, initial: func() setting.Value { return new(setting.Text) }, what: "the file with its key", ofFile: true},
-	{name: "tls-client-ca", of: listeners, initial: func() setting.Value { return new(setting.Text) }, what: "the file with the authorities that sign the certificates of clients; nobody else is let in", ofFile: true},
-	{name: "max-message", of: listeners, initial: func() setting.Value { return newMaxMessage() }, what: "the longest message, as it comes and decompressed"},
-	{name: "max-conns", of: listeners, initial: func() setting.Value { return setting.CountBetween(256, 1, 0) }, what: "how many connections there may be at a time"},
+	{name: "type", initial: func() setting.Value { return &inputType{setting.Choice{Of: inputTypes}} }},
+	{name: "format", initial: func() setting.Value { return &setting.Choice{Value: record.Auto.String(), Of: record.Formats()} }},
+	{name: "time", initial: func() setting.Value { return &setting.Choice{Value: "line", Of: timeNames} }},
+	{name: "zone", initial: func() setting.Value { return new(setting.Zone) }},
+	{name: "files", of: []string{"tail"}, initial: func() setting.Value { return new(setting.List) }},
+	{name: "state", of: readers, initial: func() setting.Value { return new(setting.Path) }},
+	{name: "from", of: readers, initial: func() setting.Value { return &setting.Choice{Of: []string{"start", "end"}} }},
+	{name: "multiline", of: []string{"stdin", "tail"}, initial: func() setting.Value { return new(setting.List) }},
+	{name: "partial-after", of: []string{"tail"}, initial: func() setting.Value { return new(setting.Duration) }},
+	{name: "path-key", of: []string{"tail"}, initial: func() setting.Value { return new(setting.Text) }},
+	{name: "max-rotated", of: []string{"tail"}, initial: func() setting.Value { return newMaxRotated() }},
+	{name: "units", of: []string{"journal"}, initial: func() setting.Value { return new(setting.List) }},
+	{name: "identifiers", of: []string{"journal"}, initial: func() setting.Value { return new(setting.List) }},
+	{name: "directory", of: []string{"journal"}, initial: func() setting.Value { return new(setting.Path) }},
+	{name: "all-fields", of: []string{"journal"}, initial: func() setting.Value { return new(setting.Toggle) }},
+	{name: "listen", of: listeners, initial: func() setting.Value { return new(setting.Text) }},
+	{name: "shared-key-file", of: []string{"forward"}, initial: func() setting.Value { return new(setting.Text) }, ofFile: true},
+	{name: "user", of: []string{"forward"}, initial: func() setting.Value { return new(setting.Text) }},
+	{name: "password-file", of: []string{"forward"}, initial: func() setting.Value { return new(setting.Text) }, ofFile: true},
+	{name: "tls-cert", of: listeners, initial: func() setting.Value { return new(setting.Text) }, ofFile: true},
+	{name: "tls-key", of: listeners, initial: func() setting.Value { return new(setting.Text) }, ofFile: true},
+	{name: "tls-client-ca", of: listeners, initial: func() setting.Value { return new(setting.Text) }, ofFile: true},
+	{name: "max-message", of: listeners, initial: func() setting.Value { return newMaxMessage() }},
+	{name: "max-conns", of: listeners, initial: func() setting.Value { return setting.CountBetween(256, 1, 0) }},
 }
 
 // inputOptionsOf returns the names of the options of a kind of input.

@@ -146,7 +146,7 @@ printed.
 
 Destinations:
 ` + usageOf(c.dests) + `
-Flags whose text begins with ` + console.InWords(append([]string{"file", "TLS", "forward", "loki", "otlp", "http"}, moreFamilies...), "or") + ` concern these destinations alone.
+Flags described with ` + console.InWords(append([]string{"file", "TLS", "forward", "loki", "otlp", "http"}, moreFamilies...), "or") + ` apply only to these destinations.
 
 The flags from --encode on are options of every --to that supports them. An option can also
 follow a ? in a --to, under the same name and for that destination alone, as in the third

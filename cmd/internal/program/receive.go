@@ -47,7 +47,7 @@ func newReceive(stdout, stderr *os.File) *cobra.Command {
 		Long: `Receive records from clients and print them as JSON lines, for development and tests of
 clients without an installed log server.
 
-Without a flag of a listener, these listen:
+If no listener flag is given, these listeners are started:
 ` + listenersHelp(c.listeners) + `
 They accept connections from this machine only. --forward=:24224 accepts connections from all
 machines; the value must follow a =. --forward=unix:PATH listens on a unix socket, and with
@@ -69,7 +69,7 @@ chunk, a push to Loki or a syslog message:
   read from each connection. --reset and --reject refuse P percent of the chunks. --reset
   resets the connection. --reject answers Loki clients with 429 and 500 in turn, and does not
   answer Forward clients. P is exact and evenly spread: 25 refuses every fourth chunk. syslog
-  has no answers, so that refused messages are lost.
+  has no answers, so refused messages are lost.
 
 ` + receiveExitHelp,
 		Example: `  forebay receive

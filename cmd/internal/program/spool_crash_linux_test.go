@@ -108,7 +108,7 @@ func TestSpoolOfKilledProgram(t *testing.T) {
 		t.Errorf("%d records pending, want %d", pending, want)
 	}
 	out, errs, code = runSpool(t, nil, "verify", slabs)
-	if code != 0 || strings.Count(out, "301 records in slabs of a dead program: ok\n") != 3 {
+	if code != 0 || strings.Count(out, "301 records in slabs of a program that has ended: ok\n") != 3 {
 		t.Errorf("verify: %d %s%s", code, out, errs)
 	}
 
@@ -342,7 +342,7 @@ func TestSpoolDamagedSlabs(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, errs, code := runSpool(t, nil, "verify", dir)
-	if code != exit.RuntimeCode || !strings.Contains(out, "0.slab: 0 records in slabs of a dead program: damaged: it has 5000 bytes") ||
+	if code != exit.RuntimeCode || !strings.Contains(out, "0.slab: 0 records in slabs of a program that has ended: damaged: it has 5000 bytes") ||
 		!strings.Contains(out, "damaged: 11 records in 1 slab\n") || !strings.Contains(errs, "2 of 2 files are damaged") {
 		t.Errorf("verify: %d %s%s", code, out, errs)
 	}
@@ -431,7 +431,7 @@ func TestSpoolDamagedOversize(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, errs, code := runSpool(t, nil, "verify", dir)
-	if code != exit.RuntimeCode || !strings.Contains(out, "4 records in slabs of a dead program: damaged: 1 record larger than a slab") {
+	if code != exit.RuntimeCode || !strings.Contains(out, "4 records in slabs of a program that has ended: damaged: 1 record larger than a slab") {
 		t.Errorf("verify: %d %s%s", code, out, errs)
 	}
 	if out, errs, code := runSpool(t, nil, "ls", dir); code != 0 || !strings.Contains(out, "damaged: 1 record larger than a slab") {

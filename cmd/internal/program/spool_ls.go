@@ -138,8 +138,8 @@ A parked segment holds records in a form that the destination of the last run do
 accept. They wait for a destination that accepts it, or for forebay spool replay.
 
 OWNER is the state of the program that crash-safe slabs belong to. The slabs of a running
-program change all the time, and the listing is a snapshot. The slabs of a dead program
-are delivered by its next run or by forebay spool replay.`,
+program change all the time, and the listing is a snapshot. The slabs of a program
+that has ended are delivered by its next run or by forebay spool replay.`,
 		Args: oneDir,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dirs, err := spoolDirs(args[0])
@@ -160,7 +160,7 @@ are delivered by its next run or by forebay spool replay.`,
 			return printSpools(cmd.OutOrStdout(), all, time.Now())
 		},
 	}
-	output.Add(cmd, "output", "o", "how to print it")
+	output.Add(cmd, "output", "o", "output format")
 	return cmd
 }
 
@@ -254,7 +254,7 @@ each record is checked for impossible values.`,
 					case kindInput:
 						in = "input read by a program that has ended"
 					case kindSlabs:
-						in = "slabs of " + map[string]string{"alive": "a living program", "dead": "a dead program"}[f.Owner]
+						in = "slabs of " + map[string]string{"alive": "a running program", "dead": "a program that has ended"}[f.Owner]
 					}
 					fmt.Fprintf(cmd.OutOrStdout(), "%s: %s in %s: %s\n", filepath.Join(d.dir, f.Name),
 						console.Amount(f.Records, "record"), in, f.Health)

@@ -18,8 +18,8 @@ func newSpoolPurge() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "purge DIR --yes",
 		Short: "Delete the contents of a spool",
-		Long: `Delete the contents of a spool: all records, delivered or not. With --damaged only the
-files are deleted that were set aside because they could not be read.
+		Long: `Delete the contents of a spool: all records, delivered or not. With --damaged, only the
+unreadable files that were set aside are deleted.
 
 Without --yes the command lists the files, deletes nothing, and exits with 2. Crash-safe
 slabs of a running program are kept.`,

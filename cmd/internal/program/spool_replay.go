@@ -75,8 +75,8 @@ func newSpoolReplay(open replayOpener) *cobra.Command {
 		Short: "Deliver the records in a spool",
 		Long: `Deliver the records in a spool, oldest first, and delete them as they are delivered. The
 command stops at the first failure. Undelivered records stay in the spool, and the last batch
-may arrive twice when it is sent again. Crash-safe slabs are delivered if their program is
-dead; a running program delivers its slabs.
+may arrive twice when it is sent again. Crash-safe slabs are delivered if their program
+has ended; a running program delivers its own slabs.
 
 Destinations:
 ` + usageOf(dests) + `

@@ -91,7 +91,7 @@ The other flags are described by forebay pipe --help.
 	fs.BoolVar(&f.once, "once", false, "read to the end of the files and exit")
 	fs.StringVar(&f.pathKey, "path-key", "", "field `NAME` for the path of the file: with --encode json and logfmt, at forward:, and for --label-from and --metadata of loki: (default: none)")
 	fs.Var(&f.partial, "partial-after", "time without growth after which a last line without a newline is delivered (default 0: wait for the newline)")
-	fs.Var(&f.rotated, "max-rotated", "number `N` of rotated files of a path to keep open until they are read; excess files are lost and reported")
+	fs.Var(&f.rotated, "max-rotated", "number `N` of rotated files of a path to keep open until they are read; older ones are lost and reported")
 	fs.AddFlagSet(rest)
 	return cmd
 }

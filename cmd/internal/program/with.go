@@ -131,7 +131,7 @@ var elsewhere = map[string]string{
 // isElsewhere says which program has a kind of destination or input; "": none is known.
 func isElsewhere(kind string) string {
 	if where := elsewhere[kind]; where != "" {
-		return fmt.Sprintf("this program is built without it; %s has it (GOWORK=off go -C cmd/%s build, or the image of deploy)", where, where)
+		return fmt.Sprintf("this program does not support it; use %s (GOWORK=off go -C cmd/%s build, or the image of deploy)", where, where)
 	}
 	return ""
 }
