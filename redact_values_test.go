@@ -379,12 +379,12 @@ var positions = []position{
 	{"error with both", false, func(s string) any { return stackError{errors.Join(pcError{errors.New(s)}), s} }},
 	{"error that hides one", false, func(s string) any { return hiddenError{errors.New(s), 1} }},
 	{"hidden in a pointer", false, func(s string) any { return &hiddenError{errors.New(s), 1} }},
-	{"address of an error", true, func(s string) any { var err error = &fieldError{s, nil}; return &err }},
+	{"address of an error", false, func(s string) any { var err error = &fieldError{s, nil}; return &err }},
 	{"error by its address", true, func(s string) any { return fieldError{s, nil} }},
 	{"list of errors", false, func(s string) any { return []error{errors.New("x"), errors.New(s), nil} }},
 	{"errors in a list", false, func(s string) any { return []any{errors.New("x"), fmt.Errorf("a %s", s)} }},
 	{"errors in a map", false, func(s string) any { return map[string]error{"a": &fs.PathError{Op: "open", Path: s, Err: fs.ErrExist}} }},
-	{"error in a struct", true, func(s string) any { return struct{ E error }{&fieldError{s, nil}} }},
+	{"error in a struct", false, func(s string) any { return struct{ E error }{&fieldError{s, nil}} }},
 	{"address", false, func(s string) any { return &url.URL{Scheme: "http", User: url.UserPassword("u", s), Host: "h"} }},
 	{"zero to itself", false, func(s string) any {
 		return struct {

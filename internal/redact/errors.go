@@ -100,7 +100,7 @@ func verbose(err error) (string, bool) {
 	if !ok {
 		return "", false
 	}
-	b, fault := textOf(f, formatted)
+	b, fault := textOf(f, values.HasFormat)
 	return string(b) + fault, true
 }
 

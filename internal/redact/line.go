@@ -7,7 +7,7 @@ package redact
 // valid JSON: a pattern sees one name, text or number at a time, never the surrounding
 // syntax. If the rules change nothing, nothing is appended.
 func (w *Walker) AppendJSON(r *Rules, dst, doc []byte) (out []byte, changed bool) {
-	w.rules, w.left = r, maxNodes
+	w.rules = r
 	d := edit{src: unsafeString(doc), out: dst}
 	if w.json(&d, w.enter(nil), 0); d.done == 0 {
 		return dst, false
@@ -17,7 +17,7 @@ func (w *Walker) AppendJSON(r *Rules, dst, doc []byte) (out []byte, changed bool
 
 // Pair redacts the textual value of a name.
 func (w *Walker) Pair(r *Rules, name, value string) (string, bool) {
-	w.rules, w.left = r, maxNodes
+	w.rules = r
 	next, hit := w.step(w.enter(nil), name)
 	if hit {
 		return r.text, value != r.text
@@ -27,7 +27,7 @@ func (w *Walker) Pair(r *Rules, name, value string) (string, bool) {
 
 // Text redacts a text that has no name.
 func (w *Walker) Text(r *Rules, s string) (string, bool) {
-	w.rules, w.left = r, maxNodes
+	w.rules = r
 	return w.text(s, w.enter(nil), 0)
 }
 

@@ -32,7 +32,7 @@ func TestLines(t *testing.T) {
 	text(`got "pin":"<\"x\">"`, true)(w.Text(r, `got "pin":1`))
 	text(`"pin":<"x">`, true)(w.Match(r, `"pin":1234`))
 	msg, attrs := w.Record(r, nil, "1234", []slog.Attr{slog.Int("pin", 1), slog.Any("m", map[string]int{"pin": 1})})
-	if msg != `<"x">` || attrs[0].Value.String() != `<"x">` || attrs[1].Value.String() != `map[pin:<"x">]` {
+	if msg != `<"x">` || attrs[0].Value.String() != `<"x">` || attrs[1].Value.String() != `{"pin":"<\"x\">"}` {
 		t.Error(msg, attrs)
 	}
 }

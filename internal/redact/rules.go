@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebay-log/forebay/internal/jsontext"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 // Text is the default replacement for redacted values.
@@ -58,10 +58,8 @@ type Rules struct {
 
 	text   string // replaces redacted data
 	quoted string // text as a JSON string
-	hidden any    // text as a value
 
-	plans    sync.Map // reflect.Type → *plan
-	planning sync.Mutex
+	suspects sync.Map // *values.Shape → bool, see suspect
 }
 
 // A node is a node in the tree of paths.
@@ -77,7 +75,7 @@ func New(c Config) (*Rules, []error) {
 	if r.text == "" {
 		r.text = Text
 	}
-	r.quoted, r.hidden = string(jsontext.AppendString(nil, r.text)), r.text
+	r.quoted = string(jsontext.AppendString(nil, r.text))
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	for _, key := range c.Keys {
@@ -257,8 +255,47 @@ func (r *Rules) hits(folded []byte) bool {
 	return false
 }
 
-// may reports whether a rule can end at a name. Other names are ignored when the types of
-// values are planned.
+// suspect reports whether a rule may match in a value of a type. It is false for types that
+// consist of fields of other names and of kinds that no rule matches.
+func (r *Rules) suspect(s *values.Shape) bool {
+	if known, ok := r.suspects.Load(s); ok {
+		return known.(bool)
+	}
+	suspect := r.finds(s, map[*values.Shape]bool{})
+	r.suspects.Store(s, suspect)
+	return suspect
+}
+
+// finds is suspect for a type that is not in seen.
+func (r *Rules) finds(s *values.Shape, seen map[*values.Shape]bool) bool {
+	if seen[s] {
+		return false
+	}
+	seen[s] = true
+	if !r.values() { // functions see attributes only
+		return s.Methods&values.HasAppendAttrs != 0
+	}
+	if s.ByAddr != 0 && s.Kind != values.Pointer {
+		return true
+	}
+	switch s.Kind {
+	case values.Int, values.Uint, values.Float, values.Complex, values.Number, values.UUID:
+		return len(r.patterns) > 0
+	case values.Bool, values.Time, values.Duration, values.Level, values.Unsupported:
+		return false
+	case values.Pointer:
+		return r.finds(s.Elem, seen)
+	case values.List:
+		return r.stars || r.finds(s.Elem, seen)
+	case values.Struct:
+		return slices.ContainsFunc(s.Fields, func(f values.Field) bool {
+			return slices.ContainsFunc(f.Names, r.may) || r.finds(f.Shape, seen)
+		})
+	}
+	return true
+}
+
+// may reports whether a rule can end at a name.
 func (r *Rules) may(name string) bool {
 	for part := range strings.SplitSeq(name, ".") {
 		f := fold(nil, part)
@@ -267,12 +304,4 @@ func (r *Rules) may(name string) bool {
 		}
 	}
 	return false
-}
-
-// plan returns the plan of a type under these rules.
-func (r *Rules) plan(t reflect.Type) *plan {
-	if p, ok := r.plans.Load(t); ok {
-		return p.(*plan)
-	}
-	return r.makePlan(t)
 }

@@ -3,175 +3,405 @@ package redact
 import (
 	"encoding"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 	"unsafe"
 
 	"github.com/forebay-log/forebay/internal/msgpack"
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// value redacts a value. If anything in it must change, it returns the replacement. depth
-// is 0 for the value of an attribute; groups in such a value are returned as []slog.Attr.
+// A filter is a [values.Emitter] in front of another one. It applies the rules to the value
+// that it receives. Without a next Emitter it only finds out whether anything changes.
+type filter struct {
+	values.Emitter // the next one; nil: none
+	w              *Walker
+	walk           values.Walk
+	at             span // the rules' nodes at the next value
+	open           []container
+	hide           bool // the next value is replaced
+	hidden         int  // lists and maps that are open within a hidden value
+	changed        bool
+}
+
+// A container is an open list or map.
+type container struct {
+	at    span // of its elements
+	mark  int  // length of Walker.nodes before it
+	inner int  // length of Walker.nodes within it
+	list  bool
+	hide  bool // of a list: all elements are replaced
+}
+
+// errChanged ends a walk that only finds out whether anything changes.
+var errChanged = errors.New("changed")
+
+var attrType = reflect.TypeFor[slog.Attr]()
+
+// value redacts a value that is none of slog's kinds. If anything in it must change, it returns
+// the replacement.
 //
 // Encoders may write a value through one of its methods or by its kind, so every way is
 // checked. The replacement has none of the methods, so that no encoder can produce a
 // different text.
-func (w *Walker) value(v reflect.Value, p *plan, at span, depth int) (out any, changed bool) {
-	if !p.suspect {
-		return nil, false
+func (w *Walker) value(x any, at span) (out any, changed bool) {
+	f := w.filter
+	if f == nil {
+		f = &filter{w: w}
+		f.walk.Emitter, f.walk.Inspect, f.walk.Scratch = f, f.inspect, new(values.AttrScratch)
+		f.walk.Limits = values.Limits{Depth: maxDepth, Every: true}
+		f.walk.Style = plainStyle
+		w.filter = f
 	}
-	if w.left--; w.left < 0 || depth > maxDepth {
-		w.over = true
-	}
-	if w.over {
+	err := f.run(nil, x, at)
+	switch {
+	case err == errChanged:
+		var b builder
+		if err = f.run(&b, x, at); err == nil {
+			return b.out, true
+		}
+		return tooDeep, true
+	case err != nil:
 		return tooDeep, true
 	}
-	switch p.kind {
-	case reflect.Interface:
-		if v.IsNil() {
-			return nil, false
-		}
-		v = v.Elem()
-		return w.value(v, w.rules.plan(v.Type()), at, depth)
-	case reflect.Pointer:
-		if v.IsNil() {
-			return nil, false
-		}
-		if depth > 0 || p.elem.kind == reflect.Pointer || p.elem.kind == reflect.Interface {
-			depth++
-		}
-		return w.value(v.Elem(), p.elem, at, depth)
-	}
-	switch p.typ {
-	case attrType:
-		return w.attrValue(v.Interface().(slog.Attr), at)
-	case valueType:
-		return w.printedValue(v.Interface().(slog.Value), at, depth)
-	}
-	recv, ms := p.receiver(v)
-	if !w.rules.values() {
-		ms &= appendAttrs
-	}
-	seen := p.own // the methods that encoders can call
-	if v.CanAddr() {
-		seen = p.all
-	}
-	if seen&logValue != 0 && depth > 0 && v.CanInterface() {
-		// Encoders write only the result of LogValue, except those that use MarshalMsg.
-		if !w.rules.values() {
-			return nil, false
-		}
-		if out, changed = w.logged(recv, at, depth); changed || seen&marshalMsg == 0 {
-			return out, changed
-		}
-	}
-	if ms != 0 {
-		if out, changed = w.rich(recv, ms, at, depth); changed {
-			return out, true
-		}
-	}
-	// Every encoder writes an attribute that is an error as text, except a struct that is
-	// an error only through an embedded field.
-	if seen&(marshalJSON|marshalText) == 0 && (seen&errorText == 0 || depth > 0 || p.embeds) {
-		if out, changed = w.kind(v, p, at, depth); changed {
-			if err, ok := recv.(error); ok && depth == 0 && seen&errorText != 0 {
-				links := 0
-				return w.cleaned(err, at, 1, &links), true
-			}
-			return out, true
-		}
-	}
-	if ms != 0 {
-		return w.plain(recv, ms, at)
-	}
 	return nil, false
 }
 
-// receiver returns v with all methods of its type and, if addressable, of its pointer type,
-// for encoders that use the address.
-func (p *plan) receiver(v reflect.Value) (any, methods) {
+var plainStyle = &values.NewValues(values.Style{}).Style
+
+// run walks over x.
+func (f *filter) run(next values.Emitter, x any, at span) error {
+	mark := len(f.w.nodes)
+	f.Emitter, f.at, f.open, f.hide, f.hidden, f.changed = next, at, f.open[:0], false, 0, false
+	f.walk.Made, f.walk.Nodes = f.w.made, f.w.nodesSeen
+	f.walk.Reset()
+	err := f.walk.Any(x)
+	if err == nil && f.changed && next == nil {
+		err = errChanged
+	}
+	f.w.nodes = f.w.nodes[:mark]
+	f.Emitter = nil
+	if next == nil {
+		f.w.made, f.w.nodesSeen = f.walk.Made, f.walk.Nodes
+	}
+	return err
+}
+
+// covered reports whether the next value is hidden, and replaces it.
+func (f *filter) covered() bool {
+	if f.hidden > 0 {
+		return true
+	}
+	if !f.hide {
+		return false
+	}
+	f.replace(f.w.rules.text)
+	f.done()
+	return true
+}
+
+// replace emits a text in place of a value.
+func (f *filter) replace(text string) {
+	f.changed = true
+	if f.Emitter != nil {
+		f.Emitter.Text(text)
+	}
+}
+
+// done ends a value.
+func (f *filter) done() {
+	f.hide = false
+	if n := len(f.open); n > 0 {
+		c := &f.open[n-1]
+		f.w.nodes = f.w.nodes[:c.inner]
+		f.at, f.hide = c.at, c.hide
+	}
+}
+
+// pass passes on a scalar that no rule can match.
+func (f *filter) pass(emit func(values.Emitter)) {
+	if f.covered() {
+		return
+	}
+	if f.Emitter != nil {
+		emit(f.Emitter)
+	}
+	f.done()
+}
+
+func (f *filter) Null() { f.pass(values.Emitter.Null) }
+
+func (f *filter) Bool(v bool) { f.pass(func(e values.Emitter) { e.Bool(v) }) }
+
+func (f *filter) Time(v time.Time) { f.pass(func(e values.Emitter) { e.Time(v) }) }
+
+func (f *filter) Duration(v time.Duration) { f.pass(func(e values.Emitter) { e.Duration(v) }) }
+
+func (f *filter) Level(v slog.Level) { f.pass(func(e values.Emitter) { e.Level(v) }) }
+
+func (f *filter) Int(v int64) {
+	f.number(slog.Int64Value(v), func(e values.Emitter) { e.Int(v) })
+}
+
+func (f *filter) Uint(v uint64) {
+	f.number(slog.Uint64Value(v), func(e values.Emitter) { e.Uint(v) })
+}
+
+func (f *filter) Float(v float64, bits int) {
+	f.number(slog.Float64Value(v), func(e values.Emitter) { e.Float(v, bits) })
+}
+
+func (f *filter) number(v slog.Value, emit func(values.Emitter)) {
+	s, changed := f.w.number(v)
+	f.text(s, changed, emit)
+}
+
+// text emits a replacement if something changed, or the value.
+func (f *filter) text(s string, changed bool, emit func(values.Emitter)) {
 	switch {
-	case p.all == 0 || !v.CanInterface():
-		return nil, 0
+	case f.covered():
+		return
+	case changed:
+		f.replace(s)
+	case f.Emitter != nil:
+		emit(f.Emitter)
+	}
+	f.done()
+}
+
+func (f *filter) Text(v string) {
+	s, changed := f.w.text(v, f.at, 0)
+	f.text(s, changed, func(e values.Emitter) { e.Text(v) })
+}
+
+func (f *filter) Bytes(v []byte) {
+	s, changed := f.w.text(unsafeString(v), f.at, 0)
+	f.text(s, changed, func(e values.Emitter) { e.Bytes(v) })
+}
+
+func (f *filter) Fault(err error) {
+	s, changed := f.w.text(values.Fault(err), f.at, 0)
+	f.text(s, changed, func(e values.Emitter) { e.Fault(err) })
+}
+
+func (f *filter) JSON(v []byte) error {
+	if !json.Valid(v) {
+		var any json.RawMessage
+		return json.Unmarshal(v, &any)
+	}
+	if f.covered() {
+		return nil
+	}
+	out, changed := f.w.document(v, f.at)
+	f.changed = f.changed || changed
+	if f.Emitter != nil {
+		switch out := out.(type) {
+		case string:
+			f.Emitter.Text(out)
+		case json.RawMessage:
+			_ = f.Emitter.JSON(out) // valid
+		default:
+			_ = f.Emitter.JSON(v)
+		}
+	}
+	f.done()
+	return nil
+}
+
+func (f *filter) Msg(values.Marshaler) {}
+
+func (f *filter) List(n int) {
+	if f.hide || f.hidden > 0 {
+		f.hidden++
+		return
+	}
+	c := container{mark: len(f.w.nodes), list: true}
+	c.at, c.hide = f.w.element(f.at)
+	f.enter(c)
+	if f.Emitter != nil {
+		f.Emitter.List(n)
+	}
+}
+
+func (f *filter) Map(n int) {
+	if f.hide || f.hidden > 0 {
+		f.hidden++
+		return
+	}
+	f.enter(container{at: f.at, mark: len(f.w.nodes)})
+	if f.Emitter != nil {
+		f.Emitter.Map(n)
+	}
+}
+
+func (f *filter) enter(c container) {
+	c.inner = len(f.w.nodes)
+	f.open = append(f.open, c)
+	f.at, f.hide = c.at, c.hide
+}
+
+func (f *filter) EndList() { f.end(values.Emitter.EndList) }
+
+func (f *filter) EndMap() { f.end(values.Emitter.EndMap) }
+
+func (f *filter) end(emit func(values.Emitter)) {
+	if f.hidden > 0 {
+		if f.hidden--; f.hidden == 0 {
+			f.covered()
+		}
+		return
+	}
+	n := len(f.open) - 1
+	f.w.nodes = f.w.nodes[:f.open[n].mark]
+	f.open = f.open[:n]
+	if f.Emitter != nil {
+		emit(f.Emitter)
+	}
+	f.done()
+}
+
+func (f *filter) Key(name string) {
+	if f.hidden > 0 {
+		return
+	}
+	shown, changed := f.w.text(name, f.at, 0)
+	f.changed = f.changed || changed
+	if f.Emitter != nil {
+		f.Emitter.Key(shown)
+	}
+	f.at, f.hide = f.w.step(f.at, name)
+}
+
+func (f *filter) Field(field *values.Field) {
+	if f.hidden > 0 {
+		return
+	}
+	if f.Emitter != nil {
+		f.Emitter.Field(field)
+	}
+	start := len(f.w.nodes)
+	for _, name := range field.Names {
+		_, hit := f.w.step(f.at, name)
+		f.hide = f.hide || hit
+	}
+	f.at = f.w.unique(start)
+}
+
+func (f *filter) Scalars([]slog.Attr) int { return 0 }
+
+func (f *filter) Err() error {
+	if f.changed && f.Emitter == nil {
+		return errChanged
+	}
+	return nil
+}
+
+// inspect redacts the results of the methods of a value that a Walk may not call. It reports
+// whether it has emitted the value.
+func (f *filter) inspect(v reflect.Value, s *values.Shape) bool {
+	if f.hide || f.hidden > 0 || !v.CanInterface() || !f.w.rules.values() {
+		return false
+	}
+	if s.Type == attrType {
+		f.attr(v.Interface().(slog.Attr))
+		return true
+	}
+	if s.Kind == values.List && s.ByAddr == 0 {
+		if s.Type.Kind() != reflect.Array || s.Type.Elem().Kind() != reflect.Uint8 {
+			return false
+		}
+		b := make([]byte, v.Len())
+		reflect.Copy(reflect.ValueOf(b), v)
+		text, changed := f.w.text(unsafeString(b), f.at, 0)
+		if changed {
+			f.replace(text)
+			f.done()
+		}
+		return changed
+	}
+	seen := s.Methods // those that encoders can call
+	if v.CanAddr() {
+		seen = s.ByAddr
+	}
+	if seen&(values.HasLogValue|values.HasAppendAttrs|values.HasError) != 0 || s.Kind == values.Pointer && v.IsNil() {
+		return false // the result is the value in every form
+	}
+	out, changed := f.w.methods(receiver(v, s), s.ByAddr, f.at)
+	if !changed {
+		return false
+	}
+	f.changed = true
+	if f.Emitter != nil {
+		switch out := out.(type) {
+		case json.RawMessage:
+			_ = f.Emitter.JSON(out) // valid
+		default:
+			f.Emitter.Text(out.(string))
+		}
+	}
+	f.done()
+	return true
+}
+
+// attr redacts an attribute within a value. The rules apply to its key as in a record.
+func (f *filter) attr(a slog.Attr) {
+	f.Map(2)
+	f.Key("Key")
+	f.Text(a.Key)
+	f.Key("Value")
+	f.at, f.hide = f.w.step(f.at, a.Key)
+	if err := f.walk.Value(a.Value); err != nil {
+		f.Text(tooDeep)
+	}
+	f.EndMap()
+}
+
+// receiver returns v with all methods of its type and of its pointer type, for encoders that use
+// the address.
+func receiver(v reflect.Value, s *values.Shape) any {
+	switch {
+	case s.Kind == values.Pointer, s.ByAddr == s.Methods && !v.CanAddr():
+		return v.Interface()
 	case v.CanAddr():
-		return v.Addr().Interface(), p.all
-	case p.all == p.own:
-		return v.Interface(), p.own
+		return v.Addr().Interface()
 	}
-	c := reflect.New(p.typ)
+	c := reflect.New(s.Type)
 	c.Elem().Set(v)
-	return c.Interface(), p.all
+	return c.Interface()
 }
 
-// rich redacts the results of methods that expose names or a chain of errors. A replacement
-// has the same form as the method's result.
-func (w *Walker) rich(recv any, ms methods, at span, depth int) (out any, changed bool) {
-	if ms&marshalJSON != 0 {
-		if b, fault := textOf(recv, marshalJSON); fault != "" {
-			if s, ch := w.text(fault, at, 0); ch {
-				return s, true
-			}
-		} else if out, changed = w.document(b, at); changed {
-			return out, true
-		}
-	}
-	if ms&errorText != 0 {
-		if err, ch := w.err(recv.(error), at); ch {
-			if depth > 0 {
-				return err.Error(), true
-			}
-			return err, true
-		}
-	}
-	if ms&appendAttrs != 0 {
-		if out, changed = w.appender(recv.(values.AttrAppender), at, depth); changed {
-			return out, true
-		}
-	}
-	if ms&logValue != 0 && depth > 0 { // LogValue of an attribute is already resolved
-		return w.logged(recv, at, depth)
-	}
-	return nil, false
-}
-
-// logged redacts the result of LogValue.
-func (w *Walker) logged(recv any, at span, depth int) (any, bool) {
-	if w.made++; w.made > maxMade {
-		return tooMany, true
-	}
-	return w.slogValue(slog.AnyValue(recv).Resolve(), at, depth)
-}
-
-// plain redacts the results of methods that return only a text.
-func (w *Walker) plain(recv any, ms methods, at span) (any, bool) {
-	for _, m := range [...]methods{marshalText, stringText, formatted} {
+// methods redacts the results of the methods of recv that return a text or a document.
+func (w *Walker) methods(recv any, ms values.Methods, at span) (out any, changed bool) {
+	for _, m := range [...]values.Methods{values.HasMarshalJSON, values.HasMarshalText, values.HasString, values.HasFormat, values.HasMarshalMsg} {
 		if ms&m == 0 {
 			continue
 		}
 		b, fault := textOf(recv, m)
-		if s, ch := w.text(unsafeString(b)+fault, at, 0); ch {
-			return s, true
+		if m == values.HasMarshalMsg && fault == "" {
+			if js, _, err := msgpack.AppendJSON(nil, b); err == nil {
+				m, b = values.HasMarshalJSON, js
+			}
 		}
-	}
-	if ms&marshalMsg != 0 {
-		b, fault := textOf(recv, marshalMsg)
-		if js, _, err := msgpack.AppendJSON(nil, b); err == nil && fault == "" {
-			return w.document(js, at)
+		if m == values.HasMarshalJSON && fault == "" {
+			out, changed = w.document(b, at)
+		} else {
+			out, changed = changedTo(w.text(unsafeString(b)+fault, at, 0))
 		}
-		if s, ch := w.text(unsafeString(b)+fault, at, 0); ch {
-			return s, true
+		if changed {
+			return out, true
 		}
 	}
 	return nil, false
 }
 
 // textOf calls method m of recv for its text. fault describes a failure.
-func textOf(recv any, m methods) (b []byte, fault string) {
+func textOf(recv any, m values.Methods) (b []byte, fault string) {
 	defer func() {
 		if p := recover(); p != nil {
 			b, fault = nil, values.FaultText(recv, p)
@@ -179,13 +409,13 @@ func textOf(recv any, m methods) (b []byte, fault string) {
 	}()
 	var err error
 	switch m {
-	case marshalJSON:
+	case values.HasMarshalJSON:
 		b, err = recv.(json.Marshaler).MarshalJSON()
-	case marshalText:
+	case values.HasMarshalText:
 		b, err = recv.(encoding.TextMarshaler).MarshalText()
-	case marshalMsg:
-		b, err = recv.(msgMarshaler).MarshalMsg(nil)
-	case formatted:
+	case values.HasMarshalMsg:
+		b, err = recv.(values.Marshaler).MarshalMsg(nil)
+	case values.HasFormat:
 		b = fmt.Appendf(nil, "%+v", recv)
 	default:
 		return []byte(recv.(fmt.Stringer).String()), ""
@@ -196,8 +426,8 @@ func textOf(recv any, m methods) (b []byte, fault string) {
 	return b, ""
 }
 
-// appender redacts an AttrAppender. It becomes a group as an attribute and a map elsewhere.
-func (w *Walker) appender(o values.AttrAppender, at span, depth int) (any, bool) {
+// appender redacts an AttrAppender that is an attribute. It becomes a group.
+func (w *Walker) appender(o values.AttrAppender, at span) (any, bool) {
 	if w.made++; w.made > maxMade || w.depth >= maxGroups {
 		return tooMany, true
 	}
@@ -208,20 +438,17 @@ func (w *Walker) appender(o values.AttrAppender, at span, depth int) (any, bool)
 	w.depth++
 	w.within++
 	names := len(w.names)
-	if depth == 0 && w.key != "" && w.offers() {
+	if w.key != "" && w.offers() {
 		w.names = append(w.names, w.key)
 	}
 	out := w.attrs(at, attrs, false)
 	w.names = w.names[:names]
 	w.within--
 	w.depth--
-	switch {
-	case len(out) == len(attrs) && (len(out) == 0 || &out[0] == &attrs[0]):
+	if len(out) == len(attrs) && (len(out) == 0 || &out[0] == &attrs[0]) {
 		return nil, false
-	case depth == 0:
-		return out, true
 	}
-	return mapOf(out), true
+	return out, true
 }
 
 func appended(o values.AttrAppender) (attrs []slog.Attr, fault string) {
@@ -233,115 +460,6 @@ func appended(o values.AttrAppender) (attrs []slog.Attr, fault string) {
 	return o.AppendAttrs(nil), ""
 }
 
-// mapOf returns attributes in the form used within another value.
-func mapOf(attrs []slog.Attr) map[string]any {
-	m := make(map[string]any, len(attrs))
-	for _, a := range attrs {
-		if a.Key == "" && a.Value.Kind() == slog.KindGroup {
-			maps.Copy(m, mapOf(a.Value.Group()))
-			continue
-		}
-		m[a.Key] = inner(a.Value)
-	}
-	return m
-}
-
-// slogValue redacts a value of package slog inside another value.
-func (w *Walker) slogValue(v slog.Value, at span, depth int) (any, bool) {
-	a := slog.Attr{Value: v.Resolve()}
-	if a.Value.Kind() == slog.KindAny {
-		x := a.Value.Any()
-		if x == nil {
-			return nil, false
-		}
-		v := reflect.ValueOf(x)
-		return w.value(v, w.rules.plan(v.Type()), at, depth+1)
-	}
-	w.within++
-	w.muted++
-	_, changed := w.scalar(at, &a)
-	w.within--
-	w.muted--
-	if !changed {
-		return nil, false
-	}
-	return inner(a.Value), true
-}
-
-// attrValue redacts an attribute inside another value.
-func (w *Walker) attrValue(a slog.Attr, at span) (any, bool) {
-	w.within++
-	w.muted++
-	keep, changed := w.attr(at, &a)
-	w.within--
-	w.muted--
-	switch {
-	case !keep:
-		return nil, true
-	case !changed && !w.prints(a.Value):
-		return changedTo(w.text(a.String(), at, 0))
-	}
-	return map[string]any{"Key": a.Key, "Value": inner(a.Value)}, true
-}
-
-// printedValue redacts a slog.Value inside another value. Some encoders write it with its
-// String method.
-func (w *Walker) printedValue(v slog.Value, at span, depth int) (any, bool) {
-	if out, changed := w.slogValue(v, at, depth); changed {
-		return out, true
-	}
-	if w.prints(v) {
-		return inner(v), true
-	}
-	return changedTo(w.text(v.String(), at, 0))
-}
-
-// prints reports whether the String method of v prints values with package fmt. That output
-// is not examined; it includes unexported fields and may be infinite.
-func (w *Walker) prints(v slog.Value) bool {
-	switch v.Kind() {
-	case slog.KindAny, slog.KindLogValuer:
-		x := v.Any()
-		return x != nil && w.rules.plan(reflect.TypeOf(x)).suspect
-	case slog.KindGroup:
-		return slices.ContainsFunc(v.Group(), func(a slog.Attr) bool { return w.prints(a.Value) })
-	}
-	return false
-}
-
-// inner returns a value of package slog in the form used inside another value. LogValuers
-// are resolved, since their other contents were not examined.
-func inner(v slog.Value) any {
-	if v = v.Resolve(); v.Kind() == slog.KindGroup {
-		return mapOf(v.Group())
-	}
-	return v.Any()
-}
-
-// kind redacts a value by its kind.
-func (w *Walker) kind(v reflect.Value, p *plan, at span, depth int) (any, bool) {
-	switch p.kind {
-	case reflect.String:
-		return changedTo(w.text(v.String(), at, 0))
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		return changedTo(w.number(slog.Int64Value(v.Int())))
-	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
-		return changedTo(w.number(slog.Uint64Value(v.Uint())))
-	case reflect.Float32, reflect.Float64:
-		return changedTo(w.number(slog.Float64Value(v.Float())))
-	case reflect.Slice, reflect.Array:
-		if p.bytes {
-			return changedTo(w.text(unsafeString(bytesOf(v, p)), at, 0))
-		}
-		return w.list(v, p, at, depth)
-	case reflect.Map:
-		return w.pairs(v, p, at, depth)
-	case reflect.Struct:
-		return w.structure(v, p, at, depth)
-	}
-	return nil, false
-}
-
 // changedTo returns a text as any. It allocates only for changed texts.
 func changedTo(s string, changed bool) (any, bool) {
 	if !changed {
@@ -350,325 +468,97 @@ func changedTo(s string, changed bool) (any, bool) {
 	return s, true
 }
 
-// bytesOf returns the bytes of a slice or an array.
-func bytesOf(v reflect.Value, p *plan) []byte {
-	if p.kind == reflect.Array && !v.CanAddr() {
-		c := reflect.New(p.typ).Elem()
-		c.Set(v)
-		v = c
-	}
-	return v.Bytes()
-}
-
 func unsafeString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// as returns an unchanged value with the methods it has in its original location.
-func as(v reflect.Value, p *plan) any {
-	switch {
-	case !v.CanInterface():
-		return Text
-	case p.all != p.own && v.CanAddr():
-		return v.Addr().Interface()
-	}
-	return v.Interface()
+// A builder is a [values.Emitter] that makes a Go value of what it receives. Maps are Objects,
+// so that the order and the names of struct fields in each form are kept.
+type builder struct {
+	out  any
+	open []any         // *values.Object or *[]any
+	next values.Member // of the innermost map
 }
 
-func (w *Walker) list(v reflect.Value, p *plan, at span, depth int) (any, bool) {
-	mark := len(w.nodes)
-	at, hit := w.element(at)
-	var out []any
-	for i := range v.Len() {
-		e := v.Index(i)
-		y, ch := w.rules.hidden, hit
-		if !hit {
-			y, ch = w.value(e, p.elem, at, depth+1)
-		}
-		if w.over {
-			break
-		}
-		if ch && out == nil {
-			out = make([]any, v.Len())
-			for k := range i {
-				out[k] = as(v.Index(k), p.elem)
-			}
-		}
-		switch {
-		case ch:
-			out[i] = y
-		case out != nil:
-			out[i] = as(e, p.elem)
-		}
-	}
-	w.nodes = w.nodes[:mark]
-	switch {
-	case w.over:
-		return tooDeep, true
-	case out == nil:
-		return nil, false
-	case p.typ.Elem() == errorType:
-		return errorsOf(out), true
-	case p.typ.Elem().Implements(appenderType) || p.elem.all&appendAttrs != 0:
-		for i, e := range out { // all of one form
-			if o, ok := e.(values.AttrAppender); ok && !isNil(o) {
-				if attrs, fault := appended(o); fault == "" {
-					out[i] = mapOf(w.attrs(at, attrs, false))
-				}
-			}
-		}
-	}
-	return out, true
-}
-
-func isNil(x any) bool {
-	v := reflect.ValueOf(x)
-	return v.Kind() == reflect.Pointer && v.IsNil()
-}
-
-// errorsOf returns a list of errors as []error, so that encoders write their texts.
-func errorsOf(list []any) []error {
-	out := make([]error, len(list))
-	for i, x := range list {
-		switch x := x.(type) {
-		case error:
-			out[i] = x
-		case string:
-			out[i] = &single{told: told{x, x}}
-		case nil:
-		default:
-			out[i] = &single{told: told{Text, Text}}
-		}
-	}
-	return out
-}
-
-func (w *Walker) pairs(v reflect.Value, p *plan, at span, depth int) (any, bool) {
-	var out map[string]any
-	own := func() {
-		if out != nil {
-			return
-		}
-		out = make(map[string]any, v.Len())
-		for it := v.MapRange(); it.Next(); {
-			out[keyText(it.Key())] = as(it.Value(), p.elem)
-		}
-	}
-	for it := v.MapRange(); it.Next() && !w.over; {
-		k, e := it.Key(), it.Value()
-		name := keyText(k)
-		mark := len(w.nodes)
-		next, hit := w.step(at, name)
-		if other, ok := otherKeyText(k); ok && !hit {
-			_, hit = w.step(at, other)
-			next = w.unique(mark)
-			if _, ch := w.match(other); ch {
-				hit = true
-			}
-		}
-		y, ch := w.rules.hidden, hit
-		if !hit {
-			y, ch = w.value(e, p.elem, next, depth+1)
-		}
-		w.nodes = w.nodes[:mark]
-		shown, renamed := w.text(name, at, 0)
-		if w.hidden(k, at, depth) {
-			shown, renamed = w.rules.text, true
-		}
-		if !ch && !renamed {
-			continue
-		}
-		own()
-		if !ch {
-			y = as(e, p.elem)
-		}
-		if renamed {
-			delete(out, name)
-			for n, free := 2, shown; ; n++ {
-				if _, taken := out[free]; !taken {
-					shown = free
-					break
-				}
-				free = shown + "#" + strconv.Itoa(n)
-			}
-		}
-		out[shown] = y
-	}
-	switch {
-	case w.over:
-		return tooDeep, true
-	case out == nil:
-		return nil, false
-	}
-	return out, true
-}
-
-// hidden reports whether any part of a map key must change. Package fluent writes a key of
-// any type as JSON.
-func (w *Walker) hidden(k reflect.Value, at span, depth int) bool {
-	if k.Kind() == reflect.Interface {
-		k = k.Elem()
-	}
-	switch k.Kind() {
-	case reflect.Invalid, reflect.String, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
-		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
-		return false // its text has been checked
-	}
-	if k.Type().Implements(textType) {
-		return false
-	}
-	_, changed := w.value(k, w.rules.plan(k.Type()), at, depth+1)
-	return changed
-}
-
-// keyText returns the key of a map as a text.
-func keyText(k reflect.Value) string {
-	switch k.Kind() {
-	case reflect.String:
-		return k.String()
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		if !k.Type().Implements(textType) {
-			return strconv.FormatInt(k.Int(), 10)
-		}
-	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
-		if !k.Type().Implements(textType) {
-			return strconv.FormatUint(k.Uint(), 10)
-		}
-	}
-	if !k.CanInterface() {
-		return Text
-	}
-	x := k.Interface()
-	if _, ok := x.(encoding.TextMarshaler); ok {
-		b, fault := textOf(x, marshalText)
-		return string(b) + fault
-	}
-	return fmt.Sprint(x)
-}
-
-// otherKeyText returns the text of a string key that also has a text method.
-func otherKeyText(k reflect.Value) (string, bool) {
-	if k.Kind() != reflect.String || !k.Type().Implements(textType) || !k.CanInterface() {
-		return "", false
-	}
-	b, fault := textOf(k.Interface(), marshalText)
-	return string(b) + fault, true
-}
-
-func (w *Walker) structure(v reflect.Value, p *plan, at span, depth int) (any, bool) {
-	var out reflect.Value
-	for i := range p.fields {
-		f := &p.fields[i]
-		fv, ok := f.of(v)
-		if !ok || f.omitEmpty && values.IsEmpty(fv) || f.omitZero && fv.IsZero() {
-			continue
-		}
-		y, ch := w.field(fv, f, at, depth)
-		if w.over {
-			return tooDeep, true
-		}
-		if ch && !out.IsValid() {
-			out = reflect.New(p.twin()).Elem()
-			for k := range i {
-				p.fields[k].keep(out, v)
-			}
-		}
-		switch {
-		case ch && f.at >= 0 && y != nil:
-			out.Field(f.at).Set(reflect.ValueOf(y))
-		case ch:
-		case out.IsValid():
-			f.keep(out, v)
-		}
-	}
-	if !out.IsValid() {
-		return nil, false
-	}
-	return out.Interface(), true
-}
-
-// of returns the value of the field in a struct. It reports false for a field reached
-// through a nil pointer.
-func (f *field) of(v reflect.Value) (reflect.Value, bool) {
-	if f.hidden {
-		return f.reveal(v)
-	}
-	for i, x := range f.index {
-		if i > 0 && v.Kind() == reflect.Pointer {
-			if v.IsNil() {
-				return v, false
-			}
-			v = v.Elem()
-		}
-		v = v.Field(x)
-	}
-	return v, true
-}
-
-// reveal returns the value of an embedded interface of an unexported type. Package fluent
-// writes it.
-func (f *field) reveal(v reflect.Value) (reflect.Value, bool) {
-	if !v.CanAddr() {
-		if !v.CanInterface() {
-			return v, false
-		}
-		c := reflect.New(v.Type()).Elem()
-		c.Set(v)
-		v = c
-	}
-	v = v.Field(f.index[0])
-	v = reflect.NewAt(v.Type(), v.Addr().UnsafePointer()).Elem()
-	return v, !v.IsNil()
-}
-
-// field redacts one field.
-func (w *Walker) field(v reflect.Value, f *field, at span, depth int) (any, bool) {
-	if f.hit {
-		return w.rules.hidden, true
-	}
-	next := at
-	if w.rules.tree() {
-		mark := len(w.nodes)
-		defer func() { w.nodes = w.nodes[:mark] }()
-		for _, name := range f.names {
-			_, hit := w.step(at, name)
-			if hit {
-				return w.rules.hidden, true
-			}
-		}
-		next = w.unique(mark)
-	}
-	return w.value(v, f.plan, next, depth+1)
-}
-
-// keep copies the field to the twin unchanged.
-func (f *field) keep(twin, v reflect.Value) {
-	if f.at < 0 {
+func (b *builder) put(v any) {
+	if len(b.open) == 0 {
+		b.out = v
 		return
 	}
-	fv, ok := f.of(v)
-	if !ok || f.omitEmpty && values.IsEmpty(fv) || f.omitZero && values.IsZero(fv) {
-		return
-	}
-	x := as(fv, f.plan)
-	if f.quote {
-		x = quoted(fv, x)
-	}
-	if x != nil {
-		twin.Field(f.at).Set(reflect.ValueOf(x))
+	switch in := b.open[len(b.open)-1].(type) {
+	case *values.Object:
+		b.next.Value = v
+		*in = append(*in, b.next)
+	case *[]any:
+		*in = append(*in, v)
 	}
 }
 
-// quoted returns a number, bool or string in the form the encoding/json option string
-// produces.
-func quoted(v reflect.Value, x any) any {
-	if v.Kind() == reflect.Pointer && !v.IsNil() {
-		v = v.Elem()
+func (b *builder) Null()                    { b.put(nil) }
+func (b *builder) Bool(v bool)              { b.put(v) }
+func (b *builder) Int(v int64)              { b.put(v) }
+func (b *builder) Uint(v uint64)            { b.put(v) }
+func (b *builder) Text(v string)            { b.put(strings.Clone(v)) }
+func (b *builder) Bytes(v []byte)           { b.put(slices.Clone(v)) }
+func (b *builder) Time(v time.Time)         { b.put(v) }
+func (b *builder) Duration(v time.Duration) { b.put(v) }
+func (b *builder) Level(v slog.Level)       { b.put(v) }
+func (b *builder) Fault(err error)          { b.put(values.Fault(err)) }
+func (b *builder) Msg(values.Marshaler)     {}
+func (b *builder) Scalars([]slog.Attr) int  { return 0 }
+func (b *builder) Err() error               { return nil }
+func (b *builder) Map(int)                  { b.begin(&values.Object{}) }
+func (b *builder) List(n int)               { list := make([]any, 0, n); b.begin(&list) }
+func (b *builder) Field(f *values.Field)    { b.next = values.Member{Field: f, Key: f.Name} }
+
+func (b *builder) Float(v float64, bits int) {
+	if bits == 32 {
+		b.put(float32(v))
+	} else {
+		b.put(v)
 	}
-	if k := v.Kind(); k < reflect.Bool || k > reflect.Float64 && k != reflect.String {
-		return x
+}
+
+func (b *builder) JSON(v []byte) error {
+	b.put(json.RawMessage(slices.Clone(v)))
+	return nil
+}
+
+// Key gives a key that another member has, after its redaction, a number.
+func (b *builder) Key(name string) {
+	in := *b.open[len(b.open)-1].(*values.Object)
+	key := name
+	for n := 2; slices.ContainsFunc(in, func(m values.Member) bool { return m.Field == nil && m.Key == key }); n++ {
+		key = name + "#" + strconv.Itoa(n)
 	}
-	b, err := json.Marshal(x)
-	if err != nil || slices.Equal(b, []byte("null")) {
-		return x
+	b.next = values.Member{Key: strings.Clone(key)}
+}
+
+// begin opens a list or a map. Its place in the enclosing one is taken by a pointer until it ends.
+func (b *builder) begin(v any) {
+	b.put(v)
+	b.open = append(b.open, v)
+}
+
+func (b *builder) EndList() { b.end() }
+func (b *builder) EndMap()  { b.end() }
+
+func (b *builder) end() {
+	n := len(b.open) - 1
+	var v any
+	switch in := b.open[n].(type) {
+	case *values.Object:
+		v = *in
+	case *[]any:
+		v = *in
 	}
-	return string(b)
+	b.open = b.open[:n]
+	if n == 0 {
+		b.out = v
+		return
+	}
+	switch in := b.open[n-1].(type) {
+	case *values.Object:
+		(*in)[len(*in)-1].Value = v
+	case *[]any:
+		(*in)[len(*in)-1] = v
+	}
 }

@@ -19,7 +19,6 @@ const (
 	maxGroups = 100     // depth of groups
 	maxMade   = 1 << 16 // groups made by LogValuers and AttrAppenders of one record
 	maxDepth  = 1000    // depth of values
-	maxNodes  = 1 << 20 // values per record
 
 	// maxTexts limits the nesting of quoted texts.
 	maxTexts = 8
@@ -66,7 +65,7 @@ func (r *Rules) With(in *Place, attrs []slog.Attr) (out []slog.Attr) {
 			out = Withheld()
 		}
 	}()
-	w := Walker{rules: r, left: maxNodes}
+	w := Walker{rules: r}
 	return w.attrs(w.enter(in), slices.Clone(attrs), true)
 }
 
@@ -88,18 +87,17 @@ type Walker struct {
 	folded []byte
 
 	within int // enclosing values; if they are unchanged, so are LogValuers in them
-	muted  int // enclosing values whose attributes are hidden from functions
 
-	depth int // of groups
-	made  int // groups made by methods
-	left  int // values that may still be examined
-	over  bool
+	depth     int // of groups
+	made      int // groups made by methods
+	nodesSeen int // composite values
+	filter    *filter
 }
 
 // Record redacts the message and, in place, the attributes of a record, and returns them.
 // Memory of w that the attributes reference is valid until the next [Walker.Reset].
 func (w *Walker) Record(r *Rules, in *Place, message string, attrs []slog.Attr) (string, []slog.Attr) {
-	w.rules, w.left = r, maxNodes
+	w.rules, w.nodesSeen = r, 0
 	at := w.enter(nil)
 	if len(r.funcs) > 0 {
 		message = w.offerMessage(message)
@@ -115,7 +113,7 @@ func (w *Walker) Record(r *Rules, in *Place, message string, attrs []slog.Attr) 
 func (w *Walker) Reset() {
 	w.rules, w.all, w.key = nil, false, ""
 	w.nodes = w.nodes[:0]
-	w.depth, w.made, w.within, w.muted = 0, 0, 0, 0
+	w.depth, w.made, w.within, w.nodesSeen = 0, 0, 0, 0
 	if cap(w.spare) > maxKept {
 		w.spare = nil
 	}
@@ -342,7 +340,7 @@ func (w *Walker) group(at span, a *slog.Attr) (keep, changed bool) {
 }
 
 // offers reports whether attributes are passed to functions.
-func (w *Walker) offers() bool { return len(w.rules.funcs) > 0 && w.muted == 0 }
+func (w *Walker) offers() bool { return len(w.rules.funcs) > 0 }
 
 // same reports whether two values are identical. It calls none of their methods.
 func same(a, b *slog.Value) bool {
@@ -413,22 +411,39 @@ func (w *Walker) number(v slog.Value) (string, bool) {
 	return "", false
 }
 
-// any redacts a value whose type is not one of slog's kinds. A group is returned as
+// any redacts an attribute whose value is none of slog's kinds. A group is returned as
 // []slog.Attr.
 func (w *Walker) any(x any, at span) (out any, changed bool) {
-	over := w.over
-	w.over = false
-	v := reflect.ValueOf(x)
-	if out, changed = w.value(v, w.rules.plan(v.Type()), at, 0); w.over {
-		out, changed = tooDeep, true
+	s := values.ShapeOf(reflect.TypeOf(x))
+	if !w.rules.suspect(s) {
+		return nil, false
 	}
-	w.over = over
+	o, isAppender := x.(values.AttrAppender)
+	if isAppender {
+		if out, changed = w.appender(o, at); changed || !w.rules.values() {
+			return out, changed
+		}
+	}
+	err, isError := x.(error)
+	if isError {
+		if err, ch := w.err(err, at); ch {
+			return err, true
+		}
+	}
+	if !isAppender && !isError {
+		return w.value(x, at)
+	}
+	// Encoders of other packages may call other methods.
+	if out, changed = w.methods(x, s.Methods, at); changed && isError {
+		links := 0
+		return w.cleaned(err, at, 1, &links), true
+	}
 	return out, changed
 }
 
 // String redacts a text outside any record.
 func (r *Rules) String(s string) string {
-	w := Walker{rules: r, left: maxNodes}
+	w := Walker{rules: r}
 	s, _ = w.text(s, w.enter(nil), 0)
 	return s
 }

@@ -37,6 +37,8 @@ func (w *Walker) Any(dst []byte, key string, v any) []byte {
 		return list(w.Leaf, w.key(dst, key), at(v), timeOf)
 	case []byte:
 		return w.bytes(w.key(dst, key), v)
+	case Object:
+		return w.composite(w.key(dst, key), v, nil)
 	case *KnownError:
 		return w.known(dst, key, v)
 	case *knownWrap:

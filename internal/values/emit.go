@@ -52,9 +52,11 @@ type Limits struct {
 	Depth int // maximum nesting of pointers, interfaces, maps and lists
 	// Nest is the maximum nesting of maps and lists; deeper ones become JSON text. 0: no limit.
 	Nest int
-	// Forward selects the field names, the methods and the order of maps of package fluent:
-	// maps are not sorted.
+	// Forward selects the fields and methods of MessagePack, and maps are not sorted.
 	Forward bool
+	// Every selects the fields of JSON and of MessagePack, for an Emitter whose result is
+	// written in either form.
+	Every bool
 }
 
 // MaxDepth is the Limits.Depth of everything written as JSON.
@@ -87,8 +89,8 @@ type Walk struct {
 	Scratch *AttrScratch
 	Replace func(groups []string, a slog.Attr) slog.Attr // ReplaceAttr, for attributes within values; may be nil
 	Groups  []string                                     // open groups, for Replace
-	// Inspect, if not nil, is called for each value whose type has methods. If it reports
-	// true, it has emitted the value.
+	// Inspect, if not nil, is called for each list and each value whose type has methods. If it
+	// reports true, it has emitted the value.
 	Inspect func(v reflect.Value, s *Shape) bool
 	Made    int // groups and values that methods returned; limited per record
 	Nodes   int // composite values visited; limited per record
@@ -408,6 +410,7 @@ type Object []Member
 
 // A Member is a member of an Object.
 type Member struct {
+	Field *Field // nil: the member is not a field of a struct
 	Key   string
 	Value any
 }
@@ -421,16 +424,48 @@ func (w *Walk) object(o Object) error {
 		return err
 	}
 	w.Level++
-	w.Map(len(o))
-	for i := range o {
-		w.Key(o[i].Key)
-		if err := w.Any(o[i].Value); err != nil {
-			return w.In(o[i].Key, err)
-		}
+	w.Map(-1)
+	if err := w.members(o); err != nil {
+		return err
 	}
 	w.EndMap()
 	w.Level--
 	w.leave(at)
+	return nil
+}
+
+var plainValues = NewValues(Style{})
+
+// MarshalJSON and String are for encoders of other packages.
+func (o Object) MarshalJSON() ([]byte, error) {
+	return plainValues.AppendValue(nil, nil, slog.AnyValue(o)), nil
+}
+
+func (o Object) String() string {
+	return string(plainValues.AppendValue(nil, nil, slog.AnyValue(o)))
+}
+
+// members passes on the members of an Object that the form has.
+func (w *Walk) members(o Object) error {
+	for i := range o {
+		m := &o[i]
+		switch in, _ := m.Value.(Object); {
+		case m.Field == nil:
+			w.Key(m.Key)
+		case !m.Field.In(w.Forward):
+			continue
+		case m.Field.inline && in != nil:
+			if err := w.members(in); err != nil {
+				return err
+			}
+			continue
+		default:
+			w.Emitter.Field(m.Field)
+		}
+		if err := w.Any(m.Value); err != nil {
+			return w.In(m.Key, err)
+		}
+	}
 	return nil
 }
 
@@ -522,7 +557,7 @@ func (w *Walk) value(v reflect.Value, s *Shape) error {
 	if v.CanAddr() {
 		ms = s.ByAddr
 	}
-	if s.ByAddr != 0 && w.Inspect != nil && w.Inspect(v, s) {
+	if w.Inspect != nil && (s.ByAddr != 0 || s.Kind == List) && w.Inspect(v, s) {
 		return nil
 	}
 	if ms &= w.called(); ms != 0 && v.CanInterface() && (s.Kind != Pointer || !v.IsNil()) {
@@ -735,7 +770,7 @@ func (w *Walk) list(v reflect.Value, s *Shape) error {
 	w.List(n)
 	for i := range n {
 		e := v.Index(i)
-		if s.Elem.ByAddr&HasAppendAttrs != 0 && w.Inspect == nil {
+		if s.Elem.ByAddr&HasAppendAttrs != 0 {
 			if o, ok := w.receiver(e, s.Elem).(AttrAppender); ok { // even if it is a LogValuer, which may allocate
 				if err := w.appender(o); err != nil {
 					return w.In(strconv.Itoa(i), err)
@@ -896,13 +931,19 @@ func (w *Walk) structure(v reflect.Value, s *Shape, at unsafe.Pointer) error {
 		at = v.Addr().UnsafePointer()
 	}
 	w.Level++
-	fields := s.Fields
-	if w.Forward {
-		fields = s.Forward
+	switch {
+	case w.Every:
+		w.Map(-1)
+	case w.Forward:
+		w.Map(s.count[1])
+	default:
+		w.Map(s.count[0])
 	}
-	w.Map(s.members(fields))
-	for i := range fields {
-		f := &fields[i]
+	for i := range s.Fields {
+		f := &s.Fields[i]
+		if !w.Every && !f.In(w.Forward) {
+			continue
+		}
 		if f.direct != reflect.Invalid && at != nil {
 			w.read(f, unsafe.Add(at, f.offset))
 			continue
@@ -921,7 +962,7 @@ func (w *Walk) structure(v reflect.Value, s *Shape, at unsafe.Pointer) error {
 }
 
 func (w *Walk) field(f *Field, v reflect.Value) error {
-	if f.inline {
+	if f.inline && !w.Every {
 		if v.IsNil() {
 			return nil
 		}

@@ -91,13 +91,12 @@ type Shape struct {
 	ByAddr  Methods // of a value that has an address: also those with a pointer receiver
 	Elem    *Shape  // of a pointer, list or map
 	Key     *Shape  // of a map
-	Fields  []Field // of a struct, as in encoding/json
-	Forward []Field // of a struct in MessagePack, which other tags can name
+	Fields  []Field // of a struct: those of encoding/json, and those of MessagePack, which other tags can name
 	Asks    bool    // LogValue, AppendAttrs or Error may be called for a value or one in it
-	fixed   bool    // a struct whose fields are all written, whatever their values
 	addrSet bool    // a value without an address is written differently, or one in it
 	typ     uintptr // address of the type
 
+	count  [2]int    // members of a struct in JSON and in MessagePack; -1: it depends on the value
 	errors errorType // of an error
 	maps   *mapPool  // of a map
 }
@@ -106,8 +105,8 @@ type Shape struct {
 type Field struct {
 	*Shape
 	Name      string
-	JSON      string   // `"name":`
-	Msg       string   // the name in MessagePack
+	JSON      string   // `"name":`; empty: not a field in JSON
+	Msg       string   // the name in MessagePack; empty: not a field there
 	Names     []string // the Go name and the names in all tags
 	OmitEmpty bool
 	OmitZero  bool
@@ -187,11 +186,9 @@ func (s *Shape) learn() bool {
 			asks = asks || s.Elem.Asks
 			addrSet = addrSet || s.Elem.addrSet && s.Type.Kind() == reflect.Array
 		}
-		for _, fields := range [2][]Field{s.Fields, s.Forward} {
-			for i := range fields {
-				asks = asks || fields[i].Asks
-				addrSet = addrSet || fields[i].addrSet || fields[i].OmitZero // IsZero can have a pointer receiver
-			}
+		for i := range s.Fields {
+			asks = asks || s.Fields[i].Asks
+			addrSet = addrSet || s.Fields[i].addrSet || s.Fields[i].OmitZero // IsZero can have a pointer receiver
 		}
 	}
 	changed := asks != s.Asks || addrSet != s.addrSet
@@ -266,17 +263,7 @@ func (b shaper) shape(t reflect.Type) *Shape {
 	case Map:
 		s.Elem, s.Key, s.maps = b.shape(t.Elem()), b.shape(t.Key()), new(mapPool)
 	case Struct:
-		s.Fields = b.fields(t, false)
-		s.fixed = true
-		if s.Forward = s.Fields; hasTags(t, map[reflect.Type]bool{}) {
-			s.Forward = b.fields(t, true)
-		}
-		for _, fields := range [2][]Field{s.Fields, s.Forward} {
-			for i := range fields {
-				f := &fields[i]
-				s.fixed = s.fixed && len(f.index) == 1 && !f.OmitEmpty && !f.OmitZero && !f.inline
-			}
-		}
+		b.structure(s)
 	}
 	return s
 }
@@ -301,31 +288,38 @@ func isUUID(t reflect.Type) bool {
 // forwardTags are the tags that name a field in MessagePack; the first one present counts.
 var forwardTags = [...]string{"fluent", "msgpack", "msg", "codec", "json"}
 
-// hasTags reports whether a field of t, or of a struct in its place, has one of forwardTags
-// other than json, or the option inline.
-func hasTags(t reflect.Type, within map[reflect.Type]bool) bool {
-	if within[t] {
-		return false
+// structure determines the fields of a struct. A field that is the same in JSON and MessagePack is
+// one field.
+func (b shaper) structure(s *Shape) {
+	s.Fields = b.fields(s.Type, false)
+	for i := range s.Fields {
+		s.Fields[i].JSON = jsontext.Key(s.Fields[i].Name)
 	}
-	within[t] = true
-	for f := range t.Fields() {
-		for _, key := range forwardTags[:len(forwardTags)-1] {
-			if _, ok := f.Tag.Lookup(key); ok {
-				return true
+	n := len(s.Fields)
+next:
+	for _, f := range b.fields(s.Type, true) {
+		f.Msg = string(msgpack.AppendStr(nil, f.Name))
+		for i := range s.Fields[:n] {
+			if g := &s.Fields[i]; slices.Equal(f.index, g.index) && !f.inline &&
+				f.OmitEmpty == g.OmitEmpty && f.OmitZero == g.OmitZero && f.quoted == g.quoted {
+				g.Msg = f.Msg
+				continue next
 			}
 		}
-		if _, options, _ := strings.Cut(f.Tag.Get("json"), ","); strings.Contains(options, "inline") || strings.Contains(options, "flatten") {
-			return true
-		}
-		ft := f.Type
-		if ft.Kind() == reflect.Pointer {
-			ft = ft.Elem()
-		}
-		if f.Anonymous && ft.Kind() == reflect.Struct && hasTags(ft, within) {
-			return true
+		s.Fields = append(s.Fields, f)
+	}
+	for i := range s.Fields {
+		f := &s.Fields[i]
+		for form, text := range [2]string{f.JSON, f.Msg} {
+			switch {
+			case text == "" || s.count[form] < 0:
+			case len(f.index) > 1 || f.OmitEmpty || f.OmitZero || f.inline:
+				s.count[form] = -1
+			default:
+				s.count[form]++
+			}
 		}
 	}
-	return false
 }
 
 // fields returns the fields of a struct by the rules of encoding/json: those of embedded
@@ -336,7 +330,7 @@ func (b shaper) fields(t reflect.Type, forward bool) []Field {
 	for _, i := range jsonfield.Visible(all, (*Field).jsonName) {
 		f := all[i]
 		ft := t.FieldByIndex(f.index).Type
-		f.Shape, f.JSON, f.Msg = b.shape(ft), jsontext.Key(f.Name), string(msgpack.AppendStr(nil, f.Name))
+		f.Shape = b.shape(ft)
 		if k := ft.Kind(); len(f.index) == 1 && !f.quoted && !f.OmitZero && f.ByAddr&(walked|HasMarshalMsg) == 0 &&
 			(f.Kind == Text || f.Kind == Bool || f.Kind == Int && (k == reflect.Int || k == reflect.Int64) || f.Kind == Float && k == reflect.Float64) {
 			f.direct, f.offset = k, t.Field(f.index[0]).Offset
@@ -440,14 +434,6 @@ func tagNames(sf reflect.StructField) []string {
 	}
 }
 
-// members returns the number of members that a struct has, or -1 if it depends on the value.
-func (s *Shape) members(fields []Field) int {
-	if s.fixed {
-		return len(fields)
-	}
-	return -1
-}
-
 // of returns the value of f in the struct v. It reports false for a field that is reached
 // through a nil pointer.
 func (f *Field) of(v reflect.Value) (reflect.Value, bool) {
@@ -465,6 +451,9 @@ func (f *Field) of(v reflect.Value) (reflect.Value, bool) {
 	}
 	return v, true
 }
+
+// In reports whether f is a field in MessagePack or, if not forward, in JSON.
+func (f *Field) In(forward bool) bool { return forward && f.Msg != "" || !forward && f.JSON != "" }
 
 // omits reports whether an option of f omits its value v.
 func (f *Field) omits(v reflect.Value) bool {
