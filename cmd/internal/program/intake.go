@@ -181,7 +181,7 @@ func (take *intake) line(line []byte, at place, k known) (open bool) {
 			take.arrived(ev)
 		}
 		if take.chain != nil {
-			if !take.chain.Apply(ev) {
+			if take.chain.Apply(ev) != transform.Kept {
 				take.in.left.Add(1)
 				return true
 			}

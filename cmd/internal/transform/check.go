@@ -18,14 +18,15 @@ func (r *rule) check(fault func(field, format string, args ...any)) {
 	}
 	r.asksLevel = slices.ContainsFunc(r.Where, func(c Condition) bool { return c.Field == levelField })
 	n := 0
-	for _, set := range []bool{r.Add != nil, r.Set != nil, r.Rename != nil, r.Remove != nil, r.Redact != nil, r.Sample != nil, r.Drop} {
+	for _, set := range []bool{r.Add != nil, r.Set != nil, r.Rename != nil, r.Remove != nil, r.Redact != nil, r.Sample != nil,
+		r.Limit != nil, r.Parse != nil, r.Decolorize, r.Drop} {
 		if set {
 			n++
 		}
 	}
 	switch {
 	case n == 0:
-		fault("", "it has no action: use one of add, set, rename, remove, redact, sample and drop")
+		fault("", "it has no action: use one of add, set, rename, remove, redact, parse, decolorize, sample, limit and drop")
 	case n > 1:
 		fault("", "it has %d actions, which have no order: write a separate item for each", n)
 	}
@@ -54,6 +55,12 @@ func (r *rule) check(fault func(field, format string, args ...any)) {
 	r.renames = renames(r.Rename)
 	if r.Sample != nil && r.Sample.OneIn < 1 {
 		fault("sample.one_in", "%d: use 1 or more; 10 keeps one record in ten", r.Sample.OneIn)
+	}
+	if r.Limit != nil {
+		r.limit = r.Limit.check(fault)
+	}
+	if r.Parse != nil {
+		r.parse = r.Parse.check(fault)
 	}
 	if r.Redact != nil {
 		r.redact = r.Redact.check(fault)

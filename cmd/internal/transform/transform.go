@@ -57,6 +57,12 @@ type Rule struct {
 	Redact *Redact
 	// Sample leaves out all but some records.
 	Sample *Sample
+	// Limit drops records above a rate.
+	Limit *Limit
+	// Parse turns text into fields.
+	Parse *Parse
+	// Decolorize removes ANSI escape sequences, such as those for colors, from the message.
+	Decolorize bool
 	// Drop leaves the records out.
 	Drop bool
 }
@@ -136,6 +142,10 @@ type Chain struct {
 	spots []spot
 	edits []edit
 	text  []byte // of edits
+
+	reader record.Parser // of Parse: parser with another format
+	values []value       // of Parse
+	parsed []byte        // text that values of the Event point into
 }
 
 // A rule is a Rule that was looked at.
@@ -145,6 +155,8 @@ type rule struct {
 	add, set  []field
 	renames   []Pair // Rename, in steps
 	redact    *redact.Rules
+	parse     *parseRule
+	limit     *limiter
 	seen      atomic.Uint64 // records that were sampled by their number
 }
 
@@ -176,9 +188,18 @@ func New(rules []Rule, p *record.Parser) (*Chain, []error) {
 // what is sampled.
 func (c *Chain) Clone() *Chain { return &Chain{rules: c.rules, parser: c.parser} }
 
-// Apply applies the rules to ev and reports whether it is to be kept. What it puts into ev
-// is valid until the next call; what was in it is not changed.
-func (c *Chain) Apply(ev *record.Event) (keep bool) {
+// An Outcome is what the rules do with a record.
+type Outcome uint8
+
+const (
+	Kept    Outcome = iota
+	LeftOut         // by Drop, Sample or Parse
+	Limited         // by Limit
+)
+
+// Apply applies the rules to ev. Slices that it puts into ev are valid until the next call;
+// memory that ev pointed to before is not modified.
+func (c *Chain) Apply(ev *record.Event) Outcome {
 	c.begin(ev)
 	for i := range c.rules {
 		r := &c.rules[i]
@@ -190,11 +211,21 @@ func (c *Chain) Apply(ev *record.Event) (keep bool) {
 		}
 		switch {
 		case r.Drop:
-			return false
+			return LeftOut
 		case r.Sample != nil:
 			if !r.admits(ev) {
-				return false
+				return LeftOut
 			}
+		case r.limit != nil:
+			if !r.limit.admits(ev) {
+				return Limited
+			}
+		case r.parse != nil:
+			if !c.parse(ev, r.parse) {
+				return LeftOut
+			}
+		case r.Decolorize:
+			c.decolorize(ev)
 		case r.redact != nil:
 			c.hide(ev, r.redact)
 		}
@@ -214,7 +245,7 @@ func (c *Chain) Apply(ev *record.Event) (keep bool) {
 		}
 	}
 	c.settle(ev)
-	return true
+	return Kept
 }
 
 // begin forgets the record before.
@@ -226,7 +257,9 @@ func (c *Chain) begin(ev *record.Event) {
 	clear(c.edits)
 	c.edits = c.edits[:0]
 	c.walker.Reset()
-	for _, buf := range []*[]byte{&c.bufs[0], &c.bufs[1], &c.text} {
+	clear(c.values)
+	c.parsed = c.parsed[:0]
+	for _, buf := range []*[]byte{&c.bufs[0], &c.bufs[1], &c.text, &c.parsed} {
 		if cap(*buf) > keptBytes {
 			*buf = nil
 		}

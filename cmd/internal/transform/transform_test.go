@@ -118,7 +118,7 @@ func TestLines(t *testing.T) {
 	} {
 		ev := parse(record.Auto, c.in)
 		f := ev.Format
-		if !chain(t, c.rule).Apply(ev) {
+		if chain(t, c.rule).Apply(ev) != Kept {
 			t.Errorf("%s: left out", c.in)
 		}
 		if got := string(ev.Raw); got != c.want {
@@ -243,7 +243,7 @@ func TestLevelAndTimeFollow(t *testing.T) {
 			ev.Time = noted
 		}
 		seen := Rule{Where: where("level", c.level.String(), "!"+(c.level+1).String()), Add: []Setting{{"seen", "yes"}}}
-		if !chain(t, c.rule, seen).Apply(ev) {
+		if chain(t, c.rule, seen).Apply(ev) != Kept {
 			t.Error("left out")
 		}
 		if !ev.HasLevel || ev.Level != c.level || !ev.Time.Equal(c.time) || len(ev.More) == 0 || ev.More[0].Key != "tag" {
@@ -267,7 +267,7 @@ func TestInputKnowsBetter(t *testing.T) {
 	if c := chain(t, add, Rule{Where: where("level", "!error"), Drop: true}, add, Rule{Remove: []string{"a"}}); true {
 		ev := parse(record.Auto, in)
 		ev.Level, ev.Time = slog.LevelError, known
-		if !c.Apply(ev) || ev.Level != slog.LevelError || !ev.HasLevel || !ev.Time.Equal(known) {
+		if c.Apply(ev) != Kept || ev.Level != slog.LevelError || !ev.HasLevel || !ev.Time.Equal(known) {
 			t.Errorf("%+v", ev)
 		}
 	}
@@ -283,7 +283,7 @@ func TestInputKnowsBetter(t *testing.T) {
 	} {
 		ev := parse(record.Auto, in)
 		ev.Level, ev.Time = slog.LevelError, known
-		if !chain(t, c.rules...).Apply(ev) || ev.Level != c.level || ev.Time.Unix() != c.at {
+		if chain(t, c.rules...).Apply(ev) != Kept || ev.Level != c.level || ev.Time.Unix() != c.at {
 			t.Errorf("%+v: %+v", c.rules, ev)
 		}
 	}
@@ -342,7 +342,7 @@ func TestText(t *testing.T) {
 		{Rule{Remove: []string{"level", "time", "msg"}}, line, `{"msg":"2024-05-06 07:08:09 ERROR it broke","tag":"web"}`},
 	} {
 		ev := parse(record.Text, c.in, slog.String("tag", "web"))
-		if !chain(t, c.rule).Apply(ev) {
+		if chain(t, c.rule).Apply(ev) != Kept {
 			t.Errorf("%+v: left out", c.rule)
 		}
 		if got, err := record.NewEncoder(record.AsJSON).Encode(ev); err != nil || string(got) != c.want+"\n" {
@@ -350,7 +350,7 @@ func TestText(t *testing.T) {
 		}
 	}
 	ev := parse(record.Text, "text")
-	if c := chain(t, Rule{Set: setting("level", "error")}, Rule{Where: where("level", "error"), Drop: true}); c.Apply(ev) {
+	if c := chain(t, Rule{Set: setting("level", "error")}, Rule{Where: where("level", "error"), Drop: true}); c.Apply(ev) == Kept {
 		t.Error("the next rule does not see the level that was set")
 	}
 }
@@ -358,7 +358,7 @@ func TestText(t *testing.T) {
 func TestDropAndSample(t *testing.T) {
 	kept := func(c *Chain, line string, n int) (kept int) {
 		for range n {
-			if c.Apply(parse(record.Auto, line)) {
+			if c.Apply(parse(record.Auto, line)) == Kept {
 				kept++
 			}
 		}
@@ -402,7 +402,7 @@ func TestDropAndSample(t *testing.T) {
 	}
 	n = 0
 	for i := range 200 { // the input's decides, whatever the line says
-		if by.Apply(parse(record.Auto, fmt.Sprintf(`{"trace.id":%d}`, i), slog.String("trace.id", "same"))) {
+		if by.Apply(parse(record.Auto, fmt.Sprintf(`{"trace.id":%d}`, i), slog.String("trace.id", "same"))) == Kept {
 			n++
 		}
 	}
@@ -421,7 +421,7 @@ func TestClones(t *testing.T) {
 		wg.Go(func() {
 			for i := range 500 {
 				ev := parse(record.Auto, fmt.Sprintf(`{"a":"x%d","pin":%d,"c":"1234"}`, i, i))
-				if !mine.Apply(ev) {
+				if mine.Apply(ev) != Kept {
 					continue
 				}
 				kept.Add(1)
@@ -442,7 +442,7 @@ func TestFaults(t *testing.T) {
 		rule Rule
 		want string
 	}{
-		{Rule{}, "rule 1: it has no action: use one of add, set, rename, remove, redact, sample and drop"},
+		{Rule{}, "rule 1: it has no action: use one of add, set, rename, remove, redact, parse, decolorize, sample, limit and drop"},
 		{Rule{Drop: true, Remove: []string{"a"}}, "rule 1: it has 2 actions, which have no order: write a separate item for each"},
 		{Rule{Add: []Setting{}}, "rule 1: add: it is empty; name a field, or leave the rule out"},
 		{Rule{Set: []Setting{{"", "x"}}}, "rule 1: set[0]: the name of a field is empty"},
@@ -475,7 +475,7 @@ func TestFaults(t *testing.T) {
 	if faults := where("level", "x").Check(); len(faults) != 1 || !strings.HasPrefix(faults[0].Error(), "where[0].patterns[0]: level: ") {
 		t.Error(faults)
 	}
-	if c, faults := New(nil, nil); faults != nil || !c.Apply(parse(record.Auto, "a")) {
+	if c, faults := New(nil, nil); faults != nil || c.Apply(parse(record.Auto, "a")) != Kept {
 		t.Error(faults)
 	}
 }

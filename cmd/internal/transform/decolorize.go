@@ -1,0 +1,77 @@
+package transform
+
+import (
+	"bytes"
+
+	"github.com/forebay-log/forebay/internal/record"
+)
+
+const escape = 0x1b
+
+// decolorize removes the escape sequences of ECMA-48 from the message: those of text and logfmt
+// lines from the whole line.
+func (c *Chain) decolorize(ev *record.Event) {
+	if ev.Format != record.JSON {
+		if bytes.IndexByte(ev.Line, escape) >= 0 {
+			c.put(ev, appendPlain(c.bufs[c.next][:0], ev.Line))
+			if ev.Format == record.Text { // a sequence may have hidden the level or the time
+				c.readText(ev, ev.Line)
+				c.stale, c.first, c.said = false, *ev, record.Event{}
+			}
+		}
+		return
+	}
+	start := len(c.parsed)
+	if text, ok := messageText(ev, c.parsed[start:]); ok && bytes.IndexByte(text, escape) >= 0 {
+		c.set(ev, &fieldsOf([]Setting{{messageName(ev), string(appendPlain(nil, text))}})[0])
+	}
+}
+
+// appendPlain appends text without escape sequences.
+func appendPlain(dst, text []byte) []byte {
+	for {
+		i := bytes.IndexByte(text, escape)
+		if i < 0 {
+			return append(dst, text...)
+		}
+		dst, text = append(dst, text[:i]...), text[i+sequence(text[i:]):]
+	}
+}
+
+// sequence returns the length of the escape sequence that b begins with.
+func sequence(b []byte) int {
+	if len(b) < 2 {
+		return len(b)
+	}
+	switch c := b[1]; c {
+	case '[': // CSI: parameters, intermediate bytes, a final byte
+		for i := 2; i < len(b); i++ {
+			if c := b[i]; c < 0x20 || c > 0x3f {
+				if c >= 0x40 && c < 0x7f {
+					i++
+				}
+				return i
+			}
+		}
+		return len(b)
+	case ']', 'P', 'X', '^', '_': // a string, which ends at BEL or ESC \
+		for i := 2; i < len(b); i++ {
+			switch {
+			case b[i] == 7:
+				return i + 1
+			case b[i] == escape && i+1 < len(b) && b[i+1] == '\\':
+				return i + 2
+			}
+		}
+		return 2
+	}
+	for i := 1; i < len(b); i++ { // intermediate bytes, a final byte
+		if c := b[i]; c < 0x20 || c > 0x2f {
+			if c < 0x7f && c >= 0x30 {
+				i++
+			}
+			return i
+		}
+	}
+	return len(b)
+}

@@ -1,0 +1,106 @@
+package transform
+
+import (
+	"log/slog"
+	"maps"
+	"slices"
+
+	"github.com/forebay-log/forebay/internal/record"
+)
+
+// A format is a named format of Parse. The time and the level of its lines are recognized by
+// package record, unless levels has the level's word.
+type format struct {
+	templates []template
+	encoding  record.Format // of json and logfmt; else Text
+	levels    map[string]slog.Level
+	status    bool
+}
+
+// ParseFormats returns the values of Parse.Format.
+func ParseFormats() []string { return slices.Sorted(maps.Keys(formatTable)) }
+
+func templates(texts ...string) (all []template) {
+	for _, t := range texts {
+		all = append(all, newTemplate(t))
+	}
+	return all
+}
+
+// access are the lines that nginx and Apache httpd write for a request, in the formats combined,
+// common and vhost_combined. A request that is not HTTP is the field request.
+var access = []string{
+	`{client} {-} {user:...} [{time:...}] "{method} {path} {protocol}" {status:int} {bytes:int} "{referer:quoted}" "{agent:quoted}"{-:*}`,
+	`{client} {-} {user:...} [{time:...}] "{request:quoted}" {status:int} {bytes:int} "{referer:quoted}" "{agent:quoted}"{-:*}`,
+	`{client} {-} {user:...} [{time:...}] "{method} {path} {protocol}" {status:int} {bytes:int}`,
+	`{client} {-} {user:...} [{time:...}] "{request:quoted}" {status:int} {bytes:int}`,
+	`{vhost} {client} {-} {user:...} [{time:...}] "{method} {path} {protocol}" {status:int} {bytes:int} "{referer:quoted}" "{agent:quoted}"{-:*}`,
+}
+
+// haproxy has the lines of `option httplog` and `option tcplog`, with and without the header that
+// syslog puts in front.
+var haproxy = []string{
+	`{client} [{time:...}] {frontend} {backend}/{server} {-}/{-}/{-}/{-}/{duration_ms:int} {status:int} {bytes:int} {-} {-} {termination} {-} {-} {-:...}"{method} {path} {protocol}"{-:*}`,
+	`{client} [{time:...}] {frontend} {backend}/{server} {-}/{-}/{-}/{-}/{duration_ms:int} {status:int} {bytes:int} {-} {-} {termination} {-} {-} "{method} {path} {protocol}"{-:*}`,
+	`{client} [{time:...}] {frontend} {backend}/{server} {-}/{-}/{-}/{-}/{duration_ms:int} {status:int} {bytes:int} {-} {-} {termination} {-} {-} {-:...}"{request:quoted}"{-:*}`,
+	`{client} [{time:...}] {frontend} {backend}/{server} {-}/{-}/{duration_ms:int} {bytes:int} {termination} {-} {-}{-:*}`,
+}
+
+var formatTable = map[string]format{
+	"json":   {encoding: record.JSON},
+	"logfmt": {encoding: record.Logfmt},
+	"nginx": {status: true, encoding: record.Text, templates: templates(slices.Concat(access, []string{
+		`{time:...} [{level}] {pid:int}#{tid:int}: *{connection:int} {msg:*}`,
+		`{time:...} [{level}] {pid:int}#{tid:int}: {msg:*}`,
+	})...)},
+	"apache": {status: true, encoding: record.Text, templates: templates(slices.Concat(access, []string{
+		`[{time:...}] [{module}:{level}] [pid {pid:int}:tid {tid:int}] [client {client}] {msg:*}`,
+		`[{time:...}] [{module}:{level}] [pid {pid:int}:tid {tid:int}] {msg:*}`,
+		`[{time:...}] [{module}:{level}] [pid {pid:int}] [client {client}] {msg:*}`,
+		`[{time:...}] [{module}:{level}] [pid {pid:int}] {msg:*}`,
+		`[{time:...}] [{level}] [client {client}] {msg:*}`,
+		`[{time:...}] [{level}] {msg:*}`,
+	})...)},
+	"haproxy": {status: true, encoding: record.Text, templates: templates(slices.Concat(haproxy, prefixed(`{-:...} haproxy[{pid:int}]: `, haproxy))...)},
+	"postgres": {encoding: record.Text, templates: templates(
+		`{time:...} [{pid:int}] {user}@{database} {level}:  {msg:*}`,
+		`{time:...} [{pid:int}] {level}:  {msg:*}`,
+	), levels: map[string]slog.Level{
+		"DEBUG1": slog.LevelDebug, "DEBUG2": slog.LevelDebug, "DEBUG3": slog.LevelDebug, "DEBUG4": slog.LevelDebug, "DEBUG5": slog.LevelDebug,
+		"INFO": slog.LevelInfo, "NOTICE": slog.LevelInfo, "LOG": slog.LevelInfo, "DETAIL": slog.LevelInfo, "HINT": slog.LevelInfo,
+		"CONTEXT": slog.LevelInfo, "STATEMENT": slog.LevelInfo, "QUERY": slog.LevelInfo, "LOCATION": slog.LevelInfo, "WARNING": slog.LevelWarn,
+		"ERROR": slog.LevelError, "FATAL": record.Fatal, "PANIC": record.Fatal,
+	}},
+	"mysql": {encoding: record.Text, templates: templates(
+		`{time} {thread:int} [{level}] [{code}] [{subsystem}] {msg:*}`,
+		`{time} {thread:int} [{level}] {msg:*}`,
+	), levels: map[string]slog.Level{
+		"System": slog.LevelInfo, "Note": slog.LevelInfo, "Warning": slog.LevelWarn, "ERROR": slog.LevelError, "Error": slog.LevelError,
+	}},
+	"redis": {encoding: record.Text, templates: templates(
+		`{pid:int}:{role} {-} {-} {-} {-} {level} {msg:*}`,
+	), levels: map[string]slog.Level{
+		".": slog.LevelDebug, "-": slog.LevelDebug, "*": slog.LevelInfo, "#": slog.LevelWarn,
+	}},
+	"klog": {encoding: record.Text, templates: templates(
+		`{-} {time} {-:spaces}{pid:int} {source}:{line:int}] {msg:*}`,
+	)},
+	"syslog": {encoding: record.Text, templates: templates(
+		`<{-:int}>1 {time} {host} {app} {procid} {msgid} [{structured:...}] {msg:*}`,
+		`<{-:int}>1 {time} {host} {app} {procid} {msgid} {structured} {msg:*}`,
+		`<{-:int}>{-} {-:spaces}{-:int} {-} {host} {app}[{pid:int}]: {msg:*}`,
+		`<{-:int}>{-} {-:spaces}{-:int} {-} {host} {app}: {msg:*}`,
+		`{-} {-:spaces}{-:int} {-} {host} {app}[{pid:int}]: {msg:*}`,
+		`{-} {-:spaces}{-:int} {-} {host} {app}: {msg:*}`,
+		`{time} {host} {app}[{pid:int}]: {msg:*}`,
+		`{time} {host} {app}: {msg:*}`,
+	)},
+}
+
+// prefixed returns the templates with a prefix.
+func prefixed(prefix string, texts []string) (all []string) {
+	for _, t := range texts {
+		all = append(all, prefix+t)
+	}
+	return all
+}

@@ -1,0 +1,99 @@
+package transform
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"github.com/forebay-log/forebay/internal/record"
+)
+
+// Limit drops the records above a rate.
+type Limit struct {
+	// PerSecond is how many records per second pass, on average.
+	PerSecond float64
+	// Burst is how many records pass at once after a pause. Default: PerSecond, at least 1.
+	Burst int
+	// By, if set, names a field; the records of each of its values have a rate of their own.
+	// Records without the field share one.
+	By string
+}
+
+// limitKeys bounds the memory of a limit: values of By beyond it share one rate.
+const limitKeys = 10_000
+
+// A limiter is a checked Limit with a token bucket for each value of By. Clones of a chain share
+// it.
+type limiter struct {
+	by          string
+	rate, burst float64
+
+	mu      sync.Mutex
+	buckets map[string]*bucket
+	swept   time.Time // when full buckets were last removed
+}
+
+// A bucket holds tokens; each record takes one.
+type bucket struct {
+	tokens float64
+	at     time.Time
+}
+
+// check returns what Apply needs.
+func (l *Limit) check(fault func(field, format string, args ...any)) *limiter {
+	if !(l.PerSecond > 0) || math.IsInf(l.PerSecond, 0) {
+		fault("limit.per_second", "%v: give the number of records per second, such as 100", l.PerSecond)
+	}
+	if l.Burst < 0 {
+		fault("limit.burst", "%d: give a number from 1 on", l.Burst)
+	}
+	burst := float64(l.Burst)
+	if burst == 0 {
+		burst = max(1, l.PerSecond)
+	}
+	return &limiter{by: l.By, rate: l.PerSecond, burst: burst, buckets: map[string]*bucket{}}
+}
+
+// admits takes a token for ev, and reports whether there was one.
+func (l *limiter) admits(ev *record.Event) bool {
+	var buf [64]byte
+	var key []byte
+	if l.by != "" {
+		key, _ = fieldText(ev, l.by, buf[:0])
+	}
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.buckets[string(key)]
+	if b == nil {
+		b = l.add(string(key), now)
+	}
+	b.tokens = min(l.burst, b.tokens+now.Sub(b.at).Seconds()*l.rate)
+	b.at = now
+	if b.tokens < 1 {
+		return false
+	}
+	b.tokens--
+	return true
+}
+
+// add returns a full bucket for key, or the shared one if there are too many keys.
+func (l *limiter) add(key string, now time.Time) *bucket {
+	if len(l.buckets) >= limitKeys && now.Sub(l.swept) > time.Second {
+		l.swept = now
+		for k, b := range l.buckets {
+			if b.tokens+now.Sub(b.at).Seconds()*l.rate >= l.burst { // as if it were new
+				delete(l.buckets, k)
+			}
+		}
+	}
+	if len(l.buckets) >= limitKeys {
+		if b := l.buckets[""]; b != nil {
+			return b
+		}
+		key = ""
+	}
+	b := &bucket{tokens: l.burst, at: now}
+	l.buckets[key] = b
+	return b
+}

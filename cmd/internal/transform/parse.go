@@ -1,0 +1,464 @@
+package transform
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"regexp/syntax"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/internal/jsontext"
+	"github.com/forebay-log/forebay/internal/record"
+)
+
+// Parse turns text into fields. Exactly one of Regex and Format is set.
+//
+// The fields of a text line go to Event.More, those of a JSON or logfmt line into the line. A
+// field named msg or message replaces the message; fields named level and time set the level and
+// the time of the record.
+type Parse struct {
+	// Regex is an expression in the syntax of package regexp. Its named groups are the fields; a
+	// group that does not take part in the match is left out.
+	Regex string
+	// Format is one of [ParseFormats].
+	Format string
+	// Field is the field to parse. Default: the message, which is the line if it is text.
+	Field string
+	// Types converts groups of Regex: int, float or bool. A value of another form stays text.
+	Types []Pair
+	// Time and Level name the groups that hold the time and the level. Default: time and level.
+	Time, Level string
+	// TimeLayout is the layout of Time, as in package time. Default: the layouts that forebay
+	// recognizes in lines.
+	TimeLayout string
+	// OnError is the action for text that does not match: keep, drop or tag. keep is the
+	// default; tag keeps the record and adds the field parse_error with the name of the format.
+	OnError string
+}
+
+// parseTypes are the values of Parse.Types.
+var parseTypes = []string{"int", "float", "bool"}
+
+// onError are the values of Parse.OnError.
+var onError = []string{"keep", "drop", "tag"}
+
+// parseErrorField is the field that OnError "tag" adds.
+const parseErrorField = "parse_error"
+
+// A parseRule is a checked Parse.
+type parseRule struct {
+	name     string // in parse_error
+	field    string
+	re       *regexp.Regexp        // nil: formats
+	groups   []group               // of re, by the number of the group
+	formats  []template            // alternatives, the first match counts
+	encoding record.Format         // JSON or Logfmt: the text is a line of that format; else Text
+	levels   map[string]slog.Level // of the format; nil: those that forebay recognizes in lines
+	status   bool                  // an access log: the status sets the level
+	layout   string
+	onError  string
+	tag      []field
+}
+
+// A group is a field of a match.
+type group struct {
+	name string // "": not a field
+	kind kind
+}
+
+// check returns what Apply needs.
+func (p *Parse) check(fault func(field, format string, args ...any)) *parseRule {
+	c := &parseRule{name: "regex", field: p.Field, layout: p.TimeLayout, onError: p.OnError, encoding: record.Text}
+	if c.field == "" {
+		c.field = messageField
+	}
+	if c.onError == "" {
+		c.onError = onError[0]
+	}
+	if !slices.Contains(onError, c.onError) {
+		fault("parse.on_error", "%q is not one of %s", p.OnError, strings.Join(onError, ", "))
+	}
+	switch {
+	case p.Regex == "" && p.Format == "", p.Regex != "" && p.Format != "":
+		fault("parse", "give it either a regex or a format")
+		return c
+	case p.Format != "":
+		f, ok := formatTable[p.Format]
+		if !ok {
+			fault("parse.format", "%q is not one of %s", p.Format, strings.Join(ParseFormats(), ", "))
+			return c
+		}
+		if len(p.Types) > 0 || p.Time != "" || p.Level != "" || p.TimeLayout != "" {
+			fault("parse", "types, time, level and time-layout belong to a regex; the format %s defines them", p.Format)
+		}
+		c.name, c.formats, c.encoding, c.levels, c.status = p.Format, f.templates, f.encoding, f.levels, f.status
+	default:
+		c.checkRegex(p, fault)
+	}
+	c.tag = fieldsOf([]Setting{{parseErrorField, c.name}})
+	return c
+}
+
+// checkRegex sets re and groups.
+func (c *parseRule) checkRegex(p *Parse, fault func(field, format string, args ...any)) {
+	re, err := regexp.Compile(p.Regex)
+	if err != nil {
+		fault("parse.regex", "%s", regexFault(p.Regex, err))
+		return
+	}
+	names := re.SubexpNames()
+	if !slices.ContainsFunc(names, func(s string) bool { return s != "" }) {
+		fault("parse.regex", "it has no named group; write (?P<status>[0-9]+) for a field status")
+		return
+	}
+	known := func(key, name string) {
+		if name != "" && !slices.Contains(names, name) {
+			fault(key, "the expression has no group %s", name)
+		}
+	}
+	known("parse.time", p.Time)
+	known("parse.level", p.Level)
+	c.re, c.groups = re, make([]group, len(names))
+	for i, name := range names {
+		c.groups[i] = group{name: name}
+		switch {
+		case name == "":
+		case name == p.Time || p.Time == "" && name == slog.TimeKey:
+			c.groups[i] = group{slog.TimeKey, timeKind}
+		case name == p.Level || p.Level == "" && name == slog.LevelKey:
+			c.groups[i] = group{slog.LevelKey, levelKind}
+		case name == "msg" || name == "message":
+			c.groups[i] = group{slog.MessageKey, messageKind}
+		}
+	}
+	if p.TimeLayout != "" {
+		if !slices.ContainsFunc(c.groups, func(g group) bool { return g.kind == timeKind }) {
+			fault("parse.time_layout", "the expression has no group for the time; name one with time")
+		} else if at := time.Now().Format(p.TimeLayout); at == p.TimeLayout {
+			fault("parse.time_layout", "%q has no part of a time; write it as package time does: 2006-01-02 15:04:05", p.TimeLayout)
+		}
+	}
+	for i, t := range p.Types {
+		key := fmt.Sprintf("parse.types[%d]", i)
+		known(key, t.Name)
+		n := slices.Index(parseTypes, t.Value)
+		if n < 0 {
+			fault(key, "%q is not one of %s", t.Value, strings.Join(parseTypes, ", "))
+			continue
+		}
+		for i := range c.groups {
+			if c.groups[i].name == t.Name {
+				c.groups[i].kind = []kind{intKind, floatKind, boolKind}[n]
+			}
+		}
+	}
+}
+
+// regexFault returns the problem of an expression with its column.
+func regexFault(text string, err error) string {
+	var s *syntax.Error
+	if !errors.As(err, &s) {
+		return err.Error()
+	}
+	at := strings.LastIndex(text, s.Expr)
+	if s.Code == syntax.ErrMissingParen && s.Expr == text {
+		at = openParen(text)
+	}
+	if at < 0 || s.Expr == "" {
+		return fmt.Sprintf("%s: %q", s.Code, s.Expr)
+	}
+	return fmt.Sprintf("column %d: %s: %q", len([]rune(text[:at]))+1, s.Code, s.Expr)
+}
+
+// openParen returns the index of the last parenthesis that is not closed, 0 if there is none.
+func openParen(text string) int {
+	var open []int
+	class := false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '\\':
+			i++
+		case class:
+			class = c != ']'
+		case c == '[':
+			class = true
+		case c == '(':
+			open = append(open, i)
+		case c == ')' && len(open) > 0:
+			open = open[:len(open)-1]
+		}
+	}
+	if len(open) == 0 {
+		return 0
+	}
+	return open[len(open)-1]
+}
+
+// parse applies p to ev. It reports false if the record is to be dropped.
+func (c *Chain) parse(ev *record.Event, p *parseRule) (keep bool) {
+	c.settle(ev)
+	start := len(c.parsed)
+	text, ok := fieldText(ev, p.field, c.parsed[start:])
+	c.parsed = append(c.parsed, text...)
+	text = c.parsed[start:] // the fields of the record point into it
+	if ok {
+		if p.encoding != record.Text {
+			ok = c.decode(ev, p, text)
+		} else if ok = c.match(p, text); ok {
+			c.take(ev, p, text)
+		}
+	}
+	if !ok && p.onError == "tag" {
+		c.set(ev, &p.tag[0])
+	}
+	return ok || p.onError != "drop"
+}
+
+// match sets c.values to the fields of text.
+func (c *Chain) match(p *parseRule, text []byte) bool {
+	if p.re == nil {
+		for i := range p.formats {
+			values := p.formats[i].match(c.values[:0], text)
+			if values != nil && p.knowsLevel(values) {
+				c.values = values
+				return true
+			}
+		}
+		return false
+	}
+	c.values = c.values[:0]
+	at := p.re.FindSubmatchIndex(text)
+	for i := range p.groups {
+		if at == nil {
+			break
+		}
+		if g := &p.groups[i]; g.name != "" && at[2*i] >= 0 {
+			c.values = append(c.values, value{*g, text[at[2*i]:at[2*i+1]]})
+		}
+	}
+	return at != nil
+}
+
+// knowsLevel reports whether the level among the values, if there is one, is a level of the format.
+func (p *parseRule) knowsLevel(values []value) bool {
+	for i := range values {
+		if v := &values[i]; v.kind == levelKind && p.levels != nil {
+			_, ok := p.levels[asString(v.text)]
+			return ok
+		}
+	}
+	return true
+}
+
+// A value is the text of a field of the match.
+type value struct {
+	group
+	text []byte
+}
+
+// take makes the values the fields of ev.
+func (c *Chain) take(ev *record.Event, p *parseRule, text []byte) {
+	inLine := ev.Format == record.Text && p.field == messageField
+	if p.re == nil && !inLine { // the line has been read for its time and level, this text has not
+		c.readText(ev, text)
+	}
+	var message []byte
+	for i := range c.values {
+		v := &c.values[i]
+		switch v.kind {
+		case messageKind:
+			message = v.text
+		case timeKind:
+			if p.re != nil && !c.takeTime(ev, p, asString(v.text)) {
+				c.takeField(ev, v)
+			}
+		case levelKind:
+			if l, ok := p.levels[asString(v.text)]; ok {
+				ev.Level, ev.HasLevel = l, true
+			} else if p.re != nil && !c.parser.Note(ev, slog.LevelKey, asString(v.text)) {
+				c.takeField(ev, v)
+			}
+		default:
+			c.takeField(ev, v)
+			if p.status && v.name == "status" && !ev.HasLevel {
+				ev.Level, ev.HasLevel = statusLevel(v.text), true
+			}
+		}
+	}
+	if message != nil {
+		if ev.Format == record.Text {
+			c.put(ev, append(c.bufs[c.next][:0], message...))
+		} else {
+			c.set(ev, &fieldsOf([]Setting{{messageName(ev), string(message)}})[0])
+		}
+	}
+	// From here on, a change of the line changes the level and the time found here.
+	c.stale, c.first, c.said = false, *ev, record.Event{}
+}
+
+// readText sets the level and the time of ev to those that text has.
+func (c *Chain) readText(ev *record.Event, text []byte) {
+	c.reader = c.parser
+	c.reader.Format = record.Text
+	c.reader.Parse(text, &c.now)
+	if c.now.HasLevel {
+		ev.Level, ev.HasLevel = c.now.Level, true
+	}
+	if !c.now.Time.IsZero() {
+		ev.Time = c.now.Time
+	}
+}
+
+// takeTime sets the time of ev.
+func (c *Chain) takeTime(ev *record.Event, p *parseRule, text string) bool {
+	if p.layout == "" {
+		return c.parser.Note(ev, slog.TimeKey, text)
+	}
+	loc := c.parser.Location
+	if loc == nil {
+		loc = time.Local
+	}
+	t, err := time.ParseInLocation(p.layout, text, loc)
+	if err == nil {
+		ev.Time = t
+	}
+	return err == nil
+}
+
+// takeField adds a field, or replaces its value.
+func (c *Chain) takeField(ev *record.Event, v *value) {
+	if ev.Format == record.Text {
+		c.ownMore(ev)
+		a := slog.Attr{Key: v.name, Value: v.attr()}
+		if old := attrOf(c.more, v.name); old != nil {
+			*old = a.Value
+		} else {
+			c.more = append(c.more, a)
+		}
+		ev.More = c.more
+		return
+	}
+	c.set(ev, &fieldsOf([]Setting{{v.name, v.setting()}})[0])
+}
+
+// attr returns the value in its type; text that is not of that type stays text.
+func (v *value) attr() slog.Value {
+	s := asString(v.text)
+	switch v.kind {
+	case intKind:
+		if n, err := strconv.ParseInt(s, 10, 64); err == nil {
+			return slog.Int64Value(n)
+		}
+	case floatKind:
+		if f, err := strconv.ParseFloat(s, 64); err == nil && f-f == 0 {
+			return slog.Float64Value(f)
+		}
+	case boolKind:
+		if b, err := strconv.ParseBool(s); err == nil {
+			return slog.BoolValue(b)
+		}
+	}
+	return slog.StringValue(s)
+}
+
+// setting returns the value for a Setting.
+func (v *value) setting() any {
+	switch a := v.attr(); a.Kind() {
+	case slog.KindInt64, slog.KindFloat64:
+		return json.Number(a.String())
+	case slog.KindBool:
+		return a.Bool()
+	default:
+		return string(v.text)
+	}
+}
+
+// messageName returns the name of the message in a JSON or logfmt line.
+func messageName(ev *record.Event) string {
+	name := slog.MessageKey
+	if v, _ := fieldText(ev, "message", nil); v != nil {
+		if m, _ := fieldText(ev, slog.MessageKey, nil); m == nil {
+			name = "message"
+		}
+	}
+	return name
+}
+
+// statusLevel returns the level of an HTTP status.
+func statusLevel(status []byte) slog.Level {
+	switch {
+	case len(status) == 3 && status[0] == '5':
+		return slog.LevelError
+	case len(status) == 3 && status[0] == '4':
+		return slog.LevelWarn
+	}
+	return slog.LevelInfo
+}
+
+// decode is for text that is a JSON object or logfmt.
+func (c *Chain) decode(ev *record.Event, p *parseRule, text []byte) bool {
+	c.reader = c.parser
+	c.reader.Format = p.encoding
+	c.reader.Parse(text, &c.now)
+	if c.now.Format != p.encoding {
+		return false
+	}
+	if ev.Format == record.Text && p.field == messageField { // the line becomes that line
+		more, level, has, at := ev.More, ev.Level, ev.HasLevel, ev.Time
+		*ev = c.now
+		ev.More = more
+		if !ev.HasLevel {
+			ev.Level, ev.HasLevel = level, has
+		}
+		if ev.Time.IsZero() {
+			ev.Time = at
+		}
+		c.stale, c.first, c.said = false, *ev, record.Event{}
+		return true
+	}
+	level, has, at := c.now.Level, c.now.HasLevel, c.now.Time
+	for _, f := range decoded(p.encoding, text) {
+		c.set(ev, &f)
+	}
+	c.settle(ev)
+	if has {
+		ev.Level, ev.HasLevel = level, true
+	}
+	if !at.IsZero() {
+		ev.Time = at
+	}
+	c.stale, c.first, c.said = false, *ev, record.Event{}
+	return true
+}
+
+// decoded returns the fields of a JSON object or a logfmt line.
+func decoded(as record.Format, text []byte) (fields []field) {
+	if as == record.Logfmt {
+		record.Pairs(text, func(m record.Member) bool {
+			s := Setting{Name: string(text[m.Key:m.KeyEnd]), Value: ""}
+			if m.Value > m.KeyEnd {
+				v := text[m.Value:m.End]
+				if s.Value = string(record.LogfmtText(v)); !record.IsText(string(v)) && json.Valid(v) {
+					s.Value = json.Number(v) // or a bool, which is written alike
+				}
+			}
+			fields = append(fields, fieldsOf([]Setting{s})...)
+			return true
+		})
+		return fields
+	}
+	attrs := record.Attrs(text)
+	record.Members(text, record.Space(text, 0), func(m record.Member) bool {
+		a, raw := attrs[len(fields)], bytes.Clone(text[m.Value:m.End])
+		s := string(valueText(raw, nil))
+		fields = append(fields, field{name: a.Key, text: s, json: raw, logfmt: jsontext.AppendText(nil, s), attr: a.Value})
+		return true
+	})
+	return fields
+}
