@@ -21,11 +21,12 @@ const (
 	Corrupt                // stored on disk, and no longer readable there
 	Failed                 // the destination ended permanently, or a direct output failed: there is no second attempt
 	Sampled                // left out by forebay.Sample
+	Limited                // above the rate of a limit of the program forebay
 
-	Reasons = 11 // number of reasons
+	Reasons = 12 // number of reasons
 )
 
-var reasonNames = [Reasons]string{"full", "oversize", "encode", "poison", "expired", "quota", "busy", "shutdown", "corrupt", "failed", "sampled"}
+var reasonNames = [Reasons]string{"full", "oversize", "encode", "poison", "expired", "quota", "busy", "shutdown", "corrupt", "failed", "sampled", "limited"}
 
 // String returns the name of the reason in reports, such as "full".
 func (r Reason) String() string {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/forebay-log/forebay/cmd/internal/conf"
@@ -15,7 +16,7 @@ import (
 
 // ruleNames are what a rule of a configuration file can do, in the order of
 // docs/CONFIG.md.
-var ruleNames = []string{"add", "set", "rename", "remove", "redact", "sample", "drop"}
+var ruleNames = []string{"add", "set", "rename", "remove", "redact", "parse", "decolorize", "sample", "limit", "drop"}
 
 // addRules reads the transforms.
 func (c *pipeConfig) addRules(v conf.Node) {
@@ -52,6 +53,16 @@ func readRule(v conf.Node) (rule transform.Rule, ok bool) {
 			rule.Redact = at.readRedact(v)
 		case "sample":
 			rule.Sample = readSample(v)
+		case "limit":
+			rule.Limit = at.readLimit(v)
+		case "parse":
+			rule.Parse = at.readParse(v)
+		case "decolorize":
+			v.Set((*setting.Toggle)(&rule.Decolorize).Set)
+			if !rule.Decolorize {
+				v.Faultf("write decolorize: true, or leave the rule out")
+				rule.Decolorize = true
+			}
 		case "drop":
 			v.Set((*setting.Toggle)(&rule.Drop).Set)
 			if !rule.Drop {
@@ -190,6 +201,60 @@ func readSample(v conf.Node) *transform.Sample {
 	}
 	s.OneIn = n.Value // which has its default after a fault
 	return s
+}
+
+// readLimit reads N, or {per-second: N, burst: N, by: FIELD}.
+func (at places) readLimit(v conf.Node) *transform.Limit {
+	l := &transform.Limit{}
+	rate := func(text string) (err error) {
+		if l.PerSecond, err = strconv.ParseFloat(text, 64); err != nil {
+			return fmt.Errorf("%q is not a number of records per second", text)
+		}
+		return nil
+	}
+	at["limit.per_second"] = v
+	if !v.IsMap() {
+		v.Set(rate)
+		return l
+	}
+	v.Fields([]string{"per-second", "burst", "by"}, func(name string, v conf.Node) {
+		at["limit."+strings.ReplaceAll(name, "-", "_")] = v
+		switch name {
+		case "per-second":
+			v.Set(rate)
+		case "burst":
+			n := setting.CountBetween(1, 1, 0)
+			v.Set(n.Set)
+			l.Burst = n.Value
+		case "by":
+			v.Set((*setting.Text)(&l.By).Set)
+		}
+	})
+	return l
+}
+
+// readParse reads FORMAT, or {regex: …, field: …} and so on.
+func (at places) readParse(v conf.Node) *transform.Parse {
+	p := &transform.Parse{}
+	at["parse"], at["parse.format"] = v, v
+	if !v.IsMap() {
+		v.Set((*setting.Text)(&p.Format).Set)
+		return p
+	}
+	texts := map[string]*string{
+		"regex": &p.Regex, "format": &p.Format, "field": &p.Field, "time": &p.Time, "time-layout": &p.TimeLayout,
+		"level": &p.Level, "on-error": &p.OnError,
+	}
+	v.Fields([]string{"format", "regex", "field", "types", "time", "time-layout", "level", "on-error"}, func(name string, v conf.Node) {
+		key := "parse." + strings.ReplaceAll(name, "-", "_")
+		at[key] = v
+		if name == "types" {
+			p.Types = at.readPairs(key, v)
+			return
+		}
+		v.Set((*setting.Text)(texts[name]).Set)
+	})
+	return p
 }
 
 // sameRules reports whether two configurations change records the same way.

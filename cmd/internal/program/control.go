@@ -72,6 +72,7 @@ func (p *pipeline) describe(s *control.State) {
 // describe says in what state the output is.
 func (out *output) describe(now time.Time) control.Output {
 	st := out.d.Stats()
+	out.limit(&st.Account)
 	o := control.Output{
 		To: out.to, Accepted: st.Accepted, Recovered: st.Recovered, Delivered: st.Delivered, Handled: st.Handled,
 		Dropped: map[string]uint64{}, Pending: control.Pending(st.Pending), Below: out.below.Load(), Bytes: st.Deliver.Bytes,

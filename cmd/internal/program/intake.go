@@ -151,6 +151,7 @@ func (take *intake) line(line []byte, at place, k known) (open bool) {
 	ev := &take.ev
 	var meta batch.Meta
 	var now int64
+	limited := false
 	if take.parse {
 		take.parser.Parse(line, ev)
 		ev.More = k.attrs
@@ -181,9 +182,12 @@ func (take *intake) line(line []byte, at place, k known) (open bool) {
 			take.arrived(ev)
 		}
 		if take.chain != nil {
-			if take.chain.Apply(ev) != transform.Kept {
+			switch take.chain.Apply(ev) {
+			case transform.LeftOut:
 				take.in.left.Add(1)
 				return true
+			case transform.Limited:
+				limited = true
 			}
 			if line = ev.Raw; len(take.told) > 0 {
 				take.untell(ev)
@@ -213,6 +217,10 @@ func (take *intake) line(line []byte, at place, k known) (open bool) {
 		}
 		if !out.c.route.where.Matches(ev) {
 			out.elsewhere.Add(1)
+			continue
+		}
+		if limited {
+			out.limited.Add(1)
 			continue
 		}
 		rec, m, err := line, meta, error(nil)

@@ -193,6 +193,7 @@ func (s *opsServer) close() {
 func (p *pipeline) Stats() (s forebay.Stats) {
 	for _, out := range p.outputs() {
 		d := out.d.Stats()
+		out.limit(&d.Account)
 		s.Outputs = append(s.Outputs, forebay.OutputStats{
 			Name: out.to, Buffered: true, Account: d.Account, Panics: d.Deliver.Panics,
 			FailingSince: d.Deliver.FailingSince, LastError: d.Deliver.LastError, Delivery: &d,

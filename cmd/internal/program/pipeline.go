@@ -72,6 +72,7 @@ type output struct {
 
 	below     atomic.Uint64 // lines below its level, where that is not one for all
 	elsewhere atomic.Uint64 // lines that its where is not about
+	limited   atomic.Uint64 // records above the rate of a transform
 
 	once    sync.Once    // for shutdown
 	drained atomic.Bool  // it has nothing left, and nothing is written to it any more
@@ -442,6 +443,15 @@ func (out *output) settle() {
 	out.report.Accepted += out.refused + out.kept
 	out.report.Dropped[batch.Shutdown] += out.refused
 	out.report.Pending.Slab += out.kept
+	out.limit(&out.report.Account)
+}
+
+// limit adds the records above the rate of a transform to the account: they do not reach the
+// output's memory.
+func (out *output) limit(a *batch.Account) {
+	n := out.limited.Load()
+	a.Accepted += n
+	a.Dropped[batch.Limited] += n
 }
 
 // signal acts on a signal: files are opened anew, or the end comes nearer. SIGHUP from a

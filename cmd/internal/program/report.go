@@ -77,17 +77,17 @@ func (p *pipeline) conclude(took time.Duration, readErr, cause error) (text []st
 		faults++
 	}
 	for _, r := range p.gone {
-		dropped += r.report.Dropped.Total()
-		lost += r.report.Undelivered() - r.report.Kept() - r.report.Dropped[batch.Full] - r.report.Dropped[batch.Oversize]
+		dropped += r.report.Dropped.Total() - r.report.Dropped[batch.Limited]
+		lost += r.report.Undelivered() - r.report.Kept() - r.report.Dropped[batch.Full] - r.report.Dropped[batch.Oversize] - r.report.Dropped[batch.Limited]
 		kept += r.kept
 	}
 	for _, out := range p.outs {
-		dropped += out.report.Dropped.Total()
-		// What a policy drops was asked for. What the destination did not take,
+		dropped += out.report.Dropped.Total() - out.report.Dropped[batch.Limited]
+		// What a policy or a limit drops was asked for. What the destination did not take,
 		// or not in time, is lost.
 		late += out.report.Dropped[batch.Shutdown]
 		left := out.report.Kept()
-		missing := out.report.Undelivered() - left - out.report.Dropped[batch.Full] - out.report.Dropped[batch.Oversize]
+		missing := out.report.Undelivered() - left - out.report.Dropped[batch.Full] - out.report.Dropped[batch.Oversize] - out.report.Dropped[batch.Limited]
 		repeated := false
 		if n := out.report.Dropped[batch.Shutdown]; n > 0 && again != "" {
 			repeated = true

@@ -15,6 +15,7 @@ import (
 
 	"github.com/forebay-log/forebay/internal/jsontext"
 	"github.com/forebay-log/forebay/internal/record"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 // Parse turns text into fields. Exactly one of Regex and Format is set.
@@ -264,6 +265,7 @@ type value struct {
 
 // take makes the values the fields of ev.
 func (c *Chain) take(ev *record.Event, p *parseRule, text []byte) {
+	before := *ev
 	inLine := ev.Format == record.Text && p.field == messageField
 	if p.re == nil && !inLine { // the line has been read for its time and level, this text has not
 		c.readText(ev, text)
@@ -297,6 +299,16 @@ func (c *Chain) take(ev *record.Event, p *parseRule, text []byte) {
 		} else {
 			c.set(ev, &fieldsOf([]Setting{{messageName(ev), string(message)}})[0])
 		}
+	}
+	if ev.Format != record.Text { // outputs take them from the line
+		level, has, at := ev.Level, ev.HasLevel, ev.Time
+		if has && (!before.HasLevel || before.Level != level) {
+			c.set(ev, &fieldsOf([]Setting{{slog.LevelKey, values.LevelName(level)}})[0])
+		}
+		if !at.Equal(before.Time) {
+			c.set(ev, &fieldsOf([]Setting{{slog.TimeKey, at.Format(time.RFC3339Nano)}})[0])
+		}
+		ev.Level, ev.HasLevel, ev.Time = level, has, at
 	}
 	// From here on, a change of the line changes the level and the time found here.
 	c.stale, c.first, c.said = false, *ev, record.Event{}

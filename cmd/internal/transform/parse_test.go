@@ -130,7 +130,7 @@ func TestParseFieldOfLine(t *testing.T) {
 		in, want string
 	}{
 		{Parse{Format: "postgres", Field: "log"}, `{"log":"2025-10-10 13:55:36.123 UTC [7] LOG:  ready","stream":"stderr"}`,
-			`{"log":"2025-10-10 13:55:36.123 UTC [7] LOG:  ready","stream":"stderr","pid":7,"msg":"ready"} | INFO | 2025-10-10T13:55:36.123Z`},
+			`{"log":"2025-10-10 13:55:36.123 UTC [7] LOG:  ready","stream":"stderr","pid":7,"msg":"ready","level":"INFO","time":"2025-10-10T13:55:36.123Z"} | INFO | 2025-10-10T13:55:36.123Z`},
 		{Parse{Format: "json", Field: "log"}, `{"log":"{\"msg\":\"hi\",\"n\":1.10,\"o\":{\"p\":null},\"level\":\"warn\"}\n","msg":"old"}`,
 			`{"log":"{\"msg\":\"hi\",\"n\":1.10,\"o\":{\"p\":null},\"level\":\"warn\"}\n","msg":"hi","n":1.10,"o":{"p":null},"level":"warn"} | WARN`},
 		{Parse{Format: "logfmt", Field: "log"}, `{"log":"level=error n=12 s=\"a b\" t=true"}`, `{"log":"level=error n=12 s=\"a b\" t=true","level":"error","n":12,"s":"a b","t":true} | ERROR`},
