@@ -113,7 +113,7 @@ func TestHealthOfAnOutage(t *testing.T) {
 			began := time.Now().UTC()
 			status, d = health(t, o)
 			if out := d.Outputs[0]; status != 200 || out.State != stateFailing || !out.Since.Equal(began) || out.LastError != "connection refused" ||
-				!strings.Contains(out.Reason, "repeated") {
+				!strings.Contains(out.Reason, "retried") {
 				t.Fatalf("%d, %+v", status, d)
 			}
 
@@ -263,7 +263,7 @@ func TestHealthOfTheGone(t *testing.T) {
 		began := time.Now()
 		time.Sleep(time.Second)
 		status, d := health(t, o)
-		if out := d.Outputs[0]; status != 503 || out.State != stateDown || !out.Since.Equal(began.UTC()) || !strings.Contains(out.Reason, "ended for good") ||
+		if out := d.Outputs[0]; status != 503 || out.State != stateDown || !out.Since.Equal(began.UTC()) || !strings.Contains(out.Reason, "has ended") ||
 			out.LastError != os.ErrClosed.Error() || out.Dropped["failed"] != 1 {
 			t.Errorf("%d, %+v", status, d)
 		}

@@ -42,10 +42,10 @@ type bucket struct {
 // check returns what Apply needs.
 func (l *Limit) check(fault func(field, format string, args ...any)) *limiter {
 	if !(l.PerSecond > 0) || math.IsInf(l.PerSecond, 0) {
-		fault("limit.per_second", "%v: give the number of records per second, such as 100", l.PerSecond)
+		fault("limit.per_second", "%v: use the number of records per second, such as 100", l.PerSecond)
 	}
 	if l.Burst < 0 {
-		fault("limit.burst", "%d: give a number from 1 on", l.Burst)
+		fault("limit.burst", "%d: use 1 or more", l.Burst)
 	}
 	burst := float64(l.Burst)
 	if burst == 0 {

@@ -87,7 +87,7 @@ func (p *Parse) check(fault func(field, format string, args ...any)) *parseRule 
 	}
 	switch {
 	case p.Regex == "" && p.Format == "", p.Regex != "" && p.Format != "":
-		fault("parse", "give it either a regex or a format")
+		fault("parse", "write either a regex or a format")
 		return c
 	case p.Format != "":
 		f, ok := formatTable[p.Format]

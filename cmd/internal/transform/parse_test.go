@@ -169,8 +169,8 @@ func TestParseFaults(t *testing.T) {
 		rule Rule
 		want string
 	}{
-		{Rule{Parse: &Parse{}}, "rule 1: parse: give it either a regex or a format"},
-		{Rule{Parse: &Parse{Regex: "(?P<a>x)", Format: "nginx"}}, "rule 1: parse: give it either a regex or a format"},
+		{Rule{Parse: &Parse{}}, "rule 1: parse: write either a regex or a format"},
+		{Rule{Parse: &Parse{Regex: "(?P<a>x)", Format: "nginx"}}, "rule 1: parse: write either a regex or a format"},
 		{Rule{Parse: &Parse{Format: "ngnix"}}, `rule 1: parse.format: "ngnix" is not one of apache, haproxy, json, klog, logfmt, mysql, nginx, postgres, redis, syslog`},
 		{Rule{Parse: &Parse{Format: "nginx", Time: "x"}}, "rule 1: parse: types, time, level and time-layout belong to a regex; the format nginx defines them"},
 		{Rule{Parse: &Parse{Regex: "ä(?P<a>x"}}, "rule 1: parse.regex: column 2: missing closing ): \"ä(?P<a>x\""},
@@ -183,8 +183,8 @@ func TestParseFaults(t *testing.T) {
 		{Rule{Parse: &Parse{Regex: "(?P<a>x)", Time: "at"}}, "rule 1: parse.time: the expression has no group at"},
 		{Rule{Parse: &Parse{Regex: "(?P<a>x)", TimeLayout: "2006"}}, "rule 1: parse.time_layout: the expression has no group for the time; name one with time"},
 		{Rule{Parse: &Parse{Regex: "(?P<time>x)", TimeLayout: "%Y"}}, `rule 1: parse.time_layout: "%Y" has no part of a time; write it as package time does: 2006-01-02 15:04:05`},
-		{Rule{Limit: &Limit{}}, "rule 1: limit.per_second: 0: give the number of records per second, such as 100"},
-		{Rule{Limit: &Limit{PerSecond: 1, Burst: -1}}, "rule 1: limit.burst: -1: give a number from 1 on"},
+		{Rule{Limit: &Limit{}}, "rule 1: limit.per_second: 0: use the number of records per second, such as 100"},
+		{Rule{Limit: &Limit{PerSecond: 1, Burst: -1}}, "rule 1: limit.burst: -1: use 1 or more"},
 	} {
 		_, faults := New([]Rule{c.rule}, nil)
 		if len(faults) != 1 || faults[0].Error() != c.want {

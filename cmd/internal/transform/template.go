@@ -2,7 +2,6 @@ package transform
 
 import (
 	"bytes"
-	"fmt"
 	"log/slog"
 	"strings"
 )
@@ -62,7 +61,7 @@ func newTemplate(text string) (t template) {
 		name, kindOf, _ := strings.Cut(field, ":")
 		f, known := forms[kindOf]
 		if !ok || !known || name == "" {
-			panic(fmt.Sprintf("transform: template field %q", field))
+			panic("transform: template field " + field)
 		}
 		p := part{group: group{name: name}, form: f}
 		switch {
