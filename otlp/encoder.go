@@ -12,7 +12,6 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
-	"github.com/forebay-log/forebay/internal/jsontext"
 	"github.com/forebay-log/forebay/internal/keyset"
 	"github.com/forebay-log/forebay/internal/values"
 )
@@ -212,8 +211,14 @@ type writer struct {
 	// distinct says that what is left of the innermost group needs no other names, so that no
 	// key has to be remembered.
 	distinct bool
-	js       []byte // a value as JSON
-	text     []byte // a string of it
+	js       []byte // a group as JSON
+	text     []byte // a text
+
+	// Of the current value:
+	walk    values.Walk
+	scratch values.AttrScratch
+	dst     []byte
+	items   []item
 }
 
 var writers = sync.Pool{New: func() any { return new(writer) }}
@@ -221,6 +226,7 @@ var writers = sync.Pool{New: func() any { return new(writer) }}
 func getWriter(s *scope, r *encode.Record) *writer {
 	w := writers.Get().(*writer)
 	w.e, w.s, w.ids, w.cache, w.within, w.distinct = s.e, s, s.ids, nil, 0, false
+	w.walk.Made, w.walk.Nodes = 0, 0
 	if r != nil {
 		w.cache = &r.Cache
 	}
@@ -419,35 +425,28 @@ func (w *writer) groupValue(dst []byte, tag byte, name, key string, v slog.Value
 	return dst
 }
 
-// any appends a value of another kind, converted from the JSON that package values makes of it.
+// any appends a value of another kind.
 func (w *writer) any(dst []byte, tag byte, name, key string, v slog.Value, depth int) []byte {
-	if v.Kind() == slog.KindAny {
-		switch x := v.Any().(type) {
-		case nil:
-			return pair(dst, tag, w.name(key), 0)
-		case []byte:
-			return appendBytes(dst, tag, w.name(key), x)
-		case error:
-			w.text = w.e.values.AppendText(w.text[:0], w.cache, v)
-			return appendRaw(dst, tag, w.name(key), w.text)
-		}
-	}
-	w.js = w.e.values.AppendValue(w.js[:0], w.cache, v)
-	js := w.js
-	if n := stringLen(js); n == len(js) && n > 0 {
-		w.text = jsontext.AppendUnescaped(w.text[:0], js[1:n-1])
-		if (name == w.e.traceKey || name == w.e.spanKey) && w.within == 0 && w.id(name, string(w.text)) {
+	if (name == w.e.traceKey || name == w.e.spanKey) && w.within == 0 {
+		w.text = w.e.values.AppendText(w.text[:0], w.cache, v)
+		if w.id(name, string(w.text)) {
 			return dst
 		}
-		return appendRaw(dst, tag, w.name(key), w.text)
+	}
+	if v.Kind() == slog.KindAny {
+		if err, ok := v.Any().(error); ok {
+			if _, ok := err.(values.AttrAppender); !ok {
+				return appendString(dst, tag, w.name(key), values.Know(err).Text)
+			}
+		}
 	}
 	key = w.name(key)
 	at, open := len(dst), w.keys.Depth()
 	dst, whole, value := begin(dst, tag, key)
-	dst, rest, ok := w.fromJSON(dst, js, depth)
-	if !ok || len(rest) > 0 {
+	dst, err := w.walked(dst, v, depth)
+	if err != nil {
 		w.keys.CloseTo(open)
-		return appendRaw(dst[:at], tag, key, js)
+		return appendString(dst[:at], tag, key, values.Fault(err))
 	}
 	shut(dst, value)
 	shut(dst, whole)
