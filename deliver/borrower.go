@@ -16,7 +16,7 @@ func (o *outlet) Wants() slab.Wants {
 // [slab.Borrower].
 func (o *outlet) Held(origin [16]byte, first, last uint64) (held []batch.Tickets) {
 	if h, ok := o.led.spill.(holderOf); ok {
-		_ = o.inSpool(func() error {
+		_ = o.spooling.call(func() error {
 			held = h.Held(origin, first, last)
 			return nil
 		})

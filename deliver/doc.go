@@ -17,7 +17,7 @@
 // What happens while the destination fails, in this order:
 //
 //  1. The batch is sent again with full jitter, with the wait that the destination
-//     asked for as a floor, within a shared [Budget], until it is too old.
+//     asked for as a floor, within a budget ([RetryOptions].BudgetRatio), until it is too old.
 //  2. The circuit opens ([State]). From now on the destination is only probed.
 //  3. Once more than PendingLimit records wait, the handler is offered them. The
 //     records it takes count as handled. It is also offered them, in whatever state the

@@ -91,10 +91,7 @@ var (
 type guarded struct {
 	h       ErrorHandler
 	timeout time.Duration
-	scarce  <-chan struct{} // closed when a call has no more than handlerGrace; nil: never
-
-	token chan struct{}      // held during a call; capacity 1
-	late  chan batch.Outcome // of a call that timed out and has not returned; nil: none
+	late    chan batch.Outcome // of a call that timed out and has not returned; nil: none
 
 	calls  atomic.Uint64
 	errors atomic.Uint64
@@ -127,32 +124,25 @@ func (c *copied) set(b *batch.Batch) {
 }
 
 func newGuarded(h ErrorHandler, timeout time.Duration) *guarded {
-	return &guarded{h: h, timeout: timeout, token: make(chan struct{}, 1)}
+	return &guarded{h: h, timeout: timeout}
 }
 
 // call offers b to the handler because of cause. The memory of b is the handler's from
-// now on.
+// now on. Calls do not overlap.
 func (g *guarded) call(ctx context.Context, cause error, b *batch.Batch) batch.Outcome {
-	select {
-	case g.token <- struct{}{}:
-	case <-ctx.Done():
-		return tookNothing(context.Cause(ctx))
-	}
-	defer func() { <-g.token }()
-	o := g.callLocked(ctx, cause, b)
+	o := g.ask(ctx, cause, b)
 	if o.Err() != nil {
 		g.errors.Add(1)
 	}
 	return o
 }
 
-// callLocked is call with the token held.
-func (g *guarded) callLocked(ctx context.Context, cause error, b *batch.Batch) batch.Outcome {
-	if g.late != nil {
-		select {
-		case <-g.late: // too late: its records were offered again, or sent
-			g.late = nil
-		default:
+func (g *guarded) ask(ctx context.Context, cause error, b *batch.Batch) batch.Outcome {
+	select {
+	case <-g.late: // too late: its records were offered again, or sent
+		g.late = nil
+	default:
+		if g.late != nil {
 			return tookNothing(errHandlerBusy)
 		}
 	}
@@ -161,30 +151,16 @@ func (g *guarded) callLocked(ctx context.Context, cause error, b *batch.Batch) b
 	defer cancel()
 	ch := make(chan batch.Outcome, 1)
 	go runHandler(ctx, g.h, cause, b, ch)
-	scarce := false
 	select {
 	case o := <-ch:
 		return o
 	case <-ctx.Done():
-	case <-g.scarce:
-		scarce = true
-		t := time.NewTimer(handlerGrace)
-		defer t.Stop()
-		select {
-		case o := <-ch:
-			return o
-		case <-ctx.Done():
-		case <-t.C:
-		}
 	}
 	select {
 	case o := <-ch: // just in time
 		return o
 	default:
 		g.late = ch
-		if scarce {
-			return tookNothing(errHandlerTimeout)
-		}
 		return tookNothing(context.Cause(ctx))
 	}
 }

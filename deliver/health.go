@@ -14,6 +14,7 @@ type health struct {
 	set *settings
 	brk *circuit
 
+	budget    budget
 	notBefore time.Time // no attempt before
 	failures  int       // setbacks in a row
 	retries   uint64
@@ -52,7 +53,7 @@ func (s *health) well() { s.failures, s.notBefore = 0, time.Time{} }
 // worked notes that the destination took a whole batch of size bytes, or refused records of it.
 func (s *health) worked(now time.Time, cut, whole bool, size int) {
 	s.well()
-	s.set.retry.Budget.success()
+	s.budget.success()
 	s.brk.worked(now, cut)
 	if whole {
 		s.poisoned = false
@@ -84,7 +85,7 @@ func (s *health) failed(now time.Time, b setback, n int) bool {
 // delay sets the time of the next attempt.
 func (s *health) delay(now time.Time, b setback) {
 	r := &s.set.retry
-	wait := max(s.set.jitter(0, backoff.Ceil(r.Min, r.Max, s.failures)), min(b.after, maxRetryAfter), r.Budget.take(now))
+	wait := max(s.set.jitter(0, backoff.Ceil(r.Min, r.Max, s.failures)), min(b.after, maxRetryAfter), s.budget.take(now))
 	if b.hold {
 		wait = max(wait, r.FatalDelay)
 	}

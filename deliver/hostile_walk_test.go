@@ -114,7 +114,7 @@ func TestMischief(t *testing.T) {
 			window, per := 1+rng.IntN(6), 1+rng.IntN(12)
 			d := &mischief{peer: newPeer(window, rng, time.Second), rng: testkit.Rand(rng.Uint64()), p: rng.Float64() * 0.2}
 			d.randomFaults(rng.Float64() * 0.1)
-			o := &Options{Retry: &RetryOptions{Min: time.Millisecond, Max: time.Second, Budget: NewBudget(1, 1e3)}}
+			o := &Options{Retry: &RetryOptions{Min: time.Millisecond, Max: time.Second, BudgetRatio: 1, BudgetPerSecond: 1e3}}
 			if rng.IntN(2) == 0 {
 				o.Spill = &testkit.Spill{}
 			}

@@ -21,7 +21,7 @@ import (
 
 // deliver is Borrow for a destination that answers within Send.
 func (o *outlet) deliver(ctx context.Context, l loan, b *batch.Batch) error {
-	if err := o.atWheel(ctx); err != nil {
+	if err := o.driver.acquire(ctx); err != nil {
 		return err
 	}
 	o.until = ctx
@@ -33,7 +33,7 @@ func (o *outlet) deliver(ctx context.Context, l loan, b *batch.Batch) error {
 				o.add(l, b)
 			}
 		}
-		o.leaveWheel()
+		o.driver.release()
 	}()
 	if is(o.closed) {
 		returned = true
@@ -76,11 +76,11 @@ func (o *outlet) begin(l loan, b *batch.Batch) *holder {
 	}
 	lf, size := o.life, b.Bytes()
 	lf.sending, lf.direct = nil, b
-	err := o.contain(lf.sendDirect)
+	err := o.driver.contain(lf.sendDirect)
 	if err == nil && lf.saidOnly(b) {
 		o.m.sess.attempts++
 		o.m.sess.answered = true
-		o.m.set.retry.Budget.success()
+		o.m.health.budget.success()
 		o.led.deliver(intake{lentRecords(b), size})
 		o.publish()
 		l.Settle(0)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"sync"
 
@@ -131,7 +130,7 @@ func (l *life) tell(r report) {
 	then := l.then
 	l.mu.Unlock()
 	if r.kind == reportAnswer && r.o.Open.Empty() {
-		l.o.mended()
+		l.o.driver.accepted()
 	}
 	if then != nil && r.kind == reportClosed {
 		then()
@@ -234,7 +233,7 @@ func (l *life) begin(e *entry) bool {
 }
 
 func (l *life) open() (err error) {
-	if l.sess, err = l.o.dest.Open(l); err == nil && l.sess == nil {
+	if l.sess, err = l.o.driver.dest.Open(l); err == nil && l.sess == nil {
 		err = errors.New("the destination has opened a nil session")
 	}
 	return err
@@ -276,52 +275,11 @@ func (l *life) failed(err error) {
 // make makes a call of the driver: no other one is under way.
 func (l *life) make(f func() error) error {
 	if !l.o.inline { // else whoever is here has the wheel
-		l.o.wheel <- struct{}{}
-		defer l.o.leaveWheel()
+		l.o.driver.calls <- struct{}{}
+		defer l.o.driver.release()
 	}
-	return l.o.contain(f)
+	return l.o.driver.contain(f)
 }
-
-// contain calls f. A panic becomes a *panicError.
-func (o *outlet) contain(f func() error) (err error) {
-	returned := false
-	defer func() {
-		if returned {
-			return
-		}
-		e := errGoexit
-		if r := recover(); r != nil {
-			e = fmt.Errorf("destination panicked: %v", r)
-			err = &panicError{e}
-		}
-		o.broke(e)
-	}()
-	err = f()
-	returned = true
-	return err
-}
-
-// broke notes that a call of the driver does not return. The first one since a batch was
-// taken is reported with its stack.
-func (o *outlet) broke(err error) {
-	o.panics.Add(1)
-	if !o.broken.Swap(true) {
-		o.events.post("panic", fmt.Errorf("%w\n%s", err, debug.Stack()), 0)
-	}
-}
-
-// mended notes that a batch was taken: the next call that does not return is reported.
-func (o *outlet) mended() {
-	if o.broken.Load() {
-		o.broken.Store(false)
-	}
-}
-
-// panicError is the error that a driver's panic or Goexit becomes.
-type panicError struct{ err error }
-
-func (p *panicError) Error() string { return p.err.Error() }
-func (p *panicError) Unwrap() error { return p.err }
 
 // whenClosed has f called when the session has closed: the outlet has ended.
 func (l *life) whenClosed(f func()) {

@@ -112,7 +112,7 @@ func newMachine(set *settings, led *ledger, brk *circuit) *machine {
 	m.poison = poison.New(m.streams, set.jitter, func(from, to poison.Phase) { set.note(aPhase, uint8(from), uint8(to)) })
 	m.queue = &queue{set: set, poison: m.poison}
 	m.sess = &inflight{queue: m.queue, round: 1}
-	m.health = &health{set: set, brk: brk}
+	m.health = &health{set: set, brk: brk, budget: newBudget(&set.retry)}
 	m.disk = &disk{set: set, led: led, queue: m.queue, sess: m.sess, health: m.health, backlog: set.spool}
 	m.handler = &asking{set: set, led: led, health: m.health}
 	m.account = &accounting{set: set, led: led, queue: m.queue, health: m.health}

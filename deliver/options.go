@@ -122,9 +122,11 @@ type RetryOptions struct {
 	// outlet looks once a second. Default 24 h, and no limit for a destination that
 	// answers within Send (Traits.Inline); negative: no limit.
 	MaxAge time.Duration `yaml:"max_age"`
-	// Budget bounds retries; share one between several. Default: one of its own
-	// (see [NewBudget]).
-	Budget *Budget `yaml:"-"`
+	// BudgetRatio and BudgetPerSecond bound how much of the traffic is retries, so that they do
+	// not keep an overloaded destination down: so many retries per successful Send and per
+	// second, and 10. Later ones wait. Defaults 0.1 and 1.
+	BudgetRatio     float64 `yaml:"-"`
+	BudgetPerSecond float64 `yaml:"-"`
 }
 
 func (o *RetryOptions) resolve() (r RetryOptions, err error) {
@@ -142,8 +144,11 @@ func (o *RetryOptions) resolve() (r RetryOptions, err error) {
 	case r.FatalDelay < 0:
 		return r, fmt.Errorf("deliver: retry: FatalDelay is %s: want more than 0", r.FatalDelay)
 	}
-	if r.Budget == nil {
-		r.Budget = NewBudget(0, 0)
+	if !(r.BudgetRatio > 0) {
+		r.BudgetRatio = defaultBudgetRatio
+	}
+	if !(r.BudgetPerSecond > 0) {
+		r.BudgetPerSecond = defaultBudgetPerSecond
 	}
 	return r, nil
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -36,46 +34,38 @@ import (
 // A slab.Writer lends its batches to it (Borrow). All methods may be called from any
 // goroutine.
 type outlet struct {
-	dest   Destination
-	traits Traits
-	set    settings
-	opt    Options
+	driver *driver
+	traits *Traits
+	set    *settings
+	opt    *Options
 	m      *machine // the loop's
 	led    *ledger
 	brk    *circuit
 	hand   atomic.Pointer[guarded] // nil: no handler
 	dead   *letters
 	events *events
-	panics atomic.Uint64 // calls of the driver that panicked or called runtime.Goexit
-	broken atomic.Bool   // one was reported, and no batch was taken since
 
 	turn     chan struct{}   // held during a Borrow; capacity 1
 	inline   bool            // see inline.go
-	wheel    chan struct{}   // held by who calls the driver; inline: by who is the loop; capacity 1
-	helm     chan struct{}   // inline: closed when loop has the wheel
+	helm     chan struct{}   // inline: closed when loop runs
 	until    context.Context // inline: of the last batch; ends when Close gives up
 	wake     chan struct{}   // for the loop; capacity 1
 	room     chan struct{}   // for a Borrow that waits; capacity 1
 	done     chan struct{}   // closed when the loop has ended
 	closed   chan struct{}   // closed by Shutdown
-	scarce   chan struct{}   // closed when no handler is waited for any more
 	ctx      context.Context
-	giveUp   context.CancelFunc // ends the calls of handlers
-	ended    chan struct{}      // closed when Shutdown has its report
+	giveUp   func()        // ends the calls of handlers
+	ended    chan struct{} // closed when Shutdown has its report
 	once     sync.Once
-	late     sync.Once
 	report   batch.Report
 	closeErr error
-	ending   farewell      // of the destination; closeErr has it, too
-	passed   atomic.Uint64 // of the records delivered, by the last Flush of the destination
+	ending   endErrors // of the destination; closeErr has it, too
 
 	// The loop's.
 	life     *life
 	added    []given // the memory of shared.given while that is another
-	flushes  []*flush
-	lastSeq  uint64 // appended to the spool
-	spillBad episode
-	pullBad  episode
+	flushes  *flushes
+	spooling *spooling
 
 	shared shared
 }
@@ -111,18 +101,6 @@ type snapshot struct {
 	gone, spilling                       bool
 }
 
-// A flush waits until everything taken before it is settled.
-type flush struct {
-	no  uint64
-	seq uint64 // of the spool
-	ch  chan error
-
-	kept bool // what is in the spool counts: a Commit. It waits whatever the circuit says.
-
-	probed bool   // the circuit was open, and is probed
-	trips  uint64 // how often it had opened
-}
-
 var errClosed = fmt.Errorf("deliver: %w", batch.ErrClosed)
 
 // newOutlet returns the outlet of a destination. o may be nil. If the spool holds batches
@@ -138,29 +116,33 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 		return nil, err
 	}
 	x := &outlet{
-		dest: dest, traits: traits, opt: set, events: newEvents(set.Name, set.OnError),
-		inline: traits.Inline && set.Spill == nil && set.Handler == nil, wheel: make(chan struct{}, 1), helm: make(chan struct{}),
+		traits: &traits, opt: &set, events: newEvents(set.Name, set.OnError),
+		inline: traits.Inline && set.Spill == nil && set.Handler == nil, helm: make(chan struct{}),
 		turn: make(chan struct{}, 1), wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
-		done: make(chan struct{}), closed: make(chan struct{}), scarce: make(chan struct{}), ended: make(chan struct{}),
+		done: make(chan struct{}), closed: make(chan struct{}), ended: make(chan struct{}),
 	}
-	x.ctx, x.giveUp = context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancelCause(context.Background())
+	x.ctx, x.giveUp = ctx, func() { cancel(errHandlerTimeout) }
 	x.traits.Window = max(1, x.traits.Window)
 	x.led = &ledger{spill: set.Spill}
+	x.driver = newDriver(dest, x.events, func() uint64 { return x.led.account().Delivered })
 	if set.Spill != nil {
 		x.led.spill0 = set.Spill.Account()
 	}
 	x.brk = newCircuit(brk, backoff.Jitter)
 	if set.Handler != nil {
-		x.hand.Store(x.guard(set.Handler))
+		x.hand.Store(newGuarded(set.Handler, set.HandlerTimeout))
 	}
 	x.dead = newLetters(set.letters(traits.Refused), set.HandlerTimeout, x.events, x.poke)
-	x.set = settings{
+	x.set = &settings{
 		window: x.traits.Window, inline: traits.Inline, limits: x.traits.Limits, retry: retry, spool: set.Spill != nil, handler: set.Handler != nil,
 		pendingLimit: uint64(set.PendingLimit), handlerFirst: set.HandlerFirst, askEvery: set.askEvery, asideBytes: set.AsideBytes,
 		oldest: time.Now().Add(-retry.MaxAge).UnixNano(), jitter: backoff.Jitter,
 		post: x.events.post, bury: x.dead.bury, buried: x.dead.full, settled: x.led.settleLoan, release: x.release, outside: set.Pending,
 	}
-	x.m = newMachine(&x.set, x.led, x.brk)
+	x.m = newMachine(x.set, x.led, x.brk)
+	x.flushes = &flushes{m: x.m}
+	x.spooling = &spooling{spill: set.Spill, m: x.m, flushes: x.flushes, events: x.events}
 	if d, ok := dest.(interface{ reportTo(func(error)) }); ok {
 		d.reportTo(func(err error) { x.events.post("count", err, 0) })
 	}
@@ -170,18 +152,9 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 	return x, nil
 }
 
-// guard returns what calls h.
-func (o *outlet) guard(h ErrorHandler) *guarded {
-	g := newGuarded(h, o.opt.HandlerTimeout)
-	if o.opt.Spill != nil {
-		g.scarce = o.scarce
-	}
-	return g
-}
-
 // setHandler replaces the handler of an outlet that is not inline. A call under way goes on.
 func (o *outlet) setHandler(h ErrorHandler) {
-	o.hand.Store(o.guard(h))
+	o.hand.Store(newGuarded(h, o.opt.HandlerTimeout))
 	o.post(func(time.Time) { o.m.set.handler = true })
 }
 
@@ -318,8 +291,8 @@ func (o *outlet) post(f func(now time.Time)) {
 // loop carries out what the machine decides.
 func (o *outlet) loop() {
 	if o.inline {
-		o.wheel <- struct{}{}
-		defer o.leaveWheel()
+		o.driver.calls <- struct{}{}
+		defer o.driver.release()
 		if !is(o.helm) {
 			close(o.helm)
 		}
@@ -336,7 +309,7 @@ func (o *outlet) loop() {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
 	if o.m.set.spool {
-		o.pull() // what an earlier process left
+		o.spooling.pull() // what an earlier process left
 	}
 	for {
 		o.collect()
@@ -350,7 +323,7 @@ func (o *outlet) loop() {
 		o.do(a, timer)
 	}
 	timer.Stop()
-	o.failFlushes(errClosed)
+	o.flushes.fail(errClosed)
 	o.publish()
 	finished = true
 	close(o.done)
@@ -412,7 +385,7 @@ func (o *outlet) do(a action, timer *time.Timer) {
 	switch a.do {
 	case doWait:
 		o.publish() // first: Stats behind a Flush know of it
-		o.answerFlushes()
+		o.flushes.answer()
 		o.rest(context.Background(), a.until, timer)
 	case doOpen:
 		if o.life = o.newLife(); o.inline {
@@ -441,13 +414,11 @@ func (o *outlet) do(a action, timer *time.Timer) {
 			o.life.closeNow()
 		}
 	case doSpill:
-		o.spill(a.e)
+		o.spooling.append(a.e)
 	case doPull:
-		o.pull()
+		o.spooling.pull()
 	case doForget:
-		err := o.inSpool(func() error { return o.led.spill.Ack(a.seq) })
-		o.noteSpool(&o.pullBad, err)
-		o.m.disk.forgotten(a.seq)
+		o.spooling.forget(a.seq)
 	case doHandle:
 		e, c := a.e, new(copied)
 		c.set(e.b) // now: the records may be settled, and their memory be used, before the call
@@ -484,80 +455,6 @@ func (o *outlet) handlerCause() error {
 		return o.m.health.cause
 	}
 	return ErrFull
-}
-
-// spill appends e to the spool, which hands it out at once if it stays out.
-func (o *outlet) spill(e *entry) {
-	var seq uint64
-	err := o.inSpool(func() (err error) {
-		seq, err = o.led.spill.Append(e.b)
-		return err
-	})
-	if o.noteSpool(&o.spillBad, err); err == nil {
-		o.lastSeq = seq
-		for _, f := range o.flushes {
-			if e.h.no <= f.no && !f.kept {
-				f.seq = seq
-			}
-		}
-	}
-	var out *batch.Batch
-	if err == nil && o.m.disk.staysOut(e) {
-		if b, got, bad := o.next(); bad == nil && got == seq {
-			out = b
-		} else if bad == nil {
-			o.m.disk.pulled(time.Now(), b, got)
-		}
-	}
-	o.m.disk.spilled(time.Now(), e, seq, out, err)
-}
-
-// pull takes a batch out of the spool. A destination that took what came in a flush interval
-// for each request would never catch up with an outage, so small ones become one.
-func (o *outlet) pull() {
-	b, seq, err := o.nextUpTo(o.m.set.joins())
-	if err == io.EOF {
-		o.m.disk.notPulled(time.Now(), nil)
-		return
-	}
-	if o.noteSpool(&o.pullBad, err); err != nil {
-		o.m.disk.notPulled(time.Now(), err)
-		return
-	}
-	o.m.disk.pulled(time.Now(), b, seq)
-}
-
-func (o *outlet) next() (b *batch.Batch, seq uint64, err error) { return o.nextUpTo(0, 0) }
-
-func (o *outlet) nextUpTo(bytes, records int) (b *batch.Batch, seq uint64, err error) {
-	err = o.inSpool(func() (err error) {
-		if s, ok := o.led.spill.(joiner); ok {
-			b, seq, err = s.NextUpTo(bytes, records)
-		} else {
-			b, seq, err = o.led.spill.Next()
-		}
-		return err
-	})
-	return b, seq, err
-}
-
-// inSpool calls the spool. A panic becomes an error.
-func (o *outlet) inSpool(f func() error) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("deliver: the spool panicked: %v", r)
-		}
-	}()
-	return f()
-}
-
-// noteSpool reports the first failure of the spool of a row.
-func (o *outlet) noteSpool(bad *episode, err error) {
-	if err == nil {
-		bad.end()
-	} else if bad.begin() {
-		o.events.post("spill-error", err, 0)
-	}
 }
 
 // isFull reports whether a producer is full that would rather spill than wait.
@@ -630,7 +527,7 @@ func (o *outlet) Flush(ctx context.Context) error {
 			return fmt.Errorf("deliver: cannot flush: %w", err)
 		}
 	}
-	return o.flushDestination(ctx)
+	return o.driver.flush(ctx)
 }
 
 // probe has the destination probed for a Flush within ctx, if the circuit is open. It reports
@@ -659,21 +556,16 @@ func (o *outlet) commit(ctx context.Context) error {
 	if err := o.reach(ctx, &flush{ch: make(chan error, 1), kept: true}); err != nil {
 		return fmt.Errorf("deliver: cannot commit: %w", err)
 	}
-	return o.flushDestination(ctx)
+	return o.driver.flush(ctx)
 }
 
 // reach waits until f is answered.
 func (o *outlet) reach(ctx context.Context, f *flush) error {
 	o.post(func(time.Time) {
 		o.shared.mu.Lock()
-		f.no = o.shared.lastNo
+		no := o.shared.lastNo
 		o.shared.mu.Unlock()
-		if f.kept {
-			// Nothing on disk is waited for.
-		} else if f.seq = o.lastSeq; f.seq == 0 && (o.m.disk.backlog || len(o.m.disk.out) > 0) {
-			f.seq = math.MaxUint64 // the numbers of what an earlier process left are unknown
-		}
-		o.flushes = append(o.flushes, f)
+		o.flushes.add(f, no)
 	})
 	select {
 	case err := <-f.ch:
@@ -690,40 +582,8 @@ func (o *outlet) reach(ctx context.Context, f *flush) error {
 	}
 }
 
-// answerFlushes answers those that need not wait any longer.
-func (o *outlet) answerFlushes() {
-	keep := o.flushes[:0]
-	for _, f := range o.flushes {
-		if done, err := o.reached(f); done {
-			f.ch <- err
-		} else {
-			keep = append(keep, f)
-		}
-	}
-	clear(o.flushes[len(keep):])
-	o.flushes = keep
-}
-
-// reached reports whether f need not wait any longer, and with which result.
-func (o *outlet) reached(f *flush) (bool, error) {
-	open, aside := o.m.disk.left(f.no, f.seq)
-	switch state, trips, _, cause := o.brk.look(); {
-	case f.kept:
-		return !open && aside == 0 && o.m.stage < late, nil // late, some may be dropped
-	case !open && aside == 0:
-		return true, nil
-	case state == Open && !(f.probed && trips == f.trips) && !o.m.handler.busy && !o.m.handler.wants(time.Now()):
-		return true, &openError{cause}
-	case !open:
-		return true, fmt.Errorf("%d records are parked: the destination does not accept them now", aside)
-	}
-	return false, nil
-}
-
-// failFlushes ends all flushes that wait.
-func (o *outlet) failFlushes(err error) {
-	for _, f := range o.flushes {
-		f.ch <- err
-	}
-	o.flushes = nil
+// Sync puts the records in the spool and those of the destination on stable storage, each if it
+// can. It does not wait beyond the end of ctx.
+func (o *outlet) Sync(ctx context.Context) error {
+	return errors.Join(o.spooling.sync(ctx), o.driver.sync(ctx))
 }

@@ -93,7 +93,7 @@ func (o *Output) verdict(ctx context.Context, before stock, rep batch.Report, er
 		if is(o.outlet.ended) { // its parts were told to give up, and say so
 			return o.outlet.ending.fault()
 		}
-		return o.outlet.unflushed(nil)
+		return o.outlet.driver.unflushed(nil)
 	}
 	text := fmt.Sprintf("deliver: close: %s lost (%s)", plural.Records(n), lost)
 	if rep.Unknown > 0 {

@@ -60,7 +60,7 @@ func TestRetryDelays(t *testing.T) {
 				at = append(at, time.Now())
 				return batch.FailedOutcome(testkit.ErrDown)
 			})
-			x, _ := newRetrying(t, dest, &RetryOptions{Min: 100 * time.Millisecond, Max: 10 * time.Second, Budget: NewBudget(1, 1e6)})
+			x, _ := newRetrying(t, dest, &RetryOptions{Min: 100 * time.Millisecond, Max: 10 * time.Second, BudgetRatio: 1, BudgetPerSecond: 1e6})
 			if err := x.Send(t.Context(), lines(1)); err != nil {
 				t.Fatal(err)
 			}
@@ -467,7 +467,8 @@ func TestSmallerGrows(t *testing.T) {
 // the burst.
 func TestBudget(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		b := NewBudget(0, 0)
+		r, _ := (*RetryOptions)(nil).resolve()
+		b := newBudget(&r)
 		began := time.Now()
 		for range 100 {
 			time.Sleep(b.take(time.Now()))
@@ -525,33 +526,6 @@ func TestBudgetAfterOutage(t *testing.T) {
 			t.Errorf("a failure after an outage of 10 minutes waits for more than one: %v", a)
 		}
 		mustClose(t, x)
-	})
-}
-
-// Outlets that share a budget share it.
-func TestBudgetShared(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		shared := NewBudget(0, 0)
-		var total uint64
-		var xs [4]*outlet
-		for i := range xs {
-			// Taking a part does not open the circuit.
-			xs[i], _ = newRetrying(t, destOf(testkit.NewSink(testkit.First(1))), &RetryOptions{Budget: shared, Max: 200 * time.Millisecond})
-			if err := xs[i].Send(t.Context(), lines(1000)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		time.Sleep(5 * time.Minute)
-		for _, x := range xs {
-			total += x.Stats().Retries
-		}
-		// A failure takes its token at once and then waits for it.
-		if total < 300 || total > 310+uint64(len(xs)) {
-			t.Errorf("%d retries in 300 s, want one a second and 10", total)
-		}
-		for _, x := range xs {
-			_, _ = shutdown(x, time.Second)
-		}
 	})
 }
 

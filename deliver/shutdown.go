@@ -17,8 +17,6 @@ const (
 	// handlerShare is how much of the time is over when no handler is waited for any
 	// more that the spool can stand in for.
 	handlerShare = closetime.Handlers
-	// handlerGrace is how long a call of a handler may take then.
-	handlerGrace = 10 * time.Millisecond
 	// closeGrace is how long Close waits, after its time is over, for a driver that was
 	// told to give up.
 	closeGrace = 50 * time.Millisecond
@@ -56,7 +54,9 @@ func (o *outlet) schedule(deadline time.Time) {
 	}
 	if o.set.spool || o.hand.Load() != nil {
 		share(primaryShare, func() { o.post(func(time.Time) { o.m.beLate(false) }) })
-		share(handlerShare, func() { o.late.Do(func() { close(o.scarce) }) })
+	}
+	if o.set.spool {
+		share(handlerShare, o.giveUp)
 	}
 }
 
@@ -104,7 +104,7 @@ func (o *outlet) Shutdown(ctx context.Context) (batch.Report, error) {
 	o.led.close() // if the spool was too slow, something is left
 	o.giveUp()
 	o.dead.wait(ctx)
-	o.ending = o.closeDestination(ctx)
+	o.ending = o.driver.end(ctx, is(o.done))
 	o.brk.close()
 	a := o.led.account()
 	o.report = batch.Report{Account: a, Unknown: o.led.unknownNow()}

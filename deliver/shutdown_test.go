@@ -138,13 +138,16 @@ func TestDrainDoesNotWaitForAHandler(t *testing.T) {
 	})
 }
 
-// One that answers is asked as long as there is time.
+// One that answers is asked until its share of the time is over.
 func TestDrainAsksAHandlerThatAnswers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		h := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome { time.Sleep(handlerGrace / 2); return batch.Outcome{} }}
+		h := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome {
+			time.Sleep(100 * time.Millisecond)
+			return batch.Outcome{}
+		}}
 		x := mustNew(t, newHand(1), &Options{Spill: &testkit.Spill{}, Handler: h, PendingLimit: 1000})
 		m := &testkit.Model{}
-		x.Drain(time.Now())
+		x.Drain(time.Now().Add(10 * time.Second))
 		for range 3 {
 			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 		}
@@ -566,7 +569,7 @@ func TestCloseOfDestination(t *testing.T) {
 		{"fails", func(context.Context) error { return oops }, oops, ""},
 		{"panics", func(context.Context) error { panic("no") }, nil, "panicked: no"},
 		{"exits", func(context.Context) error { runtime.Goexit(); return nil }, errGoexit, ""},
-		{"hangs", func(ctx context.Context) error { <-ctx.Done(); time.Sleep(time.Second); return nil }, context.DeadlineExceeded, "does not end"},
+		{"hangs", func(ctx context.Context) error { <-ctx.Done(); time.Sleep(time.Second); return nil }, context.DeadlineExceeded, "did not end in time"},
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			x := mustNew(t, struct {
@@ -692,7 +695,7 @@ func TestSendWaitsForTheWheel(t *testing.T) {
 		d.answer(0, taken)
 		send(t, m, x, m.Batch(1, 32, batch.Meta{}))
 		d.mustStart(t, 1, 2)
-		go x.flushDestination(t.Context())
+		go x.driver.flush(t.Context())
 		<-busy
 		send(t, m, x, m.Batch(1, 32, batch.Meta{}))
 		d.mustStart(t, 1, 2)
@@ -733,7 +736,7 @@ func TestTakenDuringFlush(t *testing.T) {
 		d.mustStart(t, 1, 2)
 		d.answer(0, taken)
 		synctest.Wait()
-		go x.flushDestination(t.Context())
+		go x.driver.flush(t.Context())
 		<-busy
 		d.answer(1, taken)
 		synctest.Wait()

@@ -73,7 +73,7 @@ func (o *outlet) Stats() Stats {
 		FailingSince: n.since, Gone: n.gone,
 		Suspects: n.suspects, Poisoned: n.poisoned, Unburied: o.dead.unburied.Load(), Expired: n.expired, BatchBytes: n.bound,
 	}
-	s.Panics = o.panics.Load()
+	s.Panics = o.driver.panics.Load()
 	s.Breaker, s.Trips, s.Lost, _ = o.brk.look()
 	if h := o.hand.Load(); h != nil {
 		s.HandlerCalls, s.HandlerErrors = h.calls.Load(), h.errors.Load()

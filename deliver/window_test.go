@@ -363,7 +363,7 @@ func TestOrder(t *testing.T) {
 			window, per := 1+rng.IntN(8), 1+rng.IntN(20)
 			d := newPeer(window, rng, time.Second)
 			d.randomFaults(rng.Float64() * 0.15)
-			x := mustNew(t, d, &Options{Retry: &RetryOptions{Min: time.Millisecond, Max: time.Second, Budget: NewBudget(1, 1e3)}})
+			x := mustNew(t, d, &Options{Retry: &RetryOptions{Min: time.Millisecond, Max: time.Second, BudgetRatio: 1, BudgetPerSecond: 1e3}})
 			m := &testkit.Model{}
 			for range 60 {
 				send(t, m, x, m.Batch(per, 32, batch.Meta{}))
@@ -409,7 +409,7 @@ func TestOrderWithinSend(t *testing.T) {
 				}
 				return batch.Outcome{Open: batch.From(n), Why: testkit.ErrDown}
 			})
-			x := mustNew(t, d, &Options{Retry: &RetryOptions{Min: time.Millisecond, Max: time.Second, Budget: NewBudget(1, 1e3)}})
+			x := mustNew(t, d, &Options{Retry: &RetryOptions{Min: time.Millisecond, Max: time.Second, BudgetRatio: 1, BudgetPerSecond: 1e3}})
 			m := &testkit.Model{}
 			for range 60 {
 				send(t, m, x, m.Batch(1+rng.IntN(9), 32, batch.Meta{}))
@@ -477,7 +477,7 @@ func TestOrderPerStream(t *testing.T) {
 		for round := range testkit.Rounds(60, 20000) {
 			rng := testkit.Rand(seed + uint64(round))
 			d := newStreamPeer(testkit.Rand(rng.Uint64()))
-			x := mustNew(t, d, &Options{Retry: &RetryOptions{Min: time.Millisecond, Max: time.Second, Budget: NewBudget(1, 1e3)}})
+			x := mustNew(t, d, &Options{Retry: &RetryOptions{Min: time.Millisecond, Max: time.Second, BudgetRatio: 1, BudgetPerSecond: 1e3}})
 			var want [4]uint64
 			ticket := uint64(0)
 			for range 60 {

@@ -195,7 +195,7 @@ func newWorld(lim worldLimits, mut mutant) *world {
 		lim: lim, mutant: mut, now: time.Unix(1e9, 0), copies: map[uint64]int{}, suspects: map[uint64]bool{},
 		last: map[uint64]uint64{}, released: map[*holder]bool{},
 	}
-	retry := RetryOptions{Min: time.Second, Max: 2 * time.Second, FatalDelay: time.Minute, MaxAge: lim.age, Budget: NewBudget(100, 100)}
+	retry := RetryOptions{Min: time.Second, Max: 2 * time.Second, FatalDelay: time.Minute, MaxAge: lim.age, BudgetRatio: 100, BudgetPerSecond: 100}
 	brk, err := (&BreakerOptions{Failures: 2, Successes: 1, ProbeRecords: 1}).resolve()
 	if err != nil {
 		panic(err)

@@ -369,7 +369,7 @@ func TestDiskFullBehindSlab(t *testing.T) {
 	}
 	w, err := deliver.NewOutput(deliver.ToWriteCloser(f), &deliver.OutputOptions{OnError: func(batch.Event) {},
 		Slab: slab.Options{SlabBytes: 2048, SlabCount: 4, WhenFull: slab.Block()},
-		Deliver: deliver.Options{Retry: &deliver.RetryOptions{Min: time.Microsecond, Max: time.Microsecond, Budget: deliver.NewBudget(1e6, 1e6)},
+		Deliver: deliver.Options{Retry: &deliver.RetryOptions{Min: time.Microsecond, Max: time.Microsecond, BudgetRatio: 1e6, BudgetPerSecond: 1e6},
 			Breaker: &deliver.BreakerOptions{OpenMin: time.Microsecond, OpenMax: time.Microsecond}}})
 	if err != nil {
 		t.Fatal(err)

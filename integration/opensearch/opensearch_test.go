@@ -75,7 +75,7 @@ func into(t *testing.T, url string) *output {
 		forebay.Delivery(func(d *deliver.OutputOptions) {
 			d.OnError = o.add
 			d.Deliver.DeadLetter = letters
-			d.Deliver.Retry = &deliver.RetryOptions{Min: time.Millisecond, Max: 100 * time.Millisecond, FatalDelay: 200 * time.Millisecond, Budget: deliver.NewBudget(1, 1e6)}
+			d.Deliver.Retry = &deliver.RetryOptions{Min: time.Millisecond, Max: 100 * time.Millisecond, FatalDelay: 200 * time.Millisecond, BudgetRatio: 1, BudgetPerSecond: 1e6}
 			d.Deliver.Breaker = &deliver.BreakerOptions{OpenMin: 10 * time.Millisecond, OpenMax: 100 * time.Millisecond, FatalDelay: 200 * time.Millisecond}
 			d.CloseTimeout = 2 * time.Minute
 		})))

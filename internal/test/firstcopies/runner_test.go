@@ -125,7 +125,7 @@ const hurry = 300 * time.Millisecond
 
 // retry and breaker make delivery quick to come back.
 func retry() *deliver.RetryOptions {
-	return &deliver.RetryOptions{Min: time.Millisecond, Max: 5 * time.Millisecond, FatalDelay: time.Millisecond, Budget: deliver.NewBudget(1000, 1e6)}
+	return &deliver.RetryOptions{Min: time.Millisecond, Max: 5 * time.Millisecond, FatalDelay: time.Millisecond, BudgetRatio: 1000, BudgetPerSecond: 1e6}
 }
 
 func (tr *trial) breaker() *deliver.BreakerOptions {

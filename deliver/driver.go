@@ -1,0 +1,224 @@
+package deliver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/forebay-log/forebay/internal/closetime"
+	"github.com/forebay-log/forebay/internal/plural"
+)
+
+// A driver makes the calls of a [Destination], one at a time. A panic or runtime.Goexit of the
+// destination ends in an error.
+type driver struct {
+	dest      Destination
+	events    *events
+	delivered func() uint64 // records, so far
+
+	// calls is held during a call, by the goroutine of the session, that of a Flush or Sync
+	// and, where the destination answers within Send, the goroutine that runs the loop.
+	calls chan struct{} // capacity 1
+
+	panics  atomic.Uint64 // calls that panicked or called runtime.Goexit
+	broken  atomic.Bool   // one was reported, and no batch was accepted since
+	flushed atomic.Uint64 // of the records delivered, by the last Flush of the destination
+}
+
+func newDriver(dest Destination, ev *events, delivered func() uint64) *driver {
+	return &driver{dest: dest, events: ev, delivered: delivered, calls: make(chan struct{}, 1)}
+}
+
+// acquire waits until no call is under way. The caller releases.
+func (d *driver) acquire(ctx context.Context) error {
+	select {
+	case d.calls <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case d.calls <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (d *driver) release() { <-d.calls }
+
+// command calls f, which calls the destination, between two other calls. It does not wait beyond
+// the end of ctx.
+func (d *driver) command(ctx context.Context, f func() error) error {
+	if err := d.acquire(ctx); err != nil {
+		return err
+	}
+	return within(ctx, func() error {
+		defer d.release()
+		return d.contain(f)
+	})
+}
+
+// within calls f, which does not panic, on a separate goroutine and waits for it, but not beyond
+// the end of ctx.
+func within(ctx context.Context, f func() error) error {
+	ch := make(chan error, 1)
+	go func() {
+		err := errGoexit
+		defer func() { ch <- err }()
+		err = f()
+	}()
+	select {
+	case err := <-ch:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// contain calls f. A panic becomes a *panicError.
+func (d *driver) contain(f func() error) (err error) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		e := errGoexit
+		if r := recover(); r != nil {
+			e = fmt.Errorf("destination panicked: %v", r)
+			err = &panicError{e}
+		}
+		d.panics.Add(1)
+		if !d.broken.Swap(true) {
+			d.events.post("panic", fmt.Errorf("%w\n%s", e, debug.Stack()), 0)
+		}
+	}()
+	err = f()
+	returned = true
+	return err
+}
+
+// accepted notes that a batch was accepted: the next call that does not return is reported.
+func (d *driver) accepted() {
+	if d.broken.Load() {
+		d.broken.Store(false)
+	}
+}
+
+// panicError is the error that a panic or Goexit of a destination becomes.
+type panicError struct{ err error }
+
+func (p *panicError) Error() string { return p.err.Error() }
+func (p *panicError) Unwrap() error { return p.err }
+
+// flush has the destination pass on what it buffers, if it can.
+func (d *driver) flush(ctx context.Context) error {
+	f, ok := d.dest.(flusher)
+	if !ok {
+		return nil
+	}
+	return d.command(ctx, func() error {
+		n := d.delivered()
+		err := f.Flush(ctx)
+		if err == nil {
+			d.flushed.Store(n)
+		}
+		return err
+	})
+}
+
+// sync puts what the destination has on stable storage, if it can.
+func (d *driver) sync(ctx context.Context) error {
+	if s, ok := d.dest.(syncer); ok {
+		return d.command(ctx, s.Sync)
+	}
+	return nil
+}
+
+// end ends the destination, after its last session. idle reports whether no call hangs. A call
+// that does not return in time is abandoned.
+func (d *driver) end(ctx context.Context, idle bool) (e endErrors) {
+	ch := make(chan endErrors, 1)
+	go func() { ch <- d.endNow(ctx, idle) }()
+	select {
+	case e = <-ch:
+	case <-ctx.Done():
+		grace := time.NewTimer(closeGrace)
+		defer grace.Stop()
+		select {
+		case e = <-ch:
+		case <-grace.C:
+			e.close = fmt.Errorf("deliver: close: the destination did not end in time: %w", context.Cause(ctx))
+		}
+	}
+	if err := d.unflushed(e.flush); err != nil {
+		e.flush = err
+	}
+	return e
+}
+
+func (d *driver) endNow(ctx context.Context, idle bool) endErrors {
+	call := func(f func() error) error {
+		return within(context.Background(), func() error { return d.contain(f) })
+	}
+	if idle && d.acquire(ctx) == nil {
+		defer d.release()
+		n := d.delivered()
+		e := end(ctx, d.dest, call)
+		if e.flush == nil {
+			d.flushed.Store(n)
+		}
+		return e
+	}
+	if c, ok := d.dest.(closer); ok { // a call hangs, and this may end it
+		return endErrors{close: call(func() error { return c.Close(ctx) })}
+	}
+	return endErrors{}
+}
+
+// unflushed returns an error if the destination buffers, and may not have passed on all
+// that it accepted; why is the error of its last Flush, nil if it did not return one.
+func (d *driver) unflushed(why error) error {
+	n := d.delivered() - d.flushed.Load()
+	if _, ok := d.dest.(flusher); !ok || n == 0 {
+		return nil
+	}
+	if w, ok := d.dest.(interface{ buffers() bool }); ok && !w.buffers() {
+		return nil
+	}
+	text := "deliver: close: " + plural.Records(n) + " may be lost: the destination accepted them and did not flush them"
+	if why == nil {
+		why = context.DeadlineExceeded
+	}
+	return fmt.Errorf("%s: %w", text, why)
+}
+
+// endErrors are the errors of the last calls of a destination.
+type endErrors struct{ flush, sync, close error }
+
+func (e endErrors) err() error { return errors.Join(e.flush, e.sync, e.close) }
+
+// fault is err, unless Close only ran out of time, which loses nothing.
+func (e endErrors) fault() error {
+	if closetime.OutOfTime(e.close) {
+		e.close = nil
+	}
+	return e.err()
+}
+
+// end has dest pass on what it buffers, put what it has on stable storage unless there is
+// no time, and free what it holds, each if it can.
+func end(ctx context.Context, dest Destination, call func(f func() error) error) (e endErrors) {
+	if f, ok := dest.(flusher); ok {
+		e.flush = call(func() error { return f.Flush(ctx) })
+	}
+	if s, ok := dest.(syncer); ok && ctx.Err() == nil {
+		e.sync = call(s.Sync)
+	}
+	if c, ok := dest.(closer); ok {
+		e.close = call(func() error { return c.Close(ctx) })
+	}
+	return e
+}

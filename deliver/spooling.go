@@ -1,0 +1,103 @@
+package deliver
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// spooling makes the calls of the spool that the machine decides on, and reports its failures. A
+// panic of the spool ends in an error.
+type spooling struct {
+	spill   Spill // nil: none
+	m       *machine
+	flushes *flushes
+	events  *events
+
+	appendBad, readBad episode
+}
+
+// append appends e to the spool, which hands it out at once if it stays out.
+func (s *spooling) append(e *entry) {
+	var seq uint64
+	err := s.call(func() (err error) {
+		seq, err = s.spill.Append(e.b)
+		return err
+	})
+	var out *batch.Batch
+	if s.note(&s.appendBad, err); err == nil {
+		s.flushes.appended(e.h.no, seq)
+		if s.m.disk.staysOut(e) {
+			if b, got, bad := s.next(0, 0); bad == nil && got == seq {
+				out = b
+			} else if bad == nil {
+				s.m.disk.pulled(time.Now(), b, got)
+			}
+		}
+	}
+	s.m.disk.spilled(time.Now(), e, seq, out, err)
+}
+
+// pull takes a batch out of the spool. A destination that gets the records of a flush interval in
+// each request would never catch up with an outage, so small batches become one.
+func (s *spooling) pull() {
+	b, seq, err := s.next(s.m.set.joins())
+	if err == io.EOF {
+		s.m.disk.notPulled(time.Now(), nil)
+		return
+	}
+	if s.note(&s.readBad, err); err != nil {
+		s.m.disk.notPulled(time.Now(), err)
+		return
+	}
+	s.m.disk.pulled(time.Now(), b, seq)
+}
+
+func (s *spooling) next(bytes, records int) (b *batch.Batch, seq uint64, err error) {
+	err = s.call(func() (err error) {
+		if j, ok := s.spill.(joiner); ok {
+			b, seq, err = j.NextUpTo(bytes, records)
+		} else {
+			b, seq, err = s.spill.Next()
+		}
+		return err
+	})
+	return b, seq, err
+}
+
+// forget acknowledges batches up to seq.
+func (s *spooling) forget(seq uint64) {
+	s.note(&s.readBad, s.call(func() error { return s.spill.Ack(seq) }))
+	s.m.disk.forgotten(seq)
+}
+
+// sync puts the records in the spool on stable storage, if it can. It does not wait beyond the end
+// of ctx.
+func (s *spooling) sync(ctx context.Context) error {
+	if d, ok := s.spill.(syncer); ok {
+		return within(ctx, func() error { return s.call(d.Sync) })
+	}
+	return nil
+}
+
+// call calls the spool. A panic becomes an error.
+func (s *spooling) call(f func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("deliver: the spool panicked: %v", r)
+		}
+	}()
+	return f()
+}
+
+// note reports the first failure of the spool of a row.
+func (s *spooling) note(bad *episode, err error) {
+	if err == nil {
+		bad.end()
+	} else if bad.begin() {
+		s.events.post("spill-error", err, 0)
+	}
+}
