@@ -46,7 +46,7 @@ func Tail(buf []byte, start int) []byte {
 	return buf[:start+len(name)]
 }
 
-// allowed reports whether c may stand in a label name, or first in one.
+// allowed reports whether c is allowed in a label name, or as its first byte.
 func allowed(c byte, first bool) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || !first && c >= '0' && c <= '9'
 }
