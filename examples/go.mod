@@ -8,6 +8,7 @@ require (
 	github.com/golang/snappy v1.0.0
 	go.uber.org/goleak v1.3.0
 	go.uber.org/zap v1.28.0
+	gopkg.in/natefinch/lumberjack.v2 v2.2.1
 )
 
 require (

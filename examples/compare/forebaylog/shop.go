@@ -1,0 +1,26 @@
+// Package forebaylog is the shop with forebay: records to a collector over the network, on disk
+// while it is down.
+package forebaylog
+
+import (
+	"log/slog"
+	"net/http"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/fluent"
+)
+
+// New returns the shop, its log, and an error if an option is wrong. Close the log at the end.
+func New(collector, spool string, more ...forebay.Option) (shop http.Handler, log *forebay.Logger, err error) {
+	log, err = forebay.New(append(more,
+		fluent.To(collector, "shop", forebay.Spool(spool), forebay.WhenFull("spill")))...)
+	if err != nil {
+		return nil, nil, err
+	}
+	shop = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		item := r.URL.Query().Get("item")
+		log.Info("sold", slog.String("item", item), slog.String("customer", "alice"), slog.Int("cents", 1299))
+		w.WriteHeader(http.StatusNoContent)
+	})
+	return shop, log, nil
+}
