@@ -23,7 +23,10 @@ import (
 	"github.com/forebay-log/forebay/examples/compare/zaplog"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// lumberjack never stops the goroutine that deletes files.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))
+}
 
 func buy(shop http.Handler) {
 	shop.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/buy?item=umbrella", nil))
@@ -62,7 +65,6 @@ func TestSlogWaits(t *testing.T) {
 // With zap and lumberjack requests do not wait for the collector. What it has not read when the
 // second file is full is deleted, and nothing counts it.
 func TestZapLosesUnread(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun")) // lumberjack never stops it
 	dir := t.TempDir()
 	shop, end, err := zaplog.New(filepath.Join(dir, "shop.log"), 1)
 	if err != nil {
