@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// Bounds of what the one that is looked at may cost who looks.
+// Limits on the cost of a process that does not answer as expected.
 const (
 	maxState    = 4 << 20 // bytes of a document
 	lookTimeout = 5 * time.Second
 )
 
-// Get returns the state of the program that listens on the socket at path. [Ended] tells
-// whether an error means that there is no such program any more.
+// Get returns the state of the program that listens on the socket at path. [Ended] reports whether
+// its error means that the program has ended.
 func Get(ctx context.Context, path string) (*State, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -29,7 +29,7 @@ func Get(ctx context.Context, path string) (*State, error) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	// http.Client would say in the log what is odd about an answer.
+	// http.Client logs unexpected answers, so the request is written by hand.
 	if _, err := io.WriteString(conn, "GET /state HTTP/1.1\r\nHost: forebay\r\nConnection: close\r\n\r\n"); err != nil {
 		return nil, reason(ctx, err)
 	}

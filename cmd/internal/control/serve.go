@@ -11,23 +11,23 @@ import (
 	"time"
 )
 
-// Bounds of what those who look may cost the one that they look at.
+// Limits on the load that clients can cause.
 const (
 	maxConns    = 16
 	maxHeader   = 8 << 10
 	connTimeout = 5 * time.Second       // for a request to come, and for an answer to be taken
-	pace        = 10 * time.Millisecond // between two answers, whoever asks
+	pace        = 10 * time.Millisecond // minimum time between two answers, over all clients
 )
 
-// A Server answers those who look, until it is closed.
+// A Server answers requests on a control socket until it is closed.
 type Server struct {
 	srv  *http.Server
 	path string
 }
 
-// Serve answers on ln: GET /state with what state returns, as JSON, and all else with
-// rest. It calls them from any goroutine, at most every 10 ms, and nobody who is slow to
-// ask or to read is waited for there.
+// Serve answers requests on ln: GET /state with the result of state as JSON, and all others with
+// rest. It calls state and rest from any goroutine, at most every 10 ms. A slow client does not
+// delay the others.
 func Serve(ln net.Listener, state func() State, rest http.Handler) *Server {
 	s := &Server{newHTTP(state, rest), ln.Addr().String()}
 	go func() { _ = s.srv.Serve(&bounded{Listener: ln}) }() // until Close

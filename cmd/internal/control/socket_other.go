@@ -22,5 +22,5 @@ func Find(context.Context) ([]Running, []error) { return nil, nil }
 // Places returns the directories in which Find looks.
 func Places() []string { return nil }
 
-// Ended reports whether err of [Get] means that nobody listens there.
+// Ended reports whether err of [Get] means that no process listens at the socket.
 func Ended(error) bool { return false }

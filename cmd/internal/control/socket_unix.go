@@ -39,8 +39,7 @@ func own() (dirs []string) {
 	return append(dirs, runDir, filepath.Join(os.TempDir(), "forebay-"+strconv.Itoa(os.Geteuid())))
 }
 
-// all returns the directories in which this user may find sockets. Root finds those of
-// other users.
+// all returns the directories that may contain sockets of this user; for root, of all users.
 func all() []string {
 	dirs := own()
 	if os.Geteuid() == 0 {
@@ -53,8 +52,8 @@ func all() []string {
 	return slices.Compact(dirs)
 }
 
-// owned returns an error unless dir is a directory in which nobody but this user, and
-// root, can put or replace something.
+// owned returns an error unless dir is a directory in which only this user and root can create or
+// replace files.
 func owned(dir string) error {
 	st, err := os.Lstat(dir)
 	if err != nil {
@@ -113,8 +112,8 @@ func fileName(name string) string {
 	return safe + "-" + strconv.Itoa(os.Getpid()) + suffix
 }
 
-// listen binds a hidden name first, and gives it the right one when it is ready: who
-// finds a socket on which nobody listens knows that its process is dead.
+// listen binds a hidden name and renames it when the listener is ready. A socket without a listener
+// therefore belongs to a dead process.
 func listen(path string) (net.Listener, error) {
 	dir, base := filepath.Split(path)
 	hidden := filepath.Join(dir, "."+base)
@@ -177,7 +176,7 @@ func (s *socket) Close() error {
 	return s.UnixListener.Close()
 }
 
-// dead returns nil if path is a socket on which nobody listens.
+// dead returns nil if path is a socket without a listener.
 func dead(path string) error {
 	if st, err := os.Lstat(path); err != nil {
 		return err
@@ -263,12 +262,12 @@ func Find(ctx context.Context) (found []Running, failed []error) {
 // Places returns the directories in which Find looks.
 func Places() []string { return all() }
 
-// Ended reports whether err of [Get] means that nobody listens there.
+// Ended reports whether err of [Get] means that no process listens at the socket.
 func Ended(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist)
 }
 
-// bare is an error of the system without the path, which the caller says.
+// bare returns an error of the system without the path, which the caller adds.
 func bare(err error) error {
 	var no syscall.Errno
 	if errors.As(err, &no) {

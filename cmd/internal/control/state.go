@@ -11,8 +11,8 @@ import (
 	"unicode"
 )
 
-// A State is what a program says of itself. Counts are of records where nothing else is
-// said, and since its start. Names of its JSON are stable.
+// A State is the state of a running program. Unless stated otherwise, numbers count records since
+// the start of the program. The names of its JSON fields are stable.
 type State struct {
 	Name    string    `json:"name"`
 	Verb    string    `json:"verb"` // the command: pipe, tail
@@ -20,12 +20,12 @@ type State struct {
 	Version string    `json:"version"`
 	Start   time.Time `json:"start"`
 	Now     time.Time `json:"now"`              // when this was the state
-	Ending  bool      `json:"ending,omitempty"` // it no longer reads, and delivers what it has
+	Ending  bool      `json:"ending,omitempty"` // reading has ended; the remaining records are being delivered
 	Input   Input     `json:"input"`
 	Outputs []Output  `json:"outputs"`
 }
 
-// Input is what was read.
+// Input describes the records read.
 type Input struct {
 	Records  uint64 `json:"records"`
 	Bytes    uint64 `json:"bytes"`
@@ -57,7 +57,7 @@ type Output struct {
 	Retries      uint64    `json:"retries"`
 	FailingSince time.Time `json:"failing_since,omitzero"`
 	LastError    string    `json:"last_error,omitempty"` // while it fails
-	Gone         bool      `json:"gone,omitempty"`       // it has ended for good
+	Gone         bool      `json:"gone,omitempty"`       // it has ended permanently
 }
 
 // Pending is where records are that are neither delivered nor dropped.

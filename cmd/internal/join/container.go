@@ -11,7 +11,7 @@ type wrapped struct {
 	text    []byte // with its end, unless the line is partial
 	stream  string // stdout, stderr
 	time    time.Time
-	partial bool // the line goes on in the next one of its stream
+	partial bool // the line continues in the next one of its stream
 }
 
 // parseCRI reads a line of the format of the Container Runtime Interface:
@@ -44,7 +44,7 @@ func parseCRI(line []byte) (w wrapped, ok bool) {
 	switch i := bytes.IndexByte(rest, ' '); {
 	case i == 1, i > 1 && rest[1] == ':': // F:tag
 		w.text = rest[i+1:]
-	case len(bytes.TrimRight(rest, "\r\n")) == 1: // no space behind an empty line
+	case len(bytes.TrimRight(rest, "\r\n")) == 1: // no space after an empty line
 		w.text = rest[1:]
 	default:
 		return w, false

@@ -13,7 +13,7 @@ type Limits struct {
 	Wait      time.Duration // how long a record waits for another line; 0: 1 s
 }
 
-// Default sets what is not set.
+// Default sets the limits that are zero.
 func (l *Limits) Default() {
 	if l.MaxLines == 0 {
 		l.MaxLines = 1000
@@ -30,12 +30,12 @@ const longest = 10
 type Record struct {
 	Text   []byte // with '\n' at its end; valid until put returns
 	End    int64  // where its last line ends
-	Stream string // stdout or stderr, if a container runtime has said so
+	Stream string // stdout or stderr, if the line has the format of a container runtime
 	Time   time.Time
 }
 
-// A Joiner makes records of the lines of one file or stream. It holds a line that may go
-// on, for a bounded time. P says where a line begins. It is not for concurrent use.
+// A Joiner joins the lines of one file or stream to records. It holds a line that may continue, for
+// a bounded time. P is the position of the beginning of a line. A Joiner is not for concurrent use.
 type Joiner[P any] struct {
 	rules   *Rules
 	limits  *Limits
@@ -93,7 +93,7 @@ func (p *piece[P]) add(l line[P], now time.Time) {
 
 func (p *piece[P]) reset() { *p = piece[P]{} }
 
-// due returns when what is missing has had its time.
+// due returns when the wait for the rest of p ends.
 func (p *piece[P]) due(wait time.Duration) time.Time {
 	due, latest := p.last.Add(wait), p.first.Add(longest*wait)
 	if latest.Before(due) {
@@ -102,7 +102,7 @@ func (p *piece[P]) due(wait time.Duration) time.Time {
 	return due
 }
 
-// pieces yields what is held.
+// pieces yields the held pieces.
 func (j *Joiner[P]) pieces(yield func(*piece[P]) bool) {
 	for _, s := range j.streams {
 		if s.part.lines > 0 && !yield(&s.part) || s.group.lines > 0 && !yield(&s.group) {
@@ -151,8 +151,8 @@ func (j *Joiner[P]) stream(name string) *stream[P] {
 	return s
 }
 
-// Line takes a line that begins at start, which is called if it is needed, and ends at
-// end. The error is that of put; the line was not taken then.
+// Line adds a line that ends at end. start returns its beginning and is called only if needed. The
+// error is that of put; the line was not accepted then.
 func (j *Joiner[P]) Line(text []byte, start func() P, end int64, now time.Time) error {
 	w, ok := j.rules.unwrap(text)
 	if !ok {
@@ -188,7 +188,7 @@ func (p *piece[P]) whole(text []byte, end int64) line[P] {
 	return line[P]{append(p.text, text...), func() P { return from }, end, p.time, p}
 }
 
-// endPart takes what there is of a line that a container runtime has cut as all of it.
+// endPart treats a partial line of a container runtime as complete.
 func (j *Joiner[P]) endPart(s *stream[P], now time.Time) error {
 	if err := j.join(s, s.part.whole([]byte{'\n'}, s.part.end), now); err != nil {
 		return err
@@ -213,7 +213,7 @@ func (j *Joiner[P]) join(s *stream[P], l line[P], now time.Time) error {
 		if err := j.endGroup(s); err != nil {
 			return err
 		}
-		if joins { // it goes on as another record
+		if joins { // the rest continues as another record
 			s.state = after
 			g.add(l, now)
 			return nil
@@ -243,8 +243,7 @@ func (j *Joiner[P]) give(p *piece[P], r Record) error {
 	return err
 }
 
-// Release puts what has had its time at now; all that is held if that is asked for. The
-// error is that of put.
+// Release puts the pieces whose wait has ended at now, or all pieces. The error is that of put.
 func (j *Joiner[P]) Release(now time.Time, all bool) error {
 	over := func(p *piece[P]) bool {
 		return p.lines > 0 && (all || !now.Before(p.due(j.limits.Wait)))

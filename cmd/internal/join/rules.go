@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Rules say which lines are one record. They do not change.
+// Rules define which lines form one record. They are immutable.
 type Rules struct {
 	cri, docker bool
 	rules       []rule
@@ -25,7 +25,7 @@ type rule interface {
 	next(state uint8, line []byte) (after uint8, joins bool)
 }
 
-// Names are what [Parse] knows, besides patterns.
+// Names are the names that [Parse] accepts, in addition to patterns.
 var Names = []string{"auto", "cri", "docker", "go", "java", "dotnet", "node", "python", "ruby", "rust"}
 
 // Parse reads names and patterns. It returns nil for none.
@@ -60,7 +60,8 @@ func Parse(names []string) (*Rules, error) {
 		}
 	}
 	j.cri, j.docker = wanted["cri"], wanted["docker"]
-	// The last one takes any line with ERROR in it, which another trace may begin with.
+	// exceptionRule is last because it accepts any line with ERROR, which may also begin another
+	// trace.
 	for _, r := range []rule{goRule{}, pythonRule{}, rubyRule{}, rustRule{errors: !wanted["node"]}, exceptionRule{}} {
 		if slices.ContainsFunc(r.names(), func(name string) bool { return wanted[name] }) {
 			j.rules = append(j.rules, r)
@@ -88,7 +89,7 @@ func (j *Rules) unwrap(line []byte) (w wrapped, ok bool) {
 	return w, false
 }
 
-// Bare says what a line is that should be wrapped and is not.
+// Bare reports a line that is not in the format of a container runtime although it should be.
 const Bare = "a line is not in the format of a container runtime; such lines are delivered unchanged"
 
 // wraps reports whether lines are expected to be wrapped.
@@ -114,23 +115,23 @@ func (p *pattern) next(state uint8, line []byte) (uint8, bool) {
 	return 1, state != 0 && !p.re.Match(TrimEnd(line))
 }
 
-// goRule knows panics, fatal errors, deadly signals and dumps of goroutines.
+// goRule joins panics, fatal errors, fatal signals and goroutine dumps.
 //
-//	0 ──the runtime tells what is wrong──▶ goTold ──fatal error, PC──▶ goHead
-//	├──────────── panic, fatal error ────────────────────────────────▶ goHead ──▶ goFrames
-//	└──────────── a goroutine ──────────────────────────────────────────────────▶ goFrames
+//	0 ──the runtime gives the reason ──▶ goTold ──fatal error, PC──▶ goHead
+//	├──────────── panic, fatal error ──────────────────────────────▶ goHead ──▶ goFrames
+//	└──────────── a goroutine ────────────────────────────────────────────────▶ goFrames
 //
-// An empty line is between goroutines, and between a head and the first of them.
+// An empty line separates goroutines, and the head from the first of them.
 type goRule struct{}
 
 func (goRule) names() []string { return []string{"go"} }
 
 const (
-	goHead   uint8 = 1 + iota // behind what ends the program: goroutines follow
+	goHead   uint8 = 1 + iota // after the reason for the end of the program: goroutines follow
 	goTold                    // the line in front of that
 	goFrames                  // in a goroutine, or among the registers
-	goBlank                   // behind an empty line
-	goDashes                  // behind the line between two threads
+	goBlank                   // after an empty line
+	goDashes                  // after the line between two threads
 )
 
 var (
@@ -181,7 +182,7 @@ func (goRule) next(state uint8, line []byte) (uint8, bool) {
 	case goHead, goBlank, goFrames:
 		switch {
 		case header && has("goroutine ") && (state != goFrames || bytes.Contains(line, []byte(" gp=0x"))):
-			return goFrames, true // behind frames, it is that of a crash, or of another trace
+			return goFrames, true // after frames, it belongs to a crash, or to another trace
 		case state != goFrames && has("runtime stack:"):
 			return goFrames, true
 		case has("exit status "):
@@ -221,7 +222,7 @@ func isCall(line []byte) bool {
 	return bytes.IndexByte(line[:open], '.') > 0 || goDotless.Match(line[:open])
 }
 
-// isServing reports whether net/http says in line that a handler has panicked.
+// isServing reports whether line is the report of net/http that a handler has panicked.
 func isServing(line []byte) bool {
 	before, _, ok := bytes.Cut(line, []byte(": panic serving "))
 	return ok && (bytes.HasSuffix(before, []byte("http")) || bytes.HasSuffix(before, []byte("http2")))
@@ -237,11 +238,11 @@ func (pythonRule) names() []string { return []string{"python"} }
 
 const (
 	pyFrames  uint8 = 1 + iota
-	pyError         // behind the line with the exception
+	pyError         // after the line with the exception
 	pyBlank         // and an empty line
 	pyChained       // and "During handling of …"
 	pyGroup         // in a group, all lines of which have a margin
-	pyEnded         // behind the last one
+	pyEnded         // after the last one
 )
 
 var (
@@ -249,7 +250,7 @@ var (
 	pyGroupHead = []byte("+ Exception Group Traceback (most recent call last):")
 	pyMargin    = regexp.MustCompile(`^\s+(?:\+-|\|(?:\s|$))`)
 	pyGroupEnd  = regexp.MustCompile(`^ {4}\+-{10,}$`)                         // of the outermost group
-	pyBareGroup = regexp.MustCompile(`^  \| \S.* \([0-9]+ sub-exceptions?\)$`) // nobody has raised it
+	pyBareGroup = regexp.MustCompile(`^  \| \S.* \([0-9]+ sub-exceptions?\)$`) // one that was not raised
 )
 
 func (pythonRule) next(state uint8, line []byte) (uint8, bool) {

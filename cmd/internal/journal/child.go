@@ -26,10 +26,10 @@ const (
 	argFields = "--output-fields=MESSAGE,PRIORITY,SYSLOG_IDENTIFIER,SYSLOG_PID,_COMM,_PID,_HOSTNAME,_SYSTEMD_UNIT,_SYSTEMD_USER_UNIT,UNIT"
 )
 
-// args returns the arguments of journalctl that read on at p.
+// args returns the arguments of journalctl to continue reading at p.
 //
-// --cursor begins with the entry of the cursor, and not behind it as --after-cursor does:
-// where that entry is gone, systemd before version 253 leaves out the one after it.
+// --cursor begins with the entry of the cursor, --after-cursor after it. If that entry is gone,
+// --after-cursor of systemd before version 253 omits the entry after it, so --cursor is used.
 func (j *Journal) args(p position) []string {
 	args := append(j.o.Command[1:len(j.o.Command):len(j.o.Command)], strings.Fields(argsAlways)...)
 	if !j.o.AllFields {
@@ -81,8 +81,8 @@ func (j *Journal) follow(ctx context.Context) error {
 	}
 }
 
-// sayEnded tells that journalctl has ended, and how: once, until that changes or entries
-// have come.
+// sayEnded reports once that journalctl has ended, and why, until the reason changes or entries
+// arrive.
 func (j *Journal) sayEnded(how string) {
 	j.told.Lock()
 	same := j.told.ended == how
@@ -93,7 +93,7 @@ func (j *Journal) sayEnded(how string) {
 	}
 }
 
-// sayWorks tells that entries come again.
+// sayWorks reports that entries arrive again.
 func (j *Journal) sayWorks() {
 	j.told.Lock()
 	was := j.told.ended != ""
@@ -140,11 +140,11 @@ func (j *Journal) life(ctx context.Context) (ended string, err error) {
 	return ended, err
 }
 
-// read reads the entries behind p until r ends. err is of the sink.
+// read reads the entries after p until r ends. err is the error of the sink.
 func (j *Journal) read(r io.Reader, p position) error {
 	came := false
-	// A line has a message, whose bytes may stand there as numbers with a comma, and
-	// other fields.
+	// A line has a message, whose bytes may be written as numbers separated by commas, and other
+	// fields.
 	src := lines.New(r, 6*j.o.MaxRecord+256<<10)
 	for {
 		line, err := src.Next()
@@ -189,7 +189,7 @@ func (j *Journal) read(r io.Reader, p position) error {
 	}
 }
 
-// words tells what journalctl writes to its standard error, line by line.
+// words reports the standard error of journalctl, line by line.
 type words struct {
 	say func(line string)
 
@@ -198,7 +198,7 @@ type words struct {
 }
 
 const (
-	mostWords    = 20 // different lines that are told
+	mostWords    = 20 // different lines that are reported
 	longestWords = 300
 )
 
@@ -232,7 +232,7 @@ func (w *words) line() {
 	}
 }
 
-// sayWords tells what journalctl says, each line once.
+// sayWords reports a line of journalctl, each line once.
 func (j *Journal) sayWords(line string) {
 	j.told.Lock()
 	n := len(j.told.words)

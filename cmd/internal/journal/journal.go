@@ -1,14 +1,14 @@
-// Package journal reads the journal of systemd and hands its entries to a sink.
+// Package journal reads the journal of systemd and passes its entries to a sink.
 //
-// A [Journal] runs journalctl and reads its JSON, so that the program needs neither cgo nor
-// the format of the journal's files. If journalctl ends, it is started again, where the last
-// entry was that the sink took.
+// A [Journal] runs journalctl and reads its JSON, so that the program needs neither cgo nor the
+// format of the journal's files. If journalctl ends, it is started again after the last entry that
+// the sink accepted.
 //
-// A cursor is what names an entry. That of the last entry is stored once the sink has
-// said that everything up to it is delivered. If the process is killed, the next one goes
-// on there: no entry is lost or skipped, and those that were delivered after the last store
-// come again. If the entry of the cursor is no longer in the journal, it goes on with the
-// next one that is.
+// A cursor identifies an entry. The cursor of an entry is stored once the sink has reported that
+// everything up to it is delivered. If the process is killed, the next one continues there: no
+// entry is lost or skipped, and entries delivered after the last store are delivered again. If the
+// entry of the cursor is no longer in the journal, reading continues with the next entry that
+// exists.
 package journal
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/state"
 )
 
-// An Entry is one entry of the journal. All of it is valid until Put returns.
+// An Entry is one entry of the journal. Its slices are valid until Put returns.
 type Entry struct {
 	// Text is the message with '\n' at its end. It may have several lines, and bytes that
 	// are no UTF-8. Several messages of one entry are lines, and an entry without one has an
@@ -32,12 +32,11 @@ type Entry struct {
 	Text []byte
 	// Time is when the journal has received the entry.
 	Time time.Time
-	// Level is that of the priority, if HasLevel: as listeners of syslog have it.
+	// Level corresponds to the priority, as in package listen/syslog, if HasLevel is set.
 	Level    slog.Level
 	HasLevel bool
-	// Attrs are unit, identifier, pid and host, as far as they are known, and then, with
-	// Options.AllFields, the fields of the entry but its message and priority, by the names
-	// that they have in the journal.
+	// Attrs are unit, identifier, pid and host, if known. With Options.AllFields they are followed
+	// by all other fields of the entry except message and priority, under their journal names.
 	Attrs []slog.Attr
 
 	// TooLong is the length of a message above Options.MaxRecord, or of its line of JSON. The
@@ -45,35 +44,35 @@ type Entry struct {
 	TooLong int64
 }
 
-// A Sink takes entries. The Journal calls Put from one goroutine, and Commit beside it from
+// A Sink receives entries. The Journal calls Put from one goroutine, and Commit concurrently from
 // another.
 type Sink interface {
-	// Put takes an entry. It waits for room. An error ends the Journal; the entry counts
-	// as not taken.
+	// Put accepts an entry. It waits for room. An error ends the Journal; the entry was not
+	// accepted.
 	Put(Entry) error
 	// Commit returns nil once everything that was put before the call is delivered, or
 	// safe elsewhere. After an error it is called again later.
 	Commit(context.Context) error
 }
 
-// Options say what to read, and how.
+// Options select the entries to read.
 type Options struct {
 	// Command is the program, and arguments that come before all others. Default journalctl.
 	Command []string
 	// Dir is where the cursor is stored; "": nowhere.
 	Dir string
-	// FromEnd leaves out what is older than the first run. Default: all that is there is
-	// read. It does not matter once something is stored in Dir.
+	// FromEnd skips entries older than the first run. Default false. It has no effect once a cursor
+	// is stored in Dir.
 	FromEnd bool
-	// Since, if it is set, leaves out what is older. As FromEnd, it is for the first run.
+	// Since, if set, skips older entries. Like FromEnd, it applies to the first run only.
 	Since time.Time
 	// ThisBoot leaves out the entries of other boots.
 	ThisBoot bool
-	// Units and Identifiers choose entries: those of one of the units and with one of the
-	// identifiers. Default: all. A unit may have *, ? and [] in it.
+	// Units and Identifiers select entries of one of the units and with one of the identifiers.
+	// Default: all. A unit may contain *, ? and [].
 	Units       []string
 	Identifiers []string
-	// Directory is that of the files of another journal. Default: this machine's.
+	// Directory contains the files of another journal. Default: the local journal.
 	Directory string
 	// AllFields puts all fields of an entry into its Attrs.
 	AllFields bool
@@ -81,16 +80,14 @@ type Options struct {
 	MaxRecord int
 	// CommitEvery is how often the cursor is stored. Default 1 s.
 	CommitEvery time.Duration
-	// Say tells of what an operator should know, one call at a time. Default: nothing is
-	// told.
+	// Say receives messages for the operator, one call at a time. Default: none.
 	Say func(text string)
 }
 
 // ErrStopped is the error of Run after Stop.
 var ErrStopped = errors.New("journal: stopped")
 
-// A Journal reads the journal. New, Run and Finish are called one after the other; Stop at
-// any time.
+// A Journal reads the journal. New, Run and Finish are called in this order, Stop at any time.
 type Journal struct {
 	o      Options
 	sink   Sink
@@ -109,17 +106,17 @@ type Journal struct {
 
 	told struct {
 		sync.Mutex
-		ended   string          // what was said of the end of journalctl; "": it works
+		ended   string          // the last report of the end of journalctl; "": it works
 		words   map[string]bool // of journalctl
-		trouble bool            // it was said that the cursor cannot be stored
+		trouble bool            // it was reported that the cursor cannot be stored
 	}
-	saying  sync.Mutex // a call of Options.Say
+	saying  sync.Mutex // held during a call of Options.Say
 	damaged uint64
 
 	leastWait, mostWait time.Duration // before journalctl is started again
 }
 
-// commitTimeout is how long a sink may take to commit.
+// commitTimeout is the maximum time of a commit of the sink.
 const commitTimeout = 10 * time.Second
 
 // New looks for the program, locks Options.Dir and reads the cursor in it.
@@ -170,7 +167,7 @@ func (j *Journal) say(format string, args ...any) {
 // Stop makes Run return ErrStopped once Put has returned.
 func (j *Journal) Stop() { j.stop() }
 
-// Run reads the journal until Stop. Its error is ErrStopped, or what the sink returned.
+// Run reads the journal until Stop. Its error is ErrStopped, or an error of the sink.
 func (j *Journal) Run() error {
 	if j.store != nil && j.fresh {
 		// Whatever happens from here on, the next process knows where this one began.
@@ -253,14 +250,14 @@ func (j *Journal) commit(ctx context.Context, p position) bool {
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
 	if j.sink.Commit(ctx) != nil {
-		return false // the sink tells of its errors itself
+		return false // the sink reports its errors
 	}
 	err := j.save(p)
 	j.tell(err)
 	return err == nil
 }
 
-// tell tells of a cursor that cannot be stored, once, and that it can be again.
+// tell reports once that the cursor cannot be stored, and once that it can be stored again.
 func (j *Journal) tell(err error) {
 	j.told.Lock()
 	before := j.told.trouble
@@ -277,8 +274,8 @@ func (j *Journal) tell(err error) {
 // Damaged returns how many lines of journalctl were no entries, after Run.
 func (j *Journal) Damaged() uint64 { return j.damaged }
 
-// Finish ends the Journal after Run. If all that was put is delivered or safe, the cursor
-// is stored.
+// Finish ends the Journal after Run. If delivered, which means that all entries passed to the sink
+// are delivered or in a spool, the cursor is stored.
 func (j *Journal) Finish(delivered bool) (err error) {
 	j.stop()
 	if j.store == nil {

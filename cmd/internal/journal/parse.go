@@ -24,8 +24,8 @@ type parser struct {
 	names  map[string]string // texts of attributes that came before
 }
 
-// parse returns the entry of a line and its cursor, which are valid until the next call. It
-// reports false for what is no entry.
+// parse returns the entry of a line and its cursor, which are valid until the next call. It reports
+// false if the line is not an entry.
 func (p *parser) parse(line []byte) (e Entry, cursor []byte, ok bool) {
 	line = bytes.TrimSpace(line)
 	if !record.IsObject(line) {
@@ -85,7 +85,7 @@ func (p *parser) parse(line []byte) (e Entry, cursor []byte, ok bool) {
 	if n := len(p.text); n == 0 || p.text[n-1] != '\n' {
 		p.text = append(p.text, '\n')
 	}
-	if pid == "1" && about != "" { // what systemd says of a unit
+	if pid == "1" && about != "" { // a message of systemd about a unit
 		unit = about
 	}
 	of := len(p.attrs)
@@ -101,7 +101,7 @@ func (p *parser) parse(line []byte) (e Entry, cursor []byte, ok bool) {
 	return e, p.cursor, true
 }
 
-// turned moves what is behind the first n attributes to their front.
+// turned moves the attributes after the first n to the front.
 func turned(attrs []slog.Attr, n int) []slog.Attr {
 	if n > 0 {
 		var own [4]slog.Attr
@@ -139,7 +139,7 @@ const (
 	longestKnown = 200
 )
 
-// appendValue appends what a value says: several texts as lines.
+// appendValue appends a value. Several texts are appended as lines.
 func appendValue(dst, v []byte) []byte {
 	switch v[0] {
 	case '"':

@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/state"
 )
 
-// A position is where reading goes on: behind the entry of a cursor or, before there is
-// one, with the first entry since a time. The zero position is the start of the journal.
+// A position is the place where reading continues: after the entry of a cursor or, before there is
+// one, at the first entry since a time. The zero position is the start of the journal.
 type position struct {
 	cursor []byte // nil: none
 	since  int64  // microseconds since 1970; 0: the start
@@ -73,7 +73,7 @@ func parsePosition(text []byte) (p position, err error) {
 	return p, nil
 }
 
-// open reads what is stored, or finds out where a first run begins.
+// open loads the stored position, or determines where the first run begins.
 func (j *Journal) open() error {
 	begin := position{}
 	switch {

@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// A TooLongError stands for a line that was skipped because it is too long.
+// A TooLongError reports a line that was skipped because it is too long.
 type TooLongError struct {
 	// Bytes is the length of the line in the stream, its end included.
 	Bytes int64
@@ -41,11 +41,11 @@ type Reader struct {
 	keeper     Keeper
 }
 
-// A Keeper is a source that keeps what was read until the lines are dealt with.
+// A Keeper is a source that keeps the data it returned until the lines in it are settled.
 type Keeper interface {
 	io.Reader
-	// Settle is called before each Read: the caller of Next is done with everything
-	// before offset. inLong says that offset lies within a line that is too long.
+	// Settle is called before each Read: everything before offset is settled. inLong reports that
+	// offset is within a line that is too long.
 	Settle(offset int64, inLong bool)
 	// InLongLine reports whether the source begins within such a line.
 	InLongLine() bool
@@ -58,12 +58,11 @@ const firstBuf = 128 << 10
 // byteOrderMark precedes UTF-8 in files of Windows.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// New returns a Reader of the lines of src, none of which is longer than max
-// bytes without its end ('\n' or '\r' and '\n').
+// New returns a Reader of the lines of src, none of which is longer than max bytes without its end
+// ('\n' or '\r' and '\n').
 //
-// However long a line is, the Reader needs no more memory than 128 KiB or twice
-// max, whichever is more: see [BufferBytes]. If src is a [Keeper], it is told how far
-// the lines are dealt with.
+// However long a line is, the Reader needs no more memory than 128 KiB or twice max, whichever is
+// more: see [BufferBytes]. If src is a [Keeper], its Settle is called.
 func New(src io.Reader, max int) *Reader {
 	r := &Reader{src: src, max: max}
 	if k, ok := src.(Keeper); ok {
@@ -86,9 +85,9 @@ func (r *Reader) Offset() int64 { return r.offset }
 
 // Next returns the next line. It is valid until Next is called again.
 //
-// A line that is too long is read to its end, without being kept, and reported as
-// a [*TooLongError]; the next call goes on behind it. When the source fails,
-// or ends, what came before is returned first, then the source's error.
+// A line that is too long is skipped and reported as a [*TooLongError]; the next call returns the
+// line after it. When the source fails or ends, the data before that is returned first, then the
+// error of the source.
 func (r *Reader) Next() ([]byte, error) {
 	if r.long > 0 {
 		return nil, r.skip()
@@ -114,7 +113,7 @@ func (r *Reader) Next() ([]byte, error) {
 	}
 }
 
-// take returns the first n bytes as a line unless it is too long.
+// take returns the first n bytes of the buffer as a line, or a TooLongError.
 func (r *Reader) take(n int, ended bool) ([]byte, error) {
 	line := r.buf[r.start : r.start+n : r.start+n]
 	r.start, r.seen = r.start+n, 0
@@ -131,7 +130,7 @@ func (r *Reader) take(n int, ended bool) ([]byte, error) {
 	return line, nil
 }
 
-// skip drops what is in the buffer and everything up to the next '\n'.
+// skip drops the buffer and everything up to the next '\n'.
 func (r *Reader) skip() error {
 	for {
 		part := r.buf[r.start:r.end]
@@ -183,7 +182,7 @@ func (r *Reader) fill() {
 	r.err = io.ErrNoProgress
 }
 
-// IsTooLong reports whether err stands for a line that was skipped.
+// IsTooLong reports whether err is a [*TooLongError].
 func IsTooLong(err error) bool {
 	var e *TooLongError
 	return errors.As(err, &e)

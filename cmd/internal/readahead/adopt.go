@@ -18,9 +18,9 @@ import (
 // at most.
 const lookTime = 2 * time.Millisecond
 
-// Adopt locks the files in dir that dead processes have left and that hold something
-// for one of the outputs, oldest first: input, or only that what comes next is the rest
-// of a line to be skipped. Damaged ones are renamed aside, and reported.
+// Adopt locks the files of dead processes in dir that hold data for one of the outputs, oldest
+// first. The data is input, or the fact that the input continues within a line to be skipped.
+// Damaged files are renamed and reported.
 func Adopt(dir string, outputs []string) (files []*File, damaged []error) {
 	mapped.RemoveUnborn(dir, suffix+newSuffix)
 	for _, path := range mapped.Files(dir, suffix) {
@@ -61,7 +61,7 @@ func (f *File) holdsFor(outputs []string) (holds bool) {
 
 var errDamaged = errors.New("damaged")
 
-// Take locks the file of a dead process, for all its outputs.
+// Take locks the file of a dead process for all its outputs.
 func Take(path string) (*File, error) {
 	f, err := adopt(path)
 	if err == nil {
@@ -141,7 +141,7 @@ func (f *File) readIdentity() (head, ring int, err error) {
 	return head, int(size), nil
 }
 
-// Info is what is to be seen of a file without changing it.
+// Info describes a file without changing it.
 type Info struct {
 	Path    string
 	Bytes   int64
@@ -150,7 +150,7 @@ type Info struct {
 	Alive   bool // a process holds its lock
 	Aside   bool // damaged, and renamed so
 	Err     error
-	Pending map[string][]byte // by output, what it has not accepted
+	Pending map[string][]byte // input that each output has not accepted
 }
 
 // IsFile reports whether a file of this name is one of this package.
@@ -159,8 +159,8 @@ func IsFile(name string) bool {
 	return strings.HasSuffix(name, suffix)
 }
 
-// List looks at the files in dir, oldest first. What is pending of a living process is
-// left out, for it changes all the time.
+// List describes the files in dir, oldest first. Without the pending input of running processes,
+// which changes all the time.
 func List(dir string) (infos []Info) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
@@ -179,7 +179,7 @@ func List(dir string) (infos []Info) {
 	return infos
 }
 
-// look fills what is in the file.
+// look reads the file into in.
 func (in *Info) look() {
 	f, err := adopt(in.Path)
 	if errors.Is(err, mapped.ErrInUse) {

@@ -1,15 +1,14 @@
-// Package readahead keeps what a program has read from its input and its outputs
-// have not accepted yet, in a file that survives the program.
+// Package readahead keeps the input that a program has read and that its outputs have not accepted
+// yet, in a file that survives the program.
 //
-// A [File] is a ring in mapped memory. read(2) writes into the ring, so what the
-// kernel has handed over is in the page cache before the program sees it. Beside the
-// ring lies one position for each output: how far it has accepted the input. A process
-// that is killed loses nothing it had read; the next one begins, for each output, at
-// its position. Only the line that was being handed to an output in the moment of the
-// kill may reach that output twice.
+// A [File] is a ring in mapped memory. read(2) writes into the ring, so the data is in the page
+// cache before the program sees it. The file also has one position for each output: how far it has
+// accepted the input. A process that is killed loses no input that it had read. The next one
+// continues, for each output, at its position. Only the line that was passed to an output at the
+// moment of the kill may reach that output twice.
 //
-// The file, little-endian: an identity, written once, CRC32C over it; a page of
-// state, words that change; the ring.
+// The file, little-endian: an identity, written once, with a CRC32C; a page of state, words that
+// change; the ring.
 package readahead
 
 import (
@@ -41,10 +40,10 @@ const (
 	maxBytes   = 1 << 30
 )
 
-// Where what lies in the identity, after the magic.
+// Offsets in the identity, after the magic.
 const (
 	identVersion = 8
-	identCRC     = 12 // of all that follows it
+	identCRC     = 12 // of the rest of the identity
 	identBytes   = 16 // of the identity, whole pages
 	identOutputs = 20 // number of names
 	identRing    = 24 // bytes of the ring
@@ -54,8 +53,8 @@ const (
 	identNames   = 76 // each with its length before it, 16 bits
 )
 
-// Where what lies in the state. Positions count bytes of the input; the byte at
-// position n lies at n modulo the ring's size.
+// Offsets in the state. Positions count bytes of the input; the byte at position n is at n modulo
+// the size of the ring.
 const (
 	stateEnd      = 0   // all before it is read
 	stateReach    = 64  // from end to here the ring holds blank, or what a read has just brought
@@ -68,7 +67,7 @@ const (
 // blank: they were read. No text in UTF-8 has such a byte.
 const blank = 0xff
 
-// An origin names a pipe or socket. Zero stands for any other kind of input.
+// An origin identifies a pipe or socket. It is zero for any other kind of input.
 type origin [32]byte
 
 // A File is the input that was read and not accepted by all outputs. It is not for
@@ -92,17 +91,17 @@ type File struct {
 	accepted []uint64 // by output
 	refused  []bool   // by output: it accepts no more in this process
 	longs    int      // how often a position within a line that is too long was stored
-	broken   error    // the memory is gone: what is read from now on is not kept
+	broken   error    // the memory has failed: input read from now on is not kept
 }
 
-// Options say what a new [File] is for.
+// Options describe a new [File].
 type Options struct {
 	// Outputs are the names of those that the input is for.
 	Outputs []string
 	// Bytes is how much a reader may hold at once.
 	Bytes int
-	// Input is what is read. A process that reads from the same pipe or socket goes
-	// on where this one has stopped, in the middle of a line if need be.
+	// Input is the input to read. A process that reads from the same pipe or socket continues where
+	// this one has stopped, even in the middle of a line.
 	Input *os.File
 }
 
@@ -205,7 +204,7 @@ func (f *File) load() error {
 			return errors.New("a position is after the end")
 		}
 	}
-	f.reach = max(f.reach, f.end) // the end is stored by itself
+	f.reach = max(f.reach, f.end) // the end is stored separately
 	if f.end-low > ring || f.reach-low > ring {
 		return errors.New("its contents exceed its size")
 	}
@@ -217,7 +216,7 @@ func (f *File) load() error {
 	}
 	f.start, f.served = low, low
 	if *f.word(stateLong) == low {
-		f.longs = 1 // the other one is to be replaced first
+		f.longs = 1 // the other one is replaced first
 	}
 	return nil
 }
@@ -225,7 +224,7 @@ func (f *File) load() error {
 // Name returns the name of the file, which begins with the time when it was made.
 func (f *File) Name() string { return filepath.Base(f.path) }
 
-// From makes Read go on with src, after what the file holds.
+// From makes Read continue with src after the content of the file.
 func (f *File) From(src io.Reader, onBroken func(error)) { f.src, f.onBroken = src, onBroken }
 
 // InLongLine reports whether the file begins within a line that was too long and is
@@ -264,8 +263,8 @@ func (f *File) AcceptFirst(output, n int) {
 // Pending returns how many bytes an output has not accepted.
 func (f *File) Pending(output int) uint64 { return f.end - f.accepted[output] }
 
-// Continues reports whether a process with those options may go on with f: it reads
-// from the same pipe or socket, for the same outputs in the same order.
+// Continues reports whether a process with those options can continue with f: it reads from the
+// same pipe or socket, for the same outputs in the same order.
 func (f *File) Continues(o Options) bool {
 	return f.origin != origin{} && f.origin == originOf(o.Input) && slices.Equal(f.outputs, o.Outputs) && len(f.ring) >= o.Bytes
 }
@@ -279,8 +278,8 @@ func (f *File) low() uint64 {
 	return low
 }
 
-// Read returns what the file holds and then what its source brings, which is in the
-// file before Read returns.
+// Read returns the content of the file and then the data of its source. That data is in the file
+// before Read returns.
 func (f *File) Read(p []byte) (n int, err error) {
 	if f.served < f.end && f.broken == nil {
 		if n = f.copyOut(p); n > 0 {
@@ -360,7 +359,7 @@ func (f *File) commit(n int) {
 	atomic.StoreUint64(f.word(stateEnd), f.end)
 }
 
-// copyOut copies what was not served yet. It returns 0 after a fault.
+// copyOut copies data that was not returned yet. It returns 0 after a fault.
 func (f *File) copyOut(p []byte) (n int) {
 	defer f.caught(debug.SetPanicOnFault(true))
 	at := f.served % uint64(len(f.ring))
@@ -369,9 +368,9 @@ func (f *File) copyOut(p []byte) (n int) {
 	return done
 }
 
-// Settle notes that all outputs that have not refused are done with the input up to
-// offset, counted from the first byte that Read has returned. If inLong, it goes on
-// within a line that is too long.
+// Settle records that the outputs which have not refused have accepted the input up to offset,
+// counted from the first byte that Read has returned. If inLong, offset is within a line that is
+// too long.
 func (f *File) Settle(offset int64, inLong bool) {
 	if f.broken != nil {
 		return
@@ -426,8 +425,8 @@ func (f *File) fail(err error) {
 	}
 }
 
-// caught ends a function that touches the memory. A fault in it, because somebody
-// has truncated the file, breaks the file; any other panic goes on.
+// caught is deferred by functions that access the mapped memory. A fault, caused by a truncation of
+// the file, breaks the file; any other panic continues.
 func (f *File) caught(old bool) {
 	debug.SetPanicOnFault(old)
 	r := recover()
@@ -442,8 +441,8 @@ func (f *File) caught(old bool) {
 	f.fail(errors.New("it was truncated"))
 }
 
-// Close removes the file if every output has accepted all of it, or it is broken, and
-// otherwise leaves it for the next process.
+// Close removes the file if every output has accepted all input, or if it is broken. Otherwise the
+// file remains for the next process.
 func (f *File) Close() {
 	if (f.low() == f.end || f.broken != nil) && mapped.InPlace(f.f, f.path) {
 		os.Remove(f.path)
@@ -451,7 +450,7 @@ func (f *File) Close() {
 	f.leave()
 }
 
-// leave lets go of the file.
+// leave unmaps and unlocks the file.
 func (f *File) leave() {
 	mapped.Unlock(f.f)
 	mapped.Unmap(f.mem)

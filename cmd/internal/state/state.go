@@ -1,5 +1,5 @@
-// Package state keeps what the next process of an input has to know, such as how far its
-// records are delivered: one small file in a directory that one process uses at a time.
+// Package state stores the state that an input passes to its next process, such as the delivered
+// position. The state is one small file in a directory that one process uses at a time.
 package state
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/forebay-log/forebay/internal/written"
 )
 
-// ErrInUse says that another process has the directory.
+// ErrInUse reports that another process has locked the directory.
 var ErrInUse = errors.New("another forebay uses it; give each its own directory")
 
 // A Dir is a locked directory. It is not for concurrent use.
@@ -24,11 +24,11 @@ type Dir struct {
 	lock io.Closer
 
 	f   vfs.File // for Append; nil: not open
-	end int64    // of what was saved; 0: nothing may be appended
+	end int64    // length of the saved text; 0: Append is not allowed
 }
 
-// Open locks dir, which it makes if need be, for the file of that name in it. Its error is
-// ErrInUse if somebody else has locked it.
+// Open locks dir for the file of that name, and creates dir if it does not exist. It returns
+// ErrInUse if another process has locked dir.
 func Open(dir, name string) (*Dir, error) { return open(vfs.OS, dir, name) }
 
 func open(fsys vfs.FS, dir, name string) (*Dir, error) {
@@ -51,8 +51,8 @@ func open(fsys vfs.FS, dir, name string) (*Dir, error) {
 	return d, nil
 }
 
-// syncNames puts the names that lead to dir on stable storage, as far as this user may: a
-// loss of power would take them, and all that is in dir, if somebody has just made them.
+// syncNames syncs the directories that lead to dir, as far as this user may. Otherwise a loss of
+// power could remove a new directory with all files in it.
 func syncNames(fsys vfs.FS, dir string) error {
 	for dir, err := filepath.Abs(dir); ; dir = filepath.Dir(dir) {
 		if err == nil {
@@ -70,7 +70,7 @@ func syncNames(fsys vfs.FS, dir string) error {
 // Path returns the path of the file.
 func (d *Dir) Path() string { return d.path }
 
-// Load returns what was stored. The error is fs.ErrNotExist if nothing ever was.
+// Load returns the stored text, or fs.ErrNotExist if none was stored yet.
 func (d *Dir) Load() ([]byte, error) {
 	f, err := d.fs.OpenFile(d.path, os.O_RDONLY, 0)
 	if err != nil {
@@ -87,8 +87,8 @@ func (d *Dir) Load() ([]byte, error) {
 // SetAside renames the file, which is damaged, to one with .bad at its end.
 func (d *Dir) SetAside() error { return d.fs.Rename(d.path, d.path+".bad") }
 
-// Save replaces what is stored. Whenever the process or the machine ends, the old text or
-// the new one is there; once it has returned nil, the new one.
+// Save replaces the stored text. After a crash or a loss of power the file has the old or the new
+// text; after Save has returned nil, the new one.
 func (d *Dir) Save(text []byte) error {
 	d.shut()
 	err := replace(d.fs, d.path, text)
@@ -98,9 +98,9 @@ func (d *Dir) Save(text []byte) error {
 	return err
 }
 
-// Append adds text to what the last Save has stored. It survives the process once Append has
-// returned nil, and a loss of power after a Sync; until then a part of it may be there, and
-// nothing behind that. After an error Save must be called before anything else is appended.
+// Append adds text to the text of the last Save. Once Append has returned nil, the text survives
+// the process, and after a Sync also a loss of power. Before that, only a part of it may be stored,
+// and nothing after that part. After an error, Save must be called before the next Append.
 func (d *Dir) Append(text []byte) error {
 	if d.end == 0 {
 		return errors.New("state: append without a save")
@@ -117,7 +117,7 @@ func (d *Dir) Append(text []byte) error {
 	return d.failed(err)
 }
 
-// Sync puts what was appended on stable storage. Its errors are those of Append.
+// Sync writes the appended text to stable storage. Its errors are those of Append.
 func (d *Dir) Sync() error {
 	if d.f == nil {
 		return nil
@@ -140,8 +140,8 @@ func (d *Dir) shut() {
 	d.f, d.end = nil, 0
 }
 
-// Replace writes a file beside that of a Dir, as [Dir.Save] does. Whoever calls it has the
-// directory locked.
+// Replace writes another file in the directory of a Dir, as [Dir.Save] does. The caller has locked
+// the directory.
 func Replace(path string, text []byte) error { return replace(vfs.OS, path, text) }
 
 func replace(fsys vfs.FS, path string, text []byte) error {

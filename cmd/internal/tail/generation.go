@@ -70,7 +70,7 @@ const (
 	copied                  // truncated: f is a copy of it, which does not grow
 	gone                    // its content can no longer be read
 	skipped                 // current, and not text
-	read                    // passed to the sink, which has not committed all of it
+	read                    // passed to the sink and not completely committed
 )
 
 var stateNames = [...]string{"current", "moved", "copied", "gone", "skipped", "read"}
@@ -99,7 +99,7 @@ func (g *generation) become(to genState) {
 	panic(fmt.Sprintf("tail: a generation that is %s becomes %s", g.state, to))
 }
 
-// behind reports whether unread data is known.
+// behind reports whether the file is known to have unread data.
 func (g *generation) behind() bool {
 	switch g.state {
 	case gone:

@@ -10,7 +10,8 @@ import (
 // A holder makes records of the lines of a series.
 type holder = *join.Joiner[place]
 
-// line takes a line that begins at start. An error is the sink's; the line was not taken then.
+// line passes a line that begins at start to the sink. After an error, which is the sink's, the
+// line was not accepted.
 func (t *Tailer) line(s *series, line []byte, start func() place, end int64, now time.Time) error {
 	if t.o.Join == nil {
 		return t.put(s, line, "", time.Time{})

@@ -7,8 +7,8 @@ import (
 	"io/fs"
 )
 
-// idOf stands for the path, because there are no inodes: rotation shows in the
-// checksums alone.
+// idOf returns an id made from the path, because there are no inodes. Rotation is detected by
+// checksums only.
 func idOf(path string, _ fs.FileInfo) id {
 	h := fnv.New64a()
 	h.Write([]byte(path))

@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/state"
 )
 
-// An entry is what is stored of a generation.
+// An entry is the stored form of a generation.
 type entry struct {
 	no    uint64 // names it in the file
 	id    id
@@ -21,12 +21,12 @@ type entry struct {
 	at    mark   // of the first byte that is not committed
 	head  head
 	cut   bool  // a part of a line was delivered, up to at
-	seen  int64 // the end of what was seen of it
+	seen  int64 // size when it was last examined
 	mtime int64 // when it had changed last; 0: not known
 	ended bool  // there is nothing left: it is forgotten
 }
 
-// The file of positions is text: a list of generations, and behind it what has changed since.
+// The file of positions is text: a list of generations, followed by their changes.
 // docs/format/tail.md describes it.
 const (
 	positionsName = "positions"
@@ -43,7 +43,7 @@ type store struct {
 	dir   *state.Dir
 	list  int // bytes
 	log   int
-	stale bool // the file has to be written anew
+	stale bool // the file must be rewritten
 }
 
 // openStore locks dir, which it makes if need be, and returns the entries. fresh reports that
@@ -205,8 +205,8 @@ func parseOld(text []byte) ([]entry, error) {
 	return entries, nil
 }
 
-// parse reads the fields from the device to the real path. Those of release 0.1 do not have
-// the end and the time of what was seen.
+// parse reads the fields from the device to the real path. Files of release 0.1 have no size and no
+// time of the last examination.
 func (e *entry) parse(line string, seen bool) error {
 	fields := 7
 	form, to := "%x %x %d %x %d %x %d", []any{&e.id.dev, &e.id.ino, &e.at.off, &e.at.sum, &e.head.n, &e.head.sum, new(int)}
@@ -231,7 +231,7 @@ func (e *entry) parse(line string, seen bool) error {
 	return err
 }
 
-// quoted takes a string in quotes, and the space behind it, from the front of s.
+// quoted splits a quoted string and the space after it from the front of s.
 func quoted(s string) (text, rest string, err error) {
 	q, err := strconv.QuotedPrefix(s)
 	if err != nil {

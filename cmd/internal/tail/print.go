@@ -17,10 +17,10 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func sum(p []byte) uint32 { return crc32.Checksum(p, castagnoli) }
 
-// An id names a file in the system. Where there are no inodes it stands for the path.
+// An id identifies a file in the system. Without inodes it is derived from the path.
 type id struct{ dev, ino uint64 }
 
-// A head is the checksum of the first bytes of a file, as far as they were read.
+// A head is the checksum of the first bytes of a file, over the bytes read so far.
 type head struct {
 	n   int // at most headBytes
 	sum uint32

@@ -12,8 +12,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/join"
 )
 
-// deliver gives the sink what is there to take, and returns when there is something to do
-// again. Its error is the sink's.
+// deliver passes the available lines to the sink, and returns when it must be called again. Its
+// error is the sink's.
 func (t *Tailer) deliver(ctx context.Context, now time.Time) (next time.Time, err error) {
 	next = now.Add(time.Hour)
 	t.mu.Lock()
@@ -77,8 +77,8 @@ func signal(c chan struct{}) {
 	}
 }
 
-// step takes up to turnBytes of s. It returns when s needs another one; zero: when something
-// changes. An error is the sink's.
+// step reads up to turnBytes of s. It returns when s needs the next step; zero means when something
+// changes. Its error is the sink's.
 func (t *Tailer) step(ctx context.Context, s *series, now time.Time) (due time.Time, err error) {
 	due = time.Time{}
 	sooner := func(d time.Time) {
@@ -185,8 +185,8 @@ func (t *Tailer) openIn(s *series, g *generation) bool {
 	return g.stuck && !g.moot && g.at.off < g.size
 }
 
-// end ends g, of which everything is taken that can be. What is left is the beginning of a
-// line that the next generation has the rest of.
+// end ends g after all complete lines are read. The rest is the beginning of a line that continues
+// in the next generation.
 func (t *Tailer) end(s *series, g *generation, last bool, now time.Time) error {
 	t.mu.Lock()
 	state, lost := g.state, int64(0)
@@ -211,7 +211,7 @@ func (t *Tailer) end(s *series, g *generation, last bool, now time.Time) error {
 	}
 	switch {
 	case s.rest.in != g:
-	case last && s.rest.kind == cutOff: // nobody completes it
+	case last && s.rest.kind == cutOff: // no other data completes it
 		s.rest = unfinished{}
 	default:
 		s.rest.in = nil
@@ -317,7 +317,7 @@ func (t *Tailer) tail(g *generation) (text []byte, at mark, err error) {
 	return text[zeros(text):], at, nil
 }
 
-// turn takes up to turnBytes of g. An error is the sink's.
+// turn reads up to turnBytes of g. Its error is the sink's.
 func (t *Tailer) turn(ctx context.Context, g *generation, now time.Time) error {
 	t.mu.Lock()
 	t.reading = g
@@ -389,7 +389,7 @@ func (t *Tailer) take(ctx context.Context, g *generation, now time.Time) error {
 		if used > back {
 			continue
 		}
-		// No line ends in what was read.
+		// There is no end of a line in the data read.
 		switch {
 		case t.buf[back] == 0 && zeros(t.buf[back:n]) == n-back:
 			m, found, err := t.skipHole(f, at.off, size)
@@ -466,8 +466,8 @@ func (t *Tailer) leaveOut(g *generation, what string) {
 // byteOrderMark is what programs of Windows put in front of UTF-8.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// lines takes the lines in p[at:], which is at from in g, and returns how far it came. The
-// error is the sink's.
+// lines passes the lines in p[at:], which is at position from in g, to the sink. It returns the end
+// of the last line passed. Its error is the sink's.
 func (t *Tailer) lines(g *generation, p []byte, at int, from mark, now time.Time) (int, error) {
 	s, base := g.s, from.off-int64(at)
 	if from.off == 0 && bytes.HasPrefix(p, byteOrderMark) {
@@ -538,7 +538,7 @@ func (t *Tailer) lines(g *generation, p []byte, at int, from mark, now time.Time
 	return at, nil
 }
 
-// carriedLine takes a line that an earlier generation has the beginning of.
+// carriedLine passes a line that begins in an earlier generation to the sink.
 func (t *Tailer) carriedLine(s *series, end []byte, off int64, now time.Time) error {
 	start := s.rest.start
 	line := append(s.rest.text[:len(s.rest.text):len(s.rest.text)], end...)
@@ -584,7 +584,7 @@ func (t *Tailer) kind(r io.ReaderAt) string {
 	return binary(buf[:n])
 }
 
-// takePartial takes the last line of g without its end.
+// takePartial passes the last line of g, which has no newline, to the sink.
 func (t *Tailer) takePartial(s *series, g *generation, now time.Time) error {
 	if s.rest.kind == oversized {
 		if err := t.give(Line{Source: s.src, TooLong: s.rest.n}); err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// watch looks for what has changed until ctx ends. It never waits for the sink.
+// watch looks for changes until ctx ends. It never waits for the sink.
 func (t *Tailer) watch(ctx context.Context, w *watcher) {
 	for {
 		timer := time.NewTimer(time.Until(t.look(t.now(), w)))
@@ -99,8 +99,8 @@ func (t *Tailer) waiting() string {
 	return " yet; waiting for one"
 }
 
-// find follows the file at path, if there is one. missing says that it should be reported if
-// there is none. The caller holds mu.
+// find follows the file at path, if it exists. If missing is set, a missing file is reported. The
+// caller holds mu.
 func (t *Tailer) find(path string, now time.Time, missing bool) {
 	st, err := os.Stat(path)
 	switch {
@@ -181,7 +181,7 @@ func (t *Tailer) grow(g *generation, st fs.FileInfo, now time.Time) {
 	t.wake(g.s)
 }
 
-// same reports whether g still holds what was seen of it. The caller holds mu.
+// same reports whether g still has the content that was seen before. The caller holds mu.
 func (t *Tailer) same(g *generation) bool {
 	if g.state == skipped {
 		return true
@@ -292,7 +292,7 @@ func (t *Tailer) seriesOf(path string) *series {
 	return s
 }
 
-// resume goes on with the generations of the earlier run. The caller holds mu.
+// resume continues with the generations of the earlier run. The caller holds mu.
 func (t *Tailer) resume(now time.Time) {
 	for _, e := range t.saved {
 		st, err := os.Stat(e.path)
@@ -400,8 +400,7 @@ func (t *Tailer) rehome(g *generation, now time.Time) {
 	t.wake(s)
 }
 
-// detach goes on with a generation that its path does not lead to any more. The caller holds
-// mu.
+// detach continues with a generation that is no longer at its path. The caller holds mu.
 func (t *Tailer) detach(g *generation, now time.Time) {
 	switch {
 	case g.state == skipped:
@@ -438,7 +437,7 @@ func (t *Tailer) detach(g *generation, now time.Time) {
 	t.wake(g.s)
 }
 
-// substitute goes on with g in a file that holds the rest of it. The caller holds mu.
+// substitute continues g in another file that has the rest of its content. The caller holds mu.
 func (t *Tailer) substitute(g *generation, f *os.File, path string, to genState, now time.Time) {
 	before := g.data.off
 	delete(t.ids, g.id)
@@ -455,8 +454,8 @@ func (t *Tailer) substitute(g *generation, f *os.File, path string, to genState,
 	t.lose(g.s, before-g.data.off)
 }
 
-// truncated begins a new generation in the place of g, whose content is not there any more.
-// What was not read is looked for in a copy that was made before. The caller holds mu.
+// truncated replaces g, whose content is gone, with a new generation. Unread content is searched in
+// a copy made before the truncation. The caller holds mu.
 func (t *Tailer) truncated(g *generation, st fs.FileInfo, now time.Time) {
 	n := &generation{id: g.id, real: g.real, size: st.Size(), mtime: st.ModTime(), active: now, limit: st.Size(), state: g.state, scan: g.scan, home: g.home}
 	if g.state == skipped {
@@ -538,7 +537,7 @@ func (t *Tailer) bound(s *series) {
 	}
 }
 
-// lose reports and counts bytes of a generation that nobody can read any more.
+// lose reports and counts bytes of a generation that cannot be read any more.
 func (t *Tailer) lose(s *series, n int64) {
 	if n > 0 {
 		t.o.Lost(n)
@@ -558,7 +557,7 @@ func (t *Tailer) cannot(g *generation, err error) {
 	}
 }
 
-// errReplaced says that a path leads to another file. The next look sees it.
+// errReplaced reports that the path leads to another file. The next scan detects it.
 var errReplaced = errors.New("tail: another file")
 
 // ensure opens g. The caller holds mu.
@@ -621,7 +620,7 @@ func realPath(path string) string {
 	return path
 }
 
-// fromEnd puts g behind the last line that is complete. The caller holds mu.
+// fromEnd moves g to the end of its last complete line. The caller holds mu.
 func (t *Tailer) fromEnd(g *generation) {
 	if what := t.kind(g.f); what != "" {
 		t.leaveOut(g, what)
@@ -651,7 +650,7 @@ func (t *Tailer) fromEnd(g *generation) {
 	t.seen(g, m)
 }
 
-// A search says which file is looked for.
+// A search describes the file to look for.
 type search struct {
 	entry
 	taken mark
@@ -679,8 +678,8 @@ func (t *Tailer) copyOf(e search) string {
 	})
 }
 
-// siblings returns the file in the directory of e that ok approves of; of several, the one that
-// was not changed for the longest time: a later one is that of a later generation.
+// siblings returns the file in the directory of e for which ok returns true. Of several, it is the
+// one modified first: files modified later belong to later generations.
 func (t *Tailer) siblings(e search, ok func(path string, st fs.FileInfo) bool) (best string) {
 	dir := filepath.Dir(e.real)
 	entries, err := os.ReadDir(dir)

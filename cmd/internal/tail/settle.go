@@ -99,7 +99,7 @@ func (t *Tailer) settle(shot snapshot, err error) {
 	}
 }
 
-// drop takes g off the generations of its path. The caller holds mu.
+// drop removes g from the generations of its path. The caller holds mu.
 func (t *Tailer) drop(g *generation) {
 	g.dropped = true
 	t.shut(g)
@@ -130,7 +130,7 @@ func (t *Tailer) unsave(g *generation) {
 	signal(t.news)
 }
 
-// save stores what has changed. It is not for concurrent use.
+// save stores the changes. It is not for concurrent use.
 func (t *Tailer) save() error {
 	if t.store == nil {
 		return nil
@@ -162,7 +162,7 @@ func (t *Tailer) save() error {
 	return err
 }
 
-// entriesLocked returns what is to be stored.
+// entriesLocked returns the entries to store.
 func (t *Tailer) entriesLocked() []entry {
 	entries := slices.Clone(t.parked)
 	all := make([]*generation, 0, len(t.list))
@@ -213,7 +213,7 @@ func (t *Tailer) keep(ctx context.Context) {
 	}
 }
 
-// tell reports once that positions cannot be stored, and that they can be again.
+// tell reports once that positions cannot be stored, and once that they can be stored again.
 func (t *Tailer) tell(err error) {
 	switch {
 	case err == nil && t.trouble:

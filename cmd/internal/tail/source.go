@@ -9,7 +9,7 @@ import (
 type Source struct {
 	Path string
 
-	// Of a file of /var/log/containers, whose name says so much; else "".
+	// Of a file in /var/log/containers, from its name; otherwise "".
 	Pod, Namespace, Container string
 }
 

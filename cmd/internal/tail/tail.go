@@ -1,16 +1,16 @@
-// Package tail follows files and hands their lines to a sink.
+// Package tail follows files and passes their lines to a sink.
 //
 //	directories ──► scanner ──► generations of each path ──► reader ──► Sink.Put
 //	                                     │                      │
 //	                     positions ◄── keeper ◄────────── Sink.Commit
 //
-// The scanner never waits for the sink. It opens each generation of a file when it sees it: a
-// rename, a deletion and a truncation end one. The reader takes them in order. A file that does
-// not change holds no buffer and, beyond Options.MaxOpen, no descriptor.
+// The scanner never waits for the sink. It opens each generation of a file when it detects it: a
+// rename, a deletion and a truncation end a generation. The reader reads them in order. A file that
+// does not change has no buffer and, above Options.MaxOpen, no descriptor.
 //
-// A position is stored once the sink has reported that everything before it is delivered. If
-// the process is killed, the next one continues there: no line is lost or skipped, and those
-// that were delivered after the last store come again.
+// A position is stored once the sink has reported that everything before it is delivered. If the
+// process is killed, the next one continues there: no line is lost or skipped, and lines delivered
+// after the last store are delivered again.
 package tail
 
 import (
@@ -32,7 +32,7 @@ import (
 type Line struct {
 	Text   []byte // with '\n' at its end; valid until Put returns
 	Source *Source
-	Stream string    // stdout or stderr, if a container runtime has said so
+	Stream string    // stdout or stderr, if the line has the format of a container runtime
 	Time   time.Time // that a container runtime has noted; else zero
 
 	// Cut reports that Text has no end in the file, and none was expected any more.
@@ -42,32 +42,30 @@ type Line struct {
 	TooLong int64
 }
 
-// A Sink takes lines. The Tailer calls Put from one goroutine, and Commit beside it from
+// A Sink receives lines. The Tailer calls Put from one goroutine, and Commit concurrently from
 // others.
 type Sink interface {
-	// Put takes a line. It waits for room. An error ends the Tailer; the line counts as
-	// not taken.
+	// Put accepts a line. It waits for room. An error ends the Tailer; the line was not accepted.
 	Put(Line) error
 	// Commit returns nil once everything that was put before the call is delivered,
 	// or safe elsewhere. After an error it is called again later.
 	Commit(context.Context) error
 }
 
-// Options say what to follow, and how.
+// Options select the files to follow and the way to read them.
 type Options struct {
 	// Patterns are the paths of files, with *, ? and [] as filepath.Match has them.
 	Patterns []string
 	// Dir is where positions are stored; "": nowhere.
 	Dir string
-	// FromEnd leaves out what is in the files when they are followed for the first
-	// time. It is for those that are there at the start; others are read from their
-	// start.
+	// FromEnd starts reading at the end of files that exist at the start and have no stored
+	// position. Files that appear later are read from their start. Default false.
 	FromEnd bool
-	// Once ends when what is there at the start has been read.
+	// Once ends the Tailer when the files that exist at the start are read. Default false.
 	Once bool
 	// MaxRecord is the longest line, without its end. Default 1 MiB.
 	MaxRecord int
-	// Join says which lines are one record. Default: each is one.
+	// Join joins lines to records. Default: each line is a record.
 	Join *join.Rules
 	// JoinWait is how long a record waits for more lines. Default 1 s.
 	JoinWait time.Duration
@@ -79,8 +77,8 @@ type Options struct {
 	// Poll is how often a busy file is looked at; one that is idle up to ten times more
 	// rarely. Where the system reports changes, they are seen at once. Default 100 ms.
 	Poll time.Duration
-	// Rescan is how often new files are looked for, besides those that the system reports.
-	// Default 1 s.
+	// Rescan is the interval at which new files are looked for, in addition to those that the
+	// system reports. Default 1 s.
 	Rescan time.Duration
 	// CommitEvery is how often positions are committed, unless 1 MiB is taken before.
 	// Default 1 s.
@@ -88,24 +86,23 @@ type Options struct {
 	// RotateWait is how long a file is followed that was renamed or deleted, counted
 	// from its last line. Default 5 s.
 	RotateWait time.Duration
-	// MaxOpen is how many files are open, not counting those that no path leads to.
-	// Default 512, or half of what the system allows.
+	// MaxOpen is the number of files that are open, not counting files without a path. Default 512,
+	// or half of the system's limit.
 	MaxOpen int
-	// MaxGenerations is how many generations of a path are kept until they are read.
-	// What is above is lost, and reported. Default 64.
+	// MaxGenerations is the number of generations of a path that are kept until they are read.
+	// Older ones are lost, and reported. Default 64.
 	MaxGenerations int
 	// Lost is called for each generation of which bytes could not be read in time, from any
 	// goroutine. It must not block. Default: nothing is called.
 	Lost func(bytes int64)
-	// Say reports what an operator should know. Default: nothing is reported.
+	// Say receives messages for the operator. Default: none.
 	Say func(text string)
 }
 
 // ErrStopped is the error of Run after Stop.
 var ErrStopped = errors.New("tail: stopped")
 
-// A Tailer follows files. New, Run and Finish are called one after the other; Stop at any
-// time.
+// A Tailer follows files. New, Run and Finish are called in this order, Stop at any time.
 type Tailer struct {
 	o       Options
 	limits  join.Limits
@@ -127,8 +124,8 @@ type Tailer struct {
 	ids          map[id]*generation
 	paths        map[string]*series
 	list         []*series          // all of paths
-	reals        map[string]*series // those of symbolic links, by the file
-	skipped      map[string]id      // paths that were reported, and what was there then
+	reals        map[string]*series // series of symbolic links, by the file they lead to
+	skipped      map[string]id      // reported paths, and the file found there
 	files        []*generation      // that are open
 	active       []*series          // for the reader
 	reading      *generation        // its reader holds its file
@@ -204,7 +201,7 @@ func New(o Options, sink Sink) (*Tailer, error) {
 	return t, nil
 }
 
-// def sets what is not set.
+// def sets *v to d if it is zero.
 func def[T comparable](v *T, d T) {
 	var zero T
 	if *v == zero {
@@ -212,7 +209,7 @@ func def[T comparable](v *T, d T) {
 	}
 }
 
-// CheckPattern returns what is wrong with a pattern.
+// CheckPattern returns an error if p is not a valid pattern.
 func CheckPattern(p string) error {
 	if _, err := filepath.Match(p, ""); err != nil {
 		return errors.New("a [ has no ]; write \\[ for a literal [")
@@ -241,8 +238,8 @@ func absolute(p string) (string, error) {
 	return filepath.Join(dir, p), nil
 }
 
-// IsPattern reports whether p may stand for several files. The name of a file that is
-// there is none, whatever it holds.
+// IsPattern reports whether p can match several files. The name of an existing file is not a
+// pattern, whatever characters it has.
 func IsPattern(p string) bool {
 	if !strings.ContainsAny(p, `*?[\`) {
 		return false
@@ -267,7 +264,7 @@ func (t *Tailer) Stop() {
 	signal(t.ready)
 }
 
-// Run follows the files until Stop, or with Options.Once until all is read. Its error is
+// Run follows the files until Stop, or with Options.Once until they are read. Its error is
 // ErrStopped, or that of the sink.
 func (t *Tailer) Run() error {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -278,7 +275,7 @@ func (t *Tailer) Run() error {
 		t.beside.Go(func() { t.keep(ctx) })
 	}
 	err := t.run(ctx)
-	if err == ErrStopped && t.store == nil { // no next run reads what is held
+	if err == ErrStopped && t.store == nil { // no next run continues the held line
 		t.stopped.Store(false)
 		for _, s := range t.every() {
 			if t.release(s, t.now(), true) != nil {
@@ -293,8 +290,8 @@ func (t *Tailer) Run() error {
 	return err
 }
 
-// begin looks at what is there, and stores it: whatever happens from here on, the next process
-// knows where this one began.
+// begin scans the files and stores their positions, so that the next process knows where this one
+// began.
 func (t *Tailer) begin(w *watcher) {
 	t.mu.Lock()
 	t.resume(t.now())
@@ -377,8 +374,8 @@ func (t *Tailer) finishAll() error {
 // Missed returns how many paths could not be read, after Run.
 func (t *Tailer) Missed() int { return t.missed }
 
-// Finish ends the Tailer after Run. If all that was put is delivered or safe, the
-// positions are stored.
+// Finish ends the Tailer after Run. If delivered, which means that all lines passed to the sink are
+// delivered or in a spool, the positions are stored.
 func (t *Tailer) Finish(delivered bool) (err error) {
 	for len(t.files) > 0 {
 		t.shut(t.files[0])

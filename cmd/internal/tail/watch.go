@@ -68,7 +68,7 @@ func (w *watcher) close() {
 	}
 }
 
-// notice takes an event.
+// notice handles an event.
 func (t *Tailer) notice(ev fsnotify.Event, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

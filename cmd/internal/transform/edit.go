@@ -17,10 +17,10 @@ type spot struct {
 	record.Member
 	obj      int    // where its object begins; 0 in logfmt
 	name     string // within the object
-	from, to int    // what goes if it is taken out: with a comma or space
+	from, to int    // the range to remove, with a comma or space
 }
 
-// An edit puts text in place of line[from:to]. Edits do not overlap.
+// An edit replaces line[from:to] with text. Edits do not overlap.
 type edit struct {
 	from, to int
 	text     []byte
@@ -78,7 +78,7 @@ func (c *Chain) findIn(b []byte, obj int, name string) {
 // A place is where a new field goes.
 type place struct {
 	obj   int    // where its object begins; 0 in logfmt
-	at    int    // behind the last field in it
+	at    int    // after its last field
 	empty bool   // there is none
 	name  string // within the object
 }
@@ -130,7 +130,7 @@ func (c *Chain) insert(ev *record.Event, p *place, value []byte) {
 	c.edit(p.at, p.at, c.text[start:])
 }
 
-// edit notes an edit. text must stay as it is until write.
+// edit records an edit. text must not change until write.
 func (c *Chain) edit(from, to int, text []byte) {
 	c.edits = append(c.edits, edit{from, to, text})
 }
@@ -149,8 +149,8 @@ func (c *Chain) write(ev *record.Event) {
 	c.edits, c.text = c.edits[:0], c.text[:0]
 }
 
-// put makes line that of ev. It stands at the front of the next buffer, or in what that has
-// grown to.
+// put makes line the line of ev. line is at the front of the next buffer, or in the larger buffer
+// that replaced it.
 func (c *Chain) put(ev *record.Event, line []byte) {
 	n := len(line)
 	line = append(line, ev.Raw[len(ev.Line):]...)
@@ -166,7 +166,7 @@ func (c *Chain) has(ev *record.Event, name string) bool {
 	return len(c.spots) > 0 || attrOf(ev.More, name) != nil || textHas(ev, name)
 }
 
-// textHas reports whether name is that of something that text has although it has no fields.
+// textHas reports whether name is a value that text has although it has no fields.
 func textHas(ev *record.Event, name string) bool {
 	if ev.Format != record.Text {
 		return false
@@ -182,8 +182,7 @@ func textHas(ev *record.Event, name string) bool {
 	return false
 }
 
-// setText is set for text, whose message is the line. It reports false if name is that of a
-// field.
+// setText implements set for text, whose message is the line. It reports false if name is a field.
 func (c *Chain) setText(ev *record.Event, name, value string) bool {
 	if ev.Format != record.Text {
 		return false
@@ -296,7 +295,7 @@ func within(a *slog.Attr, name string) (rest string, ok bool) {
 	return rest[1:], attrOf(a.Value.Group(), rest[1:]) != nil
 }
 
-// remove takes the fields of that name out.
+// remove removes the fields of that name.
 func (c *Chain) remove(ev *record.Event, name string) {
 	if textHas(ev, name) {
 		switch name {
@@ -318,7 +317,7 @@ func (c *Chain) remove(ev *record.Event, name string) {
 	}
 }
 
-// removeAttr takes the attributes of that name out of attrs, which is the chain's.
+// removeAttr removes the attributes of that name from attrs, which belongs to the chain.
 func removeAttr(attrs []slog.Attr, name string) []slog.Attr {
 	attrs = slices.DeleteFunc(attrs, func(a slog.Attr) bool { return a.Key == name })
 	for i := range attrs {

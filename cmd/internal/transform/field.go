@@ -11,13 +11,13 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// Field returns the text of a field, as a [Where] sees it. It appends to dst what has to be
-// copied; the text is valid as long as dst and ev are.
+// Field returns the text of a field, as a [Where] sees it. Data that must be copied is appended to
+// dst. The text is valid as long as dst and ev are.
 func Field(ev *record.Event, name string, dst []byte) (text []byte, ok bool) {
 	return fieldText(ev, name, dst)
 }
 
-// fieldText returns the text of a field. It appends to dst what has to be copied.
+// fieldText returns the text of a field. Data that must be copied is appended to dst.
 func fieldText(ev *record.Event, name string, dst []byte) (text []byte, ok bool) {
 	if name == messageField {
 		return messageText(ev, dst)
@@ -69,7 +69,7 @@ func messageText(ev *record.Event, dst []byte) (text []byte, ok bool) {
 	return ev.Line, true
 }
 
-// valueText returns what a value of JSON says.
+// valueText returns the text of a JSON value.
 func valueText(v, dst []byte) []byte {
 	if v[0] == '"' {
 		return record.AppendString(dst, v)
@@ -81,7 +81,7 @@ func valueText(v, dst []byte) []byte {
 // there is none: readers of JSON have the last of members with one name.
 func valueAt(b []byte, obj int, name string) []byte {
 	var value, inside []byte
-	of := -1 // the length of what is left of name in the object that has inside
+	of := -1 // the length of the rest of name in the object that has inside
 	record.Members(b, obj, func(m record.Member) bool {
 		switch rest, is := follow(b[m.Key:m.KeyEnd], name); is {
 		case itself:
@@ -103,12 +103,12 @@ func valueAt(b []byte, obj int, name string) []byte {
 	return value
 }
 
-// A step says what a key is to the name of a field.
+// A step relates a key to the name of a field.
 type step uint8
 
 const (
 	elsewhere step = iota
-	onTheWay       // the name goes on in what the key has
+	onTheWay       // the name continues in the value of the key
 	itself
 )
 
@@ -179,5 +179,5 @@ func attrText(dst []byte, v *slog.Value) []byte {
 	return append(dst, v.String()...)
 }
 
-// asString returns b as a string for somebody who keeps nothing of it.
+// asString returns b as a string that must not be retained.
 func asString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

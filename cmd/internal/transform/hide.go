@@ -6,7 +6,7 @@ import (
 	"github.com/forebay-log/forebay/internal/redact"
 )
 
-// hide takes out of the record what the rules forbid.
+// hide redacts the record according to the rules.
 func (c *Chain) hide(ev *record.Event, r *redact.Rules) {
 	switch ev.Format {
 	case record.JSON:

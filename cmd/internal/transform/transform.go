@@ -1,32 +1,31 @@
-// Package transform changes records on their way from an input to the outputs: it adds,
-// replaces, renames, removes and redacts fields, and leaves records out.
+// Package transform changes records on their way from an input to the outputs: it adds, replaces,
+// renames, removes and redacts fields, and drops records.
 //
-// A [Chain] has rules and applies them to a [record.Event], one after the other. Each rule
-// does one thing to the records that its [Where] is about. A Where is also good for
-// itself: it says which records an output takes.
+// A [Chain] applies its rules to a [record.Event] in order. Each rule performs one action on the
+// records that its [Where] selects. A Where is also used without a rule, to select the records of
+// an output.
 //
 // # Fields
 //
-// A field is named by its name, or by a path of names with dots between them, into objects
-// of JSON. A name that has the dots itself comes first: "http.status" is the member
-// "http.status" or else the member "status" of the object "http". Paths do not lead into
-// lists. If a name is there several times, a Where looks at the last one, as most readers of
-// JSON do, and rules change all of them.
+// A field is identified by its name, or by a path of names separated by dots, which leads into JSON
+// objects. A name that contains the dots has priority: "http.status" is the member "http.status" or
+// else the member "status" of the object "http". Paths do not lead into lists. If a name occurs
+// several times, a Where uses the last one, as most readers of JSON do, and rules change all of
+// them.
 //
-// What an input knows of a record besides (Event.More: a tag, labels, a pod) are fields,
-// too. They come before those of the line, which may say anything, and paths lead into their
-// groups.
+// Fields from the input (Event.More: a tag, labels, a pod) have priority over those of the line,
+// which may contain anything, and paths lead into their groups.
 //
 // # Lines
 //
-// A line keeps its form and its end. Of a line of JSON or logfmt only what a rule is about
-// changes, byte by byte: the order of the fields, spaces, digits and escapes stay. Text has
-// no fields but msg, which is the line, and level and time, if they are known. Set and Add give
-// it others in Event.More, Rename and Remove look there, too, and Redact works on the text.
+// A line keeps its format and its end. In JSON and logfmt a rule changes only the affected bytes:
+// the order of the fields, spaces, digits and escapes stay. Text has no fields except msg, which is
+// the line, and level and time, if known. Set and Add add fields to Event.More, Rename and Remove
+// also look there, and Redact works on the text.
 //
-// Level and time of the Event follow the line: what a rule changes in the line changes in
-// the Event. Otherwise they stay as the input gave them, which may know better than the
-// line. Those of text change where a rule is about the field level or time.
+// Level and time of the Event follow the line: if a rule changes them in the line, they change in
+// the Event. Otherwise they stay as set by the input, which may know better than the line. Those of
+// text change if a rule changes the field level or time.
 package transform
 
 import (
@@ -43,7 +42,7 @@ import (
 type Rule struct {
 	Where Where
 
-	// Add adds fields. One that is there stays as it is.
+	// Add adds fields. An existing field is not changed.
 	Add []Setting
 	// Set adds fields, or replaces their values.
 	Set []Setting
@@ -51,7 +50,7 @@ type Rule struct {
 	// replaces another one that has its new name. It keeps its place in its object, if its
 	// new path leads to the same object.
 	Rename []Pair
-	// Remove takes fields out.
+	// Remove removes fields.
 	Remove []string
 	// Redact hides secrets.
 	Redact *Redact
@@ -78,19 +77,18 @@ type Setting struct {
 // A Pair is the old and the new name of a field.
 type Pair struct{ Name, Value string }
 
-// Redact hides secrets, as forebay.RedactKeys and RedactPattern do: docs/REDACTION.md says
-// where they look. A record is searched at any depth, in names, texts and numbers, also in
-// JSON that stands in a text, and in Event.More.
+// Redact hides secrets like forebay.RedactKeys and RedactPattern: docs/REDACTION.md lists the
+// values that are searched. A record is searched at any depth, in names, texts and numbers, also in
+// JSON within a text, and in Event.More.
 type Redact struct {
-	// Keys are names whose values are hidden, whatever they are: in any case, with a * at the
-	// beginning or end, or "card.number" for a number in a card. In a name with dots each
-	// part counts. In text there are no names but those of JSON in it.
+	// Keys are names whose values are hidden, whatever their type. Case is ignored. A * is allowed
+	// at the beginning or end, and "card.number" matches a number in a card. In a name with dots
+	// each part is compared. In text, only names in JSON match.
 	Keys []string
-	// Patterns are regular expressions. What they match is hidden. In JSON they see one
-	// name, text or number at a time, and not what stands around it; in logfmt these, and
-	// then the line.
+	// Patterns are regular expressions whose matches are hidden. In JSON each name, text and number
+	// is searched separately; in logfmt also the whole line.
 	Patterns []string
-	// Replacement stands in place of what is hidden. Default "[redacted]".
+	// Replacement replaces hidden values. Default "[redacted]".
 	Replacement string
 }
 
@@ -102,9 +100,9 @@ type Sample struct {
 	By string
 }
 
-// A Fault is what is wrong with a rule or a Where.
+// A Fault is an error in a rule or a Where.
 type Fault struct {
-	Rule    int    // the index of the rule; -1: a Where by itself
+	Rule    int    // the index of the rule; -1: a Where without a rule
 	Field   string // such as "where[0].patterns[1]" or "redact.keys[0]"; "" for the rule
 	Problem string // with its remedy
 }
@@ -131,9 +129,9 @@ type Chain struct {
 	walker redact.Walker
 
 	// These are for the record at hand.
-	stale bool         // level and time are those of an earlier line
+	stale bool         // level and time are from an earlier line
 	first record.Event // as the input gave it
-	said  record.Event // what that earlier line said; its Line is nil until it was looked at
+	said  record.Event // level and time of that earlier line; Line is nil until it was parsed
 	now   record.Event
 	own   bool        // Event.More is more
 	more  []slog.Attr // of the Event, once a rule is about to change it
@@ -184,8 +182,8 @@ func New(rules []Rule, p *record.Parser) (*Chain, []error) {
 	return c, nil
 }
 
-// Clone returns a chain for another goroutine. It has the same rules and counts with c
-// what is sampled.
+// Clone returns a chain for another goroutine. It has the same rules and shares the counts of
+// sampled records with c.
 func (c *Chain) Clone() *Chain { return &Chain{rules: c.rules, parser: c.parser} }
 
 // An Outcome is what the rules do with a record.

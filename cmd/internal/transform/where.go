@@ -9,22 +9,20 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// A Where says which records something is about: all conditions must hold. The zero Where
-// is about all records. It may be used by several goroutines.
+// A Where selects records: all conditions must hold. The zero Where selects all records. It is safe
+// for concurrent use.
 type Where []Condition
 
-// A Condition holds if one of its patterns matches the value of a field, and none that has
-// a "!" in front does. If all have a "!", it also holds for records without the field.
+// A Condition holds if one of its patterns matches the value of a field, and none that has a "!" in
+// front does. If all have a "!", it also holds for records without the field.
 //
-// A pattern is for the whole value: * stands for any text, ? for any character, everything
-// else for itself, also its case. A number or boolean is matched as it is written, a list
-// or an object by its JSON. "*" matches every value, so "!*" is for records without
-// the field.
+// A pattern must match the whole value: * matches any text, ? any character, and everything else
+// itself, with its case. A number or boolean is matched as written, a list or an object by its
+// JSON. "*" matches every value, so "!*" selects records without the field.
 //
-// Two fields are special. The patterns of "level" are names of levels: the level of the
-// record is at least that, so "!warn" is for what is below. A record of which the level is
-// not known is one without the field. "msg" is the message, whatever its key is; of text
-// it is the line.
+// Two fields are special. The patterns of "level" are names of levels: the level of the record must
+// be at least that, so "!warn" selects lower levels. A record whose level is unknown has no field
+// "level". "msg" is the message under any key; for text it is the line.
 type Condition struct {
 	Field    string
 	Patterns []string
@@ -35,7 +33,7 @@ const (
 	messageField = "msg"
 )
 
-// Check returns what is wrong with w, each fault a *[Fault].
+// Check returns the errors in w, each a *[Fault].
 func (w Where) Check() (faults []error) {
 	fault := func(field, format string, args ...any) {
 		faults = append(faults, &Fault{Rule: -1, Field: field, Problem: fmt.Sprintf(format, args...)})
@@ -60,8 +58,7 @@ func (w Where) Check() (faults []error) {
 	return faults
 }
 
-// Matches reports whether w is about the record. A Where with faults matches whatever
-// their conditions say.
+// Matches reports whether w selects the record. It is unspecified for a Where with faults.
 func (w Where) Matches(ev *record.Event) bool {
 	for i := range w {
 		if !w[i].holds(ev) {
@@ -105,11 +102,11 @@ func atLeast(l slog.Level, name string) bool {
 	return err == nil && l >= least
 }
 
-// glob reports whether the pattern matches all of text. It takes at most the time that the
-// pattern takes at each byte of text.
+// glob reports whether the pattern matches all of text. It needs at most the time to compare the
+// pattern at each byte of text.
 func glob(pattern string, text []byte) bool {
 	p, t := 0, 0
-	star, from := -1, 0 // the last * and the text behind what it stands for
+	star, from := -1, 0 // the last *, and the text after its match
 	for t < len(text) {
 		if p < len(pattern) {
 			switch pattern[p] {
