@@ -12,15 +12,15 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// judge does what the answer r to the head of a lane asks for:
+// judge handles the answer r to the head of a lane:
 //
 //	stored                                      the batch is done
-//	too large                                   cut; alone a suspect
-//	records are named                           those are refused once the rest is stored
-//	a batch is not liked                        cut; alone a suspect
+//	too large                                   split; a single record is a suspect
+//	records are named                           they are refused once the rest is stored
+//	a batch is refused                          split; a single record is a suspect
 //	the sequence of this producer is broken     the session ends, the next one sends it again
 //	rights, topics, versions                    held: only a change of configuration helps
-//	everything else, no answer too              sent again, until Timeout
+//	all others, and no answer                   sent again, until Timeout
 func (s *session) judge(l *lane, q *piece, r *kmsg.ProduceResponseTopicPartition) {
 	if r == nil {
 		q.unsure = true
@@ -62,9 +62,9 @@ func (s *session) judge(l *lane, q *piece, r *kmsg.ProduceResponseTopicPartition
 	}
 }
 
-// settled reports whether the sequence number of the head is free for other records. Where
-// an earlier attempt failed, the head may be stored, and the broker would take what comes
-// under its number for it. The session ends then, and with it the sequence.
+// settled reports whether the sequence number of the head is free for other records. If an earlier
+// attempt failed, the head may be stored, and the broker would take other records with its number
+// for it. The session then ends, and with it the sequence.
 func (s *session) settled(l *lane, err error) bool {
 	if l.tries > 0 {
 		s.fail(&failure{err: s.where(l, err)})
@@ -72,7 +72,7 @@ func (s *session) settled(l *lane, err error) bool {
 	return l.tries == 0
 }
 
-// where says in which partition err happened.
+// where adds the partition to err.
 func (s *session) where(l *lane, err error) error {
 	return fmt.Errorf("partition %d of topic %s: %w", l.at.partition, l.at.topic, err)
 }
@@ -134,7 +134,7 @@ func (s *session) invalid(l *lane, q *piece, r *kmsg.ProduceResponseTopicPartiti
 	}
 }
 
-// adviceFor says how to go on when a batch cannot be packed.
+// adviceFor returns the advice for a batch that cannot be packed.
 func adviceFor(err error) batch.Advice {
 	if isFatal(err) || errors.Is(err, kerr.UnknownTopicOrPartition) {
 		return batch.Hold

@@ -32,7 +32,7 @@ type piece struct {
 	largest int     // the largest record, of raw
 	unsure  bool    // it was sent, and no answer came
 
-	named []int32 // records that the broker named beside these; they are refused once these are stored
+	named []int32 // records that the broker named in the same answer; they are refused once these are stored
 	why   error   // of named, or of its only record, which is a suspect
 
 	control  bool // a copy of a record that was stored before; it has no batch
@@ -67,8 +67,8 @@ func newPacker(d *Destination) *packer {
 	}
 }
 
-// hint returns the last part of a name of a field, as it stands in the text of records; nil
-// if it may stand there in another form.
+// hint returns the last part of a name of a field, as written in the text of records; nil if
+// records can contain it in another form.
 func hint(field string) []byte {
 	field = field[strings.LastIndexByte(field, '.')+1:]
 	for _, c := range []byte(field) {

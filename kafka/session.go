@@ -16,13 +16,13 @@ import (
 	"github.com/forebay-log/forebay/internal/backoff"
 )
 
-// A session is one producer of Kafka. Send packs batches; the goroutine of run owns
-// everything else: lanes, sequence numbers and answers.
+// A session is one producer of Kafka. Send packs batches; the goroutine of run owns everything
+// else: lanes, sequence numbers and answers.
 //
-//	sending ──something stays open──▶ failing ──no request is under way──▶ ended
+//	sending ──something stays open──▶ failing ──no request is in flight───▶ ended
 //	   └──────────────────────── the context ends ─────────────────────────▲
 //
-// While it fails nothing is sent, so nothing is stored behind what stays open.
+// While the session is failing it sends nothing, so no record is stored after an open one.
 type session struct {
 	d      *Destination
 	life   deliver.Life
@@ -210,7 +210,7 @@ func (s *session) dispatch() {
 	s.ask()
 }
 
-// requestBytes bounds one request; a broker takes 100 MiB.
+// requestBytes is the maximum size of a request; a broker accepts 100 MiB.
 const requestBytes = 16 << 20
 
 var errNoLeader = errors.New("the partition has no leader now")
@@ -250,7 +250,7 @@ func (s *session) request(node int32, lanes []*lane) {
 	})
 }
 
-// result takes the answer of a broker.
+// result handles the answer of a broker.
 func (s *session) result(r result) {
 	delete(s.asked, r.node)
 	for _, l := range r.lanes {
@@ -270,7 +270,7 @@ func (s *session) result(r result) {
 	}
 }
 
-// partitionOf returns what resp says of a partition, nil if nothing.
+// partitionOf returns the part of resp about a partition, or nil.
 func partitionOf(resp *kmsg.ProduceResponse, at place, id [16]byte) *kmsg.ProduceResponseTopicPartition {
 	for i := range resp.Topics {
 		t := &resp.Topics[i]
@@ -301,7 +301,7 @@ func (s *session) stored(l *lane, q *piece) {
 	s.settle(l, q)
 }
 
-// settle takes the head out of its lane, and answers its batch if it was the last of it.
+// settle removes the head from its lane, and answers its batch if that was the last piece.
 func (s *session) settle(l *lane, q *piece) {
 	s.shift(l)
 	if q.of.left--; q.of.left == 0 {
@@ -309,7 +309,7 @@ func (s *session) settle(l *lane, q *piece) {
 	}
 }
 
-// shift takes the head out of a lane.
+// shift removes the head from a lane.
 func (s *session) shift(l *lane) {
 	l.tries, l.since = 0, time.Time{}
 	l.queue[0] = nil
@@ -328,8 +328,8 @@ func (s *session) refuse(p *pending, recs []int32, why error) {
 	s.d.refused.Add(uint64(len(recs)))
 }
 
-// replace puts pieces of other sizes into the place of the head of a lane. What was named
-// beside it waits for the last of them.
+// replace replaces the head of a lane with pieces of other sizes. Records named in the same answer
+// wait for the last of them.
 func (s *session) replace(l *lane, q *piece, parts ...[]int32) {
 	var pieces []*piece
 	for _, recs := range parts {
@@ -345,7 +345,7 @@ func (s *session) replace(l *lane, q *piece, parts ...[]int32) {
 	l.tries, l.since = 0, time.Time{}
 }
 
-// retry sends the head of a lane again once the leaders are known anew.
+// retry sends the head of a lane again after the leaders are looked up.
 func (s *session) retry(l *lane, err error) {
 	now := time.Now()
 	if l.tries++; l.since.IsZero() {
@@ -392,7 +392,7 @@ func (s *session) ask() {
 	})
 }
 
-// wake lets lanes go on that waited for their leaders.
+// wake continues the lanes that waited for their leaders.
 func (s *session) wake(err error) {
 	s.asking = false
 	for _, l := range slices.Clone(s.busy) {
@@ -408,7 +408,7 @@ func (s *session) wake(err error) {
 	}
 }
 
-// answer tells the outlet what became of a batch.
+// answer reports the outcome of a batch to the outlet.
 func (s *session) answer(p *pending) {
 	s.open = slices.DeleteFunc(s.open, func(o *pending) bool { return o == p })
 	slices.Sort(p.refused)
@@ -422,7 +422,7 @@ func (s *session) fail(f *failure) {
 	}
 }
 
-// end answers what is not stored as open, and ends the session.
+// end answers records that are not stored as open, and ends the session.
 func (s *session) end() {
 	f := s.failing
 	left, unsure := map[*pending][]int{}, map[*pending]bool{}

@@ -8,18 +8,17 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// A broker that is sick refuses good records as well. So a record that is refused alone is a
-// suspect, and condemned by comparison with a control: a copy of a record that the same
-// partition has taken.
+// A faulty broker also refuses good records. So a record that is refused alone is a suspect, and is
+// condemned by comparison with a control: a copy of a record that the same partition has accepted.
 //
-//	suspect refused ─▶ control ──taken, 8 times──▶ refused, a dead letter
+//	suspect refused ─▶ control ──stored, 8 times─▶ refused, a dead letter
 //	      ▲               │  │
-//	      └────taken──────┘  └─refused─▶ held: the broker refuses what it took before
+//	      └────stored─────┘  └─refused─▶ held: the broker refuses a record that it accepted before
 //
-// Where the partition has taken nothing yet, those behind the suspect go first. Is one of
-// them taken, it is the control. Is none, all is held.
+// If the partition has accepted no record yet, the records after the suspect are sent first. If one
+// of them is stored, it is the control. Otherwise everything is held.
 const (
-	condemned    = 8 // refusals with a control taken behind each: see deliver/search.go
+	condemned    = 8 // refusals, each followed by a stored control: see deliver/search.go
 	deferredMost = 64
 
 	controlEvery = 10 * time.Second // so old a control becomes before another is kept
@@ -99,7 +98,7 @@ func (s *session) suspect(l *lane, q *piece, why error, after int) {
 
 func (s *session) hold(err error) { s.fail(&failure{err: err, advice: batch.Hold}) }
 
-// controlled goes on after the control at the head of a lane was taken.
+// controlled continues after the control at the head of a lane was stored.
 func (s *session) controlled(l *lane) {
 	s.shift(l)
 	if q := l.queue[0]; q.refusals >= condemned {
@@ -107,8 +106,8 @@ func (s *session) controlled(l *lane) {
 	}
 }
 
-// convict refuses the only record of q. What was named beside it goes again: nothing else of
-// the batch was taken, so there is no evidence against it.
+// convict refuses the only record of q. Records named in the same answer are sent again: no other
+// record of the batch was accepted, so there is no evidence against them.
 func (s *session) convict(l *lane, q *piece, why error) {
 	s.refuse(q.of, q.recs, why)
 	if rest := q.named; len(rest) > 0 {

@@ -134,7 +134,7 @@ func stamp(b []byte, pid int64, epoch int16, seq int32) {
 	be.PutUint32(b[atCRC:], crc32.Checksum(b[atCodec:], castagnoli))
 }
 
-// after returns the sequence number behind n records: they wrap at 2^31.
+// after returns the sequence number n records after seq: numbers wrap at 2^31.
 func after(seq int32, n int) int32 { return int32((int64(seq) + int64(n)) & (1<<31 - 1)) }
 
 // millis is a record's time as Kafka has it.

@@ -1,9 +1,9 @@
-// Package conf reads configuration files in YAML, strictly: it finds every fault of a file
-// in one go, each with its line, its column and the path of its key.
+// Package conf reads configuration files in YAML strictly: it finds all errors of a file in one
+// pass, each with its line, its column and the path of its key.
 //
-// Whoever knows the keys walks the file with [Node.Fields], [Node.Items] and [Node.Text];
-// what does not fit is noted in the [File]. "${NAME}" in a value is a variable of the
-// environment, "${NAME:-text}" has a default, and "$${" is "${".
+// The caller, which defines the keys, walks the file with [Node.Fields], [Node.Items] and
+// [Node.Text], and records errors in the [File]. In a value "${NAME}" is replaced with an
+// environment variable, "${NAME:-text}" has a default, and "$${" is "${".
 package conf
 
 import (
@@ -52,7 +52,7 @@ func (f Fault) Error() string {
 	return fmt.Sprintf("%d:%d: %s", f.Line, f.Column, text)
 }
 
-// A File is one that is read, and what is wrong with it.
+// A File is a parsed file with its errors.
 type File struct {
 	env     func(string) (string, bool)
 	anchors map[string]ast.Node
@@ -64,7 +64,7 @@ type File struct {
 // was read.
 func (f *File) Unread() int { return f.unread }
 
-// Faults returns what is wrong, in the order of the file, each once.
+// Faults returns the errors in the order of the file, without duplicates.
 func (f *File) Faults() []Fault {
 	slices.SortStableFunc(f.faults, func(a, b Fault) int {
 		return cmp.Or(a.Line-b.Line, a.Column-b.Column)
@@ -80,9 +80,9 @@ type Node struct {
 	path string
 }
 
-// Parse reads data. env looks up variables, as os.LookupEnv does. A value that lacks its quotes
-// is a fault, and read as if it had them. Of a file that is not YAML for another reason, there
-// is what stands before that, see [File.Unread]. A byte order mark at the start is skipped.
+// Parse reads data. env looks up variables, as os.LookupEnv does. A value that lacks quotes is an
+// error, and is read as if it had them. If the file is not YAML for another reason, the part before
+// that place is returned, see [File.Unread]. A byte order mark at the start is skipped.
 func Parse(data []byte, env func(string) (string, bool)) (*File, Node) {
 	f := &File{env: env, anchors: map[string]ast.Node{}}
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
@@ -157,9 +157,9 @@ func parse(data []byte) (root ast.Node, at token.Position, err error) {
 	return root, at, nil
 }
 
-// bracketsIn returns the line where brackets are nested too deeply, before the parser sees
-// them, which takes long over such a file; 0: they are not. Brackets in texts count, too, up
-// to the next line that is not indented.
+// bracketsIn returns the line where brackets are nested too deeply, or 0. It runs before the
+// parser, which is slow on such files. Brackets in texts count, too, up to the next line that is
+// not indented.
 func bracketsIn(data []byte) (line int) {
 	depth := 0
 	line = 1
@@ -235,7 +235,7 @@ func (n Node) Is() bool { return n.n != nil }
 // Path returns the path of the value's key.
 func (n Node) Path() string { return n.path }
 
-// Position returns the line and the column where the value stands; 0: it stands nowhere.
+// Position returns the line and the column of the value, or 0 if it has none.
 func (n Node) Position() (line, column int) {
 	at := position(n.n)
 	return at.Line, at.Column
@@ -258,7 +258,7 @@ func (n Node) Faultf(format string, args ...any) {
 	n.f.faults = append(n.f.faults, Fault{at.Line, at.Column, n.path, fmt.Errorf(format, args...)})
 }
 
-// value returns what an alias, an anchor or a tag stands in front of.
+// value returns the node without alias, anchor and tag.
 func (n Node) value() ast.Node {
 	at := n.n
 	for range maxDepth {
@@ -334,9 +334,9 @@ func (n Node) Broken() bool {
 	return !ok
 }
 
-// Fields calls each for each field of a mapping. known are the names that there may be, nil
-// for any; others are faults, and so are names that stand there twice. It returns the
-// known names that unknown ones may be meant for.
+// Fields calls each for each field of a mapping. known are the allowed names, nil for any; other
+// names and duplicate names are errors. Fields returns the known names that the unknown ones are
+// similar to.
 func (n Node) Fields(known []string, each func(name string, value Node)) (meant []string) {
 	if n.n == nil {
 		return nil
@@ -430,8 +430,8 @@ func (n Node) Items() (items []Node) {
 	return items
 }
 
-// colonWithin returns a text such as host:9092, which the parser takes for a field in a list
-// or a group that is written in brackets. To YAML a colon ends a name only where a space follows.
+// colonWithin returns a text such as host:9092, which the parser takes for a field in a list or
+// mapping with brackets. In YAML a colon ends a name only before a space.
 func colonWithin(n ast.Node) (text string, ok bool) {
 	values, ok := fields(n)
 	if !ok || len(values) != 1 {
@@ -454,7 +454,7 @@ func colonWithin(n ast.Node) (text string, ok bool) {
 	return key.Value + ":" + value.Value, true
 }
 
-// Text returns a value that is one text, number or boolean, as it is written there.
+// Text returns a value that is one text, number or boolean, as written.
 func (n Node) Text() (text string, ok bool) {
 	if n.n == nil {
 		return "", false
@@ -512,7 +512,7 @@ func (n Node) Scalar() (value any, ok bool) {
 	return text, true
 }
 
-// Set gives the text of the value to set, and notes what that says against it.
+// Set passes the text of the value to set, and records its error.
 func (n Node) Set(set func(text string) error) {
 	if text, ok := n.Text(); ok {
 		if err := set(text); err != nil {

@@ -14,14 +14,14 @@ import (
 // maxUnquoted bounds how many values without their quotes are looked at in one go.
 const maxUnquoted = 10
 
-// noMapping is what the parser says of a value that has a colon in it, or fields below it.
+// noMapping is the error of the parser for a value with a colon, or with fields below it.
 const noMapping = "mapping value is not allowed in this context"
 
 // colonIn finds a colon that ends a name, to YAML.
 var colonIn = regexp.MustCompile(`:(\s|$)`)
 
-// quoted returns data with quotes around the value at which the parser gave up, and what is to
-// be said of it; nil if that is no value with a colon.
+// quoted returns data with quotes around the value at which the parser failed, and the error to
+// report; nil if that is not a value with a colon.
 func quoted(data []byte, at token.Position, err error) (better []byte, why error) {
 	if !strings.Contains(err.Error(), noMapping) {
 		return nil, nil
@@ -101,18 +101,17 @@ func withHint(data []byte, at token.Position, err error) error {
 	return err
 }
 
-// isPartOf reports whether a line is the other one, or stands below it and is indented more.
+// isPartOf reports whether line is of, or is below it and indented more.
 func isPartOf(data []byte, line, of int) bool {
 	lines := bytes.SplitAfter(data, []byte("\n"))
 	return line <= of || line == of+1 && line <= len(lines) && indent(lines[line-1]) > indent(lines[of-1])
 }
 
-// before returns what is in the file before the field of the section in which a line is, and
-// the line from which on it leaves the rest out. It returns nil if that cannot be read for
-// itself.
+// before returns the part of the file before the field whose section has the line, and the first
+// line that is left out. It returns nil if that part cannot be parsed.
 func before(data []byte, line int) (root ast.Node, unread int) {
 	lines := bytes.SplitAfter(data, []byte("\n"))
-	for range 5 { // what is not closed is told of far below
+	for range 5 { // an unclosed quote or bracket is reported far below
 		if line < 1 || line > len(lines) {
 			return nil, 0
 		}

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// Commits commits what a connection has taken, and acknowledges it, while the connection
-// takes more: messages that come during a commit share the next one. Its methods are
-// called by one goroutine.
+// Commits commits the accepted messages of a connection and acknowledges them, while the connection
+// accepts more: messages that arrive during a commit share the next one. Its methods are called by
+// one goroutine.
 type Commits struct {
 	s    *Server
 	c    *Conn
@@ -23,19 +23,19 @@ type Commits struct {
 
 // A batch is what one commit covers.
 type batch struct {
-	acks              []byte // what the peer is sent
+	acks              []byte // acknowledgements for the peer
 	messages, records int
 }
 
-// Commits returns that of a connection, which has taken nothing. At most so many of its
+// Commits returns the Commits of a connection without accepted messages. At most most of its
 // messages wait for a commit.
 func (s *Server) Commits(c *Conn, most int) *Commits {
 	return &Commits{s: s, c: c, most: most, room: make(chan struct{}, 1)}
 }
 
-// Taken notes messages whose records the sink has. ack, if it is not nil, appends what
-// acknowledges them. Taken waits while too many wait for a commit. An error says that a commit
-// has failed.
+// Taken adds messages whose records the sink has accepted. ack, if not nil, appends their
+// acknowledgement. Taken waits while too many messages wait for a commit. It returns an error if a
+// commit has failed.
 func (n *Commits) Taken(ctx context.Context, messages, records int, ack func(dst []byte) []byte) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -53,8 +53,8 @@ func (n *Commits) Taken(ctx context.Context, messages, records int, ack func(dst
 	return n.failed
 }
 
-// Begin has what was taken committed, now or when the commit under way has ended. If that
-// fails, the connection is closed.
+// Begin starts a commit of the accepted messages, now or after the current commit. If it fails, the
+// connection is closed.
 func (n *Commits) Begin(ctx context.Context) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -95,7 +95,7 @@ func (n *Commits) step(ctx context.Context) bool {
 	n.failed = err
 	n.mu.Unlock()
 	if err != nil {
-		n.c.Close() // ends who reads
+		n.c.Close() // ends a blocked read
 		n.signal()
 	}
 	return true
@@ -119,8 +119,8 @@ func (n *Commits) commit(ctx context.Context, b *batch) error {
 	return n.c.Answer(b.acks)
 }
 
-// End commits what was taken and waits for it. It returns the error that has ended the
-// connection, if that was one of a commit.
+// End commits the accepted messages and waits. It returns the error of a commit that has ended the
+// connection.
 func (n *Commits) End(ctx context.Context) error {
 	for {
 		n.Begin(ctx)

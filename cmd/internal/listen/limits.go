@@ -37,7 +37,7 @@ func (l *Limits) setDefaults() {
 	}
 }
 
-// errNoMemory says that MemoryBytes is used up.
+// errNoMemory reports that MemoryBytes is used up.
 var errNoMemory = errors.New("no memory for the message: other connections use all of it")
 
 // freeBytes is what each lease has without asking.
@@ -49,7 +49,7 @@ type budget struct {
 
 	mu    sync.Mutex // a leaf
 	used  int64
-	freed chan struct{} // closed when some is given back; nil: nobody waits
+	freed chan struct{} // closed when memory is released; nil: no goroutine waits
 }
 
 // A Lease is what one connection has of the budget. It is used by one goroutine.
@@ -58,8 +58,8 @@ type Lease struct {
 	held int64
 }
 
-// Hold makes the lease n bytes large. It waits while there is no room for more; the error
-// says so, or that n can never be.
+// Hold sets the size of the lease to n bytes. It waits while there is no room. It returns an error
+// if ctx ends first, or if n exceeds the limit.
 func (l *Lease) Hold(ctx context.Context, n int) error {
 	want := max(int64(n)-freeBytes, 0)
 	b := l.b

@@ -14,16 +14,16 @@ import (
 // ReadBytes is how much a read asks for, and what a connection keeps between messages.
 const ReadBytes = 64 << 10
 
-// A Reader reads the messages of one connection, whatever ends them. Its memory is part of
-// that of all connections.
+// A Reader reads the messages of one connection, in any framing. Its memory counts towards the
+// limit of all connections.
 type Reader struct {
 	*Conn
 	Limits *Limits
-	Begun  bool // a message has come; one that has not may not take long
+	Begun  bool // a message has arrived; the first one has a deadline
 
 	lease *Lease
 	buf   []byte
-	from  int       // where what is not used begins
+	from  int       // start of the unused data
 	due   time.Time // for the rest of the message; zero: it has not begun
 }
 
@@ -32,10 +32,10 @@ func (s *Server) Reader(c *Conn) Reader {
 	return Reader{Conn: c, Limits: &s.c.Limits, lease: s.Lease()}
 }
 
-// Rest returns what was read and not taken. It is valid until the next call of Read.
+// Rest returns the data read and not taken. It is valid until the next call of Read.
 func (r *Reader) Rest() []byte { return r.buf[r.from:] }
 
-// Take returns the first n bytes of Rest, which are a whole message.
+// Take returns the first n bytes of Rest, a complete message.
 func (r *Reader) Take(n int) []byte {
 	msg := r.buf[r.from : r.from+n]
 	r.from += n
@@ -57,7 +57,7 @@ func Cut(err error) bool { return errors.Is(err, errCut) }
 // Release gives the memory back. Nothing can be read any more.
 func (r *Reader) Release() { r.lease.Release() }
 
-// Read waits for more bytes. Nobody waits without end for the rest of a message.
+// Read waits for more bytes. The wait for the rest of a message is bounded.
 func (r *Reader) Read(ctx context.Context) error {
 	rest := len(r.buf) - r.from
 	if r.from > 0 {

@@ -1,5 +1,5 @@
-// Package listen has what listeners share: the records that they hand on, the sink that
-// takes them, and bounds on what peers may cost. Its subpackages speak the protocols.
+// Package listen has the parts that listeners share: records, the sink that accepts them, and
+// limits on the resources that peers can use. Its subpackages implement the protocols.
 package listen
 
 import (
@@ -18,7 +18,7 @@ type Record struct {
 	Metadata []Label   // Loki: structured metadata; syslog: structured data; Forward: metadata of Fluent Bit
 	Time     time.Time // zero: the peer sent none
 	Level    slog.Level
-	HasLevel bool   // the protocol says the level
+	HasLevel bool   // the protocol has set the level
 	Body     []byte // a JSON object on one line, or text
 	JSON     bool   // Body is a JSON object
 }
@@ -26,13 +26,13 @@ type Record struct {
 // A Label is a name and its value.
 type Label struct{ Name, Value string }
 
-// A Sink takes the records of all listeners, from many goroutines.
+// A Sink accepts the records of all listeners, from many goroutines.
 //
-// Put takes a copy of r. It may wait for room: the listener reads no more from that
-// connection then. Commit returns nil once every record whose Put returned before the call
-// is where it is safe; only then does the listener answer its peer. Both give up when ctx
-// is done. An error ends the connection without an answer, and peers that wait for one
-// send again; the sink itself tells why, once.
+// Put accepts a copy of r. It may wait for room: the listener then reads no more from that
+// connection. Commit returns nil once every record whose Put returned before the call is safe; only
+// then does the listener answer its peer. Both return when ctx is done. An error ends the
+// connection without an answer, and peers that wait for an answer send again. The sink reports its
+// error, once.
 type Sink interface {
 	Put(ctx context.Context, r *Record) error
 	Commit(ctx context.Context) error

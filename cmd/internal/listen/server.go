@@ -22,20 +22,20 @@ type Config struct {
 	Sink   Sink
 	Limits Limits
 
-	// Refused is told of each message, push or connection that is refused, one call at a
-	// time for each connection. It must not block. nil: nobody is told.
+	// Refused, which may be nil, is called for each refused message, push or connection, one call
+	// at a time for each connection. It must not block.
 	Refused func(Refusal)
 
-	// Fate decides what becomes of each message, before it is taken. It may wait until its
-	// context is done, which Close does. nil: Take.
+	// Fate decides what to do with each message, before it is accepted. It may wait until its
+	// context is done, which Close causes. nil: Take.
 	Fate func(context.Context) Fate
 }
 
-// A Refusal is a message, a push or a connection that a listener did not take.
+// A Refusal is a message, push or connection that a listener has refused.
 type Refusal struct {
 	Listener string
 	Peer     string // its address; empty where the network has none
-	Err      error  // what is wrong with it; on one line, short, without secrets
+	Err      error  // the reason; on one line, short, without secrets
 }
 
 // String returns the refusal as one line.
@@ -52,7 +52,7 @@ type Stats struct {
 	Messages uint64 // messages, chunks or pushes that were taken
 	Records  uint64 // records in them
 	Refused  uint64 // messages, pushes and connections that were refused
-	Memory   int64  // bytes that messages take now, beyond 64 KiB for each connection
+	Memory   int64  // bytes of messages at present, beyond 64 KiB for each connection
 }
 
 // A Server serves the connections of one listener.
@@ -82,9 +82,9 @@ type Server struct {
 	closing   bool
 }
 
-// NewServer returns a server that calls handle for each connection, on a goroutine of its
-// own. The connection is closed when handle returns. An error, but for those of a
-// connection that has ended, is a refusal. ctx ends when there is no more time to answer.
+// NewServer returns a server that calls handle for each connection, on a separate goroutine. The
+// connection is closed when handle returns. An error is a refusal, unless the connection had ended.
+// ctx ends when the time to answer is over.
 func NewServer(c Config, handle func(ctx context.Context, c *Conn) error) *Server {
 	c.Limits.setDefaults()
 	if c.Refused == nil {
@@ -108,8 +108,8 @@ func (s *Server) Sink() Sink { return s.c.Sink }
 // Lease returns an empty lease of the memory that all connections share.
 func (s *Server) Lease() *Lease { return &Lease{b: s.memory} }
 
-// Fate decides what becomes of a message. It reports false if the server is closing, and
-// the message is to be left alone.
+// Fate decides what to do with a message. It reports false if the server is closing and the message
+// must be ignored.
 func (s *Server) Fate() (Fate, bool) {
 	f := s.c.Fate(s.reading)
 	return f, s.reading.Err() == nil
@@ -121,13 +121,13 @@ func (s *Server) Taken(messages, records int) {
 	s.records.Add(uint64(records))
 }
 
-// Refuse counts and tells what was refused.
+// Refuse counts and reports a refusal.
 func (s *Server) Refuse(peer string, err error) {
 	s.refused.Add(1)
 	s.c.Refused(Refusal{s.c.Name, peer, err})
 }
 
-// Stats returns what was done until now.
+// Stats returns the counts since the start.
 func (s *Server) Stats() Stats {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
@@ -202,7 +202,7 @@ func (s *Server) accept(l net.Listener) {
 	}
 }
 
-// Conn returns nc as a connection of s that nobody serves.
+// Conn returns nc as a connection of s without a handler.
 func (s *Server) Conn(nc net.Conn) *Conn { return &Conn{Conn: nc, s: s} }
 
 func (s *Server) start(nc net.Conn) {
@@ -235,7 +235,7 @@ func (s *Server) add(c *Conn) bool {
 		return true
 	}
 	s.mu.Unlock()
-	if full { // said before the peer can know it
+	if full { // reported before the peer can know it
 		s.Refuse(c.Peer(), fmt.Errorf("too many connections: the limit is %d", s.c.Limits.Conns))
 	}
 	c.Conn.Close()
@@ -280,11 +280,11 @@ func (s *Server) Close(ctx context.Context) error {
 	return nil
 }
 
-// ErrEnded ends a connection without a word: the peer is not to blame. Why a sink takes
-// nothing it says itself.
+// ErrEnded ends a connection without a report, because the peer has not caused it. A sink reports
+// its errors itself.
 var ErrEnded = net.ErrClosed
 
-// past wakes who reads.
+// past is a deadline that ends a blocked read.
 var past = time.Unix(1, 0)
 
 // A Conn is one connection.
@@ -347,7 +347,7 @@ func ResetConn(nc net.Conn) {
 	nc.Close()
 }
 
-// handshake runs that of TLS.
+// handshake performs the TLS handshake.
 func (c *Conn) handshake() error {
 	t, ok := c.Conn.(*tls.Conn)
 	if !ok {

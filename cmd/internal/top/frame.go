@@ -19,7 +19,7 @@ type Style struct {
 	ASCII bool // nothing but ASCII
 }
 
-// Lines returns all that is known, on as many lines as that needs.
+// Lines returns the complete display, on as many lines as needed.
 func (h *History) Lines(s Style) (text []string) {
 	for i, part := range h.parts(s) {
 		if i > 1 {
@@ -41,7 +41,7 @@ func (h *History) parts(s Style) [][]line {
 	return parts
 }
 
-// head says what runs, and what it reads.
+// head returns the lines about the program and its input.
 func (h *History) head(s Style) (lines []line) {
 	st := h.now
 	state := word{}
@@ -74,7 +74,7 @@ func (h *History) head(s Style) (lines []line) {
 	return append(lines, append(flow(s.Width, 0, words...), nil)...)
 }
 
-// output says how an output is.
+// output returns the lines about an output.
 func (h *History) output(s Style, o *control.Output) (lines []line) {
 	state := h.state(o)
 	name := word{o.To, bold}
@@ -197,9 +197,9 @@ func (s Style) spool(d *control.Spool) word {
 	return w
 }
 
-// waiting is how long the callers of an output wait for room: a curve of the share of
-// time, from 0 at the bottom to all of it. The program counts every wait; a call that
-// does not wait takes less than a microsecond, which is not measured.
+// waiting returns how long the callers of an output wait for room: a curve of the share of time,
+// from 0 to 100 %. The program counts every wait. A call that does not wait needs less than a
+// microsecond, which is not measured.
 func (h *History) waiting(s Style, o *control.Output) []word {
 	w := h.waits[o.To]
 	if w == nil || len(w.shares) == 0 {
@@ -215,7 +215,7 @@ func (h *History) waiting(s Style, o *control.Output) []word {
 		words[1].style = yellow
 	}
 	if len(w.shares) > 1 {
-		width := max(10, min(samples, s.Width-32)) // the rest is for the words beside it
+		width := max(10, min(samples, s.Width-32)) // the rest is for the words next to it
 		shares := w.shares[max(0, len(w.shares)-width):]
 		curve := make([]rune, len(shares))
 		for i, share := range shares {

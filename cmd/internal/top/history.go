@@ -1,4 +1,4 @@
-// Package top draws what a forebay that runs says of itself.
+// Package top draws the state of a running forebay.
 package top
 
 import (
@@ -11,19 +11,19 @@ import (
 // curve has columns.
 const samples = 120
 
-// A History is what was seen of a program. The zero value has seen nothing.
+// A History has the observed states of a program. The zero value is empty.
 type History struct {
 	before, now *control.State // the last two looks; nil: none yet
 	waits       map[string]*waits
 }
 
-// waits is what was seen of how long the callers of an output wait.
+// waits has the observed waiting times of the callers of an output.
 type waits struct {
 	shares []float64     // of the time between two looks, 0 to 1; the newest last
 	ahead  time.Duration // of a wait that is not over: counted in shares, and not by the program
 }
 
-// Add takes a look. That of another process begins a new history.
+// Add adds a state. A state of another process begins a new history.
 func (h *History) Add(s *control.State) {
 	if h.now != nil && (h.now.PID != s.PID || !h.now.Start.Equal(s.Start)) {
 		*h = History{}
@@ -68,7 +68,7 @@ func (w *waits) add(before, now *control.Waits, took time.Duration) {
 	}
 }
 
-// earlier returns what the look before this one has seen of an output, nil if nothing.
+// earlier returns the state of an output before the last one, or nil.
 func (h *History) earlier(to string) *control.Output {
 	if h.before == nil {
 		return nil

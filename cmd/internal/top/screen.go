@@ -15,7 +15,7 @@ import (
 type Screen struct {
 	W       io.Writer
 	Size    func() (width, height int)
-	Keys    <-chan []byte    // what is typed; nil: nothing is
+	Keys    <-chan []byte    // the user's input; nil: none
 	Resized <-chan os.Signal // Size has changed
 	Style   Style            // without its Width
 }
@@ -34,12 +34,12 @@ type mode uint8
 
 const (
 	following mode = iota
-	paused         // what is on the screen stays
+	paused         // the screen does not change
 )
 
-// Live draws what look returns, again and again, until the user has enough, ctx is done,
-// or the program has ended; then it reports ended. h has what was seen. A program that
-// does not answer is asked again.
+// Live draws the results of look repeatedly, until the user quits, ctx is done, or the program has
+// ended; in the last case it reports ended. h has the earlier states. If the program does not
+// answer, look is called again.
 func Live(ctx context.Context, scr Screen, h *History, every time.Duration, look func(context.Context) (*control.State, error)) (ended bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	type sight struct {
@@ -106,7 +106,7 @@ func Live(ctx context.Context, scr Screen, h *History, every time.Duration, look
 	}
 }
 
-// A view is what is on the screen.
+// A view is the content of the screen.
 type view struct {
 	h       *History
 	mode    mode

@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// A style is how a terminal shows a text, as parameters of SGR; empty: as it is.
+// A style is the style of a text on a terminal, as parameters of SGR; empty: no style.
 type style string
 
 const (
@@ -22,7 +22,7 @@ type word struct {
 	style
 }
 
-// A line is what stands on a line of the screen.
+// A line is the content of one line of the screen.
 type line []word
 
 // flow puts words, two columns apart, on as many lines as they need. The first begins at
@@ -67,8 +67,8 @@ func (l line) render(color bool) string {
 	return sb.String()
 }
 
-// cut shortens text to width columns. What is left out is behind the middle: both ends of
-// a path or an address say something.
+// cut shortens text to width columns by removing its middle: both ends of a path or an address are
+// informative.
 func cut(text string, width int) string {
 	if columns(text) <= width {
 		return text
@@ -92,7 +92,7 @@ func cut(text string, width int) string {
 	}
 }
 
-// columns is how many columns of a terminal a text takes.
+// columns returns the width of a text in columns of a terminal.
 func columns(text string) (n int) {
 	for _, r := range text {
 		n++

@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// errLogin is a refusal that a peer is told with PONG.
+// errLogin is a refusal that is sent to the peer with PONG.
 var errLogin = errors.New("login failed")
 
 // handshake sends HELO, reads PING and answers PONG.

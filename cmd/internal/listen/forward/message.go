@@ -19,28 +19,27 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// A message is one message of any mode, as
-// https://github.com/fluent/fluentd/wiki/Forward-Protocol-Specification-v1 has them. Its
-// memory is that of the reader or, if it was compressed, of the decompressor.
+// A message is one message of any mode of
+// https://github.com/fluent/fluentd/wiki/Forward-Protocol-Specification-v1. Its memory belongs to
+// the reader or, if it was compressed, to the decompressor.
 type message struct {
 	tag        []byte
-	entries    []byte // [time, record] one behind the other; of the mode Message: without the array around them
+	entries    []byte // consecutive [time, record]; in the mode Message without the array
 	n          int    // entries
 	alone      bool   // the mode is Message
 	chunk      []byte // the token that acknowledges it; nil: none is asked for
 	compressed []byte
 }
 
-// errKeepAlive says that a message is a nil, which clients of fluentd send to keep the
-// connection.
+// errKeepAlive reports that a message is a nil, which clients of fluentd send to keep the
+// connection open.
 var errKeepAlive = errors.New("keep-alive")
 
 func fault(format string, args ...any) error {
 	return fmt.Errorf("the message is wrong: "+format, args...)
 }
 
-// parse reads a message. The entries are not looked at, but for their number where it is
-// known.
+// parse reads a message. It does not read the entries, except for their number if it is known.
 func parse(raw []byte) (m message, err error) {
 	t, b, err := msgpack.Next(raw)
 	switch {
@@ -411,6 +410,6 @@ func appendAck(dst, chunk []byte) []byte {
 	return append(msgpack.AppendStrHeader(dst, len(chunk)), chunk...)
 }
 
-// largest returns the most bytes that a value of n bytes takes as JSON: an ext value
-// without data, as key and as value.
+// largest returns the maximum length in JSON of a value of n bytes. The maximum is reached by an
+// ext value without data, as key and as value.
 func largest(n int) int { return 12*n + 64 }

@@ -7,7 +7,7 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// maxDepth is how deep values may lie within each other in a message.
+// maxDepth is the maximum nesting of values in a message.
 const maxDepth = 64
 
 // A scanner finds the end of a MessagePack value whose bytes come in pieces. Each byte is
@@ -17,8 +17,8 @@ type scanner struct {
 	at   int   // bytes scanned
 }
 
-// end returns the length of the value at the beginning of b, which is that of the last
-// call and what came since. The error is [msgpack.ErrShort] if it is not complete.
+// end returns the length of the value at the beginning of b, which has the bytes of the last call
+// and the bytes received since. The error is [msgpack.ErrShort] if the value is not complete.
 func (s *scanner) end(b []byte) (int, error) {
 	for s.at == 0 || len(s.left) > 0 {
 		t, rest, err := msgpack.Next(b[s.at:])
@@ -108,8 +108,8 @@ type reader struct {
 	json jsonScanner
 }
 
-// buffered returns the next message if all of it is here, else nil. It is valid until the
-// next call of Read.
+// buffered returns the next message if it is complete, otherwise nil. It is valid until the next
+// call of Read.
 func (r *reader) buffered() ([]byte, error) {
 	rest := r.Rest()
 	for len(rest) > 0 && (rest[0] == ' ' || rest[0] == '\n' || rest[0] == '\r' || rest[0] == '\t') {

@@ -43,7 +43,7 @@ func New(c Config) *Server {
 // Serve accepts the connections of l until Close, and returns at once.
 func (s *Server) Serve(l net.Listener) { s.s.Serve(l) }
 
-// Stats returns what was done until now.
+// Stats returns the counts since the start.
 func (s *Server) Stats() listen.Stats { return s.s.Stats() }
 
 // Close ends the server. Chunks that have come are taken and acknowledged, if ctx lasts.
@@ -79,7 +79,7 @@ func (s *Server) serve(ctx context.Context, c *listen.Conn) error {
 	}
 	for {
 		if err := n.next(ctx); err != nil {
-			if e := n.commits.End(ctx); e != nil { // what came before it is taken
+			if e := n.commits.End(ctx); e != nil { // earlier messages are accepted
 				return e
 			}
 			return err
@@ -87,8 +87,8 @@ func (s *Server) serve(ctx context.Context, c *listen.Conn) error {
 	}
 }
 
-// next takes one message. Before it waits for more, what it has is committed, and goes on
-// being so meanwhile.
+// next reads and accepts one message. Before it waits for more data, it starts a commit of the
+// accepted messages, which continues during the wait.
 func (n *session) next(ctx context.Context) error {
 	msg, err := n.r.buffered()
 	if err != nil {
@@ -101,8 +101,8 @@ func (n *session) next(ctx context.Context) error {
 	return n.r.Read(n.s.s.Reading())
 }
 
-// take hands the records of a message to the sink. The message is checked before, so
-// that it is taken as a whole or not at all.
+// take passes the records of a message to the sink. The message is validated first, so that it is
+// accepted as a whole or not at all.
 func (n *session) take(ctx context.Context, raw []byte) error {
 	defer n.d.shrink()
 	asJSON := isJSON(raw)

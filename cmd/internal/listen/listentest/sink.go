@@ -1,4 +1,4 @@
-// Package listentest has what the tests of listeners share.
+// Package listentest has the shared helpers of the tests of listeners.
 package listentest
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/listen"
 )
 
-// A Sink keeps the records. It can be told to wait or to fail.
+// A Sink stores the records. It can be set to wait or to fail.
 type Sink struct {
 	mu        sync.Mutex
 	records   []listen.Record
@@ -43,7 +43,7 @@ func (s *Sink) Put(ctx context.Context, r *listen.Record) error {
 	return nil
 }
 
-// Commit commits what was put.
+// Commit commits the records of earlier calls of Put.
 func (s *Sink) Commit(ctx context.Context) error {
 	s.mu.Lock()
 	put := len(s.records)

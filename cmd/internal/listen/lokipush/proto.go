@@ -9,8 +9,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/listen"
 )
 
-// A visitor is called for each entry of a push, in order. What it gets is valid until it
-// returns; labels are the same slice for all entries of a stream.
+// A visitor is called for each entry of a push, in order. Its arguments are valid until it returns;
+// labels is the same slice for all entries of a stream.
 type visitor func(labels []listen.Label, at time.Time, line []byte, metadata []listen.Label) error
 
 // A walker walks through pushes. It keeps its memory.

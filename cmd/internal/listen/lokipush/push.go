@@ -32,7 +32,7 @@ type push struct {
 	gz     *gzip.Reader
 }
 
-// forget lets go of what a push had.
+// forget releases the memory of a push.
 func (p *push) forget() { p.body, p.lease = nil, nil }
 
 func bad(format string, args ...any) error {
@@ -108,7 +108,7 @@ func (p *push) put(ctx context.Context, sink listen.Sink) (n int, err error) {
 
 // decode undoes the compression.
 func (p *push) decode(ctx context.Context, l *listen.Limits, raw []byte, encoding string) ([]byte, error) {
-	if !p.isJSON { // snappy, whatever the encoding says: Loki has it so
+	if !p.isJSON { // snappy, whatever Content-Encoding is set, as in Loki
 		n, err := snappy.DecodedLen(raw)
 		switch {
 		case err != nil:
@@ -154,7 +154,7 @@ func (p *push) decode(ctx context.Context, l *listen.Limits, raw []byte, encodin
 	return text, err
 }
 
-// readAll reads what r has, up to the limit, beside what is held already.
+// readAll reads r up to the limit. held bytes are held already.
 func (p *push) readAll(ctx context.Context, l *listen.Limits, r io.Reader, length, held int, how string) ([]byte, error) {
 	if length > l.MessageBytes {
 		return nil, tooLarge(l.MessageBytes, how)
@@ -184,7 +184,7 @@ func (p *push) readAll(ctx context.Context, l *listen.Limits, r io.Reader, lengt
 	}
 }
 
-// tenantOK reports whether Loki takes the tenant.
+// tenantOK reports whether Loki accepts the name of the tenant.
 func tenantOK(tenant string) bool {
 	for _, c := range []byte(tenant) {
 		if (c|0x20 < 'a' || c|0x20 > 'z') && (c < '0' || c > '9') && strings.IndexByte("!-_.*'()", c) < 0 {

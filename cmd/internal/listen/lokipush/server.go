@@ -71,7 +71,7 @@ func (s *Server) Serve(l net.Listener) {
 	s.s.Serve(l)
 }
 
-// Stats returns what was done until now.
+// Stats returns the counts since the start.
 func (s *Server) Stats() listen.Stats { return s.s.Stats() }
 
 // Close ends the server. Pushes that have come are taken and answered, if ctx lasts.
@@ -121,7 +121,7 @@ type handedConn struct {
 // connKey is the key of the handedConn in the context of a request.
 type connKey struct{}
 
-// Write tells of what net/http answers without a handler: what came is no request.
+// Write reports the answers that net/http gives without a handler: the data was not a request.
 func (c *handedConn) Write(p []byte) (int, error) {
 	if !c.parsed.Swap(true) {
 		status, _, _ := bytes.Cut(p, []byte("\r\n"))
@@ -143,7 +143,7 @@ func (c *handedConn) Close() error {
 	return err
 }
 
-// A refusal is an error with the status that tells it.
+// A refusal is an error with its HTTP status.
 type refusal struct {
 	status int
 	err    error
@@ -151,7 +151,7 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.err.Error() }
 
-// push takes one push, as a whole or not at all.
+// push handles one push. It is accepted as a whole or not at all.
 func (s *Server) push(w http.ResponseWriter, r *http.Request) {
 	p := s.walkers.Get().(*push)
 	defer s.walkers.Put(p)
@@ -165,7 +165,7 @@ func (s *Server) push(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		s.s.Refuse(peer(r), no.err)
-		w.Header().Set("Connection", "close") // what is left of the body is not read
+		w.Header().Set("Connection", "close") // the rest of the body is not read
 		http.Error(w, no.Error(), no.status)
 		return
 	}
@@ -190,7 +190,7 @@ func (s *Server) push(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = s.s.Sink().Commit(s.s.Context())
 	}
-	if err != nil { // the sink says why
+	if err != nil { // the sink reports the reason
 		http.Error(w, "the records cannot be accepted", http.StatusServiceUnavailable)
 		return
 	}

@@ -13,22 +13,22 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// bufferBytes is how much is written at once, at most but for one record.
+// bufferBytes is the size of one write. A larger record exceeds it.
 const bufferBytes = 256 << 10
 
 // A Sink writes each record as one line:
 //
 //	{"source":"loki","labels":{"app":"x"},"time":"2026-01-02T03:04:05Z","body":"text"}
 //
-// What a record has not is left out. Its lines are with the writer when Commit returns: on
-// the disk, if a Write of that means so. While one Write is under way, records are gathered
-// for the next one, which all that wait for it share.
+// Missing fields are omitted. When Commit returns, the lines were written with Write, which may
+// sync them. During a Write, records are gathered for the next one, which is shared by all callers
+// that wait for it.
 type Sink struct {
 	w       io.Writer
 	written func(records uint64, err error)
 
 	mu     sync.Mutex    // guards the rest; not held during a write
-	buf    []byte        // what the next write has
+	buf    []byte        // data of the next write
 	spare  []byte        // memory of the write before
 	put    uint64        // records in buf and before
 	done   uint64        // of them, with the writer
@@ -36,8 +36,8 @@ type Sink struct {
 	err    error         // of a write: there is no other one
 }
 
-// New returns a Sink that writes to w. written is told after each write how many records
-// were written in all, or why the write failed; it must not block. nil: nobody is told.
+// New returns a Sink that writes to w. written, which may be nil, is called after each write with
+// the total number of records written, or with the error of the write. It must not block.
 func New(w io.Writer, written func(records uint64, err error)) *Sink {
 	if written == nil {
 		written = func(uint64, error) {}
@@ -45,7 +45,7 @@ func New(w io.Writer, written func(records uint64, err error)) *Sink {
 	return &Sink{w: w, written: written, buf: make([]byte, 0, bufferBytes)}
 }
 
-// Put takes a record. It waits while a write is under way and the buffer is full.
+// Put adds a record. It waits while a write is in progress and the buffer is full.
 func (s *Sink) Put(ctx context.Context, r *listen.Record) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,7 +62,7 @@ func (s *Sink) Put(ctx context.Context, r *listen.Record) error {
 	return nil
 }
 
-// Commit writes what was put.
+// Commit writes the records added before.
 func (s *Sink) Commit(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,8 +74,8 @@ func (s *Sink) Commit(ctx context.Context) error {
 	return s.err
 }
 
-// writeLocked writes buf or, if a write is under way, waits for its end or that of ctx. It
-// gives the lock up meanwhile.
+// writeLocked writes buf. If another write is in progress, it waits for its end or for the end of
+// ctx. It releases the lock during the write and the wait.
 func (s *Sink) writeLocked(ctx context.Context) error {
 	if ended := s.writes; ended != nil {
 		s.mu.Unlock()

@@ -19,7 +19,7 @@ var facilities = [...]string{
 
 var severities = [...]string{"emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"}
 
-// A parser reads messages of RFC 5424 and 3164, and what is like them. It keeps its memory.
+// A parser reads messages of RFC 5424 and 3164, and similar ones. It reuses its memory.
 type parser struct {
 	maxLabels int
 	zone      *time.Location // of times without one
@@ -68,7 +68,7 @@ func priority(b []byte) (pri int, rest []byte, ok bool) {
 	return pri, b[end+1:], true
 }
 
-// word returns what stands before the next space, and what stands behind it.
+// word returns the text before the next space, and the rest after it.
 func word(b []byte) (w, rest []byte, ok bool) {
 	i := bytes.IndexByte(b, ' ')
 	if i <= 0 {
@@ -221,7 +221,7 @@ func isNumber(b []byte) bool { return len(bytes.Trim(b, "0123456789")) == 0 && l
 // maxTag is how long the name of a program may be.
 const maxTag = 128
 
-// tag reads NAME: or NAME[PID]: and the space behind it.
+// tag reads NAME: or NAME[PID]: and the space after it.
 func tag(b []byte) (app, pid, rest []byte, ok bool) {
 	end := bytes.IndexAny(b[:min(len(b), maxTag)], " :[")
 	if end < 1 || b[end] == ' ' {

@@ -1,6 +1,6 @@
-// Package syslog is a server of syslog: RFC 5424 and 3164 over TCP and unix sockets, with
-// octet counting or messages that end at LF or NUL, and over datagrams. Syslog has no
-// acknowledgements: what is lost when a connection ends, nobody knows.
+// Package syslog is a server for syslog: RFC 5424 and 3164 over TCP and unix sockets, with octet
+// counting or messages that end at LF or NUL, and over datagrams. Syslog has no acknowledgements:
+// messages lost at the end of a connection are not reported.
 package syslog
 
 import (
@@ -32,21 +32,21 @@ func New(c listen.Config) *Server {
 // Serve accepts the connections of l until Close, and returns at once.
 func (s *Server) Serve(l net.Listener) { s.s.Serve(l) }
 
-// ServePackets reads the datagrams of c until Close, and returns at once. While the sink
-// takes nothing, the kernel drops what it has no room for.
+// ServePackets reads the datagrams of c until Close, and returns at once. While the sink does not
+// accept records, the kernel drops datagrams for which it has no room.
 func (s *Server) ServePackets(c net.PacketConn) {
 	if s.s.Own(c) {
 		s.s.Go(func() { s.packets(c) })
 	}
 }
 
-// Stats returns what was done until now.
+// Stats returns the counts since the start.
 func (s *Server) Stats() listen.Stats { return s.s.Stats() }
 
 // Close ends the server. Messages that were read are taken, if ctx lasts.
 func (s *Server) Close(ctx context.Context) error { return s.s.Close(ctx) }
 
-// A session takes the messages of one connection.
+// A session accepts the messages of one connection.
 type session struct {
 	s       *Server
 	p       parser
@@ -58,7 +58,7 @@ func (s *Server) session() *session {
 	return &session{s: s, p: parser{maxLabels: s.s.Limits().Labels, zone: time.Local}}
 }
 
-// take hands a message to the sink.
+// take passes a message to the sink.
 func (n *session) take(ctx context.Context, msg []byte) (listen.Fate, error) {
 	if len(bytes.Trim(msg, "\r\n\x00 ")) == 0 {
 		return listen.Take, nil
@@ -76,7 +76,7 @@ func (n *session) take(ctx context.Context, msg []byte) (listen.Fate, error) {
 	return fate, nil
 }
 
-// commit makes what was taken safe.
+// commit commits the accepted messages.
 func (n *session) commit(ctx context.Context) error {
 	if n.taken == 0 {
 		return nil
@@ -94,7 +94,7 @@ func (s *Server) serve(ctx context.Context, c *listen.Conn) error {
 	n.commits = s.s.Commits(c, maxTaken)
 	r := s.s.Reader(c)
 	defer r.Release()
-	r.Begun = true // who is silent may speak at any time: what it says to a closed connection is lost
+	r.Begun = true // a silent peer may send at any time: data sent to a closed connection is lost
 	err := s.read(ctx, n, &r)
 	if e := n.commits.End(ctx); e != nil {
 		return e
@@ -105,7 +105,7 @@ func (s *Server) serve(ctx context.Context, c *listen.Conn) error {
 // maxTaken is how many messages of a connection wait for a commit at most.
 const maxTaken = 16 << 10
 
-// read takes the messages of a connection. While they are committed, it reads on.
+// read reads the messages of a connection. It continues to read during a commit.
 func (s *Server) read(ctx context.Context, n *session, r *listen.Reader) error {
 	var f framer
 	for {
@@ -130,7 +130,7 @@ func (s *Server) read(ctx context.Context, n *session, r *listen.Reader) error {
 	}
 }
 
-// hand has what was taken committed, beside what follows.
+// hand starts a commit of the accepted messages, which runs concurrently with the next ones.
 func (n *session) hand(ctx context.Context) error {
 	taken := n.taken
 	n.taken = 0
@@ -139,7 +139,7 @@ func (n *session) hand(ctx context.Context) error {
 	return err
 }
 
-// messages takes all messages that are here.
+// messages accepts all complete messages in the buffer.
 func (n *session) messages(ctx context.Context, r *listen.Reader, f *framer) error {
 	for {
 		head, size := f.next(r.Rest())
