@@ -214,7 +214,7 @@ func (p *Pool) debugRefused(buf []byte) {
 			})
 		})
 	}
-	runtime.KeepAlive(buf) // or another buffer might by now lie at its address
+	runtime.KeepAlive(buf) // otherwise another buffer might have its address by now
 }
 
 // callers returns the stack, starting at the caller of the Pool's method, which is inner frames above

@@ -53,7 +53,7 @@ func (p *Pool) trim() {
 				gone = nil
 			}
 			l.mu.Unlock()
-			for _, f := range gone { // unlocked: it may take a while
+			for _, f := range gone { // unlocked, because it may be slow
 				c.forget(f.mem, f.node)
 			}
 		}

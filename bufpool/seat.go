@@ -2,23 +2,20 @@ package bufpool
 
 import "sync/atomic"
 
-// A seat holds the one buffer of a list that comes and goes without a lock. A Get takes
-// the buffer and a Put gives it back with one compare-and-swap each, which also counts
-// them.
+// A seat holds the one buffer of a list that is taken and returned without a lock. A Get takes the
+// buffer and a Put returns it with one compare-and-swap each, which also counts them.
 //
-// While the buffer is lent out it still belongs to the seat, and the seat keeps it alive,
-// so that give only compares addresses. A buffer that is lent for long loses its seat: see
-// [list.reviewLocked] and [list.evictLocked].
+// A buffer in use still belongs to the seat, which keeps it alive, so that give only compares
+// addresses. A buffer that is in use for long loses its seat: see [list.reviewLocked] and
+// [list.evictLocked].
 //
-// No buffer has two owners. The state is lent only after a take, and each take makes a
-// word that never was before. So a give that was held up between reading and swapping the
-// word fails.
+// No buffer has two owners. The state is lent only after a take, and each take makes a word that
+// never existed before. So a give that is delayed between reading and swapping the word fails.
 type seat struct {
-	// word has the state in bits 0 and 1, the number of free buffers that left the
-	// seat in bits 2 to 9, and the number of takes above. So a word of state free or
-	// lent never comes twice, unless 256 collections pass without a take and the
-	// middle bits wrap. A take that was held up for that long would get a buffer that
-	// the pool has forgotten, and that nobody else has.
+	// word has the state in bits 0 and 1, the number of free buffers that left the seat in bits 2
+	// to 9, and the number of takes above. So a word of state free or lent never occurs twice,
+	// unless 256 collections pass without a take and the middle bits wrap. A take that is delayed
+	// for that long gets a buffer that the pool has dropped and that no other caller has.
 	word atomic.Uint64
 	mem  atomic.Pointer[byte] // first byte of the buffer; nil if vacant
 
@@ -40,7 +37,7 @@ const (
 	takeStep  = 1<<takesBit + lent - free
 )
 
-// take returns the buffer if it is free, else nil.
+// take returns the buffer if it is free, otherwise nil.
 func (s *seat) take() *byte {
 	w := s.word.Load()
 	mem := s.mem.Load()
@@ -50,16 +47,15 @@ func (s *seat) take() *byte {
 	return nil
 }
 
-// give takes the buffer at mem back if it is the seat's and lent.
+// give returns the buffer at mem to the seat if it is the seat's buffer and in use.
 func (s *seat) give(mem *byte) bool {
 	w := s.word.Load()
 	// The word first: if the seat gets another buffer in between, it changes.
 	return w&stateMask == lent && s.mem.Load() == mem && s.word.CompareAndSwap(w, w-lent+free)
 }
 
-// counts returns how many takes and gives the seat has seen, and whether its
-// buffer is free, from a reading of word and one of evictions that held both
-// before and after it.
+// counts returns the numbers of takes and gives of the seat, and whether its buffer is free, from a
+// value of word and one of evictions that was the same before and after it was read.
 func counts(word, evictions uint64) (takes, gives uint64, isFree bool) {
 	takes = word >> takesBit
 	gone := evictions / 2
@@ -100,7 +96,7 @@ func (l *list) evictLocked() bool {
 	return true
 }
 
-// stealLocked takes the buffer, if it is free, for good.
+// stealLocked removes the buffer from the seat if it is free.
 func (l *list) stealLocked() (*byte, *node) {
 	mem, n := l.take(), l.seated
 	if mem != nil {

@@ -173,7 +173,7 @@ func (l *list) tally(wait bool) tally {
 		} else if !l.mu.TryLock() {
 			continue
 		}
-		l.tellLocked() // or the next call, without the lock, might tell of less
+		l.tellLocked() // otherwise the next call without the lock could report less
 		t := l.told.with(&l.seat)
 		l.mu.Unlock()
 		return t

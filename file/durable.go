@@ -53,7 +53,7 @@ func (f *File) syncNamedLocked() error {
 func (f *File) settleLocked(bufs [][]byte, n int64, wasCut bool) error {
 	d := &f.durable
 	if err := f.syncNamedLocked(); err != nil {
-		f.before = []byte{'\n'} // whatever the disk has there, a line begins behind it
+		f.before = []byte{'\n'} // a line begins after it, whatever the disk contains there
 		if f.cut = wasCut; wasCut {
 			f.before = append(f.before, d.torn...)
 		}

@@ -65,7 +65,7 @@ func (f *File) acquire() error {
 	case err != nil && f.o.rotates():
 		return fmt.Errorf("cannot lock its file %q: %w", path, cause(err))
 	case err != nil:
-		return nil // not ours to read, so not a process of ours either
+		return nil // not readable for this user, so not opened by this process
 	case !got && f.o.rotates():
 		return errors.New(holder(path) + " writes to it, so it cannot be rotated: " +
 			"stop the other, or use a separate file (lock " + path + ")")

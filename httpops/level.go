@@ -146,7 +146,7 @@ func jsonLevel(text string) (slog.Level, error) {
 	}
 	var name string
 	if json.Unmarshal(body.Level, &name) != nil {
-		name = string(body.Level) // a number, or what parseLevel will not take
+		name = string(body.Level) // a number, or a value that parseLevel rejects
 	}
 	return parseLevel(name)
 }

@@ -214,7 +214,7 @@ func (p *printer) begin(label, value string) {
 // label appends a label as valid UTF-8, which the format requires.
 func (p *printer) label(name, value string) {
 	p.b = append(append(p.b, name...), '=', '"')
-	for _, r := range value { // U+FFFD in place of a byte that is not UTF-8
+	for _, r := range value { // U+FFFD instead of bytes that are not UTF-8
 		switch r {
 		case '\\', '"':
 			p.b = append(p.b, '\\', byte(r))

@@ -172,9 +172,9 @@ func (fr *framer) beginEvent(dst []byte, m batch.Meta) []byte {
 	return append(dst, fr.event[1:]...)
 }
 
-// object appends a record as a JSON object on one line, with unique keys and the message under
-// the name that the server wants. lines says that it is a line of JSON: one that looks so is
-// taken as it is otherwise.
+// object appends a record as a JSON object on one line, with unique keys and the message under the
+// name that the server expects. lines reports that the record is a line of JSON, which is accepted
+// unchanged if it looks like an object.
 func (fr *framer) object(dst []byte, codec batch.Codec, r *batch.Record, lines bool) []byte {
 	obj := bytes.TrimSpace(r.Data)
 	if !lines || len(obj) < 2 || obj[0] != '{' || obj[len(obj)-1] != '}' || bytes.IndexByte(obj, '\n') >= 0 {

@@ -34,7 +34,7 @@ type session struct {
 	last  uint64    // Sole: the place of the message before in the stream; 0: not known
 	heard chan fate // Sole: the answer to the message alone
 
-	gone chan struct{} // closed when the connection is, and nobody answers any more
+	gone chan struct{} // closed with the connection; no answers arrive after that
 
 	mu       sync.Mutex // leaf; guards the rest
 	sent     uint64     // messages of all batches that have been registered
@@ -52,7 +52,7 @@ type flight struct {
 	first   uint64 // number of its first message
 	got     []bool // by record: answered
 	waits   int    // messages without an answer
-	sending bool   // Send has not handed over all of it
+	sending bool   // Send has not passed all messages yet
 	open    []int
 	refused []int
 	why     error // of open
@@ -67,7 +67,7 @@ const (
 	headerPrevious = "Nats-Expected-Last-Sequence"
 )
 
-// unknown stands for a field that is missing or empty.
+// unknown replaces a field that is missing or empty.
 const unknown = "unknown"
 
 func newFiller() pattern.Filler { return pattern.Filler{Clean: clean, Missing: unknown} }
@@ -107,8 +107,8 @@ func (s *session) Send(b *batch.Batch) error {
 	f := &flight{b: b, got: make([]bool, b.Len()), waits: b.Len(), sending: true}
 	s.mu.Lock()
 	if s.broken && (len(s.flights) > 0 || b.First() > s.first) {
-		// It had begun when an answer left records open, and is behind them. The next
-		// one begins with them, or with what is left.
+		// It began when an answer left records open, and follows them. The next one begins with
+		// them, or with their rest.
 		s.first = 1<<64 - 1
 		s.mu.Unlock()
 		s.life.Answer(b, batch.Outcome{Open: batch.All(), Why: s.wrap(errBehind)})
@@ -137,7 +137,7 @@ func (s *session) Send(b *batch.Batch) error {
 		} else if err != nil {
 			s.settle(f, i, fate{open: s.wrap(err)})
 			if s.conn.IsClosed() {
-				break // closed tells of it
+				break // closed reports it
 			}
 		}
 		i++
@@ -152,10 +152,10 @@ func (s *session) Send(b *batch.Batch) error {
 	return nil
 }
 
-// hear waits for the answer to the message before record i of f. If that is stored now, it is
-// the end of the stream, and those behind it form a chain. One that the stream had says
-// nothing of the end: the next is sent alone, too. It reports false if nothing of f may be
-// sent behind it.
+// hear waits for the answer to the message before record i of f. If that message is stored now, it
+// is the end of the stream, and the messages after it form a chain. If the stream had it already,
+// the end is unknown, and the next message is also sent alone. hear reports false if no message of
+// f may be sent after it.
 func (s *session) hear(f *flight, i int) bool {
 	var what fate
 	select {
@@ -214,7 +214,7 @@ func set(h nats.Header, name, value string) {
 	h[name] = []string{value}
 }
 
-// payload returns what the message says: the record without its newline.
+// payload returns the content of the message: the record without its newline.
 func payload(c batch.Codec, rec *batch.Record) []byte {
 	data := rec.Data
 	if !pattern.IsText(c) {
@@ -223,14 +223,14 @@ func payload(c batch.Codec, rec *batch.Record) []byte {
 	return bytes.TrimSuffix(data, []byte("\n"))
 }
 
-// A fate is what an answer says of one message; the zero fate is that it is stored.
+// A fate is the outcome of one message according to its answer; the zero fate is that it is stored.
 type fate struct {
 	open, refused error
 	advice        batch.Advice // for open
 	last          uint64       // the place of a message that is stored now, the end of the stream; 0: not known
 }
 
-// answer takes the answer to one message.
+// answer handles the answer to one message.
 func (s *session) answer(m *nats.Msg) {
 	n, err := strconv.ParseUint(m.Subject[len(s.inbox):], 10, 64)
 	if err != nil {
@@ -277,8 +277,8 @@ func (s *session) settleLocked(f *flight, i int, what fate) {
 	}
 }
 
-// conclude answers the batches whose messages are all answered. s.mu is held: a batch that
-// is answered is nobody's any more.
+// conclude answers the batches whose messages are all answered. s.mu is held, because an answered
+// batch must not be used any more.
 func (s *session) conclude() {
 	s.flights = slices.DeleteFunc(s.flights, func(f *flight) bool {
 		if f.waits > 0 || f.sending {
@@ -316,7 +316,7 @@ func (s *session) look() {
 	}
 }
 
-// closed is told that the connection is closed.
+// closed is called when the connection is closed.
 func (s *session) closed(conn *nats.Conn) {
 	err := conn.LastError()
 	if err == nil {
@@ -327,7 +327,7 @@ func (s *session) closed(conn *nats.Conn) {
 	close(s.gone)
 }
 
-// complain is told of errors that do not close the connection.
+// complain is called for errors that do not close the connection.
 func (s *session) complain(_ *nats.Conn, _ *nats.Subscription, err error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return
@@ -356,7 +356,7 @@ func (s *session) Close() {
 	s.mu.Unlock()
 }
 
-// An ack is what the server says of a message.
+// An ack is the answer of the server to a message.
 type ack struct {
 	Stream    string `json:"stream"`
 	Seq       uint64 `json:"seq"`
@@ -377,7 +377,7 @@ const (
 	codeNotEnabledHere = 10076 // JetStream is not enabled
 )
 
-// place returns the number behind "seq" in an answer, 0 if there is none.
+// place returns the number after "seq" in an answer, or 0.
 func place(answer []byte) (n uint64) {
 	_, text, _ := bytes.Cut(answer, []byte(`"seq":`))
 	for _, c := range bytes.TrimLeft(text, " ") {

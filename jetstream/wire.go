@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A wire dials for nats.go and keeps what it dialled, so that it can be cut: nats.go closes
-// a connection only after a write that hangs.
+// A wire dials for nats.go and keeps the connection, so that it can be closed: nats.go closes a
+// connection only after a blocked write has returned.
 type wire struct {
 	ctx     context.Context
 	timeout time.Duration

@@ -208,8 +208,8 @@ type writer struct {
 	cache  *values.Cache
 	ids    ids
 	keys   keyset.Set
-	// distinct says that what is left of the innermost group needs no other names, so that no
-	// key has to be remembered.
+	// distinct means that the rest of the innermost group needs no other names, so that keys need
+	// not be remembered.
 	distinct bool
 	js       []byte // a group as JSON
 	text     []byte // a text
@@ -297,7 +297,7 @@ func (w *writer) name(key string) string {
 	return w.keys.Name(key)
 }
 
-// noKeys are those of an object of which nothing is written yet.
+// noKeys are the keys of an object without members.
 var noKeys keyset.Keys
 
 // attrs appends attributes as KeyValues with a tag, at a depth.
@@ -345,8 +345,7 @@ func (w *writer) attrs(dst []byte, tag byte, attrs []slog.Attr, depth int) []byt
 	return dst
 }
 
-// id takes a value for the trace or the span of the record if it is one, and the record has no
-// other.
+// id uses a value as the trace or span id of the record, if it is valid and the record has none.
 func (w *writer) id(key, s string) bool {
 	var b [16]byte
 	switch {

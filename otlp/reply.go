@@ -137,7 +137,7 @@ func partialJSON(b []byte) (rejected uint64, message string, ok bool) {
 	return rejected, r.PartialSuccess.ErrorMessage, true
 }
 
-// words returns what an answer that is no success says: the message of a Status, or all of it.
+// words returns the text of an answer that is not a success: the message of a Status, or the body.
 func words(a *httpsend.Answer) string {
 	kind := a.Header.Get("Content-Type")
 	switch {

@@ -1,20 +1,20 @@
-// Package otlpgrpc sends records to an OpenTelemetry receiver over gRPC. It is a module of its
-// own because of what gRPC needs; package otlp, over HTTP, needs nothing.
+// Package otlpgrpc sends records to an OpenTelemetry receiver over gRPC. It is a separate module
+// because of the dependencies of gRPC; package otlp, over HTTP, has none.
 //
 //	log, err := forebay.New(otlpgrpc.To("http://localhost:4317", otlp.Resource("service.name", "shop")))
 //
-// Records, requests and options are those of package otlp. What a receiver answers means:
+// Records, requests and options are those of package otlp. Answers of a receiver:
 //
-//	OK                                            taken; partial success as in package otlp
-//	Unavailable, Aborted, OutOfRange, DataLoss    tried again, after RetryInfo
-//	Canceled, DeadlineExceeded                    tried again: nobody knows whether it was taken
-//	ResourceExhausted                             tried again, after RetryInfo; a message larger
-//	                                              than the receiver's limit: smaller
-//	InvalidArgument                               the record at fault is searched, as a 400
-//	Internal, Unknown                             tried again
-//	Unauthenticated, PermissionDenied, all else   held, with an alarm
-//	a status of HTTP, from a proxy                as in package otlp, but for Retry-After, which gRPC hides
+//	OK                                            accepted; partial success as in package otlp
+//	Unavailable, Aborted, OutOfRange, DataLoss    retried, after RetryInfo
+//	Canceled, DeadlineExceeded                    retried: the records may have been accepted
+//	ResourceExhausted                             retried, after RetryInfo; if the message is larger
+//	                                              than the receiver's limit, with smaller messages
+//	InvalidArgument                               the record at fault is searched, as after a 400
+//	Internal, Unknown                             retried
+//	Unauthenticated, PermissionDenied, all others held, with an event
+//	an HTTP status, from a proxy                  as in package otlp, without Retry-After, which gRPC hides
 //
-// Errors, and dead letters, have the status of HTTP that means the same, and the code of gRPC
-// with its words behind it.
+// Errors and dead letters have the corresponding HTTP status, followed by the gRPC code and its
+// message.
 package otlpgrpc

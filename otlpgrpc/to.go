@@ -22,23 +22,22 @@ import (
 	"github.com/forebay-log/forebay/otlp"
 )
 
-// To is an output of forebay.New that sends to the OTLP receiver at url over gRPC:
-// "http://localhost:4317", without TLS, or "https://collector:4317". Options for all outputs
-// are those of package forebay; otlp.Resource and otlp.Configure are for this one, too, but for
-// Client. Headers go as metadata. WireBytes of otlp.Stats are those before compression.
+// To returns an output for forebay.New that sends to the OTLP receiver at url over gRPC:
+// "http://localhost:4317", without TLS, or "https://collector:4317". The options of all outputs are
+// in package forebay. otlp.Resource and otlp.Configure apply, too, except Config.Client. Headers
+// are sent as metadata. WireBytes of otlp.Stats counts bytes before compression.
 func To(url string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("otlpgrpc.To", otlp.Config{URL: url}, open, opts...)
 }
 
-// An Exporter is a [otlp.Exporter] that sends over gRPC, on a connection of its own.
+// An Exporter is an [otlp.Exporter] that sends over gRPC, on a separate connection.
 type Exporter struct {
 	*otlp.Exporter
 	conn *grpc.ClientConn
 }
 
-// NewExporter returns an Exporter, for those who wire memory and delivery themselves; others
-// want [To]. c.Client must be nil. No connection is made: the first Send does. The error names
-// everything that is wrong with c.
+// NewExporter returns an Exporter for use with deliver.NewOutput; most programs use [To]. c.Client
+// must be nil. The first Send connects. The error lists everything that is invalid in c.
 func NewExporter(c otlp.Config) (*Exporter, error) {
 	if c.Client != nil {
 		return nil, errors.New("otlpgrpc: config: client is for HTTP; leave it out")

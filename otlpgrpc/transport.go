@@ -35,7 +35,7 @@ var ours = map[string]bool{"Content-Type": true, "Content-Encoding": true, "Cont
 // RoundTrip makes one call.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	defer r.Body.Close()
-	// gRPC may read a request after it has answered, so it gets one of its own.
+	// gRPC may read a request after it has returned, so it gets a copy.
 	req := make([]byte, r.ContentLength)
 	if _, err := io.ReadFull(r.Body, req); err != nil {
 		return nil, err
@@ -81,11 +81,11 @@ func answer(r *http.Request, status int, kind, text string) *http.Response {
 // ofHTTP finds the status of an answer that is not one of gRPC.
 var ofHTTP = regexp.MustCompile(`^unexpected HTTP status code received from server: (\d{3})\b`)
 
-// tooLarge stands in what gRPC says of messages above a limit, in either direction.
+// tooLarge is part of gRPC's message about data above a limit, in either direction.
 const tooLarge = "larger than max"
 
-// maxAnswer is how long an answer may be, in bytes. It is odd, so that what gRPC says of a longer
-// one is not what receivers say of a request.
+// maxAnswer is the maximum length of an answer in bytes. It is odd, so that gRPC's error for a
+// longer answer differs from a receiver's error for a request.
 const maxAnswer = 16<<20 + 1
 
 // nothingSent are errors of gRPC before a request goes out.
@@ -101,7 +101,7 @@ func noAnswer(r *http.Request, s *status.Status) error {
 	case strings.Contains(s.Message(), "authentication handshake failed: ") && strings.Contains(s.Message(), "x509:"):
 		return &tls.CertificateVerificationError{Err: err} // so that it is held
 	case strings.Contains(s.Message(), "authentication handshake failed: tls:"):
-		return tls.RecordHeaderError{Msg: err.Error()} // likewise
+		return tls.RecordHeaderError{Msg: err.Error()} // also for this case
 	case nothingSent.MatchString(s.Message()):
 		return &net.OpError{Op: opDial, Err: err}
 	}
@@ -140,7 +140,7 @@ func retryAfter(s *status.Status) time.Duration {
 	return 0
 }
 
-// codec passes messages on as they are: requests are made of records that are encoded.
+// codec passes messages unchanged: requests consist of encoded records.
 type codec struct{}
 
 func (codec) Name() string { return "proto" }

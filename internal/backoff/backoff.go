@@ -1,6 +1,6 @@
-// Package backoff says how long to wait between attempts: longer each time, and
-// at random, so that clients that failed together do not come back together (Marc
-// Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015).
+// Package backoff computes the waits between attempts. They grow, and they are random, so that
+// clients that failed together do not retry together (Marc Brooker, "Exponential Backoff And
+// Jitter", AWS Architecture Blog, 2015).
 package backoff
 
 import (
@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// RetryMin and RetryMax bound the waits before retries where nothing else is said.
+// RetryMin and RetryMax are the default limits of the waits between retries.
 const (
 	RetryMin = 200 * time.Millisecond
 	RetryMax = 30 * time.Second

@@ -10,7 +10,7 @@ import (
 // A Name is what decides which of several fields of one name counts.
 type Name struct {
 	Name   string
-	Depth  int  // 1 for a field of the struct itself, more for those of embedded ones
+	Depth  int  // 1 for a field of the struct, more for those of embedded structs
 	Tagged bool // the name comes from a tag
 }
 
@@ -46,9 +46,9 @@ func dominant(names []Name, same []int, i int) bool {
 	return true
 }
 
-// ValidName reports whether encoding/json of Go 1.26 takes a name in a tag. Where it
-// does not, the field goes by its own name. Later releases take some names more; what
-// is sent does not change with the release.
+// ValidName reports whether encoding/json of Go 1.26 accepts a name in a tag. Otherwise the field
+// has its Go name. Later releases accept more names; the encoding here does not depend on the
+// release.
 func ValidName(name string) bool {
 	for _, r := range name {
 		if !strings.ContainsRune("!#$%&()*+-./:;<=>?@[]^_{|}~ ", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r) {

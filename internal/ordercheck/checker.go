@@ -6,11 +6,10 @@ import (
 	"math"
 )
 
-// A Checker collects what callers noted and what the destination received.
+// A Checker collects the calls of the callers and the records received by the destination.
 //
-// Each [Caller] belongs to one goroutine at a time, Deliver and Write to one
-// goroutine at a time; they may all run beside each other. Check and Next want
-// both sides at rest.
+// Each [Caller] belongs to one goroutine at a time, and so do Deliver and Write; they may all run
+// concurrently. Check and Next require that no call is in progress.
 type Checker struct {
 	clock   Clock
 	callers []Caller
@@ -23,7 +22,7 @@ type Checker struct {
 	torn  []byte // a part of a record that Write was given
 }
 
-// seen is what was known when a record arrived.
+// seen is the state of a check when a record arrived.
 type seen struct {
 	bound int64 // greatest call of the records delivered before
 	by    ID    // whose that is
@@ -69,8 +68,8 @@ func (k *Caller) Begin(dst []byte, n int, chain uint64) []byte {
 	return r.append(dst, n)
 }
 
-// End notes that the call of the last Begin has returned. Accepted says whether
-// the record may arrive at the destination.
+// End records that the call of the last Begin has returned. accepted reports whether the record may
+// arrive at the destination.
 func (k *Caller) End(accepted bool) {
 	k.call[len(k.call)-1] = call{ret: k.c.clock.After(), ended: true, accepted: accepted}
 }
@@ -85,8 +84,8 @@ func (k *Caller) LastAccepted() (ID, bool) {
 	return ID{}, false
 }
 
-// Deliver takes the next record that arrived and returns whose it is. The error
-// says what is wrong with it for certain; order in time is left to Check.
+// Deliver adds the next record that arrived and returns its ID. The error reports certain faults;
+// the order in time is checked by Check.
 func (c *Checker) Deliver(p []byte) (ID, error) {
 	r, err := parse(p)
 	if err == nil {
@@ -126,8 +125,8 @@ func (c *Checker) deliver(r record) error {
 	return nil
 }
 
-// Write is Deliver for a destination that receives bytes: it takes any number of
-// records, or parts of them, one after the other.
+// Write is Deliver for a destination that receives bytes: it accepts any number of records, or
+// parts of them, in order.
 func (c *Checker) Write(p []byte) (int, error) {
 	n := len(p)
 	if len(c.torn) > 0 {

@@ -1,5 +1,5 @@
-// Package pattern fills texts such as "logs.{app}.{level}" with what records say: the
-// subjects, topics and keys of the drivers.
+// Package pattern fills texts such as "logs.{app}.{level}" with values of records: the subjects,
+// topics and keys of the drivers.
 package pattern
 
 import (
@@ -11,9 +11,9 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// A Pattern is a text with names of fields in braces. "{level}" is the level of the
-// record: trace, debug, info, warn, error or fatal. Any other name is that of a member of
-// the record; dots lead into objects, unless a member has the name with its dots.
+// A Pattern is a text with names of fields in braces. "{level}" is the level of the record: trace,
+// debug, info, warn, error or fatal. Any other name is a member of the record. Dots lead into
+// objects, unless a member has the name with its dots.
 type Pattern struct {
 	text  string
 	parts []part
@@ -28,7 +28,7 @@ type part struct {
 // level is the name of the field that every record has.
 const level = "level"
 
-// Parse reads a pattern. "{{" and "}}" stand for single braces.
+// Parse reads a pattern. "{{" and "}}" are single braces.
 func Parse(text string) (Pattern, error) {
 	p := Pattern{text: text}
 	var lit strings.Builder

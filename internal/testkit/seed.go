@@ -20,9 +20,9 @@ func Seed(t testing.TB) uint64 {
 	return seed
 }
 
-// Seeds returns the first seed of a test that walks n times, each time with the next seed.
-// It is that of FOREBAY_SEEDS if that is set, else a new one. FOREBAY_SEED is the seed of
-// the only walk.
+// Seeds returns the first seed of a test that walks n times, each time with the next seed. It is
+// the value of FOREBAY_SEEDS if set, otherwise random. If FOREBAY_SEED is set, there is one walk
+// with that seed.
 func Seeds(t testing.TB, n int) (first uint64, walks int) {
 	t.Helper()
 	if seed, ok := number(t, "FOREBAY_SEED"); ok {

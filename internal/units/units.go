@@ -46,7 +46,7 @@ func Size(n float64) string {
 	return number(n) + " " + units[unit:unit+1] + "iB"
 }
 
-// number writes one decimal where it says something.
+// number formats a value with one decimal if that is significant.
 func number(v float64) string {
 	if v == math.Trunc(v) || v >= 1000 {
 		return strconv.FormatFloat(v, 'f', 0, 64)
@@ -130,8 +130,8 @@ func group(digits string) string {
 	return sb.String()
 }
 
-// ParseDuration is time.ParseDuration that also takes whole or decimal days
-// ("7d") as the only unit.
+// ParseDuration is time.ParseDuration that also accepts whole or decimal days ("7d") as the only
+// unit.
 func ParseDuration(s string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(s, "d"); ok {
 		v, err := strconv.ParseFloat(days, 64)
@@ -164,7 +164,7 @@ func Duration(d time.Duration) string {
 	return d.String()
 }
 
-// split separates a number from the unit behind it.
+// split separates a number from the unit after it.
 func split(s string) (num, unit string) {
 	s = strings.TrimSpace(s)
 	i := strings.IndexFunc(s, func(r rune) bool { return (r < '0' || r > '9') && r != '.' && r != '_' })

@@ -23,7 +23,7 @@ func PanicText(p any) string {
 	return fmt.Sprint(head, p)
 }
 
-// Fault returns the text in place of a value that cannot be encoded because of err.
+// Fault returns the text that replaces a value that cannot be encoded because of err.
 func Fault(err error) string {
 	if f, ok := err.(fault); ok {
 		return string(f)

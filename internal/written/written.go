@@ -1,4 +1,4 @@
-// Package written says what to believe of an io.Writer, and of a file that is synced.
+// Package written validates the results of an io.Writer, and of a sync of a file.
 package written
 
 import (
@@ -8,12 +8,12 @@ import (
 	"syscall"
 )
 
-// MaxIdle is how many times in a row a writer may take nothing and report no error.
+// MaxIdle is the number of consecutive writes that may accept nothing and return no error.
 const MaxIdle = 8
 
-// All writes p to w, in several calls if w takes only parts. It adds to done the bytes
-// that are written, at once, because the next Write may panic; and it tells lied, if
-// that is not nil, of each lie that [Count] finds.
+// All writes p to w, in several calls if w accepts only parts. It adds the written bytes to done
+// after each call, because the next Write may panic. It calls lied, if not nil, for each invalid
+// count that [Count] finds.
 func All(w io.Writer, p []byte, done *int, lied func(error)) error {
 	for idle := 0; len(p) > 0; {
 		count, err := w.Write(p)
@@ -35,16 +35,15 @@ func All(w io.Writer, p []byte, done *int, lied func(error)) error {
 	return nil
 }
 
-// CannotSync reports whether err, of a Sync, says that the file is of a kind that
-// has no stable storage: a terminal, a pipe, a socket.
+// CannotSync reports whether err, of a Sync, means that the file has no stable storage: a terminal,
+// a pipe or a socket.
 func CannotSync(err error) bool {
 	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) || errors.Is(err, syscall.ENOTTY)
 }
 
-// Count returns how many of size bytes a Write has written that returned n and
-// err. More than there were means all of them: to send them again would not make
-// the writer say anything else; lie tells of it. Fewer than none means none, and
-// is an error.
+// Count returns how many of size bytes were written by a Write that returned n and err. A count
+// above size is size, because writing again would not correct it; lie reports it. A negative count
+// is 0, and is an error.
 func Count(n int64, size int, err error) (done int, lie, failure error) {
 	if n >= 0 && n <= int64(size) {
 		return int(n), nil, err

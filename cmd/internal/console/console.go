@@ -12,19 +12,19 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// Console is standard error: messages, and on a terminal one line that is
-// written anew again and again.
+// Console writes messages to standard error, and on a terminal one line that is rewritten
+// repeatedly.
 type Console struct {
 	W    io.Writer
-	Name string // stands before every message
+	Name string // precedes every message
 
-	Plain func(text string) string // what a message is written as; nil: as it is
+	Plain func(text string) string // converts a message before it is written; nil: unchanged
 
 	mu   sync.Mutex
-	live string // what stands on the line; empty: nothing
+	live string // current text of the live line; empty: none
 }
 
-// Say writes a message of its own line.
+// Say writes a message on a separate line.
 func (c *Console) Say(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,7 +69,7 @@ func (c *Console) clearLocked() {
 // LiveEvery is how often the live line is written.
 const LiveEvery = 500 * time.Millisecond
 
-// Progress is what the live line is about.
+// Progress is the content of the live line.
 type Progress struct {
 	Records, Bytes uint64
 	InUse, Slabs   int // of the output with the fewest free

@@ -35,7 +35,7 @@ func Unpathed(err error) error {
 	return err
 }
 
-// PathFirst says what is wrong with a path, path first.
+// PathFirst returns the text of an error about a path, with the path first.
 func PathFirst(err error) string {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
@@ -44,7 +44,8 @@ func PathFirst(err error) string {
 	return err.Error()
 }
 
-// BareNet is an error of net without the address, which is said already.
+// BareNet returns an error of package net without the address, for messages that contain it
+// already.
 func BareNet(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -57,7 +58,7 @@ func BareNet(err error) error {
 	return err
 }
 
-// Amount writes a number and what it counts.
+// Amount formats a number with its noun.
 func Amount(n uint64, noun string) string {
 	return units.Count(n) + " " + plural.Noun(n, noun)
 }

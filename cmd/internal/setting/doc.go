@@ -5,7 +5,7 @@
 //	configuration ────┘         ▲
 //	                    table of options: default, bounds, destinations
 //
-// A value checks the text that it is set to. [ParseQuery] reads the options behind the ? of a
+// A value checks the text that it is set to. [ParseQuery] reads the options after the ? of a
 // destination, and [Redact] hides secrets that people write into destinations.
 //
 //	v := setting.New()

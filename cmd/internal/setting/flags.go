@@ -86,7 +86,7 @@ func (r *Rate) Set(text string) error {
 	return err
 }
 
-// Duration is a flag that also takes days.
+// Duration is a flag that also accepts days.
 type Duration time.Duration
 
 func (d *Duration) String() string {
@@ -132,7 +132,7 @@ func (l *Level) Admits(ev *record.Event) bool {
 	return !l.Given || !ev.HasLevel || ev.Level >= l.Level
 }
 
-// Words returns the level as it is shown to people.
+// Words returns the level for a message.
 func (l *Level) Words() string {
 	if !l.Given {
 		return "none"

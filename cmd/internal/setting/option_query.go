@@ -14,7 +14,7 @@ import (
 type param struct {
 	Option *Option
 	Text   string
-	raw    string // as it is written there, with its name
+	raw    string // as written, with its name
 }
 
 type params []param
@@ -41,8 +41,8 @@ func isPath(to string) bool {
 	return slices.Contains([]string{"file", "unix", "syslog+unix", "forward+unix"}, scheme)
 }
 
-// PathIn returns the path that stands in a destination: %3F is a question mark there, and
-// %25 a percent sign. All others are as they are.
+// PathIn decodes the path of a destination: %3F is a question mark and %25 a percent sign. Other
+// sequences are not changed.
 var PathIn = strings.NewReplacer("%3F", "?", "%3f", "?", "%25", "%").Replace
 
 // ParseQuery reads what follows the "?" of a destination: options as NAME=VALUE, with &
@@ -129,9 +129,9 @@ func OptionsOf(scheme string, some func(*Option) bool) string {
 	return fmt.Sprintf("Options of %s: %s", scheme, strings.Join(names, ", "))
 }
 
-// NameOf returns the name of an output: its destination, without the options that do not
-// say where lines go. Directories in --spool and --crash-safe are called after it, so
-// other options may change from run to run.
+// NameOf returns the name of an output: its destination with only those options that determine
+// where lines go. Directories in --spool and --crash-safe have that name, so all other options may
+// change from run to run.
 func NameOf(at string, own params) string {
 	sep := "?"
 	for _, p := range own {

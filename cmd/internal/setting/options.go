@@ -34,7 +34,7 @@ type Option struct {
 
 	Of          []string // the schemes of the destinations that have it; nil: all
 	Needs       []string // it has no effect without one of these options
-	NeedsOf     []string // but for other destinations than these; nil: for none
+	NeedsOf     []string // destinations for which the need does not apply; nil: none
 	Words       []string // some values, for completion in shells
 	General     bool     // it is about lines, memory or delivery, and not about the destination
 	Undelivered bool     // it is about lines that the destination does not accept, so --dry-run ignores it
@@ -221,7 +221,7 @@ func (o *Option) Kinds() string {
 	return console.InWords(names, "and")
 }
 
-// Lacks returns the options of which one is missing beside o, nil if none is.
+// Lacks returns the options of which one must be set together with o, or nil if one is set.
 func (o *Option) Lacks(scheme string, has func(name string) bool) []string {
 	if o.NeedsOf != nil && !slices.Contains(o.NeedsOf, scheme) || slices.ContainsFunc(o.Needs, has) {
 		return nil

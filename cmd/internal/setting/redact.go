@@ -9,7 +9,7 @@ import (
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
-// hidden stands for a secret.
+// hidden replaces a secret.
 const hidden = "(secret)"
 
 // Redact returns a destination fit to be shown: secrets are given in files, but
@@ -19,7 +19,7 @@ func Redact(to string) string {
 	return shown
 }
 
-// Redacted is redact, and returns what it hid.
+// Redacted is like redact, and also returns the hidden texts.
 func Redacted(to string) (shown string, hid []string) {
 	_, rest, found := strings.Cut(to, ":")
 	if !found {
@@ -72,7 +72,7 @@ func redactParam(part string) string {
 	switch {
 	case part == "" || o != nil && !o.Sensitive || slices.Contains(switchValues, strings.ToLower(value)):
 		return part
-	case strings.Trim(value, "=") == "": // a secret by itself, which may end in =
+	case strings.Trim(value, "=") == "": // a secret without a name, which may end in =
 		return hidden
 	}
 	return name + "=" + hidden
@@ -97,8 +97,8 @@ var (
 	queryInText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[?&][^\s"?&=]+=[^\s"&]+`) })
 )
 
-// RedactText is redact for a text that may have destinations in it, such as what
-// is said of a wrong command line.
+// RedactText is redact for a text that may contain destinations, such as the error of a wrong
+// command line.
 func RedactText(text string) string {
 	text = userInText().ReplaceAllString(text, "//"+hidden+"@")
 	return queryInText().ReplaceAllStringFunc(text, func(p string) string {

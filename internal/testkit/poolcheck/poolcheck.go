@@ -31,8 +31,8 @@ func (u Use) Plain(t testing.TB) {
 	t.Cleanup(func() { *u.Pool = was })
 }
 
-// A Runner runs tests and then checks the pools. It is what goleak.VerifyTestMain
-// takes in place of a testing.M.
+// A Runner runs tests and then checks the pools. goleak.VerifyTestMain accepts it instead of a
+// testing.M.
 type Runner struct {
 	tests interface{ Run() int }
 	uses  []Use
@@ -44,9 +44,8 @@ func Tests(m interface{ Run() int }, uses ...Use) *Runner {
 	return &Runner{tests: m, uses: uses, out: os.Stderr}
 }
 
-// Run runs the tests and returns the exit code: not 0 if a test failed, or if a
-// buffer was misused or never put back, which it reports. Benchmarks it leaves
-// to the pools as they are.
+// Run runs the tests and returns the exit code: not 0 if a test failed, or if a buffer was misused
+// or never returned, which it reports. Benchmarks use unchanged pools.
 func (r *Runner) Run() int {
 	flag.Parse()
 	if f := flag.Lookup("test.bench"); f != nil && f.Value.String() != "" {
