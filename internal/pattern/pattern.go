@@ -71,7 +71,7 @@ func (p *Pattern) addText(lit *strings.Builder) {
 	}
 }
 
-// String returns the pattern as it was given.
+// String returns the text of the pattern.
 func (p *Pattern) String() string { return p.text }
 
 // Fixed returns the text of a pattern without fields, and whether it has none.
@@ -102,14 +102,14 @@ type Filler struct {
 	// Clean appends a value to dst in the form that the protocol allows. Default nil: as
 	// it is.
 	Clean func(dst, value []byte) []byte
-	// Missing stands for a field that the record does not have, or that is not a string,
-	// number or boolean. Default "".
+	// Missing replaces a field that the record does not have, or that is not a string, number or
+	// boolean. Default "".
 	Missing string
 
 	json, value []byte
 }
 
-// Append appends p, filled from rec, to dst and returns it. codec is that of the batch.
+// Append appends p, filled from rec, to dst and returns it. codec is the codec of the batch.
 func (f *Filler) Append(dst []byte, p *Pattern, codec batch.Codec, rec *batch.Record) []byte {
 	obj, read := []byte(nil), false
 	for i := range p.parts {
@@ -150,8 +150,8 @@ func (f *Filler) object(codec batch.Codec, rec *batch.Record) []byte {
 	return obj
 }
 
-// find returns what the member of obj says that name leads to: of members with one name the
-// last, as readers of JSON have it. It is valid until the next call.
+// find returns the text of the member of obj that name leads to. Of several members with one name
+// it is the last, as in readers of JSON. It is valid until the next call.
 func (f *Filler) find(obj []byte, name string) (value []byte, ok bool) {
 	if obj == nil {
 		return nil, false
@@ -177,7 +177,7 @@ func (f *Filler) find(obj []byte, name string) (value []byte, ok bool) {
 	}
 }
 
-// scalar returns what a JSON value says: nothing, if it is null, a list or an object.
+// scalar returns the text of a JSON value. It reports false for null, a list or an object.
 func (f *Filler) scalar(v []byte) (value []byte, ok bool) {
 	switch v[0] {
 	case '"':
@@ -192,8 +192,8 @@ func (f *Filler) scalar(v []byte) (value []byte, ok bool) {
 	return v, true
 }
 
-// IsText reports whether records of that codec are lines of text, which need no codec to be
-// read. A nil codec stands for plain lines.
+// IsText reports whether records of that codec are lines of text, which can be read without the
+// codec. A nil codec means plain lines.
 func IsText(c batch.Codec) bool {
 	if c == nil {
 		return true
