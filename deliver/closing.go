@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/closetime"
 )
 
 // stage is the closing life of an outlet.
@@ -29,19 +30,39 @@ func (m *machine) enter(to stage) {
 	m.stage = to
 }
 
-// close begins to close: hurried is set if there is a deadline, last if no further batch will be
-// added.
-func (m *machine) close(now time.Time, hurried, last bool) {
+// close begins to close. A zero deadline means none, the earliest one counts. last is set if no
+// further batch will be added.
+func (m *machine) close(now time.Time, deadline time.Time, last bool) {
 	if last && m.stage == running {
 		m.enter(closing)
 	}
 	m.last = m.last || last
-	if !hurried || m.health.hurried {
+	if deadline.IsZero() || !m.deadline.IsZero() && !deadline.Before(m.deadline) {
+		return
+	}
+	m.deadline = deadline
+	left := float64(deadline.Sub(now))
+	m.lateAt = now.Add(time.Duration(closetime.Destination * left))
+	m.handlerUntil = now.Add(time.Duration(closetime.Handlers * left))
+	if m.health.hurried {
 		return
 	}
 	m.health.hurry(now)
 	if m.handler.at.After(now) {
 		m.handler.at = now
+	}
+}
+
+// handlerOver reports whether no call of the handler is waited for any more, because the spool can
+// stand in for it.
+func (m *machine) handlerOver(now time.Time) bool {
+	return m.set.spool && !m.deadline.IsZero() && !now.Before(m.handlerUntil)
+}
+
+// endShare ends the destination's share of the time of Close if others have one.
+func (m *machine) endShare(now time.Time) {
+	if (m.set.spool || m.set.handler) && !m.deadline.IsZero() && !now.Before(m.lateAt) {
+		m.beLate(false)
 	}
 }
 
@@ -98,13 +119,13 @@ func (m *machine) save(now time.Time) action {
 		}
 		switch {
 		case m.stage == late && e.place == offered:
-			return action{do: doWait} // for the handler
+			return m.waitLate(now, time.Time{}) // for the handler
 		case m.stage == late && m.set.handler && !m.handler.busy && !e.tried:
 			return m.handTo(e)
 		case m.disk.mayAppend(now):
 			return action{do: doSpill, e: e}
 		case m.stage == late:
-			return action{do: doWait, until: m.disk.appendAt}
+			return m.waitLate(now, m.disk.appendAt)
 		}
 		if e.h.keeps() {
 			m.led.giveBack(e.h, countable(e.b))
@@ -122,6 +143,14 @@ func (m *machine) save(now time.Time) action {
 	return m.finish()
 }
 
+// waitLate waits until t, or the end of the handler's share.
+func (m *machine) waitLate(now, t time.Time) action {
+	if m.set.spool && m.handlerUntil.After(now) {
+		t = earlier(t, m.handlerUntil)
+	}
+	return action{do: doWait, until: t}
+}
+
 // wakeAt returns when there may be something to do that no event announces, zero for
 // never.
 func (m *machine) wakeAt(now time.Time) (at time.Time) {
@@ -130,6 +159,8 @@ func (m *machine) wakeAt(now time.Time) (at time.Time) {
 			at = t
 		}
 	}
+	consider(m.lateAt)
+	consider(m.handlerUntil)
 	consider(m.health.notBefore)
 	consider(m.disk.appendAt)
 	consider(m.disk.pullAt)

@@ -105,7 +105,7 @@ func (w *world) events() (out []event) {
 	trouble(waits, "later", 0, func() { w.now = w.now.Add(w.lim.jitter(0, 3*time.Second)) })
 	switch w.closed {
 	case 0:
-		add("close", func() { w.closed = 1; w.m.close(w.now, true, true) })
+		add("close", func() { w.closed = 1; w.m.close(w.now, w.now.Add(1e5*time.Hour), true) })
 	case 1:
 		add("late", func() { w.closed = 2; w.m.beLate(false) })
 	case 2:

@@ -35,7 +35,7 @@ func (o *outlet) deliver(ctx context.Context, l loan, b *batch.Batch) error {
 		}
 		o.driver.release()
 	}()
-	if is(o.closed) {
+	if is(o.stopping.closed) {
 		returned = true
 		return errClosed
 	}

@@ -39,9 +39,12 @@ type machine struct {
 	account *accounting
 	poison  *poison.Detector
 
-	stage stage
-	last  bool // no further batch will be added
-	full  bool // the producer has no room and would rather spill than wait
+	stage        stage
+	deadline     time.Time // of Close; zero: none
+	lateAt       time.Time // the destination's share ends, if others have one
+	handlerUntil time.Time // … the handler's
+	last         bool      // no further batch will be added
+	full         bool      // the producer has no room and would rather spill than wait
 }
 
 // settings are what a machine knows from the beginning.
@@ -125,6 +128,7 @@ func (m *machine) next(now time.Time) action {
 	if m.stage == ended {
 		return action{do: doEnd}
 	}
+	m.endShare(now)
 	m.account.expire(now, m.streams.any())
 	m.endSilent(now)
 	if seq, ok := m.disk.forget(); ok {

@@ -52,14 +52,9 @@ type outlet struct {
 	wake     chan struct{}   // for the loop; capacity 1
 	room     chan struct{}   // for a Borrow that waits; capacity 1
 	done     chan struct{}   // closed when the loop has ended
-	closed   chan struct{}   // closed by Shutdown
 	ctx      context.Context
-	giveUp   func()        // ends the calls of handlers
-	ended    chan struct{} // closed when Shutdown has its report
-	once     sync.Once
-	report   batch.Report
-	closeErr error
-	ending   endErrors // of the destination; closeErr has it, too
+	giveUp   func() // ends the calls of handlers
+	stopping *stopping
 
 	// The loop's.
 	life     *life
@@ -72,16 +67,15 @@ type outlet struct {
 
 // shared is what callers and the loop share.
 type shared struct {
-	mu       sync.Mutex // leaf but for ledger.mu; guards the rest
-	inbox    []func(now time.Time)
-	given    []given
-	lastNo   uint64
-	used     int       // batches that were taken and are not free again
-	spare    []*holder // for reuse
-	full     []func() bool
-	needs    []func() (drops, waits bool)
-	snap     snapshot
-	deadline time.Time // the earliest that Drain or Shutdown was told
+	mu     sync.Mutex // leaf but for ledger.mu; guards the rest
+	inbox  []func(now time.Time)
+	given  []given
+	lastNo uint64
+	used   int       // batches that were taken and are not free again
+	spare  []*holder // for reuse
+	full   []func() bool
+	needs  []func() (drops, waits bool)
+	snap   snapshot
 }
 
 // given is a batch on its way from Borrow to the loop.
@@ -119,11 +113,12 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 		traits: &traits, opt: &set, events: newEvents(set.Name, set.OnError),
 		inline: traits.Inline && set.Spill == nil && set.Handler == nil, helm: make(chan struct{}),
 		turn: make(chan struct{}, 1), wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
-		done: make(chan struct{}), closed: make(chan struct{}), ended: make(chan struct{}),
+		done: make(chan struct{}),
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	x.ctx, x.giveUp = ctx, func() { cancel(errHandlerTimeout) }
 	x.traits.Window = max(1, x.traits.Window)
+	x.stopping = newStopping(x)
 	x.led = &ledger{spill: set.Spill}
 	x.driver = newDriver(dest, x.events, func() uint64 { return x.led.account().Delivered })
 	if set.Spill != nil {
@@ -178,11 +173,11 @@ func (o *outlet) take(ctx context.Context, fill func(h *holder) *batch.Batch) er
 	case o.turn <- struct{}{}:
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-o.closed:
+	case <-o.stopping.closed:
 		return errClosed
 	}
 	defer func() { <-o.turn }()
-	if is(o.closed) {
+	if is(o.stopping.closed) {
 		return errClosed
 	}
 	h, err := o.place(ctx)
@@ -218,7 +213,7 @@ func (o *outlet) place(ctx context.Context) (*holder, error) {
 		case <-o.room:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
-		case <-o.closed:
+		case <-o.stopping.closed:
 			return nil, errClosed
 		}
 	}
@@ -229,7 +224,7 @@ func (o *outlet) place(ctx context.Context) (*holder, error) {
 func (o *outlet) give(h *holder, b *batch.Batch) bool {
 	o.shared.mu.Lock()
 	defer o.shared.mu.Unlock()
-	if is(o.closed) {
+	if is(o.stopping.closed) {
 		return false
 	}
 	o.led.take(h)
@@ -316,6 +311,9 @@ func (o *outlet) loop() {
 		now := time.Now()
 		o.m.full = o.m.set.spool && o.isFull()
 		o.m.handler.needs = o.needs()
+		if o.m.handlerOver(now) {
+			o.giveUp()
+		}
 		a := o.m.next(now)
 		if a.do == doEnd {
 			break

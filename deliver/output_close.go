@@ -90,8 +90,8 @@ func (o *Output) verdict(ctx context.Context, before stock, rep batch.Report, er
 		if deadline, ok := ctx.Deadline(); ctx.Err() == nil && (!ok || time.Until(deadline) > 3*closetime.Reserve(o.timeout)) {
 			return err
 		}
-		if is(o.outlet.ended) { // its parts were told to give up, and say so
-			return o.outlet.ending.fault()
+		if is(o.outlet.stopping.ended) { // its parts were told to give up, and say so
+			return o.outlet.stopping.driver.fault()
 		}
 		return o.outlet.driver.unflushed(nil)
 	}
@@ -115,8 +115,8 @@ func (o *Output) verdict(ctx context.Context, before stock, rep batch.Report, er
 		err = fmt.Errorf("%s: %w%s", text, whyOver(ctx), last)
 	}
 	var flush error
-	if is(o.outlet.ended) {
-		flush = o.outlet.ending.flush
+	if is(o.outlet.stopping.ended) {
+		flush = o.outlet.stopping.driver.flush
 	}
 	return errors.Join(err, flush)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -11,110 +12,89 @@ import (
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
-const (
-	// primaryShare is the destination's share of the time to the deadline of Close.
-	primaryShare = closetime.Destination
-	// handlerShare is how much of the time is over when no handler is waited for any
-	// more that the spool can stand in for.
-	handlerShare = closetime.Handlers
-	// closeGrace is how long Close waits, after its time is over, for a driver that was
-	// told to give up.
-	closeGrace = 50 * time.Millisecond
-)
+// closeGrace is how long Close waits, after its time is over, for a driver that was
+// asked to give up.
+const closeGrace = 50 * time.Millisecond
 
-// Drain tells the outlet that its producer has begun to close and will have everything
-// settled by deadline. Delays between attempts are short from now
-// on. The destination has 70 % of the time; then the handler is offered what is left,
-// whatever PendingLimit says, and after it the spool. A zero deadline means none; a later
-// call may bring the deadline forward.
+// stopping ends an outlet within a deadline. The machine divides the time:
+//
+//	0 ── destination ── 70 % ── handler ── 85 % ── spool ── deadline ── dropped
+type stopping struct {
+	o      *outlet
+	begun  atomic.Bool
+	closed chan struct{} // closed when it has begun: no further lease is accepted
+	ended  chan struct{} // closed when report and err are set
+
+	report batch.Report
+	err    error
+	driver endErrors // of the destination; err has it, too
+}
+
+func newStopping(o *outlet) *stopping {
+	return &stopping{o: o, closed: make(chan struct{}), ended: make(chan struct{})}
+}
+
+// Drain notes that the producer has begun to close and will have everything settled by
+// deadline. Delays between attempts are short from now on. The destination has 70 % of the time;
+// then the handler is offered what is left, whatever PendingLimit is, and after it the spool. A
+// zero deadline means none; a later call may bring the deadline forward.
 func (o *outlet) Drain(deadline time.Time) {
-	o.drain(deadline, false)
+	o.post(func(now time.Time) { o.m.close(now, deadline, false) })
 }
 
-func (o *outlet) drain(deadline time.Time, last bool) {
-	hurried := !deadline.IsZero()
-	o.post(func(now time.Time) { o.m.close(now, hurried, last) })
-	o.shared.mu.Lock()
-	earlier := hurried && (o.shared.deadline.IsZero() || deadline.Before(o.shared.deadline))
-	if earlier {
-		o.shared.deadline = deadline
-	}
-	o.shared.mu.Unlock()
-	if earlier {
-		o.schedule(deadline)
-	}
-}
-
-// schedule ends the shares of the time until deadline, unless they have ended.
-func (o *outlet) schedule(deadline time.Time) {
-	left := time.Until(deadline)
-	share := func(part float64, f func()) {
-		t := time.AfterFunc(time.Duration(part*float64(left)), f)
-		go func() { <-o.done; t.Stop() }()
-	}
-	if o.set.spool || o.hand.Load() != nil {
-		share(primaryShare, func() { o.post(func(time.Time) { o.m.beLate(false) }) })
-	}
-	if o.set.spool {
-		share(handlerShare, o.giveUp)
-	}
-}
-
-// end ends everybody's share.
-func (o *outlet) end() {
-	o.post(func(time.Time) { o.m.beLate(true) })
-	o.giveUp()
-}
-
-// Shutdown refuses further loans, settles what is in custody, closes the session and
+// Shutdown refuses further leases, settles the records in custody, closes the session and
 // reports. It returns when that is done, or soon after ctx has ended, whatever the
 // destination does.
 //
-// The destination has 70 % of the time to ctx's deadline. What is in flight then is
-// settled without it: by the handler, where there is one, else by the spool. What
-// nobody takes is dropped with [batch.Shutdown]; Report.Unknown says how much of that
-// was sent and not answered. What is in the spool is delivered as long as the
-// destination is well and has time, and stays there otherwise: pending, for the next
+// The destination has 70 % of the time to ctx's deadline. Records in flight then are
+// settled without it: by the handler, where there is one, otherwise by the spool. Records that
+// neither accepts are dropped with [batch.Shutdown]; Report.Unknown is how many of these
+// were sent and not answered. Records in the spool are delivered as long as the
+// destination works and has time, and stay there otherwise: pending, for the next
 // process. The spool is not closed.
 //
-// The error says how many records were dropped by this Shutdown. Later calls wait for
+// The error has the number of records dropped by this Shutdown. Later calls wait for
 // the first one and return the same.
 func (o *outlet) Shutdown(ctx context.Context) (batch.Report, error) {
-	first := false
-	o.once.Do(func() { first = true })
-	if !first {
+	s := o.stopping
+	if s.begun.Swap(true) {
 		select {
-		case <-o.ended:
-			return o.report, o.closeErr
+		case <-s.ended:
+			return s.report, s.err
 		case <-ctx.Done():
-			a := o.led.account()
-			return batch.Report{Account: a}, fmt.Errorf("deliver: close: %w", context.Cause(ctx))
+			return batch.Report{Account: o.led.account()}, fmt.Errorf("deliver: close: %w", context.Cause(ctx))
 		}
 	}
+	s.run(ctx)
+	close(s.ended)
+	return s.report, s.err
+}
+
+// run ends the outlet and sets the report.
+func (s *stopping) run(ctx context.Context) {
+	o := s.o
 	o.shared.mu.Lock()
-	close(o.closed) // under mu: no Borrow gives the loop anything after that
+	close(s.closed) // under mu: no Borrow gives the loop anything after that
 	o.shared.mu.Unlock()
 	before := o.led.account()
 	deadline, _ := ctx.Deadline()
-	o.drain(deadline, true)
+	o.post(func(now time.Time) { o.m.close(now, deadline, true) })
 	if o.inline {
 		go o.loop()
 	}
-	o.await(ctx, deadline)
+	s.await(ctx, deadline)
 	o.led.close() // if the spool was too slow, something is left
 	o.giveUp()
 	o.dead.wait(ctx)
-	o.ending = o.driver.end(ctx, is(o.done))
+	s.driver = o.driver.end(ctx, is(o.done))
 	o.brk.close()
 	a := o.led.account()
-	o.report = batch.Report{Account: a, Unknown: o.led.unknownNow()}
+	s.report = batch.Report{Account: a, Unknown: o.led.unknownNow()}
 	if n := a.Dropped[batch.Shutdown] - before.Dropped[batch.Shutdown]; n > 0 {
-		o.closeErr = fmt.Errorf("deliver: close: %s not delivered: %w", plural.Records(n), whyOver(ctx))
+		s.err = fmt.Errorf("deliver: close: %s not delivered: %w", plural.Records(n), whyOver(ctx))
 	}
-	o.closeErr = errors.Join(o.closeErr, o.ending.err())
+	s.err = errors.Join(s.err, s.driver.err())
 	o.events.run.WaitBriefly(context.WithoutCancel(ctx))
-	close(o.ended)
-	return o.report, o.closeErr
 }
 
 // whyOver returns why the time of Close was over.
@@ -127,7 +107,8 @@ func whyOver(ctx context.Context) error {
 
 // await waits until the loop has ended. A little before the deadline it has the rest
 // dropped, so that there is time to account for it.
-func (o *outlet) await(ctx context.Context, deadline time.Time) {
+func (s *stopping) await(ctx context.Context, deadline time.Time) {
+	o := s.o
 	isOver := make(<-chan time.Time)
 	if !deadline.IsZero() {
 		left := time.Until(deadline)
@@ -141,7 +122,8 @@ func (o *outlet) await(ctx context.Context, deadline time.Time) {
 	case <-isOver:
 	case <-ctx.Done():
 	}
-	o.end()
+	o.post(func(time.Time) { o.m.beLate(true) })
+	o.giveUp()
 	if o.inline && !is(o.helm) { // whoever brought the last batch hangs in Borrow, and will account for it
 		return
 	}
@@ -152,7 +134,7 @@ func (o *outlet) await(ctx context.Context, deadline time.Time) {
 		return
 	case <-grace.C:
 	}
-	o.post(func(time.Time) { o.abandon() })
+	o.post(func(time.Time) { s.abandon() })
 	grace.Reset(closeGrace)
 	select {
 	case <-o.done:
@@ -162,12 +144,12 @@ func (o *outlet) await(ctx context.Context, deadline time.Time) {
 
 // abandon ends the loop although a session has not closed: what it may read stays as
 // it is until it has.
-func (o *outlet) abandon() {
-	tell := o.m.abandon()
-	if l := o.life; l != nil {
-		if tell {
+func (s *stopping) abandon() {
+	open := s.o.m.abandon()
+	if l := s.o.life; l != nil {
+		if open {
 			l.fence(errNoTime)
 		}
-		l.whenClosed(o.m.sess.closed)
+		l.whenClosed(s.o.m.sess.closed)
 	}
 }
