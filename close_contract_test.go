@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -44,7 +45,7 @@ var endings = []struct {
 	{"loki", true, endLoki},
 	{"lines", true, endLines},
 	{"own", true, endOwn},
-	{"writer", false, endWriter},
+	{"writer", crashSafe, endWriter},
 	{"router", true, endRouter},
 }
 
@@ -124,9 +125,13 @@ func endLines(t *testing.T, w *world, dir string) ended {
 	return endOutput(outputAt(t, s, dir))
 }
 
-// endWriter is an Output in front of an io.Writer.
-func endWriter(t *testing.T, w *world, _ string) ended {
-	s, err := deliver.NewOutput(deliver.ToWriter(writing(w.visit)), &deliver.OutputOptions{OnError: quiet,
+// crashSafe reports whether this system has crash-safe slabs.
+const crashSafe = runtime.GOOS == "linux" || runtime.GOOS == "darwin"
+
+// endWriter is an Output in front of an io.Writer, as of a file. It keeps records in
+// crash-safe slabs in dir.
+func endWriter(t *testing.T, w *world, dir string) ended {
+	s, err := deliver.NewOutput(deliver.ToWriter(writing(w.visit)), &deliver.OutputOptions{OnError: quiet, CrashDir: dir,
 		Slab:    slab.Options{WhenFull: slab.DropNewest()},
 		Deliver: deliver.Options{Retry: &deliver.RetryOptions{Min: time.Millisecond, Max: 10 * time.Millisecond}}})
 	if err != nil {

@@ -12,87 +12,148 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/fluent"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/loki"
+	"github.com/forebay-log/forebay/slab"
+	"github.com/forebay-log/forebay/spool"
 )
 
 const (
 	envDir  = "FOREBAY_ORDER_DIR"
-	envTo   = "FOREBAY_ORDER_TO" // forward or loki
+	envTo   = "FOREBAY_ORDER_TO" // forward, loki or file
 	envAddr = "FOREBAY_ORDER_ADDR"
+	envMem  = "FOREBAY_ORDER_MEMORY"
 	envSeed = "FOREBAY_ORDER_SEED" // of the options, the same in all lives
 )
 
 var crashKeys = []string{"a", "b", "c"}
 
-// A crashSafe is a destination with crash-safe slabs.
-type crashSafe struct {
-	write   func(key, text string) error
-	close   func(ctx context.Context) (batch.Account, error)
-	failure int // records that a failure may bring again
+// A memory says where records are kept until they are delivered.
+type memory struct {
+	crash bool // in crash-safe slabs, not on the heap
+	spool bool
 }
 
-// openCrashSafe opens the destination of a seed.
-func openCrashSafe(to, addr, dir string, seed uint64) (*crashSafe, error) {
+// memories are those that TestCrash kills processes with.
+var memories = map[string]memory{"heap": {}, "spool": {spool: true}, "crash": {crash: true}, "both": {crash: true, spool: true}}
+
+// A target is a destination as a process logs to it.
+type target struct {
+	write   func(key, text string) error
+	flush   func(ctx context.Context) error
+	close   func(ctx context.Context) (batch.Account, error)
+	failure int // records that may come again after a failure
+	holds   int // records that may be in memory
+}
+
+// openTarget opens the destination of a seed. dir has the directories of the memory, and the
+// file if the records go to one.
+func openTarget(to, addr, dir string, mem memory, seed uint64) (*target, error) {
 	r := testkit.Rand(seed)
 	tr := &trial{rng: r}
 	slabBytes := 512 << r.IntN(5)
-	buffer := slabBytes * (3 + r.IntN(16))
-	spoolDir := []string{"", filepath.Join(dir, "spool")}[r.IntN(2)]
-	crashDir := filepath.Join(dir, "slabs")
-	if to == "loki" {
-		c := loki.Config{
-			URL: "http://" + addr, Labels: map[string]string{"app": "x"}, LabelAttrs: []string{"key"}, NoLevelLabel: true,
-			BatchBytes: 1024 << r.IntN(4), BatchAge: time.Millisecond, SlabBytes: slabBytes, BufferBytes: buffer, WhenFull: "block",
-			CrashDir: crashDir, SpoolDir: spoolDir, Retry: retry(), Breaker: tr.breaker(), OnError: quiet,
-		}
-		h, err := loki.NewHandler(c)
-		if err != nil {
-			return nil, err
-		}
-		return &crashSafe{
-			write: func(key, text string) error {
-				rec := slog.NewRecord(time.Now(), slog.LevelInfo, text, 0)
-				rec.AddAttrs(slog.String("key", key))
-				return h.Handle(context.Background(), rec)
-			},
-			close: func(ctx context.Context) (batch.Account, error) {
-				_, err := h.Close(ctx)
-				return h.Sink.Account(), err
-			},
-			failure: 2*c.BatchBytes/40 + 1,
-		}, nil
+	slabs := 3 + r.IntN(16)
+	crashDir, spoolDir, full := "", "", "block"
+	if mem.crash {
+		crashDir = filepath.Join(dir, "slabs")
 	}
-	c := fluent.Config{
-		Servers: []string{addr}, Window: 1 << r.IntN(6), FrameBytes: 256 << r.IntN(5),
-		ReconnectMin: time.Millisecond, ReconnectMax: 3 * time.Millisecond, FlushInterval: time.Millisecond,
-		SlabBytes: slabBytes, BufferBytes: buffer, WhenFull: "block",
-		CrashDir: crashDir, SpoolDir: spoolDir, Retry: retry(), Breaker: tr.breaker(), OnError: quiet,
+	if mem.spool {
+		spoolDir = filepath.Join(dir, "spool")
+		full = []string{"block", "spill"}[r.IntN(2)]
 	}
-	l, err := fluent.NewLogger(c)
-	if err != nil {
-		return nil, err
+	if mem.spool && to == "file" { // it takes everything: else nothing would be in the spool
+		full = "spill"
 	}
-	return &crashSafe{
-		write: func(key, text string) error { return l.Post(key, event{text}) },
-		close: func(ctx context.Context) (batch.Account, error) {
-			_, err := l.Close(ctx)
-			return l.Account(), err
+	const shortest = 30 // bytes of a record
+	open := map[string]func() (*target, error){
+		"loki": func() (*target, error) {
+			c := loki.Config{
+				URL: "http://" + addr, Labels: map[string]string{"app": "x"}, LabelAttrs: []string{"key"}, NoLevelLabel: true,
+				BatchBytes: 1024 << r.IntN(4), BatchAge: time.Millisecond, SlabBytes: slabBytes, BufferBytes: slabs * slabBytes, WhenFull: full,
+				CrashDir: crashDir, SpoolDir: spoolDir, Retry: retry(), Breaker: tr.breaker(), OnError: quiet,
+			}
+			h, err := loki.NewHandler(c)
+			if err != nil {
+				return nil, err
+			}
+			return &target{
+				write: func(key, text string) error {
+					rec := slog.NewRecord(time.Now(), slog.LevelInfo, text, 0)
+					rec.AddAttrs(slog.String("key", key))
+					return h.Handle(context.Background(), rec)
+				},
+				flush: h.Flush,
+				close: func(ctx context.Context) (batch.Account, error) {
+					_, err := h.Close(ctx)
+					return h.Sink.Account(), err
+				},
+				failure: 2*c.BatchBytes/40 + 1,
+			}, nil
 		},
-		failure: c.Window * (c.FrameBytes/30 + 1),
-	}, nil
+		"forward": func() (*target, error) {
+			c := fluent.Config{
+				Servers: []string{addr}, Window: 1 << r.IntN(6), FrameBytes: 256 << r.IntN(5),
+				ReconnectMin: time.Millisecond, ReconnectMax: 3 * time.Millisecond, FlushInterval: time.Millisecond,
+				SlabBytes: slabBytes, BufferBytes: slabs * slabBytes, WhenFull: full,
+				CrashDir: crashDir, SpoolDir: spoolDir, Retry: retry(), Breaker: tr.breaker(), OnError: quiet,
+			}
+			l, err := fluent.NewLogger(c)
+			if err != nil {
+				return nil, err
+			}
+			return &target{
+				write: func(key, text string) error { return l.Post(key, event{text}) },
+				flush: l.Flush,
+				close: func(ctx context.Context) (batch.Account, error) {
+					_, err := l.Close(ctx)
+					return l.Account(), err
+				},
+				failure: c.Window * (c.FrameBytes/shortest + 1),
+			}, nil
+		},
+		"file": func() (*target, error) {
+			log, err := forebay.New(forebay.OnError(quiet), forebay.File(filepath.Join(dir, "out"), forebay.Delivery(func(o *deliver.OutputOptions) {
+				o.CrashDir, o.SpoolDir = crashDir, spoolDir
+				o.Deliver.Retry, o.Deliver.Breaker = retry(), tr.breaker()
+				o.Slab = slab.Options{SlabBytes: slabBytes, SlabCount: slabs, FlushInterval: time.Millisecond, WhenFull: slab.Block()}
+				if full == "spill" {
+					o.Slab.WhenFull = slab.Spill()
+				}
+			})))
+			if err != nil {
+				return nil, err
+			}
+			return &target{
+				write: func(_, text string) error { log.Info(text); return nil },
+				flush: log.Router().Flush,
+				close: func(ctx context.Context) (batch.Account, error) {
+					_, err := log.Router().Close(ctx)
+					return log.Router().Stats().Outputs[0].Account, err
+				},
+				failure: slabs * (slabBytes/shortest + 1),
+			}, nil
+		},
+	}
+	t, err := open[to]()
+	if err == nil {
+		t.holds = slabs*(slabBytes/shortest+1) + t.failure
+	}
+	return t, err
 }
 
 // init makes the test binary the process that is killed, where the environment says so.
-// It logs until then. For each key the file witness tells how many calls have begun and
-// how many have returned.
+// It logs until then. For each key the file witness has how many calls have begun, how many
+// have returned, and how many had returned before a Flush that succeeded.
 func init() {
 	child = func() {
 		dir := os.Getenv(envDir)
@@ -109,22 +170,29 @@ func init() {
 		die(err)
 		witness, err := os.OpenFile(filepath.Join(dir, "witness"), os.O_RDWR, 0)
 		die(err)
-		to, err := openCrashSafe(os.Getenv(envTo), os.Getenv(envAddr), dir, seed)
+		to, err := openTarget(os.Getenv(envTo), os.Getenv(envAddr), dir, memories[os.Getenv(envMem)], seed)
 		die(err)
 		var wg sync.WaitGroup
 		for g, key := range crashKeys {
 			wg.Go(func() {
 				r := rand.New(rand.NewPCG(seed, uint64(os.Getpid()+g)))
-				begun, _, err := readWitness(witness, g)
+				w, err := readWitness(witness, g)
 				die(err)
 				note := func(at, n int) {
-					_, err := witness.WriteAt(binary.LittleEndian.AppendUint64(nil, uint64(n)), int64(16*g+at))
+					_, err := witness.WriteAt(binary.LittleEndian.AppendUint64(nil, uint64(n)), int64(witnessBytes*g+at))
 					die(err)
 				}
-				for n := begun; ; n++ {
+				for n := w.begun; ; n++ {
 					note(0, n+1)
-					die(to.write(key, label(key, n, r.IntN(200))))
+					pad := r.IntN(200)
+					if r.IntN(20) == 0 {
+						pad = len(padding) // larger than the smallest slabs
+					}
+					die(to.write(key, label(key, n, pad)))
 					note(8, n+1)
+					if r.IntN(100) == 0 && to.flush(context.Background()) == nil {
+						note(16, n+1)
+					}
 				}
 			})
 		}
@@ -132,15 +200,23 @@ func init() {
 	}
 }
 
-func readWitness(f *os.File, g int) (begun, returned int, err error) {
-	var b [16]byte
-	_, err = f.ReadAt(b[:], int64(16*g))
-	return int(binary.LittleEndian.Uint64(b[:])), int(binary.LittleEndian.Uint64(b[8:])), err
+const witnessBytes = 24
+
+// calls counts the calls of one key.
+type calls struct{ begun, returned, flushed int }
+
+func readWitness(f *os.File, g int) (calls, error) {
+	var b [witnessBytes]byte
+	_, err := f.ReadAt(b[:], int64(witnessBytes*g))
+	n := func(at int) int { return int(binary.LittleEndian.Uint64(b[at:])) }
+	return calls{n(0), n(8), n(16)}, err
 }
 
 // crashWalk kills processes that log to a destination, and lets the last life deliver
-// what they have left.
-func crashWalk(to string) walk {
+// what they have left. Crash-safe slabs keep every record whose call had returned. Without
+// them the newest records, those in memory, are lost, and what is in the spool arrives once.
+func crashWalk(to, memName string) walk {
+	mem := memories[memName]
 	return func(tr *trial) (uint64, int) {
 		r := tr.rng
 		dir := tr.dir()
@@ -149,28 +225,36 @@ func crashWalk(to string) walk {
 			tr.Fatal(err)
 		}
 		defer witness.Close()
-		if err := witness.Truncate(int64(16 * len(crashKeys))); err != nil {
+		if err := witness.Truncate(int64(witnessBytes * len(crashKeys))); err != nil {
 			tr.Fatal(err)
 		}
 		for _, key := range crashKeys {
 			tr.led.foreign(key)
 		}
-		var l *listener
-		var calm func()
-		if to == "loki" {
+		out := &lineFile{tr: tr, path: filepath.Join(dir, "out")}
+		addr, calm, drain := "", func() {}, out.read
+		switch to {
+		case "loki":
 			p := &lokiPeer{tr: tr, busy: 30, broken: 30, resets: 30, late: 10}
 			p.start()
-			l, calm = p.l, func() { p.good.Store(true) }
-		} else {
+			addr, calm, drain = p.l.addr, func() { p.good.Store(true) }, p.l.drain
+		case "forward":
 			p := &forwardPeer{tr: tr, death: 20 + r.IntN(50), lateAck: 3, slowness: 20, ackAfter: time.Millisecond}
 			p.start()
-			l, calm = p.l, func() { p.good.Store(true) }
+			addr, calm, drain = p.l.addr, func() { p.good.Store(true) }, p.l.drain
 		}
 		seed := r.Uint64()
 		from := make([]int, len(crashKeys))
-		for range 1 + r.IntN(3) {
+		returned := 0
+		type life struct {
+			key      string
+			from, to int
+		}
+		var lives []life
+		deaths := 1 + r.IntN(3)
+		for range deaths {
 			cmd := exec.Command(os.Args[0], "-test.run=^$")
-			cmd.Env = append(os.Environ(), envDir+"="+dir, envTo+"="+to, envAddr+"="+l.addr, envSeed+"="+strconv.FormatUint(seed, 10))
+			cmd.Env = append(os.Environ(), envDir+"="+dir, envTo+"="+to, envAddr+"="+addr, envMem+"="+memName, envSeed+"="+strconv.FormatUint(seed, 10))
 			var stderr bytes.Buffer
 			cmd.Stderr = &stderr
 			if err := cmd.Start(); err != nil {
@@ -187,7 +271,7 @@ func crashWalk(to string) walk {
 					alive = false
 				case <-time.After(time.Millisecond):
 				}
-				if begun, _, _ := readWitness(witness, 0); begun > from[0] {
+				if w, _ := readWitness(witness, 0); w.begun > from[0] {
 					break
 				}
 			}
@@ -199,31 +283,131 @@ func crashWalk(to string) walk {
 			}
 			tr.led.failed()
 			for g, key := range crashKeys {
-				begun, returned, err := readWitness(witness, g)
+				w, err := readWitness(witness, g)
 				if err != nil {
 					tr.Fatal(err)
 				}
-				tr.led.returned(key, from[g], returned)
-				from[g] = begun
+				if mem.crash {
+					tr.led.returned(key, from[g], w.returned)
+				} else {
+					tr.led.returned(key, from[g], w.flushed)
+				}
+				lives = append(lives, life{key, from[g], w.begun})
+				returned += w.returned - from[g]
+				from[g] = w.begun
 			}
 		}
 		calm()
+		drain()
+		before := tr.led.counts()
+		var left map[string]int
+		if mem.spool {
+			left = tr.inSpool(filepath.Join(dir, "spool"))
+		}
+		delivered := uint64(0)
 		for {
-			last := open(tr, func() (*crashSafe, error) { return openCrashSafe(to, l.addr, dir, seed) })
+			last := open(tr, func() (*target, error) { return openTarget(to, addr, dir, mem, seed) })
 			ctx, cancel := minute()
 			a, err := last.close(ctx)
 			cancel()
+			delivered += a.Delivered
 			if a.Check() == nil && a.Pending.Spill > 0 && a.Pending.Spill == a.Pending.Total() {
 				continue // a Close that finds the circuit open leaves the spool to the next life
 			}
 			tr.ended(a, err)
+			if want := uint64(sum(left)); !mem.crash && delivered != want {
+				tr.led.fell(other, "after the restart %d records are delivered, want the %d of the spool: %v", delivered, want, a)
+			}
+			if to == "file" {
+				out.read()
+				out.check(deaths)
+			}
+			if !mem.crash {
+				tr.led.onlyAgain(before, left)
+				for _, l := range lives {
+					if !mem.spool { // else records of the spool may follow others that were in memory
+						tr.led.beginning(l.key, l.from, l.to)
+					}
+				}
+				if lost := returned - tr.led.distinct(); lost > deaths*last.holds {
+					tr.led.fell(missing, "%d records are lost, and memory holds %d", lost, last.holds)
+				}
+			}
 			return 0, last.failure
 		}
 	}
 }
 
+// inSpool returns how often each record is in a spool and was not acknowledged.
+func (tr *trial) inSpool(dir string) map[string]int {
+	left := map[string]int{}
+	for e, err := range spool.Scan(dir, nil) {
+		if err != nil {
+			tr.led.fell(other, "spool: %v", err)
+			continue
+		}
+		if e.Acked {
+			continue
+		}
+		for _, rec := range e.Batch.All() {
+			left[labelOf(rec.Data)]++
+		}
+	}
+	return left
+}
+
+func sum(counts map[string]int) (n int) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}
+
+var labelHead = regexp.MustCompile(`<\w+/\d+/`)
+
+// labelOf returns the part of a label in text that names the record.
+func labelOf(text []byte) string { return string(labelHead.Find(text)) }
+
+// A lineFile is a log file to which processes append, one after the other.
+type lineFile struct {
+	tr   *trial
+	path string
+	at   int // bytes that were read
+	torn int // lines that a killed process left torn
+}
+
+// read notes the lines that are complete and were not read before.
+func (f *lineFile) read() {
+	all, err := os.ReadFile(f.path)
+	if err != nil {
+		f.tr.led.fell(missing, "%v", err)
+		return
+	}
+	for line := range bytes.Lines(all[f.at:]) {
+		if !bytes.HasSuffix(line, []byte("\n")) {
+			return
+		}
+		f.at += len(line)
+		if text := lokiMessage(string(line)); text != "" {
+			f.tr.led.arriveText(text)
+		} else {
+			f.torn++
+		}
+	}
+}
+
+// check reports torn lines, of which each killed process may leave one.
+func (f *lineFile) check(deaths int) {
+	if f.torn > deaths {
+		f.tr.led.fell(other, "%d torn lines after %d deaths", f.torn, deaths)
+	}
+}
+
 // Processes are killed, and the next one recovers: the order holds over all lives.
 func TestCrash(t *testing.T) {
-	play(t, "forward", 3, 500, crashWalk("forward"))
-	play(t, "loki", 2, 500, crashWalk("loki"))
+	for mem := range memories {
+		for _, to := range []string{"file", "forward", "loki"} {
+			play(t, to+"/"+mem, 1, 500, crashWalk(to, mem))
+		}
+	}
 }

@@ -344,19 +344,19 @@ func (fw forwardWalk) run(tr *trial) (uint64, int) {
 
 // A Forward server that resets, restarts, answers late and in any order.
 func TestForward(t *testing.T) {
-	play(t, "good", 3, 300, forwardWalk{records: 5000}.run)
-	play(t, "late", 2, 300, forwardWalk{records: 5000, late: true}.run)
+	play(t, "good", 2, 300, forwardWalk{records: 2500}.run)
+	play(t, "late", 2, 300, forwardWalk{records: 2500, late: true}.run)
 	for name, w := range map[string]forwardWalk{
-		"resets":   {records: 5000, deaths: true, late: true},
-		"silent":   {records: 4000, deaths: true, late: true, silences: 5},
-		"restarts": {records: 5000, deaths: true, late: true, restarts: true, gzip: true},
-		"failover": {records: 5000, deaths: true, late: true, restarts: true, servers: 2},
-		"spool":    {records: 5000, deaths: true, late: true, restarts: true, spool: true},
+		"resets":   {records: 2500, deaths: true, late: true},
+		"silent":   {records: 2500, deaths: true, late: true, silences: 5},
+		"restarts": {records: 2500, deaths: true, late: true, restarts: true, gzip: true},
+		"failover": {records: 2500, deaths: true, late: true, restarts: true, servers: 2},
+		"spool":    {records: 2500, deaths: true, late: true, restarts: true, spool: true},
 		"crash":    {records: 2000, deaths: true, late: true, restarts: true, crash: true},
-		"poison":   {records: 3000, deaths: true, late: true, poison: true},
-		"all":      {records: 4000, deaths: true, late: true, silences: 1, restarts: true, servers: 2, spool: true, poison: true},
+		"poison":   {records: 2500, deaths: true, late: true, poison: true},
+		"all":      {records: 2500, deaths: true, late: true, silences: 1, restarts: true, servers: 2, spool: true, poison: true},
 	} {
-		play(t, name, 3, 500, w.run)
+		play(t, name, 2, 500, w.run)
 		w.window, w.records = 1, w.records/3
 		play(t, name+"/window1", 1, 300, w.run)
 	}

@@ -437,16 +437,16 @@ func (hw httpWalk) play(tr *trial, form string) (uint64, int) {
 func TestHTTP(t *testing.T) {
 	for _, form := range []string{"ndjson", "array", "elasticsearch", "hec", "otlp"} {
 		for name, w := range map[string]httpWalk{
-			"good":     {records: 4000},
-			"errors":   {records: 2000, errors: true},
-			"resets":   {records: 2000, resets: true},
-			"hangs":    {records: 2000, hangs: 3},
-			"refusals": {records: 2000, errors: true, strict: true},
-			"halving":  {records: 2000, errors: true, small: true},
-			"restarts": {records: 2000, restarts: true},
-			"spool":    {records: 2000, errors: true, resets: true, restarts: true, spool: true},
-			"crash":    {records: 2000, errors: true, resets: true, restarts: true, crash: true},
-			"all":      {records: 2000, errors: true, resets: true, hangs: 1, strict: true, small: true, restarts: true, spool: true},
+			"good":     {records: 2000},
+			"errors":   {records: 1000, errors: true},
+			"resets":   {records: 1000, resets: true},
+			"hangs":    {records: 1000, hangs: 3},
+			"refusals": {records: 1000, errors: true, strict: true},
+			"halving":  {records: 1000, errors: true, small: true},
+			"restarts": {records: 1000, restarts: true},
+			"spool":    {records: 1000, errors: true, resets: true, restarts: true, spool: true},
+			"crash":    {records: 1000, errors: true, resets: true, restarts: true, crash: true},
+			"all":      {records: 1000, errors: true, resets: true, hangs: 1, strict: true, small: true, restarts: true, spool: true},
 		} {
 			play(t, form+"/"+name, 1, 300, w.run(form))
 		}

@@ -242,6 +242,57 @@ func (l *ledger) close(dropped uint64, perFailure int) []fall {
 	return slices.Clone(l.falls)
 }
 
+// counts returns how many copies of each record have come, by the head of its label.
+func (l *ledger) counts() map[string]int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	copies := map[string]int{}
+	for key, k := range l.lines {
+		for n, c := range k.calls {
+			if c.copies > 0 {
+				copies[fmt.Sprintf("<%s/%d/", key, n)] = c.copies
+			}
+		}
+	}
+	return copies
+}
+
+// distinct returns how many records have come.
+func (l *ledger) distinct() int { return len(l.counts()) }
+
+// beginning checks that no call among from..to-1 whose record came follows one whose record
+// did not.
+func (l *ledger) beginning(key string, from, to int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := l.line(key)
+	lost := -1
+	for n := from; n < min(to, len(k.calls)); n++ {
+		switch came := k.calls[n].copies > 0; {
+		case !came && lost < 0:
+			lost = n
+		case came && lost >= 0:
+			l.fallLocked(missing, "%s: record %d is lost, and %d is not", key, lost, n)
+			return
+		}
+	}
+}
+
+// onlyAgain checks that what has come since before is want.
+func (l *ledger) onlyAgain(before, want map[string]int) {
+	for rec, n := range l.counts() {
+		if n -= before[rec]; n != want[rec] {
+			l.fell(excess, "%s came %d times after the restart, want %d", rec, n, want[rec])
+			return
+		}
+		delete(want, rec)
+	}
+	for rec := range want {
+		l.fell(missing, "%s was in the spool and did not come", rec)
+		return
+	}
+}
+
 func sortedKeys[V any](m map[string]V) []string {
 	keys := make([]string, 0, len(m))
 	for k := range m {

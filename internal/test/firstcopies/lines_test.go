@@ -192,14 +192,14 @@ func (lw lineWalk) run(tr *trial) (uint64, int) {
 // A server of lines that resets at any byte.
 func TestLines(t *testing.T) {
 	for name, w := range map[string]lineWalk{
-		"good":     {records: 10000, slow: true},
-		"polite":   {records: 10000, polite: true},
-		"cuts":     {records: 10000, polite: true, cuts: true},
-		"resets":   {records: 10000, resets: true, slow: true},
-		"restarts": {records: 10000, restarts: true, slow: true},
-		"spool":    {records: 10000, polite: true, cuts: true, slow: true, spool: true},
-		"all":      {records: 10000, resets: true, restarts: true, cuts: true, slow: true, spool: true},
+		"good":     {records: 5000, slow: true},
+		"polite":   {records: 5000, polite: true},
+		"cuts":     {records: 5000, polite: true, cuts: true},
+		"resets":   {records: 5000, resets: true, slow: true},
+		"restarts": {records: 5000, restarts: true, slow: true},
+		"spool":    {records: 5000, polite: true, cuts: true, slow: true, spool: true},
+		"all":      {records: 5000, resets: true, restarts: true, cuts: true, slow: true, spool: true},
 	} {
-		play(t, name, 3, 500, w.run)
+		play(t, name, 2, 500, w.run)
 	}
 }

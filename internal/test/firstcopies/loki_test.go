@@ -469,16 +469,16 @@ func (lw lokiWalk) run(tr *trial) (uint64, int) {
 // A Loki that fails, resets, hangs, refuses entries and requests.
 func TestLoki(t *testing.T) {
 	for name, w := range map[string]lokiWalk{
-		"good":     {records: 4000},
-		"errors":   {records: 2000, errors: true, late: true},
-		"resets":   {records: 2000, resets: true, late: true},
-		"hangs":    {records: 2000, late: true, hangs: 3},
-		"refusals": {records: 2000, errors: true, strict: true},
-		"halving":  {records: 2000, errors: true, small: true},
-		"restarts": {records: 2000, late: true, restarts: true},
-		"spool":    {records: 2000, errors: true, resets: true, restarts: true, spool: true},
-		"crash":    {records: 2000, errors: true, resets: true, restarts: true, crash: true},
-		"all":      {records: 2000, errors: true, resets: true, late: true, hangs: 1, strict: true, small: true, restarts: true, spool: true},
+		"good":     {records: 2000},
+		"errors":   {records: 1200, errors: true, late: true},
+		"resets":   {records: 1200, resets: true, late: true},
+		"hangs":    {records: 1200, late: true, hangs: 3},
+		"refusals": {records: 1200, errors: true, strict: true},
+		"halving":  {records: 1200, errors: true, small: true},
+		"restarts": {records: 1200, late: true, restarts: true},
+		"spool":    {records: 1200, errors: true, resets: true, restarts: true, spool: true},
+		"crash":    {records: 1200, errors: true, resets: true, restarts: true, crash: true},
+		"all":      {records: 1200, errors: true, resets: true, late: true, hangs: 1, strict: true, small: true, restarts: true, spool: true},
 	} {
 		play(t, name, 2, 300, w.run)
 	}

@@ -115,6 +115,13 @@ func (l *listener) up() {
 	}
 }
 
+// drain ends all connections. When it returns, nothing comes of them any more.
+func (l *listener) drain() {
+	l.down(func(c *net.TCPConn) { c.Close() })
+	l.wg.Wait()
+	l.up()
+}
+
 func (l *listener) close() {
 	l.mu.Lock()
 	l.closed = true
