@@ -49,9 +49,14 @@ func TestDecisions(t *testing.T) {
 			return nil
 		}
 		text, err := os.ReadFile(path)
-		for _, m := range reference.FindAllStringSubmatch(string(text), -1) {
-			if n := m[1] + m[2]; !pages[n] {
-				t.Errorf("%s: there is no ADR %s", path, n)
+		for line := range strings.Lines(string(text)) {
+			if !strings.Contains(line, "ADR") && !strings.Contains(line, "docs/adr/") {
+				continue // the pattern is slow
+			}
+			for _, m := range reference.FindAllStringSubmatch(line, -1) {
+				if n := m[1] + m[2]; !pages[n] {
+					t.Errorf("%s: there is no ADR %s", path, n)
+				}
 			}
 		}
 		return err

@@ -2,7 +2,6 @@ package arch
 
 import (
 	"go/ast"
-	"go/parser"
 	"regexp"
 	"strings"
 	"testing"
@@ -16,7 +15,7 @@ var (
 // Each field of options says what it is if it is not set. Fields that follow each other
 // without an empty line or a comment between them share one.
 func TestOptionsStateDefaults(t *testing.T) {
-	set, files := sources(t, parser.ParseComments|parser.SkipObjectResolution)
+	files := sources(t)
 	fields := 0
 	for name, f := range files {
 		if strings.HasPrefix(name, "internal/") || strings.HasPrefix(name, "cmd/") {
@@ -33,14 +32,14 @@ func TestOptionsStateDefaults(t *testing.T) {
 			}
 			said, end := "", -1
 			for _, field := range st.Fields.List {
-				from := set.Position(field.Pos()).Line
+				from := fileSet.Position(field.Pos()).Line
 				switch {
 				case field.Doc != nil:
 					said = field.Doc.Text()
 				case from != end+1:
 					said = ""
 				}
-				end = set.Position(field.End()).Line
+				end = fileSet.Position(field.End()).Line
 				text := said + field.Comment.Text()
 				for _, id := range field.Names {
 					if !id.IsExported() {

@@ -5,7 +5,6 @@ import (
 	docs "go/doc/comment"
 	"go/parser"
 	"go/token"
-	"os"
 	"path"
 	"path/filepath"
 	"strings"
@@ -54,11 +53,7 @@ func TestGoDocNamesWhatExists(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			f, err := parser.ParseFile(token.NewFileSet(), file, text, parser.ParseComments|parser.SkipObjectResolution)
+			f, err := parse(file)
 			if err != nil {
 				t.Fatal(err)
 			}

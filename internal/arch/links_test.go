@@ -11,15 +11,28 @@ import (
 var (
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile("(?m)^#+ (.+)$")
-	comment = regexp.MustCompile(`\bdocs/[\w/-]+\.md\b`)
-	fence   = regexp.MustCompile("(?ms)^```.*?^```")
+	comment = regexp.MustCompile(`docs/[\w/-]+\.md\b`)
 )
+
+// unfenced returns a page without its blocks of code.
+func unfenced(page string) string {
+	var text strings.Builder
+	inside := false
+	for line := range strings.Lines(page) {
+		if strings.HasPrefix(line, "```") {
+			inside = !inside
+		} else if !inside {
+			text.WriteString(line)
+		}
+	}
+	return text.String()
+}
 
 // anchors returns what a page can be linked to with, as GitHub makes it of its
 // headings.
 func anchors(page string) map[string]bool {
 	names := map[string]bool{}
-	for _, m := range heading.FindAllStringSubmatch(fence.ReplaceAllString(page, ""), -1) {
+	for _, m := range heading.FindAllStringSubmatch(unfenced(page), -1) {
 		name := regexp.MustCompile(`[^\w\- ]`).ReplaceAllString(strings.ToLower(m[1]), "")
 		names[strings.ReplaceAll(name, " ", "-")] = true
 	}
@@ -49,7 +62,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 			}
 			return err
 		}
-		for _, m := range link.FindAllStringSubmatch(fence.ReplaceAllString(string(text), ""), -1) {
+		for _, m := range link.FindAllStringSubmatch(unfenced(string(text)), -1) {
 			target, anchor, _ := strings.Cut(m[1], "#")
 			if strings.Contains(target, ":") { // elsewhere
 				continue

@@ -2,7 +2,6 @@ package arch
 
 import (
 	"go/ast"
-	"go/parser"
 	"go/token"
 	"os"
 	"path/filepath"
@@ -89,8 +88,7 @@ func hasPrefix(path string, prefixes []string) bool {
 // messages returns the fragments of the messages in a file, with their lines.
 func messages(t *testing.T, path string) map[string]int {
 	t.Helper()
-	fset := token.NewFileSet()
-	f, err := parser.ParseFile(fset, path, nil, parser.SkipObjectResolution)
+	f, err := parse(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +96,7 @@ func messages(t *testing.T, path string) map[string]int {
 	add := func(exprs []ast.Expr) {
 		for _, e := range exprs {
 			if text := fragment(literal(e)); text != "" {
-				found[text] = fset.Position(e.Pos()).Line
+				found[text] = fileSet.Position(e.Pos()).Line
 			}
 		}
 	}

@@ -11,7 +11,6 @@ import (
 
 var (
 	promiseTest = regexp.MustCompile("`([a-z/-]+)\\.(Test\\w+)`")
-	testFunc    = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 	patchSet    = regexp.MustCompile(`(?m)^# (package|run): (.+)$`)
 )
 
@@ -34,13 +33,7 @@ func TestPromisesNameWhatExists(t *testing.T) {
 		}
 		names := []string{}
 		for _, f := range files {
-			src, err := os.ReadFile(f)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, m := range testFunc.FindAllSubmatch(src, -1) {
-				names = append(names, string(m[1]))
-			}
+			names = append(names, declared(t, f)...)
 		}
 		tests[dir] = names
 		return names

@@ -12,11 +12,26 @@ import (
 	"testing"
 )
 
+var (
+	fileSet = token.NewFileSet()
+	parsed  = map[string]*ast.File{}
+)
+
+// parse parses a Go file, with its comments. Each file is parsed once.
+func parse(path string) (*ast.File, error) {
+	if f := parsed[path]; f != nil {
+		return f, nil
+	}
+	f, err := parser.ParseFile(fileSet, path, nil, parser.ParseComments|parser.SkipObjectResolution)
+	parsed[path] = f
+	return f, err
+}
+
 // sources returns the parsed files of the library and the program, without tests and
-// the modules apart.
-func sources(t *testing.T, mode parser.Mode) (*token.FileSet, map[string]*ast.File) {
+// other modules.
+func sources(t *testing.T) map[string]*ast.File {
 	t.Helper()
-	set, files := token.NewFileSet(), map[string]*ast.File{}
+	files := map[string]*ast.File{}
 	root := "../.."
 	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
 		if err != nil {
@@ -25,7 +40,7 @@ func sources(t *testing.T, mode parser.Mode) (*token.FileSet, map[string]*ast.Fi
 		name := filepath.ToSlash(strings.TrimPrefix(path, root+string(filepath.Separator)))
 		if d.IsDir() {
 			_, apart := os.Stat(filepath.Join(path, "go.mod"))
-			if path != root && (apart == nil || strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata") {
+			if path != root && (apart == nil && name != "cmd" || strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata") {
 				return filepath.SkipDir
 			}
 			return nil
@@ -33,7 +48,7 @@ func sources(t *testing.T, mode parser.Mode) (*token.FileSet, map[string]*ast.Fi
 		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
 			return nil
 		}
-		files[name], err = parser.ParseFile(set, path, nil, mode)
+		files[name], err = parse(path)
 		return err
 	})
 	if err != nil {
@@ -42,7 +57,7 @@ func sources(t *testing.T, mode parser.Mode) (*token.FileSet, map[string]*ast.Fi
 	if len(files) < 100 {
 		t.Fatalf("only %d files found", len(files))
 	}
-	return set, files
+	return files
 }
 
 // What forebay has to say itself goes to callbacks and to standard error, never through
@@ -50,7 +65,7 @@ func sources(t *testing.T, mode parser.Mode) (*token.FileSet, map[string]*ast.Fi
 func TestNothingLogs(t *testing.T) {
 	global := []string{"Default", "SetDefault", "Debug", "DebugContext", "Info", "InfoContext", "Warn", "WarnContext",
 		"Error", "ErrorContext", "Log", "LogAttrs", "With"}
-	set, files := sources(t, parser.SkipObjectResolution)
+	files := sources(t)
 	for name, f := range files {
 		for _, imp := range f.Imports {
 			if path, _ := strconv.Unquote(imp.Path.Value); path == "log" {
@@ -63,7 +78,7 @@ func TestNothingLogs(t *testing.T) {
 				return true
 			}
 			if pkg, ok := sel.X.(*ast.Ident); ok && pkg.Name == "slog" && slices.Contains(global, sel.Sel.Name) {
-				t.Errorf("%s uses slog.%s", set.Position(n.Pos()), sel.Sel.Name)
+				t.Errorf("%s uses slog.%s", fileSet.Position(n.Pos()), sel.Sel.Name)
 			}
 			return true
 		})
