@@ -4,13 +4,15 @@ GO       ?= go
 # go.work is for the root of a clone; every module is checked with its own go.mod.
 export GOWORK := off
 ADAPTERS := adapters/zap adapters/zerolog adapters/grpc adapters/examples examples
-DRIVERS  := kafka jetstream otlpgrpc cmd cmd/forebay-all
+DRIVERS  := cmd cmd/forebay-all kafka jetstream otlpgrpc
 BENCHES  := bench bench/loki bench/logf bench/kafka bench/jetstream bench/otlp
 SERVERS  := integration integration/fluent integration/loki integration/otlp integration/kubernetes integration/prometheus integration/kafka integration/opensearch
 MODULES  := . $(BENCHES) $(SERVERS) tools $(ADAPTERS) $(DRIVERS)
 FUZZTIME ?= 30s
 # NEWEST is the release that .ci/run tests next to the installed one.
 NEWEST   ?= go1.27.4
+# SLOW are the packages whose tests take longest; they start first.
+SLOW     := ./internal/test/firstcopies ./deliver ./fluent
 # WALKS are the tests that repeat random steps; their budgets are cases, see CONTRIBUTING.md.
 WALKS    := Walk|Explore|Model|Kill|Moment|TestOrder|Torture
 
@@ -20,10 +22,15 @@ LOGS     := $(CURDIR)/.check
 # keeps the events for `make slowest`.
 GOTEST   = $(TOOL) gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg --hide-summary skipped --jsonfile
 
-.PHONY: check check-all fmt vet lint build test slowest cross newest integration integration-all fuzz torture mutants bench bench-logf bench-once golden plots fleet docs
+.PHONY: check check-all fmt vet lint build test core plain modules others slowest cross newest integration integration-all fuzz torture mutants bench bench-logf bench-once golden plots fleet docs
 
-check: fmt vet lint build test  ## run before every commit: at most six minutes on two processors
+# The core tests wait a lot, for timers and processes; the other stages use that time.
+check: fmt  ## run before every commit: at most six minutes on two processors
+	@$(MAKE) --no-print-directory -j 2 core others
 	@echo "make check: all green"
+
+others:
+	@$(MAKE) --no-print-directory -j 1 vet lint build plain modules
 
 check-all: check cross bench-once integration-all mutants fuzz  ## everything, hours: run before resolving an issue about delivery, slabs, spools or a client
 	FOREBAY_TORTURE=$(or $(FOREBAY_TORTURE),300) $(GO) test -timeout 4h -count 1 ./...
@@ -42,13 +49,21 @@ lint:  ## staticcheck of every module
 build:
 	@for m in $(MODULES); do $(GO) -C $$m build ./... || exit 1; done
 
-test:  ## unit tests with the race detector, fuzz seeds, examples, and the exploration without the detector
+test: core plain modules  ## all of these
+
+core:  ## the main module's unit tests, fuzz seeds and examples, with the race detector
 	@mkdir -p $(LOGS)
-	$(GOTEST) $(LOGS)/core.json -- -race -timeout 10m ./...
-	$(GOTEST) $(LOGS)/explore.json -- -run '^TestExplore' ./deliver
-	$(GOTEST) $(LOGS)/points.json -- -tags forebay_points -run 'AtPoints|AtRecoveryPoints|SummedSlab|BigRecord|WithDelays|UnknownCovers|HalfStored|ExchangedRecords' ./slab
-	@for m in $(ADAPTERS) $(DRIVERS); do echo "$$m"; (cd $$m && $(GOTEST) $(LOGS)/$$(echo $$m | tr / -).json -- -race ./...) || exit 1; done
-	@for m in $(BENCHES) tools; do echo "$$m"; (cd $$m && $(GOTEST) $(LOGS)/$$(echo $$m | tr / -).json -- ./...) || exit 1; done
+	$(GOTEST) $(LOGS)/core.json -- -race -vet=off -timeout 10m -p 3 $(SLOW) ./...
+
+plain:  ## without the race detector: the exploration, the simulations, and kills at points within a slab
+	@mkdir -p $(LOGS)
+	$(GOTEST) $(LOGS)/plain.json -- -vet=off -run '^Test(Explore|Herd|PlanBySimulation|RedactionEnds)' ./deliver ./internal/fleet ./slab .
+	$(GOTEST) $(LOGS)/points.json -- -vet=off -tags forebay_points -run 'AtPoints|AtRecoveryPoints|SummedSlab|BigRecord|WithDelays|UnknownCovers|HalfStored|ExchangedRecords' ./slab
+
+modules:  ## tests of the other modules
+	@mkdir -p $(LOGS)
+	@for m in $(ADAPTERS) $(DRIVERS); do echo "$$m"; (cd $$m && $(GOTEST) $(LOGS)/$$(echo $$m | tr / -).json -- -race -vet=off ./...) || exit 1; done
+	@for m in $(BENCHES) tools; do echo "$$m"; (cd $$m && $(GOTEST) $(LOGS)/$$(echo $$m | tr / -).json -- -vet=off ./...) || exit 1; done
 
 print-%:
 	@echo $($*)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
 // Plan says how many slabs it takes so that no caller waits while the destination
@@ -206,6 +207,9 @@ func simGrid(all bool) []Workload {
 }
 
 func TestPlanBySimulation(t *testing.T) {
+	if race.Enabled {
+		t.Skip("make check runs it without the race detector: a single goroutine computes")
+	}
 	torture := os.Getenv("FOREBAY_TORTURE") != ""
 	for _, w := range simGrid(torture) {
 		p, err := Plan(w)
@@ -249,6 +253,9 @@ func TestPlanBySimulation(t *testing.T) {
 // A destination that takes several slabs at once, and Latency for each of them,
 // gets no more than leaves the callers room meanwhile.
 func TestPlanBySimulationGathering(t *testing.T) {
+	if race.Enabled {
+		t.Skip("make check runs it without the race detector: a single goroutine computes")
+	}
 	for _, w := range simGrid(os.Getenv("FOREBAY_TORTURE") != "") {
 		p, err := Plan(w)
 		if err != nil || w.Window > 0 {
