@@ -25,7 +25,7 @@ func TestManyGoroutines(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			p := mustPool(t, tt.cfg) // a trim by the collector might still run when all is at rest
 			const goroutines = 24
-			rounds := 400
+			rounds := 200
 			if os.Getenv("FOREBAY_TORTURE") == "1" {
 				rounds = 500_000
 			}

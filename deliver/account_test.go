@@ -25,7 +25,7 @@ import (
 // the account says.
 func TestEverythingIsAccountedFor(t *testing.T) {
 	seed := testkit.Seed(t)
-	for round := range testkit.Rounds(300, 20000) {
+	for round := range testkit.Rounds(150, 20000) {
 		bubble.Test(t, func(t *testing.T) { accountRound(t, seed+uint64(round)) })
 	}
 }
@@ -381,7 +381,7 @@ func BenchmarkSend(b *testing.B) {
 // A Send beside Shutdown is refused, or in the report.
 func TestSendBesideShutdown(t *testing.T) {
 	for _, how := range handovers {
-		for range testkit.Rounds(100, 20000) {
+		for range testkit.Rounds(30, 20000) {
 			x := mustNew(t, nothing{}, nil)
 			p := &producer{x: x, how: how}
 			var wg sync.WaitGroup

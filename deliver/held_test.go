@@ -412,7 +412,7 @@ func (s textsSession) Send(b *batch.Batch) error {
 // to the next process.
 func TestHeldStreamsOverProcesses(t *testing.T) {
 	base := testkit.Seed(t)
-	for round := range testkit.Rounds(20, 500) {
+	for round := range testkit.Rounds(8, 500) {
 		rng := testkit.Rand(base + uint64(round))
 		dir := t.TempDir()
 		bubble.Test(t, func(t *testing.T) {

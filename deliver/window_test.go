@@ -474,7 +474,7 @@ func flushUntil(t testing.TB, x *outlet) {
 func TestOrderPerStream(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		seed := testkit.Seed(t)
-		for round := range testkit.Rounds(60, 20000) {
+		for round := range testkit.Rounds(30, 20000) {
 			rng := testkit.Rand(seed + uint64(round))
 			d := newStreamPeer(testkit.Rand(rng.Uint64()))
 			x := mustNew(t, d, &Options{Retry: &RetryOptions{Min: time.Millisecond, Max: time.Second, BudgetRatio: 1, BudgetPerSecond: 1e3}})

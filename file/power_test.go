@@ -194,7 +194,7 @@ func TestPowerLoss(t *testing.T) {
 	for _, policy := range []string{syncNever, syncAlways} {
 		t.Run(policy, func(t *testing.T) {
 			lost, failed, short := 0, 0, 0
-			for seed := range int64(testkit.Rounds(60, 5000)) {
+			for seed := range int64(testkit.Rounds(25, 5000)) {
 				r := rand.New(rand.NewSource(seed))
 				w := &powerWalk{t: t, r: r, twice: map[int]bool{}, o: Options{Sync: policy, OnError: func(error) {}}}
 				if r.Intn(2) == 0 {

@@ -176,8 +176,8 @@ func TestHandlerOnTheLogger(t *testing.T) {
 // In an outage the handler is asked before anything is dropped, whatever the outage is:
 // nothing is lost at any rate that the handler keeps up with.
 func TestHandlerIsAskedBeforeADrop(t *testing.T) {
-	const n = 20_000
-	body := strings.Repeat("x", 1000)
+	const n = 5_000
+	body := strings.Repeat("x", 4000)
 	for name, dial := range map[string]func(f *testkit.Forward) func(context.Context, string, string) (net.Conn, error){
 		"refuses": func(*testkit.Forward) func(context.Context, string, string) (net.Conn, error) {
 			return func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("connection refused") }
@@ -195,15 +195,15 @@ func TestHandlerIsAskedBeforeADrop(t *testing.T) {
 			wait   time.Duration // a Post takes at most
 			crash  bool          // with a CrashDir
 		}{
-			{"", 200 * time.Microsecond, 0, false, 125 * time.Millisecond, false},
-			{"", 200 * time.Microsecond, 1 << 20, true, 125 * time.Millisecond, false},
+			{"", 800 * time.Microsecond, 0, false, 125 * time.Millisecond, false},
+			{"", 800 * time.Microsecond, 1 << 20, true, 125 * time.Millisecond, false},
 			{"", 0, 0, true, 125 * time.Millisecond, false},
 			{"", 0, 1 << 20, false, 125 * time.Millisecond, false},
-			{"drop-newest", 200 * time.Microsecond, 0, false, 0, false},
-			{"drop-newest", 200 * time.Microsecond, 1 << 20, false, 0, false},
-			{"drop-oldest", 200 * time.Microsecond, 0, false, 0, false},
-			{"", 200 * time.Microsecond, 0, false, 125 * time.Millisecond, true},
-			{"drop-newest", 200 * time.Microsecond, 1 << 20, true, 0, true},
+			{"drop-newest", 800 * time.Microsecond, 0, false, 0, false},
+			{"drop-newest", 800 * time.Microsecond, 1 << 20, false, 0, false},
+			{"drop-oldest", 800 * time.Microsecond, 0, false, 0, false},
+			{"", 800 * time.Microsecond, 0, false, 125 * time.Millisecond, true},
+			{"drop-newest", 800 * time.Microsecond, 1 << 20, true, 0, true},
 			{"block-for=1s", 0, 0, false, 500 * time.Millisecond, false},
 			{"block", 0, 1 << 20, false, defaultAckTimeout + time.Second, false}, // it waits as long as nothing has failed
 		} {

@@ -102,7 +102,7 @@ func TestManyBadRecords(t *testing.T) {
 				}
 				most := 12 * time.Hour
 				if tt.within == 0 {
-					most = 2 * time.Hour
+					most = time.Hour
 				}
 				for l.Account().Pending.Total() > 0 && time.Since(began) < most {
 					time.Sleep(time.Second)

@@ -79,7 +79,8 @@ func TestSickServer(t *testing.T) {
 }
 
 func sickServer(t *testing.T, seed uint64, ill ailment, poison bool) {
-	const n, bad = 4000, 1234
+	const bad = 1234
+	n := testkit.Rounds(2000, 4000)
 	var r received
 	var mu sync.Mutex // guards rng and count
 	rng, count := testkit.Rand(seed), 0
@@ -126,19 +127,19 @@ func sickServer(t *testing.T, seed uint64, ill ailment, poison bool) {
 		if err := l.Post("x", numbered{i, text}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(10 * time.Minute / n)
+		time.Sleep(10 * time.Minute / time.Duration(n))
 	}
 	want := uint64(n)
 	if poison {
 		want--
 	}
-	if a := l.Account(); a.Dropped.Total() > n-want {
+	if a := l.Account(); a.Dropped.Total() > uint64(n)-want {
 		t.Errorf("while it is ill: %s", a)
 	}
 	well.Store(true)
 	time.Sleep(time.Hour)
 	a, st := l.Account(), l.Sink.Stats().Deliver
-	if a.Delivered != want || a.Dropped[batch.Poison] != n-want || a.Dropped.Total() != n-want || a.Pending.Total() != 0 {
+	if a.Delivered != want || a.Dropped[batch.Poison] != uint64(n)-want || a.Dropped.Total() != uint64(n)-want || a.Pending.Total() != 0 {
 		t.Errorf("poison %v: %s", poison, a)
 	}
 	late, top := uint64(0), -1

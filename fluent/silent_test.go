@@ -33,7 +33,7 @@ func TestSilentRecord(t *testing.T) {
 // silentRecord has a server that says nothing of bad records; if it hangs, nothing more on
 // that connection.
 func silentRecord(t *testing.T, hangs bool, bad int) {
-	const every, ack = 500 * time.Millisecond, 30 * time.Second
+	const every, ack = time.Second, 30 * time.Second
 	const n = 3 * int(time.Hour/every) / 2
 	var r received
 	arrived := make([]time.Time, n)

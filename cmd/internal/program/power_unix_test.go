@@ -230,7 +230,7 @@ func TestPowerLoss(t *testing.T) {
 	system := vfs.OS
 	defer func() { vfs.OS = system }()
 	acked := 0
-	for seed := range int64(testkit.Rounds(8, 2000)) {
+	for seed := range int64(testkit.Rounds(4, 2000)) {
 		w := &powerWalk{t: t, seed: seed, r: rand.New(rand.NewSource(seed)), root: t.TempDir(), server: map[string]bool{}}
 		w.log = filepath.Join(t.TempDir(), "in.log")
 		inBubble(t, func(t *testing.T) {
