@@ -17,6 +17,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/secrets"
+	"github.com/forebay-log/forebay/internal/tlsfiles"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -543,11 +544,11 @@ func (t TLS) config() (*tls.Config, error) {
 		return nil, errors.New("fluent: Config.TLS.CertFile and Config.TLS.KeyFile belong together: one is missing")
 	}
 	if t.CertFile != "" {
-		cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+		pair, err := tlsfiles.NewPair(t.CertFile, t.KeyFile)
 		if err != nil {
 			return nil, fmt.Errorf("fluent: cannot load the client certificate (Config.TLS.CertFile, KeyFile): %w", err)
 		}
-		c.Certificates = []tls.Certificate{cert}
+		pair.Client(c)
 	}
 	return c, nil
 }

@@ -448,7 +448,7 @@ func TestCheckHeaders(t *testing.T) {
 		ways        int
 		want        string
 	}{
-		{"X-A", "b", 1, ""}, {"content-type", "x", 0, "Content-Type is made by the client"}, {"Host", "x", 0, "made by the client"}, {"X A", "b", 0, "is not a header name"}, {"", "b", 0, "is not a header name"},
+		{"X-A", "b", 1, ""}, {"content-type", "x", 0, "Content-Type is set by the client"}, {"Host", "x", 0, "is set by the client"}, {"X A", "b", 0, "is not a header name"}, {"", "b", 0, "is not a header name"},
 		{"X-A", "b\r\nX-B: c", 0, "is not a header name"}, {"authorization", "x", 0, ""}, {"authorization", "x", 1, "use one of"}, {"X-A", "b", 2, "use one of"},
 	} {
 		if got := CheckHeaders(map[string]string{tc.name: tc.value}, tc.ways); !strings.Contains(got, tc.want) || (got == "") != (tc.want == "") {

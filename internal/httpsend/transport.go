@@ -13,6 +13,8 @@ import (
 	"net/http"
 	"os"
 	"time"
+
+	"github.com/forebay-log/forebay/internal/tlsfiles"
 )
 
 // TLS configures https. All fields are optional; files are PEM.
@@ -83,18 +85,11 @@ func (t *TLS) Config(who string) (*tls.Config, error) {
 		}
 	}
 	if t.CertFile != "" {
-		// The files are read for each connection, so that a renewed certificate is used.
-		load := func() (*tls.Certificate, error) {
-			cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
-			if err != nil {
-				return nil, fmt.Errorf("%s: cannot use tls.cert_file and key_file: %w", who, err)
-			}
-			return &cert, nil
+		pair, err := tlsfiles.NewPair(t.CertFile, t.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("%s: cannot use tls.cert_file and key_file: %w", who, err)
 		}
-		if _, err := load(); err != nil {
-			return nil, err
-		}
-		conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() }
+		pair.Client(conf)
 	}
 	return conf, nil
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/listen/syslog"
 	"github.com/forebay-log/forebay/file"
 	"github.com/forebay-log/forebay/internal/secrets"
+	"github.com/forebay-log/forebay/internal/tlsfiles"
 	"github.com/forebay-log/forebay/internal/units"
 	"github.com/forebay-log/forebay/internal/vfs"
 )
@@ -134,11 +135,12 @@ func (c *receiveConfig) serverTLS() (*tls.Config, error) {
 	if c.tlsCert == "" {
 		return nil, nil
 	}
-	pair, err := tls.LoadX509KeyPair(c.tlsCert, c.tlsKey)
+	pair, err := tlsfiles.NewPair(c.tlsCert, c.tlsKey)
 	if err != nil {
 		return nil, fmt.Errorf("cannot load --tls-cert and --tls-key: %w", err)
 	}
-	t := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+	t := &tls.Config{MinVersion: tls.VersionTLS12}
+	pair.Server(t)
 	return t, c.askClients(t)
 }
 

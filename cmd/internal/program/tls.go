@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+
+	"github.com/forebay-log/forebay/internal/tlsfiles"
 )
 
 // tlsConfig returns what options say.
@@ -31,11 +33,11 @@ func ClientTLS(ca, cert, key string) (*tls.Config, error) {
 		return nil, errors.New("--tls-cert and --tls-key belong together: one is missing")
 	}
 	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
+		pair, err := tlsfiles.NewPair(cert, key)
 		if err != nil {
 			return nil, fmt.Errorf("cannot load --tls-cert and --tls-key: %w", err)
 		}
-		c.Certificates = []tls.Certificate{pair}
+		pair.Client(c)
 	}
 	return c, nil
 }
