@@ -5,7 +5,7 @@ GO       ?= go
 export GOWORK := off
 ADAPTERS := adapters/zap adapters/zerolog adapters/grpc adapters/examples examples
 DRIVERS  := cmd cmd/forebay-all kafka jetstream otlpgrpc
-BENCHES  := bench bench/loki bench/logf bench/kafka bench/jetstream bench/otlp
+BENCHES  := bench bench/loki bench/kafka bench/jetstream bench/otlp
 SERVERS  := integration integration/fluent integration/loki integration/otlp integration/kubernetes integration/prometheus integration/kafka integration/opensearch
 MODULES  := . $(BENCHES) $(SERVERS) tools $(ADAPTERS) $(DRIVERS)
 FUZZTIME ?= 30s
@@ -22,7 +22,7 @@ LOGS     := $(CURDIR)/.check
 # keeps the events for `make slowest`.
 GOTEST   = $(TOOL) gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg --hide-summary skipped --jsonfile
 
-.PHONY: check check-all fmt vet lint build test core plain modules others slowest cross newest integration integration-all fuzz torture mutants bench bench-logf bench-once golden plots fleet docs
+.PHONY: check check-all fmt vet lint build test core plain modules others slowest cross newest integration integration-all fuzz torture mutants bench bench-once golden plots fleet docs
 
 # The core tests wait a lot, for timers and processes; the other stages use that time.
 check: fmt  ## run before every commit: at most six minutes on two processors
@@ -105,13 +105,6 @@ bench:  ## ours and the competitors, interleaved: make bench ROWS=regexp
 	@any=; for m in $(BENCHES); do \
 		if $(GO) -C $$m run . -list -rows '$(ROWS)' >/dev/null 2>&1; then any=1; $(GO) -C $$m run . -rows '$(ROWS)' || exit 1; fi; done; \
 		if [ -z "$$any" ]; then for m in $(BENCHES); do $(GO) -C $$m run . -list -rows '$(ROWS)'; done; exit 2; fi
-
-bench-logf:  ## the rows with logf, whose source is yours: make bench-logf LOGF=/path/to/logf
-	@test -f '$(LOGF)/slabwriter.go' || { echo 'make bench-logf LOGF=/path/to/logf: no source of logf v2 there'; exit 2; }
-	@dir=$$(mktemp -d) && trap 'rm -r '"$$dir" EXIT && cp bench/logf/go.mod bench/logf/go.sum "$$dir" && \
-		$(GO) mod edit -require=github.com/ssgreg/logf/v2@v2.0.0 -replace='github.com/ssgreg/logf/v2=$(abspath $(LOGF))' "$$dir/go.mod" && \
-		commit=$(or $(LOGF_COMMIT),$$(git -C '$(LOGF)' rev-parse --short=12 HEAD)) && \
-		$(GO) -C bench/logf run -tags logf -mod=mod -modfile="$$dir/go.mod" -ldflags "-X main.commit=$$commit" . -rows '$(ROWS)' $(BENCHFLAGS)
 
 docs:  ## the table and the chart of the README, from bench/results/latest.json
 	$(GO) -C bench run ./docs

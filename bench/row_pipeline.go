@@ -104,6 +104,7 @@ func init() {
 				}),
 			pipeToFile("zap+BWS", h.Rival, "256 KiB", rivals.Zap, six, buffered(rivals.Zap, six, newBWS)),
 			pipeToFile("zerolog+bufio", h.Rival, "mutexed, 256 KiB", rivals.Zerolog, six, buffered(rivals.Zerolog, six, newBufio)),
+			pipeToFile("zerolog+source slab", h.Rival, "8 × 64 KiB", rivals.Zerolog, six, buffered(rivals.Zerolog, six, newSource)),
 			pipeToFile("phuslu+bufio", h.Rival, "mutexed, 256 KiB", rivals.Phuslu, six, buffered(rivals.Phuslu, six, newBufio)),
 			asyncToFile("phuslu async", six),
 			pipeToFile("slog+bufio", h.Rival, "mutexed, 256 KiB", rivals.Slog, six, buffered(rivals.Slog, six, newBufio)),

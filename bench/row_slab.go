@@ -68,6 +68,8 @@ func newRecords(w io.Writer) rivals.Writer { return own.RecordWriter{Slab: own.N
 
 func newBufio(w io.Writer) rivals.Writer { return rivals.NewBufio(w, bufferSize) }
 
+func newSource(w io.Writer) rivals.Writer { return rivals.NewSourceSlab(w, 64<<10, 8) }
+
 func newBWS(w io.Writer) rivals.Writer { return rivals.NewBWS(w, bufferSize) }
 
 func newChannelBufio(capacity int) func(io.Writer) rivals.Writer {
@@ -86,6 +88,7 @@ func init() {
 		laid   = ", laid out"
 		slot   = "mutex+copy+slot"
 		two    = "copy | write"
+		source = "source slab"
 		bigBuf = "256 KiB"
 	)
 	h.Register(h.Row{
@@ -100,6 +103,7 @@ func init() {
 				func(io.Writer) rivals.Writer { return new(rivals.MutexSlot) }),
 			writerTo(buf, h.Rival, bigBuf, 256, newBufio),
 			writerTo(zapBWS, h.Rival, bigBuf, 256, newBWS),
+			writerTo(source, h.Rival, "8 × 64 KiB", 256, newSource),
 		},
 		Verdict: h.Verdict(h.Versus(write, floor, 1.2), h.Versus(rec, floor, 1.2)),
 	})
@@ -111,18 +115,21 @@ func init() {
 		h.Register(h.Row{
 			Name: r.name, What: fmt.Sprintf("records of %d B, slabs 8 × 64 KiB, 10 goroutines, file, drain timed, no fsync; ", r.size) +
 				"\"laid out\": the whole file was reserved beforehand",
-			Target:    "≤ 0.7 × bufio+mutex, ≤ 0.8 × with both laid out, ≤ 0.75 × zap BufferedWriteSyncer; beside logf: bench/logf",
+			Target:    "≤ 0.7 × bufio+mutex, ≤ 0.8 × with both laid out, ≤ 0.75 × zap BufferedWriteSyncer, ≤ 0.8 × the slab writer of the source document",
 			Reference: buf, Goroutines: 10, MaxOps: fileOps,
 			Contenders: []h.Contender{
 				rivals.RecordsToFile(write, h.Ours, "as an io.Writer, before file.Open, Close included", r.size, own.ToFile(slabs8)),
 				rivals.RecordsToFile(rec, h.Ours, "as the Router uses it, before file.Open, Close included", r.size, own.RecordsToFile(slabs8)),
 				rivals.RecordsToFile(buf, h.Rival, bigBuf, r.size, rivals.Over(newBufio)),
 				rivals.RecordsToFile(zapBWS, h.Rival, bigBuf, r.size, rivals.Over(newBWS)),
+				rivals.RecordsToFile(source, h.Rival, "8 × 64 KiB", r.size, rivals.Over(newSource)),
 				rivals.RecordsToFile(write+laid, h.Ours, "as "+write, r.size, rivals.Laid(whole, own.ToFile(slabs8))),
+				rivals.RecordsToFile(source+laid, h.Reference, "", r.size, rivals.Laid(whole, rivals.Over(newSource))),
 				rivals.RecordsToFile(buf+laid, h.Reference, bigBuf, r.size, rivals.Laid(whole, rivals.Over(newBufio))),
 				handedOver(two, r.size),
 			},
 			Verdict: h.Verdict(h.Versus(write, buf, 0.7), h.Versus(write+laid, buf+laid, 0.8), h.Versus(write, zapBWS, 0.75),
+				h.Versus(write, source, 0.8), h.Versus(write+laid, source+laid, 0.8),
 				h.Versus(rec, buf, 0.7), h.Versus(rec, zapBWS, 0.75)),
 		})
 	}
