@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"math/rand/v2"
 	"net/netip"
 	"reflect"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/loki"
 	"github.com/forebay-log/forebay/otlp"
 )
@@ -219,6 +221,100 @@ func TestAValueHasOneText(t *testing.T) {
 			}
 		}
 	}
+}
+
+// randomValues makes values of the corpus, and lists, maps and structs of such.
+type randomValues struct {
+	*rand.Rand
+	corpus []any
+}
+
+func newRandomValues(seed uint64) *randomValues {
+	r := &randomValues{Rand: rand.New(rand.NewPCG(seed, 1))}
+	for _, c := range valueCorpus() {
+		if c.name != "cycle" {
+			r.corpus = append(r.corpus, c.v)
+		}
+	}
+	return r
+}
+
+func (r *randomValues) value(depth int) any {
+	kind := r.IntN(12)
+	if depth > 5 {
+		kind = 11
+	}
+	switch kind {
+	case 0, 1:
+		list := make([]any, r.IntN(4))
+		for i := range list {
+			list[i] = r.value(depth + 1)
+		}
+		return list
+	case 2, 3:
+		m := map[string]any{}
+		for range r.IntN(4) {
+			m[string(rune('a'+r.IntN(26)))] = r.value(depth + 1)
+		}
+		return m
+	case 4:
+		return map[int8]any{int8(r.IntN(256) - 128): r.value(depth + 1), 1: nil}
+	case 5:
+		return &struct {
+			A any `json:"a,omitempty"`
+			B []any
+			C *any
+		}{r.value(depth + 1), []any{r.value(depth + 1)}, ptr(r.value(depth + 1))}
+	case 6:
+		return struct {
+			*onePart
+			F float32
+			V any `json:",omitzero"`
+		}{nil, float32(r.IntN(1000)) / 7, r.value(depth + 1)}
+	case 7:
+		return []slog.Value{slog.AnyValue(r.value(depth + 1)), slog.GroupValue(slog.Any("k", r.value(depth+1)))}
+	case 8:
+		return []int{r.IntN(1e6), -r.IntN(1e6)}
+	case 9:
+		return float64(r.IntN(1e6)) / 8
+	}
+	return r.corpus[r.IntN(len(r.corpus))]
+}
+
+// sameEverywhere checks that a random value has the same meaning in all outputs.
+func sameEverywhere(t *testing.T, all []wireForm, seed uint64) {
+	t.Helper()
+	r := newRandomValues(seed)
+	v := r.value(0)
+	var want any
+	for i, f := range all {
+		rec, _, err := f.enc.Scope().Append(nil, &encode.Record{Time: time.Unix(1, 0), Message: "m", Attrs: []slog.Attr{slog.Any("v", []any{v})}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got any
+		if err := json.Unmarshal(f.attrs(t, rec)["v"], &got); err != nil {
+			t.Fatalf("seed %d: %s: %v", seed, f.name, err)
+		}
+		if i == 0 {
+			want = got
+		} else if !reflect.DeepEqual(got, want) {
+			t.Fatalf("seed %d: %s writes\n%v, %s\n%v", seed, f.name, got, all[0].name, want)
+		}
+	}
+}
+
+// TestRandomValuesHaveOneText is [TestAValueHasOneText] for random values.
+func TestRandomValuesHaveOneText(t *testing.T) {
+	all := wireForms(t)
+	for seed := range uint64(testkit.Rounds(500, 100_000)) {
+		sameEverywhere(t, all, seed)
+	}
+}
+
+func FuzzAValueHasOneText(f *testing.F) {
+	f.Add(uint64(1))
+	f.Fuzz(func(t *testing.T, seed uint64) { sameEverywhere(t, wireForms(t), seed) })
 }
 
 // TestDurations: the option Durations sets the format of durations in every output, at every

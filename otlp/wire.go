@@ -123,10 +123,6 @@ func appendDouble(dst []byte, tag byte, key string, v float64) []byte {
 	return appendFixed64(pair(dst, tag, key, 9), tagDouble, math.Float64bits(v))
 }
 
-func appendBytes(dst []byte, tag byte, key string, v []byte) []byte {
-	return append(appendLen(pair(dst, tag, key, lenOf(len(v))), tagBytes, len(v)), v...)
-}
-
 // begin appends the head of a KeyValue whose AnyValue is of unknown length, and returns where
 // both begin.
 func begin(dst []byte, tag byte, key string) (out []byte, whole, value int) {

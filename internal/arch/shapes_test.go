@@ -1,0 +1,58 @@
+package arch
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/types"
+	"strconv"
+	"testing"
+)
+
+// Everything that is known of a Go type is in its values.Shape: no other file that uses package
+// reflect keeps a map that lives longer than a call.
+func TestOneCacheByType(t *testing.T) {
+	const cache = "internal/values/shape.go"
+	_, files := sources(t, parser.SkipObjectResolution)
+	found := 0
+	for name, f := range files {
+		uses := false
+		for _, imp := range f.Imports {
+			path, _ := strconv.Unquote(imp.Path.Value)
+			uses = uses || path == "reflect"
+		}
+		if !uses {
+			continue
+		}
+		check := func(x ast.Expr) {
+			text := types.ExprString(x)
+			if m, ok := x.(*ast.MapType); text != "sync.Map" && (!ok || types.ExprString(m.Key) != "reflect.Type") {
+				return
+			}
+			if found++; name != cache {
+				t.Errorf("%s keeps a %s; see values.ShapeOf", name, text)
+			}
+		}
+		for _, d := range f.Decls {
+			g, ok := d.(*ast.GenDecl)
+			if !ok {
+				continue
+			}
+			for _, s := range g.Specs {
+				if v, ok := s.(*ast.ValueSpec); ok && v.Type != nil {
+					check(v.Type)
+				}
+				ast.Inspect(s, func(n ast.Node) bool {
+					if st, ok := n.(*ast.StructType); ok {
+						for _, field := range st.Fields.List {
+							check(field.Type)
+						}
+					}
+					return true
+				})
+			}
+		}
+	}
+	if found != 1 {
+		t.Errorf("%d caches by type, want the one in %s", found, cache)
+	}
+}
