@@ -458,7 +458,7 @@ func (s *valuer) Field(f *values.Field) {
 	s.dst = append(s.dst, f.Msg...)
 }
 
-func (s *valuer) Scalars([]slog.Attr) int { return 0 }
+func (s *valuer) Group([]slog.Attr) bool { return false }
 
 func (s *valuer) Err() error {
 	if len(s.dst)-s.base+s.heldBytes > s.limit {

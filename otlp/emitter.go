@@ -169,7 +169,7 @@ func (w *writer) Key(name string) {
 
 func (w *writer) Field(f *values.Field) { w.Key(f.Name) }
 
-func (w *writer) Scalars([]slog.Attr) int { return 0 }
+func (w *writer) Group([]slog.Attr) bool { return false }
 
 func (w *writer) Err() error { return nil }
 

@@ -293,7 +293,7 @@ func (f *filter) Field(field *values.Field) {
 	f.at = f.w.unique(start)
 }
 
-func (f *filter) Scalars([]slog.Attr) int { return 0 }
+func (f *filter) Group([]slog.Attr) bool { return false }
 
 func (f *filter) Err() error {
 	if f.changed && f.Emitter == nil {
@@ -503,7 +503,7 @@ func (b *builder) Duration(v time.Duration) { b.put(v) }
 func (b *builder) Level(v slog.Level)       { b.put(v) }
 func (b *builder) Fault(err error)          { b.put(values.Fault(err)) }
 func (b *builder) Msg(values.Marshaler)     {}
-func (b *builder) Scalars([]slog.Attr) int  { return 0 }
+func (b *builder) Group([]slog.Attr) bool   { return false }
 func (b *builder) Err() error               { return nil }
 func (b *builder) Map(int)                  { b.begin(&values.Object{}) }
 func (b *builder) List(n int)               { list := make([]any, 0, n); b.begin(&list) }

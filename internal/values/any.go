@@ -3,7 +3,6 @@ package values
 import (
 	"encoding/base64"
 	"log/slog"
-	"reflect"
 	"time"
 
 	"github.com/forebay-log/forebay/internal/jsontext"
@@ -46,16 +45,14 @@ func (w *Walker) Any(dst []byte, key string, v any) []byte {
 	case *knownJoin:
 		return w.known(dst, key, &v.KnownError)
 	}
-	if reflect.TypeOf(v) == plainError {
+	switch s := shapeOf(v); {
+	case s.errors.plain:
 		return w.text(w.key(dst, key), message(v.(error)))
-	}
-	if o, ok := v.(AttrAppender); ok {
-		return w.object(dst, key, o)
-	}
-	if err, ok := v.(error); ok {
-		return w.error(dst, key, err)
-	}
-	if w.Form != FormJSON && shapeOf(v).Methods&(HasMarshalText|HasString) != 0 {
+	case s.Methods&HasAppendAttrs != 0:
+		return w.object(dst, key, v.(AttrAppender))
+	case s.Methods&HasError != 0:
+		return w.error(dst, key, v.(error))
+	case w.Form != FormJSON && s.Methods&(HasMarshalText|HasString) != 0:
 		return w.described(w.key(dst, key), v)
 	}
 	return w.composite(w.key(dst, key), v, nil)

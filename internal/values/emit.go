@@ -40,9 +40,9 @@ type Emitter interface {
 	Field(f *Field)      // like Key, with the name of a struct field
 	EndList()
 	EndMap()
-	// Scalars receives the leading attributes whose values are scalars, as many as it likes, and
-	// returns their number.
-	Scalars(attrs []slog.Attr) int
+	// Group may receive a group as a whole, if the values of its attributes are scalars. It
+	// reports whether it did.
+	Group(attrs []slog.Attr) bool
 	Err() error      // not nil: the walk ends with this error
 	Msg(m Marshaler) // only called if Limits.Forward is set
 }
@@ -293,13 +293,15 @@ func (w *Walk) group(attrs []slog.Attr) error {
 	if err := w.enter(place{}); err != nil {
 		return err
 	}
-	w.Level++
-	w.Map(-1)
-	if err := w.attrs(attrs); err != nil {
-		return err
+	if w.Replace != nil || !w.Group(attrs) {
+		w.Level++
+		w.Map(-1)
+		if err := w.attrs(attrs); err != nil {
+			return err
+		}
+		w.EndMap()
+		w.Level--
 	}
-	w.EndMap()
-	w.Level--
 	w.leave(place{})
 	return nil
 }
@@ -308,16 +310,10 @@ func (w *Walk) group(attrs []slog.Attr) error {
 // members, too.
 func (w *Walk) attrs(attrs []slog.Attr) error {
 	w.groups++
-	for len(attrs) > 0 {
-		if w.Replace == nil {
-			if attrs = attrs[w.Scalars(attrs):]; len(attrs) == 0 {
-				break
-			}
+	for i := range attrs {
+		if err := w.attr(attrs[i]); err != nil {
+			return w.In(attrs[i].Key, err)
 		}
-		if err := w.attr(attrs[0]); err != nil {
-			return w.In(attrs[0].Key, err)
-		}
-		attrs = attrs[1:]
 	}
 	w.groups--
 	return nil

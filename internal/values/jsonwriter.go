@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"log/slog"
+	"reflect"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -131,8 +132,13 @@ func (j *jsonWriter) comma() {
 	}
 }
 
-func (j *jsonWriter) Scalars(attrs []slog.Attr) int {
+// Group writes a group of the most common kinds.
+func (j *jsonWriter) Group(attrs []slog.Attr) bool {
 	dst := j.dst
+	if j.more {
+		dst = append(dst, ',')
+	}
+	dst = append(dst, '{')
 	for i := range attrs {
 		a := &attrs[i]
 		switch a.Value.Kind() {
@@ -145,13 +151,11 @@ func (j *jsonWriter) Scalars(attrs []slog.Attr) int {
 		case slog.KindTime:
 			dst = j.Leaf.Time(jsontext.AppendKey(dst, a.Key), a.Value.Time(), attrTime)
 		default:
-			j.dst = dst
-			return i
+			return false
 		}
-		j.more = true
 	}
-	j.dst = dst
-	return len(attrs)
+	j.dst, j.more = append(dst, '}'), true
+	return true
 }
 
 func (j *jsonWriter) Err() error { return nil }
@@ -162,22 +166,31 @@ func (w *Walker) composite(dst []byte, x any, group []slog.Attr) []byte {
 	start := len(dst)
 	c := w.cache()
 	j, k := &c.json, &c.walk
-	j.Leaf, j.dst, j.more = Leaf{Style: w.Style, Cache: c}, dst, false
-	k.Emitter, k.Limits, k.Scratch, k.Style = j, Limits{Depth: MaxDepth}, &c.Scratch, w.Style
-	k.Made, k.Nodes = w.spent, w.nodes
-	if k.Replace = w.Style.Replace; k.Replace != nil && !w.Builtin {
-		k.Groups = *w.path()
+	if c.walkOf != c { // new, or a copy of another cache
+		c.walkOf, k.Emitter, k.Limits, k.Scratch = c, j, Limits{Depth: MaxDepth}, &c.Scratch
+	}
+	j.Style, j.Cache, j.dst, j.more = w.Style, c, dst, false
+	k.Style, k.Made, k.Nodes = w.Style, w.spent, w.nodes
+	if w.Style.Replace != nil {
+		if k.Replace = w.Style.Replace; !w.Builtin {
+			k.Groups = *w.path()
+		}
 	}
 	k.Reset()
 	var err error
 	if x == nil {
 		err = k.group(group)
+	} else if s := shapeOf(x); s.Kind == Pointer {
+		err = k.value(reflect.ValueOf(x), s)
 	} else {
 		err = k.Any(x)
 	}
 	dst = j.dst
 	w.spent, w.nodes = k.Made, k.Nodes
-	k.Groups, k.Replace, j.dst = nil, nil, nil
+	j.dst = nil
+	if k.Replace != nil {
+		k.Groups, k.Replace = nil, nil
+	}
 	if err != nil {
 		return w.text(dst[:start], "!ERROR:encode: "+err.Error())
 	}

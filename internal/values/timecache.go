@@ -12,8 +12,9 @@ import (
 type Cache struct {
 	Times   timeCache
 	Scratch AttrScratch
-	walk    Walk // of composite values
-	json    jsonWriter
+	walk    Walk       // of composite values
+	walkOf  *Cache     // the cache that walk belongs to
+	json    jsonWriter // of walk
 }
 
 // timeCache holds the last second formatted as RFC 3339. A further time within that second
