@@ -2,7 +2,6 @@ package arch
 
 import (
 	"go/ast"
-	"go/parser"
 	"go/types"
 	"strconv"
 	"testing"
@@ -12,7 +11,7 @@ import (
 // reflect keeps a map that lives longer than a call.
 func TestOneCacheByType(t *testing.T) {
 	const cache = "internal/values/shape.go"
-	_, files := sources(t, parser.SkipObjectResolution)
+	files := sources(t)
 	found := 0
 	for name, f := range files {
 		uses := false
