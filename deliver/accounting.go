@@ -29,7 +29,7 @@ type answered struct {
 	lost          uint64       // refused without a name
 }
 
-// apply returns what o, an answer to all records of e, says.
+// apply divides the records of e by o, the answer to all of them.
 func (k *accounting) apply(e *entry, o *batch.Outcome) (a answered) {
 	n := e.b.Len()
 	a.open, a.refused = o.Open.Len(n), o.Refused.Len(n)
@@ -97,7 +97,7 @@ func (k *accounting) condemn(h *holder, b *batch.Batch, why error) {
 	why = cause(why)
 	n := countable(b)
 	k.condemned(n, why)
-	k.set.bury(b, why)
+	k.set.deadLetter(b, why)
 	k.led.settle(h, intake{}, 0, batch.Drops{batch.Poison: n})
 }
 

@@ -14,7 +14,7 @@ import (
 // the destination has asked for a wait.
 var ErrOpen = errors.New("circuit breaker is open")
 
-// openError says that the circuit is open, and why.
+// openError is the error of an open circuit, with its cause.
 type openError struct{ cause error }
 
 func (e *openError) Error() string {
@@ -134,11 +134,10 @@ type setback struct {
 	hold  bool          // only a change of configuration will help
 }
 
-// circuit is the circuit breaker: what decides (package internal/breaker), behind a lock, and
-// those who want to know. The outlet's goroutine makes all changes; others look at the state
-// and subscribe.
+// circuit is the circuit breaker: the decisions (package internal/breaker), guarded by a lock, and
+// their subscribers. The outlet's goroutine makes all changes; others read the state and subscribe.
 type circuit struct {
-	// mu is a leaf: subscribers are told under it without waiting.
+	// mu is a leaf: transitions are sent to subscribers under it without waiting.
 	mu     sync.Mutex
 	decide *breaker.Circuit
 	cause  error
@@ -146,7 +145,7 @@ type circuit struct {
 	subs   []*subscriber
 	lost   uint64
 	closed bool
-	// upto ends when the circuit opens, its cause says why; nil: nobody has asked since
+	// upto ends when the circuit opens, with the reason as its cause; nil: not requested since
 	// it opened.
 	upto    context.Context
 	endUpto context.CancelCauseFunc
@@ -212,7 +211,7 @@ func (c *circuit) probe(now time.Time, gap time.Duration) bool {
 }
 
 // worked notes that the destination took a batch, or refused records: it is well.
-// cut says that the batch was made smaller because of the circuit.
+// cut is set if the batch was made smaller because of the circuit.
 func (c *circuit) worked(now time.Time, cut bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -234,7 +233,7 @@ func (c *circuit) failed(now time.Time, s setback) bool {
 	}
 	if before == Closed {
 		for _, sub := range c.subs {
-			c.tellLocked(sub, Transition{Time: now, From: Closed, To: Closed, Err: s.err})
+			c.sendLocked(sub, Transition{Time: now, From: Closed, To: Closed, Err: s.err})
 		}
 	}
 	return false
@@ -249,7 +248,7 @@ func (c *circuit) hurry(at time.Time) {
 
 func (c *circuit) stateLocked() State { return State(c.decide.State()) }
 
-// changedLocked tells subscribers if the state is not what it was before.
+// changedLocked sends a transition to subscribers if the state has changed since before.
 func (c *circuit) changedLocked(now time.Time, before State, err error) {
 	to := c.stateLocked()
 	if to == before {
@@ -263,14 +262,14 @@ func (c *circuit) changedLocked(now time.Time, before State, err error) {
 		c.cause = nil
 	}
 	for _, s := range c.subs {
-		c.tellLocked(s, Transition{Time: now, From: before, To: to, Err: err})
+		c.sendLocked(s, Transition{Time: now, From: before, To: to, Err: err})
 	}
 }
 
-// tellLocked never waits: if the channel is full, a failure is lost, and for a change of
+// sendLocked never waits: if the channel is full, a failure is lost, and for a change of
 // state the oldest transition in it. Only the subscriber receives beside it, so room is
 // made in one step.
-func (c *circuit) tellLocked(s *subscriber, t Transition) {
+func (c *circuit) sendLocked(s *subscriber, t Transition) {
 	for {
 		t.Lost = s.lost
 		select {

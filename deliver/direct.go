@@ -99,7 +99,7 @@ func (s *direct) exchange(ctx context.Context, b *batch.Batch) (o batch.Outcome,
 		return o, fmt.Errorf("%w: %w", errRefused, err)
 	}
 	select {
-	case o = <-l.answer: // what is told before the end counts
+	case o = <-l.answer: // an answer before the end counts
 		return o, nil
 	default:
 	}

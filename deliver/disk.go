@@ -56,8 +56,7 @@ func (d *disk) reportEmpty() {
 	}
 }
 
-// handedOut returns how many batches of the spool are out, apart from those of which only parked
-// entries are left.
+// handedOut returns how many batches of the spool are out and have entries that are not parked.
 func (d *disk) handedOut() (n int) {
 	for _, h := range d.out {
 		if h.parts > h.parked {
@@ -145,12 +144,12 @@ func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *batch.Batch, er
 
 // left reports whether something is open of the batches up to number no, or up to number seq of
 // the spool, and how many of their records are parked.
-func (d *disk) left(no, seq uint64) (open bool, aside uint64) {
+func (d *disk) left(no, seq uint64) (open bool, parkedRecords uint64) {
 	for _, e := range d.queue.ring {
 		switch {
 		case e.inMemory() && e.h.no > no || !e.inMemory() && e.h.first > seq:
 		case e.rest == parked:
-			aside += uint64(e.b.Len())
+			parkedRecords += uint64(e.b.Len())
 		case e.inMemory():
 			open = true
 		}
@@ -161,5 +160,5 @@ func (d *disk) left(no, seq uint64) (open bool, aside uint64) {
 			open = true
 		}
 	}
-	return open || d.backlog && last < seq, aside
+	return open || d.backlog && last < seq, parkedRecords
 }

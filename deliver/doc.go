@@ -28,7 +28,7 @@
 //
 // # The account
 //
-// [Output.Account] says what became of every record: Accepted + Recovered = Delivered +
+// [Output.Account] accounts for every record: Accepted + Recovered = Delivered +
 // Handled + Dropped + Pending, at any moment. Stats.Account is that of the records in the
 // outlet's custody: those the memory has lent to it. Gap markers (batch.FlagMarker) travel like
 // records and are counted nowhere.

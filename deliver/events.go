@@ -5,15 +5,14 @@ import (
 	"github.com/forebay-log/forebay/internal/callback"
 )
 
-// events tells an operator of transitions. Posting never blocks; the callback
-// runs on a goroutine of its own.
+// events reports transitions to an operator. Posting never blocks; the callback
+// runs on a separate goroutine.
 type events struct {
 	name string
 	run  *callback.Runner[batch.Event]
 }
 
-// newEvents returns events for OnError; those who set none are told on standard
-// error, because silence would be worse.
+// newEvents returns events for onError, by default a line on standard error.
 func newEvents(name string, onError func(batch.Event)) *events {
 	if name == "" {
 		name = "deliver"

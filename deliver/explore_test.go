@@ -162,9 +162,9 @@ func (w *world) sessionEvents(add func(string, func()), addAt func(string, int, 
 	last := w.firstPoison()
 	for i, h := range s.sent {
 		if h.answered {
-			trouble(again, "answer again", i, func() { s.tell(report{kind: reportAnswer, b: h.b}) })
+			trouble(again, "answer again", i, func() { s.post(report{kind: reportAnswer, b: h.b}) })
 			trouble(again, "answer open again", i, func() {
-				s.tell(report{kind: reportAnswer, b: h.b, o: wholly.outcome(h.b, w.lim.streams)})
+				s.post(report{kind: reportAnswer, b: h.b, o: wholly.outcome(h.b, w.lim.streams)})
 				s.drain = s.unanswered() > 0
 			})
 			continue

@@ -11,7 +11,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// An ErrorHandler takes records that a destination did not take.
+// An ErrorHandler accepts records that a destination did not accept.
 //
 // HandleError is given the reason, a [*PendingError], and the records. Its answer is part
 // of delivery:
@@ -21,12 +21,12 @@ import (
 //   - Open records stay pending. They are offered again after the retry delay, and not
 //     before Outcome.After. Advice is not followed. A handler that took nothing because
 //     of err returns [batch.FailedOutcome](err).
-//   - Refused records are those that the handler will never take. They are dropped with
-//     [batch.Poison] and become dead letters, as those that the destination refuses:
-//     nothing else would settle them while it is down, and all others would wait behind
+//   - Refused records will never be accepted by the handler. They are dropped with
+//     [batch.Poison] and become dead letters, like records that the destination refuses:
+//     nothing else would settle them while it is down, and all others would wait for
 //     them.
 //
-// If the Outcome makes no sense ([batch.Outcome.Check]), no record was taken.
+// If the Outcome is invalid ([batch.Outcome.Check]), no record was accepted.
 //
 // It is asked while the circuit is open, and when the memory in front of the destination is
 // about to drop records while the destination takes none: few slabs are free and calls do not
@@ -36,10 +36,10 @@ import (
 //
 // b is a copy made for this call; the handler may read it until it returns.
 //
-// HandleError runs on a goroutine of its own, one call at a time. If it panics,
-// calls runtime.Goexit, or does not return within HandlerTimeout, it has taken nothing.
-// The same holds if Close waits for it and a spill needs the rest of the time. A call that
-// timed out goes on, with memory that nobody else uses; until it returns, every further
+// HandleError runs on a separate goroutine, one call at a time. If it panics,
+// calls runtime.Goexit, or does not return within HandlerTimeout, it has accepted nothing.
+// The same holds if its share of the time of Close is over and there is a Spill. A call that
+// timed out continues, with memory that is not used otherwise; until it returns, every further
 // offer fails without a call.
 type ErrorHandler interface {
 	HandleError(cause error, b *batch.Batch) batch.Outcome
@@ -53,12 +53,12 @@ func (f ErrorHandlerFunc) HandleError(cause error, b *batch.Batch) batch.Outcome
 	return f(cause, b)
 }
 
-// contextHandler is an ErrorHandler of this package that can be told to stop.
+// contextHandler is an ErrorHandler of this package that can be cancelled.
 type contextHandler interface {
 	handle(ctx context.Context, cause error, b *batch.Batch) batch.Outcome
 }
 
-// askHandler calls h. It returns only answers that make sense.
+// askHandler calls h. It returns only valid answers.
 func askHandler(ctx context.Context, h ErrorHandler, cause error, b *batch.Batch) (o batch.Outcome) {
 	if c, ok := h.(contextHandler); ok {
 		o = c.handle(ctx, cause, b)
@@ -87,7 +87,7 @@ var (
 	errHandlerGoexit  = errors.New("handler called runtime.Goexit")
 )
 
-// guarded calls an ErrorHandler apart from delivery.
+// guarded calls an ErrorHandler on a separate goroutine, within a time limit.
 type guarded struct {
 	h       ErrorHandler
 	timeout time.Duration

@@ -108,7 +108,7 @@ func (l *life) sendDirect() error { return l.sess.Send(l.direct) }
 // calm reports whether all that is to be done with one more batch is to send it.
 func (m *machine) calm() bool {
 	return m.stage == running && m.sess.state == live && m.sess.under == 0 && !m.sess.regroup &&
-		len(m.queue.ring) == 0 && !m.streams.any() && m.poison.Phase() == poison.Usual && m.health.calm() && !m.set.buried()
+		len(m.queue.ring) == 0 && !m.streams.any() && m.poison.Phase() == poison.Usual && m.health.calm() && !m.set.lettersFull()
 }
 
 // drive is the loop until nothing is left of h, or ctx has ended: then what is open of it
@@ -186,7 +186,7 @@ func (m *machine) takeOut(h *holder) {
 func (l *life) hand(e *entry) {
 	l.sending = e
 	if err := l.make(l.send); err == errUnsent {
-		l.tell(report{kind: reportUnsent, e: e})
+		l.post(report{kind: reportUnsent, e: e})
 	} else {
 		l.sent(e, err)
 	}

@@ -9,13 +9,13 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// letters writes dead letters, on a goroutine of its own while there are any.
-type letters struct {
+// deadLetters writes dead letters, on a separate goroutine while there are any.
+type deadLetters struct {
 	g      *guarded // nil: no dead letters
 	events *events
-	poke   func() // there is room again
+	wake   func() // there is room again
 
-	unburied atomic.Uint64
+	failed atomic.Uint64
 
 	mu      sync.Mutex // leaf; guards the rest
 	queue   []letter
@@ -32,36 +32,37 @@ type letter struct {
 // lettersMost is how many letters may wait before nothing more is sent.
 const lettersMost = 64
 
-func newLetters(h ErrorHandler, timeout time.Duration, ev *events, poke func()) *letters {
-	l := &letters{events: ev, poke: poke}
+func newDeadLetters(h ErrorHandler, timeout time.Duration, ev *events, wake func()) *deadLetters {
+	l := &deadLetters{events: ev, wake: wake}
 	if h != nil {
 		l.g = newGuarded(h, timeout)
 	}
 	return l
 }
 
-// bury has letters written about b, which it copies. A cause with a method NoLetter(k int)
-// bool says of which records of b none is to be written, one with LetterCause(k int) error why
-// record k was refused: those of one cause have a letter.
-func (l *letters) bury(b *batch.Batch, cause error) {
+// write writes dead letters about the records of b, which it copies. If cause has a method
+// NoLetter(k int) bool, the records for which it returns true get none. If it has a method
+// LetterCause(k int) error, that is the reason of record k; records with the same reason are
+// written together.
+func (l *deadLetters) write(b *batch.Batch, cause error) {
 	if l.g == nil {
 		return
 	}
-	spares, _ := cause.(interface{ NoLetter(k int) bool })
-	tells, _ := cause.(interface{ LetterCause(k int) error })
-	if spares == nil && tells == nil {
+	skips, _ := cause.(interface{ NoLetter(k int) bool })
+	reasons, _ := cause.(interface{ LetterCause(k int) error })
+	if skips == nil && reasons == nil {
 		l.add(b, cause)
 		return
 	}
 	var causes []error
 	of := map[string][]int{} // by their texts
 	for k := range b.Len() {
-		if spares != nil && spares.NoLetter(k) {
+		if skips != nil && skips.NoLetter(k) {
 			continue
 		}
 		why := cause
-		if tells != nil {
-			why = tells.LetterCause(k)
+		if reasons != nil {
+			why = reasons.LetterCause(k)
 		}
 		text := why.Error()
 		if of[text] == nil {
@@ -74,8 +75,8 @@ func (l *letters) bury(b *batch.Batch, cause error) {
 	}
 }
 
-// add has a letter written about b, which it copies.
-func (l *letters) add(b *batch.Batch, cause error) {
+// add queues a letter about b, which it copies.
+func (l *deadLetters) add(b *batch.Batch, cause error) {
 	n := letter{new(copied), cause}
 	n.b.set(b)
 	l.mu.Lock()
@@ -88,32 +89,32 @@ func (l *letters) add(b *batch.Batch, cause error) {
 }
 
 // full reports whether too many letters wait.
-func (l *letters) full() bool {
+func (l *deadLetters) full() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.queue) >= lettersMost
 }
 
-// unwritten returns how many refused records have no letter: those whose letter failed, and
-// those whose letter is not written yet.
-func (l *letters) unwritten() (n uint64) {
+// unwritten returns how many refused records have no letter: their letter failed, or is not written
+// yet.
+func (l *deadLetters) unwritten() (n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n = l.unburied.Load()
+	n = l.failed.Load()
 	for i := range l.queue {
 		n += countable(&l.queue[i].b.b)
 	}
 	return n
 }
 
-func (l *letters) work(idle chan struct{}) {
+func (l *deadLetters) work(idle chan struct{}) {
 	for {
 		l.mu.Lock()
 		if len(l.queue) == 0 {
 			l.working = false
 			l.mu.Unlock()
 			close(idle)
-			l.poke()
+			l.wake()
 			return
 		}
 		b, cause := &l.queue[0].b.b, l.queue[0].cause
@@ -124,7 +125,7 @@ func (l *letters) work(idle chan struct{}) {
 		l.mu.Lock()
 		l.queue[0] = letter{}
 		l.queue = l.queue[1:]
-		l.unburied.Add(uint64(out.Open.Len(n) + out.Refused.Len(n) + out.Unnamed))
+		l.failed.Add(uint64(out.Open.Len(n) + out.Refused.Len(n) + out.Unnamed))
 		var first bool
 		if err == nil {
 			l.failing.end()
@@ -135,12 +136,12 @@ func (l *letters) work(idle chan struct{}) {
 		if first {
 			l.events.post("dead-letter", err, uint64(n))
 		}
-		l.poke()
+		l.wake()
 	}
 }
 
 // wait waits until all letters are written, or ctx ends.
-func (l *letters) wait(ctx context.Context) {
+func (l *deadLetters) wait(ctx context.Context) {
 	l.mu.Lock()
 	idle := l.idle
 	working := l.working
@@ -154,14 +155,14 @@ func (l *letters) wait(ctx context.Context) {
 	}
 }
 
-// letters returns the handler of dead letters that calls tell first, nil for none.
-func (o *Options) letters(tell func(cause error, b *batch.Batch)) ErrorHandler {
-	if tell == nil {
+// letters returns the handler of dead letters that calls notify first, nil for none.
+func (o *Options) letters(notify func(cause error, b *batch.Batch)) ErrorHandler {
+	if notify == nil {
 		return o.DeadLetter
 	}
 	next := o.DeadLetter
 	return ErrorHandlerFunc(func(cause error, b *batch.Batch) batch.Outcome {
-		tell(cause, b)
+		notify(cause, b)
 		if next == nil {
 			return batch.Outcome{}
 		}

@@ -10,9 +10,9 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// life is one session as the outlet sees it. One goroutine makes all calls of the
+// life is the outlet's side of one session. One goroutine makes all calls of the
 // driver: Open, then Send for each batch, then Close. Results, answers and the end
-// travel in one queue: an answer before the end counts, none after it does.
+// travel in one queue: an answer before the end counts, an answer after it does not.
 type life struct {
 	o      *outlet
 	ctx    context.Context
@@ -24,18 +24,18 @@ type life struct {
 	call    call
 	sess    Session
 	sending *entry
-	direct  *batch.Batch // inline: what is sent without an entry
+	direct  *batch.Batch // inline: a batch that is sent without an entry
 
 	mu    sync.Mutex // leaf; guards the rest
 	queue []report
 	spare []report
 	pass  passage
-	then  func() // called when the session has closed, in place of a report
+	then  func() // called when the session has closed, instead of a report
 }
 
-// A passage stands between a session and the outlet. It says which batches still go in,
-// and which reports still come out. Both sides are late: the outlet hands over batches
-// before it has heard of an answer, and a session answers after its end.
+// A passage decides which batches still reach a session, and which of its reports still reach the
+// outlet. Both sides are late: the outlet hands over batches before it has read an answer, and a
+// session answers after its end.
 type passage struct {
 	round   uint64 // of the batch that was sent last
 	void    uint64 // rounds up to this have a batch with open records: nothing more of them is sent
@@ -43,9 +43,9 @@ type passage struct {
 	over    bool   // End was called, or the outlet gave up: nothing after it counts
 }
 
-// admits reports whether e may be sent. It may not behind the end of the session, or
-// behind an answer with open records that the outlet did not know of when it handed e
-// over: the open records go first.
+// admits reports whether e may be sent. It must not be sent after the end of the session, nor
+// after an answer with open records that the outlet had not read when it handed e over: the open
+// records go first.
 func (p *passage) admits(e *entry) bool {
 	if p.over || p.refuses || e.round <= p.void {
 		return false
@@ -54,7 +54,7 @@ func (p *passage) admits(e *entry) bool {
 	return true
 }
 
-// counts notes r. It reports whether the outlet hears of it.
+// counts notes r. It reports whether the outlet gets it.
 func (p *passage) counts(r *report) bool {
 	switch {
 	case r.kind == reportOpened || r.kind == reportClosed:
@@ -70,7 +70,7 @@ func (p *passage) counts(r *report) bool {
 	return true
 }
 
-// A report is one thing that a life has to say.
+// A report is one event of a session.
 type report struct {
 	kind reportKind
 	b    *batch.Batch
@@ -113,14 +113,14 @@ func (l *life) Answer(b *batch.Batch, o batch.Outcome) {
 	if err := o.Check(b.Len()); err != nil {
 		o = batch.Outcome{Open: batch.All(), Why: fmt.Errorf("%w: %w", err, cause(o.Why))}
 	}
-	l.tell(report{kind: reportAnswer, b: b, o: o})
+	l.post(report{kind: reportAnswer, b: b, o: o})
 }
 
-// End says that the session is over.
-func (l *life) End(err error) { l.tell(report{kind: reportEnd, err: err}) }
+// End ends the session for the outlet.
+func (l *life) End(err error) { l.post(report{kind: reportEnd, err: err}) }
 
-// tell queues r for the outlet.
-func (l *life) tell(r report) {
+// post queues r for the outlet.
+func (l *life) post(r report) {
 	l.mu.Lock()
 	if !l.pass.counts(&r) {
 		l.mu.Unlock()
@@ -138,7 +138,7 @@ func (l *life) tell(r report) {
 	signal(l.o.wake)
 }
 
-// reports takes what is queued.
+// reports removes and returns the queued reports.
 func (l *life) reports() []report {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,7 +147,7 @@ func (l *life) reports() []report {
 	return q
 }
 
-// keep takes the memory of reports back.
+// keep stores the memory of reports for reuse.
 func (l *life) keep(q []report) {
 	clear(q)
 	l.mu.Lock()
@@ -168,7 +168,7 @@ func (l *life) fence(why error) {
 }
 
 // run makes the calls of the driver, one at a time. A driver that calls
-// runtime.Goexit ends the goroutine; the next one goes on behind that call.
+// runtime.Goexit ends the goroutine; the next one continues after that call.
 func (l *life) run() {
 	finished := false
 	defer func() {
@@ -201,7 +201,7 @@ func (l *life) step() bool {
 			break
 		}
 		l.call = callSend
-		l.tell(report{kind: reportOpened})
+		l.post(report{kind: reportOpened})
 	case callSend:
 		e, ok := <-l.work
 		if !ok {
@@ -210,7 +210,7 @@ func (l *life) step() bool {
 		}
 		l.sending = e
 		if err := l.make(l.send); err == errUnsent {
-			l.tell(report{kind: reportUnsent, e: e})
+			l.post(report{kind: reportUnsent, e: e})
 		} else if err != nil {
 			l.failed(err)
 		}
@@ -220,7 +220,7 @@ func (l *life) step() bool {
 			break
 		}
 		l.call = callNone
-		l.tell(report{kind: reportClosed})
+		l.post(report{kind: reportClosed})
 	}
 	return l.call != callNone
 }
@@ -239,11 +239,11 @@ func (l *life) open() (err error) {
 	return err
 }
 
-// errUnsent says that Send was not called.
+// errUnsent means that Send was not called.
 var errUnsent = errors.New("the session accepts no new records")
 
-// send asks at the last moment: what the session has said while the wheel was waited for
-// counts.
+// send decides at the last moment: reports of the session that arrived while it waited to call the
+// driver count.
 func (l *life) send() error {
 	if !l.begin(l.sending) {
 		return errUnsent
@@ -258,30 +258,30 @@ func (l *life) failed(err error) {
 	switch l.call {
 	case callOpen:
 		l.call = callNone
-		l.tell(report{kind: reportOpened, err: err})
-		l.tell(report{kind: reportClosed})
+		l.post(report{kind: reportOpened, err: err})
+		l.post(report{kind: reportClosed})
 	case callSend:
 		if _, broke := err.(*panicError); broke {
 			l.End(err)
 		} else {
-			l.tell(report{kind: reportRefused, e: l.sending, err: err})
+			l.post(report{kind: reportRefused, e: l.sending, err: err})
 		}
 	case callClose:
 		l.call = callNone
-		l.tell(report{kind: reportClosed})
+		l.post(report{kind: reportClosed})
 	}
 }
 
 // make makes a call of the driver: no other one is under way.
 func (l *life) make(f func() error) error {
-	if !l.o.inline { // else whoever is here has the wheel
+	if !l.o.inline { // otherwise the caller has acquired the driver
 		l.o.driver.calls <- struct{}{}
 		defer l.o.driver.release()
 	}
 	return l.o.driver.contain(f)
 }
 
-// whenClosed has f called when the session has closed: the outlet has ended.
+// whenClosed calls f when the session has closed: the outlet has ended.
 func (l *life) whenClosed(f func()) {
 	l.mu.Lock()
 	l.then = f

@@ -61,8 +61,8 @@ type settings struct {
 	oldest       int64 // Unix nanoseconds; earlier times are no measure of age
 	jitter       func(lo, hi time.Duration) time.Duration
 	post         func(op string, err error, n uint64)
-	bury         func(b *batch.Batch, cause error) // writes dead letters; copies b
-	buried       func() bool                       // too many dead letters wait to be written
+	deadLetter   func(b *batch.Batch, cause error) // writes dead letters; copies b
+	lettersFull  func() bool                       // too many dead letters wait to be written
 	settled      func(h *holder)                   // nothing is left of h
 	release      func(h *holder)                   // … and nothing reads it
 	outside      func() uint64                     // records that wait before the outlet
@@ -193,7 +193,7 @@ func (m *machine) deliver(now time.Time) (action, bool) {
 		}
 	}
 	step := m.poison.Next(now)
-	if now.Before(m.health.notBefore) || m.sess.state != none && m.sess.state != live || m.sess.regroup || m.set.buried() {
+	if now.Before(m.health.notBefore) || m.sess.state != none && m.sess.state != live || m.sess.regroup || m.set.lettersFull() {
 		return action{}, false
 	}
 	if step.Suspect != nil {
@@ -311,7 +311,7 @@ func (m *machine) settle(now time.Time, e *entry, o batch.Outcome) {
 		o.Refused, o.Open, o.Refusal = o.Open, batch.Set{}, o.Why // alone, it is refused
 	}
 	a := m.account.apply(e, &o)
-	if a.open+a.refused < n && o.Unnamed == 0 { // otherwise nobody knows which were taken
+	if a.open+a.refused < n && o.Unnamed == 0 { // otherwise it is unknown which were accepted
 		m.streams.taken(now, e.b, &o)
 		m.poison.Taken(now, e.b, &o)
 	}

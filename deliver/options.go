@@ -46,12 +46,12 @@ type Options struct {
 	// closed by the outlet. Default nil: the batches wait in memory, which
 	// fills.
 	Spill Spill
-	// AsideBytes bounds the records that wait apart from the others: those of streams
-	// that the destination does not take just now, and suspects. Where there is no more room,
-	// all wait for the held streams, for an hour at most; then what has no room is refused.
-	// Default 4 MiB.
+	// AsideBytes bounds the parked records: suspects, and records of streams that the destination
+	// does not accept at the moment. Further ones keep the memory in front of the destination in
+	// use. They are refused after an hour, or before the memory would drop records that the
+	// destination accepts. Default 4 MiB.
 	AsideBytes int
-	// OnError is told of transitions: "send" at the first failure of a row, "hold"
+	// OnError gets transitions: "send" at the first failure of a row, "hold"
 	// where only a change of configuration helps, "gone" where the destination has ended,
 	// "recovered" at the end of the row;
 	// "expired", "poison", "too-large" and "dead-letter" for the first records of a
@@ -105,7 +105,7 @@ const (
 	defaultMaxAge     = 24 * time.Hour
 )
 
-// RetryOptions says how an outlet repeats a failed attempt. The zero value is useful:
+// RetryOptions configures how an outlet repeats a failed attempt. The zero value is useful:
 // each field states its default and unit.
 type RetryOptions struct {
 	// Min and Max bound the delay before an attempt: the first is uniform in

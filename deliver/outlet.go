@@ -15,10 +15,9 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// An outlet takes batches to one [Destination]. It owns order, the window of batches
-// under way, retries, the circuit breaker, the search for records that the
-// destination cannot take, the handler, dead letters and the spool. One goroutine
-// makes all decisions.
+// An outlet moves batches to one [Destination]. It owns order, the window of batches
+// under way, retries, the circuit breaker, the search for poisonous records, the handler, dead
+// letters and the spool. One goroutine makes all decisions.
 //
 // The outlet is one queue with three positions:
 //
@@ -27,7 +26,7 @@ import (
 //	────▼────────────────▼──────────────────────▼───▶
 //	 freed   [ session may still answer ]   Borrow appends
 //
-// When a session ends, what has no answer is unsent: the next session begins with the
+// When a session ends, the batches without an answer are unsent: the next session begins with the
 // oldest open record. So the first copies of all records arrive in order, and a
 // failure makes at most as many duplicates as batches were under way.
 //
@@ -42,7 +41,7 @@ type outlet struct {
 	led    *ledger
 	brk    *circuit
 	hand   atomic.Pointer[guarded] // nil: no handler
-	dead   *letters
+	dead   *deadLetters
 	events *events
 
 	turn     chan struct{}   // held during a Borrow; capacity 1
@@ -67,7 +66,7 @@ type outlet struct {
 
 // shared is what callers and the loop share.
 type shared struct {
-	mu     sync.Mutex // leaf but for ledger.mu; guards the rest
+	mu     sync.Mutex // leaf, except for ledger.mu; guards the rest
 	inbox  []func(now time.Time)
 	given  []given
 	lastNo uint64
@@ -84,13 +83,13 @@ type given struct {
 	b *batch.Batch
 }
 
-// snapshot is what the loop last said of itself.
+// snapshot is the state of the loop when it last published it.
 type snapshot struct {
 	attempts, retries                    uint64
 	poisoned, expired, handled, suspects uint64
 	bound                                int
 	lastErr                              error
-	since, taken                         time.Time // zero: all is well, nothing is open
+	since, taken                         time.Time // zero: the destination works, nothing is open
 	oldest                               time.Time // by its own time; zero: nothing is open
 	gone, spilling                       bool
 }
@@ -128,12 +127,12 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 	if set.Handler != nil {
 		x.hand.Store(newGuarded(set.Handler, set.HandlerTimeout))
 	}
-	x.dead = newLetters(set.letters(traits.Refused), set.HandlerTimeout, x.events, x.poke)
+	x.dead = newDeadLetters(set.letters(traits.Refused), set.HandlerTimeout, x.events, x.poke)
 	x.set = &settings{
 		window: x.traits.Window, inline: traits.Inline, limits: x.traits.Limits, retry: retry, spool: set.Spill != nil, handler: set.Handler != nil,
 		pendingLimit: uint64(set.PendingLimit), handlerFirst: set.HandlerFirst, askEvery: set.askEvery, asideBytes: set.AsideBytes,
 		oldest: time.Now().Add(-retry.MaxAge).UnixNano(), jitter: backoff.Jitter,
-		post: x.events.post, bury: x.dead.bury, buried: x.dead.full, settled: x.led.settleLoan, release: x.release, outside: set.Pending,
+		post: x.events.post, deadLetter: x.dead.write, lettersFull: x.dead.full, settled: x.led.settleLoan, release: x.release, outside: set.Pending,
 	}
 	x.m = newMachine(x.set, x.led, x.brk)
 	x.flushes = &flushes{m: x.m}
@@ -147,7 +146,7 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 	return x, nil
 }
 
-// setHandler replaces the handler of an outlet that is not inline. A call under way goes on.
+// setHandler replaces the handler of an outlet that is not inline. A call in progress continues.
 func (o *outlet) setHandler(h ErrorHandler) {
 	o.hand.Store(newGuarded(h, o.opt.HandlerTimeout))
 	o.post(func(time.Time) { o.m.set.handler = true })
@@ -253,7 +252,7 @@ func (o *outlet) release(h *holder) {
 	signal(o.room)
 }
 
-// poke has the loop look.
+// poke wakes the loop.
 func (o *outlet) poke() { signal(o.wake) }
 
 func signal(ch chan struct{}) {
@@ -273,7 +272,7 @@ func is(ch <-chan struct{}) bool {
 	}
 }
 
-// post has the loop call f.
+// post makes the loop call f.
 func (o *outlet) post(f func(now time.Time)) {
 	o.shared.mu.Lock()
 	o.shared.inbox = append(o.shared.inbox, f)
@@ -283,7 +282,7 @@ func (o *outlet) post(f func(now time.Time)) {
 
 // ---- the loop -------------------------------------------------------------
 
-// loop carries out what the machine decides.
+// loop carries out the decisions of the machine.
 func (o *outlet) loop() {
 	if o.inline {
 		o.driver.calls <- struct{}{}
@@ -327,7 +326,7 @@ func (o *outlet) loop() {
 	close(o.done)
 }
 
-// collect tells the machine what has happened.
+// collect passes to the machine the events since the last call.
 func (o *outlet) collect() {
 	now := time.Now()
 	o.shared.mu.Lock()
@@ -342,7 +341,7 @@ func (o *outlet) collect() {
 	for l := o.life; l != nil && l == o.life; {
 		q := l.reports()
 		for i := range q {
-			o.hear(now, l, &q[i])
+			o.handle(now, l, &q[i])
 		}
 		n := len(q)
 		l.keep(q)
@@ -350,13 +349,13 @@ func (o *outlet) collect() {
 			break
 		}
 	}
-	for _, f := range inbox { // what the session has said before counts
+	for _, f := range inbox { // reports that the session posted before count
 		f(now)
 	}
 }
 
-// hear deals with one thing that the session says.
-func (o *outlet) hear(now time.Time, l *life, r *report) {
+// handle passes a report of the session to the machine.
+func (o *outlet) handle(now time.Time, l *life, r *report) {
 	switch r.kind {
 	case reportOpened:
 		if r.err == nil {
@@ -382,7 +381,7 @@ func (o *outlet) hear(now time.Time, l *life, r *report) {
 func (o *outlet) do(a action, timer *time.Timer) {
 	switch a.do {
 	case doWait:
-		o.publish() // first: Stats behind a Flush know of it
+		o.publish() // first, so that Stats after a Flush include it
 		o.flushes.answer()
 		o.rest(context.Background(), a.until, timer)
 	case doOpen:
@@ -397,7 +396,7 @@ func (o *outlet) do(a action, timer *time.Timer) {
 		if o.inline {
 			o.life.hand(a.e)
 		} else {
-			o.life.work <- a.e // has room for all that may be under way
+			o.life.work <- a.e // has room for all batches that may be under way
 		}
 	case doClose:
 		if o.life == nil {
@@ -428,20 +427,20 @@ func (o *outlet) do(a action, timer *time.Timer) {
 	}
 }
 
-// A PendingError is the cause that an [ErrorHandler] is told. Err wraps [ErrOpen] while
+// A PendingError is the cause that is passed to an [ErrorHandler]. Err wraps [ErrOpen] while
 // the circuit is open, and [ErrFull] where the destination has not failed: it is too slow.
 type PendingError struct {
-	Pending uint64 // records that wait, those of the call included
+	Pending uint64 // records that wait, including the records of the call
 	Err     error
 }
 
-// Error says how many records wait, and why.
+// Error returns how many records wait, and why.
 func (e *PendingError) Error() string { return fmt.Sprintf("%d records wait: %v", e.Pending, e.Err) }
 
 // Unwrap returns Err.
 func (e *PendingError) Unwrap() error { return e.Err }
 
-// handlerCause says why a handler is asked now.
+// handlerCause returns why a handler is asked now.
 func (o *outlet) handlerCause() error {
 	_, _, _, cause := o.brk.look()
 	switch {
@@ -514,7 +513,7 @@ var ErrFull = errors.New("the destination is too slow")
 // ---- flush ----------------------------------------------------------------
 
 // Flush waits until everything that was taken before the call is delivered or
-// accounted for, and has the destination pass on what it buffers. An open circuit is probed
+// accounted for, and flushes the destination. An open circuit is probed
 // at once. Flush returns an error that wraps [ErrOpen] as soon as the circuit opens or the probe
 // fails, one that gives their number if nothing but parked records is left, and ctx's error
 // if that ends first.
@@ -528,7 +527,7 @@ func (o *outlet) Flush(ctx context.Context) error {
 	return o.driver.flush(ctx)
 }
 
-// probe has the destination probed for a Flush within ctx, if the circuit is open. It reports
+// probe requests a probe of the destination for a Flush within ctx, if the circuit is open. It reports
 // false if nothing is sent before the time for a probe has come.
 func (o *outlet) probe(ctx context.Context) bool {
 	if !breaker.MayProbe(ctx) || !o.brk.probe(time.Now(), o.set.retry.Min) {
@@ -539,7 +538,7 @@ func (o *outlet) probe(ctx context.Context) bool {
 }
 
 // untilOpen returns a context that ends when the circuit opens, or a probe fails, or nil if a
-// Flush within ctx does not end with it: a handler or a spool takes what waits.
+// Flush within ctx does not end with it: a handler or a spool accepts the records that wait.
 func (o *outlet) untilOpen(ctx context.Context) context.Context {
 	probed := o.probe(ctx)
 	if o.m.set.spool || o.hand.Load() != nil {
@@ -549,7 +548,7 @@ func (o *outlet) untilOpen(ctx context.Context) context.Context {
 }
 
 // commit waits until everything that was taken before the call is delivered, accounted for
-// or in the spool, and has the destination pass on what it buffers.
+// or in the spool, and flushes the destination.
 func (o *outlet) commit(ctx context.Context) error {
 	if err := o.reach(ctx, &flush{ch: make(chan error, 1), kept: true}); err != nil {
 		return fmt.Errorf("deliver: cannot commit: %w", err)
@@ -557,7 +556,7 @@ func (o *outlet) commit(ctx context.Context) error {
 	return o.driver.flush(ctx)
 }
 
-// reach waits until f is answered.
+// reach adds f and waits until it is answered.
 func (o *outlet) reach(ctx context.Context, f *flush) error {
 	o.post(func(time.Time) {
 		o.shared.mu.Lock()
@@ -580,8 +579,8 @@ func (o *outlet) reach(ctx context.Context, f *flush) error {
 	}
 }
 
-// Sync puts the records in the spool and those of the destination on stable storage, each if it
-// can. It does not wait beyond the end of ctx.
+// Sync puts the records in the spool and in the destination on stable storage, each if it can. It
+// does not wait beyond the end of ctx.
 func (o *outlet) Sync(ctx context.Context) error {
 	return errors.Join(o.spooling.sync(ctx), o.driver.sync(ctx))
 }

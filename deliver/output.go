@@ -24,7 +24,7 @@ import (
 //	                               └─▶ spool
 //
 // It is an output of a forebay.Router, and an io.WriteCloser for other loggers. All
-// methods may be called from any goroutine, also beside and after Close.
+// methods may be called from any goroutine, also during and after Close.
 type Output struct {
 	name    string
 	timeout time.Duration // of Close
@@ -35,7 +35,7 @@ type Output struct {
 	dirs    [2]string // CrashDir and SpoolDir
 
 	maxRecord int
-	buried    *callback.Runner[refused] // nil: no dead letters
+	letters   *callback.Runner[refused] // nil: no dead letters
 
 	begun  atomic.Bool   // a Shutdown has begun
 	ended  chan struct{} // closed when report and err are set
@@ -109,7 +109,7 @@ func (o *Output) connect(dest Destination, r *OutputOptions) (err error) {
 	}
 	w.Store(o.w)
 	if h := r.Deliver.DeadLetter; h != nil {
-		o.buried = callback.New(func(v refused) { h.HandleError(v.cause, v.b) }, refusedQueue)
+		o.letters = callback.New(func(v refused) { h.HandleError(v.cause, v.b) }, refusedQueue)
 	}
 	return nil
 }
@@ -131,26 +131,26 @@ func (f *front) Shutdown(ctx context.Context) (rep batch.Report, err error) {
 	return rep, err
 }
 
-// Write takes p as one record. It returns len(p) and nil also for a record that is dropped
+// Write accepts p as one record. It returns len(p) and nil also for a record that is dropped
 // because memory is full: that is OutputOptions.Slab.WhenFull's decision, and counted
-// ([Output.Stats]). [Output.WriteRecord] tells. A record above Slab.MaxRecord is
+// ([Output.Stats]). [Output.WriteRecord] returns an error for it. A record above Slab.MaxRecord is
 // slab.ErrOversize, and after Close the error is [batch.ErrClosed].
 func (o *Output) Write(p []byte) (int, error) {
 	if len(p) > o.maxRecord {
 		n, err := o.w.Write(p)
-		o.bury(p, batch.Meta{}, err, errOversize, o.w.Codec())
+		o.deadLetter(p, batch.Meta{}, err, errOversize, o.w.Codec())
 		return n, err
 	}
 	return o.w.Write(p)
 }
 
-// WriteRecord takes a record and what its encoder said of it. It copies p. The error
+// WriteRecord accepts a record and its Meta. It copies p. The error
 // wraps slab.ErrDropped for a record that was dropped and [batch.ErrClosed] after
 // Close; both are counted.
 func (o *Output) WriteRecord(p []byte, m batch.Meta) error {
 	err := o.w.WriteRecord(p, m)
 	if err != nil && len(p) > o.maxRecord {
-		o.bury(p, m, err, errOversize, o.w.Codec())
+		o.deadLetter(p, m, err, errOversize, o.w.Codec())
 	}
 	return err
 }
@@ -160,27 +160,27 @@ func (o *Output) TryWriteSpliced(p []byte, in []slab.Splice, m batch.Meta) bool 
 	return o.w.TryWriteSpliced(p, in, m)
 }
 
-// Refuse is [slab.Writer.Refuse]. p, if it is not nil, is what there is of the record, for the
-// dead letters, and cause says why. It copies p.
+// Refuse is [slab.Writer.Refuse]. p, if it is not nil, is the record or a part of it, for the
+// dead letters, and cause is the reason. It copies p.
 func (o *Output) Refuse(p []byte, m batch.Meta, r batch.Reason, cause error) error {
 	err := o.w.Refuse(r)
 	if p != nil {
-		o.bury(p, m, err, cause, nil)
+		o.deadLetter(p, m, err, cause, nil)
 	}
 	return err
 }
 
 var errOversize = errors.New("the record is longer than MaxRecord")
 
-// bury hands a record that was not taken to the dead letters, unless the Output is closed. It
+// deadLetter writes a record that was not accepted to the dead letters, unless the Output is closed. It
 // stays dropped in the account. c reads the record; nil: it is text.
-func (o *Output) bury(p []byte, m batch.Meta, err, cause error, c batch.Codec) {
-	if o.buried == nil || errors.Is(err, batch.ErrClosed) {
+func (o *Output) deadLetter(p []byte, m batch.Meta, err, cause error, c batch.Codec) {
+	if o.letters == nil || errors.Is(err, batch.ErrClosed) {
 		return
 	}
 	var build batch.Builder
 	build.Append(p, 0, m)
-	o.buried.Post(refused{build.Batch(c), cause})
+	o.letters.Post(refused{build.Batch(c), cause})
 }
 
 // Codec reads the records.
@@ -192,15 +192,15 @@ func (o *Output) Name() string { return o.name }
 // CloseTimeout is OutputOptions.CloseTimeout.
 func (o *Output) CloseTimeout() time.Duration { return o.timeout }
 
-// Flush waits until everything accepted before is delivered or accounted for, and has the
-// destination pass on what it buffers, if it can. It does not wait beyond the end of ctx.
+// Flush waits until everything accepted before is delivered or accounted for, and flushes the
+// destination, if it can. It does not wait beyond the end of ctx.
 // If the circuit is open, Flush probes at once, no more often than every Retry.Min. It returns
 // an error that wraps [ErrOpen] when the circuit opens, when a probe fails, or if the destination
 // has asked for a longer wait; where there is a handler or a spool, as soon as they have what
 // waits.
 func (o *Output) Flush(ctx context.Context) error {
 	if open := o.outlet.untilOpen(ctx); open != nil && (open.Err() == nil || o.Account().Pending != batch.Pending{}) {
-		// The slabs are lent one after the other, and would wait for the circuit.
+		// The slabs are lent in turn, and would wait for the circuit.
 		within, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		defer context.AfterFunc(open, func() { cancel(context.Cause(open)) })()
@@ -211,12 +211,12 @@ func (o *Output) Flush(ctx context.Context) error {
 
 // Commit waits until everything accepted before is delivered, accounted for or in the spool:
 // an input that keeps records until then may forget them. Unlike Flush it waits while the
-// circuit is open, and for records that are set aside in memory. Commit does not wait beyond
+// circuit is open, and for records that are parked in memory. Commit does not wait beyond
 // the end of ctx; after Close it fails.
 //
-// What was committed survives a loss of power if it is with a file.File whose Options.Sync
-// is "always", or in a spool whose [spool.Options] say so, or where the destination
-// promises as much. What was handled, refused or dropped is accounted for and not synced.
+// Committed records survive a loss of power if they are in a file.File whose Options.Sync
+// is "always", or in a spool whose [spool.Options] guarantee it, or if the destination
+// does. Handled, refused and dropped records are accounted for and not synced.
 func (o *Output) Commit(ctx context.Context) error {
 	err := o.w.HandOver(ctx)
 	switch {
@@ -230,16 +230,16 @@ func (o *Output) Commit(ctx context.Context) error {
 	return o.outlet.commit(ctx)
 }
 
-// Sync is Flush within CloseTimeout. Then it puts what is in the spool and what the
-// destination has on stable storage, each if it can, also where the circuit is open. A
+// Sync is Flush within CloseTimeout. Then it puts the records in the spool and in the
+// destination on stable storage, each if it can, also if the circuit is open. A
 // fallback and the dead letters are not synced.
 func (o *Output) Sync() error { return o.w.Sync() }
 
-// Drain tells the Output that the end has begun and all is to be settled by deadline,
-// for those who go on writing a while before they close it.
+// Drain notes that Close will follow and that everything must be settled by deadline, for
+// callers that continue to write for a while.
 func (o *Output) Drain(deadline time.Time) { o.outlet.Drain(deadline) }
 
-// Account says what became of every record.
+// Account returns how many records were accepted, and what became of them.
 func (o *Output) Account() batch.Account { return o.w.Account() }
 
 // OutputStats is a snapshot of an [Output].
@@ -285,7 +285,7 @@ func (o *Output) Close() error {
 	return err
 }
 
-// Shutdown refuses further records, settles what was accepted, closes the destination
+// Shutdown refuses further records, settles those that were accepted, closes the destination
 // and everything else, and reports.
 //
 // It returns when that is done or when ctx ends, whatever the destination does; if ctx
@@ -297,12 +297,12 @@ func (o *Output) Close() error {
 //
 // The error is nil if this Shutdown lost nothing: everything that was pending is
 // delivered, handled, a dead letter, or safely kept on disk for the next start, in the
-// spool or crash-safe memory ([batch.Report.Kept]). Otherwise it says how many records
-// were lost and why, and wraps context.DeadlineExceeded if there was too little time.
+// spool or crash-safe memory ([batch.Report.Kept]). Otherwise it has the number of records
+// that were lost and the reason, and wraps context.DeadlineExceeded if there was too little time.
 // Records dropped earlier are in the report alone. Report.Unknown is how many of the
 // lost ones were sent without an answer, and may have arrived.
 //
-// Shutdown may be called beside everything else and more than once: later calls wait
+// Shutdown may be called concurrently with all other methods and more than once: later calls wait
 // for the first and return the same.
 func (o *Output) Shutdown(ctx context.Context) (batch.Report, error) {
 	ctx, cancel := closetime.Bounded(ctx, o.timeout)

@@ -46,8 +46,8 @@ func (o *Output) shutdown(ctx context.Context) (batch.Report, error) {
 	}
 	rep.KeptIn = strings.Join(in, ", ")
 
-	err = o.verdict(ctx, before, rep, err)
-	o.buried.WaitBriefly(ctx)
+	err = o.closeError(ctx, before, rep, err)
+	o.letters.WaitBriefly(ctx)
 	disk, cancelDisk := closetime.WithDisk(ctx, closetime.Disk, func() {})
 	defer cancelDisk()
 	return rep, errors.Join(err, within(disk, o.files.close))
@@ -56,7 +56,7 @@ func (o *Output) shutdown(ctx context.Context) (batch.Report, error) {
 // stock is what was lost until some moment.
 type stock struct {
 	drops     batch.Drops
-	unburied  uint64 // refused records whose dead letter failed
+	failed    uint64 // refused records whose dead letter failed
 	unwritten uint64 // those, and those whose dead letter is not written yet
 	lastErr   string // of the destination
 }
@@ -73,15 +73,14 @@ func (o *Output) lost(before, after *stock) (d batch.Drops) {
 	for _, r := range []batch.Reason{batch.Poison, batch.Expired, batch.Quota, batch.Shutdown, batch.Corrupt, batch.Failed} {
 		d[r] = after.drops[r] - min(before.drops[r], after.drops[r])
 	}
-	if o.buried != nil {
-		d[batch.Poison] = after.unwritten - min(after.unwritten, before.unburied)
+	if o.letters != nil {
+		d[batch.Poison] = after.unwritten - min(after.unwritten, before.failed)
 	}
 	return d
 }
 
-// verdict returns the error of a Shutdown that ended with rep; err is what its parts
-// said.
-func (o *Output) verdict(ctx context.Context, before stock, rep batch.Report, err error) error {
+// closeError returns the error of a Shutdown that ended with rep; err is the error of its parts.
+func (o *Output) closeError(ctx context.Context, before stock, rep batch.Report, err error) error {
 	after := o.stock()
 	after.drops = rep.Dropped
 	lost := o.lost(&before, &after)
@@ -90,7 +89,7 @@ func (o *Output) verdict(ctx context.Context, before stock, rep batch.Report, er
 		if deadline, ok := ctx.Deadline(); ctx.Err() == nil && (!ok || time.Until(deadline) > 3*closetime.Reserve(o.timeout)) {
 			return err
 		}
-		if is(o.outlet.stopping.ended) { // its parts were told to give up, and say so
+		if is(o.outlet.stopping.ended) { // its parts were asked to give up, and return that as an error
 			return o.outlet.stopping.driver.fault()
 		}
 		return o.outlet.driver.unflushed(nil)
@@ -99,7 +98,7 @@ func (o *Output) verdict(ctx context.Context, before stock, rep batch.Report, er
 	if rep.Unknown > 0 {
 		text += fmt.Sprintf(", %d of them unknown", rep.Unknown)
 	}
-	if late := after.unwritten - after.unburied; o.buried != nil && late > 0 {
+	if late := after.unwritten - after.failed; o.letters != nil && late > 0 {
 		text += fmt.Sprintf(", %d of them refused with no time for a dead letter", late)
 	}
 	last := after.lastErr

@@ -39,12 +39,12 @@ type OutputOptions struct {
 	Slab slab.Options
 	// BufferBytes is the memory in bytes; it sets Slab.SlabCount where that is 0, and
 	// bounds Deliver.AsideBytes, where that is 0, to a quarter as much, which comes on top
-	// while records are set aside. Default 0: the default of Slab.SlabCount.
+	// while records are parked. Default 0: the default of Slab.SlabCount.
 	BufferBytes int
 	// BufferRecords is how many records of this process may be in the memory, those under
 	// way included. Never more are. Slab.WhenFull may apply a little earlier, from about four
 	// fifths of it on, because each slab takes a share of them; there are so few slabs,
-	// and such large ones, that it has four or more. Records set aside are not counted. At
+	// and such large ones, that it has four or more. Parked records are not counted. At
 	// least 5; it sets Slab.SlabRecords where that is 0. Default 0: no limit but the memory.
 	BufferRecords int
 	// CrashDir is a directory for files that the memory lies in, so that it survives
@@ -76,13 +76,13 @@ type OutputOptions struct {
 	// CloseTimeout bounds Close, Sync, and a Shutdown whose context has no deadline.
 	// Default 5 s.
 	CloseTimeout time.Duration
-	// OnError is told of transitions, by memory, delivery and spool, unless Slab.OnError,
+	// OnError gets the transitions of memory, delivery and spool, unless Slab.OnError,
 	// Deliver.OnError or Spool.OnEvent is set. Each calls it on a goroutine of its own
 	// behind a bounded queue. Default nil: a line on standard error.
 	OnError func(batch.Event)
 }
 
-// withDefaults returns o with its parts filled in, or says everything that is wrong
+// withDefaults returns o with its parts filled in. The error names everything that is wrong
 // with it.
 func (o *OutputOptions) withDefaults(dest Destination) (r OutputOptions, err error) {
 	if o != nil {

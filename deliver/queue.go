@@ -27,7 +27,7 @@ func (q *queue) put(e *entry, to place) {
 	e.place = to
 }
 
-// rest makes e stay at to, waiting or parked, whenever nobody else has it.
+// rest makes e stay at to, waiting or parked, while neither the session nor the handler has it.
 func (q *queue) rest(e *entry, to place) {
 	if e.count(q, to); e.place == waiting || e.place == parked {
 		q.put(e, to)

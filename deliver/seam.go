@@ -24,7 +24,7 @@ type Destination interface {
 	// the context of l has ended. An error made by [batch.RetryAfter] or [batch.Fatal]
 	// is followed.
 	Open(l Life) (Session, error)
-	// Traits says how batches are to be handed over. The answer is always the same.
+	// Traits returns how batches are handed over. The result is always the same.
 	Traits() Traits
 }
 
@@ -56,7 +56,7 @@ type Life interface {
 	// before all batches are answered. A Send that has begun already must not store
 	// records that belong behind the open ones, but answer them open, too.
 	Answer(b *batch.Batch, o batch.Outcome)
-	// End says that the session is over because of err; nil stands for a clean end. A
+	// End ends the session because of err; nil stands for a clean end. A
 	// clean end of a session that has settled nothing is a failure, if something waits.
 	// Batches without an answer will be sent again, in order, in the next session. The
 	// first call counts, and no Send begins after it. An error made by [batch.RetryAfter]
@@ -64,7 +64,7 @@ type Life interface {
 	End(err error)
 }
 
-// Traits says how a [Destination] is to be used. The zero value is useful.
+// Traits describes how a [Destination] is used. The zero value is useful.
 type Traits struct {
 	// Limits are the largest batches that one Send wants. Zero fields mean no limit.
 	Limits batch.Limits
@@ -75,18 +75,18 @@ type Traits struct {
 	Accepts func(contentType string) bool
 	// Dictionary knows what the streams of records are. Default nil: none.
 	Dictionary batch.Dictionary
-	// Inline says that a Send answers its batch on the goroutine that calls it, before it
+	// Inline is set if Send answers its batch on the goroutine that calls it, before it
 	// returns, and reads nothing of it later: as a file does. Without a handler and a
 	// spool the outlet calls such a session on the goroutine that brings the batch, one
 	// batch at a time. A batch at which its sessions end is not searched for the record that
 	// is at fault, unless an answer asks for it ([batch.Search]). Default false.
 	Inline bool
-	// Refused is told of the records that are given up for good, by the answers of a session
-	// or after the search, before they become dead letters and on the goroutine that writes
-	// those: a driver may learn from them. It may read b until it returns. Default nil:
-	// nobody is told.
+	// Refused is called with the records that are given up for good, because of the answers of a
+	// session or after the search, before they become dead letters and on the goroutine that
+	// writes those: a driver may learn from them. It may read b until it returns. Default nil:
+	// no call.
 	Refused func(cause error, b *batch.Batch)
-	// Vectors says that a Send of several slabs costs no more calls than one of a single
+	// Vectors is set if a Send of several slabs costs no more calls than one of a single
 	// slab. Default false.
 	Vectors bool
 }

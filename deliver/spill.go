@@ -17,7 +17,7 @@ type (
 	syncer interface{ Sync() error }
 )
 
-// holderOf is a Spill that can tell which records it has, as [slab.Borrower].Held does.
+// holderOf is a Spill that reports which records it has, like [slab.Borrower].Held.
 type holderOf interface {
 	Held(origin [16]byte, first, last uint64) []batch.Tickets
 }
@@ -41,10 +41,10 @@ type Spill interface {
 	// dropped for a quota before.
 	Ack(seq uint64) error
 
-	// Account says how many records are in the spill (Pending.Spill: all that
+	// Account returns how many records are in the spill (Pending.Spill: all that
 	// are not acknowledged), how many of them an earlier process left
 	// (Recovered), and which it lost by itself (Dropped: quota, corrupt). If it also
-	// says what was appended (Accepted) and acknowledged (Delivered), so that it
+	// has what was appended (Accepted) and acknowledged (Delivered), so that it
 	// balances, then so does what is made of it while an Append or Ack is under way.
 	// It does not wait for I/O.
 	Account() batch.Account

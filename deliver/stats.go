@@ -6,8 +6,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// Stats is a snapshot of the delivery of an [Output]. Counts are of records where nothing
-// else is said, and since NewOutput.
+// Stats is a snapshot of the delivery of an [Output]. Counts are of records unless stated
+// otherwise, and since NewOutput.
 type Stats struct {
 	Name string
 	// Account is that of the records in the outlet's custody.
@@ -34,8 +34,8 @@ type Stats struct {
 	HandlerCalls  uint64
 	HandlerErrors uint64 // calls of the handler that failed, or did not return
 	Poisoned      uint64 // refused by the destination
-	// Suspects is how many records were set aside while it was found out whether they are
-	// at fault: they are delivered later than their turn, or condemned.
+	// Suspects is how many records were parked while they were probed: they are delivered later than
+	// their turn, or condemned.
 	Suspects   uint64
 	Unburied   uint64 // refused, and the dead letter could not be written
 	Expired    uint64 // too old to be sent again
@@ -45,7 +45,7 @@ type Stats struct {
 	FailingSince time.Time
 	Gone         bool
 	// LastError is the text of the driver's error while the destination fails, empty
-	// when it is well. The package comment says what holds of secrets in it.
+	// when it is well. It may have secrets: see the package comment.
 	LastError string
 }
 
@@ -71,7 +71,7 @@ func (o *outlet) Stats() Stats {
 	s := Stats{
 		Name: o.opt.Name, Attempts: n.attempts, Retries: n.retries, Spilling: n.spilling, HandledBy: n.handled,
 		FailingSince: n.since, Gone: n.gone,
-		Suspects: n.suspects, Poisoned: n.poisoned, Unburied: o.dead.unburied.Load(), Expired: n.expired, BatchBytes: n.bound,
+		Suspects: n.suspects, Poisoned: n.poisoned, Unburied: o.dead.failed.Load(), Expired: n.expired, BatchBytes: n.bound,
 	}
 	s.Panics = o.driver.panics.Load()
 	s.Breaker, s.Trips, s.Lost, _ = o.brk.look()
@@ -91,7 +91,7 @@ func (o *outlet) Stats() Stats {
 	return s
 }
 
-// Account says what became of the records in the outlet's custody.
+// Account returns the account of the records in the outlet's custody.
 func (o *outlet) Account() batch.Account {
 	return o.led.account()
 }

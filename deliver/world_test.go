@@ -211,7 +211,7 @@ func newWorld(lim worldLimits, mut mutant) *world {
 	w.m = newMachine(&settings{
 		moved:  lim.moves.add,
 		window: lim.window, retry: retry, spool: lim.spool, handler: lim.handler, asideBytes: aside, jitter: lim.jitter,
-		post: func(string, error, uint64) {}, bury: func(*batch.Batch, error) {}, buried: func() bool { return w.buried },
+		post: func(string, error, uint64) {}, deadLetter: func(*batch.Batch, error) {}, lettersFull: func() bool { return w.buried },
 		settled: w.led.settleLoan, release: func(h *holder) { w.released[h] = true }, outside: func() uint64 { return 0 },
 	}, w.led, newCircuit(brk, lim.jitter))
 	w.settle()
@@ -418,8 +418,8 @@ func (s *worldSession) unanswered() (n int) {
 // alive reports whether the driver may still answer and end.
 func (s *worldSession) alive() bool { return !s.pass.over && !s.unmade }
 
-// tell is life.tell.
-func (s *worldSession) tell(r report) {
+// post is life.post.
+func (s *worldSession) post(r report) {
 	if s.pass.counts(&r) {
 		s.reports = append(s.reports, r)
 	}
@@ -494,7 +494,7 @@ func (w *world) send() {
 	h := s.work[0]
 	s.work = s.work[1:]
 	if !s.pass.admits(h.e) {
-		s.tell(report{kind: reportUnsent, e: h.e})
+		s.post(report{kind: reportUnsent, e: h.e})
 		return
 	}
 	if h.e.out != h.b || !slices.Equal(ticketsOf(h.b), h.tickets) || w.released[h.pin] {
@@ -506,7 +506,7 @@ func (w *world) send() {
 	mode := s.next
 	s.next = sends
 	if mode == sendRefuses {
-		s.tell(report{kind: reportRefused, e: h.e, err: errors.New("leaving")})
+		s.post(report{kind: reportRefused, e: h.e, err: errors.New("leaving")})
 		return
 	}
 	s.sent = append(s.sent, &h)
@@ -517,7 +517,7 @@ func (w *world) send() {
 		w.answer(len(s.sent)-1, wholly.outcome(h.b, w.lim.streams))
 	}
 	if mode != sends {
-		s.tell(report{kind: reportRefused, e: h.e, err: errors.New("leaving")})
+		s.post(report{kind: reportRefused, e: h.e, err: errors.New("leaving")})
 	}
 }
 
@@ -588,7 +588,7 @@ func (w *world) answer(i int, o batch.Outcome) {
 	if !o.Open.Empty() {
 		s.drain = true
 	}
-	s.tell(report{kind: reportAnswer, b: h.b, o: o})
+	s.post(report{kind: reportAnswer, b: h.b, o: o})
 	if s.unanswered() == 0 {
 		s.drain, s.broken = false, 0
 	}
@@ -632,22 +632,22 @@ func (w *world) firstPoison() int {
 func (w *world) end(k int, err error) {
 	w.arrive(k)
 	w.failures++
-	w.s.tell(report{kind: reportEnd, err: err})
+	w.s.post(report{kind: reportEnd, err: err})
 }
 
 func (w *world) openReturns(err error) {
 	s := w.s
 	s.opening = false
-	s.tell(report{kind: reportOpened, err: err})
+	s.post(report{kind: reportOpened, err: err})
 	if err != nil {
 		s.unmade, s.closed = true, true
-		s.tell(report{kind: reportClosed})
+		s.post(report{kind: reportClosed})
 	}
 }
 
 func (w *world) closeReturns() {
 	w.s.closed = true
-	w.s.tell(report{kind: reportClosed})
+	w.s.post(report{kind: reportClosed})
 }
 
 // ---- checks -----------------------------------------------------------------

@@ -60,10 +60,10 @@ type writer struct {
 	room roomy     // nil: there is always some
 	bufs [][]byte
 
-	done int // bytes of the batch under way that are written
-	at   stop
-	lied bool
-	tell func(error) // told the first time that w miscounts
+	done   int // bytes of the batch under way that are written
+	at     stop
+	lied   bool
+	report func(error) // called the first time that w miscounts
 }
 
 // A roomy writer begins a new file when one is full.
@@ -77,8 +77,8 @@ type stop struct {
 	again  bool   // the Send did not return: what it wrote before that record comes again
 }
 
-// reportTo has the outlet told of a w that miscounts.
-func (d *writer) reportTo(tell func(error)) { d.tell = tell }
+// reportTo sets the function that reports a w that miscounts.
+func (d *writer) reportTo(report func(error)) { d.report = report }
 
 func (d *writer) Traits() Traits { return Traits{Inline: true, Vectors: d.vec != nil} }
 
@@ -230,9 +230,9 @@ func (d *writer) writeTo(b *batch.Batch, end int) error {
 
 // lie reports the first lie.
 func (d *writer) lie(lie error) {
-	if !d.lied && d.tell != nil {
+	if !d.lied && d.report != nil {
 		d.lied = true
-		d.tell(lie)
+		d.report(lie)
 	}
 }
 
