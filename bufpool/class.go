@@ -24,7 +24,7 @@ type class struct {
 // counters are the rare events of a class.
 type counters struct {
 	misses    atomic.Uint64 // Gets that found no free buffer and made one
-	settles   atomic.Uint64 // Puts into a vacant seat
+	settles   atomic.Uint64 // Puts into a vacant cache
 	discarded atomic.Uint64 // accepted Puts that found no room
 	released  atomic.Uint64 // free buffers dropped by trim
 	lost      atomic.Uint64 // buffers dropped without a Put
@@ -58,7 +58,7 @@ func (c *class) hint() uint32 {
 	return uint32(page*0x9E3779B97F4A7C15>>32) & c.mask
 }
 
-// take returns a free buffer, or nil if there is none. The seat of list h was just found empty. take
+// take returns a free buffer, or nil if there is none. The cache of list h was just found empty. take
 // tries the other lists before it waits for h. A buffer from another list moves to h, so that the
 // next Get finds it there.
 func (c *class) take(h uint32) *byte {
@@ -86,7 +86,7 @@ func (c *class) takeBusy(h uint32) *byte {
 }
 
 // takeElsewhere searches the other lists that are not busy. It prefers a buffer of a stack, because
-// the seats belong to other goroutines.
+// the caches belong to other goroutines.
 func (c *class) takeElsewhere(h uint32) *byte {
 	home := &c.lists[h]
 	for _, steal := range []bool{false, true} {
@@ -149,8 +149,8 @@ func (c *class) give(mem *byte, n *node) bool {
 func (c *class) giveSlowly(mem *byte, n *node) bool {
 	l := n.lockHome()
 	if l.seated == n {
-		// It came to this seat only now, or is free.
-		ok := l.seat.give(mem)
+		// It came to this cache only now, or is free.
+		ok := l.listCache.give(mem)
 		l.mu.Unlock()
 		return ok
 	}

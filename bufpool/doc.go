@@ -11,7 +11,7 @@
 // the buffers that were not needed since the previous one. It accepts only whole buffers that it
 // returned.
 //
-//	Get ─▶ in use ─ Put ─▶ free: seat, or stack of a list ─▶ dropped after a collection
+//	Get ─▶ in use ─ Put ─▶ free: cache, or stack of a list ─▶ dropped after a collection
 //	 ▲                       │
 //	 └───────────────────────┘
 //
@@ -53,7 +53,7 @@
 // # Implementation
 //
 // Each class has several lists of free buffers. A goroutine selects one by the address of its stack.
-// A list has a seat for one buffer, which is taken and returned with one compare-and-swap each, and a
+// A list has a cache for one buffer, which is taken and returned with one compare-and-swap each, and a
 // stack with a lock. If both are empty, or the lock is busy, the other lists are tried. The pool
 // recognizes its buffers by address, in a table that Put reads without a lock.
 //

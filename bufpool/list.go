@@ -11,13 +11,13 @@ type item struct {
 	node *node
 }
 
-// A list holds some of the free buffers of a class: one in its seat, the others in a stack. A class
+// A list holds some of the free buffers of a class: one in its cache, the others in a stack. A class
 // has several lists to reduce contention.
 //
 // While mu is held, the lock of another list is only tried, never waited for. The locks of the
 // registry and the fault log are taken inside mu.
 type list struct {
-	seat
+	listCache
 
 	mu     sync.Mutex
 	items  []item // the stack; the last is the one used last
@@ -26,11 +26,11 @@ type list struct {
 	limit  int32  // of free buffers
 	low    int32  // the fewest items there were since the last trim
 
-	seated   *node  // of the buffer in the seat; nil if vacant
-	stale    uint64 // the seat's word when last a Get found its buffer lent
-	reviewed uint64 // the seat's word at the last review
+	seated   *node  // of the buffer in the cache; nil if vacant
+	stale    uint64 // the cache's word when last a Get found its buffer lent
+	reviewed uint64 // the cache's word at the last review
 
-	told published
+	reported published
 
 	// No padding: these are two cache lines, and neighbours are prefetched in
 	// pairs.
@@ -45,10 +45,10 @@ type published struct {
 
 const tellEvery = 64
 
-func (l *list) tellLocked() {
-	l.told.pushes.Store(l.pushes)
-	l.told.pops.Store(l.pops)
-	l.told.held.Store(int32(len(l.items)))
+func (l *list) reportLocked() {
+	l.reported.pushes.Store(l.pushes)
+	l.reported.pops.Store(l.pops)
+	l.reported.held.Store(int32(len(l.items)))
 }
 
 // popLocked removes the most recently used free buffer, which is the most likely one in a cache. The
@@ -62,18 +62,18 @@ func (l *list) popLocked() (*byte, *node) {
 	l.items = l.items[:last]
 	l.low = min(l.low, int32(last))
 	if l.pops++; l.pops%tellEvery == 0 {
-		l.tellLocked()
+		l.reportLocked()
 	}
 	return mem, n
 }
 
-// getLocked returns a free buffer, or nil. The seat was just found empty.
+// getLocked returns a free buffer, or nil. The cache was just found empty.
 func (l *list) getLocked() *byte {
 	if len(l.items) == 0 {
 		return l.take()
 	}
-	// The seat is for the most frequent caller. If its buffer is still out, its owner is not
-	// running or keeps it: another buffer gets the seat.
+	// The cache is for the most frequent caller. If its buffer is still out, its owner is not
+	// running or keeps it: another buffer gets the cache.
 	if l.seated != nil {
 		if w := l.word.Load(); w != l.stale {
 			l.stale = w
@@ -90,7 +90,7 @@ func (l *list) pushLocked(mem *byte, n *node) {
 	n.free = true
 	l.items = append(l.items, item{mem, n})
 	if l.pushes++; l.pushes%tellEvery == 0 {
-		l.tellLocked()
+		l.reportLocked()
 	}
 }
 

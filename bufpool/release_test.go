@@ -215,7 +215,7 @@ func TestDroppedPoolIsCollected(t *testing.T) {
 }
 
 // A list does not hold on to a buffer it has handed out, or, where that is the
-// one in its seat, not for longer than two collections.
+// one in its cache, not for longer than two collections.
 func TestHandedOutIsNotHeld(t *testing.T) {
 	for _, debug := range []bool{false, true} {
 		p := mustPool(t, Config{Debug: debug})

@@ -147,7 +147,7 @@ func (p *Pool) Totals() (t Totals) {
 		t.Gets += misses
 		for i := range c.lists {
 			l := &c.lists[i]
-			t.Gets += l.word.Load()>>takesBit + l.told.pops.Load()
+			t.Gets += l.word.Load()>>takesBit + l.reported.pops.Load()
 		}
 	}
 	return t
@@ -156,7 +156,7 @@ func (p *Pool) Totals() (t Totals) {
 // tally holds the counters of one list.
 type tally struct {
 	hits uint64 // Gets it served
-	puts uint64 // Puts into its stack, or back into its seat
+	puts uint64 // Puts into its stack, or back into its cache
 	free int
 }
 
@@ -164,7 +164,7 @@ type tally struct {
 // unless its holder is preempted; then further attempts do not help.
 const tallyTries = 4
 
-// tally reads l at one moment if it can lock it, or may wait for the lock. Otherwise it reads the seat,
+// tally reads l at one moment if it can lock it, or may wait for the lock. Otherwise it reads the cache,
 // and the counters of the stack that were published last.
 func (l *list) tally(wait bool) tally {
 	for range tallyTries {
@@ -173,25 +173,25 @@ func (l *list) tally(wait bool) tally {
 		} else if !l.mu.TryLock() {
 			continue
 		}
-		l.tellLocked() // otherwise the next call without the lock could report less
-		t := l.told.with(&l.seat)
+		l.reportLocked() // otherwise the next call without the lock could report less
+		t := l.reported.with(&l.listCache)
 		l.mu.Unlock()
 		return t
 	}
-	t := l.told.with(&l.seat)
+	t := l.reported.with(&l.listCache)
 	t.free = min(t.free, int(l.limit))
 	return t
 }
 
-// with adds the counters of the seat.
-func (told *published) with(s *seat) tally {
+// with adds the counters of the cache.
+func (reported *published) with(s *listCache) tally {
 	for {
 		evictions, word := s.evictions.Load(), s.word.Load()
 		if evictions != s.evictions.Load() {
 			continue // each time round, one has taken place
 		}
 		takes, gives, isFree := counts(word, evictions)
-		t := tally{takes + told.pops.Load(), gives + told.pushes.Load(), int(told.held.Load())}
+		t := tally{takes + reported.pops.Load(), gives + reported.pushes.Load(), int(reported.held.Load())}
 		if isFree {
 			t.free++
 		}

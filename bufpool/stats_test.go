@@ -9,7 +9,7 @@ import (
 )
 
 // Stats waits for no list: with the locks of all held it still returns, with
-// what it was told last of the stacks and with the seats as they are.
+// what it was told last of the stacks and with the caches as they are.
 func TestStatsWaitsForNobody(t *testing.T) {
 	p, l := oneList(t, 100)
 	fill(p, 64, 10)
@@ -26,7 +26,7 @@ func TestStatsWaitsForNobody(t *testing.T) {
 	}
 	wantHeld(15, 15, 10)
 	l.mu.Unlock()
-	fill(p, 64, 3) // one by the seat, two by the stack
+	fill(p, 64, 3) // one by the cache, two by the stack
 	l.mu.Lock()
 	wantHeld(16, 16, 10)
 	l.mu.Unlock()
@@ -38,7 +38,7 @@ func TestStatsOfABusyStackLagsLittle(t *testing.T) {
 	p, l := oneList(t, 4000)
 	a := get(p)
 	p.Put(a)
-	a = get(p) // keeps the seat lent; the first of the others takes it over
+	a = get(p) // keeps the cache lent; the first of the others takes it over
 	const n = 3000
 	fill(p, 64, n)
 	fill(p, 64, n)

@@ -60,9 +60,9 @@ type Recorder struct {
 type stage uint8
 
 const (
-	running stage = iota // records are captured
-	ended                // the next record is reported
-	told                 // records are dropped
+	running  stage = iota // records are captured
+	ended                 // the next record is reported
+	reported              // records are dropped
 )
 
 // New returns a Recorder for t. It need not be closed.
@@ -145,7 +145,7 @@ func (r *Recorder) add(records []Record) {
 		close(r.more)
 		r.more = make(chan struct{})
 	case ended:
-		r.stage = told
+		r.stage = reported
 		// Neither Log nor Error may be called now: they would end the process.
 		fmt.Fprintf(r.late, "forebaytest: logged after the end of %s:%s\n%s", r.t.Name(), indented(records), debug.Stack())
 	}

@@ -58,7 +58,7 @@ func New(c Config) (*Destination, error) {
 	if d.post, err = httpsend.NewPoster(o); err != nil {
 		return nil, err
 	}
-	d.control = httpsend.Control{Words: words, Taken: d.isTaken}
+	d.control = httpsend.Control{Words: answerText, Taken: d.isTaken}
 	switch {
 	case f.bulk: // it refuses a request without a record, whatever its state
 	case f.array:

@@ -38,7 +38,7 @@ func (d *Destination) judge(ctx context.Context, b *batch.Batch) batch.Outcome {
 		d.keep(b, 0)
 		return batch.Outcome{}
 	}
-	message := words(&a)
+	message := answerText(&a)
 	if o, ok := d.post.Judge(&a, message); ok {
 		return o
 	}
@@ -80,7 +80,7 @@ func refused(bad []int, n int, why error) batch.Outcome {
 
 // strange returns the outcome of a success answer that was sent by another program.
 func (d *Destination) strange(a *httpsend.Answer) batch.Outcome {
-	err := d.post.Refusal(a.Status, words(a))
+	err := d.post.Refusal(a.Status, answerText(a))
 	err.Message = "the answer is not from " + d.c.api.name + "; correct url or api: " + err.Message
 	return batch.Outcome{Open: batch.All(), Why: err, Advice: batch.Hold}
 }
@@ -96,7 +96,7 @@ func (d *Destination) isTaken(a *httpsend.Answer) bool {
 	case a.Status < 200 || a.Status >= 300:
 		return false
 	case d.c.api.bulk:
-		return a.Whole && d.bulk.read(a.Text) == nil && len(d.bulk.Items) == 1 && d.bulk.Items[0].taken(true)
+		return a.Whole && d.bulk.read(a.Text) == nil && len(d.bulk.Items) == 1 && d.bulk.Items[0].isAccepted(true)
 	}
 	return true
 }
@@ -139,9 +139,9 @@ func hecRefused(a *httpsend.Answer) (i int, ok bool) {
 	return 0, false
 }
 
-// words returns the message of an error answer: the reason of elasticsearch, the text of Splunk, or
+// answerText returns the message of an error answer: the reason of elasticsearch, the text of Splunk, or
 // the whole body.
-func words(a *httpsend.Answer) string {
+func answerText(a *httpsend.Answer) string {
 	var s struct {
 		Error json.RawMessage
 		Text  string
@@ -203,8 +203,8 @@ type bulkItem struct {
 	}
 }
 
-// taken reports whether the record is stored. One with a name that is known is.
-func (i *bulkItem) taken(named bool) bool {
+// isAccepted reports whether the record is stored. One with a name that is known is.
+func (i *bulkItem) isAccepted(named bool) bool {
 	s := i.Create.Status
 	return s >= 200 && s < 300 || s == http.StatusConflict && named
 }
@@ -245,7 +245,7 @@ func (d *Destination) bulkAnswered(ctx context.Context, a *httpsend.Answer, b *b
 	case len(items) != n:
 		return none("the answer has a different number of records")
 	}
-	v := verdict{d: d, a: a, b: b, named: d.framer.named(b)}
+	v := reading{d: d, a: a, b: b, named: d.framer.named(b)}
 	for i := range items {
 		v.item(i, &items[i])
 	}
@@ -259,30 +259,30 @@ func looksCut(err error) bool {
 }
 
 // A verdict summarizes the items of an answer.
-type verdict struct {
+type reading struct {
 	d     *Destination
 	a     *httpsend.Answer
 	b     *batch.Batch
 	named bool
 
-	taken   int // records
-	sample  int // one of them
-	open    []int
-	why     *httpsend.Error // of the first open one
-	hold    bool
-	bad     []int
-	reasons refusals
-	content bool // all refusals are of the content
+	isAccepted int // records
+	sample     int // one of them
+	open       []int
+	why        *httpsend.Error // of the first open one
+	hold       bool
+	bad        []int
+	reasons    refusals
+	content    bool // all refusals are of the content
 }
 
-func (v *verdict) item(i int, it *bulkItem) {
+func (v *reading) item(i int, it *bulkItem) {
 	s := it.Create.Status
-	if it.taken(v.named) {
+	if it.isAccepted(v.named) {
 		if s == http.StatusConflict {
 			v.d.known.Add(1)
 		}
 		v.sample = i
-		v.taken++
+		v.isAccepted++
 		return
 	}
 	e := readError(it.Create.Error)
@@ -310,8 +310,8 @@ func (v *verdict) item(i int, it *bulkItem) {
 
 // outcome returns the answer to the batch. If the server accepts no record, records are considered at
 // fault only if the server names their content, or accepts the reference record now.
-func (v *verdict) outcome(ctx context.Context) batch.Outcome {
-	if v.taken > 0 {
+func (v *reading) outcome(ctx context.Context) batch.Outcome {
+	if v.isAccepted > 0 {
 		v.d.keep(v.b, v.sample)
 	}
 	o := batch.Outcome{Open: batch.Of(v.open...), After: v.a.After}
@@ -324,7 +324,7 @@ func (v *verdict) outcome(ctx context.Context) batch.Outcome {
 	if v.bad == nil {
 		return o
 	}
-	if v.taken == 0 && !v.content {
+	if v.isAccepted == 0 && !v.content {
 		held := batch.Outcome{Open: batch.All(), Why: v.reasons[0], Advice: batch.Hold}
 		if held = v.d.control.Ask(ctx, v.d.post, held); held.Advice != batch.Search {
 			return held

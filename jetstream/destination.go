@@ -151,21 +151,21 @@ func (d *Destination) hide(err error) error { return secrets.HideIn(err, "***", 
 
 // secrets returns the passwords and the token of c.
 func (c *Config) secrets() []string {
-	var words []string
+	var secrets []string
 	if c.Token != "" {
-		words = append(words, c.Token)
+		secrets = append(secrets, c.Token)
 	}
 	for s := range strings.SplitSeq(c.Servers, ",") {
 		u, err := url.Parse(strings.TrimSpace(s))
 		if err != nil || u.User == nil {
 			continue
 		}
-		words = append(words, u.User.String())
+		secrets = append(secrets, u.User.String())
 		if p, ok := u.User.Password(); ok && p != "" {
-			words = append(words, p)
+			secrets = append(secrets, p)
 		} else if u.User.Username() != "" {
-			words = append(words, u.User.Username()) // a token
+			secrets = append(secrets, u.User.Username()) // a token
 		}
 	}
-	return words
+	return secrets
 }

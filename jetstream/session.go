@@ -30,11 +30,11 @@ type session struct {
 	fill  pattern.Filler
 	buf   []byte
 	msg   nats.Msg
-	inbox string    // reply subjects are inbox + n
-	last  uint64    // Sole: the place of the message before in the stream; 0: not known
-	heard chan fate // Sole: the answer to the message alone
+	inbox string       // reply subjects are inbox + n
+	last  uint64       // Sole: the place of the message before in the stream; 0: not known
+	heard chan outcome // Sole: the answer to the message alone
 
-	gone chan struct{} // closed with the connection; no answers arrive after that
+	connClosed chan struct{} // closed with the connection; no answers arrive after that
 
 	mu       sync.Mutex // leaf; guards the rest
 	sent     uint64     // messages of all batches that have been registered
@@ -73,7 +73,7 @@ const unknown = "unknown"
 func newFiller() pattern.Filler { return pattern.Filler{Clean: clean, Missing: unknown} }
 
 func newSession(d *Destination, l deliver.Life) *session {
-	s := &session{d: d, life: l, wire: newWire(l.Context(), d.c.DialTimeout), gone: make(chan struct{}), heard: make(chan fate, 1)}
+	s := &session{d: d, life: l, wire: newWire(l.Context(), d.c.DialTimeout), connClosed: make(chan struct{}), heard: make(chan outcome, 1)}
 	s.fill = newFiller()
 	s.msg.Header = nats.Header{}
 	if d.c.Stream != "" {
@@ -93,7 +93,7 @@ func (s *session) begin(conn *nats.Conn) error {
 	if err != nil {
 		s.wire.cut()
 		conn.Close()
-		<-s.gone
+		<-s.connClosed
 		return err
 	}
 	s.mu.Lock()
@@ -133,15 +133,15 @@ func (s *session) Send(b *batch.Batch) error {
 			s.mu.Unlock()
 		}
 		if err := s.publish(b, &rec, f.first+uint64(i)); errors.Is(err, nats.ErrMaxPayload) {
-			s.settle(f, i, fate{refused: fmt.Errorf("jetstream: the record has %d bytes, the server accepts messages of %d", len(rec.Data), s.conn.MaxPayload())})
+			s.settle(f, i, outcome{refused: fmt.Errorf("jetstream: the record has %d bytes, the server accepts messages of %d", len(rec.Data), s.conn.MaxPayload())})
 		} else if err != nil {
-			s.settle(f, i, fate{open: s.wrap(err)})
+			s.settle(f, i, outcome{open: s.wrap(err)})
 			if s.conn.IsClosed() {
 				break // closed reports it
 			}
 		}
 		i++
-		if alone && !s.hear(f, i) {
+		if alone && !s.awaitAnswer(f, i) {
 			break
 		}
 	}
@@ -152,12 +152,12 @@ func (s *session) Send(b *batch.Batch) error {
 	return nil
 }
 
-// hear waits for the answer to the message before record i of f. If that message is stored now, it
+// awaitAnswer waits for the answer to the message before record i of f. If that message is stored now, it
 // is the end of the stream, and the messages after it form a chain. If the stream had it already,
 // the end is unknown, and the next message is also sent alone. hear reports false if no message of
 // f may be sent after it.
-func (s *session) hear(f *flight, i int) bool {
-	var what fate
+func (s *session) awaitAnswer(f *flight, i int) bool {
+	var what outcome
 	select {
 	case what = <-s.heard:
 	case <-s.life.Context().Done():
@@ -165,7 +165,7 @@ func (s *session) hear(f *flight, i int) bool {
 	}
 	if what.open != nil {
 		for ; i < len(f.got); i++ {
-			s.settle(f, i, fate{open: what.open, advice: what.advice})
+			s.settle(f, i, outcome{open: what.open, advice: what.advice})
 		}
 		return false
 	}
@@ -224,7 +224,7 @@ func payload(c batch.Codec, rec *batch.Record) []byte {
 }
 
 // A fate is the outcome of one message according to its answer; the zero fate is that it is stored.
-type fate struct {
+type outcome struct {
 	open, refused error
 	advice        batch.Advice // for open
 	last          uint64       // the place of a message that is stored now, the end of the stream; 0: not known
@@ -248,14 +248,14 @@ func (s *session) answer(m *nats.Msg) {
 	}
 }
 
-func (s *session) settle(f *flight, i int, what fate) {
+func (s *session) settle(f *flight, i int, what outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.settleLocked(f, i, what)
 }
 
 // settleLocked notes what became of record i. The first answer counts.
-func (s *session) settleLocked(f *flight, i int, what fate) {
+func (s *session) settleLocked(f *flight, i int, what outcome) {
 	if f.got[i] {
 		return
 	}
@@ -300,14 +300,14 @@ func (s *session) conclude() {
 // look ends a session whose server acknowledges nothing.
 func (s *session) look() {
 	s.mu.Lock()
-	waits, quiet := 0, time.Since(s.progress)
+	waits, silence := 0, time.Since(s.progress)
 	for _, f := range s.flights {
 		waits += f.waits
 	}
-	hangs := waits > 0 && quiet >= s.d.c.AckTimeout
+	hangs := waits > 0 && silence >= s.d.c.AckTimeout
 	next := s.d.c.AckTimeout
 	if waits > 0 && !hangs {
-		next -= quiet
+		next -= silence
 	}
 	s.watch.Reset(next)
 	s.mu.Unlock()
@@ -324,7 +324,7 @@ func (s *session) closed(conn *nats.Conn) {
 	}
 	s.d.connected.Store(false)
 	s.life.End(s.d.follow(s.wrap(err)))
-	close(s.gone)
+	close(s.connClosed)
 }
 
 // complain is called for errors that do not close the connection.
@@ -350,7 +350,7 @@ func (s *session) Close() {
 	s.mu.Unlock()
 	s.wire.cut()
 	s.conn.Close()
-	<-s.gone
+	<-s.connClosed
 	s.mu.Lock()
 	s.flights = nil
 	s.mu.Unlock()
@@ -394,30 +394,30 @@ var errBehind = errors.New("an earlier message was not stored")
 var errAnswer = errors.New("the answer cannot be read")
 
 // read returns what became of the message that m answers.
-func (s *session) read(m *nats.Msg) fate {
+func (s *session) read(m *nats.Msg) outcome {
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
-		return fate{open: s.wrap(errors.New("no stream accepts the subject now: create one, or wait until it has a leader"))}
+		return outcome{open: s.wrap(errors.New("no stream accepts the subject now: create one, or wait until it has a leader"))}
 	}
 	if !bytes.Contains(m.Data, []byte(`"error"`)) && bytes.Contains(m.Data, []byte(`"seq":`)) {
 		s.d.stored.Add(1)
 		if bytes.Contains(m.Data, []byte(`"duplicate"`)) {
 			s.d.duplicates.Add(1)
-			return fate{}
+			return outcome{}
 		}
-		return fate{last: place(m.Data)}
+		return outcome{last: place(m.Data)}
 	}
 	var a ack
 	if err := json.Unmarshal(m.Data, &a); err != nil || a.Error == nil {
-		return fate{open: s.wrap(fmt.Errorf("%w: %.100q: %w", errAnswer, m.Data, batch.ErrUnanswered))}
+		return outcome{open: s.wrap(fmt.Errorf("%w: %.100q: %w", errAnswer, m.Data, batch.ErrUnanswered))}
 	}
 	err := s.wrap(fmt.Errorf("%.200s (%d)", a.Error.Description, a.Error.ErrCode))
 	// A record is refused for its size alone. Whatever else the server does not like may pass:
 	// a stream that is full, a leader that is none, an id that is in process.
 	switch a.Error.ErrCode {
 	case codeTooLarge:
-		return fate{refused: err}
+		return outcome{refused: err}
 	case codeWrongStream, codeSealed, codeNotEnabled, codeNotEnabledHere:
-		return fate{open: err, advice: batch.Hold}
+		return outcome{open: err, advice: batch.Hold}
 	}
-	return fate{open: err}
+	return outcome{open: err}
 }

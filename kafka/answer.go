@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// judge handles the answer r to the head of a lane:
+// judge handles the answer r to the head of a partition queue:
 //
 //	stored                                      the batch is done
 //	too large                                   split; a single record is a suspect
@@ -21,7 +21,7 @@ import (
 //	the sequence of this producer is broken     the session ends, the next one sends it again
 //	rights, topics, versions                    held: only a change of configuration helps
 //	all others, and no answer                   sent again, until Timeout
-func (s *session) judge(l *lane, q *piece, r *kmsg.ProduceResponseTopicPartition) {
+func (s *session) judge(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTopicPartition) {
 	if r == nil {
 		q.unsure = true
 		s.retry(l, errors.New("the broker's answer omits the partition"))
@@ -30,7 +30,7 @@ func (s *session) judge(l *lane, q *piece, r *kmsg.ProduceResponseTopicPartition
 	code := kerr.ErrorForCode(r.ErrorCode)
 	err := code
 	if r.ErrorMessage != nil && *r.ErrorMessage != "" {
-		err = fmt.Errorf("%w (broker: %s)", code, s.d.words(*r.ErrorMessage))
+		err = fmt.Errorf("%w (broker: %s)", code, s.d.redactedText(*r.ErrorMessage))
 	}
 	switch code {
 	case nil, kerr.DuplicateSequenceNumber:
@@ -65,7 +65,7 @@ func (s *session) judge(l *lane, q *piece, r *kmsg.ProduceResponseTopicPartition
 // settled reports whether the sequence number of the head is free for other records. If an earlier
 // attempt failed, the head may be stored, and the broker would take other records with its number
 // for it. The session then ends, and with it the sequence.
-func (s *session) settled(l *lane, err error) bool {
+func (s *session) settled(l *partitionQueue, err error) bool {
 	if l.tries > 0 {
 		s.fail(&failure{err: s.where(l, err)})
 	}
@@ -73,16 +73,16 @@ func (s *session) settled(l *lane, err error) bool {
 }
 
 // where adds the partition to err.
-func (s *session) where(l *lane, err error) error {
+func (s *session) where(l *partitionQueue, err error) error {
 	return fmt.Errorf("partition %d of topic %s: %w", l.at.partition, l.at.topic, err)
 }
 
 // tooLarge cuts a piece in two. One record that is too large is a suspect, and refused if
-// there is no control: its size is evidence.
-func (s *session) tooLarge(l *lane, q *piece, err error) {
+// there is no reference record: its size is evidence.
+func (s *session) tooLarge(l *partitionQueue, q *piece, err error) {
 	if len(q.recs) == 1 {
 		why := fmt.Errorf("%w: it has %d bytes on the wire; raise max.message.bytes of topic %s, or lower MaxRecord", err, len(q.buf), l.at.topic)
-		if q.control || s.d.control(l.at) != nil {
+		if q.reference || s.d.reference(l.at) != nil {
 			s.suspect(l, q, why, 1)
 		} else {
 			s.convict(l, q, why)
@@ -94,14 +94,14 @@ func (s *session) tooLarge(l *lane, q *piece, err error) {
 	s.halve(l, q)
 }
 
-func (s *session) halve(l *lane, q *piece) {
+func (s *session) halve(l *partitionQueue, q *piece) {
 	half := len(q.recs) / 2
 	s.replace(l, q, q.recs[:half], q.recs[half:])
 }
 
 // invalid looks for the records at fault: those that the broker names, if it does not name
 // all of the batch, else it cuts the batch.
-func (s *session) invalid(l *lane, q *piece, r *kmsg.ProduceResponseTopicPartition, err error) {
+func (s *session) invalid(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTopicPartition, err error) {
 	text := ""
 	if r.ErrorMessage != nil {
 		text = *r.ErrorMessage

@@ -33,10 +33,10 @@ type Destination struct {
 	connected                                        atomic.Bool
 	sessions, records, resent, cut, refused, delayed atomic.Uint64
 
-	mu         sync.Mutex // leaf; guards the rest
-	limits     map[string]int
-	controls   map[place]*control
-	controlled int // their bytes
+	mu             sync.Mutex // leaf; guards the rest
+	limits         map[string]int
+	references     map[place]*reference
+	referenceBytes int // their bytes
 }
 
 // New returns a Destination. It connects when there are records to send. The error names all invalid
@@ -46,7 +46,7 @@ func New(c Config) (*Destination, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Destination{c: r, spread: rand.Uint64(), limits: map[string]int{}, controls: map[place]*control{}}, nil
+	return &Destination{c: r, spread: rand.Uint64(), limits: map[string]int{}, references: map[place]*reference{}}, nil
 }
 
 // String returns the address of the destination without credentials.
@@ -170,7 +170,7 @@ func (d *Destination) Open(l deliver.Life) (deliver.Session, error) {
 		if ended := context.Cause(l.Context()); ended != nil {
 			err = ended
 		}
-		return nil, d.say("cannot begin", err)
+		return nil, d.describe("cannot begin", err)
 	}
 	d.sessions.Add(1)
 	d.connected.Store(true)
@@ -199,9 +199,9 @@ func (s *session) begin() (err error) {
 	return nil
 }
 
-// say describes an error; events contain the name of the output. Errors marked as fatal are fixed
+// describe describes an error; events contain the name of the output. Errors marked as fatal are fixed
 // only by a change of configuration.
-func (d *Destination) say(what string, err error) error {
+func (d *Destination) describe(what string, err error) error {
 	if errors.Is(err, io.EOF) {
 		err = fmt.Errorf("%w: the broker closed the connection; it may require TLS, or have refused the credentials", err)
 	}
@@ -242,7 +242,7 @@ func (d *Destination) hide(err error) error {
 	return secrets.HideIn(err, hiddenMark, d.c.User, d.c.Password)
 }
 
-// words returns the beginning of a broker's message, without the credentials.
-func (d *Destination) words(text string) string {
+// redactedText returns the beginning of a broker's message, without the credentials.
+func (d *Destination) redactedText(text string) string {
 	return fmt.Sprintf("%.200q", secrets.Hide(text, hiddenMark, d.c.User, d.c.Password))
 }

@@ -268,7 +268,7 @@ func TestTooLarge(t *testing.T) {
 	if len(o.dead.records) != 1 || o.dead.records[0]+"\n" != large {
 		t.Errorf("dead letters %.200q", o.dead.records)
 	}
-	if s := o.stats(); twice > 1 || s.Cut == 0 || s.Refused != 1 || s.Sessions != 1 { // the control
+	if s := o.stats(); twice > 1 || s.Cut == 0 || s.Refused != 1 || s.Sessions != 1 { // the reference record
 		t.Errorf("%d twice, %+v", twice, s)
 	}
 	o.await(t, "poison", "raise max.message.bytes of topic logs")

@@ -35,9 +35,9 @@ type piece struct {
 	named []int32 // records that the broker named in the same answer; they are refused once these are stored
 	why   error   // of named, or of its only record, which is a suspect
 
-	control  bool // a copy of a record that was stored before; it has no batch
-	refusals int  // of a suspect: how often it was refused
-	deferred bool // a suspect without a control, which others have passed
+	reference bool // a copy of a record that was stored before; it has no batch
+	refusals  int  // of a suspect: how often it was refused
+	deferred  bool // a suspect without a reference record, which others have passed
 }
 
 // A packer turns records into pieces. It is for one goroutine.

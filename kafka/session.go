@@ -17,7 +17,7 @@ import (
 )
 
 // A session is one producer of Kafka. Send packs batches; the goroutine of run owns everything
-// else: lanes, sequence numbers and answers.
+// else: partition queues, sequence numbers and answers.
 //
 //	sending ──something stays open──▶ failing ──no request is in flight───▶ ended
 //	   └──────────────────────── the context ends ─────────────────────────▲
@@ -44,8 +44,8 @@ type session struct {
 
 	// Of run.
 	repack  *packer
-	lanes   map[place]*lane
-	busy    []*lane // those with pieces
+	queues  map[place]*partitionQueue
+	busy    []*partitionQueue // those with pieces
 	open    []*pending
 	asked   map[int32]bool // nodes with a request under way
 	asking  bool           // leaders are being asked for
@@ -64,12 +64,12 @@ type pending struct {
 	failed  error // it could not be packed
 }
 
-// A lane is the way to one partition: one piece of it is under way at a time.
-type lane struct {
+// A partitionQueue has the batches for one partition: one piece of it is in flight at a time.
+type partitionQueue struct {
 	at      place
 	seq     int32
 	queue   []*piece
-	sent    bool      // its head is under way
+	sent    bool      // its head is in flight
 	waiting bool      // for the leaders to be known
 	tries   int       // failures of its head
 	since   time.Time // the first of them
@@ -81,12 +81,12 @@ type failure struct {
 	advice batch.Advice
 }
 
-// A result is the answer of a broker to the heads of some lanes.
+// A result is the answer of a broker to the heads of some partition queues.
 type result struct {
-	node  int32
-	lanes []*lane
-	resp  *kmsg.ProduceResponse
-	err   error
+	node   int32
+	queues []*partitionQueue
+	resp   *kmsg.ProduceResponse
+	err    error
 }
 
 var errEnded = errors.New("kafka: the session has ended")
@@ -95,7 +95,7 @@ func newSession(d *Destination, l deliver.Life, ctx context.Context, cancel cont
 	s := &session{
 		d: d, life: l, ctx: ctx, packer: newPacker(d), repack: newPacker(d),
 		in: make(chan *pending, d.c.Window), results: make(chan result), woken: make(chan error), done: make(chan struct{}),
-		topics: map[string]*topic{}, lanes: map[place]*lane{}, asked: map[int32]bool{},
+		topics: map[string]*topic{}, queues: map[place]*partitionQueue{}, asked: map[int32]bool{},
 	}
 	s.stop = func() {
 		cancel()
@@ -166,10 +166,10 @@ func (s *session) accept(p *pending) {
 	}
 	p.left = len(p.pieces)
 	for _, q := range p.pieces {
-		l := s.lanes[q.at]
+		l := s.queues[q.at]
 		if l == nil {
-			l = &lane{at: q.at}
-			s.lanes[q.at] = l
+			l = &partitionQueue{at: q.at}
+			s.queues[q.at] = l
 		}
 		if len(l.queue) == 0 {
 			s.busy = append(s.busy, l)
@@ -181,9 +181,9 @@ func (s *session) accept(p *pending) {
 	}
 }
 
-// dispatch sends the heads of lanes to brokers that have no request under way.
+// dispatch sends the heads of partition queues to brokers that have no request under way.
 func (s *session) dispatch() {
-	var heads map[int32][]*lane
+	var heads map[int32][]*partitionQueue
 	var sizes map[int32]int
 	for _, l := range s.busy {
 		if l.sent || l.waiting {
@@ -199,13 +199,13 @@ func (s *session) dispatch() {
 			continue
 		}
 		if heads == nil {
-			heads, sizes = map[int32][]*lane{}, map[int32]int{}
+			heads, sizes = map[int32][]*partitionQueue{}, map[int32]int{}
 		}
 		heads[node] = append(heads[node], l)
 		sizes[node] += size
 	}
-	for node, lanes := range heads {
-		s.request(node, lanes)
+	for node, queues := range heads {
+		s.request(node, queues)
 	}
 	s.ask()
 }
@@ -215,12 +215,12 @@ const requestBytes = 16 << 20
 
 var errNoLeader = errors.New("the partition has no leader now")
 
-// request produces the heads of lanes to a node.
-func (s *session) request(node int32, lanes []*lane) {
+// request produces the heads of partition queues to a node.
+func (s *session) request(node int32, queues []*partitionQueue) {
 	req := kmsg.NewPtrProduceRequest()
 	req.Acks = -1
 	req.TimeoutMillis = int32(s.d.c.RequestTimeout.Milliseconds())
-	for _, l := range lanes {
+	for _, l := range queues {
 		q := l.queue[0]
 		stamp(q.buf, s.pid, s.epoch, l.seq)
 		l.sent = true
@@ -237,7 +237,7 @@ func (s *session) request(node int32, lanes []*lane) {
 	}
 	s.asked[node] = true
 	s.calls.Go(func() {
-		r := result{node: node, lanes: lanes}
+		r := result{node: node, queues: queues}
 		var resp kmsg.Response
 		if resp, r.err = s.cl.Broker(int(node)).Request(s.ctx, req); r.err == nil {
 			r.resp = resp.(*kmsg.ProduceResponse)
@@ -253,7 +253,7 @@ func (s *session) request(node int32, lanes []*lane) {
 // result handles the answer of a broker.
 func (s *session) result(r result) {
 	delete(s.asked, r.node)
-	for _, l := range r.lanes {
+	for _, l := range r.queues {
 		l.sent = false
 		q := l.queue[0]
 		if r.err != nil {
@@ -286,11 +286,11 @@ func partitionOf(resp *kmsg.ProduceResponse, at place, id [16]byte) *kmsg.Produc
 	return nil
 }
 
-// stored settles the head of a lane.
-func (s *session) stored(l *lane, q *piece) {
+// stored settles the head of a partition queue.
+func (s *session) stored(l *partitionQueue, q *piece) {
 	l.seq = after(l.seq, len(q.recs))
-	if q.control {
-		s.controlled(l)
+	if q.reference {
+		s.referenceStored(l)
 		return
 	}
 	s.d.records.Add(uint64(len(q.recs)))
@@ -301,21 +301,21 @@ func (s *session) stored(l *lane, q *piece) {
 	s.settle(l, q)
 }
 
-// settle removes the head from its lane, and answers its batch if that was the last piece.
-func (s *session) settle(l *lane, q *piece) {
+// settle removes the head from its partition queue, and answers its batch if that was the last piece.
+func (s *session) settle(l *partitionQueue, q *piece) {
 	s.shift(l)
 	if q.of.left--; q.of.left == 0 {
 		s.answer(q.of)
 	}
 }
 
-// shift removes the head from a lane.
-func (s *session) shift(l *lane) {
+// shift removes the head from a partition queue.
+func (s *session) shift(l *partitionQueue) {
 	l.tries, l.since = 0, time.Time{}
 	l.queue[0] = nil
 	if l.queue = l.queue[1:]; len(l.queue) == 0 {
 		l.queue = nil
-		s.busy = slices.DeleteFunc(s.busy, func(o *lane) bool { return o == l })
+		s.busy = slices.DeleteFunc(s.busy, func(o *partitionQueue) bool { return o == l })
 	}
 }
 
@@ -324,13 +324,13 @@ func (s *session) refuse(p *pending, recs []int32, why error) {
 	for _, i := range recs {
 		p.refused = append(p.refused, int(i))
 	}
-	p.refusal = s.d.say("a record is refused", why)
+	p.refusal = s.d.describe("a record is refused", why)
 	s.d.refused.Add(uint64(len(recs)))
 }
 
-// replace replaces the head of a lane with pieces of other sizes. Records named in the same answer
+// replace replaces the head of a partition queue with pieces of other sizes. Records named in the same answer
 // wait for the last of them.
-func (s *session) replace(l *lane, q *piece, parts ...[]int32) {
+func (s *session) replace(l *partitionQueue, q *piece, parts ...[]int32) {
 	var pieces []*piece
 	for _, recs := range parts {
 		pieces, _ = s.repack.pack(pieces, q.of, recs, func(string) (int, error) { return 1, nil })
@@ -345,8 +345,8 @@ func (s *session) replace(l *lane, q *piece, parts ...[]int32) {
 	l.tries, l.since = 0, time.Time{}
 }
 
-// retry sends the head of a lane again after the leaders are looked up.
-func (s *session) retry(l *lane, err error) {
+// retry sends the head of a partition queue again after the leaders are looked up.
+func (s *session) retry(l *partitionQueue, err error) {
 	now := time.Now()
 	if l.tries++; l.since.IsZero() {
 		l.since = now
@@ -360,7 +360,7 @@ func (s *session) retry(l *lane, err error) {
 	l.waiting = true
 }
 
-// ask finds the leaders of the lanes that wait.
+// ask finds the leaders of the partition queues that wait.
 func (s *session) ask() {
 	if s.asking || s.failing != nil {
 		return
@@ -392,7 +392,7 @@ func (s *session) ask() {
 	})
 }
 
-// wake continues the lanes that waited for their leaders.
+// wake continues the partition queues that waited for their leaders.
 func (s *session) wake(err error) {
 	s.asking = false
 	for _, l := range slices.Clone(s.busy) {
@@ -434,7 +434,7 @@ func (s *session) end() {
 			unsure[q.of] = unsure[q.of] || q.unsure
 		}
 	}
-	why := s.d.say("cannot store", f.err)
+	why := s.d.describe("cannot store", f.err)
 	for _, p := range s.open {
 		o := batch.Outcome{Open: batch.All(), Why: why}
 		if p.failed == nil {

@@ -9,82 +9,82 @@ import (
 )
 
 // A faulty broker also refuses good records. So a record that is refused alone is a suspect, and is
-// condemned by comparison with a control: a copy of a record that the same partition has accepted.
+// condemned by comparison with a reference record: a copy of a record that the same partition has accepted.
 //
-//	suspect refused ─▶ control ──stored, 8 times─▶ refused, a dead letter
+//	suspect refused ─▶ reference record ──stored, 8 times─▶ refused, a dead letter
 //	      ▲               │  │
 //	      └────stored─────┘  └─refused─▶ held: the broker refuses a record that it accepted before
 //
 // If the partition has accepted no record yet, the records after the suspect are sent first. If one
-// of them is stored, it is the control. Otherwise everything is held.
+// of them is stored, it is the reference record. Otherwise everything is held.
 const (
-	condemned    = 8 // refusals, each followed by a stored control: see deliver/search.go
+	condemned    = 8 // refusals, each followed by a stored reference record: see deliver/search.go
 	deferredMost = 64
 
-	controlEvery = 10 * time.Second // so old a control becomes before another is kept
-	controlBytes = 4 << 10          // the largest one
-	controlsMost = 256 << 10        // all of them, in bytes
+	referenceInterval  = 10 * time.Second // so old a reference record becomes before another is kept
+	maxReferenceBytes  = 4 << 10          // the largest one
+	maxReferencesBytes = 256 << 10        // all of them, in bytes
 )
 
-// A control is a Kafka batch with a copy of a record that was taken.
-type control struct {
+// A reference record is a Kafka batch with a copy of a record that was taken.
+type reference struct {
 	buf  []byte
 	kept time.Time
 }
 
-// control returns the control of a partition, nil if there is none.
-func (d *Destination) control(at place) *control {
+// reference returns the reference record of a partition, nil if there is none.
+func (d *Destination) reference(at place) *reference {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.controls[at]
+	return d.references[at]
 }
 
-// keep makes a control of a record of q, which was stored.
-func (s *session) keep(l *lane, q *piece) {
-	if c := s.d.control(l.at); c != nil && time.Since(c.kept) < controlEvery {
+// keep makes a reference record of a record of q, which was stored.
+func (s *session) keep(l *partitionQueue, q *piece) {
+	if c := s.d.reference(l.at); c != nil && time.Since(c.kept) < referenceInterval {
 		return
 	}
-	if len(q.of.b.At(int(q.recs[0])).Data) > controlBytes {
+	if len(q.of.b.At(int(q.recs[0])).Data) > maxReferenceBytes {
 		return
 	}
 	one, _ := s.repack.pack(nil, q.of, q.recs[:1], func(string) (int, error) { return 1, nil })
-	s.d.keep(l.at, &control{one[0].buf, time.Now()})
+	s.d.keep(l.at, &reference{one[0].buf, time.Now()})
 }
 
 // keep keeps c. Where there are too many, any others go.
-func (d *Destination) keep(at place, c *control) {
+func (d *Destination) keep(at place, c *reference) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if old := d.controls[at]; old != nil {
-		d.controlled -= len(old.buf)
+	if old := d.references[at]; old != nil {
+		d.referenceBytes -= len(old.buf)
 	}
-	d.controls[at] = c
-	d.controlled += len(c.buf)
-	for other, o := range d.controls {
-		if d.controlled <= controlsMost {
+	d.references[at] = c
+	d.referenceBytes += len(c.buf)
+	for other, o := range d.references {
+		if d.referenceBytes <= maxReferencesBytes {
 			return
 		}
 		if other != at {
-			d.controlled -= len(o.buf)
-			delete(d.controls, other)
+			d.referenceBytes -= len(o.buf)
+			delete(d.references, other)
 		}
 	}
 }
 
-// suspect deals with q, a single record at the head of a lane that was refused, or with a
-// control that was. A record is condemned after so many refusals.
-func (s *session) suspect(l *lane, q *piece, why error, after int) {
-	if q.control {
+// suspect deals with q, a single record at the head of a partition queue that was refused, or with a
+// reference record that was. A record is condemned after so many refusals.
+func (s *session) suspect(l *partitionQueue, q *piece, why error, after int) {
+	if q.reference {
 		s.d.forget(l.at.topic)
 		s.hold(fmt.Errorf("%w; the partition also refuses records that it accepted before, so the record is not the cause", why))
 		return
 	}
 	q.why = why
-	c := s.d.control(l.at)
+	c := s.d.reference(l.at)
 	switch {
 	case c != nil:
 		q.refusals += condemned / after
-		l.queue = slices.Insert(l.queue, 0, &piece{at: l.at, recs: []int32{0}, buf: slices.Clone(c.buf), control: true})
+		l.queue = slices.Insert(l.queue, 0, &piece{at: l.at, recs: []int32{0}, buf: slices.Clone(c.buf), reference: true})
 		l.tries, l.since = 0, time.Time{}
 	case !q.deferred && len(l.queue) > 1 && s.deferred < deferredMost:
 		s.deferred++
@@ -98,8 +98,8 @@ func (s *session) suspect(l *lane, q *piece, why error, after int) {
 
 func (s *session) hold(err error) { s.fail(&failure{err: err, advice: batch.Hold}) }
 
-// controlled continues after the control at the head of a lane was stored.
-func (s *session) controlled(l *lane) {
+// referenceStored continues after the reference record at the head of a partition queue was stored.
+func (s *session) referenceStored(l *partitionQueue) {
 	s.shift(l)
 	if q := l.queue[0]; q.refusals >= condemned {
 		s.convict(l, q, q.why)
@@ -108,7 +108,7 @@ func (s *session) controlled(l *lane) {
 
 // convict refuses the only record of q. Records named in the same answer are sent again: no other
 // record of the batch was accepted, so there is no evidence against them.
-func (s *session) convict(l *lane, q *piece, why error) {
+func (s *session) convict(l *partitionQueue, q *piece, why error) {
 	s.refuse(q.of, q.recs, why)
 	if rest := q.named; len(rest) > 0 {
 		q.named = nil

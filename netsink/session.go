@@ -90,8 +90,8 @@ func (s *session) lostTo() error {
 	return s.lost
 }
 
-// turn records that a Send begins or ends. It returns why the connection was lost.
-func (s *session) turn(sending bool) error {
+// setSending records that a Send begins or ends. It returns why the connection was lost.
+func (s *session) setSending(sending bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sending = sending
@@ -108,8 +108,8 @@ func (s *session) Send(b *batch.Batch) error {
 			Why: fmt.Errorf("netsink: %s accepts lines of text, not %s", &s.d.t, b.Codec.ContentType())})
 		return nil
 	}
-	if err := s.turn(true); err != nil {
-		s.turn(false)
+	if err := s.setSending(true); err != nil {
+		s.setSending(false)
 		return s.wrap(err)
 	}
 	n, err := s.writeBatch(b)
@@ -118,7 +118,7 @@ func (s *session) Send(b *batch.Batch) error {
 	} else {
 		s.lose(err)
 	}
-	lost := s.turn(false) // after the answer, which is ignored once the reader has reported the end
+	lost := s.setSending(false) // after the answer, which is ignored once the reader has reported the end
 	if err == nil {
 		if lost != nil {
 			s.life.End(followTLS(s.wrap(lost)))

@@ -62,7 +62,7 @@ func NewExporter(c Config) (*Exporter, error) {
 		return nil, err
 	}
 	x.frame()
-	x.control = httpsend.Control{First: []byte{}, Words: words, Taken: isTaken}
+	x.control = httpsend.Control{First: []byte{}, Words: answerText, Taken: isTaken}
 	return x, nil
 }
 

@@ -26,9 +26,9 @@ func (x *Exporter) judge(ctx context.Context, b *batch.Batch) batch.Outcome {
 		return httpsend.OutcomeOf(err)
 	}
 	if a.Status >= 200 && a.Status < 300 {
-		return x.taken(&a, b)
+		return x.isAccepted(&a, b)
 	}
-	message := words(&a)
+	message := answerText(&a)
 	if o, ok := x.post.Judge(&a, message); ok {
 		return o
 	}
@@ -39,14 +39,14 @@ func (x *Exporter) judge(ctx context.Context, b *batch.Batch) batch.Outcome {
 	return x.control.Check(ctx, x.post, o)
 }
 
-// taken reads the answer to a request that was taken.
-func (x *Exporter) taken(a *httpsend.Answer, b *batch.Batch) batch.Outcome {
+// isAccepted reads the answer to a request that was taken.
+func (x *Exporter) isAccepted(a *httpsend.Answer, b *batch.Batch) batch.Outcome {
 	n, message, ok := partial(a)
 	switch {
 	case !a.Whole:
 		return batch.Outcome{Open: batch.All(), Why: x.post.NoAnswer(fmt.Sprintf("the answer has more than %d bytes", maxAnswer))}
 	case !ok:
-		err := x.post.Refusal(a.Status, words(a))
+		err := x.post.Refusal(a.Status, answerText(a))
 		err.Message = "the answer is not from an OTLP receiver; correct url: " + err.Message
 		return batch.Outcome{Open: batch.All(), Why: err, Advice: batch.Hold}
 	case n == 0 && message == "":
@@ -137,8 +137,8 @@ func partialJSON(b []byte) (rejected uint64, message string, ok bool) {
 	return rejected, r.PartialSuccess.ErrorMessage, true
 }
 
-// words returns the text of an answer that is not a success: the message of a Status, or the body.
-func words(a *httpsend.Answer) string {
+// answerText returns the text of an answer that is not a success: the message of a Status, or the body.
+func answerText(a *httpsend.Answer) string {
 	kind := a.Header.Get("Content-Type")
 	switch {
 	case strings.Contains(kind, "protobuf"):

@@ -221,7 +221,7 @@ func sockets(dir string) (paths []string) {
 func Find(ctx context.Context) (found []Running, failed []error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	turn := make(chan struct{}, 8)
+	slots := make(chan struct{}, 8)
 	for _, dir := range all() {
 		if st, err := os.Lstat(dir); err != nil || !st.IsDir() {
 			continue
@@ -232,9 +232,9 @@ func Find(ctx context.Context) (found []Running, failed []error) {
 		}
 		mine := owned(dir) == nil
 		for _, path := range sockets(dir) {
-			turn <- struct{}{}
+			slots <- struct{}{}
 			wg.Go(func() {
-				defer func() { <-turn }()
+				defer func() { <-slots }()
 				st, err := Get(ctx, path)
 				if Ended(err) {
 					if mine && dead(path) == nil {

@@ -69,7 +69,7 @@ func (j *Journal) follow(ctx context.Context) error {
 		case time.Since(start) > j.mostWait:
 			failed = 0
 		}
-		j.sayEnded(ended)
+		j.reportEnded(ended)
 		wait := backoff.Ceil(j.leastWait, j.mostWait, failed)
 		timer := time.NewTimer(backoff.Jitter(wait/2, wait))
 		select {
@@ -81,26 +81,26 @@ func (j *Journal) follow(ctx context.Context) error {
 	}
 }
 
-// sayEnded reports once that journalctl has ended, and why, until the reason changes or entries
+// reportEnded reports once that journalctl has ended, and why, until the reason changes or entries
 // arrive.
-func (j *Journal) sayEnded(how string) {
-	j.told.Lock()
-	same := j.told.ended == how
-	j.told.ended = how
-	j.told.Unlock()
+func (j *Journal) reportEnded(how string) {
+	j.reported.Lock()
+	same := j.reported.ended == how
+	j.reported.ended = how
+	j.reported.Unlock()
 	if !same {
-		j.say("journalctl has ended (%s); restarting it", how)
+		j.report("journalctl has ended (%s); restarting it", how)
 	}
 }
 
-// sayWorks reports that entries arrive again.
-func (j *Journal) sayWorks() {
-	j.told.Lock()
-	was := j.told.ended != ""
-	j.told.ended = ""
-	j.told.Unlock()
+// reportWorks reports that entries arrive again.
+func (j *Journal) reportWorks() {
+	j.reported.Lock()
+	was := j.reported.ended != ""
+	j.reported.ended = ""
+	j.reported.Unlock()
 	if was {
-		j.say("journalctl works again")
+		j.report("journalctl works again")
 	}
 }
 
@@ -115,7 +115,7 @@ func (j *Journal) life(ctx context.Context) (ended string, err error) {
 	defer r.Close()
 	p := j.position()
 	cmd := exec.CommandContext(ctx, j.o.Command[0], j.args(p)...)
-	words := &words{say: j.sayWords}
+	words := &words{report: j.reportStderr}
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = w, words, time.Second
 	diesWithUs(cmd)
 	err = cmd.Start()
@@ -163,13 +163,13 @@ func (j *Journal) read(r io.Reader, p position) error {
 		e, cursor, ok := j.parser.parse(line)
 		if !ok {
 			if j.damaged++; j.damaged == 1 {
-				j.say("journalctl wrote a line that is not an entry; such lines are skipped")
+				j.report("journalctl wrote a line that is not an entry; such lines are skipped")
 			}
 			continue
 		}
 		if !came {
 			came = true
-			j.sayWorks()
+			j.reportWorks()
 			if p.cursor != nil && bytes.Equal(cursor, p.cursor) {
 				continue
 			}
@@ -191,7 +191,7 @@ func (j *Journal) read(r io.Reader, p position) error {
 
 // words reports the standard error of journalctl, line by line.
 type words struct {
-	say func(line string)
+	report func(line string)
 
 	mu   sync.Mutex // Wait may return before the last Write does
 	part []byte     // of a line
@@ -228,25 +228,25 @@ func (w *words) line() {
 		return r
 	}, strings.ToValidUTF8(strings.TrimSpace(string(w.part)), "\ufffd"))
 	if w.part = w.part[:0]; text != "" {
-		w.say(text)
+		w.report(text)
 	}
 }
 
-// sayWords reports a line of journalctl, each line once.
-func (j *Journal) sayWords(line string) {
-	j.told.Lock()
-	n := len(j.told.words)
-	if n > mostWords || j.told.words[line] {
-		j.told.Unlock()
+// reportStderr reports a line of journalctl, each line once.
+func (j *Journal) reportStderr(line string) {
+	j.reported.Lock()
+	n := len(j.reported.words)
+	if n > mostWords || j.reported.words[line] {
+		j.reported.Unlock()
 		return
 	}
-	if j.told.words == nil {
-		j.told.words = map[string]bool{}
+	if j.reported.words == nil {
+		j.reported.words = map[string]bool{}
 	}
-	j.told.words[line] = true
-	j.told.Unlock()
+	j.reported.words[line] = true
+	j.reported.Unlock()
 	if n == mostWords {
 		line = "further messages are not shown"
 	}
-	j.say("journalctl: %s", line)
+	j.report("journalctl: %s", line)
 }

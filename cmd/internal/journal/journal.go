@@ -104,14 +104,14 @@ type Journal struct {
 	}
 	wake chan struct{} // there are news
 
-	told struct {
+	reported struct {
 		sync.Mutex
 		ended   string          // the last report of the end of journalctl; "": it works
 		words   map[string]bool // of journalctl
 		trouble bool            // it was reported that the cursor cannot be stored
 	}
-	saying  sync.Mutex // held during a call of Options.Say
-	damaged uint64
+	reporting sync.Mutex // held during a call of Options.Say
+	damaged   uint64
 
 	leastWait, mostWait time.Duration // before journalctl is started again
 }
@@ -158,9 +158,9 @@ func plain(err error) error {
 	return err
 }
 
-func (j *Journal) say(format string, args ...any) {
-	j.saying.Lock()
-	defer j.saying.Unlock()
+func (j *Journal) report(format string, args ...any) {
+	j.reporting.Lock()
+	defer j.reporting.Unlock()
 	j.o.Say(fmt.Sprintf(format, args...))
 }
 
@@ -171,7 +171,7 @@ func (j *Journal) Stop() { j.stop() }
 func (j *Journal) Run() error {
 	if j.store != nil && j.fresh {
 		// Whatever happens from here on, the next process knows where this one began.
-		j.tell(j.save(j.position()))
+		j.reportStore(j.save(j.position()))
 	}
 	ctx, cancel := context.WithCancel(j.ctx)
 	committed := make(chan struct{})
@@ -253,21 +253,21 @@ func (j *Journal) commit(ctx context.Context, p position) bool {
 		return false // the sink reports its errors
 	}
 	err := j.save(p)
-	j.tell(err)
+	j.reportStore(err)
 	return err == nil
 }
 
-// tell reports once that the cursor cannot be stored, and once that it can be stored again.
-func (j *Journal) tell(err error) {
-	j.told.Lock()
-	before := j.told.trouble
-	j.told.trouble = err != nil
-	j.told.Unlock()
+// reportStore reports once that the cursor cannot be stored, and once that it can be stored again.
+func (j *Journal) reportStore(err error) {
+	j.reported.Lock()
+	before := j.reported.trouble
+	j.reported.trouble = err != nil
+	j.reported.Unlock()
 	switch {
 	case err != nil && !before:
-		j.say("cannot store the cursor in %s: %s; retrying; if killed now, the next run reads entries again", j.o.Dir, pathless(err))
+		j.report("cannot store the cursor in %s: %s; retrying; if killed now, the next run reads entries again", j.o.Dir, pathless(err))
 	case err == nil && before:
-		j.say("the cursor can be stored again in %s", j.o.Dir)
+		j.report("the cursor can be stored again in %s", j.o.Dir)
 	}
 }
 

@@ -30,7 +30,7 @@ var errFull = errors.New("full")
 
 func newTaker() *taker { return &taker{news: make(chan struct{}, 1)} }
 
-func (s *taker) tell() {
+func (s *taker) reportStore() {
 	select {
 	case s.news <- struct{}{}:
 	default:
@@ -40,7 +40,7 @@ func (s *taker) tell() {
 func (s *taker) Put(e Entry) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.tell()
+	defer s.reportStore()
 	if s.room > 0 && len(s.taken) == s.room {
 		return errFull
 	}
@@ -55,7 +55,7 @@ func (s *taker) Put(e Entry) error {
 func (s *taker) Commit(context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.tell()
+	defer s.reportStore()
 	s.commits++
 	if s.refuse {
 		return errors.New("refused")
@@ -105,7 +105,7 @@ func start(t testing.TB, s *taker, o Options) *hand {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.said = append(h.said, text)
-		s.tell()
+		s.reportStore()
 	}
 	var err error
 	if h.Journal, err = New(o, s); err != nil {
@@ -281,7 +281,7 @@ func TestFromEnd(t *testing.T) {
 	h := start(t, s, o)
 	s.until(t, "the start is stored", func() bool {
 		_, err := os.Stat(filepath.Join(dir, cursorName))
-		s.tell()
+		s.reportStore()
 		return err == nil
 	})
 	h.end()
@@ -303,7 +303,7 @@ func TestCursorIsGone(t *testing.T) {
 	d.add(0, 10)
 	h := start(t, s, Options{Dir: dir})
 	s.until(t, "safe", func() bool { return len(s.safe) == 10 })
-	s.until(t, "stored", func() bool { s.tell(); return strings.HasPrefix(stored(t, dir), "s=fake;i=9;") })
+	s.until(t, "stored", func() bool { s.reportStore(); return strings.HasPrefix(stored(t, dir), "s=fake;i=9;") })
 	h.end()
 	d.add(10, 30)
 	d.vacuum(20)

@@ -98,7 +98,7 @@ func (j *Journal) open() error {
 		var damage error
 		if j.at.position, damage = parsePosition(text); damage != nil {
 			if err = d.SetAside(); err == nil {
-				j.say("%s is damaged: %s; renamed to %s.bad; reading the journal from its start", d.Path(), damage, cursorName)
+				j.report("%s is damaged: %s; renamed to %s.bad; reading the journal from its start", d.Path(), damage, cursorName)
 			}
 		}
 	}

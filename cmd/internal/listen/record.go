@@ -39,10 +39,10 @@ type Sink interface {
 }
 
 // A Fate is what becomes of a message of a peer: tests want more than success.
-type Fate uint8
+type Action uint8
 
 const (
-	Take   Fate = iota
-	Reject      // it is not taken; Loki answers 429 or 500, others nothing
-	Reset       // it is not taken, and the connection is reset
+	Take   Action = iota
+	Reject        // it is not taken; Loki answers 429 or 500, others nothing
+	Reset         // it is not taken, and the connection is reset
 )

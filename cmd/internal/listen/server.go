@@ -26,9 +26,9 @@ type Config struct {
 	// at a time for each connection. It must not block.
 	Refused func(Refusal)
 
-	// Fate decides what to do with each message, before it is accepted. It may wait until its
+	// Action decides what to do with each message, before it is accepted. It may wait until its
 	// context is done, which Close causes. nil: Take.
-	Fate func(context.Context) Fate
+	Action func(context.Context) Action
 }
 
 // A Refusal is a message, push or connection that a listener has refused.
@@ -90,8 +90,8 @@ func NewServer(c Config, handle func(ctx context.Context, c *Conn) error) *Serve
 	if c.Refused == nil {
 		c.Refused = func(Refusal) {}
 	}
-	if c.Fate == nil {
-		c.Fate = func(context.Context) Fate { return Take }
+	if c.Action == nil {
+		c.Action = func(context.Context) Action { return Take }
 	}
 	s := &Server{c: c, handle: handle, memory: &budget{total: c.Limits.MemoryBytes}, conns: map[*Conn]bool{}}
 	s.base, s.cancel = context.WithCancel(context.Background())
@@ -108,10 +108,10 @@ func (s *Server) Sink() Sink { return s.c.Sink }
 // Lease returns an empty lease of the memory that all connections share.
 func (s *Server) Lease() *Lease { return &Lease{b: s.memory} }
 
-// Fate decides what to do with a message. It reports false if the server is closing and the message
+// Action decides what to do with a message. It reports false if the server is closing and the message
 // must be ignored.
-func (s *Server) Fate() (Fate, bool) {
-	f := s.c.Fate(s.reading)
+func (s *Server) Action() (Action, bool) {
+	f := s.c.Action(s.reading)
 	return f, s.reading.Err() == nil
 }
 

@@ -19,20 +19,20 @@ import (
 
 // receiveConfig is what the flags of receive say.
 type receiveConfig struct {
-	listeners    []*listener
-	out          string
-	fsync        bool
-	count        uint64
-	maxMessage   setting.Size
-	maxConns     int
-	keyFile      string
-	user         string
-	passwordFile string
-	tlsCert      string
-	tlsKey       string
-	tlsClientCA  string
-	mischief     mischief
-	quiet        bool
+	listeners      []*listener
+	out            string
+	fsync          bool
+	count          uint64
+	maxMessage     setting.Size
+	maxConns       int
+	keyFile        string
+	user           string
+	passwordFile   string
+	tlsCert        string
+	tlsKey         string
+	tlsClientCA    string
+	faultInjection faultInjection
+	quiet          bool
 }
 
 // newMaxMessage returns the default of --max-message.
@@ -103,10 +103,10 @@ chunk, a push to Loki or a syslog message:
 	fs.StringVar(&c.tlsClientCA, "tls-client-ca", "", "TLS: `FILE` with the CA certificates for clients; other clients are refused (default: none)")
 	fs.Var(&c.maxMessage, "max-message", "maximum size of a message, compressed and decompressed; a longer message ends its connection")
 	fs.IntVar(&c.maxConns, "max-conns", c.maxConns, "number `N` of simultaneous connections to each listener")
-	fs.Var(&c.mischief.stall, "stall", "time to wait before each chunk is accepted, or forever (default 0)")
-	fs.Var(&c.mischief.reset, "reset", "percentage of chunks to refuse by resetting their connections (default 0)")
-	fs.Var(&c.mischief.reject, "reject", "percentage of chunks to refuse without acknowledgement; Loki: answer 429 and 500 (default 0)")
-	fs.Var(&c.mischief.slow, "slow", "bytes per second to read from each connection, such as 64KiB (default: no limit)")
+	fs.Var(&c.faultInjection.stall, "stall", "time to wait before each chunk is accepted, or forever (default 0)")
+	fs.Var(&c.faultInjection.reset, "reset", "percentage of chunks to refuse by resetting their connections (default 0)")
+	fs.Var(&c.faultInjection.reject, "reject", "percentage of chunks to refuse without acknowledgement; Loki: answer 429 and 500 (default 0)")
+	fs.Var(&c.faultInjection.slow, "slow", "bytes per second to read from each connection, such as 64KiB (default: no limit)")
 	fs.BoolVarP(&c.quiet, "quiet", "q", false, "print only errors on standard error")
 	setting.Complete(cmd, "stall", "forever", "2s")
 	return cmd
@@ -132,8 +132,8 @@ func (c *receiveConfig) settle(cmd *cobra.Command) error {
 		return errors.New("--fsync needs --out FILE: standard output is not synced")
 	case c.maxConns < 1:
 		return fmt.Errorf("--max-conns %d: use 1 or more", c.maxConns)
-	case c.mischief.reset+c.mischief.reject > 100:
-		return fmt.Errorf("--reset %s and --reject %s: these shares of the chunks add up to more than 100 %%", &c.mischief.reset, &c.mischief.reject)
+	case c.faultInjection.reset+c.faultInjection.reject > 100:
+		return fmt.Errorf("--reset %s and --reject %s: these shares of the chunks add up to more than 100 %%", &c.faultInjection.reset, &c.faultInjection.reject)
 	case (c.tlsCert == "") != (c.tlsKey == ""):
 		return errors.New("--tls-cert and --tls-key belong together: one is missing")
 	case c.tlsClientCA != "" && c.tlsCert == "":
@@ -277,7 +277,7 @@ func (l *listener) resolve() (network, address string, err error) {
 }
 
 // A mischief is how receive misbehaves.
-type mischief struct {
+type faultInjection struct {
 	stall         stall
 	reset, reject percent
 	slow          bytesPerSecond
@@ -337,7 +337,7 @@ func (b *bytesPerSecond) Set(text string) error {
 // limits are the bounds of each listener.
 func (c *receiveConfig) limits() listen.Limits {
 	l := listen.Limits{MessageBytes: int(c.maxMessage.Value), Conns: c.maxConns}
-	if c.mischief.slow > 0 { // who reads slowly gives the others the time
+	if c.faultInjection.slow > 0 { // who reads slowly gives the others the time
 		l.MessageTime, l.HelloTime = 1000*time.Hour, 100*time.Hour
 	}
 	return l

@@ -39,7 +39,7 @@ type receiver struct {
 	c       *receiveConfig
 	sink    listen.Sink
 	tls     *tls.Config // nil: without
-	fate    func(context.Context) listen.Fate
+	action  func(context.Context) listen.Action
 	said    *sayer
 	servers []opened
 	names   []string
@@ -69,7 +69,7 @@ func runReceive(c *receiveConfig, stdout, stderr *os.File) error {
 	}
 	arrived := make(chan os.Signal, 4)
 	notify(arrived)
-	r := &receiver{c: c, fate: c.mischief.fate(), said: newSayer(stderr)}
+	r := &receiver{c: c, action: c.faultInjection.action(), said: newSayer(stderr)}
 	full, failed := make(chan struct{}, 1), make(chan error, 1)
 	r.sink = ndjson.New(out, func(records uint64, err error) {
 		switch {
@@ -190,8 +190,8 @@ func (r *receiver) bind(l *listener) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen on %s, for %s: %w%s", address, l.named(), console.BareNet(err), portHint(err, l))
 	}
-	if r.c.mischief.slow > 0 {
-		nl = slowListener{nl, int64(r.c.mischief.slow)}
+	if r.c.faultInjection.slow > 0 {
+		nl = slowListener{nl, int64(r.c.faultInjection.slow)}
 	}
 	r.listening(l, network, nl.Addr().String())
 	if network != "unix" && r.tls != nil {
@@ -268,7 +268,7 @@ func portHint(err error, l *listener) string {
 
 // config is what listeners have in common.
 func (r *receiver) config() listen.Config {
-	return listen.Config{Sink: r.sink, Limits: r.c.limits(), Fate: r.fate, Refused: r.said.refused}
+	return listen.Config{Sink: r.sink, Limits: r.c.limits(), Action: r.action, Refused: r.said.refused}
 }
 
 func forwardListener() *listener {

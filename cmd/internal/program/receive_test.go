@@ -34,13 +34,13 @@ func TestShare(t *testing.T) {
 }
 
 func TestFates(t *testing.T) {
-	if (&mischief{}).fate() != nil {
+	if (&faultInjection{}).action() != nil {
 		t.Error("no mischief has a fate")
 	}
 	bubble.Test(t, func(t *testing.T) {
-		f := (&mischief{reset: 50, reject: 50, stall: stall{d: time.Second}}).fate()
+		f := (&faultInjection{reset: 50, reject: 50, stall: stall{d: time.Second}}).action()
 		start := time.Now()
-		got := map[listen.Fate]int{}
+		got := map[listen.Action]int{}
 		for range 100 {
 			got[f(context.Background())]++
 		}
@@ -50,7 +50,7 @@ func TestFates(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
 		start = time.Now()
-		(&mischief{stall: stall{forever: true}}).fate()(ctx)
+		(&faultInjection{stall: stall{forever: true}}).action()(ctx)
 		if time.Since(start) != time.Hour {
 			t.Errorf("for ever takes %v", time.Since(start))
 		}

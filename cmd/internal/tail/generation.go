@@ -99,8 +99,8 @@ func (g *generation) become(to genState) {
 	panic(fmt.Sprintf("tail: a generation that is %s becomes %s", g.state, to))
 }
 
-// behind reports whether the file is known to have unread data.
-func (g *generation) behind() bool {
+// hasUnread reports whether the file is known to have unread data.
+func (g *generation) hasUnread() bool {
 	switch g.state {
 	case gone:
 		return true // it must be reported

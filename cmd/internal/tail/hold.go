@@ -27,7 +27,7 @@ func (t *Tailer) newHold(s *series) holder {
 	return join.New[place](t.o.Join, &t.limits, put, func() {
 		if !s.bare {
 			s.bare = true
-			t.say("%s: %s", s.path, join.Bare)
+			t.report("%s: %s", s.path, join.Bare)
 		}
 	})
 }

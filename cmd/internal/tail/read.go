@@ -88,12 +88,12 @@ func (t *Tailer) step(ctx context.Context, s *series, now time.Time) (due time.T
 	}
 	for g := range t.readable(s) {
 		t.mu.Lock()
-		state, behind := g.state, g.behind()
+		state, hasUnread := g.state, g.hasUnread()
 		over := g.over(now, t.scans, t.o.RotateWait)
 		last := g == s.last()
 		t.mu.Unlock()
-		if behind && state != gone {
-			if err := t.turn(ctx, g, now); err != nil || !t.lags(s, g) {
+		if hasUnread && state != gone {
+			if err := t.readSome(ctx, g, now); err != nil || !t.lags(s, g) {
 				return now, err
 			}
 			return now, t.release(s, now, false)
@@ -317,8 +317,8 @@ func (t *Tailer) tail(g *generation) (text []byte, at mark, err error) {
 	return text[zeros(text):], at, nil
 }
 
-// turn reads up to turnBytes of g. Its error is the sink's.
-func (t *Tailer) turn(ctx context.Context, g *generation, now time.Time) error {
+// readSome reads up to turnBytes of g. Its error is the sink's.
+func (t *Tailer) readSome(ctx context.Context, g *generation, now time.Time) error {
 	t.mu.Lock()
 	t.reading = g
 	t.mu.Unlock()
@@ -346,7 +346,7 @@ func (t *Tailer) take(ctx context.Context, g *generation, now time.Time) error {
 			return ErrStopped
 		}
 		t.mu.Lock()
-		if !g.behind() || g.state == gone {
+		if !g.hasUnread() || g.state == gone {
 			t.mu.Unlock()
 			return nil
 		}
@@ -460,7 +460,7 @@ func (t *Tailer) leaveOut(g *generation, what string) {
 	g.become(skipped)
 	t.missed++
 	t.shut(g)
-	t.say("%s: it is %s; it is not followed", g.s.path, what)
+	t.report("%s: it is %s; it is not followed", g.s.path, what)
 }
 
 // byteOrderMark is what programs of Windows put in front of UTF-8.

@@ -125,7 +125,7 @@ func (t *Tailer) skipPath(path string, what id, why string) {
 	if old, told := t.skipped[path]; !told || old != what {
 		t.skipped[path] = what
 		t.missed++
-		t.say("%s: %s", path, why)
+		t.report("%s: %s", path, why)
 	}
 }
 
@@ -315,14 +315,14 @@ func (t *Tailer) resume(now time.Time) {
 		case here:
 			g.state, path = copied, t.copyOf(find)
 			if path == "" {
-				t.say("%s: it was replaced or truncated since the earlier run; reading from its start", e.path)
+				t.report("%s: it was replaced or truncated since the earlier run; reading from its start", e.path)
 			}
 		default:
 			if g.state, path = moved, t.elsewhere(find); path == "" {
 				g.state, path = copied, t.copyOf(find)
 			}
 			if path == "" {
-				t.say("%s: the file of the earlier run is gone; its content after byte %d was not read", e.path, e.at.off)
+				t.report("%s: the file of the earlier run is gone; its content after byte %d was not read", e.path, e.at.off)
 			}
 		}
 		s := t.seriesOf(e.path)
@@ -336,7 +336,7 @@ func (t *Tailer) resume(now time.Time) {
 			}
 			g.id, g.real = idOf(path, st), path
 			if g.size, g.mtime = st.Size(), st.ModTime(); g.state == copied {
-				t.say("%s: reading the rest of its copy %s, then the file from its start", e.path, path)
+				t.report("%s: reading the rest of its copy %s, then the file from its start", e.path, path)
 			}
 		}
 		g.limit = st.Size()
@@ -477,11 +477,11 @@ func (t *Tailer) truncated(g *generation, st fs.FileInfo, now time.Time) {
 		g.become(read)
 	case path != "" && err == nil:
 		t.substitute(g, c, path, copied, now)
-		t.say("%s: it was truncated; reading the rest of its copy %s, then the file from its start", g.s.path, path)
+		t.report("%s: it was truncated; reading the rest of its copy %s, then the file from its start", g.s.path, path)
 	default:
 		g.become(gone)
 		if known {
-			t.say("%s: it was truncated; reading from its start", g.s.path)
+			t.report("%s: it was truncated; reading from its start", g.s.path)
 		}
 	}
 	t.add(g.s, n)
@@ -527,7 +527,7 @@ func (t *Tailer) bound(s *series) {
 			continue
 		}
 		if g.unread() > 0 {
-			t.say("%s: more than %d rotated files wait to be read; the oldest one that is not being read is abandoned", s.path, t.o.MaxGenerations)
+			t.report("%s: more than %d rotated files wait to be read; the oldest one that is not being read is abandoned", s.path, t.o.MaxGenerations)
 		}
 		g.become(gone)
 		delete(t.ids, g.id)
@@ -541,7 +541,7 @@ func (t *Tailer) bound(s *series) {
 func (t *Tailer) lose(s *series, n int64) {
 	if n > 0 {
 		t.o.Lost(n)
-		t.say("%s: %d bytes of it are lost: they were not read, and no copy has them", s.path, n)
+		t.report("%s: %d bytes of it are lost: they were not read, and no copy has them", s.path, n)
 	}
 }
 
@@ -553,7 +553,7 @@ func (t *Tailer) cannot(g *generation, err error) {
 	if !g.failed {
 		t.missed++
 		g.failed = true
-		t.say("%s: cannot be read: %s; retrying", g.s.path, plain(err))
+		t.report("%s: cannot be read: %s; retrying", g.s.path, plain(err))
 	}
 }
 
@@ -593,7 +593,7 @@ func (t *Tailer) room() {
 			if g.state != current || g == t.reading {
 				continue // nothing leads to it, or it is in use
 			}
-			if oldest == nil || !g.behind() && oldest.behind() || g.behind() == oldest.behind() && g.used.Before(oldest.used) {
+			if oldest == nil || !g.hasUnread() && oldest.hasUnread() || g.hasUnread() == oldest.hasUnread() && g.used.Before(oldest.used) {
 				oldest = g
 			}
 		}

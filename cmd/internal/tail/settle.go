@@ -69,7 +69,7 @@ func (t *Tailer) commit(ctx context.Context, now time.Time) time.Time {
 		return never
 	}
 	t.commits++
-	t.beside.Go(func() { t.settle(shot, t.sink.Commit(ctx)) })
+	t.background.Go(func() { t.settle(shot, t.sink.Commit(ctx)) })
 	return never
 }
 
@@ -158,7 +158,7 @@ func (t *Tailer) save() error {
 	case len(entries) > 0:
 		err = t.store.append(entries)
 	}
-	t.tell(err)
+	t.reportStore(err)
 	return err
 }
 
@@ -187,7 +187,7 @@ func (t *Tailer) keep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-syncDue:
-			t.tell(t.store.dir.Sync())
+			t.reportStore(t.store.dir.Sync())
 			synced, syncDue = time.Now(), nil
 			continue
 		case <-t.news:
@@ -213,13 +213,13 @@ func (t *Tailer) keep(ctx context.Context) {
 	}
 }
 
-// tell reports once that positions cannot be stored, and once that they can be stored again.
-func (t *Tailer) tell(err error) {
+// reportStore reports once that positions cannot be stored, and once that they can be stored again.
+func (t *Tailer) reportStore(err error) {
 	switch {
 	case err == nil && t.trouble:
-		t.say("positions can be stored again in %s", t.o.Dir)
+		t.report("positions can be stored again in %s", t.o.Dir)
 	case err != nil && !t.trouble:
-		t.say("cannot store positions in %s: %s; retrying; if killed now, the next run reads lines again", t.o.Dir, plain(err))
+		t.report("cannot store positions in %s: %s; retrying; if killed now, the next run reads lines again", t.o.Dir, plain(err))
 	}
 	t.trouble = err != nil
 }

@@ -104,17 +104,17 @@ var ErrStopped = errors.New("tail: stopped")
 
 // A Tailer follows files. New, Run and Finish are called in this order, Stop at any time.
 type Tailer struct {
-	o       Options
-	limits  join.Limits
-	sink    Sink
-	store   *store // nil: none
-	fresh   bool   // no positions were there
-	now     func() time.Time
-	stopped atomic.Bool
-	ready   chan struct{} // has a token: the reader has something to do
-	news    chan struct{} // has a token: the keeper has something to store
-	urgent  chan struct{} // has a token: the keeper does not wait any longer
-	beside  sync.WaitGroup
+	o          Options
+	limits     join.Limits
+	sink       Sink
+	store      *store // nil: none
+	fresh      bool   // no positions were there
+	now        func() time.Time
+	stopped    atomic.Bool
+	ready      chan struct{} // has a token: the reader has something to do
+	news       chan struct{} // has a token: the keeper has something to store
+	urgent     chan struct{} // has a token: the keeper does not wait any longer
+	background sync.WaitGroup
 
 	mu           sync.Mutex
 	initial      bool    // the first scan is under way
@@ -195,7 +195,7 @@ func New(o Options, sink Sink) (*Tailer, error) {
 	}
 	t.store, t.fresh = s, fresh
 	if damaged != nil {
-		t.say("%s; renamed to %s.bad; reading the files from their start", damaged, positionsName)
+		t.report("%s; renamed to %s.bad; reading the files from their start", damaged, positionsName)
 	}
 	t.saved = entries
 	return t, nil
@@ -256,7 +256,7 @@ func (t *Tailer) Matches(path string) bool {
 	})
 }
 
-func (t *Tailer) say(format string, args ...any) { t.o.Say(fmt.Sprintf(format, args...)) }
+func (t *Tailer) report(format string, args ...any) { t.o.Say(fmt.Sprintf(format, args...)) }
 
 // Stop makes Run return ErrStopped once Put has returned.
 func (t *Tailer) Stop() {
@@ -270,9 +270,9 @@ func (t *Tailer) Run() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := newWatcher()
 	t.begin(w)
-	t.beside.Go(func() { t.watch(ctx, w) })
+	t.background.Go(func() { t.watch(ctx, w) })
 	if t.store != nil {
-		t.beside.Go(func() { t.keep(ctx) })
+		t.background.Go(func() { t.keep(ctx) })
 	}
 	err := t.run(ctx)
 	if err == ErrStopped && t.store == nil { // no next run continues the held line
@@ -284,7 +284,7 @@ func (t *Tailer) Run() error {
 		}
 	}
 	cancel()
-	t.beside.Wait()
+	t.background.Wait()
 	w.close()
 	t.save()
 	return err
@@ -337,7 +337,7 @@ func (t *Tailer) allRead() bool {
 	defer t.mu.Unlock()
 	for _, s := range t.list {
 		for _, g := range s.gens {
-			if g.behind() && !g.failed && (g.at.off < g.limit || g.state == gone) {
+			if g.hasUnread() && !g.failed && (g.at.off < g.limit || g.state == gone) {
 				return false
 			}
 		}

@@ -159,7 +159,7 @@ func (h *hand) read() {
 
 // rest waits for commits, and stores positions.
 func (h *hand) rest() {
-	h.beside.Wait()
+	h.background.Wait()
 	h.save()
 }
 

@@ -221,7 +221,7 @@ func (w *walker) read() {
 		if err != nil {
 			w.fatalf("%v", err)
 		}
-		w.tail.beside.Wait()
+		w.tail.background.Wait()
 		if next.After(w.now) {
 			break
 		}
@@ -479,7 +479,7 @@ func walk(t *testing.T, seed uint64) {
 	if missing > w.lost {
 		w.fatalf("%d bytes did not come, and %d are reported", missing, w.lost)
 	}
-	w.tail.beside.Wait()
+	w.tail.background.Wait()
 	if err := w.tail.Finish(true); err != nil {
 		w.fatalf("%v", err)
 	}

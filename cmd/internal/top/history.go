@@ -53,8 +53,8 @@ func (h *History) Add(s *control.State) {
 // add notes what share of the time callers waited between two looks. The program counts a
 // wait when it is over; one that is not is counted here, and taken off later.
 func (w *waits) add(before, now *control.Waits, took time.Duration) {
-	told := time.Duration((now.Seconds - before.Seconds) * float64(time.Second))
-	waited := told - min(told, w.ahead)
+	reported := time.Duration((now.Seconds - before.Seconds) * float64(time.Second))
+	waited := reported - min(reported, w.ahead)
 	if now.Count != before.Count {
 		w.ahead = 0
 	}

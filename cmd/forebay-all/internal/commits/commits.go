@@ -28,7 +28,7 @@ type Loop struct {
 // Begin begins a loop, which rests so long after each time. take returns what was put up to now, and whether there is anything;
 // tell is given that once the sink has committed it. If the sink fails, it is told of nothing,
 // and what take returns next includes it.
-func Begin[T any](sink Sink, rest time.Duration, take func() (T, bool), tell func(context.Context, T)) *Loop {
+func Begin[T any](sink Sink, rest time.Duration, take func() (T, bool), report func(context.Context, T)) *Loop {
 	ctx, stop := context.WithCancel(context.Background())
 	l := &Loop{wake: make(chan struct{}, 1), soon: make(chan struct{}, 1), stop: stop, done: make(chan struct{})}
 	go func() {
@@ -40,7 +40,7 @@ func Begin[T any](sink Sink, rest time.Duration, take func() (T, bool), tell fun
 			case <-l.wake:
 			}
 			if all, ok := take(); ok && sink.Commit(ctx) == nil {
-				tell(ctx, all)
+				report(ctx, all)
 			} else if ok {
 				l.News()
 			}
@@ -81,16 +81,16 @@ func (l *Loop) End() {
 type Trouble struct {
 	Sink Sink
 
-	mu   sync.Mutex
-	said string
+	mu       sync.Mutex
+	reported string
 }
 
 // Is says that there is trouble. what is the sentence, which ends with err.
 func (t *Trouble) Is(what string, err error) {
 	t.mu.Lock()
 	text := what + ": " + err.Error()
-	isNew := text != t.said
-	t.said = text
+	isNew := text != t.reported
+	t.reported = text
 	t.mu.Unlock()
 	if isNew {
 		t.Sink.Say("%s; retrying", text)
@@ -100,8 +100,8 @@ func (t *Trouble) Is(what string, err error) {
 // Over says that all is well.
 func (t *Trouble) Over() {
 	t.mu.Lock()
-	was := t.said != ""
-	t.said = ""
+	was := t.reported != ""
+	t.reported = ""
 	t.mu.Unlock()
 	if was {
 		t.Sink.Say("works again")

@@ -298,7 +298,7 @@ func (r *Reader) take() ([]string, bool) {
 func (r *Reader) acknowledge(ctx context.Context, all []string) {
 	ctx, cancel := context.WithTimeout(ctx, closing)
 	defer cancel()
-	if err := r.say(ctx, acked, all); err != nil {
+	if err := r.describe(ctx, acked, all); err != nil {
 		return // the connection is gone, which Run tells; the next one says it
 	}
 	r.mu.Lock()
@@ -308,8 +308,8 @@ func (r *Reader) acknowledge(ctx context.Context, all []string) {
 	}
 }
 
-// say sends a body to subjects, and waits until the server has it.
-func (r *Reader) say(ctx context.Context, body []byte, subjects []string) error {
+// describe sends a body to subjects, and waits until the server has it.
+func (r *Reader) describe(ctx context.Context, body []byte, subjects []string) error {
 	r.mu.Lock()
 	conn := r.conn
 	r.mu.Unlock()
@@ -343,7 +343,7 @@ func (r *Reader) goOn() {
 		r.mu.Unlock()
 		if len(all) > 0 {
 			ctx, cancel := context.WithTimeout(context.Background(), patient/3)
-			_ = r.say(ctx, works, all) // Run notices a connection that is gone
+			_ = r.describe(ctx, works, all) // Run notices a connection that is gone
 			cancel()
 		}
 	}
@@ -374,13 +374,13 @@ func (r *Reader) Close(delivered bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), closing)
 	defer cancel()
 	var err error
-	if delivered && len(r.put) > 0 && r.say(ctx, acked, r.put) != nil {
+	if delivered && len(r.put) > 0 && r.describe(ctx, acked, r.put) != nil {
 		err = fmt.Errorf("the last messages of stream %s were not acknowledged: they are read again", r.c.Stream)
 	}
 	if !delivered {
 		r.held = append(r.held, r.put...)
 	}
-	_ = r.say(ctx, again, r.held) // else they are sent again when the server's patience ends
+	_ = r.describe(ctx, again, r.held) // else they are sent again when the server's patience ends
 	r.mu.Lock()
 	conn := r.conn
 	r.mu.Unlock()

@@ -150,13 +150,13 @@ func (n *session) take(ctx context.Context, raw []byte) error {
 	if err := n.text.Hold(ctx, largest(longest)); err != nil {
 		return err
 	}
-	switch fate, ok := n.s.s.Fate(); {
+	switch action, ok := n.s.s.Action(); {
 	case !ok:
 		return listen.ErrEnded
-	case fate == listen.Reset:
+	case action == listen.Reset:
 		n.r.Reset()
 		return listen.ErrEnded
-	case fate == listen.Reject:
+	case action == listen.Reject:
 		return nil
 	}
 	n.rec = listen.Record{Source: Source, Tag: string(m.tag), JSON: true, Metadata: n.rec.Metadata[:0]}

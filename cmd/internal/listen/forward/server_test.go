@@ -875,12 +875,12 @@ func TestClose(t *testing.T) {
 func TestFate(t *testing.T) {
 	next := listen.Take
 	var mu sync.Mutex
-	b := serve(t, Config{Config: listen.Config{Fate: func(context.Context) listen.Fate {
+	b := serve(t, Config{Config: listen.Config{Action: func(context.Context) listen.Action {
 		mu.Lock()
 		defer mu.Unlock()
 		return next
 	}}})
-	set := func(f listen.Fate) {
+	set := func(f listen.Action) {
 		mu.Lock()
 		defer mu.Unlock()
 		next = f

@@ -169,20 +169,20 @@ func (s *Server) push(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, no.Error(), no.status)
 		return
 	}
-	switch fate, ok := s.s.Fate(); {
+	switch action, ok := s.s.Action(); {
 	case !ok:
 		http.Error(w, "closing", http.StatusServiceUnavailable)
 		return
-	case fate == listen.Reset:
+	case action == listen.Reset:
 		if nc, _, err := http.NewResponseController(w).Hijack(); err == nil {
 			listen.ResetConn(nc)
 			nc.Close()
 		}
 		return
-	case fate == listen.Reject && s.rejected.Add(1)%2 == 1:
+	case action == listen.Reject && s.rejected.Add(1)%2 == 1:
 		http.Error(w, "rejected on request: ingestion rate limit exceeded", http.StatusTooManyRequests)
 		return
-	case fate == listen.Reject:
+	case action == listen.Reject:
 		http.Error(w, "rejected on request: internal error", http.StatusInternalServerError)
 		return
 	}

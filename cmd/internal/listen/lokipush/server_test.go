@@ -470,12 +470,12 @@ func TestClose(t *testing.T) {
 func TestFate(t *testing.T) {
 	var mu sync.Mutex
 	next := listen.Reject
-	b := serve(t, listen.Config{Fate: func(context.Context) listen.Fate {
+	b := serve(t, listen.Config{Action: func(context.Context) listen.Action {
 		mu.Lock()
 		defer mu.Unlock()
 		return next
 	}})
-	set := func(f listen.Fate) {
+	set := func(f listen.Action) {
 		mu.Lock()
 		defer mu.Unlock()
 		next = f

@@ -59,21 +59,21 @@ func (s *Server) session() *session {
 }
 
 // take passes a message to the sink.
-func (n *session) take(ctx context.Context, msg []byte) (listen.Fate, error) {
+func (n *session) take(ctx context.Context, msg []byte) (listen.Action, error) {
 	if len(bytes.Trim(msg, "\r\n\x00 ")) == 0 {
 		return listen.Take, nil
 	}
-	fate, ok := n.s.s.Fate()
+	action, ok := n.s.s.Action()
 	if !ok {
-		return fate, listen.ErrEnded
+		return action, listen.ErrEnded
 	}
-	if fate == listen.Take {
+	if action == listen.Take {
 		if n.s.s.Sink().Put(ctx, n.p.parse(msg, time.Now())) != nil {
-			return fate, listen.ErrEnded
+			return action, listen.ErrEnded
 		}
 		n.taken++
 	}
-	return fate, nil
+	return action, nil
 }
 
 // commit commits the accepted messages.
@@ -150,10 +150,10 @@ func (n *session) messages(ctx context.Context, r *listen.Reader, f *framer) err
 			return nil
 		}
 		msg := r.Take(head + size)[head:]
-		switch fate, err := n.take(ctx, msg); {
+		switch action, err := n.take(ctx, msg); {
 		case err != nil:
 			return err
-		case fate == listen.Reset:
+		case action == listen.Reset:
 			r.Reset()
 			return listen.ErrEnded
 		}

@@ -418,11 +418,11 @@ func TestBackPressure(t *testing.T) {
 }
 
 func TestFate(t *testing.T) {
-	fates := make(chan listen.Fate, 3)
-	fates <- listen.Take
-	fates <- listen.Reject
-	fates <- listen.Reset
-	b := serve(t, listen.Config{Fate: func(context.Context) listen.Fate { return <-fates }})
+	actions := make(chan listen.Action, 3)
+	actions <- listen.Take
+	actions <- listen.Reject
+	actions <- listen.Reset
+	b := serve(t, listen.Config{Action: func(context.Context) listen.Action { return <-actions }})
 	c := b.pipes.Dial()
 	io.WriteString(c, "<13>a\n<13>b\n<13>c\n")
 	if _, err := c.Read(make([]byte, 1)); err != io.EOF {

@@ -9,13 +9,13 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/listen"
 )
 
-// fate returns what decides about chunks; nil: all are taken.
-func (m *mischief) fate() func(context.Context) listen.Fate {
+// action returns what decides about chunks; nil: all are taken.
+func (m *faultInjection) action() func(context.Context) listen.Action {
 	if m.stall == (stall{}) && m.reset == 0 && m.reject == 0 {
 		return nil
 	}
 	reset, reject := &share{of: float64(m.reset)}, &share{of: float64(m.reject)}
-	return func(ctx context.Context) listen.Fate {
+	return func(ctx context.Context) listen.Action {
 		switch {
 		case m.stall.forever:
 			<-ctx.Done()

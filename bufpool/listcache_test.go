@@ -32,7 +32,7 @@ func wantCounts(t *testing.T, p *Pool, gets, puts uint64, retained, inUse int) {
 	}
 }
 
-// Once a buffer has the seat, Get and Put need no lock.
+// Once a buffer has the cache, Get and Put need no lock.
 func TestSeatNeedsNoLock(t *testing.T) {
 	p, l := oneList(t, 3)
 	p.Put(get(p))
@@ -44,7 +44,7 @@ func TestSeatNeedsNoLock(t *testing.T) {
 	wantCounts(t, p, 1001, 1001, 1, 0)
 }
 
-// A buffer that is lent for long loses the seat to the one that comes and goes,
+// A buffer that is lent for long loses the cache to the one that comes and goes,
 // and can still come back.
 func TestSeatGoesToWhoComesOften(t *testing.T) {
 	p, l := oneList(t, 3)
@@ -72,7 +72,7 @@ func TestSeatGoesToWhoComesOften(t *testing.T) {
 	}
 }
 
-// The seat counts towards the ceiling only while its buffer is free.
+// The cache counts towards the ceiling only while its buffer is free.
 func TestSeatAndCeiling(t *testing.T) {
 	p, _ := oneList(t, 1)
 	a := get(p)
@@ -91,7 +91,7 @@ func TestSeatAndCeiling(t *testing.T) {
 	}
 }
 
-// A free buffer in a seat is found from every list, and moves to the one that
+// A free buffer in a cache is found from every list, and moves to the one that
 // looked.
 func TestSeatIsStolen(t *testing.T) {
 	p := mustPool(t, Config{SizeClasses: []int{64}})
@@ -143,7 +143,7 @@ func TestFoundElsewhereMoves(t *testing.T) {
 	wantCounts(t, p, 3, 3, 2, 0)
 }
 
-// A buffer that stays in the seat unused through two trims is given up.
+// A buffer that stays in the cache unused through two trims is given up.
 func TestSeatReview(t *testing.T) {
 	p, l := oneList(t, 3)
 	p.Put(get(p))
@@ -222,7 +222,7 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// Goroutines that crowd one seat never hold one buffer together.
+// Goroutines that crowd one cache never hold one buffer together.
 func TestSeatHasOneOwner(t *testing.T) {
 	rounds := 3000
 	if os.Getenv("FOREBAY_TORTURE") == "1" {

@@ -2,29 +2,29 @@ package bufpool
 
 import "sync/atomic"
 
-// A seat holds the one buffer of a list that is taken and returned without a lock. A Get takes the
+// A listCache holds the one buffer of a list that is taken and returned without a lock. A Get takes the
 // buffer and a Put returns it with one compare-and-swap each, which also counts them.
 //
-// A buffer in use still belongs to the seat, which keeps it alive, so that give only compares
-// addresses. A buffer that is in use for long loses its seat: see [list.reviewLocked] and
+// A buffer in use still belongs to the cache, which keeps it alive, so that give only compares
+// addresses. A buffer that is in use for long loses its cache: see [list.reviewLocked] and
 // [list.evictLocked].
 //
 // No buffer has two owners. The state is lent only after a take, and each take makes a word that
 // never existed before. So a give that is delayed between reading and swapping the word fails.
-type seat struct {
-	// word has the state in bits 0 and 1, the number of free buffers that left the seat in bits 2
+type listCache struct {
+	// word has the state in bits 0 and 1, the number of free buffers that left the cache in bits 2
 	// to 9, and the number of takes above. So a word of state free or lent never occurs twice,
 	// unless 256 collections pass without a take and the middle bits wrap. A take that is delayed
 	// for that long gets a buffer that the pool has dropped and that no other caller has.
 	word atomic.Uint64
 	mem  atomic.Pointer[byte] // first byte of the buffer; nil if vacant
 
-	// evictions is twice the number of lent buffers that left the seat, plus one
+	// evictions is twice the number of lent buffers that left the cache, plus one
 	// while one is leaving. Written under the list's lock.
 	evictions atomic.Uint64
 }
 
-// States of a seat.
+// States of a cache.
 const (
 	vacant    = 0
 	free      = 1 // its buffer is free
@@ -38,7 +38,7 @@ const (
 )
 
 // take returns the buffer if it is free, otherwise nil.
-func (s *seat) take() *byte {
+func (s *listCache) take() *byte {
 	w := s.word.Load()
 	mem := s.mem.Load()
 	if w&stateMask == free && s.word.CompareAndSwap(w, w+takeStep) {
@@ -47,14 +47,14 @@ func (s *seat) take() *byte {
 	return nil
 }
 
-// give returns the buffer at mem to the seat if it is the seat's buffer and in use.
-func (s *seat) give(mem *byte) bool {
+// give returns the buffer at mem to the cache if it is the cache's buffer and in use.
+func (s *listCache) give(mem *byte) bool {
 	w := s.word.Load()
-	// The word first: if the seat gets another buffer in between, it changes.
+	// The word first: if the cache gets another buffer in between, it changes.
 	return w&stateMask == lent && s.mem.Load() == mem && s.word.CompareAndSwap(w, w-lent+free)
 }
 
-// counts returns the numbers of takes and gives of the seat, and whether its buffer is free, from a
+// counts returns the numbers of takes and gives of the cache, and whether its buffer is free, from a
 // value of word and one of evictions that was the same before and after it was read.
 func counts(word, evictions uint64) (takes, gives uint64, isFree bool) {
 	takes = word >> takesBit
@@ -70,15 +70,15 @@ func counts(word, evictions uint64) (takes, gives uint64, isFree bool) {
 	return takes, takes - gone, isFree
 }
 
-// settleLocked seats the free buffer of n in the vacant seat.
+// settleLocked caches the free buffer of n in the vacant cache.
 func (l *list) settleLocked(mem *byte, n *node) {
-	n.free = false // the seat knows
+	n.free = false // the cache knows
 	l.seated = n
 	l.mem.Store(mem)
 	l.word.Store(l.word.Load() + free - vacant)
 }
 
-// evictLocked makes the seat vacant if its buffer is lent. The owner puts it into
+// evictLocked makes the cache vacant if its buffer is lent. The owner puts it into
 // the list, or the collector finds that it has none any more.
 func (l *list) evictLocked() bool {
 	w := l.word.Load()
@@ -96,7 +96,7 @@ func (l *list) evictLocked() bool {
 	return true
 }
 
-// stealLocked removes the buffer from the seat if it is free.
+// stealLocked removes the buffer from the cache if it is free.
 func (l *list) stealLocked() (*byte, *node) {
 	mem, n := l.take(), l.seated
 	if mem != nil {
@@ -105,7 +105,7 @@ func (l *list) stealLocked() (*byte, *node) {
 	return mem, n
 }
 
-// reviewLocked makes the seat vacant if nothing happened there since it was
+// reviewLocked makes the cache vacant if nothing happened there since it was
 // called last, and returns the buffer if it was free.
 func (l *list) reviewLocked() (gone item, ok bool) {
 	w := l.word.Load()
