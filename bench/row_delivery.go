@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -40,24 +41,35 @@ func (c *counting) send(_ context.Context, b *batch.Batch) batch.Outcome {
 	return batch.Outcome{}
 }
 
-// lent is a slab.Borrower that has its batches taken within Borrow, and nothing else.
-type lent struct{ *counting }
+// lent is a slab.Borrower that settles each lease within Borrow, and does nothing else.
+type lent struct {
+	*counting
+	settled *settled
+}
 
-func (d lent) Borrow(ctx context.Context, l *slab.Loan) error {
+type settled struct {
+	mu sync.Mutex
+	n  uint64
+}
+
+func (d lent) Borrow(ctx context.Context, l *slab.Lease) error {
 	d.send(ctx, l.Batch())
-	l.Settle(0)
-	l.Return()
+	d.settled.mu.Lock()
+	if n := l.Batch().Len(); l.Settle(n) {
+		d.settled.n += uint64(n)
+	}
+	d.settled.mu.Unlock()
+	l.Release()
 	return nil
 }
 
-func (d lent) Account() batch.Account {
-	n := d.records.Load()
-	return batch.Account{Accepted: n, Delivered: n}
+func (d lent) Account(read func(batch.Account)) {
+	d.settled.mu.Lock()
+	defer d.settled.mu.Unlock()
+	read(batch.Account{Accepted: d.settled.n, Delivered: d.settled.n})
 }
 
-func (d lent) Shutdown(context.Context) (batch.Report, error) {
-	return batch.Report{Account: d.Account()}, nil
-}
+func (d lent) Shutdown(context.Context) (batch.Report, error) { return batch.Report{}, nil }
 
 func (lent) Wants() slab.Wants                            { return slab.Wants{Inline: true} }
 func (lent) Held(_ [16]byte, _, _ uint64) []batch.Tickets { return nil }
@@ -106,7 +118,7 @@ func sends(name string, kind h.Kind, note string, wrap func(*counting, *h.Env) (
 // inMemory are the slabs of both contenders.
 var inMemory = slab.Options{WhenFull: slab.Block(), OnError: func(batch.Event) {}}
 
-func bare(dst *counting, _ *h.Env) (sender, error) { return slab.New(lent{dst}, &inMemory) }
+func bare(dst *counting, _ *h.Env) (sender, error) { return slab.New(lent{dst, new(settled)}, &inMemory) }
 
 // whole is an Output with all that it can have: handler, dead letters, a spool.
 func whole(dst *counting, env *h.Env) (sender, error) {

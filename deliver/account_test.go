@@ -123,7 +123,7 @@ func accountRound(t *testing.T, seed uint64) {
 			time.Sleep(time.Duration(rng.IntN(20)) * time.Second)
 		}
 		synctest.Wait()
-		if _, err := m.Account(x.Account(), held); err != nil {
+		if _, err := m.Account(from.account(), held); err != nil {
 			fail("%v", err)
 		}
 	}
@@ -339,8 +339,9 @@ type lightLoan struct{}
 
 func (*lightLoan) Keeps() bool      { return false }
 func (*lightLoan) Pins() (int, int) { return 0, 1 }
-func (*lightLoan) Settle(uint64)    {}
-func (*lightLoan) Return()          {}
+func (*lightLoan) Open() int        { return 0 }
+func (*lightLoan) Settle(int) bool  { return true }
+func (*lightLoan) Release()         {}
 
 func (l *lightLoan) lend(x *outlet, b *batch.Batch) error {
 	return x.take(context.Background(), func(h *holder) *batch.Batch { h.loan = l; return b })

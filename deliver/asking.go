@@ -58,9 +58,9 @@ func (a *asking) wants(now time.Time) bool {
 	return a.due > 0
 }
 
-// pending returns how many records wait, in the outlet and before it.
+// pending returns how many records wait: in copies, in the spool and with the producers.
 func (a *asking) pending() uint64 {
-	return a.led.account().Pending.Total() + a.set.outside()
+	return a.led.account().Pending.Total() + max(a.led.lent(), a.set.outside()) // there the lent ones count, too
 }
 
 // betweenAttempts reports whether the handler is asked because the next attempt waits.

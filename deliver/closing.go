@@ -127,8 +127,7 @@ func (m *machine) save(now time.Time) action {
 		case m.stage == late:
 			return m.waitLate(now, m.disk.appendAt)
 		}
-		if e.h.keeps() {
-			m.led.giveBack(e.h, countable(e.b))
+		if e.h.keeps() { // the producer has it
 			m.queue.remove(e)
 			continue
 		}

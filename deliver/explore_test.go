@@ -212,11 +212,13 @@ func (w *world) addBatch() {
 	for i := range w.lim.records {
 		tickets = append(tickets, uint64(no*w.lim.records+i+1))
 	}
-	h := &holder{no: uint64(no + 1), left: uint64(w.lim.records)}
+	h := &holder{no: uint64(no + 1)}
 	if w.lim.keeps {
-		l := &worldLoan{w: w}
+		l := &worldLoan{w: w, open: w.lim.records}
 		w.loans = append(w.loans, l)
 		h.loan = l
+	} else {
+		h.left = uint64(w.lim.records)
 	}
 	w.holders = append(w.holders, h)
 	b := w.batchOf(tickets)

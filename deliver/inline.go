@@ -52,7 +52,7 @@ func (o *outlet) deliver(ctx context.Context, l loan, b *batch.Batch) error {
 
 // add gives l to the machine.
 func (o *outlet) add(l loan, b *batch.Batch) *holder {
-	h := &holder{custody: producers, loan: l, left: countable(b)}
+	h := &holder{custody: producers, loan: l}
 	o.m.add(time.Now(), h, b)
 	return h
 }
@@ -81,10 +81,9 @@ func (o *outlet) begin(l loan, b *batch.Batch) *holder {
 		o.m.sess.attempts++
 		o.m.sess.answered = true
 		o.m.health.budget.success()
-		o.led.deliver(intake{lentRecords(b), size})
+		o.led.deliver(l, intake{lentRecords(b), size})
 		o.publish()
-		l.Settle(0)
-		l.Return()
+		l.Release()
 		return nil
 	}
 	h := o.add(l, b)
@@ -168,10 +167,8 @@ func (m *machine) takeOut(h *holder) {
 	for _, e := range m.queue.ring {
 		if e.h == h {
 			open = append(open, e)
-			n := countable(e.b)
-			h.back += n
 			if e.unknown {
-				m.led.loseUnknown(n)
+				m.led.loseUnknown(countable(e.b))
 			}
 		}
 	}

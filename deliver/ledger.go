@@ -16,14 +16,13 @@ type holder struct {
 	no      uint64 // its place among the batches taken from callers
 	seq     uint64 // its number in the spool, where custody is onDisk: that of the last of those joined
 	first   uint64 // … and of the first, or a smaller one that none has
-	left    uint64 // records not accounted for; ledger.mu
+	left    uint64 // records not accounted for, unless there is a loan; ledger.mu
 	parts   int    // entries that refer to it
 	pins    int    // of them, those that a session may still read
 	parked  int    // of them, those that are parked
 	mem     copied // of parked records; not where there is a loan
 	loan    loan   // whose memory it is; nil: mem
-	back    uint64 // records that go back to the loan, not accounted for; ledger.mu
-	settled bool   // the loan has been told; the outlet's goroutine
+	settled bool   // nothing is open
 	small   bool   // parked records that got memory of their own
 }
 
@@ -36,23 +35,27 @@ type custody uint8
 const (
 	own       custody = iota // a loan, or a copy
 	onDisk                   // the spool's
-	producers                // the producer accounts for it until it is settled
+	producers                // a loan of a producer that waits until it is settled
 	nextLife                 // the spool's, which had it when the account was made: it was given back, or counts as dropped
 )
 
 // isSpools reports whether the records are in the spool.
 func (c custody) isSpools() bool { return c == onDisk || c == nextLife }
 
-// A loan is a batch in the memory of its producer: a *slab.Loan.
+// A loan is a batch in the memory of its producer: a *slab.Lease. Its records are pending in
+// the account of the producer until they are settled.
 type loan interface {
 	Keeps() bool
 	Pins() (slabs, most int)
-	Settle(left uint64)
-	Return()
+	Open() int         // records that are not settled
+	Settle(n int) bool // false: they are accounted for already
+	Release()
 }
 
-// A ledger is the account of an outlet. Every change of it is one critical section,
-// so that it balances at any moment.
+// A ledger is the account of an outlet. It has the records that were settled, and those that
+// wait in copies and in the spool; Accepted counts exactly these. A record leaves the account
+// of its producer and enters the ledger in one critical section, so that their sum balances
+// at any moment.
 type ledger struct {
 	spill  Spill         // nil: none
 	spill0 batch.Account // of it at the start
@@ -61,7 +64,7 @@ type ledger struct {
 	// Spill.Account, which does not wait.
 	mu      sync.Mutex
 	acc     batch.Account // Accepted, Delivered, Handled, Dropped
-	memory  []*holder     // own, with records that are not accounted for
+	memory  []*holder     // own, with records that may not be accounted for
 	bytes   uint64        // of Delivered, and of gap markers
 	unknown uint64
 	spilled uint64 // records put into the spool
@@ -69,12 +72,29 @@ type ledger struct {
 	closed  bool   // the report is made: what was in memory is accounted for
 }
 
-// take notes that h is in the custody of the outlet.
+// take notes that the outlet has h.
 func (l *ledger) take(h *holder) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.acc.Accepted += h.left
+	l.acc.Accepted += h.left // of a copy
 	l.memory = append(l.memory, h)
+}
+
+// payLocked takes n records of h out of the account in which they are pending. It reports
+// false if they are accounted for already.
+func (l *ledger) payLocked(h *holder, n uint64) bool {
+	switch {
+	case l.closed && !h.custody.isSpools():
+		return false
+	case h.loan != nil:
+		if !h.loan.Settle(int(n)) {
+			return false
+		}
+		l.acc.Accepted += n
+	default:
+		h.left -= n
+	}
+	return true
 }
 
 // intake is what a destination took of a batch.
@@ -93,17 +113,13 @@ func (l *ledger) settle(h *holder, t intake, handled uint64, dropped batch.Drops
 	n := t.records + handled + dropped.Total()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case l.closed && h.custody == own:
-		return
-	case h.custody == nextLife: // so that what the spool forgets of it is no other's
+	if h.custody == nextLife { // so that what the spool forgets of it is no other's
 		l.settled += n
 		l.spilled += n
 		return
 	}
-	h.left -= n
-	if h.custody == producers {
-		l.acc.Accepted += n
+	if !l.payLocked(h, n) {
+		return
 	}
 	l.acc.Delivered += t.records
 	l.bytes += uint64(t.bytes)
@@ -111,15 +127,16 @@ func (l *ledger) settle(h *holder, t intake, handled uint64, dropped batch.Drops
 	l.acc.Dropped.Add(dropped)
 	if h.custody == onDisk {
 		l.settled += n
-	} else if h.left == 0 {
-		l.forgetLocked(h)
 	}
 }
 
-// deliver accounts for records that were their producer's until now.
-func (l *ledger) deliver(t intake) {
+// deliver accounts for the records of a loan that never had a holder.
+func (l *ledger) deliver(from loan, t intake) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if !from.Settle(int(t.records)) {
+		return
+	}
 	l.acc.Accepted += t.records
 	l.acc.Delivered += t.records
 	l.bytes += uint64(t.bytes)
@@ -129,69 +146,52 @@ func (l *ledger) deliver(t intake) {
 func (l *ledger) spillFrom(h *holder, n uint64) custody {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed && h.custody == own {
+	if !l.payLocked(h, n) {
 		return nextLife
 	}
-	h.left -= n
 	l.spilled += n
-	if h.left == 0 {
-		l.forgetLocked(h)
-	}
 	return onDisk
 }
 
-// giveBack returns n records of h to the producer, which keeps them.
-func (l *ledger) giveBack(h *holder, n uint64) {
+// close ends the account: the loop did not come in time to the records that are still in
+// memory. Those of producers that keep them stay theirs; the others count as dropped. They
+// may be in the spool all the same, or arrive.
+func (l *ledger) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
-		return
-	}
-	l.acc.Accepted -= n
-	h.back += n
-	if h.left -= n; h.left == 0 {
-		l.forgetLocked(h)
-	}
-}
-
-// close ends the account: the loop did not come in time to what is still in memory.
-// Producers that keep it get it back; the rest counts as dropped. It may be in the spool
-// all the same, or arrive.
-func (l *ledger) close() {
-	type debt struct {
-		loan loan
-		left uint64
-	}
-	var back []debt
-	l.mu.Lock()
 	l.closed = true
 	for _, h := range l.memory {
-		if h.keeps() {
-			l.acc.Accepted -= h.left
-			h.back += h.left
-			back = append(back, debt{h.loan, h.back})
-		} else {
-			l.acc.Dropped[batch.Shutdown] += h.left
-			l.unknown += h.left
+		n := h.left
+		if h.loan != nil {
+			if n = uint64(h.loan.Open()); h.keeps() || !h.loan.Settle(int(n)) {
+				continue
+			}
+			l.acc.Accepted += n
 		}
+		l.acc.Dropped[batch.Shutdown] += n
+		l.unknown += n
 		h.left = 0
 	}
 	l.memory = nil
-	l.mu.Unlock()
-	for _, d := range back {
-		d.loan.Settle(d.left)
-	}
 }
 
-// settleLoan tells the producer of h that nothing is left of it.
-func (l *ledger) settleLoan(h *holder) {
-	if h.loan == nil {
-		return
-	}
+// lent returns the number of open records in loans.
+func (l *ledger) lent() (n uint64) {
 	l.mu.Lock()
-	left := h.back
-	l.mu.Unlock()
-	h.loan.Settle(left)
+	defer l.mu.Unlock()
+	for _, h := range l.memory {
+		if h.loan != nil {
+			n += uint64(h.loan.Open())
+		}
+	}
+	return n
+}
+
+// forget notes that nothing is open of h.
+func (l *ledger) forget(h *holder) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forgetLocked(h)
 }
 
 func (l *ledger) forgetLocked(h *holder) {
@@ -215,7 +215,14 @@ func (l *ledger) loseUnknown(n uint64) {
 	}
 }
 
-// account returns the account of the records in the outlet's custody.
+// read calls f with the account, while no record leaves the account of a producer.
+func (l *ledger) read(f func(batch.Account)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f(l.accountLocked())
+}
+
+// account returns the account.
 func (l *ledger) account() batch.Account {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -234,7 +241,7 @@ func (l *ledger) accountLocked() batch.Account {
 		elsewhere := l.settled - min(forgotten, l.settled) + appended - min(l.spilled, appended)
 		a.Pending.Spill = s.Pending.Spill - min(s.Pending.Spill, elsewhere)
 	}
-	for _, h := range l.memory {
+	for _, h := range l.memory { // of loans it is pending with the producer
 		a.Pending.Inflight += h.left
 	}
 	return a
@@ -254,20 +261,13 @@ func countable(b *batch.Batch) (n uint64) {
 	return n
 }
 
-// move makes n records of one holder those of another, in memory.
+// move makes n records of one holder those of another, which is a copy.
 func (l *ledger) move(from, to *holder, n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
-		return
-	}
-	to.left += n
-	if from.custody == producers {
-		l.acc.Accepted += n
-	}
-	l.memory = append(l.memory, to)
-	if from.left -= n; from.left == 0 {
-		l.forgetLocked(from)
+	if l.payLocked(from, n) {
+		to.left += n
+		l.memory = append(l.memory, to)
 	}
 }
 

@@ -63,9 +63,9 @@ type settings struct {
 	post         func(op string, err error, n uint64)
 	deadLetter   func(b *batch.Batch, cause error) // writes dead letters; copies b
 	lettersFull  func() bool                       // too many dead letters wait to be written
-	settled      func(h *holder)                   // nothing is left of h
+	settled      func(h *holder)                   // nothing is open of h
 	release      func(h *holder)                   // … and nothing reads it
-	outside      func() uint64                     // records that wait before the outlet
+	outside      func() uint64                     // records that are pending with producers
 	moved        func(of moving, from, to uint8)   // of tests; otherwise nil
 	inline       bool                              // Traits.Inline: a session that ends proves nothing about its batch
 }

@@ -132,7 +132,7 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 		window: x.traits.Window, inline: traits.Inline, limits: x.traits.Limits, retry: retry, spool: set.Spill != nil, handler: set.Handler != nil,
 		pendingLimit: uint64(set.PendingLimit), handlerFirst: set.HandlerFirst, askEvery: set.askEvery, asideBytes: set.AsideBytes,
 		oldest: time.Now().Add(-retry.MaxAge).UnixNano(), jitter: backoff.Jitter,
-		post: x.events.post, deadLetter: x.dead.write, lettersFull: x.dead.full, settled: x.led.settleLoan, release: x.release, outside: set.Pending,
+		post: x.events.post, deadLetter: x.dead.write, lettersFull: x.dead.full, settled: x.led.forget, release: x.release, outside: set.Pending,
 	}
 	x.m = newMachine(x.set, x.led, x.brk)
 	x.flushes = &flushes{m: x.m}
@@ -155,7 +155,7 @@ func (o *outlet) setHandler(h ErrorHandler) {
 // Borrow takes the batch of l into the outlet's custody and returns as soon as it is one
 // of the next batches to go. It copies nothing: the slabs of the batch are in use until
 // the destination has taken it. Several calls take turns.
-func (o *outlet) Borrow(ctx context.Context, l *slab.Loan) error {
+func (o *outlet) Borrow(ctx context.Context, l *slab.Lease) error {
 	if o.inline {
 		return o.deliver(ctx, l, l.Batch())
 	}
@@ -184,7 +184,9 @@ func (o *outlet) take(ctx context.Context, fill func(h *holder) *batch.Batch) er
 		return err
 	}
 	b := fill(h)
-	h.left = countable(b)
+	if h.loan == nil {
+		h.left = countable(b)
+	}
 	if !o.give(h, b) {
 		return errClosed
 	}
@@ -237,7 +239,7 @@ func (o *outlet) give(h *holder, b *batch.Batch) bool {
 // release takes back a holder of which nothing is left and which nothing reads.
 func (o *outlet) release(h *holder) {
 	if h.loan != nil {
-		h.loan.Return()
+		h.loan.Release()
 	}
 	if h.small || h.custody == producers {
 		return

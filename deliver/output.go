@@ -89,9 +89,7 @@ func (o *Output) connect(dest Destination, r *OutputOptions) (err error) {
 		if w == nil {
 			return 0
 		}
-		// A batch that is lent and waits for room in the outlet is in neither's count alone.
-		own := o.outlet.Account().Pending.Total()
-		return max(own, w.Account().Pending.Total()) - own
+		return uint64(w.Pending())
 	}
 	if r.Deliver.askEvery = r.Slab.FlushInterval; r.Deliver.askEvery <= 0 {
 		r.Deliver.askEvery = 100 * time.Millisecond

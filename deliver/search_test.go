@@ -508,7 +508,7 @@ func TestSuspectGoesElsewhere(t *testing.T) {
 				d.mu.Lock()
 				down = rng.IntN(2) == 0
 				d.mu.Unlock()
-				if _, err := m.Account(x.Account(), held); err != nil {
+				if _, err := m.Account(p.account(), held); err != nil {
 					t.Fatalf("seed %d: %v", seed+uint64(round), err)
 				}
 			}
@@ -517,7 +517,7 @@ func TestSuspectGoesElsewhere(t *testing.T) {
 				down = false
 				d.mu.Unlock()
 				time.Sleep(20 * time.Minute)
-				if a, err := m.Account(x.Account(), held); err != nil || a.Pending.Total() != held && a.Delivered > 0 { // else there is no evidence
+				if a, err := m.Account(p.account(), held); err != nil || a.Pending.Total() != held && a.Delivered > 0 { // else there is no evidence
 					t.Fatalf("seed %d: %v, held %d: %s", seed+uint64(round), err, held, a)
 				}
 			}

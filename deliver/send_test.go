@@ -2,6 +2,7 @@ package deliver
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/forebay-log/forebay/batch"
 )
@@ -24,10 +25,11 @@ func (o *outlet) sendInline(ctx context.Context, b *batch.Batch) error {
 	}
 	p := new(parcel)
 	p.mem.set(b)
+	p.open.Store(int64(countable(b)))
 	if err := o.deliver(context.WithoutCancel(ctx), p, &p.mem.b); err != nil {
 		return err
 	}
-	if p.left > 0 {
+	if p.Open() > 0 {
 		return context.Cause(ctx)
 	}
 	return nil
@@ -36,10 +38,11 @@ func (o *outlet) sendInline(ctx context.Context, b *batch.Batch) error {
 // A parcel is a loan of a copy.
 type parcel struct {
 	mem  copied
-	left uint64
+	open atomic.Int64
 }
 
 func (p *parcel) Keeps() bool             { return false }
 func (p *parcel) Pins() (slabs, most int) { return 0, 1 }
-func (p *parcel) Settle(left uint64)      { p.left = left }
-func (p *parcel) Return()                 {}
+func (p *parcel) Open() int               { return int(p.open.Load()) }
+func (p *parcel) Settle(n int) bool       { return p.open.Add(-int64(n)) >= 0 }
+func (p *parcel) Release()                {}

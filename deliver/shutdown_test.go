@@ -606,7 +606,7 @@ func TestAbandonedSendCountsOnce(t *testing.T) {
 						o.Spill = &testkit.Spill{}
 					}
 					x := mustNew(t, destOf(sink), o)
-					w, err := slab.New(x, &slab.Options{OnError: func(batch.Event) {}})
+					w, err := slab.New(&front{outlet: x}, &slab.Options{OnError: func(batch.Event) {}})
 					if err != nil {
 						t.Fatal(err)
 					}

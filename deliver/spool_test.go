@@ -471,7 +471,7 @@ func TestSpillWhenNeedsASpill(t *testing.T) {
 	if _, err := x.SpillWhen(func() bool { return true }); err == nil || !strings.Contains(err.Error(), "there is no Spill") {
 		t.Error(err)
 	}
-	if _, err := slab.New(x, &slab.Options{WhenFull: slab.Spill()}); err == nil || !strings.Contains(err.Error(), "the destination cannot: deliver: ") {
+	if _, err := slab.New(&front{outlet: x}, &slab.Options{WhenFull: slab.Spill()}); err == nil || !strings.Contains(err.Error(), "the destination cannot: deliver: ") {
 		t.Error(err)
 	}
 	mustClose(t, x)
@@ -627,7 +627,7 @@ func openRig(t *testing.T, dir string, dest Destination, quota int64, adjust ...
 		fn(so, o)
 	}
 	r.x = mustNew(t, dest, o)
-	if r.w, err = slab.New(r.x, so); err != nil {
+	if r.w, err = slab.New(&front{outlet: r.x}, so); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -827,7 +827,7 @@ func TestSpillWhenFullFails(t *testing.T) {
 		release := make(chan struct{})
 		events := &testkit.Events{}
 		x := mustNew(t, destOf(testkit.NewSink(testkit.Deaf(release))), &Options{Spill: store, OnError: events.Add})
-		w, err := slab.New(x, &slab.Options{SlabBytes: 4096, SlabCount: 2, WhenFull: slab.Spill(), OnError: events.Add})
+		w, err := slab.New(&front{outlet: x}, &slab.Options{SlabBytes: 4096, SlabCount: 2, WhenFull: slab.Spill(), OnError: events.Add})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -995,7 +995,7 @@ func TestDeadBesideHealthy(t *testing.T) {
 					}
 					x := mustNew(t, SendFunc(Traits{}, s.Send), o)
 					var err error
-					writers[i], err = slab.New(x, &slab.Options{WhenFull: slab.DropNewest(), OnError: func(batch.Event) {}})
+					writers[i], err = slab.New(&front{outlet: x}, &slab.Options{WhenFull: slab.DropNewest(), OnError: func(batch.Event) {}})
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -160,7 +160,7 @@ func TestSecondAnswer(t *testing.T) {
 				if n := len(d.starts()); n != i+1 {
 					t.Fatalf("%d batches sent, want %d", n, i+1)
 				}
-				if a := x.Account(); a.Pending.Inflight != 10 {
+				if a := p.account(); a.Pending.Inflight != 10 {
 					t.Fatalf("settled by the answer to another batch: %s", a)
 				}
 				d.answer(i, taken)

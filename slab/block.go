@@ -55,8 +55,7 @@ const (
 // through the queue to the drain; their slots and bytes no longer change.
 type piece struct {
 	blk      *block
-	from, to int  // slots
-	inflight bool // the borrower may read it
+	from, to int // slots
 	// first and size repeat what the slots say, so that nobody has to look into
 	// mapped memory for it with a lock held.
 	first uint64 // ticket of the first record

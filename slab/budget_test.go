@@ -153,8 +153,10 @@ func TestBudgetHolds(t *testing.T) {
 				for i := range w.store.pieces.n {
 					add(w.store.pieces.at(i).blk)
 				}
-				for _, p := range w.drain.pieces {
-					add(p.blk)
+				for _, l := range w.store.leases {
+					for _, p := range l.pieces {
+						add(p.blk)
+					}
 				}
 				return n
 			}

@@ -27,6 +27,7 @@ type ending struct {
 	reported chan struct{}      // closed when Shutdown is done; the answer is not written after
 	report   batch.Report
 	answer   error
+	theirs   theirEnd // store.mu
 }
 
 // Flush waits until everything accepted before the call, or found in the files of
@@ -69,7 +70,7 @@ func (w *Writer) request(ctx context.Context, kind opKind) error {
 	}
 	select {
 	case err := <-o.ch:
-		if !w.drain.wants.Inline && kind != opHandOver && err == nil {
+		if !w.drain.reader.wants.Inline && kind != opHandOver && err == nil {
 			// Not on the drain: to deliver all that was lent may take long, and the slabs must
 			// not wait for that.
 			err = w.drain.flushBorrower(ctx, kind)
@@ -192,79 +193,81 @@ func reason(ctx context.Context, err error) error {
 	return why
 }
 
-// lockWithAccount locks mu and returns the account of the borrower, as of a moment when
-// everything that a Borrow which has returned gave it was counted here.
-func (w *Writer) lockWithAccount() (theirs batch.Account) {
-	w.store.lock()
-	for range 1000 { // a Borrow takes longer than to look: two or three will do
-		taken := w.store.book.taken
-		w.store.unlock()
-		theirs = w.drain.to.Account()
-		w.store.lock()
-		if w.store.book.taken == taken {
-			break
+// settleLeftLocked accounts for the records that are left when Close ends. Those that the
+// crash-safe file keeps stay there for the next process. The others are dropped, unless the
+// borrower still works on them: finished says that its Shutdown has returned. It returns the
+// number of records in a Borrow that has not returned: they may have been delivered.
+func (w *Writer) settleLeftLocked(finished bool) (unknown uint64) {
+	s := w.store
+	s.found.unrecoverLocked()
+	leased, slabs := s.leasedLocked(), int(s.pendingSlabLocked())
+	if leased+slabs == 0 {
+		return 0
+	}
+	if lost, ok := s.crash.retainLocked(); ok && finished {
+		return 0
+	} else if ok {
+		return uint64(lost)
+	}
+	if !finished {
+		s.life.become(abandoned)
+	}
+	s.book.Dropped[batch.Shutdown] += uint64(slabs)
+	s.front.cutLocked()
+	for s.pieces.n > 0 {
+		p := s.pieces.pop()
+		if finished { // otherwise the slabs may be read for ever
+			s.releaseLocked(p)
 		}
 	}
-	return theirs
-}
-
-// abandonLocked accounts for all that a drain which hangs has not settled. It returns how
-// many records the borrower may have got.
-func (d *drain) abandonLocked(theirs batch.Account) (unknown uint64) {
-	unknown = uint64(d.store.book.inflight)
-	d.store.book.hung = d.store.book.inflight
-	d.store.found.unrecoverLocked()
-	unknown -= min(unknown, d.store.book.lateLocked(theirs))
-	if d.store.crash.retainLocked() {
-		return unknown
+	if !finished && !w.drain.reader.wants.Inline { // the borrower may still settle them
+		return 0
 	}
-	d.store.life.become(abandoned)
-	d.store.book.Dropped[batch.Shutdown] += uint64(d.store.book.inflight) + d.store.pendingSlabLocked()
-	d.store.book.hungLost, d.store.book.inflight = d.store.book.inflight, 0
-	d.store.discardLocked()
-	return unknown
+	s.book.Dropped[batch.Shutdown] += uint64(leased)
+	for _, l := range s.leases {
+		l.open = 0
+	}
+	s.leases = nil
+	if finished { // the borrower has named them
+		return 0
+	}
+	return uint64(leased)
 }
 
 // conclude accounts for what is left and makes the report.
-func (w *Writer) conclude(ctx context.Context, finished bool) error {
+func (w *Writer) conclude(ctx context.Context, finished bool) (err error) {
 	if points {
 		point(ptConclude)
 	}
-	// Blocked writes return first: the account may need several looks while Borrows return.
-	w.store.lock()
-	w.store.refuseWaitersLocked()
-	w.store.unlock()
-	theirs := w.lockWithAccount()
-	defer w.store.unlock()
-	if w.store.crash.mapped() {
-		if err := w.store.crash.file.Intact(); err != nil {
-			w.store.crash.toHeapLocked(err)
+	s := w.store
+	s.lock()
+	s.refuseWaitersLocked()
+	s.unlock()
+	w.drain.to.Account(func(theirs batch.Account) {
+		s.lock()
+		defer s.unlock()
+		if s.crash.mapped() {
+			if err := s.crash.file.Intact(); err != nil {
+				s.crash.toHeapLocked(err)
+			}
 		}
-	}
-	var unknown uint64
-	if !finished && !w.store.life.cutShort() {
-		unknown = w.drain.abandonLocked(theirs)
-	}
-	if w.store.loans.back > 0 || len(w.store.loans.open) > 0 {
-		w.store.crash.retainLocked()
-	}
-	w.store.book.Dropped[batch.Shutdown] += uint64(w.store.last.pending)
-	w.store.last.pending = 0
-	for _, o := range w.store.ops {
-		o.ch <- ErrClosed
-	}
-	w.store.ops = nil
-	unknown += w.drain.theirEnd.unknown
-	w.end.report = batch.Report{Account: w.accountLocked(theirs), Unknown: unknown}
-
-	w.store.crash.endCrashLocked()
-	if w.store.life == closing {
-		w.store.life.become(closed)
-	}
-	err := w.drain.theirEnd.err
+		unknown := w.settleLeftLocked(finished) + w.end.theirs.unknown
+		s.book.Dropped[batch.Shutdown] += uint64(s.last.pending)
+		s.last.pending = 0
+		for _, o := range s.ops {
+			o.ch <- ErrClosed
+		}
+		s.ops = nil
+		w.end.report = batch.Report{Account: s.accountLocked(theirs), Unknown: unknown}
+		s.crash.endCrashLocked()
+		if s.life == closing {
+			s.life.become(closed)
+		}
+		err = w.end.theirs.err
+	})
 	late := !finished || closetime.OutOfTime(err)
 	if n := w.end.report.Dropped[batch.Shutdown]; n > 0 {
-		err = fmt.Errorf("slab: close: %s not delivered, %d of them unknown: %w", plural.Records(n), unknown, reason(ctx, err))
+		err = fmt.Errorf("slab: close: %s not delivered, %d of them unknown: %w", plural.Records(n), w.end.report.Unknown, reason(ctx, err))
 	} else if late && w.end.report.Pending.Inflight > 0 { // with the borrower
 		err = fmt.Errorf("slab: close: %w", reason(ctx, err))
 	} else if late {

@@ -18,7 +18,7 @@ type slowAccount struct {
 	late     bool
 }
 
-func (s *slowAccount) Account() batch.Account {
+func (s *slowAccount) Account(read func(batch.Account)) {
 	select {
 	case <-s.closing:
 		select {
@@ -28,7 +28,7 @@ func (s *slowAccount) Account() batch.Account {
 		}
 	default:
 	}
-	return s.courier.Account()
+	s.courier.Account(read)
 }
 
 // Shutdown whose time is over answers a blocked write before it asks for the account of a

@@ -37,7 +37,7 @@ func refused(records ...int) batch.Outcome {
 type bare struct{}
 
 func (bare) Wants() Wants                                         { return Wants{} }
-func (bare) Account() (a batch.Account)                           { return a }
+func (bare) Account(read func(batch.Account))                     { read(batch.Account{}) }
 func (bare) Held([16]byte, uint64, uint64) []batch.Tickets        { return nil }
 func (bare) SpillWhen(func() bool) (func(), error)                { return nil, errDown }
 func (bare) HelpWhen(func() (bool, bool)) func()                  { return nil }
@@ -45,9 +45,9 @@ func (bare) Flush(context.Context) error                          { return nil }
 func (bare) Sync(context.Context) error                           { return nil }
 func (bare) Drain(time.Time)                                      {}
 func (bare) Shutdown(context.Context) (r batch.Report, err error) { return r, nil }
-func (bare) Borrow(_ context.Context, l *Loan) error {
-	l.Settle(0)
-	l.Return()
+func (bare) Borrow(_ context.Context, l *Lease) error {
+	l.Settle(l.Batch().Len())
+	l.Release()
 	return nil
 }
 
@@ -88,7 +88,7 @@ type courier struct {
 
 // A delivery is a loan on its way.
 type delivery struct {
-	l       *Loan
+	l       *Lease
 	marker  bool
 	open    []int // indexes of the records that are not settled
 	written int   // bytes
@@ -150,10 +150,10 @@ func courierFor(dst any) *courier {
 
 func (c *courier) Wants() Wants { return c.wants }
 
-func (c *courier) Account() batch.Account {
+func (c *courier) Account(read func(batch.Account)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.acc
+	read(c.acc)
 }
 
 func (c *courier) Held(origin [16]byte, first, last uint64) []batch.Tickets {
@@ -195,7 +195,7 @@ func (c *courier) Flush(ctx context.Context) error {
 	return c.flush(ctx)
 }
 
-func (c *courier) Borrow(ctx context.Context, l *Loan) error {
+func (c *courier) Borrow(ctx context.Context, l *Lease) error {
 	goesOn := c.wants.Inline && c.now != nil && c.now.l == l
 	if !goesOn && c.refuse != nil && c.refuse() {
 		return errDown
@@ -210,15 +210,14 @@ func (c *courier) Borrow(ctx context.Context, l *Loan) error {
 	}
 	c.deliver(ctx, d)
 	c.now = nil
-	l.Settle(uint64(len(d.open)))
-	l.Return()
+	l.Release()
 	if d.marker && len(d.open) > 0 {
 		return context.Cause(ctx)
 	}
 	return nil
 }
 
-func newDelivery(l *Loan) *delivery {
+func newDelivery(l *Lease) *delivery {
 	d := &delivery{l: l, open: make([]int, l.Batch().Len())}
 	for i := range d.open {
 		d.open[i] = i
@@ -332,17 +331,13 @@ func (c *courier) settleLocked(d *delivery, o batch.Outcome) {
 		}
 	}
 	d.open = open
-	if d.marker {
+	gone := uint64(n - len(open))
+	if d.marker || !d.l.Settle(int(gone)) {
 		return
 	}
-	gone := uint64(n - len(open))
 	c.acc.Dropped[batch.Poison] += refused
 	c.acc.Delivered += gone - refused
-	if c.wants.Inline {
-		c.acc.Accepted += gone
-	} else {
-		c.acc.Pending.Inflight -= gone
-	}
+	c.acc.Accepted += gone
 }
 
 // ---- not inline -----------------------------------------------------------
@@ -355,7 +350,7 @@ func (c *courier) changeLocked() {
 	c.changed = make(chan struct{})
 }
 
-func (c *courier) take(ctx context.Context, l *Loan) error {
+func (c *courier) take(ctx context.Context, l *Lease) error {
 	d := newDelivery(l)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -367,10 +362,6 @@ func (c *courier) take(ctx context.Context, l *Loan) error {
 		if len(c.queue) < c.most {
 			c.queue = append(c.queue, d)
 			c.taken++
-			if !d.marker {
-				c.acc.Accepted += uint64(len(d.open))
-				c.acc.Pending.Inflight += uint64(len(d.open))
-			}
 			if !c.running {
 				c.running = true
 				go c.run()
@@ -426,13 +417,12 @@ func (c *courier) run() {
 		c.now = nil
 		c.mu.Unlock()
 		if settled {
-			d.l.Settle(0)
 			c.mu.Lock()
 			c.done++
 			c.changeLocked()
 			c.mu.Unlock()
 		}
-		d.l.Return()
+		d.l.Release()
 	}
 	finished = true
 }
@@ -472,12 +462,7 @@ func (c *courier) conclude(ctx context.Context) batch.Report {
 		c.cancel()
 		time.Sleep(courierGrace) // for a destination that hears of it
 	}
-	type end struct {
-		d        *delivery
-		left     uint64
-		returned bool
-	}
-	var ends []end
+	var ends []*Lease
 	var unknown uint64
 	c.mu.Lock()
 	for _, d := range c.queue {
@@ -486,17 +471,13 @@ func (c *courier) conclude(ctx context.Context) batch.Report {
 		if d.busy {
 			unknown += left
 		}
-		if d.marker {
-			left = 0
-		}
-		c.acc.Pending.Inflight -= left
-		if d.l.Keeps() {
-			c.acc.Accepted -= left
-		} else {
+		if !d.marker && !d.l.Keeps() && d.l.Settle(int(left)) {
+			c.acc.Accepted += left
 			c.acc.Dropped[batch.Shutdown] += left
-			left = 0
 		}
-		ends = append(ends, end{d, left, d != c.now})
+		if d != c.now {
+			ends = append(ends, d.l)
+		}
 	}
 	c.queue, c.over = nil, true
 	if c.changed != nil {
@@ -504,11 +485,8 @@ func (c *courier) conclude(ctx context.Context) batch.Report {
 	}
 	r := batch.Report{Account: c.acc, Unknown: unknown}
 	c.mu.Unlock()
-	for _, e := range ends {
-		e.d.l.Settle(e.left)
-		if e.returned {
-			e.d.l.Return()
-		}
+	for _, l := range ends {
+		l.Release()
 	}
 	return r
 }

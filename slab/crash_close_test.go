@@ -83,13 +83,13 @@ type hesitant struct {
 	hang chan struct{}
 }
 
-func (b hesitant) Borrow(_ context.Context, l *Loan) error {
+func (b hesitant) Borrow(_ context.Context, l *Lease) error {
 	<-b.hang
 	return b.pawnshop.Borrow(context.Background(), l)
 }
 
 // A record larger than a slab is in a Borrow that Close gives up, and has no copy on disk:
-// it is not kept. It is dropped, or the borrower's if that has taken it, also later.
+// it is dropped, whatever the borrower does later.
 func TestGivenUpWithoutCopy(t *testing.T) {
 	for _, takes := range []string{"early", "late"} {
 		t.Run(takes, func(t *testing.T) {
@@ -107,11 +107,8 @@ func TestGivenUpWithoutCopy(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				r, _ := w.Shutdown(ctx)
-				if takes == "late" && (r.Kept() != 1 || r.Dropped != drops(batch.Shutdown, 1) || r.Unknown != 1) || r.Check() != nil {
+				if r.Kept() != 1 || r.Dropped != drops(batch.Shutdown, 1) || r.Unknown != 1 || r.Check() != nil {
 					t.Errorf("%v, %d unknown, %v", r.Account, r.Unknown, r.Check())
-				}
-				if takes == "early" && (r.Kept() != 1 || r.Pending.Inflight != 1 || r.Dropped.Total() > 0) {
-					t.Errorf("%v", r.Account)
 				}
 				if im, err := crashfile.Read(oneFile(t, w.conf.o.Crash.Dir)); err != nil || len(im.Records) != 1 {
 					t.Errorf("%v: %d records", err, len(im.Records))
@@ -120,8 +117,8 @@ func TestGivenUpWithoutCopy(t *testing.T) {
 				time.Sleep(time.Second)
 				for shop.step() {
 				}
-				if a := w.Account(); a.Check() != nil || a.Delivered+a.Dropped[batch.Shutdown] != 1 || a.Pending.Slab != 1 {
-					t.Errorf("at last: %v, %v", a, a.Check())
+				if a := w.Account(); a != r.Account {
+					t.Errorf("at last: %v, then %v", r.Account, a)
 				}
 			})
 		})

@@ -46,7 +46,7 @@ const watchAfter = 100 * time.Millisecond
 // runs on the goroutine of its timer.
 func (c *crashSafe) watchSend() {
 	c.store.lock()
-	if c.store.book.inflight == 0 && len(c.store.loans.open) == 0 || c.store.life.cutShort() || !c.mapped() {
+	if len(c.store.leases) == 0 || c.store.life.cutShort() || !c.mapped() {
 		c.store.unlock()
 		return
 	}
@@ -99,19 +99,14 @@ func (c *crashSafe) unsummedLocked() *block {
 	return nil
 }
 
-// unsettledLocked returns the pieces that are lent, under way and queued, oldest first.
+// unsettledLocked returns the pieces that are leased and queued, oldest first.
 func (c *crashSafe) unsettledLocked() iter.Seq[*piece] {
 	return func(yield func(*piece) bool) {
-		for _, l := range c.store.loans.open {
+		for _, l := range c.store.leases {
 			for _, p := range l.pieces {
 				if !yield(p) {
 					return
 				}
-			}
-		}
-		for _, p := range c.store.drain.pieces {
-			if p != nil && !yield(p) {
-				return
 			}
 		}
 		for i := range c.store.pieces.n {

@@ -24,7 +24,7 @@ func (w *Writer) openSlabs() error {
 	if err != nil {
 		return err
 	}
-	c, err := openCrash(o, form, w.drain.wants.Dictionary)
+	c, err := openCrash(o, form, w.drain.reader.wants.Dictionary)
 	switch {
 	case err == nil:
 		c.conf, c.store = w.conf, w.store
@@ -39,7 +39,7 @@ func (w *Writer) openSlabs() error {
 		w.store.pool.free = newSlabs(o.SlabBytes, o.SlabCount)
 		w.conf.events.Post(batch.Event{Output: o.Name, Op: "crash-safe", Err: fmt.Errorf("%w; continuing with slabs on the heap, which do not survive this process", err)})
 	}
-	w.store.found.adopt(form)
+	w.store.found.adopt(form, w.drain.reader.wants.Dictionary, w.drain.to.Held)
 	return nil
 }
 
@@ -113,55 +113,6 @@ func (c *crashSafe) mapped() bool {
 	return c != nil && c.broken == nil && c.file.Bytes() != nil && !c.ended
 }
 
-// lookAtFile looks whether the mapped file is intact, before mu is taken for a visit
-// that may take from it: system calls are nothing to let callers wait for.
-func (d *drain) lookAtFile() {
-	if d.store.crash != nil && !d.store.crash.fault.Load() {
-		d.damage = d.store.crash.file.Intact()
-	}
-}
-
-// take is takeLocked where mapped memory may be damaged. It reports false if it
-// was: the slabs are on the heap now, and the caller looks again.
-func (d *drain) take() bool {
-	if !d.store.crash.mapped() {
-		d.takeLocked()
-		return true
-	}
-	faulted := false
-	if err := d.damage; err == nil {
-		d.tryTakeLocked(&faulted)
-	} else {
-		d.store.crash.toHeapLocked(err)
-		faulted = true
-	}
-	if !faulted {
-		return true
-	}
-	for i, p := range d.pieces { // popped, and not readable
-		d.store.countDropLocked(batch.Corrupt, p.len())
-		p.inflight = false
-		d.store.releaseLocked(p)
-		d.pieces[i] = nil
-	}
-	d.pieces = d.pieces[:0]
-	d.all.Reset()
-	d.now, d.store.book.inflight = nil, 0
-	return false
-}
-
-func (d *drain) tryTakeLocked(faulted *bool) {
-	defer d.store.crash.catchFault(true, faulted)
-	d.takeLocked()
-	for _, p := range d.pieces {
-		if !p.sound() { // truncated, and made longer again
-			d.store.crash.toHeapLocked(crashfile.ErrTruncated)
-			*faulted = true
-			return
-		}
-	}
-}
-
 // ackLocked persists how far everything is settled, in any case before the memory is
 // used again.
 func (c *crashSafe) ackLocked() {
@@ -170,77 +121,16 @@ func (c *crashSafe) ackLocked() {
 	if points {
 		point(ptAckLocked)
 	}
-	t, sent := c.store.watermarkLocked(), c.store.progress.sent
-	switch {
-	case len(c.store.loans.open) > 0: // the last of them may be in Borrow, and not among those sent
-		t = c.store.loans.open[0].b.First() - 1
-		for _, l := range c.store.loans.open {
-			sent -= min(sent, uint64(l.b.Len()+l.behind))
-		}
-	case len(c.store.drain.pieces) > 0 && (c.store.book.inflight > 0 || !c.store.drain.wants.Inline): // the batch under way is as it was
-		t = c.store.drain.pieces[0].first - 1
+	t := c.store.readUpToLocked()
+	if len(c.store.leases) > 0 {
+		t = c.store.leases[0].first - 1
 	}
-	c.forgetSettledLocked(c.store.drain.pieces, t)
 	c.file.Ack(t)
 	if points {
 		point(ptAckedLocked)
 	}
 	c.noteAheadLocked()
-	c.file.Skip(t - min(t, sent))
-}
-
-// corrupt drops the batch under way: its memory is not what it was.
-func (d *drain) corrupt() {
-	d.faulted(crashfile.ErrTruncated)
-	d.store.lock()
-	defer d.store.unlock()
-	if d.store.life.cutShort() {
-		d.now = nil
-		return
-	}
-	d.store.countDropLocked(batch.Corrupt, d.store.book.inflight)
-	d.store.book.inflight = 0
-	d.finishLocked()
-}
-
-// batchSound reports whether the index of the batch under way is as it was. A file that
-// was truncated and made longer again while the destination had the batch shows in that:
-// the destination would be offered zeros again and again.
-func (d *drain) batchSound() (ok bool) {
-	defer d.store.crash.passFault(true)
-	for _, p := range d.pieces {
-		if p.blk.head != nil && !p.sound() {
-			return false
-		}
-	}
-	return true
-}
-
-// faulted moves the slabs to the heap because of a fault outside of mu.
-func (d *drain) faulted(cause error) {
-	d.store.lock()
-	defer d.store.unlock()
-	d.store.crash.toHeapLocked(cause)
-}
-
-// copyOut replaces the batch under way by a copy on the heap. It runs on the
-// drain, where a fault is a panic. It reports false if the memory is not what it was
-// when all of it was copied: then nothing may be believed of the copy.
-func (d *drain) copyOut() (ok bool) {
-	defer d.store.crash.passFault(true)
-	c := &d.copied
-	c.Data, c.Slots = c.Data[:0], c.Slots[:0]
-	for i := range d.now.Runs {
-		r := &d.now.Runs[i]
-		c.Slots = r.AppendSlots(c.Slots, uint32(len(c.Data)))
-		c.Data = append(c.Data, r.Data()...)
-	}
-	next := &d.copied.Batch
-	next.Reset()
-	next.Codec, next.Origin = d.now.Codec, d.now.Origin
-	next.Add(batch.NewRun(c.Data, c.Slots))
-	d.now = next
-	return d.batchSound()
+	c.file.Skip(t - min(t, c.store.acked))
 }
 
 // saveOversizeLocked writes an oversize record to the file beside the slabs. It
@@ -284,7 +174,7 @@ func (c *crashSafe) saveOversizeLocked(b *block, p []byte, s batch.Slot) (refuse
 }
 
 // withdrawLocked takes an oversize record out of the queue again and counts it as
-// dropped. It reports false if the drain has it.
+// dropped. It reports false if it is leased.
 func (c *crashSafe) withdrawLocked(b *block) bool {
 	for i := range c.store.pieces.n {
 		p := c.store.pieces.at(i)
@@ -351,8 +241,8 @@ func (c *crashSafe) noteEvictedLocked(n int) {
 // returned. It may fault.
 func (c *crashSafe) noteAheadLocked() {
 	n := uint64(0)
-	for _, l := range c.store.loans.open {
-		n += uint64(l.b.Len() + l.behind)
+	for _, l := range c.store.leases {
+		n += uint64(l.n + l.behind)
 		for _, p := range l.pieces {
 			n -= uint64(p.len())
 		}
@@ -383,53 +273,36 @@ func (f *front) resetLocked(b *block, first uint64) bool {
 	return done
 }
 
-// retainLocked leaves every record that is not settled in the crash-safe file, for the
-// next process. Records without a copy there are dropped, and writes that wait are refused.
-// It reports false if the file cannot keep them.
-func (c *crashSafe) retainLocked() bool {
-	if c == nil {
-		return false
-	}
-	if c.store.life == retained { // by the drain, whose destination then did not end in time
-		return true
-	}
+// retainLocked leaves every record that is not settled in the crash-safe file, for the next
+// process, and refuses the calls that wait. Records without a copy there are dropped; lost is
+// the number of those that are leased. It reports false if the file cannot keep the records.
+func (c *crashSafe) retainLocked() (lost int, ok bool) {
 	if !c.mapped() {
-		return false
+		return 0, false
 	}
 	c.file.Big.Close()
-	lost := c.nowhereLocked(c.store.drain.pieces...)
-	for _, l := range c.store.loans.open {
-		if !l.counted { // in a Borrow that has not returned
-			lost += c.nowhereLocked(l.pieces...)
-		} else if l.left > 0 {
-			c.store.loseLocked(l)
-		}
+	for _, l := range c.store.leases {
+		lost += min(c.nowhereLocked(l.pieces...), l.open)
 	}
-	c.store.book.hungLost = lost
+	unread := 0
 	for i := range c.store.pieces.n {
-		lost += c.nowhereLocked(c.store.pieces.at(i))
+		unread += c.nowhereLocked(c.store.pieces.at(i))
 	}
 	c.sumAllLocked()
-	c.store.book.retained = c.store.book.inflight + int(c.store.pendingSlabLocked()) - lost
-	c.store.book.Dropped[batch.Shutdown] += uint64(lost)
-	c.store.book.inflight = 0
+	c.store.book.retained = c.store.leasedLocked() + int(c.store.pendingSlabLocked()) - lost - unread
+	c.store.book.Dropped[batch.Shutdown] += uint64(lost + unread)
+	for _, l := range c.store.leases { // they count once, whatever the consumer reports later
+		l.open = 0
+	}
 	c.store.life.become(retained)
 	c.store.refuseWaitersLocked()
-	return true
+	return lost, true
 }
 
-// unretainLocked drops what was left in the file, which is damaged.
+// unretainLocked drops the records that were left in the file, which is damaged.
 func (c *crashSafe) unretainLocked() {
-	lost := uint64(c.store.book.retained)
+	c.store.book.Dropped[batch.Shutdown] += uint64(c.store.book.retained)
 	c.store.book.retained = 0
-	for _, l := range c.store.loans.open { // those that came back
-		if l.settled && l.counted {
-			kept := l.left - min(uint64(c.nowhereLocked(l.pieces...)), l.left)
-			c.store.loans.back -= kept
-			lost += kept
-		}
-	}
-	c.store.book.Dropped[batch.Shutdown] += lost
 }
 
 // nowhereLocked returns how many records larger than a slab have no copy on disk. The
@@ -446,12 +319,11 @@ func (c *crashSafe) nowhereLocked(pieces ...*piece) (n int) {
 	return n
 }
 
-// unrecoverLocked gives the unsettled batch of a dead process back to its file.
+// unrecoverLocked returns the unsettled records of a dead process to its file.
 func (f *found) unrecoverLocked() {
-	if f.sending {
-		f.left += f.store.book.inflight
-		f.store.book.inflight = 0
-		f.sending = false
+	if l := f.lease; l != nil {
+		f.left += l.open
+		l.open, f.lease = 0, nil
 	}
 }
 
@@ -517,14 +389,14 @@ func (c *crashSafe) forgetBigLocked(ticket uint64) {
 	c.guardLocked(func() { c.file.ForgetFrame(ticket) })
 }
 
-// forgetSettledLocked forgets the oversize records of pieces up to a ticket, before the file
-// is told that they are settled.
-func (c *crashSafe) forgetSettledLocked(pieces []*piece, ticket uint64) {
+// forgetFramesLocked forgets the oversize records of settled pieces, before the file is told
+// that they are settled.
+func (c *crashSafe) forgetFramesLocked(pieces []*piece) {
 	if n, _ := c.file.Frames(); n == 0 {
 		return
 	}
 	for _, p := range pieces {
-		if p.blk.kind == oversize && p.first <= ticket {
+		if p.blk.kind == oversize {
 			c.forgetBigLocked(p.first)
 		}
 	}

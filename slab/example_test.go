@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -21,27 +21,34 @@ func newWriter(dest deliver.Destination, o slab.Options) (*deliver.Output, error
 }
 
 // A printer is a Borrower that prints records within Borrow.
-type printer struct{ printed atomic.Uint64 }
+type printer struct {
+	mu      sync.Mutex
+	printed uint64
+}
 
 func (p *printer) Wants() slab.Wants { return slab.Wants{Inline: true} }
 
-func (p *printer) Borrow(_ context.Context, l *slab.Loan) error {
+func (p *printer) Borrow(_ context.Context, l *slab.Lease) error {
 	for _, rec := range l.Batch().All() {
 		fmt.Printf("%s", rec.Data)
-		p.printed.Add(1)
 	}
-	l.Settle(0)
-	l.Return()
+	p.mu.Lock()
+	if n := l.Batch().Len(); l.Settle(n) {
+		p.printed += uint64(n)
+	}
+	p.mu.Unlock()
+	l.Release()
 	return nil
 }
 
-func (p *printer) Account() batch.Account {
-	n := p.printed.Load()
-	return batch.Account{Accepted: n, Delivered: n}
+func (p *printer) Account(read func(batch.Account)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	read(batch.Account{Accepted: p.printed, Delivered: p.printed})
 }
 
 func (p *printer) Shutdown(context.Context) (batch.Report, error) {
-	return batch.Report{Account: p.Account()}, nil
+	return batch.Report{}, nil
 }
 
 // All is settled when Borrow has returned, and there is no disk.

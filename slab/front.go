@@ -2,7 +2,6 @@ package slab
 
 import (
 	"log/slog"
-	"runtime"
 	"sync"
 	"sync/atomic"
 )
@@ -64,5 +63,3 @@ const (
 
 // pause is read by spinLock to pass the time. It is never written.
 var pause atomic.Uint32
-
-func spinsHere() bool { return runtime.GOMAXPROCS(0) > 1 }

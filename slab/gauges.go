@@ -4,16 +4,14 @@ import "time"
 
 // gauge is what Stats says of rates and ages.
 type gauge struct {
-	rate         rateMeter
-	rewound      uint64        // bytes of slabs that were filled again without being sealed
-	inflightTime int64         // time of the first record of the batch under way
-	seen         time.Duration // no record of that batch was accepted earlier; since born
-	curSince     time.Duration // as of the first record of cur that belongs to no piece
-	parkedAt     time.Duration // when the drain found nothing to do
+	rate     rateMeter
+	rewound  uint64        // bytes of slabs that were filled again without being sealed
+	curSince time.Duration // as of the first record of cur that belongs to no piece
+	parkedAt time.Duration // when the reader found nothing to do
 }
 
 // rateMeter measures a rate from a rising total, with no cost to those who raise
-// it: whoever looks (Stats, and the drain with every batch) moves the window on.
+// it: Stats and the reader move the window on.
 type rateMeter struct {
 	old, mid sample
 }
@@ -55,7 +53,7 @@ func (r *rateMeter) idle(from, now time.Time, total uint64) {
 func (r *rateMeter) due(now time.Time) bool { return now.Sub(r.mid.at) >= rateWindow }
 
 // beganLocked is told that the first record of a piece was stored at since, when the
-// drain may be asleep for long, or held up.
+// reader may be asleep for long, or held up.
 func (f *front) beganLocked(since time.Duration) {
 	f.store.gauge.curSince = since
 	now := f.conf.born.Add(since)
@@ -105,9 +103,15 @@ func (s *store) burstLeftLocked(rate float64) time.Duration {
 func (s *store) oldestLocked(now time.Time) (age, wait time.Duration) {
 	var t int64
 	since := s.gauge.curSince
+	first := s.found.lease
+	for _, l := range s.leases {
+		if first == nil && l.open > 0 {
+			first = l
+		}
+	}
 	switch b := s.front.cur; {
-	case s.book.inflight > 0:
-		t, since = s.gauge.inflightTime, s.gauge.seen
+	case first != nil:
+		t, since = first.at, first.since
 	case s.pieces.n > 0:
 		p := s.pieces.at(0)
 		if since = p.since; p.blk.head == nil {

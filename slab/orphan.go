@@ -9,16 +9,16 @@ import (
 	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
-// found are the files of dead processes. store.mu guards left, stats and sending.
+// found are the files of dead processes. store.mu guards files, left, stats and lease.
 type found struct {
 	store *store
 	conf  *config
 
-	files   []*orphan // to be delivered first
-	left    int       // records in them that are not settled
-	stats   CrashRecovery
-	sending bool  // the batch under way is theirs
-	err     error // why the slabs are on the heap although Options.Crash is set
+	files []*orphan // to be delivered first
+	left  int       // records in them that are not settled
+	stats CrashRecovery
+	lease *Lease // of their records, not settled; nil: none
+	err   error  // why the slabs are on the heap although Options.Crash is set
 }
 
 // An orphan is the file of a dead process, as the Writer counts it.
@@ -29,9 +29,9 @@ type orphan struct {
 
 // adopt adopts the files of dead processes in the directory and counts their records.
 // Nothing in it keeps the Writer from starting.
-func (f *found) adopt(form crashfile.Form) {
+func (f *found) adopt(form crashfile.Form, dict batch.Dictionary, held crashfile.HeldBy) {
 	a := crashfile.Adoption{
-		Dir: f.conf.o.Crash.Dir, Dict: f.store.drain.wants.Dictionary, Held: f.store.drain.to.Held,
+		Dir: f.conf.o.Crash.Dir, Dict: dict, Held: held,
 		Codec: f.conf.o.Codec, Form: form, Other: f.conf.o.Crash.Codec,
 	}
 	if f.store.crash != nil {
@@ -119,44 +119,47 @@ func (f *found) translateNext() {
 	f.conf.events.Post(batch.Event{Output: f.conf.o.Name, Op: "recover", Count: uint64(n), Err: err})
 }
 
-// nextRecovered makes the next records of a dead process the batch. It reports
-// false when a file is finished: delivered first, then progress persisted, then
-// unlinked.
-func (f *found) nextRecovered() bool {
-	d, o := f.store.drain, f.files[0]
+// next leases the next records of a dead process. It returns nil when a file is finished: it
+// is unlinked after its records are delivered and the progress is persisted.
+func (f *found) next(lim batch.Limits) *Lease {
+	o := f.files[0]
 	if o.Image == nil && !f.loadOrphan(o) {
-		return false
+		return nil
 	}
 	if !o.Translated() {
 		f.translateNext()
 	}
 	o.Persist(o.Offered())
+	s := f.store
 	if o.Done() {
 		o.Finish()
+		s.lock()
 		f.files[0] = nil
 		f.files = f.files[1:]
-		d.all.Codec, d.all.Origin = f.conf.o.Codec, f.conf.id
-		return false
+		s.unlock()
+		return nil
 	}
 	if points {
 		point(ptRecover)
 	}
-	l := f.store.drain.wants.Limits
-	if l.Bytes <= 0 || l.Bytes > f.conf.o.SlabBytes {
-		l.Bytes = f.conf.o.SlabBytes
+	if lim.Bytes <= 0 || lim.Bytes > f.conf.o.SlabBytes {
+		lim.Bytes = f.conf.o.SlabBytes
 	}
-	b := o.Take(&d.copied, l)
-	d.all.Reset()
-	d.all.Codec, d.all.Origin = o.Codec, o.UUID
-	d.all.Add(b.Runs[0])
-	d.now = &d.all
-	f.store.lock()
-	f.sending = true
-	f.store.book.inflight = d.all.Len()
-	f.store.gauge.inflightTime, f.store.gauge.seen = d.all.Runs[0].Slot(0).Time, time.Since(f.conf.born)
-	f.left -= f.store.book.inflight
-	f.store.unlock()
-	return true
+	s.lock()
+	l := s.newLeaseLocked(leasesFound)
+	s.unlock()
+	b := o.Take(&l.mem, lim)
+	l.b.Codec, l.b.Origin = o.Codec, o.UUID
+	l.b.Add(b.Runs[0])
+	s.lock()
+	defer s.unlock()
+	if s.life.cutShort() {
+		return nil
+	}
+	f.lease = l
+	l.n, l.open, l.at, l.since = l.b.Len(), l.b.Len(), l.b.Runs[0].Slot(0).Time, time.Since(f.conf.born)
+	f.left -= l.open
+	return l
 }
 
 // loadOrphan reads a file again, whose turn has come. What is no longer there
@@ -177,7 +180,9 @@ func (f *found) loadOrphan(o *orphan) bool {
 	f.store.unlock()
 	o.n = now
 	if err != nil {
+		f.store.lock()
 		f.files = f.files[1:]
+		f.store.unlock()
 		f.refuseOrphan(o.Refuse(o.Path, err))
 	}
 	return err == nil

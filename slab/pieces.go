@@ -53,6 +53,16 @@ func (q *pieces) pop() *piece {
 	return p
 }
 
+// unpop makes p the oldest piece again.
+func (q *pieces) unpop(p *piece) {
+	q.push(p.blk, p.from, p.to, p.first, p.size, p.since)
+	last := (q.head + q.n - 1) % len(q.ring)
+	q.put(q.ring[last])
+	q.ring[last] = nil
+	q.head = (q.head - 1 + len(q.ring)) % len(q.ring)
+	q.ring[q.head] = p
+}
+
 // remove takes out piece i.
 func (q *pieces) remove(i int) *piece {
 	p := q.at(i)

@@ -27,18 +27,23 @@ type keeper struct {
 	closed    bool
 }
 
-func (k *keeper) Borrow(_ context.Context, l *Loan) error {
+func (k *keeper) Borrow(_ context.Context, l *Lease) error {
 	k.mu.Lock()
-	k.kept += uint64(l.Batch().Len())
+	if n := l.Batch().Len(); l.Settle(n) {
+		k.kept += uint64(n)
+	}
 	k.mu.Unlock()
-	l.Settle(0)
-	l.Return()
+	l.Release()
 	return nil
 }
 
-func (k *keeper) Account() batch.Account {
+func (k *keeper) Account(read func(batch.Account)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	read(k.account())
+}
+
+func (k *keeper) account() batch.Account {
 	return batch.Account{Accepted: k.kept + k.delivered, Recovered: 5, Delivered: k.delivered + 5,
 		Pending: batch.Pending{Spill: k.kept}}
 }
@@ -53,7 +58,7 @@ func (k *keeper) Flush(context.Context) error {
 
 func (k *keeper) Shutdown(context.Context) (batch.Report, error) {
 	k.closed = true
-	return batch.Report{Account: k.Account()}, nil
+	return batch.Report{Account: k.account()}, nil
 }
 
 func TestCustodyIsAccounted(t *testing.T) {

@@ -36,16 +36,16 @@ func (s *spillSink) SpillWhen(full func() bool) (func(), error) {
 	}, s.refuse
 }
 
-func (s *spillSink) Borrow(ctx context.Context, l *Loan) error {
+func (s *spillSink) Borrow(ctx context.Context, l *Lease) error {
 	for {
 		s.mu.Lock()
 		if s.full() && !s.wait {
-			n := uint64(l.Batch().Len())
-			s.taken.Accepted += n
-			s.taken.Pending.Spill += n
+			if n := l.Batch().Len(); l.Settle(n) {
+				s.taken.Accepted += uint64(n)
+				s.taken.Pending.Spill += uint64(n)
+			}
 			s.mu.Unlock()
-			l.Settle(0)
-			l.Return()
+			l.Release()
 			return nil
 		}
 		s.mu.Unlock()
@@ -57,10 +57,10 @@ func (s *spillSink) Borrow(ctx context.Context, l *Loan) error {
 	}
 }
 
-func (s *spillSink) Account() batch.Account {
+func (s *spillSink) Account(read func(batch.Account)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.taken
+	read(s.taken)
 }
 
 func (s *spillSink) Shutdown(context.Context) (batch.Report, error) { return s.report, nil }
@@ -173,7 +173,7 @@ func (s *helpSink) HelpWhen(needs func() (drops, waits bool)) func() {
 	return func() { s.at = append(s.at, time.Since(s.began)) }
 }
 
-func (s *helpSink) Borrow(ctx context.Context, l *Loan) error {
+func (s *helpSink) Borrow(ctx context.Context, l *Lease) error {
 	select {
 	case <-s.free:
 		return s.bare.Borrow(ctx, l)

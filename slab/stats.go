@@ -44,29 +44,44 @@ type Stats struct {
 }
 
 // Stats returns a snapshot. It never waits for the destination.
-func (w *Writer) Stats() Stats {
+func (w *Writer) Stats() (st Stats) {
+	w.drain.to.Account(func(theirs batch.Account) { st = w.store.stats(theirs) })
+	return st
+}
+
+// stats returns a snapshot, with the account of the consumer.
+func (s *store) stats(theirs batch.Account) Stats {
 	now := time.Now()
-	theirs := w.lockWithAccount()
+	s.lock()
+	defer s.unlock()
+	o := &s.conf.o
+	st := Stats{
+		Name: o.Name, Account: s.accountLocked(theirs), Refused: s.book.refused,
+		SlabCount: o.SlabCount, SlabBytes: o.SlabBytes,
+		SlabsInUse: o.SlabCount - len(s.pool.free), OversizeMem: s.pool.oversize,
+		Waiting: s.callers.waitingLocked(), Waits: s.callers.calls, WaitTime: s.callers.time,
+	}
+	if b := s.front.cur; b != nil && b.n == b.cut && b.refs == 0 {
+		st.SlabsInUse-- // attached, but empty
+	}
+	st.Recovery = s.found.stats
+	if err := s.found.err; err != nil {
+		st.CrashUnsafe = err.Error()
+	}
+	s.crash.statsLocked(&st)
+	st.Rate = s.gauge.rate.update(now, s.front.acceptedBytesLocked())
+	st.Room = s.front.freeBytesLocked()
+	st.BurstLeft = s.burstLeftLocked(st.Rate)
+	st.OldestAge, st.OldestWait = s.oldestLocked(now)
+	return st
+}
+
+// Pending returns the number of records in memory that are not settled.
+func (w *Writer) Pending() int {
+	w.store.lock()
 	defer w.store.unlock()
-	s := Stats{
-		Name: w.conf.o.Name, Account: w.accountLocked(theirs), Refused: w.store.book.refused,
-		SlabCount: w.conf.o.SlabCount, SlabBytes: w.conf.o.SlabBytes,
-		SlabsInUse: w.conf.o.SlabCount - len(w.store.pool.free), OversizeMem: w.store.pool.oversize,
-		Waiting: w.store.callers.waitingLocked(), Waits: w.store.callers.calls, WaitTime: w.store.callers.time,
-	}
-	if b := w.front.cur; b != nil && b.n == b.cut && b.refs == 0 {
-		s.SlabsInUse-- // attached, but empty
-	}
-	s.Recovery = w.store.found.stats
-	if err := w.store.found.err; err != nil {
-		s.CrashUnsafe = err.Error()
-	}
-	w.store.crash.statsLocked(&s)
-	s.Rate = w.store.gauge.rate.update(now, w.front.acceptedBytesLocked())
-	s.Room = w.front.freeBytesLocked()
-	s.BurstLeft = w.store.burstLeftLocked(s.Rate)
-	s.OldestAge, s.OldestWait = w.store.oldestLocked(now)
-	return s
+	p := w.store.accountLocked(batch.Account{}).Pending
+	return int(p.Total())
 }
 
 // Account returns the account of the destination.
@@ -78,33 +93,24 @@ func (w *Writer) Name() string { return w.conf.o.Name }
 // Codec returns Options.Codec.
 func (w *Writer) Codec() batch.Codec { return w.conf.o.Codec }
 
-// accountLocked merges the Writer's account with that of the borrower.
-func (w *Writer) accountLocked(theirs batch.Account) batch.Account {
-	a := w.store.book.Account
-	a.Accepted += w.front.next
-	a.Pending.Slab = w.store.pendingSlabLocked()
-	a.Pending.Inflight = uint64(w.store.book.inflight + w.store.last.pending)
-	a.Pending.Slab += uint64(w.store.found.left) + w.store.loans.back
-	// What a Borrow that is under way has taken is in the borrower's account already.
-	a.Pending.Inflight -= min(a.Pending.Inflight, theirs.Accepted-min(theirs.Accepted, w.store.book.taken))
-	if w.store.life.cutShort() {
-		a.Pending = batch.Pending{Slab: uint64(w.store.book.retained+w.store.found.left) + w.store.loans.back}
-		late := w.store.book.lateLocked(theirs)
-		lost := min(late, uint64(w.store.book.hungLost))
-		a.Dropped[batch.Shutdown] -= lost
-		a.Pending.Slab -= late - lost
+// accountLocked adds the account of the records to that of the consumer, which holds its own
+// lock: what it settles leaves the one and enters the other at once.
+func (s *store) accountLocked(theirs batch.Account) batch.Account {
+	a := s.book.Account
+	a.Accepted += s.front.next
+	a.Pending.Slab = s.pendingSlabLocked() + uint64(s.found.left)
+	a.Pending.Inflight = uint64(s.leasedLocked() + s.last.pending)
+	if s.life == retained {
+		a.Pending = batch.Pending{Slab: uint64(s.book.retained + s.found.left)}
 	}
-	theirs.Accepted = 0 // what the Writer handed over was accepted here already
+	theirs.Accepted = 0 // the Writer has accepted it
 	a.Add(theirs)
 	return a
 }
 
-// pendingSlabLocked walks the slabs and counts what the drain has not taken.
+// pendingSlabLocked returns the number of unread records.
 func (s *store) pendingSlabLocked() uint64 {
-	n := 0
-	for i := range s.pieces.n {
-		n += s.pieces.at(i).len()
-	}
+	n := s.pieces.records
 	if b := s.front.cur; b != nil {
 		n += b.n - b.cut
 	}

@@ -21,7 +21,7 @@ type config struct {
 }
 
 // A store is the memory of a Writer behind its front: sealed slabs, free slabs, leases, the
-// callers that wait for room, and the account.
+// callers that wait for room, and the account. Its consumer uses it through a [reader].
 //
 // mu is a leaf lock: nothing sleeps, sends to a destination or calls back while holding it. It
 // guards all fields below it. Most methods also use the front; they are called with front.mu
@@ -31,18 +31,25 @@ type store struct {
 	conf  *config
 	front *front
 	crash *crashSafe // nil: heap slabs; set by New
-	drain *drain
 
 	sealed atomic.Uint32 // slabs sealed so far; the drain watches it while it spins
 
-	mu       sync.Mutex
-	life     life
-	pool     pool
-	pieces   pieces // pieces waiting for the drain, oldest first
-	callers  *callers
-	found    *found
-	loans    loans
-	ops      []*op
+	mu      sync.Mutex
+	life    life
+	pool    pool
+	pieces  pieces // unread, oldest first
+	callers *callers
+	found   *found
+	ops     []*op
+
+	leases  []*Lease // not settled, oldest first; of copies also settled ones that follow
+	done    []*Lease // memory of settleCopiesLocked
+	spare   []*Lease // for reuse
+	lent    int      // slabs in leases that are not settled
+	starved bool     // the reader waits until fewer are
+	waited  bool     // callers waited for the last lease
+	acked   uint64   // records in copies that were settled, in order
+
 	book     book
 	progress progress
 	gauge    gauge
@@ -50,10 +57,10 @@ type store struct {
 	last     lastResort
 }
 
-func (s *store) init(c *config, f *front, d *drain) {
-	s.conf, s.front, s.drain = c, f, d
+func (s *store) init(c *config, f *front) {
+	s.conf, s.front = c, f
 	s.pieces, s.pool = newPieces(c.o.SlabCount+2), newPool(&c.o)
-	s.loans.room, s.sleep.bell = make(chan struct{}, 1), make(chan struct{}, 1)
+	s.sleep.bell = make(chan struct{}, 1)
 	s.callers, s.found = &callers{store: s}, &found{store: s, conf: c}
 }
 
@@ -80,11 +87,27 @@ func (s *store) unlock() {
 
 // progress is the progress of the records, in tickets.
 type progress struct {
-	settled uint64 // every ticket up to it is accounted for
-	urgent  uint64 // the last record of FlushLevel
-	flush   uint64 // a Flush waits for everything up to this ticket
-	sent    uint64 // number of tickets that passed the drain
+	read   uint64 // every ticket up to it was leased
+	urgent uint64 // the last record of FlushLevel
+	flush  uint64 // a Flush waits for everything up to this ticket
 }
 
-// pressing reports whether a record that is not settled must not wait for a full slab.
-func (p *progress) pressing() bool { return p.urgent > p.settled || p.flush > p.settled }
+// pressing reports whether a record that was not leased must not wait for a full slab.
+func (p *progress) pressing() bool { return p.urgent > p.read || p.flush > p.read }
+
+// readUpToLocked returns the last ticket before the oldest unread record.
+func (s *store) readUpToLocked() uint64 {
+	if s.pieces.n > 0 {
+		return s.pieces.at(0).first - 1
+	}
+	if b := s.front.cur; b != nil && b.n > b.cut {
+		return b.cutTicket - 1
+	}
+	return s.front.next
+}
+
+// urgentLocked has everything accepted so far leased soon.
+func (s *store) urgentLocked() {
+	s.progress.urgent = s.front.next
+	s.sleep.wakeLocked()
+}

@@ -57,7 +57,7 @@ func New(to Borrower, o *Options) (*Writer, error) {
 	}
 	_, _ = rand.Read(w.conf.id[:]) // never fails
 	w.front = front{conf: w.conf, store: w.store, flush: levels.flush, room: -1, spins: runtime.GOMAXPROCS(0) > 1}
-	w.store.init(w.conf, &w.front, w.drain)
+	w.store.init(w.conf, &w.front)
 	w.drain.init(w.conf, w.store, w.end, to)
 	if err := w.askSpill(); err != nil {
 		cancel()
@@ -67,7 +67,6 @@ func New(to Borrower, o *Options) (*Writer, error) {
 		cancel()
 		return nil, err
 	}
-	w.drain.all.Origin = w.conf.id
 	w.front.checks = w.store.crash != nil || w.conf.smallRecords()
 	w.store.last.writes = callback.New(w.writeLastResort, lastResortQueue+1)
 	w.store.callers.help = to.HelpWhen(w.store.needs)
@@ -176,11 +175,6 @@ func (w *Writer) putChecked(p []byte, m batch.Meta) error {
 
 // smallRecords reports whether a record above MaxRecord may fit a slab.
 func (c *config) smallRecords() bool { return c.o.MaxRecord+batch.SlotBytes < c.o.SlabBytes }
-
-func (s *store) urgentLocked() {
-	s.progress.urgent = s.front.next
-	s.sleep.wakeLocked()
-}
 
 // setRoomLocked decides whether the next write may take the fast path, which does not count
 // the records of a slab.

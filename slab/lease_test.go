@@ -36,7 +36,7 @@ type pawnshop struct {
 }
 
 type pawned struct {
-	l       *Loan
+	l       *Lease
 	was     string // its bytes when it came
 	records []string
 	settled bool
@@ -46,13 +46,21 @@ func newPawnshop(rng *rand.Rand, most int) *pawnshop {
 	return &pawnshop{most: most, rng: rng, room: make(chan struct{}, 1)}
 }
 
-func (s *pawnshop) Account() batch.Account {
+func (s *pawnshop) Account(read func(batch.Account)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.acc
+	read(s.acc)
 }
 
-func (s *pawnshop) Borrow(ctx context.Context, l *Loan) error {
+// deliverLocked settles n records of l as delivered.
+func (s *pawnshop) deliverLocked(l *Lease, n int) {
+	if l.Settle(n) {
+		s.acc.Accepted += uint64(n)
+		s.acc.Delivered += uint64(n)
+	}
+}
+
+func (s *pawnshop) Borrow(ctx context.Context, l *Lease) error {
 	for {
 		s.mu.Lock()
 		if s.refusals != nil && s.refusals.IntN(10) == 0 {
@@ -65,8 +73,6 @@ func (s *pawnshop) Borrow(ctx context.Context, l *Loan) error {
 				p.records = append(p.records, string(rec.Data))
 			}
 			s.loans = append(s.loans, p)
-			s.acc.Accepted += uint64(len(p.records))
-			s.acc.Pending.Inflight += uint64(len(p.records))
 			s.mu.Unlock()
 			return nil
 		}
@@ -96,17 +102,14 @@ func (s *pawnshop) stepBehind(n int) bool {
 	}
 	if !p.settled {
 		p.settled = true
-		n := uint64(len(p.records))
 		s.got = append(s.got, p.records...)
-		s.acc.Delivered += n
-		s.acc.Pending.Inflight -= n
+		s.deliverLocked(p.l, len(p.records))
 		s.mu.Unlock()
-		p.l.Settle(0)
 		return true
 	}
 	s.loans = append(s.loans[:i], s.loans[i+1:]...)
 	s.mu.Unlock()
-	p.l.Return()
+	p.l.Release()
 	select {
 	case s.room <- struct{}{}:
 	default:
@@ -119,35 +122,22 @@ func (s *pawnshop) Shutdown(context.Context) (batch.Report, error) {
 	s.mu.Lock()
 	loans := s.loans
 	s.loans = nil
-	type end struct {
-		l    *Loan
-		left uint64
-	}
-	var ends []end
 	for _, p := range loans {
 		if p.settled {
 			continue
 		}
 		k := s.rng.IntN(len(p.records) + 1)
-		left := uint64(len(p.records) - k)
 		s.got = append(s.got, p.records[:k]...)
-		s.acc.Delivered += uint64(k)
-		s.acc.Pending.Inflight -= uint64(len(p.records))
-		if p.l.Keeps() {
-			s.acc.Accepted -= left
-			ends = append(ends, end{p.l, left})
-		} else {
-			s.acc.Dropped[batch.Shutdown] += left
-			ends = append(ends, end{p.l, 0})
+		s.deliverLocked(p.l, k)
+		if left := len(p.records) - k; !p.l.Keeps() && p.l.Settle(left) {
+			s.acc.Accepted += uint64(left)
+			s.acc.Dropped[batch.Shutdown] += uint64(left)
 		}
 	}
 	r := batch.Report{Account: s.acc}
 	s.mu.Unlock()
-	for _, e := range ends {
-		e.l.Settle(e.left)
-	}
 	for _, p := range loans {
-		p.l.Return()
+		p.l.Release()
 	}
 	return r, nil
 }
@@ -155,7 +145,7 @@ func (s *pawnshop) Shutdown(context.Context) (batch.Report, error) {
 // Loans are settled and returned in any order, by processes that end in the middle: the
 // account balances at every step, memory stays as it is until Return, and with
 // crash-safe slabs nothing is lost.
-func TestLoanWalk(t *testing.T) {
+func TestLeaseWalk(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		for seed := range uint64(testkit.Rounds(10, 5000)) {
 			dir := t.TempDir()
@@ -283,7 +273,7 @@ func (s *pawnshop) checkFile(t *testing.T, w *Writer, process int, written map[s
 
 // A loan that is not settled keeps its own slabs only: those behind it are used again, and
 // the file of a killed process holds its records, and what it says of the others is true.
-func TestSettledBehindAHungLoan(t *testing.T) {
+func TestSettledBehindAHungLease(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := newPawnshop(testkit.Rand(1), 100)
 		w := mustSink(t, s, &Options{SlabBytes: 1024, SlabCount: 8, WhenFull: DropNewest(), OnError: quiet, FlushInterval: time.Millisecond,
@@ -375,11 +365,11 @@ func TestSettleTwice(t *testing.T) {
 // A misbehaved borrower leaves Borrow in a way that it should not, now and then.
 type misbehaved struct {
 	Borrower
-	leave func(*Loan)
+	leave func(*Lease)
 	calls int
 }
 
-func (m *misbehaved) Borrow(ctx context.Context, l *Loan) error {
+func (m *misbehaved) Borrow(ctx context.Context, l *Lease) error {
 	if m.calls++; m.calls%3 > 0 {
 		m.leave(l)
 	}
@@ -397,7 +387,7 @@ func TestBorrowUnwinds(t *testing.T) {
 					var ev events
 					c := courierFor(&m)
 					c.wants.Inline = inline
-					b := &misbehaved{Borrower: c, leave: func(*Loan) { leave() }}
+					b := &misbehaved{Borrower: c, leave: func(*Lease) { leave() }}
 					w := mustSink(t, b, &Options{SlabBytes: 512, SlabCount: 4, WhenFull: Block(), OnError: ev.add})
 					const n = 200
 					for i := range n {
@@ -471,7 +461,7 @@ type lingering struct {
 	hang chan struct{}
 }
 
-func (b lingering) Borrow(ctx context.Context, l *Loan) error {
+func (b lingering) Borrow(ctx context.Context, l *Lease) error {
 	err := b.pawnshop.Borrow(ctx, l)
 	<-b.hang
 	return err

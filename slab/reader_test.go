@@ -41,9 +41,6 @@ func accountAtEveryMoment(t *testing.T, name string, o Options, inline bool) {
 		to := courierFor(r)
 		to.wait, to.wants.Inline = 5*time.Microsecond, inline
 		w := mustSink(t, to, &o)
-		if !w.drain.halfLock {
-			t.Error("the drain takes all of the lock")
-		}
 		var callers, asker sync.WaitGroup
 		for range 4 {
 			callers.Go(func() {
@@ -113,9 +110,6 @@ func TestFlushUnderFullSlabs(t *testing.T) {
 			e.w.store.unlock()
 		}
 	})
-	if !e.w.drain.halfLock {
-		t.Error("the drain takes all of the lock")
-	}
 	for i := range 4 {
 		mustWrite(t, e.w, i, 900)
 	}

@@ -1,0 +1,331 @@
+package slab
+
+import (
+	"slices"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
+)
+
+// A Lease is a batch of a Writer in the hands of its consumer. The records are the Writer's
+// until they are settled: they count as pending in its account. The consumer calls Settle for
+// the records that it has accounted for, any number of times, and Release when nothing reads
+// them any more. Both may be called from any goroutine, and do not block.
+//
+// At most half of the slabs are in leases that are not settled, so that there is room for
+// callers, and for DropOldest to drop. The lease of a mapped slab is a copy, because the
+// consumer must not read a file that others can truncate.
+type Lease struct {
+	s     *store
+	b     batch.Batch
+	mem   crashfile.Copy // the memory of b, unless it is in slabs
+	kind  leaseKind
+	slabs int // that count against half of all
+
+	// store.mu guards the rest.
+	pieces   []*piece
+	first    uint64 // ticket of the first record
+	n, open  int    // records; of them, those that are not settled
+	released bool
+	behind   int           // settled records of later leases, whose slabs are free
+	at       int64         // time of the first record
+	since    time.Duration // no record of it was accepted earlier; since config.born
+}
+
+// leaseKind is the kind of the memory of a lease.
+type leaseKind uint8
+
+const (
+	leasesSlabs  leaseKind = iota // slabs, which are free once it is released
+	leasesCopy                    // a copy of mapped slabs, which are free once it is settled
+	leasesFound                   // records of a dead process
+	leasesMarker                  // a gap marker, which is in no slab
+)
+
+// survives reports whether the records are on disk, too.
+func (k leaseKind) survives() bool { return k == leasesCopy || k == leasesFound }
+
+// maxSpareLeases bounds the pool of leases.
+const maxSpareLeases = 16
+
+// Batch returns the records. They stay unchanged until Release.
+func (l *Lease) Batch() *batch.Batch { return &l.b }
+
+// Keeps reports whether records that are not settled survive the process, because they are in
+// crash-safe memory. The answer does not change.
+func (l *Lease) Keeps() bool { return l.kind.survives() }
+
+// Pins returns the number of slabs in use until Release, and the largest number that calls
+// which may hang may read.
+func (l *Lease) Pins() (slabs, limit int) {
+	if l.kind.survives() {
+		return 0, 1
+	}
+	return l.slabs, l.s.maxLent()
+}
+
+// Open returns the number of records that are not settled.
+func (l *Lease) Open() int {
+	if l.kind == leasesMarker {
+		return 0
+	}
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	return l.open
+}
+
+// Settle settles n records. It reports false if they are accounted for already, because Close
+// ran out of time: they must not count twice.
+func (l *Lease) Settle(n int) bool {
+	if l.kind == leasesMarker {
+		return true
+	}
+	s := l.s
+	half := s.lockSome()
+	ok := n <= l.open
+	if ok && n > 0 {
+		if l.open -= n; l.open == 0 {
+			s.settledLocked(l)
+		}
+	}
+	s.unlockSome(half)
+	return ok
+}
+
+// Release frees the memory of a settled lease. It does nothing if records are open: they stay
+// in the Writer.
+func (l *Lease) Release() {
+	if l.kind == leasesMarker {
+		return
+	}
+	s := l.s
+	half := s.lockSome()
+	if l.open == 0 {
+		l.released = true
+		if s.waited = s.callers.slabs.n > 0; l.kind == leasesSlabs {
+			s.freeLeaseLocked(l, half)
+		}
+		s.reuseLocked(l)
+	}
+	s.unlockSome(half)
+}
+
+// lockSome locks mu alone and reports true, if the slabs are on the heap and there is nothing
+// but records to deliver. Otherwise it locks both. Between full slabs a consumer needs neither
+// the slab that callers fill nor the next ticket: it meets a caller only when that one changes
+// slabs. With mu alone it must not use the front, nor the payload end and slot count of a
+// block that may be the current one.
+func (s *store) lockSome() (half bool) {
+	if s.conf.o.Crash == nil {
+		spinLock(&s.mu, s.front.spins)
+		if s.calmLocked() {
+			return true
+		}
+		s.mu.Unlock()
+	}
+	s.lock()
+	return false
+}
+
+// unlockSome unlocks what lockSome has locked.
+func (s *store) unlockSome(half bool) {
+	if !half {
+		s.unlock()
+		return
+	}
+	ring := s.sleep.toRingLocked()
+	s.mu.Unlock()
+	if ring {
+		s.sleep.ring()
+	}
+}
+
+// calmLocked reports whether there is nothing but records to deliver.
+func (s *store) calmLocked() bool {
+	return s.life == accepting && len(s.ops) == 0 && s.callers.waitingLocked() == 0 && s.sleep.state != parked
+}
+
+// settledLocked removes a lease whose records are all settled.
+func (s *store) settledLocked(l *Lease) {
+	if l.kind == leasesFound {
+		s.found.lease = nil
+		s.sleep.wakeLocked()
+		return
+	}
+	s.lent -= l.slabs
+	if l.kind == leasesCopy {
+		s.settleCopiesLocked()
+		s.settleAheadLocked(l)
+	} else if i := slices.Index(s.leases, l); i >= 0 {
+		s.leases = slices.Delete(s.leases, i, i+1)
+	}
+	if s.starved {
+		s.starved = false
+		s.sleep.wakeLocked()
+	}
+}
+
+// settleCopiesLocked frees the slabs of settled leases, oldest first, up to one that is not
+// settled. It first records in the file that they are.
+func (s *store) settleCopiesLocked() {
+	n := 0
+	for n < len(s.leases) && s.leases[n].open == 0 {
+		n++
+	}
+	if n == 0 {
+		return
+	}
+	done := append(s.done[:0], s.leases[:n]...)
+	s.leases, s.done = slices.Delete(s.leases, 0, n), done[:0]
+	for _, l := range done {
+		s.acked += uint64(l.n + l.behind)
+	}
+	if s.crash.mapped() {
+		for _, l := range done {
+			s.crash.forgetFramesLocked(l.pieces)
+		}
+		s.crash.ackLocked()
+	}
+	for i, l := range done {
+		done[i] = nil
+		s.freeLeaseLocked(l, false)
+		s.reuseLocked(l)
+	}
+}
+
+// settleAheadLocked frees the slabs of l, which is settled and follows a lease that is not.
+// Records larger than a slab stay until that one is settled: there is no slab to free.
+func (s *store) settleAheadLocked(l *Lease) {
+	for i := 0; i < len(l.pieces); {
+		if !s.freeAheadLocked(l.pieces[i].blk) {
+			i++
+		}
+	}
+}
+
+// freeAheadLocked frees b if it is a slab of which all records are settled with their leases.
+// The current slab is filled from its start again.
+func (s *store) freeAheadLocked(b *block) bool {
+	if b.kind != isSlab || b.n > b.cut || !s.crash.mapped() {
+		return false
+	}
+	n := 0
+	for _, l := range s.leases {
+		if l.open == 0 {
+			n += l.piecesOf(b)
+		}
+	}
+	if n == 0 || n < b.refs {
+		return false
+	}
+	for _, l := range s.leases {
+		l.pieces = slices.DeleteFunc(l.pieces, func(p *piece) bool {
+			if p.blk != b {
+				return false
+			}
+			s.releaseLocked(p)
+			return true
+		})
+	}
+	s.crash.guardLocked(func() { // before the slab is used again
+		s.crash.noteAheadLocked()
+		if b != s.front.cur { // see rewindLocked
+			b.reset(s.front.next + 1)
+		}
+	})
+	for i := 1; i < len(s.leases); i++ {
+		if o := s.leases[i]; o.open == 0 && len(o.pieces) == 0 {
+			s.leases = slices.Delete(s.leases, i, i+1)
+			i--
+			s.leases[i].behind += o.n + o.behind
+			s.reuseLocked(o)
+		}
+	}
+	s.freedLocked()
+	return true
+}
+
+// piecesOf returns the number of pieces of b in the lease.
+func (l *Lease) piecesOf(b *block) (n int) {
+	for _, p := range l.pieces {
+		if p.blk == b {
+			n++
+		}
+	}
+	return n
+}
+
+// freeLeaseLocked frees the slabs of a lease. half: front.mu is not held.
+func (s *store) freeLeaseLocked(l *Lease, half bool) {
+	for i, p := range l.pieces {
+		s.releaseLocked(p)
+		l.pieces[i] = nil
+	}
+	l.pieces = l.pieces[:0]
+	if !half {
+		s.freedLocked()
+	}
+}
+
+// freedLocked serves the callers that wait for slabs.
+func (s *store) freedLocked() {
+	if s.life.cutShort() {
+		return
+	}
+	s.front.rewindLocked()
+	if s.callers.waitingLocked() > 0 {
+		s.front.serveLocked()
+		s.sleep.wakeLocked()
+	}
+	if s.sleep.state == parked && len(s.leases) == 0 {
+		s.restLocked()
+	}
+	s.front.setRoomLocked()
+}
+
+// reuseLocked keeps l for another batch, if its memory is free.
+func (s *store) reuseLocked(l *Lease) {
+	if l.released && len(l.pieces) == 0 && !slices.Contains(s.leases, l) && len(s.spare) < maxSpareLeases {
+		l.released = false // once
+		s.spare = append(s.spare, l)
+	}
+}
+
+// newLeaseLocked returns an empty lease.
+func (s *store) newLeaseLocked(kind leaseKind) *Lease {
+	var l *Lease
+	if k := len(s.spare); k > 0 {
+		l, s.spare = s.spare[k-1], s.spare[:k-1]
+	} else {
+		l = &Lease{s: s}
+	}
+	l.kind, l.slabs, l.n, l.open, l.released, l.behind = kind, 0, 0, 0, false, 0
+	l.b.Reset()
+	l.b.Codec, l.b.Origin = s.conf.o.Codec, s.conf.id
+	return l
+}
+
+// putBackLocked returns the pieces of l, which was not handed out, to the queue.
+func (s *store) putBackLocked(l *Lease) {
+	for i := len(l.pieces) - 1; i >= 0; i-- {
+		s.pieces.unpop(l.pieces[i])
+		l.pieces[i] = nil
+	}
+	l.pieces, l.released = l.pieces[:0], true
+	s.reuseLocked(l)
+}
+
+// maxLent returns the largest number of slabs in leases that are not settled.
+func (s *store) maxLent() int { return max(1, s.conf.o.SlabCount/2) }
+
+// leasedLocked returns the number of records in leases that are not settled.
+func (s *store) leasedLocked() (n int) {
+	for _, l := range s.leases {
+		n += l.open
+	}
+	if l := s.found.lease; l != nil {
+		n += l.open
+	}
+	return n
+}
