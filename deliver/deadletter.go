@@ -1,40 +1,74 @@
 package deliver
 
 import (
+	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/forebay-log/forebay/batch"
 )
 
-// A DeadLetterFile is an [ErrorHandler] that appends what a destination refused
+// A DeadLetterFile is an [ErrorHandler] that appends the records that a destination refused
 // for good to a file, as [DeadLetters] does. It may serve several outlets. Its methods
 // may be called from several goroutines at once.
 type DeadLetterFile struct {
-	h *jsonLines
-	f *appendFile
+	path, destination string
+
+	mu     sync.Mutex // guards the rest
+	h      *jsonLines // nil: not open yet
+	f      *appendFile
+	closed bool
 }
 
-// OpenDeadLetterFile opens the file at path for appending, and makes it (0600)
-// if it is not there, also if it is moved or deleted later. If the file ends in a partial line, a
+var errLettersClosed = errors.New("deliver: dead-letter file is closed")
+
+// OpenDeadLetterFile opens the file at path for appending, and creates it (0600)
+// if it does not exist, also if it is moved or deleted later. If the file ends in a partial line, a
 // newline is written first.
 func OpenDeadLetterFile(path, destination string) (*DeadLetterFile, error) {
-	f, err := openAppendFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("deliver: cannot open dead-letter file: %w", err)
+	d := &DeadLetterFile{path: path, destination: destination}
+	if _, err := d.open(); err != nil {
+		return nil, err
 	}
-	h := DeadLetters(f, destination).(*jsonLines)
-	h.torn = f.torn()
-	return &DeadLetterFile{h: h, f: f}, nil
+	return d, nil
 }
 
-// HandleError appends the records of b. After Close it takes none.
+// open opens the file unless it is open.
+func (d *DeadLetterFile) open() (*jsonLines, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, errLettersClosed
+	}
+	if d.h == nil {
+		f, err := openAppendFile(d.path)
+		if err != nil {
+			return nil, fmt.Errorf("deliver: cannot open dead-letter file: %w", err)
+		}
+		d.f, d.h = f, DeadLetters(f, d.destination).(*jsonLines)
+		d.h.torn = f.torn()
+	}
+	return d.h, nil
+}
+
+// HandleError appends the records of b. After Close it accepts none.
 func (d *DeadLetterFile) HandleError(cause error, b *batch.Batch) batch.Outcome {
-	return d.h.HandleError(cause, b)
+	h, err := d.open()
+	if err != nil {
+		return tookNothing(err)
+	}
+	return h.HandleError(cause, b)
 }
 
 // Close puts the file on stable storage, if it is of a kind that can be, which a
 // terminal, a pipe and /dev/null are not, and closes it. It may be called twice.
 func (d *DeadLetterFile) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+	if d.f == nil {
+		return nil
+	}
 	if err := d.f.Close(); err != nil {
 		return fmt.Errorf("deliver: cannot close dead-letter file: %w", err)
 	}

@@ -82,10 +82,10 @@ func (w *world) events() (out []event) {
 			trouble(badReads, "spool cannot read", 0, func() { w.badRead = true })
 		}
 	}
-	if w.buried {
-		add("letters written", func() { w.buried = false })
+	if w.lettersWait {
+		add("letters written", func() { w.lettersWait = false })
 	} else {
-		trouble(buries, "letters wait", 0, func() { w.buried = true })
+		trouble(letterWaits, "letters wait", 0, func() { w.lettersWait = true })
 	}
 	if w.lim.scarce && !w.wasScarce {
 		add("scarce", func() {
@@ -241,12 +241,12 @@ func (w *world) lateAnswer(h *handed) {
 // goWell has everything go well from now on: all must be settled soon. If stubborn,
 // records go on ending sessions.
 func (w *world) goWell(stubborn bool) {
-	w.kind, w.badApp, w.badRead, w.buried = true, false, false, false
+	w.kind, w.badApp, w.badRead, w.lettersWait = true, false, false, false
 	if !stubborn {
 		w.lim.poison = 0
 	}
-	if w.lim.sentence == holdingStream {
-		w.lim.sentence = wholly
+	if w.lim.suspectAnswer == holdingStream {
+		w.lim.suspectAnswer = wholly
 	}
 	day := 24 * time.Hour
 	if w.lim.noRoom && w.lim.poison > 0 { // each bad record is tried at the head for an hour
@@ -346,8 +346,8 @@ func (w *world) step() bool {
 		h := s.sent[i]
 		switch {
 		case i == w.firstPoison():
-			if w.kills++; w.lim.sentence != wholly && w.kills%16 == 0 {
-				w.answer(i, w.lim.sentence.outcome(h.b, w.lim.streams))
+			if w.kills++; w.lim.suspectAnswer != wholly && w.kills%16 == 0 {
+				w.answer(i, w.lim.suspectAnswer.outcome(h.b, w.lim.streams))
 			} else {
 				w.atPoison(i)
 			}
@@ -497,7 +497,7 @@ func (w *world) key() uint64 {
 	for _, k := range w.used {
 		n(uint64(k))
 	}
-	is(w.offered != nil, w.wasFull, w.wasScarce, w.badApp, w.badRead, w.buried)
+	is(w.offered != nil, w.wasFull, w.wasScarce, w.badApp, w.badRead, w.lettersWait)
 	for _, h := range w.holders {
 		is(w.released[h], h.settled)
 	}
@@ -756,7 +756,7 @@ func anyLimits(rng *rand.Rand) worldLimits {
 	if rng.IntN(4) == 0 {
 		lim.poison, lim.sour, lim.mute = 2+rng.IntN(20), rng.IntN(3) == 0, rng.IntN(2) == 0
 		if rng.IntN(2) == 0 {
-			lim.sentence = []flavour{refusingOne, smaller, searching, holdingStream, goneForGood}[rng.IntN(5)]
+			lim.suspectAnswer = []flavour{refusingOne, smaller, searching, holdingStream, goneForGood}[rng.IntN(5)]
 		}
 	}
 	for f := range flavours {

@@ -215,7 +215,7 @@ func TestHoldSeveralStreams(t *testing.T) {
 	})
 }
 
-// What is set aside is bounded. Beyond, everything waits, and nothing is lost.
+// Parked records with memory of their own are bounded. Beyond, everything waits, and nothing is lost.
 func TestHeldStreamsAreBounded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
@@ -572,7 +572,7 @@ func TestHeldRecordsArePassed(t *testing.T) {
 		if err := x.Flush(ctx); err == nil || !strings.Contains(err.Error(), "2 records are parked") {
 			t.Error(err)
 		}
-		committed := make(chan error, 1) // apart, or passed, is no committed record
+		committed := make(chan error, 1) // a parked record is not committed
 		go func() { committed <- x.commit(t.Context()) }()
 		time.Sleep(time.Minute)
 		if len(committed) > 0 {

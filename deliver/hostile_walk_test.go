@@ -15,10 +15,10 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// mischief is a peer whose driver keeps the rules badly: sessions end while they are
+// faulty is a peer whose driver breaks the rules: sessions end while they are
 // opened, or cleanly with batches under way; Open fails; a Send that has answered, or will,
 // returns an error; answers come twice.
-type mischief struct {
+type faulty struct {
 	*peer
 
 	mu  sync.Mutex
@@ -26,8 +26,8 @@ type mischief struct {
 	p   float64 // of each call
 }
 
-// dares reports whether the driver misbehaves now, and how.
-func (d *mischief) dares() int {
+// fault returns the fault that the driver has now, 0 for none.
+func (d *faulty) fault() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.rng.Float64() >= d.p {
@@ -36,15 +36,15 @@ func (d *mischief) dares() int {
 	return 1 + d.rng.IntN(5)
 }
 
-func (d *mischief) behave() {
+func (d *faulty) behave() {
 	d.mu.Lock()
 	d.p = 0
 	d.mu.Unlock()
 	d.randomFaults(0)
 }
 
-func (d *mischief) Open(l Life) (Session, error) {
-	how := d.dares()
+func (d *faulty) Open(l Life) (Session, error) {
+	how := d.fault()
 	switch how {
 	case 1:
 		l.End(nil)
@@ -56,37 +56,37 @@ func (d *mischief) Open(l Life) (Session, error) {
 	if how != 0 {
 		time.Sleep(time.Duration(how) * 10 * time.Millisecond)
 	}
-	heard := &mischiefLife{Life: l}
+	heard := &faultyLife{Life: l}
 	s, err := d.peer.Open(heard)
 	if err == nil && how == 4 {
 		s.Close()
 		return nil, testkit.ErrDown
 	}
-	return &mischiefSession{Session: s, d: d, l: heard}, err
+	return &faultySession{Session: s, d: d, l: heard}, err
 }
 
 // mischiefLife knows the batch that was answered last.
-type mischiefLife struct {
+type faultyLife struct {
 	Life
 	last atomic.Pointer[batch.Batch]
 }
 
-func (l *mischiefLife) Answer(b *batch.Batch, o batch.Outcome) {
+func (l *faultyLife) Answer(b *batch.Batch, o batch.Outcome) {
 	l.Life.Answer(b, o)
 	l.last.Store(b)
 }
 
-type mischiefSession struct {
+type faultySession struct {
 	Session
-	d *mischief
-	l *mischiefLife
+	d *faulty
+	l *faultyLife
 }
 
-func (s *mischiefSession) Send(b *batch.Batch) error {
+func (s *faultySession) Send(b *batch.Batch) error {
 	if err := s.Session.Send(b); err != nil {
 		return err
 	}
-	switch s.d.dares() {
+	switch s.d.fault() {
 	case 1:
 		s.l.End(nil)
 	case 2:
@@ -112,7 +112,7 @@ func TestMischief(t *testing.T) {
 		for round := range testkit.Rounds(80, 5000) {
 			rng := testkit.Rand(seed + uint64(round))
 			window, per := 1+rng.IntN(6), 1+rng.IntN(12)
-			d := &mischief{peer: newPeer(window, rng, time.Second), rng: testkit.Rand(rng.Uint64()), p: rng.Float64() * 0.2}
+			d := &faulty{peer: newPeer(window, rng, time.Second), rng: testkit.Rand(rng.Uint64()), p: rng.Float64() * 0.2}
 			d.randomFaults(rng.Float64() * 0.1)
 			o := &Options{Retry: &RetryOptions{Min: time.Millisecond, Max: time.Second, BudgetRatio: 1, BudgetPerSecond: 1e3}}
 			if rng.IntN(2) == 0 {

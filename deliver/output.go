@@ -168,6 +168,15 @@ func (o *Output) Refuse(p []byte, m batch.Meta, r batch.Reason, cause error) err
 	return err
 }
 
+// refused is a record that the Output did not accept, on its way to the dead letters.
+type refused struct {
+	b     *batch.Batch
+	cause error
+}
+
+// refusedQueue is how many such records wait at most; older ones are dropped.
+const refusedQueue = 4
+
 var errOversize = errors.New("the record is longer than MaxRecord")
 
 // deadLetter writes a record that was not accepted to the dead letters, unless the Output is closed. It

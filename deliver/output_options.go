@@ -237,7 +237,7 @@ func (f *files) open(o *OutputOptions) error {
 		}
 		f.letters, o.Deliver.DeadLetter = letters, letters
 	case o.SpoolDir != "" && o.Deliver.DeadLetter == nil:
-		letters := &lateLetters{path: filepath.Join(o.SpoolDir, deadLetterName), name: o.Name}
+		letters := &DeadLetterFile{path: filepath.Join(o.SpoolDir, deadLetterName), destination: o.Name} // opened for the first record
 		f.letters, o.Deliver.DeadLetter = letters, letters
 	}
 	return errors.Join(errs...)

@@ -141,9 +141,9 @@ func TestExpiredAreForgotten(t *testing.T) {
 	})
 }
 
-// A suspect was set aside, and nothing was ever delivered that could control its trial:
+// A suspect was parked, and nothing was ever delivered that could be a reference record:
 // it is sent again when nothing else waits.
-func TestSuspectWithoutControl(t *testing.T) {
+func TestSuspectWithoutReference(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		began := time.Now()
 		d := newPeer(1, testkit.Rand(1), 0)
@@ -168,9 +168,9 @@ func TestSuspectWithoutControl(t *testing.T) {
 	})
 }
 
-// A suspect that was set aside has a verdict: the destination refuses it, alone, without a
+// A parked suspect has an answer: the destination refuses it, alone, without a
 // name, has ended for good, or does not take its stream just now.
-func TestVerdictOnSuspect(t *testing.T) {
+func TestAnswerToSuspect(t *testing.T) {
 	for advice, want := range map[batch.Advice]batch.Account{
 		batch.Search:      {Delivered: 29, Dropped: batch.Drops{batch.Poison: 1}},
 		batch.Smaller:     {Delivered: 29, Dropped: batch.Drops{batch.Poison: 1}},

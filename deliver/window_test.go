@@ -380,7 +380,7 @@ func TestOrder(t *testing.T) {
 				t.Fatalf("seed %d: %d first copies, out of order: %v", seed+uint64(round), n, first)
 			}
 			failures := int(x.Stats().Retries)
-			if _, copies := testkit.LastCopies(got); copies > (failures+1)*window*per { // control records are copies, too
+			if _, copies := testkit.LastCopies(got); copies > (failures+1)*window*per { // reference records are copies, too
 				t.Fatalf("seed %d: %d copies after %d failures with a window of %d × %d", seed+uint64(round), copies, failures, window, per)
 			}
 			d.check(t, seed+uint64(round))
@@ -469,7 +469,7 @@ func flushUntil(t testing.TB, x *outlet) {
 	t.Fatalf("not settled after hours: %v: %s", err, x.Account())
 }
 
-// Order is kept within each stream when the destination fails streams apart: a driver
+// Order is kept within each stream when the destination fails streams separately: a driver
 // answers later records of a stream open, unsent, behind an open record.
 func TestOrderPerStream(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -503,7 +503,7 @@ func TestOrderPerStream(t *testing.T) {
 	})
 }
 
-// streamPeer stores streams apart, and fails some of them at a time. It answers as a
+// streamPeer stores streams separately, and fails some of them at a time. It answers as a
 // driver must: behind an open record of a stream all later ones are open.
 type streamPeer struct {
 	mu    chan struct{}

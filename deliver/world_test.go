@@ -15,17 +15,17 @@ import (
 type trouble uint8
 
 const (
-	ends       trouble = iota // a session ends because of an error
-	cleanEnds                 // … of none
-	earlyEnds                 // … and Open has not returned
-	opens                     // Open fails
-	answers                   // an answer with open or refused records
-	again                     // a second answer to a batch
-	refusals                  // a Send returns an error
-	badAppends                // the spool cannot be written
-	badReads                  // … read
-	buries                    // too many dead letters wait
-	waits                     // time passes, and the machine has no use for it
+	ends        trouble = iota // a session ends because of an error
+	cleanEnds                  // … of none
+	earlyEnds                  // … and Open has not returned
+	opens                      // Open fails
+	answers                    // an answer with open or refused records
+	again                      // a second answer to a batch
+	refusals                   // a Send returns an error
+	badAppends                 // the spool cannot be written
+	badReads                   // … read
+	letterWaits                // too many dead letters wait
+	waits                      // time passes, and the machine has no use for it
 	troubles
 )
 
@@ -43,8 +43,8 @@ type worldLimits struct {
 	noRoom                   bool    // nothing that is parked gets memory
 	poison                   int     // every so many records one ends its session; 0: none does
 	mute                     bool    // … after 30 s without an answer
-	sentence                 flavour // the answer to such a record at times; wholly: none
-	sour                     bool    // control records are refused for a time
+	suspectAnswer            flavour // the answer to such a record at times; wholly: none
+	sour                     bool    // reference records are refused for a time
 	age                      time.Duration
 	moves                    *moves                                   // where they are noted; nil: nowhere
 	jitter                   func(lo, hi time.Duration) time.Duration // nil: hi
@@ -115,13 +115,13 @@ type world struct {
 	kind   bool // all goes well from now on
 	used   [troubles]int
 
-	holders []*holder // of callers
-	frames  []frame   // of the spool, not acknowledged
-	seq     uint64
-	acc     batch.Account // of the spool
-	badApp  bool          // the next Append fails
-	badRead bool          // the next Next does
-	buried  bool
+	holders     []*holder // of callers
+	frames      []frame   // of the spool, not acknowledged
+	seq         uint64
+	acc         batch.Account // of the spool
+	badApp      bool          // the next Append fails
+	badRead     bool          // the next Next does
+	lettersWait bool
 
 	s *worldSession
 
@@ -204,14 +204,14 @@ func newWorld(lim worldLimits, mut mutant) *world {
 	if lim.spool {
 		w.led.spill = w
 	}
-	aside := 1 << 20
+	asideBytes := 1 << 20
 	if lim.noRoom {
-		aside = 0
+		asideBytes = 0
 	}
 	w.m = newMachine(&settings{
 		moved:  lim.moves.add,
-		window: lim.window, retry: retry, spool: lim.spool, handler: lim.handler, asideBytes: aside, jitter: lim.jitter,
-		post: func(string, error, uint64) {}, deadLetter: func(*batch.Batch, error) {}, lettersFull: func() bool { return w.buried },
+		window: lim.window, retry: retry, spool: lim.spool, handler: lim.handler, asideBytes: asideBytes, jitter: lim.jitter,
+		post: func(string, error, uint64) {}, deadLetter: func(*batch.Batch, error) {}, lettersFull: func() bool { return w.lettersWait },
 		settled: w.led.forget, release: func(h *holder) { w.released[h] = true }, outside: func() uint64 { return 0 },
 	}, w.led, newCircuit(brk, lim.jitter))
 	w.settle()

@@ -167,7 +167,7 @@ func TestWriterMisbehaves(t *testing.T) {
 			}
 			return -1, nil
 		},
-		"panics for long": func(call int, p []byte) (int, error) { // no control record comes twice
+		"panics for long": func(call int, p []byte) (int, error) { // no reference record comes twice
 			if 5 < call && call < 40 && !several { // a Writev that panics does not say what it has written
 				panic("on purpose")
 			}

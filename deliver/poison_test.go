@@ -214,7 +214,7 @@ func TestPoisonThatResets(t *testing.T) {
 	}
 }
 
-// While nothing else comes, control records are enough to condemn; a record that was
+// While nothing else comes, reference records are enough to condemn; a record that was
 // never delivered is none.
 func TestPoisonThatIsLast(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -257,7 +257,7 @@ func TestManyPoison(t *testing.T) {
 		{"scattered", func(i uint64) bool { return i%37 == 5 }, 54, 15 * time.Minute},
 		{"in a row", func(i uint64) bool { return i > 500 && i <= 550 }, 50, 15 * time.Minute},
 		{"from the beginning", func(i uint64) bool { return i <= 40 }, 40, 150 * time.Minute}, // there is no evidence before the first good one
-		{"more than may be on trial", func(i uint64) bool { return i%13 == 5 }, 154, 60 * time.Minute},
+		{"more than may be suspected", func(i uint64) bool { return i%13 == 5 }, 154, 60 * time.Minute},
 	} {
 		for _, window := range []int{1, 4} {
 			t.Run(fmt.Sprintf("%s,window=%d", tt.name, window), func(t *testing.T) {
@@ -404,7 +404,7 @@ func TestSuspectIsTaken(t *testing.T) {
 	}
 }
 
-// Suspects wait apart without harm when the destination goes down, and are not
+// Suspects stay parked without harm when the destination goes down, and are not
 // condemned then.
 func TestSuspectBesideAnOutage(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
