@@ -16,7 +16,7 @@ import (
 // writer is the end of the last segment; Spool.writeMu guards it.
 type writer struct {
 	seg     *segment            // equals Spool.active
-	f       vfs.File            // nil while seg is one of an earlier process to go on in
+	f       vfs.File            // nil while seg is a segment of an earlier process that is continued
 	looked  time.Time           // when the segment was last looked up by its name
 	defined map[uint32]struct{} // streams with a definition in seg
 
@@ -26,24 +26,23 @@ type writer struct {
 }
 
 const (
-	// copyBelow is the payload size up to which copying it behind the index is
-	// cheaper than a second write.
+	// copyBelow is the payload size up to which copying it after the index is cheaper than a second
+	// write.
 	copyBelow = 16 << 10
 	// keepScratch is the ceiling of a buffer kept for reuse.
 	keepScratch = 4 << 20
 )
 
-// Append adds b at the end and returns its number. Numbers rise by one, but jump over
-// batches that damage or an earlier loss of power took.
+// Append adds b at the end and returns its number. Numbers rise by one, except that the numbers of
+// batches lost to damage or to a loss of power are skipped.
 //
-// When Append returns nil, b survives the death of the process. It survives a loss of
-// power once a later [Spool.Sync] returns nil, or at once if Options.Sync is "always". On
-// error nothing is stored, and a later call may succeed. The error is [ErrFull], that of
-// the file system, such as ENOSPC, or says that the batch has more than 256 MiB. An empty
-// batch is not stored; its number is 0.
+// When Append returns nil, b survives the death of the process. It survives a loss of power once a
+// later [Spool.Sync] returns nil, or at once if Options.Sync is "always". On error nothing is
+// stored, and a later call may succeed. The error is [ErrFull], an error of the file system such as
+// ENOSPC, or reports that the batch has more than 256 MiB. An empty batch is not stored; its number
+// is 0.
 //
-// Append copies all it needs of b, its Origin included. Slots keep ticket, time, level,
-// stream and flags.
+// Append copies b, including its Origin. Slots keep ticket, time, level, stream and flags.
 func (s *Spool) Append(b *batch.Batch) (seq uint64, err error) {
 	if b.Len() == 0 {
 		return 0, nil
@@ -87,8 +86,8 @@ func form(c batch.Codec) (contentType string, schema uint32) {
 	return c.ContentType(), schema
 }
 
-// place finds room for the frame and writes it. again says that a reader has found the
-// segment damaged, so that the frame belongs into the next one.
+// place finds room for the frame and writes it. again reports that a reader has found the segment
+// damaged, so that the frame must be written to the next one.
 func (s *Spool) place(b *batch.Batch, h *frameHeader, contentType string, schema uint32) (again bool, err error) {
 	s.resume()
 	if s.w.f != nil && time.Since(s.w.looked) >= lookEvery && s.isGone() {
@@ -127,8 +126,8 @@ func (s *Spool) place(b *batch.Batch, h *frameHeader, contentType string, schema
 // lookEvery is how often the segment that is written to is looked up by its name.
 const lookEvery = time.Second
 
-// isGone reports whether the current segment was deleted or moved: what is appended to it would
-// be lost.
+// isGone reports whether the current segment was deleted or moved. Batches appended to it would be
+// lost.
 func (s *Spool) isGone() bool {
 	s.w.looked = time.Now()
 	f, err := s.fs.OpenFile(s.path(s.w.seg.name), os.O_RDONLY, 0)
@@ -139,8 +138,8 @@ func (s *Spool) isGone() bool {
 	return false
 }
 
-// resume opens the segment that recovery left to go on in. Where that fails a new
-// one serves as well.
+// resume opens the segment that recovery selected to be continued. If that fails, a new one is
+// used.
 func (s *Spool) resume() {
 	if s.w.seg == nil || s.w.f != nil {
 		return
@@ -150,12 +149,12 @@ func (s *Spool) resume() {
 		_ = s.seal()
 		return
 	}
-	// Its stream numbers mean nothing here: w.defined is empty, so all that are
-	// used are defined anew.
+	// Its stream numbers have no meaning here: w.defined is empty, so all streams are defined
+	// again.
 	s.w.f = f
 }
 
-// fits reports whether the current segment takes a frame of need bytes.
+// fits reports whether a frame of need bytes fits into the current segment.
 func (s *Spool) fits(need int64, contentType string, schema uint32) bool {
 	g := s.w.seg
 	s.mu.Lock()
@@ -280,7 +279,7 @@ func (s *Spool) create(h *segmentHeader) (vfs.File, error) {
 	}
 }
 
-// write puts the frame behind the last one.
+// write appends the frame.
 func (s *Spool) write(b *batch.Batch, h *frameHeader) error {
 	w := &s.w
 	seed := w.seg.seed()
@@ -322,9 +321,8 @@ func (s *Spool) write(b *batch.Batch, h *frameHeader) error {
 	return nil
 }
 
-// syncTail puts the frame just written, and the names it needs, on stable storage. After
-// a failed sync nobody knows which bytes of the file are there, so its segment is not used
-// any more.
+// syncTail syncs the frame just written, and the names it needs. After a failed sync the content of
+// the file is unknown, so its segment is not continued.
 func (s *Spool) syncTail() error {
 	err := s.w.f.Sync()
 	if err == nil {
@@ -347,8 +345,8 @@ func (s *Spool) undo(cause error) {
 	}
 }
 
-// commit makes the frame known to readers. again says that a reader has found the segment
-// damaged: frames behind the damage cannot be reached.
+// commit makes the frame visible to readers. again reports that a reader has found the segment
+// damaged: frames after the damage cannot be reached.
 func (s *Spool) commit(h *frameHeader) (again bool) {
 	g := s.w.seg
 	s.mu.Lock()
@@ -381,8 +379,8 @@ func (s *Spool) failed() {
 	s.count.appendErrors++
 }
 
-// seal ends the current segment, if there is one. An event tells of its error, which later
-// appends do not depend on.
+// seal ends the current segment, if there is one. An error is reported by an event; later appends
+// do not depend on it.
 func (s *Spool) seal() error {
 	if s.w.seg == nil {
 		return nil

@@ -13,12 +13,12 @@ const (
 	cursorMagic     = "fbcursr\n"
 	cursorVersion   = 1
 	cursorSlotBytes = 64
-	cursorStride    = 4096 // slots lie on different pages
+	cursorStride    = 4096 // so that slots are on different pages
 	cursorFileBytes = 2 * cursorStride
 )
 
-// missing returns how many batches and records are gone from the end of a spool
-// whose last segment ends at end, as far as the cursor tells.
+// missing returns how many batches and records are missing at the end of a spool whose last segment
+// ends at end, according to the cursor.
 func (c *cursorState) missing(end mark) (batches, records uint64) {
 	if c.acked.seq > end.seq {
 		end = c.acked
@@ -78,9 +78,8 @@ func (c *cursorState) parse(p []byte) bool {
 		c.end.seq <= maxNumber && c.end.rec <= maxNumber
 }
 
-// readCursor returns the newer of the two slots. Without a readable one it
-// returns the beginning, and blank says whether that is because none was ever
-// written.
+// readCursor returns the newer of the two slots. If neither is readable it returns the beginning,
+// and blank reports whether none was ever written.
 func readCursor(f io.ReaderAt) (c cursorState, blank bool, err error) {
 	c.acked.seq = 1
 	found, blank := false, true

@@ -1,16 +1,14 @@
 // Package spool keeps batches on disk, in order, until they are acknowledged.
 //
-// A [Spool] is a queue of batches in a directory of segment files. [Spool.Append] adds a
-// batch at the end, [Spool.Next] hands out the oldest one not handed out yet, [Spool.Ack]
-// settles all batches up to a number, and [Spool.Rewind] begins again after the last Ack. A
-// segment is deleted once all its batches are acknowledged. However a process ends, the
-// next one that calls [Open] finds the batches that were there: at least once, in order,
-// none torn and none made up.
+// A [Spool] is a queue of batches in a directory of segment files. [Spool.Append] adds a batch at
+// the end, [Spool.Next] returns the oldest one not returned yet, [Spool.Ack] settles all batches up
+// to a number, and [Spool.Rewind] begins again after the last Ack. A segment is deleted once all
+// its batches are acknowledged. However a process ends, the next one that calls [Open] finds its
+// batches: at least once, in order, and complete.
 //
-// It writes one batch at a time, and reads one, or with [Spool.NextUpTo] as many as fit into
-// one of a given size. It keeps a few hundred bytes per segment in memory, however much lies
-// on disk. Open reads the header of every
-// segment and the frames of the last one only.
+// A Spool writes one batch at a time, and reads one, or with [Spool.NextUpTo] as many as fit into a
+// given size. It needs a few hundred bytes of memory per segment, whatever the size of the
+// segments. Open reads the header of every segment, and the frames of the last one only.
 //
 // # Files
 //
@@ -23,21 +21,21 @@
 //	segment   | magic · crc · version · content type · schema · uuid · id · first batch, record · time |
 //	frame     | crc · body crc · lengths · batch · record · time | streams | index | payload |
 //
-// docs/format/spool.md has every byte. Both checksums are CRC32C seeded with the
-// segment's uuid, so a frame counts only in the segment it was written for.
+// docs/format/spool.md describes every byte. Both checksums are CRC32C seeded with the segment's
+// uuid, so a frame is valid only in the segment it was written for.
 //
 // # Failure
 //
-// A process killed inside Append leaves a torn frame at the end of the last segment. That
-// is normal, and the next Open cuts it off. Other bytes that do not read back as they were
-// written are damage. The batches before the damage are used. The rest of that segment is
-// counted and reported as a [CorruptError]; once the batches before it are acknowledged,
-// the file is set aside as *.corrupt. Reading goes on with the next segment.
+// A process killed inside Append leaves a torn frame at the end of the last segment. This is
+// expected, and the next Open removes it. Any other bytes that differ from the bytes written are
+// damage. The batches before the damage are used. The rest of that segment is counted and reported
+// as a [CorruptError]. Once the batches before it are acknowledged, the file is set aside as
+// *.corrupt. Reading continues with the next segment.
 //
 // # Goroutines and locks
 //
-// With Options.Sync "interval" one goroutine, started by Open and ended by Close, calls
-// Sync. Another one runs OnEvent, and lives only while there are events. Locks are taken
-// in the order writeMu, readMu, syncMu, mu; the holder of readMu takes writeMu only
-// with TryLock. mu is a leaf, held for no I/O.
+// With Options.Sync "interval" one goroutine, started by Open and ended by Close, calls Sync.
+// Another one runs OnEvent, and exists only while there are events. Locks are acquired in the order
+// writeMu, readMu, syncMu, mu; the holder of readMu acquires writeMu only with TryLock. mu is a
+// leaf, never held during I/O.
 package spool

@@ -43,22 +43,21 @@ var (
 	errUnreadable = errors.New("file cannot be read")
 )
 
-// A CorruptError says where a segment cannot be read and what that cost.
+// A CorruptError describes damage in a segment and the resulting loss.
 type CorruptError struct {
 	// Segment is the file's name within the spool directory.
 	Segment string
 	// Offset is the position in bytes of the first frame that cannot be read,
 	// 0 for the segment header.
 	Offset int64
-	// Records is how many records are lost with it, as far as is known. Records
-	// behind a damaged frame at the end of the last segment cannot always be
-	// counted.
+	// Records is the known number of records lost with it. Records after a damaged frame at the end
+	// of the last segment cannot always be counted.
 	Records uint64
 	// Err is the cause.
 	Err error
 }
 
-// Error says what is wrong, where, and how much is lost.
+// Error returns the segment, the offset, the reason and the number of lost records.
 func (e *CorruptError) Error() string {
 	return fmt.Sprintf("spool: %s: offset %d: %v (%s lost)", e.Segment, e.Offset, e.Err, plural.Of(e.Records, "record"))
 }

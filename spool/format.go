@@ -15,8 +15,7 @@ const (
 	frameHeaderBytes   = 72
 	oldFrameHeader     = 56 // in version 1, which has no origin
 
-	// maxBatchBytes is the largest batch Append takes: payload, index and
-	// stream definitions together.
+	// maxBatchBytes is the maximum size of a batch: payload, index and stream definitions together.
 	maxBatchBytes = 256 << 20
 
 	// maxSegmentFile bounds how much of a file is read. No segment is larger.
@@ -129,7 +128,7 @@ type frameHeader struct {
 	origin  [16]byte
 }
 
-// body returns the length in bytes of the frame behind its header.
+// body returns the length in bytes of the frame after its header.
 func (h *frameHeader) body() int64 { return int64(h.dict) + int64(h.index) + int64(h.payload) }
 
 // bytes returns the length in bytes of the whole frame.

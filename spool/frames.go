@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// errTorn says that a file ends inside a frame, as it does when the writer was
-// killed. Whether that is normal depends on the segment.
+// errTorn reports that a file ends within a frame, as after a kill of the writer. Whether that is
+// damage depends on the segment.
 var errTorn = errors.New("torn frame")
 
 // frames walks the frames of one segment. Each step is [frames.header] followed
@@ -23,7 +23,7 @@ type frames struct {
 	seq uint64 // it must have
 	rec uint64 // it must have
 
-	before mark // where the next segment begins; zero: nobody knows
+	before mark // where the next segment begins; zero: unknown
 
 	ahead     [frameHeaderBytes]byte // its first head bytes are the header at off, if haveAhead
 	haveAhead bool
@@ -171,16 +171,16 @@ func damaged(err error) bool {
 	return false
 }
 
-// position is where a walk stands.
+// A position is the position of a walk.
 type position struct {
 	off      int64
 	seq, rec uint64
 }
 
-// place returns where the walk stands, for back.
+// place returns the position of the walk, for back.
 func (w *frames) place() position { return position{off: w.off, seq: w.seq, rec: w.rec} }
 
-// back takes the walk back to an earlier place.
+// back returns the walk to an earlier position.
 func (w *frames) back(p position) {
 	w.off, w.seq, w.rec, w.haveAhead = p.off, p.seq, p.rec, false
 }

@@ -60,7 +60,7 @@ func (s *Spool) heldIn(g *segment, origin [16]byte, first, last uint64) (held []
 	}
 	defer f.Close()
 	w := startFrames(f, g.size, &g.segmentHeader)
-	sound := w // everything before it is as it was written
+	sound := w // everything before it is valid
 	var h, passed frameHeader
 	var index, scratch []byte
 	for w.seq < g.end.seq && w.header(&h) == nil {
@@ -175,7 +175,7 @@ func (c *cursor) addSettled(t settledTickets) {
 	c.settled = append(c.settled, t)
 }
 
-// appendSettled adds to dst the ranges as they stand in the cursor file.
+// appendSettled appends the ranges in the format of the cursor file to dst.
 func (c *cursor) appendSettled(dst []byte) []byte {
 	at := len(dst)
 	dst = le.AppendUint32(dst, 0) // checksum, below
@@ -190,8 +190,8 @@ func (c *cursor) appendSettled(dst []byte) []byte {
 	return dst
 }
 
-// readSettled adds the ranges behind both slots, those of the newer slot last. Ranges of
-// the older one stay settled. Cursors of earlier versions have none.
+// readSettled adds the ranges after both slots, those of the newer slot last. Ranges of the older
+// one stay settled. Cursors of earlier versions have none.
 func (c *cursor) readSettled(f io.ReaderAt) {
 	for slot := c.state.gen + 1; slot < c.state.gen+3; slot++ {
 		var p [settledHeadBytes + maxSettled*settledEntryBytes]byte

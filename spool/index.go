@@ -8,10 +8,10 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// The record index has one entry per record: a control byte, the fields the
-// control byte announces, the length. A record whose ticket follows on the one
-// before, with equal stream and level, takes a control byte, a time difference
-// and a length: about 6 bytes where a [batch.Slot] has 32.
+// The record index has one entry per record: a control byte, the fields that the control byte
+// announces, and the length. A record with the next ticket, and with the stream and level of the
+// record before it, needs a control byte, a time difference and a length: about 6 bytes, where a
+// [batch.Slot] has 32.
 const (
 	hasTicket = 1 << iota // difference to the ticket before + 1, zigzag varint
 	hasStream             // stream, varint; else as before (0 at first)
@@ -80,11 +80,10 @@ func appendIndex(dst []byte, b *batch.Batch) (_ []byte, records int) {
 	return dst, records
 }
 
-// decodeIndex appends the slots of an index to dst, whose offsets count from the
-// start of the payload. stream translates the stream numbers; it is called once
-// for each change, and may refuse. Every byte of p must be used, the lengths must add up
-// to payload, and the numbers of entries and records must be those of the frame header: a
-// batch is whole or it is damaged.
+// decodeIndex appends the slots of an index to dst; their offsets count from the start of the
+// payload. stream translates the stream numbers; it is called once for each change, and may refuse.
+// Every byte of p must be used, the lengths must add up to payload, and the numbers of entries and
+// records must be those of the frame header. Otherwise the batch is damaged.
 func decodeIndex(dst []batch.Slot, p []byte, h *frameHeader, stream func(uint32) (uint32, bool)) ([]batch.Slot, error) {
 	// An entry has at least minEntryBytes, so memory is bounded by the file.
 	if int64(h.entries)*minEntryBytes > int64(len(p)) {
@@ -163,8 +162,8 @@ func decodeIndex(dst []batch.Slot, p []byte, h *frameHeader, stream func(uint32)
 	return dst, nil
 }
 
-// changes reads the fields between control byte and time from p[i:]. It returns
-// the position behind them.
+// changes reads the fields between control byte and time from p[i:]. It returns the position after
+// them.
 func (st *indexState) changes(p []byte, i int, ctl byte) (next int, flags uint8, ok bool) {
 	if ctl&^controlBits != 0 {
 		return i, 0, false
@@ -202,8 +201,7 @@ func (st *indexState) changes(p []byte, i int, ctl byte) (next int, flags uint8,
 	return i, flags, true
 }
 
-// uvarint reads a varint from p[i:] and returns the position behind it, -1 if
-// there is none.
+// uvarint reads a varint from p[i:] and returns the position after it, or -1 if there is none.
 func uvarint(p []byte, i int) (v uint64, next int) {
 	v, n := binary.Uvarint(p[i:])
 	if n <= 0 {
@@ -212,12 +210,12 @@ func uvarint(p []byte, i int) (v uint64, next int) {
 	return v, i + n
 }
 
-// usual reads an entry without any announced field from the eight bytes in x:
-// control byte, time difference and length of at most four bytes each, eight in
-// all. n is its length in bytes, 0 if it is no such entry.
+// usual reads an entry without announced fields from the eight bytes in x: control byte, time
+// difference and length of at most four bytes each, eight in total. n is its length in bytes, or 0
+// if it is another entry.
 //
-// Varints end with the first byte below 0x80. Finding the ends of both at once,
-// not one after the other, halves the time of decoding.
+// Varints end with the first byte below 0x80. Finding both ends at once instead of one after the
+// other halves the time of decoding.
 func usual(x uint64) (diff int64, length uint64, n int) {
 	ends := ^x & 0x8080808080808080 // the top bit of each byte that ends something
 	end1 := ends & (ends - 1)       // without the control byte

@@ -27,8 +27,7 @@ type SegmentInfo struct {
 	// Torn: the file ends inside a frame, because an Append is under way or was
 	// killed. That is no damage.
 	Torn bool
-	// Damage says where and why the file cannot be read. The counts above are of the
-	// batches before it.
+	// Damage describes the damage of the file. The counts above are of the batches before it.
 	Damage *CorruptError
 	// Parked: no process that opened the spool since has accepted the form of the
 	// records, see [Options.Accepts].
@@ -47,8 +46,9 @@ type Listing struct {
 	Damaged int           // files that are damaged or set aside
 }
 
-// List describes the spool directory dir, from the headers of its frames. With verify it also reads and checks every byte, one batch in memory at a time. It writes
-// nothing and takes no lock: a process may be using the spool.
+// List describes the spool directory dir, from the headers of its frames. With verify it also reads
+// and checks every byte, one batch in memory at a time. It writes nothing and takes no lock: a
+// process may be using the spool.
 func List(dir string, verify bool) (*Listing, error) { return inspect(vfs.OS, dir, verify) }
 
 func inspect(fsys vfs.FS, dir string, full bool) (*Listing, error) {
@@ -153,7 +153,7 @@ func openView(fsys vfs.FS, dir string) (*view, error) {
 	for i := len(v.segs) - 1; i >= 0; i-- {
 		g := &v.segs[i]
 		g.limit, g.whole = limit, before == g.id+1
-		if g.lane != inLine { // its name says it
+		if g.lane != inLine { // the name has the range
 			g.limit, g.whole = g.end, true
 			if g.damage != nil {
 				g.limit, g.whole = mark{seq: maxNumber, rec: maxNumber}, false
@@ -166,9 +166,8 @@ func openView(fsys vfs.FS, dir string) (*view, error) {
 	return v, nil
 }
 
-// missing returns the error for batches that the cursor tells of and no segment has, once
-// all segments have been read. It returns nil if nothing is missing, and while a process
-// changes the spool.
+// missing returns the error for batches that are in the cursor and in no segment, once all segments
+// have been read. It returns nil if no batch is missing, and while a process changes the spool.
 func (v *view) missing() *CorruptError {
 	end := v.acked
 	for i := range v.segs {
@@ -259,10 +258,10 @@ type Entry struct {
 	Batch   *batch.Batch // valid until the next step
 }
 
-// Scan iterates over the batches in the spool directory dir, oldest first, one in
-// memory at a time. It writes nothing and takes no lock. Of o it uses Codec and
-// Streams. Damage is yielded as a [*CorruptError] with a zero Entry, and the scan
-// goes on with the next segment; any other error ends it.
+// Scan iterates over the batches in the spool directory dir, oldest first, one in memory at a time.
+// It writes nothing and takes no lock. Of o it uses Codec and Streams. Damage is yielded as a
+// [*CorruptError] with a zero Entry, and the scan continues with the next segment; any other error
+// ends it.
 func Scan(dir string, o *Options) iter.Seq2[Entry, error] { return scan(vfs.OS, dir, o) }
 
 func scan(fsys vfs.FS, dir string, o *Options) iter.Seq2[Entry, error] {
@@ -292,8 +291,8 @@ func scan(fsys vfs.FS, dir string, o *Options) iter.Seq2[Entry, error] {
 	}
 }
 
-// scan yields the batches of segment i and reports whether to go on, and whether
-// it is damaged or gone.
+// scan yields the batches of segment i. It reports whether to continue, and whether the segment is
+// damaged or gone.
 func (v *view) scan(i int, o *Options, yield func(Entry, error) bool) (more, damaged bool) {
 	g := v.segs[i]
 	if g.bad != nil {

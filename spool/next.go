@@ -16,8 +16,8 @@ type reader struct {
 	fails int // failed reads in a row
 }
 
-// giveUpAfter is how often a read may fail at one place before the place counts as
-// damaged. A bad sector stays bad, and must not hold up the batches behind it.
+// giveUpAfter is the number of failed reads at one place after which the place counts as damaged. A
+// bad sector stays bad, and must not delay the batches after it.
 const giveUpAfter = 3
 
 // handout is one batch that Next handed out, or a gap before one.
@@ -35,20 +35,19 @@ const (
 	keepBytes    = 8 << 20 // ceiling of the buffers in them, in bytes
 )
 
-// Next returns the oldest batch that was not handed out yet, with its number. It
-// returns io.EOF when there is none now; after more was appended it may return
-// one. It never waits.
+// Next returns the oldest batch that was not returned yet, with its number. It returns io.EOF if
+// there is none now; after another Append it may return one. It never waits.
 //
-// The batch belongs to the caller until it is acknowledged or the spool rewound;
-// several may be handed out at once. Its Codec comes from [Options.Codec].
-// Damaged batches are skipped and reported, see [Options.OnEvent]; any other
-// error (of the file system) leaves everything as it is, to be tried again.
+// The batch belongs to the caller until it is acknowledged or the spool rewound. Several batches
+// may be out at once. Its Codec comes from [Options.Codec]. Damaged batches are skipped and
+// reported, see [Options.OnEvent]. Any other error, of the file system, changes nothing, and the
+// call can be repeated.
 func (s *Spool) Next() (b *batch.Batch, seq uint64, err error) { return s.NextUpTo(0, 0) }
 
-// NextUpTo is [Spool.Next], but makes one batch of several: those that follow the oldest one,
-// as long as all together have no more payload bytes and records than it says. They are in
-// one segment, so of one form, and of one origin. seq is the number of the last; to
-// acknowledge it settles all of them. A batch that is larger by itself comes alone.
+// NextUpTo is [Spool.Next], but combines several batches: the oldest one and the following ones,
+// while all together have at most that many payload bytes and records. They are in one segment, so
+// of one form, and of one origin. seq is the number of the last; to acknowledge it settles all of
+// them. A batch that exceeds the limits is returned alone.
 func (s *Spool) NextUpTo(bytes, records int) (b *batch.Batch, seq uint64, err error) {
 	s.readMu.Lock()
 	defer s.readMu.Unlock()
@@ -97,8 +96,8 @@ func (s *Spool) join(g *segment, size int64, o *handout, bytes, records int) (se
 	return seq
 }
 
-// over reports whether Next is at the end of g. There may be more bytes in the file: those of
-// Appends that failed, and of batches that are given up.
+// over reports whether Next is at the end of g. The file may contain more bytes: those of failed
+// Appends, and of batches that are given up.
 func (s *Spool) over(g *segment) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -281,7 +280,7 @@ func (s *Spool) Ack(seq uint64) error {
 			}
 		}
 		if o.through.seq > s.acked.seq {
-			s.acked = o.through // in line, all before it is settled, and the rest has names of its own
+			s.acked = o.through // in line, all batches before it are settled, and the others are parked
 		}
 		n++
 	}
@@ -324,7 +323,7 @@ func (s *Spool) settled(g *segment) bool {
 	return g != nil && g != s.active && g.done(g.noted(s.acked))
 }
 
-// reuse takes the first n handouts back.
+// reuse recycles the first n handouts.
 func (s *Spool) reuse(n int) {
 	kept := 0
 	for _, o := range s.free {
@@ -343,9 +342,9 @@ func (s *Spool) reuse(n int) {
 	s.handed = s.handed[:k]
 }
 
-// trimTail ends the last segment once all of it is acknowledged, so that a spool
-// that has been emptied does not keep megabytes of old records. A small rest may
-// stay until Close: making a new file for every batch would cost more.
+// trimTail ends the last segment once it is completely acknowledged, so that an empty spool does
+// not keep megabytes of old records. A small file may stay until Close: a new file for every batch
+// would cost more.
 func (s *Spool) trimTail() {
 	s.mu.Lock()
 	g := s.active

@@ -18,36 +18,35 @@ const (
 // Options configures a [Spool]. The zero value is useful: each field states its
 // default and unit.
 type Options struct {
-	// Name stands in events. Default "spool".
+	// Name is the output in events. Default "spool".
 	Name string
-	// SegmentBytes is the size in bytes at which a segment ends; a batch that is
-	// larger gets a segment of its own. It is lowered to a quarter of MaxBytes, and
-	// must be 4 KiB or more. Default 8 MiB; with a quota of 100 GiB and more use
-	// larger ones, since some work is done per segment.
+	// SegmentBytes is the size in bytes at which a segment ends; a larger batch gets a separate
+	// segment. It is lowered to a quarter of MaxBytes, and must be 4 KiB or more. Default 8 MiB.
+	// With a quota of 100 GiB or more use larger ones, because some work is done per segment.
 	SegmentBytes int64
-	// MaxBytes is how many bytes all segments together may take on disk.
-	// The least is 16 KiB. Default 1 GiB.
+	// MaxBytes is the maximum size of all segments together on disk. At least 16 KiB. Default 1
+	// GiB.
 	MaxBytes int64
-	// OverQuota is what Append does when MaxBytes is reached. Damaged files that were
-	// set aside are deleted first, whatever the policy.
+	// OverQuota is the action of Append when MaxBytes is reached. Damaged files that were set aside
+	// are deleted first, whatever the policy.
 	//
 	//   - "drop-oldest" deletes the oldest segments, counts their records
-	//     ([Stats].DroppedQuota) and tells OnEvent. A segment with a batch that is
-	//     handed out stays. If the others do not make enough room, Append returns
+	//     ([Stats].DroppedQuota) and calls OnEvent. A segment with a batch that is
+	//     out is kept. If the others do not make enough room, Append returns
 	//     [ErrFull] and deletes nothing.
 	//   - "refuse-new" makes Append return [ErrFull].
 	//
 	// Default "drop-oldest".
 	OverQuota string
-	// Sync says when batches are put on stable storage: "never" leaves the time to the
-	// operating system and to calls of [Spool.Sync], "interval" syncs in the background,
-	// SyncInterval after an Append, "always" before Append returns. Until then a batch
-	// survives the death of the process, but not that of the machine. Default "never".
+	// Sync determines when batches are synced: "never" leaves it to the operating system and to
+	// calls of [Spool.Sync], "interval" syncs in the background, SyncInterval after an Append,
+	// "always" before Append returns. Until then a batch survives the death of the process, but no
+	// loss of power. Default "never".
 	Sync string
 	// SyncInterval is the period of "interval". Default 1 s.
 	SyncInterval time.Duration
-	// Streams translates stream numbers to their stored definitions and back.
-	// Default nil: numbers are stored and handed out as they are.
+	// Streams translates stream numbers to their stored definitions and back. Default nil: numbers
+	// are stored and returned unchanged.
 	Streams batch.Dictionary
 	// Codec returns the codec of stored batches by content type and schema
 	// version ([batch.Versioned]). If Codec is nil (the default), or returns nil, a
@@ -62,7 +61,7 @@ type Options struct {
 	// them by age like others. Batches that this process appends are always handed out.
 	// Default nil: all forms can be delivered.
 	Accepts func(contentType string, schema uint32) bool
-	// OnEvent is told of
+	// OnEvent receives events about
 	//   - damage ("corrupt", Err is a [*CorruptError]),
 	//   - segments dropped over quota ("drop"),
 	//   - unacknowledged records that Open has found ("recover"),
@@ -70,8 +69,8 @@ type Options struct {
 	//   - a background Sync that fails and, with a nil Err, the first that works again
 	//     ("sync").
 	//
-	// It runs on a goroutine of its own behind a bounded queue. Default nil: nobody is
-	// told; [Stats] has the numbers.
+	// It runs on a separate goroutine behind a bounded queue. Default nil: no calls; [Stats] has
+	// the numbers.
 	OnEvent func(batch.Event)
 }
 
@@ -85,8 +84,7 @@ const (
 	syncAlways   = "always"
 )
 
-// withDefaults returns o with its defaults filled in, or says which field is
-// wrong.
+// withDefaults returns o with its defaults, or the error of an invalid field.
 func (o *Options) withDefaults() (Options, error) {
 	var opt Options
 	if o != nil {

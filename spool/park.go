@@ -8,13 +8,13 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// lane says how the batches of a segment are settled, and whether Next hands them out.
+// A lane determines how the batches of a segment are settled, and whether Next returns them.
 //
 //	inLine ──Open that does not accept the form──▶ parked ⇄ late ──all settled──▶ deleted
 //	                                                 Open
 //
-// The cursor settles segments in line. It passes the others: the name of each of
-// their files says how far that file is settled.
+// The cursor settles segments in line. For the others, the name of each file has the position up to
+// which it is settled.
 type lane uint8
 
 const (
@@ -25,12 +25,11 @@ const (
 
 const (
 	parkedSuffix  = ".parked"
-	damagedSuffix = ".damaged" // before parkedSuffix: the file is damaged behind its batches
+	damagedSuffix = ".damaged" // before parkedSuffix: the file is damaged after its batches
 )
 
-// parkedName returns the file name of the parked segment g whose batches before from are
-// settled. The name also has the end of g, which nothing else tells once the segments
-// around it are gone.
+// parkedName returns the file name of the parked segment g whose batches before from are settled.
+// The name also has the end of g, because the segments around it may be deleted.
 func (g *segment) parkedName(from mark) string {
 	name := fmt.Sprintf("%s.%d-%d.%d-%d", segmentName(g.id), from.seq, from.rec, g.end.seq, g.end.rec)
 	if g.damage != nil {
@@ -62,8 +61,8 @@ func (g *segment) parseParked() bool {
 		end.seq <= maxNumber && end.rec <= maxNumber
 }
 
-// settled returns the mark up to which the batches of g are settled. acked is that of
-// the line.
+// settled returns the mark up to which the batches of g are settled. acked is the mark of the
+// segments in line.
 func (g *segment) settled(acked mark) mark {
 	if g.lane == inLine {
 		return acked
@@ -71,7 +70,7 @@ func (g *segment) settled(acked mark) mark {
 	return g.from
 }
 
-// noted is settled, as it is on disk.
+// noted is settled as stored on disk.
 func (g *segment) noted(acked mark) mark {
 	if g.lane == inLine {
 		return acked

@@ -52,9 +52,8 @@ func purge(fsys vfs.FS, dir string, onlyAside bool) (files int, bytes int64, err
 	return files, bytes, nil
 }
 
-// forgetEnd makes the cursor expect no more than is acknowledged. It changes
-// nothing if the cursor cannot be read or written: the next Open says then that
-// batches are missing.
+// forgetEnd makes the cursor expect only acknowledged batches. It changes nothing if the cursor
+// cannot be read or written: the next Open then reports missing batches.
 func forgetEnd(fsys vfs.FS, name string) {
 	f, err := fsys.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {

@@ -42,10 +42,9 @@ type victim struct {
 	sealFirst bool // it is the current segment: end it, then ask again
 }
 
-// overQuota reports whether need more bytes are too many, and which file should
-// go: that file is then no longer among s.segs or s.aside, and its records are
-// counted as dropped. settled says that ending the current segment frees bytes
-// without loss.
+// overQuota reports whether need more bytes exceed the quota, and which file to delete: that file
+// is then no longer in s.segs or s.aside, and its records are counted as dropped. settled reports
+// that ending the current segment frees bytes without loss.
 func (s *Spool) overQuota(need int64) (over bool, v victim, settled bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +112,7 @@ func (s *Spool) pinnedLocked(g *segment) bool {
 	return g == s.readSeg || max(g.firstSeq, g.noted(s.acked).seq) < min(g.end.seq, s.read.seq)
 }
 
-// diskLocked returns the bytes that segments and damaged files take.
+// diskLocked returns the size of segments and damaged files on disk.
 func (s *Spool) diskLocked() (n int64) {
 	for _, g := range s.segs {
 		n += g.disk

@@ -9,7 +9,7 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// stored is one batch as read from disk, with the memory it lies in.
+// stored is one batch as read from disk, with its memory.
 type stored struct {
 	batch  batch.Batch
 	origin [16]byte
@@ -144,7 +144,7 @@ func codecFor(o *Options, contentType string, schema uint32) batch.Codec {
 	return opaque(contentType)
 }
 
-// opaque is the codec of a form that nobody here knows.
+// opaque is the codec of an unknown form.
 type opaque string
 
 func (c opaque) ContentType() string { return string(c) }

@@ -53,7 +53,7 @@ func (s *Spool) recover() error {
 	slices.SortFunc(s.aside, func(a, b aside) int { return cmp.Compare(a.id, b.id) })
 	s.pruneAside(keepAside)
 	if s.tailMissed {
-		s.noteEnd() // told once
+		s.noteEnd() // reported once
 	}
 	s.touch() // for the next sync: an earlier process may have had none
 	return nil
@@ -145,7 +145,7 @@ func (s *Spool) loadHeaders(names []string) (bad []*badSegment, err error) {
 	return bad, nil
 }
 
-// outOfOrder returns errOrder if g cannot be behind prev, which may be nil.
+// outOfOrder returns errOrder if g cannot follow prev, which may be nil.
 func outOfOrder(prev, g *segment) error {
 	if prev != nil && (g.firstSeq < prev.firstSeq || g.firstRec < prev.firstRec) {
 		return errOrder
@@ -190,7 +190,7 @@ func (s *Spool) findEnds() error {
 			if last && g.damage != nil {
 				s.next.seq = max(s.next.seq, g.end.seq+1) // as mendTail
 			}
-			continue // its name says it
+			continue // the name has the position
 		}
 		if !last && s.segs[i+1].id == g.id+1 {
 			g.end = s.segs[i+1].start()
@@ -217,10 +217,10 @@ func (s *Spool) findEnds() error {
 	return nil
 }
 
-// scan finds the end of g by walking its frames. The next segment begins at before, which
-// is zero if there is none. With whole it checks their content, too. It notes damage in g,
-// with the number of records behind it as far as frame headers tell. It reports whether
-// the segment ends in a torn frame.
+// scan finds the end of g by walking its frames. The next segment begins at before, which is zero
+// if there is none. With whole it also checks their content. It records damage in g, with the
+// number of records after it according to the frame headers. It reports whether the segment ends in
+// a torn frame.
 func (s *Spool) scan(g *segment, before mark, whole bool) (torn bool, err error) {
 	f, err := openIn(s.fs, s.dir, g.name)
 	if err != nil {
@@ -251,9 +251,8 @@ func (s *Spool) scan(g *segment, before mark, whole bool) (torn bool, err error)
 	return torn, nil
 }
 
-// missTail reports the batches at the end of the spool that the cursor tells of and no
-// segment has: the last segments were cut off, or deleted. bad are the segments whose
-// damage is reported anyway.
+// missTail reports batches at the end of the spool that are in the cursor and in no segment: the
+// last segments were truncated or deleted. bad are the segments whose damage is reported anyway.
 func (s *Spool) missTail(bad []*badSegment) {
 	n := len(s.segs)
 	batches, records := s.cur.state.missing(s.next)
@@ -272,9 +271,9 @@ func (s *Spool) missTail(bad []*badSegment) {
 	s.tailMissed = true
 }
 
-// scanFrames walks to the end of the frames that can be read and returns it.
-// check, if there is one, reads a frame and steps over it. end lies before the first
-// damaged frame. The walk goes on behind it to count the lost records.
+// scanFrames walks to the end of the readable frames and returns it. check, if not nil, reads a
+// frame and steps over it. end is before the first damaged frame. The walk continues after it to
+// count the lost records.
 func scanFrames(w *frames, check func(*frameHeader) error) (end mark, torn bool, damage *CorruptError) {
 	var h frameHeader
 	for {
@@ -312,9 +311,8 @@ func cause(err error) error {
 	return fmt.Errorf("%w: %w", errUnreadable, err)
 }
 
-// mendTail prepares the last segment: a torn frame is cut off, and batch numbers
-// go on behind whatever is damaged, so that the gap in them tells every later
-// Open that something is missing there.
+// mendTail prepares the last segment: a torn frame is removed, and batch numbers continue after the
+// damage, so that the gap shows every later Open that batches are missing.
 func (s *Spool) mendTail(g *segment, torn bool) {
 	if g.damage != nil {
 		s.next.seq++
@@ -388,8 +386,8 @@ func (s *Spool) settle() error {
 	if n := waiting; n > 0 {
 		s.events.Post(batch.Event{Output: s.opt.Name, Op: "recover", Count: n})
 	}
-	// Go on in the last segment while it is small, or a process that is
-	// restarted again and again would leave a file each time.
+	// Continue in the last segment while it is small. Otherwise a process that is restarted
+	// repeatedly would leave a file each time.
 	if n := len(s.segs); n > 0 {
 		g := s.segs[n-1]
 		if g.lane == inLine && g.version == formatVersion && g.damage == nil && g.size == g.disk && g.end == s.next && g.size < s.opt.SegmentBytes/2 {

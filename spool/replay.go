@@ -16,13 +16,12 @@ type Replayed struct {
 	Unnamed uint64 // of them, records that the destination refused without saying which
 }
 
-// Replay hands every batch that is there to send, oldest first, and acknowledges each
-// whose records are all settled. It ends with nil when none is left. It ends with an
-// error at the first batch that has open or refused records, at the first error of the
-// spool, and at the end of ctx: the batch concerned stays whole and may be sent again.
-// deliver.Direct makes send for a destination.
+// Replay passes every stored batch to send, oldest first, and acknowledges each whose records are
+// all settled. It returns nil when no batch is left. It returns an error at the first batch with
+// open or refused records, at the first error of the spool, and at the end of ctx: that batch is
+// kept as a whole and may be sent again. deliver.Direct returns a send for a destination.
 //
-// Replay rewinds first, and must not run beside Next.
+// Replay rewinds first, and must not run concurrently with Next.
 func (s *Spool) Replay(ctx context.Context, send func(context.Context, *batch.Batch) batch.Outcome) (done Replayed, err error) {
 	s.Rewind()
 	for {

@@ -21,14 +21,14 @@ type segment struct {
 	lane lane
 
 	from  mark // parked and late: everything before it is settled
-	named mark // the same, as the name of the file says it
+	named mark // the same, according to the name of the file
 
 	end    mark  // of the frames that can be read, or are expected to be there
 	size   int64 // bytes that may be read
-	disk   int64 // bytes the file takes, which damage does not shrink
+	disk   int64 // size of the file on disk, which damage does not reduce
 	synced int64 // bytes that this process has put on stable storage
 
-	unsure error         // of a sync that failed: nobody knows what is there behind synced
+	unsure error         // of a failed sync: the content after synced is unknown
 	damage *CorruptError // why reading ends at end
 	gone   bool          // deleted, renamed or dropped
 
@@ -45,12 +45,12 @@ type mark struct {
 // start returns the mark before the segment's first frame.
 func (g *segment) start() mark { return mark{seq: g.firstSeq, rec: g.firstRec} }
 
-// pending returns how many of the segment's records lie behind m.
+// pending returns how many of the segment's records are after m.
 func (g *segment) pending(m mark) uint64 {
 	return g.end.rec - min(max(m.rec, g.firstRec), g.end.rec)
 }
 
-// done reports whether no batch of the segment lies behind m.
+// done reports whether no batch of the segment is after m.
 func (g *segment) done(m mark) bool { return g.end.seq <= m.seq }
 
 // empty reports whether the segment has no batch: every Append to it failed. The bytes that

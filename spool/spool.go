@@ -13,8 +13,7 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// A Spool is a queue of batches on disk. Its methods may be called from several
-// goroutines at once; Append may run beside Next and Ack.
+// A Spool is a queue of batches on disk. Its methods are safe for concurrent use.
 type Spool struct {
 	fs     vfs.FS
 	dir    string
@@ -33,7 +32,7 @@ type Spool struct {
 	cur    cursor
 	handed []*handout // handed out and not acknowledged, oldest first
 	free   []*handout
-	moved  []*segment // late ones, of which more is settled than their name says
+	moved  []*segment // late segments that are settled further than their name states
 
 	// syncMu is held during Sync.
 	syncMu sync.Mutex
@@ -55,7 +54,7 @@ type Spool struct {
 	aside   []aside    // damaged files, ascending
 	garbage []string   // files whose deletion failed; tried again
 
-	// tailMissed says that Open has found fewer batches than the cursor tells of.
+	// tailMissed reports that Open has found fewer batches than the cursor has.
 	tailMissed bool
 	count      counters
 }
@@ -70,12 +69,12 @@ type aside struct {
 // keepAside is how many damaged files are kept; older ones are deleted.
 const keepAside = 8
 
-// Open takes the spool in dir, which it creates (0700) if needed. Next hands out the
-// batches that earlier processes left there.
+// Open opens the spool in dir, which it creates (0700) if needed. Next returns the batches of
+// earlier processes first.
 //
-// Damage never makes Open fail: see [Options.OnEvent] and [Spool.Stats]. It
-// returns [ErrLocked], wrapped, when another process has the spool, and the
-// file system's error when dir cannot be read or written.
+// Damage never makes Open fail: see [Options.OnEvent] and [Spool.Stats]. It returns [ErrLocked],
+// wrapped, if another process uses the spool, and the file system's error if dir cannot be read or
+// written.
 func Open(dir string, o *Options) (*Spool, error) { return open(vfs.OS, dir, o) }
 
 func open(fsys vfs.FS, dir string, o *Options) (*Spool, error) {
@@ -103,7 +102,7 @@ func open(fsys vfs.FS, dir string, o *Options) (*Spool, error) {
 	return s, nil
 }
 
-// lockDir takes the lock of a spool directory.
+// lockDir acquires the lock of a spool directory.
 func lockDir(fsys vfs.FS, dir string) (io.Closer, error) {
 	l, err := fsys.Lock(filepath.Join(dir, lockName))
 	if errors.Is(err, vfs.ErrLocked) {
@@ -112,10 +111,10 @@ func lockDir(fsys vfs.FS, dir string) (io.Closer, error) {
 	return l, err
 }
 
-// Close ends the use of the spool and frees its directory for others. Batches
-// that are not acknowledged stay on disk for the next Open; those handed out may
-// still be read. Unless Options.Sync is "never" it calls Sync first. It may be
-// called twice, and beside all other methods, which return [batch.ErrClosed], wrapped, afterwards.
+// Close closes the spool and unlocks its directory. Batches that are not acknowledged stay on disk
+// for the next Open; batches that Next has returned may still be read. Unless Options.Sync is
+// "never", it calls Sync first. It may be called twice, and concurrently with all other methods,
+// which afterwards return [batch.ErrClosed], wrapped.
 func (s *Spool) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -146,8 +145,8 @@ func (s *Spool) Close() error {
 	return err
 }
 
-// noteEnd makes the cursor tell the next Open where the last segment ends. If that fails,
-// the next Open does not notice batches cut off at the end. That is no reason to fail.
+// noteEnd stores the end of the last segment in the cursor for the next Open. If that fails, the
+// next Open does not detect batches cut off at the end; that is not an error.
 func (s *Spool) noteEnd() {
 	s.mu.Lock()
 	acked, lastID, end := s.acked, s.lastID, s.tailLocked()
@@ -174,7 +173,7 @@ func (s *Spool) isClosed() bool {
 	return s.closed
 }
 
-// report tells OnEvent of damage.
+// report passes damage to OnEvent.
 func (s *Spool) report(e *CorruptError) {
 	s.mu.Lock()
 	s.count.damages++

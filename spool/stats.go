@@ -20,16 +20,16 @@ type counters struct {
 	syncs, syncErrors uint64
 }
 
-// Stats is a snapshot of a [Spool]. Counts are of records where nothing else is
-// said, and since Open; gap markers are no records.
+// Stats is a snapshot of a [Spool]. Unless stated otherwise, numbers count records since Open; gap
+// markers are not records.
 type Stats struct {
 	Records  uint64 // not acknowledged, counted by walking the segments
 	Bytes    int64  // on disk, parked and damaged files included
 	MaxBytes int64  // the quota
 	Segments int    // files that are in use, parked ones included
-	// Oldest is when the oldest segment with records that are not acknowledged was begun or, if
-	// all that had been in it before was acknowledged, when it got others. Parked segments do
-	// not count. Zero: there are none.
+	// Oldest is the time at which the oldest segment with unacknowledged records was begun or, if
+	// all its earlier records were acknowledged, got others. Parked segments do not count. Zero:
+	// there are none.
 	Oldest time.Time
 
 	Parked      uint64 // of Records, those in a form that Options.Accepts refuses
@@ -37,7 +37,7 @@ type Stats struct {
 
 	Appended     uint64
 	Batches      uint64 // batches appended
-	AppendErrors uint64 // calls of Append that failed, but for those after Close
+	AppendErrors uint64 // calls of Append that failed, except those after Close
 	Recovered    uint64 // found by Open, of earlier processes
 	TornFrames   uint64 // found by Open: an Append that did not return
 	Acked        uint64
@@ -45,7 +45,7 @@ type Stats struct {
 	DroppedQuota    uint64
 	DroppedSegments uint64 // files dropped over quota
 	Corrupt         uint64 // counted as appended or recovered, but unreadable later
-	Damages         uint64 // times damage was found, by Open or later, each told OnEvent ("corrupt")
+	Damages         uint64 // times damage was found, by Open or later, each reported to OnEvent ("corrupt")
 	AsideFiles      int    // damaged files set aside
 	AsideBytes      int64
 

@@ -36,7 +36,7 @@ func (s *Spool) stopSyncer() {
 	}
 }
 
-// wakeSyncer tells the goroutine that there is something to sync.
+// wakeSyncer wakes the goroutine that syncs.
 func (s *Spool) wakeSyncer() {
 	select {
 	case s.syncer.wake <- struct{}{}: // never, where there is no goroutine
@@ -81,10 +81,10 @@ func (s *Spool) syncLoop() {
 	}
 }
 
-// Sync puts all batches appended so far, and the acknowledgements, on stable storage.
+// Sync syncs all batches appended so far, and the acknowledgements.
 //
-// After an error nobody knows which of them are there, and the system may have dropped what
-// it could not write. A later Sync therefore fails, too, until those batches are acknowledged.
+// After an error it is unknown which of them are on disk, and the system may have dropped the pages
+// it could not write. A later Sync therefore also fails, until those batches are acknowledged.
 func (s *Spool) Sync() error {
 	s.syncMu.Lock()
 	defer s.syncMu.Unlock()
