@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/forebay-log/forebay/cmd/internal/program"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
 // docs/CONFIG.md has every key of Kafka and NATS, and its configurations with them are sound.
@@ -19,7 +20,7 @@ func TestConfigPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, with := range []program.With{withKafka(), withNATS()} {
-		var options []program.Option
+		var options []setting.Custom
 		for _, d := range with.Destinations {
 			options = slices.Concat(options, d.Options)
 		}

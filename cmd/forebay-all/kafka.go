@@ -7,26 +7,29 @@ import (
 	"strings"
 
 	"github.com/forebay-log/forebay/cmd/forebay-all/internal/fromkafka"
+	"github.com/forebay-log/forebay/cmd/internal/dest"
+	"github.com/forebay-log/forebay/cmd/internal/input"
 	"github.com/forebay-log/forebay/cmd/internal/program"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/kafka"
 )
 
-var mechanism = program.Option{Name: "mechanism", Usage: "login `MECHANISM`: plain, scram-sha-256 or scram-sha-512 (default scram-sha-512)"}
+var mechanism = setting.Custom{Name: "mechanism", Usage: "login `MECHANISM`: plain, scram-sha-256 or scram-sha-512 (default scram-sha-512)"}
 
 // withKafka has kafka://SERVERS/TOPIC, and inputs of type kafka.
 func withKafka() program.With {
 	return program.With{
-		Destinations: []program.Destination{{
+		Destinations: []dest.Extension{{
 			Name: "kafka", Form: "HOST:PORT/TOPIC", Memory: 4 << 20,
 			What: "Apache Kafka, default port 9092; several brokers as HOST,HOST:PORT; {NAME} in TOPIC is a field; see --key",
-			Options: slices.Concat(login, []program.Option{
+			Options: slices.Concat(login, []setting.Custom{
 				mechanism,
 				{Name: "key", Usage: "record `KEY`, such as {user}; records with equal keys stay in order (default: records of one run)"},
 				{Name: "compression", Usage: "compression of requests", Choices: []string{"zstd", "lz4", "snappy", "gzip", "none"}},
 				{Name: "autocreate", Usage: "ask the brokers to create missing topics", Switch: true},
 			}),
-			Open: func(t *program.Told) (deliver.Destination, error) {
+			Open: func(t *setting.Args) (deliver.Destination, error) {
 				c, err := toKafka(t)
 				if err != nil {
 					return nil, err
@@ -35,9 +38,9 @@ func withKafka() program.With {
 				return d, plainKafka(err)
 			},
 		}},
-		Inputs: []program.Input{{
+		Inputs: []input.Extension{{
 			Name: "kafka",
-			Options: slices.Concat(servers("9092"), login, []program.Option{
+			Options: slices.Concat(servers("9092"), login, []setting.Custom{
 				mechanism,
 				{Name: "topics", Usage: "topics to read (required)", List: true},
 				{Name: "group", Usage: "consumer group, whose offsets record the delivered position (required)"},
@@ -52,7 +55,7 @@ func withKafka() program.With {
 }
 
 // toKafka returns the configuration of a destination.
-func toKafka(t *program.Told) (kafka.Config, error) {
+func toKafka(t *setting.Args) (kafka.Config, error) {
 	hosts, topic, _ := strings.Cut(t.Rest, "/")
 	c := kafka.Config{
 		Brokers: strings.Split(hosts, ","), Topic: topic, Key: t.Text("key"), Compression: t.Text("compression"), AutoCreate: t.On("autocreate"),
@@ -65,7 +68,7 @@ func toKafka(t *program.Told) (kafka.Config, error) {
 }
 
 // openFromKafka opens an input.
-func openFromKafka(t *program.Told, to *program.Sink) (program.Reader, error) {
+func openFromKafka(t *setting.Args, to *input.Sink) (input.Reader, error) {
 	tlsConfig, err := inputTLS(t)
 	if err != nil {
 		return nil, err
@@ -93,8 +96,8 @@ func openFromKafka(t *program.Told, to *program.Sink) (program.Reader, error) {
 }
 
 // servers are the options of an input that say where the servers are.
-func servers(port string) []program.Option {
-	return []program.Option{
+func servers(port string) []setting.Custom {
+	return []setting.Custom{
 		{Name: "servers", Usage: "initial servers: HOST:PORT, or HOST for port " + port, List: true},
 		{Name: "tls", Usage: "use TLS", Switch: true},
 		{Name: "tls-ca", Usage: "file with the CA certificates for servers (default: the system's)", Secret: true},
@@ -103,7 +106,7 @@ func servers(port string) []program.Option {
 }
 
 // hosts returns the servers of an input; commas may stand between them, too.
-func hosts(t *program.Told) []string {
+func hosts(t *setting.Args) []string {
 	var all []string
 	for _, s := range t.List("servers") {
 		all = append(all, strings.Split(s, ",")...)
@@ -111,10 +114,10 @@ func hosts(t *program.Told) []string {
 	return all
 }
 
-var dedupOption = program.Option{Name: "dedup", Usage: "drop duplicate records sent by forebay, within the last 65,536 of each of its outputs", Switch: true}
+var dedupOption = setting.Custom{Name: "dedup", Usage: "drop duplicate records sent by forebay, within the last 65,536 of each of its outputs", Switch: true}
 
 // inputTLS returns the TLS of an input, nil for none.
-func inputTLS(t *program.Told) (*tls.Config, error) {
+func inputTLS(t *setting.Args) (*tls.Config, error) {
 	ca, cert, key := t.Text("tls-ca"), t.Text("tls-cert"), t.Text("tls-key")
 	if !t.On("tls") {
 		for name, file := range map[string]string{"--tls-ca": ca, "--tls-cert": cert, "--tls-key": key} {
@@ -124,7 +127,7 @@ func inputTLS(t *program.Told) (*tls.Config, error) {
 		}
 		return nil, nil
 	}
-	return program.ClientTLS(ca, cert, key)
+	return dest.ClientTLS(ca, cert, key)
 }
 
 // plainKafka names options where an error of package kafka names fields.

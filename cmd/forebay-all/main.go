@@ -12,6 +12,7 @@ import (
 	"os"
 
 	"github.com/forebay-log/forebay/cmd/internal/program"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
 func main() { os.Exit(run(os.Args[1:])) }
@@ -19,4 +20,4 @@ func main() { os.Exit(run(os.Args[1:])) }
 func run(args []string) int { return program.Main(args, withKafka(), withNATS(), withGRPC()) }
 
 // login are the options of users that the core has.
-var login = []program.Option{{Name: "user"}, {Name: "password-file"}}
+var login = []setting.Custom{{Name: "user"}, {Name: "password-file"}}

@@ -8,14 +8,17 @@ import (
 	"strings"
 
 	"github.com/forebay-log/forebay/cmd/forebay-all/internal/fromnats"
+	"github.com/forebay-log/forebay/cmd/internal/dest"
+	"github.com/forebay-log/forebay/cmd/internal/input"
 	"github.com/forebay-log/forebay/cmd/internal/program"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/secrets"
 	"github.com/forebay-log/forebay/jetstream"
 )
 
 // natsLogin are the ways to log in.
-var natsLogin = slices.Concat(login, []program.Option{
+var natsLogin = slices.Concat(login, []setting.Custom{
 	{Name: "creds-file", Usage: "`FILE` with a JWT and a seed, .creds (default: none)", Secret: true},
 	{Name: "nkey-file", Usage: "`FILE` with the seed of an nkey (default: none)", Secret: true},
 	{Name: "token-file", Usage: "`FILE` with a token (default: none)", Secret: true},
@@ -24,14 +27,14 @@ var natsLogin = slices.Concat(login, []program.Option{
 // withNATS has nats://SERVERS/SUBJECT, and inputs of type nats.
 func withNATS() program.With {
 	return program.With{
-		Destinations: []program.Destination{{
+		Destinations: []dest.Extension{{
 			Name: "nats", Form: "HOST:PORT/PATH", Memory: 4 << 20,
 			What: "a stream of NATS JetStream, default port 4222; several servers as HOST,HOST:PORT; PATH is the subject, {NAME} in it is a field",
-			Options: slices.Concat(natsLogin, []program.Option{
+			Options: slices.Concat(natsLogin, []setting.Custom{
 				{Name: "stream", Usage: "`NAME` of the stream that must store the lines (default: any)"},
 				{Name: "sole", Usage: "keep the order even if servers lose messages; no other program may write to the stream", Switch: true},
 			}),
-			Open: func(t *program.Told) (deliver.Destination, error) {
+			Open: func(t *setting.Args) (deliver.Destination, error) {
 				hosts, subject, _ := strings.Cut(t.Rest, "/")
 				if subject == "" {
 					return nil, errors.New("the subject is missing: write nats://HOST:PORT/SUBJECT")
@@ -45,9 +48,9 @@ func withNATS() program.With {
 				return d, plainNATS(err)
 			},
 		}},
-		Inputs: []program.Input{{
+		Inputs: []input.Extension{{
 			Name: "nats",
-			Options: slices.Concat(servers("4222"), natsLogin, []program.Option{
+			Options: slices.Concat(servers("4222"), natsLogin, []setting.Custom{
 				{Name: "stream", Usage: "stream to read (required)"},
 				{Name: "consumer", Usage: "durable consumer, which records the delivered position; it is created if it does not exist (required)"},
 				{Name: "subjects", Usage: "subjects of a new consumer; * and > are wildcards (default: all)", List: true},
@@ -61,7 +64,7 @@ func withNATS() program.With {
 }
 
 // natsConfig returns the servers, with the user, and the other ways to log in.
-func natsConfig(t *program.Told, hosts []string) (jetstream.Config, error) {
+func natsConfig(t *setting.Args, hosts []string) (jetstream.Config, error) {
 	c := jetstream.Config{Credentials: t.Text("creds-file"), NKey: t.Text("nkey-file")}
 	ways := 0
 	for _, way := range []string{t.User, c.Credentials, c.NKey, t.Text("token-file")} {
@@ -104,7 +107,7 @@ func natsConfig(t *program.Told, hosts []string) (jetstream.Config, error) {
 }
 
 // openFromNATS opens an input.
-func openFromNATS(t *program.Told, to *program.Sink) (program.Reader, error) {
+func openFromNATS(t *setting.Args, to *input.Sink) (input.Reader, error) {
 	switch {
 	case len(t.List("servers")) == 0:
 		return nil, errors.New("--servers is missing: name a server, such as n1:4222")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/forebay-log/forebay/cmd/internal/dest"
 	"github.com/forebay-log/forebay/cmd/internal/program"
 	"github.com/forebay-log/forebay/otlp"
 	"github.com/forebay-log/forebay/otlpgrpc"
@@ -8,5 +9,5 @@ import (
 
 // withGRPC has otlpgrpc://HOST:PORT and otlpgrpcs://HOST.
 func withGRPC() program.With {
-	return program.With{OTLPGRPC: func(c otlp.Config) (program.OTLP, error) { return otlpgrpc.NewExporter(c) }}
+	return program.With{OTLPGRPC: func(c otlp.Config) (dest.OTLP, error) { return otlpgrpc.NewExporter(c) }}
 }

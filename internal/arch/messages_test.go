@@ -29,7 +29,7 @@ var messageSources = []string{
 // selfExplaining are sources without a row for each message: faults of the arguments
 // of forebay size and of a Go program's options contain their remedy. Each name is the beginning of a path.
 var selfExplaining = []string{
-	"cmd/internal/program/measure.go", "cmd/internal/program/size.go", "file/options.go", "cmd/internal/listen/listentest/", "cmd/forebay-all/internal/sinktest/",
+	"cmd/internal/tool/measure.go", "cmd/internal/tool/size.go", "file/options.go", "cmd/internal/listen/listentest/", "cmd/forebay-all/internal/sinktest/",
 }
 
 // notPrinted are fragments that only the program sees.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/tool"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -54,8 +55,8 @@ func wantNumbered(t *testing.T, got []byte, n, again int) {
 // given has the program find text in its input when it begins, less than a pipe holds: one
 // read takes all of it. A program that reads while the text comes may fill its slabs first,
 // and never read the end.
-func given(text string) func(*process, *exec.Cmd) {
-	return func(p *process, _ *exec.Cmd) { p.write(text) }
+func given(text string) func(*child, *exec.Cmd) {
+	return func(p *child, _ *exec.Cmd) { p.write(text) }
 }
 
 // awaitRead returns when everything in a pipe has been read.
@@ -238,7 +239,7 @@ func TestSpoolOfReadAhead(t *testing.T) {
 		p := startWith(t, given(string(numbered(0, n-1))+"the beginning of a line"),
 			"pipe", "--slab-size", "4KiB", "--slabs", "2", "--crash-safe", safe, "--to", "file:"+full(t, dir))
 		awaitRead(t, p.in)
-		if out, errs, code := runSpool(t, nil, "ls", safe); code != 0 || strings.Contains(out, kindInput) {
+		if out, errs, code := runSpool(t, nil, "ls", safe); code != 0 || strings.Contains(out, tool.KindInput) {
 			t.Errorf("of a living program: %d %s%s", code, out, errs)
 		}
 		p.signal(syscall.SIGKILL)
@@ -254,7 +255,7 @@ func TestSpoolOfReadAhead(t *testing.T) {
 		}
 
 		out, errs, code := runSpool(t, nil, "ls", safe)
-		if code != 0 || strings.Count(out, kindInput) != 1 || !strings.Contains(out, "dead") {
+		if code != 0 || strings.Count(out, tool.KindInput) != 1 || !strings.Contains(out, "dead") {
 			t.Errorf("ls: %d %s%s", code, out, errs)
 		}
 		if out, errs, code := runSpool(t, nil, "verify", safe); code != 0 || !strings.Contains(out, "in input read by a program that has ended: ok") {
@@ -294,8 +295,8 @@ func TestSpoolOfReadAhead(t *testing.T) {
 // It returns what done says of the input, and what is delivered to down.
 func killed(t *testing.T, rng *rand.Rand, kills int, r *os.File, down string, quit chan<- struct{}, done <-chan int, args ...string) (n int, got []byte) {
 	t.Helper()
-	run := func() *process {
-		return startWith(t, func(_ *process, cmd *exec.Cmd) { cmd.Stdin = r }, args...)
+	run := func() *child {
+		return startWith(t, func(_ *child, cmd *exec.Cmd) { cmd.Stdin = r }, args...)
 	}
 	for range kills {
 		p := run()

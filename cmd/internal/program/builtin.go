@@ -3,7 +3,6 @@ package program
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -22,7 +21,7 @@ func strict(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
 		switch cmd.Name() {
 		case "completion":
-			cmd.RunE = needsCommand
+			cmd.RunE = exit.NeedsCommand
 		case "help":
 			cmd.Args = func(_ *cobra.Command, args []string) error {
 				about, rest, err := root.Find(args)
@@ -52,19 +51,4 @@ func nearestFlag(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w; did you mean --%s?", err, near)
 	}
 	return err
-}
-
-// needsCommand is what a command does that only has others.
-func needsCommand(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return exit.Usage(fmt.Errorf("there is no %s %s", cmd.CommandPath(), args[0]))
-	}
-	var names []string
-	for _, c := range cmd.Commands() {
-		if c.IsAvailableCommand() {
-			names = append(names, c.Name())
-		}
-	}
-	last := len(names) - 1
-	return exit.Usage(fmt.Errorf("%s does nothing by itself: add %s or %s", cmd.CommandPath(), strings.Join(names[:last], ", "), names[last]))
 }

@@ -17,7 +17,9 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/forebay-log/forebay/cmd/internal/config"
 	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/run"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
@@ -26,7 +28,7 @@ import (
 type running struct {
 	t     *testing.T
 	dir   string
-	p     *pipeline
+	p     *run.Pipeline
 	said  *lockedText
 	ended chan error
 }
@@ -74,19 +76,19 @@ func (r *running) begin(text string) {
 	r.said, r.ended = new(lockedText), make(chan error, 1)
 	r.write(text)
 	file := filepath.Join(r.dir, configName)
-	c, data, err := loadConfig(file, os.Stdin)
+	c, data, err := config.Load(file, os.Stdin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.p = newPipeline(c, r.said)
-	r.p.con.Plain = withoutFlags
-	r.p.changes = newChanges(file, data, os.Stdin, false)
+	r.p = run.New(c, r.said)
+	r.p.Console.Plain = config.WithoutFlags
+	r.p.Changes, r.p.File = run.NewChanges(file, data, os.Stdin, false), file
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { null.Close() })
-	go func() { r.ended <- runPipeline(r.p, null, null) }()
+	go func() { r.ended <- run.Run(r.p, null, null) }()
 }
 
 func (r *running) write(text string) {
@@ -101,7 +103,7 @@ func (r *running) change(text string) string {
 	r.t.Helper()
 	before := len(r.said.String())
 	r.write(text)
-	r.p.signals <- syscall.SIGHUP
+	r.p.Signals <- syscall.SIGHUP
 	var said string
 	r.await("the change", func() bool {
 		said = r.said.String()[before:]
@@ -113,7 +115,7 @@ func (r *running) change(text string) string {
 // end ends the run, and returns what it said.
 func (r *running) end() (string, error) {
 	r.t.Helper()
-	r.p.signals <- os.Interrupt
+	r.p.Signals <- os.Interrupt
 	err := <-r.ended
 	return r.said.String(), err
 }
@@ -258,7 +260,7 @@ func TestChangesRefused(t *testing.T) {
 	}
 	before := len(r.said.String())
 	r.write(strings.Replace(good, "DIR/a", "DIR/taken", 1))
-	r.p.signals <- syscall.SIGHUP
+	r.p.Signals <- syscall.SIGHUP
 	r.await("the refusal", func() bool {
 		return strings.Contains(r.said.String()[before:], "the input stays closed until the file is changed or reloaded")
 	})
@@ -304,7 +306,7 @@ func TestChangeOfAHungOutput(t *testing.T) {
 	}
 	fmt.Fprint(c, "<14>below\n<11>an error\n")
 	r.await("the lines", func() bool { return strings.Contains(r.read("out.log"), "an error") })
-	if n := r.p.outputs()[0].below.Load(); n != 1 {
+	if n := r.p.Outputs()[0].Below.Load(); n != 1 {
 		t.Errorf("%d records are below the level, want 1", n)
 	}
 	if said, err := r.end(); exit.Code(err) != exit.RuntimeCode {
@@ -338,7 +340,7 @@ func TestLevelPage(t *testing.T) {
 		{"PUT", "?output=p&level=none", "", 200, `{"o":"info","p":""}`},
 	} {
 		w := httptest.NewRecorder()
-		r.p.level(w, httptest.NewRequest(tt.method, "/-/level"+tt.query, strings.NewReader(tt.body)))
+		r.p.Level(w, httptest.NewRequest(tt.method, "/-/level"+tt.query, strings.NewReader(tt.body)))
 		if got := w.Body.String(); w.Code != tt.code || !strings.Contains(got, tt.want) {
 			t.Errorf("%s %s %s: %d %s, want %d %s", tt.method, tt.query, tt.body, w.Code, got, tt.code, tt.want)
 		}
@@ -397,9 +399,9 @@ func TestStrandedOutput(t *testing.T) {
 	// The new configuration is valid when it is read, and the directory is moved away before
 	// the output is opened. Until then the old output writes to the file that was moved.
 	sub := filepath.Join(dir, "sub")
-	slabs := func(n string) *pipeConfig {
+	slabs := func(n string) *config.Pipeline {
 		r.write(strings.Replace(text, "slabs: 4", "slabs: "+n, 1))
-		next, _, err := loadConfig(filepath.Join(dir, configName), os.Stdin)
+		next, _, err := config.Load(filepath.Join(dir, configName), os.Stdin)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -409,20 +411,20 @@ func TestStrandedOutput(t *testing.T) {
 	if err := os.RemoveAll(sub); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.p.change(t.Context(), next, os.Stdin); err == nil || !strings.Contains(err.Error(), "an output does not deliver; the running configuration is unchanged") {
+	if _, err := r.p.Change(t.Context(), next, os.Stdin); err == nil || !strings.Contains(err.Error(), "an output does not deliver; the running configuration is unchanged") {
 		t.Fatalf("%v, want that nothing is changed without the directory", err)
 	}
 	if err := os.Mkdir(sub, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.p.change(t.Context(), next, os.Stdin); err != nil {
+	if _, err := r.p.Change(t.Context(), next, os.Stdin); err != nil {
 		t.Fatal(err)
 	}
 	next = slabs("6")
 	if err := os.Rename(sub, sub+".moved"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.p.change(t.Context(), next, os.Stdin); err == nil || !strings.Contains(err.Error(), errStranded.Error()) {
+	if _, err := r.p.Change(t.Context(), next, os.Stdin); err == nil || !strings.Contains(err.Error(), run.ErrStranded.Error()) {
 		t.Fatalf("%v, want that it ends", err)
 	}
 	f, err := os.OpenFile(filepath.Join(dir, "in.log"), os.O_APPEND|os.O_WRONLY, 0)
@@ -431,7 +433,7 @@ func TestStrandedOutput(t *testing.T) {
 	}
 	fmt.Fprintln(f, "two")
 	f.Close()
-	r.await("the end of the input", func() bool { return r.p.read().records == 2 })
+	r.await("the end of the input", func() bool { return r.p.Read().Records == 2 })
 	if said, err := r.end(); err == nil {
 		t.Errorf("it ends well: %s", said)
 	}
@@ -463,7 +465,7 @@ func TestChangeOfAStuckInput(t *testing.T) {
 		}
 	}
 	r.begin(text)
-	r.await("the full output", func() bool { return r.read("ok.log") == "one\n" && r.p.outputs()[0].slabs().Waiting > 0 })
+	r.await("the full output", func() bool { return r.read("ok.log") == "one\n" && r.p.Outputs()[0].Slabs().Waiting > 0 })
 	if said := r.change(strings.ReplaceAll(text, "from: start", "from: start, partial-after: 2s")); !strings.Contains(said, "input a is waiting for room in an output; the running configuration is unchanged") {
 		t.Error(said)
 	}
@@ -476,10 +478,10 @@ func TestChangeOfAStuckInput(t *testing.T) {
 	r.await("the other input", func() bool { return r.read("ok.log") == "one\ntwo\n" })
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := r.p.setLevel(ctx, "ok", setting.Level{}); err != nil {
+	if err := r.p.SetLevel(ctx, "ok", setting.Level{}); err != nil {
 		t.Errorf("the level of another output: %v", err)
 	}
-	if err := r.p.setLevel(ctx, "hung", setting.Level{}); err == nil {
+	if err := r.p.SetLevel(ctx, "hung", setting.Level{}); err == nil {
 		t.Error("a level is set while a record waits for room")
 	}
 	if said, err := r.end(); exit.Code(err) != exit.RuntimeCode {

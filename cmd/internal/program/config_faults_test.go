@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/forebay-log/forebay/cmd/internal/config"
 )
 
 // Every mistake is told in one run, at the value that it is in, and nothing that only follows
@@ -196,7 +198,7 @@ outputs:
   q: {to: "file:/none/x", mkdirs: perhaps, from: []}
 `, `3:13 tial|4:27 empty|5:32 NONE|5:80 NONE|7:11 NONE|7:32 nobody|8:30 empty|9:35 mkdirs|9:50 empty`},
 	} {
-		_, faults := fileConfig([]byte(tt.text), noVariables, os.Stdin)
+		_, faults := config.Parse([]byte(tt.text), noVariables, os.Stdin)
 		want := strings.Split(tt.want, "|")
 		for i, f := range faults {
 			if i >= len(want) {

@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/forebay-log/forebay/cmd/internal/config"
 )
 
 // Faults that a driver finds are told each once, under the keys of the file, at their places;
@@ -33,7 +35,7 @@ outputs:
 		"11:30 outputs.t.from[0]: it is empty", "11:54 outputs.t.label-from[0]: ",
 		"12:38 outputs.u.tls-key: tls-cert and tls-key belong together", "12:95 outputs.u.bearer-token-file",
 	}
-	_, faults := fileConfig([]byte(strings.Replace(text, "A_VERY_LONG_NAME", strings.Repeat("x", 2000), 1)), noVariables, os.Stdin)
+	_, faults := config.Parse([]byte(strings.Replace(text, "A_VERY_LONG_NAME", strings.Repeat("x", 2000), 1)), noVariables, os.Stdin)
 	for i := range max(len(faults), len(want)) {
 		if i >= len(faults) {
 			t.Errorf("missed %s", strings.Join(want[i:], "\n"))
@@ -82,7 +84,7 @@ inputs:
 `, `2:46 loud|5:13 from line 5 on`},
 		{"at the first line", "a: [\n", `1:4 the rest of the file was not checked`},
 	} {
-		_, faults := fileConfig([]byte(tt.text), noVariables, os.Stdin)
+		_, faults := config.Parse([]byte(tt.text), noVariables, os.Stdin)
 		want := strings.Split(tt.want, "|")
 		for i := range max(len(faults), len(want)) {
 			if i >= len(faults) || i >= len(want) {

@@ -9,13 +9,15 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/forebay-log/forebay/cmd/internal/config"
+	"github.com/forebay-log/forebay/cmd/internal/dest"
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 )
 
 // tellsFaults compares faults with LINE:COLUMN PATH: TEXT, of which each may leave out its end.
 func tellsFaults(t *testing.T, text string, want ...string) {
 	t.Helper()
-	_, faults := fileConfig([]byte(text), noVariables, os.Stdin)
+	_, faults := config.Parse([]byte(text), noVariables, os.Stdin)
 	var got []string
 	for _, f := range faults {
 		got = append(got, strings.Replace(f.Error(), ": ", " ", 1))
@@ -36,7 +38,7 @@ func TestPlaces(t *testing.T) {
 	os.WriteFile("f", nil, 0o644)
 	os.Symlink("nowhere", "link")
 	os.MkdirAll("has", 0o755)
-	os.WriteFile(filepath.Join("has", safeName("o")), nil, 0o644)
+	os.WriteFile(filepath.Join("has", dest.SafeName("o")), nil, 0o644)
 	tellsFaults(t, `
 inputs:
   a: {type: tail, files: x, state: f}
@@ -65,7 +67,7 @@ outputs:
 		"12:30 outputs.s.spool: it is empty",
 		"12:47 outputs.s.dead-letter: the directory none does not exist",
 	)
-	tellsFaults(t, "inputs: {a: {type: stdin}}\noutputs: {o: {to: \"stdout:\", spool: has}}", "2:37 outputs.o.spool: has/"+safeName("o")+" is not a directory: rename or remove it")
+	tellsFaults(t, "inputs: {a: {type: stdin}}\noutputs: {o: {to: \"stdout:\", spool: has}}", "2:37 outputs.o.spool: has/"+dest.SafeName("o")+" is not a directory: rename or remove it")
 
 	// These are sound: what is missing is made, or not needed.
 	tellsFaults(t, `
@@ -78,7 +80,7 @@ outputs:
 `)
 	var is []string
 	filepath.WalkDir(".", func(path string, _ fs.DirEntry, _ error) error { is = append(is, path); return nil })
-	if want := []string{".", "f", "has", "has/" + safeName("o"), "link"}; !slices.Equal(is, want) {
+	if want := []string{".", "f", "has", "has/" + dest.SafeName("o"), "link"}; !slices.Equal(is, want) {
 		t.Errorf("there is %q", is)
 	}
 }
@@ -95,7 +97,7 @@ func TestPlacesAtStart(t *testing.T) {
 	} {
 		text := "inputs: {in: {type: tail, files: \"none.log\"" + tt.input + "}}\noutputs:\n  out: {to: \"file:out.log\", " + tt.output + "}\n"
 		os.WriteFile("f.yaml", []byte(text), 0o644)
-		if _, _, err := loadConfig("f.yaml", os.Stdin); err != nil {
+		if _, _, err := config.Load("f.yaml", os.Stdin); err != nil {
 			t.Fatal(err) // it shows at the start only
 		}
 		null, _ := os.Open(os.DevNull)
@@ -119,7 +121,7 @@ func TestPlacesAtChange(t *testing.T) {
 	}
 	before := len(r.said.String())
 	r.write(strings.Replace(text, "listen:", "listen: \"unix:DIR/t\"}, d: {type: tail, files: DIR/none, state: "+long+"}, e: {type: syslog, listen:", 1))
-	r.p.signals <- syscall.SIGHUP
+	r.p.Signals <- syscall.SIGHUP
 	r.await("the change", func() bool {
 		said = r.said.String()[before:]
 		return strings.Contains(said, "the input stays closed")

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/forebay-log/forebay/cmd/internal/config"
+	"github.com/forebay-log/forebay/cmd/internal/input"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
@@ -13,7 +15,7 @@ func noVariables(string) (string, bool) { return "", false }
 
 // The example of forebay init has no fault, with and without what is commented out.
 func TestExampleConfig(t *testing.T) {
-	if _, faults := fileConfig([]byte(exampleConfig), noVariables, os.Stdin); len(faults) > 0 {
+	if _, faults := config.Parse([]byte(exampleConfig), noVariables, os.Stdin); len(faults) > 0 {
 		t.Error(faults)
 	}
 	var all strings.Builder
@@ -29,7 +31,7 @@ func TestExampleConfig(t *testing.T) {
 			t.Errorf("%s is not in\n%s", want, all.String())
 		}
 	}
-	if _, faults := fileConfig([]byte(all.String()), noVariables, os.Stdin); len(faults) > 0 {
+	if _, faults := config.Parse([]byte(all.String()), noVariables, os.Stdin); len(faults) > 0 {
 		t.Errorf("%v\n%s", faults, all.String())
 	}
 }
@@ -39,19 +41,19 @@ func TestOptionsInFile(t *testing.T) {
 	const text = "inputs: {in: {type: stdin}}\noutputs:\n  a:\n    to: loki://h\n    level: warn\n    slabs: 4\n    slab-size: 128KiB\n    when-full: block-for=1s\n" +
 		"    retry-age: 7d\n    spool: /x\n    label: {app: shop, env: x}\n    tenant: a\n    metadata: [user, order]\n" +
 		"  b: {to: \"file:/tmp/x\", mkdirs: true, encode: json}\n"
-	c, faults := fileConfig([]byte(text), noVariables, os.Stdin)
+	c, faults := config.Parse([]byte(text), noVariables, os.Stdin)
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
-	a, b := c.outs[0], c.outs[1]
-	if a.To != "loki://h" || a.name != "a" || a.Level().String() != "warn" || a.Count("slabs") != 4 || a.Bytes("slab-size") != 128<<10 ||
+	a, b := c.Outs[0], c.Outs[1]
+	if a.To != "loki://h" || a.Name != "a" || a.Level().String() != "warn" || a.Count("slabs") != 4 || a.Bytes("slab-size") != 128<<10 ||
 		a.Text("when-full") != "block-for=1s" || a.Text("retry-age") != "168h" || a.Text("spool") != "/x" || a.Text("label") != "app=shop, env=x" ||
 		a.Text("metadata") != "user, order" || !a.Given["slabs"] || b.On("mkdirs") != true || b.Text("encode") != "json" {
 		t.Errorf("%+v %+v", a, b)
 	}
 	for _, wrong := range []string{"slabs: 1", "slab-size: 3", "encode: xml", "level: loud", "spool: ''", "retry-age: soon", "mkdirs: perhaps", "slabs: [4]", "to: x"} {
 		text := "inputs: {in: {type: stdin}}\noutputs:\n  a:\n    to: file:/tmp/x\n    " + wrong + "\n"
-		if _, faults := fileConfig([]byte(text), noVariables, os.Stdin); len(faults) != 1 || faults[0].Line != 5 {
+		if _, faults := config.Parse([]byte(text), noVariables, os.Stdin); len(faults) != 1 || faults[0].Line != 5 {
 			t.Errorf("%s: %v", wrong, faults)
 		}
 	}
@@ -90,7 +92,7 @@ func TestConfigTogether(t *testing.T) {
 		"inputs: {a: {type: stdin}}\ntransforms: [{sample: {by: x}}]\noutputs: {o: {to: \"stdout:\"}}":                          "one-in is missing",
 		"inputs: {a: {type: stdin}}\ntransforms: [{rename: x}]\noutputs: {o: {to: \"stdout:\"}}":                                "rename: the field is missing",
 	} {
-		_, faults := fileConfig([]byte(text), noVariables, os.Stdin)
+		_, faults := config.Parse([]byte(text), noVariables, os.Stdin)
 		var all []string
 		for _, f := range faults {
 			all = append(all, f.Error())
@@ -107,9 +109,9 @@ func TestConfigPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := append(append(setting.OptionNames(), ruleNames...), configKeys()...)
-	for _, o := range inputOptions {
-		names = append(names, o.name)
+	names := append(append(setting.OptionNames(), config.RuleNames...), config.ConfigKeys()...)
+	for _, o := range input.Options {
+		names = append(names, o.Name)
 	}
 	for _, name := range names {
 		if !strings.Contains(string(page), "`"+name+"`") {
@@ -129,7 +131,7 @@ func TestConfigPage(t *testing.T) {
 			if !strings.Contains(block, "inputs:") || strings.Contains(block, "kafka") { // cmd/forebay-all looks at those
 				continue
 			}
-			if _, faults := fileConfig([]byte(block), func(string) (string, bool) { return "x", true }, os.Stdin); len(faults) > 0 {
+			if _, faults := config.Parse([]byte(block), func(string) (string, bool) { return "x", true }, os.Stdin); len(faults) > 0 {
 				t.Errorf("%s, block %d: %v\n%s", name, i, faults, block)
 			}
 		}
@@ -152,8 +154,8 @@ func FuzzFileConfig(f *testing.F) {
 		if strings.Contains(text, "file") || strings.Contains(text, "tls") || len(text) > 10_000 {
 			return // of this machine
 		}
-		c, faults := fileConfig([]byte(text), noVariables, os.Stdin)
-		if len(faults) == 0 && (len(c.outs) == 0 || len(c.inputs) == 0) {
+		c, faults := config.Parse([]byte(text), noVariables, os.Stdin)
+		if len(faults) == 0 && (len(c.Outs) == 0 || len(c.Inputs) == 0) {
 			t.Errorf("%q is sound", text)
 		}
 		for _, fault := range faults {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/tool"
 )
 
 func TestLiveLineText(t *testing.T) {
@@ -56,7 +57,7 @@ func TestMeasure(t *testing.T) {
 		{name: "JSON and logfmt", in: "{\"ts\":1700000000}\nts=1700000002 level=info\n", lines: 2, timed: 2, bytes: 43, peak: 1, mean: 1, span: 2 * time.Second},
 		{name: "no time", in: "a\nb", lines: 2, bytes: 3},
 	} {
-		m, err := measureLog(c.name, strings.NewReader(c.in))
+		m, err := tool.MeasureLog(c.name, strings.NewReader(c.in))
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -65,17 +66,17 @@ func TestMeasure(t *testing.T) {
 			t.Errorf("%s: %+v, span %s", c.name, m, m.Span())
 		}
 	}
-	if _, err := measureLog("x", strings.NewReader("")); err == nil || !strings.Contains(err.Error(), "x is empty") {
+	if _, err := tool.MeasureLog("x", strings.NewReader("")); err == nil || !strings.Contains(err.Error(), "x is empty") {
 		t.Error(err)
 	}
 	for in, want := range map[string]string{"\x1f\x8b\x08\x00...": "x: it is compressed (gzip): zcat FILE", "\x28\xb5\x2f\xfd": "(zstd): zstdcat FILE"} {
-		if m, err := measureLog("x", strings.NewReader(in)); err == nil || !strings.Contains(err.Error(), want) {
+		if m, err := tool.MeasureLog("x", strings.NewReader(in)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v, %v, want %q", m, err, want)
 		}
 	}
 	// A log of many seconds takes bounded memory.
-	m, err := measureLog("long", &seconds{n: maxSeconds + 1000})
-	if err != nil || m.Lines != maxSeconds+1000 || m.PeakRate != 1 {
+	m, err := tool.MeasureLog("long", &seconds{n: tool.MaxSeconds + 1000})
+	if err != nil || m.Lines != tool.MaxSeconds+1000 || m.PeakRate != 1 {
 		t.Errorf("%+v, %v", m, err)
 	}
 }

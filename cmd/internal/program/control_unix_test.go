@@ -19,7 +19,7 @@ import (
 )
 
 // controlled starts a program with a socket, and returns what gets its state.
-func controlled(t *testing.T, args ...string) (p *process, socket string, look func(until func(*control.State) bool) *control.State) {
+func controlled(t *testing.T, args ...string) (p *child, socket string, look func(until func(*control.State) bool) *control.State) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "fb") // a socket's name is short
 	if err != nil {
@@ -115,7 +115,7 @@ func TestControlSilentPeers(t *testing.T) {
 // Where the socket lies by default, and that a dead process's goes away.
 func TestControlDefault(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
-	sockets := func(p *process) string {
+	sockets := func(p *child) string {
 		return filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "forebay", "gone-"+strconv.Itoa(p.cmd.Process.Pid)+".sock")
 	}
 	p := start(t, "pipe", "--name", "gone", "--to", "file:"+path)

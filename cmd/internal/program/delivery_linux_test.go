@@ -78,7 +78,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer said.Close()
-	p := startWith(t, func(_ *process, cmd *exec.Cmd) { cmd.Stderr = said }, "pipe", "--to", "unix:"+sock, "--spool", disk, "--slab-size", "4KiB")
+	p := startWith(t, func(_ *child, cmd *exec.Cmd) { cmd.Stderr = said }, "pipe", "--to", "unix:"+sock, "--spool", disk, "--slab-size", "4KiB")
 	var text strings.Builder
 	for i := range 40_000 { // 1 MB, twice the disk
 		fmt.Fprintf(&text, "a line of some length, %d\n", i)

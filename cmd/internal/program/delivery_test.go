@@ -15,6 +15,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/config"
+	"github.com/forebay-log/forebay/cmd/internal/dest"
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/encode"
@@ -23,12 +25,12 @@ import (
 
 // faulty returns the configuration of a pipeline to a fake destination that
 // returns what fail does.
-func faulty(fail func() error, adjust func(*outputConfig)) *pipeConfig {
-	c := config("fake:")
-	giveOptions(&testing.T{}, &c.options, "--retry-age", "24h")
-	c.drainTimeout = setting.Duration(300 * time.Millisecond)
-	adjust(&c.options.base)
-	c.dests = append(c.dests, &flaky{fail: fail})
+func faulty(fail func() error, adjust func(*dest.Spec)) *config.Pipeline {
+	c := newConfig("fake:")
+	giveOptions(&testing.T{}, &c.Options, "--retry-age", "24h")
+	c.DrainTimeout = setting.Duration(300 * time.Millisecond)
+	adjust(&c.Options.Base)
+	c.Dests = append(c.Dests, &flaky{fail: fail})
 	return c
 }
 
@@ -38,14 +40,14 @@ func TestSpoolSurvives(t *testing.T) {
 	dir := t.TempDir()
 	down := func() error { return errors.New("down") }
 	up := func() error { return nil }
-	spooled := func(c *outputConfig) { preset(c, "spool", dir) }
+	spooled := func(c *dest.Spec) { preset(c, "spool", dir) }
 	inBubble(t, func(t *testing.T) {
-		stderr, err := run(t, faulty(down, spooled), "one\ntwo")
+		stderr, err := runText(t, faulty(down, spooled), "one\ntwo")
 		if exit.Code(err) != exit.KeptCode || !strings.Contains(stderr, "pending=2{slab=0 spill=2 inflight=0}") ||
 			!strings.Contains(stderr, "fake: 2 records kept for the next run, in "+dir) {
 			t.Fatal(err, stderr)
 		}
-		stderr, err = run(t, faulty(up, spooled), "three\n")
+		stderr, err = runText(t, faulty(up, spooled), "three\n")
 		if err != nil || !strings.Contains(stderr, "fake: delivering 2 records of an earlier run first\n") ||
 			!strings.Contains(stderr, "fake accepted=1 recovered=2 delivered=3\n") {
 			t.Fatal(err, stderr)
@@ -63,7 +65,7 @@ func TestSpillSaysWhy(t *testing.T) {
 		dir := t.TempDir()
 		want = strings.Replace(want, "DIR", dir, 1)
 		inBubble(t, func(t *testing.T) {
-			stderr, rerr := run(t, faulty(func() error { return err }, func(c *outputConfig) { preset(c, "spool", dir) }), "one\n")
+			stderr, rerr := runText(t, faulty(func() error { return err }, func(c *dest.Spec) { preset(c, "spool", dir) }), "one\n")
 			if exit.Code(rerr) != exit.KeptCode || !strings.Contains(stderr, want) || strings.Count(stderr, strings.Fields(err.Error())[0]) != 1 {
 				t.Errorf("%v, %s, want %s", rerr, stderr, want)
 			}
@@ -79,15 +81,15 @@ func TestSpoolForServer(t *testing.T) {
 	}
 	addr := l.Addr().String()
 	l.Close()
-	conf := func() *pipeConfig {
-		c := config("tcp://" + addr)
-		preset(&c.options.base, "spool", t.TempDir())
-		c.drainTimeout = setting.Duration(300 * time.Millisecond)
+	conf := func() *config.Pipeline {
+		c := newConfig("tcp://" + addr)
+		preset(&c.Options.Base, "spool", t.TempDir())
+		c.DrainTimeout = setting.Duration(300 * time.Millisecond)
 		return c
 	}
 	first := conf()
 	inBubble(t, func(t *testing.T) {
-		if stderr, err := run(t, first, "one\ntwo\n"); exit.Code(err) != exit.KeptCode {
+		if stderr, err := runText(t, first, "one\ntwo\n"); exit.Code(err) != exit.KeptCode {
 			t.Fatal(err, stderr)
 		}
 	})
@@ -107,9 +109,9 @@ func TestSpoolForServer(t *testing.T) {
 		got <- string(b)
 	}()
 	second := conf()
-	preset(&second.options.base, "spool", first.options.base.Text("spool"))
-	second.drainTimeout = setting.Duration(time.Minute)
-	stderr, err := run(t, second, "three\n")
+	preset(&second.Options.Base, "spool", first.Options.Base.Text("spool"))
+	second.DrainTimeout = setting.Duration(time.Minute)
+	stderr, err := runText(t, second, "three\n")
 	if text := <-got; err != nil || text != "one\ntwo\nthree\n" || !strings.Contains(stderr, "accepted=1 recovered=2 delivered=3\n") {
 		t.Errorf("%q arrived, %v, %s", text, err, stderr)
 	}
@@ -119,7 +121,7 @@ func TestSpoolForServer(t *testing.T) {
 func TestEngineWithoutSpool(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	inBubble(t, func(t *testing.T) {
-		stderr, err := run(t, faulty(func() error { return errors.New("down") }, func(*outputConfig) {}), "one\ntwo\n")
+		stderr, err := runText(t, faulty(func() error { return errors.New("down") }, func(*dest.Spec) {}), "one\ntwo\n")
 		if exit.Code(err) != exit.RuntimeCode || !strings.Contains(stderr, "dropped=2{shutdown=2}") {
 			t.Error(err, stderr)
 		}
@@ -129,10 +131,10 @@ func TestEngineWithoutSpool(t *testing.T) {
 // Lines that are refused for good are in the file of dead letters.
 func TestDeadLetter(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "dead")
-	c := faulty(nil, func(c *outputConfig) { preset(c, "dead-letter", file) })
-	c.dests[len(c.dests)-1] = &fake{o: never}
-	c.drainTimeout = setting.Duration(time.Minute)
-	stderr, err := run(t, c, "one\ntwo\n")
+	c := faulty(nil, func(c *dest.Spec) { preset(c, "dead-letter", file) })
+	c.Dests[len(c.Dests)-1] = &fake{o: never}
+	c.DrainTimeout = setting.Duration(time.Minute)
+	stderr, err := runText(t, c, "one\ntwo\n")
 	if exit.Code(err) != exit.RuntimeCode || !strings.Contains(stderr, "dropped=2{poison=2}") || !strings.Contains(stderr, "refuses records permanently: never; see "+file) {
 		t.Error(err, stderr)
 	}
@@ -153,10 +155,10 @@ func TestRetryAgeCountsFromReading(t *testing.T) {
 		}
 		return nil
 	}
-	c := faulty(fail, func(c *outputConfig) {})
-	c.drainTimeout = setting.Duration(time.Minute)
-	c.options.base.Level().Given = true // so that the time is known
-	stderr, err := run(t, c, "2001-02-03T04:05:06Z ERROR one\n")
+	c := faulty(fail, func(c *dest.Spec) {})
+	c.DrainTimeout = setting.Duration(time.Minute)
+	c.Options.Base.Level().Given = true // so that the time is known
+	stderr, err := runText(t, c, "2001-02-03T04:05:06Z ERROR one\n")
 	if err != nil || !strings.Contains(stderr, "accepted=1 delivered=1\n") {
 		t.Error(err, stderr)
 	}
@@ -190,17 +192,17 @@ func TestFallbackTranscodes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !test.ownForm {
-			target.newEncoder = nil
+			target.NewEncoder = nil
 		}
-		target.dest = destOf(func(_ context.Context, b *batch.Batch) batch.Outcome {
+		target.Dest = destOf(func(_ context.Context, b *batch.Batch) batch.Outcome {
 			got = string(b.AppendTo(nil))
 			if b.Codec != nil {
 				gotType = b.Codec.ContentType()
 			}
 			return batch.Outcome{}
 		})
-		f := newFallback("", target)
-		f.lines.Format = record.Text
+		f := dest.NewFallback("", target, record.Parser{})
+		f.Lines.Format = record.Text
 		b := batchOf(test.codec, test.rec)
 		if o := f.Send(t.Context(), b); o.Err() != nil || got != test.want || gotType != test.wantType {
 			t.Errorf("%s: %q of type %q, %v", test.name, got, gotType, o)
@@ -216,7 +218,7 @@ func (foreign) ContentType() string { return "application/foreign" }
 func TestSafeName(t *testing.T) {
 	seen := map[string]bool{}
 	for _, to := range []string{"file:a", "file:./a", "file:../../a", "tcp://a:1", "stdout", "", "file:" + strings.Repeat("x", 300), "..", "file:ä"} {
-		name := safeName(to)
+		name := dest.SafeName(to)
 		if seen[name] || len(name) > 80 || name[0] == '.' || strings.ContainsAny(name, `/\:`) {
 			t.Errorf("%q becomes %q", to, name)
 		}
@@ -227,16 +229,16 @@ func TestSafeName(t *testing.T) {
 // --fsync reaches the file and the spool, and nothing else does.
 func TestFsync(t *testing.T) {
 	for _, on := range []bool{false, true} {
-		c := newOutputConfig()
+		c := dest.NewSpec()
 		if on {
 			if err := c.Set("fsync", "true"); err != nil {
 				t.Fatal(err)
 			}
 		}
 		want := map[bool]string{false: "", true: "always"}[on]
-		f, err := fileOptions(&c)
-		if err != nil || f.Sync != want || c.spoolOptions().Sync != want {
-			t.Errorf("fsync %v: file %q, spool %q; %v", on, f.Sync, c.spoolOptions().Sync, err)
+		f, err := dest.FileOptions(&c)
+		if err != nil || f.Sync != want || c.SpoolOptions().Sync != want {
+			t.Errorf("fsync %v: file %q, spool %q; %v", on, f.Sync, c.SpoolOptions().Sync, err)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/dest"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/fluent"
 	"github.com/forebay-log/forebay/internal/record"
@@ -19,9 +20,9 @@ import (
 )
 
 // forwardTarget opens --to with the given flags.
-func forwardTarget(t *testing.T, to string, args ...string) (*target, error) {
+func forwardTarget(t *testing.T, to string, args ...string) (*dest.Target, error) {
 	t.Helper()
-	return openAs(t, destinations(), to, args...)
+	return openAs(t, dest.All(), to, args...)
 }
 
 func TestForwardSendsLinesAsRecords(t *testing.T) {
@@ -59,7 +60,7 @@ func TestForwardSendsLinesAsRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b batch.Builder
-	encode := tg.newEncoder()
+	encode := tg.NewEncoder()
 	for _, line := range []string{`{"a":1,"time":"2026-01-02T03:04:05Z"}`, `level=warn n=5 time=2026-01-02T03:04:06Z`, "2026-01-02T03:04:07Z plain text"} {
 		var ev record.Event
 		(&record.Parser{Location: time.UTC}).Parse([]byte(line+"\n"), &ev)
@@ -71,8 +72,8 @@ func TestForwardSendsLinesAsRecords(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	send, closeDest := deliver.Direct(tg.dest)
-	if o := send(ctx, b.Batch(tg.codec)); o.Err() != nil {
+	send, closeDest := deliver.Direct(tg.Dest)
+	if o := send(ctx, b.Batch(tg.Codec)); o.Err() != nil {
 		t.Fatal(o)
 	}
 	text := <-done
@@ -136,7 +137,7 @@ func TestForwardFlagErrors(t *testing.T) {
 				if err != nil {
 					t.Errorf("%s %q: %v", tt.to, tt.args, err)
 				} else {
-					tg.close()
+					tg.Close()
 				}
 				continue
 			}
@@ -153,8 +154,8 @@ func TestForwardTagFrom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tgt.close()
-	encode := tgt.newEncoder()
+	defer tgt.Close()
+	encode := tgt.NewEncoder()
 	for _, tt := range []struct {
 		line string
 		more []slog.Attr
@@ -176,7 +177,7 @@ func TestForwardTagFrom(t *testing.T) {
 			t.Fatal(err)
 		}
 		def, ok := fluent.Tags().AppendStream(nil, m.Stream)
-		if text := string(tgt.codec.AppendJSON(nil, rec, m)); !ok || string(def) != tt.want || !strings.Contains(text, tt.rec) {
+		if text := string(tgt.Codec.AppendJSON(nil, rec, m)); !ok || string(def) != tt.want || !strings.Contains(text, tt.rec) {
 			t.Errorf("%s: tag %q, %s; want %q, %s", tt.line, def, text, tt.want, tt.rec)
 		}
 		if len(ev.More) != len(tt.more) {
@@ -188,7 +189,7 @@ func TestForwardTagFrom(t *testing.T) {
 // A time that the protocol cannot hold costs no record: that of the event is now.
 func TestForwardTimes(t *testing.T) {
 	for _, tagFrom := range []string{"", "tag"} {
-		encode, codec := newForwardEncoder(tagFrom), fluent.Codec()
+		encode, codec := dest.NewForwardEncoder(tagFrom), fluent.Codec()
 		for _, line := range []string{
 			"1969-12-31T23:59:59Z ERROR a\n", `{"time":"2200-01-01T00:00:00Z","msg":"a"}` + "\n", `{"tag":"web","ts":-5000,"msg":"a"}` + "\n",
 		} {

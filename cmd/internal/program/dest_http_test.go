@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/dest"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/record"
 	"github.com/forebay-log/forebay/slab"
@@ -38,18 +39,18 @@ func TestHTTPDestination(t *testing.T) {
 	if err := os.WriteFile(file, []byte("hunter22\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	tgt, err := openAs(t, httpDests(), srv.URL+"/logs-x", "--api", "opensearch", "--user", "me", "--password-file", file, "--header", "X-Team: shop", "--param", "pipeline=parse")
+	tgt, err := openAs(t, dest.HttpDests(), srv.URL+"/logs-x", "--api", "opensearch", "--user", "me", "--password-file", file, "--header", "X-Team: shop", "--param", "pipeline=parse")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o := newOutputConfig(); o.slabOptions("x", tgt, 1<<10).FlushLevel != slab.NoFlushLevel {
+	if o := dest.NewSpec(); o.SlabOptions("x", tgt, 1<<10).FlushLevel != slab.NoFlushLevel {
 		t.Error("each error is a request")
 	}
-	w, err := deliver.NewOutput(tgt.dest, &deliver.OutputOptions{Codec: tgt.codec, OnError: func(e batch.Event) { t.Error(e) }})
+	w, err := deliver.NewOutput(tgt.Dest, &deliver.OutputOptions{Codec: tgt.Codec, OnError: func(e batch.Event) { t.Error(e) }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, enc := record.Parser{}, tgt.newEncoder()
+	p, enc := record.Parser{}, tgt.NewEncoder()
 	for _, line := range []string{`{"time":"2026-01-02T03:04:05Z","msg":"a"}`, "plain"} {
 		var ev record.Event
 		p.Parse([]byte(line+"\n"), &ev)
@@ -75,7 +76,7 @@ func TestHTTPDestination(t *testing.T) {
 
 // A line without a time has that of its arrival, also where it waits long for its server.
 func TestHTTPTimeOfArrival(t *testing.T) {
-	encode := newHTTPEncoder()
+	encode := dest.NewHTTPEncoder()
 	before := time.Now().UnixNano()
 	_, meta, err := encode(nil, &record.Event{Line: []byte("plain")})
 	if err != nil || meta.Time < before || meta.Time > time.Now().UnixNano() {

@@ -20,15 +20,16 @@ import (
 	"github.com/golang/snappy"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/dest"
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/record"
 )
 
 // lokiTarget opens a destination with the given flags.
-func lokiTarget(t *testing.T, rest string, flags ...string) (*target, error) {
+func lokiTarget(t *testing.T, rest string, flags ...string) (*dest.Target, error) {
 	t.Helper()
-	return openAs(t, lokiDests(), "loki:"+rest, flags...)
+	return openAs(t, dest.LokiDests(), "loki:"+rest, flags...)
 }
 
 func TestLokiDestination(t *testing.T) {
@@ -47,7 +48,7 @@ func TestLokiDestination(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := deliver.NewOutput(tgt.dest, &deliver.OutputOptions{Codec: tgt.codec, OnError: func(batch.Event) {}})
+	w, err := deliver.NewOutput(tgt.Dest, &deliver.OutputOptions{Codec: tgt.Codec, OnError: func(batch.Event) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +61,7 @@ func TestLokiDestination(t *testing.T) {
 	} {
 		var ev record.Event
 		p.Parse([]byte(line+"\n"), &ev)
-		rec, m, err := tgt.newEncoder()(nil, &ev)
+		rec, m, err := tgt.NewEncoder()(nil, &ev)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +70,7 @@ func TestLokiDestination(t *testing.T) {
 			Line     json.RawMessage
 			Metadata map[string]string
 		}
-		if err := json.Unmarshal(tgt.codec.AppendJSON(nil, rec, m), &got); err != nil {
+		if err := json.Unmarshal(tgt.Codec.AppendJSON(nil, rec, m), &got); err != nil {
 			t.Fatal(err)
 		}
 		if len(got.Metadata) != len(want) || !strings.Contains(got.Labels, `app="x"`) {
@@ -104,7 +105,7 @@ func TestLokiDestinationFaults(t *testing.T) {
 			t.Errorf("%v: got %v, want %s", args, err, want)
 		}
 	}
-	if tgt, err := lokiTarget(t, "//host:3100", "--dry-run"); err != nil || tgt.dest == nil || tgt.engine {
+	if tgt, err := lokiTarget(t, "//host:3100", "--dry-run"); err != nil || tgt.Dest == nil || tgt.Engine {
 		t.Errorf("dry run: %v", err)
 	}
 }
@@ -115,7 +116,7 @@ func TestLokiPortAndLabels(t *testing.T) {
 		"[::1]": "[::1]:3100", "[::1]:80": "[::1]:80", "host/a:b": "host:3100/a:b",
 		"host?a=b:c/d": "host:3100?a=b:c/d", "host:80/x?a=b": "host:80/x?a=b",
 	} {
-		if got := withPort(rest, "3100"); got != want {
+		if got := dest.WithPort(rest, "3100"); got != want {
 			t.Errorf("%s became %s, want %s", rest, got, want)
 		}
 	}
@@ -130,16 +131,16 @@ func TestLokiSlabs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limit := tgt.dest.Traits().Limits.Bytes
-	c := newOutputConfig()
-	if o := c.slabOptions("loki:", tgt, 1<<20); o.SlabCount*o.SlabBytes < 2*limit {
+	limit := tgt.Dest.Traits().Limits.Bytes
+	c := dest.NewSpec()
+	if o := c.SlabOptions("loki:", tgt, 1<<20); o.SlabCount*o.SlabBytes < 2*limit {
 		t.Errorf("%d slabs of %d bytes for batches of %d", o.SlabCount, o.SlabBytes, limit)
 	}
-	if o := c.slabOptions("stdout:", &target{}, 1<<20); o.SlabCount != 8 {
+	if o := c.SlabOptions("stdout:", &dest.Target{}, 1<<20); o.SlabCount != 8 {
 		t.Errorf("%d slabs for standard output", o.SlabCount)
 	}
 	c.Given = map[string]bool{"slabs": true}
-	if o := c.slabOptions("loki:", tgt, 1<<20); o.SlabCount != 8 {
+	if o := c.SlabOptions("loki:", tgt, 1<<20); o.SlabCount != 8 {
 		t.Errorf("%d slabs where 8 were asked for", o.SlabCount)
 	}
 }
@@ -158,9 +159,9 @@ func TestLokiRequests(t *testing.T) {
 	for i := range 4000 {
 		fmt.Fprintf(&text, "{\"level\":%q,\"file\":\"f%d\",\"i\":%d}\n", []string{"debug", "info", "warn", "error"}[i%4], i/4%50, i)
 	}
-	c := config("loki:" + strings.TrimPrefix(srv.URL, "http:"))
-	giveOptions(t, &c.options, "--label-from", "file", "--flush-interval", "1m")
-	if said, err := run(t, c, text.String()); err != nil {
+	c := newConfig("loki:" + strings.TrimPrefix(srv.URL, "http:"))
+	giveOptions(t, &c.Options, "--label-from", "file", "--flush-interval", "1m")
+	if said, err := runText(t, c, text.String()); err != nil {
 		t.Fatal(said, err)
 	}
 	if n := requests.Load(); n != 1 {
@@ -168,7 +169,7 @@ func TestLokiRequests(t *testing.T) {
 	}
 	for want, flags := range map[time.Duration][]string{time.Second: nil, 200 * time.Millisecond: {"--flush-interval", "200ms"}, time.Microsecond: {"--flush-interval", "0"}} {
 		tgt, err := lokiTarget(t, "//host", flags...)
-		if err != nil || tgt.dest.Traits().Limits.Age != want {
+		if err != nil || tgt.Dest.Traits().Limits.Age != want {
 			t.Errorf("%v: %v, %v", flags, tgt, err)
 		}
 	}
@@ -181,19 +182,19 @@ func TestFallbackStreams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer one.close()
+	defer one.Close()
 	two, err := lokiTarget(t, "//two:3100", "--label", "app=two", "--dry-run")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if two.takes(one.codec) {
+	if two.Takes(one.Codec) {
 		t.Error("records of one Loki go to another as they are")
 	}
 	forward, err := forwardTarget(t, "forward://h", "--dry-run")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !forward.takes(forward.codec) {
+	if !forward.Takes(forward.Codec) {
 		t.Error("records of one Forward do not go to another as they are")
 	}
 }
@@ -235,7 +236,7 @@ func TestTooOldLines(t *testing.T) {
 			w.WriteHeader(http.StatusNoContent)
 		}))
 		dead := filepath.Join(t.TempDir(), "dead")
-		stderr, err := run(t, config("loki:"+strings.TrimPrefix(srv.URL, "http:")+"?dead-letter="+dead+c.query), input)
+		stderr, err := runText(t, newConfig("loki:"+strings.TrimPrefix(srv.URL, "http:")+"?dead-letter="+dead+c.query), input)
 		srv.Close()
 		all := strings.Join(got, "\n")
 		for _, line := range []string{"ancient", "far", "fresh"} {
@@ -265,8 +266,8 @@ func TestLokiLabelFrom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tgt.close()
-	encode := tgt.newEncoder()
+	defer tgt.Close()
+	encode := tgt.NewEncoder()
 	for _, c := range []struct {
 		line string
 		want []string
@@ -284,7 +285,7 @@ func TestLokiLabelFrom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := string(tgt.codec.AppendJSON(nil, rec, m))
+		text := string(tgt.Codec.AppendJSON(nil, rec, m))
 		labels, _, _ := strings.Cut(text, `"line"`)
 		for _, want := range c.want {
 			if !strings.Contains(text, want) {

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/dest"
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
@@ -131,10 +132,10 @@ func TestTLSDestinations(t *testing.T) {
 	})
 	pipe := func(drain time.Duration, to string, args ...string) (string, error) {
 		t.Helper()
-		c := config(to)
-		c.drainTimeout = setting.Duration(drain)
-		giveOptions(t, &c.options, args...)
-		return run(t, c, "one\ntwo\n")
+		c := newConfig(to)
+		c.DrainTimeout = setting.Duration(drain)
+		giveOptions(t, &c.Options, args...)
+		return runText(t, c, "one\ntwo\n")
 	}
 	good := []string{"--tls-ca", file("ca.pem")}
 	mutual := append(good, "--tls-cert", file("client.pem"), "--tls-key", file("client.key"))
@@ -187,8 +188,8 @@ type stuck struct {
 	got     *bytes.Buffer
 }
 
-func (s *stuck) Open(string, *outputConfig) (*target, error) {
-	return &target{dest: destOf(func(_ context.Context, b *batch.Batch) batch.Outcome {
+func (s *stuck) Open(string, *dest.Spec) (*dest.Target, error) {
+	return &dest.Target{Dest: destOf(func(_ context.Context, b *batch.Batch) batch.Outcome {
 		if s.release != nil {
 			<-s.release
 			return batch.FailedOutcome(io.ErrClosedPipe)
@@ -207,11 +208,11 @@ func TestWhenFullSpill(t *testing.T) {
 	}
 	dir := t.TempDir()
 	pipe := func(t *testing.T, s *stuck, drain time.Duration, text string) (string, error) {
-		c := config("fake:")
-		giveOptions(t, &c.options, "--spool", dir, "--when-full", "spill")
-		c.drainTimeout = setting.Duration(drain)
-		c.dests = append(c.dests, s)
-		return run(t, c, text)
+		c := newConfig("fake:")
+		giveOptions(t, &c.Options, "--spool", dir, "--when-full", "spill")
+		c.DrainTimeout = setting.Duration(drain)
+		c.Dests = append(c.Dests, s)
+		return runText(t, c, text)
 	}
 	inBubble(t, func(t *testing.T) {
 		first := &stuck{release: make(chan struct{})}

@@ -5,21 +5,23 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/forebay-log/forebay/cmd/internal/dest"
 )
 
 // The disk is told to begin once in 8 MiB, and of a small file never.
 func TestDiskBeginsEarly(t *testing.T) {
 	told := map[string]int{}
-	was := beginSync
-	beginSync = func(path string) { told[filepath.Base(path)]++; was(path) }
-	defer func() { beginSync = was }()
+	was := dest.BeginSync
+	dest.BeginSync = func(path string) { told[filepath.Base(path)]++; was(path) }
+	defer func() { dest.BeginSync = was }()
 	line := strings.Repeat("x", 1023) + "\n"
 	for name, c := range map[string]struct{ bytes, min, max int }{
 		"none.log": {0, 0, 0}, "small.log": {4 << 20, 0, 0}, "large.log": {33 << 20, 2, 4},
 	} {
 		text := strings.Repeat(line, c.bytes/len(line))
 		path := filepath.Join(t.TempDir(), name)
-		if stderr, err := run(t, config("file:"+path), text); err != nil {
+		if stderr, err := runText(t, newConfig("file:"+path), text); err != nil {
 			t.Fatal(err, stderr)
 		}
 		if n := told[name]; n < c.min || n > c.max {

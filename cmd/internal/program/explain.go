@@ -5,6 +5,8 @@ import (
 	"io"
 	"time"
 
+	"github.com/forebay-log/forebay/cmd/internal/config"
+	"github.com/forebay-log/forebay/cmd/internal/intake"
 	"github.com/forebay-log/forebay/cmd/internal/join"
 	"github.com/forebay-log/forebay/cmd/internal/lines"
 	"github.com/forebay-log/forebay/internal/record"
@@ -13,10 +15,10 @@ import (
 // explained is the number of lines that --explain shows.
 const explained = 10
 
-// explain prints format, time and level of the first lines of r with their reasons. With
+// explainLines prints format, time and level of the first lines of r with their reasons. With
 // --multiline it prints those of records.
-func (c *pipeConfig) explain(w io.Writer, r io.Reader) (err error) {
-	parser, n := c.parser(), 0
+func explainLines(c *config.Pipeline, w io.Writer, r io.Reader) (err error) {
+	parser, n := c.Parser(), 0
 	show := func(line []byte, noted time.Time) {
 		if n++; n > explained || err != nil {
 			return
@@ -25,22 +27,22 @@ func (c *pipeConfig) explain(w io.Writer, r io.Reader) (err error) {
 		parser.Parse(line, &ev)
 		x := parser.Explain(&ev)
 		switch {
-		case c.times == timeOfNow:
+		case c.Times == intake.TimeOfNow:
 			x.Time = "its arrival: --time now"
 		case ev.Time.IsZero() && !noted.IsZero():
 			x.Time = noted.UTC().Format(time.RFC3339Nano) + ": from the container runtime"
-		case ev.Time.IsZero() && c.times == timeOfBoth:
+		case ev.Time.IsZero() && c.Times == intake.TimeOfBoth:
 			x.Time = "its arrival: --time line-or-now"
 		}
 		_, err = fmt.Fprintf(w, "%d: %.200q\n   format %s\n   time   %s\n   level  %s\n", n, ev.Line, x.Format, x.Time, x.Level)
 	}
 	var j *join.Joiner[int64]
-	if c.join != nil {
-		limits := &join.Limits{MaxRecord: int(c.maxRecord.Value)}
+	if c.Join != nil {
+		limits := &join.Limits{MaxRecord: int(c.MaxRecord.Value)}
 		limits.Default()
-		j = join.New[int64](c.join, limits, func(r join.Record) error { show(r.Text, r.Time); return nil }, func() {})
+		j = join.New[int64](c.Join, limits, func(r join.Record) error { show(r.Text, r.Time); return nil }, func() {})
 	}
-	src := lines.New(r, int(c.maxRecord.Value))
+	src := lines.New(r, int(c.MaxRecord.Value))
 	for n < explained && err == nil {
 		line, failed := src.Next()
 		switch {

@@ -16,6 +16,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/forebay-log/forebay/cmd/internal/dest"
+	"github.com/forebay-log/forebay/cmd/internal/run"
 	"github.com/forebay-log/forebay/deliver"
 )
 
@@ -29,9 +31,9 @@ type slowReopen struct {
 func (*slowReopen) Scheme() string             { return "slow" }
 func (*slowReopen) Usage() (form, what string) { return "slow:", "a file" }
 func (*slowReopen) Flags(*cobra.Command)       {}
-func (d *slowReopen) Open(string, *outputConfig) (*target, error) {
+func (d *slowReopen) Open(string, *dest.Spec) (*dest.Target, error) {
 	f, err := os.Create(d.path)
-	return &target{dest: deliver.ToWriteCloser(f), reopen: func() error {
+	return &dest.Target{Dest: deliver.ToWriteCloser(f), Reopen: func() error {
 		d.entered <- struct{}{}
 		return <-d.let
 	}}, err
@@ -46,8 +48,8 @@ func TestHungReopen(t *testing.T) {
 	dir := t.TempDir()
 	stuck := &slowReopen{filepath.Join(dir, "stuck"), make(chan struct{}), make(chan error)}
 	beside := filepath.Join(dir, "beside")
-	c := config("slow:", "file:"+beside)
-	c.dests = append(c.dests, stuck)
+	c := newConfig("slow:", "file:"+beside)
+	c.Dests = append(c.Dests, stuck)
 	stdin, in, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +62,7 @@ func TestHungReopen(t *testing.T) {
 	}
 	defer stderr.Close()
 	ended := make(chan error, 1)
-	go func() { ended <- runPipe(c, stdin, stderr) }()
+	go func() { ended <- run.RunPipe(c, stdin, stderr) }()
 	in.WriteString("one\n")
 	await(t, beside, "one\n") // so that it runs
 
@@ -104,9 +106,9 @@ func TestHupWhileOpening(t *testing.T) {
 	defer signal.Stop(hup)
 	d := &slowReopen{filepath.Join(t.TempDir(), "x"), make(chan struct{}), make(chan error)}
 	close(d.let)
-	c := config("slow:")
-	c.dests = append(c.dests, d, hupOpen{hup})
-	c.to = append(c.to, "hup:")
+	c := newConfig("slow:")
+	c.Dests = append(c.Dests, d, hupOpen{hup})
+	c.To = append(c.To, "hup:")
 	stdin, in, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +116,7 @@ func TestHupWhileOpening(t *testing.T) {
 	defer stdin.Close()
 	defer in.Close()
 	ended := make(chan error, 1)
-	go func() { ended <- runPipe(c, stdin, os.Stderr) }()
+	go func() { ended <- run.RunPipe(c, stdin, os.Stderr) }()
 	select {
 	case <-d.entered:
 	case <-time.After(10 * time.Second):
@@ -132,20 +134,20 @@ type hupOpen struct{ came chan os.Signal }
 func (hupOpen) Scheme() string             { return "hup" }
 func (hupOpen) Usage() (form, what string) { return "hup:", "nowhere" }
 func (hupOpen) Flags(*cobra.Command)       {}
-func (d hupOpen) Open(string, *outputConfig) (*target, error) {
+func (d hupOpen) Open(string, *dest.Spec) (*dest.Target, error) {
 	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 		return nil, err
 	}
 	<-d.came
 	f, err := os.Open(os.DevNull)
-	return &target{dest: deliver.ToWriteCloser(f)}, err
+	return &dest.Target{Dest: deliver.ToWriteCloser(f)}, err
 }
 
 // The program ends when it is told to, also if nobody reads its standard error: all
 // is delivered then, but for the summary.
 func TestStuckStandardError(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
-	p := startWith(t, func(p *process, cmd *exec.Cmd) {
+	p := startWith(t, func(p *child, cmd *exec.Cmd) {
 		pipe := p.pipe()
 		fd := int(pipe[1].Fd())
 		if err := unix.SetNonblock(fd, true); err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/forebay-log/forebay/cmd/internal/input"
 	"github.com/forebay-log/forebay/cmd/internal/listen"
 	"github.com/forebay-log/forebay/cmd/internal/listen/lokipush"
 	"github.com/forebay-log/forebay/internal/values"
@@ -39,20 +40,20 @@ func TestLevelOfLabels(t *testing.T) {
 		{listen.Record{Tenant: "t", Labels: own("app", "warn")}, "", "[tenant=t app=warn]"},
 	} {
 		tt.r.Source = lokipush.Source
-		k := new(listenIntake).about(&tt.r)
+		k := new(input.ListenIntake).About(&tt.r)
 		got := ""
-		if k.level != nil {
-			got = values.LevelName(*k.level)
+		if k.Level != nil {
+			got = values.LevelName(*k.Level)
 		}
-		if attrs := fmt.Sprint(k.attrs); got != tt.want || attrs != tt.attrs {
+		if attrs := fmt.Sprint(k.Attrs); got != tt.want || attrs != tt.attrs {
 			t.Errorf("%+v: level %s, %s, want %s, %s", tt.r, got, attrs, tt.want, tt.attrs)
 		}
 		if tt.r.HasLevel {
 			t.Error("the record of the listener has changed")
 		}
 	}
-	k := new(listenIntake).about(&listen.Record{Source: "syslog", Level: slog.LevelError, HasLevel: true, Metadata: own("level", "info")})
-	if got := fmt.Sprint(*k.level, k.attrs); got != "ERROR [level=info]" {
+	k := new(input.ListenIntake).About(&listen.Record{Source: "syslog", Level: slog.LevelError, HasLevel: true, Metadata: own("level", "info")})
+	if got := fmt.Sprint(*k.Level, k.Attrs); got != "ERROR [level=info]" {
 		t.Errorf("syslog: %s", got)
 	}
 }

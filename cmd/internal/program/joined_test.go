@@ -16,8 +16,11 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/input"
+	"github.com/forebay-log/forebay/cmd/internal/intake"
 	"github.com/forebay-log/forebay/cmd/internal/join"
 	"github.com/forebay-log/forebay/cmd/internal/readahead"
+	"github.com/forebay-log/forebay/cmd/internal/run"
 	"github.com/forebay-log/forebay/cmd/internal/tail"
 	"github.com/forebay-log/forebay/internal/record"
 	"github.com/forebay-log/forebay/internal/testkit"
@@ -25,7 +28,7 @@ import (
 
 // A joinTest is an intake of standard input, and the records that its output was given.
 type joinTest struct {
-	take *intake
+	take *intake.Intake
 	got  []string
 }
 
@@ -37,25 +40,25 @@ func newJoinTest(t *testing.T, most int) *joinTest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := config("file:" + filepath.Join(dir, "out"))
-	c.maxRecord.Value = int64(most)
-	if err := c.settle(); err != nil {
+	c := newConfig("file:" + filepath.Join(dir, "out"))
+	c.MaxRecord.Value = int64(most)
+	if err := c.Settle(); err != nil {
 		t.Fatal(err)
 	}
-	c.inputs = []*inputConfig{{kind: stdinInput{f: empty}}}
-	p := newPipeline(c, io.Discard)
-	if err := errors.Join(p.open(empty), p.openInputs()); err != nil {
+	c.Inputs = []*input.Config{{Kind: input.Stdin{F: empty}}}
+	p := run.New(c, io.Discard)
+	if err := errors.Join(p.Open(empty), p.OpenInputs()); err != nil {
 		t.Fatal(err)
 	}
-	jt := &joinTest{take: p.inlets[0].intakes[0]}
-	jt.take.parse = true
-	jt.take.outs[0].encode = func(_ []byte, ev *record.Event) ([]byte, batch.Meta, error) {
+	jt := &joinTest{take: p.Inlets[0].Intakes[0]}
+	jt.take.Parse = true
+	jt.take.Outs[0].Encode = func(_ []byte, ev *record.Event) ([]byte, batch.Meta, error) {
 		jt.got = append(jt.got, string(ev.Raw))
 		return ev.Raw, batch.Meta{}, nil
 	}
 	t.Cleanup(func() {
-		p.shutdown(context.Background())
-		p.closeInputs()
+		p.Shutdown(context.Background())
+		p.CloseInputs()
 		empty.Close()
 	})
 	return jt
@@ -165,13 +168,13 @@ func TestJoinedAsByTail(t *testing.T) {
 			t.Fatal(err)
 		}
 		jt := newJoinTest(t, most)
-		if err := jt.take.readFrom(&chunks{rng: rng, text: text}, nil, rules, nil, false); err != nil {
+		if err := jt.take.Consume(&chunks{rng: rng, text: text}, nil, rules, nil, false); err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(jt.got, want.got) || jt.take.in.oversize.Load() != want.long {
-			t.Fatalf("of %q\nat most %d: got\n%q and %d too long, tail has\n%q and %d", text, most, jt.got, jt.take.in.oversize.Load(), want.got, want.long)
+		if !slices.Equal(jt.got, want.got) || jt.take.In.Oversize.Load() != want.long {
+			t.Fatalf("of %q\nat most %d: got\n%q and %d too long, tail has\n%q and %d", text, most, jt.got, jt.take.In.Oversize.Load(), want.got, want.long)
 		}
-		if n := jt.take.in.records.Load(); n != uint64(len(want.got))+want.long {
+		if n := jt.take.In.Records.Load(); n != uint64(len(want.got))+want.long {
 			t.Fatalf("%d records are counted, want %d and %d too long", n, len(want.got), want.long)
 		}
 	}
@@ -187,13 +190,13 @@ func TestHeldLinesSurviveAKill(t *testing.T) {
 		text, rules := someLines(rng, false), someRules(t, rng)
 		const most = 2000
 		plain := newJoinTest(t, most)
-		if err := plain.take.readFrom(strings.NewReader(text), nil, rules, nil, false); err != nil {
+		if err := plain.take.Consume(strings.NewReader(text), nil, rules, nil, false); err != nil {
 			t.Fatal(err)
 		}
 		dir, after := t.TempDir(), t.TempDir()
 		first := newJoinTest(t, most)
-		names := []string{first.take.outs[0].dir}
-		kept, err := readahead.Create(dir, readahead.Options{Outputs: names, Bytes: bytesToKeep(most, rules)})
+		names := []string{first.take.Outs[0].Dir}
+		kept, err := readahead.Create(dir, readahead.Options{Outputs: names, Bytes: intake.BytesToKeep(most, rules)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -213,7 +216,7 @@ func TestHeldLinesSurviveAKill(t *testing.T) {
 			}
 		}
 		kept.From(src, nil)
-		if err := first.take.readFrom(kept, kept, rules, nil, false); err != nil || kept.Broken() != nil {
+		if err := first.take.Consume(kept, kept, rules, nil, false); err != nil || kept.Broken() != nil {
 			t.Fatal(err, kept.Broken())
 		}
 		kept.Close()
@@ -224,16 +227,16 @@ func TestHeldLinesSurviveAKill(t *testing.T) {
 			continue // it ended before
 		}
 		second := newJoinTest(t, most)
-		files, damaged := readahead.Adopt(after, []string{second.take.outs[0].dir, names[0]})
+		files, damaged := readahead.Adopt(after, []string{second.take.Outs[0].Dir, names[0]})
 		if len(damaged) > 0 || len(files) > 1 {
 			t.Fatal(damaged, files)
 		}
 		if len(files) == 0 {
-			err = second.take.readFrom(strings.NewReader(rest), nil, rules, nil, false)
+			err = second.take.Consume(strings.NewReader(rest), nil, rules, nil, false)
 		} else {
-			second.take.outs[0].dir = names[0]
+			second.take.Outs[0].Dir = names[0]
 			files[0].From(&chunks{rng: rng, text: rest}, nil)
-			err = second.take.readFrom(files[0], files[0], rules, nil, false)
+			err = second.take.Consume(files[0], files[0], rules, nil, false)
 			files[0].Close()
 		}
 		if err != nil {
@@ -262,12 +265,12 @@ func TestHeldLineAndAFlood(t *testing.T) {
 		strings.Repeat("x", 1<<20) + "\n",
 	} {
 		jt := newJoinTest(t, 1000)
-		kept, err := readahead.Create(t.TempDir(), readahead.Options{Outputs: []string{jt.take.outs[0].dir}, Bytes: bytesToKeep(1000, rules)})
+		kept, err := readahead.Create(t.TempDir(), readahead.Options{Outputs: []string{jt.take.Outs[0].Dir}, Bytes: intake.BytesToKeep(1000, rules)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		kept.From(strings.NewReader("2026-11-23T10:00:00Z stdout P part\n"+flood), nil)
-		if err := jt.take.readFrom(kept, kept, rules, nil, false); err != nil || kept.Broken() != nil {
+		if err := jt.take.Consume(kept, kept, rules, nil, false); err != nil || kept.Broken() != nil {
 			t.Error(err, kept.Broken())
 		}
 		kept.Close()
@@ -319,7 +322,7 @@ func TestHeldForASecond(t *testing.T) {
 		jt := newJoinTest(t, 1<<20)
 		src := &slowInput{texts: make(chan string)}
 		done := make(chan error)
-		go func() { done <- jt.take.readFrom(src, nil, rules, src.wait, false) }()
+		go func() { done <- jt.take.Consume(src, nil, rules, src.wait, false) }()
 		after := func(d time.Duration, want ...string) {
 			t.Helper()
 			time.Sleep(d)
@@ -327,10 +330,10 @@ func TestHeldForASecond(t *testing.T) {
 			if !slices.Equal(jt.got, want) {
 				t.Fatalf("got %q, want %q", jt.got, want)
 			}
-			if !jt.take.mu.TryLock() {
+			if !jt.take.Mu.TryLock() {
 				t.Fatal("the intake is held while nothing comes")
 			}
-			jt.take.mu.Unlock()
+			jt.take.Mu.Unlock()
 		}
 		src.texts <- "one\na.BException\n"
 		after(999*time.Millisecond, "one\n")

@@ -13,6 +13,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/forebay-log/forebay/cmd/internal/control"
+	"github.com/forebay-log/forebay/cmd/internal/dest"
+	"github.com/forebay-log/forebay/cmd/internal/tool"
 )
 
 // A fallback that no output has any more is closed by the change, and one that an output still
@@ -21,25 +23,25 @@ func TestUnusedFallbackIsClosed(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	const in = "inputs: {in: {type: tail, files: DIR/in.log}}\noutputs:\n"
 	r := startRun(t, in+"  a: {to: \"file:DIR/a\", fallback: \"file:DIR/f\"}\n  b: {to: \"file:DIR/b\", fallback: \"file:DIR/f\"}\n")
-	r.await("the start", func() bool { r.p.mu.Lock(); defer r.p.mu.Unlock(); return r.p.live > 0 && len(r.p.inlets) == 1 })
-	r.p.mu.Lock()
-	var shared *fallback
-	for _, f := range r.p.fallbacks {
+	r.await("the start", func() bool { r.p.Mu.Lock(); defer r.p.Mu.Unlock(); return r.p.Live > 0 && len(r.p.Inlets) == 1 })
+	r.p.Mu.Lock()
+	var shared *dest.Fallback
+	for _, f := range r.p.Fallbacks {
 		shared = f
 	}
-	r.p.mu.Unlock()
+	r.p.Mu.Unlock()
 	if shared == nil {
 		t.Fatal("there is none")
 	}
 	r.change(in + "  a: {to: \"file:DIR/a\"}\n  b: {to: \"file:DIR/b\", fallback: \"file:DIR/f\"}\n")
-	if err := shared.t.reopen(); err != nil {
+	if err := shared.Target.Reopen(); err != nil {
 		t.Error("one that an output has is closed: ", err)
 	}
 	r.change(in + "  a: {to: \"file:DIR/a\"}\n  b: {to: \"file:DIR/b\"}\n")
-	if err := shared.t.reopen(); !errors.Is(err, os.ErrClosed) {
+	if err := shared.Target.Reopen(); !errors.Is(err, os.ErrClosed) {
 		t.Error("one that no output has is open: ", err)
 	}
-	if n := len(r.p.fallbacks); n != 0 {
+	if n := len(r.p.Fallbacks); n != 0 {
 		t.Error(n, "are there")
 	}
 	if said := r.change(in + "  a: {to: \"file:DIR/a\", fallback: \"file:DIR/f\"}\n  b: {to: \"file:DIR/b\"}\n"); !strings.Contains(said, ": applied: ") {
@@ -75,7 +77,7 @@ outputs:
   same: {to: "file:DIR/same"}
 `
 	r.begin(text)
-	r.await("the start", func() bool { r.p.mu.Lock(); defer r.p.mu.Unlock(); return len(r.p.inlets) == 2 })
+	r.await("the start", func() bool { r.p.Mu.Lock(); defer r.p.Mu.Unlock(); return len(r.p.Inlets) == 2 })
 	if said := r.change(text); !strings.Contains(said, "nothing has changed") {
 		t.Error(said)
 	}
@@ -100,7 +102,7 @@ func TestSpoolBytesAfterRecovery(t *testing.T) {
 	const text = "drain-timeout: 200ms\ninputs: {in: {type: tail, files: DIR/in.log, state: DIR/state, from: start}}\n" +
 		"outputs:\n  a: {to: \"tcp://127.0.0.1:1\", spool: DIR/spool}\n"
 	r := &running{t: t, dir: t.TempDir()}
-	dir := filepath.Join(r.dir, "spool", safeName("a"))
+	dir := filepath.Join(r.dir, "spool", dest.SafeName("a"))
 	if err := os.WriteFile(filepath.Join(r.dir, "in.log"), []byte(strings.Repeat("a line of a log\n", 10_000)), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -119,12 +121,12 @@ func TestSpoolBytesAfterRecovery(t *testing.T) {
 	for range 3 {
 		r.begin(text)
 		r.await("the spool", func() bool {
-			r.p.mu.Lock()
-			ready := len(r.p.inlets) == 1
-			r.p.mu.Unlock()
+			r.p.Mu.Lock()
+			ready := len(r.p.Inlets) == 1
+			r.p.Mu.Unlock()
 			var s control.State
 			if ready {
-				r.p.describe(&s)
+				r.p.Describe(&s)
 			}
 			if len(s.Outputs) == 0 || s.Outputs[0].Spool == nil || s.Outputs[0].Spool.Records != 10_000 {
 				return false
@@ -132,7 +134,7 @@ func TestSpoolBytesAfterRecovery(t *testing.T) {
 			shown = s.Outputs[0].Spool.Bytes
 			return true
 		})
-		l, _, err := listDir(spoolDir{dir: dir, segments: true}, false)
+		l, _, err := tool.ListDir(tool.SpoolDir{Dir: dir, Segments: true}, false)
 		if disk := onDisk(); err != nil || shown != disk || l.Bytes != disk || l.Pending != 10_000 || disk < 160_000 {
 			t.Errorf("top shows %d bytes, spool ls %d of %d records, and there are %d; %v", shown, l.Bytes, l.Pending, disk, err)
 		}

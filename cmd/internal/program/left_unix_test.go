@@ -10,7 +10,9 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/forebay-log/forebay/cmd/internal/dest"
 	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/tool"
 )
 
 // An output is taken out of the configuration while the program is down, and records lie in
@@ -40,7 +42,7 @@ func TestSpoolOfAnOutputThatIsGone(t *testing.T) {
 	if said, err := r.end(); exit.Code(err) != exit.KeptCode {
 		t.Fatal(err, said)
 	}
-	spool := filepath.Join(r.dir, "spool", safeName("gone"))
+	spool := filepath.Join(r.dir, "spool", dest.SafeName("gone"))
 	want := "2 records wait in " + spool + ", the spool of an output that is no longer configured: list them with forebay spool ls, deliver them with forebay spool replay"
 	for _, outputs := range []string{
 		here + "  other: {to: \"stdout:\", level: fatal, spool: DIR/spool}\n", // others have that directory
@@ -64,7 +66,7 @@ func TestSpoolOfAnOutputThatIsGone(t *testing.T) {
 	if said := run(here); strings.Count(said, want) != 1 {
 		t.Error(said)
 	}
-	cmd := newSpoolCmd()
+	cmd := tool.NewSpoolCmd()
 	cmd.SetArgs([]string{"purge", spool, "--yes"})
 	if err := cmd.Execute(); err != nil {
 		t.Fatal(err)

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/forebay-log/forebay/cmd/internal/run"
 )
 
 // What --metrics serves, what a service manager is told, and the last line as JSON.
@@ -81,7 +83,7 @@ func TestWatched(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	var sum summaryOf
+	var sum run.SummaryOf
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &sum); err != nil || len(lines) != 2 {
 		t.Fatalf("%v: %q", err, text)
 	}
@@ -91,10 +93,10 @@ func TestWatched(t *testing.T) {
 }
 
 // startSaying starts the program with more environment and a file for its standard error.
-func startSaying(t *testing.T, env []string, args ...string) (p *process, said string) {
+func startSaying(t *testing.T, env []string, args ...string) (p *child, said string) {
 	t.Helper()
 	said = filepath.Join(t.TempDir(), "stderr")
-	return startWith(t, func(_ *process, cmd *exec.Cmd) {
+	return startWith(t, func(_ *child, cmd *exec.Cmd) {
 		f, err := os.Create(said)
 		if err != nil {
 			t.Fatal(err)

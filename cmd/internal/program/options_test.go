@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/forebay-log/forebay/cmd/internal/dest"
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
@@ -26,7 +27,7 @@ func TestTableOfOptions(t *testing.T) {
 			}
 		}
 		for _, scheme := range o.Of {
-			if !slices.ContainsFunc(destinations(), func(d destination) bool { return d.Scheme() == scheme }) {
+			if !slices.ContainsFunc(dest.All(), func(d dest.Destination) bool { return d.Scheme() == scheme }) {
 				t.Errorf("%s is for %s:, which is no destination", o.Name, scheme)
 			}
 		}
@@ -35,7 +36,7 @@ func TestTableOfOptions(t *testing.T) {
 
 // The names of an output say where its lines go, and nothing else.
 func TestNamesOfOutputs(t *testing.T) {
-	g := newGivenOptions()
+	g := dest.NewGiven()
 	for to, want := range map[string]string{
 		"stdout:":                                    "stdout",
 		"stdout:?level=warn":                         "stdout",
@@ -43,8 +44,8 @@ func TestNamesOfOutputs(t *testing.T) {
 		"loki://h?tenant=a&level=warn&label=x%3A%26": "loki://h?tenant=a&label=x%3A%26",
 		"syslog+tcp://h:1?facility=local0&app=x":     "syslog+tcp://h:1?facility=local0&app=x",
 	} {
-		c, err := g.output(destinations(), "--to", to, anyOption)
-		if err != nil || c.name != want {
+		c, err := g.Output(dest.All(), "--to", to, dest.AnyOption)
+		if err != nil || c.Name != want {
 			t.Errorf("%s: %v, %v, want %s", to, err, c, want)
 		}
 	}
@@ -52,7 +53,7 @@ func TestNamesOfOutputs(t *testing.T) {
 	var labels []string
 	giveOptions(t, &g, "--label", "a:b", "--label", "c:d")
 	for _, to := range []string{"loki://a", "loki://b?label=e:f&label=g:h", "loki://c"} {
-		c, err := g.output(destinations(), "--to", to, anyOption)
+		c, err := g.Output(dest.All(), "--to", to, dest.AnyOption)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,8 +90,8 @@ func TestLevelsAndEncodings(t *testing.T) {
 			}
 		}
 	}
-	c := config(to...)
-	stderr, err := run(t, c, strings.Repeat(strings.Join(lines, "\n")+"\n", 100))
+	c := newConfig(to...)
+	stderr, err := runText(t, c, strings.Repeat(strings.Join(lines, "\n")+"\n", 100))
 	if err != nil {
 		t.Fatal(err, stderr)
 	}
@@ -111,14 +112,14 @@ func FuzzQuery(f *testing.F) {
 		f.Add(s, 0)
 		f.Add(s, 12)
 	}
-	dests := destinations()
-	g := newGivenOptions()
+	dests := dest.All()
+	g := dest.NewGiven()
 	f.Fuzz(func(t *testing.T, query string, kind int) {
 		scheme := dests[uint(kind)%uint(len(dests))].Scheme()
 		to := scheme + "://h?" + query
-		c, err := g.output(dests, "--to", to, anyOption)
+		c, err := g.Output(dests, "--to", to, dest.AnyOption)
 		if err == nil {
-			if shown, hid := setting.Redacted(to); !c.delicate() && (shown != to || hid != nil) && !strings.Contains(to, "@") && !strings.Contains(to, "#") {
+			if shown, hid := setting.Redacted(to); !hasSensitive(c) && (shown != to || hid != nil) && !strings.Contains(to, "@") && !strings.Contains(to, "#") {
 				t.Errorf("%s is shown as %s", to, shown)
 			}
 			return
@@ -128,14 +129,14 @@ func FuzzQuery(f *testing.F) {
 		}
 		for part := range strings.SplitSeq(query, "&") {
 			name, value, _ := strings.Cut(part, "=")
-			if setting.OptionCalled(name) == nil && len(value) > 7 && !strings.Contains(name+setting.OptionsOf(scheme, anyOption), value) && strings.Count(query, value) == 1 && strings.Contains(err.Error(), value) {
+			if setting.OptionCalled(name) == nil && len(value) > 7 && !strings.Contains(name+setting.OptionsOf(scheme, dest.AnyOption), value) && strings.Count(query, value) == 1 && strings.Contains(err.Error(), value) {
 				t.Errorf("%q: %v", query, err)
 			}
 		}
 	})
 }
 
-// delicate reports whether c has an option that is not shown.
-func (c *outputConfig) delicate() bool {
+// hasSensitive reports whether c has an option that is not shown.
+func hasSensitive(c *dest.Spec) bool {
 	return slices.ContainsFunc(setting.Options, func(o *setting.Option) bool { return o.Sensitive && c.Given[o.Name] })
 }

@@ -1,51 +1,22 @@
 package program
 
 import (
-	"fmt"
+	"github.com/forebay-log/forebay/cmd/internal/join"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/forebay-log/forebay/cmd/internal/config"
 	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/dest"
 	"github.com/forebay-log/forebay/cmd/internal/exit"
-	"github.com/forebay-log/forebay/cmd/internal/join"
+	"github.com/forebay-log/forebay/cmd/internal/intake"
+	"github.com/forebay-log/forebay/cmd/internal/run"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
-	"github.com/forebay-log/forebay/cmd/internal/transform"
 	"github.com/forebay-log/forebay/internal/record"
 	"github.com/forebay-log/forebay/slab"
 )
-
-// maxRecordFlag is the most that --max-record takes. Written as JSON a line can
-// become longer than it is, and a record cannot exceed slab.MaxSlabBytes.
-const maxRecordFlag = slab.MaxSlabBytes / 2
-
-// pipeConfig is what the flags of pipe say.
-type pipeConfig struct {
-	name    string
-	to      []string
-	dests   []destination
-	options givenOptions // for all outputs
-	reading
-	maxRecord    setting.Size
-	drainTimeout setting.Duration
-	failOnDrop   bool
-	quiet        bool
-	dryRun       bool
-	multiline    []string
-	tail         *tailFlags // nil: the input is standard input
-	ops          opsFlags
-	named        bool // outputs have names of their own, and --to is called to
-
-	// What settle makes of it.
-	join      *join.Rules // nil: each line is a record
-	declared  []string    // names of inputs in a file, the faulty ones included
-	partial   bool        // a file was not read to its end
-	inputs    []*inputConfig
-	rules     []transform.Rule
-	outs      []*outputConfig
-	fallbacks map[string]*outputConfig // by what --fallback says
-}
 
 // exitHelp describes the exit codes of pipe.
 const exitHelp = `Exit codes:
@@ -70,15 +41,15 @@ first line of a record, such as '^\d{4}-'. The flag may be repeated: --multiline
 --max-record.`
 
 // pipeCommand returns pipe, and what its flags set.
-func pipeCommand(stdin, stderr *os.File) (*cobra.Command, *pipeConfig) {
-	c := &pipeConfig{
-		dests:        destinations(),
-		options:      newGivenOptions(),
-		maxRecord:    *setting.SizeBetween(slab.DefaultMaxRecord, 1, maxRecordFlag),
-		drainTimeout: setting.Duration(30 * time.Second),
+func pipeCommand(stdin, stderr *os.File) (*cobra.Command, *config.Pipeline) {
+	c := &config.Pipeline{
+		Dests:        dest.All(),
+		Options:      dest.NewGiven(),
+		MaxRecord:    *setting.SizeBetween(slab.DefaultMaxRecord, 1, config.MaxRecordFlag),
+		DrainTimeout: setting.Duration(30 * time.Second),
 	}
 	format := setting.Choice{Value: record.Auto.String(), Of: record.Formats()}
-	times := setting.Choice{Value: "line", Of: timeNames}
+	times := setting.Choice{Value: "line", Of: intake.TimeNames}
 	explain := false
 	cmd := &cobra.Command{
 		Use:   "pipe",
@@ -145,8 +116,8 @@ The exit code is 0 if every line was printed, and 1 if a line would be refused o
 printed.
 
 Destinations:
-` + usageOf(c.dests) + `
-Flags described with ` + console.InWords(append([]string{"file", "TLS", "forward", "loki", "otlp", "http"}, moreFamilies...), "or") + ` apply only to these destinations.
+` + dest.UsageOf(c.Dests) + `
+Flags described with ` + console.InWords(append([]string{"file", "TLS", "forward", "loki", "otlp", "http"}, dest.MoreFamilies...), "or") + ` apply only to these destinations.
 
 The flags from --encode on are options of every --to that supports them. An option can also
 follow a ? in a --to, under the same name and for that destination alone, as in the third
@@ -172,38 +143,38 @@ A flag that no --to supports is an error, and so is an option that its --to does
   myapp | forebay pipe --to stdout: --to file:all.log --when-full drop-newest | less
   myapp | forebay pipe --to file:/mnt/nfs/app.log --spool /var/spool/forebay --spool-max 10GiB
   myapp | forebay pipe --to tcp://logs:5170 --crash-safe /dev/shm/forebay`,
-		Args: noArgs,
+		Args: exit.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c.format, _ = record.ParseFormat(format.Value)
-			c.times = parseTimes(times.Value)
+			c.Format, _ = record.ParseFormat(format.Value)
+			c.Times = intake.ParseTimes(times.Value)
 			if explain {
-				if err := c.settle(); err != nil {
+				if err := c.Settle(); err != nil {
 					return err
 				}
-				return c.explain(cmd.OutOrStdout(), stdin)
+				return explainLines(c, cmd.OutOrStdout(), stdin)
 			}
-			return runPipe(c, stdin, stderr)
+			return run.RunPipe(c, stdin, stderr)
 		},
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringArrayVar(&c.to, "to", nil, "destination `DEST`, see above; may be repeated (default stdout:)")
+	fs.StringArrayVar(&c.To, "to", nil, "destination `DEST`, see above; may be repeated (default stdout:)")
 	format.Add(cmd, "format", "f", "format of the lines")
 	times.Add(cmd, "time", "", "time of a record: its time in the line, its arrival, or its arrival if the line has none, marked time_from=arrival")
-	fs.Var(&c.zone, "zone", "`ZONE` of times without a zone, such as Europe/Berlin or +02:00 (default: the system's)")
-	fs.StringArrayVar(&c.multiline, "multiline", nil, "join lines to records: go, java, dotnet, node, python, ruby, rust, cri, docker, auto, or a `PATTERN` of first lines; may be repeated (default: off)")
+	fs.Var(&c.Zone, "zone", "`ZONE` of times without a zone, such as Europe/Berlin or +02:00 (default: the system's)")
+	fs.StringArrayVar(&c.Multiline, "multiline", nil, "join lines to records: go, java, dotnet, node, python, ruby, rust, cri, docker, auto, or a `PATTERN` of first lines; may be repeated (default: off)")
 	setting.Complete(cmd, "multiline", join.Names...)
-	fs.Var(&c.maxRecord, "max-record", "maximum length of a line; longer lines are dropped and counted")
-	fs.Var(&c.drainTimeout, "drain-timeout", "time to deliver remaining lines after the end of the input or a signal")
-	fs.BoolVar(&c.failOnDrop, "fail-on-drop", false, "exit with code 3 if a record was dropped")
-	fs.StringVar(&c.name, "name", "forebay", "`NAME` of this process, printed before its messages")
-	fs.BoolVarP(&c.quiet, "quiet", "q", false, "print only errors, without the live line and the text summary")
-	fs.BoolVar(&c.dryRun, "dry-run", false, "print the data on standard output instead of sending it; not for files, standard streams, lines and syslog")
+	fs.Var(&c.MaxRecord, "max-record", "maximum length of a line; longer lines are dropped and counted")
+	fs.Var(&c.DrainTimeout, "drain-timeout", "time to deliver remaining lines after the end of the input or a signal")
+	fs.BoolVar(&c.FailOnDrop, "fail-on-drop", false, "exit with code 3 if a record was dropped")
+	fs.StringVar(&c.Name, "name", "forebay", "`NAME` of this process, printed before its messages")
+	fs.BoolVarP(&c.Quiet, "quiet", "q", false, "print only errors, without the live line and the text summary")
+	fs.BoolVar(&c.DryRun, "dry-run", false, "print the data on standard output instead of sending it; not for files, standard streams, lines and syslog")
 	fs.BoolVar(&explain, "explain", false, "print format, time and level of the first ten lines with the reasons, and deliver nothing")
-	c.ops.add(cmd)
-	c.options.addFlags(cmd, anyOption)
+	c.Ops.Add(cmd)
+	c.Options.AddFlags(cmd, dest.AnyOption)
 	var schemes []string
-	for _, d := range c.dests {
+	for _, d := range c.Dests {
 		schemes = append(schemes, d.Scheme()+":")
 	}
 	for _, flag := range []string{"to", "fallback"} {
@@ -212,54 +183,4 @@ A flag that no --to supports is an error, and so is an option that its --to does
 		}
 	}
 	return cmd, c
-}
-
-// settle works out what each output is told. The error has its exit code.
-func (c *pipeConfig) settle() error {
-	if err := c.ops.check(); err != nil {
-		return exit.Usage(err)
-	}
-	var err error
-	if c.join, err = join.Parse(c.multiline); err != nil {
-		return exit.Usage(fmt.Errorf("--multiline: %w", err))
-	}
-	if len(c.to) == 0 {
-		c.to = []string{"stdout:"}
-	}
-	c.options.base.dryRun = c.dryRun
-	c.outs, c.fallbacks = nil, map[string]*outputConfig{}
-	for _, to := range c.to {
-		out, err := c.options.output(c.dests, "--to", to, anyOption)
-		if err != nil {
-			return err
-		}
-		c.outs = append(c.outs, out)
-	}
-	for _, out := range c.outs {
-		if out.Text("fallback") == "" || c.fallbacks[out.Text("fallback")] != nil {
-			continue
-		}
-		f, err := c.options.output(c.dests, "--fallback", out.Text("fallback"), ownOption)
-		if err != nil {
-			return err
-		}
-		c.fallbacks[out.Text("fallback")] = f
-	}
-	return c.options.unheeded()
-}
-
-// noArgs refuses arguments and guesses what was meant.
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	const head = "%s has no arguments, but %q is given; "
-	switch path, arg := cmd.CommandPath(), args[0]; cmd.Name() {
-	case "pipe":
-		return exit.Usage(fmt.Errorf(head+"redirect the input (< %s), and give destinations with --to", path, arg, arg))
-	case "size":
-		return exit.Usage(fmt.Errorf(head+"to measure a file, write --measure %s", path, arg, arg))
-	default:
-		return exit.Usage(fmt.Errorf(head+"use its flags", path, arg))
-	}
 }

@@ -18,63 +18,68 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/config"
+	"github.com/forebay-log/forebay/cmd/internal/dest"
 	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/output"
+	"github.com/forebay-log/forebay/cmd/internal/run"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/cmd/internal/tail"
+	"github.com/forebay-log/forebay/cmd/internal/tool"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/record"
 )
 
 // config is what pipe has without flags.
-func config(to ...string) *pipeConfig {
-	c := &pipeConfig{
-		name: "forebay", to: to, dests: destinations(), options: newGivenOptions(),
-		maxRecord: setting.Size{Value: 1 << 20}, drainTimeout: setting.Duration(time.Minute),
+func newConfig(to ...string) *config.Pipeline {
+	c := &config.Pipeline{
+		Name: "forebay", To: to, Dests: dest.All(), Options: dest.NewGiven(),
+		MaxRecord: setting.Size{Value: 1 << 20}, DrainTimeout: setting.Duration(time.Minute),
 	}
-	preset(&c.options.base, "slab-size", "4KiB")
-	preset(&c.options.base, "slabs", "4")
-	c.ops.control = noControl // synctest does not see who waits on a socket
+	preset(&c.Options.Base, "slab-size", "4KiB")
+	preset(&c.Options.Base, "slabs", "4")
+	c.Ops.Control = config.NoControl // synctest does not see who waits on a socket
 	return c
 }
 
 // preset changes the default of an option.
-func preset(c *outputConfig, name, value string) {
+func preset(c *dest.Spec, name, value string) {
 	if err := c.ByName[name].Set(value); err != nil {
 		panic(err)
 	}
 }
 
 // giveOptions parses flags that are options.
-func giveOptions(t *testing.T, g *givenOptions, args ...string) {
+func giveOptions(t *testing.T, g *dest.Given, args ...string) {
 	t.Helper()
 	cmd := &cobra.Command{}
-	g.addFlags(cmd, anyOption)
+	g.AddFlags(cmd, dest.AnyOption)
 	if err := cmd.ParseFlags(args); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // openAs opens --to with the given flags.
-func openAs(t *testing.T, dests []destination, to string, args ...string) (*target, error) {
+func openAs(t *testing.T, dests []dest.Destination, to string, args ...string) (*dest.Target, error) {
 	t.Helper()
-	g := newGivenOptions()
+	g := dest.NewGiven()
 	if i := slices.Index(args, "--dry-run"); i >= 0 {
-		g.base.dryRun, args = true, slices.Delete(slices.Clone(args), i, i+1)
+		g.Base.DryRun, args = true, slices.Delete(slices.Clone(args), i, i+1)
 	}
 	giveOptions(t, &g, args...)
-	c, err := g.output(dests, "--to", to, anyOption)
+	c, err := g.Output(dests, "--to", to, dest.AnyOption)
 	if err == nil {
-		err = g.unheeded()
+		err = g.Unheeded()
 	}
 	if err != nil {
 		return nil, err
 	}
-	return openAt(dests, "--to", c)
+	return dest.OpenAt(dests, "--to", c)
 }
 
 // run runs a pipeline on text and returns what it said.
-func run(t *testing.T, c *pipeConfig, text string) (stderr string, err error) {
+func runText(t *testing.T, c *config.Pipeline, text string) (stderr string, err error) {
 	t.Helper()
 	dir := t.TempDir()
 	open := func(name, text string) *os.File {
@@ -89,7 +94,7 @@ func run(t *testing.T, c *pipeConfig, text string) (stderr string, err error) {
 		return f
 	}
 	said := open("stderr", "")
-	err = runPipe(c, open("stdin", text), said)
+	err = run.RunPipe(c, open("stdin", text), said)
 	b, _ := os.ReadFile(said.Name())
 	return string(b), err
 }
@@ -109,9 +114,9 @@ func inBubble(t *testing.T, f func(t *testing.T)) {
 func TestRunLeavesNothingBehind(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	dir := t.TempDir()
-	c := config("file:"+filepath.Join(dir, "a.log"), "file:"+filepath.Join(dir, "b.log"))
-	giveOptions(t, &c.options, "--rotate-size", "100", "--compress", "gzip")
-	stderr, err := run(t, c, strings.Repeat("a line of some length\n", 1000))
+	c := newConfig("file:"+filepath.Join(dir, "a.log"), "file:"+filepath.Join(dir, "b.log"))
+	giveOptions(t, &c.Options, "--rotate-size", "100", "--compress", "gzip")
+	stderr, err := runText(t, c, strings.Repeat("a line of some length\n", 1000))
 	if err != nil || !strings.Contains(stderr, "a.log accepted=1000 delivered=1000; ") {
 		t.Error(err, stderr)
 	}
@@ -124,9 +129,9 @@ func TestOpenFailure(t *testing.T) {
 	dir := t.TempDir()
 	to := "file:" + filepath.Join(dir, "a.log")
 	for range 2 {
-		c := config(to, "file:"+filepath.Join(dir, "no", "b.log"))
-		giveOptions(t, &c.options, "--rotate-size", "1MiB")
-		_, err := run(t, c, "x\n")
+		c := newConfig(to, "file:"+filepath.Join(dir, "no", "b.log"))
+		giveOptions(t, &c.Options, "--rotate-size", "1MiB")
+		_, err := runText(t, c, "x\n")
 		if exit.Code(err) != exit.ConfigCode || !strings.Contains(err.Error(), "b.log") {
 			t.Fatal(err)
 		}
@@ -143,12 +148,12 @@ type fake struct {
 
 func (*fake) Scheme() string             { return "fake" }
 func (*fake) Usage() (form, what string) { return "fake:", "nowhere" }
-func (f *fake) Open(rest string, _ *outputConfig) (*target, error) {
+func (f *fake) Open(rest string, _ *dest.Spec) (*dest.Target, error) {
 	if rest != "" {
 		return nil, errors.New("file: no")
 	}
-	return &target{
-		dest: destOf(func(_ context.Context, b *batch.Batch) batch.Outcome {
+	return &dest.Target{
+		Dest: destOf(func(_ context.Context, b *batch.Batch) batch.Outcome {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			for _, r := range b.All() {
@@ -157,7 +162,7 @@ func (f *fake) Open(rest string, _ *outputConfig) (*target, error) {
 			}
 			return f.o
 		}),
-		newEncoder: func() encodeFunc {
+		NewEncoder: func() dest.EncodeFunc {
 			return func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
 				if string(ev.Line) == "bad" {
 					return nil, batch.Meta{}, errors.New("cannot be encoded")
@@ -172,10 +177,10 @@ func TestOwnWireForm(t *testing.T) {
 	f := new(fake)
 	letters := filepath.Join(t.TempDir(), "dead")
 	path := filepath.Join(t.TempDir(), "a.log")
-	c := config("fake:", "file:"+path)
-	preset(&c.options.base, "dead-letter", letters)
-	c.dests = append(c.dests, f)
-	stderr, err := run(t, c, "one\n[error] two\nbad\n")
+	c := newConfig("fake:", "file:"+path)
+	preset(&c.Options.Base, "dead-letter", letters)
+	c.Dests = append(c.Dests, f)
+	stderr, err := runText(t, c, "one\n[error] two\nbad\n")
 	if err == nil || !strings.Contains(stderr, "; fake accepted=3 delivered=2 dropped=1{encode=1}; file:"+path+" accepted=3 delivered=3") {
 		t.Error(err, stderr)
 	}
@@ -188,10 +193,10 @@ func TestOwnWireForm(t *testing.T) {
 	if b, _ := os.ReadFile(path); string(b) != "one\n[error] two\nbad\n" {
 		t.Errorf("beside it: %q", b)
 	}
-	if _, err := openAs(t, c.dests, "fake:x"); err == nil || err.Error() != "--to fake:x: no" {
+	if _, err := openAs(t, c.Dests, "fake:x"); err == nil || err.Error() != "--to fake:x: no" {
 		t.Error(err)
 	}
-	if _, err := openAs(t, c.dests, "nope:"); err == nil || !strings.Contains(strings.Join(strings.Fields(err.Error()), " "), "fake: nowhere") {
+	if _, err := openAs(t, c.Dests, "nope:"); err == nil || !strings.Contains(strings.Join(strings.Fields(err.Error()), " "), "fake: nowhere") {
 		t.Error(err)
 	}
 }
@@ -201,10 +206,10 @@ func TestOwnWireForm(t *testing.T) {
 func TestRefusedRecords(t *testing.T) {
 	for _, failOnDrop := range []bool{false, true} {
 		f := &fake{o: never}
-		c := config("fake:")
-		c.dests = append(c.dests, f)
-		c.failOnDrop = failOnDrop
-		stderr, err := run(t, c, "one\ntwo\n")
+		c := newConfig("fake:")
+		c.Dests = append(c.Dests, f)
+		c.FailOnDrop = failOnDrop
+		stderr, err := runText(t, c, "one\ntwo\n")
 		want := exit.RuntimeCode
 		if failOnDrop {
 			want = exit.DropsCode
@@ -214,28 +219,28 @@ func TestRefusedRecords(t *testing.T) {
 			t.Error(exit.Code(err), stderr)
 		}
 	}
-	c := config("stdout:") // nothing gets there
-	c.maxRecord.Value = 2
-	if stderr, err := run(t, c, "one\ntwo\n"); err != nil || !strings.Contains(stderr, "2 longer than --max-record (dropped)") {
+	c := newConfig("stdout:") // nothing gets there
+	c.MaxRecord.Value = 2
+	if stderr, err := runText(t, c, "one\ntwo\n"); err != nil || !strings.Contains(stderr, "2 longer than --max-record (dropped)") {
 		t.Error(err, stderr)
 	}
-	c.quiet = true
-	if stderr, err := run(t, c, "one\n"); err != nil || stderr != "" {
+	c.Quiet = true
+	if stderr, err := runText(t, c, "one\n"); err != nil || stderr != "" {
 		t.Errorf("quiet: %v, %q", err, stderr)
 	}
 }
 
 // An output that fails for a while is mentioned when it begins and when it ends.
 func TestTransientFailure(t *testing.T) {
-	c := config("fake:")
+	c := newConfig("fake:")
 	n := 0
-	c.dests = append(c.dests, &flaky{fail: func() error {
+	c.Dests = append(c.Dests, &flaky{fail: func() error {
 		if n++; n < 3 {
 			return errors.New("busy")
 		}
 		return nil
 	}})
-	stderr, err := run(t, c, "one\n")
+	stderr, err := runText(t, c, "one\n")
 	if err != nil || strings.Count(stderr, "fake: busy; retrying, up to 4 × 4 KiB of lines wait\n") != 1 || strings.Count(stderr, "fake: works again\n") != 1 {
 		t.Error(err, stderr)
 	}
@@ -245,15 +250,15 @@ func TestTransientFailure(t *testing.T) {
 var never = batch.Outcome{Open: batch.All(), Why: errors.New("never"), Advice: batch.Search}
 
 // destOf returns a destination that answers as send does.
-func destOf(send sender) deliver.Destination { return deliver.SendFunc(deliver.Traits{}, send) }
+func destOf(send tool.Sender) deliver.Destination { return deliver.SendFunc(deliver.Traits{}, send) }
 
 type flaky struct {
 	fake
 	fail func() error
 }
 
-func (f *flaky) Open(string, *outputConfig) (*target, error) {
-	return &target{dest: destOf(func(context.Context, *batch.Batch) batch.Outcome {
+func (f *flaky) Open(string, *dest.Spec) (*dest.Target, error) {
+	return &dest.Target{Dest: destOf(func(context.Context, *batch.Batch) batch.Outcome {
 		if err := f.fail(); err != nil {
 			return batch.FailedOutcome(err)
 		}
@@ -299,9 +304,9 @@ func TestEndThatFails(t *testing.T) {
 	}
 	defer d.Close()
 	for failOnDrop, want := range map[bool]int{false: exit.RuntimeCode, true: exit.DropsCode} {
-		p := &pipeline{c: &pipeConfig{quiet: true, failOnDrop: failOnDrop},
-			outs: []*output{{to: "out", t: &target{}, d: d, err: errors.New("close: it does not flush")}}}
-		text, err := p.conclude(0, nil, errDeadline)
+		p := &run.Pipeline{C: &config.Pipeline{Quiet: true, FailOnDrop: failOnDrop},
+			Outs: []*output.Output{{To: "out", Target: &dest.Target{}, Delivery: d, Err: errors.New("close: it does not flush")}}}
+		text, err := p.Conclude(0, nil, run.ErrDeadline)
 		var code *exit.Error
 		if !errors.As(err, &code) || code.Code != want || len(text) != 1 || text[0] != "out: close: it does not flush" {
 			t.Errorf("%v: %q", err, text)

@@ -20,9 +20,14 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/dest"
+	"github.com/forebay-log/forebay/cmd/internal/input"
+	"github.com/forebay-log/forebay/cmd/internal/intake"
 	"github.com/forebay-log/forebay/cmd/internal/listen"
 	"github.com/forebay-log/forebay/cmd/internal/listen/forward"
 	"github.com/forebay-log/forebay/cmd/internal/listen/ndjson"
+	"github.com/forebay-log/forebay/cmd/internal/process"
+	"github.com/forebay-log/forebay/cmd/internal/run"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/file"
 	"github.com/forebay-log/forebay/internal/msgpack"
@@ -55,32 +60,32 @@ type peer struct{ w *powerWalk }
 
 type peerSource struct {
 	*powerWalk
-	in     *inlet
-	take   *intake
+	in     *intake.Inlet
+	take   *intake.Intake
 	ctx    context.Context
 	cancel context.CancelFunc
 }
 
-func (k peer) open(in *inlet) (source, error) {
+func (k peer) Open(in *intake.Inlet) (input.Source, error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &peerSource{k.w, in, in.newIntake(), ctx, cancel}, nil
+	return &peerSource{k.w, in, in.NewIntake(), ctx, cancel}, nil
 }
 
-func (s *peerSource) stop()            { s.cancel() }
-func (s *peerSource) close()           { s.cancel() }
-func (*peerSource) finish(bool) error  { return nil }
-func (*peerSource) readsAgain() string { return "" }
-func (s *peerSource) read() error {
+func (s *peerSource) Stop()           { s.cancel() }
+func (s *peerSource) Close()          { s.cancel() }
+func (*peerSource) Finish(bool) error { return nil }
+func (*peerSource) Repeats() string   { return "" }
+func (s *peerSource) Run() error {
 	r := rand.New(rand.NewSource(s.seed + int64(s.sent)))
 	for s.ctx.Err() == nil {
 		first := s.sent
 		for range 1 + r.Intn(5) {
-			if !s.take.put([]byte(s.line("peer", s.sent)), 0, known{}) {
+			if !s.take.Put([]byte(s.line("peer", s.sent)), 0, intake.Known{}) {
 				return nil
 			}
 			s.sent++
 		}
-		if s.in.commit(s.ctx) == nil {
+		if s.in.Commit(s.ctx) == nil {
 			for n := first; n < s.sent; n++ {
 				s.acked = append(s.acked, n)
 			}
@@ -98,9 +103,9 @@ func (w *powerWalk) line(of string, n int) string {
 }
 
 // Open is that of the server.
-func (w *powerWalk) Open(string, *outputConfig) (*target, error) {
-	return &target{
-		dest: destOf(func(_ context.Context, b *batch.Batch) batch.Outcome {
+func (w *powerWalk) Open(string, *dest.Spec) (*dest.Target, error) {
+	return &dest.Target{
+		Dest: destOf(func(_ context.Context, b *batch.Batch) batch.Outcome {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if w.down {
@@ -111,7 +116,7 @@ func (w *powerWalk) Open(string, *outputConfig) (*target, error) {
 			}
 			return batch.Outcome{}
 		}),
-		newEncoder: func() encodeFunc {
+		NewEncoder: func() dest.EncodeFunc {
 			return func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
 				return append(append(dst, ev.Line...), '\n'), record.Meta(ev), nil
 			}
@@ -141,25 +146,25 @@ func (w *powerWalk) write(n int) {
 // live is one life of the program. dark is closed when its power is lost; nil: it ends when
 // nothing has come for a while.
 func (w *powerWalk) live(dark <-chan struct{}) {
-	c := config("file:"+filepath.Join(w.root, "out", "a.log"), "server:")
-	c.dests = append(c.dests, w)
-	c.drainTimeout = setting.Duration(20 * time.Second)
-	giveOptions(w.t, &c.options, "--fsync", "--mkdirs", "--rotate-size", "4KiB", "--spool", filepath.Join(w.root, "spool"), "--flush-interval", "400ms")
-	if err := c.settle(); err != nil {
+	c := newConfig("file:"+filepath.Join(w.root, "out", "a.log"), "server:")
+	c.Dests = append(c.Dests, w)
+	c.DrainTimeout = setting.Duration(20 * time.Second)
+	giveOptions(w.t, &c.Options, "--fsync", "--mkdirs", "--rotate-size", "4KiB", "--spool", filepath.Join(w.root, "spool"), "--flush-interval", "400ms")
+	if err := c.Settle(); err != nil {
 		w.t.Fatal(err)
 	}
-	c.inputs = []*inputConfig{
-		{name: "tail", kind: &tailFlags{files: []string{w.log}, state: filepath.Join(w.root, "state", "tail"), from: setting.Choice{Value: "start"}}},
-		{name: "peer", kind: peer{w}},
+	c.Inputs = []*input.Config{
+		{Name: "tail", Kind: &input.Tail{Files: []string{w.log}, State: filepath.Join(w.root, "state", "tail"), From: setting.Choice{Value: "start"}}},
+		{Name: "peer", Kind: peer{w}},
 	}
-	p := newPipeline(c, &w.said)
+	p := run.New(c, &w.said)
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	defer null.Close()
 	ended := make(chan error, 1)
-	go func() { ended <- runPipeline(p, null, null) }()
+	go func() { ended <- run.Run(p, null, null) }()
 	tick := time.NewTicker(300 * time.Millisecond)
 	defer tick.Stop()
 	for end := time.After(15 * time.Second); ; {
@@ -177,7 +182,7 @@ func (w *powerWalk) live(dark <-chan struct{}) {
 			if dark != nil {
 				continue // it has too little to do; a disk that hangs would be another test
 			}
-			p.signals <- os.Interrupt
+			p.Signals <- os.Interrupt
 			if err := <-ended; err != nil {
 				w.t.Fatal(err)
 			}
@@ -185,9 +190,9 @@ func (w *powerWalk) live(dark <-chan struct{}) {
 		case <-ended: // it could not be opened
 			return
 		}
-		p.signals <- os.Interrupt // the machine is off: nothing more reaches a disk
-		time.Sleep(2 * sameSignal)
-		p.signals <- os.Interrupt
+		p.Signals <- os.Interrupt // the machine is off: nothing more reaches a disk
+		time.Sleep(2 * process.SameSignal)
+		p.Signals <- os.Interrupt
 		<-ended
 		return
 	}

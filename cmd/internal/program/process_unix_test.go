@@ -25,10 +25,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/input"
+	"github.com/forebay-log/forebay/cmd/internal/intake"
 )
 
 // A process is the program as it runs, with pipes for its standard streams.
-type process struct {
+type child struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	in     *os.File // its standard input
@@ -39,18 +41,18 @@ type process struct {
 
 // start runs the program; TestMain makes this test binary it. A process that
 // does not end within a minute is killed, which fails the test.
-func start(t *testing.T, args ...string) *process {
+func start(t *testing.T, args ...string) *child {
 	t.Helper()
-	return startWith(t, func(*process, *exec.Cmd) {}, args...)
+	return startWith(t, func(*child, *exec.Cmd) {}, args...)
 }
 
-func startWith(t *testing.T, adjust func(*process, *exec.Cmd), args ...string) *process {
+func startWith(t *testing.T, adjust func(*child, *exec.Cmd), args ...string) *child {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{t: t, cmd: exec.Command(exe, args...)}
+	p := &child{t: t, cmd: exec.Command(exe, args...)}
 	p.cmd.Args[0] = "forebay"
 	p.cmd.Env = append(os.Environ(), "TZ=UTC")
 	p.cmd.Stderr = &p.stderr
@@ -67,7 +69,7 @@ func startWith(t *testing.T, adjust func(*process, *exec.Cmd), args ...string) *
 	return p
 }
 
-func (p *process) pipe() [2]*os.File {
+func (p *child) pipe() [2]*os.File {
 	r, w, err := os.Pipe()
 	if err != nil {
 		p.t.Fatal(err)
@@ -77,7 +79,7 @@ func (p *process) pipe() [2]*os.File {
 }
 
 // wait returns the exit code and what the program said.
-func (p *process) wait() (code int, stderr string) {
+func (p *child) wait() (code int, stderr string) {
 	p.t.Helper()
 	p.cmd.Wait()
 	if !p.killer.Stop() {
@@ -86,14 +88,14 @@ func (p *process) wait() (code int, stderr string) {
 	return p.cmd.ProcessState.ExitCode(), p.stderr.String()
 }
 
-func (p *process) signal(s syscall.Signal) {
+func (p *child) signal(s syscall.Signal) {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {
 		p.t.Fatal(err)
 	}
 }
 
-func (p *process) write(s string) {
+func (p *child) write(s string) {
 	p.t.Helper()
 	if _, err := io.WriteString(p.in, s); err != nil {
 		p.t.Fatal(err)
@@ -158,7 +160,7 @@ func TestTerm(t *testing.T) {
 
 // stalled starts a pipe to a standard output that nobody reads, and fills it
 // until writing blocks.
-func stalled(t *testing.T, args ...string) *process {
+func stalled(t *testing.T, args ...string) *child {
 	p := start(t, append([]string{"pipe", "--slab-size", "4KiB", "--slabs", "2"}, args...)...)
 	p.write("first\n")
 	if _, err := io.ReadFull(p.out, make([]byte, 6)); err != nil { // so that it runs
@@ -439,7 +441,7 @@ func TestDropNewest(t *testing.T) {
 	if code != 3 {
 		t.Errorf("exit code %d", code)
 	}
-	wantMatch(t, stderr, `^forebay: stdout: full, dropping records \(--when-full drop-newest\)$`)
+	wantMatch(t, stderr, `^forebay: stdout: its memory is full; dropping records \(--when-full drop-newest\)$`)
 	wantMatch(t, stderr, fmt.Sprintf(`read %d records, .*accepted=%d delivered=%d dropped=%d\{full=`, n, n, bytes.Count(got, []byte("\n")), n-bytes.Count(got, []byte("\n"))))
 	last := -1
 	for line := range bytes.Lines(got) {
@@ -550,7 +552,7 @@ func TestBrokenPipeWholeLines(t *testing.T) {
 
 // Pipes that are non-blocking, as some programs leave them behind, lose nothing.
 func TestNonBlocking(t *testing.T) {
-	p := startWith(t, func(p *process, cmd *exec.Cmd) {
+	p := startWith(t, func(p *child, cmd *exec.Cmd) {
 		for _, f := range []any{cmd.Stdin, cmd.Stdout} {
 			if err := unix.SetNonblock(int(f.(*os.File).Fd()), true); err != nil {
 				t.Fatal(err)
@@ -579,20 +581,20 @@ func TestStopLeavesTheRest(t *testing.T) {
 	}
 	defer r.Close()
 	defer w.Close()
-	in, err := newInput(r)
+	in, err := input.NewInput(r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer in.close()
+	defer in.Close()
 	buf := make([]byte, 4)
 	w.WriteString("123\nrest")
 	if n, err := in.Read(buf); n != 4 || err != nil {
 		t.Fatal(n, err)
 	}
-	in.stop()
-	in.stop()
+	in.Stop()
+	in.Stop()
 	for range 2 {
-		if n, err := in.Read(buf); n != 0 || err != errStopped {
+		if n, err := in.Read(buf); n != 0 || err != intake.ErrStopped {
 			t.Fatal(n, err)
 		}
 	}
@@ -627,7 +629,7 @@ func TestInputStopsBehindLine(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			in, err := newInput(r)
+			in, err := input.NewInput(r)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -635,16 +637,16 @@ func TestInputStopsBehindLine(t *testing.T) {
 			buf := make([]byte, 4)
 			n, err := in.Read(buf)
 			got := string(buf[:n])
-			in.stop()
+			in.Stop()
 			for err == nil {
 				n, err = in.Read(buf)
 				got += string(buf[:n])
 			}
 			w.Close()
-			if left, _ := io.ReadAll(r); got != want[0] || err != errStopped || string(left) != want[1] {
+			if left, _ := io.ReadAll(r); got != want[0] || err != intake.ErrStopped || string(left) != want[1] {
 				t.Errorf("%s %q: read %q, %v, and left %q", kind, text, got, err, left)
 			}
-			in.close()
+			in.Close()
 			r.Close()
 		}
 	}
@@ -655,16 +657,16 @@ func TestInputStopsBehindLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	in, err := newInput(r)
+	in, err := input.NewInput(r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer in.close()
+	defer in.Close()
 	line := strings.Repeat("x", 100_000) + "\n"
 	w.WriteString(line[:1000])
 	buf := make([]byte, 64<<10)
 	n, err := in.Read(buf)
-	in.stop()
+	in.Stop()
 	time.AfterFunc(10*time.Millisecond, func() {
 		defer w.Close()
 		w.WriteString(line[1000:] + line)

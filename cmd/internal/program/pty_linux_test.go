@@ -38,7 +38,7 @@ func terminal(t *testing.T) (master, slave *os.File) {
 func TestLiveLine(t *testing.T) {
 	master, slave := terminal(t)
 	path := t.TempDir() + "/x.log"
-	p := startWith(t, func(_ *process, cmd *exec.Cmd) {
+	p := startWith(t, func(_ *child, cmd *exec.Cmd) {
 		cmd.Stderr = slave
 		cmd.Env = append(cmd.Env, "TERM=xterm")
 	}, "pipe", "--to", "file:"+path)
@@ -72,7 +72,7 @@ func TestLiveLine(t *testing.T) {
 func TestNoLiveLine(t *testing.T) {
 	for _, args := range [][]string{{"pipe", "--to", "stderr:"}, {"pipe", "-q"}} {
 		master, slave := terminal(t)
-		p := startWith(t, func(_ *process, cmd *exec.Cmd) { cmd.Stderr = slave }, args...)
+		p := startWith(t, func(_ *child, cmd *exec.Cmd) { cmd.Stderr = slave }, args...)
 		p.write("one\n")
 		p.in.Close()
 		if code, _ := p.wait(); code != 0 {
@@ -103,7 +103,7 @@ func TestTerminalIsClosed(t *testing.T) {
 	if err := os.WriteFile(in, []byte("one\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := startWith(t, func(_ *process, cmd *exec.Cmd) { cmd.Stderr = slave }, "tail", "-q", "--from", "start", "--to", "file:"+path, in)
+	p := startWith(t, func(_ *child, cmd *exec.Cmd) { cmd.Stderr = slave }, "tail", "-q", "--from", "start", "--to", "file:"+path, in)
 	await(t, path, "one\n")
 	if err := os.Rename(path, path+".1"); err != nil {
 		t.Fatal(err)

@@ -11,17 +11,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebay-log/forebay/cmd/internal/input"
 	"github.com/forebay-log/forebay/cmd/internal/listen"
+	"github.com/forebay-log/forebay/cmd/internal/tool"
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // Of 100 chunks, exactly as many as asked for are picked, evenly spread.
 func TestShare(t *testing.T) {
 	for _, of := range []float64{0, 1, 25, 33.3, 50, 99, 100} {
-		s := &share{of: of}
+		s := &tool.Share{Of: of}
 		n, last, gap := 0, -1, 0
 		for i := range 1000 {
-			if s.next() {
+			if s.Next() {
 				n++
 				gap = max(gap, i-last)
 				last = i
@@ -34,11 +36,11 @@ func TestShare(t *testing.T) {
 }
 
 func TestFates(t *testing.T) {
-	if (&faultInjection{}).action() != nil {
-		t.Error("no mischief has a fate")
+	if (&tool.FaultInjection{}).Action() != nil {
+		t.Error("no faults are injected, and there is an action")
 	}
 	bubble.Test(t, func(t *testing.T) {
-		f := (&faultInjection{reset: 50, reject: 50, stall: stall{d: time.Second}}).action()
+		f := (&tool.FaultInjection{Reset: 50, Reject: 50, Stall: tool.Stall{D: time.Second}}).Action()
 		start := time.Now()
 		got := map[listen.Action]int{}
 		for range 100 {
@@ -50,7 +52,7 @@ func TestFates(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
 		start = time.Now()
-		(&faultInjection{stall: stall{forever: true}}).action()(ctx)
+		(&tool.FaultInjection{Stall: tool.Stall{Forever: true}}).Action()(ctx)
 		if time.Since(start) != time.Hour {
 			t.Errorf("for ever takes %v", time.Since(start))
 		}
@@ -60,7 +62,7 @@ func TestFates(t *testing.T) {
 func TestSlowConn(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		client, server := net.Pipe()
-		c := &slowConn{Conn: server, perSecond: 1000, closed: make(chan struct{})}
+		c := &input.SlowConn{Conn: server, PerSecond: 1000, Closed: make(chan struct{})}
 		start := time.Now()
 		go func() { client.Write(make([]byte, 5000)); client.Close() }()
 		n, _ := io.Copy(io.Discard, c)
@@ -69,7 +71,7 @@ func TestSlowConn(t *testing.T) {
 		}
 		// Close ends a pause.
 		client, server = net.Pipe()
-		c = &slowConn{Conn: server, perSecond: 1, closed: make(chan struct{})}
+		c = &input.SlowConn{Conn: server, PerSecond: 1, Closed: make(chan struct{})}
 		go client.Write([]byte("xy"))
 		start = time.Now()
 		time.AfterFunc(time.Millisecond, func() { c.Close(); client.Close() })
@@ -83,17 +85,17 @@ func TestSlowConn(t *testing.T) {
 // Peers cannot fill standard error.
 func TestRefusalsAreFew(t *testing.T) {
 	var out bytes.Buffer
-	s := newSayer(&out)
+	s := input.NewSayer(&out)
 	now := time.Now()
 	r := listen.Refusal{Listener: "forward", Peer: "p", Err: errors.New("why")}
 	for range 1000 {
-		s.refusedAt(r, now)
+		s.RefusedAt(r, now)
 	}
-	if got := strings.Count(out.String(), "forebay: forward: p: refused: why\n"); got != refusals {
+	if got := strings.Count(out.String(), "forebay: forward: p: refused: why\n"); got != input.Refusals {
 		t.Errorf("%d lines", got)
 	}
 	out.Reset()
-	s.refusedAt(r, now.Add(2*time.Second))
+	s.RefusedAt(r, now.Add(2*time.Second))
 	if got := out.String(); got != "forebay: forward: p: refused: why (and 990 refusals before, not shown)\n" {
 		t.Error(got)
 	}
@@ -119,9 +121,9 @@ func TestListenAddresses(t *testing.T) {
 		"tcp://h:1":      "",
 		"http://h:1/x:1": "",
 	} {
-		l := forwardListener()
-		l.value = in
-		network, address, err := l.resolve()
+		l := input.ForwardListener()
+		l.Value = in
+		network, address, err := l.Resolve()
 		if got := network + " " + address; (err == nil) != (want != "") || err == nil && got != want {
 			t.Errorf("%q: %q, %v, want %q", in, got, err, want)
 		}
@@ -132,28 +134,28 @@ func TestListenAddresses(t *testing.T) {
 func TestListeningText(t *testing.T) {
 	const open = ", reachable from other machines"
 	for _, tt := range []struct {
-		l           *listener
+		l           *input.Listener
 		network, at string
 		secure      bool
 		key         string
 		want        string
 	}{
-		{forwardListener(), "tcp", "127.0.0.1:1", false, "", "Forward on 127.0.0.1:1"},
-		{forwardListener(), "tcp", "[::1]:1", true, "", "Forward on [::1]:1 with TLS"},
-		{forwardListener(), "tcp", "[::]:1", false, "", "Forward on [::]:1" + open + " without a key"},
-		{forwardListener(), "tcp", "10.0.0.1:1", false, "k", "Forward on 10.0.0.1:1" + open},
-		{forwardListener(), "unix", "a", true, "", "Forward on unix:a"},
-		{lokiListener(), "tcp", "127.0.0.1:1", false, "", "Loki's push API on http://127.0.0.1:1"},
-		{lokiListener(), "tcp", "[::]:1", true, "k", "Loki's push API on https://[::]:1" + open + " without a key"},
-		{syslogListener(), "udp", "127.0.0.1:1", false, "", "syslog on udp://127.0.0.1:1"},
-		{syslogListener(), "unixgram", "a", false, "", "syslog on unixgram:a"},
+		{input.ForwardListener(), "tcp", "127.0.0.1:1", false, "", "Forward on 127.0.0.1:1"},
+		{input.ForwardListener(), "tcp", "[::1]:1", true, "", "Forward on [::1]:1 with TLS"},
+		{input.ForwardListener(), "tcp", "[::]:1", false, "", "Forward on [::]:1" + open + " without a key"},
+		{input.ForwardListener(), "tcp", "10.0.0.1:1", false, "k", "Forward on 10.0.0.1:1" + open},
+		{input.ForwardListener(), "unix", "a", true, "", "Forward on unix:a"},
+		{input.LokiListener(), "tcp", "127.0.0.1:1", false, "", "Loki's push API on http://127.0.0.1:1"},
+		{input.LokiListener(), "tcp", "[::]:1", true, "k", "Loki's push API on https://[::]:1" + open + " without a key"},
+		{input.SyslogListener(), "udp", "127.0.0.1:1", false, "", "syslog on udp://127.0.0.1:1"},
+		{input.SyslogListener(), "unixgram", "a", false, "", "syslog on unixgram:a"},
 	} {
 		var out bytes.Buffer
-		r := &receiver{c: &receiveConfig{keyFile: tt.key}, said: newSayer(&out)}
+		r := &input.Receiver{C: &input.ListenConfig{KeyFile: tt.key}, Said: input.NewSayer(&out)}
 		if tt.secure {
-			r.tls = new(tls.Config)
+			r.Tls = new(tls.Config)
 		}
-		r.listening(tt.l, tt.network, tt.at)
+		r.Listening(tt.l, tt.network, tt.at)
 		if want := "forebay: listening for " + tt.want + "\n"; out.String() != want {
 			t.Errorf("%q, want %q", out.String(), want)
 		}

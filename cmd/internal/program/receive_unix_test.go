@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/process"
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
@@ -40,7 +41,7 @@ func TestReceiveOutputHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.signal(syscall.SIGINT)
-	time.Sleep(2 * sameSignal) // two signals at once are one; if they come late, it takes longer
+	time.Sleep(2 * process.SameSignal) // two signals at once are one; if they come late, it takes longer
 	p.signal(syscall.SIGINT)
 	code, stderr := p.wait()
 	if code != exit.RuntimeCode {

@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/forebay-log/forebay/cmd/internal/config"
+	"github.com/forebay-log/forebay/cmd/internal/dest"
+	"github.com/forebay-log/forebay/cmd/internal/run"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
@@ -57,7 +60,7 @@ func TestShortSecretsLeaveNoGaps(t *testing.T) {
 		t.Helper()
 		tg, err := forwardTarget(t, to, "--dry-run")
 		if err == nil {
-			tg.close()
+			tg.Close()
 			t.Fatalf("%s is taken", to)
 		}
 		return err.Error()
@@ -84,7 +87,7 @@ func TestShortSecretsLeaveNoGaps(t *testing.T) {
 
 // No destination's error repeats what --to brings as a secret.
 func TestSecretsAreNotRepeated(t *testing.T) {
-	for _, d := range destinations() {
+	for _, d := range dest.All() {
 		for _, rest := range []string{"//user:s3cr3t@host:1", "//user:s3cr3t@", "user:s3cr3t@host", "//host:1?token=s3cr3t", "//host:x?key=s3cr3t", "//[?s3cr3t", "//h#s3cr3t"} {
 			to := d.Scheme() + ":" + rest
 			if strings.HasPrefix(to, "file:") || strings.Contains(to, "unix:") && strings.Contains(rest, "@") {
@@ -92,7 +95,7 @@ func TestSecretsAreNotRepeated(t *testing.T) {
 			}
 			tg, err := forwardTarget(t, to, "--dry-run")
 			if err == nil {
-				tg.close()
+				tg.Close()
 				continue
 			}
 			if strings.Contains(err.Error(), "s3cr3t") {
@@ -105,8 +108,8 @@ func TestSecretsAreNotRepeated(t *testing.T) {
 			t.Errorf("%s: %v", to, err)
 		}
 	}
-	twice := &outputConfig{To: "x://u:s3cr3t@h", name: "x://u:s3cr3t@h"}
-	if _, err := openFallback(&pipeConfig{dests: destinations(), outs: []*outputConfig{twice}}, twice); err == nil || strings.Contains(err.Error(), "s3cr3t") {
+	twice := &dest.Spec{To: "x://u:s3cr3t@h", Name: "x://u:s3cr3t@h"}
+	if _, err := run.OpenFallback(&config.Pipeline{Dests: dest.All(), Outs: []*dest.Spec{twice}}, twice); err == nil || strings.Contains(err.Error(), "s3cr3t") {
 		t.Error(err)
 	}
 }

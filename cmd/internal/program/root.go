@@ -7,24 +7,26 @@ import (
 	"io/fs"
 	"os"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"github.com/forebay-log/forebay/cmd/internal/config"
 	"github.com/forebay-log/forebay/cmd/internal/console"
 	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/process"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
+	"github.com/forebay-log/forebay/cmd/internal/tool"
 )
 
 // execute runs the command line and returns the exit code.
 func execute(args []string) int {
-	ignoreBrokenPipes()
-	out := &answers{w: os.Stdout}
+	process.IgnoreBrokenPipes()
+	out := &console.Answers{W: os.Stdout}
 	root := newRoot(os.Stdin, out, os.Stderr)
 	root.SetArgs(withVerb(args, os.Stdin))
 	cmd, err := root.ExecuteC()
-	if out.err != nil {
-		err = out.failure()
+	if out.Err != nil {
+		err = out.Failure()
 	}
 	if err == nil {
 		return 0
@@ -33,37 +35,13 @@ func execute(args []string) int {
 	return exit.Code(err)
 }
 
-// answers is where commands print what they were asked for. It remembers that this
-// failed, which not every command looks at.
-type answers struct {
-	w   io.Writer
-	err error
-}
-
-func (a *answers) Write(p []byte) (int, error) {
-	n, err := a.w.Write(p)
-	if a.err == nil {
-		a.err = err
-	}
-	return n, err
-}
-
-// failure is how the program ends then. A reader that has seen enough (| head)
-// need not be told so.
-func (a *answers) failure() error {
-	if errors.Is(a.err, syscall.EPIPE) {
-		return exit.Runtime(nil)
-	}
-	return exit.Runtime(fmt.Errorf("cannot write standard output: %w", console.Unpathed(a.err)))
-}
-
 // report says what is wrong, and where help is.
 func report(w io.Writer, cmd *cobra.Command, err error) {
 	text := err.Error()
 	if text == "" {
 		return
 	}
-	texts := faultLines{text}
+	texts := config.FaultLines{text}
 	errors.As(err, &texts)
 	for _, text := range texts {
 		fmt.Fprintf(w, "forebay: %s\n", setting.RedactText(strings.TrimRight(text, "\n")))
@@ -121,9 +99,9 @@ Without a command, flags belong to pipe: myapp | forebay --to file:app.log`,
 	root.Flags().BoolVarP(&versionAsked, "version", "v", false, "print the version of forebay")
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(newPipe(stdin, stderr), newSize(), newMoved("spike"), newMoved("fleet"), newSpoolCmd(), newTail(stdin, stderr),
-		newRun(stdin, stderr), newValidate(stdin, stdout), newInit(stdout), newReceive(os.Stdout, stderr),
-		newTop(stdin, os.Stdout, stderr), newVersion())
+	root.AddCommand(newPipe(stdin, stderr), tool.NewSize(), newMoved("spike"), newMoved("fleet"), tool.NewSpoolCmd(), newTail(stdin, stderr),
+		newRun(stdin, stderr), newValidate(stdin, stdout), newInit(stdout), tool.NewReceive(os.Stdout, stderr),
+		tool.NewTop(stdin, os.Stdout, stderr), newVersion())
 	strict(root)
 	return root
 }

@@ -9,8 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forebay-log/forebay/cmd/internal/config"
 	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/dest"
 	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/run"
 )
 
 //go:embed example.yaml
@@ -76,15 +79,15 @@ const runExitHelp = `Exit codes:
 
 // runFile is forebay run.
 func runFile(file string, stdin, stderr *os.File, watch, quiet bool) error {
-	c, data, err := loadConfig(file, stdin)
+	c, data, err := config.Load(file, stdin)
 	if err != nil {
 		return err
 	}
-	c.quiet = quiet
-	p := newPipeline(c, stderr)
-	p.con.Plain = withoutFlags
-	p.changes = newChanges(file, data, stdin, watch)
-	return asInFile(runPipeline(p, stdin, stderr))
+	c.Quiet = quiet
+	p := run.New(c, stderr)
+	p.Console.Plain = config.WithoutFlags
+	p.Changes, p.File = run.NewChanges(file, data, stdin, watch), file
+	return asInFile(run.Run(p, stdin, stderr))
 }
 
 // asInFile names options as they are named in a file.
@@ -92,7 +95,7 @@ func asInFile(err error) error {
 	if err == nil || err.Error() == "" {
 		return err
 	}
-	return exit.With(exit.Code(err), errors.New(withoutFlags(err.Error())))
+	return exit.With(exit.Code(err), errors.New(config.WithoutFlags(err.Error())))
 }
 
 func newValidate(stdin *os.File, stdout io.Writer) *cobra.Command {
@@ -118,14 +121,14 @@ Exit codes:
 				}
 				file = args[0]
 			}
-			c, _, err := loadConfig(file, stdin)
+			c, _, err := config.Load(file, stdin)
 			if err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(stdout, "%s is valid: %s, %s, %s\n", file,
-				console.Amount(uint64(len(c.inputs)), "input"), console.Amount(uint64(len(c.rules)), "transform"), console.Amount(uint64(len(c.outs)), "output"))
-			for _, out := range c.outs {
-				for _, note := range renamedLabels(out) {
+				console.Amount(uint64(len(c.Inputs)), "input"), console.Amount(uint64(len(c.Rules)), "transform"), console.Amount(uint64(len(c.Outs)), "output"))
+			for _, out := range c.Outs {
+				for _, note := range dest.RenamedLabels(out) {
 					_, err2 := fmt.Fprintln(stdout, note)
 					err = errors.Join(err, err2)
 				}

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/forebay-log/forebay/cmd/internal/tool"
 )
 
 // Every command in docs/SIZING.md prints what stands before it there.
@@ -15,7 +17,7 @@ func TestSizingPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	size := func(args string) string {
-		cmd := newSize()
+		cmd := tool.NewSize()
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		var out bytes.Buffer
 		cmd.SetOut(&out)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/tool"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/crashfile"
@@ -92,14 +93,14 @@ func TestSpoolOfKilledProgram(t *testing.T) {
 	p.wait()
 	ls("dead", 4)
 	out, errs, code := runSpool(t, nil, "ls", "-o", "json", slabs)
-	var listed []spoolListing
+	var listed []tool.SpoolListing
 	if err := json.Unmarshal([]byte(out), &listed); err != nil || code != 0 || len(listed) != 4 {
 		t.Fatalf("ls: %v %s", err, errs)
 	}
 	pending := uint64(0)
 	for _, l := range listed {
 		f := l.Files[0]
-		if f.Kind != kindSlabs || f.Owner != "dead" || f.PID != uint32(p.cmd.Process.Pid) || f.Health != "ok" || f.Bytes < 8*64<<10 {
+		if f.Kind != tool.KindSlabs || f.Owner != "dead" || f.PID != uint32(p.cmd.Process.Pid) || f.Health != "ok" || f.Bytes < 8*64<<10 {
 			t.Errorf("%+v", f)
 		}
 		pending += l.Pending

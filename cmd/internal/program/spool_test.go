@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/dest"
 	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/tool"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/loki"
 	"github.com/forebay-log/forebay/spool"
@@ -20,12 +22,12 @@ import (
 
 // runSpool runs forebay spool with the given arguments and returns what it
 // prints and its exit code.
-func runSpool(t *testing.T, open replayOpener, args ...string) (out, errs string, code int) {
+func runSpool(t *testing.T, open tool.ReplayOpener, args ...string) (out, errs string, code int) {
 	t.Helper()
 	if open == nil {
-		open = openReplay
+		open = tool.OpenReplay
 	}
-	cmd := newSpool(open)
+	cmd := tool.NewSpool(open)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	var stdout, stderr bytes.Buffer
 	cmd.SetOut(&stdout)
@@ -95,7 +97,7 @@ func TestSpoolLooks(t *testing.T) {
 			t.Errorf("verify: %d\n%s%s", code, out, errs)
 		}
 		out, _, code = runSpool(t, nil, "ls", "-o", "json", d)
-		var ls []spoolListing
+		var ls []tool.SpoolListing
 		if err := json.Unmarshal([]byte(out), &ls); err != nil || code != 0 || len(ls) != 1 || ls[0].Pending != 4 || len(ls[0].Files) != 2 {
 			t.Errorf("ls -o json: %v\n%s", err, out)
 		}
@@ -165,14 +167,14 @@ func TestSpoolReplay(t *testing.T) {
 	// A destination that fails keeps the rest where it is.
 	fillSpool(t, dir)
 	sends, closed := 0, false
-	broken := func(*outputConfig, []destination) (*replayTarget, error) {
+	broken := func(*dest.Spec, []dest.Destination) (*tool.ReplayTarget, error) {
 		send := func(context.Context, *batch.Batch) batch.Outcome {
 			if sends++; sends > 1 {
 				return batch.FailedOutcome(errors.New("connection refused"))
 			}
 			return batch.Outcome{}
 		}
-		return &replayTarget{send: send, close: func() error { closed = true; return nil }}, nil
+		return &tool.ReplayTarget{Send: send, Close: func() error { closed = true; return nil }}, nil
 	}
 	_, errs, code = runSpool(t, broken, "replay", dir, "--to", "stdout:")
 	if code != exit.KeptCode || !strings.Contains(errs, "2 records delivered, 2 left") || !strings.Contains(errs, "connection refused") || !closed {
@@ -240,7 +242,7 @@ func TestSpoolForms(t *testing.T) {
 
 func TestSpoolCommand(t *testing.T) {
 	var out bytes.Buffer
-	cmd := newSpoolCmd()
+	cmd := tool.NewSpoolCmd()
 	cmd.SetOut(&out)
 	cmd.SetArgs([]string{"--help"})
 	if err := cmd.Execute(); err != nil {

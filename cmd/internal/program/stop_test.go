@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebay-log/forebay/cmd/internal/input"
+	"github.com/forebay-log/forebay/cmd/internal/process"
+	"github.com/forebay-log/forebay/cmd/internal/run"
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
@@ -20,40 +23,44 @@ func TestEnding(t *testing.T) {
 	}
 	defer r.Close()
 	defer w.Close()
-	for i, second := range []func(e *ending){
-		func(e *ending) { time.Sleep(sameSignal); e.signal(syscall.SIGTERM) },
-		func(e *ending) { e.signal(syscall.SIGINT) },
-		func(e *ending) { // timeout(1) sends its signal twice
-			e.signal(syscall.SIGTERM)
-			if err := context.Cause(e.ctx); err != nil {
+	for i, second := range []func(e *run.Ending){
+		func(e *run.Ending) { time.Sleep(process.SameSignal); e.Signal(syscall.SIGTERM) },
+		func(e *run.Ending) { e.Signal(syscall.SIGINT) },
+		func(e *run.Ending) { // timeout(1) sends its signal twice
+			e.Signal(syscall.SIGTERM)
+			if err := context.Cause(e.Ctx); err != nil {
 				t.Errorf("a repeated signal: %v", err)
 			}
-			time.Sleep(sameSignal)
-			e.signal(syscall.SIGTERM)
+			time.Sleep(process.SameSignal)
+			e.Signal(syscall.SIGTERM)
 		},
-		func(e *ending) { e.signal(syscall.SIGTERM); time.Sleep(sameSignal / 2); e.signal(syscall.SIGTERM) },
+		func(e *run.Ending) {
+			e.Signal(syscall.SIGTERM)
+			time.Sleep(process.SameSignal / 2)
+			e.Signal(syscall.SIGTERM)
+		},
 	} {
 		ended := i%2 == 0
-		in, err := newInput(r)
+		in, err := input.NewInput(r)
 		if err != nil {
 			t.Fatal(err)
 		}
 		bubble.Test(t, func(t *testing.T) {
-			e := newEnding(in, time.Minute)
-			defer e.release()
+			e := run.NewEnding(in, time.Minute)
+			defer e.Release()
 			if ended {
-				e.begin()
+				e.Begin()
 				time.Sleep(time.Second)
 			}
-			e.signal(syscall.SIGTERM)
-			if !e.begun || context.Cause(e.ctx) != nil {
-				t.Errorf("input ended: %v, after one signal begun: %v, %v", ended, e.begun, context.Cause(e.ctx))
+			e.Signal(syscall.SIGTERM)
+			if !e.Begun || context.Cause(e.Ctx) != nil {
+				t.Errorf("input ended: %v, after one signal begun: %v, %v", ended, e.Begun, context.Cause(e.Ctx))
 			}
 			second(e)
-			if context.Cause(e.ctx) != errForced {
-				t.Errorf("input ended: %v, after two signals %v", ended, context.Cause(e.ctx))
+			if context.Cause(e.Ctx) != process.ErrForced {
+				t.Errorf("input ended: %v, after two signals %v", ended, context.Cause(e.Ctx))
 			}
 		})
-		in.close()
+		in.Close()
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/forebay-log/forebay/cmd/internal/intake"
 )
 
 // A line of a container without a time gets the one that the runtime has noted, whatever the
@@ -25,13 +27,13 @@ func TestTimeOfTheRuntime(t *testing.T) {
 			"docker": `{"log":"` + strings.ReplaceAll(line, `"`, `\"`) + `\n","stream":"stdout","time":"` + noted + `"}` + "\n",
 		}
 		for runtime, text := range wrapped {
-			for _, times := range []timesOf{timeOfLine, timeOfBoth} {
+			for _, times := range []intake.TimesOf{intake.TimeOfLine, intake.TimeOfBoth} {
 				out := filepath.Join(t.TempDir(), "out")
-				c := config("file:" + out)
-				giveOptions(t, &c.options, "--encode", "json")
-				c.multiline, c.times = []string{runtime}, times
-				c.zone.Set("UTC")
-				if _, err := run(t, c, text); err != nil {
+				c := newConfig("file:" + out)
+				giveOptions(t, &c.Options, "--encode", "json")
+				c.Multiline, c.Times = []string{runtime}, times
+				c.Zone.Set("UTC")
+				if _, err := runText(t, c, text); err != nil {
 					t.Fatal(err)
 				}
 				if got, err := os.ReadFile(out); err != nil || string(got) != want+"\n" {

@@ -15,7 +15,7 @@ import (
 // watched is forebay top on a terminal.
 type watched struct {
 	t      *testing.T
-	p      *process
+	p      *child
 	master *os.File
 	slave  *os.File
 	seen   strings.Builder
@@ -29,7 +29,7 @@ func onTerminal(t *testing.T, rows, cols uint16, env []string, args ...string) *
 	w.master, w.slave = terminal(t)
 	w.resize(rows, cols)
 	w.before = w.termios()
-	w.p = startWith(t, func(_ *process, cmd *exec.Cmd) {
+	w.p = startWith(t, func(_ *child, cmd *exec.Cmd) {
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = w.slave, w.slave, w.slave
 		cmd.Env = append(append(cmd.Env, "TERM=xterm", "LANG=C.UTF-8", "LC_ALL=", "LC_CTYPE=", "NO_COLOR="), env...)
 	}, append([]string{"top"}, args...)...)

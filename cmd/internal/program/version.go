@@ -3,49 +3,16 @@ package program
 import (
 	"encoding/json"
 	"fmt"
-	"runtime"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
+	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/process"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// build is what the program knows of itself.
-type build struct {
-	Version  string `json:"version"`
-	Commit   string `json:"commit,omitempty"`
-	Date     string `json:"date,omitempty"` // of the commit
-	Modified bool   `json:"modified,omitempty"`
-	Go       string `json:"go"`
-	OS       string `json:"os"`
-	Arch     string `json:"arch"`
-}
-
-func buildInfo() build {
-	b := build{Version: "(devel)", Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return b
-	}
-	if info.Main.Version != "" {
-		b.Version = info.Main.Version
-	}
-	for _, s := range info.Settings {
-		switch s.Key {
-		case "vcs.revision":
-			b.Commit = s.Value
-		case "vcs.time":
-			b.Date = s.Value
-		case "vcs.modified":
-			b.Modified = s.Value == "true"
-		}
-	}
-	return b
-}
-
 func version() string {
-	b := buildInfo()
+	b := process.BuildInfo()
 	return fmt.Sprintf("%s %s %s/%s", b.Version, b.Go, b.OS, b.Arch)
 }
 
@@ -56,7 +23,7 @@ func newVersion() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of forebay",
-		Args:  noArgs,
+		Args:  exit.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output.Value == "text" {
 				printVersion(cmd)
@@ -64,7 +31,7 @@ func newVersion() *cobra.Command {
 			}
 			enc := json.NewEncoder(cmd.OutOrStdout())
 			enc.SetIndent("", "  ")
-			return enc.Encode(buildInfo())
+			return enc.Encode(process.BuildInfo())
 		},
 	}
 	output.Add(cmd, "output", "o", "output format")

@@ -8,6 +8,9 @@ import (
 	"sync"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/dest"
+	"github.com/forebay-log/forebay/cmd/internal/input"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/deliver"
 )
 
@@ -15,10 +18,10 @@ import (
 // a file, and the input queue gives the lines of one, and notes what is committed.
 func withMore() With {
 	return With{
-		Destinations: []Destination{{
+		Destinations: []dest.Extension{{
 			Name: "queue", Form: "HOST:PORT/PATH", What: "a queue; see --ink",
-			Options: []Option{{Name: "user"}, {Name: "password-file"}, {Name: "ink", Usage: "the colour", Choices: []string{"blue", "red"}}, {Name: "wet", Switch: true}},
-			Open: func(t *Told) (deliver.Destination, error) {
+			Options: []setting.Custom{{Name: "user"}, {Name: "password-file"}, {Name: "ink", Usage: "the colour", Choices: []string{"blue", "red"}}, {Name: "wet", Switch: true}},
+			Open: func(t *setting.Args) (deliver.Destination, error) {
 				if t.Text("ink") == "red" && t.On("wet") {
 					return nil, errors.New("--ink red and --wet do not go together")
 				}
@@ -34,10 +37,10 @@ func withMore() With {
 				}), nil
 			},
 		}},
-		Inputs: []Input{{
+		Inputs: []input.Extension{{
 			Name:    "queue",
-			Options: []Option{{Name: "lines", List: true, Usage: "the lines"}, {Name: "user"}, {Name: "password-file"}},
-			Open: func(t *Told, to *Sink) (Reader, error) {
+			Options: []setting.Custom{{Name: "lines", List: true, Usage: "the lines"}, {Name: "user"}, {Name: "password-file"}},
+			Open: func(t *setting.Args, to *input.Sink) (input.Reader, error) {
 				if len(t.List("lines")) == 0 {
 					return nil, errors.New("--lines is missing: name the lines")
 				}
@@ -49,14 +52,14 @@ func withMore() With {
 
 type queue struct {
 	lines []string
-	to    *Sink
+	to    *input.Sink
 	stop  chan struct{}
 	once  sync.Once
 }
 
 func (q *queue) Run() error {
 	for _, l := range q.lines {
-		if err := q.to.Put(&Record{Body: []byte(l)}); err != nil {
+		if err := q.to.Put(&input.Record{Body: []byte(l)}); err != nil {
 			return err
 		}
 	}

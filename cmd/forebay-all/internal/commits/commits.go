@@ -6,12 +6,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/forebay-log/forebay/cmd/internal/program"
+	"github.com/forebay-log/forebay/cmd/internal/input"
 )
 
-// A Sink takes the records of an input: a [program.Sink], or that of a test.
+// A Sink takes the records of an input: a [input.Sink], or that of a test.
 type Sink interface {
-	Put(*program.Record) error
+	Put(*input.Record) error
 	Commit(context.Context) error
 	Say(format string, args ...any)
 }

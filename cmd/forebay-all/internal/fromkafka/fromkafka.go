@@ -24,7 +24,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/forebay-log/forebay/cmd/forebay-all/internal/commits"
-	"github.com/forebay-log/forebay/cmd/internal/program"
+	"github.com/forebay-log/forebay/cmd/internal/input"
 	"github.com/forebay-log/forebay/dedup"
 	"github.com/forebay-log/forebay/internal/record"
 	"github.com/forebay-log/forebay/internal/secrets"
@@ -98,7 +98,7 @@ type place struct {
 	partition int32
 }
 
-// A Reader is a [program.Reader].
+// A Reader is a [input.Reader].
 type Reader struct {
 	c    Config
 	sink commits.Sink
@@ -120,7 +120,7 @@ type Reader struct {
 	room    chan struct{}             // holds one when open falls
 
 	window *dedup.Window // of Run; nil: none
-	rec    program.Record
+	rec    input.Record
 	level  slog.Level
 }
 
@@ -333,8 +333,8 @@ func (r *Reader) first(k *kgo.Record) bool {
 }
 
 // record returns what the sink is given for k.
-func (r *Reader) record(k *kgo.Record) *program.Record {
-	r.rec = program.Record{Body: k.Value, Attrs: r.attrs(r.rec.Attrs[:0], k)}
+func (r *Reader) record(k *kgo.Record) *input.Record {
+	r.rec = input.Record{Body: k.Value, Attrs: r.attrs(r.rec.Attrs[:0], k)}
 	if k.Timestamp.UnixMilli() > 0 {
 		r.rec.Time = k.Timestamp
 	}

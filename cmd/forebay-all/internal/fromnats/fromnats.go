@@ -20,7 +20,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/forebay-log/forebay/cmd/forebay-all/internal/commits"
-	"github.com/forebay-log/forebay/cmd/internal/program"
+	"github.com/forebay-log/forebay/cmd/internal/input"
 	"github.com/forebay-log/forebay/dedup"
 	"github.com/forebay-log/forebay/internal/secrets"
 	driver "github.com/forebay-log/forebay/jetstream"
@@ -68,7 +68,7 @@ var (
 	again = []byte("-NAK") // it is to be sent again
 )
 
-// A Reader is a [program.Reader].
+// A Reader is a [input.Reader].
 type Reader struct {
 	c    Config
 	sink commits.Sink
@@ -88,7 +88,7 @@ type Reader struct {
 	put     []string // put, and not acknowledged
 
 	window *dedup.Window // of Run; nil: none
-	rec    program.Record
+	rec    input.Record
 }
 
 // New returns a Reader, which has no connection yet.
@@ -114,7 +114,7 @@ func (r *Reader) Run() error {
 		switch {
 		case r.ctx.Err() != nil:
 			return nil
-		case errors.Is(err, program.ErrClosed):
+		case errors.Is(err, input.ErrClosed):
 			return err
 		}
 		if time.Since(began) > mostPause {
@@ -144,7 +144,7 @@ func (r *Reader) session() error {
 		return err
 	}
 	err = r.read(conn)
-	if r.ctx.Err() == nil && !errors.Is(err, program.ErrClosed) {
+	if r.ctx.Err() == nil && !errors.Is(err, input.ErrClosed) {
 		r.use(nil, ackWait)
 		conn.Close()
 	}
@@ -264,9 +264,9 @@ func (r *Reader) first(m jetstream.Msg) bool {
 }
 
 // record returns what the sink is given for m.
-func (r *Reader) record(m jetstream.Msg) *program.Record {
+func (r *Reader) record(m jetstream.Msg) *input.Record {
 	attrs := append(r.rec.Attrs[:0], slog.String("subject", m.Subject()))
-	r.rec = program.Record{Body: m.Data()}
+	r.rec = input.Record{Body: m.Data()}
 	if meta, err := m.Metadata(); err == nil {
 		r.rec.Time = meta.Timestamp
 		if slices.Contains(r.c.Fields, "sequence") {

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forebay-log/forebay/cmd/internal/program"
+	"github.com/forebay-log/forebay/cmd/internal/input"
 )
 
 // A Sink is a commits.Sink that keeps what it is given.
@@ -39,7 +39,7 @@ func New() *Sink {
 }
 
 // Put keeps r.
-func (s *Sink) Put(r *program.Record) error {
+func (s *Sink) Put(r *input.Record) error {
 	s.mu.Lock()
 	room := s.room
 	s.mu.Unlock()
@@ -47,7 +47,7 @@ func (s *Sink) Put(r *program.Record) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return program.ErrClosed
+		return input.ErrClosed
 	}
 	k := Record{Body: string(r.Body), Time: r.Time}
 	for _, a := range r.Attrs {

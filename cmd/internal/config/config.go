@@ -1,0 +1,228 @@
+package config
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/cmd/internal/conf"
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/dest"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/input"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// Parse reads a configuration file.
+func Parse(data []byte, env func(string) (string, bool), stdin *os.File) (*Pipeline, []conf.Fault) {
+	f, root := conf.Parse(data, env)
+	c := &Pipeline{
+		Name: "forebay", Dests: dest.All(), Options: dest.NewGiven(),
+		MaxRecord:    *setting.SizeBetween(slab.DefaultMaxRecord, 1, MaxRecordFlag),
+		DrainTimeout: setting.Duration(30 * time.Second),
+		Named:        true,
+		Fallbacks:    map[string]*dest.Spec{},
+		items:        map[any]*item{},
+	}
+	c.Ops.Summary = setting.Choice{Value: summaryText, Of: []string{summaryText, SummaryJSON}}
+	if !root.Is() && len(f.Faults()) > 0 {
+		faults := f.Faults()
+		last := &faults[len(faults)-1]
+		last.Err = fmt.Errorf("%w; the rest of the file was not checked", last.Err)
+		return nil, faults
+	}
+	if c.partial = f.Unread() > 0; c.partial {
+		faults := f.Faults()
+		last := &faults[len(faults)-1]
+		last.Err = fmt.Errorf("%w; the rest of the file, from line %d on, was not checked", last.Err, f.Unread())
+	}
+	it := readItem(root, ConfigKeys())
+	scalars := c.scalars()
+	for _, name := range slices.Sorted(maps.Keys(scalars)) {
+		if _, ok := it.fields[name]; ok {
+			it.give(name, scalars[name], nil)
+		}
+	}
+	it.settle(func() error {
+		if c.partial { // what is missing may follow
+			return nil
+		}
+		if err := c.Ops.check(); err != nil {
+			return err
+		}
+		return c.Ops.checkPlace()
+	}, func(err error) string { return WithoutFlags(err.Error()) }, func(error) bool { return false })
+	section := func(name, such string) conf.Node {
+		v, ok := it.fields[name]
+		switch {
+		case c.partial:
+		case ok && v.Empty():
+			v.Faultf("it is empty: name at least one")
+		case !ok && !it.has(name) && !root.Broken():
+			root.Faultf("%s is missing: name at least one, such as %s: {%s}", name, name, such)
+		}
+		return v
+	}
+	inputs, outputs := section("inputs", "app: {type: stdin}"), section("outputs", "out: {to: \"stdout:\"}")
+	inputs.Fields(nil, func(name string, v conf.Node) { c.addInput(name, v, stdin) })
+	c.addRules(it.fields["transforms"])
+	outputs.Fields(nil, func(name string, v conf.Node) { c.addOutput(name, v) })
+	c.checkTogether()
+	for _, in := range c.Inputs {
+		in.At = c.items[in].positions()
+	}
+	for _, out := range c.Outs {
+		out.At = c.items[out].positions()
+	}
+	c.items = nil
+	return c, f.Faults()
+}
+
+// scalars are the settings of the whole program, by their keys.
+func (c *Pipeline) scalars() map[string]setting.Value {
+	return map[string]setting.Value{
+		"name": (*setting.Text)(&c.Name), "max-record": &c.MaxRecord, "drain-timeout": &c.DrainTimeout, "fail-on-drop": (*setting.Toggle)(&c.FailOnDrop),
+		"metrics": (*setting.Text)(&c.Ops.Metrics), "control": (*setting.Text)(&c.Ops.Control), "pprof": (*setting.Toggle)(&c.Ops.Pprof), "summary": &c.Ops.Summary,
+	}
+}
+
+// ConfigKeys returns the keys of a file.
+func ConfigKeys() []string {
+	return append(slices.Sorted(maps.Keys(new(Pipeline).scalars())), "inputs", "transforms", "outputs")
+}
+
+// validName is what inputs and outputs may be called: their names stand in messages,
+// metrics and directories.
+var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
+
+func checkName(name string, v conf.Node) {
+	if !validName.MatchString(name) {
+		v.Faultf("%.70q is not a valid name: use up to 63 letters, digits, _, . and -", name)
+	}
+}
+
+// flagIn finds the name of a flag in a text.
+var flagIn = regexp.MustCompile(`(^|[\s(])--([a-z])`)
+
+// WithoutFlags names options as they are named in a file.
+func WithoutFlags(text string) string { return flagIn.ReplaceAllString(text, "$1$2") }
+
+// SameInput reports whether two configurations describe the same input, but for how its
+// lines are read.
+func SameInput(a, b *input.Config) bool {
+	x, y := a.Values.Clone(), b.Values.Clone()
+	for _, s := range []setting.Values{x, y} {
+		for _, name := range []string{"format", "time", "zone"} {
+			delete(s.ByName, name)
+			delete(s.Given, name)
+		}
+	}
+	return a.Name == b.Name && a.Secrets == b.Secrets && reflect.DeepEqual(x, y)
+}
+
+// sumOf returns a sum of what files hold, so that a change of a key or a certificate is one
+// of the configuration. A file that cannot be read is told of elsewhere.
+func sumOf(files ...string) [sha256.Size]byte {
+	var all []byte
+	for _, file := range files {
+		text, _ := os.ReadFile(file)
+		sum := sha256.Sum256(text)
+		all = append(all, sum[:]...)
+	}
+	return sha256.Sum256(all)
+}
+
+// SameReading reports whether the lines of two inputs are read the same way.
+func SameReading(a, b *input.Config) bool { return reflect.DeepEqual(a.Reading, b.Reading) }
+
+// SameRoute reports whether two outputs get the same records, but for their levels.
+func SameRoute(a, b *dest.Spec) bool {
+	return reflect.DeepEqual(a.Route, b.Route)
+}
+
+// SameOutput reports whether two configurations describe the same output, but for which
+// records go there.
+func SameOutput(a, b *dest.Spec) bool {
+	x, y := *a, *b
+	for _, c := range []*dest.Spec{&x, &y} {
+		c.Route, c.OnEvent, c.At, c.Values = dest.Route{}, nil, nil, c.Clone()
+		delete(c.ByName, "level")
+		delete(c.Given, "level")
+	}
+	return reflect.DeepEqual(x, y)
+}
+
+// Load reads a configuration file. The error has one line for each fault.
+func Load(name string, stdin *os.File) (*Pipeline, []byte, error) {
+	data, err := ReadFileMost(name)
+	if err != nil {
+		return nil, nil, exit.Config(err)
+	}
+	c, faults := Parse(data, os.LookupEnv, stdin)
+	if len(faults) == 0 {
+		return c, data, nil
+	}
+	if program := configOf(data); program != "" {
+		return nil, data, exit.Config(fmt.Errorf("%s: it is a configuration of %s, not of forebay; see docs/MIGRATING-%s.md",
+			name, program, strings.ToLower(strings.ReplaceAll(program, " ", "-"))))
+	}
+	var lines FaultLines
+	for _, f := range faults {
+		sep := ":"
+		if f.Line == 0 {
+			sep = ": "
+		}
+		lines = append(lines, name+sep+f.Error())
+	}
+	return nil, data, exit.Config(lines)
+}
+
+// FaultLines are the faults of a configuration file.
+type FaultLines []string
+
+func (l FaultLines) Error() string { return strings.Join(l, "\n") }
+
+// Patterns of configuration files of other programs, as far as forebay has a page about them.
+var otherConfigs = []struct {
+	program string
+	is      *regexp.Regexp
+}{
+	{"promtail", regexp.MustCompile(`(?m)^scrape_configs[ \t]*:`)},
+	{"Fluent Bit", regexp.MustCompile(`(?mi)^[ \t]*\[(SERVICE|INPUT|FILTER|OUTPUT|PARSER|MULTILINE_PARSER)\][ \t]*\r?$|^pipeline[ \t]*:`)},
+}
+
+// configOf returns the other program that a file with faults is the configuration of; "": none.
+func configOf(data []byte) string {
+	for _, o := range otherConfigs {
+		if o.is.Match(data) {
+			return o.program
+		}
+	}
+	return ""
+}
+
+// ReadFileMost reads a file, but no more than a configuration may have.
+func ReadFileMost(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("%s: there is no such file; forebay init writes one", name)
+		}
+		return nil, fmt.Errorf("%s: %w", name, console.Unpathed(err))
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, conf.MaxBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, console.Unpathed(err))
+	}
+	return data, nil
+}

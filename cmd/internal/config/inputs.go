@@ -1,0 +1,70 @@
+package config
+
+import (
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/forebay-log/forebay/cmd/internal/conf"
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/input"
+	"github.com/forebay-log/forebay/cmd/internal/intake"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
+	"github.com/forebay-log/forebay/internal/record"
+)
+
+// addInput reads an input. One with faults is there for [pipeConfig.checkTogether] alone.
+func (c *Pipeline) addInput(name string, v conf.Node, stdin *os.File) {
+	checkName(name, v)
+	c.declared = append(c.declared, name)
+	var names []string
+	for _, o := range input.Options {
+		names = append(names, o.Name)
+	}
+	if setting.IsElsewhere(textOf(v, "type")) != "" && !slices.Contains(input.Types, textOf(v, "type")) {
+		names = nil // so are its options
+	}
+	it := readItem(v, names)
+	in := &input.Config{Name: name, Values: input.NewValues()}
+	c.items[in] = it
+	c.Inputs = append(c.Inputs, in)
+	s := &in.Values
+	if _, ok := it.fields["type"]; ok {
+		it.give("type", s.ByName["type"], nil)
+		it.given = nil // no other fault goes away without it
+	} else if !it.has("type") && !v.Broken() {
+		v.Faultf("type is missing: use %s", strings.Join(input.Types, ", "))
+	}
+	kind := s.Text("type")
+	for _, o := range input.Options {
+		_, ok := it.fields[o.Name]
+		switch {
+		case !ok || o.Name == "type":
+		case kind != "" && o.Of != nil && !slices.Contains(o.Of, kind):
+			it.wrong(o.Name, "it is for inputs of type %s; inputs of type %s have %s", console.InWords(o.Of, "and"), kind, strings.Join(input.InputOptionsOf(kind), ", "))
+		default:
+			it.give(o.Name, s.ByName[o.Name], nil)
+		}
+	}
+	in.Format, _ = record.ParseFormat(s.Text("format"))
+	in.Zone, in.Times = *s.ByName["zone"].(*setting.Zone), intake.ParseTimes(s.Text("time"))
+	if kind == "" {
+		return
+	}
+	it.settle(func() (err error) {
+		in.Kind, err = input.KindOf(s, "inputs."+name, stdin)
+		return err
+	}, func(err error) string {
+		return WithoutFlags(strings.TrimPrefix(err.Error(), "inputs."+name+" "))
+	}, func(err error) bool {
+		v.Faultf("%s", WithoutFlags(strings.TrimPrefix(err.Error(), "inputs."+name+" ")))
+		return false
+	})
+	var files []string
+	for _, o := range input.Options {
+		if o.OfFile {
+			files = append(files, s.Text(o.Name))
+		}
+	}
+	in.Secrets = sumOf(files...)
+}

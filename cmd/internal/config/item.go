@@ -1,0 +1,248 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/forebay-log/forebay/cmd/internal/conf"
+	"github.com/forebay-log/forebay/cmd/internal/dest"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
+)
+
+// An item is an input or an output in a configuration file, or the file itself: keys and
+// their values. It finds the place of each fault, and keeps apart what only follows from
+// another one.
+type item struct {
+	node   conf.Node
+	fields map[string]conf.Node // by key
+	meant  []string             // keys that unknown ones may be meant for
+	faulty map[string]bool      // keys that have a fault; a key that lacks is none
+	given  []*givenSetting      // in the order of [item.give]
+}
+
+// A givenSetting is a key whose value was read.
+type givenSetting struct {
+	key       string
+	s, unset  setting.Value // unset is what s is without the key
+	listItems []conf.Node   // the members of a list
+}
+
+// readItem reads the keys of v; known are those that there may be.
+func readItem(v conf.Node, known []string) *item {
+	it := &item{node: v, fields: map[string]conf.Node{}, faulty: map[string]bool{}}
+	it.meant = v.Fields(known, func(name string, field conf.Node) { it.fields[name] = field })
+	return it
+}
+
+// has reports whether a key is there, or may be meant by one that is.
+func (it *item) has(key string) bool {
+	_, ok := it.fields[key]
+	return ok || slices.Contains(it.meant, key)
+}
+
+// doubtful reports whether a key has a fault, or may be meant by one that has.
+func (it *item) doubtful(key string) bool { return it.faulty[key] || slices.Contains(it.meant, key) }
+
+// at returns the value of a key, or the item if it is not there.
+func (it *item) at(key string) conf.Node {
+	if v, ok := it.fields[key]; ok {
+		return v
+	}
+	return it.node
+}
+
+// positions returns where the values stand.
+func (it *item) positions() dest.Positions {
+	all := dest.Positions{}
+	for key, v := range it.fields {
+		line, column := v.Position()
+		all[key] = fmt.Sprintf("%d:%d", line, column)
+	}
+	return all
+}
+
+// wrong notes a fault of a key.
+func (it *item) wrong(key, format string, args ...any) {
+	it.at(key).Faultf(format, args...)
+	it.faulty[key] = true
+}
+
+// give sets s, which is unset until now, to the value of a key.
+func (it *item) give(key string, s setting.Value, join func(name, value string) string) {
+	g := &givenSetting{key: key, s: s, unset: setting.CopySetting(s)}
+	it.given = append(it.given, g)
+	var sound bool
+	if g.listItems, sound = give(it.fields[key], s, join); !sound {
+		it.faulty[key] = true
+		g.reset()
+	}
+}
+
+func (g *givenSetting) reset() {
+	reflect.ValueOf(g.s).Elem().Set(reflect.ValueOf(g.unset).Elem())
+	g.listItems = nil
+}
+
+// without calls do while the setting, or one member of it if it is a list, is not set.
+func (g *givenSetting) without(member int, do func()) {
+	was := reflect.ValueOf(g.s).Elem()
+	value := reflect.New(was.Type()).Elem()
+	value.Set(was)
+	if l, ok := g.s.(*setting.List); ok && member >= 0 && member < len(g.listItems) && len(*l) > 1 {
+		*l = slices.Delete(slices.Clone(*l), member, member+1)
+	} else {
+		was.Set(reflect.ValueOf(g.unset).Elem())
+	}
+	do()
+	was.Set(value)
+}
+
+// drop unsets a setting, or one member of a list.
+func (g *givenSetting) drop(member int) {
+	if l, ok := g.s.(*setting.List); ok && member >= 0 && member < len(g.listItems) && len(*l) > 1 {
+		*l = slices.Delete(slices.Clone(*l), member, member+1)
+		g.listItems = slices.Delete(g.listItems, member, member+1)
+		return
+	}
+	g.reset()
+}
+
+// optionIn finds the names of options in an error.
+var optionIn = regexp.MustCompile(`(?:^|[\s(])--([a-z][a-z-]*[a-z])\b`)
+
+// missingIn finds an option that is missing.
+var missingIn = regexp.MustCompile(`^(?:[a-z.]\S* )?--[a-z-]+ is missing`)
+
+// settle calls try until it has no error that is new. Each error is noted where it belongs:
+// at the keys whose options it names, or at the one without which it is another one. What
+// it is about is left out then. An error about a key that has a fault already only follows
+// from that one. other is told of errors that are about no key; it reports whether to try
+// again.
+func (it *item) settle(try func() error, text func(error) string, other func(error) bool) {
+	for range 2*len(it.given) + 100 {
+		err := try()
+		if err == nil {
+			return
+		}
+		var about []*givenSetting
+		follows := false
+		for _, m := range optionIn.FindAllStringSubmatch(err.Error(), -1) {
+			follows = follows || it.doubtful(m[1])
+			if i := slices.IndexFunc(it.given, func(g *givenSetting) bool { return g.key == m[1] && g.isSet() }); i >= 0 {
+				about = append(about, it.given[i])
+			}
+		}
+		member := -1
+		switch {
+		case len(about) > 1:
+			if !differs(try, err, about, -1) { // they are named as a remedy
+				about = nil
+			}
+		case missingIn.MatchString(err.Error()): // it is a fault of no key that is there
+		default:
+			about, member = it.cause(try, err, about)
+		}
+		switch {
+		case len(about) == 0 && follows:
+			return
+		case len(about) == 0:
+			if !other(err) {
+				return
+			}
+			continue
+		case !follows:
+			key := about[0].key
+			place := it.at(key)
+			if member >= 0 && member < len(about[0].listItems) {
+				place = about[0].listItems[member]
+			}
+			place.Faultf("%s", strings.TrimPrefix(text(err), key+": "))
+		}
+		for _, g := range about {
+			if g.drop(member); !g.isSet() {
+				it.faulty[g.key] = true
+			}
+		}
+	}
+}
+
+// isSet reports whether it is set to something.
+func (g *givenSetting) isSet() bool { return !reflect.DeepEqual(g.s, g.unset) }
+
+// cause finds the setting without which err is another one, and its member: among those
+// given, if there are any, and else among all.
+func (it *item) cause(try func() error, err error, among []*givenSetting) (found []*givenSetting, member int) {
+	if len(among) == 0 {
+		among = it.given
+	}
+	for _, g := range among {
+		for k := range max(1, len(g.listItems)) {
+			if one := []*givenSetting{g}; g.isSet() && differs(try, err, one, k) {
+				return one, k
+			}
+		}
+	}
+	return nil, -1
+}
+
+// differs reports whether err is another one without some settings, or without a member of
+// the only one.
+func differs(try func() error, err error, settings []*givenSetting, member int) (other bool) {
+	if len(settings) == 0 {
+		now := try()
+		return now == nil || now.Error() != err.Error()
+	}
+	settings[0].without(member, func() { other = differs(try, err, settings[1:], -1) })
+	return other
+}
+
+// give sets a setting from a value. Those that are lists take several, and NAME: VALUE if
+// join is given; it returns their members.
+func give(v conf.Node, s setting.Value, join func(name, value string) string) (members []conf.Node, ok bool) {
+	ok = true
+	_, isList := s.(*setting.List)
+	left := false // an empty member was
+	set := func(v conf.Node, text func(string) string) {
+		if _, is := v.Text(); !is {
+			ok = false
+			return
+		}
+		v.Set(func(value string) error {
+			if isList && text(value) == "" {
+				left = true
+				return errors.New("it is empty: give a value, or remove the key")
+			}
+			err := s.Set(text(value))
+			if err != nil {
+				ok = false
+				return errors.New(WithoutFlags(err.Error()))
+			}
+			members = append(members, v)
+			return nil
+		})
+	}
+	same := func(text string) string { return text }
+	switch {
+	case !isList:
+		set(v, same)
+		return nil, ok
+	case join != nil && v.IsMap():
+		v.Fields(nil, func(name string, value conf.Node) {
+			if name == "" {
+				left = true
+				value.Faultf("its name is empty")
+				return
+			}
+			set(value, func(text string) string { return join(name, text) })
+		})
+	default:
+		for _, item := range v.Items() {
+			set(item, same)
+		}
+	}
+	return members, ok && !(left && len(members) == 0)
+}

@@ -1,0 +1,92 @@
+package config
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/forebay-log/forebay/cmd/internal/dest"
+	"github.com/forebay-log/forebay/cmd/internal/input"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
+)
+
+// checkLoops finds outputs whose records come back to them through a listener of this
+// program: they would go round without end.
+func (c *Pipeline) checkLoops() {
+	for _, out := range c.Outs {
+		for _, key := range []string{"to", "fallback"} {
+			to := out.To
+			if key == "fallback" {
+				f := c.Fallbacks[out.Text("fallback")]
+				if f == nil {
+					continue
+				}
+				to = f.To
+			}
+			if c.items[out].doubtful(key) {
+				continue
+			}
+			for _, in := range c.inputsAt(to) {
+				switch {
+				case out.Route.Takes(in.Name):
+					c.items[out].at(key).Faultf("inputs.%s listens there, and its records go to this output: they would loop forever; use another address, or exclude the input in from", in.Name)
+				case c.comesBack(in, out, map[*input.Config]bool{}):
+					c.items[out].at(key).Faultf("inputs.%s listens there, and its records return to this output through other outputs: they would loop forever; use another address", in.Name)
+				}
+			}
+		}
+	}
+}
+
+// comesBack reports whether records of in reach an input that out takes.
+func (c *Pipeline) comesBack(in *input.Config, out *dest.Spec, seen map[*input.Config]bool) bool {
+	if seen[in] {
+		return false
+	}
+	seen[in] = true
+	if out.Route.Takes(in.Name) {
+		return true
+	}
+	return slices.ContainsFunc(c.Outs, func(next *dest.Spec) bool {
+		return !c.items[next].doubtful("to") && next.Route.Takes(in.Name) &&
+			slices.ContainsFunc(c.inputsAt(next.To), func(in *input.Config) bool { return c.comesBack(in, out, seen) })
+	})
+}
+
+// inputsAt returns the listeners that a destination sends to.
+func (c *Pipeline) inputsAt(to string) (at []*input.Config) {
+	network, addresses := reaches(to)
+	for _, in := range c.Inputs {
+		k, is := in.Kind.(*input.Listen)
+		if !is || c.items[in].doubtful("listen") {
+			continue
+		}
+		ends, _ := k.L.Endpoints()
+		if slices.ContainsFunc(ends, func(e input.Endpoint) bool {
+			return e.Network == network && slices.ContainsFunc(addresses, e.IsReachedBy)
+		}) {
+			at = append(at, in)
+		}
+	}
+	return at
+}
+
+// reaches returns the network and the addresses of the servers of a destination.
+func reaches(to string) (network string, addresses []string) {
+	scheme, rest, _ := strings.Cut(to, ":")
+	if scheme == "unix" || strings.HasSuffix(scheme, "+unix") {
+		path, _, _ := strings.Cut(rest, "?")
+		return "unix", []string{setting.PathIn(strings.TrimPrefix(path, "//"))}
+	}
+	rest, is := strings.CutPrefix(rest, "//")
+	if !is {
+		return "", nil
+	}
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		rest = rest[:i]
+	}
+	port := map[string]string{"forward": "24224", "forward+tls": "24224", "loki": "3100", "http": "80", "https": "443", "loki+https": "443"}[scheme]
+	for _, host := range strings.Split(rest[strings.LastIndexByte(rest, '@')+1:], ",") {
+		addresses = append(addresses, dest.WithPort(host, port))
+	}
+	return "tcp", addresses
+}

@@ -1,0 +1,80 @@
+package config
+
+import (
+	"fmt"
+	"github.com/forebay-log/forebay/cmd/internal/join"
+	"github.com/forebay-log/forebay/cmd/internal/transform"
+
+	"github.com/forebay-log/forebay/cmd/internal/dest"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/input"
+	"github.com/forebay-log/forebay/cmd/internal/intake"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// MaxRecordFlag is the most that --max-record takes. Written as JSON a line can
+// become longer than it is, and a record cannot exceed slab.MaxSlabBytes.
+const MaxRecordFlag = slab.MaxSlabBytes / 2
+
+// Pipeline is what the flags of pipe say.
+type Pipeline struct {
+	Name    string
+	To      []string
+	Dests   []dest.Destination
+	Options dest.Given // for all outputs
+	intake.Reading
+	MaxRecord    setting.Size
+	DrainTimeout setting.Duration
+	FailOnDrop   bool
+	Quiet        bool
+	DryRun       bool
+	Multiline    []string
+	Tail         *input.Tail // nil: the input is standard input
+	Ops          Ops
+	Named        bool // outputs have names of their own, and --to is called to
+
+	// What settle makes of it.
+	Join      *join.Rules   // nil: each line is a record
+	declared  []string      // names of inputs in a file, the faulty ones included
+	partial   bool          // a file was not read to its end
+	items     map[any]*item // of inputs and outputs, while a file is read
+	Inputs    []*input.Config
+	Rules     []transform.Rule
+	Outs      []*dest.Spec
+	Fallbacks map[string]*dest.Spec // by what --fallback says
+}
+
+// Settle works out what each output is told. The error has its exit code.
+func (c *Pipeline) Settle() error {
+	if err := c.Ops.check(); err != nil {
+		return exit.Usage(err)
+	}
+	var err error
+	if c.Join, err = join.Parse(c.Multiline); err != nil {
+		return exit.Usage(fmt.Errorf("--multiline: %w", err))
+	}
+	if len(c.To) == 0 {
+		c.To = []string{"stdout:"}
+	}
+	c.Options.Base.DryRun = c.DryRun
+	c.Outs, c.Fallbacks = nil, map[string]*dest.Spec{}
+	for _, to := range c.To {
+		out, err := c.Options.Output(c.Dests, "--to", to, dest.AnyOption)
+		if err != nil {
+			return err
+		}
+		c.Outs = append(c.Outs, out)
+	}
+	for _, out := range c.Outs {
+		if out.Text("fallback") == "" || c.Fallbacks[out.Text("fallback")] != nil {
+			continue
+		}
+		f, err := c.Options.Output(c.Dests, "--fallback", out.Text("fallback"), dest.OwnOption)
+		if err != nil {
+			return err
+		}
+		c.Fallbacks[out.Text("fallback")] = f
+	}
+	return c.Options.Unheeded()
+}

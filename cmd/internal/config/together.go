@@ -1,0 +1,123 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/forebay-log/forebay/cmd/internal/dest"
+	"github.com/forebay-log/forebay/cmd/internal/input"
+)
+
+// checkTogether finds outputs and inputs that do not go together. What has faults of its own
+// is looked at as far as it was read.
+func (c *Pipeline) checkTogether() {
+	w := writers{c: c, files: map[string]string{}}
+	for _, out := range c.Outs {
+		w.add(out, "to", out.To)
+		w.add(out, "dead-letter", "file:"+out.Text("dead-letter"))
+	}
+	for _, out := range c.Outs {
+		f := c.Fallbacks[out.Text("fallback")]
+		if f == nil {
+			continue
+		}
+		if abs, isNew := w.add(out, "fallback", f.To); isNew { // several may share a fallback
+			delete(w.files, abs)
+		}
+		for _, other := range c.Outs {
+			if other.To == f.To && !strings.HasPrefix(f.To, "file:") {
+				c.items[out].at("fallback").Faultf("it is also the destination of outputs.%s: use another one", other.Name)
+			}
+		}
+	}
+	listening, states := map[input.Endpoint]string{}, map[string]string{}
+	stdins := 0
+	for _, in := range c.Inputs {
+		if in.Values.Text("type") == "stdin" {
+			if stdins++; stdins > 1 {
+				c.items[in].at("type").Faultf("another input already reads standard input")
+			}
+		}
+		if dir := filepath.Clean(in.Values.Text("state")); in.Values.Text("state") != "" {
+			if other := states[dir]; other != "" {
+				c.items[in].at("state").Faultf("inputs.%s uses it: each input needs a separate directory", other)
+			}
+			states[dir] = in.Name
+		}
+		if k, is := in.Kind.(*input.Listen); is && !c.items[in].doubtful("listen") {
+			ends, _ := k.L.Endpoints()
+			for _, end := range ends {
+				if strings.HasSuffix(end.Address, ":0") {
+					continue
+				}
+				if other := listening[end]; other != "" && other != in.Name {
+					c.items[in].at("listen").Faultf("inputs.%s also listens on %s", other, end.Address)
+					break
+				}
+				listening[end] = in.Name
+			}
+		}
+		c.checkTaken(in)
+	}
+	c.checkPlaces()
+	c.checkLoops()
+}
+
+// checkTaken finds an input whose records no output takes. An output that may take any has no
+// say in it.
+func (c *Pipeline) checkTaken(in *input.Config) {
+	if len(c.Outs) == 0 || c.partial || slices.ContainsFunc(c.Outs, func(out *dest.Spec) bool {
+		return out.Route.Takes(in.Name) || c.items[out].doubtful("from")
+	}) {
+		return
+	}
+	c.items[in].node.Faultf("no output accepts its records: name the input in the from of an output, or remove it")
+}
+
+// writers are the files that outputs write to.
+type writers struct {
+	c     *Pipeline
+	files map[string]string // by path: who writes there
+}
+
+// add notes that an output writes to a file, if it is one. It returns its path, and whether
+// nobody else writes there.
+func (w *writers) add(out *dest.Spec, key, to string) (abs string, isNew bool) {
+	rest, is := strings.CutPrefix(to, "file:")
+	if !is || rest == "" {
+		return "", false
+	}
+	path := rest
+	if key != "dead-letter" {
+		var err error
+		if path, err = dest.FilePath(rest); err != nil {
+			return "", false
+		}
+	}
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	if path == os.DevNull {
+		return "", false
+	}
+	other := w.files[path]
+	if other != "" {
+		w.c.items[out].at(key).Faultf("it is the same file as %s", other)
+	} else {
+		w.files[path] = "outputs." + out.Name + "." + key
+	}
+	for _, in := range w.c.Inputs {
+		for _, pattern := range in.Values.List("files") {
+			if abs, err := filepath.Abs(pattern); err == nil {
+				pattern = abs
+			}
+			if ok, _ := filepath.Match(pattern, path); ok || pattern == path {
+				w.c.items[out].at(key).Faultf("it is one of the files of inputs.%s: its lines would be read again forever", in.Name)
+				break
+			}
+		}
+	}
+	return path, other == ""
+}

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package dest
+
+// BeginSync does nothing: Sync is all there is.
+var BeginSync = func(string) {}

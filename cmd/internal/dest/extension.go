@@ -1,0 +1,133 @@
+package dest
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/otlp"
+)
+
+// moreDests are the kinds of other modules, and moreFamilies their names.
+var (
+	moreDests    []Destination
+	MoreFamilies []string
+)
+
+// AddExtension registers a kind of another module, before the tables are read.
+func AddExtension(d Extension) {
+	kinds := []string{d.Name, d.Name + "+tls"}
+	moreDests = append(moreDests, moreDest{d, false}, moreDest{d, true})
+	MoreFamilies = append(MoreFamilies, d.Name)
+	setting.Remote = append(setting.Remote, kinds...)
+	setting.OptionCalled("fsync").NeedsOf = setting.Remote
+	setting.OptionCalled("encode").IsAlsoFor(kinds...)
+	for _, name := range []string{"tls-ca", "tls-cert", "tls-key"} {
+		setting.OptionCalled(name).IsAlsoFor(d.Name + "+tls")
+	}
+	for _, own := range d.Options {
+		o := setting.OptionCalled(own.Name)
+		if o == nil {
+			o = &setting.Option{Name: own.Name, Usage: d.Name + ": " + own.Usage, OfFile: own.Secret, Initial: own.Initial}
+			setting.Options = append(setting.Options, o)
+		} else if families, rest, ok := strings.Cut(o.Usage, ": "); ok {
+			o.Usage = families + ", " + d.Name + ": " + rest
+		}
+		o.IsAlsoFor(kinds...)
+	}
+}
+
+// AddOTLPGRPC registers otlpgrpc:// and otlpgrpcs://.
+func AddOTLPGRPC(open func(otlp.Config) (OTLP, error)) {
+	for _, d := range otlpDests() {
+		over := otlpDest{strings.Replace(d.Scheme(), "otlp", "otlpgrpc", 1), open}
+		moreDests = append(moreDests, over)
+		setting.Remote = append(setting.Remote, over.scheme)
+		for _, o := range setting.Options {
+			if slices.Contains(o.Of, d.Scheme()) {
+				o.IsAlsoFor(over.scheme)
+			}
+		}
+	}
+	setting.OptionCalled("fsync").NeedsOf = setting.Remote
+}
+
+// An Extension is a kind of destination of another module: NAME://SERVERS/… and, over TLS,
+// NAME+tls://SERVERS/…. It takes lines in the form of --encode.
+type Extension struct {
+	Name   string
+	Form   string // what follows NAME://, for --help: HOST and :PORT are replaced to try it
+	What   string // what it is, for --help
+	Memory int    // bytes of slabs that its batches want; 0: what the flags' defaults say will do
+
+	// Options are what it can be told, besides tls-ca, tls-cert and tls-key. One whose name
+	// a kind of the core has is the same option.
+	Options []setting.Custom
+
+	// Open returns the driver. It makes no connection, and leaves nothing behind once the
+	// driver is closed, if that has a method Close. Its errors name options with -- in front.
+	Open func(*setting.Args) (deliver.Destination, error)
+}
+
+// OTLP is a driver that has the records of an [otlp.Exporter].
+type OTLP interface {
+	deliver.Destination
+	Encoder() encode.Encoder
+	AppendLine(dst []byte, t time.Time, level slog.Level, line []byte, attrs []slog.Attr) ([]byte, batch.Meta, error)
+}
+
+// A moreDest is a kind of destination that the core does not have.
+type moreDest struct {
+	Extension
+	tls bool
+}
+
+func (d moreDest) canDryRun() {}
+
+func (d moreDest) Scheme() string {
+	if d.tls {
+		return d.Name + "+tls"
+	}
+	return d.Name
+}
+
+func (d moreDest) Usage() (form, what string) {
+	form = d.Scheme() + "://" + d.Form
+	if d.tls {
+		return form, "the same over TLS; see --tls-ca, --tls-cert, --tls-key"
+	}
+	return form, d.What
+}
+
+func (d moreDest) Open(rest string, c *Spec) (*Target, error) {
+	rest, ok := strings.CutPrefix(rest, "//")
+	if form, _ := d.Usage(); !ok || rest == "" || rest[0] == '/' {
+		return nil, fmt.Errorf("the server is missing: write %s", form)
+	}
+	if strings.Contains(rest, "@") {
+		return nil, noUser(rest)
+	}
+	t := &setting.Args{Rest: rest, User: c.Text("user"), Values: c.Values}
+	err := t.Secrets(c.Text("password-file"))
+	if err == nil && d.tls {
+		t.TLS, err = c.tlsConfig()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if c.DryRun {
+		t.DryRun = os.Stdout
+	}
+	driver, err := d.Extension.Open(t)
+	if err != nil {
+		return nil, err
+	}
+	return &Target{Dest: driver, memory: d.Memory, Header: true, Engine: !c.DryRun}, nil
+}

@@ -1,0 +1,162 @@
+package dest
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
+	"github.com/forebay-log/forebay/cmd/internal/transform"
+	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/internal/record"
+)
+
+// forwardDest is forward://HOST:PORT, forward+tls://HOST:PORT or
+// forward+unix:PATH.
+type forwardDest struct{ scheme string }
+
+// forwardDests returns the three kinds.
+func forwardDests() []Destination {
+	return []Destination{forwardDest{"forward"}, forwardDest{"forward+tls"}, forwardDest{"forward+unix"}}
+}
+
+func (d forwardDest) Scheme() string { return d.scheme }
+func (d forwardDest) canDryRun()     {}
+
+func (d forwardDest) Usage() (form, what string) {
+	switch d.scheme {
+	case "forward+tls":
+		return "forward+tls://HOST:PORT", "the same over TLS; see --tls-ca, --tls-cert, --tls-key"
+	case "forward+unix":
+		return "forward+unix:PATH", "the same over a unix socket; fluentd needs --no-ack there"
+	}
+	return "forward://HOST:PORT", "a Fluentd, Fluent Bit or OpenTelemetry receiver, default port 24224"
+}
+
+func (d forwardDest) Open(rest string, o *Spec) (*Target, error) {
+	c := fluent.Config{
+		Tag: o.Text("tag"), NoAck: o.On("no-ack"), SharedKeyFile: o.Text("shared-key-file"),
+		Secured: o.On("secured"), User: o.Text("user"), PasswordFile: o.Text("password-file"),
+		Name: d.scheme + ":" + rest,
+	}
+	if o.Text("tag") == "" {
+		return nil, errors.New("--tag is empty: every event needs a tag")
+	}
+	switch d.scheme {
+	case "forward+unix":
+		if rest == "" || rest == "//" {
+			return nil, errors.New("the socket is missing: write forward+unix:PATH")
+		}
+		c.Servers = []string{"unix:" + setting.PathIn(rest)}
+	default:
+		host, ok := strings.CutPrefix(rest, "//")
+		if !ok || host == "" {
+			return nil, fmt.Errorf("the server is missing: write %s://HOST:PORT", d.scheme)
+		}
+		if strings.Contains(host, "@") {
+			return nil, noUser(rest)
+		}
+		c.Servers = []string{host}
+		if d.scheme == "forward+tls" {
+			c.Servers[0] = "tls://" + host
+			c.TLS = fluent.TLS{CAFile: o.Text("tls-ca"), CertFile: o.Text("tls-cert"), KeyFile: o.Text("tls-key")}
+		}
+	}
+	if v := o.Text("compress"); v != "none" { // zstd: fluentd from 1.19 on, and Fluent Bit
+		c.Compress = v
+	}
+	t := &Target{NewEncoder: func() EncodeFunc { return NewForwardEncoder(o.Text("tag-from")) }, Codec: fluent.Codec()}
+	if o.DryRun {
+		c.DryRun = os.Stdout
+	}
+	client, err := fluent.NewClient(c)
+	if err != nil {
+		return nil, plainForward(err)
+	}
+	t.Dest, t.Engine = client, !o.DryRun
+	return t, nil
+}
+
+// forwardFlagNames are the flags that set the fields of a Config, as its errors
+// name them; longer names come before those that they begin with.
+var forwardFlagNames = strings.NewReplacer(
+	"fluent: ", "",
+	"Config.TLS.CAFile", "--tls-ca", "Config.TLS.CertFile, KeyFile", "--tls-cert, --tls-key",
+	"Config.TLS.CertFile", "--tls-cert", "Config.TLS.KeyFile", "--tls-key",
+	"Config.SharedKeyFile", "--shared-key-file", "Config.SharedKey, or Secured", "--shared-key-file, or --secured",
+	"Config.SharedKey", "--shared-key-file",
+	"Config.PasswordFile", "--password-file", "Config.Password is set without User", "--password-file is given without --user",
+	"Config.Password", "--password-file", "Config.Secured", "--secured", "Config.User", "--user",
+	"Config.Hostname and ", "the name of this machine and ", "Config.Tag", "--tag", "Config.Compress", "--compress", "Config.", "",
+)
+
+// plainForward takes the name of the package out of an error, and names flags
+// where it names fields.
+func plainForward(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.New(forwardFlagNames.Replace(err.Error()))
+}
+
+// NewForwardEncoder returns what makes an event of a line: a JSON object is the
+// record as it is, logfmt and text become one. The tag is that of the field tagFrom, if there
+// is one that can be used, and the sink's else.
+func NewForwardEncoder(tagFrom string) EncodeFunc {
+	enc := record.NewEncoder(record.AsJSON)
+	var js, buf, text []byte
+	var more []slog.Attr
+	return func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
+		m := record.Meta(ev)
+		var tag []byte
+		known := ev.More
+		if tagFrom != "" {
+			tag, _ = transform.Field(ev, tagFrom, text[:0])
+			text = append(text[:0], tag[:min(len(tag), maxTag)]...) // more is no tag
+			// What the input knows goes on as the tag, and not in the record, too.
+			more = append(more[:0], ev.More...)
+			ev.More = slices.DeleteFunc(more, func(a slog.Attr) bool { return a.Key == tagFrom })
+		}
+		var err error
+		js, err = enc.Append(js[:0], ev)
+		ev.More = known
+		if err != nil {
+			return dst, m, err
+		}
+		at := ev.Time
+		if at.IsZero() {
+			at = time.Now()
+		}
+		if dst == nil {
+			dst = buf[:0]
+		}
+		n := len(dst)
+		write := func() (err error) {
+			if len(tag) > 0 {
+				var stream uint32
+				if dst, stream, err = fluent.AppendTaggedEvent(dst, string(text), at, js); !errors.Is(err, fluent.ErrTag) {
+					m.Stream = stream
+					return err
+				}
+			}
+			dst, err = fluent.AppendJSONEvent(dst[:n], at, js)
+			return err
+		}
+		if err = write(); errors.Is(err, fluent.ErrValue) {
+			// The protocol may not hold that time, before 1970 or from 2106 on. The record
+			// has it, too, if its line has.
+			dst, at = dst[:n], time.Now()
+			err = write()
+		}
+		buf = dst
+		return dst, m, err
+	}
+}
+
+// maxTag is how many bytes of a field become a tag.
+const maxTag = 64 << 10

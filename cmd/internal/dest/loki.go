@@ -1,0 +1,194 @@
+package dest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/labelname"
+	"github.com/forebay-log/forebay/internal/record"
+	"github.com/forebay-log/forebay/loki"
+)
+
+// lokiDest is loki://HOST:PORT or loki+https://HOST.
+type lokiDest struct{ scheme string }
+
+// LokiDests returns the two kinds.
+func LokiDests() []Destination { return []Destination{lokiDest{"loki"}, lokiDest{"loki+https"}} }
+
+func (d lokiDest) Scheme() string { return d.scheme }
+func (d lokiDest) canDryRun()     {}
+
+func (d lokiDest) Usage() (form, what string) {
+	if d.scheme == "loki" {
+		return "loki://HOST:PORT", "Grafana Loki over http, default port 3100, optional path prefix; see --label"
+	}
+	return "loki+https://HOST", "the same over https; see --tls-ca, --tls-cert, --tls-key"
+}
+
+func (d lokiDest) Open(rest string, o *Spec) (*Target, error) {
+	host, err := hostOf(rest, d.scheme+"://HOST")
+	if err != nil {
+		return nil, err
+	}
+	c := loki.Config{
+		URL: "http://" + WithPort(host, "3100"), Name: setting.Redact(d.scheme + ":" + rest), Labels: map[string]string{},
+		LabelAttrs: o.List("label-from"), MetadataAttrs: o.List("metadata"), Tenant: o.Text("tenant"), Username: o.Text("user"),
+		BearerTokenFile: o.Text("bearer-token-file"), MaxAge: o.Duration("max-age"), TooOld: o.Text("too-old"), OnError: o.OnEvent,
+	}
+	if o.Given["flush-interval"] {
+		c.BatchAge = max(o.Duration("flush-interval"), time.Microsecond) // 0 is the default there
+	}
+	if c.MaxAge == 0 {
+		c.MaxAge = -1
+	}
+	if d.scheme == "loki+https" {
+		c.URL = "https://" + host
+		c.TLS = loki.TLS{CAFile: o.Text("tls-ca"), CertFile: o.Text("tls-cert"), KeyFile: o.Text("tls-key")}
+	}
+	for _, l := range o.List("label") {
+		name, value, ok := cutLabel(l)
+		if !ok {
+			return nil, fmt.Errorf("--label %s: write NAME=VALUE or NAME:VALUE", l)
+		}
+		if _, twice := c.Labels[name]; twice {
+			return nil, fmt.Errorf("--label %s: %s is given twice; a label has one value", l, name)
+		}
+		c.Labels[name] = value
+	}
+	if len(c.Labels) == 0 {
+		c.Labels["job"] = "forebay"
+	}
+	if c.Password, err = setting.ReadPassword(o.Text("password-file")); err != nil {
+		return nil, err
+	}
+	if o.DryRun {
+		c.DryRun = os.Stdout
+	}
+	s, err := loki.NewPusher(c)
+	if err != nil {
+		return nil, plainLoki(err)
+	}
+	t := &Target{NewEncoder: func() EncodeFunc { return newLokiEncoder(s, slices.Concat(o.List("label-from"), o.List("metadata"))) }, Codec: s.Encoder().Codec(), memory: 4 << 20}
+	t.Dest, t.Engine = s, !o.DryRun
+	return t, nil
+}
+
+// cutLabel reads a value of --label.
+func cutLabel(l string) (name, value string, ok bool) {
+	i := strings.IndexAny(l, "=:") // label=app:shop is easier to read in a query
+	if i < 1 || i == len(l)-1 {
+		return "", "", false
+	}
+	return l[:i], l[i+1:], true
+}
+
+// RenamedLabels returns a note for each label of an output that has another name at Loki.
+func RenamedLabels(c *Spec) (notes []string) {
+	add := func(option, name string) {
+		if at := labelname.Of(name); at != name {
+			notes = append(notes, fmt.Sprintf("outputs.%s.%s: %s is called %s at Loki", c.Name, option, name, at))
+		}
+	}
+	for _, l := range c.List("label") {
+		name, _, _ := cutLabel(l)
+		add("label", name)
+	}
+	for _, name := range c.List("label-from") {
+		add("label-from", name)
+	}
+	return notes
+}
+
+// WithPort adds a port to HOST/PATH?QUERY if there is none.
+func WithPort(rest, port string) string {
+	host, path := rest, ""
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		host, path = rest[:i], rest[i:]
+	}
+	if i := strings.LastIndexByte(host, ':'); i < 0 || strings.HasSuffix(host, "]") {
+		host += ":" + port
+	}
+	return host + path
+}
+
+// plainLoki takes the name of the package out of an error.
+func plainLoki(err error) error {
+	return errors.New(strings.NewReplacer("loki: config: ", "", "loki: ", "",
+		"use http://host:3100 or https://host/prefix", "write loki://HOST:PORT or loki+https://HOST/PREFIX").Replace(err.Error()))
+}
+
+// newLokiEncoder returns what makes an entry of a line: the line as it came, with
+// its time and level, and with labels and metadata of the fields so named. Those that the
+// input knows come before those of the line, which is anybody's.
+func newLokiEncoder(s *loki.Pusher, names []string) EncodeFunc {
+	var attrs []slog.Attr
+	var rest []string
+	var js []byte
+	logfmt := encode.Logfmt(nil).Codec()
+	return func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
+		attrs, rest = attrs[:0], rest[:0]
+		for _, name := range names {
+			if i := slices.IndexFunc(ev.More, func(a slog.Attr) bool { return a.Key == name }); i >= 0 {
+				attrs = append(attrs, ev.More[i])
+			} else {
+				rest = append(rest, name)
+			}
+		}
+		if len(rest) > 0 && ev.Format != record.Text {
+			line := ev.Line
+			if ev.Format == record.Logfmt {
+				js = logfmt.AppendJSON(js[:0], ev.Line, batch.Meta{})
+				line = js
+			}
+			attrs = appendFields(attrs, line, rest)
+		}
+		level := ev.Level
+		if !ev.HasLevel {
+			level = loki.NoLevel
+		}
+		return s.AppendLine(dst, ev.Time, level, ev.Line, attrs)
+	}
+}
+
+// appendFields appends the fields of a JSON object that have one of the names.
+func appendFields(dst []slog.Attr, obj []byte, names []string) []slog.Attr {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(obj, &fields) != nil {
+		return dst
+	}
+	for _, name := range names {
+		head, tail, nested := strings.Cut(name, ".")
+		if v, ok := fields[name]; ok && string(v) == "null" {
+			continue // no value makes no label
+		} else if ok {
+			// The Sink knows a name with a dot as one in a group.
+			dst = append(dst, within(strings.Split(name, "."), v))
+		} else if v, ok := fields[head]; ok && nested {
+			if in := appendFields(nil, v, []string{tail}); len(in) > 0 {
+				dst = append(dst, slog.Attr{Key: head, Value: slog.GroupValue(in...)})
+			}
+		}
+	}
+	return dst
+}
+
+func within(path []string, v json.RawMessage) slog.Attr {
+	value := slog.AnyValue(v)
+	var s string
+	if json.Unmarshal(v, &s) == nil && v[0] == '"' {
+		value = slog.StringValue(s)
+	}
+	for i := len(path) - 1; i > 0; i-- {
+		value = slog.GroupValue(slog.Attr{Key: path[i], Value: value})
+	}
+	return slog.Attr{Key: path[0], Value: value}
+}

@@ -1,0 +1,136 @@
+package dest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
+)
+
+// Given are the options that flags say for all outputs.
+type Given struct {
+	Base    Spec                // the defaults
+	texts   map[string][]string // what was given, by the name of the option
+	heeded  map[string]bool     // what an output heeds, by the name of the option
+	schemes []string            // the kinds of the outputs
+}
+
+func NewGiven() Given {
+	return Given{Base: NewSpec(), texts: map[string][]string{}, heeded: map[string]bool{}}
+}
+
+// A givenFlag is the flag of an option: it checks a text, and keeps it for the outputs
+// that heed it.
+type givenFlag struct {
+	setting.Value // checks, and belongs to no output
+	name          string
+	texts         map[string][]string
+}
+
+func (f givenFlag) Set(text string) error {
+	if err := f.Value.Set(text); err != nil {
+		return err
+	}
+	f.texts[f.name] = append(f.texts[f.name], text)
+	return nil
+}
+
+// Which options there are: behind --to, and where lines come from elsewhere, as those of
+// --fallback do.
+func AnyOption(*setting.Option) bool   { return true }
+func OwnOption(o *setting.Option) bool { return !o.General }
+
+// AddFlags defines the flags of the options that some picks.
+func (g *Given) AddFlags(cmd *cobra.Command, some func(*setting.Option) bool) {
+	for _, o := range setting.Options {
+		if o.KeyOnly || !some(o) {
+			continue
+		}
+		value := o.Initial()
+		flag := cmd.Flags().VarPF(givenFlag{value, o.Name, g.texts}, o.Name, "", o.Usage)
+		words := o.Words
+		switch value := value.(type) {
+		case *setting.Toggle:
+			flag.NoOptDefVal = "true"
+		case *setting.Choice:
+			words = value.Of
+		}
+		if words != nil {
+			setting.Complete(cmd, o.Name, words...)
+		}
+	}
+}
+
+// Output returns what the output of a destination is told: by the flags that are for it,
+// and by its own query, which wins. some picks the options that there are. flag is the
+// one that names the destination.
+func (g *Given) Output(dests []Destination, flag, to string, some func(*setting.Option) bool) (*Spec, error) {
+	d, at, query, err := Locate(dests, flag, to)
+	if err != nil {
+		return nil, exit.Config(err)
+	}
+	wrong := func(format string, args ...any) error {
+		return exit.Usage(fmt.Errorf("%s %s: %w", flag, setting.Redact(to), fmt.Errorf(format, args...)))
+	}
+	own, err := setting.ParseQuery(d.Scheme(), query, some)
+	if err != nil {
+		return nil, wrong("%w", err)
+	}
+	c := g.Base
+	c.Values = g.Base.Clone()
+	c.To, c.Name = at, setting.NameOf(at, own)
+	g.schemes = append(g.schemes, d.Scheme())
+	has := func(name string) bool { return own.Has(name) || g.texts[name] != nil }
+	for _, o := range setting.Options {
+		if g.texts[o.Name] == nil || !some(o) || !o.IsFor(d.Scheme()) || o.Lacks(d.Scheme(), has) != nil {
+			continue
+		}
+		g.heeded[o.Name] = true
+		for _, text := range g.texts[o.Name] {
+			if !own.Has(o.Name) && !(c.DryRun && o.Undelivered) {
+				if err := c.Set(o.Name, text); err != nil {
+					return nil, exit.Usage(fmt.Errorf("--%s: %w", o.Name, err)) // the flag took it
+				}
+			}
+		}
+	}
+	for _, p := range own {
+		if lacks := p.Option.Lacks(d.Scheme(), has); lacks != nil {
+			return nil, wrong("%s needs %s", p.Option.Name, strings.Join(lacks, " or "))
+		}
+		if c.DryRun && p.Option.Undelivered {
+			continue
+		}
+		if err := c.Set(p.Option.Name, p.Text); err != nil {
+			return nil, wrong("%s: %w", p.Option.Name, err)
+		}
+	}
+	if c.DryRun && c.spills() {
+		c.ByName["when-full"] = setting.CopySetting(g.Base.ByName["when-full"])
+	}
+	if err := c.Check(); err != nil {
+		if len(own) > 0 {
+			return nil, wrong("%w", err)
+		}
+		return nil, exit.Usage(err)
+	}
+	return &c, nil
+}
+
+// Unheeded returns an error if a flag was given that no output heeds.
+func (g *Given) Unheeded() error {
+	for _, o := range setting.Options {
+		if g.texts[o.Name] == nil || g.heeded[o.Name] {
+			continue
+		}
+		if slices.ContainsFunc(g.schemes, o.IsFor) {
+			return exit.Usage(fmt.Errorf("--%s needs --%s", o.Name, strings.Join(o.Needs, " or --")))
+		}
+		return exit.Usage(fmt.Errorf("--%s is for %s, and no destination is of that kind", o.Name, o.Kinds()))
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+package dest
+
+import (
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/forebay-log/forebay/cmd/internal/setting"
+)
+
+// A checker is a destination whose Open leaves something behind. Check finds what is wrong
+// without.
+type checker interface {
+	Check(rest string, c *Spec) error
+}
+
+// TryDestination finds out whether c can be opened, and changes nothing.
+func TryDestination(d Destination, c *Spec) error {
+	rest := c.To[len(d.Scheme())+1:]
+	if d, ok := d.(checker); ok {
+		return d.Check(rest, c)
+	}
+	t, err := openIn(d, rest, c)
+	if err == nil {
+		t.Close()
+	}
+	return err
+}
+
+// FirstOf returns the first line of an error: a driver has a line for each fault.
+func FirstOf(err error) error {
+	if err == nil {
+		return nil
+	}
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return errors.New(line)
+}
+
+// innerNames are names of fields in errors of drivers, and what the program calls them. They
+// are in front of a line, or within it.
+var innerNames = []struct {
+	is  *regexp.Regexp
+	say string
+}{
+	{regexp.MustCompile(`^label_attrs: the name "" has 0 bytes.*`), "--label-from: a name is empty"},
+	{regexp.MustCompile(`^label_attrs: `), "--label-from: "},
+	{regexp.MustCompile(`^metadata_attrs: `), "--metadata: "},
+	{regexp.MustCompile(`^labels: `), "--label: "},
+	{regexp.MustCompile(`^(tenant|resource): `), "--$1: "},
+	{regexp.MustCompile(`^bearer_token: `), "--bearer-token-file: "},
+	{regexp.MustCompile(`^authentication: use one of .*`), "--bearer-token-file and --user with --password-file exclude each other: use one"},
+	{regexp.MustCompile(`\bbearer_token_file\b`), "--bearer-token-file"},
+	{regexp.MustCompile(`\btls: cert_file and key_file\b`), "--tls-cert and --tls-key"},
+	{regexp.MustCompile(`\btls\.cert_file and key_file\b`), "--tls-cert and --tls-key"},
+	{regexp.MustCompile(`\btls\.ca_file\b`), "--tls-ca"},
+	{regexp.MustCompile(`\bmax_[a-z_]+ \((\d+)\)`), "$1"},
+}
+
+// inFlags returns an error of a driver with the names of flags in place of those of fields.
+func inFlags(err error) error {
+	lines := strings.Split(err.Error(), "\n")
+	for i := range lines {
+		for _, n := range innerNames {
+			lines[i] = n.is.ReplaceAllString(lines[i], n.say)
+		}
+	}
+	text := strings.Join(lines, "\n")
+	if text == err.Error() {
+		return err
+	}
+	return errors.New(text)
+}
+
+// wrongOption reports whether d does not open because of an option that it is told: a value
+// is wrong, or options do not go together. An address that is wrong is no such fault, and
+// neither is a file that cannot be read.
+func wrongOption(d Destination, c *Spec) bool {
+	err := FirstOf(TryDestination(d, c))
+	if err == nil || isSame(err, FirstOf(TryDestination(d, c.without(func(*setting.Option) bool { return true })))) {
+		return false
+	}
+	ofFile := func(o *setting.Option) bool { return o.OfFile }
+	return isSame(err, FirstOf(TryDestination(d, c.without(ofFile)))) || !c.tellsOfFile(err.Error())
+}
+
+func isSame(a, b error) bool { return b != nil && a.Error() == b.Error() }
+
+// without returns c without the options that some selects.
+func (c *Spec) without(some func(*setting.Option) bool) *Spec {
+	n := *c
+	n.Values = c.Clone()
+	for _, o := range setting.Options {
+		if c.Given[o.Name] && some(o) {
+			delete(n.Given, o.Name)
+			n.ByName[o.Name] = o.Initial()
+		}
+	}
+	return &n
+}
+
+// tellsOfFile reports whether an error tells of a file that an option names.
+func (c *Spec) tellsOfFile(text string) bool {
+	words := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t:,;\"", r) })
+	return strings.Contains(text, "cannot ") || slices.ContainsFunc(setting.Options, func(o *setting.Option) bool {
+		if !o.OfFile || !c.Given[o.Name] {
+			return false
+		}
+		name := c.Text(o.Name)
+		return slices.Contains(words, name) || strings.ContainsAny(name, " :,;\"") && strings.Contains(text, name)
+	})
+}

@@ -1,0 +1,88 @@
+package input
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/intake"
+	"github.com/forebay-log/forebay/cmd/internal/journal"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
+)
+
+// Journal is the journal of systemd.
+type Journal struct{ o journal.Options }
+
+// A journalSource is the sink of its entries.
+type journalSource struct {
+	in   *intake.Inlet
+	j    *journal.Journal
+	take *intake.Intake
+	dir  string // of the cursor; "": none
+}
+
+func (k *Journal) Open(in *intake.Inlet) (Source, error) {
+	s := &journalSource{in: in, take: in.NewIntake(), dir: k.o.Dir}
+	o := k.o
+	o.MaxRecord = in.Env.MaxRecord
+	o.Say = func(text string) { in.Env.Console.Say("input %s: %s", in.Name, text) }
+	var err error
+	if s.j, err = journal.New(o, s); err != nil {
+		if s.dir != "" && !strings.HasPrefix(err.Error(), "cannot read the journal: ") {
+			text := strings.ReplaceAll(err.Error(), "forebay tail", "process or input")
+			err = in.Env.KeyError("inputs."+in.Name, "state", s.dir, in.At, text)
+		}
+		return nil, exit.Config(err)
+	}
+	return s, nil
+}
+
+func (s *journalSource) Run() error {
+	err := s.j.Run()
+	if errors.Is(err, journal.ErrStopped) {
+		return nil
+	}
+	return err
+}
+
+func (s *journalSource) Stop()                       { s.j.Stop() }
+func (s *journalSource) Finish(delivered bool) error { return s.j.Finish(delivered) }
+
+func (s *journalSource) Close() {
+	if err := s.j.Finish(false); err != nil {
+		s.in.Env.Console.Say("%s", s.in.Of(err))
+	}
+}
+
+func (s *journalSource) Repeats() string {
+	if s.dir == "" {
+		return ""
+	}
+	return nextRun(s.dir)
+}
+
+// Put puts an entry into every output. The level of a message counts more than the priority
+// of its entry: what a service prints has the same one, whatever it says.
+func (s *journalSource) Put(e journal.Entry) error {
+	k := intake.Known{Noted: e.Time, Attrs: e.Attrs}
+	if e.HasLevel {
+		k.Likely = &e.Level
+	}
+	if !s.take.Put(e.Text, e.TooLong, k) {
+		return journal.ErrStopped
+	}
+	return nil
+}
+
+// Commit waits until the outputs have what was put.
+func (s *journalSource) Commit(ctx context.Context) error { return s.in.Commit(ctx) }
+
+// journalOptions returns the options of an input of that type.
+func journalOptions(c *setting.Values) journal.Options {
+	return journal.Options{
+		Dir: c.Text("state"), FromEnd: c.Text("from") != "start", Units: c.List("units"), Identifiers: c.List("identifiers"),
+		Directory: c.Text("directory"), AllFields: c.On("all-fields"), CommitEvery: time.Second,
+	}
+}

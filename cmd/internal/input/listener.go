@@ -1,0 +1,147 @@
+package input
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/cmd/internal/listen"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
+)
+
+// A ListenConfig describes listeners and what they have in common.
+type ListenConfig struct {
+	Listeners    []*Listener
+	MaxMessage   setting.Size
+	MaxConns     int
+	KeyFile      string
+	User         string
+	PasswordFile string
+	TlsCert      string
+	TlsKey       string
+	TlsClientCA  string
+	Quiet        bool
+	Slow         int64 // bytes per second to read from each connection; 0: no limit
+}
+
+// NewMaxMessage returns the default of --max-message.
+func NewMaxMessage() *setting.Size { return setting.SizeBetween(32<<20, 64<<10, 256<<20) }
+
+// A Listener is one of the flags that name listeners. It is a pflag.Value.
+type Listener struct {
+	Flag, Usage string
+	what        string // for people
+	protocol    string // in front of the address, for people
+	Address     string // the default
+	ByDefault   bool   // it listens if no flag says which do
+	open        func(*Receiver, *Listener) (opened, error)
+
+	On    bool
+	Value string
+	input string // of forebay run; "": a flag names it
+}
+
+// named names the listener where the user has.
+func (l *Listener) named() string {
+	if l.input != "" {
+		return l.input
+	}
+	return "--" + l.Flag
+}
+
+func (l *Listener) String() string { return l.Value }
+func (*Listener) Type() string     { return "ADDR" }
+func (l *Listener) Set(text string) error {
+	if text == "" {
+		return errors.New("the address is empty: use HOST:PORT or unix:PATH")
+	}
+	l.On, l.Value = true, text
+	return nil
+}
+
+func ListenersHelp(all []*Listener) string {
+	var sb strings.Builder
+	for _, l := range all {
+		if l.ByDefault {
+			fmt.Fprintf(&sb, "  --%-8s %s, %s\n", l.Flag, l.Address, l.what)
+		}
+	}
+	return sb.String()
+}
+
+// split returns l with an address without the network that is named before it, and that
+// network: tcp, udp, unixgram or, if there is none, "".
+func (l *Listener) split() (at *Listener, network string) {
+	own := *l
+	at = &own
+	if l.Flag != "syslog" {
+		return at, ""
+	}
+	for _, network := range []string{"tcp", "udp"} {
+		if rest, ok := strings.CutPrefix(l.Value, network+"://"); ok {
+			at.Value = rest
+			return at, network
+		}
+	}
+	if path, ok := strings.CutPrefix(l.Value, "unixgram:"); ok {
+		at.Value = "unix:" + path
+		return at, "unixgram"
+	}
+	return at, ""
+}
+
+// Endpoints returns where the listener listens. A HOST:PORT of syslog is both TCP and UDP.
+func (l *Listener) Endpoints() ([]Endpoint, error) {
+	at, named := l.split()
+	network, address, err := at.Resolve()
+	switch {
+	case err != nil:
+		return nil, err
+	case named != "":
+		return []Endpoint{{named, address}}, nil
+	case l.Flag == "syslog" && network == "tcp":
+		return []Endpoint{{"tcp", address}, {"udp", address}}, nil
+	}
+	return []Endpoint{{network, address}}, nil
+}
+
+// Resolve returns the network and the address to listen on.
+func (l *Listener) Resolve() (network, address string, err error) {
+	v := l.Value
+	if v == "" {
+		v = l.Address
+	}
+	if path, ok := strings.CutPrefix(v, "unix:"); ok {
+		if path == "" {
+			return "", "", fmt.Errorf("%s %s has no socket: write unix:PATH", l.named(), v)
+		}
+		return "unix", path, nil
+	}
+	host, port, _ := net.SplitHostPort(l.Address)
+	if _, err := strconv.ParseUint(v, 10, 16); err == nil { // a port alone: nobody else asked for
+		return "tcp", net.JoinHostPort(host, v), nil
+	}
+	h, p, err := net.SplitHostPort(v)
+	if bare := strings.Trim(v, "[]"); err != nil && (net.ParseIP(bare) != nil || !strings.ContainsAny(v, ":/")) {
+		h, p, err = bare, port, nil
+	}
+	if err != nil || strings.Contains(h, "/") {
+		return "", "", fmt.Errorf("%s %s is not an address: use HOST:PORT or unix:PATH", l.named(), v)
+	}
+	if _, err := strconv.ParseUint(p, 10, 16); err != nil {
+		return "", "", fmt.Errorf("%s %s: the port must be 0 to 65535", l.named(), v)
+	}
+	return "tcp", net.JoinHostPort(h, p), nil
+}
+
+// limits are the bounds of each listener.
+func (c *ListenConfig) limits() listen.Limits {
+	l := listen.Limits{MessageBytes: int(c.MaxMessage.Value), Conns: c.MaxConns}
+	if c.Slow > 0 { // slow reading needs the time
+		l.MessageTime, l.HelloTime = 1000*time.Hour, 100*time.Hour
+	}
+	return l
+}

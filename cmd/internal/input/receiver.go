@@ -1,0 +1,429 @@
+package input
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/listen"
+	"github.com/forebay-log/forebay/cmd/internal/listen/forward"
+	"github.com/forebay-log/forebay/cmd/internal/listen/lokipush"
+	"github.com/forebay-log/forebay/cmd/internal/listen/syslog"
+	"github.com/forebay-log/forebay/internal/secrets"
+	"github.com/forebay-log/forebay/internal/tlsfiles"
+)
+
+// opened is a listener at work.
+type opened interface {
+	Stats() listen.Stats
+	Close(context.Context) error
+}
+
+// A Receiver contains the open listeners.
+type Receiver struct {
+	C       *ListenConfig
+	Sink    listen.Sink
+	Tls     *tls.Config // nil: without
+	Action  func(context.Context) listen.Action
+	Said    *sayer
+	Servers []opened
+	Names   []string
+}
+
+// serverTLS returns the TLS of the listeners, nil for none.
+func (c *ListenConfig) serverTLS() (*tls.Config, error) {
+	if c.TlsCert == "" {
+		return nil, nil
+	}
+	pair, err := tlsfiles.NewPair(c.TlsCert, c.TlsKey)
+	if err != nil {
+		return nil, fmt.Errorf("cannot load --tls-cert and --tls-key: %w", err)
+	}
+	t := &tls.Config{MinVersion: tls.VersionTLS12}
+	pair.Server(t)
+	return t, c.askClients(t)
+}
+
+// Listen opens all listeners.
+func (r *Receiver) Listen() error {
+	var err error
+	if r.Tls, err = r.C.serverTLS(); err != nil {
+		return err
+	}
+	for _, l := range r.C.Listeners {
+		if !l.On {
+			continue
+		}
+		s, err := l.open(r, l)
+		if err != nil {
+			return err
+		}
+		r.Servers = append(r.Servers, s)
+		r.Names = append(r.Names, l.Flag)
+	}
+	return nil
+}
+
+// askClients has clients show a certificate, if --tls-client-ca says whose.
+func (c *ListenConfig) askClients(t *tls.Config) error {
+	if c.TlsClientCA == "" {
+		return nil
+	}
+	text, err := os.ReadFile(c.TlsClientCA)
+	if err != nil {
+		return fmt.Errorf("cannot read --tls-client-ca %s: %w", c.TlsClientCA, console.Unpathed(err))
+	}
+	t.ClientAuth, t.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
+	if !t.ClientCAs.AppendCertsFromPEM(text) {
+		return fmt.Errorf("--tls-client-ca %s has no certificate in PEM form", c.TlsClientCA)
+	}
+	return nil
+}
+
+// bind listens on the address of l, and says so.
+func (r *Receiver) bind(l *Listener) (net.Listener, error) {
+	network, address, err := l.Resolve()
+	if err != nil {
+		return nil, err
+	}
+	nl, err := bindTo(network, address)
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen on %s, for %s: %w%s", address, l.named(), console.BareNet(err), portHint(err, l))
+	}
+	if r.C.Slow > 0 {
+		nl = slowListener{nl, r.C.Slow}
+	}
+	r.Listening(l, network, nl.Addr().String())
+	if network != "unix" && r.Tls != nil {
+		nl = tls.NewListener(nl, r.Tls)
+	}
+	return nl, nil
+}
+
+// Listening says where l listens.
+func (r *Receiver) Listening(l *Listener, network, at string) {
+	if r.C.Quiet {
+		return
+	}
+	here := network == "unix" || network == "unixgram" || loopback(at)
+	switch {
+	case network == "unix" || network == "unixgram":
+		at = network + ":" + at
+	case network == "udp":
+		at = "udp://" + at
+	case l.protocol == "http" && r.Tls != nil:
+		at = "https://" + at
+	case l.protocol == "http":
+		at = "http://" + at
+	case r.Tls != nil:
+		at += " with TLS"
+	}
+	text := "listening for " + l.what + " on " + at
+	if !here {
+		text += ", reachable from other machines"
+		if asked := l.Flag == "forward" && r.C.KeyFile != "" || r.C.TlsClientCA != ""; !asked {
+			text += " without a key"
+		}
+	}
+	r.Said.Line(text)
+}
+
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
+}
+
+func bindTo(network, address string) (net.Listener, error) {
+	nl, err := net.Listen(network, address)
+	if err == nil || network != "unix" || !abandoned(network, address) {
+		return nl, err
+	}
+	os.Remove(address)
+	return net.Listen(network, address)
+}
+
+// abandoned reports whether a process that was killed has left the socket.
+func abandoned(network, path string) bool {
+	if st, err := os.Lstat(path); err != nil || st.Mode()&os.ModeSocket == 0 {
+		return false
+	}
+	c, err := net.Dial(network, path)
+	if err == nil {
+		c.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// portHint says what to do when a port is taken.
+func portHint(err error, l *Listener) string {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		if l.input != "" {
+			return ": another program listens there; end it, or use another port"
+		}
+		return ": another program listens there; end it, or write --" + l.Flag + "=ADDR with another port"
+	}
+	return ""
+}
+
+// config is what listeners have in common.
+func (r *Receiver) config() listen.Config {
+	return listen.Config{Sink: r.Sink, Limits: r.C.limits(), Action: r.Action, Refused: r.Said.refused}
+}
+
+func ForwardListener() *Listener {
+	return &Listener{
+		Flag: "forward", what: "Forward", Address: "127.0.0.1:24224", ByDefault: true,
+		Usage: "listen for the Forward protocol of Fluentd, Fluent Bit and many loggers (default: on if no listener is named)",
+		open: func(r *Receiver, l *Listener) (opened, error) {
+			c := forward.Config{Config: r.config(), Secured: r.C.KeyFile != "", User: r.C.User}
+			var err error
+			if c.Key, err = secretFile("--shared-key-file", r.C.KeyFile); err != nil {
+				return nil, err
+			}
+			if c.Password, err = secretFile("--password-file", r.C.PasswordFile); err != nil {
+				return nil, err
+			}
+			nl, err := r.bind(l)
+			if err != nil {
+				return nil, err
+			}
+			s := forward.New(c)
+			s.Serve(nl)
+			return s, nil
+		},
+	}
+}
+
+func LokiListener() *Listener {
+	return &Listener{
+		Flag: "loki", what: "Loki's push API", protocol: "http", Address: "127.0.0.1:3100", ByDefault: true,
+		Usage: "listen for the push API of Grafana Loki (default: on if no listener is named)",
+		open: func(r *Receiver, l *Listener) (opened, error) {
+			nl, err := r.bind(l)
+			if err != nil {
+				return nil, err
+			}
+			s := lokipush.New(r.config())
+			s.Serve(nl)
+			return s, nil
+		},
+	}
+}
+
+func SyslogListener() *Listener {
+	return &Listener{
+		Flag: "syslog", what: "syslog", Address: "127.0.0.1:5514",
+		Usage: "listen for syslog, RFC 5424 and 3164, over TCP and UDP; also tcp://HOST:PORT, udp://HOST:PORT, unixgram:PATH (default: off)",
+		open: func(r *Receiver, l *Listener) (opened, error) {
+			at, network := l.split()
+			stream, packets := network == "" || network == "tcp", network == "udp" || network == "unixgram"
+			if network == "" && r.Tls == nil && !strings.HasPrefix(at.Value, "unix:") {
+				network, packets = "udp", true
+			}
+			s := syslog.New(r.config())
+			if stream {
+				nl, err := r.bind(at)
+				if err != nil {
+					return nil, err
+				}
+				if s.Serve(nl); packets { // the same port, also where the system chose it
+					at.Value = nl.Addr().String()
+				}
+			}
+			if packets {
+				c, err := r.bindPackets(at, network)
+				if err != nil {
+					s.Close(context.Background())
+					return nil, err
+				}
+				s.ServePackets(c)
+			}
+			return s, nil
+		},
+	}
+}
+
+// bindPackets listens for datagrams on the address of l, and says so.
+func (r *Receiver) bindPackets(l *Listener, network string) (net.PacketConn, error) {
+	_, address, err := l.Resolve()
+	if err != nil {
+		return nil, err
+	}
+	c, err := net.ListenPacket(network, address)
+	if err != nil && network == "unixgram" && abandoned(network, address) {
+		os.Remove(address)
+		c, err = net.ListenPacket(network, address)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen on %s, for %s: %w%s", address, l.named(), console.BareNet(err), portHint(err, l))
+	}
+	r.Listening(l, network, c.LocalAddr().String())
+	if network == "unixgram" {
+		return socketFile{c, address}, nil
+	}
+	return c, nil
+}
+
+// A socketFile removes its file when it is closed, which net does for streams only.
+type socketFile struct {
+	net.PacketConn
+	path string
+}
+
+func (s socketFile) Close() error {
+	os.Remove(s.path)
+	return s.PacketConn.Close()
+}
+
+// secretFile reads a secret without the newline behind it.
+func secretFile(flag, path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	secret, err := secrets.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("cannot read %s %s: %w", flag, path, console.Unpathed(err))
+	}
+	if secret == "" {
+		return "", fmt.Errorf("%s %s is empty", flag, path)
+	}
+	return secret, nil
+}
+
+func (r *Receiver) Close(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, s := range r.Servers {
+		wg.Go(func() { s.Close(ctx) })
+	}
+	wg.Wait()
+}
+
+// check looks at what concerns one listener alone.
+func (c *ListenConfig) check(l *Listener) error {
+	switch {
+	case (c.TlsCert == "") != (c.TlsKey == ""):
+		return errors.New("--tls-cert and --tls-key belong together: one is missing")
+	case c.TlsClientCA != "" && c.TlsCert == "":
+		return errors.New("--tls-client-ca needs --tls-cert and --tls-key: client certificates require TLS")
+	case (c.User == "") != (c.PasswordFile == ""):
+		return errors.New("--user and --password-file belong together: one is missing")
+	case c.User != "" && c.KeyFile == "":
+		return errors.New("--user needs --shared-key-file: clients log in with both")
+	}
+	for _, f := range []struct{ name, path string }{{"--shared-key-file", c.KeyFile}, {"--password-file", c.PasswordFile}} {
+		if _, err := secretFile(f.name, f.path); err != nil {
+			return err
+		}
+	}
+	if _, err := c.serverTLS(); err != nil {
+		return err
+	}
+	_, err := l.Endpoints()
+	return err
+}
+
+// A sayer writes lines on standard error. Of refusals it writes some: peers make them.
+type sayer struct {
+	say func(text string)
+
+	mu     sync.Mutex
+	budget float64 // refusals that may be written now
+	last   time.Time
+	silent uint64 // refusals since the last one that was written
+}
+
+func NewSayer(w io.Writer) *sayer {
+	return &sayer{say: func(text string) { fmt.Fprintf(w, "forebay: %s\n", text) }}
+}
+
+func (s *sayer) Line(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.say(text)
+}
+
+// Refusals at once, then one a second.
+const Refusals = 10
+
+func (s *sayer) refused(r listen.Refusal) { s.RefusedAt(r, time.Now()) }
+
+func (s *sayer) RefusedAt(r listen.Refusal, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last.IsZero() {
+		s.budget = Refusals
+	} else {
+		s.budget = min(s.budget+now.Sub(s.last).Seconds(), Refusals)
+	}
+	s.last = now
+	if s.budget < 1 {
+		s.silent++
+		return
+	}
+	s.budget--
+	more := ""
+	if s.silent > 0 {
+		more = fmt.Sprintf(" (and %s before, not shown)", console.Amount(s.silent, "refusal"))
+		s.silent = 0
+	}
+	s.say(r.String() + more)
+}
+
+// A slowListener reads slowly from its connections.
+type slowListener struct {
+	net.Listener
+	perSecond int64
+}
+
+func (l slowListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	if t, ok := c.(*net.TCPConn); ok {
+		t.SetReadBuffer(4 << 10) // or the kernel takes megabytes at once
+	}
+	return &SlowConn{Conn: c, PerSecond: l.perSecond, Closed: make(chan struct{})}, nil
+}
+
+// A SlowConn pauses after each read for as long as what was read should have taken.
+type SlowConn struct {
+	net.Conn
+	PerSecond int64
+	Closed    chan struct{}
+	once      sync.Once
+}
+
+// NetConn returns the connection beneath.
+func (c *SlowConn) NetConn() net.Conn { return c.Conn }
+
+// Close also ends a pause.
+func (c *SlowConn) Close() error {
+	c.once.Do(func() { close(c.Closed) })
+	return c.Conn.Close()
+}
+
+func (c *SlowConn) Read(p []byte) (int, error) {
+	most := max(c.PerSecond/10, 1) // ten times a second, so that no pause is long
+	n, err := c.Conn.Read(p[:min(int64(len(p)), most)])
+	if n > 0 {
+		t := time.NewTimer(time.Duration(float64(n) / float64(c.PerSecond) * float64(time.Second)))
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-c.Closed:
+		}
+	}
+	return n, err
+}

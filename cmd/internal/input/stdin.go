@@ -1,0 +1,141 @@
+package input
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/intake"
+	"github.com/forebay-log/forebay/cmd/internal/join"
+	"github.com/forebay-log/forebay/cmd/internal/output"
+	"github.com/forebay-log/forebay/cmd/internal/readahead"
+	"github.com/forebay-log/forebay/internal/units"
+)
+
+// Stdin is standard input.
+type Stdin struct {
+	F    *os.File
+	join *join.Rules // nil: each line is a record
+}
+
+// NewStdin returns the input of a file, such as standard input.
+func NewStdin(f *os.File, rules *join.Rules) Stdin { return Stdin{f, rules} }
+
+// A stdinSource reads it.
+type stdinSource struct {
+	*input
+	take    *intake.Intake
+	join    *join.Rules
+	ahead   *readahead.File   // keeps the input for the next run; nil: none
+	earlier []*readahead.File // what earlier runs have read
+}
+
+func (k Stdin) Open(in *intake.Inlet) (Source, error) {
+	f, err := NewInput(k.F)
+	if err != nil {
+		return nil, exit.Runtime(err)
+	}
+	s := &stdinSource{input: f, take: in.NewIntake(), join: k.join}
+	if err := s.openAhead(in.Env); err != nil {
+		f.Close()
+		return nil, exit.Config(err)
+	}
+	return s, nil
+}
+
+// Run takes lines from what earlier runs have read, then from the input until it ends.
+func (s *stdinSource) Run() error {
+	for _, f := range s.earlier {
+		err := s.take.Consume(f, f, s.join, nil, true)
+		f.Close()
+		if err != nil {
+			return fmt.Errorf("cannot read standard input: %w", err)
+		}
+	}
+	var err error
+	if s.ahead == nil {
+		err = s.take.Consume(s.input, nil, s.join, s.wait, false)
+	} else {
+		defer s.ahead.Close()
+		err = s.take.Consume(s.ahead, s.ahead, s.join, func(d time.Duration) bool {
+			return !s.ahead.Waits() || s.wait(d)
+		}, false)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot read standard input: %w", err)
+	}
+	return nil
+}
+
+func (*stdinSource) Finish(bool) error { return nil }
+func (*stdinSource) Repeats() string   { return "" }
+
+// openAhead makes or continues the file of this run, in the first directory of
+// --crash-safe, and takes those that earlier ones have left.
+func (s *stdinSource) openAhead(e *output.Env) error {
+	outs := s.take.In.Host.Outputs()
+	dirs := output.CrashDirs(outs)
+	if dirs == nil {
+		return nil
+	}
+	o := readahead.Options{Bytes: intake.BytesToKeep(e.MaxRecord, s.join), Input: s.f}
+	required := false
+	for _, out := range outs {
+		o.Outputs = append(o.Outputs, out.Dir)
+		required = required || out.Spec.On("crash-safe-required")
+	}
+	var found []*readahead.File
+	for _, dir := range dirs {
+		files, damaged := readahead.Adopt(dir, o.Outputs)
+		found = append(found, files...)
+		for _, err := range damaged {
+			e.Console.Say("--crash-safe: input of an earlier run: %s", err)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b *readahead.File) int { return strings.Compare(a.Name(), b.Name()) })
+	dir := dirs[0]
+	var left uint64
+	for _, f := range found {
+		most := uint64(0)
+		for _, name := range o.Outputs {
+			if i := f.Output(name); i >= 0 {
+				most = max(most, f.Pending(i))
+			}
+		}
+		left += most
+		switch {
+		case s.ahead == nil && f.Continues(o):
+			s.ahead = f
+		case most > 0:
+			s.earlier = append(s.earlier, f)
+		default: // the rest of a line that is too long, which will not come
+			f.Close()
+		}
+	}
+	if left > 0 {
+		e.Console.Say("%s of input of an earlier run is delivered first", units.Size(float64(left)))
+	}
+	if s.ahead == nil && output.AnySafe(outs) {
+		f, err := readahead.Create(dir, o)
+		switch {
+		case err == nil:
+			s.ahead = f
+		case required:
+			for _, f := range s.earlier {
+				f.Close()
+			}
+			return fmt.Errorf("--crash-safe: cannot keep the input read ahead in %s: %w", dir, err)
+		default:
+			e.Console.Say("--crash-safe: cannot keep the input read ahead in %s: %s; continuing without it: up to %s are lost if this program is killed", dir, err, units.Size(float64(o.Bytes)))
+		}
+	}
+	if s.ahead != nil {
+		s.ahead.From(s.input, func(err error) {
+			e.Console.Say("--crash-safe: input read ahead is now lost if this program is killed: %s", err)
+		})
+	}
+	return nil
+}

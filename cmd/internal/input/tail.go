@@ -1,0 +1,172 @@
+package input
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/intake"
+	"github.com/forebay-log/forebay/cmd/internal/join"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
+	"github.com/forebay-log/forebay/cmd/internal/tail"
+)
+
+// Tail are what tail has beside the flags of pipe.
+type Tail struct {
+	Files   []string
+	State   string
+	From    setting.Choice
+	Once    bool
+	Partial setting.Duration
+	PathKey string // the field with the path of the file; "": none
+	Rotated setting.Count
+
+	Join *join.Rules
+}
+
+// NewMaxRotated returns the default of --max-rotated.
+func NewMaxRotated() *setting.Count { return setting.CountBetween(64, 1, 0) }
+
+// A TailSource is the files of forebay tail. It is the sink of their lines.
+type TailSource struct {
+	in   *intake.Inlet
+	t    *tail.Tailer
+	take *intake.Intake
+	Dir  string // of positions; "": none
+	once bool
+
+	pathKey string
+
+	source *tail.Source // of attrs
+	stream string
+	attrs  []slog.Attr // of a pod
+}
+
+// Open opens the files. The outputs are open.
+func (f *Tail) Open(in *intake.Inlet) (Source, error) {
+	s, err := f.follow(in)
+	if err != nil {
+		return nil, exit.Config(err)
+	}
+	return s, nil
+}
+
+func (f *Tail) follow(in *intake.Inlet) (*TailSource, error) {
+	s := &TailSource{in: in, take: in.NewIntake(), Dir: f.State, once: f.Once, pathKey: f.PathKey}
+	if in.Env.DryRun {
+		s.Dir = "" // nothing is delivered
+	}
+	var err error
+	s.t, err = tail.New(tail.Options{
+		Patterns: f.Files, Dir: s.Dir, Once: f.Once, Join: f.Join,
+		FromEnd:   f.From.Value == "end" || f.From.Value == "" && !f.Once,
+		MaxRecord: in.Env.MaxRecord, PartialWait: time.Duration(f.Partial), MaxGenerations: f.Rotated.Value,
+		Say: func(text string) { in.Env.Console.Say("%s", text) },
+		Lost: func(n int64) {
+			in.Lost.Add(uint64(n))
+			in.LostIn.Add(1)
+		},
+	}, s)
+	if err != nil {
+		if s.Dir != "" {
+			if in.Env.Named {
+				err = errors.New(strings.ReplaceAll(err.Error(), "forebay tail", "process or input"))
+			}
+			err = in.Env.KeyError("inputs."+in.Name, "state", s.Dir, in.At, err.Error())
+		}
+		return nil, err
+	}
+	for _, to := range in.Host.Destinations() {
+		if err := s.Loops(to); err != nil {
+			s.t.Finish(false)
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// Loops returns an error if a destination is one of the files that are followed.
+func (s *TailSource) Loops(to string) error {
+	path, isFile := strings.CutPrefix(to, "file:")
+	if abs, err := filepath.Abs(path); !isFile || err != nil || !s.t.Matches(abs) {
+		return nil
+	}
+	return fmt.Errorf("%s: it is one of the followed files: its lines would be read again forever", to)
+}
+
+func (s *TailSource) Run() error {
+	err := s.t.Run()
+	switch n := s.t.Missed(); {
+	case errors.Is(err, tail.ErrStopped):
+		return nil
+	case err == nil && s.once && n == 1:
+		return errors.New("a file or directory was skipped or could not be read")
+	case err == nil && s.once && n > 1:
+		return fmt.Errorf("%d files or directories were skipped or could not be read", n)
+	}
+	return err
+}
+
+func (s *TailSource) Stop()  { s.t.Stop() }
+func (s *TailSource) Close() { s.t.Finish(false) }
+
+func (s *TailSource) Repeats() string {
+	if s.Dir == "" {
+		return ""
+	}
+	return nextRun(s.Dir)
+}
+
+// nextRun says that the positions in a directory let the next run read lines again.
+func nextRun(dir string) string { return "the next run reads them again, from the positions in " + dir }
+
+func (s *TailSource) Finish(delivered bool) error { return s.t.Finish(delivered) }
+
+// Put puts a line into every output. One that an output takes no more, because the time
+// is up, is left for the next run.
+func (s *TailSource) Put(l tail.Line) error {
+	k := intake.Known{Noted: l.Time}
+	if l.TooLong == 0 {
+		k.Attrs = s.about(&l)
+		if l.Cut {
+			k.Attrs = append(slices.Clip(k.Attrs), intake.PartialLine...)
+		}
+	}
+	if !s.take.Put(l.Text, l.TooLong, k) {
+		return tail.ErrStopped
+	}
+	return nil
+}
+
+// about returns what the path and the container runtime say of a line.
+func (s *TailSource) about(l *tail.Line) []slog.Attr {
+	if l.Source.Pod == "" && s.pathKey == "" {
+		return nil
+	}
+	if l.Source != s.source || l.Stream != s.stream {
+		s.source, s.stream, s.attrs = l.Source, l.Stream, nil
+		if s.pathKey != "" {
+			s.attrs = append(s.attrs, slog.String(s.pathKey, l.Source.Path))
+		}
+		if l.Source.Pod == "" {
+			return s.attrs
+		}
+		s.attrs = append(s.attrs,
+			slog.String("namespace", l.Source.Namespace), slog.String("pod", l.Source.Pod), slog.String("container", l.Source.Container))
+		if l.Stream != "" {
+			s.attrs = append(s.attrs, slog.String("stream", l.Stream))
+		}
+	}
+	return s.attrs
+}
+
+// Commit waits until every output has delivered what it took, or put it into its spool.
+func (s *TailSource) Commit(ctx context.Context) error {
+	return s.in.Commit(ctx)
+}

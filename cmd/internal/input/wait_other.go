@@ -1,0 +1,89 @@
+//go:build !unix
+
+package input
+
+import (
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"github.com/forebay-log/forebay/cmd/internal/intake"
+)
+
+// inputWait is a goroutine that reads, because a read cannot be interrupted here.
+// When the program stops, one that is under way is abandoned, and with it what it
+// may still bring.
+type inputWait struct {
+	chunks chan []byte
+	free   chan []byte
+	rest   []byte
+	buf    []byte
+	err    error
+}
+
+func (iw *inputWait) init(f *os.File) error {
+	iw.chunks, iw.free = make(chan []byte), make(chan []byte, 2)
+	iw.free <- make([]byte, 64<<10)
+	iw.free <- make([]byte, 64<<10)
+	go func() {
+		defer close(iw.chunks)
+		for buf := range iw.free {
+			n, err := f.Read(buf[:cap(buf)])
+			if n > 0 {
+				iw.chunks <- buf[:n]
+			}
+			if err != nil {
+				iw.err = err
+				return
+			}
+		}
+	}()
+	return nil
+}
+
+func (*inputWait) wakeUp() {}
+
+func (in *input) Close() { in.Stop() }
+
+func (in *input) Read(p []byte) (int, error) {
+	if err := in.await(nil); err != nil {
+		return 0, err
+	}
+	n := copy(p, in.rest)
+	in.rest = in.rest[n:]
+	return n, nil
+}
+
+// wait waits for the input or for stop, but no longer than d. It reports whether Read does
+// not wait.
+func (in *input) wait(d time.Duration) bool { return in.await(time.After(d)) != errLate }
+
+// errLate says that nothing came in time.
+var errLate = errors.New("late")
+
+// await waits until there is a rest, and returns errLate once late says so.
+func (in *input) await(late <-chan time.Time) error {
+	if len(in.rest) > 0 {
+		return nil
+	}
+	if in.buf != nil {
+		in.free <- in.buf
+		in.buf = nil
+	}
+	select {
+	case <-in.stopped:
+		return intake.ErrStopped
+	case <-late:
+		return errLate
+	case chunk, ok := <-in.chunks:
+		if !ok {
+			if in.err == nil {
+				in.err = io.EOF
+			}
+			return in.err
+		}
+		in.buf, in.rest = chunk, chunk
+		return nil
+	}
+}

@@ -1,0 +1,149 @@
+package output
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/file"
+	"github.com/forebay-log/forebay/internal/plural"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// fallbackTimeout is how long --fallback may take for a batch.
+const fallbackTimeout = 10 * time.Second
+
+// newOutput puts memory of o, and the delivery that its options ask for, in front of
+// out's target.
+func (out *Output) newOutput(o *slab.Options) (*deliver.Output, error) {
+	c, to, t := out.Spec, out.To, out.Target
+	retry := &deliver.RetryOptions{}
+	if out.Engine {
+		retry.MaxAge = c.MaxAge()
+	}
+	opts := &deliver.OutputOptions{
+		Name: to, Codec: o.Codec, CodecFor: t.CodecFor, Slab: *o,
+		Deliver: deliver.Options{
+			PendingLimit: c.Count("pending-limit"), OnError: func(e batch.Event) { out.deliveryEvent(e) },
+			Retry: retry,
+		},
+		DeadLetterFile: c.Text("dead-letter"),
+		Spool:          c.SpoolOptions(),
+	}
+	if !out.Engine {
+		opts.Deliver.OnError = o.OnError
+	}
+	if f := out.Fallback; f != nil {
+		opts.Deliver.Handler = deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
+			ctx, cancel := context.WithTimeout(context.Background(), fallbackTimeout)
+			defer cancel()
+			return f.Send(ctx, b)
+		})
+	}
+	if c.Text("spool") != "" {
+		if policy := c.Text("when-full"); strings.HasPrefix(policy, "drop-") && !out.Env.saidDrops {
+			out.Env.saidDrops = true
+			out.Env.Console.Say("--when-full %s drops lines while a destination is slow, even while --spool has room; use --when-full spill to store them there", policy)
+		}
+		opts.SpoolDir = filepath.Join(c.Text("spool"), out.Dir)
+		opts.Spool.OnEvent = func(e batch.Event) { out.spoolEvent(e) }
+	}
+	d, err := deliver.NewOutput(c.Outlet(t), opts)
+	if err != nil {
+		return nil, out.placeError(err)
+	}
+	if st := d.Stats(); st.Deliver.Recovered > st.Spool.Parked { // the spool tells of those that stay
+		n := st.Deliver.Recovered - st.Spool.Parked
+		out.Env.Console.Say("%s: delivering %s of an earlier run first", to, plural.Records(n))
+	}
+	return d, nil
+}
+
+// letters returns the file of out's refused lines, "" if they are only counted.
+func (out *Output) letters() string {
+	if out.Spec.Text("dead-letter") != "" || out.Spec.Text("spool") == "" {
+		return out.Spec.Text("dead-letter")
+	}
+	return filepath.Join(out.Spec.Text("spool"), out.Dir, "dead-letters.jsonl")
+}
+
+// deliveryEvent tells of what happens between an output's slabs and its
+// destination.
+func (out *Output) deliveryEvent(e batch.Event) {
+	say := func(format string, args ...any) {
+		out.Env.Console.Say("%s: "+format, append([]any{e.Output}, args...)...)
+	}
+	if errors.Is(e.Err, file.ErrGone) && (e.Op == "gone" || e.Op == "hold" || e.Op == "poison") {
+		say("%s; %s", console.Plain(e.Err), out.goneText())
+		return
+	}
+	switch e.Op {
+	case "send":
+		out.failing.Store(true)
+		say("%s; retrying", console.Plain(e.Err))
+	case "hold":
+		if text := e.Err.Error(); strings.Contains(text, "rate limit") || strings.Contains(text, " 429 ") { // of a tenant, or a stream: the others go on
+			say("%s; retrying when there is room", console.Plain(e.Err))
+			return
+		}
+		out.failing.Store(true)
+		say("%s; retrying at most once a minute; correct the cause", console.Plain(e.Err))
+	case "recovered":
+		out.failing.Store(false)
+		say("works again")
+	case "expired":
+		say("records older than --retry-age %s are dropped", out.Spec.Text("retry-age"))
+	case "handler":
+		say("--fallback %s: %s; retrying", out.Fallback.To, console.Plain(e.Err))
+	case "handler-recovered":
+		say("--fallback %s works again", out.Fallback.To)
+	case "poison":
+		where := "dropping them; use --dead-letter FILE to keep them"
+		if file := out.letters(); file != "" {
+			where = "see " + file
+		}
+		why := console.Plain(e.Err)
+		if strings.Contains(why, "without naming them") {
+			where = "they are counted but are not in the dead letters"
+		}
+		if strings.Contains(why, "older than --max-age") {
+			where += "; --too-old now sends them with the current time"
+		}
+		say("refuses records permanently: %s; %s", why, where)
+	case "dead-letter":
+		say("--dead-letter %s: %s", out.letters(), console.Plain(e.Err))
+	case "too-large":
+		say("%s; sending smaller batches", console.Plain(e.Err))
+	case "spill":
+		switch said := out.failing.Load(); {
+		case errors.Is(e.Err, deliver.ErrFull) && !said:
+			say("is too slow, lines go to --spool %s", out.Spec.Text("spool"))
+		case said:
+			say("is down, lines go to --spool %s", out.Spec.Text("spool"))
+		default: // it refused all at the first attempt
+			say("is down, lines go to --spool %s: %s", out.Spec.Text("spool"), console.Plain(e.Err))
+		}
+	case "spilled":
+		say("no records are left in --spool %s", out.Spec.Text("spool"))
+	case "spill-error":
+		say("--spool %s: %s; retrying", out.Spec.Text("spool"), console.Plain(e.Err))
+	default:
+		say("%s: %s", e.Op, console.Plain(e.Err))
+	}
+}
+
+// spoolEvent tells of what happens to the spool of an output.
+func (out *Output) spoolEvent(e batch.Event) {
+	switch e.Op {
+	case "recover": // said when it was opened
+	case "drop":
+		out.Env.Console.Say("%s: --spool-max %s is exceeded; dropping the oldest records (%d)", e.Output, out.Spec.Text("spool-max"), e.Count)
+	default:
+		out.Env.Console.Say("%s: --spool %s: %s", e.Output, out.Spec.Text("spool"), console.Plain(e.Err))
+	}
+}

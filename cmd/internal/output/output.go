@@ -1,0 +1,206 @@
+package output
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/control"
+	"github.com/forebay-log/forebay/cmd/internal/dest"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/plural"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// An Output is a destination behind its slabs.
+type Output struct {
+	Env      *Env
+	Spec     *dest.Spec
+	To       string // as it is shown: without secrets
+	Dir      string // name of its directories in --spool and --crash-safe
+	Target   *dest.Target
+	Delivery *deliver.Output
+	Fallback *dest.Fallback // nil: none
+
+	Engine  bool        // options say how it delivers, or it is across a network
+	failing atomic.Bool // it was said why
+	full    atomic.Bool // it was said to be full, and to drop
+
+	Below     atomic.Uint64 // lines below its level, where that is not one for all
+	Limited   atomic.Uint64 // records above the rate of a transform
+	Elsewhere atomic.Uint64 // lines that its where is not about
+
+	once    sync.Once    // for shutdown
+	Drained atomic.Bool  // it has nothing left, and nothing is written to it any more
+	Early   bool         // shutdown was begun while the reader was still at it
+	Report  batch.Report // of Shutdown
+	Err     error
+	Refused uint64 // records that came when the time was up; settle puts them into report
+	Kept    uint64 // as many of them are kept with the input that was read
+}
+
+// Slabs returns the state of the memory.
+func (out *Output) Slabs() slab.Stats { return out.Delivery.Stats().Slab }
+
+// Connect puts an Output in front of the target of out.
+func (out *Output) Connect() (err error) {
+	o := out.Spec.SlabOptions(out.Dir, out.Target, out.Env.MaxRecord)
+	o.Name, o.OnError = out.To, func(e batch.Event) { out.event(e, dest.Memory(o)) }
+	out.Engine = out.Spec.Delivers() || out.Target.Engine
+	out.Delivery, err = out.newOutput(o)
+	return err
+}
+
+// Shutdown delivers what the output holds, until end; once.
+func (out *Output) Shutdown(end context.Context) {
+	out.once.Do(func() {
+		keeps := out.Drained.Load() // the spool has what is not delivered
+		if !keeps && out.isGone() && out.Fallback == nil && out.Spec.Text("spool") != "" {
+			keeps = out.Delivery.Commit(end) == nil
+		}
+		if keeps {
+			out.Delivery.Drain(time.Now()) // no probes
+		}
+		out.Report, out.Err = out.Delivery.Shutdown(end)
+	})
+}
+
+// Settle puts what the reader still held when the output was closed into the
+// account: it had been read, and nobody else will deliver it, unless it is kept for the
+// next run. The output must be shut down and the reader done.
+func (out *Output) Settle() {
+	out.Refused = out.Slabs().Refused - out.Kept
+	out.Report.Accepted += out.Refused + out.Kept
+	out.Report.Dropped[batch.Shutdown] += out.Refused
+	out.Report.Pending.Slab += out.Kept
+	out.Limit(&out.Report.Account)
+}
+
+// Limit adds the records above the rate of a transform to the account: they do not reach the
+// output's memory.
+func (out *Output) Limit(a *batch.Account) {
+	n := out.Limited.Load()
+	a.Accepted += n
+	a.Dropped[batch.Limited] += n
+}
+
+// ReopenOne opens a file anew until nobody has asked since it began to.
+func (e *Env) ReopenOne(t *dest.Target) {
+	for {
+		n := t.Asked.Load()
+		if err := t.Reopen(); err != nil && !errors.Is(err, os.ErrClosed) { // closed: this is the end
+			e.Console.Say("%s", console.Plain(err))
+		}
+		if t.Asked.CompareAndSwap(n, 0) {
+			return
+		}
+	}
+}
+
+// event tells of what happens to an output with that much memory, as it happens.
+func (out *Output) event(e batch.Event, memory string) {
+	switch e.Op {
+	case "send", "write":
+		if errors.Is(e.Err, context.Canceled) {
+			return // the time was up, as the summary says
+		}
+		out.Env.Console.Say("%s: %s; retrying, up to %s of lines wait", e.Output, console.Plain(e.Err), memory)
+	case "gone":
+		out.Env.Console.Say("%s: %s; this output is closed", e.Output, console.Plain(e.Err))
+	case "poison":
+		if out.Env.DryRun {
+			out.Env.Console.Say("%s: %s; it would be refused", e.Output, console.Plain(e.Err))
+		} else {
+			out.Env.Console.Say("%s: refuses records permanently: %s; dropping them", e.Output, console.Plain(e.Err))
+		}
+	case "recovered":
+		out.Env.Console.Say("%s: works again", e.Output)
+	case "drop":
+		if strings.HasSuffix(e.Err.Error(), batch.Full.String()) { // others have been said, or are in the summary
+			out.full.Store(true)
+			out.Env.Console.Say("%s: its memory is full; dropping records (--when-full %s)", e.Output, out.Spec.Text("when-full"))
+		}
+	case "drop-end":
+		if out.full.Swap(false) {
+			out.Env.Console.Say("%s: no longer dropping; %s dropped so far", e.Output, plural.Records(e.Count))
+		}
+	case "panic":
+		out.Env.Console.Say("%s: %v", e.Output, e.Err)
+	case "recovered-from-disk":
+		out.Env.Console.Say("%s: delivering %s of an earlier run first", e.Output, plural.Records(e.Count))
+	case "crash-safe", "recover":
+		out.Env.Console.Say("%s: --crash-safe: %s", e.Output, console.Plain(e.Err))
+	default:
+		out.Env.Console.Say("%s: %s: %s", e.Output, e.Op, console.Plain(e.Err))
+	}
+}
+
+// NeverReached reports whether there was neither a session of the destination nor an error
+// that would tell why.
+func NeverReached(out *Output) bool {
+	st := out.Delivery.Stats().Deliver
+	return out.Report.Delivered == 0 && st.Attempts == 0 && st.Retries == 0 && !st.Gone
+}
+
+// Describe says in what state the output is.
+func (out *Output) Describe(now time.Time) control.Output {
+	st := out.Delivery.Stats()
+	out.Limit(&st.Account)
+	o := control.Output{
+		To: out.To, Accepted: st.Accepted, Recovered: st.Recovered, Delivered: st.Delivered, Handled: st.Handled,
+		Dropped: map[string]uint64{}, Pending: control.Pending(st.Pending), Below: out.Below.Load(), Bytes: st.Deliver.Bytes,
+		Slabs: control.Slabs{InUse: st.Slab.SlabsInUse, Count: st.Slab.SlabCount, Bytes: st.Slab.SlabBytes},
+		Waits: control.Waits{Now: st.Slab.Waiting, Count: st.Slab.Waits, Seconds: st.Slab.WaitTime.Seconds()},
+		Oldest: control.Oldest{
+			Wait: max(st.Slab.OldestWait, st.Deliver.OldestWait).Seconds(),
+			Age:  max(st.Slab.OldestAge, st.Deliver.OldestAge).Seconds(),
+		},
+		Circuit: st.Deliver.Breaker.String(), Trips: st.Deliver.Trips, Attempts: st.Deliver.Attempts, Retries: st.Deliver.Retries,
+		FailingSince: st.Deliver.FailingSince, Gone: st.Deliver.Gone || out.Target.IsGone(),
+	}
+	if text := st.Deliver.LastError; text != "" {
+		o.LastError = setting.RedactText(console.Plain(errors.New(text)))
+	}
+	for why, n := range st.Dropped {
+		if n > 0 {
+			o.Dropped[batch.Reason(why).String()] = n
+		}
+	}
+	if disk := &st.Spool; disk.MaxBytes > 0 {
+		o.Spool = &control.Spool{Records: disk.Records, Bytes: disk.Bytes, MaxBytes: disk.MaxBytes, Parked: disk.Parked}
+		if !disk.Oldest.IsZero() {
+			kept := max(0, now.Sub(disk.Oldest)).Seconds()
+			o.Oldest.Wait, o.Oldest.Age = max(o.Oldest.Wait, kept), max(o.Oldest.Age, kept)
+		}
+	}
+	return o
+}
+
+// CrashDirs returns the directories of --crash-safe, in the order of the outputs.
+func CrashDirs(outs []*Output) (dirs []string) {
+	for _, out := range outs {
+		if dir := out.Spec.Text("crash-safe"); dir != "" && !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+// AnySafe reports whether the slabs of an output survive the program. Those that do not
+// have said so.
+func AnySafe(outs []*Output) bool {
+	for _, out := range outs {
+		if out.Slabs().CrashUnsafe == "" {
+			return true
+		}
+	}
+	return false
+}

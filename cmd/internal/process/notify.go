@@ -1,0 +1,55 @@
+package process
+
+import (
+	"net"
+	"os"
+	"strconv"
+	"time"
+)
+
+// systemd is the service manager that has started the program, if there is one: it is
+// told when the program is ready, when it stops, and that it is alive. The protocol is
+// that of sd_notify(3).
+type systemd struct {
+	socket string // empty: none
+	every  time.Duration
+}
+
+// NewSystemd reads the environment: NOTIFY_SOCKET, and WATCHDOG_USEC and WATCHDOG_PID.
+func NewSystemd() systemd {
+	s := systemd{socket: os.Getenv("NOTIFY_SOCKET")}
+	if pid := os.Getenv("WATCHDOG_PID"); s.socket == "" || pid != "" && pid != strconv.Itoa(os.Getpid()) {
+		return s
+	}
+	if us, err := strconv.ParseInt(os.Getenv("WATCHDOG_USEC"), 10, 64); err == nil && us > 0 {
+		s.every = time.Duration(us) * time.Microsecond / 2
+	}
+	return s
+}
+
+// Tell sends state. Nobody minds if that fails: the manager acts on what does not come.
+func (s systemd) Tell(state string) {
+	if s.socket == "" {
+		return
+	}
+	name := s.socket
+	if name[0] == '@' {
+		name = "\x00" + name[1:]
+	}
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: name, Net: "unixgram"})
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
+	_, _ = conn.Write([]byte(state))
+}
+
+// Watchdog returns when the next sign of life is due, and what stops it.
+func (s systemd) Watchdog() (due <-chan time.Time, stop func()) {
+	if s.every <= 0 {
+		return nil, func() {}
+	}
+	t := time.NewTicker(s.every)
+	return t.C, t.Stop
+}

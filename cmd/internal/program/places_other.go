@@ -1,5 +1,0 @@
-//go:build !linux
-
-package program
-
-func canMake(string) bool { return true }

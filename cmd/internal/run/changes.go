@@ -1,0 +1,608 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/config"
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/dest"
+	"github.com/forebay-log/forebay/cmd/internal/input"
+	"github.com/forebay-log/forebay/cmd/internal/intake"
+	"github.com/forebay-log/forebay/cmd/internal/output"
+	"github.com/forebay-log/forebay/internal/closetime"
+	"github.com/forebay-log/forebay/internal/plural"
+)
+
+// changes brings what stands in a configuration file into a pipeline that runs: when it
+// is asked to, or when the file changes. No record is lost by it. What is the same before
+// and after goes on untouched.
+//
+// An output that changes is closed when it has delivered all it has, or has it on disk,
+// while no input writes. If it cannot in time, nothing is changed. An input that changes is
+// read to its end, its positions are stored, and it is opened anew.
+//
+// A nil *changes is that of a pipeline without a file.
+type changes struct {
+	file  string
+	stdin *os.File
+	poll  bool // look at the file from time to time
+
+	data   []byte // that was in force at the start
+	asked  chan struct{}
+	ctx    context.Context // ends when the pipeline does
+	cancel context.CancelFunc
+	fatal  chan struct{} // closed when the pipeline has to end: an output is gone that cannot be had again
+	done   chan struct{} // closed when nobody changes anything any more; nil: nobody will
+}
+
+// pollEvery is how often the file is looked at.
+const pollEvery = time.Second
+
+// changePatience is how long an input may hold up a change, and so how long others may wait
+// for one that comes to nothing.
+const changePatience = 5 * time.Second
+
+func NewChanges(file string, data []byte, stdin *os.File, poll bool) *changes {
+	c := &changes{file: file, stdin: stdin, poll: poll, data: data, asked: make(chan struct{}, 1), fatal: make(chan struct{})}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+// failed returns what is closed when the pipeline has to end.
+func (c *changes) failed() <-chan struct{} {
+	if c == nil {
+		return nil
+	}
+	return c.fatal
+}
+
+// ask has the file read again soon.
+func (c *changes) ask() {
+	if c != nil {
+		select {
+		case c.asked <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// begin brings changes into p until end.
+func (c *changes) begin(p *Pipeline) {
+	if c == nil {
+		return
+	}
+	c.done = make(chan struct{})
+	go func() {
+		defer close(c.done)
+		var tick <-chan time.Time
+		if c.poll {
+			t := time.NewTicker(pollEvery)
+			defer t.Stop()
+			tick = t.C
+		}
+		seen, last := c.data, c.data
+		for {
+			select {
+			case <-c.ctx.Done():
+				return
+			case <-tick:
+				data, err := config.ReadFileMost(c.file)
+				still := err == nil && bytes.Equal(data, last)
+				if last = data; !still || bytes.Equal(data, seen) {
+					continue // it is being written, or is as it was
+				}
+				seen = data
+			case <-c.asked:
+			}
+			if !c.bring(p) {
+				close(c.fatal)
+				return
+			}
+		}
+	}()
+}
+
+// end waits until the change under way has ended. None begins after it.
+func (c *changes) end() {
+	if c == nil {
+		return
+	}
+	c.cancel()
+	if c.done != nil {
+		<-c.done
+	}
+}
+
+// bring reads the file, makes p as it says, and tells what came of it. It reports false if
+// the pipeline cannot go on.
+func (c *changes) bring(p *Pipeline) bool {
+	next, _, err := config.Load(c.file, c.stdin)
+	if err != nil {
+		for line := range strings.Lines(err.Error()) {
+			p.Console.Say("%s", strings.TrimSpace(line))
+		}
+		p.Console.Say("%s: not applied; the running configuration is unchanged", c.file)
+		return true
+	}
+	changed, err := p.Change(c.ctx, next, c.stdin)
+	switch {
+	case c.ctx.Err() != nil: // the end is more important
+	case errors.Is(err, ErrStranded):
+		p.Mu.Lock()
+		p.errs = append(p.errs, err)
+		p.Mu.Unlock()
+		return false
+	case err != nil:
+		text := err.Error()
+		if !strings.HasPrefix(text, c.file+":") { // an error of a key has its place
+			text = c.file + ": " + text
+		}
+		p.Console.Say("%s", text)
+	case len(changed) == 0:
+		p.Console.Say("%s: nothing has changed", c.file)
+	default:
+		p.Console.Say("%s: applied: %s", c.file, strings.Join(changed, ", "))
+	}
+	return true
+}
+
+// A turn is had by one at a time.
+type turn chan struct{}
+
+// take waits for the turn until ctx is done.
+func (t turn) take(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (t turn) leave() { <-t }
+
+// ErrStranded says that an output is gone whose records have no other place.
+var ErrStranded = errors.New("forebay stops; the next run reads the records again")
+
+// A change is what is to become of the inputs and outputs of a pipeline.
+type change struct {
+	p    *Pipeline
+	next *config.Pipeline
+
+	stopped []*LiveInput     // that are to go, or to come back changed
+	ending  []*output.Output // likewise
+	kept    []*LiveInput
+	said    []string
+
+	outs map[string]*output.Output // those that stay, and those that are open anew, by name
+}
+
+// Change makes the inputs and outputs of p those of next. It says what it has changed. After
+// an error all is as it was, unless the error says otherwise.
+func (p *Pipeline) Change(ctx context.Context, next *config.Pipeline, stdin *os.File) ([]string, error) {
+	if err := p.changing.take(ctx); err != nil {
+		return nil, err
+	}
+	defer p.changing.leave()
+	if !p.join() {
+		return nil, errors.New("the input ended first")
+	}
+	defer p.leave(nil)
+	ch := &change{p: p, next: next, outs: map[string]*output.Output{}}
+	if err := ch.fixed(); err != nil {
+		return nil, err
+	}
+	ch.compare()
+	if len(ch.said) == 0 {
+		return nil, nil
+	}
+	if err := ch.make(ctx, stdin); err != nil {
+		return ch.said, err
+	}
+	p.rememberDirs()
+	return ch.said, nil
+}
+
+// join counts a change as live. It reports false if the inputs have ended.
+func (p *Pipeline) join() bool {
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	if p.Live == 0 {
+		return false
+	}
+	p.Live++
+	return true
+}
+
+// fixed refuses what cannot change while the pipeline runs.
+func (ch *change) fixed() error {
+	a, b := ch.p.C, ch.next
+	var names []string
+	for name, same := range map[string]bool{
+		"name": a.Name == b.Name, "max-record": a.MaxRecord == b.MaxRecord, "drain-timeout": a.DrainTimeout == b.DrainTimeout,
+		"fail-on-drop": a.FailOnDrop == b.FailOnDrop, "metrics": a.Ops.Metrics == b.Ops.Metrics, "control": a.Ops.Control == b.Ops.Control,
+		"pprof": a.Ops.Pprof == b.Ops.Pprof, "summary": a.Ops.Summary.Value == b.Ops.Summary.Value,
+	} {
+		if !same {
+			names = append(names, name)
+		}
+	}
+	if len(names) > 0 {
+		slices.Sort(names)
+		return fmt.Errorf("%s can change only at a start: restart, or undo the change; the running configuration is unchanged", console.InWords(names, "and"))
+	}
+	return nil
+}
+
+// await says whether an input is missing that a later change may bring: the pipeline does not
+// end for want of it.
+func (p *Pipeline) await(missing bool) {
+	switch {
+	case missing && !p.waits:
+		p.waits = p.join()
+	case !missing && p.waits:
+		p.waits = false
+		p.leave(nil)
+	}
+}
+
+func inputNamed(c *config.Pipeline, name string) *input.Config {
+	for _, in := range c.Inputs {
+		if in.Name == name {
+			return in
+		}
+	}
+	return nil
+}
+
+func outputNamed(c *config.Pipeline, name string) *dest.Spec {
+	for _, out := range c.Outs {
+		if out.Name == name {
+			return out
+		}
+	}
+	return nil
+}
+
+// compare finds what changes.
+func (ch *change) compare() {
+	say := func(format string, args ...any) { ch.said = append(ch.said, fmt.Sprintf(format, args...)) }
+	for _, in := range ch.p.Inlets {
+		switch c := inputNamed(ch.next, in.Name); {
+		case c == nil:
+			ch.stopped = append(ch.stopped, in)
+			say("input %s is gone", in.Name)
+		case !config.SameInput(in.c, c):
+			ch.stopped = append(ch.stopped, in)
+			say("input %s has changed", c.Name)
+		default:
+			ch.kept = append(ch.kept, in)
+			if !config.SameReading(in.c, c) {
+				say("input %s has a new format, time or zone", c.Name)
+			}
+		}
+	}
+	for _, c := range ch.next.Inputs {
+		if !slices.ContainsFunc(ch.p.Inlets, func(in *LiveInput) bool { return in.Name == c.Name }) {
+			say("input %s is new", c.Name)
+		}
+	}
+	for _, out := range ch.p.Outs {
+		switch c := outputNamed(ch.next, out.Spec.Name); {
+		case c == nil:
+			ch.ending = append(ch.ending, out)
+			say("output %s is gone", out.To)
+		case !config.SameOutput(out.Spec, c):
+			ch.ending = append(ch.ending, out)
+			say("output %s has changed", out.To)
+		default:
+			ch.outs[c.Name] = out
+			if *out.Spec.Level() != *c.Level() {
+				say("output %s: level %s, not %s", out.To, c.Level().Words(), out.Spec.Level().Words())
+			}
+			if !config.SameRoute(out.Spec, c) {
+				say("output %s has a new from, where or level", out.To)
+			}
+		}
+	}
+	for _, c := range ch.next.Outs {
+		if !slices.ContainsFunc(ch.p.Outs, func(out *output.Output) bool { return out.Spec.Name == c.Name }) {
+			say("output %s is new", c.Name)
+		}
+	}
+	if !config.SameRules(ch.p.C, ch.next) {
+		say("transforms have changed")
+	}
+}
+
+// make does what compare has found.
+func (ch *change) make(ctx context.Context, stdin *os.File) (err error) {
+	p := ch.p
+	if err := ch.openNew(stdin); err != nil {
+		return fmt.Errorf("%w; the running configuration is unchanged", err)
+	}
+	patience, cancel := context.WithTimeout(ctx, time.Duration(p.C.DrainTimeout))
+	defer cancel()
+	if err := ch.drained(patience); err != nil {
+		ch.abandonNew()
+		return err
+	}
+	if err := ch.endInputs(ctx); err != nil {
+		ch.abandonNew()
+		return err
+	}
+	err = ch.swap(ctx, stdin)
+	c := ch.next
+	if err != nil {
+		ch.abandonNew()
+		c = p.C
+	}
+	return errors.Join(append([]error{err}, ch.openInputs(c)...)...)
+}
+
+// endInputs reads the inputs that are to be closed to their end. An input may wait for room
+// in an output: it cannot be left alone with the line that it holds.
+func (ch *change) endInputs(ctx context.Context) error {
+	if err := ch.flow(ctx); err != nil {
+		return err
+	}
+	for _, in := range ch.stopped {
+		in.Src.Stop()
+	}
+	for _, in := range ch.stopped {
+		select {
+		case <-in.ended:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		patience, cancel := context.WithTimeout(ctx, changePatience)
+		delivered := in.Commit(patience) == nil // else its last lines come again
+		cancel()
+		if err := in.Src.Finish(delivered); err != nil {
+			ch.p.Console.Say("%s", in.Of(err))
+		}
+		in.Src.Close()
+	}
+	return nil
+}
+
+// flow looks whether the inputs that are to be closed get rid of their lines.
+func (ch *change) flow(ctx context.Context) error {
+	patience, cancel := context.WithTimeout(ctx, changePatience)
+	defer cancel()
+	for _, in := range ch.stopped {
+		for _, take := range in.Intakes {
+			release, err := take.Hold(patience)
+			if err != nil {
+				return waits(in)
+			}
+			release()
+		}
+	}
+	return nil
+}
+
+// waits returns the error of a change that in delays.
+func waits(in *LiveInput) error {
+	return fmt.Errorf("input %s is waiting for room in an output; the running configuration is unchanged, try again later", in.Name)
+}
+
+// openNew opens the outputs that are new.
+func (ch *change) openNew(stdin *os.File) error {
+	p := ch.p
+	maps.Copy(p.C.Fallbacks, ch.next.Fallbacks)
+	var staying []*output.Output
+	for _, out := range p.Outs {
+		if !slices.Contains(ch.ending, out) {
+			staying = append(staying, out)
+		}
+	}
+	for _, c := range ch.next.Outs {
+		if ch.outs[c.Name] != nil || slices.ContainsFunc(ch.ending, func(out *output.Output) bool { return out.Spec.Name == c.Name }) {
+			continue
+		}
+		out, err := p.openOutput(c, staying, stdin)
+		if err != nil {
+			ch.abandonNew()
+			return err
+		}
+		ch.outs[c.Name] = out
+		staying = append(staying, out)
+	}
+	return nil
+}
+
+// abandonNew closes the outputs that openNew has opened.
+func (ch *change) abandonNew() {
+	ctx, cancel := context.WithTimeout(context.Background(), closetime.Disk)
+	defer cancel()
+	for _, out := range ch.outs {
+		if !slices.Contains(ch.p.Outs, out) {
+			out.Shutdown(ctx)
+		}
+	}
+}
+
+// drained waits until the outputs that are to be closed have delivered all they have, or
+// have it on disk.
+func (ch *change) drained(ctx context.Context) error {
+	if intake.Commit(ctx, ch.ending) == nil {
+		return nil
+	}
+	for _, out := range ch.ending {
+		if left := out.Delivery.Stats().Pending; left.Slab+left.Inflight > 0 {
+			return fmt.Errorf("output %s has undelivered records and no spool to keep them in (%s); the running configuration is unchanged, try again later", out.To, plural.Records(left.Slab+left.Inflight))
+		}
+	}
+	return errors.New("an output does not deliver; the running configuration is unchanged, try again later")
+}
+
+// swap puts the outputs of next in place of those of p, while no input writes.
+func (ch *change) swap(ctx context.Context, stdin *os.File) error {
+	p := ch.p
+	patience, cancel := context.WithTimeout(ctx, changePatience)
+	defer cancel()
+	for _, in := range ch.kept {
+		for _, take := range in.Intakes {
+			release, err := take.Hold(patience)
+			if err != nil {
+				return waits(in)
+			}
+			defer release()
+		}
+	}
+	if err := ch.drained(patience); err != nil {
+		return err
+	}
+	for _, out := range ch.ending {
+		out.Drained.Store(true)
+		out.Shutdown(patience)
+		out.Settle()
+	}
+	outs, err := ch.reopen(ch.next.Outs, stdin)
+	if err != nil {
+		// What was there a moment ago can be had again, as a rule.
+		ch.abandonNew()
+		ch.outs = map[string]*output.Output{}
+		for _, out := range p.Outs {
+			if !slices.Contains(ch.ending, out) {
+				ch.outs[out.Spec.Name] = out
+			}
+		}
+		var worse error
+		if outs, worse = ch.reopen(p.C.Outs, stdin); worse != nil {
+			err = fmt.Errorf("%w; with the previous settings: %w; %w", err, worse, ErrStranded)
+			for _, out := range ch.ending { // closed, it takes nothing, and nothing is committed
+				if ch.outs[out.Spec.Name] == nil {
+					out.Drained.Store(false)
+					outs = append(outs, out)
+				}
+			}
+		} else {
+			err = fmt.Errorf("%w; the running configuration is unchanged", err)
+		}
+	} else {
+		p.C.Outs, p.C.Rules, p.C.Inputs = ch.next.Outs, ch.next.Rules, ch.next.Inputs
+		ch.retire(outs)
+	}
+	p.Mu.Lock()
+	p.Outs = outs
+	for _, out := range outs {
+		if c := outputNamed(p.C, out.Spec.Name); c != nil {
+			out.Spec.Route, *out.Spec.Level() = c.Route, *c.Level()
+		}
+	}
+	p.Mu.Unlock()
+	for _, in := range ch.kept {
+		if c := inputNamed(p.C, in.Name); c != nil {
+			in.c, in.Reading = c, c.Reading
+		}
+		in.Rule()
+		for _, take := range in.Intakes {
+			take.Wire()
+		}
+	}
+	return err
+}
+
+// reopen returns the outputs that cs describes: those of ch.outs, and others that it opens.
+// The error is that of the last one that cannot be opened, which is left out.
+func (ch *change) reopen(cs []*dest.Spec, stdin *os.File) (outs []*output.Output, err error) {
+	for _, c := range cs {
+		out := ch.outs[c.Name]
+		if out == nil {
+			var e error
+			if out, e = ch.p.openOutput(c, outs, stdin); e != nil {
+				err = e
+				continue
+			}
+			ch.outs[c.Name] = out
+		}
+		outs = append(outs, out)
+	}
+	return outs, err
+}
+
+// openInputs opens those inputs that do not run.
+func (ch *change) openInputs(c *config.Pipeline) (errs []error) {
+	p := ch.p
+	inlets := slices.Clone(ch.kept)
+	for _, want := range c.Inputs {
+		if slices.ContainsFunc(ch.kept, func(in *LiveInput) bool { return in.Name == want.Name }) {
+			continue
+		}
+		in, err := p.openInlet(want)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%w; the input stays closed until the file is changed or reloaded", in.Of(err)))
+			continue
+		}
+		inlets = append(inlets, in)
+		p.begin(in)
+	}
+	p.Mu.Lock()
+	for _, in := range ch.stopped {
+		p.past.Add(&in.Counts)
+	}
+	p.Inlets = inlets
+	p.Mu.Unlock()
+	p.await(len(errs) > 0)
+	return errs
+}
+
+// A retired is what has become of the records of outputs of that name that are gone.
+type retired struct {
+	to     string
+	until  time.Time
+	report batch.Report
+	kept   uint64 // records that lie on disk, and that no output has taken over
+}
+
+// retire notes what has become of the records of the outputs that are closed, now that outs
+// are there, and closes the fallbacks that nobody needs any more.
+func (ch *change) retire(outs []*output.Output) {
+	p := ch.p
+	for _, out := range ch.ending {
+		if n := out.Report.Dropped[batch.Shutdown]; n > 0 {
+			p.Console.Say("output %s: %s lost while it was closed", out.To, plural.Records(n))
+		}
+		kept := out.Report.Kept()
+		if heir := outputNamed(ch.next, out.Spec.Name); heir != nil && heir.Text("spool") == out.Spec.Text("spool") && heir.Text("crash-safe") == out.Spec.Text("crash-safe") {
+			kept = 0 // its heir has them
+		} else if kept > 0 {
+			p.Console.Say("output %s: %s remain in %s; deliver them with forebay spool replay", out.To, plural.Records(kept), out.Spec.KeptIn(out.Report.Pending))
+		}
+		i := slices.IndexFunc(p.gone, func(r retired) bool { return r.to == out.To })
+		if i < 0 {
+			p.gone = append(p.gone, retired{to: out.To})
+			i = len(p.gone) - 1
+		}
+		r := &p.gone[i]
+		r.until = time.Now()
+		r.kept += kept
+		r.report.Account.Add(out.Report.Account)
+		r.report.Unknown += out.Report.Unknown
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closetime.Disk)
+	defer cancel()
+	for to, f := range p.Fallbacks {
+		if slices.ContainsFunc(outs, func(out *output.Output) bool { return out.Fallback == f }) {
+			continue
+		}
+		if err := f.CloseDest(ctx); err != nil {
+			p.Console.Say("fallback %s: %s", f.To, console.Plain(err))
+		}
+		p.Mu.Lock()
+		delete(p.Fallbacks, to)
+		p.Mu.Unlock()
+		delete(p.C.Fallbacks, to)
+	}
+}

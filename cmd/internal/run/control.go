@@ -1,0 +1,65 @@
+package run
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/forebay-log/forebay/cmd/internal/config"
+	"github.com/forebay-log/forebay/cmd/internal/control"
+	"github.com/forebay-log/forebay/cmd/internal/process"
+)
+
+// serveControl serves the state of p, and the pages, on the control socket. Where the
+// default one cannot be had, nothing is said: the program does its work without.
+func (s *opsServer) serveControl(path string, p *Pipeline, pages http.Handler) error {
+	if path == config.NoControl {
+		return nil
+	}
+	ln, err := control.Listen(path, p.C.Name)
+	switch {
+	case err != nil && path == "":
+		return nil
+	case err != nil:
+		return fmt.Errorf("--control %s: cannot listen: %w", path, err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", pages)
+	mux.HandleFunc("PUT /-/level", p.Level)
+	start := time.Now()
+	s.control = control.Serve(ln, func() control.State {
+		now := control.State{
+			Name: p.C.Name, Verb: verb(p.C), PID: os.Getpid(), Version: process.BuildInfo().Version,
+			Start: start, Now: time.Now(), Ending: s.ending.Load(),
+		}
+		p.Describe(&now)
+		return now
+	}, mux)
+	return nil
+}
+
+// Describe says in what state the pipeline is. Any goroutine may ask.
+func (p *Pipeline) Describe(s *control.State) {
+	read := p.Read()
+	s.Input = control.Input{
+		Records: read.Records, Bytes: read.Bytes, Filtered: read.Filtered,
+		Oversize: read.Oversize, Unparsed: read.Unparsed,
+	}
+	outs := p.Outputs()
+	s.Outputs = make([]control.Output, 0, len(outs))
+	for _, out := range outs {
+		s.Outputs = append(s.Outputs, out.Describe(s.Now))
+	}
+}
+
+// verb is the command that runs the pipeline.
+func verb(c *config.Pipeline) string {
+	switch {
+	case c.Named:
+		return "run"
+	case c.Tail != nil:
+		return "tail"
+	}
+	return "pipe"
+}

@@ -1,0 +1,119 @@
+package run
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/output"
+	"github.com/forebay-log/forebay/cmd/internal/state"
+	"github.com/forebay-log/forebay/internal/plural"
+	"github.com/forebay-log/forebay/spool"
+)
+
+// keptName is the file in a state directory that lists the directories of spool and
+// crash-safe that outputs had, those of outputs that are gone included.
+const keptName = "kept.json"
+
+// tellOfLeft says that records wait in spools and crash-safe slabs of outputs that are not in
+// the configuration any more, so that nobody delivers them. It looks into the directories
+// that outputs have, and into those that they had when an input's state directory was
+// written. Nothing is deleted.
+func (p *Pipeline) tellOfLeft() {
+	if !p.C.Named {
+		return
+	}
+	for _, dir := range p.rememberDirs() {
+		p.tellOfLeftIn(dir)
+		if !p.hasCrashDir(dir) { // p.open has told of those
+			p.tellOfOrphansIn(dir)
+		}
+	}
+}
+
+// keptDirs returns the directories of spool and crash-safe, in the order of the outputs.
+func (p *Pipeline) keptDirs() (dirs []string) {
+	for _, out := range p.Outs {
+		for _, dir := range []string{out.Spec.Text("spool"), out.Spec.Text("crash-safe")} {
+			if abs, err := filepath.Abs(dir); dir != "" && err == nil && !slices.Contains(dirs, abs) {
+				dirs = append(dirs, abs)
+			}
+		}
+	}
+	return dirs
+}
+
+// hasCrashDir reports whether an output has dir for its slabs.
+func (p *Pipeline) hasCrashDir(dir string) bool {
+	return slices.ContainsFunc(output.CrashDirs(p.Outs), func(d string) bool {
+		abs, err := filepath.Abs(d)
+		return err == nil && abs == dir
+	})
+}
+
+// rememberDirs writes the directories of the outputs into the state directories of the
+// inputs, and returns them with all that were there. One that is gone is forgotten.
+func (p *Pipeline) rememberDirs() []string {
+	all := p.keptDirs()
+	var files []string
+	for _, in := range p.Inlets {
+		dir := in.c.State()
+		if dir == "" {
+			continue
+		}
+		name := filepath.Join(dir, keptName)
+		files = append(files, name)
+		var had []string
+		text, err := os.ReadFile(name)
+		if err == nil {
+			err = json.Unmarshal(text, &had)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			p.Console.Say("%s: %s; the spools that it names are not checked", name, console.PathFirst(err))
+		}
+		for _, d := range had {
+			if st, err := os.Stat(d); err == nil && st.IsDir() && !slices.Contains(all, d) {
+				all = append(all, d)
+			}
+		}
+	}
+	slices.Sort(all)
+	text, _ := json.Marshal(all)
+	for _, name := range files {
+		was, err := os.ReadFile(name)
+		if string(was) == string(text) || len(all) == 0 && errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err := state.Replace(name, text); err != nil {
+			p.Console.Say("%s: %s; the spools of removed outputs will not be found", name, console.PathFirst(err))
+		}
+	}
+	return all
+}
+
+// tellOfLeftIn tells of spools in dir, and in its directories, that no output has.
+func (p *Pipeline) tellOfLeftIn(dir string) {
+	own := map[string]bool{}
+	for _, out := range p.Outs {
+		if abs, err := filepath.Abs(out.Spec.Text("spool")); out.Spec.Text("spool") != "" && err == nil {
+			own[filepath.Join(abs, out.Dir)] = true
+		}
+	}
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		if !e.IsDir() || own[path] {
+			continue
+		}
+		l, err := spool.List(path, false)
+		if err != nil || l.Pending == 0 {
+			continue
+		}
+		p.Console.Say("%s wait in %s, the spool of an output that is no longer configured: list them with forebay spool ls, deliver them with forebay spool replay",
+			plural.Records(l.Pending), path)
+	}
+}

@@ -1,0 +1,171 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/cmd/internal/config"
+	"github.com/forebay-log/forebay/cmd/internal/control"
+	"github.com/forebay-log/forebay/httpops"
+)
+
+// An opsServer answers over HTTP until it is closed.
+type opsServer struct {
+	srv     http.Server     // of --metrics
+	control *control.Server // nil: none
+	ending  atomic.Bool     // the program no longer reads
+}
+
+// opsLimit bounds a request, and how long one may take to come.
+const (
+	opsHeader  = 16 << 10
+	opsTimeout = 10 * time.Second
+)
+
+// serveOps serves what f says about p.
+func serveOps(f *config.Ops, p *Pipeline) (*opsServer, error) {
+	s := new(opsServer)
+	pages, err := s.pages(p)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.serveControl(f.Control, p, pages); err != nil {
+		return nil, err
+	}
+	if err := s.listen(f, p, pages); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// listen serves the pages on the address of --metrics.
+func (s *opsServer) listen(f *config.Ops, p *Pipeline, pages http.Handler) error {
+	if f.Metrics == "" {
+		return nil
+	}
+	addr := f.Metrics
+	if strings.HasPrefix(addr, ":") {
+		addr = "localhost" + addr
+	}
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		var op *net.OpError
+		if errors.As(err, &op) {
+			err = op.Err
+		}
+		return fmt.Errorf("--metrics %s: cannot listen: %w", f.Metrics, err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", pages)
+	if f.Pprof {
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	s.srv = http.Server{Handler: mux, ReadTimeout: opsTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: opsHeader}
+	go func() { _ = s.srv.Serve(ln) }() // until close
+	if !p.C.Quiet {
+		p.Console.Say("metrics and health on http://%s", ln.Addr())
+	}
+	return nil
+}
+
+// pages returns what is served of p.
+func (s *opsServer) pages(p *Pipeline) (http.Handler, error) {
+	ops, err := httpops.New(p)
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/metrics", func(w http.ResponseWriter, r *http.Request) {
+		ops.Metrics(w, r)
+		if r.Method == http.MethodGet {
+			_, _ = w.Write(p.inputMetrics()) // else the client is gone
+		}
+	})
+	mux.HandleFunc("/health", ops.Health)
+	mux.HandleFunc("GET /-/level", p.Level)
+	mux.HandleFunc("PUT /-/level", func(w http.ResponseWriter, _ *http.Request) { // who reaches --metrics may be anybody
+		socket := "SOCKET"
+		if s.control != nil {
+			socket = s.control.Path()
+		}
+		http.Error(w, "levels are set at the control socket only: curl --unix-socket "+socket+
+			" -X PUT -d 'output=NAME&level=LEVEL' http://localhost/-/level", http.StatusForbidden)
+	})
+	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /-/ready", func(w http.ResponseWriter, _ *http.Request) {
+		if s.ending.Load() {
+			http.Error(w, "the input has ended, or the program is stopping", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	return mux, nil
+}
+
+// end says that the program is not ready any more.
+func (s *opsServer) end() {
+	if s != nil {
+		s.ending.Store(true)
+	}
+}
+
+// close ends the server. A request under way gets a moment.
+func (s *opsServer) close() {
+	if s == nil {
+		return
+	}
+	if s.control != nil {
+		s.control.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	if s.srv.Shutdown(ctx) != nil {
+		_ = s.srv.Close() // what it still serves is cut
+	}
+}
+
+// Stats returns the state of the outputs in the form that package httpops knows.
+func (p *Pipeline) Stats() (s forebay.Stats) {
+	for _, out := range p.Outputs() {
+		d := out.Delivery.Stats()
+		out.Limit(&d.Account)
+		s.Outputs = append(s.Outputs, forebay.OutputStats{
+			Name: out.To, Buffered: true, Account: d.Account, Panics: d.Deliver.Panics,
+			FailingSince: d.Deliver.FailingSince, LastError: d.Deliver.LastError, Delivery: &d,
+		})
+	}
+	return s
+}
+
+// inputMetrics is what Prometheus is told of the input.
+func (p *Pipeline) inputMetrics() (text []byte) {
+	read := p.Read()
+	for _, m := range []struct {
+		name, help string
+		n          uint64
+	}{
+		{"forebay_read_records_total", "Lines read.", read.Records},
+		{"forebay_read_bytes_total", "Bytes read.", read.Bytes},
+		{"forebay_read_filtered_total", "Lines read that are below --level.", read.Filtered},
+		{"forebay_read_unparsed_total", "Lines read that are not in --format, treated as text.", read.Unparsed},
+		{"forebay_read_oversize_total", "Lines read that are longer than --max-record, dropped.", read.Oversize},
+		{"forebay_read_left_out_total", "Lines read that transforms remove.", read.Left},
+		{"forebay_read_lost_bytes_total", "Bytes of files lost before they were read.", read.Lost},
+		{"forebay_read_lost_files_total", "Files lost before they were read to the end.", read.LostIn},
+	} {
+		text = fmt.Appendf(text, "# HELP %s %s\n# TYPE %s counter\n%s %d\n", m.name, m.help, m.name, m.name, m.n)
+	}
+	return text
+}

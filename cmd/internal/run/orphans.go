@@ -1,0 +1,57 @@
+package run
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/output"
+	"github.com/forebay-log/forebay/cmd/internal/readahead"
+	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/internal/units"
+)
+
+// tellOfOrphans says that dead programs have left records of destinations in the
+// directories of --crash-safe that this one has not, so that nobody delivers them.
+func (p *Pipeline) tellOfOrphans() {
+	for _, dir := range output.CrashDirs(p.Outs) {
+		p.tellOfOrphansIn(dir)
+	}
+}
+
+func (p *Pipeline) tellOfOrphansIn(dir string) {
+	slabs, read := map[string]bool{}, map[string]bool{} // what will be delivered
+	for _, out := range p.Outs {
+		read[out.Dir] = true
+		slabs[out.Dir] = out.Spec.Text("crash-safe") == dir
+	}
+	entries, _ := os.ReadDir(dir)
+	var records uint64
+	for _, e := range entries {
+		if !e.IsDir() || slabs[e.Name()] {
+			continue
+		}
+		files, _ := crashfile.List(filepath.Join(dir, e.Name()))
+		for _, f := range files {
+			if !f.Alive && !f.Unborn && !f.Aside {
+				if im, err := crashfile.Read(f.Path); err == nil {
+					records += uint64(len(im.Records))
+				}
+			}
+		}
+	}
+	input := 0
+	for _, in := range readahead.List(dir) {
+		for name, pending := range in.Pending {
+			if !read[name] {
+				input = max(input, len(pending))
+			}
+		}
+	}
+	if input > 0 {
+		p.Console.Say("--crash-safe: %s of input for other destinations wait in %s: run forebay pipe with the same --to", units.Size(float64(input)), dir)
+	}
+	if records > 0 {
+		p.Console.Say("--crash-safe: %s of other destinations wait in %s: see forebay spool ls and replay", console.Amount(records, "record"), dir)
+	}
+}

@@ -1,0 +1,151 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/config"
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/output"
+	"github.com/forebay-log/forebay/internal/plural"
+	"github.com/forebay-log/forebay/internal/units"
+)
+
+// Conclude returns what is to be said at the end, and how the program ends.
+func (p *Pipeline) Conclude(took time.Duration, readErr, cause error) (text []string, err error) {
+	say := func(format string, args ...any) { text = append(text, fmt.Sprintf(format, args...)) }
+	text = append(text, p.lastly...)
+	if !p.C.Quiet && p.C.Ops.Summary.Value != config.SummaryJSON {
+		say("%s", p.summary(took))
+	}
+	again := p.readsAgain()
+	var dropped, lost, late, kept uint64
+	faults := uint64(0) // that are said, and name no lost record
+	if p.unstored {
+		faults++
+	}
+	if read := p.Read(); read.Lost > 0 {
+		say("%d bytes of %d files were lost before they were read", read.Lost, read.LostIn)
+		faults++
+	}
+	for _, r := range p.gone {
+		dropped += r.report.Dropped.Total() - r.report.Dropped[batch.Limited]
+		lost += r.report.Undelivered() - r.report.Kept() - r.report.Dropped[batch.Full] - r.report.Dropped[batch.Oversize] - r.report.Dropped[batch.Limited]
+		kept += r.kept
+	}
+	for _, out := range p.Outs {
+		dropped += out.Report.Dropped.Total() - out.Report.Dropped[batch.Limited]
+		// What a policy or a limit drops was asked for. What the destination did not take,
+		// or not in time, is lost.
+		late += out.Report.Dropped[batch.Shutdown]
+		left := out.Report.Kept()
+		missing := out.Report.Undelivered() - left - out.Report.Dropped[batch.Full] - out.Report.Dropped[batch.Oversize] - out.Report.Dropped[batch.Limited]
+		repeated := false
+		if n := out.Report.Dropped[batch.Shutdown]; n > 0 && again != "" {
+			repeated = true
+			say("%s: %s not delivered in time; %s", out.To, plural.Records(n), again)
+			missing -= n
+			kept += n
+		}
+		lost += missing
+		left -= min(left, out.Delivery.Stats().Spool.Parked) // they wait for another destination
+		kept += left
+		if out.Refused > 0 && again == "" {
+			say("%s: %s, read but not yet accepted when the time was up, counted as dropped{shutdown}", out.To, plural.Records(out.Refused))
+		}
+		if n := out.Report.Unknown; n > 0 {
+			say("%s: no response in time: %s sent, which may have arrived", out.To, plural.Records(n))
+		} else if left+missing > 0 && output.NeverReached(out) {
+			say("%s: no session in time: the destination did not answer; nothing was sent", out.To)
+		}
+		if left > 0 {
+			say("%s: %s kept for the next run, in %s", out.To, plural.Records(left), out.Spec.KeptIn(out.Report.Pending))
+		}
+		if out.Err != nil && missing == 0 && !repeated {
+			say("%s: %s", out.To, console.Plain(out.Err))
+			faults++
+		}
+		if err := out.Report.Check(); err != nil {
+			say("%s: %v; please report this", out.To, err)
+			faults++
+		}
+	}
+	if readErr != nil {
+		say("%s", readErr)
+	}
+	if lost > 0 {
+		why := ""
+		if cause == nil && late > 0 {
+			cause = ErrDeadline // Shutdown keeps a moment of it to settle the account
+		}
+		if cause != nil && cause != context.Canceled {
+			why = ": " + cause.Error()
+		}
+		done := "delivered"
+		if p.C.DryRun {
+			done = "shown, or would be refused"
+		}
+		say("%s not %s%s", plural.Records(lost), done, why)
+	}
+	switch {
+	case p.C.FailOnDrop && dropped+lost+faults > 0:
+		return text, exit.With(exit.DropsCode, nil)
+	case lost+faults > 0 || readErr != nil:
+		return text, exit.With(exit.RuntimeCode, nil)
+	case kept > 0:
+		return text, exit.With(exit.KeptCode, nil)
+	}
+	return text, nil
+}
+
+// summary is one line: what was read, what became of it, and the account of each
+// output.
+func (p *Pipeline) summary(took time.Duration) string {
+	var sb strings.Builder
+	read := p.Read()
+	if p.C.DryRun {
+		sb.WriteString("dry run, nothing was sent: ")
+	}
+	fmt.Fprintf(&sb, "read %s, %s in %s", plural.Records(read.Records), units.Size(float64(read.Bytes)), units.Duration(took))
+	for _, part := range []struct {
+		name string
+		n    uint64
+	}{
+		{"left out by transforms", read.Left},
+		{"below --level", read.Filtered},
+		{"longer than --max-record (dropped)", read.Oversize},
+		{"not in --format, treated as text", read.Unparsed},
+		{"bytes lost before they were read", read.Lost},
+	} {
+		if part.n > 0 {
+			fmt.Fprintf(&sb, ", %d %s", part.n, part.name)
+		}
+	}
+	for _, r := range p.gone {
+		fmt.Fprintf(&sb, "; %s until %s %s", r.to, r.until.Format(time.TimeOnly), r.report.Account.String())
+	}
+	for _, out := range p.Outs {
+		account := out.Report.Account.String()
+		if p.C.DryRun {
+			account = strings.Replace(account, " delivered=", " shown=", 1)
+		}
+		fmt.Fprintf(&sb, "; %s %s", out.To, account)
+		if n := out.Below.Load(); n > 0 {
+			fmt.Fprintf(&sb, " (%d below level %s)", n, out.Spec.Level().String())
+		}
+		if n := out.Elsewhere.Load(); n > 0 {
+			fmt.Fprintf(&sb, " (%d not in where)", n)
+		}
+		if out.Target.IsGone() {
+			sb.WriteString(" (its reader is gone)")
+		}
+		if out.Report.Unknown > 0 {
+			fmt.Fprintf(&sb, " unknown=%d", out.Report.Unknown)
+		}
+	}
+	return sb.String()
+}

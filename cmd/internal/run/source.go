@@ -1,0 +1,151 @@
+package run
+
+import (
+	"slices"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/input"
+	"github.com/forebay-log/forebay/cmd/internal/intake"
+	"github.com/forebay-log/forebay/cmd/internal/output"
+	"github.com/forebay-log/forebay/cmd/internal/transform"
+)
+
+// A LiveInput is an input with its source.
+type LiveInput struct {
+	*intake.Inlet
+	c     *input.Config // changes while all intakes are held
+	Src   input.Source
+	ended chan struct{} // closed when src has been read
+}
+
+// Read is what all inputs have done.
+func (p *Pipeline) Read() intake.Tally {
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	t := p.past
+	for _, in := range p.Inlets {
+		t.Add(&in.Counts)
+	}
+	return t
+}
+
+// OpenInputs opens the inputs. The outputs are open.
+func (p *Pipeline) OpenInputs() error {
+	for _, c := range p.C.Inputs {
+		in, err := p.openInlet(c)
+		if err != nil {
+			p.CloseInputs()
+			return in.Of(err)
+		}
+		p.Mu.Lock()
+		p.Inlets = append(p.Inlets, in)
+		p.Mu.Unlock()
+	}
+	return nil
+}
+
+// openInlet opens an input. The outputs are open.
+func (p *Pipeline) openInlet(c *input.Config) (*LiveInput, error) {
+	in := &LiveInput{Inlet: &intake.Inlet{Name: c.Name, Env: p.Env, Host: p, Reading: c.Reading, At: c.At}, c: c}
+	in.Rule()
+	var err error
+	in.Src, err = c.Kind.Open(in.Inlet)
+	return in, err
+}
+
+// Outputs returns the present outputs; for any goroutine.
+func (p *Pipeline) Outputs() []*output.Output {
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	return slices.Clone(p.Outs)
+}
+
+// Stop asks all inputs to end, after a change under way.
+func (p *Pipeline) Stop() {
+	p.Changes.end()
+	p.await(false)
+	for _, in := range p.Inlets {
+		in.Src.Stop()
+	}
+}
+
+// begin lets an inlet read, on a goroutine of its own.
+func (p *Pipeline) begin(in *LiveInput) {
+	p.Mu.Lock()
+	p.Live++
+	p.Mu.Unlock()
+	in.ended = make(chan struct{})
+	go func() {
+		err := in.Src.Run()
+		close(in.ended)
+		p.leave(in.Of(err))
+	}()
+}
+
+// leave takes back one of live, an inlet that ended with err.
+func (p *Pipeline) leave(err error) {
+	p.Mu.Lock()
+	if err != nil {
+		p.errs = append(p.errs, err)
+	}
+	p.Live--
+	last := p.Live == 0
+	p.Mu.Unlock()
+	switch {
+	case last:
+		close(p.over)
+	case err != nil:
+		p.Console.Say("%s; the other inputs continue", err)
+	}
+}
+
+// finishInputs tells the inputs what became of what they read.
+func (p *Pipeline) finishInputs() {
+	for _, in := range p.Inlets {
+		delivered := true
+		for _, out := range in.Outs() {
+			delivered = delivered && out.Report.Dropped[batch.Shutdown] == 0
+		}
+		if err := in.Src.Finish(delivered); err != nil {
+			p.unstored = true
+			p.lastly = append(p.lastly, in.Of(err).Error())
+		}
+	}
+}
+
+// CloseInputs releases what the inputs hold.
+func (p *Pipeline) CloseInputs() {
+	for _, in := range p.Inlets {
+		in.Src.Close()
+	}
+}
+
+// readsAgain says who gives lines again that were read and not delivered; "": for some,
+// nobody does.
+func (p *Pipeline) readsAgain() (by string) {
+	for i, in := range p.Inlets {
+		switch again := in.Src.Repeats(); {
+		case again == "":
+			return ""
+		case i == 0:
+			by = again
+		case by != again:
+			by += ", and " + again
+		}
+	}
+	return by
+}
+
+// Rules returns the transforms.
+func (p *Pipeline) Rules() []transform.Rule { return p.C.Rules }
+
+// Destinations returns the addresses of all outputs and fallbacks, without options.
+func (p *Pipeline) Destinations() (names []string) {
+	for _, c := range p.C.Outs {
+		names = append(names, c.To)
+	}
+	for _, c := range p.C.Fallbacks {
+		names = append(names, c.To)
+	}
+	return names
+}

@@ -1,0 +1,74 @@
+package run
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
+)
+
+// SummaryOf is the last line as JSON. Names are stable.
+type SummaryOf struct {
+	Records  uint64      `json:"records"` // lines read, those below included
+	Bytes    uint64      `json:"bytes"`
+	Seconds  float64     `json:"seconds"`
+	Filtered uint64      `json:"filtered"`
+	Oversize uint64      `json:"oversize"`
+	Unparsed uint64      `json:"unparsed"`
+	Left     uint64      `json:"left_out,omitempty"`   // by transforms
+	Lost     uint64      `json:"lost_bytes,omitempty"` // of files that were gone before they were read
+	LostIn   uint64      `json:"lost_files,omitempty"`
+	DryRun   bool        `json:"dry_run,omitempty"`
+	Outputs  []outputSum `json:"outputs"`
+	Exit     int         `json:"exit"`
+}
+
+// outputSum is what became of the records of an output.
+type outputSum struct {
+	To        string            `json:"to"`
+	Accepted  uint64            `json:"accepted"`
+	Recovered uint64            `json:"recovered"`
+	Delivered uint64            `json:"delivered"`
+	Handled   uint64            `json:"handled"`
+	Dropped   map[string]uint64 `json:"dropped"`
+	Pending   pendingSum        `json:"pending"`
+	Unknown   uint64            `json:"unknown"`
+	Below     uint64            `json:"below_level,omitempty"` // where that is not one for all
+	Elsewhere uint64            `json:"not_in_where,omitempty"`
+	Gone      bool              `json:"gone,omitempty"`
+}
+
+type pendingSum struct {
+	Slab     uint64 `json:"slab"`
+	Spill    uint64 `json:"spill"`
+	Inflight uint64 `json:"inflight"`
+}
+
+// summaryJSON returns the summary of a run that ends with err.
+func (p *Pipeline) summaryJSON(took time.Duration, err error) string {
+	read := p.Read()
+	s := SummaryOf{
+		Records: read.Records, Bytes: read.Bytes, Seconds: took.Seconds(),
+		Filtered: read.Filtered, Oversize: read.Oversize, Unparsed: read.Unparsed, Left: read.Left, Lost: read.Lost, LostIn: read.LostIn,
+		DryRun: p.C.DryRun, Exit: exit.Code(err),
+	}
+	for _, out := range p.Outs {
+		a := out.Report.Account
+		sum := outputSum{
+			To: out.To, Accepted: a.Accepted, Recovered: a.Recovered, Delivered: a.Delivered, Handled: a.Handled,
+			Dropped: map[string]uint64{}, Pending: pendingSum(a.Pending), Unknown: out.Report.Unknown, Below: out.Below.Load(), Elsewhere: out.Elsewhere.Load(), Gone: out.Target.IsGone(),
+		}
+		for r, n := range a.Dropped {
+			if n > 0 {
+				sum.Dropped[batch.Reason(r).String()] = n
+			}
+		}
+		s.Outputs = append(s.Outputs, sum)
+	}
+	line, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // it is numbers and text
+	}
+	return string(line)
+}

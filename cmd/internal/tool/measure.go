@@ -1,0 +1,138 @@
+package tool
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/lines"
+	"github.com/forebay-log/forebay/internal/record"
+	"github.com/forebay-log/forebay/internal/stamp"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// measured is what can be read off a log.
+type measured struct {
+	File      string  `json:"file"`
+	Lines     uint64  `json:"lines"`
+	Bytes     int64   `json:"bytes"`
+	MeanBytes float64 `json:"mean_bytes"`
+	// Timed is how many lines have a time; the rates are 0 if it is 0.
+	Timed    uint64    `json:"timed_lines"`
+	MeanRate float64   `json:"mean_records_per_second"`
+	PeakRate float64   `json:"peak_records_per_second"` // of the busiest second
+	First    time.Time `json:"first,omitzero"`
+	Last     time.Time `json:"last,omitzero"`
+}
+
+// Span is the time from the first line to the last.
+func (m *measured) Span() time.Duration { return m.Last.Sub(m.First) }
+
+// MaxSeconds bounds the memory for seconds that are still counted: a log that is
+// not in order, such as several merged into one, is counted right as long as its
+// lines are out of order by fewer seconds that occur.
+const MaxSeconds = 1 << 16
+
+// MeasureLog reads a log to its end.
+//
+// Lines without a time, such as those of a stack trace, count to the second of
+// the line before. Times without a year are in years that follow each other: a
+// log that goes from December to January has been written over New Year.
+func MeasureLog(name string, r io.Reader) (*measured, error) {
+	in := bufio.NewReader(r)
+	if kind, with := compressed(in); kind != "" {
+		return nil, fmt.Errorf("cannot measure %s: it is compressed (%s): %s FILE | forebay size --measure -", name, kind, with)
+	}
+	m := &measured{File: name}
+	p := record.Parser{Location: time.UTC}
+	var ev record.Event
+	seconds := map[int64]uint64{}
+	var peak uint64
+	var second int64
+	counting := false
+	clock := yearless{}
+	src := lines.New(in, slab.MaxSlabBytes)
+	for {
+		line, err := src.Next()
+		if lines.IsTooLong(err) {
+			m.Lines++
+			continue
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("cannot measure %s: %w", name, console.Unpathed(err))
+		}
+		m.Lines++
+		p.Parse(line, &ev)
+		t, ok := ev.Time, !ev.Time.IsZero()
+		if !ok && ev.Format == record.Text {
+			if at, found := stamp.FindText(ev.Line, time.UTC, nil); found && at.Yearless {
+				t, ok = clock.year(at.Time), true
+			}
+		}
+		if ok {
+			m.Timed++
+			if m.First.IsZero() || t.Before(m.First) {
+				m.First = t
+			}
+			if t.After(m.Last) {
+				m.Last = t
+			}
+			second, counting = t.Unix(), true
+		}
+		if counting {
+			seconds[second]++
+			peak = max(peak, seconds[second])
+			if len(seconds) > MaxSeconds {
+				last := seconds[second]
+				clear(seconds)
+				seconds[second] = last
+			}
+		}
+	}
+	m.Bytes = src.Offset()
+	if m.Lines == 0 {
+		return nil, fmt.Errorf("cannot measure: %s is empty", name)
+	}
+	m.MeanBytes = float64(m.Bytes) / float64(m.Lines)
+	if m.Timed > 0 {
+		m.PeakRate = float64(peak)
+		// The span begins and ends within a second that is counted whole.
+		m.MeanRate = float64(m.Lines) / max(m.Span().Seconds(), 1)
+	}
+	return m, nil
+}
+
+// compressed returns how the input is compressed, if it is as a rotated file may be,
+// and what undoes that.
+func compressed(in *bufio.Reader) (kind, with string) {
+	head, _ := in.Peek(4) // an error comes again
+	switch {
+	case bytes.HasPrefix(head, []byte("\x1f\x8b")):
+		return "gzip", "zcat"
+	case bytes.HasPrefix(head, []byte("\x28\xb5\x2f\xfd")):
+		return "zstd", "zstdcat"
+	}
+	return "", ""
+}
+
+// yearless puts times without a year into years that follow each other.
+type yearless struct {
+	last  time.Time
+	years int
+}
+
+func (y *yearless) year(t time.Time) time.Time {
+	if t.Month() == time.January && y.last.Month() == time.December {
+		y.years++
+	} else if t.Month() == time.December && y.last.Month() == time.January && !y.last.IsZero() && y.years > 0 {
+		y.years-- // a line that is late
+	}
+	y.last = t
+	return t.AddDate(y.years, 0, 0)
+}

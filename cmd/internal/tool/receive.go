@@ -1,0 +1,154 @@
+package tool
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/input"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
+)
+
+// receiveConfig contains the flags of receive.
+type receiveConfig struct {
+	input.ListenConfig
+	out            string
+	fsync          bool
+	count          uint64
+	faultInjection FaultInjection
+}
+
+func NewReceive(stdout, stderr *os.File) *cobra.Command {
+	c := &receiveConfig{ListenConfig: input.ListenConfig{MaxMessage: *input.NewMaxMessage(), MaxConns: 256}}
+	c.Listeners = []*input.Listener{input.ForwardListener(), input.LokiListener(), input.SyslogListener()}
+	cmd := &cobra.Command{
+		Use:   "receive",
+		Short: "Receive records from clients and print them, for tests",
+		Long: `Receive records from clients and print them as JSON lines, for development and tests of
+clients without an installed log server.
+
+If no listener flag is given, these listeners are started:
+` + input.ListenersHelp(c.Listeners) + `
+They accept connections from this machine only. --forward=:24224 accepts connections from all
+machines; the value must follow a =. --forward=unix:PATH listens on a unix socket, and with
+port 0 the system chooses a port. --syslog listens on 127.0.0.1:5514, over TCP and, without
+--tls-cert, over UDP.
+
+Each output line is an object with the available fields of a record: source (the listener),
+tenant, tag, labels, metadata, level, time (UTC) and body, an object or a string. A Forward
+chunk is acknowledged, and a push to Loki is answered with 204, after all its records are
+written to --out, and with --fsync after they are on stable storage.
+
+The command ends on Ctrl-C, on SIGTERM, or after --count records. Chunks already received are
+written and answered first. A second signal ends it at once; the same signal again within
+0.25 s counts once.
+
+The following flags inject faults, to test the behavior of clients. Here a chunk is a Forward
+chunk, a push to Loki or a syslog message:
+  --stall waits before it accepts each chunk. --slow limits the bytes per second that are
+  read from each connection. --reset and --reject refuse P percent of the chunks. --reset
+  resets the connection. --reject answers Loki clients with 429 and 500 in turn, and does not
+  answer Forward clients. P is exact and evenly spread: 25 refuses every fourth chunk. syslog
+  has no answers, so refused messages are lost.
+
+` + receiveExitHelp,
+		Example: `  forebay receive
+  myapp | forebay pipe --to loki://127.0.0.1:3100 --to forward://127.0.0.1:24224
+  forebay receive --forward --count 1000 --out got.jsonl
+  forebay receive --forward=:24224 --shared-key-file key --tls-cert cert.pem --tls-key key.pem
+  forebay receive --forward --stall 2s --reset 10
+  forebay receive --syslog=unixgram:dev-log`,
+		Args: noListenerArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := c.settle(cmd); err != nil {
+				return exit.Usage(err)
+			}
+			return runReceive(c, stdout, stderr)
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	for _, l := range c.Listeners {
+		fs.Var(l, l.Flag, l.Usage)
+		fs.Lookup(l.Flag).NoOptDefVal = l.Address
+	}
+	fs.StringVarP(&c.out, "out", "o", "", "append the records to `FILE` (default: standard output)")
+	fs.BoolVar(&c.fsync, "fsync", false, "sync --out to stable storage before records are acknowledged, so that they survive a power loss")
+	fs.Uint64VarP(&c.count, "count", "n", 0, "exit with code 0 after `N` records or more, because chunks are accepted whole (default 0: no limit)")
+	fs.StringVar(&c.KeyFile, "shared-key-file", "", "forward: `FILE` with the shared key for clients (default: none)")
+	fs.StringVar(&c.User, "user", "", "forward: user `NAME` required in addition to the shared key (default: none)")
+	fs.StringVar(&c.PasswordFile, "password-file", "", "forward: `FILE` with the password of --user (default: none)")
+	fs.StringVar(&c.TlsCert, "tls-cert", "", "TLS: `FILE` with the certificate for all TCP listeners (default: none)")
+	fs.StringVar(&c.TlsKey, "tls-key", "", "TLS: `FILE` with the key of --tls-cert (default: none)")
+	fs.StringVar(&c.TlsClientCA, "tls-client-ca", "", "TLS: `FILE` with the CA certificates for clients; other clients are refused (default: none)")
+	fs.Var(&c.MaxMessage, "max-message", "maximum size of a message, compressed and decompressed; a longer message ends its connection")
+	fs.IntVar(&c.MaxConns, "max-conns", c.MaxConns, "number `N` of simultaneous connections to each listener")
+	fs.Var(&c.faultInjection.Stall, "stall", "time to wait before each chunk is accepted, or forever (default 0)")
+	fs.Var(&c.faultInjection.Reset, "reset", "percentage of chunks to refuse by resetting their connections (default 0)")
+	fs.Var(&c.faultInjection.Reject, "reject", "percentage of chunks to refuse without acknowledgement; Loki: answer 429 and 500 (default 0)")
+	fs.Var(&c.faultInjection.slow, "slow", "bytes per second to read from each connection, such as 64KiB (default: no limit)")
+	fs.BoolVarP(&c.Quiet, "quiet", "q", false, "print only errors on standard error")
+	setting.Complete(cmd, "stall", "forever", "2s")
+	return cmd
+}
+
+const receiveExitHelp = `Exit codes:
+  0   a signal ended it, or --count records were received
+  1   the output could not be written, or a signal ended it before --count
+  2   the command line is wrong
+  78  an address, a key or --out cannot be used`
+
+// settle checks the flags against each other.
+func (c *receiveConfig) settle(cmd *cobra.Command) error {
+	any := false
+	for _, l := range c.Listeners {
+		any = any || l.On
+	}
+	for _, l := range c.Listeners {
+		l.On = l.On || !any && l.ByDefault
+	}
+	switch {
+	case c.fsync && c.out == "":
+		return errors.New("--fsync needs --out FILE: standard output is not synced")
+	case c.MaxConns < 1:
+		return fmt.Errorf("--max-conns %d: use 1 or more", c.MaxConns)
+	case c.faultInjection.Reset+c.faultInjection.Reject > 100:
+		return fmt.Errorf("--reset %s and --reject %s: these shares of the chunks add up to more than 100 %%", &c.faultInjection.Reset, &c.faultInjection.Reject)
+	case (c.TlsCert == "") != (c.TlsKey == ""):
+		return errors.New("--tls-cert and --tls-key belong together: one is missing")
+	case c.TlsClientCA != "" && c.TlsCert == "":
+		return errors.New("--tls-client-ca needs --tls-cert and --tls-key: client certificates require TLS")
+	case (c.User == "") != (c.PasswordFile == ""):
+		return errors.New("--user and --password-file belong together: one is missing")
+	case c.User != "" && c.KeyFile == "":
+		return errors.New("--user needs --shared-key-file: clients log in with both")
+	}
+	c.Slow = int64(c.faultInjection.slow)
+	for _, name := range []string{"shared-key-file", "user", "password-file"} {
+		if cmd.Flags().Changed(name) && !c.listener("forward").On {
+			return fmt.Errorf("--%s is given, but nothing listens for Forward: add --forward", name)
+		}
+	}
+	return nil
+}
+
+func (c *receiveConfig) listener(flag string) *input.Listener {
+	for _, l := range c.Listeners {
+		if l.Flag == flag {
+			return l
+		}
+	}
+	panic("no listener --" + flag)
+}
+
+// noListenerArgs refuses arguments; one may be meant as the address of a listener.
+func noListenerArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return exit.Usage(fmt.Errorf("%s has no arguments, but %q is given; write an address after =, such as --forward=%s",
+		cmd.CommandPath(), args[0], args[0]))
+}

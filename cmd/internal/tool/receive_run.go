@@ -1,0 +1,160 @@
+package tool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/input"
+	"github.com/forebay-log/forebay/cmd/internal/listen/ndjson"
+	"github.com/forebay-log/forebay/cmd/internal/process"
+	"github.com/forebay-log/forebay/file"
+	"github.com/forebay-log/forebay/internal/units"
+	"github.com/forebay-log/forebay/internal/vfs"
+)
+
+// closeTime is how long chunks that have come may take to be written and acknowledged.
+const closeTime = 10 * time.Second
+
+func runReceive(c *receiveConfig, stdout, stderr *os.File) error {
+	var out io.Writer = stdout
+	switch {
+	case c.fsync:
+		f, err := file.Open(c.out, &file.Options{Mode: 0o644, Sync: "always"})
+		if err != nil {
+			return exit.Config(fmt.Errorf("--out: %s", strings.TrimPrefix(err.Error(), "file: ")))
+		}
+		defer f.Close()
+		out = f
+	case c.out != "":
+		f, err := vfs.OpenAppend(c.out, os.O_WRONLY|os.O_CREATE, 0o644)
+		if err != nil {
+			return exit.Config(fmt.Errorf("cannot open --out %s: %w", c.out, console.Unpathed(err)))
+		}
+		defer f.Close()
+		out = f
+	}
+	arrived := make(chan os.Signal, 4)
+	process.Notify(arrived)
+	r := &input.Receiver{C: &c.ListenConfig, Action: c.faultInjection.Action(), Said: input.NewSayer(stderr)}
+	var ending process.Signals
+	full, failed := make(chan struct{}, 1), make(chan error, 1)
+	r.Sink = ndjson.New(out, func(records uint64, err error) {
+		switch {
+		case err != nil:
+			select {
+			case failed <- err:
+			default:
+			}
+		case c.count > 0 && records >= c.count:
+			select {
+			case full <- struct{}{}:
+			default:
+			}
+		}
+	})
+	start := time.Now()
+	if err := r.Listen(); err != nil {
+		r.Close(context.Background())
+		return exit.Config(err)
+	}
+	var failure error
+	select {
+	case <-full:
+	case failure = <-failed:
+	case sig := <-arrived:
+		ending.Second(sig)
+	}
+	if err := endReceiver(r, &ending, arrived); err != nil && failure == nil {
+		failure = err
+	}
+	select {
+	case failure = <-failed:
+	default:
+	}
+	if !c.Quiet {
+		r.Said.Line(summaryOfReceiver(r, time.Since(start)))
+	}
+	switch {
+	case errors.Is(failure, syscall.EPIPE):
+		return exit.Runtime(nil) // who reads has seen enough
+	case failure == process.ErrForced, failure == errNoTaker:
+		return exit.Runtime(failure)
+	case failure != nil && c.fsync: // it names the file
+		return exit.Runtime(fmt.Errorf("--out: %s", strings.TrimPrefix(failure.Error(), "file: ")))
+	case failure != nil:
+		return exit.Runtime(fmt.Errorf("cannot write %s: %w", c.outName(), console.Unpathed(failure)))
+	}
+	if got := recordsOf(r); got < c.count {
+		return exit.Runtime(fmt.Errorf("%s of the %s of --count have come", units.Count(got), units.Count(c.count)))
+	}
+	return nil
+}
+
+func (c *receiveConfig) outName() string {
+	if c.out == "" {
+		return "standard output"
+	}
+	return "--out " + c.out
+}
+
+// errNoTaker ends receive when it waited for its output for long enough.
+var errNoTaker = errors.New("standard output is not being read: the last messages were not acknowledged")
+
+// endReceiver closes the listeners. The error is the reason why messages that had arrived were not
+// answered.
+func endReceiver(r *input.Receiver, ending *process.Signals, arrived <-chan os.Signal) error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+	defer cancel()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		r.Close(ctx)
+	}()
+	for {
+		select {
+		case <-closed:
+			return nil
+		case sig := <-arrived:
+			if ending.Second(sig) {
+				return process.ErrForced
+			}
+		case <-ctx.Done(): // the output hangs, or else they would be closed by now
+			select {
+			case <-closed:
+				return nil
+			case <-time.After(time.Second):
+				return errNoTaker
+			}
+		}
+	}
+}
+
+// recordsOf returns the records of all listeners.
+func recordsOf(r *input.Receiver) (n uint64) {
+	for _, s := range r.Servers {
+		n += s.Stats().Records
+	}
+	return n
+}
+
+// summaryOfReceiver returns one line with the records of each listener.
+func summaryOfReceiver(r *input.Receiver, took time.Duration) string {
+	var sb strings.Builder
+	fmt.Fprintf(&sb, "received %s in %s", console.Amount(recordsOf(r), "record"), units.Duration(took.Round(time.Millisecond)))
+	for i, s := range r.Servers {
+		st := s.Stats()
+		fmt.Fprintf(&sb, "; %s records=%d messages=%d connections=%d", r.Names[i], st.Records, st.Messages, st.Conns)
+		if st.Refused > 0 {
+			fmt.Fprintf(&sb, " refused=%d", st.Refused)
+		}
+	}
+	return sb.String()
+}

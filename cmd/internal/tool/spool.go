@@ -1,0 +1,120 @@
+package tool
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/dest"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/readahead"
+	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/spool"
+)
+
+// NewSpoolCmd returns forebay spool.
+func NewSpoolCmd() *cobra.Command { return NewSpool(OpenReplay) }
+
+// NewSpool returns forebay spool; replay opens the destination of spool replay.
+func NewSpool(replay ReplayOpener) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "spool",
+		Short: "Inspect, verify, replay or purge a spool",
+		Long: `Inspect, verify, replay or purge a spool. A spool holds records that could not be delivered
+yet. It is written by forebay pipe --spool and by programs that use forebay as a library. The
+commands also handle the slabs and the input that forebay pipe --crash-safe keeps after the
+program is killed.
+
+DIR is the directory of a spool or of crash-safe slabs, or a directory of several. --spool and
+--crash-safe create several if there are several destinations.
+
+ls, cat and verify only read, and can run while a program uses the spool. replay and purge need
+exclusive access to the spool, and skip the crash-safe slabs of a running program.`,
+		Example: `  forebay spool ls /var/spool/forebay
+  forebay spool cat /var/spool/forebay | jq .msg
+  forebay spool verify /var/spool/forebay || mail -s 'spool is damaged' root
+  forebay spool replay /var/spool/forebay --to file:late.log
+  forebay spool ls /dev/shm/forebay                        # what a killed pipe --crash-safe has left
+  forebay spool replay /dev/shm/forebay --to file:late.log
+  forebay spool purge /var/spool/forebay --yes`,
+		RunE: exit.NeedsCommand,
+	}
+	cmd.AddCommand(newSpoolLs(), newSpoolCat(), newSpoolVerify(), newSpoolReplay(replay), newSpoolPurge())
+	return cmd
+}
+
+// oneDir is the argument of all spool commands.
+func oneDir(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return exit.Usage(fmt.Errorf("one spool directory is needed, got %d arguments", len(args)))
+	}
+	return nil
+}
+
+// SpoolDir is a directory with segments of a spool, crash-safe slabs, input that was
+// read ahead, or several of these.
+type SpoolDir struct {
+	Dir                    string
+	Segments, slabs, input bool
+}
+
+// spoolDirs returns dir if records are kept in it, else those in it that keep any.
+func spoolDirs(dir string) ([]SpoolDir, error) {
+	d, err := lookInto(dir)
+	if err != nil {
+		return nil, exit.Config(errors.New(console.PathFirst(err)))
+	}
+	if d.Segments || d.slabs {
+		return []SpoolDir{d}, nil
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, exit.Config(errors.New(console.PathFirst(err)))
+	}
+	var dirs []SpoolDir
+	empty := false
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		d, err := lookInto(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return nil, exit.Config(errors.New(console.PathFirst(err)))
+		}
+		if d.Segments || d.slabs {
+			dirs = append(dirs, d)
+		}
+		empty = empty || dest.IsSafeName(e.Name())
+	}
+	if d.input { // newer than what is in slabs
+		dirs = append(dirs, d)
+	}
+	if len(dirs) == 0 && !empty {
+		return nil, exit.Config(fmt.Errorf("%s: there is no spool here", dir))
+	}
+	return dirs, nil
+}
+
+// lookInto finds out what is in dir.
+func lookInto(dir string) (SpoolDir, error) {
+	d := SpoolDir{Dir: dir}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return d, err
+	}
+	for _, e := range entries {
+		d.Segments = d.Segments || !e.IsDir() && spool.IsFile(e.Name())
+		d.slabs = d.slabs || !e.IsDir() && crashfile.IsName(e.Name())
+		d.input = d.input || !e.IsDir() && readahead.IsFile(e.Name())
+	}
+	d.input = d.input && len(inputLeft(dir)) > 0
+	return d, nil
+}
+
+// spoolText is the text of an error of package spool without its prefix.
+func spoolText(err error) string { return strings.TrimPrefix(err.Error(), "spool: ") }

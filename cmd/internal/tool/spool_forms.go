@@ -1,0 +1,98 @@
+package tool
+
+import (
+	"sync"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/loki"
+	"github.com/forebay-log/forebay/otlp"
+	"github.com/forebay-log/forebay/spool"
+)
+
+// storedForms returns the options that read every form this program can store,
+// without a destination.
+func storedForms() (*spool.Options, error) {
+	streams := new(storedStreams)
+	codecs := map[string]batch.Codec{fluent.Codec().ContentType(): storedCodec{fluent.Codec(), fluent.Tags(), streams}}
+	for _, wire := range []string{"protobuf", "json"} {
+		s, err := loki.NewPusher(loki.Config{URL: "http://localhost", Wire: wire}) // it is never asked to send
+		if err != nil {
+			return nil, err
+		}
+		codecs[s.Encoder().Codec().ContentType()] = storedCodec{s.Encoder().Codec(), s.Traits().Dictionary, streams}
+	}
+	x, err := otlp.NewExporter(otlp.Config{URL: "http://localhost"}) // nor is it
+	if err != nil {
+		return nil, err
+	}
+	codecs[x.Encoder().Codec().ContentType()] = x.Encoder().Codec()
+	return &spool.Options{Streams: streams, Codec: func(contentType string, _ uint32) batch.Codec {
+		if c := codecs[contentType]; c != nil {
+			return c
+		}
+		c, _ := encode.CodecFor(contentType)
+		return c
+	}}, nil
+}
+
+// storedStreams gives out numbers for the streams of what is stored before it is
+// known what form that has: a tag, a label set.
+type storedStreams struct {
+	to batch.Dictionary // gives them out instead, if not nil: where they go to
+
+	mu   sync.Mutex
+	ids  map[string]uint32 // by definition
+	defs map[uint32]string // by number
+}
+
+// AppendStream appends the definition of a number.
+func (s *storedStreams) AppendStream(dst []byte, id uint32) ([]byte, bool) {
+	def, ok := s.def(id)
+	return append(dst, def...), ok || id == 0
+}
+
+// Stream returns the number of a definition; 0 is that of an empty one.
+func (s *storedStreams) Stream(def []byte) uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id, ok := s.ids[string(def)]
+	switch {
+	case ok:
+		return id
+	case s.to != nil:
+		id = s.to.Stream(def)
+	case len(def) > 0:
+		id = uint32(len(s.ids) + 1)
+	}
+	if s.ids == nil {
+		s.ids, s.defs = map[string]uint32{}, map[uint32]string{}
+	}
+	s.ids[string(def)], s.defs[id] = id, string(def)
+	return id
+}
+
+func (s *storedStreams) def(id uint32) (string, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	def, ok := s.defs[id]
+	return def, ok
+}
+
+// storedCodec reads records whose streams have the numbers of from.
+type storedCodec struct {
+	batch.Codec
+	own  batch.Dictionary // of Codec
+	from *storedStreams
+}
+
+// AppendJSON appends a record, with what its form says of its stream.
+func (c storedCodec) AppendJSON(dst, rec []byte, m batch.Meta) []byte {
+	if def, ok := c.from.def(m.Stream); ok && def != "" {
+		m.Stream = c.own.Stream([]byte(def))
+	} else {
+		m.Stream = 0
+	}
+	return c.Codec.AppendJSON(dst, rec, m)
+}

@@ -1,0 +1,195 @@
+package tool
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path/filepath"
+	"slices"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/readahead"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/mapped"
+	"github.com/forebay-log/forebay/internal/units"
+	"github.com/forebay-log/forebay/spool"
+)
+
+// inputLeft returns the files in dir with input that dead programs had read and not
+// accepted, and those that are damaged.
+func inputLeft(dir string) (left []readahead.Info) {
+	for _, in := range readahead.List(dir) {
+		if in.Aside || in.Err != nil || len(in.Pending) > 0 {
+			left = append(left, in)
+		}
+	}
+	return left
+}
+
+// inputDamage says what is wrong with a file, "" for nothing.
+func inputDamage(in *readahead.Info) string {
+	switch {
+	case in.Aside:
+		return "damaged, set aside"
+	case in.Err != nil:
+		return console.Plain(in.Err)
+	}
+	return ""
+}
+
+// listInput adds the files in dir to out. It returns how many are damaged.
+func listInput(dir string, out *SpoolListing) (damaged int) {
+	for _, in := range inputLeft(dir) {
+		f := spoolFile{Name: filepath.Base(in.Path), Kind: KindInput, Bytes: in.Bytes, Owner: "dead", PID: in.PID, Health: "ok"}
+		if !in.Created.IsZero() {
+			begun := in.Created.UTC()
+			f.Begun = &begun
+		}
+		for _, p := range in.Pending {
+			f.Records += countLines(p)
+		}
+		f.Pending = f.Records
+		if why := inputDamage(&in); why != "" {
+			f.Health = why
+			damaged++
+		}
+		out.Files = append(out.Files, f)
+		out.Bytes += f.Bytes
+		out.Pending += f.Pending
+	}
+	return damaged
+}
+
+// countLines counts the lines of p, the beginning of one at its end included.
+func countLines(p []byte) uint64 {
+	n := bytes.Count(p, []byte("\n"))
+	if len(p) > 0 && p[len(p)-1] != '\n' {
+		n++
+	}
+	return uint64(n)
+}
+
+// catInput prints the lines that outputs have not accepted, one output after the other.
+// It returns how many files are damaged.
+func catInput(dir string, print func(batch.Codec, batch.Record) error) (damaged int, err error) {
+	for _, in := range inputLeft(dir) {
+		if inputDamage(&in) != "" {
+			damaged++
+		}
+		for _, name := range slices.Sorted(maps.Keys(in.Pending)) {
+			for line := range bytes.Lines(in.Pending[name]) {
+				if err := print(encode.RawCodec(), batch.Record{Data: withEnd(line)}); err != nil {
+					return damaged, outputError(err)
+				}
+			}
+		}
+	}
+	return damaged, nil
+}
+
+// withEnd returns a line with its end.
+func withEnd(line []byte) []byte {
+	if line[len(line)-1] != '\n' {
+		line = append(slices.Clip(line), '\n')
+	}
+	return line
+}
+
+// replayInput delivers the lines that outputs of dead programs have not accepted.
+func replayInput(ctx context.Context, w io.Writer, dir string, o *spool.Options, send Sender) error {
+	var bad error
+	for _, in := range inputLeft(dir) {
+		if why := inputDamage(&in); why != "" {
+			if !in.Aside {
+				bad = exit.Runtime(fmt.Errorf("%s: %s", in.Path, why))
+			}
+			continue
+		}
+		f, err := readahead.Take(in.Path)
+		if err != nil { // a program has just begun to go on with it
+			bad = exit.Config(errors.New(console.Plain(err)))
+			continue
+		}
+		var done uint64
+		for i := range f.Outputs() {
+			for err == nil && f.Pending(i) > 0 {
+				var n int
+				if n, err = replayLines(ctx, f, i, o.Codec("", 0), send); err == nil {
+					done += uint64(n)
+				}
+			}
+		}
+		var left uint64
+		for i := range f.Outputs() {
+			left += countLines(f.Held(i))
+		}
+		f.Close()
+		fmt.Fprintf(w, "forebay: %s: %s delivered, %s left\n", in.Path, console.Amount(done, "record"), units.Count(left))
+		if err != nil {
+			return exit.With(exit.KeptCode, fmt.Errorf("%s: %s", in.Path, console.Plain(err)))
+		}
+	}
+	return bad
+}
+
+// replayLines delivers some lines of an output. It returns how many.
+func replayLines(ctx context.Context, f *readahead.File, output int, codec batch.Codec, send Sender) (n int, err error) {
+	const most = 64 << 10
+	var build batch.Builder
+	size := 0
+	for line := range bytes.Lines(f.Held(output)) {
+		if size += len(line); n > 0 && size > most {
+			size -= len(line)
+			break
+		}
+		build.Append(withEnd(line), 0, batch.Meta{})
+		n++
+	}
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	o := send(ctx, build.Batch(codec))
+	if err := o.Err(); err != nil {
+		return 0, err
+	}
+	f.AcceptFirst(output, size)
+	return n, f.Broken()
+}
+
+// purgeInput deletes files of dead programs, or says which it would.
+func purgeInput(w io.Writer, dir string, onlyAside, yes bool) (would uint64, err error) {
+	var n, pending uint64
+	var size int64
+	for _, in := range inputLeft(dir) {
+		if onlyAside && !in.Aside {
+			continue
+		}
+		if yes {
+			if err := readahead.Purge(in.Path); errors.Is(err, mapped.ErrInUse) {
+				continue // a program has just begun to go on with it
+			} else if err != nil {
+				return 0, exit.Runtime(errors.New(console.Plain(err)))
+			}
+		}
+		for _, p := range in.Pending {
+			pending += countLines(p)
+		}
+		n++
+		size += in.Bytes
+	}
+	switch {
+	case yes:
+		fmt.Fprintf(w, "%s: deleted %s, %s\n", dir, console.Amount(n, "file"), units.Size(float64(size)))
+		return 0, nil
+	case onlyAside:
+		fmt.Fprintf(w, "%s: would delete %s, %s\n", dir, console.Amount(n, "file"), units.Size(float64(size)))
+	default:
+		fmt.Fprintf(w, "%s: would delete %s with %s, %s\n", dir, console.Amount(n, "file"), console.Amount(pending, "pending record"), units.Size(float64(size)))
+	}
+	return n, nil
+}
