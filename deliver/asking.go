@@ -58,6 +58,21 @@ func (a *asking) wants(now time.Time) bool {
 	return a.due > 0
 }
 
+// cause returns why the handler is asked now; late is set if Close has no more time for the
+// destination.
+func (a *asking) cause(late bool) error {
+	_, _, _, cause := a.health.brk.look()
+	switch {
+	case cause != nil:
+		return &openError{cause}
+	case late:
+		return errNoTime
+	case a.health.failing():
+		return a.health.cause
+	}
+	return ErrFull
+}
+
 // pending returns how many records wait: in copies, in the spool and with the producers.
 func (a *asking) pending() uint64 {
 	return a.led.account().Pending.Total() + max(a.led.lent(), a.set.outside()) // there the lent ones count, too

@@ -24,27 +24,61 @@ const (
 	ended
 )
 
+// endState is how far Close has come, and how it divides its time.
+type endState struct {
+	set          *settings
+	stage        stage
+	last         bool      // no further batch will be added
+	deadline     time.Time // zero: none
+	lateAt       time.Time // the destination's share ends, if others have one
+	handlerUntil time.Time // the handler's share ends, if there is a spool
+}
+
 // enter is the only way from one stage to another.
-func (m *machine) enter(to stage) {
-	m.set.note(aStage, uint8(m.stage), uint8(to))
-	m.stage = to
+func (s *endState) enter(to stage) {
+	s.set.note(aStage, uint8(s.stage), uint8(to))
+	s.stage = to
+}
+
+// bring brings the deadline forward. It reports false if there is an earlier one.
+func (s *endState) bring(now, deadline time.Time) bool {
+	if deadline.IsZero() || !s.deadline.IsZero() && !deadline.Before(s.deadline) {
+		return false
+	}
+	s.deadline = deadline
+	left := float64(deadline.Sub(now))
+	s.lateAt = now.Add(time.Duration(closetime.Destination * left))
+	s.handlerUntil = now.Add(time.Duration(closetime.Handlers * left))
+	return true
+}
+
+// shareOver reports whether the destination's share is over, if others have one.
+func (s *endState) shareOver(now time.Time) bool {
+	return (s.set.spool || s.set.handler) && !s.deadline.IsZero() && !now.Before(s.lateAt)
+}
+
+// handlerOver reports whether no call of the handler is waited for any more, because the spool can
+// stand in for it.
+func (s *endState) handlerOver(now time.Time) bool {
+	return s.set.spool && !s.deadline.IsZero() && !now.Before(s.handlerUntil)
+}
+
+// waitLate waits until t, or the end of the handler's share.
+func (s *endState) waitLate(now, t time.Time) action {
+	if s.set.spool && s.handlerUntil.After(now) {
+		t = earlier(t, s.handlerUntil)
+	}
+	return action{do: doWait, until: t}
 }
 
 // close begins to close. A zero deadline means none, the earliest one counts. last is set if no
 // further batch will be added.
 func (m *machine) close(now time.Time, deadline time.Time, last bool) {
-	if last && m.stage == running {
-		m.enter(closing)
+	if last && m.end.stage == running {
+		m.end.enter(closing)
 	}
-	m.last = m.last || last
-	if deadline.IsZero() || !m.deadline.IsZero() && !deadline.Before(m.deadline) {
-		return
-	}
-	m.deadline = deadline
-	left := float64(deadline.Sub(now))
-	m.lateAt = now.Add(time.Duration(closetime.Destination * left))
-	m.handlerUntil = now.Add(time.Duration(closetime.Handlers * left))
-	if m.health.hurried {
+	m.end.last = m.end.last || last
+	if !m.end.bring(now, deadline) || m.health.hurried {
 		return
 	}
 	m.health.hurry(now)
@@ -53,27 +87,14 @@ func (m *machine) close(now time.Time, deadline time.Time, last bool) {
 	}
 }
 
-// handlerOver reports whether no call of the handler is waited for any more, because the spool can
-// stand in for it.
-func (m *machine) handlerOver(now time.Time) bool {
-	return m.set.spool && !m.deadline.IsZero() && !now.Before(m.handlerUntil)
-}
-
-// endShare ends the destination's share of the time of Close if others have one.
-func (m *machine) endShare(now time.Time) {
-	if (m.set.spool || m.set.handler) && !m.deadline.IsZero() && !now.Before(m.lateAt) {
-		m.beLate(false)
-	}
-}
-
 // beLate ends the destination's share of the time of Close, and the handler's if isOver is set.
 func (m *machine) beLate(isOver bool) {
-	if m.stage < late {
-		m.enter(late)
+	if m.end.stage < late {
+		m.end.enter(late)
 		m.sess.giveUp()
 	}
-	if isOver && m.stage < over {
-		m.enter(over)
+	if isOver && m.end.stage < over {
+		m.end.enter(over)
 		m.disk.appendAt = time.Time{} // once more
 	}
 }
@@ -88,7 +109,7 @@ func (m *machine) finished() bool {
 func (m *machine) finish() action {
 	switch m.sess.state {
 	case none:
-		m.enter(ended)
+		m.end.enter(ended)
 		return action{do: doEnd}
 	case opening, live, leaving:
 		m.sess.giveUp()
@@ -101,7 +122,7 @@ func (m *machine) finish() action {
 // abandon ends the machine although the session has not closed. It reports whether the session is
 // yet to be ended: the spool took so long that this did not happen.
 func (m *machine) abandon() (end bool) {
-	m.enter(ended)
+	m.end.enter(ended)
 	if end = m.sess.state != none && m.sess.state != ending; end {
 		m.sess.enter(ending)
 	}
@@ -118,14 +139,14 @@ func (m *machine) save(now time.Time) action {
 			continue
 		}
 		switch {
-		case m.stage == late && e.place == offered:
-			return m.waitLate(now, time.Time{}) // for the handler
-		case m.stage == late && m.set.handler && !m.handler.busy && !e.tried:
+		case m.end.stage == late && e.place == offered:
+			return m.end.waitLate(now, time.Time{}) // for the handler
+		case m.end.stage == late && m.set.handler && !m.handler.busy && !e.tried:
 			return m.handTo(e)
 		case m.disk.mayAppend(now):
 			return action{do: doSpill, e: e}
-		case m.stage == late:
-			return m.waitLate(now, m.disk.appendAt)
+		case m.end.stage == late:
+			return m.end.waitLate(now, m.disk.appendAt)
 		}
 		if e.h.keeps() { // the producer has it
 			m.queue.remove(e)
@@ -136,18 +157,10 @@ func (m *machine) save(now time.Time) action {
 		}
 		m.account.drop(e, batch.Shutdown)
 	}
-	if !m.last {
+	if !m.end.last {
 		return action{do: doWait}
 	}
 	return m.finish()
-}
-
-// waitLate waits until t, or the end of the handler's share.
-func (m *machine) waitLate(now, t time.Time) action {
-	if m.set.spool && m.handlerUntil.After(now) {
-		t = earlier(t, m.handlerUntil)
-	}
-	return action{do: doWait, until: t}
 }
 
 // wakeAt returns when there may be something to do that no event announces, zero for
@@ -158,8 +171,8 @@ func (m *machine) wakeAt(now time.Time) (at time.Time) {
 			at = t
 		}
 	}
-	consider(m.lateAt)
-	consider(m.handlerUntil)
+	consider(m.end.lateAt)
+	consider(m.end.handlerUntil)
 	consider(m.health.notBefore)
 	consider(m.disk.appendAt)
 	consider(m.disk.pullAt)

@@ -272,7 +272,7 @@ func (w *world) goWell(stubborn bool) {
 		if !w.step() {
 			at := w.m.wakeAt(w.now)
 			switch {
-			case w.m.stage == late && (at.IsZero() || at.After(until)): // without the spool: its time ends, too
+			case w.m.end.stage == late && (at.IsZero() || at.After(until)): // without the spool: its time ends, too
 				w.closed = 3
 				w.m.beLate(true)
 				at = w.now
@@ -390,7 +390,7 @@ func (w *world) atRest() {
 			w.fail("the room of batch %d is not free", i)
 		}
 	}
-	if m.stage != running {
+	if m.end.stage != running {
 		w.fail("Close waits for nothing")
 	}
 }
@@ -490,8 +490,8 @@ func (w *world) key() uint64 {
 		later(m.streams.held[s].until)
 	}
 	st, trips, _, _ := m.brk.look()
-	n(uint64(m.stage), uint64(m.sess.state), uint64(m.sess.under), uint64(st), few(m.health.failures), m.handler.due, few(int(trips)), few(m.brk.decide.Consecutive()), uint64(m.health.bound))
-	is(m.health.hurried, m.last, m.sess.regroup, m.sess.answered, m.disk.backlog, m.full, m.handler.needs.drops, m.handler.relieves, m.handler.busy)
+	n(uint64(m.end.stage), uint64(m.sess.state), uint64(m.sess.under), uint64(st), few(m.health.failures), m.handler.due, few(int(trips)), few(m.brk.decide.Consecutive()), uint64(m.health.bound))
+	is(m.health.hurried, m.end.last, m.sess.regroup, m.sess.answered, m.disk.backlog, m.full, m.handler.needs.drops, m.handler.relieves, m.handler.busy)
 	later(m.health.notBefore, m.disk.appendAt, m.disk.pullAt, m.handler.at, m.brk.decide.Until(), m.silentFrom())
 	n(uint64(len(w.holders)), uint64(w.closed))
 	for _, k := range w.used {

@@ -65,7 +65,7 @@ func (s *flushes) reached(f *flush) (bool, error) {
 	open, parked := m.disk.left(f.no, f.seq)
 	switch state, trips, _, cause := m.brk.look(); {
 	case f.kept:
-		return !open && parked == 0 && m.stage < late, nil // late, some may be dropped
+		return !open && parked == 0 && m.end.stage < late, nil // late, some may be dropped
 	case !open && parked == 0:
 		return true, nil
 	case state == Open && !(f.probed && trips == f.trips) && !m.handler.busy && !m.handler.wants(time.Now()):

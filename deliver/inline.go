@@ -106,7 +106,7 @@ func (l *life) sendDirect() error { return l.sess.Send(l.direct) }
 
 // calm reports whether all that is to be done with one more batch is to send it.
 func (m *machine) calm() bool {
-	return m.stage == running && m.sess.state == live && m.sess.under == 0 && !m.sess.regroup &&
+	return m.end.stage == running && m.sess.state == live && m.sess.under == 0 && !m.sess.regroup &&
 		len(m.queue.ring) == 0 && !m.streams.any() && m.poison.Phase() == poison.Usual && m.health.calm() && !m.set.lettersFull()
 }
 

@@ -96,7 +96,7 @@ var (
 	errFinished = errors.New("the session is no longer needed")
 )
 
-func (o *outlet) newLife() *life {
+func newLife(o *outlet) *life {
 	l := &life{o: o, work: make(chan *entry, o.m.set.window+1)}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
 	return l

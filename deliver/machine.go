@@ -38,13 +38,9 @@ type machine struct {
 	parking *parking
 	account *accounting
 	poison  *poison.Detector
+	end     *endState
 
-	stage        stage
-	deadline     time.Time // of Close; zero: none
-	lateAt       time.Time // the destination's share ends, if others have one
-	handlerUntil time.Time // … the handler's
-	last         bool      // no further batch will be added
-	full         bool      // the producer has no room and would rather spill than wait
+	full bool // the producer has no room and would rather spill than wait
 }
 
 // settings are what a machine knows from the beginning.
@@ -111,6 +107,7 @@ const (
 
 func newMachine(set *settings, led *ledger, brk *circuit) *machine {
 	m := &machine{set: set, led: led, brk: brk}
+	m.end = &endState{set: set}
 	m.streams = &heldStreams{set: set, held: map[uint32]*hold{}}
 	m.poison = poison.New(m.streams, set.jitter, func(from, to poison.Phase) { set.note(aPhase, uint8(from), uint8(to)) })
 	m.queue = &queue{set: set, poison: m.poison}
@@ -125,10 +122,12 @@ func newMachine(set *settings, led *ledger, brk *circuit) *machine {
 
 // next returns what to do now.
 func (m *machine) next(now time.Time) action {
-	if m.stage == ended {
+	if m.end.stage == ended {
 		return action{do: doEnd}
 	}
-	m.endShare(now)
+	if m.end.shareOver(now) {
+		m.beLate(false)
+	}
 	m.account.expire(now, m.streams.any())
 	m.endSilent(now)
 	if seq, ok := m.disk.forget(); ok {
@@ -137,7 +136,7 @@ func (m *machine) next(now time.Time) action {
 	if m.sess.end() {
 		return action{do: doClose}
 	}
-	if m.stage >= late {
+	if m.end.stage >= late {
 		return m.save(now)
 	}
 	m.parking.release(now)
@@ -149,7 +148,7 @@ func (m *machine) next(now time.Time) action {
 			return a
 		}
 	}
-	if m.stage == closing && m.finished() {
+	if m.end.stage == closing && m.finished() {
 		return m.finish()
 	}
 	if a, ok := m.deliver(now); ok {
@@ -567,7 +566,7 @@ func (m *machine) handled(now time.Time, e *entry, out batch.Outcome) {
 	}
 	m.queue.put(e, e.rest)
 	a := m.account.apply(e, &out)
-	e.tried = a.open > 0 && m.stage >= late
+	e.tried = a.open > 0 && m.end.stage >= late
 	if a.open == n {
 		return
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,7 +60,8 @@ type outlet struct {
 	flushes  *flushes
 	spooling *spooling
 
-	shared shared
+	pressure pressure
+	shared   shared
 }
 
 // shared is what callers and the loop share.
@@ -310,9 +310,11 @@ func (o *outlet) loop() {
 	for {
 		o.collect()
 		now := time.Now()
-		o.m.full = o.m.set.spool && o.isFull()
-		o.m.handler.needs = o.needs()
-		if o.m.handlerOver(now) {
+		o.m.full = o.m.set.spool && o.pressure.areFull()
+		if o.m.handler.needs = (needs{}); o.m.set.handler || o.m.streams.any() {
+			o.m.handler.needs = o.pressure.need()
+		}
+		if o.m.end.handlerOver(now) {
 			o.giveUp()
 		}
 		a := o.m.next(now)
@@ -387,7 +389,7 @@ func (o *outlet) do(a action, timer *time.Timer) {
 		o.flushes.answer()
 		o.rest(context.Background(), a.until, timer)
 	case doOpen:
-		if o.life = o.newLife(); o.inline {
+		if o.life = newLife(o); o.inline {
 			l := o.life
 			l.stop = context.AfterFunc(o.until, func() { l.cancel(errNoTime) })
 			l.step()
@@ -406,7 +408,7 @@ func (o *outlet) do(a action, timer *time.Timer) {
 			return
 		}
 		why := errFinished
-		if o.m.stage >= late {
+		if o.m.end.stage >= late {
 			why = errNoTime
 		}
 		if o.life.fence(why); o.inline {
@@ -421,7 +423,7 @@ func (o *outlet) do(a action, timer *time.Timer) {
 	case doHandle:
 		e, c := a.e, new(copied)
 		c.set(e.b) // now: the records may be settled, and their memory be used, before the call
-		cause := &PendingError{Pending: o.m.handler.pending(), Err: o.handlerCause()}
+		cause := &PendingError{Pending: o.m.handler.pending(), Err: o.m.handler.cause(o.m.end.stage >= late)}
 		go func() {
 			out := o.hand.Load().call(o.ctx, cause, &c.b)
 			o.post(func(now time.Time) { o.m.handled(now, e, out) })
@@ -442,68 +444,27 @@ func (e *PendingError) Error() string { return fmt.Sprintf("%d records wait: %v"
 // Unwrap returns Err.
 func (e *PendingError) Unwrap() error { return e.Err }
 
-// handlerCause returns why a handler is asked now.
-func (o *outlet) handlerCause() error {
-	_, _, _, cause := o.brk.look()
-	switch {
-	case cause != nil:
-		return &openError{cause}
-	case o.m.stage >= late:
-		return errNoTime
-	case o.m.health.failing():
-		return o.m.health.cause
-	}
-	return ErrFull
-}
-
-// isFull reports whether a producer is full that would rather spill than wait.
-func (o *outlet) isFull() bool {
-	o.shared.mu.Lock()
-	full := o.shared.full
-	o.shared.mu.Unlock()
-	return slices.ContainsFunc(full, func(full func() bool) bool { return full() })
-}
-
-// needs returns what producers need a handler for, or that held streams make room.
-func (o *outlet) needs() (n needs) {
-	if !o.m.set.handler && !o.m.streams.any() {
-		return n
-	}
-	o.shared.mu.Lock()
-	all := o.shared.needs
-	o.shared.mu.Unlock()
-	for _, state := range all {
-		drops, waits := state()
-		n.drops, n.waits = n.drops || drops, n.waits || waits
-	}
-	return n
-}
-
-// HelpWhen has the handler asked, whatever state the circuit is in, when the destination
-// takes nothing just now and the producer is about to drop records, or a call waits for long
+// HelpWhen asks the handler, whatever state the circuit is in, when the destination
+// accepts nothing and the producer is about to drop records, or a call waits for long
 // and the destination fails. The producer calls press each time one of them becomes true.
 func (o *outlet) HelpWhen(state func() (drops, waits bool)) (press func()) {
 	if o.inline { // it has no handler
 		return nil
 	}
-	o.shared.mu.Lock()
-	defer o.shared.mu.Unlock()
-	o.shared.needs = append(o.shared.needs, state)
+	o.pressure.add(nil, state)
 	return o.poke
 }
 
 // SpillWhen makes the outlet put batches into the spool also when the destination is
 // slow, or hangs: whenever full reports that the producer has no room left. It may be
-// called at any time, but under no lock that a method of the outlet takes. The producer
+// called at any time, but under no lock that a method of the outlet acquires. The producer
 // calls press each time it becomes full; press does not block. SpillWhen fails without
 // Options.Spill.
 func (o *outlet) SpillWhen(full func() bool) (press func(), err error) {
 	if !o.m.set.spool {
 		return nil, errors.New("deliver: there is no Spill to put records into")
 	}
-	o.shared.mu.Lock()
-	defer o.shared.mu.Unlock()
-	o.shared.full = append(o.shared.full, full)
+	o.pressure.add(full, nil)
 	return o.poke, nil
 }
 

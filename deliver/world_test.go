@@ -673,7 +673,7 @@ func (w *world) check() {
 			open += uint64(e.b.Len())
 		}
 	}
-	if late := w.m.stage >= late && len(w.loans) > 0; !late && open != a.Pending.Inflight { // late, the producer keeps some
+	if late := w.m.end.stage >= late && len(w.loans) > 0; !late && open != a.Pending.Inflight { // late, the producer keeps some
 		w.fail("%d records are in memory, the account says %d", open, a.Pending.Inflight)
 	}
 	for _, e := range w.m.queue.ring {
