@@ -9,12 +9,11 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// Direct returns a function that hands batches to dest without an outlet, for callers
-// that deal with failures themselves, such as spool.Spool.Replay. It returns when its
-// batch was answered. One session is kept open from one call to the next. It ends with
-// the context of a call that is given up, and with closeDest, which ends dest, too, as the
-// Close of an [Output] does.
-// Calls take turns. They may come from several goroutines.
+// Direct returns a function that sends batches to dest without an outlet, for callers that handle
+// failures themselves, such as spool.Spool.Replay. It returns when its batch is answered. One
+// session stays open from call to call. It ends with the context of a call that is given up, and
+// with closeDest, which also ends dest, as the Close of an [Output] does. The function is safe for
+// concurrent use; calls run one at a time.
 func Direct(dest Destination) (send func(ctx context.Context, b *batch.Batch) batch.Outcome, closeDest func(ctx context.Context) error) {
 	s := &direct{dest: dest, turn: make(chan struct{}, 1)}
 	return s.send, s.close

@@ -8,22 +8,19 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// A RecordWriter is memory in front of another destination, such as an [Output] or a
-// slab.Writer.
+// A RecordWriter accepts records for another destination, such as an [Output] or a slab.Writer.
 type RecordWriter interface {
 	WriteRecord(p []byte, m batch.Meta) error
 }
 
-// ToOutput returns an [ErrorHandler] that gives records to another output, the
-// fallback. A record that the fallback accepts counts as handled, and the fallback
-// accounts for it from then on.
-// A record that the fallback drops at once, because it is full, stays pending, and so do
-// the records behind it; they are offered again after the retry delay. The handler does
-// not close the fallback.
+// ToOutput returns an [ErrorHandler] that passes records to another output, the fallback. A record
+// that the fallback accepts counts as handled, and the fallback accounts for it from then on. A
+// record that the fallback drops at once, because it is full, stays pending, and so do the records
+// after it; they are offered again after the retry delay. The handler does not close the fallback.
 //
-// codec is that of the records, nil for plain lines. If the fallback has a Codec method
-// and its content type is another one, records become JSON lines as those of [JSONLines].
-// It is an error if the fallback takes neither those nor plain lines.
+// codec is the codec of the records, nil for plain lines. If the fallback has a Codec method with
+// another content type, records become JSON lines like those of [JSONLines]. ToOutput returns an
+// error if the fallback accepts neither those nor plain lines.
 func ToOutput(fallback RecordWriter, codec batch.Codec) (ErrorHandler, error) {
 	if fallback == nil {
 		return nil, errors.New("deliver: fallback is nil")

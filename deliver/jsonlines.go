@@ -70,11 +70,10 @@ func (j *jsonLines) write() (done int, err error) {
 	return done, err
 }
 
-// JSONLines returns an [ErrorHandler] that writes each record to w as one JSON
-// object on a line of its own, through the batch's [batch.Codec]. A record that the codec
-// cannot read is written as {"raw":"…"}, or as {"raw_base64":"…"} if it is not even text.
-// If w fails within a line, that line is ended before the next one begins. The handler
-// may serve several outlets. It does not close w.
+// JSONLines returns an [ErrorHandler] that writes each record to w as one JSON object on a separate
+// line, through the batch's [batch.Codec]. A record that the codec cannot read is written as
+// {"raw":"…"}, or as {"raw_base64":"…"} if it is not text. If w fails within a line, a newline is
+// written before the next line. The handler may serve several outlets. It does not close w.
 func JSONLines(w io.Writer) ErrorHandler {
 	return &jsonLines{w: w, turn: make(chan struct{}, 1), line: func(dst []byte, b *batch.Batch, rec *batch.Record, _ error) []byte {
 		return append(appendRecord(dst, b.Codec, rec), '\n')
@@ -87,11 +86,11 @@ func JSONLines(w io.Writer) ErrorHandler {
 //	 "reason":"entry too far behind","id":"9f2c…:4711","record_time":"…","level":"ERROR",
 //	 "stream":7,"record":{…}}
 //
-// time is now, in UTC; status is that of a cause with a method HTTPStatus() int, such
-// as loki.PushError; id is the Origin of the batch in hexadecimal and the ticket, which
-// stay the same if the record is refused once more, in another process, too; record is as
-// in [JSONLines]. What is 0 or unknown of status, id, record_time and stream is left out. The handler may serve several outlets. It
-// does not close w.
+// time is the current time in UTC. status is the result of a method HTTPStatus() int of the cause,
+// such as loki.PushError. id is the Origin of the batch in hexadecimal and the ticket; it stays the
+// same if the record is refused again, also by another process. record has the format of
+// [JSONLines]. Of status, id, record_time and stream, unknown and zero values are omitted. The
+// handler may serve several outlets. It does not close w.
 func DeadLetters(w io.Writer, destination string) ErrorHandler {
 	return &jsonLines{w: w, turn: make(chan struct{}, 1), line: func(dst []byte, b *batch.Batch, rec *batch.Record, cause error) []byte {
 		dst = append(dst, `{"time":"`...)

@@ -12,8 +12,7 @@ import (
 // Options configures the delivery of an [Output]. The zero value is useful: each field
 // states its default and unit.
 type Options struct {
-	// Name is that of the destination. It stands in events, reports and Stats.
-	// Default "deliver".
+	// Name identifies the destination in events, reports and Stats. Default "deliver".
 	Name string
 	// Retry is how a failed attempt is repeated. Default nil: as described at
 	// [RetryOptions].
@@ -27,8 +26,8 @@ type Options struct {
 	// PendingLimit is how many records may wait before the handler is offered
 	// any: it is, once strictly more do, or the memory has no room for more. Default 0.
 	PendingLimit int
-	// HandlerFirst has the handler asked from the first failure on, while the next attempt
-	// waits for its time. Default false: once the breaker is open.
+	// HandlerFirst calls the handler from the first failure on, while the next attempt waits.
+	// Default false: once the breaker is open.
 	HandlerFirst bool
 	// Pending returns how many records wait in front of the outlet, such as
 	// Account().Pending.Slab of the slab.Writer that feeds it; they count towards
@@ -36,29 +35,27 @@ type Options struct {
 	Pending func() uint64
 	// askEvery is how often PendingLimit is looked at while the destination is down.
 	askEvery time.Duration
-	// HandlerTimeout is how long Handler and DeadLetter may take. Default 10 s.
+	// HandlerTimeout is the maximum time of a call of Handler or DeadLetter. Default 10 s.
 	HandlerTimeout time.Duration
-	// DeadLetter is handed the records that the destination refuses for good.
-	// Default nil: they are only counted.
+	// DeadLetter receives the records that the destination refuses permanently. Default nil: they
+	// are only counted.
 	DeadLetter ErrorHandler
-	// Spill holds what neither the destination nor the handler takes while the
-	// breaker is open. What it holds at the start is delivered first. It is not
-	// closed by the outlet. Default nil: the batches wait in memory, which
-	// fills.
+	// Spill stores records that neither the destination nor the handler accepts while the breaker
+	// is open. Records that it contains at the start are delivered first. The outlet does not close
+	// it. Default nil: the batches wait in memory, which fills.
 	Spill Spill
 	// AsideBytes bounds the parked records: suspects, and records of streams that the destination
 	// does not accept at the moment. Further ones keep the memory in front of the destination in
 	// use. They are refused after an hour, or before the memory would drop records that the
 	// destination accepts. Default 4 MiB.
 	AsideBytes int
-	// OnError gets transitions: "send" at the first failure of a row, "hold"
-	// where only a change of configuration helps, "gone" where the destination has ended,
-	// "recovered" at the end of the row;
-	// "expired", "poison", "too-large" and "dead-letter" for the first records of a
-	// row; "handler" and "handler-recovered"; "spill" when the spool begins to fill,
-	// "spilled" when it is empty again, "spill-error" when it fails; and "panic" of the
-	// destination. It runs on a goroutine of its own behind a bounded queue, so it may
-	// log into this very destination. Default nil: a line on standard error.
+	// OnError receives transitions: "send" at the first failure of a series, "hold" if only a
+	// change of configuration helps, "gone" if the destination has ended, "recovered" at the end of
+	// the series; "expired", "poison", "too-large" and "dead-letter" for the first records of a
+	// series; "handler" and "handler-recovered"; "spill" when the spool begins to fill, "spilled"
+	// when it is empty again, "spill-error" when it fails; and "panic" of the destination. It runs
+	// on a separate goroutine behind a bounded queue, so it may log into this destination. Default
+	// nil: a line on standard error.
 	OnError func(batch.Event)
 }
 

@@ -292,22 +292,21 @@ func (o *Output) Close() error {
 	return err
 }
 
-// Shutdown refuses further records, settles those that were accepted, closes the destination
-// and everything else, and reports.
+// Shutdown refuses further records, settles the accepted ones, closes the destination and
+// everything else, and reports.
 //
-// It returns when that is done or when ctx ends, whatever the destination does; if ctx
-// has no deadline, after CloseTimeout. The destination has 70 % of the time, error
-// handlers have until 85 %, and the rest goes to the spool. A call or callback that hangs
-// is left alone no later than 0.2 s after the end of ctx. If there is a spool and no time,
-// because ctx has ended or is cancelled, Shutdown takes up to half a second more for it,
-// and as long again for a disk that hangs.
+// It returns when that is done or when ctx ends, whatever the destination does; if ctx has no
+// deadline, after CloseTimeout. The destination has 70 % of the time, error handlers have until 85
+// %, and the rest is for the spool. A call or callback that hangs is abandoned no later than 0.2 s
+// after the end of ctx. If there is a spool and no time, because ctx has ended or is cancelled,
+// Shutdown uses up to half a second more for it, and as long again for a disk that hangs.
 //
-// The error is nil if this Shutdown lost nothing: everything that was pending is
-// delivered, handled, a dead letter, or safely kept on disk for the next start, in the
-// spool or crash-safe memory ([batch.Report.Kept]). Otherwise it has the number of records
-// that were lost and the reason, and wraps context.DeadlineExceeded if there was too little time.
-// Records dropped earlier are in the report alone. Report.Unknown is how many of the
-// lost ones were sent without an answer, and may have arrived.
+// The error is nil if this Shutdown lost nothing: all pending records are delivered, handled, dead
+// letters, or safely kept on disk for the next start, in the spool or crash-safe memory
+// ([batch.Report.Kept]). Otherwise it has the number of lost records and the reason, and wraps
+// context.DeadlineExceeded if there was too little time. Records dropped earlier are in the report
+// only. Report.Unknown is the number of lost records that were sent without an answer, and may have
+// arrived.
 //
 // Shutdown may be called concurrently with all other methods and more than once: later calls wait
 // for the first and return the same.

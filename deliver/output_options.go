@@ -25,7 +25,7 @@ const deadLetterName = "dead-letters.jsonl"
 // OutputOptions configures an [Output]. The zero value is useful: each field states
 // its default and unit.
 type OutputOptions struct {
-	// Name stands in events, reports and Stats. Default "deliver".
+	// Name is the name in events, reports and Stats. Default "deliver".
 	Name string
 	// Codec reads the records that are written. Default nil: plain bytes, no markers.
 	Codec batch.Codec
@@ -41,44 +41,43 @@ type OutputOptions struct {
 	// bounds Deliver.AsideBytes, where that is 0, to a quarter as much, which comes on top
 	// while records are parked. Default 0: the default of Slab.SlabCount.
 	BufferBytes int
-	// BufferRecords is how many records of this process may be in the memory, those under
-	// way included. Never more are. Slab.WhenFull may apply a little earlier, from about four
-	// fifths of it on, because each slab takes a share of them; there are so few slabs,
-	// and such large ones, that it has four or more. Parked records are not counted. At
-	// least 5; it sets Slab.SlabRecords where that is 0. Default 0: no limit but the memory.
+	// BufferRecords is the maximum number of records of this process in memory, including those in
+	// flight. It is never exceeded. Slab.WhenFull may apply a little earlier, from about four
+	// fifths of it on, because each slab has a share of them; there are so few slabs, and such
+	// large ones, that it has four or more. Parked records are not counted. At least 5; it sets
+	// Slab.SlabRecords if that is 0. Default 0: limited by the memory only.
 	BufferRecords int
-	// CrashDir is a directory for files that the memory lies in, so that it survives
-	// the death of the process: Slab.Crash in short. Default "": none.
+	// CrashDir is a directory for files that contain the memory, so that it survives the death of
+	// the process: a short form of Slab.Crash. Default "": none.
 	CrashDir string
 
 	// Deliver is the delivery: retry, circuit, error handler. Its Name and Pending are
 	// not used. Default: the defaults of its fields.
 	Deliver Options
-	// FallbackFile is an error handler: what the destination does not take while it is
-	// down is appended to this file as JSON lines (0600). Not together with
-	// Deliver.Handler. Default "": none.
+	// FallbackFile is an error handler: records that the destination does not accept while it is
+	// down are appended to this file as JSON lines (0600). Excludes Deliver.Handler. Default "":
+	// none.
 	FallbackFile string
-	// DeadLetterFile is where refused records go, and those above Slab.MaxRecord, as
-	// JSON lines (0600). Not together with Deliver.DeadLetter. Default "": the file
-	// dead-letters.jsonl in SpoolDir, which the first record makes, or none if there is
-	// no SpoolDir. For none beside a SpoolDir give os.DevNull.
+	// DeadLetterFile is the file for refused records, and for records above Slab.MaxRecord, as JSON
+	// lines (0600). Excludes Deliver.DeadLetter. Default "": the file dead-letters.jsonl in
+	// SpoolDir, created at the first record, or none if there is no SpoolDir. For none with a
+	// SpoolDir set os.DevNull.
 	DeadLetterFile string
 
-	// SpoolDir is a directory that holds what neither the destination nor the handler
-	// takes, and what Close could not deliver, for the next start. Not together with
-	// Deliver.Spill. Default "": none.
+	// SpoolDir is a directory for records that neither the destination nor the handler accepts, and
+	// for records that Close could not deliver, until the next start. Excludes Deliver.Spill.
+	// Default "": none.
 	SpoolDir string
-	// Spool is how SpoolDir is used. Its Name, Streams and Codec are not used;
-	// Accepts is by default that of the destination.
-	// Default: the defaults of its fields.
+	// Spool has the options of SpoolDir. Its Name, Streams and Codec are not used; the default of
+	// Accepts is that of the destination. Default: the defaults of its fields.
 	Spool spool.Options
 
 	// CloseTimeout bounds Close, Sync, and a Shutdown whose context has no deadline.
 	// Default 5 s.
 	CloseTimeout time.Duration
-	// OnError gets the transitions of memory, delivery and spool, unless Slab.OnError,
-	// Deliver.OnError or Spool.OnEvent is set. Each calls it on a goroutine of its own
-	// behind a bounded queue. Default nil: a line on standard error.
+	// OnError receives the transitions of memory, delivery and spool, unless Slab.OnError,
+	// Deliver.OnError or Spool.OnEvent is set. Each calls it on a separate goroutine behind a
+	// bounded queue. Default nil: a line on standard error.
 	OnError func(batch.Event)
 }
 

@@ -6,23 +6,20 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// A Destination is the driver of one protocol. It knows how to connect, send and
-// read answers, and nothing of retries, circuits, spools or dead letters: those
-// are the outlet's.
+// A Destination is the driver of one protocol. It connects, sends and reads answers. Retries,
+// circuits, spools and dead letters are handled by the outlet.
 //
-// A Destination may also have the methods Flush(context.Context) error, to pass on what it
-// buffers, Sync() error, to put what it has on stable storage, and Close(context.Context)
-// error, to free what it holds. [Output.Flush] and [Output.Sync] call the first two between
-// two other calls of the driver. At the end each is called once, in this order, after the
-// last session.
+// A Destination may also have the methods Flush(context.Context) error, to pass on buffered data,
+// Sync() error, to sync it to stable storage, and Close(context.Context) error, to release its
+// resources. [Output.Flush] and [Output.Sync] call the first two between two other calls of the
+// driver. At the end each is called once, in this order, after the last session.
 //
-// The outlet has at most one session open and makes one call at a time. A panic
-// or a runtime.Goexit of a driver counts as a failure of its session.
+// The outlet has at most one session open and makes one call at a time. A panic or a runtime.Goexit
+// of a driver counts as a failure of its session.
 type Destination interface {
-	// Open begins a session: it connects, greets and authenticates. It is called when
-	// there is something to send, on a goroutine of its own, and returns soon after
-	// the context of l has ended. An error made by [batch.RetryAfter] or [batch.Fatal]
-	// is followed.
+	// Open begins a session: it connects, greets and authenticates. It is called when there is a
+	// batch to send, on a separate goroutine, and must return soon after the context of l has
+	// ended. Errors made by [batch.RetryAfter] and [batch.Fatal] determine the next attempt.
 	Open(l Life) (Session, error)
 	// Traits returns how batches are handed over. The result is always the same.
 	Traits() Traits
@@ -31,14 +28,14 @@ type Destination interface {
 // A Session is one life of a connection, or of a client with connections of its
 // own. Its calls never overlap, and come from one goroutine.
 type Session interface {
-	// Send hands over b. If it returns nil, the session reports the outcome through
-	// [Life.Answer], once, from any goroutine, also before Send returns. If it returns
-	// an error, nothing of b was sent and the session accepts no more records: the answers that
-	// are due are waited for, and a new session is opened. That is how a session
-	// leaves, for a better server say. A session that was lost calls [Life.End].
+	// Send sends b. If it returns nil, the session reports the outcome through [Life.Answer], once,
+	// from any goroutine, also before Send returns. If it returns an error, nothing of b was sent
+	// and the session accepts no more records: the outlet waits for the outstanding answers, and
+	// opens a new session. A session leaves in this way, for example for a better server. A session
+	// that was lost calls [Life.End].
 	//
-	// The records of b stay valid until its answer or, without one, until Close has
-	// returned. b itself may be kept to answer it.
+	// The records of b stay valid until its answer or, without one, until Close has returned. b
+	// itself may be kept to answer it.
 	Send(b *batch.Batch) error
 	// Close ends the session. Once it has returned nothing reads a batch. The context
 	// of the Life has ended before.
@@ -51,10 +48,10 @@ type Life interface {
 	// Context ends with the session. Its cause wraps context.DeadlineExceeded if Close
 	// ran out of time.
 	Context() context.Context
-	// Answer reports what became of b. The first answer to a batch counts; an answer
-	// after End counts for nothing. After an answer with open records no Send begins
-	// before all batches are answered. A Send that has begun already must not store
-	// records that belong behind the open ones, but answer them open, too.
+	// Answer reports the outcome of b. The first answer to a batch counts; an answer after End is
+	// ignored. After an answer with open records no Send begins before all batches are answered. A
+	// Send that has begun already must not store records that follow the open ones, but answer them
+	// open, too.
 	Answer(b *batch.Batch, o batch.Outcome)
 	// End ends the session because of err; nil stands for a clean end. A
 	// clean end of a session that has settled nothing is a failure, if something waits.

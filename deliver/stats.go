@@ -21,9 +21,9 @@ type Stats struct {
 	Panics   uint64 // calls of the driver that panicked or called runtime.Goexit
 	Spilling bool   // older records are in the spool
 	Spilled  uint64 // put into the spool so far
-	// OldestAge is the age of the oldest open record in the outlet's custody, by its own
-	// time or, if it has none, by when it was taken. 0 when there is none: what waits in the
-	// spool is in spool.Stats, and what has not been taken in slab.Stats.
+	// OldestAge is the age of the oldest open record in the outlet's custody, by its own time or,
+	// if it has none, by the time at which it was leased. 0 if there is none. Records in the spool
+	// are in spool.Stats, and records not leased yet in slab.Stats.
 	OldestAge time.Duration
 	// OldestWait is how long ago the oldest batch that is not settled came into the outlet's
 	// custody. 0 when there is none. slab.Stats.OldestWait has the records that memory has
@@ -40,12 +40,12 @@ type Stats struct {
 	Unburied   uint64 // refused, and the dead letter could not be written
 	Expired    uint64 // too old to be sent again
 	BatchBytes int    // payload bytes a batch may have since one was too large; 0: any
-	// FailingSince is when the destination failed first since it last took something; zero
-	// while it is well. Gone is whether it has ended for good.
+	// FailingSince is the time of the first failure since the destination last accepted a batch;
+	// zero while it is healthy. Gone reports whether it has ended permanently.
 	FailingSince time.Time
 	Gone         bool
-	// LastError is the text of the driver's error while the destination fails, empty
-	// when it is well. It may have secrets: see the package comment.
+	// LastError is the text of the driver's error while the destination fails, empty while it is
+	// healthy. It may contain secrets: see the package comment.
 	LastError string
 }
 

@@ -13,23 +13,23 @@ import (
 	"github.com/forebay-log/forebay/internal/written"
 )
 
-// ToWriter returns a Destination that writes records to w as they are. Every Write ends
-// at the end of a record. A short write is finished; after an error the next attempt
-// resumes at the byte where w stopped, so that no line is torn and none comes twice.
-// Errors are retried like those of any destination, except those that say that w is gone
-// (a closed file or pipe, EPIPE): then records are dropped with [batch.Failed].
+// ToWriter returns a Destination that writes records to w unchanged. Every Write ends at the end of
+// a record. A short write is continued; after an error the next attempt resumes at the byte where w
+// stopped, so that no line is torn or duplicated. Errors are retried like those of any destination,
+// except those that mean that w is gone (a closed file or pipe, EPIPE): then records are dropped
+// with [batch.Failed].
 //
-// Up to all of a slab is one Write. Where others write to the same pipe or terminal, lines
-// would mix: for standard output and error use file.Stdout and file.Stderr.
+// A Write has up to one slab. If other programs write to the same pipe or terminal, lines would
+// mix: for standard output and error use file.Stdout and file.Stderr.
 //
-// A w with a method Writev(bufs [][]byte) (int64, error), as of writev(2), is handed
-// several slabs at once when they have queued up; it must not keep bufs. An *os.File that
-// is a regular file is one. If w has a method Room() int64, it is asked how many bytes it
-// has room for, as a file.File that rotates: what is more than that is written in parts that
-// end with a record, each of one record at least. If w has a method Flush() error or Sync() error,
-// [Output.Flush] and [Output.Sync] call it, and [Output.Close] calls both. w is used by one
-// goroutine at a time, and not closed: see [ToWriteCloser]. A nil w, or a nil pointer, gives
-// a nil Destination, which [NewOutput] refuses.
+// A w with a method Writev(bufs [][]byte) (int64, error), as of writev(2), receives several slabs
+// at once when they have queued up; it must not keep bufs. An *os.File that is a regular file is
+// one. A method Room() int64 returns the bytes for which w has room, as in a file.File that
+// rotates: more is written in parts that end with a record, each of at least one record. If w has a
+// method Flush() error or Sync() error, [Output.Flush] and [Output.Sync] call it, and
+// [Output.Close] calls both. w is used by one goroutine at a time, and not closed: see
+// [ToWriteCloser]. For a nil w, or a nil pointer, the result is a nil Destination, which
+// [NewOutput] refuses.
 func ToWriter(w io.Writer) Destination {
 	if w == nil || isNilPointer(w) {
 		return nil

@@ -40,8 +40,8 @@ func (w *Writer) Flush(ctx context.Context) error { return w.request(ctx, opFlus
 // processes, is in the custody of the borrower or accounted for, or ctx ends.
 func (w *Writer) HandOver(ctx context.Context) error { return w.request(ctx, opHandOver) }
 
-// Sync flushes and then has the destination put what it got on stable storage, if it
-// can. It gives up after Options.CloseTimeout.
+// Sync flushes and then makes the destination sync its data to stable storage, if it can. It fails
+// after Options.CloseTimeout.
 func (w *Writer) Sync() error {
 	ctx, cancel := context.WithTimeout(context.Background(), w.conf.o.CloseTimeout)
 	defer cancel()

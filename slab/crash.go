@@ -25,20 +25,20 @@ import (
 // a file that somebody truncates under the mapping would end the process where another
 // goroutine reads it.
 type Crash struct {
-	// Dir is required. It holds the file of this process and is searched for those of dead
-	// ones. It is made, 0700, if it is missing. Give each output a directory of
-	// its own: whoever looks into one first takes what it finds. A tmpfs is the
-	// best place: write-back to a busy disk can stall a store into a mapped page.
+	// Dir is required. It has the file of this process and is searched for those of dead processes.
+	// It is created, 0700, if it is missing. Give each output a separate directory: the first
+	// process that looks into one delivers what it finds. A tmpfs is the best place: write-back to
+	// a busy disk can stall a store into a mapped page.
 	Dir string
-	// Required makes New fail where the file cannot be had, and has a record refused,
-	// as dropped{failed}, that is larger than a slab and finds no room on the disk.
-	// Default false: New uses heap slabs, reports once, and Stats.CrashUnsafe says
-	// why; such a record is in memory only, which Stats.HeapOnly counts.
+	// Required makes New fail if the file cannot be created, and refuses a record, as
+	// dropped{failed}, that is larger than a slab and finds no room on the disk. Default false: New
+	// uses heap slabs and reports that once, Stats.CrashUnsafe has the reason, and such a record is
+	// in memory only, which Stats.HeapOnly counts.
 	Required bool
-	// Codec is asked about files of a content type, or of a newer schema, other
-	// than that of Options.Codec. It returns the codec and true if the destination
-	// takes such records as they are; their batches then carry that codec. Default
-	// nil: such files are reported and stay where they are.
+	// Codec is called for files of a content type, or of a newer schema, other than that of
+	// Options.Codec. It returns the codec and true if the destination accepts such records
+	// unchanged; their batches then have that codec. Default nil: such files are reported and not
+	// changed.
 	Codec func(contentType string, schema uint32) (batch.Codec, bool)
 }
 

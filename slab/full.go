@@ -45,9 +45,9 @@ func (s *store) countDropLocked(r batch.Reason, n int) {
 	}
 }
 
-// Refuse counts a record that its producer does not hand over, as if it had been written and
-// dropped: one that it could not encode, say, or found to be above MaxRecord before it had all
-// of it. The error wraps [ErrDropped], or is [ErrClosed] after Close.
+// Refuse counts a record that its producer does not write, as if it had been written and dropped:
+// for example one that it could not encode, or that exceeded MaxRecord before it was complete. The
+// error wraps [ErrDropped], or is [ErrClosed] after Close.
 func (w *Writer) Refuse(r batch.Reason) error {
 	w.store.lock()
 	defer w.store.unlock()

@@ -17,9 +17,8 @@ const (
 )
 
 var (
-	// ErrTooSlow is wrapped by the error of [Plan] and [Absorb] when records
-	// arrive faster than the destination takes them: no buffer helps then, it
-	// only fills later.
+	// ErrTooSlow is wrapped by the error of [Plan] and [Absorb] when records arrive faster than the
+	// destination accepts them: a larger buffer only fills later.
 	ErrTooSlow = errors.New("the destination is always too slow")
 	// ErrMemory is wrapped by the error of [Plan] when the spike does not fit
 	// the memory budget. The Sizing returned with it is the best within it.
@@ -33,30 +32,27 @@ type Workload struct {
 	// RecordBytes is the mean length of an encoded record in bytes, without
 	// its slot. Required.
 	RecordBytes float64
-	// Latency is how long the destination takes for one write of a slab.
-	// Default 0: as good as nothing.
+	// Latency is the time of the destination for one write of a slab. Default 0: negligible.
 	Latency time.Duration
 	// Spike is the longest stall of the destination, on top of Latency, that no
 	// caller shall notice. Default 0: none.
 	Spike time.Duration
-	// Window is how many more slabs the destination holds on to while it works,
-	// such as those sent and not yet acknowledged. A batch bounded by the bytes
-	// that n slabs hold can lie in n+1 of them: its Window is n. Default 0: one
-	// write at a time, which needs no more than the slab in flight.
+	// Window is the number of additional slabs that the destination holds, such as those sent and
+	// not yet acknowledged. A batch limited to the bytes of n slabs can span n+1 of them: its
+	// Window is n. Default 0: one write at a time, which needs no more than the slab in flight.
 	Window int
-	// MemoryBytes is the most that all slabs together may take, and with them
-	// records larger than a slab. Default 0: as much as needed.
+	// MemoryBytes limits the memory of all slabs and of records larger than a slab. Default 0: no
+	// limit.
 	MemoryBytes int64
 	// SlabBytes fixes the size of a slab. Default 0: Plan chooses. Absorb
 	// ignores it.
 	SlabBytes int
-	// DrainBytesPerSecond is the most payload the destination takes per second
-	// in the long run. Default 0: one full slab per Latency.
+	// DrainBytesPerSecond is the number of payload bytes that the destination accepts per second in
+	// the long run. Default 0: one full slab per Latency.
 	DrainBytesPerSecond float64
 }
 
-// A Sizing is how many slabs of what size a [Workload] needs, and what they are
-// good for.
+// A Sizing is the number and size of slabs for a [Workload], with the resulting properties.
 type Sizing struct {
 	SlabBytes int
 	SlabCount int
@@ -67,12 +63,11 @@ type Sizing struct {
 	MemoryBytes int64
 	// Absorbs is the longest spike during which no caller waits.
 	Absorbs time.Duration
-	// CatchUp is how long the destination takes, after the workload's Spike, to
-	// work off what piled up while records keep arriving. For [Absorb], after a
-	// spike of length Absorbs.
+	// CatchUp is the time that the destination needs, after the workload's Spike, to deliver the
+	// backlog while records keep arriving. For [Absorb], after a spike of length Absorbs.
 	CatchUp time.Duration
-	// DrainRate is how many records per second the destination takes, +Inf if
-	// nothing limits it.
+	// DrainRate is the number of records per second that the destination accepts, +Inf if
+	// unlimited.
 	DrainRate float64
 }
 

@@ -12,15 +12,14 @@ type Splice struct {
 	Text string
 }
 
-// TryWriteSpliced is [Writer.WriteRecord] of p with the texts of in where they belong,
-// for callers that would have to copy long texts to put the record together. It copies
-// p and the texts. It reports false, and has accepted and counted nothing, where the
-// record takes more than a copy into a slab that has room or is free: the caller then
-// puts the record together and calls WriteRecord. That is always so with
-// Options.Crash or a MaxRecord below what a slab holds, and otherwise when no slab is
-// free, for a record larger than a slab, and after Close.
+// TryWriteSpliced is [Writer.WriteRecord] of p with the texts of in inserted, for callers that
+// would have to copy long texts to compose the record. It copies p and the texts. It returns false,
+// and has accepted and counted nothing, if the record needs more than a copy into a slab that has
+// room or is free: the caller then composes the record and calls WriteRecord. That is always so
+// with Options.Crash or a MaxRecord below the size of a slab, and otherwise if no slab is free, for
+// a record larger than a slab, and after Close.
 //
-// The places must lie within p and ascend. It panics if they do not.
+// The places must be within p and ascend. It panics if they do not.
 func (w *Writer) TryWriteSpliced(p []byte, in []Splice, m batch.Meta) bool {
 	n, last := len(p), 0
 	for i := range in {

@@ -21,10 +21,9 @@ type Stats struct {
 	// together. Those in Waiting are not in it yet.
 	Waits    uint64
 	WaitTime time.Duration
-	// Rate is the rate of acceptance in bytes per second, slots included, over
-	// the last seconds; BurstLeft is how long the free slabs last at that rate if
-	// the destination takes nothing (a day at most; 0 while writes wait or are
-	// dropped).
+	// Rate is the rate of acceptance in bytes per second, slots included, over the last seconds.
+	// BurstLeft is how long the free slabs last at that rate if the destination accepts nothing (a
+	// day at most; 0 while writes wait or are dropped).
 	Rate      float64
 	BurstLeft time.Duration
 	// OldestAge is the age of the oldest undelivered record by its own time, or,
@@ -34,9 +33,9 @@ type Stats struct {
 	OldestAge time.Duration
 	// OldestWait is how long ago that record was accepted, or a little more.
 	OldestWait time.Duration
-	// CrashUnsafe says why the slabs are on the heap although Options.Crash is set;
-	// empty when all is well. HeapOnly is how many pending oversize records have no
-	// copy outside this process.
+	// CrashUnsafe is the reason why the slabs are on the heap although Options.Crash is set;
+	// otherwise empty. HeapOnly is the number of pending oversize records that have no copy outside
+	// this process.
 	CrashUnsafe string
 	HeapOnly    int
 	// Recovery is what New found in the files of dead processes.
