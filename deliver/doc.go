@@ -18,15 +18,13 @@
 //
 //  1. The batch is sent again with full jitter, with the wait that the destination
 //     asked for as a floor, within a budget ([RetryOptions].BudgetRatio), until it is too old.
-//  2. The circuit opens ([State]). From now on the destination is only probed.  3. Once more than
-//
-// PendingLimit records wait, the handler is offered them. The
-//
-//		records it accepts count as handled. It is also offered them, in any state of the
-//		circuit, when the memory is about to drop records and the destination accepts none.
-//	 4. The rest is written to the spool, and so are all newer records, until the
-//	    destination works again and has accepted all of them, in order.
-//	 5. Without a spool, or if the spool fails, the memory fills.
+//  2. The circuit opens ([State]). From now on the destination is only probed.
+//  3. Once more than PendingLimit records wait, the handler is offered them. The
+//     records it accepts count as handled. It is also offered them, in any state of the
+//     circuit, when the memory is about to drop records and the destination accepts none.
+//  4. The rest is written to the spool, and so are all newer records, until the
+//     destination works again and has accepted all of them, in order.
+//  5. Without a spool, or if the spool fails, the memory fills.
 //
 // # The account
 //
