@@ -71,7 +71,7 @@ type valuer struct {
 	joined    int // bytes of held strings that were copied to dst after all
 
 	walk    values.Walk
-	open    []openMap // open maps; those of known size have no offset
+	open    []openMap // open maps
 	scratch values.AttrScratch
 	level   int // maps and lists around the next value
 
@@ -468,8 +468,8 @@ func (s *valuer) Err() error {
 }
 
 // Msg appends the result of MarshalMsg in a form that receivers accept: generated code writes
-// times as ext 5, on which fluentd resets the connection. The method gets the room behind dst and
-// nothing of dst, which is the beginning of the entry.
+// times as ext 5, on which fluentd resets the connection. The method gets the spare
+// capacity of dst and nothing of its content, which is the beginning of the entry.
 func (s *valuer) Msg(m values.Marshaler) {
 	out, err := marshaled(m, s.dst[len(s.dst):])
 	if err == nil {

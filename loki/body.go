@@ -13,8 +13,7 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// Limits of one record, as in package encode: what a LogValuer returns can hold
-// itself.
+// Limits of one record, as in package encode: a LogValuer can return groups without end.
 const (
 	maxDepth      = 100
 	maxExpansions = 1 << 16
@@ -25,26 +24,26 @@ const (
 	tooMany = "!ERROR: too many groups made by LogValuers"
 )
 
-// body is the default form of a line: a JSON object of the message, the level if
-// no label has it, and the attributes in their order. No key stands twice in one
-// object: the later one gets a "_".
+// body is the default form of a line: a JSON object of the message, the level if it is no
+// label, and the attributes in their order. The keys of an object are unique: a duplicate
+// gets a "_".
 type body struct {
 	keys
-	levelKey  string // "": left out
+	levelKey  string // "": omitted
 	levelHead texts  // "level":" without the comma
 	levels    [len(levelNames)]texts
 	values    *values.Values
 	root      *bodyScope
 }
 
-// keys says what the keys of lines are.
+// keys are the rules for the keys of lines.
 type keys struct {
 	message string
-	beside  []string // suffixes of the keys that can stand beside that of an error
-	front   bool     // the "_" that tells equal keys apart stands before them
+	details []string // suffixes of the additional keys of an error
+	front   bool     // the "_" of a duplicate key precedes the key
 }
 
-// another returns a further key for what has one that stands there already.
+// another returns another key for an attribute whose key is taken.
 func (k *keys) another(key string) string {
 	if k.front {
 		return "_" + key
@@ -52,9 +51,9 @@ func (k *keys) another(key string) string {
 	return key + "_"
 }
 
-// isBeside reports whether key can be one that stands beside that of an error.
-func (k *keys) isBeside(key string) bool {
-	for _, suffix := range k.beside {
+// isDetail reports whether key can be an additional key of an error.
+func (k *keys) isDetail(key string) bool {
+	for _, suffix := range k.details {
 		if strings.HasSuffix(key, suffix) {
 			return true
 		}
@@ -79,7 +78,7 @@ func newBody(k keys, levelKey string, levels *[len(levelNames)]string, v *values
 	return b
 }
 
-// texts are the same in a line, and in a line that stands in a JSON string.
+// texts are a text as part of a line, and escaped for a line within a JSON string.
 type texts [2]string
 
 // Indexes of texts.
@@ -102,16 +101,16 @@ func (b *body) NeedsPC() bool       { return false }
 type bodyScope struct {
 	b      *body
 	lead   texts    // {"Message":"
-	pre    texts    // encoded attributes, each with a comma before it
-	groups []string // open groups, by the names they have in the object
-	opened int      // how many of them pre opens
+	pre    texts    // encoded attributes, each with a leading comma
+	groups []string // open groups, by their names in the object
+	opened int      // number of groups that pre opens
 	level  level    // keys of the innermost object
-	lazy   texts    // opens the groups that pre does not
-	tail   string   // closes those that pre opens, and the object
-	full   string   // closes all
+	lazy   texts    // opens the groups that pre does not open
+	tail   string   // closes the groups that pre opens, and the object
+	full   string   // closes all groups, and the object
 }
 
-// A level is the keys of one object, to find those that stand twice.
+// A level is the set of keys of one object, to find duplicates.
 type level struct {
 	mask uint64
 	keys []string
@@ -125,8 +124,7 @@ func keyBit(key string) uint64 {
 	return 1 << ((uint(n)*7 + uint(key[0])*31 + uint(key[n-1])) & 63)
 }
 
-// readKey is key as a reader of the line gets it: each byte that is no UTF-8 is
-// U+FFFD there.
+// readKey returns key as a reader of the line decodes it: invalid bytes are U+FFFD.
 func readKey(key string) string {
 	if utf8.ValidString(key) {
 		return key
@@ -151,7 +149,7 @@ func (l *level) has(key string) bool {
 	return false
 }
 
-// unique returns what key is to be called in the innermost object.
+// unique returns the unique name of key in the innermost object.
 func (s *bodyScope) unique(key string) string {
 	for s.level.has(key) {
 		key = s.b.another(key)
@@ -184,7 +182,7 @@ func (s *bodyScope) WithAttrs(attrs []slog.Attr) encode.Scope {
 		return s
 	}
 	w := bodyWalker{values: s.b.values, scope: s}
-	pre := append(make([]byte, 0, len(s.pre[bare])+len(s.lazy[bare])+64*len(attrs)+1), '{') // '{' takes the comma away from the first
+	pre := append(make([]byte, 0, len(s.pre[bare])+len(s.lazy[bare])+64*len(attrs)+1), '{') // '{' suppresses the first comma
 	pre = append(pre, s.pre[bare]...)
 	if s.lazy[bare] != "" {
 		pre = append(pre, ',')
@@ -217,7 +215,7 @@ func (s *bodyScope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, er
 	return s.append(dst, r, bare), batch.Meta{}, nil
 }
 
-// append appends the line of r: form says whether bare or nested.
+// append appends the line of r in a form, bare or nested.
 func (s *bodyScope) append(dst []byte, r *encode.Record, form int) []byte {
 	dst = append(dst, s.lead[form]...)
 	if form == bare {
@@ -255,19 +253,19 @@ func (s *bodyScope) append(dst []byte, r *encode.Record, form int) []byte {
 	return append(dst, s.full...)
 }
 
-// keyPool holds what bodyWalkers remember keys in.
+// keyPool holds the memory for the keys of bodyWalkers.
 var keyPool = sync.Pool{New: func() any { s := make([]string, 0, 16); return &s }}
 
-// A bodyWalker writes the attributes of one record, or of one With. It lives on the
-// stack of its maker.
+// A bodyWalker writes the attributes of one record or of one With. It is allocated on the
+// stack of its creator.
 type bodyWalker struct {
 	values *values.Values
 	scope  *bodyScope
 	rec    *encode.Record
-	nested bool      // the line stands in a JSON string
-	names  *[]string // where keys is from, nil: nowhere yet
-	keys   []string  // of the objects that are open, outermost first
-	from   int       // where those of the innermost begin
+	nested bool      // the line is within a JSON string
+	names  *[]string // pooled memory of keys; nil: none yet
+	keys   []string  // of the open objects, outermost first
+	from   int       // index of the first key of the innermost object
 	mask   uint64    // of the innermost
 	depth  int
 	spent  int
@@ -282,8 +280,8 @@ func (w *bodyWalker) free() {
 	w.names, w.keys = nil, nil
 }
 
-// object writes all that is left of the innermost object. Where no key stands
-// twice, which can be told beforehand, none has to be remembered.
+// object writes the remaining attributes of the innermost object. If their keys are known to
+// be unique, no key is remembered.
 func (w *bodyWalker) object(dst []byte, attrs []slog.Attr) []byte {
 	if !w.unique(attrs) {
 		return w.attrs(dst, attrs)
@@ -299,16 +297,16 @@ func (w *bodyWalker) object(dst []byte, attrs []slog.Attr) []byte {
 	}
 }
 
-// unique reports whether every attribute has a key, and none one that there is
-// already, or that might stand beside the key of an error.
+// unique reports whether every attribute has a key that is not taken and cannot be an
+// additional key of an error.
 func (w *bodyWalker) unique(attrs []slog.Attr) bool {
 	k, mask := &w.scope.b.keys, w.mask
-	if w.depth == 0 && len(k.beside) > 0 && slices.ContainsFunc(w.scope.level.keys, k.isBeside) {
+	if w.depth == 0 && len(k.details) > 0 && slices.ContainsFunc(w.scope.level.keys, k.isDetail) {
 		return false
 	}
 	for i := range attrs {
 		key := attrs[i].Key
-		if key == "" || !utf8.ValidString(key) || k.isBeside(key) {
+		if key == "" || !utf8.ValidString(key) || k.isDetail(key) {
 			return false
 		}
 		bit := keyBit(key)
@@ -334,7 +332,7 @@ func (w *bodyWalker) attrs(dst []byte, attrs []slog.Attr) []byte {
 	return dst
 }
 
-// attr writes one attribute. alone says that no other has its key.
+// attr writes one attribute. alone means that its key is unique.
 func (w *bodyWalker) attr(dst []byte, a *slog.Attr, alone bool) []byte {
 	switch a.Value.Kind() {
 	case slog.KindAny:
@@ -367,7 +365,7 @@ func (w *bodyWalker) member(dst []byte, key string, v slog.Value) []byte {
 	return w.nest(w.values.AppendMember(dst, cacheOf(w.rec), key, v), start)
 }
 
-// cacheOf returns what r keeps from one use to the next, or nil: With has no record.
+// cacheOf returns the cache of r, or nil for With, which has no record.
 func cacheOf(r *encode.Record) *values.Cache {
 	if r == nil {
 		return nil
@@ -375,7 +373,7 @@ func cacheOf(r *encode.Record) *values.Cache {
 	return &r.Cache
 }
 
-// nest escapes what was written from start on, if the line stands in a string.
+// nest escapes dst[start:] if the line is within a string.
 func (w *bodyWalker) nest(dst []byte, start int) []byte {
 	if w.nested {
 		return jsontext.EscapeTail(dst, start)
@@ -390,26 +388,25 @@ func (w *bodyWalker) keyUnless(alone bool, key string) string {
 	return w.key(key)
 }
 
-// errorKey is keyUnless for an error. The keys that stand beside it begin with the one
-// it returns, and none of them stands there yet.
+// errorKey is keyUnless for an error. The additional keys of the error begin with the
+// result, and none of them is taken.
 func (w *bodyWalker) errorKey(alone bool, key string) string {
-	beside := w.scope.b.beside
-	if alone || len(beside) == 0 {
+	details := w.scope.b.details
+	if alone || len(details) == 0 {
 		return w.keyUnless(alone, key)
 	}
 	key = readKey(key)
-	for w.taken(key) || slices.ContainsFunc(beside, func(suffix string) bool { return w.taken(key + suffix) }) {
+	for w.taken(key) || slices.ContainsFunc(details, func(suffix string) bool { return w.taken(key + suffix) }) {
 		key = w.scope.b.another(key)
 	}
 	w.remember(key)
-	for _, suffix := range beside {
+	for _, suffix := range details {
 		w.remember(key + suffix)
 	}
 	return key
 }
 
-// key notes that key stands in the innermost object and returns what it is to be
-// called there.
+// key adds key to the innermost object and returns its unique name.
 func (w *bodyWalker) key(key string) string {
 	key = readKey(key)
 	if w.mask&keyBit(key) != 0 {
@@ -421,7 +418,7 @@ func (w *bodyWalker) key(key string) string {
 	return key
 }
 
-// remember notes that key stands in the innermost object.
+// remember adds key to the innermost object.
 func (w *bodyWalker) remember(key string) {
 	w.mask |= keyBit(key)
 	if w.names == nil {
@@ -440,8 +437,8 @@ func (w *bodyWalker) taken(key string) bool {
 	return w.depth == 0 && w.scope.level.has(key)
 }
 
-// group writes a group, and nothing if there is nothing in it. One without a name
-// is no group.
+// group writes a group, or nothing if it is empty. The attributes of a group without a name
+// are members of the enclosing object.
 func (w *bodyWalker) group(dst []byte, name string, attrs []slog.Attr, made bool) []byte {
 	if len(attrs) == 0 {
 		return dst
@@ -455,8 +452,8 @@ func (w *bodyWalker) group(dst []byte, name string, attrs []slog.Attr, made bool
 		return w.member(dst, w.key(name), slog.StringValue(tooDeep))
 	}
 	if name == "" {
-		// The keys are those of the object around it, so depth must not hide them
-		// from taken: the limit is kept by counting expansions.
+		// The keys belong to the enclosing object, so depth must not hide them from
+		// taken. Counting expansions enforces the limit.
 		if w.spent++; w.spent > maxExpansions/64 {
 			return w.member(dst, w.key("group"), slog.StringValue(tooDeep))
 		}
@@ -474,7 +471,7 @@ func (w *bodyWalker) group(dst []byte, name string, attrs []slog.Attr, made bool
 	w.keys = w.keys[:w.from]
 	w.from, w.mask = from, mask
 	if len(dst) == inside {
-		w.keys = w.keys[:keys] // nothing has that name
+		w.keys = w.keys[:keys] // the name is free again
 		return dst[:start]
 	}
 	return append(dst, '}')
@@ -485,7 +482,7 @@ var attrPool = sync.Pool{New: func() any { s := make([]slog.Attr, 0, 16); return
 // appender writes an AttrAppender as a group.
 func (w *bodyWalker) appender(dst []byte, key string, o encode.AttrAppender) []byte {
 	attrs, ok := collect(o)
-	if !ok { // it panicked: encode says so
+	if !ok { // it panicked: package values writes the panic
 		return w.member(dst, w.key(key), slog.AnyValue(o))
 	}
 	dst = w.group(dst, key, *attrs, true)

@@ -76,7 +76,7 @@ type labelPart struct {
 func newEncoder(c *Config, streams *registry, n *noticed, r *reports) *encoder {
 	e := &encoder{c: c, streams: streams, noticed: n, reports: r, form: formOf(c.Wire), metadataAll: c.MetadataAll}
 	e.values = values.NewValues(values.Style{Errors: values.ErrorForm(c.Errors)})
-	k := keys{message: c.MessageKey, beside: e.values.Beside(), front: c.Collisions == inFront}
+	k := keys{message: c.MessageKey, details: e.values.Details(), front: c.Collisions == inFront}
 	levelKey := ""
 	if c.NoLevelLabel {
 		levelKey = c.LevelName

@@ -13,8 +13,8 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// logfmt is the form of lines of Config.Body "logfmt": encode.Logfmt, with the values
-// as they are in labels and metadata, and no key twice: the later one gets a "_".
+// logfmt is the form of lines of Config.Body "logfmt": encode.Logfmt with the values of
+// labels and metadata, and with unique keys: a duplicate gets a "_".
 type logfmt struct {
 	encode.Encoder
 	keys
@@ -63,7 +63,7 @@ type logfmtScope struct {
 	encode.Scope
 	l      *logfmt
 	prefix string
-	seen   []uint64 // of the keys there are
+	seen   []uint64 // hashes of the keys
 }
 
 func (s *logfmtScope) WithGroup(name string) encode.Scope {
@@ -102,16 +102,16 @@ func (s *logfmtScope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, 
 
 var logfmtWalkers = sync.Pool{New: func() any { return new(logfmtWalker) }}
 
-// A logfmtWalker makes attributes fit for a line.
+// A logfmtWalker prepares attributes for a line.
 type logfmtWalker struct {
 	s     *logfmtScope
 	rec   *encode.Record
 	seen  []uint64
-	key   []byte // the prefix, and behind it the key looked at
+	key   []byte // the prefix, followed by the current key
 	spent int
 }
 
-// settle returns attrs, or a copy of them if something in it is to be different.
+// settle returns attrs, or a copy if anything changes.
 func (w *logfmtWalker) settle(attrs []slog.Attr, depth int) []slog.Attr {
 	var own []slog.Attr
 	for i := range attrs {
@@ -145,13 +145,13 @@ func (w *logfmtWalker) settle(attrs []slog.Attr, depth int) []slog.Attr {
 			if a.Equal(slog.Attr{}) {
 				break
 			}
-			var beside []string
+			var details []string
 			if a.Value.Kind() == slog.KindAny {
 				if _, ok := a.Value.Any().(error); ok {
-					beside = w.s.l.beside
+					details = w.s.l.details
 				}
 			}
-			if name := w.unique(a.Key, beside); name != a.Key {
+			if name := w.unique(a.Key, details); name != a.Key {
 				a.Key, changed = name, true
 			}
 			if a.Value.Kind() == slog.KindAny && !alike(a.Value.Any()) {
@@ -171,7 +171,7 @@ func (w *logfmtWalker) settle(attrs []slog.Attr, depth int) []slog.Attr {
 	return attrs
 }
 
-// group returns an AttrAppender as the group it is, and all else as it is.
+// group returns an AttrAppender as a group, and any other value unchanged.
 func (w *logfmtWalker) group(v slog.Value, changed bool) (slog.Value, bool) {
 	o, ok := v.Any().(encode.AttrAppender)
 	if !ok {
@@ -182,22 +182,22 @@ func (w *logfmtWalker) group(v slog.Value, changed bool) (slog.Value, bool) {
 	}
 	attrs, ok := collect(o)
 	if !ok {
-		return v, changed // encode says why
+		return v, changed // package encode writes the panic
 	}
 	defer putAttrs(attrs)
 	return slog.GroupValue(slices.Clone(*attrs)...), true
 }
 
-// unique notes a key, and those beside it, and returns what it is to be called.
-func (w *logfmtWalker) unique(key string, beside []string) string {
+// unique adds a key, and the additional keys of an error, and returns its unique name.
+func (w *logfmtWalker) unique(key string, details []string) string {
 	before := len(w.seen)
-	for !w.note(key, "") || slices.ContainsFunc(beside, func(suffix string) bool { return !w.note(key, suffix) }) {
+	for !w.note(key, "") || slices.ContainsFunc(details, func(suffix string) bool { return !w.note(key, suffix) }) {
 		key, w.seen = w.s.l.another(key), w.seen[:before]
 	}
 	return key
 }
 
-// note notes a key, and reports whether it is new.
+// note adds a key and reports whether it is new.
 func (w *logfmtWalker) note(key, suffix string) bool {
 	before := len(w.key)
 	w.key = append(append(w.key, jsontext.LogfmtKey(key)...), suffix...)
@@ -214,8 +214,7 @@ var keySeed = maphash.MakeSeed()
 
 func hashKey(key []byte) uint64 { return maphash.Bytes(keySeed, key) }
 
-// alike reports whether encode.Logfmt writes v as it is in JSON, or has a form of
-// its own for it that takes several keys.
+// alike reports whether encode.Logfmt writes v as in JSON, or with several keys.
 func alike(v any) bool {
 	switch v.(type) {
 	case error, encode.AttrAppender, []string, []int, []int64, []bool, []float64, []time.Duration, []time.Time:

@@ -12,8 +12,8 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// An item is an open list or map of a value. Offsets are those of contents whose length is
-// not known yet.
+// An item is an open list or map of a value. The fields are the offsets
+// of contents of unknown length.
 type item struct {
 	list  bool
 	start int // the list or map

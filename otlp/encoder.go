@@ -244,7 +244,7 @@ func (w *writer) free() {
 	writers.Put(w)
 }
 
-// all appends the attributes of the scope and those of r.
+// all appends the attributes of the scope and of r.
 func (w *writer) all(dst []byte, r *encode.Record) []byte {
 	root := &w.s.levels[0]
 	dst = append(dst, root.pairs...)
@@ -424,7 +424,7 @@ func (w *writer) groupValue(dst []byte, tag byte, name, key string, v slog.Value
 	return dst
 }
 
-// any appends a value of another kind.
+// any appends a value that attrs does not handle.
 func (w *writer) any(dst []byte, tag byte, name, key string, v slog.Value, depth int) []byte {
 	if (name == w.e.traceKey || name == w.e.spanKey) && w.within == 0 {
 		w.text = w.e.values.AppendText(w.text[:0], w.cache, v)

@@ -17,15 +17,15 @@ const (
 // replacement has all these texts, redacted, and does not wrap any part of err.
 func (w *Walker) err(err error, at span) (error, bool) {
 	links := 0
-	if !w.tells(err, at, 1, &links) {
+	if !w.changes(err, at, 1, &links) {
 		return nil, false
 	}
 	links = 0
 	return w.cleaned(err, at, 1, &links), true
 }
 
-// tells reports whether a text of err must change.
-func (w *Walker) tells(err error, at span, depth int, links *int) bool {
+// changes reports whether a text of err must change.
+func (w *Walker) changes(err error, at span, depth int, links *int) bool {
 	*links++
 	if _, ch := w.text(values.Know(err).Text, at, 0); ch {
 		return true
@@ -42,10 +42,10 @@ func (w *Walker) tells(err error, at span, depth int, links *int) bool {
 	}
 	joined, next := values.Unwrap(err)
 	if next != nil {
-		return depth < maxChain && *links < maxLinks && w.tells(next, at, depth+1, links)
+		return depth < maxChain && *links < maxLinks && w.changes(next, at, depth+1, links)
 	}
 	for _, e := range joined {
-		if e != nil && depth < maxChain && *links < maxLinks && w.tells(e, at, depth+1, links) {
+		if e != nil && depth < maxChain && *links < maxLinks && w.changes(e, at, depth+1, links) {
 			return true
 		}
 	}
@@ -55,7 +55,7 @@ func (w *Walker) tells(err error, at span, depth int, links *int) bool {
 // cleaned returns an error with the texts of err, redacted.
 func (w *Walker) cleaned(err error, at span, depth int, links *int) error {
 	*links++
-	var c told
+	var c texts
 	c.text, _ = w.text(values.Know(err).Text, at, 0)
 	c.more = c.text
 	if s, ok := verbose(err); ok {
@@ -104,16 +104,16 @@ func verbose(err error) (string, bool) {
 	return string(b) + fault, true
 }
 
-// told is an error that consists of texts.
-type told struct {
+// texts is an error that consists of texts.
+type texts struct {
 	text string
 	more string // the %+v form
 }
 
-func (t *told) Error() string { return t.text }
+func (t *texts) Error() string { return t.text }
 
 // Format prints the text, or for %+v the verbose text of the replaced error.
-func (t *told) Format(s fmt.State, verb rune) {
+func (t *texts) Format(s fmt.State, verb rune) {
 	if verb == 'v' && s.Flag('+') {
 		fmt.Fprint(s, t.more)
 		return
@@ -125,11 +125,11 @@ func (t *told) Format(s fmt.State, verb rune) {
 // set.
 type (
 	single struct {
-		told
+		texts
 		next error
 	}
 	several struct {
-		told
+		texts
 		all []error
 	}
 

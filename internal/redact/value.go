@@ -17,8 +17,8 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// A filter is a [values.Emitter] in front of another one. It applies the rules to the value
-// that it receives. Without a next Emitter it only finds out whether anything changes.
+// A filter is a [values.Emitter] that applies the rules to the value that it receives and
+// passes the result on. Without a next Emitter it only determines whether anything changes.
 type filter struct {
 	values.Emitter // the next one; nil: none
 	w              *Walker
@@ -106,7 +106,7 @@ func (f *filter) covered() bool {
 	return true
 }
 
-// replace emits a text in place of a value.
+// replace emits a text instead of a value.
 func (f *filter) replace(text string) {
 	f.changed = true
 	if f.Emitter != nil {
@@ -470,7 +470,7 @@ func changedTo(s string, changed bool) (any, bool) {
 
 func unsafeString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// A builder is a [values.Emitter] that makes a Go value of what it receives. Maps are Objects,
+// A builder is a [values.Emitter] that builds a Go value. Maps are Objects,
 // so that the order and the names of struct fields in each form are kept.
 type builder struct {
 	out  any

@@ -105,8 +105,8 @@ type Walk struct {
 	nested *jsonWriter // see Limits.Nest
 }
 
-// A place identifies a pointer, map or slice, or nothing if it has no address. A struct has the address of its first field, and
-// a slice that of a part of it.
+// A place identifies a pointer, map or slice, or nothing if it has no address. A struct and its
+// first field have the same address, and so can a slice and a part of it.
 type place struct {
 	at  uintptr
 	typ *Shape
@@ -876,8 +876,8 @@ func (w *Walk) sorted(v reflect.Value, s *Shape) error {
 	return nil
 }
 
-// appendKey appends the key of a map as text: a string as it is, numbers, booleans and the
-// result of MarshalText likewise, and any other key as JSON.
+// appendKey appends the key of a map as text: strings, numbers, booleans and the result of
+// MarshalText unchanged, and any other key as JSON.
 func (w *Walk) appendKey(dst []byte, k reflect.Value, s *Shape) []byte {
 	for k.Kind() == reflect.Interface {
 		if k.IsNil() {
@@ -1049,8 +1049,8 @@ func (w *Walk) quoted(v reflect.Value, s *Shape) error {
 
 func unsafeString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// A mapMemory is what it takes to go through a map of one type. It is pooled, so that reading a
-// key and a value allocates nothing.
+// A mapMemory is the memory for iterating over a map of one type. It is pooled, so that reading
+// a key and a value allocates nothing.
 type mapMemory struct {
 	iter     reflect.MapIter
 	key, val reflect.Value // addressable

@@ -35,9 +35,9 @@ func (v *Values) AppendError(dst []byte, c *Cache, key string, err error) []byte
 	return w.Any(dst, key, err)
 }
 
-// Beside lists the suffixes of the additional keys that AppendError may write for an
+// Details lists the suffixes of the additional keys that AppendError may write for an
 // error.
-func (v *Values) Beside() []string {
+func (v *Values) Details() []string {
 	switch v.errors.Errors {
 	case ErrorChain:
 		return []string{chainSuffix, stackSuffix}

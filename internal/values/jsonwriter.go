@@ -166,7 +166,7 @@ func (w *Walker) composite(dst []byte, x any, group []slog.Attr) []byte {
 	start := len(dst)
 	c := w.cache()
 	j, k := &c.json, &c.walk
-	if c.walkOf != c { // new, or a copy of another cache
+	if c.walkOf != c { // new, or a copied cache
 		c.walkOf, k.Emitter, k.Limits, k.Scratch = c, j, Limits{Depth: MaxDepth}, &c.Scratch
 	}
 	j.Style, j.Cache, j.dst, j.more = w.Style, c, dst, false

@@ -91,7 +91,7 @@ type Shape struct {
 	ByAddr  Methods // of a value that has an address: also those with a pointer receiver
 	Elem    *Shape  // of a pointer, list or map
 	Key     *Shape  // of a map
-	Fields  []Field // of a struct: those of encoding/json, and those of MessagePack, which other tags can name
+	Fields  []Field // of a struct, in JSON and in MessagePack, where other tags can name them
 	Asks    bool    // LogValue, AppendAttrs or Error may be called for a value or one in it
 	addrSet bool    // a value without an address is written differently, or one in it
 	typ     uintptr // address of the type
@@ -322,8 +322,8 @@ next:
 	}
 }
 
-// fields returns the fields of a struct by the rules of encoding/json: those of embedded
-// structs are promoted.
+// fields returns the fields of a struct by the rules of encoding/json: the fields of
+// embedded structs are promoted.
 func (b shaper) fields(t reflect.Type, forward bool) []Field {
 	var all, out []Field
 	collect(t, nil, forward, map[reflect.Type]bool{}, &all)
