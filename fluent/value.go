@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
 	"unicode/utf8"
+	"unsafe"
 
 	"github.com/forebay-log/forebay/internal/msgpack"
 	"github.com/forebay-log/forebay/internal/values"
@@ -70,10 +72,11 @@ type valuer struct {
 	heldBytes int
 	joined    int // bytes of held strings that were copied to dst after all
 
-	walk    values.Walk
-	open    []openMap // open maps
-	scratch values.AttrScratch
-	level   int // maps and lists around the next value
+	walk      values.Walk
+	open      []openMap // open maps
+	formatted values.Times
+	scratch   values.AttrScratch
+	level     int // maps and lists around the next value
 
 	unique []byte // memory for a record whose keys are made unique
 
@@ -378,7 +381,7 @@ func (s *valuer) Time(t time.Time) {
 		return
 	}
 	at := len(s.dst)
-	s.dst = s.style.Time.Append(append(s.dst, 0), t, nil, values.OwnTime)
+	s.dst = s.style.Time.Append(append(s.dst, 0), t, &s.formatted, values.OwnTime)
 	if n := len(s.dst) - at - 1; n < 32 {
 		s.dst[at] = msgpack.CodeFixStr | byte(n)
 	} else {
@@ -456,6 +459,31 @@ func (s *valuer) Key(name string) {
 func (s *valuer) Field(f *values.Field) {
 	s.open[len(s.open)-1].n++
 	s.dst = append(s.dst, f.Msg...)
+}
+
+func (s *valuer) Direct(f *values.Field, p unsafe.Pointer) {
+	dst, zero := append(s.dst, f.Msg...), false
+	switch f.Direct {
+	case reflect.String:
+		v := *(*string)(p)
+		dst, zero = msgpack.AppendStr(dst, v), v == ""
+	case reflect.Int:
+		v := *(*int)(p)
+		dst, zero = msgpack.AppendInt(dst, int64(v)), v == 0
+	case reflect.Int64:
+		v := *(*int64)(p)
+		dst, zero = msgpack.AppendInt(dst, v), v == 0
+	case reflect.Bool:
+		v := *(*bool)(p)
+		dst, zero = msgpack.AppendBool(dst, v), !v
+	default:
+		values.Read(s, f, p)
+		return
+	}
+	if !zero || !f.OmitEmpty {
+		s.dst = dst
+		s.open[len(s.open)-1].n++
+	}
 }
 
 func (s *valuer) Group([]slog.Attr) bool { return false }

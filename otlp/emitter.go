@@ -7,6 +7,7 @@ import (
 	"math"
 	"strconv"
 	"time"
+	"unsafe"
 
 	"github.com/forebay-log/forebay/internal/jsontext"
 	"github.com/forebay-log/forebay/internal/values"
@@ -106,7 +107,7 @@ func (w *writer) Bytes(v []byte) {
 }
 
 func (w *writer) Time(v time.Time) {
-	w.text = w.e.values.Time.Append(w.text[:0], v, nil, values.OwnTime)
+	w.text = w.e.values.Time.Append(w.text[:0], v, &w.times, values.OwnTime)
 	w.bytes(w.text)
 }
 
@@ -168,6 +169,8 @@ func (w *writer) Key(name string) {
 }
 
 func (w *writer) Field(f *values.Field) { w.Key(f.Name) }
+
+func (w *writer) Direct(f *values.Field, p unsafe.Pointer) { values.Read(w, f, p) }
 
 func (w *writer) Group([]slog.Attr) bool { return false }
 

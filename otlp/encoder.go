@@ -219,6 +219,7 @@ type writer struct {
 	scratch values.AttrScratch
 	dst     []byte
 	items   []item
+	times   values.Times
 }
 
 var writers = sync.Pool{New: func() any { return new(writer) }}

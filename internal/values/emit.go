@@ -38,6 +38,8 @@ type Emitter interface {
 	Map(n int)           // n members, or -1 if the number is not known
 	Key(name string)     // of the next member
 	Field(f *Field)      // like Key, with the name of a struct field
+	// Direct receives a member with the value at p, of the kind f.Direct, unless f omits it.
+	Direct(f *Field, p unsafe.Pointer)
 	EndList()
 	EndMap()
 	// Group may receive a group as a whole, if the values of its attributes are scalars. It
@@ -169,6 +171,18 @@ func (w *Walk) enter(p place) error {
 		}
 	}
 	return w.Err()
+}
+
+// begin is enter for a list or a map.
+func (w *Walk) begin(p place) error {
+	w.Level++
+	return w.enter(p)
+}
+
+func (w *Walk) end(p place) error {
+	w.Level--
+	w.leave(p)
+	return nil
 }
 
 func (w *Walk) leave(p place) {
@@ -416,18 +430,15 @@ func (w *Walk) object(o Object) error {
 		return w.deep(func() error { return w.object(o) })
 	}
 	at := place{at: uintptr(unsafe.Pointer(unsafe.SliceData(o))), n: len(o)}
-	if err := w.enter(at); err != nil {
+	if err := w.begin(at); err != nil {
 		return err
 	}
-	w.Level++
 	w.Map(-1)
 	if err := w.members(o); err != nil {
 		return err
 	}
 	w.EndMap()
-	w.Level--
-	w.leave(at)
-	return nil
+	return w.end(at)
 }
 
 var plainValues = NewValues(Style{})
@@ -474,10 +485,9 @@ func (w *Walk) anys(list []any) error {
 		return w.deep(func() error { return w.anys(list) })
 	}
 	at := place{at: uintptr(unsafe.Pointer(unsafe.SliceData(list))), n: len(list)}
-	if err := w.enter(at); err != nil {
+	if err := w.begin(at); err != nil {
 		return err
 	}
-	w.Level++
 	w.List(len(list))
 	for i, e := range list {
 		if err := w.Any(e); err != nil {
@@ -485,9 +495,7 @@ func (w *Walk) anys(list []any) error {
 		}
 	}
 	w.EndList()
-	w.Level--
-	w.leave(at)
-	return nil
+	return w.end(at)
 }
 
 // anyMap is mapping for the most common type of maps.
@@ -500,11 +508,10 @@ func (w *Walk) anyMap(m map[string]any) error {
 		return w.deep(func() error { return w.anyMap(m) })
 	}
 	at := place{at: *(*uintptr)(unsafe.Pointer(&m))}
-	if err := w.enter(at); err != nil {
+	if err := w.begin(at); err != nil {
 		return err
 	}
 	n := len(m)
-	w.Level++
 	w.Map(n)
 	if w.Forward {
 		for k, v := range m {
@@ -534,9 +541,7 @@ func (w *Walk) anyMap(m map[string]any) error {
 		}
 	}
 	w.EndMap()
-	w.Level--
-	w.leave(at)
-	return nil
+	return w.end(at)
 }
 
 // called returns the methods that w calls.
@@ -759,10 +764,9 @@ func (w *Walk) list(v reflect.Value, s *Shape) error {
 	if w.tooDeep() {
 		return w.deep(func() error { return w.list(v, s) })
 	}
-	if err := w.enter(p); err != nil {
+	if err := w.begin(p); err != nil {
 		return err
 	}
-	w.Level++
 	w.List(n)
 	for i := range n {
 		e := v.Index(i)
@@ -784,9 +788,7 @@ func (w *Walk) list(v reflect.Value, s *Shape) error {
 		}
 	}
 	w.EndList()
-	w.Level--
-	w.leave(p)
-	return nil
+	return w.end(p)
 }
 
 func (w *Walk) mapping(v reflect.Value, s *Shape) error {
@@ -798,18 +800,15 @@ func (w *Walk) mapping(v reflect.Value, s *Shape) error {
 		return w.deep(func() error { return w.mapping(v, s) })
 	}
 	at := place{at: v.Pointer()}
-	if err := w.enter(at); err != nil {
+	if err := w.begin(at); err != nil {
 		return err
 	}
-	w.Level++
 	w.Map(v.Len())
 	if err := w.pairs(v, s); err != nil {
 		return err
 	}
 	w.EndMap()
-	w.Level--
-	w.leave(at)
-	return nil
+	return w.end(at)
 }
 
 // pairs passes on the members of a map.
@@ -940,8 +939,8 @@ func (w *Walk) structure(v reflect.Value, s *Shape, at unsafe.Pointer) error {
 		if !w.Every && !f.In(w.Forward) {
 			continue
 		}
-		if f.direct != reflect.Invalid && at != nil {
-			w.read(f, unsafe.Add(at, f.offset))
+		if f.Direct != reflect.Invalid && at != nil {
+			w.Emitter.Direct(f, unsafe.Add(at, f.offset))
 			continue
 		}
 		fv, ok := f.of(v)
@@ -977,34 +976,23 @@ func (w *Walk) field(f *Field, v reflect.Value) error {
 	return w.value(v, f.Shape)
 }
 
-// read passes on a field at p.
-func (w *Walk) read(f *Field, p unsafe.Pointer) {
-	switch f.direct {
-	case reflect.String:
-		if s := *(*string)(p); s != "" || !f.OmitEmpty {
-			w.Field(f)
-			w.Text(s)
-		}
-	case reflect.Int:
-		if n := *(*int)(p); n != 0 || !f.OmitEmpty {
-			w.Field(f)
-			w.Int(int64(n))
-		}
-	case reflect.Int64:
-		if n := *(*int64)(p); n != 0 || !f.OmitEmpty {
-			w.Field(f)
-			w.Int(n)
-		}
-	case reflect.Bool:
-		if b := *(*bool)(p); b || !f.OmitEmpty {
-			w.Field(f)
-			w.Bool(b)
-		}
+// Read emits a field at p, of the kind f.Direct. It is the method Direct of an Emitter without a
+// faster one.
+func Read(e Emitter, f *Field, p unsafe.Pointer) {
+	v := reflect.NewAt(f.Type, p).Elem()
+	if f.OmitEmpty && v.IsZero() {
+		return
+	}
+	e.Field(f)
+	switch f.Kind {
+	case Text:
+		e.Text(v.String())
+	case Int:
+		e.Int(v.Int())
+	case Bool:
+		e.Bool(v.Bool())
 	default:
-		if n := *(*float64)(p); n != 0 || !f.OmitEmpty {
-			w.Field(f)
-			w.Float(n, 64)
-		}
+		e.Float(v.Float(), 64)
 	}
 }
 

@@ -3,7 +3,6 @@ package values
 import (
 	"reflect"
 	"runtime"
-	"slices"
 
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
@@ -110,66 +109,19 @@ func (o *errorObject) inner(dst []byte, err error, depth int) []byte {
 }
 
 // appendErrorStack appends Source and StackTrace.
-func appendErrorStack(dst []byte, err error, kind stackKind) (out []byte) {
-	start := len(dst)
-	defer func() {
-		if p := recover(); p != nil {
-			out = dst[:start]
-			if !isNilPointer(err) {
-				out = jsontext.AppendString(append(out, `,"StackTrace":`...), PanicText(p))
-			}
-		}
-	}()
-	switch kind {
-	case stackString:
-		s := err.(interface{ StackTrace() string }).StackTrace()
-		if s == "" {
-			return dst
-		}
-		return jsontext.AppendString(append(dst, `,"StackTrace":`...), s)
-	case stackCalled:
-		pcs := err.(interface{ Callers() []uintptr }).Callers()
-		dst = appendFrames(dst, pcs)
-	case stackSlice:
-		if pcs, ok := err.(interface{ StackTrace() []uintptr }); ok {
-			dst = appendFrames(dst, pcs.StackTrace())
-			break
-		}
-		pcs := reflect.ValueOf(err).MethodByName("StackTrace").Call(nil)[0]
-		for i := range min(pcs.Len(), maxFrames) {
-			dst = appendFrame(dst, FrameOf(uintptr(pcs.Index(i).Uint())), i)
-		}
-	case stackFrames:
-		frames := err.(interface{ StackTrace() []runtime.Frame }).StackTrace()
-		for i := range frames[:min(len(frames), maxFrames)] {
-			dst = appendRuntimeFrame(dst, i, &frames[i])
-		}
-	case stackIter:
-		it := err.(interface{ StackTrace() *runtime.Frames }).StackTrace()
-		for i := 0; it != nil && i < maxFrames; i++ {
-			rf, more := it.Next()
-			if rf == (runtime.Frame{}) {
-				break
-			}
-			if dst = appendRuntimeFrame(dst, i, &rf); !more {
-				break
-			}
-		}
-	}
-	if len(dst) == start {
+func appendErrorStack(dst []byte, err error, kind stackKind) []byte {
+	start, n := len(dst), 0
+	c := carrier{err: err, kind: kind}
+	text, failure := c.frames(
+		func(pc uintptr) { dst, n = appendFrame(dst, FrameOf(pc), n), n+1 },
+		func(f runtime.Frame) { dst, n = appendRuntimeFrame(dst, n, &f), n+1 })
+	switch {
+	case failure != "" || text != "":
+		return jsontext.AppendString(append(dst[:start], `,"StackTrace":`...), text+failure)
+	case n == 0:
 		return dst
 	}
 	return append(dst, '"')
-}
-
-func appendFrames(dst []byte, pcs []uintptr) []byte {
-	pcs = pcs[:min(len(pcs), maxFrames)]
-	const usual = 128 // typical size of a frame in bytes
-	dst = slices.Grow(dst, usual*len(pcs))
-	for i, pc := range pcs {
-		dst = appendFrame(dst, FrameOf(pc), i)
-	}
-	return dst
 }
 
 // appendFrame appends frame i of a stack. The first frame is preceded by the opening of the

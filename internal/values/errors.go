@@ -1,6 +1,7 @@
 package values
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -261,43 +262,67 @@ func stackKindOf(t reflect.Type) stackKind {
 // Trace returns the stack of err as program counters or as text, or zero values if err has
 // no stack. If the stack method panics, text describes the panic.
 func Trace(err error) (pcs []uintptr, text string) {
-	at := carrier{err: err, kind: stackOf(err)}
-	switch at.kind {
-	case noStack:
-	case stackCalled, stackSlice:
-		return at.pcs()
-	default:
-		calls, text, failure := at.ask(nil)
-		if failure != "" {
-			return nil, failure
-		}
-		if len(calls) > 0 {
-			text = strings.Join(calls, "\n")
-		}
-		return nil, text
+	var calls []string
+	c := carrier{err: err, kind: stackOf(err)}
+	text, failure := c.frames(
+		func(pc uintptr) { pcs = append(pcs, pc) },
+		func(f runtime.Frame) { calls = append(calls, call(f.Function, f.File, f.Line)) })
+	switch {
+	case failure != "":
+		return nil, failure
+	case len(calls) > 0:
+		text = strings.Join(calls, "\n")
 	}
-	return nil, ""
+	return pcs, text
 }
 
-// pcs returns the stack of an error that exposes program counters, or a description of the
-// panic in its method.
-func (c *carrier) pcs() (pcs []uintptr, failure string) {
+// frames passes the stack of c, up to maxFrames, to pc as program counters or to frame. It
+// returns a stack that is a text, or a description of the panic in the method.
+func (c *carrier) frames(pc func(uintptr), frame func(runtime.Frame)) (text, failure string) {
 	defer func() {
-		if p := recover(); p != nil && !isNilPointer(c.err) {
-			pcs, failure = nil, PanicText(p)
+		if p := recover(); p != nil {
+			text = ""
+			if !isNilPointer(c.err) {
+				failure = PanicText(p)
+			}
 		}
 	}()
-	switch e := c.err.(type) {
-	case interface{ Callers() []uintptr }:
-		return slices.Clone(e.Callers()), ""
-	case interface{ StackTrace() []uintptr }:
-		return slices.Clone(e.StackTrace()), ""
+	var pcs []uintptr
+	switch c.kind {
+	case stackString:
+		return c.err.(interface{ StackTrace() string }).StackTrace(), ""
+	case stackCalled:
+		pcs = c.err.(interface{ Callers() []uintptr }).Callers()
+	case stackFrames:
+		all := c.err.(interface{ StackTrace() []runtime.Frame }).StackTrace()
+		for _, f := range all[:min(len(all), maxFrames)] {
+			frame(f)
+		}
+	case stackIter:
+		it := c.err.(interface{ StackTrace() *runtime.Frames }).StackTrace()
+		for n := 0; it != nil && n < maxFrames; n++ {
+			f, more := it.Next()
+			if f == (runtime.Frame{}) {
+				break
+			}
+			if frame(f); !more {
+				break
+			}
+		}
+	case stackSlice:
+		if e, ok := c.err.(interface{ StackTrace() []uintptr }); ok {
+			pcs = e.StackTrace()
+			break
+		}
+		all := reflect.ValueOf(c.err).MethodByName("StackTrace").Call(nil)[0]
+		for i := range min(all.Len(), maxFrames) {
+			pc(uintptr(all.Index(i).Uint()))
+		}
 	}
-	all := reflect.ValueOf(c.err).MethodByName("StackTrace").Call(nil)[0]
-	for i := range min(all.Len(), maxFrames) {
-		pcs = append(pcs, uintptr(all.Index(i).Uint()))
+	for _, p := range pcs[:min(len(pcs), maxFrames)] {
+		pc(p)
 	}
-	return pcs, ""
+	return "", ""
 }
 
 // stack appends the stack of the deepest error that has one. If no error has a stack but a
@@ -305,14 +330,15 @@ func (c *carrier) pcs() (pcs []uintptr, failure string) {
 func (w *Walker) stack(dst []byte, key string, c *chain) []byte {
 	fault := ""
 	for at, i := &c.deep, 0; at.kind != noStack; at, i = &c.others[i], i+1 {
-		calls, text, failure := at.ask(c.room.calls[:0])
+		calls := c.room.calls[:0]
+		text, failure := at.frames(
+			func(pc uintptr) { calls = append(calls, FrameOf(pc).call) },
+			func(f runtime.Frame) { calls = append(calls, call(f.Function, f.File, f.Line)) })
 		switch {
 		case text != "":
 			return w.text(w.suffixed(dst, key, stackSuffix), text)
-		case len(calls) == 0:
-			if fault == "" {
-				fault = failure
-			}
+		case failure != "", len(calls) == 0:
+			fault = cmp.Or(fault, failure)
 		case w.Form == FormConsole:
 			w.Trail = appendTrail(w.Trail, key, calls)
 			return dst
@@ -327,61 +353,4 @@ func (w *Walker) stack(dst []byte, key string, c *chain) []byte {
 		return w.text(w.suffixed(dst, key, stackSuffix), fault)
 	}
 	return dst
-}
-
-// ask returns the stack of c, as calls appended to room or as text, or a description of the
-// panic in its method.
-func (c *carrier) ask(room []string) (calls []string, text, failure string) {
-	calls = room
-	defer func() {
-		if p := recover(); p != nil {
-			calls = nil
-			if !isNilPointer(c.err) {
-				failure = PanicText(p)
-			}
-		}
-	}()
-	add := func(s string) bool {
-		calls = append(calls, s)
-		return len(calls) < maxFrames
-	}
-	switch c.kind {
-	case stackString:
-		text = c.err.(interface{ StackTrace() string }).StackTrace()
-	case stackCalled:
-		calls = appendCalls(calls, c.err.(interface{ Callers() []uintptr }).Callers())
-	case stackFrames:
-		for _, f := range c.err.(interface{ StackTrace() []runtime.Frame }).StackTrace() {
-			if !add(call(f.Function, f.File, f.Line)) {
-				break
-			}
-		}
-	case stackIter:
-		it := c.err.(interface{ StackTrace() *runtime.Frames }).StackTrace()
-		for it != nil {
-			f, more := it.Next()
-			if f == (runtime.Frame{}) || !add(call(f.Function, f.File, f.Line)) || !more {
-				break
-			}
-		}
-	case stackSlice:
-		if e, ok := c.err.(interface{ StackTrace() []uintptr }); ok {
-			calls = appendCalls(calls, e.StackTrace())
-			break
-		}
-		pcs := reflect.ValueOf(c.err).MethodByName("StackTrace").Call(nil)[0]
-		for i := range pcs.Len() {
-			if !add(FrameOf(uintptr(pcs.Index(i).Uint())).call) {
-				break
-			}
-		}
-	}
-	return calls, text, failure
-}
-
-func appendCalls(calls []string, pcs []uintptr) []string {
-	for _, pc := range pcs[:min(len(pcs), maxFrames)] {
-		calls = append(calls, FrameOf(pc).call)
-	}
-	return calls
 }

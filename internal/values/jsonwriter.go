@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 	"unicode/utf8"
+	"unsafe"
 
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
@@ -123,6 +124,34 @@ func (j *jsonWriter) Key(name string) {
 func (j *jsonWriter) Field(f *Field) {
 	j.comma()
 	j.dst = append(j.dst, f.JSON...)
+}
+
+func (j *jsonWriter) Direct(f *Field, p unsafe.Pointer) {
+	dst, zero := j.dst, false
+	if j.more {
+		dst = append(dst, ',')
+	}
+	dst = append(dst, f.JSON...)
+	switch f.Direct {
+	case reflect.String:
+		v := *(*string)(p)
+		dst, zero = jsontext.AppendString(dst, v), v == ""
+	case reflect.Int:
+		v := *(*int)(p)
+		dst, zero = jsontext.AppendInt(dst, int64(v)), v == 0
+	case reflect.Int64:
+		v := *(*int64)(p)
+		dst, zero = jsontext.AppendInt(dst, v), v == 0
+	case reflect.Bool:
+		v := *(*bool)(p)
+		dst, zero = jsontext.AppendBool(dst, v), !v
+	default:
+		v := *(*float64)(p)
+		dst, zero = j.float(dst, v, 64), v == 0
+	}
+	if !zero || !f.OmitEmpty {
+		j.dst, j.more = dst, true
+	}
 }
 
 // comma begins a member.

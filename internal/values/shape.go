@@ -114,7 +114,7 @@ type Field struct {
 	quoted    bool  // the string option of encoding/json
 	inline    bool  // a map whose pairs are members of the struct
 	tagged    bool
-	direct    reflect.Kind // the kind of a field that can be read in place, or Invalid
+	Direct    reflect.Kind // String, Int, Int64, Bool or Float64 if the field can be read in place, or Invalid
 	offset    uintptr
 }
 
@@ -333,7 +333,7 @@ func (b shaper) fields(t reflect.Type, forward bool) []Field {
 		f.Shape = b.shape(ft)
 		if k := ft.Kind(); len(f.index) == 1 && !f.quoted && !f.OmitZero && f.ByAddr&(walked|HasMarshalMsg) == 0 &&
 			(f.Kind == Text || f.Kind == Bool || f.Kind == Int && (k == reflect.Int || k == reflect.Int64) || f.Kind == Float && k == reflect.Float64) {
-			f.direct, f.offset = k, t.Field(f.index[0]).Offset
+			f.Direct, f.offset = k, t.Field(f.index[0]).Offset
 		}
 		out = append(out, f)
 	}

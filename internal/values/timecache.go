@@ -27,6 +27,9 @@ type timeCache struct {
 	entries [2]timeEntry
 }
 
+// Times is the cache for encoders of other packages. Its zero value is empty.
+type Times = timeCache
+
 const (
 	OwnTime = iota
 	attrTime
