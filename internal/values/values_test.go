@@ -168,7 +168,7 @@ func TestAppendFrame(t *testing.T) {
 	runtime.Callers(1, pcs[:])
 	f := FrameOf(pcs[0])
 	first, next := string(appendFrame(nil, f, 0)), string(appendFrame(nil, f, 1))
-	if source, line, _ := strings.Cut(first, `","StackTrace":"`); !strings.HasPrefix(source, `,"Source":"values/values_test.go:`) || !strings.Contains(line, "TestAppendFrame /") || next != `\n`+line {
+	if source, line, _ := strings.Cut(first, `","StackTrace":"`); !strings.HasPrefix(source, `,"Source":"values/values_test.go:`) || !strings.Contains(line, "TestAppendFrame ") || next != `\n`+line {
 		t.Errorf("%s\n%s", first, next)
 	}
 }
