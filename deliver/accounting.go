@@ -8,8 +8,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// accounting notes in the ledger what becomes of records, and takes entries of which nothing is left
-// out of the queue.
+// accounting enters the outcome of records in the ledger, and removes entries from the queue of which
+// nothing is left.
 type accounting struct {
 	set    *settings
 	led    *ledger
@@ -25,7 +25,7 @@ type accounting struct {
 type answered struct {
 	open, refused int          // records
 	rest, bad     *batch.Batch // those; nil: none
-	took          intake       // what is settled, records without a name excluded
+	took          intake       // settled records, except those refused without a name
 	lost          uint64       // refused without a name
 }
 
@@ -34,7 +34,7 @@ func (k *accounting) apply(e *entry, o *batch.Outcome) (a answered) {
 	n := e.b.Len()
 	a.open, a.refused = o.Open.Len(n), o.Refused.Len(n)
 	a.took = intake{countable(e.b), e.b.Bytes()}
-	if a.open > 0 { // anew, so that a late answer to e.b counts for nothing
+	if a.open > 0 { // a new batch, so that a late answer to e.b counts for nothing
 		a.rest = e.b.Select(nil, o.Open.Append(nil, n))
 		a.took.less(a.rest)
 	}
@@ -49,8 +49,8 @@ func (k *accounting) apply(e *entry, o *batch.Outcome) (a answered) {
 	return a
 }
 
-// enter accounts for a, an answer to e because of o. If handler is set, it is that of the error
-// handler. The entry is removed by the caller if nothing is open.
+// enter accounts for a, an answer to e because of o. If handler is set, the error handler
+// answered. The entry is removed by the caller if nothing is open.
 func (k *accounting) enter(e *entry, a *answered, o *batch.Outcome, handler bool) {
 	if a.lost > 0 {
 		k.condemned(a.lost, o.Refusal)
@@ -81,7 +81,7 @@ func (k *accounting) drop(e *entry, why batch.Reason) uint64 {
 
 // dropBatch drops e and the other entries of its batch that wait, and returns the number of
 // records. On disk a batch is in one piece: a later process that found an entry of it would get
-// the dropped records again, behind later ones.
+// the dropped records again, after later ones.
 func (k *accounting) dropBatch(e *entry) uint64 {
 	h, n := e.h, k.drop(e, batch.Failed)
 	for _, other := range slices.Clone(k.queue.ring) {
@@ -92,7 +92,7 @@ func (k *accounting) dropBatch(e *entry) uint64 {
 	return n
 }
 
-// condemn drops records that the destination will never take.
+// condemn drops records that the destination will never accept.
 func (k *accounting) condemn(h *holder, b *batch.Batch, why error) {
 	why = cause(why)
 	n := countable(b)
@@ -101,7 +101,7 @@ func (k *accounting) condemn(h *holder, b *batch.Batch, why error) {
 	k.led.settle(h, intake{}, 0, batch.Drops{batch.Poison: n})
 }
 
-// condemned notes that the destination will never take n records.
+// condemned notes that the destination will never accept n records.
 func (k *accounting) condemned(n uint64, why error) {
 	k.poisoned += n
 	if !k.health.poisoned {

@@ -10,8 +10,8 @@ import (
 // asking determines when the error handler is asked: while the circuit is open, or its probe
 // hangs, or, with HandlerFirst, the next attempt waits for its time, and more than PendingLimit
 // records wait; when the producer is about to drop records; and, when Close is late, whatever waits.
-// When the time for a probe has come, that goes first: a handler that takes everything must
-// not keep the destination from being asked.
+// When the time for a probe has come, the probe goes first: a handler that accepts everything must
+// not prevent it.
 type asking struct {
 	set    *settings
 	led    *ledger
@@ -31,7 +31,7 @@ type asking struct {
 // needs is why a producer needs the handler, or room that held streams have.
 type needs struct {
 	drops bool // it is about to drop records
-	waits bool // a call waits as long as it takes, and has for long
+	waits bool // a call waits without a limit, and has for long
 }
 
 // opened notes that the circuit has opened: the handler is asked at once, and then at intervals
@@ -42,10 +42,10 @@ func (a *asking) opened(now time.Time) {
 	}
 }
 
-// relieved notes that the destination takes records: it gets what waits.
+// relieved notes that the destination accepts records: it gets those that wait.
 func (a *asking) relieved() { a.due, a.relieves = 0, false }
 
-// wants reports whether the handler is to be offered what waits.
+// wants reports whether to offer the waiting records to the handler.
 func (a *asking) wants(now time.Time) bool {
 	if !a.set.handler || now.Before(a.at) {
 		return false
@@ -84,9 +84,9 @@ func (a *asking) betweenAttempts(now time.Time) bool {
 }
 
 // relieve reports whether the handler is asked whatever state the circuit is in: the producer is
-// about to drop records, or was, and the destination takes none since. What can be sent now is
-// sent. A producer that waits as long as it takes is relieved of a destination that fails, and
-// not of one that is slow.
+// about to drop records, or was, and the destination has accepted none since. Records that can be
+// sent now are sent. A producer that waits without a limit is relieved of a destination that fails,
+// and not of one that is slow.
 func (a *asking) relieve() bool {
 	a.relieves = a.relieves || a.needs.drops || a.needs.waits && a.health.failing()
 	return a.relieves

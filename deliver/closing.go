@@ -12,8 +12,8 @@ import (
 //	running ──Shutdown──▶ closing ──70 % of the time──▶ late ──the time is over──▶ over ──▶ ended
 //	                         └───── nothing is left ─────┴──────────────────────────────────▲
 //
-// Closing, the destination gets what is left. Late, the handler does, then the spool.
-// Over, what neither takes is dropped.
+// Closing, the destination gets the remaining records. Late, the handler does, then the spool.
+// Over, records that neither accepts are dropped.
 type stage uint8
 
 const (
@@ -58,7 +58,7 @@ func (s *endState) shareOver(now time.Time) bool {
 }
 
 // handlerOver reports whether no call of the handler is waited for any more, because the spool can
-// stand in for it.
+// replace it.
 func (s *endState) handlerOver(now time.Time) bool {
 	return s.set.spool && !s.deadline.IsZero() && !now.Before(s.handlerUntil)
 }
@@ -95,7 +95,7 @@ func (m *machine) beLate(isOver bool) {
 	}
 	if isOver && m.end.stage < over {
 		m.end.enter(over)
-		m.disk.appendAt = time.Time{} // once more
+		m.disk.appendAt = time.Time{} // try again
 	}
 }
 
@@ -129,7 +129,7 @@ func (m *machine) abandon() (end bool) {
 	return end
 }
 
-// save settles what is left without the destination: the handler, then the spool,
+// save settles the remaining records without the destination: the handler, then the spool,
 // and in the end it goes back to a producer that keeps it, or is dropped.
 func (m *machine) save(now time.Time) action {
 	for i := 0; i < len(m.queue.ring); {

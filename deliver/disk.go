@@ -66,7 +66,7 @@ func (d *disk) handedOut() (n int) {
 	return n
 }
 
-// mayPull reports whether to take a batch out of the spool.
+// mayPull reports whether to read a batch from the spool.
 func (d *disk) mayPull(now time.Time) bool {
 	return d.backlog && !now.Before(d.pullAt) && d.handedOut() < d.set.window
 }
@@ -95,14 +95,14 @@ func (d *disk) notPulled(now time.Time, err error) {
 // mayAppend reports whether the spool may be written.
 func (d *disk) mayAppend(now time.Time) bool { return d.set.spool && !now.Before(d.appendAt) }
 
-// staysOut reports whether e, which goes into the spool, is to be handed out again at once: it
+// staysOut reports whether e, which goes into the spool, is handed out again at once: it
 // keeps its place, because it is parked, or its answer settles it, or the answer to a later entry
 // is still to count.
 func (d *disk) staysOut(e *entry) bool {
 	return !d.backlog && (e.place != waiting || d.queue.outBehind(e))
 }
 
-// spilled notes that e is in the spool as batch seq. If it stays out, out is what the spool has
+// spilled notes that e is in the spool as batch seq. If it stays out, out is the batch that the spool has
 // handed out for it.
 func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *batch.Batch, err error) {
 	if err != nil {
@@ -124,7 +124,7 @@ func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *batch.Batch, er
 		d.backlog = true
 		wasSent := e.place == sent
 		d.queue.remove(e)
-		if wasSent { // its answer counts for nothing any more, but is waited for
+		if wasSent { // its answer no longer counts, but is waited for
 			d.queue.put(e, sent)
 			e.orphan, e.kind, e.b = true, poison.Queued, new(batch.Batch)
 			d.sess.regroup = true
@@ -137,7 +137,7 @@ func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *batch.Batch, er
 		old.parked--
 	}
 	d.out = append(d.out, h)
-	e.h, e.b = h, out // the session goes on reading the memory of old until it answers
+	e.h, e.b = h, out // the session reads the memory of old until it answers
 	old.parts--
 	d.queue.letGo(old)
 }

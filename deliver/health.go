@@ -8,7 +8,7 @@ import (
 	"github.com/forebay-log/forebay/internal/backoff"
 )
 
-// health is how the destination does: when the next attempt may be, how large batches may be, and
+// health describes the destination: when the next attempt may be, how large batches may be, and
 // which part of that was reported.
 type health struct {
 	set *settings
@@ -20,7 +20,7 @@ type health struct {
 	retries   uint64
 	hurried   bool // Close has a deadline: delays are short
 
-	// What was reported, each the first time in a row.
+	// Reports, each made the first time in a row.
 	since    time.Time // a failure, and no recovery yet; zero: none
 	gone     bool      // … that the destination has ended
 	alarmed  bool      // … that needs a change of configuration
@@ -47,7 +47,7 @@ func (s *health) calm() bool {
 	return s.bound == 0 && s.failures == 0 && !s.failing() && !s.poisoned && !s.expiring && s.cause == nil && s.brk.calm()
 }
 
-// well notes that the destination accepted something.
+// well notes that the destination accepted records.
 func (s *health) well() { s.failures, s.notBefore = 0, time.Time{} }
 
 // worked notes that the destination took a whole batch of size bytes, or refused records of it.
@@ -73,7 +73,7 @@ func (s *health) failed(now time.Time, b setback, n int) bool {
 		s.failures++
 		return false
 	}
-	s.notBefore = time.Time{} // the circuit decides, and takes no retry from the budget
+	s.notBefore = time.Time{} // the circuit decides, and uses no retry of the budget
 	s.retries++
 	s.failures++
 	if s.hurried {
@@ -124,7 +124,7 @@ func (s *health) fails(now time.Time) {
 	}
 }
 
-// reportGone reports the first time that the destination has ended for good.
+// reportGone reports the first time that the destination has ended permanently.
 func (s *health) reportGone(now time.Time, why error, dropped uint64) {
 	if s.cause = why; !s.gone {
 		s.gone = true

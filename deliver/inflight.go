@@ -19,7 +19,7 @@ import (
 //	 └── closed ────────────┘ the Open that was given up has failed
 //
 // Lost, its Close has to be called; ending, it is under way, and the session may
-// still read what it was given.
+// still read its batches.
 type sessionState uint8
 
 const (
@@ -36,7 +36,7 @@ type inflight struct {
 	queue *queue
 
 	state    sessionState
-	given    list   // in the order of Send; after the end of the session what it may still read
+	given    list   // in the order of Send; after the end of the session, batches that it may still read
 	under    int    // of them, those whose answer counts
 	regroup  bool   // an answer had open records: nothing new before all are answered
 	round    uint64 // counts answers with open records
@@ -69,7 +69,7 @@ func (s *inflight) closed() {
 	}
 }
 
-// end ends a session that takes no more and whose answers are all there. It reports whether the
+// end ends a session that accepts no more and has answered everything. It reports whether the
 // session has to be closed now.
 func (s *inflight) end() bool {
 	if s.state == leaving && s.under == 0 {
@@ -138,7 +138,7 @@ func (s *inflight) unsent(e *entry) {
 	s.unpin(e)
 }
 
-// takeAllBack makes everything that the session has wait again. It returns the oldest entry and
+// takeAllBack makes all batches of the session wait again. It returns the oldest entry and
 // the number of records.
 func (s *inflight) takeAllBack() (oldest *entry, n int) {
 	for _, e := range s.given {

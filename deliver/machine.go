@@ -99,7 +99,7 @@ const (
 	doSend         // give e to the session: answered, refused or ended answers
 	doClose        // end the session: closed answers
 	doSpill        // append e to the spool: spilled answers
-	doPull         // take a batch out of the spool: pulled answers
+	doPull         // read a batch from the spool: pulled answers
 	doForget       // acknowledge up to seq: forgotten answers
 	doHandle       // offer e to the handler: handled answers
 	doEnd          // nothing is left to do
@@ -186,7 +186,7 @@ func (m *machine) deliver(now time.Time) (action, bool) {
 	if m.sess.under == 0 {
 		m.sess.regroup = false
 	}
-	if m.queue.idle() && !m.disk.backlog { // the handler may have taken what was searched
+	if m.queue.idle() && !m.disk.backlog { // the handler may have accepted the searched records
 		for _, s := range m.poison.Empty() {
 			m.parking.leave(m.queue.suspect(s))
 		}
@@ -251,7 +251,7 @@ func (m *machine) send(now time.Time, e *entry, limit, most int) action {
 // probe sends the suspect of step or a reference record, with nothing else under way.
 func (m *machine) probe(now time.Time, step poison.Step) (action, bool) {
 	e := m.queue.suspect(step.Suspect)
-	if e.place == offered || m.sess.under > 0 || now.Before(step.Suspect.Due) { // the handler may take it
+	if e.place == offered || m.sess.under > 0 || now.Before(step.Suspect.Due) { // the handler may accept it
 		return action{}, false
 	}
 	if _, ok, _ := m.brk.admit(now); !ok {
@@ -382,7 +382,7 @@ func (m *machine) referenceAnswered(now time.Time, e *entry, o batch.Outcome) {
 // suspectOpen deals with an answer that leaves the suspect e open.
 func (m *machine) suspectOpen(now time.Time, e *entry, o batch.Outcome) {
 	m.sess.unpin(e)
-	e.b = e.b.Slice(nil, 0, 1) // anew, so that a late answer counts for nothing
+	e.b = e.b.Slice(nil, 0, 1) // a new batch, so that a late answer counts for nothing
 	switch o.Advice {
 	case batch.Doubt:
 		if m.suspected(now, e, cause(o.Why), true) {
@@ -404,7 +404,7 @@ func (m *machine) suspectOpen(now time.Time, e *entry, o batch.Outcome) {
 // doubt whether a record is at fault. It reports whether the failure does not count against the
 // destination.
 func (m *machine) suspected(now time.Time, e *entry, why error, doubt bool) bool {
-	// An inline session answers how far each batch came. A reference would be a line of its own.
+	// An inline session answers how far each batch came, and a reference would add a line to the file.
 	if e.orphan || m.set.inline && !doubt && e.kind == poison.Queued {
 		return false
 	}
@@ -441,7 +441,7 @@ func (m *machine) failed(now time.Time, s setback, n int) {
 // refused it. Closed follows.
 func (m *machine) failedToOpen(now time.Time, err error) {
 	if m.sess.state != opening {
-		return // given up meanwhile
+		return // it was given up
 	}
 	m.sess.enter(ending)
 	n := 0
@@ -451,7 +451,7 @@ func (m *machine) failedToOpen(now time.Time, err error) {
 	m.failed(now, setbackOf(err), n)
 }
 
-// refused notes that the session took nothing of e and takes no more.
+// refused notes that the session accepted nothing of e and accepts no more.
 func (m *machine) refused(now time.Time, e *entry, err error) {
 	if !m.sess.takes() {
 		return
@@ -462,7 +462,7 @@ func (m *machine) refused(now time.Time, e *entry, err error) {
 		return
 	}
 	m.sess.unsent(e)
-	if was == live && !m.sess.answered && m.sess.under == 0 { // it took nothing at all
+	if was == live && !m.sess.answered && m.sess.under == 0 { // it accepted nothing at all
 		m.failed(now, setbackOf(fmt.Errorf("the session accepts no records: %w", err)), e.b.Len())
 	}
 }
@@ -472,8 +472,8 @@ var (
 	errSilent = errors.New("no answer for a while")
 )
 
-// sessionEnded notes that the session is over. What it has not answered is unsent: it
-// waits again, and may be read until closed. Unless the session was of use, that is a
+// sessionEnded notes that the session is over. Batches without an answer are unsent: they
+// wait again, and may be read until closed. Unless the session settled something, that is a
 // failure, also after a clean end: the next one would begin at once, for ever.
 func (m *machine) sessionEnded(now time.Time, err error) {
 	m.sess.opened() // it may be over before its Open has returned
@@ -483,7 +483,7 @@ func (m *machine) sessionEnded(now time.Time, err error) {
 	oldest, n := m.sess.takeAllBack()
 	futile := !m.sess.answered
 	if !futile && (err == nil || oldest == nil) {
-		return // it was of use, and ended cleanly, or nothing was under way
+		return // it settled something, and ended cleanly or with nothing under way
 	}
 	if err == nil {
 		if m.queue.first(m.disk.backlog) == nil {
@@ -557,11 +557,11 @@ func (m *machine) handTo(e *entry) action {
 	return action{do: doHandle, e: e}
 }
 
-// handled notes what the handler did with e.
+// handled notes the answer of the handler to e.
 func (m *machine) handled(now time.Time, e *entry, out batch.Outcome) {
 	n := e.b.Len()
 	m.handler.answered(now, &out, n)
-	if e.place != offered { // it is in the spool now
+	if e.place != offered { // it went into the spool
 		return
 	}
 	m.queue.put(e, e.rest)

@@ -8,8 +8,9 @@ import (
 )
 
 // parking keeps records of held streams, and suspects, out of the way of the others. They stay in
-// the queue, at their position, and are passed. Options.AsideBytes bounds those that get memory of
-// their own. The others keep their slabs, and with them the memory of the producer, in use.
+// the queue, at their position, and are passed. Options.AsideBytes bounds those that are copied
+// into separate memory. The others keep their slabs, and with them the memory of the producer, in
+// use.
 type parking struct {
 	set     *settings
 	led     *ledger
@@ -50,9 +51,9 @@ func (p *parking) partHeld(e *entry) bool {
 	return true
 }
 
-// makeRoom gives parked records memory of their own, oldest first, as far as there is room. Others
+// makeRoom copies parked records into separate memory, oldest first, as far as there is room. Others
 // are kept until they have been held for an hour, or the producer, which is scarce of memory,
-// would drop records that the destination takes. Then they are condemned, an entry at a time.
+// would drop records that the destination accepts. Then they are condemned, an entry at a time.
 // makeRoom reports whether one was.
 func (p *parking) makeRoom(now time.Time, scarce bool) bool {
 	if p.queue.parked == 0 {
@@ -84,7 +85,7 @@ func (p *parking) makeRoom(now time.Time, scarce bool) bool {
 	return false
 }
 
-// move gives e, which is parked, memory of its own, so that it does not take the room of the next
+// move copies e, which is parked, into separate memory, so that it does not use the room of the next
 // batches.
 func (p *parking) move(e *entry) {
 	e.roomy = true

@@ -8,7 +8,7 @@ import (
 	"github.com/forebay-log/forebay/internal/poison"
 )
 
-// A queue holds the open entries of an outlet, oldest first: those of the spool before those of
+// A queue holds the open entries of an outlet, oldest first: entries of the spool before entries of
 // callers. Parked entries keep their position, so that the records of a stream stay in order.
 //
 //	ring   [ of the spool, handed out | taken from callers ]
@@ -85,7 +85,7 @@ func (q *queue) suspect(s *poison.Suspect) *entry {
 	return nil
 }
 
-// insert puts e, of the spool, behind the other entries of the spool.
+// insert puts e, of the spool, after the other entries of the spool.
 func (q *queue) insert(e *entry) {
 	at := len(q.ring)
 	for at > 0 && q.ring[at-1].inMemory() {
@@ -94,7 +94,7 @@ func (q *queue) insert(e *entry) {
 	q.ring = slices.Insert(q.ring, at, e)
 }
 
-// split leaves the first k records in e and puts the rest behind it.
+// split leaves the first k records in e and puts the rest after it.
 func (q *queue) split(e *entry, k int) {
 	rest := q.entryOf(e.h, e.b.Slice(nil, k, e.b.Len()), e.since)
 	rest.unknown = e.unknown
@@ -102,7 +102,7 @@ func (q *queue) split(e *entry, k int) {
 	q.ring = slices.Insert(q.ring, slices.Index(q.ring, e)+1, rest)
 }
 
-// remove takes e out: none of its records is open any more.
+// remove deletes e: none of its records is open any more.
 func (q *queue) remove(e *entry) {
 	if i := slices.Index(q.ring, e); i >= 0 {
 		q.ring = slices.Delete(q.ring, i, i+1)
@@ -161,7 +161,7 @@ func (q *queue) behindDisk(e *entry) bool {
 	return false
 }
 
-// outBehind reports whether an entry behind e is with the session or the handler.
+// outBehind reports whether an entry after e is with the session or the handler.
 func (q *queue) outBehind(e *entry) bool {
 	return slices.ContainsFunc(q.ring[slices.Index(q.ring, e)+1:], func(later *entry) bool {
 		return later.place == sent || later.place == offered

@@ -82,7 +82,7 @@ func (s *heldStreams) hold(now time.Time, stream uint32, why error, after time.D
 	h.until = now.Add(wait)
 }
 
-// release has the streams tried whose time has come. It reports whether there are any.
+// release marks the streams whose time has come as tried. It reports whether there are any.
 func (s *heldStreams) release(now time.Time) (any bool) {
 	for stream, h := range s.held {
 		switch {

@@ -7,7 +7,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// A Phase determines what is sent next.
+// A Phase determines the next send.
 //
 //	        a batch is suspected        a single record fails
 //	Usual ────────────────────▶ Pieces ───────────────────▶ Server ──accepted──▶ Stream ──accepted──▶ Alone
@@ -93,7 +93,7 @@ const (
 	Probed                // the suspect, alone
 )
 
-// A Step is what to send next. In any phase but Usual it is sent while nothing else is under way.
+// A Step is the next send. In any phase but Usual it is sent while nothing else is under way.
 type Step struct {
 	Kind      Kind
 	Max       int          // most records of a Queued batch; 0: no limit
@@ -101,7 +101,7 @@ type Step struct {
 	Suspect   *Suspect     // whose probe this is; nil: of none
 }
 
-// Next returns what to send next.
+// Next returns the next send.
 func (d *Detector) Next(now time.Time) Step {
 	if s := d.due(now); d.phase == Usual && s != nil {
 		d.probe(s)
@@ -142,7 +142,7 @@ func (d *Detector) Progress(n int) {
 	}
 }
 
-// Empty notes that nothing is queued but parked records: what was searched is gone. It returns the
+// Empty notes that only parked records are queued: the searched records are gone. It returns the
 // suspects that go back into the queue, because no reference is known and they could not be probed.
 func (d *Detector) Empty() (back []*Suspect) {
 	if d.Progress(d.known); d.refs.none() && d.phase == Usual {
@@ -173,17 +173,17 @@ type Failure struct {
 	Waited time.Duration // without an answer
 }
 
-// A Decision is what follows from a Failure.
+// A Decision is the consequence of a Failure.
 type Decision struct {
 	Failing bool          // it counts against the destination; otherwise the next attempt follows after Pause
-	Suspect *Suspect      // what the record of the Failure is from now on; nil: no change
+	Suspect *Suspect      // the record of the Failure, from now on; nil: no change
 	Park    bool          // the record goes out of the queue
 	Condemn bool          // the record is at fault
 	Hold    bool          // its stream is held
 	After   time.Duration // … for at least this time
 }
 
-// Failed decides what follows from f.
+// Failed returns the consequence of f.
 func (d *Detector) Failed(now time.Time, f Failure) Decision {
 	long := !f.Doubt && !f.Cut && f.Waited >= longSilence
 	if long {
@@ -244,7 +244,7 @@ func (d *Detector) ReferenceAnswered(now time.Time, b *batch.Batch, accepted boo
 	}
 }
 
-// referenceFailed decides what follows from a reference that was not accepted.
+// referenceFailed returns the consequence of a reference that was not accepted.
 func (d *Detector) referenceFailed(now time.Time, f *Failure) (c Decision) {
 	s := d.suspect
 	c.Hold = d.blamesStream()

@@ -3,7 +3,7 @@
 // destination, or one stream of it, is failing.
 //
 // A [Detector] makes the decisions for one destination. It has no goroutine, no I/O and no clock. Its
-// caller sends what [Detector.Next] returns and reports each result.
+// caller makes the sends that [Detector.Next] returns and reports each result.
 //
 //	three sessions ended at the same batch, or one after a long silence, or an answer in doubt
 //	     │

@@ -86,7 +86,7 @@ func streamOf(b *batch.Batch) uint32 {
 	return 0
 }
 
-// silence is what is known of a destination that does not answer.
+// silence describes a destination that does not answer.
 type silence struct {
 	limit time.Duration // how long the driver waited before it ended a session; 0: it never did
 	usual time.Duration // how long answers took lately, at most

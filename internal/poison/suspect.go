@@ -55,12 +55,12 @@ func (d *Detector) again(now time.Time, s *Suspect, f *Failure) {
 	}
 }
 
-// suspectFailed decides what follows after only the suspect of a probe failed.
+// suspectFailed returns the consequence of a probe in which only the suspect failed.
 func (d *Detector) suspectFailed(now time.Time, f *Failure) (c Decision) {
 	s := d.suspect
 	s.failures++
 	d.finish()
-	c.Failing = d.refs.none() // nothing shows whether the destination works but what comes next
+	c.Failing = d.refs.none() // only the next records can show whether the destination works
 	c.After = d.silence.rest(now, f)
 	enough := s.failures >= probes || c.After > 0 || c.Failing && len(d.suspects) > 0 && s.failures >= suspectAfter
 	others, unheard := d.of(s.stream)
@@ -94,7 +94,7 @@ func (d *Detector) suspectFailed(now time.Time, f *Failure) (c Decision) {
 	return c
 }
 
-// proven reports whether s, which has failed once more, is at fault. Of its stream, unheard others are
+// proven reports whether s, which has failed again, is at fault. Of its stream, unheard others are
 // parked that have no reference either.
 func (d *Detector) proven(now time.Time, s *Suspect, unheard int, doubt bool) bool {
 	age := now.Sub(s.since)
