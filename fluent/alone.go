@@ -172,7 +172,7 @@ func (s *session) judge(err error, jobs []*job, acked bool) {
 	if len(jobs) > 0 && !s.c.c.NoAck {
 		for k := range jobs[0].lay.frames {
 			if f := &jobs[0].lay.frames[k]; !f.acked {
-				r.diedAt(i, f.bytes, f.to-f.from == 1)
+				r.diedAt(i, f.bytes, f.to-f.from == 1, errors.Is(err, errNoAck))
 				break
 			}
 		}

@@ -43,6 +43,7 @@ type limits struct {
 	alone  int // size of the last record that ended a connection alone
 	most   int // the largest frame taken since the time
 	mostAt time.Time
+	proven int // most, or less if a connection ended at a smaller frame since
 
 	records recordLimit
 }
@@ -99,17 +100,14 @@ func (l *limits) forget(now time.Time) {
 func (l *limits) took(now time.Time, n int) {
 	l.forget(now)
 	if now.Sub(l.mostAt) > relearn {
-		l.most, l.mostAt = 0, now
+		l.most, l.proven, l.mostAt = 0, 0, now
 	}
-	l.most, l.taken = max(l.most, n), max(l.taken, n)
-	if l.frame > 0 && n > l.frame {
-		l.frame = 0
-	}
+	l.most, l.taken, l.proven = max(l.most, n), max(l.taken, n), max(l.proven, n)
 	l.records.took(n)
 	switch {
 	case l.died == 0:
 	case n >= l.died: // the end had another reason
-		l.died, l.turns, l.again = 0, 0, false
+		l.died, l.turns, l.again, l.frame = 0, 0, false, 0
 	case l.again:
 		l.again = false
 		if l.turns++; l.turns >= alternations && l.died > leastLimit {
@@ -119,15 +117,19 @@ func (l *limits) took(now time.Time, n int) {
 }
 
 // ended notes that a connection ended, or was left, while a frame was the oldest without
-// an answer.
-func (l *limits) ended(now time.Time, n int, single bool) {
+// an answer. silent means that the server kept the connection.
+func (l *limits) ended(now time.Time, n int, single, silent bool) {
 	l.forget(now)
+	if silent && n > leastLimit {
+		l.frame, l.until = leastLimit, now.Add(relearn)
+	}
 	if l.died == 0 || n < l.died {
 		l.died, l.turns = n, 0
 	}
 	if n <= l.taken {
 		l.taken = 0
 	}
+	l.proven = min(l.proven, n-1)
 	l.again = true
 	if l.alone = 0; single {
 		l.alone = n
@@ -163,6 +165,17 @@ func (r *roster) sizes(i int, most bounds) bounds {
 	return most
 }
 
+// proven returns the size above which a frame goes alone, see session.putInOrder.
+func (r *roster) proven(i int) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := &r.health[i].limits
+	if l.forget(time.Now()); l.frame > 0 {
+		return l.frame
+	}
+	return max(leastLimit, l.proven)
+}
+
 // took notes that a server has taken a frame of n bytes.
 func (r *roster) took(i, n int) {
 	r.mu.Lock()
@@ -171,10 +184,10 @@ func (r *roster) took(i, n int) {
 }
 
 // diedAt notes that a connection ended at a frame of n bytes.
-func (r *roster) diedAt(i, n int, single bool) {
+func (r *roster) diedAt(i, n int, single, silent bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.health[i].limits.ended(time.Now(), n, single)
+	r.health[i].limits.ended(time.Now(), n, single, silent)
 }
 
 // condemned notes that a record of n bytes was condemned.

@@ -77,6 +77,7 @@ func TestChunkSizeLimit(t *testing.T) {
 	for _, pace := range []time.Duration{0, time.Millisecond, 10 * time.Millisecond} {
 		bubble.Test(t, func(t *testing.T) {
 			rng := testkit.Rand(testkit.Seed(t))
+			at, size := rng.IntN(n), 20+rng.IntN(200)
 			var r received
 			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
 				in := newMeter(c.Conn, rng)
@@ -100,12 +101,12 @@ func TestChunkSizeLimit(t *testing.T) {
 			l := newTestLogger(t, Config{Dial: f.Dial, BufferBytes: 8 << 20})
 			began := time.Now()
 			for i := range n {
-				if i == n/2 {
+				if i == at {
 					if err := l.Post("large", row{-1, strings.Repeat("x", 100<<10)}); err != nil {
 						t.Fatal(err)
 					}
 				}
-				if err := l.Post("small", row{i, strings.Repeat("x", 40)}); err != nil {
+				if err := l.Post("small", row{i, strings.Repeat("x", size)}); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(pace)
@@ -124,7 +125,7 @@ func TestChunkSizeLimit(t *testing.T) {
 			if got := r.firstCopies("small"); len(got) != n || !slices.IsSorted(got) {
 				t.Errorf("%s: %d small records came, in order: %v", pace, len(got), slices.IsSorted(got))
 			}
-			t.Logf("%s: the small records took %s, the large one %s", pace, took[false], took[true])
+			t.Logf("%s: the small records of %d bytes took %s, the large one %s", pace, size, took[false], took[true])
 		})
 	}
 }

@@ -56,6 +56,8 @@ type session struct {
 	stop func() bool   // ends the watch over the context of l
 	done chan struct{} // closed when the reader has ended; nil without one
 
+	heard chan struct{} // capacity 1: an acknowledgement came, or the reader has ended
+
 	lookAt time.Time // when better servers are tried; Send's
 	moveAt time.Time // when another server has its turn; zero: never; Send's
 
@@ -99,7 +101,7 @@ type sent struct {
 }
 
 func newSession(c *Client, l deliver.Life, nc *conn) *session {
-	s := &session{c: c, l: l, conn: nc, lookAt: c.nextLook(), last: time.Now()}
+	s := &session{c: c, l: l, conn: nc, lookAt: c.nextLook(), last: time.Now(), heard: make(chan struct{}, 1)}
 	s.stop = context.AfterFunc(l.Context(), s.giveUp)
 	switch {
 	case !nc.keepalive:
@@ -276,7 +278,7 @@ func lastWords(err error) time.Time {
 
 // write writes the frames of a registered job from the given one on.
 func (s *session) write(j *job, from int) {
-	err := s.put(j, from, len(j.lay.frames))
+	err := s.putInOrder(j, from)
 	s.mu.Lock()
 	s.last = time.Now()
 	taken := !s.c.c.NoAck && j.open == 0 || s.c.c.NoAck && err == nil && !s.ended
@@ -303,6 +305,59 @@ func (s *session) write(j *job, from int) {
 	}
 }
 
+// putInOrder writes the frames of a registered job from the given one on. A server may omit the
+// acknowledgement of a frame that is too large for it and accept the next one of the same tag. So a
+// frame larger than any that the server has accepted lately goes alone: what follows waits for its
+// acknowledgement.
+func (s *session) putInOrder(j *job, from int) error {
+	for end := len(j.lay.frames); from < end; {
+		to := end
+		if !s.c.c.NoAck {
+			most := s.c.roster.proven(s.conn.index)
+			if i := slices.IndexFunc(j.lay.frames[from:], func(f frame) bool { return f.bytes > most }); i >= 0 {
+				to = from + i + 1
+			}
+		}
+		if err := s.put(j, from, to); err != nil {
+			return err
+		}
+		if !s.c.c.NoAck && j.lay.frames[to-1].bytes > s.c.roster.proven(s.conn.index) && !s.quiet(end-to) {
+			return nil
+		}
+		from = to
+	}
+	return nil
+}
+
+// quiet waits until only the last n frames, which are not written yet, have no acknowledgement. It
+// reports false if the connection has ended before.
+func (s *session) quiet(n int) bool {
+	for {
+		s.mu.Lock()
+		left, ended := len(s.pending) > n, s.ended
+		if !left && !ended {
+			now := time.Now()
+			for i := range s.pending {
+				s.pending[i].at = now
+			}
+			s.deadlineLocked()
+		}
+		s.mu.Unlock()
+		if ended || !left {
+			return !ended
+		}
+		<-s.heard
+	}
+}
+
+// hear wakes quiet.
+func (s *session) hear() {
+	select {
+	case s.heard <- struct{}{}:
+	default:
+	}
+}
+
 // read reads acknowledgements until the connection ends.
 func (s *session) read() {
 	defer close(s.done)
@@ -323,6 +378,7 @@ func (s *session) read() {
 	}
 	sending := s.sending
 	s.mu.Unlock()
+	s.hear()
 	s.conn.interrupt()
 	if !sending { // else Send does it
 		s.conclude()
@@ -389,6 +445,7 @@ func (s *session) ack(id chunkID) {
 	whole := e.j.open == 0 && !e.j.writing
 	s.mu.Unlock()
 	s.c.roster.took(s.conn.index, size)
+	s.hear()
 	s.c.counts.add(func(st *Stats) { st.Acks++ })
 	if whole {
 		s.answer(e.j)
