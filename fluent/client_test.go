@@ -279,7 +279,7 @@ func TestRefusedRecords(t *testing.T) {
 	for _, id := range []uint32{invalidTag, 1 << 30} {
 		b.Reset()
 		b.Append([]byte{0x92, 1, 0x80}, 0, batch.Meta{Stream: id})
-		whole(b.Batch(Codec()), "no tag")
+		whole(b.Batch(Codec()), "no usable tag")
 	}
 	for _, noAck := range []bool{false, true} {
 		var r received

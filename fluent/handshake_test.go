@@ -103,8 +103,8 @@ func TestHandshakeFailures(t *testing.T) {
 			c.Raw()
 		}, good, true, "its name is that of this client"},
 		{"PONG too short", pong(func([]byte) []byte { return []byte{0x92, 0xa4, 'P', 'O', 'N', 'G', 0xc3} }), good, true, "does not know the shared key"},
-		{"PONG garbage", pong(func([]byte) []byte { return []byte("PONG\n") }), good, false, "no PONG"},
-		{"HELO garbage", func(c *testkit.ForwardConn) { c.Write([]byte("220 mail\r\n")); c.Raw() }, good, false, "no HELO"},
+		{"PONG garbage", pong(func([]byte) []byte { return []byte("PONG\n") }), good, false, "is not PONG"},
+		{"HELO garbage", func(c *testkit.ForwardConn) { c.Write([]byte("220 mail\r\n")); c.Raw() }, good, false, "is not HELO"},
 		{"HELO invalid", func(c *testkit.ForwardConn) { c.Write([]byte{0xc1}); c.Raw() }, good, false, "not the Forward protocol"},
 		{"a reason that repeats secrets", pong(func(salt []byte) []byte {
 			return auth.PONG(salt, "key right-key\nof u is not right-password "+strings.Repeat("x", 500))

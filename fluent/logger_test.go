@@ -550,7 +550,7 @@ func TestErrorNamesEverything(t *testing.T) {
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, want := range []string{"host:0", "http://x", `"unix:"`, "user and password", "Window is -1", "AckTimeout", "lz4", "Tag", "WhenFull", "SpoolSync", "SpoolBytes", "Password is set without", "FrameBytes"} {
+	for _, want := range []string{"host:0", "http://x", `"unix:"`, "user or password", "Window is -1", "AckTimeout", "lz4", "Tag", "WhenFull", "SpoolSync", "SpoolBytes", "Password is set without", "FrameBytes"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in:\n%v", want, err)
 		}

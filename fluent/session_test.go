@@ -104,7 +104,7 @@ func TestWhatOtherServersSay(t *testing.T) {
 		{"web, without acknowledgements", Config{Servers: []string{web.Listener.Addr().String()}, NoAck: true}, `it says "HTTP/1.1 400 Bad Request"`},
 		{"TLS", Config{Servers: []string{listen(t, alert)}}, "tls://"},
 		{"mail", Config{Servers: []string{mailAddr}}, `it says "220 mail.test ESMTP"`},
-		{"mail, with a handshake", Config{Servers: []string{mailAddr}, SharedKey: "k"}, `no HELO: it says "220 mail.test ESMTP"`},
+		{"mail, with a handshake", Config{Servers: []string{mailAddr}, SharedKey: "k"}, `is not HELO: it says "220 mail.test ESMTP"`},
 		{"not to be shown", Config{Servers: []string{listen(t, echo)}}, "not the Forward protocol"},
 		{"a secret", Config{Servers: []string{listen(t, bell)}, SharedKey: "k3y"}, `it says "the key is (secret)"`},
 	} {
