@@ -17,11 +17,16 @@ import (
 //	smallest of them is accepted
 //	     └─▶ records of that size and above are rejected at once, for a minute: dead letters
 //
+//	a frame has no acknowledgement, and the connection stays open
+//	     └─▶ frames have at most leastLimit, and what is larger goes alone: fluentd counts up to
+//	         16 KiB of a neighboring frame, so a size that is accepted alone can be too large
+//
 // One or two condemned records prove nothing, because their content may be at fault. After the
 // minute, the next large record is sent like any other. If it is condemned, too, the limit is
 // valid for twice as long, up to an hour.
 //
-// A limit is discarded when something larger is accepted, and after relearn. Values below
+// A limit is discarded when a frame as large as the one that ended a connection is accepted, and
+// after relearn. Values below
 // leastLimit are never considered a limit: no known receiver accepts less.
 const (
 	alternations = 4
