@@ -18,6 +18,7 @@ type disk struct {
 
 	out      []*holder // handed out and not acknowledged, oldest first
 	forgot   uint64    // acknowledged up to this number
+	due      uint64    // records of batches whose Ack has failed
 	backlog  bool      // it may have batches that it has not handed out
 	inUse    bool      // that was reported
 	appendAt time.Time // no attempt to append before, after one failed
@@ -39,11 +40,17 @@ func (d *disk) forget() (seq uint64, ok bool) {
 	return d.out[n-1].seq, true
 }
 
-// forgotten notes that batches up to seq are acknowledged.
-func (d *disk) forgotten(seq uint64) {
+// forgotten notes that batches up to seq are acknowledged, or that this has failed: then they are
+// acknowledged with the next ones.
+func (d *disk) forgotten(seq uint64, err error) {
 	d.forgot = seq
 	for len(d.out) > 0 && d.out[0].seq <= seq {
+		d.due += d.out[0].n
 		d.out = slices.Delete(d.out, 0, 1)
+	}
+	if err == nil {
+		d.led.forgot(d.due)
+		d.due = 0
 	}
 	d.reportEmpty()
 }
@@ -77,7 +84,7 @@ func (d *disk) pulled(now time.Time, b *batch.Batch, seq uint64) {
 	if n := len(d.out); n > 0 {
 		before = d.out[n-1].seq
 	}
-	h := &holder{custody: onDisk, first: min(before+1, seq), seq: seq, left: countable(b)}
+	h := &holder{custody: onDisk, first: min(before+1, seq), seq: seq, left: countable(b), n: countable(b)}
 	d.out = append(d.out, h)
 	d.queue.insert(d.queue.entryOf(h, b, now))
 }
@@ -106,6 +113,7 @@ func (d *disk) staysOut(e *entry) bool {
 // handed out for it.
 func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *batch.Batch, err error) {
 	if err != nil {
+		d.led.look()
 		d.appendAt = now.Add(spillRetry)
 		return
 	}
@@ -131,7 +139,7 @@ func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *batch.Batch, er
 		}
 		return
 	}
-	h := &holder{custody: where, first: seq, seq: seq, left: n, parts: 1}
+	h := &holder{custody: where, first: seq, seq: seq, left: n, n: n, parts: 1}
 	if e.rest == parked {
 		h.parked = 1
 		old.parked--

@@ -17,6 +17,7 @@ type holder struct {
 	seq     uint64 // its number in the spool, where custody is onDisk: that of the last of those joined
 	first   uint64 // … and of the first, or a smaller one that none has
 	left    uint64 // records not accounted for, unless there is a loan; ledger.mu
+	n       uint64 // records of a batch of the spool
 	parts   int    // entries that refer to it
 	pins    int    // of them, those that a session may still read
 	parked  int    // of them, those that are parked
@@ -57,8 +58,7 @@ type loan interface {
 // of its producer and enters the ledger in one critical section, so that their sum balances
 // at any moment.
 type ledger struct {
-	spill  Spill         // nil: none
-	spill0 batch.Account // of it at the start
+	spill Spill // nil: none
 
 	// mu is a leaf: nothing is sent, called back or waited for under it, except
 	// Spill.Account, which does not wait.
@@ -67,9 +67,10 @@ type ledger struct {
 	memory  []*holder     // own, with records that may not be accounted for
 	bytes   uint64        // of Delivered, and of gap markers
 	unknown uint64
-	spilled uint64 // records put into the spool
-	settled uint64 // records that the spool handed out and that are accounted for
-	closed  bool   // the report is made: what was in memory is accounted for
+	spilled uint64        // records put into the spool
+	disk    batch.Account // of the spool, when the outlet last accounted for a call of it
+	paid    uint64        // records pending there that are accounted for; the spool is to forget them
+	closed  bool          // the report is made: what was in memory is accounted for
 }
 
 // take notes that the outlet has h.
@@ -113,12 +114,7 @@ func (l *ledger) settle(h *holder, t intake, handled uint64, dropped batch.Drops
 	n := t.records + handled + dropped.Total()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if h.custody == nextLife { // so that what the spool forgets of it is no other's
-		l.settled += n
-		l.spilled += n
-		return
-	}
-	if !l.payLocked(h, n) {
+	if h.custody == nextLife || !l.payLocked(h, n) {
 		return
 	}
 	l.acc.Delivered += t.records
@@ -126,7 +122,7 @@ func (l *ledger) settle(h *holder, t intake, handled uint64, dropped batch.Drops
 	l.acc.Handled += handled
 	l.acc.Dropped.Add(dropped)
 	if h.custody == onDisk {
-		l.settled += n
+		l.paid += n
 	}
 }
 
@@ -150,7 +146,21 @@ func (l *ledger) spillFrom(h *holder, n uint64) custody {
 		return nextLife
 	}
 	l.spilled += n
+	l.disk = l.spill.Account()
 	return onDisk
+}
+
+// look notes what the spool has done by itself, in a call that neither appended nor
+// acknowledged anything: it may have dropped records.
+func (l *ledger) look() { l.forgot(0) }
+
+// forgot notes that the spool has acknowledged n records.
+func (l *ledger) forgot(n uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.disk, l.paid = l.spill.Account(), l.paid-n
+	}
 }
 
 // close ends the account: the loop did not come in time to the records that are still in
@@ -231,16 +241,9 @@ func (l *ledger) account() batch.Account {
 
 func (l *ledger) accountLocked() batch.Account {
 	a := l.acc
-	if l.spill != nil {
-		s := l.spill.Account()
-		a.Recovered = s.Recovered
-		a.Dropped.Add(s.Dropped)
-		// The spool counts as pending what it handed out and was not told to forget
-		// yet, and what was appended before the outlet has booked it.
-		forgotten, appended := s.Delivered-l.spill0.Delivered, s.Accepted-l.spill0.Accepted
-		elsewhere := l.settled - min(forgotten, l.settled) + appended - min(l.spilled, appended)
-		a.Pending.Spill = s.Pending.Spill - min(s.Pending.Spill, elsewhere)
-	}
+	a.Recovered = l.disk.Recovered
+	a.Dropped.Add(l.disk.Dropped)
+	a.Pending.Spill = l.disk.Pending.Spill - l.paid
 	for _, h := range l.memory { // of loans it is pending with the producer
 		a.Pending.Inflight += h.left
 	}

@@ -121,7 +121,7 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 	x.led = &ledger{spill: set.Spill}
 	x.driver = newDriver(dest, x.events, func() uint64 { return x.led.account().Delivered })
 	if set.Spill != nil {
-		x.led.spill0 = set.Spill.Account()
+		x.led.look()
 	}
 	x.brk = newCircuit(brk, backoff.Jitter)
 	if set.Handler != nil {

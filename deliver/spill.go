@@ -43,10 +43,8 @@ type Spill interface {
 
 	// Account returns how many records are in the spill (Pending.Spill: all that
 	// are not acknowledged), how many of them an earlier process left
-	// (Recovered), and which it lost by itself (Dropped: quota, corrupt). If it also
-	// has what was appended (Accepted) and acknowledged (Delivered), so that it
-	// balances, then so does what is made of it while an Append or Ack is under way.
-	// It does not wait for I/O.
+	// (Recovered), and which it lost by itself (Dropped: quota, corrupt), as of the
+	// last call of Append, Next or Ack. It does not wait for I/O.
 	Account() batch.Account
 }
 

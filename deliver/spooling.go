@@ -45,6 +45,7 @@ func (s *spooling) append(e *entry) {
 // each request would never catch up with an outage, so small batches become one.
 func (s *spooling) pull() {
 	b, seq, err := s.next(s.m.set.joins())
+	s.m.led.look()
 	if err == io.EOF {
 		s.m.disk.notPulled(time.Now(), nil)
 		return
@@ -70,8 +71,9 @@ func (s *spooling) next(bytes, records int) (b *batch.Batch, seq uint64, err err
 
 // forget acknowledges batches up to seq.
 func (s *spooling) forget(seq uint64) {
-	s.note(&s.readBad, s.call(func() error { return s.spill.Ack(seq) }))
-	s.m.disk.forgotten(seq)
+	err := s.call(func() error { return s.spill.Ack(seq) })
+	s.note(&s.readBad, err)
+	s.m.disk.forgotten(seq, err)
 }
 
 // sync puts the records in the spool on stable storage, if it can. It does not wait beyond the end

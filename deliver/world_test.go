@@ -203,6 +203,7 @@ func newWorld(lim worldLimits, mut mutant) *world {
 	w.led = &ledger{}
 	if lim.spool {
 		w.led.spill = w
+		w.led.look()
 	}
 	asideBytes := 1 << 20
 	if lim.noRoom {
@@ -379,7 +380,7 @@ func (w *world) do(a action) {
 		}
 	case doForget:
 		w.Ack(a.seq)
-		w.m.disk.forgotten(a.seq)
+		w.m.disk.forgotten(a.seq, nil)
 	case doHandle:
 		if w.offered != nil {
 			w.fail("the handler is offered two batches")

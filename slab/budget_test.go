@@ -153,7 +153,7 @@ func TestBudgetHolds(t *testing.T) {
 				for i := range w.store.pieces.n {
 					add(w.store.pieces.at(i).blk)
 				}
-				for _, l := range w.store.leases {
+				for _, l := range w.store.leases.list {
 					for _, p := range l.pieces {
 						add(p.blk)
 					}

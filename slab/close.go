@@ -200,7 +200,7 @@ func reason(ctx context.Context, err error) error {
 func (w *Writer) settleLeftLocked(finished bool) (unknown uint64) {
 	s := w.store
 	s.found.unrecoverLocked()
-	leased, slabs := s.leasedLocked(), int(s.pendingSlabLocked())
+	leased, slabs := s.leases.openLocked(), int(s.pendingSlabLocked())
 	if leased+slabs == 0 {
 		return 0
 	}
@@ -224,10 +224,10 @@ func (w *Writer) settleLeftLocked(finished bool) (unknown uint64) {
 		return 0
 	}
 	s.book.Dropped[batch.Shutdown] += uint64(leased)
-	for _, l := range s.leases {
+	for _, l := range s.leases.list {
 		l.open = 0
 	}
-	s.leases = nil
+	s.leases.list = nil
 	if finished { // the borrower has named them
 		return 0
 	}

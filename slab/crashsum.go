@@ -46,7 +46,7 @@ const watchAfter = 100 * time.Millisecond
 // runs on the goroutine of its timer.
 func (c *crashSafe) watchSend() {
 	c.store.lock()
-	if len(c.store.leases) == 0 || c.store.life.cutShort() || !c.mapped() {
+	if len(c.store.leases.list) == 0 || c.store.life.cutShort() || !c.mapped() {
 		c.store.unlock()
 		return
 	}
@@ -79,7 +79,7 @@ func (c *crashSafe) sumWaiting() {
 		c.file.Leave()
 		free := len(c.store.pool.free)
 		c.store.dropRefLocked(b)
-		c.store.freeAheadLocked(b)                                      // it could not while it was read
+		c.store.leases.freeAheadLocked(b)                               // it could not while it was read
 		if len(c.store.pool.free) > free && c.store.life == accepting { // it was settled meanwhile
 			c.store.front.serveLocked()
 			c.store.front.setRoomLocked()
@@ -102,7 +102,7 @@ func (c *crashSafe) unsummedLocked() *block {
 // unsettledLocked returns the pieces that are leased and queued, oldest first.
 func (c *crashSafe) unsettledLocked() iter.Seq[*piece] {
 	return func(yield func(*piece) bool) {
-		for _, l := range c.store.leases {
+		for _, l := range c.store.leases.list {
 			for _, p := range l.pieces {
 				if !yield(p) {
 					return

@@ -14,7 +14,8 @@ import (
 
 // openSlabs makes the blocks, in mapped memory if that is asked for and to be
 // had, and adopts the files of dead processes.
-func (w *Writer) openSlabs() error {
+func (w *Writer) openSlabs(dict batch.Dictionary, held crashfile.HeldBy) error {
+	defer func() { w.front.checks = w.store.crash != nil || w.conf.smallRecords() }()
 	o := &w.conf.o
 	if o.Crash == nil {
 		w.store.pool.free = newSlabs(o.SlabBytes, o.SlabCount)
@@ -24,7 +25,7 @@ func (w *Writer) openSlabs() error {
 	if err != nil {
 		return err
 	}
-	c, err := openCrash(o, form, w.drain.reader.wants.Dictionary)
+	c, err := openCrash(o, form, dict)
 	switch {
 	case err == nil:
 		c.conf, c.store = w.conf, w.store
@@ -39,7 +40,7 @@ func (w *Writer) openSlabs() error {
 		w.store.pool.free = newSlabs(o.SlabBytes, o.SlabCount)
 		w.conf.events.Post(batch.Event{Output: o.Name, Op: "crash-safe", Err: fmt.Errorf("%w; continuing with slabs on the heap, which do not survive this process", err)})
 	}
-	w.store.found.adopt(form, w.drain.reader.wants.Dictionary, w.drain.to.Held)
+	w.store.found.adopt(form, dict, held)
 	return nil
 }
 
@@ -122,15 +123,15 @@ func (c *crashSafe) ackLocked() {
 		point(ptAckLocked)
 	}
 	t := c.store.readUpToLocked()
-	if len(c.store.leases) > 0 {
-		t = c.store.leases[0].first - 1
+	if len(c.store.leases.list) > 0 {
+		t = c.store.leases.list[0].first - 1
 	}
 	c.file.Ack(t)
 	if points {
 		point(ptAckedLocked)
 	}
 	c.noteAheadLocked()
-	c.file.Skip(t - min(t, c.store.acked))
+	c.file.Skip(t - min(t, c.store.leases.acked))
 }
 
 // saveOversizeLocked writes an oversize record to the file beside the slabs. It
@@ -241,7 +242,7 @@ func (c *crashSafe) noteEvictedLocked(n int) {
 // returned. It may fault.
 func (c *crashSafe) noteAheadLocked() {
 	n := uint64(0)
-	for _, l := range c.store.leases {
+	for _, l := range c.store.leases.list {
 		n += uint64(l.n + l.behind)
 		for _, p := range l.pieces {
 			n -= uint64(p.len())
@@ -281,7 +282,7 @@ func (c *crashSafe) retainLocked() (lost int, ok bool) {
 		return 0, false
 	}
 	c.file.Big.Close()
-	for _, l := range c.store.leases {
+	for _, l := range c.store.leases.list {
 		lost += min(c.nowhereLocked(l.pieces...), l.open)
 	}
 	unread := 0
@@ -289,9 +290,9 @@ func (c *crashSafe) retainLocked() (lost int, ok bool) {
 		unread += c.nowhereLocked(c.store.pieces.at(i))
 	}
 	c.sumAllLocked()
-	c.store.book.retained = c.store.leasedLocked() + int(c.store.pendingSlabLocked()) - lost - unread
+	c.store.book.retained = c.store.leases.openLocked() + int(c.store.pendingSlabLocked()) - lost - unread
 	c.store.book.Dropped[batch.Shutdown] += uint64(lost + unread)
-	for _, l := range c.store.leases { // they count once, whatever the consumer reports later
+	for _, l := range c.store.leases.list { // they count once, whatever the consumer reports later
 		l.open = 0
 	}
 	c.store.life.become(retained)

@@ -39,11 +39,11 @@ type marks struct {
 // markerEvery is the shortest time between two markers.
 const markerEvery = time.Second
 
-func (d *drain) init(c *config, s *store, e *ending, to Borrower) {
-	d.conf, d.store, d.end, d.to = c, s, e, to
-	d.reader.init(c, s, to.Wants())
-	d.timer = time.NewTimer(time.Hour)
+func newDrain(w *Writer, to Borrower) *drain {
+	d := &drain{conf: w.conf, store: w.store, end: w.end, to: to, timer: time.NewTimer(time.Hour)}
+	d.reader.init(w.conf, w.store, to.Wants())
 	d.timer.Stop()
+	return d
 }
 
 // An op is a Flush, HandOver or Sync on its way through the drain.

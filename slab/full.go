@@ -376,11 +376,11 @@ func (s *store) fewLocked() bool {
 func (f WhenFull) mayWait() bool { return f.kind == whenFullBlock || f.waits() && f.wait > 0 }
 
 // askSpill tells the borrower to put records on disk when the Writer is full.
-func (w *Writer) askSpill() (err error) {
+func (w *Writer) askSpill(to Borrower) (err error) {
 	if w.conf.o.WhenFull.kind != whenFullSpill && w.conf.o.ImportantWhenFull.kind != whenFullSpill {
 		return nil
 	}
-	if w.store.callers.press, err = w.drain.to.SpillWhen(w.store.isFull); err != nil {
+	if w.store.callers.press, err = to.SpillWhen(w.store.isFull); err != nil {
 		return fmt.Errorf("slab: Options.WhenFull is spill, but the destination cannot: %w", err)
 	}
 	return nil

@@ -104,7 +104,7 @@ func (s *store) oldestLocked(now time.Time) (age, wait time.Duration) {
 	var t int64
 	since := s.gauge.curSince
 	first := s.found.lease
-	for _, l := range s.leases {
+	for _, l := range s.leases.list {
 		if first == nil && l.open > 0 {
 			first = l
 		}

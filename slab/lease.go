@@ -46,6 +46,18 @@ const (
 // survives reports whether the records are on disk, too.
 func (k leaseKind) survives() bool { return k == leasesCopy || k == leasesFound }
 
+// leases are the leases of a store. store.mu guards them.
+type leases struct {
+	store   *store
+	list    []*Lease // not settled, oldest first; of copies also settled ones that follow
+	done    []*Lease // memory of settleCopiesLocked
+	spare   []*Lease // for reuse
+	lent    int      // slabs in leases that are not settled
+	starved bool     // the reader waits until fewer are
+	waited  bool     // callers waited for the last lease
+	acked   uint64   // records in copies that were settled, in order
+}
+
 // maxSpareLeases bounds the pool of leases.
 const maxSpareLeases = 16
 
@@ -62,7 +74,7 @@ func (l *Lease) Pins() (slabs, limit int) {
 	if l.kind.survives() {
 		return 0, 1
 	}
-	return l.slabs, l.s.maxLent()
+	return l.slabs, l.s.leases.most()
 }
 
 // Open returns the number of records that are not settled.
@@ -86,7 +98,7 @@ func (l *Lease) Settle(n int) bool {
 	ok := n <= l.open
 	if ok && n > 0 {
 		if l.open -= n; l.open == 0 {
-			s.settledLocked(l)
+			s.leases.settledLocked(l)
 		}
 	}
 	s.unlockSome(half)
@@ -103,10 +115,10 @@ func (l *Lease) Release() {
 	half := s.lockSome()
 	if l.open == 0 {
 		l.released = true
-		if s.waited = s.callers.slabs.n > 0; l.kind == leasesSlabs {
-			s.freeLeaseLocked(l, half)
+		if s.leases.waited = s.callers.slabs.n > 0; l.kind == leasesSlabs {
+			s.leases.freeLocked(l, half)
 		}
-		s.reuseLocked(l)
+		s.leases.reuseLocked(l)
 	}
 	s.unlockSome(half)
 }
@@ -147,58 +159,58 @@ func (s *store) calmLocked() bool {
 }
 
 // settledLocked removes a lease whose records are all settled.
-func (s *store) settledLocked(l *Lease) {
+func (ls *leases) settledLocked(l *Lease) {
 	if l.kind == leasesFound {
-		s.found.lease = nil
-		s.sleep.wakeLocked()
+		ls.store.found.lease = nil
+		ls.store.sleep.wakeLocked()
 		return
 	}
-	s.lent -= l.slabs
+	ls.lent -= l.slabs
 	if l.kind == leasesCopy {
-		s.settleCopiesLocked()
-		s.settleAheadLocked(l)
-	} else if i := slices.Index(s.leases, l); i >= 0 {
-		s.leases = slices.Delete(s.leases, i, i+1)
+		ls.settleCopiesLocked()
+		ls.settleAheadLocked(l)
+	} else if i := slices.Index(ls.list, l); i >= 0 {
+		ls.list = slices.Delete(ls.list, i, i+1)
 	}
-	if s.starved {
-		s.starved = false
-		s.sleep.wakeLocked()
+	if ls.starved {
+		ls.starved = false
+		ls.store.sleep.wakeLocked()
 	}
 }
 
 // settleCopiesLocked frees the slabs of settled leases, oldest first, up to one that is not
 // settled. It first records in the file that they are.
-func (s *store) settleCopiesLocked() {
+func (ls *leases) settleCopiesLocked() {
 	n := 0
-	for n < len(s.leases) && s.leases[n].open == 0 {
+	for n < len(ls.list) && ls.list[n].open == 0 {
 		n++
 	}
 	if n == 0 {
 		return
 	}
-	done := append(s.done[:0], s.leases[:n]...)
-	s.leases, s.done = slices.Delete(s.leases, 0, n), done[:0]
+	done := append(ls.done[:0], ls.list[:n]...)
+	ls.list, ls.done = slices.Delete(ls.list, 0, n), done[:0]
 	for _, l := range done {
-		s.acked += uint64(l.n + l.behind)
+		ls.acked += uint64(l.n + l.behind)
 	}
-	if s.crash.mapped() {
+	if ls.store.crash.mapped() {
 		for _, l := range done {
-			s.crash.forgetFramesLocked(l.pieces)
+			ls.store.crash.forgetFramesLocked(l.pieces)
 		}
-		s.crash.ackLocked()
+		ls.store.crash.ackLocked()
 	}
 	for i, l := range done {
 		done[i] = nil
-		s.freeLeaseLocked(l, false)
-		s.reuseLocked(l)
+		ls.freeLocked(l, false)
+		ls.reuseLocked(l)
 	}
 }
 
 // settleAheadLocked frees the slabs of l, which is settled and follows a lease that is not.
 // Records larger than a slab stay until that one is settled: there is no slab to free.
-func (s *store) settleAheadLocked(l *Lease) {
+func (ls *leases) settleAheadLocked(l *Lease) {
 	for i := 0; i < len(l.pieces); {
-		if !s.freeAheadLocked(l.pieces[i].blk) {
+		if !ls.freeAheadLocked(l.pieces[i].blk) {
 			i++
 		}
 	}
@@ -206,12 +218,12 @@ func (s *store) settleAheadLocked(l *Lease) {
 
 // freeAheadLocked frees b if it is a slab of which all records are settled with their leases.
 // The current slab is filled from its start again.
-func (s *store) freeAheadLocked(b *block) bool {
-	if b.kind != isSlab || b.n > b.cut || !s.crash.mapped() {
+func (ls *leases) freeAheadLocked(b *block) bool {
+	if b.kind != isSlab || b.n > b.cut || !ls.store.crash.mapped() {
 		return false
 	}
 	n := 0
-	for _, l := range s.leases {
+	for _, l := range ls.list {
 		if l.open == 0 {
 			n += l.piecesOf(b)
 		}
@@ -219,30 +231,30 @@ func (s *store) freeAheadLocked(b *block) bool {
 	if n == 0 || n < b.refs {
 		return false
 	}
-	for _, l := range s.leases {
+	for _, l := range ls.list {
 		l.pieces = slices.DeleteFunc(l.pieces, func(p *piece) bool {
 			if p.blk != b {
 				return false
 			}
-			s.releaseLocked(p)
+			ls.store.releaseLocked(p)
 			return true
 		})
 	}
-	s.crash.guardLocked(func() { // before the slab is used again
-		s.crash.noteAheadLocked()
-		if b != s.front.cur { // see rewindLocked
-			b.reset(s.front.next + 1)
+	ls.store.crash.guardLocked(func() { // before the slab is used again
+		ls.store.crash.noteAheadLocked()
+		if b != ls.store.front.cur { // see rewindLocked
+			b.reset(ls.store.front.next + 1)
 		}
 	})
-	for i := 1; i < len(s.leases); i++ {
-		if o := s.leases[i]; o.open == 0 && len(o.pieces) == 0 {
-			s.leases = slices.Delete(s.leases, i, i+1)
+	for i := 1; i < len(ls.list); i++ {
+		if o := ls.list[i]; o.open == 0 && len(o.pieces) == 0 {
+			ls.list = slices.Delete(ls.list, i, i+1)
 			i--
-			s.leases[i].behind += o.n + o.behind
-			s.reuseLocked(o)
+			ls.list[i].behind += o.n + o.behind
+			ls.reuseLocked(o)
 		}
 	}
-	s.freedLocked()
+	ls.store.freedLocked()
 	return true
 }
 
@@ -257,14 +269,14 @@ func (l *Lease) piecesOf(b *block) (n int) {
 }
 
 // freeLeaseLocked frees the slabs of a lease. half: front.mu is not held.
-func (s *store) freeLeaseLocked(l *Lease, half bool) {
+func (ls *leases) freeLocked(l *Lease, half bool) {
 	for i, p := range l.pieces {
-		s.releaseLocked(p)
+		ls.store.releaseLocked(p)
 		l.pieces[i] = nil
 	}
 	l.pieces = l.pieces[:0]
 	if !half {
-		s.freedLocked()
+		ls.store.freedLocked()
 	}
 }
 
@@ -278,53 +290,53 @@ func (s *store) freedLocked() {
 		s.front.serveLocked()
 		s.sleep.wakeLocked()
 	}
-	if s.sleep.state == parked && len(s.leases) == 0 {
+	if s.sleep.state == parked && len(s.leases.list) == 0 {
 		s.restLocked()
 	}
 	s.front.setRoomLocked()
 }
 
 // reuseLocked keeps l for another batch, if its memory is free.
-func (s *store) reuseLocked(l *Lease) {
-	if l.released && len(l.pieces) == 0 && !slices.Contains(s.leases, l) && len(s.spare) < maxSpareLeases {
+func (ls *leases) reuseLocked(l *Lease) {
+	if l.released && len(l.pieces) == 0 && !slices.Contains(ls.list, l) && len(ls.spare) < maxSpareLeases {
 		l.released = false // once
-		s.spare = append(s.spare, l)
+		ls.spare = append(ls.spare, l)
 	}
 }
 
 // newLeaseLocked returns an empty lease.
-func (s *store) newLeaseLocked(kind leaseKind) *Lease {
+func (ls *leases) newLocked(kind leaseKind) *Lease {
 	var l *Lease
-	if k := len(s.spare); k > 0 {
-		l, s.spare = s.spare[k-1], s.spare[:k-1]
+	if k := len(ls.spare); k > 0 {
+		l, ls.spare = ls.spare[k-1], ls.spare[:k-1]
 	} else {
-		l = &Lease{s: s}
+		l = &Lease{s: ls.store}
 	}
 	l.kind, l.slabs, l.n, l.open, l.released, l.behind = kind, 0, 0, 0, false, 0
 	l.b.Reset()
-	l.b.Codec, l.b.Origin = s.conf.o.Codec, s.conf.id
+	l.b.Codec, l.b.Origin = ls.store.conf.o.Codec, ls.store.conf.id
 	return l
 }
 
 // putBackLocked returns the pieces of l, which was not handed out, to the queue.
-func (s *store) putBackLocked(l *Lease) {
+func (ls *leases) putBackLocked(l *Lease) {
 	for i := len(l.pieces) - 1; i >= 0; i-- {
-		s.pieces.unpop(l.pieces[i])
+		ls.store.pieces.unpop(l.pieces[i])
 		l.pieces[i] = nil
 	}
 	l.pieces, l.released = l.pieces[:0], true
-	s.reuseLocked(l)
+	ls.reuseLocked(l)
 }
 
 // maxLent returns the largest number of slabs in leases that are not settled.
-func (s *store) maxLent() int { return max(1, s.conf.o.SlabCount/2) }
+func (ls *leases) most() int { return max(1, ls.store.conf.o.SlabCount/2) }
 
 // leasedLocked returns the number of records in leases that are not settled.
-func (s *store) leasedLocked() (n int) {
-	for _, l := range s.leases {
+func (ls *leases) openLocked() (n int) {
+	for _, l := range ls.list {
 		n += l.open
 	}
-	if l := s.found.lease; l != nil {
+	if l := ls.store.found.lease; l != nil {
 		n += l.open
 	}
 	return n

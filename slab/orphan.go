@@ -146,7 +146,7 @@ func (f *found) next(lim batch.Limits) *Lease {
 		lim.Bytes = f.conf.o.SlabBytes
 	}
 	s.lock()
-	l := s.newLeaseLocked(leasesFound)
+	l := s.leases.newLocked(leasesFound)
 	s.unlock()
 	b := o.Take(&l.mem, lim)
 	l.b.Codec, l.b.Origin = o.Codec, o.UUID

@@ -173,7 +173,7 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 	r.forced = false
 	switch {
 	case s.life != accepting:
-		ended = s.callers.waitingLocked() == 0 || len(s.leases) == 0
+		ended = s.callers.waitingLocked() == 0 || len(s.leases.list) == 0
 		s.sleep.lieDownLocked(timed)
 		s.unlock()
 	case s.pieces.n == 0 && (s.front.cur == nil || s.front.cur.n == s.front.cur.cut):
@@ -198,7 +198,7 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 func (r *reader) getUpLocked() {
 	s := r.store
 	s.sleep.getUpLocked()
-	s.starved = false
+	s.leases.starved = false
 	if r.armed < 0 {
 		return
 	}
@@ -226,10 +226,10 @@ func (r *reader) armLocked() {
 		wait = r.wants.Limits.Age
 	}
 	r.armed, r.deadline, r.idleAt, r.last = time.Since(r.conf.born), -1, -1, s.front.next
-	if wait >= 0 && !s.starved {
+	if wait >= 0 && !s.leases.starved {
 		r.deadline = since + wait
 	}
-	if o.FlushIdle > 0 && !s.starved {
+	if o.FlushIdle > 0 && !s.leases.starved {
 		r.idleAt = r.armed + o.FlushIdle
 	}
 	s.sleep.lieDownLocked(timed)
@@ -261,7 +261,7 @@ func (r *reader) parkLocked() (again bool) {
 	}
 	s.sleep.lieDownLocked(parked)
 	s.gauge.parkedAt = time.Since(r.conf.born)
-	if len(s.leases) == 0 {
+	if len(s.leases.list) == 0 {
 		s.restLocked()
 	}
 	s.front.setRoomLocked()
@@ -309,15 +309,15 @@ func (r *reader) takeLocked() *Lease {
 	if points {
 		point(ptTakeLocked)
 	}
-	if s.lent > 0 && s.lent >= s.maxLent() {
-		s.starved = true
+	if s.leases.lent > 0 && s.leases.lent >= s.leases.most() {
+		s.leases.starved = true
 		return nil
 	}
 	kind := leasesSlabs
 	if s.crash != nil {
 		kind = leasesCopy
 	}
-	l := s.newLeaseLocked(kind)
+	l := s.leases.newLocked(kind)
 	r.taking = l
 	for s.pieces.n > 0 {
 		p := s.pieces.at(0)
@@ -341,9 +341,9 @@ func (r *reader) takeLocked() *Lease {
 			break
 		}
 	}
-	if s.lent > 0 && s.lent+l.slabs > s.maxLent() {
-		s.putBackLocked(l)
-		s.starved = true
+	if s.leases.lent > 0 && s.leases.lent+l.slabs > s.leases.most() {
+		s.leases.putBackLocked(l)
+		s.leases.starved = true
 		return nil
 	}
 	l.at = l.b.Runs[0].Slot(0).Time // may fault
@@ -351,8 +351,8 @@ func (r *reader) takeLocked() *Lease {
 	l.open = l.n
 	r.taking = nil
 	r.forced = r.forced && r.limited && s.pieces.n > 0
-	s.lent += l.slabs
-	s.leases = append(s.leases, l)
+	s.leases.lent += l.slabs
+	s.leases.list = append(s.leases.list, l)
 	return l
 }
 
@@ -361,7 +361,7 @@ func (r *reader) takeLocked() *Lease {
 // wait, or waited for the batch before: then only throughput counts.
 func (r *reader) gatherNowLocked() int {
 	s := r.store
-	if s.callers.slabs.n > 0 || s.waited {
+	if s.callers.slabs.n > 0 || s.leases.waited {
 		return r.gatherMax
 	}
 	return min(r.gatherMax, max(1, len(s.pool.free)))
@@ -440,7 +440,7 @@ func (r *reader) take() (l *Lease, again bool) {
 		for _, p := range l.pieces {
 			s.countDropLocked(batch.Corrupt, p.len())
 		}
-		s.freeLeaseLocked(l, false)
+		s.leases.freeLocked(l, false)
 		r.taking = nil
 	}
 	return nil, true
@@ -455,7 +455,7 @@ func (r *reader) tryTakeLocked(faulted *bool) (l *Lease) {
 	}
 	for _, p := range l.pieces {
 		if !p.sound() { // truncated, and made longer again
-			s.leases, s.lent, l.open = s.leases[:len(s.leases)-1], s.lent-l.slabs, 0
+			s.leases.list, s.leases.lent, l.open = s.leases.list[:len(s.leases.list)-1], s.leases.lent-l.slabs, 0
 			r.taking = l
 			s.crash.toHeapLocked(crashfile.ErrTruncated)
 			*faulted = true
@@ -473,7 +473,7 @@ func (r *reader) corrupt(l *Lease) {
 	if l.open > 0 && !s.life.cutShort() {
 		s.countDropLocked(batch.Corrupt, l.open)
 		l.open = 0
-		s.settledLocked(l)
+		s.leases.settledLocked(l)
 	}
 	s.unlock()
 	l.Release()

@@ -98,7 +98,7 @@ func (s *store) accountLocked(theirs batch.Account) batch.Account {
 	a := s.book.Account
 	a.Accepted += s.front.next
 	a.Pending.Slab = s.pendingSlabLocked() + uint64(s.found.left)
-	a.Pending.Inflight = uint64(s.leasedLocked() + s.last.pending)
+	a.Pending.Inflight = uint64(s.leases.openLocked() + s.last.pending)
 	if s.life == retained {
 		a.Pending = batch.Pending{Slab: uint64(s.book.retained + s.found.left)}
 	}

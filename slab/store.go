@@ -42,14 +42,7 @@ type store struct {
 	found   *found
 	ops     []*op
 
-	leases  []*Lease // not settled, oldest first; of copies also settled ones that follow
-	done    []*Lease // memory of settleCopiesLocked
-	spare   []*Lease // for reuse
-	lent    int      // slabs in leases that are not settled
-	starved bool     // the reader waits until fewer are
-	waited  bool     // callers waited for the last lease
-	acked   uint64   // records in copies that were settled, in order
-
+	leases   leases
 	book     book
 	progress progress
 	gauge    gauge
@@ -61,6 +54,7 @@ func (s *store) init(c *config, f *front) {
 	s.conf, s.front = c, f
 	s.pieces, s.pool = newPieces(c.o.SlabCount+2), newPool(&c.o)
 	s.sleep.bell = make(chan struct{}, 1)
+	s.leases.store = s
 	s.callers, s.found = &callers{store: s}, &found{store: s, conf: c}
 }
 

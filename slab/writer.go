@@ -34,6 +34,25 @@ func New(to Borrower, o *Options) (*Writer, error) {
 	if to == nil {
 		return nil, errors.New("slab: the borrower is nil")
 	}
+	w, err := newWriter(o)
+	if err != nil {
+		return nil, err
+	}
+	if err = w.askSpill(to); err == nil {
+		err = w.openSlabs(to.Wants().Dictionary, to.Held)
+	}
+	if err != nil {
+		w.end.giveUp()
+		return nil, err
+	}
+	w.store.callers.help = to.HelpWhen(w.store.needs)
+	w.drain = newDrain(w, to)
+	go w.drain.run()
+	return w, nil
+}
+
+// newWriter returns a Writer without slabs and without a consumer.
+func newWriter(o *Options) (*Writer, error) {
 	if o == nil {
 		o = &Options{}
 	}
@@ -52,25 +71,13 @@ func New(to Borrower, o *Options) (*Writer, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &Writer{
 		conf:  &config{o: r, born: time.Now(), reserve: levels.reserve, important: levels.important, events: callback.New(report, 0)},
-		store: new(store), drain: new(drain),
-		end: &ending{ctx: ctx, giveUp: cancel, done: make(chan struct{}), reported: make(chan struct{})},
+		store: new(store),
+		end:   &ending{ctx: ctx, giveUp: cancel, done: make(chan struct{}), reported: make(chan struct{})},
 	}
 	_, _ = rand.Read(w.conf.id[:]) // never fails
 	w.front = front{conf: w.conf, store: w.store, flush: levels.flush, room: -1, spins: runtime.GOMAXPROCS(0) > 1}
 	w.store.init(w.conf, &w.front)
-	w.drain.init(w.conf, w.store, w.end, to)
-	if err := w.askSpill(); err != nil {
-		cancel()
-		return nil, err
-	}
-	if err := w.openSlabs(); err != nil {
-		cancel()
-		return nil, err
-	}
-	w.front.checks = w.store.crash != nil || w.conf.smallRecords()
 	w.store.last.writes = callback.New(w.writeLastResort, lastResortQueue+1)
-	w.store.callers.help = to.HelpWhen(w.store.needs)
-	go w.drain.run()
 	return w, nil
 }
 
