@@ -153,3 +153,26 @@ func TestCoreLinksNoHTTP(t *testing.T) {
 		}
 	}
 }
+
+// programOrder lists the packages of the program from the lowest to the highest; a package imports
+// lower ones only. tool and run do not import each other.
+var programOrder = []string{"exit", "console", "process", "setting", "dest", "output", "intake", "input", "config", "tool", "run", "program"}
+
+// The packages of the program have an order: docs/adr/0051.
+func TestProgramHasLayers(t *testing.T) {
+	const prefix = module + "/cmd/internal/"
+	for i, name := range programOrder {
+		deps, ok := mustDependencies(t)[prefix+name]
+		if !ok {
+			t.Errorf("there is no package %s", prefix+name)
+		}
+		for _, higher := range programOrder[i+1:] {
+			if slices.Contains(deps, prefix+higher) {
+				t.Errorf("%s imports %s", name, higher)
+			}
+		}
+		if name == "run" && slices.Contains(deps, prefix+"tool") {
+			t.Error("run imports tool")
+		}
+	}
+}

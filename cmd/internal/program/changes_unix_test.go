@@ -340,7 +340,7 @@ func TestLevelPage(t *testing.T) {
 		{"PUT", "?output=p&level=none", "", 200, `{"o":"info","p":""}`},
 	} {
 		w := httptest.NewRecorder()
-		r.p.Level(w, httptest.NewRequest(tt.method, "/-/level"+tt.query, strings.NewReader(tt.body)))
+		run.View{P: r.p}.Level(w, httptest.NewRequest(tt.method, "/-/level"+tt.query, strings.NewReader(tt.body)))
 		if got := w.Body.String(); w.Code != tt.code || !strings.Contains(got, tt.want) {
 			t.Errorf("%s %s %s: %d %s, want %d %s", tt.method, tt.query, tt.body, w.Code, got, tt.code, tt.want)
 		}
@@ -478,10 +478,10 @@ func TestChangeOfAStuckInput(t *testing.T) {
 	r.await("the other input", func() bool { return r.read("ok.log") == "one\ntwo\n" })
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := r.p.SetLevel(ctx, "ok", setting.Level{}); err != nil {
+	if err := (run.View{P: r.p}).SetLevel(ctx, "ok", setting.Level{}); err != nil {
 		t.Errorf("the level of another output: %v", err)
 	}
-	if err := r.p.SetLevel(ctx, "hung", setting.Level{}); err == nil {
+	if err := (run.View{P: r.p}).SetLevel(ctx, "hung", setting.Level{}); err == nil {
 		t.Error("a level is set while a record waits for room")
 	}
 	if said, err := r.end(); exit.Code(err) != exit.RuntimeCode {

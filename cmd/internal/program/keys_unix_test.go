@@ -14,6 +14,7 @@ import (
 
 	"github.com/forebay-log/forebay/cmd/internal/control"
 	"github.com/forebay-log/forebay/cmd/internal/dest"
+	"github.com/forebay-log/forebay/cmd/internal/run"
 	"github.com/forebay-log/forebay/cmd/internal/tool"
 )
 
@@ -126,7 +127,7 @@ func TestSpoolBytesAfterRecovery(t *testing.T) {
 			r.p.Mu.Unlock()
 			var s control.State
 			if ready {
-				r.p.Describe(&s)
+				run.View{P: r.p}.Describe(&s)
 			}
 			if len(s.Outputs) == 0 || s.Outputs[0].Spool == nil || s.Outputs[0].Spool.Records != 10_000 {
 				return false

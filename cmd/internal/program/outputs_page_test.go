@@ -15,7 +15,8 @@ func outputsPage() string {
 	var sb strings.Builder
 	sb.WriteString(`# Options of outputs
 
-This page lists every option of an output once. It is generated from the table that flags, queries of
+This page is for operators and programmers who configure outputs. It lists every option once, and
+is generated from the table that flags, queries of
 ` + "`--to`" + ` and configuration files read; a test compares it with the table. A key of a configuration file
 and a query parameter have the name of the option. *Go* is the same option of the library; ` + "`TLS`" + ` is a field
 of each driver's Config.

@@ -306,7 +306,7 @@ func TestEndThatFails(t *testing.T) {
 	for failOnDrop, want := range map[bool]int{false: exit.RuntimeCode, true: exit.DropsCode} {
 		p := &run.Pipeline{C: &config.Pipeline{Quiet: true, FailOnDrop: failOnDrop},
 			Outs: []*output.Output{{To: "out", Target: &dest.Target{}, Delivery: d, Err: errors.New("close: it does not flush")}}}
-		text, err := p.Conclude(0, nil, run.ErrDeadline)
+		text, err := run.Account{P: p}.Conclude(0, nil, run.ErrDeadline)
 		var code *exit.Error
 		if !errors.As(err, &code) || code.Code != want || len(text) != 1 || text[0] != "out: close: it does not flush" {
 			t.Errorf("%v: %q", err, text)

@@ -28,7 +28,7 @@ func TestLateLinesAreReadAgain(t *testing.T) {
 		out := &output.Output{To: "out", Target: &dest.Target{}, Delivery: d, Err: errors.New("2 records lost")}
 		out.Report.Accepted, out.Report.Delivered, out.Report.Dropped[batch.Shutdown] = 5, 3, 2
 		p := &run.Pipeline{C: &config.Pipeline{Quiet: true}, Inlets: []*run.LiveInput{{Inlet: new(intake.Inlet), Src: &input.TailSource{Dir: dir}}}, Outs: []*output.Output{out}}
-		text, err := p.Conclude(0, nil, run.ErrDeadline)
+		text, err := run.Account{P: p}.Conclude(0, nil, run.ErrDeadline)
 		var code *exit.Error
 		if !errors.As(err, &code) || code.Code != want || len(text) != 1 ||
 			strings.Contains(text[0], "the next run reads them again, from the positions in state") != (dir != "") {

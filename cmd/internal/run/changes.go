@@ -208,7 +208,7 @@ func (p *Pipeline) Change(ctx context.Context, next *config.Pipeline, stdin *os.
 	if err := ch.make(ctx, stdin); err != nil {
 		return ch.said, err
 	}
-	p.rememberDirs()
+	leftovers{p}.rememberDirs()
 	return ch.said, nil
 }
 

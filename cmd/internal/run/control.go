@@ -26,21 +26,22 @@ func (s *opsServer) serveControl(path string, p *Pipeline, pages http.Handler) e
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", pages)
-	mux.HandleFunc("PUT /-/level", p.Level)
+	mux.HandleFunc("PUT /-/level", View{p}.Level)
 	start := time.Now()
 	s.control = control.Serve(ln, func() control.State {
 		now := control.State{
 			Name: p.C.Name, Verb: verb(p.C), PID: os.Getpid(), Version: process.BuildInfo().Version,
 			Start: start, Now: time.Now(), Ending: s.ending.Load(),
 		}
-		p.Describe(&now)
+		View{p}.Describe(&now)
 		return now
 	}, mux)
 	return nil
 }
 
 // Describe says in what state the pipeline is. Any goroutine may ask.
-func (p *Pipeline) Describe(s *control.State) {
+func (v View) Describe(s *control.State) {
+	p := v.P
 	read := p.Read()
 	s.Input = control.Input{
 		Records: read.Records, Bytes: read.Bytes, Filtered: read.Filtered,

@@ -19,24 +19,29 @@ import (
 // crash-safe that outputs had, those of outputs that are gone included.
 const keptName = "kept.json"
 
+// leftovers finds records that earlier outputs left on disk.
+type leftovers struct{ p *Pipeline }
+
 // tellOfLeft says that records wait in spools and crash-safe slabs of outputs that are not in
 // the configuration any more, so that nobody delivers them. It looks into the directories
 // that outputs have, and into those that they had when an input's state directory was
 // written. Nothing is deleted.
-func (p *Pipeline) tellOfLeft() {
+func (l leftovers) tellOfLeft() {
+	p := l.p
 	if !p.C.Named {
 		return
 	}
-	for _, dir := range p.rememberDirs() {
-		p.tellOfLeftIn(dir)
-		if !p.hasCrashDir(dir) { // p.open has told of those
-			p.tellOfOrphansIn(dir)
+	for _, dir := range l.rememberDirs() {
+		l.tellOfLeftIn(dir)
+		if !l.hasCrashDir(dir) { // p.open has told of those
+			l.tellOfOrphansIn(dir)
 		}
 	}
 }
 
 // keptDirs returns the directories of spool and crash-safe, in the order of the outputs.
-func (p *Pipeline) keptDirs() (dirs []string) {
+func (l leftovers) keptDirs() (dirs []string) {
+	p := l.p
 	for _, out := range p.Outs {
 		for _, dir := range []string{out.Spec.Text("spool"), out.Spec.Text("crash-safe")} {
 			if abs, err := filepath.Abs(dir); dir != "" && err == nil && !slices.Contains(dirs, abs) {
@@ -48,7 +53,8 @@ func (p *Pipeline) keptDirs() (dirs []string) {
 }
 
 // hasCrashDir reports whether an output has dir for its slabs.
-func (p *Pipeline) hasCrashDir(dir string) bool {
+func (l leftovers) hasCrashDir(dir string) bool {
+	p := l.p
 	return slices.ContainsFunc(output.CrashDirs(p.Outs), func(d string) bool {
 		abs, err := filepath.Abs(d)
 		return err == nil && abs == dir
@@ -57,8 +63,9 @@ func (p *Pipeline) hasCrashDir(dir string) bool {
 
 // rememberDirs writes the directories of the outputs into the state directories of the
 // inputs, and returns them with all that were there. One that is gone is forgotten.
-func (p *Pipeline) rememberDirs() []string {
-	all := p.keptDirs()
+func (l leftovers) rememberDirs() []string {
+	p := l.p
+	all := l.keptDirs()
 	var files []string
 	for _, in := range p.Inlets {
 		dir := in.c.State()
@@ -96,7 +103,8 @@ func (p *Pipeline) rememberDirs() []string {
 }
 
 // tellOfLeftIn tells of spools in dir, and in its directories, that no output has.
-func (p *Pipeline) tellOfLeftIn(dir string) {
+func (l leftovers) tellOfLeftIn(dir string) {
+	p := l.p
 	own := map[string]bool{}
 	for _, out := range p.Outs {
 		if abs, err := filepath.Abs(out.Spec.Text("spool")); out.Spec.Text("spool") != "" && err == nil {

@@ -82,7 +82,7 @@ func (s *opsServer) listen(f *config.Ops, p *Pipeline, pages http.Handler) error
 
 // pages returns what is served of p.
 func (s *opsServer) pages(p *Pipeline) (http.Handler, error) {
-	ops, err := httpops.New(p)
+	ops, err := httpops.New(View{p})
 	if err != nil {
 		return nil, err
 	}
@@ -90,11 +90,11 @@ func (s *opsServer) pages(p *Pipeline) (http.Handler, error) {
 	mux.HandleFunc("/metrics", func(w http.ResponseWriter, r *http.Request) {
 		ops.Metrics(w, r)
 		if r.Method == http.MethodGet {
-			_, _ = w.Write(p.inputMetrics()) // else the client is gone
+			_, _ = w.Write(View{p}.inputMetrics()) // else the client is gone
 		}
 	})
 	mux.HandleFunc("/health", ops.Health)
-	mux.HandleFunc("GET /-/level", p.Level)
+	mux.HandleFunc("GET /-/level", View{p}.Level)
 	mux.HandleFunc("PUT /-/level", func(w http.ResponseWriter, _ *http.Request) { // who reaches --metrics may be anybody
 		socket := "SOCKET"
 		if s.control != nil {
@@ -136,8 +136,12 @@ func (s *opsServer) close() {
 	}
 }
 
+// A View shows a pipeline to HTTP clients, to forebay top and to Prometheus, and sets levels.
+type View struct{ P *Pipeline }
+
 // Stats returns the state of the outputs in the form that package httpops knows.
-func (p *Pipeline) Stats() (s forebay.Stats) {
+func (v View) Stats() (s forebay.Stats) {
+	p := v.P
 	for _, out := range p.Outputs() {
 		d := out.Delivery.Stats()
 		out.Limit(&d.Account)
@@ -150,7 +154,8 @@ func (p *Pipeline) Stats() (s forebay.Stats) {
 }
 
 // inputMetrics is what Prometheus is told of the input.
-func (p *Pipeline) inputMetrics() (text []byte) {
+func (v View) inputMetrics() (text []byte) {
+	p := v.P
 	read := p.Read()
 	for _, m := range []struct {
 		name, help string

@@ -15,7 +15,8 @@ import (
 )
 
 // levels returns the level of each output, "" for none. Any goroutine may ask.
-func (p *Pipeline) levels() map[string]string {
+func (v View) levels() map[string]string {
+	p := v.P
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
 	all := map[string]string{}
@@ -29,7 +30,8 @@ var errNoOutput = errors.New("there is no such output")
 
 // SetLevel gives an output another level, from the next record on. It waits for records on
 // their way, at most until ctx is done.
-func (p *Pipeline) SetLevel(ctx context.Context, name string, l setting.Level) error {
+func (v View) SetLevel(ctx context.Context, name string, l setting.Level) error {
+	p := v.P
 	if p.changing.take(ctx) != nil {
 		return errors.New("the configuration is changing; try again later")
 	}
@@ -72,7 +74,7 @@ func (p *Pipeline) SetLevel(ctx context.Context, name string, l setting.Level) e
 
 // Level answers GET and PUT /-/level: the levels of the outputs, and another one for one of
 // them, with level=LEVEL and, if there are several, output=NAME.
-func (p *Pipeline) Level(w http.ResponseWriter, r *http.Request) {
+func (v View) Level(w http.ResponseWriter, r *http.Request) {
 	refuse := func(code int, format string, args ...any) { http.Error(w, fmt.Sprintf(format, args...), code) }
 	if r.Method == http.MethodPut {
 		r.Body = http.MaxBytesReader(w, r.Body, opsHeader)
@@ -93,10 +95,10 @@ func (p *Pipeline) Level(w http.ResponseWriter, r *http.Request) {
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), changePatience)
 		defer cancel()
-		switch err := p.SetLevel(ctx, name, l); {
+		switch err := v.SetLevel(ctx, name, l); {
 		case err == errNoOutput:
 			var names []string
-			for name := range p.levels() {
+			for name := range v.levels() {
 				names = append(names, name)
 			}
 			refuse(http.StatusNotFound, "output=%.40s: %v; there is %s", name, err, console.InWords(names, "and"))
@@ -107,5 +109,5 @@ func (p *Pipeline) Level(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(p.levels()) // else the client is gone
+	_ = json.NewEncoder(w).Encode(v.levels()) // else the client is gone
 }

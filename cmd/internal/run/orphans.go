@@ -13,13 +13,15 @@ import (
 
 // tellOfOrphans says that dead programs have left records of destinations in the
 // directories of --crash-safe that this one has not, so that nobody delivers them.
-func (p *Pipeline) tellOfOrphans() {
+func (l leftovers) tellOfOrphans() {
+	p := l.p
 	for _, dir := range output.CrashDirs(p.Outs) {
-		p.tellOfOrphansIn(dir)
+		l.tellOfOrphansIn(dir)
 	}
 }
 
-func (p *Pipeline) tellOfOrphansIn(dir string) {
+func (l leftovers) tellOfOrphansIn(dir string) {
+	p := l.p
 	slabs, read := map[string]bool{}, map[string]bool{} // what will be delivered
 	for _, out := range p.Outs {
 		read[out.Dir] = true

@@ -58,7 +58,6 @@ type Pipeline struct {
 	lastly    []string                  // what shutdown has to say, besides the summary
 	unstored  bool                      // the positions of an input could not be stored
 	early     sync.WaitGroup            // outputs that unstick ends
-	saidDrops bool                      // that --when-full drops although there is a spool
 }
 
 // RunPipe runs forebay pipe or tail.
@@ -104,7 +103,7 @@ func Run(p *Pipeline, stdin, stderr *os.File) error {
 		return err
 	}
 	defer p.CloseInputs()
-	p.tellOfLeft()
+	leftovers{p}.tellOfLeft()
 	watchers, err := serveOps(&c.Ops, p)
 	if err != nil {
 		p.abandon()
@@ -144,7 +143,7 @@ func (p *Pipeline) Open(stdin *os.File) (err error) {
 		}
 		p.Outs = append(p.Outs, out)
 	}
-	p.tellOfOrphans()
+	leftovers{p}.tellOfOrphans()
 	return nil
 }
 
@@ -270,7 +269,7 @@ func (p *Pipeline) run() error {
 	quit := make(chan struct{})
 	var beside sync.WaitGroup
 	if p.term != nil {
-		beside.Go(func() { p.show(quit) })
+		beside.Go(func() { screen{p}.show(quit) })
 	}
 	allGone := p.watchGone(&beside, quit)
 
@@ -324,7 +323,7 @@ func (p *Pipeline) run() error {
 	close(quit)
 	p.finishInputs()
 	took := time.Since(start)
-	text, err := p.Conclude(took, errors.Join(p.errs...), context.Cause(end.Ctx))
+	text, err := Account{p}.Conclude(took, errors.Join(p.errs...), context.Cause(end.Ctx))
 	said := make(chan struct{})
 	go func() {
 		defer close(said)
@@ -334,7 +333,7 @@ func (p *Pipeline) run() error {
 			p.Console.Say("%s", line)
 		}
 		if p.C.Ops.Summary.Value == config.SummaryJSON {
-			p.Console.Print(p.summaryJSON(took, err))
+			p.Console.Print(Account{p}.summaryJSON(took, err))
 		}
 	}()
 	var enough <-chan time.Time
@@ -457,24 +456,29 @@ func (p *Pipeline) watchGone(wg *sync.WaitGroup, quit <-chan struct{}) <-chan st
 	return all
 }
 
+// A screen writes the live line of a pipeline.
+type screen struct{ p *Pipeline }
+
 // show writes the live line until quit.
-func (p *Pipeline) show(quit <-chan struct{}) {
+func (s screen) show(quit <-chan struct{}) {
+	p := s.p
 	tick := time.NewTicker(console.LiveEvery)
 	defer tick.Stop()
-	before, at := p.progress(), time.Now()
+	before, at := s.progress(), time.Now()
 	for {
 		select {
 		case <-quit:
 			return
 		case now := <-tick.C:
-			cur := p.progress()
+			cur := s.progress()
 			p.Console.Show(console.LiveLine(before, cur, now.Sub(at), console.LiveWidth(p.term)))
 			before, at = cur, now
 		}
 	}
 }
 
-func (p *Pipeline) progress() console.Progress {
+func (s screen) progress() console.Progress {
+	p := s.p
 	read := p.Read()
 	now := console.Progress{Records: read.Records, Bytes: read.Bytes, Dropped: read.Oversize}
 	for _, out := range p.Outputs() {

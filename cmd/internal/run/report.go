@@ -15,14 +15,18 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
+// An Account reports the outcome of a pipeline that has ended.
+type Account struct{ P *Pipeline }
+
 // Conclude returns what is to be said at the end, and how the program ends.
-func (p *Pipeline) Conclude(took time.Duration, readErr, cause error) (text []string, err error) {
+func (a Account) Conclude(took time.Duration, readErr, cause error) (text []string, err error) {
+	p := a.P
 	say := func(format string, args ...any) { text = append(text, fmt.Sprintf(format, args...)) }
 	text = append(text, p.lastly...)
 	if !p.C.Quiet && p.C.Ops.Summary.Value != config.SummaryJSON {
-		say("%s", p.summary(took))
+		say("%s", a.summary(took))
 	}
-	again := p.readsAgain()
+	again := a.readsAgain()
 	var dropped, lost, late, kept uint64
 	faults := uint64(0) // that are said, and name no lost record
 	if p.unstored {
@@ -104,7 +108,8 @@ func (p *Pipeline) Conclude(took time.Duration, readErr, cause error) (text []st
 
 // summary is one line: what was read, what became of it, and the account of each
 // output.
-func (p *Pipeline) summary(took time.Duration) string {
+func (a Account) summary(took time.Duration) string {
+	p := a.P
 	var sb strings.Builder
 	read := p.Read()
 	if p.C.DryRun {

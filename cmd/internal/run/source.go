@@ -122,7 +122,8 @@ func (p *Pipeline) CloseInputs() {
 
 // readsAgain says who gives lines again that were read and not delivered; "": for some,
 // nobody does.
-func (p *Pipeline) readsAgain() (by string) {
+func (a Account) readsAgain() (by string) {
+	p := a.P
 	for i, in := range p.Inlets {
 		switch again := in.Src.Repeats(); {
 		case again == "":

@@ -46,7 +46,8 @@ type pendingSum struct {
 }
 
 // summaryJSON returns the summary of a run that ends with err.
-func (p *Pipeline) summaryJSON(took time.Duration, err error) string {
+func (a Account) summaryJSON(took time.Duration, err error) string {
+	p := a.P
 	read := p.Read()
 	s := SummaryOf{
 		Records: read.Records, Bytes: read.Bytes, Seconds: took.Seconds(),
