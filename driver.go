@@ -160,7 +160,7 @@ func makeDir(dir string) error {
 		return errors.New("the directory is empty; give its path")
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("cannot make the directory: %w; make it for the user of this process, or give another one", err)
+		return fmt.Errorf("cannot create the directory: %w; create it for the user of this process, or use another one", err)
 	}
 	return nil
 }

@@ -509,7 +509,7 @@ func TestTimeouts(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 			}
 		}, Config{}, defaultWriteTimeout, "did not read a batch"},
-		{"no HELO", func(c *testkit.ForwardConn, stop chan struct{}) { <-stop }, Config{SharedKey: "k"}, defaultHandshakeTimeout, "not finished within 5s"},
+		{"is not HELO", func(c *testkit.ForwardConn, stop chan struct{}) { <-stop }, Config{SharedKey: "k"}, defaultHandshakeTimeout, "not finished within 5s"},
 		{"HELO drop by drop", func(c *testkit.ForwardConn, stop chan struct{}) {
 			for _, x := range (&testkit.ForwardAuth{Nonce: make([]byte, 200)}).HELO() {
 				if _, err := c.Write([]byte{x}); err != nil {

@@ -507,7 +507,7 @@ func (r *resolved) secrets(bad func(string, ...any)) {
 		r.Hostname = name + ".forebay"
 	}
 	if n := len(r.Hostname) + len(r.User); n > 600 {
-		bad("Config.Hostname and Config.User have %d bytes together: servers want a handshake of less than 1 KB", n)
+		bad("Config.Hostname and Config.User have %d bytes together: servers require a handshake of less than 1 KB", n)
 	}
 }
 

@@ -335,5 +335,5 @@ func speech(problem string, said []byte, secrets *credentials) error {
 	if len(line) < 3 || slices.ContainsFunc(line, func(b byte) bool { return b != '\t' && (b < ' ' || b > '~') }) {
 		return errors.New(problem)
 	}
-	return fmt.Errorf("%s: it says %q", problem, printable(string(line), secrets.key, secrets.password))
+	return fmt.Errorf("%s: it sent %q", problem, printable(string(line), secrets.key, secrets.password))
 }

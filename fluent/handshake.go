@@ -180,7 +180,7 @@ func (h *handshaker) checkPong(msg []byte, salt string, nonce []byte) error {
 		texts[i] = string(t.Bytes)
 	}
 	if !ok {
-		return fmt.Errorf("%w: it says %q", errRefused, printable(texts[0], h.key, h.password))
+		return fmt.Errorf("%w: it sent %q", errRefused, printable(texts[0], h.key, h.password))
 	}
 	if texts[1] == h.hostname {
 		// Its digest would be the one of our PING, which anybody can send back.

@@ -73,7 +73,7 @@ func TestHandshakeFailures(t *testing.T) {
 		fatal  bool
 		text   string
 	}{
-		{"wrong key", func(c *testkit.ForwardConn) { ask(c, auth) }, Config{SharedKey: "wrong-key", User: "u", Password: "right-password"}, true, `says "shared_key mismatch"`},
+		{"wrong key", func(c *testkit.ForwardConn) { ask(c, auth) }, Config{SharedKey: "wrong-key", User: "u", Password: "right-password"}, true, `sent "shared_key mismatch"`},
 		{"wrong password", func(c *testkit.ForwardConn) { ask(c, auth) }, Config{SharedKey: "right-key", User: "u", Password: "wrong-password"}, true, "username/password mismatch"},
 		{"own name", func(c *testkit.ForwardConn) { ask(c, auth) }, Config{SharedKey: "right-key", Hostname: "s"}, true, "same hostname"},
 		{"closed without PONG", func(c *testkit.ForwardConn) { c.Write(auth.HELO()); c.Raw() }, good, false, "its shared key may differ"},
@@ -108,7 +108,7 @@ func TestHandshakeFailures(t *testing.T) {
 		{"HELO invalid", func(c *testkit.ForwardConn) { c.Write([]byte{0xc1}); c.Raw() }, good, false, "not the Forward protocol"},
 		{"a reason that repeats secrets", pong(func(salt []byte) []byte {
 			return auth.PONG(salt, "key right-key\nof u is not right-password "+strings.Repeat("x", 500))
-		}), good, true, `says "key (secret) of u is not (secret) xxx`},
+		}), good, true, `sent "key (secret) of u is not (secret) xxx`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { tc.script(c) }}

@@ -100,13 +100,13 @@ func TestWhatOtherServersSay(t *testing.T) {
 		c    Config
 		text string
 	}{
-		{"web", Config{Servers: []string{web.Listener.Addr().String()}}, `not the Forward protocol: it says "HTTP/1.1 400 Bad Request"`},
-		{"web, without acknowledgements", Config{Servers: []string{web.Listener.Addr().String()}, NoAck: true}, `it says "HTTP/1.1 400 Bad Request"`},
+		{"web", Config{Servers: []string{web.Listener.Addr().String()}}, `not the Forward protocol: it sent "HTTP/1.1 400 Bad Request"`},
+		{"web, without acknowledgements", Config{Servers: []string{web.Listener.Addr().String()}, NoAck: true}, `it sent "HTTP/1.1 400 Bad Request"`},
 		{"TLS", Config{Servers: []string{listen(t, alert)}}, "tls://"},
-		{"mail", Config{Servers: []string{mailAddr}}, `it says "220 mail.test ESMTP"`},
-		{"mail, with a handshake", Config{Servers: []string{mailAddr}, SharedKey: "k"}, `is not HELO: it says "220 mail.test ESMTP"`},
+		{"mail", Config{Servers: []string{mailAddr}}, `it sent "220 mail.test ESMTP"`},
+		{"mail, with a handshake", Config{Servers: []string{mailAddr}, SharedKey: "k"}, `is not HELO: it sent "220 mail.test ESMTP"`},
 		{"not to be shown", Config{Servers: []string{listen(t, echo)}}, "not the Forward protocol"},
-		{"a secret", Config{Servers: []string{listen(t, bell)}, SharedKey: "k3y"}, `it says "the key is (secret)"`},
+		{"a secret", Config{Servers: []string{listen(t, bell)}, SharedKey: "k3y"}, `it sent "the key is (secret)"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.c.HandshakeTimeout = 20 * time.Second

@@ -239,7 +239,7 @@ func (w *Workload) keepsUp(slabBytes int) error {
 	if w.DrainBytesPerSecond > 0 && drain < w.records(slabBytes)*1e9/float64(w.Latency) {
 		why = "DrainBytesPerSecond"
 	}
-	return fmt.Errorf("%w: it takes %s/s (%s) and %s/s arrive, so any buffer fills up: send less, use a larger slab or a faster destination, or several of them",
+	return fmt.Errorf("%w: it accepts %s/s (%s) and %s/s arrive, so any buffer fills up: send less, use a larger slab or a faster destination, or several of them",
 		ErrTooSlow, sizeString(int64(drain*w.RecordBytes)), why, sizeString(int64(w.Rate*w.RecordBytes)))
 }
 

@@ -135,7 +135,7 @@ func split(path string) ([]string, error) {
 		case part == "":
 			return nil, errors.New("a part of it is empty; leave out the dot")
 		case part != "*" && strings.Contains(part, "*"):
-			return nil, errors.New("a * within a name; RedactKeys takes one at the beginning or end of a key without dots, as in *token")
+			return nil, errors.New("a * within a name; RedactKeys accepts one at the beginning or end of a key without dots, as in *token")
 		}
 		parts = append(parts, string(fold(nil, part)))
 	}

@@ -181,7 +181,7 @@ func dead(path string) error {
 	if st, err := os.Lstat(path); err != nil {
 		return err
 	} else if st.Mode()&fs.ModeSocket == 0 {
-		return errors.New("it is no socket")
+		return errors.New("it is not a socket")
 	}
 	c, err := net.Dial("unix", path)
 	switch {

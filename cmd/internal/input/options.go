@@ -99,7 +99,7 @@ func KindOf(c *setting.Values, name string, stdin *os.File) (Kind, error) {
 				return nil, errors.New("a path in --files is empty")
 			}
 			if err := tail.CheckPattern(path); err != nil {
-				return nil, fmt.Errorf("%s in --files is no pattern: %w", path, err)
+				return nil, fmt.Errorf("%s in --files is not a valid pattern: %w", path, err)
 			}
 		}
 		return f, nil

@@ -264,7 +264,7 @@ func TestChangesRefused(t *testing.T) {
 	r.await("the refusal", func() bool {
 		return strings.Contains(r.said.String()[before:], "the input stays closed until the file is changed or reloaded")
 	})
-	if said := r.change(good); !strings.Contains(said, "input a is new") {
+	if said := r.change(good); !strings.Contains(said, "input a was added") {
 		t.Error(said)
 	}
 	c, err := net.Dial("unix", filepath.Join(r.dir, "a"))

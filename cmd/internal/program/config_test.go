@@ -71,7 +71,7 @@ func TestConfigTogether(t *testing.T) {
 		"inputs: {a: {type: stdin}}\noutputs: {o: {to: \"file:/tmp/x\"}, p: {to: \"stdout:\", fallback: \"file:/tmp/x\"}}":      "outputs.p.fallback: it is the same file as outputs.o.to",
 		"inputs: {a: {type: stdin}}\noutputs: {o: {to: \"stdout:\", dead-letter: d}, p: {to: \"stderr:\", dead-letter: ./d}}":   "outputs.p.dead-letter: it is the same file as outputs.o.dead-letter",
 		"inputs: {a: {type: tail, files: \"/tmp/*.log\"}}\noutputs: {o: {to: \"file:/tmp/x.log\"}}":                             "outputs.o.to: it is one of the files of inputs.a",
-		"inputs: {a: {type: tail, files: \"/tmp/[x\"}}\noutputs: {o: {to: \"stdout:\"}}":                                        "is no pattern",
+		"inputs: {a: {type: tail, files: \"/tmp/[x\"}}\noutputs: {o: {to: \"stdout:\"}}":                                        "is not a valid pattern",
 		"inputs: {a: {type: loki, listen: \":3100\"}, b: {type: forward, listen: \":3100\"}}\noutputs: {o: {to: \"stdout:\"}}":  "inputs.a also listens on :3100",
 		"inputs: {a: {type: tail, files: x, from: middle}}\noutputs: {o: {to: \"stdout:\", from: a}}":                           "1:42: inputs.a.from: \"middle\" is not one of",
 		"inputs: {a: {type: forward, user: u}}\noutputs: {o: {to: \"stdout:\"}}":                                                "user and password-file belong together",

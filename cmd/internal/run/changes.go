@@ -280,7 +280,7 @@ func (ch *change) compare() {
 		switch c := inputNamed(ch.next, in.Name); {
 		case c == nil:
 			ch.stopped = append(ch.stopped, in)
-			say("input %s is gone", in.Name)
+			say("input %s was removed", in.Name)
 		case !config.SameInput(in.c, c):
 			ch.stopped = append(ch.stopped, in)
 			say("input %s has changed", c.Name)
@@ -293,14 +293,14 @@ func (ch *change) compare() {
 	}
 	for _, c := range ch.next.Inputs {
 		if !slices.ContainsFunc(ch.p.Inlets, func(in *LiveInput) bool { return in.Name == c.Name }) {
-			say("input %s is new", c.Name)
+			say("input %s was added", c.Name)
 		}
 	}
 	for _, out := range ch.p.Outs {
 		switch c := outputNamed(ch.next, out.Spec.Name); {
 		case c == nil:
 			ch.ending = append(ch.ending, out)
-			say("output %s is gone", out.To)
+			say("output %s was removed", out.To)
 		case !config.SameOutput(out.Spec, c):
 			ch.ending = append(ch.ending, out)
 			say("output %s has changed", out.To)
@@ -316,7 +316,7 @@ func (ch *change) compare() {
 	}
 	for _, c := range ch.next.Outs {
 		if !slices.ContainsFunc(ch.p.Outs, func(out *output.Output) bool { return out.Spec.Name == c.Name }) {
-			say("output %s is new", c.Name)
+			say("output %s was added", c.Name)
 		}
 	}
 	if !config.SameRules(ch.p.C, ch.next) {

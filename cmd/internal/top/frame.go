@@ -121,7 +121,7 @@ func (h *History) state(o *control.Output) word {
 	}
 	switch {
 	case o.Gone:
-		return word{"ended for good", red}
+		return word{"has ended", red}
 	case o.Circuit == "open":
 		return word{"circuit open, fails" + since, red}
 	case o.Circuit != "closed":
