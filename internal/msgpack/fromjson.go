@@ -65,8 +65,7 @@ func space(js []byte) []byte {
 
 func compound(dst, js []byte, keys *keyset.Set, depth int, object bool) ([]byte, []byte, error) {
 	if keys != nil && object {
-		keys.Open(nil)
-		defer keys.Close()
+		keys.Open(nil) // closed at the end, or after an error by release
 	}
 	at, n := len(dst), 0
 	end := byte(']')
@@ -92,9 +91,9 @@ func compound(dst, js []byte, keys *keyset.Set, depth int, object bool) ([]byte,
 				return dst, js, err
 			}
 			if keys != nil {
-				key, _, _ := Next(dst[at:])
-				if suffix := keys.Suffix(key.Bytes); suffix != "" {
-					dst = AppendStr(dst[:at], string(key.Bytes)+suffix)
+				key := strBody(dst[at:])
+				if suffix := keys.Suffix(key); suffix != "" {
+					dst = AppendStr(dst[:at], string(key)+suffix)
 				}
 			}
 			js = space(js)
@@ -117,9 +116,25 @@ func compound(dst, js []byte, keys *keyset.Set, depth int, object bool) ([]byte,
 		js = js[1:]
 	}
 	if object {
+		if keys != nil {
+			keys.Close()
+		}
 		return CloseMap(dst, at, n), js[1:], nil
 	}
 	return closeArray(dst, at, n), js[1:], nil
+}
+
+// strBody returns the bytes of a string.
+func strBody(str []byte) []byte {
+	switch c := str[0]; {
+	case c&0xe0 == 0xa0:
+		return str[1:]
+	case c == cStr8:
+		return str[2:]
+	case c == cStr16:
+		return str[3:]
+	}
+	return str[5:]
 }
 
 func closeArray(dst []byte, at, n int) []byte {

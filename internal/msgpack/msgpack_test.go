@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"math/bits"
 	"reflect"
@@ -435,5 +436,39 @@ func TestScalar(t *testing.T) {
 				t.Errorf("%#x: Scalar says %d of % x, Next %v, %d, %v", c, got, b[:n], tok.Kind, size, err)
 			}
 		}
+	}
+}
+
+// A key of any length that is there twice is renamed, in JSON and in MessagePack.
+func TestUniqueKeys(t *testing.T) {
+	for _, n := range []int{0, 1, 30, 31, 32, 254, 255, 256, 1<<16 - 1, 1 << 16} {
+		key := strings.Repeat("k", n)
+		js := fmt.Sprintf(`{"%s":1,"%s":{"%s":[{"%s":2,"%s":3}]}}`, key, key, key, key, key)
+		want := fmt.Sprintf(`{"%s":1,"%s_":{"%s":[{"%s":2,"%s_":3}]}}`, key, key, key, key, key)
+		plain, _, err := AppendFromJSON(nil, []byte(js))
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := AppendUnique([]byte("x"), plain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unique, _, err := AppendUniqueFromJSON([]byte("x"), []byte(js))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range [][]byte{again, unique} {
+			if got, rest, err := AppendJSON(nil, b[1:]); err != nil || len(rest) > 0 || string(got) != want {
+				t.Errorf("%d bytes: %v, %.200s", n, err, got)
+			}
+		}
+	}
+	for _, bad := range []string{`{"a":1,"a":`, `{"a":{"b":1,`, `{"a"`} {
+		if _, _, err := AppendUniqueFromJSON(nil, []byte(bad)); err == nil {
+			t.Errorf("%s is accepted", bad)
+		}
+	}
+	if _, err := AppendUnique(nil, []byte{0x82, 0xa1, 'a', 1}); err == nil {
+		t.Error("a map that is cut is accepted")
 	}
 }
