@@ -187,6 +187,7 @@ func stalled(t *testing.T, args ...string) *child {
 	fill(0)
 	p.signal(syscall.SIGCONT)
 	// It is stalled when standard output takes no more and more is read than the slabs hold.
+	// Standard output is full with a slab of 31 lines in each of its 16 pages.
 	// Either may be less, if slabs were written before they were full, but then nothing moves
 	// any more; a busy machine has it rest, too, though not for long.
 	in := func(f *os.File) int {
@@ -204,7 +205,7 @@ func stalled(t *testing.T, args ...string) *child {
 		before := written
 		fill(100)
 		switch out := in(p.out); {
-		case out > pipe-8<<10 && written-in(p.in)-out > 2*4000+len("first\n"):
+		case out > pipe*3/4 && written-in(p.in)-out > 2*4000+len("first\n"):
 			return p
 		case written != before || written < pipe*7/4: // both pipes
 			still = 0
