@@ -84,7 +84,7 @@ func startPeer(t *testing.T, p *peer, opts ...grpc.ServerOption) {
 }
 
 func (p *peer) on(t *testing.T, l net.Listener, opts ...grpc.ServerOption) {
-	p.srv = grpc.NewServer(append(opts, grpc.ForceServerCodecV2(codec{}), grpc.UnknownServiceHandler(p.serve))...)
+	p.srv = grpc.NewServer(append(opts, grpc.WaitForHandlers(true), grpc.ForceServerCodecV2(codec{}), grpc.UnknownServiceHandler(p.serve))...)
 	served := make(chan struct{})
 	go func() {
 		defer close(served)

@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"strconv"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -172,6 +173,7 @@ func init() {
 		die(err)
 		to, err := openTarget(os.Getenv(envTo), os.Getenv(envAddr), dir, memories[os.Getenv(envMem)], seed)
 		die(err)
+		soon := os.Getpid()%2 == 0 // it dies after a Flush
 		var wg sync.WaitGroup
 		for g, key := range crashKeys {
 			wg.Go(func() {
@@ -192,6 +194,9 @@ func init() {
 					note(8, n+1)
 					if r.IntN(100) == 0 && to.flush(context.Background()) == nil {
 						note(16, n+1)
+						if soon && r.IntN(10) == 0 { // before anything else is delivered
+							die(syscall.Kill(os.Getpid(), syscall.SIGKILL))
+						}
 					}
 				}
 			})
