@@ -1,6 +1,12 @@
 // Package values writes attributes and their values in a [Style], for the encoders of
 // package encode and of destinations with a different record layout. A [Walker]
 // writes the attributes of a record, [Values] single ones.
+//
+// A [Walk] passes a Go value of any type to an [Emitter], of which each output format has one.
+// Cycles, limits, panics in methods and nil pointers are handled there, once for all formats:
+//
+//	value ─▶ ShapeOf(type) ─▶ Walk ─▶ Emitter ─▶ JSON | MessagePack | OTLP
+//	                                  └▶ redact.filter ─▶ Emitter
 package values
 
 import (
