@@ -349,6 +349,7 @@ func TestRedactionEnds(t *testing.T) {
 	for name, v := range map[string]any{
 		"pointer": cyclic, "map": loop, "list": list, "pointer to itself": p, "deep list": deepList, "deep groups": groups,
 		"deep chain": chain, "deeply quoted": nested,
+		"attribute in a list": []any{slog.Any("a", deepList), slog.Any("b", shared(30)), slog.String("c", secret), map[string]any{"d": secret}},
 		"LogValuer in a list": []any{endless{}, secret}, "appender": &selfAppender{}, "shared": shared(30),
 	} {
 		for _, opt := range []forebay.Option{forebay.RedactKeys("password"), forebay.RedactPattern(secretPattern)} {

@@ -28,6 +28,7 @@ type filter struct {
 	hide           bool // the next value is replaced
 	hidden         int  // lists and maps that are open within a hidden value
 	changed        bool
+	failed         error // of a walk within inspect
 }
 
 // A container is an open list or map.
@@ -78,10 +79,13 @@ var plainStyle = &values.NewValues(values.Style{}).Style
 // run walks over x.
 func (f *filter) run(next values.Emitter, x any, at span) error {
 	mark := len(f.w.nodes)
-	f.Emitter, f.at, f.open, f.hide, f.hidden, f.changed = next, at, f.open[:0], false, 0, false
+	f.Emitter, f.at, f.open, f.hide, f.hidden, f.changed, f.failed = next, at, f.open[:0], false, 0, false, nil
 	f.walk.Made, f.walk.Nodes = f.w.made, f.w.nodesSeen
 	f.walk.Reset()
 	err := f.walk.Any(x)
+	if err == nil {
+		err = f.failed
+	}
 	if err == nil && f.changed && next == nil {
 		err = errChanged
 	}
@@ -301,7 +305,7 @@ func (f *filter) Err() error {
 	if f.changed && f.Emitter == nil {
 		return errChanged
 	}
-	return nil
+	return f.failed
 }
 
 // inspect redacts the results of the methods of a value that a Walk may not call. It reports
@@ -358,8 +362,12 @@ func (f *filter) attr(a slog.Attr) {
 	f.Text(a.Key)
 	f.Key("Value")
 	f.at, f.hide = f.w.step(f.at, a.Key)
+	open, hidden := len(f.open), f.hidden
 	if err := f.walk.Value(a.Value); err != nil {
-		f.Text(tooDeep)
+		f.failed, f.hidden = err, hidden
+		for len(f.open) > open {
+			f.EndList()
+		}
 	}
 	f.EndMap()
 }
