@@ -141,6 +141,7 @@ func (t *target) try(root, overlay, bin string) (by string, err error) {
 	}
 	build := exec.Command("go", append(args, ".")...)
 	build.Dir = pkg
+	build.Env = append(os.Environ(), "GOWORK=off") // nested modules are not in go.work
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s does not compile: %w\n%s", t.pkg, err, out)
 	}
