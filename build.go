@@ -24,7 +24,7 @@ import (
 // far are closed again; files and directories that were created remain.
 func NewRouter(opts ...Option) (*Router, error) {
 	cfg := config{busy: defaultBusyTimeout, syncs: math.MaxInt}
-	b := builder{names: map[string]string{}, paths: map[string]string{}, writers: map[any]*output{}}
+	b := builder{what: "make router", names: map[string]string{}, paths: map[string]string{}, writers: map[any]*output{}}
 	for i, opt := range opts {
 		if opt == nil {
 			b.fault(fmt.Sprintf("option %d", i+1), "it is nil; leave it out")
@@ -46,6 +46,8 @@ func NewRouter(opts ...Option) (*Router, error) {
 
 // builder makes a core from a config and collects the faults of the config.
 type builder struct {
+	what    string // the operation in errors
+	bare    bool   // it opens an output without a Router
 	faults  []error
 	names   map[string]string // given name -> place
 	paths   map[string]string // file or directory of one output -> place
@@ -57,7 +59,7 @@ type builder struct {
 }
 
 func (b *builder) fault(place, format string, args ...any) {
-	b.faults = append(b.faults, fmt.Errorf("forebay: cannot make router: %s: %w", place, fmt.Errorf(format, args...)))
+	b.faults = append(b.faults, fmt.Errorf("forebay: cannot %s: %s: %w", b.what, place, fmt.Errorf(format, args...)))
 }
 
 func (b *builder) core(cfg *config) *core {

@@ -20,6 +20,7 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/closetime"
 	"github.com/forebay-log/forebay/loki"
@@ -110,7 +111,7 @@ func own(w *world) deliver.Destination {
 
 // endLines is lines over TCP.
 func endLines(t *testing.T, w *world, dir string) ended {
-	s, err := netsink.New("tcp://example:1", &netsink.Options{
+	s, err := netsink.New(netsink.Config{Address: "tcp://example:1",
 		Dial: func(context.Context, string, string) (net.Conn, error) {
 			if err := w.visit(); err != nil {
 				return nil, err
@@ -178,7 +179,7 @@ func endRouter(t *testing.T, w *world, dir string) ended {
 }
 
 func endFluent(t *testing.T, w *world, dir string) ended {
-	c := fluent.Config{SpoolDir: dir, OnError: quiet, NoAck: true, FlushInterval: time.Millisecond, ReconnectMin: time.Millisecond, ReconnectMax: 10 * time.Millisecond,
+	c := fluent.Config{NoAck: true, ReconnectMin: time.Millisecond, ReconnectMax: 10 * time.Millisecond,
 		Dial: func(context.Context, string, string) (net.Conn, error) {
 			if err := w.visit(); err != nil {
 				return nil, err
@@ -187,8 +188,10 @@ func endFluent(t *testing.T, w *world, dir string) ended {
 			go io.Copy(io.Discard, far)
 			return near, nil
 		}}
-	c.Retry, c.Breaker = tight()
-	l, err := fluent.NewLogger(c)
+	l, err := fluent.NewLogger(c, forebay.OnError(quiet), forebay.Delivery(func(o *deliver.OutputOptions) {
+		o.SpoolDir, o.Slab.FlushInterval = dir, time.Millisecond
+		o.Deliver.Retry, o.Deliver.Breaker = tight()
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,24 +202,35 @@ func endFluent(t *testing.T, w *world, dir string) ended {
 }
 
 func endLoki(t *testing.T, w *world, dir string) ended {
-	c := loki.Config{URL: "http://loki", Labels: map[string]string{"app": "contract"}, SpoolDir: dir, OnError: quiet,
-		BatchAge: 10 * time.Millisecond, WhenFull: "drop-newest",
-		Client: &http.Client{Transport: answering(func() (*http.Response, error) {
+	c := loki.Config{
+		URL:      "http://loki",
+		Labels:   map[string]string{"app": "contract"},
+		BatchAge: 10 * time.Millisecond,
+		HTTP: httpclient.Options{Client: &http.Client{Transport: answering(func() (*http.Response, error) {
 			if err := w.visit(); err != nil {
 				return nil, err
 			}
 			return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody}, nil
-		})}}
-	c.Retry, c.Breaker = tight()
-	h, err := loki.NewHandler(c)
+		})}},
+	}
+	d, err := loki.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
+	out, err := forebay.Open(forebay.To(d, forebay.OnError(quiet), forebay.WhenFull("drop-newest"), forebay.Delivery(func(o *deliver.OutputOptions) {
+		o.SpoolDir = dir
+		o.Deliver.Retry, o.Deliver.Breaker = tight()
+	})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	scope := d.Encoder().Scope()
 	return ended{
 		write: func(i int) error {
-			return h.Handle(context.Background(), slog.NewRecord(time.Now(), slog.LevelInfo, fmt.Sprint("record ", i), 0))
+			rec, m, err := scope.Append(nil, &encode.Record{Time: time.Now(), Message: fmt.Sprint("record ", i)})
+			return errors.Join(err, out.WriteRecord(rec, m))
 		},
-		shutdown: h.Close, account: h.Sink.Account,
+		shutdown: out.Shutdown, account: out.Account,
 	}
 }
 

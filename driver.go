@@ -22,9 +22,9 @@ type Setup struct {
 	// with a fixed record format sets its encoder here. If Encoder remains nil, the output
 	// writes JSON.
 	Encoder encode.Encoder
-	// OutputOptions are the options of memory and delivery. A driver sets its defaults here;
-	// the options of the output are applied afterwards and override them. Name is empty or
-	// the value of the option Name; a driver may set a default.
+	// OutputOptions are the options of memory and delivery. The options of the output are
+	// applied after the function has returned. Fields that are then zero have the default of
+	// the destination, see Defaults of deliver.Traits.
 	deliver.OutputOptions
 
 	claims func(what, path string) error // nil: anything may be claimed
@@ -95,6 +95,9 @@ func (d driverOf[C]) open(settings []setting, s *Setup) (dest deliver.Destinatio
 	if err == nil && isNil(dest) {
 		err = errors.New("the destination is nil")
 	}
+	if err == nil {
+		err = s.complete(dest)
+	}
 	if err != nil {
 		errs = append(errs, err)
 	}
@@ -104,6 +107,23 @@ func (d driverOf[C]) open(settings []setting, s *Setup) (dest deliver.Destinatio
 		}
 	}
 	return dest, errs
+}
+
+// complete sets the encoder and the default name of dest.
+func (s *Setup) complete(dest deliver.Destination) (err error) {
+	if p := contain.Call(func() {
+		if e, ok := dest.(interface{ Encoder() encode.Encoder }); ok && s.Encoder == nil {
+			s.Encoder = e.Encoder()
+		}
+		if f := dest.Traits().Defaults; f != nil {
+			o := s.OutputOptions
+			f(&o)
+			s.Name = o.Name
+		}
+	}); p != nil {
+		err = p
+	}
+	return err
 }
 
 func (s setting) fault(err error) error {
@@ -181,22 +201,17 @@ func WhenFull(policy string) OutputOption {
 // and fluent.To. slab.Plan computes the size that absorbs a given stall.
 func Buffer(bytes int) OutputOption {
 	return deliverySetting("forebay.Buffer", func(o *deliver.OutputOptions) error {
-		size := o.Slab.SlabBytes
-		if size == 0 {
-			size = slab.DefaultSlabBytes
-		}
 		if least := 2 * slab.MinSlabBytes; bytes < least {
 			return fmt.Errorf("%d bytes are too few; give %d or more", bytes, least)
 		}
-		size = min(size, bytes/2)
-		o.BufferBytes, o.Slab.SlabBytes, o.Slab.SlabCount = bytes, size, bytes/size
+		o.BufferBytes = bytes
 		return nil
 	})
 }
 
 // Delivery passes the options of memory and delivery to set. It is for everything without a
 // separate option: retry, circuit breaker, fallback, dead letters, timeouts. NewRouter calls
-// set after the driver has set its defaults, in the order of the options.
+// set in the order of the options. Fields that remain zero have the default of the output.
 func Delivery(set func(*deliver.OutputOptions)) OutputOption {
 	return deliverySetting("forebay.Delivery", func(o *deliver.OutputOptions) error {
 		if set == nil {
@@ -211,12 +226,37 @@ func deliverySetting(name string, set func(*deliver.OutputOptions) error) Output
 	return setting{name, set}
 }
 
+// Open opens an output that is not part of a Router, for records that are encoded elsewhere: by
+// another logger, or by a driver with an API of its own such as fluent.Logger. The caller closes
+// it. The error names all invalid options. The option [Level] does not apply.
+func Open(o OutputSpec) (*deliver.Output, error) {
+	b := builder{what: "open output", bare: true, names: map[string]string{}, paths: map[string]string{}}
+	place := o.kind
+	if o.level != nil || o.levelNil {
+		b.fault(place, "Level does not apply to it; leave it out")
+	}
+	b.prepare(&core{events: newReporter(o.onError)}, &o, place)
+	out, _ := o.w.(*deliver.Output)
+	if len(b.faults) > 0 {
+		if out != nil {
+			_ = out.Close()
+		}
+		return nil, errors.Join(b.faults...)
+	}
+	if out == nil {
+		return nil, fmt.Errorf("forebay: cannot open output: %s: it has no memory; use Writer without Direct, File or To", place)
+	}
+	return out, nil
+}
+
 // open opens the destination of a spec that has a driver, and creates its memory and delivery.
 // It completes spec.w and spec.enc.
 func (b *builder) open(spec *OutputSpec, place string) {
 	s := Setup{Encoder: spec.enc}
 	s.Name = spec.name
-	s.OnError = spec.events.post
+	if s.OnError = spec.events.post; b.bare {
+		s.OnError = spec.onError
+	}
 	s.claims = func(what, path string) error { return b.claim(what, path, place) }
 	dest, errs := spec.driver.open(spec.settings, &s)
 	if spec.enc != nil && !spec.encSet && !sameEncoder(s.Encoder, spec.enc) {

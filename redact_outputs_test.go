@@ -28,6 +28,7 @@ import (
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/file"
 	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/httpsink"
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
@@ -123,8 +124,24 @@ func ships(t *testing.T, told func(batch.Event)) []ship {
 		return func(t *testing.T, b *bucket) { b.tree(t, dir(what)) }
 	}
 	lokiConfig := func() loki.Config {
-		return loki.Config{URL: "http://loki.test", Labels: map[string]string{"app": "x"}, LabelAttrs: []string{"v", "label"}, MetadataAll: true,
-			TenantAttr: "tenant", OnError: told, CloseTimeout: time.Second, Retry: impatient.Retry, Breaker: impatient.Breaker, MaxStreams: 1 << 20}
+		return loki.Config{
+			URL:         "http://loki.test",
+			Labels:      map[string]string{"app": "x"},
+			LabelAttrs:  []string{"v", "label"},
+			MetadataAll: true,
+			TenantAttr:  "tenant",
+			Limits:      loki.Limits{MaxStreams: 1 << 20},
+		}
+	}
+	// toLoki returns an output of c with further options of delivery.
+	toLoki := func(t *testing.T, c loki.Config, set func(o *deliver.OutputOptions)) (encode.Encoder, forebay.OutputSpec) {
+		d, err := loki.New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := deliver.OutputOptions{Codec: d.Encoder().Codec(), Deliver: impatient}
+		set(&o)
+		return d.Encoder(), forebay.OutputCloser(nil, output(t, d, o))
 	}
 	// posted catches requests, and answers what answer says.
 	posted := func(t *testing.T, b *bucket, answer func(body []byte) string) *http.Client {
@@ -155,7 +172,7 @@ func ships(t *testing.T, told func(batch.Event)) []ship {
 			return encode.Logfmt(nil), forebay.OutputCloser(nil, output(t, deliver.ToWriteCloser(f), deliver.OutputOptions{Codec: encode.Logfmt(nil).Codec()}))
 		}},
 		{name: "tcp", open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
-			d, err := netsink.New("tcp://peer:1", &netsink.Options{Dial: func(context.Context, string, string) (net.Conn, error) {
+			d, err := netsink.New(netsink.Config{Address: "tcp://peer:1", Dial: func(context.Context, string, string) (net.Conn, error) {
 				client, server := net.Pipe()
 				go func() {
 					defer close(hungUp)
@@ -180,10 +197,12 @@ func ships(t *testing.T, told func(batch.Event)) []ship {
 				}
 			}}
 			t.Cleanup(peer.Close)
-			s, err := fluent.New(fluent.Config{OnError: told, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-				c, err := peer.Dial(ctx, network, address)
-				return conn{c, b}, err
-			}})
+			d, err := fluent.New(fluent.Config{
+				Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+					c, err := peer.Dial(ctx, network, address)
+					return conn{c, b}, err
+				},
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -191,11 +210,11 @@ func ships(t *testing.T, told func(batch.Event)) []ship {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return enc, s.Output(nil)
+			return enc, forebay.OutputCloser(nil, output(t, d, deliver.OutputOptions{Codec: fluent.Codec()}))
 		}},
 		{name: "Loki", open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
 			c := lokiConfig()
-			c.Client = &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+			c.HTTP.Client = &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 				body, err := io.ReadAll(r.Body)
 				if r.Header.Get("Content-Type") == "application/x-protobuf" && err == nil {
 					body, err = snappy.Decode(nil, body)
@@ -210,37 +229,37 @@ func ships(t *testing.T, told func(batch.Event)) []ship {
 				_, _ = fmt.Fprintf(b, "%s %v\n%s\n", r.URL, r.Header, body)
 				return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody, Request: r}, nil
 			})}
-			s, err := loki.New(c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return s.Encoder(), s.Output(nil)
+			return toLoki(t, c, func(*deliver.OutputOptions) {})
 		}},
 		{name: "OTLP", open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
-			x, err := otlp.NewExporter(otlp.Config{URL: "http://otel.test", OnError: told, AddSource: true, Client: posted(t, b, func([]byte) string { return "" })})
+			x, err := otlp.New(otlp.Config{URL: "http://otel.test", AddSource: true, HTTP: httpclient.Options{Client: posted(t, b, func([]byte) string { return "" })}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			return x.Encoder(), forebay.OutputCloser(nil, output(t, x, deliver.OutputOptions{Codec: x.Encoder().Codec()}))
 		}},
 		{name: "HTTP", open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
-			d, err := httpsink.New(httpsink.Config{URL: "http://splunk.test", API: "hec", HEC: map[string]string{"index": "main"}, Client: posted(t, b, func([]byte) string { return `{"code":0}` })})
+			d, err := httpsink.New(httpsink.Config{URL: "http://splunk.test", API: "hec", HEC: map[string]string{"index": "main"}, HTTP: httpclient.Options{Client: posted(t, b, func([]byte) string { return `{"code":0}` })}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			return encode.JSON(nil), forebay.OutputCloser(nil, output(t, d, deliver.OutputOptions{}))
 		}},
 		{name: "Elasticsearch that refuses what it repeats", after: catch("elastic"), open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
-			d, err := httpsink.New(httpsink.Config{URL: "http://elastic.test/x", API: "elasticsearch", Client: posted(t, b, func(body []byte) string {
-				items := []string{}
-				for line := range bytes.Lines(body) {
-					if !bytes.HasPrefix(line, []byte(`{"create"`)) {
-						reason, _ := json.Marshal("failed to parse " + string(line))
-						items = append(items, `{"create":{"status":400,"error":{"type":"document_parsing_exception","reason":`+string(reason)+`}}}`)
+			d, err := httpsink.New(httpsink.Config{
+				URL: "http://elastic.test/x",
+				API: "elasticsearch",
+				HTTP: httpclient.Options{Client: posted(t, b, func(body []byte) string {
+					items := []string{}
+					for line := range bytes.Lines(body) {
+						if !bytes.HasPrefix(line, []byte(`{"create"`)) {
+							reason, _ := json.Marshal("failed to parse " + string(line))
+							items = append(items, `{"create":{"status":400,"error":{"type":"document_parsing_exception","reason":`+string(reason)+`}}}`)
+						}
 					}
-				}
-				return `{"errors":true,"items":[` + strings.Join(items, ",") + `]}`
-			})})
+					return `{"errors":true,"items":[` + strings.Join(items, ",") + `]}`
+				})},
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -248,21 +267,19 @@ func ships(t *testing.T, told func(batch.Event)) []ship {
 		}},
 		{name: "Loki that is down", after: catch("loki"), open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
 			c := lokiConfig()
-			c.Client = &http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) { return nil, errDown })}
-			c.SpoolDir = filepath.Join(dir("loki"), "spool")
-			s, err := loki.New(c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return s.Encoder(), s.Output(nil)
+			c.HTTP.Client = &http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) { return nil, errDown })}
+			return toLoki(t, c, func(o *deliver.OutputOptions) { o.SpoolDir = filepath.Join(dir("loki"), "spool") })
 		}},
 		{name: "Forward that is down", after: catch("forward"), open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
-			s, err := fluent.New(fluent.Config{OnError: told, CloseTimeout: time.Second, FallbackFile: filepath.Join(dir("forward"), "fallback"),
-				Dial: func(context.Context, string, string) (net.Conn, error) { return nil, errDown }, Retry: impatient.Retry, Breaker: impatient.Breaker})
+			d, err := fluent.New(fluent.Config{
+				Dial: func(context.Context, string, string) (net.Conn, error) { return nil, errDown },
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			return s.Encoder(), s.Output(nil)
+			return d.Encoder(), forebay.OutputCloser(nil, output(t, d, deliver.OutputOptions{
+				Codec: fluent.Codec(), FallbackFile: filepath.Join(dir("forward"), "fallback"), Deliver: impatient,
+			}))
 		}},
 		{name: "spool", after: catch("spool"), open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
 			return encode.JSON(nil), forebay.OutputCloser(nil, output(t, answering(batch.FailedOutcome(errDown)), deliver.OutputOptions{SpoolDir: dir("spool")}))
@@ -277,14 +294,9 @@ func ships(t *testing.T, told func(batch.Event)) []ship {
 		}},
 		{name: "encoder that fails", open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
 			c := lokiConfig()
-			c.MaxStreams, c.LongLines, c.MaxLine = 10, "refuse", 64
-			c.Client = &http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) { return nil, errDown })}
-			c.DeadLetterFile = filepath.Join(dir("fails"), "f")
-			s, err := loki.New(c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return s.Encoder(), s.Output(nil)
+			c.Limits.MaxStreams, c.Limits.LongLines, c.Limits.MaxLine = 10, "refuse", 64
+			c.HTTP.Client = &http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) { return nil, errDown })}
+			return toLoki(t, c, func(o *deliver.OutputOptions) { o.DeadLetterFile = filepath.Join(dir("fails"), "f") })
 		}, after: catch("fails")},
 	}
 	if runtime.GOOS == "linux" || runtime.GOOS == "darwin" {

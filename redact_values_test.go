@@ -85,7 +85,7 @@ func (v *view) take() string {
 // lokiEncoder returns the encoder of a Loki output.
 func lokiEncoder(t testing.TB, c loki.Config) encode.Encoder {
 	c.URL, c.Labels = "http://loki.test", map[string]string{"app": "x"}
-	p, err := loki.NewPusher(c)
+	p, err := loki.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,9 +119,9 @@ func views(t testing.TB, opts ...forebay.Option) (all []*view) {
 	for _, wire := range []string{"json", "protobuf"} {
 		add("loki "+wire, lokiEncoder(t, loki.Config{Wire: wire}))
 		add("loki labels "+wire, lokiEncoder(t, loki.Config{Wire: wire, LabelAttrs: []string{"password", "v", "g.password"}, MetadataAll: true}))
-		add("loki logfmt "+wire, lokiEncoder(t, loki.Config{Wire: wire, Body: "logfmt", MetadataAttrs: []string{"v", "password"}}))
+		add("loki logfmt "+wire, lokiEncoder(t, loki.Config{Wire: wire, MetadataAttrs: []string{"v", "password"}, Line: loki.Line{Body: "logfmt"}}))
 	}
-	add("loki formatter", lokiEncoder(t, loki.Config{Formatter: encode.JSON(nil), MetadataAll: true}))
+	add("loki formatter", lokiEncoder(t, loki.Config{MetadataAll: true, Line: loki.Line{Formatter: encode.JSON(nil)}}))
 	f, err := fluent.NewEncoder(&fluent.EncoderOptions{AddSource: true})
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +132,7 @@ func views(t testing.TB, opts ...forebay.Option) (all []*view) {
 		t.Fatal(err)
 	}
 	add("fluent replacing", f)
-	x, err := otlp.NewExporter(otlp.Config{URL: "http://otlp.test"})
+	x, err := otlp.New(otlp.Config{URL: "http://otlp.test"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -157,7 +157,7 @@ func wireForms(t *testing.T) []wireForm {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err := otlp.NewExporter(otlp.Config{URL: "http://otlp.test"})
+	x, err := otlp.New(otlp.Config{URL: "http://otlp.test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func wireForms(t *testing.T) []wireForm {
 		{"otlp", x.Encoder(), member(x.Encoder(), "attributes")},
 	}
 	for _, wire := range []string{"protobuf", "json"} {
-		p, err := loki.NewPusher(loki.Config{URL: "http://loki.test", Wire: wire, Labels: map[string]string{"app": "test"}})
+		p, err := loki.New(loki.Config{URL: "http://loki.test", Wire: wire, Labels: map[string]string{"app": "test"}})
 		if err != nil {
 			t.Fatal(err)
 		}

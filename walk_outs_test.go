@@ -19,6 +19,7 @@ import (
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/file"
 	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/httpsink"
 	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/internal/testkit"
@@ -319,7 +320,7 @@ func (o *out) open() (encode.Encoder, io.WriteCloser) {
 		o.async = testkit.NewAsyncSink(o.dest.door().answer(true), 1+o.rng.IntN(4), testkit.Rand(o.rng.Uint64()), 300*time.Millisecond)
 		w = o.behind(destOf(o.async.Send), textCodec)
 	case "net":
-		s, err := netsink.New("tcp://peer:1", &netsink.Options{Dial: o.net.Dial, WriteTimeout: 2 * time.Second})
+		s, err := netsink.New(netsink.Config{Address: "tcp://peer:1", Dial: o.net.Dial, WriteTimeout: 2 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -361,14 +362,14 @@ func (o *out) open() (encode.Encoder, io.WriteCloser) {
 func (o *out) openForward() io.WriteCloser {
 	t, r := o.k.t, o.rng
 	c := fluent.Config{
-		Name: o.name, Dial: o.forward.Dial, Window: 1 + r.IntN(4), FrameBytes: 100 << r.IntN(6), AckTimeout: ackTimeout,
-		ReconnectMin: time.Millisecond, ReconnectMax: 100 * time.Millisecond, OnError: quiet,
+		Dial: o.forward.Dial, Window: 1 + r.IntN(4), FrameBytes: 100 << r.IntN(6), AckTimeout: ackTimeout,
+		ReconnectMin: time.Millisecond, ReconnectMax: 100 * time.Millisecond,
 	}
 	if r.IntN(3) == 0 {
 		c.Compress = "gzip"
 	}
 	if o.via == "engine" {
-		client, err := fluent.NewClient(c)
+		client, err := fluent.New(c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -381,25 +382,31 @@ func (o *out) openForward() io.WriteCloser {
 		})
 	}
 	so := o.slabs()
-	c.SlabBytes, c.BufferBytes, c.MaxRecord, c.WhenFull = so.SlabBytes, so.SlabBytes*so.SlabCount, so.MaxRecord, so.WhenFull.String()
-	c.FlushInterval = max(so.FlushInterval, time.Millisecond)
-	c.CrashDir, c.SpoolDir, c.Retry, c.Breaker, c.ErrorHandler, c.DeadLetter = o.crash, o.spool, o.retry(), o.breaker(), o.helper(), o.undertaker()
-	if r.IntN(2) == 0 {
-		c.PendingLimit = r.IntN(20)
-	}
-	s, err := fluent.New(c)
+	d, err := fluent.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return forwardSink{s}
+	return o.front(d, func(to *deliver.OutputOptions) {
+		to.Slab.SlabBytes, to.BufferBytes, to.Slab.MaxRecord, to.Slab.WhenFull = so.SlabBytes, so.SlabBytes*so.SlabCount, so.MaxRecord, so.WhenFull
+		to.Slab.FlushInterval, to.Deliver.HandlerFirst = max(so.FlushInterval, time.Millisecond), true
+	})
 }
 
-// forwardSink is a fluent.Sink as an io.WriteCloser; Output makes the same of it.
-type forwardSink struct{ *fluent.Sink }
-
-func (s forwardSink) Close() error {
-	_, err := s.Shutdown(context.Background())
-	return err
+// front opens an output for dest with the options of o, and those that set sets.
+func (o *out) front(dest deliver.Destination, set func(to *deliver.OutputOptions)) io.WriteCloser {
+	limit := 0
+	if o.rng.IntN(2) == 0 {
+		limit = o.rng.IntN(20)
+	}
+	s, err := forebay.Open(forebay.To(dest, forebay.Name(o.name), forebay.OnError(quiet), forebay.Delivery(func(to *deliver.OutputOptions) {
+		to.CrashDir, to.SpoolDir, to.Deliver.PendingLimit = o.crash, o.spool, limit
+		to.Deliver.Retry, to.Deliver.Breaker, to.Deliver.Handler, to.Deliver.DeadLetter = o.retry(), o.breaker(), o.helper(), o.undertaker()
+		set(to)
+	})))
+	if err != nil {
+		o.k.t.Fatal(err)
+	}
+	return s
 }
 
 func (o *out) openLoki() (encode.Encoder, io.WriteCloser) {
@@ -407,16 +414,21 @@ func (o *out) openLoki() (encode.Encoder, io.WriteCloser) {
 	so := o.slabs()
 	so.Codec = nil
 	c := loki.Config{
-		URL: "http://loki.test", Name: o.name, Labels: map[string]string{"app": "walk"}, Client: &http.Client{Transport: o.dest.door()}, OnError: quiet,
-		Wire: []string{"protobuf", "json", "json+gzip"}[o.i%3], Body: []string{"json", "logfmt"}[r.IntN(2)],
-		Timeout: 2 * time.Second, BatchBytes: 200 << r.IntN(8), BatchAge: []time.Duration{0, time.Millisecond, 500 * time.Millisecond}[r.IntN(3)], Concurrency: 1 + r.IntN(4),
-		MaxAge: -1, MaxFuture: -1,
+		URL:         "http://loki.test",
+		Labels:      map[string]string{"app": "walk"},
+		Wire:        []string{"protobuf", "json", "json+gzip"}[o.i%3],
+		BatchBytes:  200 << r.IntN(8),
+		BatchAge:    []time.Duration{0, time.Millisecond, 500 * time.Millisecond}[r.IntN(3)],
+		Concurrency: 1 + r.IntN(4),
+		HTTP:        httpclient.Options{Client: &http.Client{Transport: o.dest.door()}, Timeout: 2 * time.Second},
+		Line:        loki.Line{Body: []string{"json", "logfmt"}[r.IntN(2)]},
+		Limits:      loki.Limits{MaxAge: -1, MaxFuture: -1},
 	}
 	if r.IntN(3) == 0 {
 		c.BatchRecords = 1 + r.IntN(20)
 	}
 	if o.via == "engine" {
-		p, err := loki.NewPusher(c)
+		p, err := loki.New(c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -425,24 +437,22 @@ func (o *out) openLoki() (encode.Encoder, io.WriteCloser) {
 		defer func() { o.enc = own }()
 		return p.Encoder(), o.behind(p, p.CodecFor)
 	}
-	c.Slab, c.WhenFull = so, so.WhenFull.String()
 	so.Crash = nil
-	c.CrashDir, c.SpoolDir, c.Retry, c.Breaker, c.ErrorHandler, c.DeadLetter = o.crash, o.spool, o.retry(), o.breaker(), o.helper(), o.undertaker()
-	if r.IntN(2) == 0 {
-		c.PendingLimit = r.IntN(20)
-	}
-	s, err := loki.New(c)
+	d, err := loki.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s.Encoder(), lokiSink{s}
+	return d.Encoder(), o.front(d, func(to *deliver.OutputOptions) { to.Slab = *so })
 }
 
 func (o *out) openHTTP() io.WriteCloser {
 	r := o.rng
 	c := httpsink.Config{
-		URL: "http://http.test/x", API: []string{"ndjson", "array"}[o.i%2], Client: &http.Client{Transport: o.dest.door()}, Timeout: 2 * time.Second,
-		BatchBytes: 200 << r.IntN(8), BatchAge: []time.Duration{0, time.Millisecond, 500 * time.Millisecond}[r.IntN(3)],
+		URL:        "http://http.test/x",
+		API:        []string{"ndjson", "array"}[o.i%2],
+		BatchBytes: 200 << r.IntN(8),
+		BatchAge:   []time.Duration{0, time.Millisecond, 500 * time.Millisecond}[r.IntN(3)],
+		HTTP:       httpclient.Options{Client: &http.Client{Transport: o.dest.door()}, Timeout: 2 * time.Second},
 	}
 	if r.IntN(3) == 0 {
 		c.BatchRecords = 1 + r.IntN(20)
@@ -452,14 +462,6 @@ func (o *out) openHTTP() io.WriteCloser {
 		o.k.t.Fatal(err)
 	}
 	return o.behind(d, textCodec)
-}
-
-// lokiSink is a loki.Sink as an io.WriteCloser; Output makes the same of it.
-type lokiSink struct{ *loki.Sink }
-
-func (s lokiSink) Close() error {
-	_, err := s.Shutdown(context.Background())
-	return err
 }
 
 // kept is what is on disk of an output.

@@ -32,6 +32,9 @@ type Meta struct {
 	Stream uint32
 }
 
+// NoLevel is the Level of a record whose level is unknown, such as a line of another program.
+const NoLevel = slog.Level(math.MinInt8)
+
 // clampLevel converts l to the 8 bits of a [Slot].
 func clampLevel(l slog.Level) int8 {
 	return int8(max(math.MinInt8, min(math.MaxInt8, int(l))))

@@ -1,6 +1,8 @@
 package batch
 
-import "fmt"
+import (
+	"fmt"
+)
 
 // An Event is a transition of interest to an operator: the first failure of a destination, its
 // recovery, a panic, the first of consecutive drops. Not every failure is an event, but the counters
@@ -13,8 +15,8 @@ type Event struct {
 	// drop-end, panic, crash-safe, recover and recovered-from-disk; package deliver send,
 	// hold, gone, recovered, count, expired, handler, handler-recovered, poison,
 	// too-large, dead-letter, spill, spilled, spill-error and panic; a spool recover,
-	// corrupt, parked, drop and sync; a loki.Pusher label-values and too-old,
-	// a fluent.Client no-ack, an otlp.Exporter partial-success.
+	// corrupt, parked, drop and sync; a loki.Driver label-values and too-old,
+	// a fluent.Driver no-ack, an otlp.Driver partial-success.
 	Op string
 	// Err is the cause; nil for a recovery or a finding.
 	Err error

@@ -87,7 +87,7 @@ func JSONLines(w io.Writer) ErrorHandler {
 //	 "stream":7,"record":{…}}
 //
 // time is the current time in UTC. status is the result of a method HTTPStatus() int of the cause,
-// such as loki.PushError. id is the Origin of the batch in hexadecimal and the ticket; it stays the
+// such as httpclient.Error. id is the Origin of the batch in hexadecimal and the ticket; it stays the
 // same if the record is refused again, also by another process. record has the format of
 // [JSONLines]. Of status, id, record_time and stream, unknown and zero values are omitted. The
 // handler may serve several outlets. It does not close w.

@@ -87,11 +87,16 @@ func (o *OutputOptions) withDefaults(dest Destination) (r OutputOptions, err err
 	if o != nil {
 		r = *o
 	}
-	setDefault(&r.Name, "deliver")
-	setDefault(&r.CloseTimeout, closetime.Default)
 	if r.OnError == nil {
 		r.OnError = callback.ToStderr[batch.Event]
 	}
+	if dest != nil {
+		if f := dest.Traits().Defaults; f != nil {
+			f(&r)
+		}
+	}
+	setDefault(&r.Name, "deliver")
+	setDefault(&r.CloseTimeout, closetime.Default)
 
 	m := &r.Slab
 	m.Name, m.Codec, m.CloseTimeout = r.Name, r.Codec, r.CloseTimeout
@@ -103,6 +108,9 @@ func (o *OutputOptions) withDefaults(dest Destination) (r OutputOptions, err err
 	}
 	if r.BufferBytes > 0 && m.SlabCount == 0 {
 		setDefault(&m.SlabBytes, slab.DefaultSlabBytes)
+		if half := r.BufferBytes / 2; half >= slab.MinSlabBytes {
+			m.SlabBytes = min(m.SlabBytes, half)
+		}
 		m.SlabCount = max(2, r.BufferBytes/m.SlabBytes)
 	}
 	if r.BufferBytes > 0 {

@@ -86,6 +86,11 @@ type Traits struct {
 	// Vectors is set if a Send of several slabs costs no more calls than one of a single
 	// slab. Default false.
 	Vectors bool
+	// Defaults sets the fields of o that are zero to the defaults of this destination, such as
+	// Name, Codec and BufferBytes. Name and OnError of o are final in the last call, which
+	// [NewOutput] makes before it opens a session; a driver that reports events keeps them.
+	// Default nil: the defaults of OutputOptions.
+	Defaults func(o *OutputOptions)
 }
 
 // acceptsForm is Accepts, true where that is nil, in the form that spool.Options wants:

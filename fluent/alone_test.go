@@ -61,15 +61,20 @@ func TestOneMessageWithoutAcknowledgements(t *testing.T) {
 						time.Sleep(10 * time.Millisecond) // what it does with it
 					}}
 					defer f.Close()
-					c := Config{NoAck: true, Dial: func(ctx context.Context, n, addr string) (net.Conn, error) {
-						nc, err := f.Dial(ctx, n, addr)
-						if end == "RST" && err == nil {
-							nc = resetConn{nc}
-						}
-						return nc, err
-					}}
+					c := testConfig{
+						Config: Config{
+							NoAck: true,
+							Dial: func(ctx context.Context, n, addr string) (net.Conn, error) {
+								nc, err := f.Dial(ctx, n, addr)
+								if end == "RST" && err == nil {
+									nc = resetConn{nc}
+								}
+								return nc, err
+							},
+						},
+					}
 					if helo {
-						c.SharedKey = "k"
+						c.Auth.SharedKey = "k"
 					}
 					s := newTestClient(t, c)
 					var bs []*batch.Batch
@@ -122,9 +127,9 @@ func TestOneMessageThatIsCut(t *testing.T) {
 				r.add(m)
 			}
 		}}
-		c := Config{NoAck: true, Dial: f.Dial}
+		c := testConfig{Config: Config{NoAck: true, Dial: f.Dial}}
 		if helo {
-			c.SharedKey = "k"
+			c.Auth.SharedKey = "k"
 		}
 		s := newTestClient(t, c)
 		t.Cleanup(f.Close)
@@ -155,7 +160,7 @@ func TestTrial(t *testing.T) {
 		bubble.Test(t, func(t *testing.T) {
 			var r received
 			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
-			s := newTestClient(t, Config{Dial: f.Dial, NoAck: true})
+			s := newTestClient(t, testConfig{Config: Config{Dial: f.Dial, NoAck: true}})
 			began := time.Now()
 			for i := range 10 {
 				sendOK(t, s, numbers(t, 10*i, 10*i+10, tags...))
@@ -201,7 +206,7 @@ func TestTrialsBecomeLonger(t *testing.T) {
 			}
 		}}
 		defer f.Close()
-		s := newTestClient(t, Config{Dial: f.Dial, NoAck: true})
+		s := newTestClient(t, testConfig{Config: Config{Dial: f.Dial, NoAck: true}})
 		for i := range 20 {
 			s.try(numbers(t, i, i+1))
 			time.Sleep(time.Second) // the end is seen
@@ -227,7 +232,7 @@ func TestOneMessageWithoutAnAnswer(t *testing.T) {
 			c.Next()
 		}}
 		defer f.Close()
-		s := newTestClient(t, Config{Dial: f.Dial, SharedKey: "k"})
+		s := newTestClient(t, testConfig{Config: Config{Dial: f.Dial, Auth: Auth{SharedKey: "k"}}})
 		began := time.Now()
 		res := s.try(numbers(t, 0, 10))
 		if res.answered || !errors.Is(res.err, errNoAck) || time.Since(began) != defaultAckTimeout {
@@ -258,7 +263,7 @@ func TestOneMessageBehindALogger(t *testing.T) {
 				}
 			}}
 			defer f.Close()
-			l := newTestLogger(t, Config{Dial: f.Dial, SharedKey: "k", NoAck: noAck, OnError: func(e batch.Event) { t.Error(e) }})
+			l := newTestLogger(t, testConfig{Config: Config{Dial: f.Dial, NoAck: noAck, Auth: Auth{SharedKey: "k"}}, OnError: func(e batch.Event) { t.Error(e) }})
 			for i := range 10 {
 				l.Post("x", map[string]any{"n": i})
 				time.Sleep(300 * time.Millisecond)

@@ -194,7 +194,7 @@ func TestSendWithAndWithoutAcksAndGzip(t *testing.T) {
 			t.Run(fmt.Sprintf("noAck=%v/%s", noAck, zip), func(t *testing.T) {
 				var r received
 				f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
-				s := newTestClient(t, Config{Servers: []string{listen(t, f)}, NoAck: noAck, Compress: zip, Tag: "own"})
+				s := newTestClient(t, testConfig{Config: Config{Servers: []string{listen(t, f)}, NoAck: noAck, Compress: zip, Tag: "own"}})
 				sendOK(t, s, numbers(t, 0, 1000))
 				sendOK(t, s, numbers(t, 1000, 1100, "a", "b", "c"))
 				s.close() // what is written arrives all the same
@@ -227,7 +227,7 @@ func TestSendWithAndWithoutAcksAndGzip(t *testing.T) {
 func TestFramesStayBelowTheirLimits(t *testing.T) {
 	var r received
 	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
-	s := newTestClient(t, Config{Servers: []string{listen(t, f)}, FrameBytes: 2000, MaxFrameBytes: 20000})
+	s := newTestClient(t, testConfig{Config: Config{Servers: []string{listen(t, f)}, FrameBytes: 2000, MaxFrameBytes: 20000}})
 	var b batch.Builder
 	sizes := []int{100, 1500, 600, 5000, 10, 18500, 30000, 20}
 	for i, n := range sizes {
@@ -260,10 +260,10 @@ func TestFramesStayBelowTheirLimits(t *testing.T) {
 // Records that no frame may hold are refused by name, and the others of their batch
 // are sent.
 func TestRefusedRecords(t *testing.T) {
-	s := newTestClient(t, Config{Servers: []string{"127.0.0.1:1"}})
+	s := newTestClient(t, testConfig{Config: Config{Servers: []string{"127.0.0.1:1"}}})
 	s.l = newLife()
 	nc, _ := net.Pipe()
-	s.s = newSession(s.Client, s.l, &conn{nc: nc, raw: nc, keepalive: true}) // nothing is sent
+	s.s = newSession(s.Driver, s.l, &conn{nc: nc, raw: nc, keepalive: true}) // nothing is sent
 	if accepts := s.Traits().Accepts; accepts("application/x-ndjson") || accepts("") || !accepts(entryType) {
 		t.Error("Accepts")
 	}
@@ -284,7 +284,7 @@ func TestRefusedRecords(t *testing.T) {
 	for _, noAck := range []bool{false, true} {
 		var r received
 		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
-		s := newTestClient(t, Config{Servers: []string{listen(t, f)}, MaxFrameBytes: 2500, FrameBytes: 2000, NoAck: noAck})
+		s := newTestClient(t, testConfig{Config: Config{Servers: []string{listen(t, f)}, MaxFrameBytes: 2500, FrameBytes: 2000, NoAck: noAck}})
 		b.Reset()
 		for n := range 10 {
 			rec, m := mustEntry(t, n), batch.Meta{}
@@ -336,7 +336,7 @@ func TestChunkIDsAreKeptAcrossResends(t *testing.T) {
 			c.Ack(m.Chunk)
 		}
 	}}
-	s := newTestClient(t, Config{Servers: []string{listen(t, f)}})
+	s := newTestClient(t, testConfig{Config: Config{Servers: []string{listen(t, f)}}})
 	b := numbers(t, 0, 10)
 	for range 2 {
 		if res := s.try(b); res.answered || res.err == nil || !retries(res.err) {
@@ -371,7 +371,7 @@ func TestEqualContentInFlight(t *testing.T) {
 		}
 		c.Next()
 	}}
-	s := newTestClient(t, Config{Servers: []string{listen(t, f)}})
+	s := newTestClient(t, testConfig{Config: Config{Servers: []string{listen(t, f)}}})
 	sendOK(t, s, numbers(t, 0, 5), numbers(t, 0, 5))
 	r.check(t)
 }
@@ -397,7 +397,7 @@ func TestAcksOutOfOrderAndUnknown(t *testing.T) {
 		}
 		c.Next()
 	}}
-	s := newTestClient(t, Config{Servers: []string{listen(t, f)}})
+	s := newTestClient(t, testConfig{Config: Config{Servers: []string{listen(t, f)}}})
 	if err := s.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -439,7 +439,7 @@ func TestPartOfABatchIsAcknowledged(t *testing.T) {
 				}
 			}
 		}}
-		s := newTestClient(t, Config{Servers: []string{listen(t, f)}, FrameBytes: 5 * len(mustEntry(t, 0))})
+		s := newTestClient(t, testConfig{Config: Config{Servers: []string{listen(t, f)}, FrameBytes: 5 * len(mustEntry(t, 0))}})
 		res := s.try(numbers(t, 0, 20, "a", "b"))
 		if open := res.Open.Append(nil, 20); !res.answered || !slices.Equal(open, want) || res.Why == nil || !res.Refused.Empty() {
 			t.Errorf("%d: %+v", missing, res)
@@ -477,7 +477,7 @@ func TestEndsOfConnections(t *testing.T) {
 				}
 				r.obedient(c)
 			}}
-			s := newTestClient(t, Config{Servers: []string{listen(t, f)}})
+			s := newTestClient(t, testConfig{Config: Config{Servers: []string{listen(t, f)}}})
 			s.persist(numbers(t, 0, 3000), 5)
 			if got := r.get("forebay"); !slices.Equal(got, seq(0, 3000)) {
 				t.Errorf("%d records", len(got))
@@ -490,17 +490,17 @@ func TestTimeouts(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		script func(c *testkit.ForwardConn, stop chan struct{})
-		c      Config
+		c      testConfig
 		took   time.Duration
 		text   string
 	}{
-		{"no ack", func(c *testkit.ForwardConn, stop chan struct{}) { c.Next(); <-stop }, Config{}, defaultAckTimeout, "no acknowledgement in time"},
+		{"no ack", func(c *testkit.ForwardConn, stop chan struct{}) { c.Next(); <-stop }, testConfig{}, defaultAckTimeout, "no acknowledgement in time"},
 		{"another's ack", func(c *testkit.ForwardConn, stop chan struct{}) {
 			c.Next()
 			c.Ack("bm90IHlvdXJzIG5vdCB5b3Vycw==")
 			<-stop
-		}, Config{AckTimeout: time.Second}, time.Second, "no acknowledgement"},
-		{"stalled read", func(c *testkit.ForwardConn, stop chan struct{}) { <-stop }, Config{WriteTimeout: 2 * time.Second}, 2 * time.Second, "did not read a batch within 2s"},
+		}, testConfig{Config: Config{AckTimeout: time.Second}}, time.Second, "no acknowledgement"},
+		{"stalled read", func(c *testkit.ForwardConn, stop chan struct{}) { <-stop }, testConfig{Config: Config{WriteTimeout: 2 * time.Second}}, 2 * time.Second, "did not read a batch within 2s"},
 		{"slow read", func(c *testkit.ForwardConn, stop chan struct{}) {
 			for {
 				if _, err := c.Read(make([]byte, 1)); err != nil {
@@ -508,8 +508,8 @@ func TestTimeouts(t *testing.T) {
 				}
 				time.Sleep(100 * time.Millisecond)
 			}
-		}, Config{}, defaultWriteTimeout, "did not read a batch"},
-		{"is not HELO", func(c *testkit.ForwardConn, stop chan struct{}) { <-stop }, Config{SharedKey: "k"}, defaultHandshakeTimeout, "not finished within 5s"},
+		}, testConfig{}, defaultWriteTimeout, "did not read a batch"},
+		{"is not HELO", func(c *testkit.ForwardConn, stop chan struct{}) { <-stop }, testConfig{Config: Config{Auth: Auth{SharedKey: "k"}}}, defaultHandshakeTimeout, "not finished within 5s"},
 		{"HELO drop by drop", func(c *testkit.ForwardConn, stop chan struct{}) {
 			for _, x := range (&testkit.ForwardAuth{Nonce: make([]byte, 200)}).HELO() {
 				if _, err := c.Write([]byte{x}); err != nil {
@@ -517,7 +517,7 @@ func TestTimeouts(t *testing.T) {
 				}
 				time.Sleep(time.Second)
 			}
-		}, Config{SharedKey: "k"}, defaultHandshakeTimeout, "not finished within 5s"},
+		}, testConfig{Config: Config{Auth: Auth{SharedKey: "k"}}}, defaultHandshakeTimeout, "not finished within 5s"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
@@ -546,7 +546,7 @@ func TestIdleConnectionsAreClosedAndTheEndIsSeenAtOnce(t *testing.T) {
 		var r received
 		f := &testkit.Forward{Script: func(n int, c *testkit.ForwardConn) { r.obedient(c) }}
 		defer f.Close()
-		s := newTestClient(t, Config{Dial: f.Dial, IdleTimeout: time.Minute})
+		s := newTestClient(t, testConfig{Config: Config{Dial: f.Dial, IdleTimeout: time.Minute}})
 		sendOK(t, s, numbers(t, 0, 1))
 		time.Sleep(59 * time.Second)
 		if s.Stats().Server == "" {
@@ -583,17 +583,22 @@ func TestFailoverAndReturn(t *testing.T) {
 			defer mu.Unlock()
 			down[name] = v
 		}
-		s := newTestClient(t, Config{Servers: []string{"a", "b"}, Dial: func(ctx context.Context, n, addr string) (net.Conn, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			if down[addr[:1]] {
-				return nil, errors.New("connection refused")
-			}
-			if addr[:1] == "a" {
-				return fa.Dial(ctx, n, addr)
-			}
-			return fb.Dial(ctx, n, addr)
-		}})
+		s := newTestClient(t, testConfig{
+			Config: Config{
+				Servers: []string{"a", "b"},
+				Dial: func(ctx context.Context, n, addr string) (net.Conn, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					if down[addr[:1]] {
+						return nil, errors.New("connection refused")
+					}
+					if addr[:1] == "a" {
+						return fa.Dial(ctx, n, addr)
+					}
+					return fb.Dial(ctx, n, addr)
+				},
+			},
+		})
 		set("a", true)
 		sendOK(t, s, numbers(t, 0, 10))
 		if st := s.Stats(); !strings.HasPrefix(st.Server, "b:") {
@@ -637,7 +642,7 @@ func TestFailoverFromAServerThatOnlyAccepts(t *testing.T) {
 		}
 	}}
 	fb := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { good.obedient(c) }}
-	s := newTestClient(t, Config{Servers: []string{listen(t, fa), listen(t, fb)}})
+	s := newTestClient(t, testConfig{Config: Config{Servers: []string{listen(t, fa), listen(t, fb)}}})
 	if res := s.try(numbers(t, 0, 10)); res.answered {
 		t.Fatal("answered")
 	}
@@ -688,12 +693,18 @@ func TestFailoverFromAServerThatStaysMute(t *testing.T) {
 		fb := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { b.obedient(c) }}
 		defer fa.Close()
 		defer fb.Close()
-		s := newTestClient(t, Config{Servers: []string{"a", "b"}, Heartbeat: -1, Dial: func(ctx context.Context, n, addr string) (net.Conn, error) {
-			if addr[:1] == "a" {
-				return fa.Dial(ctx, n, addr)
-			}
-			return fb.Dial(ctx, n, addr)
-		}})
+		s := newTestClient(t, testConfig{
+			Config: Config{
+				Servers:   []string{"a", "b"},
+				Heartbeat: -1,
+				Dial: func(ctx context.Context, n, addr string) (net.Conn, error) {
+					if addr[:1] == "a" {
+						return fa.Dial(ctx, n, addr)
+					}
+					return fb.Dial(ctx, n, addr)
+				},
+			},
+		})
 		send := func(d time.Duration) {
 			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(10 * time.Second) {
 				s.persist(numbers(t, 0, 1), 3)
@@ -734,7 +745,7 @@ func TestKeepaliveFalse(t *testing.T) {
 				c.Ack(m.Chunk)
 			}
 		}}
-		s := newTestClient(t, Config{Servers: []string{listen(t, f)}, SharedKey: "k", NoAck: noAck})
+		s := newTestClient(t, testConfig{Config: Config{Servers: []string{listen(t, f)}, NoAck: noAck, Auth: Auth{SharedKey: "k"}}})
 		var bs []*batch.Batch
 		for i := range 4 {
 			bs = append(bs, numbers(t, 10*i, 10*i+10))

@@ -3,22 +3,17 @@ package fluent
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"os"
 	"slices"
 	"strconv"
 	"time"
 
-	"github.com/forebay-log/forebay/batch"
-	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/secrets"
-	"github.com/forebay-log/forebay/internal/tlsfiles"
-	"github.com/forebay-log/forebay/slab"
+	"github.com/forebay-log/forebay/transport"
 )
 
 // Defaults of [Config].
@@ -40,14 +35,11 @@ const (
 	defaultMaxFrameBytes    = 6_000_000
 	defaultBufferBytes      = 4 << 20
 	defaultSyncTimeout      = 10 * time.Second
-	defaultCloseTimeout     = 5 * time.Second
-	defaultSpoolBytes       = 1 << 30
 
 	// fluentBitLimit is the largest frame that Fluent Bit accepts.
 	fluentBitLimit = 6_144_000
 	maxWindow      = 1024
 	maxWeight      = 1000
-	minSpoolBytes  = 16 << 10 // the minimum of MaxBytes of package spool
 )
 
 // A Secret is a string that package fmt, JSON, YAML and log records replace by a placeholder. In
@@ -71,29 +63,9 @@ func (s Secret) MarshalText() ([]byte, error) {
 	return []byte("(secret)"), nil
 }
 
-// TLS configures connections to servers with the scheme tls://. Files are in PEM format.
-type TLS struct {
-	// CAFile is a file with the certificate authorities to trust. Default: those of the
-	// system.
-	CAFile string `yaml:"ca_file"`
-	// CertFile and KeyFile are the client certificate and its key, for servers that
-	// require one. Default: none.
-	CertFile string `yaml:"cert_file"`
-	KeyFile  string `yaml:"key_file"`
-	// ServerName is the name sent to the server and expected in its certificate. Default:
-	// the host of the address.
-	ServerName string `yaml:"server_name"`
-	// MinVersion is the minimum TLS version, "1.2" or "1.3". Default "1.2".
-	MinVersion string `yaml:"min_version"`
-	// AcceptAnyCertificate disables verification: an attacker on the network can read and
-	// change the data. For tests only. Default false.
-	AcceptAnyCertificate bool `yaml:"accept_any_certificate"`
-	// Config is the configuration to which the fields above are applied. Default nil.
-	Config *tls.Config `yaml:"-"`
-}
-
-// Config configures a [Sink], a [Logger] and a [Client]. The zero value is valid. Each field
-// states its default and unit. A Config can be decoded from YAML.
+// Config is the protocol of a [Driver] and a [Logger]. Memory and delivery are options of the
+// output, such as forebay.Spool. The zero value is valid. Each field states its default and unit. A
+// Config can be decoded from YAML.
 type Config struct {
 	// Servers are the addresses in order of preference: HOST, HOST:PORT, tcp://HOST:PORT,
 	// tls://HOST:PORT or unix:PATH. The first reachable one is used. Default
@@ -109,25 +81,10 @@ type Config struct {
 	Standby []string `yaml:"standby"`
 	// Tag is the tag of records without one. Default "forebay".
 	Tag string `yaml:"tag"`
-	TLS TLS    `yaml:"tls"`
-
-	// SharedKey is the key of a server with a security section. SharedKeyFile is a file
-	// that contains it; a newline at the end is removed. With Secured the key may be empty.
-	// Default: none.
-	SharedKey     Secret `yaml:"shared_key"`
-	SharedKeyFile string `yaml:"shared_key_file"`
-	// Secured enables the handshake without a key (Fluent Bit's empty_shared_key).
-	// Default: true if there is a key or a user.
-	Secured bool `yaml:"secured"`
-	// User and Password authenticate a user in addition to the key. Default: none.
-	User         string `yaml:"user"`
-	Password     Secret `yaml:"password"`
-	PasswordFile string `yaml:"password_file"`
-	// Hostname is the name of this client in the handshake. It must differ from the name
-	// of the server: fluentd rejects a client with its name, and this client rejects such
-	// a server, because it could replay the client's proof of the key. Default: the host
-	// name followed by ".forebay".
-	Hostname string `yaml:"hostname"`
+	// TLS configures connections to servers with the scheme tls://. Default: TLS 1.2 or newer.
+	TLS transport.TLS `yaml:"tls"`
+	// Auth authenticates this client. Default: none.
+	Auth Auth `yaml:",inline"`
 
 	// NoAck disables acknowledgements. A record counts as delivered once it is written, so
 	// records still in the kernel or the server when the connection ends are lost.
@@ -195,16 +152,14 @@ type Config struct {
 	// before 1970 and from February 2106 on, which EventTime cannot represent. Few
 	// receivers preserve the type, see docs/RECEIVERS.md. Default "rfc3339".
 	TimeFields string `yaml:"time_fields"`
-	// MessageKey is the field that [Sink.Encoder] uses for the message, and [Logger.Post]
+	// MessageKey is the field that [Driver.Encoder] uses for the message, and [Logger.Post]
 	// for values that are not maps or structs. Default "msg".
 	MessageKey string `yaml:"message_key"`
-	// Errors is the amount of detail that [Sink.Encoder] writes for an error attribute:
+	// Errors is the amount of detail that [Driver.Encoder] writes for an error attribute:
 	// "text", only its message, or "chain" or "verbose", which add attributes; see Errors
 	// of [encode.Options]. Default "text".
 	Errors string `yaml:"errors"`
 
-	// Name is the name in reports and events. Default "fluent".
-	Name string `yaml:"name"`
 	// Dial opens connections. Default: a net.Dialer, which resolves host names for each
 	// connection.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error) `yaml:"-"`
@@ -212,88 +167,38 @@ type Config struct {
 	// followed by its records as JSON. Default nil.
 	DryRun io.Writer `yaml:"-"`
 
-	// The following fields do not apply to a Client used without a Sink.
-
 	// Sync makes [Logger.Post] wait until the record is acknowledged (with NoAck:
 	// written), for at most SyncTimeout (default 10 s). Default false.
 	Sync        bool          `yaml:"sync"`
 	SyncTimeout time.Duration `yaml:"sync_timeout"`
-	// BufferBytes is the memory for pending records, in at least two slabs of SlabBytes.
-	// Defaults 4 MiB and 64 KiB, or half of BufferBytes. Records larger than a slab count
-	// toward BufferBytes; if there is no room, one of them is accepted anyway, see
-	// slab.Options.SlabCount. In-flight batches stay in this memory until they are
-	// acknowledged. Additional memory is used for copies of in-flight batches with
-	// CrashDir (at most half of BufferBytes), for records parked while they are suspected
-	// (at most a quarter, and at most 4 MiB), and for building frames.
-	BufferBytes int `yaml:"buffer_bytes"`
-	SlabBytes   int `yaml:"slab_bytes"`
-	// WhenFull is the behavior of Post when the buffer is full. block-for=DURATION waits at
-	// most that long and then drops the record, and drops the following ones at once until
-	// there is room; block waits; drop-newest and drop-oldest drop; spill moves the oldest
-	// records to SpoolDir or Spill. Default block-for=250ms.
-	WhenFull string `yaml:"when_full"`
-	// FlushInterval is the maximum time a record waits for more records. Default 100 ms.
-	FlushInterval time.Duration `yaml:"flush_interval"`
-	// MaxRecord is the maximum size of a record in bytes. Default 1 MiB.
-	MaxRecord int `yaml:"max_record"`
-	// CloseTimeout limits a Close whose context has no deadline. Default 5 s.
-	CloseTimeout time.Duration `yaml:"close_timeout"`
-	// PendingLimit is the number of pending records above which ErrorHandler is called when
-	// a connection fails, a batch is rejected or an acknowledgement is late (AckTimeout),
-	// and then at each FlushInterval until the next attempt. Default 0: at the first
-	// failure. If the buffer is full, ErrorHandler is called before records are dropped,
-	// even if the server only hangs.
-	PendingLimit int `yaml:"pending_limit"`
-	// ErrorHandler is offered the pending records while the server is down, see
-	// [deliver.ErrorHandler], [FallbackTo] and [deliver.JSONLines]. Default nil.
-	ErrorHandler deliver.ErrorHandler `yaml:"-"`
-	// FallbackFile is a file (mode 0600) to which records are appended as JSON lines while
-	// the server is down. They then count as handled. It excludes ErrorHandler. Default:
-	// none.
-	FallbackFile string `yaml:"fallback_file"`
-	// DeadLetter receives records that were permanently rejected, see
-	// [deliver.DeadLetters]. DeadLetterFile is a file (mode 0600) to which they are
-	// appended as JSON lines instead. Default: dead-letters.jsonl in SpoolDir, created for
-	// the first such record; without SpoolDir, dead letters are only counted.
-	DeadLetter     deliver.ErrorHandler `yaml:"-"`
-	DeadLetterFile string               `yaml:"dead_letter_file"`
-	// SpoolDir is a directory that stores pending records on disk while the server is down
-	// and ErrorHandler does not accept them. Records that Close could not deliver remain
-	// there: the next Sink with this directory, in this process or another, delivers them
-	// before newer ones. Only one Logger at a time may use it. Default: none. Spill is an
-	// alternative to SpoolDir, see package spool.
-	SpoolDir string        `yaml:"spool_dir"`
-	Spill    deliver.Spill `yaml:"-"`
-	// SpoolBytes is the maximum size of SpoolDir on disk, in bytes. Above it, the oldest
-	// records are dropped and counted. Default 1 GiB.
-	SpoolBytes int64 `yaml:"spool_bytes"`
-	// SpoolSync controls when the spool is written to stable storage: never (it survives a
-	// crash of the process, not of the machine), interval (every second) or always.
-	// Default never.
-	SpoolSync string `yaml:"spool_sync"`
-	// CrashDir is a directory for a file that backs the buffer. Records whose Post has
-	// returned then survive a crash of the process: SIGKILL, os.Exit, a panic. The next
-	// Sink with this directory delivers them first. Without a spool, records that Close
-	// could not deliver also remain there. A tmpfs is recommended. On systems other than
-	// Linux and macOS, and if the file cannot be created, a warning is reported to OnError
-	// and the buffer is in ordinary memory. Default: none.
-	CrashDir string `yaml:"crash_dir"`
-	// Retry and Breaker configure when and how long records are retried, and when the
-	// circuit breaker opens. Default nil: the defaults of package deliver.
-	Retry   *deliver.RetryOptions   `yaml:"-"`
-	Breaker *deliver.BreakerOptions `yaml:"-"`
-	// OnError receives events about transitions: failures, recoveries, drops, records
-	// found on disk. The buffer, the delivery and the spool each call it in a separate
-	// goroutine that reads a bounded queue. Default nil: a line on standard error.
-	OnError func(batch.Event) `yaml:"-"`
+}
+
+// Auth authenticates this client to servers with a security section. The zero value is none.
+type Auth struct {
+	// SharedKey is the key of a server with a security section. SharedKeyFile is a file
+	// that contains it; a newline at the end is removed. With Secured the key may be empty.
+	// Default: none.
+	SharedKey     Secret `yaml:"shared_key"`
+	SharedKeyFile string `yaml:"shared_key_file"`
+	// Secured enables the handshake without a key (Fluent Bit's empty_shared_key).
+	// Default: true if there is a key or a user.
+	Secured bool `yaml:"secured"`
+	// User and Password authenticate a user in addition to the key. Default: none.
+	User         string `yaml:"user"`
+	Password     Secret `yaml:"password"`
+	PasswordFile string `yaml:"password_file"`
+	// Hostname is the name of this client in the handshake. It must differ from the name
+	// of the server: fluentd rejects a client with its name, and this client rejects such
+	// a server, because it could replay the client's proof of the key. Default: the host
+	// name followed by ".forebay".
+	Hostname string `yaml:"hostname"`
 }
 
 // resolved is a validated Config with defaults.
 type resolved struct {
 	Config
-	servers  []*server
-	whenFull slab.WhenFull
-	tls      *tls.Config
+	servers []*server
+	tls     *tls.Config
 	// credentials holds the credentials of Config, whose fields are then cleared. They are
 	// behind a pointer, so that printing a value that contains a resolved does not show them.
 	credentials *credentials
@@ -326,15 +231,7 @@ func (c Config) resolve() (*resolved, error) {
 	setDefault(&c.MaxFrameBytes, max(defaultMaxFrameBytes, min(c.FrameBytes, fluentBitLimit)))
 	setDefault(&c.Mode, modePacked)
 	setDefault(&c.MessageKey, defaultMessageKey)
-	setDefault(&c.Name, "fluent")
 	setDefault(&c.SyncTimeout, defaultSyncTimeout)
-	setDefault(&c.BufferBytes, defaultBufferBytes)
-	setDefault(&c.SlabBytes, min(slab.DefaultSlabBytes, max(slab.MinSlabBytes, c.BufferBytes/2)))
-	setDefault(&c.WhenFull, "block-for=250ms")
-	setDefault(&c.MaxRecord, min(slab.DefaultMaxRecord, max(1, c.MaxFrameBytes-maxHead)))
-	setDefault(&c.CloseTimeout, defaultCloseTimeout)
-	setDefault(&c.SpoolBytes, defaultSpoolBytes)
-	setDefault(&c.SpoolSync, "never")
 	if len(c.Servers) == 0 {
 		c.Servers = []string{defaultServer}
 	}
@@ -352,7 +249,7 @@ func (c Config) resolve() (*resolved, error) {
 	}{
 		{"AckTimeout", c.AckTimeout}, {"DialTimeout", c.DialTimeout}, {"HandshakeTimeout", c.HandshakeTimeout},
 		{"WriteTimeout", c.WriteTimeout}, {"ReconnectMin", c.ReconnectMin}, {"ReconnectMax", c.ReconnectMax},
-		{"SyncTimeout", c.SyncTimeout}, {"CloseTimeout", c.CloseTimeout},
+		{"SyncTimeout", c.SyncTimeout},
 	} {
 		if d.v < 0 {
 			bad("Config.%s is %s, must be more than 0", d.name, d.v)
@@ -368,16 +265,10 @@ func (c Config) resolve() (*resolved, error) {
 		{"Window", c.Window, 1, maxWindow},
 		{"FrameBytes", c.FrameBytes, 1, c.MaxFrameBytes},
 		{"MaxFrameBytes", c.MaxFrameBytes, 2 * maxHead, 1 << 30},
-		{"SlabBytes", c.SlabBytes, slab.MinSlabBytes, slab.MaxSlabBytes},
-		{"BufferBytes", c.BufferBytes, 2 * slab.MinSlabBytes, math.MaxInt},
-		{"MaxRecord", c.MaxRecord, 1, c.MaxFrameBytes - maxHead},
 	} {
 		if n.v < n.min || n.v > n.max {
 			bad("Config.%s is %d, must be %d to %d", n.name, n.v, n.min, n.max)
 		}
-	}
-	if c.BufferBytes >= 2*slab.MinSlabBytes && c.SlabBytes <= slab.MaxSlabBytes && c.SlabBytes > c.BufferBytes/2 {
-		bad("Config.SlabBytes is %d, more than half of BufferBytes, which is %d: there must be two slabs", c.SlabBytes, c.BufferBytes)
 	}
 	switch c.Compress {
 	case "", "gzip", "zstd":
@@ -402,32 +293,6 @@ func (c Config) resolve() (*resolved, error) {
 	if err := checkTag(c.Tag); err != nil {
 		bad("Config.Tag: %w", err)
 	}
-	var err error
-	if r.whenFull, err = slab.ParseWhenFull(c.WhenFull); err != nil {
-		bad("Config.WhenFull: %w", err)
-	} else if r.whenFull == slab.Spill() && c.SpoolDir == "" && c.Spill == nil {
-		bad("Config.WhenFull is %s, but there is no SpoolDir and no Spill", c.WhenFull)
-	}
-	switch c.SpoolSync {
-	case "never", "interval", "always":
-	default:
-		bad("Config.SpoolSync is %q, must be never, interval or always", c.SpoolSync)
-	}
-	if c.SpoolBytes < minSpoolBytes {
-		bad("Config.SpoolBytes is %d, must be at least %d", c.SpoolBytes, minSpoolBytes)
-	}
-	for _, two := range []struct {
-		a, b string
-		both bool
-	}{
-		{"FallbackFile", "ErrorHandler", c.FallbackFile != "" && c.ErrorHandler != nil},
-		{"DeadLetterFile", "DeadLetter", c.DeadLetterFile != "" && c.DeadLetter != nil},
-		{"SpoolDir", "Spill", c.SpoolDir != "" && c.Spill != nil},
-	} {
-		if two.both {
-			bad("Config.%s and Config.%s are both set", two.a, two.b)
-		}
-	}
 	if len(c.Weights) > 0 && len(c.Weights) != len(c.Servers) {
 		bad("Config.Weights has %d, must have one for each of the %d servers", len(c.Weights), len(c.Servers))
 		c.Weights = nil
@@ -449,10 +314,11 @@ func (c Config) resolve() (*resolved, error) {
 	}
 	r.secrets(bad)
 	if usesTLS {
-		if r.tls, err = c.TLS.config(); err != nil {
-			errs = append(errs, err)
+		var err error
+		if r.tls, err = c.TLS.ClientConfig(); err != nil {
+			bad("%w", err)
 		}
-	} else if c.TLS != (TLS{}) {
+	} else if c.TLS != (transport.TLS{}) {
 		bad("Config.TLS is set, but no server is named tls://")
 	}
 	if len(errs) > 0 {
@@ -467,17 +333,17 @@ func (r *resolved) secrets(bad func(string, ...any)) {
 		name  string
 		value *Secret
 		file  string
-	}{{"SharedKey", &r.SharedKey, r.SharedKeyFile}, {"Password", &r.Password, r.PasswordFile}} {
+	}{{"SharedKey", &r.Auth.SharedKey, r.Auth.SharedKeyFile}, {"Password", &r.Auth.Password, r.Auth.PasswordFile}} {
 		if s.file == "" {
 			continue
 		}
 		if *s.value != "" {
-			bad("Config.%s and Config.%sFile are both set", s.name, s.name)
+			bad("Config.Auth.%s and Config.Auth.%sFile are both set", s.name, s.name)
 			continue
 		}
 		text, err := secrets.ReadFile(s.file)
 		if err != nil {
-			bad("cannot read Config.%sFile: %w", s.name, err)
+			bad("cannot read Config.Auth.%sFile: %w", s.name, err)
 			continue
 		}
 		*s.value = Secret(text)
@@ -485,18 +351,18 @@ func (r *resolved) secrets(bad func(string, ...any)) {
 			continue
 		}
 		if s.name == "Password" {
-			bad("Config.%sFile: %s is empty", s.name, s.file)
-		} else if !r.Secured && r.User == "" {
-			bad("Config.%sFile: %s is empty: if the server's key is, set Config.Secured", s.name, s.file)
+			bad("Config.Auth.%sFile: %s is empty", s.name, s.file)
+		} else if !r.Auth.Secured && r.Auth.User == "" {
+			bad("Config.Auth.%sFile: %s is empty: if the server's key is, set Config.Auth.Secured", s.name, s.file)
 		}
 	}
-	if r.User == "" && r.Password != "" {
-		bad("Config.Password is set without User")
+	if r.Auth.User == "" && r.Auth.Password != "" {
+		bad("Config.Auth.Password is set without User")
 	}
-	r.Secured = r.Secured || r.SharedKey != "" || r.User != ""
-	r.credentials = &credentials{string(r.SharedKey), string(r.Password)}
-	r.SharedKey, r.Password = "", ""
-	if r.Hostname == "" {
+	r.Auth.Secured = r.Auth.Secured || r.Auth.SharedKey != "" || r.Auth.User != ""
+	r.credentials = &credentials{string(r.Auth.SharedKey), string(r.Auth.Password)}
+	r.Auth.SharedKey, r.Auth.Password = "", ""
+	if r.Auth.Hostname == "" {
 		name, err := os.Hostname()
 		if err != nil || name == "" {
 			name = "localhost"
@@ -504,51 +370,9 @@ func (r *resolved) secrets(bad func(string, ...any)) {
 		if len(name) > 200 {
 			name = name[:200]
 		}
-		r.Hostname = name + ".forebay"
+		r.Auth.Hostname = name + ".forebay"
 	}
-	if n := len(r.Hostname) + len(r.User); n > 600 {
-		bad("Config.Hostname and Config.User have %d bytes together: servers require a handshake of less than 1 KB", n)
+	if n := len(r.Auth.Hostname) + len(r.Auth.User); n > 600 {
+		bad("Config.Auth.Hostname and Config.Auth.User have %d bytes together: servers require a handshake of less than 1 KB", n)
 	}
-}
-
-func (t TLS) config() (*tls.Config, error) {
-	c := &tls.Config{}
-	if t.Config != nil {
-		c = t.Config.Clone()
-	}
-	switch t.MinVersion {
-	case "", "1.2":
-		c.MinVersion = max(c.MinVersion, tls.VersionTLS12)
-	case "1.3":
-		c.MinVersion = tls.VersionTLS13
-	default:
-		return nil, fmt.Errorf("fluent: Config.TLS.MinVersion is %q, must be 1.2 or 1.3", t.MinVersion)
-	}
-	if t.ServerName != "" {
-		c.ServerName = t.ServerName
-	}
-	if t.AcceptAnyCertificate {
-		c.InsecureSkipVerify = true
-	}
-	if t.CAFile != "" {
-		pem, err := os.ReadFile(t.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("fluent: cannot read Config.TLS.CAFile: %w", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("fluent: Config.TLS.CAFile: %s has no PEM certificate", t.CAFile)
-		}
-	}
-	if (t.CertFile == "") != (t.KeyFile == "") {
-		return nil, errors.New("fluent: Config.TLS.CertFile and Config.TLS.KeyFile belong together: one is missing")
-	}
-	if t.CertFile != "" {
-		pair, err := tlsfiles.NewPair(t.CertFile, t.KeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("fluent: cannot load the client certificate (Config.TLS.CertFile, KeyFile): %w", err)
-		}
-		pair.Client(c)
-	}
-	return c, nil
 }

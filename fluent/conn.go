@@ -33,7 +33,7 @@ type conn struct {
 }
 
 // dial connects to a server, TLS and handshake included.
-func (c *Client) dial(ctx context.Context, index int) (_ *conn, err error) {
+func (c *Driver) dial(ctx context.Context, index int) (_ *conn, err error) {
 	srv, began := c.c.servers[index], time.Now()
 	fail := func(what string, err error) (*conn, error) {
 		if isRefusal(err) {
@@ -75,13 +75,13 @@ func (c *Client) dial(ctx context.Context, index int) (_ *conn, err error) {
 			cn.vectors = true
 		}
 	}
-	if !c.c.Secured {
+	if !c.c.Auth.Secured {
 		return cn, nil
 	}
 	deadline, _ := hctx.Deadline()
 	cn.nc.SetDeadline(deadline)
 	stop := context.AfterFunc(hctx, func() { nc.SetDeadline(time.Unix(1, 0)) })
-	h := &handshaker{nc: cn.nc, hostname: c.c.Hostname, key: c.c.credentials.key, user: c.c.User, password: c.c.credentials.password}
+	h := &handshaker{nc: cn.nc, hostname: c.c.Auth.Hostname, key: c.c.credentials.key, user: c.c.Auth.User, password: c.c.credentials.password}
 	cn.keepalive, err = h.do()
 	cn.in = h.in
 	stopped := stop()

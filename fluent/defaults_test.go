@@ -16,6 +16,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/msgpack"
 	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/transport"
 )
 
 // The zero Config is useful: one's own machine, 4 MiB, acknowledged frames of about 64 KiB.
@@ -28,15 +29,19 @@ func TestZeroConfig(t *testing.T) {
 		var r received
 		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
 		defer f.Close()
-		l := newTestLogger(t, Config{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			addrs[network+" "+addr] = true
-			if !up {
-				return nil, errors.New("connection refused")
-			}
-			return f.Dial(ctx, network, addr)
-		}})
+		l := newTestLogger(t, testConfig{
+			Config: Config{
+				Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					addrs[network+" "+addr] = true
+					if !up {
+						return nil, errors.New("connection refused")
+					}
+					return f.Dial(ctx, network, addr)
+				},
+			},
+		})
 		s := l.Stats().Slab
 		if s.SlabBytes*s.SlabCount != 4<<20 {
 			t.Errorf("%d × %d bytes of memory", s.SlabCount, s.SlabBytes)
@@ -110,7 +115,7 @@ func TestWindow(t *testing.T) {
 					ids <- m.Chunk
 				}
 			}}
-			l := newTestLogger(t, Config{Dial: f.Dial, Window: window, FrameBytes: 1 << 10, SlabBytes: 1 << 10, MaxRecord: 700, BufferBytes: 64 << 10})
+			l := newTestLogger(t, testConfig{Config: Config{Dial: f.Dial, Window: window, FrameBytes: 1 << 10}, SlabBytes: 1 << 10, MaxRecord: 700, BufferBytes: 64 << 10})
 			want := window
 			if want == 0 {
 				want = 4
@@ -153,7 +158,7 @@ func TestEndOfIdleConnectionIsSeen(t *testing.T) {
 			}
 			time.Sleep(time.Second) // then FIN
 		}}
-		s := newTestClient(t, Config{Dial: f.Dial})
+		s := newTestClient(t, testConfig{Config: Config{Dial: f.Dial}})
 		sendOK(t, s, numbers(t, 0, 10))
 		if s.Stats().Server == "" {
 			t.Error("not connected")
@@ -185,19 +190,25 @@ func TestReconnects(t *testing.T) {
 			}
 		}}
 		defer f.Close()
-		s := newTestClient(t, Config{Servers: []string{"logs.test", "other.test"}, ReconnectMin: time.Second, ReconnectMax: 8 * time.Second,
-			Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
-				if addr == "other.test:24224" {
-					return f.Dial(ctx, network, addr)
-				}
-				if at = append(at, time.Now()); addr != "logs.test:24224" {
-					t.Errorf("%s %s", network, addr)
-				}
-				if up {
-					return f.Dial(ctx, network, addr)
-				}
-				return nil, errors.New("connection refused")
-			}})
+		s := newTestClient(t, testConfig{
+			Config: Config{
+				Servers:      []string{"logs.test", "other.test"},
+				ReconnectMin: time.Second,
+				ReconnectMax: 8 * time.Second,
+				Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+					if addr == "other.test:24224" {
+						return f.Dial(ctx, network, addr)
+					}
+					if at = append(at, time.Now()); addr != "logs.test:24224" {
+						t.Errorf("%s %s", network, addr)
+					}
+					if up {
+						return f.Dial(ctx, network, addr)
+					}
+					return nil, errors.New("connection refused")
+				},
+			},
+		})
 		for len(at) < 12 {
 			sendOK(t, s, numbers(t, 0, 1))
 			s.close()
@@ -237,7 +248,7 @@ func TestIntegerTime(t *testing.T) {
 	for _, integer := range []bool{false, true} {
 		var r received
 		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
-		l := newTestLogger(t, Config{Servers: []string{listen(t, f)}, IntegerTime: integer})
+		l := newTestLogger(t, testConfig{Config: Config{Servers: []string{listen(t, f)}, IntegerTime: integer}})
 		at := time.Unix(1_700_000_000, 123_456_789)
 		if err := l.PostWithTime("t", at, map[string]any{"n": 1}); err != nil {
 			t.Fatal(err)
@@ -285,13 +296,16 @@ func TestTLSNameAndVersion(t *testing.T) {
 				return &pair, nil
 			},
 		}))
-		s := newTestClient(t, Config{
-			Servers: []string{"tls://" + tc.server}, TLS: TLS{CAFile: a.file, MinVersion: tc.min},
-			Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
-				if addr != tc.server {
-					t.Error(addr)
-				}
-				return new(net.Dialer).DialContext(ctx, network, l.Addr().String())
+		s := newTestClient(t, testConfig{
+			Config: Config{
+				Servers: []string{"tls://" + tc.server},
+				TLS:     transport.TLS{CAFile: a.file, MinVersion: tc.min},
+				Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+					if addr != tc.server {
+						t.Error(addr)
+					}
+					return new(net.Dialer).DialContext(ctx, network, l.Addr().String())
+				},
 			},
 		})
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

@@ -3,13 +3,10 @@
 //
 //	log, err := forebay.New(fluent.To("localhost:24224", "shop.web"))
 //
-// [To] is an output of package forebay. The other types give more control:
+// [To] is an output of package forebay. A [Logger] posts values under a tag, without a Router:
 //
-//		Logger.Post ─▶ Sink (memory, delivery, spool) ─▶ Client ─▶ server
-//
-//	  - A [Logger] posts values under a tag, without a Router.
-//	  - A [Sink] is an output of a forebay.Router whose records [Sink.Encoder] encodes as events.
-//	  - A [Client] is only the destination, for use with deliver.NewOutput.
+//	Logger.Post ─────────────────┐
+//	forebay.Logger ─▶ encoder ─▶ memory, delivery, spool ─▶ Driver ─▶ server
 //
 // # The protocol
 //

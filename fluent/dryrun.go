@@ -9,9 +9,9 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// dryRun is the session of a Client with Config.DryRun. It writes the frames it would send.
+// dryRun is the session of a Driver with Config.DryRun. It writes the frames it would send.
 type dryRun struct {
-	c      *Client
+	c      *Driver
 	lay    layout
 	frames int
 }
@@ -20,7 +20,7 @@ type dryRun struct {
 var modeNames = map[string]string{modePacked: "PackedForward", modeForward: "Forward", modeMessage: "Message"}
 
 // openDry returns a session that sends nothing.
-func (c *Client) openDry(l deliver.Life) (deliver.Session, error) {
+func (c *Driver) openDry(l deliver.Life) (deliver.Session, error) {
 	d := &dryRun{c: c}
 	return deliver.SendFunc(c.Traits(), d.send).Open(l)
 }

@@ -45,7 +45,7 @@ type EncoderOptions struct {
 }
 
 // NewEncoder returns an encoder of Forward entries for a route of a Router whose outputs are a
-// [Sink] or other buffers in front of a [Client]. The time of a record is the time of its entry;
+// [Sink] or other buffers in front of a [Driver]. The time of a record is the time of its entry;
 // level, message and attributes are fields, and groups are maps. An error is written as its
 // message, with details if EncoderOptions.Errors is set; other values are written as by
 // [Logger.Post]. A value that cannot be written is replaced by a text with the reason. A record

@@ -241,7 +241,6 @@ func TestErrorsAreAsInJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
 	if got := asJSON(t, s.Encoder().Scope(), &encode.Record{Message: "m", Attrs: []slog.Attr{slog.Any("err", fmt.Errorf("a: %w", io.EOF))}}); got != `{"level":"INFO","msg":"m","err":"a: EOF","err_chain":["EOF"]}` {
 		t.Error(got)
 	}

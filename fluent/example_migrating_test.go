@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/fluent"
@@ -17,8 +18,7 @@ func Example_migrating() {
 	addr, fallback := "127.0.0.1:1", quiet() // nobody listens there
 	logger, err := fluent.NewLogger(fluent.Config{
 		Servers: []string{addr},
-		Breaker: &deliver.BreakerOptions{Failures: 1},
-	})
+	}, forebay.Delivery(func(o *deliver.OutputOptions) { o.Deliver.Breaker = &deliver.BreakerOptions{Failures: 1} }))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -47,7 +47,7 @@ func Example_migrating() {
 }
 
 func quiet() *fluent.Logger {
-	l, err := fluent.NewLogger(fluent.Config{OnError: func(batch.Event) {}})
+	l, err := fluent.NewLogger(fluent.Config{}, forebay.OnError(func(batch.Event) {}))
 	if err != nil {
 		panic(err)
 	}

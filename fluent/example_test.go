@@ -95,12 +95,10 @@ func ExampleLogger_Post() {
 }
 
 // Records of a server that is down go to standard output as JSON lines.
-func ExampleConfig_errorHandler() {
+func ExampleNewLogger_errorHandler() {
 	l, err := fluent.NewLogger(fluent.Config{
-		Servers:      []string{"127.0.0.1:1"},
-		ErrorHandler: deliver.JSONLines(os.Stdout),
-		OnError:      func(batch.Event) {}, // silent
-	})
+		Servers: []string{"127.0.0.1:1"},
+	}, forebay.OnError(func(batch.Event) {}), forebay.Delivery(func(o *deliver.OutputOptions) { o.Deliver.Handler = deliver.JSONLines(os.Stdout) }))
 	if err != nil {
 		panic(err)
 	}
@@ -126,7 +124,7 @@ func ExampleNewEncoder() {
 	if err != nil {
 		panic(err)
 	}
-	router, err := forebay.NewRouter(forebay.Route(enc, forebay.Output(slog.LevelInfo, l.Sink)))
+	router, err := forebay.NewRouter(forebay.Route(enc, forebay.Output(slog.LevelInfo, l.Output)))
 	if err != nil {
 		panic(err)
 	}
@@ -142,7 +140,7 @@ func ExampleNewEncoder() {
 
 // A dry run shows what would be sent.
 func ExampleConfig_dryRun() {
-	w, err := fluent.New(fluent.Config{Tag: "app", NoAck: true, DryRun: os.Stdout})
+	w, err := forebay.Open(fluent.To("", "app", fluent.Configure(func(c *fluent.Config) { c.NoAck, c.DryRun, c.Servers = true, os.Stdout, nil })))
 	if err != nil {
 		panic(err)
 	}
@@ -159,7 +157,7 @@ func ExampleConfig_dryRun() {
 
 // Events from elsewhere keep their tags: the stream of a record says which one it has.
 func ExampleAppendTaggedEvent() {
-	w, err := fluent.New(fluent.Config{Tag: "app", NoAck: true, DryRun: os.Stdout})
+	w, err := forebay.Open(fluent.To("", "app", fluent.Configure(func(c *fluent.Config) { c.NoAck, c.DryRun, c.Servers = true, os.Stdout, nil })))
 	if err != nil {
 		panic(err)
 	}
@@ -174,15 +172,15 @@ func ExampleAppendTaggedEvent() {
 	//   {"time":"1970-01-01T00:00:00Z","record":{"n":1}}
 }
 
-// A Router logs to Fluentd in JSON's stead.
+// New returns the Driver of an output, whose counters the program reads.
 func ExampleNew() {
 	addr, stop := receiver()
 	defer stop()
-	sink, err := fluent.New(fluent.Config{Servers: []string{addr}, Tag: "app"})
+	driver, err := fluent.New(fluent.Config{Servers: []string{addr}, Tag: "app"})
 	if err != nil {
 		panic(err)
 	}
-	router, err := forebay.NewRouter(forebay.Route(sink.Encoder(), sink.Output(slog.LevelInfo)))
+	router, err := forebay.NewRouter(forebay.To(driver))
 	if err != nil {
 		panic(err)
 	}
@@ -190,24 +188,26 @@ func ExampleNew() {
 	r.AddAttrs(slog.Int("port", 8080))
 	router.Handle(context.Background(), r)
 	router.Close(context.Background())
+	fmt.Println(driver.Stats().Acks)
 	// Output:
 	// app {"time":"2026-01-02T03:04:05Z","record":{"level":"INFO","msg":"started","port":8080}}
+	// 1
 }
 
 // What waits while the server is down is kept on disk, and delivered by the next
 // Logger before anything newer.
-func ExampleConfig_spool() {
+func ExampleNewLogger_spool() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
 		panic(err)
 	}
 	defer os.RemoveAll(dir)
-	c := fluent.Config{
-		Servers: []string{"127.0.0.1:1"}, SpoolDir: dir, SpoolBytes: 1 << 20,
-		ReconnectMin: time.Millisecond, CloseTimeout: 200 * time.Millisecond,
-		OnError: func(batch.Event) {},
+	c := fluent.Config{Servers: []string{"127.0.0.1:1"}, ReconnectMin: time.Millisecond}
+	opts := []forebay.OutputOption{
+		forebay.Spool(dir), forebay.OnError(func(batch.Event) {}),
+		forebay.Delivery(func(o *deliver.OutputOptions) { o.Spool.MaxBytes, o.CloseTimeout = 1<<20, 200*time.Millisecond }),
 	}
-	l, err := fluent.NewLogger(c)
+	l, err := fluent.NewLogger(c, opts...)
 	if err != nil {
 		panic(err)
 	}
@@ -218,7 +218,7 @@ func ExampleConfig_spool() {
 	addr, stop := receiver()
 	defer stop()
 	c.Servers = []string{addr}
-	if l, err = fluent.NewLogger(c); err != nil {
+	if l, err = fluent.NewLogger(c, opts...); err != nil {
 		panic(err)
 	}
 	rep, _ = l.Close(context.Background())
@@ -229,7 +229,7 @@ func ExampleConfig_spool() {
 	// delivered: 1
 }
 
-// Events can be made without a Logger: for a Sink, a Client, or a test.
+// Events can be made without a Logger: for an output, or a test.
 func ExampleAppendEvent() {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	event, err := fluent.AppendEvent(nil, at, map[string]any{"n": 1})
@@ -249,10 +249,8 @@ func ExampleFallbackTo() {
 		panic(err)
 	}
 	first, err := fluent.NewLogger(fluent.Config{
-		Servers:      []string{"127.0.0.1:1"},
-		ErrorHandler: fluent.FallbackTo(second),
-		OnError:      func(batch.Event) {},
-	})
+		Servers: []string{"127.0.0.1:1"},
+	}, forebay.OnError(func(batch.Event) {}), forebay.Delivery(func(o *deliver.OutputOptions) { o.Deliver.Handler = fluent.FallbackTo(second) }))
 	if err != nil {
 		panic(err)
 	}
@@ -271,7 +269,7 @@ func ExampleFallbackTo() {
 
 // The handler of what waits while the server is down, where fluent-logger-go has it.
 func ExampleLogger_errorHandler() {
-	logger, err := fluent.NewLogger(fluent.Config{Servers: []string{"127.0.0.1:1"}, OnError: func(batch.Event) {}})
+	logger, err := fluent.NewLogger(fluent.Config{Servers: []string{"127.0.0.1:1"}}, forebay.OnError(func(batch.Event) {}))
 	if err != nil {
 		panic(err)
 	}
@@ -286,15 +284,11 @@ func ExampleLogger_errorHandler() {
 	// accepted=1 delivered=0 handled=1
 }
 
-// The bare client, for a pipeline that is put together by hand: an Output, two tags.
-func ExampleNewClient() {
+// An output without a Router takes events that are encoded elsewhere: two tags.
+func ExampleTags() {
 	addr, stop := receiver()
 	defer stop()
-	client, err := fluent.NewClient(fluent.Config{Servers: []string{addr}})
-	if err != nil {
-		panic(err)
-	}
-	out, err := deliver.NewOutput(client, &deliver.OutputOptions{Codec: fluent.Codec()})
+	out, err := forebay.Open(fluent.To(addr, "app"))
 	if err != nil {
 		panic(err)
 	}

@@ -52,14 +52,18 @@ func TestHandlerIsAskedInTime(t *testing.T) {
 			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { c.Next(); c.Next() }}
 			defer f.Close()
 			h := &calls{}
-			l := newTestLogger(t, Config{
-				PendingLimit: 500, Window: 1, SlabBytes: 4 << 10,
-				Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
-					if hangs {
-						return f.Dial(ctx, network, addr)
-					}
-					return nil, errors.New("connection refused")
+			l := newTestLogger(t, testConfig{
+				Config: Config{
+					Window: 1,
+					Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+						if hangs {
+							return f.Dial(ctx, network, addr)
+						}
+						return nil, errors.New("connection refused")
+					},
 				},
+				PendingLimit: 500,
+				SlabBytes:    4 << 10,
 			})
 			l.ErrorHandler = h
 			transitions, stop := l.Subscribe()
@@ -130,14 +134,18 @@ func TestHandlerIsAskedAtTheFirstFailure(t *testing.T) {
 				}}
 				defer f.Close()
 				h := &calls{}
-				l := newTestLogger(t, Config{
-					PendingLimit: tt.limit, AckTimeout: ackTimeout, OnError: func(batch.Event) {},
-					Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
-						if tt.dial != nil {
-							return nil, tt.dial
-						}
-						return f.Dial(ctx, network, addr)
+				l := newTestLogger(t, testConfig{
+					Config: Config{
+						AckTimeout: ackTimeout,
+						Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+							if tt.dial != nil {
+								return nil, tt.dial
+							}
+							return f.Dial(ctx, network, addr)
+						},
 					},
+					PendingLimit: tt.limit,
+					OnError:      func(batch.Event) {},
 				})
 				l.ErrorHandler = h
 				begun := time.Now()
@@ -161,7 +169,7 @@ func TestHandlerOnTheLogger(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		down := func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("connection refused") }
 		a, b := &calls{}, &calls{}
-		l := newTestLogger(t, Config{Dial: down, ErrorHandler: a})
+		l := newTestLogger(t, testConfig{Config: Config{Dial: down}, ErrorHandler: a})
 		l.ErrorHandler = b
 		l.Post("x", nil)
 		time.Sleep(time.Minute)
@@ -218,7 +226,7 @@ func TestHandlerIsAskedBeforeADrop(t *testing.T) {
 					}}
 					defer f.Close()
 					h := &calls{}
-					c := Config{WhenFull: tt.policy, Dial: dial(f), PendingLimit: tt.limit}
+					c := testConfig{Config: Config{Dial: dial(f)}, WhenFull: tt.policy, PendingLimit: tt.limit}
 					if !tt.late {
 						c.ErrorHandler = h
 					}

@@ -20,15 +20,15 @@ func TestHandshakes(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		auth testkit.ForwardAuth
-		c    Config
+		c    testConfig
 	}{
-		{"fluentd", testkit.ForwardAuth{Hostname: "s", Key: "k", Nonce: raw, BinNonce: true, Auth: raw}, Config{SharedKey: "k"}},
-		{"fluentd with users", testkit.ForwardAuth{Hostname: "s", Key: "k", Nonce: raw, BinNonce: true, Auth: raw, User: "u", Password: "p"}, Config{SharedKey: "k", User: "u", Password: "p"}},
-		{"Fluent Bit", testkit.ForwardAuth{Hostname: "s", Key: "k", Nonce: raw, LeaveKeepalive: true}, Config{SharedKey: "k"}},
-		{"npm", testkit.ForwardAuth{Hostname: "s", Key: "k", Nonce: raw, BinNonce: true}, Config{SharedKey: "k"}},
-		{"empty key", testkit.ForwardAuth{Hostname: "s", Nonce: raw}, Config{Secured: true}},
+		{"fluentd", testkit.ForwardAuth{Hostname: "s", Key: "k", Nonce: raw, BinNonce: true, Auth: raw}, testConfig{Config: Config{Auth: Auth{SharedKey: "k"}}}},
+		{"fluentd with users", testkit.ForwardAuth{Hostname: "s", Key: "k", Nonce: raw, BinNonce: true, Auth: raw, User: "u", Password: "p"}, testConfig{Config: Config{Auth: Auth{SharedKey: "k", User: "u", Password: "p"}}}},
+		{"Fluent Bit", testkit.ForwardAuth{Hostname: "s", Key: "k", Nonce: raw, LeaveKeepalive: true}, testConfig{Config: Config{Auth: Auth{SharedKey: "k"}}}},
+		{"npm", testkit.ForwardAuth{Hostname: "s", Key: "k", Nonce: raw, BinNonce: true}, testConfig{Config: Config{Auth: Auth{SharedKey: "k"}}}},
+		{"empty key", testkit.ForwardAuth{Hostname: "s", Nonce: raw}, testConfig{Config: Config{Auth: Auth{Secured: true}}}},
 		{"long names", testkit.ForwardAuth{Hostname: "s", Key: "k", Nonce: raw, Auth: raw, User: strings.Repeat("u", 300), Password: "p"},
-			Config{SharedKey: "k", User: strings.Repeat("u", 300), Password: "p", Hostname: strings.Repeat("h", 300)}},
+			testConfig{Config: Config{Auth: Auth{SharedKey: "k", User: strings.Repeat("u", 300), Password: "p", Hostname: strings.Repeat("h", 300)}}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var r received
@@ -65,17 +65,17 @@ func TestHandshakeFailures(t *testing.T) {
 			c.Raw()
 		}
 	}
-	good := Config{SharedKey: "right-key", User: "u", Password: "right-password"}
+	good := testConfig{Config: Config{Auth: Auth{SharedKey: "right-key", User: "u", Password: "right-password"}}}
 	for _, tc := range []struct {
 		name   string
 		script func(c *testkit.ForwardConn)
-		c      Config
+		c      testConfig
 		fatal  bool
 		text   string
 	}{
-		{"wrong key", func(c *testkit.ForwardConn) { ask(c, auth) }, Config{SharedKey: "wrong-key", User: "u", Password: "right-password"}, true, `sent "shared_key mismatch"`},
-		{"wrong password", func(c *testkit.ForwardConn) { ask(c, auth) }, Config{SharedKey: "right-key", User: "u", Password: "wrong-password"}, true, "username/password mismatch"},
-		{"own name", func(c *testkit.ForwardConn) { ask(c, auth) }, Config{SharedKey: "right-key", Hostname: "s"}, true, "same hostname"},
+		{"wrong key", func(c *testkit.ForwardConn) { ask(c, auth) }, testConfig{Config: Config{Auth: Auth{SharedKey: "wrong-key", User: "u", Password: "right-password"}}}, true, `sent "shared_key mismatch"`},
+		{"wrong password", func(c *testkit.ForwardConn) { ask(c, auth) }, testConfig{Config: Config{Auth: Auth{SharedKey: "right-key", User: "u", Password: "wrong-password"}}}, true, "username/password mismatch"},
+		{"own name", func(c *testkit.ForwardConn) { ask(c, auth) }, testConfig{Config: Config{Auth: Auth{SharedKey: "right-key", Hostname: "s"}}}, true, "same hostname"},
 		{"closed without PONG", func(c *testkit.ForwardConn) { c.Write(auth.HELO()); c.Raw() }, good, false, "its shared key may differ"},
 		{"reset without PONG", func(c *testkit.ForwardConn) { c.Write(auth.HELO()); c.Raw(); c.Reset() }, good, false, "its shared key may differ"},
 		{"closed before HELO", func(c *testkit.ForwardConn) {}, good, false, "before its HELO"},
@@ -220,7 +220,7 @@ func TestHandshakeInPieces(t *testing.T) {
 		drip(auth.PONG(salt, ""))
 		r.obedient(c)
 	}}
-	s := newTestClient(t, Config{Dial: f.Dial, SharedKey: "k"})
+	s := newTestClient(t, testConfig{Config: Config{Dial: f.Dial, Auth: Auth{SharedKey: "k"}}})
 	t.Cleanup(f.Close)
 	sendOK(t, s, numbers(t, 0, 10))
 	s.close()
@@ -258,7 +258,7 @@ func TestPingIsOneWrite(t *testing.T) {
 func TestServerThatAsksForAHandshake(t *testing.T) {
 	a := &testkit.ForwardAuth{Nonce: []byte("n")}
 	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { c.Write(a.HELO()); c.Raw(); c.Raw() }}
-	s := newTestClient(t, Config{Servers: []string{listen(t, f)}})
+	s := newTestClient(t, testConfig{Config: Config{Servers: []string{listen(t, f)}}})
 	err := s.try(numbers(t, 0, 1)).err
 	if !holds(err) || !strings.Contains(err.Error(), "set Config.SharedKey") {
 		t.Error(err)

@@ -42,13 +42,19 @@ func TestHangUpIsTold(t *testing.T) {
 				var told []string
 				f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { tt.script(c) }}
 				defer f.Close()
-				l := newTestLogger(t, Config{Dial: f.Dial, NoAck: !tt.ack, OnError: func(e batch.Event) {
-					mu.Lock()
-					defer mu.Unlock()
-					if e.Op == "no-ack" {
-						told = append(told, e.Err.Error())
-					}
-				}})
+				l := newTestLogger(t, testConfig{
+					Config: Config{
+						Dial:  f.Dial,
+						NoAck: !tt.ack,
+					},
+					OnError: func(e batch.Event) {
+						mu.Lock()
+						defer mu.Unlock()
+						if e.Op == "no-ack" {
+							told = append(told, e.Err.Error())
+						}
+					},
+				})
 				for range 300 {
 					_ = l.Post("x", map[string]any{"n": 1})
 					time.Sleep(time.Second)
@@ -84,13 +90,19 @@ func TestHangUpIsToldAgain(t *testing.T) {
 			}
 		}}
 		defer f.Close()
-		l := newTestLogger(t, Config{Dial: f.Dial, NoAck: true, OnError: func(e batch.Event) {
-			mu.Lock()
-			defer mu.Unlock()
-			if e.Op == "no-ack" {
-				told++
-			}
-		}})
+		l := newTestLogger(t, testConfig{
+			Config: Config{
+				Dial:  f.Dial,
+				NoAck: true,
+			},
+			OnError: func(e batch.Event) {
+				mu.Lock()
+				defer mu.Unlock()
+				if e.Op == "no-ack" {
+					told++
+				}
+			},
+		})
 		for i := range 300 {
 			mu.Lock()
 			keeps = i >= 100 && i < 200

@@ -125,11 +125,11 @@ func TestPostOfLongStrings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := (&Config{}).resolve()
+		c, err := (&testConfig{}).resolve()
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := &Logger{Sink: &Sink{c: c, output: w}}
+		l := &Logger{Output: w, Driver: &Driver{c: c, maxRecord: o.MaxRecord}}
 		rng := rand.New(rand.NewPCG(3, uint64(o.SlabBytes)))
 		var want [][]byte
 		for i := range 300 {

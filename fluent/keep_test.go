@@ -28,12 +28,16 @@ import (
 
 // down is a Config of a server that is down, and known to be after the first
 // attempt.
-func down() Config {
-	return Config{
-		Dial:         func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("connection refused") },
-		ReconnectMin: time.Millisecond, ReconnectMax: 2 * time.Millisecond, FlushInterval: time.Millisecond,
-		Breaker: &deliver.BreakerOptions{Failures: 1, OpenMin: time.Minute, OpenMax: time.Minute},
-		Retry:   &deliver.RetryOptions{Min: time.Millisecond, Max: 5 * time.Millisecond},
+func down() testConfig {
+	return testConfig{
+		Config: Config{
+			Dial:         func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("connection refused") },
+			ReconnectMin: time.Millisecond,
+			ReconnectMax: 2 * time.Millisecond,
+		},
+		FlushInterval: time.Millisecond,
+		Breaker:       &deliver.BreakerOptions{Failures: 1, OpenMin: time.Minute, OpenMax: time.Minute},
+		Retry:         &deliver.RetryOptions{Min: time.Millisecond, Max: 5 * time.Millisecond},
 	}
 }
 
@@ -49,7 +53,7 @@ func TestSpoolHoldsAnOutage(t *testing.T) {
 	c := down()
 	c.SpoolDir = filepath.Join(dir, "spool")
 	l := newTestLogger(t, c)
-	if _, err := NewLogger(c); !errors.Is(err, spool.ErrLocked) {
+	if _, err := c.logger(); !errors.Is(err, spool.ErrLocked) {
 		t.Errorf("a second Logger with the spool of the first: %v", err)
 	}
 	for i := range 1000 {
@@ -77,7 +81,7 @@ func TestSpoolHoldsAnOutage(t *testing.T) {
 	}
 
 	var r received
-	l = newTestLogger(t, Config{SpoolDir: c.SpoolDir, Servers: []string{obey(t, &r)}})
+	l = newTestLogger(t, testConfig{Config: Config{Servers: []string{obey(t, &r)}}, SpoolDir: c.SpoolDir})
 	for i := range 10 {
 		l.Post("spool.a", map[string]any{"n": 2000 + 2*i})
 	}
@@ -157,7 +161,7 @@ func TestFilesOfConfig(t *testing.T) {
 			}
 		}}
 		defer f.Close()
-		l := newTestLogger(t, Config{Dial: f.Dial, DeadLetterFile: letters, OnError: func(batch.Event) {}})
+		l := newTestLogger(t, testConfig{Config: Config{Dial: f.Dial}, DeadLetterFile: letters, OnError: func(batch.Event) {}})
 		for i := range 10 {
 			v := map[string]any{"n": i}
 			if i == 5 {
@@ -172,13 +176,13 @@ func TestFilesOfConfig(t *testing.T) {
 	if err != nil || rep.Delivered != 9 || rep.Dropped[batch.Poison] != 1 || !strings.Contains(string(text), `"record":{"poison":5}`) || !strings.Contains(string(text), `"tag":"files.tag"`) {
 		t.Errorf("%v, %s: %s", err, rep.Account, text)
 	}
-	for _, c := range []Config{
-		{FallbackFile: dir}, {DeadLetterFile: dir}, {SpoolDir: c.FallbackFile}, {SpoolDir: "x", SpoolSync: "maybe"}, {SpoolBytes: 1},
+	for _, c := range []testConfig{
+		{FallbackFile: dir}, {DeadLetterFile: dir}, {SpoolDir: c.FallbackFile}, {SpoolDir: "x", SpoolSync: "maybe"},
 		{FallbackFile: "x", ErrorHandler: deliver.JSONLines(os.Stdout)},
 		{SpoolDir: filepath.Join(dir, "s"), FallbackFile: filepath.Join(dir, "f"), DeadLetterFile: dir}, // the spool must be free again
 		{SpoolDir: filepath.Join(dir, "s"), FallbackFile: filepath.Join(dir, "f"), DeadLetterFile: dir},
 	} {
-		if _, err := NewLogger(c); err == nil || errors.Is(err, spool.ErrLocked) {
+		if _, err := c.logger(); err == nil || errors.Is(err, spool.ErrLocked) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
@@ -191,14 +195,16 @@ func TestOldEventsSurviveAnOutage(t *testing.T) {
 		var r received
 		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
 		refused := 0
-		l := newTestLogger(t, Config{
-			Retry: &deliver.RetryOptions{MaxAge: time.Hour},
-			Dial: func(ctx context.Context, n, a string) (net.Conn, error) {
-				if refused++; refused < 3 {
-					return nil, errors.New("connection refused")
-				}
-				return f.Dial(ctx, n, a)
+		l := newTestLogger(t, testConfig{
+			Config: Config{
+				Dial: func(ctx context.Context, n, a string) (net.Conn, error) {
+					if refused++; refused < 3 {
+						return nil, errors.New("connection refused")
+					}
+					return f.Dial(ctx, n, a)
+				},
 			},
+			Retry: &deliver.RetryOptions{MaxAge: time.Hour},
 		})
 		time.Sleep(5 * time.Hour) // what is older than the process has no age
 		for i, at := range []time.Time{time.Unix(1, 0), time.Now().Add(-2 * time.Hour), time.Now()} {
@@ -312,7 +318,7 @@ func TestKilledProcess(t *testing.T) {
 				return
 			}
 			var r received
-			rep := closeLogger(t, newTestLogger(t, Config{CrashDir: dir, Servers: []string{obey(t, &r)}}))
+			rep := closeLogger(t, newTestLogger(t, testConfig{Config: Config{Servers: []string{obey(t, &r)}}, CrashDir: dir}))
 			if rep.Recovered < uint64(posted) || rep.Delivered != rep.Recovered {
 				t.Errorf("%s", rep.Account)
 			}
@@ -346,7 +352,7 @@ func killedChild(dir string) {
 		close(reading)
 	}
 	c.OnError = func(e batch.Event) { fmt.Fprintln(os.Stderr, e.Op, e.Err) }
-	l, err := NewLogger(c)
+	l, err := c.logger()
 	if err != nil || l.Stats().Slab.CrashUnsafe != "" {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(0)
@@ -380,7 +386,7 @@ func TestCrashDirKeepsWhatCloseCouldNotDeliver(t *testing.T) {
 		t.Errorf("%v: %s", err, rep.Account)
 	}
 	var r received
-	rep = closeLogger(t, newTestLogger(t, Config{CrashDir: c.CrashDir, Servers: []string{obey(t, &r)}}))
+	rep = closeLogger(t, newTestLogger(t, testConfig{Config: Config{Servers: []string{obey(t, &r)}}, CrashDir: c.CrashDir}))
 	if !slices.Equal(r.get("crash.dir"), seq(0, 100)) {
 		t.Errorf("%s: %v", rep.Account, r.get("crash.dir"))
 	}
@@ -412,7 +418,7 @@ func testWhenFullSpill(t *testing.T, crash string) {
 		stalled := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { <-stop }}
 		defer stalled.Close()
 		defer close(stop)
-		l := newTestLogger(t, Config{Dial: stalled.Dial, SpoolDir: dir, CrashDir: crash, WhenFull: "spill", BufferBytes: 64 << 10, SlabBytes: 16 << 10})
+		l := newTestLogger(t, testConfig{Config: Config{Dial: stalled.Dial}, SpoolDir: dir, CrashDir: crash, WhenFull: "spill", BufferBytes: 64 << 10, SlabBytes: 16 << 10})
 		text := strings.Repeat("x", 100)
 		for i := range n {
 			if err := l.Post("full.spill", map[string]any{"n": i}); err != nil {
@@ -428,18 +434,18 @@ func testWhenFullSpill(t *testing.T, crash string) {
 		}
 	})
 	var r received
-	rep := closeLogger(t, newTestLogger(t, Config{Servers: []string{obey(t, &r)}, SpoolDir: dir}))
+	rep := closeLogger(t, newTestLogger(t, testConfig{Config: Config{Servers: []string{obey(t, &r)}}, SpoolDir: dir}))
 	if !slices.Equal(r.get("full.spill"), seq(0, n)) {
 		t.Errorf("%s: %d records", rep.Account, len(r.get("full.spill")))
 	}
-	if _, err := NewLogger(Config{WhenFull: "spill"}); err == nil {
+	if _, err := (testConfig{WhenFull: "spill"}).logger(); err == nil {
 		t.Error("spill without a spool is accepted")
 	}
 }
 
 // BufferBytes is the memory of large records, too.
 func TestLargeRecordsFillTheBuffer(t *testing.T) {
-	l := newTestLogger(t, Config{Servers: []string{"127.0.0.1:1"}, BufferBytes: 16 << 20})
+	l := newTestLogger(t, testConfig{Config: Config{Servers: []string{"127.0.0.1:1"}}, BufferBytes: 16 << 20})
 	for i := range 150 { // of 100 kB each
 		if err := l.Post("t", strings.Repeat("x", 100_000)); err != nil {
 			t.Fatalf("record %d: %v; %v", i, err, l.Stats())
@@ -456,7 +462,7 @@ func TestFullBufferHoldsNobodyLonger(t *testing.T) {
 		bubble.Test(t, func(t *testing.T) {
 			stop := make(chan struct{})
 			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { <-stop }}
-			l := newTestLogger(t, Config{Dial: f.Dial, WhenFull: policy, BufferBytes: 4 << 10, SlabBytes: 1 << 10})
+			l := newTestLogger(t, testConfig{Config: Config{Dial: f.Dial}, WhenFull: policy, BufferBytes: 4 << 10, SlabBytes: 1 << 10})
 			longest, dropped := time.Duration(0), 0
 			for range 500 {
 				start := time.Now()

@@ -51,7 +51,7 @@ func TestRecordLimitIsLearned(t *testing.T) {
 			f := limited(&r, &limit, silent)
 			defer f.Close()
 			var letters bytes.Buffer
-			l := newTestLogger(t, Config{Dial: f.Dial, DeadLetter: deliver.DeadLetters(&letters, "forward"), AckTimeout: time.Second})
+			l := newTestLogger(t, testConfig{Config: Config{Dial: f.Dial, AckTimeout: time.Second}, DeadLetter: deliver.DeadLetters(&letters, "forward")})
 			big := func(n int) { l.Post("x", numbered{n, strings.Repeat("x", (n+1)<<10)}) }
 			for i := range 10 {
 				l.Post("x", map[string]any{"n": i})
@@ -66,7 +66,7 @@ func TestRecordLimitIsLearned(t *testing.T) {
 				}
 			}
 			for i := range sizesToTrust {
-				if st := l.Sink.Client.Stats(); st.LearnedRecord != 0 {
+				if st := l.Driver.Stats(); st.LearnedRecord != 0 {
 					t.Errorf("silent %v: after %d records: %+v", silent, i, st)
 				}
 				big(100 - i)
@@ -74,7 +74,7 @@ func TestRecordLimitIsLearned(t *testing.T) {
 				dropped(1 + i)
 			}
 			time.Sleep(time.Second)
-			if st, a := l.Sink.Client.Stats(), l.Account(); st.LearnedRecord < 99<<10 || st.LearnedRecord > 100<<10 || a.Delivered != 13 {
+			if st, a := l.Driver.Stats(), l.Account(); st.LearnedRecord < 99<<10 || st.LearnedRecord > 100<<10 || a.Delivered != 13 {
 				t.Errorf("silent %v: %+v, %s", silent, st, a)
 			}
 			conns := f.Conns() + 1 // it may have been idle
@@ -90,19 +90,19 @@ func TestRecordLimitIsLearned(t *testing.T) {
 			time.Sleep(firstTrust)
 			big(102) // is tried again
 			time.Sleep(time.Second)
-			if st := l.Sink.Client.Stats(); st.LearnedRecord != 0 {
+			if st := l.Driver.Stats(); st.LearnedRecord != 0 {
 				t.Errorf("silent %v: after a minute: %+v", silent, st)
 			}
 			dropped(5)
 			time.Sleep(2*firstTrust - 2*time.Second)
-			if st := l.Sink.Client.Stats(); st.LearnedRecord == 0 {
+			if st := l.Driver.Stats(); st.LearnedRecord == 0 {
 				t.Errorf("silent %v: after the fourth: %+v", silent, st)
 			}
 			limit.Store(1 << 20)
 			time.Sleep(5 * time.Second)
 			big(103)
 			time.Sleep(time.Minute)
-			if a := l.Account(); a.Delivered != 15 || l.Sink.Client.Stats().LearnedRecord != 0 {
+			if a := l.Account(); a.Delivered != 15 || l.Driver.Stats().LearnedRecord != 0 {
 				t.Errorf("silent %v: at last %s", silent, a)
 			}
 			closeLogger(t, l)
@@ -118,7 +118,7 @@ func TestFrameLimitIsLearned(t *testing.T) {
 		limit.Store(20 << 10)
 		f := limited(&r, &limit, false)
 		defer f.Close()
-		l := newTestLogger(t, Config{Dial: f.Dial, WhenFull: "block"})
+		l := newTestLogger(t, testConfig{Config: Config{Dial: f.Dial}, WhenFull: "block"})
 		n := 0
 		fill := func(many int) {
 			for range many {
@@ -128,7 +128,7 @@ func TestFrameLimitIsLearned(t *testing.T) {
 		}
 		fill(500)
 		time.Sleep(10 * time.Minute)
-		st := l.Sink.Client.Stats()
+		st := l.Driver.Stats()
 		if a := l.Account(); a.Delivered != uint64(n) || st.LearnedFrame == 0 || int64(st.LearnedFrame) > limit.Load() {
 			t.Errorf("%s, %+v", a, st)
 		}
@@ -176,7 +176,7 @@ func TestPoisonTeachesNoLimit(t *testing.T) {
 					}
 				}}
 				defer f.Close()
-				l := newTestLogger(t, Config{Dial: f.Dial, AckTimeout: time.Second})
+				l := newTestLogger(t, testConfig{Config: Config{Dial: f.Dial, AckTimeout: time.Second}})
 				l.Post("x", numbered{0, "well"})
 				time.Sleep(time.Second)
 				for i := range bad {
@@ -221,11 +221,11 @@ func TestNoLimitIsLearned(t *testing.T) {
 			}
 		}}
 		defer f.Close()
-		l := newTestLogger(t, Config{Dial: f.Dial})
+		l := newTestLogger(t, testConfig{Config: Config{Dial: f.Dial}})
 		for i := range 200 {
 			l.Post("x", numbered{i, strings.Repeat("x", i*i)})
 			time.Sleep(time.Second)
-			if st := l.Sink.Client.Stats(); st.LearnedRecord != 0 {
+			if st := l.Driver.Stats(); st.LearnedRecord != 0 {
 				t.Fatalf("%+v", st)
 			}
 		}
@@ -233,7 +233,7 @@ func TestNoLimitIsLearned(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		l.Post("x", numbered{200, "BAD" + strings.Repeat("x", 17<<10)})
 		time.Sleep(10 * time.Minute)
-		if st := l.Sink.Client.Stats(); st.LearnedRecord != 0 {
+		if st := l.Driver.Stats(); st.LearnedRecord != 0 {
 			t.Errorf("%+v", st)
 		}
 		if rep := closeLogger(t, l); rep.Delivered != 200 || rep.Dropped[batch.Poison] != 1 {
@@ -250,7 +250,7 @@ func TestClientLearnsRecordLimit(t *testing.T) {
 		limit.Store(80 << 10)
 		f := limited(&r, &limit, false)
 		defer f.Close()
-		c, err := NewClient(Config{Dial: f.Dial})
+		c, err := New(Config{Dial: f.Dial})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -83,21 +83,21 @@ func (l *life) wait(ctx context.Context, b *batch.Batch) (o batch.Outcome, ok bo
 	}
 }
 
-// peer is a Client and the session that is open, as an outlet has them.
+// peer is a Driver and the session that is open, as an outlet has them.
 type peer struct {
-	*Client
+	*Driver
 	t testing.TB
 	l *life
 	s deliver.Session
 }
 
-func newTestClient(t testing.TB, c Config) *peer {
+func newTestClient(t testing.TB, c testConfig) *peer {
 	t.Helper()
-	client, err := NewClient(c)
+	client, err := c.driver()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &peer{Client: client, t: t}
+	p := &peer{Driver: client, t: t}
 	t.Cleanup(p.close)
 	return p
 }
@@ -109,7 +109,7 @@ func (p *peer) open(ctx context.Context) error {
 	}
 	p.l = newLife()
 	defer context.AfterFunc(ctx, func() { p.l.cancel(context.Cause(ctx)) })()
-	s, err := p.Client.Open(p.l)
+	s, err := p.Driver.Open(p.l)
 	if err != nil {
 		p.l.cancel(nil)
 		return err

@@ -98,7 +98,7 @@ func TestChunkSizeLimit(t *testing.T) {
 				}
 			}}
 			defer f.Close()
-			l := newTestLogger(t, Config{Dial: f.Dial, BufferBytes: 8 << 20})
+			l := newTestLogger(t, testConfig{Config: Config{Dial: f.Dial}, BufferBytes: 8 << 20})
 			began := time.Now()
 			for i := range n {
 				if i == at {

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/breaker"
@@ -21,18 +22,20 @@ import (
 // buffer is full. The drop is counted.
 var ErrDropped = slab.ErrDropped
 
-// A Logger posts events to a Forward server. It is a [Sink] with the method Post. [NewLogger]
+// A Logger posts events to a Forward server. It is an output with the method Post. [NewLogger]
 // returns a Logger; Close ends it. All methods are safe for concurrent use, including during and
 // after Close.
 //
 // Post encodes the value into a slab and returns; delivery is asynchronous. Every record is
 // accounted for, see [Logger.Account].
 type Logger struct {
-	// Sink sends the events to the server. It can also be an output of a Router. NewLogger
-	// sets it.
-	Sink *Sink
-	// ErrorHandler, if not nil at the first Post, replaces Config.ErrorHandler and
-	// Config.FallbackFile. It must not be changed after that Post has begun.
+	// Output is the memory and the delivery of the Logger. It can also be an output of a
+	// Router whose encoder is that of Driver. NewLogger sets both.
+	Output *deliver.Output
+	// Driver sends the events to the server.
+	Driver *Driver
+	// ErrorHandler, if not nil at the first Post, replaces the error handler and the fallback
+	// file of the options. It must not be changed after that Post has begun.
 	ErrorHandler deliver.ErrorHandler
 
 	closed atomic.Bool // Close has begun
@@ -45,14 +48,22 @@ type Logger struct {
 	first sync.Once   // sets the handler
 }
 
-// NewLogger returns a Logger. The server need not be reachable. The error names all invalid
-// fields of c.
-func NewLogger(c Config) (*Logger, error) {
-	s, err := New(c)
+// NewLogger returns a Logger. opts are options of its output, such as forebay.Spool, forebay.Buffer
+// and forebay.OnError. The server need not be reachable. The error names all invalid fields of c or
+// all invalid options. The options forebay.Level and forebay.Encoder do not apply.
+func NewLogger(c Config, opts ...forebay.OutputOption) (*Logger, error) {
+	d, err := New(c)
 	if err != nil {
 		return nil, err
 	}
-	return &Logger{Sink: s}, nil
+	out, err := forebay.Open(forebay.Driver("fluent.NewLogger", d, func(d **Driver, s *forebay.Setup) (deliver.Destination, error) {
+		s.Deliver.HandlerFirst = true
+		return *d, nil
+	}, opts...))
+	if err != nil {
+		return nil, err
+	}
+	return &Logger{Output: out, Driver: d}, nil
 }
 
 // Post posts v under tag with the current time. It copies the data of v: the caller may change v
@@ -84,7 +95,7 @@ func NewLogger(c Config) (*Logger, error) {
 // in long text, values nested too deeply, and records of more than 1 MiB.
 //
 // For an event that cannot be posted, the error wraps [ErrTag], [ErrValue] or [ErrTooLarge]; for
-// an event that does not fit into the buffer (Config.WhenFull), [ErrDropped]; after Close,
+// an event that does not fit into the buffer (forebay.WhenFull), [ErrDropped]; after Close,
 // [batch.ErrClosed]. All of these are counted, and no part of the event is sent. Channels,
 // functions and similar values within v, and values whose methods return an error, cause
 // [ErrValue].
@@ -114,7 +125,7 @@ func (l *Logger) PostWithTime(tag string, t time.Time, v any) error {
 func (l *Logger) begin() {
 	l.first.Do(func() {
 		if l.ErrorHandler != nil {
-			l.Sink.SetErrorHandler(l.ErrorHandler)
+			l.Output.SetErrorHandler(l.ErrorHandler)
 		}
 		l.begun.Store(true)
 	})
@@ -128,7 +139,7 @@ func (l *Logger) post(tag string, t, now time.Time, v any) error {
 		l.refused.Add(1)
 		return errClosed
 	}
-	s := borrow(l.Sink.c.MaxRecord, l.Sink.c.TimeFields)
+	s := borrow(l.Driver.maxRecord, l.Driver.c.TimeFields)
 	stream, err := s.streamOf(tag)
 	if err == nil && !holdsTime(t) {
 		err = fmt.Errorf("fluent: cannot encode event of tag %q: %w", tag, checkTime(t))
@@ -138,20 +149,20 @@ func (l *Logger) post(tag string, t, now time.Time, v any) error {
 		l.encodeDrops.Add(1)
 		return err
 	}
-	s.holds = !l.Sink.c.Sync
+	s.holds = !l.Driver.c.Sync
 	rec := s.room()
 	if stream == ownTag {
 		rec = msgpack.AppendStr(rec, tag)
 	}
-	rec, err = s.event(appendEntryTime(rec, t, l.Sink.c.IntegerTime), v, l.Sink.c.MessageKey)
+	rec, err = s.event(appendEntryTime(rec, t, l.Driver.c.IntegerTime), v, l.Driver.c.MessageKey)
 	if err == nil {
-		if l.Sink.c.Sync {
+		if l.Driver.c.Sync {
 			return l.postAndWait(s, rec, now.UnixNano(), stream)
 		}
 		m := batch.Meta{Time: now.UnixNano(), Level: slog.LevelInfo, Stream: stream}
-		if len(s.held) == 0 || !l.Sink.TryWriteSpliced(rec, s.held, m) {
+		if len(s.held) == 0 || !l.Output.TryWriteSpliced(rec, s.held, m) {
 			rec = s.whole(rec)
-			err = l.Sink.WriteRecord(rec, m)
+			err = l.Output.WriteRecord(rec, m)
 		}
 		s.done(rec)
 		s.free()
@@ -180,24 +191,24 @@ func (l *Logger) explain(err error) error {
 // postAndWait writes a record and waits until the server has acknowledged it, or it is certain
 // that it will not.
 func (l *Logger) postAndWait(s *valuer, rec []byte, now int64, stream uint32) error {
-	at := l.Sink.Client.awaited
+	at := l.Driver.awaited
 	now = at.stamp(now)
 	w := at.add(now, rec)
-	before := l.Sink.Account()
-	err := l.Sink.WriteRecord(rec, batch.Meta{Time: now, Level: slog.LevelInfo, Stream: stream})
+	before := l.Output.Account()
+	err := l.Output.WriteRecord(rec, batch.Meta{Time: now, Level: slog.LevelInfo, Stream: stream})
 	s.done(rec)
 	s.free()
 	if err != nil {
 		at.remove(w)
 		return l.explain(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), l.Sink.c.SyncTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), l.Driver.c.SyncTimeout)
 	defer cancel()
-	err = l.Sink.Flush(breaker.WithoutProbe(ctx))
+	err = l.Output.Flush(breaker.WithoutProbe(ctx))
 	if err != nil && !errors.Is(err, deliver.ErrOpen) { // the record is held, and its outcome is open
 		select {
 		case <-w.known:
-		case <-l.Sink.Done():
+		case <-l.Output.Done():
 		case <-ctx.Done():
 		}
 	}
@@ -208,12 +219,12 @@ func (l *Logger) postAndWait(s *valuer, rec []byte, now int64, stream uint32) er
 	case why != nil:
 		return fmt.Errorf("fluent: event refused: %w: %w", ErrDropped, why)
 	case err != nil:
-		if last := l.Sink.Stats().Deliver.LastError; last != "" {
+		if last := l.Output.Stats().Deliver.LastError; last != "" {
 			return fmt.Errorf("fluent: event not acknowledged yet: %w; the server: %s", err, last)
 		}
 		return fmt.Errorf("fluent: event not acknowledged yet: %w", err)
 	}
-	return unacknowledged(before, l.Sink.Account())
+	return unacknowledged(before, l.Output.Account())
 }
 
 // unacknowledged returns the probable outcome of a record that was settled without the server.
@@ -237,11 +248,11 @@ func unacknowledged(before, after batch.Account) error {
 // Flush waits until everything posted before the call is delivered or accounted for, or until ctx
 // ends, like [deliver.Output.Flush]. If the circuit breaker is open, Flush probes the server at
 // once, and returns an error if the probe fails.
-func (l *Logger) Flush(ctx context.Context) error { return l.Sink.Flush(ctx) }
+func (l *Logger) Flush(ctx context.Context) error { return l.Output.Flush(ctx) }
 
 // Account returns the outcomes of all accepted records: delivered, handled, dropped or pending.
 // Calls of Post after Close are counted in Stats().Refused.
-func (l *Logger) Account() batch.Account { return l.complete(l.Sink.Account()) }
+func (l *Logger) Account() batch.Account { return l.complete(l.Output.Account()) }
 
 func (l *Logger) complete(a batch.Account) batch.Account {
 	enc, big := l.encodeDrops.Load(), l.tooLarge.Load()
@@ -253,7 +264,7 @@ func (l *Logger) complete(a batch.Account) batch.Account {
 
 // Stats returns a snapshot. It does not wait for the server.
 func (l *Logger) Stats() deliver.OutputStats {
-	s := l.Sink.Stats()
+	s := l.Output.Stats()
 	s.Account = l.complete(s.Account)
 	s.Refused += l.refused.Load()
 	return s
@@ -261,15 +272,15 @@ func (l *Logger) Stats() deliver.OutputStats {
 
 // Subscribe returns a channel of transitions and a function to unsubscribe, see
 // [deliver.Output.Subscribe].
-func (l *Logger) Subscribe() (<-chan deliver.Transition, func()) { return l.Sink.Subscribe() }
+func (l *Logger) Subscribe() (<-chan deliver.Transition, func()) { return l.Output.Subscribe() }
 
 // Close refuses further posts, delivers the pending records and returns a report, like
 // [deliver.Output.Shutdown]. It is limited by ctx or, if ctx has no deadline, by
-// Config.CloseTimeout. The error is nil if no record was lost. Close may be called more than
+// CloseTimeout of deliver.OutputOptions. The error is nil if no record was lost. Close may be called more than
 // once, and concurrently with Post.
 func (l *Logger) Close(ctx context.Context) (batch.Report, error) {
 	l.closed.Store(true)
-	rep, err := l.Sink.Shutdown(ctx)
+	rep, err := l.Output.Shutdown(ctx)
 	rep.Account = l.complete(rep.Account)
 	return rep, err
 }
@@ -278,7 +289,7 @@ func (l *Logger) Close(ctx context.Context) (batch.Report, error) {
 // once the other Logger has accepted them, and then belong to its account. While its buffer is
 // full, they remain pending. The handler does not close the other Logger: close it last.
 func FallbackTo(other *Logger) deliver.ErrorHandler {
-	h, err := deliver.ToOutput(other.Sink, Codec())
+	h, err := deliver.ToOutput(other.Output, Codec())
 	if err != nil {
 		return deliver.ErrorHandlerFunc(func(error, *batch.Batch) batch.Outcome { return batch.FailedOutcome(err) })
 	}

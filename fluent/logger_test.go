@@ -29,12 +29,12 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-func newTestLogger(t *testing.T, c Config) *Logger {
+func newTestLogger(t *testing.T, c testConfig) *Logger {
 	t.Helper()
 	if c.OnError == nil {
 		c.OnError = func(batch.Event) {}
 	}
-	l, err := NewLogger(c)
+	l, err := c.logger()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func closeLogger(t *testing.T, l *Logger) batch.Report {
 func TestPostArrivesInOrder(t *testing.T) {
 	var r received
 	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
-	l := newTestLogger(t, Config{Servers: []string{listen(t, f)}})
+	l := newTestLogger(t, testConfig{Config: Config{Servers: []string{listen(t, f)}}})
 	m := map[string]any{}
 	for i := range 5000 {
 		m["n"] = i // the caller may change its map at once
@@ -87,7 +87,7 @@ func TestPostArrivesInOrder(t *testing.T) {
 }
 
 func TestPostErrorsAreCounted(t *testing.T) {
-	l := newTestLogger(t, Config{Servers: []string{"127.0.0.1:1"}, MaxRecord: 1000, BufferBytes: 64 << 10, SlabBytes: 16 << 10})
+	l := newTestLogger(t, testConfig{Config: Config{Servers: []string{"127.0.0.1:1"}}, MaxRecord: 1000, BufferBytes: 64 << 10, SlabBytes: 16 << 10})
 	cyc := map[string]any{}
 	cyc["c"] = cyc
 	if err := l.Post("t", cyc); !errors.Is(err, values.ErrCycle) {
@@ -124,7 +124,7 @@ func TestPostErrorsAreCounted(t *testing.T) {
 func TestSyncPost(t *testing.T) {
 	var r received
 	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
-	l := newTestLogger(t, Config{Servers: []string{listen(t, f)}, Sync: true})
+	l := newTestLogger(t, testConfig{Config: Config{Servers: []string{listen(t, f)}, Sync: true}})
 	for i := range 20 {
 		if err := l.Post("s", map[string]any{"n": i}); err != nil {
 			t.Fatal(err)
@@ -135,7 +135,7 @@ func TestSyncPost(t *testing.T) {
 	}
 	closeLogger(t, l)
 
-	l = newTestLogger(t, Config{Servers: []string{"127.0.0.1:1"}, Sync: true, SyncTimeout: 50 * time.Millisecond})
+	l = newTestLogger(t, testConfig{Config: Config{Servers: []string{"127.0.0.1:1"}, Sync: true, SyncTimeout: 50 * time.Millisecond}})
 	err := l.Post("s", 1)
 	if err == nil || !strings.Contains(err.Error(), "not acknowledged yet") {
 		t.Error(err)
@@ -149,8 +149,13 @@ func TestSyncPost(t *testing.T) {
 func TestOutageGoesToTheHandler(t *testing.T) {
 	var buf bytes.Buffer
 	var mu sync.Mutex
-	l := newTestLogger(t, Config{
-		Servers: []string{"127.0.0.1:1"}, PendingLimit: 5, ReconnectMin: time.Millisecond, ReconnectMax: 2 * time.Millisecond,
+	l := newTestLogger(t, testConfig{
+		Config: Config{
+			Servers:      []string{"127.0.0.1:1"},
+			ReconnectMin: time.Millisecond,
+			ReconnectMax: 2 * time.Millisecond,
+		},
+		PendingLimit: 5,
 		ErrorHandler: deliver.JSONLines(writerFunc(func(p []byte) (int, error) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -194,10 +199,15 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 func TestFallbackToAnotherLogger(t *testing.T) {
 	var r received
 	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
-	other := newTestLogger(t, Config{Servers: []string{listen(t, f)}})
-	l := newTestLogger(t, Config{
-		Servers: []string{"127.0.0.1:1"}, ErrorHandler: FallbackTo(other), ReconnectMin: time.Millisecond, ReconnectMax: 2 * time.Millisecond,
-		Breaker: &deliver.BreakerOptions{Failures: 1, OpenMin: 10 * time.Millisecond, OpenMax: 20 * time.Millisecond},
+	other := newTestLogger(t, testConfig{Config: Config{Servers: []string{listen(t, f)}}})
+	l := newTestLogger(t, testConfig{
+		Config: Config{
+			Servers:      []string{"127.0.0.1:1"},
+			ReconnectMin: time.Millisecond,
+			ReconnectMax: 2 * time.Millisecond,
+		},
+		ErrorHandler: FallbackTo(other),
+		Breaker:      &deliver.BreakerOptions{Failures: 1, OpenMin: 10 * time.Millisecond, OpenMax: 20 * time.Millisecond},
 	})
 	for i := range 100 {
 		l.Post("fb", map[string]any{"n": i})
@@ -235,7 +245,7 @@ func TestCloseKeepsItsDeadline(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				stop := make(chan struct{})
-				l := newTestLogger(t, Config{Dial: dial(stop)})
+				l := newTestLogger(t, testConfig{Config: Config{Dial: dial(stop)}})
 				for i := range 1000 {
 					l.Post("t", map[string]any{"n": i})
 				}
@@ -351,7 +361,7 @@ func testRestart(t *testing.T, keeps bool) {
 			}
 			return f.Dial(ctx, n, a)
 		}
-		l := newTestLogger(t, Config{Dial: dial, WhenFull: "block"})
+		l := newTestLogger(t, testConfig{Config: Config{Dial: dial}, WhenFull: "block"})
 		go func() {
 			time.Sleep(time.Second)
 			mu.Lock()
@@ -401,12 +411,12 @@ func testRestart(t *testing.T, keeps bool) {
 func TestRouterEncoder(t *testing.T) {
 	var r received
 	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
-	l := newTestLogger(t, Config{Servers: []string{listen(t, f)}, Tag: "default.tag"})
+	l := newTestLogger(t, testConfig{Config: Config{Servers: []string{listen(t, f)}, Tag: "default.tag"}})
 	enc, err := NewEncoder(&EncoderOptions{TagKey: "tag"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	router, err := forebay.NewRouter(forebay.Route(enc, forebay.Output(slog.LevelInfo, l.Sink)))
+	router, err := forebay.NewRouter(forebay.Route(enc, forebay.Output(slog.LevelInfo, l.Output)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -476,7 +486,7 @@ func TestScopeAllocatesNothing(t *testing.T) {
 func TestPostAllocatesNothing(t *testing.T) {
 	pools.Plain(t)
 	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { new(received).obedient(c) }}
-	l := newTestLogger(t, Config{Servers: []string{listen(t, f)}, FlushInterval: time.Hour})
+	l := newTestLogger(t, testConfig{Config: Config{Servers: []string{listen(t, f)}}, FlushInterval: time.Hour})
 	rec := benchRecord{ID: "x", At: time.Now()}
 	m := map[string]any{"a": "b", "n": 1}
 	long := map[string]any{"a": strings.Repeat("long ", 1000)}
@@ -499,13 +509,13 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	if err := os.WriteFile(file, []byte("s3cret-2\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := Config{SharedKey: "s3cret-1", User: "u", PasswordFile: file, Dial: down().Dial, OnError: func(batch.Event) {}}
+	c := testConfig{Config: Config{Dial: down().Dial, Auth: Auth{SharedKey: "s3cret-1", User: "u", PasswordFile: file}}, OnError: func(batch.Event) {}}
 	l := newTestLogger(t, c)
-	client := newTestClient(t, c).Client
+	client := newTestClient(t, c).Driver
 	cn := &conn{label: "label", of: client.c}
 	closeLogger(t, l) // what runs is not read
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "% x", "%d", "%t", "%c", "%e", "%08b", "%U", "%10v"} {
-		for _, x := range []any{c, &c, c.SharedKey, []Secret{c.SharedKey}, l, l.Sink, client, cn, l.Stats()} {
+		for _, x := range []any{c, &c, c.Auth.SharedKey, []Secret{c.Auth.SharedKey}, l, l.Output, client, cn, l.Stats()} {
 			text := fmt.Sprintf(verb, x)
 			if strings.Contains(text, "s3cret") || strings.Contains(strings.ToLower(text), fmt.Sprintf("%x", "s3cret")) {
 				t.Errorf("%s of %T gives away secrets: %s", verb, x, text)
@@ -515,14 +525,14 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	var out bytes.Buffer
 	for _, h := range []slog.Handler{
 		slog.NewTextHandler(&out, nil), slog.NewJSONHandler(&out, nil),
-		newRouter(t, encode.JSON(nil), &out), newRouter(t, encode.Logfmt(nil), &out), newRouter(t, l.Sink.Encoder(), &out),
+		newRouter(t, encode.JSON(nil), &out), newRouter(t, encode.Logfmt(nil), &out), newRouter(t, l.Driver.Encoder(), &out),
 	} {
-		slog.New(h).Info("starting", "key", c.SharedKey, "keys", []Secret{c.SharedKey}, "in", struct{ Key Secret }{c.SharedKey})
+		slog.New(h).Info("starting", "key", c.Auth.SharedKey, "keys", []Secret{c.Auth.SharedKey}, "in", struct{ Key Secret }{c.Auth.SharedKey})
 	}
 	if strings.Contains(out.String(), "s3cret") || strings.Count(out.String(), "(secret)") != 3*5 {
 		t.Error(out.String())
 	}
-	if text := fmt.Sprintf("%v %#v %q %d %s.", c.SharedKey, c.SharedKey, c.SharedKey, c.SharedKey, Secret("")); text != `(secret) "(secret)" "(secret)" (secret) .` {
+	if text := fmt.Sprintf("%v %#v %q %d %s.", c.Auth.SharedKey, c.Auth.SharedKey, c.Auth.SharedKey, c.Auth.SharedKey, Secret("")); text != `(secret) "(secret)" "(secret)" (secret) .` {
 		t.Error(text)
 	}
 }
@@ -537,31 +547,35 @@ func newRouter(t *testing.T, enc encode.Encoder, w io.Writer) *forebay.Router {
 }
 
 // validate returns what NewClient says of c.
-func validate(c Config) error {
-	_, err := NewClient(c)
+func validate(c testConfig) error {
+	_, err := c.driver()
 	return err
 }
 
 func TestErrorNamesEverything(t *testing.T) {
-	err := validate(Config{
-		Servers: []string{"host:0", "user:pa55word@host", "http://x", "unix:", "[::1", "a b"}, Window: -1, AckTimeout: -1, Compress: "lz4",
-		Tag: "\n", WhenFull: "spill", SpoolSync: "often", SpoolBytes: 1, Password: "secret1", PasswordFile: "/nonexistent", FrameBytes: -1,
+	err := validate(testConfig{
+		Config: Config{
+			Servers:    []string{"host:0", "user:pa55word@host", "http://x", "unix:", "[::1", "a b"},
+			Window:     -1,
+			AckTimeout: -1,
+			Compress:   "lz4",
+			Tag:        "\n",
+			FrameBytes: -1,
+			Auth:       Auth{Password: "secret1", PasswordFile: "/nonexistent"},
+		},
 	})
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, want := range []string{"host:0", "http://x", `"unix:"`, "user or password", "Window is -1", "AckTimeout", "lz4", "Tag", "WhenFull", "SpoolSync", "SpoolBytes", "Password is set without", "FrameBytes"} {
+	for _, want := range []string{"host:0", "http://x", `"unix:"`, "user or password", "Window is -1", "AckTimeout", "lz4", "Tag", "Password is set without", "FrameBytes"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in:\n%v", want, err)
 		}
 	}
-	if err := validate(Config{BufferBytes: 128 << 10, SlabBytes: 8 << 20}); err == nil || !strings.Contains(err.Error(), "more than half of BufferBytes") {
-		t.Error(err)
-	}
 	if strings.Contains(err.Error(), "pa55word") || strings.Contains(err.Error(), "secret1") {
 		t.Errorf("gives away secrets: %v", err)
 	}
-	for _, ok := range []Config{{}, {Servers: []string{"h", "h:1", "[::1]:5", "::1", "tcp://h", "tls://h:5", "unix:/x", "unix:///x"}}} {
+	for _, ok := range []testConfig{{}, {Config: Config{Servers: []string{"h", "h:1", "[::1]:5", "::1", "tcp://h", "tls://h:5", "unix:/x", "unix:///x"}}}} {
 		if err := validate(ok); err != nil {
 			t.Error(err)
 		}
@@ -595,7 +609,7 @@ func TestSyncPostTellsOfItsOwnRecord(t *testing.T) {
 				}
 			}}
 			defer f.Close()
-			l := newTestLogger(t, Config{Dial: f.Dial, Sync: true, SyncTimeout: timeout, OnError: func(batch.Event) {}})
+			l := newTestLogger(t, testConfig{Config: Config{Dial: f.Dial, Sync: true, SyncTimeout: timeout}, OnError: func(batch.Event) {}})
 			errs := postAll(l, 50, func(i int) any { return map[string]any{"n": i} })
 			for i, err := range errs {
 				if (err == nil) == (i == bad) {
@@ -626,9 +640,15 @@ func TestSyncPostIsNeverNilForWhatIsLost(t *testing.T) {
 		l.Close(ctx)
 	}
 	t.Run("drop-oldest", func(t *testing.T) {
-		l := newTestLogger(t, Config{
-			Servers: []string{listen(t, mute)}, Sync: true, SyncTimeout: 300 * time.Millisecond,
-			WhenFull: "drop-oldest", BufferBytes: 128 << 10, SlabBytes: 16 << 10,
+		l := newTestLogger(t, testConfig{
+			Config: Config{
+				Servers:     []string{listen(t, mute)},
+				Sync:        true,
+				SyncTimeout: 300 * time.Millisecond,
+			},
+			WhenFull:    "drop-oldest",
+			BufferBytes: 128 << 10,
+			SlabBytes:   16 << 10,
 		})
 		text := strings.Repeat("y", 4000)
 		for i, err := range postAll(l, 100, func(i int) any { return map[string]any{"n": i, "x": text} }) {
@@ -642,10 +662,15 @@ func TestSyncPostIsNeverNilForWhatIsLost(t *testing.T) {
 		brief(l)
 	})
 	t.Run("fallback", func(t *testing.T) {
-		l := newTestLogger(t, Config{
-			Servers: []string{"127.0.0.1:1"}, Sync: true, SyncTimeout: 10 * time.Second, FallbackFile: filepath.Join(t.TempDir(), "f"),
-			Retry:   &deliver.RetryOptions{Min: time.Millisecond, Max: time.Millisecond},
-			Breaker: &deliver.BreakerOptions{Failures: 1},
+		l := newTestLogger(t, testConfig{
+			Config: Config{
+				Servers:     []string{"127.0.0.1:1"},
+				Sync:        true,
+				SyncTimeout: 10 * time.Second,
+			},
+			FallbackFile: filepath.Join(t.TempDir(), "f"),
+			Retry:        &deliver.RetryOptions{Min: time.Millisecond, Max: time.Millisecond},
+			Breaker:      &deliver.BreakerOptions{Failures: 1},
 		})
 		if err := l.Post("sync", 1); !errors.Is(err, ErrHandled) {
 			t.Error(err)

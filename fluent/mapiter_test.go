@@ -64,7 +64,7 @@ func TestMapsAllocateNothing(t *testing.T) {
 func TestLargeRecordsAllocateNothing(t *testing.T) {
 	pools.Plain(t)
 	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { new(received).obedient(c) }}
-	l := newTestLogger(t, Config{Servers: []string{listen(t, f)}, BufferBytes: 64 << 20, SlabBytes: 16 << 20, FlushInterval: time.Hour})
+	l := newTestLogger(t, testConfig{Config: Config{Servers: []string{listen(t, f)}}, BufferBytes: 64 << 20, SlabBytes: 16 << 20, FlushInterval: time.Hour})
 	v := map[string]any{"a": strings.Repeat("x", 200<<10)}
 	n := allocs.PerRun(20, func() {
 		if err := l.Post("alloc.tag", v); err != nil {

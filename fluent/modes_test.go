@@ -28,7 +28,7 @@ func TestModes(t *testing.T) {
 				t.Run(fmt.Sprintf("%s,%s,noack=%v", mode, compress, noAck), func(t *testing.T) {
 					var r received
 					f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
-					l := newTestLogger(t, Config{Servers: []string{listen(t, f)}, Mode: mode, Compress: compress, NoAck: noAck, FrameBytes: 1000})
+					l := newTestLogger(t, testConfig{Config: Config{Servers: []string{listen(t, f)}, Mode: mode, Compress: compress, NoAck: noAck, FrameBytes: 1000}})
 					for i := range 200 {
 						l.Post("one", map[string]any{"n": i})
 					}
@@ -60,8 +60,8 @@ func TestModes(t *testing.T) {
 			}
 		}
 	}
-	for _, c := range []Config{{Mode: "json"}, {Compress: "lz4"}, {Mode: modeForward, Compress: "gzip"}, {Mode: modeMessage, Compress: "zstd"}} {
-		if _, err := NewClient(c); err == nil {
+	for _, c := range []testConfig{{Config: Config{Mode: "json"}}, {Config: Config{Compress: "lz4"}}, {Config: Config{Mode: modeForward, Compress: "gzip"}}, {Config: Config{Mode: modeMessage, Compress: "zstd"}}} {
+		if _, err := c.driver(); err == nil {
 			t.Errorf("%+v is no error", c)
 		}
 	}

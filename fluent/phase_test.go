@@ -43,7 +43,7 @@ func TestPhases(t *testing.T) {
 	walked := map[phaseStep]bool{}
 	noKeepalive := &testkit.ForwardAuth{Hostname: "server", Key: "k", Nonce: []byte("nonce"), NoKeepalive: true}
 	for name, tt := range map[string]struct {
-		conf   Config
+		conf   testConfig
 		script func(r *received, c *testkit.ForwardConn) // nil: obedient
 		do     func(t *testing.T, p *peer, q *trio)      // nil: one batch is sent
 		want   []phase                                   // of the first session
@@ -55,12 +55,12 @@ func TestPhases(t *testing.T) {
 			want:   []phase{begun, serving, over},
 		},
 		"idle": {
-			conf: Config{IdleTimeout: time.Minute},
+			conf: testConfig{Config: Config{IdleTimeout: time.Minute}},
 			do:   func(t *testing.T, p *peer, _ *trio) { sendOK(t, p, numbers(t, 0, 10)); time.Sleep(2 * time.Minute) },
 			want: []phase{begun, serving, over},
 		},
 		"a better server is back": {
-			conf: Config{Servers: []string{"a", "b"}, Failback: time.Second},
+			conf: testConfig{Config: Config{Servers: []string{"a", "b"}, Failback: time.Second}},
 			do: func(t *testing.T, p *peer, q *trio) {
 				q.down["a"].Store(true)
 				sendOK(t, p, numbers(t, 0, 10))
@@ -73,7 +73,7 @@ func TestPhases(t *testing.T) {
 			want: []phase{begun, serving, leaving, over},
 		},
 		"another server's turn": {
-			conf: Config{Servers: []string{"a", "b"}, Weights: []int{1, 1}},
+			conf: testConfig{Config: Config{Servers: []string{"a", "b"}, Weights: []int{1, 1}}},
 			do: func(t *testing.T, p *peer, _ *trio) {
 				sendOK(t, p, numbers(t, 0, 10))
 				sendOK(t, p, numbers(t, 10, 20))
@@ -83,7 +83,7 @@ func TestPhases(t *testing.T) {
 			want: []phase{begun, serving, leaving, over},
 		},
 		"a hung server": {
-			conf: Config{Servers: []string{"a", "b"}, Heartbeat: time.Second},
+			conf: testConfig{Config: Config{Servers: []string{"a", "b"}, Heartbeat: time.Second}},
 			do: func(t *testing.T, p *peer, q *trio) {
 				sendOK(t, p, numbers(t, 0, 10))
 				q.hang["a"].Store(true)
@@ -92,7 +92,7 @@ func TestPhases(t *testing.T) {
 			want: []phase{begun, serving, over},
 		},
 		"one message a connection": {
-			conf: Config{SharedKey: "k"},
+			conf: testConfig{Config: Config{Auth: Auth{SharedKey: "k"}}},
 			script: func(r *received, c *testkit.ForwardConn) {
 				if ok, _ := c.Handshake(noKeepalive); !ok {
 					return
@@ -105,13 +105,13 @@ func TestPhases(t *testing.T) {
 			want: []phase{begun, oneBatch, leaving, over},
 		},
 		"one message a connection, which it does not take": {
-			conf:   Config{SharedKey: "k"},
+			conf:   testConfig{Config: Config{Auth: Auth{SharedKey: "k"}}},
 			script: func(_ *received, c *testkit.ForwardConn) { c.Handshake(noKeepalive) },
 			do:     func(t *testing.T, p *peer, _ *trio) { p.try(numbers(t, 0, 10)) },
 			want:   []phase{begun, oneBatch, over},
 		},
 		"no acknowledgements": {
-			conf: Config{NoAck: true},
+			conf: testConfig{Config: Config{NoAck: true}},
 			do: func(t *testing.T, p *peer, _ *trio) {
 				sendOK(t, p, numbers(t, 0, 10))
 				sendOK(t, p, numbers(t, 10, 20))
@@ -119,12 +119,12 @@ func TestPhases(t *testing.T) {
 			want: []phase{begun, trying, serving, over},
 		},
 		"no acknowledgements, and one message a connection": {
-			conf:   Config{NoAck: true},
+			conf:   testConfig{Config: Config{NoAck: true}},
 			script: func(_ *received, c *testkit.ForwardConn) { c.Next() },
 			want:   []phase{begun, trying, leaving, over},
 		},
 		"no acknowledgements, and nothing to send": {
-			conf: Config{NoAck: true},
+			conf: testConfig{Config: Config{NoAck: true}},
 			do: func(t *testing.T, p *peer, _ *trio) {
 				if err := p.open(t.Context()); err != nil {
 					t.Error(err)
@@ -149,11 +149,11 @@ func TestPhases(t *testing.T) {
 				if tt.conf.Dial = q.dial; tt.conf.Servers == nil {
 					tt.conf.Dial = f.Dial
 				}
-				client, err := NewClient(tt.conf)
+				client, err := tt.conf.driver()
 				if err != nil {
 					t.Fatal(err)
 				}
-				p := &peer{Client: client, t: t}
+				p := &peer{Driver: client, t: t}
 				var mu sync.Mutex
 				var first *session
 				got := []phase{begun}

@@ -37,7 +37,7 @@ func TestPoisonGoesToTheDeadLetter(t *testing.T) {
 		}}
 		defer f.Close()
 		var letters bytes.Buffer
-		l := newTestLogger(t, Config{Dial: f.Dial, DeadLetter: deliver.DeadLetters(&letters, "forward"), OnError: func(batch.Event) {}})
+		l := newTestLogger(t, testConfig{Config: Config{Dial: f.Dial}, DeadLetter: deliver.DeadLetters(&letters, "forward"), OnError: func(batch.Event) {}})
 		for i := range 1000 {
 			if err := l.Post("poison.tag", map[string]any{"n": i}); err != nil {
 				t.Fatal(err)
@@ -89,7 +89,7 @@ func TestManyBadRecords(t *testing.T) {
 					}
 				}}
 				defer f.Close()
-				l := newTestLogger(t, Config{Dial: f.Dial, OnError: func(batch.Event) {}})
+				l := newTestLogger(t, testConfig{Config: Config{Dial: f.Dial}, OnError: func(batch.Event) {}})
 				l.Post("y", map[string]any{"n": 0}) // the server is well
 				time.Sleep(time.Second)
 				began := time.Now()
@@ -142,7 +142,7 @@ func TestBrokenServerIsNoPoison(t *testing.T) {
 			c.Next()
 		}}
 		defer f.Close()
-		l := newTestLogger(t, Config{Dial: f.Dial, OnError: func(batch.Event) {}})
+		l := newTestLogger(t, testConfig{Config: Config{Dial: f.Dial}, OnError: func(batch.Event) {}})
 		for i := range 100 {
 			l.Post("x", map[string]any{"n": i})
 		}
@@ -179,7 +179,7 @@ func TestBrokenServerAndOneRecord(t *testing.T) {
 				r.obedient(c)
 			}}
 			defer f.Close()
-			conf := Config{Dial: f.Dial, OnError: func(batch.Event) {}}
+			conf := testConfig{Config: Config{Dial: f.Dial}, OnError: func(batch.Event) {}}
 			if crash {
 				conf.CrashDir = t.TempDir()
 			}

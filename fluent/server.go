@@ -260,14 +260,14 @@ func (r *roster) ended(i int, lived time.Duration) {
 }
 
 // trial returns how long to wait for the end of a connection after its first message. dialled is
-// the time it took to connect. See [Client.try].
+// the time it took to connect. See [Driver.try].
 func (r *roster) trial(i int, dialled time.Duration) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return backoff.Ceil(trialMin+3*dialled, trialMax, 2*r.health[i].ends)
 }
 
-// trialMin and trialMax bound a trial, see [Client.try].
+// trialMin and trialMax bound a trial, see [Driver.try].
 const (
 	trialMin = 20 * time.Millisecond
 	trialMax = time.Second

@@ -51,7 +51,7 @@ var errLeft = errors.New("fluent: this session accepts no more records")
 
 // A session uses one connection, see [deliver.Session].
 type session struct {
-	c    *Client
+	c    *Driver
 	l    deliver.Life
 	stop func() bool   // ends the watch over the context of l
 	done chan struct{} // closed when the reader has ended; nil without one
@@ -100,13 +100,13 @@ type sent struct {
 	at    time.Time
 }
 
-func newSession(c *Client, l deliver.Life, nc *conn) *session {
+func newSession(c *Driver, l deliver.Life, nc *conn) *session {
 	s := &session{c: c, l: l, conn: nc, lookAt: c.nextLook(), last: time.Now(), heard: make(chan struct{}, 1)}
 	s.stop = context.AfterFunc(l.Context(), s.giveUp)
 	switch {
 	case !nc.keepalive:
 		s.enter(oneBatch)
-	case c.c.NoAck && !c.c.Secured: // a HELO would have said what the server does
+	case c.c.NoAck && !c.c.Auth.Secured: // a HELO would have said what the server does
 		s.enter(trying)
 	default:
 		s.serve()

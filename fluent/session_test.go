@@ -41,12 +41,19 @@ func TestAServerThatHangsIsLeftAtOnce(t *testing.T) {
 		fb := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { b.obedient(c) }}
 		defer fa.Close()
 		defer fb.Close()
-		s := newTestClient(t, Config{Servers: []string{"a", "b"}, ReconnectMax: time.Minute, Heartbeat: -1, Dial: func(ctx context.Context, n, addr string) (net.Conn, error) {
-			if addr[:1] == "a" {
-				return fa.Dial(ctx, n, addr)
-			}
-			return fb.Dial(ctx, n, addr)
-		}})
+		s := newTestClient(t, testConfig{
+			Config: Config{
+				Servers:      []string{"a", "b"},
+				ReconnectMax: time.Minute,
+				Heartbeat:    -1,
+				Dial: func(ctx context.Context, n, addr string) (net.Conn, error) {
+					if addr[:1] == "a" {
+						return fa.Dial(ctx, n, addr)
+					}
+					return fb.Dial(ctx, n, addr)
+				},
+			},
+		})
 		sendOK(t, s, numbers(t, 0, 1), numbers(t, 1, 2))
 		began := time.Now()
 		if res := s.try(numbers(t, 2, 3)); res.answered || !errors.Is(res.err, errNoAck) {
@@ -97,16 +104,16 @@ func TestWhatOtherServersSay(t *testing.T) {
 	bell := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { c.Write([]byte("the key is k3y\n")); io.Copy(io.Discard, c) }}
 	for _, tc := range []struct {
 		name string
-		c    Config
+		c    testConfig
 		text string
 	}{
-		{"web", Config{Servers: []string{web.Listener.Addr().String()}}, `not the Forward protocol: it sent "HTTP/1.1 400 Bad Request"`},
-		{"web, without acknowledgements", Config{Servers: []string{web.Listener.Addr().String()}, NoAck: true}, `it sent "HTTP/1.1 400 Bad Request"`},
-		{"TLS", Config{Servers: []string{listen(t, alert)}}, "tls://"},
-		{"mail", Config{Servers: []string{mailAddr}}, `it sent "220 mail.test ESMTP"`},
-		{"mail, with a handshake", Config{Servers: []string{mailAddr}, SharedKey: "k"}, `is not HELO: it sent "220 mail.test ESMTP"`},
-		{"not to be shown", Config{Servers: []string{listen(t, echo)}}, "not the Forward protocol"},
-		{"a secret", Config{Servers: []string{listen(t, bell)}, SharedKey: "k3y"}, `it sent "the key is (secret)"`},
+		{"web", testConfig{Config: Config{Servers: []string{web.Listener.Addr().String()}}}, `not the Forward protocol: it sent "HTTP/1.1 400 Bad Request"`},
+		{"web, without acknowledgements", testConfig{Config: Config{Servers: []string{web.Listener.Addr().String()}, NoAck: true}}, `it sent "HTTP/1.1 400 Bad Request"`},
+		{"TLS", testConfig{Config: Config{Servers: []string{listen(t, alert)}}}, "tls://"},
+		{"mail", testConfig{Config: Config{Servers: []string{mailAddr}}}, `it sent "220 mail.test ESMTP"`},
+		{"mail, with a handshake", testConfig{Config: Config{Servers: []string{mailAddr}, Auth: Auth{SharedKey: "k"}}}, `is not HELO: it sent "220 mail.test ESMTP"`},
+		{"not to be shown", testConfig{Config: Config{Servers: []string{listen(t, echo)}}}, "not the Forward protocol"},
+		{"a secret", testConfig{Config: Config{Servers: []string{listen(t, bell)}, Auth: Auth{SharedKey: "k3y"}}}, `it sent "the key is (secret)"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.c.HandshakeTimeout = 20 * time.Second
@@ -177,10 +184,15 @@ func (c *lateConn) SetReadDeadline(t time.Time) error {
 // Acknowledgements that came before a reset count, even if writing fails before they
 // are read.
 func TestResetHidesNoAcknowledgement(t *testing.T) {
-	s := newTestClient(t, Config{Compress: "gzip", Dial: func(context.Context, string, string) (net.Conn, error) {
-		nc, _ := net.Pipe()
-		return &lateConn{Conn: nc, failed: make(chan struct{})}, nil
-	}})
+	s := newTestClient(t, testConfig{
+		Config: Config{
+			Compress: "gzip",
+			Dial: func(context.Context, string, string) (net.Conn, error) {
+				nc, _ := net.Pipe()
+				return &lateConn{Conn: nc, failed: make(chan struct{})}, nil
+			},
+		},
+	})
 	res := s.send(t.Context(), numbers(t, 0, 10), numbers(t, 10, 20), numbers(t, 20, 30))
 	if !res[0].answered || !res[1].answered || res[2].answered || !errors.Is(res[2].err, syscall.ECONNRESET) {
 		t.Errorf("%+v", res)
@@ -204,9 +216,9 @@ func TestEndOfTheContext(t *testing.T) {
 						}
 						script(c, stop)
 					}}
-					conf := Config{Dial: f.Dial, NoAck: phase == "no ack"}
+					conf := testConfig{Config: Config{Dial: f.Dial, NoAck: phase == "no ack"}}
 					if phase == "one message" {
-						conf.SharedKey = "k"
+						conf.Auth.SharedKey = "k"
 					}
 					s := newTestClient(t, conf)
 					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -231,10 +243,14 @@ func TestEndOfTheContext(t *testing.T) {
 	}
 	t.Run("dialling", func(t *testing.T) {
 		bubble.Test(t, func(t *testing.T) {
-			s := newTestClient(t, Config{Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				<-ctx.Done()
-				return nil, ctx.Err()
-			}})
+			s := newTestClient(t, testConfig{
+				Config: Config{
+					Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+						<-ctx.Done()
+						return nil, ctx.Err()
+					},
+				},
+			})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			if err := s.open(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -254,10 +270,14 @@ func TestDialIsDeaf(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		client, server := net.Pipe()
-		s := newTestClient(t, Config{Dial: func(context.Context, string, string) (net.Conn, error) {
-			<-release
-			return client, nil
-		}})
+		s := newTestClient(t, testConfig{
+			Config: Config{
+				Dial: func(context.Context, string, string) (net.Conn, error) {
+					<-release
+					return client, nil
+				},
+			},
+		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
@@ -289,7 +309,7 @@ func (deafConn) SetWriteDeadline(time.Time) error { return nil }
 func TestCloseOfADeafConnection(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		s := newTestClient(t, Config{Dial: func(context.Context, string, string) (net.Conn, error) { return deafConn{release: release}, nil }})
+		s := newTestClient(t, testConfig{Config: Config{Dial: func(context.Context, string, string) (net.Conn, error) { return deafConn{release: release}, nil }}})
 		if err := s.open(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -324,15 +344,22 @@ func TestLeavingForABetterServer(t *testing.T) {
 		}}
 		defer fa.Close()
 		defer fb.Close()
-		s := newTestClient(t, Config{Servers: []string{"a", "b"}, AckTimeout: time.Hour, IdleTimeout: -1, Dial: func(ctx context.Context, n, addr string) (net.Conn, error) {
-			switch {
-			case addr[:1] == "b":
-				return fb.Dial(ctx, n, addr)
-			case up:
-				return fa.Dial(ctx, n, addr)
-			}
-			return nil, errors.New("connection refused")
-		}})
+		s := newTestClient(t, testConfig{
+			Config: Config{
+				Servers:     []string{"a", "b"},
+				AckTimeout:  time.Hour,
+				IdleTimeout: -1,
+				Dial: func(ctx context.Context, n, addr string) (net.Conn, error) {
+					switch {
+					case addr[:1] == "b":
+						return fb.Dial(ctx, n, addr)
+					case up:
+						return fa.Dial(ctx, n, addr)
+					}
+					return nil, errors.New("connection refused")
+				},
+			},
+		})
 		if err := s.open(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -376,7 +403,7 @@ func TestEndsWithNothingUnderWay(t *testing.T) {
 			c.Next()
 		}}
 		defer f.Close()
-		s := newTestClient(t, Config{Dial: f.Dial, IdleTimeout: 2 * time.Minute})
+		s := newTestClient(t, testConfig{Config: Config{Dial: f.Dial, IdleTimeout: 2 * time.Minute}})
 		for i, clean := range []bool{true, false} {
 			if err := s.open(t.Context()); err != nil {
 				t.Fatal(err)
@@ -413,7 +440,7 @@ func TestMemoryIsReadDuringSend(t *testing.T) {
 			}
 			c.Next()
 		}}
-		s := newTestClient(t, Config{Servers: []string{listen(t, f)}, NoAck: noAck})
+		s := newTestClient(t, testConfig{Config: Config{Servers: []string{listen(t, f)}, NoAck: noAck}})
 		b := numbers(t, 0, 100)
 		w := s.awaited.add(b.At(7).Time, b.At(7).Data)
 		if err := s.open(t.Context()); err != nil {
@@ -516,7 +543,7 @@ func TestSessionsBesideHostileServers(t *testing.T) {
 		rng := testkit.Rand(first + uint64(i))
 		h := &hostile{rng: testkit.Rand(first + uint64(i) + 1<<32), first: map[string][]int{}, arrived: map[int]bool{}}
 		f := &testkit.Forward{Script: h.serve}
-		c := Config{Servers: []string{listen(t, f)}, FrameBytes: 100 << rng.IntN(4), AckTimeout: 20 * time.Millisecond}
+		c := testConfig{Config: Config{Servers: []string{listen(t, f)}, FrameBytes: 100 << rng.IntN(4), AckTimeout: 20 * time.Millisecond}}
 		if rng.IntN(2) == 0 {
 			c.Compress = "gzip"
 		}

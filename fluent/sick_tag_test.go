@@ -35,7 +35,7 @@ func TestOneSickTag(t *testing.T) {
 			}
 		}}
 		defer f.Close()
-		l := newTestLogger(t, Config{Dial: f.Dial, OnError: func(batch.Event) {}})
+		l := newTestLogger(t, testConfig{Config: Config{Dial: f.Dial}, OnError: func(batch.Event) {}})
 		for i := range n {
 			l.Post("sick", map[string]any{"n": i})
 			l.Post("well", map[string]any{"n": i})

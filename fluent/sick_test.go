@@ -114,9 +114,16 @@ func sickServer(t *testing.T, seed uint64, ill ailment, poison bool) {
 	}}
 	defer f.Close()
 	var letters bytes.Buffer
-	l := newTestLogger(t, Config{
-		Dial: f.Dial, SpoolDir: t.TempDir(), WhenFull: "spill", BufferBytes: 256 << 10, FrameBytes: 4 << 10,
-		AckTimeout: 5 * time.Second, DeadLetter: deliver.DeadLetters(&letters, "forward"),
+	l := newTestLogger(t, testConfig{
+		Config: Config{
+			Dial:       f.Dial,
+			FrameBytes: 4 << 10,
+			AckTimeout: 5 * time.Second,
+		},
+		SpoolDir:    t.TempDir(),
+		WhenFull:    "spill",
+		BufferBytes: 256 << 10,
+		DeadLetter:  deliver.DeadLetters(&letters, "forward"),
 	})
 	sizes := testkit.Rand(seed + 1)
 	for i := range n {
@@ -138,7 +145,7 @@ func sickServer(t *testing.T, seed uint64, ill ailment, poison bool) {
 	}
 	well.Store(true)
 	time.Sleep(time.Hour)
-	a, st := l.Account(), l.Sink.Stats().Deliver
+	a, st := l.Account(), l.Output.Stats().Deliver
 	if a.Delivered != want || a.Dropped[batch.Poison] != uint64(n)-want || a.Dropped.Total() != uint64(n)-want || a.Pending.Total() != 0 {
 		t.Errorf("poison %v: %s", poison, a)
 	}

@@ -62,7 +62,7 @@ func silentRecord(t *testing.T, hangs bool, bad int) {
 		}
 	}}
 	defer f.Close()
-	l := newTestLogger(t, Config{Dial: f.Dial, AckTimeout: ack, BufferBytes: 8 << 20})
+	l := newTestLogger(t, testConfig{Config: Config{Dial: f.Dial, AckTimeout: ack}, BufferBytes: 8 << 20})
 	posted := make([]time.Time, n)
 	for i := range n {
 		if i >= 120 && i < 120+20*bad && i%20 == 0 {

@@ -11,16 +11,16 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// A Sink is an output of a Router, which closes it, its spool included.
-func TestSinkIsAnOutput(t *testing.T) {
+// A Driver is an output of a Router, which closes it, its spool included.
+func TestDriverIsAnOutput(t *testing.T) {
 	var r received
 	dir := t.TempDir()
-	c := Config{Servers: []string{obey(t, &r)}, Tag: "out.put", Name: "out", SpoolDir: dir, OnError: func(batch.Event) {}}
-	s, err := New(c)
+	c := testConfig{Config: Config{Servers: []string{obey(t, &r)}, Tag: "out.put"}, Name: "out", SpoolDir: dir, OnError: func(batch.Event) {}}
+	d, err := c.driver()
 	if err != nil {
 		t.Fatal(err)
 	}
-	router, err := forebay.NewRouter(forebay.Route(s.Encoder(), s.Output(slog.LevelInfo)))
+	router, err := forebay.NewRouter(forebay.To(d, c.options()...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,11 +36,11 @@ func TestSinkIsAnOutput(t *testing.T) {
 	if len(frames) != 1 || frames[0].Tag != "out.put" || len(frames[0].Entries) != 1 {
 		t.Errorf("%+v", frames)
 	}
-	again, err := New(c) // the spool is free
+	again, err := c.logger() // the spool is free
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := again.Close(); err != nil {
+	if _, err := again.Close(ctx); err != nil {
 		t.Error(err)
 	}
 	if st := again.Stats(); st.Check() != nil || st.Accepted != 0 {
@@ -48,7 +48,7 @@ func TestSinkIsAnOutput(t *testing.T) {
 	}
 
 	// Without the Router, and with other records than an encoder's.
-	s, err = New(Config{Servers: c.Servers})
+	s, err := forebay.Open(To(c.Servers[0], "forebay"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func TestTagWithLittleRoom(t *testing.T) {
 			}
 		}}
 		defer f.Close()
-		l := newTestLogger(t, Config{Dial: f.Dial, FrameBytes: 2 << 10, SpoolDir: t.TempDir(), WhenFull: "spill", OnError: func(batch.Event) {}})
+		l := newTestLogger(t, testConfig{Config: Config{Dial: f.Dial, FrameBytes: 2 << 10}, SpoolDir: t.TempDir(), WhenFull: "spill", OnError: func(batch.Event) {}})
 		l.Post("well", map[string]any{"n": 0})
 		time.Sleep(time.Second)
 		began := time.Now()
@@ -60,7 +60,7 @@ func TestTagWithLittleRoom(t *testing.T) {
 		if a := l.Account(); a.Delivered != n+1 || took > time.Minute {
 			t.Errorf("after %s: %s", took, a)
 		}
-		st := l.Sink.Stats().Deliver
+		st := l.Output.Stats().Deliver
 		t.Logf("%s, %d sessions, %d suspects, %d trips", took, f.Conns(), st.Suspects, st.Trips)
 		l.Close(context.Background())
 	})

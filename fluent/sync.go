@@ -10,7 +10,7 @@ import (
 )
 
 // ErrHandled is wrapped by the error of a Post with Config.Sync whose record was not acknowledged
-// by the server while the error handler (Config.ErrorHandler, FallbackFile) accepted records. The
+// by the server while the error handler or the fallback file accepted records. The
 // error handler has the record.
 var ErrHandled = errors.New("accepted by the error handler, not acknowledged by the server")
 

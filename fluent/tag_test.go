@@ -52,7 +52,7 @@ func TestMillionTags(t *testing.T) {
 			go io.Copy(io.Discard, server)
 			return client, nil
 		}
-		l := newTestLogger(t, Config{Dial: dial, WhenFull: "block", NoAck: true})
+		l := newTestLogger(t, testConfig{Config: Config{Dial: dial, NoAck: true}, WhenFull: "block"})
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
@@ -94,7 +94,7 @@ func TestTagsBeyondTheTable(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			log := slog.New(mustHandler(t, l.Sink))
+			log := slog.New(mustHandler(t, l.Output))
 			for i := 60; i < 80; i++ {
 				log.Info("m", "tag", "far.x", "n", i)
 			}
@@ -116,7 +116,7 @@ func TestTagsBeyondTheTable(t *testing.T) {
 		for _, mode := range []string{"", modeForward, modeMessage} {
 			var r received
 			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
-			l := newTestLogger(t, Config{Servers: []string{listen(t, f)}, Mode: mode})
+			l := newTestLogger(t, testConfig{Config: Config{Servers: []string{listen(t, f)}, Mode: mode}})
 			post(l)
 			closeLogger(t, l)
 			check(t, &r)
@@ -129,7 +129,7 @@ func TestTagsBeyondTheTable(t *testing.T) {
 		gone := dead.Addr().String()
 		dead.Close()
 		for _, crash := range []bool{false, true} {
-			c := Config{Servers: []string{gone}, CloseTimeout: time.Second}
+			c := testConfig{Config: Config{Servers: []string{gone}}, CloseTimeout: time.Second}
 			if dir := t.TempDir(); crash {
 				c.CrashDir = dir
 			} else {
@@ -153,15 +153,15 @@ func TestTagsBeyondTheTable(t *testing.T) {
 
 		var r received
 		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
-		other := newTestLogger(t, Config{Servers: []string{listen(t, f)}})
-		l := newTestLogger(t, Config{Servers: []string{gone}, ErrorHandler: FallbackTo(other)})
+		other := newTestLogger(t, testConfig{Config: Config{Servers: []string{listen(t, f)}}})
+		l := newTestLogger(t, testConfig{Config: Config{Servers: []string{gone}}, ErrorHandler: FallbackTo(other)})
 		post(l)
 		closeLogger(t, l)
 		closeLogger(t, other)
 		check(t, &r)
 
 		var lines bytes.Buffer
-		l = newTestLogger(t, Config{Servers: []string{gone}, ErrorHandler: deliver.JSONLines(&lines)})
+		l = newTestLogger(t, testConfig{Config: Config{Servers: []string{gone}}, ErrorHandler: deliver.JSONLines(&lines)})
 		post(l)
 		closeLogger(t, l)
 		if text := lines.String(); strings.Count(text, `"tag":"far.x"`) != 40 || strings.Count(text, `"tag":"far.y"`) != 20 || strings.Contains(text, "raw") {
@@ -185,7 +185,7 @@ func TestTagsBeyondTheTable(t *testing.T) {
 }
 
 // mustHandler returns a handler that writes to s, with the key "tag" for the tag.
-func mustHandler(t *testing.T, s *Sink) slog.Handler {
+func mustHandler(t *testing.T, s *deliver.Output) slog.Handler {
 	t.Helper()
 	enc, err := NewEncoder(&EncoderOptions{TagKey: "tag"})
 	if err != nil {
@@ -206,7 +206,7 @@ func TestTagsBeyondTheTableAllocateNothing(t *testing.T) {
 			streamOf(fmt.Sprintf("filler.%d", i))
 		}
 		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { new(received).obedient(c) }}
-		l := newTestLogger(t, Config{Servers: []string{listen(t, f)}, FlushInterval: time.Hour})
+		l := newTestLogger(t, testConfig{Config: Config{Servers: []string{listen(t, f)}}, FlushInterval: time.Hour})
 		m := map[string]any{"n": 1}
 		if n := allocs.PerRun(50, func() { l.Post("one.more.tag.for.which.there.is.no.room", m) }); n != 0 && !race.Enabled {
 			t.Errorf("%v allocations in Post", n)

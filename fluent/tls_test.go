@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/transport"
 )
 
 // authority makes certificates for tests.
@@ -96,22 +97,22 @@ func TestTLS(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		mutual bool
-		c      TLS
+		c      transport.TLS
 		text   string // of the error; empty: it works
 	}{
-		{"own authority", false, TLS{CAFile: a.file, ServerName: "logs.test"}, ""},
-		{"any certificate", false, TLS{AcceptAnyCertificate: true}, ""},
-		{"unknown authority", false, TLS{ServerName: "logs.test"}, "certificate"},
-		{"another name", false, TLS{CAFile: a.file, ServerName: "other.test"}, "other.test"},
-		{"mutual", true, TLS{CAFile: a.file, ServerName: "logs.test", CertFile: cert, KeyFile: key, MinVersion: "1.3"}, ""},
-		// With TLS 1.3 the server refuses after the client's handshake is done.
-		{"mutual, no certificate", true, TLS{CAFile: a.file, ServerName: "logs.test"}, "tls:"},
-		{"mutual, a stranger's", true, TLS{CAFile: a.file, ServerName: "logs.test", CertFile: otherCert, KeyFile: otherKey}, "tls:"},
+		{"own authority", false, transport.TLS{CAFile: a.file, ServerName: "logs.test"}, ""},
+		{"any certificate", false, transport.TLS{InsecureSkipVerify: true}, ""},
+		{"unknown authority", false, transport.TLS{ServerName: "logs.test"}, "certificate"},
+		{"another name", false, transport.TLS{CAFile: a.file, ServerName: "other.test"}, "other.test"},
+		{"mutual", true, transport.TLS{CAFile: a.file, ServerName: "logs.test", CertFile: cert, KeyFile: key, MinVersion: "1.3"}, ""},
+		// With transport.TLS 1.3 the server refuses after the client's handshake is done.
+		{"mutual, no certificate", true, transport.TLS{CAFile: a.file, ServerName: "logs.test"}, "tls:"},
+		{"mutual, a stranger's", true, transport.TLS{CAFile: a.file, ServerName: "logs.test", CertFile: otherCert, KeyFile: otherKey}, "tls:"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var r received
 			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
-			s := newTestClient(t, Config{Servers: []string{listenTLS(t, f, a, "logs.test", tc.mutual)}, TLS: tc.c})
+			s := newTestClient(t, testConfig{Config: Config{Servers: []string{listenTLS(t, f, a, "logs.test", tc.mutual)}, TLS: tc.c}})
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
 			var err error
@@ -136,12 +137,12 @@ func TestTLS(t *testing.T) {
 func TestTLSConfigErrors(t *testing.T) {
 	a := newAuthority(t)
 	cert, key := a.issue(t, "c")
-	for _, c := range []TLS{{CAFile: "/nonexistent"}, {CAFile: key}, {CertFile: cert}, {CertFile: key, KeyFile: cert}, {MinVersion: "1.1"}} {
-		if err := validate(Config{Servers: []string{"tls://h"}, TLS: c}); err == nil {
+	for _, c := range []transport.TLS{{CAFile: "/nonexistent"}, {CAFile: key}, {CertFile: cert}, {CertFile: key, KeyFile: cert}, {MinVersion: "1.1"}} {
+		if err := validate(testConfig{Config: Config{Servers: []string{"tls://h"}, TLS: c}}); err == nil {
 			t.Errorf("%+v is accepted", c)
 		}
 	}
-	if err := validate(Config{TLS: TLS{CAFile: a.file}}); err == nil {
+	if err := validate(testConfig{Config: Config{TLS: transport.TLS{CAFile: a.file}}}); err == nil {
 		t.Error("TLS without a tls:// server is accepted")
 	}
 }
@@ -156,7 +157,7 @@ func TestUnixSocket(t *testing.T) {
 	}
 	f.Serve(l)
 	t.Cleanup(f.Close)
-	s := newTestClient(t, Config{Servers: []string{"unix:" + path}})
+	s := newTestClient(t, testConfig{Config: Config{Servers: []string{"unix:" + path}}})
 	sendOK(t, s, numbers(t, 0, 1000))
 	if !slices.Equal(r.get("forebay"), seq(0, 1000)) {
 		t.Error("records are missing")

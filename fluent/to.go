@@ -20,35 +20,18 @@ func To(server, tag string, opts ...forebay.OutputOption) forebay.OutputSpec {
 }
 
 func openOutput(c *Config, s *forebay.Setup) (deliver.Destination, error) {
-	name, onError := s.Name, s.OnError
-	if name != "" {
-		c.Name = name
+	if s.Encoder != nil {
+		if codec := s.Encoder.Codec(); codec == nil || codec.ContentType() != entryType {
+			return nil, errors.New("the encoder does not write Forward entries; leave it out, or make it with fluent.NewEncoder")
+		}
 	}
-	if c.OnError == nil {
-		c.OnError = onError
-	}
-	sink, err := newSink(*c)
-	if err != nil {
-		return nil, err
-	}
-	if s.Encoder == nil {
-		s.Encoder = sink.enc
-	} else if codec := s.Encoder.Codec(); codec == nil || codec.ContentType() != entryType {
-		return nil, errors.New("the encoder does not write Forward entries; leave it out, or make it with fluent.NewEncoder")
-	}
-	s.OutputOptions = *sink.outputOptions()
-	if name != "" {
-		s.Name = name
-	}
-	if s.OnError == nil {
-		s.OnError = onError
-	}
-	return sink.Client, nil
+	s.Deliver.HandlerFirst = true
+	return New(*c)
 }
 
 // Configure passes the Config of the output to set. It is for everything without a separate
-// option: additional servers, the shared key, TLS, acknowledgements. Options of package forebay
-// override the fields with the same meaning. By default the Config has its documented defaults.
+// option: additional servers, the shared key, TLS, acknowledgements. By default the Config has
+// its documented defaults.
 func Configure(set func(*Config)) forebay.OutputOption {
 	return forebay.DriverOption("fluent.Configure", func(c *Config) error {
 		if set == nil {

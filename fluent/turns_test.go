@@ -75,8 +75,13 @@ func TestWeightsAndStandby(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		q := newTrio()
 		defer q.close()
-		l := newTestLogger(t, Config{
-			Servers: []string{"a", "b"}, Weights: []int{30, 60}, Standby: []string{"c"}, Dial: q.dial,
+		l := newTestLogger(t, testConfig{
+			Config: Config{
+				Servers: []string{"a", "b"},
+				Weights: []int{30, 60},
+				Standby: []string{"c"},
+				Dial:    q.dial,
+			},
 		})
 		n := 0
 		run := func(d time.Duration) {
@@ -113,7 +118,7 @@ func TestWeightsAndStandby(t *testing.T) {
 		if rep.Delivered != uint64(n) || rep.Dropped.Total() != 0 {
 			t.Errorf("%s", rep.Account)
 		}
-		if st := l.Sink.Stats().Deliver; st.Trips != 0 {
+		if st := l.Output.Stats().Deliver; st.Trips != 0 {
 			t.Errorf("%+v", st)
 		}
 		seen := slices.Concat(q.r["a"].get("x"), q.r["b"].get("x"), q.r["c"].get("x"))
@@ -122,12 +127,12 @@ func TestWeightsAndStandby(t *testing.T) {
 			t.Errorf("%d of %d records, each once", len(seen), n)
 		}
 	})
-	for _, c := range []Config{
-		{Servers: []string{"a", "b"}, Weights: []int{1}},
-		{Servers: []string{"a", "b"}, Weights: []int{1, 0}},
-		{Standby: []string{"a:b:c"}},
+	for _, c := range []testConfig{
+		{Config: Config{Servers: []string{"a", "b"}, Weights: []int{1}}},
+		{Config: Config{Servers: []string{"a", "b"}, Weights: []int{1, 0}}},
+		{Config: Config{Standby: []string{"a:b:c"}}},
 	} {
-		if _, err := NewClient(c); err == nil {
+		if _, err := c.driver(); err == nil {
 			t.Errorf("%+v is no error", c)
 		}
 	}
@@ -139,23 +144,29 @@ func TestHeartbeat(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		q := newTrio()
 		defer q.close()
-		l := newTestLogger(t, Config{Servers: []string{"a", "b"}, Dial: q.dial, Failback: -1})
+		l := newTestLogger(t, testConfig{Config: Config{Servers: []string{"a", "b"}, Dial: q.dial, Failback: -1}})
 		l.Post("x", map[string]any{"n": 0})
 		time.Sleep(time.Second)
 		q.hang["a"].Store(true)
 		l.Post("x", map[string]any{"n": 1})
 		time.Sleep(defaultHeartbeat + defaultDialTimeout + time.Second)
 		if got := q.r["b"].get("x"); !slices.Equal(got, []int{1}) {
-			t.Errorf("%v: %v", got, l.Sink.Client.Stats())
+			t.Errorf("%v: %v", got, l.Driver.Stats())
 		}
 		closeLogger(t, l)
 	})
 	bubble.Test(t, func(t *testing.T) { // the process sleeps, its machine takes connections
 		q := newTrio()
 		defer q.close()
-		l := newTestLogger(t, Config{Servers: []string{"a", "b"}, Failback: -1, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			return q.f[addr[:1]].Dial(ctx, network, addr)
-		}})
+		l := newTestLogger(t, testConfig{
+			Config: Config{
+				Servers:  []string{"a", "b"},
+				Failback: -1,
+				Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+					return q.f[addr[:1]].Dial(ctx, network, addr)
+				},
+			},
+		})
 		q.hang["a"].Store(true)
 		began := time.Now()
 		l.Post("x", map[string]any{"n": 1})
@@ -171,7 +182,7 @@ func TestHeartbeat(t *testing.T) {
 
 // Clients come back to a better server at different times.
 func TestFailbackHasJitter(t *testing.T) {
-	c, err := NewClient(Config{})
+	c, err := New(Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -474,7 +474,7 @@ func TestTimesOutOfRange(t *testing.T) {
 		for _, integer := range []bool{false, true} {
 			var r received
 			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
-			l := newTestLogger(t, Config{Servers: []string{listen(t, f)}, IntegerTime: integer, TimeFields: timeEvent})
+			l := newTestLogger(t, testConfig{Config: Config{Servers: []string{listen(t, f)}, IntegerTime: integer, TimeFields: timeEvent}})
 			err := l.PostWithTime("t", c.t, map[string]any{"n": 1})
 			if (err == nil) != c.ok || !c.ok && !errors.Is(err, ErrValue) {
 				t.Errorf("%v: %v", c.t, err)
@@ -774,7 +774,7 @@ func TestPostOfAValueThatCannotBeEncoded(t *testing.T) {
 		var r received
 		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
 		defer f.Close()
-		l := newTestLogger(t, Config{Dial: f.Dial})
+		l := newTestLogger(t, testConfig{Config: Config{Dial: f.Dial}})
 		cause := errors.New("no such value")
 		values := []any{
 			make(chan int), func() {}, unsafe.Pointer(nil), cannotMarshal{cause},

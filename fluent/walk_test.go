@@ -24,7 +24,7 @@ type wander struct {
 	t    *testing.T
 	seed uint64
 	rng  *rand.Rand
-	c    Config
+	c    testConfig
 
 	mu       sync.Mutex
 	dice     *rand.Rand // the servers'
@@ -145,13 +145,21 @@ func (k *wander) serve(_ int, c *testkit.ForwardConn) {
 
 func (k *wander) options() {
 	r := k.rng
-	k.c = Config{
-		Servers: []string{"a", "b"}[:1+r.IntN(2)],
-		Window:  1 + r.IntN(5), FrameBytes: 100 << r.IntN(5), AckTimeout: 2 * time.Second, Failback: 5 * time.Second,
-		SlabBytes: 1 << (9 + r.IntN(4)), FlushInterval: time.Millisecond, MaxRecord: 4000, CloseTimeout: time.Hour,
-		WhenFull: []string{"block", "drop-newest", "drop-oldest", "block-for=10ms"}[r.IntN(4)],
-		Retry:    &deliver.RetryOptions{Min: time.Millisecond, Max: 100 * time.Millisecond},
-		OnError:  func(batch.Event) {},
+	k.c = testConfig{
+		Config: Config{
+			Servers:    []string{"a", "b"}[:1+r.IntN(2)],
+			Window:     1 + r.IntN(5),
+			FrameBytes: 100 << r.IntN(5),
+			AckTimeout: 2 * time.Second,
+			Failback:   5 * time.Second,
+		},
+		SlabBytes:     1 << (9 + r.IntN(4)),
+		FlushInterval: time.Millisecond,
+		MaxRecord:     4000,
+		CloseTimeout:  time.Hour,
+		WhenFull:      []string{"block", "drop-newest", "drop-oldest", "block-for=10ms"}[r.IntN(4)],
+		Retry:         &deliver.RetryOptions{Min: time.Millisecond, Max: 100 * time.Millisecond},
+		OnError:       func(batch.Event) {},
 	}
 	c := &k.c
 	c.BufferBytes = c.SlabBytes * (2 + r.IntN(6))
@@ -195,7 +203,7 @@ func (k *wander) options() {
 func (k *wander) life(dial func(context.Context, string, string) (net.Conn, error), last bool) (a batch.Account) {
 	c := k.c
 	c.Dial = dial
-	l, err := NewLogger(c)
+	l, err := c.logger()
 	if err != nil {
 		k.t.Fatal(err)
 	}

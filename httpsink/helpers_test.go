@@ -17,6 +17,7 @@ import (
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/httpclient"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -82,10 +83,10 @@ func (p *peer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: a.status, Header: h, Body: io.NopCloser(strings.NewReader(a.text)), Request: r}, nil
 }
 
-// destFor returns a Destination in front of p.
-func destFor(t testing.TB, p *peer, api string, set func(*Config)) *Destination {
+// destFor returns a Driver in front of p.
+func destFor(t testing.TB, p *peer, api string, set func(*Config)) *Driver {
 	t.Helper()
-	c := Config{URL: "http://server.test/x", API: api, Client: &http.Client{Transport: p}}
+	c := Config{URL: "http://server.test/x", API: api, HTTP: httpclient.Options{Client: &http.Client{Transport: p}}}
 	if set != nil {
 		set(&c)
 	}
@@ -115,7 +116,7 @@ func batchOf(recs ...string) *batch.Batch {
 // loggerFor returns a logger with one output in front of p.
 func loggerFor(t testing.TB, p *peer, api string, opts ...forebay.OutputOption) *forebay.Logger {
 	t.Helper()
-	opts = append([]forebay.OutputOption{API(api), Configure(func(c *Config) { c.Client = &http.Client{Transport: p} })}, opts...)
+	opts = append([]forebay.OutputOption{API(api), Configure(func(c *Config) { c.HTTP.Client = &http.Client{Transport: p} })}, opts...)
 	log, err := forebay.New(To("http://server.test/x", opts...))
 	if err != nil {
 		t.Fatal(err)

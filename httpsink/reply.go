@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/internal/httpsend"
 )
 
@@ -23,7 +24,7 @@ var (
 //	2xx        accepted; for elasticsearch and hec the body has details
 //	400, 422   some record may be at fault: search, once the control was taken
 //	others     see httpsend.Judge
-func (d *Destination) judge(ctx context.Context, b *batch.Batch) batch.Outcome {
+func (d *Driver) judge(ctx context.Context, b *batch.Batch) batch.Outcome {
 	a, err := d.post.Post(ctx, d.body)
 	if err != nil {
 		return httpsend.OutcomeOf(err)
@@ -79,7 +80,7 @@ func refused(bad []int, n int, why error) batch.Outcome {
 }
 
 // strange returns the outcome of a success answer that was sent by another program.
-func (d *Destination) strange(a *httpsend.Answer) batch.Outcome {
+func (d *Driver) strange(a *httpsend.Answer) batch.Outcome {
 	err := d.post.Refusal(a.Status, answerText(a))
 	err.Message = "the answer is not from " + d.c.api.name + "; correct url or api: " + err.Message
 	return batch.Outcome{Open: batch.All(), Why: err, Advice: batch.Hold}
@@ -87,7 +88,7 @@ func (d *Destination) strange(a *httpsend.Answer) batch.Outcome {
 
 // isTaken reports whether an answer means that a request of one record was accepted, or would have
 // been if it had contained one.
-func (d *Destination) isTaken(a *httpsend.Answer) bool {
+func (d *Driver) isTaken(a *httpsend.Answer) bool {
 	switch {
 	case isPage(a):
 		return false
@@ -217,7 +218,7 @@ func (a *bulkAnswer) read(text []byte) error {
 }
 
 // bulkAnswered parses the answer of elasticsearch for each record.
-func (d *Destination) bulkAnswered(ctx context.Context, a *httpsend.Answer, b *batch.Batch) batch.Outcome {
+func (d *Driver) bulkAnswered(ctx context.Context, a *httpsend.Answer, b *batch.Batch) batch.Outcome {
 	n := b.Len()
 	if isPage(a) {
 		return d.strange(a)
@@ -260,7 +261,7 @@ func looksCut(err error) bool {
 
 // A verdict summarizes the items of an answer.
 type reading struct {
-	d     *Destination
+	d     *Driver
 	a     *httpsend.Answer
 	b     *batch.Batch
 	named bool
@@ -268,7 +269,7 @@ type reading struct {
 	isAccepted int // records
 	sample     int // one of them
 	open       []int
-	why        *httpsend.Error // of the first open one
+	why        *httpclient.Error // of the first open one
 	hold       bool
 	bad        []int
 	reasons    refusals
@@ -335,7 +336,7 @@ func (v *reading) outcome(ctx context.Context) batch.Outcome {
 }
 
 // refusals are why records were refused, one for each.
-type refusals []*httpsend.Error
+type refusals []*httpclient.Error
 
 func (r refusals) Error() string { return r[0].Error() }
 

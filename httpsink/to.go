@@ -5,7 +5,6 @@ import (
 
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/deliver"
-	"github.com/forebay-log/forebay/slab"
 )
 
 // To returns an output for forebay.New that sends records to url, such as
@@ -20,25 +19,8 @@ func To(url string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("httpsink.To", Config{URL: url}, openOutput, opts...)
 }
 
-func openOutput(c *Config, s *forebay.Setup) (deliver.Destination, error) {
-	d, err := New(*c)
-	if err != nil {
-		return nil, err
-	}
-	if s.Name == "" {
-		s.Name = "http"
-		if name := d.c.api.name; name != "ndjson" && name != "array" {
-			s.Name = name
-		}
-	}
-	if s.Encoder == nil {
-		s.Encoder = encoder(&d.c)
-	}
-	s.BufferBytes = max(4<<20, 4*d.c.BatchBytes)
-	s.Slab.SlabBytes = 256 << 10
-	s.Slab.FlushLevel = slab.NoFlushLevel // a burst of errors would be a burst of requests
-	s.Slab.SlabCount = s.BufferBytes / s.Slab.SlabBytes
-	return d, nil
+func openOutput(c *Config, _ *forebay.Setup) (deliver.Destination, error) {
+	return New(*c)
 }
 
 // API sets the request format:

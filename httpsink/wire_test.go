@@ -23,8 +23,10 @@ import (
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/keyset"
+	"github.com/forebay-log/forebay/transport"
 )
 
 // No document has a key twice, at any depth, whatever attributes are called: the later one gets a
@@ -149,9 +151,9 @@ func TestMisbehaviour(t *testing.T) {
 				}
 			}()
 			d := destFor(t, nil, "elasticsearch", func(c *Config) {
-				c.URL, c.Client = "http://"+l.Addr().String()+"/x", nil
+				c.URL, c.HTTP.Client = "http://"+l.Addr().String()+"/x", nil
 				if strings.HasPrefix(name, "hangs") {
-					c.Timeout = 50 * time.Millisecond
+					c.HTTP.Timeout = 50 * time.Millisecond
 				}
 			})
 			o := d.send(t.Context(), batchOf("{}"))
@@ -172,7 +174,7 @@ func TestMisbehaviour(t *testing.T) {
 func TestEndlessSuccess(t *testing.T) {
 	for i := range apis {
 		bubble.Test(t, func(t *testing.T) {
-			c := Config{URL: "http://server.test/x", API: apis[i].name, Client: &http.Client{Transport: endless{}}}
+			c := Config{URL: "http://server.test/x", API: apis[i].name, HTTP: httpclient.Options{Client: &http.Client{Transport: endless{}}}}
 			log, err := forebay.New(To(c.URL, Configure(func(to *Config) { *to = c }), forebay.OnError(func(batch.Event) {})))
 			if err != nil {
 				t.Fatal(err)
@@ -216,7 +218,7 @@ func TestContext(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	defer srv.Close()
-	d := destFor(t, nil, "ndjson", func(c *Config) { c.URL, c.Client = srv.URL, nil })
+	d := destFor(t, nil, "ndjson", func(c *Config) { c.URL, c.HTTP.Client = srv.URL, nil })
 	if o := d.send(ctx, batchOf("{}")); !errors.Is(o.Why, batch.ErrUnanswered) || !errors.Is(o.Why, context.Canceled) {
 		t.Errorf("%+v", o)
 	}
@@ -240,8 +242,16 @@ func TestDryRun(t *testing.T) {
 }
 
 func TestConfigErrors(t *testing.T) {
-	_, err := New(Config{URL: "ftp://user:hunter22@h", API: "elastic", Compression: "zip", Username: "u", BearerToken: "t\n", BatchBytes: -1, BatchRecords: -1, Timeout: -1,
-		TLS: TLS{CertFile: "c"}, HEC: map[string]string{"event": "x"}, NoID: true, Headers: map[string]string{"Host": "x"}})
+	_, err := New(Config{
+		URL:          "ftp://user:hunter22@h",
+		API:          "elastic",
+		Compression:  "zip",
+		BatchBytes:   -1,
+		BatchRecords: -1,
+		HEC:          map[string]string{"event": "x"},
+		NoID:         true,
+		HTTP:         httpclient.Options{Username: "u", BearerToken: "t\n", Timeout: -1, TLS: transport.TLS{CertFile: "c"}, Headers: map[string]string{"Host": "x"}},
+	})
 	if err == nil {
 		t.Fatal("no error")
 	}
@@ -255,7 +265,7 @@ func TestConfigErrors(t *testing.T) {
 	if _, err := New(Config{URL: "http://h:9200/", API: "elasticsearch"}); err == nil || !strings.Contains(err.Error(), "the index is missing; use http://h") {
 		t.Errorf("no index: %v", err)
 	}
-	c := Config{URL: "http://user:hunter22@h:4318/p?key=topsecret", BearerToken: "topsecret"}
+	c := Config{URL: "http://user:hunter22@h:4318/p?key=topsecret", HTTP: httpclient.Options{BearerToken: "topsecret"}}
 	for _, text := range []string{err.Error(), fmt.Sprintf("%v %+v %#v %s %d", c, c, c, &c, c), c.LogValue().String()} {
 		if strings.Contains(text, "hunter22") || strings.Contains(text, "topsecret") {
 			t.Errorf("it shows a secret: %s", text)
@@ -274,9 +284,9 @@ func TestSecrets(t *testing.T) {
 	}
 	for name, set := range map[string]func(*Config){
 		"password": func(c *Config) { c.URL = "http://user:hunter22@server.test/x" },
-		"token":    func(c *Config) { c.BearerToken = "hunter22" },
-		"file":     func(c *Config) { c.BearerTokenFile = file },
-		"header":   func(c *Config) { c.Headers = map[string]string{"Authorization": "Splunk hunter22"} },
+		"token":    func(c *Config) { c.HTTP.BearerToken = "hunter22" },
+		"file":     func(c *Config) { c.HTTP.BearerTokenFile = file },
+		"header":   func(c *Config) { c.HTTP.Headers = map[string]string{"Authorization": "Splunk hunter22"} },
 		"query":    func(c *Config) { c.URL += "?key=hunter22" },
 	} {
 		for i := range apis {
@@ -303,7 +313,7 @@ func TestSecretWords(t *testing.T) {
 				p := &peer{answer: func(int, request) reply {
 					return reply{status: status, text: fmt.Sprintf("bad token Bearer %s, refused [%s]", secret, secret)}
 				}}
-				d := destFor(t, p, apis[i].name, func(c *Config) { c.BearerToken = secret })
+				d := destFor(t, p, apis[i].name, func(c *Config) { c.HTTP.BearerToken = secret })
 				o := d.send(t.Context(), batchOf("{}"))
 				if err := o.Err(); err != nil && strings.Contains(err.Error()+d.Stats().LastError, secret) {
 					t.Errorf("%s, %d: %v", apis[i].name, status, err)

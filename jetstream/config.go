@@ -14,7 +14,7 @@ import (
 	"github.com/forebay-log/forebay/internal/pattern"
 )
 
-// Config configures a [Destination]. Servers is required. Each other field states its default and
+// Config configures a [Driver]. Servers is required. Each other field states its default and
 // unit.
 type Config struct {
 	// Servers are the addresses of one cluster, separated by commas:

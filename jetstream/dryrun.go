@@ -8,7 +8,7 @@ import (
 )
 
 // sendDry writes b to Config.DryRun.
-func (d *Destination) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
+func (d *Driver) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
 	fill := newFiller()
 	var out, subject []byte
 	for _, rec := range b.All() {

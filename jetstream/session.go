@@ -21,7 +21,7 @@ import (
 // A session is one connection. Send numbers messages from 0; the answer to message n comes
 // on the reply subject that ends with n. Answers come in any order.
 type session struct {
-	d    *Destination
+	d    *Driver
 	life deliver.Life
 	conn *nats.Conn
 	wire *wire
@@ -72,7 +72,7 @@ const unknown = "unknown"
 
 func newFiller() pattern.Filler { return pattern.Filler{Clean: clean, Missing: unknown} }
 
-func newSession(d *Destination, l deliver.Life) *session {
+func newSession(d *Driver, l deliver.Life) *session {
 	s := &session{d: d, life: l, wire: newWire(l.Context(), d.c.DialTimeout), connClosed: make(chan struct{}), heard: make(chan outcome, 1)}
 	s.fill = newFiller()
 	s.msg.Header = nats.Header{}

@@ -21,7 +21,7 @@ import (
 	"github.com/forebay-log/forebay/internal/pattern"
 )
 
-// Config configures a [Destination]. Brokers and Topic are required. Each other field states its
+// Config configures a [Driver]. Brokers and Topic are required. Each other field states its
 // default and unit.
 type Config struct {
 	// Brokers are the seed addresses, host:port, or host for port 9092.

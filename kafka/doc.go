@@ -2,7 +2,7 @@
 //
 //	log, err := forebay.New(kafka.To("kafka://b1:9092,b2:9092/logs.{app}?key={user}"))
 //
-// A [Destination] is the driver for [deliver.NewOutput]. Records are sent in their encoded form: the
+// A [Driver] is the driver for [deliver.NewOutput]. Records are sent in their encoded form: the
 // value of a Kafka record is the line without its newline, and its timestamp is the time of the
 // record. Binary forms are converted to JSON. The headers are:
 //

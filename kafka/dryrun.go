@@ -8,7 +8,7 @@ import (
 )
 
 // sendDry writes b to Config.DryRun.
-func (d *Destination) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
+func (d *Driver) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
 	k := newPacker(d)
 	k.begin(b)
 	var out []byte

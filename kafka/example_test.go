@@ -83,7 +83,7 @@ func ExampleParseURL() {
 	// kafka: cannot read the destination: unknown parameter "windows": want one of autocreate, batch, client, compression, dial-timeout, key, mechanism, request-timeout, timeout, trace, window
 }
 
-// A Destination is put behind memory and delivery by deliver.NewOutput: lines of zap,
+// A Driver is put behind memory and delivery by deliver.NewOutput: lines of zap,
 // zerolog and the standard log go in.
 func ExampleNew() {
 	cluster := kfake.MustCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "logs"))

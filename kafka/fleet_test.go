@@ -85,9 +85,9 @@ func (s *slow) Write(p []byte) (int, error) {
 	return s.Conn.Write(p)
 }
 
-// A tried Destination notes when sessions begin, when they do not, and when it is connected.
+// A tried Driver notes when sessions begin, when they do not, and when it is connected.
 type tried struct {
-	*Destination
+	*Driver
 	e      *engine
 	mu     sync.Mutex
 	failed []time.Time
@@ -110,7 +110,7 @@ func (d *tried) dial(ctx context.Context, network, address string) (net.Conn, er
 
 func (d *tried) Open(l deliver.Life) (deliver.Session, error) {
 	at := time.Now()
-	s, err := d.Destination.Open(l)
+	s, err := d.Driver.Open(l)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err != nil {
@@ -125,7 +125,7 @@ func (d *tried) Open(l deliver.Life) (deliver.Session, error) {
 // Traits bounds requests, so that they are small beside what waits on a host, as they are after
 // a long outage.
 func (d *tried) Traits() deliver.Traits {
-	t := d.Destination.Traits()
+	t := d.Driver.Traits()
 	t.Limits.Bytes = catchUpBytes
 	return t
 }
@@ -184,7 +184,7 @@ func (c *trial) run(t *testing.T) (f finding) {
 		dests, outs := make([]*tried, c.hosts), make([]*deliver.Output, c.hosts)
 		for i := range outs {
 			d := &tried{e: e}
-			d.Destination, err = New(Config{
+			d.Driver, err = New(Config{
 				Brokers: []string{"127.0.0.1:9092"}, Topic: "logs", Compression: "none", Dial: d.dial, Timeout: max(c.within, time.Millisecond),
 			})
 			if err != nil {

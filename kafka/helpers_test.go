@@ -56,7 +56,7 @@ func (l *letters) Handle(_ error, b *batch.Batch) batch.Outcome {
 // An output under test, with all it says.
 type output struct {
 	*deliver.Output
-	d     *Destination
+	d     *Driver
 	seen  chan batch.Event
 	dead  letters
 	stats func() Stats

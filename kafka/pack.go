@@ -42,7 +42,7 @@ type piece struct {
 
 // A packer turns records into pieces. It is for one goroutine.
 type packer struct {
-	d          *Destination
+	d          *Driver
 	topic, key pattern.Filler
 	level      pattern.Pattern
 
@@ -57,7 +57,7 @@ type packer struct {
 	idle                              []*builder
 }
 
-func newPacker(d *Destination) *packer {
+func newPacker(d *Driver) *packer {
 	level, _ := pattern.Parse("{level}")
 	fixed, _ := d.c.topic.Fixed()
 	return &packer{

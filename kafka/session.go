@@ -24,7 +24,7 @@ import (
 //
 // While the session is failing it sends nothing, so no record is stored after an open one.
 type session struct {
-	d      *Destination
+	d      *Driver
 	life   deliver.Life
 	ctx    context.Context
 	stop   context.CancelFunc
@@ -91,7 +91,7 @@ type result struct {
 
 var errEnded = errors.New("kafka: the session has ended")
 
-func newSession(d *Destination, l deliver.Life, ctx context.Context, cancel context.CancelFunc) *session {
+func newSession(d *Driver, l deliver.Life, ctx context.Context, cancel context.CancelFunc) *session {
 	s := &session{
 		d: d, life: l, ctx: ctx, packer: newPacker(d), repack: newPacker(d),
 		in: make(chan *pending, d.c.Window), results: make(chan result), woken: make(chan error), done: make(chan struct{}),

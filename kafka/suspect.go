@@ -33,7 +33,7 @@ type reference struct {
 }
 
 // reference returns the reference record of a partition, nil if there is none.
-func (d *Destination) reference(at place) *reference {
+func (d *Driver) reference(at place) *reference {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.references[at]
@@ -52,7 +52,7 @@ func (s *session) keep(l *partitionQueue, q *piece) {
 }
 
 // keep keeps c. Where there are too many, any others go.
-func (d *Destination) keep(at place, c *reference) {
+func (d *Driver) keep(at place, c *reference) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if old := d.references[at]; old != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/httpclient"
 )
 
 func answerOf(r *http.Request, status int, h http.Header) (*http.Response, error) {
@@ -39,7 +40,7 @@ func TestLoginPage(t *testing.T) {
 		t.Error("the redirect was followed")
 		return answerOf(r, 200, nil)
 	})}
-	s, err := NewPusher(Config{URL: "http://x", Labels: map[string]string{"a": "b"}, Client: client})
+	s, err := New(Config{URL: "http://x", Labels: map[string]string{"a": "b"}, HTTP: httpclient.Options{Client: client}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +68,7 @@ func TestTokenAfter401(t *testing.T) {
 		}
 		return answerOf(r, 204, nil)
 	})
-	e := &encoded{t: t, s: sinkFor(t, p, Config{BearerTokenFile: file})}
+	e := &encoded{t: t, s: sinkFor(t, p, Config{HTTP: httpclient.Options{BearerTokenFile: file}})}
 	e.add(nil, event(time.Now(), 0, "x"))
 	if o := e.send(); !o.is("hold [0]") {
 		t.Fatal(o)
@@ -119,7 +120,7 @@ func (bytesAsLines) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, er
 
 func TestFormatterInvalidUTF8(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON} {
-		e, _ := one(t, Config{Wire: w, Formatter: bytesAsLines{}}, encode.Record{Message: "a\xffb\n"})
+		e, _ := one(t, Config{Wire: w, Line: Line{Formatter: bytesAsLines{}}}, encode.Record{Message: "a\xffb\n"})
 		if e.Line != "a\ufffdb" {
 			t.Errorf("%s: got %q", w, e.Line)
 		}
@@ -127,7 +128,7 @@ func TestFormatterInvalidUTF8(t *testing.T) {
 }
 
 func TestLevelNameTooLong(t *testing.T) {
-	_, err := NewPusher(Config{URL: "http://x", Labels: map[string]string{"a": "b"}, LevelName: strings.Repeat("l", 2000)})
+	_, err := New(Config{URL: "http://x", Labels: map[string]string{"a": "b"}, LevelName: strings.Repeat("l", 2000)})
 	if err == nil || !strings.Contains(err.Error(), "level_name") || !strings.Contains(err.Error(), "2000 bytes") {
 		t.Errorf("got %v", err)
 	}

@@ -14,8 +14,8 @@ import (
 var (
 	lineFiles = []string{"encoder.go", "pick.go", "settle.go", "body.go", "logfmt.go", "codec.go", "spread.go"}
 	pushFiles = []string{"push.go", "flow.go", "request.go", "exchange.go", "reply.go", "fault.go", "pace.go", "move.go", "old.go", "http.go"}
-	joining   = []string{"pusher.go", "dryrun.go", "sink.go", "handler.go", "to.go", "doc.go"}
-	common    = []string{"config.go", "json.go", "label.go", "nudge.go", "reason.go", "report.go", "stream.go", "tenant.go", "trust.go", "wire.go", "yaml.go"}
+	joining   = []string{"driver.go", "dryrun.go", "sink.go", "handler.go", "to.go", "doc.go"}
+	common    = []string{"config.go", "json.go", "label.go", "nudge.go", "reason.go", "stream.go", "tenant.go", "trust.go", "wire.go", "yaml.go"}
 )
 
 // TestLineAndPushApart: what makes entries of records and what pushes entries know

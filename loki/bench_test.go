@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/encode"
 )
 
@@ -18,7 +19,7 @@ func BenchmarkHandler(b *testing.B) {
 		{"errors", []slog.Attr{slog.Int("OperationId", 1), slog.Any("err", newCounting("outer", newCounting("inner", nil)))}},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
-			h := handlerFor(b, stored204{}, Config{Labels: map[string]string{"app": "x"}, WhenFull: "block", Errors: "object"})
+			h := handlerFor(b, stored204{}, Config{Labels: map[string]string{"app": "x"}, Line: Line{Errors: "object"}}, forebay.WhenFull("block"))
 			r := slog.NewRecord(time.Now(), slog.LevelInfo, "User 1 performed buy on resource r-1", 0)
 			r.AddAttrs(bc.attrs...)
 			b.ReportAllocs()
@@ -41,10 +42,10 @@ func BenchmarkEncode(b *testing.B) {
 		c     Config
 		attrs []slog.Attr
 	}{
-		{"simple/protobuf", Config{}, simple}, {"simple/json", Config{Wire: wireJSON}, simple}, {"exception/protobuf", Config{Errors: "object"}, failed}, {"exception/json", Config{Wire: wireJSON, Errors: "object"}, failed},
-		{"simple/labels", Config{LabelAttrs: []string{"Action", "Success"}}, simple}, {"simple/metadata", Config{MetadataAll: true}, simple}, {"exception/metadata", Config{MetadataAll: true, Errors: "object"}, failed}, {"exception/text", Config{}, failed}, {"exception/chain", Config{Errors: "chain"}, failed},
+		{"simple/protobuf", Config{}, simple}, {"simple/json", Config{Wire: wireJSON}, simple}, {"exception/protobuf", Config{Line: Line{Errors: "object"}}, failed}, {"exception/json", Config{Wire: wireJSON, Line: Line{Errors: "object"}}, failed},
+		{"simple/labels", Config{LabelAttrs: []string{"Action", "Success"}}, simple}, {"simple/metadata", Config{MetadataAll: true}, simple}, {"exception/metadata", Config{MetadataAll: true, Line: Line{Errors: "object"}}, failed}, {"exception/text", Config{}, failed}, {"exception/chain", Config{Line: Line{Errors: "chain"}}, failed},
 		{"groups/metadata", Config{MetadataAll: true}, []slog.Attr{slog.Group("a", "b", 1, slog.Group("c", "d", "e"), "f", true)}},
-		{"simple/logfmt", Config{Body: bodyLogfmt}, simple}, {"simple/logfmt metadata", Config{Body: bodyLogfmt, MetadataAll: true}, simple},
+		{"simple/logfmt", Config{Line: Line{Body: bodyLogfmt}}, simple}, {"simple/logfmt metadata", Config{MetadataAll: true, Line: Line{Body: bodyLogfmt}}, simple},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
 			scope := sinkFor(b, stored204{}, bc.c).Encoder().Scope()

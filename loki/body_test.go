@@ -52,13 +52,13 @@ func TestLine(t *testing.T) {
 			`"id":"01234567-89ab-cdef-fedc-ba9876543210","n":null,"nan":"NaN","inf":"-Inf","ip":"10.0.0.1","list":[1,2],"map":{"a":1},"lv":"WARN"}`},
 		{name: "collisions", attrs: []slog.Attr{slog.Int("msg", 1), slog.Int("a", 1), slog.Int("a", 2), slog.Int("a_", 3), slog.Int("msg", 4)},
 			want: `{"msg":"hi","msg_":1,"a":1,"a_":2,"a__":3,"msg__":4}`},
-		{name: "collisions in front", c: Config{Collisions: "prefix", NoLevelLabel: true}, attrs: []slog.Attr{
+		{name: "collisions in front", c: Config{NoLevelLabel: true, Line: Line{Collisions: "prefix"}}, attrs: []slog.Attr{
 			slog.Int("msg", 1), slog.Int("a", 1), slog.Int("a", 2), slog.Int("_a", 3), slog.Int("msg", 4), slog.Group("a", slog.Int("x", 1), slog.Int("x", 2)), slog.Int("level", 5)},
 			want: `{"msg":"hi","level":"warn","_msg":1,"a":1,"_a":2,"__a":3,"__msg":4,"___a":{"x":1,"_x":2},"_level":5}`},
-		{name: "beside errors", c: Config{Errors: "chain"}, attrs: []slog.Attr{
+		{name: "beside errors", c: Config{Line: Line{Errors: "chain"}}, attrs: []slog.Attr{
 			slog.Any("err", fmt.Errorf("a: %w", io.EOF)), slog.Int("err_chain", 1), slog.Int("e_stack", 2), slog.Any("e", fmt.Errorf("b: %w", io.EOF)), slog.Any("err", io.EOF)},
 			want: `{"msg":"hi","err":"a: EOF","err_chain":["EOF"],"err_chain_":1,"e_stack":2,"e_":"b: EOF","e__chain":["EOF"],"err_":"EOF"}`},
-		{name: "errors in groups", c: Config{Errors: "chain"}, with: []func(encode.Scope) encode.Scope{inGroup("g"), with(slog.Any("err", fmt.Errorf("a: %w", io.EOF)))},
+		{name: "errors in groups", c: Config{Line: Line{Errors: "chain"}}, with: []func(encode.Scope) encode.Scope{inGroup("g"), with(slog.Any("err", fmt.Errorf("a: %w", io.EOF)))},
 			attrs: []slog.Attr{slog.Int("err_chain", 1), slog.Group("h", slog.Any("err", fmt.Errorf("a: %w", io.EOF)))},
 			want:  `{"msg":"hi","g":{"err":"a: EOF","err_chain":["EOF"],"err_chain_":1,"h":{"err":"a: EOF","err_chain":["EOF"]}}}`},
 		{name: "errors of their own", attrs: []slog.Attr{slog.Any("json", asJSON{}), slog.Any("group", asGroup{}), slog.Any("err", fmt.Errorf("a: %w", io.EOF))},
@@ -73,9 +73,9 @@ func TestLine(t *testing.T) {
 		{name: "valuers", attrs: []slog.Attr{slog.Any("v", valuer{slog.IntValue(1)}), slog.Any("g", valuer{slog.GroupValue(slog.Int("x", 1))}), slog.Any("u", attrUser{3})},
 			want: `{"msg":"hi","v":1,"g":{"x":1},"u":{"id":3,"id_":3}}`},
 		{name: "no level label", c: Config{NoLevelLabel: true}, want: `{"msg":"hi","level":"warn"}`},
-		{name: "logfmt", c: Config{Body: bodyLogfmt}, attrs: []slog.Attr{slog.String("a", "b c")}, want: `msg=hi a="b c"`},
-		{name: "message key", c: Config{MessageKey: "Message"}, attrs: []slog.Attr{slog.Int("msg", 1)}, want: `{"Message":"hi","msg":1}`},
-		{name: "formatter", c: Config{Formatter: encode.JSON(&encode.Options{TimeKey: "-"})}, attrs: []slog.Attr{slog.Int("a", 1)}, want: `{"level":"WARN","msg":"hi","a":1}`},
+		{name: "logfmt", c: Config{Line: Line{Body: bodyLogfmt}}, attrs: []slog.Attr{slog.String("a", "b c")}, want: `msg=hi a="b c"`},
+		{name: "message key", c: Config{Line: Line{MessageKey: "Message"}}, attrs: []slog.Attr{slog.Int("msg", 1)}, want: `{"Message":"hi","msg":1}`},
+		{name: "formatter", c: Config{Line: Line{Formatter: encode.JSON(&encode.Options{TimeKey: "-"})}}, attrs: []slog.Attr{slog.Int("a", 1)}, want: `{"level":"WARN","msg":"hi","a":1}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, w := range []string{wireProtobuf, wireJSON, wireGzip} {
@@ -116,7 +116,7 @@ func newCounting(text string, inner error) *countingError {
 func TestErrorsAreAskedOnce(t *testing.T) {
 	in := newCounting("in", nil)
 	out := newCounting("out", in)
-	got, _ := one(t, Config{Errors: "object"}, encode.Record{Message: "m", Attrs: []slog.Attr{slog.Any("err", out)}})
+	got, _ := one(t, Config{Line: Line{Errors: "object"}}, encode.Record{Message: "m", Attrs: []slog.Attr{slog.Any("err", out)}})
 	for _, e := range []*countingError{in, out} {
 		if *e.errors != 1 || *e.unwrap != 1 || *e.stack != 1 {
 			t.Errorf("%s: Error called %d times, Unwrap %d, Callers %d", e.text, *e.errors, *e.unwrap, *e.stack)
@@ -140,7 +140,7 @@ func (v countingValuer) LogValue() slog.Value {
 // is the same.
 func TestPromotedIsAskedOnce(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON} {
-		for _, c := range []Config{{MetadataAll: true, Wire: w, Errors: "object"}, {Errors: "object", MetadataAttrs: []string{"err", "v", "made"}, LabelAttrs: []string{"err", "v"}, Wire: w}} {
+		for _, c := range []Config{{MetadataAll: true, Wire: w, Line: Line{Errors: "object"}}, {MetadataAttrs: []string{"err", "v", "made"}, LabelAttrs: []string{"err", "v"}, Wire: w, Line: Line{Errors: "object"}}} {
 			err, made, asked := newCounting("text", newCounting("in", nil)), newCounting("made", nil), 0
 			attrs := []slog.Attr{slog.Any("err", err), slog.Any("v", countingValuer{&asked}), slog.Any("made", valuerOf{slog.AnyValue(made)})}
 			for _, scoped := range []bool{false, true} {
@@ -184,7 +184,7 @@ func TestErrorForms(t *testing.T) {
 			`"InnerExceptions":[{"Type":"*errors.errorString","Message":"x"},{"Type":"*errors.errorString","Message":"y"}]},` +
 			`"wrapped":{"Type":"*fmt.wrapError","Message":"w: EOF","InnerException":{"Type":"*errors.errorString","Message":"EOF"}}}`,
 	} {
-		got, _ := one(t, Config{Errors: form, MetadataAll: true}, encode.Record{Message: "m", Attrs: []slog.Attr{
+		got, _ := one(t, Config{MetadataAll: true, Line: Line{Errors: form}}, encode.Record{Message: "m", Attrs: []slog.Attr{
 			slog.Any("plain", errors.New("a")),
 			slog.Any("joined", errors.Join(errors.New("x"), nil, errors.New("y"))),
 			slog.Any("wrapped", fmt.Errorf("w: %w", io.EOF)),
@@ -196,7 +196,7 @@ func TestErrorForms(t *testing.T) {
 			t.Errorf("%s: metadata %v", form, got.Meta)
 		}
 	}
-	got, _ := one(t, Config{Errors: "object"}, encode.Record{Message: "m", Attrs: []slog.Attr{slog.Any("err", chain)}})
+	got, _ := one(t, Config{Line: Line{Errors: "object"}}, encode.Record{Message: "m", Attrs: []slog.Attr{slog.Any("err", chain)}})
 	if n := strings.Count(got.Line, `"Type"`); n != 20 || !strings.Contains(got.Line, `"Inner":"(and more)"`) {
 		t.Errorf("%d errors of a chain of 31: %s", n, got.Line)
 	}
@@ -213,7 +213,7 @@ func (endless) LogValue() slog.Value {
 }
 
 func TestHostileValues(t *testing.T) {
-	got, _ := one(t, Config{MetadataAll: true, Errors: "object"}, encode.Record{Message: "bad \xff", Attrs: []slog.Attr{
+	got, _ := one(t, Config{MetadataAll: true, Line: Line{Errors: "object"}}, encode.Record{Message: "bad \xff", Attrs: []slog.Attr{
 		slog.Any("p", panicky{}), slog.Any("e", endless{}), slog.String("s\xff", "v\xff"), slog.Any("", nil), slog.Any("f", func() {}),
 		slog.Any("nilerr", (*countingError)(nil)),
 	}})

@@ -10,25 +10,27 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/bubble"
-	"github.com/forebay-log/forebay/slab"
 )
 
 // TestBufferRecords: BufferRecords bounds the records that wait, and not much fewer may.
 func TestBufferRecords(t *testing.T) {
 	for _, limit := range []int{5, 9, 40, 100, 1000, 5000} {
-		for name, c := range map[string]Config{
-			"batches":    {},
-			"slabs":      {Slab: &slab.Options{SlabCount: 20, SlabBytes: 256 << 10}},
-			"crash-safe": {CrashDir: t.TempDir()},
-			"few":        {BatchRecords: 3},
+		for name, test := range map[string]struct {
+			c   Config
+			opt forebay.OutputOption
+		}{
+			"batches":    {Config{}, forebay.Name("loki")},
+			"slabs":      {Config{}, delivery(func(o *deliver.OutputOptions) { o.Slab.SlabCount, o.Slab.SlabBytes = 20, 256<<10 })},
+			"crash-safe": {Config{}, forebay.CrashSafe(t.TempDir())},
+			"few":        {Config{BatchRecords: 3}, forebay.Name("loki")},
 		} {
 			bubble.Test(t, func(t *testing.T) {
 				down := &peer{answer: func(int, *request) (int, string, http.Header) { return 503, "down", nil }}
-				c.BufferRecords, c.WhenFull = limit, "drop-newest"
-				h := handlerFor(t, down, c)
+				h := handlerFor(t, down, test.c, test.opt, forebay.WhenFull("drop-newest"), delivery(func(o *deliver.OutputOptions) { o.BufferRecords = limit }))
 				most := uint64(0)
 				for i := range 2 * limit {
 					text := "x"
@@ -66,7 +68,10 @@ func TestBufferRecordsServesThoseWhoWait(t *testing.T) {
 				}
 				return 503, "down", nil
 			}}
-			h := handlerFor(t, p, Config{BufferRecords: limit, WhenFull: "block", BatchAge: time.Hour, Breaker: &deliver.BreakerOptions{OpenMax: time.Second}})
+			h := handlerFor(t, p, Config{BatchAge: time.Hour}, forebay.WhenFull("block"), forebay.Delivery(func(o *deliver.OutputOptions) {
+				o.BufferRecords = limit
+				o.Deliver.Breaker = &deliver.BreakerOptions{OpenMax: time.Second}
+			}))
 			const callers, each = 20, 40
 			var done atomic.Int32
 			for k := range callers {
@@ -104,8 +109,13 @@ func TestForbiddenTenantWithoutRoom(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := &gateway{denied: map[string]int{"bad": 403}, lines: map[string]int{}}
 		var letters atomic.Int64
-		h := handlerFor(t, g, Config{TenantAttr: "t", BufferBytes: 256 << 10, SlabBytes: 16 << 10, WhenFull: "drop-newest",
-			DeadLetter: deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome { letters.Add(int64(b.Len())); return batch.Outcome{} })})
+		h := handlerFor(t, g, Config{
+			TenantAttr: "t",
+		}, forebay.WhenFull("drop-newest"), forebay.Delivery(func(o *deliver.OutputOptions) {
+			o.BufferBytes = 256 << 10
+			o.Slab.SlabBytes = 16 << 10
+			o.Deliver.DeadLetter = deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome { letters.Add(int64(b.Len())); return batch.Outcome{} })
+		}))
 		stored := func() int {
 			synctest.Wait()
 			g.mu.Lock()
@@ -147,7 +157,7 @@ func TestForbiddenTenantWithoutRoom(t *testing.T) {
 func TestForbiddenTenantGivesWay(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := &gateway{denied: map[string]int{"bad": 403}, lines: map[string]int{}}
-		h := handlerFor(t, g, Config{TenantAttr: "t", BufferBytes: 256 << 10, SlabBytes: 16 << 10, WhenFull: "drop-newest"})
+		h := handlerFor(t, g, Config{TenantAttr: "t"}, forebay.WhenFull("drop-newest"), forebay.Delivery(func(o *deliver.OutputOptions) { o.BufferBytes = 256 << 10; o.Slab.SlabBytes = 16 << 10 }))
 		for range 2000 {
 			slog.New(h).Info("y", "t", "good")
 			slog.New(h).Info(strings.Repeat("x", 1000), "t", "bad")

@@ -1,7 +1,6 @@
 package loki
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,9 +14,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/forebay-log/forebay/batch"
-	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/httpclient"
+	"github.com/forebay-log/forebay/internal/httpsend"
 	"github.com/forebay-log/forebay/internal/labelname"
 	"github.com/forebay-log/forebay/internal/values"
 	"github.com/forebay-log/forebay/slab"
@@ -74,10 +73,11 @@ const (
 	oldIsNow     = "now"
 )
 
-// Config configures a [Sink] and a [Pusher]. Only URL is required. Each field states its
-// default and unit. A Config can be decoded from YAML; the keys are the field names in
-// lower case with underscores, and no other keys are accepted. Durations are written as 1s
-// or 500ms.
+// Config is the protocol of a [Driver]: the address, labels, lines and limits. Memory and delivery
+// are options of the output, such as forebay.Spool. Only URL is required. Each field states its
+// default and unit. A Config can be decoded from YAML; the keys are the field names in lower case
+// with underscores, without those of HTTP, Line and Limits, whose fields are keys of the Config.
+// No other keys are accepted. Durations are written as 1s or 500ms.
 type Config struct {
 	// URL is the address of Loki and is required: http or https, a host, and optionally a
 	// path prefix. /loki/api/v1/push is appended unless the path already ends with it. The
@@ -112,9 +112,6 @@ type Config struct {
 	// several "_" in a row become one, as in Loki. A name that consists only of "_"
 	// becomes "key_". Default false.
 	MetadataAll bool `yaml:"metadata_all"`
-	// OutOfLine removes attributes that become labels or metadata from the line, even if a
-	// limit keeps them out of the labels or metadata. Default false: they are in both.
-	OutOfLine bool `yaml:"out_of_line"`
 	// TraceID and SpanID select where the attributes TraceIDKey ("trace_id") and SpanIDKey
 	// ("span_id") are written: "body" leaves them in the line, "metadata" moves them from
 	// the line to structured metadata, "none" removes them. Default "body".
@@ -123,6 +120,64 @@ type Config struct {
 	TraceIDKey string `yaml:"trace_id_key"`
 	SpanIDKey  string `yaml:"span_id_key"`
 
+	// Line is the form of lines. Default: JSON.
+	Line Line `yaml:",inline"`
+
+	// Wire is the form of requests: "protobuf" (compressed with snappy), "json", or
+	// "json+gzip". Default "protobuf".
+	Wire string `yaml:"wire"`
+	// Tenant is sent as X-Scope-OrgID. Default "": the header is not sent.
+	Tenant string `yaml:"tenant"`
+	// TenantAttr names an attribute whose value is used as the tenant of its record
+	// instead. The attribute is removed from the line. Default "": none. A record whose
+	// tenant name is invalid is refused and becomes a dead letter with the tenant among
+	// its metadata.
+	//
+	// After a 401, 403 or 260 the records of that tenant wait while others are sent, as
+	// long as another tenant has records and was not refused in the last 5 minutes. If
+	// there is no such tenant, the credentials are assumed to be wrong: all records wait,
+	// and an alarm is raised. Waiting records may use as much memory as the option
+	// forebay.Buffer, and 4 MiB. Above that, all tenants may wait until records would be dropped, or for an
+	// hour; after that, records without room become dead letters.
+	TenantAttr string `yaml:"tenant_attr"`
+
+	// HTTP configures the requests: authentication, headers, TLS, proxy. The default of Timeout
+	// is 10 s.
+	HTTP httpclient.Options `yaml:",inline"`
+	// DryRun, if not nil, receives the output instead of Loki: one line for each stream of
+	// a request, followed by its entries as JSON. Nothing is sent. Default nil.
+	DryRun io.Writer `yaml:"-"`
+
+	// A batch is sent when it has BatchBytes bytes before compression (default 1 MiB) or
+	// BatchRecords records (default 0: no limit), or when its oldest record has waited for
+	// BatchAge (default 1 s). No batch is larger. Bytes and records are checked each time
+	// a slab fills up; slabs have 256 KiB, or less if BatchBytes or BatchRecords is small.
+	BatchBytes   int           `yaml:"batch_bytes"`
+	BatchRecords int           `yaml:"batch_records"`
+	BatchAge     time.Duration `yaml:"batch_age"`
+	// Concurrency is the maximum number of concurrent requests. Default 4.
+	Concurrency int `yaml:"concurrency"`
+	// EagerFirst sends the first record at once, so that a wrong address or password is
+	// detected at startup. Default false: the record waits for others, up to BatchAge.
+	EagerFirst bool `yaml:"eager_first"`
+	// Nudge separates records of a stream that have the same time by 1 ns, moving each by
+	// up to 1 ms, because Loki keeps only one of several equal entries with the same time.
+	// The time is changed before the record is stored, so Loki still recognizes a record
+	// that is sent twice. Default false.
+	Nudge bool `yaml:"nudge"`
+
+	// Limits are the limits of Loki and the handling of records beyond them. Default: those of
+	// Loki.
+	Limits Limits `yaml:",inline"`
+
+	levels    [len(levelNames)]string // of LevelNames, set by resolve
+	labels    []label                 // of Labels, by name, set by resolve
+	gapLabels []label                 // of GapLabels, set by resolve
+	endpoint  *url.URL                // of URL, set by resolve
+}
+
+// Line is the form of the lines. The zero value is JSON.
+type Line struct {
 	// Body is the form of lines: "logfmt", or "json" for an object with the message under
 	// MessageKey and the attributes; see the package documentation. Default "json".
 	Body string `yaml:"body"`
@@ -153,69 +208,14 @@ type Config struct {
 	// text, structs that contain errors, and lists of AttrAppenders are passed unchanged,
 	// so their methods are called a second time if the Formatter calls them.
 	Formatter encode.Encoder `yaml:"-"`
+	// OutOfLine removes attributes that become labels or metadata from the line, even if a
+	// limit keeps them out of the labels or metadata. Default false: they are in both.
+	OutOfLine bool `yaml:"out_of_line"`
+}
 
-	// Wire is the form of requests: "protobuf" (compressed with snappy), "json", or
-	// "json+gzip". Default "protobuf".
-	Wire string `yaml:"wire"`
-	// Tenant is sent as X-Scope-OrgID. Default "": the header is not sent.
-	Tenant string `yaml:"tenant"`
-	// TenantAttr names an attribute whose value is used as the tenant of its record
-	// instead. The attribute is removed from the line. Default "": none. A record whose
-	// tenant name is invalid is refused and becomes a dead letter with the tenant among
-	// its metadata.
-	//
-	// After a 401, 403 or 260 the records of that tenant wait while others are sent, as
-	// long as another tenant has records and was not refused in the last 5 minutes. If
-	// there is no such tenant, the credentials are assumed to be wrong: all records wait,
-	// and an alarm is raised. Waiting records may use as much memory as BufferBytes plus 4
-	// MiB. Above that, all tenants may wait until records would be dropped, or for an
-	// hour; after that, records without room become dead letters.
-	TenantAttr string `yaml:"tenant_attr"`
-	// Username and Password are used for basic authentication. Default "": none.
-	Username string `yaml:"username"`
-	Password string `yaml:"password"`
-	// BearerToken is sent as a bearer token. BearerTokenFile is a file that contains the
-	// token; it is reread when it changes and after a 401. Default "": none.
-	BearerToken     string `yaml:"bearer_token"`
-	BearerTokenFile string `yaml:"bearer_token_file"`
-	// Headers are sent with every request. Default: none.
-	Headers map[string]string `yaml:"headers"`
-	// TLS configures https. Default: the system's authorities and no client certificate.
-	TLS TLS `yaml:"tls"`
-	// NoProxy ignores the environment variables HTTP_PROXY, HTTPS_PROXY and NO_PROXY.
-	// Default false.
-	NoProxy bool `yaml:"no_proxy"`
-	// UnixSocket is the path of a socket to connect to instead of the host in URL. Default
-	// "": none.
-	UnixSocket string `yaml:"unix_socket"`
-	// Client, if not nil, sends the requests; TLS, NoProxy and UnixSocket are then
-	// ignored. The client is copied, and the copy does not follow redirects. Default nil:
-	// a client of this package.
-	Client *http.Client `yaml:"-"`
-	// DryRun, if not nil, receives the output instead of Loki: one line for each stream of
-	// a request, followed by its entries as JSON. Nothing is sent. Default nil.
-	DryRun io.Writer `yaml:"-"`
-	// Timeout is the maximum duration of one request. Default 10 s.
-	Timeout time.Duration `yaml:"timeout"`
-
-	// A batch is sent when it has BatchBytes bytes before compression (default 1 MiB) or
-	// BatchRecords records (default 0: no limit), or when its oldest record has waited for
-	// BatchAge (default 1 s). No batch is larger. Bytes and records are checked each time
-	// a slab fills up, see SlabBytes.
-	BatchBytes   int           `yaml:"batch_bytes"`
-	BatchRecords int           `yaml:"batch_records"`
-	BatchAge     time.Duration `yaml:"batch_age"`
-	// Concurrency is the maximum number of concurrent requests. Default 4.
-	Concurrency int `yaml:"concurrency"`
-	// MaxRequestBytes is the maximum size of a request in bytes, before compression.
-	// Default 3 MiB: Loki's limit is 4 MiB and counts a few bytes more for each entry.
-	MaxRequestBytes int `yaml:"max_request_bytes"`
-	// Nudge separates records of a stream that have the same time by 1 ns, moving each by
-	// up to 1 ms, because Loki keeps only one of several equal entries with the same time.
-	// The time is changed before the record is stored, so Loki still recognizes a record
-	// that is sent twice. Default false.
-	Nudge bool `yaml:"nudge"`
-
+// Limits are the limits of Loki, by default with Loki's own defaults, and the handling of records
+// beyond them.
+type Limits struct {
 	// MaxStreams is the maximum number of streams; each set of labels of each tenant is a
 	// stream. Above it the labels of new streams become metadata, and their records go to
 	// one stream per level of the tenant. Records of a tenant without any stream are
@@ -257,105 +257,12 @@ type Config struct {
 	//
 	// Default "dead-letter".
 	TooOld string `yaml:"too_old"`
-
-	// The following fields are used only by [New] and [NewHandler]; [NewPusher] also uses
-	// Name and OnError.
-
-	// Name identifies the output in reports and events. Default "loki".
-	Name string `yaml:"name"`
-	// Level is the minimum level of records for [NewHandler]. In YAML the key is level,
-	// with a text such as WARN or info+2. Default slog.LevelInfo.
-	Level slog.Leveler `yaml:"-"`
-	// Context is the forebay.Context of [NewHandler]; no other function accepts it. It
-	// appends to dst the attributes that the context of a record carries, such as the ids
-	// of the current span under TraceIDKey and SpanIDKey. Default nil.
-	Context func(ctx context.Context, dst []slog.Attr) []slog.Attr `yaml:"-"`
-	// EagerFirst sends the first record at once, so that a wrong address or password is
-	// detected at startup. Default false: the record waits for others, up to BatchAge.
-	EagerFirst bool `yaml:"eager_first"`
-	// BufferBytes is the memory for queued records, divided into slabs of SlabBytes.
-	// Records larger than a slab count towards it; if there is no room, one such record is
-	// accepted nevertheless, see slab.Options.SlabCount. Defaults: four times BatchBytes,
-	// but at least 4 MiB, so that a batch can fill while others are sent; and 256 KiB, or
-	// less if BatchBytes or BatchRecords is small. Further memory is used for copies of
-	// the batches in flight with CrashDir (at most half of BufferBytes), for records
-	// parked because their tenant or stream is refused (at most BufferBytes and 4 MiB),
-	// and for the requests.
-	BufferBytes int `yaml:"buffer_bytes"`
-	SlabBytes   int `yaml:"slab_bytes"`
-	// BufferRecords is the maximum number of records in that memory, including those in
-	// flight. See deliver.OutputOptions. Default 0: only BufferBytes limits it.
-	BufferRecords int `yaml:"buffer_records"`
-	// WhenFull is the policy when the memory is full: block-for=DURATION, block,
-	// drop-newest, drop-oldest, or spill, which needs SpoolDir or Spill. Default
-	// block-for=250ms.
-	WhenFull string `yaml:"when_full"`
-	// CrashDir is a directory for files that hold the memory. Once a call has returned,
-	// its record survives the death of the process, and the next process delivers it. Each
-	// Sink needs a separate directory. Default: none. See [slab.Crash].
-	CrashDir string `yaml:"crash_dir"`
-	// SpoolDir is a directory for records that Loki does not accept while it is down, up
-	// to SpoolBytes (default 1 GiB). They are delivered in order when Loki is back.
-	// Records that Close cannot deliver stay there for the next start. Each Sink needs a
-	// separate directory. Default: none; records then wait in memory. See package spool.
-	SpoolDir   string `yaml:"spool_dir"`
-	SpoolBytes int64  `yaml:"spool_bytes"`
-	// PendingLimit is the number of queued records above which ErrorHandler is called
-	// while Loki is down. Default 0: at once.
-	PendingLimit int `yaml:"pending_limit"`
-	// ErrorHandler is offered the queued records while Loki is down, see
-	// [deliver.JSONLines] and [deliver.ToOutput]. Records that it accepts count as
-	// handled; the others remain queued. Default nil.
-	ErrorHandler deliver.ErrorHandler `yaml:"-"`
-	// FallbackFile installs an ErrorHandler that decodes records and appends them to this
-	// file as JSON lines (mode 0600). It cannot be combined with ErrorHandler. Default:
-	// none.
-	FallbackFile string `yaml:"fallback_file"`
-	// DeadLetter receives permanently refused records and those above Slab.MaxRecord, see
-	// [deliver.DeadLetters]. DeadLetterFile is a file to which they are appended as JSON
-	// lines (mode 0600) instead. Default: dead-letters.jsonl in SpoolDir, created with the
-	// first record; without SpoolDir they are only counted.
-	DeadLetter     deliver.ErrorHandler `yaml:"-"`
-	DeadLetterFile string               `yaml:"dead_letter_file"`
-	// Spill is used instead of SpoolDir. Default nil.
-	Spill deliver.Spill `yaml:"-"`
-	// Retry and Breaker configure how often and how long records are retried, and when
-	// sending to Loki is suspended. Default nil: the defaults of package deliver.
-	Retry   *deliver.RetryOptions   `yaml:"retry"`
-	Breaker *deliver.BreakerOptions `yaml:"breaker"`
-	// Slab has further options of the memory. Fields set in it override those above. Its
-	// FlushLevel is none by default: errors wait for their batch like other records.
-	// Default nil.
-	Slab *slab.Options `yaml:"-"`
-	// CloseTimeout limits Close if its context has no deadline. Default 5 s.
-	CloseTimeout time.Duration `yaml:"close_timeout"`
-	// OnError receives events for transitions: failure, recovery, drops. It runs on a
-	// separate goroutine with a bounded queue. Default nil: a line on standard error.
-	OnError func(batch.Event) `yaml:"-"`
-
-	whenFull  slab.WhenFull           // of WhenFull, set by resolve
-	levels    [len(levelNames)]string // of LevelNames, set by resolve
-	labels    []label                 // of Labels, by name, set by resolve
-	gapLabels []label                 // of GapLabels, set by resolve
-	endpoint  *url.URL                // of URL, set by resolve
+	// MaxRequestBytes is the maximum size of a request in bytes, before compression.
+	// Default 3 MiB: Loki's limit is 4 MiB and counts a few bytes more for each entry.
+	MaxRequestBytes int `yaml:"max_request_bytes"`
 }
 
 type label struct{ name, value string }
-
-// TLS configures https. All fields are optional; files are PEM.
-type TLS struct {
-	// CAFile contains the authorities to trust. Default: the system's.
-	CAFile string `yaml:"ca_file"`
-	// CertFile and KeyFile contain the client certificate and its key. Default: none.
-	CertFile string `yaml:"cert_file"`
-	KeyFile  string `yaml:"key_file"`
-	// ServerName is the name that the server's certificate is verified against. Default:
-	// the host of URL.
-	ServerName string `yaml:"server_name"`
-	// InsecureSkipVerify accepts any certificate, so any host can impersonate the server.
-	// Default false.
-	InsecureSkipVerify bool `yaml:"insecure_skip_verify"`
-}
 
 // Format writes the address and the labels but no credentials, for every verb.
 func (c Config) Format(f fmt.State, _ rune) { io.WriteString(f, c.shown()) }
@@ -381,67 +288,43 @@ func (c Config) resolve() (Config, error) {
 		errs = append(errs, fmt.Errorf("loki: config: "+format, args...))
 	}
 	defaultTo(&c.LevelName, defaultLevelName)
-	defaultTo(&c.MessageKey, defaultMessageKey)
+	defaultTo(&c.Line.MessageKey, defaultMessageKey)
 	defaultTo(&c.TraceIDKey, defaultTraceIDKey)
 	defaultTo(&c.SpanIDKey, defaultSpanIDKey)
 	defaultTo(&c.TraceID, inBody)
 	defaultTo(&c.SpanID, inBody)
-	defaultTo(&c.Body, bodyJSON)
-	if c.Context != nil {
-		bad("Context is for NewHandler; elsewhere give forebay.Context to forebay.New or NewRouter")
+	defaultTo(&c.Line.Body, bodyJSON)
+	if c.Line.Formatter != nil && c.Line.Errors != "" {
+		bad("errors is %q, but Formatter makes the lines; leave it empty and set it there", c.Line.Errors)
 	}
-	if c.Formatter != nil && c.Errors != "" {
-		bad("errors is %q, but the Formatter writes the lines; leave it empty and set it there", c.Errors)
+	if c.Line.Formatter != nil && c.Line.Errors != "" {
+		bad("errors is %q, but the Formatter writes the lines; leave it empty and set it there", c.Line.Errors)
 	}
-	defaultTo(&c.Errors, values.ErrorForms[values.ErrorText])
-	defaultTo(&c.Collisions, atTheEnd)
+	defaultTo(&c.Line.Errors, values.ErrorForms[values.ErrorText])
+	defaultTo(&c.Line.Collisions, atTheEnd)
 	defaultTo(&c.Wire, wireProtobuf)
-	defaultTo(&c.LongLines, truncate)
-	defaultTo(&c.TooOld, oldIsLetter)
-	defaultTo(&c.MaxLabelValues, defaultMaxLabelValues)
-	defaultTo(&c.Timeout, defaultTimeout)
+	defaultTo(&c.Limits.LongLines, truncate)
+	defaultTo(&c.Limits.TooOld, oldIsLetter)
+	defaultTo(&c.Limits.MaxLabelValues, defaultMaxLabelValues)
+	defaultTo(&c.HTTP.Timeout, defaultTimeout)
 	defaultTo(&c.BatchBytes, defaultBatchBytes)
 	defaultTo(&c.BatchAge, defaultBatchAge)
 	defaultTo(&c.Concurrency, defaultConcurrency)
-	defaultTo(&c.MaxRequestBytes, defaultMaxRequestBytes)
-	defaultTo(&c.MaxStreams, defaultMaxStreams)
-	defaultTo(&c.MaxLabels, defaultMaxLabels)
-	defaultTo(&c.MaxLabelName, defaultMaxLabelName)
-	defaultTo(&c.MaxLabelValue, defaultMaxLabelValue)
-	defaultTo(&c.MaxLine, defaultMaxLine)
-	defaultTo(&c.MaxMetadataPairs, defaultMaxMetadataPairs)
-	defaultTo(&c.MaxMetadataBytes, defaultMaxMetadataBytes)
-	defaultTo(&c.MaxAge, defaultMaxAge)
-	defaultTo(&c.MaxFuture, defaultMaxFuture)
-	defaultTo(&c.Name, "loki")
-	defaultTo(&c.SlabBytes, c.slabBytes())
-	defaultTo(&c.BufferBytes, max(defaultBufferBytes, 4*c.BatchBytes))
-	if c.WhenFull != "" {
-		var err error
-		if c.whenFull, err = slab.ParseWhenFull(c.WhenFull); err != nil {
-			bad("when_full: %s", strings.TrimPrefix(err.Error(), "slab: when-full "))
-		}
-	}
-	if c.whenFull == slab.Spill() && c.SpoolDir == "" && c.Spill == nil {
-		bad("when_full is spill, but there is no spool_dir")
-	}
-	if c.SpoolDir != "" && c.Spill != nil {
-		bad("spool_dir and Spill are both given; use one of them")
-	}
-	if c.FallbackFile != "" && c.ErrorHandler != nil {
-		bad("fallback_file and ErrorHandler are both given; use one of them")
-	}
-	if c.DeadLetterFile != "" && c.DeadLetter != nil {
-		bad("dead_letter_file and DeadLetter are both given; use one of them")
-	}
+	defaultTo(&c.Limits.MaxRequestBytes, defaultMaxRequestBytes)
+	defaultTo(&c.Limits.MaxStreams, defaultMaxStreams)
+	defaultTo(&c.Limits.MaxLabels, defaultMaxLabels)
+	defaultTo(&c.Limits.MaxLabelName, defaultMaxLabelName)
+	defaultTo(&c.Limits.MaxLabelValue, defaultMaxLabelValue)
+	defaultTo(&c.Limits.MaxLine, defaultMaxLine)
+	defaultTo(&c.Limits.MaxMetadataPairs, defaultMaxMetadataPairs)
+	defaultTo(&c.Limits.MaxMetadataBytes, defaultMaxMetadataBytes)
+	defaultTo(&c.Limits.MaxAge, defaultMaxAge)
+	defaultTo(&c.Limits.MaxFuture, defaultMaxFuture)
 	var why string
 	if c.endpoint, why = endpoint(c.URL); why != "" {
 		bad("url: %s; use http://host:3100 or https://host/prefix", why)
-	} else if u := c.endpoint.User; u != nil {
-		if c.Username == "" && c.Password == "" {
-			c.Username = u.Username()
-			c.Password, _ = u.Password()
-		}
+	} else {
+		httpsend.SetUser(&c.HTTP, c.endpoint.User)
 		c.endpoint.User = nil
 	}
 	c.resolveLevels(bad)
@@ -454,37 +337,39 @@ func (c Config) resolve() (Config, error) {
 			bad("%s is %q; use body, metadata or none", p.field, p.value)
 		}
 	}
-	if v, ok := c.Formatter.(interface{ Validate() error }); ok {
+	if v, ok := c.Line.Formatter.(interface{ Validate() error }); ok {
 		if err := v.Validate(); err != nil {
 			bad("Formatter: %w", err)
 		}
 	}
-	if c.Body != bodyJSON && c.Body != bodyLogfmt {
-		bad("body is %q; use json or logfmt", c.Body)
+	if c.Line.Body != bodyJSON && c.Line.Body != bodyLogfmt {
+		bad("body is %q; use json or logfmt", c.Line.Body)
 	}
-	if !slices.Contains(values.ErrorForms, c.Errors) {
-		bad("errors is %q; use text, chain, verbose, object or exception", c.Errors)
-	} else if c.Body == bodyLogfmt && slices.Contains(values.ErrorForms[values.ErrorObject:], c.Errors) {
-		bad("errors is %q, but logfmt has no objects; use text, chain or verbose, or body json", c.Errors)
+	if !slices.Contains(values.ErrorForms, c.Line.Errors) {
+		bad("errors is %q; use text, chain, verbose, object or exception", c.Line.Errors)
+	} else if c.Line.Body == bodyLogfmt && slices.Contains(values.ErrorForms[values.ErrorObject:], c.Line.Errors) {
+		bad("errors is %q, but logfmt has no objects; use text, chain or verbose, or body json", c.Line.Errors)
 	}
-	if c.Collisions != inFront && c.Collisions != atTheEnd {
-		bad("collisions is %q; use suffix or prefix", c.Collisions)
+	if c.Line.Collisions != inFront && c.Line.Collisions != atTheEnd {
+		bad("collisions is %q; use suffix or prefix", c.Line.Collisions)
 	}
 	if c.Wire != wireProtobuf && c.Wire != wireJSON && c.Wire != wireGzip {
 		bad("wire is %q; use protobuf, json or json+gzip", c.Wire)
 	}
-	if c.LongLines != truncate && c.LongLines != refuse {
-		bad("long_lines is %q; use truncate or refuse", c.LongLines)
+	if c.Limits.LongLines != truncate && c.Limits.LongLines != refuse {
+		bad("long_lines is %q; use truncate or refuse", c.Limits.LongLines)
 	}
-	if c.TooOld != oldIsLetter && c.TooOld != oldIsDropped && c.TooOld != oldIsNow {
-		bad("too_old is %q; use dead-letter, drop or now", c.TooOld)
+	if c.Limits.TooOld != oldIsLetter && c.Limits.TooOld != oldIsDropped && c.Limits.TooOld != oldIsNow {
+		bad("too_old is %q; use dead-letter, drop or now", c.Limits.TooOld)
 	}
 	if w := checkTenant([]byte(c.Tenant)); w != "" {
 		bad("tenant: %s", w)
 	}
-	c.checkAuth(bad)
-	if (c.TLS.CertFile == "") != (c.TLS.KeyFile == "") {
-		bad("tls: cert_file and key_file belong together; give both")
+	httpsend.Check(&c.HTTP, bad)
+	for name := range c.HTTP.Headers {
+		if http.CanonicalHeaderKey(name) == "X-Scope-Orgid" {
+			bad("headers: give X-Scope-OrgID as tenant")
+		}
 	}
 	for _, n := range []struct {
 		field         string
@@ -494,27 +379,21 @@ func (c Config) resolve() (Config, error) {
 		{"batch_bytes", c.BatchBytes, 1, slab.MaxSlabBytes, "bytes"},
 		{"batch_records", c.BatchRecords, 0, 1 << 30, "records"},
 		{"concurrency", c.Concurrency, 1, 1024, "requests"},
-		{"max_request_bytes", c.MaxRequestBytes, 1024, 1 << 30, "bytes"},
-		{"max_streams", c.MaxStreams, 8, 1 << 24, "streams"},
-		{"max_labels", c.MaxLabels, 1, 1 << 16, "labels"},
-		{"max_label_name", c.MaxLabelName, 1, 1 << 20, "bytes"},
-		{"max_label_value", c.MaxLabelValue, 1, 1 << 20, "bytes"},
-		{"max_line", c.MaxLine, 64, maxPadded >> 1, "bytes"},
-		{"max_metadata_pairs", c.MaxMetadataPairs, 1, 1 << 20, "pairs"},
-		{"max_metadata_bytes", c.MaxMetadataBytes, 1, 1 << 24, "bytes"},
-		{"slab_bytes", c.SlabBytes, slab.MinSlabBytes, slab.MaxSlabBytes, "bytes"},
-		{"buffer_bytes", c.BufferBytes, 2 * slab.MinSlabBytes, math.MaxInt, "bytes"},
-		{"pending_limit", c.PendingLimit, 0, math.MaxInt, "records"},
+		{"max_request_bytes", c.Limits.MaxRequestBytes, 1024, 1 << 30, "bytes"},
+		{"max_streams", c.Limits.MaxStreams, 8, 1 << 24, "streams"},
+		{"max_labels", c.Limits.MaxLabels, 1, 1 << 16, "labels"},
+		{"max_label_name", c.Limits.MaxLabelName, 1, 1 << 20, "bytes"},
+		{"max_label_value", c.Limits.MaxLabelValue, 1, 1 << 20, "bytes"},
+		{"max_line", c.Limits.MaxLine, 64, maxPadded >> 1, "bytes"},
+		{"max_metadata_pairs", c.Limits.MaxMetadataPairs, 1, 1 << 20, "pairs"},
+		{"max_metadata_bytes", c.Limits.MaxMetadataBytes, 1, 1 << 24, "bytes"},
 	} {
 		if n.value < n.lo || n.value > n.hi {
 			bad("%s is %d; use %d to %d %s", n.field, n.value, n.lo, n.hi, n.unit)
 		}
 	}
-	if c.BufferRecords != 0 && c.BufferRecords < 5 {
-		bad("buffer_records is %d; use 0, or at least 5", c.BufferRecords)
-	}
-	if c.Timeout < 0 || c.BatchAge < 0 || c.CloseTimeout < 0 {
-		bad("timeout (%v), batch_age (%v) and close_timeout (%v) must be positive", c.Timeout, c.BatchAge, c.CloseTimeout)
+	if c.BatchAge < 0 {
+		bad("batch_age is %v; use a positive duration", c.BatchAge)
 	}
 	return c, errors.Join(errs...)
 }
@@ -538,8 +417,8 @@ func (c *Config) resolveLevels(bad func(string, ...any)) {
 		switch {
 		case i < 0:
 			bad("level_names: there is no level %q; use %s", name, strings.Join(levelNames[:], ", "))
-		case own == "" || !utf8.ValidString(own) || len(own) > c.MaxLabelValue:
-			bad("level_names: the name of %s is %.40q; use 1 to max_label_value (%d) bytes of UTF-8", name, own, c.MaxLabelValue)
+		case own == "" || !utf8.ValidString(own) || len(own) > c.Limits.MaxLabelValue:
+			bad("level_names: the name of %s is %.40q; use 1 to max_label_value (%d) bytes of UTF-8", name, own, c.Limits.MaxLabelValue)
 		default:
 			c.levels[i] = own
 		}
@@ -559,12 +438,12 @@ func (c *Config) resolveLabels(bad func(string, ...any)) {
 		case names[name] != "":
 			bad("labels: %q and %q are both %s to Loki", min(given, names[name]), max(given, names[name]), name)
 			continue
-		case len(name) > c.MaxLabelName:
-			bad("labels: the name %.40q… has %d bytes, more than max_label_name (%d)", name, len(name), c.MaxLabelName)
+		case len(name) > c.Limits.MaxLabelName:
+			bad("labels: the name %.40q… has %d bytes, more than max_label_name (%d)", name, len(name), c.Limits.MaxLabelName)
 		case value == "":
 			bad("labels: %s is empty, which Loki treats as no label; leave it out", given)
-		case len(value) > c.MaxLabelValue:
-			bad("labels: the value of %s has %d bytes, more than max_label_value (%d)", given, len(value), c.MaxLabelValue)
+		case len(value) > c.Limits.MaxLabelValue:
+			bad("labels: the value of %s has %d bytes, more than max_label_value (%d)", given, len(value), c.Limits.MaxLabelValue)
 		}
 		names[name] = given
 		c.labels = append(c.labels, label{name, value})
@@ -575,8 +454,8 @@ func (c *Config) resolveLabels(bad func(string, ...any)) {
 	for given, value := range c.GapLabels {
 		name := labelname.Of(given)
 		switch {
-		case given == "", value == "", len(name) > c.MaxLabelName, len(value) > c.MaxLabelValue, !utf8.ValidString(value):
-			bad("gap_labels: %.40q: %.40q; use names of 1 to max_label_name (%d) and values of 1 to max_label_value (%d) bytes of UTF-8", given, value, c.MaxLabelName, c.MaxLabelValue)
+		case given == "", value == "", len(name) > c.Limits.MaxLabelName, len(value) > c.Limits.MaxLabelValue, !utf8.ValidString(value):
+			bad("gap_labels: %.40q: %.40q; use names of 1 to max_label_name (%d) and values of 1 to max_label_value (%d) bytes of UTF-8", given, value, c.Limits.MaxLabelName, c.Limits.MaxLabelValue)
 		case names[name] != "" || name == c.LevelName:
 			bad("gap_labels: %s is a label of all streams; use another name", name)
 		}
@@ -595,51 +474,22 @@ func (c *Config) resolveLabels(bad func(string, ...any)) {
 	if !c.NoLevelLabel {
 		n++
 	}
-	if len(c.LevelName) > c.MaxLabelName {
-		bad("level_name: %.40s… has %d bytes, more than max_label_name (%d)", c.LevelName, len(c.LevelName), c.MaxLabelName)
+	if len(c.LevelName) > c.Limits.MaxLabelName {
+		bad("level_name: %.40s… has %d bytes, more than max_label_name (%d)", c.LevelName, len(c.LevelName), c.Limits.MaxLabelName)
 	}
-	if n+len(c.gapLabels) > c.MaxLabels {
-		bad("labels: there are %d, the level and gap_labels included, more than max_labels (%d)", n+len(c.gapLabels), c.MaxLabels)
+	if n+len(c.gapLabels) > c.Limits.MaxLabels {
+		bad("labels: there are %d, the level and gap_labels included, more than max_labels (%d)", n+len(c.gapLabels), c.Limits.MaxLabels)
 	}
 	if n == 0 {
 		bad("labels: there is none and no_level_label is set, but Loki requires one; add one such as app: myapp")
 	}
 	for _, a := range c.LabelAttrs {
-		if a == "" || len(labelname.Of(a)) > c.MaxLabelName {
-			bad("label_attrs: the name %.40q has %d bytes; use 1 to max_label_name (%d)", a, len(a), c.MaxLabelName)
+		if a == "" || len(labelname.Of(a)) > c.Limits.MaxLabelName {
+			bad("label_attrs: the name %.40q has %d bytes; use 1 to max_label_name (%d)", a, len(a), c.Limits.MaxLabelName)
 		}
 	}
 	if slices.Contains(c.MetadataAttrs, "") {
 		bad("metadata_attrs: a name is empty")
-	}
-}
-
-func (c *Config) checkAuth(bad func(string, ...any)) {
-	ways := 0
-	for _, used := range []bool{c.Username != "" || c.Password != "", c.BearerToken != "", c.BearerTokenFile != ""} {
-		if used {
-			ways++
-		}
-	}
-	for name, value := range c.Headers {
-		canonical := http.CanonicalHeaderKey(name)
-		switch canonical {
-		case "Content-Type", "Content-Encoding", "Content-Length", "Host", "Transfer-Encoding":
-			bad("headers: %s is set by the client; leave it out", canonical)
-		case "X-Scope-Orgid":
-			bad("headers: give X-Scope-OrgID as tenant")
-		case "Authorization":
-			ways++
-		}
-		if name == "" || strings.ContainsAny(name, " \t\r\n:") || strings.ContainsAny(value, "\r\n\x00") {
-			bad("headers: %.40q is not a header name", name)
-		}
-	}
-	if ways > 1 {
-		bad("authentication: use one of username and password, bearer_token, bearer_token_file and an Authorization header")
-	}
-	if strings.ContainsAny(c.BearerToken, "\r\n\x00") {
-		bad("bearer_token: it contains a newline")
 	}
 }
 

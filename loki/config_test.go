@@ -23,7 +23,9 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/encode"
-	"github.com/forebay-log/forebay/spool"
+	"github.com/forebay-log/forebay/httpclient"
+	"github.com/forebay-log/forebay/internal/httpsend"
+	"github.com/forebay-log/forebay/transport"
 )
 
 // validate returns what is wrong with c, without reading files.
@@ -42,7 +44,7 @@ func TestConfigFaults(t *testing.T) {
 		many[string(rune('a'+i))] = "v"
 	}
 	for want, change := range map[string]func(*Config){
-		`Formatter: encode: cannot use Time "iso"`:   func(c *Config) { c.Formatter = encode.JSON(&encode.Options{Time: "iso"}) },
+		`Formatter: encode: cannot use Time "iso"`:   func(c *Config) { c.Line.Formatter = encode.JSON(&encode.Options{Time: "iso"}) },
 		"url: it is empty":                           func(c *Config) { c.URL = "" },
 		`url: its scheme is "ftp"`:                   func(c *Config) { c.URL = "ftp://x" },
 		"url: it has no host":                        func(c *Config) { c.URL = "http:///x" },
@@ -58,31 +60,25 @@ func TestConfigFaults(t *testing.T) {
 		"trace_id is":                                func(c *Config) { c.TraceID = "no" },
 		"wire is":                                    func(c *Config) { c.Wire = "xml" },
 		"tenant: it is . or ..":                      func(c *Config) { c.Tenant = ".." },
-		"authentication: use one of":                 func(c *Config) { c.Username, c.BearerToken = "u", "t" },
-		"give X-Scope-OrgID as tenant":               func(c *Config) { c.Headers = map[string]string{"x-scope-orgid": "t"} },
-		"is not a header name":                       func(c *Config) { c.Headers = map[string]string{"a": "b\r\nc: d"} },
-		"cert_file and key_file belong together":     func(c *Config) { c.TLS.CertFile = "x" },
+		"authentication: use one of":                 func(c *Config) { c.HTTP.Username, c.HTTP.BearerToken = "u", "t" },
+		"give X-Scope-OrgID as tenant":               func(c *Config) { c.HTTP.Headers = map[string]string{"x-scope-orgid": "t"} },
+		"is not a header name":                       func(c *Config) { c.HTTP.Headers = map[string]string{"a": "b\r\nc: d"} },
+		"cert_file and key_file belong together":     func(c *Config) { c.HTTP.TLS.CertFile = "x" },
 		"batch_bytes is -1":                          func(c *Config) { c.BatchBytes = -1 },
-		"long_lines is":                              func(c *Config) { c.LongLines = "x" },
-		`errors is "stack"; use text, chain`:         func(c *Config) { c.Errors = "stack" },
-		`errors is "object", but logfmt has no`:      func(c *Config) { c.Errors, c.Body = "object", "logfmt" },
-		`errors is "exception", but logfmt has no`:   func(c *Config) { c.Errors, c.Body = "exception", "logfmt" },
-		`errors is "text", but the Formatter writes`: func(c *Config) { c.Errors, c.Formatter = "text", encode.JSON(nil) },
-		`collisions is "front"; use suffix or`:       func(c *Config) { c.Collisions = "front" },
-		"body is":                                    func(c *Config) { c.Body = "xml" },
-		"timeout (-1s)":                              func(c *Config) { c.Timeout = -time.Second },
-		"bearer_token: it contains a newline":        func(c *Config) { c.BearerToken = "s3cret\n" },
-		`when_full: "never" is not one of`:           func(c *Config) { c.WhenFull = "never" },
-		"when_full is spill, but there is no sp":     func(c *Config) { c.WhenFull = "spill" },
-		"spool_dir and Spill are both given":         func(c *Config) { c.SpoolDir, c.Spill = "x", new(spool.Spool) },
-		"slab_bytes is 1":                            func(c *Config) { c.SlabBytes = 1 },
-		"pending_limit is -1":                        func(c *Config) { c.PendingLimit = -1 },
-		"buffer_records is 4; use 0, or at least":    func(c *Config) { c.BufferRecords = 4 },
-		"headers: Content-Type is set by the":        func(c *Config) { c.Headers = map[string]string{"content-type": "x"} },
+		"long_lines is":                              func(c *Config) { c.Limits.LongLines = "x" },
+		`errors is "stack"; use text, chain`:         func(c *Config) { c.Line.Errors = "stack" },
+		`errors is "object", but logfmt has no`:      func(c *Config) { c.Line.Errors, c.Line.Body = "object", "logfmt" },
+		`errors is "exception", but logfmt has no`:   func(c *Config) { c.Line.Errors, c.Line.Body = "exception", "logfmt" },
+		`errors is "text", but the Formatter writes`: func(c *Config) { c.Line.Errors, c.Line.Formatter = "text", encode.JSON(nil) },
+		`collisions is "front"; use suffix or`:       func(c *Config) { c.Line.Collisions = "front" },
+		"body is":                                    func(c *Config) { c.Line.Body = "xml" },
+		"timeout is -1s":                             func(c *Config) { c.HTTP.Timeout = -time.Second },
+		"bearer_token: it contains a newline":        func(c *Config) { c.HTTP.BearerToken = "s3cret\n" },
+		"headers: Content-Type is set by the":        func(c *Config) { c.HTTP.Headers = map[string]string{"content-type": "x"} },
 	} {
 		c := good
 		change(&c)
-		_, err := NewPusher(c)
+		_, err := New(c)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("got %v, want %s", err, want)
 		}
@@ -105,7 +101,7 @@ func TestEndpoint(t *testing.T) {
 
 // TestConfigShowsNoSecrets: printing a Config in whatever way shows no credential.
 func TestConfigShowsNoSecrets(t *testing.T) {
-	c := Config{URL: "http://u:s3cret@x/p?token=s3cret", Password: "s3cret", BearerToken: "s3cret", Headers: map[string]string{"K": "s3cret"}, Labels: map[string]string{"app": "x"}}
+	c := Config{URL: "http://u:s3cret@x/p?token=s3cret", Labels: map[string]string{"app": "x"}, HTTP: httpclient.Options{Password: "s3cret", BearerToken: "s3cret", Headers: map[string]string{"K": "s3cret"}}}
 	var log strings.Builder
 	slog.New(slog.NewTextHandler(&log, nil)).Info("starting", "config", c)
 	got := fmt.Sprintf("%v %+v %#v %s %v %d %x", c, c, c, c, &c, c, struct{ C Config }{c}) + log.String()
@@ -116,7 +112,7 @@ func TestConfigShowsNoSecrets(t *testing.T) {
 
 func TestProxyFromEnvironment(t *testing.T) {
 	for _, none := range []bool{false, true} {
-		c, err := newHTTP(&Config{NoProxy: none})
+		c, err := httpsend.Client("loki", &httpclient.Options{NoProxy: none}, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,10 +151,10 @@ func TestTransports(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	os.WriteFile(file, []byte("from-file\n"), 0o600)
 	for want, c := range map[string]Config{
-		"Basic dTpw":       {URL: plain.URL, Username: "u", Password: "p"},
-		"Bearer tok":       {URL: plain.URL + "/prefix", BearerToken: "tok", Tenant: "ten"},
-		"Bearer from-file": {URL: plain.URL, BearerTokenFile: file},
-		"Own x":            {URL: plain.URL, Headers: map[string]string{"authorization": "Own x"}},
+		"Basic dTpw":       {URL: plain.URL, HTTP: httpclient.Options{Username: "u", Password: "p"}},
+		"Bearer tok":       {URL: plain.URL + "/prefix", Tenant: "ten", HTTP: httpclient.Options{BearerToken: "tok"}},
+		"Bearer from-file": {URL: plain.URL, HTTP: httpclient.Options{BearerTokenFile: file}},
+		"Own x":            {URL: plain.URL, HTTP: httpclient.Options{Headers: map[string]string{"authorization": "Own x"}}},
 	} {
 		got = nil
 		if err := pushOne(t, c); err != nil {
@@ -172,7 +168,7 @@ func TestTransports(t *testing.T) {
 	if e := pushOne(t, Config{URL: plain.URL + "/moved"}); !e.is("hold [0]") || len(got) != 1 {
 		t.Errorf("a redirect: %+v, %d requests", e, len(got))
 	}
-	if _, err := NewPusher(Config{URL: "http://x", Labels: map[string]string{"a": "b"}, BearerTokenFile: "/does/not/exist"}); err == nil {
+	if _, err := New(Config{URL: "http://x", Labels: map[string]string{"a": "b"}, HTTP: httpclient.Options{BearerTokenFile: "/does/not/exist"}}); err == nil {
 		t.Error("no error for a missing token file")
 	}
 
@@ -186,7 +182,7 @@ func TestTransports(t *testing.T) {
 	unix.Listener = l
 	unix.Start()
 	got = nil
-	if err := pushOne(t, Config{URL: "http://nowhere.invalid", UnixSocket: sock}); err != nil || got[0].Host != "nowhere.invalid" {
+	if err := pushOne(t, Config{URL: "http://nowhere.invalid", HTTP: httpclient.Options{UnixSocket: sock}}); err != nil || got[0].Host != "nowhere.invalid" {
 		t.Errorf("unix socket: %v", err)
 	}
 }
@@ -214,16 +210,16 @@ func TestMutualTLS(t *testing.T) {
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.StartTLS()
 	ca := write("ca", "CERTIFICATE", s.Certificate().Raw)
-	if err := pushOne(t, Config{URL: s.URL, TLS: TLS{CAFile: ca, CertFile: cert, KeyFile: keyFile}}); err != nil {
+	if err := pushOne(t, Config{URL: s.URL, HTTP: httpclient.Options{TLS: transport.TLS{CAFile: ca, CertFile: cert, KeyFile: keyFile}}}); err != nil {
 		t.Fatal(err)
 	}
 	if n := got[0].TLS.PeerCertificates[0].Subject.CommonName; n != "client" {
 		t.Errorf("client %s", n)
 	}
-	if err := pushOne(t, Config{URL: s.URL, TLS: TLS{CertFile: cert, KeyFile: keyFile}}); !err.is("hold [0]") {
+	if err := pushOne(t, Config{URL: s.URL, HTTP: httpclient.Options{TLS: transport.TLS{CertFile: cert, KeyFile: keyFile}}}); !err.is("hold [0]") {
 		t.Errorf("an unknown authority: %v", err)
 	}
-	if _, err := NewPusher(Config{URL: s.URL, TLS: TLS{CAFile: keyFile}}); err == nil || !strings.Contains(err.Error(), "no PEM certificate") {
+	if _, err := New(Config{URL: s.URL, HTTP: httpclient.Options{TLS: transport.TLS{CAFile: keyFile}}}); err == nil || !strings.Contains(err.Error(), "no PEM certificate") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -232,7 +228,7 @@ func TestTokenFileChanges(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	os.WriteFile(file, []byte("one"), 0o600)
 	var h headers
-	c := Config{BearerTokenFile: file, Wire: wireProtobuf}
+	c := Config{Wire: wireProtobuf, HTTP: httpclient.Options{BearerTokenFile: file}}
 	if err := h.init(&c); err != nil {
 		t.Fatal(err)
 	}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/httpclient"
 )
 
 type traceKey struct{}
@@ -28,13 +28,20 @@ func TestContext(t *testing.T) {
 		where, want string
 		meta        map[string]string
 	}{
-		{"body", `{"msg":"m","more":1,"TraceId":"t1","SpanId":"s-t1","g":{"a":1}}`, nil},
+		{"body", `{"msg":"m","TraceId":"t1","SpanId":"s-t1","more":1,"g":{"a":1}}`, nil},
 		{"metadata", `{"msg":"m","more":1,"g":{"a":1}}`, map[string]string{"TraceId": "t1", "SpanId": "s-t1"}},
 		{"none", `{"msg":"m","more":1,"g":{"a":1}}`, nil},
 	} {
 		p := new(peer)
-		h, err := NewHandler(Config{URL: "http://loki.test", Client: &http.Client{Transport: p}, Labels: map[string]string{"app": "x"},
-			Context: traceOf, TraceIDKey: "TraceId", SpanIDKey: "SpanId", TraceID: tt.where, SpanID: tt.where},
+		h, err := newHandler(Config{
+			URL:        "http://loki.test",
+			Labels:     map[string]string{"app": "x"},
+			TraceIDKey: "TraceId",
+			SpanIDKey:  "SpanId",
+			TraceID:    tt.where,
+			SpanID:     tt.where,
+			HTTP:       httpclient.Options{Client: &http.Client{Transport: p}},
+		}, forebay.Context(traceOf),
 			forebay.Context(func(_ context.Context, dst []slog.Attr) []slog.Attr { return append(dst, slog.Int("more", 1)) }))
 		if err != nil {
 			t.Fatal(err)
@@ -50,19 +57,6 @@ func TestContext(t *testing.T) {
 		}
 		if got[1].Line != `{"msg":"without","more":1}` || len(got[1].Meta) != 0 {
 			t.Errorf("without a span: %s %v", got[1].Line, got[1].Meta)
-		}
-	}
-}
-
-// TestContextElsewhere: who makes no Router cannot ask, and says so.
-func TestContextElsewhere(t *testing.T) {
-	c := Config{URL: "http://loki.test", Labels: map[string]string{"app": "x"}, Context: traceOf}
-	_, sink := New(c)
-	_, pusher := NewPusher(c)
-	_, logger := forebay.New(To(c.URL, Configure(func(to *Config) { *to = c })))
-	for _, err := range []error{sink, pusher, logger} {
-		if err == nil || !strings.Contains(err.Error(), "forebay.Context") {
-			t.Errorf("got %v", err)
 		}
 	}
 }

@@ -1,26 +1,19 @@
 // Package loki sends records to Grafana Loki and accounts for every record that it
 // cannot deliver.
 //
-//	h, err := loki.NewHandler(loki.Config{
-//		URL:    "http://localhost:3100",
-//		Labels: map[string]string{"app": "shop"},
-//	})
+//	log, err := forebay.New(loki.To("http://localhost:3100", loki.Label("app", "shop")))
 //	…
-//	defer h.Close(ctx)
-//	slog.SetDefault(slog.New(h))
+//	defer log.Close()
+//	slog.SetDefault(log.Slog())
 //
-// # Parts
+// The path of a record, with the memory where records wait (‖) and the alternatives while Loki is
+// down:
 //
-//	Pusher   encodes a record, in the calling goroutine, as the entry of the request;
-//	         groups the entries of a batch by stream, pushes them, reads the response
-//	Sink     a Pusher with a memory buffer and delivery (deliver.Output)
-//	Handler  a Sink with a forebay.Router
+//	slog ─▶ encoder ─▶ memory ‖ outlet ─▶ Driver ─▶ Loki
+//	                              └▶ error handler, spool
 //
-// The path of a record, with the buffer where records wait (‖) and the alternatives
-// while Loki is down:
-//
-//	slog ─▶ encoder ─▶ slab.Writer ‖ outlet ─▶ Pusher ─▶ Loki
-//	                                  └▶ ErrorHandler, SpoolDir
+// The [Driver] has both ends: it encodes a record, in the calling goroutine, as the entry of a
+// request; later it groups the entries of a batch by stream, pushes them and reads the response.
 //
 // # Lines
 //

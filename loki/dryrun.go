@@ -20,7 +20,7 @@ func (s drySession) Close() {
 }
 
 // sendDry writes the requests of b to Config.DryRun.
-func (s *Pusher) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
+func (s *Driver) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
 	form, err := formOfBatch(b)
 	if err != nil {
 		return batch.Outcome{Refused: batch.All(), Refusal: err}

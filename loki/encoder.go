@@ -15,13 +15,14 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/callback"
 	"github.com/forebay-log/forebay/internal/jsontext"
 	"github.com/forebay-log/forebay/internal/labelname"
 	"github.com/forebay-log/forebay/internal/values"
 	"github.com/forebay-log/forebay/slab"
 )
 
-// An encoder makes entries of records: it is the [encode.Encoder] of a Pusher. The
+// An encoder makes entries of records: it is the [encode.Encoder] of a Driver. The
 // content type of its codec says whether entries are protobuf or JSON.
 //
 // Each record is rendered once, in the caller, in the form that the request will
@@ -41,7 +42,7 @@ type encoder struct {
 	picks       *pick // nil: no attribute is more than a part of the line
 	metadataAll bool
 	slots       []*labelSlot
-	reports     *reports
+	reports     *callback.Reporter
 	parts       []labelPart
 	fixed       int // labels every stream has
 	byLevel     [len(levelNames)]uint32
@@ -73,20 +74,20 @@ type labelPart struct {
 
 // newEncoder returns the encoder of the records that c describes. It makes the
 // streams of the levels, that of warnings first: see [registry].
-func newEncoder(c *Config, streams *registry, n *noticed, r *reports) *encoder {
+func newEncoder(c *Config, streams *registry, n *noticed, r *callback.Reporter) *encoder {
 	e := &encoder{c: c, streams: streams, noticed: n, reports: r, form: formOf(c.Wire), metadataAll: c.MetadataAll}
-	e.values = values.NewValues(values.Style{Errors: values.ErrorForm(c.Errors)})
-	k := keys{message: c.MessageKey, details: e.values.Details(), front: c.Collisions == inFront}
+	e.values = values.NewValues(values.Style{Errors: values.ErrorForm(c.Line.Errors)})
+	k := keys{message: c.Line.MessageKey, details: e.values.Details(), front: c.Line.Collisions == inFront}
 	levelKey := ""
 	if c.NoLevelLabel {
 		levelKey = c.LevelName
 	}
 	switch {
-	case c.Formatter != nil:
-		e.line, e.foreign = c.Formatter, true
-		_, e.ours = c.Formatter.(interface{ KnowsErrors(*values.KnownError) })
-	case c.Body == bodyLogfmt:
-		e.line = newLogfmt(k, levelKey, c.Errors, &c.levels, e.values)
+	case c.Line.Formatter != nil:
+		e.line, e.foreign = c.Line.Formatter, true
+		_, e.ours = c.Line.Formatter.(interface{ KnowsErrors(*values.KnownError) })
+	case c.Line.Body == bodyLogfmt:
+		e.line = newLogfmt(k, levelKey, c.Line.Errors, &c.levels, e.values)
 	default:
 		e.line = newBody(k, levelKey, &c.levels, e.values)
 		e.body = true
@@ -164,7 +165,7 @@ func (e *encoder) plan(c *Config) {
 	e.fixed = len(names)
 	for _, path := range c.LabelAttrs {
 		name := labelname.Of(path)
-		if len(name) > c.MaxLabelName {
+		if len(name) > c.Limits.MaxLabelName {
 			continue // resolve has said so
 		}
 		at := root.named(path)
@@ -198,7 +199,7 @@ func (e *encoder) plan(c *Config) {
 	for _, n := range names {
 		e.parts = append(e.parts, parts[n])
 	}
-	if c.OutOfLine {
+	if c.Line.OutOfLine {
 		root.promote()
 	}
 	if root.children != nil || e.metadataAll {
@@ -309,7 +310,7 @@ func (s *scope) pick(p *picked, r *encode.Record, attrs []slog.Attr) {
 // rest returns the attributes that belong into the line: attrs, or a copy without the
 // others.
 func (s *scope) rest(p *picked, attrs []slog.Attr) []slog.Attr {
-	if s.e.metadataAll && s.e.c.OutOfLine {
+	if s.e.metadataAll && s.e.c.Line.OutOfLine {
 		return nil
 	}
 	if s.node == nil {
@@ -436,7 +437,7 @@ func (e *encoder) appendJSON(dst []byte, inner encode.Scope, p *picked, r *encod
 	start := len(dst)
 	if s, ok := inner.(*bodyScope); ok {
 		// The line is written as it stands in the request.
-		if dst = s.append(dst, r, nested); len(dst)-start > e.c.MaxLine {
+		if dst = s.append(dst, r, nested); len(dst)-start > e.c.Limits.MaxLine {
 			dst = e.trimNested(dst, start)
 		}
 	} else {
@@ -477,7 +478,7 @@ func (e *encoder) appendMeta(dst []byte, meta []pair) []byte {
 			continue // Loki does not keep it
 		}
 		more := len(m.name) + len(m.value)
-		if n >= c.MaxMetadataPairs || size+more > c.MaxMetadataBytes {
+		if n >= c.Limits.MaxMetadataPairs || size+more > c.Limits.MaxMetadataBytes {
 			e.noticed.note(metadataLeftOut)
 			continue
 		}
@@ -500,8 +501,8 @@ func (e *encoder) trim(dst []byte, start int) []byte {
 	if n := len(dst); n > start && dst[n-1] == '\n' {
 		dst = dst[:n-1]
 	}
-	limit := e.c.MaxLine
-	if len(dst)-start <= limit || e.c.LongLines != truncate {
+	limit := e.c.Limits.MaxLine
+	if len(dst)-start <= limit || e.c.Limits.LongLines != truncate {
 		return dst
 	}
 	total := len(dst) - start
@@ -519,7 +520,7 @@ func (e *encoder) trim(dst []byte, start int) []byte {
 func (e *encoder) trimNested(dst []byte, start int) []byte {
 	quoted := append(append([]byte{'"'}, dst[start:]...), '"')
 	var line string
-	if json.Unmarshal(quoted, &line) != nil || len(line) <= e.c.MaxLine {
+	if json.Unmarshal(quoted, &line) != nil || len(line) <= e.c.Limits.MaxLine {
 		return dst
 	}
 	return jsontext.AppendEscapedBytes(dst[:start], e.trim([]byte(line), 0))
@@ -545,9 +546,9 @@ func (e *encoder) stream(p *picked, level int) *stream {
 		case len(v) == 0:
 		case e.slots[i].spread.wide.Load():
 			e.demote(p, i, labelSpread)
-		case n >= c.MaxLabels:
+		case n >= c.Limits.MaxLabels:
 			e.demote(p, i, labelTooMany)
-		case len(v) > c.MaxLabelValue:
+		case len(v) > c.Limits.MaxLabelValue:
 			e.demote(p, i, labelTooLong)
 		default:
 			n++
@@ -594,7 +595,7 @@ func (e *encoder) demote(p *picked, slot int, why reason) {
 	e.noticed.note(why)
 }
 
-// appendLine is [Pusher.AppendLine].
+// appendLine is [Driver.AppendLine].
 func (e *encoder) appendLine(dst []byte, t time.Time, level slog.Level, line []byte, attrs []slog.Attr) ([]byte, batch.Meta, error) {
 	if e.eager != nil {
 		e.begin()
@@ -609,7 +610,7 @@ func (e *encoder) appendLine(dst []byte, t time.Time, level slog.Level, line []b
 		e.root.pick(p, nil, attrs)
 	}
 	index := noLevel
-	if level == NoLevel {
+	if level == batch.NoLevel {
 		m.Level = slog.LevelInfo
 	} else {
 		index = values.LevelIndex(level)

@@ -67,7 +67,7 @@ func TestLabelsAndMetadata(t *testing.T) {
 			labels: `{app="test", level="warn"}`, meta: map[string]string{"trace_id": "t1"}, line: `{"msg":"hi","g":{"a":1}}`},
 		{name: "trace of With", c: Config{TraceID: inMetadata}, with: []func(encode.Scope) encode.Scope{with(slog.String("trace_id", "t1"), slog.Int("a", 1))},
 			labels: `{app="test", level="warn"}`, meta: map[string]string{"trace_id": "t1"}, line: `{"msg":"hi","a":1}`},
-		{name: "metadata limits", c: Config{MetadataAll: true, MaxMetadataPairs: 2, MaxMetadataBytes: 10},
+		{name: "metadata limits", c: Config{MetadataAll: true, Limits: Limits{MaxMetadataPairs: 2, MaxMetadataBytes: 10}},
 			attrs:  []slog.Attr{slog.String("a", "1234567890"), slog.Int("b", 1), slog.Int("c", 2), slog.Int("d", 3)},
 			labels: `{app="test", level="warn"}`, meta: map[string]string{"b": "1", "c": "2"}, count: counts{metadataLeftOut: 2}},
 	} {
@@ -144,7 +144,7 @@ func TestTenants(t *testing.T) {
 
 func TestStreamsAreBounded(t *testing.T) {
 	p := new(peer)
-	e := &encoded{t: t, s: sinkFor(t, p, Config{MaxStreams: 10, LabelAttrs: []string{"user"}, TenantAttr: "org"})}
+	e := &encoded{t: t, s: sinkFor(t, p, Config{LabelAttrs: []string{"user"}, TenantAttr: "org", Limits: Limits{MaxStreams: 10}})}
 	for i := range 100 {
 		e.add(nil, event(time.Now(), 0, "x", slog.Int("user", i)))
 	}
@@ -332,7 +332,7 @@ func TestGapLabels(t *testing.T) {
 		t.Errorf("got %v, want %v", labels, want)
 	}
 	for _, bad := range []map[string]string{{"app": "x"}, {"level": "x"}, {"": "x"}, {"kind": ""}, {"a.b": "x", "a_b": "y"}} {
-		if _, err := New(Config{URL: "http://127.0.0.1:1", Labels: map[string]string{"app": "test"}, GapLabels: bad}); err == nil || !strings.Contains(err.Error(), "gap_labels") {
+		if _, err := newSink(Config{URL: "http://127.0.0.1:1", Labels: map[string]string{"app": "test"}, GapLabels: bad}); err == nil || !strings.Contains(err.Error(), "gap_labels") {
 			t.Errorf("%v: %v", bad, err)
 		}
 	}
@@ -353,13 +353,13 @@ func TestSanitizeTail(t *testing.T) {
 
 func FuzzCodec(f *testing.F) {
 	pb, js := sinkFor(f, new(peer), Config{MetadataAll: true}), sinkFor(f, new(peer), Config{Wire: wireJSON, MetadataAll: true})
-	for _, s := range []*Pusher{pb, js} {
+	for _, s := range []*Driver{pb, js} {
 		rec, _, _ := s.Encoder().Scope().Append(nil, &encode.Record{Time: time.Unix(1, 1), Message: "m\\\"", Attrs: []slog.Attr{slog.Int("a", 1)}})
 		f.Add(rec)
 		f.Add(rec[:len(rec)-2])
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, s := range []*Pusher{pb, js} {
+		for _, s := range []*Driver{pb, js} {
 			if out := s.Encoder().Codec().AppendJSON(nil, b, batch.Meta{}); !json.Valid(out) {
 				t.Fatalf("%q becomes %q", b, out)
 			}
@@ -433,9 +433,9 @@ func TestAllocations(t *testing.T) {
 		{"labels and metadata", Config{LabelAttrs: []string{"Action"}, MetadataAttrs: []string{"ResourceId", "UserId"}, Nudge: true}, simple},
 		{"trace in metadata", Config{TraceID: inMetadata}, append(simple, slog.String("trace_id", "abc"))},
 		{"errors", Config{}, []slog.Attr{slog.Any("err", failed)}},
-		{"errors as objects", Config{Errors: "object"}, []slog.Attr{slog.Any("err", failed)}},
-		{"objects and metadata", Config{Errors: "exception", MetadataAll: true}, []slog.Attr{slog.Any("err", failed), slog.Int("n", 1)}},
-		{"collisions in front", Config{Collisions: "prefix"}, []slog.Attr{slog.Any("err", failed)}},
+		{"errors as objects", Config{Line: Line{Errors: "object"}}, []slog.Attr{slog.Any("err", failed)}},
+		{"objects and metadata", Config{MetadataAll: true, Line: Line{Errors: "exception"}}, []slog.Attr{slog.Any("err", failed), slog.Int("n", 1)}},
+		{"collisions in front", Config{Line: Line{Collisions: "prefix"}}, []slog.Attr{slog.Any("err", failed)}},
 		{"errors in metadata", Config{MetadataAll: true}, []slog.Attr{slog.Any("err", failed), slog.Int("n", 1)}},
 		{"groups in metadata", Config{MetadataAll: true}, []slog.Attr{slog.Group("g", "a", 1, slog.Group("h", "b", someUUID))}},
 	} {
@@ -488,7 +488,7 @@ func TestDeniedTenants(t *testing.T) {
 	for _, wire := range []string{"protobuf", "json"} {
 		for reason, tenant := range map[string]string{"bad-tenant": "no/slash", "streams-full": "new"} {
 			p := new(peer)
-			c := Config{MaxStreams: 8, LabelAttrs: []string{"user"}, TenantAttr: "org", Wire: wire}
+			c := Config{LabelAttrs: []string{"user"}, TenantAttr: "org", Wire: wire, Limits: Limits{MaxStreams: 8}}
 			a := &encoded{t: t, s: sinkFor(t, p, c)}
 			for i := range 10 {
 				a.add(nil, event(time.Now(), 0, "x", slog.Int("user", i)))
@@ -532,7 +532,7 @@ func TestDeniedTenants(t *testing.T) {
 // are known lose a label, at any level, and no record.
 func TestStreamsOfKnownTenant(t *testing.T) {
 	p := new(peer)
-	e := &encoded{t: t, s: sinkFor(t, p, Config{MaxStreams: 10, LabelAttrs: []string{"user"}, TenantAttr: "org"})}
+	e := &encoded{t: t, s: sinkFor(t, p, Config{LabelAttrs: []string{"user"}, TenantAttr: "org", Limits: Limits{MaxStreams: 10}})}
 	for i := range 40 {
 		for k, level := range []slog.Level{slog.LevelInfo, slog.LevelWarn, slog.LevelError} {
 			e.add(nil, event(time.Now(), level, "x", slog.Int("user", 3*i+k), slog.String("org", "known")))
@@ -560,11 +560,11 @@ func TestAppendLineWithoutLevel(t *testing.T) {
 		`{severity=\"unknown\"}`: {LevelName: "severity"},
 	} {
 		c.URL = "http://h:3100"
-		s, err := NewPusher(c)
+		s, err := New(c)
 		if err != nil {
 			t.Fatal(err)
 		}
-		rec, m, err := s.AppendLine(nil, time.Now(), NoLevel, []byte("line"), []slog.Attr{slog.String("k", "v")})
+		rec, m, err := s.AppendLine(nil, time.Now(), batch.NoLevel, []byte("line"), []slog.Attr{slog.String("k", "v")})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -89,10 +89,10 @@ func (b *requestBuf) begin(ctx context.Context, c *Config, wire []byte) *exchang
 		x.end()
 		x = b.newExchange(ctx, c)
 	} else {
-		x.timer.Reset(c.Timeout)
+		x.timer.Reset(c.HTTP.Timeout)
 	}
 	*x.req, x.whole = *x.blank, false
-	x.ctx.until.Store(time.Now().Add(c.Timeout).UnixNano())
+	x.ctx.until.Store(time.Now().Add(c.HTTP.Timeout).UnixNano())
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.gen++
@@ -104,7 +104,7 @@ func (b *requestBuf) begin(ctx context.Context, c *Config, wire []byte) *exchang
 func (b *requestBuf) newExchange(ctx context.Context, c *Config) *exchange {
 	x := &exchange{parent: ctx}
 	x.ctx.Context, x.cancel = context.WithCancelCause(ctx)
-	x.timer = time.AfterFunc(c.Timeout, func() { x.cancel(context.DeadlineExceeded) })
+	x.timer = time.AfterFunc(c.HTTP.Timeout, func() { x.cancel(context.DeadlineExceeded) })
 	req := http.Request{
 		Method: http.MethodPost, URL: c.endpoint, Host: c.endpoint.Host,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: &x.body,

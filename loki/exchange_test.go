@@ -17,11 +17,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // pushEach logs n records and flushes after each, so that each is a push of its own.
-func pushEach(t *testing.T, h *Handler, n int) {
+func pushEach(t *testing.T, h *handler, n int) {
 	t.Helper()
 	for i := range n {
 		slog.New(h).Info(fmt.Sprint("line ", i))
@@ -126,7 +127,7 @@ func TestRequestsOverHTTP(t *testing.T) {
 		}))
 		srv.EnableHTTP2 = two
 		srv.StartTLS()
-		h, err := NewHandler(Config{URL: srv.URL, Client: srv.Client(), Labels: map[string]string{"app": "x"}})
+		h, err := newHandler(Config{URL: srv.URL, Labels: map[string]string{"app": "x"}, HTTP: httpclient.Options{Client: srv.Client()}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,10 +156,10 @@ func TestTimeOfRequests(t *testing.T) {
 				time.Sleep(2 * time.Second)
 			}
 			return p.RoundTrip(r)
-		}), Config{Timeout: 3 * time.Second})
+		}), Config{HTTP: httpclient.Options{Timeout: 3 * time.Second}})
 		pushEach(t, h, 5)
 		wantLines(t, p.lines(), 5)
-		if text := *h.Sink.Pusher.push.lastErr.Load(); n != 6 || !strings.Contains(text, context.DeadlineExceeded.Error()) {
+		if text := *h.Sink.Driver.push.lastErr.Load(); n != 6 || !strings.Contains(text, context.DeadlineExceeded.Error()) {
 			t.Errorf("%d pushes: %s", n, text)
 		}
 		h.Close(context.Background())
@@ -177,7 +178,7 @@ func TestClientsOwnMeans(t *testing.T) {
 	}
 	jar.SetCookies(to, []*http.Cookie{{Name: "session", Value: "7"}})
 	p := new(peer)
-	h, err := NewHandler(Config{URL: to.String(), Labels: map[string]string{"app": "x"}, Client: &http.Client{Transport: p, Jar: jar}})
+	h, err := newHandler(Config{URL: to.String(), Labels: map[string]string{"app": "x"}, HTTP: httpclient.Options{Client: &http.Client{Transport: p, Jar: jar}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,11 +194,13 @@ func TestClientsOwnMeans(t *testing.T) {
 
 	bubble.Test(t, func(t *testing.T) {
 		var took time.Duration
-		s := sinkFor(t, nil, Config{Client: &http.Client{Timeout: time.Second, Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
-			defer func(start time.Time) { took = time.Since(start) }(time.Now())
-			<-r.Context().Done()
-			return nil, r.Context().Err()
-		})}})
+		s := sinkFor(t, nil, Config{
+			HTTP: httpclient.Options{Client: &http.Client{Timeout: time.Second, Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+				defer func(start time.Time) { took = time.Since(start) }(time.Now())
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			})}},
+		})
 		e := &encoded{t: t, s: s}
 		if got := e.add(nil, event(time.Now(), 0, "x")).send(); !got.is("again [0]") || took != time.Second {
 			t.Errorf("%v after %v", got, took)

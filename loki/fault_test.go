@@ -90,7 +90,7 @@ func TestFaultsOfOneSecond(t *testing.T) {
 				m := &lokiModel{now: now, newest: now.Add(at.newest), stored: map[string]bool{}}
 				p := &peer{}
 				p.answer = func(_ int, r *request) (int, string, http.Header) { s, text := m.push(r); return s, text, nil }
-				e := &encoded{t: t, s: sinkFor(t, p, Config{Wire: w, MaxAge: -1, MaxFuture: -1, MetadataAll: true, Concurrency: 1})}
+				e := &encoded{t: t, s: sinkFor(t, p, Config{Wire: w, MetadataAll: true, Concurrency: 1, Limits: Limits{MaxAge: -1, MaxFuture: -1}})}
 				for i := range at.n {
 					msg := fmt.Sprint("e", i)
 					if strings.HasSuffix(name, "long") && i%7 == 0 {

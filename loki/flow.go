@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/forebay-log/forebay/httpclient"
 )
 
 // sendGroups sends all groups, in as few requests as [client.share] makes of them.
@@ -66,7 +68,7 @@ func (s *client) placeOf(p *push, g *group, now time.Time) place {
 		return alone
 	case st.owner.tight.Load() > ns && !st.trust.known(now):
 		return alone
-	case g.size() > s.c.MaxRequestBytes, !st.trust.mayShare(first, last, now):
+	case g.size() > s.c.Limits.MaxRequestBytes, !st.trust.mayShare(first, last, now):
 		return alone
 	}
 	return shares
@@ -105,7 +107,7 @@ func (s *client) sendGroup(ctx context.Context, p *push, g *group) {
 		to, size := from, 0
 		for ; to < len(g.order); to++ {
 			size += len(p.recs[g.order[to]].data) + entryExtra
-			if to > from && size > s.c.MaxRequestBytes {
+			if to > from && size > s.c.Limits.MaxRequestBytes {
 				break
 			}
 		}
@@ -221,7 +223,7 @@ func (s *client) refuseNamed(ctx context.Context, p *push, seg segment, a answer
 		switch {
 		case whys[k] == notRefused:
 			rest = append(rest, i)
-		case s.c.TooOld == oldIsNow && ofAge(whys[k]) && !p.isStamped(i):
+		case s.c.Limits.TooOld == oldIsNow && ofAge(whys[k]) && !p.isStamped(i):
 			old = append(old, i)
 		default:
 			s.refuse(p, i, whys[k], a.err)
@@ -307,5 +309,5 @@ func (s *client) refuseEach(ctx context.Context, p *push, segs []segment, a answ
 
 // panicked makes an error of what a client panicked with.
 func panicked(v any) error {
-	return &PushError{Message: fmt.Sprintf("the http client panicked: %v", v), unanswered: true}
+	return &httpclient.Error{Package: "loki", Message: fmt.Sprintf("the http client panicked: %v", v), MaybeStored: true}
 }

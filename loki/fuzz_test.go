@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/internal/labelname"
 )
 
@@ -40,7 +41,7 @@ func FuzzReply(f *testing.F) {
 		f.Add(s.status, s.text, s.after)
 	}
 	const secret = "hunter22"
-	s := sinkFor(f, new(peer), Config{Username: "u", Password: secret})
+	s := sinkFor(f, new(peer), Config{HTTP: httpclient.Options{Username: "u", Password: secret}})
 	p := newPush()
 	now := time.Now().UnixNano()
 	for i := range 5 {
@@ -130,8 +131,12 @@ func FuzzLabels(f *testing.F) {
 	f.Add("__name__", "\xff", "1", "é", "level", "x", -1)
 	f.Add("app", "\u2028", "app", "other", "a-b", "", 1)
 	f.Fuzz(func(t *testing.T, name, value, attr1, value1, attr2, value2 string, limit int) {
-		c := Config{Labels: map[string]string{name: value}, LabelAttrs: []string{attr1, attr2}, MaxLabels: 2 + max(limit, 0)%20, MaxLabelValue: 64,
-			BatchBytes: 4 << 10} // little memory, so that there are many runs
+		c := Config{
+			Labels:     map[string]string{name: value},
+			LabelAttrs: []string{attr1, attr2},
+			BatchBytes: 4 << 10,
+			Limits:     Limits{MaxLabels: 2 + max(limit, 0)%20, MaxLabelValue: 64},
+		} // little memory, so that there are many runs
 		c.URL = "http://x"
 		if validate(c) != nil {
 			return // says so before anything is sent
@@ -144,11 +149,11 @@ func FuzzLabels(f *testing.F) {
 				continue // the strict reader of the tests has read an object
 			}
 			got, err := readLabels(text)
-			if err != nil || len(got) > c.MaxLabels {
+			if err != nil || len(got) > c.Limits.MaxLabels {
 				t.Fatalf("%s: %v", text, err)
 			}
 			for n, v := range got {
-				if len(v) > c.MaxLabelValue {
+				if len(v) > c.Limits.MaxLabelValue {
 					t.Errorf("%s has %d bytes", n, len(v))
 				}
 			}

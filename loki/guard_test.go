@@ -16,6 +16,7 @@ import (
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
@@ -71,7 +72,7 @@ func TestPaced(t *testing.T) {
 			}
 			return 204, "", nil
 		}}
-		h := handlerFor(t, p, Config{BatchBytes: 64 << 10, LabelAttrs: []string{"n"}, WhenFull: "block"})
+		h := handlerFor(t, p, Config{BatchBytes: 64 << 10, LabelAttrs: []string{"n"}}, forebay.WhenFull("block"))
 		log := slog.New(h)
 		began := time.Now()
 		for i := range records {
@@ -82,7 +83,7 @@ func TestPaced(t *testing.T) {
 		}
 		took := time.Since(began)
 		least := time.Duration(float64(records*size)/rate) * time.Second
-		st := h.Sink.Pusher.Stats()
+		st := h.Sink.Driver.Stats()
 		if len(stored) != records || took > least*3/2 || refused > 6 || st.Paced == 0 {
 			t.Errorf("%d stored, %d requests refused, %v where %v is the least; %+v", len(stored), refused, took, least, st)
 		}
@@ -132,7 +133,7 @@ func TestPaceGrows(t *testing.T) {
 func TestTooManyLabelValues(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p, events := new(peer), new(told)
-		h := handlerFor(t, p, Config{LabelAttrs: []string{"user", "region"}, MaxLabelValues: 20, OnError: events.add})
+		h := handlerFor(t, p, Config{LabelAttrs: []string{"user", "region"}, Limits: Limits{MaxLabelValues: 20}}, forebay.OnError(events.add))
 		log := slog.New(h)
 		for i := range 100 {
 			log.Info("x", "user", i, "region", "eu", "i", i)
@@ -161,7 +162,7 @@ func TestTooManyLabelValues(t *testing.T) {
 		if got := events.of("label-values"); len(got) != 1 || !strings.Contains(got[0].String(), "user") {
 			t.Errorf("told %v", got)
 		}
-		if n := h.Sink.Pusher.Stats().ByReason["label-values"]; n != 81 {
+		if n := h.Sink.Driver.Stats().ByReason["label-values"]; n != 81 {
 			t.Errorf("counted %d", n)
 		}
 		if _, err := h.Close(t.Context()); err != nil {
@@ -204,13 +205,18 @@ func TestTooOld(t *testing.T) {
 						}
 						return 204, "", nil
 					}}
-					h := handlerFor(t, p, Config{TooOld: choice, Wire: w, MaxAge: 24 * time.Hour, Body: bodyLogfmt, OnError: events.add,
-						DeadLetter: deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
+					h := handlerFor(t, p, Config{
+						Wire:   w,
+						Limits: Limits{TooOld: choice, MaxAge: 24 * time.Hour, LongLines: refuse},
+						Line:   Line{Body: bodyLogfmt},
+					}, forebay.OnError(events.add), forebay.Delivery(func(o *deliver.OutputOptions) {
+						o.Deliver.DeadLetter = deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
 							mu.Lock()
 							defer mu.Unlock()
 							letters += b.Len()
 							return batch.Outcome{}
-						}), LongLines: refuse})
+						})
+					}))
 					now := time.Now()
 					at := func(ago time.Duration, msg string) {
 						r := slog.NewRecord(now.Add(-ago), slog.LevelInfo, msg, 0)
@@ -247,7 +253,7 @@ func TestTooOld(t *testing.T) {
 						if i, k := slices.Index(order, "msg=far1"), slices.Index(order, "msg=far2"); i < 0 || k < i {
 							t.Errorf("order %v", order)
 						}
-						if n := h.Sink.Pusher.Stats().ByReason["restamped"]; n != 4 {
+						if n := h.Sink.Driver.Stats().ByReason["restamped"]; n != 4 {
 							t.Errorf("counted %d", n)
 						}
 						if got := events.of("too-old"); len(got) != 1 {
@@ -291,24 +297,24 @@ func TestEagerFirst(t *testing.T) {
 func TestOutOfLine(t *testing.T) {
 	for _, c := range []Config{
 		{LabelAttrs: []string{"region", "http.method"}, MetadataAttrs: []string{"user"}},
-		{LabelAttrs: []string{"region", "http.method"}, MetadataAttrs: []string{"user"}, Body: bodyLogfmt, Wire: wireJSON},
+		{LabelAttrs: []string{"region", "http.method"}, MetadataAttrs: []string{"user"}, Wire: wireJSON, Line: Line{Body: bodyLogfmt}},
 	} {
-		c.OutOfLine = true
+		c.Line.OutOfLine = true
 		e, labels := one(t, c, event(time.Now(), 0, "m", slog.String("a", "b"), slog.Group("http", "method", "GET", "code", 200), slog.String("region", "eu")),
 			with(slog.String("user", "u"), slog.Int("n", 1)))
 		want := `{"msg":"m","n":1,"a":"b","http":{"code":200}}`
-		if c.Body == bodyLogfmt {
+		if c.Line.Body == bodyLogfmt {
 			want = `msg=m n=1 a=b http.code=200`
 		}
 		if e.Line != want || e.Meta["user"] != "u" || !strings.Contains(labels, "eu") || !strings.Contains(labels, "GET") {
 			t.Errorf("%s: %+v", labels, e)
 		}
 		e, _ = one(t, c, event(time.Now(), 0, "m", slog.String("method", "GET")), inGroup("http"))
-		if want := map[string]string{"": `{"msg":"m"}`, bodyLogfmt: "msg=m"}[c.Body]; e.Line != want {
+		if want := map[string]string{"": `{"msg":"m"}`, bodyLogfmt: "msg=m"}[c.Line.Body]; e.Line != want {
 			t.Errorf("in a group: %s", e.Line)
 		}
 	}
-	e, _ := one(t, Config{MetadataAll: true, OutOfLine: true}, event(time.Now(), 0, "m", slog.Group("g", "x", 1)), with(slog.Int("n", 1)))
+	e, _ := one(t, Config{MetadataAll: true, Line: Line{OutOfLine: true}}, event(time.Now(), 0, "m", slog.Group("g", "x", 1)), with(slog.Int("n", 1)))
 	if e.Line != `{"msg":"m"}` || e.Meta["g_x"] != "1" || e.Meta["n"] != "1" {
 		t.Errorf("all: %+v", e)
 	}
@@ -332,7 +338,7 @@ func TestLevelNames(t *testing.T) {
 		if e, _ := one(t, c, event(time.Now(), slog.LevelError+4, "m")); e.Line != `{"msg":"m","level":"c\"rit"}` {
 			t.Error(e.Line)
 		}
-		c.Body = bodyLogfmt
+		c.Line.Body = bodyLogfmt
 		if e, _ := one(t, c, event(time.Now(), slog.LevelError+4, "m")); e.Line != `level="c\"rit" msg=m` {
 			t.Error(e.Line)
 		}
@@ -363,13 +369,18 @@ func TestStreamOfAnotherLevel(t *testing.T) {
 			}
 			return 204, "", nil
 		}}
-		h := handlerFor(t, p, Config{LabelAttrs: []string{"region"}, Body: bodyLogfmt, CloseTimeout: time.Minute,
-			DeadLetter: deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
+		h := handlerFor(t, p, Config{
+			LabelAttrs: []string{"region"},
+			Line:       Line{Body: bodyLogfmt},
+		}, forebay.Delivery(func(o *deliver.OutputOptions) {
+			o.CloseTimeout = time.Minute
+			o.Deliver.DeadLetter = deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
 				mu.Lock()
 				defer mu.Unlock()
 				letters += b.Len()
 				return batch.Outcome{}
-			})})
+			})
+		}))
 		log := slog.New(h)
 		log.Info("one")
 		time.Sleep(5 * time.Second)
@@ -407,8 +418,8 @@ func TestStreamOfAnotherLevel(t *testing.T) {
 func TestReplaceAttrFirst(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := new(peer)
-		c := Config{URL: "http://loki.test", Client: &http.Client{Transport: p}, LabelAttrs: []string{"region", "host"}, MetadataAttrs: []string{"user"}, OnError: quiet}
-		h, err := NewHandler(c, forebay.ReplaceAttr(func(_ []string, a slog.Attr) slog.Attr {
+		c := Config{URL: "http://loki.test", LabelAttrs: []string{"region", "host"}, MetadataAttrs: []string{"user"}, HTTP: httpclient.Options{Client: &http.Client{Transport: p}}}
+		h, err := newHandler(c, forebay.OnError(quiet), forebay.ReplaceAttr(func(_ []string, a slog.Attr) slog.Attr {
 			switch err, _ := a.Value.Any().(error); {
 			case a.Key == "user" || a.Key == "region":
 				return slog.String(a.Key, "***")

@@ -154,7 +154,7 @@ func (p *peer) lines() (out []string) {
 }
 
 // sinkFor returns a Pusher that talks to p.
-func sinkFor(t testing.TB, p http.RoundTripper, c Config) *Pusher {
+func sinkFor(t testing.TB, p http.RoundTripper, c Config) *Driver {
 	t.Helper()
 	if c.URL == "" {
 		c.URL = "http://loki.test:3100"
@@ -163,9 +163,9 @@ func sinkFor(t testing.TB, p http.RoundTripper, c Config) *Pusher {
 		c.Labels = map[string]string{"app": "test"}
 	}
 	if p != nil {
-		c.Client = &http.Client{Transport: p, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		c.HTTP.Client = &http.Client{Transport: p, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
-	s, err := NewPusher(c)
+	s, err := New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func sinkFor(t testing.TB, p http.RoundTripper, c Config) *Pusher {
 
 // checkMemory fails if memory of requests was used after it was given back, or was
 // not given back.
-func checkMemory(t testing.TB, s *Pusher) {
+func checkMemory(t testing.TB, s *Driver) {
 	t.Helper()
 	for _, f := range s.push.bufs.pool.Faults() {
 		t.Errorf("memory: %v", f)
@@ -191,7 +191,7 @@ func checkMemory(t testing.TB, s *Pusher) {
 // encoded is a builder of batches of the records of one sink.
 type encoded struct {
 	t testing.TB
-	s *Pusher
+	s *Driver
 	batch.Builder
 }
 
@@ -285,7 +285,7 @@ func (o *sent) String() string {
 func (o *sent) is(want string) bool { return strings.HasPrefix(o.String(), want) }
 
 // sendIn sends b in a session whose time ends with ctx.
-func sendIn(t testing.TB, ctx context.Context, s *Pusher, b *batch.Batch) *sent {
+func sendIn(t testing.TB, ctx context.Context, s *Driver, b *batch.Batch) *sent {
 	t.Helper()
 	l := &life{ctx: ctx}
 	ses, err := s.Open(l)

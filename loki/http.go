@@ -11,12 +11,6 @@ import (
 	"github.com/forebay-log/forebay/internal/httpsend"
 )
 
-// newHTTP makes the client of those who bring none.
-func newHTTP(c *Config) (*http.Client, error) {
-	t := httpsend.Transport{Who: "loki", TLS: httpsend.TLS(c.TLS), NoProxy: c.NoProxy, UnixSocket: c.UnixSocket, Conns: c.Concurrency, Timeout: c.Timeout}
-	return t.Client()
-}
-
 // tokenEvery is how often the file of the bearer token is looked at.
 const tokenEvery = 10 * time.Second
 
@@ -47,15 +41,15 @@ func (h *headers) init(c *Config) error {
 		// be sent again on a new connection, and sends no header.
 		"Idempotency-Key": {},
 	}
-	for name, value := range c.Headers {
+	for name, value := range c.HTTP.Headers {
 		h.base.Set(name, value)
 	}
 	switch {
-	case c.BearerToken != "":
-		h.base.Set("Authorization", "Bearer "+c.BearerToken)
-	case c.Username != "" || c.Password != "":
-		h.base.Set("Authorization", "Basic "+httpsend.Basic(c.Username, c.Password))
-	case c.BearerTokenFile != "":
+	case c.HTTP.BearerToken != "":
+		h.base.Set("Authorization", "Bearer "+c.HTTP.BearerToken)
+	case c.HTTP.Username != "" || c.HTTP.Password != "":
+		h.base.Set("Authorization", "Basic "+httpsend.Basic(c.HTTP.Username, c.HTTP.Password))
+	case c.HTTP.BearerTokenFile != "":
 		if err := h.readToken(time.Now(), true); err != nil {
 			return err
 		}
@@ -67,11 +61,11 @@ func (h *headers) init(c *Config) error {
 // readToken reads the file of the bearer token if it has changed, or anyway.
 func (h *headers) readToken(now time.Time, anyway bool) error {
 	h.looked = now
-	st, err := os.Stat(h.c.BearerTokenFile)
+	st, err := os.Stat(h.c.HTTP.BearerTokenFile)
 	if err == nil && !anyway && st.ModTime().Equal(h.modified) {
 		return nil
 	}
-	token, err := httpsend.ReadToken("loki", h.c.BearerTokenFile)
+	token, err := httpsend.ReadToken("loki", h.c.HTTP.BearerTokenFile)
 	if err != nil {
 		return err
 	}
@@ -94,7 +88,7 @@ func (h *headers) get(tenant string, w string) http.Header {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if now := time.Now(); h.c.BearerTokenFile != "" && now.Sub(h.looked) > tokenEvery {
+	if now := time.Now(); h.c.HTTP.BearerTokenFile != "" && now.Sub(h.looked) > tokenEvery {
 		h.renew(now, false)
 	}
 	if have, ok := h.byTenant[tenantWire{tenant, w}]; ok {
@@ -131,7 +125,7 @@ func (h *headers) renew(now time.Time, anyway bool) {
 // renewed reads the file of the token after a request with these headers was
 // answered with 401, and reports whether there is another one.
 func (h *headers) renewed(used http.Header) bool {
-	if h.c.BearerTokenFile == "" {
+	if h.c.HTTP.BearerTokenFile == "" {
 		return false
 	}
 	h.mu.Lock()

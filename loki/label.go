@@ -1,8 +1,6 @@
 package loki
 
 import (
-	"log/slog"
-	"math"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -13,10 +11,6 @@ import (
 
 // Names of levels as Loki and Grafana know them.
 var levelNames = values.LevelWords
-
-// NoLevel is the level of a line for [Pusher.AppendLine] of which it is not known: the line
-// gets no level label, unless it has no other. Loki then looks for the level in the line.
-const NoLevel = slog.Level(math.MinInt)
 
 // noLevel stands in place of the index of a level that is not known.
 const noLevel = -1

@@ -9,7 +9,7 @@ import (
 
 // A line of 300 bytes of ASCII, as those of files.
 func BenchmarkAppendLine(b *testing.B) {
-	p, err := NewPusher(Config{URL: "http://127.0.0.1:1"})
+	p, err := New(Config{URL: "http://127.0.0.1:1"})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -116,7 +116,7 @@ func (s *client) moved(f form, rec []byte, at int64, more []label, count bool) [
 			continue
 		}
 		n := len(name) + len(m.value)
-		if pairs >= s.c.MaxMetadataPairs || size+n > s.c.MaxMetadataBytes {
+		if pairs >= s.c.Limits.MaxMetadataPairs || size+n > s.c.Limits.MaxMetadataBytes {
 			if count {
 				s.noticed.note(metadataLeftOut)
 			}

@@ -39,7 +39,7 @@ func (s *client) restamp(p *push, i int32, r *rec, st *stream) {
 		s.moves.add(key, at)
 		s.noticed.note(restamped)
 		if told := s.toldOld.Load(); now-told >= int64(oldEvery) && s.toldOld.CompareAndSwap(told, now) {
-			s.reports.post("too-old", errOld, 0)
+			s.reports.Post("too-old", errOld, 0)
 		}
 	}
 	p.remember(i, key)

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/forebay-log/forebay/httpclient"
 )
 
 var (
@@ -23,7 +25,7 @@ func (s *client) waitFor(ctx context.Context, segs []segment, size int) answer {
 		if i > 0 && len(segs) > 1 { // none of them is known to have a limit, see placeOf
 			break
 		}
-		most, ofStream := s.c.Timeout, i > 0
+		most, ofStream := s.c.HTTP.Timeout, i > 0
 		if pc.shut.Load() > now.UnixNano() || pc.free.Load() > now.UnixNano() {
 			if s.others(segs[0].st, ofStream, now) {
 				most = min(most, s.c.BatchAge/4)
@@ -86,7 +88,7 @@ func (s *client) shrink(size int, segs []segment) {
 	}
 }
 
-var errNoRoom error = &PushError{Message: "the rate limit of the tenant leaves no room at present"}
+var errNoRoom error = &httpclient.Error{Package: "loki", Message: "the rate limit of the tenant leaves no room at present"}
 
 // overBurst reports whether a request that a rate limit has refused is to be made
 // smaller, or refused if it cannot be. first is the time of its first record.
@@ -130,8 +132,8 @@ func (s *client) overBurst(text []byte, size int, segs []segment, first int64, n
 
 // passed notes that a request of size bytes was let through.
 func (s *client) passed(p *push, segs []segment, size int, now time.Time) {
-	if most := s.fits.Load(); most < int64(s.c.MaxRequestBytes) {
-		s.fits.Store(min(most+most/4096+1, int64(s.c.MaxRequestBytes)))
+	if most := s.fits.Load(); most < int64(s.c.Limits.MaxRequestBytes) {
+		s.fits.Store(min(most+most/4096+1, int64(s.c.Limits.MaxRequestBytes)))
 	}
 	for i := range segs {
 		st, order := segs[i].st, segs[i].order

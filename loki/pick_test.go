@@ -29,7 +29,7 @@ func TestDottedNames(t *testing.T) {
 		"alike":          {Config{MetadataAll: true}, []slog.Attr{slog.Int("a.b", 1), slog.Int("a_b", 2), slog.Int("a b", 3), slog.Int("a_b", 4)}, "", `{app="test", level="info"}`, map[string]string{"a_b": "1", "a_b_": "4", "a_b_3": "3"}},
 		"flat and group": {Config{MetadataAll: true}, []slog.Attr{slog.Group("g", "k", 1), slog.Int("g_k", 2)}, "", `{app="test", level="info"}`, map[string]string{"g_k": "1", "g_k_": "2"}},
 		"named alike":    {Config{MetadataAttrs: []string{"a.b", "a_b"}}, []slog.Attr{slog.Int("a_b", 1), slog.Int("a.b", 2)}, "", `{app="test", level="info"}`, map[string]string{"a_b": "1", "a_b_": "2"}},
-		"label and all":  {Config{MetadataAll: true, LabelAttrs: []string{"x.y"}, MaxLabels: 2}, []slog.Attr{slog.Int("x.y", 1)}, "", `{app="test", level="info"}`, map[string]string{"x_y": "1"}},
+		"label and all":  {Config{MetadataAll: true, LabelAttrs: []string{"x.y"}, Limits: Limits{MaxLabels: 2}}, []slog.Attr{slog.Int("x.y", 1)}, "", `{app="test", level="info"}`, map[string]string{"x_y": "1"}},
 	} {
 		for _, w := range []string{wireProtobuf, wireJSON} {
 			tt.c.Wire = w
@@ -67,7 +67,7 @@ func TestMetadataNames(t *testing.T) {
 			case "named":
 				c.MetadataAll, c.MetadataAttrs = false, []string{"имя"}
 			case "label too many":
-				c.MetadataAll, c.LabelAttrs, c.MaxLabels = false, []string{"метка"}, 2
+				c.MetadataAll, c.LabelAttrs, c.Limits.MaxLabels = false, []string{"метка"}, 2
 			}
 			if e, _ := one(t, c, encode.Record{Message: "m", Attrs: tt.attrs}); !maps.Equal(e.Meta, tt.want) {
 				t.Errorf("%s %s: got %v, want %v", name, w, e.Meta, tt.want)

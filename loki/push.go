@@ -18,6 +18,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/callback"
 	"github.com/forebay-log/forebay/internal/httpsend"
 	"github.com/forebay-log/forebay/internal/values"
 )
@@ -28,7 +29,7 @@ type client struct {
 	c       *Config
 	streams *registry
 	noticed *noticed
-	reports *reports
+	reports *callback.Reporter
 	http    *http.Client
 	own     bool // http is of our making
 	headers headers
@@ -49,25 +50,19 @@ type client struct {
 }
 
 // newClient returns a client. The error concerns files that c names.
-func newClient(c *Config, streams *registry, n *noticed, r *reports) (*client, error) {
+func newClient(c *Config, streams *registry, n *noticed, r *callback.Reporter) (*client, error) {
 	s := &client{c: c, streams: streams, noticed: n, reports: r, pushes: make(chan *push, 1)}
-	s.fits.Store(int64(c.MaxRequestBytes))
-	if c.Client != nil {
-		own := *c.Client
-		own.CheckRedirect = httpsend.NoRedirect
-		s.http = &own
-	} else {
-		var err error
-		if s.http, err = newHTTP(c); err != nil {
-			return nil, err
-		}
-		s.own = true
+	s.fits.Store(int64(c.Limits.MaxRequestBytes))
+	var err error
+	if s.http, err = httpsend.Client("loki", &c.HTTP, c.Concurrency); err != nil {
+		return nil, err
 	}
+	s.own = c.HTTP.Client == nil
 	if err := s.headers.init(c); err != nil {
 		return nil, err
 	}
-	s.secrets = []string{c.Password, c.BearerToken, httpsend.Basic(c.Username, c.Password), c.endpoint.RawQuery} // a proxy may ask for the last
-	for name, value := range c.Headers {
+	s.secrets = []string{c.HTTP.Password, c.HTTP.BearerToken, httpsend.Basic(c.HTTP.Username, c.HTTP.Password), c.endpoint.RawQuery} // a proxy may ask for the last
+	for name, value := range c.HTTP.Headers {
 		if http.CanonicalHeaderKey(name) == "Authorization" {
 			_, token, _ := strings.Cut(value, " ")
 			s.secrets = append(s.secrets, value, token)
@@ -91,9 +86,9 @@ func newClient(c *Config, streams *registry, n *noticed, r *reports) (*client, e
 // reserve allocates the memory for one batch of the usual size, so that sending hardly
 // allocates from the first record on.
 func (s *client) reserve() (err error) {
-	usual := min(s.c.BatchBytes, s.c.MaxRequestBytes)
+	usual := min(s.c.BatchBytes, s.c.Limits.MaxRequestBytes)
 	usual += usual/16 + 8<<10 // the last record of a batch exceeds it
-	if s.bufs.pool, err = newPool(usual, s.c.MaxRequestBytes, s.c.Concurrency); err != nil {
+	if s.bufs.pool, err = newPool(usual, s.c.Limits.MaxRequestBytes, s.c.Concurrency); err != nil {
 		return fmt.Errorf("loki: %w", err)
 	}
 	b := &requestBuf{in: make([]byte, 4<<10)}
@@ -132,7 +127,7 @@ const hiddenMark = "[secret]"
 
 // close closes the idle connections that this package created.
 func (s *client) close() {
-	s.reports.run.WaitBriefly(context.Background())
+	s.reports.Wait(context.Background())
 	s.bufs.forget()
 	if s.own {
 		s.http.CloseIdleConnections()
@@ -304,7 +299,7 @@ func (s *client) gather(p *push, b *batch.Batch) {
 				st, last, g = s.streams.get(slot.Stream), slot.Stream, -1
 			}
 			line, why, err := s.inspect(p.form, &r, st, now)
-			if why == tooOld && s.c.TooOld == oldIsNow {
+			if why == tooOld && s.c.Limits.TooOld == oldIsNow {
 				s.restamp(p, int32(len(p.recs)), &r, st)
 			} else if err != nil {
 				n := int32(len(p.recs))
@@ -360,7 +355,7 @@ func (p *push) sort(order []int32) {
 // inspect returns the length of the line, or the reason for refusing the record.
 func (s *client) inspect(f form, r *rec, st *stream, now int64) (line int, why reason, err error) {
 	c := s.c
-	line, ok := f.check(r.data, c.MaxLine)
+	line, ok := f.check(r.data, c.Limits.MaxLine)
 	switch {
 	case !ok:
 		return 0, malformed, malformedError(r.data)
@@ -368,12 +363,12 @@ func (s *client) inspect(f form, r *rec, st *stream, now int64) (line int, why r
 		return 0, malformed, denials[malformed]
 	case st.broken:
 		return 0, st.denial, denials[st.denial]
-	case line > c.MaxLine:
-		return 0, lineTooLong, fmt.Errorf("loki: cannot send a line of %d bytes: max_line is %d", line, c.MaxLine)
-	case c.MaxAge >= 0 && r.time < now-int64(c.MaxAge):
-		return line, tooOld, fmt.Errorf("loki: cannot send a record of %s: it is older than max_age (%v)", stamp(r.time), c.MaxAge)
-	case c.MaxFuture >= 0 && r.time > now && r.time-now > int64(c.MaxFuture):
-		return 0, tooNew, fmt.Errorf("loki: cannot send a record of %s: it is further in the future than max_future (%v)", stamp(r.time), c.MaxFuture)
+	case line > c.Limits.MaxLine:
+		return 0, lineTooLong, fmt.Errorf("loki: cannot send a line of %d bytes: max_line is %d", line, c.Limits.MaxLine)
+	case c.Limits.MaxAge >= 0 && r.time < now-int64(c.Limits.MaxAge):
+		return line, tooOld, fmt.Errorf("loki: cannot send a record of %s: it is older than max_age (%v)", stamp(r.time), c.Limits.MaxAge)
+	case c.Limits.MaxFuture >= 0 && r.time > now && r.time-now > int64(c.Limits.MaxFuture):
+		return 0, tooNew, fmt.Errorf("loki: cannot send a record of %s: it is further in the future than max_future (%v)", stamp(r.time), c.Limits.MaxFuture)
 	}
 	return line, 0, nil
 }
@@ -403,7 +398,7 @@ func (s *client) refuse(p *push, i int32, why reason, err error) {
 		p.whys[why] = err
 	}
 	p.reasons[i] = why
-	if s.c.TooOld == oldIsDropped && ofAge(why) {
+	if s.c.Limits.TooOld == oldIsDropped && ofAge(why) {
 		if p.spared == nil {
 			p.spared = map[int32]bool{}
 		}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/internal/values"
@@ -354,7 +355,7 @@ func TestNudgeConcurrently(t *testing.T) {
 // TestLimits: what will not be taken is found before it is sent.
 func TestLimits(t *testing.T) {
 	p := new(peer)
-	e := &encoded{t: t, s: sinkFor(t, p, Config{MaxLine: 200, LongLines: refuse})}
+	e := &encoded{t: t, s: sinkFor(t, p, Config{Limits: Limits{MaxLine: 200, LongLines: refuse}})}
 	now := time.Now()
 	e.add(nil, event(now, 0, "good"))
 	e.add(nil, event(now.Add(-8*24*time.Hour), 0, "old"))
@@ -378,7 +379,7 @@ func TestLimits(t *testing.T) {
 
 func TestTruncate(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON} {
-		c := Config{MaxLine: 100, Wire: w}
+		c := Config{Wire: w, Limits: Limits{MaxLine: 100}}
 		got, _ := one(t, c, event(time.Now(), 0, strings.Repeat("ä", 100)))
 		if len(got.Line) > 100 || !strings.Contains(got.Line, "ä…[cut ") {
 			t.Errorf("%s: %d bytes: %s", w, len(got.Line), got.Line)
@@ -404,7 +405,7 @@ func TestForeignRecords(t *testing.T) {
 // is behind a failure waits.
 func TestChunks(t *testing.T) {
 	p := new(peer)
-	e := &encoded{t: t, s: sinkFor(t, p, Config{MaxRequestBytes: 2000})}
+	e := &encoded{t: t, s: sinkFor(t, p, Config{Limits: Limits{MaxRequestBytes: 2000}})}
 	now := time.Now()
 	for i := range 100 {
 		e.add(nil, event(now.Add(time.Duration(i)), 0, strings.Repeat("x", 50)+fmt.Sprint(i)))
@@ -508,7 +509,7 @@ func TestTimeout(t *testing.T) {
 		s := sinkFor(t, roundTrip(func(r *http.Request) (*http.Response, error) {
 			<-r.Context().Done()
 			return nil, r.Context().Err()
-		}), Config{Timeout: 3 * time.Second})
+		}), Config{HTTP: httpclient.Options{Timeout: 3 * time.Second}})
 		e := &encoded{t: t, s: s}
 		e.add(nil, event(time.Now(), 0, "x"))
 		start := time.Now()
@@ -525,7 +526,7 @@ func TestTimeout(t *testing.T) {
 func TestSecrets(t *testing.T) {
 	const secret = "s3cr3t-value"
 	for _, c := range []Config{
-		{Username: "u", Password: secret}, {BearerToken: secret}, {Headers: map[string]string{"X-Key": secret}},
+		{HTTP: httpclient.Options{Username: "u", Password: secret}}, {HTTP: httpclient.Options{BearerToken: secret}}, {HTTP: httpclient.Options{Headers: map[string]string{"X-Key": secret}}},
 		{URL: "http://u:" + secret + "@loki.test"}, {URL: "http://loki.test/?key=" + secret},
 	} {
 		for _, status := range []int{0, 400, 401, 500} {
@@ -596,7 +597,7 @@ func TestBehindAnOpenRecord(t *testing.T) {
 			}
 			return 204, "", nil
 		}
-		e := &encoded{t: t, s: sinkFor(t, p, Config{MaxRequestBytes: 2000, Concurrency: 1})}
+		e := &encoded{t: t, s: sinkFor(t, p, Config{Concurrency: 1, Limits: Limits{MaxRequestBytes: 2000}})}
 		now := time.Now()
 		for i := range 100 {
 			e.add(nil, event(now.Add(time.Duration(i)), 0, strings.Repeat("x", 50)+fmt.Sprint(i)))
@@ -634,7 +635,7 @@ func TestCutAnswer(t *testing.T) {
 				body = strings.NewReader(text)
 			}
 			return &http.Response{StatusCode: status, Body: io.NopCloser(body), Request: r}, nil
-		}), Config{MaxAge: -1})
+		}), Config{Limits: Limits{MaxAge: -1}})
 		e := &encoded{t: t, s: s}
 		for i := range 27 {
 			at := now
@@ -689,7 +690,7 @@ func TestLongRefusal(t *testing.T) {
 		longest = max(longest, len(text))
 		return status, text, nil
 	}
-	e := &encoded{t: t, s: sinkFor(t, p, Config{MaxAge: -1})}
+	e := &encoded{t: t, s: sinkFor(t, p, Config{Limits: Limits{MaxAge: -1}})}
 	var want []int
 	for i := range 5000 {
 		at := now.Add(-time.Duration(i) * time.Second)
@@ -732,7 +733,7 @@ func TestUnreadRest(t *testing.T) {
 		}
 		s := sinkFor(t, roundTrip(func(r *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: 400, Body: io.NopCloser(text), Request: r}, nil
-		}), Config{MaxAge: -1})
+		}), Config{Limits: Limits{MaxAge: -1}})
 		e := &encoded{t: t, s: s}
 		e.add(nil, event(old, 0, "a")).add(nil, event(time.Now(), 0, "b"))
 		if got := e.send(); !got.is(want) || !slices.Equal(got.refused(), []int{0}) {

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// A reason is an observation of a [Pusher] about a record before or during sending.
+// A reason is an observation of a [Driver] about a record before or during sending.
 type reason uint8
 
 // The reasons. With the first group the record is changed and delivered; with the second
@@ -47,7 +47,7 @@ func (r reason) String() string {
 // counts has a number for each reason.
 type counts [reasons]uint64
 
-// Stats are the counters of a [Pusher] since its creation.
+// Stats are the counters of a [Driver] since its creation.
 type Stats struct {
 	Requests    uint64 // all pushes
 	Failed      uint64 // pushes that were not accepted completely

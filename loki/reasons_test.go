@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/bubble"
@@ -34,8 +35,12 @@ func TestLetterNamesReason(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				var mu sync.Mutex
 				letters, events := map[string]string{}, []string(nil)
-				h := handlerFor(t, new(peer), Config{
-					DeadLetter: deliver.ErrorHandlerFunc(func(cause error, b *batch.Batch) batch.Outcome {
+				h := handlerFor(t, new(peer), Config{}, forebay.OnError(func(e batch.Event) {
+					mu.Lock()
+					defer mu.Unlock()
+					events = append(events, fmt.Sprint(e.Op, " ", e.Err))
+				}), forebay.Delivery(func(o *deliver.OutputOptions) {
+					o.Deliver.DeadLetter = deliver.ErrorHandlerFunc(func(cause error, b *batch.Batch) batch.Outcome {
 						mu.Lock()
 						defer mu.Unlock()
 						for _, rec := range b.All() {
@@ -46,13 +51,8 @@ func TestLetterNamesReason(t *testing.T) {
 							}
 						}
 						return batch.Outcome{}
-					}),
-					OnError: func(e batch.Event) {
-						mu.Lock()
-						defer mu.Unlock()
-						events = append(events, fmt.Sprint(e.Op, " ", e.Err))
-					},
-				})
+					})
+				}))
 				handle := func(at time.Time, text string) {
 					if err := h.Handle(context.Background(), slog.NewRecord(at, 0, text, 0)); err != nil {
 						t.Error(err)

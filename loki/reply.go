@@ -2,54 +2,14 @@ package loki
 
 import (
 	"bytes"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
 
-	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/internal/httpsend"
 	"github.com/forebay-log/forebay/internal/secrets"
 )
-
-// A PushError is a refusal of a request by Loki, or a missing response.
-type PushError struct {
-	Status  int    // HTTP status; 0: no response
-	Message string // the beginning of the response, without credentials of the Config
-	Labels  string // of the first stream of the request
-	cause   error
-	// unanswered is set if Loki may have stored the request: there is no Status, and a
-	// connection was made.
-	unanswered bool
-}
-
-// Error returns status, message and stream.
-func (e *PushError) Error() string {
-	if e.Status == 0 {
-		return "loki: cannot push: " + e.Message
-	}
-	text := fmt.Sprintf("loki: push answered %d", e.Status)
-	if t := http.StatusText(e.Status); t != "" {
-		text += " " + t
-	}
-	if e.Message != "" {
-		text += ": " + e.Message
-	}
-	if e.Labels != "" && !strings.Contains(e.Message, e.Labels) {
-		text += " (stream " + e.Labels + ")"
-	}
-	return text
-}
-
-// HTTPStatus returns Status. It is included in dead letters.
-func (e *PushError) HTTPStatus() int { return e.Status }
-
-// Unwrap returns the error of the connection, if any.
-func (e *PushError) Unwrap() error { return e.cause }
-
-// Is reports whether target is [batch.ErrUnanswered] and the push had no response, so Loki
-// may have stored it.
-func (e *PushError) Is(target error) bool { return target == batch.ErrUnanswered && e.unanswered }
 
 // A verdict is the meaning of a response for the request.
 type verdict uint8
@@ -99,7 +59,7 @@ func (s *client) judge(res *http.Response, text []byte, whole bool, size int, se
 		return answer{}
 	}
 	message := secrets.Hide(strings.ToValidUTF8(string(bytes.TrimSpace(cutUTF8(text, 4<<10))), "\ufffd"), hiddenMark, s.hidden()...)
-	pe := &PushError{Status: status, Message: httpsend.Printable(string(cutUTF8([]byte(message), 1<<10))), Labels: httpsend.Printable(segs[0].st.describe())}
+	pe := &httpclient.Error{Package: "loki", Status: status, Message: httpsend.Printable(string(cutUTF8([]byte(message), 1<<10))), Labels: httpsend.Printable(segs[0].st.describe())}
 	after := httpsend.RetryAfter(res.Header.Get("Retry-After"), time.Now())
 	a := answer{err: pe, after: after}
 	switch {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
@@ -40,7 +41,7 @@ func (unconnected) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestUnansweredPushesAreUnknown(t *testing.T) {
 	for name, p := range map[string]http.RoundTripper{"mute": mute{}, "unconnected": unconnected{}} {
 		bubble.Test(t, func(t *testing.T) {
-			h := handlerFor(t, p, Config{Timeout: 500 * time.Millisecond})
+			h := handlerFor(t, p, Config{HTTP: httpclient.Options{Timeout: 500 * time.Millisecond}})
 			log := slog.New(h)
 			for range 100 {
 				log.Info("m")
@@ -86,7 +87,7 @@ func TestPortOfAnotherProtocol(t *testing.T) {
 				c.Close()
 			}
 		}()
-		e := &encoded{t: t, s: sinkFor(t, nil, Config{URL: "http://" + ln.Addr().String(), NoProxy: true})}
+		e := &encoded{t: t, s: sinkFor(t, nil, Config{URL: "http://" + ln.Addr().String(), HTTP: httpclient.Options{NoProxy: true}})}
 		got := e.add(nil, event(time.Now(), 0, "x")).send()
 		if want = strings.Replace(want, "HOST", ln.Addr().String(), 1); !got.is("again [0]") || !strings.Contains(got.String(), want) {
 			t.Errorf("got %v, want %s", got, want)

@@ -20,6 +20,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/forebay-log/forebay/bufpool"
+	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/internal/httpsend"
 	"github.com/forebay-log/forebay/internal/secrets"
 )
@@ -309,7 +310,7 @@ func (s *client) lost(err error) answer {
 	if errors.As(err, &ue) {
 		err = ue.Err // without the URL, which may have a secret in its query
 	}
-	failed := &PushError{Message: httpsend.Printable(s.plain(err)), cause: err}
+	failed := &httpclient.Error{Package: "loki", Message: httpsend.Printable(s.plain(err)), Cause: err}
 	out := answer{verdict: unanswered, err: failed}
 	switch httpsend.LostBy(err) {
 	case httpsend.NotSecure:
@@ -317,7 +318,7 @@ func (s *client) lost(err error) answer {
 	case httpsend.NotSent:
 		out.verdict = tryAgain
 	default:
-		failed.unanswered = true
+		failed.MaybeStored = true
 	}
 	return out
 }

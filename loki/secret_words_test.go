@@ -12,6 +12,7 @@ import (
 
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/loki"
 )
@@ -21,8 +22,8 @@ import (
 func TestCredentialsInAnswers(t *testing.T) {
 	for _, secret := range []string{"X", "ab1", "token", "swordfish", "Pa-55.w0rd", "s3cr3t-value-of-some-length"} {
 		for name, c := range map[string]loki.Config{
-			"password": {Username: "user", Password: secret}, "token": {BearerToken: secret},
-			"header": {Headers: map[string]string{"Authorization": "Bearer " + secret}}, "URL": {URL: "http://user:" + secret + "@loki.test"},
+			"password": {HTTP: httpclient.Options{Username: "user", Password: secret}}, "token": {HTTP: httpclient.Options{BearerToken: secret}},
+			"header": {HTTP: httpclient.Options{Headers: map[string]string{"Authorization": "Bearer " + secret}}}, "URL": {URL: "http://user:" + secret + "@loki.test"},
 		} {
 			for _, text := range []string{"bad token Bearer %s", "refused [%s]", "%s", "key=%s&x=1", "\"%s\": no", "a" + strings.Repeat(" b", 508) + " %s"} {
 				for _, status := range []int{400, 401, 413, 429, 500} {
@@ -30,10 +31,10 @@ func TestCredentialsInAnswers(t *testing.T) {
 						c.URL = "http://loki.test"
 					}
 					c.Labels = map[string]string{"app": "a"}
-					c.Client = &http.Client{Transport: answers(func(r *http.Request) *http.Response {
+					c.HTTP.Client = &http.Client{Transport: answers(func(r *http.Request) *http.Response {
 						return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader(fmt.Sprintf(text, secret)))}
 					})}
-					p, err := loki.NewPusher(c)
+					p, err := loki.New(c)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -46,7 +47,7 @@ func TestCredentialsInAnswers(t *testing.T) {
 					ses, _ := p.Open(lonely{t.Context()})
 					_ = ses.Send(b.Batch(p.Encoder().Codec()))
 					ses.Close()
-					said := strings.TrimPrefix(p.Stats().LastError, fmt.Sprintf("loki: push answered %d %s", status, http.StatusText(status)))
+					said := strings.TrimPrefix(p.Stats().LastError, fmt.Sprintf("loki: server answered %d %s", status, http.StatusText(status)))
 					said = strings.NewReplacer("Bearer", "", "[secret]", "", `(stream {app="a", level="info"})`, "", "bad token", "").Replace(said)
 					if strings.Contains(said, secret) || p.Stats().LastError == "" {
 						t.Errorf("%s %s: %.80q", name, secret, p.Stats().LastError)

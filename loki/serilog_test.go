@@ -15,9 +15,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
@@ -62,17 +64,20 @@ func TestSerilog(t *testing.T) {
 		return p.requests()[0].header
 	}
 	// through logs records by way of a Handler, in a bubble of time.
-	through := func(c Config, answer func(int, *request) (int, string, http.Header), f func(*testing.T, *Handler, *peer)) func(*testing.T) {
+	throughWith := func(opts []any, c Config, answer func(int, *request) (int, string, http.Header), f func(*testing.T, *handler, *peer)) func(*testing.T) {
 		return func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				p := &peer{answer: answer}
-				h := handlerFor(t, p, c)
+				h := handlerFor(t, p, c, opts...)
 				f(t, h, p)
 				h.Close(context.Background())
 			})
 		}
 	}
-	age := through(Config{BatchAge: 3 * time.Second}, nil, func(t *testing.T, h *Handler, p *peer) {
+	through := func(c Config, answer func(int, *request) (int, string, http.Header), f func(*testing.T, *handler, *peer)) func(*testing.T) {
+		return throughWith(nil, c, answer, f)
+	}
+	age := through(Config{BatchAge: 3 * time.Second}, nil, func(t *testing.T, h *handler, p *peer) {
 		slog.New(h).Info("m")
 		time.Sleep(3*time.Second - 1)
 		synctest.Wait()
@@ -87,14 +92,14 @@ func TestSerilog(t *testing.T) {
 	})
 	exceptions := line(`{"msg":"m","Exception":{"Type":"*fmt.wrapError","Message":"outer: EOF","InnerException":{"Type":"*errors.errorString","Message":"EOF"}},`+
 		`"all":{"Type":"*errors.joinError","Message":"EOF\nx","InnerExceptions":[{"Type":"*errors.errorString","Message":"EOF"},{"Type":"*errors.errorString","Message":"x"}]}}`,
-		Config{Errors: "exception"}, slog.Any("Exception", err), slog.Any("all", errors.Join(io.EOF, errors.New("x"))))
+		Config{Line: Line{Errors: "exception"}}, slog.Any("Exception", err), slog.Any("all", errors.Join(io.EOF, errors.New("x"))))
 	client := func(t *testing.T) {
 		var asked string
-		transport := transportFunc(func(r *http.Request) (*http.Response, error) {
+		stored := transportFunc(func(r *http.Request) (*http.Response, error) {
 			asked = r.URL.String()
 			return stored204{}.RoundTrip(r)
 		})
-		s := sinkFor(t, nil, Config{Client: &http.Client{Transport: transport}})
+		s := sinkFor(t, nil, Config{HTTP: httpclient.Options{Client: &http.Client{Transport: stored}}})
 		if err := (&encoded{t: t, s: s}).add(nil, encode.Record{Time: time.Now(), Message: "m"}).send(); err != nil || asked != "http://loki.test:3100/loki/api/v1/push" {
 			t.Errorf("%v, asked for %s", err, asked)
 		}
@@ -118,14 +123,14 @@ func TestSerilog(t *testing.T) {
 		"handleLogLevelAsLabel": line(`{"msg":"m","level":"warn"}`, Config{NoLevelLabel: true}),
 		"traceIdMode":           traced,
 		"spanIdMode":            traced,
-		"Activity.Current": through(Config{Context: traceOf, TraceIDKey: "TraceId", SpanIDKey: "SpanId"}, nil, func(t *testing.T, h *Handler, p *peer) {
+		"Activity.Current": throughWith([]any{forebay.Context(traceOf)}, Config{TraceIDKey: "TraceId", SpanIDKey: "SpanId"}, nil, func(t *testing.T, h *handler, p *peer) {
 			slog.New(h).InfoContext(context.WithValue(t.Context(), traceKey{}, "7"), "m")
 			if err := h.Flush(context.Background()); err != nil || !slices.Equal(p.lines(), []string{`{"msg":"m","TraceId":"7","SpanId":"s-7"}`}) {
 				t.Errorf("%v %q", err, p.lines())
 			}
 		}),
 		"credentials": func(t *testing.T) {
-			if got := header(t, Config{Username: "u", Password: "p"}).Get("Authorization"); got != "Basic dTpw" {
+			if got := header(t, Config{HTTP: httpclient.Options{Username: "u", Password: "p"}}).Get("Authorization"); got != "Basic dTpw" {
 				t.Error(got)
 			}
 		},
@@ -137,7 +142,7 @@ func TestSerilog(t *testing.T) {
 		"restrictedToMinimumLevel": func(t *testing.T) {
 			var level slog.LevelVar
 			level.Set(slog.LevelError)
-			through(Config{Level: &level}, nil, func(t *testing.T, h *Handler, p *peer) {
+			throughWith([]any{&level}, Config{}, nil, func(t *testing.T, h *handler, p *peer) {
 				slog.New(h).Warn("not this")
 				level.Set(slog.LevelDebug)
 				slog.New(h).Debug("this")
@@ -146,7 +151,7 @@ func TestSerilog(t *testing.T) {
 				}
 			})(t)
 		},
-		"batchSizeLimit": through(Config{BatchRecords: 10, BatchAge: time.Hour}, nil, func(t *testing.T, h *Handler, p *peer) {
+		"batchSizeLimit": through(Config{BatchRecords: 10, BatchAge: time.Hour}, nil, func(t *testing.T, h *handler, p *peer) {
 			for range 100 {
 				slog.New(h).Info("m")
 			}
@@ -162,8 +167,8 @@ func TestSerilog(t *testing.T) {
 		}),
 		"period":                age,
 		"eagerlyEmitFirstEvent": age,
-		"queueLimit": through(Config{BufferRecords: 100, WhenFull: "drop-newest"}, func(int, *request) (int, string, http.Header) { return 0, "down", nil },
-			func(t *testing.T, h *Handler, _ *peer) {
+		"queueLimit": throughWith([]any{forebay.WhenFull("drop-newest"), forebay.Delivery(func(o *deliver.OutputOptions) { o.BufferRecords = 100 })}, Config{}, func(int, *request) (int, string, http.Header) { return 0, "down", nil },
+			func(t *testing.T, h *handler, _ *peer) {
 				for range 1000 {
 					slog.New(h).Info(strings.Repeat("x", 500))
 				}
@@ -171,8 +176,8 @@ func TestSerilog(t *testing.T) {
 					t.Errorf("%d of 1000 records found no room among 100", n)
 				}
 			}),
-		"retryTimeLimit": through(Config{Retry: &deliver.RetryOptions{MaxAge: 10 * time.Minute}}, func(int, *request) (int, string, http.Header) { return 503, "down", nil },
-			func(t *testing.T, h *Handler, _ *peer) {
+		"retryTimeLimit": throughWith([]any{forebay.Delivery(func(o *deliver.OutputOptions) { o.Deliver.Retry = &deliver.RetryOptions{MaxAge: 10 * time.Minute} })}, Config{}, func(int, *request) (int, string, http.Header) { return 503, "down", nil },
+			func(t *testing.T, h *handler, _ *peer) {
 				slog.New(h).Info("m")
 				time.Sleep(9 * time.Minute)
 				if a := h.Sink.Account(); a.Dropped.Total() != 0 {
@@ -184,8 +189,8 @@ func TestSerilog(t *testing.T) {
 				}
 			}),
 		"textFormatter": func(t *testing.T) {
-			line(`{"level":"WARN","text":"m"}`, Config{Formatter: encode.JSON(&encode.Options{TimeKey: "-", MessageKey: "text"})})(t)
-			line(`msg=m n=1`, Config{Body: "logfmt"}, slog.Int("n", 1))(t)
+			line(`{"level":"WARN","text":"m"}`, Config{Line: Line{Formatter: encode.JSON(&encode.Options{TimeKey: "-", MessageKey: "text"})}})(t)
+			line(`msg=m n=1`, Config{Line: Line{Body: "logfmt"}}, slog.Int("n", 1))(t)
 		},
 		"exceptionFormatter": func(t *testing.T) {
 			exceptions(t)
@@ -199,7 +204,7 @@ func TestSerilog(t *testing.T) {
 				t.Errorf("got %v, want %v", got.Time, at)
 			}
 		},
-		"Message": line(`{"Message":"m"}`, Config{MessageKey: "Message"}),
+		"Message": line(`{"Message":"m"}`, Config{Line: Line{MessageKey: "Message"}}),
 		"MessageTemplate": func(t *testing.T) {
 			if got, _ := entry(t, Config{}, "User {UserId}", slog.Int("UserId", 7)); got.Line != `{"msg":"User {UserId}","UserId":7}` {
 				t.Error(got.Line)
@@ -208,7 +213,7 @@ func TestSerilog(t *testing.T) {
 		"Exception":       exceptions,
 		"InnerException":  exceptions,
 		"InnerExceptions": exceptions,
-		"_Message":        line(`{"Message":"m","_Message":1}`, Config{MessageKey: "Message", Collisions: "prefix"}, slog.Int("Message", 1)),
+		"_Message":        line(`{"Message":"m","_Message":1}`, Config{Line: Line{MessageKey: "Message", Collisions: "prefix"}}, slog.Int("Message", 1)),
 	}
 
 	page, fault := os.ReadFile("../docs/MIGRATING-loki.md")

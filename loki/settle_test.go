@@ -102,13 +102,13 @@ func TestErrorsAreAskedOnceEverywhere(t *testing.T) {
 		json  bool // lists and maps are rendered as in metadata
 		other bool // it is a Formatter
 	}{
-		{name: "json", json: true, text: true}, {name: "object", c: Config{Errors: "object"}, json: true},
-		{name: "exception in json", c: Config{Errors: "exception", Wire: wireJSON}, json: true}, {name: "chain in json", c: Config{Errors: "chain", Wire: wireJSON}, json: true},
-		{name: "logfmt chain", c: Config{Body: bodyLogfmt, Errors: "chain"}, json: true}, {name: "logfmt in json", c: Config{Body: bodyLogfmt, Wire: wireJSON}, json: true, text: true},
-		{name: "formatter json", c: Config{Formatter: encode.JSON(chain)}, other: true},
-		{name: "formatter logfmt", c: Config{Formatter: encode.Logfmt(chain)}, other: true},
-		{name: "formatter console", c: Config{Formatter: encode.Console(chain)}, other: true},
-		{name: "own formatter", c: Config{Formatter: ownFormatter{}}, other: true},
+		{name: "json", json: true, text: true}, {name: "object", c: Config{Line: Line{Errors: "object"}}, json: true},
+		{name: "exception in json", c: Config{Wire: wireJSON, Line: Line{Errors: "exception"}}, json: true}, {name: "chain in json", c: Config{Wire: wireJSON, Line: Line{Errors: "chain"}}, json: true},
+		{name: "logfmt chain", c: Config{Line: Line{Body: bodyLogfmt, Errors: "chain"}}, json: true}, {name: "logfmt in json", c: Config{Wire: wireJSON, Line: Line{Body: bodyLogfmt}}, json: true, text: true},
+		{name: "formatter json", c: Config{Line: Line{Formatter: encode.JSON(chain)}}, other: true},
+		{name: "formatter logfmt", c: Config{Line: Line{Formatter: encode.Logfmt(chain)}}, other: true},
+		{name: "formatter console", c: Config{Line: Line{Formatter: encode.Console(chain)}}, other: true},
+		{name: "own formatter", c: Config{Line: Line{Formatter: ownFormatter{}}}, other: true},
 	}
 	shapes := []struct {
 		name string
@@ -207,7 +207,7 @@ func TestErrorsAreAskedOnceEverywhere(t *testing.T) {
 							}
 						}
 						// Objects have a stack each, other forms take one.
-						object := c.Errors == "object" || c.Errors == "exception"
+						object := c.Line.Errors == "object" || c.Line.Errors == "exception"
 						if sh.deep && place != "dropped" && !b.text && stacks != len(links) && (stacks != 1 || object) || b.text && stacks > 0 {
 							t.Errorf("%s: %d stacks", name, stacks)
 						}
@@ -249,7 +249,7 @@ func TestSettledIsBounded(t *testing.T) {
 		list[i] = list
 	}
 	list[3] = map[string]any{"list": list}
-	one(t, Config{MetadataAll: true, Formatter: bytesAsLines{}}, encode.Record{Message: "m", Attrs: []slog.Attr{slog.Any("list", list)}})
+	one(t, Config{MetadataAll: true, Line: Line{Formatter: bytesAsLines{}}}, encode.Record{Message: "m", Attrs: []slog.Attr{slog.Any("list", list)}})
 	e, _ := one(t, Config{MetadataAll: true}, encode.Record{Message: "m", Attrs: []slog.Attr{slog.Any("g", groupValuer{[]slog.Attr{slog.Int("a", 1)}}), slog.Any("e", endless{})}})
 	if e.Meta["g_a"] != "1" || !strings.HasPrefix(e.Line, `{"msg":"m","g":{"a":1}`) {
 		t.Errorf("got %.100s %q", e.Line, e.Meta["g_a"])
@@ -262,7 +262,7 @@ func TestFormatterSeesErrors(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		f := &seeing{}
 		err := newCounting("text", errors.New("in"))
-		one(t, Config{Formatter: f, MetadataAll: all}, encode.Record{Attrs: []slog.Attr{slog.Any("err", fmt.Errorf("outer: %w", err)), slog.Any("json", asJSON{})}})
+		one(t, Config{MetadataAll: all, Line: Line{Formatter: f}}, encode.Record{Attrs: []slog.Attr{slog.Any("err", fmt.Errorf("outer: %w", err)), slog.Any("json", asJSON{})}})
 		outer, ok := f.seen[0].Value.Any().(error)
 		var in *countingError
 		if !ok || !errors.As(outer, &in) || in != err || errors.Unwrap(outer) != error(err) {
@@ -299,11 +299,11 @@ func (f *seeing) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error
 func TestSettledLines(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 2))
 	for i := range 1000 {
-		c := Config{Body: []string{bodyJSON, bodyLogfmt}[i%2], Wire: []string{wireProtobuf, wireJSON}[i/2%2], MaxMetadataPairs: 1, BatchBytes: 4 << 10}
+		c := Config{Wire: []string{wireProtobuf, wireJSON}[i/2%2], BatchBytes: 4 << 10, Line: Line{Body: []string{bodyJSON, bodyLogfmt}[i%2]}, Limits: Limits{MaxMetadataPairs: 1}}
 		r := encode.Record{Time: time.Unix(1, 2), Message: "m", Attrs: randomAttrs(rng, 0)}
 		r.Attrs = append(r.Attrs, slog.Any("errs", []any{errors.New("x"), map[string]error{"k": nil}, struct{ E error }{errors.New("y")}}))
 		if rng.IntN(4) == 0 {
-			c.Formatter = []encode.Encoder{encode.JSON(nil), encode.Logfmt(nil), encode.Console(nil)}[rng.IntN(3)]
+			c.Line.Formatter = []encode.Encoder{encode.JSON(nil), encode.Logfmt(nil), encode.Console(nil)}[rng.IntN(3)]
 		}
 		var lines [2]string
 		for k := range lines {

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/bubble"
@@ -26,7 +27,7 @@ func TestOneRequestABatch(t *testing.T) {
 		bubble.Test(t, func(t *testing.T) {
 			const files, levels, rounds = 50, 4, 12
 			p := new(peer)
-			h := handlerFor(t, p, Config{LabelAttrs: []string{"file"}, Body: bodyLogfmt, Wire: w})
+			h := handlerFor(t, p, Config{LabelAttrs: []string{"file"}, Wire: w, Line: Line{Body: bodyLogfmt}})
 			log := slog.New(h)
 			for round := range rounds {
 				for k := range 2 {
@@ -87,7 +88,7 @@ func TestSharedRequestsKeepLimits(t *testing.T) {
 			}
 			return 204, "", nil
 		}
-		e := &encoded{t: t, s: sinkFor(t, p, Config{LabelAttrs: []string{"n"}, MaxRequestBytes: limit, Concurrency: 1})}
+		e := &encoded{t: t, s: sinkFor(t, p, Config{LabelAttrs: []string{"n"}, Concurrency: 1, Limits: Limits{MaxRequestBytes: limit}})}
 		for i := range 400 {
 			e.add(nil, event(time.Now(), 0, strings.Repeat("x", 100), slog.Int("n", i%40)))
 		}
@@ -228,7 +229,7 @@ func TestTurnsAtTheEnd(t *testing.T) {
 func TestNoRoomIsRemembered(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		l := &liar{most: 3, streams: map[string]*liarStream{}, stored: map[string]bool{}, refused: map[string]int{}, behind: time.Hour}
-		conf := Config{LabelAttrs: []string{"key"}, Body: bodyLogfmt}
+		conf := Config{LabelAttrs: []string{"key"}, Line: Line{Body: bodyLogfmt}}
 		earlier := handlerFor(t, &peer{answer: l.answer}, conf) // another process
 		slog.New(earlier).Info("m", "key", "old", "id", 0)
 		slog.New(earlier).Info("m", "id", 1) // the stream of the level
@@ -338,15 +339,21 @@ func TestWhatLokiDoesNotTell(t *testing.T) {
 			p := &peer{answer: l.answer}
 			var mu sync.Mutex
 			letters := map[string]bool{}
-			h := handlerFor(t, p, Config{LabelAttrs: []string{"key"}, Body: bodyLogfmt, MaxAge: -1, WhenFull: "block", MaxLabelValues: -1, Retry: &deliver.RetryOptions{MaxAge: -1},
-				DeadLetter: deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
+			h := handlerFor(t, p, Config{
+				LabelAttrs: []string{"key"},
+				Line:       Line{Body: bodyLogfmt},
+				Limits:     Limits{MaxAge: -1, MaxLabelValues: -1},
+			}, forebay.WhenFull("block"), forebay.Delivery(func(o *deliver.OutputOptions) {
+				o.Deliver.Retry = &deliver.RetryOptions{MaxAge: -1}
+				o.Deliver.DeadLetter = deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
 					mu.Lock()
 					defer mu.Unlock()
 					for _, rec := range b.All() {
 						letters[lineID(string(b.Codec.AppendJSON(nil, rec.Data, rec.Meta)))] = true
 					}
 					return batch.Outcome{}
-				})})
+				})
+			}))
 			keys, n := 8+rng.IntN(8), 0
 			burst := false
 			ago := make([]time.Duration, 64) // how old the records of a key are

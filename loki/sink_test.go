@@ -20,7 +20,7 @@ import (
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
-	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/slab"
 	"github.com/forebay-log/forebay/spool"
@@ -28,17 +28,14 @@ import (
 
 func quiet(batch.Event) {}
 
-func handlerFor(t testing.TB, p http.RoundTripper, c Config) *Handler {
+func handlerFor(t testing.TB, p http.RoundTripper, c Config, opts ...any) *handler {
 	t.Helper()
-	c.URL, c.Client = "http://loki.test", &http.Client{Transport: p}
-	if c.OnError == nil {
-		c.OnError = quiet
-	}
-	h, err := NewHandler(c)
+	c.URL, c.HTTP.Client = "http://loki.test", &http.Client{Transport: p}
+	h, err := newHandler(c, append([]any{forebay.OnError(quiet)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { checkMemory(t, h.Sink.Pusher) })
+	t.Cleanup(func() { checkMemory(t, h.Sink.Driver) })
 	return h
 }
 
@@ -93,7 +90,11 @@ func TestErrorsWait(t *testing.T) {
 				after = time.Since(start)
 				return http.StatusNoContent, "", nil
 			}
-			h := handlerFor(t, p, Config{Slab: c.slab})
+			h := handlerFor(t, p, Config{}, delivery(func(o *deliver.OutputOptions) {
+				if c.slab != nil {
+					o.Slab.FlushLevel = c.slab.FlushLevel
+				}
+			}))
 			slog.New(h).Error("boom")
 			time.Sleep(time.Minute)
 			synctest.Wait()
@@ -140,7 +141,7 @@ func TestBatches(t *testing.T) {
 func TestManyRecords(t *testing.T) {
 	for _, streams := range []int{1, 3} {
 		p := new(peer)
-		h := handlerFor(t, p, Config{BatchBytes: 200 << 10, WhenFull: "block", Nudge: true})
+		h := handlerFor(t, p, Config{BatchBytes: 200 << 10, Nudge: true}, forebay.WhenFull("block"))
 		const n = 12_000
 		for i := range n {
 			slog.New(h).Log(context.Background(), slog.Level(i%streams*4), "a record", "i", i)
@@ -165,7 +166,7 @@ func TestManyRecords(t *testing.T) {
 				}
 			}
 		}
-		if st := h.Sink.Pusher.Stats(); seen != n || st.BodyBytes < 6*st.WireBytes/5 {
+		if st := h.Sink.Driver.Stats(); seen != n || st.BodyBytes < 6*st.WireBytes/5 {
 			t.Errorf("%d streams: %d records, %+v", streams, seen, st)
 		}
 	}
@@ -192,16 +193,18 @@ func TestOutage(t *testing.T) {
 			return 204, "", nil
 		}
 		var dead bytes.Buffer
-		h := handlerFor(t, p, Config{DeadLetter: deliver.ErrorHandlerFunc(func(cause error, b *batch.Batch) batch.Outcome {
-			var s interface{ HTTPStatus() int } // of which deliver.DeadLetters writes
-			if !errors.As(cause, &s) || s.HTTPStatus() != 400 {
-				t.Errorf("a dead letter because of %v", cause)
-			}
-			for _, r := range b.All() {
-				dead.Write(b.Codec.AppendJSON(nil, r.Data, r.Meta))
-			}
-			return batch.Outcome{}
-		})})
+		h := handlerFor(t, p, Config{}, forebay.Delivery(func(o *deliver.OutputOptions) {
+			o.Deliver.DeadLetter = deliver.ErrorHandlerFunc(func(cause error, b *batch.Batch) batch.Outcome {
+				var s interface{ HTTPStatus() int } // of which deliver.DeadLetters writes
+				if !errors.As(cause, &s) || s.HTTPStatus() != 400 {
+					t.Errorf("a dead letter because of %v", cause)
+				}
+				for _, r := range b.All() {
+					dead.Write(b.Codec.AppendJSON(nil, r.Data, r.Meta))
+				}
+				return batch.Outcome{}
+			})
+		}))
 		log := slog.New(h)
 		for i := range 1000 {
 			if i == 500 {
@@ -238,7 +241,7 @@ func TestCloseIsBounded(t *testing.T) {
 		h := handlerFor(t, roundTrip(func(r *http.Request) (*http.Response, error) {
 			<-r.Context().Done()
 			return nil, r.Context().Err()
-		}), Config{WhenFull: "drop-newest"})
+		}), Config{}, forebay.WhenFull("drop-newest"))
 		for range 10 {
 			slog.New(h).Info("x")
 		}
@@ -267,66 +270,17 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
-// TestSinkAsOutput: a Router closes what Sink.Output made, and leaves open what was
-// given to forebay.Output.
-func TestSinkAsOutput(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		p := new(peer)
-		for _, closes := range []bool{true, false} {
-			s, err := New(Config{URL: "http://x", Labels: map[string]string{"app": "test"}, Client: &http.Client{Transport: p}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			spec := forebay.Output(slog.LevelInfo, s)
-			if closes {
-				spec = s.Output(slog.LevelWarn, forebay.Name("renamed"))
-			}
-			r, err := forebay.NewRouter(forebay.Route(s.Encoder(), spec))
-			if err != nil {
-				t.Fatal(err)
-			}
-			slog.New(r).Warn("one")
-			slog.New(r).Debug("not this")
-			rep, err := r.Close(context.Background())
-			if err != nil || rep.Outputs[0].Name != map[bool]string{true: "renamed", false: "loki"}[closes] {
-				t.Errorf("%v %v", rep, err)
-			}
-			rec, m, _ := s.Encoder().Scope().Append(nil, &encode.Record{Time: time.Now(), Message: "two"})
-			err = s.WriteRecord(rec, m)
-			if closes != errors.Is(err, batch.ErrClosed) {
-				t.Errorf("closes %v: %v", closes, err)
-			}
-			if err := s.Flush(context.Background()); err != nil && !closes {
-				t.Error(err)
-			}
-			want := uint64(2)
-			if closes {
-				want = 1
-			}
-			if got := s.Account(); got.Delivered != want {
-				t.Errorf("%v", got)
-			}
-			rep1, err := s.Shutdown(context.Background())
-			rep2, err2 := s.Shutdown(context.Background())
-			if err != nil || err2 != nil || rep1.Delivered != want || rep2.Delivered != want || rep1.Check() != nil {
-				t.Errorf("%v %v, again %v %v", rep1, err, rep2, err2)
-			}
-			if st := s.Pusher.Stats(); st.Requests == 0 || st.LastError != "" {
-				t.Errorf("%+v", st)
-			}
-		}
-	})
-}
-
 // TestSpoolDir: what Loki does not take before the end of the process is in the
 // spool, and reaches it from another Sink, with its labels.
 func TestSpoolDir(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		down := roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") })
-		c := Config{Labels: map[string]string{"app": "test"}, LabelAttrs: []string{"region"}, TenantAttr: "org", SpoolDir: dir,
-			Retry: &deliver.RetryOptions{Min: time.Millisecond, Max: time.Millisecond}}
-		h := handlerFor(t, down, c)
+		c := Config{Labels: map[string]string{"app": "test"}, LabelAttrs: []string{"region"}, TenantAttr: "org"}
+		spooled := []any{forebay.Spool(dir), delivery(func(o *deliver.OutputOptions) {
+			o.Deliver.Retry = &deliver.RetryOptions{Min: time.Millisecond, Max: time.Millisecond}
+		})}
+		h := handlerFor(t, down, c, spooled...)
 		for i := range 50 {
 			slog.New(h).Info("kept", "i", i, "region", fmt.Sprint("r", i%3), "org", "o")
 		}
@@ -337,7 +291,7 @@ func TestSpoolDir(t *testing.T) {
 			t.Fatalf("%v %v", rep, err)
 		}
 		p := new(peer)
-		h = handlerFor(t, p, c)
+		h = handlerFor(t, p, c, spooled...)
 		slog.New(h).Info("new", "region", "r9", "org", "o")
 		if err := h.Flush(context.Background()); err != nil {
 			t.Fatal(err)
@@ -368,9 +322,11 @@ func TestSpoolOfAnotherWire(t *testing.T) {
 		for _, to := range wires {
 			dir := t.TempDir()
 			bubble.Test(t, func(t *testing.T) {
-				c := Config{Labels: map[string]string{"app": "test"}, LabelAttrs: []string{"region"}, MetadataAttrs: []string{"k"}, TenantAttr: "org", SpoolDir: dir,
-					Wire: from, Retry: &deliver.RetryOptions{Min: time.Millisecond, Max: time.Millisecond}}
-				h := handlerFor(t, roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") }), c)
+				c := Config{Labels: map[string]string{"app": "test"}, LabelAttrs: []string{"region"}, MetadataAttrs: []string{"k"}, TenantAttr: "org", Wire: from}
+				spooled := []any{forebay.Spool(dir), delivery(func(o *deliver.OutputOptions) {
+					o.Deliver.Retry = &deliver.RetryOptions{Min: time.Millisecond, Max: time.Millisecond}
+				})}
+				h := handlerFor(t, roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") }), c, spooled...)
 				at := time.Now().Add(-time.Minute)
 				for i := range 20 {
 					r := slog.NewRecord(at.Add(time.Duration(i)), slog.LevelWarn, "kept \"so\"", 0)
@@ -383,7 +339,7 @@ func TestSpoolOfAnotherWire(t *testing.T) {
 
 				p := new(peer)
 				c.Wire = to
-				h = handlerFor(t, p, c)
+				h = handlerFor(t, p, c, spooled...)
 				slog.New(h).Info("new")
 				if err := h.Flush(t.Context()); err != nil {
 					t.Fatal(err)
@@ -423,12 +379,15 @@ func TestSpoolOfAnotherWire(t *testing.T) {
 func TestSpillWhenFull(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		c := Config{Labels: map[string]string{"app": "test"}, SpoolDir: t.TempDir(), WhenFull: "spill", BufferBytes: 64 << 10, SlabBytes: 8 << 10,
-			Retry: &deliver.RetryOptions{Min: time.Millisecond, Max: time.Millisecond}}
+		c := Config{Labels: map[string]string{"app": "test"}}
+		spills := []any{forebay.Spool(t.TempDir()), forebay.WhenFull("spill"), delivery(func(o *deliver.OutputOptions) {
+			o.BufferBytes, o.Slab.SlabBytes = 64<<10, 8<<10
+			o.Deliver.Retry = &deliver.RetryOptions{Min: time.Millisecond, Max: time.Millisecond}
+		})}
 		h := handlerFor(t, roundTrip(func(*http.Request) (*http.Response, error) {
 			<-release
 			return &http.Response{StatusCode: 204, Body: http.NoBody}, nil
-		}), c)
+		}), c, spills...)
 		const n = 5000 // half a megabyte
 		for i := range n {
 			slog.New(h).Info("a record of some length", "i", i)
@@ -452,7 +411,7 @@ func TestLargeRecordsFillTheBuffer(t *testing.T) {
 	h := handlerFor(t, roundTrip(func(*http.Request) (*http.Response, error) {
 		<-release
 		return &http.Response{StatusCode: 204, Body: http.NoBody}, nil
-	}), Config{Labels: map[string]string{"app": "test"}, SlabBytes: 64 << 10, BufferBytes: 16 << 20, WhenFull: "drop-newest"})
+	}), Config{Labels: map[string]string{"app": "test"}}, forebay.WhenFull("drop-newest"), forebay.Delivery(func(o *deliver.OutputOptions) { o.Slab.SlabBytes = 64 << 10; o.BufferBytes = 16 << 20 }))
 	const n = 130
 	for range n { // of 100 kB each
 		slog.New(h).Info(strings.Repeat("x", 100_000))
@@ -470,7 +429,7 @@ const crashEnv = "FOREBAY_LOKI_CRASH_TEST"
 
 // crashingChild logs and ends as the worst case does: without a word.
 func crashingChild(dir string) {
-	h, err := NewHandler(Config{URL: "http://127.0.0.1:1", Labels: map[string]string{"app": "test"}, LabelAttrs: []string{"region"}, CrashDir: dir, BatchAge: time.Hour})
+	h, err := newHandler(Config{URL: "http://127.0.0.1:1", Labels: map[string]string{"app": "test"}, LabelAttrs: []string{"region"}, BatchAge: time.Hour}, forebay.CrashSafe(dir))
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -504,7 +463,7 @@ func testCrashDir(t *testing.T, wire string) {
 	}
 	p := new(peer)
 	// Records of another Wire are delivered, too.
-	h := handlerFor(t, p, Config{Labels: map[string]string{"app": "test"}, LabelAttrs: []string{"region"}, CrashDir: dir, Wire: wire})
+	h := handlerFor(t, p, Config{Labels: map[string]string{"app": "test"}, LabelAttrs: []string{"region"}, Wire: wire}, forebay.CrashSafe(dir))
 	slog.New(h).Info("new")
 	if err := h.Flush(context.Background()); err != nil {
 		t.Fatal(err)
@@ -531,7 +490,10 @@ func TestErrorHandler(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		down := roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") })
 		// Up to the limit records wait.
-		h := handlerFor(t, down, Config{ErrorHandler: deliver.JSONLines(io.Discard), PendingLimit: 100, Labels: map[string]string{"app": "test"}})
+		h := handlerFor(t, down, Config{Labels: map[string]string{"app": "test"}}, forebay.Delivery(func(o *deliver.OutputOptions) {
+			o.Deliver.Handler = deliver.JSONLines(io.Discard)
+			o.Deliver.PendingLimit = 100
+		}))
 		slog.New(h).Info("waits")
 		time.Sleep(time.Minute)
 		if a := h.Sink.Account(); a.Handled != 0 || a.Pending.Total() != 1 {
@@ -540,8 +502,13 @@ func TestErrorHandler(t *testing.T) {
 		h.Close(context.Background())
 
 		var aside bytes.Buffer
-		h = handlerFor(t, down, Config{Labels: map[string]string{"app": "test"}, ErrorHandler: deliver.JSONLines(&aside), PendingLimit: 5,
-			Breaker: &deliver.BreakerOptions{Failures: 1}})
+		h = handlerFor(t, down, Config{
+			Labels: map[string]string{"app": "test"},
+		}, forebay.Delivery(func(o *deliver.OutputOptions) {
+			o.Deliver.Handler = deliver.JSONLines(&aside)
+			o.Deliver.PendingLimit = 5
+			o.Deliver.Breaker = &deliver.BreakerOptions{Failures: 1}
+		}))
 		for range 10 {
 			slog.New(h).Info("aside")
 		}
@@ -580,8 +547,11 @@ func TestDefaultReport(t *testing.T) {
 		old := os.Stderr
 		os.Stderr = w
 		defer func() { os.Stderr = old }()
-		s, err := New(Config{URL: "http://loki.test", Labels: map[string]string{"app": "x"}, Name: "here",
-			SpoolDir: dir, Client: &http.Client{Transport: new(peer)}})
+		s, err := newSink(Config{
+			URL:    "http://loki.test",
+			Labels: map[string]string{"app": "x"},
+			HTTP:   httpclient.Options{Client: &http.Client{Transport: new(peer)}},
+		}, forebay.Name("here"), forebay.Spool(dir))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,7 @@ func TestSlogtest(t *testing.T) {
 	for _, wire := range []string{wireProtobuf, wireJSON} {
 		t.Run(wire, func(t *testing.T) {
 			var p *peer
-			var h *Handler
+			var h *handler
 			slogtest.Run(t, func(t *testing.T) slog.Handler {
 				p = new(peer)
 				h = handlerFor(t, p, Config{Wire: wire, NoLevelLabel: true, Labels: map[string]string{"app": "x"}})

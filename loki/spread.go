@@ -40,7 +40,7 @@ func (s *spread) widens(value uint64, most int) bool {
 // narrow looks at the labels of a stream that is to be made, and makes metadata of those
 // that have too many values. It reports whether there are such.
 func (e *encoder) narrow(p *picked) (changed bool) {
-	if e.c.MaxLabelValues < 0 {
+	if e.c.Limits.MaxLabelValues < 0 {
 		return false
 	}
 	for i, v := range p.labels {
@@ -48,8 +48,8 @@ func (e *encoder) narrow(p *picked) (changed bool) {
 			continue
 		}
 		slot := e.slots[i]
-		if slot.spread.widens(maphash.Bytes(e.streams.seed, v), e.c.MaxLabelValues) {
-			e.reports.post("label-values", fmt.Errorf("loki: the label %s has more than %d values (max_label_values): it becomes metadata", slot.from, e.c.MaxLabelValues), 0)
+		if slot.spread.widens(maphash.Bytes(e.streams.seed, v), e.c.Limits.MaxLabelValues) {
+			e.reports.Post("label-values", fmt.Errorf("loki: the label %s has more than %d values (max_label_values): it becomes metadata", slot.from, e.c.Limits.MaxLabelValues), 0)
 		}
 		if slot.spread.wide.Load() {
 			e.demote(p, i, labelSpread)

@@ -38,7 +38,7 @@ func TestManyStacks(t *testing.T) {
 		recs = append(recs, encode.Record{Time: time.Now(), Level: slog.LevelError, Message: fmt.Sprint("operation ", i), Attrs: []slog.Attr{slog.Int("id", i), slog.Any("err", err)}})
 	}
 	for _, c := range []Config{
-		{Errors: "object"}, {Errors: "exception"}, {Errors: "chain"}, {Errors: "exception", Wire: wireJSON}, {Errors: "object", MetadataAll: true}, {Errors: "chain", Body: bodyLogfmt},
+		{Line: Line{Errors: "object"}}, {Line: Line{Errors: "exception"}}, {Line: Line{Errors: "chain"}}, {Wire: wireJSON, Line: Line{Errors: "exception"}}, {MetadataAll: true, Line: Line{Errors: "object"}}, {Line: Line{Errors: "chain", Body: bodyLogfmt}},
 	} {
 		scope := sinkFor(t, new(peer), c).Encoder().Scope()
 		dst := make([]byte, 0, 64<<10)
@@ -50,7 +50,7 @@ func TestManyStacks(t *testing.T) {
 				}
 			}
 		}); n > 5 { // what runs beside the test allocates now and then
-			t.Errorf("%s %s %s: %v allocations for %d records", c.Errors, c.Wire, c.Body, n, len(recs))
+			t.Errorf("%s %s %s: %v allocations for %d records", c.Line.Errors, c.Wire, c.Line.Body, n, len(recs))
 		}
 	}
 }

@@ -44,7 +44,7 @@ func (s *stream) waited(now time.Time) time.Duration {
 }
 
 // A registry gives numbers to streams and finds them again without a lock. It is
-// the [batch.Dictionary] of a [Pusher]. Stream 0 is that of warnings, because gap
+// the [batch.Dictionary] of a [Driver]. Stream 0 is that of warnings, because gap
 // markers belong to it.
 type registry struct {
 	seed    maphash.Seed

@@ -13,35 +13,16 @@ import (
 //	log, err := forebay.New(loki.To("http://localhost:3100", loki.Label("app", "shop")))
 //
 // Package forebay has the options for all outputs; [Label] and [Configure] set options of
-// this output. forebay.Encoder sets the formatter of the lines ([Config.Formatter]).
+// this output. forebay.Encoder sets the formatter of the lines ([Line]).
 func To(url string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("loki.To", Config{URL: url}, openOutput, opts...)
 }
 
 func openOutput(c *Config, s *forebay.Setup) (deliver.Destination, error) {
 	if s.Encoder != nil {
-		c.Formatter = s.Encoder
+		c.Line.Formatter, s.Encoder = s.Encoder, nil
 	}
-	name, onError := s.Name, s.OnError
-	if name != "" {
-		c.Name = name
-	}
-	if c.OnError == nil {
-		c.OnError = onError
-	}
-	p, err := NewPusher(*c)
-	if err != nil {
-		return nil, err
-	}
-	s.OutputOptions = *p.c.output(p)
-	if name != "" {
-		s.Name = name
-	}
-	if s.OnError == nil {
-		s.OnError = onError
-	}
-	s.Encoder = p.Encoder()
-	return p, nil
+	return New(*c)
 }
 
 // Label adds a label to every stream, see [Config.Labels].
@@ -59,13 +40,11 @@ func Label(name, value string) forebay.OutputOption {
 	})
 }
 
-// Configure calls set with the Config of the output, for everything without a separate
-// option: authentication, TLS, labels from attributes, limits. Options of package forebay
-// override fields with the same meaning. Config.Level has no effect: use forebay.Level.
-// Config.Context is an error: use forebay.Context in forebay.New. With a complete Config,
-// for example from YAML:
+// Configure calls set with the Config of the output, for everything without a separate option:
+// authentication, TLS, labels from attributes, limits. With a complete Config, for example from
+// YAML:
 //
-//	loki.To(conf.URL, loki.Configure(func(c *loki.Config) { *c = conf }), forebay.Level(level))
+//	loki.To(conf.URL, loki.Configure(func(c *loki.Config) { *c = conf }))
 func Configure(set func(*Config)) forebay.OutputOption {
 	return forebay.DriverOption("loki.Configure", func(c *Config) error {
 		if set == nil {

@@ -11,12 +11,15 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// NewHandler and To make the same output of one Config: memory, name and lines.
-func TestHandlerIsTo(t *testing.T) {
-	for _, c := range []Config{
-		{Labels: map[string]string{"app": "x"}},
-		{BatchRecords: 10, MessageKey: "Message", Errors: "object", Name: "grafana"},
-		{BufferBytes: 1 << 20, SlabBytes: 64 << 10, Body: "logfmt"},
+// forebay.To with a Driver and To are the same output: memory, name and lines.
+func TestDriverIsTo(t *testing.T) {
+	for _, test := range []struct {
+		c    Config
+		opts []forebay.OutputOption
+	}{
+		{Config{Labels: map[string]string{"app": "x"}}, nil},
+		{Config{BatchRecords: 10, Line: Line{MessageKey: "Message", Errors: "object"}}, []forebay.OutputOption{forebay.Name("grafana")}},
+		{Config{Line: Line{Body: "logfmt"}}, []forebay.OutputOption{forebay.Buffer(1 << 20)}},
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			type made struct {
@@ -25,22 +28,23 @@ func TestHandlerIsTo(t *testing.T) {
 				lines     []string
 			}
 			var got []made
-			for _, way := range []func(c Config) (*forebay.Router, error){
-				func(c Config) (*forebay.Router, error) {
-					h, err := NewHandler(c)
-					if err != nil {
-						return nil, err
-					}
-					return h.Router, nil
+			for _, way := range []func(c Config) (forebay.OutputSpec, error){
+				func(c Config) (forebay.OutputSpec, error) {
+					d, err := New(c)
+					return forebay.To(d, test.opts...), err
 				},
-				func(c Config) (*forebay.Router, error) {
-					return forebay.NewRouter(To(c.URL, Configure(func(d *Config) { *d = c })))
+				func(c Config) (forebay.OutputSpec, error) {
+					return To(c.URL, append(test.opts, Configure(func(d *Config) { *d = c }))...), nil
 				},
 			} {
 				p := new(peer)
-				c := c
-				c.URL, c.Client, c.OnError = "http://loki.test", &http.Client{Transport: p}, quiet
-				r, err := way(c)
+				c := test.c
+				c.URL, c.HTTP.Client = "http://loki.test", &http.Client{Transport: p}
+				spec, err := way(c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r, err := forebay.NewRouter(spec, forebay.OnError(quiet))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -53,7 +57,7 @@ func TestHandlerIsTo(t *testing.T) {
 			}
 			a, b := got[0], got[1]
 			if a.name != b.name || a.slabs != b.slabs || a.of != b.of || !slices.Equal(a.lines, b.lines) || len(a.lines) != 1 {
-				t.Errorf("NewHandler %+v, To %+v", a, b)
+				t.Errorf("forebay.To %+v, To %+v", a, b)
 			}
 		})
 	}

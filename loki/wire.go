@@ -95,7 +95,7 @@ const (
 	jsonForm
 )
 
-// The content types of the records of a [Pusher].
+// The content types of the records of a [Driver].
 const (
 	contentTypeProtobuf = "application/vnd.forebay.loki-entry+protobuf"
 	contentTypeJSON     = "application/vnd.forebay.loki-entry+json"

@@ -12,7 +12,7 @@
 //
 //	log, err := forebay.New(netsink.To("syslog+tcp://localhost:514?app=shop"))
 //
-// A [Destination] is the driver for [deliver.NewOutput]. A session is one connection:
+// A [Driver] is the driver for [deliver.NewOutput]. A session is one connection:
 //
 //	batch ─▶ frames ─▶ kernel ─▶ network ─▶ peer
 //	                     └─▶ record settled
@@ -40,5 +40,5 @@
 // critical. TIMESTAMP is the record's time in UTC with microseconds, the maximum resolution of
 // the RFC, or "-" if the time is unknown. MSG is the record without the newline at its end;
 // records in a binary form are converted to JSON ([batch.Codec]). Newlines within a record are
-// kept, because the octet count determines its end. [Options] contains the other header fields.
+// kept, because the octet count determines its end. [Config] contains the other header fields.
 package netsink

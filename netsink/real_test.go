@@ -27,6 +27,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/transport"
 )
 
 // A receiver is a listener on the loopback interface that can be killed and
@@ -201,7 +202,7 @@ func TestTLS(t *testing.T) {
 	server := &tls.Config{Certificates: []tls.Certificate{cert}}
 	r := &receiver{t: t, addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, wrap: func(c net.Conn) net.Conn { return tls.Server(c, server) }}
 	r.start()
-	c := mustConnect(t, "tls://"+r.addr.String(), &Options{TLS: &tls.Config{RootCAs: pool}})
+	c := mustConnect(t, "tls://"+r.addr.String(), &Config{TLS: transport.TLS{Config: &tls.Config{RootCAs: pool}}})
 	c.deliverAll(lines(2000))
 	await(t, "the records", func() bool { return len(r.lines()) == 2000 })
 	c.mustClose()
@@ -218,7 +219,7 @@ func TestTLS(t *testing.T) {
 		return tls.Server(c, &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAnyClientCert, MinVersion: tls.VersionTLS13})
 	}}
 	strict.start()
-	nobody := mustConnect(t, "tls://"+strict.addr.String(), &Options{TLS: &tls.Config{RootCAs: pool}})
+	nobody := mustConnect(t, "tls://"+strict.addr.String(), &Config{TLS: transport.TLS{Config: &tls.Config{RootCAs: pool}}})
 	l := newLife()
 	s, err := nobody.d.Open(l)
 	if err != nil {
@@ -365,7 +366,7 @@ func ExampleDestination() {
 		text, _ := io.ReadAll(c)
 		fmt.Printf("%q\n", text)
 	}()
-	d, err := New("tcp://"+l.Addr().String(), nil)
+	d, err := New(Config{Address: "tcp://" + l.Addr().String()})
 	if err != nil {
 		fmt.Println(err)
 		return

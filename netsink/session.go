@@ -15,7 +15,7 @@ import (
 
 // A session is one connection. Its reader is the goroutine that detects the end.
 type session struct {
-	d    *Destination
+	d    *Driver
 	life deliver.Life
 	conn net.Conn
 	raw  net.Conn // below TLS, else conn: it closes without a word
@@ -38,7 +38,7 @@ var (
 )
 
 // begin makes a session from a connection.
-func (d *Destination) begin(l deliver.Life, conn, raw net.Conn) *session {
+func (d *Driver) begin(l deliver.Life, conn, raw net.Conn) *session {
 	s := &session{d: d, life: l, conn: conn, raw: raw, gone: make(chan struct{})}
 	s.stop = context.AfterFunc(l.Context(), func() { _ = conn.SetWriteDeadline(time.Unix(1, 0)) })
 	d.connects.Add(1)

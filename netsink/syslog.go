@@ -21,7 +21,7 @@ var facilities = []string{
 }
 
 // resolveSyslog fills in the fields of the header.
-func (s *Options) resolveSyslog() error {
+func (s *Config) resolveSyslog() error {
 	if s.Facility == "" {
 		s.Facility = "user"
 	}
@@ -50,7 +50,7 @@ func (s *Options) resolveSyslog() error {
 }
 
 // override sets fields from the query of a destination.
-func (s *Options) override(q url.Values) error {
+func (s *Config) override(q url.Values) error {
 	for name, values := range q {
 		value := values[len(values)-1]
 		switch name {
@@ -111,7 +111,7 @@ func severity(l slog.Level) int {
 const stamp = "2006-01-02T15:04:05.000000Z"
 
 // message appends a SYSLOG-MSG.
-func (s *Options) message(dst []byte, c batch.Codec, rec *batch.Record) []byte {
+func (s *Config) message(dst []byte, c batch.Codec, rec *batch.Record) []byte {
 	dst = append(dst, '<')
 	dst = strconv.AppendInt(dst, int64(s.facility*8+severity(rec.Level)), 10)
 	dst = append(dst, ">1 "...)

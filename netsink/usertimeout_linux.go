@@ -1,6 +1,8 @@
 package netsink
 
-import "syscall"
+import (
+	"syscall"
+)
 
 // tcpUserTimeout is TCP_USER_TIMEOUT (tcp(7)), which package syscall lacks.
 const tcpUserTimeout = 18
@@ -8,7 +10,7 @@ const tcpUserTimeout = 18
 // control limits how long sent bytes may stay unacknowledged. Without it, a peer whose machine is
 // down is detected only after a quarter of an hour, as long as writes fit into the kernel's
 // buffer.
-func (o *Options) control(network, _ string, c syscall.RawConn) error {
+func (o *Config) control(network, _ string, c syscall.RawConn) error {
 	if network != "tcp4" && network != "tcp6" {
 		return nil
 	}

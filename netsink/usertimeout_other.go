@@ -2,6 +2,8 @@
 
 package netsink
 
-import "syscall"
+import (
+	"syscall"
+)
 
-func (o *Options) control(string, string, syscall.RawConn) error { return nil }
+func (o *Config) control(string, string, syscall.RawConn) error { return nil }

@@ -5,14 +5,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/internal/httpsend"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -32,7 +31,7 @@ const (
 
 const logsPath = "/v1/logs"
 
-// Config configures an [Exporter]. Only URL is required. Each field states its default and unit. A
+// Config is the protocol of a [Driver]. Only URL is required. Each field states its default and unit. A
 // Config can be decoded from YAML; the keys are the field names in lower case with underscores.
 type Config struct {
 	// URL is the address of the receiver, http or https: a host with its port (such as
@@ -57,31 +56,12 @@ type Config struct {
 
 	// Compression of requests: "gzip" or "none". Default "gzip".
 	Compression string `yaml:"compression"`
-	// Username and Password are for basic authentication. Default "": none.
-	Username string `yaml:"username"`
-	Password string `yaml:"password"`
-	// BearerToken is sent as a bearer token. BearerTokenFile is a file with the token, which
-	// is read again when it changes, and after a 401. Default "": none.
-	BearerToken     string `yaml:"bearer_token"`
-	BearerTokenFile string `yaml:"bearer_token_file"`
-	// Headers are sent with every request. Default: none.
-	Headers map[string]string `yaml:"headers"`
-	// TLS configures https. Default: the system's authorities, no client certificate.
-	TLS TLS `yaml:"tls"`
-	// NoProxy ignores the environment's HTTP_PROXY, HTTPS_PROXY and NO_PROXY. Default false.
-	NoProxy bool `yaml:"no_proxy"`
-	// UnixSocket is the path of a unix socket to use instead of the host of URL. Default
-	// "": none.
-	UnixSocket string `yaml:"unix_socket"`
-	// Client, if not nil, makes the requests; TLS, NoProxy and UnixSocket are then ignored.
-	// It is copied and does not follow redirects. Default nil: a client configured by the
-	// fields above.
-	Client *http.Client `yaml:"-"`
+	// HTTP configures the requests: authentication, headers, TLS, proxy. The default of Timeout
+	// is 10 s.
+	HTTP httpclient.Options `yaml:",inline"`
 	// DryRun, if not nil, receives the output instead of the receiver: a line for each
 	// request, followed by its records as JSON. Default nil.
 	DryRun io.Writer `yaml:"-"`
-	// Timeout limits one request. Default 10 s.
-	Timeout time.Duration `yaml:"timeout"`
 
 	// BatchBytes, BatchRecords and BatchAge control when a batch is sent: when it has so
 	// many bytes before compression (default 1 MiB), so many records (default 0: no limit),
@@ -91,30 +71,7 @@ type Config struct {
 	BatchRecords int           `yaml:"batch_records"`
 	BatchAge     time.Duration `yaml:"batch_age"`
 
-	// OnError receives an event when a receiver accepts a request and rejects some of its
-	// records (partial-success). The Exporter calls it in a separate goroutine that reads a
-	// bounded queue. Default nil: with [To] the OnError of the output, otherwise a line on
-	// standard error.
-	OnError func(batch.Event) `yaml:"-"`
-	// Name is the name in those events. Default "otlp".
-	Name string `yaml:"name"`
-
 	endpoint *url.URL // of URL, set by resolve
-}
-
-// TLS configures https. All fields are optional; files are in PEM format.
-type TLS struct {
-	// CAFile contains the authorities to trust. Default: the system's.
-	CAFile string `yaml:"ca_file"`
-	// CertFile and KeyFile contain the client's certificate and its key. Default: none.
-	CertFile string `yaml:"cert_file"`
-	KeyFile  string `yaml:"key_file"`
-	// ServerName is the expected name in the server's certificate. Default: the host of
-	// URL.
-	ServerName string `yaml:"server_name"`
-	// InsecureSkipVerify accepts any certificate, so that anyone can impersonate the server.
-	// Default false.
-	InsecureSkipVerify bool `yaml:"insecure_skip_verify"`
 }
 
 // Format writes the address without credentials, for every verb.
@@ -142,18 +99,14 @@ func (c Config) resolve() (Config, error) {
 	defaultTo(&c.TraceIDKey, "trace_id")
 	defaultTo(&c.SpanIDKey, "span_id")
 	defaultTo(&c.Compression, compressGzip)
-	defaultTo(&c.Timeout, defaultTimeout)
+	defaultTo(&c.HTTP.Timeout, defaultTimeout)
 	defaultTo(&c.BatchBytes, defaultBatchBytes)
 	defaultTo(&c.BatchAge, defaultBatchAge)
-	defaultTo(&c.Name, "otlp")
 	u, user, why := httpsend.ParseURL(c.URL)
 	if why != "" {
 		bad("url: %s; use http://host:4318 or https://host/prefix", why)
 	} else {
-		if user != nil && c.Username == "" && c.Password == "" {
-			c.Username = user.Username()
-			c.Password, _ = user.Password()
-		}
+		httpsend.SetUser(&c.HTTP, user)
 		u.Path, u.RawPath = strings.TrimSuffix(u.Path, "/"), ""
 		if !strings.HasSuffix(u.Path, logsPath) {
 			u.Path += logsPath
@@ -168,23 +121,15 @@ func (c Config) resolve() (Config, error) {
 	if c.Compression != compressGzip && c.Compression != compressNone {
 		bad("compression is %q; use gzip or none", c.Compression)
 	}
-	if why := httpsend.CheckHeaders(c.Headers, httpsend.Ways(c.Username, c.Password, c.BearerToken, c.BearerTokenFile)); why != "" {
-		bad("%s", why)
-	}
-	if strings.ContainsAny(c.BearerToken, "\r\n\x00") {
-		bad("bearer_token: it contains a newline")
-	}
-	if (c.TLS.CertFile == "") != (c.TLS.KeyFile == "") {
-		bad("tls: cert_file and key_file belong together; give both")
-	}
+	httpsend.Check(&c.HTTP, bad)
 	if c.BatchBytes < 1 || c.BatchBytes > slab.MaxSlabBytes {
 		bad("batch_bytes is %d; use 1 to %d bytes", c.BatchBytes, slab.MaxSlabBytes)
 	}
 	if c.BatchRecords < 0 {
 		bad("batch_records is %d; use 0 or more", c.BatchRecords)
 	}
-	if c.Timeout < 0 || c.BatchAge < 0 {
-		bad("timeout (%v) and batch_age (%v) must be positive", c.Timeout, c.BatchAge)
+	if c.BatchAge < 0 {
+		bad("batch_age is %v; use a positive duration", c.BatchAge)
 	}
 	return c, errors.Join(errs...)
 }

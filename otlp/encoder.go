@@ -20,7 +20,7 @@ import (
 // decoders accept a hundred. Deeper values are JSON text.
 const maxDepth = 24
 
-// An encoder is the [encode.Encoder] of an [Exporter].
+// An encoder is the [encode.Encoder] of an [Driver].
 //
 // It encodes each record once, in the calling goroutine, in the format of the request. It
 // allocates no memory, except in methods of the attribute values.

@@ -236,7 +236,7 @@ func TestUniqueKeys(t *testing.T) {
 	if got := shown(t, x.Encoder().Scope(), r); !strings.Contains(got, `"code.line.number_":1`) {
 		t.Errorf("beside the source: %s", got)
 	}
-	rec, m, err := x.AppendLine(nil, time.Time{}, NoLevel, []byte("line"), []slog.Attr{slog.Int("a", 1), slog.Int("a", 2)})
+	rec, m, err := x.AppendLine(nil, time.Time{}, batch.NoLevel, []byte("line"), []slog.Attr{slog.Int("a", 1), slog.Int("a", 2)})
 	if got := string(codec{}.AppendJSON(nil, rec, m)); err != nil || got != `{"body":"line","attributes":{"a":1,"a_":2}}` {
 		t.Errorf("of a line: %s, %v", got, err)
 	}
@@ -350,7 +350,7 @@ func TestMarker(t *testing.T) {
 // FuzzCodec: whatever stands in a spool is an object of JSON.
 func FuzzCodec(f *testing.F) {
 	x := exporterFor(f, new(peer), nil)
-	rec, _, _ := x.AppendLine(nil, time.Unix(1, 0), NoLevel, []byte("line"), []slog.Attr{slog.Any("l", []any{1, map[string]any{"a": nil}})})
+	rec, _, _ := x.AppendLine(nil, time.Unix(1, 0), batch.NoLevel, []byte("line"), []slog.Attr{slog.Any("l", []any{1, map[string]any{"a": nil}})})
 	f.Add(rec)
 	f.Add([]byte("\x12\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {

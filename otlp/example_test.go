@@ -38,7 +38,7 @@ func Example() {
 func ExampleConfigure() {
 	log, err := forebay.New(otlp.To("http://localhost:4318", otlp.Configure(func(c *otlp.Config) {
 		c.DryRun, c.ScopeName = os.Stdout, "checkout"
-		c.Headers = map[string]string{"X-Api-Key": "…"}
+		c.HTTP.Headers = map[string]string{"X-Api-Key": "…"}
 	})))
 	if err != nil {
 		fmt.Println(err)

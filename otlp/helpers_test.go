@@ -17,6 +17,7 @@ import (
 
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/httpclient"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -136,14 +137,14 @@ func (p *peer) records() (out []string) {
 	return out
 }
 
-// exporterFor returns an Exporter in front of p.
-func exporterFor(t testing.TB, p *peer, set func(*Config)) *Exporter {
+// exporterFor returns a Driver in front of p.
+func exporterFor(t testing.TB, p *peer, set func(*Config)) *Driver {
 	t.Helper()
-	c := Config{URL: "http://otel.test:4318", Client: &http.Client{Transport: p}, Resource: map[string]string{"service.name": "x"}}
+	c := Config{URL: "http://otel.test:4318", Resource: map[string]string{"service.name": "x"}, HTTP: httpclient.Options{Client: &http.Client{Transport: p}}}
 	if set != nil {
 		set(&c)
 	}
-	x, err := NewExporter(c)
+	x, err := New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +153,7 @@ func exporterFor(t testing.TB, p *peer, set func(*Config)) *Exporter {
 }
 
 // batchOf returns a batch of records with these messages.
-func batchOf(t testing.TB, x *Exporter, messages ...string) *batch.Batch {
+func batchOf(t testing.TB, x *Driver, messages ...string) *batch.Batch {
 	t.Helper()
 	var b batch.Builder
 	for _, m := range messages {
@@ -168,7 +169,7 @@ func batchOf(t testing.TB, x *Exporter, messages ...string) *batch.Batch {
 // loggerFor returns a logger with one output in front of p.
 func loggerFor(t testing.TB, p *peer, opts ...forebay.OutputOption) *forebay.Logger {
 	t.Helper()
-	opts = append([]forebay.OutputOption{Resource("service.name", "x"), Configure(func(c *Config) { c.Client = &http.Client{Transport: p} })}, opts...)
+	opts = append([]forebay.OutputOption{Resource("service.name", "x"), Configure(func(c *Config) { c.HTTP.Client = &http.Client{Transport: p} })}, opts...)
 	log, err := forebay.New(To("http://otel.test:4318", opts...))
 	if err != nil {
 		t.Fatal(err)

@@ -8,9 +8,6 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// NoLevel is the level of lines whose level is unknown. Their records have no severity.
-const NoLevel = slog.Level(-1 << 7)
-
 // plain returns an encoder without a source position, for records of no call.
 func (e *encoder) plain() encode.Scope {
 	bare := *e
@@ -22,11 +19,11 @@ func (e *encoder) plain() encode.Scope {
 // lines logged elsewhere. A zero t means that the time is unknown. AppendLine retains none of its
 // arguments. The line does not pass through a Router, so forebay.RedactKeys and related options do
 // not apply.
-func (x *Exporter) AppendLine(dst []byte, t time.Time, level slog.Level, line []byte, attrs []slog.Attr) ([]byte, batch.Meta, error) {
+func (x *Driver) AppendLine(dst []byte, t time.Time, level slog.Level, line []byte, attrs []slog.Attr) ([]byte, batch.Meta, error) {
 	dst, start := open(dst, tagRecord)
 	dst, at := appendTimes(dst, t)
 	m := batch.Meta{Time: at, Level: level}
-	if level == NoLevel {
+	if level == batch.NoLevel {
 		m.Level = slog.LevelInfo
 	} else {
 		dst = appendLevel(dst, level)

@@ -20,7 +20,7 @@ const maxAnswer = 16 << 20
 //	2xx        accepted; partial_success has the number of rejected records
 //	400, 422   some record may be at fault: search, once the control was taken
 //	others     see httpsend.Judge
-func (x *Exporter) judge(ctx context.Context, b *batch.Batch) batch.Outcome {
+func (x *Driver) judge(ctx context.Context, b *batch.Batch) batch.Outcome {
 	a, err := x.post.Post(ctx, x.body)
 	if err != nil {
 		return httpsend.OutcomeOf(err)
@@ -40,7 +40,7 @@ func (x *Exporter) judge(ctx context.Context, b *batch.Batch) batch.Outcome {
 }
 
 // isAccepted reads the answer to a request that was taken.
-func (x *Exporter) isAccepted(a *httpsend.Answer, b *batch.Batch) batch.Outcome {
+func (x *Driver) isAccepted(a *httpsend.Answer, b *batch.Batch) batch.Outcome {
 	n, message, ok := partial(a)
 	switch {
 	case !a.Whole:
@@ -59,7 +59,7 @@ func (x *Exporter) isAccepted(a *httpsend.Answer, b *batch.Batch) batch.Outcome 
 	if n > 0 {
 		err.Message = fmt.Sprintf("%d of %d records refused without naming them: %s", n, b.Len(), err.Message)
 	}
-	x.reports.Post(batch.Event{Output: x.c.Name, Op: "partial-success", Err: err, Count: n})
+	x.reports.Post("partial-success", err, n)
 	return batch.Outcome{Unnamed: int(n), Refusal: err}
 }
 

@@ -5,7 +5,6 @@ import (
 
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/deliver"
-	"github.com/forebay-log/forebay/slab"
 )
 
 // To returns an output for forebay.New that sends records to the OTLP receiver at url, such as
@@ -23,25 +22,7 @@ func openOutput(c *Config, s *forebay.Setup) (deliver.Destination, error) {
 	if s.Encoder != nil {
 		return nil, errors.New("it writes only OTLP; leave the encoder out")
 	}
-	if s.Name == "" {
-		s.Name = c.Name
-	} else {
-		c.Name = s.Name
-	}
-	defaultTo(&s.Name, "otlp")
-	if c.OnError == nil {
-		c.OnError = s.OnError
-	}
-	x, err := NewExporter(*c)
-	if err != nil {
-		return nil, err
-	}
-	s.Encoder, s.CodecFor = x.Encoder(), x.CodecFor
-	s.BufferBytes = max(4<<20, 4*x.c.BatchBytes)
-	s.Slab.SlabBytes = 256 << 10
-	s.Slab.FlushLevel = slab.NoFlushLevel // a burst of errors would be a burst of requests
-	s.Slab.SlabCount = s.BufferBytes / s.Slab.SlabBytes
-	return x, nil
+	return New(*c)
 }
 
 // Resource adds an attribute of the resource, see [Config.Resource] for the default.

@@ -34,8 +34,10 @@ import (
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/internal/httpsend"
 	"github.com/forebay-log/forebay/otlp"
+	"github.com/forebay-log/forebay/transport"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -117,7 +119,7 @@ func TestRequest(t *testing.T) {
 		p := new(peer)
 		startPeer(t, p)
 		log := loggerFor(t, p, otlp.Resource("service.name", "shop"), otlp.Configure(func(c *otlp.Config) {
-			c.Compression, c.BearerToken, c.Headers = compression, "t0ken", map[string]string{"X-Key": "yes"}
+			c.Compression, c.HTTP.BearerToken, c.HTTP.Headers = compression, "t0ken", map[string]string{"X-Key": "yes"}
 		}))
 		log.Info("hello", slog.String("text", strings.Repeat("x", 10_000)))
 		if err := log.Close(); err != nil {
@@ -187,7 +189,7 @@ func TestAnswers(t *testing.T) {
 				return []byte(tc.res), tc.err
 			}}
 			startPeer(t, p)
-			o := sendTwo(t, otlp.Config{URL: "http://" + p.addr, BearerToken: "swordfish", OnError: func(batch.Event) {}})
+			o := sendTwo(t, otlp.Config{URL: "http://" + p.addr, HTTP: httpclient.Options{BearerToken: "swordfish"}})
 			text := ""
 			if o.Err() != nil {
 				text = o.Err().Error()
@@ -219,7 +221,7 @@ func (l life) End(error)                              {}
 // sendTwo sends two records and returns the answer.
 func sendTwo(t *testing.T, c otlp.Config) batch.Outcome {
 	t.Helper()
-	d, err := NewExporter(c)
+	d, err := New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +264,7 @@ func TestNoAnswer(t *testing.T) {
 		return nil, nil
 	}}
 	startPeer(t, p)
-	o = sendTwo(t, otlp.Config{URL: "http://" + p.addr, Timeout: 100 * time.Millisecond})
+	o = sendTwo(t, otlp.Config{URL: "http://" + p.addr, HTTP: httpclient.Options{Timeout: 100 * time.Millisecond}})
 	if o.Open.Len(2) != 2 || o.Advice != batch.Again || !errors.Is(o.Why, batch.ErrUnanswered) {
 		t.Errorf("it hangs: %+v", o)
 	}
@@ -321,11 +323,11 @@ func TestTLS(t *testing.T) {
 	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := otlp.Config{URL: "https://" + p.addr, TLS: otlp.TLS{CAFile: ca, ServerName: "example.com"}}
+	c := otlp.Config{URL: "https://" + p.addr, HTTP: httpclient.Options{TLS: transport.TLS{CAFile: ca, ServerName: "example.com"}}}
 	if o := sendTwo(t, c); o.Err() != nil {
 		t.Error(o.Err())
 	}
-	c.TLS = otlp.TLS{}
+	c.HTTP.TLS = transport.TLS{}
 	if o := sendTwo(t, c); o.Advice != batch.Hold || o.Open.Len(2) != 2 || !strings.Contains(o.Why.Error(), "x509") {
 		t.Errorf("%+v", o)
 	}
@@ -339,7 +341,7 @@ func TestUnixSocket(t *testing.T) {
 	}
 	p := new(peer)
 	p.on(t, l)
-	if o := sendTwo(t, otlp.Config{URL: "http://name.test", UnixSocket: socket}); o.Err() != nil {
+	if o := sendTwo(t, otlp.Config{URL: "http://name.test", HTTP: httpclient.Options{UnixSocket: socket}}); o.Err() != nil {
 		t.Error(o.Err())
 	}
 	if got := p.md[0][":authority"]; len(got) != 1 || got[0] != "name.test" {
@@ -401,10 +403,10 @@ func TestOutage(t *testing.T) {
 
 func TestConfigErrors(t *testing.T) {
 	for want, opts := range map[string][]forebay.OutputOption{
-		"config: client is for HTTP": {otlp.Configure(func(c *otlp.Config) { c.Client = http.DefaultClient })},
+		"config: client is for HTTP": {otlp.Configure(func(c *otlp.Config) { c.HTTP.Client = http.DefaultClient })},
 		"gRPC has no path":           {otlp.Configure(func(c *otlp.Config) { c.URL = "http://h:1/v1/logs" })},
 		`its scheme is "grpc"`:       {otlp.Configure(func(c *otlp.Config) { c.URL = "grpc://h:1" })},
-		"cannot read tls.ca_file":    {otlp.Configure(func(c *otlp.Config) { c.URL, c.TLS.CAFile = "https://h:1", "none" })},
+		"cannot read tls.ca_file":    {otlp.Configure(func(c *otlp.Config) { c.URL, c.HTTP.TLS.CAFile = "https://h:1", "none" })},
 	} {
 		if _, err := forebay.New(To("http://h:1", opts...)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, not %s", err, want)
@@ -447,7 +449,7 @@ func TestAnswersOfHTTP(t *testing.T) {
 		}))
 		srv.Config.Protocols = protocols
 		srv.Start()
-		o := sendTwo(t, otlp.Config{URL: srv.URL, OnError: func(batch.Event) {}})
+		o := sendTwo(t, otlp.Config{URL: srv.URL})
 		srv.Close()
 		if o.Open.Len(2) != 2 || o.Advice != want || !strings.Contains(fmt.Sprint(o.Why), "server answered "+strconv.Itoa(code)) || errors.Is(o.Why, batch.ErrUnanswered) {
 			t.Errorf("%d: %+v", code, o)
@@ -466,7 +468,7 @@ func TestLongAnswer(t *testing.T) {
 	for n, taken := range map[int]bool{5 << 20: true, 17 << 20: false} {
 		p := &peer{answer: func(int, []byte) ([]byte, error) { return long(n), nil }}
 		startPeer(t, p)
-		o := sendTwo(t, otlp.Config{URL: "http://" + p.addr, OnError: func(batch.Event) {}})
+		o := sendTwo(t, otlp.Config{URL: "http://" + p.addr})
 		if o.Advice != batch.Again || o.Refused.Len(2) != 0 || o.Unnamed != 0 || o.Open.Empty() != taken || !taken && !errors.Is(o.Why, batch.ErrUnanswered) {
 			t.Errorf("%d bytes: %s, %d open, %d refused, %d unnamed: %.300v", n, o.Advice, o.Open.Len(2), o.Refused.Len(2), o.Unnamed, o.Why)
 		}

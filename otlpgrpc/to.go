@@ -18,7 +18,6 @@ import (
 
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/deliver"
-	"github.com/forebay-log/forebay/internal/httpsend"
 	"github.com/forebay-log/forebay/otlp"
 )
 
@@ -30,16 +29,16 @@ func To(url string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("otlpgrpc.To", otlp.Config{URL: url}, open, opts...)
 }
 
-// An Exporter is an [otlp.Exporter] that sends over gRPC, on a separate connection.
-type Exporter struct {
-	*otlp.Exporter
+// A Driver is a [otlp.Driver] that sends over gRPC, on a connection of its own.
+type Driver struct {
+	*otlp.Driver
 	conn *grpc.ClientConn
 }
 
-// NewExporter returns an Exporter for use with deliver.NewOutput; most programs use [To]. c.Client
-// must be nil. The first Send connects. The error lists everything that is invalid in c.
-func NewExporter(c otlp.Config) (*Exporter, error) {
-	if c.Client != nil {
+// New returns a Driver, for forebay.To, which adds memory and delivery; [To] does both.
+// c.HTTP.Client must be nil. The first Send connects. The error lists everything that is invalid in c.
+func New(c otlp.Config) (*Driver, error) {
+	if c.HTTP.Client != nil {
 		return nil, errors.New("otlpgrpc: config: client is for HTTP; leave it out")
 	}
 	zip := c.Compression == "" || c.Compression == "gzip"
@@ -49,19 +48,19 @@ func NewExporter(c otlp.Config) (*Exporter, error) {
 	if c.DryRun != nil {
 		c.DryRun = dryRun{c.DryRun}
 	}
-	t := new(transport)
-	c.Client = &http.Client{Transport: t}
-	x, err := otlp.NewExporter(c)
+	t := new(caller)
+	c.HTTP.Client = &http.Client{Transport: t}
+	x, err := otlp.New(c)
 	if err == nil {
 		t.conn, err = dial(&c, zip)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &Exporter{x, t.conn}, nil
+	return &Driver{x, t.conn}, nil
 }
 
-// dryRun writes what an Exporter over HTTP would send, as a call.
+// dryRun writes what a Driver over HTTP would send, as a call.
 type dryRun struct{ w io.Writer }
 
 func (d dryRun) Write(p []byte) (int, error) {
@@ -77,33 +76,15 @@ func (d dryRun) Write(p []byte) (int, error) {
 }
 
 // Close ends the connection. Nothing is sent any more.
-func (x *Exporter) Close(ctx context.Context) error {
-	return errors.Join(x.Exporter.Close(ctx), x.conn.Close())
+func (x *Driver) Close(ctx context.Context) error {
+	return errors.Join(x.Driver.Close(ctx), x.conn.Close())
 }
 
 func open(c *otlp.Config, s *forebay.Setup) (deliver.Destination, error) {
 	if s.Encoder != nil {
 		return nil, errors.New("it writes only OTLP; leave the encoder out")
 	}
-	if s.Name == "" {
-		s.Name = c.Name
-	}
-	if s.Name == "" {
-		s.Name = "otlp"
-	}
-	c.Name = s.Name
-	if c.OnError == nil {
-		c.OnError = s.OnError
-	}
-	d, err := NewExporter(*c)
-	if err != nil {
-		return nil, err
-	}
-	s.Encoder, s.CodecFor = d.Encoder(), d.CodecFor
-	s.BufferBytes = max(4<<20, 4*d.Traits().Limits.Bytes)
-	s.Slab.SlabBytes = 256 << 10
-	s.Slab.SlabCount = s.BufferBytes / s.Slab.SlabBytes
-	return d, nil
+	return New(*c)
 }
 
 // dial makes the client of the server that c names. It makes no connection.
@@ -124,10 +105,9 @@ func dial(c *otlp.Config, zip bool) (*grpc.ClientConn, error) {
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 	}
 	if u.Scheme == "https" {
-		conf := httpsend.TLS(c.TLS)
-		made, err := conf.Config("otlpgrpc")
+		made, err := c.HTTP.TLS.ClientConfig()
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("otlpgrpc: %w", err)
 		}
 		opts = append(opts, grpc.WithTransportCredentials(credentials.NewTLS(made)))
 	}
@@ -135,11 +115,11 @@ func dial(c *otlp.Config, zip bool) (*grpc.ClientConn, error) {
 	if u.Port() == "" {
 		target += map[string]string{"http": ":80", "https": ":443"}[u.Scheme]
 	}
-	if c.UnixSocket != "" {
-		target = "unix:" + c.UnixSocket
+	if c.HTTP.UnixSocket != "" {
+		target = "unix:" + c.HTTP.UnixSocket
 		opts = append(opts, grpc.WithAuthority(u.Host))
 	}
-	if c.NoProxy || c.UnixSocket != "" {
+	if c.HTTP.NoProxy || c.HTTP.UnixSocket != "" {
 		opts = append(opts, grpc.WithNoProxy())
 	}
 	conn, err := grpc.NewClient(target, opts...)

@@ -26,14 +26,14 @@ const opDial = "dial"
 
 const method = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 
-// A transport makes the requests of an Exporter by gRPC, and answers as HTTP would.
-type transport struct{ conn *grpc.ClientConn }
+// A transport makes the requests of a Driver by gRPC, and answers as HTTP would.
+type caller struct{ conn *grpc.ClientConn }
 
 // ours are headers of HTTP that are no metadata.
 var ours = map[string]bool{"Content-Type": true, "Content-Encoding": true, "Content-Length": true, "User-Agent": true, "Idempotency-Key": true}
 
 // RoundTrip makes one call.
-func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+func (t *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	defer r.Body.Close()
 	// gRPC may read a request after it has returned, so it gets a copy.
 	req := make([]byte, r.ContentLength)

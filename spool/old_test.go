@@ -31,7 +31,7 @@ func forwardPeer(t *testing.T) (deliver.Destination, *spool.Options) {
 		}
 	}}
 	t.Cleanup(f.Close)
-	c, err := fluent.NewClient(fluent.Config{Dial: f.Dial})
+	c, err := fluent.New(fluent.Config{Dial: f.Dial})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func lokiPeer(w string) func(t *testing.T) (deliver.Destination, *spool.Options)
 	return func(t *testing.T) (deliver.Destination, *spool.Options) {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
 		t.Cleanup(srv.Close)
-		p, err := loki.NewPusher(loki.Config{URL: srv.URL, MaxAge: -1, Wire: w})
+		p, err := loki.New(loki.Config{URL: srv.URL, Wire: w, Limits: loki.Limits{MaxAge: -1}})
 		if err != nil {
 			t.Fatal(err)
 		}

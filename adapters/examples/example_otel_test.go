@@ -12,26 +12,34 @@ import (
 
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/loki"
 )
 
 // The same in one line for Loki: the ids become structured metadata there, so that Grafana
 // links each line to its trace.
 func Example_openTelemetryLoki() {
-	log, err := loki.NewHandler(loki.Config{
-		URL: "http://localhost:3100", Labels: map[string]string{"app": "shop"},
-		Context: spanIDs, TraceID: "metadata", SpanID: "metadata",
-		Wire: "json", Client: &http.Client{Transport: showingLoki{}},
+	driver, err := loki.New(loki.Config{
+		URL:     "http://localhost:3100",
+		Labels:  map[string]string{"app": "shop"},
+		TraceID: "metadata",
+		SpanID:  "metadata",
+		Wire:    "json",
+		HTTP:    httpclient.Options{Client: &http.Client{Transport: showingLoki{}}},
 	})
 	if err != nil {
 		panic(err)
 	}
-	defer log.Close(context.Background())
+	log, err := forebay.New(forebay.Context(spanIDs), forebay.To(driver))
+	if err != nil {
+		panic(err)
+	}
+	defer log.Close()
 
 	ctx := trace.ContextWithSpanContext(context.Background(), trace.NewSpanContext(trace.SpanContextConfig{
 		TraceID: trace.TraceID{0x4b, 0xf9, 0x2f, 15: 1}, SpanID: trace.SpanID{7: 2},
 	}))
-	slog.New(log).InfoContext(ctx, "paid", "cents", 1990)
+	log.Slog().InfoContext(ctx, "paid", "cents", 1990)
 	// Output: {"msg":"paid","cents":1990} map[span_id:0000000000000002 trace_id:4bf92f00000000000000000000000001]
 }
 

@@ -9,7 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/fluent"
 	"github.com/forebay-log/forebay/internal/msgpack"
 	"github.com/forebay-log/forebay/slab"
@@ -19,7 +21,7 @@ import (
 // record is written, or acknowledged.
 func Ours(acks, sync bool) func(addr string, workers int) (*Poster, error) {
 	return func(addr string, _ int) (*Poster, error) {
-		l, err := fluent.NewLogger(fluent.Config{Servers: []string{addr}, NoAck: !acks, Sync: sync, WhenFull: "block", OnError: func(batch.Event) {}})
+		l, err := fluent.NewLogger(fluent.Config{Servers: []string{addr}, NoAck: !acks, Sync: sync}, forebay.WhenFull("block"), forebay.OnError(func(batch.Event) {}))
 		if err != nil {
 			return nil, err
 		}
@@ -71,8 +73,10 @@ var StallPlan = func() slab.Sizing {
 // room is dropped.
 func OursPlanned(addr string, _ int) (*Poster, error) {
 	bytes := StallPlan.SlabBytes * StallPlan.SlabCount
-	l, err := fluent.NewLogger(fluent.Config{Servers: []string{addr}, BufferBytes: bytes, SlabBytes: StallPlan.SlabBytes, FrameBytes: 256 << 10,
-		OnError: func(batch.Event) {}})
+	l, err := fluent.NewLogger(fluent.Config{
+		Servers:    []string{addr},
+		FrameBytes: 256 << 10,
+	}, forebay.OnError(func(batch.Event) {}), forebay.Delivery(func(o *deliver.OutputOptions) { o.BufferBytes = bytes; o.Slab.SlabBytes = StallPlan.SlabBytes }))
 	if err != nil {
 		return nil, err
 	}

@@ -65,7 +65,7 @@ func killed(into bool) func(*h.Env) (*h.Sample, error) {
 		}
 		write := func([]byte) (int, error) { return 0, nil }
 		w := new(wire)
-		var d *kafka.Destination
+		var d *kafka.Driver
 		var out *deliver.Output
 		if into {
 			c, err := broker()

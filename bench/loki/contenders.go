@@ -64,7 +64,7 @@ func ours(name string, by way, wire string, exception bool, warm int) h.Contende
 		var delivered uint64
 		return &h.Subject{Run: run, Drain: func() error {
 			rep, err := hd.Close(context.Background())
-			delivered = rep.Delivered
+			delivered = rep.Outputs[0].Delivered
 			return err
 		}, Tally: func() (h.Tally, error) {
 			return h.Tally{Records: delivered - uint64(warm), Bytes: s.bytes.Load() - before}, nil
@@ -75,13 +75,13 @@ func ours(name string, by way, wire string, exception bool, warm int) h.Contende
 // config asks for the lines that the source's benchmark has: Message as the key of the
 // message, and errors with their type, stack and the error within.
 func config(wire string) loki.Config {
-	return loki.Config{URL: "http://loki.invalid", Labels: map[string]string{"app": label}, Wire: wire, MessageKey: "Message", Errors: "object"}
+	return loki.Config{URL: "http://loki.invalid", Labels: map[string]string{"app": label}, Wire: wire, Line: loki.Line{MessageKey: "Message", Errors: "object"}}
 }
 
-func newHandler(s *sink204, wire string) (*loki.Handler, error) {
+func newHandler(s *sink204, wire string) (*forebay.Router, error) {
 	c := config(wire)
-	c.Client, c.WhenFull = s.client(), "block"
-	return loki.NewHandler(c)
+	c.HTTP.Client = s.client()
+	return forebay.NewRouter(loki.To(c.URL, loki.Configure(func(to *loki.Config) { *to = c }), forebay.WhenFull("block")))
 }
 
 // throughLogger hands prebuilt attributes to a forebay.Logger.
@@ -184,7 +184,7 @@ func newClient(s *sink204) (*rival.Client, error) {
 // encodeOnly renders entries and nothing else.
 func encodeOnly(name string, wire string, exception bool) h.Contender {
 	return h.Contender{Name: name, Kind: h.Ours, Note: "Encoder.Append into one buffer", New: func(*h.Env) (*h.Subject, error) {
-		s, err := loki.NewPusher(config(wire))
+		s, err := loki.New(config(wire))
 		if err != nil {
 			return nil, err
 		}

@@ -24,6 +24,7 @@ import (
 	h "github.com/forebay-log/forebay/bench/harness"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/otlp"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -52,9 +53,12 @@ const message = "User 42 performed purchase on resource res-42"
 func ours(compression string) func(*h.Env) (*h.Subject, error) {
 	return func(*h.Env) (*h.Subject, error) {
 		to := new(receiver)
-		x, err := otlp.NewExporter(otlp.Config{
-			URL: "http://otel.test", Client: &http.Client{Transport: to}, Compression: compression,
-			BatchBytes: 4 << 20, BatchRecords: each,
+		x, err := otlp.New(otlp.Config{
+			URL:          "http://otel.test",
+			Compression:  compression,
+			BatchBytes:   4 << 20,
+			BatchRecords: each,
+			HTTP:         httpclient.Options{Client: &http.Client{Transport: to}},
 		})
 		if err != nil {
 			return nil, err

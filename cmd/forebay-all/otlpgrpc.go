@@ -9,5 +9,5 @@ import (
 
 // withGRPC has otlpgrpc://HOST:PORT and otlpgrpcs://HOST.
 func withGRPC() program.With {
-	return program.With{OTLPGRPC: func(c otlp.Config) (dest.OTLP, error) { return otlpgrpc.NewExporter(c) }}
+	return program.With{OTLPGRPC: func(c otlp.Config) (dest.OTLP, error) { return otlpgrpc.New(c) }}
 }

@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	log "github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/fluent"
@@ -315,10 +316,9 @@ func fluentBitConf(port int, dir string, o options) string {
 `, port, o.extra)
 }
 
-func newLogger(t *testing.T, c fluent.Config) *fluent.Logger {
+func newLogger(t *testing.T, c fluent.Config, opts ...log.OutputOption) *fluent.Logger {
 	t.Helper()
-	c.OnError = func(e batch.Event) { t.Log(e) }
-	l, err := fluent.NewLogger(c)
+	l, err := fluent.NewLogger(c, append(opts, log.OnError(func(e batch.Event) { t.Log(e) }))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -364,7 +364,7 @@ func TestDaemonTakesEveryMode(t *testing.T) {
 					continue
 				}
 				name := fmt.Sprintf("m.%s.%s.%v.%v", c.Mode, c.Compress, c.NoAck, c.IntegerTime)
-				c.Servers, c.SharedKey = []string{d.addr}, fluent.Secret(key)
+				c.Servers, c.Auth.SharedKey = []string{d.addr}, fluent.Secret(key)
 				l := newLogger(t, c)
 				for i := range 300 {
 					if err := l.Post(name, numbered{i, name, strings.Repeat("x", i)}); err != nil {
@@ -391,7 +391,7 @@ func TestDaemonKeepsNoConnection(t *testing.T) {
 			sent := 0
 			for _, noAck := range []bool{true, false} {
 				name := fmt.Sprintf("k.%v", noAck)
-				l := newLogger(t, fluent.Config{Servers: []string{d.addr}, SharedKey: fluent.Secret(key), NoAck: noAck})
+				l := newLogger(t, fluent.Config{Servers: []string{d.addr}, NoAck: noAck, Auth: fluent.Auth{SharedKey: fluent.Secret(key)}})
 				for i := range 30 {
 					l.Post(name, numbered{i, name, ""})
 					time.Sleep(150 * time.Millisecond)
@@ -475,10 +475,13 @@ func TestDaemonFullDisk(t *testing.T) {
 			}
 		}
 		l := newLogger(t, fluent.Config{
-			Servers: []string{d.addr}, FrameBytes: 2 << 10, AckTimeout: 2 * time.Second, SpoolDir: t.TempDir(), WhenFull: "spill",
-			Retry:   &deliver.RetryOptions{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond},
-			Breaker: &deliver.BreakerOptions{OpenMin: 50 * time.Millisecond, OpenMax: 500 * time.Millisecond},
-		})
+			Servers:    []string{d.addr},
+			FrameBytes: 2 << 10,
+			AckTimeout: 2 * time.Second,
+		}, log.Spool(t.TempDir()), log.WhenFull("spill"), log.Delivery(func(o *deliver.OutputOptions) {
+			o.Deliver.Retry = &deliver.RetryOptions{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond}
+			o.Deliver.Breaker = &deliver.BreakerOptions{OpenMin: 50 * time.Millisecond, OpenMax: 500 * time.Millisecond}
+		}))
 		const n = 3000
 		for i := range n {
 			switch i {
@@ -492,7 +495,7 @@ func TestDaemonFullDisk(t *testing.T) {
 			}
 			time.Sleep(5 * time.Millisecond)
 		}
-		st := l.Sink.Stats().Deliver
+		st := l.Output.Stats().Deliver
 		if st.Retries == 0 {
 			t.Error("the disk was never full")
 		}
@@ -543,7 +546,7 @@ func TestDaemonOneOutputFull(t *testing.T) {
     overflow_action throw_exception
   </buffer>
 </match>`, web.URL)}, func(t *testing.T, d *daemon) {
-		l := newLogger(t, fluent.Config{Servers: []string{d.addr}, FrameBytes: 2 << 10, AckTimeout: 5 * time.Second, SpoolDir: t.TempDir(), WhenFull: "spill"})
+		l := newLogger(t, fluent.Config{Servers: []string{d.addr}, FrameBytes: 2 << 10, AckTimeout: 5 * time.Second}, log.Spool(t.TempDir()), log.WhenFull("spill"))
 		const n = 450 // longer than a record is suspected before it is condemned
 		for i := range n {
 			for _, tag := range []string{"sick", "well"} {
@@ -561,7 +564,7 @@ func TestDaemonOneOutputFull(t *testing.T) {
 		if a := l.Account(); a.Dropped.Total() > 0 || a.Pending.Total() == 0 {
 			t.Errorf("while the output is full: %s", a)
 		}
-		st := l.Sink.Stats().Deliver
+		st := l.Output.Stats().Deliver
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		rep, err := l.Close(ctx)
@@ -600,7 +603,9 @@ func TestDaemonBehindResets(t *testing.T) {
 		var ill atomic.Bool
 		var resets atomic.Int64
 		l := newLogger(t, fluent.Config{
-			FrameBytes: 2 << 10, AckTimeout: 2 * time.Second, SpoolDir: t.TempDir(), WhenFull: "spill", Servers: []string{d.addr},
+			FrameBytes: 2 << 10,
+			AckTimeout: 2 * time.Second,
+			Servers:    []string{d.addr},
 			Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 				nc, err := new(net.Dialer).DialContext(ctx, network, addr)
 				if err != nil {
@@ -608,9 +613,10 @@ func TestDaemonBehindResets(t *testing.T) {
 				}
 				return illConn{nc.(*net.TCPConn), &ill, &resets}, nil
 			},
-			Retry:   &deliver.RetryOptions{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond},
-			Breaker: &deliver.BreakerOptions{OpenMin: 50 * time.Millisecond, OpenMax: 500 * time.Millisecond},
-		})
+		}, log.Spool(t.TempDir()), log.WhenFull("spill"), log.Delivery(func(o *deliver.OutputOptions) {
+			o.Deliver.Retry = &deliver.RetryOptions{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond}
+			o.Deliver.Breaker = &deliver.BreakerOptions{OpenMin: 50 * time.Millisecond, OpenMax: 500 * time.Millisecond}
+		}))
 		const n = 4500
 		for i := range n {
 			ill.Store(i >= 300 && i < 4300)
@@ -619,7 +625,7 @@ func TestDaemonBehindResets(t *testing.T) {
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
-		st := l.Sink.Stats().Deliver
+		st := l.Output.Stats().Deliver
 		closeAll(t, l, n)
 		var got []int
 		for range 500 {
@@ -646,9 +652,11 @@ func TestDaemonChunkLimit(t *testing.T) {
 	d := start(t, os.Getenv("FLUENTBIT"), options{extra: "Buffer_Chunk_Size 32K\n  Buffer_Max_Size 128K"})
 	var letters bytes.Buffer
 	l := newLogger(t, fluent.Config{
-		Servers: []string{d.addr}, DeadLetter: deliver.DeadLetters(&letters, "flb"),
-		Retry: &deliver.RetryOptions{Min: 10 * time.Millisecond, Max: 100 * time.Millisecond},
-	})
+		Servers: []string{d.addr},
+	}, log.Delivery(func(o *deliver.OutputOptions) {
+		o.Deliver.DeadLetter = deliver.DeadLetters(&letters, "flb")
+		o.Deliver.Retry = &deliver.RetryOptions{Min: 10 * time.Millisecond, Max: 100 * time.Millisecond}
+	}))
 	post := func(n, size int) {
 		if err := l.Post("c", numbered{n, "c", strings.Repeat("x", size)}); err != nil {
 			t.Fatal(err)
@@ -676,7 +684,7 @@ func TestDaemonChunkLimit(t *testing.T) {
 	post(-2, 210<<10)
 	post(-3, 220<<10)
 	wait(4*time.Minute, func(a batch.Account) bool { return a.Dropped[batch.Poison] == 3 })
-	if st := l.Sink.Client.Stats(); st.LearnedRecord == 0 {
+	if st := l.Driver.Stats(); st.LearnedRecord == 0 {
 		t.Errorf("%+v", st)
 	}
 	post(-4, 230<<10)

@@ -20,8 +20,10 @@ import (
 	"testing"
 	"time"
 
+	log "github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/transport"
 )
 
 // installNPM installs what npm/package-lock.json names, unless it is there.
@@ -112,14 +114,16 @@ func TestFluentServer(t *testing.T) {
 	}{
 		{"plain", map[string]any{}, fluent.Config{}, false, false},
 		{"gzip", map[string]any{}, fluent.Config{Compress: "gzip"}, false, false},
-		{"shared key and user", map[string]any{"security": security}, fluent.Config{SharedKey: "key", User: "u", Password: "p"}, false, false},
-		{"keepalive false", map[string]any{"security": security, "keepalive": false}, fluent.Config{SharedKey: "key", User: "u", Password: "p"}, false, false},
-		{"wrong key", map[string]any{"security": security}, fluent.Config{SharedKey: "other", User: "u", Password: "p"}, false, true},
-		{"wrong password", map[string]any{"security": security}, fluent.Config{SharedKey: "key", User: "u", Password: "x"}, false, true},
-		{"TLS", map[string]any{"tlsOptions": tls}, fluent.Config{TLS: fluent.TLS{CAFile: file("ca.pem"), ServerName: "server"}}, true, false},
-		{"mutual TLS and key", map[string]any{"tlsOptions": mtls, "security": security}, fluent.Config{SharedKey: "key", User: "u", Password: "p",
-			TLS: fluent.TLS{CAFile: file("ca.pem"), ServerName: "server", CertFile: file("client.pem"), KeyFile: file("client.key")}}, true, false},
-		{"mutual TLS without a certificate", map[string]any{"tlsOptions": mtls}, fluent.Config{TLS: fluent.TLS{CAFile: file("ca.pem"), ServerName: "server"}}, true, true},
+		{"shared key and user", map[string]any{"security": security}, fluent.Config{Auth: fluent.Auth{SharedKey: "key", User: "u", Password: "p"}}, false, false},
+		{"keepalive false", map[string]any{"security": security, "keepalive": false}, fluent.Config{Auth: fluent.Auth{SharedKey: "key", User: "u", Password: "p"}}, false, false},
+		{"wrong key", map[string]any{"security": security}, fluent.Config{Auth: fluent.Auth{SharedKey: "other", User: "u", Password: "p"}}, false, true},
+		{"wrong password", map[string]any{"security": security}, fluent.Config{Auth: fluent.Auth{SharedKey: "key", User: "u", Password: "x"}}, false, true},
+		{"TLS", map[string]any{"tlsOptions": tls}, fluent.Config{TLS: transport.TLS{CAFile: file("ca.pem"), ServerName: "server"}}, true, false},
+		{"mutual TLS and key", map[string]any{"tlsOptions": mtls, "security": security}, fluent.Config{
+			TLS:  transport.TLS{CAFile: file("ca.pem"), ServerName: "server", CertFile: file("client.pem"), KeyFile: file("client.key")},
+			Auth: fluent.Auth{SharedKey: "key", User: "u", Password: "p"},
+		}, true, false},
+		{"mutual TLS without a certificate", map[string]any{"tlsOptions": mtls}, fluent.Config{TLS: transport.TLS{CAFile: file("ca.pem"), ServerName: "server"}}, true, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			port, lines := startNPM(t, tc.options)
@@ -128,8 +132,7 @@ func TestFluentServer(t *testing.T) {
 				scheme = "tls://"
 			}
 			tc.c.Servers = []string{fmt.Sprintf("%s127.0.0.1:%d", scheme, port)}
-			tc.c.OnError = func(e batch.Event) { t.Logf("%s: %v", e.Op, e.Err) }
-			l, err := fluent.NewLogger(tc.c)
+			l, err := fluent.NewLogger(tc.c, log.OnError(func(e batch.Event) { t.Logf("%s: %v", e.Op, e.Err) }))
 			if err != nil {
 				t.Fatal(err)
 			}

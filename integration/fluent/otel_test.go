@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/collector/receiver"
 	"go.opentelemetry.io/collector/receiver/receivertest"
 
+	log "github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/fluent"
 )
 
@@ -146,7 +147,7 @@ func TestOpenTelemetryReceiver(t *testing.T) {
 func TestOpenTelemetryRestart(t *testing.T) {
 	addr := freeAddr(t)
 	first, stop := startOTel(t, addr)
-	l, err := fluent.NewLogger(fluent.Config{Servers: []string{addr}, WhenFull: "block"})
+	l, err := fluent.NewLogger(fluent.Config{Servers: []string{addr}}, log.WhenFull("block"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ import (
 // An output under test, with all it says.
 type output struct {
 	*deliver.Output
-	d    *kafka.Destination
+	d    *kafka.Driver
 	seen chan batch.Event
 
 	mu   sync.Mutex

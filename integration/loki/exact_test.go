@@ -16,8 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/httpclient"
 	ours "github.com/forebay-log/forebay/loki"
 )
 
@@ -96,11 +97,16 @@ func TestLostAnswers(t *testing.T) {
 		{"small", func(c *ours.Config) { c.BatchBytes = 64 << 10 }, 5},
 	} {
 		l := &loser{dice: rand.New(rand.NewPCG(1, 2)), odds: tt.odds}
-		c := ours.Config{URL: s.url, Labels: labels("test", "lost "+tt.name), Nudge: true, WhenFull: "block", BatchAge: 100 * time.Millisecond, Client: &http.Client{Transport: l},
-			Retry:   &deliver.RetryOptions{Min: time.Millisecond, Max: 10 * time.Millisecond},
-			Breaker: &deliver.BreakerOptions{OpenMin: time.Millisecond, OpenMax: 10 * time.Millisecond}, OnError: func(batch.Event) {}}
+		c := ours.Config{
+			URL:      s.url,
+			Labels:   labels("test", "lost "+tt.name),
+			Nudge:    true,
+			BatchAge: 100 * time.Millisecond,
+			HTTP:     httpclient.Options{Client: &http.Client{Transport: l}},
+		}
 		tt.set(&c)
-		h, err := ours.NewHandler(c)
+		h, err := newHandler(c, forebay.WhenFull("block"), quiet,
+			retries(&deliver.RetryOptions{Min: time.Millisecond, Max: 10 * time.Millisecond}, &deliver.BreakerOptions{OpenMin: time.Millisecond, OpenMax: 10 * time.Millisecond}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +122,7 @@ func TestLostAnswers(t *testing.T) {
 			t.Errorf("%s: %v, %v", tt.name, rep, err)
 		}
 		n := s.count("", fmt.Sprintf(`{test="lost %s"}`, tt.name))
-		t.Logf("%s: %d records, %d answers lost, count_over_time says %d; %d requests in %v", tt.name, total, l.lost, n, h.Sink.Pusher.Stats().Requests, time.Since(began).Round(time.Millisecond))
+		t.Logf("%s: %d records, %d answers lost, count_over_time says %d; %d requests in %v", tt.name, total, l.lost, n, h.Driver.Stats().Requests, time.Since(began).Round(time.Millisecond))
 		if n < total || l.lost == 0 {
 			t.Errorf("%s: count_over_time says %d, want at least %d; %d answers were lost", tt.name, n, total, l.lost)
 		}
@@ -129,7 +135,7 @@ func TestBacklog(t *testing.T) {
 	s := start(t)
 	now := time.Now()
 	for _, choice := range []string{"dead-letter", "now"} {
-		sink := s.sink(ours.Config{Labels: labels("test", "backlog "+choice), TooOld: choice, OnError: func(batch.Event) {}})
+		sink := s.sink(ours.Config{Labels: labels("test", "backlog "+choice), Limits: ours.Limits{TooOld: choice}})
 		first := &records{t: t, s: sink}
 		first.add(now, 0, "newest")
 		if o := first.send(); o != nil {
@@ -181,10 +187,9 @@ func TestPaced(t *testing.T) {
   one: {max_global_streams_per_user: 1}
 `})
 	began := time.Now()
-	open := func(c ours.Config) *ours.Handler {
-		c.URL, c.WhenFull, c.OnError = s.url, "block", func(batch.Event) {}
-		c.Retry = &deliver.RetryOptions{Min: 100 * time.Millisecond, Max: time.Second}
-		h, err := ours.NewHandler(c)
+	open := func(c ours.Config) *handler {
+		c.URL = s.url
+		h, err := newHandler(c, forebay.WhenFull("block"), quiet, retries(&deliver.RetryOptions{Min: 100 * time.Millisecond, Max: time.Second}, nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,7 +203,7 @@ func TestPaced(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	rep, err := h.Close(ctx)
-	st := h.Sink.Pusher.Stats()
+	st := h.Driver.Stats()
 	took := time.Since(began)
 	t.Logf("%d records of 1 kB at 100 kB/s in %v: %d requests, %d not taken, %d waited", total, took.Round(time.Millisecond), st.Requests, st.Failed, st.Paced)
 	if err != nil || rep.Delivered != total || st.Failed > 5 || st.Paced == 0 || took > 45*time.Second {
@@ -239,9 +244,8 @@ func TestPaced(t *testing.T) {
 func TestSpoolOfAnotherWire(t *testing.T) {
 	const total = 45
 	s := start(t)
-	c := ours.Config{URL: s.url, Labels: labels("test", "spool"), Wire: "json", SpoolDir: t.TempDir(), BufferBytes: 8 << 20, SlabBytes: 64 << 10,
-		WhenFull: "drop-newest", BatchAge: 100 * time.Millisecond, OnError: func(batch.Event) {},
-		Retry: &deliver.RetryOptions{Min: 10 * time.Millisecond, Max: 100 * time.Millisecond}}
+	c := ours.Config{URL: s.url, Labels: labels("test", "spool"), Wire: "json", BatchAge: 100 * time.Millisecond}
+	dir := t.TempDir()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	for _, wire := range []string{"json", "protobuf"} {
@@ -251,7 +255,10 @@ func TestSpoolOfAnotherWire(t *testing.T) {
 			s.up()
 		}
 		c.Wire = wire
-		h, err := ours.NewHandler(c)
+		h, err := newHandler(c, forebay.Spool(dir), forebay.WhenFull("drop-newest"), quiet, forebay.Delivery(func(o *deliver.OutputOptions) {
+			o.BufferBytes, o.Slab.SlabBytes = 8<<20, 64<<10
+			o.Deliver.Retry = &deliver.RetryOptions{Min: 10 * time.Millisecond, Max: 100 * time.Millisecond}
+		}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,9 +15,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/httpclient"
 	ours "github.com/forebay-log/forebay/loki"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -27,10 +29,10 @@ type uuid [16]byte
 func (u uuid) String() string { return fmt.Sprintf("%x", u[:]) }
 
 // sink returns a sink of the server.
-func (s *server) sink(c ours.Config) *ours.Pusher {
+func (s *server) sink(c ours.Config) *ours.Driver {
 	s.t.Helper()
 	c.URL = s.url
-	out, err := ours.NewPusher(c)
+	out, err := ours.New(c)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -39,7 +41,7 @@ func (s *server) sink(c ours.Config) *ours.Pusher {
 
 type records struct {
 	t *testing.T
-	s *ours.Pusher
+	s *ours.Driver
 	batch.Builder
 }
 
@@ -98,7 +100,7 @@ func (r *records) send() *outcome {
 
 // status returns the status that an answer had.
 func (o *outcome) status() int {
-	var e *ours.PushError
+	var e *httpclient.Error
 	if o == nil || !errors.As(o.Why, &e) {
 		return 0
 	}
@@ -106,7 +108,7 @@ func (o *outcome) status() int {
 }
 
 // push sends b in a session of its own.
-func push(t *testing.T, s *ours.Pusher, b *batch.Batch) batch.Outcome {
+func push(t *testing.T, s *ours.Driver, b *batch.Batch) batch.Outcome {
 	t.Helper()
 	l := &life{ctx: t.Context()}
 	session, err := s.Open(l)
@@ -177,7 +179,7 @@ func TestLoki(t *testing.T) {
 				NaN []any
 			}{inner, time.Second, []any{math.NaN(), uuid{1}}})}
 		for _, w := range []string{"protobuf", "json", "json+gzip"} {
-			r := &records{t: t, s: s.sink(ours.Config{Wire: w, Errors: "object", Labels: labels("test", "types", "wire", strings.ReplaceAll(w, "+", "_"))})}
+			r := &records{t: t, s: s.sink(ours.Config{Wire: w, Labels: labels("test", "types", "wire", strings.ReplaceAll(w, "+", "_")), Line: ours.Line{Errors: "object"}})}
 			at := now.Add(123456789)
 			r.add(at, slog.LevelWarn, "hi", attrs...)
 			if err := r.send(); err != nil {
@@ -298,9 +300,9 @@ func TestLoki(t *testing.T) {
 
 	t.Run("too old, too new, too long", func(t *testing.T) {
 		for _, check := range []bool{true, false} { // found before sending, and by the answer
-			c := ours.Config{Labels: labels("test", "limits", "check", fmt.Sprint(check)), LongLines: "refuse"}
+			c := ours.Config{Labels: labels("test", "limits", "check", fmt.Sprint(check)), Limits: ours.Limits{LongLines: "refuse"}}
 			if !check {
-				c.MaxAge, c.MaxFuture, c.MaxLine = -1, -1, 1<<20
+				c.Limits.MaxAge, c.Limits.MaxFuture, c.Limits.MaxLine = -1, -1, 1<<20
 			}
 			r := &records{t: t, s: s.sink(c)}
 			r.add(now, 0, "good")
@@ -326,7 +328,7 @@ func TestLoki(t *testing.T) {
 	})
 
 	t.Run("more than 4 MiB is split", func(t *testing.T) {
-		r := &records{t: t, s: s.sink(ours.Config{Labels: labels("test", "large"), BatchBytes: 8 << 20, MaxRequestBytes: 64 << 20})}
+		r := &records{t: t, s: s.sink(ours.Config{Labels: labels("test", "large"), BatchBytes: 8 << 20, Limits: ours.Limits{MaxRequestBytes: 64 << 20}})}
 		for i := range 50 {
 			r.add(now.Add(time.Duration(i)), 0, fmt.Sprintf("%02d%s", i, strings.Repeat("x", 100<<10)))
 		}
@@ -475,8 +477,14 @@ func TestRestart(t *testing.T) {
 	const total = 100_000
 	s := start(t)
 	began := time.Now()
-	h, err := ours.NewHandler(ours.Config{URL: s.url, Labels: labels("test", "restart"), Nudge: true, BatchAge: 100 * time.Millisecond,
-		WhenFull: "block", Retry: &deliver.RetryOptions{Min: 100 * time.Millisecond, Max: time.Second}, OnError: func(batch.Event) {}})
+	h, err := newHandler(ours.Config{
+		URL:      s.url,
+		Labels:   labels("test", "restart"),
+		Nudge:    true,
+		BatchAge: 100 * time.Millisecond,
+	}, forebay.WhenFull("block"), forebay.OnError(func(batch.Event) {}), forebay.Delivery(func(o *deliver.OutputOptions) {
+		o.Deliver.Retry = &deliver.RetryOptions{Min: 100 * time.Millisecond, Max: time.Second}
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -531,5 +539,5 @@ func TestRestart(t *testing.T) {
 	if missing > 0 || twice > most {
 		t.Errorf("%d found: %d are missing, %d came twice", n, missing, twice)
 	}
-	t.Logf("%d records, %d of them twice, %+v", n, twice, h.Sink.Stats())
+	t.Logf("%d records, %d of them twice, %+v", n, twice, h.Stats())
 }

@@ -42,9 +42,9 @@ func TestNames(t *testing.T) {
 		return sb.String()
 	}
 	for i := range records300 {
-		c := ours.Config{Wire: []string{"protobuf", "json", "json+gzip"}[i%3], Labels: labels("test", "names"), MetadataAll: i%2 == 0, MaxStreams: 100}
+		c := ours.Config{Wire: []string{"protobuf", "json", "json+gzip"}[i%3], Labels: labels("test", "names"), MetadataAll: i%2 == 0, Limits: ours.Limits{MaxStreams: 100}}
 		if i%5 == 0 {
-			c.Body = "logfmt"
+			c.Line.Body = "logfmt"
 		}
 		var attrs []slog.Attr
 		for range rng.IntN(8) {

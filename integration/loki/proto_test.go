@@ -20,6 +20,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/httpclient"
 	ours "github.com/forebay-log/forebay/loki"
 )
 
@@ -62,12 +63,15 @@ func pushRequest(t *testing.T) protoreflect.MessageDescriptor {
 // field it does not know.
 func TestGoldenWithProtobuf(t *testing.T) {
 	var wire []byte
-	s, err := ours.NewPusher(ours.Config{
-		URL: "http://x", Labels: map[string]string{"app": "golden"}, MetadataAttrs: []string{"k"}, MaxAge: -1,
-		Client: &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
+	s, err := ours.New(ours.Config{
+		URL:           "http://x",
+		Labels:        map[string]string{"app": "golden"},
+		MetadataAttrs: []string{"k"},
+		Limits:        ours.Limits{MaxAge: -1},
+		HTTP: httpclient.Options{Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 			wire, _ = io.ReadAll(r.Body)
 			return &http.Response{StatusCode: 204, Body: http.NoBody, Request: r}, nil
-		})},
+		})}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -126,6 +130,6 @@ func noUnknown(t *testing.T, m protoreflect.Message) {
 	})
 }
 
-type transport func(*http.Request) (*http.Response, error)
+type roundTrip func(*http.Request) (*http.Response, error)
 
-func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

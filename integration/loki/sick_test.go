@@ -13,8 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/httpclient"
 	ours "github.com/forebay-log/forebay/loki"
 )
 
@@ -87,20 +89,26 @@ func TestSick(t *testing.T) {
 	front := &sick{dice: rand.New(rand.NewPCG(1, 2))}
 	var mu sync.Mutex
 	var letters []string
-	h, err := ours.NewHandler(ours.Config{
-		URL: s.url, Labels: labels("test", "sick"), LabelAttrs: []string{"k"}, WhenFull: "block", BatchAge: 100 * time.Millisecond, BatchRecords: 20, MaxAge: -1,
-		Retry:   &deliver.RetryOptions{Min: 50 * time.Millisecond, Max: 500 * time.Millisecond},
-		Breaker: &deliver.BreakerOptions{OpenMin: 50 * time.Millisecond, OpenMax: 500 * time.Millisecond},
-		Client:  &http.Client{Transport: front}, OnError: func(batch.Event) {},
-		DeadLetter: deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
+	h, err := newHandler(ours.Config{
+		URL:          s.url,
+		Labels:       labels("test", "sick"),
+		LabelAttrs:   []string{"k"},
+		BatchAge:     100 * time.Millisecond,
+		BatchRecords: 20,
+		Limits:       ours.Limits{MaxAge: -1},
+		HTTP:         httpclient.Options{Client: &http.Client{Transport: front}},
+	}, forebay.WhenFull("block"), forebay.OnError(func(batch.Event) {}), forebay.Delivery(func(o *deliver.OutputOptions) {
+		o.Deliver.Retry = &deliver.RetryOptions{Min: 50 * time.Millisecond, Max: 500 * time.Millisecond}
+		o.Deliver.Breaker = &deliver.BreakerOptions{OpenMin: 50 * time.Millisecond, OpenMax: 500 * time.Millisecond}
+		o.Deliver.DeadLetter = deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, r := range b.All() {
 				letters = append(letters, string(r.Data))
 			}
 			return batch.Outcome{}
-		}),
-	})
+		})
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +168,7 @@ func TestLabelValues(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	rep, err := h.Close(ctx)
-	st := h.Sink.Pusher.Stats()
+	st := h.Driver.Stats()
 	t.Logf("%d requests, %d not taken, %d streams, %v", st.Requests, st.Failed, st.Streams, st.ByReason)
 	if err != nil || rep.Delivered != total || st.ByReason["label-values"] != total-20 || st.ByReason["streams-full"] != 0 || st.Failed != 0 || told.Load() != 1 {
 		t.Errorf("%v, %v, %+v, told %d times", rep, err, st, told.Load())
@@ -187,7 +195,7 @@ func TestLabelValuesUnguarded(t *testing.T) {
 		log.Info("more", "user", e.labels["user"], "region", "eu")
 	}
 	s.await("", `{test="values"} |= "more"`, began, 30)
-	st := h.Sink.Pusher.Stats()
+	st := h.Driver.Stats()
 	t.Logf("%d requests, %d not taken, %d streams, %v", st.Requests, st.Failed, st.Streams, st.ByReason)
 	if st.ByReason["streams-full"] == 0 {
 		t.Error("the trap is gone: no stream was too many")
@@ -203,13 +211,16 @@ func startWithStreams(t *testing.T, n int) *server {
 }
 
 // exploding logs one record for each user of a label.
-func exploding(t *testing.T, s *server, limit, users int, tell func(batch.Event)) (h *ours.Handler, began time.Time) {
+func exploding(t *testing.T, s *server, limit, users int, tell func(batch.Event)) (h *handler, began time.Time) {
 	t.Helper()
 	began = time.Now().Add(-time.Minute)
-	h, err := ours.NewHandler(ours.Config{
-		URL: s.url, Labels: labels("test", "values"), LabelAttrs: []string{"user", "region"}, MaxLabelValues: limit,
-		WhenFull: "block", BatchAge: 100 * time.Millisecond, OnError: tell,
-	})
+	h, err := newHandler(ours.Config{
+		URL:        s.url,
+		Labels:     labels("test", "values"),
+		LabelAttrs: []string{"user", "region"},
+		BatchAge:   100 * time.Millisecond,
+		Limits:     ours.Limits{MaxLabelValues: limit},
+	}, forebay.WhenFull("block"), forebay.OnError(tell))
 	if err != nil {
 		t.Fatal(err)
 	}

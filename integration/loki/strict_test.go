@@ -83,7 +83,7 @@ func TestStrictLimits(t *testing.T) {
 			test := fmt.Sprint("one", nudge)
 			for _, w := range []string{"protobuf", "json"} {
 				// The formatter leaves attributes out, so that lines are alike.
-				r := &records{t: t, s: s.sink(ours.Config{Wire: w, Tenant: "one", Labels: labels("test", "one"), LabelAttrs: []string{"user"}, Concurrency: 1, Formatter: messages{}, Nudge: nudge})}
+				r := &records{t: t, s: s.sink(ours.Config{Wire: w, Tenant: "one", Labels: labels("test", "one"), LabelAttrs: []string{"user"}, Concurrency: 1, Nudge: nudge, Line: ours.Line{Formatter: messages{}}})}
 				msg := test + w
 				r.add(now, 0, msg)
 				for i := range 4 {

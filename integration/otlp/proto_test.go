@@ -46,7 +46,7 @@ func TestProto(t *testing.T) {
 
 // FuzzProto: every record is one that the decoder takes, with what it was made of.
 func FuzzProto(f *testing.F) {
-	x, err := otlp.NewExporter(otlp.Config{URL: "http://h"})
+	x, err := otlp.New(otlp.Config{URL: "http://h"})
 	if err != nil {
 		f.Fatal(err)
 	}

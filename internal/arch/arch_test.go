@@ -18,7 +18,7 @@ const module = "github.com/forebay-log/forebay"
 var allowed = map[string][]string{
 	"batch":              {},
 	"bufpool":            {},
-	"internal/callback":  {},
+	"internal/callback":  {"batch"},
 	"internal/mapped":    {},
 	"internal/breaker":   {"internal"},
 	"internal/poison":    {"batch", "internal"},
@@ -39,13 +39,15 @@ var allowed = map[string][]string{
 	"deliver":            {"slab", "spool", "batch", "bufpool", "internal"},
 	"spool":              {"batch", "bufpool", "internal"},
 	"file":               {"slab", "deliver", "spool", "batch", "bufpool", "internal"},
-	"netsink":            {"", "file", "encode", "slab", "deliver", "spool", "batch", "bufpool", "internal"},
+	"netsink":            {"", "transport", "file", "encode", "slab", "deliver", "spool", "batch", "bufpool", "internal"},
 	"":                   {"encode", "file", "slab", "deliver", "spool", "batch", "bufpool", "internal"},
-	"fluent":             {"", "file", "slab", "deliver", "spool", "encode", "batch", "bufpool", "internal"},
-	"loki":               {"", "file", "slab", "deliver", "spool", "encode", "batch", "bufpool", "internal"},
-	"otlp":               {"", "file", "slab", "deliver", "spool", "encode", "batch", "bufpool", "internal"},
-	"httpsink":           {"", "file", "slab", "deliver", "spool", "encode", "batch", "bufpool", "dedup", "internal"},
-	"internal/httpsend":  {"batch", "internal"},
+	"fluent":             {"", "transport", "file", "slab", "deliver", "spool", "encode", "batch", "bufpool", "internal"},
+	"loki":               {"", "httpclient", "transport", "file", "slab", "deliver", "spool", "encode", "batch", "bufpool", "internal"},
+	"otlp":               {"", "httpclient", "transport", "file", "slab", "deliver", "spool", "encode", "batch", "bufpool", "internal"},
+	"httpsink":           {"", "httpclient", "transport", "file", "slab", "deliver", "spool", "encode", "batch", "bufpool", "dedup", "internal"},
+	"internal/httpsend":  {"httpclient", "transport", "batch", "internal"},
+	"transport":          {"internal"},
+	"httpclient":         {"transport", "batch", "internal"},
 	"accesslog":          {},
 	"dedup":              {},
 	"internal/pattern":   {"encode", "batch", "bufpool", "internal"},
@@ -147,7 +149,7 @@ func TestCoreLinksFewModules(t *testing.T) {
 // A program that logs into files does not pay for an HTTP stack: docs/adr/0025.
 func TestCoreLinksNoHTTP(t *testing.T) {
 	deps := mustDependencies(t)
-	for _, r := range []string{"", "/encode", "/slab", "/file", "/batch", "/bufpool", "/netsink", "/spool", "/deliver"} {
+	for _, r := range []string{"", "/encode", "/slab", "/file", "/batch", "/bufpool", "/netsink", "/fluent", "/spool", "/deliver"} {
 		if slices.Contains(deps[module+r], "net/http") {
 			t.Errorf("%s reaches net/http", module+r)
 		}

@@ -39,7 +39,7 @@ func TestOperatingIsComplete(t *testing.T) {
 		want["Drop reasons"] = append(want["Drop reasons"], r.String())
 	}
 	find := map[string][]*regexp.Regexp{ // with literal prefixes, or regexp is slow
-		"Events":     {regexp.MustCompile(`Op: "([a-z-]+)"`), regexp.MustCompile(`post\("([a-z-]+)"`), regexp.MustCompile(`fail\(err, t, "([a-z-]+)"`)},
+		"Events":     {regexp.MustCompile(`Op: "([a-z-]+)"`), regexp.MustCompile(`ost\("([a-z-]+)"`), regexp.MustCompile(`fail\(err, t, "([a-z-]+)"`)},
 		"Exit codes": {regexp.MustCompile(`Code += ([0-9]+)`)},
 	}
 	err = filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {

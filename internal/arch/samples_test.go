@@ -107,7 +107,7 @@ func exported(t *testing.T, dir string, names map[string]bool) {
 func TestDocsNameWhatExists(t *testing.T) {
 	const root = "../.."
 	names := map[string]bool{}
-	for _, dir := range []string{"", "batch", "bufpool", "deliver", "encode", "file", "fluent", "httpsink", "loki", "otlp", "slab", "spool"} {
+	for _, dir := range []string{"", "batch", "bufpool", "deliver", "encode", "file", "fluent", "httpsink", "loki", "otlp", "slab", "spool", "transport", "httpclient"} {
 		exported(t, filepath.Join(root, dir), names)
 	}
 	rules, err := os.ReadFile(root + "/deploy/prometheus/forebay.rules.yml")

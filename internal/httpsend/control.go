@@ -2,7 +2,6 @@ package httpsend
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -82,9 +81,9 @@ func (c *Control) Ask(ctx context.Context, p *Poster, o batch.Outcome) batch.Out
 // OutcomeOf returns the outcome of an error of [Poster.Post] for the records of the
 // request.
 func OutcomeOf(err error) batch.Outcome {
-	var e *Error
-	if errors.As(err, &e) {
-		return e.Outcome()
+	o := batch.FailedOutcome(err)
+	if LostBy(err) == NotSecure {
+		o.Advice = batch.Hold
 	}
-	return batch.FailedOutcome(err)
+	return o
 }

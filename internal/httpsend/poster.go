@@ -17,6 +17,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
@@ -28,19 +29,14 @@ const shownAnswer = 1024
 
 // Options configure a [Poster].
 type Options struct {
-	Who         string   // prefix of errors: the package
-	URL         *url.URL // without user information
-	ContentType string
-	Headers     map[string]string // set by the user; values may be secrets
-	Plain       map[string]string // not secret; used unless Headers has the same name
-	// At most one of these and an Authorization header may be set.
-	Username, Password, BearerToken, BearerTokenFile string
-	TokenHeader, TokenWord                           string // header and scheme of the token; "": Authorization: Bearer
-	Gzip                                             bool
-	Timeout                                          time.Duration // per request
-	MaxAnswer                                        int           // bytes of an answer to read
-	Client                                           *http.Client  // nil: made from Transport
-	Transport                                        Transport
+	Who                    string   // prefix of errors: the package
+	URL                    *url.URL // without user information
+	ContentType            string
+	HTTP                   httpclient.Options
+	Plain                  map[string]string // headers that are not secret; used unless Headers has the same name
+	TokenHeader, TokenWord string            // header and scheme of the token; "": Authorization: Bearer
+	Gzip                   bool
+	MaxAnswer              int // bytes of an answer to read
 }
 
 // A Poster sends requests one at a time. Only one goroutine may call Post. The errors that
@@ -70,35 +66,29 @@ func NewPoster(o Options) (*Poster, error) {
 		// may be sent again on a new connection, and sends no header.
 		"Idempotency-Key": {},
 	}}
-	if o.Client != nil {
-		own := *o.Client
-		own.CheckRedirect = NoRedirect
-		p.http = &own
-	} else {
-		var err error
-		if p.http, err = o.Transport.Client(); err != nil {
-			return nil, err
-		}
-		p.own = true
+	var err error
+	if p.http, err = Client(o.Who, &o.HTTP, 1); err != nil {
+		return nil, err
 	}
+	p.own = o.HTTP.Client == nil
 	if o.Gzip {
 		p.header.Set("Content-Encoding", "gzip")
 	}
 	for name, value := range o.Plain {
 		p.header.Set(name, value)
 	}
-	for name, value := range o.Headers {
+	for name, value := range o.HTTP.Headers {
 		p.header.Set(name, value)
 	}
-	basic := Basic(o.Username, o.Password)
-	p.secrets = append(Secrets(o.Headers, o.URL), o.Password, o.BearerToken, basic)
+	basic := Basic(o.HTTP.Username, o.HTTP.Password)
+	p.secrets = append(Secrets(o.HTTP.Headers, o.URL), o.HTTP.Password, o.HTTP.BearerToken, basic)
 	switch {
-	case o.BearerToken != "":
-		p.setToken(o.BearerToken)
+	case o.HTTP.BearerToken != "":
+		p.setToken(o.HTTP.BearerToken)
 	case basic != "":
 		p.header.Set("Authorization", "Basic "+basic)
-	case o.BearerTokenFile != "":
-		token, err := ReadToken(o.Who, o.BearerTokenFile)
+	case o.HTTP.BearerTokenFile != "":
+		token, err := ReadToken(o.Who, o.HTTP.BearerTokenFile)
 		if err != nil {
 			return nil, err
 		}
@@ -117,11 +107,11 @@ func (p *Poster) setToken(token string) {
 // renew rereads the token file and reports whether the token changed. While the file cannot
 // be read, the old token remains in use.
 func (p *Poster) renew(now time.Time) bool {
-	if p.o.BearerTokenFile == "" {
+	if p.o.HTTP.BearerTokenFile == "" {
 		return false
 	}
 	p.looked = now
-	token, err := ReadToken(p.o.Who, p.o.BearerTokenFile)
+	token, err := ReadToken(p.o.Who, p.o.HTTP.BearerTokenFile)
 	if err != nil || token == p.token {
 		return false
 	}
@@ -145,61 +135,16 @@ func (a *Answer) HTML() bool {
 	return len(text) > 0 && text[0] == '<' || strings.Contains(a.Header.Get("Content-Type"), "html")
 }
 
-// An Error is the rejection of a request, or a missing response.
-type Error struct {
-	Who     string // the package
-	Status  int    // HTTP status; 0: no answer
-	Message string // message of the server; never contains a credential
-	Lost    Lost   // if Status is 0, the meaning of the missing response
-	cause   error
-}
-
-// Error returns the status and the message.
-func (e *Error) Error() string {
-	if e.Status == 0 {
-		return e.Who + ": cannot send: " + e.Message
-	}
-	text := fmt.Sprintf("%s: server answered %d", e.Who, e.Status)
-	if t := http.StatusText(e.Status); t != "" {
-		text += " " + t
-	}
-	if e.Message != "" {
-		text += ": " + e.Message
-	}
-	return text
-}
-
-// HTTPStatus returns Status. It is shown in dead letters.
-func (e *Error) HTTPStatus() int { return e.Status }
-
-// Unwrap returns the connection error, if any.
-func (e *Error) Unwrap() error { return e.cause }
-
-// Is reports whether target is [batch.ErrUnanswered] and it is unknown whether the request
-// was stored.
-func (e *Error) Is(target error) bool {
-	return target == batch.ErrUnanswered && e.Status == 0 && e.Lost == Unknown
-}
-
-// Outcome returns the outcome of a missing response for the records of the request.
-func (e *Error) Outcome() batch.Outcome {
-	o := batch.Outcome{Open: batch.All(), Why: e}
-	if e.Lost == NotSecure {
-		o.Advice = batch.Hold
-	}
-	return o
-}
-
 // Refusal returns the error of an answer, with message as its text. Secrets are removed
 // from message.
-func (p *Poster) Refusal(status int, message string) *Error {
-	return &Error{Who: p.o.Who, Status: status, Message: p.Words([]byte(message))}
+func (p *Poster) Refusal(status int, message string) *httpclient.Error {
+	return &httpclient.Error{Package: p.o.Who, Status: status, Message: p.Words([]byte(message))}
 }
 
 // NoAnswer returns the error of an invalid response: it is unknown whether the request was
 // stored. message must not contain text of the server.
-func (p *Poster) NoAnswer(message string) *Error {
-	return &Error{Who: p.o.Who, Message: shown(secrets.HideOwn(message, hiddenMark, p.secrets...))}
+func (p *Poster) NoAnswer(message string) *httpclient.Error {
+	return &httpclient.Error{Package: p.o.Who, Message: shown(secrets.HideOwn(message, hiddenMark, p.secrets...)), MaybeStored: true}
 }
 
 // searchedAnswer is the number of bytes of an answer searched for secrets. The start of a
@@ -280,7 +225,7 @@ func (b *body) end() {
 	b.over, b.data = true, nil
 }
 
-// Post sends data and returns the answer. The error is an [*Error]. After Post has
+// Post sends data and returns the answer. The error is an [*httpclient.Error]. After Post has
 // returned, neither data nor the compressed form is read.
 func (p *Poster) Post(ctx context.Context, data []byte) (a Answer, err error) {
 	defer func() {
@@ -291,14 +236,14 @@ func (p *Poster) Post(ctx context.Context, data []byte) (a Answer, err error) {
 			p.failed.Add(1)
 		}
 	}()
-	if now := time.Now(); p.o.BearerTokenFile != "" && now.Sub(p.looked) > tokenEvery {
+	if now := time.Now(); p.o.HTTP.BearerTokenFile != "" && now.Sub(p.looked) > tokenEvery {
 		p.renew(now)
 	}
 	wire := p.pack(data)
 	p.requests.Add(1)
 	p.bodyBytes.Add(uint64(len(data)))
 	p.wireBytes.Add(uint64(len(wire)))
-	ctx, cancel := context.WithTimeout(ctx, p.o.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, p.o.HTTP.Timeout)
 	defer cancel()
 	var mu sync.Mutex
 	bodies, over := []*body{{data: wire}}, false
@@ -362,13 +307,13 @@ func (p *Poster) pack(data []byte) []byte {
 }
 
 // lost returns the error for a missing response.
-func (p *Poster) lost(err error) *Error {
+func (p *Poster) lost(err error) *httpclient.Error {
 	var ue *url.Error
 	if errors.As(err, &ue) {
 		err = ue.Err // removes the URL, whose query may contain a secret
 	}
 	safe := secrets.HideIn(err, hiddenMark, p.secrets...)
-	return &Error{Who: p.o.Who, Message: shown(safe.Error()), Lost: LostBy(err), cause: safe}
+	return &httpclient.Error{Package: p.o.Who, Message: shown(safe.Error()), MaybeStored: LostBy(err) == Unknown, Cause: safe}
 }
 
 // Counts are the counters of a [Poster].
@@ -386,35 +331,46 @@ func (p *Poster) Close() {
 	}
 }
 
-// CheckHeaders validates the user's headers and the configured authentication methods, of
-// which there are ways. It returns a description of the problem, or "".
-func CheckHeaders(headers map[string]string, ways int) string {
-	for name, value := range headers {
+// Check passes the invalid fields of h to bad. It reads no files.
+func Check(h *httpclient.Options, bad func(format string, args ...any)) {
+	ways := 0
+	for _, given := range []bool{h.Username != "" || h.Password != "", h.BearerToken != "", h.BearerTokenFile != ""} {
+		if given {
+			ways++
+		}
+	}
+	for name, value := range h.Headers {
 		canonical := http.CanonicalHeaderKey(name)
 		switch canonical {
 		case "Content-Type", "Content-Encoding", "Content-Length", "Host", "Transfer-Encoding":
-			return fmt.Sprintf("headers: %s is set by the client; leave it out", canonical)
+			bad("headers: %s is set by the client; leave it out", canonical)
 		case "Authorization":
 			ways++
 		}
 		if name == "" || strings.ContainsAny(name, " \t\r\n:") || strings.ContainsAny(value, "\r\n\x00") {
-			return fmt.Sprintf("headers: %.40q is not a header name", name)
+			bad("headers: %.40q is not a header name", name)
 		}
 	}
 	if ways > 1 {
-		return "authentication: use one of username and password, bearer_token, bearer_token_file and an Authorization header"
+		bad("authentication: use one of username and password, bearer_token, bearer_token_file and an Authorization header")
 	}
-	return ""
+	if strings.ContainsAny(h.BearerToken, "\r\n\x00") {
+		bad("bearer_token: it contains a newline")
+	}
+	if (h.TLS.CertFile == "") != (h.TLS.KeyFile == "") {
+		bad("tls: cert_file and key_file belong together; give both")
+	}
+	if h.Timeout < 0 {
+		bad("timeout is %v; use a positive duration", h.Timeout)
+	}
 }
 
-// Ways returns the number of configured authentication methods.
-func Ways(username, password, token, tokenFile string) (n int) {
-	for _, given := range []bool{username != "" || password != "", token != "", tokenFile != ""} {
-		if given {
-			n++
-		}
+// SetUser sets the credentials of h to those of an address, unless h has some.
+func SetUser(h *httpclient.Options, user *url.Userinfo) {
+	if user != nil && h.Username == "" && h.Password == "" {
+		h.Username = user.Username()
+		h.Password, _ = user.Password()
 	}
-	return n
 }
 
 // ParseURL parses the address of a server, or describes the problem in raw, which may

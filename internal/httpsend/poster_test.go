@@ -20,7 +20,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/transport"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -46,8 +48,8 @@ func poster(t *testing.T, o Options) *Poster {
 		o.URL = &url.URL{Scheme: "http", Host: "server.test", Path: "/x"}
 	}
 	o.Who, o.ContentType = "pkg", "text/x"
-	if o.Timeout == 0 {
-		o.Timeout = time.Minute
+	if o.HTTP.Timeout == 0 {
+		o.HTTP.Timeout = time.Minute
 	}
 	if o.MaxAnswer == 0 {
 		o.MaxAnswer = 1 << 10
@@ -67,11 +69,11 @@ func TestPost(t *testing.T) {
 		key, header string
 	}{
 		"none":   {Options{}, "Authorization", ""},
-		"basic":  {Options{Username: "me", Password: "hunter22"}, "Authorization", "Basic bWU6aHVudGVyMjI="},
-		"bearer": {Options{BearerToken: "hunter22"}, "Authorization", "Bearer hunter22"},
-		"word":   {Options{BearerToken: "hunter22", TokenHeader: "Authorization", TokenWord: "Splunk "}, "Authorization", "Splunk hunter22"},
-		"key":    {Options{BearerToken: "hunter22", TokenHeader: "X-Key"}, "X-Key", "hunter22"},
-		"header": {Options{Headers: map[string]string{"x-key": "hunter22"}, Plain: map[string]string{"X-Key": "plain"}}, "X-Key", "hunter22"},
+		"basic":  {Options{HTTP: httpclient.Options{Username: "me", Password: "hunter22"}}, "Authorization", "Basic bWU6aHVudGVyMjI="},
+		"bearer": {Options{HTTP: httpclient.Options{BearerToken: "hunter22"}}, "Authorization", "Bearer hunter22"},
+		"word":   {Options{TokenHeader: "Authorization", TokenWord: "Splunk ", HTTP: httpclient.Options{BearerToken: "hunter22"}}, "Authorization", "Splunk hunter22"},
+		"key":    {Options{TokenHeader: "X-Key", HTTP: httpclient.Options{BearerToken: "hunter22"}}, "X-Key", "hunter22"},
+		"header": {Options{Plain: map[string]string{"X-Key": "plain"}, HTTP: httpclient.Options{Headers: map[string]string{"x-key": "hunter22"}}}, "X-Key", "hunter22"},
 		"plain":  {Options{Plain: map[string]string{"X-Key": "plain"}}, "X-Key", "plain"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -113,7 +115,7 @@ func TestTokenFile(t *testing.T) {
 		}
 		write("one\n")
 		good, got := "Bearer one", ""
-		p := poster(t, Options{BearerTokenFile: file, Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		p := poster(t, Options{HTTP: httpclient.Options{BearerTokenFile: file, Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 			io.Copy(io.Discard, r.Body)
 			got = r.Header.Get("Authorization")
 			status := 200
@@ -121,7 +123,7 @@ func TestTokenFile(t *testing.T) {
 				status = 401
 			}
 			return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader("it was " + got))}, nil
-		})}})
+		})}}})
 		post := func(status int, renewed bool) {
 			t.Helper()
 			a, err := p.Post(t.Context(), nil)
@@ -149,7 +151,7 @@ func TestTokenFile(t *testing.T) {
 	for text, want := range map[string]string{"": "is empty or has several lines", "a\nb": "is empty or has several lines"} {
 		file := filepath.Join(t.TempDir(), "token")
 		os.WriteFile(file, []byte(text), 0o600)
-		if _, err := NewPoster(Options{Who: "pkg", URL: &url.URL{}, BearerTokenFile: file}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := NewPoster(Options{Who: "pkg", URL: &url.URL{}, HTTP: httpclient.Options{BearerTokenFile: file}}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
@@ -158,12 +160,9 @@ func TestTokenFile(t *testing.T) {
 // Neither texts of a server nor errors that contain the URL reveal a credential.
 func TestNoSecrets(t *testing.T) {
 	u, _ := url.Parse("http://server.test/x?key=hunter22&b=s3cr3t%20word")
-	p := poster(t, Options{
-		URL: u, Username: "me", Password: "pass-word", Headers: map[string]string{"X-Token": "Splunk t0ken", "X-Short": "abc"},
-		Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
-			return nil, fmt.Errorf("cannot reach %s with %v", r.URL, r.Header)
-		})},
-	})
+	p := poster(t, Options{URL: u, HTTP: httpclient.Options{Username: "me", Password: "pass-word", Headers: map[string]string{"X-Token": "Splunk t0ken", "X-Short": "abc"}, Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		return nil, fmt.Errorf("cannot reach %s with %v", r.URL, r.Header)
+	})}}})
 	_, err := p.Post(t.Context(), []byte("x"))
 	all := p.Words([]byte(u.String()+" pass-word t0ken bWU6cGFzcy13b3Jk s3cr3t word abc")) + err.Error() + Shown(u) + p.NoAnswer("hunter22").Error() + p.Refusal(400, "hunter22").Error()
 	for _, secret := range []string{"hunter22", "pass-word", "t0ken", "bWU6cGFzcy13b3Jk", "s3cr3t word", "s3cr3t%20word"} {
@@ -181,14 +180,14 @@ func TestNoSecrets(t *testing.T) {
 func TestNoWordIsShown(t *testing.T) {
 	for _, secret := range []string{"x1", "password", "refused", "hunter22"} {
 		for name, o := range map[string]Options{
-			"password": {Username: "me", Password: secret},
-			"token":    {BearerToken: secret},
-			"header":   {Headers: map[string]string{"X-Api-Key": secret}},
-			"splunk":   {Headers: map[string]string{"Authorization": "Splunk " + secret}},
+			"password": {HTTP: httpclient.Options{Username: "me", Password: secret}},
+			"token":    {HTTP: httpclient.Options{BearerToken: secret}},
+			"header":   {HTTP: httpclient.Options{Headers: map[string]string{"X-Api-Key": secret}}},
+			"splunk":   {HTTP: httpclient.Options{Headers: map[string]string{"Authorization": "Splunk " + secret}}},
 			"query":    {URL: &url.URL{Scheme: "http", Host: "server.test", RawQuery: "token=" + secret}},
 		} {
 			var fails error
-			o.Client = &http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) { return nil, fails })}
+			o.HTTP.Client = &http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) { return nil, fails })}
 			p := poster(t, o)
 			for _, words := range []string{"bad token Bearer %s", "no [%s]", "(%s)", "%s", "got '%s'.", strings.Repeat("-", shownAnswer-1) + "%s"} {
 				text := fmt.Sprintf(words, secret)
@@ -235,7 +234,7 @@ func TestJudge(t *testing.T) {
 		{408, batch.Again, true}, {425, batch.Again, true}, {429, batch.Again, true}, {500, batch.Again, true}, {503, batch.Again, true}, {599, batch.Again, true},
 		{413, batch.Smaller, true},
 	} {
-		p := poster(t, Options{Client: answers(tc.status, http.Header{"Retry-After": {"7"}}, "words")})
+		p := poster(t, Options{HTTP: httpclient.Options{Client: answers(tc.status, http.Header{"Retry-After": {"7"}}, "words")}})
 		a, err := p.Post(t.Context(), []byte("x"))
 		if err != nil {
 			t.Fatal(err)
@@ -268,7 +267,7 @@ func TestNoAnswer(t *testing.T) {
 			return &http.Response{StatusCode: 200, Body: io.NopCloser(io.MultiReader(strings.NewReader("x"), failing{}))}, nil
 		})}, batch.Again, true},
 	} {
-		p := poster(t, Options{Client: tc.client})
+		p := poster(t, Options{HTTP: httpclient.Options{Client: tc.client}})
 		_, err := p.Post(t.Context(), []byte("x"))
 		o := OutcomeOf(err)
 		if err == nil || o.Advice != tc.advice || o.Open.Len(1) != 1 || errors.Is(err, batch.ErrUnanswered) != tc.unknown || p.Counts().Failed != 1 {
@@ -283,7 +282,7 @@ func (failing) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 func TestLongAnswer(t *testing.T) {
 	for n, whole := range map[int]bool{1 << 10: true, 1<<10 + 1: false} {
-		p := poster(t, Options{Client: answers(200, nil, strings.Repeat("x", n))})
+		p := poster(t, Options{HTTP: httpclient.Options{Client: answers(200, nil, strings.Repeat("x", n))}})
 		if a, err := p.Post(t.Context(), nil); err != nil || a.Whole != whole || len(a.Text) != 1<<10 {
 			t.Errorf("%d: %d bytes, whole %v: %v", n, len(a.Text), a.Whole, err)
 		}
@@ -294,9 +293,9 @@ func TestLongAnswer(t *testing.T) {
 func TestEndlessAnswer(t *testing.T) {
 	for _, status := range []int{200, 204, 400, 503} {
 		bubble.Test(t, func(t *testing.T) {
-			p := poster(t, Options{Timeout: 9 * time.Second, Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+			p := poster(t, Options{HTTP: httpclient.Options{Timeout: 9 * time.Second, Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 				return &http.Response{StatusCode: status, Body: endless{r.Context()}}, nil
-			})}})
+			})}}})
 			start := time.Now()
 			a, err := p.Post(t.Context(), nil)
 			if success := status < 300; success != errors.Is(err, batch.ErrUnanswered) || !success && a.Status != status || time.Since(start) != 9*time.Second {
@@ -327,7 +326,7 @@ func TestTimeout(t *testing.T) {
 			<-r.Context().Done()
 			return nil, r.Context().Err()
 		})}
-		p := poster(t, Options{Client: hangs, Timeout: 3 * time.Second})
+		p := poster(t, Options{HTTP: httpclient.Options{Client: hangs, Timeout: 3 * time.Second}})
 		start := time.Now()
 		if _, err := p.Post(t.Context(), nil); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 3*time.Second || !errors.Is(err, batch.ErrUnanswered) {
 			t.Errorf("%v after %v", err, time.Since(start))
@@ -346,7 +345,7 @@ func TestBodyAfterAnswer(t *testing.T) {
 	for _, zip := range []bool{false, true} {
 		var late []io.ReadCloser
 		var mu sync.Mutex
-		p := poster(t, Options{Gzip: zip, Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		p := poster(t, Options{Gzip: zip, HTTP: httpclient.Options{Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 			again, err := r.GetBody()
 			if err != nil {
 				return nil, err
@@ -356,7 +355,7 @@ func TestBodyAfterAnswer(t *testing.T) {
 			late = append(late, r.Body, again)
 			go io.Copy(io.Discard, r.Body)
 			return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
-		})}})
+		})}}})
 		for range 100 {
 			data := []byte(strings.Repeat("data", 1000))
 			if _, err := p.Post(t.Context(), data); err != nil {
@@ -378,25 +377,25 @@ func TestTransport(t *testing.T) {
 	}))
 	defer srv.Close()
 	u, _ := url.Parse(srv.URL)
-	post := func(tr Transport) (Answer, error) {
-		tr.Who, tr.Conns, tr.Timeout, tr.NoProxy = "pkg", 1, time.Minute, true
-		return poster(t, Options{URL: u, Transport: tr}).Post(t.Context(), nil)
+	post := func(tr httpclient.Options) (Answer, error) {
+		tr.Timeout, tr.NoProxy = time.Minute, true
+		return poster(t, Options{URL: u, HTTP: tr}).Post(t.Context(), nil)
 	}
-	if a, err := post(Transport{TLS: TLS{InsecureSkipVerify: true}}); err != nil || a.Status != http.StatusFound {
+	if a, err := post(httpclient.Options{TLS: transport.TLS{InsecureSkipVerify: true}}); err != nil || a.Status != http.StatusFound {
 		t.Errorf("a redirect is the answer: %+v %v", a, err)
 	}
-	_, err := post(Transport{})
-	var e *Error
-	if !errors.As(err, &e) || e.Lost != NotSecure {
+	_, err := post(httpclient.Options{})
+	var e *httpclient.Error
+	if !errors.As(err, &e) || LostBy(e) != NotSecure || e.MaybeStored {
 		t.Errorf("a certificate of nobody: %v", err)
 	}
 	dir := t.TempDir()
-	for want, conf := range map[string]TLS{
+	for want, conf := range map[string]transport.TLS{
 		"pkg: cannot read tls.ca_file":               {CAFile: filepath.Join(dir, "none")},
 		"there is no PEM certificate in it":          {CAFile: os.Args[0]},
 		"pkg: cannot use tls.cert_file and key_file": {CertFile: filepath.Join(dir, "a"), KeyFile: filepath.Join(dir, "b")},
 	} {
-		if _, err := (&Transport{Who: "pkg", TLS: conf}).Client(); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Client("pkg", &httpclient.Options{TLS: conf}, 1); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, not %s", err, want)
 		}
 	}
@@ -410,7 +409,7 @@ func TestTransport(t *testing.T) {
 	go func() { defer close(served); over.Serve(l) }()
 	defer func() { over.Close(); <-served }()
 	u = &url.URL{Scheme: "http", Host: "name.test"}
-	if a, err := post(Transport{UnixSocket: socket}); err != nil || string(a.Text) != "name.test" {
+	if a, err := post(httpclient.Options{UnixSocket: socket}); err != nil || string(a.Text) != "name.test" {
 		t.Errorf("%s %v", a.Text, err)
 	}
 }
@@ -442,21 +441,26 @@ func TestParseURL(t *testing.T) {
 	}
 }
 
-func TestCheckHeaders(t *testing.T) {
+func TestCheck(t *testing.T) {
+	token := httpclient.Options{BearerToken: "t"}
+	two := httpclient.Options{Username: "u", BearerTokenFile: "f"}
 	for _, tc := range []struct {
 		name, value string
-		ways        int
+		h           httpclient.Options
 		want        string
 	}{
-		{"X-A", "b", 1, ""}, {"content-type", "x", 0, "Content-Type is set by the client"}, {"Host", "x", 0, "is set by the client"}, {"X A", "b", 0, "is not a header name"}, {"", "b", 0, "is not a header name"},
-		{"X-A", "b\r\nX-B: c", 0, "is not a header name"}, {"authorization", "x", 0, ""}, {"authorization", "x", 1, "use one of"}, {"X-A", "b", 2, "use one of"},
+		{"X-A", "b", token, ""}, {"content-type", "x", httpclient.Options{}, "Content-Type is set by the client"}, {"Host", "x", httpclient.Options{}, "set by the client"},
+		{"X A", "b", httpclient.Options{}, "is not a header name"}, {"", "b", httpclient.Options{}, "is not a header name"}, {"X-A", "b\r\nX-B: c", httpclient.Options{}, "is not a header name"},
+		{"authorization", "x", httpclient.Options{}, ""}, {"authorization", "x", token, "use one of"}, {"X-A", "b", two, "use one of"},
+		{"X-A", "b", httpclient.Options{BearerToken: "a\nb"}, "it contains a newline"}, {"X-A", "b", httpclient.Options{Timeout: -1}, "timeout is"},
+		{"X-A", "b", httpclient.Options{TLS: transport.TLS{CertFile: "f"}}, "belong together"},
 	} {
-		if got := CheckHeaders(map[string]string{tc.name: tc.value}, tc.ways); !strings.Contains(got, tc.want) || (got == "") != (tc.want == "") {
+		tc.h.Headers = map[string]string{tc.name: tc.value}
+		got := ""
+		Check(&tc.h, func(format string, args ...any) { got += fmt.Sprintf(format, args...) })
+		if !strings.Contains(got, tc.want) || (got == "") != (tc.want == "") {
 			t.Errorf("%q: %s", tc.name, got)
 		}
-	}
-	if n := Ways("u", "", "t", "f"); n != 3 {
-		t.Error(n)
 	}
 }
 
@@ -465,14 +469,14 @@ func TestControl(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var asked []string
 		status := 200
-		p := poster(t, Options{Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		p := poster(t, Options{HTTP: httpclient.Options{Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 			body, _ := io.ReadAll(r.Body)
 			asked = append(asked, string(body))
 			if status == 0 {
 				return nil, errors.New("reset")
 			}
 			return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader("words"))}, nil
-		})}})
+		})}}})
 		held := batch.Outcome{Open: batch.All(), Why: errors.New("bad"), Advice: batch.Hold}
 		c := Control{Words: func(a *Answer) string { return string(a.Text) }, Taken: func(a *Answer) bool { return a.Status == 200 }}
 		check := func(what string, f func(context.Context, *Poster, batch.Outcome) batch.Outcome, advice batch.Advice, want ...string) {

@@ -6,41 +6,28 @@ package httpsend
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"time"
 
-	"github.com/forebay-log/forebay/internal/tlsfiles"
+	"github.com/forebay-log/forebay/httpclient"
+	"github.com/forebay-log/forebay/transport"
 )
 
-// TLS configures https. All fields are optional; files are PEM.
-type TLS struct {
-	CAFile             string
-	CertFile, KeyFile  string
-	ServerName         string
-	InsecureSkipVerify bool
-}
-
-// A Transport configures connections.
-type Transport struct {
-	Who        string        // prefix of errors: the package
-	TLS        TLS           // zero: the defaults of net/http
-	NoProxy    bool          // ignore the proxy environment variables
-	UnixSocket string        // socket to connect to; "": the host of the URL
-	Conns      int           // maximum idle connections
-	Timeout    time.Duration // for the response headers
-}
-
-// Client returns a client with a separate transport. It follows no redirects.
-func (o *Transport) Client() (*http.Client, error) {
+// Client returns a copy of o.Client that follows no redirects or, if there is none, a client with
+// a separate transport and up to conns idle connections. who is the package, the prefix of errors.
+func Client(who string, o *httpclient.Options, conns int) (*http.Client, error) {
+	if o.Client != nil {
+		own := *o.Client
+		own.CheckRedirect = NoRedirect
+		return &own, nil
+	}
 	t := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
-		MaxIdleConns:          o.Conns,
-		MaxIdleConnsPerHost:   o.Conns,
+		MaxIdleConns:          conns,
+		MaxIdleConnsPerHost:   conns,
 		IdleConnTimeout:       90 * time.Second,
 		TLSHandshakeTimeout:   10 * time.Second,
 		ResponseHeaderTimeout: o.Timeout,
@@ -57,10 +44,10 @@ func (o *Transport) Client() (*http.Client, error) {
 			return d.DialContext(ctx, "unix", path)
 		}
 	}
-	if o.TLS != (TLS{}) {
-		conf, err := o.TLS.Config(o.Who)
+	if o.TLS != (transport.TLS{}) {
+		conf, err := o.TLS.ClientConfig()
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s: %w", who, err)
 		}
 		t.TLSClientConfig = conf
 	}
@@ -70,29 +57,6 @@ func (o *Transport) Client() (*http.Client, error) {
 // NoRedirect returns a redirect as the response. Following it would turn a POST into a GET
 // and could send credentials to another host.
 func NoRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-
-// Config returns the configuration of a client. who is the prefix of the error.
-func (t *TLS) Config(who string) (*tls.Config, error) {
-	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName, InsecureSkipVerify: t.InsecureSkipVerify}
-	if t.CAFile != "" {
-		pem, err := os.ReadFile(t.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("%s: cannot read tls.ca_file: %w", who, err)
-		}
-		conf.RootCAs = x509.NewCertPool()
-		if !conf.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s: cannot use tls.ca_file %s: there is no PEM certificate in it", who, t.CAFile)
-		}
-	}
-	if t.CertFile != "" {
-		pair, err := tlsfiles.NewPair(t.CertFile, t.KeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("%s: cannot use tls.cert_file and key_file: %w", who, err)
-		}
-		pair.Client(conf)
-	}
-	return conf, nil
-}
 
 // Lost is the meaning of a missing response.
 type Lost uint8

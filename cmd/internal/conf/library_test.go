@@ -28,14 +28,6 @@ batch_age: 500ms
 max_age: 48h
 tls: {insecure_skip_verify: true}
 headers: {X-A: b}
-buffer_bytes: 8388608
-buffer_records: 50000
-slab_bytes: 131072
-when_full: drop-oldest
-crash_dir: /dev/shm/x
-spool_dir: /var/spool/x
-spool_bytes: 1000000
-pending_limit: 100
 bearer_token_file: /run/token
 tenant: t
 batch_bytes: 500000
@@ -46,28 +38,20 @@ nudge: true
 message_key: Message
 errors: exception
 collisions: prefix
-level: warn+2
 level_names: {warn: warning}
-retry: {min: 1s, max: 1m, max_age: 1h}
-breaker: {failures: 7, open_max: 2m}
-dead_letter_file: /var/log/dead
 too_old: now
 eager_first: true
 `), &c, yaml.Strict())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.URL != "http://loki:3100" || c.Labels["app"] != "shop" || c.TraceID != "metadata" || c.Wire != "json+gzip" || c.BatchAge != 500*time.Millisecond || c.MaxAge != 48*time.Hour || !c.TLS.InsecureSkipVerify {
+	if c.URL != "http://loki:3100" || c.Labels["app"] != "shop" || c.TraceID != "metadata" || c.Wire != "json+gzip" || c.BatchAge != 500*time.Millisecond || c.Limits.MaxAge != 48*time.Hour || !c.HTTP.TLS.InsecureSkipVerify {
 		t.Errorf("got %+v", c)
 	}
-	if c.BufferBytes != 8<<20 || c.BufferRecords != 50_000 || c.SlabBytes != 128<<10 || c.WhenFull != "drop-oldest" || c.CrashDir != "/dev/shm/x" || c.SpoolDir != "/var/spool/x" ||
-		c.SpoolBytes != 1e6 || c.PendingLimit != 100 || c.BearerTokenFile != "/run/token" || c.BatchRecords != 1000 || !c.Nudge ||
-		c.MessageKey != "Message" || c.Errors != "exception" || c.Collisions != "prefix" {
+	if c.HTTP.BearerTokenFile != "/run/token" || c.BatchRecords != 1000 || !c.Nudge ||
+		c.Line.MessageKey != "Message" || c.Line.Errors != "exception" || c.Line.Collisions != "prefix" ||
+		c.LevelNames["warn"] != "warning" || c.Limits.TooOld != "now" || !c.EagerFirst {
 		t.Errorf("got %#v", c)
-	}
-	if c.Level == nil || c.Level.Level() != slog.LevelWarn+2 || c.LevelNames["warn"] != "warning" || c.Retry == nil || c.Retry.Min != time.Second || c.Retry.MaxAge != time.Hour ||
-		c.Breaker == nil || c.Breaker.Failures != 7 || c.Breaker.OpenMax != 2*time.Minute || c.DeadLetterFile != "/var/log/dead" || c.TooOld != "now" || !c.EagerFirst {
-		t.Errorf("got %#v, %v, %v", c, c.Retry, c.Breaker)
 	}
 }
 
@@ -75,9 +59,9 @@ eager_first: true
 func TestUnknownKeyOfLoki(t *testing.T) {
 	for text, want := range map[string]string{
 		"url: http://x\nlables: {a: b}": "lables",
-		"retry: {min: 1s, maximum: 3s}": "retry.maximum",
+		"retry: {min: 1s}":              "retry",
+		"buffer_bytes: 1":               "forebay.Buffer",
 		"tls: {ca: x}\nfoo: 1":          "foo, tls.ca",
-		"level: loud":                   "level",
 		"labels: {anything: goes}":      "",
 		"level_names: {warn: warning}":  "",
 		"headers: {X-Any: goes}":        "",
@@ -113,7 +97,7 @@ func TestMigratingYAML(t *testing.T) {
 	if err := yaml.UnmarshalWithOptions([]byte(block), &c, yaml.Strict()); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
-	if c.URL == "" || c.SpoolDir == "" {
+	if c.URL == "" || c.Tenant == "" {
 		t.Errorf("%v", c)
 	}
 }
@@ -131,29 +115,19 @@ window: 8
 ack_timeout: 10s
 compress: gzip
 time_fields: event-time
-when_full: block-for=1s
-buffer_bytes: 1048576
-pending_limit: 10
-fallback_file: fallback.jsonl
-dead_letter_file: letters.jsonl
-spool_dir: /var/spool/app
-spool_bytes: 10485760
-spool_sync: interval
-crash_dir: /dev/shm/app
 `), &c, yaml.DisallowUnknownField())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(c.Servers) != 2 || c.SharedKey != "s3cret" || c.AckTimeout != 10*time.Second || c.TimeFields != "event-time" || c.TLS.CAFile != "ca.pem" || c.Window != 8 || c.PendingLimit != 10 ||
-		c.FallbackFile != "fallback.jsonl" || c.DeadLetterFile != "letters.jsonl" || c.SpoolDir != "/var/spool/app" || c.SpoolBytes != 10<<20 || c.SpoolSync != "interval" || c.CrashDir != "/dev/shm/app" {
+	if len(c.Servers) != 2 || c.Auth.SharedKey != "s3cret" || c.AckTimeout != 10*time.Second || c.TimeFields != "event-time" || c.TLS.CAFile != "ca.pem" || c.Window != 8 {
 		t.Errorf("%+v", c)
 	}
-	for _, text := range []string{fmt.Sprint(c), fmt.Sprintf("%+v", c), fmt.Sprintf("%#v", c), fmt.Sprint(slog.AnyValue(c.SharedKey).Resolve())} {
+	for _, text := range []string{fmt.Sprint(c), fmt.Sprintf("%+v", c), fmt.Sprintf("%#v", c), fmt.Sprint(slog.AnyValue(c.Auth.SharedKey).Resolve())} {
 		if strings.Contains(text, "s3cret") || strings.Contains(text, "pa55") {
 			t.Errorf("gives away secrets: %s", text)
 		}
 	}
-	out, err := yaml.Marshal(struct{ S fluent.Secret }{c.SharedKey})
+	out, err := yaml.Marshal(struct{ S fluent.Secret }{c.Auth.SharedKey})
 	if err != nil || strings.Contains(string(out), "s3cret") {
 		t.Errorf("%s, %v", out, err)
 	}

@@ -76,7 +76,7 @@ type Extension struct {
 	Open func(*setting.Args) (deliver.Destination, error)
 }
 
-// OTLP is a driver that has the records of an [otlp.Exporter].
+// OTLP is a driver that has the records of an [otlp.Driver].
 type OTLP interface {
 	deliver.Destination
 	Encoder() encode.Encoder

@@ -14,6 +14,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/transform"
 	"github.com/forebay-log/forebay/fluent"
 	"github.com/forebay-log/forebay/internal/record"
+	"github.com/forebay-log/forebay/transport"
 )
 
 // forwardDest is forward://HOST:PORT, forward+tls://HOST:PORT or
@@ -40,9 +41,10 @@ func (d forwardDest) Usage() (form, what string) {
 
 func (d forwardDest) Open(rest string, o *Spec) (*Target, error) {
 	c := fluent.Config{
-		Tag: o.Text("tag"), NoAck: o.On("no-ack"), SharedKeyFile: o.Text("shared-key-file"),
-		Secured: o.On("secured"), User: o.Text("user"), PasswordFile: o.Text("password-file"),
-		Name: d.scheme + ":" + rest,
+		Tag: o.Text("tag"), NoAck: o.On("no-ack"),
+		Auth: fluent.Auth{
+			SharedKeyFile: o.Text("shared-key-file"), Secured: o.On("secured"), User: o.Text("user"), PasswordFile: o.Text("password-file"),
+		},
 	}
 	if o.Text("tag") == "" {
 		return nil, errors.New("--tag is empty: every event needs a tag")
@@ -64,7 +66,7 @@ func (d forwardDest) Open(rest string, o *Spec) (*Target, error) {
 		c.Servers = []string{host}
 		if d.scheme == "forward+tls" {
 			c.Servers[0] = "tls://" + host
-			c.TLS = fluent.TLS{CAFile: o.Text("tls-ca"), CertFile: o.Text("tls-cert"), KeyFile: o.Text("tls-key")}
+			c.TLS = transport.TLS{CAFile: o.Text("tls-ca"), CertFile: o.Text("tls-cert"), KeyFile: o.Text("tls-key")}
 		}
 	}
 	if v := o.Text("compress"); v != "none" { // zstd: fluentd from 1.19 on, and Fluent Bit
@@ -74,7 +76,7 @@ func (d forwardDest) Open(rest string, o *Spec) (*Target, error) {
 	if o.DryRun {
 		c.DryRun = os.Stdout
 	}
-	client, err := fluent.NewClient(c)
+	client, err := fluent.New(c)
 	if err != nil {
 		return nil, plainForward(err)
 	}
@@ -86,13 +88,12 @@ func (d forwardDest) Open(rest string, o *Spec) (*Target, error) {
 // name them; longer names come before those that they begin with.
 var forwardFlagNames = strings.NewReplacer(
 	"fluent: ", "",
-	"Config.TLS.CAFile", "--tls-ca", "Config.TLS.CertFile, KeyFile", "--tls-cert, --tls-key",
-	"Config.TLS.CertFile", "--tls-cert", "Config.TLS.KeyFile", "--tls-key",
-	"Config.SharedKeyFile", "--shared-key-file", "Config.SharedKey, or Secured", "--shared-key-file, or --secured",
-	"Config.SharedKey", "--shared-key-file",
-	"Config.PasswordFile", "--password-file", "Config.Password is set without User", "--password-file is given without --user",
-	"Config.Password", "--password-file", "Config.Secured", "--secured", "Config.User", "--user",
-	"Config.Hostname and ", "the name of this machine and ", "Config.Tag", "--tag", "Config.Compress", "--compress", "Config.", "",
+	"tls.ca_file", "--tls-ca", "tls.cert_file and key_file", "--tls-cert and --tls-key",
+	"Config.Auth.SharedKeyFile", "--shared-key-file", "Config.Auth.SharedKey, or Secured", "--shared-key-file, or --secured",
+	"Config.Auth.SharedKey", "--shared-key-file",
+	"Config.Auth.PasswordFile", "--password-file", "Config.Auth.Password is set without User", "--password-file is given without --user",
+	"Config.Auth.Password", "--password-file", "Config.Auth.Secured", "--secured", "Config.Auth.User", "--user",
+	"Config.Auth.Hostname and ", "the name of this machine and ", "Config.Tag", "--tag", "Config.Compress", "--compress", "Config.", "",
 )
 
 // plainForward takes the name of the package out of an error, and names flags

@@ -10,8 +10,10 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
+	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/httpsink"
 	"github.com/forebay-log/forebay/internal/record"
+	"github.com/forebay-log/forebay/transport"
 )
 
 // httpDest is http://HOST or https://HOST.
@@ -46,10 +48,11 @@ func (d httpDest) Open(rest string, o *Spec) (*Target, error) {
 		return nil, fmt.Errorf("for Loki, write %s://%s", scheme, prefix)
 	}
 	c := httpsink.Config{
-		URL: d.scheme + "://" + host, API: o.Text("api"), NoID: o.On("no-id"), Username: o.Text("user"), BearerTokenFile: o.Text("bearer-token-file"),
+		URL: d.scheme + "://" + host, API: o.Text("api"), NoID: o.On("no-id"),
+		HTTP: httpclient.Options{Username: o.Text("user"), BearerTokenFile: o.Text("bearer-token-file")},
 	}
 	if d.scheme == "https" {
-		c.TLS = httpsink.TLS{CAFile: o.Text("tls-ca"), CertFile: o.Text("tls-cert"), KeyFile: o.Text("tls-key")}
+		c.HTTP.TLS = transport.TLS{CAFile: o.Text("tls-ca"), CertFile: o.Text("tls-cert"), KeyFile: o.Text("tls-key")}
 	}
 	if o.Given["compress"] {
 		c.Compression = o.Text("compress")
@@ -57,7 +60,7 @@ func (d httpDest) Open(rest string, o *Spec) (*Target, error) {
 	if c.HEC, err = pairsOf("hec", o.List("hec"), true); err != nil {
 		return nil, err
 	}
-	if c.Headers, err = pairsOf("header", o.List("header"), false); err != nil {
+	if c.HTTP.Headers, err = pairsOf("header", o.List("header"), false); err != nil {
 		return nil, err
 	}
 	params, err := pairsOf("param", o.List("param"), false)
@@ -71,7 +74,7 @@ func (d httpDest) Open(rest string, o *Spec) (*Target, error) {
 	if len(query) > 0 {
 		c.URL += "?" + query.Encode()
 	}
-	if c.Password, err = setting.ReadPassword(o.Text("password-file")); err != nil {
+	if c.HTTP.Password, err = setting.ReadPassword(o.Text("password-file")); err != nil {
 		return nil, err
 	}
 	if o.DryRun {

@@ -13,9 +13,11 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/internal/labelname"
 	"github.com/forebay-log/forebay/internal/record"
 	"github.com/forebay-log/forebay/loki"
+	"github.com/forebay-log/forebay/transport"
 )
 
 // lokiDest is loki://HOST:PORT or loki+https://HOST.
@@ -40,19 +42,20 @@ func (d lokiDest) Open(rest string, o *Spec) (*Target, error) {
 		return nil, err
 	}
 	c := loki.Config{
-		URL: "http://" + WithPort(host, "3100"), Name: setting.Redact(d.scheme + ":" + rest), Labels: map[string]string{},
-		LabelAttrs: o.List("label-from"), MetadataAttrs: o.List("metadata"), Tenant: o.Text("tenant"), Username: o.Text("user"),
-		BearerTokenFile: o.Text("bearer-token-file"), MaxAge: o.Duration("max-age"), TooOld: o.Text("too-old"), OnError: o.OnEvent,
+		URL: "http://" + WithPort(host, "3100"), Labels: map[string]string{},
+		LabelAttrs: o.List("label-from"), MetadataAttrs: o.List("metadata"), Tenant: o.Text("tenant"),
+		HTTP:   httpclient.Options{Username: o.Text("user"), BearerTokenFile: o.Text("bearer-token-file")},
+		Limits: loki.Limits{MaxAge: o.Duration("max-age"), TooOld: o.Text("too-old")},
 	}
 	if o.Given["flush-interval"] {
 		c.BatchAge = max(o.Duration("flush-interval"), time.Microsecond) // 0 is the default there
 	}
-	if c.MaxAge == 0 {
-		c.MaxAge = -1
+	if c.Limits.MaxAge == 0 {
+		c.Limits.MaxAge = -1
 	}
 	if d.scheme == "loki+https" {
 		c.URL = "https://" + host
-		c.TLS = loki.TLS{CAFile: o.Text("tls-ca"), CertFile: o.Text("tls-cert"), KeyFile: o.Text("tls-key")}
+		c.HTTP.TLS = transport.TLS{CAFile: o.Text("tls-ca"), CertFile: o.Text("tls-cert"), KeyFile: o.Text("tls-key")}
 	}
 	for _, l := range o.List("label") {
 		name, value, ok := cutLabel(l)
@@ -67,13 +70,13 @@ func (d lokiDest) Open(rest string, o *Spec) (*Target, error) {
 	if len(c.Labels) == 0 {
 		c.Labels["job"] = "forebay"
 	}
-	if c.Password, err = setting.ReadPassword(o.Text("password-file")); err != nil {
+	if c.HTTP.Password, err = setting.ReadPassword(o.Text("password-file")); err != nil {
 		return nil, err
 	}
 	if o.DryRun {
 		c.DryRun = os.Stdout
 	}
-	s, err := loki.NewPusher(c)
+	s, err := loki.New(c)
 	if err != nil {
 		return nil, plainLoki(err)
 	}
@@ -129,7 +132,7 @@ func plainLoki(err error) error {
 // newLokiEncoder returns what makes an entry of a line: the line as it came, with
 // its time and level, and with labels and metadata of the fields so named. Those that the
 // input knows come before those of the line, which is anybody's.
-func newLokiEncoder(s *loki.Pusher, names []string) EncodeFunc {
+func newLokiEncoder(s *loki.Driver, names []string) EncodeFunc {
 	var attrs []slog.Attr
 	var rest []string
 	var js []byte
@@ -153,7 +156,7 @@ func newLokiEncoder(s *loki.Pusher, names []string) EncodeFunc {
 		}
 		level := ev.Level
 		if !ev.HasLevel {
-			level = loki.NoLevel
+			level = batch.NoLevel
 		}
 		return s.AppendLine(dst, ev.Time, level, ev.Line, attrs)
 	}

@@ -26,17 +26,18 @@ func (d netDest) Scheme() string             { return d.scheme }
 func (d netDest) Usage() (form, what string) { return d.form, d.what }
 
 func (d netDest) Open(rest string, c *Spec) (*Target, error) {
-	o := &netsink.Options{
+	o := netsink.Config{
+		Address:  d.scheme + ":" + rest,
 		Facility: c.Text("facility"), Hostname: c.Text("hostname"), AppName: c.Text("app"),
 		ProcID: c.Text("procid"), MsgID: c.Text("msgid"),
 	}
 	if strings.HasSuffix(d.scheme, "tls") {
 		var err error
-		if o.TLS, err = c.tlsConfig(); err != nil {
+		if o.TLS.Config, err = c.tlsConfig(); err != nil {
 			return nil, err
 		}
 	}
-	to, err := netsink.New(d.scheme+":"+rest, o)
+	to, err := netsink.New(o)
 	if err != nil {
 		why := err.Error()
 		for _, prefix := range []string{"netsink: ", "cannot read the destination: "} {

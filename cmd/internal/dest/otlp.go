@@ -8,8 +8,10 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
+	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/internal/record"
 	"github.com/forebay-log/forebay/otlp"
+	"github.com/forebay-log/forebay/transport"
 )
 
 // otlpDest is otlp://HOST:PORT or otlps://HOST, or the same over gRPC.
@@ -44,7 +46,7 @@ func (d otlpDest) newDriver(c otlp.Config) (OTLP, error) {
 	if d.grpc != nil {
 		return d.grpc(c)
 	}
-	return otlp.NewExporter(c)
+	return otlp.New(c)
 }
 
 func (d otlpDest) Open(rest string, o *Spec) (*Target, error) {
@@ -57,12 +59,12 @@ func (d otlpDest) Open(rest string, o *Spec) (*Target, error) {
 		port = "4317"
 	}
 	c := otlp.Config{
-		URL: "http://" + WithPort(host, port), Name: setting.Redact(d.scheme + ":" + rest), Resource: map[string]string{},
-		Username: o.Text("user"), BearerTokenFile: o.Text("bearer-token-file"), OnError: o.OnEvent,
+		URL: "http://" + WithPort(host, port), Resource: map[string]string{},
+		HTTP: httpclient.Options{Username: o.Text("user"), BearerTokenFile: o.Text("bearer-token-file")},
 	}
 	if d.secure() {
 		c.URL = "https://" + host
-		c.TLS = otlp.TLS{CAFile: o.Text("tls-ca"), CertFile: o.Text("tls-cert"), KeyFile: o.Text("tls-key")}
+		c.HTTP.TLS = transport.TLS{CAFile: o.Text("tls-ca"), CertFile: o.Text("tls-cert"), KeyFile: o.Text("tls-key")}
 	}
 	for _, r := range o.List("resource") {
 		i := strings.IndexAny(r, "=:")
@@ -77,7 +79,7 @@ func (d otlpDest) Open(rest string, o *Spec) (*Target, error) {
 	if c.Resource["service.name"] == "" {
 		c.Resource["service.name"] = "forebay"
 	}
-	if c.Password, err = setting.ReadPassword(o.Text("password-file")); err != nil {
+	if c.HTTP.Password, err = setting.ReadPassword(o.Text("password-file")); err != nil {
 		return nil, err
 	}
 	if o.DryRun {
@@ -109,7 +111,7 @@ func newOTLPEncoder(x OTLP) EncodeFunc {
 	return func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
 		level := ev.Level
 		if !ev.HasLevel {
-			level = otlp.NoLevel
+			level = batch.NoLevel
 		}
 		return x.AppendLine(dst, ev.Time, level, ev.Line, names.Apart(ev, false))
 	}

@@ -27,7 +27,7 @@ func (out *Output) newOutput(o *slab.Options) (*deliver.Output, error) {
 		retry.MaxAge = c.MaxAge()
 	}
 	opts := &deliver.OutputOptions{
-		Name: to, Codec: o.Codec, CodecFor: t.CodecFor, Slab: *o,
+		Name: to, Codec: o.Codec, CodecFor: t.CodecFor, Slab: *o, OnError: c.OnEvent,
 		Deliver: deliver.Options{
 			PendingLimit: c.Count("pending-limit"), OnError: func(e batch.Event) { out.deliveryEvent(e) },
 			Retry: retry,

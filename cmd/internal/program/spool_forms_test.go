@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/fluent"
 )
@@ -18,8 +19,9 @@ import (
 func TestSpoolCatKnowsTags(t *testing.T) {
 	dir := t.TempDir()
 	l, err := fluent.NewLogger(fluent.Config{
-		Servers: []string{"127.0.0.1:1"}, SpoolDir: filepath.Join(dir, "spool"), ReconnectMin: time.Millisecond, OnError: func(batch.Event) {},
-	})
+		Servers:      []string{"127.0.0.1:1"},
+		ReconnectMin: time.Millisecond,
+	}, forebay.Spool(filepath.Join(dir, "spool")), forebay.OnError(func(batch.Event) {}))
 	if err != nil {
 		t.Fatal(err)
 	}

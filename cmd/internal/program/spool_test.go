@@ -207,7 +207,7 @@ func TestSpoolPurge(t *testing.T) {
 func TestSpoolForms(t *testing.T) {
 	dir := t.TempDir()
 	for _, wire := range []string{"protobuf", "json"} {
-		sink, err := loki.NewPusher(loki.Config{URL: "http://localhost", Wire: wire, Labels: map[string]string{"job": "x-" + wire}})
+		sink, err := loki.New(loki.Config{URL: "http://localhost", Wire: wire, Labels: map[string]string{"job": "x-" + wire}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,13 +17,13 @@ func storedForms() (*spool.Options, error) {
 	streams := new(storedStreams)
 	codecs := map[string]batch.Codec{fluent.Codec().ContentType(): storedCodec{fluent.Codec(), fluent.Tags(), streams}}
 	for _, wire := range []string{"protobuf", "json"} {
-		s, err := loki.NewPusher(loki.Config{URL: "http://localhost", Wire: wire}) // it is never asked to send
+		s, err := loki.New(loki.Config{URL: "http://localhost", Wire: wire}) // it is never asked to send
 		if err != nil {
 			return nil, err
 		}
 		codecs[s.Encoder().Codec().ContentType()] = storedCodec{s.Encoder().Codec(), s.Traits().Dictionary, streams}
 	}
-	x, err := otlp.NewExporter(otlp.Config{URL: "http://localhost"}) // nor is it
+	x, err := otlp.New(otlp.Config{URL: "http://localhost"}) // nor is it
 	if err != nil {
 		return nil, err
 	}

@@ -10,8 +10,6 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
-	"github.com/forebay-log/forebay/fluent"
-	"github.com/forebay-log/forebay/loki"
 )
 
 // lost complains unless a Close that lost n records says so, and has nothing left.
@@ -101,14 +99,14 @@ func loses(tb TB, n uint64, end func() (batch.Report, error)) {
 
 // closeKeptForward closes a Logger and a Sink whose records are in the spool.
 func closeKeptForward(tb TB) {
-	l := logger(tb, down, func(c *fluent.Config) { c.SpoolDir = tb.TempDir() })
+	l := logger(tb, down, func(c *forwardOutput) { c.SpoolDir = tb.TempDir() })
 	post(tb, l, 1, 1000)
 	inSpool(tb, l, 1000)
 	safe(tb, 1000, func() (batch.Report, error) { return l.Close(background) })
-	s := logger(tb, down, func(c *fluent.Config) { c.SpoolDir = tb.TempDir() })
+	s := logger(tb, down, func(c *forwardOutput) { c.SpoolDir = tb.TempDir() })
 	post(tb, s, 1, 1000)
 	inSpool(tb, s, 1000)
-	safe(tb, 1000, func() (batch.Report, error) { return s.Sink.Shutdown(background) })
+	safe(tb, 1000, func() (batch.Report, error) { return s.Output.Shutdown(background) })
 }
 
 // inSpool waits until n records are in the spool of a.
@@ -129,11 +127,11 @@ func closeLostForward(tb TB) {
 
 // closeKeptLoki closes a Sink and a Handler whose records are in the spool.
 func closeKeptLoki(tb TB) {
-	s, log := lokiSink(tb, lokiDown, func(c *loki.Config) { c.SpoolDir = tb.TempDir() })
+	s, log := lokiSink(tb, lokiDown, func(c *lokiOutput) { c.SpoolDir = tb.TempDir() })
 	write(log, 1, 1000)
 	inSpool(tb, s, 1000)
 	safe(tb, 1000, func() (batch.Report, error) { return s.Shutdown(background) })
-	h := lokiHandler(tb, lokiDown, func(c *loki.Config) { c.SpoolDir = tb.TempDir() })
+	h := lokiHandler(tb, lokiDown, func(c *lokiOutput) { c.SpoolDir = tb.TempDir() })
 	write(slog.New(h), 1, 1000)
 	inSpool(tb, h.Sink, 1000)
 	safe(tb, 1000, func() (batch.Report, error) { return h.Close(background) })

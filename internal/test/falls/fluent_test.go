@@ -41,7 +41,7 @@ func noAckReset(tb TB) {
 	l := logger(tb, func(ctx context.Context, network, addr string) (net.Conn, error) {
 		nc, err := f.Dial(ctx, network, addr)
 		return resetConn{nc}, err
-	}, func(c *fluent.Config) { c.SharedKey, c.NoAck = "key", true })
+	}, func(c *forwardOutput) { c.Auth.SharedKey, c.NoAck = "key", true })
 	post(tb, l, 1, 30)
 	a := settled(l, time.Minute)
 	if n := b.copies(); n != 30 || a.Delivered != 30 {
@@ -112,7 +112,7 @@ func hung(tb TB) (l *fluent.Logger, release func()) {
 	client, server := net.Pipe()
 	l = logger(tb, func(context.Context, string, string) (net.Conn, error) {
 		return deafConn{client, writes, ch}, nil
-	}, func(c *fluent.Config) { c.FrameBytes = 4 << 10 })
+	}, func(c *forwardOutput) { c.FrameBytes = 4 << 10 })
 	post(tb, l, 1, 1000)
 	if !await(time.Minute, func() bool { return writes.Load() > 0 }) {
 		tb.Broken("nothing was written")
@@ -175,7 +175,7 @@ func fallbackAccount(tb TB) {
 	b := new(book)
 	f := forward(tb, func(_ int, c *testkit.ForwardConn) { b.obey(c) })
 	other := logger(tb, f.Dial, nil)
-	l := logger(tb, down, func(c *fluent.Config) { c.ErrorHandler = fluent.FallbackTo(other) })
+	l := logger(tb, down, func(c *forwardOutput) { c.Deliver.Handler = fluent.FallbackTo(other) })
 	post(tb, l, 1, 100)
 	a := settled(l, time.Minute)
 	settled(other, time.Minute)

@@ -10,10 +10,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/fluent"
 	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/slab"
 )
 
 // A book holds the numbers of the records that a server took, in the order in
@@ -92,20 +94,25 @@ var errDown = errors.New("connection refused")
 // down is the dialer of a server that is not there.
 func down(context.Context, string, string) (net.Conn, error) { return nil, errDown }
 
+// A forwardOutput is the configuration of a Logger.
+type forwardOutput struct {
+	fluent.Config
+	deliver.OutputOptions
+}
+
 // logger opens a Logger that connects through dial. It is closed at the end of the
 // test, unless the script has closed it.
-func logger(tb TB, dial dialer, set func(c *fluent.Config)) *fluent.Logger {
+func logger(tb TB, dial dialer, set func(c *forwardOutput)) *fluent.Logger {
 	tb.Helper()
-	c := fluent.Config{
-		Servers: []string{"server"}, Dial: dial, FlushInterval: time.Millisecond, WhenFull: "block",
-		ReconnectMin: time.Millisecond, ReconnectMax: 100 * time.Millisecond,
-		Retry:   &deliver.RetryOptions{Min: time.Millisecond, Max: 100 * time.Millisecond},
-		OnError: func(batch.Event) {},
-	}
+	c := forwardOutput{Config: fluent.Config{
+		Servers: []string{"server"}, Dial: dial, ReconnectMin: time.Millisecond, ReconnectMax: 100 * time.Millisecond,
+	}}
+	c.Slab.FlushInterval, c.Slab.WhenFull, c.OnError = time.Millisecond, slab.Block(), func(batch.Event) {}
+	c.Deliver.Retry, c.Deliver.HandlerFirst = &deliver.RetryOptions{Min: time.Millisecond, Max: 100 * time.Millisecond}, true
 	if set != nil {
 		set(&c)
 	}
-	l, err := fluent.NewLogger(c)
+	l, err := fluent.NewLogger(c.Config, forebay.Delivery(func(o *deliver.OutputOptions) { *o = c.OutputOptions }))
 	if err != nil {
 		tb.Broken("%v", err)
 	}

@@ -1,5 +1,9 @@
 package falls_test
 
+import ()
+
+import ()
+
 // falls is the list. The numbers are those of the report of the attack.
 var falls = []fall{
 	{1, "told", "first copies arrive in order when a batch begins while a failure is told", mended, orderWhileTold, true},

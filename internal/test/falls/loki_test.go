@@ -15,7 +15,9 @@ import (
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/loki"
+	"github.com/forebay-log/forebay/slab"
 )
 
 // A reply is the answer to one push. A body that is cut ends in an error.
@@ -88,42 +90,85 @@ func takes(b *book) *lokiServer {
 // lokiDown is a Loki that is not there.
 var lokiDown = &lokiServer{func(context.Context, string) (reply, error) { return reply{}, errDown }}
 
-func lokiConfig(at *lokiServer, set func(c *loki.Config)) loki.Config {
-	c := loki.Config{
-		URL: "http://loki", Client: &http.Client{Transport: at}, Labels: map[string]string{"app": "falls"},
-		BatchAge: 10 * time.Millisecond, WhenFull: "block",
-		Retry:   &deliver.RetryOptions{Min: time.Millisecond, Max: 100 * time.Millisecond},
-		OnError: func(batch.Event) {},
-	}
+// A lokiOutput is the configuration of an output to Loki.
+type lokiOutput struct {
+	loki.Config
+	deliver.OutputOptions
+}
+
+// openLoki opens an output to at.
+func openLoki(tb TB, at *lokiServer, set func(c *lokiOutput)) (*deliver.Output, *loki.Driver) {
+	tb.Helper()
+	c := lokiOutput{Config: loki.Config{
+		URL:      "http://loki",
+		Labels:   map[string]string{"app": "falls"},
+		BatchAge: 10 * time.Millisecond,
+		HTTP:     httpclient.Options{Client: &http.Client{Transport: at}},
+	}}
+	c.Slab.WhenFull, c.OnError = slab.Block(), func(batch.Event) {}
+	c.Deliver.Retry = &deliver.RetryOptions{Min: time.Millisecond, Max: 100 * time.Millisecond}
 	if set != nil {
 		set(&c)
 	}
-	return c
-}
-
-// lokiSink opens a Sink and a log in front of it. The Sink is closed at the end of
-// the test, unless the script has closed it.
-func lokiSink(tb TB, at *lokiServer, set func(c *loki.Config)) (*loki.Sink, *slog.Logger) {
-	tb.Helper()
-	s, err := loki.New(lokiConfig(at, set))
+	d, err := loki.New(c.Config)
 	if err != nil {
 		tb.Broken("%v", err)
 	}
+	out, err := forebay.Open(forebay.To(d, forebay.Delivery(func(o *deliver.OutputOptions) { *o = c.OutputOptions })))
+	if err != nil {
+		tb.Broken("%v", err)
+	}
+	return out, d
+}
+
+// A lokiOut is an open output to Loki.
+type lokiOut struct {
+	*deliver.Output
+	Driver *loki.Driver
+}
+
+// lokiSink opens an output and a log in front of it. The output is closed at the end of
+// the test, unless the script has closed it.
+func lokiSink(tb TB, at *lokiServer, set func(c *lokiOutput)) (*lokiOut, *slog.Logger) {
+	tb.Helper()
+	out, d := openLoki(tb, at, set)
+	s := &lokiOut{out, d}
 	tb.Cleanup(func() { closeSoon(s.Shutdown) })
-	r, err := forebay.NewRouter(forebay.Route(s.Encoder(), forebay.Output(slog.LevelDebug, s)))
+	r, err := forebay.NewRouter(forebay.Route(d.Encoder(), forebay.Output(slog.LevelDebug, s)))
 	if err != nil {
 		tb.Broken("%v", err)
 	}
 	return s, slog.New(r)
 }
 
-// lokiHandler opens a Handler. It is closed at the end of the test.
-func lokiHandler(tb TB, at *lokiServer, set func(c *loki.Config), opts ...forebay.Option) *loki.Handler {
+// A lokiRouter is a Router with one output to Loki.
+type lokiRouter struct {
+	*forebay.Router
+	Sink *lokiOut
+}
+
+func (h *lokiRouter) Close(ctx context.Context) (batch.Report, error) {
+	rep, err := h.Router.Close(ctx)
+	return rep.Outputs[0].Report, err
+}
+
+// lokiHandler opens a lokiRouter. It is closed at the end of the test.
+func lokiHandler(tb TB, at *lokiServer, set func(c *lokiOutput), opts ...forebay.Option) *lokiRouter {
 	tb.Helper()
-	h, err := loki.NewHandler(lokiConfig(at, set), opts...)
+	out, d := openLoki(tb, at, set)
+	onError := func(batch.Event) {}
+	if set != nil {
+		var c lokiOutput
+		if set(&c); c.OnError != nil {
+			onError = c.OnError
+		}
+	}
+	opts = append(opts, forebay.OnError(onError), forebay.Route(d.Encoder(), forebay.OutputCloser(slog.LevelInfo, out)))
+	r, err := forebay.NewRouter(opts...)
 	if err != nil {
 		tb.Broken("%v", err)
 	}
+	h := &lokiRouter{r, &lokiOut{out, d}}
 	tb.Cleanup(func() { closeSoon(h.Close) })
 	return h
 }

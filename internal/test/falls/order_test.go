@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/forebay-log/forebay/fluent"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -126,7 +125,7 @@ func orderOneMessage(tb TB) {
 		b.add(numbers(m)...)
 		_ = c.Ack(m.Chunk)
 	})
-	l := logger(tb, f.Dial, func(c *fluent.Config) { c.SharedKey = "key" })
+	l := logger(tb, f.Dial, func(c *forwardOutput) { c.Auth.SharedKey = "key" })
 	post(tb, l, 1, 1)
 	through(tb, arrived, "the first message")
 	for n := 2; n <= 3; n++ {
@@ -175,7 +174,7 @@ func orderFailback(tb TB) {
 			return better.Dial(ctx, network, addr)
 		}
 		return nil, errDown
-	}, func(c *fluent.Config) {
+	}, func(c *forwardOutput) {
 		c.Servers, c.Failback = []string{"better", "worse"}, time.Second
 	})
 	post(tb, l, 1, 1)

@@ -60,7 +60,7 @@ func resets(tb TB) {
 				}
 			}
 		}}
-		l := logger(tb, f.Dial, func(c *fluent.Config) { c.FrameBytes = 2 << 10 })
+		l := logger(tb, f.Dial, func(c *forwardOutput) { c.FrameBytes = 2 << 10 })
 		const n = 4000
 		for i := 1; i <= n; i += 4 {
 			post(tb, l, i, i+3)

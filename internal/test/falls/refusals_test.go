@@ -15,7 +15,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
-	"github.com/forebay-log/forebay/loki"
+	"github.com/forebay-log/forebay/slab"
 )
 
 // cutAnswer pushes 30 lines. Loki stores 24, refuses three as too old and three as too
@@ -62,7 +62,7 @@ func answersCut(tb TB, how reply) {
 			default:
 				return reply{status: http.StatusBadRequest, text: text}, nil
 			}
-		}}, func(c *loki.Config) { c.MaxAge, c.MaxFuture = -1, -1 })
+		}}, func(c *lokiOutput) { c.Limits.MaxAge, c.Limits.MaxFuture = -1, -1 })
 		for n := 1; n <= 30; n++ {
 			at := now
 			if n <= 3 {
@@ -106,7 +106,7 @@ func longRefusal(tb TB) {
 		text := strings.Join(reasons, "; ")
 		longest = max(longest, len(text))
 		return reply{status: http.StatusBadRequest, text: text}, nil
-	}}, func(c *loki.Config) { c.MaxAge = -1 })
+	}}, func(c *lokiOutput) { c.Limits.MaxAge = -1 })
 	for n := 1; n <= 5000; n++ {
 		at := now.Add(time.Duration(n))
 		if n <= 1000 {
@@ -128,7 +128,9 @@ func longRefusal(tb TB) {
 // bufferBytes logs 45 lines of 100 kB, which are larger than a slab, while Loki is down.
 // They fit into the buffer.
 func bufferBytes(tb TB) {
-	s, log := lokiSink(tb, lokiDown, func(c *loki.Config) { c.BufferBytes, c.SlabBytes, c.WhenFull = 8<<20, 64<<10, "drop-newest" })
+	s, log := lokiSink(tb, lokiDown, func(c *lokiOutput) {
+		c.BufferBytes, c.Slab.SlabBytes, c.Slab.WhenFull = 8<<20, 64<<10, slab.DropNewest()
+	})
 	for n := 1; n <= 45; n++ {
 		log.Info(line(n) + strings.Repeat("x", 100_000))
 	}
@@ -157,7 +159,7 @@ func streamTooMany(tb TB) {
 		}
 		b.add(lines(body)...)
 		return stored, nil
-	}}, func(c *loki.Config) { c.LabelAttrs = []string{"region"} })
+	}}, func(c *lokiOutput) { c.LabelAttrs = []string{"region"} })
 	write(log, 1, 1, "region", "old")
 	if a := settled(s, time.Minute); a.Delivered != 1 {
 		tb.Broken("%s", a)
@@ -177,9 +179,9 @@ func streamTooMany(tb TB) {
 func refusedLetters(tb TB) {
 	var mu sync.Mutex
 	letters := 0
-	h := lokiHandler(tb, takes(new(book)), func(c *loki.Config) {
-		c.LongLines, c.MaxLine, c.TenantAttr, c.Tenant = "refuse", 200, "tenant", "us"
-		c.DeadLetter = deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
+	h := lokiHandler(tb, takes(new(book)), func(c *lokiOutput) {
+		c.Limits.LongLines, c.Limits.MaxLine, c.TenantAttr, c.Tenant = "refuse", 200, "tenant", "us"
+		c.Deliver.DeadLetter = deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
 			mu.Lock()
 			defer mu.Unlock()
 			letters += b.Len()
@@ -211,7 +213,7 @@ func redaction(tb TB) {
 		defer mu.Unlock()
 		bodies = append(bodies, body)
 		return stored, nil
-	}}, func(c *loki.Config) {
+	}}, func(c *lokiOutput) {
 		c.LabelAttrs, c.MetadataAll = []string{"user.password"}, true
 	}, forebay.RedactKeys("password"))
 	log := slog.New(h)
@@ -247,8 +249,8 @@ func (brokenScope) Append([]byte, *encode.Record) ([]byte, batch.Meta, error) {
 // routerEvents logs a record that cannot be rendered.
 func routerEvents(tb TB) {
 	var told atomic.Int64
-	h := lokiHandler(tb, takes(new(book)), func(c *loki.Config) {
-		c.Formatter = brokenEncoder{encode.JSON(nil)}
+	h := lokiHandler(tb, takes(new(book)), func(c *lokiOutput) {
+		c.Line.Formatter = brokenEncoder{encode.JSON(nil)}
 		c.OnError = func(batch.Event) { told.Add(1) }
 	})
 	slog.New(h).Info(line(1))
@@ -274,8 +276,8 @@ func markerLevel(tb TB) {
 			markers = append(markers, body)
 		}
 		return stored, nil
-	}}, func(c *loki.Config) {
-		c.WhenFull, c.BatchBytes, c.SlabBytes, c.BufferBytes, c.Timeout = "drop-newest", 512, 1024, 4096, time.Hour
+	}}, func(c *lokiOutput) {
+		c.Slab.WhenFull, c.BatchBytes, c.Slab.SlabBytes, c.BufferBytes, c.HTTP.Timeout = slab.DropNewest(), 512, 1024, 4096, time.Hour
 	})
 	for n := 1; s.Account().Dropped.Total() == 0; n++ {
 		write(log, n, n)
@@ -310,7 +312,7 @@ func unansweredLoki(tb TB) (batch.Report, error) {
 		b.add(lines(body)...)
 		<-ctx.Done()
 		return reply{}, ctx.Err()
-	}}, func(c *loki.Config) { c.Timeout = time.Hour })
+	}}, func(c *lokiOutput) { c.HTTP.Timeout = time.Hour })
 	write(log, 1, 1000)
 	if !await(time.Minute, func() bool { return b.copies() == 1000 }) {
 		tb.Broken("%d of 1000 lines came", b.copies())

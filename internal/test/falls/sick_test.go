@@ -12,7 +12,6 @@ import (
 
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
-	"github.com/forebay-log/forebay/loki"
 )
 
 var errSick = errors.New("connection reset by peer")
@@ -86,8 +85,8 @@ func sickDay(tb TB, seed uint64, long time.Duration) {
 		}
 		mu.Unlock()
 		return act(ctx, func() { b.add(lines(body)...) })
-	}}, func(c *loki.Config) {
-		c.BatchBytes, c.Timeout, c.Retry = 16<<10, 3*time.Second, nil
+	}}, func(c *lokiOutput) {
+		c.BatchBytes, c.HTTP.Timeout, c.Deliver.Retry = 16<<10, 3*time.Second, nil
 		c.Wire = []string{"protobuf", "json"}[dice.IntN(2)]
 	})
 	n := 0
@@ -110,7 +109,7 @@ func sickDay(tb TB, seed uint64, long time.Duration) {
 			break
 		}
 	}
-	tb.Logf("seed %d: %d lines, %d copies more, %+v", seed, n, b.copies()-n, s.Pusher.Stats())
+	tb.Logf("seed %d: %d lines, %d copies more, %+v", seed, n, b.copies()-n, s.Driver.Stats())
 	closeSoon(s.Shutdown)
 }
 

@@ -6,9 +6,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
-	"github.com/forebay-log/forebay/fluent"
 	"github.com/forebay-log/forebay/internal/testkit"
-	"github.com/forebay-log/forebay/loki"
 	"github.com/forebay-log/forebay/spool"
 )
 
@@ -16,12 +14,12 @@ import (
 func otherWire(tb TB) {
 	for _, w := range [][2]string{{"protobuf", "json"}, {"json", "protobuf"}} {
 		dir := tb.TempDir()
-		s, log := lokiSink(tb, lokiDown, func(c *loki.Config) { c.SpoolDir, c.Wire = dir, w[0] })
+		s, log := lokiSink(tb, lokiDown, func(c *lokiOutput) { c.SpoolDir, c.Wire = dir, w[0] })
 		write(log, 1, 100)
 		inSpool(tb, s, 100)
 		closeSoon(s.Shutdown)
 		b := new(book)
-		s, _ = lokiSink(tb, takes(b), func(c *loki.Config) { c.SpoolDir, c.Wire = dir, w[1] })
+		s, _ = lokiSink(tb, takes(b), func(c *lokiOutput) { c.SpoolDir, c.Wire = dir, w[1] })
 		a := settled(s, time.Minute)
 		got := b.firsts()
 		slices.Sort(got)
@@ -48,10 +46,10 @@ func unknownForm(tb TB) {
 	for name, open := range map[string]func(dir string) accountant{
 		"forward": func(dir string) accountant {
 			f := forward(tb, func(_ int, c *testkit.ForwardConn) { new(book).obey(c) })
-			return logger(tb, f.Dial, func(c *fluent.Config) { c.SpoolDir = dir })
+			return logger(tb, f.Dial, func(c *forwardOutput) { c.SpoolDir = dir })
 		},
 		"loki": func(dir string) accountant {
-			s, _ := lokiSink(tb, takes(new(book)), func(c *loki.Config) { c.SpoolDir = dir })
+			s, _ := lokiSink(tb, takes(new(book)), func(c *lokiOutput) { c.SpoolDir = dir })
 			return s
 		},
 	} {

@@ -75,15 +75,27 @@ func openTarget(to, addr, dir string, mem memory, seed uint64) (*target, error) 
 	if mem.spool && to == "file" { // it takes everything: else nothing would be in the spool
 		full = "spill"
 	}
+	delivery := func(interval time.Duration) forebay.OutputOption {
+		return forebay.Delivery(func(o *deliver.OutputOptions) {
+			o.CrashDir, o.SpoolDir, o.Deliver.Retry, o.Deliver.Breaker = crashDir, spoolDir, retry(), tr.breaker()
+			o.Slab = slab.Options{SlabBytes: slabBytes, SlabCount: slabs, FlushInterval: interval, WhenFull: slab.Block()}
+			if full == "spill" {
+				o.Slab.WhenFull = slab.Spill()
+			}
+		})
+	}
 	const shortest = 30 // bytes of a record
 	open := map[string]func() (*target, error){
 		"loki": func() (*target, error) {
 			c := loki.Config{
 				URL: "http://" + addr, Labels: map[string]string{"app": "x"}, LabelAttrs: []string{"key"}, NoLevelLabel: true,
-				BatchBytes: 1024 << r.IntN(4), BatchAge: time.Millisecond, SlabBytes: slabBytes, BufferBytes: slabs * slabBytes, WhenFull: full,
-				CrashDir: crashDir, SpoolDir: spoolDir, Retry: retry(), Breaker: tr.breaker(), OnError: quiet,
+				BatchBytes: 1024 << r.IntN(4), BatchAge: time.Millisecond,
 			}
-			h, err := loki.NewHandler(c)
+			d, err := loki.New(c)
+			if err != nil {
+				return nil, err
+			}
+			h, err := forebay.NewRouter(forebay.To(d, forebay.OnError(quiet), delivery(0)))
 			if err != nil {
 				return nil, err
 			}
@@ -96,7 +108,7 @@ func openTarget(to, addr, dir string, mem memory, seed uint64) (*target, error) 
 				flush: h.Flush,
 				close: func(ctx context.Context) (batch.Account, error) {
 					_, err := h.Close(ctx)
-					return h.Sink.Account(), err
+					return h.Stats().Outputs[0].Account, err
 				},
 				failure: 2*c.BatchBytes/40 + 1,
 			}, nil
@@ -104,11 +116,9 @@ func openTarget(to, addr, dir string, mem memory, seed uint64) (*target, error) 
 		"forward": func() (*target, error) {
 			c := fluent.Config{
 				Servers: []string{addr}, Window: 1 << r.IntN(6), FrameBytes: 256 << r.IntN(5),
-				ReconnectMin: time.Millisecond, ReconnectMax: 3 * time.Millisecond, FlushInterval: time.Millisecond,
-				SlabBytes: slabBytes, BufferBytes: slabs * slabBytes, WhenFull: full,
-				CrashDir: crashDir, SpoolDir: spoolDir, Retry: retry(), Breaker: tr.breaker(), OnError: quiet,
+				ReconnectMin: time.Millisecond, ReconnectMax: 3 * time.Millisecond,
 			}
-			l, err := fluent.NewLogger(c)
+			l, err := fluent.NewLogger(c, forebay.OnError(quiet), delivery(time.Millisecond))
 			if err != nil {
 				return nil, err
 			}
@@ -123,14 +133,7 @@ func openTarget(to, addr, dir string, mem memory, seed uint64) (*target, error) 
 			}, nil
 		},
 		"file": func() (*target, error) {
-			log, err := forebay.New(forebay.OnError(quiet), forebay.File(filepath.Join(dir, "out"), forebay.Delivery(func(o *deliver.OutputOptions) {
-				o.CrashDir, o.SpoolDir = crashDir, spoolDir
-				o.Deliver.Retry, o.Deliver.Breaker = retry(), tr.breaker()
-				o.Slab = slab.Options{SlabBytes: slabBytes, SlabCount: slabs, FlushInterval: time.Millisecond, WhenFull: slab.Block()}
-				if full == "spill" {
-					o.Slab.WhenFull = slab.Spill()
-				}
-			})))
+			log, err := forebay.New(forebay.OnError(quiet), forebay.File(filepath.Join(dir, "out"), delivery(time.Millisecond)))
 			if err != nil {
 				return nil, err
 			}

@@ -9,9 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/fluent"
 	"github.com/forebay-log/forebay/internal/msgpack"
 	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/slab"
 )
 
 // A forwardPeer is a Fluentd that misbehaves until it is told to be good.
@@ -231,8 +234,10 @@ func (fw forwardWalk) run(tr *trial) (uint64, int) {
 		Tag: "forebay", Window: 1 << r.IntN(6), FrameBytes: 256 << r.IntN(5),
 		AckTimeout: 30 * time.Millisecond, WriteTimeout: 10 * time.Second,
 		ReconnectMin: time.Millisecond, ReconnectMax: 3 * time.Millisecond, Failback: 10 * time.Millisecond,
-		SlabBytes: 512 << r.IntN(5), FlushInterval: time.Duration(1+r.IntN(3)) * time.Millisecond, WhenFull: "block",
-		CloseTimeout: patience, Retry: retry(), Breaker: tr.breaker(), OnError: quiet,
+	}
+	o := deliver.OutputOptions{
+		Slab:         slab.Options{SlabBytes: 512 << r.IntN(5), FlushInterval: time.Duration(1+r.IntN(3)) * time.Millisecond, WhenFull: slab.Block()},
+		CloseTimeout: patience, Deliver: deliver.Options{Retry: retry(), Breaker: tr.breaker(), HandlerFirst: true}, OnError: quiet,
 	}
 	if fw.silences == 0 {
 		c.AckTimeout = 10 * time.Second
@@ -240,13 +245,13 @@ func (fw forwardWalk) run(tr *trial) (uint64, int) {
 	if fw.window > 0 {
 		c.Window = fw.window
 	}
-	c.BufferBytes = c.SlabBytes * (2 + r.IntN(8))
+	o.BufferBytes = o.Slab.SlabBytes * (2 + r.IntN(8))
 	if fw.spool {
-		c.SpoolDir = tr.dir()
-		c.WhenFull = []string{"block", "spill"}[r.IntN(2)]
+		o.SpoolDir = tr.dir()
+		o.Slab.WhenFull = []slab.WhenFull{slab.Block(), slab.Spill()}[r.IntN(2)]
 	}
 	if fw.crash {
-		c.CrashDir = tr.dir()
+		o.CrashDir = tr.dir()
 	}
 	if fw.gzip {
 		c.Compress = "gzip"
@@ -295,7 +300,9 @@ func (fw forwardWalk) run(tr *trial) (uint64, int) {
 	poisoned := records / 2 / len(keys)
 	var dropped uint64
 	for life := 1; ; life++ {
-		l := open(tr, func() (*fluent.Logger, error) { return fluent.NewLogger(c) })
+		l := open(tr, func() (*fluent.Logger, error) {
+			return fluent.NewLogger(c, forebay.Delivery(func(to *deliver.OutputOptions) { *to = o }))
+		})
 		if life <= lives {
 			tr.callers(keys, records/lives, func(r *rand.Rand, key string, n int) bool {
 				if venom != nil && key == venom.key && n == poisoned {

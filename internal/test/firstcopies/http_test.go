@@ -21,6 +21,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/httpsink"
 	"github.com/forebay-log/forebay/otlp"
 	"github.com/forebay-log/forebay/slab"
@@ -364,7 +365,7 @@ func (hw httpWalk) play(tr *trial, form string) (uint64, int) {
 		w = open(tr, func() (*deliver.Output, error) {
 			url := "http://" + p.l.addr + "/x"
 			if form == "otlp" {
-				x, err := otlp.NewExporter(otlp.Config{URL: url, Timeout: timeout, BatchBytes: bytes, BatchAge: age, NoProxy: true, OnError: quiet})
+				x, err := otlp.New(otlp.Config{URL: url, BatchBytes: bytes, BatchAge: age, HTTP: httpclient.Options{Timeout: timeout, NoProxy: true}})
 				if err != nil {
 					return nil, err
 				}
@@ -374,7 +375,7 @@ func (hw httpWalk) play(tr *trial, form string) (uint64, int) {
 				}
 				return deliver.NewOutput(x, &o)
 			}
-			d, err := httpsink.New(httpsink.Config{URL: url, API: form, Timeout: timeout, BatchBytes: bytes, BatchAge: age, NoProxy: true})
+			d, err := httpsink.New(httpsink.Config{URL: url, API: form, BatchBytes: bytes, BatchAge: age, HTTP: httpclient.Options{Timeout: timeout, NoProxy: true}})
 			if err != nil {
 				return nil, err
 			}

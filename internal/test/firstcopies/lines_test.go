@@ -116,7 +116,8 @@ func (lw lineWalk) run(tr *trial) (uint64, int) {
 	}
 	faults, odds := tr.fork(), 5+r.IntN(100)
 	var mu sync.Mutex
-	to, err := netsink.New("tcp://"+p.l.addr, &netsink.Options{
+	to, err := netsink.New(netsink.Config{
+		Address: "tcp://" + p.l.addr,
 		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			c, err := new(net.Dialer).DialContext(ctx, network, addr)
 			if err != nil || !lw.cuts {

@@ -22,7 +22,11 @@ import (
 
 	"github.com/golang/snappy"
 
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/loki"
+	"github.com/forebay-log/forebay/slab"
 )
 
 // A lokiPeer is a Loki that misbehaves until it is told to be good.
@@ -382,24 +386,34 @@ func (lw lokiWalk) run(tr *trial) (uint64, int) {
 	p.start()
 	ls := []*listener{p.l}
 	c := loki.Config{
-		URL: "http://" + p.l.addr, Labels: map[string]string{"app": "x"}, LabelAttrs: []string{"key"}, NoLevelLabel: true, Wire: []string{"protobuf", "json", "json+gzip"}[r.IntN(3)],
-		Timeout: 10 * time.Second, BatchBytes: 1024 << r.IntN(5), BatchAge: time.Duration(1+r.IntN(3)) * time.Millisecond,
-		Concurrency: 1 + r.IntN(4), MaxAge: -1, SlabBytes: 512 << r.IntN(5), WhenFull: "block",
-		Retry: retry(), Breaker: tr.breaker(), OnError: quiet,
+		URL:          "http://" + p.l.addr,
+		Labels:       map[string]string{"app": "x"},
+		LabelAttrs:   []string{"key"},
+		NoLevelLabel: true,
+		Wire:         []string{"protobuf", "json", "json+gzip"}[r.IntN(3)],
+		BatchBytes:   1024 << r.IntN(5),
+		BatchAge:     time.Duration(1+r.IntN(3)) * time.Millisecond,
+		Concurrency:  1 + r.IntN(4),
+		HTTP:         httpclient.Options{Timeout: 10 * time.Second},
+		Limits:       loki.Limits{MaxAge: -1},
+	}
+	o := deliver.OutputOptions{
+		Slab:    slab.Options{SlabBytes: 512 << r.IntN(5), WhenFull: slab.Block()},
+		Deliver: deliver.Options{Retry: retry(), Breaker: tr.breaker()}, OnError: quiet,
 	}
 	if lw.hangs > 0 {
-		c.Timeout = 30 * time.Millisecond
+		c.HTTP.Timeout = 30 * time.Millisecond
 	}
 	if lw.small {
 		p.most = max(c.BatchBytes/4, 1500)
 	}
-	c.BufferBytes = c.SlabBytes * (2 + r.IntN(8))
+	o.BufferBytes = o.Slab.SlabBytes * (2 + r.IntN(8))
 	if lw.spool {
-		c.SpoolDir = tr.dir()
-		c.WhenFull = []string{"block", "spill"}[r.IntN(2)]
+		o.SpoolDir = tr.dir()
+		o.Slab.WhenFull = []slab.WhenFull{slab.Block(), slab.Spill()}[r.IntN(2)]
 	}
 	if lw.crash {
-		c.CrashDir = tr.dir()
+		o.CrashDir = tr.dir()
 	}
 	var wind *weather
 	if lw.restarts {
@@ -411,7 +425,13 @@ func (lw lokiWalk) run(tr *trial) (uint64, int) {
 	}
 	longest := 40 + r.IntN(200)
 	for life := 1; ; life++ {
-		h := open(tr, func() (*loki.Handler, error) { return loki.NewHandler(c) })
+		h := open(tr, func() (*forebay.Router, error) {
+			d, err := loki.New(c)
+			if err != nil {
+				return nil, err
+			}
+			return forebay.NewRouter(forebay.To(d, forebay.Delivery(func(to *deliver.OutputOptions) { *to = o })))
+		})
 		if life <= lives {
 			scopes := map[string]slog.Handler{}
 			for _, key := range keys {
@@ -453,7 +473,7 @@ func (lw lokiWalk) run(tr *trial) (uint64, int) {
 		for _, l := range ls {
 			l.up()
 		}
-		a := h.Sink.Account()
+		a := h.Stats().Outputs[0].Account
 		if a.Check() == nil && (life < lives || a.Pending.Spill > 0 && a.Pending.Spill == a.Pending.Total() && life < lives+100) {
 			continue // a Close that finds the circuit open leaves the spool to the next life
 		}

@@ -341,11 +341,11 @@ func TestOwnClient(t *testing.T) {
 		"plain": {},
 		"gzip":  {client: fluent.Config{Compress: "gzip"}},
 		"zstd":  {client: fluent.Config{Compress: "zstd"}},
-		"key":   {Config{Secured: true, Key: "k"}, fluent.Config{SharedKey: "k"}, false},
-		"empty": {Config{Secured: true}, fluent.Config{Secured: true}, false},
-		"user":  {Config{Secured: true, Key: "k", User: "u", Password: "p"}, fluent.Config{SharedKey: "k", User: "u", Password: "p"}, false},
+		"key":   {Config{Secured: true, Key: "k"}, fluent.Config{Auth: fluent.Auth{SharedKey: "k"}}, false},
+		"empty": {Config{Secured: true}, fluent.Config{Auth: fluent.Auth{Secured: true}}, false},
+		"user":  {Config{Secured: true, Key: "k", User: "u", Password: "p"}, fluent.Config{Auth: fluent.Auth{SharedKey: "k", User: "u", Password: "p"}}, false},
 		"tls":   {tls: true},
-		"all":   {Config{Secured: true, Key: "k", User: "u", Password: "p"}, fluent.Config{SharedKey: "k", User: "u", Password: "p", Compress: "gzip"}, true},
+		"all":   {Config{Secured: true, Key: "k", User: "u", Password: "p"}, fluent.Config{Compress: "gzip", Auth: fluent.Auth{SharedKey: "k", User: "u", Password: "p"}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := serve(t, tt.server)
@@ -396,10 +396,10 @@ func TestLogin(t *testing.T) {
 		client fluent.Config
 		want   string
 	}{
-		"key":      {fluent.Config{SharedKey: "hunter2", User: "u", Password: "p"}, "the shared key does not match"},
-		"user":     {fluent.Config{SharedKey: "k", User: "x", Password: "p"}, "the user or password does not match"},
-		"password": {fluent.Config{SharedKey: "k", User: "u", Password: "hunter2"}, "the user or password does not match"},
-		"no user":  {fluent.Config{SharedKey: "k"}, "the user or password does not match"},
+		"key":      {fluent.Config{Auth: fluent.Auth{SharedKey: "hunter2", User: "u", Password: "p"}}, "the shared key does not match"},
+		"user":     {fluent.Config{Auth: fluent.Auth{SharedKey: "k", User: "x", Password: "p"}}, "the user or password does not match"},
+		"password": {fluent.Config{Auth: fluent.Auth{SharedKey: "k", User: "u", Password: "hunter2"}}, "the user or password does not match"},
+		"no user":  {fluent.Config{Auth: fluent.Auth{SharedKey: "k"}}, "the user or password does not match"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := serve(t, Config{Secured: true, Key: "k", User: "u", Password: "p"})

@@ -24,8 +24,10 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"go.uber.org/goleak"
 
+	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/cmd/internal/listen"
 	"github.com/forebay-log/forebay/cmd/internal/listen/listentest"
+	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/msgpack"
 	"github.com/forebay-log/forebay/loki"
@@ -175,10 +177,10 @@ func TestOwnClient(t *testing.T) {
 				if secure {
 					l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}})
 					c.URL = "https" + strings.TrimPrefix(c.URL, "http")
-					c.TLS.CAFile = cert
+					c.HTTP.TLS.CAFile = cert
 				}
 				b.Serve(l)
-				h, err := loki.NewHandler(c)
+				h, err := forebay.NewRouter(loki.To(c.URL, loki.Configure(func(to *loki.Config) { *to = c })))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -511,8 +513,12 @@ func TestConnections(t *testing.T) {
 func recorded(f *testing.F) (bodies [][]byte) {
 	for _, wire := range []string{"protobuf", "json"} {
 		var mu sync.Mutex
-		h, err := loki.NewHandler(loki.Config{URL: "http://x", Wire: wire, Labels: map[string]string{"app": "s\"h"}, MetadataAll: true,
-			Client: &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
+		d, err := loki.New(loki.Config{
+			URL:         "http://x",
+			Wire:        wire,
+			Labels:      map[string]string{"app": "s\"h"},
+			MetadataAll: true,
+			HTTP: httpclient.Options{Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 				body, _ := io.ReadAll(r.Body)
 				if wire == "protobuf" {
 					body, _ = snappy.Decode(nil, body)
@@ -521,7 +527,12 @@ func recorded(f *testing.F) (bodies [][]byte) {
 				bodies = append(bodies, body)
 				mu.Unlock()
 				return &http.Response{StatusCode: 204, Body: http.NoBody}, nil
-			})}})
+			})}},
+		})
+		if err != nil {
+			f.Fatal(err)
+		}
+		h, err := forebay.NewRouter(forebay.To(d))
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -533,9 +544,9 @@ func recorded(f *testing.F) (bodies [][]byte) {
 	return bodies
 }
 
-type transport func(*http.Request) (*http.Response, error)
+type roundTrip func(*http.Request) (*http.Response, error)
 
-func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
+func (t roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
 // Whatever is pushed: no panic, and two walks see the same.
 func FuzzPush(f *testing.F) {

@@ -255,7 +255,7 @@ func TestOwnClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.Serve(l)
-	dest, err := netsink.New("syslog+tcp://"+l.Addr().String()+"?app=shop&facility=local3&hostname=h&msgid=m", nil)
+	dest, err := netsink.New(netsink.Config{Address: "syslog+tcp://" + l.Addr().String() + "?app=shop&facility=local3&hostname=h&msgid=m"})
 	if err != nil {
 		t.Fatal(err)
 	}

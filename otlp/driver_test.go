@@ -17,14 +17,16 @@ import (
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/transport"
 )
 
 func TestRequest(t *testing.T) {
 	for _, compression := range []string{"gzip", "none"} {
 		p := new(peer)
 		x := exporterFor(t, p, func(c *Config) {
-			c.Compression, c.ScopeName, c.ScopeVersion, c.Headers = compression, "scope", "v1", map[string]string{"X-Key": "secret"}
+			c.Compression, c.ScopeName, c.ScopeVersion, c.HTTP.Headers = compression, "scope", "v1", map[string]string{"X-Key": "secret"}
 		})
 		for range 2 {
 			if o := x.send(t.Context(), batchOf(t, x, "one", "two")); o.Err() != nil {
@@ -110,9 +112,9 @@ func TestAnswers(t *testing.T) {
 				return tc.r
 			}}
 			x := exporterFor(t, p, func(c *Config) {
-				c.BearerToken = "t0p-secret"
-				c.OnError = func(e batch.Event) { events <- e }
+				c.HTTP.BearerToken = "t0p-secret"
 			})
+			x.reports.SetOutput("otlp", func(e batch.Event) { events <- e })
 			o := x.send(t.Context(), batchOf(t, x, "one", "two"))
 			if err := o.Check(2); err != nil {
 				t.Fatal(err)
@@ -274,8 +276,14 @@ func TestDryRun(t *testing.T) {
 }
 
 func TestConfigErrors(t *testing.T) {
-	_, err := NewExporter(Config{URL: "ftp://user:hunter22@h", Compression: "zip", Username: "u", BearerToken: "t\n", BatchBytes: -1, BatchRecords: -1, Timeout: -1,
-		TLS: TLS{CertFile: "c"}, Resource: map[string]string{"": "x"}, Headers: map[string]string{"Host": "x"}})
+	_, err := New(Config{
+		URL:          "ftp://user:hunter22@h",
+		Compression:  "zip",
+		BatchBytes:   -1,
+		BatchRecords: -1,
+		Resource:     map[string]string{"": "x"},
+		HTTP:         httpclient.Options{Username: "u", BearerToken: "t\n", Timeout: -1, TLS: transport.TLS{CertFile: "c"}, Headers: map[string]string{"Host": "x"}},
+	})
 	if err == nil {
 		t.Fatal("no error")
 	}
@@ -284,7 +292,7 @@ func TestConfigErrors(t *testing.T) {
 			t.Errorf("it does not say %q:\n%v", want, err)
 		}
 	}
-	c := Config{URL: "http://user:hunter22@h:4318/p?key=topsecret", BearerToken: "topsecret"}
+	c := Config{URL: "http://user:hunter22@h:4318/p?key=topsecret", HTTP: httpclient.Options{BearerToken: "topsecret"}}
 	for _, text := range []string{err.Error(), fmt.Sprintf("%v %+v %#v %s", c, c, c, &c), c.LogValue().String()} {
 		if strings.Contains(text, "hunter22") || strings.Contains(text, "topsecret") {
 			t.Errorf("it shows a secret: %s", text)
@@ -304,8 +312,9 @@ func TestSecretWords(t *testing.T) {
 			events := make(chan batch.Event, 1)
 			p := &peer{answer: func(int, []string) reply { return r }}
 			x := exporterFor(t, p, func(c *Config) {
-				c.BearerToken, c.OnError = secret, func(e batch.Event) { events <- e }
+				c.HTTP.BearerToken = secret
 			})
+			x.reports.SetOutput("otlp", func(e batch.Event) { events <- e })
 			o := x.send(t.Context(), batchOf(t, x, "one", "two"))
 			shown := fmt.Sprint(o.Err(), x.Stats().LastError)
 			if o.Unnamed > 0 {

@@ -7,34 +7,34 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/callback"
+	"github.com/forebay-log/forebay/slab"
 )
 
-// A Pusher pushes entries to Loki. It is the [deliver.Destination] of a [Sink], and has
-// the encoder for its records. All methods may be called from any goroutine.
+// A Driver pushes records to Loki. It is the [deliver.Destination] of one output, and has the
+// encoder for its records. All methods are safe for concurrent use.
 //
-// It consists of two independent parts: an encoder creates entries from records, and a
-// client pushes entries and reads the responses. They share the registry, which maps the
-// numbers of streams to labels.
-type Pusher struct {
+// It consists of two independent parts: an encoder creates entries from records, and a client
+// pushes entries and reads the responses. They share the registry, which maps the numbers of
+// streams to labels.
+type Driver struct {
 	c       Config
 	noticed *noticed
 	streams *registry
 	enc     *encoder
 	push    *client
-	reports *reports
+	reports *callback.Reporter
 }
 
-// NewPusher returns a Pusher without buffer and delivery; most programs use [New]. Batches
-// must have the Codec of its Encoder, or of a Pusher with another Wire. A spool needs the
-// Dictionary of its Traits, which contains the streams. The error lists every problem of
-// c. NewPusher does not connect.
-func NewPusher(c Config) (*Pusher, error) {
+// New returns a Driver for forebay.To, which adds memory and delivery; [To] does both. Its counters
+// are in [Driver.Stats]. The error lists every problem of c. New does not connect.
+func New(c Config) (*Driver, error) {
 	c, err := c.resolve()
 	if err != nil {
 		return nil, err
 	}
-	s := &Pusher{c: c, noticed: new(noticed), reports: newReports(&c)}
-	s.streams = newRegistry(c.MaxStreams, c.Nudge, s.noticed)
+	s := &Driver{c: c, noticed: new(noticed), reports: new(callback.Reporter)}
+	s.streams = newRegistry(c.Limits.MaxStreams, c.Nudge, s.noticed)
 	if s.push, err = newClient(&s.c, s.streams, s.noticed, s.reports); err != nil {
 		return nil, err
 	}
@@ -42,12 +42,12 @@ func NewPusher(c Config) (*Pusher, error) {
 	return s, nil
 }
 
-// Encoder returns the encoder for records of this Pusher.
-func (s *Pusher) Encoder() encode.Encoder { return s.enc }
+// Encoder returns the encoder for records of this Driver.
+func (s *Driver) Encoder() encode.Encoder { return s.enc }
 
 // CodecFor returns the codec of entries with that content type, which may belong to
 // another Wire. It returns nil for any other content type: see spool.Options.Codec.
-func (s *Pusher) CodecFor(contentType string, _ uint32) batch.Codec {
+func (s *Driver) CodecFor(contentType string, _ uint32) batch.Codec {
 	if f, ok := formNamed(contentType); ok {
 		return codec{s.enc, f}
 	}
@@ -56,7 +56,7 @@ func (s *Pusher) CodecFor(contentType string, _ uint32) batch.Codec {
 
 // accepts reports whether records of that content type can be sent: entries in the form of
 // any Wire. They are pushed in their present form.
-func (s *Pusher) accepts(contentType string) bool {
+func (s *Driver) accepts(contentType string) bool {
 	_, ok := formNamed(contentType)
 	return ok
 }
@@ -64,17 +64,42 @@ func (s *Pusher) accepts(contentType string) bool {
 // Traits returns the limits of a batch, the accepted forms of records, and the dictionary
 // of the streams. Batches are passed sequentially, so that each stream is sent in
 // order.
-func (s *Pusher) Traits() deliver.Traits {
-	return deliver.Traits{Limits: s.limits(), Accepts: s.accepts, Dictionary: s.streams}
+func (s *Driver) Traits() deliver.Traits {
+	return deliver.Traits{Limits: s.limits(), Accepts: s.accepts, Dictionary: s.streams, Defaults: s.defaults}
+}
+
+// defaults sets the defaults of memory and delivery.
+func (s *Driver) defaults(o *deliver.OutputOptions) {
+	defaultTo(&o.Name, "loki")
+	s.reports.SetOutput(o.Name, o.OnError)
+	if o.Codec == nil {
+		o.Codec = s.enc.codec
+	}
+	if o.CodecFor == nil {
+		o.CodecFor = s.CodecFor
+	}
+	if o.BufferBytes == 0 && o.Slab.SlabCount == 0 {
+		o.BufferBytes = max(defaultBufferBytes, 4*s.c.BatchBytes)
+	}
+	defaultTo(&o.Slab.SlabBytes, s.c.slabBytes())
+	if o.BufferBytes > 0 {
+		defaultTo(&o.Deliver.AsideBytes, min(maxAsideBytes, o.BufferBytes))
+	}
+	if o.Slab.FlushLevel == nil {
+		o.Slab.FlushLevel = slab.NoFlushLevel // a burst of errors would be a burst of requests
+		if s.enc.eager != nil {
+			o.Slab.FlushLevel = s.enc.eager
+		}
+	}
 }
 
 // limits returns the limits of a batch.
-func (s *Pusher) limits() batch.Limits {
+func (s *Driver) limits() batch.Limits {
 	return batch.Limits{Bytes: s.c.BatchBytes, Records: s.c.BatchRecords, Age: s.c.BatchAge}
 }
 
 // Open begins a session. It does not connect: the first push does.
-func (s *Pusher) Open(l deliver.Life) (deliver.Session, error) {
+func (s *Driver) Open(l deliver.Life) (deliver.Session, error) {
 	if s.c.DryRun != nil {
 		dry, err := deliver.SendFunc(s.Traits(), s.sendDry).Open(l)
 		return drySession{dry, s.push}, err
@@ -87,12 +112,12 @@ func (s *Pusher) Open(l deliver.Life) (deliver.Session, error) {
 // tenant are derived from them according to the Config. AppendLine does not retain its
 // arguments. The line does not pass through a Router, so forebay.RedactKeys and similar
 // rules do not apply.
-func (s *Pusher) AppendLine(dst []byte, t time.Time, level slog.Level, line []byte, attrs []slog.Attr) ([]byte, batch.Meta, error) {
+func (s *Driver) AppendLine(dst []byte, t time.Time, level slog.Level, line []byte, attrs []slog.Attr) ([]byte, batch.Meta, error) {
 	return s.enc.appendLine(dst, t, level, line, attrs)
 }
 
 // Stats returns the counters. It does not block.
-func (s *Pusher) Stats() Stats {
+func (s *Driver) Stats() Stats {
 	c := s.push
 	st := Stats{
 		Requests: c.requests.Load(), Failed: c.failed.Load(), Splits: c.splits.Load(), Paced: c.paced.Load(),

@@ -11,7 +11,10 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/backoff"
+	"github.com/forebay-log/forebay/internal/callback"
+	"github.com/forebay-log/forebay/slab"
 )
 
 var (
@@ -21,7 +24,7 @@ var (
 	errNoBeat = errors.New("no heartbeat of the server")
 )
 
-// A Client is the driver of the Forward protocol: a [deliver.Destination] that sends batches of
+// A Driver is the driver of the Forward protocol: a [deliver.Destination] that sends batches of
 // Forward entries ([Codec]) to a Fluentd, Fluent Bit or OpenTelemetry receiver. A session is one
 // connection to the first reachable server of the list. Its batches are pipelined. They are
 // answered when the server acknowledges them or, with Config.NoAck, when they are written.
@@ -31,14 +34,14 @@ var (
 //	                           │
 //	Answer ◀── reader ◀──acks──┘
 //
-// A Client does not retry and stores no records: package deliver implements retries, fallbacks
+// A Driver does not retry and stores no records: package deliver implements retries, fallbacks
 // and dead letters. If a batch is sent again, its chunks keep their ids. Delivery is at least
 // once: after a lost connection, up to Window batches may arrive twice.
 //
 // Goroutines: each session has a reader, which notices acknowledgements and the end of the
 // connection at once. While a server further down the list is in use, another goroutine
 // sometimes tries the servers before it. Both end with their session.
-type Client struct {
+type Driver struct {
 	c       *resolved
 	seed    maphash.Seed
 	salt    uint64
@@ -46,10 +49,13 @@ type Client struct {
 	roster  *roster
 	awaited *awaited
 	counts  counts
-	reports *reports
+	reports callback.Reporter
+	enc     encode.Encoder
+
+	maxRecord int // of the output
 }
 
-// Stats is a snapshot of the counters of a [Client].
+// Stats is a snapshot of the counters of a [Driver].
 type Stats struct {
 	Server      string // in use; "": none
 	Connects    uint64
@@ -68,7 +74,7 @@ type Stats struct {
 	LastError                   string
 }
 
-// counts holds the Stats of a running Client.
+// counts holds the Stats of a running Driver.
 type counts struct {
 	mu sync.Mutex // leaf
 	Stats
@@ -80,28 +86,59 @@ func (c *counts) add(fn func(*Stats)) {
 	fn(&c.Stats)
 }
 
-// NewClient returns a Client. It connects when there are records to send, so the server may be
+// New returns a Driver for forebay.To, which adds memory and delivery; [To] does both. It connects when there are records to send, so the server may be
 // started later. The error names all invalid fields of c.
-func NewClient(c Config) (*Client, error) {
+func New(c Config) (*Driver, error) {
 	r, err := c.resolve()
 	if err != nil {
 		return nil, err
 	}
-	return newClient(r), nil
+	enc, err := NewEncoder(&EncoderOptions{MessageKey: r.MessageKey, IntegerTime: r.IntegerTime, TimeFields: r.TimeFields, Errors: r.Errors})
+	if err != nil {
+		return nil, err
+	}
+	return &Driver{
+		c: r, seed: maphash.MakeSeed(), salt: rand.Uint64(), framer: newFramer(r),
+		roster: newRoster(r.servers), awaited: newAwaited(), enc: enc,
+	}, nil
 }
 
-func newClient(r *resolved) *Client {
-	return &Client{
-		c: r, seed: maphash.MakeSeed(), salt: rand.Uint64(), framer: newFramer(r),
-		roster: newRoster(r.servers), awaited: newAwaited(), reports: newReports(&r.Config),
+// Encoder returns the encoder for the records of the Driver, with MessageKey, Errors, IntegerTime and
+// TimeFields of its Config. Records have the tag Config.Tag. [NewEncoder] returns other encoders.
+func (c *Driver) Encoder() encode.Encoder { return c.enc }
+
+// defaults sets the defaults of memory and delivery.
+func (c *Driver) defaults(o *deliver.OutputOptions) {
+	setDefault(&o.Name, "fluent")
+	c.reports.SetOutput(o.Name, o.OnError)
+	if o.Codec == nil {
+		o.Codec = Codec()
 	}
+	if o.CodecFor == nil {
+		o.CodecFor = codecFor
+	}
+	if o.BufferBytes == 0 && o.Slab.SlabCount == 0 {
+		o.BufferBytes = defaultBufferBytes
+	}
+	setDefault(&o.Slab.MaxRecord, min(slab.DefaultMaxRecord, max(1, c.c.MaxFrameBytes-maxHead)))
+	c.maxRecord = o.Slab.MaxRecord
+}
+
+// codecFor returns the codec of records stored by an earlier process: Forward entries, or a codec
+// of package encode; nil if the content type is unknown.
+func codecFor(contentType string, _ uint32) batch.Codec {
+	if contentType == entryType {
+		return Codec()
+	}
+	c, _ := encode.CodecFor(contentType)
+	return c
 }
 
 // Traits requests batches of one frame each, up to Config.Window in flight.
-func (c *Client) Traits() deliver.Traits {
+func (c *Driver) Traits() deliver.Traits {
 	t := deliver.Traits{
 		Limits: batch.Limits{Bytes: c.c.FrameBytes}, Window: c.c.Window,
-		Accepts: accepts, Dictionary: Tags(), Refused: c.refused,
+		Accepts: accepts, Dictionary: Tags(), Refused: c.refused, Defaults: c.defaults,
 	}
 	if c.c.DryRun != nil {
 		t.Window = 1
@@ -112,7 +149,7 @@ func (c *Client) Traits() deliver.Traits {
 func accepts(contentType string) bool { return contentType == entryType }
 
 // Stats returns a snapshot. It does not wait for the server.
-func (c *Client) Stats() Stats {
+func (c *Driver) Stats() Stats {
 	c.counts.mu.Lock()
 	st := c.counts.Stats
 	c.counts.mu.Unlock()
@@ -122,7 +159,7 @@ func (c *Client) Stats() Stats {
 
 // Open connects to a server and performs the handshake, see [deliver.Destination]. It tries the
 // servers in order; recently failed ones are tried last.
-func (c *Client) Open(l deliver.Life) (deliver.Session, error) {
+func (c *Driver) Open(l deliver.Life) (deliver.Session, error) {
 	if c.c.DryRun != nil {
 		return c.openDry(l)
 	}
@@ -135,7 +172,7 @@ func (c *Client) Open(l deliver.Life) (deliver.Session, error) {
 }
 
 // connect connects to the first reachable server.
-func (c *Client) connect(ctx context.Context) (*conn, error) {
+func (c *Driver) connect(ctx context.Context) (*conn, error) {
 	var errs []error
 	refused := true
 	for _, i := range c.roster.order() {
@@ -161,7 +198,7 @@ func (c *Client) connect(ctx context.Context) (*conn, error) {
 }
 
 // lookBack reports whether a server preferred to the one with that index is reachable again.
-func (c *Client) lookBack(ctx context.Context, index int) bool {
+func (c *Driver) lookBack(ctx context.Context, index int) bool {
 	for _, i := range c.roster.promising(index) {
 		if nc, err := c.dial(ctx, i); err == nil {
 			nc.close()
@@ -174,7 +211,7 @@ func (c *Client) lookBack(ctx context.Context, index int) bool {
 
 // nextLook returns when to try preferred servers next; zero means never. The time is random, so
 // that clients that lost a server together do not return together.
-func (c *Client) nextLook() time.Time {
+func (c *Driver) nextLook() time.Time {
 	d := c.c.Failback
 	if d < 0 {
 		return time.Time{}
@@ -183,7 +220,7 @@ func (c *Client) nextLook() time.Time {
 }
 
 // refused records that the outlet has given up b, which may have been too large.
-func (c *Client) refused(cause error, b *batch.Batch) {
+func (c *Driver) refused(cause error, b *batch.Batch) {
 	if b.Len() == 1 {
 		rec := b.At(0)
 		_, entry, _ := splitTag(rec.Data)

@@ -13,12 +13,12 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// A Destination is a [deliver.Destination] over a stream socket. Use it with
+// A Driver is a [deliver.Destination] over a stream socket. Use it with
 // [deliver.NewOutput]. Its methods are safe for concurrent use.
-type Destination struct {
+type Driver struct {
 	t       target
-	o       Options
-	ownDial bool // Options.Dial was set by the caller
+	o       Config
+	ownDial bool // Config.Dial was set by the caller
 
 	connects, lost atomic.Uint64
 
@@ -27,27 +27,21 @@ type Destination struct {
 	closeErr error      // of the last session that was closed
 }
 
-// New returns a Destination for an address such as "tcp://localhost:5170" or
-// "syslog+tcp://localhost:514?facility=local0&app=shop". In the path of a unix socket, %3F is a
-// question mark and %25 a percent sign. o may be nil. The error names the invalid parts of
-// destination and o.
-func New(destination string, o *Options) (*Destination, error) {
-	t, err := parse(destination)
+// New returns a Driver for forebay.To, which adds memory and delivery; [To] does both. The error names
+// the invalid parts of c. New opens no connection.
+func New(c Config) (*Driver, error) {
+	t, err := parse(c.Address)
 	if err == nil && len(t.query) > 0 && !t.syslog {
 		err = errors.New("only syslog destinations take parameters")
 	}
-	var r Options
-	if o != nil {
-		r = *o
-	}
 	if err == nil {
-		err = r.override(t.query)
+		err = c.override(t.query)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("netsink: cannot read the destination: %w", err)
 	}
-	d := &Destination{t: t, ownDial: r.Dial != nil}
-	if d.o, err = r.resolve(); err != nil {
+	d := &Driver{t: t, ownDial: c.Dial != nil}
+	if d.o, err = c.resolve(); err != nil {
 		return nil, err
 	}
 	return d, nil
@@ -55,13 +49,18 @@ func New(destination string, o *Options) (*Destination, error) {
 
 // Traits requests one batch in flight at a time. A destination of lines accepts only text; a
 // syslog message may contain records of any form.
-func (d *Destination) Traits() deliver.Traits {
+func (d *Driver) Traits() deliver.Traits {
 	return deliver.Traits{
 		Accepts: func(contentType string) bool { return d.t.syslog || textualType(contentType) },
+		Defaults: func(o *deliver.OutputOptions) {
+			if o.Name == "" {
+				o.Name = d.t.String()
+			}
+		},
 	}
 }
 
-// Stats is a snapshot of the counters of a [Destination].
+// Stats is a snapshot of the counters of a [Driver].
 type Stats struct {
 	Connected bool
 	Connects  uint64 // connections made
@@ -69,14 +68,14 @@ type Stats struct {
 }
 
 // Stats returns a snapshot. It may be called from any goroutine.
-func (d *Destination) Stats() Stats {
+func (d *Driver) Stats() Stats {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return Stats{Connected: d.last != nil && d.last.lostTo() == nil, Connects: d.connects.Load(), Lost: d.lost.Load()}
 }
 
 // Open connects and, with TLS, performs the handshake.
-func (d *Destination) Open(l deliver.Life) (deliver.Session, error) {
+func (d *Driver) Open(l deliver.Life) (deliver.Session, error) {
 	ctx, cancel := context.WithTimeout(l.Context(), d.o.DialTimeout)
 	defer cancel()
 	conn, err := d.o.Dial(ctx, d.t.network, d.t.address)
@@ -90,11 +89,8 @@ func (d *Destination) Open(l deliver.Life) (deliver.Session, error) {
 }
 
 // openTLS performs the handshake over conn.
-func (d *Destination) openTLS(ctx context.Context, l deliver.Life, conn net.Conn) (deliver.Session, error) {
-	cfg := d.o.TLS.Clone()
-	if cfg == nil {
-		cfg = &tls.Config{}
-	}
+func (d *Driver) openTLS(ctx context.Context, l deliver.Life, conn net.Conn) (deliver.Session, error) {
+	cfg := d.o.tls.Clone()
 	if cfg.ServerName == "" {
 		cfg.ServerName, _, _ = net.SplitHostPort(d.t.address)
 	}
@@ -123,7 +119,7 @@ func followTLS(err error) error {
 }
 
 // cannotConnect describes why Open has failed.
-func (d *Destination) cannotConnect(l deliver.Life, err error) error {
+func (d *Driver) cannotConnect(l deliver.Life, err error) error {
 	if ended := context.Cause(l.Context()); ended != nil {
 		err = ended
 	}
@@ -132,7 +128,7 @@ func (d *Destination) cannotConnect(l deliver.Life, err error) error {
 
 // Close returns an error if the last connection broke after its last record was written: some
 // records may not have arrived. The outlet calls Close after its last session has ended.
-func (d *Destination) Close(context.Context) error {
+func (d *Driver) Close(context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.closeErr

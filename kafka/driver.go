@@ -24,9 +24,9 @@ import (
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
-// A Destination is a [deliver.Destination] that produces to Kafka. Use it with [deliver.NewOutput].
+// A Driver is a [deliver.Destination] that produces to Kafka. Use it with [deliver.NewOutput].
 // Its methods are safe for concurrent use.
-type Destination struct {
+type Driver struct {
 	c      Config
 	spread uint64 // partition of records without a key and without an origin
 
@@ -39,18 +39,18 @@ type Destination struct {
 	referenceBytes int // their bytes
 }
 
-// New returns a Destination. It connects when there are records to send. The error names all invalid
+// New returns a Driver. It connects when there are records to send. The error names all invalid
 // fields of c.
-func New(c Config) (*Destination, error) {
+func New(c Config) (*Driver, error) {
 	r, err := c.resolve()
 	if err != nil {
 		return nil, err
 	}
-	return &Destination{c: r, spread: rand.Uint64(), limits: map[string]int{}, references: map[place]*reference{}}, nil
+	return &Driver{c: r, spread: rand.Uint64(), limits: map[string]int{}, references: map[place]*reference{}}, nil
 }
 
 // String returns the address of the destination without credentials.
-func (d *Destination) String() string {
+func (d *Driver) String() string {
 	scheme := "kafka"
 	if d.c.TLS != nil {
 		scheme = "kafka+tls"
@@ -60,11 +60,11 @@ func (d *Destination) String() string {
 
 // Traits requests up to Window batches in flight, none larger than a Kafka batch. Records of all
 // forms are accepted.
-func (d *Destination) Traits() deliver.Traits {
+func (d *Driver) Traits() deliver.Traits {
 	return deliver.Traits{Limits: batch.Limits{Bytes: d.c.BatchBytes - d.c.BatchBytes/4}, Window: d.c.Window}
 }
 
-// Stats is a snapshot of the counters of a [Destination].
+// Stats is a snapshot of the counters of a [Driver].
 type Stats struct {
 	Connected bool          // a session is open
 	Sessions  uint64        // sessions started, each with a new producer
@@ -76,7 +76,7 @@ type Stats struct {
 }
 
 // Stats returns a snapshot. It does not wait for the brokers.
-func (d *Destination) Stats() Stats {
+func (d *Driver) Stats() Stats {
 	return Stats{
 		Connected: d.connected.Load(), Sessions: d.sessions.Load(), Records: d.records.Load(), Resent: d.resent.Load(),
 		Cut: d.cut.Load(), Refused: d.refused.Load(), Throttled: time.Duration(d.delayed.Load()),
@@ -84,7 +84,7 @@ func (d *Destination) Stats() Stats {
 }
 
 // limit returns the maximum size of a Kafka batch for a topic before compression.
-func (d *Destination) limit(topic string) int {
+func (d *Driver) limit(topic string) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if n, ok := d.limits[topic]; ok {
@@ -94,7 +94,7 @@ func (d *Destination) limit(topic string) int {
 }
 
 // learn lowers the limit of a topic.
-func (d *Destination) learn(topic string, bytes int) {
+func (d *Driver) learn(topic string, bytes int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if n, ok := d.limits[topic]; !ok || bytes < n {
@@ -103,21 +103,21 @@ func (d *Destination) learn(topic string, bytes int) {
 }
 
 // forget reverts learn: the cause was not a limit.
-func (d *Destination) forget(topic string) {
+func (d *Driver) forget(topic string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.limits, topic)
 }
 
 // throttled adds up the delays imposed by quotas, during which the client waits.
-type throttled struct{ d *Destination }
+type throttled struct{ d *Driver }
 
 func (h throttled) OnBrokerThrottle(_ kgo.BrokerMetadata, wait time.Duration, _ bool) {
 	h.d.delayed.Add(uint64(wait))
 }
 
 // client returns a protocol client. It does not retry for long, because the session does.
-func (d *Destination) client(ctx context.Context) (*kgo.Client, error) {
+func (d *Driver) client(ctx context.Context) (*kgo.Client, error) {
 	overhead := min(5*time.Second, max(100*time.Millisecond, d.c.RequestTimeout/2))
 	return kgo.NewClient(append(d.c.options(), kgo.WithContext(ctx),
 		kgo.RequestTimeoutOverhead(overhead), kgo.RequestRetries(len(d.c.Brokers)+1),
@@ -158,7 +158,7 @@ func (c *Config) options() []kgo.Opt {
 }
 
 // Open connects, authenticates and starts a new producer.
-func (d *Destination) Open(l deliver.Life) (deliver.Session, error) {
+func (d *Driver) Open(l deliver.Life) (deliver.Session, error) {
 	if d.c.DryRun != nil {
 		return deliver.SendFunc(d.Traits(), d.sendDry).Open(l)
 	}
@@ -201,7 +201,7 @@ func (s *session) begin() (err error) {
 
 // describe describes an error; events contain the name of the output. Errors marked as fatal are fixed
 // only by a change of configuration.
-func (d *Destination) describe(what string, err error) error {
+func (d *Driver) describe(what string, err error) error {
 	if errors.Is(err, io.EOF) {
 		err = fmt.Errorf("%w: the broker closed the connection; it may require TLS, or have refused the credentials", err)
 	}
@@ -235,7 +235,7 @@ func isFatal(err error) bool {
 const hiddenMark = "***"
 
 // hide removes the credentials from an error of the client, which may quote a broker.
-func (d *Destination) hide(err error) error {
+func (d *Driver) hide(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -243,6 +243,6 @@ func (d *Destination) hide(err error) error {
 }
 
 // redactedText returns the beginning of a broker's message, without the credentials.
-func (d *Destination) redactedText(text string) string {
+func (d *Driver) redactedText(text string) string {
 	return fmt.Sprintf("%.200q", secrets.Hide(text, hiddenMark, d.c.User, d.c.Password))
 }

@@ -6,21 +6,28 @@ import (
 	"fmt"
 	"net"
 	"time"
+
+	"github.com/forebay-log/forebay/transport"
 )
 
-// Defaults of [Options].
+// Defaults of [Config].
 const (
 	defaultDialTimeout  = 10 * time.Second
 	defaultWriteTimeout = 10 * time.Second
 	defaultKeepAlive    = 15 * time.Second
 )
 
-// Options configures a [Destination]. The zero value is valid. Each field states its default and
+// Config is the protocol of a [Driver]. Only Address is required. Each field states its default and
 // unit.
-type Options struct {
-	// TLS configures tls:// and syslog+tls://. ServerName defaults to the host. Default
-	// nil: the system's root certificates.
-	TLS *tls.Config
+type Config struct {
+	// Address is the destination, such as "tcp://localhost:5170" or
+	// "syslog+tcp://localhost:514?facility=local0&app=shop". In the path of a unix socket, %3F
+	// is a question mark and %25 a percent sign. Required.
+	Address string
+
+	// TLS configures tls:// and syslog+tls://. Default: TLS 1.2 or newer, the certificate
+	// authorities of the system, and the host as ServerName.
+	TLS transport.TLS
 	// DialTimeout limits opening a connection, including the handshake. Default 10 s.
 	DialTimeout time.Duration
 	// WriteTimeout is the time after which the peer is considered dead if it accepts no byte
@@ -45,14 +52,11 @@ type Options struct {
 	// host name of the system, the name of the program, its process id, and "-".
 	Hostname, AppName, ProcID, MsgID string
 
-	facility int // the number of Facility
+	facility int         // the number of Facility
+	tls      *tls.Config // of TLS
 }
 
-func (o *Options) resolve() (Options, error) {
-	var r Options
-	if o != nil {
-		r = *o
-	}
+func (r Config) resolve() (Config, error) {
 	for _, f := range []struct {
 		name  string
 		field *time.Duration
@@ -70,6 +74,10 @@ func (o *Options) resolve() (Options, error) {
 	}
 	if r.KeepAlive == 0 {
 		r.KeepAlive = defaultKeepAlive
+	}
+	var err error
+	if r.tls, err = r.TLS.ClientConfig(); err != nil {
+		return r, fmt.Errorf("netsink: %w", err)
 	}
 	if err := r.resolveSyslog(); err != nil {
 		return r, err

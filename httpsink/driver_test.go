@@ -59,7 +59,7 @@ func TestRequests(t *testing.T) {
 		t.Run(tc.api, func(t *testing.T) {
 			p := &peer{}
 			d := destFor(t, p, tc.api, func(c *Config) {
-				c.URL, c.BearerToken, c.Headers = tc.url, "t0ken", map[string]string{"X-Mine": "yes"}
+				c.URL, c.HTTP.BearerToken, c.HTTP.Headers = tc.url, "t0ken", map[string]string{"X-Mine": "yes"}
 				if tc.set != nil {
 					tc.set(c)
 				}
@@ -213,7 +213,7 @@ func TestAnswers(t *testing.T) {
 				}
 				return tc.r
 			}}
-			d := destFor(t, p, tc.api, func(c *Config) { c.BearerToken = "t0p-secret" })
+			d := destFor(t, p, tc.api, func(c *Config) { c.HTTP.BearerToken = "t0p-secret" })
 			o := d.send(t.Context(), batchOf("{\"n\":1}\n", "{\"n\":2}\n"))
 			tc.want.expect(t, o, 2)
 			var status interface{ HTTPStatus() int }

@@ -17,9 +17,9 @@ import (
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
-// A Destination is a [deliver.Destination] that writes to JetStream. Use it with
+// A Driver is a [deliver.Destination] that writes to JetStream. Use it with
 // [deliver.NewOutput], or use [To]. Its methods are safe for concurrent use.
-type Destination struct {
+type Driver struct {
 	c       Config
 	subject pattern.Pattern
 
@@ -27,22 +27,22 @@ type Destination struct {
 	connects, stored, duplicates atomic.Uint64
 }
 
-// New returns a Destination. It connects when there are records to send. The error names all invalid
+// New returns a Driver. It connects when there are records to send. The error names all invalid
 // fields of c.
-func New(c Config) (*Destination, error) {
+func New(c Config) (*Driver, error) {
 	c, p, err := c.resolve()
 	if err != nil {
 		return nil, err
 	}
-	return &Destination{c: c, subject: p}, nil
+	return &Driver{c: c, subject: p}, nil
 }
 
 // Traits requests up to four batches of up to 1,000 records in flight.
-func (d *Destination) Traits() deliver.Traits {
+func (d *Driver) Traits() deliver.Traits {
 	return deliver.Traits{Window: window, Limits: batch.Limits{Records: batchRecords, Bytes: batchBytes}}
 }
 
-// Stats is a snapshot of the counters of a [Destination].
+// Stats is a snapshot of the counters of a [Driver].
 type Stats struct {
 	Connected  bool
 	Connects   uint64 // connections made
@@ -51,12 +51,12 @@ type Stats struct {
 }
 
 // Stats returns a snapshot. It may be called from any goroutine.
-func (d *Destination) Stats() Stats {
+func (d *Driver) Stats() Stats {
 	return Stats{Connected: d.connected.Load(), Connects: d.connects.Load(), Stored: d.stored.Load(), Duplicates: d.duplicates.Load()}
 }
 
 // Open connects to a server.
-func (d *Destination) Open(l deliver.Life) (deliver.Session, error) {
+func (d *Driver) Open(l deliver.Life) (deliver.Session, error) {
 	if d.c.DryRun != nil {
 		return deliver.SendFunc(d.Traits(), d.sendDry).Open(l)
 	}
@@ -125,7 +125,7 @@ func callsBack(o *nats.Options) error {
 }
 
 // follow marks err as fatal if only a change of configuration fixes it.
-func (d *Destination) follow(err error) error {
+func (d *Driver) follow(err error) error {
 	for _, fatal := range []error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired,
 		nats.ErrSecureConnRequired, nats.ErrSecureConnWanted, nats.ErrHeadersNotSupported, nats.ErrNkeysNotSupported, os.ErrNotExist, os.ErrPermission} {
 		if errors.Is(err, fatal) {
@@ -136,7 +136,7 @@ func (d *Destination) follow(err error) error {
 }
 
 // where returns the addresses without passwords.
-func (d *Destination) where() string {
+func (d *Driver) where() string {
 	var where []string
 	for s := range strings.SplitSeq(d.c.Servers, ",") {
 		if u, err := url.Parse(strings.TrimSpace(s)); err == nil {
@@ -147,7 +147,7 @@ func (d *Destination) where() string {
 }
 
 // hide removes the secrets of the configuration from an error.
-func (d *Destination) hide(err error) error { return secrets.HideIn(err, "***", d.c.secrets()...) }
+func (d *Driver) hide(err error) error { return secrets.HideIn(err, "***", d.c.secrets()...) }
 
 // secrets returns the passwords and the token of c.
 func (c *Config) secrets() []string {

@@ -15,22 +15,19 @@ import (
 	"github.com/forebay-log/forebay/internal/httpsend"
 	"github.com/forebay-log/forebay/internal/keyset"
 	"github.com/forebay-log/forebay/internal/plural"
+	"github.com/forebay-log/forebay/slab"
 )
 
-// A PushError describes a failed request: an error status, or no answer. Its text contains the
-// status and the message of the server, and no credentials.
-type PushError = httpsend.Error
-
-// An Exporter sends records to an OTLP receiver. It is the [deliver.Destination] of one output and
+// A Driver sends records to an OTLP receiver. It is the [deliver.Destination] of one output and
 // provides the encoder for its records. All methods are safe for concurrent use.
-type Exporter struct {
+type Driver struct {
 	c       Config
 	enc     *encoder
 	lines   *scope
 	head    []byte // the resource and the scope in their wire format
 	scope   []byte
 	post    *httpsend.Poster
-	reports *callback.Runner[batch.Event]
+	reports callback.Reporter
 	control httpsend.Control
 
 	lastErr atomic.Pointer[string]
@@ -38,25 +35,18 @@ type Exporter struct {
 	body []byte // of the request, for the session
 }
 
-// NewExporter returns an Exporter, for use with deliver.NewOutput; most programs use [To]. The
-// error names all invalid fields of c. NewExporter opens no connection.
-func NewExporter(c Config) (*Exporter, error) {
+// New returns a Driver, for forebay.To, which adds memory and delivery; [To] does both. The error
+// names all invalid fields of c. New opens no connection.
+func New(c Config) (*Driver, error) {
 	c, err := c.resolve()
 	if err != nil {
 		return nil, err
 	}
-	x := &Exporter{c: c, enc: newEncoder(&c)}
+	x := &Driver{c: c, enc: newEncoder(&c)}
 	x.lines = x.enc.plain().(*scope)
-	onError := c.OnError
-	if onError == nil {
-		onError = callback.ToStderr[batch.Event]
-	}
-	x.reports = callback.New(onError, 0)
 	x.post, err = httpsend.NewPoster(httpsend.Options{
-		Who: "otlp", URL: c.endpoint, ContentType: "application/x-protobuf", Headers: c.Headers,
-		Username: c.Username, Password: c.Password, BearerToken: c.BearerToken, BearerTokenFile: c.BearerTokenFile,
-		Gzip: c.Compression == compressGzip, Timeout: c.Timeout, MaxAnswer: maxAnswer, Client: c.Client,
-		Transport: httpsend.Transport{Who: "otlp", TLS: httpsend.TLS(c.TLS), NoProxy: c.NoProxy, UnixSocket: c.UnixSocket, Conns: 1, Timeout: c.Timeout},
+		Who: "otlp", URL: c.endpoint, ContentType: "application/x-protobuf", HTTP: c.HTTP,
+		Gzip: c.Compression == compressGzip, MaxAnswer: maxAnswer,
 	})
 	if err != nil {
 		return nil, err
@@ -67,7 +57,7 @@ func NewExporter(c Config) (*Exporter, error) {
 }
 
 // frame encodes the part of each request before the records.
-func (x *Exporter) frame() {
+func (x *Driver) frame() {
 	res := maps.Clone(x.c.Resource)
 	if res == nil {
 		res = map[string]string{}
@@ -95,19 +85,19 @@ func (x *Exporter) frame() {
 }
 
 // appendRequest appends a request with n bytes of records, which follow.
-func (x *Exporter) appendRequest(dst []byte, n int) []byte {
+func (x *Driver) appendRequest(dst []byte, n int) []byte {
 	logs := len(x.scope) + n
 	dst = appendLen(dst, tagResource, len(x.head)+lenOf(logs))
 	dst = append(dst, x.head...)
 	return append(appendLen(dst, tagScopeLogs, logs), x.scope...)
 }
 
-// Encoder returns the encoder for the records of the Exporter.
-func (x *Exporter) Encoder() encode.Encoder { return x.enc }
+// Encoder returns the encoder for the records of the Driver.
+func (x *Driver) Encoder() encode.Encoder { return x.enc }
 
 // CodecFor returns the codec of records with the given content type, or nil if it is not the type
 // of this package; see spool.Options.Codec.
-func (x *Exporter) CodecFor(contentType string, _ uint32) batch.Codec {
+func (x *Driver) CodecFor(contentType string, _ uint32) batch.Codec {
 	if accepts(contentType) {
 		return codec{x.enc}
 	}
@@ -118,12 +108,31 @@ func accepts(form string) bool { return form == contentType }
 
 // Traits returns the limits of a batch and the accepted form of records. One request is in flight
 // at a time, so that records stay in order.
-func (x *Exporter) Traits() deliver.Traits {
-	return deliver.Traits{Limits: batch.Limits{Bytes: x.c.BatchBytes, Records: x.c.BatchRecords, Age: x.c.BatchAge}, Accepts: accepts}
+func (x *Driver) Traits() deliver.Traits {
+	return deliver.Traits{Limits: batch.Limits{Bytes: x.c.BatchBytes, Records: x.c.BatchRecords, Age: x.c.BatchAge}, Accepts: accepts, Defaults: x.defaults}
+}
+
+// defaults sets the defaults of memory and delivery.
+func (x *Driver) defaults(o *deliver.OutputOptions) {
+	defaultTo(&o.Name, "otlp")
+	x.reports.SetOutput(o.Name, o.OnError)
+	if o.Codec == nil {
+		o.Codec = codec{x.enc}
+	}
+	if o.CodecFor == nil {
+		o.CodecFor = x.CodecFor
+	}
+	if o.BufferBytes == 0 && o.Slab.SlabCount == 0 {
+		o.BufferBytes = max(4<<20, 4*x.c.BatchBytes)
+	}
+	defaultTo(&o.Slab.SlabBytes, 256<<10)
+	if o.Slab.FlushLevel == nil {
+		o.Slab.FlushLevel = slab.NoFlushLevel // a burst of errors would be a burst of requests
+	}
 }
 
 // Open starts a session. The first request opens the connection.
-func (x *Exporter) Open(l deliver.Life) (deliver.Session, error) {
+func (x *Driver) Open(l deliver.Life) (deliver.Session, error) {
 	send := x.send
 	if x.c.DryRun != nil {
 		send = x.sendDry
@@ -132,13 +141,13 @@ func (x *Exporter) Open(l deliver.Life) (deliver.Session, error) {
 }
 
 // Close releases the connections. The outlet calls it after the last session.
-func (x *Exporter) Close(ctx context.Context) error {
-	x.reports.WaitBriefly(ctx)
+func (x *Driver) Close(ctx context.Context) error {
+	x.reports.Wait(ctx)
 	x.post.Close()
 	return nil
 }
 
-// Stats are the counters of an [Exporter] since NewExporter.
+// Stats are the counters of an [Driver] since New.
 type Stats struct {
 	Requests, Failed     uint64 // all requests; requests without an answer or with an error status
 	BodyBytes, WireBytes uint64 // of requests, before and after compression
@@ -146,7 +155,7 @@ type Stats struct {
 }
 
 // Stats returns the counters. It does not block.
-func (x *Exporter) Stats() Stats {
+func (x *Driver) Stats() Stats {
 	n := x.post.Counts()
 	s := Stats{Requests: n.Requests, Failed: n.Failed, BodyBytes: n.BodyBytes, WireBytes: n.WireBytes}
 	if p := x.lastErr.Load(); p != nil {
@@ -156,7 +165,7 @@ func (x *Exporter) Stats() Stats {
 }
 
 // send sends b in one request.
-func (x *Exporter) send(ctx context.Context, b *batch.Batch) batch.Outcome {
+func (x *Driver) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	if b.Codec == nil || !accepts(b.Codec.ContentType()) {
 		return batch.Outcome{Refused: batch.All(), Refusal: malformedError(b.At(0).Data)}
 	}
@@ -208,7 +217,7 @@ func malformedError(rec []byte) error {
 }
 
 // sendDry writes b to Config.DryRun.
-func (x *Exporter) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
+func (x *Driver) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
 	out := fmt.Appendf(nil, "POST %s: %s, %d bytes\n", httpsend.Shown(x.c.endpoint), plural.Of(b.Len(), "record"), b.Bytes())
 	for _, r := range b.All() {
 		out = append(codec{x.enc}.AppendJSON(append(out, "  "...), r.Data, r.Meta), '\n')

@@ -16,20 +16,26 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 	"github.com/forebay-log/forebay/slab"
-	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func mustNew(t testing.TB, destination string, o *Options) *Destination {
+func mustNew(t testing.TB, destination string, o *Config) *Driver {
 	t.Helper()
-	d, err := New(destination, o)
+	c := Config{}
+	if o != nil {
+		c = *o
+	}
+	c.Address = destination
+	d, err := New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,12 +101,12 @@ func (l *life) said(b *batch.Batch) (o batch.Outcome, answered, over bool, why e
 // about failures.
 type client struct {
 	t testing.TB
-	d *Destination
+	d *Driver
 	l *life
 	s deliver.Session // nil: none
 }
 
-func mustConnect(t testing.TB, destination string, o *Options) *client {
+func mustConnect(t testing.TB, destination string, o *Config) *client {
 	return &client{t: t, d: mustNew(t, destination, o)}
 }
 
@@ -206,7 +212,7 @@ func TestLines(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var n testkit.Network
 		p := n.Listen("peer:1", nil)
-		c := mustConnect(t, "tcp://peer:1", &Options{Dial: n.Dial})
+		c := mustConnect(t, "tcp://peer:1", &Config{Dial: n.Dial})
 		for _, b := range []*batch.Batch{plain("a\n", "b\n"), plain("c", "", "d\n", "\n"), plain(), plain("e\n")} {
 			c.must(b)
 		}
@@ -243,7 +249,7 @@ func TestPartialWrite(t *testing.T) {
 					}
 					return testkit.Behaviour{}
 				})
-				c := mustConnect(t, "tcp://peer:1", &Options{Dial: n.Dial})
+				c := mustConnect(t, "tcp://peer:1", &Config{Dial: n.Dial})
 				b := plain(recs...)
 				if !newlines {
 					b = plain("first", "second\n", "third", "fourth")
@@ -269,7 +275,7 @@ func TestPeerGoneBetweenSends(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var n testkit.Network
 		p := n.Listen("peer:1", nil)
-		c := mustConnect(t, "tcp://peer:1", &Options{Dial: n.Dial})
+		c := mustConnect(t, "tcp://peer:1", &Config{Dial: n.Dial})
 		c.must(plain("a\n"))
 		synctest.Wait()
 		p.Close()
@@ -303,7 +309,7 @@ func TestPeerGoneBeforeAnswer(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var n testkit.Network
 		p := n.Listen("peer:1", nil)
-		c := mustConnect(t, "tcp://peer:1", &Options{Dial: n.Dial})
+		c := mustConnect(t, "tcp://peer:1", &Config{Dial: n.Dial})
 		c.must(plain("a\n"))
 		c.l.onAnswer = func() {
 			synctest.Wait() // the peer has all
@@ -349,7 +355,7 @@ func TestPeerGoneDuringSend(t *testing.T) {
 			client, server := net.Pipe()
 			defer server.Close()
 			writes := 0
-			c := mustConnect(t, "tcp://peer:1", &Options{Dial: func(context.Context, string, string) (net.Conn, error) {
+			c := mustConnect(t, "tcp://peer:1", &Config{Dial: func(context.Context, string, string) (net.Conn, error) {
 				return endsInWrite{client, &writes, takes, make(chan struct{})}, nil
 			}})
 			c.must(plain("z\n"))
@@ -371,7 +377,7 @@ func TestPeerGoneDuringSend(t *testing.T) {
 func TestNoPeer(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var n testkit.Network
-		c := mustConnect(t, "tcp://peer:1", &Options{Dial: n.Dial})
+		c := mustConnect(t, "tcp://peer:1", &Config{Dial: n.Dial})
 		if _, err := c.send(plain("a\n")); err == nil || holds(err) || !strings.Contains(err.Error(), "cannot connect to tcp://peer:1: ") {
 			t.Errorf("got %v", err)
 		}
@@ -390,7 +396,7 @@ func TestStallAndDrip(t *testing.T) {
 			}
 			return testkit.Behaviour{Chunk: 16 << 10, Delay: time.Second}
 		})
-		c := mustConnect(t, "tcp://peer:1", &Options{Dial: n.Dial})
+		c := mustConnect(t, "tcp://peer:1", &Config{Dial: n.Dial})
 		began := time.Now()
 		if n, err := c.send(plain("first\n", "second\n")); n != 1 || !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%d records, %v", n, err)
@@ -416,7 +422,7 @@ func TestGivenUp(t *testing.T) {
 		var n testkit.Network
 		release := make(chan struct{})
 		p := n.Listen("peer:1", func(int) testkit.Behaviour { return testkit.Behaviour{Limit: 3, Stall: release} })
-		d := mustNew(t, "tcp://peer:1", &Options{Dial: n.Dial, WriteTimeout: time.Hour})
+		d := mustNew(t, "tcp://peer:1", &Config{Dial: n.Dial, WriteTimeout: time.Hour})
 		noTime := fmt.Errorf("no time: %w", context.DeadlineExceeded)
 		l := newLife()
 		s, err := d.Open(l)
@@ -436,7 +442,7 @@ func TestGivenUp(t *testing.T) {
 			t.Error(err)
 		}
 
-		hang := mustNew(t, "tcp://peer:1", &Options{Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		hang := mustNew(t, "tcp://peer:1", &Config{Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}})
@@ -485,7 +491,7 @@ func TestCloseWaitsForThePeer(t *testing.T) {
 					time.AfterFunc(tt.after, func() { server.Close() })
 				}
 			}
-			d := mustNew(t, "tcp://peer:1", &Options{Dial: func(context.Context, string, string) (net.Conn, error) {
+			d := mustNew(t, "tcp://peer:1", &Config{Dial: func(context.Context, string, string) (net.Conn, error) {
 				return halfConn{client, half}, nil
 			}})
 			l := newLife()
@@ -523,7 +529,7 @@ func (c readError) CloseWrite() error        { close(c.broken); return nil }
 func TestBrokenWhileClosing(t *testing.T) {
 	client, server := net.Pipe()
 	defer server.Close()
-	c := mustConnect(t, "tcp://peer:1", &Options{Dial: func(context.Context, string, string) (net.Conn, error) {
+	c := mustConnect(t, "tcp://peer:1", &Config{Dial: func(context.Context, string, string) (net.Conn, error) {
 		return readError{client, make(chan struct{})}, nil
 	}})
 	c.must(plain())
@@ -539,7 +545,7 @@ func TestGarbageReplies(t *testing.T) {
 		p := n.Listen("peer:1", func(int) testkit.Behaviour {
 			return testkit.Behaviour{Reply: bytes.Repeat([]byte("HTTP/1.1 400 Bad Request\r\n\x00\xff"), 1000)}
 		})
-		c := mustConnect(t, "tcp://peer:1", &Options{Dial: n.Dial})
+		c := mustConnect(t, "tcp://peer:1", &Config{Dial: n.Dial})
 		for range 3 {
 			c.must(plain("a\n"))
 		}
@@ -584,7 +590,7 @@ func faultyRound(t *testing.T, destination string, rng intner) {
 	})
 	prob := roll() / 2
 	n.Wrap(func(c net.Conn) net.Conn { return testkit.Faulty(c, testkit.RandomFaults(roll, pick, prob)) })
-	c := mustConnect(t, destination, &Options{Dial: n.Dial})
+	c := mustConnect(t, destination, &Config{Dial: n.Dial})
 	number := 0
 	var want []string
 	for range 20 {
@@ -642,7 +648,7 @@ func TestForeignForm(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var n testkit.Network
 		p := n.Listen("peer:1", nil)
-		c := mustConnect(t, "tcp://peer:1", &Options{Dial: n.Dial})
+		c := mustConnect(t, "tcp://peer:1", &Config{Dial: n.Dial})
 		for form, want := range map[string]bool{"": true, "text/plain": true, "application/x-ndjson": true,
 			"application/logfmt": true, "application/x-msgpack": false} {
 			if c.d.Traits().Accepts(form) != want {
@@ -689,7 +695,7 @@ func TestParse(t *testing.T) {
 		"syslog+tls://h:6514?facility=3": "syslog+tls://h:6514",
 		"syslog+unix:/dev/log?hostname=a&app=b&procid=c&msgid=d": "syslog+unix:/dev/log",
 	} {
-		s, err := New(in, nil)
+		s, err := New(Config{Address: in})
 		if err != nil || s.t.String() != want {
 			t.Errorf("%q: %v, %v", in, s, err)
 		}
@@ -699,18 +705,18 @@ func TestParse(t *testing.T) {
 		"tcp://h:1#f", "tcp://::1:514", "unix:", "udp://h:514", "tcp://h:1?app=x", "syslog+tcp://h:1?color=red",
 		"syslog+tcp://h:1?facility=x", "syslog+tcp://h:1?a=%zz", "syslog+udp://h:1", "syslog+tcp://h:1?facility=24",
 	} {
-		if s, err := New(in, nil); err == nil {
+		if s, err := New(Config{Address: in}); err == nil {
 			t.Errorf("%q is read as %v", in, s)
 		}
 	}
-	if _, err := New("tcp://user:secret@h:1", nil); err == nil || strings.Contains(err.Error(), "secret") {
+	if _, err := New(Config{Address: "tcp://user:secret@h:1"}); err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestOptions(t *testing.T) {
-	for _, o := range []Options{{DialTimeout: -1}, {WriteTimeout: -1}, {Facility: "what"}} {
-		if _, err := New("tcp://h:1", &o); err == nil {
+	for _, o := range []Config{{DialTimeout: -1}, {WriteTimeout: -1}, {Facility: "what"}} {
+		if _, err := New(o); err == nil {
 			t.Errorf("%+v: no error", o)
 		}
 	}
@@ -732,7 +738,7 @@ func TestSyslogMessage(t *testing.T) {
 		{"syslog+tcp://h:1", nil, "", batch.Meta{}, "<14>1 - host app 42 - - "},
 	}
 	for _, tt := range tests {
-		s := mustNew(t, tt.dest, &Options{Hostname: "host", AppName: "app", ProcID: "42"})
+		s := mustNew(t, tt.dest, &Config{Hostname: "host", AppName: "app", ProcID: "42"})
 		rec := batch.Record{Data: []byte(tt.rec), Meta: tt.meta}
 		if s.o.ProcID != "42" { // an empty parameter means the default
 			s.o.ProcID = "42"
@@ -786,7 +792,7 @@ func TestSyslogOverWire(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var n testkit.Network
 		p := n.Listen("peer:514", nil)
-		c := mustConnect(t, "syslog+tcp://peer:514?hostname=h&app=a&procid=1", &Options{Dial: n.Dial})
+		c := mustConnect(t, "syslog+tcp://peer:514?hostname=h&app=a&procid=1", &Config{Dial: n.Dial})
 		c.must(plain("one\n", "two\nlines", ""))
 		synctest.Wait()
 		msgs, rest := parseCounted(p.Got()[0])
@@ -807,7 +813,7 @@ func TestAllocs(t *testing.T) {
 			defer close(gone)
 			_, _ = io.Copy(io.Discard, server)
 		}()
-		c := mustConnect(t, destination, &Options{Dial: func(context.Context, string, string) (net.Conn, error) { return client, nil }})
+		c := mustConnect(t, destination, &Config{Dial: func(context.Context, string, string) (net.Conn, error) { return client, nil }})
 		b := new(testkit.Model).Batch(300, 200, batch.Meta{Time: 1})
 		if got := allocs.PerRun(50, func() {
 			if c.l != nil {
@@ -827,11 +833,11 @@ func FuzzParse(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, in string) {
-		s, err := New(in, nil)
+		s, err := New(Config{Address: in})
 		if err != nil {
 			return
 		}
-		again, err := New(s.t.String(), nil)
+		again, err := New(Config{Address: s.t.String()})
 		if err != nil || again.t.String() != s.t.String() || again.t.network != s.t.network || again.t.address != s.t.address {
 			t.Errorf("%q is read as %q, and that as %v, %v", in, &s.t, again, err)
 		}
@@ -881,7 +887,7 @@ func TestOutput(t *testing.T) {
 			p := n.Listen("peer:1", func(int) testkit.Behaviour {
 				return testkit.Behaviour{Limit: 1 + between(3000), Chunk: 1 + between(500)}
 			})
-			o, err := deliver.NewOutput(mustNew(t, "tcp://peer:1", &Options{Dial: n.Dial}), &deliver.OutputOptions{
+			o, err := deliver.NewOutput(mustNew(t, "tcp://peer:1", &Config{Dial: n.Dial}), &deliver.OutputOptions{
 				Slab:         slab.Options{SlabBytes: 512 << between(4), SlabCount: 2, WhenFull: slab.Block(), FlushInterval: time.Millisecond},
 				CloseTimeout: time.Hour, OnError: func(batch.Event) {},
 			})

@@ -11,6 +11,7 @@ import (
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/httpsend"
 	"github.com/forebay-log/forebay/internal/plural"
+	"github.com/forebay-log/forebay/slab"
 )
 
 // Limits of the answer that is read, in bytes; it is larger if the answer describes each record.
@@ -22,9 +23,9 @@ const (
 // keptBytes is the amount by which a request body that is kept for reuse may exceed a batch.
 const keptBytes = 64 << 10
 
-// A Destination sends records to a URL. It is the [deliver.Destination] of one output. All methods
+// A Driver sends records to a URL. It is the [deliver.Destination] of one output. All methods
 // are safe for concurrent use.
-type Destination struct {
+type Driver struct {
 	c       Config
 	framer  framer // of the session, as what follows
 	post    *httpsend.Poster
@@ -36,25 +37,23 @@ type Destination struct {
 	lastErr atomic.Pointer[string]
 }
 
-// New returns a Destination, for use with deliver.NewOutput; most programs use [To]. The error
+// New returns a Driver, for forebay.To, which adds memory and delivery; [To] does both. The error
 // names all invalid fields of c. New opens no connection.
-func New(c Config) (*Destination, error) {
+func New(c Config) (*Driver, error) {
 	c, err := c.resolve()
 	if err != nil {
 		return nil, err
 	}
 	f := c.api
 	o := httpsend.Options{
-		Who: "httpsink", URL: c.endpoint, ContentType: f.contentType, Headers: c.Headers, Plain: f.headers,
-		Username: c.Username, Password: c.Password, BearerToken: c.BearerToken, BearerTokenFile: c.BearerTokenFile,
+		Who: "httpsink", URL: c.endpoint, ContentType: f.contentType, HTTP: c.HTTP, Plain: f.headers,
 		TokenHeader: f.header, TokenWord: f.word,
-		Gzip: c.Compression == compressGzip, Timeout: c.Timeout, MaxAnswer: maxAnswer, Client: c.Client,
-		Transport: httpsend.Transport{Who: "httpsink", TLS: httpsend.TLS(c.TLS), NoProxy: c.NoProxy, UnixSocket: c.UnixSocket, Conns: 1, Timeout: c.Timeout},
+		Gzip: c.Compression == compressGzip, MaxAnswer: maxAnswer,
 	}
 	if f.bulk {
 		o.MaxAnswer = maxBulkAnswer
 	}
-	d := &Destination{c: c, framer: newFramer(&c)}
+	d := &Driver{c: c, framer: newFramer(&c)}
 	if d.post, err = httpsend.NewPoster(o); err != nil {
 		return nil, err
 	}
@@ -69,17 +68,34 @@ func New(c Config) (*Destination, error) {
 	return d, nil
 }
 
-// encoder returns the encoder for the records of c.
-func encoder(c *Config) encode.Encoder { return encode.JSON(&c.api.keys) }
+// Encoder returns the default encoder for the records of the Driver: JSON with the keys that the
+// server expects for time and message.
+func (d *Driver) Encoder() encode.Encoder { return encode.JSON(&d.c.api.keys) }
 
 // Traits returns the limits of a batch. Records of any form are accepted. One request is in flight
 // at a time, so that records stay in order.
-func (d *Destination) Traits() deliver.Traits {
-	return deliver.Traits{Limits: batch.Limits{Bytes: d.c.BatchBytes, Records: d.c.BatchRecords, Age: d.c.BatchAge}}
+func (d *Driver) Traits() deliver.Traits {
+	return deliver.Traits{Limits: batch.Limits{Bytes: d.c.BatchBytes, Records: d.c.BatchRecords, Age: d.c.BatchAge}, Defaults: d.defaults}
+}
+
+// defaults sets the defaults of memory and delivery.
+func (d *Driver) defaults(o *deliver.OutputOptions) {
+	name := "http"
+	if api := d.c.api.name; api != "ndjson" && api != "array" {
+		name = api
+	}
+	defaultTo(&o.Name, name)
+	if o.BufferBytes == 0 && o.Slab.SlabCount == 0 {
+		o.BufferBytes = max(4<<20, 4*d.c.BatchBytes)
+	}
+	defaultTo(&o.Slab.SlabBytes, 256<<10)
+	if o.Slab.FlushLevel == nil {
+		o.Slab.FlushLevel = slab.NoFlushLevel // a burst of errors would be a burst of requests
+	}
 }
 
 // Open starts a session. The first request opens the connection.
-func (d *Destination) Open(l deliver.Life) (deliver.Session, error) {
+func (d *Driver) Open(l deliver.Life) (deliver.Session, error) {
 	send := d.send
 	if d.c.DryRun != nil {
 		send = d.sendDry
@@ -88,12 +104,12 @@ func (d *Destination) Open(l deliver.Life) (deliver.Session, error) {
 }
 
 // Close releases the connections. The outlet calls it after the last session.
-func (d *Destination) Close(context.Context) error {
+func (d *Driver) Close(context.Context) error {
 	d.post.Close()
 	return nil
 }
 
-// Stats are the counters of a [Destination] since New.
+// Stats are the counters of a [Driver] since New.
 type Stats struct {
 	Requests, Failed     uint64 // all requests; requests without an answer or with an error status
 	BodyBytes, WireBytes uint64 // of requests, before and after compression
@@ -103,7 +119,7 @@ type Stats struct {
 }
 
 // Stats returns the counters. It does not block.
-func (d *Destination) Stats() Stats {
+func (d *Driver) Stats() Stats {
 	n := d.post.Counts()
 	s := Stats{Requests: n.Requests, Failed: n.Failed, BodyBytes: n.BodyBytes, WireBytes: n.WireBytes, Known: d.known.Load()}
 	if p := d.lastErr.Load(); p != nil {
@@ -113,7 +129,7 @@ func (d *Destination) Stats() Stats {
 }
 
 // send sends b in one request.
-func (d *Destination) send(ctx context.Context, b *batch.Batch) batch.Outcome {
+func (d *Driver) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	d.body = d.framer.append(d.body[:0], b)
 	o := d.judge(ctx, b)
 	if err := o.Err(); err != nil {
@@ -127,12 +143,12 @@ func (d *Destination) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 }
 
 // keep stores record i of b, which was accepted, as the reference record.
-func (d *Destination) keep(b *batch.Batch, i int) {
+func (d *Driver) keep(b *batch.Batch, i int) {
 	d.control.Keep(time.Now(), func(dst []byte) []byte { return d.framer.append(dst, b.Slice(nil, i, i+1)) })
 }
 
 // sendDry writes b to Config.DryRun.
-func (d *Destination) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
+func (d *Driver) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
 	d.body = d.framer.append(d.body[:0], b)
 	out := fmt.Appendf(nil, "POST %s: %s, %d bytes\n%s", httpsend.Shown(d.c.endpoint), plural.Of(b.Len(), "record"), len(d.body), d.body)
 	if d.c.api.array {

@@ -1,0 +1,39 @@
+package callback
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// A Reporter posts events of a driver. Its output, which has the name and the function, is known
+// after the driver was made. The zero Reporter drops events. All methods are safe for concurrent
+// use; none but Wait blocks.
+type Reporter struct {
+	output atomic.Pointer[reporterOutput]
+}
+
+type reporterOutput struct {
+	name string
+	run  *Runner[batch.Event]
+}
+
+// SetOutput sets the name of the output in events, and the function that receives them.
+func (r *Reporter) SetOutput(name string, onError func(batch.Event)) {
+	r.output.Store(&reporterOutput{name, New(onError, 0)})
+}
+
+// Post posts an event.
+func (r *Reporter) Post(op string, err error, count uint64) {
+	if o := r.output.Load(); o != nil {
+		o.run.Post(batch.Event{Output: o.name, Op: op, Err: err, Count: count})
+	}
+}
+
+// Wait waits briefly until the function has received all events.
+func (r *Reporter) Wait(ctx context.Context) {
+	if o := r.output.Load(); o != nil {
+		o.run.WaitBriefly(ctx)
+	}
+}

@@ -1,0 +1,10 @@
+// Package transport has the settings of connections that destinations share: TLS.
+//
+//	fluent.Config, netsink.Config, httpclient.Options ─▶ TLS ─▶ crypto/tls
+//
+// A TLS is a field of the Config of a driver:
+//
+//	fluent.To("tls://logs.example.com", "shop", fluent.Configure(func(c *fluent.Config) {
+//		c.TLS.CAFile = "/etc/ssl/private-ca.pem"
+//	}))
+package transport
