@@ -37,7 +37,7 @@ func parseServer(text string) (*server, error) {
 		return &server{network: "unix", address: path, label: "unix:" + path}, nil
 	}
 	if strings.Contains(text, "@") { // may hold a password: not repeated
-		return nil, errors.New("fluent: a server address must not contain a user or password: use Config.User and Config.Password")
+		return nil, errors.New("fluent: a server address must not contain a user or password: use Config.Auth")
 	}
 	s := &server{network: "tcp"}
 	rest, isTLS := strings.CutPrefix(text, "tls://")
