@@ -123,7 +123,7 @@ func TestForwardFlagErrors(t *testing.T) {
 		{"forward://h", []string{"--tag", ""}, "--tag is empty"},
 		{"forward://h", []string{"--tls-ca", key}, "forward+tls:"},
 		{"forward+unix:/s", []string{"--tls-cert", key}, "--tls-cert is for tls:, "},
-		{"forward+tls://h", []string{"--tls-ca", key}, "--tls-ca: "},
+		{"forward+tls://h", []string{"--tls-ca", key}, "cannot use --tls-ca "},
 		{"forward+tls://h", []string{"--tls-cert", key}, "--tls-cert and --tls-key belong together"},
 		{"forward://h", []string{"--shared-key-file", empty}, "--secured"},
 		{"forward://h", []string{"--shared-key-file", empty, "--secured"}, ""},
