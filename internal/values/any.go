@@ -1,9 +1,12 @@
 package values
 
 import (
+	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"log/slog"
 	"time"
+	"unicode/utf8"
 
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
@@ -36,6 +39,11 @@ func (w *Walker) Any(dst []byte, key string, v any) []byte {
 		return list(w.Leaf, w.key(dst, key), at(v), timeOf)
 	case []byte:
 		return w.bytes(w.key(dst, key), v)
+	case json.RawMessage:
+		if json.Valid(v) && utf8.Valid(v) && !bytes.ContainsAny(v, "\r\n") { // unchanged, with its spaces
+			dst = w.key(dst, key)
+			return w.quote(append(dst, v...), len(dst))
+		}
 	case Object:
 		return w.composite(w.key(dst, key), v, nil)
 	case *KnownError:
