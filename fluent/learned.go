@@ -18,7 +18,7 @@ import (
 //	     └─▶ records of that size and above are rejected at once, for a minute: dead letters
 //
 //	a frame has no acknowledgement, and the connection stays open
-//	     └─▶ frames have at most leastLimit, and what is larger goes alone: fluentd counts up to
+//	     └─▶ frames have at most leastLimit, and larger records go alone: fluentd counts up to
 //	         16 KiB of a neighboring frame, so a size that is accepted alone can be too large
 //
 // One or two condemned records prove nothing, because their content may be at fault. After the
