@@ -2,7 +2,7 @@ package dest
 
 import "github.com/forebay-log/forebay/file"
 
-// earlyStep is the number of bytes after which the disk is told to begin.
+// earlyStep is the number of bytes after which writing to disk begins.
 const earlyStep = 8 << 20
 
 // An earlyFile is a File that the disk begins to write while it grows. Closing an Output
@@ -10,7 +10,7 @@ const earlyStep = 8 << 20
 type earlyFile struct {
 	*file.File
 	path  string
-	bytes int // since the disk was told
+	bytes int // since writing to disk began
 }
 
 func (f *earlyFile) Write(p []byte) (int, error) {

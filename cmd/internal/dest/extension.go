@@ -67,7 +67,7 @@ type Extension struct {
 	What   string // what it is, for --help
 	Memory int    // bytes of slabs that its batches want; 0: what the flags' defaults say will do
 
-	// Options are what it can be told, besides tls-ca, tls-cert and tls-key. One whose name
+	// Options are its options, besides tls-ca, tls-cert and tls-key. One whose name
 	// a kind of the core has is the same option.
 	Options []setting.Custom
 

@@ -34,7 +34,7 @@ func AddExtension(in Extension) {
 type Extension struct {
 	Name string
 
-	// Options are what it can be told, besides type, format, time and zone.
+	// Options are its options, besides type, format, time and zone.
 	Options []setting.Custom
 
 	// Open returns what reads. Its errors name options with -- in front. to is nil when only
@@ -70,7 +70,7 @@ type moreInput struct {
 	c *setting.Values
 }
 
-// told returns what the input is told.
+// told returns the settings of the input.
 func (k *moreInput) told() (*setting.Args, error) {
 	t := &setting.Args{User: k.c.Text("user"), Values: *k.c}
 	return t, t.Secrets(k.c.Text("password-file"))

@@ -24,7 +24,7 @@ type Listen struct {
 type listenSource struct {
 	in   *intake.Inlet
 	r    *Receiver
-	free chan *ListenIntake // those that nobody uses
+	free chan *ListenIntake // the unused ones
 
 	once sync.Once
 	quit chan struct{} // closed by stop
@@ -145,5 +145,5 @@ func (s *listenSource) Commit(ctx context.Context) error {
 	return s.in.Commit(ctx)
 }
 
-// acks reports whether peers are told that their records are safe.
+// acks reports whether peers get an acknowledgement for delivered records.
 func (s *listenSource) acks() bool { return s.r.C.Listeners[0].Flag != "syslog" }

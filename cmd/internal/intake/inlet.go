@@ -34,7 +34,7 @@ const (
 
 var TimeNames = []string{TimeOfLine: "line", TimeOfNow: "now", TimeOfBoth: "line-or-now"}
 
-// ParseTimes returns what a name stands for; "" for the default.
+// ParseTimes returns the value with that name; "" is the default.
 func ParseTimes(name string) TimesOf { return TimesOf(max(0, slices.Index(TimeNames, name))) }
 
 // Parser returns what reads lines.

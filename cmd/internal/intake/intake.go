@@ -287,7 +287,7 @@ func (take *Intake) arrived(ev *record.Event) {
 	ev.More = take.more
 }
 
-// untell takes out of told what stands in the line since it was changed.
+// untell removes from told the fields that a transform has added to the line.
 func (take *Intake) untell(ev *record.Event) {
 	var said record.Event
 	take.parser.ParseAs(ev.Format, ev.Raw, len(ev.Line), &said)

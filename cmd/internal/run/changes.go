@@ -22,33 +22,32 @@ import (
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
-// changes brings what stands in a configuration file into a pipeline that runs: when it
-// is asked to, or when the file changes. No record is lost by it. What is the same before
-// and after goes on untouched.
+// changes applies a configuration file to a running pipeline, on request or when the file
+// changes. No record is lost. Unchanged inputs and outputs continue.
 //
-// An output that changes is closed when it has delivered all it has, or has it on disk,
-// while no input writes. If it cannot in time, nothing is changed. An input that changes is
-// read to its end, its positions are stored, and it is opened anew.
+// A changed output is closed while no input writes, after it has delivered its records or
+// stored them on disk. If it cannot do so in time, nothing is changed. A changed input is
+// read to its end, its positions are stored, and it is opened again.
 //
-// A nil *changes is that of a pipeline without a file.
+// A pipeline without a file has a nil *changes.
 type changes struct {
 	file  string
 	stdin *os.File
-	poll  bool // look at the file from time to time
+	poll  bool // check the file every pollEvery
 
-	data   []byte // that was in force at the start
+	data   []byte // the content of the file at the start
 	asked  chan struct{}
 	ctx    context.Context // ends when the pipeline does
 	cancel context.CancelFunc
-	fatal  chan struct{} // closed when the pipeline has to end: an output is gone that cannot be had again
-	done   chan struct{} // closed when nobody changes anything any more; nil: nobody will
+	fatal  chan struct{} // closed when the pipeline must end, because an output cannot be opened again
+	done   chan struct{} // closed when no change follows; nil: changes were not started
 }
 
-// pollEvery is how often the file is looked at.
+// pollEvery is the interval between checks of the file.
 const pollEvery = time.Second
 
-// changePatience is how long an input may hold up a change, and so how long others may wait
-// for one that comes to nothing.
+// changePatience limits the time that an input may delay a change. Other inputs may be paused
+// for that time.
 const changePatience = 5 * time.Second
 
 func NewChanges(file string, data []byte, stdin *os.File, poll bool) *changes {
@@ -57,7 +56,7 @@ func NewChanges(file string, data []byte, stdin *os.File, poll bool) *changes {
 	return c
 }
 
-// failed returns what is closed when the pipeline has to end.
+// failed returns a channel that is closed when the pipeline must end.
 func (c *changes) failed() <-chan struct{} {
 	if c == nil {
 		return nil
@@ -65,7 +64,7 @@ func (c *changes) failed() <-chan struct{} {
 	return c.fatal
 }
 
-// ask has the file read again soon.
+// ask requests that the file is read again.
 func (c *changes) ask() {
 	if c != nil {
 		select {
@@ -98,7 +97,7 @@ func (c *changes) begin(p *Pipeline) {
 				data, err := config.ReadFileMost(c.file)
 				still := err == nil && bytes.Equal(data, last)
 				if last = data; !still || bytes.Equal(data, seen) {
-					continue // it is being written, or is as it was
+					continue // it is being written, or is unchanged
 				}
 				seen = data
 			case <-c.asked:
@@ -111,7 +110,7 @@ func (c *changes) begin(p *Pipeline) {
 	}()
 }
 
-// end waits until the change under way has ended. None begins after it.
+// end waits for the current change. No change begins after it.
 func (c *changes) end() {
 	if c == nil {
 		return
@@ -155,7 +154,7 @@ func (c *changes) bring(p *Pipeline) bool {
 	return true
 }
 
-// A turn is had by one at a time.
+// A turn is a mutex whose lock can be abandoned.
 type turn chan struct{}
 
 // take waits for the turn until ctx is done.
@@ -170,24 +169,24 @@ func (t turn) take(ctx context.Context) error {
 
 func (t turn) leave() { <-t }
 
-// ErrStranded says that an output is gone whose records have no other place.
+// ErrStranded is the error of an output that cannot be opened again.
 var ErrStranded = errors.New("forebay stops; the next run reads the records again")
 
-// A change is what is to become of the inputs and outputs of a pipeline.
+// A change is a transition of the inputs and outputs of a pipeline to a new configuration.
 type change struct {
 	p    *Pipeline
 	next *config.Pipeline
 
-	stopped []*LiveInput     // that are to go, or to come back changed
-	ending  []*output.Output // likewise
+	stopped []*LiveInput     // to be closed; a changed one is opened again
+	ending  []*output.Output // the same for outputs
 	kept    []*LiveInput
 	said    []string
 
-	outs map[string]*output.Output // those that stay, and those that are open anew, by name
+	outs map[string]*output.Output // outputs that continue, and outputs that were opened again, by name
 }
 
-// Change makes the inputs and outputs of p those of next. It says what it has changed. After
-// an error all is as it was, unless the error says otherwise.
+// Change replaces the inputs and outputs of p by those of next, and returns a description of each
+// change. After an error nothing has changed, unless the error is ErrStranded.
 func (p *Pipeline) Change(ctx context.Context, next *config.Pipeline, stdin *os.File) ([]string, error) {
 	if err := p.changing.take(ctx); err != nil {
 		return nil, err
@@ -223,7 +222,7 @@ func (p *Pipeline) join() bool {
 	return true
 }
 
-// fixed refuses what cannot change while the pipeline runs.
+// fixed returns an error if a setting differs that can change only at a start.
 func (ch *change) fixed() error {
 	a, b := ch.p.C, ch.next
 	var names []string
@@ -273,7 +272,7 @@ func outputNamed(c *config.Pipeline, name string) *dest.Spec {
 	return nil
 }
 
-// compare finds what changes.
+// compare finds the differences.
 func (ch *change) compare() {
 	say := func(format string, args ...any) { ch.said = append(ch.said, fmt.Sprintf(format, args...)) }
 	for _, in := range ch.p.Inlets {
@@ -324,7 +323,7 @@ func (ch *change) compare() {
 	}
 }
 
-// make does what compare has found.
+// make applies the differences that compare found.
 func (ch *change) make(ctx context.Context, stdin *os.File) (err error) {
 	p := ch.p
 	if err := ch.openNew(stdin); err != nil {
@@ -365,7 +364,7 @@ func (ch *change) endInputs(ctx context.Context) error {
 			return ctx.Err()
 		}
 		patience, cancel := context.WithTimeout(ctx, changePatience)
-		delivered := in.Commit(patience) == nil // else its last lines come again
+		delivered := in.Commit(patience) == nil // if not, the last lines are read again
 		cancel()
 		if err := in.Src.Finish(delivered); err != nil {
 			ch.p.Console.Say("%s", in.Of(err))
@@ -375,7 +374,7 @@ func (ch *change) endInputs(ctx context.Context) error {
 	return nil
 }
 
-// flow looks whether the inputs that are to be closed get rid of their lines.
+// flow checks that the inputs to be closed are not waiting for room in an output.
 func (ch *change) flow(ctx context.Context) error {
 	patience, cancel := context.WithTimeout(ctx, changePatience)
 	defer cancel()
@@ -446,7 +445,7 @@ func (ch *change) drained(ctx context.Context) error {
 	return errors.New("an output does not deliver; the running configuration is unchanged, try again later")
 }
 
-// swap puts the outputs of next in place of those of p, while no input writes.
+// swap replaces the outputs of p by those of next, while no input writes.
 func (ch *change) swap(ctx context.Context, stdin *os.File) error {
 	p := ch.p
 	patience, cancel := context.WithTimeout(ctx, changePatience)
@@ -567,7 +566,7 @@ type retired struct {
 }
 
 // retire notes what has become of the records of the outputs that are closed, now that outs
-// are there, and closes the fallbacks that nobody needs any more.
+// are there, and closes the fallbacks that no output uses.
 func (ch *change) retire(outs []*output.Output) {
 	p := ch.p
 	for _, out := range ch.ending {

@@ -33,7 +33,7 @@ func (l leftovers) tellOfLeft() {
 	}
 	for _, dir := range l.rememberDirs() {
 		l.tellOfLeftIn(dir)
-		if !l.hasCrashDir(dir) { // p.open has told of those
+		if !l.hasCrashDir(dir) { // p.Open has reported those
 			l.tellOfOrphansIn(dir)
 		}
 	}

@@ -153,7 +153,7 @@ func (v View) Stats() (s forebay.Stats) {
 	return s
 }
 
-// inputMetrics is what Prometheus is told of the input.
+// inputMetrics returns the metrics of the inputs for Prometheus.
 func (v View) inputMetrics() (text []byte) {
 	p := v.P
 	read := p.Read()

@@ -36,7 +36,7 @@ type Pipeline struct {
 	C    *config.Pipeline
 	term *os.File // for the live line; nil: none
 
-	Mu     sync.Mutex // a leaf; guards the lists below for whoever does not change them
+	Mu     sync.Mutex // a leaf; guards the lists below for goroutines that do not change them
 	Inlets []*LiveInput
 	Outs   []*output.Output
 	past   intake.Tally // of inlets that are gone
@@ -198,7 +198,7 @@ func OpenFallback(p *config.Pipeline, c *dest.Spec) (*dest.Fallback, error) {
 	return dest.NewFallback(setting.Redact(c.Name), t, p.Parser()), nil
 }
 
-// toFlag is what stands in front of the name of an output.
+// toFlag returns the text before the name of an output.
 func (p *Pipeline) toFlag() string {
 	if p.C.Named {
 		return "output"

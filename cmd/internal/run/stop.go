@@ -26,7 +26,7 @@ type Ending struct {
 	Begun  bool
 	late   <-chan time.Time // nil until begin; then tells that little time is left
 
-	onBegin func(deadline time.Time) // nil: nobody wants to know
+	onBegin func(deadline time.Time) // nil: none
 
 	process.Signals
 }
