@@ -44,8 +44,8 @@ type EncoderOptions struct {
 	ReplaceAttr func(groups []string, a slog.Attr) slog.Attr
 }
 
-// NewEncoder returns an encoder of Forward entries for a route of a Router whose outputs are a
-// [Sink] or other buffers in front of a [Driver]. The time of a record is the time of its entry;
+// NewEncoder returns an encoder of Forward entries for a route of a Router whose outputs have a
+// [Driver]. The time of a record is the time of its entry;
 // level, message and attributes are fields, and groups are maps. An error is written as its
 // message, with details if EncoderOptions.Errors is set; other values are written as by
 // [Logger.Post]. A value that cannot be written is replaced by a text with the reason. A record
