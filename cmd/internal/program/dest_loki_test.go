@@ -214,7 +214,7 @@ func TestTooOldLines(t *testing.T) {
 		{"&too-old=drop", []string{"fresh"}, nil, 0, "refuses records permanently"},
 		{"&too-old=now", []string{"ancient", "far", "fresh"}, []string{"2001-02-03T04:05:06Z", far.Format(time.RFC3339)}, 0,
 			"records that are too old are sent with the current time; their own is in the metadata original_time"},
-		{"&max-age=0", []string{"ancient", "fresh"}, nil, 1, "refuses records permanently: push answered 400"},
+		{"&max-age=0", []string{"ancient", "fresh"}, nil, 1, "refuses records permanently: server answered 400"},
 	} {
 		var mu sync.Mutex
 		var got []string

@@ -89,7 +89,7 @@ func TestOutputsPage(t *testing.T) {
 // An output option that a user of the library knows names a field or function that exists.
 func TestGoNamesOfOptions(t *testing.T) {
 	source := map[string]string{}
-	for _, dir := range []string{"forebay", "file", "deliver", "slab", "spool", "fluent", "loki", "otlp", "httpsink", "netsink"} {
+	for _, dir := range []string{"forebay", "file", "deliver", "slab", "spool", "fluent", "loki", "otlp", "httpsink", "httpclient", "netsink"} {
 		path := "../../../" + dir
 		if dir == "forebay" {
 			path = "../../.."
