@@ -31,21 +31,18 @@ const (
 	ptEvictLocked = "evictLocked" // before a slab is dropped
 
 	// The drain.
-	ptGather       = "gather"       // before the lock
-	ptTakeLocked   = "takeLocked"   // a batch is about to be taken
-	ptTaken        = "taken"        // it is taken
-	ptPark         = "park"         // before it sleeps with nothing to do
-	ptSleep        = "sleep"        // before it sleeps until a slab is full
-	ptTimer        = "timer"        // the flush interval is over, before the lock
-	ptSpin         = "spin"         // lock released, before it looks for a slab
-	ptSend         = "send"         // before the destination is called
-	ptSent         = "sent"         // after it
-	ptSettle       = "settle"       // before the lock
-	ptSettleLocked = "settleLocked" // before the account is changed
-	ptFinishLocked = "finishLocked" // before memory is freed
-	ptPause        = "pause"        // before it waits to try again
-	ptSurrender    = "surrender"    // Close has run out of time
-	ptDo           = "do"           // before a Flush or Sync is performed
+	ptGather     = "gather"     // before the lock
+	ptTakeLocked = "takeLocked" // a batch is about to be taken
+	ptTaken      = "taken"      // it is taken
+	ptPark       = "park"       // before it sleeps with nothing to do
+	ptSleep      = "sleep"      // before it sleeps until a slab is full
+	ptTimer      = "timer"      // the flush interval is over, before the lock
+	ptSpin       = "spin"       // lock released, before it looks for a slab
+	ptSend       = "send"       // before the destination is called
+	ptSent       = "sent"       // after it
+	ptPause      = "pause"      // before it waits to try again
+	ptSurrender  = "surrender"  // Close has run out of time
+	ptDo         = "do"         // before a Flush or Sync is performed
 
 	// Flush, Sync and Close.
 	ptFlush       = "flush"       // before the lock
