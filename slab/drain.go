@@ -131,6 +131,9 @@ func (d *drain) wait(until time.Time) {
 	select {
 	case <-d.store.sleep.bell:
 	case <-d.timer.C:
+		if points {
+			point(ptTimer)
+		}
 	case <-d.end.ctx.Done():
 	}
 	d.timer.Stop()

@@ -206,9 +206,6 @@ func (r *reader) getUpLocked() {
 	r.spinning = s.front.spins && now-r.armed < spinWorth
 	if r.deadline >= 0 && now >= r.deadline || r.idleAt >= 0 && now >= r.idleAt && s.front.next == r.last {
 		r.forced = true
-		if points {
-			point(ptTimer)
-		}
 	}
 	r.armed = -1
 }
