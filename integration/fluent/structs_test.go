@@ -75,7 +75,13 @@ type (
 	zero      struct{ X, Y int }
 	zeroPtr   struct{ X, Y int }
 	ratio     float32
+	// A stamp is a time.Time of the reference. It is written as docs/ENCODING.md describes.
+	stamp struct{ time.Time }
 )
+
+func (s stamp) MarshalJSON() ([]byte, error) {
+	return []byte(s.UTC().Format(`"2006-01-02T15:04:05.000000000Z"`)), nil
+}
 
 func (t text) MarshalText() ([]byte, error)     { return fmt.Appendf(nil, "t%d/%d", t.A, t.B), nil }
 func (t *textPtr) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "p%d", t.A), nil }
@@ -142,12 +148,20 @@ func (m *maker) next() int {
 
 func (m *maker) of(ts []reflect.Type) reflect.Type { return ts[m.next()%len(ts)] }
 
-// typ returns a type of values: the same one for both.
+// stamped returns the type of the reference for t.
+func stamped(t reflect.Type) reflect.Type {
+	if t == reflect.TypeFor[time.Time]() {
+		return reflect.TypeFor[stamp]()
+	}
+	return t
+}
+
+// typ returns a type of values and the type of the reference for it.
 func (m *maker) typ(depth int) (ours, std reflect.Type) {
 	c := m.next()
 	if depth > 4 || c < 128 {
 		t := leaves[c%len(leaves)]
-		return t, t
+		return t, stamped(t)
 	}
 	switch c % 6 {
 	case 0:
@@ -241,6 +255,9 @@ func (m *maker) structure(depth int) (ours, std reflect.Type) {
 		fb := reflect.StructField{Name: name, Type: b}
 		if tag+opts != "" {
 			fa.Tag = reflect.StructTag(key + `:"` + tag + opts + `"`)
+			if b == reflect.TypeFor[time.Duration]() || b == reflect.TypeFor[*time.Duration]() {
+				opts = strings.TrimSuffix(opts, "string") // does not apply to durations
+			}
 			fb.Tag = reflect.StructTag(`json:"` + tag + opts + `"`)
 			if key != "json" { // the others do not count
 				fa.Tag += ` json:"other"`
@@ -255,10 +272,13 @@ func (m *maker) structure(depth int) (ours, std reflect.Type) {
 // how much: types that contain themselves many times would have no end.
 type filler struct {
 	*rand.Rand
-	left int
+	left      int
+	reference bool // times in interfaces are of type stamp
 }
 
-func newFiller(seed uint64) *filler { return &filler{rand.New(rand.NewPCG(seed, 0)), 4000} }
+func newFiller(seed uint64, reference bool) *filler {
+	return &filler{rand.New(rand.NewPCG(seed, 0)), 4000, reference}
+}
 
 func (r *filler) fill(v reflect.Value, depth int) {
 	if r.left--; depth > 8 || r.left < 0 || r.IntN(6) == 0 {
@@ -266,8 +286,10 @@ func (r *filler) fill(v reflect.Value, depth int) {
 	}
 	switch v.Type() {
 	case reflect.TypeFor[time.Time]():
-		at := time.Unix(r.Int64N(1<<36)-1<<35, r.Int64N(1e9)*int64(r.IntN(2)))
-		v.Set(reflect.ValueOf(at.In(time.FixedZone("", (r.IntN(96)-48)*900))))
+		v.Set(reflect.ValueOf(r.time()))
+		return
+	case reflect.TypeFor[stamp]():
+		v.Set(reflect.ValueOf(stamp{r.time()}))
 		return
 	case reflect.TypeFor[json.Number]():
 		v.SetString([]string{"0", "-1", "1.5", "18446744073709551615", "-9223372036854775808", "1e3", "2.5E-3"}[r.IntN(7)])
@@ -296,7 +318,11 @@ func (r *filler) fill(v reflect.Value, depth int) {
 		v.Set(reflect.New(v.Type().Elem()))
 		r.fill(v.Elem(), depth+1)
 	case reflect.Interface:
-		e := reflect.New(dynamic[r.IntN(len(dynamic))]).Elem()
+		t := dynamic[r.IntN(len(dynamic))]
+		if r.reference {
+			t = stamped(t)
+		}
+		e := reflect.New(t).Elem()
 		r.fill(e, depth+1)
 		v.Set(e)
 	case reflect.Slice:
@@ -342,6 +368,11 @@ func (r *filler) fill(v reflect.Value, depth int) {
 			}
 		}
 	}
+}
+
+func (r *filler) time() time.Time {
+	at := time.Unix(r.Int64N(1<<36)-1<<35, r.Int64N(1e9)*int64(r.IntN(2)))
+	return at.In(time.FixedZone("", (r.IntN(96)-48)*900))
 }
 
 func (r *filler) text() string {
@@ -399,8 +430,8 @@ func decode(d *msgpack.Decoder) (any, error) {
 	return d.DecodeInterface()
 }
 
-// seen is v, JSON that was read, in one form: numbers by value, and what stands
-// under a mark laid among the others.
+// seen returns the normal form of decoded JSON: numbers and quoted strings by value, and the
+// members of maps under a mark among the others.
 func seen(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -418,6 +449,11 @@ func seen(v any) any {
 	case []any:
 		for i := range v {
 			v[i] = seen(v[i])
+		}
+	case string:
+		var in string // the option string: a JSON string, whose escapes may differ
+		if strings.HasPrefix(v, `"`) && json.Unmarshal([]byte(v), &in) == nil {
+			return strconv.Quote(in)
 		}
 	case json.Number:
 		s := string(v)
@@ -492,8 +528,8 @@ func checkStructs(t *testing.T, shape []byte, seed uint64) {
 	m := maker{b: shape, left: 24}
 	typ, std := m.structure(0)
 	ours, theirs := reflect.New(typ), reflect.New(std)
-	newFiller(seed).fill(ours.Elem(), 0)
-	newFiller(seed).fill(theirs.Elem(), 0)
+	newFiller(seed, false).fill(ours.Elem(), 0)
+	newFiller(seed, true).fill(theirs.Elem(), 0)
 	// With an address, and without one.
 	for _, v := range [][2]any{
 		{ours.Interface(), theirs.Interface()}, {ours.Elem().Interface(), theirs.Elem().Interface()},
