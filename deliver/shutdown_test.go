@@ -642,6 +642,33 @@ func TestAbandonedSendCountsOnce(t *testing.T) {
 	}
 }
 
+// A batch that waits for room while a Send hangs is dropped when Close runs out of time: the
+// outlet never accepted it.
+func TestCloseDropsABatchThatWaitsForRoom(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		const records = 60
+		release := make(chan struct{})
+		sink := testkit.NewSink(func(ctx context.Context, call int, b *batch.Batch) ([]int, batch.Outcome) {
+			<-release // ignores ctx
+			return testkit.Take(ctx, call, b)
+		})
+		out := mustOutput(t, destOf(sink), &OutputOptions{Slab: slab.Options{SlabBytes: 512, SlabCount: 8}})
+		mustLines(t, out, 0, records, 10)
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		r, err := out.Shutdown(ctx)
+		if err == nil || r.Check() != nil || r.Dropped[batch.Shutdown] != records {
+			t.Errorf("%v: %s", err, r.Account)
+		}
+		close(release)
+		time.Sleep(time.Second)
+		if a := out.Stats().Account; a.Check() != nil || a.Pending.Total() != 0 || a.Dropped[batch.Shutdown] != records {
+			t.Errorf("%s after %s", a, r.Account)
+		}
+	})
+}
+
 // swallow stores what it is sent, and its sessions end without an answer. From the call
 // refuse on Send takes nothing.
 type swallow struct {

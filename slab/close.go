@@ -14,6 +14,7 @@ import (
 
 // theirEnd is what the Shutdown of the borrower returned.
 type theirEnd struct {
+	over    bool   // it has returned: the borrower settles nothing more
 	unknown uint64 // of its report
 	err     error
 }
@@ -194,9 +195,9 @@ func reason(ctx context.Context, err error) error {
 }
 
 // settleLeftLocked accounts for the records that are left when Close ends. Those that the
-// crash-safe file keeps stay there for the next process. The others are dropped, unless the
-// borrower still works on them: finished says that its Shutdown has returned. It returns the
-// number of records in a Borrow that has not returned: they may have been delivered.
+// crash-safe file keeps stay there for the next process. The others are dropped, except records
+// that the borrower may still settle. finished reports whether the drain has ended. The result is
+// the number of records in a Borrow that has not returned: they may have been delivered.
 func (w *Writer) settleLeftLocked(finished bool) (unknown uint64) {
 	s := w.store
 	s.found.unrecoverLocked()
@@ -220,18 +221,25 @@ func (w *Writer) settleLeftLocked(finished bool) (unknown uint64) {
 			s.releaseLocked(p)
 		}
 	}
-	if !finished && !w.drain.reader.wants.Inline { // the borrower may still settle them
+	over := w.end.theirs.over
+	if !over && !w.drain.reader.wants.Inline { // the borrower may still settle them; see endBorrower
 		return 0
 	}
-	s.book.Dropped[batch.Shutdown] += uint64(leased)
-	for _, l := range s.leases.list {
-		l.open = 0
-	}
-	s.leases.list = nil
-	if finished { // the borrower has named them
+	s.dropLeasesLocked()
+	if over { // the borrower has named them
 		return 0
 	}
 	return uint64(leased)
+}
+
+// dropLeasesLocked drops the leased records that are not settled. The borrower has refused them,
+// or its Settle comes too late.
+func (s *store) dropLeasesLocked() {
+	for _, l := range s.leases.list {
+		s.book.Dropped[batch.Shutdown] += uint64(l.open)
+		l.open = 0
+	}
+	s.leases.list = nil
 }
 
 // conclude accounts for what is left and makes the report.

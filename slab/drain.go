@@ -302,24 +302,23 @@ func (d *drain) flushBorrower(ctx context.Context, kind opKind) error {
 }
 
 // endBorrower has the borrower settle its records: after Close has returned, if that ran out
-// of time before.
+// of time before. Then no one else accounts for a lease that the borrower did not accept.
 func (d *drain) endBorrower() {
 	if d.ended {
 		return
 	}
 	d.ended = true
-	err := errGoexit
+	r, err := batch.Report{}, errGoexit
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("destination panicked: %v", r)
 		}
 		d.store.lock()
-		d.end.theirs.err = err
+		d.end.theirs = theirEnd{over: true, unknown: r.Unknown, err: err}
+		if d.store.life == abandoned {
+			d.store.dropLeasesLocked()
+		}
 		d.store.unlock()
 	}()
-	r, err2 := d.to.Shutdown(d.end.ctx)
-	err = err2
-	d.store.lock()
-	d.end.theirs.unknown = r.Unknown
-	d.store.unlock()
+	r, err = d.to.Shutdown(d.end.ctx)
 }
