@@ -301,7 +301,7 @@ func parseAck(msg []byte) (id chunkID, ok bool, err error) {
 	t, msg, err := msgpack.Next(msg)
 	if err == nil && t.Kind == msgpack.Array && t.Len > 0 {
 		if w, _, err := msgpack.Next(msg); err == nil && w.Text() && string(w.Bytes) == "HELO" {
-			return id, false, fmt.Errorf("%w: the server requires a handshake: set Config.SharedKey, or Secured if the key is empty (--shared-key-file, --secured)", errRefused)
+			return id, false, fmt.Errorf("%w: the server requires a handshake: set Config.Auth.SharedKey, or Secured if the key is empty (--shared-key-file, --secured)", errRefused)
 		}
 	}
 	if err != nil || t.Kind != msgpack.Map {

@@ -260,7 +260,7 @@ func TestServerThatAsksForAHandshake(t *testing.T) {
 	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { c.Write(a.HELO()); c.Raw(); c.Raw() }}
 	s := newTestClient(t, testConfig{Config: Config{Servers: []string{listen(t, f)}}})
 	err := s.try(numbers(t, 0, 1)).err
-	if !holds(err) || !strings.Contains(err.Error(), "set Config.SharedKey") {
+	if !holds(err) || !strings.Contains(err.Error(), "set Config.Auth.SharedKey") {
 		t.Error(err)
 	}
 }
