@@ -11,47 +11,47 @@ import (
 	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
-// Crash makes the slabs of a [Writer] survive the death of the process: they lie
-// in a file that is mapped into memory, so that a record is in the page cache,
-// which outlives the process, as soon as its write has returned. Use [CrashSafe]
-// to make one. The layout is docs/format/crash-slabs.md.
+// Crash makes the slabs of a [Writer] survive the death of the process. The slabs are in a file
+// that is mapped into memory: as soon as a write has returned, its record is in the page cache,
+// which survives the process. Use [CrashSafe] to create one. The layout of the file is described in
+// docs/format/crash-slabs.md.
 //
-// It protects against SIGKILL, the OOM killer, panics, os.Exit and faults of the
+// It protects against SIGKILL, the OOM killer, panics, os.Exit and fatal errors of the
 // runtime. It does not protect against loss of power or a kernel crash. The file,
 // with all slabs, must stay below 2 GiB.
 //
-// A record may arrive twice, at the seam between two processes: batch.Batch.Origin
-// and its ticket tell. The borrower is lent a copy of what is mapped, one memcpy per slab:
-// a file that somebody truncates under the mapping would end the process where another
-// goroutine reads it.
+// A record may arrive twice when one process takes over from another: batch.Batch.Origin and the
+// ticket identify such duplicates. The consumer gets a copy of each mapped slab. If another process
+// truncated the file while a goroutine of the consumer read the mapping, this process would be
+// killed (SIGBUS).
 type Crash struct {
-	// Dir is required. It has the file of this process and is searched for those of dead processes.
-	// It is created, 0700, if it is missing. Give each output a separate directory: the first
-	// process that looks into one delivers what it finds. A tmpfs is the best place: write-back to
-	// a busy disk can stall a store into a mapped page.
+	// Dir is the directory of the file. It is required. New creates it (0700) if it is missing, and
+	// searches it for files of dead processes. Give each output a separate directory, because the
+	// first Writer that opens a directory delivers all records in it. A tmpfs is the best place:
+	// write-back to a busy disk can stall a store into a mapped page.
 	Dir string
-	// Required makes New fail if the file cannot be created, and refuses a record, as
-	// dropped{failed}, that is larger than a slab and finds no room on the disk. Default false: New
-	// uses heap slabs and reports that once, Stats.CrashUnsafe has the reason, and such a record is
-	// in memory only, which Stats.HeapOnly counts.
+	// Required makes New fail if the file cannot be created. It also drops a record that is larger
+	// than a slab, as dropped{failed}, if the disk has no room for it. Default false: New uses heap
+	// slabs, reports that once and sets Stats.CrashUnsafe, and such a record is kept in memory
+	// only and counted in Stats.HeapOnly.
 	Required bool
-	// Codec is called for files of a content type, or of a newer schema, other than that of
-	// Options.Codec. It returns the codec and true if the destination accepts such records
+	// Codec is called for a file whose content type differs from that of Options.Codec, or whose
+	// schema is newer. It returns the codec and true if the destination accepts such records
 	// unchanged; their batches then have that codec. Default nil: such files are reported and not
 	// changed.
 	Codec func(contentType string, schema uint32) (batch.Codec, bool)
 }
 
-// CrashSafe returns the option for slabs that survive the process, with files in
-// dir. Linux and macOS; elsewhere New reports that and uses heap slabs or, with
-// Required, fails with [ErrNotSupported].
+// CrashSafe returns the option for slabs that survive the process, with files in dir. It works on
+// Linux and macOS. On other systems New reports that such slabs are not supported and uses heap
+// slabs or, with Required, fails with [ErrNotSupported].
 func CrashSafe(dir string) *Crash { return &Crash{Dir: dir} }
 
-// ErrInUse is wrapped by the error for a crash-safe file whose process lives.
+// ErrInUse is wrapped by the error for a crash-safe file whose process is still running.
 var ErrInUse = crashfile.ErrInUse
 
 // ErrNotSupported is wrapped by the error for crash-safe slabs on a platform
-// that has none.
+// that does not support them.
 var ErrNotSupported = crashfile.ErrNotSupported
 
 // crashSafe is the mapped memory of a Writer. store.mu guards it.

@@ -7,15 +7,15 @@ type CrashRecovery struct {
 	Files        uint64
 	Records      uint64 // to be delivered, Oversize included
 	Oversize     uint64 // larger than a slab
-	Evicted      uint64 // dropped by DropOldest while the process lived
-	HeapOnly     uint64 // larger than a slab, and only in the memory of the process: lost
-	Unreturned   uint64 // their calls had not returned
+	Evicted      uint64 // dropped by DropOldest while the process was running
+	HeapOnly     uint64 // lost: larger than a slab, and only in the memory of the process
+	Unreturned   uint64 // of writes that had not returned
 	Damaged      uint64 // counted as recovered, and as dropped{corrupt}
-	Undefined    uint64 // of streams that are not defined, likewise; not part of Records
-	Held         uint64 // left out, because the borrower has them: see [Borrower]; not part of Records
-	DamagedFiles uint64 // renamed aside
-	MovedToHeap  uint64 // files whose process went on without them
-	OtherBoot    uint64 // files from before the machine was started
+	Undefined    uint64 // of undefined streams; counted like Damaged; not part of Records
+	Held         uint64 // skipped, because the consumer has them: see [Borrower]; not part of Records
+	DamagedFiles uint64 // renamed and not used
+	MovedToHeap  uint64 // files whose process replaced them by heap slabs
+	OtherBoot    uint64 // files from before the last boot
 }
 
 func (r *CrashRecovery) add(im *crashfile.Image) {

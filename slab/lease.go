@@ -8,14 +8,14 @@ import (
 	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
-// A Lease is a batch of a Writer in the hands of its consumer. The records are the Writer's
-// until they are settled: they count as pending in its account. The consumer calls Settle for
-// the records that it has accounted for, any number of times, and Release when nothing reads
-// them any more. Both may be called from any goroutine, and do not block.
+// A Lease is a batch that a Writer has passed to its consumer. The Writer owns the records until
+// they are settled: they count as pending in its account. The consumer calls Settle, any number of
+// times, for records that it has accounted for, and Release when it no longer reads them. Both may
+// be called from any goroutine and do not block.
 //
-// At most half of the slabs are in leases that are not settled, so that there is room for
-// callers, and for DropOldest to drop. The lease of a mapped slab is a copy, because the
-// consumer must not read a file that others can truncate.
+// At most half of the slabs are in unsettled leases. The other half is for callers, and for
+// DropOldest to drop. The lease of a mapped slab is a copy, because the consumer must not read a
+// file that others can truncate.
 type Lease struct {
 	s     *store
 	b     batch.Batch
@@ -68,8 +68,8 @@ func (l *Lease) Batch() *batch.Batch { return &l.b }
 // crash-safe memory. The answer does not change.
 func (l *Lease) Keeps() bool { return l.kind.survives() }
 
-// Pins returns the number of slabs in use until Release, and the largest number that calls
-// which may hang may read.
+// Pins returns the number of slabs that stay in use until Release, and the maximum number of slabs
+// that may be held by calls that could hang.
 func (l *Lease) Pins() (slabs, limit int) {
 	if l.kind.survives() {
 		return 0, 1

@@ -23,7 +23,8 @@ const (
 	MaxSlabCount = 1 << 16  // slabs
 )
 
-// NoFlushLevel is a FlushLevel that no record has: records of every level wait for their slab.
+// NoFlushLevel is a FlushLevel above the level of any record: no record is sent because of its
+// level.
 const NoFlushLevel = slog.Level(math.MaxInt8 + 1)
 
 const (
@@ -58,17 +59,17 @@ type Options struct {
 	// SlabCount is the number of slabs, at least 2. All are allocated at the start. Default
 	// 8.
 	//
-	// The memory is SlabCount × SlabBytes. A record larger than a slab has a separate buffer,
-	// and as many free slabs as it needs release their memory in exchange, except two. If too
-	// few slabs are free, WhenFull applies. If no other record of this kind is pending, one is
-	// accepted anyway, so the memory is at most SlabCount × SlabBytes + MaxRecord. With Crash
-	// the slabs are in the file and keep their memory, and larger records need additional
-	// memory with the same limits.
+	// The memory is SlabCount × SlabBytes. A record larger than a slab has a separate buffer. In
+	// exchange, the memory of as many free slabs is released, but two slabs always keep theirs.
+	// If too few slabs are free, WhenFull applies. One such record is accepted even then, if no
+	// other is pending, so the memory is at most SlabCount × SlabBytes + MaxRecord. With Crash the
+	// slabs are in the file and keep their memory, and larger records need additional memory with
+	// the same limits.
 	SlabCount int
 	// SlabRecords is the maximum number of records in a slab; a further record begins the next
-	// slab. At most SlabCount × SlabRecords + 1 records of this process are pending; the one
-	// is larger than a slab. A limit costs about 50 ns per call. At least 2; default 0: no
-	// limit but the size.
+	// slab. At most SlabCount × SlabRecords + 1 records of this process are pending; the extra one
+	// is a record larger than a slab. A limit costs about 50 ns per call. At least 2; default 0:
+	// limited by the size only.
 	SlabRecords int
 	// MaxRecord is the maximum size of a record in bytes. Larger records are dropped with
 	// [batch.Oversize]. Default 1 MiB.
@@ -77,13 +78,13 @@ type Options struct {
 	// fill. Default 100 ms, or ten times FlushIdle if that is longer. Negative: records wait
 	// until the slab is full, for Flush, for Close, or for a record of FlushLevel.
 	FlushInterval time.Duration
-	// FlushIdle, if positive, sends records when no record has arrived for this time, at the
-	// latest after twice this time. During a steady flow slabs fill up to FlushInterval: the
-	// writes are fewer and larger. Default 0: only FlushInterval applies.
+	// FlushIdle, if positive, sends the waiting records when no record has arrived for this time,
+	// or for at most twice this time. While records keep arriving, slabs fill for up to
+	// FlushInterval, so that writes are fewer and larger. Default 0: only FlushInterval applies.
 	FlushIdle time.Duration
-	// FlushLevel is the level at which a record is sent at once, [NoFlushLevel] for none.
-	// Default slog.LevelError. A *slog.LevelVar, here and in the levels below, is read for
-	// each record; the level of any other Leveler is read once, at the start.
+	// FlushLevel is the lowest level at which a record is sent at once; [NoFlushLevel] means none.
+	// Default slog.LevelError. If this or one of the levels below is a *slog.LevelVar, its value is
+	// read for each record. The level of any other Leveler is read once, by New.
 	FlushLevel slog.Leveler
 	// WhenFull is the behavior of a write if no slab is free. Default BlockFor(250 ms).
 	WhenFull WhenFull
@@ -96,13 +97,13 @@ type Options struct {
 	// ImportantLevel is the lowest level to which ImportantWhenFull and LastResort apply.
 	// Default slog.LevelError.
 	ImportantLevel slog.Leveler
-	// ImportantWhenFull is the behavior of a write of an important record if no slab is free,
-	// such as Block() while other records are dropped. Default: WhenFull.
+	// ImportantWhenFull is the behavior of a write of an important record if no slab is free. For
+	// example, important records can wait (Block()) while others are dropped. Default: WhenFull.
 	ImportantWhenFull WhenFull
-	// LastResort receives important records that would be dropped as full, such as os.Stderr.
-	// They count as handled. Write is called in a separate goroutine. At most 256 records wait
-	// for it; further ones are dropped. It must not log to the same memory, because each
-	// record would then produce another one. Default nil.
+	// LastResort, such as os.Stderr, receives important records that would otherwise be dropped as
+	// full. They count as handled. Its Write is called on a separate goroutine. At most 256 records
+	// wait for it; further ones are dropped. It must not log to the same memory, because each
+	// record would then produce another one. Default nil: none.
 	LastResort io.Writer
 	// CloseTimeout limits Close and Sync, which have no context. Default 5 s.
 	CloseTimeout time.Duration
@@ -161,19 +162,20 @@ func Block() WhenFull { return WhenFull{kind: whenFullBlock} }
 // DropNewest never waits: the record is dropped and counted.
 func DropNewest() WhenFull { return WhenFull{kind: whenFullDropNewest} }
 
-// DropOldest never waits: the oldest slab that no Send is reading is reused for the new record.
-// All its records are dropped and counted. If a slab is free, older records larger than a slab
-// are dropped before it; for a new record larger than a slab, the oldest of both kinds are
-// dropped, as many as it needs. If a Send is reading all slabs, the new record is dropped.
+// DropOldest never waits. If no slab is free, the oldest slab that no Send is reading is reused for
+// the new record, and all records in it are dropped and counted. An older record larger than a slab
+// is dropped instead, if that frees a slab. For a new record larger than a slab, slabs and records
+// larger than a slab are dropped, oldest first, until it fits: with slabs of 64 KiB, a record of
+// 200 KiB needs four. The new record is dropped if Sends are reading too many slabs.
 func DropOldest() WhenFull { return WhenFull{kind: whenFullDropOldest} }
 
 // spillPatience is the maximum time of a wait under [Spill].
 const spillPatience = 5 * time.Second
 
-// Spill moves the oldest slabs to disk, also while the destination is available. It requires a
+// Spill moves the oldest slabs to disk, even while the destination is available. It requires a
 // deliver.Output with a spool. A write waits, in the order of arrival, for the move and not for
 // the delivery. Records are delivered in order. If a wait exceeds 5 s, because the disk is full or
-// hangs, the record is dropped; as with [BlockFor], the following records are then dropped at once
+// hangs, the record is dropped. As with [BlockFor], the following records are then dropped at once
 // until a slab becomes free.
 func Spill() WhenFull { return WhenFull{kind: whenFullSpill, wait: spillPatience} }
 

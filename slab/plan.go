@@ -10,9 +10,9 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// Bounds within which [Plan] chooses a slab's size by itself.
+// Bounds of the slab size that [Plan] chooses.
 const (
-	planMinSlabBytes = 64 << 10 // only a tight memory budget goes below
+	planMinSlabBytes = 64 << 10 // smaller only to fit MemoryBytes
 	planMaxSlabBytes = 1 << 20
 )
 
@@ -20,22 +20,23 @@ var (
 	// ErrTooSlow is wrapped by the error of [Plan] and [Absorb] when records arrive faster than the
 	// destination accepts them: a larger buffer only fills later.
 	ErrTooSlow = errors.New("the destination is always too slow")
-	// ErrMemory is wrapped by the error of [Plan] when the spike does not fit
-	// the memory budget. The Sizing returned with it is the best within it.
+	// ErrMemory is wrapped by the error of [Plan] when the spike does not fit the memory budget.
+	// The returned Sizing is the best that fits the budget.
 	ErrMemory = errors.New("the memory budget is too small")
 )
 
-// A Workload is what [Plan] and [Absorb] size a [Writer] for.
+// A Workload describes the records and the destination for which [Plan] and [Absorb] size a
+// [Writer].
 type Workload struct {
-	// Rate is how many records arrive per second, all callers together. Required.
+	// Rate is the number of records per second that all callers together write. Required.
 	Rate float64
 	// RecordBytes is the mean length of an encoded record in bytes, without
 	// its slot. Required.
 	RecordBytes float64
 	// Latency is the time of the destination for one write of a slab. Default 0: negligible.
 	Latency time.Duration
-	// Spike is the longest stall of the destination, on top of Latency, that no
-	// caller shall notice. Default 0: none.
+	// Spike is the longest stall of the destination, in addition to Latency, that callers should
+	// not notice. Default 0: none.
 	Spike time.Duration
 	// Window is the number of additional slabs that the destination holds, such as those sent and
 	// not yet acknowledged. A batch limited to the bytes of n slabs can span n+1 of them: its
@@ -44,8 +45,7 @@ type Workload struct {
 	// MemoryBytes limits the memory of all slabs and of records larger than a slab. Default 0: no
 	// limit.
 	MemoryBytes int64
-	// SlabBytes fixes the size of a slab. Default 0: Plan chooses. Absorb
-	// ignores it.
+	// SlabBytes fixes the size of a slab in bytes. Default 0: Plan chooses it. Absorb ignores it.
 	SlabBytes int
 	// DrainBytesPerSecond is the number of payload bytes that the destination accepts per second in
 	// the long run. Default 0: one full slab per Latency.
@@ -56,10 +56,10 @@ type Workload struct {
 type Sizing struct {
 	SlabBytes int
 	SlabCount int
-	// SlabRecords is how many records of mean length fit one slab.
+	// SlabRecords is the number of records of mean length that fit one slab.
 	SlabRecords int
-	// MemoryBytes is SlabBytes × SlabCount. One record larger than a slab may come
-	// on top of it.
+	// MemoryBytes is SlabBytes × SlabCount. One record larger than a slab may use additional
+	// memory.
 	MemoryBytes int64
 	// Absorbs is the longest spike during which no caller waits.
 	Absorbs time.Duration
@@ -84,36 +84,33 @@ func (s Sizing) String() string {
 		sizeString(s.MemoryBytes), s.Absorbs.Round(100*time.Microsecond))
 }
 
-// Plan returns the smallest number of slabs, and their size, with which no
-// caller of a [Writer] waits while w lasts.
+// Plan returns the smallest number of slabs, and their size, with which no caller of a [Writer]
+// waits under w.
 //
 // With R = Rate, M' = RecordBytes + the 32 bytes of a slot, L = Latency and
 // S = Spike:
 //
 //	slab    = the power of two ≥ (⌊R·L⌋ + 1) · M', at least 64 KiB
-//	records = ⌊slab / M'⌋, what one slab holds
+//	records = ⌊slab / M'⌋, the records in one slab
 //	count   = ⌈⌈R·S⌉ / records⌉ + 2 + Window
 //
-// A slab must hold more than the R·L records that arrive while one is written:
-// with fewer the destination falls behind for good, and with just as many it
-// never catches up after a spike. Of the two slabs on top, one is in flight and
-// one is partly filled when the spike begins: the write that stalls may already
-// have lasted L, and what arrived in that time, R·L records, is at most one slab.
-// So the count is the smallest that holds for a write of L + S, and at most one
-// more than a write of exactly S would need.
+// A slab must hold more than the R·L records that arrive while one is written: with fewer, the
+// destination falls further and further behind; with exactly as many, it never catches up after a
+// spike. Of the two additional slabs, one is in flight and one is partly filled when the spike
+// begins: the write that stalls may already have lasted L, and the R·L records that arrived in that
+// time fill at most one slab. So the count is the minimum for a write that takes L + S, and at most
+// one more than the minimum for S alone.
 //
-// The formula counts records of equal length. When lengths vary a slab loses
-// about half a record of mean length at its end, which matters only if few
-// records fit one.
+// The formula assumes records of equal length. If lengths vary, each slab loses about half a record
+// of mean length at its end, which matters only if a slab holds few records.
 //
-// If MemoryBytes is set and too small, slabs are halved as far as R and L
-// allow, because two smaller slabs in reserve cost less; the largest that fits
-// wins. If none does, the error wraps [ErrMemory] and the Sizing is the best
-// within the budget.
+// If MemoryBytes is set and too small, Plan halves the slab size as far as R and L allow, because
+// the two additional slabs then cost less. It uses the largest size that fits. If none fits, the
+// error wraps [ErrMemory] and the Sizing is the best that fits the budget.
 //
-// If the destination can take no more than R·RecordBytes per second, with slabs
-// of at most 1 MiB, the error wraps [ErrTooSlow]. Nothing but w decides: Plan
-// neither measures nor allocates.
+// If the destination accepts at most R·RecordBytes per second, with slabs of at most 1 MiB, the
+// error wraps [ErrTooSlow]. The result depends on w only: Plan measures nothing and allocates no
+// slabs.
 func Plan(w Workload) (Sizing, error) {
 	if err := w.check(); err != nil {
 		return Sizing{}, fmt.Errorf("slab: cannot plan: %w", err)
@@ -136,9 +133,9 @@ func Plan(w Workload) (Sizing, error) {
 	return w.withinBudget(size)
 }
 
-// Absorb is the inverse of [Plan]: what slabCount slabs of slabBytes are good
-// for under w, whose Spike, SlabBytes and MemoryBytes are ignored. The error
-// wraps [ErrTooSlow] if such slabs cannot keep up even without a spike.
+// Absorb is the inverse of [Plan]: it returns the longest spike that slabCount slabs of slabBytes
+// absorb under w. It ignores the Spike, SlabBytes and MemoryBytes of w. The error wraps
+// [ErrTooSlow] if the destination cannot keep up even without a spike.
 //
 //	absorbs = (count - 2 - Window) · records / R
 func Absorb(w Workload, slabBytes, slabCount int) (Sizing, error) {
@@ -159,7 +156,7 @@ func Absorb(w Workload, slabBytes, slabCount int) (Sizing, error) {
 	return s, nil
 }
 
-// check refuses values that mean nothing.
+// check returns an error for values out of range.
 func (w *Workload) check() error {
 	switch {
 	case !(w.Rate > 0) || math.IsInf(w.Rate, 1):
@@ -182,24 +179,24 @@ func (w *Workload) check() error {
 	return nil
 }
 
-// slotted is M': a record and its slot.
+// slotted returns M', the mean size of a record with its slot in bytes.
 func (w *Workload) slotted() float64 { return w.RecordBytes + batch.SlotBytes }
 
-// records is how many records one slab holds.
+// records returns the number of records that one slab holds.
 func (w *Workload) records(slabBytes int) float64 {
 	return math.Floor(float64(slabBytes) / w.slotted())
 }
 
-// arrive is how many records arrive in d; the product is exact as long as it
-// has fewer than 16 digits.
+// arrive returns the number of records that arrive in d. The product is exact if it has fewer than
+// 16 digits.
 func (w *Workload) arrive(d time.Duration) float64 { return w.Rate * float64(d) / 1e9 }
 
-// minSlab is the least number of bytes of a slab that keeps up with Rate.
+// minSlab returns the minimum size, in bytes, of a slab that keeps up with Rate.
 func (w *Workload) minSlab() float64 {
 	return (math.Floor(w.arrive(w.Latency)) + 1) * w.slotted()
 }
 
-// slabBytes is the size Plan wants, budget aside.
+// slabBytes returns the size that Plan chooses without a memory budget.
 func (w *Workload) slabBytes() int {
 	size := planMinSlabBytes
 	for float64(size) < w.minSlab() && size < planMaxSlabBytes {
@@ -208,12 +205,12 @@ func (w *Workload) slabBytes() int {
 	return size
 }
 
-// count is how many slabs the spike takes.
+// count returns the number of slabs needed to absorb the spike.
 func (w *Workload) count(slabBytes int) float64 {
 	return math.Ceil(math.Ceil(w.arrive(w.Spike))/w.records(slabBytes)) + 2 + float64(w.Window)
 }
 
-// drainRate is how many records per second the destination takes.
+// drainRate returns the number of records per second that the destination accepts.
 func (w *Workload) drainRate(slabBytes int) float64 {
 	rate := math.Inf(1)
 	if w.Latency > 0 {
@@ -225,7 +222,7 @@ func (w *Workload) drainRate(slabBytes int) float64 {
 	return rate
 }
 
-// keepsUp refuses slabs with which the destination falls behind for good.
+// keepsUp returns an error if the destination cannot keep up with slabs of this size.
 func (w *Workload) keepsUp(slabBytes int) error {
 	if w.records(slabBytes) < 1 {
 		return fmt.Errorf("a record of %.0f bytes and its slot of %d fit no slab of %s: set SlabBytes to %d or more; records larger than a slab are taken, and cannot be planned for",
@@ -287,7 +284,7 @@ func (w *Workload) sizing(slabBytes, count int, spike time.Duration) Sizing {
 	}
 }
 
-// catchUp is how long the backlog of a spike lasts.
+// catchUp returns the time in which the backlog of a spike is delivered.
 func (w *Workload) catchUp(slabBytes int, spike time.Duration) time.Duration {
 	return duration(w.arrive(spike) / (w.drainRate(slabBytes) - w.Rate) * 1e9)
 }

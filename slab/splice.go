@@ -6,7 +6,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// A Splice is text that belongs into a record, before the byte At of the others.
+// A Splice is text to insert into a record, before byte At of the original.
 type Splice struct {
 	At   int
 	Text string
@@ -14,12 +14,12 @@ type Splice struct {
 
 // TryWriteSpliced is [Writer.WriteRecord] of p with the texts of in inserted, for callers that
 // would have to copy long texts to compose the record. It copies p and the texts. It returns false,
-// and has accepted and counted nothing, if the record needs more than a copy into a slab that has
-// room or is free: the caller then composes the record and calls WriteRecord. That is always so
-// with Options.Crash or a MaxRecord below the size of a slab, and otherwise if no slab is free, for
-// a record larger than a slab, and after Close.
+// and accepts and counts nothing, if the record cannot simply be copied into a slab with enough
+// room: the caller then composes the record and calls WriteRecord. The result is always false with
+// Options.Crash or a MaxRecord below the size of a slab. Otherwise it is false for a record larger
+// than a slab, if no slab is available at once, and after Close.
 //
-// The places must be within p and ascend. It panics if they do not.
+// It panics if the At fields are not in ascending order or exceed len(p).
 func (w *Writer) TryWriteSpliced(p []byte, in []Splice, m batch.Meta) bool {
 	n, last := len(p), 0
 	for i := range in {

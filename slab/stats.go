@@ -13,12 +13,12 @@ type Stats struct {
 	Refused     uint64 // writes after Close, answered with ErrClosed; not part of the account
 	SlabCount   int
 	SlabBytes   int
-	SlabsInUse  int // those that are lent, and those whose memory larger records have (OversizeMem), included
+	SlabsInUse  int // including leased slabs and slabs whose memory is used by larger records (OversizeMem)
 	OversizeMem int // bytes held by records larger than a slab; part of SlabCount × SlabBytes
 	Room        int // bytes that are free, slots included
 	Waiting     int // callers blocked in a write
-	// Waits is how many writes have waited for memory, and WaitTime how long, all
-	// together. Those in Waiting are not in it yet.
+	// Waits is the number of writes that have waited for memory, and WaitTime their total waiting
+	// time. Writes still counted in Waiting are not included.
 	Waits    uint64
 	WaitTime time.Duration
 	// Rate is the rate of acceptance in bytes per second, slots included, over the last seconds.
@@ -26,12 +26,12 @@ type Stats struct {
 	// day at most; 0 while writes wait or are dropped).
 	Rate      float64
 	BurstLeft time.Duration
-	// OldestAge is the age of the oldest undelivered record by its own time, or,
-	// if it has none, by when it was accepted, or a little more. A batch in Borrow counts
-	// until all of it is settled. 0 when nothing is pending here: what the borrower has is not
-	// looked at.
+	// OldestAge is the age of the oldest undelivered record, by its own time or, if it has none,
+	// since it was accepted. It may be slightly too large: a lease counts until all its records are
+	// settled. 0 if nothing is pending in the Writer; records that only the consumer stores are not
+	// considered.
 	OldestAge time.Duration
-	// OldestWait is how long ago that record was accepted, or a little more.
+	// OldestWait is the time since that record was accepted. It may be slightly too large, too.
 	OldestWait time.Duration
 	// CrashUnsafe is the reason why the slabs are on the heap although Options.Crash is set;
 	// otherwise empty. HeapOnly is the number of pending oversize records that have no copy outside

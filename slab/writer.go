@@ -12,13 +12,11 @@ import (
 	"github.com/forebay-log/forebay/internal/callback"
 )
 
-// A Writer collects records in slabs and hands them to its destination from one
-// goroutine of its own. All methods may be called from any goroutine, also
-// beside and after Close.
+// A Writer collects records in slabs and passes them to its consumer from one separate goroutine.
+// All methods may be called from any goroutine, including during and after Close.
 //
-// A call costs a lock and a copy. What the destination does (stall, fail, panic,
-// hang) is never felt by a caller, except through the when-full policy once all
-// slabs are in use.
+// A call costs a lock and a copy. A destination that stalls, fails, panics or hangs does not affect
+// callers, except through the when-full policy when all slabs are in use.
 type Writer struct {
 	front front // by value: its fields are in the cache line of the Writer
 	store *store
@@ -27,9 +25,9 @@ type Writer struct {
 	end   *ending
 }
 
-// New returns a Writer that lends its batches to a borrower: deliver.NewOutput puts one
-// in front of a destination. The error names every option that is out of range. The
-// Writer's goroutine ends with [Writer.Shutdown].
+// New returns a Writer that leases its batches to the consumer to; deliver.NewOutput makes both for
+// a destination. The error names every option that is out of range. The Writer's goroutine ends
+// with [Writer.Shutdown].
 func New(to Borrower, o *Options) (*Writer, error) {
 	if to == nil {
 		return nil, errors.New("slab: the borrower is nil")
@@ -81,10 +79,10 @@ func newWriter(o *Options) (*Writer, error) {
 	return w, nil
 }
 
-// Write accepts p as one record of unknown time at slog.LevelInfo. It copies p.
-// It returns len(p), nil also for a record that the when-full policy dropped: the policy
-// was the user's, and the drop is counted. A record above MaxRecord is [ErrOversize], and
-// after Close the error is [ErrClosed].
+// Write accepts p as one record of unknown time at slog.LevelInfo. It copies p. It returns len(p)
+// and nil even for a record that the when-full policy dropped, because that policy is the caller's
+// choice; the drop is counted. The error is [ErrOversize] for a record larger than MaxRecord, and
+// [ErrClosed] after Close.
 func (w *Writer) Write(p []byte) (int, error) {
 	if points {
 		point(ptPut)
