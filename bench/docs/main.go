@@ -27,7 +27,7 @@ var rows = []struct{ name, text string }{
 	{"slab/file-10g", "the buffer alone, encoded records of 256 B"},
 	{"stall/5ms", "p99 of a call while the file stalls for 5 ms"},
 	{"fluent/post-map26", "a map of 26 strings to a Forward server"},
-	{"fluent/acked-1ms", "the same, acknowledged, over 1 ms of network"},
+	{"fluent/acked-1ms", "the same, acknowledged, with a 1 ms round trip"},
 }
 
 const begin, end = "<!-- make docs: measurements -->\n", "<!-- end -->\n"
@@ -156,7 +156,7 @@ func table(lines []line, where string) string {
 	if last != first {
 		days += " to " + last
 	}
-	fmt.Fprintf(&sb, "\n%s, %s. Less is better; medians of one run, all contenders in\nturns. Competitors with invalid output do not count.\n", where, days)
+	fmt.Fprintf(&sb, "\n%s, %s. Lower is better. Values are medians of one run\nin which all contenders alternate. Competitors with invalid output do not count.\n", where, days)
 	return sb.String()
 }
 

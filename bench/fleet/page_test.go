@@ -48,7 +48,7 @@ func TestPage(t *testing.T) {
 		}
 	}
 	fresh := page
-	for _, table := range []struct{ head, rows string }{{"as sent", needs.String()}, {"attempts in the worst second", herds.String()}} {
+	for _, table := range []struct{ head, rows string }{{"compressed traffic", needs.String()}, {"attempts in the worst second", herds.String()}} {
 		re := regexp.MustCompile(`(\| hosts \| ` + table.head + ` \|[^\n]*\n\|[-|]+\|\n)((?:\|[^\n]*\n)*)`)
 		if !re.Match(fresh) {
 			t.Fatalf("docs/FLEET.md has no table of %s", table.head)
