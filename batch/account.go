@@ -10,18 +10,18 @@ type Reason uint8
 
 // The reasons. Every dropped record has one; docs/OPERATING.md lists the remedies.
 const (
-	Full     Reason = iota // no free slab, and the policy does not allow waiting (longer)
+	Full     Reason = iota // no free slab, and the policy does not allow waiting, or waiting longer
 	Oversize               // larger than MaxRecord
 	Encode                 // the encoder returned an error
 	Poison                 // the destination permanently rejected this record
 	Expired                // older than the maximum retry age
 	Quota                  // the spool exceeded its quota
-	Busy                   // a direct output was stuck
+	Busy                   // an output written to directly by the caller was stuck
 	Shutdown               // not delivered before the deadline of Close
 	Corrupt                // stored on disk, and no longer readable there
-	Failed                 // the destination ended permanently, or a direct output failed: there is no second attempt
+	Failed                 // the destination ended permanently, or a write by the caller failed: there is no second attempt
 	Sampled                // left out by forebay.Sample
-	Limited                // above the rate of a limit of the program forebay
+	Limited                // above a rate limit configured for forebay run
 
 	Reasons = 12 // number of reasons
 )
@@ -151,5 +151,6 @@ func (r Report) Undelivered() uint64 { return r.Dropped.Total() + r.Pending.Tota
 
 // Kept returns the number of records stored on disk for the next start: after a Close, the pending
 // records in crash-safe memory or a spool. The next start may recover more records: a record
-// delivered after an undelivered one is sent again, at most a window of batches for each failure.
+// delivered after an undelivered one is sent again: at most the batches in flight at
+// each failure.
 func (r Report) Kept() uint64 { return r.Pending.Slab + r.Pending.Spill }

@@ -56,8 +56,8 @@ type Slot struct {
 	_      uint16
 }
 
-// FlagMarker, in Slot.Flags, marks a gap marker made by a Writer, which is not a record of the
-// account.
+// FlagMarker, in Slot.Flags, marks a gap marker: a record that a Writer inserts to report dropped
+// records. It is not counted.
 const FlagMarker = 1
 
 // Meta returns the Meta of the record.

@@ -7,8 +7,8 @@ import "time"
 // it did not encode. Its methods must be safe for concurrent use.
 type Codec interface {
 	// ContentType returns the name of the wire form, such as "application/x-ndjson". Codecs
-	// with equal content types can read each other's records. A sink that requires a certain
-	// form returns an error for others when it is created.
+	// with equal content types can read each other's records. A destination that requires a
+	// certain form returns an error for others when it is created.
 	ContentType() string
 
 	// AppendJSON appends rec, one record in this wire form, as one JSON object without a

@@ -8,10 +8,10 @@ type Dictionary interface {
 	// and reports whether id was ever assigned.
 	AppendStream(dst []byte, id uint32) ([]byte, bool)
 
-	// Stream returns the number of this process for the stream with the definition def, and
+	// Stream returns the number that this process uses for the stream defined by def, and
 	// assigns one if necessary. def was written by AppendStream, possibly by another process
-	// or version; Stream must not retain it. Stream always returns a number: for an invalid
-	// definition, one whose records the destination then rejects.
+	// or version; Stream must not retain it. For an invalid definition, Stream returns a
+	// number whose records the destination rejects.
 	Stream(def []byte) uint32
 }
 

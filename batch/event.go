@@ -10,15 +10,21 @@ import (
 type Event struct {
 	// Output is the name of the output or destination.
 	Output string
-	// Op names the transition. A Router posts write, encode, drop, panic,
-	// closed and recovered, and file for an output of forebay.File; a slab.Writer drop,
-	// drop-end, panic, crash-safe, recover and recovered-from-disk; package deliver send,
-	// hold, gone, recovered, count, expired, handler, handler-recovered, poison,
-	// too-large, dead-letter, spill, spilled, spill-error and panic; a spool recover,
-	// corrupt, parked, drop and sync; a loki.Driver label-values and too-old,
-	// a fluent.Driver no-ack, an otlp.Driver partial-success.
+	// Op names the transition:
+	//
+	//   - of a Router: write, encode, drop, panic, closed, recovered, and file for an output
+	//     of forebay.File
+	//   - of a slab.Writer: drop, drop-end, panic, crash-safe, recover, recovered-from-disk
+	//   - of package deliver: send, hold, gone, recovered, count, expired, handler,
+	//     handler-recovered, poison, too-large, dead-letter, spill, spilled, spill-error,
+	//     panic
+	//   - of a spool: recover, corrupt, parked, drop, sync
+	//   - of a loki.Driver: label-values, too-old
+	//   - of a fluent.Driver: no-ack
+	//   - of an otlp.Driver: partial-success
 	Op string
-	// Err is the cause; nil for a recovery or a finding.
+	// Err is the cause. It is nil if the event reports a recovery or something found at
+	// startup.
 	Err error
 	// Count is the number of records concerned, or 0 if there is no such number.
 	Count uint64

@@ -53,9 +53,9 @@ const (
 	// that wait to be sent.
 	Gone
 	// Doubt sends them in pieces: the destination refused the batch, because of some of its
-	// records or because it is ill. Before each piece a record is sent again that was taken
-	// before. A record is a dead letter if it is refused alone several times in a row while
-	// others are taken.
+	// records or because of a fault of its own. Before each piece, a record that was accepted
+	// earlier is sent again. A record is a dead letter if it is refused alone several times in
+	// a row while others are accepted.
 	Doubt
 )
 
@@ -80,12 +80,12 @@ func FailedOutcome(err error) Outcome {
 	return o
 }
 
-// RetryAfter wraps err, for example of a connection, to request a delay of at least d before the
+// RetryAfter wraps err, such as a connection error, to request a delay of at least d before the
 // next attempt. It returns nil if err is nil. See [FailedOutcome].
 func RetryAfter(err error, d time.Duration) error { return advise(err, Again, d) }
 
-// Fatal wraps err to indicate that only a change of configuration helps: [Hold]. It returns nil if
-// err is nil. See [FailedOutcome].
+// Fatal wraps err to indicate that only a change of configuration helps: the Advice is [Hold]. It
+// returns nil if err is nil. See [FailedOutcome].
 func Fatal(err error) error { return advise(err, Hold, 0) }
 
 func advise(err error, a Advice, after time.Duration) error {

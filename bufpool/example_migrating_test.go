@@ -22,7 +22,7 @@ func Example_migrating() {
 	pool.Put(buffer)
 
 	totals := pool.Totals() // often
-	stats := pool.Stats()   // once in a while: by class
+	stats := pool.Stats()   // occasionally: by class
 	fmt.Println(totals, stats.Classes[1].Puts)
 
 	large, class := pool.Get(1 << 20) // above all classes: a plain allocation

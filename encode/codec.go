@@ -21,8 +21,8 @@ const (
 	contentTypeText   = "text/plain"           // lines of anything
 )
 
-// RawCodec returns the codec of lines of unknown content. It writes no markers, so that no
-// line is added to the content.
+// RawCodec returns the codec of lines of unknown content. It writes no gap markers (records that
+// report drops), so that no line is added to the content.
 func RawCodec() batch.Codec { return rawCodec{} }
 
 var (

@@ -47,9 +47,10 @@ type AttrAppender interface {
 	AppendAttrs(dst []slog.Attr) []slog.Attr
 }
 
-// An Encoder makes the scopes of one route. It must be safe for concurrent use. If it also has
-// a method Validate() error, forebay.NewRouter calls the method and returns its error. If it has
-// a method Durations(form string) Encoder, forebay.Durations uses the result instead.
+// An Encoder makes the scopes of one route: the outputs of a Router that share an encoder. It must
+// be safe for concurrent use. If it also has a method Validate() error, forebay.NewRouter calls the
+// method and returns its error. If it has a method Durations(form string) Encoder,
+// forebay.Durations uses the result instead.
 type Encoder interface {
 	// Scope returns the scope without attributes or groups.
 	Scope() Scope

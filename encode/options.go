@@ -52,8 +52,8 @@ type Options struct {
 	// Errors is the amount of detail written for an error: text, chain or verbose. The
 	// attribute itself is always the message of the error, a string as in slog. Additional
 	// details are separate attributes in the same group, with the key of the attribute and
-	// a suffix. The attribute therefore never changes its type, and no key extends the key
-	// of a string with a dot, which Elasticsearch would reject.
+	// a suffix. The attribute therefore never changes its type, and there is never
+	// a key err.x next to a string err, which Elasticsearch would reject.
 	//
 	//   - text adds nothing, as in slog.
 	//   - chain adds the wrapped and joined errors as "<key>_chain", and the stack of an
@@ -94,8 +94,8 @@ type Options struct {
 	// keys above; in Console they keep their positions under any key. ReplaceAttr is not
 	// called for the chain of an error, the fields of structs and the members of maps. It is
 	// called for the attributes of an [AttrAppender] as for the members of a group, and for
-	// the attributes of LogValuers and AttrAppenders within other values as for members of
-	// the group around the attribute. It may be called from multiple goroutines
+	// the attributes of LogValuers and AttrAppenders within other values as if they were
+	// members of the enclosing group. It may be called from multiple goroutines
 	// concurrently. If it panics, the value of the attribute is replaced by the text of the
 	// panic. Default: nil, attributes are unchanged.
 	ReplaceAttr func(groups []string, a slog.Attr) slog.Attr

@@ -16,7 +16,7 @@
 // A File starts a goroutine for OnError only while there are errors to report. With rotation,
 // a goroutine of github.com/DeRuina/timberjack compresses and removes old files until Close.
 //
-// Timberjack renames, compresses and removes old files. It does not write: it would open new
-// files without O_APPEND, reject records larger than the limit, rotate in the middle of a
-// partly written record, and reopen a closed file. This package implements these parts.
+// Timberjack renames, compresses and removes old files. This package writes, because timberjack
+// would open new files without O_APPEND, reject records larger than the limit, rotate in the middle
+// of a partly written record, and reopen a closed file.
 package file

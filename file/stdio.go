@@ -20,7 +20,7 @@ const pipeBuf = 4096
 // Stdio is the deliver.Destination of a file that was open before the program started and to
 // which other processes may write as well: standard output, standard error.
 //
-//   - A regular file receives one write per run of records.
+//   - A regular file receives one write per run: consecutive records in one slab.
 //   - A pipe, terminal or socket receives writes of at most 4096 bytes that end at the end of a
 //     record, so that lines of several processes do not mix. Only a longer record is split
 //     into several writes.

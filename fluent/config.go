@@ -149,7 +149,7 @@ type Config struct {
 	// TimeFields is the format of times within records. "rfc3339" is text with up to nine
 	// decimals. "event-time" is EventTime, the native type of the protocol, for times that
 	// are fields of the record itself; times in nested values are text, and so are times
-	// before 1970 and from February 2106 on, which EventTime cannot represent. Few
+	// before 1970 and later than 2106-02-07 06:28:13 UTC, which EventTime cannot represent. Few
 	// receivers preserve the type, see docs/RECEIVERS.md. Default "rfc3339".
 	TimeFields string `yaml:"time_fields"`
 	// MessageKey is the field that [Driver.Encoder] uses for the message, and [Logger.Post]

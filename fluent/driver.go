@@ -65,11 +65,11 @@ type Stats struct {
 	UnknownAcks uint64 // acknowledgements that match no pending chunk
 	Lost        uint64 // connections that ended with chunks pending
 	Refused     uint64 // records rejected before sending: too large, unknown tag
-	// LearnedFrame and LearnedRecord are limits, in bytes of payload, that the server used
-	// last has shown by closing connections. Frames are no larger than LearnedFrame, and
-	// records of LearnedRecord bytes and more become dead letters at once. A limit is
-	// discarded when the server accepts something larger. LearnedFrame is valid for an
-	// hour, LearnedRecord for a minute at first (ADR 31). 0: none.
+	// LearnedFrame and LearnedRecord are limits, in bytes of payload, learned from the last
+	// server, which closed connections at larger sizes. Frames are no larger than
+	// LearnedFrame, and records of LearnedRecord bytes and more become dead letters at
+	// once. A limit is discarded when the server accepts something larger. LearnedFrame is
+	// valid for an hour, LearnedRecord for a minute at first (ADR 31). 0: none.
 	LearnedFrame, LearnedRecord int
 	LastError                   string
 }
@@ -86,8 +86,9 @@ func (c *counts) add(fn func(*Stats)) {
 	fn(&c.Stats)
 }
 
-// New returns a Driver for forebay.To, which adds memory and delivery; [To] does both. It connects when there are records to send, so the server may be
-// started later. The error names all invalid fields of c.
+// New returns a Driver. Pass it to forebay.To, which adds memory and delivery, or use [To] of
+// this package, which does both. The Driver connects when there are records to send, so the
+// server may be started later. The error names all invalid fields of c.
 func New(c Config) (*Driver, error) {
 	r, err := c.resolve()
 	if err != nil {

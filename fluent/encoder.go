@@ -19,7 +19,7 @@ import (
 // EncoderOptions configures [NewEncoder]. The zero value is useful: each field
 // states its default.
 type EncoderOptions struct {
-	// Tag is the tag of records. Default: Config.Tag of the sink.
+	// Tag is the tag of records. Default: Config.Tag of the Driver.
 	Tag string
 	// TagKey names an attribute outside of groups whose text becomes the tag of the
 	// record; the attribute is then removed. If the text is not a valid tag, the attribute
@@ -49,7 +49,7 @@ type EncoderOptions struct {
 // level, message and attributes are fields, and groups are maps. An error is written as its
 // message, with details if EncoderOptions.Errors is set; other values are written as by
 // [Logger.Post]. A value that cannot be written is replaced by a text with the reason. A record
-// whose time the protocol cannot represent, before 1970 or from February 2106 on, is an error and
+// whose time the protocol cannot represent, before 1970 or later than 2106-02-07 06:28:13 UTC, is an error and
 // counted as dropped{encode}. o may be nil. The error names all invalid options.
 func NewEncoder(o *EncoderOptions) (encode.Encoder, error) {
 	e := &encoder{style: plainStyle}
@@ -412,8 +412,9 @@ func AppendTaggedEvent(dst []byte, tag string, t time.Time, js []byte) (rec []by
 }
 
 // AppendJSONEvent appends an event whose record is the JSON object js, such as a line of a
-// program's output. If js is not exactly one object, it returns an error. Levels that receivers
-// do not decode become JSON text, as in [Logger.Post]. Keys are unique, see the package comment.
+// program's output. If js is not exactly one object, it returns an error. Maps and lists nested
+// too deep for receivers become JSON text, as in [Logger.Post]. Keys are unique, see the package
+// comment.
 func AppendJSONEvent(dst []byte, t time.Time, js []byte) ([]byte, error) {
 	if err := checkTime(t); err != nil {
 		return dst, fmt.Errorf("fluent: cannot encode event: %w", err)

@@ -100,8 +100,8 @@ func AppendEvent(dst []byte, t time.Time, v any) ([]byte, error) {
 }
 
 // Codec returns the codec of Forward entries (application/x-fluent-entry). It converts them to
-// JSON and needs no sink: with [Tags] for the streams, any process can read entries that another
-// one has stored.
+// JSON and needs no Driver. Together with [Tags], which maps streams to tags, it lets any process
+// read entries stored by another.
 func Codec() batch.Codec { return entryCodec{} }
 
 type entryCodec struct{}

@@ -311,7 +311,7 @@ func (l *layout) pieces(b *batch.Batch, f *frame, fn func([]byte)) {
 }
 
 // name assigns ids to the frames. Equal content has the same id each time this process sends it;
-// salt distinguishes sinks.
+// salt distinguishes Drivers.
 func (l *layout) name(b *batch.Batch, seed maphash.Seed, salt uint64) {
 	var h maphash.Hash
 	for i := range l.frames {

@@ -89,8 +89,8 @@ func NewLogger(c Config, opts ...forebay.OutputOption) (*Logger, error) {
 // v does not pass through a Router, so forebay.RedactKeys and related options do not apply.
 //
 // Writing a record allocates no memory apart from the methods of its values, with these
-// exceptions: map keys that are structs or TextMarshalers, omitzero with an IsZero of the
-// pointer, complex numbers, maps whose values would be written differently
+// exceptions: map keys that are structs or TextMarshalers, omitzero for a type whose
+// IsZero has a pointer receiver, complex numbers, maps whose values would be written differently
 // if they had an address, JSON strings with escapes in the result of MarshalJSON, invalid UTF-8
 // in long text, values nested too deeply, and records of more than 1 MiB.
 //

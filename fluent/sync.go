@@ -9,9 +9,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// ErrHandled is wrapped by the error of a Post with Config.Sync whose record was not acknowledged
-// by the server while the error handler or the fallback file accepted records. The
-// error handler has the record.
+// ErrHandled is wrapped by the error of a Post with Config.Sync whose record was accepted by
+// the error handler or the fallback file instead of the server.
 var ErrHandled = errors.New("accepted by the error handler, not acknowledged by the server")
 
 // awaited holds the records whose posters wait for the server. A record is identified by its

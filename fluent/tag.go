@@ -26,10 +26,10 @@ const (
 // not valid UTF-8, or contains a control character.
 var ErrTag = errors.New("unusable tag")
 
-// Streams of the tag table. The table belongs to the process, not to a sink: an entry may go to
-// another sink (a fallback), and its number must have the same meaning there.
+// Streams of the tag table. The table belongs to the process, not to a Driver: an entry may go to
+// another Driver (a fallback), and its number must have the same meaning there.
 const (
-	noTag      = 0 // the sink's own tag
+	noTag      = 0 // the tag of the Driver
 	invalidTag = 1 // a definition that could not be read
 	ownTag     = 2 // each record begins with its tag, see splitTag
 	firstTag   = 3
@@ -197,12 +197,12 @@ func checkTag(tag string) error {
 }
 
 // Tags returns the dictionary of the streams of Forward entries, which maps streams to tags. All
-// sinks of the process share it.
+// Drivers of the process share it.
 func Tags() batch.Dictionary { return dictionary{} }
 
 type dictionary struct{}
 
-// AppendStream appends the tag. For stream 0, the tag of the sink, it appends nothing; for
+// AppendStream appends the tag. For stream 0, the tag of the Driver, it appends nothing; for
 // records that contain their tags, a zero byte.
 func (dictionary) AppendStream(dst []byte, id uint32) ([]byte, bool) {
 	switch id {

@@ -127,14 +127,14 @@ func (s *stdinSource) openAhead(e *output.Env) error {
 			for _, f := range s.earlier {
 				f.Close()
 			}
-			return fmt.Errorf("--crash-safe: cannot keep the input read ahead in %s: %w", dir, err)
+			return fmt.Errorf("--crash-safe: cannot keep input that was read ahead in %s: %w", dir, err)
 		default:
-			e.Console.Say("--crash-safe: cannot keep the input read ahead in %s: %s; continuing without it: up to %s are lost if this program is killed", dir, err, units.Size(float64(o.Bytes)))
+			e.Console.Say("--crash-safe: cannot keep input that was read ahead in %s: %s; continuing without it: up to %s are lost if this program is killed", dir, err, units.Size(float64(o.Bytes)))
 		}
 	}
 	if s.ahead != nil {
 		s.ahead.From(s.input, func(err error) {
-			e.Console.Say("--crash-safe: input read ahead is now lost if this program is killed: %s", err)
+			e.Console.Say("--crash-safe: input that was read ahead is now lost if this program is killed: %s", err)
 		})
 	}
 	return nil

@@ -69,7 +69,7 @@ func Parse(names []string) (*Rules, error) {
 	}
 	if own != nil {
 		if len(j.rules) > 0 {
-			return nil, fmt.Errorf("the pattern %q defines where each record begins: remove the names of traces", own.re)
+			return nil, fmt.Errorf("the pattern %q defines where each record begins: remove the trace names such as go and java", own.re)
 		}
 		j.rules = []rule{own}
 	}

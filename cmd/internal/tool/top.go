@@ -300,7 +300,7 @@ func notFound(which string, failed []error) error {
 		text += fmt.Sprintf("\n%s was tried as a --name, as a process id and as a socket in this directory; a path has a %c in it, such as .%c%[1]s.",
 			which, os.PathSeparator, os.PathSeparator)
 	}
-	return errors.New(text + "\nProcesses of other users are visible to root; one with --control PATH is found by that path.")
+	return errors.New(text + "\nOnly root sees processes of other users. Name a process that was started with --control PATH by that path.")
 }
 
 // failed is an error of the first look at a socket.
