@@ -118,7 +118,9 @@ func sends(name string, kind h.Kind, note string, wrap func(*counting, *h.Env) (
 // inMemory are the slabs of both contenders.
 var inMemory = slab.Options{WhenFull: slab.Block(), OnError: func(batch.Event) {}}
 
-func bare(dst *counting, _ *h.Env) (sender, error) { return slab.New(lent{dst, new(settled)}, &inMemory) }
+func bare(dst *counting, _ *h.Env) (sender, error) {
+	return slab.New(lent{dst, new(settled)}, &inMemory)
+}
 
 // whole is an Output with all that it can have: handler, dead letters, a spool.
 func whole(dst *counting, env *h.Env) (sender, error) {
