@@ -26,11 +26,19 @@ GOTEST   = $(TOOL) gotestsum --format pkgname-and-test-fails --format-hide-empty
 
 # The core tests wait a lot, for timers and processes; the other stages use that time.
 check: fmt  ## run before every commit: at most six minutes on two processors
-	@$(MAKE) --no-print-directory -j 2 core others
+	@$(MAKE) --no-print-directory -j 2 timed-core others
 	@echo "make check: all green"
 
-others:
-	@$(MAKE) --no-print-directory -j 1 vet lint build plain modules
+others: timed-vet timed-lint timed-build timed-plain timed-modules
+
+timed-%:  # a stage of make check, with its time
+	@start=$$(date +%s); $(MAKE) --no-print-directory -j 1 $* && echo "make $*: $$(($$(date +%s) - start)) s"
+
+# In this order, also with -j 2: beside the core tests one other stage at a time.
+timed-lint: timed-vet
+timed-build: timed-lint
+timed-plain: timed-build
+timed-modules: timed-plain
 
 check-all: check cross bench-once integration-all mutants fuzz  ## everything, hours: run before resolving an issue about delivery, slabs, spools or a client
 	FOREBAY_TORTURE=$(or $(FOREBAY_TORTURE),300) $(GO) test -timeout 4h -count 1 ./...

@@ -18,7 +18,6 @@ type disk struct {
 
 	out      []*holder // handed out and not acknowledged, oldest first
 	forgot   uint64    // acknowledged up to this number
-	due      uint64    // records of batches whose Ack has failed
 	backlog  bool      // it may have batches that it has not handed out
 	inUse    bool      // that was reported
 	appendAt time.Time // no attempt to append before, after one failed
@@ -40,18 +39,14 @@ func (d *disk) forget() (seq uint64, ok bool) {
 	return d.out[n-1].seq, true
 }
 
-// forgotten notes that batches up to seq are acknowledged, or that this has failed: then they are
-// acknowledged with the next ones.
-func (d *disk) forgotten(seq uint64, err error) {
+// forgotten notes that batches up to seq are acknowledged. If that failed, they are acknowledged
+// with the next ones.
+func (d *disk) forgotten(seq uint64) {
 	d.forgot = seq
 	for len(d.out) > 0 && d.out[0].seq <= seq {
-		d.due += d.out[0].n
 		d.out = slices.Delete(d.out, 0, 1)
 	}
-	if err == nil {
-		d.led.forgot(d.due)
-		d.due = 0
-	}
+	d.led.look()
 	d.reportEmpty()
 }
 
@@ -84,7 +79,7 @@ func (d *disk) pulled(now time.Time, b *batch.Batch, seq uint64) {
 	if n := len(d.out); n > 0 {
 		before = d.out[n-1].seq
 	}
-	h := &holder{custody: onDisk, first: min(before+1, seq), seq: seq, left: countable(b), n: countable(b)}
+	h := &holder{custody: onDisk, first: min(before+1, seq), seq: seq, left: countable(b)}
 	d.out = append(d.out, h)
 	d.queue.insert(d.queue.entryOf(h, b, now))
 }
@@ -139,7 +134,7 @@ func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *batch.Batch, er
 		}
 		return
 	}
-	h := &holder{custody: where, first: seq, seq: seq, left: n, n: n, parts: 1}
+	h := &holder{custody: where, first: seq, seq: seq, left: n, parts: 1}
 	if e.rest == parked {
 		h.parked = 1
 		old.parked--

@@ -17,7 +17,6 @@ type holder struct {
 	seq     uint64 // its number in the spool, where custody is onDisk: that of the last of those joined
 	first   uint64 // … and of the first, or a smaller one that none has
 	left    uint64 // records not accounted for, unless there is a loan; ledger.mu
-	n       uint64 // records of a batch of the spool
 	parts   int    // entries that refer to it
 	pins    int    // of them, those that a session may still read
 	parked  int    // of them, those that are parked
@@ -146,21 +145,24 @@ func (l *ledger) spillFrom(h *holder, n uint64) custody {
 		return nextLife
 	}
 	l.spilled += n
-	l.disk = l.spill.Account()
+	l.lookLocked()
 	return onDisk
 }
 
-// look notes what the spool has done by itself, in a call that neither appended nor
-// acknowledged anything: it may have dropped records.
-func (l *ledger) look() { l.forgot(0) }
-
-// forgot notes that the spool has acknowledged n records.
-func (l *ledger) forgot(n uint64) {
+// look accounts for a call of the spool: it may have dropped records, and acknowledged some, also
+// where it returned an error because it could not store their position.
+func (l *ledger) look() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.closed {
-		l.disk, l.paid = l.spill.Account(), l.paid-n
+		l.lookLocked()
 	}
+}
+
+func (l *ledger) lookLocked() {
+	now := l.spill.Account()
+	l.paid -= now.Delivered - l.disk.Delivered // the spool has forgotten them, and they were paid before
+	l.disk = now
 }
 
 // close ends the account: the loop did not come in time to the records that are still in

@@ -72,8 +72,6 @@ type shared struct {
 	lastNo uint64
 	used   int       // batches that were taken and are not free again
 	spare  []*holder // for reuse
-	full   []func() bool
-	needs  []func() (drops, waits bool)
 	snap   snapshot
 }
 

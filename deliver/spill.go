@@ -41,10 +41,10 @@ type Spill interface {
 	// dropped for a quota before.
 	Ack(seq uint64) error
 
-	// Account returns how many records are in the spill (Pending.Spill: all that
-	// are not acknowledged), how many of them an earlier process left
-	// (Recovered), and which it lost by itself (Dropped: quota, corrupt), as of the
-	// last call of Append, Next or Ack. It does not wait for I/O.
+	// Account returns how many records are in the spill (Pending.Spill: all that are not
+	// acknowledged), how many an earlier process left (Recovered), how many Ack has acknowledged,
+	// also if it returned an error (Delivered), and how many the spill lost by itself (Dropped:
+	// quota, corrupt), as of the last call of Append, Next or Ack. It does not wait for I/O.
 	Account() batch.Account
 }
 

@@ -73,7 +73,7 @@ func (s *spooling) next(bytes, records int) (b *batch.Batch, seq uint64, err err
 func (s *spooling) forget(seq uint64) {
 	err := s.call(func() error { return s.spill.Ack(seq) })
 	s.note(&s.readBad, err)
-	s.m.disk.forgotten(seq, err)
+	s.m.disk.forgotten(seq)
 }
 
 // sync puts the records in the spool on stable storage, if it can. It does not wait beyond the end

@@ -380,7 +380,7 @@ func (w *world) do(a action) {
 		}
 	case doForget:
 		w.Ack(a.seq)
-		w.m.disk.forgotten(a.seq, nil)
+		w.m.disk.forgotten(a.seq)
 	case doHandle:
 		if w.offered != nil {
 			w.fail("the handler is offered two batches")
