@@ -55,8 +55,8 @@ func (a *appendFile) Write(p []byte) (int, error) {
 	return a.f.Write(p)
 }
 
-// Close puts the file on stable storage, if it is of a kind that can be, and closes it. It may
-// be called twice.
+// Close syncs the file to stable storage, unless its kind does not support that, and closes it. It
+// may be called twice.
 func (a *appendFile) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -7,15 +7,16 @@ import (
 
 var _ slab.Borrower = (*front)(nil)
 
-// Wants says how a slab.Writer is to hand its batches over.
+// Wants returns the form in which a slab.Writer passes its batches.
 func (o *outlet) Wants() slab.Wants {
 	return slab.Wants{Limits: o.traits.Limits, Dictionary: o.traits.Dictionary, Inline: o.inline, Vectors: o.traits.Vectors}
 }
 
-// Account calls read with the account of the outlet, while no record enters it.
+// Account calls read with the account of the outlet. It holds a lock, so that no record is settled
+// meanwhile.
 func (f *front) Account(read func(batch.Account)) { f.led.read(read) }
 
-// Held says which records the spill has, if that can tell, as a spool.Spool can: see
+// Held returns the records that the spill has stored, if it reports them like spool.Spool: see
 // [slab.Borrower].
 func (o *outlet) Held(origin [16]byte, first, last uint64) (held []batch.Tickets) {
 	if h, ok := o.led.spill.(holderOf); ok {

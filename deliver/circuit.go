@@ -10,8 +10,8 @@ import (
 	"github.com/forebay-log/forebay/internal/breaker"
 )
 
-// ErrOpen is wrapped by the error of a Flush that the open circuit ended: a probe failed, or
-// the destination has asked for a wait.
+// ErrOpen is wrapped by the error of a Flush that ended because of the open circuit: a probe
+// failed, or the destination asked for a delay.
 var ErrOpen = errors.New("circuit breaker is open")
 
 // openError is the error of an open circuit, with its cause.
@@ -36,16 +36,16 @@ func (e *openError) Unwrap() error        { return e.cause }
 //	   └───────────────────────── half-open ◀───────────────────┘      │
 //	                                  └────────────────────────────────┘
 //
-// Closed, batches are sent as they come. Open, nothing is sent. Half-open, the
-// oldest ProbeRecords records are sent, one batch at a time. After the last success
-// batches grow twofold until one fits whole.
+// Closed: batches are sent without delay. Open: nothing is sent. Half-open: the oldest ProbeRecords
+// records are sent as a probe, one batch at a time. After the last successful probe, the batch size
+// doubles until a whole batch is sent.
 type State uint8
 
 // The states.
 const (
-	Closed   State = iota // everything goes through
-	Open                  // nothing does
-	HalfOpen              // a few records do, to see whether the destination is back
+	Closed   State = iota // all batches are sent
+	Open                  // nothing is sent
+	HalfOpen              // a few records are sent as a probe
 )
 
 var stateNames = [...]string{"closed", "open", "half-open"}
@@ -58,45 +58,44 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", s)
 }
 
-// A Transition is a change of state of a circuit breaker, or a failure that changes none:
-// then From and To are Closed.
+// A Transition is a change of state of a circuit breaker, or a failure without such a change: then
+// From and To are Closed.
 type Transition struct {
 	Time     time.Time
 	From, To State
-	// Err is the failure, also the one that made it open; nil for the other transitions.
+	// Err is the failure that was reported or that opened the circuit; nil for other transitions.
 	Err error
-	// Lost is how many transitions this subscriber has missed so far because it
-	// did not read in time.
+	// Lost is the number of transitions that this subscriber has missed so far because it did not
+	// read in time.
 	Lost uint64
 }
 
 // transitionsKept is the capacity of a subscriber's channel.
 const transitionsKept = 16
 
-// maxRetryAfter is the longest wait that a destination may ask for
-// ([batch.RetryAfter]); longer ones count as this.
+// maxRetryAfter is the longest delay that a destination may ask for ([batch.RetryAfter]). Longer
+// ones are reduced to it.
 const maxRetryAfter = breaker.MaxAfter
 
 // BreakerOptions configures the circuit breaker of an [Output]. The zero value is
 // useful: each field states its default and unit.
 type BreakerOptions struct {
-	// Failures is how many failures in a row open the breaker. Default 5.
-	// Independent of it, 10 failures among the last 20 results do.
+	// Failures is the number of consecutive failures that open the circuit. Default 5.
+	// Independently of this, 10 failures among the last 20 results open it too.
 	Failures int `yaml:"failures"`
-	// OpenMin and OpenMax bound how long the breaker stays open before it
-	// probes: half to the whole of OpenMin at first, twice as long each time the
-	// probe fails, up to OpenMax. The wait that the destination asked for
-	// ([batch.RetryAfter]) is a floor, up to 10 minutes. Defaults 1 s and
-	// 1 min.
+	// OpenMin and OpenMax limit the time that the circuit stays open before a probe: at first a
+	// random time between half of OpenMin and OpenMin, doubled after each failed probe up to
+	// OpenMax. It is at least the delay that the destination asked for ([batch.RetryAfter]), up to
+	// 10 minutes. Defaults 1 s and 1 min.
 	OpenMin time.Duration `yaml:"open_min"`
 	OpenMax time.Duration `yaml:"open_max"`
-	// FatalDelay is the least time it stays open after [batch.Hold], which
-	// opens it at once. Default 1 min.
+	// FatalDelay is the minimum time that the circuit stays open after [batch.Hold], which opens it
+	// at once. Default 1 min.
 	FatalDelay time.Duration `yaml:"fatal_delay"`
-	// ProbeRecords is how many records of a batch are sent as a probe. Default
-	// 10.
+	// ProbeRecords is the maximum number of records in a probe. Default 10.
 	ProbeRecords int `yaml:"probe_records"`
-	// Successes is how many probes in a row must succeed. Default 2.
+	// Successes is the number of consecutive probes that must succeed before the circuit closes.
+	// Default 2.
 	Successes int `yaml:"successes"`
 }
 

@@ -8,9 +8,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// A DeadLetterFile is an [ErrorHandler] that appends the records that a destination refused
-// for good to a file, as [DeadLetters] does. It may serve several outlets. Its methods
-// may be called from several goroutines at once.
+// A DeadLetterFile is an [ErrorHandler] that appends permanently refused records to a file, in the
+// format of [DeadLetters]. It may serve several outlets. Its methods may be called concurrently.
 type DeadLetterFile struct {
 	path, destination string
 
@@ -22,9 +21,9 @@ type DeadLetterFile struct {
 
 var errLettersClosed = errors.New("deliver: dead-letter file is closed")
 
-// OpenDeadLetterFile opens the file at path for appending, and creates it (0600)
-// if it does not exist, also if it is moved or deleted later. If the file ends in a partial line, a
-// newline is written first.
+// OpenDeadLetterFile opens the file at path for appending, and creates it (0600) if it does not
+// exist. It is created again if it is moved or deleted later. If the file ends in a partial line, a
+// newline is written first. destination is the name of the destination in each dead letter.
 func OpenDeadLetterFile(path, destination string) (*DeadLetterFile, error) {
 	d := &DeadLetterFile{path: path, destination: destination}
 	if _, err := d.open(); err != nil {
@@ -60,8 +59,8 @@ func (d *DeadLetterFile) HandleError(cause error, b *batch.Batch) batch.Outcome 
 	return h.HandleError(cause, b)
 }
 
-// Close puts the file on stable storage, if it is of a kind that can be, which a
-// terminal, a pipe and /dev/null are not, and closes it. It may be called twice.
+// Close syncs the file to stable storage, unless its kind does not support that (a terminal, a pipe
+// or /dev/null), and closes it. It may be called twice.
 func (d *DeadLetterFile) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

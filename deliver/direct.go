@@ -10,9 +10,9 @@ import (
 )
 
 // Direct returns a function that sends batches to dest without an outlet, for callers that handle
-// failures themselves, such as spool.Spool.Replay. It returns when its batch is answered. One
-// session stays open from call to call. It ends with the context of a call that is given up, and
-// with closeDest, which also ends dest, as the Close of an [Output] does. The function is safe for
+// failures themselves, such as spool.Spool.Replay. send returns when its batch is answered or its
+// context ends. All calls use one session. It ends when the context of a call ends before the
+// answer, or with closeDest, which also closes dest like [Output.Close]. send is safe for
 // concurrent use; calls run one at a time.
 func Direct(dest Destination) (send func(ctx context.Context, b *batch.Batch) batch.Outcome, closeDest func(ctx context.Context) error) {
 	s := &direct{dest: dest, turn: make(chan struct{}, 1)}
@@ -27,7 +27,7 @@ type direct struct {
 	closed bool
 }
 
-// send hands b to the session, a new one if there is none or it takes no more.
+// send passes b to the session, or to a new one if there is none or it accepts no more batches.
 func (s *direct) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	if b.Len() == 0 {
 		return batch.Outcome{}
@@ -85,7 +85,7 @@ func (s *direct) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// errRefused: the session had not ended, and took no more.
+// errRefused is wrapped by the error of a Send that the session refused without having ended.
 var errRefused = errors.New("the session accepts no more records")
 
 // exchange sends b and waits for its answer.
@@ -120,7 +120,7 @@ func (s *direct) exchange(ctx context.Context, b *batch.Batch) (o batch.Outcome,
 	}
 }
 
-// leave ends the session. The memory of its batches is the caller's again.
+// leave ends the session. From then on it does not use the memory of its batches.
 func (s *direct) leave(why error) {
 	s.life.cancel(why)
 	s.sess.Close()

@@ -16,13 +16,14 @@
 //
 // While the destination fails, the following happens in this order:
 //
-//  1. The batch is sent again with full jitter, with the wait that the destination
-//     asked for as a floor, within a budget ([RetryOptions].BudgetRatio), until it is too old.
+//  1. The batch is retried after a random delay (full jitter) that is at least the one the
+//     destination asked for, within a retry budget ([RetryOptions].BudgetRatio), until the
+//     records are too old (MaxAge).
 //  2. The circuit opens ([State]). From now on the destination is only probed.
-//  3. Once more than PendingLimit records wait, the handler is offered them. The
-//     records it accepts count as handled. It is also offered them, in any state of the
+//  3. When more than PendingLimit records wait, they are offered to the handler. The records
+//     that it accepts count as handled. Records are also offered to it, in any state of the
 //     circuit, when the memory is about to drop records and the destination accepts none.
-//  4. The rest is written to the spool, and so are all newer records, until the
+//  4. The other records are written to the spool, and so are all newer ones, until the
 //     destination works again and has accepted all of them, in order.
 //  5. Without a spool, or if the spool fails, the memory fills.
 //
@@ -30,8 +31,8 @@
 //
 // [Output.Account] accounts for every record: Accepted + Recovered = Delivered + Handled + Dropped
 // + Pending, at any moment. Stats.Account is the account of the records in the outlet's custody:
-// those that it has leased from the memory. Gap markers (batch.FlagMarker) travel like records and
-// are not counted.
+// those that it has leased from the memory. Gap markers (batch.FlagMarker), which report dropped
+// records to the destination, are delivered like records but not counted.
 //
 // # Errors and secrets
 //

@@ -13,34 +13,32 @@ import (
 
 // An ErrorHandler accepts records that a destination did not accept.
 //
-// HandleError is given the reason, a [*PendingError], and the records. Its answer is part
-// of delivery:
+// HandleError receives the reason, a [*PendingError], and the records. Its result is an outcome
+// like that of a Send:
 //
-//   - Settled records, which with the zero Outcome are all, count as handled. They are
-//     not sent again.
-//   - Open records stay pending. They are offered again after the retry delay, and not
-//     before Outcome.After. Advice is not followed. A handler that took nothing because
-//     of err returns [batch.FailedOutcome](err).
+//   - Settled records count as handled and are not sent again. With the zero Outcome, all
+//     records are settled.
+//   - Open records stay pending. They are offered again after the retry delay, and not before
+//     Outcome.After. Outcome.Advice is ignored. A handler that accepted nothing because of err
+//     returns [batch.FailedOutcome](err).
 //   - Refused records will never be accepted by the handler. They are dropped with
-//     [batch.Poison] and become dead letters, like records that the destination refuses:
-//     nothing else would settle them while it is down, and all others would wait for
-//     them.
+//     [batch.Poison] and become dead letters, like records that the destination refuses.
+//     Otherwise all later records would wait for them while the destination is down.
 //
 // If the Outcome is invalid ([batch.Outcome.Check]), no record was accepted.
 //
-// It is asked while the circuit is open, and when the memory in front of the destination is
-// about to drop records while the destination takes none: few slabs are free and calls do not
-// wait for room, or a call has waited for half of its time. Where calls wait as long as it
-// takes (slab.Block), it is asked when one has for long and the destination fails. Then it is
-// asked until the destination takes something again.
+// The handler is called while the circuit is open. It is also called when the memory in front of
+// the destination is about to drop records while the destination accepts none: few slabs are free
+// and calls do not wait for room, or a call has used half of its time limit. If calls wait without
+// a time limit (slab.Block), the handler is called when one has waited for 125 ms and the
+// destination is failing. In these cases it is called until the destination accepts records again.
 //
 // b is a copy made for this call; the handler may read it until it returns.
 //
-// HandleError runs on a separate goroutine, one call at a time. If it panics,
-// calls runtime.Goexit, or does not return within HandlerTimeout, it has accepted nothing.
-// The same holds if its share of the time of Close is over and there is a Spill. A call that
-// timed out continues, with memory that is not used otherwise; until it returns, every further
-// offer fails without a call.
+// HandleError runs on a separate goroutine, one call at a time. If it panics, calls
+// runtime.Goexit, or does not return within HandlerTimeout, it has accepted nothing. The same holds
+// if there is a Spill and the handler's share of the time of Close (85 %) is used up. A call that
+// timed out continues and keeps b; until it returns, every further offer fails without a call.
 type ErrorHandler interface {
 	HandleError(cause error, b *batch.Batch) batch.Outcome
 }
@@ -58,7 +56,7 @@ type contextHandler interface {
 	handle(ctx context.Context, cause error, b *batch.Batch) batch.Outcome
 }
 
-// askHandler calls h. It returns only valid answers.
+// askHandler calls h. An invalid outcome counts as a call that accepted nothing.
 func askHandler(ctx context.Context, h ErrorHandler, cause error, b *batch.Batch) (o batch.Outcome) {
 	if c, ok := h.(contextHandler); ok {
 		o = c.handle(ctx, cause, b)
@@ -74,11 +72,11 @@ func askHandler(ctx context.Context, h ErrorHandler, cause error, b *batch.Batch
 	return o
 }
 
-// tookNothing is the answer of a handler that took no record because of err. Unlike
-// [batch.FailedOutcome] it follows no advice of err, which may be the destination's.
+// tookNothing is the outcome of a handler that accepted no record because of err. Unlike
+// [batch.FailedOutcome] it ignores the advice of err, which may come from the destination.
 func tookNothing(err error) batch.Outcome { return batch.Outcome{Open: batch.All(), Why: err} }
 
-// defaultHandlerTimeout is how long a handler may take.
+// defaultHandlerTimeout is the default of Options.HandlerTimeout.
 const defaultHandlerTimeout = 10 * time.Second
 
 var (
@@ -127,8 +125,8 @@ func newGuarded(h ErrorHandler, timeout time.Duration) *guarded {
 	return &guarded{h: h, timeout: timeout}
 }
 
-// call offers b to the handler because of cause. The memory of b is the handler's from
-// now on. Calls do not overlap.
+// call offers b to the handler because of cause. The handler owns the memory of b from then on.
+// Calls do not overlap.
 func (g *guarded) call(ctx context.Context, cause error, b *batch.Batch) batch.Outcome {
 	o := g.ask(ctx, cause, b)
 	if o.Err() != nil {

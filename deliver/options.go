@@ -14,48 +14,47 @@ import (
 type Options struct {
 	// Name identifies the destination in events, reports and Stats. Default "deliver".
 	Name string
-	// Retry is how a failed attempt is repeated. Default nil: as described at
+	// Retry configures how a failed attempt is repeated. Default nil: the defaults of
 	// [RetryOptions].
 	Retry *RetryOptions
-	// Breaker is when the destination is left alone. Default nil: as described
-	// at [BreakerOptions].
+	// Breaker configures the circuit breaker. Default nil: the defaults of [BreakerOptions].
 	Breaker *BreakerOptions
-	// Handler is offered records while the breaker is open, and before the memory in front
-	// drops any. Default nil: none.
+	// Handler receives waiting records while the circuit is open, and before the memory in front
+	// of the destination drops any. Default nil: none.
 	Handler ErrorHandler
-	// PendingLimit is how many records may wait before the handler is offered
-	// any: it is, once strictly more do, or the memory has no room for more. Default 0.
+	// PendingLimit is the number of waiting records above which they are offered to the handler. A
+	// memory that is about to drop records has the same effect. Default 0.
 	PendingLimit int
-	// HandlerFirst calls the handler from the first failure on, while the next attempt waits.
-	// Default false: once the breaker is open.
+	// HandlerFirst also offers records to the handler between the attempts before the circuit
+	// opens. Default false: only while the circuit is open.
 	HandlerFirst bool
-	// Pending returns how many records wait in front of the outlet, such as
-	// Account().Pending.Slab of the slab.Writer that feeds it; they count towards
-	// PendingLimit. It must not wait for the outlet. Default nil: none.
+	// Pending returns the number of records that wait in front of the outlet, such as
+	// Account().Pending.Slab of its slab.Writer. They count towards PendingLimit. It must not
+	// wait for the outlet. Default nil: none.
 	Pending func() uint64
-	// askEvery is how often PendingLimit is looked at while the destination is down.
+	// askEvery is the interval at which PendingLimit is checked while the destination is down.
 	askEvery time.Duration
 	// HandlerTimeout is the maximum time of a call of Handler or DeadLetter. Default 10 s.
 	HandlerTimeout time.Duration
 	// DeadLetter receives the records that the destination refuses permanently. Default nil: they
 	// are only counted.
 	DeadLetter ErrorHandler
-	// Spill stores records that neither the destination nor the handler accepts while the breaker
+	// Spill stores records that neither the destination nor the handler accepts while the circuit
 	// is open. Records that it contains at the start are delivered first. The outlet does not close
 	// it. Default nil: the batches wait in memory, which fills.
 	Spill Spill
-	// AsideBytes bounds the parked records: suspects, and records of streams that the destination
-	// does not accept at the moment. Further ones keep the memory in front of the destination in
-	// use. They are refused after an hour, or before the memory would drop records that the
-	// destination accepts. Default 4 MiB.
+	// AsideBytes limits the payload bytes of parked records: suspects, and records of streams that
+	// the destination does not accept at the moment. When the limit is reached, further such
+	// records stay in the slabs. These are refused after an hour, or before the memory would drop
+	// records that the destination accepts. Default 4 MiB.
 	AsideBytes int
-	// OnError receives transitions: "send" at the first failure of a series, "hold" if only a
-	// change of configuration helps, "gone" if the destination has ended, "recovered" at the end of
-	// the series; "expired", "poison", "too-large" and "dead-letter" for the first records of a
-	// series; "handler" and "handler-recovered"; "spill" when the spool begins to fill, "spilled"
-	// when it is empty again, "spill-error" when it fails; and "panic" of the destination. It runs
-	// on a separate goroutine behind a bounded queue, so it may log into this destination. Default
-	// nil: a line on standard error.
+	// OnError receives events about transitions: "send" at the first failure of a series, "hold" if
+	// only a change of configuration helps, "gone" if the destination has ended, "recovered" at the
+	// end of the series; "expired", "poison", "too-large" and "dead-letter" for the first records
+	// of a series; "handler" and "handler-recovered"; "spill" when the spool begins to fill,
+	// "spilled" when it is empty again, "spill-error" when it fails; and "panic" of the
+	// destination. It runs on a separate goroutine with a bounded queue, so it may log to this
+	// destination. Default nil: a line on standard error.
 	OnError func(batch.Event)
 }
 
@@ -110,18 +109,17 @@ type RetryOptions struct {
 	// Defaults 200 ms and 30 s.
 	Min time.Duration `yaml:"min"`
 	Max time.Duration `yaml:"max"`
-	// FatalDelay is the least delay after [batch.Hold]. Default 1 min.
+	// FatalDelay is the minimum delay after [batch.Hold]. Default 1 min.
 	FatalDelay time.Duration `yaml:"fatal_delay"`
-	// MaxAge is the age from which a record is dropped with [batch.Expired] while the
-	// destination fails. Age counts from Meta.Time. It counts from the record's arrival
-	// where that is unknown, and where the record was older than MaxAge when the outlet
-	// was made: it comes out of an archive, or the process before was long dead. The
-	// outlet looks once a second. Default 24 h, and no limit for a destination that
-	// answers within Send (Traits.Inline); negative: no limit.
+	// MaxAge is the age at which a record is dropped with [batch.Expired] while the destination
+	// fails. Age counts from Meta.Time. It counts from the arrival if Meta.Time is unknown or was
+	// already older than MaxAge when the outlet was created, as for records from an archive or
+	// from a process that died long ago. The outlet checks once a second. Default 24 h, and no
+	// limit for a destination that answers within Send (Traits.Inline); negative: no limit.
 	MaxAge time.Duration `yaml:"max_age"`
-	// BudgetRatio and BudgetPerSecond bound how much of the traffic is retries, so that they do
-	// not keep an overloaded destination down: so many retries per successful Send and per
-	// second, and 10. Later ones wait. Defaults 0.1 and 1.
+	// BudgetRatio and BudgetPerSecond limit retries, so that they do not keep an overloaded
+	// destination down: BudgetRatio retries are allowed per successful Send, plus BudgetPerSecond
+	// per second, with a burst of 10. Further retries wait. Defaults 0.1 and 1.
 	BudgetRatio     float64 `yaml:"-"`
 	BudgetPerSecond float64 `yaml:"-"`
 }
@@ -150,7 +148,7 @@ func (o *RetryOptions) resolve() (r RetryOptions, err error) {
 	return r, nil
 }
 
-// setRange fills in the bounds that are not given, so that they fit one that is.
+// setRange sets the bounds that are zero to their defaults, adjusted to a bound that is set.
 func setRange(least, most *time.Duration, defaultLeast, defaultMost time.Duration) {
 	setDefault(most, max(defaultMost, *least))
 	setDefault(least, min(defaultLeast, *most))

@@ -430,21 +430,22 @@ func (o *outlet) do(a action, timer *time.Timer) {
 }
 
 // A PendingError is the cause that is passed to an [ErrorHandler]. Err wraps [ErrOpen] while
-// the circuit is open, and [ErrFull] where the destination has not failed: it is too slow.
+// the circuit is open, and [ErrFull] if the destination has not failed but is too slow.
 type PendingError struct {
-	Pending uint64 // records that wait, including the records of the call
+	Pending uint64 // waiting records, including the records of the call
 	Err     error
 }
 
-// Error returns how many records wait, and why.
+// Error returns the number of waiting records and the reason.
 func (e *PendingError) Error() string { return fmt.Sprintf("%d records wait: %v", e.Pending, e.Err) }
 
 // Unwrap returns Err.
 func (e *PendingError) Unwrap() error { return e.Err }
 
-// HelpWhen asks the handler, whatever state the circuit is in, when the destination
-// accepts nothing and the producer is about to drop records, or a call waits for long
-// and the destination fails. The producer calls press each time one of them becomes true.
+// HelpWhen makes the outlet offer records to the handler, in any state of the circuit, when the
+// producer is about to drop records and the destination accepts none, or when a call without a time
+// limit has waited for 125 ms and the destination is failing. The producer calls press when one of
+// the two results of state may have become true.
 func (o *outlet) HelpWhen(state func() (drops, waits bool)) (press func()) {
 	if o.inline { // it has no handler
 		return nil
@@ -453,10 +454,10 @@ func (o *outlet) HelpWhen(state func() (drops, waits bool)) (press func()) {
 	return o.poke
 }
 
-// SpillWhen makes the outlet put batches into the spool also when the destination is
-// slow, or hangs: whenever full reports that the producer has no room left. It may be
-// called at any time, but under no lock that a method of the outlet acquires. The producer
-// calls press each time it becomes full; press does not block. SpillWhen fails without
+// SpillWhen makes the outlet write batches to the spool even while the destination is available but
+// slow or hanging, whenever full reports that the producer has no room left. SpillWhen may be
+// called at any time, but not while holding a lock that a method of the outlet acquires. The
+// producer calls press each time it becomes full; press does not block. SpillWhen fails without
 // Options.Spill.
 func (o *outlet) SpillWhen(full func() bool) (press func(), err error) {
 	if !o.m.set.spool {
@@ -466,9 +467,9 @@ func (o *outlet) SpillWhen(full func() bool) (press func(), err error) {
 	return o.poke, nil
 }
 
-// ErrFull is the cause of the event "spill" when the spool begins to fill because a
-// producer is full, and of a call of an [ErrorHandler] for that reason: the destination is
-// slow, or hangs.
+// ErrFull is the cause of the event "spill" when the spool begins to fill because the memory in
+// front of it is full, and the cause of a call of an [ErrorHandler] for that reason: the
+// destination is slow or hangs.
 var ErrFull = errors.New("the destination is too slow")
 
 // ---- flush ----------------------------------------------------------------

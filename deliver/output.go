@@ -15,9 +15,9 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// An Output is all there is between a logger and a destination: memory (package
-// slab), delivery (the outlet), and on disk, where wanted, a spool (package spool),
-// crash-safe memory, a fallback and dead letters.
+// An Output is everything between a logger and a destination: memory (package slab), delivery (the
+// outlet) and, optionally on disk, a spool (package spool), crash-safe memory, a fallback and dead
+// letters.
 //
 //	WriteRecord ─▶ slab.Writer ‖ outlet ─▶ destination
 //	                               ├─▶ fallback, dead letters
@@ -43,9 +43,9 @@ type Output struct {
 	err    error
 }
 
-// NewOutput returns an Output in front of a destination, which need not be up. The
-// Output owns dest: NewOutput closes it if it fails. The error names everything that
-// is wrong with o, which may be nil. Goroutines end with [Output.Close].
+// NewOutput returns an Output in front of a destination, which need not be up. The Output owns
+// dest: NewOutput closes it if it fails. The error names every invalid option. o may be nil. The
+// goroutines of the Output end with [Output.Close].
 func NewOutput(dest Destination, o *OutputOptions) (*Output, error) {
 	r, err := o.withDefaults(dest)
 	out := &Output{name: r.Name, timeout: r.CloseTimeout, maxRecord: r.Slab.MaxRecord, dirs: [2]string{r.CrashDir, r.SpoolDir}, ended: make(chan struct{})}
@@ -129,10 +129,10 @@ func (f *front) Shutdown(ctx context.Context) (rep batch.Report, err error) {
 	return rep, err
 }
 
-// Write accepts p as one record. It returns len(p) and nil also for a record that is dropped
-// because memory is full: that is OutputOptions.Slab.WhenFull's decision, and counted
-// ([Output.Stats]). [Output.WriteRecord] returns an error for it. A record above Slab.MaxRecord is
-// slab.ErrOversize, and after Close the error is [batch.ErrClosed].
+// Write accepts p as one record. It copies p. It returns len(p) and nil even for a record that
+// OutputOptions.Slab.WhenFull drops because memory is full; the drop is counted ([Output.Stats]),
+// and [Output.WriteRecord] returns an error for it. The error is slab.ErrOversize for a record
+// larger than Slab.MaxRecord, and wraps [batch.ErrClosed] after Close.
 func (o *Output) Write(p []byte) (int, error) {
 	if len(p) > o.maxRecord {
 		n, err := o.w.Write(p)
@@ -190,21 +190,20 @@ func (o *Output) deadLetter(p []byte, m batch.Meta, err, cause error, c batch.Co
 	o.letters.Post(refused{build.Batch(c), cause})
 }
 
-// Codec reads the records.
+// Codec returns the codec of the records; nil for plain bytes.
 func (o *Output) Codec() batch.Codec { return o.w.Codec() }
 
-// Name is OutputOptions.Name.
+// Name returns OutputOptions.Name.
 func (o *Output) Name() string { return o.name }
 
-// CloseTimeout is OutputOptions.CloseTimeout.
+// CloseTimeout returns OutputOptions.CloseTimeout.
 func (o *Output) CloseTimeout() time.Duration { return o.timeout }
 
 // Flush waits until everything accepted before is delivered or accounted for, and flushes the
-// destination, if it can. It does not wait beyond the end of ctx.
-// If the circuit is open, Flush probes at once, no more often than every Retry.Min. It returns
-// an error that wraps [ErrOpen] when the circuit opens, when a probe fails, or if the destination
-// has asked for a longer wait; where there is a handler or a spool, as soon as they have what
-// waits.
+// destination, if that has buffers. It does not wait beyond the end of ctx. If the circuit is open,
+// Flush probes at once, at most once every Retry.Min. It returns an error that wraps [ErrOpen] when
+// the circuit opens, when a probe fails, or if the destination has asked for a longer delay; with a
+// handler or a spool, it returns as soon as they have the waiting records.
 func (o *Output) Flush(ctx context.Context) error {
 	if open := o.outlet.untilOpen(ctx); open != nil && (open.Err() == nil || o.Account().Pending != batch.Pending{}) {
 		// The slabs are lent in turn, and would wait for the circuit.
@@ -216,14 +215,14 @@ func (o *Output) Flush(ctx context.Context) error {
 	return o.w.Flush(ctx)
 }
 
-// Commit waits until everything accepted before is delivered, accounted for or in the spool:
-// an input that keeps records until then may forget them. Unlike Flush it waits while the
-// circuit is open, and for records that are parked in memory. Commit does not wait beyond
-// the end of ctx; after Close it fails.
+// Commit waits until everything accepted before is delivered, accounted for or in the spool. An
+// input that keeps records until then may discard them. Unlike Flush, it waits while the circuit is
+// open, and for records that are parked in memory. Commit does not wait beyond the end of ctx; after
+// Close it fails with [batch.ErrClosed].
 //
-// Committed records survive a loss of power if they are in a file.File whose Options.Sync
-// is "always", or in a spool whose [spool.Options] guarantee it, or if the destination
-// does. Handled, refused and dropped records are accounted for and not synced.
+// Committed records survive a loss of power if they are in a file.File whose Options.Sync is
+// "always", or in a spool whose [spool.Options] guarantee it, or if the destination stores them
+// durably. Handled, refused and dropped records are accounted for and not synced.
 func (o *Output) Commit(ctx context.Context) error {
 	err := o.w.HandOver(ctx)
 	switch {
@@ -237,16 +236,16 @@ func (o *Output) Commit(ctx context.Context) error {
 	return o.outlet.commit(ctx)
 }
 
-// Sync is Flush within CloseTimeout. Then it puts the records in the spool and in the
-// destination on stable storage, each if it can, also if the circuit is open. A
-// fallback and the dead letters are not synced.
+// Sync is Flush within CloseTimeout, followed by a sync of the spool and of the destination to
+// stable storage, where supported, even while the circuit is open. A fallback and the dead letters
+// are not synced.
 func (o *Output) Sync() error { return o.w.Sync() }
 
 // Drain notes that Close will follow and that everything must be settled by deadline, for
 // callers that continue to write for a while.
 func (o *Output) Drain(deadline time.Time) { o.outlet.Drain(deadline) }
 
-// Account returns how many records were accepted, and what became of them.
+// Account returns the number of accepted records and of their outcomes.
 func (o *Output) Account() batch.Account { return o.w.Account() }
 
 // OutputStats is a snapshot of an [Output].

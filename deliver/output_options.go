@@ -27,25 +27,26 @@ const deadLetterName = "dead-letters.jsonl"
 type OutputOptions struct {
 	// Name is the name in events, reports and Stats. Default "deliver".
 	Name string
-	// Codec reads the records that are written. Default nil: plain bytes, no markers.
+	// Codec is the codec of the records; it renders gap markers. Default nil: plain bytes, no
+	// markers.
 	Codec batch.Codec
-	// CodecFor returns the codec of records that an earlier process has stored, by
-	// content type and schema version, or nil if that is unknown. Default nil: Codec,
-	// where the content type is its own.
+	// CodecFor returns the codec of records that an earlier process has stored, by content type and
+	// schema version, or nil if these are unknown. Default nil: Codec, if the content type is that
+	// of Codec.
 	CodecFor func(contentType string, schema uint32) batch.Codec
 
 	// Slab is the memory. Its Name, Codec and CloseTimeout are not used.
 	// Default: the defaults of its fields.
 	Slab slab.Options
-	// BufferBytes is the memory in bytes; it sets Slab.SlabCount where that is 0, and
-	// bounds Deliver.AsideBytes, where that is 0, to a quarter as much, which comes on top
-	// while records are parked. Default 0: the default of Slab.SlabCount.
+	// BufferBytes is the memory in bytes. It sets Slab.SlabCount if that is 0. If
+	// Deliver.AsideBytes is 0, it also limits that to a quarter of BufferBytes; parked records use
+	// this memory in addition. Default 0: the default of Slab.SlabCount.
 	BufferBytes int
 	// BufferRecords is the maximum number of records of this process in memory, including those in
-	// flight. It is never exceeded. Slab.WhenFull may apply a little earlier, from about four
-	// fifths of it on, because each slab has a share of them; there are so few slabs, and such
-	// large ones, that it has four or more. Parked records are not counted. At least 5; it sets
-	// Slab.SlabRecords if that is 0. Default 0: limited by the memory only.
+	// flight. It is never exceeded. Slab.WhenFull may apply earlier, from about four fifths of it,
+	// because the limit is divided among the slabs. The slabs are made few and large, so that each
+	// holds at least four records, if there are enough. Parked records are not counted. At least 5;
+	// it sets Slab.SlabRecords if that is 0. Default 0: limited by the memory only.
 	BufferRecords int
 	// CrashDir is a directory for files that contain the memory, so that it survives the death of
 	// the process: a short form of Slab.Crash. Default "": none.

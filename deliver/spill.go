@@ -6,7 +6,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// What a Destination may have beside its methods.
+// Optional methods of a Destination.
 type (
 	closer interface {
 		Close(ctx context.Context) error
@@ -22,45 +22,44 @@ type holderOf interface {
 	Held(origin [16]byte, first, last uint64) []batch.Tickets
 }
 
-// A Spill is a queue of batches that outlives an outage, and maybe the process:
-// package spool has one on disk. It is not closed by what uses it.
+// A Spill is a queue of batches for the time of an outage. It may survive the process; package
+// spool has one on disk. The outlet does not close it.
 type Spill interface {
-	// Append copies b and adds it at the end. Numbers rise. On error nothing was
-	// added, and a later call may succeed.
+	// Append copies b and adds it at the end. It returns the sequence number of b; these numbers
+	// increase. If it returns an error, nothing was added, and a later call may succeed.
 	Append(b *batch.Batch) (seq uint64, err error)
 
-	// Next returns the oldest batch that it has not returned yet, and its number,
-	// or io.EOF if there is none now. The batch may be read until it is
-	// acknowledged; several may be out at once. Any other error leaves everything
-	// as it is, to be tried again. A Spill may also have the method
-	// NextUpTo(bytes, records int), which makes one batch of several that fit: see
-	// [github.com/forebay-log/forebay/spool.Spool.NextUpTo].
+	// Next returns the oldest batch that it has not returned yet, and its sequence number, or
+	// io.EOF if there is none now. The batch may be read until it is acknowledged. Several returned
+	// batches may be unacknowledged at once. Any other error changes nothing, and Next may be
+	// called again. A Spill may also have the method NextUpTo(bytes, records int), which combines
+	// several batches that fit: see [github.com/forebay-log/forebay/spool.Spool.NextUpTo].
 	Next() (b *batch.Batch, seq uint64, err error)
 
-	// Ack settles all batches up to number seq. A batch that is out is never
-	// dropped for a quota before.
+	// Ack settles all batches up to sequence number seq. A batch returned by Next is not dropped
+	// for the quota before it is acknowledged.
 	Ack(seq uint64) error
 
 	// Account returns how many records are in the spill (Pending.Spill: all that are not
 	// acknowledged), how many an earlier process left (Recovered), how many Ack has acknowledged,
-	// also if it returned an error (Delivered), and how many the spill lost by itself (Dropped:
+	// even if it returned an error (Delivered), and how many the spill dropped itself (Dropped:
 	// quota, corrupt), as of the last call of Append, Next or Ack. It does not wait for I/O.
 	Account() batch.Account
 }
 
-// A joiner makes one batch of several.
+// A joiner combines several batches into one.
 type joiner interface {
 	NextUpTo(bytes, records int) (b *batch.Batch, seq uint64, err error)
 }
 
-// joinedBytes and joinedRecords bound the batches that are made of several in the spool, which
-// lie in memory: 256 KiB of payload, and as much for what is known of the records.
+// joinedBytes and joinedRecords limit the batches that are combined from several in the spool. They
+// are copied to memory: at most 256 KiB of payload and as much of slots.
 const (
 	joinedBytes   = 256 << 10
 	joinedRecords = joinedBytes / batch.SlotBytes
 )
 
-// joins returns how large a batch may be that is made of several.
+// joins returns the maximum size of a combined batch.
 func (s *settings) joins() (bytes, records int) {
 	bytes, records = joinedBytes, joinedRecords
 	if n := s.limits.Bytes; n > 0 {

@@ -6,8 +6,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// Stats is a snapshot of the delivery of an [Output]. Counts are of records unless stated
-// otherwise, and since NewOutput.
+// Stats is a snapshot of the delivery of an [Output]. Counts start at NewOutput and are numbers of
+// records unless stated otherwise.
 type Stats struct {
 	Name string
 	// Account is that of the records in the outlet's custody.
@@ -15,37 +15,37 @@ type Stats struct {
 	Breaker  State
 	Trips    uint64 // times the circuit has opened
 	Lost     uint64 // transitions that subscribers were too slow to read
-	Attempts uint64 // batches given to the destination
+	Attempts uint64 // batches passed to the destination
 	Retries  uint64 // failed attempts
-	Bytes    uint64 // payload bytes that the destination took: of Delivered, and of gap markers
+	Bytes    uint64 // payload bytes that the destination accepted: of Delivered, and of gap markers
 	Panics   uint64 // calls of the driver that panicked or called runtime.Goexit
 	Spilling bool   // older records are in the spool
-	Spilled  uint64 // put into the spool so far
+	Spilled  uint64 // written to the spool so far
 	// OldestAge is the age of the oldest open record in the outlet's custody, by its own time or,
 	// if it has none, by the time at which it was leased. 0 if there is none. Records in the spool
 	// are in spool.Stats, and records not leased yet in slab.Stats.
 	OldestAge time.Duration
-	// OldestWait is how long ago the oldest batch that is not settled came into the outlet's
-	// custody. 0 when there is none. slab.Stats.OldestWait has the records that memory has
-	// not lent, or lends for the length of a Send only.
+	// OldestWait is the time since the oldest unsettled batch came into the outlet's custody. 0 if
+	// there is none. slab.Stats.OldestWait covers records that are not leased yet, or leased for
+	// one Send only.
 	OldestWait time.Duration
 
-	HandledBy     uint64 // taken by the handler
+	HandledBy     uint64 // accepted by the handler
 	HandlerCalls  uint64
 	HandlerErrors uint64 // calls of the handler that failed, or did not return
 	Poisoned      uint64 // refused by the destination
-	// Suspects is how many records were parked while they were probed: they are delivered later than
-	// their turn, or condemned.
+	// Suspects is the number of records that were parked while they were probed: they are delivered
+	// out of order, or dropped as poison.
 	Suspects   uint64
 	Unburied   uint64 // refused, and the dead letter could not be written
 	Expired    uint64 // too old to be sent again
-	BatchBytes int    // payload bytes a batch may have since one was too large; 0: any
+	BatchBytes int    // current limit on the payload bytes of a batch, after one was too large; 0: none
 	// FailingSince is the time of the first failure since the destination last accepted a batch;
 	// zero while it is healthy. Gone reports whether it has ended permanently.
 	FailingSince time.Time
 	Gone         bool
-	// LastError is the text of the driver's error while the destination fails, empty while it is
-	// healthy. It may contain secrets: see the package comment.
+	// LastError is the text of the driver's error while the destination fails, and empty while it
+	// is healthy. It may contain secrets: see the package comment.
 	LastError string
 }
 

@@ -19,17 +19,17 @@ import (
 // except those that mean that w is gone (a closed file or pipe, EPIPE): then records are dropped
 // with [batch.Failed].
 //
-// A Write has up to one slab. If other programs write to the same pipe or terminal, lines would
-// mix: for standard output and error use file.Stdout and file.Stderr.
+// Each Write passes at most one slab. If other programs write to the same pipe or terminal, their
+// lines and those of w can mix: for standard output and error use file.Stdout and file.Stderr.
 //
-// A w with a method Writev(bufs [][]byte) (int64, error), as of writev(2), receives several slabs
-// at once when they have queued up; it must not keep bufs. An *os.File that is a regular file is
-// one. A method Room() int64 returns the bytes for which w has room, as in a file.File that
-// rotates: more is written in parts that end with a record, each of at least one record. If w has a
-// method Flush() error or Sync() error, [Output.Flush] and [Output.Sync] call it, and
-// [Output.Close] calls both. w is used by one goroutine at a time, and not closed: see
-// [ToWriteCloser]. For a nil w, or a nil pointer, the result is a nil Destination, which
-// [NewOutput] refuses.
+// If w has a method Writev(bufs [][]byte) (int64, error), like writev(2), it receives several slabs
+// at once when they have queued up; it must not keep bufs. A regular *os.File also gets several
+// slabs at once. If w has a method Room() int64, that returns the number of bytes for which w has
+// room, such as the rest of a file.File before rotation. If more is pending, it is written in parts
+// of whole records that fit, each of at least one record. If w has a method Flush() error or Sync()
+// error, [Output.Flush] and [Output.Sync] call it, and [Output.Close] calls both. w is used by one
+// goroutine at a time. It is not closed; to close it use [ToWriteCloser]. For a nil w, or a nil
+// pointer, the result is a nil Destination, which [NewOutput] refuses.
 func ToWriter(w io.Writer) Destination {
 	if w == nil || isNilPointer(w) {
 		return nil
