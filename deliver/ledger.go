@@ -29,21 +29,21 @@ type holder struct {
 // keeps reports whether what is not accounted for survives the process.
 func (h *holder) keeps() bool { return h.loan != nil && h.loan.Keeps() }
 
-// custody says where the memory of a holder is.
+// custody is the place of the memory of a holder.
 type custody uint8
 
 const (
-	own       custody = iota // a loan, or a copy
+	own       custody = iota // a lease, or a copy
 	onDisk                   // the spool's
-	producers                // a loan of a producer that waits until it is settled
+	producers                // a lease of a producer that waits until it is settled
 	nextLife                 // the spool's, which had it when the account was made: it was given back, or counts as dropped
 )
 
 // isSpools reports whether the records are in the spool.
 func (c custody) isSpools() bool { return c == onDisk || c == nextLife }
 
-// A loan is a batch in the memory of its producer: a *slab.Lease. Its records are pending in
-// the account of the producer until they are settled.
+// A loan is a lease, a batch in the memory of its producer; outside tests it is a *slab.Lease. Its
+// records are pending in the account of the producer until they are settled.
 type loan interface {
 	Keeps() bool
 	Pins() (slabs, most int)
@@ -125,7 +125,7 @@ func (l *ledger) settle(h *holder, t intake, handled uint64, dropped batch.Drops
 	}
 }
 
-// deliver accounts for the records of a loan that never had a holder.
+// deliver accounts for the records of a lease that never had a holder.
 func (l *ledger) deliver(from loan, t intake) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -187,7 +187,7 @@ func (l *ledger) close() {
 	l.memory = nil
 }
 
-// lent returns the number of open records in loans.
+// lent returns the number of open records in leases.
 func (l *ledger) lent() (n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

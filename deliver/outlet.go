@@ -15,7 +15,7 @@ import (
 )
 
 // An outlet moves batches to one [Destination]. It owns order, the window of batches
-// under way, retries, the circuit breaker, the search for poisonous records, the handler, dead
+// in flight, retries, the circuit breaker, the search for poisonous records, the handler, dead
 // letters and the spool. One goroutine makes all decisions.
 //
 // The outlet is one queue with three positions:
@@ -27,9 +27,9 @@ import (
 //
 // When a session ends, the batches without an answer are unsent: the next session begins with the
 // oldest open record. So the first copies of all records arrive in order, and a
-// failure makes at most as many duplicates as batches were under way.
+// failure makes at most the records of the batches in flight arrive twice.
 //
-// A slab.Writer lends its batches to it (Borrow). All methods may be called from any
+// A slab.Writer leases its batches to it (Borrow). All methods may be called from any
 // goroutine.
 type outlet struct {
 	driver *driver
@@ -150,9 +150,9 @@ func (o *outlet) setHandler(h ErrorHandler) {
 	o.post(func(time.Time) { o.m.set.handler = true })
 }
 
-// Borrow takes the batch of l into the outlet's custody and returns as soon as it is one
-// of the next batches to go. It copies nothing: the slabs of the batch are in use until
-// the destination has taken it. Several calls take turns.
+// Borrow accepts the batch of l into the outlet's custody and returns as soon as it is one of the
+// next batches to send. It copies nothing: the slabs of the batch are in use until the destination
+// has accepted it. Concurrent calls are serialized.
 func (o *outlet) Borrow(ctx context.Context, l *slab.Lease) error {
 	if o.inline {
 		return o.deliver(ctx, l, l.Batch())

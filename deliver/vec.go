@@ -7,9 +7,9 @@ import (
 	"github.com/forebay-log/forebay/internal/vectors"
 )
 
-// A vecWriter is an io.Writer that takes several slabs in one system call, as writev(2)
-// does: a file takes a third less time than for one write each. A regular *os.File is
-// one by itself on Linux and macOS, and so is a file.File.
+// A vecWriter is an io.Writer that writes several slabs in one system call, like writev(2): for a
+// file this needs a third less time than one write for each slab. On Linux and macOS a regular
+// *os.File is written in this way. A file.File is a vecWriter itself.
 //
 // Writev writes the buffers in order and returns the number of bytes written, with an
 // error if that is not all of them. It does not keep them.
@@ -17,7 +17,7 @@ type vecWriter interface {
 	Writev(bufs [][]byte) (int64, error)
 }
 
-// vecWriterFor returns how w takes several slabs at once, nil if it does not.
+// vecWriterFor returns the vecWriter for w, or nil if w accepts one slab at a time only.
 func vecWriterFor(w io.Writer) vecWriter {
 	switch d := w.(type) {
 	case vecWriter:

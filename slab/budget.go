@@ -2,12 +2,11 @@ package slab
 
 import "slices"
 
-// The memory of a Writer is that of its slabs. A record larger than a slab takes memory
-// of its own, and free slabs as large as that give theirs up meanwhile: they are ceded.
-// Two slabs are never ceded, so that other records go on. One record is always
-// taken where no other is pending, whatever the slabs hold: so the whole exceeds
-// SlabCount times SlabBytes by one record at most. Mapped slabs keep their memory, which
-// belongs to the file.
+// The memory of a Writer is the memory of its slabs. A record larger than a slab has a separate
+// buffer, and free slabs of at least the same size release their memory meanwhile: they are ceded.
+// Two slabs are never ceded, so that other records are still accepted. One larger record is always
+// accepted if no other is pending, however full the slabs are. So the memory exceeds SlabCount
+// times SlabBytes by at most one record. Mapped slabs keep their memory, which belongs to the file.
 
 // neverCeded is how many slabs are never ceded.
 const neverCeded = 2

@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
-// theirEnd is what the Shutdown of the borrower returned.
+// theirEnd is the result of the Shutdown of the consumer.
 type theirEnd struct {
 	over    bool   // it has returned: the borrower settles nothing more
 	unknown uint64 // of its report
@@ -31,14 +31,13 @@ type ending struct {
 	theirs   theirEnd // store.mu
 }
 
-// Flush waits until everything accepted before the call, or found in the files of
-// dead processes, is delivered or accounted for, or ctx ends. It returns ctx's error,
-// or that of the borrower's Flush. A record that a blocked write
-// has not handed over yet is not waited for.
+// Flush waits until everything accepted before the call, or found in the files of dead processes,
+// is delivered or accounted for, or until ctx ends. It returns the error of ctx or of the
+// consumer's Flush. It does not wait for the records of writes that are blocked.
 func (w *Writer) Flush(ctx context.Context) error { return w.request(ctx, opFlush) }
 
 // HandOver waits until everything accepted before the call, or found in the files of dead
-// processes, is in the custody of the borrower or accounted for, or ctx ends.
+// processes, is in the custody of the consumer or accounted for, or until ctx ends.
 func (w *Writer) HandOver(ctx context.Context) error { return w.request(ctx, opHandOver) }
 
 // Sync flushes and then makes the destination sync its data to stable storage, if it can. It fails
@@ -72,8 +71,8 @@ func (w *Writer) request(ctx context.Context, kind opKind) error {
 	select {
 	case err := <-o.ch:
 		if !w.drain.reader.wants.Inline && kind != opHandOver && err == nil {
-			// Not on the drain: to deliver all that was lent may take long, and the slabs must
-			// not wait for that.
+			// Not on the drain: the delivery of all leased records may take long, and the slabs
+			// must not wait for it.
 			err = w.drain.flushBorrower(ctx, kind)
 		}
 		if err != nil {
@@ -81,8 +80,8 @@ func (w *Writer) request(ctx context.Context, kind opKind) error {
 		}
 		return nil
 	case <-ctx.Done():
-		// Nobody waits for it any more: it must not pile up while the destination
-		// hangs, nor be performed once that is well again.
+		// No caller waits for the op any more: it is removed, so that ops do not pile up while
+		// the destination hangs and are not performed when it has recovered.
 		w.store.lock()
 		w.store.ops = slices.DeleteFunc(w.store.ops, func(other *op) bool { return other == o })
 		w.store.unlock()
@@ -111,18 +110,17 @@ func (w *Writer) Close() error {
 	return err
 }
 
-// Shutdown refuses further writes, lends what was accepted, shuts the borrower down and
-// reports. It returns when that is done or when ctx ends, whatever the destination does; if
-// ctx has no deadline, after Options.CloseTimeout. A borrower or callback that hangs is left
-// alone no later than 0.2 s after the end of ctx. Records that are not delivered by then stay in
-// crash-safe slabs for the next start ([batch.Report.Kept]), or count as
-// dropped{shutdown}; those of them in a Borrow that has not returned are also named in
-// Report.Unknown, and the slabs it reads are never used again. The error says how
-// many were dropped, and wraps context.DeadlineExceeded if the time was too short; or
-// it is what the borrower returned.
+// Shutdown refuses further writes, leases the accepted records to the consumer, shuts the consumer
+// down and reports. It returns when that is done or when ctx ends, whatever the destination does;
+// if ctx has no deadline, after Options.CloseTimeout. A consumer or callback that hangs is
+// abandoned at most 0.2 s after the end of ctx. Records that are not delivered by then stay in
+// crash-safe slabs for the next start ([batch.Report.Kept]), or count as dropped{shutdown}. Records
+// in a Borrow call that has not returned are also counted in Report.Unknown, and its slabs are
+// never reused. If records were dropped, the error has their number and wraps
+// context.DeadlineExceeded if the time was too short. Otherwise it is the error of the consumer.
 //
-// Shutdown may be called beside Write and more than once: later calls wait for
-// the first one and return the same.
+// Shutdown may be called concurrently with Write and more than once: later calls wait for the first
+// one and return the same result.
 func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
 	ctx, cancel := closetime.Bounded(ctx, w.conf.o.CloseTimeout)
 	defer cancel()
@@ -149,8 +147,8 @@ func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
 
 	deadline, ok := ctx.Deadline()
 	w.drain.to.Drain(deadline)
-	// A borrower is told to give up a little before the deadline, so that what it says can
-	// still be accounted for.
+	// The context of the consumer ends shortly before the deadline, so that its results can still
+	// be accounted for.
 	if ok {
 		left := time.Until(deadline)
 		t := time.AfterFunc(left-closetime.Reserve(left), w.end.giveUp)
@@ -177,12 +175,12 @@ func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
 	return w.end.report, err
 }
 
-// closeGrace is how long Shutdown waits, after its time is over, for a borrower that was
-// told to give up.
+// closeGrace is how long Shutdown waits, after its time is over, for a consumer whose context has
+// ended.
 const closeGrace = 10 * time.Millisecond
 
 // reason returns the text and errors behind records that Shutdown dropped: the end of
-// its time, and what the destination said.
+// its time, and the error of the destination.
 func reason(ctx context.Context, err error) error {
 	why := context.Cause(ctx)
 	if why == nil { // a part of the time is kept back
@@ -196,7 +194,7 @@ func reason(ctx context.Context, err error) error {
 
 // settleLeftLocked accounts for the records that are left when Close ends. Those that the
 // crash-safe file keeps stay there for the next process. The others are dropped, except records
-// that the borrower may still settle. finished reports whether the drain has ended. The result is
+// that the consumer may still settle. finished reports whether the drain has ended. The result is
 // the number of records in a Borrow that has not returned: they may have been delivered.
 func (w *Writer) settleLeftLocked(finished bool) (unknown uint64) {
 	s := w.store
@@ -232,7 +230,7 @@ func (w *Writer) settleLeftLocked(finished bool) (unknown uint64) {
 	return uint64(leased)
 }
 
-// dropLeasesLocked drops the leased records that are not settled. The borrower has refused them,
+// dropLeasesLocked drops the leased records that are not settled. The consumer has refused them,
 // or its Settle comes too late.
 func (s *store) dropLeasesLocked() {
 	for _, l := range s.leases.list {

@@ -11,10 +11,10 @@ import (
 	"github.com/forebay-log/forebay/internal/contain"
 )
 
-// A drain is the goroutine that reads the leases of a Writer and passes them to its borrower.
+// A drain is the goroutine that reads the leases of a Writer and passes them to its consumer.
 // No other goroutine uses its fields.
 //
-// A borrower that calls runtime.Goexit ends the goroutine. Its last deferred call starts the
+// A consumer that calls runtime.Goexit ends the goroutine. Its last deferred call starts the
 // next one, which continues with the same lease.
 type drain struct {
 	conf   *config
@@ -139,7 +139,7 @@ func (d *drain) wait(until time.Time) {
 	d.timer.Stop()
 }
 
-// lend passes l to the borrower.
+// lend passes l to the consumer.
 func (d *drain) lend(l *Lease) {
 	if d.end.ctx.Err() != nil { // the last time, also if Borrow calls Goexit
 		d.now = nil
@@ -170,10 +170,10 @@ func (d *drain) pause() {
 	d.wait(time.Now().Add(pauseTime))
 }
 
-// pauseTime is the delay after a Borrow that has taken nothing.
+// pauseTime is the delay after a Borrow that has accepted nothing.
 const pauseTime = 100 * time.Millisecond
 
-// borrow calls the borrower. A panic becomes an error; a Goexit ends the goroutine, and the
+// borrow calls the consumer. A panic becomes an error; a Goexit ends the goroutine, and the
 // next one calls again.
 func (d *drain) borrow(l *Lease) (err error) {
 	if points {
@@ -291,8 +291,8 @@ func (d *drain) do(o *op) {
 	}
 }
 
-// flushBorrower has the borrower deliver its records and, for opSync, put on stable storage
-// what it has, also if not all could be delivered.
+// flushBorrower makes the consumer deliver its records and, for opSync, sync them to stable
+// storage, even if some could not be delivered.
 func (d *drain) flushBorrower(ctx context.Context, kind opKind) error {
 	err := d.to.Flush(ctx)
 	if kind == opSync && ctx.Err() == nil {

@@ -304,7 +304,7 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
 }
 
 // await waits for the answer to wt, as long as pol says. It reports whether the time is
-// over. After half of it the borrower is asked for help.
+// over. After half of it the consumer is asked for help.
 func (w *Writer) await(wt *waiter, pol WhenFull) (timedOut bool) {
 	answered := func(d time.Duration) bool {
 		wt.timer.Reset(d)
@@ -359,7 +359,7 @@ func (s *store) isFull() bool {
 }
 
 // needs reports whether records are about to be dropped, and whether a write that waits as
-// long as it takes does so for long.
+// long as it takes has waited for 125 ms.
 func (s *store) needs() (drops, waits bool) {
 	s.lock()
 	defer s.unlock()
@@ -375,7 +375,7 @@ func (s *store) fewLocked() bool {
 // mayWait reports whether a write waits at all.
 func (f WhenFull) mayWait() bool { return f.kind == whenFullBlock || f.waits() && f.wait > 0 }
 
-// askSpill tells the borrower to put records on disk when the Writer is full.
+// askSpill makes the consumer move records to disk while the Writer is full.
 func (w *Writer) askSpill(to Borrower) (err error) {
 	if w.conf.o.WhenFull.kind != whenFullSpill && w.conf.o.ImportantWhenFull.kind != whenFullSpill {
 		return nil

@@ -1,16 +1,16 @@
 package slab
 
-// life is what a Writer still does.
+// life is the state of a Writer.
 //
 //	accepting ──Shutdown──▶ closing ──the drain has ended──────────────────▶ closed
 //	                           ├───the time is over: the rest stays on disk──▶ retained
 //	                           └───the time is over: the rest is dropped─────▶ abandoned
 //
-// Closing, it takes nothing new, and the drain hands over what is left. If the drain has
-// no time for that, it retains the rest itself where there is a crash-safe file, and
-// drops it where there is none: then it ends, and the Writer is closed. A drain that
-// hangs in a call of the borrower does neither, so that Shutdown does: whatever the
-// borrower says later changes nothing. Shutdown also retains what the borrower gave back.
+// While it is closing, the Writer accepts no records, and the drain passes the remaining ones to
+// the consumer. If there is not enough time for that, the drain retains the rest in the crash-safe
+// file or, without one, drops it. Then it ends, and the Writer is closed. If the drain hangs in a
+// call of the consumer, Shutdown does this instead, and later results of the consumer are ignored.
+// Shutdown also retains records that the consumer has given back.
 type life uint8
 
 const (
@@ -34,8 +34,8 @@ func (l life) leadsTo(next life) bool {
 // nothing more is attempted.
 func (l life) cutShort() bool { return l == retained || l == abandoned }
 
-// become is the only way from one state to another. A step that is not in the drawing is
-// not taken: what has ended stays as it is.
+// become changes the state; all transitions go through it. It ignores a transition that is not in
+// the drawing: a state at the end of the drawing is final.
 func (l *life) become(next life) {
 	if !l.leadsTo(next) {
 		wrongLife(*l, next)
@@ -44,5 +44,5 @@ func (l *life) become(next life) {
 	*l = next
 }
 
-// wrongLife is told of a step that is not in the drawing. The tests panic there.
+// wrongLife is called for a transition that is not in the drawing. The tests panic there.
 var wrongLife = func(from, to life) {}
