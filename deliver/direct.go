@@ -143,7 +143,7 @@ func (s *direct) close(ctx context.Context) error {
 	return end(ctx, s.dest, func(f func() error) error { return f() }).err()
 }
 
-// A soloLife is the Life of a session with one batch under way.
+// A soloLife is the Life of a session with at most one batch in flight.
 type soloLife struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc

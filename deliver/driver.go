@@ -32,7 +32,7 @@ func newDriver(dest Destination, ev *events, delivered func() uint64) *driver {
 	return &driver{dest: dest, events: ev, delivered: delivered, calls: make(chan struct{}, 1)}
 }
 
-// acquire waits until no call is under way. The caller releases.
+// acquire waits until no call is in progress. The caller must call release.
 func (d *driver) acquire(ctx context.Context) error {
 	select {
 	case d.calls <- struct{}{}:

@@ -87,8 +87,8 @@ func JSONLines(w io.Writer) ErrorHandler {
 //	 "stream":7,"record":{…}}
 //
 // time is the current time in UTC. status is the result of a method HTTPStatus() int of the cause,
-// such as httpclient.Error. id is the Origin of the batch in hexadecimal and the ticket; it stays the
-// same if the record is refused again, also by another process. record has the format of
+// such as httpclient.Error. id is the Origin of the batch in hexadecimal and the ticket; it stays
+// the same if the record is refused again, even in a later process. record has the format of
 // [JSONLines]. Of status, id, record_time and stream, unknown and zero values are omitted. The
 // handler may serve several outlets. It does not close w.
 func DeadLetters(w io.Writer, destination string) ErrorHandler {

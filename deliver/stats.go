@@ -49,7 +49,7 @@ type Stats struct {
 	LastError string
 }
 
-// publish takes a snapshot of the machine.
+// publish stores a snapshot of the machine for Stats.
 func (o *outlet) publish() {
 	m := o.m
 	record, taken := m.oldest()

@@ -69,7 +69,7 @@ type writer struct {
 // A roomy writer begins a new file when one is full.
 type roomy interface{ Room() int64 }
 
-// A stop is where a Send ended that has not written all.
+// A stop is the position at which an incomplete Send ended.
 type stop struct {
 	origin [16]byte
 	ticket uint64 // of the record where it ended
@@ -236,8 +236,8 @@ func (d *writer) lie(lie error) {
 	}
 }
 
-// note notes the record at which the first byte of b lies that is not written, and
-// returns its index.
+// note records the stop: the record of b with the first byte that is not written. It returns the
+// index of that record.
 func (d *writer) note(b *batch.Batch) (k int) {
 	left := d.done
 	for i, r := range b.All() {

@@ -2,7 +2,8 @@ package slab
 
 import "github.com/forebay-log/forebay/internal/crashfile"
 
-// CrashRecovery counts what a Writer found in the files of dead processes.
+// CrashRecovery has the numbers of files and records that a Writer found in the files of dead
+// processes.
 type CrashRecovery struct {
 	Files        uint64
 	Records      uint64 // to be delivered, Oversize included

@@ -37,13 +37,11 @@ func (b *block) wantsSum() bool {
 	return b.head != nil && b.retired && !b.summed && b.n > 0
 }
 
-// watchAfter is how long records are lent at least before somebody looks after it, and
-// how often then.
+// watchAfter is the delay after which watchSend first runs for leased records, and its interval.
 const watchAfter = 100 * time.Millisecond
 
-// watchSend looks after records that are lent for long, because the drain may hang in
-// Borrow. It makes the checksums of the slabs that wait, and notices a damaged file. It
-// runs on the goroutine of its timer.
+// watchSend runs while records stay leased, because the drain may hang in Borrow. It makes the
+// checksums of the waiting slabs and detects a damaged file. It runs on the goroutine of its timer.
 func (c *crashSafe) watchSend() {
 	c.store.lock()
 	if len(c.store.leases.list) == 0 || c.store.life.cutShort() || !c.mapped() {

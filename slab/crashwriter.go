@@ -98,7 +98,7 @@ func (f *front) storeGuarded(p []byte, m batch.Meta) (faulted bool) {
 	return false
 }
 
-// catchStore ends a store that has panicked. A panic that is no fault goes on.
+// catchStore ends a store that has panicked. It repeats a panic that is not a fault of the mapping.
 func (f *front) catchStore(old bool, r any) {
 	debug.SetPanicOnFault(old)
 	if !f.store.crash.isFault(r) { // in the caller's own bytes, say: it is the caller's to deal with
@@ -191,7 +191,7 @@ func (c *crashSafe) withdrawLocked(b *block) bool {
 	return false
 }
 
-// leaveBigLocked is told that an oversize record is pending no more.
+// leaveBigLocked is called when an oversize record is no longer pending.
 func (c *crashSafe) leaveBigLocked(b *block) {
 	switch {
 	case b.unsafe:

@@ -41,7 +41,7 @@ func (r *rateMeter) update(now time.Time, total uint64) float64 {
 	return float64(total-r.old.total) / d
 }
 
-// idle is told that total did not rise between from and now.
+// idle notes that total did not increase between from and now.
 func (r *rateMeter) idle(from, now time.Time, total uint64) {
 	if now.Sub(from) >= rateWindow {
 		s := sample{now.Add(-rateWindow), total}
@@ -49,11 +49,11 @@ func (r *rateMeter) idle(from, now time.Time, total uint64) {
 	}
 }
 
-// due says whether it is time for an update.
+// due reports whether it is time for an update.
 func (r *rateMeter) due(now time.Time) bool { return now.Sub(r.mid.at) >= rateWindow }
 
-// beganLocked is told that the first record of a piece was stored at since, when the
-// reader may be asleep for long, or held up.
+// beganLocked notes that the first record of a piece was stored at since. The reader may be asleep
+// or held up then.
 func (f *front) beganLocked(since time.Duration) {
 	f.store.gauge.curSince = since
 	now := f.conf.born.Add(since)

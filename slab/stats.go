@@ -21,9 +21,9 @@ type Stats struct {
 	// time. Writes still counted in Waiting are not included.
 	Waits    uint64
 	WaitTime time.Duration
-	// Rate is the rate of acceptance in bytes per second, slots included, over the last seconds.
-	// BurstLeft is how long the free slabs last at that rate if the destination accepts nothing (a
-	// day at most; 0 while writes wait or are dropped).
+	// Rate is the number of accepted bytes per second, slots included, averaged over the last
+	// seconds. BurstLeft is the time until the free slabs are full at that rate if the destination
+	// accepts nothing (at most a day; 0 while writes wait or are dropped).
 	Rate      float64
 	BurstLeft time.Duration
 	// OldestAge is the age of the oldest undelivered record, by its own time or, if it has none,
@@ -38,7 +38,7 @@ type Stats struct {
 	// this process.
 	CrashUnsafe string
 	HeapOnly    int
-	// Recovery is what New found in the files of dead processes.
+	// Recovery counts the records that New found in the files of dead processes.
 	Recovery CrashRecovery
 }
 
@@ -92,8 +92,8 @@ func (w *Writer) Name() string { return w.conf.o.Name }
 // Codec returns Options.Codec.
 func (w *Writer) Codec() batch.Codec { return w.conf.o.Codec }
 
-// accountLocked adds the account of the records to that of the consumer, which holds its own
-// lock: what it settles leaves the one and enters the other at once.
+// accountLocked returns the sum of the Writer's account and of theirs, the account of the consumer.
+// The consumer holds its lock meanwhile, so that each settled record is in exactly one of the two.
 func (s *store) accountLocked(theirs batch.Account) batch.Account {
 	a := s.book.Account
 	a.Accepted += s.front.next

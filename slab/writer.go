@@ -112,9 +112,8 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// WriteRecord accepts p as one record. It copies p. It returns an error that
-// wraps [ErrDropped] for a record that was dropped (and counted), and
-// [ErrClosed] after Close.
+// WriteRecord accepts p as one record. It copies p. For a record that was dropped (and counted), the
+// error wraps [ErrDropped]; after Close it is [ErrClosed].
 func (w *Writer) WriteRecord(p []byte, m batch.Meta) error {
 	if points {
 		point(ptPut)
