@@ -314,8 +314,11 @@ func (s *session) putInOrder(j *job, from int) error {
 		to := end
 		if !s.c.c.NoAck {
 			most := s.c.roster.proven(s.conn.index)
-			if i := slices.IndexFunc(j.lay.frames[from:], func(f frame) bool { return f.bytes > most }); i >= 0 {
-				to = from + i + 1
+			for i := from; i < end; i++ {
+				if j.lay.frames[i].bytes > most { // acked is the reader's
+					to = i + 1
+					break
+				}
 			}
 		}
 		if err := s.put(j, from, to); err != nil {

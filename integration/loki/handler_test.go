@@ -33,8 +33,6 @@ func (h *handler) Close(ctx context.Context) (batch.Report, error) {
 	return rep.Outputs[0].Report, err
 }
 
-func (h *handler) account() batch.Account { return h.Stats().Outputs[0].Account }
-
 // quiet discards events.
 var quiet = forebay.OnError(func(batch.Event) {})
 
