@@ -22,23 +22,20 @@ LOGS     := $(CURDIR)/.check
 # keeps the events for `make slowest`.
 GOTEST   = $(TOOL) gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg --hide-summary skipped --jsonfile
 
-.PHONY: check check-all fmt vet lint build test core plain modules others slowest cross newest integration integration-all fuzz torture mutants bench bench-once golden plots fleet docs
+.PHONY: check check-all fmt vet lint build test core plain modules slowest cross newest integration integration-all fuzz torture mutants bench bench-once golden plots fleet docs
 
 # The core tests wait a lot, for timers and processes; the other stages use that time.
 check: fmt  ## run before every commit: at most six minutes on two processors
-	@$(MAKE) --no-print-directory -j 2 timed-core others
+	@$(MAKE) --no-print-directory -j 3 timed-plain timed-build timed-modules
 	@echo "make check: all green"
-
-others: timed-vet timed-lint timed-build timed-plain timed-modules
 
 timed-%:  # a stage of make check, with its time
 	@start=$$(date +%s); $(MAKE) --no-print-directory $* && echo "make $*: $$(($$(date +%s) - start)) s"
 
-# In this order, also with -j 2: beside the core tests one other stage at a time.
+# Three chains, because tests wait for timers, processes and servers.
+timed-plain: timed-core
 timed-lint: timed-vet
 timed-build: timed-lint
-timed-plain: timed-build
-timed-modules: timed-plain
 
 check-all: check cross bench-once integration-all mutants fuzz  ## everything, hours: run before resolving an issue about delivery, slabs, spools or a client
 	FOREBAY_TORTURE=$(or $(FOREBAY_TORTURE),300) $(GO) test -timeout 4h -count 1 ./...
