@@ -29,7 +29,7 @@ func TestRun(t *testing.T) {
 		{"-duration 100ms -stall 200ms", exitUsage, "no stall of 200ms fits in"},
 		{"-duration 25h", exitUsage, "at most 24h"},
 		{"-msg-size 8", exitUsage, "use 32 to"},
-		{"-drain-rate 1000000", exitUsage, "too slow for good"},
+		{"-drain-rate 1000000", exitUsage, "always too slow"},
 		{"extra", exitUsage, "extra"},
 	} {
 		var out, notes bytes.Buffer
