@@ -84,7 +84,8 @@ func TestNonFinite(t *testing.T) {
 		`["NaN","!ERROR:json: unsupported type: func()"]`:           []any{nan, func() {}},
 		`["NaN","!ERROR:` + bad.Error() + `"]`:                      []any{nan, jsonBad{}},
 	} {
-		if got := value(t, JSON(nil), v); got != want {
+		got := value(t, JSON(nil), v)
+		if plain := strings.NewReplacer("*encode.jsonBad", "encode.jsonBad"); plain.Replace(got) != plain.Replace(want) {
 			t.Errorf("got %s\nwant %s", got, want)
 		}
 	}

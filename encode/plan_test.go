@@ -80,7 +80,7 @@ func TestPlans(t *testing.T) {
 		{struct {
 			A int `json:"a b"`
 		}{1}, false},
-		{structOf(`json:"-,"`), true}, {structOf(`json:"a\"<"`), false}, {structOf(`json:"a<,"`), false}, {structOf(`json:"x"`, `json:"x"`), false},
+		{structOf(`json:"-,"`), true}, {structOf(`json:"a<,"`), false}, {structOf(`json:"x"`, `json:"x"`), false},
 		{struct{ T time.Time }{benchTime}, false}, {struct{ N json.Number }{"1.50"}, false}, {struct{ L textual }{textual{"t"}}, false},
 		{struct{ P ptrMarshal }{}, false}, {&struct{ P ptrMarshal }{}, false}, {[]ptrMarshal{{}}, false}, {&node{Name: "n"}, false}, {struct{ D []time.Duration }{[]time.Duration{1, -2}}, true}, {struct{ L slog.Level }{slog.LevelWarn}, false},
 		{struct{ R json.RawMessage }{json.RawMessage(`[1, 2]`)}, false}, {map[string]string{"b": "2", "a": "1"}, false},
@@ -97,6 +97,11 @@ func TestPlans(t *testing.T) {
 		if got := literal(value(t, JSON(nil), c.v)); got != want {
 			t.Errorf("%T:\n got %s\nwant %s", c.v, got, want)
 		}
+	}
+	// A name with a character that encoding/json does not allow is ignored, also where a later
+	// release of Go uses a part of it.
+	if got := value(t, JSON(nil), structOf(`json:"a\"<"`)); got != `{"A":0}` {
+		t.Error(got)
 	}
 	if got := value(t, JSON(nil), struct{ F []float32 }{[]float32{float32(math.NaN()), 1}}); got != `{"F":["NaN",1]}` {
 		t.Error(got)
