@@ -232,6 +232,9 @@ func (ls *leases) freeAheadLocked(b *block) bool {
 		return false
 	}
 	for _, l := range ls.list {
+		if l.open > 0 { // it has no piece of b, and the reader may be copying its pieces
+			continue
+		}
 		l.pieces = slices.DeleteFunc(l.pieces, func(p *piece) bool {
 			if p.blk != b {
 				return false
