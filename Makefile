@@ -26,16 +26,17 @@ GOTEST   = $(TOOL) gotestsum --format pkgname-and-test-fails --format-hide-empty
 
 # The core tests wait a lot, for timers and processes; the other stages use that time.
 check: fmt  ## run before every commit: at most six minutes on two processors
-	@$(MAKE) --no-print-directory -j 3 timed-plain timed-build timed-modules
+	@$(MAKE) --no-print-directory -j 2 timed-core timed-modules
 	@echo "make check: all green"
 
 timed-%:  # a stage of make check, with its time
 	@start=$$(date +%s); $(MAKE) --no-print-directory $* && echo "make $*: $$(($$(date +%s) - start)) s"
 
-# Three chains, because tests wait for timers, processes and servers.
-timed-plain: timed-core
+# Beside the core tests, one stage at a time.
 timed-lint: timed-vet
 timed-build: timed-lint
+timed-plain: timed-build
+timed-modules: timed-plain
 
 check-all: check cross bench-once integration-all mutants fuzz  ## everything, hours: run before resolving an issue about delivery, slabs, spools or a client
 	FOREBAY_TORTURE=$(or $(FOREBAY_TORTURE),300) $(GO) test -timeout 4h -count 1 ./...
