@@ -309,8 +309,8 @@ func (r *Receiver) Close(ctx context.Context) {
 	wg.Wait()
 }
 
-// check looks at what concerns one listener alone.
-func (c *ListenConfig) check(l *Listener) error {
+// CheckPairs returns an error if an option for TLS or the login lacks another one that it needs.
+func (c *ListenConfig) CheckPairs() error {
 	switch {
 	case (c.TlsCert == "") != (c.TlsKey == ""):
 		return errors.New("--tls-cert and --tls-key belong together: one is missing")
@@ -320,6 +320,14 @@ func (c *ListenConfig) check(l *Listener) error {
 		return errors.New("--user and --password-file belong together: one is missing")
 	case c.User != "" && c.KeyFile == "":
 		return errors.New("--user needs --shared-key-file: clients log in with both")
+	}
+	return nil
+}
+
+// check looks at what concerns one listener alone.
+func (c *ListenConfig) check(l *Listener) error {
+	if err := c.CheckPairs(); err != nil {
+		return err
 	}
 	for _, f := range []struct{ name, path string }{{"--shared-key-file", c.KeyFile}, {"--password-file", c.PasswordFile}} {
 		if _, err := secretFile(f.name, f.path); err != nil {

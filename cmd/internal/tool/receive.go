@@ -117,14 +117,9 @@ func (c *receiveConfig) settle(cmd *cobra.Command) error {
 		return fmt.Errorf("--max-conns %d: use 1 or more", c.MaxConns)
 	case c.faultInjection.Reset+c.faultInjection.Reject > 100:
 		return fmt.Errorf("--reset %s and --reject %s: these shares of the chunks add up to more than 100 %%", &c.faultInjection.Reset, &c.faultInjection.Reject)
-	case (c.TlsCert == "") != (c.TlsKey == ""):
-		return errors.New("--tls-cert and --tls-key belong together: one is missing")
-	case c.TlsClientCA != "" && c.TlsCert == "":
-		return errors.New("--tls-client-ca needs --tls-cert and --tls-key: client certificates require TLS")
-	case (c.User == "") != (c.PasswordFile == ""):
-		return errors.New("--user and --password-file belong together: one is missing")
-	case c.User != "" && c.KeyFile == "":
-		return errors.New("--user needs --shared-key-file: clients log in with both")
+	}
+	if err := c.CheckPairs(); err != nil {
+		return err
 	}
 	c.Slow = int64(c.faultInjection.slow)
 	for _, name := range []string{"shared-key-file", "user", "password-file"} {

@@ -16,7 +16,7 @@ func (c *Chain) decolorize(ev *record.Event) {
 			c.put(ev, appendPlain(c.bufs[c.next][:0], ev.Line))
 			if ev.Format == record.Text { // a sequence may have hidden the level or the time
 				c.readText(ev, ev.Line)
-				c.stale, c.first, c.said = false, *ev, record.Event{}
+				c.restart(ev)
 			}
 		}
 		return

@@ -222,28 +222,26 @@ func (c *Chain) parse(ev *record.Event, p *parseRule) (keep bool) {
 }
 
 // match sets c.values to the fields of text.
-func (c *Chain) match(p *parseRule, text []byte) bool {
+func (c *Chain) match(p *parseRule, text []byte) (ok bool) {
 	if p.re == nil {
 		for i := range p.formats {
-			values := p.formats[i].match(c.values[:0], text)
-			if values != nil && p.knowsLevel(values) {
-				c.values = values
+			if c.values, ok = p.formats[i].match(c.values[:0], text); ok && p.knowsLevel(c.values) {
 				return true
 			}
 		}
 		return false
 	}
-	c.values = c.values[:0]
 	at := p.re.FindSubmatchIndex(text)
+	if at == nil {
+		return false
+	}
+	c.values = c.values[:0]
 	for i := range p.groups {
-		if at == nil {
-			break
-		}
 		if g := &p.groups[i]; g.name != "" && at[2*i] >= 0 {
 			c.values = append(c.values, value{*g, text[at[2*i]:at[2*i+1]]})
 		}
 	}
-	return at != nil
+	return true
 }
 
 // knowsLevel reports whether the level among the values, if there is one, is a level of the format.
@@ -266,8 +264,7 @@ type value struct {
 // take makes the values the fields of ev.
 func (c *Chain) take(ev *record.Event, p *parseRule, text []byte) {
 	before := *ev
-	inLine := ev.Format == record.Text && p.field == messageField
-	if p.re == nil && !inLine { // the line has been read for its time and level, this text has not
+	if p.re == nil && !p.ofLine(ev) { // the line has been read for its time and level, this text has not
 		c.readText(ev, text)
 	}
 	var message []byte
@@ -310,8 +307,26 @@ func (c *Chain) take(ev *record.Event, p *parseRule, text []byte) {
 		}
 		ev.Level, ev.HasLevel, ev.Time = level, has, at
 	}
-	// From here on, a change of the line changes the level and the time found here.
-	c.stale, c.first, c.said = false, *ev, record.Event{}
+	c.restart(ev)
+}
+
+// restart makes ev as it is the record to which later rules are compared: a change of its line
+// changes the level and the time that it has now.
+func (c *Chain) restart(ev *record.Event) { c.stale, c.first, c.said = false, *ev, record.Event{} }
+
+// ofLine reports whether the rule is about a line of text as a whole.
+func (p *parseRule) ofLine(ev *record.Event) bool {
+	return ev.Format == record.Text && p.field == messageField
+}
+
+// adopt sets the level and the time of ev to those of from, if from has them.
+func adopt(ev, from *record.Event) {
+	if from.HasLevel {
+		ev.Level, ev.HasLevel = from.Level, true
+	}
+	if !from.Time.IsZero() {
+		ev.Time = from.Time
+	}
 }
 
 // readText sets the level and the time of ev to those that text has.
@@ -319,12 +334,7 @@ func (c *Chain) readText(ev *record.Event, text []byte) {
 	c.reader = c.parser
 	c.reader.Format = record.Text
 	c.reader.Parse(text, &c.now)
-	if c.now.HasLevel {
-		ev.Level, ev.HasLevel = c.now.Level, true
-	}
-	if !c.now.Time.IsZero() {
-		ev.Time = c.now.Time
-	}
+	adopt(ev, &c.now)
 }
 
 // takeTime sets the time of ev.
@@ -413,39 +423,31 @@ func statusLevel(status []byte) slog.Level {
 	return slog.LevelInfo
 }
 
-// decode is for text that is a JSON object or logfmt.
+// decode parses text as a JSON object or as logfmt. It reports false if text is neither.
 func (c *Chain) decode(ev *record.Event, p *parseRule, text []byte) bool {
+	whole := p.ofLine(ev)
+	if whole {
+		text = ev.Raw // with its end of line
+	}
 	c.reader = c.parser
 	c.reader.Format = p.encoding
 	c.reader.Parse(text, &c.now)
 	if c.now.Format != p.encoding {
 		return false
 	}
-	if ev.Format == record.Text && p.field == messageField { // the line becomes that line
-		more, level, has, at := ev.More, ev.Level, ev.HasLevel, ev.Time
-		*ev = c.now
-		ev.More = more
-		if !ev.HasLevel {
-			ev.Level, ev.HasLevel = level, has
+	found := c.now
+	if whole {
+		before := *ev
+		*ev = found
+		ev.More, ev.Level, ev.HasLevel, ev.Time = before.More, before.Level, before.HasLevel, before.Time
+	} else {
+		for _, f := range decoded(p.encoding, text) {
+			c.set(ev, &f)
 		}
-		if ev.Time.IsZero() {
-			ev.Time = at
-		}
-		c.stale, c.first, c.said = false, *ev, record.Event{}
-		return true
+		c.settle(ev)
 	}
-	level, has, at := c.now.Level, c.now.HasLevel, c.now.Time
-	for _, f := range decoded(p.encoding, text) {
-		c.set(ev, &f)
-	}
-	c.settle(ev)
-	if has {
-		ev.Level, ev.HasLevel = level, true
-	}
-	if !at.IsZero() {
-		ev.Time = at
-	}
-	c.stale, c.first, c.said = false, *ev, record.Event{}
+	adopt(ev, &found)
+	c.restart(ev)
 	return true
 }
 

@@ -149,6 +149,17 @@ func TestParseFieldOfLine(t *testing.T) {
 	}
 }
 
+// A line that becomes JSON or logfmt keeps its end of line.
+func TestParseKeepsTheEndOfLine(t *testing.T) {
+	for format, in := range map[string]string{"json": "{\"a\":1}\r\n", "logfmt": "level=info a=1\n", "redis": "1:M 10 Oct 2025 13:55:36.123 # up\n"} {
+		ev := parse(record.Text, in)
+		c := chain(t, Rule{Parse: &Parse{Format: format, OnError: "drop"}}, Rule{Set: []Setting{{"b", "x"}}})
+		if c.Apply(ev) != Kept || string(ev.Raw[len(ev.Line):]) != in[len(strings.TrimRight(in, "\r\n")):] {
+			t.Errorf("%s: %q of %q", format, ev.Raw, in)
+		}
+	}
+}
+
 // Values of a parse stay whole while later rules rewrite the line.
 func TestParseThenEdit(t *testing.T) {
 	c := chain(t,

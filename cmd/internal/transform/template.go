@@ -80,33 +80,30 @@ func newTemplate(text string) (t template) {
 	return t
 }
 
-// match appends the fields of text to values. It returns nil if the text does not match.
-func (t template) match(values []value, text []byte) []value {
-	if values == nil {
-		values = make([]value, 0, 16)
-	}
+// match appends the fields of text to values, and reports whether the text matches.
+func (t template) match(values []value, text []byte) (all []value, ok bool) {
 	if !strings.HasPrefix(asString(text), t[0].literal) {
-		return nil
+		return values, false
 	}
 	at := len(t[0].literal)
 	for i := 1; i < len(t); i++ {
 		p := &t[i]
 		end := p.end(text, at)
 		if end < 0 {
-			return nil
+			return values, false
 		}
 		v := text[at:end]
 		if at = end + len(p.literal); p.form < spaces && len(v) == 0 {
-			return nil
+			return values, false
 		}
 		if p.name != "-" && (len(v) != 1 || v[0] != '-') && len(v) > 0 {
 			values = append(values, value{p.group, v})
 		}
 	}
 	if at != len(text) {
-		return nil
+		return values, false
 	}
-	return values
+	return values, true
 }
 
 // end returns the end of the field that begins at text[at], where its literal begins; -1 if there
