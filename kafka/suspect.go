@@ -18,7 +18,7 @@ import (
 // If the partition has accepted no record yet, the records after the suspect are sent first. If one
 // of them is stored, it is the reference record. Otherwise everything is held.
 const (
-	condemned    = 8 // refusals, each followed by a stored reference record: see deliver/search.go
+	condemned    = 8 // refusals, each followed by a stored reference record: see internal/poison
 	deferredMost = 64
 
 	referenceInterval  = 10 * time.Second // so old a reference record becomes before another is kept

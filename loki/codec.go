@@ -12,8 +12,8 @@ import (
 )
 
 // codec reads entries of one form, which may differ from the form of the encoder: a spool
-// or a crash-safe file can contain entries for another Wire. The codec of any Pusher reads
-// them. Only the labels, which entries do not contain, come from the Pusher.
+// or a crash-safe file can contain entries for another Wire. The codec of any Driver reads
+// them. Only the labels, which entries do not contain, come from the Driver.
 type codec struct {
 	e    *encoder
 	form form

@@ -153,7 +153,7 @@ func (p *peer) lines() (out []string) {
 	return out
 }
 
-// sinkFor returns a Pusher that talks to p.
+// sinkFor returns a Driver that talks to p.
 func sinkFor(t testing.TB, p http.RoundTripper, c Config) *Driver {
 	t.Helper()
 	if c.URL == "" {
