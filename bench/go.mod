@@ -7,7 +7,6 @@ require (
 	github.com/forebay-log/forebay v0.0.0
 	github.com/phuslu/log v1.0.121
 	github.com/rs/zerolog v1.35.1
-	github.com/valyala/bytebufferpool v1.0.0
 	go.uber.org/zap v1.28.0
 	go.uber.org/zap/exp v0.3.0
 )

@@ -11,9 +11,8 @@ import (
 	"os"
 	"time"
 
-	_ "github.com/forebay-log/forebay/bench/experiments"
 	"github.com/forebay-log/forebay/bench/harness"
 	_ "github.com/forebay-log/forebay/bench/utc"
 )
 
-func main() { os.Exit(harness.Program("results/latest.json", 100*time.Millisecond, nil)) }
+func main() { os.Exit(harness.Program("results/latest.json", 100*time.Millisecond)) }

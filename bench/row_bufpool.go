@@ -1,3 +1,189 @@
 package main
 
-import _ "github.com/forebay-log/forebay/bench/bufpool" // registers its rows
+import (
+	"slices"
+	"sync"
+
+	h "github.com/forebay-log/forebay/bench/harness"
+	"github.com/forebay-log/forebay/bench/rivals"
+	"github.com/forebay-log/forebay/bufpool"
+)
+
+const kib = 1 << 10
+
+// A sizePattern is a sequence of requested sizes, whose length is a power of two.
+type sizePattern struct {
+	name, what string
+	classes    []int // of the pool; nil: the default
+	sizes      []int
+}
+
+func newPool(p sizePattern, noZero bool) *bufpool.Pool {
+	pool, err := bufpool.New(bufpool.Config{SizeClasses: p.classes, NoZero: noZero})
+	if err != nil {
+		panic(err) // the harness reports it
+	}
+	return pool
+}
+
+// touch writes the first and the last byte of a buffer.
+func touch(buf []byte) {
+	buf[0] = 1
+	buf[len(buf)-1] = 1
+}
+
+// The functions below return loops of Get and Put. Each has a separate loop, because a call of a
+// function value would cost as much as a Get.
+
+func ourPool(noZero bool) func(sizePattern) rivals.Run {
+	return func(p sizePattern) rivals.Run {
+		pool, mask := newPool(p, noZero), len(p.sizes)-1
+		return func(_, n int) {
+			for i := range n {
+				buf, _ := pool.Get(p.sizes[i&mask])
+				touch(buf)
+				pool.Put(buf)
+			}
+		}
+	}
+}
+
+func syncPool(p sizePattern) rivals.Run {
+	pool, mask := sync.Pool{New: func() any { return new([]byte) }}, len(p.sizes)-1
+	return func(_, n int) {
+		for i := range n {
+			b, size := pool.Get().(*[]byte), p.sizes[i&mask]
+			if cap(*b) < size {
+				*b = make([]byte, size)
+			}
+			*b = (*b)[:size]
+			touch(*b)
+			pool.Put(b)
+		}
+	}
+}
+
+// kept prevents the compiler from placing small buffers on the stack.
+var kept struct {
+	on  bool
+	buf []byte
+}
+
+func makeOnly(p sizePattern) rivals.Run {
+	mask := len(p.sizes) - 1
+	return func(_, n int) {
+		var buf []byte
+		for i := range n {
+			buf = make([]byte, p.sizes[i&mask])
+			touch(buf)
+		}
+		if kept.on {
+			kept.buf = buf
+		}
+	}
+}
+
+// barePool is the lower bound for a pool of buffers over sync.Pool: Get and Put of a pointer. With
+// clears it also clears as many bytes as the class has.
+func barePool(clears bool) func(sizePattern) rivals.Run {
+	return func(p sizePattern) rivals.Run {
+		var bufs [][]byte
+		for _, size := range p.sizes {
+			if !clears {
+				size = 0
+			} else {
+				size = newPool(p, false).Class(size)
+			}
+			bufs = append(bufs, make([]byte, size))
+		}
+		mask := len(bufs) - 1
+		pointers := sync.Pool{New: func() any { return new([64]byte) }}
+		return func(_, n int) {
+			for i := range n {
+				t := pointers.Get().(*[64]byte)
+				clear(bufs[i&mask])
+				pointers.Put(t)
+			}
+		}
+	}
+}
+
+func init() {
+	const (
+		zeroing, noZero     = "bufpool", "bufpool NoZero"
+		barePair, bareClear = "bare sync.Pool", "bare sync.Pool + clear"
+		perBare             = 2.2
+	)
+	contender := func(name string, kind h.Kind, note string, p sizePattern, mk func(sizePattern) rivals.Run) h.Contender {
+		return h.Contender{Name: name, Kind: kind, Note: note, New: func(*h.Env) (*h.Subject, error) { return &h.Subject{Run: mk(p)}, nil }}
+	}
+	pools := func(p sizePattern) []h.Contender {
+		return []h.Contender{
+			contender(zeroing, h.Ours, "clears the whole class", p, ourPool(false)),
+			contender(noZero, h.Ours, "", p, ourPool(true)),
+			contender("sync.Pool", h.Rival, "of *[]byte, one pool, reallocates buffers that are too small, clears nothing", p, syncPool),
+		}
+	}
+	noAllocs := h.Verdict(h.ZeroAllocs(zeroing), h.ZeroAllocs(noZero))
+	small, medium := []int{64, 128, 256, 512}, []int{kib, 4 * kib, 16 * kib, 64 * kib}
+	smalls := sizePattern{"small", "64, 128, 256 and 512 B in turn, each a class", small, small}
+	for _, r := range []struct {
+		sizePattern
+		target  string
+		verdict func(*h.Result) []h.Check
+	}{
+		{sizePattern{"basic", "1, 4, 16 and 64 KiB in turn, each a class", medium, medium},
+			"0 allocations, ≥ 8 × faster than make, NoZero ≥ 50 ×", h.Verdict(noAllocs, h.Versus(zeroing, "make", 1./8), h.Versus(noZero, "make", 1./50))},
+		{smalls, "0 allocations, ≤ 2.2 × a bare sync.Pool pair", h.Verdict(noAllocs, h.Versus(noZero, barePair, perBare), h.Versus(zeroing, barePair, perBare))},
+		{sizePattern{"inexact", "512 B, 2, 8 and 32 KiB from classes of 1, 4, 16 and 64 KiB, which are 21,760 B on average", medium, []int{512, 2 * kib, 8 * kib, 32 * kib}},
+			"0 allocations, NoZero ≤ 2.2 × a bare sync.Pool pair, clearing ≤ 2.2 × that pair and a clear of the class", h.Verdict(noAllocs, h.Versus(noZero, barePair, perBare), h.Versus(zeroing, bareClear, perBare))},
+		{sizePattern{"oversize", "128, 256, 512 KiB and 1 MiB, classes up to 64 KiB", medium, []int{128 * kib, 256 * kib, 512 * kib, 1024 * kib}},
+			"≤ 1.1 × make", h.Verdict(h.Versus(zeroing, "make", 1.1), h.Versus(noZero, "make", 1.1))},
+		{sizePattern{"frequent", "1 KiB repeatedly", medium, []int{kib}},
+			"0 allocations, ≤ 2.2 × a bare sync.Pool pair", h.Verdict(noAllocs, h.Versus(noZero, barePair, perBare), h.Versus(zeroing, barePair, perBare))},
+		{sizePattern{"mixed", "of 32 sizes 16 of 64 to 256 B, 10 of 1 to 4 KiB, 6 of 16 to 64 KiB, shuffled; 11 classes", powers(64, 64*kib), mixedSizes()},
+			"0 allocations", noAllocs},
+	} {
+		p := r.sizePattern
+		row := h.Row{Name: "bufpool/" + p.name, What: p.what, Target: r.target, Reference: barePair, Warm: 1000, Verdict: r.verdict,
+			Contenders: append(pools(p), contender("make", h.Rival, "", p, makeOnly),
+				contender(barePair, h.Reference, "of a pointer", p, barePool(false)), contender(bareClear, h.Reference, "and clears the class", p, barePool(true)))}
+		if p.name == "oversize" {
+			row.Warm = 0 // each buffer is allocated
+		}
+		h.Register(row)
+	}
+	row := h.Row{
+		Name: "bufpool/parallel", What: "64 to 512 B in turn, by 2 and by 10 goroutines; ns of all together per operation",
+		Target: "10 goroutines ≥ the throughput of 2, 0 allocations", Warm: 1000, MinCPU: 2, Reference: "sync.Pool 10g",
+		Verdict: h.Verdict(h.Versus(zeroing+" 10g", zeroing+" 2g", 1), h.Versus(noZero+" 10g", noZero+" 2g", 1), h.ZeroAllocs(zeroing+" 10g"), h.ZeroAllocs(noZero+" 10g")),
+	}
+	for _, c := range pools(smalls) {
+		two, ten := c, c
+		two.Name, ten.Name = c.Name+" 2g", c.Name+" 10g"
+		row.Contenders = append(row.Contenders, h.ByMany(two, 2), h.ByMany(ten, 10))
+	}
+	h.Register(row)
+}
+
+// powers returns the powers of two from first to last.
+func powers(first, last int) (sizes []int) {
+	for ; first <= last; first *= 2 {
+		sizes = append(sizes, first)
+	}
+	return sizes
+}
+
+// mixedSizes returns 16 small, 10 medium and 6 large sizes in an order without a short period.
+func mixedSizes() []int {
+	s := slices.Concat(
+		slices.Repeat([]int{64, 128, 200, 256}, 4),
+		slices.Repeat([]int{kib, 2 * kib, 1500, 3000, 4 * kib}, 2),
+		[]int{16 * kib, 32 * kib, 64 * kib, 16 * kib, 20_000, 64 * kib},
+	)
+	out := make([]int, len(s))
+	for i := range s {
+		out[i] = s[i*11%len(s)] // 11 and 32 have no common factor
+	}
+	return out
+}

@@ -30,7 +30,7 @@ func writeSVG(w io.Writer, c *fleet.Config, apart, together *fleet.Result) error
 		}
 	}
 	shown := time.Duration(max(len(apart.Attempts), len(together.Attempts), apart.Outage+1)) * time.Second
-	step := tidy(shown / 6)
+	step := picture.Step(shown / 6)
 	shown = (shown + step - 1) / step * step // the time axis ends at a tick
 	d := drawing{p: p, perSecond: float64(picture.Width-left-right) / shown.Seconds(), most: most}
 	height := top + 2*(titleH+panelH) + base
@@ -80,16 +80,6 @@ func (d drawing) panel(r *fleet.Result, y0 int, class, label string) {
 	d.p(`<text class="%s" x="%d" y="%d" font-weight="bold">%s</text>`, class, left, y0-7, label)
 	d.p(`<text class="ink" x="%d" y="%d" text-anchor="end">at most %d/s after the outage, all connected after %s</text>`,
 		picture.Width-right, y0-7, r.Peak, short(r.Connected.Max.Round(time.Second)))
-}
-
-// tidy returns a step of the time axis that is at least d.
-func tidy(d time.Duration) time.Duration {
-	for _, s := range []int{1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200} {
-		if step := time.Duration(s) * time.Second; step >= d {
-			return step
-		}
-	}
-	return d.Truncate(24*time.Hour) + 24*time.Hour
 }
 
 // short formats 10m, not 10m0s.

@@ -6,8 +6,8 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -118,7 +118,7 @@ func TestControls(t *testing.T) {
 	col := func(name string, kind Kind, invalid []string, v ...float64) Column {
 		c := Contender{Name: name, Kind: kind}
 		column := newColumn(&c)
-		column.Invalid, column.Values, column.Median = invalid, v, Median(v)
+		column.Invalid, column.Values, column.Median, column.Max = invalid, v, Median(v), slices.Max(v)
 		return column
 	}
 	r := &Result{Unit: "ns/op", Columns: []Column{
@@ -137,11 +137,9 @@ func TestControls(t *testing.T) {
 		{"any, short", VersusAny("we", 1.1), 1.2, Short},
 		{"share", ShareVersusFastest("we", "floor", 0.34), 1. / 3, OK},
 		{"share, short", ShareVersusFastest("we", "floor", 0.33), 1. / 3, Short},
-		{"limit", AtMostOr("we", 60, "floor", 1), 60, OK},
-		{"control", AtMostOr("we", 1, "floor", 1.5), 60, OK},
-		{"neither", AtMostOr("we", 1, "floor", 1.4), 60, Short},
+		{"steady", Steady("we", 2.7), 160. / 60, OK},
+		{"unsteady", Steady("we", 2.6), 160. / 60, Short},
 		{"no floor", ShareVersusFastest("we", "none", 1), 0, NotMeasured},
-		{"no control", AtMostOr("we", 100, "none", 1), 0, NotMeasured},
 		{"not ours", VersusAny("none", 1), 0, NotMeasured},
 	} {
 		checks := c.verdict(r)
@@ -151,6 +149,9 @@ func TestControls(t *testing.T) {
 	}
 	if c := VersusAny("we", 1)(&Result{Columns: r.Columns[:1]}); c[0].Status != NotMeasured {
 		t.Errorf("without a rival: %+v", c)
+	}
+	if c := NeverSlower([]string{"floor", "we", "wrong", "none"}, 1.1)(r); len(c) != 3 || c[0].Status != Short || c[1].Status != OK || c[2].Status != NotMeasured {
+		t.Errorf("each compared with the one before: %+v", c)
 	}
 }
 
@@ -300,8 +301,13 @@ func TestWriteFileKeepsOtherRows(t *testing.T) {
 		return Row{Name: name, Target: "t", Verdict: ZeroAllocs("we"), Contenders: []Contender{{Name: "we", New: spin(0, 0)}}}
 	}
 	Register(row("a"), row("b"), row("c"))
-	if got := Rows(regexp.MustCompile("[ac]")); len(got) != 2 || got[1].Name != "c" {
-		t.Errorf("selected %v", got)
+	if got, err := Select("[ac]"); err != nil || len(got) != 2 || got[1].Name != "c" {
+		t.Errorf("selected %v, %v", got, err)
+	}
+	for _, pattern := range []string{"(", "no such row"} {
+		if _, err := Select(pattern); err == nil {
+			t.Errorf("%s selects a row", pattern)
+		}
 	}
 
 	path := filepath.Join(t.TempDir(), "results", "latest.json")

@@ -8,12 +8,10 @@ import (
 	"time"
 )
 
-// Program is the main function of a program that measures the registered rows, with the
-// flags that all such programs have. out is where results are written by default; benchtime
-// is the default length of a sample. after, which may be nil, is told of the results
-// behind the summary. It returns the exit status.
-func Program(out string, benchtime time.Duration, after func(*Report)) int {
-	rows := flag.String("rows", "", "measure only rows whose names match this `regexp`; without it, all but those that are set apart")
+// Program is the main function of a program that measures the registered rows. out is the default
+// file for results and benchtime the default length of a sample. It returns the exit code.
+func Program(out string, benchtime time.Duration) int {
+	rows := flag.String("rows", "", "measure only rows whose names match this `regexp` (default: all)")
 	list := flag.Bool("list", false, "list rows and targets, measure nothing")
 	to := flag.String("out", out, "write results to this `file`; empty: nowhere")
 	strict := flag.Bool("strict", false, "exit with 1 when a row is short of its target")
@@ -24,22 +22,14 @@ func Program(out string, benchtime time.Duration, after func(*Report)) int {
 	flag.Uint64Var(&o.Seed, "seed", uint64(time.Now().UnixNano()), "`seed` of the order of contenders")
 	flag.Parse()
 
-	pattern := *rows
-	if *list && pattern == "" {
-		pattern = "." // those that are set apart, too
-	}
-	selected, err := Select(pattern)
+	selected, err := Select(*rows)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "bench: -rows: %v\n", err)
 		return 2
 	}
 	if *list {
 		for _, r := range selected {
-			apart := ""
-			if r.Apart {
-				apart = " (only with -rows)"
-			}
-			fmt.Printf("%-24s %s%s\n", r.Name, r.Target, apart)
+			fmt.Printf("%-24s %s\n", r.Name, r.Target)
 		}
 		return 0
 	}
@@ -60,9 +50,6 @@ func Program(out string, benchtime time.Duration, after func(*Report)) int {
 		short = short || r.Status == Short
 	}
 	rep.Summary(os.Stdout)
-	if after != nil {
-		after(&rep)
-	}
 	if *to != "" {
 		if err := rep.WriteFile(*to); err != nil {
 			fmt.Fprintf(os.Stderr, "bench: cannot write %s: %v\n", *to, err)
@@ -75,7 +62,7 @@ func Program(out string, benchtime time.Duration, after func(*Report)) int {
 	return 0
 }
 
-// Select returns the rows whose names match; without a pattern, all that are not set apart.
+// Select returns the rows whose names match a pattern, or all without one.
 func Select(pattern string) ([]Row, error) {
 	if pattern == "" {
 		return Rows(nil), nil

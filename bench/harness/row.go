@@ -45,9 +45,6 @@ type Row struct {
 	// Silent rows must leave no record at the destination, such as those below
 	// the level.
 	Silent bool
-	// Apart rows are measured only when asked for by name: what else was tried,
-	// say, which nobody wants to wait for.
-	Apart bool
 
 	Contenders []Contender
 	// Verdict judges the medians of the contenders. It must not be nil.
@@ -107,12 +104,12 @@ func Register(rows ...Row) {
 	}
 }
 
-// Rows returns the registered rows whose names match re, in the order of
-// registration; with nil, all that are not Apart.
+// Rows returns the registered rows whose names match re, all with nil, in the order of
+// registration.
 func Rows(re *regexp.Regexp) []Row {
 	var rows []Row
 	for _, r := range registry {
-		if re == nil && !r.Apart || re != nil && re.MatchString(r.Name) {
+		if re == nil || re.MatchString(r.Name) {
 			rows = append(rows, r)
 		}
 	}

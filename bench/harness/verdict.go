@@ -166,19 +166,15 @@ func AtMost(ours string, limit float64) func(*Result) []Check {
 	}
 }
 
-// AtMostOr requires that the main figure of ours is at most limit, or factor × that of ref
-// if this is more: what the machine does by itself at that hour is no fault of ours.
-func AtMostOr(ours string, limit float64, ref string, factor float64) func(*Result) []Check {
+// Steady requires that the slowest round of ours takes at most factor × the median.
+func Steady(ours string, factor float64) func(*Result) []Check {
 	return func(r *Result) []Check {
-		a, b := r.Column(ours), r.Column(ref)
+		a := r.Column(ours)
 		if a == nil {
-			return []Check{missing(limit, r.failure(ours))}
+			return []Check{missing(factor, r.failure(ours))}
 		}
-		if b == nil {
-			return []Check{missing(limit, r.failure(ref))}
-		}
-		return []Check{atMost(a.Median, max(limit, factor*b.Median), fmt.Sprintf("%s %s %s (target ≤ %g, or %g × %s's %s)",
-			ours, figure(a.Median), r.Unit, limit, factor, ref, figure(b.Median)))}
+		got := a.Max / a.Median
+		return []Check{atMost(got, factor, fmt.Sprintf("%s: slowest of %d rounds %.2f × the median (target ≤ %g)", ours, len(a.Values), got, factor))}
 	}
 }
 

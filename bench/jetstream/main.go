@@ -188,4 +188,4 @@ func rows() []h.Row {
 
 func init() { h.Register(rows()...) }
 
-func main() { os.Exit(h.Program("../results/latest.json", time.Second, nil)) }
+func main() { os.Exit(h.Program("../results/latest.json", time.Second)) }

@@ -8,32 +8,14 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"os"
-	"runtime"
 	"time"
 
 	h "github.com/forebay-log/forebay/bench/harness"
 )
 
 const name = "forebay"
-
-// A published is what serilog-sinks-grafana-loki v9 and, before it, YetAnother
-// 4.0.5 allocate for a row, in MB, as that project's table says. Times are of another
-// machine.
-type published struct {
-	events         int
-	mb, yetAnother float64
-	ms             float64
-}
-
-var dotNet = map[string]published{
-	"loki/simple-10k": {10_000, 1.36, 4.63, 17.66}, "loki/exception-10k": {10_000, 66.21, 70.09, 121.03},
-	"loki/simple-1k": {1000, 0.14, 0.47, 5.35}, "loki/exception-1k": {1000, 6.61, 7.00, 33.52},
-	"loki/format-simple": {1000, 1.71, 0, 1.239}, "loki/format-exception": {1000, 8.60, 0, 7.162},
-}
 
 func rows() []h.Row {
 	// As in the source, a sample begins with a logger that is new and has sent
@@ -88,42 +70,6 @@ func rows() []h.Row {
 	}
 }
 
-// besidePublished prints what was allocated beside what the source's project
-// published.
-func besidePublished(w io.Writer, results []*h.Result) {
-	fmt.Fprintln(w, "\nMB allocated, beside serilog-sinks-grafana-loki v9 as published (its times are of another machine)")
-	fmt.Fprintf(w, "%-22s %10s %10s %10s %10s %10s %12s\n", "row", "forebay", "native", "warm", ".NET v9", "YetAnother", ".NET v9 ms")
-	for _, r := range results {
-		p, ok := dotNet[r.Name]
-		if !ok {
-			continue
-		}
-		cells := make([]string, 3)
-		for i, who := range [][]string{{name, "protobuf"}, {"native"}, {"warm"}} {
-			cells[i] = "–"
-			for _, n := range who {
-				if c := r.Column(n); c != nil {
-					cells[i] = fmt.Sprintf("%.3f", c.AllocBytes*float64(p.events)/1e6)
-				}
-			}
-		}
-		yet := "–"
-		if p.yetAnother > 0 {
-			yet = fmt.Sprintf("%.2f", p.yetAnother)
-		}
-		fmt.Fprintf(w, "%-22s %10s %10s %10s %10.2f %10s %12.2f\n", r.Name, cells[0], cells[1], cells[2], p.mb, yet, p.ms)
-	}
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	hd, err := newHandler(new(sink204), "protobuf")
-	runtime.ReadMemStats(&after)
-	if err == nil {
-		hd.Close(context.Background())
-		fmt.Fprintf(w, "making a logger, once: %.1f MB, of which 4.2 MB are what records wait in\n", float64(after.TotalAlloc-before.TotalAlloc)/1e6)
-	}
-}
-
 // allocs requires at most so many allocations per event.
 func allocs(who string, limit float64) func(*h.Result) []h.Check {
 	return func(r *h.Result) []h.Check {
@@ -152,11 +98,10 @@ func check(r *h.Result, who string, limit float64, what string, f func(*h.Column
 
 func init() {
 	h.Register(rows()...)
-	h.Register(stepRows()...)
 }
 
 // main writes into the file of package bench. A sample of two seconds has all events of a
 // row, also where a rival needs 100 µs for each.
 func main() {
-	os.Exit(h.Program("../results/latest.json", 2*time.Second, func(rep *h.Report) { besidePublished(os.Stdout, rep.Rows) }))
+	os.Exit(h.Program("../results/latest.json", 2*time.Second))
 }

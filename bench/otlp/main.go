@@ -163,4 +163,4 @@ func rows() (rows []h.Row) {
 
 func init() { h.Register(rows()...) }
 
-func main() { os.Exit(h.Program("../results/latest.json", time.Second, nil)) }
+func main() { os.Exit(h.Program("../results/latest.json", time.Second)) }

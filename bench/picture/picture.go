@@ -5,7 +5,10 @@
 //	fmt.Fprint(w, `<text class="ink" x="10" y="20">…</text>`, picture.Close)
 package picture
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // Width is the width of a picture in its own units. Pages show it 720 px wide, so text of
 // FontSize is 11.2 px high there.
@@ -33,4 +36,21 @@ const style = `<style>
 func Open(height int) string {
 	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="%d">`+"\n%s\n"+
 		`<rect class="back" width="%d" height="%d"/>`+"\n", Width, height, FontSize, style, Width, height)
+}
+
+// Step returns the step of a time axis: the smallest tidy duration that is at least d.
+func Step(d time.Duration) time.Duration {
+	for unit := time.Millisecond; unit <= 10*time.Second; unit *= 10 {
+		for _, n := range []time.Duration{1, 2, 5} {
+			if n*unit >= d {
+				return n * unit
+			}
+		}
+	}
+	for _, minutes := range []time.Duration{1, 2, 5, 10, 15, 30, 60, 120, 360, 720} {
+		if step := minutes * time.Minute; step >= d {
+			return step
+		}
+	}
+	return d.Truncate(24*time.Hour) + 24*time.Hour
 }
