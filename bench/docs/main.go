@@ -156,7 +156,7 @@ func table(lines []line, where string) string {
 	if last != first {
 		days += " to " + last
 	}
-	fmt.Fprintf(&sb, "\n%s, %s. Lower is better. Values are medians of one run\nin which all contenders alternate. Competitors with invalid output do not count.\n", where, days)
+	fmt.Fprintf(&sb, "\n%s, %s. Lower is better. Values are medians of one run\nin which all contenders alternate. Competitors with invalid output are excluded.\n", where, days)
 	return sb.String()
 }
 

@@ -15,11 +15,10 @@ func outputsPage() string {
 	var sb strings.Builder
 	sb.WriteString(`# Options of outputs
 
-This page is for operators and programmers who configure outputs. It lists every option once, and
-is generated from the table that flags, queries of
-` + "`--to`" + ` and configuration files read; a test compares it with the table. A key of a configuration file
-and a query parameter have the name of the option. *Go* is the same option of the library; ` + "`TLS`" + ` is a field
-of each driver's Config.
+This page is for operators and programmers who configure outputs. It lists every option once. A test compares
+it with the table in the source code from which the flags, the query parameters of ` + "`--to`" + ` and the keys of
+configuration files are made. Keys and query parameters have the same name as the option. *Go* is the same
+option of the library; ` + "`TLS`" + ` is a field of each driver's Config.
 
 | option, key, parameter | flag | Go | default | unit | for |
 |---|---|---|---|---|---|
