@@ -45,8 +45,8 @@ type Options struct {
 	Spill Spill
 	// AsideBytes limits the payload bytes of parked records: suspects, and records of streams that
 	// the destination does not accept at the moment. When the limit is reached, further such
-	// records stay in the slabs. These are refused after an hour, or before the memory would drop
-	// records that the destination accepts. Default 4 MiB.
+	// records stay in the slabs. There they are refused after an hour, or earlier if the memory
+	// would otherwise drop records that the destination accepts. Default 4 MiB.
 	AsideBytes int
 	// OnError receives events about transitions: "send" at the first failure of a series, "hold" if
 	// only a change of configuration helps, "gone" if the destination has ended, "recovered" at the

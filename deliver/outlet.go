@@ -467,9 +467,9 @@ func (o *outlet) SpillWhen(full func() bool) (press func(), err error) {
 	return o.poke, nil
 }
 
-// ErrFull is the cause of the event "spill" when the spool begins to fill because the memory in
-// front of it is full, and the cause of a call of an [ErrorHandler] for that reason: the
-// destination is slow or hangs.
+// ErrFull means that memory is full because the destination is slow or hangs. It is the cause
+// of the event "spill" when the spool begins to fill for that reason, and of a call of an
+// [ErrorHandler].
 var ErrFull = errors.New("the destination is too slow")
 
 // ---- flush ----------------------------------------------------------------

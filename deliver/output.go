@@ -158,8 +158,8 @@ func (o *Output) TryWriteSpliced(p []byte, in []slab.Splice, m batch.Meta) bool 
 	return o.w.TryWriteSpliced(p, in, m)
 }
 
-// Refuse is [slab.Writer.Refuse]. p, if it is not nil, is the record or a part of it, for the
-// dead letters, and cause is the reason. It copies p.
+// Refuse is [slab.Writer.Refuse]. If p is not nil, it is the record or a part of it, which
+// Refuse copies for the dead letters; cause is the reason.
 func (o *Output) Refuse(p []byte, m batch.Meta, r batch.Reason, cause error) error {
 	err := o.w.Refuse(r)
 	if p != nil {
@@ -241,8 +241,8 @@ func (o *Output) Commit(ctx context.Context) error {
 // are not synced.
 func (o *Output) Sync() error { return o.w.Sync() }
 
-// Drain notes that Close will follow and that everything must be settled by deadline, for
-// callers that continue to write for a while.
+// Drain announces that Close will follow and that everything must be settled by deadline.
+// It is for callers that continue to write for a while.
 func (o *Output) Drain(deadline time.Time) { o.outlet.Drain(deadline) }
 
 // Account returns the number of accepted records and of their outcomes.
@@ -278,9 +278,10 @@ func (o *Output) SetErrorHandler(h ErrorHandler) {
 // Done returns a channel that is closed when a Shutdown has ended.
 func (o *Output) Done() <-chan struct{} { return o.ended }
 
-// Subscribe returns the transitions of the circuit from now on, failures that change
-// nothing among them, and a function that ends the subscription. A subscriber that is too
-// slow misses the newest failures and the oldest transitions. Close closes the channel.
+// Subscribe returns the transitions of the circuit from now on, including failures that
+// do not change its state, and a function that ends the subscription. A subscriber that
+// is too slow misses the newest failures and the oldest transitions. Close closes the
+// channel.
 func (o *Output) Subscribe() (<-chan Transition, func()) { return o.outlet.Subscribe() }
 
 var _ io.WriteCloser = (*Output)(nil)
@@ -297,8 +298,8 @@ func (o *Output) Close() error {
 // It returns when that is done or when ctx ends, whatever the destination does; if ctx has no
 // deadline, after CloseTimeout. The destination has 70 % of the time, error handlers have until 85
 // %, and the rest is for the spool. A call or callback that hangs is abandoned no later than 0.2 s
-// after the end of ctx. If there is a spool and no time, because ctx has ended or is cancelled,
-// Shutdown uses up to half a second more for it, and as long again for a disk that hangs.
+// after the end of ctx. If no time is left for a spool, because ctx has ended or is cancelled,
+// Shutdown uses up to 0.5 s more to write to it, and up to another 0.5 s if the disk hangs.
 //
 // The error is nil if this Shutdown lost nothing: all pending records are delivered, handled, dead
 // letters, or safely kept on disk for the next start, in the spool or crash-safe memory
@@ -308,7 +309,7 @@ func (o *Output) Close() error {
 // arrived.
 //
 // Shutdown may be called concurrently with all other methods and more than once: later calls wait
-// for the first and return the same.
+// for the first one and return the same result.
 func (o *Output) Shutdown(ctx context.Context) (batch.Report, error) {
 	ctx, cancel := closetime.Bounded(ctx, o.timeout)
 	defer cancel()

@@ -44,9 +44,9 @@ type OutputOptions struct {
 	BufferBytes int
 	// BufferRecords is the maximum number of records of this process in memory, including those in
 	// flight. It is never exceeded. Slab.WhenFull may apply earlier, from about four fifths of it,
-	// because the limit is divided among the slabs. The slabs are made few and large, so that each
-	// holds at least four records, if there are enough. Parked records are not counted. At least 5;
-	// it sets Slab.SlabRecords if that is 0. Default 0: limited by the memory only.
+	// because the limit is divided among the slabs. The memory is divided into fewer and larger
+	// slabs if necessary, so that each holds at least four records. Parked records are not counted.
+	// At least 5; it sets Slab.SlabRecords if that is 0. Default 0: limited by the memory only.
 	BufferRecords int
 	// CrashDir is a directory for files that contain the memory, so that it survives the death of
 	// the process: a short form of Slab.Crash. Default "": none.

@@ -53,8 +53,8 @@ func (o *outlet) Drain(deadline time.Time) {
 // destination works and has time, and stay there otherwise: pending, for the next
 // process. The spool is not closed.
 //
-// The error has the number of records dropped by this Shutdown. Later calls wait for
-// the first one and return the same.
+// The error has the number of records dropped by this Shutdown. Later calls wait for the
+// first one and return the same result.
 func (o *outlet) Shutdown(ctx context.Context) (batch.Report, error) {
 	s := o.stopping
 	if s.begun.Swap(true) {

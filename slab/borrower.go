@@ -20,12 +20,12 @@ type Borrower interface {
 	// ended. If it returns an error, it has settled no record and does not use l any more.
 	Borrow(ctx context.Context, l *Lease) error
 	// Account calls read with the account of the records that the consumer has settled or stores
-	// elsewhere. It holds the lock that it also holds when it calls Settle.
+	// elsewhere. During the call, the consumer holds the lock under which it also calls Settle.
 	Account(read func(batch.Account))
-	// Held returns the records of origin with tickets from first to last that are, or were until
-	// they were settled, on the consumer's disk. A Writer that recovers a crash-safe file skips
-	// these records. Ranges may overlap and be in any order. The result never contains a record
-	// that the consumer might not have, but it may omit some that it has.
+	// Held returns the tickets from first to last of those records of origin that are on the
+	// consumer's disk, or were there when they were settled. A Writer that recovers a crash-safe
+	// file skips these records. Ranges may overlap and be in any order. The result never
+	// contains a record that the consumer might not have, but it may omit some that it has.
 	Held(origin [16]byte, first, last uint64) []batch.Tickets
 	// SpillWhen is called once, before the first lease, if Options.WhenFull or
 	// Options.ImportantWhenFull is [Spill]: the consumer then moves records to disk while the

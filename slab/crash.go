@@ -31,9 +31,9 @@ type Crash struct {
 	// write-back to a busy disk can stall a store into a mapped page.
 	Dir string
 	// Required makes New fail if the file cannot be created. It also drops a record that is larger
-	// than a slab, as dropped{failed}, if the disk has no room for it. Default false: New uses heap
-	// slabs, reports that once and sets Stats.CrashUnsafe, and such a record is kept in memory
-	// only and counted in Stats.HeapOnly.
+	// than a slab, as dropped{failed}, if the disk has no room for it. Default false: without a
+	// file, New uses heap slabs, reports that once and sets Stats.CrashUnsafe; a larger record for
+	// which the disk has no room is kept in memory only and counted in Stats.HeapOnly.
 	Required bool
 	// Codec is called for a file whose content type differs from that of Options.Codec, or whose
 	// schema is newer. It returns the codec and true if the destination accepts such records

@@ -78,13 +78,14 @@ type Options struct {
 	// fill. Default 100 ms, or ten times FlushIdle if that is longer. Negative: records wait
 	// until the slab is full, for Flush, for Close, or for a record of FlushLevel.
 	FlushInterval time.Duration
-	// FlushIdle, if positive, sends the waiting records when no record has arrived for this time,
-	// or for at most twice this time. While records keep arriving, slabs fill for up to
-	// FlushInterval, so that writes are fewer and larger. Default 0: only FlushInterval applies.
+	// FlushIdle, if positive, sends the waiting records when no new record arrives. They are sent
+	// between one and two times FlushIdle after the last record. While records keep arriving,
+	// slabs fill for up to FlushInterval, so that writes are fewer and larger. Default 0: only
+	// FlushInterval applies.
 	FlushIdle time.Duration
 	// FlushLevel is the lowest level at which a record is sent at once; [NoFlushLevel] means none.
-	// Default slog.LevelError. If this or one of the levels below is a *slog.LevelVar, its value is
-	// read for each record. The level of any other Leveler is read once, by New.
+	// Default slog.LevelError. If FlushLevel, ReserveLevel or ImportantLevel is a *slog.LevelVar,
+	// its value is read for each record. The level of any other Leveler is read once, by New.
 	FlushLevel slog.Leveler
 	// WhenFull is the behavior of a write if no slab is free. Default BlockFor(250 ms).
 	WhenFull WhenFull
@@ -162,11 +163,12 @@ func Block() WhenFull { return WhenFull{kind: whenFullBlock} }
 // DropNewest never waits: the record is dropped and counted.
 func DropNewest() WhenFull { return WhenFull{kind: whenFullDropNewest} }
 
-// DropOldest never waits. If no slab is free, the oldest slab that no Send is reading is reused for
-// the new record, and all records in it are dropped and counted. An older record larger than a slab
-// is dropped instead, if that frees a slab. For a new record larger than a slab, slabs and records
-// larger than a slab are dropped, oldest first, until it fits: with slabs of 64 KiB, a record of
-// 200 KiB needs four. The new record is dropped if Sends are reading too many slabs.
+// DropOldest never waits. If no slab is free, the oldest slab that the destination is not reading
+// is reused for the new record, and all records in it are dropped and counted. An older record
+// larger than a slab is dropped instead, if that frees a slab. For a new record larger than a slab,
+// slabs and records larger than a slab are dropped, oldest first, until it fits: with slabs of 64
+// KiB, a record of 200 KiB needs four. The new record is dropped if the destination is reading too
+// many slabs.
 func DropOldest() WhenFull { return WhenFull{kind: whenFullDropOldest} }
 
 // spillPatience is the maximum time of a wait under [Spill].

@@ -33,7 +33,8 @@ type Workload struct {
 	// RecordBytes is the mean length of an encoded record in bytes, without
 	// its slot. Required.
 	RecordBytes float64
-	// Latency is the time of the destination for one write of a slab. Default 0: negligible.
+	// Latency is the time that the destination needs to write one slab. Default 0:
+	// negligible.
 	Latency time.Duration
 	// Spike is the longest stall of the destination, in addition to Latency, that callers should
 	// not notice. Default 0: none.
@@ -105,8 +106,9 @@ func (s Sizing) String() string {
 // of mean length at its end, which matters only if a slab holds few records.
 //
 // If MemoryBytes is set and too small, Plan halves the slab size as far as R and L allow, because
-// the two additional slabs then cost less. It uses the largest size that fits. If none fits, the
-// error wraps [ErrMemory] and the Sizing is the best that fits the budget.
+// the two additional slabs then cost less. It uses the largest size with which the count fits the
+// budget. If there is none, the error wraps [ErrMemory], and the Sizing has the longest Absorbs
+// that the budget permits.
 //
 // If the destination accepts at most R·RecordBytes per second, with slabs of at most 1 MiB, the
 // error wraps [ErrTooSlow]. The result depends on w only: Plan measures nothing and allocates no
