@@ -23,8 +23,8 @@ type Setup struct {
 	// writes JSON.
 	Encoder encode.Encoder
 	// OutputOptions are the options of memory and delivery. The options of the output are
-	// applied after the function has returned. Fields that are then zero have the default of
-	// the destination, see Defaults of deliver.Traits.
+	// applied after the function has returned. Fields that remain zero get the default of
+	// the destination (Defaults of deliver.Traits).
 	deliver.OutputOptions
 
 	claims func(what, path string) error // nil: anything may be claimed

@@ -107,8 +107,9 @@ func (g *names) levelLocked(name string) (l slog.Level, ok bool) {
 }
 
 // SetLevel sets the level of the loggers with the given name (see [Logger.Named]), and of
-// names below it without a level, such as "db.pool" below "db". The name "" means all other
-// loggers. SetLevel may be called at any time.
+// names below it without a level, such as "db.pool" below "db". The name "" means all
+// loggers without a name, and all loggers for whose name no level is set. SetLevel may be
+// called at any time.
 //
 // A record below the level of its logger reaches no output. An output with a level also
 // applies that level; an output without one accepts every record that the logger admits. While
@@ -123,9 +124,9 @@ func (r *Router) SetLevel(name string, l slog.Leveler) {
 }
 
 // Levels returns the names that have loggers or a level. The value is the level set by
-// [Router.SetLevel] for the name or a name above it, otherwise slog.LevelInfo. An output with
-// a level ([Level], [Output]) may accept fewer records or, where SetLevel has set no level,
-// more. The caller owns the map.
+// [Router.SetLevel] for the name or a name above it, otherwise slog.LevelInfo. The levels of
+// outputs ([Level], [Output]) are not considered: such a level can exclude further records,
+// and it alone applies if SetLevel has set no level. The caller owns the map.
 func (r *Router) Levels() map[string]slog.Level {
 	c := r.core()
 	if c == nil {

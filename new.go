@@ -39,10 +39,10 @@ func (l *Logger) Router() *Router {
 	return l.h.core.router
 }
 
-// Close closes the Router of l, and so every Logger derived from it, like [Router.Close]
-// without a deadline: within 5 s, or the longest CloseTimeout of an output. The error is nil if
-// no record was lost. Otherwise it is also written to standard error, because a deferred call
-// discards it. For each output that keeps records on disk for the next start, Close also
+// Close closes the Router of l, which all Loggers derived from l share. It is [Router.Close]
+// without a deadline: the limit is 5 s, or the longest CloseTimeout of an output. The error is
+// nil if no record was lost. Otherwise it is also written to standard error, because a deferred
+// call discards it. For each output that keeps records on disk for the next start, Close also
 // writes a line with their number and the directory. Close may be called more than once.
 //
 // The error covers only records lost by this Close. Records dropped earlier, for example

@@ -81,10 +81,10 @@ func Context(fn func(ctx context.Context, dst []slog.Attr) []slog.Attr) Option {
 }
 
 // Sample limits bursts of a message. It counts the records that have the same logger name
-// ([Logger.Named]), the same message, and a level in the range from level to level+3. In each
-// second the first ones are logged, and then one in every; if every is 0, none. Sample cannot
-// distinguish a burst from records that share a message by design, such as those of
-// accesslog.
+// ([Logger.Named]), the same message, and a level in the range from level to level+3. With
+// first 10 and every 100, the first 10 records of each second are logged, and after them
+// every 100th record; if every is 0, no further records are logged. Sample cannot distinguish
+// a burst from records that share a message by design, such as those of accesslog.
 //
 // The next record logged after others were left out has the attribute "repeated" with their
 // number. If there is none, a separate record with the level, the message, the name of the
@@ -113,8 +113,9 @@ func CloseOnExit() Option {
 }
 
 // Durations sets the format of durations in all outputs: "ns" (1500000000), "text" (1.5s) or
-// "seconds" (1.5). An encoder made with encode.Options.Duration keeps its own. By default
-// durations are integer nanoseconds, as in slog's JSON, and text only in encode.Console.
+// "seconds" (1.5). An encoder made with encode.Options.Duration keeps that format. By
+// default durations are integer nanoseconds, as in slog's JSON, and text only in
+// encode.Console.
 func Durations(form string) Option {
 	return optionFunc(func(c *config) { c.duration = form })
 }
@@ -139,9 +140,10 @@ const Forever time.Duration = math.MaxInt64
 
 // BusyTimeout sets how long a caller waits for a direct output that is stuck in one Write. It
 // must be positive. After that, callers do not wait until the Write returns, and their records
-// are counted as dropped{busy}. The default is 250 ms: with it, a Write of 400 ms costs a
-// service with 1,000 records a second the 400 records logged meanwhile, and delays no call by
-// more than 250 ms. With [Forever] no record is lost, and a call waits as long as the Write.
+// are counted as dropped{busy}. The default is 250 ms: with it, no call is delayed by more
+// than 250 ms; if a Write takes 400 ms, a service with 1,000 records a second loses the 400
+// records logged during that time. With [Forever] no record is lost, and a call waits as long
+// as the Write.
 func BusyTimeout(d time.Duration) CommonOption { return busyTimeout(d) }
 
 type busyTimeout time.Duration

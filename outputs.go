@@ -95,9 +95,9 @@ func openFile(c *logFile, s *Setup) (deliver.Destination, error) {
 }
 
 // Rotate starts a new file before the current one would exceed maxBytes, and keeps the given
-// number of old files (0: all). Data that is written at once stays in one file. That is up to
-// 64 KiB (one slab, see [Buffer]), so a smaller limit has no further effect. By default size
-// causes no rotation.
+// number of old files (0: all). The records of one write stay in one file. A write has up to
+// 64 KiB (one slab, see [Buffer]), so a smaller limit has no further effect. By default the
+// file does not rotate because of its size.
 func Rotate(maxBytes int64, keep int) OutputOption {
 	return DriverOption("forebay.Rotate", func(c *logFile) error {
 		if maxBytes <= 0 {
@@ -109,8 +109,8 @@ func Rotate(maxBytes int64, keep int) OutputOption {
 }
 
 // RotateEvery starts a new file in each period, counted in UTC, and keeps the given number of
-// old files (0: all). With 24*time.Hour, files rotate at midnight UTC. By default time causes
-// no rotation.
+// old files (0: all). With 24*time.Hour, files rotate at midnight UTC. By default the file
+// does not rotate because of its age.
 func RotateEvery(period time.Duration, keep int) OutputOption {
 	return DriverOption("forebay.RotateEvery", func(c *logFile) error {
 		if period < time.Second {

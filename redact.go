@@ -14,9 +14,9 @@ import (
 //
 // A key applies to every name: of attributes and groups, including those of [slog.Logger.With]
 // and WithGroup, of struct fields (the Go name and the names in all tags), of map entries, and
-// of members of JSON objects that a value consists of or that a text or message quotes. Case
-// is ignored. In a name with dots each part is compared: "token" also hides "auth.token". A key
-// with dots matches consecutive names at any depth.
+// of members of JSON objects, whether the object is the whole value or is quoted in a text or a
+// message. Case is ignored. In a name with dots each part is compared: "token" also hides
+// "auth.token". A key with dots matches consecutive names at any depth.
 //
 // The whole name is compared: "token" hides neither "access_token" nor "tokens". A * at the
 // beginning or end of a key without dots matches any text: "*token", "password*", "*secret*".
@@ -31,8 +31,8 @@ func RedactKeys(keys ...string) Option {
 // RedactPaths is like [RedactKeys], but only for values at the given paths. A path consists of
 // names separated by dots, outermost first: "user.password" is the attribute password in the
 // group user, the field Password of the struct user, or an entry of the map user. Groups opened
-// with WithGroup count. A * matches any one name, as in "http.*.authorization". The elements
-// of a list have no name; a path may also contain a * for them. By default no path is
+// with WithGroup count. A * matches any one name, as in "http.*.authorization". The elements of
+// a list have no name: a path may omit them or contain a * for them. By default no path is
 // redacted.
 func RedactPaths(paths ...string) Option {
 	return optionFunc(func(c *config) { c.redact.Paths = append(c.redact.Paths, paths...) })

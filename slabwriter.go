@@ -56,8 +56,9 @@ func NewSlabWriter(w io.Writer, o *slab.Options) (*SlabWriter, error) {
 }
 
 // Write copies p, one record, into a slab. If memory is full, it waits or drops the record, see
-// WhenFull of [slab.Options]. A dropped record is counted and not an error. A record above
-// MaxRecord is slab.ErrOversize; after Close the error wraps [batch.ErrClosed].
+// WhenFull of [slab.Options]. If a record is dropped, it is counted, and the error is nil. For
+// a record larger than MaxRecord the error wraps slab.ErrOversize; after Close it wraps
+// [batch.ErrClosed].
 func (s *SlabWriter) Write(p []byte) (int, error) { return s.out.Write(p) }
 
 // WriteRecord is like Write for a record with known time and level. The error wraps

@@ -32,13 +32,14 @@ type OutputStats struct {
 	// Buffered reports whether the output accepts records without waiting for their
 	// destination.
 	Buffered bool
-	// Account holds the outcomes of the records. A buffered output keeps a separate
-	// account, which includes the records of its other users; records that could not be
-	// encoded for it are added. For an output without an account, a record counts as
-	// delivered if the write returned no error.
+	// Account holds the outcomes of the records. A buffered output keeps the account
+	// itself. If other programs or routers write to it too, their records are included.
+	// Records that could not be encoded for it are added. For an output without an
+	// account, a record counts as delivered if the write returned no error.
 	batch.Account
-	// Errors is the number of failed writes to a direct output, including those that a
-	// second write made good, or of records for which a buffered output returned an error.
+	// Errors is the number of errors. For a direct output these are failed writes,
+	// including those that a second write completed; for a buffered output, records for
+	// which it returned an error.
 	Errors uint64
 	// Panics is the number of calls of a direct output's writer, or of a buffered output's
 	// driver, that panicked or called runtime.Goexit.

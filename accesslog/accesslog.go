@@ -7,7 +7,7 @@
 //
 // It is a separate package so that programs without it do not link net/http. It imports only
 // log/slog and net/http. The middleware works with every router that accepts an http.Handler, such
-// as chi, and wraps routers that are one, such as gin.
+// as chi, and wraps routers that implement http.Handler, such as gin.
 package accesslog
 
 import (
@@ -52,8 +52,8 @@ type Options struct {
 // give requests a separate level.
 //
 // A panic is passed on to the server, which logs its stack. The http.ResponseWriter of the handler
-// implements http.Flusher, http.Hijacker, io.ReaderFrom and io.StringWriter, which call the one of
-// the server, and Unwrap for http.ResponseController.
+// has the methods of http.Flusher, http.Hijacker, io.ReaderFrom and io.StringWriter, which call
+// those of the server's ResponseWriter, and Unwrap for http.ResponseController.
 //
 // The middleware is safe for concurrent use. o may be nil. A nil log discards all records, like a
 // nil forebay.Logger.

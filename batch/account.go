@@ -150,7 +150,7 @@ type Report struct {
 func (r Report) Undelivered() uint64 { return r.Dropped.Total() + r.Pending.Total() }
 
 // Kept returns the number of records stored on disk for the next start: after a Close, the pending
-// records in crash-safe memory or a spool. The next start may recover more records: a record
-// delivered after an undelivered one is sent again: at most the batches in flight at
-// each failure.
+// records in crash-safe memory or a spool. The next start may recover more records, because
+// records that were delivered after an undelivered one are sent again. These are at most the
+// batches in flight at each failure.
 func (r Report) Kept() uint64 { return r.Pending.Slab + r.Pending.Spill }

@@ -57,8 +57,9 @@ func New(o *Options) *Window {
 	return w
 }
 
-// First records that the record id was received, and reports whether for the first time. If that is
-// unknown, because the record is below the window or has no id, First returns true.
+// First notes that the record with the given id was received, and reports whether this is the first
+// time. If that is unknown, because the record is below the window or has no id, First returns
+// true.
 func (w *Window) First(id ID) bool {
 	if id.Origin == ([16]byte{}) {
 		w.stats.First++

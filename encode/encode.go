@@ -1,8 +1,8 @@
 // Package encode converts records to bytes in their final format, in the goroutine and the
 // buffer of the caller.
 //
-// [JSON], [Logfmt] and [Console] return an [Encoder]. A logger holds a [Scope] of it: the
-// attributes and groups of With and WithGroup, encoded once.
+// [JSON], [Logfmt] and [Console] return an [Encoder]. A logger holds a [Scope] of the
+// Encoder, which encodes the attributes of With and the groups of WithGroup once.
 //
 //	Encoder ─▶ Scope ─▶ WithAttrs, WithGroup ─▶ Scope ─▶ Append(dst, record) ─▶ bytes
 //

@@ -32,16 +32,16 @@ func (e *encoder) appendSourceJSON(dst []byte, pc uintptr) []byte {
 //     result of a json.Marshaler is converted to valid UTF-8, and a time outside the years 0
 //     to 9999 is a string such as "12000-01-02T03:04:05Z".
 //   - Times have nine decimals and are in UTC.
-//   - An error is its message, even if it has a method MarshalJSON. Chain and stack can be
+//   - An error is written as its message, even if it has a method MarshalJSON. Chain and stack can be
 //     added, see Options.Errors.
 //   - Values within structs, maps and lists have the same format as attributes: LogValue and
-//     AppendAttrs are called, errors are their message, and the formats of [Options] apply. A
-//     value that cannot be encoded does not affect the others.
+//     AppendAttrs are called, errors are written as their message, and the formats of
+//     [Options] apply. A value that cannot be encoded does not affect the others.
 //   - Groups without attributes are always omitted.
 //   - The source position has additional formats, see Options.Caller.
 //   - Values nested deeper than 1000 levels, and LogValuers that return groups without end,
-//     are replaced by the text of that error. slog does the same for cyclic values, but some
-//     of them exhaust the stack there, which terminates the process.
+//     are replaced by an error text. slog does the same for most cyclic values; others
+//     exhaust the stack, which terminates the process.
 //
 // The following values do not allocate: values of slog's kinds, slices of them and pointers to
 // such slices (slog.Any("ids", &ids)), errors, [AttrAppender], structs of plain fields, []any

@@ -24,8 +24,8 @@ import (
 //
 // Every byte is appended (O_APPEND), so several processes may write to a file that none of them
 // rotates. A file that rotates belongs to one process: Open locks a file path.lock in the same
-// directory and, on systems with flock(2), the log file itself, which detects other names of it:
-// symbolic and hard links.
+// directory and, on systems with flock(2), the log file itself. The second lock detects a
+// process that uses the file under another name, a symbolic or hard link.
 type File struct {
 	o    Options
 	name string // as given, for messages
@@ -71,10 +71,10 @@ var operatingSystem = system{
 // Open opens the log file at path for appending, and creates it if it is missing. A nil o means
 // the zero Options.
 //
-// If the file does not end with a newline, because a process crashed during a write or its input
-// had none, a newline is written before the first record, so that only one line is torn. Open
-// fails, naming the file, if another process rotates the file, or if this process is configured
-// to rotate it and another process uses it.
+// The file may end without a newline, because a process crashed during a write or its last
+// record had no newline. Then a newline is written before the first record, so that only one
+// line is torn. Open fails, naming the file, if another process rotates the file, or if this
+// process is configured to rotate it and another process uses it.
 func Open(path string, o *Options) (*File, error) { return openWith(path, o, operatingSystem) }
 
 func openWith(path string, o *Options, sys system) (*File, error) {

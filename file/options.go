@@ -24,11 +24,11 @@ type Options struct {
 	// deleted or moved later. Default false: a missing directory is an error, because it
 	// is often caused by a typing error.
 	MakeDirs bool
-	// NoReserve disables the reservation of disk space. Default false: on ext4 under
-	// Linux, up to 8 MiB are reserved after the end of a file that is larger than 8 MiB and
+	// NoReserve disables the reservation of disk space. Default false: on ext4 under Linux,
+	// up to 8 MiB are reserved after the end of a file that is larger than 8 MiB and
 	// belongs to the user of the process, but not beyond RotateBytes. This makes appending
-	// cheaper. The file size does not include the space, du(1) does. It is released by
-	// Close, rotation, Reopen or the next Open, once no other process has the file open.
+	// cheaper. The space is not part of the file size, but du(1) counts it. It is released
+	// by Close, rotation, Reopen or the next Open, once no other process has the file open.
 	NoReserve bool
 
 	// RotateBytes is the maximum size of the file in bytes. The file is rotated before a

@@ -40,10 +40,11 @@ const (
 )
 
 // Check compares the path with the open file. If the path no longer names the file, because the
-// file was moved or deleted, Check opens the path again and reports that once to OnError. Write
-// makes the same check after a pause, after a Check, and at most every 0.1 s; while it is idle,
-// the File makes it once a second. A moved file stays in use until a new one can be opened. If a
-// deleted file cannot be created again, Check and Write return the reason.
+// file was moved or deleted, Check opens the path again and reports that once to OnError. The
+// first Write after a pause or after a Check makes the same check; otherwise Write makes it at
+// most every 0.1 s. While there are no writes, the File makes it once a second. A moved file
+// stays in use until a new one can be opened. If a deleted file cannot be created again, Check
+// and Write return the reason.
 func (f *File) Check() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

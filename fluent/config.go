@@ -91,7 +91,7 @@ type Config struct {
 	// Fluentd's in_unix sends no acknowledgements, so unix:PATH of fluentd requires NoAck.
 	// After the first message of a connection the client waits briefly (20 ms to 1 s),
 	// because some servers close the connection after one message. The event "no-ack"
-	// reports a server that only accepts connections, as far as that can be detected.
+	// reports a server that closes ten connections in a row soon after they were opened.
 	// Default false.
 	NoAck bool `yaml:"no_ack"`
 	// Window is the maximum number of unacknowledged batches. Default 4.
@@ -173,7 +173,8 @@ type Config struct {
 	SyncTimeout time.Duration `yaml:"sync_timeout"`
 }
 
-// Auth authenticates this client to servers with a security section. The zero value is none.
+// Auth authenticates this client to servers with a security section. With the zero value the
+// client does not authenticate.
 type Auth struct {
 	// SharedKey is the key of a server with a security section. SharedKeyFile is a file
 	// that contains it; a newline at the end is removed. With Secured the key may be empty.

@@ -45,12 +45,12 @@ type EncoderOptions struct {
 }
 
 // NewEncoder returns an encoder of Forward entries for a route of a Router whose outputs have a
-// [Driver]. The time of a record is the time of its entry;
-// level, message and attributes are fields, and groups are maps. An error is written as its
-// message, with details if EncoderOptions.Errors is set; other values are written as by
-// [Logger.Post]. A value that cannot be written is replaced by a text with the reason. A record
-// whose time the protocol cannot represent, before 1970 or later than 2106-02-07 06:28:13 UTC, is an error and
-// counted as dropped{encode}. o may be nil. The error names all invalid options.
+// [Driver]. The time of a record is the time of its entry; level, message and attributes are
+// fields, and groups are maps. An error is written as its message, with details if
+// EncoderOptions.Errors is set; other values are written as by [Logger.Post]. A value that cannot
+// be written is replaced by a text with the reason. The protocol can represent times from 1970 to
+// 2106-02-07 06:28:13 UTC; a record with another time is counted as dropped{encode}, and the
+// encoder returns an error. o may be nil. The error names all invalid options.
 func NewEncoder(o *EncoderOptions) (encode.Encoder, error) {
 	e := &encoder{style: plainStyle}
 	if o != nil {

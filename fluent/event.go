@@ -83,9 +83,9 @@ func unixNano(t time.Time) int64 {
 
 // AppendEvent appends an event to dst in the form of the Forward protocol, the entry [time, map].
 // If v is neither a map nor a struct, it becomes the field "msg"; nil becomes an empty map. See
-// [Logger.Post] for the encoding of values. The error wraps [ErrValue], also for a t that the
-// protocol cannot represent, or [ErrTooLarge]. After an error, the content of dst beyond its
-// original length is undefined.
+// [Logger.Post] for the encoding of values. The error wraps [ErrTooLarge], or [ErrValue], which
+// also reports a t that the protocol cannot represent. After an error, the content of dst beyond
+// its original length is undefined.
 func AppendEvent(dst []byte, t time.Time, v any) ([]byte, error) {
 	if err := checkTime(t); err != nil {
 		return dst, fmt.Errorf("fluent: cannot encode event: %w", err)

@@ -30,8 +30,8 @@ func openOutput(c *Config, s *forebay.Setup) (deliver.Destination, error) {
 }
 
 // Configure passes the Config of the output to set. It is for everything without a separate
-// option: additional servers, the shared key, TLS, acknowledgements. By default the Config has
-// its documented defaults.
+// option: additional servers, the shared key, TLS, acknowledgements. Fields that set does
+// not change have their documented defaults.
 func Configure(set func(*Config)) forebay.OutputOption {
 	return forebay.DriverOption("fluent.Configure", func(c *Config) error {
 		if set == nil {

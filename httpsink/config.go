@@ -57,10 +57,10 @@ type Config struct {
 	// request, followed by its records. Default nil.
 	DryRun io.Writer `yaml:"-"`
 
-	// BatchBytes, BatchRecords and BatchAge control when a request is sent: when its
-	// records reach so many bytes before compression (default 1 MiB), when it has so many
-	// records (default 0, no limit; for Datadog 1000), or when its oldest record has waited
-	// so long (default 1 s). No request exceeds the first two.
+	// A request is sent when its records have BatchBytes bytes before compression (default
+	// 1 MiB), when it has BatchRecords records (default 0: no limit; for Datadog 1000), or
+	// when its oldest record has waited for BatchAge (default 1 s). No request has more
+	// bytes or records.
 	BatchBytes   int           `yaml:"batch_bytes"`
 	BatchRecords int           `yaml:"batch_records"`
 	BatchAge     time.Duration `yaml:"batch_age"`

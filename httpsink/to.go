@@ -41,7 +41,8 @@ func API(name string) forebay.OutputOption {
 }
 
 // Configure passes the Config of the output to set. It is for everything without a separate
-// option: authentication, TLS, headers, limits. By default the Config has its documented defaults.
+// option: authentication, TLS, headers, limits. Fields that set does not change have their
+// documented defaults.
 func Configure(set func(*Config)) forebay.OutputOption {
 	return forebay.DriverOption("httpsink.Configure", func(c *Config) error {
 		if set == nil {

@@ -51,7 +51,8 @@ func TLS(conf *tls.Config) forebay.OutputOption {
 	})
 }
 
-// Configure passes the Config of the output to set. By default it has its documented defaults.
+// Configure passes the Config of the output to set. Fields that set does not change have their
+// documented defaults.
 func Configure(set func(*Config)) forebay.OutputOption {
 	return forebay.DriverOption("jetstream.Configure", func(c *Config) error {
 		if set == nil {

@@ -33,17 +33,18 @@
 // # Rejected records
 //
 // If the broker rejects a record by name, the record is a dead letter once the others of its batch
-// are stored. A batch that is too large, or rejected without names, is divided until a single record
-// is rejected. That record becomes a dead letter if the partition still accepts a copy of a record
-// that it accepted before, eight times in a row; for a record that is too large, once suffices.
-// These copies are stored, and a consumer removes them by forebay-id. If the broker also rejects the
-// copy, the broker is faulty or its topic misconfigured: all records are held, and none becomes a
-// dead letter. If the partition has not accepted any record yet, records after the rejected one are
-// sent first; if the broker was faulty and recovers, these are out of order.
+// are stored. A batch that is too large, or rejected without names, is divided until a single
+// record is rejected. That record becomes a dead letter if eight times in a row the partition
+// rejects it and accepts a copy of a record that it accepted before; if the record is too large,
+// one time is enough. These copies are stored, and a consumer removes them by forebay-id. If the
+// broker also rejects the copy, the broker is faulty or its topic misconfigured: all records are
+// held, and none becomes a dead letter. If the partition has not accepted any record yet, records
+// after the rejected one are sent first; if the broker was faulty and recovers, these are out of
+// order.
 //
-// Rejected credentials, missing permissions, unknown topics and the clock of a host that is fast hold
-// all records and raise an alarm, because only a change of configuration helps. While one topic is
-// held, the other topics of the output are held, too.
+// Some failures need a change by an operator: rejected credentials, missing permissions, unknown
+// topics, and a host whose clock is ahead. After these, all records are held, and an alarm is
+// raised. While one topic is held, the other topics of the output are held, too.
 //
 // # Memory
 //

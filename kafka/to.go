@@ -46,7 +46,7 @@ func openOutput(c *config, s *forebay.Setup) (deliver.Destination, error) {
 }
 
 // Configure passes the Config of the output, as parsed from the destination, to set: credentials,
-// TLS, limits. By default it is not changed.
+// TLS, limits. Fields that set does not change keep their values.
 func Configure(set func(*Config)) forebay.OutputOption {
 	return forebay.DriverOption("kafka.Configure", func(c *config) error {
 		if set == nil {

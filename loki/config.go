@@ -133,12 +133,12 @@ type Config struct {
 	// tenant name is invalid is refused and becomes a dead letter with the tenant among
 	// its metadata.
 	//
-	// After a 401, 403 or 260 the records of that tenant wait while others are sent, as
-	// long as another tenant has records and was not refused in the last 5 minutes. If
-	// there is no such tenant, the credentials are assumed to be wrong: all records wait,
-	// and an alarm is raised. Waiting records may use as much memory as the option
-	// forebay.Buffer, and 4 MiB. Above that, all tenants may wait until records would be dropped, or for an
-	// hour; after that, records without room become dead letters.
+	// After a 401, 403 or 260 the records of that tenant wait while others are sent, as long as
+	// another tenant has records and was not refused in the last 5 minutes. If there is no such
+	// tenant, the credentials are assumed to be wrong: all records wait, and an alarm is raised.
+	// Waiting records may use additional memory, as much as the option forebay.Buffer, but at most
+	// 4 MiB. When it is full, all tenants wait. After an hour, or earlier if records would
+	// otherwise be dropped, the waiting records that do not fit become dead letters.
 	TenantAttr string `yaml:"tenant_attr"`
 
 	// HTTP configures the requests: authentication, headers, TLS, proxy. The default of Timeout
@@ -160,10 +160,11 @@ type Config struct {
 	// EagerFirst sends the first record at once, so that a wrong address or password is
 	// detected at startup. Default false: the record waits for others, up to BatchAge.
 	EagerFirst bool `yaml:"eager_first"`
-	// Nudge separates records of a stream that have the same time by 1 ns, moving each by
-	// up to 1 ms, because Loki keeps only one of several equal entries with the same time.
-	// The time is changed before the record is stored, so Loki still recognizes a record
-	// that is sent twice. Default false.
+	// Nudge changes the times of records of a stream that have the same time, so that they
+	// differ by 1 ns; no record is moved by more than 1 ms. It exists because Loki keeps
+	// only one of several equal entries with the same time. The time is changed before the
+	// record is stored, so Loki still recognizes a record that is sent twice. Default
+	// false.
 	Nudge bool `yaml:"nudge"`
 
 	// Limits are the limits of Loki and the handling of records beyond them. Default: those of
@@ -246,8 +247,9 @@ type Limits struct {
 	MaxFuture time.Duration `yaml:"max_future"`
 
 	// TooOld selects how records are handled that are older than MaxAge or that Loki
-	// refuses because of their age: too old, or more than an hour older than the newest
-	// record of their stream, such as a backlog from another process.
+	// refuses because of their age. Loki refuses records that are too old, or more than
+	// an hour older than the newest record of their stream, for example in a backlog from
+	// another process.
 	//
 	//   - "dead-letter": they are refused and go to the dead letters, if configured.
 	//   - "drop": they are refused and do not go to the dead letters.

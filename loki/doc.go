@@ -9,20 +9,22 @@
 // The path of a record, with the memory where records wait (‖) and the alternatives while Loki is
 // down:
 //
-//	slog ─▶ encoder ─▶ memory ‖ outlet ─▶ Driver ─▶ Loki
+//	slog ─▶ encoder ─▶ memory ‖ delivery ─▶ Driver ─▶ Loki
 //	                              └▶ error handler, spool
 //
-// The [Driver] has both ends: it encodes a record, in the calling goroutine, as the entry of a
-// request; later it groups the entries of a batch by stream, pushes them and reads the response.
+// The [Driver] is used at both ends of this path: it encodes a record, in the calling goroutine,
+// as the entry of a request; later it groups the entries of a batch by stream, pushes them and
+// reads the response.
 //
 // # Lines
 //
-// A line is a JSON object: the message under "msg", then the attributes in their order.
-// Values are written as in package encode: times as RFC 3339 with nanoseconds in UTC,
-// durations as integer nanoseconds (see forebay.Durations), UUIDs in lower case with hyphens, NaN and the infinities as strings.
-// Labels and metadata contain the same text. An error is written as its message. Keys of an
-// object are unique: a duplicate key gets a "_" for each earlier one. If the chain and
-// stack of an error are written next to it, the error also gets a "_" if their keys exist.
+// A line is a JSON object: the message under "msg", then the attributes in their order. Values are
+// written as in package encode: times as RFC 3339 with nanoseconds in UTC, durations as integer
+// nanoseconds (see forebay.Durations), UUIDs in lower case with hyphens, NaN and the infinities as
+// strings. Labels and metadata contain the same text. An error is written as its message. Keys of
+// an object are unique: a duplicate key gets a "_" for each earlier one. The chain and the stack of
+// an error are attributes with additional keys; the key of the error also gets a "_" if one of
+// these exists already.
 //
 // With Config.Errors "object" an error is an object,
 //
@@ -35,16 +37,16 @@
 // [encode.Options], have neither Source nor StackTrace. Errors nested deeper than 20, and
 // those after the hundredth, are omitted and replaced by a note.
 //
-// Values in lists, maps and struct fields have the same form, except that an error is
-// its message. LogValue and AppendAttrs are also called for them. Otherwise lists, maps
-// and structs are written like encoding/json, struct tags included. Types with methods
-// for JSON or text (json.Marshaler, encoding.TextMarshaler) marshal themselves.
+// Values in lists, maps and struct fields have the same form, but for an error only its
+// message is written. LogValue and AppendAttrs are also called for them. Otherwise lists,
+// maps and structs are written like encoding/json, struct tags included. Types with
+// methods for JSON or text (json.Marshaler, encoding.TextMarshaler) marshal themselves.
 //
 // Each value is evaluated once, even if it is written both in the line and as a label or
 // metadata: LogValue, AppendAttrs, Error, Unwrap and the methods of stacks are called once
-// per record, for each error of a chain. After the first 1024 groups that the LogValuers
-// and AttrAppenders of one record create, they are evaluated again wherever they are
-// written.
+// per record, for each error of a chain. If the LogValuers and AttrAppenders of one record
+// create more than 1024 groups, the methods are called again for each place at which a
+// later group is written.
 //
 // # Refused records
 //
@@ -53,10 +55,11 @@
 // letters, if configured. One refused entry does not affect the others. If Loki
 // refuses a request and does not name the entry, the request is sent again in parts.
 //
-// Records wait without delaying others if Loki has no room for their stream or for the
-// stream of their level, or if Loki refuses their tenant while it accepts others.
+// Some records wait without delaying others: those of a tenant that Loki refuses while it
+// accepts others, and those of a stream for which Loki has no room, neither under its
+// labels nor under the level alone.
 //
-// The client observes the limits that a response names from then on. It uses up to nine
+// When a response names a limit, the client observes it from then on. It uses up to nine
 // tenths of the rate of a tenant or stream. A label with too many values becomes metadata
 // before Loki has too many streams (Config.MaxLabelValues). Records that are too old can
 // be sent with the present time (Config.TooOld).
@@ -77,14 +80,14 @@
 // of a refusal that names entries identifies their streams. After any other refusal
 // each half of the streams is sent separately.
 //
-// If an ingester refuses entries, Loki reports only the last stream of a request. This
-// applies when there are too many streams, when entries are too old, and when a stream
-// exceeds its rate in bytes per second. A stream for which that is likely therefore has
-// separate requests: if it has records older than 15 minutes, exceeds 1 MiB/s, or has a
-// limit that Loki reported. The other streams rotate through the last place of the request, where
-// a refusal is reported. An unreported loss remains possible if other processes write to
-// the same streams or create streams, or if limits are far below Loki's defaults. Loki
-// reports such a stream after at most as many requests as there are streams.
+// If an ingester refuses entries, Loki reports only the last stream of a request. This applies
+// when there are too many streams, when entries are too old, and when a stream exceeds its rate
+// in bytes per second. Therefore a stream is sent in separate requests if it is likely to be
+// refused: if it has records older than 15 minutes, exceeds 1 MiB/s, or has a limit that Loki
+// reported. The other streams rotate through the last place of the request, where a refusal is
+// reported. An unreported loss remains possible if other processes write to the same streams or
+// create streams, or if limits are far below Loki's defaults. Loki reports such a stream after at
+// most as many requests as there are streams.
 //
 // # Duplicates
 //

@@ -73,7 +73,7 @@ type Stats struct {
 	//	metadata-left-out  an item beyond MaxMetadataPairs or MaxMetadataBytes
 	//	line-truncated     the line is longer than MaxLine and was cut
 	//	twin               with Nudge: the record may have the time of another one;
-	//	                   if their lines are equal, too, Loki may keep one of them
+	//	                   if their lines are also equal, Loki may keep only one
 	//
 	// The record was refused:
 	//

@@ -8,8 +8,8 @@ import (
 )
 
 // UnmarshalYAML decodes c from YAML. It works with any YAML package that calls a method of
-// this form. Unknown keys are an error that names them. Fields of c without a key keep
-// their values.
+// this form. If there are unknown keys, the error names them. Fields of c without a key
+// keep their values.
 func (c *Config) UnmarshalYAML(unmarshal func(any) error) error {
 	var given map[string]any
 	if err := unmarshal(&given); err != nil {

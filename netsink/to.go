@@ -19,8 +19,8 @@ func To(destination string, opts ...forebay.OutputOption) forebay.OutputSpec {
 
 func openOutput(c *Config, _ *forebay.Setup) (deliver.Destination, error) { return New(*c) }
 
-// Configure passes the Config of the output to set: TLS, timeouts, the syslog header. By default the
-// Config has its documented defaults.
+// Configure passes the Config of the output to set: TLS, timeouts, the syslog header. Fields that
+// set does not change have their documented defaults.
 func Configure(set func(*Config)) forebay.OutputOption {
 	return forebay.DriverOption("netsink.Configure", func(c *Config) error {
 		if set == nil {

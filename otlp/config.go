@@ -63,10 +63,9 @@ type Config struct {
 	// request, followed by its records as JSON. Default nil.
 	DryRun io.Writer `yaml:"-"`
 
-	// BatchBytes, BatchRecords and BatchAge control when a batch is sent: when it has so
-	// many bytes before compression (default 1 MiB), so many records (default 0: no limit),
-	// or when its oldest record has waited so long (default 1 s). No batch exceeds the first
-	// two.
+	// A batch is sent when it has BatchBytes bytes before compression (default 1 MiB) or
+	// BatchRecords records (default 0: no limit), or when its oldest record has waited for
+	// BatchAge (default 1 s). No batch has more bytes or records.
 	BatchBytes   int           `yaml:"batch_bytes"`
 	BatchRecords int           `yaml:"batch_records"`
 	BatchAge     time.Duration `yaml:"batch_age"`

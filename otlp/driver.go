@@ -147,7 +147,7 @@ func (x *Driver) Close(ctx context.Context) error {
 	return nil
 }
 
-// Stats are the counters of an [Driver] since New.
+// Stats are the counters of a [Driver] since New.
 type Stats struct {
 	Requests, Failed     uint64 // all requests; requests without an answer or with an error status
 	BodyBytes, WireBytes uint64 // of requests, before and after compression

@@ -41,8 +41,8 @@ func Resource(name, value string) forebay.OutputOption {
 }
 
 // Configure passes the Config of the output to set. It is for everything without a separate
-// option: authentication, TLS, the scope, limits. By default the Config has its documented
-// defaults.
+// option: authentication, TLS, the scope, limits. Fields that set does not change have
+// their documented defaults.
 func Configure(set func(*Config)) forebay.OutputOption {
 	return forebay.DriverOption("otlp.Configure", func(c *Config) error {
 		if set == nil {

@@ -1,5 +1,5 @@
 // Package otlpgrpc sends records to an OpenTelemetry receiver over gRPC. It is a separate module
-// because of the dependencies of gRPC; package otlp, over HTTP, has none.
+// because gRPC has many dependencies; package otlp sends over HTTP and has none.
 //
 //	log, err := forebay.New(otlpgrpc.To("http://localhost:4317", otlp.Resource("service.name", "shop")))
 //

@@ -29,14 +29,15 @@ func To(url string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("otlpgrpc.To", otlp.Config{URL: url}, open, opts...)
 }
 
-// A Driver is a [otlp.Driver] that sends over gRPC, on a connection of its own.
+// A Driver is an [otlp.Driver] that sends over gRPC on a separate connection.
 type Driver struct {
 	*otlp.Driver
 	conn *grpc.ClientConn
 }
 
 // New returns a Driver, for forebay.To, which adds memory and delivery; [To] does both.
-// c.HTTP.Client must be nil. The first Send connects. The error lists everything that is invalid in c.
+// c.HTTP.Client must be nil. New does not connect; the first request does. The error names all
+// invalid fields of c.
 func New(c otlp.Config) (*Driver, error) {
 	if c.HTTP.Client != nil {
 		return nil, errors.New("otlpgrpc: config: client is for HTTP; leave it out")
@@ -75,7 +76,7 @@ func (d dryRun) Write(p []byte) (int, error) {
 	return d.w.Write(p)
 }
 
-// Close ends the connection. Nothing is sent any more.
+// Close ends the connection. After Close, nothing is sent.
 func (x *Driver) Close(ctx context.Context) error {
 	return errors.Join(x.Driver.Close(ctx), x.conn.Close())
 }

@@ -38,9 +38,9 @@ const (
 //
 // When Append returns nil, b survives the death of the process. It survives a loss of power once a
 // later [Spool.Sync] returns nil, or at once if Options.Sync is "always". On error nothing is
-// stored, and a later call may succeed. The error is [ErrFull], an error of the file system such as
-// ENOSPC, or reports that the batch has more than 256 MiB. An empty batch is not stored; its number
-// is 0.
+// stored, and a later call may succeed. The error wraps [ErrFull] or an error of the file system
+// such as ENOSPC, or reports that the batch exceeds 256 MiB. An empty batch is not stored; its
+// number is 0.
 //
 // Append copies b, including its Origin. Slots keep ticket, time, level, stream and flags.
 func (s *Spool) Append(b *batch.Batch) (seq uint64, err error) {

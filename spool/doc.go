@@ -3,8 +3,8 @@
 // A [Spool] is a queue of batches in a directory of segment files. [Spool.Append] adds a batch at
 // the end, [Spool.Next] returns the oldest one not returned yet, [Spool.Ack] settles all batches up
 // to a number, and [Spool.Rewind] begins again after the last Ack. A segment is deleted once all
-// its batches are acknowledged. However a process ends, the next one that calls [Open] finds its
-// batches: at least once, in order, and complete.
+// its batches are acknowledged. Batches survive any end of the process: the next process that calls
+// [Open] receives each complete batch at least once, in order.
 //
 // A Spool writes one batch at a time, and reads one, or with [Spool.NextUpTo] as many as fit into a
 // given size. It needs a few hundred bytes of memory per segment, whatever the size of the
@@ -32,10 +32,8 @@
 // as a [CorruptError]. Once the batches before it are acknowledged, the file is set aside as
 // *.corrupt. Reading continues with the next segment.
 //
-// # Goroutines and locks
+// # Goroutines
 //
 // With Options.Sync "interval" one goroutine, started by Open and ended by Close, calls Sync.
-// Another one runs OnEvent, and exists only while there are events. Locks are acquired in the order
-// writeMu, readMu, syncMu, mu; the holder of readMu acquires writeMu only with TryLock. mu is a
-// leaf, never held during I/O.
+// Another one runs OnEvent, and exists only while there are events.
 package spool

@@ -50,8 +50,8 @@ type CorruptError struct {
 	// Offset is the position in bytes of the first frame that cannot be read,
 	// 0 for the segment header.
 	Offset int64
-	// Records is the known number of records lost with it. Records after a damaged frame at the end
-	// of the last segment cannot always be counted.
+	// Records is the known number of records lost to the damage. Records after a damaged frame at
+	// the end of the last segment cannot always be counted.
 	Records uint64
 	// Err is the cause.
 	Err error

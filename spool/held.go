@@ -8,14 +8,14 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// Held returns the tickets between first and last of records of origin that are in the
-// spool, or were and have been acknowledged. It reads the indexes of all frames; calls of
-// Next and Ack wait until it is done.
+// Held returns the tickets from first to last of those records of origin that are in the
+// spool or have been acknowledged. It reads the indexes of all frames; calls of Next and
+// Ack wait until it is done.
 //
-// The tickets it returns are certain: a frame counts only if its segment is sound up to
-// it, and records dropped over the quota do not count. It may miss some. Of acknowledged
-// records in deleted segments it knows the last [maxSettled] ranges, which Ack notes in
-// the cursor. Records in segments of version 1 have no origin.
+// The result contains no other ticket: a frame counts only if its segment is undamaged up
+// to that frame, and records dropped over the quota do not count. It may omit some: for
+// acknowledged records in deleted segments, only the last 60 ranges are known, which Ack
+// stores in the cursor. Records in segments of version 1 have no origin.
 func (s *Spool) Held(origin [16]byte, first, last uint64) (held []batch.Tickets) {
 	if origin == [16]byte{} || s.isClosed() {
 		return nil

@@ -24,13 +24,13 @@ type SegmentInfo struct {
 	Records     uint64 // without gap markers
 	Pending     uint64 // of Records, those not acknowledged
 	First, Last uint64 // batch numbers; Last < First: none
-	// Torn: the file ends inside a frame, because an Append is under way or was
-	// killed. That is no damage.
+	// Torn: the file ends inside a frame, because an Append is in progress or was killed.
+	// This is not damage.
 	Torn bool
 	// Damage describes the damage of the file. The counts above are of the batches before it.
 	Damage *CorruptError
-	// Parked: no process that opened the spool since has accepted the form of the
-	// records, see [Options.Accepts].
+	// Parked: the form of the records has not been accepted since by any process that
+	// opened the spool, see [Options.Accepts].
 	Parked bool
 	// Aside: the file was set aside for damage by an earlier process. Nothing
 	// else is known of it.
@@ -259,9 +259,9 @@ type Entry struct {
 }
 
 // Scan iterates over the batches in the spool directory dir, oldest first, one in memory at a time.
-// It writes nothing and takes no lock. Of o it uses Codec and Streams. Damage is yielded as a
-// [*CorruptError] with a zero Entry, and the scan continues with the next segment; any other error
-// ends it.
+// It writes nothing and takes no lock. It uses only the fields Codec and Streams of o. Damage is
+// yielded as a [*CorruptError] with a zero Entry, and the scan continues with the next segment; any
+// other error ends it.
 func Scan(dir string, o *Options) iter.Seq2[Entry, error] { return scan(vfs.OS, dir, o) }
 
 func scan(fsys vfs.FS, dir string, o *Options) iter.Seq2[Entry, error] {

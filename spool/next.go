@@ -35,19 +35,19 @@ const (
 	keepBytes    = 8 << 20 // ceiling of the buffers in them, in bytes
 )
 
-// Next returns the oldest batch that was not returned yet, with its number. It returns io.EOF if
-// there is none now; after another Append it may return one. It never waits.
+// Next returns the oldest batch that has not been returned yet, with its number. It never waits:
+// it returns io.EOF if there is no such batch. After another Append it can be called again.
 //
 // The batch belongs to the caller until it is acknowledged or the spool rewound. Several batches
 // may be out at once. Its Codec comes from [Options.Codec]. Damaged batches are skipped and
-// reported, see [Options.OnEvent]. Any other error, of the file system, changes nothing, and the
+// reported, see [Options.OnEvent]. After any other error, which comes from the file system, the
 // call can be repeated.
 func (s *Spool) Next() (b *batch.Batch, seq uint64, err error) { return s.NextUpTo(0, 0) }
 
 // NextUpTo is [Spool.Next], but combines several batches: the oldest one and the following ones,
-// while all together have at most that many payload bytes and records. They are in one segment, so
-// of one form, and of one origin. seq is the number of the last; to acknowledge it settles all of
-// them. A batch that exceeds the limits is returned alone.
+// as long as they do not exceed the given numbers of payload bytes and records. All are from one
+// segment, and so have one form, and all have one origin. seq is the number of the last batch; Ack
+// of seq settles all of them. A batch that exceeds the limits is returned alone.
 func (s *Spool) NextUpTo(bytes, records int) (b *batch.Batch, seq uint64, err error) {
 	s.readMu.Lock()
 	defer s.readMu.Unlock()
@@ -250,12 +250,12 @@ func (s *Spool) Rewind() {
 }
 
 // Ack settles all batches up to and including number seq, which must have been handed
-// out. It may be called again for an earlier number. The caller no longer reads those
-// batches: their memory serves the next ones.
+// out. It may be called again for an earlier number. The caller must not read those
+// batches afterwards, because their memory is reused.
 //
 // When Ack returns nil the batches are not handed out again after the death of the
-// process. If the file system refuses to note that, Ack returns its error: the batches are
-// settled for this process, but the next one may hand them out again.
+// process. If the cursor cannot be written, Ack returns the error: the batches are settled
+// in this process, but the next process may receive them again.
 func (s *Spool) Ack(seq uint64) error {
 	s.readMu.Lock()
 	defer s.readMu.Unlock()

@@ -18,7 +18,7 @@ const (
 // Options configures a [Spool]. The zero value is useful: each field states its
 // default and unit.
 type Options struct {
-	// Name is the output in events. Default "spool".
+	// Name is the name of the output in events. Default "spool".
 	Name string
 	// SegmentBytes is the size in bytes at which a segment ends; a larger batch gets a separate
 	// segment. It is lowered to a quarter of MaxBytes, and must be 4 KiB or more. Default 8 MiB.
@@ -31,35 +31,36 @@ type Options struct {
 	// are deleted first, whatever the policy.
 	//
 	//   - "drop-oldest" deletes the oldest segments, counts their records
-	//     ([Stats].DroppedQuota) and calls OnEvent. A segment with a batch that is
-	//     out is kept. If the others do not make enough room, Append returns
-	//     [ErrFull] and deletes nothing.
+	//     ([Stats].DroppedQuota) and calls OnEvent. A segment is kept while Next has
+	//     returned one of its batches and Ack has not settled it. If the others do
+	//     not make enough room, Append returns [ErrFull] and deletes nothing.
 	//   - "refuse-new" makes Append return [ErrFull].
 	//
 	// Default "drop-oldest".
 	OverQuota string
 	// Sync determines when batches are synced: "never" leaves it to the operating system and to
 	// calls of [Spool.Sync], "interval" syncs in the background, SyncInterval after an Append,
-	// "always" before Append returns. Until then a batch survives the death of the process, but no
-	// loss of power. Default "never".
+	// "always" before Append returns. Until then a batch survives the death of the process, but
+	// not a loss of power. Default "never".
 	Sync string
 	// SyncInterval is the period of "interval". Default 1 s.
 	SyncInterval time.Duration
 	// Streams translates stream numbers to their stored definitions and back. Default nil: numbers
 	// are stored and returned unchanged.
 	Streams batch.Dictionary
-	// Codec returns the codec of stored batches by content type and schema
-	// version ([batch.Versioned]). If Codec is nil (the default), or returns nil, a
-	// batch gets a codec that has its content type and renders every record as
-	// {"raw":"…"}. A sink sees from the content type that the form is foreign to it.
+	// Codec returns the codec of stored batches by content type and schema version
+	// ([batch.Versioned]). If Codec is nil (the default), or returns nil, a batch gets a
+	// codec that has its content type and renders every record as {"raw":"…"}. The
+	// content type tells a destination that it cannot read the form.
 	Codec func(contentType string, schema uint32) batch.Codec
 	// Accepts reports whether records of a content type and schema version can be
 	// delivered. Open asks once for each form that it finds, and parks the segments of
-	// other forms: they stay on disk in files *.parked, are not handed out, and hold up
-	// nothing. An Open that accepts them hands them out in their old place. Parked
-	// segments count in [Spool.Account] and towards MaxBytes, and "drop-oldest" deletes
-	// them by age like others. Batches that this process appends are always handed out.
-	// Default nil: all forms can be delivered.
+	// other forms: they stay on disk in files *.parked, Next does not return them, and
+	// other segments do not wait for them. When a later Open accepts their form, Next
+	// returns them in their original order. Parked segments count in [Spool.Account] and
+	// towards MaxBytes, and "drop-oldest" deletes them by age like others. Next always
+	// returns batches that this process has appended. Default nil: all forms can be
+	// delivered.
 	Accepts func(contentType string, schema uint32) bool
 	// OnEvent receives events about
 	//   - damage ("corrupt", Err is a [*CorruptError]),

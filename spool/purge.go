@@ -10,8 +10,8 @@ import (
 )
 
 // Purge deletes all segments in the spool directory dir, or with onlyAside only the damaged
-// files that were set aside. It returns how many files and bytes it has deleted, and
-// [ErrLocked], wrapped, while a process has the spool open.
+// files that were set aside. It returns the numbers of deleted files and bytes. If a
+// process has the spool open, the error wraps [ErrLocked].
 func Purge(dir string, onlyAside bool) (files int, bytes int64, err error) {
 	return purge(vfs.OS, dir, onlyAside)
 }

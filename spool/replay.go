@@ -13,13 +13,14 @@ import (
 type Replayed struct {
 	Batches uint64
 	Records uint64 // gap markers included
-	Unnamed uint64 // of them, records that the destination refused without saying which
+	Unnamed uint64 // part of Records: those that the destination refused without naming them
 }
 
-// Replay passes every stored batch to send, oldest first, and acknowledges each whose records are
-// all settled. It returns nil when no batch is left. It returns an error at the first batch with
-// open or refused records, at the first error of the spool, and at the end of ctx: that batch is
-// kept as a whole and may be sent again. deliver.Direct returns a send for a destination.
+// Replay passes every stored batch to send, oldest first, and acknowledges a batch when all its
+// records are settled. It returns nil when no batch is left. It stops with an error at the first
+// batch with open or refused records, at the first error of the spool, or when ctx ends. The
+// batch at which it stops is kept as a whole and may be sent again. deliver.Direct returns a send
+// for a destination.
 //
 // Replay rewinds first, and must not run concurrently with Next.
 func (s *Spool) Replay(ctx context.Context, send func(context.Context, *batch.Batch) batch.Outcome) (done Replayed, err error) {

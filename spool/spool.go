@@ -21,6 +21,9 @@ type Spool struct {
 	lock   io.Closer
 	events *callback.Runner[batch.Event]
 
+	// The locks are acquired in the order writeMu, readMu, syncMu, mu; the holder of readMu
+	// acquires writeMu only with TryLock.
+
 	// writeMu is held while the last segment grows. It guards w.
 	writeMu sync.Mutex
 	w       writer
@@ -72,7 +75,7 @@ const keepAside = 8
 // Open opens the spool in dir, which it creates (0700) if needed. Next returns the batches of
 // earlier processes first.
 //
-// Damage never makes Open fail: see [Options.OnEvent] and [Spool.Stats]. It returns [ErrLocked],
+// Damage never makes Open fail: see [Options.OnEvent] and [Spool.Stats]. Open returns [ErrLocked],
 // wrapped, if another process uses the spool, and the file system's error if dir cannot be read or
 // written.
 func Open(dir string, o *Options) (*Spool, error) { return open(vfs.OS, dir, o) }

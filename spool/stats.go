@@ -27,9 +27,8 @@ type Stats struct {
 	Bytes    int64  // on disk, parked and damaged files included
 	MaxBytes int64  // the quota
 	Segments int    // files that are in use, parked ones included
-	// Oldest is the time at which the oldest segment with unacknowledged records was begun or, if
-	// all its earlier records were acknowledged, got others. Parked segments do not count. Zero:
-	// there are none.
+	// Oldest is the time since which the oldest segment has had unacknowledged records without
+	// interruption. Parked segments do not count. Zero: no records are pending.
 	Oldest time.Time
 
 	Parked      uint64 // of Records, those in a form that Options.Accepts refuses
