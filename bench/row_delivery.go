@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -243,21 +242,6 @@ func plainRead(dir string, in *batch.Batch, slabs int) (time.Duration, error) {
 	return time.Since(start), err
 }
 
-// allocsAtMost requires that ours allocates no more than limit per operation.
-func allocsAtMost(ours string, limit float64) func(*h.Result) []h.Check {
-	return func(r *h.Result) []h.Check {
-		c := r.Column(ours)
-		if c == nil || c.Error != "" {
-			return []h.Check{{Text: ours + " was not measured", Limit: limit, Status: h.NotMeasured}}
-		}
-		check := h.Check{Text: fmt.Sprintf("%s %.2f allocs/op (target ≤ %g)", ours, c.Allocs, limit), Got: c.Allocs, Limit: limit, Status: h.OK}
-		if c.Allocs > limit+0.01 {
-			check.Status = h.Short
-		}
-		return []h.Check{check}
-	}
-}
-
 func init() {
 	const (
 		through = "deliver.Output"
@@ -272,7 +256,7 @@ func init() {
 			sends(through, h.Ours, "all is well", whole),
 			sends(alone, h.Reference, "", bare),
 		},
-		Verdict: h.Verdict(h.Difference(through, alone, 2000), allocsAtMost(through, 1)),
+		Verdict: h.Verdict(h.Difference(through, alone, 2000), h.Allocs(through, 1)),
 	})
 	for _, r := range []struct {
 		name, what  string

@@ -145,13 +145,27 @@ func ratio(a, b *Column) float64 { return Median(ratios(a.Values, b.Values)) }
 const allocsSlack = 0.01
 
 // ZeroAllocs requires that ours allocates nothing per operation.
-func ZeroAllocs(ours string) func(*Result) []Check {
+func ZeroAllocs(ours string) func(*Result) []Check { return Allocs(ours, 0) }
+
+// Allocs requires at most so many allocations per operation.
+func Allocs(ours string, limit float64) func(*Result) []Check {
 	return func(r *Result) []Check {
 		a := r.Column(ours)
 		if a == nil {
-			return []Check{missing(0, r.failure(ours))}
+			return []Check{missing(limit, r.failure(ours))}
 		}
-		return []Check{atMost(a.Allocs, allocsSlack, fmt.Sprintf("%s %.2f allocs/op (target 0)", ours, a.Allocs))}
+		return []Check{atMost(a.Allocs, max(limit, allocsSlack), fmt.Sprintf("%s %.2f allocs/op (target ≤ %g)", ours, a.Allocs, limit))}
+	}
+}
+
+// AllocBytes requires at most so many allocated bytes per operation.
+func AllocBytes(ours string, limit float64) func(*Result) []Check {
+	return func(r *Result) []Check {
+		a := r.Column(ours)
+		if a == nil {
+			return []Check{missing(limit, r.failure(ours))}
+		}
+		return []Check{atMost(a.AllocBytes, limit, fmt.Sprintf("%s %.1f B/op allocated (target ≤ %g)", ours, a.AllocBytes, limit))}
 	}
 }
 

@@ -36,16 +36,11 @@ const (
 	native  way = "forebay.Logger, prebuilt attributes"
 )
 
-// ours is the whole of it: encoder, slab, delivery, push. With warm events before
-// the clock starts all memory has been used once.
-func ours(name string, by way, wire string, exception bool, warm int) h.Contender {
-	note := string(by)
-	if warm > 0 {
-		note += fmt.Sprintf(", after %d events to fill pools", warm)
-	}
-	return h.Contender{Name: name, Kind: h.Ours, Note: note, New: func(*h.Env) (*h.Subject, error) {
+// toLoki measures encoder, slab, delivery and push.
+func toLoki(name string, by way, exception bool) h.Contender {
+	return h.Contender{Name: name, Kind: h.Ours, Note: string(by), New: func(*h.Env) (*h.Subject, error) {
 		s := newSink204()
-		hd, err := newHandler(s, wire)
+		hd, err := newHandler(s)
 		if err != nil {
 			return nil, err
 		}
@@ -54,34 +49,24 @@ func ours(name string, by way, wire string, exception bool, warm int) h.Contende
 		if by == native {
 			run = throughLogger(hd.Logger(), plain(recs))
 		}
-		if warm > 0 {
-			run(0, warm)
-			if err := hd.Flush(context.Background()); err != nil {
-				return nil, err
-			}
-		}
-		before := s.bytes.Load()
 		var delivered uint64
 		return &h.Subject{Run: run, Drain: func() error {
 			rep, err := hd.Close(context.Background())
 			delivered = rep.Outputs[0].Delivered
 			return err
 		}, Tally: func() (h.Tally, error) {
-			return h.Tally{Records: delivered - uint64(warm), Bytes: s.bytes.Load() - before}, nil
+			return h.Tally{Records: delivered, Bytes: s.bytes.Load()}, nil
 		}}, nil
 	}}
 }
 
-// config asks for the lines that the source's benchmark has: Message as the key of the
-// message, and errors with their type, stack and the error within.
-func config(wire string) loki.Config {
-	return loki.Config{URL: "http://loki.invalid", Labels: map[string]string{"app": label}, Wire: wire, Line: loki.Line{MessageKey: "Message", Errors: "object"}}
-}
-
-func newHandler(s *sink204, wire string) (*forebay.Router, error) {
-	c := config(wire)
-	c.HTTP.Client = s.client()
-	return forebay.NewRouter(loki.To(c.URL, loki.Configure(func(to *loki.Config) { *to = c }), forebay.WhenFull("block")))
+// newHandler returns a handler that writes the lines of the source's benchmark: Message as the key of
+// the message, and errors with type, stack and inner error.
+func newHandler(s *sink204) (*forebay.Router, error) {
+	return forebay.NewRouter(loki.To("http://loki.invalid", loki.Configure(func(to *loki.Config) {
+		to.Labels, to.Wire, to.Line = map[string]string{"app": label}, "protobuf", loki.Line{MessageKey: "Message", Errors: "object"}
+		to.HTTP.Client = s.client()
+	}), forebay.WhenFull("block")))
 }
 
 // throughLogger hands prebuilt attributes to a forebay.Logger.
@@ -181,24 +166,6 @@ func newClient(s *sink204) (*rival.Client, error) {
 	return cl, nil
 }
 
-// encodeOnly renders entries and nothing else.
-func encodeOnly(name string, wire string, exception bool) h.Contender {
-	return h.Contender{Name: name, Kind: h.Ours, Note: "Encoder.Append into one buffer", New: func(*h.Env) (*h.Subject, error) {
-		s, err := loki.New(config(wire))
-		if err != nil {
-			return nil, err
-		}
-		scope := s.Encoder().Scope()
-		recs := plain(records(exception))
-		dst := make([]byte, 0, 4096)
-		return &h.Subject{Run: func(_, n int) {
-			for i := range n {
-				dst, _, _ = scope.Append(dst[:0], &recs[i%len(recs)])
-			}
-		}}, nil
-	}}
-}
-
 func plain(in []slog.Record) []encode.Record {
 	out := make([]encode.Record, len(in))
 	for i, r := range in {
@@ -208,17 +175,28 @@ func plain(in []slog.Record) []encode.Record {
 	return out
 }
 
-// handWritten appends the bytes of one Simple entry with code that knows the
-// event: keys and escapes are constants, strings are looked through for what
-// needs an escape, which none does.
-func handWritten() h.Contender {
-	return h.Contender{Name: "hand-written", Kind: h.Reference, Note: "append of the same bytes, strings checked", New: func(*h.Env) (*h.Subject, error) {
-		recs := plain(records(false))
-		dst := make([]byte, 0, 4096)
-		return &h.Subject{Run: func(_, n int) {
-			for i := range n {
-				dst = appendByHand(dst[:0], &recs[i%len(recs)])
-			}
-		}}, nil
-	}}
+func init() {
+	// As in the source, a sample starts with a new logger. The time excludes only its creation and
+	// that of the events.
+	for _, r := range []struct {
+		name      string
+		exception bool
+		factor    float64
+		mb        float64
+	}{{"loki/simple-10k", false, 1. / 6, 0.04}, {"loki/exception-10k", true, 1. / 8, 0.05}} {
+		row := h.Row{
+			Name: r.name, What: "10000 prebuilt events, one stream, proto and snappy, new logger, until closed",
+			Target:    fmt.Sprintf("≤ %.3f × loki-client-go, ≤ %.2f MB in all, ≤ 0.02 allocs/op", r.factor, r.mb),
+			Reference: "loki-client-go", MaxOps: distinct,
+			Contenders: []h.Contender{toLoki(name, handler, r.exception), toLoki("native", native, r.exception), clientGo(r.exception)},
+			Verdict: h.Verdict(h.Versus("native", "loki-client-go", r.factor), h.Allocs(name, 0.02), h.Allocs("native", 0.02),
+				h.AllocBytes(name, r.mb*1e6/distinct), h.AllocBytes("native", r.mb*1e6/distinct)),
+		}
+		if !r.exception {
+			row.Contenders = append(row.Contenders, slogLoki(r.exception))
+			row.Verdict = h.Verdict(row.Verdict, h.Versus("native", "slog-loki", 1./25))
+			row.Target += ", 25 × as fast as slog-loki"
+		}
+		h.Register(row)
+	}
 }

@@ -1,9 +1,3 @@
-// Command otlp measures package otlp beside the OpenTelemetry SDK's otlploghttp behind its
-// batch processor. It has a module of its own because of what it links.
-//
-//	GOWORK=off go -C bench/otlp run . [-rows regexp] [-count N]
-//
-// make bench runs it, too; its results are in the same file.
 package main
 
 import (
@@ -11,7 +5,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -30,34 +23,31 @@ import (
 )
 
 const (
-	name = "forebay"
-	sdk  = "otlploghttp"
-	most = 1_000_000
-	each = 10_000 // records of a request
+	otlpRecords = 1_000_000 // of a sample
+	otlpBatch   = 10_000    // records of a request
 )
 
-// A receiver counts what it gets, and keeps nothing. It needs no network.
-type receiver struct{ requests, bytes atomic.Uint64 }
+// A receiver is a transport that counts bytes and answers 200.
+type receiver struct{ bytes atomic.Uint64 }
 
 func (r *receiver) RoundTrip(req *http.Request) (*http.Response, error) {
 	n, err := io.Copy(io.Discard, req.Body)
 	req.Body.Close()
-	r.requests.Add(1)
 	r.bytes.Add(uint64(n))
 	return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/x-protobuf"}}, Body: io.NopCloser(strings.NewReader("")), Request: req}, err
 }
 
 const message = "User 42 performed purchase on resource res-42"
 
-// ours encodes records and sends them.
-func ours(compression string) func(*h.Env) (*h.Subject, error) {
+// toOTLP encodes records and sends them.
+func toOTLP(compression string) func(*h.Env) (*h.Subject, error) {
 	return func(*h.Env) (*h.Subject, error) {
 		to := new(receiver)
 		x, err := otlp.New(otlp.Config{
 			URL:          "http://otel.test",
 			Compression:  compression,
 			BatchBytes:   4 << 20,
-			BatchRecords: each,
+			BatchRecords: otlpBatch,
 			HTTP:         httpclient.Options{Client: &http.Client{Transport: to}},
 		})
 		if err != nil {
@@ -87,13 +77,12 @@ func ours(compression string) func(*h.Env) (*h.Subject, error) {
 			Tally: func() (h.Tally, error) {
 				return h.Tally{Records: out.Account().Delivered, Bytes: to.bytes.Load()}, nil
 			},
-			Close: func() error { return nil },
 		}, nil
 	}
 }
 
-// theirs emits the same records by the SDK.
-func theirs(compression otlploghttp.Compression) func(*h.Env) (*h.Subject, error) {
+// otelSDK emits the same records through the SDK.
+func otelSDK(compression otlploghttp.Compression) func(*h.Env) (*h.Subject, error) {
 	return func(*h.Env) (*h.Subject, error) {
 		to := new(receiver)
 		exp, err := otlploghttp.New(context.Background(), otlploghttp.WithEndpointURL("http://otel.test/v1/logs"),
@@ -103,7 +92,7 @@ func theirs(compression otlploghttp.Compression) func(*h.Env) (*h.Subject, error
 		}
 		counted := &counter{Exporter: exp}
 		p := sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewBatchProcessor(counted,
-			sdklog.WithMaxQueueSize(most), sdklog.WithExportMaxBatchSize(each), sdklog.WithExportInterval(time.Second))))
+			sdklog.WithMaxQueueSize(otlpRecords), sdklog.WithExportMaxBatchSize(otlpBatch), sdklog.WithExportInterval(time.Second))))
 		logger := p.Logger("bench")
 		now := time.Now()
 		return &h.Subject{
@@ -123,7 +112,6 @@ func theirs(compression otlploghttp.Compression) func(*h.Env) (*h.Subject, error
 			Tally: func() (h.Tally, error) {
 				return h.Tally{Records: counted.n.Load(), Bytes: to.bytes.Load()}, nil
 			},
-			Close: func() error { return nil },
 		}, nil
 	}
 }
@@ -142,25 +130,21 @@ func (c *counter) Export(ctx context.Context, recs []sdklog.Record) error {
 	return err
 }
 
-func rows() (rows []h.Row) {
+func init() {
+	const sdk = "otlploghttp"
 	for _, z := range []struct {
 		name string
 		code otlploghttp.Compression
 	}{{"none", otlploghttp.NoCompression}, {"gzip", otlploghttp.GzipCompression}} {
-		rows = append(rows, h.Row{
+		h.Register(h.Row{
 			Name:   "otlp/" + z.name,
-			What:   "records with a message and 5 attributes as requests of up to 10,000, to a receiver in the same process, compression " + z.name + ", until they are taken",
-			Target: "≤ 0.2 × otlploghttp, ≤ 0.05 allocations", MaxOps: most, Reference: sdk,
+			What:   "records with a message and 5 attributes as requests of up to 10,000, to a receiver in the same process, compression " + z.name + ", until they are accepted",
+			Target: "≤ 0.2 × otlploghttp, ≤ 0.05 allocations", MaxOps: otlpRecords, Reference: sdk,
 			Contenders: []h.Contender{
-				{Name: name, Kind: h.Ours, Note: "encode, slab, request", New: ours(z.name)},
-				{Name: sdk, Kind: h.Rival, Note: "Emit, batch processor", New: theirs(z.code)},
+				{Name: name, Kind: h.Ours, Note: "encode, slab, request", New: toOTLP(z.name)},
+				{Name: sdk, Kind: h.Rival, Note: "Emit, batch processor", New: otelSDK(z.code)},
 			},
 			Verdict: h.Versus(name, sdk, 0.2),
 		})
 	}
-	return rows
 }
-
-func init() { h.Register(rows()...) }
-
-func main() { os.Exit(h.Program("../results/latest.json", time.Second)) }

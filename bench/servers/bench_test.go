@@ -1,0 +1,10 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/forebay-log/forebay/bench/harness"
+)
+
+// BenchmarkRow runs each contender of each row once.
+func BenchmarkRow(b *testing.B) { harness.Benchmark(b, harness.Rows(nil)) }

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	h "github.com/forebay-log/forebay/bench/harness"
+	"github.com/forebay-log/forebay/kafka"
+)
+
+// kafkaBatch is the largest request in bytes.
+const kafkaBatch = 1_000_000
+
+// broker returns a cluster that checks requests and stores nothing.
+func broker() (*kfake.Cluster, func() error, error) {
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "logs"), kfake.BlackholeProduce())
+	return c, func() error { c.Close(); return nil }, err
+}
+
+func toKafka(codec string) func(*h.Env) (*h.Subject, error) {
+	return func(*h.Env) (*h.Subject, error) {
+		c, end, err := broker()
+		if err != nil {
+			return nil, err
+		}
+		d, err := kafka.New(kafka.Config{Brokers: c.ListenAddrs(), Topic: "logs", Compression: codec, BatchBytes: kafkaBatch, Window: 4})
+		if err != nil {
+			return nil, err
+		}
+		return written(d, func() uint64 { return d.Stats().Records }, end)
+	}
+}
+
+// franz produces the same values through franz-go alone. With headers it adds those of the driver.
+func franz(codec kgo.CompressionCodec, headers bool) func(*h.Env) (*h.Subject, error) {
+	return func(*h.Env) (*h.Subject, error) {
+		c, end, err := broker()
+		if err != nil {
+			return nil, err
+		}
+		cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.DefaultProduceTopic("logs"), kgo.DisableClientMetrics(),
+			kgo.ProducerBatchCompression(codec), kgo.ProducerBatchMaxBytes(kafkaBatch))
+		if err != nil {
+			return nil, err
+		}
+		rec := line()
+		value := rec[:len(rec)-1]
+		var stored atomic.Uint64
+		promise := func(_ *kgo.Record, err error) {
+			if err == nil {
+				stored.Add(1)
+			}
+		}
+		id := []byte("5f1d0c3a9be24f60a1c7d2e8b4960357-1000000")
+		return &h.Subject{
+			Run: func(_, n int) {
+				for range n {
+					r := &kgo.Record{Value: value, Timestamp: time.Unix(1, 0)}
+					if headers {
+						r.Headers = []kgo.RecordHeader{{Key: "forebay-id", Value: id}, {Key: "level", Value: []byte("info")}}
+					}
+					cl.Produce(context.Background(), r, promise)
+				}
+			},
+			Drain: func() error { return cl.Flush(context.Background()) },
+			Tally: tally(stored.Load),
+			Close: func() error { cl.Close(); return end() },
+		}, nil
+	}
+}
+
+func init() {
+	const most = 1_000_000
+	for _, z := range []struct {
+		name  string
+		codec kgo.CompressionCodec
+	}{{"none", kgo.NoCompression()}, {"lz4", kgo.Lz4Compression()}} {
+		h.Register(h.Row{
+			Name:   "kafka/" + z.name,
+			What:   fmt.Sprintf("up to %d records of %d bytes into kfake, one partition, acks=all, compression %s, until stored", most, size, z.name),
+			Target: "≤ 1.0 × franz-go with the same headers", MaxOps: most, Reference: "franz-go",
+			Contenders: []h.Contender{
+				{Name: name, Kind: h.Ours, Note: "window 4", New: toKafka(z.name)},
+				{Name: "franz-go", Kind: h.Rival, Note: "Produce, the same headers", New: franz(z.codec, true)},
+				{Name: "franz-go, values only", Kind: h.Reference, Note: "Produce without headers", New: franz(z.codec, false)},
+			},
+			Verdict: h.Versus(name, "franz-go", 1.0),
+		})
+	}
+}

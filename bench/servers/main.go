@@ -1,0 +1,19 @@
+// Command servers measures the clients of Loki, Kafka, JetStream and OTLP, each next to its
+// competitors and with a server in the same process. It is a separate module because of the
+// dependencies of the competitors.
+//
+//	GOWORK=off go -C bench/servers run . [-rows regexp] [-count N]
+//
+// make bench runs it, too, and its results are in the same file.
+package main
+
+import (
+	"os"
+	"time"
+
+	"github.com/forebay-log/forebay/bench/harness"
+)
+
+// A sample of two seconds has all events of a row of Loki, even if a competitor needs 100 µs for
+// each.
+func main() { os.Exit(harness.Program("../results/latest.json", 2*time.Second)) }
