@@ -2,14 +2,14 @@ package config
 
 import (
 	"fmt"
-	"github.com/forebay-log/forebay/cmd/internal/join"
-	"github.com/forebay-log/forebay/cmd/internal/transform"
 
 	"github.com/forebay-log/forebay/cmd/internal/dest"
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/input"
 	"github.com/forebay-log/forebay/cmd/internal/intake"
+	"github.com/forebay-log/forebay/cmd/internal/join"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
+	"github.com/forebay-log/forebay/cmd/internal/transform"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -17,7 +17,7 @@ import (
 // become longer than it is, and a record cannot exceed slab.MaxSlabBytes.
 const MaxRecordFlag = slab.MaxSlabBytes / 2
 
-// Pipeline is what the flags of pipe say.
+// A Pipeline describes what to run: the values of the flags of pipe, or a configuration file.
 type Pipeline struct {
 	Name    string
 	To      []string
@@ -30,12 +30,13 @@ type Pipeline struct {
 	Quiet        bool
 	DryRun       bool
 	Multiline    []string
+	Charset      input.Charset
 	Tail         *input.Tail // nil: the input is standard input
 	Ops          Ops
 	Named        bool // outputs have names of their own, and --to is called to
 
-	// What settle makes of it.
-	Join      *join.Rules   // nil: each line is a record
+	// Set by Settle.
+	Text      intake.Text   // of the input
 	declared  []string      // names of inputs in a file, the faulty ones included
 	partial   bool          // a file was not read to its end
 	items     map[any]*item // of inputs and outputs, while a file is read
@@ -45,15 +46,16 @@ type Pipeline struct {
 	Fallbacks map[string]*dest.Spec // by what --fallback says
 }
 
-// Settle works out what each output is told. The error has its exit code.
+// Settle determines the options of each output. The error has its exit code.
 func (c *Pipeline) Settle() error {
 	if err := c.Ops.check(); err != nil {
 		return exit.Usage(err)
 	}
-	var err error
-	if c.Join, err = join.Parse(c.Multiline); err != nil {
+	rules, err := join.Parse(c.Multiline)
+	if err != nil {
 		return exit.Usage(fmt.Errorf("--multiline: %w", err))
 	}
+	c.Text = intake.Text{Charset: c.Charset.Charset, Join: rules}
 	if len(c.To) == 0 {
 		c.To = []string{"stdout:"}
 	}

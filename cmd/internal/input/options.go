@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/forebay-log/forebay/cmd/internal/charset"
 	"github.com/forebay-log/forebay/cmd/internal/intake"
 	"github.com/forebay-log/forebay/cmd/internal/join"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
@@ -29,6 +30,15 @@ func NewValues() setting.Values {
 	return s
 }
 
+// A Charset is the value of the option charset.
+type Charset struct{ *charset.Charset }
+
+func (*Charset) Type() string { return "NAME" }
+func (c *Charset) Set(text string) (err error) {
+	c.Charset, err = charset.Parse(text)
+	return err
+}
+
 // An Option is an entry of the table of options of inputs: a key of a configuration file.
 type Option struct {
 	Name    string
@@ -46,6 +56,7 @@ var Options = []Option{
 	{Name: "files", Of: []string{"tail"}, initial: func() setting.Value { return new(setting.List) }},
 	{Name: "state", Of: readers, initial: func() setting.Value { return new(setting.Path) }},
 	{Name: "from", Of: readers, initial: func() setting.Value { return &setting.Choice{Of: []string{"start", "end"}} }},
+	{Name: "charset", Of: []string{"stdin", "tail"}, initial: func() setting.Value { return new(Charset) }},
 	{Name: "multiline", Of: []string{"stdin", "tail"}, initial: func() setting.Value { return new(setting.List) }},
 	{Name: "partial-after", Of: []string{"tail"}, initial: func() setting.Value { return new(setting.Duration) }},
 	{Name: "path-key", Of: []string{"tail"}, initial: func() setting.Value { return new(setting.Text) }},
@@ -81,15 +92,16 @@ func KindOf(c *setting.Values, name string, stdin *os.File) (Kind, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--multiline: %w", err)
 	}
+	text := intake.Text{Charset: c.ByName["charset"].(*Charset).Charset, Join: rules}
 	switch kind := c.Text("type"); kind {
 	case "stdin":
-		return Stdin{stdin, rules}, nil
+		return NewStdin(stdin, text), nil
 	case "journal":
 		return &Journal{journalOptions(c)}, nil
 	case "tail":
 		f := &Tail{
 			Files: c.List("files"), State: c.Text("state"), From: *c.ByName["from"].(*setting.Choice), Partial: setting.Duration(c.Duration("partial-after")),
-			Join: rules, PathKey: c.Text("path-key"), Rotated: *c.ByName["max-rotated"].(*setting.Count),
+			Text: text, PathKey: c.Text("path-key"), Rotated: *c.ByName["max-rotated"].(*setting.Count),
 		}
 		if len(f.Files) == 0 {
 			return nil, errors.New("--files is missing: name the files to follow")

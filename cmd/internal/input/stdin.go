@@ -9,7 +9,6 @@ import (
 
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/intake"
-	"github.com/forebay-log/forebay/cmd/internal/join"
 	"github.com/forebay-log/forebay/cmd/internal/output"
 	"github.com/forebay-log/forebay/cmd/internal/readahead"
 	"github.com/forebay-log/forebay/internal/units"
@@ -18,27 +17,26 @@ import (
 // Stdin is standard input.
 type Stdin struct {
 	F    *os.File
-	join *join.Rules // nil: each line is a record
+	text intake.Text
 }
 
 // NewStdin returns the input of a file, such as standard input.
-func NewStdin(f *os.File, rules *join.Rules) Stdin { return Stdin{f, rules} }
+func NewStdin(f *os.File, text intake.Text) Stdin { return Stdin{f, text} }
 
-// A stdinSource reads it.
+// A stdinSource reads standard input.
 type stdinSource struct {
 	*input
 	take    *intake.Intake
-	join    *join.Rules
 	ahead   *readahead.File   // keeps the input for the next run; nil: none
-	earlier []*readahead.File // what earlier runs have read
+	earlier []*readahead.File // input that earlier runs have read
 }
 
 func (k Stdin) Open(in *intake.Inlet) (Source, error) {
-	f, err := NewInput(k.F)
+	f, err := NewInput(k.F, k.text)
 	if err != nil {
 		return nil, exit.Runtime(err)
 	}
-	s := &stdinSource{input: f, take: in.NewIntake(), join: k.join}
+	s := &stdinSource{input: f, take: in.NewIntake()}
 	if err := s.openAhead(in.Env); err != nil {
 		f.Close()
 		return nil, exit.Config(err)
@@ -46,10 +44,10 @@ func (k Stdin) Open(in *intake.Inlet) (Source, error) {
 	return s, nil
 }
 
-// Run takes lines from what earlier runs have read, then from the input until it ends.
+// Run reads the lines that earlier runs have left, then those of the input until it ends.
 func (s *stdinSource) Run() error {
 	for _, f := range s.earlier {
-		err := s.take.Consume(f, f, s.join, nil, true)
+		err := s.take.Consume(f, f, s.text, nil, true)
 		f.Close()
 		if err != nil {
 			return fmt.Errorf("cannot read standard input: %w", err)
@@ -57,10 +55,10 @@ func (s *stdinSource) Run() error {
 	}
 	var err error
 	if s.ahead == nil {
-		err = s.take.Consume(s.input, nil, s.join, s.wait, false)
+		err = s.take.Consume(s.input, nil, s.text, s.wait, false)
 	} else {
 		defer s.ahead.Close()
-		err = s.take.Consume(s.ahead, s.ahead, s.join, func(d time.Duration) bool {
+		err = s.take.Consume(s.ahead, s.ahead, s.text, func(d time.Duration) bool {
 			return !s.ahead.Waits() || s.wait(d)
 		}, false)
 	}
@@ -81,7 +79,7 @@ func (s *stdinSource) openAhead(e *output.Env) error {
 	if dirs == nil {
 		return nil
 	}
-	o := readahead.Options{Bytes: intake.BytesToKeep(e.MaxRecord, s.join), Input: s.f}
+	o := readahead.Options{Bytes: intake.BytesToKeep(e.MaxRecord, s.text.Join), Input: s.f}
 	required := false
 	for _, out := range outs {
 		o.Outputs = append(o.Outputs, out.Dir)
@@ -133,6 +131,7 @@ func (s *stdinSource) openAhead(e *output.Env) error {
 		}
 	}
 	if s.ahead != nil {
+		s.input.begin(s.ahead.End())
 		s.ahead.From(s.input, func(err error) {
 			e.Console.Say("--crash-safe: input that was read ahead is now lost if this program is killed: %s", err)
 		})

@@ -12,12 +12,11 @@ import (
 
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/intake"
-	"github.com/forebay-log/forebay/cmd/internal/join"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/cmd/internal/tail"
 )
 
-// Tail are what tail has beside the flags of pipe.
+// A Tail describes the files to follow, and how to read them.
 type Tail struct {
 	Files   []string
 	State   string
@@ -27,7 +26,7 @@ type Tail struct {
 	PathKey string // the field with the path of the file; "": none
 	Rotated setting.Count
 
-	Join *join.Rules
+	intake.Text
 }
 
 // NewMaxRotated returns the default of --max-rotated.
@@ -64,7 +63,7 @@ func (f *Tail) follow(in *intake.Inlet) (*TailSource, error) {
 	}
 	var err error
 	s.t, err = tail.New(tail.Options{
-		Patterns: f.Files, Dir: s.Dir, Once: f.Once, Join: f.Join,
+		Patterns: f.Files, Dir: s.Dir, Once: f.Once, Join: f.Join, Charset: f.Charset,
 		FromEnd:   f.From.Value == "end" || f.From.Value == "" && !f.Once,
 		MaxRecord: in.Env.MaxRecord, PartialWait: time.Duration(f.Partial), MaxGenerations: f.Rotated.Value,
 		Say: func(text string) { in.Env.Console.Say("%s", text) },

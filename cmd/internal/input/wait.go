@@ -3,25 +3,28 @@ package input
 import (
 	"os"
 	"sync"
+
+	"github.com/forebay-log/forebay/cmd/internal/intake"
 )
 
-// input is standard input that can be told to end. Nothing is read from it
-// after stop has returned to whoever reads, so that what is left in a pipe stays
-// there. But a line of which the beginning was read is read to its end, if that
-// comes at once: half of it would be taken for a line.
+// An input is standard input whose reading can be stopped. After Stop nothing more is read, so that
+// the rest stays in a pipe, with one exception: a line whose beginning was read is read to its end,
+// if that arrives at once, because half of it would become a record.
 type input struct {
 	f       *os.File
+	text    intake.Text
 	once    sync.Once
 	stopped chan struct{}
 	inputWait
 }
 
-func NewInput(f *os.File) (*input, error) {
-	in := &input{f: f, stopped: make(chan struct{})}
+// NewInput returns the input of f.
+func NewInput(f *os.File, text intake.Text) (*input, error) {
+	in := &input{f: f, text: text, stopped: make(chan struct{})}
 	return in, in.inputWait.init(f)
 }
 
-// Stop makes the next Read, or the one that waits now, return errStopped.
+// Stop makes the next Read, or the one that waits now, return intake.ErrStopped.
 func (in *input) Stop() {
 	in.once.Do(func() {
 		close(in.stopped)

@@ -44,6 +44,9 @@ func (iw *inputWait) init(f *os.File) error {
 
 func (*inputWait) wakeUp() {}
 
+// begin sets the position of the first Read, which matters only where reading can be interrupted.
+func (*inputWait) begin(int64) {}
+
 func (in *input) Close() { in.Stop() }
 
 func (in *input) Read(p []byte) (int, error) {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forebay-log/forebay/cmd/internal/charset"
 	"github.com/forebay-log/forebay/cmd/internal/intake"
 )
 
@@ -21,14 +22,18 @@ type inputWait struct {
 	r, w  *os.File
 	wake  int // the fd of r
 
-	half    bool      // what was read last ends within a line
-	rest    int       // bytes that were read since stop
-	restDue time.Time // for the rest; zero: it was not asked for
+	charset *charset.Charset
+	at      int64     // position of the next Read
+	last    [2]byte   // before at
+	half    bool      // the last Read ended within a line
+	rest    int       // bytes that were read since Stop
+	restDue time.Time // end of the time for the rest; zero: it has not begun
 }
 
-// maxRest is how much of a line is read after stop: byte by byte, as nothing behind it may
-// be taken. restTime is how long that may take: who writes more than a pipe holds is in the
-// middle of a line when the pipe is full, and goes on as soon as there is room.
+// maxRest is the number of bytes of a line that are read after Stop. They are read one by one,
+// because nothing after the line may be read. restTime is the time for that: a program that writes
+// more than the pipe holds is in the middle of a line when the pipe is full, and continues as soon
+// as there is space.
 const (
 	maxRest  = 256 << 10
 	restTime = 250 * time.Millisecond
@@ -55,13 +60,16 @@ func (iw *inputWait) init(f *os.File) error {
 
 func (iw *inputWait) wakeUp() { iw.w.Close() }
 
+// begin sets the position of the first Read.
+func (in *input) begin(at int64) { in.at, in.charset = at, in.text.Charset }
+
 // Close releases the pipe; the input must not be read any more.
 func (in *input) Close() {
 	in.Stop()
 	in.r.Close()
 }
 
-// wait waits for the input or for stop, but no longer than d. It reports whether Read does
+// wait waits for the input or for Stop, but no longer than d. It reports whether Read does
 // not wait.
 func (in *input) wait(d time.Duration) bool {
 	if in.ready || in.isStopped() {
@@ -72,26 +80,40 @@ func (in *input) wait(d time.Duration) bool {
 	return n > 0 || err != nil && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN)
 }
 
-// fds is what to poll: the input and the wake-up.
+// fds returns what to poll: the input and the wake-up pipe.
 func (iw *inputWait) fds() [2]unix.PollFd {
 	return [2]unix.PollFd{{Fd: int32(iw.fd), Events: unix.POLLIN}, {Fd: int32(iw.wake), Events: unix.POLLIN}}
 }
 
-// Read waits for the input or for stop. It deals with an input that is
-// non-blocking, as some programs leave theirs.
+// Read waits for the input or for Stop. The input may be non-blocking, as some programs leave
+// theirs.
 func (in *input) Read(p []byte) (int, error) {
 	n, err := in.read(p)
-	if errors.Is(err, intake.ErrStopped) && in.half {
+	if n > 0 {
+		in.note(p[:n])
+	} else if errors.Is(err, intake.ErrStopped) && in.half {
 		n = in.readRest(p)
 	}
 	if n == 0 {
 		return 0, err
 	}
-	in.half = p[n-1] != '\n'
 	return n, nil
 }
 
-// readRest reads the rest of the line that was begun, as far as it comes in time.
+// note records the position, and whether p, which was read, ends within a line.
+func (in *input) note(p []byte) {
+	if in.at == 0 {
+		in.charset, _ = in.text.Charset.Detect(p)
+	}
+	in.at += int64(len(p))
+	for _, b := range p[max(0, len(p)-len(in.last)):] {
+		in.last = [2]byte{in.last[1], b}
+	}
+	unit := in.charset.Unit()
+	in.half = in.charset.LineEnd(in.last[len(in.last)-unit:], in.at-int64(unit)) == 0
+}
+
+// readRest reads the rest of a line, as far as it arrives in time.
 func (in *input) readRest(p []byte) (n int) {
 	if in.restDue.IsZero() {
 		in.restDue = time.Now().Add(restTime)
@@ -114,14 +136,15 @@ func (in *input) readRest(p []byte) (n int) {
 			break
 		}
 		in.rest++
-		if n++; p[n-1] == '\n' {
+		in.note(p[n : n+1])
+		if n++; !in.half {
 			break
 		}
 	}
 	return n
 }
 
-// read waits for the input or for stop.
+// read waits for the input or for Stop.
 func (in *input) read(p []byte) (int, error) {
 	for {
 		if in.isStopped() {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/charset"
 	"github.com/forebay-log/forebay/cmd/internal/dest"
 	"github.com/forebay-log/forebay/cmd/internal/join"
 	"github.com/forebay-log/forebay/cmd/internal/lines"
@@ -357,16 +358,23 @@ func commonLevel(outs []feed) *setting.Level {
 	return l
 }
 
-// Consume takes lines from r until it ends. kept is the same, if it keeps what the
-// outputs have not accepted. rules say which lines are one record; nil: each is. wait waits
-// for r for some time, and reports whether a Read does not wait; nil: it never does. torn
-// marks a last line without an end: an earlier run was killed before it had read all of it.
-func (take *Intake) Consume(r io.Reader, kept *readahead.File, rules *join.Rules, wait func(time.Duration) bool, torn bool) error {
-	jd := newJoined(take, rules, kept != nil)
+// A Text describes the text of an input.
+type Text struct {
+	Charset *charset.Charset // nil: UTF-8
+	Join    *join.Rules      // which lines are one record; nil: each line is
+}
+
+// Consume reads lines from r until it ends. kept is r, if r keeps the input that the outputs have
+// not accepted, otherwise nil. wait waits for r for some time, and reports whether a Read does not
+// wait; nil: a Read never waits. torn marks a last line without a newline: an earlier run was killed
+// before it had read the rest.
+func (take *Intake) Consume(r io.Reader, kept *readahead.File, text Text, wait func(time.Duration) bool, torn bool) error {
+	jd := newJoined(take, text.Join, kept != nil)
 	if jd != nil && kept != nil {
 		r = unsettled{kept, jd}
 	}
 	src := lines.New(r, take.In.Env.MaxRecord)
+	src.Charset = text.Charset
 	var records int
 	var before int64
 	held := false
@@ -400,6 +408,7 @@ func (take *Intake) Consume(r io.Reader, kept *readahead.File, rules *join.Rules
 	}
 	defer publish()
 	for {
+		start := src.Offset()
 		line, err := src.Next()
 		hold()
 		at := src.Offset()
@@ -427,7 +436,7 @@ func (take *Intake) Consume(r io.Reader, kept *readahead.File, rules *join.Rules
 		}
 		if jd != nil {
 			jd.attrs = k.Attrs
-			jd.line(line, at)
+			jd.line(line, start, at)
 			continue
 		}
 		records++

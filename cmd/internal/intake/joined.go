@@ -46,12 +46,12 @@ func newJoined(take *Intake, rules *join.Rules, kept bool) *joined {
 	return jd
 }
 
-// line takes a line that ends at end.
-func (jd *joined) line(line []byte, end int64) {
+// line takes a line, which is from start to end in the input.
+func (jd *joined) line(line []byte, start, end int64) {
 	if jd.now.IsZero() {
 		jd.now = time.Now()
 	}
-	jd.start = end - int64(len(line))
+	jd.start = start
 	jd.j.Line(line, func() int64 { return jd.start }, end, jd.now) // put has no error
 }
 

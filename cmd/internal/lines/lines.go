@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/forebay-log/forebay/cmd/internal/charset"
 )
 
 // A TooLongError reports a line that was skipped because it is too long.
@@ -20,24 +22,28 @@ func (e *TooLongError) Error() string {
 	return fmt.Sprintf("a line of %d bytes exceeds the limit of %d", e.Bytes, e.Max)
 }
 
-// A Reader reads lines, byte for byte. It is not for concurrent use.
+// A Reader reads lines. It is not for concurrent use.
 //
 // A line ends after '\n', which belongs to it, or at the end of the stream if
-// anything came after the last '\n'. A byte order mark at the start of the stream is
-// skipped. Nothing else is special: not '\r', NUL or bytes that are no UTF-8.
+// data follows the last '\n'. A byte order mark at the start of the stream is
+// skipped. No other character is special, neither '\r' nor NUL, and bytes that are not valid
+// UTF-8 are not changed.
 type Reader struct {
 	// BeforeRead, if it is set, is called before each Read of the stream, which may wait.
 	BeforeRead func()
+	// Charset is the charset of the stream. Lines are returned in UTF-8. Default: UTF-8.
+	Charset *charset.Charset
 
 	src io.Reader
 	max int
 
 	buf        []byte
 	start, end int   // buf[start:end] is read and not returned
-	seen       int   // buf[start:start+seen] holds no '\n'
+	seen       int   // buf[start:start+seen] has no newline
 	err        error // of the source, returned when buf is empty
 	offset     int64
 	long       int64 // bytes of the line that is being skipped; 0: none
+	decoded    []byte
 	keeper     Keeper
 }
 
@@ -55,11 +61,8 @@ type Keeper interface {
 // pipe holds on Linux.
 const firstBuf = 128 << 10
 
-// byteOrderMark precedes UTF-8 in files of Windows.
-var byteOrderMark = []byte("\xef\xbb\xbf")
-
 // New returns a Reader of the lines of src, none of which is longer than max bytes without its end
-// ('\n' or '\r' and '\n').
+// ('\n' or '\r' and '\n'), in the stream or in UTF-8.
 //
 // However long a line is, the Reader needs no more memory than 128 KiB or twice max, whichever is
 // more: see [BufferBytes]. If src is a [Keeper], its Settle is called.
@@ -80,7 +83,7 @@ func BufferBytes(longest int) int { return max(firstBuf, 2*(longest+2)) }
 // grow returns the size of the buffer after one of have bytes.
 func grow(have, longest int) int { return max(firstBuf, min(2*have, 2*(longest+2))) }
 
-// Offset returns the number of bytes of all lines returned or skipped.
+// Offset returns the number of bytes in the stream of all lines returned or skipped.
 func (r *Reader) Offset() int64 { return r.offset }
 
 // Next returns the next line. It is valid until Next is called again.
@@ -93,24 +96,34 @@ func (r *Reader) Next() ([]byte, error) {
 		return nil, r.skip()
 	}
 	for {
-		if r.offset == 0 && bytes.HasPrefix(r.buf[r.start:r.end], byteOrderMark) {
-			r.start, r.seen, r.offset = r.start+len(byteOrderMark), 0, int64(len(byteOrderMark))
+		if r.offset == 0 {
+			var mark int
+			r.Charset, mark = r.Charset.Detect(r.buf[r.start:r.end])
+			if mark > 0 {
+				r.start, r.seen, r.offset = r.start+mark, 0, int64(mark)
+			}
 		}
-		if i := bytes.IndexByte(r.buf[r.start+r.seen:r.end], '\n'); i >= 0 {
-			return r.take(r.seen+i+1, true)
+		if n := r.lineEnd(r.seen); n > 0 {
+			return r.take(r.seen+n, true)
 		}
-		r.seen = r.end - r.start
-		if r.seen > r.max+1 { // even if the next byte were '\n'
+		r.seen = int(r.Charset.Whole(int64(r.end - r.start)))
+		if r.seen >= r.max+2*r.Charset.Unit() { // even if the next character were '\n'
 			return nil, r.skip()
 		}
 		if r.err != nil {
-			if r.seen == 0 {
+			if r.end == r.start {
 				return nil, r.err
 			}
-			return r.take(r.seen, false)
+			return r.take(r.end-r.start, false)
 		}
 		r.fill()
 	}
+}
+
+// lineEnd returns the length of the line from the skipped part of the buffer to a newline; 0: there
+// is none.
+func (r *Reader) lineEnd(skipped int) int {
+	return r.Charset.LineEnd(r.buf[r.start+skipped:r.end], r.offset+int64(skipped))
 }
 
 // take returns the first n bytes of the buffer as a line, or a TooLongError.
@@ -118,30 +131,47 @@ func (r *Reader) take(n int, ended bool) ([]byte, error) {
 	line := r.buf[r.start : r.start+n : r.start+n]
 	r.start, r.seen = r.start+n, 0
 	r.offset += int64(n)
-	if n > r.max {
-		text := line
-		if ended {
-			text = bytes.TrimSuffix(line[:n-1], []byte{'\r'})
-		}
-		if len(text) > r.max {
-			return nil, &TooLongError{Bytes: int64(n), Max: r.max}
-		}
+	if r.tooLong(line, r.Charset, ended) {
+		return nil, &TooLongError{Bytes: int64(n), Max: r.max}
 	}
-	return line, nil
+	if r.Charset == nil {
+		return line, nil
+	}
+	if cap(r.decoded) > firstBuf {
+		r.decoded = nil
+	}
+	r.decoded = r.Charset.Append(r.decoded[:0], line)
+	if r.tooLong(r.decoded, nil, ended) {
+		return nil, &TooLongError{Bytes: int64(n), Max: r.max}
+	}
+	return r.decoded, nil
 }
 
-// skip drops the buffer and everything up to the next '\n'.
+// tooLong reports whether a line in charset c is longer than max, without its end if it has one.
+func (r *Reader) tooLong(line []byte, c *charset.Charset, ended bool) bool {
+	if len(line) > r.max && ended {
+		lf, cr := c.Newline()
+		line = bytes.TrimSuffix(line[:len(line)-len(lf)], []byte(cr))
+	}
+	return len(line) > r.max
+}
+
+// skip drops the buffer and everything up to the next newline.
 func (r *Reader) skip() error {
 	for {
-		part := r.buf[r.start:r.end]
-		i := bytes.IndexByte(part, '\n')
-		if i >= 0 {
-			part = part[:i+1]
+		n := r.lineEnd(0)
+		ended := n > 0
+		switch {
+		case ended:
+		case r.err != nil:
+			n = r.end - r.start
+		default: // the position stays at the beginning of a code unit
+			n = int(r.Charset.Whole(int64(r.end - r.start)))
 		}
-		r.start += len(part)
-		r.offset += int64(len(part))
-		r.long += int64(len(part))
-		if i >= 0 || r.err != nil {
+		r.start += n
+		r.offset += int64(n)
+		r.long += int64(n)
+		if ended || r.err != nil {
 			break
 		}
 		r.fill()

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
 
+	"github.com/forebay-log/forebay/cmd/internal/charset"
 	"github.com/forebay-log/forebay/cmd/internal/lines"
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
@@ -145,6 +147,70 @@ func (w *widest) Read(p []byte) (int, error) {
 	w.most = max(w.most, len(p))
 	return w.Reader.Read(p)
 }
+
+func charsetOf(t testing.TB, name string) *charset.Charset {
+	t.Helper()
+	c, err := charset.Parse(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Lines are returned in UTF-8. The limit applies to the bytes of the stream and of UTF-8, and
+// offsets are those of the stream.
+func TestCharset(t *testing.T) {
+	for _, c := range []struct{ charset, in, want string }{
+		{"latin1", "gr\xfcn\nx", "grün\n|x"},
+		{"latin1", "\xfc\xfc\xfc\n\xfc\n", "…|ü\n"}, // 6 bytes in UTF-8
+		{"latin1", "\xff\xfea\x00\n\x00", "a\n"},
+		{"utf-16", "\xfe\xff\x00a\x00\n", "a\n"},
+		{"utf-16le", "a\x00b\x00\n\x00\x00\x0a\n\x00", "ab\n|\u0a00\n"},
+		{"utf-16le", "a\x00b\x00\r\x00\n\x00", "ab\r\n"},
+		{"utf-16le", "a\x00b\x00c\x00\n\x00x\x00\n\x00", "…|x\n"},
+		{"utf-16be", "\x00a\x00b\x00c\x00\n\x00x\x00\n", "…|x\n"},
+		{"utf-16be", strings.Repeat("\x0a\x00", 99999) + "\x00\n\x00x\x00\n", "…|x\n"},
+		{"utf-16be", "\x00a\x00\n\x00", "a\n|\ufffd"},
+		{"utf-16be", "", ""},
+	} {
+		for name, wrap := range map[string]func(io.Reader) io.Reader{
+			"at once": func(r io.Reader) io.Reader { return r }, "by byte": iotest.OneByteReader, "with EOF": iotest.DataErrReader,
+		} {
+			r := lines.New(wrap(strings.NewReader(c.in)), 5)
+			r.Charset = charsetOf(t, c.charset)
+			got, err := all(r)
+			if s := strings.Join(got, "|"); s != c.want || err != io.EOF || r.Offset() != int64(len(c.in)) {
+				t.Errorf("%s, %.40q %s: got %q, want %q, offset %d (%v)", c.charset, c.in, name, s, c.want, r.Offset(), err)
+			}
+		}
+	}
+}
+
+// Reading in pieces of any size equals decoding the stream at once.
+func FuzzCharset(f *testing.F) {
+	f.Add([]byte("gr\xfcn\n\x81\x40\n\xff"), uint8(12), uint64(1))
+	f.Add([]byte("\xfe\xff\x00a\x0a\x00\x00\n\x00b"), uint8(1), uint64(2))
+	f.Add([]byte("\x81\n\x81\x40\n"), uint8(26), uint64(3))
+	f.Fuzz(func(t *testing.T, in []byte, which uint8, seed uint64) {
+		cs := charsetOf(t, charset.Names()[int(which)%len(charset.Names())])
+		r := lines.New(&pieces{bytes.NewReader(in), rand.New(rand.NewPCG(seed, 0))}, 1<<20)
+		r.Charset = cs
+		got, err := all(r)
+		is, mark := cs.Detect(in)
+		want := is.Append(nil, in[mark:])
+		if strings.Join(got, "") != string(want) || err != io.EOF || r.Offset() != int64(len(in)) {
+			t.Errorf("%s: got %q, want %q, offset %d (%v)", cs, got, want, r.Offset(), err)
+		}
+	})
+}
+
+// pieces returns up to seven bytes at a time.
+type pieces struct {
+	*bytes.Reader
+	rnd *rand.Rand
+}
+
+func (p *pieces) Read(b []byte) (int, error) { return p.Reader.Read(b[:min(len(b), 1+p.rnd.IntN(7))]) }
 
 // Whatever the stream, lines put together are the stream, less those skipped.
 func FuzzNext(f *testing.F) {

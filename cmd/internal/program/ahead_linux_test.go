@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/text/encoding/unicode"
 
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/tool"
@@ -24,6 +25,19 @@ func numbered(from, to int) []byte {
 	var b []byte
 	for i := from; i < to; i++ {
 		b = fmt.Appendf(b, "line %06d %s\n", i, strings.Repeat("x", i*7%90))
+	}
+	return b
+}
+
+// inCharset returns text in a charset.
+func inCharset(t *testing.T, charset string, text []byte) []byte {
+	order, wide := map[string]unicode.Endianness{"utf-16le": unicode.LittleEndian, "utf-16be": unicode.BigEndian}[charset]
+	if !wide {
+		return text
+	}
+	b, err := unicode.UTF16(order, unicode.IgnoreBOM).NewEncoder().Bytes(text)
+	if err != nil {
+		t.Error(err)
 	}
 	return b
 }
@@ -92,14 +106,15 @@ func awaitStill(t *testing.T, path string) []byte {
 // What was read while the slabs were full survives SIGKILL. The next run delivers it
 // behind what was in the slabs, to each destination what that had not got.
 func TestReadAheadSurvivesKill(t *testing.T) {
-	t.Run("disk", func(t *testing.T) { readAheadSurvives(t, t.TempDir()) })
+	t.Run("disk", func(t *testing.T) { readAheadSurvives(t, t.TempDir(), 904, "utf-8") })
+	t.Run("UTF-16", func(t *testing.T) { readAheadSurvives(t, t.TempDir(), 450, "utf-16be") })
 	t.Run("tmpfs", func(t *testing.T) {
 		dir, err := os.MkdirTemp("/dev/shm", "forebay-test-*")
 		if err != nil {
 			t.Skipf("SKIPPED: no tmpfs: %v", err)
 		}
 		t.Cleanup(func() { os.RemoveAll(dir) })
-		readAheadSurvives(t, dir)
+		readAheadSurvives(t, dir, 904, "utf-8")
 	})
 }
 
@@ -126,12 +141,11 @@ func TestReadAheadDiesWithHeap(t *testing.T) {
 	}
 }
 
-func readAheadSurvives(t *testing.T, dir string) {
+func readAheadSurvives(t *testing.T, dir string, n int, charset string) {
 	t.Helper()
 	down, beside, safe := full(t, dir), filepath.Join(dir, "beside"), filepath.Join(dir, "safe")
-	args := []string{"pipe", "--slab-size", "4KiB", "--slabs", "2", "--when-full", "block", "--crash-safe", safe, "--to", "file:" + beside, "--to", "file:" + down}
-	const n = 904
-	p := startWith(t, given(string(numbered(0, n))), args...)
+	args := []string{"pipe", "--slab-size", "4KiB", "--slabs", "2", "--when-full", "block", "--crash-safe", safe, "--to", "file:" + beside, "--to", "file:" + down, "--charset", charset}
+	p := startWith(t, given(string(inCharset(t, charset, numbered(0, n)))), args...)
 	awaitRead(t, p.in)
 	had := awaitStill(t, beside)
 	p.signal(syscall.SIGKILL)
@@ -155,7 +169,7 @@ func readAheadSurvives(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	p = start(t, args...)
-	p.write("new\n") // from another pipe
+	p.write(string(inCharset(t, charset, []byte("new\n")))) // from another pipe
 	p.in.Close()
 	code, stderr := p.wait()
 	if code != 0 {
@@ -189,6 +203,8 @@ func TestKilledReaderGoesOn(t *testing.T) {
 		} else {
 			args = append(args, "64")
 		}
+		charset := []string{"utf-8", "utf-16le", "utf-16be"}[rng.IntN(3)]
+		args = append(args, "--charset", charset)
 		r, w, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)
@@ -210,7 +226,7 @@ func TestKilledReaderGoesOn(t *testing.T) {
 				default:
 				}
 				for len(text) < 4096 && last < n {
-					text = append(text, numbered(last, last+1)...)
+					text = append(text, inCharset(t, charset, numbered(last, last+1))...)
 					last++
 				}
 				if len(text) == 0 {

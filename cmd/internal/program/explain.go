@@ -37,12 +37,13 @@ func explainLines(c *config.Pipeline, w io.Writer, r io.Reader) (err error) {
 		_, err = fmt.Fprintf(w, "%d: %.200q\n   format %s\n   time   %s\n   level  %s\n", n, ev.Line, x.Format, x.Time, x.Level)
 	}
 	var j *join.Joiner[int64]
-	if c.Join != nil {
+	if c.Text.Join != nil {
 		limits := &join.Limits{MaxRecord: int(c.MaxRecord.Value)}
 		limits.Default()
-		j = join.New[int64](c.Join, limits, func(r join.Record) error { show(r.Text, r.Time); return nil }, func() {})
+		j = join.New[int64](c.Text.Join, limits, func(r join.Record) error { show(r.Text, r.Time); return nil }, func() {})
 	}
 	src := lines.New(r, int(c.MaxRecord.Value))
+	src.Charset = c.Text.Charset
 	for n < explained && err == nil {
 		line, failed := src.Next()
 		switch {

@@ -168,7 +168,7 @@ func TestJoinedAsByTail(t *testing.T) {
 			t.Fatal(err)
 		}
 		jt := newJoinTest(t, most)
-		if err := jt.take.Consume(&chunks{rng: rng, text: text}, nil, rules, nil, false); err != nil {
+		if err := jt.take.Consume(&chunks{rng: rng, text: text}, nil, intake.Text{Join: rules}, nil, false); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(jt.got, want.got) || jt.take.In.Oversize.Load() != want.long {
@@ -190,7 +190,7 @@ func TestHeldLinesSurviveAKill(t *testing.T) {
 		text, rules := someLines(rng, false), someRules(t, rng)
 		const most = 2000
 		plain := newJoinTest(t, most)
-		if err := plain.take.Consume(strings.NewReader(text), nil, rules, nil, false); err != nil {
+		if err := plain.take.Consume(strings.NewReader(text), nil, intake.Text{Join: rules}, nil, false); err != nil {
 			t.Fatal(err)
 		}
 		dir, after := t.TempDir(), t.TempDir()
@@ -216,7 +216,7 @@ func TestHeldLinesSurviveAKill(t *testing.T) {
 			}
 		}
 		kept.From(src, nil)
-		if err := first.take.Consume(kept, kept, rules, nil, false); err != nil || kept.Broken() != nil {
+		if err := first.take.Consume(kept, kept, intake.Text{Join: rules}, nil, false); err != nil || kept.Broken() != nil {
 			t.Fatal(err, kept.Broken())
 		}
 		kept.Close()
@@ -232,11 +232,11 @@ func TestHeldLinesSurviveAKill(t *testing.T) {
 			t.Fatal(damaged, files)
 		}
 		if len(files) == 0 {
-			err = second.take.Consume(strings.NewReader(rest), nil, rules, nil, false)
+			err = second.take.Consume(strings.NewReader(rest), nil, intake.Text{Join: rules}, nil, false)
 		} else {
 			second.take.Outs[0].Dir = names[0]
 			files[0].From(&chunks{rng: rng, text: rest}, nil)
-			err = second.take.Consume(files[0], files[0], rules, nil, false)
+			err = second.take.Consume(files[0], files[0], intake.Text{Join: rules}, nil, false)
 			files[0].Close()
 		}
 		if err != nil {
@@ -270,7 +270,7 @@ func TestHeldLineAndAFlood(t *testing.T) {
 			t.Fatal(err)
 		}
 		kept.From(strings.NewReader("2026-11-23T10:00:00Z stdout P part\n"+flood), nil)
-		if err := jt.take.Consume(kept, kept, rules, nil, false); err != nil || kept.Broken() != nil {
+		if err := jt.take.Consume(kept, kept, intake.Text{Join: rules}, nil, false); err != nil || kept.Broken() != nil {
 			t.Error(err, kept.Broken())
 		}
 		kept.Close()
@@ -322,7 +322,7 @@ func TestHeldForASecond(t *testing.T) {
 		jt := newJoinTest(t, 1<<20)
 		src := &slowInput{texts: make(chan string)}
 		done := make(chan error)
-		go func() { done <- jt.take.Consume(src, nil, rules, src.wait, false) }()
+		go func() { done <- jt.take.Consume(src, nil, intake.Text{Join: rules}, src.wait, false) }()
 		after := func(d time.Duration, want ...string) {
 			t.Helper()
 			time.Sleep(d)

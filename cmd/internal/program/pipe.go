@@ -1,17 +1,18 @@
 package program
 
 import (
-	"github.com/forebay-log/forebay/cmd/internal/join"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/forebay-log/forebay/cmd/internal/charset"
 	"github.com/forebay-log/forebay/cmd/internal/config"
 	"github.com/forebay-log/forebay/cmd/internal/console"
 	"github.com/forebay-log/forebay/cmd/internal/dest"
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/intake"
+	"github.com/forebay-log/forebay/cmd/internal/join"
 	"github.com/forebay-log/forebay/cmd/internal/run"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/internal/record"
@@ -66,6 +67,10 @@ and contain any bytes. --encode raw delivers the same bytes. json and logfmt wri
 with the time and level of the line.
 
 ` + multilineHelp + ` If the last line has no newline, one is added.
+
+Charset: --charset names the character set of the input. Every line is converted to UTF-8 before
+anything else, also with --encode raw. Without it, bytes that are not valid UTF-8 are delivered
+unchanged.
 
 Format: --format auto detects for each line whether it is a JSON object, logfmt or text. A
 line that cannot be parsed is text and is never lost.
@@ -162,6 +167,8 @@ A flag that no --to supports is an error, and so is an option that its --to does
 	format.Add(cmd, "format", "f", "format of the lines")
 	times.Add(cmd, "time", "", "time of a record: its time in the line, its arrival, or its arrival if the line has none, marked time_from=arrival")
 	fs.Var(&c.Zone, "zone", "`ZONE` of times without a zone, such as Europe/Berlin or +02:00 (default: the system's)")
+	fs.Var(&c.Charset, "charset", "character set `NAME` of the input, such as utf-16, latin1 or windows-1252; a byte order mark at the start overrides it")
+	setting.Complete(cmd, "charset", charset.Names()...)
 	fs.StringArrayVar(&c.Multiline, "multiline", nil, "join lines to records: go, java, dotnet, node, python, ruby, rust, cri, docker, auto, or a `PATTERN` of first lines; may be repeated (default: off)")
 	setting.Complete(cmd, "multiline", join.Names...)
 	fs.Var(&c.MaxRecord, "max-record", "maximum length of a line; longer lines are dropped and counted")

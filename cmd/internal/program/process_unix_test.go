@@ -24,6 +24,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forebay-log/forebay/cmd/internal/charset"
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/input"
 	"github.com/forebay-log/forebay/cmd/internal/intake"
@@ -582,7 +583,7 @@ func TestStopLeavesTheRest(t *testing.T) {
 	}
 	defer r.Close()
 	defer w.Close()
-	in, err := input.NewInput(r)
+	in, err := input.NewInput(r, intake.Text{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -607,13 +608,21 @@ func TestStopLeavesTheRest(t *testing.T) {
 // An input that is stopped within a line is read to the end of the line, which may come a
 // little later, and no further; if the end does not come, as far as the line is.
 func TestInputStopsBehindLine(t *testing.T) {
+	const big = "\xfe\xff"
+	utf16, err := charset.Parse("utf-16")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for text, want := range map[string][2]string{
-		"123\nrest":           {"123\n", "rest"},
-		"12345678\nrest":      {"12345678\n", "rest"},
-		"12345678\n\nrest":    {"12345678\n", "\nrest"},
-		"12345678, no end":    {"12345678, no end", ""},
-		"1234":                {"1234", ""},
-		"1\n34\nrest\nothers": {"1\n34\n", "rest\nothers"},
+		"1\x00\n\x002\x00":                 {"1\x00\n\x00", "2\x00"}, // UTF-16
+		"12\x00\x0a\n\x003\x00\n\x00x\x00": {"12\x00\x0a\n\x00", "3\x00\n\x00x\x00"},
+		big + "\x00a\x00\n\x00b":           {big + "\x00a\x00\n", "\x00b"},
+		"123\nrest":                        {"123\n", "rest"},
+		"12345678\nrest":                   {"12345678\n", "rest"},
+		"12345678\n\nrest":                 {"12345678\n", "\nrest"},
+		"12345678, no end":                 {"12345678, no end", ""},
+		"1234":                             {"1234", ""},
+		"1\n34\nrest\nothers":              {"1\n34\n", "rest\nothers"},
 	} {
 		for _, kind := range []string{"pipe", "file"} {
 			r, w, err := os.Pipe()
@@ -630,7 +639,11 @@ func TestInputStopsBehindLine(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			in, err := input.NewInput(r)
+			var of intake.Text
+			if strings.Contains(text, "\x00") {
+				of.Charset = utf16
+			}
+			in, err := input.NewInput(r, of)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -658,7 +671,7 @@ func TestInputStopsBehindLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	in, err := input.NewInput(r)
+	in, err := input.NewInput(r, intake.Text{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/cmd/internal/input"
+	"github.com/forebay-log/forebay/cmd/internal/intake"
 	"github.com/forebay-log/forebay/cmd/internal/process"
 	"github.com/forebay-log/forebay/cmd/internal/run"
 	"github.com/forebay-log/forebay/internal/bubble"
@@ -41,7 +42,7 @@ func TestEnding(t *testing.T) {
 		},
 	} {
 		ended := i%2 == 0
-		in, err := input.NewInput(r)
+		in, err := input.NewInput(r, intake.Text{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -64,7 +64,8 @@ const (
 
 // blank fills the part of the ring that the next read may use. A process that dies
 // between the end of read(2) and the next store leaves bytes there that are not
-// blank: they were read. No text in UTF-8 has such a byte.
+// blank: they were read. No text in UTF-8 has such a byte. Text in another charset hardly ever
+// ends with one, because its last byte is part of a newline.
 const blank = 0xff
 
 // An origin identifies a pipe or socket. It is zero for any other kind of input.
@@ -268,6 +269,9 @@ func (f *File) Pending(output int) uint64 { return f.end - f.accepted[output] }
 func (f *File) Continues(o Options) bool {
 	return f.origin != origin{} && f.origin == originOf(o.Input) && slices.Equal(f.outputs, o.Outputs) && len(f.ring) >= o.Bytes
 }
+
+// End returns the position of the end of the input that was read.
+func (f *File) End() int64 { return int64(f.end) }
 
 // low returns the position up to which all outputs have accepted.
 func (f *File) low() uint64 {

@@ -65,9 +65,9 @@ func RunPipe(c *config.Pipeline, stdin, stderr *os.File) error {
 	if err := c.Settle(); err != nil {
 		return err
 	}
-	c.Inputs = []*input.Config{{Reading: c.Reading, Kind: input.NewStdin(stdin, c.Join)}}
+	c.Inputs = []*input.Config{{Reading: c.Reading, Kind: input.NewStdin(stdin, c.Text)}}
 	if c.Tail != nil {
-		c.Tail.Join = c.Join
+		c.Tail.Text = c.Text
 		c.Inputs[0].Kind = c.Tail
 	}
 	return Run(New(c, stderr), stdin, stderr)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/forebay-log/forebay/cmd/internal/charset"
 )
 
 // A generation is one content of the file at a path. A rename, a deletion or a truncation ends
@@ -31,6 +33,9 @@ type generation struct {
 	limit int64
 	stuck bool // the rest, up to size, has no newline
 	moot  bool // the rest consists of NUL bytes
+
+	charset  *charset.Charset // from Options.Charset and the byte order mark
+	detected bool             // charset does not change
 
 	active time.Time // when it last changed
 	scan   uint64    // the last scan before it was moved
@@ -151,6 +156,7 @@ type series struct {
 	queued bool // it is in Tailer.active
 
 	// Used by the delivering goroutine only.
+	charset *charset.Charset // of the generation that was read last
 	hold    holder
 	rest    unfinished
 	bare    bool // a line that no container runtime wrote was reported

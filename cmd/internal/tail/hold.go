@@ -10,9 +10,19 @@ import (
 // A holder makes records of the lines of a series.
 type holder = *join.Joiner[place]
 
-// line passes a line that begins at start to the sink. After an error, which is the sink's, the
-// line was not accepted.
+// line passes a line that begins at start to the sink, in UTF-8. After an error, which is the
+// sink's, the line was not accepted.
 func (t *Tailer) line(s *series, line []byte, start func() place, end int64, now time.Time) error {
+	if s.charset != nil {
+		if cap(t.decoded) > firstBuf {
+			t.decoded = nil
+		}
+		t.decoded = s.charset.Append(t.decoded[:0], line)
+		if t.tooLong(t.decoded, nil) {
+			return t.give(Line{Source: s.src, TooLong: int64(len(line))})
+		}
+		line = t.decoded
+	}
 	if t.o.Join == nil {
 		return t.put(s, line, "", time.Time{})
 	}
@@ -63,9 +73,8 @@ func (t *Tailer) give(l Line) error {
 	return t.sink.Put(l)
 }
 
-// binary returns the kind of a file that is not text, "" for text, by its first bytes. A file
-// is binary if more than a third of them are control characters, NUL bytes at either end aside.
-func binary(b []byte) string {
+// compressed returns the kind of a compressed file, "" for others, by its first bytes.
+func compressed(b []byte) string {
 	for _, m := range []struct{ magic, name string }{
 		{"\x1f\x8b", "compressed (gzip)"}, {"\x28\xb5\x2f\xfd", "compressed (zstd)"}, {"BZh", "compressed (bzip2)"},
 		{"\xfd7zXZ\x00", "compressed (xz)"}, {"\x04\x22\x4d\x18", "compressed (lz4)"}, {"PK\x03\x04", "compressed (zip)"},
@@ -74,10 +83,20 @@ func binary(b []byte) string {
 			return m.name
 		}
 	}
-	if bytes.HasPrefix(b, []byte("\xff\xfe")) || bytes.HasPrefix(b, []byte("\xfe\xff")) {
-		return "UTF-16"
+	return ""
+}
+
+// binary returns the kind of a file that is not text, "" for text, by its first bytes. A file
+// is binary if more than a third of them are control characters, not counting NUL bytes at either
+// end.
+func binary(b []byte) string {
+	if what := compressed(b); what != "" {
+		return what
 	}
-	b = bytes.Trim(b, "\x00") // holes, and room for more
+	if bytes.HasPrefix(b, []byte("\xff\xfe")) || bytes.HasPrefix(b, []byte("\xfe\xff")) {
+		return "UTF-16, which needs the charset utf-16"
+	}
+	b = bytes.Trim(b, "\x00") // holes, and space reserved for more lines
 	odd := 0
 	for _, c := range b {
 		if c < ' ' && (c < '\b' || c > '\r') && c != 0x1b {

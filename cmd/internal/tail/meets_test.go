@@ -232,7 +232,7 @@ func TestMeets(t *testing.T) {
 		{"UTF-16, then UTF-8 in its place", Options{}, func(f *field) {
 			f.write("\xff\xfea\x00\n\x00")
 			f.look()
-			f.wantSaid("it is UTF-16; it is not followed")
+			f.wantSaid("it is UTF-16, which needs the charset utf-16; it is not followed")
 			f.must(os.WriteFile(f.log, []byte("b\n"), 0o600))
 			f.look("b\n")
 		}},

@@ -9,7 +9,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/forebay-log/forebay/cmd/internal/join"
+	"github.com/forebay-log/forebay/cmd/internal/charset"
 )
 
 // deliver passes the available lines to the sink, and returns when it must be called again. Its
@@ -306,6 +306,9 @@ func (t *Tailer) tail(g *generation) (text []byte, at mark, err error) {
 	t.mu.Lock()
 	f, err := t.ensure(g)
 	at, end := g.at, g.data.off
+	if err == nil {
+		g.s.charset = t.charsetOf(g, f)
+	}
 	t.mu.Unlock()
 	if err != nil || end <= at.off || end-at.off > int64(t.o.MaxRecord+2) {
 		return nil, at, err
@@ -314,7 +317,7 @@ func (t *Tailer) tail(g *generation) (text []byte, at mark, err error) {
 	if _, err := f.ReadAt(text, at.off); err != nil && err != io.EOF {
 		return nil, at, err
 	}
-	return text[zeros(text):], at, nil
+	return text[hole(g.s.charset, text):], at, nil
 }
 
 // readSome reads up to turnBytes of g. Its error is the sink's.
@@ -352,6 +355,9 @@ func (t *Tailer) take(ctx context.Context, g *generation, now time.Time) error {
 		}
 		f, err := t.ensure(g)
 		at, size, h := g.at, g.size, g.head
+		if err == nil {
+			s.charset = t.charsetOf(g, f)
+		}
 		t.mu.Unlock()
 		if err != nil {
 			return err
@@ -392,7 +398,7 @@ func (t *Tailer) take(ctx context.Context, g *generation, now time.Time) error {
 		// There is no end of a line in the data read.
 		switch {
 		case t.buf[back] == 0 && zeros(t.buf[back:n]) == n-back:
-			m, found, err := t.skipHole(f, at.off, size)
+			m, found, err := t.skipHole(f, s.charset, at.off, size)
 			if errors.Is(err, io.ErrUnexpectedEOF) {
 				t.changed(g, f, now)
 				return nil
@@ -406,15 +412,16 @@ func (t *Tailer) take(ctx context.Context, g *generation, now time.Time) error {
 			}
 			t.stick(g, size, true)
 			return nil
-		case n-back >= t.o.MaxRecord+2:
+		case n-back >= t.longest():
 			start := place{g, at}
 			if s.rest.kind == carried && s.rest.in == g {
 				start = s.rest.start
 			}
+			n = back + int(s.charset.Whole(at.off+int64(n-back))-at.off)
 			s.rest = unfinished{kind: oversized, in: g, start: start, n: int64(n-back) + int64(len(s.rest.text))}
 			t.took(ctx, g, markIn(t.buf, n, at.off-int64(back)))
 		case n == len(t.buf):
-			t.buf = make([]byte, min(2*len(t.buf), tailBytes+t.o.MaxRecord+2))
+			t.buf = make([]byte, min(2*len(t.buf), tailBytes+t.longest()))
 		default:
 			t.stick(g, size, false)
 			return nil
@@ -463,77 +470,89 @@ func (t *Tailer) leaveOut(g *generation, what string) {
 	t.report("%s: it is %s; it is not followed", g.s.path, what)
 }
 
-// byteOrderMark is what programs of Windows put in front of UTF-8.
-var byteOrderMark = []byte("\xef\xbb\xbf")
+// longest returns the number of bytes in which a line that is not too long ends.
+func (t *Tailer) longest() int { return t.o.MaxRecord + 2*t.o.Charset.Unit() }
+
+// charsetOf returns the charset of g, whose file is f. The caller holds mu.
+func (t *Tailer) charsetOf(g *generation, f io.ReaderAt) *charset.Charset {
+	if !g.detected && t.o.Charset != nil {
+		var start [charset.MarkBytes]byte
+		n, _ := f.ReadAt(start[:], 0)
+		g.charset, _ = t.o.Charset.Detect(start[:n])
+		g.detected = n == len(start)
+	}
+	return g.charset
+}
 
 // lines passes the lines in p[at:], which is at position from in g, to the sink. It returns the end
 // of the last line passed. Its error is the sink's.
 func (t *Tailer) lines(g *generation, p []byte, at int, from mark, now time.Time) (int, error) {
 	s, base := g.s, from.off-int64(at)
-	if from.off == 0 && bytes.HasPrefix(p, byteOrderMark) {
-		at = len(byteOrderMark)
+	cs := s.charset
+	if from.off == 0 {
+		_, at = cs.Detect(p)
 	}
+	lf, cr := cs.Newline()
 	for at < len(p) {
 		rest := p[at:]
 		mine := s.rest.in == g
 		if mine && s.rest.kind == cutOff {
 			// The end of a line whose beginning was delivered.
-			if rest[0] == '\r' && len(rest) == 1 {
+			if len(rest) < len(cr) || string(rest) == cr {
 				return at, nil
 			}
-			if bytes.HasPrefix(rest, []byte("\r\n")) {
-				at++
+			if bytes.HasPrefix(rest, []byte(cr+lf)) {
+				at += len(cr)
 			}
-			if p[at] == '\n' {
-				at++
+			if bytes.HasPrefix(p[at:], []byte(lf)) {
+				at += len(lf)
 			}
 			s.rest = unfinished{in: g}
 			continue
 		}
+		n := cs.LineEnd(rest, base+int64(at))
 		if mine && s.rest.kind == oversized {
-			i := bytes.IndexByte(rest, '\n')
-			if i < 0 {
-				s.rest.n += int64(len(rest))
-				return len(p), nil
+			if n == 0 {
+				n = int(cs.Whole(int64(len(rest))))
+				s.rest.n += int64(n)
+				return at + n, nil
 			}
-			if err := t.give(Line{Source: s.src, TooLong: s.rest.n + int64(i) + 1}); err != nil {
+			if err := t.give(Line{Source: s.src, TooLong: s.rest.n + int64(n)}); err != nil {
 				return at, err
 			}
-			at, s.rest = at+i+1, unfinished{in: g}
+			at, s.rest = at+n, unfinished{in: g}
 			continue
 		}
-		if rest[0] == 0 { // a hole
-			n := zeros(rest)
-			if n == len(rest) {
-				return at, nil
-			}
-			at += n
-			continue
-		}
-		i := bytes.IndexByte(rest, '\n')
-		if i < 0 {
+		if zeros(rest) == len(rest) {
 			return at, nil
 		}
-		line := rest[: i+1 : i+1]
+		if empty := hole(cs, rest); empty > 0 {
+			at += empty
+			continue
+		}
+		if n == 0 {
+			return at, nil
+		}
+		line := rest[:n:n]
 		var err error
 		switch {
 		case mine && s.rest.kind == carried:
-			err = t.carriedLine(s, line, base+int64(at+i+1), now)
+			err = t.carriedLine(s, line, base+int64(at+n), now)
 			if err == nil {
 				s.rest = unfinished{in: g}
 			}
-		case i > t.o.MaxRecord && len(join.TrimEnd(line)) > t.o.MaxRecord:
-			err = t.give(Line{Source: s.src, TooLong: int64(len(line))})
-		case t.o.Join == nil: // for a function that returns where it begins, each would be an allocation
-			err = t.put(s, line, "", time.Time{})
+		case t.tooLong(line, cs):
+			err = t.give(Line{Source: s.src, TooLong: int64(n)})
+		case t.o.Join == nil: // the function below would be an allocation for each line
+			err = t.line(s, line, nil, 0, now)
 		default:
 			start := at
-			err = t.line(s, line, func() place { return place{g, markIn(p, start, base)} }, base+int64(at+i+1), now)
+			err = t.line(s, line, func() place { return place{g, markIn(p, start, base)} }, base+int64(at+n), now)
 		}
 		if err != nil {
 			return at, err
 		}
-		at += i + 1
+		at += n
 	}
 	return at, nil
 }
@@ -542,13 +561,24 @@ func (t *Tailer) lines(g *generation, p []byte, at int, from mark, now time.Time
 func (t *Tailer) carriedLine(s *series, end []byte, off int64, now time.Time) error {
 	start := s.rest.start
 	line := append(s.rest.text[:len(s.rest.text):len(s.rest.text)], end...)
-	if len(join.TrimEnd(line)) > t.o.MaxRecord {
+	if t.tooLong(line, s.charset) {
 		return t.give(Line{Source: s.src, TooLong: int64(len(line))})
 	}
 	return t.line(s, line, func() place { return start }, off, now)
 }
 
-// zeros returns how many NUL bytes p begins with.
+// tooLong reports whether a line in charset c is longer than MaxRecord, without its end.
+func (t *Tailer) tooLong(line []byte, c *charset.Charset) bool {
+	if len(line) > t.o.MaxRecord {
+		lf, cr := c.Newline()
+		if text, ended := bytes.CutSuffix(line, []byte(lf)); ended {
+			line = bytes.TrimSuffix(text, []byte(cr))
+		}
+	}
+	return len(line) > t.o.MaxRecord
+}
+
+// zeros returns the number of NUL bytes at the beginning of p.
 func zeros(p []byte) int {
 	for i, c := range p {
 		if c != 0 {
@@ -558,15 +588,18 @@ func zeros(p []byte) int {
 	return len(p)
 }
 
-// skipHole returns the end of the NUL bytes at off, if something else follows before size.
-func (t *Tailer) skipHole(f *os.File, off, size int64) (m mark, found bool, err error) {
+// hole returns the number of NUL bytes at the beginning of p that belong to no other character.
+func hole(c *charset.Charset, p []byte) int { return int(c.Whole(int64(zeros(p)))) }
+
+// skipHole returns the end of the NUL bytes at off, if other bytes follow before size.
+func (t *Tailer) skipHole(f *os.File, c *charset.Charset, off, size int64) (m mark, found bool, err error) {
 	for off < size {
 		n, err := f.ReadAt(t.buf[:min(int64(len(t.buf)), size-off)], off)
 		if err != nil && err != io.EOF {
 			return m, false, err
 		}
 		if z := zeros(t.buf[:n]); z < n {
-			m, err := markAt(f, off+int64(z))
+			m, err := markAt(f, c.Whole(off+int64(z)))
 			return m, err == nil, err
 		}
 		if n == 0 {
@@ -581,6 +614,9 @@ func (t *Tailer) skipHole(f *os.File, off, size int64) (m mark, found bool, err 
 func (t *Tailer) kind(r io.ReaderAt) string {
 	var buf [512]byte
 	n, _ := r.ReadAt(buf[:], 0)
+	if t.o.Charset != nil { // any bytes may be text
+		return compressed(buf[:n])
+	}
 	return binary(buf[:n])
 }
 
@@ -599,8 +635,9 @@ func (t *Tailer) takePartial(s *series, g *generation, now time.Time) error {
 		return nil
 	}
 	mine := s.rest.in == g || s.rest.in == nil
+	_, cr := s.charset.Newline()
 	switch {
-	case mine && s.rest.kind == cutOff && string(text) == "\r":
+	case mine && s.rest.kind == cutOff && string(text) == cr:
 		return nil
 	case mine && s.rest.kind == carried:
 		err = t.cut(func() error { return t.carriedLine(s, text, at.off+int64(len(text)), now) })

@@ -206,8 +206,13 @@ func (t *Tailer) measure(g *generation) {
 		return
 	}
 	end := n
-	for end > 0 && buf[end-1] == 0 { // room that may be filled later
+	for end > 0 && buf[end-1] == 0 { // space that may be filled later
 		end--
+	}
+	unit, start := int64(t.charsetOf(g, f).Unit()), g.size-n
+	end = (start+end+unit-1)/unit*unit - start // a NUL may be half of a code unit
+	if end > n {
+		end -= unit
 	}
 	if back := min(tailBytes, g.size-n+end); end >= back && end > 0 {
 		t.seen(g, mark{g.size - n + end, sum(buf[end-back : end])})
@@ -632,14 +637,11 @@ func (t *Tailer) fromEnd(g *generation) {
 		t.cannot(g, err)
 		return
 	}
-	for i := len(buf) - 1; i >= 0; i-- {
-		if buf[i] == '\n' {
-			at = g.size - int64(len(buf)-1-i)
-			break
-		}
-		if i == 0 && len(buf) == int(g.size) {
-			at = 0
-		}
+	start := at - int64(len(buf))
+	if n := t.charsetOf(g, g.f).LastLineEnd(buf, start); n > 0 {
+		at = start + int64(n)
+	} else if start == 0 {
+		at = 0
 	}
 	m, err := markAt(g.f, at)
 	if err != nil {

@@ -25,6 +25,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/forebay-log/forebay/cmd/internal/charset"
 	"github.com/forebay-log/forebay/cmd/internal/join"
 )
 
@@ -63,8 +64,11 @@ type Options struct {
 	FromEnd bool
 	// Once ends the Tailer when the files that exist at the start are read. Default false.
 	Once bool
-	// MaxRecord is the longest line, without its end. Default 1 MiB.
+	// MaxRecord is the longest line, without its end, in the file or in UTF-8. Default 1 MiB.
 	MaxRecord int
+	// Charset is the charset of files without a byte order mark. Lines are passed in UTF-8.
+	// Default: UTF-8.
+	Charset *charset.Charset
 	// Join joins lines to records. Default: each line is a record.
 	Join *join.Rules
 	// JoinWait is how long a record waits for more lines. Default 1 s.
@@ -142,6 +146,7 @@ type Tailer struct {
 
 	// Of the reader.
 	buf         []byte
+	decoded     []byte // a line in UTF-8
 	ended       []byte // a line that was given its '\n'
 	cutting     bool   // put is given a line without its end
 	touched     []*series

@@ -35,6 +35,8 @@ type walker struct {
 	deep  bool // within Put
 	fail  bool // Commit fails
 	lost  int64
+
+	charset string
 }
 
 // A written is what was written to a path.
@@ -157,6 +159,7 @@ func (w *walker) Commit(context.Context) error {
 
 func (w *walker) start() {
 	o := Options{
+		Charset:  charsetOf(w.t, w.charset),
 		Patterns: w.globs, Dir: filepath.Join(w.dir, "state"), MaxRecord: 500, MaxOpen: 1 + w.rnd.IntN(4),
 		MaxGenerations: 1 + w.rnd.IntN(8),
 		Say:            func(s string) { w.note("  said: %s", s) }, Lost: func(n int64) { w.lost += n },
@@ -253,7 +256,16 @@ func (w *walker) create(p *written) {
 
 // write writes to the file, a part of a line or several.
 func (w *walker) write(p *written, text string) {
-	if _, err := p.w.WriteString(text); err != nil {
+	raw := encoded(w.charset, text)
+	if n := w.rnd.IntN(4 * len(raw)); n < len(raw) { // half a character, perhaps
+		if _, err := p.w.Write(raw[:n]); err != nil {
+			w.fatalf("%v", err)
+		}
+		raw = raw[n:]
+		w.now = w.now.Add(1100 * time.Millisecond)
+		w.tail.look(w.now, nil)
+	}
+	if _, err := p.w.Write(raw); err != nil {
 		w.fatalf("%v", err)
 	}
 	w.ticks++ // this is faster than the clock of a file system
@@ -265,7 +277,7 @@ func (w *walker) write(p *written, text string) {
 		if part == "" {
 			continue
 		}
-		p.cur.size += int64(len(part))
+		p.cur.size += int64(len(encoded(w.charset, part)))
 		if last := len(p.lines) - 1; p.open {
 			p.lines[last].text += part
 			p.lines[last].torn = p.lines[last].torn || p.lines[last].life != p.cur
@@ -427,7 +439,7 @@ func (w *walker) gone() {
 }
 
 func walk(t *testing.T, seed uint64) {
-	w := &walker{t: t, rnd: rand.New(rand.NewPCG(seed, 1)), dir: t.TempDir(), now: time.Now(), paths: map[string]*written{}}
+	w := &walker{charset: []string{"utf-8", "utf-16le", "utf-16be"}[seed%3], t: t, rnd: rand.New(rand.NewPCG(seed, 1)), dir: t.TempDir(), now: time.Now(), paths: map[string]*written{}}
 	for _, name := range []string{"a.log", "b.log"} {
 		path := filepath.Join(w.dir, name)
 		w.names = append(w.names, path)

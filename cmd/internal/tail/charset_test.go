@@ -1,0 +1,148 @@
+package tail
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf16"
+
+	"github.com/forebay-log/forebay/cmd/internal/charset"
+	"github.com/forebay-log/forebay/cmd/internal/join"
+)
+
+func charsetOf(t testing.TB, name string) *charset.Charset {
+	t.Helper()
+	c, err := charset.Parse(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// encoded returns text, which is ASCII unless it becomes UTF-16, in a charset.
+func encoded(name, text string) (b []byte) {
+	for _, u := range utf16.Encode([]rune(text)) {
+		switch name {
+		case "utf-16le":
+			b = append(b, byte(u), byte(u>>8))
+		case "utf-16be":
+			b = append(b, byte(u>>8), byte(u))
+		default:
+			b = append(b, byte(u))
+		}
+	}
+	return b
+}
+
+func TestCharsets(t *testing.T) {
+	le := func(s string) string { return string(encoded("utf-16le", s)) }
+	be := func(s string) string { return string(encoded("utf-16be", s)) }
+	const mark = "\ufeff"
+	for _, c := range []struct {
+		charset, in string
+		want        []string
+	}{
+		{"latin1", "gr\xfcn\nx\r\n", []string{"grün\n", "x\r\n"}},
+		{"latin1", "\x00\x00\x01\x02\x03\n", []string{"\x01\x02\x03\n"}}, // would be binary
+		{"windows-1252", "5 \x80\n", []string{"5 €\n"}},
+		{"windows-1252", mark + "5 €\n", []string{"5 €\n"}}, // the byte order mark says UTF-8
+		{"windows-1252", le(mark + "5 €\n"), []string{"5 €\n"}},
+		{"utf-16", le("a\r\nb\n"), []string{"a\r\n", "b\n"}},
+		{"utf-16", le(mark + "a\n"), []string{"a\n"}},
+		{"utf-16", be(mark + "a\nb"), []string{"a\n", "b\n"}},
+		{"utf-16be", be("\u0a00\u000a\u0a0a𝄞\n\n"), []string{"\u0a00\n", "\u0a0a𝄞\n", "\n"}},
+		{"utf-16le", le("\x00\x00a\n\x00b\u0100\n\x00"), []string{"a\n", "b\u0100\n"}}, // holes
+		{"utf-16be", be("\x00\x00a\n\x00b\u0100\n\x00"), []string{"a\n", "b\u0100\n"}},
+		{"utf-16le", le("x\n") + "y", []string{"x\n"}}, // half a character
+		{"utf-16le", le(mark), nil},
+	} {
+		s, said := once(t, c.in, Options{Charset: charsetOf(t, c.charset)})
+		if !reflect.DeepEqual(s.lines, c.want) || said != "" {
+			t.Errorf("%s: %q: %q, want %q; said %q", c.charset, c.in, s.lines, c.want, said)
+		}
+	}
+	s, said := once(t, "\x1f\x8b\x08\x00\n", Options{Charset: charsetOf(t, "latin1")})
+	if len(s.lines) > 0 || !strings.Contains(said, "compressed (gzip)") {
+		t.Errorf("%q, said %q", s.lines, said)
+	}
+}
+
+// The limit applies to the bytes of the file, and to those of UTF-8.
+func TestCharsetLimits(t *testing.T) {
+	for _, c := range []struct {
+		charset, line string
+		tooLong       int64
+	}{
+		{"utf-16le", strings.Repeat("x", 50) + "\r\n", 0},
+		{"utf-16le", strings.Repeat("x", 51) + "\n", 104},
+		{"utf-16le", strings.Repeat("x", 100_000) + "\n", 200_002},
+		{"utf-16be", strings.Repeat("\u0a00", 100_000) + "\n", 200_002},
+		{"utf-16le", strings.Repeat("€", 34) + "\n", 70}, // 102 bytes in UTF-8
+		{"latin1", strings.Repeat("ü", 50) + "\n", 0},
+		{"latin1", strings.Repeat("ü", 51) + "\n", 52},
+	} {
+		in := encoded(c.charset, "a\n"+c.line+"b\n")
+		s, _ := once(t, string(in), Options{Charset: charsetOf(t, c.charset), MaxRecord: 100})
+		want, long := []string{"a\n", "b\n"}, []int64{c.tooLong}
+		if c.tooLong == 0 {
+			want, long = []string{"a\n", c.line, "b\n"}, nil
+		}
+		if !reflect.DeepEqual(s.lines, want) || !reflect.DeepEqual(s.long, long) {
+			t.Errorf("%s, %d characters: %.200q, too long %d, want %d", c.charset, len(c.line), s.lines, s.long, long)
+		}
+	}
+}
+
+// Positions are offsets in the file: a restart continues at the next line, with the byte order of
+// the mark at the start of the file, and joined lines are decoded before they are joined.
+func TestCharsetRestart(t *testing.T) {
+	for _, name := range []string{"utf-16le", "utf-16be"} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "x.log")
+			rules, err := join.Parse([]string{"^grün"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := Options{Dir: filepath.Join(dir, "state"), Charset: charsetOf(t, "utf-16"), Join: rules}
+			add := func(text string) { write(t, path, string(encoded(name, text))) }
+			want := func(lines ...string) {
+				t.Helper()
+				if s, _ := onceFile(t, path, o); !reflect.DeepEqual(s.lines, lines) {
+					t.Errorf("%q, want %q", s.lines, lines)
+				}
+			}
+			add("\ufeffgrün 1\n a\ngrün 2\n")
+			want("grün 1\n a\n", "grün 2\n")
+			add("grün 3\n b\n")
+			want("grün 3\n b\n")
+			add("grün")
+			write(t, path, "\x00") // half of a character, which the next process completes or skips
+			want("grün\n")
+			if st, err := os.Stat(path); err != nil || st.Size()%2 != 1 {
+				t.Fatal(st, err)
+			}
+		})
+	}
+}
+
+// A line that was delivered without its end is followed by the next line, not by a line that
+// consists of the missing end.
+func TestCharsetPartial(t *testing.T) {
+	for _, name := range []string{"utf-16le", "utf-16be"} {
+		path := filepath.Join(t.TempDir(), "x.log")
+		h := newHand(t, Options{Patterns: []string{path}, Charset: charsetOf(t, name), PartialWait: time.Second})
+		write(t, path, string(encoded(name, "first\nsec")))
+		h.pass(0)
+		h.pass(2 * time.Second)
+		h.want("first\n", "sec\n")
+		write(t, path, string(encoded(name, "\r")))
+		h.pass(0)
+		write(t, path, string(encoded(name, "\nthird\n")))
+		h.pass(0)
+		h.want("third\n")
+	}
+}
