@@ -119,6 +119,7 @@ func TestControls(t *testing.T) {
 		c := Contender{Name: name, Kind: kind}
 		column := newColumn(&c)
 		column.Invalid, column.Values, column.Median, column.Max = invalid, v, Median(v), slices.Max(v)
+		column.CPU, column.More = column.Median, map[string]float64{"MB": column.Median}
 		return column
 	}
 	r := &Result{Unit: "ns/op", Columns: []Column{
@@ -133,22 +134,27 @@ func TestControls(t *testing.T) {
 		got     float64
 		want    Status
 	}{
-		{"any", VersusAny("we", 1.2), 1.2, OK},
-		{"any, short", VersusAny("we", 1.1), 1.2, Short},
+		{"processor time", CPUVersusFastest("we", 0.6), 0.6, OK},
+		{"processor time, short", CPUVersusFastest("we", 0.5), 0.6, Short},
+		{"memory", FigureVersusRivals("we", "MB", 2), 60, OK},
+		{"memory, short", FigureVersusRivals("we", "MB", 1), 60, Short},
 		{"share", ShareVersusFastest("we", "floor", 0.34), 1. / 3, OK},
 		{"share, short", ShareVersusFastest("we", "floor", 0.33), 1. / 3, Short},
 		{"steady", Steady("we", 2.7), 160. / 60, OK},
 		{"unsteady", Steady("we", 2.6), 160. / 60, Short},
 		{"no floor", ShareVersusFastest("we", "none", 1), 0, NotMeasured},
-		{"not ours", VersusAny("none", 1), 0, NotMeasured},
+		{"not ours", CPUVersusFastest("none", 1), 0, NotMeasured},
+		{"not ours, memory", FigureVersusRivals("none", "MB", 1), 0, NotMeasured},
 	} {
 		checks := c.verdict(r)
 		if len(checks) != 1 || checks[0].Status != c.want || math.Abs(checks[0].Got-c.got) > 1e-9 {
 			t.Errorf("%s: %+v", c.name, checks)
 		}
 	}
-	if c := VersusAny("we", 1)(&Result{Columns: r.Columns[:1]}); c[0].Status != NotMeasured {
-		t.Errorf("without a rival: %+v", c)
+	for _, v := range []func(*Result) []Check{CPUVersusFastest("we", 1), FigureVersusRivals("we", "MB", 1)} {
+		if c := v(&Result{Columns: r.Columns[:1]}); c[0].Status != NotMeasured {
+			t.Errorf("without a rival: %+v", c)
+		}
 	}
 	if c := NeverSlower([]string{"floor", "we", "wrong", "none"}, 1.1)(r); len(c) != 3 || c[0].Status != Short || c[1].Status != OK || c[2].Status != NotMeasured {
 		t.Errorf("each compared with the one before: %+v", c)

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -8,7 +9,11 @@ import (
 	"time"
 )
 
-// Env is what a contender may know of the run.
+// ErrAbsent is the error of a contender that this machine does not have, such as a daemon. The
+// contender is reported without figures.
+var ErrAbsent = errors.New("absent")
+
+// Env describes the run to a contender.
 type Env struct {
 	// Dir is where files go. It belongs to the run and is removed after it.
 	Dir string

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"fmt"
+	"math"
 	"strings"
 )
 
@@ -65,14 +66,19 @@ func VersusFastest(ours string, factor float64) func(*Result) []Check {
 	}
 }
 
-// VersusAny requires ours ≤ factor × the fastest rival, whether its output is valid or not.
-func VersusAny(ours string, factor float64) func(*Result) []Check {
+// CPUVersusFastest requires that the processor time of ours is at most factor × that of the fastest
+// valid rival.
+func CPUVersusFastest(ours string, factor float64) func(*Result) []Check {
 	return func(r *Result) []Check {
-		ref := r.Fastest(false)
-		if ref == nil {
-			return []Check{missing(factor, "no rival was measured")}
+		a, ref := r.Column(ours), r.Fastest(true)
+		if a == nil {
+			return []Check{missing(factor, r.failure(ours))}
 		}
-		return []Check{versus(r, ours, ref.Name, factor)}
+		if ref == nil || ref.CPU == 0 {
+			return []Check{missing(factor, "no valid rival was measured")}
+		}
+		q := a.CPU / ref.CPU
+		return []Check{atMost(q, factor, fmt.Sprintf("%s %.2f × %s by processor time (target ≤ %.2f)", ours, q, ref.Name, factor))}
 	}
 }
 
@@ -216,6 +222,27 @@ func Figure(ours, key string, limit float64) func(*Result) []Check {
 			return []Check{missing(limit, r.failure(ours))}
 		}
 		return []Check{atMost(a.More[key], limit, fmt.Sprintf("%s %s %s (target ≤ %g)", ours, key, figure(a.More[key]), limit))}
+	}
+}
+
+// FigureVersusRivals requires that the further figure key of ours is at most factor × the lowest of
+// the rivals.
+func FigureVersusRivals(ours, key string, factor float64) func(*Result) []Check {
+	return func(r *Result) []Check {
+		a := r.Column(ours)
+		if a == nil {
+			return []Check{missing(factor, r.failure(ours))}
+		}
+		lowest := math.Inf(1)
+		for i := range r.Columns {
+			if c := &r.Columns[i]; c.kind == Rival && c.measured() {
+				lowest = min(lowest, c.More[key])
+			}
+		}
+		if math.IsInf(lowest, 1) {
+			return []Check{missing(factor, "no rival was measured")}
+		}
+		return []Check{atMost(a.More[key], factor*lowest, fmt.Sprintf("%s %s %s (target ≤ %g × %s)", ours, key, figure(a.More[key]), factor, figure(lowest)))}
 	}
 }
 

@@ -1,0 +1,464 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/klauspost/compress/snappy"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/bench/fluent"
+	h "github.com/forebay-log/forebay/bench/harness"
+)
+
+// The rows of this file run programs. forebay is built once, as it is released.
+
+// built returns a function that builds a program once in each directory of a run: package pkg of
+// the module cmd, or the source text.
+func built(name, pkg, text string) func(*h.Env) (string, error) {
+	return func(env *h.Env) (path string, err error) {
+		if path, err = filepath.Abs(filepath.Join(env.Dir, name)); err != nil {
+			return "", err
+		}
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
+		if text != "" {
+			pkg = path + ".go"
+			if err := os.WriteFile(pkg, []byte(text), 0o600); err != nil {
+				return "", err
+			}
+		}
+		cmd := exec.Command("go", "-C", filepath.Join("..", "cmd"), "build", "-trimpath", "-ldflags", "-s -w", "-o", path, pkg)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%w: %s", err, out)
+		}
+		return path, nil
+	}
+}
+
+var program = built("forebay", "./forebay", "")
+
+// logLine is in each line of linesFile.
+const logLine = "request served to the client"
+
+// linesFile creates a file of about size bytes of JSON lines, each of about 300 bytes.
+func linesFile(env *h.Env, path string, size int) (lines int, err error) {
+	if env.Quick {
+		size = 1 << 20
+	}
+	var block bytes.Buffer
+	for ; block.Len() < 1<<20; lines++ {
+		fmt.Fprintf(&block, `{"time":"2024-05-06T07:08:%02d.%09dZ","level":"INFO","msg":"`+logLine+` in time","method":"GET","path":"/v2/items/%d/parts","status":200,"took":0.1179,"cached":false,"request_id":"a6cecc1b78e510617311d8a3%08x","user":"u-%06d","remote":"10.1.0.%d:51234","agent":"Mozilla/5.0 (X11)"}`+"\n",
+			lines%60, lines*7919, 100000+lines, lines, lines, lines%200)
+	}
+	times := max(size/block.Len(), 1)
+	if st, err := os.Stat(path); err == nil && st.Size() == int64(times*block.Len()) {
+		return times * lines, nil
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return 0, err
+	}
+	for range times {
+		if _, err = f.Write(block.Bytes()); err != nil {
+			break
+		}
+	}
+	return times * lines, errors.Join(err, f.Sync(), f.Close())
+}
+
+// throughPipe makes a contender that copies a file of size bytes into another one; ns per line.
+func throughPipe(name string, kind h.Kind, note string, size int, command func(env *h.Env, out string) (*exec.Cmd, error)) h.Contender {
+	return h.Contender{Name: name, Kind: kind, Note: note, Sample: func(env *h.Env) (*h.Sample, error) {
+		path := filepath.Join(env.Dir, "pipe.in")
+		lines, err := linesFile(env, path, size)
+		if err != nil {
+			return nil, err
+		}
+		in, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer in.Close()
+		out := filepath.Join(env.Dir, "pipe.out")
+		defer os.Remove(out)
+		cmd, err := command(env, out)
+		if err != nil {
+			return nil, err
+		}
+		var stderr bytes.Buffer
+		cmd.Stdin, cmd.Stderr = in, &stderr
+		begin := time.Now()
+		if err := cmd.Run(); err != nil {
+			return nil, fmt.Errorf("%w: %s", err, stderr.Bytes())
+		}
+		took := time.Since(begin)
+		if n, err := countLines(out); n != lines || err != nil {
+			return nil, fmt.Errorf("%d of %d lines arrived, %v", n, lines, err)
+		}
+		return processSample(float64(took), cmd, lines), nil
+	}}
+}
+
+// processSample returns a sample with the processor time of a process that has ended.
+func processSample(value float64, cmd *exec.Cmd, lines int) *h.Sample {
+	cpu := float64(cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime())
+	return &h.Sample{Value: value / float64(lines), Ops: lines, CPU: cpu / float64(lines)}
+}
+
+func countLines(path string) (n int, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	buf := make([]byte, 1<<20)
+	for {
+		k, err := f.Read(buf)
+		n += bytes.Count(buf[:k], []byte{'\n'})
+		if err == io.EOF {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+}
+
+func piping(encode string) func(*h.Env, string) (*exec.Cmd, error) {
+	return func(env *h.Env, out string) (*exec.Cmd, error) {
+		path, err := program(env)
+		return exec.Command(path, "pipe", "--quiet", "--encode", encode, "--to", "file:"+out), err
+	}
+}
+
+func shell(script string) func(*h.Env, string) (*exec.Cmd, error) {
+	return func(_ *h.Env, out string) (*exec.Cmd, error) {
+		return exec.Command("sh", "-c", script, "sh", out), nil
+	}
+}
+
+// A sink is a server in this process that counts lines.
+type sink struct {
+	addr  string
+	lines func() int
+	close func() error
+}
+
+// lokiSink accepts pushes as Loki does, JSON or protobuf.
+func lokiSink() (*sink, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	var lines atomic.Int64
+	type buffers struct{ in, out bytes.Buffer }
+	pool := sync.Pool{New: func() any { return new(buffers) }}
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b := pool.Get().(*buffers)
+		defer pool.Put(b)
+		b.in.Reset()
+		_, err := b.in.ReadFrom(r.Body)
+		body := b.in.Bytes()
+		if err == nil && r.Header.Get("Content-Type") == "application/x-protobuf" {
+			var n int
+			if n, err = snappy.DecodedLen(body); err == nil {
+				b.out.Reset()
+				b.out.Grow(n)
+				body, err = snappy.Decode(b.out.AvailableBuffer()[:n], body)
+			}
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		lines.Add(int64(bytes.Count(body, []byte(logLine))))
+		w.WriteHeader(http.StatusNoContent)
+	})}
+	go server.Serve(l)
+	return &sink{l.Addr().String(), func() int { return int(lines.Load()) }, server.Close}, nil
+}
+
+// forwardSink decodes and acknowledges chunks.
+func forwardSink() (*sink, error) {
+	r, err := fluent.NewReceiver(false, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &sink{r.Addr, func() int { return int(r.Events.Load()) }, r.Close}, nil
+}
+
+// The files of the tail rows: 1 GB.
+const (
+	tailFiles = 20
+	tailBytes = 50_000_000 // of each file
+)
+
+// tailing makes a contender that reads the files dir/*.log into a sink. The figure is processor time
+// per line, MB the largest resident memory of the process.
+func tailing(name string, kind h.Kind, note string, open func() (*sink, error), command func(env *h.Env, dir, addr string) (*exec.Cmd, error)) h.Contender {
+	return h.Contender{Name: name, Kind: kind, Note: note, Sample: func(env *h.Env) (*h.Sample, error) {
+		dir := filepath.Join(env.Dir, "tail")
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, err
+		}
+		total := 0
+		for i := range tailFiles {
+			n, err := linesFile(env, filepath.Join(dir, fmt.Sprintf("%02d.log", i)), tailBytes)
+			if err != nil {
+				return nil, err
+			}
+			total += n
+		}
+		to, err := open()
+		if err != nil {
+			return nil, err
+		}
+		defer to.close()
+		cmd, err := command(env, dir, to.addr)
+		if err != nil {
+			return nil, err
+		}
+		var stderr bytes.Buffer
+		cmd.Stderr, cmd.WaitDelay = &stderr, 10*time.Second
+		begin := time.Now()
+		if err := cmd.Start(); err != nil {
+			return nil, err
+		}
+		for to.lines() < total {
+			if time.Since(begin) > 5*time.Minute {
+				return nil, errors.Join(fmt.Errorf("%d of %d lines arrived: %s", to.lines(), total, stderr.Bytes()), cmd.Process.Kill(), cmd.Wait())
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		took := time.Since(begin)
+		mb := memory(cmd.Process.Pid, "VmHWM:")
+		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		kill := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() })
+		defer kill.Stop()
+		if err := cmd.Wait(); err != nil && cmd.ProcessState == nil {
+			return nil, err
+		}
+		s := processSample(0, cmd, total)
+		s.Value = s.CPU
+		s.More = map[string]float64{"MB": mb, "elapsed": float64(took) / float64(total)}
+		return s, nil
+	}}
+}
+
+// ourTail returns forebay tail with a destination URL.
+func ourTail(scheme string) func(*h.Env, string, string) (*exec.Cmd, error) {
+	return func(env *h.Env, dir, addr string) (*exec.Cmd, error) {
+		path, err := program(env)
+		if err != nil {
+			return nil, err
+		}
+		files, err := filepath.Glob(filepath.Join(dir, "*.log"))
+		return exec.Command(path, append([]string{"tail", "--quiet", "--from", "start", "--time", "now", "--to", scheme + addr}, files...)...), err
+	}
+}
+
+// fromEnv returns the command of a daemon that the environment names.
+func fromEnv(variable string, args ...string) (*exec.Cmd, error) {
+	path := os.Getenv(variable)
+	if path == "" {
+		return nil, fmt.Errorf("%w: set %s to the path of the program", h.ErrAbsent, variable)
+	}
+	return exec.Command(path, args...), nil
+}
+
+// fluentBitTail returns Fluent Bit with buffers that are larger than by default, and an output.
+func fluentBitTail(output string) func(*h.Env, string, string) (*exec.Cmd, error) {
+	return func(env *h.Env, dir, addr string) (*exec.Cmd, error) {
+		host, port, _ := strings.Cut(addr, ":")
+		file := filepath.Join(env.Dir, "fluent-bit.conf")
+		text := "[SERVICE]\n  Flush 0.2\n  Grace 1\n  Log_Level error\n[INPUT]\n  Name tail\n  Path " + filepath.Join(dir, "*.log") +
+			"\n  Read_from_Head on\n  Refresh_Interval 1\n  Buffer_Chunk_Size 512k\n  Buffer_Max_Size 2M\n[OUTPUT]\n  Match *\n  Host " + host + "\n  Port " + port + "\n  " + output + "\n"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			return nil, err
+		}
+		return fromEnv("FLUENTBIT", "-q", "-c", file)
+	}
+}
+
+// promtail returns promtail without listeners and with new positions.
+func promtail(env *h.Env, dir, addr string) (*exec.Cmd, error) {
+	file, positions := filepath.Join(env.Dir, "promtail.yaml"), filepath.Join(env.Dir, "positions.yaml")
+	text := fmt.Sprintf(`server: {disable: true}
+positions: {filename: %q}
+clients: [{url: "http://%s/loki/api/v1/push"}]
+scrape_configs:
+- job_name: bench
+  static_configs: [{targets: [localhost], labels: {job: bench, __path__: %q}}]
+`, positions, addr, filepath.Join(dir, "*.log"))
+	if err := os.Remove(positions); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	return fromEnv("PROMTAIL", "-config.file="+file)
+}
+
+// memory returns a figure of /proc/PID/status in MB, 0 if it is unknown.
+func memory(pid int, key string) float64 {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(b), key)
+	kb, _ := strconv.Atoi(strings.TrimSpace(strings.SplitN(rest, " kB", 2)[0]))
+	return float64(kb) * 1024 / 1e6
+}
+
+// idle measures the resident memory of the program after it has delivered a line; MB.
+func idle(env *h.Env) (*h.Sample, error) {
+	path, err := program(env)
+	if err != nil {
+		return nil, err
+	}
+	out := filepath.Join(env.Dir, "idle.out")
+	defer os.Remove(out)
+	cmd := exec.Command(path, "pipe", "--quiet", "--to", "file:"+out)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	defer cmd.Wait()
+	defer in.Close()
+	if _, err := io.WriteString(in, "one line\n"); err != nil {
+		return nil, err
+	}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if n, _ := countLines(out); n == 1 {
+			return &h.Sample{Value: memory(cmd.Process.Pid, "VmRSS:"), Ops: 1}, nil
+		}
+		if time.Now().After(end) {
+			return nil, errors.New("the line was not delivered")
+		}
+	}
+}
+
+// held measures the memory of New with one Writer; MiB.
+func held(*h.Env) (*h.Sample, error) {
+	used := func() float64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc+m.StackInuse) / (1 << 20)
+	}
+	before := used()
+	log, err := forebay.New(forebay.Writer(new(bytes.Buffer)))
+	if err != nil {
+		return nil, err
+	}
+	log.Info("one")
+	return &h.Sample{Value: used() - before, Ops: 1}, log.Close()
+}
+
+// linked makes a contender that is the size of a program; MB.
+func linked(name string, kind h.Kind, note, imports, body string) h.Contender {
+	path := built("size-of-"+strings.NewReplacer(", ", "-", "/", "-").Replace(name), "", "package main\n\nimport (\n\t\"log/slog\"\n\t\"os\"\n"+imports+")\n\nfunc main() {\n"+body+"}\n")
+	return h.Contender{Name: name, Kind: kind, Note: note, Sample: func(env *h.Env) (*h.Sample, error) {
+		p, err := path(env)
+		if err != nil {
+			return nil, err
+		}
+		st, err := os.Stat(p)
+		if err != nil {
+			return nil, err
+		}
+		return &h.Sample{Value: float64(st.Size()) / 1e6, Ops: 1}, nil
+	}}
+}
+
+func init() {
+	const (
+		gigabyte  = 1_000_000_000
+		pipe      = "forebay pipe"
+		tail      = "forebay tail"
+		fluentBit = "Fluent Bit"
+		useRoot   = "\n\t\"github.com/forebay-log/forebay\"\n"
+		useLog    = "\tif err != nil {\n\t\tpanic(err)\n\t}\n\tlog.Info(\"ready\", slog.Int(\"n\", 1))\n\tlog.Close()\n"
+		files     = "1 GB of lines of 300 B in 20 files, read from the start into a server in this process; processor time of the program per line, MB of its largest resident memory"
+	)
+	h.Register(h.Row{
+		Name: "pipe/raw-1g", What: "forebay pipe, 1 GB of lines of 300 B, from a file into a new file; the whole process, ours with a sync of the file at its end",
+		Target: "≥ 0.9 × the speed of cat", Unit: "ns/line", Reference: "cat", MaxCount: 5, MinCPU: 2,
+		Contenders: []h.Contender{
+			throughPipe(pipe, h.Ours, "--to file:PATH", gigabyte, piping("raw")),
+			throughPipe("cat", h.Rival, "copy_file_range, no sync", gigabyte, shell(`exec cat > "$1"`)),
+			throughPipe("cat, sync", h.Reference, "and a sync of the file, as we do", gigabyte, shell(`cat > "$1" && exec sync "$1"`)),
+		},
+		Verdict: h.Versus(pipe, "cat", 1/0.9),
+	}, h.Row{
+		Name: "pipe/json", What: "forebay pipe, 300 MB of JSON lines of 300 B with 12 members, from a file into a new file; the whole process",
+		Target: "JSON to JSON ≤ 667 ns a line (1.5 M lines/s), to logfmt ≤ 1000 ns", Unit: "ns/line", Reference: "cat", MaxCount: 5, MinCPU: 2,
+		Contenders: []h.Contender{
+			throughPipe("json", h.Ours, "--encode json", 3*gigabyte/10, piping("json")),
+			throughPipe("logfmt", h.Ours, "--encode logfmt", 3*gigabyte/10, piping("logfmt")),
+			throughPipe("raw", h.Ours, "--encode raw", 3*gigabyte/10, piping("raw")),
+			throughPipe("cat", h.Reference, "", 3*gigabyte/10, shell(`exec cat > "$1"`)),
+		},
+		Verdict: h.Verdict(h.AtMost("json", 667), h.AtMost("logfmt", 1000)),
+	}, h.Row{
+		Name: "tail/loki", What: files, Target: "≤ 0.5 × the better of Fluent Bit and promtail, less memory than both",
+		Unit: "cpu ns/line", MaxCount: 3, MinCPU: 2,
+		Contenders: []h.Contender{
+			tailing(tail, h.Ours, "--from start --time now --to loki://ADDR", lokiSink, ourTail("loki://")),
+			tailing(fluentBit, h.Rival, "$FLUENTBIT, in_tail, out_loki", lokiSink, fluentBitTail("Name loki\n  Labels job=bench\n  Line_Format key_value\n  Drop_Single_Key raw")),
+			tailing("promtail", h.Rival, "$PROMTAIL", lokiSink, promtail),
+		},
+		Verdict: h.Verdict(h.VersusFastest(tail, 0.5), h.FigureVersusRivals(tail, "MB", 1)),
+	}, h.Row{
+		Name: "tail/forward", What: files + "; each chunk is acknowledged", Target: "≤ 0.9 × Fluent Bit",
+		Unit: "cpu ns/line", MaxCount: 3, MinCPU: 2,
+		Contenders: []h.Contender{
+			tailing(tail, h.Ours, "--from start --time now --to forward://ADDR", forwardSink, ourTail("forward://")),
+			tailing(fluentBit, h.Rival, "$FLUENTBIT, in_tail, out_forward, Require_ack_response", forwardSink, fluentBitTail("Name forward\n  Require_ack_response on")),
+		},
+		Verdict: h.Versus(tail, fluentBit, 0.9),
+	}, h.Row{
+		Name: "size/idle-pipe", What: "forebay pipe --to file:PATH, resident memory after a line was delivered",
+		Target: "≤ 12 MB", Unit: "MB", MaxCount: 5,
+		Contenders: []h.Contender{{Name: pipe, Kind: h.Ours, Note: "CGO_ENABLED=0, -s -w", Sample: idle}},
+		Verdict:    h.AtMost(pipe, 12),
+	}, h.Row{
+		Name: "size/writer", What: "New with one Writer: heap and stacks after a record was logged",
+		Target: "≤ 1.1 MiB", Unit: "MiB", MaxCount: 5,
+		Contenders: []h.Contender{{Name: "Writer", Kind: h.Ours, Sample: held}},
+		Verdict:    h.AtMost("Writer", 1.1),
+	}, h.Row{
+		Name: "size/program", What: "a program that logs one record, CGO_ENABLED=0, -trimpath, -s -w",
+		Target: "New with Console and File ≤ 5 MB, with Loki as well ≤ 9 MB", Unit: "MB", Reference: "slog", MaxCount: 1,
+		Contenders: []h.Contender{
+			linked("Console, File", h.Ours, "", useRoot, "\tlog, err := forebay.New(forebay.Console(os.Stderr), forebay.File(\"app.log\"))\n"+useLog),
+			linked("Console, File, Loki", h.Ours, "", useRoot+"\t\"github.com/forebay-log/forebay/loki\"\n",
+				"\tlog, err := forebay.New(forebay.Console(os.Stderr), forebay.File(\"app.log\"), loki.To(\"http://localhost:3100\"))\n"+useLog),
+			linked("slog", h.Reference, "JSONHandler", "", "\tslog.New(slog.NewJSONHandler(os.Stderr, nil)).Info(\"ready\", \"n\", 1)\n"),
+			linked("slog, net/http", h.Reference, "any client of Loki needs net/http", "\t\"net/http\"\n",
+				"\t_, err := http.Post(\"http://localhost:3100\", \"\", nil)\n\tslog.New(slog.NewJSONHandler(os.Stderr, nil)).Info(\"ready\", \"err\", err)\n"),
+		},
+		Verdict: h.Verdict(h.AtMost("Console, File", 5), h.AtMost("Console, File, Loki", 9)),
+	})
+}
