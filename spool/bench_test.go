@@ -102,7 +102,7 @@ func benchAppend(b *testing.B, in *batch.Batch, rounds int) time.Duration {
 	}
 	mustClose(b, s)
 	d := time.Since(start)
-	if _, _, err := Purge(s.dir, false); err != nil {
+	if _, _, err := Purge(s.dir.path, false); err != nil {
 		b.Fatal(err)
 	}
 	return d
@@ -156,13 +156,13 @@ func benchNext(b *testing.B, in *batch.Batch, rounds int, settle bool) time.Dura
 			}
 			continue
 		}
-		s.readMu.Lock()
-		s.reuse(len(s.handed)) // or each batch would keep its buffer
-		s.readMu.Unlock()
+		s.reader.mu.Lock()
+		s.reader.out.recycle(len(s.reader.out.list)) // or each batch would keep its buffer
+		s.reader.mu.Unlock()
 	}
 	d := time.Since(start)
 	mustClose(b, s)
-	if _, _, err := Purge(s.dir, false); err != nil {
+	if _, _, err := Purge(s.dir.path, false); err != nil {
 		b.Fatal(err)
 	}
 	return d

@@ -98,7 +98,7 @@ func readCursor(f io.ReaderAt) (c cursorState, blank bool, err error) {
 	return c, blank && !found, nil
 }
 
-// cursor is the open cursor file; Spool.readMu guards it.
+// cursor is the open cursor file; reader.mu guards it.
 type cursor struct {
 	f       vfs.File
 	state   cursorState
@@ -106,14 +106,40 @@ type cursor struct {
 	buf     []byte
 }
 
-// write stores m as acknowledged, where the last segment ends, and settled. When it returns
-// nil that survives the death of the process.
-func (c *cursor) write(m mark, segment uint64, end mark) error {
-	next := cursorState{gen: c.state.gen + 1, acked: m, segment: segment, end: end}
+// write stores the position next, whose gen is ignored, and the settled tickets. When it returns
+// nil they survive the death of the process.
+func (c *cursor) write(next cursorState) error {
+	next.gen = c.state.gen + 1
 	c.buf = c.appendSettled(next.append(c.buf[:0]))
 	if _, err := c.f.WriteAt(c.buf, int64(next.gen%2)*cursorStride); err != nil {
 		return err // the other slot still holds the state before
 	}
 	c.state = next
 	return nil
+}
+
+// reserve writes both slots, so that no later write needs room on a full disk.
+func (c *cursor) reserve() error {
+	now := cursorState{acked: c.state.acked, segment: c.state.segment}
+	for range 2 {
+		if err := c.write(now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// noteEnd stores the end of the last segment for the next Open. If that fails, the next Open does
+// not detect batches cut off at the end; that is not an error.
+func (c *cursor) noteEnd(now cursorState) {
+	if now.end != c.state.end || now.acked != c.state.acked {
+		_ = c.write(now)
+	}
+}
+
+func (c *cursor) close() error {
+	if c.f == nil {
+		return nil
+	}
+	return c.f.Close()
 }

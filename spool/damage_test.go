@@ -44,9 +44,9 @@ func threeSegments(t testing.TB) *vfs.Mem {
 	s := mustOpen(t, mem, nil)
 	for i := range 12 {
 		if i%4 == 0 {
-			s.writeMu.Lock()
-			_ = s.seal()
-			s.writeMu.Unlock()
+			s.appender.mu.Lock()
+			_ = s.appender.seal()
+			s.appender.mu.Unlock()
 		}
 		mustAppend(t, s, i*10, 10)
 	}
@@ -230,7 +230,7 @@ func TestDamage(t *testing.T) {
 					t.Errorf("round %d: recovered %d, corrupt %d, read %d", round, st.Recovered, st.Corrupt, len(want))
 				}
 				es := log.of(t, s, "corrupt")
-				setAside := len(s.aside) > 0 // at once: nothing in it can be used
+				setAside := len(s.queue.aside) > 0 // at once: nothing in it can be used
 				switch {
 				case c.cause == nil || round == 1 && c.atOpen && setAside:
 					if len(es) != 0 {
@@ -371,7 +371,7 @@ func TestCursorSlots(t *testing.T) {
 	s := mustOpen(t, mem, nil)
 	settle(t, s, 3)
 	mem.ReleaseLocks()
-	newest := int64(s.cur.state.gen%2) * cursorStride
+	newest := int64(s.cursor.state.gen%2) * cursorStride
 	flip(t, mem, cursorName, newest+20)
 	s = mustOpen(t, mem, nil)
 	if err := consecutive(drain(t, s, false), 20); err != nil {

@@ -22,26 +22,49 @@ var (
 	errTooLarge = errors.New("spool: batch too large") // more than 256 MiB
 )
 
-// The causes that a [CorruptError] wraps.
-var (
-	errHeader     = errors.New("segment header is damaged")
-	errVersion    = errors.New("segment was written by a newer version of this program")
-	errMisnamed   = errors.New("segment header and file name disagree")
-	errOrder      = errors.New("segment overlaps the one before it")
-	errMissing    = errors.New("segment file is missing")
-	errTruncated  = errors.New("segment ends early")
-	errCut        = errors.New("the last batches are missing")
-	errFrame      = errors.New("frame header is damaged")
-	errBody       = errors.New("frame body is damaged")
-	errSequence   = errors.New("frame is out of sequence")
-	errTooLong    = errors.New("frame is longer than any this program writes")
-	errStreams    = errors.New("stream definitions cannot be read")
-	errIndex      = errors.New("record index cannot be read")
-	errCursor     = errors.New("cursor cannot be read; all stored records are delivered again")
-	errNotPlain   = errors.New("not a plain file")
-	errGrown      = errors.New("segment is longer than any this program writes")
-	errUnreadable = errors.New("file cannot be read")
+// damage is a cause of a [CorruptError]: bytes differ from those written.
+type damage string
+
+func (d damage) Error() string { return string(d) }
+
+const (
+	errHeader    damage = "segment header is damaged"
+	errVersion   damage = "segment was written by a newer version of this program"
+	errMisnamed  damage = "segment header and file name disagree"
+	errOrder     damage = "segment overlaps the one before it"
+	errMissing   damage = "segment file is missing"
+	errTruncated damage = "segment ends early"
+	errCut       damage = "the last batches are missing"
+	errFrame     damage = "frame header is damaged"
+	errBody      damage = "frame body is damaged"
+	errSequence  damage = "frame is out of sequence"
+	errTooLong   damage = "frame is longer than any this program writes"
+	errStreams   damage = "stream definitions cannot be read"
+	errIndex     damage = "record index cannot be read"
+	errCursor    damage = "cursor cannot be read; all stored records are delivered again"
+	errNotPlain  damage = "not a plain file"
+	errGrown     damage = "segment is longer than any this program writes"
+	// errTorn reports that a file ends within a frame, as after a kill of the writer. It depends on
+	// the segment whether that is damage.
+	errTorn damage = "torn frame"
 )
+
+// errUnreadable is the cause if the file system cannot read a file.
+var errUnreadable = errors.New("file cannot be read")
+
+// damaged reports whether err is damage. A failure of the read itself is not.
+func damaged(err error) bool {
+	_, ok := err.(damage)
+	return ok
+}
+
+// cause turns the failure of a read into a cause of a CorruptError.
+func cause(err error) error {
+	if damaged(err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", errUnreadable, err)
+}
 
 // A CorruptError describes damage in a segment and the resulting loss.
 type CorruptError struct {

@@ -1,15 +1,10 @@
 package spool
 
 import (
-	"errors"
 	"hash/crc32"
 	"io"
 	"slices"
 )
-
-// errTorn reports that a file ends within a frame, as after a kill of the writer. Whether that is
-// damage depends on the segment.
-var errTorn = errors.New("torn frame")
 
 // frames walks the frames of one segment. Each step is [frames.header] followed
 // by body, verify or skip.
@@ -158,17 +153,6 @@ func (w *frames) verify(h *frameHeader, scratch []byte) error {
 	}
 	w.skip(h)
 	return nil
-}
-
-// damaged reports whether err means that the bytes differ from those written. A failure of
-// the read itself does not.
-func damaged(err error) bool {
-	switch err {
-	case errHeader, errVersion, errMisnamed, errOrder, errMissing, errTruncated, errFrame, errBody,
-		errSequence, errTooLong, errStreams, errIndex, errTorn, errNotPlain, errGrown, errCut:
-		return true
-	}
-	return false
 }
 
 // A position is the position of a walk.

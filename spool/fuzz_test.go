@@ -21,7 +21,7 @@ func validSegment(tb testing.TB, batches int) []byte {
 	tb.Helper()
 	mem := vfs.NewMem()
 	s := mustOpen(tb, mem, &Options{Streams: newTestDict(3)})
-	d := s.opt.Streams.(*testDict)
+	d := s.queue.opt.Streams.(*testDict)
 	for i := range batches {
 		if _, err := s.Append(numbered(firstRecord+i*2, 2, d, formA)); err != nil {
 			tb.Fatal(err)

@@ -3,58 +3,49 @@ package spool
 import (
 	"hash/crc32"
 	"io"
+	"iter"
+	"os"
 	"slices"
 
 	"github.com/forebay-log/forebay/batch"
 )
 
-// Held returns the tickets from first to last of those records of origin that are in the
-// spool or have been acknowledged. It reads the indexes of all frames; calls of Next and
-// Ack wait until it is done.
-//
-// The result contains no other ticket: a frame counts only if its segment is undamaged up
-// to that frame, and records dropped over the quota do not count. It may omit some: for
-// acknowledged records in deleted segments, only the last 60 ranges are known, which Ack
-// stores in the cursor. Records in segments of version 1 have no origin.
-func (s *Spool) Held(origin [16]byte, first, last uint64) (held []batch.Tickets) {
-	if origin == [16]byte{} || s.isClosed() {
+// held is Spool.Held.
+func (r *reader) held(origin [16]byte, first, last uint64) (held []batch.Tickets) {
+	if origin == [16]byte{} || r.queue.isClosed() {
 		return nil
 	}
-	s.readMu.Lock()
-	defer s.readMu.Unlock()
-	type source struct {
-		segment
-		at *segment
-	}
-	s.mu.Lock()
-	var segs []source
-	for _, g := range s.segs {
-		segs = append(segs, source{*g, g})
-	}
-	s.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	q := r.queue
+	q.mu.Lock()
+	segs := slices.Clone(q.segs)
+	q.mu.Unlock()
 	for _, g := range segs {
-		found := s.heldIn(&g.segment, origin, first, last)
-		s.mu.Lock()
-		gone := g.at.gone // dropped over the quota
-		s.mu.Unlock()
-		if !gone {
+		q.mu.Lock()
+		now := *g
+		q.mu.Unlock()
+		found := now.held(r.dir, origin, first, last)
+		q.mu.Lock()
+		if !g.gone { // dropped over the quota
 			held = append(held, found...)
 		}
+		q.mu.Unlock()
 	}
-	for _, t := range s.cur.settled {
-		if t.origin == origin && t.First <= last && t.Last >= first {
-			held = append(held, batch.Tickets{First: max(t.First, first), Last: min(t.Last, last)})
+	for _, t := range r.cursor.settled {
+		if t.origin == origin {
+			held = appendWithin(held, t.Tickets, first, last)
 		}
 	}
 	return held
 }
 
-// heldIn is Held for one segment.
-func (s *Spool) heldIn(g *segment, origin [16]byte, first, last uint64) (held []batch.Tickets) {
+// held returns the tickets in the segment.
+func (g *segment) held(d *directory, origin [16]byte, first, last uint64) (held []batch.Tickets) {
 	if g.version < 2 || g.gone {
 		return nil
 	}
-	f, err := openIn(s.fs, s.dir, g.name)
+	f, err := d.open(g.name, os.O_RDONLY)
 	if err != nil {
 		return nil
 	}
@@ -62,65 +53,63 @@ func (s *Spool) heldIn(g *segment, origin [16]byte, first, last uint64) (held []
 	w := startFrames(f, g.size, &g.segmentHeader)
 	sound := w // everything before it is valid
 	var h, passed frameHeader
-	var index, scratch []byte
-	for w.seq < g.end.seq && w.header(&h) == nil {
-		var found []batch.Tickets
-		if h.origin == origin {
-			index = slices.Grow(index[:0], int(h.index))[:h.index]
-			if readFull(f, index, w.off+int64(h.head)+int64(h.dict)) != nil {
-				break
-			}
-			found = ticketsOf(index, first, last)
+	var index []byte
+	var slots []batch.Slot
+	scratch := make([]byte, 64<<10)
+	for ; w.seq < g.end.seq && w.header(&h) == nil; w.skip(&h) {
+		if h.origin != origin {
+			continue
 		}
-		if len(found) > 0 {
-			if scratch == nil {
-				scratch = make([]byte, 64<<10)
+		index = slices.Grow(index[:0], int(h.index))[:h.index]
+		if readFull(f, index, w.off+int64(h.head)+int64(h.dict)) != nil {
+			break
+		}
+		if slots, err = decodeIndex(slots[:0], index, &h, anyStream); err != nil {
+			break
+		}
+		n := len(held)
+		for t := range ticketRuns(slots) {
+			held = appendWithin(held, t, first, last)
+		}
+		for len(held) > n && sound.seq <= w.seq {
+			if sound.header(&passed) != nil || sound.verify(&passed, scratch) != nil {
+				return held[:n] // Next does not come further either
 			}
-			for sound.seq <= w.seq {
-				if sound.header(&passed) != nil || sound.verify(&passed, scratch) != nil {
-					return held // Next does not come further either
+		}
+	}
+	return held
+}
+
+func anyStream(id uint32) (uint32, bool) { return id, true }
+
+// ticketRuns yields the ranges of consecutive tickets in slots, without gap markers.
+func ticketRuns(slots []batch.Slot) iter.Seq[batch.Tickets] {
+	return func(yield func(batch.Tickets) bool) {
+		var t batch.Tickets
+		for i := range slots {
+			switch s := &slots[i]; {
+			case s.Flags&batch.FlagMarker != 0:
+			case s.Ticket == t.Last+1 && t.First > 0:
+				t.Last++
+			default:
+				if t.First > 0 && !yield(t) {
+					return
 				}
+				t = batch.Tickets{First: s.Ticket, Last: s.Ticket}
 			}
-			held = append(held, found...)
 		}
-		w.skip(&h)
-	}
-	return held
-}
-
-// ticketsOf returns the tickets between first and last in an index, as far as it can be
-// read.
-func ticketsOf(p []byte, first, last uint64) (held []batch.Tickets) {
-	var st indexState
-	for i := 0; i < len(p); {
-		ctl := p[i]
-		st.ticket++
-		next, flags, ok := st.changes(p, i+1, ctl)
-		if ok && ctl&noTime == 0 {
-			_, next = uvarint(p, next)
-			ok = next >= 0
-		}
-		if ok {
-			_, next = uvarint(p, next) // length
-		}
-		if !ok || next < 0 {
-			return held
-		}
-		i = next
-		if flags&batch.FlagMarker == 0 && st.ticket >= first && st.ticket <= last {
-			held = appendTicket(held, st.ticket)
+		if t.First > 0 {
+			yield(t)
 		}
 	}
-	return held
 }
 
-// appendTicket adds a ticket to ranges.
-func appendTicket(to []batch.Tickets, ticket uint64) []batch.Tickets {
-	if n := len(to); n > 0 && to[n-1].Last+1 == ticket {
-		to[n-1].Last = ticket
+// appendWithin appends the part of t between first and last, if there is one.
+func appendWithin(to []batch.Tickets, t batch.Tickets, first, last uint64) []batch.Tickets {
+	if t.First > last || t.Last < first {
 		return to
 	}
-	return append(to, batch.Tickets{First: ticket, Last: ticket})
+	return append(to, batch.Tickets{First: max(t.First, first), Last: min(t.Last, last)})
 }
 
 // settledTickets are records of one origin that were acknowledged.
@@ -142,24 +131,15 @@ func (c *cursor) noteSettled(origin [16]byte, slots []batch.Slot) {
 	if origin == [16]byte{} {
 		return
 	}
-	var t batch.Tickets
-	for i := range slots {
-		switch s := &slots[i]; {
-		case s.Flags&batch.FlagMarker != 0:
-		case s.Ticket == t.Last+1 && t.First > 0:
-			t.Last++
-		default:
-			c.addSettled(settledTickets{origin, t})
-			t = batch.Tickets{First: s.Ticket, Last: s.Ticket}
-		}
+	for t := range ticketRuns(slots) {
+		c.addSettled(settledTickets{origin, t})
 	}
-	c.addSettled(settledTickets{origin, t})
 }
 
 // addSettled makes t the newest range, joined with those that it touches. The oldest one
 // goes if there are too many.
 func (c *cursor) addSettled(t settledTickets) {
-	if t.origin == [16]byte{} || t.First == 0 || t.First > t.Last {
+	if t.origin == [16]byte{} || t.First == 0 || t.First > t.Last { // of a damaged cursor
 		return
 	}
 	c.settled = slices.DeleteFunc(c.settled, func(o settledTickets) bool {

@@ -352,7 +352,7 @@ func (l *eventLog) add(e batch.Event) {
 // of waits for all events so far and returns those of the given kind.
 func (l *eventLog) of(t testing.TB, s *Spool, op string) (es []batch.Event) {
 	t.Helper()
-	if err := s.events.Wait(t.Context()); err != nil {
+	if err := s.events.runner.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	l.mu.Lock()

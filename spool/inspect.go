@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -103,19 +101,14 @@ type view struct {
 
 // viewSegment is one segment of a view.
 type viewSegment struct {
-	*segment
-	bad   error // why its header cannot be used
-	limit mark  // where the next segment there is begins; its frames end before
-	whole bool  // that one is the very next: frames must reach up to it
+	foundSegment
+	limit mark // where the next segment there is begins; its frames end before
+	whole bool // that one is the very next: frames must reach up to it
 }
 
 // openView reads names, cursor and headers.
 func openView(fsys vfs.FS, dir string) (*view, error) {
 	v := &view{fs: fsys, dir: dir, acked: mark{seq: 1}}
-	names, err := fsys.ReadDir(dir)
-	if err != nil {
-		return nil, fmt.Errorf("spool: cannot list %s: %w", dir, err)
-	}
 	if f, err := openIn(fsys, dir, cursorName); err == nil {
 		if c, _, err := readCursor(f); err == nil {
 			v.acked, v.cur = c.acked, c
@@ -124,30 +117,13 @@ func openView(fsys vfs.FS, dir string) (*view, error) {
 	} else if !isNotExist(err) && !errors.Is(err, vfs.ErrNotRegular) {
 		return nil, fmt.Errorf("spool: cannot read %s: %w", dir, err)
 	}
-	for _, name := range names {
-		if g, ok := segmentFile(name); ok {
-			err := g.load(fsys, dir)
-			switch {
-			case isNotExist(err):
-				continue
-			case err != nil && !damaged(err) && !errors.Is(err, errUnreadable):
-				return nil, fmt.Errorf("spool: cannot read %s: %w", name, err)
-			}
-			v.segs = append(v.segs, viewSegment{segment: &g, bad: err})
-		} else if id, ok := corruptID(name); ok {
-			if size, err := fsys.Size(filepath.Join(dir, name)); err == nil {
-				v.aside = append(v.aside, aside{name: name, id: id, disk: size})
-			}
-		}
+	found, aside, err := findSegments(fsys, dir)
+	if err != nil {
+		return nil, fmt.Errorf("spool: cannot list %s: %w", dir, err)
 	}
-	slices.SortFunc(v.segs, func(a, b viewSegment) int { return byPlace(*a.segment, *b.segment) })
-	var prev *segment
-	for i := range v.segs {
-		if g := &v.segs[i]; g.bad == nil && g.lane == inLine {
-			if g.bad = outOfOrder(prev, g.segment); g.bad == nil {
-				prev = g.segment
-			}
-		}
+	v.aside = aside
+	for _, f := range found {
+		v.segs = append(v.segs, viewSegment{foundSegment: f})
 	}
 	limit, before := mark{seq: maxNumber, rec: maxNumber}, uint64(0)
 	for i := len(v.segs) - 1; i >= 0; i-- {

@@ -192,9 +192,9 @@ func TestReadsInBoundedMemory(t *testing.T) {
 			}
 			n := 0
 			for range each(t, s) {
-				s.readMu.Lock()
-				s.reuse(len(s.handed)) // as Ack does, but read again below
-				s.readMu.Unlock()
+				s.reader.mu.Lock()
+				s.reader.out.recycle(len(s.reader.out.list)) // as Ack does, but read again below
+				s.reader.mu.Unlock()
 				n++
 			}
 			mustClose(t, s)

@@ -308,14 +308,14 @@ func (m *model) append() {
 	}
 	m.drops()
 	if errors.Is(err, vfs.ErrKilled) {
-		m.s.mu.Lock()
-		seq = m.s.next.seq
-		m.s.mu.Unlock()
+		m.s.queue.mu.Lock()
+		seq = m.s.queue.next.seq
+		m.s.queue.mu.Unlock()
 		m.all = append(m.all, modelBatch{seq: seq, ns: ns, may: true})
 	} else if errors.Is(err, errInjected) {
-		m.s.mu.Lock()
-		m.phantoms = append(m.phantoms, modelBatch{seq: m.s.next.seq, ns: ns})
-		m.s.mu.Unlock()
+		m.s.queue.mu.Lock()
+		m.phantoms = append(m.phantoms, modelBatch{seq: m.s.queue.next.seq, ns: ns})
+		m.s.queue.mu.Unlock()
 	} else if !errors.Is(err, ErrFull) {
 		m.t.Fatal(err)
 	}
@@ -331,9 +331,9 @@ func (m *model) drops() {
 	}
 	m.dropped += n
 	keep := m.all[:0]
-	m.s.mu.Lock()
-	segs := slices.Clone(m.s.segs)
-	m.s.mu.Unlock()
+	m.s.queue.mu.Lock()
+	segs := slices.Clone(m.s.queue.segs)
+	m.s.queue.mu.Unlock()
 	isThere := func(b modelBatch) bool {
 		return slices.ContainsFunc(segs, func(g *segment) bool { return g.firstSeq <= b.seq && b.seq < g.end.seq })
 	}

@@ -3,9 +3,8 @@ package spool
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
-
-	"github.com/forebay-log/forebay/batch"
 )
 
 // A lane determines how the batches of a segment are settled, and whether Next returns them.
@@ -80,32 +79,25 @@ func (g *segment) noted(acked mark) mark {
 
 // park decides about the lane of every segment. It renames the files of the segments that
 // it parks, so that the cursor may pass them, and puts the names on stable storage.
-func (s *Spool) park() error {
-	type form struct {
-		contentType string
-		schema      uint32
-	}
+func (r *recovery) park() error {
+	q := r.queue
 	known := map[form]bool{}
-	accepts := func(g *segment) bool {
-		if s.opt.Accepts == nil {
-			return true
-		}
-		f := form{g.contentType, g.schema}
+	accepts := func(f form) bool {
 		ok, asked := known[f]
 		if !asked {
-			ok = s.opt.Accepts(f.contentType, f.schema)
+			ok = q.opt.Accepts == nil || q.opt.Accepts(f.contentType, f.schema)
 			known[f] = ok
 		}
 		return ok
 	}
 	renamed := false
 	end := mark{}
-	for i, g := range s.segs {
+	for i, g := range q.segs {
 		switch {
-		case g.lane == inLine && !g.empty() && !accepts(g):
-			from := mark{seq: max(g.firstSeq, s.acked.seq), rec: min(max(g.firstRec, s.acked.rec), g.end.rec)}
+		case g.lane == inLine && !g.empty() && !accepts(g.form()):
+			from := mark{seq: max(g.firstSeq, q.acked.seq), rec: min(max(g.firstRec, q.acked.rec), g.end.rec)}
 			name := g.parkedName(from)
-			if err := s.fs.Rename(s.path(g.name), s.path(name)); err != nil {
+			if err := r.dir.rename(g.name, name); err != nil {
 				return fmt.Errorf("cannot park %s: %w", g.name, err)
 			}
 			renamed = true
@@ -113,8 +105,8 @@ func (s *Spool) park() error {
 		case g.lane != inLine:
 			// An older version of this program does not see parked files and may have
 			// given their numbers out again. They wait until those batches are gone.
-			overlaps := g.firstSeq < end.seq || i+1 < len(s.segs) && s.segs[i+1].firstSeq < g.end.seq
-			if overlaps || !accepts(g) {
+			overlaps := g.firstSeq < end.seq || i+1 < len(q.segs) && q.segs[i+1].firstSeq < g.end.seq
+			if overlaps || !accepts(g.form()) {
 				g.lane = parked
 			}
 		}
@@ -123,25 +115,20 @@ func (s *Spool) park() error {
 		}
 	}
 	if renamed {
-		s.touch()
-		return s.fs.SyncDir(s.dir)
+		return r.dir.fs.SyncDir(r.dir.path)
 	}
 	return nil
 }
 
-// tellParked reports the parked records, once for each form.
-func (s *Spool) tellParked() {
-	type form struct {
-		contentType string
-		schema      uint32
-	}
+// reportParked reports the parked records, once for each form.
+func (r *recovery) reportParked() {
 	var order []form
 	records, files := map[form]uint64{}, map[form]int{}
-	for _, g := range s.segs {
+	for _, g := range r.queue.segs {
 		if g.lane != parked {
 			continue
 		}
-		f := form{g.contentType, g.schema}
+		f := g.form()
 		if files[f] == 0 {
 			order = append(order, f)
 		}
@@ -149,53 +136,47 @@ func (s *Spool) tellParked() {
 		records[f] += g.pending(g.from)
 	}
 	for _, f := range order {
-		what := "without a type"
+		form := "without a type"
 		if f.contentType != "" {
-			what = fmt.Sprintf("of type %q", f.contentType)
+			form = fmt.Sprintf("of type %q", f.contentType)
 		}
 		if f.schema != 0 {
-			what += fmt.Sprintf(", version %d", f.schema)
+			form += fmt.Sprintf(", version %d", f.schema)
 		}
-		s.events.Post(batch.Event{Output: s.opt.Name, Op: "parked", Count: records[f], Err: fmt.Errorf(
+		r.events.post("parked", fmt.Errorf(
 			"spool: %d records %s in %d files of %s stay there: this destination does not accept them; open the spool with one that does, or run forebay spool replay",
-			records[f], what, files[f], s.dir)})
+			records[f], form, files[f], r.dir.path), records[f])
 	}
 }
 
 // noteLate puts on disk how far late segments are settled: into their names.
-func (s *Spool) noteLate() (err error) {
-	if len(s.moved) == 0 {
-		return nil
-	}
-	failed := s.moved[:0]
-	for _, g := range s.moved {
-		if e := s.noteName(g); e != nil {
-			failed, err = append(failed, g), errors.Join(err, e)
-		}
-	}
-	clear(s.moved[len(failed):])
-	s.moved = failed
+func (r *reader) noteLate() (err error) {
+	r.moved = slices.DeleteFunc(r.moved, func(g *segment) bool {
+		e := r.noteName(g)
+		err = errors.Join(err, e)
+		return e == nil
+	})
 	return err
 }
 
-func (s *Spool) noteName(g *segment) error {
-	s.mu.Lock()
-	to, from, name := g.from, g.name, g.parkedName(g.from)
-	s.mu.Unlock()
-	if name == from {
+func (r *reader) noteName(g *segment) error {
+	q := r.queue
+	q.mu.Lock()
+	now, should, settled := g.name, g.parkedName(g.from), g.from
+	q.mu.Unlock()
+	if now == should {
 		return nil
 	}
-	err := s.fs.Rename(s.path(from), s.path(name))
-	if err != nil && s.r.seg == g {
-		s.r.close() // some systems rename no open file
-		err = s.fs.Rename(s.path(from), s.path(name))
+	err := r.dir.rename(now, should)
+	if err != nil && r.seg == g {
+		r.closeFile() // some systems rename no open file
+		err = r.dir.rename(now, should)
 	}
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	g.name, g.named = name, to
-	s.names++
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	g.name, g.named = should, settled
 	return nil
 }

@@ -63,6 +63,6 @@ func forgetEnd(fsys vfs.FS, name string) {
 	if state, _, err := readCursor(f); err == nil && state.gen > 0 {
 		c := cursor{f: f, state: state}
 		c.readSettled(f)
-		_ = c.write(state.acked, state.segment, mark{})
+		_ = c.write(cursorState{acked: state.acked, segment: state.segment})
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/forebay-log/forebay/batch"
 )
 
 const (
@@ -14,7 +16,7 @@ const (
 	lockName      = "LOCK"
 )
 
-// segment describes one segment file. Spool.mu guards the fields that can change.
+// segment describes one segment file. queue.mu guards the fields that can change.
 type segment struct {
 	segmentHeader
 	name string // within the directory
@@ -34,6 +36,26 @@ type segment struct {
 
 	since int64 // when records came while none was pending, in Unix nanoseconds; 0: not since Open
 }
+
+// form is the wire form of the batches in a segment.
+type form struct {
+	contentType string
+	schema      uint32
+}
+
+// formOf returns the form of a codec's batches.
+func formOf(c batch.Codec) (f form) {
+	if c == nil {
+		return f
+	}
+	if v, ok := c.(batch.Versioned); ok {
+		f.schema = v.SchemaVersion()
+	}
+	f.contentType = c.ContentType()
+	return f
+}
+
+func (g *segment) form() form { return form{g.contentType, g.schema} }
 
 // mark is a position between two batches, counted from the beginning of the
 // spool: the number of batches and of records before it, plus one batch.
@@ -90,7 +112,7 @@ func segmentFile(name string) (g segment, ok bool) {
 
 // byPlace compares segments by number. One that is parked comes before one in line of
 // the same number.
-func byPlace(a, b segment) int {
+func byPlace(a, b *segment) int {
 	return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(b.lane, a.lane), cmp.Compare(a.from.seq, b.from.seq))
 }
 

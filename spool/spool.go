@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"path/filepath"
-	"sync"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/callback"
@@ -14,63 +11,25 @@ import (
 )
 
 // A Spool is a queue of batches on disk. Its methods are safe for concurrent use.
+//
+// Each part has its own state and lock. The locks of the appender, the reader and the syncer are held
+// during their I/O; only Close holds several of them, in this order. The locks of the queue and of
+// the directory are leaves, never held during I/O.
+//
+//	appender ─▶ queue ◀─ reader ─▶ cursor
+//	    │         ▲                  ▲
+//	    ▼         └───── syncer ─────┘
+//	directory ◀─ all parts
 type Spool struct {
-	fs     vfs.FS
-	dir    string
-	opt    Options
-	lock   io.Closer
-	events *callback.Runner[batch.Event]
-
-	// The locks are acquired in the order writeMu, readMu, syncMu, mu; the holder of readMu
-	// acquires writeMu only with TryLock.
-
-	// writeMu is held while the last segment grows. It guards w.
-	writeMu sync.Mutex
-	w       writer
-
-	// readMu is held while batches are handed out or settled. It guards the fields
-	// up to moved.
-	readMu sync.Mutex
-	r      reader
-	cur    cursor
-	handed []*handout // handed out and not acknowledged, oldest first
-	free   []*handout
-	moved  []*segment // late segments that are settled further than their name states
-
-	// syncMu is held during Sync.
-	syncMu sync.Mutex
-	syncer syncer // set by Open
-
-	// mu guards the rest. It is a leaf lock: no I/O and no other lock inside it.
-	mu      sync.Mutex
-	closed  bool
-	segs    []*segment // ascending
-	active  *segment   // the one Append adds to; nil before the first
-	lastID  uint64     // highest segment number given out
-	next    mark       // of the next Append
-	acked   mark       // everything before it is settled
-	read    mark       // of the next batch to hand out
-	readSeg *segment   // the one Next is in
-	names   uint64     // changes of names in the directory
-	namesOK uint64     // of them, those on stable storage
-	parents []string   // directories that lead to dir and may not be there
-	aside   []aside    // damaged files, ascending
-	garbage []string   // files whose deletion failed; tried again
-
-	// tailMissed reports that Open has found fewer batches than the cursor has.
-	tailMissed bool
-	count      counters
+	queue      *queue
+	dir        *directory
+	events     *reporter
+	appender   *appender
+	reader     *reader
+	cursor     *cursor
+	syncer     *syncer
+	tornFrames uint64 // found by Open
 }
-
-// aside is a damaged file that was set aside.
-type aside struct {
-	name string
-	id   uint64
-	disk int64
-}
-
-// keepAside is how many damaged files are kept; older ones are deleted.
-const keepAside = 8
 
 // Open opens the spool in dir, which it creates (0700) if needed. Next returns the batches of
 // earlier processes first.
@@ -80,188 +39,133 @@ const keepAside = 8
 // written.
 func Open(dir string, o *Options) (*Spool, error) { return open(vfs.OS, dir, o) }
 
-func open(fsys vfs.FS, dir string, o *Options) (*Spool, error) {
+func open(fsys vfs.FS, path string, o *Options) (*Spool, error) {
 	opt, err := o.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	s := &Spool{fs: fsys, dir: dir, opt: opt, events: callback.New(opt.OnEvent, 0)}
-	s.w.defined = map[uint32]struct{}{}
-	if s.parents, err = vfs.MakeDirs(fsys, dir, 0o700); err != nil {
-		return nil, fmt.Errorf("spool: cannot make directory %s: %w", dir, err)
+	dir, err := openDirectory(fsys, path)
+	if err != nil {
+		return nil, err
 	}
-	if s.parents == nil { // an earlier process may have had no sync
-		s.parents = []string{filepath.Dir(filepath.Clean(dir))}
+	events := &reporter{output: opt.Name, runner: callback.New(opt.OnEvent, 0)}
+	q := &queue{opt: &opt, dir: dir, events: events}
+	cur := &cursor{}
+	r := &recovery{queue: q, dir: dir, events: events, cursor: cur}
+	if err := r.run(); err != nil {
+		_ = cur.close()
+		_ = dir.lock.Close()
+		events.runner.Close()
+		return nil, fmt.Errorf("spool: cannot open %s: %w", path, err)
 	}
-	if s.lock, err = lockDir(fsys, dir); err != nil {
-		return nil, fmt.Errorf("spool: cannot open %s: %w", dir, err)
+	s := &Spool{
+		queue: q, dir: dir, events: events, cursor: cur, tornFrames: r.torn,
+		appender: &appender{queue: q, dir: dir, events: events, seg: q.active, defined: map[uint32]struct{}{}},
+		reader:   &reader{queue: q, dir: dir, cursor: cur},
+		syncer:   &syncer{queue: q, dir: dir, cursor: cur, events: events},
 	}
-	if err := s.recover(); err != nil {
-		s.releaseFiles()
-		s.events.Close()
-		return nil, fmt.Errorf("spool: cannot open %s: %w", dir, err)
-	}
-	s.startSyncer()
+	s.syncer.start()
 	return s, nil
 }
 
-// lockDir acquires the lock of a spool directory.
-func lockDir(fsys vfs.FS, dir string) (io.Closer, error) {
-	l, err := fsys.Lock(filepath.Join(dir, lockName))
-	if errors.Is(err, vfs.ErrLocked) {
-		return nil, ErrLocked
+// Append adds b at the end and returns its number. Numbers rise by one, except that the numbers of
+// batches lost to damage or to a loss of power are skipped.
+//
+// When Append returns nil, b survives the death of the process. It survives a loss of power once a
+// later [Spool.Sync] returns nil, or at once if Options.Sync is "always". On error nothing is
+// stored, and a later call may succeed. The error wraps [ErrFull] or an error of the file system
+// such as ENOSPC, or reports that the batch exceeds 256 MiB. An empty batch is not stored; its
+// number is 0.
+//
+// Append copies b, including its Origin. Slots keep ticket, time, level, stream and flags.
+func (s *Spool) Append(b *batch.Batch) (seq uint64, err error) {
+	if b.Len() == 0 {
+		return 0, nil
 	}
-	return l, err
+	if seq, err = s.appender.append(b); err == nil {
+		s.syncer.wake()
+	}
+	return seq, err
 }
+
+// Next returns the oldest batch that has not been returned yet, with its number. It never waits:
+// it returns io.EOF if there is no such batch. After another Append it can be called again.
+//
+// The batch belongs to the caller until it is acknowledged or the spool rewound. Several batches
+// may be out at once. Its Codec comes from [Options.Codec]. Damaged batches are skipped and
+// reported, see [Options.OnEvent]. After any other error, which comes from the file system, the
+// call can be repeated.
+func (s *Spool) Next() (b *batch.Batch, seq uint64, err error) { return s.reader.next(0, 0) }
+
+// NextUpTo is [Spool.Next], but combines several batches: the oldest one and the following ones,
+// as long as they do not exceed the given numbers of payload bytes and records. All are from one
+// segment, and so have one form, and all have one origin. seq is the number of the last batch; Ack
+// of seq settles all of them. A batch that exceeds the limits is returned alone.
+func (s *Spool) NextUpTo(bytes, records int) (b *batch.Batch, seq uint64, err error) {
+	return s.reader.next(bytes, records)
+}
+
+// Rewind makes Next begin again with the oldest batch that is not acknowledged.
+// Batches handed out before stay readable, but are no longer known to Ack unless
+// handed out again.
+func (s *Spool) Rewind() { s.reader.rewind() }
+
+// Ack settles all batches up to and including number seq, which must have been handed
+// out. It may be called again for an earlier number. The caller must not read those
+// batches afterwards, because their memory is reused.
+//
+// When Ack returns nil the batches are not handed out again after the death of the
+// process. If the cursor cannot be written, Ack returns the error: the batches are settled
+// in this process, but the next process may receive them again.
+func (s *Spool) Ack(seq uint64) error {
+	err := s.reader.ack(seq)
+	s.appender.sealFinished()
+	return err
+}
+
+// Held returns the tickets from first to last of those records of origin that are in the
+// spool or have been acknowledged. It reads the indexes of all frames; calls of Next and
+// Ack wait until it is done.
+//
+// The result contains no other ticket: a frame counts only if its segment is undamaged up
+// to that frame, and records dropped over the quota do not count. It may omit some: for
+// acknowledged records in deleted segments, only the last 60 ranges are known, which Ack
+// stores in the cursor. Records in segments of version 1 have no origin.
+func (s *Spool) Held(origin [16]byte, first, last uint64) []batch.Tickets {
+	return s.reader.held(origin, first, last)
+}
+
+// Sync syncs all batches appended so far, and the acknowledgements.
+//
+// After an error it is unknown which of them are on disk, and the system may have dropped the pages
+// it could not write. A later Sync therefore also fails, until those batches are acknowledged.
+func (s *Spool) Sync() error { return s.syncer.sync() }
 
 // Close closes the spool and unlocks its directory. Batches that are not acknowledged stay on disk
 // for the next Open; batches that Next has returned may still be read. Unless Options.Sync is
 // "never", it calls Sync first. It may be called twice, and concurrently with all other methods,
 // which afterwards return [batch.ErrClosed], wrapped.
 func (s *Spool) Close() error {
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
+	if !s.queue.close() {
 		return nil
 	}
-	s.closed = true
-	s.mu.Unlock()
-	s.stopSyncer()
-
-	s.writeMu.Lock()
-	defer s.writeMu.Unlock()
-	s.readMu.Lock()
-	defer s.readMu.Unlock()
+	s.syncer.end()
+	s.appender.mu.Lock()
+	defer s.appender.mu.Unlock()
+	s.reader.mu.Lock()
+	defer s.reader.mu.Unlock()
+	s.syncer.mu.Lock()
+	defer s.syncer.mu.Unlock()
 	var err error
-	s.syncMu.Lock()
-	defer s.syncMu.Unlock()
-	if s.opt.Sync != syncNever {
-		err = s.syncAll()
+	if s.queue.opt.Sync != syncNever {
+		err = s.syncer.all()
 	}
-	s.r.close()
-	s.noteEnd()
-	err = errors.Join(err, s.seal())
-	s.sweep()
-	err = errors.Join(err, s.releaseFiles())
-	s.events.Close()
-	s.events.WaitBriefly(context.Background())
+	s.reader.closeFile()
+	s.cursor.noteEnd(s.queue.position())
+	err = errors.Join(err, s.appender.seal())
+	s.queue.sweep()
+	err = errors.Join(err, s.cursor.close(), s.dir.lock.Close())
+	s.events.runner.Close()
+	s.events.runner.WaitBriefly(context.Background())
 	return err
-}
-
-// noteEnd stores the end of the last segment in the cursor for the next Open. If that fails, the
-// next Open does not detect batches cut off at the end; that is not an error.
-func (s *Spool) noteEnd() {
-	s.mu.Lock()
-	acked, lastID, end := s.acked, s.lastID, s.tailLocked()
-	s.mu.Unlock()
-	if c := &s.cur.state; c.end != end || c.acked != acked {
-		_ = s.cur.write(acked, lastID, end)
-	}
-}
-
-// releaseFiles closes the cursor and gives the lock up.
-func (s *Spool) releaseFiles() error {
-	var err error
-	if s.cur.f != nil {
-		err = s.cur.f.Close()
-	}
-	return errors.Join(err, s.lock.Close())
-}
-
-func (s *Spool) path(name string) string { return filepath.Join(s.dir, name) }
-
-func (s *Spool) isClosed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.closed
-}
-
-// report passes damage to OnEvent.
-func (s *Spool) report(e *CorruptError) {
-	s.mu.Lock()
-	s.count.damages++
-	s.mu.Unlock()
-	s.events.Post(batch.Event{Output: s.opt.Name, Op: "corrupt", Err: e, Count: e.Records})
-}
-
-// remove deletes a file of the directory. If that fails, it is tried again later.
-func (s *Spool) remove(name string) {
-	if err := s.fs.Remove(s.path(name)); err != nil && !isNotExist(err) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.garbage = append(s.garbage, name)
-		return
-	}
-	s.touch()
-}
-
-// touch notes that names in the directory changed.
-func (s *Spool) touch() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.names++
-}
-
-// setAside renames a damaged segment file so that no Open looks at it again. If
-// that fails the file stays, and the next Open finds the same damage.
-func (s *Spool) setAside(name string, id uint64, disk int64) {
-	to := name + corruptSuffix
-	for i := 1; i < 1000; i++ {
-		if _, err := s.fs.Size(s.path(to)); isNotExist(err) {
-			break
-		}
-		to = fmt.Sprintf("%s.%d%s", name, i, corruptSuffix)
-	}
-	if err := s.fs.Rename(s.path(name), s.path(to)); err != nil {
-		to = name
-	}
-	s.mu.Lock()
-	s.names++
-	s.aside = append(s.aside, aside{name: to, id: id, disk: disk})
-	s.mu.Unlock()
-	s.pruneAside(keepAside)
-}
-
-// pruneAside deletes the oldest damaged files until at most n are left.
-func (s *Spool) pruneAside(n int) {
-	s.mu.Lock()
-	var old []aside
-	if k := len(s.aside) - n; k > 0 {
-		old = append(old, s.aside[:k]...)
-		s.aside = append(s.aside[:0], s.aside[k:]...)
-	}
-	s.mu.Unlock()
-	for _, a := range old {
-		s.remove(a.name)
-	}
-}
-
-// sweep deletes, or sets aside, the segments that are settled.
-func (s *Spool) sweep() {
-	s.mu.Lock()
-	var done []*segment
-	keep := s.segs[:0]
-	for _, g := range s.segs {
-		if g != s.active && g.done(g.noted(s.acked)) {
-			g.gone = true
-			done = append(done, g)
-		} else {
-			keep = append(keep, g)
-		}
-	}
-	clear(s.segs[len(keep):])
-	s.segs = keep
-	garbage := s.garbage
-	s.garbage = nil
-	s.mu.Unlock()
-	for _, name := range garbage {
-		s.remove(name)
-	}
-	for _, g := range done {
-		if g.damage != nil {
-			s.setAside(g.name, g.id, g.disk)
-		} else {
-			s.remove(g.name)
-		}
-	}
 }

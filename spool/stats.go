@@ -6,20 +6,6 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// counters count since Open; Spool.mu guards them.
-type counters struct {
-	batches, appended uint64
-	appendErrors      uint64
-	recovered         uint64
-	acked             uint64
-	droppedQuota      uint64
-	droppedSegments   uint64
-	corrupt           uint64
-	damages           uint64
-	tornFrames        uint64
-	syncs, syncErrors uint64
-}
-
 // Stats is a snapshot of a [Spool]. Unless stated otherwise, numbers count records since Open; gap
 // markers are not records.
 type Stats struct {
@@ -54,29 +40,10 @@ type Stats struct {
 // Stats returns a consistent snapshot. It never waits for I/O, and works after
 // Close.
 func (s *Spool) Stats() Stats {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := &s.count
-	st := Stats{
-		Bytes: s.diskLocked(), MaxBytes: s.opt.MaxBytes, Segments: len(s.segs),
-		Appended: c.appended, Batches: c.batches, AppendErrors: c.appendErrors,
-		Recovered: c.recovered, TornFrames: c.tornFrames, Acked: c.acked,
-		DroppedQuota: c.droppedQuota, DroppedSegments: c.droppedSegments, Corrupt: c.corrupt, Damages: c.damages,
-		AsideFiles: len(s.aside), Syncs: c.syncs, SyncErrors: c.syncErrors,
-	}
-	for _, g := range s.segs {
-		n := g.pending(g.settled(s.acked))
-		if g.lane == parked {
-			st.Parked += n
-			st.ParkedFiles++
-		} else if n > 0 && st.Oldest.IsZero() {
-			st.Oldest = time.Unix(0, max(g.created, g.since))
-		}
-		st.Records += n
-	}
-	for _, a := range s.aside {
-		st.AsideBytes += a.disk
-	}
+	st := s.queue.stats()
+	st.AppendErrors, st.TornFrames = s.appender.failed.Load(), s.tornFrames
+	st.Damages = s.events.damages.Load()
+	st.Syncs, st.SyncErrors = s.syncer.count.Load(), s.syncer.failed.Load()
 	return st
 }
 

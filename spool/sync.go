@@ -5,152 +5,139 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
-
-	"github.com/forebay-log/forebay/batch"
-	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// syncer is the goroutine that syncs in the background.
+// syncer syncs the spool: when called and, if the options want it, in the background.
 type syncer struct {
-	wake chan struct{} // holds one: something was appended
-	stop chan struct{}
-	done chan struct{}
+	queue  *queue
+	dir    *directory
+	cursor *cursor
+	events *reporter
+
+	mu            sync.Mutex // held during a sync
+	count, failed atomic.Uint64
+
+	appended chan struct{} // holds one: something was appended; nil without a goroutine
+	stop     chan struct{}
+	done     chan struct{}
 }
 
-// startSyncer starts the goroutine if the policy wants one.
-func (s *Spool) startSyncer() {
-	if s.opt.Sync != syncInterval {
+// start starts the goroutine if the policy wants one.
+func (s *syncer) start() {
+	if s.queue.opt.Sync != syncInterval {
 		return
 	}
-	s.syncer = syncer{wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
-	go s.syncLoop()
+	s.appended, s.stop, s.done = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
+	go s.loop(s.queue.opt.SyncInterval)
 }
 
-// stopSyncer ends the goroutine and waits for it.
-func (s *Spool) stopSyncer() {
-	if s.syncer.stop != nil {
-		close(s.syncer.stop)
-		<-s.syncer.done
+// end ends the goroutine and waits for it.
+func (s *syncer) end() {
+	if s.stop != nil {
+		close(s.stop)
+		<-s.done
 	}
 }
 
-// wakeSyncer wakes the goroutine that syncs.
-func (s *Spool) wakeSyncer() {
+// wake makes the goroutine sync an interval later.
+func (s *syncer) wake() {
 	select {
-	case s.syncer.wake <- struct{}{}: // never, where there is no goroutine
+	case s.appended <- struct{}{}: // never, where there is no goroutine
 	default:
 	}
 }
 
-// syncLoop syncs an interval after the first Append since the last sync.
-func (s *Spool) syncLoop() {
-	defer close(s.syncer.done)
-	timer := time.NewTimer(s.opt.SyncInterval)
+// loop syncs an interval after the first Append since the last sync.
+func (s *syncer) loop(interval time.Duration) {
+	defer close(s.done)
+	timer := time.NewTimer(interval)
 	timer.Stop()
 	defer timer.Stop()
 	failing := false
 	for {
 		select {
-		case <-s.syncer.stop:
+		case <-s.stop:
 			return
-		case <-s.syncer.wake:
+		case <-s.appended:
 		}
-		timer.Reset(s.opt.SyncInterval)
+		timer.Reset(interval)
 		select {
-		case <-s.syncer.stop:
+		case <-s.stop:
 			return
 		case <-timer.C:
 		}
 		select {
-		case <-s.syncer.wake: // this Sync covers the latest Append, too
+		case <-s.appended: // this sync covers the latest Append, too
 		default:
 		}
-		err := s.Sync()
+		err := s.sync()
 		if errors.Is(err, errClosed) {
 			return
 		}
 		if err != nil != failing { // transitions only
 			failing = err != nil
-			s.events.Post(batch.Event{Output: s.opt.Name, Op: "sync", Err: err})
+			s.events.post("sync", err, 0)
 		}
 		if err != nil {
-			s.wakeSyncer() // try again
+			s.wake() // try again
 		}
 	}
 }
 
-// Sync syncs all batches appended so far, and the acknowledgements.
-//
-// After an error it is unknown which of them are on disk, and the system may have dropped the pages
-// it could not write. A later Sync therefore also fails, until those batches are acknowledged.
-func (s *Spool) Sync() error {
-	s.syncMu.Lock()
-	defer s.syncMu.Unlock()
-	if s.isClosed() {
+// sync is Spool.Sync.
+func (s *syncer) sync() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.queue.isClosed() {
 		return errClosed
 	}
-	return s.syncAll()
+	return s.all()
 }
 
-// syncAll syncs segments oldest first, then the cursor, then the names. The
-// caller holds syncMu.
-func (s *Spool) syncAll() error {
-	type job struct {
-		g    *segment
-		name string
-		size int64
-	}
-	var jobs []job
-	s.mu.Lock()
-	var unsure error
-	for _, g := range s.segs {
-		switch {
-		case g.unsure != nil:
-			if !g.done(g.settled(s.acked)) {
-				unsure = g.unsure
-			}
-		case g.synced < g.size:
-			jobs = append(jobs, job{g, g.name, g.size})
-		}
-	}
-	s.mu.Unlock()
+// all syncs segments oldest first, then the cursor, then the names, and counts that. The caller
+// holds mu.
+func (s *syncer) all() error {
+	jobs, unsure := s.queue.unsynced()
 	for _, j := range jobs {
-		for again := true; again; {
-			if err := syncFile(s.fs, s.path(j.name)); err != nil {
-				err = fmt.Errorf("spool: cannot sync %s: %w", j.name, err)
-				if errors.Is(err, errNotSynced) {
-					s.mu.Lock()
-					j.g.unsure = err
-					s.mu.Unlock()
-				}
-				s.countSync(false)
-				return err
-			}
-			s.mu.Lock()
-			if again = j.g.name != j.name; again { // renamed since: it may not have been found
-				j.name = j.g.name
-			} else {
-				j.g.synced = max(j.g.synced, j.size)
-			}
-			s.mu.Unlock()
+		if err := s.segment(j); err != nil {
+			s.failed.Add(1)
+			return err
 		}
 	}
-	err := s.cur.f.Sync()
+	err := s.cursor.f.Sync()
 	if err != nil {
 		err = fmt.Errorf("spool: cannot sync the cursor: %w", err)
 	}
-	err = errors.Join(unsure, err, s.syncNames())
-	s.countSync(err == nil)
+	if err = errors.Join(unsure, err, s.dir.sync()); err != nil {
+		s.failed.Add(1)
+	} else {
+		s.count.Add(1)
+	}
 	return err
 }
 
-// syncFile syncs a file by name: a sync covers all writes to a file, also through other
+// segment syncs one segment.
+func (s *syncer) segment(j syncJob) error {
+	for {
+		err := s.file(j.name)
+		if err != nil {
+			err = fmt.Errorf("spool: cannot sync %s: %w", j.name, err)
+		}
+		again := s.queue.synced(&j, err)
+		if !again {
+			return err
+		}
+	}
+}
+
+// file syncs a file by name: a sync covers all writes to a file, also through other
 // handles. A file that is gone has been acknowledged or dropped. The error is errNotSynced,
 // wrapped, if the system may have dropped something.
-func syncFile(fsys vfs.FS, name string) error {
-	f, err := fsys.OpenFile(name, os.O_RDWR, 0)
+func (s *syncer) file(name string) error {
+	f, err := s.dir.open(name, os.O_RDWR)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -163,37 +150,44 @@ func syncFile(fsys vfs.FS, name string) error {
 	return errors.Join(err, f.Close())
 }
 
-// syncNames syncs the directory, and those that lead to a new one, if names changed since
-// the last time.
-func (s *Spool) syncNames() error {
-	s.mu.Lock()
-	now, ok, parents := s.names, s.names == s.namesOK, s.parents
-	s.mu.Unlock()
-	if ok {
-		return nil
-	}
-	for _, dir := range append(slices.Clone(parents), s.dir) {
-		err := s.fs.SyncDir(dir)
-		if errors.Is(err, fs.ErrPermission) && dir != s.dir {
-			continue // not ours to read, so it was there before
-		}
-		if err != nil {
-			return fmt.Errorf("spool: cannot sync directory %s: %w", dir, err)
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.namesOK, s.parents = max(s.namesOK, now), nil
-	return nil
+// syncJob is a segment to sync.
+type syncJob struct {
+	seg  *segment
+	name string
+	size int64
 }
 
-// countSync counts a sync of everything.
-func (s *Spool) countSync(ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if ok {
-		s.count.syncs++
-	} else {
-		s.count.syncErrors++
+// unsynced returns the segments that are not on stable storage yet. unsure is the error of an earlier sync after
+// which the content of a segment with open batches is unknown.
+func (q *queue) unsynced() (jobs []syncJob, unsure error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, g := range q.segs {
+		switch {
+		case g.unsure != nil:
+			if !g.done(g.settled(q.acked)) {
+				unsure = g.unsure
+			}
+		case g.synced < g.size:
+			jobs = append(jobs, syncJob{g, g.name, g.size})
+		}
 	}
+	return jobs, unsure
+}
+
+// synced notes the result of a sync. It reports whether the segment was renamed since, so that the
+// sync may not have found it and must be repeated.
+func (q *queue) synced(j *syncJob, err error) (again bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case errors.Is(err, errNotSynced):
+		j.seg.unsure = err
+	case err == nil && j.seg.name != j.name:
+		j.name = j.seg.name
+		return true
+	case err == nil:
+		j.seg.synced = max(j.seg.synced, j.size)
+	}
+	return false
 }

@@ -1,0 +1,140 @@
+package spool
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/forebay-log/forebay/internal/vfs"
+)
+
+// directory is the directory of a spool. It records changes of the names in it for the next sync,
+// and repeats deletions that failed.
+type directory struct {
+	fs   vfs.FS
+	path string
+	lock io.Closer
+
+	// mu guards the rest. It is a leaf lock: no I/O inside it.
+	mu      sync.Mutex
+	changes uint64   // of names
+	synced  uint64   // of them, those on stable storage
+	parents []string // directories that lead to path and may not be on stable storage
+	garbage []string // files whose deletion failed; tried again
+}
+
+// openDirectory makes the directory if it is missing, and locks it.
+func openDirectory(fsys vfs.FS, path string) (*directory, error) {
+	d := &directory{fs: fsys, path: path}
+	var err error
+	if d.parents, err = vfs.MakeDirs(fsys, path, 0o700); err != nil {
+		return nil, fmt.Errorf("spool: cannot make directory %s: %w", path, err)
+	}
+	if d.parents == nil { // an earlier process may have had no sync
+		d.parents = []string{filepath.Dir(filepath.Clean(path))}
+	}
+	if d.lock, err = lockDir(fsys, path); err != nil {
+		return nil, fmt.Errorf("spool: cannot open %s: %w", path, err)
+	}
+	return d, nil
+}
+
+// lockDir acquires the lock of a spool directory.
+func lockDir(fsys vfs.FS, dir string) (io.Closer, error) {
+	l, err := fsys.Lock(filepath.Join(dir, lockName))
+	if errors.Is(err, vfs.ErrLocked) {
+		return nil, ErrLocked
+	}
+	return l, err
+}
+
+// file returns the path of a file.
+func (d *directory) file(name string) string { return filepath.Join(d.path, name) }
+
+// open opens a file; flag is as in [vfs.FS].
+func (d *directory) open(name string, flag int) (vfs.File, error) {
+	return d.fs.OpenFile(d.file(name), flag, 0o600)
+}
+
+func (d *directory) rename(from, to string) error {
+	err := d.fs.Rename(d.file(from), d.file(to))
+	if err == nil {
+		d.touch()
+	}
+	return err
+}
+
+// remove deletes files. Failed deletions are repeated by the next call, which may name no file.
+func (d *directory) remove(names ...string) {
+	d.mu.Lock()
+	names = append(names, d.garbage...)
+	d.garbage = nil
+	d.mu.Unlock()
+	for _, name := range names {
+		if err := d.fs.Remove(d.file(name)); err != nil && !isNotExist(err) {
+			d.mu.Lock()
+			d.garbage = append(d.garbage, name)
+			d.mu.Unlock()
+			continue
+		}
+		d.touch()
+	}
+}
+
+// setAside renames a damaged segment file so that no Open looks at it again, and returns its new
+// name. If that fails the file stays, and the next Open finds the same damage.
+func (d *directory) setAside(name string) string {
+	to := name + corruptSuffix
+	for i := 1; i < 1000; i++ {
+		if _, err := d.fs.Size(d.file(to)); isNotExist(err) {
+			break
+		}
+		to = fmt.Sprintf("%s.%d%s", name, i, corruptSuffix)
+	}
+	if d.rename(name, to) != nil {
+		return name
+	}
+	return to
+}
+
+// touch notes that a name changed.
+func (d *directory) touch() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.changes++
+}
+
+// sync syncs the directory, and those that lead to a new one, if names changed since the last time.
+func (d *directory) sync() error {
+	d.mu.Lock()
+	now, ok, parents := d.changes, d.changes == d.synced, d.parents
+	d.mu.Unlock()
+	if ok {
+		return nil
+	}
+	for _, dir := range append(slices.Clone(parents), d.path) {
+		err := d.fs.SyncDir(dir)
+		if errors.Is(err, fs.ErrPermission) && dir != d.path {
+			continue // not ours to read, so it was there before
+		}
+		if err != nil {
+			return fmt.Errorf("spool: cannot sync directory %s: %w", dir, err)
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.synced, d.parents = max(d.synced, now), nil
+	return nil
+}
+
+func isNotExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+
+// openIn opens a file of dir for reading.
+func openIn(fsys vfs.FS, dir, name string) (vfs.File, error) {
+	return fsys.OpenFile(filepath.Join(dir, name), os.O_RDONLY, 0)
+}
