@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
+	github.com/IBM/fluent-forward-go v0.4.0
 	github.com/forebay-log/forebay v0.0.0
 	github.com/phuslu/log v1.0.121
 	github.com/rs/zerolog v1.35.1
@@ -11,14 +12,15 @@ require (
 	go.uber.org/zap/exp v0.3.0
 )
 
-require github.com/DeRuina/timberjack v1.4.9 // indirect
-
 require (
-	github.com/IBM/fluent-forward-go v0.4.0
-	github.com/fluent/fluent-logger-golang v1.10.2
-	github.com/gofrs/flock v0.13.1 // indirect
+	github.com/DeRuina/timberjack v1.4.9 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/gorilla/websocket v1.4.2 // indirect
+)
+
+require (
+	github.com/fluent/fluent-logger-golang v1.10.2
+	github.com/gofrs/flock v0.13.1 // indirect
 	github.com/klauspost/compress v1.20.3
 	github.com/mattn/go-colorable v0.1.14 // indirect
 	github.com/mattn/go-isatty v0.0.20 // indirect

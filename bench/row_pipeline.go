@@ -52,21 +52,6 @@ func doorToFile(name string, kind h.Kind, note string, l rivals.Native, s rivals
 	})
 }
 
-// asyncToFile is pipeToFile for phuslu/log's own asynchronous file writer.
-func asyncToFile(name string, s rivals.Scenario) h.Contender {
-	return h.Contender{
-		Name: name, Kind: h.Rival, Note: "AsyncWriter, channel of 4096, writev",
-		Faults: func() []string { return faults(rivals.Phuslu, s) },
-		New: func(env *h.Env) (*h.Subject, error) {
-			a, err := rivals.NewAsync(env.Dir, 4096)
-			if err != nil {
-				return nil, err
-			}
-			return &h.Subject{Run: rivals.Phuslu(a, s), Drain: a.Drain, Tally: a.Tally, Close: a.Remove}, nil
-		},
-	}
-}
-
 func init() {
 	const six = rivals.Six
 	const what = "6 scalar fields, file on disk, no fsync"
@@ -106,7 +91,6 @@ func init() {
 			pipeToFile("zerolog+bufio", h.Rival, "mutexed, 256 KiB", rivals.Zerolog, six, buffered(rivals.Zerolog, six, newBufio)),
 			pipeToFile("zerolog+source slab", h.Rival, "8 × 64 KiB", rivals.Zerolog, six, buffered(rivals.Zerolog, six, newSource)),
 			pipeToFile("phuslu+bufio", h.Rival, "mutexed, 256 KiB", rivals.Phuslu, six, buffered(rivals.Phuslu, six, newBufio)),
-			asyncToFile("phuslu async", six),
 			pipeToFile("slog+bufio", h.Rival, "mutexed, 256 KiB", rivals.Slog, six, buffered(rivals.Slog, six, newBufio)),
 			pipeToFile("zerolog+slab", h.Reference, "a rival's encoder over our writer", rivals.Zerolog, six,
 				buffered(rivals.Zerolog, six, newSlabs(64<<10, 8))),

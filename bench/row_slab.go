@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
 	"io"
-	"os"
 
 	h "github.com/forebay-log/forebay/bench/harness"
 	"github.com/forebay-log/forebay/bench/own"
@@ -17,9 +14,6 @@ const (
 	bufferSize = 256 << 10 // of rivals that buffer
 	fileOps    = 400_000   // records of one sample into a file: 100 MB
 )
-
-// record returns one line of n bytes.
-func record(n int) []byte { return append(bytes.Repeat([]byte{'x'}, n-1), '\n') }
 
 // repeat writes p over and over.
 func repeat(w io.Writer, p []byte) rivals.Run {
@@ -36,23 +30,13 @@ func writerTo(name string, kind h.Kind, note string, size int, mk func(io.Writer
 	return h.Contender{Name: name, Kind: kind, Note: note, New: func(*h.Env) (*h.Subject, error) {
 		d := new(rivals.Discard)
 		w := mk(d)
-		s := &h.Subject{Run: repeat(w, record(size)), Drain: w.Drain,
+		s := &h.Subject{Run: repeat(w, rivals.Record(size)), Drain: w.Drain,
 			Tally: func() (h.Tally, error) { return d.BySize(size) }}
 		if kind == h.Reference {
 			s.Tally = nil
 		}
 		return s, nil
 	}}
-}
-
-// handedOver is the floor of whoever writes in a goroutine of its own: one that only
-// copies, all records, and one that only writes.
-func handedOver(name string, size int) h.Contender {
-	note := "one goroutine only copies, one only writes 256 KiB at a time: no lock, nothing counted"
-	return rivals.PipeToFile(name, h.Reference, note, nil, func(f *os.File) (rivals.Pipe, error) {
-		w := rivals.NewHandOver(f, record(size))
-		return rivals.Pipe{Run: w.Run, Drain: w.Drain}, nil
-	})
 }
 
 // slabs8 is what most rows have.
@@ -72,12 +56,6 @@ func newSource(w io.Writer) rivals.Writer { return rivals.NewSourceSlab(w, 64<<1
 
 func newBWS(w io.Writer) rivals.Writer { return rivals.NewBWS(w, bufferSize) }
 
-func newChannelBufio(capacity int) func(io.Writer) rivals.Writer {
-	return func(w io.Writer) rivals.Writer {
-		return rivals.NewChannel(capacity, rivals.PlainBufio{Writer: bufio.NewWriterSize(w, 64<<10)})
-	}
-}
-
 func init() {
 	const (
 		write  = "slab.Write"
@@ -86,8 +64,6 @@ func init() {
 		buf    = "bufio+mutex"
 		zapBWS = "zap BWS"
 		laid   = ", laid out"
-		slot   = "mutex+copy+slot"
-		two    = "copy | write"
 		source = "source slab"
 		bigBuf = "256 KiB"
 	)
@@ -99,8 +75,6 @@ func init() {
 			writerTo(rec, h.Ours, "as the Router uses it", 256, newRecords),
 			writerTo(floor, h.Reference, "lock and copy into 64 KiB, nothing delivered", 256,
 				func(io.Writer) rivals.Writer { return new(rivals.MutexCopy) }),
-			writerTo(slot, h.Reference, "what the callers cost alone: with each record's slot, slabs in turn, nothing delivered", 256,
-				func(io.Writer) rivals.Writer { return new(rivals.MutexSlot) }),
 			writerTo(buf, h.Rival, bigBuf, 256, newBufio),
 			writerTo(zapBWS, h.Rival, bigBuf, 256, newBWS),
 			writerTo(source, h.Rival, "8 × 64 KiB", 256, newSource),
@@ -126,7 +100,6 @@ func init() {
 				rivals.RecordsToFile(write+laid, h.Ours, "as "+write, r.size, rivals.Laid(whole, own.ToFile(slabs8))),
 				rivals.RecordsToFile(source+laid, h.Reference, "", r.size, rivals.Laid(whole, rivals.Over(newSource))),
 				rivals.RecordsToFile(buf+laid, h.Reference, bigBuf, r.size, rivals.Laid(whole, rivals.Over(newBufio))),
-				handedOver(two, r.size),
 			},
 			Verdict: h.Verdict(h.Versus(write, buf, 0.7), h.Versus(write+laid, buf+laid, 0.8), h.Versus(write, zapBWS, 0.75),
 				h.Versus(write, source, 0.8), h.Versus(write+laid, source+laid, 0.8),
@@ -150,20 +123,4 @@ func init() {
 			Contenders: r.cs, Verdict: h.Steady(one, 1.5),
 		})
 	}
-
-	const slab8 = "slab 8×64 KiB"
-	h.Register(h.Row{
-		Name: "slab/strategies", What: "the source's strategies: records of 200 B, 10 goroutines, file, drain timed, no fsync",
-		Target:     "slab ≥ 2.5 × faster than the best channel, 0 allocations",
-		Goroutines: 10, MaxOps: fileOps,
-		Contenders: []h.Contender{
-			rivals.RecordsToFile(slab8, h.Ours, "", 200, own.ToFile(slabsOf(64<<10, 8))),
-			rivals.RecordsToFile("slab 2×32 KiB", h.Ours, "", 200, own.ToFile(slabsOf(32<<10, 2))),
-			rivals.RecordsToFile("channel(20)+bufio", h.Rival, "64 KiB", 200, rivals.Over(newChannelBufio(20))),
-			rivals.RecordsToFile("channel(1000)+bufio", h.Rival, "64 KiB", 200, rivals.Over(newChannelBufio(1000))),
-			rivals.RecordsToFile("channel(20)+slab", h.Rival, "8×64 KiB", 200,
-				rivals.Over(func(w io.Writer) rivals.Writer { return rivals.NewChannel(20, newSlabs(64<<10, 8)(w)) })),
-		},
-		Verdict: h.Verdict(h.VersusFastest(slab8, 1/2.5), h.ZeroAllocs(slab8), h.ZeroAllocs("slab 2×32 KiB")),
-	})
 }

@@ -10,26 +10,24 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// A Receiver takes connections on loopback, decodes what comes and counts
-// events. It acknowledges chunks.
+// A Receiver accepts connections on loopback, decodes messages, counts events and acknowledges
+// chunks.
 type Receiver struct {
 	Addr    string
 	Events  atomic.Uint64
 	Bytes   atomic.Uint64
 	discard bool
-	stall   atomic.Int64  // nanoseconds
 	delay   time.Duration // each way
 	l       net.Listener
 	mu      sync.Mutex
 	conns   []net.Conn
 	wg      sync.WaitGroup
 
-	// Made beforehand, as clients connect when they like: within the measured
-	// time or before it.
+	// Allocated in advance, because clients connect before or within the measured time.
 	ready chan space
 }
 
-// space is what serving a connection takes.
+// space is the memory for one connection.
 type space struct {
 	buf  []byte
 	acks chan ack
@@ -38,13 +36,13 @@ type space struct {
 func newSpace() space {
 	s := space{make([]byte, 1<<20), make(chan ack, 1<<12)}
 	for i := range s.buf {
-		s.buf[i] = 1 // touched, so that the kernel gives it now
+		s.buf[i] = 1 // so that the kernel maps the pages now
 	}
 	return s
 }
 
-// NewReceiver starts a receiver. One that discards only reads. delay is added
-// before each acknowledgement, twice, for a line that is so long.
+// NewReceiver starts a receiver. With discard it only reads. An acknowledgement is sent after twice the
+// delay, as over a line with that latency.
 func NewReceiver(discard bool, delay time.Duration) (*Receiver, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -67,7 +65,7 @@ func NewReceiver(discard bool, delay time.Duration) (*Receiver, error) {
 	return r, nil
 }
 
-// Close ends it.
+// Close stops the receiver.
 func (r *Receiver) Close() error {
 	r.l.Close()
 	r.mu.Lock()
@@ -78,10 +76,6 @@ func (r *Receiver) Close() error {
 	r.wg.Wait()
 	return nil
 }
-
-// Stall makes the receiver stop reading for d, once a second. To be called before
-// anybody connects.
-func (r *Receiver) Stall(d time.Duration) { r.stall.Store(int64(d)) }
 
 func (r *Receiver) serve(c net.Conn) {
 	defer c.Close()
@@ -106,12 +100,7 @@ func (r *Receiver) serve(c net.Conn) {
 		}
 	})
 	buf, from := mem.buf[:0], 0
-	next := time.Now().Add(time.Second / 2)
 	for {
-		if now := time.Now(); r.stall.Load() > 0 && now.After(next) {
-			time.Sleep(time.Duration(r.stall.Load()))
-			next = now.Add(time.Second)
-		}
 		if cap(buf)-len(buf) < 64<<10 {
 			if from == 0 {
 				buf = append(buf, make([]byte, len(buf)+64<<10)...)[:len(buf)]
@@ -151,8 +140,7 @@ type ack struct {
 	at  time.Time
 }
 
-// count returns the number of events of a message, each of which it decodes, and
-// the chunk as MessagePack.
+// count decodes a message and returns its number of events and its chunk as MessagePack.
 func count(msg []byte) (n uint64, chunk []byte) {
 	head, b, _ := msgpack.Next(msg)
 	_, b, _ = msgpack.Next(b) // tag

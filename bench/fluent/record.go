@@ -1,11 +1,9 @@
 package fluent
 
-import "fmt"
-
 // Tag is the tag of all events.
 const Tag = "debug.test"
 
-// Event is the struct of the rows, with 26 fields; Wide the same as a map.
+// Event is the struct of the rows, with 26 fields.
 type Event struct {
 	A string `msg:"a" msgpack:"a"`
 	B string `msg:"b" msgpack:"b"`
@@ -37,33 +35,25 @@ type Event struct {
 
 const value = "value"
 
-// NewEvent returns an Event with all fields set.
-func NewEvent() Event {
-	return Event{value, value, value, value, value, value, value, value, value, value, value, value, value,
+var (
+	event = Event{value, value, value, value, value, value, value, value, value, value, value, value, value,
 		value, value, value, value, value, value, value, value, value, value, value, value, value}
-}
+	wide = func() map[string]any { // the same keys and values
+		m := map[string]any{}
+		for c := 'a'; c <= 'z'; c++ {
+			m[string(c)] = value
+		}
+		return m
+	}()
+)
 
-// NewWide returns a map of 26 keys.
-func NewWide() map[string]any {
-	m := map[string]any{}
-	for c := 'a'; c <= 'z'; c++ {
-		m[fmt.Sprintf("%c", c)] = value
-	}
-	return m
-}
-
-// A What is what is posted.
+// A What selects the posted value.
 type What uint8
 
 const (
 	Struct What = iota
 	Map26
 	Count
-)
-
-var (
-	event = NewEvent()
-	wide  = NewWide()
 )
 
 // each calls post n times.
@@ -83,19 +73,3 @@ func (w What) each(n int, post func(v any)) {
 		}
 	}
 }
-
-// A Poster is a client under test: what posts, and what ends it when all is out.
-type Poster struct {
-	Post  func(worker int, v any) // worker counts from 0
-	Drain func() error
-
-	// First is how many events were sent before the first call of Post.
-	First uint64
-	// Local posters send no events: they show what the machine costs.
-	Local bool
-	// Held returns the memory that the client says it has for records. May be nil.
-	Held func() int
-}
-
-// Run posts n events.
-func (p *Poster) Run(worker int, w What, n int) { w.each(n, func(v any) { p.Post(worker, v) }) }

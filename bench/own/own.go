@@ -199,24 +199,10 @@ func logger(l *forebay.Logger, s rivals.Scenario) rivals.Run {
 				l.Info(rivals.Text, slog.String("body", body))
 			}
 		}
-	case rivals.BadUTF8:
-		return func(_, n int) {
-			for range n {
-				l.Info(rivals.BadText, slog.String("body", rivals.BadText))
-			}
-		}
-	case rivals.BadKey:
-		return func(_, n int) {
-			for range n {
-				l.Info(rivals.Text, slog.String(rivals.OddKey, rivals.Method))
-			}
-		}
-	case rivals.NaN:
-		return func(_, n int) {
-			for range n {
-				l.Info(rivals.Text, slog.Float64("load", rivals.Nan))
-			}
-		}
+	case rivals.BadUTF8, rivals.BadKey, rivals.NaN:
+		return s.Odd(
+			func(msg, key, value string) { l.Info(msg, slog.String(key, value)) },
+			func(key string, v float64) { l.Info(rivals.Text, slog.Float64(key, v)) })
 	}
 	return func(_, n int) {
 		for range n {

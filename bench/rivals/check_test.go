@@ -119,9 +119,9 @@ func TestWriters(t *testing.T) {
 		fmt.Fprintf(&want, "record %d\n", i)
 	}
 	for name, mk := range map[string]func(io.Writer) Writer{
-		"bufio":   func(w io.Writer) Writer { return NewBufio(w, 512) },
-		"bws":     func(w io.Writer) Writer { return NewBWS(w, 512) },
-		"channel": func(w io.Writer) Writer { return NewChannel(3, NewBufio(w, 512)) },
+		"bufio":  func(w io.Writer) Writer { return NewBufio(w, 512) },
+		"bws":    func(w io.Writer) Writer { return NewBWS(w, 512) },
+		"source": func(w io.Writer) Writer { return NewSourceSlab(w, 512, 3) },
 	} {
 		var out bytes.Buffer
 		w := mk(&out)
@@ -138,16 +138,5 @@ func TestWriters(t *testing.T) {
 		if out.String() != want.String() {
 			t.Errorf("%s: %d bytes arrived, want %d", name, out.Len(), want.Len())
 		}
-	}
-	a, err := NewAsync(t.TempDir(), 16)
-	if err != nil {
-		t.Fatal(err)
-	}
-	Phuslu(a, Six)(0, 100)
-	if err := a.Drain(); err != nil {
-		t.Fatal(err)
-	}
-	if tally, err := a.Tally(); err != nil || tally.Records != 100 {
-		t.Errorf("async: %+v, %v", tally, err)
 	}
 }

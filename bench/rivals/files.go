@@ -40,7 +40,7 @@ func Laid[T any](n int64, open File[T]) File[T] {
 // writer into a fresh file.
 func RecordsToFile(name string, kind harness.Kind, note string, size int, open File[Writer]) harness.Contender {
 	return harness.Contender{Name: name, Kind: kind, Note: note, New: func(env *harness.Env) (*harness.Subject, error) {
-		rec := record(size)
+		rec := Record(size)
 		return toFile(env, func(f *os.File) (*harness.Subject, error) {
 			w, err := open(f)
 			if err != nil {
@@ -100,8 +100,8 @@ func toFile(env *harness.Env, open func(*os.File) (*harness.Subject, error), tal
 	return s, nil
 }
 
-// record returns one line of n bytes.
-func record(n int) []byte {
+// Record returns one line of n bytes.
+func Record(n int) []byte {
 	p := make([]byte, n)
 	for i := range p {
 		p[i] = 'x'

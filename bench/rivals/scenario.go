@@ -110,6 +110,22 @@ func (s Scenario) Body() string {
 // Run does n calls.
 type Run = func(worker, n int)
 
+// Odd returns the loop of a scenario that is only for [Check].
+func (s Scenario) Odd(text func(msg, key, value string), float func(key string, v float64)) Run {
+	return func(_, n int) {
+		for range n {
+			switch s {
+			case BadUTF8:
+				text(BadText, "body", BadText)
+			case BadKey:
+				text(Text, OddKey, Method)
+			case NaN:
+				float("load", Nan)
+			}
+		}
+	}
+}
+
 func cutRunes(s string, n int) string {
 	for n > 0 && s[n]&0xC0 == 0x80 {
 		n--

@@ -91,24 +91,10 @@ func ViaSlog(h slog.Handler, s Scenario) Run {
 				l.LogAttrs(ctx, slog.LevelInfo, Text, slog.String("body", body))
 			}
 		}
-	case BadUTF8:
-		return func(_, n int) {
-			for range n {
-				l.LogAttrs(ctx, slog.LevelInfo, BadText, slog.String("body", BadText))
-			}
-		}
-	case BadKey:
-		return func(_, n int) {
-			for range n {
-				l.LogAttrs(ctx, slog.LevelInfo, Text, slog.String(OddKey, Method))
-			}
-		}
-	case NaN:
-		return func(_, n int) {
-			for range n {
-				l.LogAttrs(ctx, slog.LevelInfo, Text, slog.Float64("load", Nan))
-			}
-		}
+	case BadUTF8, BadKey, NaN:
+		return s.Odd(
+			func(msg, key, value string) { l.LogAttrs(ctx, slog.LevelInfo, msg, slog.String(key, value)) },
+			func(key string, v float64) { l.LogAttrs(ctx, slog.LevelInfo, Text, slog.Float64(key, v)) })
 	}
 	return func(_, n int) {
 		for range n {

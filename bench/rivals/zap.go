@@ -78,24 +78,10 @@ func Zap(w io.Writer, s Scenario) Run {
 				l.Info(Text, zap.String("body", body))
 			}
 		}
-	case BadUTF8:
-		return func(_, n int) {
-			for range n {
-				l.Info(BadText, zap.String("body", BadText))
-			}
-		}
-	case BadKey:
-		return func(_, n int) {
-			for range n {
-				l.Info(Text, zap.String(OddKey, Method))
-			}
-		}
-	case NaN:
-		return func(_, n int) {
-			for range n {
-				l.Info(Text, zap.Float64("load", Nan))
-			}
-		}
+	case BadUTF8, BadKey, NaN:
+		return s.Odd(
+			func(msg, key, value string) { l.Info(msg, zap.String(key, value)) },
+			func(key string, v float64) { l.Info(Text, zap.Float64(key, v)) })
 	}
 	return func(_, n int) {
 		for range n {

@@ -62,24 +62,10 @@ func Zerolog(w io.Writer, s Scenario) Run {
 				l.Info().Str("body", body).Msg(Text)
 			}
 		}
-	case BadUTF8:
-		return func(_, n int) {
-			for range n {
-				l.Info().Str("body", BadText).Msg(BadText)
-			}
-		}
-	case BadKey:
-		return func(_, n int) {
-			for range n {
-				l.Info().Str(OddKey, Method).Msg(Text)
-			}
-		}
-	case NaN:
-		return func(_, n int) {
-			for range n {
-				l.Info().Float64("load", Nan).Msg(Text)
-			}
-		}
+	case BadUTF8, BadKey, NaN:
+		return s.Odd(
+			func(msg, key, value string) { l.Info().Str(key, value).Msg(msg) },
+			func(key string, v float64) { l.Info().Float64(key, v).Msg(Text) })
 	}
 	return func(_, n int) {
 		for range n {

@@ -1,0 +1,219 @@
+// Package fluent has the contenders of the rows about the Forward protocol: a receiver that counts,
+// and clients that post to it.
+//
+// fluent-logger-golang is not among them, because it cannot be in one program with
+// IBM/fluent-forward-go, which is faster: both register extension 0 of MessagePack. Entry 85 of the
+// ledger has its figures.
+package fluent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/IBM/fluent-forward-go/fluent/client"
+	"github.com/IBM/fluent-forward-go/fluent/protocol"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/batch"
+	h "github.com/forebay-log/forebay/bench/harness"
+	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/internal/msgpack"
+)
+
+// A Poster is a client under test.
+type Poster struct {
+	Post  func(v any)
+	Drain func() error
+	First uint64 // events that were sent before the first call of Post
+}
+
+// A Setup is the load and the receiver of a row.
+type Setup struct {
+	What   What
+	Acks   bool          // the receiver decodes and acknowledges; otherwise it discards
+	Delay  time.Duration // of an acknowledgement, each way
+	MaxOps int
+}
+
+// Contender returns a contender that posts to a new receiver.
+func (s Setup) Contender(name string, kind h.Kind, note string, mk func(addr string) (*Poster, error)) h.Contender {
+	return h.Contender{Name: name, Kind: kind, Note: note, New: func(*h.Env) (*h.Subject, error) {
+		r, err := NewReceiver(!s.Acks, s.Delay)
+		if err != nil {
+			return nil, err
+		}
+		p, err := mk(r.Addr)
+		if err != nil {
+			return nil, errors.Join(err, r.Close())
+		}
+		await := func(want uint64) error {
+			for end := time.Now().Add(20 * time.Second); s.Acks && r.Events.Load() < want; time.Sleep(100 * time.Microsecond) {
+				if time.Now().After(end) {
+					return fmt.Errorf("%d of %d events arrived", r.Events.Load(), want)
+				}
+			}
+			return nil
+		}
+		if err := await(p.First); err != nil {
+			return nil, errors.Join(err, r.Close())
+		}
+		events, bytes, posted := r.Events.Load(), r.Bytes.Load(), uint64(0)
+		sub := &h.Subject{
+			Run:   func(_, n int) { s.What.each(n, p.Post); posted += uint64(n) },
+			Drain: func() error { return errors.Join(p.Drain(), await(events+posted)) },
+			Close: r.Close,
+		}
+		if s.Acks {
+			sub.Tally = func() (h.Tally, error) {
+				return h.Tally{Records: r.Events.Load() - events, Bytes: r.Bytes.Load() - bytes}, nil
+			}
+		}
+		return sub, nil
+	}}
+}
+
+// Ours returns a constructor of a fluent.Logger. With sync each Post waits until its record is
+// written.
+func Ours(acks, sync bool) func(addr string) (*Poster, error) {
+	return func(addr string) (*Poster, error) {
+		l, err := fluent.NewLogger(fluent.Config{Servers: []string{addr}, NoAck: !acks, Sync: sync}, forebay.WhenFull("block"), forebay.OnError(func(batch.Event) {}))
+		if err != nil {
+			return nil, err
+		}
+		drain := func() error {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			rep, err := l.Close(ctx)
+			if err == nil && rep.Undelivered() > 0 {
+				err = fmt.Errorf("%s", rep.Account)
+			}
+			return err
+		}
+		// Competitors connect in their constructor. A Logger connects with its first record and, without
+		// acknowledgements, waits for a moment after it.
+		const first = 2
+		for range first {
+			if err := errors.Join(l.Post(Tag, event), l.Flush(context.Background())); err != nil {
+				return nil, errors.Join(err, drain())
+			}
+		}
+		return &Poster{First: first, Drain: drain, Post: func(v any) {
+			if err := l.Post(Tag, v); err != nil {
+				panic(err)
+			}
+		}}, nil
+	}
+}
+
+// IBM returns a constructor of IBM/fluent-forward-go, whose caller gathers 100 events for each
+// SendPacked.
+func IBM(acks bool) func(addr string) (*Poster, error) {
+	return func(addr string) (*Poster, error) {
+		c := client.New(client.ConnectionOptions{Factory: &client.ConnFactory{Network: "tcp", Address: addr}, RequireAck: acks})
+		if err := c.Connect(); err != nil {
+			return nil, err
+		}
+		var entries protocol.EntryList
+		send := func() error {
+			err := c.SendPacked(Tag, entries)
+			entries = entries[:0]
+			return err
+		}
+		return &Poster{Post: func(v any) {
+			entries = append(entries, protocol.EntryExt{Timestamp: protocol.EventTime{Time: time.Now()}, Record: v})
+			if len(entries) == 100 {
+				if err := send(); err != nil {
+					panic(err)
+				}
+			}
+		}, Drain: func() error {
+			if len(entries) > 0 {
+				if err := send(); err != nil {
+					return err
+				}
+			}
+			return c.Disconnect()
+		}}, nil
+	}
+}
+
+// Floor is the lower bound for a client of these records: it encodes by hand under a lock into one of
+// two buffers, and another goroutine writes frames of 64 KiB.
+func Floor(addr string) (*Poster, error) {
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	f := &floor{c: c, full: make(chan []byte, 1), free: make(chan []byte, 2), done: make(chan error, 1)}
+	f.free <- make([]byte, 0, 80<<10)
+	f.cur = make([]byte, 0, 80<<10)
+	go f.run()
+	return &Poster{Post: f.post, Drain: f.drain}, nil
+}
+
+type floor struct {
+	c    net.Conn
+	mu   sync.Mutex
+	cur  []byte
+	full chan []byte
+	free chan []byte
+	done chan error
+}
+
+func (f *floor) post(v any) {
+	now := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b := msgpack.AppendEventTime(msgpack.AppendArrayHeader(f.cur, 2), uint32(now.Unix()), uint32(now.Nanosecond()))
+	switch v := v.(type) {
+	case map[string]any:
+		b = msgpack.AppendMapHeader(b, len(v))
+		for k, e := range v {
+			b = msgpack.AppendStr(b, k)
+			switch e := e.(type) {
+			case string:
+				b = msgpack.AppendStr(b, e)
+			case int:
+				b = msgpack.AppendInt(b, int64(e))
+			}
+		}
+	case Event:
+		b = msgpack.AppendMapHeader(b, 26)
+		for i, s := range [...]*string{&v.A, &v.B, &v.C, &v.D, &v.E, &v.F, &v.G, &v.H, &v.I, &v.J, &v.K, &v.L, &v.M,
+			&v.N, &v.O, &v.P, &v.Q, &v.R, &v.S, &v.T, &v.U, &v.V, &v.W, &v.X, &v.Y, &v.Z} {
+			b = append(b, 0xa1, 'a'+byte(i))
+			b = msgpack.AppendStr(b, *s)
+		}
+	}
+	if f.cur = b; len(b) >= 64<<10 {
+		f.full <- b
+		f.cur = <-f.free
+	}
+}
+
+func (f *floor) run() {
+	var err error
+	var head []byte
+	for b := range f.full {
+		head = msgpack.AppendStr(msgpack.AppendArrayHeader(head[:0], 2), Tag)
+		head = msgpack.AppendBinHeader(head, len(b))
+		v := net.Buffers{head, b}
+		if _, e := v.WriteTo(f.c); e != nil {
+			err = e
+		}
+		f.free <- b[:0]
+	}
+	f.done <- err
+}
+
+func (f *floor) drain() error {
+	if len(f.cur) > 0 {
+		f.full <- f.cur
+	}
+	close(f.full)
+	return errors.Join(<-f.done, f.c.Close())
+}
