@@ -70,7 +70,7 @@ func (b *builder) core(cfg *config) *core {
 		b.fault("BusyTimeout", "%v is not positive; the default is %v", cfg.busy, defaultBusyTimeout)
 	}
 	if b.duration = cfg.duration; b.duration != "" && !slices.Contains(values.DurationForms, b.duration) {
-		b.fault("Durations", "%q is none of %s", b.duration, strings.Join(values.DurationForms, ", "))
+		b.fault("Durations", "%q is not one of %s", b.duration, strings.Join(values.DurationForms, ", "))
 	}
 	for i, fn := range cfg.contexts {
 		if fn == nil {

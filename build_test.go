@@ -49,7 +49,7 @@ func TestOptionFaults(t *testing.T) {
 		{[]Option{Route(plain())}, []string{"route 1: it has no output"}},
 		{[]Option{Route(panicEncoder{plain()}, Output(nil, &w))}, []string{"route 1: the encoder does not work: panic: oops"}},
 		{[]Option{Route(encode.JSON(&encode.Options{Time: "iso", Level: "loud"}), Output(nil, &w))},
-			[]string{`route 1: the encoder does not work: encode: cannot use Time "iso"`, `encode: cannot use Level "loud": it is none of "upper", "lower", "number"`}},
+			[]string{`route 1: the encoder does not work: encode: cannot use Time "iso"`, `encode: cannot use Level "loud": it is not one of "upper", "lower", "number"`}},
 		{[]Option{Route(nilScopeEncoder{plain()}, Output(nil, &w))}, []string{"route 1: the encoder does not work: its Scope is nil"}},
 		{[]Option{Route(plain(), OutputSpec{})}, []string{"route 1, output 1: the writer is nil"}},
 		{[]Option{Route(plain(), Output(nil, &w), Output(nil, nilFile))}, []string{"route 1, output 2: the writer is nil"}},

@@ -244,7 +244,7 @@ func Open(o OutputSpec) (*deliver.Output, error) {
 		return nil, errors.Join(b.faults...)
 	}
 	if out == nil {
-		return nil, fmt.Errorf("forebay: cannot open output: %s: it has no memory; use Writer without Direct, File or To", place)
+		return nil, fmt.Errorf("forebay: cannot open output: %s: it has no memory; use Writer, File or To", place)
 	}
 	return out, nil
 }

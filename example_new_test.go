@@ -46,7 +46,7 @@ func ExampleNew_faults() {
 		forebay.Writer(os.Stdout, forebay.WhenFull("spill")))
 	fmt.Println(err)
 	// Output:
-	// forebay: cannot make router: output 1 (forebay.File): file: cannot open "no/such/directory/app.log": its directory does not exist; create it first: no such file or directory
+	// forebay: cannot make router: output 1 (forebay.File): file: cannot open "no/such/directory/app.log": its directory does not exist: no such file or directory; create it
 	// forebay: cannot make router: output 2 (forebay.Console): forebay.Rotate does not apply to it; leave it out
 	// forebay: cannot make router: output 3 (forebay.Writer): WhenFull is "spill", but there is no Spool; add Spool(dir)
 }

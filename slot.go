@@ -209,7 +209,7 @@ func (s *Slot) Set(w io.Writer) error {
 				s.mu.Lock()
 				s.failed = m.dst
 				s.mu.Unlock()
-				return fmt.Errorf("forebay: slot %s: destination failed with %s to go: %w", s.name, plural.Of(len(m.recs)-m.i, "record"), err)
+				return fmt.Errorf("forebay: slot %s: destination failed, %s left: %w", s.name, plural.Of(len(m.recs)-m.i, "record"), err)
 			}
 		}
 	}

@@ -134,7 +134,7 @@ func TestSlotSetFails(t *testing.T) {
 				}
 				bad.steps = append(bad.steps, fault)
 				err := s.Set(bad)
-				if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("failed with %s to go", plural.Of(10-at, "record"))) {
+				if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("failed, %s left", plural.Of(10-at, "record"))) {
 					t.Errorf("Set: %v", err)
 				}
 				newer := "newer\n"

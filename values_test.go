@@ -347,7 +347,7 @@ func TestDurations(t *testing.T) {
 			}
 		}
 	}
-	if _, err := forebay.NewRouter(forebay.Durations("minutes"), forebay.Output(nil, io.Discard)); err == nil || !strings.Contains(err.Error(), `Durations: "minutes" is none of ns, text, seconds`) {
+	if _, err := forebay.NewRouter(forebay.Durations("minutes"), forebay.Output(nil, io.Discard)); err == nil || !strings.Contains(err.Error(), `Durations: "minutes" is not one of ns, text, seconds`) {
 		t.Error(err)
 	}
 	own := encode.JSON(&encode.Options{Duration: "seconds", TimeKey: "-"})

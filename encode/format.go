@@ -91,7 +91,7 @@ func choice[C ~uint8](faults *[]error, field, text string, def C, names []string
 	if at := indexOf(text, names); at >= 0 {
 		return C(at)
 	}
-	*faults = append(*faults, fmt.Errorf("encode: cannot use %s %q: it is none of %s", field, text, quoted(names)))
+	*faults = append(*faults, fmt.Errorf("encode: cannot use %s %q: it is not one of %s", field, text, quoted(names)))
 	return def
 }
 

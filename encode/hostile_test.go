@@ -402,9 +402,9 @@ func TestHostileText(t *testing.T) {
 		{"map in itself", `"!ERROR:encode: the value contains itself"`, ""},
 		{"slice in itself", `"!ERROR:encode: the value contains itself"`, ""},
 		{"typed slice in itself", `"!ERROR:encode: the value contains itself"`, ""},
-		{"deep list", `"!ERROR:encode: the value is nested too deep"`, ""},
-		{"deep slice", `"!ERROR:encode: the value is nested too deep"`, ""},
-		{"deep map", `"!ERROR:encode: the value is nested too deep"`, ""},
+		{"deep list", `"!ERROR:encode: the value is nested too deeply"`, ""},
+		{"deep slice", `"!ERROR:encode: the value is nested too deeply"`, ""},
+		{"deep map", `"!ERROR:encode: the value is nested too deeply"`, ""},
 		{"chan", `"!ERROR:json: unsupported type: chan int"`, ""},
 		{"complex", `"(1+2i)"`, ""},
 		{"NaN", `"NaN"`, `NaN`},
@@ -508,7 +508,7 @@ func TestTimesOutOfRange(t *testing.T) {
 // recovered from.
 func TestDepthIsBounded(t *testing.T) {
 	n := effort(100_000) // in full, encoding/json alone dies of it
-	const deep = `"!ERROR:encode: the value is nested too deep"`
+	const deep = `"!ERROR:encode: the value is nested too deeply"`
 	for _, v := range []any{deepList(n), deepSlice(n)} {
 		if got := value(t, JSON(nil), v); got != deep {
 			t.Errorf("%T: %.200s", v, got)
@@ -529,7 +529,7 @@ func TestDepthIsBounded(t *testing.T) {
 	}
 	for _, v := range []any{groupValuer{2}, &selfAppender{2}, &selfListAppender{}} {
 		out := encodeOne(t, JSON(nil), slog.Any("k", v))
-		if !strings.Contains(out, "!ERROR: groups nested too deep") && !strings.Contains(out, "!ERROR: too many groups made by LogValuers") {
+		if !strings.Contains(out, "!ERROR: groups nested too deeply") && !strings.Contains(out, "!ERROR: too many groups made by LogValuers") {
 			t.Errorf("%T: no word of it in %.200s", v, out)
 		}
 		if len(out) > 100<<20 {

@@ -216,10 +216,10 @@ func TestUnknownFormats(t *testing.T) {
 		err := e.(*encoder).Validate()
 		for _, want := range []string{
 			`encode: cannot use Time "unix-ms": it is not a layout with a time field; write the layout for the reference time, such as "2006-01-02 15:04:05", or use one of "rfc3339nano", "rfc3339micro",`,
-			`encode: cannot use Duration "minutes": it is none of "ns", "text", "seconds"`,
-			`encode: cannot use Level "x": it is none of "upper", "lower", "number"`,
-			`encode: cannot use Caller "y": it is none of "object", "full", "short"`,
-			`encode: cannot use Errors "z": it is none of "text", "chain", "verbose"`,
+			`encode: cannot use Duration "minutes": it is not one of "ns", "text", "seconds"`,
+			`encode: cannot use Level "x": it is not one of "upper", "lower", "number"`,
+			`encode: cannot use Caller "y": it is not one of "object", "full", "short"`,
+			`encode: cannot use Errors "z": it is not one of "text", "chain", "verbose"`,
 		} {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("got %v\nwant %s", err, want)

@@ -143,7 +143,7 @@ func (f *File) openLocked() error {
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			if _, bad := os.Stat(filepath.Dir(f.path)); bad != nil {
-				return fmt.Errorf("its directory does not exist; create it first: %w", cause(err))
+				return fmt.Errorf("its directory does not exist: %w; create it", cause(err))
 			}
 			return fmt.Errorf("cannot create a file in its directory: %w", cause(err))
 		}

@@ -34,10 +34,10 @@ func resolve(path string) string {
 func errClaimed(rotates bool) error {
 	if rotates {
 		return errors.New("another process, or another File of this process, writes to it (perhaps through a hard link), so it cannot be rotated: " +
-			"stop the other, or use a separate file")
+			"stop the other process, or use a separate file")
 	}
 	return errors.New("another process, or another File of this process, writes to it through a hard link and rotates it: " +
-		"stop the other, or use a separate file")
+		"stop the other process, or use a separate file")
 }
 
 // acquire locks the lock file: exclusively for a File that rotates, because two rotating
@@ -68,10 +68,10 @@ func (f *File) acquire() error {
 		return nil // not readable for this user, so not opened by this process
 	case !got && f.o.rotates():
 		return errors.New(holder(path) + " writes to it, so it cannot be rotated: " +
-			"stop the other, or use a separate file (lock " + path + ")")
+			"stop the other process, or use a separate file (lock " + path + ")")
 	case !got:
 		return errors.New(holder(path) + " writes to it and rotates it: " +
-			"stop the other, or use a separate file (lock " + path + ")")
+			"stop the other process, or use a separate file (lock " + path + ")")
 	}
 	f.lock = l
 	if f.o.rotates() {

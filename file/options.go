@@ -118,7 +118,7 @@ func (o Options) resolve() (Options, error) {
 		bad("Sync", fmt.Sprintf("%q", o.Sync), `"never" or "always"`)
 	}
 	if !o.rotates() && len(errs) == 0 && (o.KeepFiles != 0 || o.KeepFor != 0 || o.Compress != "") {
-		bad("RotateBytes", 0, "set, or RotateEvery, for KeepFiles, KeepFor and Compress to mean anything")
+		bad("RotateBytes", 0, "set, or RotateEvery, because KeepFiles, KeepFor and Compress apply to rotated files")
 	}
 	return o, errors.Join(errs...)
 }

@@ -88,7 +88,7 @@ func (s *valuer) named(dst []byte, name string, attrs []slog.Attr) ([]byte, int)
 		return dst, 0
 	}
 	if s.within >= maxGroups || len(dst)-s.base > s.limit { // LogValuers may return groups without end
-		return msgpack.AppendStr(msgpack.AppendStr(dst, name), "!ERROR: groups nested too deep"), 1
+		return msgpack.AppendStr(msgpack.AppendStr(dst, name), "!ERROR: groups nested too deeply"), 1
 	}
 	s.within++
 	if name == "" {

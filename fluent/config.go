@@ -295,7 +295,7 @@ func (c Config) resolve() (*resolved, error) {
 		bad("Config.Tag: %w", err)
 	}
 	if len(c.Weights) > 0 && len(c.Weights) != len(c.Servers) {
-		bad("Config.Weights has %d, must have one for each of the %d servers", len(c.Weights), len(c.Servers))
+		bad("Config.Weights has %d weights, must have %d: one for each server", len(c.Weights), len(c.Servers))
 		c.Weights = nil
 	}
 	usesTLS := false
@@ -307,7 +307,7 @@ func (c Config) resolve() (*resolved, error) {
 		}
 		if s.standby = i >= len(c.Servers); !s.standby && len(c.Weights) > 0 {
 			if s.weight = c.Weights[i]; s.weight < 1 || s.weight > maxWeight {
-				bad("Config.Weights: that of %s is %d, must be 1 to %d", s.label, s.weight, maxWeight)
+				bad("Config.Weights: the weight of %s is %d, must be 1 to %d", s.label, s.weight, maxWeight)
 			}
 		}
 		usesTLS = usesTLS || s.tls
@@ -320,7 +320,7 @@ func (c Config) resolve() (*resolved, error) {
 			bad("%w", err)
 		}
 	} else if c.TLS != (transport.TLS{}) {
-		bad("Config.TLS is set, but no server is named tls://")
+		bad("Config.TLS is set, but no server has the scheme tls://")
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
@@ -354,7 +354,7 @@ func (r *resolved) secrets(bad func(string, ...any)) {
 		if s.name == "Password" {
 			bad("Config.Auth.%sFile: %s is empty", s.name, s.file)
 		} else if !r.Auth.Secured && r.Auth.User == "" {
-			bad("Config.Auth.%sFile: %s is empty: if the server's key is, set Config.Auth.Secured", s.name, s.file)
+			bad("Config.Auth.%sFile: %s is empty; if the key of the server is empty, set Config.Auth.Secured", s.name, s.file)
 		}
 	}
 	if r.Auth.User == "" && r.Auth.Password != "" {

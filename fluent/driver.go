@@ -21,7 +21,7 @@ var (
 	errClosed = fmt.Errorf("fluent: %w", batch.ErrClosed)
 	errNoAck  = errors.New("no acknowledgement in time")
 	errUnread = errors.New("the server did not read a batch")
-	errNoBeat = errors.New("no heartbeat of the server")
+	errNoBeat = errors.New("no heartbeat from the server")
 )
 
 // A Driver is the driver of the Forward protocol: a [deliver.Destination] that sends batches of

@@ -139,7 +139,7 @@ func TestReplaceAttrTagsAndSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(Codec().AppendJSON(nil, out, m))
-	for _, want := range []string{`"tag":"svc.x"`, `"src":"in callerPC"`, `"level":"INFO"`, `!ERROR: groups nested too deep`} {
+	for _, want := range []string{`"tag":"svc.x"`, `"src":"in callerPC"`, `"level":"INFO"`, `!ERROR: groups nested too deeply`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%s is not in %s", want, text)
 		}

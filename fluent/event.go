@@ -54,7 +54,7 @@ func checkTime(t time.Time) error {
 	if holdsTime(t) {
 		return nil
 	}
-	return fmt.Errorf("%w: the time %s: the protocol holds 1970-01-01 to %s", ErrValue, t.UTC().Format(time.RFC3339), lastTime)
+	return fmt.Errorf("%w: the time %s: the protocol represents times from 1970-01-01 to %s", ErrValue, t.UTC().Format(time.RFC3339), lastTime)
 }
 
 var lastTime = time.Unix(maxSeconds, 0).UTC().Format(time.RFC3339)

@@ -184,7 +184,7 @@ func (h *handshaker) checkPong(msg []byte, salt string, nonce []byte) error {
 	}
 	if texts[1] == h.hostname {
 		// Its digest would be the one of our PING, which anybody can send back.
-		return fmt.Errorf("%w: its name is that of this client, %q, so its answer proves nothing", errRefused, printable(h.hostname))
+		return fmt.Errorf("%w: its name is that of this client, %q, so its answer does not authenticate it", errRefused, printable(h.hostname))
 	}
 	want := digest(salt, texts[1], string(nonce), h.key)
 	if subtle.ConstantTimeCompare([]byte(want), []byte(texts[2])) != 1 {

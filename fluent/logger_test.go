@@ -443,7 +443,7 @@ func TestRouterEncoder(t *testing.T) {
 				t.Fatal(err)
 			}
 			text := string(v.Record)
-			if i := strings.Index(text, `"e":`); i > 0 && strings.Contains(text, "!ERROR: groups nested too deep") {
+			if i := strings.Index(text, `"e":`); i > 0 && strings.Contains(text, "!ERROR: groups nested too deeply") {
 				text = text[:i] + `"e":{"more":"…"}}`
 			}
 			got[m.Tag] = append(got[m.Tag], text)

@@ -524,7 +524,7 @@ func marshaled(m values.Marshaler, room []byte) (out []byte, err error) {
 func cleaned(out []byte) ([]byte, error) {
 	ok, err := msgpack.IsClean(out)
 	if err != nil {
-		return nil, fmt.Errorf("MarshalMsg appended no single MessagePack value: %w", err)
+		return nil, fmt.Errorf("MarshalMsg did not append exactly one MessagePack value: %w", err)
 	}
 	if !ok {
 		out, _, err = msgpack.AppendClean(nil, out)

@@ -747,10 +747,10 @@ func TestMarshalMsgSeesNothingOfTheEntry(t *testing.T) {
 			return append(b, 1)
 		}, `1`},
 		"overwrites from the beginning": {func(b []byte) []byte { return append(b[:0], 1) }, `1`},
-		"returns nothing":               {func([]byte) []byte { return nil }, `"!ERROR:MarshalMsg appended no single`},
-		"appends nothing":               {func(b []byte) []byte { return b }, `"!ERROR:MarshalMsg appended no single`},
-		"appends two":                   {func(b []byte) []byte { return append(b, 1, 2) }, `"!ERROR:MarshalMsg appended no single`},
-		"appends half":                  {func(b []byte) []byte { return append(b, 0x92, 1) }, `"!ERROR:MarshalMsg appended no single`},
+		"returns nothing":               {func([]byte) []byte { return nil }, `"!ERROR:MarshalMsg did not append exactly one`},
+		"appends nothing":               {func(b []byte) []byte { return b }, `"!ERROR:MarshalMsg did not append exactly one`},
+		"appends two":                   {func(b []byte) []byte { return append(b, 1, 2) }, `"!ERROR:MarshalMsg did not append exactly one`},
+		"appends half":                  {func(b []byte) []byte { return append(b, 0x92, 1) }, `"!ERROR:MarshalMsg did not append exactly one`},
 		"panics":                        {func(b []byte) []byte { panic("no") }, `"!PANIC: no"`},
 	} {
 		got := encoded(t, map[string]any{"v": tc.m})

@@ -438,7 +438,7 @@ func (c *Config) resolveLabels(bad func(string, ...any)) {
 			bad("labels: a name is empty; give one, such as app")
 			continue
 		case names[name] != "":
-			bad("labels: %q and %q are both %s to Loki", min(given, names[name]), max(given, names[name]), name)
+			bad("labels: %q and %q both become %s at Loki", min(given, names[name]), max(given, names[name]), name)
 			continue
 		case len(name) > c.Limits.MaxLabelName:
 			bad("labels: the name %.40q… has %d bytes, more than max_label_name (%d)", name, len(name), c.Limits.MaxLabelName)
@@ -466,7 +466,7 @@ func (c *Config) resolveLabels(bad func(string, ...any)) {
 	slices.SortFunc(c.gapLabels, byName)
 	for i := range c.gapLabels {
 		if i > 0 && c.gapLabels[i].name == c.gapLabels[i-1].name {
-			bad("gap_labels: two are %s to Loki", c.gapLabels[i].name)
+			bad("gap_labels: two names become %s at Loki", c.gapLabels[i].name)
 		}
 	}
 	n := len(c.labels)

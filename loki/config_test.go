@@ -51,7 +51,7 @@ func TestConfigFaults(t *testing.T) {
 		"url: it cannot be read":                     func(c *Config) { c.URL = "http://u:s3cret@%zz" },
 		"labels: there is none":                      func(c *Config) { c.Labels, c.NoLevelLabel = nil, true },
 		"labels: there are 16":                       func(c *Config) { c.Labels = many },
-		`"a-b" and "a.b" are both a_b`:               func(c *Config) { c.Labels = map[string]string{"a.b": "1", "a-b": "2"} },
+		`"a-b" and "a.b" both become a_b`:            func(c *Config) { c.Labels = map[string]string{"a.b": "1", "a-b": "2"} },
 		"labels: a is empty":                         func(c *Config) { c.Labels = map[string]string{"a": ""} },
 		"max_label_value (2048)":                     func(c *Config) { c.Labels = map[string]string{"a": strings.Repeat("x", 2049)} },
 		"has 2049 bytes, more than max_label_va":     func(c *Config) { c.Labels = map[string]string{"a": strings.Repeat("\xff.", 512) + "x"} },

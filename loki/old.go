@@ -8,7 +8,7 @@ import (
 // originalTime is the metadata with the time that a record had before it got another.
 const originalTime = "original_time"
 
-var errOld = errors.New("loki: records that are too old are sent with the current time; their own is in the metadata " + originalTime)
+var errOld = errors.New("loki: records that are too old are sent with the current time; the original time is in the metadata " + originalTime)
 
 // oldEvery is how often an operator is told so.
 const oldEvery = 10 * time.Minute

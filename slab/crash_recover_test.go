@@ -345,9 +345,9 @@ func TestFilesOfOtherForms(t *testing.T) {
 	}{
 		{a1, a1, false, ""},
 		{a1, a2, false, ""}, // an older version
-		{a2, a1, false, `version 2 of type "a", this output knows up to 1: left where it is`},
+		{a2, a1, false, `version 2 of type "a", but this output accepts up to version 1; the file is kept`},
 		{a2, a1, true, ""},
-		{a1, b, false, `records of type "a", this output takes "b": left where it is`},
+		{a1, b, false, `records of type "a", but this output accepts "b"; the file is kept`},
 		{a1, b, true, ""},
 	} {
 		t.Run(fmt.Sprint(c.was, c.is, c.takes), func(t *testing.T) {

@@ -14,7 +14,7 @@ var (
 	ErrFull = errors.New("spool: full")
 	// ErrLocked is returned, wrapped, by [Open] and [Purge] when another
 	// process (or another Spool of this one) has the directory open.
-	ErrLocked = errors.New("directory is in use by another process, or twice by this one: end the other, or use another directory")
+	ErrLocked = errors.New("directory is in use by another process, or twice by this one: end the other process, or use another directory")
 )
 
 var (

@@ -544,7 +544,7 @@ func checkStructs(t *testing.T, shape []byte, seed uint64) {
 			t.Fatal(err)
 		}
 		out, err := fluent.AppendEvent(nil, time.Unix(1, 2), v[0])
-		if errors.Is(err, fluent.ErrValue) && strings.Contains(err.Error(), "nested too deep") {
+		if errors.Is(err, fluent.ErrValue) && strings.Contains(err.Error(), "nested too deeply") {
 			return
 		}
 		if err != nil {

@@ -31,7 +31,7 @@ func FormOf(c batch.Codec) (f Form, err error) {
 		}
 	})
 	if err != nil {
-		err = fmt.Errorf("slab: Options.Codec does not say what it is: %w", err)
+		err = fmt.Errorf("slab: ContentType or SchemaVersion of Options.Codec failed: %w", err)
 	}
 	return f, err
 }
@@ -119,16 +119,16 @@ func (a *Adoption) codecOf(o *Orphan) error {
 		var c batch.Codec
 		ok := false
 		if err := contain.Call(func() { c, ok = a.Other(o.ContentType, o.Schema) }); err != nil {
-			return fmt.Errorf("slab: Crash.Codec, asked about %s, which is left where it is: %w", o.Path, err)
+			return fmt.Errorf("slab: %s is kept, because Crash.Codec failed for it: %w", o.Path, err)
 		}
 		if o.Codec = c; ok {
 			return nil
 		}
 	}
 	if o.ContentType == a.Form.ContentType {
-		return fmt.Errorf("slab: %s holds %d records of version %d of type %q, this output knows up to %d: left where it is",
+		return fmt.Errorf("slab: %s holds %d records of version %d of type %q, but this output accepts up to version %d; the file is kept",
 			o.Path, len(o.Records), o.Schema, a.Form.ContentType, a.Form.Schema)
 	}
-	return fmt.Errorf("slab: %s holds %d records of type %q, this output takes %q: left where it is",
+	return fmt.Errorf("slab: %s holds %d records of type %q, but this output accepts %q; the file is kept",
 		o.Path, len(o.Records), o.ContentType, a.Form.ContentType)
 }

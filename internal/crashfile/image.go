@@ -150,12 +150,12 @@ func readBeside(path string, limit int64) ([]byte, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("slab: cannot read what belongs to a crash-safe file: %w", err)
+		return nil, fmt.Errorf("slab: cannot read a companion file of a crash-safe file: %w", err)
 	}
 	defer f.Close()
 	st, err := f.Stat()
 	if err != nil {
-		return nil, fmt.Errorf("slab: cannot read what belongs to a crash-safe file: %w", err)
+		return nil, fmt.Errorf("slab: cannot read a companion file of a crash-safe file: %w", err)
 	}
 	return readBounded(f, min(st.Size(), limit))
 }

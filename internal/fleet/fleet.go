@@ -167,7 +167,7 @@ func (c *Config) resolve() (r Config, err error) {
 		err = fmt.Errorf("%w: a host sends %.0f records/s at most, in batches of %.0f, and %.0f arrive",
 			ErrTooSlow, r.sends(), r.batch(), r.Rate)
 	case r.Accept > 0 && float64(r.Hosts)/r.Accept > Longest.Seconds()/100:
-		err = fmt.Errorf("%w: to take %d hosts back at %v per second takes days", ErrTooSlow, r.Hosts, r.Accept)
+		err = fmt.Errorf("%w: at %v new sessions per second, %d hosts need days to return", ErrTooSlow, r.Accept, r.Hosts)
 	}
 	return r, err
 }
@@ -252,7 +252,7 @@ func (c *Config) Plan(catchUp time.Duration) (int, error) {
 	}
 	room := math.Floor(r.takes() / need) // hosts that one partition may have
 	if room < 1 && !r.Keyed {
-		return 0, fmt.Errorf("%w: one host needs %.0f records/s to catch up, and a partition takes %.0f: have more partitions get its records, by a key", ErrTooSlow, need, r.takes())
+		return 0, fmt.Errorf("%w: one host needs %.0f records/s to catch up, and a partition takes %.0f: spread its records over more partitions with a key", ErrTooSlow, need, r.takes())
 	}
 	if r.Keyed {
 		p := math.Ceil(float64(r.Hosts) * need / r.takes())

@@ -12,7 +12,7 @@ var (
 	// ErrInvalid reports that the input is not MessagePack.
 	ErrInvalid = errors.New("msgpack: invalid bytes")
 	// ErrDepth reports that values are nested too deeply.
-	ErrDepth = errors.New("msgpack: nested too deep")
+	ErrDepth = errors.New("msgpack: nested too deeply")
 )
 
 // MaxDepth is the maximum nesting of values for [Skip] and [AppendJSON].

@@ -18,7 +18,7 @@ func TestShallow(t *testing.T) {
 		{deep(3), 2, `[["[1]"]]`},
 		{deep(3), 0, `"[[[1]]]"`},
 		{[]byte{0x82, 0xa1, 'a', 0x91, 1, 0xa1, 'b', 2}, 1, `{"a":"[1]","b":2}`},
-		{deep(MaxDepth + 5), 1, `["!ERROR: msgpack: nested too deep"]`},
+		{deep(MaxDepth + 5), 1, `["!ERROR: msgpack: nested too deeply"]`},
 	} {
 		tail := append(bytes.Clone(tt.in), 0xc0)
 		out, rest, err := AppendShallow(nil, tail, tt.levels)

@@ -56,7 +56,7 @@ func (p *Parser) Explain(ev *Event) (x Explanation) {
 	if f := textLevel(ev.Line, &m); f.why != "" {
 		x.Level = fmt.Sprintf("%s: %q (%s)", level, ev.Line[f.from:f.to], f.why)
 	} else {
-		x.Level = "none: no word is in a place for levels"
+		x.Level = "none: no word is in a position for levels"
 	}
 	return x
 }

@@ -30,7 +30,7 @@ const (
 
 // Replacements for data that is not examined. They are known to contain no secrets.
 const (
-	tooDeep  = "!ERROR: nested too deep to be redacted"
+	tooDeep  = "!ERROR: nested too deeply to be redacted"
 	tooMany  = "!ERROR: too many groups made by LogValuers"
 	withheld = "!ERROR: withheld, because its redaction did not end"
 )

@@ -71,7 +71,7 @@ const (
 
 // The errors of a Walk. The value is then incomplete and must be discarded.
 var (
-	ErrDepth   = errors.New("the value is nested too deep")
+	ErrDepth   = errors.New("the value is nested too deeply")
 	ErrCycle   = errors.New("the value contains itself")
 	ErrNodes   = fmt.Errorf("the value holds more than %d others", maxNodes)
 	ErrChanged = errors.New("a map has changed while it was written")

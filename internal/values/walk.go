@@ -101,7 +101,7 @@ const (
 )
 
 const (
-	tooDeep = "!ERROR: groups nested too deep"
+	tooDeep = "!ERROR: groups nested too deeply"
 	tooMany = "!ERROR: too many groups made by LogValuers"
 )
 

@@ -73,7 +73,7 @@ func (fileDest) Open(rest string, c *Spec) (*Target, error) {
 	f, err := file.Open(path, o)
 	if err != nil {
 		if !o.MakeDirs && errors.Is(err, os.ErrNotExist) {
-			err = fmt.Errorf("%w; --mkdirs creates it", err)
+			err = fmt.Errorf("%w, or use --mkdirs", err)
 		}
 		return nil, err
 	}

@@ -51,7 +51,7 @@ func Parse(names []string) (*Rules, error) {
 		default:
 			re, err := regexp.Compile(name)
 			if err != nil {
-				return nil, fmt.Errorf("it is neither one of %s nor a regular expression: %s", strings.Join(Names, ", "), strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+				return nil, fmt.Errorf("%q is neither one of %s nor a regular expression: %s", name, strings.Join(Names, ", "), strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 			}
 			if own != nil {
 				return nil, fmt.Errorf("%q and %q are two patterns: combine them as A|B", own.re, name)

@@ -89,11 +89,11 @@ func (r *Reader) Read(ctx context.Context) error {
 		}
 		return nil
 	case errors.Is(err, io.EOF) && rest > 0:
-		return fmt.Errorf("%w, after %s of it", errCut, units.Size(float64(rest)))
+		return fmt.Errorf("%w: %s received", errCut, units.Size(float64(rest)))
 	case errors.Is(err, os.ErrDeadlineExceeded) && rest == 0:
 		return fmt.Errorf("no data for %v", within)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("the rest of the message did not arrive within %v, after %s of it", within, units.Size(float64(rest)))
+		return fmt.Errorf("the rest of the message did not arrive within %v: %s received", within, units.Size(float64(rest)))
 	}
 	return err
 }

@@ -122,11 +122,11 @@ func (out *Output) deliveryEvent(e batch.Event) {
 	case "spill":
 		switch said := out.failing.Load(); {
 		case errors.Is(e.Err, deliver.ErrFull) && !said:
-			say("is too slow, lines go to --spool %s", out.Spec.Text("spool"))
+			say("is too slow; lines go to --spool %s", out.Spec.Text("spool"))
 		case said:
-			say("is down, lines go to --spool %s", out.Spec.Text("spool"))
+			say("is down; lines go to --spool %s", out.Spec.Text("spool"))
 		default: // it refused all at the first attempt
-			say("is down, lines go to --spool %s: %s", out.Spec.Text("spool"), console.Plain(e.Err))
+			say("is down; lines go to --spool %s: %s", out.Spec.Text("spool"), console.Plain(e.Err))
 		}
 	case "spilled":
 		say("no records are left in --spool %s", out.Spec.Text("spool"))

@@ -112,7 +112,7 @@ func (out *Output) event(e batch.Event, memory string) {
 		if errors.Is(e.Err, context.Canceled) {
 			return // the time was up, as the summary says
 		}
-		out.Env.Console.Say("%s: %s; retrying, up to %s of lines wait", e.Output, console.Plain(e.Err), memory)
+		out.Env.Console.Say("%s: %s; retrying; up to %s of lines wait in memory", e.Output, console.Plain(e.Err), memory)
 	case "gone":
 		out.Env.Console.Say("%s: %s; this output is closed", e.Output, console.Plain(e.Err))
 	case "poison":

@@ -76,7 +76,7 @@ func TestConfigTogether(t *testing.T) {
 		"inputs: {a: {type: tail, files: x, from: middle}}\noutputs: {o: {to: \"stdout:\", from: a}}":                           "1:42: inputs.a.from: \"middle\" is not one of",
 		"inputs: {a: {type: forward, user: u}}\noutputs: {o: {to: \"stdout:\"}}":                                                "user and password-file belong together",
 		"inputs: {a: {type: forward, shared-key-file: /none}}\noutputs: {o: {to: \"stdout:\"}}":                                 "cannot read shared-key-file /none",
-		"inputs: {a: {type: tail, files: x, multiline: [\"((\"]}}\noutputs: {o: {to: \"stdout:\"}}":                             "multiline[0]: it is neither one of",
+		"inputs: {a: {type: tail, files: x, multiline: [\"((\"]}}\noutputs: {o: {to: \"stdout:\"}}":                             "multiline[0]: \"((\" is neither one of",
 		"inputs: {a: {type: stdin}}\noutputs: {o: {to: \"stdout:\", when-full: spill}}":                                         "when-full spill needs spool DIR",
 		"inputs: {a: {type: stdin}}\noutputs: {o: {to: \"loki://h:3100\", label: {x: y, \"x\": z}}}":                            "x is given twice",
 		"inputs: {a: {type: stdin}}\noutputs: {o: {to: \"stdout:\", fallback: \"file:/none/x\"}}":                               "outputs.o.fallback: there is no directory /none",

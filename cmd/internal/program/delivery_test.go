@@ -59,7 +59,7 @@ func TestSpoolSurvives(t *testing.T) {
 // why, once.
 func TestSpillSaysWhy(t *testing.T) {
 	for want, err := range map[string]error{
-		"fake: is down, lines go to --spool DIR": batch.Fatal(errors.New("wrong password")),
+		"fake: is down; lines go to --spool DIR": batch.Fatal(errors.New("wrong password")),
 		"fake: refused; retrying\n":              errors.New("refused"),
 	} {
 		dir := t.TempDir()

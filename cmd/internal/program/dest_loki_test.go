@@ -213,7 +213,7 @@ func TestTooOldLines(t *testing.T) {
 		{"", []string{"fresh"}, nil, 2, `older than --max-age (168h0m0s); see DEAD; --too-old now sends them with the current time`},
 		{"&too-old=drop", []string{"fresh"}, nil, 0, "refuses records permanently"},
 		{"&too-old=now", []string{"ancient", "far", "fresh"}, []string{"2001-02-03T04:05:06Z", far.Format(time.RFC3339)}, 0,
-			"records that are too old are sent with the current time; their own is in the metadata original_time"},
+			"records that are too old are sent with the current time; the original time is in the metadata original_time"},
 		{"&max-age=0", []string{"ancient", "fresh"}, nil, 1, "refuses records permanently: server answered 400"},
 	} {
 		var mu sync.Mutex

@@ -218,7 +218,7 @@ func TestWhenFullSpill(t *testing.T) {
 		first := &stuck{release: make(chan struct{})}
 		said, err := pipe(t, first, time.Second, input.String())
 		close(first.release)
-		if exit.Code(err) != exit.KeptCode || !strings.Contains(said, "fake: is too slow, lines go to --spool "+dir) ||
+		if exit.Code(err) != exit.KeptCode || !strings.Contains(said, "fake: is too slow; lines go to --spool "+dir) ||
 			!strings.Contains(said, "fake accepted=20000 delivered=0 pending=20000{slab=0 spill=20000 inflight=0}") {
 			t.Fatal(err, said)
 		}

@@ -37,7 +37,7 @@ func TestSpoolOfAnOutputThatIsGone(t *testing.T) {
 	r.begin(in + gone + here)
 	r.await("the spool", func() bool {
 		files, _ := filepath.Glob(filepath.Join(r.dir, "spool", "*", "*"))
-		return strings.Contains(r.read("here.log"), "two") && len(files) > 1 && strings.Contains(r.said.String(), "is down, lines go to")
+		return strings.Contains(r.read("here.log"), "two") && len(files) > 1 && strings.Contains(r.said.String(), "is down; lines go to")
 	})
 	if said, err := r.end(); exit.Code(err) != exit.KeptCode {
 		t.Fatal(err, said)

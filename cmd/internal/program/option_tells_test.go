@@ -16,7 +16,7 @@ func TestTellingOptions(t *testing.T) {
 	}
 	_, text, _ := strings.Cut(string(doc), "are part of that name:")
 	text, _, _ = strings.Cut(text, "may change from run to run")
-	_, help, _ := strings.Cut(newPipe(nil, nil).Long, "belong to a --to")
+	_, help, _ := strings.Cut(newPipe(nil, nil).Long, "to the --to with the same")
 	for _, o := range setting.Options {
 		if o.Identifies && !o.KeyOnly && (!strings.Contains(text, "`"+o.Name+"`") || !strings.Contains(help, o.Name)) {
 			t.Errorf("%s is not named", o.Name)

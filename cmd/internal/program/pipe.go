@@ -34,7 +34,7 @@ func newPipe(stdin, stderr *os.File) *cobra.Command {
 }
 
 // multilineHelp describes --multiline in the help of pipe and tail.
-const multilineHelp = `--multiline joins several lines to one record. go, java, dotnet, node, python, ruby and rust
+const multilineHelp = `--multiline joins several lines into one record. go, java, dotnet, node, python, ruby and rust
 join stack traces. cri and docker join the partial lines of container runtimes and remove
 their wrapping. auto selects all of these. Any other value is a regular expression for the
 first line of a record, such as '^\d{4}-'. The flag may be repeated: --multiline cri
@@ -104,9 +104,9 @@ Failures: failed lines are sent again in order. While a destination is down, lin
 --fallback when more than --pending-limit wait, else to --spool, else they wait in the slabs.
 The next run with the same --to reads the spool and delivers it first. Lines that a
 destination refuses permanently go to --dead-letter or, with --spool, to dead-letters.jsonl in
-the spool directory of the destination; without both they are only counted. On the network,
-and with any of --fallback, --spool, --dead-letter and --retry-age, a failed line is dropped
-when it is older than --retry-age.
+the spool directory of the destination; without both they are only counted. A failed
+line is dropped when it is older than --retry-age, if its destination is on the network or if
+any of --fallback, --spool, --dead-letter and --retry-age is given.
 
 Crashes: --crash-safe keeps lines that were read and not yet delivered, even if the program is
 killed. The next run delivers them first, and forebay spool shows them. A line that was being
@@ -116,9 +116,9 @@ unless --crash-safe-required is given.
 
 Dry run: with --dry-run nothing is sent, and the data that would be sent is printed on standard
 output. The records of earlier runs are neither printed nor changed, and --fallback, --spool,
---dead-letter and --crash-safe are not used. A destination without a dry run is refused (78).
-The exit code is 0 if every line was printed, and 1 if a line would be refused or could not be
-printed.
+--dead-letter and --crash-safe are not used. A destination that does not support a dry run is
+refused (78). The exit code is 0 if every line was printed, and 1 if a line would be refused or
+could not be printed.
 
 Destinations:
 ` + dest.UsageOf(c.Dests) + `
@@ -134,9 +134,9 @@ The first ? of a --to begins its options. In a path, write %3F for ? and %25 for
 value of an option, write %26 for &, %25 for %, and %40 for @, because a --to with a server
 must not contain @. No option holds a secret: passwords, keys and tokens are in files.
 
-Records in --spool and --crash-safe belong to a --to without its options, except label,
-label-from, tenant, tag, tag-from, resource, hec and the options of syslog. The other options
-may change from run to run.
+The next run delivers the records in --spool and --crash-safe to the --to with the same
+destination and the same label, label-from, tenant, tag, tag-from, resource, hec and syslog
+options. The other options may change from run to run.
 
 A flag that no --to supports is an error, and so is an option that its --to does not support.
 
@@ -165,11 +165,11 @@ A flag that no --to supports is an error, and so is an option that its --to does
 	fs.SortFlags = false
 	fs.StringArrayVar(&c.To, "to", nil, "destination `DEST`, see above; may be repeated (default stdout:)")
 	format.Add(cmd, "format", "f", "format of the lines")
-	times.Add(cmd, "time", "", "time of a record: its time in the line, its arrival, or its arrival if the line has none, marked time_from=arrival")
+	times.Add(cmd, "time", "", "time of a record: the time in the line, the arrival time, or the arrival time if the line has none, marked time_from=arrival")
 	fs.Var(&c.Zone, "zone", "`ZONE` of times without a zone, such as Europe/Berlin or +02:00 (default: the system's)")
 	fs.Var(&c.Charset, "charset", "character set `NAME` of the input, such as utf-16, latin1 or windows-1252; a byte order mark at the start overrides it")
 	setting.Complete(cmd, "charset", charset.Names()...)
-	fs.StringArrayVar(&c.Multiline, "multiline", nil, "join lines to records: go, java, dotnet, node, python, ruby, rust, cri, docker, auto, or a `PATTERN` of first lines; may be repeated (default: off)")
+	fs.StringArrayVar(&c.Multiline, "multiline", nil, "join lines into records: go, java, dotnet, node, python, ruby, rust, cri, docker, auto, or a `PATTERN` of first lines; may be repeated (default: off)")
 	setting.Complete(cmd, "multiline", join.Names...)
 	fs.Var(&c.MaxRecord, "max-record", "maximum length of a line; longer lines are dropped and counted")
 	fs.Var(&c.DrainTimeout, "drain-timeout", "time to deliver remaining lines after the end of the input or a signal")

@@ -241,7 +241,7 @@ func TestTransientFailure(t *testing.T) {
 		return nil
 	}})
 	stderr, err := runText(t, c, "one\n")
-	if err != nil || strings.Count(stderr, "fake: busy; retrying, up to 4 × 4 KiB of lines wait\n") != 1 || strings.Count(stderr, "fake: works again\n") != 1 {
+	if err != nil || strings.Count(stderr, "fake: busy; retrying; up to 4 × 4 KiB of lines wait in memory\n") != 1 || strings.Count(stderr, "fake: works again\n") != 1 {
 		t.Error(err, stderr)
 	}
 }

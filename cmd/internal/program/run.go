@@ -36,9 +36,9 @@ drop records. Each output is a destination with separate memory, delivery and sp
 output can select inputs, fields and levels. docs/CONFIG.md describes every key; forebay init
 writes an example.
 
-A listener acknowledges a message, and the position in a file is stored, after every selected
-output has delivered the records or written them to its spool. An input stops reading while
-one of its outputs is full.
+A listener acknowledges a message, and the position in a file is stored, after each output
+that selects the records has delivered them or written them to its spool. An input stops
+reading while one of its outputs is full.
 
 SIGHUP reads the configuration again and reopens the files of outputs. With --watch, a change
 of the file has the same effect. Unchanged inputs and outputs continue without interruption. A
@@ -105,7 +105,7 @@ func newValidate(stdin *os.File, stdout io.Writer) *cobra.Command {
 		Short: "Validate a configuration file",
 		Long: `Validate a configuration file, and report every error with its line and column. Files with
 keys, passwords and certificates are read. Nothing is written or created, no connection is
-made, and no spool is opened. Labels that have another name at Loki are listed.
+made, and no spool is opened. Labels that are renamed for Loki are listed.
 
 Exit codes:
   0   the configuration is valid

@@ -41,7 +41,8 @@ newline; see --partial-after. A line delivered without its newline has the field
 ` + multilineHelp + `
 
 Records of a file in /var/log/containers get the fields pod, namespace and container from its
-path. They appear with --encode json and logfmt, at forward:, and with --metadata at loki:.
+path. They are delivered with --encode json and logfmt, to forward:, and with --metadata to
+loki:.
 
 The other flags are described by forebay pipe --help.
 
@@ -67,7 +68,7 @@ The other flags are described by forebay pipe --help.
 	fs.StringVar(&f.State, "state", "", "store the delivered position of each file in `DIR` (default: none)")
 	f.From.Add(cmd, "from", "", "position to begin at in files that exist at the start and are not in --state (default end; start with --once)")
 	fs.BoolVar(&f.Once, "once", false, "read to the end of the files and exit")
-	fs.StringVar(&f.PathKey, "path-key", "", "field `NAME` for the path of the file: with --encode json and logfmt, at forward:, and for --label-from and --metadata of loki: (default: none)")
+	fs.StringVar(&f.PathKey, "path-key", "", "field `NAME` for the path of the file, delivered with --encode json and logfmt, to forward:, and with --label-from and --metadata to loki: (default: none)")
 	fs.Var(&f.Partial, "partial-after", "time without growth after which a last line without a newline is delivered (default 0: wait for the newline)")
 	fs.Var(&f.Rotated, "max-rotated", "number `N` of rotated files of a path to keep open until they are read; older ones are lost and reported")
 	fs.AddFlagSet(rest)

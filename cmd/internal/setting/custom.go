@@ -62,7 +62,7 @@ var elsewhere = map[string]string{
 // IsElsewhere says which program has a kind of destination or input; "": none is known.
 func IsElsewhere(kind string) string {
 	if where := elsewhere[kind]; where != "" {
-		return fmt.Sprintf("this program does not support it; use %s (GOWORK=off go -C cmd/%s build, or the image of deploy)", where, where)
+		return fmt.Sprintf("this program does not support it; use %s (build it with GOWORK=off go -C cmd/%s build, or use the image in deploy)", where, where)
 	}
 	return ""
 }

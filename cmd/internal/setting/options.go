@@ -144,7 +144,7 @@ var Options = []*Option{
 		Usage:   "loki: label of all lines, `NAME=VALUE` or NAME:VALUE; may be repeated (default job=forebay)",
 		Initial: func() Value { return new(List) }},
 	{Name: "label-from", Go: "loki.Config.LabelAttrs", Of: lokis, Identifies: true,
-		Usage:   "loki: field `NAME` that becomes a label: of a JSON or logfmt line, or of the input, such as namespace; may be repeated (default: none)",
+		Usage:   "loki: field `NAME` of a JSON or logfmt line, or of the input, such as namespace, that becomes a label; may be repeated (default: none)",
 		Initial: func() Value { return new(List) }},
 	{Name: "metadata", Go: "loki.Config.MetadataAttrs", Of: lokis,
 		Usage:   "loki: field `NAME` of a JSON or logfmt line that becomes structured metadata; may be repeated (default: none)",

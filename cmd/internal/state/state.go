@@ -15,7 +15,7 @@ import (
 )
 
 // ErrInUse reports that another process has locked the directory.
-var ErrInUse = errors.New("another forebay uses it; give each its own directory")
+var ErrInUse = errors.New("another forebay uses it; use a separate directory")
 
 // A Dir is a locked directory. It is not for concurrent use.
 type Dir struct {

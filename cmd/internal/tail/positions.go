@@ -36,7 +36,7 @@ const (
 )
 
 // ErrInUse is the error of New if another process has the directory.
-var ErrInUse = errors.New("another forebay tail uses it; give each its own directory")
+var ErrInUse = errors.New("another forebay tail uses it; use a separate directory")
 
 // A store is the directory of positions. It is locked.
 type store struct {

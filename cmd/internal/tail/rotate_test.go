@@ -141,7 +141,7 @@ func TestTooManyGenerations(t *testing.T) {
 	h.pass(0)
 	h.want("3\n", "4\n", "5\n")
 	h.wantSaid("more than 3 rotated files wait to be read")
-	h.wantSaid("2 bytes of it are lost: they were not read, and no copy has them")
+	h.wantSaid("2 bytes of it are lost: they were not read, and no copy of them exists")
 	if h.lost != 6 {
 		t.Errorf("%d bytes are reported, want 6", h.lost)
 	}

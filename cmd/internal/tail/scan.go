@@ -546,7 +546,7 @@ func (t *Tailer) bound(s *series) {
 func (t *Tailer) lose(s *series, n int64) {
 	if n > 0 {
 		t.o.Lost(n)
-		t.report("%s: %d bytes of it are lost: they were not read, and no copy has them", s.path, n)
+		t.report("%s: %d bytes of it are lost: they were not read, and no copy of them exists", s.path, n)
 	}
 }
 

@@ -507,7 +507,7 @@ func TestTruncatedUnread(t *testing.T) {
 			want := c.do(h, path)
 			h.wantSaid("it was truncated; reading from its start")
 			said := strings.Join(h.said[1:], "\n")
-			if want != 0 && said != fmt.Sprintf("%s: %d bytes of it are lost: they were not read, and no copy has them", path, want) || want == 0 && said != "" {
+			if want != 0 && said != fmt.Sprintf("%s: %d bytes of it are lost: they were not read, and no copy of them exists", path, want) || want == 0 && said != "" {
 				t.Errorf("said %q, want %d bytes behind the first", h.said, want)
 			}
 			if h.lost != int64(want) {

@@ -17,12 +17,13 @@ type receiveConfig struct {
 	input.ListenConfig
 	out            string
 	fsync          bool
-	count          uint64
+	count          setting.Count
+	maxConns       setting.Count
 	faultInjection FaultInjection
 }
 
 func NewReceive(stdout, stderr *os.File) *cobra.Command {
-	c := &receiveConfig{ListenConfig: input.ListenConfig{MaxMessage: *input.NewMaxMessage(), MaxConns: 256}}
+	c := &receiveConfig{ListenConfig: input.ListenConfig{MaxMessage: *input.NewMaxMessage()}, maxConns: *setting.CountBetween(256, 1, 0)}
 	c.Listeners = []*input.Listener{input.ForwardListener(), input.LokiListener(), input.SyslogListener()}
 	cmd := &cobra.Command{
 		Use:   "receive",
@@ -51,8 +52,8 @@ chunk, a push to Loki or a syslog message:
   --stall waits before it accepts each chunk. --slow limits the bytes per second that are
   read from each connection. --reset and --reject refuse P percent of the chunks. --reset
   resets the connection. --reject answers Loki clients with 429 and 500 in turn, and does not
-  answer Forward clients. P is exact and evenly spread: 25 refuses every fourth chunk. syslog
-  has no answers, so refused messages are lost.
+  answer Forward clients. The refused chunks are evenly spread: 25 refuses every fourth one.
+  syslog has no answers, so refused messages are lost.
 
 ` + receiveExitHelp,
 		Example: `  forebay receive
@@ -77,7 +78,7 @@ chunk, a push to Loki or a syslog message:
 	}
 	fs.StringVarP(&c.out, "out", "o", "", "append the records to `FILE` (default: standard output)")
 	fs.BoolVar(&c.fsync, "fsync", false, "sync --out to stable storage before records are acknowledged, so that they survive a power loss")
-	fs.Uint64VarP(&c.count, "count", "n", 0, "exit with code 0 after `N` records or more, because chunks are accepted whole (default 0: no limit)")
+	fs.VarP(&c.count, "count", "n", "exit with code 0 after at least `N` records; the last chunk is accepted completely (default 0: no limit)")
 	fs.StringVar(&c.KeyFile, "shared-key-file", "", "forward: `FILE` with the shared key for clients (default: none)")
 	fs.StringVar(&c.User, "user", "", "forward: user `NAME` required in addition to the shared key (default: none)")
 	fs.StringVar(&c.PasswordFile, "password-file", "", "forward: `FILE` with the password of --user (default: none)")
@@ -85,7 +86,7 @@ chunk, a push to Loki or a syslog message:
 	fs.StringVar(&c.TlsKey, "tls-key", "", "TLS: `FILE` with the key of --tls-cert (default: none)")
 	fs.StringVar(&c.TlsClientCA, "tls-client-ca", "", "TLS: `FILE` with the CA certificates for clients; other clients are refused (default: none)")
 	fs.Var(&c.MaxMessage, "max-message", "maximum size of a message, compressed and decompressed; a longer message ends its connection")
-	fs.IntVar(&c.MaxConns, "max-conns", c.MaxConns, "number `N` of simultaneous connections to each listener")
+	fs.Var(&c.maxConns, "max-conns", "number `N` of simultaneous connections to each listener")
 	fs.Var(&c.faultInjection.Stall, "stall", "time to wait before each chunk is accepted, or forever (default 0)")
 	fs.Var(&c.faultInjection.Reset, "reset", "percentage of chunks to refuse by resetting their connections (default 0)")
 	fs.Var(&c.faultInjection.Reject, "reject", "percentage of chunks to refuse without acknowledgement; Loki: answer 429 and 500 (default 0)")
@@ -113,14 +114,13 @@ func (c *receiveConfig) settle(cmd *cobra.Command) error {
 	switch {
 	case c.fsync && c.out == "":
 		return errors.New("--fsync needs --out FILE: standard output is not synced")
-	case c.MaxConns < 1:
-		return fmt.Errorf("--max-conns %d: use 1 or more", c.MaxConns)
 	case c.faultInjection.Reset+c.faultInjection.Reject > 100:
 		return fmt.Errorf("--reset %s and --reject %s: these shares of the chunks add up to more than 100 %%", &c.faultInjection.Reset, &c.faultInjection.Reject)
 	}
 	if err := c.CheckPairs(); err != nil {
 		return err
 	}
+	c.MaxConns = c.maxConns.Value
 	c.Slow = int64(c.faultInjection.slow)
 	for _, name := range []string{"shared-key-file", "user", "password-file"} {
 		if cmd.Flags().Changed(name) && !c.listener("forward").On {

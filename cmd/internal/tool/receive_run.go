@@ -44,6 +44,7 @@ func runReceive(c *receiveConfig, stdout, stderr *os.File) error {
 	arrived := make(chan os.Signal, 4)
 	process.Notify(arrived)
 	r := &input.Receiver{C: &c.ListenConfig, Action: c.faultInjection.Action(), Said: input.NewSayer(stderr)}
+	wanted := uint64(c.count.Value)
 	var ending process.Signals
 	full, failed := make(chan struct{}, 1), make(chan error, 1)
 	r.Sink = ndjson.New(out, func(records uint64, err error) {
@@ -53,7 +54,7 @@ func runReceive(c *receiveConfig, stdout, stderr *os.File) error {
 			case failed <- err:
 			default:
 			}
-		case c.count > 0 && records >= c.count:
+		case wanted > 0 && records >= wanted:
 			select {
 			case full <- struct{}{}:
 			default:
@@ -92,8 +93,8 @@ func runReceive(c *receiveConfig, stdout, stderr *os.File) error {
 	case failure != nil:
 		return exit.Runtime(fmt.Errorf("cannot write %s: %w", c.outName(), console.Unpathed(failure)))
 	}
-	if got := recordsOf(r); got < c.count {
-		return exit.Runtime(fmt.Errorf("%s of the %s of --count have come", units.Count(got), units.Count(c.count)))
+	if got := recordsOf(r); got < wanted {
+		return exit.Runtime(fmt.Errorf("%s of the %s records of --count were received", units.Count(got), units.Count(wanted)))
 	}
 	return nil
 }

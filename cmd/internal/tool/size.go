@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -29,8 +30,8 @@ type sizeConfig struct {
 	spike    setting.Duration
 	memory   setting.Size
 	slabSize setting.Size
-	slabs    int
-	window   int
+	slabs    setting.Count
+	window   setting.Count
 	drain    setting.Size
 	measure  string
 	output   setting.Choice
@@ -56,8 +57,8 @@ func (c *sizeConfig) add(cmd *cobra.Command) {
 	fs.VarP(&c.spike, "spike", "S", "longest stall of the destination that must not delay callers")
 	fs.Var(&c.memory, "memory", "limit on the memory (default 0: none)")
 	fs.Var(&c.slabSize, "slab-size", "size of a slab (default 0: computed)")
-	fs.IntVar(&c.slabs, "slabs", 0, "compute the stall that `N` slabs absorb (default 0: compute the number of slabs)")
-	fs.IntVar(&c.window, "window", c.window, "number `N` of unanswered writes allowed in addition to the one in flight; 0: none")
+	fs.Var(&c.slabs, "slabs", "compute the stall that `N` slabs absorb (default 0: compute the number of slabs)")
+	fs.Var(&c.window, "window", "number `N` of unanswered writes allowed in addition to the one in flight; 0: none")
 	fs.Var(&c.drain, "drain-rate", "bytes per second that the destination accepts (default 0: one slab per --latency)")
 	fs.StringVar(&c.measure, "measure", "", "measure --rate and --msg-size in `FILE`; -: standard input (default: none)")
 }
@@ -70,19 +71,15 @@ func (c *sizeConfig) workload(cmd *cobra.Command) (w slab.Workload, m *measured,
 	switch {
 	case c.rate == 0:
 		return w, nil, exit.Usage(errors.New("--rate 0: without records there is nothing to " + cmd.Name()))
-	case c.slabs < 0:
-		return w, nil, exit.Usage(fmt.Errorf("--slabs %d: use 0 or more", c.slabs))
-	case c.window < 0:
-		return w, nil, exit.Usage(fmt.Errorf("--window %d: use 0 or more", c.window))
-	case c.slabs != 0 && c.memory.Value != 0:
+	case c.slabs.Value != 0 && c.memory.Value != 0:
 		return w, nil, exit.Usage(errors.New("--slabs and --memory exclude each other: use one"))
-	case c.slabs != 0 && fs.Changed("spike"):
+	case c.slabs.Value != 0 && fs.Changed("spike"):
 		return w, nil, exit.Usage(errors.New("--slabs and --spike exclude each other: --slabs computes the stall, --spike the number of slabs"))
 	}
 	w = slab.Workload{
 		Rate: float64(c.rate), RecordBytes: float64(c.msgSize.Value),
 		Latency: time.Duration(c.latency), Spike: time.Duration(c.spike),
-		Window: c.window, MemoryBytes: c.memory.Value, SlabBytes: int(c.slabSize.Value),
+		Window: c.window.Value, MemoryBytes: c.memory.Value, SlabBytes: int(c.slabSize.Value),
 		DrainBytesPerSecond: float64(c.drain.Value),
 	}
 	if c.measure == "" {
@@ -102,7 +99,7 @@ func (c *sizeConfig) workload(cmd *cobra.Command) (w slab.Workload, m *measured,
 
 // plan asks slab.Plan or, if the number of slabs is given, slab.Absorb.
 func (c *sizeConfig) plan(w slab.Workload) (s slab.Sizing, err error) {
-	if c.slabs == 0 {
+	if c.slabs.Value == 0 {
 		s, err = slab.Plan(w)
 	} else {
 		bytes := int(c.slabSize.Value)
@@ -114,14 +111,17 @@ func (c *sizeConfig) plan(w slab.Workload) (s slab.Sizing, err error) {
 			}
 		}
 		if err == nil {
-			s, err = slab.Absorb(w, bytes, c.slabs)
+			s, err = slab.Absorb(w, bytes, c.slabs.Value)
 		}
 	}
 	if err != nil {
-		return s, exit.Runtime(errors.New(console.Plain(err)))
+		return s, exit.Runtime(errors.New(sizeFlagNames.Replace(console.Plain(err))))
 	}
 	return s, nil
 }
+
+// sizeFlagNames replaces the fields of a Workload by the flags that set them.
+var sizeFlagNames = strings.NewReplacer("DrainBytesPerSecond", "--drain-rate", "set SlabBytes", "set --slab-size")
 
 // errNoRate is about --measure.
 var errNoRate = errors.New("no line has a recognized time, so the rate is unknown: add --rate")
@@ -168,7 +168,7 @@ func runSize(c *sizeConfig, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	a := answer{Measured: m, Workload: w, Inverse: c.slabs != 0}
+	a := answer{Measured: m, Workload: w, Inverse: c.slabs.Value != 0}
 	if w.Rate > 0 {
 		s, err := c.plan(w)
 		if err != nil {

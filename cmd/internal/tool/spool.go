@@ -30,8 +30,8 @@ yet. It is written by forebay pipe --spool and by programs that use forebay as a
 commands also handle the slabs and the input that forebay pipe --crash-safe keeps after the
 program is killed.
 
-DIR is the directory of a spool or of crash-safe slabs, or a directory of several. --spool and
---crash-safe create several if there are several destinations.
+DIR is the directory of a spool or of crash-safe slabs, or a directory that contains several of
+them: if there are several destinations, --spool and --crash-safe create one for each.
 
 ls, cat and verify only read, and can run while a program uses the spool. replay and purge need
 exclusive access to the spool, and skip the crash-safe slabs of a running program.`,

@@ -234,8 +234,8 @@ is 1 if a file cannot be read to its end, or if a damaged file was set aside ear
 such files with forebay spool purge --damaged. An unfinished last batch, which is being
 written or whose writer was killed, is not damage.
 
-Sealed crash-safe slabs that had to wait have checksums, which are checked. In other slabs
-each record is checked for impossible values.`,
+Crash-safe slabs that were full and waited for delivery have checksums, which are checked. In
+other slabs each record is checked for impossible values.`,
 		Args: oneDir,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dirs, err := spoolDirs(args[0])

@@ -50,8 +50,8 @@ records with their reasons, and current failures. The lag is the time since the 
 undelivered line was read.
 
 NAME is the --name of the program, PID its process, and PATH its --control socket. PATH
-needs no ./ unless a running program has that name. Without an argument, the only running
-program is shown; if there are several, a list is offered. Programs of the same user are
+needs no ./ unless a running program has that name. Without an argument, the running
+program is shown; if several are running, a list is offered. Programs of the same user are
 found; root finds the programs of all users.
 
 The wait curve is the share of time in which a caller, such as the reader of a pipe, waited
@@ -65,7 +65,7 @@ Keys: q and Ctrl-C quit, p pauses, j and k scroll.
 Exit codes:
   0   the program was shown; if it has ended, that was reported
   1   no program is running, or it cannot be monitored
-  2   the command line is wrong, or several programs run and it names none`,
+  2   the command line is wrong, or several programs are running and none was named`,
 		Example: `  forebay top
   forebay top shop --every 5s
   kubectl exec forebay-x7k2p -- forebay top --once
@@ -300,7 +300,7 @@ func notFound(which string, failed []error) error {
 		text += fmt.Sprintf("\n%s was tried as a --name, as a process id and as a socket in this directory; a path has a %c in it, such as .%c%[1]s.",
 			which, os.PathSeparator, os.PathSeparator)
 	}
-	return errors.New(text + "\nOnly root sees processes of other users. Name a process that was started with --control PATH by that path.")
+	return errors.New(text + "\nOnly root sees processes of other users. For a process that was started with --control PATH, give PATH.")
 }
 
 // failed is an error of the first look at a socket.

@@ -176,7 +176,7 @@ func (p *push) readAll(ctx context.Context, l *listen.Limits, r io.Reader, lengt
 			case err == io.EOF:
 				return b, nil
 			case errors.Is(err, os.ErrDeadlineExceeded):
-				return nil, &refusal{http.StatusRequestTimeout, fmt.Errorf("the rest of the push did not arrive within %v, after %s of it", l.MessageTime, units.Size(float64(len(b))))}
+				return nil, &refusal{http.StatusRequestTimeout, fmt.Errorf("the rest of the push did not arrive within %v: %s received", l.MessageTime, units.Size(float64(len(b))))}
 			case err != nil:
 				return nil, err
 			}

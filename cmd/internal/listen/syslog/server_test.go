@@ -333,7 +333,7 @@ func TestHostile(t *testing.T) {
 		"a line without an end": {"<13>" + strings.Repeat("x", 3<<20), "longer than 1 MiB"},
 		"a length of 2 MiB":     {"2097152 <13>x", "longer than 1 MiB"},
 		"a length of 999 MB":    {"999999999 <13>x", "longer than 1 MiB"},
-		"a cut message":         {"100 <13>x", "ended within a message, after 9 B of it"},
+		"a cut message":         {"100 <13>x", "ended within a message: 9 B received"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := serve(t, listen.Config{Limits: listen.Limits{MessageBytes: 1 << 20}})
