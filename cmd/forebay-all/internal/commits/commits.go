@@ -1,4 +1,4 @@
-// Package commits tells servers how far an input is delivered, while the input is read.
+// Package commits reports delivered positions to servers while an input is being read.
 package commits
 
 import (
@@ -9,101 +9,105 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/input"
 )
 
-// A Sink takes the records of an input: a [input.Sink], or that of a test.
+// A Sink receives the records of an input. [input.Sink] implements it; tests have their own.
 type Sink interface {
 	Put(*input.Record) error
 	Commit(context.Context) error
 	Say(format string, args ...any)
 }
 
-// A Loop waits for news, has the sink commit, and tells. It is one goroutine, from [Begin]
-// to End.
-type Loop struct {
-	wake chan struct{}
-	soon chan struct{}
-	stop context.CancelFunc
-	done chan struct{}
+// A Committer commits positions in a goroutine that runs from [Start] to Stop. After each
+// call of Notify it waits until the outputs have the records, then it reports the position.
+type Committer struct {
+	wake      chan struct{}
+	skipPause chan struct{}
+	stop      context.CancelFunc
+	done      chan struct{}
 }
 
-// Begin begins a loop, which rests so long after each time. take returns what was put up to now, and whether there is anything;
-// tell is given that once the sink has committed it. If the sink fails, it is told of nothing,
-// and what take returns next includes it.
-func Begin[T any](sink Sink, rest time.Duration, take func() (T, bool), report func(context.Context, T)) *Loop {
+// Start starts a Committer, which pauses for interval after each commit.
+//
+// pending returns the positions of the records put so far, and whether there are any. report
+// is called with them after sink.Commit succeeds. If Commit fails, report is not called, and
+// the next call of pending returns these positions again.
+func Start[T any](sink Sink, interval time.Duration, pending func() (T, bool), report func(context.Context, T)) *Committer {
 	ctx, stop := context.WithCancel(context.Background())
-	l := &Loop{wake: make(chan struct{}, 1), soon: make(chan struct{}, 1), stop: stop, done: make(chan struct{})}
+	c := &Committer{wake: make(chan struct{}, 1), skipPause: make(chan struct{}, 1), stop: stop, done: make(chan struct{})}
 	go func() {
-		defer close(l.done)
+		defer close(c.done)
 		for {
 			select {
 			case <-ctx.Done():
 				return
-			case <-l.wake:
+			case <-c.wake:
 			}
-			if all, ok := take(); ok && sink.Commit(ctx) == nil {
+			if all, ok := pending(); ok && sink.Commit(ctx) == nil {
 				report(ctx, all)
 			} else if ok {
-				l.News()
+				c.Notify()
 			}
 			select {
 			case <-ctx.Done():
 				return
-			case <-l.soon:
-			case <-time.After(rest):
+			case <-c.skipPause:
+			case <-time.After(interval):
 			}
 		}
 	}()
-	return l
+	return c
 }
 
-// News says that there is something to take. It never waits.
-func (l *Loop) News() { signal(l.wake) }
+// Notify reports that there are records to commit. It never blocks.
+func (c *Committer) Notify() { signal(c.wake) }
 
-// Hurry is News, and ends a rest.
-func (l *Loop) Hurry() {
-	signal(l.soon)
-	l.News()
+// NotifyNow is like Notify, and also ends a pause between commits.
+func (c *Committer) NotifyNow() {
+	signal(c.skipPause)
+	c.Notify()
 }
 
-func signal(c chan<- struct{}) {
+func signal(ch chan<- struct{}) {
 	select {
-	case c <- struct{}{}:
+	case ch <- struct{}{}:
 	default:
 	}
 }
 
-// End ends the loop, and waits for it.
-func (l *Loop) End() {
-	l.stop()
-	<-l.done
+// Stop stops the goroutine and waits for it.
+func (c *Committer) Stop() {
+	c.stop()
+	<-c.done
 }
 
-// A Trouble tells an operator of an error that stays, once, and of its end.
-type Trouble struct {
+// A FailureLog logs an error that persists once, and logs when it is over. It is safe for
+// concurrent use.
+type FailureLog struct {
 	Sink Sink
 
 	mu       sync.Mutex
 	reported string
 }
 
-// Is says that there is trouble. what is the sentence, which ends with err.
-func (t *Trouble) Is(what string, err error) {
-	t.mu.Lock()
+// Failed records a failure of an operation. The log message is what, followed by err. It is
+// not repeated while it stays the same.
+func (f *FailureLog) Failed(what string, err error) {
+	f.mu.Lock()
 	text := what + ": " + err.Error()
-	isNew := text != t.reported
-	t.reported = text
-	t.mu.Unlock()
+	isNew := text != f.reported
+	f.reported = text
+	f.mu.Unlock()
 	if isNew {
-		t.Sink.Say("%s; retrying", text)
+		f.Sink.Say("%s; retrying", text)
 	}
 }
 
-// Over says that all is well.
-func (t *Trouble) Over() {
-	t.mu.Lock()
-	was := t.reported != ""
-	t.reported = ""
-	t.mu.Unlock()
+// Worked records that the operation succeeded.
+func (f *FailureLog) Worked() {
+	f.mu.Lock()
+	was := f.reported != ""
+	f.reported = ""
+	f.mu.Unlock()
 	if was {
-		t.Sink.Say("works again")
+		f.Sink.Say("works again")
 	}
 }

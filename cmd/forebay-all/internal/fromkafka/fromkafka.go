@@ -1,9 +1,9 @@
 // Package fromkafka reads topics of Kafka as a member of a consumer group.
 //
-// An offset is committed once every output has the records before it. While outputs are full
-// nothing is fetched beyond what one request brings; the group goes on. A partition that goes
-// to another member takes with it what is delivered within five seconds: the other one begins
-// behind that, and reads the rest again.
+// An offset is committed once every output has the records before it. While outputs are full,
+// at most one response per broker is buffered, and the member stays in the group. When a
+// partition moves to another member, the records delivered within five seconds are committed.
+// The other member reads the rest again.
 package fromkafka
 
 import (
@@ -36,15 +36,16 @@ type Config struct {
 	Kafka  kafka.Config // brokers, credentials, TLS
 	Topics []string
 	Group  string
-	// Instance is the name of the member, by which it gets its partitions back at once when
-	// the program comes again. Without it the group waits for a member that was killed.
+	// Instance is the static name of this group member. A named member gets its partitions
+	// back immediately after a restart. Default: none; then the group waits for the session
+	// timeout of a member that was killed.
 	Instance string
-	FromEnd  bool     // a group without offsets begins at the end
-	Fields   []string // see [Reader.attrs]
-	Dedup    bool     // records that come twice are left out
+	FromEnd  bool     // a group without committed offsets starts at the end
+	Fields   []string // fields of a record besides its topic, see [Reader.attrs]
+	Dedup    bool     // skip duplicates
 }
 
-// Check finds what is wrong with c. It makes no connection.
+// Check validates c. It makes no connection.
 func (c *Config) Check() error {
 	opts, err := c.options()
 	if err == nil {
@@ -53,24 +54,24 @@ func (c *Config) Check() error {
 	return err
 }
 
-// The shape of fetches: what lies here beside the memory of the outputs is one of each broker.
+// Limits of a fetch. Besides the memory of the outputs, at most one response per broker is in memory.
 const (
-	fetchBytes     = 4 << 20 // compressed; a batch that is larger comes all the same
+	fetchBytes     = 4 << 20 // compressed; a larger batch is still fetched
 	partitionBytes = 1 << 20
 	pollRecords    = 1000
 )
 
-// mostOpen is how many records may be put and not committed: those that come again when the
-// program is killed.
-const mostOpen = 20_000
+// maxUncommitted limits the records that were put and are not committed. They are read again
+// after a crash.
+const maxUncommitted = 20_000
 
 const (
-	firstQuiet = 2 * time.Second // without records, before a look at the brokers
-	laterQuiet = 15 * time.Second
-	patience   = 15 * time.Second // of the group with a member that says nothing
-	closing    = 10 * time.Second // for the last commit
-	leaving    = 2 * time.Second  // of the group, at the end
-	handOver   = 5 * time.Second  // for a partition that another member gets
+	firstIdle      = 2 * time.Second // idle time before the brokers are probed for the first time
+	laterIdle      = 15 * time.Second
+	sessionTimeout = 15 * time.Second // time without a heartbeat after which the group removes a member
+	commitTimeout  = 10 * time.Second // limit of a commit
+	leaveTimeout   = 2 * time.Second  // limit of leaving the group
+	revokeTimeout  = 5 * time.Second  // limit of the commit before a partition moves to another member
 )
 
 func (c *Config) options() ([]kgo.Opt, error) {
@@ -86,49 +87,50 @@ func (c *Config) options() ([]kgo.Opt, error) {
 		opts = append(opts, kgo.InstanceID(c.Instance))
 	}
 	return append(opts,
-		kgo.SessionTimeout(patience), kgo.FetchMaxWait(time.Second),
+		kgo.SessionTimeout(sessionTimeout), kgo.FetchMaxWait(time.Second),
 		kgo.ConsumerGroup(c.Group), kgo.ConsumeTopics(c.Topics...), kgo.ConsumeStartOffset(begin), kgo.DisableAutoCommit(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxBytes(fetchBytes), kgo.FetchMaxPartitionBytes(partitionBytes),
 	), nil
 }
 
-// A place is a partition.
-type place struct {
+// A topicPartition identifies a partition of a topic.
+type topicPartition struct {
 	topic     string
 	partition int32
 }
 
-// A Reader is a [input.Reader].
+// A Reader implements [input.Reader]. Kafka's client calls its callbacks in goroutines of the
+// client.
 type Reader struct {
-	c    Config
-	sink commits.Sink
-	cl   *kgo.Client
-	ctx  context.Context // until Stop
-	stop context.CancelFunc
-	loop *commits.Loop
+	c         Config
+	sink      commits.Sink
+	cl        *kgo.Client
+	ctx       context.Context // canceled by Stop
+	stop      context.CancelFunc
+	committer *commits.Committer
 
-	reading, looking, storing commits.Trouble
+	reads, probes, stores commits.FailureLog
 
-	committing sync.Mutex // held while offsets go to the group; before mu
+	committing sync.Mutex // serializes commits of offsets; acquired before mu
 
-	mu      sync.Mutex // a leaf; guards the rest
-	owned   map[place]bool
-	behind  map[place]kgo.EpochOffset // the last record that was put, and is not committed
-	open    int                       // records that were put and are not committed
-	over    bool                      // of the group
-	refused error                     // of the last connection
-	room    chan struct{}             // holds one when open falls
+	mu          sync.Mutex // guards the fields below; no other lock is acquired while it is held
+	owned       map[topicPartition]bool
+	next        map[topicPartition]kgo.EpochOffset // next offset after the records put and not committed
+	uncommitted int                                // number of records put and not committed
+	closed      bool                               // Close has committed the last offsets
+	connectErr  error                              // of the last attempt to connect, credentials included
+	room        chan struct{}                      // receives a token when uncommitted decreases or partitions are lost
 
-	window *dedup.Window // of Run; nil: none
+	window *dedup.Window // used by Run only; nil without Config.Dedup
 	rec    input.Record
 	level  slog.Level
 }
 
-// New returns a Reader, which becomes a member of the group at once.
+// New returns a Reader and joins the group.
 func New(c Config, sink commits.Sink) (*Reader, error) {
 	r := &Reader{
-		c: c, sink: sink, owned: map[place]bool{}, behind: map[place]kgo.EpochOffset{}, room: make(chan struct{}, 1),
-		reading: commits.Trouble{Sink: sink}, looking: commits.Trouble{Sink: sink}, storing: commits.Trouble{Sink: sink},
+		c: c, sink: sink, owned: map[topicPartition]bool{}, next: map[topicPartition]kgo.EpochOffset{}, room: make(chan struct{}, 1),
+		reads: commits.FailureLog{Sink: sink}, probes: commits.FailureLog{Sink: sink}, stores: commits.FailureLog{Sink: sink},
 	}
 	if c.Dedup {
 		r.window = dedup.New(nil)
@@ -138,22 +140,22 @@ func New(c Config, sink commits.Sink) (*Reader, error) {
 		return nil, err
 	}
 	r.ctx, r.stop = context.WithCancel(context.Background())
-	r.cl, err = kgo.NewClient(append(opts, kgo.WithHooks(connects{r}),
-		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, parts map[string][]int32) { r.own(parts, true) }),
+	r.cl, err = kgo.NewClient(append(opts, kgo.WithHooks(connectHook{r}),
+		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, parts map[string][]int32) { r.setOwned(parts, true) }),
 		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, parts map[string][]int32) { r.revoked(parts) }),
-		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, parts map[string][]int32) { r.own(parts, false) }),
+		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, parts map[string][]int32) { r.setOwned(parts, false) }),
 	)...)
 	if err != nil {
 		return nil, err
 	}
-	r.loop = commits.Begin(sink, time.Second, r.take, r.store)
+	r.committer = commits.Start(sink, time.Second, r.pending, r.commit)
 	return r, nil
 }
 
-// Run reads until Stop, or until the sink takes no more.
+// Run reads until Stop is called, or returns the error of the sink.
 func (r *Reader) Run() error {
-	for quiet := firstQuiet; ; {
-		ctx, cancel := context.WithTimeout(r.ctx, quiet)
+	for idle := firstIdle; ; {
+		ctx, cancel := context.WithTimeout(r.ctx, idle)
 		fetches := r.cl.PollRecords(ctx, pollRecords)
 		cancel()
 		if r.ctx.Err() != nil || fetches.IsClientClosed() {
@@ -162,41 +164,41 @@ func (r *Reader) Run() error {
 		}
 		if errors.Is(fetches.Err0(), context.DeadlineExceeded) {
 			r.probe()
-			quiet = laterQuiet
+			idle = laterIdle
 			continue
 		}
 		bad := false
 		fetches.EachError(func(topic string, partition int32, err error) {
 			bad = true
-			r.complain(topic, err)
+			r.reportError(topic, err)
 		})
 		var err error
 		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
 			if err == nil && len(p.Records) > 0 {
-				err = r.put(place{p.Topic, p.Partition}, p.Records)
+				err = r.put(topicPartition{p.Topic, p.Partition}, p.Records)
 			}
 		})
 		if err != nil {
 			return err
 		}
 		if !bad && fetches.NumRecords() > 0 {
-			r.reading.Over()
+			r.reads.Worked()
 		}
 	}
 }
 
-// connects notes how connections begin, credentials included.
-type connects struct{ r *Reader }
+// connectHook records the result of each connection, credentials included.
+type connectHook struct{ r *Reader }
 
-func (c connects) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
+func (c connectHook) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
-	c.r.refused = err
+	c.r.connectErr = err
 }
 
-// probe looks why nothing comes: the client tries again by itself, and says nothing.
+// probe finds the reason why no records arrive. The client retries without reporting errors.
 func (r *Reader) probe() {
-	ctx, cancel := context.WithTimeout(r.ctx, firstQuiet)
+	ctx, cancel := context.WithTimeout(r.ctx, firstIdle)
 	defer cancel()
 	req := kmsg.NewPtrMetadataRequest()
 	for _, name := range r.c.Topics {
@@ -210,11 +212,11 @@ func (r *Reader) probe() {
 	}
 	if err != nil {
 		r.mu.Lock()
-		if r.refused != nil { // says more than that the time is up
-			err = r.refused
+		if r.connectErr != nil { // more precise than the timeout
+			err = r.connectErr
 		}
 		r.mu.Unlock()
-		r.looking.Is("cannot reach the brokers", r.hide(err))
+		r.probes.Failed("cannot reach the brokers", r.hide(err))
 		return
 	}
 	for _, t := range resp.Topics {
@@ -222,36 +224,36 @@ func (r *Reader) probe() {
 			if errors.Is(err, kerr.UnknownTopicOrPartition) {
 				err = errors.New("there is no such topic")
 			}
-			r.looking.Is("cannot read topic "+*t.Topic, r.hide(err))
+			r.probes.Failed("cannot read topic "+*t.Topic, r.hide(err))
 			return
 		}
 	}
-	r.looking.Over()
+	r.probes.Worked()
 }
 
 // Stop makes Run return.
 func (r *Reader) Stop() { r.stop() }
 
-// leave leaves the group and ends the client. A group that is being joined lets nobody go before
-// all its members have answered, or their sessions are over: that is not waited for. Brokers
-// notice who is not there any more.
+// leave leaves the group and closes the client. While a group rebalances, it answers only when
+// all its members have answered or timed out. leave does not wait for that: the brokers remove
+// a member that stays silent.
 func (r *Reader) leave() {
-	ctx, cancel := context.WithTimeout(context.Background(), leaving)
-	gone := make(chan struct{})
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	closed := make(chan struct{})
 	go func() {
-		defer close(gone)
+		defer close(closed)
 		defer cancel()
 		_ = r.cl.LeaveGroupContext(ctx)
 		r.cl.Close()
 	}()
 	select {
-	case <-gone:
+	case <-closed:
 	case <-ctx.Done():
 	}
 }
 
-// complain tells of an error of the group or of a topic.
-func (r *Reader) complain(topic string, err error) {
+// reportError reports an error of the group or of a topic.
+func (r *Reader) reportError(topic string, err error) {
 	var loss *kgo.ErrDataLoss
 	if errors.As(err, &loss) {
 		r.sink.Say("the brokers have lost records of %s, partition %d: reading continues at offset %d instead of %d", loss.Topic, loss.Partition, loss.ResetTo, loss.ConsumedTo)
@@ -261,10 +263,10 @@ func (r *Reader) complain(topic string, err error) {
 	if topic != "" {
 		what += " topic " + topic
 	}
-	r.reading.Is(what, r.hide(err))
+	r.reads.Failed(what, r.hide(err))
 }
 
-// hide keeps the credentials out of errors of the client, which may repeat a broker's words.
+// hide removes credentials from err, because brokers may repeat them in their messages.
 func (r *Reader) hide(err error) error {
 	var g *kgo.ErrGroupSession
 	if errors.As(err, &g) {
@@ -276,45 +278,45 @@ func (r *Reader) hide(err error) error {
 	return secrets.HideIn(err, "***", r.c.Kafka.User, r.c.Kafka.Password)
 }
 
-// put gives records of a partition to the sink, as long as it is ours.
-func (r *Reader) put(at place, recs []*kgo.Record) error {
+// put passes records of a partition to the sink while this member owns the partition.
+func (r *Reader) put(at topicPartition, recs []*kgo.Record) error {
 	for _, k := range recs {
 		if !r.mayPut(at) {
 			return nil
 		}
-		if k.Value != nil && r.first(k) { // nil marks a key as deleted
+		if k.Value != nil && r.isFirst(k) { // a nil value is a tombstone of its key
 			if err := r.sink.Put(r.record(k)); err != nil {
 				return err
 			}
 		}
 		r.mu.Lock()
 		if r.owned[at] {
-			r.behind[at] = kgo.EpochOffset{Epoch: k.LeaderEpoch, Offset: k.Offset + 1}
+			r.next[at] = kgo.EpochOffset{Epoch: k.LeaderEpoch, Offset: k.Offset + 1}
 		}
-		r.open++
+		r.uncommitted++
 		r.mu.Unlock()
 	}
-	r.loop.News()
+	r.committer.Notify()
 	return nil
 }
 
-// mayPut reports whether a record of a partition is to be put. It waits while too many are
-// not committed.
-func (r *Reader) mayPut(at place) bool {
+// mayPut reports whether the next record of a partition may be put. It waits while too many
+// records are not committed, and returns false if the partition was lost or Stop was called.
+func (r *Reader) mayPut(at topicPartition) bool {
 	for r.ctx.Err() == nil {
 		r.mu.Lock()
-		owned, open := r.owned[at], r.open
+		owned, n := r.owned[at], r.uncommitted
 		r.mu.Unlock()
 		switch {
 		case !owned:
-			return false // whoever has it reads them
-		case open == mostOpen/2:
-			r.loop.Hurry()
+			return false // its new owner reads them
+		case n == maxUncommitted/2:
+			r.committer.NotifyNow()
 			return true
-		case open < mostOpen:
+		case n < maxUncommitted:
 			return true
 		}
-		r.loop.Hurry()
+		r.committer.NotifyNow()
 		select {
 		case <-r.room:
 		case <-r.ctx.Done():
@@ -323,8 +325,8 @@ func (r *Reader) mayPut(at place) bool {
 	return false
 }
 
-// first reports whether a record came for the first time, as far as is known.
-func (r *Reader) first(k *kgo.Record) bool {
+// isFirst reports whether k is not a known duplicate.
+func (r *Reader) isFirst(k *kgo.Record) bool {
 	if r.window == nil {
 		return true
 	}
@@ -332,13 +334,13 @@ func (r *Reader) first(k *kgo.Record) bool {
 	return err != nil || r.window.First(id)
 }
 
-// record returns what the sink is given for k.
+// record converts k. The result is valid until the next call.
 func (r *Reader) record(k *kgo.Record) *input.Record {
 	r.rec = input.Record{Body: k.Value, Attrs: r.attrs(r.rec.Attrs[:0], k)}
 	if k.Timestamp.UnixMilli() > 0 {
 		r.rec.Time = k.Timestamp
 	}
-	// A driver of forebay says info of a record without a level, too.
+	// A driver of forebay also writes the level info for records without a level.
 	if name := string(header(k, "level")); name != "" && name != "info" {
 		if l, err := record.ParseLevel(name); err == nil {
 			r.level = l
@@ -348,7 +350,7 @@ func (r *Reader) record(k *kgo.Record) *input.Record {
 	return &r.rec
 }
 
-// attrs appends the fields of k: its topic, and those of Config.Fields.
+// attrs appends the topic of k and the fields listed in Config.Fields.
 func (r *Reader) attrs(dst []slog.Attr, k *kgo.Record) []slog.Attr {
 	dst = append(dst, slog.String("topic", k.Topic))
 	for _, name := range r.c.Fields {
@@ -370,7 +372,7 @@ func (r *Reader) attrs(dst []slog.Attr, k *kgo.Record) []slog.Attr {
 	return dst
 }
 
-// header returns the value of a header, nil if there is none.
+// header returns the value of the header name, or nil.
 func header(k *kgo.Record, name string) []byte {
 	if i := slices.IndexFunc(k.Headers, func(h kgo.RecordHeader) bool { return strings.EqualFold(h.Key, name) }); i >= 0 {
 		return k.Headers[i].Value
@@ -378,69 +380,69 @@ func header(k *kgo.Record, name string) []byte {
 	return nil
 }
 
-// own notes which partitions are ours.
-func (r *Reader) own(parts map[string][]int32, ours bool) {
+// setOwned adds partitions to the owned ones, or removes them.
+func (r *Reader) setOwned(parts map[string][]int32, ours bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for topic, ps := range parts {
 		for _, p := range ps {
-			if at := (place{topic, p}); ours {
+			if at := (topicPartition{topic, p}); ours {
 				r.owned[at] = true
 			} else {
 				delete(r.owned, at)
-				delete(r.behind, at)
+				delete(r.next, at)
 			}
 		}
 	}
-	signal(r.room) // a record of what is lost may wait
+	signal(r.room) // Run may wait to put a record of a lost partition
 }
 
-// revoked gives partitions back. What is delivered soon is committed.
+// revoked gives partitions back to the group. It commits what is delivered within revokeTimeout.
 func (r *Reader) revoked(parts map[string][]int32) {
 	r.mu.Lock()
 	last := offsets{}
 	for topic, ps := range parts {
 		for _, p := range ps {
-			at := place{topic, p}
-			if o, ok := r.behind[at]; ok {
+			at := topicPartition{topic, p}
+			if o, ok := r.next[at]; ok {
 				last[at] = o
 			}
 			delete(r.owned, at)
-			delete(r.behind, at)
+			delete(r.next, at)
 		}
 	}
-	over := r.over
+	closed := r.closed
 	r.mu.Unlock()
-	signal(r.room)      // a record of theirs may wait
-	r.committing.Lock() // what is under way may be theirs
+	signal(r.room)      // Run may wait to put a record of these partitions
+	r.committing.Lock() // a commit in progress may include these partitions
 	defer r.committing.Unlock()
-	if len(last) == 0 || over {
+	if len(last) == 0 || closed {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), handOver)
+	ctx, cancel := context.WithTimeout(context.Background(), revokeTimeout)
 	defer cancel()
 	if r.sink.Commit(ctx) == nil {
 		r.send(ctx, last)
 	}
 }
 
-// offsets are places to go on from.
-type offsets map[place]kgo.EpochOffset
+// offsets are the positions to continue from.
+type offsets map[topicPartition]kgo.EpochOffset
 
-// A taken is what was put and is not committed.
-type taken struct {
+// A position describes the records that were put and are not committed.
+type position struct {
 	offsets
 	records int
 }
 
-func (r *Reader) take() (taken, bool) {
+func (r *Reader) pending() (position, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return taken{maps.Clone(r.behind), r.open}, r.open > 0
+	return position{maps.Clone(r.next), r.uncommitted}, r.uncommitted > 0
 }
 
-// store commits offsets to the group, of partitions that are ours still.
-func (r *Reader) store(ctx context.Context, t taken) {
+// commit commits the offsets of the partitions that this member still owns.
+func (r *Reader) commit(ctx context.Context, t position) {
 	all := t.offsets
 	r.committing.Lock()
 	defer r.committing.Unlock()
@@ -455,12 +457,12 @@ func (r *Reader) store(ctx context.Context, t taken) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if ok {
-		maps.DeleteFunc(r.behind, func(at place, o kgo.EpochOffset) bool { return all[at] == o })
-		r.open -= t.records
+		maps.DeleteFunc(r.next, func(at topicPartition, o kgo.EpochOffset) bool { return all[at] == o })
+		r.uncommitted -= t.records
 		signal(r.room)
 	}
-	if r.open > 0 {
-		r.loop.News()
+	if r.uncommitted > 0 {
+		r.committer.Notify()
 	}
 }
 
@@ -471,9 +473,9 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// send tells the group. The caller holds committing.
+// send commits offsets to the group and reports whether that succeeded. The caller holds committing.
 func (r *Reader) send(ctx context.Context, all offsets) bool {
-	ctx, cancel := context.WithTimeout(ctx, closing)
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
 	by := map[string]map[int32]kgo.EpochOffset{}
 	for at, o := range all {
@@ -497,21 +499,22 @@ func (r *Reader) send(ctx context.Context, all offsets) bool {
 	})
 	switch {
 	case failed == nil:
-		r.storing.Over()
+		r.stores.Worked()
 	case ctx.Err() == nil || errors.Is(failed, context.DeadlineExceeded):
-		r.storing.Is("cannot commit offsets of group "+r.c.Group, r.hide(failed))
+		r.stores.Failed("cannot commit offsets of group "+r.c.Group, r.hide(failed))
 	}
 	return failed == nil
 }
 
-// Close leaves the group. If the outputs have everything, that is committed before.
+// Close leaves the group. If delivered is true, every output has all records, and Close commits
+// the last offsets first.
 func (r *Reader) Close(delivered bool) error {
 	r.stop()
-	r.loop.End()
-	ctx, cancel := context.WithTimeout(context.Background(), closing)
+	r.committer.Stop()
+	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
 	defer cancel()
 	var err error
-	if t, _ := r.take(); len(t.offsets) > 0 && delivered {
+	if t, _ := r.pending(); len(t.offsets) > 0 && delivered {
 		r.committing.Lock()
 		if !r.send(ctx, t.offsets) {
 			err = fmt.Errorf("the last offsets of group %s were not committed: its records are read again", r.c.Group)
@@ -519,7 +522,7 @@ func (r *Reader) Close(delivered bool) error {
 		r.committing.Unlock()
 	}
 	r.mu.Lock()
-	r.over = true
+	r.closed = true
 	r.mu.Unlock()
 	r.leave()
 	if r.window != nil {

@@ -177,25 +177,25 @@ func TestNotDelivered(t *testing.T) {
 	sinktest.Await(t, "reading again", func() bool { return len(next.Bodies()) == 100-int(before) })
 }
 
-// No more than mostOpen records are put that are not committed.
+// No more than maxUncommitted records are put that are not committed.
 func TestBound(t *testing.T) {
 	c := fake(t)
 	cl := client(t, c)
 	const more = 3000
-	for i := 0; i < mostOpen+more; i += 1000 {
+	for i := 0; i < maxUncommitted+more; i += 1000 {
 		produce(t, cl, i, i+1000)
 	}
 	r := begin(t, c, nil)
 	r.Hold()
-	sinktest.Await(t, "reading", func() bool { return len(r.Bodies()) >= mostOpen })
+	sinktest.Await(t, "reading", func() bool { return len(r.Bodies()) >= maxUncommitted })
 	before := int(committed(t, cl)) // one may have been before Hold
-	if n := len(r.Bodies()); n > mostOpen+before {
+	if n := len(r.Bodies()); n > maxUncommitted+before {
 		t.Errorf("%d records are put, %d of them committed", n, before)
 	}
 	r.Release()
-	sinktest.Await(t, "the rest", func() bool { return len(r.Bodies()) == mostOpen+more })
-	wantOnce(t, r.Bodies(), mostOpen+more)
-	sinktest.Await(t, "the commit", func() bool { return committed(t, cl) == mostOpen+more })
+	sinktest.Await(t, "the rest", func() bool { return len(r.Bodies()) == maxUncommitted+more })
+	wantOnce(t, r.Bodies(), maxUncommitted+more)
+	sinktest.Await(t, "the commit", func() bool { return committed(t, cl) == maxUncommitted+more })
 }
 
 // Members come and go while records are read: nothing is lost, and what comes twice was not

@@ -1,8 +1,8 @@
 // Package fromnats reads a stream of JetStream through a durable consumer.
 //
-// A message is acknowledged once every output has its record. Until then the server is told
-// that it is being worked on, so that it does not send it again. While outputs are full
-// nothing is fetched beyond what one request brings.
+// A message is acknowledged once every output has its record. Until then the Reader sends
+// in-progress acknowledgements, so that the server does not redeliver it. While outputs are
+// full, the messages of at most one request are buffered.
 package fromnats
 
 import (
@@ -30,14 +30,14 @@ import (
 type Config struct {
 	NATS     driver.Config // servers, credentials, TLS
 	Stream   string
-	Consumer string   // the durable one; it is made if it does not exist
-	Subjects []string // filters of one that is made; nil: all
-	FromEnd  bool     // one that is made begins at the end
-	Fields   []string // see [Reader.attrs]
-	Dedup    bool     // messages that come twice are left out
+	Consumer string   // durable name; created if it does not exist
+	Subjects []string // filters of a consumer that is created; nil: all subjects
+	FromEnd  bool     // a consumer that is created starts at the end
+	Fields   []string // fields of a record besides its subject, see [Reader.attrs]
+	Dedup    bool     // skip duplicates
 }
 
-// Check finds what is wrong with c.
+// Check validates c. It makes no connection.
 func (c *Config) Check() error {
 	for _, f := range []struct{ what, name string }{{"stream", c.Stream}, {"consumer", c.Consumer}} {
 		if strings.ContainsAny(f.name, " .*>/\\\r\n\t") {
@@ -48,67 +48,67 @@ func (c *Config) Check() error {
 	return err
 }
 
-// The shape of requests, and of a consumer that is made.
+// Limits of requests, and settings of a consumer that is created.
 const (
 	fetchMessages = 500
 	fetchBytes    = 4 << 20
-	fetchWait     = 100 * time.Millisecond // for more messages, once there is one
-	idleWait      = 5 * time.Second        // for the first one
+	fetchWait     = 100 * time.Millisecond // for more messages after the first
+	idleWait      = 5 * time.Second        // for the first message
 	ackWait       = 30 * time.Second
 	ackPending    = 10_000
-	leastPause    = 100 * time.Millisecond // between connections
-	mostPause     = 15 * time.Second
-	closing       = 10 * time.Second // for the last acknowledgements
+	minPause      = 100 * time.Millisecond // between attempts to connect
+	maxPause      = 15 * time.Second
+	ackTimeout    = 10 * time.Second // limit of sending acknowledgements
 )
 
-// Bodies of acknowledgements.
+// Bodies of acknowledgements, see the JetStream documentation of AckAck, AckProgress and AckNak.
 var (
-	acked = []byte("+ACK")
-	works = []byte("+WPI") // it is being worked on
-	again = []byte("-NAK") // it is to be sent again
+	acked      = []byte("+ACK")
+	inProgress = []byte("+WPI") // restarts the ack wait of the message
+	nak        = []byte("-NAK") // requests redelivery
 )
 
-// A Reader is a [input.Reader].
+// A Reader implements [input.Reader].
 type Reader struct {
-	c    Config
-	sink commits.Sink
-	ctx  context.Context // until Stop
-	stop context.CancelFunc
-	loop *commits.Loop
-	over chan struct{} // closed by Close
-	met  chan struct{} // holds one when there is another connection
-	beat chan struct{} // closed when nobody tells the server any more that it goes on
+	c            Config
+	sink         commits.Sink
+	ctx          context.Context // canceled by Stop
+	stop         context.CancelFunc
+	committer    *commits.Committer
+	closed       chan struct{} // closed by Close; ends keepInProgress
+	connChanged  chan struct{} // receives a token when conn or ackWait changes
+	progressDone chan struct{} // closed when keepInProgress has returned
 
-	reading, storing commits.Trouble
+	reads, acks commits.FailureLog
 
-	mu      sync.Mutex // a leaf; guards the rest
-	conn    *nats.Conn // nil: there is none
-	patient time.Duration
-	held    []string // subjects that acknowledge messages: fetched, and not put
-	put     []string // put, and not acknowledged
+	mu      sync.Mutex // guards the fields below; no other lock is acquired while it is held
+	conn    *nats.Conn // nil while disconnected
+	ackWait time.Duration
+	fetched []string // reply subjects of messages that are fetched and not put
+	put     []string // reply subjects of messages that are put and not acknowledged
 
-	window *dedup.Window // of Run; nil: none
+	window *dedup.Window // used by Run only; nil without Config.Dedup
 	rec    input.Record
 }
 
-// New returns a Reader, which has no connection yet.
+// New returns a Reader, and starts its goroutines. Run connects.
 func New(c Config, sink commits.Sink) *Reader {
 	r := &Reader{
-		c: c, sink: sink, over: make(chan struct{}), met: make(chan struct{}, 1), beat: make(chan struct{}), patient: ackWait,
-		reading: commits.Trouble{Sink: sink}, storing: commits.Trouble{Sink: sink},
+		c: c, sink: sink, closed: make(chan struct{}), connChanged: make(chan struct{}, 1), progressDone: make(chan struct{}), ackWait: ackWait,
+		reads: commits.FailureLog{Sink: sink}, acks: commits.FailureLog{Sink: sink},
 	}
 	if c.Dedup {
 		r.window = dedup.New(nil)
 	}
 	r.ctx, r.stop = context.WithCancel(context.Background())
-	r.loop = commits.Begin(sink, 200*time.Millisecond, r.take, r.acknowledge)
-	go r.goOn()
+	r.committer = commits.Start(sink, 200*time.Millisecond, r.pending, r.acknowledge)
+	go r.keepInProgress()
 	return r
 }
 
-// Run reads until Stop, or until the sink takes no more.
+// Run reads until Stop is called, or returns input.ErrClosed.
 func (r *Reader) Run() error {
-	for pause := leastPause; ; pause = min(2*pause, mostPause) {
+	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		began := time.Now()
 		err := r.session()
 		switch {
@@ -117,10 +117,10 @@ func (r *Reader) Run() error {
 		case errors.Is(err, input.ErrClosed):
 			return err
 		}
-		if time.Since(began) > mostPause {
-			pause = leastPause
+		if time.Since(began) > maxPause {
+			pause = minPause
 		}
-		r.reading.Is("cannot read stream "+r.c.Stream, r.plain(err))
+		r.reads.Failed("cannot read stream "+r.c.Stream, r.hide(err))
 		select {
 		case <-r.ctx.Done():
 			return nil
@@ -132,8 +132,8 @@ func (r *Reader) Run() error {
 // Stop makes Run return.
 func (r *Reader) Stop() { r.stop() }
 
-// session reads over one connection. It stays open when Run is to end: acknowledgements go
-// over it still.
+// session reads over one connection. The connection stays open when Run ends, because Close
+// sends acknowledgements over it.
 func (r *Reader) session() error {
 	opts, err := r.c.NATS.ClientOptions()
 	if err != nil {
@@ -145,24 +145,24 @@ func (r *Reader) session() error {
 	}
 	err = r.read(conn)
 	if r.ctx.Err() == nil && !errors.Is(err, input.ErrClosed) {
-		r.use(nil, ackWait)
+		r.setConn(nil, ackWait)
 		conn.Close()
 	}
 	return err
 }
 
-// use makes conn the connection of acknowledgements.
-func (r *Reader) use(conn *nats.Conn, patient time.Duration) {
+// setConn sets the connection for acknowledgements, and the ack wait of its consumer.
+func (r *Reader) setConn(conn *nats.Conn, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.conn, r.patient = conn, patient
+	r.conn, r.ackWait = conn, wait
 	select {
-	case r.met <- struct{}{}:
+	case r.connChanged <- struct{}{}:
 	default:
 	}
 }
 
-// read puts messages until something fails.
+// read puts messages until an error occurs.
 func (r *Reader) read(conn *nats.Conn) error {
 	js, err := jetstream.New(conn)
 	if err != nil {
@@ -176,11 +176,11 @@ func (r *Reader) read(conn *nats.Conn) error {
 		return err
 	}
 	c := consumer.CachedInfo().Config
-	r.use(conn, slices.Min(append(c.BackOff, c.AckWait)))
-	r.loop.News() // what an earlier connection has not acknowledged
+	r.setConn(conn, slices.Min(append(c.BackOff, c.AckWait)))
+	r.committer.Notify() // messages that an earlier connection did not acknowledge
 	for {
 		ctx, cancel := context.WithTimeout(r.ctx, idleWait)
-		n, err := r.fetch(consumer, 1, jetstream.FetchContext(ctx)) // of any size
+		n, err := r.fetch(consumer, 1, jetstream.FetchContext(ctx)) // fetchBytes does not apply, or a larger message would never arrive
 		cancel()
 		if err == nil && n > 0 {
 			_, err = r.fetch(consumer, fetchMessages, jetstream.FetchMaxWait(fetchWait), jetstream.FetchMaxBytes(fetchBytes))
@@ -193,11 +193,11 @@ func (r *Reader) read(conn *nats.Conn) error {
 		case conn.IsClosed():
 			return nats.ErrConnectionClosed
 		}
-		r.reading.Over()
+		r.reads.Worked()
 	}
 }
 
-// consumer returns the durable consumer, and makes it where there is none.
+// consumer returns the durable consumer, and creates it if it does not exist.
 func (r *Reader) consumer(js jetstream.JetStream) (jetstream.Consumer, error) {
 	c, err := js.Consumer(r.ctx, r.c.Stream, r.c.Consumer)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
@@ -220,7 +220,7 @@ func (r *Reader) consumer(js jetstream.JetStream) (jetstream.Consumer, error) {
 	return c, nil
 }
 
-// fetch puts up to most messages.
+// fetch puts up to most messages, and returns their number.
 func (r *Reader) fetch(c jetstream.Consumer, most int, opts ...jetstream.FetchOpt) (int, error) {
 	batch, err := c.Fetch(most, opts...)
 	if err != nil {
@@ -230,23 +230,23 @@ func (r *Reader) fetch(c jetstream.Consumer, most int, opts ...jetstream.FetchOp
 	for m := range batch.Messages() {
 		all = append(all, m)
 		r.mu.Lock()
-		r.held = append(r.held, m.Reply())
+		r.fetched = append(r.fetched, m.Reply())
 		r.mu.Unlock()
 	}
 	for _, m := range all {
 		if r.ctx.Err() != nil {
 			return 0, nil
 		}
-		if r.first(m) {
+		if r.isFirst(m) {
 			if err := r.sink.Put(r.record(m)); err != nil {
 				return 0, err
 			}
 		}
 		r.mu.Lock()
-		r.held = r.held[1:]
+		r.fetched = r.fetched[1:]
 		r.put = append(r.put, m.Reply())
 		r.mu.Unlock()
-		r.loop.News()
+		r.committer.Notify()
 	}
 	if err := batch.Error(); !errors.Is(err, context.DeadlineExceeded) {
 		return len(all), err
@@ -254,8 +254,8 @@ func (r *Reader) fetch(c jetstream.Consumer, most int, opts ...jetstream.FetchOp
 	return len(all), nil
 }
 
-// first reports whether a message came for the first time, as far as is known.
-func (r *Reader) first(m jetstream.Msg) bool {
+// isFirst reports whether m is not a known duplicate.
+func (r *Reader) isFirst(m jetstream.Msg) bool {
 	if r.window == nil {
 		return true
 	}
@@ -263,7 +263,7 @@ func (r *Reader) first(m jetstream.Msg) bool {
 	return err != nil || r.window.First(id)
 }
 
-// record returns what the sink is given for m.
+// record converts m. The result is valid until the next call.
 func (r *Reader) record(m jetstream.Msg) *input.Record {
 	attrs := append(r.rec.Attrs[:0], slog.String("subject", m.Subject()))
 	r.rec = input.Record{Body: m.Data()}
@@ -277,7 +277,7 @@ func (r *Reader) record(m jetstream.Msg) *input.Record {
 	return &r.rec
 }
 
-// attrs appends the headers that Config.Fields name.
+// attrs appends the headers listed in Config.Fields.
 func (r *Reader) attrs(dst []slog.Attr, m jetstream.Msg) []slog.Attr {
 	for _, name := range r.c.Fields {
 		if v := m.Headers().Get(name); v != "" && name != "sequence" {
@@ -287,29 +287,29 @@ func (r *Reader) attrs(dst []slog.Attr, m jetstream.Msg) []slog.Attr {
 	return dst
 }
 
-// take returns what was put and is not acknowledged.
-func (r *Reader) take() ([]string, bool) {
+// pending returns the reply subjects of the messages that can be acknowledged now.
+func (r *Reader) pending() ([]string, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.put), len(r.put) > 0 && r.conn != nil
 }
 
-// acknowledge tells the server that the first messages of put are safe.
+// acknowledge acknowledges the first len(all) messages of put.
 func (r *Reader) acknowledge(ctx context.Context, all []string) {
-	ctx, cancel := context.WithTimeout(ctx, closing)
+	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
 	defer cancel()
-	if err := r.describe(ctx, acked, all); err != nil {
-		return // the connection is gone, which Run tells; the next one says it
+	if err := r.publish(ctx, acked, all); err != nil {
+		return // Run reports the lost connection; the next connection acknowledges them
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.put = r.put[len(all):]; len(r.put) > 0 {
-		r.loop.News()
+		r.committer.Notify()
 	}
 }
 
-// describe sends a body to subjects, and waits until the server has it.
-func (r *Reader) describe(ctx context.Context, body []byte, subjects []string) error {
+// publish sends body to subjects, and waits until the server has received it.
+func (r *Reader) publish(ctx context.Context, body []byte, subjects []string) error {
 	r.mu.Lock()
 	conn := r.conn
 	r.mu.Unlock()
@@ -324,33 +324,33 @@ func (r *Reader) describe(ctx context.Context, body []byte, subjects []string) e
 	return conn.FlushWithContext(ctx)
 }
 
-// goOn tells the server that it goes on with what it has, until Close.
-func (r *Reader) goOn() {
-	defer close(r.beat)
+// keepInProgress sends in-progress acknowledgements for all open messages until Close.
+func (r *Reader) keepInProgress() {
+	defer close(r.progressDone)
 	for {
 		r.mu.Lock()
-		patient := r.patient
+		wait := r.ackWait
 		r.mu.Unlock()
 		select {
-		case <-r.over:
+		case <-r.closed:
 			return
-		case <-r.met: // a server may be less patient
+		case <-r.connChanged: // the ack wait may be shorter
 			continue
-		case <-time.After(patient / 3):
+		case <-time.After(wait / 3):
 		}
 		r.mu.Lock()
-		all := slices.Concat(r.held, r.put)
+		all := slices.Concat(r.fetched, r.put)
 		r.mu.Unlock()
 		if len(all) > 0 {
-			ctx, cancel := context.WithTimeout(context.Background(), patient/3)
-			_ = r.describe(ctx, works, all) // Run notices a connection that is gone
+			ctx, cancel := context.WithTimeout(context.Background(), wait/3)
+			_ = r.publish(ctx, inProgress, all) // Run notices a lost connection
 			cancel()
 		}
 	}
 }
 
-// plain takes secrets and the name of the library out of an error.
-func (r *Reader) plain(err error) error {
+// hide removes credentials from err.
+func (r *Reader) hide(err error) error {
 	if err == nil {
 		return nats.ErrConnectionClosed
 	}
@@ -364,23 +364,23 @@ func (r *Reader) plain(err error) error {
 	return secrets.HideIn(err, "***", words...)
 }
 
-// Close acknowledges everything that was put, if the outputs have it, and closes the
-// connection.
+// Close closes the connection. If delivered is true, every output has all records, and Close
+// acknowledges them; otherwise it requests their redelivery.
 func (r *Reader) Close(delivered bool) error {
 	r.stop()
-	r.loop.End()
-	close(r.over)
-	<-r.beat
-	ctx, cancel := context.WithTimeout(context.Background(), closing)
+	r.committer.Stop()
+	close(r.closed)
+	<-r.progressDone
+	ctx, cancel := context.WithTimeout(context.Background(), ackTimeout)
 	defer cancel()
 	var err error
-	if delivered && len(r.put) > 0 && r.describe(ctx, acked, r.put) != nil {
+	if delivered && len(r.put) > 0 && r.publish(ctx, acked, r.put) != nil {
 		err = fmt.Errorf("the last messages of stream %s were not acknowledged: they are read again", r.c.Stream)
 	}
 	if !delivered {
-		r.held = append(r.held, r.put...)
+		r.fetched = append(r.fetched, r.put...)
 	}
-	_ = r.describe(ctx, again, r.held) // else they are sent again when the server's patience ends
+	_ = r.publish(ctx, nak, r.fetched) // without it the server redelivers them after the ack wait
 	r.mu.Lock()
 	conn := r.conn
 	r.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package sinktest has a sink for tests of inputs.
+// Package sinktest provides a sink for tests of inputs.
 package sinktest
 
 import (
@@ -13,32 +13,32 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/input"
 )
 
-// A Sink is a commits.Sink that keeps what it is given.
+// A Sink is a commits.Sink that keeps all records.
 type Sink struct {
 	mu     sync.Mutex
 	recs   []Record
 	said   []string
-	safe   chan struct{} // closed while commits succeed
-	room   chan struct{} // closed while there is room
+	gate   chan struct{} // closed while commits succeed, open while they wait
+	room   chan struct{} // closed while Put accepts records, open while it waits
 	closed bool
 	commit int
 }
 
-// A Record is what was put, as text.
+// A Record is the text form of an input.Record.
 type Record struct {
 	Body, Attrs, Level string
 	Time               time.Time
 }
 
-// New returns a Sink that has room, and whose commits succeed.
+// New returns a Sink that accepts records and whose commits succeed.
 func New() *Sink {
-	s := &Sink{safe: make(chan struct{}), room: make(chan struct{})}
-	close(s.safe)
+	s := &Sink{gate: make(chan struct{}), room: make(chan struct{})}
+	close(s.gate)
 	close(s.room)
 	return s
 }
 
-// Put keeps r.
+// Put appends r to the records.
 func (s *Sink) Put(r *input.Record) error {
 	s.mu.Lock()
 	room := s.room
@@ -63,10 +63,10 @@ func (s *Sink) Put(r *input.Record) error {
 // Commit waits until commits succeed.
 func (s *Sink) Commit(ctx context.Context) error {
 	s.mu.Lock()
-	safe := s.safe
+	gate := s.gate
 	s.mu.Unlock()
 	select {
-	case <-safe:
+	case <-gate:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -76,70 +76,70 @@ func (s *Sink) Commit(ctx context.Context) error {
 	return nil
 }
 
-// Say keeps the text.
+// Say appends the text to the messages.
 func (s *Sink) Say(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.said = append(s.said, fmt.Sprintf(format, args...))
 }
 
-// Hold has commits wait, until Release.
+// Hold makes commits wait until Release.
 func (s *Sink) Hold() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.safe = make(chan struct{})
+	s.gate = make(chan struct{})
 }
 
-// Release ends Hold.
+// Release lets commits continue after Hold.
 func (s *Sink) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	close(s.safe)
+	close(s.gate)
 }
 
-// Fill has Put wait, until Drain.
+// Fill makes Put wait until Drain.
 func (s *Sink) Fill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.room = make(chan struct{})
 }
 
-// Drain ends Fill.
+// Drain lets Put continue after Fill.
 func (s *Sink) Drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	close(s.room)
 }
 
-// Close has Put fail.
+// Close makes Put return input.ErrClosed.
 func (s *Sink) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
 }
 
-// Records returns what was put.
+// Records returns a copy of all records.
 func (s *Sink) Records() []Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.recs)
 }
 
-// Commits returns how many commits have succeeded.
+// Commits returns the number of successful commits.
 func (s *Sink) Commits() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.commit
 }
 
-// Said returns all that was said.
+// Said returns all messages, one per line.
 func (s *Sink) Said() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return strings.Join(s.said, "\n")
 }
 
-// Bodies returns the bodies of what was put.
+// Bodies returns the bodies of all records.
 func (s *Sink) Bodies() (all []string) {
 	for _, r := range s.Records() {
 		all = append(all, r.Body)
@@ -147,7 +147,7 @@ func (s *Sink) Bodies() (all []string) {
 	return all
 }
 
-// Await waits until ok, for things that servers do in their time.
+// Await polls until ok returns true, and fails the test after a minute.
 func Await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(2 * time.Millisecond) {
