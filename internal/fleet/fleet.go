@@ -1,16 +1,16 @@
-// Package fleet simulates many hosts in front of one engine, such as Kafka, through an outage
-// of that engine: what piles up on each host, how the hosts come back, and how long they catch
-// up. Time is simulated, and the same [Config] gives the same [Result].
+// Package fleet simulates many hosts that send to one engine, such as Kafka, during and after
+// an outage of the engine: the backlog of each host, the reconnects, and the time until all
+// backlogs are delivered. Time is simulated, and equal [Config] values give equal [Result] values.
 //
-// Two things are taken apart. When a host tries again is simulated attempt by attempt, by the
-// circuit breaker and the waits of package deliver themselves (packages breaker and backoff).
-// What flows is a fluid: in each small step a partition divides what it can take fairly among
-// the hosts that have something to send, as a broker does that serves one request of each
-// connection in turn.
+// The simulation has two parts. Reconnects are discrete events: the circuit breaker and the
+// backoff of package deliver (packages breaker and backoff) decide about every attempt. The
+// flow of records is a fluid: in each small step the capacity of a partition is divided fairly
+// among the hosts that have records, as by a broker that serves one request of each connection
+// in turn.
 //
-// A host sends what it has to one partition, the one of its origin. It has a pool of slabs,
-// and behind that a spool or none. When the slabs are full, records go to the spool, and
-// where that is full the oldest are dropped.
+// A host sends all its records to one partition, unless [Config.Keyed] is set. It has slabs in
+// memory and optionally a spool. When the slabs are full, records go to the spool; when the
+// spool is full as well, the oldest records are dropped.
 package fleet
 
 import (
@@ -26,53 +26,53 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A Config says what is simulated. Every field without a default is needed.
+// A Config describes the hosts, the engine and the outage. Fields without a default are required.
 type Config struct {
-	Hosts       int         // at most MaxHosts
-	Rate        float64     // records per second of each host
-	RecordBytes float64     // mean length of a record, as it lies in memory
-	Slabs       slab.Sizing // the memory of each host, and how fast it sends: DrainRate
-	SpoolBytes  int64       // of each host; 0: it has no spool
+	Hosts       int         // 1 to MaxHosts
+	Rate        float64     // of each host, in records per second
+	RecordBytes float64     // mean size of a record in memory
+	Slabs       slab.Sizing // memory of each host; DrainRate is its maximal sending rate
+	SpoolBytes  int64       // of each host; 0 means no spool
 
-	Outage time.Duration // for so long the engine takes nothing
-	// Fail is how long an attempt takes to fail meanwhile. Default 0: connections are refused.
+	Outage time.Duration // how long the engine is unreachable
+	// Fail is how long an attempt takes to fail during the outage. Default 0: connections are refused.
 	Fail time.Duration
-	// Within is how long a session goes on by itself after its first failure, a try every
-	// second or so, before it ends: kafka.Config.Timeout. Default 0: it ends at once.
+	// Within is how long a session retries after its first failure, up to once a second, before
+	// it ends; see kafka.Config.Timeout. Default 0: the session ends at its first failure.
 	Within time.Duration
-	// Window is how many batches a session has under way; each of them is a failure when the
-	// session gives up. Default 1.
+	// Window is the number of batches in flight of a session. Each of them counts as a failure
+	// when the session ends. Default 1.
 	Window int
 
-	Partitions     int     // at most MaxPartitions
-	PartitionBytes float64 // what one partition takes per second, in bytes as they are sent
-	// Ratio is how many bytes of records become one byte as it is sent. Default 1.
+	Partitions     int     // 1 to MaxPartitions
+	PartitionBytes float64 // capacity of a partition, in compressed bytes per second
+	// Ratio is the compression ratio: record bytes per compressed byte. Default 1.
 	Ratio float64
-	// Keyed says that the records of a host go to all partitions. Default: to one of them.
+	// Keyed distributes the records of each host over all partitions. Default: each host sends
+	// to one partition.
 	Keyed bool
-	// Latency is how long the engine takes for one request. Default 0.
+	// Latency is the duration of one request. Default 0.
 	Latency time.Duration
-	// Flush is how long a record waits at most for its slab to fill. Default 100 ms.
+	// Flush is the longest time that a record waits for its slab to fill. Default 100 ms.
 	Flush time.Duration
-	// RequestBytes is how many bytes of records are one request at most while a host takes them
-	// out of its spool; there is one request of a host at a time. Default 256 KiB, which package
-	// deliver makes one batch of.
+	// RequestBytes limits the record bytes in one request while a host reads its spool. Each
+	// host has one request at a time. Default 256 KiB, the batch size of package deliver.
 	RequestBytes float64
-	// Accept is how many new sessions the engine takes per second; others wait in line for
-	// DialTimeout, then they fail. Default 0: any number.
+	// Accept is the number of new sessions that the engine accepts per second. Further hosts
+	// wait in a queue; after DialTimeout their attempt fails. Default 0: no limit.
 	Accept      float64
 	DialTimeout time.Duration // default 10 s
 
-	// Together has every wait be the longest possible: there is no jitter. Default false.
+	// Together disables jitter: every wait is the longest possible. Default false.
 	Together bool
 	Seed     uint64
 }
 
-// Bounds of a [Config].
+// Limits of a [Config].
 const (
 	MaxHosts      = 1_000_000
 	MaxPartitions = 100_000
-	// Longest bounds Outage and, as far as it can be told beforehand, the time after it.
+	// Longest limits Outage and the estimated time until all hosts have caught up.
 	Longest = 30 * 24 * time.Hour
 )
 
@@ -80,40 +80,39 @@ const (
 	defaultDialTimeout = 10 * time.Second
 	defaultFlush       = 100 * time.Millisecond
 	defaultRequest     = 256 << 10
-	joined             = 256 // batches of a spool that become one, see spool.NextUpTo
-	// tryMin and tryMax bound the waits between the tries of a session, see Config.Within.
+	joined             = 256 // maximal number of spooled batches in one request, see spool.NextUpTo
+	// tryMin and tryMax limit the delays between the attempts of a session, see Config.Within.
 	tryMin = 10 * time.Millisecond
 	tryMax = time.Second
 )
 
-// ErrTooSlow is wrapped by the error of [Config.Run] for an engine that falls behind for good.
+// ErrTooSlow is wrapped by the error of [Config.Run] if the engine cannot catch up.
 var ErrTooSlow = errors.New("the engine is too slow")
 
-// A Spread is how long after the end of the outage something was true of half of the hosts,
-// of 99 % and of all.
+// A Spread holds percentiles over all hosts, as times after the end of the outage.
 type Spread struct{ P50, P99, Max time.Duration }
 
-// A Result is what became of the records, the hosts and the engine. It is taken when all
-// hosts have caught up. Records are those of all hosts.
+// A Result summarizes a simulation at the time when all hosts have caught up. Numbers of records
+// are sums over all hosts.
 type Result struct {
 	Accepted, Delivered, Dropped float64
-	Waiting                      float64 // of them, in memory and spools
+	Waiting                      float64 // in memory and spools
 	Ended                        time.Duration
 
-	Busiest int // hosts at the busiest partition
-	Tripped int // hosts whose circuit opened
+	Busiest int // number of hosts of the busiest partition
+	Tripped int // number of hosts whose circuit opened
 
-	Backlog    float64 // records that waited on the host that had most
-	SpoolBytes int64   // of the fullest spool
-	SpoolTotal int64   // of all spools, each when it was fullest
-	SpoolNeed  int64   // Config.SpoolBytes with which no host drops anything
+	Backlog    float64 // largest number of waiting records of one host
+	SpoolBytes int64   // largest size of one spool
+	SpoolTotal int64   // sum of the largest sizes of all spools
+	SpoolNeed  int64   // smallest Config.SpoolBytes at which no host drops records
 
-	// Attempts are those of all hosts to reach the engine, per second. The outage ends at
-	// the beginning of second Outage.
+	// Attempts is the number of attempts to connect, of all hosts, in each second. The outage
+	// ends at the beginning of second Outage.
 	Attempts  []int
 	Outage    int
-	Peak      int // most in one second after the outage
-	TimedOut  int // that waited in line for DialTimeout
+	Peak      int // largest number of attempts in one second after the outage
+	TimedOut  int // number of attempts that waited for DialTimeout
 	Connected Spread
 	CaughtUp  Spread
 }
@@ -172,10 +171,10 @@ func (c *Config) resolve() (r Config, err error) {
 	return r, err
 }
 
-// takes is how many records a partition takes per second.
+// takes returns the capacity of a partition in records per second.
 func (c *Config) takes() float64 { return c.PartitionBytes * c.Ratio / c.RecordBytes }
 
-// batch is how many records of a host are one request while it catches up.
+// batch returns the number of records in one request of a host that is catching up.
 func (c *Config) batch() float64 {
 	if c.SpoolBytes > 0 {
 		small := max(1, c.Rate*cmp.Or(c.Flush, defaultFlush).Seconds())
@@ -184,7 +183,7 @@ func (c *Config) batch() float64 {
 	return float64(c.Slabs.SlabRecords)
 }
 
-// sends is how many records a host sends per second at most.
+// sends returns the maximal rate of a host in records per second.
 func (c *Config) sends() float64 {
 	if c.Latency == 0 {
 		return c.Slabs.DrainRate
@@ -192,16 +191,16 @@ func (c *Config) sends() float64 {
 	return min(c.Slabs.DrainRate, c.batch()/c.Latency.Seconds())
 }
 
-// Requests is how many requests all hosts send per second while all is well.
+// Requests returns the number of requests per second of all hosts without a backlog.
 func (c *Config) Requests() float64 {
 	every := max(1/c.Rate, cmp.Or(c.Flush, defaultFlush).Seconds())
 	return float64(c.Hosts) * max(1/every, c.Rate/float64(c.Slabs.SlabRecords))
 }
 
-// onDisk is how many bytes a record takes in a spool.
+// onDisk returns the size of a record in a spool, in bytes.
 func (c *Config) onDisk() float64 { return c.RecordBytes + batch.SlotBytes }
 
-// rand returns a source of numbers for one purpose.
+// rand returns a generator whose sequence depends on Seed and purpose.
 func (c *Config) rand(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(c.Seed, purpose)) }
 
 // assign returns the partition of each host.
@@ -217,7 +216,7 @@ func (c *Config) assign(partitions int) (of []int) {
 	return of
 }
 
-// busiest returns the most hosts that one partition has.
+// busiest returns the largest number of hosts that share a partition.
 func (c *Config) busiest(partitions int) (most int) {
 	if c.Keyed {
 		return (c.Hosts + partitions - 1) / partitions
@@ -230,9 +229,9 @@ func (c *Config) busiest(partitions int) (most int) {
 	return most
 }
 
-// Plan returns the least number of partitions with which the busiest one has caught up within
-// catchUp of the end of the outage, if hosts take their time to come back, which is
-// [Config.Back]. c.Partitions is ignored.
+// Plan returns the least number of partitions with which all hosts have caught up within
+// catchUp after the outage, if the hosts reconnect as late as [Config.Back]. It ignores
+// c.Partitions.
 func (c *Config) Plan(catchUp time.Duration) (int, error) {
 	with := *c
 	with.Partitions = 1
@@ -244,13 +243,13 @@ func (c *Config) Plan(catchUp time.Duration) (int, error) {
 	if catchUp <= back {
 		return 0, fmt.Errorf("hosts take up to %v to come back: %v to catch up is too little", back, catchUp)
 	}
-	// What arrives from the beginning of the outage until all is well goes through while
-	// hosts are there.
+	// The records of the outage and of the time until all have caught up are sent after the
+	// hosts are back.
 	need := r.Rate * float64(r.Outage+catchUp) / float64(catchUp-back)
 	if need > r.sends() {
 		return 0, fmt.Errorf("%w: a host sends %.0f records/s at most, in batches of %.0f, and takes longer than %v to catch up however many partitions there are", ErrTooSlow, r.sends(), r.batch(), catchUp)
 	}
-	room := math.Floor(r.takes() / need) // hosts that one partition may have
+	room := math.Floor(r.takes() / need) // largest number of hosts per partition
 	if room < 1 && !r.Keyed {
 		return 0, fmt.Errorf("%w: one host needs %.0f records/s to catch up, and a partition takes %.0f: spread its records over more partitions with a key", ErrTooSlow, need, r.takes())
 	}
@@ -271,9 +270,9 @@ func (c *Config) Plan(catchUp time.Duration) (int, error) {
 
 var errTooMany = fmt.Errorf("%w: it takes more than %d partitions", ErrTooSlow, MaxPartitions)
 
-// Back is how long after the outage hosts may take to come back. The waits of a circuit
-// double from half a second or more on, so that none is longer than twice the time before
-// it and a little, or than a minute; and the engine may take longer than that to let all in.
+// Back returns an upper bound of the time between the end of the outage and the last reconnect.
+// The open times of a circuit double, starting at half a second, up to a minute; so the last one
+// is at most about twice the outage. Config.Accept may delay the reconnects further.
 func (c *Config) Back() time.Duration {
 	wait := min(breaker.OpenMax, 2*c.Outage+2*time.Second)
 	if c.Accept > 0 {

@@ -12,42 +12,42 @@ import (
 	"github.com/forebay-log/forebay/internal/breaker"
 )
 
-// A host is one of the fleet.
+// A host is the state of one host.
 //
-//	trying ──the engine takes its session──▶ catching up ──nothing waits──▶ well
+//	trying ──session accepted──▶ catching up ──no backlog──▶ healthy
 type host struct {
 	partition int
 	circuit   *breaker.Circuit
-	failures  int           // attempts in a row
-	began     time.Duration // of the tries of its session; less than 0: that is over
-	tries     int           // of its session
+	failures  int           // consecutive failed attempts
+	began     time.Duration // first failure of the session, see Config.Within; -1 after the session has ended
+	tries     int           // failed attempts of the session
 	tripped   bool
-	ready     time.Duration // from when on it sends whole batches
-	ahead     float64       // records that it has sent before
+	ready     time.Duration // when its circuit is closed and it sends whole batches
+	sentEarly float64       // records sent before ready, through the half-open circuit
 
-	at                                    time.Duration // to which it was followed
+	at                                    time.Duration // time up to which arrivals are counted
 	accepted, delivered, dropped, waiting float64
-	most                                  float64 // that waited
+	maxBacklog                            float64 // largest backlog
 	connected, caughtUp                   time.Duration
 }
 
-// A fleet is a simulation under way.
+// A fleet is the state of a simulation.
 type fleet struct {
 	Config
-	hosts    []host
-	rng      *rand.Rand
-	due      attempts
-	served   time.Duration // when the engine has served those in line
-	bins     []int
-	before   int // bins before the end of the outage
-	timedOut int
-	cut      []time.Duration // scratch of cuts
+	hosts      []host
+	rng        *rand.Rand
+	due        attempts
+	queueEnd   time.Duration // when the engine has accepted all queued hosts
+	bins       []int
+	outageBins int // number of bins before the end of the outage
+	timedOut   int
+	cut        []time.Duration // scratch memory of cuts
 }
 
-// epoch is the beginning of the outage, for what wants a time.
+// epoch is the beginning of the outage for functions that need a time.Time.
 var epoch = time.Unix(0, 0)
 
-// jitter is that of the hosts.
+// jitter returns a random duration in [lo, hi], or hi if Config.Together is set.
 func (f *fleet) jitter(lo, hi time.Duration) time.Duration {
 	if f.Together || hi <= lo {
 		return max(lo, hi)
@@ -55,12 +55,12 @@ func (f *fleet) jitter(lo, hi time.Duration) time.Duration {
 	return lo + time.Duration(f.rng.Uint64N(uint64(hi-lo)+1))
 }
 
-// Run simulates an outage that begins now, until all hosts have caught up.
+// Run simulates an outage from its beginning until all hosts have caught up.
 func (c Config) Run() (*Result, error) {
 	r, err := c.run()
 	if err == nil && r.Dropped > 0 {
 		c.SpoolBytes = math.MaxInt64 / 2
-		if all, err := c.run(); err == nil { // or that would take months
+		if all, err := c.run(); err == nil { // with an error SpoolNeed stays a lower bound
 			r.SpoolNeed = all.SpoolNeed
 		}
 	}
@@ -72,7 +72,7 @@ func (c Config) run() (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &fleet{Config: r, rng: r.rand(2), before: int((r.Outage + time.Second - 1) / time.Second)}
+	f := &fleet{Config: r, rng: r.rand(2), outageBins: int((r.Outage + time.Second - 1) / time.Second)}
 	step, busiest, err := f.step()
 	if err != nil {
 		return nil, err
@@ -83,12 +83,12 @@ func (c Config) run() (*Result, error) {
 }
 
 const (
-	steps      = 1000 // or nearly so
-	cutsOfStep = 32   // at most
+	steps      = 1000 // approximate number of steps of a simulation
+	cutsOfStep = 32   // maximal number of parts of a step
 )
 
-// step returns how long a step is, and the hosts of the busiest partition. It refuses an
-// engine that never catches up, or not in a time worth simulating.
+// step returns the duration of a step and the number of hosts of the busiest partition. It
+// returns an error if the engine never catches up, or only after more than Longest.
 func (f *fleet) step() (time.Duration, int, error) {
 	busiest := f.busiest(f.Partitions)
 	left := f.takes() - float64(busiest)*f.Rate
@@ -114,7 +114,7 @@ func (f *fleet) step() (time.Duration, int, error) {
 	return max(10*time.Millisecond, time.Duration(all/steps*1e9)), busiest, nil
 }
 
-// begin lets the hosts fail: each when it has something to send.
+// begin makes the first attempt of each host fail, at the time of its first record.
 func (f *fleet) begin() {
 	f.hosts = make([]host, f.Hosts)
 	every := max(f.Flush, time.Duration(1e9/f.Rate))
@@ -123,14 +123,14 @@ func (f *fleet) begin() {
 		h.partition, h.circuit = p, breaker.New(breaker.Default(), f.jitter)
 		first := time.Duration(f.rng.Uint64N(uint64(every)))
 		switch {
-		case first >= f.Outage: // it has noticed nothing
+		case first >= f.Outage: // it has no record during the outage
 			h.connected, h.caughtUp = f.Outage, f.Outage
 			h.at = f.Outage
 			h.accepted = f.Rate * f.Outage.Seconds()
 			h.delivered = h.accepted
 		case f.Within > 0:
 			h.began = first
-			f.due = append(f.due, attempt{first + f.tryAgain(h), i})
+			f.due = append(f.due, attempt{first + f.retryDelay(h), i})
 		default:
 			h.began = -1
 			f.due = append(f.due, attempt{f.failed(h, first, 1), i})
@@ -139,14 +139,14 @@ func (f *fleet) begin() {
 	heap.Init(&f.due)
 }
 
-// tryAgain returns how long a session waits for its next try.
-func (f *fleet) tryAgain(h *host) time.Duration {
+// retryDelay returns the delay before the next attempt of a session.
+func (f *fleet) retryDelay(h *host) time.Duration {
 	h.tries++
 	ceil := backoff.Ceil(tryMin, tryMax, h.tries)
 	return f.jitter(ceil/2, ceil)
 }
 
-// failed notes that so many batches of h failed at once, and returns when its next attempt is.
+// failed counts simultaneous failures of batches of h, and returns the time of its next attempt.
 func (f *fleet) failed(h *host, now time.Duration, batches int) time.Duration {
 	for range batches {
 		h.failures++
@@ -158,17 +158,17 @@ func (f *fleet) failed(h *host, now time.Duration, batches int) time.Duration {
 	return now + f.jitter(0, backoff.Ceil(backoff.RetryMin, backoff.RetryMax, h.failures-1))
 }
 
-// attempt lets host i try to reach the engine, and returns when it tries again, or that it
-// need not.
+// attempt simulates an attempt of host i to connect. If the attempt fails, again is the time of
+// the next one.
 func (f *fleet) attempt(at time.Duration, i int) (again time.Duration, failed bool) {
 	h := &f.hosts[i]
 	f.count(at)
 	done := at + f.Fail
 	if at >= f.Outage {
-		done = max(at, f.served)
+		done = max(at, f.queueEnd)
 		if done-at <= f.DialTimeout {
 			if f.Accept > 0 {
-				f.served = done + time.Duration(1e9/f.Accept)
+				f.queueEnd = done + time.Duration(1e9/f.Accept)
 			}
 			f.connect(h, done)
 			return 0, false
@@ -181,45 +181,45 @@ func (f *fleet) attempt(at time.Duration, i int) (again time.Duration, failed bo
 		return f.failed(h, done, 1), true
 	}
 	if done < h.began+f.Within {
-		return done + f.tryAgain(h), true
+		return done + f.retryDelay(h), true
 	}
 	h.began = -1
 	return f.failed(h, done, f.Window), true
 }
 
-// count notes an attempt.
+// count adds an attempt to its bin.
 func (f *fleet) count(at time.Duration) {
-	n := int(math.Floor((at - f.Outage).Seconds())) + f.before
+	n := int(math.Floor((at - f.Outage).Seconds())) + f.outageBins
 	if n >= len(f.bins) {
 		f.bins = append(f.bins, make([]int, n+1-len(f.bins))...)
 	}
 	f.bins[n]++
 }
 
-// connect begins a session of h, which sends as much as its circuit lets it.
+// connect starts a session of h. h sends as many records as its half-open circuit admits.
 func (f *fleet) connect(h *host, now time.Duration) {
 	h.connected = now
-	f.follow(h, now)
+	f.idleUntil(h, now)
 	for full := max(1, int(f.batch())); ; {
 		limit, _, _ := h.circuit.Admit(epoch.Add(now))
 		if limit == 0 {
 			break
 		}
 		now += f.Latency
-		f.follow(h, now)
-		h.ahead += f.deliver(h, float64(min(limit, full)))
+		f.idleUntil(h, now)
+		h.sentEarly += f.deliver(h, float64(min(limit, full)))
 		h.circuit.Worked(epoch.Add(now), limit < full)
 	}
 	h.ready = now
 }
 
-// follow lets records arrive at h until now, while it sends none.
-func (f *fleet) follow(h *host, now time.Duration) {
+// idleUntil counts the arrivals at h until now, while it sends nothing.
+func (f *fleet) idleUntil(h *host, now time.Duration) {
 	f.arrive(h, now)
 	f.drop(h)
 }
 
-// arrive lets records arrive at h until now.
+// arrive counts the arrivals at h until now.
 func (f *fleet) arrive(h *host, now time.Duration) {
 	n := f.Rate * (now - h.at).Seconds()
 	h.at = now
@@ -227,22 +227,22 @@ func (f *fleet) arrive(h *host, now time.Duration) {
 	h.waiting += n
 }
 
-// drop drops what h has no room for.
+// drop drops the records of h that exceed its memory and spool.
 func (f *fleet) drop(h *host) {
 	if over := h.waiting - f.room(); over > 0 {
 		h.dropped += over
 		h.waiting -= over
 	}
-	h.most = max(h.most, h.waiting)
+	h.maxBacklog = max(h.maxBacklog, h.waiting)
 }
 
-// memory is how many records the slabs of a host hold.
+// memory returns the number of records that fit into the slabs of a host.
 func (f *fleet) memory() float64 { return float64(f.Slabs.SlabRecords) * float64(f.Slabs.SlabCount) }
 
-// room is how many records a host has room for.
+// room returns the number of records that fit into the slabs and the spool of a host.
 func (f *fleet) room() float64 { return f.memory() + float64(f.SpoolBytes)/f.onDisk() }
 
-// deliver takes n records from h, or as many as there are, and returns how many.
+// deliver delivers up to n records of h, and returns their number.
 func (f *fleet) deliver(h *host, n float64) float64 {
 	n = min(n, h.waiting)
 	h.waiting -= n
@@ -250,20 +250,20 @@ func (f *fleet) deliver(h *host, n float64) float64 {
 	return n
 }
 
-// flow moves records in steps until all hosts are well, and returns when that is.
+// flow simulates the flow of records in steps until no host has a backlog, and returns that time.
 func (f *fleet) flow(step time.Duration) (end time.Duration) {
-	joining := make([]int, 0, f.Hosts) // they have a session, and no whole batches go yet
+	joining := make([]int, 0, f.Hosts) // hosts with a session whose circuit is half-open
 	partitions := f.Partitions
 	per := f.takes()
 	if f.Keyed {
 		partitions, per = 1, per*float64(f.Partitions)
 	}
-	well := make([]int, partitions)
+	healthy := make([]int, partitions)
 	catching := make([][]int, partitions)
-	ahead := make([]float64, partitions) // records that a partition has taken and no step has counted
+	ahead := make([]float64, partitions) // records accepted by a partition and not yet subtracted from its capacity
 	for i := range f.hosts {
 		if f.hosts[i].at > 0 {
-			well[f.hosts[i].partition]++
+			healthy[f.hosts[i].partition]++
 		}
 	}
 	rest := len(f.due)
@@ -286,7 +286,7 @@ func (f *fleet) flow(step time.Duration) (end time.Duration) {
 				return false
 			}
 			catching[h.partition] = append(catching[h.partition], i)
-			ahead[h.partition] += h.ahead
+			ahead[h.partition] += h.sentEarly
 			return true
 		})
 		for p := range catching {
@@ -295,13 +295,13 @@ func (f *fleet) flow(step time.Duration) (end time.Duration) {
 			}
 			at := end - step
 			for _, cut := range f.cuts(catching[p], at, end) {
-				spare := per - float64(well[p])*f.Rate
+				spare := per - float64(healthy[p])*f.Rate
 				room := spare*(cut-at).Seconds() - ahead[p]
 				ahead[p] = max(0, -room)
 				n := len(catching[p])
 				catching[p] = f.share(catching[p], max(0, room), at, cut, f.Rate*step.Seconds()/1e3)
 				n -= len(catching[p])
-				well[p], rest = well[p]+n, rest-n
+				healthy[p], rest = healthy[p]+n, rest-n
 				at = cut
 			}
 		}
@@ -309,8 +309,8 @@ func (f *fleet) flow(step time.Duration) (end time.Duration) {
 	return end
 }
 
-// cuts returns where a step that begins and ends then is cut: where hosts become ready, or
-// nearly so if many do. The last cut is end.
+// cuts returns the ends of the parts of a step. A part ends where a host becomes ready; if there
+// are more than cutsOfStep such hosts, parts are merged. The last part ends at end.
 func (f *fleet) cuts(hosts []int, begin, end time.Duration) []time.Duration {
 	f.cut = f.cut[:0]
 	for _, i := range hosts {
@@ -329,10 +329,10 @@ func (f *fleet) cuts(hosts []int, begin, end time.Duration) []time.Duration {
 	return f.cut
 }
 
-// share divides room records among the hosts that catch up, and returns those that have more
-// than little left at the end. None gets more than it can send, and what one leaves goes to the
-// others.
-func (f *fleet) share(hosts []int, room float64, begin, end time.Duration, little float64) (left []int) {
+// share divides a capacity of room records among the hosts that are catching up, and returns the
+// hosts whose backlog still exceeds negligible at the end. No host gets more than it can send; its
+// unused share goes to the others.
+func (f *fleet) share(hosts []int, room float64, begin, end time.Duration, negligible float64) (left []int) {
 	wants := make([]float64, len(hosts))
 	for k, i := range hosts {
 		h := &f.hosts[i]
@@ -346,7 +346,7 @@ func (f *fleet) share(hosts []int, room float64, begin, end time.Duration, littl
 		h := &f.hosts[i]
 		f.deliver(h, min(wants[k], fair))
 		f.drop(h)
-		if h.waiting > little || h.ready >= end {
+		if h.waiting > negligible || h.ready >= end {
 			left = append(left, i)
 			continue
 		}
@@ -356,8 +356,8 @@ func (f *fleet) share(hosts []int, room float64, begin, end time.Duration, littl
 	return left
 }
 
-// level returns the most that each may have, so that all together have room: any number if
-// they want no more than that.
+// level returns the largest share such that the shares of all hosts fit into room, or infinity
+// if all wants fit.
 func level(wants []float64, room float64) float64 {
 	fair := room / float64(len(wants))
 	for {
@@ -380,19 +380,19 @@ func level(wants []float64, room float64) float64 {
 	}
 }
 
-// result adds up what became of all.
+// result summarizes all hosts at the time end.
 func (f *fleet) result(end time.Duration, busiest int) *Result {
-	r := &Result{Ended: end, Busiest: busiest, Attempts: f.bins, Outage: f.before, TimedOut: f.timedOut}
+	r := &Result{Ended: end, Busiest: busiest, Attempts: f.bins, Outage: f.outageBins, TimedOut: f.timedOut}
 	connected, caughtUp := make([]time.Duration, f.Hosts), make([]time.Duration, f.Hosts)
 	for i := range f.hosts {
 		h := &f.hosts[i]
-		f.arrive(h, end) // since it is well
+		f.arrive(h, end) // records since it caught up
 		f.deliver(h, h.waiting)
 		r.Accepted += h.accepted
 		r.Delivered += h.delivered
 		r.Dropped += h.dropped
 		r.Waiting += h.waiting
-		r.Backlog = max(r.Backlog, h.most)
+		r.Backlog = max(r.Backlog, h.maxBacklog)
 		if h.tripped {
 			r.Tripped++
 		}
@@ -401,19 +401,20 @@ func (f *fleet) result(end time.Duration, busiest int) *Result {
 		r.SpoolTotal += spooled
 		connected[i], caughtUp[i] = h.connected-f.Outage, h.caughtUp-f.Outage
 	}
-	for _, n := range f.bins[min(f.before, len(f.bins)):] {
+	for _, n := range f.bins[min(f.outageBins, len(f.bins)):] {
 		r.Peak = max(r.Peak, n)
 	}
 	r.Connected, r.CaughtUp = spread(connected), spread(caughtUp)
-	// Once all are back a host sends more than arrives, unless others have sent much ahead.
+	// After the last reconnect a host sends faster than records arrive, unless other hosts have
+	// used the capacity in advance.
 	r.SpoolNeed = int64(math.Ceil(max(r.Backlog, f.Rate*(f.Outage+r.Connected.Max).Seconds()) * f.onDisk()))
 	return r
 }
 
-// spooled is how many bytes the spool of h had when it was fullest. Once the circuit opens,
-// what is in memory goes there, too.
+// spooled returns the largest size of the spool of h, in bytes. When the circuit opens, the
+// records in memory are spilled, too.
 func (f *fleet) spooled(h *host) int64 {
-	n := h.most
+	n := h.maxBacklog
 	if !h.tripped {
 		n -= f.memory()
 	}
@@ -426,13 +427,13 @@ func spread(d []time.Duration) Spread {
 	return Spread{at(.5), at(.99), at(1)}
 }
 
-// An attempt is when a host tries to reach the engine.
+// An attempt is the next attempt of a host to connect.
 type attempt struct {
 	at   time.Duration
 	host int
 }
 
-// attempts is a heap, the earliest first.
+// attempts is a heap ordered by time, then by host.
 type attempts []attempt
 
 func (a attempts) Len() int      { return len(a) }

@@ -152,7 +152,7 @@ var ErrClosed = errors.New("the outputs are closed")
 
 // Put puts a record into every output of the input. It waits while one of them is full.
 func (s *Sink) Put(r *Record) error {
-	k := intake.Known{Noted: r.Time, Likely: r.Level, Attrs: r.Attrs}
+	k := intake.Hints{DefaultTime: r.Time, DefaultLevel: r.Level, Attrs: r.Attrs}
 	var tooLong int64
 	if len(r.Body) > s.in.Env.MaxRecord {
 		tooLong = int64(len(r.Body))

@@ -66,9 +66,9 @@ func (s *journalSource) Repeats() string {
 // Put puts an entry into every output. The level of a message counts more than the priority
 // of its entry: what a service prints has the same one, whatever it says.
 func (s *journalSource) Put(e journal.Entry) error {
-	k := intake.Known{Noted: e.Time, Attrs: e.Attrs}
+	k := intake.Hints{DefaultTime: e.Time, Attrs: e.Attrs}
 	if e.HasLevel {
-		k.Likely = &e.Level
+		k.DefaultLevel = &e.Level
 	}
 	if !s.take.Put(e.Text, e.TooLong, k) {
 		return journal.ErrStopped

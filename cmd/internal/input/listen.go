@@ -100,8 +100,8 @@ func (s *listenSource) Put(ctx context.Context, r *listen.Record) error {
 }
 
 // About returns what the protocol says of a record.
-func (take *ListenIntake) About(r *listen.Record) intake.Known {
-	k := intake.Known{At: r.Time, Attrs: take.attrs[:0]}
+func (take *ListenIntake) About(r *listen.Record) intake.Hints {
+	k := intake.Hints{Time: r.Time, Attrs: take.attrs[:0]}
 	if r.HasLevel {
 		k.Level = &r.Level
 	}
@@ -124,7 +124,7 @@ func (take *ListenIntake) About(r *listen.Record) intake.Known {
 // takeLevel reports whether a label, or structured metadata, of Loki is the level of the
 // record: Loki has no other place for it. Where they name several levels the first one is
 // it, and the others stay fields.
-func takeLevel(k *intake.Known, a listen.Label) bool {
+func takeLevel(k *intake.Hints, a listen.Label) bool {
 	if a.Name != "level" && a.Name != "detected_level" {
 		return false
 	}

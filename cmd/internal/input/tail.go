@@ -130,7 +130,7 @@ func (s *TailSource) Finish(delivered bool) error { return s.t.Finish(delivered)
 // Put puts a line into every output. One that an output takes no more, because the time
 // is up, is left for the next run.
 func (s *TailSource) Put(l tail.Line) error {
-	k := intake.Known{Noted: l.Time}
+	k := intake.Hints{DefaultTime: l.Time}
 	if l.TooLong == 0 {
 		k.Attrs = s.about(&l)
 		if l.Cut {

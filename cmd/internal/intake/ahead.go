@@ -8,32 +8,32 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/readahead"
 )
 
-// A mark is the place of an output in a file of input. The zero mark is that of an
-// output whose input is in no file.
+// A mark is the position of an output in the read-ahead file of an input. The zero mark belongs
+// to an output of an input without such a file.
 type mark struct {
-	f      *readahead.File
-	output int  // in f
-	not    bool // the input is not for it
+	f        *readahead.File
+	output   int  // index of the output in f
+	excluded bool // the output does not receive this input
 }
 
-// marks returns those of the outputs in f, which may be nil.
+// marks returns the marks of outs in f, which may be nil.
 func marks(outs []feed, f *readahead.File) []mark {
 	marks := make([]mark, len(outs))
 	if f != nil {
 		for i, out := range outs {
 			at := f.Output(out.Dir)
-			marks[i] = mark{f: f, output: at, not: at < 0}
+			marks[i] = mark{f: f, output: at, excluded: at < 0}
 		}
 	}
 	return marks
 }
 
-// wants reports whether the output has not got the line that ends at offset.
+// wants reports whether the output still needs the line that ends at offset.
 func (m mark) wants(offset int64) bool {
-	return m.f == nil || !m.not && !m.f.Has(m.output, offset)
+	return m.f == nil || !m.excluded && !m.f.Has(m.output, offset)
 }
 
-// note notes the output's answer to the line that ends at offset.
+// note records the output's answer to the line that ends at offset.
 func (m mark) note(out *output.Output, offset int64, err error) {
 	switch {
 	case m.f == nil:
@@ -45,8 +45,8 @@ func (m mark) note(out *output.Output, offset int64, err error) {
 	}
 }
 
-// noteOversize notes the output's answer to a line that is too long. It is kept only
-// behind another one that is.
+// noteOversize records the output's answer to a line that is too long. Such a line is kept for the
+// next run only if the output has refused an earlier line.
 func (m mark) noteOversize(out *output.Output, err error) {
 	if m.f != nil && m.f.Broken() == nil && m.f.Refused(m.output) && errors.Is(err, batch.ErrClosed) {
 		out.Kept++

@@ -4,8 +4,8 @@
 //	source ─▶ Inlet ─┬─ Intake (one goroutine) ─┬─▶ output
 //	                 └─ Intake (one goroutine) ─┴─▶ output
 //
-// A pipeline changes outputs and transforms while all intakes are held.
+// The intakes of a pipeline are held while its outputs or transforms change.
 //
 //	take := inlet.NewIntake()
-//	open := take.Put(line, 0, intake.Known{Noted: t})
+//	open := take.Put(line, 0, intake.Hints{DefaultTime: t})
 package intake

@@ -16,65 +16,65 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// A Reading says how the lines of an input are read.
+// A Reading describes how the lines of an input are parsed.
 type Reading struct {
 	Format record.Format
 	Zone   setting.Zone
 	Times  TimesOf
 }
 
-// TimesOf says which time a line has.
+// TimesOf selects the time of a record.
 type TimesOf uint8
 
 const (
-	TimeOfLine TimesOf = iota // the one in it
-	TimeOfNow                 // that of its arrival
-	TimeOfBoth                // the one in it; that of its arrival, with a mark, where it has none
+	TimeOfLine TimesOf = iota // the time in the line
+	TimeOfNow                 // the time of arrival
+	TimeOfBoth                // the time in the line; without one the time of arrival, and a field that marks it
 )
 
 var TimeNames = []string{TimeOfLine: "line", TimeOfNow: "now", TimeOfBoth: "line-or-now"}
 
-// ParseTimes returns the value with that name; "" is the default.
+// ParseTimes returns the value called name in TimeNames; the default for "".
 func ParseTimes(name string) TimesOf { return TimesOf(max(0, slices.Index(TimeNames, name))) }
 
-// Parser returns what reads lines.
+// Parser returns a new parser of lines.
 func (r *Reading) Parser() record.Parser {
 	return record.Parser{Format: r.Format, Location: r.Zone.Location, Now: time.Now}
 }
 
-// An Inlet is the entrance of an input to the outputs.
+// An Inlet passes the records of one input to the outputs.
 type Inlet struct {
-	Name    string // "": it is the only one
+	Name    string // "" if the input is the only one
 	Env     *output.Env
 	Host    host
-	Reading Reading        // changes while all intakes are held
-	At      dest.Positions // of its keys in a configuration file
+	Reading Reading        // changes only while all intakes are held
+	At      dest.Positions // positions of its keys in the configuration file
 	Intakes []*Intake
-	chain   *transform.Chain // the transforms, for intakes to clone; nil: none
+	chain   *transform.Chain // cloned by each intake; nil without transforms
 	Counts
 }
 
-// A host is the pipeline of an inlet.
+// A host is the pipeline that an inlet belongs to.
 type host interface {
-	Outputs() []*output.Output // the present outputs; for any goroutine
+	Outputs() []*output.Output // the current outputs; safe for concurrent use
 	Rules() []transform.Rule
 	Destinations() []string // the addresses of all outputs and fallbacks
 }
 
-// Counts are what reading has done.
+// Counts are the counters of an input.
 type Counts struct {
-	Records  atomic.Uint64 // lines read, those below included
+	Records  atomic.Uint64 // all lines, including the ones counted below
 	Bytes    atomic.Uint64
 	Oversize atomic.Uint64
-	filtered atomic.Uint64 // below --level, if that is one for all
+	filtered atomic.Uint64 // below --level, if all outputs have the same level
 	unparsed atomic.Uint64
-	left     atomic.Uint64 // left out by transforms
-	Lost     atomic.Uint64 // bytes of files that were gone before they were read
-	LostIn   atomic.Uint64 // such files
+	removed  atomic.Uint64 // removed by transforms
+	Lost     atomic.Uint64 // unread bytes of files that were deleted
+	LostIn   atomic.Uint64 // number of such files
 }
 
-// A Tally is the sum of counts.
-type Tally struct{ Records, Bytes, Oversize, Filtered, Unparsed, Left, Lost, LostIn uint64 }
+// A Tally is the sum of several Counts.
+type Tally struct{ Records, Bytes, Oversize, Filtered, Unparsed, Removed, Lost, LostIn uint64 }
 
 func (t *Tally) Add(c *Counts) {
 	t.Records += c.Records.Load()
@@ -82,12 +82,12 @@ func (t *Tally) Add(c *Counts) {
 	t.Oversize += c.Oversize.Load()
 	t.Filtered += c.filtered.Load()
 	t.Unparsed += c.unparsed.Load()
-	t.Left += c.left.Load()
+	t.Removed += c.removed.Load()
 	t.Lost += c.Lost.Load()
 	t.LostIn += c.LostIn.Load()
 }
 
-// Of says that an error is one of in.
+// Of adds the name of the input to an error.
 func (in *Inlet) Of(err error) error {
 	if err == nil || in.Name == "" || output.IsKeyError(err) {
 		return err
@@ -95,7 +95,7 @@ func (in *Inlet) Of(err error) error {
 	return fmt.Errorf("input %s: %w", in.Name, err)
 }
 
-// Outs returns the outputs that the lines of in go to.
+// Outs returns the outputs that receive the records of the input.
 func (in *Inlet) Outs() (outs []*output.Output) {
 	for _, out := range in.Host.Outputs() {
 		if out.Spec.Route.Takes(in.Name) {
@@ -105,7 +105,7 @@ func (in *Inlet) Outs() (outs []*output.Output) {
 	return outs
 }
 
-// Commit waits until every output of in has delivered what it took, or put it into its
+// Commit waits until every output of the input has delivered its records or written them to its
 // spool.
 func (in *Inlet) Commit(ctx context.Context) error { return Commit(ctx, in.Outs()) }
 
@@ -123,7 +123,7 @@ func Commit(ctx context.Context, outs []*output.Output) error {
 	return errors.Join(errs...)
 }
 
-// Rule has the records of in changed as the rules say, from the next wire of its intakes on.
+// Rule builds the transforms from the rules. Intakes use them from their next call of Wire on.
 func (in *Inlet) Rule() {
 	if in.chain = nil; len(in.Host.Rules()) == 0 {
 		return
@@ -131,7 +131,7 @@ func (in *Inlet) Rule() {
 	parser := in.Reading.Parser()
 	c, faults := transform.New(in.Host.Rules(), &parser)
 	if len(faults) > 0 {
-		panic(fmt.Sprintf("forebay: rules that were looked at: %v", faults)) // addRules has
+		panic(fmt.Sprintf("forebay: rules that were looked at: %v", faults)) // addRules validates them
 	}
 	in.chain = c
 }

@@ -23,33 +23,32 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// ErrStopped ends the input when the program was asked to stop.
+// ErrStopped ends an input after the program was asked to stop.
 var ErrStopped = errors.New("stopped")
 
-// An Intake puts the lines of an inlet into the outputs, one after the other. An inlet
-// that several goroutines read has several.
+// An Intake passes the lines of an inlet to the outputs, one at a time. An inlet that is read by
+// several goroutines has several intakes.
 type Intake struct {
 	In *Inlet
 
-	Mu       sync.Mutex // held while it takes lines; what is below changes under it
+	Mu       sync.Mutex // held while a line is processed; guards the fields below
 	kept     *readahead.File
 	parser   record.Parser
-	unparsed uint64 // of parser, what the inlet knows
+	unparsed uint64 // parser.Unparsed at the last Publish
 	Outs     []feed
 	forms    []*form
-	common   *setting.Level // of all outputs; nil: each has its own
-	marks    []mark         // of the outputs
+	common   *setting.Level // of all outputs; nil if they differ
+	marks    []mark         // marks[i] belongs to Outs[i]
 
-	chain *transform.Chain // nil: lines stay as they are
-	Parse bool             // lines are looked into
-	ev    record.Event
-	told  []slog.Attr // what is known of the line and does not stand in it; empty: nothing more than ev.More
-	more  []slog.Attr // memory of arrived
-	ended []byte      // a line that was given its end
+	chain        *transform.Chain // nil without transforms
+	Parse        bool             // lines are parsed
+	ev           record.Event
+	extra        []slog.Attr // time and level from the input that the line does not contain, followed by ev.More
+	arrivalAttrs []slog.Attr // scratch memory of arrived
+	terminated   []byte      // scratch memory for a line with an added newline
 }
 
-// NewIntake returns an intake for in. Those of a pipeline are made while nobody changes
-// its outputs.
+// NewIntake returns a new intake. The outputs of the pipeline must not change during the call.
 func (in *Inlet) NewIntake() *Intake {
 	take := &Intake{In: in}
 	take.Wire()
@@ -57,13 +56,13 @@ func (in *Inlet) NewIntake() *Intake {
 	return take
 }
 
-// from says that lines come from a file of input from now on; nil: from none.
+// from sets the read-ahead file of the following lines; nil: none.
 func (take *Intake) from(kept *readahead.File) {
 	take.kept, take.marks = kept, marks(take.Outs, kept)
 }
 
-// Wire connects the intake with the outputs of the pipeline that want its lines, and has
-// it read as its inlet says.
+// Wire connects the intake with the outputs that receive its lines, and applies the settings of
+// its inlet.
 func (take *Intake) Wire() {
 	take.Publish()
 	take.parser, take.unparsed = take.In.Reading.Parser(), 0
@@ -80,8 +79,8 @@ func (take *Intake) Wire() {
 	}
 }
 
-// Hold keeps the intake from taking lines until release. It gives up when ctx is done: a
-// line may wait for room.
+// Hold prevents the intake from processing lines until release is called. The current line may
+// wait for memory, so Hold returns an error when ctx is done first.
 func (take *Intake) Hold(ctx context.Context) (release func(), err error) {
 	held := make(chan struct{})
 	go func() {
@@ -100,13 +99,13 @@ func (take *Intake) Hold(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// Publish tells the inlet what the parser has counted.
+// Publish adds the counter of the parser to the counters of the inlet.
 func (take *Intake) Publish() {
 	take.In.unparsed.Add(take.parser.Unparsed - take.unparsed)
 	take.unparsed = take.parser.Unparsed
 }
 
-// TooLong counts a line above --max-record, which ends at offset at.
+// TooLong counts a line above --max-record that ends at offset at.
 func (take *Intake) TooLong(at int64) {
 	take.In.Oversize.Add(1)
 	for i := range take.Outs {
@@ -116,10 +115,10 @@ func (take *Intake) TooLong(at int64) {
 	}
 }
 
-// Put takes a record of an input whose positions are its own, and counts it. tooLong is the
-// length of one above --max-record, which has no text. It reports whether the outputs still
-// take lines.
-func (take *Intake) Put(text []byte, tooLong int64, k Known) (open bool) {
+// Put counts and passes on a record of an input that stores its own positions. tooLong is 0, or
+// the length of a record above --max-record, whose text is not passed. Put reports whether the
+// outputs still accept records.
+func (take *Intake) Put(text []byte, tooLong int64, k Hints) (open bool) {
 	take.Mu.Lock()
 	defer take.Mu.Unlock()
 	take.In.Records.Add(1)
@@ -133,29 +132,29 @@ func (take *Intake) Put(text []byte, tooLong int64, k Known) (open bool) {
 	return take.Line(text, Place{}, k)
 }
 
-// KeptText is how much memory for its text an intake keeps.
+// KeptText is the largest buffer that an intake keeps between lines, in bytes.
 const KeptText = 64 << 10
 
-// A Known is what an input knows of a line, besides the line itself.
-type Known struct {
-	Noted  time.Time   // when it was written, unless it says so itself
-	At     time.Time   // when it was written, whatever it says
-	Likely *slog.Level // unless it says so itself; nil: not known
-	Level  *slog.Level // whatever it says; nil: not known
-	Attrs  []slog.Attr
+// Hints are facts about a line from its input, such as a journal or a syslog header.
+type Hints struct {
+	DefaultTime  time.Time   // time, unless the line contains one
+	Time         time.Time   // time, with precedence over the time in the line
+	DefaultLevel *slog.Level // level, unless the line contains one; nil if unknown
+	Level        *slog.Level // level, with precedence over the level in the line; nil if unknown
+	Attrs        []slog.Attr
 }
 
-// PartialLine marks a line whose end was not there when it was delivered.
+// PartialLine are the fields of a line that was delivered before its end arrived.
 var PartialLine = []slog.Attr{slog.Bool("partial", true)}
 
-// A Place is where a line lies in an input that is kept.
+// A Place is the position of a line in a read-ahead file.
 type Place struct {
-	end  int64 // where it ends
-	safe int64 // everything before it is taken once the line is
+	end  int64 // end of the line
+	safe int64 // all input before this offset is accepted once the line is
 }
 
-// Line takes a line. It reports whether the outputs still take lines.
-func (take *Intake) Line(line []byte, at Place, k Known) (open bool) {
+// Line passes on a line. It reports whether the outputs still accept records.
+func (take *Intake) Line(line []byte, at Place, k Hints) (open bool) {
 	ev := &take.ev
 	var meta batch.Meta
 	var now int64
@@ -163,16 +162,16 @@ func (take *Intake) Line(line []byte, at Place, k Known) (open bool) {
 	if take.Parse {
 		take.parser.Parse(line, ev)
 		ev.More = k.Attrs
-		take.told = take.told[:0]
+		take.extra = take.extra[:0]
 		if k.Level == nil && !ev.HasLevel {
-			k.Level = k.Likely
+			k.Level = k.DefaultLevel
 		}
-		if ev.Format != record.Text { // which gets both as it is encoded
-			if !k.At.IsZero() && ev.Time.IsZero() {
-				take.told = append(take.told, slog.Time("time", k.At.UTC()))
+		if ev.Format != record.Text { // the encoder adds both to text
+			if !k.Time.IsZero() && ev.Time.IsZero() {
+				take.extra = append(take.extra, slog.Time("time", k.Time.UTC()))
 			}
 			if k.Level != nil && !ev.HasLevel {
-				take.told = append(take.told, slog.String("level", values.LevelName(*k.Level)))
+				take.extra = append(take.extra, slog.String("level", values.LevelName(*k.Level)))
 			}
 		}
 		if k.Level != nil {
@@ -181,10 +180,10 @@ func (take *Intake) Line(line []byte, at Place, k Known) (open bool) {
 		switch {
 		case take.In.Reading.Times == TimeOfNow:
 			ev.Time = time.Now()
-		case !k.At.IsZero():
-			ev.Time = k.At
-		case ev.Time.IsZero() && !k.Noted.IsZero():
-			take.stamp(ev, k.Noted)
+		case !k.Time.IsZero():
+			ev.Time = k.Time
+		case ev.Time.IsZero() && !k.DefaultTime.IsZero():
+			take.stamp(ev, k.DefaultTime)
 		}
 		if ev.Time.IsZero() && take.In.Reading.Times == TimeOfBoth {
 			take.arrived(ev)
@@ -192,13 +191,13 @@ func (take *Intake) Line(line []byte, at Place, k Known) (open bool) {
 		if take.chain != nil {
 			switch take.chain.Apply(ev) {
 			case transform.LeftOut:
-				take.In.left.Add(1)
+				take.In.removed.Add(1)
 				return true
 			case transform.Limited:
 				limited = true
 			}
-			if line = ev.Raw; len(take.told) > 0 {
-				take.untell(ev)
+			if line = ev.Raw; len(take.extra) > 0 {
+				take.removeParsed(ev)
 			}
 		}
 		if take.common != nil && !take.common.Admits(ev) {
@@ -209,8 +208,8 @@ func (take *Intake) Line(line []byte, at Place, k Known) (open bool) {
 		for _, f := range take.forms {
 			f.ready = false
 		}
-		if len(take.told) > 0 {
-			take.told = append(take.told, ev.More...)
+		if len(take.extra) > 0 {
+			take.extra = append(take.extra, ev.More...)
 		}
 	}
 	open = true
@@ -235,7 +234,7 @@ func (take *Intake) Line(line []byte, at Place, k Known) (open bool) {
 		switch {
 		case out.Encode != nil:
 			if rec, m, err = out.Encode(out.rec[:0], ev); err != nil && ev.Format != record.Text {
-				as := *ev // it goes as text: JSON that is nested too deeply for the destination
+				as := *ev // encode it as text: its JSON is nested too deeply for the destination
 				as.Format = record.Text
 				rec, m, err = out.Encode(out.rec[:0], &as)
 			}
@@ -244,73 +243,74 @@ func (take *Intake) Line(line []byte, at Place, k Known) (open bool) {
 			}
 		case out.form != nil:
 			more := ev.More
-			if len(take.told) > 0 {
-				ev.More = take.told
+			if len(take.extra) > 0 {
+				ev.More = take.extra
 			}
 			rec, err = out.form.line(ev)
 			ev.More = more
 		case out.keeps && line[len(line)-1] != '\n':
-			// What the next run reads comes behind it.
-			take.ended = append(append(take.ended[:0], line...), '\n')
-			rec = take.ended
+			// The next run appends its first line to the same output.
+			take.terminated = append(append(take.terminated[:0], line...), '\n')
+			rec = take.terminated
 		}
 		if err != nil {
 			take.marks[i].note(out.Output, at.safe, out.Delivery.Refuse(record.TrimEnd(line), meta, batch.Encode, fmt.Errorf("cannot encode it: %w", err)))
 			continue
 		}
 		if out.Encode == nil && out.Engine && (!out.Target.Header || m.Time == 0) {
-			// --retry-age counts from here, not from the time in a line, unless the
+			// --retry-age counts from now, not from the time in the line, unless the
 			// destination shows that time.
 			if now == 0 {
 				now = time.Now().UnixNano()
 			}
 			m.Time = now
 		}
-		err = out.Delivery.WriteRecord(rec, m) // what is dropped is counted there
+		err = out.Delivery.WriteRecord(rec, m) // WriteRecord counts dropped records
 		open = open && !errors.Is(err, batch.ErrClosed)
 		take.marks[i].note(out.Output, at.safe, err)
 	}
 	return open
 }
 
-// stamp gives a line without a time the time at.
+// stamp sets the time of a line that has none.
 func (take *Intake) stamp(ev *record.Event, at time.Time) {
 	ev.Time = at
-	if ev.Format != record.Text { // which gets it as it is encoded
-		take.told = append(take.told, slog.Time("time", at.UTC()))
+	if ev.Format != record.Text { // the encoder adds it to text
+		take.extra = append(take.extra, slog.Time("time", at.UTC()))
 	}
 }
 
-// arrived gives a line without a time that of its arrival, and a field that says so.
+// arrived sets the time of a line that has none to the time of arrival, and adds a field that
+// reports this.
 func (take *Intake) arrived(ev *record.Event) {
 	take.stamp(ev, time.Now())
-	take.more = append(append(take.more[:0], ev.More...), slog.String("time_from", "arrival"))
-	ev.More = take.more
+	take.arrivalAttrs = append(append(take.arrivalAttrs[:0], ev.More...), slog.String("time_from", "arrival"))
+	ev.More = take.arrivalAttrs
 }
 
-// untell removes from told the fields that a transform has added to the line.
-func (take *Intake) untell(ev *record.Event) {
-	var said record.Event
-	take.parser.ParseAs(ev.Format, ev.Raw, len(ev.Line), &said)
-	take.told = slices.DeleteFunc(take.told, func(a slog.Attr) bool {
-		return a.Key == slog.LevelKey && said.HasLevel || a.Key == slog.TimeKey && !said.Time.IsZero()
+// removeParsed removes the fields from extra that a transform has added to the line.
+func (take *Intake) removeParsed(ev *record.Event) {
+	var parsed record.Event
+	take.parser.ParseAs(ev.Format, ev.Raw, len(ev.Line), &parsed)
+	take.extra = slices.DeleteFunc(take.extra, func(a slog.Attr) bool {
+		return a.Key == slog.LevelKey && parsed.HasLevel || a.Key == slog.TimeKey && !parsed.Time.IsZero()
 	})
 }
 
-// A feed is an output, as an intake sees it.
+// A feed is an output of an intake.
 type feed struct {
 	*output.Output
-	Encode dest.EncodeFunc // the target's own form; nil: form, or lines as they came
-	rec    []byte          // memory of encode
-	form   *form           // nil: lines as they came, or a form of its own
-	level  *setting.Level  // of the output
-	keeps  bool            // lines may be left for the next run
+	Encode dest.EncodeFunc // encoder of the target; nil: form, or unchanged lines
+	rec    []byte          // scratch memory of Encode
+	form   *form           // nil: unchanged lines, or Encode
+	level  *setting.Level  // level of the output
+	keeps  bool            // lines may be kept for the next run
 }
 
-// A form is one way to write lines. Outputs that want the same share what is written.
+// A form is an encoding of lines. Outputs with the same encoding share its result.
 type form struct {
 	enc   *record.Encoder
-	ready bool // rec and err are those of the current line
+	ready bool // rec and err belong to the current line
 	rec   []byte
 	err   error
 }
@@ -323,7 +323,7 @@ func (f *form) line(ev *record.Event) ([]byte, error) {
 	return f.rec, f.err
 }
 
-// feeds finds the outputs of the intake, and the forms that they share.
+// feeds sets the outputs of the intake and the forms that they share.
 func (take *Intake) feeds() {
 	take.Outs, take.forms = nil, nil
 	by := map[record.Encoding]*form{}
@@ -345,7 +345,7 @@ func (take *Intake) feeds() {
 	}
 }
 
-// commonLevel returns the level of all outputs, nil if they have several.
+// commonLevel returns the level of all outputs, or nil if they differ.
 func commonLevel(outs []feed) *setting.Level {
 	l := new(setting.Level)
 	for i, out := range outs {
@@ -364,10 +364,12 @@ type Text struct {
 	Join    *join.Rules      // which lines are one record; nil: each line is
 }
 
-// Consume reads lines from r until it ends. kept is r, if r keeps the input that the outputs have
-// not accepted, otherwise nil. wait waits for r for some time, and reports whether a Read does not
-// wait; nil: a Read never waits. torn marks a last line without a newline: an earlier run was killed
-// before it had read the rest.
+// Consume reads lines from r until it ends.
+//
+// kept is r if r is a read-ahead file, which keeps the input that the outputs have not accepted;
+// otherwise nil. wait waits up to a duration for input, and reports whether a Read would return at
+// once; nil: it always would. torn marks a last line without a newline, of which a killed earlier
+// run had read a part.
 func (take *Intake) Consume(r io.Reader, kept *readahead.File, text Text, wait func(time.Duration) bool, torn bool) error {
 	jd := newJoined(take, text.Join, kept != nil)
 	if jd != nil && kept != nil {
@@ -384,7 +386,7 @@ func (take *Intake) Consume(r io.Reader, kept *readahead.File, text Text, wait f
 			held = true
 		}
 	}
-	publish := func() { // for each line, it would take longer than to find its end
+	publish := func() { // not for each line, because this costs more than to find its end
 		if jd != nil {
 			records, jd.records = records+jd.records, 0
 		}
@@ -422,14 +424,14 @@ func (take *Intake) Consume(r io.Reader, kept *readahead.File, text Text, wait f
 				jd.all()
 			}
 			if kept != nil {
-				kept.Settle(at, false) // lines below --level, for instance
+				kept.Settle(at, false) // including lines that no output wanted
 			}
 			if err == io.EOF || errors.Is(err, ErrStopped) {
 				return nil
 			}
 			return err
 		}
-		var k Known
+		var k Hints
 		if torn && line[len(line)-1] != '\n' {
 			take.In.Env.Console.Say("%s", take.In.Of(errors.New("standard input: an earlier run had read part of a line; it is delivered with the field partial=true")))
 			k.Attrs = PartialLine

@@ -11,58 +11,58 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/readahead"
 )
 
-// A joined makes records of the lines that an intake reads from standard input. A line that
-// is held is not accepted: an input that is kept is settled up to where it begins.
+// A joined joins lines from standard input to records, for an intake. A held line is not
+// accepted yet: a read-ahead file is settled only up to the beginning of the first held line.
 type joined struct {
 	take    *Intake
 	j       *join.Joiner[int64]
-	records int   // that the intake was given
-	start   int64 // of the line that is being taken
+	records int   // records passed to the intake
+	start   int64 // offset of the current line
 	attrs   []slog.Attr
-	now     time.Time // when lines came last; zero: not known yet
-	most    int64     // bytes from where a held record begins to the end of the input, if that is kept
+	now     time.Time // time of the last read; zero until it is needed
+	maxHeld int64     // maximal distance from the first held line to the end of a read-ahead file
 }
 
-// newJoined returns a joined whose records go to take; nil if rules is. kept says that the
-// input is.
+// newJoined returns a joined that passes records to take, or nil if rules is nil. kept reports
+// whether the input has a read-ahead file.
 func newJoined(take *Intake, rules *join.Rules, kept bool) *joined {
 	if rules == nil {
 		return nil
 	}
 	longest := take.In.Env.MaxRecord
-	jd := &joined{take: take, most: math.MaxInt64}
+	jd := &joined{take: take, maxHeld: math.MaxInt64}
 	if kept {
-		jd.most = int64(lines.BufferBytes(longest))
+		jd.maxHeld = int64(lines.BufferBytes(longest))
 	}
 	limits := &join.Limits{MaxRecord: longest}
 	limits.Default()
-	said := false
+	reported := false
 	jd.j = join.New[int64](rules, limits, jd.put, func() {
-		if !said {
-			said = true
+		if !reported {
+			reported = true
 			take.In.Env.Console.Say("%s", take.In.Of(errors.New("standard input: "+join.Bare)))
 		}
 	})
 	return jd
 }
 
-// line takes a line, which is from start to end in the input.
+// line adds a line, which is from start to end in the input.
 func (jd *joined) line(line []byte, start, end int64) {
 	if jd.now.IsZero() {
 		jd.now = time.Now()
 	}
 	jd.start = start
-	jd.j.Line(line, func() int64 { return jd.start }, end, jd.now) // put has no error
+	jd.j.Line(line, func() int64 { return jd.start }, end, jd.now) // put never fails
 }
 
-// put gives a record to the intake.
+// put passes a record to the intake.
 func (jd *joined) put(r join.Record) error {
 	jd.records++
-	jd.take.Line(r.Text, Place{end: r.End, safe: jd.safe(r.End)}, Known{Noted: r.Time, Attrs: jd.attrs})
+	jd.take.Line(r.Text, Place{end: r.End, safe: jd.safe(r.End)}, Hints{DefaultTime: r.Time, Attrs: jd.attrs})
 	return nil
 }
 
-// safe returns up to where everything before at has been taken.
+// safe returns the offset, at most at, before which no line is held.
 func (jd *joined) safe(at int64) int64 {
 	for start := range jd.j.Held {
 		at = min(at, start)
@@ -70,14 +70,14 @@ func (jd *joined) safe(at int64) int64 {
 	return at
 }
 
-// release gives the intake what has had its time, and all that is held if it would keep too
-// much of the input, which ends at offset, from being settled. It may wait until the input
-// brings something, but no longer than something is held. hold and publish are those of
-// the reader.
+// release passes records to the intake that are complete or have waited long enough. It passes
+// all records if they keep more than maxHeld bytes of the input, which ends at offset, from being
+// settled. It may wait for more input until the next record is due. hold and publish are the
+// functions of Consume.
 func (jd *joined) release(offset int64, wait func(time.Duration) bool, hold, publish func()) {
 	for !jd.j.Empty() {
 		now := time.Now()
-		if tooMuch := offset-jd.safe(offset) > jd.most; tooMuch || !now.Before(jd.j.Due()) {
+		if tooMuch := offset-jd.safe(offset) > jd.maxHeld; tooMuch || !now.Before(jd.j.Due()) {
 			hold()
 			jd.j.Release(now, tooMuch)
 		}
@@ -89,19 +89,20 @@ func (jd *joined) release(offset int64, wait func(time.Duration) bool, hold, pub
 	jd.now = time.Time{}
 }
 
-// all gives the intake everything that is held.
+// all passes all held records to the intake.
 func (jd *joined) all() { jd.j.Release(time.Now(), true) }
 
-// BytesToKeep returns how much of the input is not settled at most, for a file that keeps it.
+// BytesToKeep returns the maximal number of bytes of an input that are not settled, for the size
+// of its read-ahead file.
 func BytesToKeep(longest int, rules *join.Rules) int {
 	n := lines.BufferBytes(longest)
 	if rules != nil {
-		n *= 2 // joined.most
+		n *= 2 // see joined.maxHeld
 	}
 	return n
 }
 
-// An unsettled is a file of input that is settled no further than to what is held.
+// An unsettled is a read-ahead file that is settled only up to the first held line.
 type unsettled struct {
 	*readahead.File
 	jd *joined

@@ -80,7 +80,7 @@ func (s *peerSource) Run() error {
 	for s.ctx.Err() == nil {
 		first := s.sent
 		for range 1 + r.Intn(5) {
-			if !s.take.Put([]byte(s.line("peer", s.sent)), 0, intake.Known{}) {
+			if !s.take.Put([]byte(s.line("peer", s.sent)), 0, intake.Hints{}) {
 				return nil
 			}
 			s.sent++

@@ -166,7 +166,7 @@ func (v View) inputMetrics() (text []byte) {
 		{"forebay_read_filtered_total", "Lines read that are below --level.", read.Filtered},
 		{"forebay_read_unparsed_total", "Lines read that are not in --format, treated as text.", read.Unparsed},
 		{"forebay_read_oversize_total", "Lines read that are longer than --max-record, dropped.", read.Oversize},
-		{"forebay_read_left_out_total", "Lines read that transforms remove.", read.Left},
+		{"forebay_read_left_out_total", "Lines read that transforms remove.", read.Removed},
 		{"forebay_read_lost_bytes_total", "Bytes of files lost before they were read.", read.Lost},
 		{"forebay_read_lost_files_total", "Files lost before they were read to the end.", read.LostIn},
 	} {

@@ -120,7 +120,7 @@ func (a Account) summary(took time.Duration) string {
 		name string
 		n    uint64
 	}{
-		{"left out by transforms", read.Left},
+		{"left out by transforms", read.Removed},
 		{"below --level", read.Filtered},
 		{"longer than --max-record (dropped)", read.Oversize},
 		{"not in --format, treated as text", read.Unparsed},

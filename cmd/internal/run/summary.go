@@ -51,7 +51,7 @@ func (a Account) summaryJSON(took time.Duration, err error) string {
 	read := p.Read()
 	s := SummaryOf{
 		Records: read.Records, Bytes: read.Bytes, Seconds: took.Seconds(),
-		Filtered: read.Filtered, Oversize: read.Oversize, Unparsed: read.Unparsed, Left: read.Left, Lost: read.Lost, LostIn: read.LostIn,
+		Filtered: read.Filtered, Oversize: read.Oversize, Unparsed: read.Unparsed, Left: read.Removed, Lost: read.Lost, LostIn: read.LostIn,
 		DryRun: p.C.DryRun, Exit: exit.Code(err),
 	}
 	for _, out := range p.Outs {
