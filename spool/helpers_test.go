@@ -334,9 +334,6 @@ func testSeed(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewSource(int64(testkit.Seed(t))))
 }
 
-// torture reports whether long runs are wanted.
-func torture() bool { return os.Getenv("FOREBAY_TORTURE") != "" }
-
 // eventLog collects events.
 type eventLog struct {
 	mu sync.Mutex

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
@@ -494,12 +495,10 @@ func (m *model) close() {
 }
 
 // Random appends, reads, acks, failures of the file system, deaths and restarts,
-// beside a model of what must come out.
+// compared with a model of the batches that must come out.
 func TestModel(t *testing.T) {
-	steps := 250
-	if torture() {
-		steps = 60_000
-	}
+	const steps = 250
+	rounds := testkit.Rounds(1, 200)
 	joined, want := 0, 0
 	for _, c := range []struct {
 		name   string
@@ -514,19 +513,22 @@ func TestModel(t *testing.T) {
 		{"each step", 0.05, false, 0, true, 10}, {"each step quota", 0.05, false, 64 << 10, true, 10}, {"each step reads", 0.1, true, 64 << 10, true, 10},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m := &model{t: t, ghosts: map[uint64][]int{}, acks: map[int]bool{}, r: testSeed(t), mem: vfs.NewMem(), faults: c.faults, reads: c.reads, quota: c.quota, every: c.every, forms: c.forms}
-			m.start()
-			for range steps {
-				if m.step(); m.every {
-					m.moment()
+			r := testSeed(t)
+			for range rounds {
+				m := &model{t: t, ghosts: map[uint64][]int{}, acks: map[int]bool{}, r: r, mem: vfs.NewMem(), faults: c.faults, reads: c.reads, quota: c.quota, every: c.every, forms: c.forms}
+				m.start()
+				for range steps {
+					if m.step(); m.every {
+						m.moment()
+					}
 				}
+				mustBalance(t, m.s)
+				m.close()
+				if m.next < steps {
+					t.Errorf("only %d records", m.next)
+				}
+				joined, want = joined+m.joined, want+1 // a tenth of what is usual
 			}
-			mustBalance(t, m.s)
-			m.close()
-			if m.next < steps {
-				t.Errorf("only %d records", m.next)
-			}
-			joined, want = joined+m.joined, want+steps/250 // a tenth of what is usual
 		})
 	}
 	if joined < want && !t.Failed() {

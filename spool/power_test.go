@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
@@ -170,10 +171,7 @@ func (p *powerRun) check(s *Spool, d *testDict) {
 // What a loss of power leaves: the last synced state of every page and name, and
 // any part of what came later.
 func TestPowerLoss(t *testing.T) {
-	runs := 60
-	if torture() {
-		runs = 20_000
-	}
+	runs := testkit.Rounds(60, 5000)
 	for _, policy := range []string{syncNever, syncAlways} {
 		t.Run(string(policy), func(t *testing.T) {
 			p := &powerRun{t: t, r: testSeed(t), stored: map[uint64][]int{}}
