@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -21,7 +20,6 @@ type appender struct {
 	queue  *queue
 	dir    *directory
 	events *reporter
-	failed atomic.Uint64 // Appends that stored nothing
 
 	// mu is held while the segment grows. It guards the rest.
 	mu      sync.Mutex
@@ -45,18 +43,14 @@ const (
 	lookEvery = time.Second
 )
 
-// append is Spool.Append for a batch that is not empty.
+// append is Spool.Append for a batch that is not empty. It returns errGone if files of the spool
+// were deleted: after a restore it may be called again.
 func (a *appender) append(b *batch.Batch) (seq uint64, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.queue.isClosed() {
 		return 0, errClosed
 	}
-	defer func() {
-		if err != nil {
-			a.failed.Add(1)
-		}
-	}()
 	f := formOf(b.Codec)
 	if len(f.contentType) > maxContentType {
 		return 0, fmt.Errorf("spool: cannot append: content type of %d bytes, at most %d", len(f.contentType), maxContentType)
@@ -79,6 +73,7 @@ func (a *appender) place(b *batch.Batch, h *frameHeader, f form) (visible bool, 
 	a.resume()
 	if a.f != nil && time.Since(a.looked) >= lookEvery && a.isGone() {
 		_ = a.seal()
+		return false, errGone
 	}
 	for {
 		need, err := a.frame(b, h)
@@ -205,6 +200,9 @@ func (a *appender) isDefined(id uint32) bool {
 
 // begin makes the next segment.
 func (a *appender) begin(f form) error {
+	if a.dir.lock == nil {
+		return errGone
+	}
 	from := a.queue.end()
 	h := segmentHeader{version: formatVersion, contentType: f.contentType, schema: f.schema, firstSeq: from.seq, firstRec: from.rec, created: time.Now().UnixNano()}
 	_, _ = rand.Read(h.uuid[:]) // never fails
@@ -231,6 +229,9 @@ func (a *appender) create(h *segmentHeader) (vfs.File, error) {
 		f, err := a.dir.open(segmentName(h.id), os.O_RDWR|os.O_CREATE|os.O_EXCL)
 		if errors.Is(err, fs.ErrExist) {
 			continue // not ours
+		}
+		if isNotExist(err) {
+			return nil, errGone
 		}
 		if err != nil {
 			return nil, fmt.Errorf("spool: cannot make segment %s: %w", segmentName(h.id), err)

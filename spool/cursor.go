@@ -1,8 +1,10 @@
 package spool
 
 import (
+	"fmt"
 	"hash/crc32"
 	"io"
+	"os"
 
 	"github.com/forebay-log/forebay/internal/vfs"
 )
@@ -119,8 +121,7 @@ func (c *cursor) write(next cursorState) error {
 }
 
 // reserve writes both slots, so that no later write needs room on a full disk.
-func (c *cursor) reserve() error {
-	now := cursorState{acked: c.state.acked, segment: c.state.segment}
+func (c *cursor) reserve(now cursorState) error {
 	for range 2 {
 		if err := c.write(now); err != nil {
 			return err
@@ -135,6 +136,20 @@ func (c *cursor) noteEnd(now cursorState) {
 	if now.end != c.state.end || now.acked != c.state.acked {
 		_ = c.write(now)
 	}
+}
+
+// restore stores the position now in a new file.
+func (c *cursor) restore(d *directory, now cursorState) error {
+	f, err := d.open(cursorName, os.O_RDWR|os.O_CREATE)
+	if err != nil {
+		return fmt.Errorf("spool: cannot open the cursor: %w", err)
+	}
+	_ = c.f.Close() // of a deleted file
+	c.f = f
+	if err := c.reserve(now); err != nil {
+		return fmt.Errorf("spool: cannot write the cursor: %w", err)
+	}
+	return nil
 }
 
 func (c *cursor) close() error {

@@ -18,7 +18,7 @@ import (
 type directory struct {
 	fs   vfs.FS
 	path string
-	lock io.Closer
+	lock io.Closer // changed by open and restore only; nil: another process has it
 
 	// mu guards the rest. It is a leaf lock: no I/O inside it.
 	mu      sync.Mutex
@@ -31,17 +31,40 @@ type directory struct {
 // openDirectory makes the directory if it is missing, and locks it.
 func openDirectory(fsys vfs.FS, path string) (*directory, error) {
 	d := &directory{fs: fsys, path: path}
-	var err error
-	if d.parents, err = vfs.MakeDirs(fsys, path, 0o700); err != nil {
-		return nil, fmt.Errorf("spool: cannot make directory %s: %w", path, err)
+	return d, d.claim()
+}
+
+// claim makes the directory if it is missing, and locks it, anew if it was locked.
+func (d *directory) claim() error {
+	parents, err := vfs.MakeDirs(d.fs, d.path, 0o700)
+	if err != nil {
+		return fmt.Errorf("spool: cannot make directory %s: %w", d.path, err)
 	}
-	if d.parents == nil { // an earlier process may have had no sync
-		d.parents = []string{filepath.Dir(filepath.Clean(path))}
+	if parents == nil { // an earlier process may have had no sync
+		parents = []string{filepath.Dir(filepath.Clean(d.path))}
 	}
-	if d.lock, err = lockDir(fsys, path); err != nil {
-		return nil, fmt.Errorf("spool: cannot open %s: %w", path, err)
+	if err := d.unlock(); err != nil {
+		return err
 	}
-	return d, nil
+	if d.lock, err = lockDir(d.fs, d.path); err != nil {
+		d.lock = nil
+		return fmt.Errorf("spool: cannot open %s: %w", d.path, err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.parents = parents
+	d.changes++
+	return nil
+}
+
+// unlock releases the lock, if it is held.
+func (d *directory) unlock() error {
+	if d.lock == nil {
+		return nil
+	}
+	l := d.lock
+	d.lock = nil
+	return l.Close()
 }
 
 // lockDir acquires the lock of a spool directory.
@@ -87,7 +110,8 @@ func (d *directory) remove(names ...string) {
 }
 
 // setAside renames a damaged segment file so that no Open looks at it again, and returns its new
-// name. If that fails the file stays, and the next Open finds the same damage.
+// name, or "" if there is no such file. If it fails otherwise the file stays, and the next Open
+// finds the same damage.
 func (d *directory) setAside(name string) string {
 	to := name + corruptSuffix
 	for i := 1; i < 1000; i++ {
@@ -96,7 +120,10 @@ func (d *directory) setAside(name string) string {
 		}
 		to = fmt.Sprintf("%s.%d%s", name, i, corruptSuffix)
 	}
-	if d.rename(name, to) != nil {
+	switch err := d.rename(name, to); {
+	case isNotExist(err):
+		return ""
+	case err != nil:
 		return name
 	}
 	return to

@@ -44,6 +44,7 @@ const (
 	errCursor    damage = "cursor cannot be read; all stored records are delivered again"
 	errNotPlain  damage = "not a plain file"
 	errGrown     damage = "segment is longer than any this program writes"
+	errGone      damage = "files were moved or deleted while in use; continuing with new ones"
 	// errTorn reports that a file ends within a frame, as after a kill of the writer. It depends on
 	// the segment whether that is damage.
 	errTorn damage = "torn frame"

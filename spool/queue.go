@@ -275,6 +275,31 @@ func (q *queue) spoil(g *segment, off int64, cause error) {
 	q.sweep()
 }
 
+// lose removes the segments whose files are gone, and counts and reports their records. A segment
+// with batches that are handed out stays: its open file can still be read.
+func (q *queue) lose() {
+	q.mu.Lock()
+	segs := slices.Clone(q.segs)
+	q.mu.Unlock()
+	segs = slices.DeleteFunc(segs, func(g *segment) bool {
+		_, err := q.dir.fs.Size(q.dir.file(g.name))
+		return !isNotExist(err)
+	})
+	e := &CorruptError{Segment: q.dir.path, Err: errGone}
+	q.mu.Lock()
+	q.segs = slices.DeleteFunc(q.segs, func(g *segment) bool {
+		if !slices.Contains(segs, g) || q.pinnedLocked(g) {
+			return false
+		}
+		e.Records += g.pending(g.settled(q.acked))
+		g.gone = true
+		return true
+	})
+	q.count.corrupt += e.Records
+	q.mu.Unlock()
+	q.events.corrupt(e)
+}
+
 // sweep deletes, or sets aside, the segments that are settled.
 func (q *queue) sweep() {
 	var names []string
@@ -306,6 +331,9 @@ func (q *queue) takeSettled() (done []*segment) {
 // setAside renames a damaged file and deletes the oldest ones if there are too many.
 func (q *queue) setAside(name string, id uint64, disk int64) {
 	to := q.dir.setAside(name)
+	if to == "" {
+		return
+	}
 	q.mu.Lock()
 	q.aside = append(q.aside, aside{name: to, id: id, disk: disk})
 	q.mu.Unlock()

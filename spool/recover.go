@@ -80,7 +80,7 @@ func (r *recovery) openCursor() error {
 		if !blank || replaced {
 			r.events.corrupt(&CorruptError{Segment: cursorName, Err: errCursor})
 		}
-		return c.reserve()
+		return c.reserve(cursorState{acked: c.state.acked, segment: c.state.segment})
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/callback"
@@ -13,7 +14,7 @@ import (
 // A Spool is a queue of batches on disk. Its methods are safe for concurrent use.
 //
 // Each part has its own state and lock. The locks of the appender, the reader and the syncer are held
-// during their I/O; only Close holds several of them, in this order. The locks of the queue and of
+// during their I/O; only lockAll acquires several of them, in this order. The locks of the queue and of
 // the directory are leaves, never held during I/O.
 //
 //	appender ─▶ queue ◀─ reader ─▶ cursor
@@ -29,6 +30,8 @@ type Spool struct {
 	cursor     *cursor
 	syncer     *syncer
 	tornFrames uint64 // found by Open
+
+	appendErrors atomic.Uint64
 }
 
 // Open opens the spool in dir, which it creates (0700) if needed. Next returns the batches of
@@ -54,7 +57,7 @@ func open(fsys vfs.FS, path string, o *Options) (*Spool, error) {
 	r := &recovery{queue: q, dir: dir, events: events, cursor: cur}
 	if err := r.run(); err != nil {
 		_ = cur.close()
-		_ = dir.lock.Close()
+		_ = dir.unlock()
 		events.runner.Close()
 		return nil, fmt.Errorf("spool: cannot open %s: %w", path, err)
 	}
@@ -82,10 +85,50 @@ func (s *Spool) Append(b *batch.Batch) (seq uint64, err error) {
 	if b.Len() == 0 {
 		return 0, nil
 	}
-	if seq, err = s.appender.append(b); err == nil {
+	if seq, err = s.appender.append(b); err == errGone {
+		if err = s.restore(); err == nil {
+			seq, err = s.appender.append(b)
+		}
+	}
+	switch err {
+	case nil:
 		s.syncer.wake()
+	case errClosed:
+	default:
+		s.appendErrors.Add(1)
 	}
 	return seq, err
+}
+
+// restore makes the directory, the lock and the cursor again after files were deleted or moved, and
+// reports the lost records.
+func (s *Spool) restore() error {
+	defer s.lockAll()()
+	if s.queue.isClosed() {
+		return errClosed
+	}
+	if err := s.dir.claim(); err != nil {
+		return err
+	}
+	now := s.queue.position()
+	now.end = mark{} // unknown: its segment may be gone
+	if err := s.cursor.restore(s.dir, now); err != nil {
+		return errors.Join(err, s.dir.unlock())
+	}
+	s.queue.lose()
+	return nil
+}
+
+// lockAll waits for the calls in progress and keeps others out until unlock is called.
+func (s *Spool) lockAll() (unlock func()) {
+	s.appender.mu.Lock()
+	s.reader.mu.Lock()
+	s.syncer.mu.Lock()
+	return func() {
+		s.syncer.mu.Unlock()
+		s.reader.mu.Unlock()
+		s.appender.mu.Unlock()
+	}
 }
 
 // Next returns the oldest batch that has not been returned yet, with its number. It never waits:
@@ -150,12 +193,7 @@ func (s *Spool) Close() error {
 		return nil
 	}
 	s.syncer.end()
-	s.appender.mu.Lock()
-	defer s.appender.mu.Unlock()
-	s.reader.mu.Lock()
-	defer s.reader.mu.Unlock()
-	s.syncer.mu.Lock()
-	defer s.syncer.mu.Unlock()
+	defer s.lockAll()()
 	var err error
 	if s.queue.opt.Sync != syncNever {
 		err = s.syncer.all()
@@ -164,7 +202,7 @@ func (s *Spool) Close() error {
 	s.cursor.noteEnd(s.queue.position())
 	err = errors.Join(err, s.appender.seal())
 	s.queue.sweep()
-	err = errors.Join(err, s.cursor.close(), s.dir.lock.Close())
+	err = errors.Join(err, s.cursor.close(), s.dir.unlock())
 	s.events.runner.Close()
 	s.events.runner.WaitBriefly(context.Background())
 	return err

@@ -41,7 +41,7 @@ type Stats struct {
 // Close.
 func (s *Spool) Stats() Stats {
 	st := s.queue.stats()
-	st.AppendErrors, st.TornFrames = s.appender.failed.Load(), s.tornFrames
+	st.AppendErrors, st.TornFrames = s.appendErrors.Load(), s.tornFrames
 	st.Damages = s.events.damages.Load()
 	st.Syncs, st.SyncErrors = s.syncer.count.Load(), s.syncer.failed.Load()
 	return st
