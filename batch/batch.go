@@ -10,14 +10,15 @@
 //		…
 //	}
 //
-// The package imports no other package of forebay.
+// The other packages of forebay import this one; it imports none of them.
 package batch
 
 import (
 	"iter"
 	"log/slog"
 	"math"
-	"slices"
+
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
 // Meta describes one encoded record.
@@ -35,112 +36,18 @@ type Meta struct {
 // NoLevel is the Level of a record whose level is unknown, such as a line of another program.
 const NoLevel = slog.Level(math.MinInt8)
 
-// clampLevel converts l to the 8 bits of a [Slot].
+// clampLevel converts l to the 8 bits of a slot.
 func clampLevel(l slog.Level) int8 {
 	return int8(max(math.MinInt8, min(math.MaxInt8, int(l))))
 }
 
-// SlotBytes is the size of a [Slot] in memory: 32 bytes.
+// SlotBytes is the memory that a record needs in a slab in addition to its bytes: an index entry of
+// 32 bytes.
 const SlotBytes = 32
 
-// A Slot is the index entry of one record: the position of its bytes and its Meta. It contains no
-// pointer, so it can be stored in mapped memory.
-type Slot struct {
-	Ticket uint64 // position in the order of acceptance, counting from 1
-	Time   int64  // Unix nanoseconds, 0 = unknown
-	Off    uint32 // first byte, counted from the start of the block
-	Len    uint32 // length in bytes
-	Stream uint32
-	Level  int8
-	Flags  uint8
-	_      uint16
-}
-
-// FlagMarker, in Slot.Flags, marks a gap marker: a record that a Writer inserts to report dropped
-// records. It is not counted.
-const FlagMarker = 1
-
-// Meta returns the Meta of the record.
-func (s *Slot) Meta() Meta {
+// metaOf returns the Meta of the record that s describes.
+func metaOf(s *layout.Slot) Meta {
 	return Meta{Time: s.Time, Level: slog.Level(s.Level), Stream: s.Stream}
-}
-
-// A Run is a sequence of records whose bytes are contiguous in one block of memory.
-type Run struct {
-	block []byte
-	slots []Slot
-	back  bool // slots grow downwards: record i is slots[len-1-i]
-}
-
-// NewRun returns the run that slots describe in block, in slot order. The run retains both slices.
-// Records must be contiguous: each slot begins at the end of the previous one.
-func NewRun(block []byte, slots []Slot) Run { return Run{block: block, slots: slots} }
-
-// NewBackRun is [NewRun] for slots that grow downwards from the end of a slab, so that the last
-// element describes the first record.
-func NewBackRun(block []byte, slots []Slot) Run {
-	return Run{block: block, slots: slots, back: true}
-}
-
-// Len returns the number of records.
-func (r *Run) Len() int { return len(r.slots) }
-
-// Slot returns the index entry of record i. The caller must not change it.
-func (r *Run) Slot(i int) *Slot {
-	if r.back {
-		return &r.slots[len(r.slots)-1-i]
-	}
-	return &r.slots[i]
-}
-
-// Record returns the bytes of record i. The run owns them.
-func (r *Run) Record(i int) []byte {
-	s := r.Slot(i)
-	return r.block[s.Off : uint64(s.Off)+uint64(s.Len) : uint64(s.Off)+uint64(s.Len)]
-}
-
-// Data returns the concatenated bytes of all records. The run owns them.
-func (r *Run) Data() []byte {
-	n := len(r.slots)
-	if n == 0 {
-		return nil
-	}
-	first, last := r.Slot(0), r.Slot(n-1)
-	end := uint64(last.Off) + uint64(last.Len)
-	return r.block[first.Off:end:end]
-}
-
-// Slice returns the run of the records i to j-1, which shares the memory of r.
-func (r *Run) Slice(i, j int) Run {
-	if r.back {
-		n := len(r.slots)
-		return Run{block: r.block, slots: r.slots[n-j : n-i], back: true}
-	}
-	return Run{block: r.block, slots: r.slots[i:j]}
-}
-
-// AppendSlots appends the index entries of the run to dst in record order, for bytes that begin at
-// offset off, and returns the extended slice.
-func (r *Run) AppendSlots(dst []Slot, off uint32) []Slot {
-	n, at := len(r.slots), len(dst)
-	if n == 0 {
-		return dst
-	}
-	dst = slices.Grow(dst, n)[:at+n]
-	out := dst[at:]
-	delta := off - r.Slot(0).Off // may wrap, and back
-	if !r.back {
-		copy(out, r.slots)
-		for i := range out {
-			out[i].Off += delta
-		}
-		return dst
-	}
-	for i, s := range slices.Backward(r.slots) {
-		out[n-1-i] = s
-		out[n-1-i].Off += delta
-	}
-	return dst
 }
 
 // A Record is one record of a [Batch].
@@ -150,15 +57,15 @@ type Record struct {
 	Meta
 }
 
-// A Batch is the unit of one Send of a session: records in the order of acceptance, as a list of
-// runs.
+// A Batch is the unit of one Send of a session: records in the order of acceptance. The zero value is
+// an empty batch.
 //
 // The caller of Send owns the memory, which is valid until Send returns. Methods that read a Batch
 // are safe for concurrent use; methods that change it are not.
 type Batch struct {
-	// Runs contains the records. To append, use [Batch.Add], which maintains Len and
-	// Bytes.
-	Runs []Run
+	// Runs contains the records, in parts whose bytes are contiguous. [Batch.All] and
+	// [Batch.AppendTo] read them. To change it, use the methods, which maintain Len and Bytes.
+	Runs []layout.Run
 	// Codec is the codec of the bytes. It is nil for plain lines of unknown content.
 	Codec Codec
 	// Origin and its ticket identify a record permanently. Origin is the id of the
@@ -169,24 +76,40 @@ type Batch struct {
 	// batch not made by a Writer, and in batches that earlier versions wrote to a spool.
 	Origin [16]byte
 
-	n     int
-	bytes int
+	n      int
+	bytes  int
+	copied bool // the last run holds copies made by Append
 }
 
-// Add appends a run. Empty runs are ignored.
-func (b *Batch) Add(r Run) {
-	if len(r.slots) == 0 {
+// Add appends a part of a slab, which b then shares. Empty parts are ignored.
+func (b *Batch) Add(r layout.Run) {
+	if r.Len() == 0 {
 		return
 	}
 	b.Runs = append(b.Runs, r)
-	b.n += len(r.slots)
+	b.n += r.Len()
 	b.bytes += len(r.Data())
+	b.copied = false
+}
+
+// Append appends a copy of a record. A ticket of 0 means the last ticket plus one. It is for tests,
+// and for handlers that convert a batch.
+func (b *Batch) Append(rec []byte, ticket uint64, m Meta) {
+	if ticket == 0 {
+		ticket = b.Last() + 1
+	}
+	if !b.copied {
+		b.Runs, b.copied = append(b.Runs, layout.Run{}), true
+	}
+	b.Runs[len(b.Runs)-1].Append(rec, layout.Slot{Ticket: ticket, Time: m.Time, Stream: m.Stream, Level: clampLevel(m.Level)})
+	b.n++
+	b.bytes += len(rec)
 }
 
 // Reset empties b for reuse. It keeps the capacity of Runs, the Codec and the Origin.
 func (b *Batch) Reset() {
 	clear(b.Runs)
-	b.Runs, b.n, b.bytes = b.Runs[:0], 0, 0
+	b.Runs, b.n, b.bytes, b.copied = b.Runs[:0], 0, 0, false
 }
 
 // Len returns the number of records.
@@ -218,9 +141,9 @@ func (b *Batch) All() iter.Seq2[int, Record] {
 		k := 0
 		for i := range b.Runs {
 			r := &b.Runs[i]
-			for j := range r.slots {
+			for j := range r.Len() {
 				s := r.Slot(j)
-				if !yield(k, Record{Data: r.Record(j), Ticket: s.Ticket, Meta: s.Meta()}) {
+				if !yield(k, Record{Data: r.Record(j), Ticket: s.Ticket, Meta: metaOf(s)}) {
 					return
 				}
 				k++
@@ -233,11 +156,11 @@ func (b *Batch) All() iter.Seq2[int, Record] {
 func (b *Batch) At(i int) Record {
 	for k := range b.Runs {
 		r := &b.Runs[k]
-		if i < len(r.slots) {
+		if i < r.Len() {
 			s := r.Slot(i)
-			return Record{Data: r.Record(i), Ticket: s.Ticket, Meta: s.Meta()}
+			return Record{Data: r.Record(i), Ticket: s.Ticket, Meta: metaOf(s)}
 		}
-		i -= len(r.slots)
+		i -= r.Len()
 	}
 	panic("batch: index out of range")
 }
@@ -251,7 +174,7 @@ func (b *Batch) Slice(dst *Batch, i, j int) *Batch {
 	dst.Codec, dst.Origin = b.Codec, b.Origin
 	for k := range b.Runs {
 		r := &b.Runs[k]
-		n := len(r.slots)
+		n := r.Len()
 		lo, hi := max(i, 0), min(j, n)
 		if lo < hi {
 			dst.Add(r.Slice(lo, hi))
@@ -293,35 +216,3 @@ func (b *Batch) AppendTo(dst []byte) []byte {
 	}
 	return dst
 }
-
-// A Builder makes a [Batch] from single records, which it copies. The zero value is an empty Builder.
-// It is for tests, replay and destinations that store batches. It is not safe for concurrent use.
-type Builder struct {
-	data  []byte
-	slots []Slot
-}
-
-// Append appends a copy of a record. A ticket of 0 means the previous ticket plus one.
-func (b *Builder) Append(rec []byte, ticket uint64, m Meta) {
-	if ticket == 0 {
-		ticket = 1
-		if n := len(b.slots); n > 0 {
-			ticket = b.slots[n-1].Ticket + 1
-		}
-	}
-	b.slots = append(b.slots, Slot{
-		Ticket: ticket, Time: m.Time, Off: uint32(len(b.data)), Len: uint32(len(rec)),
-		Stream: m.Stream, Level: clampLevel(m.Level),
-	})
-	b.data = append(b.data, rec...)
-}
-
-// Batch returns the batch of the appended records. It shares the builder's memory until Reset.
-func (b *Builder) Batch(c Codec) *Batch {
-	out := &Batch{Codec: c}
-	out.Add(NewRun(b.data, b.slots))
-	return out
-}
-
-// Reset removes all records and keeps the memory.
-func (b *Builder) Reset() { b.data, b.slots = b.data[:0], b.slots[:0] }

@@ -8,11 +8,11 @@ import (
 
 // batchOf makes a batch by hand, as a test of a driver would.
 func batchOf(lines ...string) *batch.Batch {
-	var b batch.Builder
+	var b batch.Batch
 	for i, l := range lines {
 		b.Append([]byte(l+"\n"), uint64(i+1), batch.Meta{})
 	}
-	return b.Batch(nil)
+	return &b
 }
 
 // An account balances, or says that it does not.
@@ -38,13 +38,4 @@ func ExampleBatch_Select() {
 	// zero
 	// two
 	// 3 records from 2 to 4
-}
-
-// Runs are how slabs are handed over; a marker or a test makes one by hand.
-func ExampleNewRun() {
-	block := []byte("first\nsecond\n")
-	slots := []batch.Slot{{Ticket: 1, Off: 0, Len: 6}, {Ticket: 2, Off: 6, Len: 7}}
-	r := batch.NewRun(block, slots)
-	fmt.Printf("%d records, %q, %q\n", r.Len(), r.Data(), r.Record(1))
-	// Output: 2 records, "first\nsecond\n", "second\n"
 }

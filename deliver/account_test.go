@@ -282,11 +282,9 @@ func TestBatchIsWhole(t *testing.T) {
 			d := newHand(1)
 			x := mustNew(t, d, nil)
 			p := &producer{x: x, how: how}
-			var build batch.Builder
-			build.Append([]byte("one\n"), 7, batch.Meta{Time: 5, Stream: 3, Level: 4})
-			build.Append([]byte("two\n"), 8, batch.Meta{Time: 6, Stream: 2})
-			b := build.Batch(oddCodec{})
-			b.Origin = [16]byte{1, 2, 3}
+			b := &batch.Batch{Codec: oddCodec{}, Origin: [16]byte{1, 2, 3}}
+			b.Append([]byte("one\n"), 7, batch.Meta{Time: 5, Stream: 3, Level: 4})
+			b.Append([]byte("two\n"), 8, batch.Meta{Time: 6, Stream: 2})
 			go func() { _ = p.Send(t.Context(), b) }()
 			synctest.Wait()
 			got := d.batch(0).b

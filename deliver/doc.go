@@ -31,7 +31,7 @@
 //
 // [Output.Account] accounts for every record: Accepted + Recovered = Delivered + Handled + Dropped
 // + Pending, at any moment. Stats.Account is the account of the records in the outlet's custody:
-// those that it has leased from the memory. Gap markers (batch.FlagMarker), which report dropped
+// those that it has leased from the memory. Gap markers, which report dropped
 // records to the destination, are delivered like records but not counted.
 //
 // # Errors and secrets

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/poison"
 )
 
@@ -56,7 +57,7 @@ type entry struct {
 
 	// Memory of out for the first session. Few batches are in more slabs.
 	own  batch.Batch
-	runs [5]batch.Run
+	runs [5]layout.Run
 }
 
 // inMemory reports whether the records of e are in memory only.

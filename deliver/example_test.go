@@ -122,10 +122,8 @@ func ExampleErrorHandlerFunc() {
 
 // Dead letters say which record was refused, and why.
 func ExampleDeadLetters() {
-	var build batch.Builder
-	build.Append([]byte(`{"msg":"hello"}`), 4711, batch.Meta{})
-	b := build.Batch(encode.JSON(nil).Codec())
-	b.Origin = [16]byte{0xab, 15: 1} // of the slab.Writer
+	b := &batch.Batch{Codec: encode.JSON(nil).Codec(), Origin: [16]byte{0xab, 15: 1}} // the Origin of the slab.Writer
+	b.Append([]byte(`{"msg":"hello"}`), 4711, batch.Meta{})
 	times := regexp.MustCompile(`"time":"[^"]*"`)
 	w := writerFunc(func(p []byte) (int, error) {
 		fmt.Printf("%s", times.ReplaceAll(p, []byte(`"time":"…"`)))
@@ -143,9 +141,9 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 // A destination as a function, for callers that deal with failures themselves.
 func ExampleDirect() {
 	send, closeDest := deliver.Direct(deliver.ToWriter(os.Stdout))
-	var build batch.Builder
+	var build batch.Batch
 	build.Append([]byte("hello\n"), 1, batch.Meta{})
-	o := send(context.Background(), build.Batch(nil))
+	o := send(context.Background(), &build)
 	fmt.Println(o.Err(), closeDest(context.Background()))
 	// Output:
 	// hello

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
 // An ErrorHandler accepts records that a destination did not accept.
@@ -99,7 +100,7 @@ type guarded struct {
 type copied struct {
 	b     batch.Batch
 	data  []byte
-	slots []batch.Slot
+	slots []layout.Slot
 }
 
 // keepCopy is the ceiling, in bytes, of a buffer kept for reuse.
@@ -118,7 +119,7 @@ func (c *copied) set(b *batch.Batch) {
 	}
 	c.b.Reset()
 	c.b.Codec, c.b.Origin = b.Codec, b.Origin
-	c.b.Add(batch.NewRun(c.data, c.slots))
+	c.b.Add(layout.NewRun(c.data, c.slots))
 }
 
 func newGuarded(h ErrorHandler, timeout time.Duration) *guarded {

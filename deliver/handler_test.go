@@ -15,6 +15,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -408,7 +409,7 @@ func TestSpillBesideHandler(t *testing.T) {
 func TestHandledCountsNoMarkers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := lines(3)
-		b.Add(batch.NewRun([]byte("gap\n"), []batch.Slot{{Len: 4, Flags: batch.FlagMarker}}))
+		b.Add(layout.NewRun([]byte("gap\n"), []layout.Slot{{Len: 4, Flags: layout.FlagMarker}}))
 		h := &handlerLog{}
 		x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Handler: h, Breaker: trip})
 		if err := x.Send(t.Context(), b); err != nil {

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
 // A holder keeps the memory of a batch until everything in it is accounted for and
@@ -258,7 +259,7 @@ func countable(b *batch.Batch) (n uint64) {
 	for i := range b.Runs {
 		r := &b.Runs[i]
 		for j := range r.Len() {
-			if r.Slot(j).Flags&batch.FlagMarker == 0 {
+			if r.Slot(j).Flags&layout.FlagMarker == 0 {
 				n++
 			}
 		}

@@ -123,9 +123,9 @@ func TestShutdownWritesLetters(t *testing.T) {
 		dead := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome { time.Sleep(time.Second); return batch.Outcome{} }}
 		x := mustNew(t, refusing(bad(1, 2, 3)), &Options{DeadLetter: dead})
 		for i := range 3 {
-			var b batch.Builder
+			var b batch.Batch
 			b.Append([]byte("x\n"), uint64(i+1), batch.Meta{})
-			if err := x.Send(t.Context(), b.Batch(nil)); err != nil {
+			if err := x.Send(t.Context(), &b); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -181,11 +181,11 @@ func (oddCodec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 func (oddCodec) AppendMarker(dst []byte, _ batch.Drops, _ time.Time) []byte { return dst }
 
 func oddBatch(recs ...string) *batch.Batch {
-	var build batch.Builder
+	b := &batch.Batch{Codec: oddCodec{}}
 	for i, r := range recs {
-		build.Append([]byte(r), uint64(i+1), batch.Meta{Time: 1_000_000_001, Level: slog.LevelWarn, Stream: uint32(i)})
+		b.Append([]byte(r), uint64(i+1), batch.Meta{Time: 1_000_000_001, Level: slog.LevelWarn, Stream: uint32(i)})
 	}
-	return build.Batch(oddCodec{})
+	return b
 }
 
 // One record that nobody can read spoils nothing for the others.
@@ -213,12 +213,12 @@ func TestJSONLinesBadRecords(t *testing.T) {
 
 // Without a codec lines come as text.
 func TestJSONLinesPlain(t *testing.T) {
-	var build batch.Builder
+	var build batch.Batch
 	build.Append([]byte("a \"line\"\n"), 1, batch.Meta{})
 	build.Append([]byte("no newline"), 2, batch.Meta{})
 	build.Append(nil, 3, batch.Meta{})
 	var out bytes.Buffer
-	if o := JSONLines(&out).HandleError(nil, build.Batch(nil)); !o.Open.Empty() {
+	if o := JSONLines(&out).HandleError(nil, &build); !o.Open.Empty() {
 		t.Fatal(o)
 	}
 	if want := "{\"raw\":\"a \\\"line\\\"\"}\n{\"raw\":\"no newline\"}\n{\"raw\":\"\"}\n"; out.String() != want {

@@ -185,9 +185,9 @@ func (o *Output) deadLetter(p []byte, m batch.Meta, err, cause error, c batch.Co
 	if o.letters == nil || errors.Is(err, batch.ErrClosed) {
 		return
 	}
-	var build batch.Builder
-	build.Append(p, 0, m)
-	o.letters.Post(refused{build.Batch(c), cause})
+	one := &batch.Batch{Codec: c}
+	one.Append(p, 0, m)
+	o.letters.Post(refused{one, cause})
 }
 
 // Codec returns the codec of the records; nil for plain bytes.

@@ -381,11 +381,11 @@ func TestOutputDoesNotWaitForOtherForms(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, c := range []batch.Codec{strange{encode.RawCodec()}, encode.RawCodec()} {
-			var b batch.Builder
+			b := batch.Batch{Codec: c}
 			for range 10 + i {
 				b.Append([]byte("line\n"), 0, batch.Meta{Time: time.Now().UnixNano()})
 			}
-			if _, err := sp.Append(b.Batch(c)); err != nil {
+			if _, err := sp.Append(&b); err != nil {
 				t.Fatal(err)
 			}
 		}

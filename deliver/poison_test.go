@@ -579,9 +579,9 @@ func TestSuspectAtShutdown(t *testing.T) {
 
 // ofTicket makes a batch of one record.
 func ofTicket(ticket uint64) *batch.Batch {
-	var b batch.Builder
+	var b batch.Batch
 	b.Append([]byte("x\n"), ticket, batch.Meta{})
-	return b.Batch(nil)
+	return &b
 }
 
 // A server that takes no record of one stream, because what is behind that is full, and all

@@ -12,6 +12,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -263,13 +264,13 @@ func TestAge(t *testing.T) {
 		x, ev := newRetrying(t, destOf(sink), nil)
 		time.Sleep(2 * time.Hour)
 		now := time.Now()
-		var build batch.Builder
+		var build batch.Batch
 		for i, age := range []time.Duration{25 * time.Hour, time.Hour, 24*time.Hour - 10*time.Minute, -time.Hour} {
 			build.Append([]byte("x\n"), uint64(i+1), batch.Meta{Time: now.Add(-age).UnixNano()})
 		}
 		build.Append([]byte("no time\n"), 5, batch.Meta{})
 		sink.Answer(testkit.DownUntil(now.Add(time.Hour), testkit.Take))
-		if err := x.Send(t.Context(), build.Batch(nil)); err != nil {
+		if err := x.Send(t.Context(), &build); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Hour)
@@ -329,11 +330,11 @@ func TestAgeDuringLongWait(t *testing.T) {
 		sink := testkit.NewSink(answer)
 		x := mustNew(t, destOf(sink), &Options{Retry: &RetryOptions{MaxAge: 5 * time.Minute}})
 		now := time.Now()
-		var build batch.Builder
+		var build batch.Batch
 		for i, age := range []time.Duration{time.Minute, 0} {
 			build.Append([]byte("x\n"), uint64(i+1), batch.Meta{Time: now.Add(-age).UnixNano()})
 		}
-		if err := x.Send(t.Context(), build.Batch(nil)); err != nil {
+		if err := x.Send(t.Context(), &build); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(4*time.Minute + 2*time.Second)
@@ -416,14 +417,14 @@ func TestSmaller(t *testing.T) {
 // A single record that is too large is dropped; the others go.
 func TestSmallerRecord(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		var build batch.Builder
+		var build batch.Batch
 		for i, n := range []int{10, 10, 500, 10, 10, 600, 10} {
 			build.Append([]byte(strings.Repeat("x", n)), uint64(i+1), batch.Meta{})
 		}
 		sink := testkit.NewSink(testkit.AtMost(100))
 		dead := &handlerLog{}
 		x := mustNew(t, destOf(sink), &Options{DeadLetter: dead})
-		if err := x.Send(t.Context(), build.Batch(nil)); err != nil {
+		if err := x.Send(t.Context(), &build); err != nil {
 			t.Error(err)
 		}
 		mustFlush(t, x)
@@ -539,7 +540,7 @@ func TestRecoveredMeansWell(t *testing.T) {
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(4, 32, batch.Meta{}))
 		var marker batch.Batch
-		marker.Add(batch.NewRun([]byte("gap\n"), []batch.Slot{{Len: 4, Flags: batch.FlagMarker}}))
+		marker.Add(layout.NewRun([]byte("gap\n"), []layout.Slot{{Len: 4, Flags: layout.FlagMarker}}))
 		if err := x.Send(t.Context(), &marker); err != nil {
 			t.Error(err)
 		}

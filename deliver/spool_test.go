@@ -16,6 +16,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/slab"
 	"github.com/forebay-log/forebay/spool"
@@ -89,10 +90,10 @@ func TestRecovers(t *testing.T) {
 		store.Reopen()
 		sink := testkit.NewSink(nil)
 		x := mustNew(t, destOf(sink), &Options{Spill: store})
-		var build batch.Builder
+		var build batch.Batch
 		build.Append([]byte("x\n"), 101, batch.Meta{})
 		build.Append([]byte("x\n"), 102, batch.Meta{})
-		if err := x.Send(t.Context(), build.Batch(nil)); err != nil {
+		if err := x.Send(t.Context(), &build); err != nil {
 			t.Fatal(err)
 		}
 		mustFlush(t, x)
@@ -316,7 +317,7 @@ func TestMarkersInCustody(t *testing.T) {
 		sink := testkit.NewSink(testkit.Script(testkit.Fail(batch.RetryAfter(testkit.ErrDown, time.Minute)), testkit.Take))
 		x := mustNew(t, destOf(sink), &Options{Spill: &testkit.Spill{}})
 		var b batch.Batch
-		b.Add(batch.NewRun([]byte("gap\n"), []batch.Slot{{Len: 4, Flags: batch.FlagMarker}}))
+		b.Add(layout.NewRun([]byte("gap\n"), []layout.Slot{{Len: 4, Flags: layout.FlagMarker}}))
 		if err := x.Send(t.Context(), &b); err != nil {
 			t.Error(err)
 		}
@@ -926,7 +927,7 @@ func tenMinuteOutage(t *testing.T, dir string, perSecond int, quota int64) {
 		return d > 30*time.Second && d < 10*time.Minute+30*time.Second
 	}}
 	x := mustNew(t, SendFunc(Traits{}, sink.Send), &Options{Spill: store})
-	slots := make([]batch.Slot, perBatch)
+	slots := make([]layout.Slot, perBatch)
 	data := make([]byte, perBatch*32)
 	var accepted uint64
 	var heap [2]uint64
@@ -936,10 +937,10 @@ func tenMinuteOutage(t *testing.T, dir string, perSecond int, quota int64) {
 			for i := range slots {
 				accepted++
 				binary.LittleEndian.PutUint64(data[i*32:], accepted)
-				slots[i] = batch.Slot{Ticket: accepted, Time: now, Off: uint32(i * 32), Len: 32}
+				slots[i] = layout.Slot{Ticket: accepted, Time: now, Off: uint32(i * 32), Len: 32}
 			}
 			var b batch.Batch
-			b.Add(batch.NewRun(data, slots))
+			b.Add(layout.NewRun(data, slots))
 			if err := x.Send(t.Context(), &b); err != nil {
 				t.Fatal(err)
 			}

@@ -481,14 +481,14 @@ func TestOrderPerStream(t *testing.T) {
 			var want [4]uint64
 			ticket := uint64(0)
 			for range 60 {
-				var b batch.Builder
+				var b batch.Batch
 				for range 1 + rng.IntN(12) {
 					ticket++
 					stream := uint32(rng.IntN(4))
 					want[stream]++
 					b.Append([]byte("x\n"), ticket, batch.Meta{Stream: stream})
 				}
-				if err := x.Send(t.Context(), b.Batch(nil)); err != nil {
+				if err := x.Send(t.Context(), &b); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -644,10 +644,10 @@ func TestAnsweredAndRefused(t *testing.T) {
 func TestOldestOfEveryList(t *testing.T) {
 	at := func(s int64) *entry { return &entry{b: new(batch.Batch), since: time.Unix(s, 0)} }
 	of := func(s, own int64) *entry {
-		var b batch.Builder
+		var b batch.Batch
 		b.Append([]byte("x\n"), 1, batch.Meta{Time: time.Unix(own, 0).UnixNano()})
 		e := at(s)
-		e.b = b.Batch(nil)
+		e.b = &b
 		return e
 	}
 	removed := of(1, 1)

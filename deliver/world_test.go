@@ -278,11 +278,11 @@ func (w *world) Account() batch.Account { return w.acc }
 func (w *world) stream(ticket uint64) uint64 { return ticket % uint64(w.lim.streams) }
 
 func (w *world) batchOf(tickets []uint64) *batch.Batch {
-	var b batch.Builder
+	var b batch.Batch
 	for _, t := range tickets {
 		b.Append([]byte{byte(t), '\n'}, t, batch.Meta{Stream: uint32(w.stream(t))})
 	}
-	return b.Batch(nil)
+	return &b
 }
 
 // ---- what the machine wants -------------------------------------------------

@@ -270,11 +270,11 @@ func TestWriterIsGone(t *testing.T) {
 func TestWriterTornLines(t *testing.T) {
 	const text = "one\ntwo\nthree\n"
 	make := func(ticket uint64, recs ...string) *batch.Batch {
-		var b batch.Builder
+		var b batch.Batch
 		for i, r := range recs {
 			b.Append([]byte(r), ticket+uint64(i), batch.Meta{})
 		}
-		return b.Batch(nil)
+		return &b
 	}
 	for n := range len(text) {
 		for _, other := range []bool{false, true} {
@@ -439,9 +439,9 @@ func TestWriterMiscounts(t *testing.T) {
 	d := ToWriter(v).(*writer)
 	var b batch.Batch
 	for range 3 {
-		var build batch.Builder
+		var build batch.Batch
 		build.Append([]byte("line\n"), 0, batch.Meta{})
-		b.Add(build.Batch(nil).Runs[0])
+		b.Add(build.Runs[0])
 	}
 	if o := d.send(&b); o.Open.Len(3) != 3 || !strings.Contains(o.Why.Error(), "invalid count -1") {
 		t.Errorf("%+v", o)

@@ -22,7 +22,7 @@ func TestWritesAllocateNothing(t *testing.T) {
 			t.Errorf("%s: %v allocations per write", name, n)
 		}
 	}
-	var b batch.Builder
+	var b batch.Batch
 	for range 1000 { // more than one write into a pipe
 		b.Append(data, 0, batch.Meta{})
 	}
@@ -31,7 +31,7 @@ func TestWritesAllocateNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	s, lines := NewStdio(out, "null"), b.Batch(nil)
+	s, lines := NewStdio(out, "null"), &b
 	if n := allocs.PerRun(100, func() {
 		if err := s.send(t.Context(), lines).Why; err != nil {
 			t.Error(err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
 // pipeBuf is the number of bytes that a pipe accepts atomically: PIPE_BUF on Linux. POSIX
@@ -140,7 +141,7 @@ func (s *Stdio) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 
 // upTo returns the end of the longest sequence of records, starting with record from, that may
 // be one write. The sequence has at least one record.
-func (s *Stdio) upTo(r *batch.Run, from int) int {
+func (s *Stdio) upTo(r *layout.Run, from int) int {
 	if s.max == 0 {
 		return r.Len()
 	}
@@ -156,7 +157,7 @@ func (s *Stdio) upTo(r *batch.Run, from int) int {
 
 // whole returns the number of records of r completed by the first n bytes, and the number of
 // bytes of the next record among them.
-func whole(r *batch.Run, n int) (records, rest int) {
+func whole(r *layout.Run, n int) (records, rest int) {
 	for records < r.Len() && n >= int(r.Slot(records).Len) {
 		n -= int(r.Slot(records).Len)
 		records++

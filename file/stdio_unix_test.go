@@ -28,12 +28,12 @@ import (
 
 // records makes a batch of n records of 1 to longest bytes.
 func records(rnd *rand.Rand, n, longest int) *batch.Batch {
-	var b batch.Builder
+	var b batch.Batch
 	for i := range n {
 		rec := bytes.Repeat([]byte{byte('a' + i%26)}, rnd.IntN(longest))
 		b.Append(append(rec, '\n'), 0, batch.Meta{})
 	}
-	return b.Batch(nil)
+	return &b
 }
 
 func pipe(t *testing.T) (r, w *os.File) {
@@ -59,9 +59,9 @@ func TestStdioWritesAtRecordBounds(t *testing.T) {
 	b := records(rnd, 500, 900)
 	b.Add(records(rnd, 1, 1).Runs[0])
 	b.Add(records(rnd, 3, 4096).Runs[0])
-	var long batch.Builder
+	var long batch.Batch
 	long.Append(bytes.Repeat([]byte{'L'}, 10_000), 0, batch.Meta{})
-	b.Add(long.Batch(nil).Runs[0])
+	b.Add(long.Runs[0])
 	want := b.AppendTo(nil)
 
 	var got []byte
@@ -155,11 +155,11 @@ func TestStdioShared(t *testing.T) {
 		wg.Go(func() {
 			s := NewStdio(w, "w")
 			for i := range n {
-				var b batch.Builder
+				var b batch.Batch
 				for j := range 8 {
 					b.Append(fmt.Appendf(nil, "%d %s\n", k, strings.Repeat(string(rune('a'+k)), (i*37+j*501)%4000)), 0, batch.Meta{})
 				}
-				if err := s.send(t.Context(), b.Batch(nil)).Why; err != nil {
+				if err := s.send(t.Context(), &b).Why; err != nil {
 					t.Error(err)
 				}
 			}
@@ -228,11 +228,11 @@ func TestStdioStalled(t *testing.T) {
 	for _, giveUp := range []bool{false, true} {
 		r, w := pipe(t)
 		s := NewStdio(w, "w")
-		var b batch.Builder
+		var b batch.Batch
 		b.Append([]byte("first\n"), 0, batch.Meta{})
 		b.Append(append(bytes.Repeat([]byte{'x'}, 1<<20), '\n'), 0, batch.Meta{})
 		b.Append([]byte("last\n"), 0, batch.Meta{})
-		all := b.Batch(nil)
+		all := &b
 		ctx, cancel := context.WithCancel(t.Context())
 		full := make(chan struct{})
 		go func() {

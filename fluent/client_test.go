@@ -164,7 +164,7 @@ func listen(t *testing.T, f *testkit.Forward) string {
 // turn with several.
 func numbers(t testing.TB, from, to int, tags ...string) *batch.Batch {
 	t.Helper()
-	var b batch.Builder
+	b := &batch.Batch{Codec: Codec()}
 	for n := from; n < to; n++ {
 		rec, err := AppendEvent(nil, time.Unix(int64(n), 0), map[string]any{"n": n})
 		if err != nil {
@@ -178,7 +178,7 @@ func numbers(t testing.TB, from, to int, tags ...string) *batch.Batch {
 		}
 		b.Append(rec, uint64(n+1), batch.Meta{Stream: stream})
 	}
-	return b.Batch(Codec())
+	return b
 }
 
 func seq(from, to int) (s []int) {
@@ -228,13 +228,13 @@ func TestFramesStayBelowTheirLimits(t *testing.T) {
 	var r received
 	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
 	s := newTestClient(t, testConfig{Config: Config{Servers: []string{listen(t, f)}, FrameBytes: 2000, MaxFrameBytes: 20000}})
-	var b batch.Builder
+	b := batch.Batch{Codec: Codec()}
 	sizes := []int{100, 1500, 600, 5000, 10, 18500, 30000, 20}
 	for i, n := range sizes {
 		rec, _ := AppendEvent(nil, time.Unix(1, 0), map[string]any{"n": i, "x": strings.Repeat("x", n)})
 		b.Append(rec, 0, batch.Meta{})
 	}
-	res := s.try(b.Batch(Codec()))
+	res := s.try(&b)
 	if refused := res.Refused.Append(nil, len(sizes)); !slices.Equal(refused, []int{6}) || !res.Open.Empty() || res.Refusal == nil {
 		t.Errorf("%+v", res)
 	}
@@ -273,13 +273,14 @@ func TestRefusedRecords(t *testing.T) {
 			t.Errorf("%+v", res)
 		}
 	}
-	var b batch.Builder
+	b := batch.Batch{Codec: otherCodec{Codec()}}
 	b.Append([]byte("{}\n"), 0, batch.Meta{})
-	whole(b.Batch(otherCodec{Codec()}), "application/x-other")
+	whole(&b, "application/x-other")
+	b.Codec = Codec()
 	for _, id := range []uint32{invalidTag, 1 << 30} {
 		b.Reset()
 		b.Append([]byte{0x92, 1, 0x80}, 0, batch.Meta{Stream: id})
-		whole(b.Batch(Codec()), "no usable tag")
+		whole(&b, "no usable tag")
 	}
 	for _, noAck := range []bool{false, true} {
 		var r received
@@ -298,7 +299,7 @@ func TestRefusedRecords(t *testing.T) {
 			}
 			b.Append(rec, uint64(n), m)
 		}
-		res := s.try(b.Batch(Codec()))
+		res := s.try(&b)
 		if refused := res.Refused.Append(nil, 10); !slices.Equal(refused, []int{2, 4, 6}) || !res.Open.Empty() || res.Refusal == nil {
 			t.Errorf("%+v", res)
 		}

@@ -564,12 +564,12 @@ func TestSessionsBesideHostileServers(t *testing.T) {
 			var of [][]int
 			for rest := open; len(rest) > 0; {
 				n := min(1+rng.IntN(20), len(rest))
-				var b batch.Builder
+				b := &batch.Batch{Codec: Codec()}
 				for _, x := range rest[:n] {
 					one := numbers(t, x, x+1, "a", "b", "a", "a")
 					b.Append(one.At(0).Data, uint64(x+1), one.At(0).Meta)
 				}
-				bs, of = append(bs, b.Batch(Codec())), append(of, rest[:n])
+				bs, of = append(bs, b), append(of, rest[:n])
 				rest = rest[n:]
 			}
 			settled := map[int]bool{}

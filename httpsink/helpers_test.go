@@ -18,6 +18,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/httpclient"
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -103,13 +104,13 @@ var origin = [16]byte{0xab, 15: 1}
 // batchOf returns a batch of these records, lines of JSON, with tickets from 1.
 func batchOf(recs ...string) *batch.Batch {
 	var block []byte
-	var slots []batch.Slot
+	var slots []layout.Slot
 	for i, r := range recs {
-		slots = append(slots, batch.Slot{Off: uint32(len(block)), Len: uint32(len(r)), Ticket: uint64(i + 1), Time: 1_500_000_000_123_456_789})
+		slots = append(slots, layout.Slot{Off: uint32(len(block)), Len: uint32(len(r)), Ticket: uint64(i + 1), Time: 1_500_000_000_123_456_789})
 		block = append(block, r...)
 	}
 	b := &batch.Batch{Codec: encode.JSON(nil).Codec(), Origin: origin}
-	b.Add(batch.NewRun(block, slots))
+	b.Add(layout.NewRun(block, slots))
 	return b
 }
 

@@ -36,12 +36,10 @@ func TestSendBehindOpenRecords(t *testing.T) {
 		}
 		send := func(from, to int) batch.Outcome {
 			t.Helper()
-			var b batch.Builder
+			one := &batch.Batch{Codec: encode.JSON(nil).Codec(), Origin: [16]byte{1}}
 			for i := from; i < to; i++ {
-				b.Append([]byte(line(i)+"\n"), uint64(i+1), batch.Meta{})
+				one.Append([]byte(line(i)+"\n"), uint64(i+1), batch.Meta{})
 			}
-			one := b.Batch(encode.JSON(nil).Codec())
-			one.Origin = [16]byte{1}
 			if err := s.Send(one); err != nil {
 				t.Fatal(err)
 			}

@@ -291,7 +291,7 @@ func TestMarker(t *testing.T) {
 				codec := s.CodecFor(ct, 0)
 				e := &encoded{t: t, s: s}
 				e.Append(codec.AppendMarker(nil, batch.Drops{batch.Full: 3}, time.Now()), 0, batch.Meta{Time: time.Now().UnixNano()})
-				if got := sendIn(t, t.Context(), s, e.Batch(codec)); got != nil {
+				if got := sendIn(t, t.Context(), s, e.as(codec)); got != nil {
 					t.Fatal(got)
 				}
 			}
@@ -315,7 +315,7 @@ func TestGapLabels(t *testing.T) {
 	codec := s.CodecFor(contentTypeProtobuf, 0)
 	e := &encoded{t: t, s: s}
 	e.Append(codec.AppendMarker(nil, batch.Drops{batch.Full: 3}, time.Now()), 0, batch.Meta{Time: time.Now().UnixNano()})
-	if got := sendIn(t, t.Context(), s, e.Batch(codec)); got != nil {
+	if got := sendIn(t, t.Context(), s, e.as(codec)); got != nil {
 		t.Fatal(got)
 	}
 	late := &encoded{t: t, s: s}
@@ -457,7 +457,7 @@ func TestAllocations(t *testing.T) {
 	for i := range 3000 {
 		e.add(nil, event(time.Now(), 0, fmt.Sprint(i), simple...))
 	}
-	b := e.Batch(s.Encoder().Codec())
+	b := e.as(e.s.Encoder().Codec())
 	if n := allocs.PerRun(20, func() {
 		if o := sendIn(t, t.Context(), s, b); o != nil {
 			t.Fatal(o)
@@ -503,7 +503,7 @@ func TestDeniedTenants(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				a.Builder.Append(rec, 0, m)
+				a.Append(rec, 0, m)
 				def, _ := a.s.streams.AppendStream(nil, m.Stream)
 				m.Stream = other.s.streams.Stream(def)
 				other.Append(rec, 0, m)
@@ -518,7 +518,7 @@ func TestDeniedTenants(t *testing.T) {
 				if got := e.s.noticed.counts(); got.byReason()[reason] != before.byReason()[reason]+1 && name == "first" {
 					t.Errorf("%s: counted %v, before %v", reason, got.byReason(), before.byReason())
 				}
-				b := e.Batch(e.s.Encoder().Codec())
+				b := e.as(e.s.Encoder().Codec())
 				text := b.Codec.AppendJSON(nil, b.At(o.refused()[0]).Data, b.At(o.refused()[0]).Meta)
 				if want := `"metadata":{"org":"` + tenant + `"}`; !strings.Contains(string(text), want) || !strings.Contains(string(text), `"msg":"y"`) {
 					t.Errorf("%s %s: %s", name, reason, text)

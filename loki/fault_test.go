@@ -102,7 +102,7 @@ func TestFaultsOfOneSecond(t *testing.T) {
 					e.add(nil, event(now, 0, "newest"))
 				}
 				got := e.deliver()
-				b := e.Batch(e.s.Encoder().Codec())
+				b := e.as(e.s.Encoder().Codec())
 				for i, r := range b.All() {
 					parsed, _ := e.s.enc.form.parse(r.Data)
 					line, _, _ := e.s.enc.codec.parts(parsed)

@@ -188,11 +188,11 @@ func checkMemory(t testing.TB, s *Driver) {
 	}
 }
 
-// encoded is a builder of batches of the records of one sink.
+// encoded is a batch of the records of one sink.
 type encoded struct {
 	t testing.TB
 	s *Driver
-	batch.Builder
+	batch.Batch
 }
 
 func (e *encoded) add(scope encode.Scope, r encode.Record) *encoded {
@@ -208,18 +208,24 @@ func (e *encoded) add(scope encode.Scope, r encode.Record) *encoded {
 	return e
 }
 
+// as returns the batch with a codec.
+func (e *encoded) as(c batch.Codec) *batch.Batch {
+	e.Codec = c
+	return &e.Batch
+}
+
 // send sends what there is in a session of its own. It returns nil if all of it is
 // stored.
 func (e *encoded) send() *sent {
 	e.t.Helper()
-	return sendIn(e.t, context.Background(), e.s, e.Batch(e.s.Encoder().Codec()))
+	return sendIn(e.t, context.Background(), e.s, e.as(e.s.Encoder().Codec()))
 }
 
 // deliver sends what there is as an outlet does: open records again, in order, after a
 // wait, in pieces where the answers advise that. It returns the refused ones.
 func (e *encoded) deliver() (refused []int) {
 	e.t.Helper()
-	whole := e.Batch(e.s.Encoder().Codec())
+	whole := e.as(e.s.Encoder().Codec())
 	todo := batch.All().Append(nil, whole.Len())
 	limit, began := len(todo), time.Now()
 	for wait := time.Duration(0); len(todo) > 0; {

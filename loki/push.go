@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"net/http"
 	"slices"
@@ -311,7 +312,7 @@ func (s *client) gather(p *push, b *batch.Batch) {
 				var ok bool
 				if g, ok = p.groupOf[last]; !ok {
 					g = int32(len(p.groups))
-					p.groups = append(p.groups, group{st: st, level: values.LevelIndex(slot.Meta().Level)})
+					p.groups = append(p.groups, group{st: st, level: values.LevelIndex(slog.Level(slot.Level))})
 					p.groupOf[last] = g
 				}
 			}

@@ -115,7 +115,7 @@ func TestTooLarge(t *testing.T) {
 			if single {
 				e.add(nil, event(time.Now(), 0, strings.Repeat("x", leastLimit)))
 			}
-			if o := e.send(); !o.is("smaller [0 1 2") || o.Open.Len(o.n) != e.Batch(nil).Len() || len(p.requests()) != 1 || e.s.Stats().Splits != 1 {
+			if o := e.send(); !o.is("smaller [0 1 2") || o.Open.Len(o.n) != e.as(nil).Len() || len(p.requests()) != 1 || e.s.Stats().Splits != 1 {
 				t.Fatalf("%s: got %v, %+v", name, o, e.s.Stats())
 			}
 			if got := e.deliver(); single != slices.Equal(got, []int{20}) {
@@ -392,7 +392,7 @@ func TestForeignRecords(t *testing.T) {
 	e := &encoded{t: t, s: sinkFor(t, new(peer), Config{})}
 	e.Append([]byte("x"), 0, batch.Meta{})
 	for _, c := range []batch.Codec{encode.JSON(nil).Codec(), nil} {
-		if got := sendIn(t, t.Context(), e.s, e.Batch(c)); !got.is("hold [0]") {
+		if got := sendIn(t, t.Context(), e.s, e.as(c)); !got.is("hold [0]") {
 			t.Errorf("got %v", got)
 		}
 	}
@@ -766,18 +766,18 @@ func TestGivenUp(t *testing.T) {
 		}), Config{Concurrency: 1})
 		e := &encoded{t: t, s: s}
 		e.add(nil, event(time.Now(), 0, "a")).add(nil, event(time.Now(), slog.LevelWarn, "b"))
-		if got := sendIn(t, ctx, s, e.Batch(s.Encoder().Codec())); got == nil || got.known || stored != 2 {
+		if got := sendIn(t, ctx, s, e.as(e.s.Encoder().Codec())); got == nil || got.known || stored != 2 {
 			t.Errorf("%d stored: %v", stored, got)
 		}
 		l := &life{ctx: ctx}
 		ses, _ := s.Open(l)
-		if err := ses.Send(e.Batch(s.Encoder().Codec())); !errors.Is(err, context.Canceled) || stored != 2 || len(l.answers) != 0 {
+		if err := ses.Send(e.as(e.s.Encoder().Codec())); !errors.Is(err, context.Canceled) || stored != 2 || len(l.answers) != 0 {
 			t.Errorf("%d stored: %v", stored, err)
 		}
 		hangs = false
 		ctx, cancel = context.WithCancel(t.Context())
 		defer cancel()
-		if got := sendIn(t, ctx, s, e.Batch(s.Encoder().Codec())); got != nil {
+		if got := sendIn(t, ctx, s, e.as(e.s.Encoder().Codec())); got != nil {
 			t.Errorf("got %v", got)
 		}
 	})
@@ -795,7 +795,7 @@ func TestNotSent(t *testing.T) {
 		s := sinkFor(t, roundTrip(func(*http.Request) (*http.Response, error) { cancel(); return nil, err }), Config{})
 		e := &encoded{t: t, s: s}
 		e.add(nil, event(time.Now(), 0, "a"))
-		if got := sendIn(t, ctx, s, e.Batch(s.Encoder().Codec())); !got.is(want) {
+		if got := sendIn(t, ctx, s, e.as(e.s.Encoder().Codec())); !got.is(want) {
 			t.Errorf("got %v, want %s", got, want)
 		}
 	}

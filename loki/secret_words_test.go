@@ -38,14 +38,14 @@ func TestCredentialsInAnswers(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					var b batch.Builder
+					b := batch.Batch{Codec: p.Encoder().Codec()}
 					rec, m, err := p.AppendLine(nil, time.Now(), 0, []byte("line"), nil)
 					if err != nil {
 						t.Fatal(err)
 					}
 					b.Append(rec, 0, m)
 					ses, _ := p.Open(lonely{t.Context()})
-					_ = ses.Send(b.Batch(p.Encoder().Codec()))
+					_ = ses.Send(&b)
 					ses.Close()
 					said := strings.TrimPrefix(p.Stats().LastError, fmt.Sprintf("loki: server answered %d %s", status, http.StatusText(status)))
 					said = strings.NewReplacer("Bearer", "", "[secret]", "", `(stream {app="a", level="info"})`, "", "bad token", "").Replace(said)

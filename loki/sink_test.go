@@ -262,7 +262,7 @@ func TestDryRun(t *testing.T) {
 	e := &encoded{t: t, s: s}
 	e.add(nil, event(time.Now(), 0, "hi"))
 	send, _ := deliver.Direct(s)
-	if o := send(context.Background(), e.Batch(s.Encoder().Codec())); o.Err() != nil {
+	if o := send(context.Background(), e.as(e.s.Encoder().Codec())); o.Err() != nil {
 		t.Fatal(o)
 	}
 	if got := out.String(); !strings.HasPrefix(got, "POST http://loki.test:3100/loki/api/v1/push?… tenant=t {app=\"test\", level=\"info\"}: 1 entries,") || !strings.Contains(got, `"line":{"msg":"hi"}`) {
@@ -531,9 +531,9 @@ func TestDefaultReport(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var b batch.Builder
+		var b batch.Batch
 		b.Append([]byte("x"), 0, batch.Meta{})
-		if _, err := sp.Append(b.Batch(nil)); err != nil {
+		if _, err := sp.Append(&b); err != nil {
 			t.Fatal(err)
 		}
 		if err := sp.Close(); err != nil {

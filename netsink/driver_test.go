@@ -21,6 +21,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 	"github.com/forebay-log/forebay/slab"
@@ -184,11 +185,11 @@ func (c *client) mustClose() {
 
 // plain makes a batch of the given records.
 func plain(recs ...string) *batch.Batch {
-	var build batch.Builder
+	var build batch.Batch
 	for i, r := range recs {
 		build.Append([]byte(r), uint64(i+1), batch.Meta{})
 	}
-	return build.Batch(nil)
+	return &build
 }
 
 // whole returns the whole lines of all connections in order, and fails the test
@@ -217,7 +218,7 @@ func TestLines(t *testing.T) {
 			c.must(b)
 		}
 		two := plain("f\n")
-		two.Add(batch.NewRun([]byte("g\n"), []batch.Slot{{Len: 2}}))
+		two.Add(layout.NewRun([]byte("g\n"), []layout.Slot{{Len: 2}}))
 		c.must(two)
 		synctest.Wait()
 		if got := string(bytes.Join(p.Got(), nil)); got != "a\nb\nc\n\nd\n\ne\nf\ng\n" {
@@ -594,7 +595,7 @@ func faultyRound(t *testing.T, destination string, rng intner) {
 	number := 0
 	var want []string
 	for range 20 {
-		var build batch.Builder
+		var build batch.Batch
 		for range 1 + pick(30) {
 			number++
 			line := fmt.Sprintf("%06d %s", number, strings.Repeat("x", pick(100)))
@@ -604,7 +605,7 @@ func faultyRound(t *testing.T, destination string, rng intner) {
 			}
 			build.Append([]byte(line), uint64(number), batch.Meta{})
 		}
-		for b := build.Batch(nil); b.Len() > 0; {
+		for b := &build; b.Len() > 0; {
 			done, err := c.send(b)
 			if b = b.Slice(nil, done, b.Len()); err != nil {
 				time.Sleep(50 * time.Millisecond)

@@ -307,11 +307,11 @@ action(type="omfile" file=%q template="t")
 	c := mustConnect(t, "syslog+tcp://"+addr+"?facility=local3&app=shop&hostname=web1&procid=7", nil)
 	at := time.Date(2026, 3, 4, 5, 6, 7, 891011000, time.UTC).UnixNano()
 	send := func(from, to int) {
-		var build batch.Builder
+		var build batch.Batch
 		for i := from; i < to; i++ {
 			build.Append(fmt.Appendf(nil, `{"n":%d,"text":"two words"}`+"\n", i), uint64(i), batch.Meta{Time: at, Level: 4})
 		}
-		c.deliverAll(build.Batch(nil))
+		c.deliverAll(&build)
 		await(t, "rsyslog", func() bool { return strings.Contains(read(t, out), fmt.Sprintf(`{"n":%d,`, to-1)) })
 	}
 	send(0, 500)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
 // A session is one connection. Its reader is the goroutine that detects the end.
@@ -171,7 +172,7 @@ func (s *session) writeBatch(b *batch.Batch) (int, error) {
 const keepBuf = 1 << 20
 
 // writeRun writes records that are lines already, without copying them.
-func (s *session) writeRun(r *batch.Run) (int, error) {
+func (s *session) writeRun(r *layout.Run) (int, error) {
 	done, err := s.write(r.Data())
 	if err == nil {
 		return r.Len(), nil

@@ -250,14 +250,15 @@ func TestMalformed(t *testing.T) {
 	p := new(peer)
 	x := exporterFor(t, p, nil)
 	good := batchOf(t, x, "good").At(0)
-	var b batch.Builder
+	b := batch.Batch{Codec: x.Encoder().Codec()}
 	b.Append([]byte("{}\n"), 0, batch.Meta{})
 	b.Append(good.Data, 0, good.Meta)
-	o := x.send(t.Context(), b.Batch(x.Encoder().Codec()))
+	o := x.send(t.Context(), &b)
 	if !o.Refused.Has(0) || !o.Open.Has(1) || o.Check(2) != nil || len(p.got) != 0 {
 		t.Errorf("%+v", o)
 	}
-	if o := x.send(t.Context(), b.Batch(nil)); o.Refused.Len(2) != 2 {
+	b.Codec = nil
+	if o := x.send(t.Context(), &b); o.Refused.Len(2) != 2 {
 		t.Errorf("records of another form: %+v", o)
 	}
 }

@@ -155,7 +155,7 @@ func exporterFor(t testing.TB, p *peer, set func(*Config)) *Driver {
 // batchOf returns a batch of records with these messages.
 func batchOf(t testing.TB, x *Driver, messages ...string) *batch.Batch {
 	t.Helper()
-	var b batch.Builder
+	b := batch.Batch{Codec: x.Encoder().Codec()}
 	for _, m := range messages {
 		rec, meta, err := x.AppendLine(nil, time.Unix(1, 0), slog.LevelInfo, []byte(m), nil)
 		if err != nil {
@@ -163,7 +163,7 @@ func batchOf(t testing.TB, x *Driver, messages ...string) *batch.Batch {
 		}
 		b.Append(rec, 0, meta)
 	}
-	return b.Batch(x.Encoder().Codec())
+	return &b
 }
 
 // loggerFor returns a logger with one output in front of p.

@@ -226,7 +226,7 @@ func sendTwo(t *testing.T, c otlp.Config) batch.Outcome {
 		t.Fatal(err)
 	}
 	defer d.Close(context.Background())
-	var b batch.Builder
+	b := batch.Batch{Codec: d.Encoder().Codec()}
 	for _, line := range []string{"one", "two"} {
 		rec, m, err := d.AppendLine(nil, time.Unix(1, 0), slog.LevelInfo, []byte(line), nil)
 		if err != nil {
@@ -240,7 +240,7 @@ func sendTwo(t *testing.T, c otlp.Config) batch.Outcome {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if err := s.Send(b.Batch(d.Encoder().Codec())); err != nil {
+	if err := s.Send(&b); err != nil {
 		t.Fatal(err)
 	}
 	return <-l.o

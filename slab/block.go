@@ -7,6 +7,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
 // A block is one slab: payload grows from the front, slots from the back.
@@ -18,7 +19,7 @@ import (
 // are read without it, because nobody writes them while the piece exists.
 type block struct {
 	mem   []byte
-	slots []batch.Slot
+	slots []layout.Slot
 
 	// base is the start of mem, and top where slot 0 begins: records are stored
 	// without bounds checks, because fits or room has said yes before.
@@ -67,12 +68,12 @@ type piece struct {
 
 func (p *piece) len() int { return p.to - p.from }
 
-func (p *piece) run() batch.Run {
+func (p *piece) run() layout.Run {
 	n := len(p.blk.slots)
-	return batch.NewBackRun(p.blk.mem, p.blk.slots[n-p.to:n-p.from:n-p.from])
+	return layout.NewBackRun(p.blk.mem, p.blk.slots[n-p.to:n-p.from:n-p.from])
 }
 
-func (b *block) slot(i int) *batch.Slot { return &b.slots[len(b.slots)-1-i] }
+func (b *block) slot(i int) *layout.Slot { return &b.slots[len(b.slots)-1-i] }
 
 // room returns how many bytes, slot included, the next record may take.
 func (b *block) room() int { return len(b.mem) - b.off - b.n*batch.SlotBytes }
@@ -139,7 +140,7 @@ func newSlabs(size, count int) []*block {
 
 // fill gives a block its memory.
 func (b *block) fill(size int) {
-	b.slots = make([]batch.Slot, size/batch.SlotBytes)
+	b.slots = make([]layout.Slot, size/batch.SlotBytes)
 	for i := 0; i < len(b.slots); i += 4096 / batch.SlotBytes {
 		b.slots[i].Flags = 0 // a page comes with its first store: not while a caller waits for it
 	}
@@ -158,14 +159,14 @@ func (b *block) aim() {
 
 // slotBytes views slots as bytes. Slots hold no pointer and no padding that the
 // compiler could rely on, so both views may be written.
-func slotBytes(s []batch.Slot) []byte {
+func slotBytes(s []layout.Slot) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*batch.SlotBytes)
 }
 
 // newOversize returns a block that holds just p, copied.
 func newOversize(p []byte) *block {
 	return &block{
-		mem: append(make([]byte, 0, len(p)), p...), slots: make([]batch.Slot, 1),
+		mem: append(make([]byte, 0, len(p)), p...), slots: make([]layout.Slot, 1),
 		off: len(p), n: 1, cut: 1, refs: 1, retired: true, kind: oversize,
 	}
 }

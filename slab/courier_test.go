@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
 // A sender is a destination of tests: it says what became of a batch.
@@ -222,7 +223,7 @@ func newDelivery(l *Lease) *delivery {
 	for i := range d.open {
 		d.open[i] = i
 	}
-	d.marker = l.Batch().Runs[0].Slot(0).Flags&batch.FlagMarker != 0
+	d.marker = l.Batch().Runs[0].Slot(0).Flags&layout.FlagMarker != 0
 	return d
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
 // Crash makes the slabs of a [Writer] survive the death of the process. The slabs are in a file
@@ -83,7 +84,7 @@ func openCrash(o *Options, form crashfile.Form, dict batch.Dictionary) (*crashSa
 	c := &crashSafe{file: f, blocks: make([]*block, o.SlabCount)}
 	for i := range c.blocks {
 		m := f.Slab(i)
-		slots := unsafe.Slice((*batch.Slot)(unsafe.Pointer(&m[0])), len(m)/batch.SlotBytes)
+		slots := unsafe.Slice((*layout.Slot)(unsafe.Pointer(&m[0])), len(m)/batch.SlotBytes)
 		c.blocks[i] = &block{mem: m, slots: slots, head: f.Head(i)}
 		c.blocks[i].aim()
 	}
@@ -206,7 +207,7 @@ func (c *crashSafe) rescueLocked(p *piece) (ok bool) {
 	}
 	r := p.run()
 	data := append([]byte(nil), r.Data()...)
-	slots := make([]batch.Slot, p.len())
+	slots := make([]layout.Slot, p.len())
 	for i := range slots {
 		s := *r.Slot(i)
 		s.Off -= r.Slot(0).Off

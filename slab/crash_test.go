@@ -21,6 +21,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
 func crashWriter(t *testing.T, dir string, dst io.Writer, o Options) *Writer {
@@ -328,7 +329,7 @@ func FuzzParseImage(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 0, 1}, []byte("big"), uint32(1), false)
 	f.Add(binary.LittleEndian.AppendUint32(nil, slabs+511-31), []byte{}, uint32(3), true)
 	f.Add(append(binary.LittleEndian.AppendUint32(nil, 60), 255), []byte{}, uint32(0), true)
-	f.Add(append(binary.LittleEndian.AppendUint32(nil, crashfile.HeadsOff+8), 9), crashfile.AppendFrame(nil, []byte("x"), batch.Slot{Ticket: 99}), uint32(0), true)
+	f.Add(append(binary.LittleEndian.AppendUint32(nil, crashfile.HeadsOff+8), 9), crashfile.AppendFrame(nil, []byte("x"), layout.Slot{Ticket: 99}), uint32(0), true)
 	f.Fuzz(func(t *testing.T, patch, big []byte, cut uint32, sum bool) {
 		data := bytes.Clone(sample)
 		for ; len(patch) >= 5; patch = patch[5:] {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
 // openSlabs makes the blocks, in mapped memory if that is asked for and to be
@@ -138,7 +139,7 @@ func (c *crashSafe) ackLocked() {
 // lets go of mu meanwhile. The call that brought the record returns after. What
 // cannot be written is only in memory or, where Crash.Required is set, refused, unless
 // the destination has got it meanwhile.
-func (c *crashSafe) saveOversizeLocked(b *block, p []byte, s batch.Slot) (refused error) {
+func (c *crashSafe) saveOversizeLocked(b *block, p []byte, s layout.Slot) (refused error) {
 	big := &c.file.Big
 	big.Note(s.Ticket, crashfile.FrameDue)
 	c.store.unlock()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/contain"
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
 // A drain is the goroutine that reads the leases of a Writer and passes them to its consumer.
@@ -228,10 +229,10 @@ func (d *drain) markGap(now time.Time) {
 	if len(marker) == 0 {
 		return
 	}
-	slots := [1]batch.Slot{{Len: uint32(len(marker)), Time: now.UnixNano(), Flags: batch.FlagMarker}}
+	slots := [1]layout.Slot{{Len: uint32(len(marker)), Time: now.UnixNano(), Flags: layout.FlagMarker}}
 	l := &Lease{s: d.store, kind: leasesMarker}
 	l.b.Codec = d.conf.o.Codec
-	l.b.Add(batch.NewRun(marker, slots[:]))
+	l.b.Add(layout.NewRun(marker, slots[:]))
 	before := d.marks.reported
 	d.marks.at, d.marks.reported = now, drops
 	if d.borrow(l) != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/callback"
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
 // droppedError wraps ErrDropped with the reason, without allocating.
@@ -149,7 +150,7 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 	}
 	w.front.cutLocked()
 	s := b.slot(0)
-	*s = batch.Slot{
+	*s = layout.Slot{
 		Ticket: w.front.ticketLocked(), Time: m.Time, Len: uint32(len(p)),
 		Stream: m.Stream, Level: clampLevel(m.Level),
 	}

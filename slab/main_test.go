@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
 func TestMain(m *testing.M) {
@@ -164,7 +165,7 @@ func (r *recorder) Limits() batch.Limits { return r.limits }
 func (r *recorder) Send(_ context.Context, b *batch.Batch) (o batch.Outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if b.Runs[0].Slot(0).Flags&batch.FlagMarker != 0 {
+	if b.Runs[0].Slot(0).Flags&layout.FlagMarker != 0 {
 		r.markers = append(r.markers, string(b.At(0).Data))
 		return o
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
 // found are the files of dead processes. store.mu guards files, left, stats and lease.
@@ -190,7 +191,7 @@ func (f *found) loadOrphan(o *orphan) bool {
 
 // What package crashfile says of slabs, too.
 var (
-	_ = [1]struct{}{}[unsafe.Sizeof(batch.Slot{})-batch.SlotBytes]
+	_ = [1]struct{}{}[unsafe.Sizeof(layout.Slot{})-batch.SlotBytes]
 	_ = [1]struct{}{}[MinSlabBytes-crashfile.MinSlabBytes]
 	_ = [1]struct{}{}[MaxSlabBytes-crashfile.MaxSlabBytes]
 	_ = [1]struct{}{}[MaxSlabCount-crashfile.MaxSlabCount]

@@ -7,6 +7,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
 // A reader is the consumer's side of a store. One goroutine uses it.
@@ -490,7 +491,7 @@ func (l *Lease) copyOut() (ok bool) {
 	codec, origin := l.b.Codec, l.b.Origin
 	l.b.Reset()
 	l.b.Codec, l.b.Origin = codec, origin
-	l.b.Add(batch.NewRun(c.Data, c.Slots))
+	l.b.Add(layout.NewRun(c.Data, c.Slots))
 	for _, p := range l.pieces {
 		if p.blk.head != nil && !p.sound() {
 			return false

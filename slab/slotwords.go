@@ -7,7 +7,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// slotWords is a [batch.Slot] as four words: seven stores of its fields, each
+// slotWords is a [layout.Slot] as four words: seven stores of its fields, each
 // waiting for the cache before the lock can be released, cost a fifth of a call.
 type slotWords [batch.SlotBytes / 8]uint64
 
@@ -19,7 +19,7 @@ func pair(first, second uint32) uint64 {
 	return uint64(second)<<32 | uint64(first)
 }
 
-// clampLevel narrows l to the 8 bits a [batch.Slot] keeps.
+// clampLevel narrows l to the 8 bits a [layout.Slot] keeps.
 func clampLevel(l slog.Level) int8 {
 	return int8(max(math.MinInt8, min(math.MaxInt8, int(l))))
 }

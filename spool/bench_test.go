@@ -13,12 +13,12 @@ import (
 
 // benchBatch returns one slab of 200-byte records, as a Writer hands it over.
 func benchBatch(size int) *batch.Batch {
-	var bl batch.Builder
+	var bl batch.Batch
 	rec := append(bytes.Repeat([]byte("x"), 199), '\n')
 	for i := range size / len(rec) {
 		bl.Append(rec, uint64(i+1), batch.Meta{Time: 1_700_000_000_000_000_000 + int64(i)*100_000, Level: 0})
 	}
-	return bl.Batch(nil)
+	return &bl
 }
 
 const (

@@ -15,11 +15,11 @@ import (
 
 // lines returns a batch of plain lines.
 func lines(texts ...string) *batch.Batch {
-	var b batch.Builder
+	var b batch.Batch
 	for _, text := range texts {
 		b.Append([]byte(text+"\n"), 0, batch.Meta{})
 	}
-	return b.Batch(nil)
+	return &b
 }
 
 func tempDir() (dir string, remove func()) {

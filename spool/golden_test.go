@@ -144,6 +144,6 @@ func TestFormatSizes(t *testing.T) {
 		}
 	}
 	if batch.SlotBytes != 32 {
-		t.Error("the index leaves fields of batch.Slot out")
+		t.Error("the index leaves fields of layout.Slot out")
 	}
 }

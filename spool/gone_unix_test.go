@@ -40,9 +40,9 @@ func (g *goneSpool) open() *spool.Spool {
 }
 
 func (g *goneSpool) add(text string) error {
-	var b batch.Builder
+	var b batch.Batch
 	b.Append([]byte(text), 0, batch.Meta{})
-	_, err := g.Append(b.Batch(nil))
+	_, err := g.Append(&b)
 	return err
 }
 

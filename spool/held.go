@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
 // held is Spool.Held.
@@ -54,7 +55,7 @@ func (g *segment) held(d *directory, origin [16]byte, first, last uint64) (held 
 	sound := w // everything before it is valid
 	var h, passed frameHeader
 	var index []byte
-	var slots []batch.Slot
+	var slots []layout.Slot
 	scratch := make([]byte, 64<<10)
 	for ; w.seq < g.end.seq && w.header(&h) == nil; w.skip(&h) {
 		if h.origin != origin {
@@ -83,12 +84,12 @@ func (g *segment) held(d *directory, origin [16]byte, first, last uint64) (held 
 func anyStream(id uint32) (uint32, bool) { return id, true }
 
 // ticketRuns yields the ranges of consecutive tickets in slots, without gap markers.
-func ticketRuns(slots []batch.Slot) iter.Seq[batch.Tickets] {
+func ticketRuns(slots []layout.Slot) iter.Seq[batch.Tickets] {
 	return func(yield func(batch.Tickets) bool) {
 		var t batch.Tickets
 		for i := range slots {
 			switch s := &slots[i]; {
-			case s.Flags&batch.FlagMarker != 0:
+			case s.Flags&layout.FlagMarker != 0:
 			case s.Ticket == t.Last+1 && t.First > 0:
 				t.Last++
 			default:
@@ -127,7 +128,7 @@ const (
 )
 
 // noteSettled remembers the records of a batch that is acknowledged.
-func (c *cursor) noteSettled(origin [16]byte, slots []batch.Slot) {
+func (c *cursor) noteSettled(origin [16]byte, slots []layout.Slot) {
 	if origin == [16]byte{} {
 		return
 	}

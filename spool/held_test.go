@@ -10,12 +10,10 @@ import (
 
 // run returns a batch of n records of an origin with tickets from first on.
 func run(origin byte, first, n int, c batch.Codec) *batch.Batch {
-	var bl batch.Builder
+	b := &batch.Batch{Codec: c, Origin: [16]byte{origin}}
 	for i := range n {
-		bl.Append(record(first+i), uint64(first+i), batch.Meta{})
+		b.Append(record(first+i), uint64(first+i), batch.Meta{})
 	}
-	b := bl.Batch(c)
-	b.Origin = [16]byte{origin}
 	return b
 }
 

@@ -141,7 +141,7 @@ func numbered(first, n int, d *testDict, c batch.Codec) *batch.Batch {
 	out := &batch.Batch{Codec: c, Origin: testOrigin(first)}
 	for n > 0 {
 		k := min(n, 1+first%5*9)
-		var bl batch.Builder
+		var bl batch.Batch
 		for i := first; i < first+k; i++ {
 			m, stream := recordMeta(i)
 			if d != nil {
@@ -149,8 +149,7 @@ func numbered(first, n int, d *testDict, c batch.Codec) *batch.Batch {
 			}
 			bl.Append(record(i), uint64(i)*2+1, m)
 		}
-		part := bl.Batch(c)
-		for _, r := range part.Runs {
+		for _, r := range bl.Runs {
 			out.Add(r)
 		}
 		first, n = first+k, n-k

@@ -6,12 +6,13 @@ import (
 	"math/bits"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
 // The record index has one entry per record: a control byte, the fields that the control byte
 // announces, and the length. A record with the next ticket, and with the stream and level of the
 // record before it, needs a control byte, a time difference and a length: about 6 bytes, where a
-// [batch.Slot] has 32.
+// [layout.Slot] has 32.
 const (
 	hasTicket = 1 << iota // difference to the ticket before + 1, zigzag varint
 	hasStream             // stream, varint; else as before (0 at first)
@@ -64,7 +65,7 @@ func appendIndex(dst []byte, b *batch.Batch) (_ []byte, records int) {
 				ctl |= hasFlags
 				dst = append(dst, s.Flags)
 			}
-			if s.Flags&batch.FlagMarker == 0 {
+			if s.Flags&layout.FlagMarker == 0 {
 				records++
 			}
 			if s.Time == 0 {
@@ -84,13 +85,13 @@ func appendIndex(dst []byte, b *batch.Batch) (_ []byte, records int) {
 // payload. stream translates the stream numbers; it is called once for each change, and may refuse.
 // Every byte of p must be used, the lengths must add up to payload, and the numbers of entries and
 // records must be those of the frame header. Otherwise the batch is damaged.
-func decodeIndex(dst []batch.Slot, p []byte, h *frameHeader, stream func(uint32) (uint32, bool)) ([]batch.Slot, error) {
+func decodeIndex(dst []layout.Slot, p []byte, h *frameHeader, stream func(uint32) (uint32, bool)) ([]layout.Slot, error) {
 	// An entry has at least minEntryBytes, so memory is bounded by the file.
 	if int64(h.entries)*minEntryBytes > int64(len(p)) {
 		return dst, errIndex
 	}
 	if need := int(h.entries); cap(dst)-len(dst) < need {
-		dst = append(make([]batch.Slot, 0, len(dst)+need), dst...)
+		dst = append(make([]layout.Slot, 0, len(dst)+need), dst...)
 	}
 	var st indexState
 	local, known := uint32(0), false
@@ -146,11 +147,11 @@ func decodeIndex(dst []batch.Slot, p []byte, h *frameHeader, stream func(uint32)
 				return dst, errStreams
 			}
 		}
-		if flags&batch.FlagMarker == 0 {
+		if flags&layout.FlagMarker == 0 {
 			records++
 		}
 		dst = dst[:len(dst)+1]
-		dst[len(dst)-1] = batch.Slot{
+		dst[len(dst)-1] = layout.Slot{
 			Ticket: st.ticket, Time: time, Off: uint32(off), Len: uint32(length),
 			Stream: local, Level: st.level, Flags: flags,
 		}

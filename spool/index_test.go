@@ -8,14 +8,15 @@ import (
 	"testing"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
 // same is the translation of streams that changes nothing.
 func same(id uint32) (uint32, bool) { return id, true }
 
 // indexOfSlots returns the index of slots and the frame header that goes with it.
-func indexOfSlots(slots []batch.Slot, payload int) ([]byte, frameHeader) {
-	b := &batch.Batch{Runs: []batch.Run{batch.NewRun(nil, slots)}}
+func indexOfSlots(slots []layout.Slot, payload int) ([]byte, frameHeader) {
+	b := &batch.Batch{Runs: []layout.Run{layout.NewRun(nil, slots)}}
 	p, records := appendIndex(nil, b)
 	return p, frameHeader{entries: uint32(len(slots)), records: uint32(records), payload: uint32(payload), index: uint32(len(p))}
 }
@@ -25,12 +26,12 @@ func TestIndexRoundTrip(t *testing.T) {
 	r := testSeed(t)
 	extreme := []int64{0, 1, -1, math.MaxInt64, math.MinInt64, 1_700_000_000_000_000_000}
 	for range 500 {
-		var slots []batch.Slot
+		var slots []layout.Slot
 		off := uint32(0)
 		now := r.Int63()
 		for range r.Intn(50) {
 			now += r.Int63n(1<<(r.Intn(60)+1)) - r.Int63n(1<<(r.Intn(60)+1))
-			s := batch.Slot{Off: off, Len: uint32(r.Intn(1 << (r.Intn(25) + 1))), Ticket: uint64(len(slots) + 1), Time: now}
+			s := layout.Slot{Off: off, Len: uint32(r.Intn(1 << (r.Intn(25) + 1))), Ticket: uint64(len(slots) + 1), Time: now}
 			if r.Intn(3) == 0 {
 				s.Ticket = r.Uint64()
 			}
@@ -59,7 +60,7 @@ func TestIndexRoundTrip(t *testing.T) {
 
 // What does not add up is refused, whole.
 func TestIndexMustAddUp(t *testing.T) {
-	slots := []batch.Slot{{Ticket: 1, Len: 5}, {Ticket: 2, Off: 5, Len: 7, Flags: batch.FlagMarker}}
+	slots := []layout.Slot{{Ticket: 1, Len: 5}, {Ticket: 2, Off: 5, Len: 7, Flags: layout.FlagMarker}}
 	p, h := indexOfSlots(slots, 12)
 	if _, err := decodeIndex(nil, p, &h, same); err != nil {
 		t.Fatal(err)
@@ -100,10 +101,10 @@ func TestIndexIsSmall(t *testing.T) {
 func FuzzIndex(f *testing.F) {
 	r := rand.New(rand.NewSource(1))
 	for range 10 {
-		var slots []batch.Slot
+		var slots []layout.Slot
 		off := uint32(0)
 		for i := range 1 + r.Intn(9) {
-			s := batch.Slot{Ticket: uint64(i * i), Time: int64(i % 3), Off: off, Len: uint32(r.Intn(30)), Stream: uint32(i / 3), Level: int8(i), Flags: uint8(i % 2)}
+			s := layout.Slot{Ticket: uint64(i * i), Time: int64(i % 3), Off: off, Len: uint32(r.Intn(30)), Stream: uint32(i / 3), Level: int8(i), Flags: uint8(i % 2)}
 			off += s.Len
 			slots = append(slots, s)
 		}
@@ -127,7 +128,7 @@ func FuzzIndex(f *testing.F) {
 				t.Fatalf("offset %d, want %d", s.Off, off)
 			}
 			off += uint64(s.Len)
-			if s.Flags&batch.FlagMarker == 0 {
+			if s.Flags&layout.FlagMarker == 0 {
 				n++
 			}
 		}
@@ -147,7 +148,7 @@ func BenchmarkIndex(b *testing.B) {
 		}
 	})
 	b.Run("decode", func(b *testing.B) {
-		var slots []batch.Slot
+		var slots []layout.Slot
 		for b.Loop() {
 			var err error
 			if slots, err = decodeIndex(slots[:0], p, &h, same); err != nil {

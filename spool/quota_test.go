@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
@@ -152,7 +153,7 @@ func TestQuotaExactFit(t *testing.T) {
 		s := mustOpen(t, vfs.NewMem(), o)
 		defer mustClose(t, s)
 		b := &batch.Batch{}
-		b.Add(batch.NewRun(make([]byte, n), []batch.Slot{{Ticket: 1, Len: uint32(n)}}))
+		b.Add(layout.NewRun(make([]byte, n), []layout.Slot{{Ticket: 1, Len: uint32(n)}}))
 		_, err = s.Append(b)
 		return s.Stats().Bytes, err
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
@@ -14,7 +15,7 @@ type stored struct {
 	batch  batch.Batch
 	origin [16]byte
 	buf    []byte
-	slots  []batch.Slot
+	slots  []layout.Slot
 }
 
 // bytes returns how much memory s holds.
@@ -106,7 +107,7 @@ func (r *segmentReader) decode(h *frameHeader, s *stored) error {
 	s.batch.Reset()
 	s.origin = h.origin
 	s.batch.Codec, s.batch.Origin = r.codec, h.origin
-	s.batch.Add(batch.NewRun(payload, s.slots))
+	s.batch.Add(layout.NewRun(payload, s.slots))
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 	"github.com/forebay-log/forebay/internal/testkit/race"
 	"github.com/forebay-log/forebay/internal/vfs"
@@ -23,7 +24,7 @@ func TestRoundTrip(t *testing.T) {
 	d := newTestDict(0)
 	s := mustOpen(t, mem, &Options{Streams: d, Codec: testCodecs})
 	marker := &batch.Batch{Codec: formB}
-	marker.Add(batch.NewRun([]byte("gone"), []batch.Slot{{Ticket: 9, Len: 4, Flags: batch.FlagMarker}}))
+	marker.Add(layout.NewRun([]byte("gone"), []layout.Slot{{Ticket: 9, Len: 4, Flags: layout.FlagMarker}}))
 	appends := []*batch.Batch{
 		numbered(1, 50, d, formA),
 		numbered(51, 1, d, formA),
@@ -53,7 +54,7 @@ func TestRoundTrip(t *testing.T) {
 				t.Fatalf("batch %d: %d records, number %d, %v", i, b.Len(), seq, err)
 			}
 			if want == marker {
-				if b.Runs[0].Slot(0).Flags != batch.FlagMarker || string(b.At(0).Data) != "gone" {
+				if b.Runs[0].Slot(0).Flags != layout.FlagMarker || string(b.At(0).Data) != "gone" {
 					t.Error("marker lost its flag")
 				}
 				continue
@@ -201,7 +202,7 @@ func TestTooLarge(t *testing.T) {
 	block := make([]byte, 1<<20)
 	b := &batch.Batch{}
 	for range maxBatchBytes >> 20 {
-		b.Add(batch.NewRun(block, []batch.Slot{{Ticket: 1, Len: 1 << 20}}))
+		b.Add(layout.NewRun(block, []layout.Slot{{Ticket: 1, Len: 1 << 20}}))
 	}
 	if _, err := s.Append(b); !errors.Is(err, errTooLarge) {
 		t.Errorf("got %v", err)
@@ -218,14 +219,14 @@ func TestTooLarge(t *testing.T) {
 
 func TestUnknownStream(t *testing.T) {
 	s := mustOpen(t, vfs.NewMem(), &Options{Streams: newTestDict(0)})
-	var bl batch.Builder
+	var bl batch.Batch
 	bl.Append([]byte("x"), 1, batch.Meta{Stream: 7})
-	if _, err := s.Append(bl.Batch(nil)); err == nil || !strings.Contains(err.Error(), "stream 7") {
+	if _, err := s.Append(&bl); err == nil || !strings.Contains(err.Error(), "stream 7") {
 		t.Errorf("got %v", err)
 	}
 	bl.Reset()
 	bl.Append([]byte("x"), 1, batch.Meta{})
-	if _, err := s.Append(bl.Batch(nil)); err != nil {
+	if _, err := s.Append(&bl); err != nil {
 		t.Errorf("stream 0 needs no definition: %v", err)
 	}
 	if b, _, err := s.Next(); err != nil || b.At(0).Stream != 0 {

@@ -42,7 +42,7 @@ func (s *server) sink(c ours.Config) *ours.Driver {
 type records struct {
 	t *testing.T
 	s *ours.Driver
-	batch.Builder
+	batch.Batch
 }
 
 func (r *records) add(at time.Time, level slog.Level, msg string, attrs ...slog.Attr) {
@@ -51,6 +51,7 @@ func (r *records) add(at time.Time, level slog.Level, msg string, attrs ...slog.
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	r.Codec = r.s.Encoder().Codec()
 	r.Append(rec, 0, m)
 }
 
@@ -64,7 +65,7 @@ type outcome struct {
 // everything is stored.
 func (r *records) send() *outcome {
 	r.t.Helper()
-	whole := r.Batch(r.s.Encoder().Codec())
+	whole := &r.Batch
 	todo := batch.All().Append(nil, whole.Len())
 	var out outcome
 	for limit := len(todo); len(todo) > 0; {
@@ -149,7 +150,7 @@ func (r *records) deliver() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	defer out.Shutdown(ctx)
-	for _, rec := range r.Batch(codec).All() {
+	for _, rec := range r.All() {
 		if err := out.WriteRecord(rec.Data, rec.Meta); err != nil {
 			r.t.Fatal(err)
 		}

@@ -76,7 +76,7 @@ func TestGoldenWithProtobuf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var b batch.Builder
+	b := batch.Batch{Codec: s.Encoder().Codec()}
 	for i, msg := range []string{"first", "zweite Größe \xff", strings.Repeat("x", 20000)} {
 		rec, m, err := s.Encoder().Scope().Append(nil, &encode.Record{Time: time.Unix(1700000000, int64(i)), Message: msg,
 			Attrs: []slog.Attr{slog.String("k", "v"+msg[:1]), slog.Int("n", i)}})
@@ -85,7 +85,7 @@ func TestGoldenWithProtobuf(t *testing.T) {
 		}
 		b.Append(rec, 0, m)
 	}
-	if o := push(t, s, b.Batch(s.Encoder().Codec())); !o.Open.Empty() || !o.Refused.Empty() {
+	if o := push(t, s, &b); !o.Open.Empty() || !o.Refused.Empty() {
 		t.Fatal(o)
 	}
 	plain, err := snappy.Decode(nil, wire)

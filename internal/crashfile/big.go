@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"log/slog"
 	"strings"
 
 	"github.com/forebay-log/forebay/batch"
@@ -57,7 +58,7 @@ func (im *Image) parseBig(d []byte) {
 
 func (im *Image) takeFrame(d []byte) {
 	le := binary.LittleEndian
-	slot := batch.Slot{Time: int64(le.Uint64(d[16:])), Stream: le.Uint32(d[24:]), Level: int8(d[28])}
+	meta := batch.Meta{Time: int64(le.Uint64(d[16:])), Stream: le.Uint32(d[24:]), Level: slog.Level(int8(d[28]))}
 	switch t := le.Uint64(d[8:]); {
 	case t <= im.Acked:
 	case d[29]&FlagEvicted != 0:
@@ -73,7 +74,7 @@ func (im *Image) takeFrame(d []byte) {
 			im.unnamed = append(im.unnamed, t)
 		}
 		im.Oversize++
-		im.Records = append(im.Records, batch.Record{Data: d[BigHeadLen:len(d):len(d)], Ticket: t, Meta: slot.Meta()})
+		im.Records = append(im.Records, batch.Record{Data: d[BigHeadLen:len(d):len(d)], Ticket: t, Meta: meta})
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
 // A BigFile is the companion file of the records larger than a slab. Their frames are
@@ -69,7 +69,7 @@ var (
 
 // AppendFrame appends the frame of a record: CRC32C over everything that follows it, length,
 // ticket, time, stream, level, flags, payload.
-func AppendFrame(dst, p []byte, s batch.Slot) []byte {
+func AppendFrame(dst, p []byte, s layout.Slot) []byte {
 	at := len(dst)
 	dst = binary.LittleEndian.AppendUint32(dst, 0)
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(p)))
@@ -99,7 +99,7 @@ func (b *BigFile) HasNotes() bool {
 
 // Store writes the frame of p, whose ticket was noted as FrameDue, unless the record is no
 // longer pending. max is the limit of the bytes of pending records.
-func (b *BigFile) Store(p []byte, s batch.Slot, max int) (err error) {
+func (b *BigFile) Store(p []byte, s layout.Slot, max int) (err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -176,7 +176,7 @@ func (b *BigFile) bury() error {
 			continue
 		}
 		if note.what == FrameEvicted && b.live[i].n > 0 {
-			marks = AppendFrame(marks, nil, batch.Slot{Ticket: note.ticket, Flags: FlagEvicted})
+			marks = AppendFrame(marks, nil, layout.Slot{Ticket: note.ticket, Flags: FlagEvicted})
 		}
 		b.live = slices.Delete(b.live, i, i+1)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"log/slog"
 	"os"
 	"slices"
 
@@ -391,8 +392,7 @@ func isZero(b []byte) bool {
 
 func slotMeta(s []byte) batch.Meta {
 	le := binary.LittleEndian
-	slot := batch.Slot{Time: int64(le.Uint64(s[8:])), Stream: le.Uint32(s[24:]), Level: int8(s[28])}
-	return slot.Meta()
+	return batch.Meta{Time: int64(le.Uint64(s[8:])), Stream: le.Uint32(s[24:]), Level: slog.Level(int8(s[28]))}
 }
 
 // finish sorts the records, omits evicted ones, and classifies the holes.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/contain"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/mapped"
 )
 
@@ -43,7 +44,7 @@ func SetAside(path string) error {
 // A Copy is a batch copied out of a file, with reusable memory.
 type Copy struct {
 	Data  []byte
-	Slots []batch.Slot
+	Slots []layout.Slot
 	Batch batch.Batch
 }
 
@@ -137,7 +138,7 @@ func (o *Orphan) Take(c *Copy, l batch.Limits) *batch.Batch {
 		if id, ok := o.streams[r.Stream]; ok {
 			r.Stream = id
 		}
-		c.Slots = append(c.Slots, batch.Slot{
+		c.Slots = append(c.Slots, layout.Slot{
 			Ticket: r.Ticket, Time: r.Time, Off: uint32(len(c.Data)), Len: uint32(len(r.Data)),
 			Stream: r.Stream, Level: int8(r.Level),
 		})
@@ -146,7 +147,7 @@ func (o *Orphan) Take(c *Copy, l batch.Limits) *batch.Batch {
 	o.next += len(c.Slots)
 	c.Batch.Reset()
 	c.Batch.Codec, c.Batch.Origin = o.Codec, o.UUID
-	c.Batch.Add(batch.NewRun(c.Data, c.Slots))
+	c.Batch.Add(layout.NewRun(c.Data, c.Slots))
 	return &c.Batch
 }
 

@@ -72,11 +72,11 @@ func (m *model) fail(format string, args ...any) {
 }
 
 func (m *model) batchOf(rs []record) *batch.Batch {
-	var b batch.Builder
+	var b batch.Batch
 	for _, r := range rs {
 		b.Append([]byte("x\n"), r.ticket, batch.Meta{Stream: r.stream})
 	}
-	return b.Batch(nil)
+	return &b
 }
 
 // first returns the index of the first record whose stream is not held, and the number of those in

@@ -46,11 +46,9 @@ func (r *references) keep(now time.Time, b *batch.Batch, o *batch.Outcome) {
 
 // copyOf returns rec, a record of b, as a batch of one.
 func copyOf(rec *batch.Record, b *batch.Batch) *batch.Batch {
-	var one batch.Builder
+	one := &batch.Batch{Codec: b.Codec, Origin: b.Origin}
 	one.Append(rec.Data, rec.Ticket, rec.Meta)
-	c := one.Batch(b.Codec)
-	c.Origin = b.Origin
-	return c
+	return one
 }
 
 // of returns the reference of a stream, or nil.

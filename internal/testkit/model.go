@@ -21,7 +21,7 @@ type Model struct {
 func (m *Model) Batch(n, size int, meta batch.Meta) *batch.Batch {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var build batch.Builder
+	var build batch.Batch
 	buf := make([]byte, 0, size)
 	for range n {
 		m.accepted++
@@ -31,7 +31,7 @@ func (m *Model) Batch(n, size int, meta batch.Meta) *batch.Batch {
 		}
 		build.Append(append(buf, '\n'), m.accepted, meta)
 	}
-	return build.Batch(nil)
+	return &build
 }
 
 // Sent records the result of a Send of b, which has no markers, by a producer. It returns

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
 // ErrDisk is the error of a spill that fails on purpose.
@@ -162,7 +163,7 @@ func (s *Spill) pendingLocked() (n uint64) {
 func records(b *batch.Batch) (n uint64) {
 	for i := range b.Runs {
 		for j := range b.Runs[i].Len() {
-			if b.Runs[i].Slot(j).Flags&batch.FlagMarker == 0 {
+			if b.Runs[i].Slot(j).Flags&layout.FlagMarker == 0 {
 				n++
 			}
 		}
@@ -173,7 +174,7 @@ func records(b *batch.Batch) (n uint64) {
 // clone copies b including its slots.
 func clone(b *batch.Batch) *batch.Batch {
 	data := b.AppendTo(make([]byte, 0, b.Bytes()))
-	slots := make([]batch.Slot, 0, b.Len())
+	slots := make([]layout.Slot, 0, b.Len())
 	off := uint32(0)
 	for i := range b.Runs {
 		for j := range b.Runs[i].Len() {
@@ -184,6 +185,6 @@ func clone(b *batch.Batch) *batch.Batch {
 		}
 	}
 	c := &batch.Batch{Codec: b.Codec, Origin: b.Origin}
-	c.Add(batch.NewRun(data, slots))
+	c.Add(layout.NewRun(data, slots))
 	return c
 }

@@ -46,17 +46,14 @@ func (f *Fallback) Send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	if f.Target.Takes(b.Codec) {
 		return f.Direct(ctx, b)
 	}
-	var build batch.Builder
+	out := &batch.Batch{Codec: f.Target.Codec, Origin: b.Origin}
+	if f.encode == nil {
+		out.Codec = record.AsJSON.Codec()
+	}
 	for _, rec := range b.All() {
 		data, m := f.transcode(b.Codec, &rec)
-		build.Append(data, rec.Ticket, m)
+		out.Append(data, rec.Ticket, m)
 	}
-	codec := f.Target.Codec
-	if f.encode == nil {
-		codec = record.AsJSON.Codec()
-	}
-	out := build.Batch(codec)
-	out.Origin = b.Origin
 	return f.Direct(ctx, out)
 }
 

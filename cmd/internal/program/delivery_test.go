@@ -167,9 +167,9 @@ func TestRetryAgeCountsFromReading(t *testing.T) {
 // A fallback gets records in its own form, whatever the form of the output.
 func TestFallbackTranscodes(t *testing.T) {
 	batchOf := func(c batch.Codec, rec string) *batch.Batch {
-		var b batch.Builder
+		b := &batch.Batch{Codec: c}
 		b.Append([]byte(rec), 7, batch.Meta{Time: 1})
-		return b.Batch(c)
+		return b
 	}
 	for _, test := range []struct {
 		name     string

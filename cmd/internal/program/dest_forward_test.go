@@ -59,7 +59,7 @@ func TestForwardSendsLinesAsRecords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var b batch.Builder
+	b := batch.Batch{Codec: tg.Codec}
 	encode := tg.NewEncoder()
 	for _, line := range []string{`{"a":1,"time":"2026-01-02T03:04:05Z"}`, `level=warn n=5 time=2026-01-02T03:04:06Z`, "2026-01-02T03:04:07Z plain text"} {
 		var ev record.Event
@@ -73,7 +73,7 @@ func TestForwardSendsLinesAsRecords(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	send, closeDest := deliver.Direct(tg.Dest)
-	if o := send(ctx, b.Batch(tg.Codec)); o.Err() != nil {
+	if o := send(ctx, &b); o.Err() != nil {
 		t.Fatal(o)
 	}
 	text := <-done

@@ -103,9 +103,9 @@ func TestSpoolDamageIsSaid(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i, codec := range []batch.Codec{encode.JSON(nil).Codec(), encode.RawCodec(), encode.JSON(nil).Codec()} {
-				var build batch.Builder
-				build.Append([]byte{"abc"[i], '\n'}, 0, batch.Meta{})
-				if _, err := s.Append(build.Batch(codec)); err != nil {
+				b := batch.Batch{Codec: codec}
+				b.Append([]byte{"abc"[i], '\n'}, 0, batch.Meta{})
+				if _, err := s.Append(&b); err != nil {
 					t.Fatal(err)
 				}
 			}

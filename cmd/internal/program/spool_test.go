@@ -49,11 +49,11 @@ func fillSpool(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	add := func(c batch.Codec, lines ...string) {
-		var b batch.Builder
+		b := batch.Batch{Codec: c}
 		for _, l := range lines {
 			b.Append([]byte(l+"\n"), 0, batch.Meta{})
 		}
-		if _, err := s.Append(b.Batch(c)); err != nil {
+		if _, err := s.Append(&b); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -219,9 +219,9 @@ func TestSpoolForms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var b batch.Builder
+		b := batch.Batch{Codec: sink.Encoder().Codec()}
 		b.Append(rec, 0, m)
-		if _, err := s.Append(b.Batch(sink.Encoder().Codec())); err != nil {
+		if _, err := s.Append(&b); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Close(); err != nil {

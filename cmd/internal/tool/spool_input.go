@@ -140,20 +140,20 @@ func replayInput(ctx context.Context, w io.Writer, dir string, o *spool.Options,
 // replayLines delivers some lines of an output. It returns how many.
 func replayLines(ctx context.Context, f *readahead.File, output int, codec batch.Codec, send Sender) (n int, err error) {
 	const most = 64 << 10
-	var build batch.Builder
+	b := &batch.Batch{Codec: codec}
 	size := 0
 	for line := range bytes.Lines(f.Held(output)) {
 		if size += len(line); n > 0 && size > most {
 			size -= len(line)
 			break
 		}
-		build.Append(withEnd(line), 0, batch.Meta{})
+		b.Append(withEnd(line), 0, batch.Meta{})
 		n++
 	}
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	o := send(ctx, build.Batch(codec))
+	o := send(ctx, b)
 	if err := o.Err(); err != nil {
 		return 0, err
 	}

@@ -58,11 +58,11 @@ func unknownForm(tb TB) {
 		if err != nil {
 			tb.Broken("%v", err)
 		}
-		var b batch.Builder
+		b := batch.Batch{Codec: foreign{}}
 		for n := range 10 {
 			b.Append(fmt.Appendf(nil, "record %d", n), 0, batch.Meta{Time: time.Now().UnixNano()})
 		}
-		if _, err = sp.Append(b.Batch(foreign{})); err != nil {
+		if _, err = sp.Append(&b); err != nil {
 			tb.Broken("%v", err)
 		}
 		if err = sp.Close(); err != nil {

@@ -1,0 +1,111 @@
+// Package layout describes records in memory: a [Slot] is the index entry of a record, and a [Run]
+// is a part of a batch, whose records are contiguous.
+//
+//	| payload r1 r2 r3 ...  →            free            ←  ... s3 s2 s1 |
+//
+// The payload of a slab grows from the front, and its slots from the back.
+package layout
+
+import "slices"
+
+// A Slot is the index entry of one record: the position of its bytes and its Meta. It contains no
+// pointer, so it can be stored in mapped memory.
+type Slot struct {
+	Ticket uint64 // position in the order of acceptance, counting from 1
+	Time   int64  // Unix nanoseconds, 0 = unknown
+	Off    uint32 // first byte, counted from the start of the block
+	Len    uint32 // length in bytes
+	Stream uint32
+	Level  int8
+	Flags  uint8
+	_      uint16
+}
+
+// FlagMarker, in Slot.Flags, marks a gap marker: a record that a Writer inserts to report dropped
+// records. It is not counted.
+const FlagMarker = 1
+
+// A Run is a sequence of records whose bytes are contiguous in one block of memory.
+type Run struct {
+	block []byte
+	slots []Slot
+	back  bool // slots grow downwards: record i is slots[len-1-i]
+}
+
+// NewRun returns the run that slots describe in block, in slot order. The run retains both slices.
+// Records must be contiguous: each slot begins at the end of the previous one.
+func NewRun(block []byte, slots []Slot) Run { return Run{block: block, slots: slots} }
+
+// NewBackRun is [NewRun] for slots that grow downwards from the end of a slab, so that the last
+// element describes the first record.
+func NewBackRun(block []byte, slots []Slot) Run {
+	return Run{block: block, slots: slots, back: true}
+}
+
+// Append appends a copy of a record, for which s contains everything but the position. The run must
+// be empty or made by Append.
+func (r *Run) Append(rec []byte, s Slot) {
+	s.Off, s.Len = uint32(len(r.block)), uint32(len(rec))
+	r.block, r.slots = append(r.block, rec...), append(r.slots, s)
+}
+
+// Len returns the number of records.
+func (r *Run) Len() int { return len(r.slots) }
+
+// Slot returns the index entry of record i. The caller must not change it.
+func (r *Run) Slot(i int) *Slot {
+	if r.back {
+		return &r.slots[len(r.slots)-1-i]
+	}
+	return &r.slots[i]
+}
+
+// Record returns the bytes of record i. The run owns them.
+func (r *Run) Record(i int) []byte {
+	s := r.Slot(i)
+	return r.block[s.Off : uint64(s.Off)+uint64(s.Len) : uint64(s.Off)+uint64(s.Len)]
+}
+
+// Data returns the concatenated bytes of all records. The run owns them.
+func (r *Run) Data() []byte {
+	n := len(r.slots)
+	if n == 0 {
+		return nil
+	}
+	first, last := r.Slot(0), r.Slot(n-1)
+	end := uint64(last.Off) + uint64(last.Len)
+	return r.block[first.Off:end:end]
+}
+
+// Slice returns the run of the records i to j-1, which shares the memory of r.
+func (r *Run) Slice(i, j int) Run {
+	if r.back {
+		n := len(r.slots)
+		return Run{block: r.block, slots: r.slots[n-j : n-i], back: true}
+	}
+	return Run{block: r.block, slots: r.slots[i:j]}
+}
+
+// AppendSlots appends the index entries of the run to dst in record order, for bytes that begin at
+// offset off, and returns the extended slice.
+func (r *Run) AppendSlots(dst []Slot, off uint32) []Slot {
+	n, at := len(r.slots), len(dst)
+	if n == 0 {
+		return dst
+	}
+	dst = slices.Grow(dst, n)[:at+n]
+	out := dst[at:]
+	delta := off - r.Slot(0).Off // may wrap, and back
+	if !r.back {
+		copy(out, r.slots)
+		for i := range out {
+			out[i].Off += delta
+		}
+		return dst
+	}
+	for i, s := range slices.Backward(r.slots) {
+		out[n-1-i] = s
+		out[n-1-i].Off += delta
+	}
+	return dst
+}
