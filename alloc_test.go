@@ -51,12 +51,12 @@ func TestZeroAllocs(t *testing.T) {
 	ctx := t.Context()
 	now := time.Now()
 	for name, opts := range map[string][]Option{
-		"discard":    {Route(encode.JSON(nil), Output(nil, io.Discard))},
-		"file":       {Route(encode.JSON(nil), OutputCloser(nil, f))},
-		"slab":       {Route(encode.JSON(nil), OutputCloser(nil, sw))},
-		"slot":       {Route(encode.JSON(nil), Output(nil, slot))},
-		"two routes": {Route(encode.JSON(nil), Output(nil, writerFunc(io.Discard.Write)), Output(nil, io.Discard)), Route(encode.Logfmt(nil), Output(nil, io.Discard))},
-		"context":    {trace, Route(encode.JSON(nil), Output(nil, io.Discard))},
+		"discard":    {Route(encode.JSON(nil), Writer(io.Discard, Direct()))},
+		"file":       {Route(encode.JSON(nil), Writer(f, Direct(), CloseWriter()))},
+		"slab":       {Route(encode.JSON(nil), Writer(sw, CloseWriter()))},
+		"slot":       {Route(encode.JSON(nil), Writer(slot))},
+		"two routes": {Route(encode.JSON(nil), Writer(writerFunc(io.Discard.Write), Direct()), Writer(io.Discard, Direct())), Route(encode.Logfmt(nil), Writer(io.Discard, Direct()))},
+		"context":    {trace, Route(encode.JSON(nil), Writer(io.Discard, Direct()))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRouter(t, opts...)
@@ -84,7 +84,7 @@ func TestZeroAllocs(t *testing.T) {
 
 // The source position costs none either.
 func TestZeroAllocsSource(t *testing.T) {
-	r := newRouter(t, Route(&countingEncoder{Encoder: encode.JSON(nil), pc: true}, Output(nil, io.Discard)))
+	r := newRouter(t, Route(&countingEncoder{Encoder: encode.JSON(nil), pc: true}, Writer(io.Discard, Direct())))
 	l := r.Logger()
 	wantAllocs(t, "message", 0, func() { l.Info("m") })
 }
@@ -93,7 +93,7 @@ func TestZeroAllocsSource(t *testing.T) {
 // buffered one that is full, nor after Close.
 func TestZeroAllocsDropped(t *testing.T) {
 	k := &tank{fail: errors.New("full")}
-	r := newRouter(t, quiet(), Route(encode.JSON(nil), Output(nil, k), Output(nil, writerFunc(io.Discard.Write), Name("d"))))
+	r := newRouter(t, quiet(), Route(encode.JSON(nil), Writer(k), Writer(writerFunc(io.Discard.Write), Direct(), Name("d"))))
 	l := r.Logger()
 	d := r.h.core.outputs[1].dir
 	d.state.Or(gateHeld | gateStuck)
@@ -173,7 +173,7 @@ func TestScratchBorrows(t *testing.T) {
 
 // Large records cost no memory either, also among small ones.
 func TestLargeRecordsAllocateNothing(t *testing.T) {
-	r, err := NewRouter(Route(encode.JSON(nil), Output(slog.LevelInfo, io.Discard)))
+	r, err := NewRouter(Route(encode.JSON(nil), Writer(io.Discard, Direct())))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ type sink struct{ n int }
 func (s *sink) Write(p []byte) (int, error) { s.n++; return len(p), nil }
 
 func benchRouter(b *testing.B, w io.Writer) *forebay.Router {
-	r, err := forebay.NewRouter(forebay.Route(encode.JSON(nil), forebay.Output(slog.LevelInfo, w)))
+	r, err := forebay.NewRouter(forebay.Route(encode.JSON(nil), forebay.Writer(w, forebay.Direct())))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -165,7 +165,7 @@ func (o *OutputSpec) place(place string) string {
 func (b *builder) route(c *core, cfg *config, spec *routeSpec, place string) {
 	r, codec := b.encoder(c, spec.enc, place)
 	if len(spec.outputs) == 0 {
-		b.fault(place, "it has no output; give at least one Output(level, writer)")
+		b.fault(place, "it has no output; give at least one, such as Console(os.Stderr)")
 	}
 	for k := range spec.outputs {
 		out := &spec.outputs[k]
@@ -289,6 +289,9 @@ func (b *builder) prepare(c *core, spec *OutputSpec, place string) {
 		spec.events = newReporter(spec.onError)
 		c.reporters = append(c.reporters, spec.events)
 	}
+	if err := spec.writerFault(); err != nil {
+		b.fault(place, "%w", err)
+	}
 	if spec.driver != nil {
 		if spec.busySet {
 			b.fault(place, "BusyTimeout does not apply to it; see WhenFull")
@@ -297,7 +300,11 @@ func (b *builder) prepare(c *core, spec *OutputSpec, place string) {
 		return
 	}
 	for _, s := range spec.settings {
-		b.fault(place, "%s does not apply to it, because it writes in the caller; use Writer(w), File or To", s.name)
+		if _, ok := spec.w.(recorder); ok {
+			b.fault(place, "%s does not apply to it, because its writer has memory; leave it out", s.name)
+		} else {
+			b.fault(place, "%s does not apply to it, because it writes in the caller; leave out Direct", s.name)
+		}
 	}
 	if spec.busySet && spec.busy <= 0 {
 		b.fault(place, "BusyTimeout %v is not positive; the default is %v", spec.busy, defaultBusyTimeout)

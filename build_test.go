@@ -44,26 +44,26 @@ func TestOptionFaults(t *testing.T) {
 	}{
 		{nil, []string{"routes: there is none"}},
 		{[]Option{nil}, []string{"option 1: it is nil", "routes: there is none"}},
-		{[]Option{Route(nil, Output(nil, &w))}, []string{"route 1: the encoder is nil"}},
-		{[]Option{Route(nilEnc, Output(nil, &w))}, []string{"route 1: the encoder is nil"}},
+		{[]Option{Route(nil, Writer(&w, Direct()))}, []string{"route 1: the encoder is nil"}},
+		{[]Option{Route(nilEnc, Writer(&w, Direct()))}, []string{"route 1: the encoder is nil"}},
 		{[]Option{Route(plain())}, []string{"route 1: it has no output"}},
-		{[]Option{Route(panicEncoder{plain()}, Output(nil, &w))}, []string{"route 1: the encoder does not work: panic: oops"}},
-		{[]Option{Route(encode.JSON(&encode.Options{Time: "iso", Level: "loud"}), Output(nil, &w))},
+		{[]Option{Route(panicEncoder{plain()}, Writer(&w, Direct()))}, []string{"route 1: the encoder does not work: panic: oops"}},
+		{[]Option{Route(encode.JSON(&encode.Options{Time: "iso", Level: "loud"}), Writer(&w, Direct()))},
 			[]string{`route 1: the encoder does not work: encode: cannot use Time "iso"`, `encode: cannot use Level "loud": it is not one of "upper", "lower", "number"`}},
-		{[]Option{Route(nilScopeEncoder{plain()}, Output(nil, &w))}, []string{"route 1: the encoder does not work: its Scope is nil"}},
+		{[]Option{Route(nilScopeEncoder{plain()}, Writer(&w, Direct()))}, []string{"route 1: the encoder does not work: its Scope is nil"}},
 		{[]Option{Route(plain(), OutputSpec{})}, []string{"route 1, output 1: the writer is nil"}},
-		{[]Option{Route(plain(), Output(nil, &w), Output(nil, nilFile))}, []string{"route 1, output 2: the writer is nil"}},
-		{[]Option{Route(plain(), Output(nil, nilFn))}, []string{"route 1, output 1: the writer is nil"}},
-		{[]Option{Route(plain(), Output(nilVar, &w))}, []string{"route 1, output 1: the level is a nil *slog.LevelVar"}},
-		{[]Option{Route(plain(), Output(nil, &w, nil))}, []string{"route 1, output 1: an option is nil"}},
-		{[]Option{Route(plain(), Output(nil, &w, BusyTimeout(0)))}, []string{"route 1, output 1: BusyTimeout 0s is not positive; the default is 250ms"}},
-		{[]Option{BusyTimeout(-time.Second), Route(plain(), Output(nil, &w))}, []string{"BusyTimeout: -1s is not positive"}},
-		{[]Option{Context(nil), Route(plain(), Output(nil, &w))}, []string{"Context 1: the function is nil"}},
-		{[]Option{Route(plain(), Output(nil, &w, Name("a"))), Route(plain(), Output(nil, &w, Name("a")))},
-			[]string{`route 2, output 1: the name "a" is already used by route 1, output 1`}},
-		{[]Option{Route(encode.JSON(nil), Output(nil, logfmt))}, []string{"route 1, output 1: the encoder writes application/", "but the writer accepts"}},
-		{[]Option{Route(nil), Route(plain(), Output(nilVar, nil, BusyTimeout(-1)))},
-			[]string{"route 1: the encoder is nil", "route 1: it has no output", "route 2, output 1: the level", "route 2, output 1: BusyTimeout", "route 2, output 1: the writer is nil"}},
+		{[]Option{Route(plain(), Writer(&w, Direct()), Writer(nilFile, Direct()))}, []string{"route 1, output 2 (forebay.Writer): the writer is nil"}},
+		{[]Option{Route(plain(), Writer(nilFn, Direct()))}, []string{"route 1, output 1 (forebay.Writer): the writer is nil"}},
+		{[]Option{Route(plain(), Writer(&w, Direct(), Level(nilVar)))}, []string{"route 1, output 1 (forebay.Writer): the level is a nil *slog.LevelVar"}},
+		{[]Option{Route(plain(), Writer(&w, Direct(), nil))}, []string{"route 1, output 1 (forebay.Writer): an option is nil"}},
+		{[]Option{Route(plain(), Writer(&w, Direct(), BusyTimeout(0)))}, []string{"route 1, output 1 (forebay.Writer): BusyTimeout 0s is not positive; the default is 250ms"}},
+		{[]Option{BusyTimeout(-time.Second), Route(plain(), Writer(&w, Direct()))}, []string{"BusyTimeout: -1s is not positive"}},
+		{[]Option{Context(nil), Route(plain(), Writer(&w, Direct()))}, []string{"Context 1: the function is nil"}},
+		{[]Option{Route(plain(), Writer(&w, Direct(), Name("a"))), Route(plain(), Writer(&w, Direct(), Name("a")))},
+			[]string{`route 2, output 1 (forebay.Writer): the name "a" is already used by route 1, output 1 (forebay.Writer)`}},
+		{[]Option{Route(encode.JSON(nil), Writer(logfmt))}, []string{"route 1, output 1 (forebay.Writer): the encoder writes application/", "but the writer accepts"}},
+		{[]Option{Route(nil), Route(plain(), Writer(nil, Direct(), Level(nilVar), BusyTimeout(-1)))},
+			[]string{"route 1: the encoder is nil", "route 1: it has no output", "route 2, output 1 (forebay.Writer): the level", "route 2, output 1 (forebay.Writer): BusyTimeout", "route 2, output 1 (forebay.Writer): the writer is nil"}},
 	} {
 		r, err := NewRouter(tt.opts...)
 		if err == nil || r != nil {
@@ -89,8 +89,8 @@ func TestOptionsAccepted(t *testing.T) {
 	logfmt := &codedTank{c: encode.Logfmt(nil).Codec()}
 	noCodec := &codedTank{}
 	newRouter(t, OnError(nil), BusyTimeout(time.Nanosecond),
-		Route(encode.Logfmt(nil), Output(nil, logfmt), Output(nil, noCodec), Output(nil, io.Discard), Output(nil, io.Discard)),
-		Route(encode.JSON(nil), Output(nil, writerFunc(io.Discard.Write)), Output(nil, writerFunc(io.Discard.Write), OnError(nil))))
+		Route(encode.Logfmt(nil), Writer(logfmt), Writer(noCodec), Writer(io.Discard, Direct()), Writer(io.Discard, Direct())),
+		Route(encode.JSON(nil), Writer(writerFunc(io.Discard.Write), Direct()), Writer(writerFunc(io.Discard.Write), Direct(), OnError(nil))))
 }
 
 func TestDefaultNames(t *testing.T) {
@@ -100,8 +100,8 @@ func TestDefaultNames(t *testing.T) {
 	}
 	defer f.Close()
 	var a, b, c lines
-	r := newRouter(t, Route(plain(), Output(nil, &a), Output(nil, &b), Output(nil, f, Name("forebay.lines#2")), Output(nil, &c),
-		Output(nil, f), Output(nil, &panicTank{}), Output(nil, NewSlot(0))))
+	r := newRouter(t, Route(plain(), Writer(&a, Direct()), Writer(&b, Direct()), Writer(f, Direct(), Name("forebay.lines#2")), Writer(&c, Direct()),
+		Writer(f, Direct()), Writer(&panicTank{}), Writer(NewSlot(0))))
 	var names []string
 	for _, o := range r.Stats().Outputs {
 		names = append(names, o.Name)
@@ -115,7 +115,7 @@ func TestDefaultNames(t *testing.T) {
 // Outputs with one writer wait for it no longer than the shorter BusyTimeout.
 func TestSharedBusyTimeout(t *testing.T) {
 	var w lines
-	r := newRouter(t, BusyTimeout(time.Minute), Route(plain(), Output(nil, &w), Output(nil, &w, BusyTimeout(time.Second)), Output(nil, &w)))
+	r := newRouter(t, BusyTimeout(time.Minute), Route(plain(), Writer(&w, Direct()), Writer(&w, Direct(), BusyTimeout(time.Second)), Writer(&w, Direct())))
 	for _, o := range r.h.core.outputs {
 		if o.dir.busy != time.Second || !o.shared {
 			t.Errorf("busy %v, shared %t", o.dir.busy, o.shared)

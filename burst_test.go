@@ -24,7 +24,7 @@ import (
 func TestStormEnds(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var w lines
-		r := newRouter(t, Sample(slog.LevelInfo, 2, 0), Route(plain(), Output(nil, &w)))
+		r := newRouter(t, Sample(slog.LevelInfo, 2, 0), Route(plain(), Writer(&w, Direct())))
 		log := r.Logger()
 		last := func(want string, n int) {
 			t.Helper()
@@ -90,7 +90,7 @@ func TestStormEnds(t *testing.T) {
 // The level of a name holds for what is told of it.
 func TestStormOfASilentLogger(t *testing.T) {
 	var w lines
-	r := newRouter(t, Sample(slog.LevelInfo, 1, 0), Route(plain(), Output(nil, &w)))
+	r := newRouter(t, Sample(slog.LevelInfo, 1, 0), Route(plain(), Writer(&w, Direct())))
 	for range 3 {
 		r.Logger().Named("db").Info("x")
 	}
@@ -139,7 +139,7 @@ var repeatedIn = regexp.MustCompile(`"repeated":(\d+)`)
 // What is told is what was left out, whatever messages share a slot.
 func TestStormsAddUp(t *testing.T) {
 	var w lines
-	r := newRouter(t, Sample(slog.LevelInfo, 1, 7), Route(plain(), Output(nil, &w)))
+	r := newRouter(t, Sample(slog.LevelInfo, 1, 7), Route(plain(), Writer(&w, Direct())))
 	var callers sync.WaitGroup
 	for g := range 4 {
 		callers.Go(func() {

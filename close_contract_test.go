@@ -156,7 +156,7 @@ func (f writing) Write(p []byte) (int, error) {
 // endRouter is a Router with an Output.
 func endRouter(t *testing.T, w *world, dir string) ended {
 	out := outputAt(t, own(w), dir)
-	r, err := forebay.NewRouter(forebay.OnError(quiet), forebay.Route(encode.JSON(nil), forebay.OutputCloser(slog.LevelDebug, out)))
+	r, err := forebay.NewRouter(forebay.OnError(quiet), forebay.Route(encode.JSON(nil), forebay.Writer(out, forebay.Level(slog.LevelDebug), forebay.CloseWriter())))
 	if err != nil {
 		t.Fatal(err)
 	}

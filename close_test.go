@@ -90,7 +90,7 @@ func TestWhatCloseCalls(t *testing.T) {
 		name string
 		w    func(*device) io.Writer
 
-		flush, output, closer string // calls of Flush, Close, Close of an OutputCloser
+		flush, output, closer string // calls of Flush, Close, Close of an output with CloseWriter
 	}{
 		{"writer", func(d *device) io.Writer { return d }, "", "", ""},
 		{"Flush(ctx)", func(d *device) io.Writer { return devFlushCtx{d} }, "flushctx", "flushctx", ""},
@@ -105,7 +105,7 @@ func TestWhatCloseCalls(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var d device
-			r := newRouter(t, Route(plain(), Output(nil, tt.w(&d))))
+			r := newRouter(t, Route(plain(), Writer(tt.w(&d), Direct())))
 			if err := r.Flush(t.Context()); err != nil || d.called() != tt.flush {
 				t.Errorf("Flush: %q, want %q; %v", d.called(), tt.flush, err)
 			}
@@ -122,10 +122,10 @@ func TestWhatCloseCalls(t *testing.T) {
 			}
 			d.calls = nil
 			// Twice the same writer: closed once.
-			r = newRouter(t, Route(plain(), Output(nil, wc), OutputCloser(nil, wc)))
+			r = newRouter(t, Route(plain(), Writer(wc, Direct()), Writer(wc, Direct(), CloseWriter())))
 			rep, err := r.Close(t.Context())
 			if err != nil || d.called() != tt.closer {
-				t.Errorf("Close of an OutputCloser: %q, want %q; %v", d.called(), tt.closer, err)
+				t.Errorf("Close with CloseWriter: %q, want %q; %v", d.called(), tt.closer, err)
 			}
 			if wantUnknown := uint64(0); tt.name == "buffered with Shutdown" {
 				wantUnknown = 7
@@ -145,8 +145,8 @@ func TestCloseErrors(t *testing.T) {
 	panics.do = func(string) error { panic("oops") }
 	exits.do = func(string) error { runtime.Goexit(); return nil }
 	r := newRouter(t, quiet(), Route(plain(),
-		OutputCloser(nil, devBuffer{bad}, Name("bad")), OutputCloser(nil, devTank{panics}, Name("panics")),
-		OutputCloser(nil, devFile{exits}, Name("exits")), OutputCloser(nil, devFile{good}, Name("good"))))
+		Writer(devBuffer{bad}, Direct(), CloseWriter(), Name("bad")), Writer(devTank{panics}, CloseWriter(), Name("panics")),
+		Writer(devFile{exits}, Direct(), CloseWriter(), Name("exits")), Writer(devFile{good}, Direct(), CloseWriter(), Name("good"))))
 	err := r.Flush(t.Context())
 	for _, want := range []string{"output bad: flush failed", "output panics: panic: oops", "output exits: runtime.Goexit"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -190,7 +190,7 @@ func TestCloseSyncUnsupported(t *testing.T) {
 			}
 			return nil
 		}}
-		r := newRouter(t, Route(plain(), OutputCloser(nil, devFile{d})))
+		r := newRouter(t, Route(plain(), Writer(devFile{d}, Direct(), CloseWriter())))
 		if _, err := r.Close(t.Context()); err != nil {
 			t.Errorf("%v: %v", e, err)
 		}
@@ -200,7 +200,7 @@ func TestCloseSyncUnsupported(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pr.Close()
-	r := newRouter(t, Route(plain(), OutputCloser(nil, pw)))
+	r := newRouter(t, Route(plain(), Writer(pw, Direct(), CloseWriter())))
 	if _, err := r.Close(t.Context()); err != nil {
 		t.Errorf("pipe: %v", err)
 	}
@@ -224,8 +224,8 @@ func TestCloseHang(t *testing.T) {
 				}
 				w := hungWriter{devBuffer{d}, func() { _ = d.do("write") }}
 				good, k := &device{}, &device{}
-				r := newRouter(t, quiet(), Route(plain(), OutputCloser(nil, w, Name("hung")), OutputCloser(nil, devFile{good}, Name("good")),
-					OutputCloser(nil, devTank{k}, Name("tank"))))
+				r := newRouter(t, quiet(), Route(plain(), Writer(w, Direct(), CloseWriter(), Name("hung")), Writer(devFile{good}, Direct(), CloseWriter(), Name("good")),
+					Writer(devTank{k}, CloseWriter(), Name("tank"))))
 				log := slog.New(r)
 				var wg sync.WaitGroup
 				wg.Go(func() { log.Info("m") })
@@ -293,7 +293,7 @@ func TestFlushHang(t *testing.T) {
 		release := make(chan struct{})
 		d, good := &device{}, &device{}
 		w := hungWriter{devBuffer{d}, func() { <-release }}
-		r := newRouter(t, quiet(), Route(plain(), Output(nil, w, Name("hung")), Output(nil, devBuffer{good}, Name("good"))))
+		r := newRouter(t, quiet(), Route(plain(), Writer(w, Direct(), Name("hung")), Writer(devBuffer{good}, Direct(), Name("good"))))
 		var wg sync.WaitGroup
 		wg.Go(func() { r.Logger().Info("m") })
 		synctest.Wait()
@@ -319,7 +319,7 @@ func TestFlushHang(t *testing.T) {
 // race.
 func TestFlushBufio(t *testing.T) {
 	var buf bytes.Buffer
-	r := newRouter(t, patient, Route(plain(), Output(nil, bufio.NewWriter(&buf), Name("b"))))
+	r := newRouter(t, patient, Route(plain(), Writer(bufio.NewWriter(&buf), Direct(), Name("b"))))
 	log := r.Logger()
 	var wg sync.WaitGroup
 	for range 8 {
@@ -348,7 +348,7 @@ func TestFlushBufio(t *testing.T) {
 func TestCloseBesideHandle(t *testing.T) {
 	var d device
 	k := &tank{}
-	r := newRouter(t, patient, Route(plain(), OutputCloser(nil, devFile{&d}, Name("d")), OutputCloser(nil, k, Name("k"))))
+	r := newRouter(t, patient, Route(plain(), Writer(devFile{&d}, Direct(), CloseWriter(), Name("d")), Writer(k, CloseWriter(), Name("k"))))
 	log := slog.New(r)
 	var wg sync.WaitGroup
 	const goroutines, per = 16, 200
@@ -397,7 +397,7 @@ func TestCloseWaitsForClose(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		d := &device{do: func(string) error { <-release; return nil }}
-		r := newRouter(t, Route(plain(), OutputCloser(nil, devClose{d})))
+		r := newRouter(t, Route(plain(), Writer(devClose{d}, Direct(), CloseWriter())))
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			if _, err := r.Close(t.Context()); err != nil {
@@ -421,7 +421,7 @@ func TestCloseWaitsForEvents(t *testing.T) {
 		ev := &eventLog{}
 		slow := func(e batch.Event) { time.Sleep(callback.Grace / 2); ev.add(e) }
 		bad := writerFunc(func([]byte) (int, error) { return 0, errTest })
-		r := newRouter(t, OnError(slow), Route(plain(), Output(nil, bad, Name("bad"))))
+		r := newRouter(t, OnError(slow), Route(plain(), Writer(bad, Direct(), Name("bad"))))
 		r.Logger().Info("m")
 		_, _ = r.Close(t.Context())
 		if got := ev.ops(); len(got) != 1 {
@@ -429,7 +429,7 @@ func TestCloseWaitsForEvents(t *testing.T) {
 		}
 
 		hang := make(chan struct{})
-		r = newRouter(t, OnError(func(batch.Event) { <-hang }), Route(plain(), Output(nil, bad, Name("bad"))))
+		r = newRouter(t, OnError(func(batch.Event) { <-hang }), Route(plain(), Writer(bad, Direct(), Name("bad"))))
 		r.Logger().Info("m")
 		begun := time.Now()
 		_, _ = r.Close(t.Context())
@@ -450,7 +450,7 @@ func TestOnErrorLogs(t *testing.T) {
 		if n++; n < 10 {
 			r.Logger().Error("output failed", slog.Any("error", e.Err))
 		}
-	}), Route(plain(), Output(nil, bad, Name("bad")), Output(nil, good, Name("good"))))
+	}), Route(plain(), Writer(bad, Direct(), Name("bad")), Writer(good, Direct(), Name("good"))))
 	r.Logger().Info("m")
 	r.h.core.events.wait(t.Context())
 	if got := good.len(); got != 2 {
@@ -465,7 +465,7 @@ func TestOnErrorLogs(t *testing.T) {
 		}
 		return len(p), nil
 	})
-	r = newRouter(t, OnError(func(batch.Event) { <-release }), Route(plain(), Output(nil, flapping)))
+	r = newRouter(t, OnError(func(batch.Event) { <-release }), Route(plain(), Writer(flapping, Direct())))
 	for range 200 {
 		r.Logger().Info("m")
 	}
@@ -475,7 +475,7 @@ func TestOnErrorLogs(t *testing.T) {
 	close(release)
 }
 
-// A slab.Writer, as Output and as OutputCloser: everything that was logged is
+// A slab.Writer, with and without CloseWriter: everything that was logged is
 // there when Close returns, and its account is the output's.
 func TestSlabOutput(t *testing.T) {
 	for _, closes := range []bool{false, true} {
@@ -484,9 +484,9 @@ func TestSlabOutput(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out := Output(nil, sw, Name("slab"))
+		out := Writer(sw, Name("slab"))
 		if closes {
-			out = OutputCloser(nil, sw, Name("slab"))
+			out = Writer(sw, CloseWriter(), Name("slab"))
 		}
 		r := newRouter(t, Route(encode.JSON(nil), out))
 		var wg sync.WaitGroup
@@ -547,7 +547,7 @@ func stalledBesideHealthy(t *testing.T, oneRoute bool) {
 				t.Fatal(err)
 			}
 		}
-		outputs := []OutputSpec{OutputCloser(nil, sw[0], Name("stalled")), OutputCloser(nil, sw[1], Name("healthy"))}
+		outputs := []OutputSpec{Writer(sw[0], CloseWriter(), Name("stalled")), Writer(sw[1], CloseWriter(), Name("healthy"))}
 		routes := []Option{Route(encode.JSON(nil), outputs[0]), Route(encode.JSON(nil), outputs[1])}
 		if oneRoute {
 			routes = []Option{Route(encode.JSON(nil), outputs...)}
@@ -595,7 +595,7 @@ func TestBlockedSlabHoldsItsCaller(t *testing.T) {
 			t.Fatal(err)
 		}
 		healthy := &tank{}
-		r := newRouter(t, Route(plain(), OutputCloser(nil, full, Name("stalled")), Output(nil, healthy, Name("healthy"))))
+		r := newRouter(t, Route(plain(), Writer(full, CloseWriter(), Name("stalled")), Writer(healthy, Name("healthy"))))
 		const n = 1000
 		called, returned := 0, make(chan struct{})
 		go func() {
@@ -631,7 +631,7 @@ func TestRouterNamesWhatAHangingOutputLost(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := newRouter(t, Route(plain(), OutputCloser(slog.LevelInfo, out, Name("w"))), quiet())
+			r := newRouter(t, Route(plain(), Writer(out, CloseWriter(), Name("w"))), quiet())
 			for range 100 {
 				slog.New(r).Info("one")
 			}

@@ -107,7 +107,7 @@ func TestDirectWrite(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				w, ev := &script{}, &eventLog{}
-				r := newRouter(t, Route(plain(), Output(slog.LevelInfo, w, Name("w"))), OnError(ev.add))
+				r := newRouter(t, Route(plain(), Writer(w, Direct(), Name("w"))), OnError(ev.add))
 				log := slog.New(r)
 				log.Info("one")
 				w.got.Reset()
@@ -149,7 +149,7 @@ func TestDirectWrite(t *testing.T) {
 func TestDirectWouldBlockForLong(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		w := writerFunc(func(p []byte) (int, error) { return 0, syscall.EAGAIN })
-		r := newRouter(t, Route(plain(), Output(slog.LevelInfo, w, Name("w"))), quiet())
+		r := newRouter(t, Route(plain(), Writer(w, Direct(), Name("w"))), quiet())
 		begun := time.Now()
 		slog.New(r).Info("one")
 		if d := time.Since(begun); d > defaultBusyTimeout || d < defaultBusyTimeout/2 {
@@ -202,7 +202,7 @@ func TestGoexitGivesMemoryBack(t *testing.T) {
 	for _, writers := range [][]writerFunc{{ends}, {ends, good}, {panics, ends}, {ends, panics}, {ends, ends, panics, ends}} {
 		var outs []OutputSpec
 		for i, w := range writers {
-			outs = append(outs, Output(slog.LevelInfo, w, Name(strconv.Itoa(i))))
+			outs = append(outs, Writer(w, Direct(), Name(strconv.Itoa(i))))
 		}
 		r := newRouter(t, quiet(), Route(plain(), outs...))
 		for range 5 {
@@ -239,9 +239,9 @@ func TestDirectGoexit(t *testing.T) {
 	})
 	ev := &eventLog{}
 	r := newRouter(t, OnError(ev.add),
-		Route(plain(), Output(slog.LevelInfo, before, Name("before")), Output(slog.LevelInfo, bad, Name("bad")),
-			Output(slog.LevelInfo, after, Name("after"))),
-		Route(plain(), Output(slog.LevelInfo, buffered, Name("buffered"))))
+		Route(plain(), Writer(before, Direct(), Name("before")), Writer(bad, Direct(), Level(slog.LevelInfo), Name("bad")),
+			Writer(after, Direct(), Name("after"))),
+		Route(plain(), Writer(buffered, Name("buffered"))))
 	log := slog.New(r)
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -271,7 +271,7 @@ func TestDirectFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := runtime.NumGoroutine()
-	r := newRouter(t, Route(plain(), OutputCloser(slog.LevelInfo, f)))
+	r := newRouter(t, Route(plain(), Writer(f, Direct(), CloseWriter())))
 	log := slog.New(r)
 	want := ""
 	for i := range 10 {
@@ -305,8 +305,8 @@ func TestDirectFile(t *testing.T) {
 func TestDirectRace(t *testing.T) {
 	var buf bytes.Buffer
 	r := newRouter(t, patient,
-		Route(plain(), Output(slog.LevelInfo, &buf, Name("a"))),
-		Route(plain(), Output(slog.LevelInfo, &buf, Name("b"))))
+		Route(plain(), Writer(&buf, Direct(), Name("a"))),
+		Route(plain(), Writer(&buf, Direct(), Name("b"))))
 	const goroutines, per = 64, 50
 	var wg sync.WaitGroup
 	for g := range goroutines {
@@ -362,8 +362,8 @@ func TestHangBesideBuffered(t *testing.T) {
 		buffered, direct := &tank{}, &lines{}
 		ev := &eventLog{}
 		r := newRouter(t, OnError(ev.add),
-			Route(plain(), Output(slog.LevelInfo, w, Name("stuck")), Output(slog.LevelInfo, buffered, Name("buffered"))),
-			Route(plain(), Output(slog.LevelInfo, direct, Name("direct"))))
+			Route(plain(), Writer(w, Direct(), Name("stuck")), Writer(buffered, Level(slog.LevelInfo), Name("buffered"))),
+			Route(plain(), Writer(direct, Direct(), Name("direct"))))
 		log := slog.New(r)
 		log.Info("0")
 		hang = true
@@ -420,7 +420,7 @@ func TestDirectLogsIntoItself(t *testing.T) {
 			}
 			return len(p), nil
 		})
-		r := newRouter(t, Route(plain(), Output(slog.LevelInfo, w, Name("w"))), quiet())
+		r := newRouter(t, Route(plain(), Writer(w, Direct(), Name("w"))), quiet())
 		log = slog.New(r)
 		log.Info("one")
 		st := outputStats(t, r, "w")
@@ -436,7 +436,7 @@ func TestContentionDropsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newRouter(t, Route(plain(), OutputCloser(slog.LevelInfo, f, Name("f"))), patient)
+	r := newRouter(t, Route(plain(), Writer(f, Direct(), CloseWriter(), Name("f"))), patient)
 	log := r.Logger()
 	const goroutines, per = 64, 200
 	var wg sync.WaitGroup
@@ -494,7 +494,7 @@ func TestDirectRandom(t *testing.T) {
 			}
 			return len(p), nil
 		})
-		r := newRouter(t, quiet(), Route(encode.JSON(&encode.Options{TimeKey: "-"}), Output(nil, w, Name("w"))))
+		r := newRouter(t, quiet(), Route(encode.JSON(&encode.Options{TimeKey: "-"}), Writer(w, Direct(), Name("w"))))
 		var want []string
 		for i := range 200 {
 			m := fmt.Sprintf("record %d", i)
@@ -533,7 +533,7 @@ func TestDirectRealFailures(t *testing.T) {
 	var d lines
 	ev := &eventLog{}
 	r := newRouter(t, OnError(ev.add), Route(plain(),
-		OutputCloser(nil, full, Name("full")), OutputCloser(nil, pw, Name("pipe")), Output(nil, &d)))
+		Writer(full, Direct(), CloseWriter(), Name("full")), Writer(pw, Direct(), CloseWriter(), Name("pipe")), Writer(&d, Direct())))
 	for range 3 {
 		r.Logger().Info("m")
 	}
@@ -560,7 +560,7 @@ func TestBusyForever(t *testing.T) {
 			}
 			return len(p), nil
 		})
-		r := newRouter(t, Route(plain(), Output(slog.LevelInfo, w, Name("w"), BusyTimeout(Forever))), quiet())
+		r := newRouter(t, Route(plain(), Writer(w, Direct(), Name("w"), BusyTimeout(Forever))), quiet())
 		log := slog.New(r)
 		var callers sync.WaitGroup
 		for range 10 {
@@ -578,7 +578,7 @@ func TestBusyForever(t *testing.T) {
 
 		again := make(chan struct{})
 		hang := writerFunc(func(p []byte) (int, error) { <-again; return len(p), nil })
-		r = newRouter(t, Route(plain(), Output(slog.LevelInfo, hang, Name("w"), BusyTimeout(Forever))), quiet())
+		r = newRouter(t, Route(plain(), Writer(hang, Direct(), Name("w"), BusyTimeout(Forever))), quiet())
 		log = slog.New(r)
 		for range 3 {
 			callers.Go(func() { log.Info("one") })
@@ -602,12 +602,12 @@ func TestCloseCountsHangingWrites(t *testing.T) {
 		for _, closes := range []bool{false, true} {
 			stall := make(chan struct{})
 			hang := writerFunc(func(p []byte) (int, error) { <-stall; return len(p), nil })
-			spec := Output(nil, hang, Name("w"), BusyTimeout(Forever))
+			spec := Writer(hang, Direct(), Name("w"), BusyTimeout(Forever))
 			if closes {
-				spec = OutputCloser(nil, struct {
+				spec = Writer(struct {
 					io.Writer
 					io.Closer
-				}{hang, io.NopCloser(nil)}, Name("w"), BusyTimeout(Forever))
+				}{hang, io.NopCloser(nil)}, Direct(), CloseWriter(), Name("w"), BusyTimeout(Forever))
 			}
 			r := newRouter(t, Route(plain(), spec), quiet())
 			var callers sync.WaitGroup
@@ -647,7 +647,7 @@ func TestBusyFigures(t *testing.T) {
 				}
 				return len(p), nil
 			})
-			r := newRouter(t, Route(plain(), Output(slog.LevelInfo, w, Name("w"), BusyTimeout(tt.limit))), quiet())
+			r := newRouter(t, Route(plain(), Writer(w, Direct(), Name("w"), BusyTimeout(tt.limit))), quiet())
 			log := slog.New(r)
 			var callers sync.WaitGroup
 			var longest atomic.Int64

@@ -32,11 +32,9 @@
 // [Spool], [CrashSafe], [WhenFull], [Buffer] and [Delivery] have the same meaning for all of
 // them.
 //
-// [Output] and [OutputCloser] accept any io.Writer. A writer with a method WriteRecord, such
-// as a deliver.Output, is buffered like the outputs above. Any other writer is a direct
-// output: the calling goroutine writes each record with one Write, and the record is in the
-// operating system when Handle returns. A direct output starts no goroutine and allocates
-// nothing.
+// [Writer] with the option [Direct] is a direct output: the calling goroutine writes each record
+// with one Write, and the record is in the operating system when the call returns. A direct
+// output starts no goroutine and allocates nothing.
 //
 // If an output fails or panics, the failure is counted and reported, and the other outputs
 // are unaffected. Buffered outputs are served before direct ones, so a hanging direct output

@@ -22,7 +22,7 @@ type login struct {
 func ExampleRedactKeys() {
 	r, err := forebay.NewRouter(
 		forebay.RedactKeys("password", "authorization", "card.number"),
-		forebay.Route(noTime, forebay.Output(slog.LevelInfo, os.Stdout)))
+		forebay.Route(noTime, forebay.Writer(os.Stdout, forebay.Direct())))
 	check(err)
 	log := slog.New(r)
 	log.Info("login", "user", "bob", "password", "hunter2")
@@ -41,7 +41,7 @@ func ExampleRedactKeys() {
 func ExampleRedactPaths() {
 	r, err := forebay.NewRouter(
 		forebay.RedactPaths("user.id", "http.*.cookie"),
-		forebay.Route(noTime, forebay.Output(slog.LevelInfo, os.Stdout)))
+		forebay.Route(noTime, forebay.Writer(os.Stdout, forebay.Direct())))
 	check(err)
 	log := slog.New(r)
 	log.Info("order", "id", 7, slog.Group("user", "id", 42))
@@ -54,7 +54,7 @@ func ExampleRedactPaths() {
 func ExampleRedactPattern() {
 	r, err := forebay.NewRouter(
 		forebay.RedactPattern(regexp.MustCompile(`\b\d{4}[ -]?\d{4}[ -]?\d{4}[ -]?\d{4}\b`)),
-		forebay.Route(noTime, forebay.Output(slog.LevelInfo, os.Stdout)))
+		forebay.Route(noTime, forebay.Writer(os.Stdout, forebay.Direct())))
 	check(err)
 	log := slog.New(r)
 	log.Info("card 4111-1111-1111-1111 was refused", "card", 4111111111111111)
@@ -76,7 +76,7 @@ func ExampleReplaceAttr() {
 			}
 			return a
 		}),
-		forebay.Route(noTime, forebay.Output(slog.LevelInfo, os.Stdout)))
+		forebay.Route(noTime, forebay.Writer(os.Stdout, forebay.Direct())))
 	check(err)
 	slog.New(r).Info("welcome", "debug", true, slog.Group("user", "name", "Bob", "email", "bob@example.org"))
 	// Output:

@@ -51,7 +51,7 @@ func Example_migratingFromLogf() {
 	file, conn, enc := os.Stdout, io.Discard, noTime
 
 	direct, err := forebay.NewRouter(
-		forebay.Route(enc, forebay.Output(slog.LevelDebug, file)))
+		forebay.Route(enc, forebay.Writer(file, forebay.Direct(), forebay.Level(slog.LevelDebug))))
 	check(err)
 
 	sw, err := forebay.NewSlabWriter(conn, &slab.Options{
@@ -63,7 +63,7 @@ func Example_migratingFromLogf() {
 	check(err)
 
 	buffered, err := forebay.NewRouter(
-		forebay.Route(enc, forebay.OutputCloser(slog.LevelDebug, sw)))
+		forebay.Route(enc, forebay.Writer(sw, forebay.Level(slog.LevelDebug), forebay.CloseWriter())))
 	check(err)
 
 	slog.New(direct).Info("hello")

@@ -39,8 +39,8 @@ func ExampleNewRouter() {
 	check(err)
 
 	r, err := forebay.NewRouter(forebay.Route(noTime,
-		forebay.OutputCloser(slog.LevelInfo, buffered),
-		forebay.Output(slog.LevelError, os.Stdout)))
+		forebay.Writer(buffered, forebay.CloseWriter()),
+		forebay.Writer(os.Stdout, forebay.Direct(), forebay.Level(slog.LevelError))))
 	check(err)
 
 	log := slog.New(r)
@@ -64,20 +64,20 @@ func ExampleNewRouter() {
 // All faults are reported together.
 func ExampleNewRouter_faults() {
 	_, err := forebay.NewRouter(
-		forebay.Route(noTime, forebay.Output(slog.LevelInfo, nil)),
-		forebay.Route(nil, forebay.Output(slog.LevelInfo, os.Stdout, forebay.BusyTimeout(-1))))
+		forebay.Route(noTime, forebay.Writer(nil, forebay.Direct())),
+		forebay.Route(nil, forebay.Writer(os.Stdout, forebay.Direct(), forebay.BusyTimeout(-1))))
 	fmt.Println(err)
 	// Output:
-	// forebay: cannot make router: route 1, output 1: the writer is nil; give one such as os.Stderr, or leave the output out
+	// forebay: cannot make router: route 1, output 1 (forebay.Writer): the writer is nil; give one such as os.Stderr, or leave the output out
 	// forebay: cannot make router: route 2: the encoder is nil; give one, or leave it out for the default
-	// forebay: cannot make router: route 2, output 1: BusyTimeout -1ns is not positive; the default is 250ms
+	// forebay: cannot make router: route 2, output 1 (forebay.Writer): BusyTimeout -1ns is not positive; the default is 250ms
 }
 
 func ExampleRoute() {
 	// Two forms of the same records.
 	r, err := forebay.NewRouter(
-		forebay.Route(noTime, forebay.Output(slog.LevelInfo, os.Stdout)),
-		forebay.Route(encode.Logfmt(&encode.Options{TimeKey: "-"}), forebay.Output(slog.LevelInfo, os.Stdout)))
+		forebay.Route(noTime, forebay.Writer(os.Stdout, forebay.Direct())),
+		forebay.Route(encode.Logfmt(&encode.Options{TimeKey: "-"}), forebay.Writer(os.Stdout, forebay.Direct())))
 	check(err)
 	slog.New(r).Info("hello", "n", 1)
 	// Output:
@@ -86,9 +86,9 @@ func ExampleRoute() {
 }
 
 // A level can change while the program runs.
-func ExampleOutput() {
+func ExampleDirect() {
 	level := new(slog.LevelVar)
-	r, err := forebay.NewRouter(forebay.Route(noTime, forebay.Output(level, os.Stdout, forebay.Name("console"))))
+	r, err := forebay.NewRouter(forebay.Route(noTime, forebay.Writer(os.Stdout, forebay.Direct(), forebay.Level(level), forebay.Name("console"))))
 	check(err)
 	log := r.Logger()
 	log.Debug("one")
@@ -98,11 +98,11 @@ func ExampleOutput() {
 	// {"level":"DEBUG","msg":"two"}
 }
 
-func ExampleOutputCloser() {
+func ExampleCloseWriter() {
 	f, err := os.CreateTemp("", "forebay")
 	check(err)
 	defer os.Remove(f.Name())
-	r, err := forebay.NewRouter(forebay.Route(noTime, forebay.OutputCloser(slog.LevelInfo, f, forebay.Name("file"))))
+	r, err := forebay.NewRouter(forebay.Route(noTime, forebay.Writer(f, forebay.Direct(), forebay.CloseWriter(), forebay.Name("file"))))
 	check(err)
 	r.Logger().Info("hello")
 	rep, err := r.Close(context.Background())
@@ -116,7 +116,7 @@ func ExampleOutputCloser() {
 }
 
 func ExampleLogger() {
-	r, err := forebay.NewRouter(forebay.Route(noTime, forebay.Output(slog.LevelInfo, os.Stdout)))
+	r, err := forebay.NewRouter(forebay.Route(noTime, forebay.Writer(os.Stdout, forebay.Direct())))
 	check(err)
 	log := r.Logger().With(slog.String("service", "shop"))
 	log.Info("order", slog.Int("items", 3), slog.Duration("took", time.Millisecond))
@@ -129,7 +129,7 @@ func ExampleLogger() {
 }
 
 func ExampleLogger_Slog() {
-	r, err := forebay.NewRouter(forebay.Route(noTime, forebay.Output(slog.LevelInfo, os.Stdout)))
+	r, err := forebay.NewRouter(forebay.Route(noTime, forebay.Writer(os.Stdout, forebay.Direct())))
 	check(err)
 	log := r.Logger().With(slog.String("service", "shop"))
 	log.Slog().Info("order", "items", 3)
@@ -146,7 +146,7 @@ func ExampleContext() {
 		}
 		return dst
 	}
-	r, err := forebay.NewRouter(forebay.Context(trace), forebay.Route(noTime, forebay.Output(slog.LevelInfo, os.Stdout)))
+	r, err := forebay.NewRouter(forebay.Context(trace), forebay.Route(noTime, forebay.Writer(os.Stdout, forebay.Direct())))
 	check(err)
 	ctx := context.WithValue(context.Background(), traceKey{}, "4bf92f35")
 	slog.New(r).InfoContext(ctx, "hello", "n", 1)
@@ -170,7 +170,7 @@ func ExampleOnError() {
 	told := make(chan batch.Event, 10)
 	r, err := forebay.NewRouter(
 		forebay.OnError(func(ev batch.Event) { told <- ev }),
-		forebay.Route(noTime, forebay.Output(slog.LevelInfo, &flaky{}, forebay.Name("disk"))))
+		forebay.Route(noTime, forebay.Writer(&flaky{}, forebay.Direct(), forebay.Name("disk"))))
 	check(err)
 	log := r.Logger()
 	log.Info("one")
@@ -188,8 +188,8 @@ func ExampleOnError() {
 
 func ExampleRouter_Stats() {
 	r, err := forebay.NewRouter(forebay.Route(noTime,
-		forebay.Output(slog.LevelInfo, io.Discard, forebay.Name("all")),
-		forebay.Output(slog.LevelError, io.Discard, forebay.Name("errors"))))
+		forebay.Writer(io.Discard, forebay.Direct(), forebay.Name("all")),
+		forebay.Writer(io.Discard, forebay.Direct(), forebay.Level(slog.LevelError), forebay.Name("errors"))))
 	check(err)
 	log := r.Logger()
 	log.Info("one")
@@ -206,7 +206,7 @@ func ExampleRouter_Flush() {
 	var dst strings.Builder
 	buffered, err := deliver.NewOutput(deliver.ToWriter(&dst), nil)
 	check(err)
-	r, err := forebay.NewRouter(forebay.Route(noTime, forebay.OutputCloser(slog.LevelInfo, buffered)))
+	r, err := forebay.NewRouter(forebay.Route(noTime, forebay.Writer(buffered, forebay.CloseWriter())))
 	check(err)
 	defer r.Close(context.Background())
 	r.Logger().Info("hello")
@@ -219,7 +219,7 @@ func ExampleRouter_Flush() {
 // What is logged before the destination is known is not lost.
 func ExampleSlot() {
 	slot := forebay.NewSlot(64 << 10)
-	r, err := forebay.NewRouter(forebay.Route(noTime, forebay.OutputCloser(slog.LevelInfo, slot)))
+	r, err := forebay.NewRouter(forebay.Route(noTime, forebay.Writer(slot, forebay.CloseWriter())))
 	check(err)
 	log := r.Logger()
 	log.Info("reading the configuration")
@@ -236,7 +236,7 @@ func ExampleSlot() {
 // In place of os.Exit and log.Fatal, which would lose the last records.
 func ExampleExit() {
 	main := func(buffered io.WriteCloser) {
-		r, err := forebay.NewRouter(forebay.CloseOnExit(), forebay.Route(noTime, forebay.OutputCloser(slog.LevelInfo, buffered)))
+		r, err := forebay.NewRouter(forebay.CloseOnExit(), forebay.Route(noTime, forebay.Writer(buffered, forebay.Direct(), forebay.CloseWriter())))
 		check(err)
 		r.Logger().Error("cannot go on")
 		forebay.Exit(1)

@@ -2,7 +2,6 @@ package forebay
 
 import (
 	"context"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -28,9 +27,9 @@ func TestExit(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := &device{}
-	a := newRouter(t, CloseOnExit(), Route(plain(), OutputCloser(nil, sw)))
-	b := newRouter(t, CloseOnExit(), Route(plain(), OutputCloser(nil, devClose{d})))
-	c := newRouter(t, Route(plain(), OutputCloser(nil, devClose{&device{}})))
+	a := newRouter(t, CloseOnExit(), Route(plain(), Writer(sw, CloseWriter())))
+	b := newRouter(t, CloseOnExit(), Route(plain(), Writer(devClose{d}, Direct(), CloseWriter())))
+	c := newRouter(t, Route(plain(), Writer(devClose{&device{}}, Direct(), CloseWriter())))
 	for _, r := range []*Router{a, b, c} {
 		r.Logger().Info("last words")
 	}
@@ -56,8 +55,8 @@ func TestExitHang(t *testing.T) {
 		stderr := captureStderr(t)
 		release := make(chan struct{})
 		d := &device{do: func(string) error { <-release; return nil }}
-		newRouter(t, quiet(), CloseOnExit(), Route(plain(), OutputCloser(nil, devClose{d}, Name("hung"))))
-		newRouter(t, quiet(), CloseOnExit(), Route(plain(), OutputCloser(nil, NewSlot(0), Name("never set")))).Logger().Info("m")
+		newRouter(t, quiet(), CloseOnExit(), Route(plain(), Writer(devClose{d}, Direct(), CloseWriter(), Name("hung"))))
+		newRouter(t, quiet(), CloseOnExit(), Route(plain(), Writer(NewSlot(0), CloseWriter(), Name("never set")))).Logger().Info("m")
 		Exit(0)
 		if took != defaultExitTimeout {
 			t.Errorf("Exit took %v", took)
@@ -103,7 +102,7 @@ func TestDefaultReport(t *testing.T) {
 		}
 		return len(p), nil
 	})
-	r := newRouter(t, Route(plain(), Output(slog.LevelInfo, w, Name("disk"))))
+	r := newRouter(t, Route(plain(), Writer(w, Direct(), Name("disk"))))
 	for range 5 {
 		r.Logger().Info("m")
 	}

@@ -93,9 +93,9 @@ func TestHostile(t *testing.T) {
 	k := &tank{}
 	chain := &encode.Options{Errors: "chain"} // the form that calls the most methods
 	r := newRouter(t,
-		Route(encode.JSON(chain), Output(nil, &js, Name("json")), Output(nil, k)),
-		Route(encode.Logfmt(chain), Output(nil, &lf, Name("logfmt"))),
-		Route(encode.Console(chain), Output(nil, &con, Name("console"))))
+		Route(encode.JSON(chain), Writer(&js, Direct(), Name("json")), Writer(k)),
+		Route(encode.Logfmt(chain), Writer(&lf, Direct(), Name("logfmt"))),
+		Route(encode.Console(chain), Writer(&con, Direct(), Name("console"))))
 	times := []time.Time{{}, time.Now(), time.Unix(0, math.MinInt64).Add(-time.Hour), time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC)}
 	for name, a := range hostile() {
 		t.Run(name, func(t *testing.T) {
@@ -149,7 +149,7 @@ func TestHostile(t *testing.T) {
 // same router while it is being resolved.
 func TestHostileReentrant(t *testing.T) {
 	var d lines
-	r := newRouter(t, quiet(), Route(plain(), Output(nil, &d)))
+	r := newRouter(t, quiet(), Route(plain(), Writer(&d, Direct())))
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		r.Logger().Info("m", slog.Any("k", valuer(func() slog.Value { runtime.Goexit(); return slog.Value{} })))
@@ -175,7 +175,7 @@ func TestErrorsAreAskedOncePerRoute(t *testing.T) {
 	var text, unwrap, stack int
 	chain := &encode.Options{Errors: "chain"}
 	e := &askedError{&text, &unwrap, &stack}
-	out := func(name string) OutputSpec { return Output(nil, &lines{}, Name(name)) }
+	out := func(name string) OutputSpec { return Writer(&lines{}, Direct(), Name(name)) }
 	r := newRouter(t,
 		Route(encode.JSON(chain), out("a"), out("b"), out("c")),
 		Route(encode.Logfmt(chain), out("d"), out("e")))

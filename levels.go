@@ -125,7 +125,7 @@ func (r *Router) SetLevel(name string, l slog.Leveler) {
 
 // Levels returns the names that have loggers or a level. The value is the level set by
 // [Router.SetLevel] for the name or a name above it, otherwise slog.LevelInfo. The levels of
-// outputs ([Level], [Output]) are not considered: such a level can exclude further records,
+// outputs ([Level]) are not considered: such a level can exclude further records,
 // and it alone applies if SetLevel has set no level. The caller owns the map.
 func (r *Router) Levels() map[string]slog.Level {
 	c := r.core()

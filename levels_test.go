@@ -21,7 +21,7 @@ import (
 
 // EnabledForAny knows of a name before there is a logger of it.
 func TestEnabledForAny(t *testing.T) {
-	r := newRouter(t, Output(nil, io.Discard), Output(slog.LevelError, new(lines)))
+	r := newRouter(t, Writer(io.Discard, Direct()), Writer(new(lines), Direct(), Level(slog.LevelError)))
 	var none Router
 	if none.h.EnabledForAny(slog.LevelError) {
 		t.Error("a Router without outputs takes records")
@@ -67,7 +67,11 @@ func TestLevelsModel(t *testing.T) {
 			}
 			w := new(lines)
 			outs, bufs = append(outs, l), append(bufs, w)
-			specs = append(specs, Output(l, w))
+			opts := []OutputOption{Direct()}
+			if l != nil {
+				opts = append(opts, Level(l))
+			}
+			specs = append(specs, Writer(w, opts...))
 		}
 		r := newRouter(t, Route(plain(), specs...))
 		log := r.Logger()
@@ -148,7 +152,7 @@ func modelLevel(set map[string]slog.Level, name string) (slog.Level, bool) {
 // A handler that is called without asking Enabled keeps to the level of its name.
 func TestLevelOfHandle(t *testing.T) {
 	var w lines
-	r := newRouter(t, Route(plain(), Output(slog.LevelDebug, &w)))
+	r := newRouter(t, Route(plain(), Writer(&w, Direct(), Level(slog.LevelDebug))))
 	r.SetLevel("db", slog.LevelWarn)
 	rec := slog.NewRecord(time.Unix(1700000000, 0), slog.LevelInfo, "m", 0)
 	if err := r.Logger().Named("db").Slog().Handler().Handle(context.Background(), rec); err != nil || w.len() != 0 {
@@ -163,7 +167,7 @@ func TestLevelOfHandle(t *testing.T) {
 func TestTopAttrs(t *testing.T) {
 	type key struct{}
 	var a, b lines
-	r := newRouter(t, Route(plain(), Output(nil, &a)), Route(encode.Logfmt(&encode.Options{TimeKey: "-"}), Output(nil, &b)),
+	r := newRouter(t, Route(plain(), Writer(&a, Direct())), Route(encode.Logfmt(&encode.Options{TimeKey: "-"}), Writer(&b, Direct())),
 		Context(func(ctx context.Context, dst []slog.Attr) []slog.Attr {
 			if ctx == nil {
 				return dst
@@ -207,7 +211,7 @@ func TestTopAttrs(t *testing.T) {
 // A function of the context that ends the goroutine, or panics, loses no record.
 func TestTopAttrsGoexit(t *testing.T) {
 	var w lines
-	r := newRouter(t, quiet(), Route(plain(), Output(nil, &w)), Context(func(context.Context, []slog.Attr) []slog.Attr { panic("oops") }))
+	r := newRouter(t, quiet(), Route(plain(), Writer(&w, Direct())), Context(func(context.Context, []slog.Attr) []slog.Attr { panic("oops") }))
 	r.Logger().InfoContext(t.Context(), "m", slog.Int("x", 1))
 	if want := []string{`{"level":"INFO","msg":"m","x":1}` + "\n"}; !slices.Equal(w.all(), want) {
 		t.Errorf("%q, want %q", w.all(), want)
@@ -219,7 +223,7 @@ func TestTopAllocs(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
-	r := newRouter(t, Route(plain(), Output(nil, io.Discard)), Context(func(_ context.Context, dst []slog.Attr) []slog.Attr {
+	r := newRouter(t, Route(plain(), Writer(io.Discard, Direct())), Context(func(_ context.Context, dst []slog.Attr) []slog.Attr {
 		return append(dst, slog.Int("id", 1))
 	}))
 	ctx := t.Context()
@@ -235,7 +239,7 @@ func TestTopAllocs(t *testing.T) {
 // The source position is that of the caller, with a skip that of the helper's caller.
 func TestCallerSkip(t *testing.T) {
 	var w lines
-	r := newRouter(t, Route(encode.JSON(&encode.Options{TimeKey: "-", AddSource: true, Caller: "short"}), Output(nil, &w)))
+	r := newRouter(t, Route(encode.JSON(&encode.Options{TimeKey: "-", AddSource: true, Caller: "short"}), Writer(&w, Direct())))
 	log := r.Logger()
 	for name, helper := range map[string]func(*Logger){
 		"Logger": func(l *Logger) { l.WithCallerSkip(1).InfoContext(t.Context(), "m") },

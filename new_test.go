@@ -47,11 +47,11 @@ func TestNewFaults(t *testing.T) {
 		{nil, []string{"routes: there is none; give an output"}, false},
 		{[]forebay.Option{
 			forebay.Console(nil), forebay.Console(nilFile), forebay.Writer(nilLog), forebay.To(nil),
-			forebay.Output(slog.LevelInfo, nilLog), forebay.To(deliver.SendFunc(deliver.Traits{}, nil)),
+			forebay.Writer(nilLog, forebay.Direct()), forebay.To(deliver.SendFunc(deliver.Traits{}, nil)),
 		}, []string{
 			"output 1 (forebay.Console): the writer is nil", "output 2 (forebay.Console): the writer is nil (*os.File)",
 			"output 3 (forebay.Writer): the writer is nil (*file.File)", "output 4 (forebay.To): the destination is nil",
-			"output 5: the writer is nil; give one", "output 6 (forebay.To): the destination is nil; give one",
+			"output 5 (forebay.Writer): the writer is nil; give one", "output 6 (forebay.To): the destination is nil; give one",
 		}, false},
 		{[]forebay.Option{forebay.File("nodir/app.log"), forebay.File("")}, []string{
 			"output 1 (forebay.File): file: cannot open \"nodir/app.log\": its directory does not exist", "output 2 (forebay.File): file: cannot open a log file: its path is empty",
@@ -64,12 +64,17 @@ func TestNewFaults(t *testing.T) {
 		}, false},
 		{[]forebay.Option{
 			forebay.Console(os.Stderr, forebay.Rotate(1, 1)), forebay.File("a.log", loki.Label("a", "b")),
-			loki.To("http://h", loki.Label("a", "b"), forebay.Compress("gzip")), forebay.Output(nil, io.Discard, forebay.Spool("s")),
+			loki.To("http://h", loki.Label("a", "b"), forebay.Compress("gzip")), forebay.Writer(io.Discard, forebay.Direct(), forebay.Spool("s")),
 			forebay.File("b.log", forebay.BusyTimeout(1)),
+			forebay.Console(os.Stderr, forebay.Direct()), forebay.File("c.log", forebay.CloseWriter()), forebay.Writer(forebay.NewSlot(0), forebay.Buffer(1<<20)),
+			forebay.Writer(io.Discard, forebay.CloseWriter()), forebay.Writer(io.Discard, forebay.Direct(), forebay.CloseWriter()),
 		}, []string{
 			"output 1 (forebay.Console): forebay.Rotate does not apply to it", "output 2 (forebay.File): loki.Label does not apply to it",
-			"output 3 (loki.To): forebay.Compress does not apply to it", "output 4: forebay.Spool does not apply to it, because it writes in the caller",
+			"output 3 (loki.To): forebay.Compress does not apply to it", "output 4 (forebay.Writer): forebay.Spool does not apply to it, because it writes in the caller; leave out Direct",
 			"output 5 (forebay.File): BusyTimeout does not apply to it; see WhenFull",
+			"output 6 (forebay.Console): Direct does not apply to it; use Writer(w, Direct())", "output 7 (forebay.File): CloseWriter does not apply to it; leave it out",
+			"output 8 (forebay.Writer): forebay.Buffer does not apply to it, because its writer has memory; leave it out",
+			"output 9 (forebay.Writer): CloseWriter: the writer (io.discard) has no method Close; leave it out", "output 10 (forebay.Writer): CloseWriter: the writer (io.discard) has no method Close",
 		}, false},
 		{[]forebay.Option{
 			forebay.File("a.log", forebay.Rotate(0, 1)), forebay.File("b.log", forebay.Rotate(1, -1)), forebay.File("c.log", forebay.RotateEvery(1, 0)),
@@ -228,7 +233,7 @@ func TestNewEncodesOnce(t *testing.T) {
 	calls := 0
 	v := valuer(func() slog.Value { calls++; return slog.IntValue(calls) })
 	var a, b, c syncBuffer
-	log, err := forebay.New(forebay.Writer(&a), forebay.Writer(&b), forebay.Output(slog.LevelInfo, &c))
+	log, err := forebay.New(forebay.Writer(&a), forebay.Writer(&b), forebay.Writer(&c, forebay.Direct()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -341,6 +346,48 @@ func TestLoggerCloseReportsKeptRecords(t *testing.T) {
 	if want := "forebay: close: output x: 2 records kept in " + dir + " for the next start\n"; text != want {
 		t.Errorf("standard error has %q, want %q", text, want)
 	}
+}
+
+// CloseWriter closes the writer of a buffered output after its records; without it the writer
+// stays open.
+func TestCloseWriter(t *testing.T) {
+	for _, closes := range []bool{false, true} {
+		f, err := os.Create(filepath.Join(t.TempDir(), "log"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		w := &closeRecorder{}
+		var opts []forebay.OutputOption
+		if closes {
+			opts = append(opts, forebay.CloseWriter())
+		}
+		log, err := forebay.New(forebay.Writer(f, opts...), forebay.Writer(w, opts...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.Info("hello")
+		if err := log.Close(); err != nil {
+			t.Error(err)
+		}
+		text, err := os.ReadFile(f.Name())
+		if err != nil || !strings.Contains(string(text), "hello") || !strings.Contains(w.String(), "hello") {
+			t.Errorf("file %q, %v, writer %q", text, err, w.String())
+		}
+		if _, err := f.WriteString("more"); errors.Is(err, os.ErrClosed) != closes || w.closed != closes {
+			t.Errorf("CloseWriter %t: file %v, writer closed %t", closes, err, w.closed)
+		}
+	}
+}
+
+type closeRecorder struct {
+	bytes.Buffer
+	closed bool
+}
+
+func (c *closeRecorder) Close() error {
+	c.closed = true
+	return nil
 }
 
 // stderrOf returns what f writes to os.Stderr.

@@ -22,9 +22,9 @@ const defaultBusyTimeout = 250 * time.Millisecond
 type Option interface{ applyRouter(*config) }
 
 // An OutputOption configures one output. [Level], [Name], [Encoder] and [OnError] apply to all
-// outputs. [Spool], [CrashSafe], [WhenFull], [Buffer] and [Delivery] apply to all outputs
-// except [Output] and [OutputCloser], to which [BusyTimeout] applies. [Rotate], [RotateEvery]
-// and [Compress] apply to [File]. Packages with outputs have additional options. If an option
+// outputs. [Spool], [CrashSafe], [WhenFull], [Buffer] and [Delivery] apply to outputs with
+// memory: to all except those of [Direct], to which [BusyTimeout] applies. [Direct] and
+// [CloseWriter] apply to [Writer]. [Rotate], [RotateEvery] and [Compress] apply to [File]. Packages with outputs have additional options. If an option
 // is given twice, the last one wins.
 type OutputOption interface{ applyOutput(*OutputSpec) }
 
@@ -126,8 +126,8 @@ func Durations(form string) Option {
 // OnError is given to an output, fn receives only the events of that output. The default
 // writes a line to standard error; to disable it, pass a function that does nothing.
 //
-// If the writer of an [Output] or [OutputCloser] is a deliver.Output, failures of its
-// destination go to the OnError of that deliver.Output, not to fn.
+// If the writer of [Writer] is a deliver.Output, failures of its destination go to the OnError
+// of that deliver.Output, not to fn.
 func OnError(fn func(batch.Event)) CommonOption { return onError(fn) }
 
 type onError func(batch.Event)
@@ -153,24 +153,25 @@ func (d busyTimeout) applyOutput(o *OutputSpec) { o.busy, o.busySet = time.Durat
 
 // Name sets the name of the output in stats, reports and events. Names must be unique. The
 // default is the kind of the output, such as "console", "file:app.log" or "loki", with #2
-// appended for the second one. For [Output] it is the result of the writer's method Name, or
-// the writer's type.
+// appended for the second one. For a direct output, and for a writer with a method WriteRecord,
+// it is the result of the writer's method Name, or the writer's type.
 func Name(name string) OutputOption { return outputName(name) }
 
 type outputName string
 
 func (n outputName) applyOutput(o *OutputSpec) { o.name = string(n) }
 
-// An OutputSpec describes one output of a Router. [Console], [File], [Writer], [To], [Output],
-// [OutputCloser] and the functions To of other packages return one. It is an [Option]: if it
+// An OutputSpec describes one output of a Router. [Console], [File], [Writer], [To] and the
+// functions To of other packages return one. It is an [Option]: if it
 // is given to [New] or [NewRouter] without a Route, it has the encoder of its option [Encoder]
 // or the default encoder. Outputs with the same encoder share its result.
 type OutputSpec struct {
-	kind     string // what made it, "forebay.File"; "" for Output
+	kind     string // the function that made it, such as "forebay.File"
 	level    slog.Leveler
 	levelNil bool // Level(nil)
-	w        io.Writer
-	closes   bool
+	w        io.Writer // nil: driver is given
+	direct   bool      // the option Direct
+	closes   bool      // w is closed with the Router
 	name     string
 	enc      encode.Encoder
 	encSet   bool
@@ -179,7 +180,7 @@ type OutputSpec struct {
 	busySet  bool
 	nilOpt   bool
 
-	driver   driver    // nil: w is given
+	driver   driver    // nil: w is given, and written to in the calling goroutine
 	settings []setting // for the driver
 
 	events *reporter // set by the builder
@@ -197,37 +198,5 @@ func newSpec(o OutputSpec, opts []OutputOption) OutputSpec {
 		}
 		opt.applyOutput(&o)
 	}
-	return o
-}
-
-// Output returns an output that writes records at level and above to w. If level is nil, it is
-// slog.LevelInfo. The level may change at any time, as a *slog.LevelVar does; httpops.Level
-// serves one over HTTP. The Router does not close w.
-//
-// If w has a method Encoder() encode.Encoder, it provides the encoder of an output without a
-// Route and without the option [Encoder].
-//
-// If w has a method WriteRecord(p []byte, m batch.Meta) error, the output is buffered and that
-// method is called. If w waits without limit when it is full (slab.Block), a hanging
-// destination blocks the caller, which then logs to no other output either. With the default
-// (slab.BlockFor) the wait ends after one timeout.
-//
-// Any other w is a direct output: each record is one Write in the calling goroutine. Writes
-// are serialized, even if w is given to several outputs. Therefore the type of w must be
-// comparable: pass a pointer instead of a function or a struct with slices. w must not retain
-// p.
-//
-// A direct output completes short writes. A failed write is not repeated, and the record is
-// counted as dropped{failed}. If part of the record was written, the remainder is tried once
-// more. If that fails as well, and records end with a newline, the next record is preceded by
-// one, so that only the torn record is damaged.
-func Output(level slog.Leveler, w io.Writer, opts ...OutputOption) OutputSpec {
-	return newSpec(OutputSpec{level: level, w: buffered(w)}, opts)
-}
-
-// OutputCloser is like [Output], but [Router.Close] closes wc.
-func OutputCloser(level slog.Leveler, wc io.WriteCloser, opts ...OutputOption) OutputSpec {
-	o := Output(level, wc, opts...)
-	o.closes = true
 	return o
 }

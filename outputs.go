@@ -1,6 +1,7 @@
 package forebay
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -19,15 +20,80 @@ import (
 // records are buffered, for at most 100 ms if w keeps up. Records of level ERROR are written
 // at once.
 func Console(w io.Writer, opts ...OutputOption) OutputSpec {
-	return Driver("forebay.Console", stream{w, "console", true}, openStream, opts...)
+	return Driver("forebay.Console", stream{w: w, name: "console", console: true}, openStream, opts...)
 }
 
-// Writer returns an output of JSON lines to w; the option [Encoder] sets another format. One
-// goroutine writes to w; see deliver.ToWriter. Records are buffered in memory until w has
-// accepted them. The Router does not close w. For one Write per record in the calling
-// goroutine use [Output].
+// Writer returns an output of JSON lines to w; the option [Encoder] sets another format. Records
+// are buffered in memory until w has accepted them, and one goroutine writes to w; see
+// deliver.ToWriter. With [Direct], the calling goroutine writes each record instead. The Router
+// does not close w, unless [CloseWriter] is given.
+//
+// If w has a method WriteRecord(p []byte, m batch.Meta) error, it has its own memory, and the
+// output passes each record to that method. A deliver.Output, a [SlabWriter] and a [Slot] are
+// such writers. If w waits without limit when it is full (slab.Block), a hanging destination
+// blocks the caller, which then logs to no other output either. With the default
+// (slab.BlockFor) the wait ends after one timeout.
+//
+// If such a w, or a w with Direct, has a method Encoder() encode.Encoder, it provides the
+// encoder of an output without a Route and without the option Encoder.
 func Writer(w io.Writer, opts ...OutputOption) OutputSpec {
-	return Driver("forebay.Writer", stream{w, "writer", false}, openStream, opts...)
+	o := newSpec(OutputSpec{kind: writerKind}, opts)
+	if _, ok := w.(recorder); ok || o.direct {
+		o.w = buffered(w)
+		return o
+	}
+	o.driver = driverOf[stream]{stream{w: w, name: "writer", closes: o.closes}, openStream}
+	return o
+}
+
+const writerKind = "forebay.Writer"
+
+// Direct makes [Writer] write each record with one Write in the calling goroutine: the record is in
+// the operating system when the call returns, and the output needs no memory and no goroutine. The
+// options of memory and delivery do not apply to it. [BusyTimeout] limits the wait for a Write that
+// does not return. By default, Writer buffers records. Direct has no effect on a w with a method
+// WriteRecord.
+//
+// Writes are serialized, even if w is given to several outputs. Therefore the type of w must be
+// comparable: pass a pointer instead of a function or a struct with slices. w must not retain
+// p.
+//
+// A direct output completes short writes. A failed write is not repeated, and the record is
+// counted as dropped{failed}. If part of the record was written, the remainder is tried once
+// more. If that fails as well, and records end with a newline, the next record is preceded by
+// one, so that only the torn record is damaged.
+func Direct() OutputOption {
+	return writerOption(func(o *OutputSpec) { o.direct = true })
+}
+
+// CloseWriter makes [Router.Close] close the writer of [Writer], which must have a method Close. By
+// default the Router does not close it.
+func CloseWriter() OutputOption {
+	return writerOption(func(o *OutputSpec) { o.closes = true })
+}
+
+// A writerOption is an option of Writer only.
+type writerOption func(*OutputSpec)
+
+func (f writerOption) applyOutput(o *OutputSpec) { f(o) }
+
+// writerFault returns the reason why Direct or CloseWriter does not apply to o, or nil.
+func (o *OutputSpec) writerFault() error {
+	_, closer := o.w.(io.Closer)
+	_, ends := o.w.(shutdowner)
+	switch {
+	case o.direct && o.kind != writerKind:
+		return errors.New("Direct does not apply to it; use Writer(w, Direct())")
+	case o.closes && o.kind != writerKind:
+		return errors.New("CloseWriter does not apply to it; leave it out")
+	case o.closes && o.driver == nil && !isNil(o.w) && !closer && !ends:
+		return errNoClose(o.w)
+	}
+	return nil
+}
+
+func errNoClose(w io.Writer) error {
+	return fmt.Errorf("CloseWriter: the writer (%T) has no method Close; leave it out", w)
 }
 
 // stream configures Console and Writer.
@@ -35,6 +101,7 @@ type stream struct {
 	w       io.Writer
 	name    string
 	console bool
+	closes  bool
 }
 
 func openStream(c *stream, s *Setup) (deliver.Destination, error) {
@@ -48,12 +115,28 @@ func openStream(c *stream, s *Setup) (deliver.Destination, error) {
 	if c.console && s.Encoder == nil {
 		s.Encoder = encode.Console(&encode.Options{Color: isFile && encode.ColorTerminal(f)})
 	}
-	if !isFile {
-		return deliver.ToWriter(c.w), nil
+	switch wc, ok := c.w.(io.WriteCloser); {
+	case c.closes && !ok:
+		return nil, errNoClose(c.w)
+	case isFile:
+		d := file.NewStdio(f, s.Name)
+		if err := d.Check(); err != nil || !c.closes {
+			return d, err
+		}
+		return closingFile{d, f}, nil
+	case c.closes:
+		return deliver.ToWriteCloser(wc), nil
 	}
-	d := file.NewStdio(f, s.Name)
-	return d, d.Check()
+	return deliver.ToWriter(c.w), nil
 }
+
+// closingFile is the destination of a file that is closed with the Router.
+type closingFile struct {
+	*file.Stdio
+	f *os.File
+}
+
+func (c closingFile) Close(context.Context) error { return c.f.Close() }
 
 // File returns an output that appends to the file at path, one JSON object per line; the
 // option [Encoder] sets another format. The file is created if it is missing; its directory

@@ -69,7 +69,7 @@ func TestPanicsAreReportedOnce(t *testing.T) {
 			"inline": func(b *brittle, o ...OutputOption) OutputSpec {
 				return To(badOpen{deliver.SendFunc(deliver.Traits{Inline: true}, b.send), b}, o...)
 			},
-			"direct": func(b *brittle, o ...OutputOption) OutputSpec { return Output(nil, b, o...) },
+			"direct": func(b *brittle, o ...OutputOption) OutputSpec { return Writer(b, append(o, Direct())...) },
 		} {
 			t.Run(how+"/"+name, func(t *testing.T) {
 				bubble.Test(t, func(t *testing.T) {

@@ -16,7 +16,7 @@ func TestRedactionAllocates(t *testing.T) {
 	if race.Enabled { // which allocates, and makes pools forget
 		t.Skip("with the race detector")
 	}
-	r, err := NewRouter(Route(encode.JSON(nil), Output(nil, io.Discard)), RedactKeys("password", "user.token", "*secret*"), RedactPaths("http.*.authorization"))
+	r, err := NewRouter(Route(encode.JSON(nil), Writer(io.Discard, Direct())), RedactKeys("password", "user.token", "*secret*"), RedactPaths("http.*.authorization"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -141,7 +141,7 @@ func ships(t *testing.T, told func(batch.Event)) []ship {
 		}
 		o := deliver.OutputOptions{Codec: d.Encoder().Codec(), Deliver: impatient}
 		set(&o)
-		return d.Encoder(), forebay.OutputCloser(nil, output(t, d, o))
+		return d.Encoder(), forebay.Writer(output(t, d, o), forebay.CloseWriter())
 	}
 	// posted catches requests, and answers what answer says.
 	posted := func(t *testing.T, b *bucket, answer func(body []byte) string) *http.Client {
@@ -162,14 +162,14 @@ func ships(t *testing.T, told func(batch.Event)) []ship {
 	hungUp := make(chan struct{})
 	ships := []ship{
 		{name: "console", open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
-			return encode.Console(nil), forebay.Output(nil, b)
+			return encode.Console(nil), forebay.Writer(b, forebay.Direct())
 		}},
 		{name: "file", after: catch("file"), open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
 			f, err := file.Open(filepath.Join(dir("file"), "app.log"), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return encode.Logfmt(nil), forebay.OutputCloser(nil, output(t, deliver.ToWriteCloser(f), deliver.OutputOptions{Codec: encode.Logfmt(nil).Codec()}))
+			return encode.Logfmt(nil), forebay.Writer(output(t, deliver.ToWriteCloser(f), deliver.OutputOptions{Codec: encode.Logfmt(nil).Codec()}), forebay.CloseWriter())
 		}},
 		{name: "tcp", open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
 			d, err := netsink.New(netsink.Config{Address: "tcp://peer:1", Dial: func(context.Context, string, string) (net.Conn, error) {
@@ -184,7 +184,7 @@ func ships(t *testing.T, told func(batch.Event)) []ship {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return encode.JSON(nil), forebay.OutputCloser(nil, output(t, d, deliver.OutputOptions{}))
+			return encode.JSON(nil), forebay.Writer(output(t, d, deliver.OutputOptions{}), forebay.CloseWriter())
 		}, after: func(*testing.T, *bucket) { <-hungUp }},
 		{name: "Forward", open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
 			peer := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
@@ -210,7 +210,7 @@ func ships(t *testing.T, told func(batch.Event)) []ship {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return enc, forebay.OutputCloser(nil, output(t, d, deliver.OutputOptions{Codec: fluent.Codec()}))
+			return enc, forebay.Writer(output(t, d, deliver.OutputOptions{Codec: fluent.Codec()}), forebay.CloseWriter())
 		}},
 		{name: "Loki", open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
 			c := lokiConfig()
@@ -236,14 +236,14 @@ func ships(t *testing.T, told func(batch.Event)) []ship {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return x.Encoder(), forebay.OutputCloser(nil, output(t, x, deliver.OutputOptions{Codec: x.Encoder().Codec()}))
+			return x.Encoder(), forebay.Writer(output(t, x, deliver.OutputOptions{Codec: x.Encoder().Codec()}), forebay.CloseWriter())
 		}},
 		{name: "HTTP", open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
 			d, err := httpsink.New(httpsink.Config{URL: "http://splunk.test", API: "hec", HEC: map[string]string{"index": "main"}, HTTP: httpclient.Options{Client: posted(t, b, func([]byte) string { return `{"code":0}` })}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			return encode.JSON(nil), forebay.OutputCloser(nil, output(t, d, deliver.OutputOptions{}))
+			return encode.JSON(nil), forebay.Writer(output(t, d, deliver.OutputOptions{}), forebay.CloseWriter())
 		}},
 		{name: "Elasticsearch that refuses what it repeats", after: catch("elastic"), open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
 			d, err := httpsink.New(httpsink.Config{
@@ -263,7 +263,7 @@ func ships(t *testing.T, told func(batch.Event)) []ship {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return encode.JSON(nil), forebay.OutputCloser(nil, output(t, d, deliver.OutputOptions{DeadLetterFile: filepath.Join(dir("elastic"), "f")}))
+			return encode.JSON(nil), forebay.Writer(output(t, d, deliver.OutputOptions{DeadLetterFile: filepath.Join(dir("elastic"), "f")}), forebay.CloseWriter())
 		}},
 		{name: "Loki that is down", after: catch("loki"), open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
 			c := lokiConfig()
@@ -277,20 +277,20 @@ func ships(t *testing.T, told func(batch.Event)) []ship {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return d.Encoder(), forebay.OutputCloser(nil, output(t, d, deliver.OutputOptions{
+			return d.Encoder(), forebay.Writer(output(t, d, deliver.OutputOptions{
 				Codec: fluent.Codec(), FallbackFile: filepath.Join(dir("forward"), "fallback"), Deliver: impatient,
-			}))
+			}), forebay.CloseWriter())
 		}},
 		{name: "spool", after: catch("spool"), open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
-			return encode.JSON(nil), forebay.OutputCloser(nil, output(t, answering(batch.FailedOutcome(errDown)), deliver.OutputOptions{SpoolDir: dir("spool")}))
+			return encode.JSON(nil), forebay.Writer(output(t, answering(batch.FailedOutcome(errDown)), deliver.OutputOptions{SpoolDir: dir("spool")}), forebay.CloseWriter())
 		}},
 		{name: "fallback file", after: catch("fallback"), open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
-			return encode.JSON(nil), forebay.OutputCloser(nil, output(t, answering(batch.FailedOutcome(errDown)),
-				deliver.OutputOptions{FallbackFile: filepath.Join(dir("fallback"), "f")}))
+			return encode.JSON(nil), forebay.Writer(output(t, answering(batch.FailedOutcome(errDown)),
+				deliver.OutputOptions{FallbackFile: filepath.Join(dir("fallback"), "f")}), forebay.CloseWriter())
 		}},
 		{name: "dead letters", after: catch("dead"), open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
-			return encode.JSON(nil), forebay.OutputCloser(nil, output(t, answering(batch.Outcome{Refused: batch.All(), Refusal: errors.New("never")}),
-				deliver.OutputOptions{DeadLetterFile: filepath.Join(dir("dead"), "f")}))
+			return encode.JSON(nil), forebay.Writer(output(t, answering(batch.Outcome{Refused: batch.All(), Refusal: errors.New("never")}),
+				deliver.OutputOptions{DeadLetterFile: filepath.Join(dir("dead"), "f")}), forebay.CloseWriter())
 		}},
 		{name: "encoder that fails", open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
 			c := lokiConfig()
@@ -312,7 +312,7 @@ func ships(t *testing.T, told func(batch.Event)) []ship {
 				}
 				return batch.FailedOutcome(ctx.Err())
 			})
-			return encode.JSON(nil), forebay.OutputCloser(nil, output(t, hangs, deliver.OutputOptions{CrashDir: dir("crash")}))
+			return encode.JSON(nil), forebay.Writer(output(t, hangs, deliver.OutputOptions{CrashDir: dir("crash")}), forebay.CloseWriter())
 		}})
 	}
 	return ships

@@ -32,7 +32,7 @@ func written(t testing.TB, log func(l *slog.Logger), opts ...forebay.Option) str
 	t.Helper()
 	var buf bytes.Buffer
 	enc := encode.JSON(&encode.Options{TimeKey: "-", LevelKey: "-"})
-	r, err := forebay.NewRouter(append(opts, forebay.Route(enc, forebay.Output(nil, &buf)))...)
+	r, err := forebay.NewRouter(append(opts, forebay.Route(enc, forebay.Writer(&buf, forebay.Direct())))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func TestRedactionIsAHandler(t *testing.T) {
 		var buf bytes.Buffer
 		slogtest.Run(t, func(t *testing.T) slog.Handler {
 			buf.Reset()
-			r, err := forebay.NewRouter(append(opts, forebay.Route(encode.JSON(nil), forebay.Output(nil, &buf)))...)
+			r, err := forebay.NewRouter(append(opts, forebay.Route(encode.JSON(nil), forebay.Writer(&buf, forebay.Direct())))...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -254,7 +254,7 @@ func TestRedactionAtTheTop(t *testing.T) {
 }
 
 func TestRedactionFaults(t *testing.T) {
-	out := forebay.Route(encode.JSON(nil), forebay.Output(nil, io.Discard))
+	out := forebay.Route(encode.JSON(nil), forebay.Writer(io.Discard, forebay.Direct()))
 	raw, err := deliver.NewOutput(deliver.ToWriter(io.Discard), &deliver.OutputOptions{Codec: encode.RawCodec()})
 	if err != nil {
 		t.Fatal(err)
@@ -285,8 +285,8 @@ func TestRedactionFaults(t *testing.T) {
 	}
 	// Lines of unknown content cannot be looked into.
 	for _, route := range []forebay.Option{
-		forebay.Route(encode.Console(nil), forebay.Output(nil, raw)),
-		forebay.Route(rawEncoder{encode.JSON(nil)}, forebay.Output(nil, io.Discard)),
+		forebay.Route(encode.Console(nil), forebay.Writer(raw)),
+		forebay.Route(rawEncoder{encode.JSON(nil)}, forebay.Writer(io.Discard, forebay.Direct())),
 	} {
 		if _, err := forebay.NewRouter(route); err != nil {
 			t.Error(err)
@@ -391,7 +391,7 @@ func TestRedactionGoexit(t *testing.T) {
 		told := make(chan batch.Event, 10)
 		opts := []forebay.Option{forebay.RedactPattern(secretPattern), forebay.OnError(func(ev batch.Event) { told <- ev })}
 		for range routes {
-			opts = append(opts, forebay.Route(noTime, forebay.Output(nil, &buf)))
+			opts = append(opts, forebay.Route(noTime, forebay.Writer(&buf, forebay.Direct())))
 		}
 		r, err := forebay.NewRouter(opts...)
 		if err != nil {
@@ -418,7 +418,7 @@ func TestRedactionGoexit(t *testing.T) {
 // each route gets.
 func TestRedactionIsOnceForAllRoutes(t *testing.T) {
 	var one, two bytes.Buffer
-	r, err := forebay.NewRouter(forebay.RedactKeys("x"), forebay.Route(noTime, forebay.Output(nil, &one)), forebay.Route(noTime, forebay.Output(nil, &two)))
+	r, err := forebay.NewRouter(forebay.RedactKeys("x"), forebay.Route(noTime, forebay.Writer(&one, forebay.Direct())), forebay.Route(noTime, forebay.Writer(&two, forebay.Direct())))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -455,7 +455,7 @@ func TestRedactionLeavesValuesAlone(t *testing.T) {
 // TestRedactedErrors: the error in place of another has redacted texts only, whoever asks.
 func TestRedactedErrors(t *testing.T) {
 	var got error
-	spy := forebay.Route(spyEncoder{encode.JSON(nil), func(r *encode.Record) { got, _ = r.Attrs[0].Value.Any().(error) }}, forebay.Output(nil, io.Discard))
+	spy := forebay.Route(spyEncoder{encode.JSON(nil), func(r *encode.Record) { got, _ = r.Attrs[0].Value.Any().(error) }}, forebay.Writer(io.Discard, forebay.Direct()))
 	r, err := forebay.NewRouter(forebay.RedactPattern(secretPattern), spy)
 	if err != nil {
 		t.Fatal(err)

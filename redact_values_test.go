@@ -99,10 +99,10 @@ func views(t testing.TB, opts ...forebay.Option) (all []*view) {
 		var got *[]byte
 		if strings.HasPrefix(name, "fluent") {
 			w := &fluentJSON{}
-			out, got = forebay.Output(slog.LevelDebug, w), &w.got
+			out, got = forebay.Writer(w, forebay.Level(slog.LevelDebug)), &w.got
 		} else {
 			w := &capture{}
-			out, got = forebay.Output(slog.LevelDebug, w), &w.got
+			out, got = forebay.Writer(w, forebay.Direct(), forebay.Level(slog.LevelDebug)), &w.got
 		}
 		r, err := forebay.NewRouter(append(opts, forebay.Route(enc, out), forebay.OnError(quiet))...)
 		if err != nil {

@@ -23,7 +23,7 @@ func TestSlogtest(t *testing.T) {
 	var buf bytes.Buffer
 	slogtest.Run(t, func(t *testing.T) slog.Handler {
 		buf.Reset()
-		return newRouter(t, Route(encode.JSON(nil), Output(slog.LevelInfo, &buf)))
+		return newRouter(t, Route(encode.JSON(nil), Writer(&buf, Direct(), Level(slog.LevelInfo))))
 	}, func(t *testing.T) map[string]any {
 		return parseLines(t, &buf)[0]
 	})
@@ -34,7 +34,7 @@ func TestSlogtestLogger(t *testing.T) {
 	var k *tank
 	slogtest.Run(t, func(t *testing.T) slog.Handler {
 		k = &tank{}
-		return newRouter(t, Route(encode.JSON(nil), Output(slog.LevelInfo, k))).Logger().Slog().Handler()
+		return newRouter(t, Route(encode.JSON(nil), Writer(k, Level(slog.LevelInfo)))).Logger().Slog().Handler()
 	}, func(t *testing.T) map[string]any {
 		return parseLines(t, strings.NewReader(strings.Join(k.all(), "")))[0]
 	})
@@ -43,7 +43,7 @@ func TestSlogtestLogger(t *testing.T) {
 // An empty name or no attributes return the receiver, as slog.Handler demands.
 func TestEmptyWithReturnsTheReceiver(t *testing.T) {
 	var buf bytes.Buffer
-	r := newRouter(t, Route(encode.JSON(nil), Output(slog.LevelInfo, &buf)))
+	r := newRouter(t, Route(encode.JSON(nil), Writer(&buf, Direct(), Level(slog.LevelInfo))))
 	var none *Router
 	for _, h := range []slog.Handler{r, none, &Router{}, r.Logger().Slog().Handler(), r.WithGroup("g"), r.WithAttrs([]slog.Attr{slog.Int("a", 1)})} {
 		if h.WithGroup("") != h || h.WithAttrs(nil) != h || h.WithAttrs([]slog.Attr{}) != h {
@@ -58,8 +58,8 @@ func TestOneEncodePerRoute(t *testing.T) {
 	a, b := &countingEncoder{Encoder: plain()}, &countingEncoder{Encoder: plain()}
 	var outs [5]lines
 	r := newRouter(t,
-		Route(a, Output(slog.LevelInfo, &outs[0]), Output(slog.LevelWarn, &outs[1]), Output(slog.LevelDebug, &outs[2])),
-		Route(b, Output(slog.LevelError, &outs[3]), Output(slog.LevelError+4, &outs[4])))
+		Route(a, Writer(&outs[0], Direct(), Level(slog.LevelInfo)), Writer(&outs[1], Direct(), Level(slog.LevelWarn)), Writer(&outs[2], Direct(), Level(slog.LevelDebug))),
+		Route(b, Writer(&outs[3], Direct(), Level(slog.LevelError)), Writer(&outs[4], Direct(), Level(slog.LevelError+4))))
 	log := slog.New(r)
 	log.Debug("d")
 	log.Info("i")
@@ -95,7 +95,7 @@ func TestLevelsChange(t *testing.T) {
 	va, vb := new(slog.LevelVar), new(slog.LevelVar)
 	custom := slog.LevelInfo
 	var c lines
-	r := newRouter(t, Route(plain(), Output(va, &a), Output(vb, &b), Output(leveler(func() slog.Level { return custom }), &c)))
+	r := newRouter(t, Route(plain(), Writer(&a, Direct(), Level(va)), Writer(&b, Direct(), Level(vb)), Writer(&c, Direct(), Level(leveler(func() slog.Level { return custom })))))
 	log, nat := slog.New(r), r.Logger()
 	counts := func() string { return fmt.Sprint(a.len(), b.len(), c.len()) }
 	step := func(l slog.Level, want string) {
@@ -124,7 +124,7 @@ func TestLevelsChange(t *testing.T) {
 
 func TestLevelerPanics(t *testing.T) {
 	var a lines
-	r := newRouter(t, Route(plain(), Output(leveler(func() slog.Level { panic("oops") }), &a)))
+	r := newRouter(t, Route(plain(), Writer(&a, Direct(), Level(leveler(func() slog.Level { panic("oops") })))))
 	slog.New(r).Debug("m")
 	r.Logger().Debug("m")
 	if a.len() != 2 {
@@ -135,7 +135,7 @@ func TestLevelerPanics(t *testing.T) {
 // A nil level is that of slog.HandlerOptions.
 func TestNilLevel(t *testing.T) {
 	var a lines
-	r := newRouter(t, Route(plain(), Output(nil, &a)))
+	r := newRouter(t, Route(plain(), Writer(&a, Direct())))
 	r.Logger().Debug("m")
 	r.Logger().Info("m")
 	if a.len() != 1 {
@@ -147,8 +147,8 @@ func TestNilLevel(t *testing.T) {
 func TestDerived(t *testing.T) {
 	var a, b lines
 	r := newRouter(t,
-		Route(plain(), Output(slog.LevelInfo, &a)),
-		Route(encode.Logfmt(&encode.Options{TimeKey: "-"}), Output(slog.LevelInfo, &b)))
+		Route(plain(), Writer(&a, Direct(), Level(slog.LevelInfo))),
+		Route(encode.Logfmt(&encode.Options{TimeKey: "-"}), Writer(&b, Direct(), Level(slog.LevelInfo))))
 	log := slog.New(r).With("x", 1).WithGroup("g").With("y", 2)
 	log.Info("m", "z", 3)
 	r.Logger().With(slog.Int("x", 1)).WithGroup("g").With(slog.Int("y", 2)).Info("m", slog.Int("z", 3))
@@ -191,7 +191,7 @@ func (s keepingScope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, 
 // gets.
 func TestWithCopies(t *testing.T) {
 	var a lines
-	r := newRouter(t, Route(keepingEncoder{plain()}, Output(slog.LevelInfo, &a)))
+	r := newRouter(t, Route(keepingEncoder{plain()}, Writer(&a, Direct(), Level(slog.LevelInfo))))
 	attrs := []slog.Attr{slog.Int("x", 1)}
 	l := r.Logger().With(attrs...)
 	attrs[0] = slog.Int("x", 2)
@@ -203,7 +203,7 @@ func TestWithCopies(t *testing.T) {
 
 func TestMetaReachesBuffered(t *testing.T) {
 	k := &tank{}
-	r := newRouter(t, Route(plain(), Output(slog.LevelDebug, k)))
+	r := newRouter(t, Route(plain(), Writer(k, Level(slog.LevelDebug))))
 	now := time.Unix(1234, 5678)
 	if err := r.Handle(t.Context(), slog.NewRecord(now, slog.LevelWarn, "m", 0)); err != nil {
 		t.Error(err)
@@ -216,7 +216,7 @@ func TestMetaReachesBuffered(t *testing.T) {
 // The end of the context does not drop the record.
 func TestContextEnded(t *testing.T) {
 	var a lines
-	r := newRouter(t, Route(plain(), Output(slog.LevelInfo, &a)))
+	r := newRouter(t, Route(plain(), Writer(&a, Direct(), Level(slog.LevelInfo))))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	slog.New(r).InfoContext(ctx, "m")
@@ -258,7 +258,7 @@ func TestContextAttrs(t *testing.T) {
 		Context(func(ctx context.Context, dst []slog.Attr) []slog.Attr {
 			return append(dst, slog.Int("gone", 1))[:0]
 		}),
-		Route(plain(), Output(slog.LevelInfo, &a)))
+		Route(plain(), Writer(&a, Direct(), Level(slog.LevelInfo))))
 	log := slog.New(r)
 	ctx := context.WithValue(t.Context(), ctxKey{}, "abc")
 	for _, tt := range []struct {
@@ -308,7 +308,7 @@ func TestContextExits(t *testing.T) {
 	r := newRouter(t, OnError(ev.add),
 		Context(func(_ context.Context, dst []slog.Attr) []slog.Attr { return append(dst, slog.Int("before", 1)) }),
 		Context(func(_ context.Context, dst []slog.Attr) []slog.Attr { runtime.Goexit(); return dst }),
-		Route(plain(), Output(nil, &a)))
+		Route(plain(), Writer(&a, Direct())))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -325,7 +325,7 @@ func TestContextExits(t *testing.T) {
 func TestSource(t *testing.T) {
 	var a lines
 	enc := &countingEncoder{Encoder: encode.JSON(&encode.Options{AddSource: true})}
-	r := newRouter(t, Route(enc, Output(slog.LevelDebug, &a)))
+	r := newRouter(t, Route(enc, Writer(&a, Direct(), Level(slog.LevelDebug))))
 	l, log := r.Logger(), slog.New(r)
 	_, _, line, _ := runtime.Caller(0)
 	l.Debug("m")
@@ -370,9 +370,9 @@ func TestEncodeFails(t *testing.T) {
 			k := &tank{}
 			ev := &eventLog{}
 			r := newRouter(t, OnError(ev.add),
-				Route(plain(), Output(slog.LevelInfo, &a, Name("a"))),
-				Route(enc, Output(slog.LevelInfo, &b, Name("b")), Output(slog.LevelError, &c, Name("c")), Output(slog.LevelInfo, k, Name("k"))),
-				Route(plain(), Output(slog.LevelInfo, &d, Name("d"))))
+				Route(plain(), Writer(&a, Direct(), Level(slog.LevelInfo), Name("a"))),
+				Route(enc, Writer(&b, Direct(), Level(slog.LevelInfo), Name("b")), Writer(&c, Direct(), Level(slog.LevelError), Name("c")), Writer(k, Level(slog.LevelInfo), Name("k"))),
+				Route(plain(), Writer(&d, Direct(), Level(slog.LevelInfo), Name("d"))))
 			log := slog.New(r)
 			for range 3 {
 				var wg sync.WaitGroup
@@ -396,7 +396,7 @@ func TestEncodeFails(t *testing.T) {
 			// The same with one route and one output.
 			bad.n = 0
 			ev = &eventLog{}
-			r = newRouter(t, OnError(ev.add), Route(enc, Output(nil, &lines{}, Name("b"))))
+			r = newRouter(t, OnError(ev.add), Route(enc, Writer(&lines{}, Direct(), Name("b"))))
 			for range 3 {
 				var wg sync.WaitGroup
 				wg.Go(func() { r.Logger().Info("m") })
@@ -443,7 +443,7 @@ func (e brokenEncoder) Scope() encode.Scope { return brokenScope{e.Encoder.Scope
 func TestDeriveFails(t *testing.T) {
 	var a, b lines
 	ev := &eventLog{}
-	r := newRouter(t, OnError(ev.add), Route(brokenEncoder{plain()}, Output(nil, &a, Name("a"))), Route(plain(), Output(nil, &b)))
+	r := newRouter(t, OnError(ev.add), Route(brokenEncoder{plain()}, Writer(&a, Direct(), Name("a"))), Route(plain(), Writer(&b, Direct())))
 	slog.New(r).With("x", 1).WithGroup("g").Info("m", "y", 2)
 	if got, want := a.all()[0], `{"level":"INFO","msg":"m","y":2}`+"\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
@@ -461,7 +461,7 @@ func TestBufferedFails(t *testing.T) {
 	bare.t.fail = errTest
 	ev := &eventLog{}
 	r := newRouter(t, OnError(ev.add), Route(plain(),
-		Output(nil, own, Name("own")), Output(nil, bare, Name("bare")), Output(nil, panics, Name("panics")), Output(nil, &a, Name("a"))))
+		Writer(own, Name("own")), Writer(bare, Name("bare")), Writer(panics, Name("panics")), Writer(&a, Direct(), Name("a"))))
 	for range 2 {
 		err := r.Handle(t.Context(), slog.NewRecord(time.Now(), slog.LevelInfo, "m", 0))
 		if !errors.Is(err, errTest) {
@@ -500,7 +500,7 @@ type badAccount struct{ tank }
 func (*badAccount) Account() batch.Account { panic("oops") }
 
 func TestBadAccount(t *testing.T) {
-	r := newRouter(t, Route(plain(), Output(nil, &badAccount{})))
+	r := newRouter(t, Route(plain(), Writer(&badAccount{})))
 	if st := r.Stats().Outputs[0]; st.Accepted != 0 {
 		t.Errorf("%v", st)
 	}
@@ -509,7 +509,7 @@ func TestBadAccount(t *testing.T) {
 // What no output takes is not refused after Close, whichever way it is found out.
 func TestRefusedOnlyWhatIsEnabled(t *testing.T) {
 	for _, levels := range [][2]slog.Leveler{{slog.LevelInfo, slog.LevelWarn}, {new(slog.LevelVar), new(slog.LevelVar)}} {
-		r := newRouter(t, Route(plain(), Output(levels[0], &lines{}), Output(levels[1], &lines{})))
+		r := newRouter(t, Route(plain(), Writer(&lines{}, Direct(), Level(levels[0])), Writer(&lines{}, Direct(), Level(levels[1]))))
 		if _, err := r.Close(t.Context()); err != nil {
 			t.Error(err)
 		}

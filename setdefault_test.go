@@ -21,7 +21,7 @@ func keepDefaults(t *testing.T) {
 func TestSetDefaultTakesTheStandardLog(t *testing.T) {
 	keepDefaults(t)
 	var buf bytes.Buffer
-	r := newRouter(t, Route(plain(), Output(slog.LevelInfo, &buf)))
+	r := newRouter(t, Route(plain(), Writer(&buf, Direct())))
 	slog.SetDefault(slog.New(r))
 	log.Print("from log")
 	log.Printf("two\nlines")

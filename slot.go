@@ -32,7 +32,7 @@ var (
 
 // A Slot is a writer whose destination is set later, with [Slot.Set]. Until then it holds
 // records in memory. It is for records logged before the configuration is read or a connection
-// is established. Pass a Slot to [Output] or [OutputCloser] like any other writer. All methods
+// is established. Pass a Slot to [Writer] like any other writer. All methods
 // are safe for concurrent use.
 type Slot struct {
 	name   string

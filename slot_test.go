@@ -39,7 +39,7 @@ func TestSlot(t *testing.T) {
 	for _, kind := range []string{"direct", "buffered"} {
 		t.Run(kind, func(t *testing.T) {
 			s := NewSlot(0)
-			r := newRouter(t, Route(plain(), Output(slog.LevelDebug, s)))
+			r := newRouter(t, Route(plain(), Writer(s, Level(slog.LevelDebug))))
 			log := r.Logger()
 			var want []string
 			for i := range 10 {
@@ -243,7 +243,7 @@ func TestSlotDestinationFails(t *testing.T) {
 	if err := s.Set(w); err != nil {
 		t.Fatal(err)
 	}
-	r := newRouter(t, quiet(), Route(plain(), Output(nil, s)))
+	r := newRouter(t, quiet(), Route(plain(), Writer(s)))
 	w.steps = append(w.steps, answer2(0, errTest), func([]byte) (int, error) { panic("oops") },
 		func([]byte) (int, error) { runtime.Goexit(); return 0, nil })
 	for range 4 {
@@ -264,7 +264,7 @@ func TestSlotDestinationHangs(t *testing.T) {
 			t.Fatal(err)
 		}
 		k := &tank{}
-		r := newRouter(t, Route(plain(), Output(nil, s), Output(nil, k)))
+		r := newRouter(t, Route(plain(), Writer(s), Writer(k)))
 		var wg sync.WaitGroup
 		wg.Go(func() { r.Logger().Info("m") })
 		synctest.Wait()
@@ -409,7 +409,7 @@ func TestSlotBeforeDirect(t *testing.T) {
 			t.Fatal(err)
 		}
 		hung := writerFunc(func(p []byte) (int, error) { <-release; return len(p), nil })
-		r := newRouter(t, Route(plain(), Output(nil, hung), Output(nil, s)))
+		r := newRouter(t, Route(plain(), Writer(hung, Direct()), Writer(s)))
 		var wg sync.WaitGroup
 		wg.Go(func() { r.Logger().Info("m") })
 		synctest.Wait()
@@ -433,7 +433,7 @@ func TestSlotClose(t *testing.T) {
 	if err := s.Sync(); err != nil || d.called() != "sync" {
 		t.Errorf("%q, %v", d.called(), err)
 	}
-	r := newRouter(t, Route(plain(), OutputCloser(nil, s)))
+	r := newRouter(t, Route(plain(), Writer(s, CloseWriter())))
 	if _, err := r.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -469,7 +469,7 @@ func TestSlotClose(t *testing.T) {
 // line.
 func TestSlotSlab(t *testing.T) {
 	s := NewSlot(0)
-	r := newRouter(t, Route(plain(), OutputCloser(nil, s)))
+	r := newRouter(t, Route(plain(), Writer(s, CloseWriter())))
 	for range 100 {
 		r.Logger().Info("m")
 	}

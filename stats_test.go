@@ -21,7 +21,7 @@ func (*panicky) Stats() deliver.OutputStats { panic("no statistics") }
 func TestStatsOfDelivery(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		slot, bare := NewSlot(0), NewSlot(0)
-		r := newRouter(t, Writer(io.Discard), Output(nil, io.Discard), Output(nil, new(panicky)), OutputCloser(nil, slot), OutputCloser(nil, bare),
+		r := newRouter(t, Writer(io.Discard), Writer(io.Discard, Direct()), Writer(new(panicky)), Writer(slot, CloseWriter()), Writer(bare, CloseWriter()),
 			To(deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch) batch.Outcome { return batch.FailedOutcome(errors.New("down")) })),
 			OnError(func(batch.Event) {}))
 		out, err := deliver.NewOutput(deliver.ToWriter(io.Discard), nil)

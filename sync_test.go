@@ -223,7 +223,7 @@ func TestSyncIsBounded(t *testing.T) {
 // Recover on a nil Logger, and without a panic.
 func TestRecover(t *testing.T) {
 	var w lines
-	r := newRouter(t, Route(plain(), Output(nil, &w)))
+	r := newRouter(t, Route(plain(), Writer(&w, Direct())))
 	func() { defer r.Logger().Recover() }()
 	if w.len() != 0 {
 		t.Errorf("%q", w.all())
@@ -250,7 +250,7 @@ func TestSyncAllocs(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	var w lines
-	r := newRouter(t, Route(plain(), Output(slog.LevelError, &w)))
+	r := newRouter(t, Route(plain(), Writer(&w, Direct(), Level(slog.LevelError))))
 	log := slog.New(r)
 	if n := allocs.PerRun(100, func() { log.Info("m") }); n != 0 {
 		t.Errorf("%v allocations", n)
@@ -259,7 +259,7 @@ func TestSyncAllocs(t *testing.T) {
 
 func TestSample(t *testing.T) {
 	var a, b lines
-	r := newRouter(t, Sample(slog.LevelInfo, 2, 3), Sample(slog.LevelWarn, 1, 0), Route(plain(), Output(nil, &a), Output(slog.LevelError, &b)))
+	r := newRouter(t, Sample(slog.LevelInfo, 2, 3), Sample(slog.LevelWarn, 1, 0), Route(plain(), Writer(&a, Direct()), Writer(&b, Direct(), Level(slog.LevelError))))
 	at := time.Unix(1700000000, 0)
 	h := r.Logger().Slog().Handler()
 	log := func(sec int, l slog.Level, msg string, n int) (got string) {
@@ -329,7 +329,7 @@ func TestSampleFaults(t *testing.T) {
 		{[]Option{Sample(0, 0, 0)}, "Sample(INFO): it leaves out every record"},
 		{[]Option{Sample(0, 1, 0), Sample(1, 1, 0)}, "Sample(INFO+1): its levels overlap those of Sample(INFO)"},
 	} {
-		_, err := NewRouter(append(tt.opts, Output(nil, &lines{}))...)
+		_, err := NewRouter(append(tt.opts, Writer(&lines{}, Direct()))...)
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%v, want %q", err, tt.want)
 		}

@@ -324,10 +324,10 @@ func TestDurations(t *testing.T) {
 	for name, want := range map[string]string{"": `88195`, "ns": `88195`, "text": `"88.195µs"`, "seconds": `0.000088195`} {
 		for _, f := range wireForms(t) {
 			var rec []byte
-			opts := []forebay.Option{forebay.Route(f.enc, forebay.Output(nil, writerFunc(func(p []byte) (int, error) {
+			opts := []forebay.Option{forebay.Route(f.enc, forebay.Writer(writerFunc(func(p []byte) (int, error) {
 				rec = append(rec[:0], p...)
 				return len(p), nil
-			})))}
+			}), forebay.Direct()))}
 			if name != "" {
 				opts = append(opts, forebay.Durations(name))
 			}
@@ -347,12 +347,12 @@ func TestDurations(t *testing.T) {
 			}
 		}
 	}
-	if _, err := forebay.NewRouter(forebay.Durations("minutes"), forebay.Output(nil, io.Discard)); err == nil || !strings.Contains(err.Error(), `Durations: "minutes" is not one of ns, text, seconds`) {
+	if _, err := forebay.NewRouter(forebay.Durations("minutes"), forebay.Writer(io.Discard, forebay.Direct())); err == nil || !strings.Contains(err.Error(), `Durations: "minutes" is not one of ns, text, seconds`) {
 		t.Error(err)
 	}
 	own := encode.JSON(&encode.Options{Duration: "seconds", TimeKey: "-"})
 	var out strings.Builder
-	r, err := forebay.NewRouter(forebay.Durations("text"), forebay.Route(own, forebay.Output(nil, &out)))
+	r, err := forebay.NewRouter(forebay.Durations("text"), forebay.Route(own, forebay.Writer(&out, forebay.Direct())))
 	if err != nil {
 		t.Fatal(err)
 	}

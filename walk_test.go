@@ -120,7 +120,11 @@ func (k *walk) begin() {
 		if encs[o.route] == nil {
 			encs[o.route] = enc
 		}
-		specs[o.route] = append(specs[o.route], forebay.OutputCloser(o.level, w, forebay.Name(o.name)))
+		opts := []forebay.OutputOption{forebay.Direct(), forebay.CloseWriter(), forebay.Name(o.name)}
+		if o.level != nil {
+			opts = append(opts, forebay.Level(o.level))
+		}
+		specs[o.route] = append(specs[o.route], forebay.Writer(w, opts...))
 	}
 	opts := []forebay.Option{forebay.OnError(quiet)}
 	for i, enc := range encs {

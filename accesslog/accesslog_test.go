@@ -155,7 +155,7 @@ func TestPanicsOfOptions(t *testing.T) {
 func TestContext(t *testing.T) {
 	type key struct{}
 	rec := forebaytest.New(t)
-	log, err := forebay.New(forebay.Output(nil, rec), forebay.Context(func(ctx context.Context, dst []slog.Attr) []slog.Attr {
+	log, err := forebay.New(forebay.Writer(rec), forebay.Context(func(ctx context.Context, dst []slog.Attr) []slog.Attr {
 		return append(dst, slog.Any("trace", ctx.Value(key{})))
 	}))
 	if err != nil {
@@ -379,7 +379,7 @@ func TestAllocs(t *testing.T) {
 	if race.Enabled {
 		t.Skip("not with the race detector")
 	}
-	log, err := forebay.NewRouter(forebay.Output(nil, io.Discard))
+	log, err := forebay.NewRouter(forebay.Writer(io.Discard, forebay.Direct()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -395,7 +395,7 @@ func TestAllocs(t *testing.T) {
 }
 
 func BenchmarkRequest(b *testing.B) {
-	log, err := forebay.NewRouter(forebay.Output(nil, io.Discard))
+	log, err := forebay.NewRouter(forebay.Writer(io.Discard, forebay.Direct()))
 	if err != nil {
 		b.Fatal(err)
 	}

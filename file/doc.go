@@ -11,7 +11,7 @@
 //	if err != nil {
 //		…
 //	}
-//	log, err := forebay.New(forebay.OutputCloser(slog.LevelInfo, f))
+//	log, err := forebay.New(forebay.Writer(f, forebay.Direct(), forebay.CloseWriter()))
 //
 // A File starts a goroutine for OnError only while there are errors to report. With rotation,
 // a goroutine of github.com/DeRuina/timberjack compresses and removes old files until Close.

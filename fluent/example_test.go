@@ -124,7 +124,7 @@ func ExampleNewEncoder() {
 	if err != nil {
 		panic(err)
 	}
-	router, err := forebay.NewRouter(forebay.Route(enc, forebay.Output(slog.LevelInfo, l.Output)))
+	router, err := forebay.NewRouter(forebay.Route(enc, forebay.Writer(l.Output)))
 	if err != nil {
 		panic(err)
 	}

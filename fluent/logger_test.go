@@ -416,7 +416,7 @@ func TestRouterEncoder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	router, err := forebay.NewRouter(forebay.Route(enc, forebay.Output(slog.LevelInfo, l.Output)))
+	router, err := forebay.NewRouter(forebay.Route(enc, forebay.Writer(l.Output)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -539,7 +539,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 
 func newRouter(t *testing.T, enc encode.Encoder, w io.Writer) *forebay.Router {
 	t.Helper()
-	r, err := forebay.NewRouter(forebay.Route(enc, forebay.Output(nil, w)))
+	r, err := forebay.NewRouter(forebay.Route(enc, forebay.Writer(w, forebay.Direct())))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func TestSlogtest(t *testing.T) {
 	var buf bytes.Buffer
 	slogtest.Run(t, func(t *testing.T) slog.Handler {
 		buf.Reset()
-		r, err := forebay.NewRouter(forebay.Route(enc, forebay.Output(slog.LevelInfo, &buf)))
+		r, err := forebay.NewRouter(forebay.Route(enc, forebay.Writer(&buf, forebay.Direct())))
 		if err != nil {
 			t.Fatal(err)
 		}

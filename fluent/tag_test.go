@@ -191,7 +191,7 @@ func mustHandler(t *testing.T, s *deliver.Output) slog.Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := forebay.NewRouter(forebay.Route(enc, forebay.Output(slog.LevelInfo, s)))
+	r, err := forebay.NewRouter(forebay.Route(enc, forebay.Writer(s)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@
 // writes lines of JSON, logfmt or text, such as zap, zerolog and the standard log. If a program
 // makes its own Logger, add the Recorder as an output:
 //
-//	log, err := forebay.New(append(outputs, forebay.Output(slog.LevelDebug, rec))...)
+//	log, err := forebay.New(append(outputs, forebay.Writer(rec, forebay.Level(slog.LevelDebug)))...)
 //
 // The records are the same as for other outputs: redacted, with the attributes of With and of the
 // context. If the test fails, all captured records are logged.
@@ -106,7 +106,7 @@ func (r *Recorder) Logger(opts ...forebay.Option) *forebay.Logger {
 	if len(opts) == 0 && r.log != nil {
 		return r.log
 	}
-	router, err := forebay.NewRouter(append(slices.Clip(opts), forebay.Output(slog.Level(math.MinInt32), r))...)
+	router, err := forebay.NewRouter(append(slices.Clip(opts), forebay.Writer(r, forebay.Level(slog.Level(math.MinInt32))))...)
 	if err != nil {
 		r.t.Fatalf("%v", err)
 	}

@@ -190,7 +190,7 @@ func TestAsOutput(t *testing.T) {
 		rec := New(t)
 		var buf bytes.Buffer
 		user := func(ctx context.Context, dst []slog.Attr) []slog.Attr { return append(dst, slog.String("user", "bob")) }
-		log, err := forebay.New(forebay.Writer(&buf), forebay.Context(user), forebay.Output(slog.LevelDebug, rec, forebay.Encoder(enc)))
+		log, err := forebay.New(forebay.Writer(&buf), forebay.Context(user), forebay.Writer(rec, forebay.Level(slog.LevelDebug), forebay.Encoder(enc)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -456,7 +456,7 @@ func TestLoggerWithOptions(t *testing.T) {
 // encoders of the other outputs look at.
 func TestOutputHasSources(t *testing.T) {
 	r := New(t)
-	l, err := forebay.New(forebay.Console(io.Discard), forebay.Output(slog.LevelDebug, r))
+	l, err := forebay.New(forebay.Console(io.Discard), forebay.Writer(r, forebay.Level(slog.LevelDebug)))
 	if err != nil {
 		t.Fatal(err)
 	}

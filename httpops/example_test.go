@@ -82,7 +82,7 @@ func ExampleOps_Health() {
 	check(closed.Close())
 	log, err := forebay.New(
 		forebay.OnError(func(batch.Event) {}),
-		forebay.Output(slog.LevelInfo, closed, forebay.Name("closed")))
+		forebay.Writer(closed, forebay.Direct(), forebay.Name("closed")))
 	check(err)
 	defer log.Close()
 	ops, err := httpops.New(log.Router())
@@ -102,7 +102,7 @@ func ExampleOps_Health() {
 func ExampleOps_String() {
 	logs := expvar.NewMap("logs")
 	for range 2 {
-		log, err := forebay.New(forebay.Output(slog.LevelInfo, io.Discard, forebay.Name("null")))
+		log, err := forebay.New(forebay.Writer(io.Discard, forebay.Direct(), forebay.Name("null")))
 		check(err)
 		ops, err := httpops.New(log.Router())
 		check(err)
@@ -117,7 +117,7 @@ func ExampleOps_String() {
 
 // PUT changes the level of the loggers of a name while the program runs.
 func ExampleLevels() {
-	log, err := forebay.New(forebay.Output(nil, os.Stdout, forebay.Encoder(encode.JSON(&encode.Options{TimeKey: "-"}))))
+	log, err := forebay.New(forebay.Writer(os.Stdout, forebay.Direct(), forebay.Encoder(encode.JSON(&encode.Options{TimeKey: "-"}))))
 	check(err)
 	defer log.Close()
 	mux := http.NewServeMux()

@@ -225,7 +225,7 @@ func TestRoom(t *testing.T) {
 		var line bytes.Buffer
 		enc := forebay.Encoder(encode.JSON(&encode.Options{TimeKey: "-"}))
 		const size = 1 << 20
-		log, o := open(t, forebay.To(g.destination(), enc, forebay.Buffer(size), forebay.Spool(dir)), forebay.Output(slog.LevelInfo, &line, enc))
+		log, o := open(t, forebay.To(g.destination(), enc, forebay.Buffer(size), forebay.Spool(dir)), forebay.Writer(&line, forebay.Direct(), enc))
 		g.hangs.Store(true)
 		const records = 5000
 		for range records {
@@ -281,14 +281,14 @@ func TestHealthOfDirectOutputs(t *testing.T) {
 		hang := make(chan struct{})
 		slot := forebay.NewSlot(0)
 		log, o := open(t,
-			forebay.Output(slog.LevelInfo, writerFunc(func(p []byte) (int, error) {
+			forebay.Writer(writerFunc(func(p []byte) (int, error) {
 				if broken.Load() {
 					return 0, errors.New("no space left")
 				}
 				return len(p), nil
-			}), forebay.Name("full")),
-			forebay.Output(slog.LevelWarn, writerFunc(func(p []byte) (int, error) { <-hang; return len(p), nil }), forebay.Name("tty")),
-			forebay.OutputCloser(slog.LevelInfo, slot, forebay.Name("slot")))
+			}), forebay.Direct(), forebay.Name("full")),
+			forebay.Writer(writerFunc(func(p []byte) (int, error) { <-hang; return len(p), nil }), forebay.Direct(), forebay.Level(slog.LevelWarn), forebay.Name("tty")),
+			forebay.Writer(slot, forebay.CloseWriter(), forebay.Name("slot")))
 		look := func(full, tty string, status int) []outputPart {
 			t.Helper()
 			got, d := health(t, o)
@@ -345,7 +345,7 @@ func TestHealthOfDirectOutputs(t *testing.T) {
 func TestAskingBesideLogging(t *testing.T) {
 	dir := t.TempDir()
 	var g target
-	log, o := open(t, forebay.To(g.destination(), forebay.Spool(dir)), forebay.Writer(io.Discard), forebay.Output(slog.LevelInfo, io.Discard))
+	log, o := open(t, forebay.To(g.destination(), forebay.Spool(dir)), forebay.Writer(io.Discard), forebay.Writer(io.Discard, forebay.Direct()))
 	var loggers, askers sync.WaitGroup
 	for range 4 {
 		loggers.Go(func() {

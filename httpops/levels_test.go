@@ -13,7 +13,7 @@ import (
 
 // Levels shows, sets and takes back the levels of loggers by name, and what it sets holds.
 func TestLevels(t *testing.T) {
-	log, err := forebay.New(quiet, forebay.Output(nil, io.Discard))
+	log, err := forebay.New(quiet, forebay.Writer(io.Discard, forebay.Direct()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func (s *sink) Encoder() encode.Encoder { return s.Driver.Encoder() }
 
 // spec returns s as an output of a Route.
 func (s *sink) spec(level slog.Leveler, opts ...forebay.OutputOption) forebay.OutputSpec {
-	return forebay.OutputCloser(level, s, opts...)
+	return forebay.Writer(s, append(opts, forebay.Level(level), forebay.CloseWriter())...)
 }
 
 // A handler is a Router with one output.

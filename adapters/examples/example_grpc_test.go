@@ -41,7 +41,7 @@ func TestGRPC(t *testing.T) {
 		}
 		return dst
 	}
-	log, err := forebay.New(forebay.Output(slog.LevelDebug, rec), forebay.Context(tenant))
+	log, err := forebay.New(forebay.Writer(rec, forebay.Level(slog.LevelDebug)), forebay.Context(tenant))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func TestLogr(t *testing.T) {
 func TestLogrLevels(t *testing.T) {
 	rec := forebaytest.New(t)
 	level := new(slog.LevelVar)
-	log, err := forebay.New(forebay.Output(level, rec))
+	log, err := forebay.New(forebay.Writer(rec, forebay.Level(level)))
 	if err != nil {
 		t.Fatal(err)
 	}

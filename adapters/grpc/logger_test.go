@@ -127,7 +127,7 @@ func (k *tank) Flush() error                         { k.flushed++; return nil }
 
 func TestFatal(t *testing.T) {
 	k, rec := &tank{}, forebaytest.New(t)
-	log, err := forebay.New(forebay.Output(nil, k), forebay.Output(nil, rec))
+	log, err := forebay.New(forebay.Writer(k), forebay.Writer(rec))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestFatal(t *testing.T) {
 }
 
 func TestVerbosity(t *testing.T) {
-	log, err := forebay.New(forebay.Output(nil, &tank{}))
+	log, err := forebay.New(forebay.Writer(&tank{}))
 	if err != nil {
 		t.Fatal(err)
 	}

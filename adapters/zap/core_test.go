@@ -38,7 +38,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func newLog(t testing.TB, w io.Writer, o encode.Options) *forebay.Logger {
 	t.Helper()
 	o.TimeKey = "-"
-	r, err := forebay.NewRouter(forebay.Route(encode.JSON(&o), forebay.Output(slog.LevelDebug, w)))
+	r, err := forebay.NewRouter(forebay.Route(encode.JSON(&o), forebay.Writer(w, forebay.Direct(), forebay.Level(slog.LevelDebug))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +270,7 @@ func TestLevels(t *testing.T) {
 func TestEnabled(t *testing.T) {
 	var b bytes.Buffer
 	level := new(slog.LevelVar)
-	log, err := forebay.New(forebay.Output(level, &b))
+	log, err := forebay.New(forebay.Writer(&b, forebay.Direct(), forebay.Level(level)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +300,7 @@ func TestEnabled(t *testing.T) {
 // zap's names of loggers have the levels of forebay's.
 func TestNames(t *testing.T) {
 	rec := forebaytest.New(t)
-	log, err := forebay.New(forebay.Route(encode.JSON(nil), forebay.Output(nil, rec)))
+	log, err := forebay.New(forebay.Route(encode.JSON(nil), forebay.Writer(rec)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -473,7 +473,7 @@ func TestRedaction(t *testing.T) {
 		for _, form := range []encode.Encoder{encode.JSON(nil), encode.Logfmt(nil), encode.Console(nil)} {
 			var b bytes.Buffer
 			r, err := forebay.NewRouter(forebay.RedactKeys("password"), forebay.RedactPattern(regexp.MustCompile(secret)),
-				forebay.Route(form, forebay.Output(nil, &b)))
+				forebay.Route(form, forebay.Writer(&b, forebay.Direct())))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -506,7 +506,7 @@ func (k *tank) Flush() error {
 
 func TestSync(t *testing.T) {
 	k := &tank{}
-	log, err := forebay.New(forebay.Output(nil, k), forebay.OnError(func(batch.Event) {}))
+	log, err := forebay.New(forebay.Writer(k), forebay.OnError(func(batch.Event) {}))
 	if err != nil {
 		t.Fatal(err)
 	}

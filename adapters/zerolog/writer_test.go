@@ -33,7 +33,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // bare returns a Logger that writes JSON without times to w.
 func bare(t testing.TB, w io.Writer) *forebay.Logger {
 	t.Helper()
-	r, err := forebay.NewRouter(forebay.Route(encode.JSON(&encode.Options{TimeKey: "-"}), forebay.Output(slog.LevelDebug-8, w)))
+	r, err := forebay.NewRouter(forebay.Route(encode.JSON(&encode.Options{TimeKey: "-"}), forebay.Writer(w, forebay.Direct(), forebay.Level(slog.LevelDebug-8))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func TestKinds(t *testing.T) {
 			t.Errorf("n is of kind %v", a.Value.Kind())
 		}
 		return a
-	}}), forebay.Output(nil, &b)))
+	}}), forebay.Writer(&b, forebay.Direct())))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func TestLevels(t *testing.T) {
 		t.Errorf("%d records", n)
 	}
 	// What no output takes is not parsed.
-	r, err := forebay.NewRouter(forebay.Output(slog.LevelWarn, io.Discard))
+	r, err := forebay.NewRouter(forebay.Writer(io.Discard, forebay.Direct(), forebay.Level(slog.LevelWarn)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -325,7 +325,7 @@ func TestRedaction(t *testing.T) {
 	} {
 		var b bytes.Buffer
 		r, err := forebay.NewRouter(forebay.RedactKeys("password"), forebay.RedactPattern(regexp.MustCompile("card "+secret+"|^"+secret+"$")),
-			forebay.Route(encode.JSON(nil), forebay.Output(nil, &b)))
+			forebay.Route(encode.JSON(nil), forebay.Writer(&b, forebay.Direct())))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -346,7 +346,7 @@ func (k *tank) Flush() error                         { k.flushed++; return nil }
 
 func TestFatal(t *testing.T) {
 	k := &tank{}
-	log, err := forebay.New(forebay.Output(nil, k), forebay.OnError(func(batch.Event) {}))
+	log, err := forebay.New(forebay.Writer(k), forebay.OnError(func(batch.Event) {}))
 	if err != nil {
 		t.Fatal(err)
 	}

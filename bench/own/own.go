@@ -22,7 +22,7 @@ import (
 // router returns a router with one JSON route to w. What it panics with, the
 // harness reports.
 func router(w io.Writer) *forebay.Router {
-	r, err := forebay.NewRouter(forebay.Route(encode.JSON(nil), forebay.Output(slog.LevelInfo, w)))
+	r, err := forebay.NewRouter(forebay.Route(encode.JSON(nil), forebay.Writer(w, forebay.Direct(), forebay.Level(slog.LevelInfo))))
 	if err != nil {
 		panic(err)
 	}

@@ -104,7 +104,7 @@ func start(t *testing.T, c config, rec *forebaytest.Recorder, more ...forebay.Op
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, c, append(more, forebay.Output(nil, rec))...) }()
+	go func() { ended <- run(ctx, c, append(more, forebay.Writer(rec))...) }()
 	listening := rec.Wait(timeout, slog.LevelInfo, "listening")
 	return client{t, "http://" + listening.Attrs["addr"].(string), "http://" + listening.Attrs["ops"].(string)}, func() error {
 		cancel()

@@ -38,7 +38,7 @@ func TestService(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- run(ctx, "127.0.0.1:0", file, forebay.Console(&console), forebay.Output(nil, rec))
+		ended <- run(ctx, "127.0.0.1:0", file, forebay.Console(&console), forebay.Writer(rec))
 	}()
 	addr := rec.Wait(timeout, slog.LevelInfo, "listening").Attrs["addr"].(string)
 	post := func(form url.Values) int {

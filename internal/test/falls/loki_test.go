@@ -134,7 +134,7 @@ func lokiSink(tb TB, at *lokiServer, set func(c *lokiOutput)) (*lokiOut, *slog.L
 	out, d := openLoki(tb, at, set)
 	s := &lokiOut{out, d}
 	tb.Cleanup(func() { closeSoon(s.Shutdown) })
-	r, err := forebay.NewRouter(forebay.Route(d.Encoder(), forebay.Output(slog.LevelDebug, s)))
+	r, err := forebay.NewRouter(forebay.Route(d.Encoder(), forebay.Writer(s, forebay.Level(slog.LevelDebug))))
 	if err != nil {
 		tb.Broken("%v", err)
 	}
@@ -163,7 +163,7 @@ func lokiHandler(tb TB, at *lokiServer, set func(c *lokiOutput), opts ...forebay
 			onError = c.OnError
 		}
 	}
-	opts = append(opts, forebay.OnError(onError), forebay.Route(d.Encoder(), forebay.OutputCloser(slog.LevelInfo, out)))
+	opts = append(opts, forebay.OnError(onError), forebay.Route(d.Encoder(), forebay.Writer(out, forebay.CloseWriter())))
 	r, err := forebay.NewRouter(opts...)
 	if err != nil {
 		tb.Broken("%v", err)
