@@ -168,7 +168,7 @@ func (n outputName) applyOutput(o *OutputSpec) { o.name = string(n) }
 type OutputSpec struct {
 	kind     string // the function that made it, such as "forebay.File"
 	level    slog.Leveler
-	levelNil bool // Level(nil)
+	levelNil bool      // Level(nil)
 	w        io.Writer // nil: driver is given
 	direct   bool      // the option Direct
 	closes   bool      // w is closed with the Router
