@@ -1,4 +1,6 @@
 // Package prometheus checks deploy/prometheus and deploy/grafana with Prometheus's own parsers
-// and query engine, against the metrics of a running program. It is a module of its own, so that
-// no user of the library downloads Prometheus.
+// and query engine, and with promtool, against the metrics of a running program. It is a separate
+// module, so that no user of the library downloads Prometheus.
+//
+// promtool is the one in PATH. With FOREBAY_PROMTOOL_BUILD=1 the tests build it if there is none.
 package prometheus

@@ -199,6 +199,52 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// promtool accepts the rules, and finds no fault in the names and types of the metrics.
+func TestPromtool(t *testing.T) {
+	promtool := promtool(t)
+	run := func(stdin string, args ...string) {
+		t.Helper()
+		cmd := exec.Command(promtool, args...)
+		cmd.Stdin = strings.NewReader(stdin)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	run("", "check", "rules", rulesFile)
+	run(scrape(t), "check", "metrics")
+}
+
+// promtool returns the path of promtool: the installed one, or one that is built from the version
+// of Prometheus in go.mod.
+func promtool(t *testing.T) string {
+	if path, err := exec.LookPath("promtool"); err == nil {
+		return path
+	}
+	if os.Getenv("FOREBAY_PROMTOOL_BUILD") == "" {
+		t.Skip("SKIPPED: there is no promtool; FOREBAY_PROMTOOL_BUILD=1 builds it (five minutes of processor time)")
+	}
+	dir := t.TempDir() // its requirements stay out of the go.mod of this module
+	for _, name := range []string{"go.mod", "go.sum"} {
+		b, err := os.ReadFile(name)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), b, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	const pkg = "github.com/prometheus/prometheus/cmd/promtool"
+	for _, args := range [][]string{
+		{"get", "-tags", "remove_all_sd", "-tool", pkg},
+		{"build", "-tags", "remove_all_sd", "-o", "promtool", pkg},
+	} {
+		if out, err := exec.Command("go", append([]string{"-C", dir}, args...)...).CombinedOutput(); err != nil {
+			t.Fatalf("go %s: %v\n%s", args[0], err, out)
+		}
+	}
+	return filepath.Join(dir, "promtool")
+}
+
 // Each alert fires on the series it is for, and on those of a healthy program none does.
 func TestAlertsFire(t *testing.T) {
 	const labels = `{job="j",instance="i",output="o"`
