@@ -22,12 +22,12 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// An encoder makes entries of records: it is the [encode.Encoder] of a Driver. The
-// content type of its codec says whether entries are protobuf or JSON.
+// An encoder encodes records as entries of Loki. It is the [encode.Encoder] of a Driver. The content
+// type of its codec distinguishes entries in protobuf and in JSON.
 //
-// Each record is rendered once, in the caller, in the form that the request will
-// have. An encoder allocates nothing once its pools are filled, except what the values
-// of the attributes allocate themselves.
+// Each record is encoded once, in the goroutine of the caller, in the form of the request. After its
+// pools are filled, an encoder does not allocate, except for values that allocate when they are
+// converted to text.
 type encoder struct {
 	c           *Config
 	streams     *registry
@@ -35,45 +35,45 @@ type encoder struct {
 	line        encode.Encoder
 	values      *values.Values
 	form        form
-	body        bool // lines are made by a body
-	foreign     bool // they are made by a Formatter
-	ours        bool // which is one of package encode
+	body        bool // line is a body
+	foreign     bool // line is Config.Line.Formatter
+	ours        bool // the Formatter is from package encode
 	root        *scope
-	picks       *pick // nil: no attribute is more than a part of the line
+	picks       *pick // nil if all attributes stay in the line
 	metadataAll bool
 	slots       []*labelSlot
 	reports     *callback.Reporter
 	parts       []labelPart
-	fixed       int // labels every stream has
+	fixed       int // number of labels that every stream has
 	byLevel     [len(levelNames)]uint32
-	tenantMeta  []byte // the name of a tenant that is refused
+	tenantMeta  []byte // metadata name of an invalid tenant
 	codec       codec
-	eager       *slog.LevelVar // the level of records that are sent at once; nil: there are none
-	began       atomic.Bool    // the first record was encoded
+	eager       *slog.LevelVar // level from which records are sent immediately; nil without Config.EagerFirst
+	began       atomic.Bool    // at least one record was encoded
 }
 
-// begin notes a record: the second one and all later ones wait for others.
+// begin marks the first record, which is sent immediately. Later records are batched.
 func (e *encoder) begin() {
 	if e.eager.Level() != slab.NoFlushLevel && e.began.Swap(true) {
 		e.eager.Set(slab.NoFlushLevel)
 	}
 }
 
-// A labelSlot is a label made of an attribute. meta is its name as metadata.
+// A labelSlot is a label whose value is an attribute. meta is its name as structured metadata.
 type labelSlot struct {
 	meta, from []byte
 	spread     spread
 }
 
-// A labelPart is one label, in the order of names.
+// A labelPart is a label of the encoder, fixed or variable. Parts are sorted by name.
 type labelPart struct {
 	text  string // name="value", or name= if the value depends on the record
 	level bool
 	slot  int
 }
 
-// newEncoder returns the encoder of the records that c describes. It makes the
-// streams of the levels, that of warnings first: see [registry].
+// newEncoder returns the encoder for c. It adds the streams of all levels to streams, beginning with
+// the stream of warnings, see [registry].
 func newEncoder(c *Config, streams *registry, n *noticed, r *callback.Reporter) *encoder {
 	e := &encoder{c: c, streams: streams, noticed: n, reports: r, form: formOf(c.Wire), metadataAll: c.MetadataAll}
 	e.values = values.NewValues(values.Style{Errors: values.ErrorForm(c.Line.Errors)})
@@ -110,7 +110,7 @@ func newEncoder(c *Config, streams *registry, n *noticed, r *callback.Reporter) 
 	return e
 }
 
-// addLevel returns the number of the stream that has no labels of attributes.
+// addLevel returns the id of the stream of a level without labels from attributes.
 func (e *encoder) addLevel(level int) uint32 {
 	labels := e.appendLabels(nil, level, nil)
 	e.streams.plain[level] = labels
@@ -121,7 +121,7 @@ func (e *encoder) addLevel(level int) uint32 {
 	return st.id
 }
 
-// addGaps makes stream 0 that of gap markers alone.
+// addGaps makes stream 0 a separate stream for gap markers.
 func (e *encoder) addGaps(level int) {
 	all := slices.Concat(e.c.labels, e.c.gapLabels)
 	if !e.c.NoLevelLabel {
@@ -141,7 +141,7 @@ func (e *encoder) addGaps(level int) {
 	}
 }
 
-// plan lays out labels and picks.
+// plan computes parts, slots and picks from the Config.
 func (e *encoder) plan(c *Config) {
 	root := &pick{slot: -1}
 	taken := map[string]bool{}
@@ -166,7 +166,7 @@ func (e *encoder) plan(c *Config) {
 	for _, path := range c.LabelAttrs {
 		name := labelname.Of(path)
 		if len(name) > c.Limits.MaxLabelName {
-			continue // resolve has said so
+			continue // resolve has reported it
 		}
 		at := root.named(path)
 		if add(name, labelPart{text: name + "=", slot: len(e.slots)}) {
@@ -207,8 +207,8 @@ func (e *encoder) plan(c *Config) {
 	}
 }
 
-// Durations changes the format of durations, for forebay.Durations, and returns e. A Formatter
-// has its own.
+// Durations sets the format of durations, for forebay.Durations, and returns e. It does not affect a
+// Formatter.
 func (e *encoder) Durations(form string) encode.Encoder {
 	e.values.SetDurations(form)
 	if l, ok := e.line.(*logfmt); ok {
@@ -217,21 +217,21 @@ func (e *encoder) Durations(form string) encode.Encoder {
 	return e
 }
 
-// Scope returns the scope without attributes or groups.
+// Scope returns the scope without attributes and groups.
 func (e *encoder) Scope() encode.Scope { return e.root }
 
-// Codec reads entries.
+// Codec returns the codec that reads entries.
 func (e *encoder) Codec() batch.Codec { return e.codec }
 
-// NeedsPC reports whether the formatter of the line wants source positions.
+// NeedsPC reports whether the formatter of the line needs source positions.
 func (e *encoder) NeedsPC() bool { return e.line.NeedsPC() }
 
-// appendStream appends the definition of a stream. values are those of the slots.
+// appendStream appends the definition of a stream. values are the label values of the slots.
 func (e *encoder) appendStream(dst, tenant []byte, level int, values [][]byte) []byte {
 	return e.appendLabels(appendStreamDef(dst, tenant), level, values)
 }
 
-// appendLabels appends the labels of a stream; level is noLevel for those without it.
+// appendLabels appends the labels of a stream. level is noLevel for a stream without a level.
 func (e *encoder) appendLabels(dst []byte, level int, values [][]byte) []byte {
 	dst = append(dst, '{')
 	first := true
@@ -252,18 +252,18 @@ func (e *encoder) appendLabels(dst []byte, level int, values [][]byte) []byte {
 			dst = appendQuoted(dst, values[p.slot])
 		}
 	}
-	if first { // Loki takes no stream without labels
+	if first { // Loki rejects a stream without labels
 		dst = append(append(dst, e.c.LevelName...), `="unknown"`...)
 	}
 	return append(dst, '}')
 }
 
-// scope is the encoder under attributes and groups.
+// A scope is an encoder with attributes and open groups.
 type scope struct {
 	e      *encoder
 	inner  encode.Scope
 	node   *pick
-	path   string // the open groups as a prefix of metadata names
+	path   string // names of the open groups, as a prefix of metadata names
 	labels [][]byte
 	meta   []pair
 	tenant []byte
@@ -289,7 +289,7 @@ func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 		n.inner = s.inner.WithAttrs(attrs)
 		return &n
 	}
-	p := new(picked) // not pooled: the scope keeps what is found
+	p := new(picked) // not pooled: the scope keeps its contents
 	p.labels = make([][]byte, len(s.e.slots))
 	attrs = s.settle(p, nil, attrs)
 	s.pick(p, nil, attrs)
@@ -298,7 +298,7 @@ func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	return &n
 }
 
-// pick fills p with what the scope and attrs have to say.
+// pick collects labels, metadata and tenant from the scope and attrs.
 func (s *scope) pick(p *picked, r *encode.Record, attrs []slog.Attr) {
 	copy(p.labels, s.labels)
 	p.meta = append(p.meta, s.meta...)
@@ -307,8 +307,7 @@ func (s *scope) pick(p *picked, r *encode.Record, attrs []slog.Attr) {
 	s.e.walk(p, r, s.node, attrs, 0)
 }
 
-// rest returns the attributes that belong into the line: attrs, or a copy without the
-// others.
+// rest returns the attributes that stay in the line: attrs, or a copy without the others.
 func (s *scope) rest(p *picked, attrs []slog.Attr) []slog.Attr {
 	if s.e.metadataAll && s.e.c.Line.OutOfLine {
 		return nil
@@ -323,8 +322,8 @@ func (s *scope) rest(p *picked, attrs []slog.Attr) []slog.Attr {
 	return out
 }
 
-// rest appends to dst the attributes that lie at c and belong into the line. It returns
-// attrs, and leaves dst alone, if those are all.
+// rest appends to dst the attributes under c that stay in the line. If these are all, it returns
+// attrs and leaves dst unchanged.
 func (c *pick) rest(dst, attrs []slog.Attr) (out []slog.Attr, changed bool) {
 	for i := range attrs {
 		a := attrs[i]
@@ -354,8 +353,8 @@ func (c *pick) rest(dst, attrs []slog.Attr) (out []slog.Attr, changed bool) {
 	return dst, true
 }
 
-// nanos returns t in Unix nanoseconds. A time before 1678 or after 2261, which they cannot
-// hold, becomes one at that end: it is too old, or too new, as it was.
+// nanos returns t in Unix nanoseconds. A time before 1678 or after 2261 does not fit and is replaced
+// by the nearest limit; Loki refuses both.
 func nanos(t time.Time) int64 {
 	const limit = math.MaxInt64/int64(time.Second) - 1
 	if sec := t.Unix(); sec >= limit || sec <= -limit {
@@ -364,7 +363,7 @@ func nanos(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// Append appends r as an entry. Records without a time get the present one.
+// Append appends r as an entry. A record without a time gets the current time.
 func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error) {
 	e := s.e
 	if e.eager != nil {
@@ -415,7 +414,7 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	return dst, m, err
 }
 
-// endProto ends the entry that begins at start, after its line. p may be nil.
+// endProto finishes the entry that begins at start, after its line. p may be nil.
 func (e *encoder) endProto(dst []byte, start int, p *picked) ([]byte, error) {
 	endLine(dst, start)
 	if p != nil {
@@ -436,7 +435,7 @@ func (e *encoder) appendJSON(dst []byte, inner encode.Scope, p *picked, r *encod
 	dst = beginJSON(dst, m.Time)
 	start := len(dst)
 	if s, ok := inner.(*bodyScope); ok {
-		// The line is written as it stands in the request.
+		// The line is escaped for JSON while it is written.
 		if dst = s.append(dst, r, nested); len(dst)-start > e.c.Limits.MaxLine {
 			dst = e.trimNested(dst, start)
 		}
@@ -451,7 +450,7 @@ func (e *encoder) appendJSON(dst []byte, inner encode.Scope, p *picked, r *encod
 	return e.endJSON(dst, p), m, nil
 }
 
-// endJSON ends an entry of JSON after its line. p may be nil.
+// endJSON finishes a JSON entry after its line. p may be nil.
 func (e *encoder) endJSON(dst []byte, p *picked) []byte {
 	dst = append(dst, '"')
 	if p != nil && len(p.meta) > 0 {
@@ -467,15 +466,14 @@ func (e *encoder) endJSON(dst []byte, p *picked) []byte {
 	return append(dst, ']')
 }
 
-// appendMeta appends metadata as far as the limits allow and counts what is left
-// out.
+// appendMeta appends structured metadata within the limits, and counts pairs that exceed them.
 func (e *encoder) appendMeta(dst []byte, meta []pair) []byte {
 	c := e.c
 	size, n := 0, 0
 	for i := range meta {
 		m := &meta[i]
 		if len(m.value) == 0 {
-			continue // Loki does not keep it
+			continue // Loki drops empty values
 		}
 		more := len(m.name) + len(m.value)
 		if n >= c.Limits.MaxMetadataPairs || size+more > c.Limits.MaxMetadataBytes {
@@ -495,8 +493,8 @@ func (e *encoder) appendMeta(dst []byte, meta []pair) []byte {
 	return dst
 }
 
-// trim takes the newline off the line that begins at start, and cuts it to the
-// size Loki takes if that is wanted.
+// trim removes the newline from the line that begins at start. With LongLines truncate it also
+// truncates the line to the limit.
 func (e *encoder) trim(dst []byte, start int) []byte {
 	if n := len(dst); n > start && dst[n-1] == '\n' {
 		dst = dst[:n-1]
@@ -515,8 +513,8 @@ func (e *encoder) trim(dst []byte, start int) []byte {
 	return append(dst, " B]"...)
 }
 
-// trimNested is trim for a line that begins at start and stands in a JSON string:
-// escapes are longer than what they stand for.
+// trimNested is trim for a line inside a JSON string, where escapes are longer than the characters
+// they represent.
 func (e *encoder) trimNested(dst []byte, start int) []byte {
 	quoted := append(append([]byte{'"'}, dst[start:]...), '"')
 	var line string
@@ -526,11 +524,10 @@ func (e *encoder) trimNested(dst []byte, start int) []byte {
 	return jsontext.AppendEscapedBytes(dst[:start], e.trim([]byte(line), 0))
 }
 
-// cutMark stands, with a number of bytes, where a line was cut.
+// cutMark, followed by a number of bytes, marks the end of a truncated line.
 const cutMark = "…[cut "
 
-// stream returns the stream of a record. Labels that exceed the limits become
-// metadata.
+// stream returns the stream of a record. It moves labels that exceed a limit to the metadata.
 func (e *encoder) stream(p *picked, level int) *stream {
 	c := e.c
 	if len(p.tenant) > 0 && checkTenant(p.tenant) != "" {
@@ -570,7 +567,7 @@ func (e *encoder) stream(p *picked, level int) *stream {
 		}
 		p.key = e.appendStream(p.key[:0], tenant, level, p.labels)
 		if st = e.streams.find(p.key); st == nil {
-			// Those of a tenant that has a stream are a few at most: one for each level.
+			// A tenant with a stream gets a few more at most: one for each level.
 			st = e.streams.add(p.key, e.streams.hasTenant(tenant))
 		}
 	}
@@ -581,21 +578,21 @@ func (e *encoder) stream(p *picked, level int) *stream {
 	return st
 }
 
-// deny returns the stream of records that are refused for a reason, so that they become
-// dead letters. Their tenant is in their metadata.
+// deny returns the stream of records that are refused for a reason and become dead letters. The
+// metadata of the record gets its tenant.
 func (e *encoder) deny(p *picked, why reason) *stream {
 	p.setMeta(e.tenantMeta, p.tenant, e.tenantMeta)
 	return e.streams.denying(why)
 }
 
-// demote makes a label metadata.
+// demote moves a label to the metadata.
 func (e *encoder) demote(p *picked, slot int, why reason) {
 	p.setMeta(e.slots[slot].meta, p.labels[slot], e.slots[slot].from)
 	p.labels[slot] = nil
 	e.noticed.note(why)
 }
 
-// appendLine is [Driver.AppendLine].
+// appendLine implements [Driver.AppendLine].
 func (e *encoder) appendLine(dst []byte, t time.Time, level slog.Level, line []byte, attrs []slog.Attr) ([]byte, batch.Meta, error) {
 	if e.eager != nil {
 		e.begin()

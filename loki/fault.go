@@ -9,32 +9,32 @@ import (
 	"time"
 )
 
-// faults are what an answer says of the entries that were refused. Entries are
-// told by the limits it names, or by their times: Loki checks the entries of a
-// stream in the order of the request, against one limit, so those refused for
-// their time are the earliest, or the latest ones.
+// faults is the parsed text of a response that refuses entries. Loki does not number the refused
+// entries. An entry is recognized by the limit it exceeds, or by its time: Loki checks the entries
+// of a stream in the order of the request against one time limit, so the entries refused for their
+// time are the earliest or the latest ones.
 type faults struct {
 	limits []limitFault
-	old    secondFault // the earliest entries, of tooOld and tooFarBehind
-	fresh  secondFault // the latest, of TooNew
-	exact  []int64     // times, in Unix ns, of entries too far behind
-	whole  bool        // exact are all of them
+	old    secondFault // the earliest entries, refused as tooOld or tooFarBehind
+	fresh  secondFault // the latest entries, refused as tooNew
+	exact  []int64     // times, in Unix ns, of entries refused as tooFarBehind
+	whole  bool        // exact is complete
 
-	told    int  // how many entries it says are refused
-	reached int  // of how many; 0: it does not say
-	clear   bool // all of the text was understood
+	told    int  // number of refused entries in the text
+	reached int  // number of checked entries in the text; 0 if absent
+	clear   bool // the complete text was parsed
 }
 
-// A secondFault is a limit known to the second.
+// A secondFault is a time limit with a resolution of one second.
 type secondFault struct {
 	why    reason
 	given  bool
-	second int64 // of Unix time, in which the limit lies
-	n      int   // how many entries of that second are refused, the outer ones
+	second int64 // Unix second that contains the limit
+	n      int   // number of refused entries in that second: its earliest, or for fresh its latest
 }
 
-// A limitFault is a limit that an entry exceeds by itself. Each is what is still
-// allowed.
+// A limitFault is a limit of a single entry. The fields hold the largest values that are accepted,
+// or noLimit.
 type limitFault struct {
 	why                reason
 	line, pairs, bytes int
@@ -42,13 +42,12 @@ type limitFault struct {
 
 const noLimit = math.MaxInt
 
-// notRefused is no reason.
+// notRefused is the reason of an entry that was not refused.
 const notRefused reason = math.MaxUint8
 
-// The texts that name entries, from pkg/validation, pkg/distributor, pkg/chunkenc
-// and pkg/ingester of Loki 3.7. Equal ones are counted: "3 errors like: …". Times
-// are cut to seconds, but for those of entries too far behind, of which the first
-// ten are named exactly.
+// The texts that name entries, from pkg/validation, pkg/distributor, pkg/chunkenc and pkg/ingester
+// of Loki 3.7. Equal messages are merged: "3 errors like: …". Times are truncated to seconds, except
+// the times of the first ten entries that are too far behind.
 const (
 	inLabels = `'(?:[^'"]|"(?:[^"\\]|\\.)*")*'`
 	inTime   = `([0-9TZ:+-]+)`
@@ -64,29 +63,29 @@ var (
 
 	streamText = expression(`stream ` + inLabels)
 
-	// labelsText is what is said of labels.
+	// labelsText matches errors about the labels of a stream.
 	labelsText = expression(`couldn't parse labels|error parsing labels|has \d+ label names; limit|has label (?:name|value) too long|has duplicate label name|missing required labels|at least one label pair`)
 )
 
-// requestText is what is said of a request that cannot be read: by jsoniter, which names the place,
-// by the decoder of protobuf, and by Loki before 3.0 in front of both.
+// requestText matches errors about requests that cannot be parsed: from jsoniter, which names the
+// position, from the protobuf decoder, and the prefix that Loki before 3.0 added to both.
 var requestText = expression(`error found in #|loghttp\.PushRequest|proto: |couldn't parse push request`)
 
-// expression returns what compiles a regular expression when it is first asked for: most
-// programs never see a text that it is for, and all would hold it.
+// expression returns a function that compiles a regular expression at its first call. Most programs
+// never see such a response and need not keep the compiled expressions in memory.
 func expression(text string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
 }
 
 var likeText = []byte(" errors like: ")
 
-// findFaults reads which entries of segs a 400 is about. f is nil if the text names none. Of
-// several segments each has what it says of each, nil where that is nothing; each is nil if
-// that is in doubt. whole says that text is all of it.
+// findFaults parses the text of a 400 response. f is nil if the text names no entries. If there are
+// several segments, each[i] has the refusals of segs[i] and is nil if there are none; each is nil if
+// a refusal cannot be assigned to a segment. whole reports whether text is complete.
 func findFaults(text []byte, whole bool, segs []segment) (f *faults, each []*faults) {
 	f, each = new(faults), make([]*faults, len(segs))
 	messages, counted, named := 0, 0, false
-	// seen returns what a message belongs to, and how many entries it is about.
+	// seen returns the faults that a message belongs to, and the number of entries in it.
 	seen := func(n, labels []byte) (of *faults, k int) {
 		messages++
 		k, err := strconv.Atoi(string(n))
@@ -137,7 +136,7 @@ func findFaults(text []byte, whole bool, segs []segment) (f *faults, each []*fau
 		l := limitFault{invalid, noLimit, noLimit, noLimit}
 		for i, limit := range []*int{&l.pairs, &l.bytes, &l.pairs} {
 			if m[3+i] != nil {
-				*limit, _ = strconv.Atoi(string(m[3+i])) // none are allowed: 0
+				*limit, _ = strconv.Atoi(string(m[3+i])) // absent: 0, none are allowed
 			}
 		}
 		named = true
@@ -154,8 +153,9 @@ func findFaults(text []byte, whole bool, segs []segment) (f *faults, each []*fau
 	return f, each
 }
 
-// segmentOf returns the segment whose stream has labels, as an answer writes them, with the
-// labels that Loki adds; -1: none, or there are several.
+// segmentOf returns the index of the segment whose labels are all in labels, which is the text of a
+// response and may contain labels that Loki adds. If there is no such segment, or more than one fits
+// best, it returns -1.
 func segmentOf(segs []segment, labels []byte) int {
 	told := map[string]string{}
 	if !eachLabel(bytes.Trim(labels, "'"), func(name []byte, value string) { told[string(name)] = value }) {
@@ -179,8 +179,8 @@ func segmentOf(segs []segment, labels []byte) int {
 	return best
 }
 
-// behind reads what is said of entries too far behind. Such an answer says nothing
-// of entries that never came to where it was made.
+// behind parses the messages about entries that are too far behind. The ingester writes them. They
+// do not cover entries that the distributor has refused before.
 func (f *faults) behind(text []byte, whole bool) {
 	for _, m := range behindText().FindAllSubmatch(text, -1) {
 		own, ok1 := parseSecond(m[2])
@@ -207,7 +207,7 @@ func (f *faults) behind(text []byte, whole bool) {
 	f.clear = whole && !bytes.Contains(text, []byte("rate limit"))
 }
 
-// add notes n entries of the second own, if the limit lies there.
+// add counts n entries of the second own, if that second contains the limit.
 func (s *secondFault) add(why reason, own, limit int64, n int, further bool) {
 	if !s.given || further {
 		*s = secondFault{why: why, given: true, second: limit}
@@ -230,9 +230,9 @@ func floorSecond(t int64) int64 {
 	return s
 }
 
-// mark says for each entry of order, which is sorted by time, why it was refused,
-// or notRefused; how many were; and whether the answer leaves no doubt that the
-// others are stored.
+// mark assigns a reason to each refused entry of order, which is sorted by time, and notRefused to
+// all others. n is the number of refused entries. sure reports whether the response proves that
+// all other entries are stored.
 func (f *faults) mark(p *push, order []int32) (whys []reason, n int, sure bool) {
 	whys = make([]reason, len(order))
 	hit := func(k int, why reason) {
@@ -241,7 +241,7 @@ func (f *faults) mark(p *push, order []int32) (whys []reason, n int, sure bool) 
 			n++
 		}
 	}
-	latest := int64(math.MinInt64) // of exact
+	latest := int64(math.MinInt64) // maximum of exact
 	exact := map[int64]bool{}
 	for _, t := range f.exact {
 		exact[t] = true
@@ -264,7 +264,7 @@ func (f *faults) mark(p *push, order []int32) (whys []reason, n int, sure bool) 
 		case second < f.old.second, r.time <= latest:
 			hit(k, f.old.why)
 		case len(f.exact) > 0:
-			// More are too far behind than the answer names, and these are next.
+			// The text names only the first ten. The next entries are too far behind as well.
 			if f.clear && n < f.told {
 				hit(k, f.old.why)
 			}

@@ -25,49 +25,48 @@ import (
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
-// maxAnswer is how much of an answer is read, in bytes; of a 400 it is more, see
-// maxRefusals.
+// maxAnswer limits the part of a response that is read, in bytes. For a 400 response maxRefusals is
+// added.
 const maxAnswer = 64 << 10
 
-// A requestBuf is what one request is made in. There are as many as requests may
-// be under way at once. The first has memory of its own for a batch of the usual
-// size; all other memory is borrowed for one request at a time, and goes back to the
-// garbage collector when requests have become fewer or smaller.
+// A requestBuf holds the memory of one request. There are as many as concurrent requests. The first
+// one owns buffers for a batch of the usual size; all other memory is borrowed from a pool for one
+// request, and is released to the garbage collector when requests become fewer or smaller.
 type requestBuf struct {
-	own   [2][]byte // for plain and out; nil: none
-	heads []byte    // what stands before the entries of each stream
-	spans [][]byte  // the body before compression, piece by piece; they belong to the batch
-	size  int       // its length
-	plain []byte    // the body in one piece
-	out   []byte    // and compressed
+	own   [2][]byte // owned buffers for plain and out; nil if it owns none
+	heads []byte    // header of each stream: everything before its entries
+	spans [][]byte  // the uncompressed body in pieces, which alias heads and the batch
+	size  int       // length of the uncompressed body
+	plain []byte    // the uncompressed body in one piece
+	out   []byte    // the compressed body
 	zip   *gzip.Writer
 	in    []byte
 
-	last *exchange // for the next request; nil: a new one
+	last *exchange // reused by the next request; may be nil
 
-	// A transport may still read a request's body after it has answered. Since
-	// the memory is used again, bodies of an earlier generation read nothing.
+	// A transport may read the body of a request even after it has returned the response.
+	// The memory is reused, so bodies of earlier generations return an error from Read.
 	mu   sync.Mutex
 	gen  uint64
 	wire []byte
 }
 
-// Write appends p to out: the gzip.Writer writes to it.
+// Write appends p to out. It implements the io.Writer of zip.
 func (b *requestBuf) Write(p []byte) (int, error) {
 	b.out = append(b.out, p...)
 	return len(p), nil
 }
 
-// A bufStack holds requestBufs that are not in use. The one used last comes out
-// first, so the one with memory of its own is used where one is enough.
+// A bufStack is a stack of free requestBufs. The last one used is reused first, so the one that
+// owns buffers is used whenever one is enough.
 type bufStack struct {
 	mu   sync.Mutex
 	free []*requestBuf
 	pool *bufpool.Pool
 }
 
-// newPool returns the pool that memory is borrowed from: sizes are those of a
-// usual batch, plain and compressed, and powers of four around them.
+// newPool returns the pool of request memory. Its size classes are the usual batch, plain and
+// compressed, and powers of four.
 func newPool(usual, largest, each int) (*bufpool.Pool, error) {
 	classes := []int{usual, snappy.MaxEncodedLen(usual)}
 	for n := 4 << 10; ; n *= 4 {
@@ -82,7 +81,7 @@ func newPool(usual, largest, each int) (*bufpool.Pool, error) {
 		MaxRetainedBytes: each * classes[len(classes)-1]})
 }
 
-// debugPool makes pools find misuse, see bufpool.Config: tests set it.
+// debugPool makes pools detect misuse, see bufpool.Config. Tests set it.
 var debugPool = false
 
 func (s *bufStack) get() *requestBuf {
@@ -97,7 +96,7 @@ func (s *bufStack) get() *requestBuf {
 	return b
 }
 
-// put takes b back. Nobody reads it any more.
+// put returns b to the stack. The caller must not use b afterwards.
 func (s *bufStack) put(b *requestBuf) {
 	s.repay(b.plain, b.own[0])
 	s.repay(b.out, b.own[1])
@@ -110,11 +109,11 @@ func (s *bufStack) put(b *requestBuf) {
 		s.free = append(s.free, b)
 		return
 	}
-	// The one with memory of its own stays on top.
+	// The one that owns buffers stays on top.
 	s.free = slices.Insert(s.free, len(s.free)-1, b)
 }
 
-// borrow returns memory for n bytes: own, if it is enough.
+// borrow returns memory for n bytes: own, if it is large enough.
 func (s *bufStack) borrow(own []byte, n int) []byte {
 	if cap(own) >= n {
 		return own[:0]
@@ -129,9 +128,8 @@ func (s *bufStack) repay(b, own []byte) {
 	}
 }
 
-// layout finds the pieces that the body of segs consists of, before compression, in
-// protobuf: what stands before the entries of a stream, and then those. Entries that
-// lie one behind the other in memory, as those of one stream in one slab do, are
+// layout computes the pieces of an uncompressed protobuf body: the header of each stream, followed
+// by its entries. Entries that are adjacent in memory, such as the ones of a stream in one slab, are
 // one piece.
 func (b *requestBuf) layout(p *push, segs []segment) {
 	const before = 1 + lenBytes + 1 + binary.MaxVarintLen32 // the labels
@@ -167,7 +165,7 @@ func (b *requestBuf) layout(p *push, segs []segment) {
 	b.heads = heads
 }
 
-// build makes the request's body as it goes over the wire. The result is b's memory.
+// build returns the compressed body of a request. It is valid until b is put back.
 func (s *client) build(b *requestBuf, p *push, segs []segment) []byte {
 	switch s.wireOf(p.form) {
 	case wireProtobuf:
@@ -183,11 +181,11 @@ func (s *client) build(b *requestBuf, p *push, segs []segment) []byte {
 		s.buildJSON(b, p, segs)
 		b.out = s.bufs.borrow(b.own[1], gzipBound(b.size))
 		if b.zip == nil {
-			b.zip, _ = gzip.NewWriterLevel(b, gzip.BestSpeed) // the level is one
+			b.zip, _ = gzip.NewWriterLevel(b, gzip.BestSpeed) // the level is valid
 		} else {
 			b.zip.Reset(b)
 		}
-		b.zip.Write(b.plain) // a requestBuf does not fail
+		b.zip.Write(b.plain) // a requestBuf never returns an error
 		b.zip.Close()
 		return b.out
 	}
@@ -195,8 +193,8 @@ func (s *client) build(b *requestBuf, p *push, segs []segment) []byte {
 	return b.plain
 }
 
-// wireOf returns the form of requests with entries of the form f. It is that of the
-// Config, unless the entries were made for another.
+// wireOf returns the wire form of requests with entries of form f. It is the form of the Config,
+// unless the entries were encoded by an earlier process with another Config.
 func (s *client) wireOf(f form) string {
 	switch {
 	case f == formOf(s.c.Wire):
@@ -211,7 +209,7 @@ func (s *client) buildJSON(b *requestBuf, p *push, segs []segment) {
 	n := len(`{"streams":[]}`)
 	for i := range segs {
 		seg := &segs[i]
-		n += 64 + 2*len(seg.st.labels) // quotes have to be escaped
+		n += 64 + 2*len(seg.st.labels) // room to escape quotes
 		for _, k := range seg.order {
 			n += len(p.recs[k].data) + 1
 		}
@@ -240,11 +238,11 @@ func appendJSON(dst []byte, p *push, segs []segment) []byte {
 	return append(dst, "]}"...)
 }
 
-// gzipBound is how long n bytes can be after gzip: stored blocks, with a header
-// for each, and what is around them.
+// gzipBound returns the largest gzip output for n bytes: stored blocks with their headers, and the
+// header and trailer of the file.
 func gzipBound(n int) int { return n + n/1024 + 1024 }
 
-// post makes one request of segs, all of one tenant, and reads the answer.
+// post sends one request with segs, all of one tenant, and returns the parsed response.
 func (s *client) post(ctx context.Context, p *push, segs ...segment) (out answer) {
 	b := s.bufs.get()
 	defer func() {
@@ -284,7 +282,7 @@ func (s *client) post(ctx context.Context, p *push, segs ...segment) (out answer
 	}
 	x.whole = whole
 	if res.ProtoMajor == 1 && res.ContentLength < 0 && len(res.TransferEncoding) == 0 && !res.Uncompressed {
-		whole = false // it ends where the connection does: nobody knows whether that was meant
+		whole = false // the body ends with the connection, so it may be truncated
 	}
 	s.unreachable.Store(false)
 	out = s.judge(res, text, whole, b.size, segs, p.recs[segs[0].order[0]].time)
@@ -303,7 +301,7 @@ func (s *client) post(ctx context.Context, p *push, segs ...segment) (out answer
 	return out
 }
 
-// lost returns the answer that stands for none.
+// lost returns the answer for a request without a response.
 func (s *client) lost(err error) answer {
 	s.unreachable.Store(true)
 	var ue *url.Error
@@ -323,11 +321,11 @@ func (s *client) lost(err error) answer {
 	return out
 }
 
-// plain returns the text of an error of the transport, without credentials. It names a port
-// that does not speak HTTP, such as the port of another protocol.
+// plain returns the text of an error of the transport without credentials. It explains errors of a
+// port that does not speak HTTP.
 func (s *client) plain(err error) string {
 	text := secrets.HideIn(err, hiddenMark, s.hidden()...).Error()
-	_, answer, malformed := strings.Cut(text, "malformed HTTP ") // net/http has no type for it
+	_, answer, malformed := strings.Cut(text, "malformed HTTP ") // net/http has no error type for it
 	switch {
 	case malformed:
 		return fmt.Sprintf("%s does not speak HTTP: malformed %s", s.c.endpoint.Host, answer)
@@ -338,13 +336,13 @@ func (s *client) plain(err error) string {
 	return text
 }
 
-// isLetIn reports whether an answer comes from Loki behind all that asks who it is.
+// isLetIn reports whether the status proves that the credentials were accepted.
 func isLetIn(status int) bool {
 	return status == http.StatusNoContent || status == http.StatusBadRequest || status == http.StatusUnprocessableEntity
 }
 
-// maxRefusals returns how long, in bytes, the text of a 400 can be: one message for each
-// entry, with the labels of its stream, to which Loki may add a few.
+// maxRefusals returns the maximal length of the text of a 400 response, in bytes: one message per
+// entry, with the labels of its stream and a few that Loki adds.
 func maxRefusals(segs []segment) (n int) {
 	for i := range segs {
 		n += len(segs[i].order) * (512 + 2*len(segs[i].st.labels))
@@ -352,9 +350,8 @@ func maxRefusals(segs []segment) (n int) {
 	return n
 }
 
-// read returns an answer, up to about limit bytes, and whether that is all of it. A
-// connection is used again only if it is. After an error nobody knows what the answer
-// was.
+// read returns up to about limit bytes of a response, and whether it is complete. Only then can the
+// connection be reused. After an error the response is unknown.
 func (b *requestBuf) read(r io.ReadCloser, limit int) (text []byte, whole bool, err error) {
 	defer r.Close()
 	if cap(b.in) == 0 {
@@ -370,7 +367,7 @@ func (b *requestBuf) read(r io.ReadCloser, limit int) (text []byte, whole bool, 
 		n += k
 	}
 	if b.in = in; len(in) > maxAnswer {
-		b.in = nil // a rare one
+		b.in = nil // rarely needed again
 	}
 	switch {
 	case err == nil:

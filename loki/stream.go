@@ -12,30 +12,29 @@ import (
 	"unicode/utf8"
 )
 
-// A stream is a set of labels of one tenant. It is immutable but
-// for what is atomic.
+// A stream is a label set of one tenant. All fields except the atomic ones are immutable.
 type stream struct {
 	id     uint32
-	key    []byte // what identifies it: see [appendStreamDef]
+	key    []byte // its definition, see [appendStreamDef]
 	labels []byte // {a="b", c="d"}, names sorted; part of key
-	tenant string // "": that of the Config
-	broken bool   // it is none that Loki could have: its records are refused
-	denial reason // why they are
+	tenant string // "" for the tenant of the Config
+	broken bool   // the definition is invalid: all records are refused
+	denial reason // reason of the refusal of a broken stream
 
-	pace  pace    // of the limit of the stream
-	trust trust   // in answers to requests with other streams
-	owner *tenant // its tenant
+	pace  pace    // rate of the stream and its limit
+	trust trust   // trust in responses to requests with several streams
+	owner *tenant // the tenant of the stream
 
-	recent *recent       // times given out, nil without Config.Nudge
-	full   atomic.Int64  // until then, in Unix ns, Loki does not take this one, see move
-	why    atomic.Uint32 // the reason of that
-	wanted atomic.Int64  // since when it is tried in vain, nor a spare stream is taken, in Unix ns; 0: it is not
+	recent *recent       // recently used times; nil without Config.Nudge
+	full   atomic.Int64  // Unix ns until which Loki does not accept the stream, see move
+	why    atomic.Uint32 // reason for full
+	wanted atomic.Int64  // Unix ns since which neither this nor a spare stream was accepted; 0 if one was
 }
 
-// isFull reports whether Loki had no room for s of late.
+// isFull reports whether Loki recently refused s because of a limit of streams.
 func (s *stream) isFull() bool { return s.full.Load() > time.Now().UnixNano() }
 
-// waited returns for how long records of s have found no stream.
+// waited returns how long no stream has been accepted for records of s.
 func (s *stream) waited(now time.Time) time.Duration {
 	if s.wanted.CompareAndSwap(0, now.UnixNano()) {
 		return 0
@@ -43,24 +42,23 @@ func (s *stream) waited(now time.Time) time.Duration {
 	return now.Sub(time.Unix(0, s.wanted.Load()))
 }
 
-// A registry gives numbers to streams and finds them again without a lock. It is
-// the [batch.Dictionary] of a [Driver]. Stream 0 is that of warnings, because gap
-// markers belong to it.
+// A registry assigns ids to streams and finds streams without a lock. It is the [batch.Dictionary]
+// of a [Driver]. Stream 0 is the stream of warnings, which also receives gap markers.
 type registry struct {
 	seed    maphash.Seed
 	noticed *noticed
-	limit   int                     // streams that records may make; those read from disk may exceed it
-	nudge   bool                    // streams remember times
-	pages   atomic.Int64            // of times, see recent
-	plain   [len(levelNames)][]byte // by level, the labels of streams without labels of attributes
+	limit   int                     // maximal number of streams made by records; streams read from disk may exceed it
+	nudge   bool                    // Config.Nudge is set
+	pages   atomic.Int64            // number of pages of recent times, see recent
+	plain   [len(levelNames)][]byte // for each level the labels without labels from attributes
 
 	table   atomic.Pointer[streamTable]
-	mu      sync.Mutex         // held to add a stream
+	mu      sync.Mutex         // held while a stream is added
 	tenants map[string]*tenant // guarded by mu
 }
 
-// streamTable is one state of a registry. Streams are only ever added; a table
-// that gets too full is replaced by a larger one.
+// A streamTable is a hash table of streams. Streams are only added; a full table is replaced by a
+// larger copy.
 type streamTable struct {
 	slots []atomic.Pointer[stream] // open addressing, a power of two
 	byID  []atomic.Pointer[stream] // half as many
@@ -77,7 +75,7 @@ func newRegistry(limit int, nudge bool, n *noticed) *registry {
 	return r
 }
 
-// find returns the stream with the given definition, nil if there is none.
+// find returns the stream with the given definition, or nil.
 func (r *registry) find(key []byte) *stream {
 	return r.table.Load().find(maphash.Bytes(r.seed, key), key)
 }
@@ -103,7 +101,7 @@ func (t *streamTable) insert(h uint64, s *stream) {
 	}
 }
 
-// get returns the stream of a number, nil if it was never given out.
+// get returns the stream with an id, or nil.
 func (r *registry) get(id uint32) *stream {
 	t := r.table.Load()
 	if uint64(id) >= uint64(len(t.byID)) {
@@ -112,8 +110,8 @@ func (r *registry) get(id uint32) *stream {
 	return t.byID[id].Load()
 }
 
-// add returns the stream with the given definition and makes it if there is none.
-// It returns nil if that would be one too many. It copies key.
+// add returns the stream with the given definition, and creates it if necessary. It returns nil if
+// the limit is reached, unless unbounded is set. It copies key.
 func (r *registry) add(key []byte, unbounded bool) *stream {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -153,17 +151,16 @@ func (r *registry) add(key []byte, unbounded bool) *stream {
 	return s
 }
 
-// hasTenant reports whether there is a stream of that tenant.
+// hasTenant reports whether the tenant has a stream.
 func (r *registry) hasTenant(name []byte) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.tenants[string(name)] != nil
 }
 
-// spare returns the stream that records of st go to when Loki does not take it: that
-// of their level without labels of attributes, or else, if Loki has no room for that
-// either, that of another level which Loki has: the nearest one. It returns nil if there
-// is none but st.
+// spare returns the stream that receives the records of st while Loki does not accept st: the stream
+// of the same level without labels from attributes, or, if Loki does not accept that either, the
+// nearest level whose stream Loki has accepted before. It returns nil if there is none except st.
 func (r *registry) spare(st *stream, level int) *stream {
 	head := appendStreamDef(nil, []byte(st.tenant))
 	plain := func(level int) *stream { return r.find(append(slices.Clip(head), r.plain[level]...)) }
@@ -189,14 +186,13 @@ func (r *registry) spare(st *stream, level int) *stream {
 
 func (r *registry) len() int { return int(r.table.Load().n.Load()) }
 
-// denying returns the stream of records that are refused for a reason that their encoder
-// has found.
+// denying returns the stream of records that their encoder refuses for a reason.
 func (r *registry) denying(why reason) *stream { return r.add(denialDef(why), true) }
 
-// denialDef is the definition of such a stream. No tenant has a name like its.
+// denialDef returns the definition of such a stream. Its tenant name is invalid, and so unique.
 func denialDef(why reason) []byte { return appendStreamDef(nil, []byte("|"+why.String())) }
 
-// denialOf returns why the records of a stream are refused whose definition is none.
+// denialOf returns the reason encoded in a definition of denialDef, otherwise malformed.
 func denialOf(def []byte) reason {
 	for _, why := range [...]reason{badTenant, streamsFull} {
 		if bytes.Equal(def, denialDef(why)) {
@@ -206,12 +202,12 @@ func denialOf(def []byte) reason {
 	return malformed
 }
 
-// defVersion is the first byte of a stream's definition.
+// defVersion is the first byte of a stream definition.
 const defVersion = 1
 
-// appendStreamDef appends the beginning of the definition of a stream; its labels
-// follow. A definition is a version, the tenant with its length, and the labels
-// as Loki reads them.
+// appendStreamDef appends the beginning of a stream definition, to which the caller appends the
+// labels. A definition consists of a version, the length and name of the tenant, and the labels
+// in the syntax of Loki.
 func appendStreamDef(dst, tenant []byte) []byte {
 	dst = append(dst, defVersion)
 	dst = binary.AppendUvarint(dst, uint64(len(tenant)))
@@ -234,8 +230,8 @@ func parseStreamDef(def []byte) (tenant string, labels []byte, ok bool) {
 	return string(rest[:n]), labels, true
 }
 
-// plainDef reports whether nothing in a definition can stand for a character that
-// Loki refuses in a label: U+FFFD, or bytes that are no UTF-8, as they are or escaped.
+// plainDef reports whether a definition certainly contains no character that Loki refuses in labels:
+// U+FFFD or invalid UTF-8, literal or escaped.
 func plainDef(def []byte) bool {
 	for i, c := range def {
 		if c >= utf8.RuneSelf || c == '\\' && i+1 < len(def) && bytes.IndexByte([]byte(`xuU01234567`), def[i+1]) >= 0 {
@@ -245,8 +241,8 @@ func plainDef(def []byte) bool {
 	return true
 }
 
-// appendFit appends labels with their values as [appendQuoted] writes them. What it
-// cannot read it appends as it is.
+// appendFit appends labels with the values escaped by [appendQuoted]. Unparsable labels are appended
+// unchanged.
 func appendFit(dst, labels []byte) []byte {
 	start := len(dst)
 	dst = append(dst, '{')
@@ -263,14 +259,14 @@ func appendFit(dst, labels []byte) []byte {
 }
 
 const (
-	// fullFor is how long a stream that Loki had no room for is not tried again.
+	// fullFor is how long a stream is not tried again after Loki refused it for a limit of streams.
 	fullFor = 10 * time.Minute
-	// streamPatience is how long records wait that find no stream at all. Loki gives up
-	// streams that nobody writes to after half an hour.
+	// streamPatience is how long records wait if no stream is accepted. Loki drops idle streams after
+	// half an hour.
 	streamPatience = time.Hour
 )
 
-// describe is the stream in an error.
+// describe returns the text of s for errors.
 func (s *stream) describe() string {
 	if s.tenant == "" {
 		return string(cutUTF8(s.labels, 200))
@@ -278,7 +274,7 @@ func (s *stream) describe() string {
 	return fmt.Sprintf("%s of tenant %s", cutUTF8(s.labels, 200), s.tenant)
 }
 
-// AppendStream appends the definition of stream id: its tenant and labels.
+// AppendStream appends the definition of stream id.
 func (r *registry) AppendStream(dst []byte, id uint32) ([]byte, bool) {
 	st := r.get(id)
 	if st == nil {
@@ -287,9 +283,8 @@ func (r *registry) AppendStream(dst []byte, id uint32) ([]byte, bool) {
 	return append(dst, st.key...), true
 }
 
-// Stream returns the number of the stream with that definition and gives one out
-// if there is none. A definition that another version has written with values that
-// Loki refuses is that of the stream this one would have made.
+// Stream returns the id of the stream with a definition, and creates the stream if necessary. If the
+// definition is from an earlier version and has values that Loki refuses, they are replaced first.
 func (r *registry) Stream(def []byte) uint32 {
 	if !plainDef(def) {
 		if tenant, labels, ok := parseStreamDef(def); ok {
