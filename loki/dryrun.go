@@ -8,7 +8,7 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// A drySession ends as any other: what is to be said is said by then.
+// A drySession is a session of Config.DryRun. Its Close also waits for pending reports.
 type drySession struct {
 	deliver.Session
 	push *client
@@ -31,7 +31,7 @@ func (s *Driver) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
 	s.push.gather(p, b)
 	var out []byte
 	u := *s.c.endpoint
-	if u.RawQuery != "" { // it may hold a secret
+	if u.RawQuery != "" { // it may contain a secret
 		u.RawQuery = "…"
 	}
 	for i := range p.groups {
@@ -59,5 +59,5 @@ func (s *Driver) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
 	return o
 }
 
-// unknownStream is a number no stream has.
+// unknownStream is the id of no stream.
 const unknownStream = 1<<32 - 1

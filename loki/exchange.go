@@ -10,23 +10,23 @@ import (
 	"time"
 )
 
-// An exchange is a request with its body and its time. It is used for the next request of
-// its requestBuf if it has gone well and nobody has anything of it any more: the transport
-// has closed the body after its end, and the answer was read to its end. That is when a
-// [http.RoundTripper] allows it. Otherwise it is left to whoever still has it.
+// An exchange is an HTTP request with its body and timeout. A successful exchange is reused for the
+// next request of its requestBuf, but only if no other goroutine can still access it: the transport
+// has closed the body after EOF, and the response was read to its end. The [http.RoundTripper]
+// interface permits reuse then. Any other exchange is left to the garbage collector.
 type exchange struct {
 	req    *http.Request
-	blank  *http.Request // what req is before it is sent: some transports change it
+	blank  *http.Request // copied to req before each request, because transports may modify it
 	parent context.Context
 	ctx    timed
 	cancel context.CancelCauseFunc
 	timer  *time.Timer
 	body   bodyReader
-	asked  atomic.Bool // for the body once more
-	whole  bool        // the answer was read to its end
+	asked  atomic.Bool // GetBody was called
+	whole  bool        // the response was read to its end
 }
 
-// timed is a context with a time that moves on from request to request.
+// timed is a context whose deadline is moved for each request.
 type timed struct {
 	context.Context
 	until atomic.Int64 // Unix ns
@@ -53,7 +53,7 @@ type bodyReader struct {
 	b      *requestBuf
 	gen    uint64
 	off    int
-	ended  bool // it has said so
+	ended  bool // Read has returned io.EOF
 	closed bool
 }
 
@@ -81,7 +81,7 @@ func (r *bodyReader) Close() error {
 	return nil
 }
 
-// begin makes wire what is sent, and returns the exchange to send it with, whose time begins.
+// begin prepares a request with the body wire, and starts its timeout.
 func (b *requestBuf) begin(ctx context.Context, c *Config, wire []byte) *exchange {
 	x := b.last
 	b.last = nil
@@ -117,7 +117,7 @@ func (b *requestBuf) newExchange(ctx context.Context, c *Config) *exchange {
 	return x
 }
 
-// finish ends x, or keeps it for the next request. Bodies of it read nothing more.
+// finish ends x or keeps it for the next request. Its bodies return errStale from now on.
 func (b *requestBuf) finish(x *exchange) {
 	b.mu.Lock()
 	b.gen++
@@ -131,14 +131,14 @@ func (b *requestBuf) finish(x *exchange) {
 	}
 }
 
-// end frees what belongs to x, which may be nil.
+// end releases the resources of x, which may be nil.
 func (x *exchange) end() {
 	if x != nil {
 		x.cancel(nil)
 	}
 }
 
-// forget ends the exchanges that are kept.
+// forget ends all exchanges that are kept for reuse.
 func (s *bufStack) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,8 +148,8 @@ func (s *bufStack) forget() {
 	}
 }
 
-// do is Do of the Client. One without a jar of cookies and a time of its own has nothing to
-// add to what its transport does, but allocates for redirects, which are not followed.
+// do is like http.Client.Do. A client without cookie jar and timeout adds nothing to its transport,
+// except allocations for redirects, which are not followed; then do calls the transport directly.
 func (s *client) do(req *http.Request) (*http.Response, error) {
 	if s.http.Jar != nil || s.http.Timeout != 0 {
 		req.Header = req.Header.Clone() // cookies are added to it

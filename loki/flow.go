@@ -28,9 +28,9 @@ func (s *client) sendGroups(ctx context.Context, p *push) {
 	})
 }
 
-// share divides the groups among requests. A request has streams of one tenant, as many as
-// fit into it, in the order that [trust] asks for. A group that may not share a request, or
-// does not fit into one, has its own.
+// share divides the groups among requests. A request contains as many streams of one tenant as fit,
+// in the order given by [trust]. A group that must not share a request, or does not fit, gets
+// separate requests.
 func (s *client) share(p *push) {
 	now := time.Now()
 	p.segs, p.ends = p.segs[:0], p.ends[:0]
@@ -74,11 +74,11 @@ func (s *client) placeOf(p *push, g *group, now time.Time) place {
 	return shares
 }
 
-// size returns how many bytes Loki may count for g.
+// size returns the size of g as Loki may count it, in bytes.
 func (g *group) size() int { return g.bytes + len(g.st.labels) + entryExtra*len(g.order) }
 
-// parallel calls f for 0 to n-1, in this order, from up to Concurrency goroutines,
-// and returns when all calls have.
+// parallel calls f(0) to f(n-1), in this order, in up to Concurrency goroutines, and waits for all
+// calls.
 func (s *client) parallel(n int, f func(int)) {
 	if n == 1 {
 		f(0)
@@ -100,7 +100,7 @@ func (s *client) parallel(n int, f func(int)) {
 	wg.Wait()
 }
 
-// sendGroup sends one stream's records, in their order, until one stays open.
+// sendGroup sends the records of one stream in order, until one remains open.
 func (s *client) sendGroup(ctx context.Context, p *push, g *group) {
 	seg := segment{st: g.st, level: g.level, g: g}
 	for from := 0; from < len(g.order) && g.stop.verdict == taken; {
@@ -117,11 +117,11 @@ func (s *client) sendGroup(ctx context.Context, p *push, g *group) {
 	}
 }
 
-// entryExtra is what Loki may add to an entry before it counts bytes: the metadata
+// entryExtra is the size that Loki may add to an entry before it checks limits, for the metadata
 // detected_level.
 const entryExtra = 40
 
-// leastLimit is a length in bytes that no record is too large with.
+// leastLimit is a request size, in bytes, that every server accepts.
 const leastLimit = 4 << 10
 
 // A segment holds the entries of one stream in one request.
@@ -132,8 +132,8 @@ type segment struct {
 	g     *group
 }
 
-// sendSegment sends one request and notes what became of its records. It returns why
-// some of them are open; taken: none is.
+// sendSegment sends one request and records the outcome of its records. The verdict is taken if none
+// remains open.
 func (s *client) sendSegment(ctx context.Context, p *push, seg segment) answer {
 	home, own := seg.st, map[int32]rec(nil)
 	move := func(to *stream) {
@@ -180,7 +180,7 @@ func (s *client) sendSegment(ctx context.Context, p *push, seg segment) answer {
 		return a
 	case tooLarge:
 		if single && len(p.recs[seg.order[0]].data) < leastLimit {
-			a.verdict = tryAgain // somebody is ill
+			a.verdict = tryAgain // a small record cannot be too large: a server or proxy is faulty
 			return a
 		}
 		if single {
@@ -199,7 +199,7 @@ func (s *client) sendSegment(ctx context.Context, p *push, seg segment) answer {
 	return a
 }
 
-// refuseAll notes that no record of seg will be taken.
+// refuseAll refuses all records of seg.
 func (s *client) refuseAll(p *push, seg segment, why reason, err error) answer {
 	for _, i := range seg.order {
 		s.refuse(p, i, why, err)
@@ -207,7 +207,7 @@ func (s *client) refuseAll(p *push, seg segment, why reason, err error) answer {
 	return answer{}
 }
 
-// refuseNamed notes which records of seg an answer refuses.
+// refuseNamed refuses the records of seg that the response names.
 func (s *client) refuseNamed(ctx context.Context, p *push, seg segment, a answer) answer {
 	whys, n, sure := a.faults.mark(p, seg.order)
 	if n == 0 {
@@ -230,8 +230,8 @@ func (s *client) refuseNamed(ctx context.Context, p *push, seg segment, a answer
 		}
 	}
 	if sure || len(rest) == 0 {
-		// Not sent again: what is stored now could then be too old, or too far
-		// behind what was stored with it.
+		// The records in rest are stored. They must not be sent again: Loki might
+		// refuse them now as too old or too far behind.
 		s.store(p, rest)
 		if len(old) == 0 {
 			return answer{}
@@ -242,13 +242,13 @@ func (s *client) refuseNamed(ctx context.Context, p *push, seg segment, a answer
 		seg.order = old
 		return s.sendSegment(ctx, p, seg)
 	}
-	// Loki has stored the rest, if the answer means what it seems to. Only another
-	// answer makes sure.
+	// The records in rest are probably stored, but only another response can
+	// confirm it.
 	return a
 }
 
-// sendShared sends one request for several streams. If it is not taken, and the answer does
-// not name the entries that are refused, each half of it is sent by itself.
+// sendShared sends one request for several streams. If it is refused, and the response does not name
+// the refused entries, each half is sent separately.
 func (s *client) sendShared(ctx context.Context, p *push, segs []segment) {
 	if len(segs) == 1 {
 		s.sendGroup(ctx, p, segs[0].g)
@@ -262,7 +262,7 @@ func (s *client) sendShared(ctx context.Context, p *push, segs []segment) {
 		}
 		return
 	case limited:
-		if a.stream { // others have room
+		if a.stream { // the other streams are not limited
 			break
 		}
 		fallthrough
@@ -282,8 +282,8 @@ func (s *client) sendShared(ctx context.Context, p *push, segs []segment) {
 	s.sendShared(ctx, p, segs[half:])
 }
 
-// refuseEach notes which records of several streams an answer refuses, and that the others
-// are stored. It reports false, and notes nothing, if the answer leaves a doubt.
+// refuseEach refuses the records of several streams that the response names, and marks the others as
+// stored. If the response is ambiguous, it does nothing and returns false.
 func (s *client) refuseEach(ctx context.Context, p *push, segs []segment, a answer) bool {
 	if a.each == nil {
 		return false
@@ -307,7 +307,7 @@ func (s *client) refuseEach(ctx context.Context, p *push, segs []segment, a answ
 	return true
 }
 
-// panicked makes an error of what a client panicked with.
+// panicked returns the error for a panic of an HTTP client.
 func panicked(v any) error {
 	return &httpclient.Error{Package: "loki", Message: fmt.Sprintf("the http client panicked: %v", v), MaybeStored: true}
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/forebay-log/forebay/internal/httpsend"
 )
 
-// tokenEvery is how often the file of the bearer token is looked at.
+// tokenEvery is the interval of checks for a new bearer token.
 const tokenEvery = 10 * time.Second
 
-// headers are the headers of requests, one set for each tenant. They are shared by
-// requests, which do not change them.
+// headers holds the headers of requests, one set per tenant and wire form. Requests share them, so
+// they are immutable once in use.
 type headers struct {
 	c     *Config
 	base  http.Header
-	token atomic.Pointer[string] // from the file
+	token atomic.Pointer[string] // from Config.HTTP.BearerTokenFile
 
 	mu       sync.Mutex
 	byTenant map[tenantWire]http.Header
@@ -27,7 +27,7 @@ type headers struct {
 	modified time.Time
 }
 
-// tenantWire is what the headers of a request depend on.
+// tenantWire is the key of a set of headers.
 type tenantWire struct {
 	tenant string
 	wire   string
@@ -37,8 +37,8 @@ func (h *headers) init(c *Config) error {
 	h.c = c
 	h.base = http.Header{
 		"User-Agent": {"forebay"},
-		// With this key and no value the transport takes a push for one that may
-		// be sent again on a new connection, and sends no header.
+		// This key without a value is not sent. It tells the transport that a push may be
+		// repeated on a new connection.
 		"Idempotency-Key": {},
 	}
 	for name, value := range c.HTTP.Headers {
@@ -58,7 +58,7 @@ func (h *headers) init(c *Config) error {
 	return nil
 }
 
-// readToken reads the file of the bearer token if it has changed, or anyway.
+// readToken reads the token file if it has changed, or if anyway is set.
 func (h *headers) readToken(now time.Time, anyway bool) error {
 	h.looked = now
 	st, err := os.Stat(h.c.HTTP.BearerTokenFile)
@@ -80,8 +80,7 @@ func (h *headers) readToken(now time.Time, anyway bool) error {
 	return nil
 }
 
-// get returns the headers for a tenant, "" being that of the Config, and a form of
-// requests.
+// get returns the headers for a tenant and a wire form. The tenant "" is the tenant of the Config.
 func (h *headers) get(tenant string, w string) http.Header {
 	if tenant == "" {
 		tenant = h.c.Tenant
@@ -113,17 +112,17 @@ func (h *headers) get(tenant string, w string) http.Header {
 	return n
 }
 
-// renew looks for a new token. While the file cannot be read the old one counts.
+// renew looks for a new token. While the file cannot be read, the old token stays in use.
 func (h *headers) renew(now time.Time, anyway bool) {
 	before := h.token.Load()
-	h.base = maps.Clone(h.base) // requests under way may read the old ones
+	h.base = maps.Clone(h.base) // requests in flight may read the old headers
 	if h.readToken(now, anyway) == nil && h.token.Load() != before {
 		clear(h.byTenant)
 	}
 }
 
-// renewed reads the file of the token after a request with these headers was
-// answered with 401, and reports whether there is another one.
+// renewed reads the token file after a 401 for a request with the headers used, and reports whether
+// it has a new token.
 func (h *headers) renewed(used http.Header) bool {
 	if h.c.HTTP.BearerTokenFile == "" {
 		return false
@@ -134,5 +133,5 @@ func (h *headers) renewed(used http.Header) bool {
 	return h.base.Get("Authorization") != used.Get("Authorization")
 }
 
-// maxTenants is for how many tenants headers are kept.
+// maxTenants limits the number of header sets.
 const maxTenants = 1024

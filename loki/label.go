@@ -9,19 +9,19 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// Names of levels as Loki and Grafana know them.
+// levelNames are the names of levels that Loki and Grafana know.
 var levelNames = values.LevelWords
 
-// noLevel stands in place of the index of a level that is not known.
+// noLevel is the index of an unknown level.
 const noLevel = -1
 
-// metaName is [labelname.Of] for metadata, whose names Loki makes simpler still: of
-// several "_" in a row it keeps one, so that two names can become one, and for a name
-// of nothing else it answers 500, again and again (otlptranslator.LabelNamer).
+// metaName returns the metadata name of an attribute. In addition to labelname.Of it simplifies the
+// name like Loki does: Loki replaces several "_" by one, so two names can become equal, and responds
+// with 500 to a name that consists of "_" only (otlptranslator.LabelNamer).
 func metaName(name string) []byte { return simplify([]byte(labelname.Of(name)), 0) }
 
-// simplify makes of buf[start:], a name that is sanitised, one that Loki leaves as it
-// is: "key_" if it is of "_" alone.
+// simplify converts buf[start:], a sanitized name, to a name that Loki keeps unchanged. A name of "_"
+// only becomes "key_".
 func simplify(buf []byte, start int) []byte {
 	name := buf[start:]
 	to, other := 0, false
@@ -39,9 +39,8 @@ func simplify(buf []byte, start int) []byte {
 	return buf[:start+to]
 }
 
-// another appends to buf what an attribute is called in metadata whose name has
-// been given to n-1 others, n being 2 or more: a_b, a_b_, a_b_3, a_b_4. Loki leaves all
-// of them as they are.
+// another appends the metadata name of the nth attribute with the same name, n ≥ 2: for a_b the
+// names are a_b_, a_b_3, a_b_4. Loki keeps all of them unchanged.
 func another(buf, name []byte, n int) []byte {
 	buf = append(buf, name...)
 	open := name[len(name)-1] != '_'
@@ -54,9 +53,8 @@ func another(buf, name []byte, n int) []byte {
 	return strconv.AppendInt(buf, int64(n), 10)
 }
 
-// appendQuoted appends a label value quoted as LogQL reads it, which is how Go
-// quotes strings. Loki refuses a request for U+FFFD in a label, as for bytes that
-// are no UTF-8: a "?" stands for both.
+// appendQuoted appends a label value in quotes, in the syntax of LogQL, which is the syntax of Go
+// strings. Loki refuses labels with U+FFFD or invalid UTF-8; "?" replaces both.
 func appendQuoted(dst, value []byte) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
@@ -88,8 +86,7 @@ func appendQuoted(dst, value []byte) []byte {
 	return append(dst, '"')
 }
 
-// cutUTF8 returns the longest beginning of s of at most n bytes that does not end
-// within a character.
+// cutUTF8 returns the longest prefix of s of at most n bytes that does not end inside a character.
 func cutUTF8(s []byte, n int) []byte {
 	if len(s) <= n {
 		return s
@@ -100,9 +97,8 @@ func cutUTF8(s []byte, n int) []byte {
 	return s[:n]
 }
 
-// checkTenant returns what is wrong with a tenant, "" if nothing: the rules of
-// https://grafana.com/docs/mimir/latest/configure/about-tenant-ids/, which are
-// Loki's.
+// checkTenant returns the reason why a tenant name is invalid, or "". Loki has the rules of
+// https://grafana.com/docs/mimir/latest/configure/about-tenant-ids/.
 func checkTenant(t []byte) string {
 	if len(t) > 150 {
 		return "it has more than 150 bytes"

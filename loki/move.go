@@ -7,28 +7,28 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// moves remembers the times of records that were moved to another stream, so that
-// they have the same when they are sent again, and are counted once.
+// moves remembers the new times of records that were moved to another stream. A record keeps its
+// time when it is sent again, and is counted once.
 type moves struct {
 	mu sync.Mutex
 	at map[recordKey]int64
 }
 
-// A recordKey is a record on its way, told by what it is: tickets can be of several
-// memories.
+// A recordKey identifies a record in flight by its contents, because tickets of different Writers
+// can be equal.
 type recordKey struct {
 	from *stream
 	time int64
-	hash uint64 // of the entry
+	hash uint64 // hash of the entry
 }
 
-// maxMoves is how many moved records on their way are remembered.
+// maxMoves limits the number of moved records that are remembered.
 const maxMoves = 1 << 16
 
-// move makes entries of a stream that Loki does not take, because there are too
-// many or for its labels, entries of a spare one. The labels that has not, or has with
-// another value, become metadata. With Config.Nudge times are given out anew, since the streams
-// that come together there may have had the same.
+// move moves the entries of a segment to a spare stream, because Loki does not accept their own
+// stream: there are too many streams, or its labels are refused. Labels that the spare stream does
+// not have with the same value become metadata. With Config.Nudge the entries get new times, because
+// records of several streams may have the same time.
 func (s *client) move(p *push, seg *segment, spare *stream) {
 	var lost []label
 	kept := map[string]string{}
@@ -57,7 +57,7 @@ func (s *client) move(p *push, seg *segment, spare *stream) {
 	seg.st = spare
 }
 
-// remember notes a key of moves, for forget.
+// remember stores a key of moves for forget.
 func (p *push) remember(i int32, key recordKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,7 +67,7 @@ func (p *push) remember(i int32, key recordKey) {
 	p.moved[i] = append(p.moved[i], key)
 }
 
-// forget forgets that a record was moved: it is settled. p.mu is held.
+// forget removes a settled record from moves. The caller holds p.mu.
 func (s *client) forget(p *push, i int32) {
 	for _, key := range p.moved[i] {
 		s.moves.remove(key)
@@ -100,8 +100,8 @@ func (m *moves) remove(k recordKey) {
 	delete(m.at, k)
 }
 
-// moved returns a copy of an entry with another time and more metadata, as far as
-// the limits allow. What has no room is counted, if that is wanted.
+// moved returns a copy of an entry with another time and additional metadata within the limits. If
+// count is set, metadata that exceeds them is counted.
 func (s *client) moved(f form, rec []byte, at int64, more []label, count bool) []byte {
 	have := map[string]string{}
 	pairs, size := 0, 0
@@ -133,8 +133,7 @@ func (s *client) moved(f form, rec []byte, at int64, more []label, count bool) [
 	return f.close(out)
 }
 
-// free returns the name m gets beside the metadata there is, where another attribute
-// may have its own, or says that the value is there already.
+// free returns a free metadata name for m, or reports that the metadata already has its value.
 func free(have map[string]string, m label) (name string, there bool) {
 	name = m.name
 	for n := 2; ; n++ {

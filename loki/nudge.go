@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// maxNudge is how far a record is moved at most, in nanoseconds.
+// maxNudge is the largest change of a time, in nanoseconds.
 const maxNudge = int64(1e6)
 
 const (
@@ -13,41 +13,39 @@ const (
 	pageBits   = 26 // a page is 128 windows, 67 ms
 	windows    = 1 << (pageBits - windowBits)
 
-	ownPages  = 64      // that a stream has in any case
-	maxPages  = 1024    // that it may have: 67 seconds without a gap
-	allPages  = 1 << 16 // of all streams together: 34 MB
-	maxBygone = 4096    // pages given up that a stream remembers
+	ownPages  = 64      // pages that each stream may always use
+	maxPages  = 1024    // pages of one stream, 69 seconds without gaps
+	allPages  = 1 << 16 // pages of all streams beyond ownPages: 34 MB
+	maxBygone = 4096    // removed pages that a stream remembers
 )
 
-// recent remembers which times a stream has given out: for each window of half a
-// millisecond the last one. Windows are kept apart, so that a time moves none that
-// is far from it, and lie in pages. When a stream has no more pages, the one that
-// was made first is given up, whatever its time: twins come soon after each other,
-// in several sources with clocks far apart too. All methods may be called from any
-// goroutine.
+// recent records the times that a stream has used: the last one in each window of half a
+// millisecond. Separate windows ensure that a time never moves a distant one. Windows are grouped in
+// pages. When a stream has no pages left, the oldest created page is removed, regardless of its time:
+// records with equal times usually follow each other, even if the clocks of several sources differ.
+// All methods are safe for concurrent use.
 type recent struct {
-	budget *atomic.Int64 // pages that all streams have, beyond ownPages each
+	budget *atomic.Int64 // remaining pages of all streams beyond ownPages
 
 	mu     sync.Mutex
 	pages  map[int64]*page
-	first  *page              // the page made first
-	newest *page              // and last
-	bygone map[int64]struct{} // pages given up
+	first  *page              // the page created first
+	newest *page              // the page created last
+	bygone map[int64]struct{} // numbers of removed pages
 	last   *page              // the page used last
 }
 
-// A page is what was given out in 67 ms.
+// A page records the used times of 67 ms.
 type page struct {
 	number int64
-	next   *page           // made after it
-	again  bool            // there was such a page before
-	given  [windows]uint32 // by window: one more than the offset of the last time in it
+	next   *page           // the page created after it
+	again  bool            // a page with this number was removed before
+	given  [windows]uint32 // by window: offset of its last used time plus 1; 0 if none was used
 }
 
-// spend returns a time for a record of time t: t, or the first one after it that
-// was not given out yet, at most maxNudge away. It reports false if there is
-// none, or if it does not know: then another record may have the same. (What lay in more
-// pages than maxBygone is forgotten, and that too.)
+// spend returns the first unused time in [t, t+maxNudge], and marks it as used. unique is false if
+// there is none, or if the page of the time was removed before, so that another record may have the
+// same time. More than maxBygone removed pages are not remembered.
 func (r *recent) spend(t int64) (at int64, own bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -56,7 +54,7 @@ func (r *recent) spend(t int64) (at int64, own bool) {
 		g := &p.given[at>>windowBits&(windows-1)]
 		first := at >> windowBits << windowBits
 		if last := first + int64(*g); *g != 0 && at < last {
-			at = last // one more than what was given out, maybe in the next window
+			at = last // the last used time plus 1, possibly in the next window
 			continue
 		}
 		*g = uint32(at-first) + 1
@@ -65,7 +63,7 @@ func (r *recent) spend(t int64) (at int64, own bool) {
 	return t, false
 }
 
-// page returns a page and makes it where it is missing.
+// page returns a page, and creates it if necessary.
 func (r *recent) page(number int64) *page {
 	if r.last != nil && r.last.number == number {
 		return r.last
@@ -117,8 +115,8 @@ func (r *recent) more() bool {
 	return true
 }
 
-// nudged returns a time for a record of a stream that no other one of it has, as
-// far as there is one, and counts where there is none.
+// nudged returns a time that no other record of the stream has. If there is none, it counts a twin
+// and returns t.
 func (r *registry) nudged(st *stream, t int64) int64 {
 	at, own := st.recent.spend(t)
 	if !own {

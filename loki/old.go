@@ -5,26 +5,26 @@ import (
 	"time"
 )
 
-// originalTime is the metadata with the time that a record had before it got another.
+// originalTime is the metadata with the original time of a record.
 const originalTime = "original_time"
 
 var errOld = errors.New("loki: records that are too old are sent with the current time; the original time is in the metadata " + originalTime)
 
-// oldEvery is how often an operator is told so.
+// oldEvery is the shortest interval between two such reports.
 const oldEvery = 10 * time.Minute
 
-// ofAge reports whether a reason is the age of a record.
+// ofAge reports whether the reason is the age of a record.
 func ofAge(why reason) bool { return why == tooOld || why == tooFarBehind }
 
-// isStamped reports whether record i has got the present time.
+// isStamped reports whether record i has been given the current time.
 func (p *push) isStamped(i int32) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.stamped[i]
 }
 
-// restamp gives r, record i of p, the present time, which it keeps when it is sent again.
-// No two records get the same one, and later ones get later ones.
+// restamp gives r, record i of p, the current time. The record keeps it when it is sent again. Times
+// are unique and increase.
 func (s *client) restamp(p *push, i int32, r *rec, st *stream) {
 	key := s.keyOf(st, r)
 	at, before := s.moves.find(key)

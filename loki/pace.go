@@ -15,14 +15,14 @@ var (
 	streamLimit = regexp.MustCompile(`(?i)per stream rate limit exceeded \(limit: (\d+(?:\.\d+)?)\s?([KMGT]?)B/sec\)`)
 )
 
-// waitFor waits until the limits that Loki has told leave room for a request of so many
-// bytes. It returns an answer instead if they do not: where others have room, they are not to
-// wait for long.
+// waitFor waits until the known limits of Loki permit a request of size bytes. If the wait would be
+// too long, it returns an answer instead. While other tenants or streams have capacity, they must not
+// wait long.
 func (s *client) waitFor(ctx context.Context, segs []segment, size int) answer {
 	now := time.Now()
 	var wait time.Duration
 	for i, pc := range [...]*pace{&segs[0].st.owner.pace, &segs[0].st.pace} {
-		if i > 0 && len(segs) > 1 { // none of them is known to have a limit, see placeOf
+		if i > 0 && len(segs) > 1 { // streams with a known limit do not share requests, see placeOf
 			break
 		}
 		most, ofStream := s.c.HTTP.Timeout, i > 0
@@ -63,8 +63,8 @@ func (s *client) others(st *stream, ofStream bool, now time.Time) bool {
 	return s.streams.othersFit(st.owner, now)
 }
 
-// shut makes of a, the answer to a request of segs, that a limit is reached, and nothing of
-// the tenant, or the stream, is sent until there may be room.
+// shut handles a response that reports a limit as reached. Nothing is sent for the tenant, or the
+// stream, until a.after has passed.
 func (s *client) shut(a answer, text []byte, segs []segment, now time.Time) answer {
 	pc := &segs[0].st.owner.pace
 	if a.stream = ofStream(text); a.stream {
@@ -81,7 +81,7 @@ func (s *client) shut(a answer, text []byte, segs []segment, now time.Time) answ
 // ofStream reports whether a 429 is about the rate of a stream, not of the tenant.
 func ofStream(text []byte) bool { return streamLimit.Match(text) && !rateLimit.Match(text) }
 
-// shrink makes requests for several streams smaller, because one of size bytes was too large.
+// shrink halves the size limit of requests with several streams after one of size bytes was too large.
 func (s *client) shrink(size int, segs []segment) {
 	if len(segs) > 1 {
 		s.fits.Store(max(int64(size/2), leastLimit))
@@ -90,8 +90,8 @@ func (s *client) shrink(size int, segs []segment) {
 
 var errNoRoom error = &httpclient.Error{Package: "loki", Message: "the rate limit of the tenant leaves no room at present"}
 
-// overBurst reports whether a request that a rate limit has refused is to be made
-// smaller, or refused if it cannot be. first is the time of its first record.
+// overBurst reports whether a request that a rate limit has refused must be split, or its single
+// record refused. first is the time of its first record.
 func (s *client) overBurst(text []byte, size int, segs []segment, first int64, now time.Time) bool {
 	ofTenant := &segs[0].st.owner.pace
 	pc := ofTenant
@@ -120,8 +120,8 @@ func (s *client) overBurst(text []byte, size int, segs []segment, first int64, n
 	}
 	waited := now.Sub(time.Unix(0, pc.passed.Load())) >= gathers
 	if pc != ofTenant {
-		// Entries of the stream that fit were let through, and have used up what
-		// had gathered.
+		// Loki has accepted the entries that fit, and they have used up the capacity of the
+		// stream.
 		defer pc.passed.Store(now.UnixNano())
 	}
 	if entriesOf(segs) > 1 {
@@ -130,7 +130,7 @@ func (s *client) overBurst(text []byte, size int, segs []segment, first int64, n
 	return waited && size >= stuckLength && pc.sticks(first, now, gathers)
 }
 
-// passed notes that a request of size bytes was let through.
+// passed records that a request of size bytes was accepted.
 func (s *client) passed(p *push, segs []segment, size int, now time.Time) {
 	if most := s.fits.Load(); most < int64(s.c.Limits.MaxRequestBytes) {
 		s.fits.Store(min(most+most/4096+1, int64(s.c.Limits.MaxRequestBytes)))

@@ -11,21 +11,21 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// A pick says what an attribute is besides a part of the line. Picks form a tree
-// along the groups.
+// A pick describes the use of an attribute besides the line: label, metadata or tenant. Picks form a
+// tree that follows the groups.
 type pick struct {
-	slot     int    // of the label it becomes, -1: none
-	meta     []byte // name of the metadata it becomes, nil: none
-	from     []byte // its own name, if meta is set
-	tenant   bool   // it names the tenant
-	drop     bool   // it is no part of the line
-	promoted bool   // likewise, unless it is a group
-	sheds    bool   // something within it is promoted
-	anywhere bool   // its group does not matter
+	slot     int    // index of its label; -1 if it is not a label
+	meta     []byte // its name as metadata; nil if it is not metadata
+	from     []byte // name of the attribute, if meta is set
+	tenant   bool   // its value is the tenant
+	drop     bool   // it is never in the line
+	promoted bool   // it is in the line only if it is a group
+	sheds    bool   // it contains a promoted pick
+	anywhere bool   // it matches in every group
 	children map[string]*pick
 }
 
-// at returns the pick of a path, making it where it is missing.
+// at returns the pick at path, and creates it if necessary.
 func (p *pick) at(path []string) *pick {
 	for _, name := range path {
 		if p.children == nil {
@@ -41,8 +41,8 @@ func (p *pick) at(path []string) *pick {
 	return p
 }
 
-// named returns the pick of an attribute by its name: a dot in it is one of the
-// name, or stands between a group and what is in it.
+// named returns the pick of an attribute by its dotted name. Each dot may be part of a name or
+// separate a group from its contents, so the pick is added at all these paths.
 func (p *pick) named(name string) *pick {
 	c := p.at(strings.Split(name, "."))
 	for i := len(name); i >= 0; i = strings.LastIndexByte(name[:i], '.') {
@@ -60,8 +60,7 @@ func (p *pick) named(name string) *pick {
 	return c
 }
 
-// promote has what becomes a label or metadata be no part of the line. It reports whether
-// there is such.
+// promote removes labels and metadata from the line. It reports whether p or a child is removed.
 func (p *pick) promote() bool {
 	for _, c := range p.children {
 		p.sheds = c.promote() || p.sheds
@@ -70,8 +69,7 @@ func (p *pick) promote() bool {
 	return p.promoted || p.sheds
 }
 
-// group returns the tree of what lies in an open group. Trace ids and tenants
-// count in any.
+// group returns the tree for attributes in an open group. Picks with anywhere set stay in it.
 func (p *pick) group(name string) *pick {
 	if p == nil {
 		return nil
@@ -90,26 +88,26 @@ func (p *pick) group(name string) *pick {
 	return n
 }
 
-// A pair is one item of metadata. Its bytes are never written to again. from is the
-// name of the attribute: two can be one name to Loki; then name is another, and base is
-// that one.
+// A pair is a name and value of structured metadata. Its bytes are immutable. from is the name of
+// the attribute. If two attributes have the same metadata name, the second one gets another name, and
+// base is the common one.
 type pair struct{ name, value, from, base []byte }
 
-// picked is what was found in the attributes of one record, and room to work in.
+// picked holds the parts of a record besides the line, and scratch memory.
 type picked struct {
-	labels [][]byte // by slot, nil: no such attribute
+	labels [][]byte // by slot; nil without the attribute
 	meta   []pair
 	tenant []byte
-	attrs  []slog.Attr // what is left for the line
-	once   []slog.Attr // the attributes, see settler
+	attrs  []slog.Attr // attributes that stay in the line
+	once   []slog.Attr // evaluated attributes, see settler
 	known  []values.KnownError
-	buf    []byte // holds values and names
-	path   []byte // the open groups as a prefix of metadata names
-	key    []byte // a stream's definition
+	buf    []byte // memory of values and names
+	path   []byte // names of the open groups, as a prefix of metadata names
+	key    []byte // definition of the stream
 	line   []byte
 	spent  int
 
-	settled int // groups that were made, see settler
+	settled int // number of values made by the settler
 }
 
 var pickedPool = sync.Pool{New: func() any { return new(picked) }}
@@ -123,7 +121,7 @@ func getPicked(slots int) *picked {
 	return p
 }
 
-// maxKept is the size, in bytes, above which buffers go to the garbage collector.
+// maxKept is the largest size of buffers that are reused, in bytes.
 const maxKept = 64 << 10
 
 func (p *picked) free() {
@@ -141,7 +139,7 @@ func (p *picked) free() {
 	pickedPool.Put(p)
 }
 
-// walk notes what e picks of attrs, which lie at node.
+// walk collects the picks of attrs, which are at node of the tree.
 func (e *encoder) walk(p *picked, r *encode.Record, node *pick, attrs []slog.Attr, depth int) {
 	for i := range attrs {
 		a := &attrs[i]
@@ -195,7 +193,7 @@ func (e *encoder) walkGroup(p *picked, r *encode.Record, node, c *pick, name str
 	p.path = p.path[:before]
 }
 
-// note takes one value.
+// note stores the value of one attribute in p.
 func (e *encoder) note(p *picked, r *encode.Record, c *pick, key string, v slog.Value) {
 	start := len(p.buf)
 	p.buf = e.values.AppendText(p.buf, cacheOf(r), v)
@@ -227,8 +225,8 @@ func (e *encoder) note(p *picked, r *encode.Record, c *pick, key string, v slog.
 	}
 }
 
-// setMeta notes an item of metadata; of several attributes of one name the last
-// counts. What has a name that another attribute has to Loki gets a "_", or a number.
+// setMeta adds metadata. If an attribute occurs several times, its last value counts. If different
+// attributes have the same metadata name, the later ones get a suffix: "_" or a number.
 func (p *picked) setMeta(name, value, from []byte) {
 	n, taken := 1, false
 	for i := range p.meta {
@@ -260,7 +258,7 @@ func (p *picked) setMeta(name, value, from []byte) {
 	p.meta = append(p.meta, pair{name, value, from, base})
 }
 
-// named reports whether an item of metadata has that name.
+// named reports whether metadata with that name exists.
 func (p *picked) named(name []byte) bool {
 	for i := range p.meta {
 		if bytes.Equal(p.meta[i].name, name) {

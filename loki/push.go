@@ -32,7 +32,7 @@ type client struct {
 	noticed *noticed
 	reports *callback.Reporter
 	http    *http.Client
-	own     bool // http is of our making
+	own     bool // http was created by newClient
 	headers headers
 	secrets []string
 	pushes  chan *push // one, kept for reuse
@@ -42,15 +42,15 @@ type client struct {
 
 	requests, failed, splits, paced, wireBytes, bodyBytes atomic.Uint64
 
-	fits        atomic.Int64 // bytes of a request for several streams: less than MaxRequestBytes once one was too large
-	spoken      atomic.Bool  // the server has answered in HTTP
+	fits        atomic.Int64 // size limit of requests with several streams, in bytes; at most MaxRequestBytes
+	spoken      atomic.Bool  // a server has responded in HTTP
 	unreachable atomic.Bool
 	stamped     atomic.Int64 // the last time given to a record that was too old, in Unix ns
-	toldOld     atomic.Int64 // when that was told last, likewise
+	toldOld     atomic.Int64 // time of the last report of errOld, in Unix ns
 	lastErr     atomic.Pointer[string]
 }
 
-// newClient returns a client. The error concerns files that c names.
+// newClient returns a client. Errors are about files named in c.
 func newClient(c *Config, streams *registry, n *noticed, r *callback.Reporter) (*client, error) {
 	s := &client{c: c, streams: streams, noticed: n, reports: r, pushes: make(chan *push, 1)}
 	s.fits.Store(int64(c.Limits.MaxRequestBytes))
@@ -62,7 +62,7 @@ func newClient(c *Config, streams *registry, n *noticed, r *callback.Reporter) (
 	if err := s.headers.init(c); err != nil {
 		return nil, err
 	}
-	s.secrets = []string{c.HTTP.Password, c.HTTP.BearerToken, httpsend.Basic(c.HTTP.Username, c.HTTP.Password), c.endpoint.RawQuery} // a proxy may ask for the last
+	s.secrets = []string{c.HTTP.Password, c.HTTP.BearerToken, httpsend.Basic(c.HTTP.Username, c.HTTP.Password), c.endpoint.RawQuery} // a proxy may require a secret query
 	for name, value := range c.HTTP.Headers {
 		if http.CanonicalHeaderKey(name) == "Authorization" {
 			_, token, _ := strings.Cut(value, " ")
@@ -102,7 +102,7 @@ func (s *client) reserve() (err error) {
 	case wireGzip:
 		b.own[1] = make([]byte, gzipBound(usual))
 		b.zip, _ = gzip.NewWriterLevel(b, gzip.BestSpeed)
-		b.zip.Write(b.own[0][:1]) // it makes its tables now
+		b.zip.Write(b.own[0][:1]) // allocates the tables of the compressor
 		b.out = nil
 	}
 	s.bufs.put(b)
@@ -188,11 +188,11 @@ type rec struct {
 // A group is the records of one stream in one Send.
 type group struct {
 	st    *stream
-	level int // of its first record
+	level int // level of its first record
 	order []int32
 	bytes int
 	place place
-	stop  answer // why the others are open; taken: none is
+	stop  answer // reason of open records; verdict taken if there are none
 }
 
 // place describes how the records of a group share requests.
@@ -210,7 +210,7 @@ type push struct {
 	recs    []rec
 	fates   []fate
 	groups  []group
-	order   []int32 // what the groups' orders are made of
+	order   []int32 // memory of the orders of all groups
 	groupOf map[uint32]int32
 	segs    []segment // of all requests, concatenated
 	ends    []int     // where each request ends in segs
@@ -220,8 +220,8 @@ type push struct {
 	whys    map[reason]error      // of the first of each reason
 	reasons map[int32]reason      // of refused records
 	spared  map[int32]bool        // refused records that become no dead letters
-	stamped map[int32]bool        // records that have got the present time
-	moved   map[int32][]recordKey // what moves remembers of a record
+	stamped map[int32]bool        // records that have the current time, see restamp
+	moved   map[int32][]recordKey // keys of the record in client.moves
 }
 
 func newPush() *push { return &push{groupOf: map[uint32]int32{}} }
@@ -422,8 +422,8 @@ func (s *client) store(p *push, order []int32) {
 	}
 }
 
-// outcome returns what became of the records of p. It is not known if the session was
-// given up before every request was answered.
+// outcome returns the outcome of the records of p. It is unknown if the session ended before every
+// request had a response.
 func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known bool) {
 	var n [3]int
 	for _, f := range p.fates {
@@ -446,7 +446,7 @@ func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known b
 		switch g.stop.verdict {
 		case taken:
 			continue
-		case unknownWords: // what others ask for goes first
+		case unknownWords: // the advice of other groups has precedence
 			if o.Why == nil {
 				o.Why = g.stop.err
 			}
@@ -470,9 +470,9 @@ func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known b
 	return o, true
 }
 
-// ranks are the pieces of advice in order: the first one that some stream of a batch
-// asks for is followed for all its open records. Whatever asked for another asks again.
-// So records are cut into pieces or held only once nothing else is wrong.
+// ranks lists advice by precedence. The first advice of any stream of a batch applies to all its
+// open records. Streams with other advice repeat it after the records are sent again. So records
+// are split or held only if nothing else is wrong.
 var ranks = [...]batch.Advice{batch.Again, batch.Smaller, batch.Search, batch.Hold, batch.HoldStreams}
 
 // advise returns how the open records of a group are sent again.

@@ -14,17 +14,17 @@ const (
 	labelTooMany    reason = iota // more than MaxLabels: the label became metadata
 	labelTooLong                  // longer than MaxLabelValue: the label became metadata
 	labelSpread                   // more values than MaxLabelValues: the label became metadata
-	restamped                     // with TooOld "now": the record got the present time
+	restamped                     // with TooOld "now": the record got the current time
 	streamsFull                   // MaxStreams exist: the labels became metadata; of a new tenant: refused
-	metadataLeftOut               // an item beyond MaxMetadataPairs or MaxMetadataBytes
+	metadataLeftOut               // a pair beyond MaxMetadataPairs or MaxMetadataBytes
 	lineTruncated                 // longer than MaxLine, cut
-	twin                          // with Nudge: no time was left for it alone, or it came too late to tell; if it is like another, Loki may keep one
+	twin                          // with Nudge: its time may not be unique; Loki may keep only one of two equal records
 
 	lineTooLong  // longer than MaxLine, or than Loki accepts
 	tooOld       // older than MaxAge, or than Loki accepts
 	tooNew       // further in the future than MaxFuture, or than Loki accepts
 	tooFarBehind // too much older than the newest entry of its stream, according to Loki
-	badTenant    // the tenant's name is none: never sent
+	badTenant    // the name of the tenant is invalid; never sent
 	malformed    // not an entry, or of an unknown stream
 	invalid      // Loki refused it for another reason
 

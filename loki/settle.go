@@ -8,29 +8,28 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// maxSettled is how many groups that LogValuers and AttrAppenders of one record make,
-// and for Formatters how many lists and maps, are kept until the record is written.
-// What is beyond it is asked again wherever it is written: a record that holds so many
-// is out of control, and so would its memory be.
+// maxSettled limits the number of groups, lists and maps that a settler makes for one record and
+// keeps until the record is written. Further values are evaluated wherever they are written. The
+// limit bounds the memory of records with extreme nesting.
 const maxSettled = 1 << 10
 
-// A settler makes attributes such that each value is asked once for what it is, although
-// it is written in several places: in the line and beside it. LogValuers are resolved,
-// AttrAppenders become groups, errors have told their text, and lists, maps and structs
-// that hold such things are rendered. It looks at what is more than a part of the line.
+// A settler evaluates each value of a record once, although the value may be written to several
+// places: the line, labels and metadata. It resolves LogValuers, converts AttrAppenders to groups
+// and errors to text, and encodes lists, maps and structs that contain such values. It skips
+// attributes that are written to the line only.
 type settler struct {
 	e *encoder
 	p *picked
 	r *encode.Record
 }
 
-// settle returns attrs, or a copy of them in p if something in it is to be different.
+// settle returns attrs, or a copy in p if a value was evaluated.
 func (s *scope) settle(p *picked, r *encode.Record, attrs []slog.Attr) []slog.Attr {
 	t := settler{s.e, p, r}
 	return t.attrs(s.node, attrs, 0)
 }
 
-// attrs is settle for attributes that lie at node. It picks what walk does.
+// attrs settles the attributes at node of the pick tree. It visits the same attributes as walk.
 func (t *settler) attrs(node *pick, attrs []slog.Attr, depth int) []slog.Attr {
 	var own []slog.Attr
 	for i := range attrs {
@@ -50,7 +49,7 @@ func (t *settler) attrs(node *pick, attrs []slog.Attr, depth int) []slog.Attr {
 				break
 			}
 			if a.Key == "" {
-				c = node // as walkGroup
+				c = node // inline group, as in walkGroup
 			}
 			v, changed := t.value(c, a.Value, depth)
 			if !changed {
@@ -78,7 +77,7 @@ func (t *settler) attrs(node *pick, attrs []slog.Attr, depth int) []slog.Attr {
 	return own
 }
 
-// value returns v, or what is to be in its place.
+// value returns v, or its evaluated form.
 func (t *settler) value(c *pick, v slog.Value, depth int) (_ slog.Value, changed bool) {
 	if v.Kind() == slog.KindLogValuer {
 		if t.p.settled >= maxSettled {
@@ -97,7 +96,7 @@ func (t *settler) value(c *pick, v slog.Value, depth int) (_ slog.Value, changed
 	case slog.KindAny:
 		switch x := v.Any().(type) {
 		case nil:
-		case encode.AttrAppender: // also one that is an error
+		case encode.AttrAppender: // before error, because a value may be both
 			if depth >= maxDepth || t.p.settled >= maxSettled {
 				break
 			}
@@ -113,7 +112,7 @@ func (t *settler) value(c *pick, v slog.Value, depth int) (_ slog.Value, changed
 		case error:
 			return slog.AnyValue(t.known(x)), true
 		default:
-			if !t.e.values.Asks(x) { // of a LogValuer
+			if !t.e.values.Asks(x) { // result of a LogValuer
 				break
 			}
 			if t.e.foreign {
@@ -130,8 +129,8 @@ func (t *settler) value(c *pick, v slog.Value, depth int) (_ slog.Value, changed
 	return v, changed
 }
 
-// known returns err with its text. A formatter may look at what it wraps, or keep it,
-// and gets errors that write themselves as they are.
+// known returns err with its text. A foreign formatter may inspect the errors that err wraps, or
+// keep it; it gets errors with their own encoding unchanged.
 func (t *settler) known(err error) error {
 	if t.e.foreign {
 		if values.WritesItself(err) && !t.e.ours {
@@ -140,12 +139,12 @@ func (t *settler) known(err error) error {
 		return values.Known(err)
 	}
 	p := t.p
-	p.known = append(p.known, values.Know(err)) // where it moves, the old ones stay
+	p.known = append(p.known, values.Know(err)) // append may move the slice; pointers to old elements stay valid
 	return &p.known[len(p.known)-1]
 }
 
-// knownIn returns a copy of a list or map, as it is common, with errors that have told
-// their text, for formatters.
+// knownIn returns a copy of a list or map of a common type in which the errors have been
+// converted to text, for foreign formatters.
 func (t *settler) knownIn(x any, depth int) (any, bool) {
 	if depth > maxDepth {
 		return x, false
@@ -160,7 +159,7 @@ func (t *settler) knownIn(x any, depth int) (any, bool) {
 			return t.knownErrors(*x), *x != nil
 		}
 	}
-	if t.p.settled >= maxSettled { // it may hold itself, many times
+	if t.p.settled >= maxSettled { // it may contain itself
 		return x, false
 	}
 	switch x := x.(type) {

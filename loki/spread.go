@@ -7,19 +7,19 @@ import (
 	"sync/atomic"
 )
 
-// A spread counts the values of a label. Each value is a stream of its own, or several,
-// and Loki has a limit of those. So a label with more values than Config.MaxLabelValues
-// is metadata from then on, all of it: streams that exist get no further records.
+// A spread counts the values of a label. Each value makes at least one stream, and Loki limits the
+// number of streams. When a label has more values than Config.MaxLabelValues, it becomes metadata
+// permanently: even its existing streams get no further records.
 //
 //	narrow ──one value too many──▶ wide
 type spread struct {
 	wide atomic.Bool
 
-	mu   sync.Mutex // leaf; guards the rest
+	mu   sync.Mutex // guards seen; no other lock is acquired while it is held
 	seen map[uint64]struct{}
 }
 
-// widens notes a value and reports whether it is the first one too many.
+// widens adds a value, and reports whether this exceeds the limit for the first time.
 func (s *spread) widens(value uint64, most int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -37,8 +37,8 @@ func (s *spread) widens(value uint64, most int) bool {
 	return true
 }
 
-// narrow looks at the labels of a stream that is to be made, and makes metadata of those
-// that have too many values. It reports whether there are such.
+// narrow moves labels with too many values to the metadata before a new stream is created. It
+// reports whether there are any.
 func (e *encoder) narrow(p *picked) (changed bool) {
 	if e.c.Limits.MaxLabelValues < 0 {
 		return false

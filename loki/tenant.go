@@ -14,10 +14,10 @@ import (
 // responses to other tenants show which case applies. While one of them may still be
 // accepted, only the records of the refused tenant are held.
 type tenant struct {
-	pace   pace         // of its limit
-	tight  atomic.Int64 // until then, in Unix ns, there may be no room for another stream
-	used   atomic.Bool  // records of it were made, or read from disk
-	denied atomic.Int64 // when it was refused last, in Unix ns; 0: it was let in since, or never refused
+	pace   pace         // state of the tenant's rate limit
+	tight  atomic.Int64 // Unix ns until which new streams may be refused
+	used   atomic.Bool  // there were records of it, new or from disk
+	denied atomic.Int64 // Unix ns of the last refusal; 0 if never refused or accepted since
 }
 
 // deniedFor is how long a refusal of a tenant is valid. Without an end, a tenant that is
@@ -134,12 +134,12 @@ func (pc *pace) sticks(t int64, now time.Time, gathers time.Duration) bool {
 	return pc.refused.Add(1) >= stuckTimes && now.Sub(time.Unix(0, pc.since.Load())) >= stuckFor+2*gathers
 }
 
-// How a client applies a limit that Loki reports with a 429.
+// Constants of the reaction to a rate limit in a 429 response.
 const (
-	belowLimit = 0.9              // of the limit is what it uses
-	backOff    = 0.7              // of the present rate is what is left where that is more
-	pacedFor   = 15 * time.Minute // after the last such answer there is no limit
-	leastGap   = time.Second      // for which nothing is sent after it, at most
+	belowLimit = 0.9              // fraction of the reported limit that is used
+	backOff    = 0.7              // fraction of the current rate that remains, if that is more
+	pacedFor   = 15 * time.Minute // time without a 429 after which the limit is dropped
+	leastGap   = time.Second      // longest pause after a 429
 )
 
 // limited records that a request of size bytes was refused because of a limit in bytes per

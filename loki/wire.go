@@ -11,16 +11,14 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// The protobuf form of an entry, as it stands in the slab and, unchanged, in a
-// request (push.proto of github.com/grafana/loki/pkg/push: EntryAdapter as field 2
-// of StreamAdapter):
+// The protobuf form of an entry, in the slab and unchanged in a request (EntryAdapter as field 2 of
+// StreamAdapter, push.proto of github.com/grafana/loki/pkg/push):
 //
 //	12 len4  0a 0c 08 sec5 10 nsec5  12 len4 line  (1a len4 0a len name 12 len4 value)*
 //
-// Lengths that are only known after what they describe, and the time, are varints
-// padded to a fixed number of bytes, which protobuf decoders take. So an entry is
-// written from front to back without moving a byte, and the line's length can be
-// read at a fixed place.
+// The time and lengths that follow their content are varints padded to a fixed size, which protobuf
+// decoders accept. So an entry is written without moving bytes, and the length of the line is at a
+// fixed offset.
 const (
 	tagLabels   = 0x0a // in a stream
 	tagEntry    = 0x12 // in a stream
@@ -29,15 +27,14 @@ const (
 	tagLine     = 0x12
 	tagMetadata = 0x1a
 
-	lenBytes  = 4 // of padded lengths: up to 2^28-1
+	lenBytes  = 4 // size of a padded length, up to maxPadded
 	timeBytes = 14
 	entryHead = 1 + lenBytes
 	lineHead  = entryHead + timeBytes + 1 + lenBytes // bytes before the line
 	maxPadded = 1<<28 - 1
 )
 
-// pad4 and pad5 are v as a varint of four and of five bytes, the first of them
-// lowest.
+// pad4 and pad5 return v as a varint of four and five bytes, the first byte in the lowest bits.
 func pad4(v uint64) uint64 {
 	return v&0x7f | v<<1&0x7f00 | v<<2&0x7f_0000 | v<<3&0x7f00_0000 | 0x80_8080
 }
@@ -54,7 +51,7 @@ func padded(b []byte) (v uint64) {
 	return v
 }
 
-// beginEntry appends everything before the line.
+// beginEntry appends the part of an entry before the line.
 func beginEntry(dst []byte, t int64) []byte {
 	sec := uint64(max(t, 0)) / 1e9
 	nsec := pad5(uint64(max(t, 0)) - sec*1e9)
@@ -65,12 +62,12 @@ func beginEntry(dst []byte, t int64) []byte {
 	return append(dst, head[:]...)
 }
 
-// endLine notes the length of the line that began at start+lineHead.
+// endLine stores the length of the line that begins at start+lineHead.
 func endLine(dst []byte, start int) {
 	putPadded(dst[start+lineHead-lenBytes:start+lineHead], uint64(len(dst)-start-lineHead))
 }
 
-// endEntry notes the length of the entry that began at start.
+// endEntry stores the length of the entry that begins at start.
 func endEntry(dst []byte, start int) {
 	putPadded(dst[start+1:start+entryHead], uint64(len(dst)-start-entryHead))
 }
@@ -87,7 +84,7 @@ func appendMetadata(dst, name, value []byte) []byte {
 	return dst
 }
 
-// A form is how the entries of a batch are written.
+// A form is an encoding of entries.
 type form uint8
 
 const (
@@ -101,7 +98,7 @@ const (
 	contentTypeJSON     = "application/vnd.forebay.loki-entry+json"
 )
 
-// formOf returns the form of the entries of requests.
+// formOf returns the form of entries for a Config.Wire.
 func formOf(w string) form {
 	if w == wireProtobuf {
 		return protoForm
@@ -109,7 +106,7 @@ func formOf(w string) form {
 	return jsonForm
 }
 
-// formNamed returns the form with a content type, if there is one.
+// formNamed returns the form with a content type, if it exists.
 func formNamed(contentType string) (form, bool) {
 	switch contentType {
 	case contentTypeProtobuf:
@@ -134,9 +131,9 @@ func (f form) parse(rec []byte) (entry, bool) {
 	return parseProto(rec)
 }
 
-// check returns the length of the line of a record, and whether the record looks
-// like an entry. In JSON the length is exact only above limit: escapes are longer than
-// the characters they stand for.
+// check returns the length of the line of a record, and whether the record looks like an entry. In
+// JSON the length is exact only above limit, because escapes are longer than the characters they
+// represent.
 func (f form) check(rec []byte, limit int) (line int, ok bool) {
 	if f == protoForm {
 		return checkProto(rec)
@@ -147,7 +144,7 @@ func (f form) check(rec []byte, limit int) (line int, ok bool) {
 	return line, ok
 }
 
-// metadata calls f with the items of metadata of an entry.
+// metadata calls item for each pair of metadata of an entry.
 func (f form) metadata(rec []byte, item func(name, value []byte)) {
 	e, ok := f.parse(rec)
 	if !ok {
@@ -165,15 +162,13 @@ func (f form) metadata(rec []byte, item func(name, value []byte)) {
 	}
 }
 
-// metaSize returns how many items of metadata an entry has and their bytes, as
-// Loki counts them.
+// metaSize returns the number of metadata pairs and their size in bytes, as counted by Loki.
 func (f form) metaSize(rec []byte) (pairs, size int) {
 	f.metadata(rec, func(name, value []byte) { pairs, size = pairs+1, size+len(name)+len(value) })
 	return pairs, size
 }
 
-// reopen returns a copy of an entry with the time t, to which metadata can be appended
-// until it is closed.
+// reopen returns a copy of an entry with time t. Metadata can be appended to it before close.
 func (f form) reopen(rec []byte, t int64) []byte {
 	if f == protoForm {
 		out := slices.Clone(rec)
@@ -181,16 +176,16 @@ func (f form) reopen(rec []byte, t int64) []byte {
 		return out
 	}
 	e, _ := parseJSON(rec)
-	head := bytes.IndexByte(rec[2:], '"') + 2 // behind the time
+	head := bytes.IndexByte(rec[2:], '"') + 2 // end of the time
 	out := append(beginJSON(nil, t), rec[head+len(`","`):]...)
-	out = out[:len(out)-1] // the bracket
+	out = out[:len(out)-1] // without the bracket
 	if len(e.meta) > 0 {
 		return out[:len(out)-1]
 	}
 	return append(out, ",{"...)
 }
 
-// close ends an entry that was reopened.
+// close completes an entry after reopen.
 func (f form) close(out []byte) []byte {
 	switch {
 	case f == protoForm:
@@ -202,15 +197,15 @@ func (f form) close(out []byte) []byte {
 	return append(out, "}]"...)
 }
 
-// An entry is one record read back.
+// An entry is a decoded record.
 type entry struct {
 	time int64
-	line []byte // in JSON as a JSON string, with its quotes and escapes
-	meta []byte // as it stands behind the line
+	line []byte // in JSON form a JSON string with quotes and escapes
+	meta []byte // encoded metadata
 }
 
-// checkProto returns the length of the line of a record in protobuf form, and
-// whether the record is one. It looks at fixed places only.
+// checkProto returns the length of the line of a record in protobuf form, and whether the record
+// looks like an entry. It reads fixed offsets only.
 func checkProto(rec []byte) (line int, ok bool) {
 	if len(rec) < lineHead || rec[0] != tagEntry || rec[entryHead] != tagTime || rec[entryHead+timeBytes] != tagLine ||
 		padded(rec[1:entryHead]) != uint64(len(rec)-entryHead) {
@@ -230,8 +225,7 @@ func parseProto(rec []byte) (e entry, ok bool) {
 	return e, true
 }
 
-// eachMetadata calls f with the pairs of an entry in protobuf form and reports
-// whether all could be read.
+// eachMetadata calls f for each pair of an entry in protobuf form, and reports whether all were valid.
 func eachMetadata(meta []byte, f func(name, value []byte)) bool {
 	for len(meta) > 0 {
 		if len(meta) < 1+lenBytes || meta[0] != tagMetadata {
@@ -267,12 +261,12 @@ func field(b []byte, tag byte) (value, rest []byte, ok bool) {
 	return b[1+k : 1+k+int(n)], b[1+k+int(n):], true
 }
 
-// The JSON form of an entry, as in the slab and in a request:
+// The JSON form of an entry, in the slab and in a request:
 //
 //	["1763651094123456789","line",{"name":"value"}]
 
-// checkJSON returns the length of the line of a record in JSON form, as long as it
-// is in the request, and whether the record looks like one.
+// checkJSON returns the escaped length of the line of a record in JSON form, and whether the record
+// looks like an entry.
 func checkJSON(rec []byte) (line int, ok bool) {
 	e, ok := parseJSON(rec)
 	return max(len(e.line)-2, 0), ok
@@ -307,8 +301,7 @@ func parseJSON(rec []byte) (e entry, ok bool) {
 	return e, true
 }
 
-// stringLen returns the length of the JSON string at the beginning of b, with its
-// quotes, 0 if there is none.
+// stringLen returns the length of the JSON string at the beginning of b, including quotes, or 0.
 func stringLen(b []byte) int {
 	if len(b) < 2 || b[0] != '"' {
 		return 0
@@ -336,7 +329,7 @@ func beginJSON(dst []byte, t int64) []byte {
 	return append(dst, '"', ',', '"')
 }
 
-// malformed is the error of a record that this package did not encode.
+// malformedError returns the error for a record that this package did not encode.
 func malformedError(rec []byte) error {
 	return fmt.Errorf("loki: cannot send record %.40q: it is not an entry; use the encoder of its destination", rec)
 }
