@@ -57,15 +57,26 @@ var program = built("forebay", "./forebay", "")
 // logLine is in each line of linesFile.
 const logLine = "request served to the client"
 
-// linesFile creates a file of about size bytes of JSON lines, each of about 300 bytes.
-func linesFile(env *h.Env, path string, size int) (lines int, err error) {
+// jsonLine and nginxLine append line n of a file: 300 bytes of JSON, or 190 bytes in nginx's format
+// combined.
+func jsonLine(b *bytes.Buffer, n int) {
+	fmt.Fprintf(b, `{"time":"2024-05-06T07:08:%02d.%09dZ","level":"INFO","msg":"`+logLine+` in time","method":"GET","path":"/v2/items/%d/parts","status":200,"took":0.1179,"cached":false,"request_id":"a6cecc1b78e510617311d8a3%08x","user":"u-%06d","remote":"10.1.0.%d:51234","agent":"Mozilla/5.0 (X11)"}`+"\n",
+		n%60, n*7919, 100000+n, n, n, n%200)
+}
+
+func nginxLine(b *bytes.Buffer, n int) {
+	fmt.Fprintf(b, `203.0.113.%d - - [10/Oct/2025:13:55:%02d +0200] "GET /api/v1/orders?page=%d HTTP/1.1" 200 %d "https://example.com/" "Mozilla/5.0 (X11; Linux x86_64; rv:130.0) Gecko/20100101 Firefox/130.0"`+"\n",
+		n%200, n%60, n, 1000+n)
+}
+
+// linesFile creates a file of about size bytes of lines.
+func linesFile(env *h.Env, path string, size int, line func(*bytes.Buffer, int)) (lines int, err error) {
 	if env.Quick {
 		size = 1 << 20
 	}
 	var block bytes.Buffer
 	for ; block.Len() < 1<<20; lines++ {
-		fmt.Fprintf(&block, `{"time":"2024-05-06T07:08:%02d.%09dZ","level":"INFO","msg":"`+logLine+` in time","method":"GET","path":"/v2/items/%d/parts","status":200,"took":0.1179,"cached":false,"request_id":"a6cecc1b78e510617311d8a3%08x","user":"u-%06d","remote":"10.1.0.%d:51234","agent":"Mozilla/5.0 (X11)"}`+"\n",
-			lines%60, lines*7919, 100000+lines, lines, lines, lines%200)
+		line(&block, lines)
 	}
 	times := max(size/block.Len(), 1)
 	if st, err := os.Stat(path); err == nil && st.Size() == int64(times*block.Len()) {
@@ -83,37 +94,42 @@ func linesFile(env *h.Env, path string, size int) (lines int, err error) {
 	return times * lines, errors.Join(err, f.Sync(), f.Close())
 }
 
-// throughPipe makes a contender that copies a file of size bytes into another one; ns per line.
+// throughPipe makes a contender that copies a file of size bytes of JSON into another one; ns per
+// line.
 func throughPipe(name string, kind h.Kind, note string, size int, command func(env *h.Env, out string) (*exec.Cmd, error)) h.Contender {
 	return h.Contender{Name: name, Kind: kind, Note: note, Sample: func(env *h.Env) (*h.Sample, error) {
-		path := filepath.Join(env.Dir, "pipe.in")
-		lines, err := linesFile(env, path, size)
+		path, out := filepath.Join(env.Dir, "pipe.in"), filepath.Join(env.Dir, "pipe.out")
+		lines, err := linesFile(env, path, size, jsonLine)
 		if err != nil {
 			return nil, err
 		}
-		in, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		defer in.Close()
-		out := filepath.Join(env.Dir, "pipe.out")
 		defer os.Remove(out)
 		cmd, err := command(env, out)
 		if err != nil {
 			return nil, err
 		}
-		var stderr bytes.Buffer
-		cmd.Stdin, cmd.Stderr = in, &stderr
-		begin := time.Now()
-		if err := cmd.Run(); err != nil {
-			return nil, fmt.Errorf("%w: %s", err, stderr.Bytes())
-		}
-		took := time.Since(begin)
-		if n, err := countLines(out); n != lines || err != nil {
-			return nil, fmt.Errorf("%d of %d lines arrived, %v", n, lines, err)
-		}
-		return processSample(float64(took), cmd, lines), nil
+		return copyLines(cmd, path, out, lines)
 	}}
+}
+
+// copyLines runs a program that copies the lines of one file into another one.
+func copyLines(cmd *exec.Cmd, path, out string, lines int) (*h.Sample, error) {
+	in, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	var stderr bytes.Buffer
+	cmd.Stdin, cmd.Stderr = in, &stderr
+	begin := time.Now()
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, stderr.Bytes())
+	}
+	took := time.Since(begin)
+	if n, err := countLines(out); n != lines || err != nil {
+		return nil, fmt.Errorf("%d of %d lines arrived, %v", n, lines, err)
+	}
+	return processSample(float64(took), cmd, lines), nil
 }
 
 // processSample returns a sample with the processor time of a process that has ended.
@@ -139,6 +155,34 @@ func countLines(path string) (n int, err error) {
 			return n, err
 		}
 	}
+}
+
+// parsing makes a contender that parses nginx's access log with a transform and writes JSON; ns of
+// processor time per line.
+func parsing(name, note, transforms string) h.Contender {
+	return h.Contender{Name: name, Kind: h.Ours, Note: note, Sample: func(env *h.Env) (*h.Sample, error) {
+		path, out, file := filepath.Join(env.Dir, "nginx.in"), filepath.Join(env.Dir, "nginx.out"), filepath.Join(env.Dir, "parse.yaml")
+		lines, err := linesFile(env, path, 100_000_000, nginxLine)
+		if err != nil {
+			return nil, err
+		}
+		defer os.Remove(out)
+		text := "inputs: {in: {type: stdin}}\ntransforms: [" + transforms + "]\noutputs: {out: {to: 'file:" + out + "', encode: json}}\ncontrol: none\n"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			return nil, err
+		}
+		bin, err := program(env)
+		if err != nil {
+			return nil, err
+		}
+		cmd := exec.Command(bin, "run", "-c", file)
+		cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
+		s, err := copyLines(cmd, path, out, lines)
+		if err == nil {
+			s.Value = s.CPU
+		}
+		return s, err
+	}}
 }
 
 func piping(encode string) func(*h.Env, string) (*exec.Cmd, error) {
@@ -220,7 +264,7 @@ func tailing(name string, kind h.Kind, note string, open func() (*sink, error), 
 		}
 		total := 0
 		for i := range tailFiles {
-			n, err := linesFile(env, filepath.Join(dir, fmt.Sprintf("%02d.log", i)), tailBytes)
+			n, err := linesFile(env, filepath.Join(dir, fmt.Sprintf("%02d.log", i)), tailBytes, jsonLine)
 			if err != nil {
 				return nil, err
 			}
@@ -421,6 +465,15 @@ func init() {
 			throughPipe("cat", h.Reference, "", 3*gigabyte/10, shell(`exec cat > "$1"`)),
 		},
 		Verdict: h.Verdict(h.AtMost("json", 667), h.AtMost("logfmt", 1000)),
+	}, h.Row{
+		Name: "pipe/parse", What: "forebay run with one transform, 100 MB of nginx's access log in lines of 190 B, from a file into a new file of JSON; processor time of the whole process per line, GOMAXPROCS=1",
+		Target: "parse: nginx ≤ 3333 ns a line (300 k lines/s)", Unit: "ns/line", MaxCount: 5,
+		Contenders: []h.Contender{
+			parsing("parse: nginx", "", "{parse: nginx}"),
+			parsing("parse: regex", "eight groups", "{parse: {regex: '^(?P<client>\\S+) \\S+ (?P<user>\\S+) \\[(?P<time>[^\\]]+)\\] \"(?P<method>\\S+) (?P<path>\\S+) (?P<protocol>[^\"]+)\" (?P<status>\\d+) (?P<bytes>\\d+)', types: {status: int, bytes: int}}}"),
+			parsing("none", "the line as one field", ""),
+		},
+		Verdict: h.AtMost("parse: nginx", 3333),
 	}, h.Row{
 		Name: "tail/loki", What: files, Target: "≤ 0.5 × the better of Fluent Bit and promtail, less memory than both",
 		Unit: "cpu ns/line", MaxCount: 3, MinCPU: 2,
