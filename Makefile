@@ -4,7 +4,7 @@ GO       ?= go
 # go.work is for the root of a clone; every module is checked with its own go.mod.
 export GOWORK := off
 ADAPTERS := adapters/zap adapters/zerolog adapters/grpc adapters/examples examples
-DRIVERS  := cmd cmd/forebay-all kafka jetstream otlpgrpc
+DRIVERS  := compress cmd cmd/forebay-all kafka jetstream otlpgrpc
 BENCHES  := bench bench/servers
 SERVERS  := integration integration/fluent integration/loki integration/otlp integration/kubernetes integration/prometheus integration/kafka integration/opensearch
 MODULES  := . $(BENCHES) $(SERVERS) tools $(ADAPTERS) $(DRIVERS)

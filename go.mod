@@ -3,10 +3,8 @@ module github.com/forebay-log/forebay
 go 1.26.0
 
 require (
-	github.com/DeRuina/timberjack v1.4.9
 	github.com/gofrs/flock v0.13.1
 	github.com/golang/snappy v1.0.0
-	github.com/klauspost/compress v1.20.3
 	go.uber.org/goleak v1.3.0
 	golang.org/x/sys v0.49.0
 	pgregory.net/rapid v1.3.0

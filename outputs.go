@@ -212,8 +212,8 @@ func (c *logFile) keep(n int) error {
 	return nil
 }
 
-// Compress sets the compression of old files: "gzip" or "zstd". By default they are not
-// compressed.
+// Compress sets the compression of old files: "gzip", or "zstd" in a program that imports package
+// compress. By default they are not compressed.
 func Compress(form string) OutputOption {
 	return DriverOption("forebay.Compress", func(c *logFile) error {
 		if form != "gzip" && form != "zstd" {

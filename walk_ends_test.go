@@ -23,7 +23,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/klauspost/compress/s2"
+	"github.com/golang/snappy"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/fluent"
@@ -698,7 +698,7 @@ func posted(body []byte) (map[string][][]byte, error) {
 // pushed returns the lines of a push request by the labels of their stream.
 func pushed(h http.Header, body []byte) (map[string][][]byte, error) {
 	if h.Get("Content-Type") == "application/x-protobuf" {
-		plain, err := s2.Decode(nil, body)
+		plain, err := snappy.Decode(nil, body)
 		if err != nil {
 			return nil, err
 		}

@@ -12,9 +12,7 @@ require (
 )
 
 require (
-	github.com/DeRuina/timberjack v1.4.9 // indirect
 	github.com/gofrs/flock v0.13.1 // indirect
-	github.com/klauspost/compress v1.20.3 // indirect
 	go.uber.org/multierr v1.10.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 )

@@ -114,7 +114,7 @@ func openWith(path string, o *Options, sys system) (*File, error) {
 	f.mu.Lock()
 	err = f.openLocked()
 	if err == nil && r.rotates() {
-		err = f.startLocked()
+		f.startLocked()
 	}
 	if err == nil && r.Sync == syncAlways {
 		err = f.beginSyncedLocked()
@@ -401,7 +401,6 @@ func (f *File) reopenLocked() error {
 		}
 		return fmt.Errorf("file: cannot reopen %q, the old file stays in use: %w", f.name, err)
 	}
-	f.rotator.release() // it may have the moved file open
 	if old != nil {
 		if err := old.Close(); err != nil {
 			return fmt.Errorf("file: reopened %q, but closing the old file failed: %w", f.name, cause(err))
@@ -441,7 +440,7 @@ func (f *File) releaseLocked() (err error) {
 		err = f.h.Close()
 		f.h = nil
 	}
-	f.rotator.stop()
+	f.rotator.olds.wait()
 	if f.lock != nil {
 		f.lock.Unlock() // the lock ends with the descriptor, so the error does not matter
 		f.lock = nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/internal/callback"
+	"github.com/forebay-log/forebay/internal/compression"
 )
 
 // defaultMode is the permission of files that Open creates: access for the owner only, because
@@ -46,7 +47,8 @@ type Options struct {
 	// KeepFor is how long to keep old files, rounded up to whole days. Old files are
 	// removed by Open and at each rotation. Default 0: forever.
 	KeepFor time.Duration
-	// Compress is the compression of old files: "", "gzip" or "zstd". Default "": none.
+	// Compress is the compression of old files: "", "gzip", or "zstd" in a program that
+	// imports package compress. Default "": none.
 	Compress string
 
 	// Sync controls when written data reaches stable storage: with "never", when the
@@ -59,7 +61,7 @@ type Options struct {
 
 	// OnError is called when the file was moved or deleted (see Check), when a rotation
 	// fails, or when a delayed Reopen fails; in these cases the File continues with the
-	// old file. It runs in a separate goroutine that reads a bounded queue, so it may log
+	// old file. It is also called when an old file cannot be compressed or removed. It runs in a separate goroutine that reads a bounded queue, so it may log
 	// to this File. Default nil: write one line to stderr.
 	OnError func(error)
 }
@@ -102,7 +104,11 @@ func (o Options) resolve() (Options, error) {
 		bad("KeepFor", o.KeepFor, "0 or more")
 	}
 	switch o.Compress {
-	case "", "gzip", "zstd":
+	case "":
+	case "gzip", "zstd":
+		if _, err := compression.Find(o.Compress); err != nil {
+			errs = append(errs, fmt.Errorf("file: Options.Compress is %q: %w", o.Compress, err))
+		}
 	default:
 		bad("Compress", fmt.Sprintf("%q", o.Compress), `"", "gzip" or "zstd"`)
 	}

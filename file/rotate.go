@@ -3,13 +3,12 @@ package file
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
-
-	"github.com/DeRuina/timberjack"
 )
 
 // rotateRetry is the delay before another attempt after a failed rotation. Until then the file
@@ -18,105 +17,11 @@ const rotateRetry = time.Minute
 
 var errIrregular = errors.New("it is not a regular file, so it cannot be rotated: leave rotation off")
 
-// rotator decides when to rotate a file and performs the rotation. The lock of the File guards
-// it.
+// rotator decides when to rotate a file. The lock of the File guards it.
 type rotator struct {
-	// tj renames, compresses and removes files. It has a separate descriptor of the live
-	// file, to which it never writes. It is nil after Reopen, until a rotation.
-	tj     *timberjack.Logger
-	ended  chan struct{} // closed when the previous tj has finished compressing; nil: there is none
-	began  time.Time     // a time in the period of the file
-	failed time.Time     // last failed attempt; zero: the last one succeeded
-}
-
-// startLocked starts the compression and removal of files left by an earlier process.
-func (f *File) startLocked() error {
-	const day = 24 * time.Hour
-	f.rotator.tj = f.mover()
-	f.rotator.tj.MaxBackups = f.o.KeepFiles
-	f.rotator.tj.MaxAge = int((f.o.KeepFor + day - 1) / day)
-	if f.o.Compress != "" {
-		f.rotator.tj.Compression = f.o.Compress
-	}
-	// An empty write opens the file and starts the housekeeping. If timberjack cannot
-	// open the file, however, it renames it, and our open file would be compressed and
-	// removed.
-	_, _ = f.rotator.tj.Write(nil)
-	ours, err := f.h.Stat()
-	if err != nil {
-		return cause(err)
-	}
-	if now, err := os.Stat(f.path); err != nil || !os.SameFile(ours, now) {
-		unclaim(f.h)
-		f.h.Close() // nothing was written through it yet
-		f.h = nil
-		return f.openLocked()
-	}
-	return nil
-}
-
-// mover returns a timberjack.Logger that renames files and keeps old ones unchanged.
-func (f *File) mover() *timberjack.Logger {
-	return &timberjack.Logger{
-		Filename:    f.path,
-		MaxSize:     math.MaxInt32, // MiB: it must not rotate automatically
-		Compression: "none",
-		FileMode:    f.o.Mode,
-		// Old files are counted by the time in their name: with milliseconds,
-		// two of one millisecond would count as one.
-		BackupTimeFormat:   "2006-01-02T15-04-05.000000",
-		AppendTimeAfterExt: ambiguous(f.path),
-	}
-}
-
-// ambiguous reports whether timberjack cannot recognize the old files of path. For a name such
-// as a.log.log-x it would look for names with a prefix (a.log-) and a suffix (.log-x) that can
-// overlap: old files of a.log-x match, which makes it panic. For such names the time is placed
-// at the end of the file name.
-func ambiguous(path string) bool {
-	ext := filepath.Ext(path)
-	begin := strings.TrimSuffix(filepath.Base(path), ext) + "-"
-	for n := range len(ext) {
-		if strings.HasSuffix(begin, ext[:n+1]) {
-			return true
-		}
-	}
-	return false
-}
-
-// stop ends the housekeeping goroutine and waits for it.
-func (r *rotator) stop() {
-	r.release()
-	if r.ended != nil {
-		<-r.ended
-	}
-}
-
-// release ends the housekeeping without waiting for the compression, which can take long.
-func (r *rotator) release() {
-	tj := r.tj
-	if tj == nil {
-		return
-	}
-	r.tj = nil
-	ended := make(chan struct{})
-	r.ended = ended
-	go func() {
-		defer close(ended)
-		tj.Close() // closes a descriptor nothing was written through
-	}()
-}
-
-// resumeLocked restarts the housekeeping after release, unless the previous one is still
-// running: two would compress the same file.
-func (f *File) resumeLocked() error {
-	select {
-	case <-f.rotator.ended:
-		f.rotator.ended = nil
-		return f.startLocked()
-	default:
-		return nil
-	}
+	olds   olds
+	began  time.Time // a time in the period of the file
+	failed time.Time // last failed attempt; zero: the last one succeeded
 }
 
 // due returns the reason to rotate a file of size bytes before writing n more, or "".
@@ -168,30 +73,17 @@ func (f *File) rotateLocked(reason string) error {
 	case f.size == 0 || f.watched.stray == movedAway:
 		return nil
 	}
-	tj := f.rotator.tj
-	if tj == nil {
-		if err := f.resumeLocked(); err != nil {
-			return fmt.Errorf("file: cannot open %q to rotate it: %w", f.name, err)
-		}
-		if f.size == 0 {
-			return nil // the file was renamed
-		}
-		if tj = f.rotator.tj; tj == nil {
-			tj = f.mover() // the file it makes is compressed after the next one
-			defer tj.Close()
-		}
-	}
-	if st, err := f.h.Stat(); err == nil {
-		tj.FileMode = st.Mode().Perm()
-	}
-	// Closed first: the old file is compressed from now on, and Windows moves
-	// no open files.
+	// Closed first: the old file is compressed from now on, and Windows does not
+	// rename open files.
 	unclaim(f.h)
 	giveBack := f.giveBackLocked()
-	err := f.h.Close()
+	old, err := f.h.Stat()
+	if closed := f.h.Close(); err == nil {
+		err = closed
+	}
 	f.h = nil
 	if err == nil {
-		err = tj.RotateWithReason(reason)
+		err = replace(f.path, old, reason)
 	}
 	giveBack()
 	if err != nil {
@@ -202,6 +94,7 @@ func (f *File) rotateLocked(reason string) error {
 		}
 	} else {
 		f.rotator.failed = time.Time{}
+		f.rotator.olds.tidy()
 	}
 	began := f.rotator.began
 	if err := f.openLocked(); err != nil {
@@ -211,6 +104,57 @@ func (f *File) rotateLocked(reason string) error {
 		f.rotator.began = began // still the old file: its period is over
 	}
 	return nil
+}
+
+// replace renames the file at path and creates an empty one with the permission and the owner of
+// old. It renames nothing if another program has moved or deleted the file. After an error the file is
+// at path again.
+func replace(path string, old fs.FileInfo, reason string) error {
+	name := oldName(path, reason)
+	if err := os.Rename(path, name); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	h, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, old.Mode().Perm())
+	if err == nil {
+		err = resemble(h, old)
+		h.Close()
+		if err != nil {
+			os.Remove(path)
+		}
+	}
+	if err != nil {
+		return errors.Join(err, os.Rename(name, path))
+	}
+	return nil
+}
+
+// resemble gives h the permission of old, regardless of the umask, and its owner. Only the superuser
+// can give files away; for others, the owner stays that of the process.
+func resemble(h *os.File, old fs.FileInfo) error {
+	_ = chown(h, old)
+	return h.Chmod(old.Mode().Perm())
+}
+
+// oldTime is the form of the time in the name of an old file. With milliseconds, two files of one
+// millisecond would have one name.
+const oldTime = "2006-01-02T15-04-05.000000"
+
+// oldName returns an unused name for the file at path: app-TIME-REASON.log for app.log.
+func oldName(path, reason string) string {
+	ext := filepath.Ext(path)
+	for t := time.Now().UTC(); ; t = t.Add(time.Microsecond) {
+		name := fmt.Sprintf("%s-%s-%s%s", strings.TrimSuffix(path, ext), t.Format(oldTime), reason, ext)
+		if !exists(name) && !exists(name+".gz") && !exists(name+".zst") {
+			return name
+		}
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // Rotate rotates the file now, regardless of its size and age. It does nothing if the file is

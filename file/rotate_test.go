@@ -13,8 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
-
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
@@ -128,14 +126,7 @@ func TestRotateByTimeAfterRestart(t *testing.T) {
 }
 
 func TestKeepFilesAndCompress(t *testing.T) {
-	unpack := map[string]func(io.Reader) (io.Reader, error){
-		"gzip": func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) },
-		"zstd": func(r io.Reader) (io.Reader, error) {
-			z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1))
-			return z, err
-		},
-	}
-	for kind, suffix := range map[string]string{"": ".log", "gzip": ".log.gz", "zstd": ".log.zst"} {
+	for kind, suffix := range map[string]string{"": ".log", "gzip": ".log.gz"} {
 		path := filepath.Join(t.TempDir(), "x.log")
 		// Neighbours that look alike are not ours.
 		beside := filepath.Join(filepath.Dir(path), "x-other.log")
@@ -166,14 +157,11 @@ func TestKeepFilesAndCompress(t *testing.T) {
 			}
 			var in io.Reader = r
 			if kind != "" {
-				if in, err = unpack[kind](r); err != nil {
+				if in, err = gzip.NewReader(r); err != nil {
 					t.Fatal(err)
 				}
 			}
 			b, err := io.ReadAll(in)
-			if z, ok := in.(*zstd.Decoder); ok {
-				z.Close()
-			}
 			r.Close()
 			if want := fmt.Sprintf("line%d\n", i+3); err != nil || string(b) != want {
 				t.Errorf("%q: %s holds %q, want %q (%v)", kind, name, b, want, err)
@@ -313,5 +301,34 @@ func TestRotateThroughLink(t *testing.T) {
 	wantFile(t, link, "two2\n")
 	if names := old(t, path); len(names) != 1 {
 		t.Errorf("old files %q", names)
+	}
+}
+
+// An old file that cannot be compressed is reported to OnError and stays as it is.
+func TestOldFileThatCannotBeCompressed(t *testing.T) {
+	dir := t.TempDir()
+	left := filepath.Join(dir, "x-2020-01-01T00-00-00.000000-size.log")
+	if err := os.WriteFile(left, []byte("old\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(left+".gz.tmp", 0o700); err != nil { // in the way of the copy
+		t.Fatal(err)
+	}
+	errs := make(chan error, 10)
+	f := mustOpen(t, filepath.Join(dir, "x.log"), &Options{RotateBytes: 100, Compress: "gzip", OnError: func(err error) { errs <- err }})
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-errs; !strings.Contains(err.Error(), "cannot compress the old file") {
+		t.Error(err)
+	}
+	wantFile(t, left, "old\n")
+}
+
+// zstd is an error at Open in a program that does not import package compress.
+func TestUnknownCompression(t *testing.T) {
+	_, err := Open(filepath.Join(t.TempDir(), "x.log"), &Options{RotateBytes: 100, Compress: "zstd"})
+	if err == nil || !strings.Contains(err.Error(), "import github.com/forebay-log/forebay/compress") {
+		t.Error(err)
 	}
 }

@@ -54,9 +54,6 @@ func TestReopenWhileCompressing(t *testing.T) {
 	}
 	release()
 	<-done
-	if f.rotator.ended != nil {
-		<-f.rotator.ended
-	}
 	write(t, f, "four\n") // rotates, and begins the housekeeping anew
 	if err := f.Close(); err != nil {
 		t.Error(err)

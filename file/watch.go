@@ -119,7 +119,6 @@ func (f *File) lookLocked(now time.Time) {
 		f.h.Close()
 		f.h = nil
 		giveBack()
-		f.rotator.release()
 	case vfs.Moved:
 		err := f.reopenLocked()
 		switch {

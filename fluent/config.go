@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/forebay-log/forebay/internal/compression"
 	"github.com/forebay-log/forebay/internal/secrets"
 	"github.com/forebay-log/forebay/transport"
 )
@@ -126,8 +127,9 @@ type Config struct {
 	ReconnectMin time.Duration `yaml:"reconnect_min"`
 	ReconnectMax time.Duration `yaml:"reconnect_max"`
 
-	// Compress is the compression: "" (none), "gzip" or "zstd". Only Fluent Bit and fluentd
-	// since 1.19 support zstd: fluentd 1.16 resets the connection. Default "".
+	// Compress is the compression: "" (none), "gzip", or "zstd" in a program that imports
+	// package compress. Only Fluent Bit and fluentd since 1.19 support zstd: fluentd 1.16
+	// resets the connection. Default "".
 	Compress string `yaml:"compress"`
 	// Mode is the kind of message. "packed-forward" contains a chunk of records that is
 	// decoded only by the outputs of the receiver. All receivers named in the package
@@ -272,7 +274,11 @@ func (c Config) resolve() (*resolved, error) {
 		}
 	}
 	switch c.Compress {
-	case "", "gzip", "zstd":
+	case "":
+	case "gzip", "zstd":
+		if _, err := compression.Find(c.Compress); err != nil {
+			bad("Config.Compress is %q: %w", c.Compress, err)
+		}
 	default:
 		bad("Config.Compress is %q, must be empty, gzip or zstd", c.Compress)
 	}

@@ -5,13 +5,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/maphash"
-	"io"
 	"slices"
 
-	"github.com/klauspost/compress/gzip"
-	"github.com/klauspost/compress/zstd"
-
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/compression"
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
@@ -358,16 +355,10 @@ const (
 // A framer writes frames.
 type framer struct {
 	ack  bool
-	mode string     // modePacked or another mode
-	zip  compressor // nil: no compression
-	name string     // of the compression
+	mode string             // modePacked or another mode
+	zip  compression.Writer // nil: no compression
+	name string             // of the compression
 	into appender
-}
-
-// A compressor makes one member of the data written between Reset and Close.
-type compressor interface {
-	io.WriteCloser
-	Reset(w io.Writer)
 }
 
 type appender struct{ b []byte }
@@ -379,13 +370,9 @@ func (a *appender) Write(p []byte) (int, error) {
 
 func newFramer(c *resolved) *framer {
 	w := &framer{ack: !c.NoAck, mode: c.Mode, name: c.Compress}
-	switch c.Compress {
-	case "gzip":
-		w.zip, _ = gzip.NewWriterLevel(nil, gzip.BestSpeed)
-	case "zstd":
-		// Only the goroutine of the caller. A window larger than a frame would be useless.
-		w.zip, _ = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
-			zstd.WithWindowSize(1<<17), zstd.WithLowerEncoderMem(true))
+	if c.Compress != "" {
+		f, _ := compression.Find(c.Compress) // checked with the Config
+		w.zip = f.NewWriter(compression.Fast)
 	}
 	return w
 }

@@ -173,7 +173,7 @@ func (k *wander) options() {
 		c.CrashDir = k.t.TempDir()
 	}
 	if r.IntN(3) == 0 {
-		c.Compress = []string{"gzip", "zstd"}[r.IntN(2)]
+		c.Compress = "gzip"
 	} else if r.IntN(3) == 0 {
 		c.Mode = []string{modeForward, modeMessage}[r.IntN(2)]
 	}

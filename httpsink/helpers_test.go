@@ -2,6 +2,7 @@ package httpsink
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/klauspost/compress/gzip"
 	"go.uber.org/goleak"
 
 	"github.com/forebay-log/forebay"

@@ -10,7 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/klauspost/compress/s2"
+	"github.com/golang/snappy"
 )
 
 // What follows reads requests without any of the package's own code, and is
@@ -139,7 +139,7 @@ func decodeEntry(b []byte) (e gotEntry, err error) {
 }
 
 func decodeSnappy(wire []byte) ([]gotStream, error) {
-	plain, err := s2.Decode(nil, wire)
+	plain, err := snappy.Decode(nil, wire)
 	if err != nil {
 		return nil, err
 	}

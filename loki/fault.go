@@ -3,10 +3,10 @@ package loki
 import (
 	"bytes"
 	"math"
-	"regexp"
 	"strconv"
-	"sync"
 	"time"
+
+	"github.com/forebay-log/forebay/internal/lazy"
 )
 
 // faults is the parsed text of a response that refuses entries. Loki does not number the refused
@@ -55,27 +55,21 @@ const (
 )
 
 var (
-	timeText    = expression(likes + `entry for stream (` + inLabels + `) has timestamp too (?:old: ` + inTime + `, oldest acceptable timestamp is: ` + inTime + `|new: ` + inTime + `)`)
-	behindText  = expression(`(?:entry with timestamp (\S+ \S+ [-+]\d{4}) \S+ ignored, reason: ')?entry too far behind, entry timestamp is: ` + inTime + `, oldest acceptable timestamp is: ` + inTime)
-	ignoredText = expression(`total ignored: (\d+) out of (\d+) for stream`)
-	longText    = expression(likes + `max entry size '(\d+)' bytes exceeded for stream(?: (` + inLabels + `))?`)
-	metaText    = expression(likes + `stream (` + inLabels + `) (?:(includes structured metadata, but)|has structured metadata too large: '\d+' bytes, limit: '(\d+)' bytes|has too many structured metadata labels: '\d+', limit: '(\d+)')`)
+	timeText    = lazy.Regexp(likes + `entry for stream (` + inLabels + `) has timestamp too (?:old: ` + inTime + `, oldest acceptable timestamp is: ` + inTime + `|new: ` + inTime + `)`)
+	behindText  = lazy.Regexp(`(?:entry with timestamp (\S+ \S+ [-+]\d{4}) \S+ ignored, reason: ')?entry too far behind, entry timestamp is: ` + inTime + `, oldest acceptable timestamp is: ` + inTime)
+	ignoredText = lazy.Regexp(`total ignored: (\d+) out of (\d+) for stream`)
+	longText    = lazy.Regexp(likes + `max entry size '(\d+)' bytes exceeded for stream(?: (` + inLabels + `))?`)
+	metaText    = lazy.Regexp(likes + `stream (` + inLabels + `) (?:(includes structured metadata, but)|has structured metadata too large: '\d+' bytes, limit: '(\d+)' bytes|has too many structured metadata labels: '\d+', limit: '(\d+)')`)
 
-	streamText = expression(`stream ` + inLabels)
+	streamText = lazy.Regexp(`stream ` + inLabels)
 
 	// labelsText matches errors about the labels of a stream.
-	labelsText = expression(`couldn't parse labels|error parsing labels|has \d+ label names; limit|has label (?:name|value) too long|has duplicate label name|missing required labels|at least one label pair`)
+	labelsText = lazy.Regexp(`couldn't parse labels|error parsing labels|has \d+ label names; limit|has label (?:name|value) too long|has duplicate label name|missing required labels|at least one label pair`)
 )
 
 // requestText matches errors about requests that cannot be parsed: from jsoniter, which names the
 // position, from the protobuf decoder, and the prefix that Loki before 3.0 added to both.
-var requestText = expression(`error found in #|loghttp\.PushRequest|proto: |couldn't parse push request`)
-
-// expression returns a function that compiles a regular expression at its first call. Most programs
-// never see such a response and need not keep the compiled expressions in memory.
-func expression(text string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
-}
+var requestText = lazy.Regexp(`error found in #|loghttp\.PushRequest|proto: |couldn't parse push request`)
 
 var likeText = []byte(" errors like: ")
 

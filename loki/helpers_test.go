@@ -1,6 +1,7 @@
 package loki
 
 import (
+	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
@@ -14,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/klauspost/compress/gzip"
 	"go.uber.org/goleak"
 
 	"github.com/forebay-log/forebay/batch"

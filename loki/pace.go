@@ -2,17 +2,17 @@ package loki
 
 import (
 	"context"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/forebay-log/forebay/httpclient"
+	"github.com/forebay-log/forebay/internal/lazy"
 )
 
 var (
-	rateLimit   = regexp.MustCompile(`limit: (\d+) bytes/sec\).* totaling '(\d+)' bytes`)
-	streamLimit = regexp.MustCompile(`(?i)per stream rate limit exceeded \(limit: (\d+(?:\.\d+)?)\s?([KMGT]?)B/sec\)`)
+	rateLimit   = lazy.Regexp(`limit: (\d+) bytes/sec\).* totaling '(\d+)' bytes`)
+	streamLimit = lazy.Regexp(`(?i)per stream rate limit exceeded \(limit: (\d+(?:\.\d+)?)\s?([KMGT]?)B/sec\)`)
 )
 
 // waitFor waits until the known limits of Loki permit a request of size bytes. If the wait would be
@@ -79,7 +79,7 @@ func (s *client) shut(a answer, text []byte, segs []segment, now time.Time) answ
 }
 
 // ofStream reports whether a 429 is about the rate of a stream, not of the tenant.
-func ofStream(text []byte) bool { return streamLimit.Match(text) && !rateLimit.Match(text) }
+func ofStream(text []byte) bool { return streamLimit().Match(text) && !rateLimit().Match(text) }
 
 // shrink halves the size limit of requests with several streams after one of size bytes was too large.
 func (s *client) shrink(size int, segs []segment) {
@@ -96,10 +96,10 @@ func (s *client) overBurst(text []byte, size int, segs []segment, first int64, n
 	ofTenant := &segs[0].st.owner.pace
 	pc := ofTenant
 	var limit, total float64 // bytes a second, bytes
-	if m := rateLimit.FindSubmatch(text); m != nil {
+	if m := rateLimit().FindSubmatch(text); m != nil {
 		limit, _ = strconv.ParseFloat(string(m[1]), 64)
 		total, _ = strconv.ParseFloat(string(m[2]), 64)
-	} else if m := streamLimit.FindSubmatch(text); m != nil {
+	} else if m := streamLimit().FindSubmatch(text); m != nil {
 		pc = &segs[0].st.pace
 		limit, _ = strconv.ParseFloat(string(m[1]), 64)
 		if len(m[2]) == 1 {

@@ -15,11 +15,11 @@ import (
 	"time"
 
 	"github.com/golang/snappy"
-	"github.com/klauspost/compress/gzip"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/callback"
+	"github.com/forebay-log/forebay/internal/compression"
 	"github.com/forebay-log/forebay/internal/httpsend"
 	"github.com/forebay-log/forebay/internal/values"
 )
@@ -101,7 +101,8 @@ func (s *client) reserve() (err error) {
 		b.heads = make([]byte, 0, 1<<10)
 	case wireGzip:
 		b.own[1] = make([]byte, gzipBound(usual))
-		b.zip, _ = gzip.NewWriterLevel(b, gzip.BestSpeed)
+		b.zip = compression.NewGzip()
+		b.zip.Reset(b)
 		b.zip.Write(b.own[0][:1]) // allocates the tables of the compressor
 		b.out = nil
 	}

@@ -17,10 +17,10 @@ import (
 	"unsafe"
 
 	"github.com/golang/snappy"
-	"github.com/klauspost/compress/gzip"
 
 	"github.com/forebay-log/forebay/bufpool"
 	"github.com/forebay-log/forebay/httpclient"
+	"github.com/forebay-log/forebay/internal/compression"
 	"github.com/forebay-log/forebay/internal/httpsend"
 	"github.com/forebay-log/forebay/internal/secrets"
 )
@@ -39,7 +39,7 @@ type requestBuf struct {
 	size  int       // length of the uncompressed body
 	plain []byte    // the uncompressed body in one piece
 	out   []byte    // the compressed body
-	zip   *gzip.Writer
+	zip   compression.Writer
 	in    []byte
 
 	last *exchange // reused by the next request; may be nil
@@ -181,10 +181,9 @@ func (s *client) build(b *requestBuf, p *push, segs []segment) []byte {
 		s.buildJSON(b, p, segs)
 		b.out = s.bufs.borrow(b.own[1], gzipBound(b.size))
 		if b.zip == nil {
-			b.zip, _ = gzip.NewWriterLevel(b, gzip.BestSpeed) // the level is valid
-		} else {
-			b.zip.Reset(b)
+			b.zip = compression.NewGzip()
 		}
+		b.zip.Reset(b)
 		b.zip.Write(b.plain) // a requestBuf never returns an error
 		b.zip.Close()
 		return b.out

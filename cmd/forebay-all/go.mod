@@ -19,9 +19,9 @@ require (
 )
 
 require (
-	github.com/DeRuina/timberjack v1.4.9 // indirect
 	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
 	github.com/forebay-log/forebay/cmd v0.0.0
+	github.com/forebay-log/forebay/compress v0.0.0
 	github.com/fsnotify/fsnotify v1.10.1 // indirect
 	github.com/goccy/go-yaml v1.19.2 // indirect
 	github.com/gofrs/flock v0.13.1 // indirect
@@ -56,3 +56,5 @@ replace github.com/forebay-log/forebay/kafka => ../../kafka
 replace github.com/forebay-log/forebay/otlpgrpc => ../../otlpgrpc
 
 replace github.com/forebay-log/forebay/cmd => ../
+
+replace github.com/forebay-log/forebay/compress => ../../compress

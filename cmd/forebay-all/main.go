@@ -1,11 +1,11 @@
-// Command forebay-all is forebay with all destinations and inputs, also those that need
-// clients of their own: Kafka, JetStream of NATS, and OTLP over gRPC. Its verbs, flags and
-// files are those of cmd/forebay.
+// Command forebay-all is forebay with all destinations, inputs and compressions. It adds those that
+// need large modules: Kafka, JetStream of NATS, OTLP over gRPC, and zstd. Its verbs, flags and files are
+// those of cmd/forebay.
 //
 //	myapp 2>&1 | forebay pipe --encode json --to 'kafka://b1:9092,b2/logs.{app}?key={user}'
 //	forebay run -c forebay.yaml
 //
-// Images have it as forebay.
+// In images it is named forebay.
 package main
 
 import (
@@ -13,6 +13,7 @@ import (
 
 	"github.com/forebay-log/forebay/cmd/internal/program"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
+	_ "github.com/forebay-log/forebay/compress" // zstd
 )
 
 func main() { os.Exit(run(os.Args[1:])) }

@@ -24,6 +24,7 @@ import (
 
 	log "github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
+	_ "github.com/forebay-log/forebay/compress"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/fluent"
 )

@@ -14,9 +14,11 @@ require (
 	go.opentelemetry.io/collector/receiver/receivertest v0.164.0
 )
 
+require github.com/klauspost/compress v1.20.3 // indirect
+
 require (
-	github.com/DeRuina/timberjack v1.4.9 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/forebay-log/forebay/compress v0.0.0
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/gofrs/flock v0.13.1 // indirect
@@ -24,7 +26,6 @@ require (
 	github.com/gorilla/websocket v1.4.2 // indirect
 	github.com/hashicorp/go-version v1.9.0 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
-	github.com/klauspost/compress v1.20.3 // indirect
 	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect
 	github.com/modern-go/reflect2 v1.0.3-0.20250322232337-35a7c28c31ee // indirect
 	github.com/philhofer/fwd v1.2.0 // indirect
@@ -61,3 +62,5 @@ require (
 )
 
 replace github.com/forebay-log/forebay => ../../
+
+replace github.com/forebay-log/forebay/compress => ../../compress

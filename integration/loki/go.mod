@@ -9,7 +9,6 @@ require (
 )
 
 require (
-	github.com/DeRuina/timberjack v1.4.9 // indirect
 	github.com/gofrs/flock v0.13.1 // indirect
 	github.com/golang/snappy v1.0.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect

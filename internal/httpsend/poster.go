@@ -14,10 +14,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/klauspost/compress/gzip"
-
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/httpclient"
+	"github.com/forebay-log/forebay/internal/compression"
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
@@ -50,7 +49,7 @@ type Poster struct {
 	looked  time.Time
 	secrets []string
 	zipped  bytes.Buffer
-	zip     *gzip.Writer
+	zip     compression.Writer
 
 	requests, failed, bodyBytes, wireBytes atomic.Uint64
 }
@@ -297,10 +296,9 @@ func (p *Poster) pack(data []byte) []byte {
 	}
 	p.zipped.Reset()
 	if p.zip == nil {
-		p.zip, _ = gzip.NewWriterLevel(&p.zipped, gzip.BestSpeed) // the level is valid
-	} else {
-		p.zip.Reset(&p.zipped)
+		p.zip = compression.NewGzip()
 	}
+	p.zip.Reset(&p.zipped)
 	p.zip.Write(data) // writing to a Buffer does not fail
 	p.zip.Close()
 	return p.zipped.Bytes()

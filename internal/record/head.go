@@ -3,10 +3,10 @@ package record
 import (
 	"bytes"
 	"log/slog"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/forebay-log/forebay/internal/lazy"
 	"github.com/forebay-log/forebay/internal/stamp"
 )
 
@@ -461,15 +461,14 @@ func prefixLevel(line []byte) (f find) {
 // android matches the forms of logcat: -v brief and -v time (I/Tag( 12):), and -v
 // threadtime, whose columns end with the letter. Each may include a user: a number, an app
 // such as u0_a12 or one of logcat's names. The last form requires a tag after the letter.
-var android = func() *regexp.Regexp {
-	const user = `(?:\d+|u\d+_[a-z][ais]*\d+|root|system|radio|shell|wifi|media|logd|log|audio|cache|nfc|drm|gps|vpn|vold|nobody)`
-	return regexp.MustCompile(`^(?:\d\d-\d\d [\d:]{8}\.\d+ )?([A-Z])/[^ (]+ *\( *(?:` + user + `: *)?\d+\):` +
-		`|^\d\d-\d\d [\d:]{8}\.\d+ +(?:\d+ +\d+ +([A-Z]) \S|` + user + ` +\d+ +\d+ +([A-Z]) .*:)`)
-}()
+var android = lazy.Regexp(`^(?:\d\d-\d\d [\d:]{8}\.\d+ )?([A-Z])/[^ (]+ *\( *(?:` + androidUser + `: *)?\d+\):` +
+	`|^\d\d-\d\d [\d:]{8}\.\d+ +(?:\d+ +\d+ +([A-Z]) \S|` + androidUser + ` +\d+ +\d+ +([A-Z]) .*:)`)
+
+const androidUser = `(?:\d+|u\d+_[a-z][ais]*\d+|root|system|radio|shell|wifi|media|logd|log|audio|cache|nfc|drm|gps|vpn|vold|nobody)`
 
 // androidLevel parses the letter of Android and returns its end.
 func androidLevel(line []byte) (l slog.Level, end int, ok bool) {
-	m := android.FindSubmatchIndex(line[:min(len(line), levelWithin)])
+	m := android().FindSubmatchIndex(line[:min(len(line), levelWithin)])
 	for i := 2; i < len(m); i += 2 {
 		if m[i] >= 0 {
 			l, ok = letterLevel(line[m[i]])

@@ -2,7 +2,6 @@ package testkit
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/sha512"
 	"encoding/hex"
@@ -12,8 +11,7 @@ import (
 	"net"
 	"sync"
 
-	"github.com/klauspost/compress/zstd"
-
+	"github.com/forebay-log/forebay/internal/compression"
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
@@ -231,22 +229,16 @@ func ParseForward(raw []byte) (*ForwardMessage, error) {
 			return bad("unknown option " + string(k.Bytes))
 		}
 	}
-	switch m.Compressed {
-	case "gzip":
-		z, err := gzip.NewReader(bytes.NewReader(data))
+	if m.Compressed != "" {
+		f, err := compression.Find(m.Compressed)
 		if err != nil {
+			return bad(err.Error())
+		}
+		z := f.NewReader()
+		if err := z.Reset(bytes.NewReader(data)); err != nil {
 			return bad(err.Error())
 		}
 		if data, err = io.ReadAll(z); err != nil {
-			return bad(err.Error())
-		}
-	case "zstd":
-		z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
-		if err != nil {
-			return bad(err.Error())
-		}
-		defer z.Close()
-		if data, err = z.DecodeAll(data, nil); err != nil {
 			return bad(err.Error())
 		}
 	}

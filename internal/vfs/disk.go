@@ -19,7 +19,7 @@ var ErrPower = errors.New("vfs: the power is lost")
 
 // A Disk is a directory of the real file system with a simulated loss of power. A [Mem]
 // tracks the part of it on stable storage. A Disk can therefore run code that uses files in
-// ways [FS] does not support. Names changed by other code, such as timberjack, are noticed
+// ways [FS] does not support. Names changed by other code, such as a rotation, are noticed
 // by the next operation; for that reason names reach stable storage in order
 // ([Mem.Ordered]). Locked files and files that end in .lock are not on the disk.
 type Disk struct {

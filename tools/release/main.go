@@ -27,7 +27,7 @@ const root = "github.com/forebay-log/forebay"
 
 // released are the directories of the modules that users install or import. Benchmarks, examples,
 // integration tests and tools are used from a clone only.
-var released = []string{".", "adapters/grpc", "adapters/zap", "adapters/zerolog", "cmd", "cmd/forebay-all", "jetstream", "kafka", "otlpgrpc"}
+var released = []string{".", "adapters/grpc", "adapters/zap", "adapters/zerolog", "cmd", "cmd/forebay-all", "compress", "jetstream", "kafka", "otlpgrpc"}
 
 func main() {
 	dir := flag.String("dir", "..", "root of the repository")

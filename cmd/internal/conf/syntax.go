@@ -4,11 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/forebay-log/forebay/internal/lazy"
 )
 
 // maxUnquoted bounds how many values without their quotes are looked at in one go.
@@ -18,7 +19,7 @@ const maxUnquoted = 10
 const noMapping = "mapping value is not allowed in this context"
 
 // colonIn finds a colon that ends a name, to YAML.
-var colonIn = regexp.MustCompile(`:(\s|$)`)
+var colonIn = lazy.Regexp(`:(\s|$)`)
 
 // quoted returns data with quotes around the value at which the parser failed, and the error to
 // report; nil if that is not a value with a colon.
@@ -28,7 +29,7 @@ func quoted(data []byte, at token.Position, err error) (better []byte, why error
 	}
 	lines := bytes.SplitAfter(data, []byte("\n"))
 	front, value, rest, ok := valueAt(lines, at)
-	if !ok || !colonIn.MatchString(value) {
+	if !ok || !colonIn().MatchString(value) {
 		return nil, nil
 	}
 	in := `"` + value + `"`
@@ -88,7 +89,7 @@ func withHint(data []byte, at token.Position, err error) error {
 	text := err.Error()
 	if strings.Contains(text, noMapping) {
 		_, value, _, ok := valueAt(bytes.SplitAfter(data, []byte("\n")), at)
-		if ok && !colonIn.MatchString(value) {
+		if ok && !colonIn().MatchString(value) {
 			return errors.New(text + "; a key has both a value and fields below it: remove one of them, or indent it like the lines around it")
 		}
 		return errors.New(text + "; write a text with a colon at its end, or before a space, in quotes")

@@ -19,6 +19,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/input"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
+	"github.com/forebay-log/forebay/internal/lazy"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -102,19 +103,19 @@ func ConfigKeys() []string {
 
 // validName is what inputs and outputs may be called: their names stand in messages,
 // metrics and directories.
-var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
+var validName = lazy.Regexp(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
 func checkName(name string, v conf.Node) {
-	if !validName.MatchString(name) {
+	if !validName().MatchString(name) {
 		v.Faultf("%.70q is not a valid name: use up to 63 letters, digits, _, . and -", name)
 	}
 }
 
 // flagIn finds the name of a flag in a text.
-var flagIn = regexp.MustCompile(`(^|[\s(])--([a-z])`)
+var flagIn = lazy.Regexp(`(^|[\s(])--([a-z])`)
 
 // WithoutFlags names options as they are named in a file.
-func WithoutFlags(text string) string { return flagIn.ReplaceAllString(text, "$1$2") }
+func WithoutFlags(text string) string { return flagIn().ReplaceAllString(text, "$1$2") }
 
 // SameInput reports whether two configurations describe the same input, but for how its
 // lines are read.
@@ -194,16 +195,16 @@ func (l FaultLines) Error() string { return strings.Join(l, "\n") }
 // Patterns of configuration files of other programs, as far as forebay has a page about them.
 var otherConfigs = []struct {
 	program string
-	is      *regexp.Regexp
+	is      func() *regexp.Regexp
 }{
-	{"promtail", regexp.MustCompile(`(?m)^scrape_configs[ \t]*:`)},
-	{"Fluent Bit", regexp.MustCompile(`(?mi)^[ \t]*\[(SERVICE|INPUT|FILTER|OUTPUT|PARSER|MULTILINE_PARSER)\][ \t]*\r?$|^pipeline[ \t]*:`)},
+	{"promtail", lazy.Regexp(`(?m)^scrape_configs[ \t]*:`)},
+	{"Fluent Bit", lazy.Regexp(`(?mi)^[ \t]*\[(SERVICE|INPUT|FILTER|OUTPUT|PARSER|MULTILINE_PARSER)\][ \t]*\r?$|^pipeline[ \t]*:`)},
 }
 
 // configOf returns the other program that a file with faults is the configuration of; "": none.
 func configOf(data []byte) string {
 	for _, o := range otherConfigs {
-		if o.is.Match(data) {
+		if o.is().Match(data) {
 			return o.program
 		}
 	}

@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/forebay-log/forebay/cmd/internal/conf"
 	"github.com/forebay-log/forebay/cmd/internal/dest"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
+	"github.com/forebay-log/forebay/internal/lazy"
 )
 
 // An item is an input or an output in a configuration file, or the file itself: keys and
@@ -112,10 +112,10 @@ func (g *givenSetting) drop(member int) {
 }
 
 // optionIn finds the names of options in an error.
-var optionIn = regexp.MustCompile(`(?:^|[\s(])--([a-z][a-z-]*[a-z])\b`)
+var optionIn = lazy.Regexp(`(?:^|[\s(])--([a-z][a-z-]*[a-z])\b`)
 
 // missingIn finds an option that is missing.
-var missingIn = regexp.MustCompile(`^(?:[a-z.]\S* )?--[a-z-]+ is missing`)
+var missingIn = lazy.Regexp(`^(?:[a-z.]\S* )?--[a-z-]+ is missing`)
 
 // settle calls try until it has no error that is new. Each error is noted where it belongs:
 // at the keys whose options it names, or at the one without which it is another one. What
@@ -130,7 +130,7 @@ func (it *item) settle(try func() error, text func(error) string, other func(err
 		}
 		var about []*givenSetting
 		follows := false
-		for _, m := range optionIn.FindAllStringSubmatch(err.Error(), -1) {
+		for _, m := range optionIn().FindAllStringSubmatch(err.Error(), -1) {
 			follows = follows || it.doubtful(m[1])
 			if i := slices.IndexFunc(it.given, func(g *givenSetting) bool { return g.key == m[1] && g.isSet() }); i >= 0 {
 				about = append(about, it.given[i])
@@ -142,7 +142,7 @@ func (it *item) settle(try func() error, text func(error) string, other func(err
 			if !differs(try, err, about, -1) { // they are named as a remedy
 				about = nil
 			}
-		case missingIn.MatchString(err.Error()): // it is a fault of no key that is there
+		case missingIn().MatchString(err.Error()): // it is a fault of no key that is there
 		default:
 			about, member = it.cause(try, err, about)
 		}

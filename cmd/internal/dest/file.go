@@ -13,6 +13,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/file"
+	"github.com/forebay-log/forebay/internal/compression"
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
@@ -83,16 +84,18 @@ func (fileDest) Open(rest string, c *Spec) (*Target, error) {
 
 // FileOptions are those of package file.
 func FileOptions(c *Spec) (*file.Options, error) {
+	compress, err := c.compression()
+	if err != nil {
+		return nil, err
+	}
 	o := &file.Options{
+		Compress:    compress,
 		MakeDirs:    c.On("mkdirs"),
 		NoReserve:   c.On("no-reserve"),
 		RotateBytes: c.Bytes("rotate-size"),
 		RotateEvery: c.Duration("rotate-every"),
 		KeepFiles:   c.Count("keep"),
 		KeepFor:     c.Duration("keep-for"),
-	}
-	if c.Text("compress") != "none" {
-		o.Compress = c.Text("compress")
 	}
 	if c.On("fsync") {
 		if o.Compress != "" {
@@ -141,4 +144,16 @@ func FilePath(rest string) (string, error) {
 		return "", errors.New("the file is missing: write file:///ABSOLUTE/PATH")
 	}
 	return filepath.FromSlash(u.Path), nil
+}
+
+// compression returns the value of --compress as the Options of destinations have it: "" is none.
+func (c *Spec) compression() (string, error) {
+	name := c.Text("compress")
+	if name == "none" {
+		return "", nil
+	}
+	if _, err := compression.Find(name); err != nil {
+		return "", fmt.Errorf("--compress is %q: only forebay-all has it; use gzip", name)
+	}
+	return name, nil
 }

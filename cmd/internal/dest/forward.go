@@ -69,8 +69,9 @@ func (d forwardDest) Open(rest string, o *Spec) (*Target, error) {
 			c.TLS = transport.TLS{CAFile: o.Text("tls-ca"), CertFile: o.Text("tls-cert"), KeyFile: o.Text("tls-key")}
 		}
 	}
-	if v := o.Text("compress"); v != "none" { // zstd: fluentd from 1.19 on, and Fluent Bit
-		c.Compress = v
+	var err error
+	if c.Compress, err = o.compression(); err != nil {
+		return nil, err
 	}
 	t := &Target{NewEncoder: func() EncodeFunc { return NewForwardEncoder(o.Text("tag-from")) }, Codec: fluent.Codec()}
 	if o.DryRun {

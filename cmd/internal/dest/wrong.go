@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/forebay-log/forebay/cmd/internal/setting"
+	"github.com/forebay-log/forebay/internal/lazy"
 )
 
 // A checker is a destination whose Open leaves something behind. Check finds what is wrong
@@ -40,21 +41,21 @@ func FirstOf(err error) error {
 // innerNames are names of fields in errors of drivers, and what the program calls them. They
 // are in front of a line, or within it.
 var innerNames = []struct {
-	is  *regexp.Regexp
+	is  func() *regexp.Regexp
 	say string
 }{
-	{regexp.MustCompile(`^label_attrs: the name "" has 0 bytes.*`), "--label-from: a name is empty"},
-	{regexp.MustCompile(`^label_attrs: `), "--label-from: "},
-	{regexp.MustCompile(`^metadata_attrs: `), "--metadata: "},
-	{regexp.MustCompile(`^labels: `), "--label: "},
-	{regexp.MustCompile(`^(tenant|resource): `), "--$1: "},
-	{regexp.MustCompile(`^bearer_token: `), "--bearer-token-file: "},
-	{regexp.MustCompile(`^authentication: use one of .*`), "--bearer-token-file and --user with --password-file exclude each other: use one"},
-	{regexp.MustCompile(`\bbearer_token_file\b`), "--bearer-token-file"},
-	{regexp.MustCompile(`\btls: cert_file and key_file\b`), "--tls-cert and --tls-key"},
-	{regexp.MustCompile(`\btls\.cert_file and key_file\b`), "--tls-cert and --tls-key"},
-	{regexp.MustCompile(`\btls\.ca_file\b`), "--tls-ca"},
-	{regexp.MustCompile(`\bmax_[a-z_]+ \((\d+)\)`), "$1"},
+	{lazy.Regexp(`^label_attrs: the name "" has 0 bytes.*`), "--label-from: a name is empty"},
+	{lazy.Regexp(`^label_attrs: `), "--label-from: "},
+	{lazy.Regexp(`^metadata_attrs: `), "--metadata: "},
+	{lazy.Regexp(`^labels: `), "--label: "},
+	{lazy.Regexp(`^(tenant|resource): `), "--$1: "},
+	{lazy.Regexp(`^bearer_token: `), "--bearer-token-file: "},
+	{lazy.Regexp(`^authentication: use one of .*`), "--bearer-token-file and --user with --password-file exclude each other: use one"},
+	{lazy.Regexp(`\bbearer_token_file\b`), "--bearer-token-file"},
+	{lazy.Regexp(`\btls: cert_file and key_file\b`), "--tls-cert and --tls-key"},
+	{lazy.Regexp(`\btls\.cert_file and key_file\b`), "--tls-cert and --tls-key"},
+	{lazy.Regexp(`\btls\.ca_file\b`), "--tls-ca"},
+	{lazy.Regexp(`\bmax_[a-z_]+ \((\d+)\)`), "$1"},
 }
 
 // inFlags returns an error of a driver with the names of flags in place of those of fields.
@@ -62,7 +63,7 @@ func inFlags(err error) error {
 	lines := strings.Split(err.Error(), "\n")
 	for i := range lines {
 		for _, n := range innerNames {
-			lines[i] = n.is.ReplaceAllString(lines[i], n.say)
+			lines[i] = n.is().ReplaceAllString(lines[i], n.say)
 		}
 	}
 	text := strings.Join(lines, "\n")

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/forebay-log/forebay/internal/lazy"
 )
 
 // Rules define which lines form one record. They are immutable.
@@ -137,12 +139,12 @@ const (
 var (
 	// A line may end in the head of a goroutine: log.Printf("%s", debug.Stack()) has its time
 	// in front.
-	goHeader  = regexp.MustCompile(`(?:^|\W)goroutine [0-9]+ (?:[a-z]+=\w+ )*\[.+\]:$`)
-	goBetween = regexp.MustCompile(`^created by \S+\.\S+(?: in goroutine [0-9]+)?$|^\[originating from goroutine [0-9]+\]:$` +
+	goHeader  = lazy.Regexp(`(?:^|\W)goroutine [0-9]+ (?:[a-z]+=\w+ )*\[.+\]:$`)
+	goBetween = lazy.Regexp(`^created by \S+\.\S+(?: in goroutine [0-9]+)?$|^\[originating from goroutine [0-9]+\]:$` +
 		`|^\.\.\.(?:[0-9]+|additional) frames elided\.\.\.$|^non-Go function(?: at pc=0x[0-9a-f]+)?$`)
-	goDotless  = regexp.MustCompile(`^(?:panic|[a-z]+body|_?cgoexp_\w+|crosscall2)$`)
-	goRegister = regexp.MustCompile(`^[a-z][a-z0-9]{1,7} +0x[0-9a-f]+$`)
-	goSignal   = regexp.MustCompile(`^SIG[A-Z]{2,}: [a-z]`)
+	goDotless  = lazy.Regexp(`^(?:panic|[a-z]+body|_?cgoexp_\w+|crosscall2)$`)
+	goRegister = lazy.Regexp(`^[a-z][a-z0-9]{1,7} +0x[0-9a-f]+$`)
+	goSignal   = lazy.Regexp(`^SIG[A-Z]{2,}: [a-z]`)
 )
 
 func (goRule) next(state uint8, line []byte) (uint8, bool) {
@@ -162,22 +164,22 @@ func (goRule) next(state uint8, line []byte) (uint8, bool) {
 			return goHead, true
 		}
 	case goFrames:
-		if has("\t") || isCall(line) || goBetween.Match(line) || goRegister.Match(line) {
+		if has("\t") || isCall(line) || goBetween().Match(line) || goRegister().Match(line) {
 			return goFrames, true
 		}
 	case goBlank:
 		switch {
-		case has("\t"), goRegister.Match(line):
+		case has("\t"), goRegister().Match(line):
 			return goFrames, true
 		case bytes.Equal(line, []byte("-----")):
 			return goDashes, true
 		}
 	case goDashes:
-		if goSignal.Match(line) {
+		if goSignal().Match(line) {
 			return goTold, true
 		}
 	}
-	header := bytes.HasSuffix(line, []byte("]:")) && goHeader.Match(line)
+	header := bytes.HasSuffix(line, []byte("]:")) && goHeader().Match(line)
 	switch state {
 	case goHead, goBlank, goFrames:
 		switch {
@@ -201,7 +203,7 @@ func (goRule) next(state uint8, line []byte) (uint8, bool) {
 	case has("panic: "), has("fatal error: "), isServing(line):
 		return goHead, false
 	case has("runtime: goroutine stack exceeds "), has("runtime: program exceeds "), has("unexpected fault address 0x"),
-		has("SIG") && goSignal.Match(line):
+		has("SIG") && goSignal().Match(line):
 		return goTold, false
 	}
 	return 0, false
@@ -219,7 +221,7 @@ func isCall(line []byte) bool {
 			return false
 		}
 	}
-	return bytes.IndexByte(line[:open], '.') > 0 || goDotless.Match(line[:open])
+	return bytes.IndexByte(line[:open], '.') > 0 || goDotless().Match(line[:open])
 }
 
 // isServing reports whether line is the report of net/http that a handler has panicked.
@@ -248,16 +250,16 @@ const (
 var (
 	pyHead      = []byte("Traceback (most recent call last):")
 	pyGroupHead = []byte("+ Exception Group Traceback (most recent call last):")
-	pyMargin    = regexp.MustCompile(`^\s+(?:\+-|\|(?:\s|$))`)
-	pyGroupEnd  = regexp.MustCompile(`^ {4}\+-{10,}$`)                         // of the outermost group
-	pyBareGroup = regexp.MustCompile(`^  \| \S.* \([0-9]+ sub-exceptions?\)$`) // one that was not raised
+	pyMargin    = lazy.Regexp(`^\s+(?:\+-|\|(?:\s|$))`)
+	pyGroupEnd  = lazy.Regexp(`^ {4}\+-{10,}$`)                         // of the outermost group
+	pyBareGroup = lazy.Regexp(`^  \| \S.* \([0-9]+ sub-exceptions?\)$`) // one that was not raised
 )
 
 func (pythonRule) next(state uint8, line []byte) (uint8, bool) {
 	line = TrimEnd(line)
 	begins := uint8(0)
 	switch {
-	case bytes.HasSuffix(line, pyGroupHead), bytes.HasPrefix(line, []byte("  | ")) && state != pyGroup && pyBareGroup.Match(line):
+	case bytes.HasSuffix(line, pyGroupHead), bytes.HasPrefix(line, []byte("  | ")) && state != pyGroup && pyBareGroup().Match(line):
 		begins = pyGroup
 	case bytes.HasSuffix(line, pyHead):
 		begins = pyFrames
@@ -270,9 +272,9 @@ func (pythonRule) next(state uint8, line []byte) (uint8, bool) {
 		return pyError, true
 	case state == pyError && indented && begins == 0:
 		return pyError, true
-	case state == pyGroup && pyGroupEnd.Match(line):
+	case state == pyGroup && pyGroupEnd().Match(line):
 		return pyEnded, true
-	case state == pyGroup && pyMargin.Match(line):
+	case state == pyGroup && pyMargin().Match(line):
 		return pyGroup, true
 	case len(line) == 0 && (state == pyError || state == pyGroup || state == pyEnded || state == pyBlank):
 		return pyBlank, true

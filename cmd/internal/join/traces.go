@@ -2,7 +2,8 @@ package join
 
 import (
 	"bytes"
-	"regexp"
+
+	"github.com/forebay-log/forebay/internal/lazy"
 )
 
 // exceptionRule knows stack traces of the JVM, .NET and Node. They begin with a line that names
@@ -32,12 +33,12 @@ const (
 func (exceptionRule) names() []string { return []string{"java", "dotnet", "node"} }
 
 var (
-	exceptionHead  = regexp.MustCompile(`(?:^|[^\w$.])(?:[A-Za-z_$][\w$]*\.)+[\w$]*(?:Exception|Error|Throwable)\b|^(?:Uncaught )?(?:[A-Z][\w$]*)?(?:Exception|Error|Throwable)(?: \[\w+\])?(?::|$)|Exception in thread "|^\(node:[0-9]+\) .*Error(?: \[\w+\])?:`)
-	exceptionFirst = regexp.MustCompile(`^(?:(?:[A-Za-z_$][\w$]*\.)+[\w$]*(?:Exception|Error|Throwable)\b|(?:[A-Z][\w$]*)?(?:Exception|Error|Throwable)(?::|$)|Exception in thread ")`)
-	exceptionMore  = regexp.MustCompile(`^(?:\s+at \S|\s+\.\.\. \d+ |\s*Caused by: |\s*Suppressed: |\s+- (?:locked|waiting|parking) |\s+\[CIRCULAR REFERENCE` +
+	exceptionHead  = lazy.Regexp(`(?:^|[^\w$.])(?:[A-Za-z_$][\w$]*\.)+[\w$]*(?:Exception|Error|Throwable)\b|^(?:Uncaught )?(?:[A-Z][\w$]*)?(?:Exception|Error|Throwable)(?: \[\w+\])?(?::|$)|Exception in thread "|^\(node:[0-9]+\) .*Error(?: \[\w+\])?:`)
+	exceptionFirst = lazy.Regexp(`^(?:(?:[A-Za-z_$][\w$]*\.)+[\w$]*(?:Exception|Error|Throwable)\b|(?:[A-Z][\w$]*)?(?:Exception|Error|Throwable)(?::|$)|Exception in thread ")`)
+	exceptionMore  = lazy.Regexp(`^(?:\s+at \S|\s+\.\.\. \d+ |\s*Caused by: |\s*Suppressed: |\s+- (?:locked|waiting|parking) |\s+\[CIRCULAR REFERENCE` +
 		`|\s*---> \S|\s*--- End of |Parameter name: |Actual value was |Require stack:$|- (?:/|[A-Z]:))`)
-	nodePlace = regexp.MustCompile(`^(?:node:\S+|(?:file://|/|[A-Za-z]:[\\/])\S*\.[cm]?[jt]sx?):[0-9]+$`)
-	marks     = regexp.MustCompile(`^\s*[~^]+\s*$`)
+	nodePlace = lazy.Regexp(`^(?:node:\S+|(?:file://|/|[A-Za-z]:[\\/])\S*\.[cm]?[jt]sx?):[0-9]+$`)
+	marks     = lazy.Regexp(`^\s*[~^]+\s*$`)
 )
 
 func (exceptionRule) next(state uint8, line []byte) (uint8, bool) {
@@ -56,7 +57,7 @@ func (exceptionRule) next(state uint8, line []byte) (uint8, bool) {
 	case exPlace:
 		return exSource, true
 	case exSource:
-		if marks.Match(line) {
+		if marks().Match(line) {
 			return exCaret, true
 		}
 	case exCaret:
@@ -76,7 +77,7 @@ func (exceptionRule) next(state uint8, line []byte) (uint8, bool) {
 		}
 	}
 	if state != 0 && state < exSource || state == exUncaught || state == exInner {
-		if bytes.IndexByte([]byte(" \tCSPAR-"), line[0]) >= 0 && exceptionMore.Match(line) {
+		if bytes.IndexByte([]byte(" \tCSPAR-"), line[0]) >= 0 && exceptionMore().Match(line) {
 			if bytes.HasSuffix(line, []byte("<---")) {
 				return exInner, true
 			}
@@ -85,13 +86,13 @@ func (exceptionRule) next(state uint8, line []byte) (uint8, bool) {
 	}
 	named := bytes.Contains(line, []byte("Exception")) || bytes.Contains(line, []byte("Error")) || bytes.Contains(line, []byte("Throwable"))
 	switch {
-	case named && state == exFailed && exceptionFirst.Match(line):
+	case named && state == exFailed && exceptionFirst().Match(line):
 		return exTrace, true
-	case named && exceptionHead.Match(line):
+	case named && exceptionHead().Match(line):
 		return opens(line, exTrace), false
 	case tellsFailure(line):
 		return exFailed, false
-	case line[len(line)-1] <= '9' && nodePlace.Match(line):
+	case line[len(line)-1] <= '9' && nodePlace().Match(line):
 		return exPlace, false
 	}
 	return 0, false
@@ -150,14 +151,14 @@ const (
 func (rubyRule) names() []string { return []string{"ruby"} }
 
 var (
-	rubyError   = regexp.MustCompile("^\\S+:[0-9]+:in [`'].+': (?:.* )?(?:\\([A-Z][\\w:]*\\)|unhandled exception)$")
-	rubyFrame   = regexp.MustCompile("^\\s*(?:[0-9]+: )?(?:from )?\\S.*:[0-9]+:in [`'].+'$|^\\s+\\.\\.\\. [0-9]+ levels\\.\\.\\.$|^Did you mean\\?")
-	rubyMessage = regexp.MustCompile(`\((?:[A-Z]\w*::)*[A-Z]\w*(?:Error|Exception|Failure|Interrupt|Invalid|NotFound)\)$`)
+	rubyError   = lazy.Regexp("^\\S+:[0-9]+:in [`'].+': (?:.* )?(?:\\([A-Z][\\w:]*\\)|unhandled exception)$")
+	rubyFrame   = lazy.Regexp("^\\s*(?:[0-9]+: )?(?:from )?\\S.*:[0-9]+:in [`'].+'$|^\\s+\\.\\.\\. [0-9]+ levels\\.\\.\\.$|^Did you mean\\?")
+	rubyMessage = lazy.Regexp(`\((?:[A-Z]\w*::)*[A-Z]\w*(?:Error|Exception|Failure|Interrupt|Invalid|NotFound)\)$`)
 )
 
 func (rubyRule) next(state uint8, line []byte) (uint8, bool) {
 	line = TrimEnd(line)
-	if state == rubySource && marks.Match(line) {
+	if state == rubySource && marks().Match(line) {
 		return rubyHead, true
 	}
 	switch {
@@ -168,11 +169,11 @@ func (rubyRule) next(state uint8, line []byte) (uint8, bool) {
 		return 0, false
 	case state == rubyBlank:
 		return rubySource, true
-	case state != 0 && state != rubySource && rubyFrame.Match(line):
+	case state != 0 && state != rubySource && rubyFrame().Match(line):
 		return rubyTrace, true
-	case bytes.Contains(line, []byte(":in ")) && rubyError.Match(line):
+	case bytes.Contains(line, []byte(":in ")) && rubyError().Match(line):
 		return rubyHead, state == rubyTrace // it is the cause then
-	case line[len(line)-1] == ')' && rubyMessage.Match(line):
+	case line[len(line)-1] == ')' && rubyMessage().Match(line):
 		return rubyTold, false
 	case bytes.Equal(line, pyHead): // of Ruby 2.5 to 2.7 at a terminal
 		return rubyTrace, false
@@ -199,8 +200,8 @@ const (
 func (rustRule) names() []string { return []string{"rust"} }
 
 var (
-	rustHead   = regexp.MustCompile(`^thread '.*' (?:\([0-9]+\) )?panicked at `)
-	rustCauses = regexp.MustCompile(`^(?:Caused by|Stack backtrace|Location):$`)
+	rustHead   = lazy.Regexp(`^thread '.*' (?:\([0-9]+\) )?panicked at `)
+	rustCauses = lazy.Regexp(`^(?:Caused by|Stack backtrace|Location):$`)
 )
 
 func (r rustRule) next(state uint8, line []byte) (uint8, bool) {
@@ -208,7 +209,7 @@ func (r rustRule) next(state uint8, line []byte) (uint8, bool) {
 	has := func(prefix string) bool { return bytes.HasPrefix(line, []byte(prefix)) }
 	indented := has(" ") || has("\t")
 	switch {
-	case state == rustPanic && !rustHead.Match(line):
+	case state == rustPanic && !rustHead().Match(line):
 		return rustNote, true
 	case state == rustNote && (indented || has("note: ")):
 		return rustNote, true
@@ -218,9 +219,9 @@ func (r rustRule) next(state uint8, line []byte) (uint8, bool) {
 		return rustTrace, true
 	case (state == rustError || state == rustTrace || state == rustBlank) && len(line) == 0:
 		return rustBlank, true
-	case state == rustBlank && rustCauses.Match(line):
+	case state == rustBlank && rustCauses().Match(line):
 		return rustTrace, true
-	case has("thread '") && rustHead.Match(line):
+	case has("thread '") && rustHead().Match(line):
 		if line[len(line)-1] == ':' {
 			return rustPanic, false
 		}

@@ -1,11 +1,10 @@
 package setting
 
 import (
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
+	"github.com/forebay-log/forebay/internal/lazy"
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
@@ -93,8 +92,8 @@ func RedactError(err error, to string) string {
 }
 
 var (
-	userInText  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`//[^\s"]*@`) })
-	queryInText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[?&][^\s"?&=]+=[^\s"&]+`) })
+	userInText  = lazy.Regexp(`//[^\s"]*@`)
+	queryInText = lazy.Regexp(`[?&][^\s"?&=]+=[^\s"&]+`)
 )
 
 // RedactText is redact for a text that may contain destinations, such as the error of a wrong

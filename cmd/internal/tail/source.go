@@ -2,7 +2,8 @@ package tail
 
 import (
 	"path/filepath"
-	"regexp"
+
+	"github.com/forebay-log/forebay/internal/lazy"
 )
 
 // A Source is where a line comes from.
@@ -14,11 +15,11 @@ type Source struct {
 }
 
 // Kubernetes writes POD_NAMESPACE_CONTAINER-ID.log. None of the names holds '_'.
-var containerLog = regexp.MustCompile(`^([^_]+)_([^_]+)_(.+)-[0-9a-f]{64}\.log$`)
+var containerLog = lazy.Regexp(`^([^_]+)_([^_]+)_(.+)-[0-9a-f]{64}\.log$`)
 
 func sourceOf(path string) *Source {
 	s := &Source{Path: path}
-	if m := containerLog.FindStringSubmatch(filepath.Base(path)); m != nil {
+	if m := containerLog().FindStringSubmatch(filepath.Base(path)); m != nil {
 		s.Pod, s.Namespace, s.Container = m[1], m[2], m[3]
 	}
 	return s

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/forebay-log/forebay/internal/record"
 )
@@ -18,7 +19,7 @@ type format struct {
 }
 
 // ParseFormats returns the values of Parse.Format.
-func ParseFormats() []string { return slices.Sorted(maps.Keys(formatTable)) }
+func ParseFormats() []string { return slices.Sorted(maps.Keys(formatTable())) }
 
 func templates(texts ...string) (all []template) {
 	for _, t := range texts {
@@ -46,56 +47,58 @@ var haproxy = []string{
 	`{client} [{time:...}] {frontend} {backend}/{server} {-}/{-}/{duration_ms:int} {bytes:int} {termination} {-} {-}{-:*}`,
 }
 
-var formatTable = map[string]format{
-	"json":   {encoding: record.JSON},
-	"logfmt": {encoding: record.Logfmt},
-	"nginx": {status: true, encoding: record.Text, templates: templates(slices.Concat(access, []string{
-		`{time:...} [{level}] {pid:int}#{tid:int}: *{connection:int} {msg:*}`,
-		`{time:...} [{level}] {pid:int}#{tid:int}: {msg:*}`,
-	})...)},
-	"apache": {status: true, encoding: record.Text, templates: templates(slices.Concat(access, []string{
-		`[{time:...}] [{module}:{level}] [pid {pid:int}:tid {tid:int}] [client {client}] {msg:*}`,
-		`[{time:...}] [{module}:{level}] [pid {pid:int}:tid {tid:int}] {msg:*}`,
-		`[{time:...}] [{module}:{level}] [pid {pid:int}] [client {client}] {msg:*}`,
-		`[{time:...}] [{module}:{level}] [pid {pid:int}] {msg:*}`,
-		`[{time:...}] [{level}] [client {client}] {msg:*}`,
-		`[{time:...}] [{level}] {msg:*}`,
-	})...)},
-	"haproxy": {status: true, encoding: record.Text, templates: templates(slices.Concat(haproxy, prefixed(`{-:...} haproxy[{pid:int}]: `, haproxy))...)},
-	"postgres": {encoding: record.Text, templates: templates(
-		`{time:...} [{pid:int}] {user}@{database} {level}:  {msg:*}`,
-		`{time:...} [{pid:int}] {level}:  {msg:*}`,
-	), levels: map[string]slog.Level{
-		"DEBUG1": slog.LevelDebug, "DEBUG2": slog.LevelDebug, "DEBUG3": slog.LevelDebug, "DEBUG4": slog.LevelDebug, "DEBUG5": slog.LevelDebug,
-		"INFO": slog.LevelInfo, "NOTICE": slog.LevelInfo, "LOG": slog.LevelInfo, "DETAIL": slog.LevelInfo, "HINT": slog.LevelInfo,
-		"CONTEXT": slog.LevelInfo, "STATEMENT": slog.LevelInfo, "QUERY": slog.LevelInfo, "LOCATION": slog.LevelInfo, "WARNING": slog.LevelWarn,
-		"ERROR": slog.LevelError, "FATAL": record.Fatal, "PANIC": record.Fatal,
-	}},
-	"mysql": {encoding: record.Text, templates: templates(
-		`{time} {thread:int} [{level}] [{code}] [{subsystem}] {msg:*}`,
-		`{time} {thread:int} [{level}] {msg:*}`,
-	), levels: map[string]slog.Level{
-		"System": slog.LevelInfo, "Note": slog.LevelInfo, "Warning": slog.LevelWarn, "ERROR": slog.LevelError, "Error": slog.LevelError,
-	}},
-	"redis": {encoding: record.Text, templates: templates(
-		`{pid:int}:{role} {-} {-} {-} {-} {level} {msg:*}`,
-	), levels: map[string]slog.Level{
-		".": slog.LevelDebug, "-": slog.LevelDebug, "*": slog.LevelInfo, "#": slog.LevelWarn,
-	}},
-	"klog": {encoding: record.Text, templates: templates(
-		`{-} {time} {-:spaces}{pid:int} {source}:{line:int}] {msg:*}`,
-	)},
-	"syslog": {encoding: record.Text, templates: templates(
-		`<{-:int}>1 {time} {host} {app} {procid} {msgid} [{structured:...}] {msg:*}`,
-		`<{-:int}>1 {time} {host} {app} {procid} {msgid} {structured} {msg:*}`,
-		`<{-:int}>{-} {-:spaces}{-:int} {-} {host} {app}[{pid:int}]: {msg:*}`,
-		`<{-:int}>{-} {-:spaces}{-:int} {-} {host} {app}: {msg:*}`,
-		`{-} {-:spaces}{-:int} {-} {host} {app}[{pid:int}]: {msg:*}`,
-		`{-} {-:spaces}{-:int} {-} {host} {app}: {msg:*}`,
-		`{time} {host} {app}[{pid:int}]: {msg:*}`,
-		`{time} {host} {app}: {msg:*}`,
-	)},
-}
+var formatTable = sync.OnceValue(func() map[string]format {
+	return map[string]format{
+		"json":   {encoding: record.JSON},
+		"logfmt": {encoding: record.Logfmt},
+		"nginx": {status: true, encoding: record.Text, templates: templates(slices.Concat(access, []string{
+			`{time:...} [{level}] {pid:int}#{tid:int}: *{connection:int} {msg:*}`,
+			`{time:...} [{level}] {pid:int}#{tid:int}: {msg:*}`,
+		})...)},
+		"apache": {status: true, encoding: record.Text, templates: templates(slices.Concat(access, []string{
+			`[{time:...}] [{module}:{level}] [pid {pid:int}:tid {tid:int}] [client {client}] {msg:*}`,
+			`[{time:...}] [{module}:{level}] [pid {pid:int}:tid {tid:int}] {msg:*}`,
+			`[{time:...}] [{module}:{level}] [pid {pid:int}] [client {client}] {msg:*}`,
+			`[{time:...}] [{module}:{level}] [pid {pid:int}] {msg:*}`,
+			`[{time:...}] [{level}] [client {client}] {msg:*}`,
+			`[{time:...}] [{level}] {msg:*}`,
+		})...)},
+		"haproxy": {status: true, encoding: record.Text, templates: templates(slices.Concat(haproxy, prefixed(`{-:...} haproxy[{pid:int}]: `, haproxy))...)},
+		"postgres": {encoding: record.Text, templates: templates(
+			`{time:...} [{pid:int}] {user}@{database} {level}:  {msg:*}`,
+			`{time:...} [{pid:int}] {level}:  {msg:*}`,
+		), levels: map[string]slog.Level{
+			"DEBUG1": slog.LevelDebug, "DEBUG2": slog.LevelDebug, "DEBUG3": slog.LevelDebug, "DEBUG4": slog.LevelDebug, "DEBUG5": slog.LevelDebug,
+			"INFO": slog.LevelInfo, "NOTICE": slog.LevelInfo, "LOG": slog.LevelInfo, "DETAIL": slog.LevelInfo, "HINT": slog.LevelInfo,
+			"CONTEXT": slog.LevelInfo, "STATEMENT": slog.LevelInfo, "QUERY": slog.LevelInfo, "LOCATION": slog.LevelInfo, "WARNING": slog.LevelWarn,
+			"ERROR": slog.LevelError, "FATAL": record.Fatal, "PANIC": record.Fatal,
+		}},
+		"mysql": {encoding: record.Text, templates: templates(
+			`{time} {thread:int} [{level}] [{code}] [{subsystem}] {msg:*}`,
+			`{time} {thread:int} [{level}] {msg:*}`,
+		), levels: map[string]slog.Level{
+			"System": slog.LevelInfo, "Note": slog.LevelInfo, "Warning": slog.LevelWarn, "ERROR": slog.LevelError, "Error": slog.LevelError,
+		}},
+		"redis": {encoding: record.Text, templates: templates(
+			`{pid:int}:{role} {-} {-} {-} {-} {level} {msg:*}`,
+		), levels: map[string]slog.Level{
+			".": slog.LevelDebug, "-": slog.LevelDebug, "*": slog.LevelInfo, "#": slog.LevelWarn,
+		}},
+		"klog": {encoding: record.Text, templates: templates(
+			`{-} {time} {-:spaces}{pid:int} {source}:{line:int}] {msg:*}`,
+		)},
+		"syslog": {encoding: record.Text, templates: templates(
+			`<{-:int}>1 {time} {host} {app} {procid} {msgid} [{structured:...}] {msg:*}`,
+			`<{-:int}>1 {time} {host} {app} {procid} {msgid} {structured} {msg:*}`,
+			`<{-:int}>{-} {-:spaces}{-:int} {-} {host} {app}[{pid:int}]: {msg:*}`,
+			`<{-:int}>{-} {-:spaces}{-:int} {-} {host} {app}: {msg:*}`,
+			`{-} {-:spaces}{-:int} {-} {host} {app}[{pid:int}]: {msg:*}`,
+			`{-} {-:spaces}{-:int} {-} {host} {app}: {msg:*}`,
+			`{time} {host} {app}[{pid:int}]: {msg:*}`,
+			`{time} {host} {app}: {msg:*}`,
+		)},
+	}
+})
 
 // prefixed returns the templates with a prefix.
 func prefixed(prefix string, texts []string) (all []string) {

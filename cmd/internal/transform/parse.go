@@ -90,7 +90,7 @@ func (p *Parse) check(fault func(field, format string, args ...any)) *parseRule 
 		fault("parse", "write either a regex or a format")
 		return c
 	case p.Format != "":
-		f, ok := formatTable[p.Format]
+		f, ok := formatTable()[p.Format]
 		if !ok {
 			fault("parse.format", "%q is not one of %s", p.Format, strings.Join(ParseFormats(), ", "))
 			return c

@@ -10,10 +10,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/klauspost/compress/gzip"
-	"github.com/klauspost/compress/zstd"
-
 	"github.com/forebay-log/forebay/cmd/internal/listen"
+	"github.com/forebay-log/forebay/internal/compression"
 	"github.com/forebay-log/forebay/internal/jsontext"
 	"github.com/forebay-log/forebay/internal/msgpack"
 	"github.com/forebay-log/forebay/internal/units"
@@ -134,8 +132,7 @@ func (m *message) option(b []byte) error {
 type unpacker struct {
 	limit int
 	in    bytes.Reader
-	gz    *gzip.Reader
-	zs    *zstd.Decoder
+	zips  map[string]compression.Reader // by the name of the compression
 	out   []byte
 	lease *listen.Lease
 }
@@ -160,29 +157,23 @@ func (d *unpacker) fromJSON(ctx context.Context, raw []byte) ([]byte, error) {
 // decompress returns the entries of a compressed message. They are valid until the next
 // call.
 func (d *unpacker) decompress(ctx context.Context, m *message) ([]byte, error) {
-	d.in.Reset(m.entries)
-	var from io.Reader
-	var err error
-	switch string(m.compressed) {
-	case "text":
+	if string(m.compressed) == "text" {
 		return m.entries, nil
-	case "gzip":
-		if d.gz == nil {
-			d.gz = new(gzip.Reader)
-		}
-		err = d.gz.Reset(&d.in)
-		from = d.gz
-	case "zstd":
-		if d.zs == nil {
-			d.zs, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(8<<20))
-		}
-		if err == nil {
-			err = d.zs.Reset(&d.in)
-		}
-		from = d.zs
-	default:
-		return nil, fault("the compression is %s: use gzip or zstd", listen.Show(m.compressed))
 	}
+	from, known := d.zips[string(m.compressed)]
+	if !known {
+		f, err := compression.Find(string(m.compressed))
+		if err != nil {
+			return nil, fault("the compression is %s: use gzip, or zstd with forebay-all", listen.Show(m.compressed))
+		}
+		if d.zips == nil {
+			d.zips = map[string]compression.Reader{}
+		}
+		from = f.NewReader()
+		d.zips[string(m.compressed)] = from
+	}
+	d.in.Reset(m.entries)
+	err := from.Reset(&d.in)
 	for out := d.out[:0]; ; {
 		if err == nil {
 			if out, err = d.grow(ctx, out); err != nil {
@@ -226,9 +217,6 @@ func (d *unpacker) shrink() {
 }
 
 func (d *unpacker) close() {
-	if d.zs != nil {
-		d.zs.Close()
-	}
 	d.lease.Release()
 }
 

@@ -2,6 +2,7 @@ package forward
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -17,8 +18,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/klauspost/compress/gzip"
-	"github.com/klauspost/compress/zstd"
 	"go.uber.org/goleak"
 
 	"github.com/forebay-log/forebay/cmd/internal/listen"
@@ -122,14 +121,6 @@ func zip(b []byte) []byte {
 	return out.Bytes()
 }
 
-func zst(b []byte) []byte {
-	w, err := zstd.NewWriter(nil)
-	if err != nil {
-		panic(err)
-	}
-	return w.EncodeAll(b, nil)
-}
-
 // Each mode and each form of an option that a server in the field takes.
 func TestModes(t *testing.T) {
 	two := slices.Concat(entry(1, `{"a":1}`), entry(2, `{"b":"x"}`))
@@ -162,7 +153,6 @@ func TestModes(t *testing.T) {
 		"Packed, text":            {packed(two, "chunk", "c", "compressed", "text"), want, true},
 		"gzip":                    {packed(zip(two), "compressed", "gzip", "chunk", "c"), want, true},
 		"gzip, two members":       {packed(append(zip(two[:0:0]), zip(two)...), "compressed", "gzip", "chunk", "c"), want, true},
-		"zstd":                    {packed(zst(two), "compressed", "zstd", "chunk", "c"), want, true},
 		"an empty pack":           {packed(nil, "chunk", "c"), nil, true},
 		"metadata of an entry":    {packed(withMeta, "chunk", "c"), one, true},
 		"options nobody knows":    {packed(two, "fluent_signal", "0", "chunk", "c", "x", "y"), want, true},
@@ -340,7 +330,6 @@ func TestOwnClient(t *testing.T) {
 	}{
 		"plain": {},
 		"gzip":  {client: fluent.Config{Compress: "gzip"}},
-		"zstd":  {client: fluent.Config{Compress: "zstd"}},
 		"key":   {Config{Secured: true, Key: "k"}, fluent.Config{Auth: fluent.Auth{SharedKey: "k"}}, false},
 		"empty": {Config{Secured: true}, fluent.Config{Auth: fluent.Auth{Secured: true}}, false},
 		"user":  {Config{Secured: true, Key: "k", User: "u", Password: "p"}, fluent.Config{Auth: fluent.Auth{SharedKey: "k", User: "u", Password: "p"}}, false},
@@ -481,10 +470,8 @@ func TestHostile(t *testing.T) {
 		"a message too deep":  {deep(100, 0x91), "more than 64 levels deep"},
 		"corrupt gzip":        {packed([]byte("nothing"), "compressed", "gzip", "chunk", "c"), "it is no gzip"},
 		"cut gzip":            {packed(zip(entry(1, `{"a":1}`))[:25], "compressed", "gzip", "chunk", "c"), "it is no gzip"},
-		"corrupt zstd":        {packed([]byte("nothing"), "compressed", "zstd", "chunk", "c"), "it is no zstd"},
-		"lz4":                 {packed([]byte("nothing"), "compressed", "lz4", "chunk", "c"), "use gzip or zstd"},
+		"lz4":                 {packed([]byte("nothing"), "compressed", "lz4", "chunk", "c"), "use gzip, or zstd with forebay-all"},
 		"a bomb of gzip":      {packed(zip(bomb), "compressed", "gzip", "chunk", "c"), "longer than 1 MiB when decompressed"},
-		"a bomb of zstd":      {packed(zst(bomb), "compressed", "zstd", "chunk", "c"), "longer than 1 MiB when decompressed"},
 		"too long":            {packed(bomb, "chunk", "c"), "longer than 1 MiB"},
 		"JSON without a tag":  {[]byte(`[1,2,{}]`), "the tag is not a string"},
 		"JSON, no array":      {[]byte(`{"a":1}`), "not an array"},
@@ -919,7 +906,7 @@ func TestFate(t *testing.T) {
 
 // recorded returns what our client writes, for each of its ways.
 func recorded(f *testing.F) (wire [][]byte) {
-	for _, c := range []fluent.Config{{}, {NoAck: true}, {Compress: "gzip"}, {Compress: "zstd"}, {Tag: "é"}} {
+	for _, c := range []fluent.Config{{}, {NoAck: true}, {Compress: "gzip"}, {Tag: "é"}} {
 		b := serve(f, Config{})
 		rec := &recorder{}
 		c.Servers = []string{b.tcp(f, func(l net.Listener) net.Listener { rec.Listener = l; return rec })}

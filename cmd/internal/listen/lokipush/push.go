@@ -2,6 +2,7 @@ package lokipush
 
 import (
 	"bytes"
+	"compress/flate"
 	"compress/zlib"
 	"context"
 	"errors"
@@ -14,10 +15,9 @@ import (
 	"time"
 
 	"github.com/golang/snappy"
-	"github.com/klauspost/compress/flate"
-	"github.com/klauspost/compress/gzip"
 
 	"github.com/forebay-log/forebay/cmd/internal/listen"
+	"github.com/forebay-log/forebay/internal/compression"
 	"github.com/forebay-log/forebay/internal/msgpack"
 	"github.com/forebay-log/forebay/internal/units"
 )
@@ -29,7 +29,7 @@ type push struct {
 	tenant string
 	isJSON bool
 	body   []byte // a PushRequest of protobuf, or JSON as MessagePack
-	gz     *gzip.Reader
+	gz     compression.Reader
 }
 
 // forget releases the memory of a push.
@@ -132,7 +132,8 @@ func (p *push) decode(ctx context.Context, l *listen.Limits, raw []byte, encodin
 		return raw, nil
 	case "gzip":
 		if p.gz == nil {
-			p.gz = new(gzip.Reader)
+			gzip, _ := compression.Find("gzip")
+			p.gz = gzip.NewReader()
 		}
 		err = p.gz.Reset(bytes.NewReader(raw))
 		from = p.gz

@@ -2,6 +2,7 @@ package lokipush
 
 import (
 	"bytes"
+	"compress/gzip"
 	"compress/zlib"
 	"context"
 	"crypto/tls"
@@ -21,7 +22,6 @@ import (
 	"time"
 
 	"github.com/golang/snappy"
-	"github.com/klauspost/compress/gzip"
 	"go.uber.org/goleak"
 
 	"github.com/forebay-log/forebay"

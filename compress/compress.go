@@ -1,0 +1,52 @@
+// Package compress adds zstd to the compressions of Forward requests and of rotated files, and replaces gzip
+// by a faster one: up to Go 1.26, compress/gzip needs 2.2 times its processor time. Import it for its effect:
+//
+//	import _ "github.com/forebay-log/forebay/compress"
+//
+// It is a separate module, because github.com/klauspost/compress is a download of 40 MB.
+package compress
+
+import (
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/forebay-log/forebay/internal/compression"
+)
+
+func init() {
+	compression.Register("gzip", compression.Format{
+		Suffix:    ".gz",
+		NewWriter: newGzip,
+		NewReader: func() compression.Reader { return new(gzip.Reader) },
+	})
+	compression.Register("zstd", compression.Format{
+		Suffix:    ".zst",
+		NewWriter: newZstd,
+		NewReader: func() compression.Reader { return newZstdReader() },
+	})
+}
+
+func newGzip(l compression.Level) compression.Writer {
+	level := gzip.DefaultCompression
+	if l == compression.Fast {
+		level = gzip.BestSpeed
+	}
+	w, _ := gzip.NewWriterLevel(nil, level) // the level is valid
+	return w
+}
+
+// newZstd returns a writer that starts no goroutine.
+func newZstd(l compression.Level) compression.Writer {
+	options := []zstd.EOption{zstd.WithEncoderConcurrency(1)}
+	if l == compression.Fast {
+		options = append(options, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(1<<17), zstd.WithLowerEncoderMem(true))
+	}
+	w, _ := zstd.NewWriter(nil, options...) // the options are valid
+	return w
+}
+
+// newZstdReader returns a reader that starts no goroutine, so that it need not be closed.
+func newZstdReader() *zstd.Decoder {
+	r, _ := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(8<<20)) // the options are valid
+	return r
+}

@@ -1,0 +1,17 @@
+//go:build unix
+
+package file
+
+import (
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// chown gives h the owner of old.
+func chown(h *os.File, old fs.FileInfo) error {
+	if st, ok := old.Sys().(*syscall.Stat_t); ok {
+		return h.Chown(int(st.Uid), int(st.Gid))
+	}
+	return nil
+}

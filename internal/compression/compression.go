@@ -1,0 +1,81 @@
+// Package compression finds compressions by name.
+//
+//	fluent, loki, httpsink, file ──NewWriter──┐
+//	                                          ├──► gzip: compress/gzip
+//	listeners, test servers ──────NewReader───┘    zstd, and a faster gzip: module compress, if imported
+//
+// Gzip of the standard library is always present. Module compress registers others when a program imports
+// it, as an image format is registered with package image.
+package compression
+
+import (
+	"compress/gzip"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// A Level is a compromise between speed and size.
+type Level uint8
+
+const (
+	Fast  Level = iota // for requests: at most 128 KiB of history
+	Small              // for files
+)
+
+// A Writer compresses what is written between Reset and Close.
+type Writer interface {
+	io.WriteCloser
+	Reset(io.Writer)
+}
+
+// A Reader decompresses. It is ready after Reset, and holds nothing but memory.
+type Reader interface {
+	io.Reader
+	Reset(io.Reader) error
+}
+
+// A Format is a compression.
+type Format struct {
+	Suffix    string // of the names of files, with the period
+	NewWriter func(Level) Writer
+	NewReader func() Reader
+}
+
+var (
+	mu      sync.RWMutex
+	formats = map[string]Format{"gzip": {Suffix: ".gz", NewWriter: gzipWriter, NewReader: func() Reader { return new(gzip.Reader) }}}
+)
+
+// Register adds a format, or replaces it.
+func Register(name string, f Format) {
+	mu.Lock()
+	defer mu.Unlock()
+	formats[name] = f
+}
+
+// Find returns the format with that name. The error names the import that adds it.
+func Find(name string) (Format, error) {
+	mu.RLock()
+	defer mu.RUnlock()
+	f, ok := formats[name]
+	if !ok {
+		return f, fmt.Errorf("%s is not part of this program: import github.com/forebay-log/forebay/compress", name)
+	}
+	return f, nil
+}
+
+// NewGzip returns a gzip writer that is ready after Reset.
+func NewGzip() Writer {
+	f, _ := Find("gzip")
+	return f.NewWriter(Fast)
+}
+
+func gzipWriter(l Level) Writer {
+	level := gzip.DefaultCompression
+	if l == Fast {
+		level = gzip.BestSpeed
+	}
+	w, _ := gzip.NewWriterLevel(nil, level) // the level is valid
+	return w
+}
