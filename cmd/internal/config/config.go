@@ -54,7 +54,7 @@ func Parse(data []byte, env func(string) (string, bool), stdin *os.File) (*Pipel
 		}
 	}
 	it.settle(func() error {
-		if c.partial { // what is missing may follow
+		if c.partial { // the rest of the file may contain it
 			return nil
 		}
 		if err := c.Ops.check(); err != nil {
@@ -88,7 +88,7 @@ func Parse(data []byte, env func(string) (string, bool), stdin *os.File) (*Pipel
 	return c, f.Faults()
 }
 
-// scalars are the settings of the whole program, by their keys.
+// scalars returns the settings of the whole program by key.
 func (c *Pipeline) scalars() map[string]setting.Value {
 	return map[string]setting.Value{
 		"name": (*setting.Text)(&c.Name), "max-record": &c.MaxRecord, "drain-timeout": &c.DrainTimeout, "fail-on-drop": (*setting.Toggle)(&c.FailOnDrop),
@@ -101,8 +101,8 @@ func ConfigKeys() []string {
 	return append(slices.Sorted(maps.Keys(new(Pipeline).scalars())), "inputs", "transforms", "outputs")
 }
 
-// validName is what inputs and outputs may be called: their names stand in messages,
-// metrics and directories.
+// validName matches the names of inputs and outputs, which are part of messages, metrics
+// and directory names.
 var validName = lazy.Regexp(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
 func checkName(name string, v conf.Node) {
@@ -114,11 +114,11 @@ func checkName(name string, v conf.Node) {
 // flagIn finds the name of a flag in a text.
 var flagIn = lazy.Regexp(`(^|[\s(])--([a-z])`)
 
-// WithoutFlags names options as they are named in a file.
+// WithoutFlags replaces names of flags by names of keys.
 func WithoutFlags(text string) string { return flagIn().ReplaceAllString(text, "$1$2") }
 
-// SameInput reports whether two configurations describe the same input, but for how its
-// lines are read.
+// SameInput reports whether two configurations describe the same input, apart from the reading of
+// its lines.
 func SameInput(a, b *input.Config) bool {
 	x, y := a.Values.Clone(), b.Values.Clone()
 	for _, s := range []setting.Values{x, y} {
@@ -130,9 +130,9 @@ func SameInput(a, b *input.Config) bool {
 	return a.Name == b.Name && a.Secrets == b.Secrets && reflect.DeepEqual(x, y)
 }
 
-// sumOf returns a sum of what files hold, so that a change of a key or a certificate is one
-// of the configuration. A file that cannot be read is told of elsewhere.
-func sumOf(files ...string) [sha256.Size]byte {
+// checksumOf returns a checksum of the content of files, so that a changed key or certificate counts as
+// a change of the configuration. Files that cannot be read are ignored; another check reports them.
+func checksumOf(files ...string) [sha256.Size]byte {
 	var all []byte
 	for _, file := range files {
 		text, _ := os.ReadFile(file)
@@ -145,13 +145,13 @@ func sumOf(files ...string) [sha256.Size]byte {
 // SameReading reports whether the lines of two inputs are read the same way.
 func SameReading(a, b *input.Config) bool { return reflect.DeepEqual(a.Reading, b.Reading) }
 
-// SameRoute reports whether two outputs get the same records, but for their levels.
+// SameRoute reports whether two outputs receive the same records, apart from their levels.
 func SameRoute(a, b *dest.Spec) bool {
 	return reflect.DeepEqual(a.Route, b.Route)
 }
 
-// SameOutput reports whether two configurations describe the same output, but for which
-// records go there.
+// SameOutput reports whether two configurations describe the same output, apart from the records
+// that it receives.
 func SameOutput(a, b *dest.Spec) bool {
 	x, y := *a, *b
 	for _, c := range []*dest.Spec{&x, &y} {
@@ -192,7 +192,7 @@ type FaultLines []string
 
 func (l FaultLines) Error() string { return strings.Join(l, "\n") }
 
-// Patterns of configuration files of other programs, as far as forebay has a page about them.
+// otherConfigs are patterns of configuration files of other programs, for which docs has a page.
 var otherConfigs = []struct {
 	program string
 	is      func() *regexp.Regexp
@@ -201,7 +201,7 @@ var otherConfigs = []struct {
 	{"Fluent Bit", lazy.Regexp(`(?mi)^[ \t]*\[(SERVICE|INPUT|FILTER|OUTPUT|PARSER|MULTILINE_PARSER)\][ \t]*\r?$|^pipeline[ \t]*:`)},
 }
 
-// configOf returns the other program that a file with faults is the configuration of; "": none.
+// configOf returns the program to which a file with faults belongs, or "" if it is not a known one.
 func configOf(data []byte) string {
 	for _, o := range otherConfigs {
 		if o.is().Match(data) {
@@ -211,7 +211,7 @@ func configOf(data []byte) string {
 	return ""
 }
 
-// ReadFileMost reads a file, but no more than a configuration may have.
+// ReadFileMost reads a file up to the maximum size of a configuration.
 func ReadFileMost(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// addInput reads an input. One with faults is there for [pipeConfig.checkTogether] alone.
+// addInput reads an input. An input with faults is used only in checkTogether.
 func (c *Pipeline) addInput(name string, v conf.Node, stdin *os.File) {
 	checkName(name, v)
 	c.declared = append(c.declared, name)
@@ -22,7 +22,7 @@ func (c *Pipeline) addInput(name string, v conf.Node, stdin *os.File) {
 		names = append(names, o.Name)
 	}
 	if setting.IsElsewhere(textOf(v, "type")) != "" && !slices.Contains(input.Types, textOf(v, "type")) {
-		names = nil // so are its options
+		names = nil // its options are unknown, too
 	}
 	it := readItem(v, names)
 	in := &input.Config{Name: name, Values: input.NewValues()}
@@ -31,7 +31,7 @@ func (c *Pipeline) addInput(name string, v conf.Node, stdin *os.File) {
 	s := &in.Values
 	if _, ok := it.fields["type"]; ok {
 		it.give("type", s.ByName["type"], nil)
-		it.given = nil // no other fault goes away without it
+		it.given = nil // the other faults do not depend on its settings
 	} else if !it.has("type") && !v.Broken() {
 		v.Faultf("type is missing: use %s", strings.Join(input.Types, ", "))
 	}
@@ -66,5 +66,5 @@ func (c *Pipeline) addInput(name string, v conf.Node, stdin *os.File) {
 			files = append(files, s.Text(o.Name))
 		}
 	}
-	in.Secrets = sumOf(files...)
+	in.Secrets = checksumOf(files...)
 }

@@ -13,41 +13,41 @@ import (
 	"github.com/forebay-log/forebay/internal/lazy"
 )
 
-// An item is an input or an output in a configuration file, or the file itself: keys and
-// their values. It finds the place of each fault, and keeps apart what only follows from
-// another one.
+// An item is an input or an output in a configuration file, or the file itself: keys and their
+// values. It finds the position of each fault, and ignores faults that only follow from another
+// one.
 type item struct {
 	node   conf.Node
 	fields map[string]conf.Node // by key
-	meant  []string             // keys that unknown ones may be meant for
-	faulty map[string]bool      // keys that have a fault; a key that lacks is none
+	meant  []string             // known keys that an unknown key may be a misspelling of
+	faulty map[string]bool      // keys that have a fault; missing keys are not included
 	given  []*givenSetting      // in the order of [item.give]
 }
 
-// A givenSetting is a key whose value was read.
+// A givenSetting is a key and the setting read from its value.
 type givenSetting struct {
 	key       string
-	s, unset  setting.Value // unset is what s is without the key
+	s, unset  setting.Value // unset is the value of s without the key
 	listItems []conf.Node   // the members of a list
 }
 
-// readItem reads the keys of v; known are those that there may be.
+// readItem reads the keys of v; known are the allowed keys.
 func readItem(v conf.Node, known []string) *item {
 	it := &item{node: v, fields: map[string]conf.Node{}, faulty: map[string]bool{}}
 	it.meant = v.Fields(known, func(name string, field conf.Node) { it.fields[name] = field })
 	return it
 }
 
-// has reports whether a key is there, or may be meant by one that is.
+// has reports whether a key is present, possibly misspelled.
 func (it *item) has(key string) bool {
 	_, ok := it.fields[key]
 	return ok || slices.Contains(it.meant, key)
 }
 
-// doubtful reports whether a key has a fault, or may be meant by one that has.
+// doubtful reports whether a key has a fault, or may be misspelled.
 func (it *item) doubtful(key string) bool { return it.faulty[key] || slices.Contains(it.meant, key) }
 
-// at returns the value of a key, or the item if it is not there.
+// at returns the value of a key, or the item if the key is missing.
 func (it *item) at(key string) conf.Node {
 	if v, ok := it.fields[key]; ok {
 		return v
@@ -55,7 +55,7 @@ func (it *item) at(key string) conf.Node {
 	return it.node
 }
 
-// positions returns where the values stand.
+// positions returns the positions of the values.
 func (it *item) positions() dest.Positions {
 	all := dest.Positions{}
 	for key, v := range it.fields {
@@ -65,13 +65,13 @@ func (it *item) positions() dest.Positions {
 	return all
 }
 
-// wrong notes a fault of a key.
+// wrong records a fault of a key.
 func (it *item) wrong(key, format string, args ...any) {
 	it.at(key).Faultf(format, args...)
 	it.faulty[key] = true
 }
 
-// give sets s, which is unset until now, to the value of a key.
+// give sets s, which has its default, to the value of a key.
 func (it *item) give(key string, s setting.Value, join func(name, value string) string) {
 	g := &givenSetting{key: key, s: s, unset: setting.CopySetting(s)}
 	it.given = append(it.given, g)
@@ -87,7 +87,7 @@ func (g *givenSetting) reset() {
 	g.listItems = nil
 }
 
-// without calls do while the setting, or one member of it if it is a list, is not set.
+// without calls do while the setting, or one member of a list, has its default.
 func (g *givenSetting) without(member int, do func()) {
 	was := reflect.ValueOf(g.s).Elem()
 	value := reflect.New(was.Type()).Elem()
@@ -101,7 +101,7 @@ func (g *givenSetting) without(member int, do func()) {
 	was.Set(value)
 }
 
-// drop unsets a setting, or one member of a list.
+// drop resets a setting to its default, or removes one member of a list.
 func (g *givenSetting) drop(member int) {
 	if l, ok := g.s.(*setting.List); ok && member >= 0 && member < len(g.listItems) && len(*l) > 1 {
 		*l = slices.Delete(slices.Clone(*l), member, member+1)
@@ -111,17 +111,16 @@ func (g *givenSetting) drop(member int) {
 	g.reset()
 }
 
-// optionIn finds the names of options in an error.
+// optionIn matches the names of options in an error.
 var optionIn = lazy.Regexp(`(?:^|[\s(])--([a-z][a-z-]*[a-z])\b`)
 
-// missingIn finds an option that is missing.
+// missingIn matches an error about a missing option.
 var missingIn = lazy.Regexp(`^(?:[a-z.]\S* )?--[a-z-]+ is missing`)
 
-// settle calls try until it has no error that is new. Each error is noted where it belongs:
-// at the keys whose options it names, or at the one without which it is another one. What
-// it is about is left out then. An error about a key that has a fault already only follows
-// from that one. other is told of errors that are about no key; it reports whether to try
-// again.
+// settle calls try until it returns no new error. Each error is recorded at the keys whose options
+// it names, or at the key without which the error differs. These keys are then reset for the next
+// call. An error about a key that already has a fault is ignored, because it follows from that
+// fault. other is called with errors that are about no key; it reports whether to try again.
 func (it *item) settle(try func() error, text func(error) string, other func(error) bool) {
 	for range 2*len(it.given) + 100 {
 		err := try()
@@ -139,10 +138,10 @@ func (it *item) settle(try func() error, text func(error) string, other func(err
 		member := -1
 		switch {
 		case len(about) > 1:
-			if !differs(try, err, about, -1) { // they are named as a remedy
+			if !differs(try, err, about, -1) { // they are only named as a remedy
 				about = nil
 			}
-		case missingIn().MatchString(err.Error()): // it is a fault of no key that is there
+		case missingIn().MatchString(err.Error()): // the error is not about a key that is present
 		default:
 			about, member = it.cause(try, err, about)
 		}
@@ -170,11 +169,11 @@ func (it *item) settle(try func() error, text func(error) string, other func(err
 	}
 }
 
-// isSet reports whether it is set to something.
+// isSet reports whether the setting differs from its default.
 func (g *givenSetting) isSet() bool { return !reflect.DeepEqual(g.s, g.unset) }
 
-// cause finds the setting without which err is another one, and its member: among those
-// given, if there are any, and else among all.
+// cause finds the setting, and its member, without which err differs: among the given settings or,
+// if there are none, among all.
 func (it *item) cause(try func() error, err error, among []*givenSetting) (found []*givenSetting, member int) {
 	if len(among) == 0 {
 		among = it.given
@@ -189,8 +188,8 @@ func (it *item) cause(try func() error, err error, among []*givenSetting) (found
 	return nil, -1
 }
 
-// differs reports whether err is another one without some settings, or without a member of
-// the only one.
+// differs reports whether try returns another error without some settings, or without one member of
+// a single setting.
 func differs(try func() error, err error, settings []*givenSetting, member int) (other bool) {
 	if len(settings) == 0 {
 		now := try()
@@ -200,12 +199,12 @@ func differs(try func() error, err error, settings []*givenSetting, member int) 
 	return other
 }
 
-// give sets a setting from a value. Those that are lists take several, and NAME: VALUE if
-// join is given; it returns their members.
+// give sets a setting from a value. A setting that is a list accepts several values, and NAME:
+// VALUE if join is not nil; give returns its members.
 func give(v conf.Node, s setting.Value, join func(name, value string) string) (members []conf.Node, ok bool) {
 	ok = true
 	_, isList := s.(*setting.List)
-	left := false // an empty member was
+	left := false // an empty member was skipped
 	set := func(v conf.Node, text func(string) string) {
 		if _, is := v.Text(); !is {
 			ok = false

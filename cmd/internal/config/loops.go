@@ -9,8 +9,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// checkLoops finds outputs whose records come back to them through a listener of this
-// program: they would go round without end.
+// checkLoops finds outputs whose records return to them through a listener of this program, and
+// would circulate forever.
 func (c *Pipeline) checkLoops() {
 	for _, out := range c.Outs {
 		for _, key := range []string{"to", "fallback"} {
@@ -27,9 +27,9 @@ func (c *Pipeline) checkLoops() {
 			}
 			for _, in := range c.inputsAt(to) {
 				switch {
-				case out.Route.Takes(in.Name):
+				case out.Route.Selects(in.Name):
 					c.items[out].at(key).Faultf("inputs.%s listens there, and its records go to this output: they would loop forever; use another address, or exclude the input in from", in.Name)
-				case c.comesBack(in, out, map[*input.Config]bool{}):
+				case c.returnsTo(in, out, map[*input.Config]bool{}):
 					c.items[out].at(key).Faultf("inputs.%s listens there, and its records return to this output through other outputs: they would loop forever; use another address", in.Name)
 				}
 			}
@@ -37,22 +37,22 @@ func (c *Pipeline) checkLoops() {
 	}
 }
 
-// comesBack reports whether records of in reach an input that out takes.
-func (c *Pipeline) comesBack(in *input.Config, out *dest.Spec, seen map[*input.Config]bool) bool {
+// returnsTo reports whether records of in reach an input whose records out receives.
+func (c *Pipeline) returnsTo(in *input.Config, out *dest.Spec, seen map[*input.Config]bool) bool {
 	if seen[in] {
 		return false
 	}
 	seen[in] = true
-	if out.Route.Takes(in.Name) {
+	if out.Route.Selects(in.Name) {
 		return true
 	}
 	return slices.ContainsFunc(c.Outs, func(next *dest.Spec) bool {
-		return !c.items[next].doubtful("to") && next.Route.Takes(in.Name) &&
-			slices.ContainsFunc(c.inputsAt(next.To), func(in *input.Config) bool { return c.comesBack(in, out, seen) })
+		return !c.items[next].doubtful("to") && next.Route.Selects(in.Name) &&
+			slices.ContainsFunc(c.inputsAt(next.To), func(in *input.Config) bool { return c.returnsTo(in, out, seen) })
 	})
 }
 
-// inputsAt returns the listeners that a destination sends to.
+// inputsAt returns the listeners at the address of a destination.
 func (c *Pipeline) inputsAt(to string) (at []*input.Config) {
 	network, addresses := reaches(to)
 	for _, in := range c.Inputs {

@@ -12,21 +12,21 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// Forms of the last line.
+// Formats of the summary.
 const (
 	summaryText = "text"
 	SummaryJSON = "json"
 )
 
-// NoControl is what --control says for no socket.
+// NoControl is the value of --control that disables the socket.
 const NoControl = "none"
 
-// Ops say how others may look at a program that runs.
+// Ops are the options for monitoring a running program.
 type Ops struct {
 	Metrics string // address; empty: none
 	Pprof   bool
 	Summary setting.Choice
-	Control string // path of a socket; empty: any that forebay top finds, none: none
+	Control string // path of a socket; empty: a path that forebay top finds; none: no socket
 }
 
 func (f *Ops) Add(cmd *cobra.Command) {
@@ -55,7 +55,7 @@ func (f *Ops) check() error {
 	return nil
 }
 
-// checkPlace finds a control socket that cannot be made.
+// checkPlace checks whether the control socket can be created.
 func (f *Ops) checkPlace() error {
 	if f.Control == "" || f.Control == NoControl {
 		return nil

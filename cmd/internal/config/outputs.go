@@ -12,15 +12,15 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// noTLSKey is a key of inputs. At an output it is a fault with a hint.
+// noTLSKey is a key of inputs. For an output, the error contains a hint.
 const noTLSKey = "tls"
 
-// addOutput reads an output. One with faults is there for [pipeConfig.checkTogether] alone.
+// addOutput reads an output. An output with faults is used only in checkTogether.
 func (c *Pipeline) addOutput(name string, v conf.Node) {
 	checkName(name, v)
 	known := append([]string{"to", "from", "where", noTLSKey}, setting.OptionNames()...)
 	if scheme, _, _ := strings.Cut(textOf(v, "to"), ":"); setting.IsElsewhere(scheme) != "" && !slices.Contains(schemes(c.Dests), scheme) {
-		known = nil // so are its options
+		known = nil // its options are unknown, too
 	}
 	it := readItem(v, known)
 	o := dest.NewSpec()
@@ -58,11 +58,11 @@ func (c *Pipeline) addOutput(name string, v conf.Node) {
 	} else {
 		c.tryOutput(it, out, d, text)
 	}
-	out.Secrets = sumOf(out.SecretFiles()...)
+	out.Secrets = checksumOf(out.SecretFiles()...)
 	c.readFallback(it, out)
 }
 
-// textOf returns the text of a key; "" if it has none.
+// textOf returns the text of a key, or "" if there is none.
 func textOf(v conf.Node, key string) (text string) {
 	v.Fields(nil, func(name string, field conf.Node) {
 		if name == key {
@@ -72,7 +72,8 @@ func textOf(v conf.Node, key string) (text string) {
 	return text
 }
 
-// readTo reads the address of an output. It returns no destination where there is none.
+// readTo reads the address of an output. It returns a nil destination if the address is missing or
+// unknown.
 func (c *Pipeline) readTo(it *item, out *dest.Spec) (d dest.Destination, address string) {
 	to, ok := it.fields["to"]
 	if !ok {
@@ -87,7 +88,7 @@ func (c *Pipeline) readTo(it *item, out *dest.Spec) (d dest.Destination, address
 	}
 	d, at, query, err := dest.Locate(c.Dests, "to", address)
 	if err != nil {
-		to.Faultf("%s", c.nowhere("to", address, err))
+		to.Faultf("%s", c.unknownAddress("to", address, err))
 		return nil, address
 	}
 	out.To = at
@@ -97,7 +98,7 @@ func (c *Pipeline) readTo(it *item, out *dest.Spec) (d dest.Destination, address
 	return d, address
 }
 
-// readFrom reads the inputs whose records an output takes.
+// readFrom reads the inputs whose records an output receives.
 func (c *Pipeline) readFrom(it *item, out *dest.Spec) {
 	from, ok := it.fields["from"]
 	if !ok {
@@ -111,7 +112,7 @@ func (c *Pipeline) readFrom(it *item, out *dest.Spec) {
 			if text == "" {
 				return errors.New("it is empty: name an input")
 			}
-			if len(c.declared) > 0 && !c.partial && !slices.Contains(c.declared, text) { // none: that is the fault
+			if len(c.declared) > 0 && !c.partial && !slices.Contains(c.declared, text) { // there are no inputs: that is the only fault
 				return fmt.Errorf("there is no input %s%s", text, c.inputsInWords())
 			}
 			return nil
@@ -123,7 +124,7 @@ func (c *Pipeline) readFrom(it *item, out *dest.Spec) {
 	it.faulty["from"] = from.Count() > before
 }
 
-// tryOutput finds out whether an output can be opened.
+// tryOutput checks whether an output can be opened.
 func (c *Pipeline) tryOutput(it *item, out *dest.Spec, d dest.Destination, text func(error) string) {
 	own := out.To
 	it.settle(func() error {
@@ -136,7 +137,7 @@ func (c *Pipeline) tryOutput(it *item, out *dest.Spec, d dest.Destination, text 
 			return false
 		}
 		it.wrong("to", "%s", text(err))
-		out.To = soundAddress(d) // so that the options are tried
+		out.To = validAddress(d) // so that the options are checked
 		return true
 	})
 	if out.To = own; it.faulty["to"] {
@@ -144,8 +145,8 @@ func (c *Pipeline) tryOutput(it *item, out *dest.Spec, d dest.Destination, text 
 	}
 }
 
-// soundAddress returns an address of a destination that has no fault.
-func soundAddress(d dest.Destination) string {
+// validAddress returns a valid address of a destination.
+func validAddress(d dest.Destination) string {
 	form, _ := d.Usage()
 	return strings.NewReplacer("HOST", "localhost", ":PORT", ":1", "PATH", "x").Replace(form)
 }
@@ -161,13 +162,13 @@ func (c *Pipeline) readFallback(it *item, out *dest.Spec) {
 		err = dest.TryDestination(d, f)
 	}
 	if err != nil {
-		it.wrong("fallback", "%s", WithoutFlags(setting.RedactText(c.nowhere("fallback", out.Text("fallback"), errors.New(setting.RedactError(err, out.Text("fallback")))))))
+		it.wrong("fallback", "%s", WithoutFlags(setting.RedactText(c.unknownAddress("fallback", out.Text("fallback"), errors.New(setting.RedactError(err, out.Text("fallback")))))))
 		return
 	}
 	c.Fallbacks[out.Text("fallback")] = f
 }
 
-// schemes returns what the addresses of destinations begin with.
+// schemes returns the schemes of destinations.
 func schemes(dests []dest.Destination) (names []string) {
 	for _, d := range dests {
 		names = append(names, d.Scheme())
@@ -175,9 +176,9 @@ func schemes(dests []dest.Destination) (names []string) {
 	return names
 }
 
-// nowhere says of the error of an address that is no destination what may be meant. The lines
-// behind the first one list all destinations.
-func (c *Pipeline) nowhere(key, address string, err error) string {
+// unknownAddress returns the error for an address that is not a destination, with a suggestion. It omits
+// all lines after the first one, which list the destinations.
+func (c *Pipeline) unknownAddress(key, address string, err error) string {
 	first, _, _ := strings.Cut(err.Error(), "\n")
 	first = strings.TrimPrefix(first, key+" ")
 	if scheme, _, _ := strings.Cut(address, ":"); strings.Contains(first, "there is no destination") {

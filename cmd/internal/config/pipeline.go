@@ -13,8 +13,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// MaxRecordFlag is the most that --max-record takes. Written as JSON a line can
-// become longer than it is, and a record cannot exceed slab.MaxSlabBytes.
+// MaxRecordFlag is the maximum of --max-record. A line encoded as JSON may be longer than the line,
+// and a record cannot exceed slab.MaxSlabBytes.
 const MaxRecordFlag = slab.MaxSlabBytes / 2
 
 // A Pipeline describes what to run: the values of the flags of pipe, or a configuration file.
@@ -33,17 +33,17 @@ type Pipeline struct {
 	Charset      input.Charset
 	Tail         *input.Tail // nil: the input is standard input
 	Ops          Ops
-	Named        bool // outputs have names of their own, and --to is called to
+	Named        bool // outputs have names, and To contains the names
 
 	// Set by Settle.
 	Text      intake.Text   // of the input
-	declared  []string      // names of inputs in a file, the faulty ones included
-	partial   bool          // a file was not read to its end
-	items     map[any]*item // of inputs and outputs, while a file is read
+	declared  []string      // names of inputs in a file, including those with faults
+	partial   bool          // the file was not read to its end
+	items     map[any]*item // items of inputs and outputs while a file is read
 	Inputs    []*input.Config
 	Rules     []transform.Rule
 	Outs      []*dest.Spec
-	Fallbacks map[string]*dest.Spec // by what --fallback says
+	Fallbacks map[string]*dest.Spec // by the value of --fallback
 }
 
 // Settle determines the options of each output. The error has its exit code.
@@ -78,5 +78,5 @@ func (c *Pipeline) Settle() error {
 		}
 		c.Fallbacks[out.Text("fallback")] = f
 	}
-	return c.Options.Unheeded()
+	return c.Options.Unused()
 }

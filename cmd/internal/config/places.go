@@ -12,56 +12,56 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/dest"
 )
 
-// checkPlaces finds directories and files of outputs and inputs that cannot be made, because of
-// what stands where they are to be. It looks, and makes nothing.
+// checkPlaces finds directories and files of outputs and inputs that cannot be created because of
+// existing files. It creates nothing.
 func (c *Pipeline) checkPlaces() {
 	check := func(it *item, key, fault string) {
 		if fault != "" && !it.doubtful(key) {
 			it.wrong(key, "%s", fault)
 		}
 	}
-	var made []string // directories that outputs make before what stands behind them is opened
+	var made []string // directories that outputs create before they open files in them
 	for _, out := range c.Outs {
 		name := dest.SafeName(out.Name)
 		if spool := out.Text("spool"); spool != "" {
-			check(c.items[out], "spool", noDirectory(spool, name))
+			check(c.items[out], "spool", whyNoDirectory(spool, name))
 			made = append(made, filepath.Join(spool, name))
 		}
 		if path, err := dest.FilePath(strings.TrimPrefix(out.To, "file:")); err == nil && strings.HasPrefix(out.To, "file:") && out.On("mkdirs") {
 			made = append(made, filepath.Dir(path))
 		}
 		if letters := out.Text("dead-letter"); letters != "" {
-			check(c.items[out], "dead-letter", noFile(letters, made))
+			check(c.items[out], "dead-letter", whyNoFile(letters, made))
 		}
 		if slabs := out.Text("crash-safe"); slabs != "" {
-			if out.On("crash-safe-required") { // else the slabs are on the heap
-				check(c.items[out], "crash-safe", noDirectory(slabs, name))
+			if out.On("crash-safe-required") { // otherwise the slabs are on the heap
+				check(c.items[out], "crash-safe", whyNoDirectory(slabs, name))
 			}
 			made = append(made, filepath.Join(slabs, name))
 		}
 	}
 	for _, in := range c.Inputs {
 		if dir := in.Values.Text("state"); dir != "" {
-			check(c.items[in], "state", noDirectory(dir, ""))
+			check(c.items[in], "state", whyNoDirectory(dir, ""))
 		}
 	}
 }
 
-// noDirectory says why dir, or the directory of that name in it, is not a directory and cannot
-// become one, as far as can be seen without trying. The directories above it are made with it.
-func noDirectory(dir, name string) string {
+// whyNoDirectory returns why dir, or its subdirectory name, is not a directory and cannot be created,
+// as far as that is visible without trying. Missing parent directories are created with it.
+func whyNoDirectory(dir, name string) string {
 	dir = filepath.Clean(dir)
 	at := filepath.Join(dir, name)
 	for below := ""; ; below, at = at, filepath.Dir(at) {
 		if st, err := os.Stat(at); err == nil {
 			switch {
-			case st.IsDir() && (below == "" || canMake(at)):
+			case st.IsDir() && (below == "" || canCreate(at)):
 				return ""
 			case st.IsDir():
 				return fmt.Sprintf("%s cannot be created: no files can be created in %s", dir, at)
 			case at == dir:
 				return fmt.Sprintf("%s is not a directory: name a directory, or a path that does not exist yet", dir)
-			case below == "": // it is what belongs into dir
+			case below == "": // a file in dir
 				return fmt.Sprintf("%s is not a directory: rename or remove it", at)
 			}
 			return fmt.Sprintf("%s cannot be created: %s is not a directory", dir, at)
@@ -75,9 +75,9 @@ func noDirectory(dir, name string) string {
 	}
 }
 
-// noFile says why a file cannot be written at path. Its directory is not made, but may be one
-// of those that are made before.
-func noFile(path string, made []string) string {
+// whyNoFile returns why a file cannot be written at path. Its directory is not created, but may be one
+// of made.
+func whyNoFile(path string, made []string) string {
 	if st, err := os.Stat(path); err == nil {
 		if st.IsDir() {
 			return fmt.Sprintf("%s is a directory: name a file", path)
@@ -91,7 +91,7 @@ func noFile(path string, made []string) string {
 		return fmt.Sprintf("the directory %s does not exist: create it", dir)
 	case err == nil && !st.IsDir():
 		return fmt.Sprintf("%s is not a directory", dir)
-	case err == nil && !canMake(dir):
+	case err == nil && !canCreate(dir):
 		return fmt.Sprintf("no files can be created in %s", dir)
 	case err != nil && errors.Is(err, syscall.ENOTDIR):
 		return fmt.Sprintf("%s is not a directory", dir)
@@ -99,7 +99,7 @@ func noFile(path string, made []string) string {
 	return ""
 }
 
-// isWithin reports whether a path is dir, or within it.
+// isWithin reports whether a path is dir or is in it.
 func isWithin(path, dir string) bool {
 	path, err := filepath.Abs(path)
 	if err != nil {

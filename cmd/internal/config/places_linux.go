@@ -2,9 +2,9 @@ package config
 
 import "golang.org/x/sys/unix"
 
-// canMake reports whether a directory is of a kind in which files and directories can be made.
-// Those of the kernel have their own. Who may do so is another matter.
-func canMake(dir string) bool {
+// canCreate reports whether files can be created in a directory, judging by its file system: in those
+// of the kernel they cannot. Permissions are not checked.
+func canCreate(dir string) bool {
 	var st unix.Statfs_t
 	if unix.Statfs(dir, &st) != nil {
 		return true

@@ -2,4 +2,4 @@
 
 package config
 
-func canMake(string) bool { return true }
+func canCreate(string) bool { return true }

@@ -14,8 +14,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/transform"
 )
 
-// RuleNames are what a rule of a configuration file can do, in the order of
-// docs/CONFIG.md.
+// RuleNames are the actions of rules in a configuration file, in the order of docs/CONFIG.md.
 var RuleNames = []string{"add", "set", "rename", "remove", "redact", "parse", "decolorize", "sample", "limit", "drop"}
 
 // addRules reads the transforms.
@@ -27,11 +26,10 @@ func (c *Pipeline) addRules(v conf.Node) {
 	}
 }
 
-// places are where the parts of a rule stand, by the names that [transform.Fault.Field] has for
-// them.
+// places are the positions of the parts of a rule, by the names in [transform.Fault.Field].
 type places map[string]conf.Node
 
-// readRule reads one of them.
+// readRule reads one transform.
 func readRule(v conf.Node) (rule transform.Rule, ok bool) {
 	did, before := false, v.Count()
 	at := places{"": v}
@@ -67,7 +65,7 @@ func readRule(v conf.Node) (rule transform.Rule, ok bool) {
 			v.Set((*setting.Toggle)(&rule.Drop).Set)
 			if !rule.Drop {
 				v.Faultf("write drop: true, or leave the rule out")
-				rule.Drop = true // it is one thing that the rule does
+				rule.Drop = true // the only action of the rule
 			}
 		}
 	})
@@ -80,7 +78,7 @@ func readRule(v conf.Node) (rule transform.Rule, ok bool) {
 	_, faults := transform.New([]transform.Rule{rule}, nil)
 	for _, err := range faults {
 		var f *transform.Fault
-		if !errors.As(err, &f) || strings.HasPrefix(f.Field, "where") { // readWhere has said it
+		if !errors.As(err, &f) || strings.HasPrefix(f.Field, "where") { // readWhere has reported it
 			continue
 		}
 		part := at[f.Field]
@@ -199,7 +197,7 @@ func readSample(v conf.Node) *transform.Sample {
 			v.Faultf("one-in is missing: 10 keeps one record in ten")
 		}
 	}
-	s.OneIn = n.Value // which has its default after a fault
+	s.OneIn = n.Value // the default after a fault
 	return s
 }
 

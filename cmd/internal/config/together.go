@@ -10,8 +10,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/input"
 )
 
-// checkTogether finds outputs and inputs that do not go together. What has faults of its own
-// is looked at as far as it was read.
+// checkTogether finds outputs and inputs that conflict with each other. Those with faults are
+// checked as far as they were read.
 func (c *Pipeline) checkTogether() {
 	w := writers{c: c, files: map[string]string{}}
 	for _, out := range c.Outs {
@@ -23,7 +23,7 @@ func (c *Pipeline) checkTogether() {
 		if f == nil {
 			continue
 		}
-		if abs, isNew := w.add(out, "fallback", f.To); isNew { // several may share a fallback
+		if abs, isNew := w.add(out, "fallback", f.To); isNew { // several outputs may share a fallback
 			delete(w.files, abs)
 		}
 		for _, other := range c.Outs {
@@ -65,25 +65,25 @@ func (c *Pipeline) checkTogether() {
 	c.checkLoops()
 }
 
-// checkTaken finds an input whose records no output takes. An output that may take any has no
-// say in it.
+// checkTaken finds an input whose records no output receives. Outputs whose selection is unknown,
+// because of a fault, are ignored.
 func (c *Pipeline) checkTaken(in *input.Config) {
 	if len(c.Outs) == 0 || c.partial || slices.ContainsFunc(c.Outs, func(out *dest.Spec) bool {
-		return out.Route.Takes(in.Name) || c.items[out].doubtful("from")
+		return out.Route.Selects(in.Name) || c.items[out].doubtful("from")
 	}) {
 		return
 	}
 	c.items[in].node.Faultf("no output accepts its records: name the input in the from of an output, or remove it")
 }
 
-// writers are the files that outputs write to.
+// writers records the files to which outputs write.
 type writers struct {
 	c     *Pipeline
-	files map[string]string // by path: who writes there
+	files map[string]string // the writer by path
 }
 
-// add notes that an output writes to a file, if it is one. It returns its path, and whether
-// nobody else writes there.
+// add records that an output writes to a file, if its destination is one. It returns the path, and
+// whether no other output writes to it.
 func (w *writers) add(out *dest.Spec, key, to string) (abs string, isNew bool) {
 	rest, is := strings.CutPrefix(to, "file:")
 	if !is || rest == "" {

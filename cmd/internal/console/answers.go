@@ -9,8 +9,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 )
 
-// Answers is where commands print what they were asked for. It remembers that this
-// failed, which not every command looks at.
+// Answers is the standard output of commands. It remembers a failed write, because not every
+// command checks for one.
 type Answers struct {
 	W   io.Writer
 	Err error
@@ -24,8 +24,8 @@ func (a *Answers) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Failure is how the program ends then. A reader that has seen enough (| head)
-// need not be told so.
+// Failure returns the error with which the program exits after a failed write. It is silent if the
+// reader has closed the pipe (| head).
 func (a *Answers) Failure() error {
 	if errors.Is(a.Err, syscall.EPIPE) {
 		return exit.Runtime(nil)

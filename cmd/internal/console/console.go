@@ -72,7 +72,7 @@ const LiveEvery = 500 * time.Millisecond
 // Progress is the content of the live line.
 type Progress struct {
 	Records, Bytes uint64
-	InUse, Slabs   int // of the output with the fewest free
+	InUse, Slabs   int // of the output with the fewest free slabs
 	Waiting        bool
 	Dropped        uint64
 	Failing        string // an output that fails; empty: none
@@ -106,5 +106,5 @@ func LiveWidth(f *os.File) int {
 	if w <= 1 {
 		return 80
 	}
-	return w - 1 // the last column would wrap on some
+	return w - 1 // the last column would wrap on some terminals
 }

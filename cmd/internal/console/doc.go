@@ -2,5 +2,5 @@
 // errors for people.
 //
 //	c := &console.Console{W: os.Stderr, Name: "forebay"}
-//	c.Say("%s: %s", name, console.Plain(err))
+//	c.Show(console.LiveLine(before, now, time.Second, console.LiveWidth(os.Stderr)))
 package console

@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// Plain is an error without the name of the package it comes from, and without
-// that the destination is left alone because of it.
+// Plain returns the text of an error without the name of its package, and without the note that the
+// destination is not used because of it.
 func Plain(err error) string {
 	if err == nil {
 		return "unknown"
@@ -27,7 +27,7 @@ func Plain(err error) string {
 	return strings.Replace(s, "it is older than max_age (", "it is older than --max-age (", 1)
 }
 
-// Unpathed is err without the path that a message has already.
+// Unpathed returns err without its path, for messages that contain the path already.
 func Unpathed(err error) error {
 	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
 		return pe.Err

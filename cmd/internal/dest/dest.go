@@ -19,23 +19,21 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// A Destination is a kind of place that --to can name. To add one, write a type
-// and add it to destinations.
+// A Destination is a kind of destination for --to. To add one, write a type and add it to All.
 type Destination interface {
-	// Scheme is what --to begins with, without the colon.
+	// Scheme returns the beginning of --to, without the colon.
 	Scheme() string
-	// Usage is its form and what it does, for --help.
+	// Usage returns the form and a description, for --help.
 	Usage() (form, what string)
-	// Open opens what follows the colon, as its options say.
+	// Open opens the destination. rest is the text after the colon; the options are in c.
 	Open(rest string, c *Spec) (*Target, error)
 }
 
-// A dryRunner is a destination that can show what it would send instead, with
-// --dry-run.
+// A dryRunner is a destination that supports --dry-run.
 type dryRunner interface{ canDryRun() }
 
-// MayDryRun returns an error if --to names a destination without a dry run: it
-// would be written to. A destination that does not exist is not its matter.
+// MayDryRun returns an error if --to names a destination without --dry-run, which would receive the
+// records. It ignores unknown destinations.
 func MayDryRun(dests []Destination, c *Spec) error {
 	scheme, _, _ := strings.Cut(c.To, ":")
 	for _, d := range dests {
@@ -52,52 +50,52 @@ func All() []Destination {
 		fileDest{},
 		stdioDest{name: "stdout", what: "standard output"},
 		stdioDest{name: "stderr", what: "standard error"},
-	}, netDests(), forwardDests(), LokiDests(), otlpDests(), HttpDests(), moreDests)
+	}, netDests(), forwardDests(), LokiDests(), otlpDests(), HttpDests(), extensionDests)
 }
 
 // An EncodeFunc appends an event to dst in some form. With a nil dst the record is valid
 // until the next call.
 type EncodeFunc func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error)
 
-// A Target is a destination that was opened.
+// A Target is an open destination.
 type Target struct {
-	Dest deliver.Destination // closed when all is delivered, if it has a method Close
+	Dest deliver.Destination // closed after everything is delivered, if it has a method Close
 
-	// newEncoder returns what writes the wire form that the destination wants, in place
-	// of --encode, for one goroutine; codec reads it. Nil: --encode decides.
+	// NewEncoder returns the encoder of the format that the destination requires instead of
+	// --encode, for one goroutine; Codec reads the format. Nil: --encode selects the format.
 	NewEncoder func() EncodeFunc
 	Codec      batch.Codec
 
-	// memory is how many bytes of slabs its batches want, unless flags say how many
-	// there are. 0: what the flags' defaults say will do.
+	// memory is the size of the slabs in bytes that its batches require, unless flags set their
+	// number. 0: the defaults of the flags.
 	memory int
 
-	// engine means that dest is across a network: retries are put in front of it, whatever the
-	// flags, and records of every level wait for their batch, because one that is sent at once
-	// is a request. Open must not make one.
+	// Engine means that Dest is on the network: it always has retries, whatever the flags, and
+	// records of every level wait for their batch, because a record sent at once would be a
+	// separate request. Open must not make a request.
 	Engine bool
-	// header says that the destination shows the time and the level of a record
-	// (batch.Meta) beside the record.
+	// Header means that the destination sends the time and the level of a record (batch.Meta)
+	// separately.
 	Header bool
 
 	File   fs.FileInfo     // the regular file it writes to; nil: none
-	Reopen func() error    // at SIGHUP; nil: nothing to do
-	Asked  atomic.Uint64   // how often it was asked for, since it was done last
-	Gone   <-chan struct{} // closed when the destination takes no more, ever; nil: never
-	Tty    bool            // it is a terminal, so the live line would be in the way
+	Reopen func() error    // called at SIGHUP; nil: does nothing
+	Asked  atomic.Uint64   // number of requests to reopen since the last reopening
+	Gone   <-chan struct{} // closed when the destination has ended permanently; nil: never
+	Tty    bool            // a terminal, on which the live line would interfere
 }
 
-// Dictionary returns the dictionary of the streams of t, nil for none.
+// Dictionary returns the dictionary of the streams of t, or nil if there are none.
 func (t *Target) Dictionary() batch.Dictionary { return t.Dest.Traits().Dictionary }
 
-// Close gives up a target that was opened and is not used.
+// Close closes a target that was opened and will not be used.
 func (t *Target) Close() {
 	if d, ok := t.Dest.(interface{ Close(context.Context) error }); ok {
 		d.Close(context.Background())
 	}
 }
 
-// hostOf returns what follows the // of an address of the given form.
+// hostOf returns the text after the // of an address of the given form.
 func hostOf(rest, form string) (string, error) {
 	host, ok := strings.CutPrefix(rest, "//")
 	if !ok || host == "" {
@@ -123,7 +121,7 @@ func SameFile(a, b fs.FileInfo) bool {
 	return a != nil && b != nil && a.Mode().IsRegular() && os.SameFile(a, b)
 }
 
-// IsGone reports whether the destination takes no more, ever.
+// IsGone reports whether the destination has ended permanently.
 func (t *Target) IsGone() bool {
 	select {
 	case <-t.Gone: // nil: never
@@ -133,7 +131,7 @@ func (t *Target) IsGone() bool {
 	}
 }
 
-// OpenAt opens the destination that a flag names.
+// OpenAt opens the destination that is the value of a flag.
 func OpenAt(dests []Destination, flag string, c *Spec) (*Target, error) {
 	d, at, _, err := Locate(dests, flag, c.To)
 	if err != nil {
@@ -150,7 +148,7 @@ func OpenAt(dests []Destination, flag string, c *Spec) (*Target, error) {
 	return t, nil
 }
 
-// openIn opens a destination; its error names flags.
+// openIn opens a destination. Its errors name flags.
 func openIn(d Destination, rest string, c *Spec) (*Target, error) {
 	t, err := d.Open(rest, c)
 	if err != nil {
@@ -159,7 +157,8 @@ func openIn(d Destination, rest string, c *Spec) (*Target, error) {
 	return t, nil
 }
 
-// Locate finds the kind of the destination that a flag names, and cuts off its query.
+// Locate returns the kind of the destination that is the value of a flag, and splits the address
+// from its query.
 func Locate(dests []Destination, flag, to string) (d Destination, at, query string, err error) {
 	scheme, _, found := strings.Cut(to, ":")
 	for _, d := range dests {
@@ -217,7 +216,7 @@ func UsageOf(dests []Destination) string {
 	return sb.String()
 }
 
-// CodecFor returns the codec of lines that an earlier run has left.
+// CodecFor returns the codec of records that an earlier run has stored.
 func (t *Target) CodecFor(contentType string, _ uint32) batch.Codec {
 	if t.Codec != nil && t.Codec.ContentType() == contentType {
 		return t.Codec

@@ -5,12 +5,12 @@ import "github.com/forebay-log/forebay/file"
 // earlyStep is the number of bytes after which writing to disk begins.
 const earlyStep = 8 << 20
 
-// An earlyFile is a File that the disk begins to write while it grows. Closing an Output
-// syncs its file; of a large one nearly everything is on the disk by then.
+// An earlyFile is a File that is written to disk while it grows, so that the sync at the end, when
+// the Output is closed, is short even for a large file.
 type earlyFile struct {
 	*file.File
 	path  string
-	bytes int // since writing to disk began
+	bytes int // since the last call of BeginSync
 }
 
 func (f *earlyFile) Write(p []byte) (int, error) {

@@ -2,5 +2,5 @@
 
 package dest
 
-// BeginSync does nothing: Sync is all there is.
+// BeginSync does nothing: this system only has Sync.
 var BeginSync = func(string) {}

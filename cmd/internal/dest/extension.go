@@ -15,16 +15,17 @@ import (
 	"github.com/forebay-log/forebay/otlp"
 )
 
-// moreDests are the kinds of other modules, and moreFamilies their names.
+// extensionDests are the kinds of destinations of other modules, and moreFamilies their names.
 var (
-	moreDests    []Destination
-	MoreFamilies []string
+	extensionDests []Destination
+	MoreFamilies   []string
 )
 
-// AddExtension registers a kind of another module, before the tables are read.
+// AddExtension registers a kind of destination from another module. It must be called before the
+// tables are read.
 func AddExtension(d Extension) {
 	kinds := []string{d.Name, d.Name + "+tls"}
-	moreDests = append(moreDests, moreDest{d, false}, moreDest{d, true})
+	extensionDests = append(extensionDests, extensionDest{d, false}, extensionDest{d, true})
 	MoreFamilies = append(MoreFamilies, d.Name)
 	setting.Remote = append(setting.Remote, kinds...)
 	setting.OptionCalled("fsync").NeedsOf = setting.Remote
@@ -48,7 +49,7 @@ func AddExtension(d Extension) {
 func AddOTLPGRPC(open func(otlp.Config) (OTLP, error)) {
 	for _, d := range otlpDests() {
 		over := otlpDest{strings.Replace(d.Scheme(), "otlp", "otlpgrpc", 1), open}
-		moreDests = append(moreDests, over)
+		extensionDests = append(extensionDests, over)
 		setting.Remote = append(setting.Remote, over.scheme)
 		for _, o := range setting.Options {
 			if slices.Contains(o.Of, d.Scheme()) {
@@ -59,46 +60,46 @@ func AddOTLPGRPC(open func(otlp.Config) (OTLP, error)) {
 	setting.OptionCalled("fsync").NeedsOf = setting.Remote
 }
 
-// An Extension is a kind of destination of another module: NAME://SERVERS/… and, over TLS,
-// NAME+tls://SERVERS/…. It takes lines in the form of --encode.
+// An Extension is a kind of destination from another module: NAME://SERVERS/… and, over TLS,
+// NAME+tls://SERVERS/…. It receives lines in the format of --encode.
 type Extension struct {
 	Name   string
-	Form   string // what follows NAME://, for --help: HOST and :PORT are replaced to try it
-	What   string // what it is, for --help
-	Memory int    // bytes of slabs that its batches want; 0: what the flags' defaults say will do
+	Form   string // text after NAME://, for --help; tests replace HOST and :PORT
+	What   string // description, for --help
+	Memory int    // size of the slabs in bytes that its batches require; 0: the defaults of the flags
 
-	// Options are its options, besides tls-ca, tls-cert and tls-key. One whose name
-	// a kind of the core has is the same option.
+	// Options are its options, in addition to tls-ca, tls-cert and tls-key. An option with the name
+	// of an option of the core is the same option.
 	Options []setting.Custom
 
-	// Open returns the driver. It makes no connection, and leaves nothing behind once the
-	// driver is closed, if that has a method Close. Its errors name options with -- in front.
+	// Open returns the driver. It does not connect. If the driver has a method Close, that method
+	// releases everything. Errors name options with a leading --.
 	Open func(*setting.Args) (deliver.Destination, error)
 }
 
-// OTLP is a driver that has the records of an [otlp.Driver].
+// OTLP is a driver for the records of an [otlp.Driver].
 type OTLP interface {
 	deliver.Destination
 	Encoder() encode.Encoder
 	AppendLine(dst []byte, t time.Time, level slog.Level, line []byte, attrs []slog.Attr) ([]byte, batch.Meta, error)
 }
 
-// A moreDest is a kind of destination that the core does not have.
-type moreDest struct {
+// A extensionDest is a kind of destination from another module.
+type extensionDest struct {
 	Extension
 	tls bool
 }
 
-func (d moreDest) canDryRun() {}
+func (d extensionDest) canDryRun() {}
 
-func (d moreDest) Scheme() string {
+func (d extensionDest) Scheme() string {
 	if d.tls {
 		return d.Name + "+tls"
 	}
 	return d.Name
 }
 
-func (d moreDest) Usage() (form, what string) {
+func (d extensionDest) Usage() (form, what string) {
 	form = d.Scheme() + "://" + d.Form
 	if d.tls {
 		return form, "the same over TLS; see --tls-ca, --tls-cert, --tls-key"
@@ -106,7 +107,7 @@ func (d moreDest) Usage() (form, what string) {
 	return form, d.What
 }
 
-func (d moreDest) Open(rest string, c *Spec) (*Target, error) {
+func (d extensionDest) Open(rest string, c *Spec) (*Target, error) {
 	rest, ok := strings.CutPrefix(rest, "//")
 	if form, _ := d.Usage(); !ok || rest == "" || rest[0] == '/' {
 		return nil, fmt.Errorf("the server is missing: write %s", form)

@@ -12,24 +12,24 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// A Fallback is the destination of --fallback, which the engines of all outputs
-// share. Records come in the form of the output that could not
-// deliver them, and go on in the form that this destination wants.
+// A Fallback is the destination of --fallback, which all outputs share. It receives records in the
+// format of the output that could not deliver them, and sends them in the format of the
+// destination.
 type Fallback struct {
-	To     string // as it is shown: without secrets
+	To     string // the destination without secrets, for messages
 	Target *Target
 
 	Direct    func(context.Context, *batch.Batch) batch.Outcome
-	encode    EncodeFunc // of t; nil: lines
+	encode    EncodeFunc // of the destination; nil: lines
 	CloseDest func(context.Context) error
 
-	mu     sync.Mutex    // guards the rest; held during Send
-	Lines  record.Parser // of lines as they came
-	parser record.Parser // of what was made of them
+	mu     sync.Mutex    // guards the fields below; held during Send
+	Lines  record.Parser // reads records in the format of the output
+	parser record.Parser // reads converted records
 	buf    []byte
 }
 
-// NewFallback returns a fallback; lines reads records as they came.
+// NewFallback returns a fallback; lines parses records in the format of the outputs.
 func NewFallback(to string, t *Target, lines record.Parser) *Fallback {
 	f := &Fallback{To: to, Target: t, Lines: lines}
 	if t.NewEncoder != nil {
@@ -39,11 +39,11 @@ func NewFallback(to string, t *Target, lines record.Parser) *Fallback {
 	return f
 }
 
-// Send sends b, in another form if it takes one.
+// Send sends b, converted if the destination requires another format.
 func (f *Fallback) Send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.Target.Takes(b.Codec) {
+	if f.Target.Accepts(b.Codec) {
 		return f.Direct(ctx, b)
 	}
 	out := &batch.Batch{Codec: f.Target.Codec, Origin: b.Origin}
@@ -57,8 +57,8 @@ func (f *Fallback) Send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	return f.Direct(ctx, out)
 }
 
-// Takes reports whether the destination takes records of this form as they are.
-func (t *Target) Takes(c batch.Codec) bool {
+// Accepts reports whether the destination accepts records of this format unchanged.
+func (t *Target) Accepts(c batch.Codec) bool {
 	if t.NewEncoder == nil {
 		return IsLines(c)
 	}
@@ -66,10 +66,10 @@ func (t *Target) Takes(c batch.Codec) bool {
 		return false
 	}
 	dict := t.Dictionary()
-	return dict == nil || dict == fluent.Tags() // else its numbers of streams are its own
+	return dict == nil || dict == fluent.Tags() // other dictionaries have different stream numbers
 }
 
-// IsLines reports whether records of this form are lines that a file can take.
+// IsLines reports whether records of this format are lines that can be written to a file.
 func IsLines(c batch.Codec) bool {
 	if c == nil {
 		return true
@@ -78,8 +78,8 @@ func IsLines(c batch.Codec) bool {
 	return ok
 }
 
-// transcode returns a record in the form of the destination. What cannot be
-// encoded there goes as text, in quotes.
+// transcode returns a record in the format of the destination. A record that cannot be encoded in
+// it is sent as quoted text.
 func (f *Fallback) transcode(c batch.Codec, rec *batch.Record) ([]byte, batch.Meta) {
 	line, parser := rec.Data, &f.Lines
 	if c != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// fileMemory keeps a file from waiting for the input, and the input for it: while one
-// half of the slabs is written the other is filled.
+// fileMemory is large enough that a file and its input do not wait for each other: while one half
+// of the slabs is written, the other is filled.
 const fileMemory = 1 << 20
 
 // fileDest is file:PATH.
@@ -30,7 +30,7 @@ func (fileDest) Usage() (form, what string) {
 	return "file:PATH", "append to a file; see the --rotate flags. SIGHUP reopens it"
 }
 
-// Check looks at the path and its directory.
+// Check checks the path and its directory.
 func (fileDest) Check(rest string, c *Spec) error {
 	path, err := FilePath(rest)
 	if err != nil {
@@ -82,7 +82,7 @@ func (fileDest) Open(rest string, c *Spec) (*Target, error) {
 	return &Target{Dest: deliver.ToWriteCloser(&earlyFile{File: f, path: path}), memory: fileMemory, File: info, Reopen: f.Reopen}, nil
 }
 
-// FileOptions are those of package file.
+// FileOptions returns the options of package file.
 func FileOptions(c *Spec) (*file.Options, error) {
 	compress, err := c.compression()
 	if err != nil {
@@ -112,8 +112,7 @@ func FileOptions(c *Spec) (*file.Options, error) {
 	return o, nil
 }
 
-// openDevice opens a pipe with a name, a terminal or another device, which have
-// rules of their own.
+// openDevice opens a named pipe, a terminal or another device, for which other rules apply.
 func openDevice(path string) (*Target, error) {
 	f, err := vfs.OpenAppend(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -123,8 +122,7 @@ func openDevice(path string) (*Target, error) {
 	return &Target{Dest: s, Gone: s.Gone(), Tty: console.IsTerminal(f)}, nil
 }
 
-// FilePath reads what follows "file:": a path, or the rest of a URL if it begins with two
-// slashes.
+// FilePath returns the path after "file:", which may be the remainder of a URL with two slashes.
 func FilePath(rest string) (string, error) {
 	if rest == "" {
 		return "", errors.New("the file is missing: write file:PATH, such as file:app.log")

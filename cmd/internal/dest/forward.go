@@ -85,8 +85,8 @@ func (d forwardDest) Open(rest string, o *Spec) (*Target, error) {
 	return t, nil
 }
 
-// forwardFlagNames are the flags that set the fields of a Config, as its errors
-// name them; longer names come before those that they begin with.
+// forwardFlagNames maps the names of fields of a Config in its errors to flags; longer names
+// precede their prefixes.
 var forwardFlagNames = strings.NewReplacer(
 	"fluent: ", "",
 	"tls.ca_file", "--tls-ca", "tls.cert_file and key_file", "--tls-cert and --tls-key",
@@ -97,8 +97,8 @@ var forwardFlagNames = strings.NewReplacer(
 	"Config.Auth.Hostname and ", "the name of this machine and ", "Config.Tag", "--tag", "Config.Compress", "--compress", "Config.", "",
 )
 
-// plainForward takes the name of the package out of an error, and names flags
-// where it names fields.
+// plainForward removes the name of the package from an error, and replaces names of fields by
+// flags.
 func plainForward(err error) error {
 	if err == nil {
 		return nil
@@ -106,9 +106,9 @@ func plainForward(err error) error {
 	return errors.New(forwardFlagNames.Replace(err.Error()))
 }
 
-// NewForwardEncoder returns what makes an event of a line: a JSON object is the
-// record as it is, logfmt and text become one. The tag is that of the field tagFrom, if there
-// is one that can be used, and the sink's else.
+// NewForwardEncoder returns a function that converts a line to an event: a JSON object becomes the
+// record unchanged; logfmt and text are converted. The tag is the value of the field tagFrom if
+// that is a valid tag, otherwise the tag of the driver.
 func NewForwardEncoder(tagFrom string) EncodeFunc {
 	enc := record.NewEncoder(record.AsJSON)
 	var js, buf, text []byte
@@ -119,8 +119,8 @@ func NewForwardEncoder(tagFrom string) EncodeFunc {
 		known := ev.More
 		if tagFrom != "" {
 			tag, _ = transform.Field(ev, tagFrom, text[:0])
-			text = append(text[:0], tag[:min(len(tag), maxTag)]...) // more is no tag
-			// What the input knows goes on as the tag, and not in the record, too.
+			text = append(text[:0], tag[:min(len(tag), maxTag)]...) // a longer text is not a tag
+			// A field of the input that becomes the tag is not repeated in the record.
 			more = append(more[:0], ev.More...)
 			ev.More = slices.DeleteFunc(more, func(a slog.Attr) bool { return a.Key == tagFrom })
 		}
@@ -150,8 +150,8 @@ func NewForwardEncoder(tagFrom string) EncodeFunc {
 			return err
 		}
 		if err = write(); errors.Is(err, fluent.ErrValue) {
-			// The protocol may not hold that time, before 1970 or from 2106 on. The record
-			// has it, too, if its line has.
+			// The protocol cannot represent times before 1970 or after 2105. If the line has such a
+			// time, the record contains it.
 			dst, at = dst[:n], time.Now()
 			err = write()
 		}
@@ -160,5 +160,5 @@ func NewForwardEncoder(tagFrom string) EncodeFunc {
 	}
 }
 
-// maxTag is how many bytes of a field become a tag.
+// maxTag is the maximum number of bytes of a field that are checked as a tag.
 const maxTag = 64 << 10

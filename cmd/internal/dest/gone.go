@@ -8,25 +8,25 @@ import (
 	"github.com/forebay-log/forebay/file"
 )
 
-// outlived is a destination behind retries whose reader may go. Without them its lines
-// are lost then. Here they go where those of a destination that is down
-// go or, if there is no such place, where refused ones go.
-type outlived struct {
+// continuing is a destination with retries whose reader may end. Its lines then go to the fallback or
+// the spool, like lines of a destination that is down, or otherwise to the dead letters. Without
+// them, the lines are dropped.
+type continuing struct {
 	deliver.Destination
 	hold bool // there is a fallback or a spool
 }
 
-func (d outlived) Open(l deliver.Life) (deliver.Session, error) {
-	return d.Destination.Open(outlivedLife{l, d.hold})
+func (d continuing) Open(l deliver.Life) (deliver.Session, error) {
+	return d.Destination.Open(continuingLife{l, d.hold})
 }
 
-// outlivedLife follows other advice than that the destination is gone.
-type outlivedLife struct {
+// continuingLife replaces the advice that the destination is gone.
+type continuingLife struct {
 	deliver.Life
 	hold bool
 }
 
-func (l outlivedLife) Answer(b *batch.Batch, o batch.Outcome) {
+func (l continuingLife) Answer(b *batch.Batch, o batch.Outcome) {
 	if errors.Is(o.Why, file.ErrGone) {
 		if l.hold {
 			o.Advice = batch.Hold
@@ -37,12 +37,12 @@ func (l outlivedLife) Answer(b *batch.Batch, o batch.Outcome) {
 	l.Life.Answer(b, o)
 }
 
-// Outlet returns the destination of t for an outlet: one that goes on if the reader of t
-// can go and there is another place for lines.
+// Outlet returns the destination of t for an outlet. If the reader of t may end and there is
+// another place for its lines, the outlet continues.
 func (c *Spec) Outlet(t *Target) deliver.Destination {
 	hold := c.Text("fallback") != "" || c.Text("spool") != ""
 	if _, is := t.Dest.(*file.Stdio); is && (hold || c.Text("dead-letter") != "") {
-		return outlived{t.Dest, hold}
+		return continuing{t.Dest, hold}
 	}
 	return t.Dest
 }

@@ -32,7 +32,7 @@ func (d httpDest) Usage() (form, what string) {
 	return "https://HOST/PATH", "the same over https; see --tls-ca, --tls-cert, --tls-key"
 }
 
-// lokiPush and lokiPort are those of Loki, where lines of JSON have no place.
+// lokiPush and lokiPort are the path and the port of Loki, which does not accept lines of JSON.
 const (
 	lokiPush = "/loki/api/v1/push"
 	lokiPort = ":3100"
@@ -89,13 +89,12 @@ func (d httpDest) Open(rest string, o *Spec) (*Target, error) {
 	return t, nil
 }
 
-// httpFlagNames are the flags that set the fields of a Config, as its errors name them.
+// httpFlagNames maps the names of fields of a Config in its errors to flags.
 var httpFlagNames = strings.NewReplacer("httpsink: config: ", "", "httpsink: ", "", "bearer_token_file", "--bearer-token-file", "no_id", "--no-id",
 	"hec: ", "--hec: ", "hec is for", "--hec is for", "compression is", "--compress is", "headers: ", "--header: ", "the api ", "--api ", "url: ", "",
 	"api is", "--api is", "tls: cert_file and key_file", "--tls-cert and --tls-key", "tls.ca_file", "--tls-ca", "tls.cert_file and key_file", "--tls-cert and --tls-key")
 
-// pairsOf reads the values of a list of NAME=VALUE or NAME:VALUE. An error shows a value only
-// if it holds no secret.
+// pairsOf parses a list of NAME=VALUE or NAME:VALUE. An error contains a value only if show is set.
 func pairsOf(flag string, items setting.List, show bool) (map[string]string, error) {
 	pairs := map[string]string{}
 	for _, item := range items {
@@ -114,8 +113,8 @@ func pairsOf(flag string, items setting.List, show bool) (map[string]string, err
 	return pairs, nil
 }
 
-// NewHTTPEncoder is newJSONEncoder for servers that want a time of every record: one without
-// has that of its arrival, however long it waits then.
+// NewHTTPEncoder is newJSONEncoder for servers that require a time. A record without a time has its
+// arrival time, however long it waits.
 func NewHTTPEncoder() EncodeFunc {
 	encode := newJSONEncoder()
 	return func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
@@ -127,7 +126,7 @@ func NewHTTPEncoder() EncodeFunc {
 	}
 }
 
-// newJSONEncoder returns what makes a line of JSON of any line.
+// newJSONEncoder returns a function that converts any line to a line of JSON.
 func newJSONEncoder() EncodeFunc {
 	enc := record.NewEncoder(record.AsJSON)
 	return func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
@@ -140,13 +139,13 @@ func newJSONEncoder() EncodeFunc {
 	}
 }
 
-// httpServers are servers that people take for kinds of destinations, with their ports.
+// httpServers maps names of servers that users may write as schemes to their ports.
 var httpServers = map[string]string{
 	"elasticsearch": "http://HOST:9200/INDEX", "opensearch": "http://HOST:9200/INDEX", "elastic": "http://HOST:9200/INDEX", "es": "http://HOST:9200/INDEX",
 	"splunk": "https://HOST:8088", "hec": "https://HOST:8088", "victorialogs": "http://HOST:9428", "datadog": "https://http-intake.logs.datadoghq.com",
 }
 
-// isHTTPServer returns what to write for a scheme that is the name of a server, or "".
+// isHTTPServer returns the correct form for a scheme that is the name of a server, or "".
 func isHTTPServer(scheme string) string {
 	name, _, _ := strings.Cut(scheme, "+")
 	form, ok := httpServers[name]

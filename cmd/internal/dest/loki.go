@@ -48,7 +48,7 @@ func (d lokiDest) Open(rest string, o *Spec) (*Target, error) {
 		Limits: loki.Limits{MaxAge: o.Duration("max-age"), TooOld: o.Text("too-old")},
 	}
 	if o.Given["flush-interval"] {
-		c.BatchAge = max(o.Duration("flush-interval"), time.Microsecond) // 0 is the default there
+		c.BatchAge = max(o.Duration("flush-interval"), time.Microsecond) // because 0 is the default in the Config
 	}
 	if c.Limits.MaxAge == 0 {
 		c.Limits.MaxAge = -1
@@ -85,7 +85,7 @@ func (d lokiDest) Open(rest string, o *Spec) (*Target, error) {
 	return t, nil
 }
 
-// cutLabel reads a value of --label.
+// cutLabel parses a value of --label.
 func cutLabel(l string) (name, value string, ok bool) {
 	i := strings.IndexAny(l, "=:") // label=app:shop is easier to read in a query
 	if i < 1 || i == len(l)-1 {
@@ -94,7 +94,7 @@ func cutLabel(l string) (name, value string, ok bool) {
 	return l[:i], l[i+1:], true
 }
 
-// RenamedLabels returns a note for each label of an output that has another name at Loki.
+// RenamedLabels returns a note for each label of an output whose name is changed for Loki.
 func RenamedLabels(c *Spec) (notes []string) {
 	add := func(option, name string) {
 		if at := labelname.Of(name); at != name {
@@ -123,15 +123,15 @@ func WithPort(rest, port string) string {
 	return host + path
 }
 
-// plainLoki takes the name of the package out of an error.
+// plainLoki removes the name of the package from an error.
 func plainLoki(err error) error {
 	return errors.New(strings.NewReplacer("loki: config: ", "", "loki: ", "",
 		"use http://host:3100 or https://host/prefix", "write loki://HOST:PORT or loki+https://HOST/PREFIX").Replace(err.Error()))
 }
 
-// newLokiEncoder returns what makes an entry of a line: the line as it came, with
-// its time and level, and with labels and metadata of the fields so named. Those that the
-// input knows come before those of the line, which is anybody's.
+// newLokiEncoder returns a function that converts a line to an entry: the line unchanged, with its
+// time and level, and with labels and metadata from the fields with the given names. Fields of the
+// input precede fields of the line, whose author is not trusted.
 func newLokiEncoder(s *loki.Driver, names []string) EncodeFunc {
 	var attrs []slog.Attr
 	var rest []string
@@ -162,7 +162,7 @@ func newLokiEncoder(s *loki.Driver, names []string) EncodeFunc {
 	}
 }
 
-// appendFields appends the fields of a JSON object that have one of the names.
+// appendFields appends the fields of a JSON object that have one of the given names.
 func appendFields(dst []slog.Attr, obj []byte, names []string) []slog.Attr {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(obj, &fields) != nil {
@@ -171,9 +171,9 @@ func appendFields(dst []slog.Attr, obj []byte, names []string) []slog.Attr {
 	for _, name := range names {
 		head, tail, nested := strings.Cut(name, ".")
 		if v, ok := fields[name]; ok && string(v) == "null" {
-			continue // no value makes no label
+			continue // an empty value is not a label
 		} else if ok {
-			// The Sink knows a name with a dot as one in a group.
+			// The driver represents a name with dots as an attribute in groups.
 			dst = append(dst, within(strings.Split(name, "."), v))
 		} else if v, ok := fields[head]; ok && nested {
 			if in := appendFields(nil, v, []string{tail}); len(in) > 0 {

@@ -11,22 +11,22 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// Given are the options that flags say for all outputs.
+// Given contains the options that flags set for all outputs.
 type Given struct {
 	Base    Spec                // the defaults
-	texts   map[string][]string // what was given, by the name of the option
-	heeded  map[string]bool     // what an output heeds, by the name of the option
+	texts   map[string][]string // values as given, by the name of the option
+	used    map[string]bool     // options that an output has, by name
 	schemes []string            // the kinds of the outputs
 }
 
 func NewGiven() Given {
-	return Given{Base: NewSpec(), texts: map[string][]string{}, heeded: map[string]bool{}}
+	return Given{Base: NewSpec(), texts: map[string][]string{}, used: map[string]bool{}}
 }
 
-// A givenFlag is the flag of an option: it checks a text, and keeps it for the outputs
-// that heed it.
+// A givenFlag is the flag of an option: it checks a value and stores it for the outputs that have
+// the option.
 type givenFlag struct {
-	setting.Value // checks, and belongs to no output
+	setting.Value // checks values; belongs to no output
 	name          string
 	texts         map[string][]string
 }
@@ -39,12 +39,12 @@ func (f givenFlag) Set(text string) error {
 	return nil
 }
 
-// Which options there are: behind --to, and where lines come from elsewhere, as those of
-// --fallback do.
+// Filters of options: all options of --to, and the options of destinations that receive records
+// from elsewhere, such as --fallback.
 func AnyOption(*setting.Option) bool   { return true }
 func OwnOption(o *setting.Option) bool { return !o.General }
 
-// AddFlags defines the flags of the options that some picks.
+// AddFlags defines the flags of the options that some selects.
 func (g *Given) AddFlags(cmd *cobra.Command, some func(*setting.Option) bool) {
 	for _, o := range setting.Options {
 		if o.KeyOnly || !some(o) {
@@ -65,9 +65,9 @@ func (g *Given) AddFlags(cmd *cobra.Command, some func(*setting.Option) bool) {
 	}
 }
 
-// Output returns what the output of a destination is told: by the flags that are for it,
-// and by its own query, which wins. some picks the options that there are. flag is the
-// one that names the destination.
+// Output returns the Spec of a destination, from the flags that apply to it and from its query,
+// which has precedence. some selects the options that are allowed. flag is the flag that names the
+// destination.
 func (g *Given) Output(dests []Destination, flag, to string, some func(*setting.Option) bool) (*Spec, error) {
 	d, at, query, err := Locate(dests, flag, to)
 	if err != nil {
@@ -89,11 +89,11 @@ func (g *Given) Output(dests []Destination, flag, to string, some func(*setting.
 		if g.texts[o.Name] == nil || !some(o) || !o.IsFor(d.Scheme()) || o.Lacks(d.Scheme(), has) != nil {
 			continue
 		}
-		g.heeded[o.Name] = true
+		g.used[o.Name] = true
 		for _, text := range g.texts[o.Name] {
 			if !own.Has(o.Name) && !(c.DryRun && o.Undelivered) {
 				if err := c.Set(o.Name, text); err != nil {
-					return nil, exit.Usage(fmt.Errorf("--%s: %w", o.Name, err)) // the flag took it
+					return nil, exit.Usage(fmt.Errorf("--%s: %w", o.Name, err)) // the flag has accepted the value before
 				}
 			}
 		}
@@ -121,10 +121,10 @@ func (g *Given) Output(dests []Destination, flag, to string, some func(*setting.
 	return &c, nil
 }
 
-// Unheeded returns an error if a flag was given that no output heeds.
-func (g *Given) Unheeded() error {
+// Unused returns an error if a flag was given that applies to no output.
+func (g *Given) Unused() error {
 	for _, o := range setting.Options {
-		if g.texts[o.Name] == nil || g.heeded[o.Name] {
+		if g.texts[o.Name] == nil || g.used[o.Name] {
 			continue
 		}
 		if slices.ContainsFunc(g.schemes, o.IsFor) {

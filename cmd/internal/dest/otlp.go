@@ -94,7 +94,7 @@ func (d otlpDest) Open(rest string, o *Spec) (*Target, error) {
 	return t, nil
 }
 
-// plain returns an error of a driver in the words of the program.
+// plain replaces names of the library by names of the program in an error of a driver.
 func (d otlpDest) plain(err error) error {
 	write := "write otlp://HOST:PORT or otlps://HOST/PREFIX"
 	if d.grpc != nil {
@@ -104,8 +104,8 @@ func (d otlpDest) plain(err error) error {
 		"use http://host:4318 or https://host/prefix", write, "use http://host:4317 or https://host:4317", write).Replace(err.Error()))
 }
 
-// newOTLPEncoder returns what makes a record of a line: the line as it came is the body, with
-// its time and level, and what the input knows are attributes.
+// newOTLPEncoder returns a function that converts a line to a record: the line unchanged is the
+// body, with its time and level, and the fields of the input are attributes.
 func newOTLPEncoder(x OTLP) EncodeFunc {
 	var names record.Namer
 	return func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {

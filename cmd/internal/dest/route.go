@@ -6,11 +6,11 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/transform"
 )
 
-// A Route says which records an output gets.
+// A Route selects the records that an output receives.
 type Route struct {
-	From  []string        // the inputs; nil: all
-	Where transform.Where // nil: all
+	From  []string        // names of inputs; nil: all
+	Where transform.Where // conditions; nil: all records
 }
 
-// Takes reports whether the records of an input go this way.
-func (r *Route) Takes(input string) bool { return r.From == nil || slices.Contains(r.From, input) }
+// Selects reports whether the output receives records of an input.
+func (r *Route) Selects(input string) bool { return r.From == nil || slices.Contains(r.From, input) }

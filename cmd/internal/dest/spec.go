@@ -17,30 +17,30 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// maxMemory is the most memory that the slabs of one destination may take. Beyond
-// what a machine has, the Go runtime ends the program without a useful word.
+// maxMemory is the maximum size of the slabs of one destination. If a machine has less memory, the
+// Go runtime ends the program without a useful message.
 const maxMemory = 64 << 30
 
-// An Spec describes one output: its destination, the values of its options, and the records
-// that it receives. Flags, queries of --to and configuration files set the options through
-// [settings.set], by the names in the table [options].
+// A Spec describes one output: its destination, the values of its options, and the records that it
+// receives. Flags, queries of --to and configuration files set the options by name; see
+// [setting.Options].
 type Spec struct {
 	To string // the destination, without a query
 	setting.Values
 
 	Route   Route     // the records that it receives
-	Secrets [32]byte  // a checksum of the files with keys and passwords, in a configuration file
-	Name    string    // of the output: of --to, or in a configuration file
-	At      Positions // of its keys, in a configuration file
+	Secrets [32]byte  // a checksum of the files with keys and passwords, if there is a configuration file
+	Name    string    // the value of --to, or the name in a configuration file
+	At      Positions // positions of its keys in a configuration file
 	DryRun  bool      // nothing is sent
 
-	OnEvent func(batch.Event) // changes that a client makes by itself; nil: standard error
+	OnEvent func(batch.Event) // receives events of a client about changes that the client makes; nil: standard error
 }
 
 // NewSpec returns the defaults.
 func NewSpec() Spec { return Spec{Values: setting.New()} }
 
-// Check looks at settings that must fit together. The error is about the command line.
+// Check checks options that depend on each other. The error is about the command line.
 func (c *Spec) Check() error {
 	if total := int64(c.Count("slabs")) * c.Bytes("slab-size"); total > maxMemory {
 		return fmt.Errorf("--slabs %d of --slab-size %s need %s of memory for each destination: use %s or less",
@@ -52,10 +52,10 @@ func (c *Spec) Check() error {
 	return nil
 }
 
-// spills reports whether lines go to the spool when the slabs are full.
+// spills reports whether lines are moved to the spool when the slabs are full.
 func (c *Spec) spills() bool { return c.WhenFull() == slab.Spill() }
 
-// Encoding returns what lines are delivered as.
+// Encoding returns the format in which lines are delivered.
 func (c *Spec) Encoding() record.Encoding {
 	e, _ := record.ParseEncoding(c.Text("encode"))
 	return e
@@ -64,12 +64,12 @@ func (c *Spec) Encoding() record.Encoding {
 // KeepsLines reports whether lines may be left for the next run.
 func (c *Spec) KeepsLines() bool { return c.Text("spool") != "" || c.Text("crash-safe") != "" }
 
-// Delivers reports whether an option says how it delivers, apart from --crash-safe.
+// Delivers reports whether any option of delivery is set, apart from --crash-safe.
 func (c *Spec) Delivers() bool {
 	return c.Text("fallback") != "" || c.Text("spool") != "" || c.Text("dead-letter") != "" || c.Given["retry-age"]
 }
 
-// MaxAge is deliver.RetryOptions.MaxAge.
+// MaxAge returns the value for deliver.RetryOptions.MaxAge.
 func (c *Spec) MaxAge() time.Duration {
 	if age := c.Duration("retry-age"); age != 0 {
 		return age
@@ -77,8 +77,8 @@ func (c *Spec) MaxAge() time.Duration {
 	return -1
 }
 
-// SlabOptions returns the options of the memory of an output, whose directories have
-// that name. No line is longer than maxRecord.
+// SlabOptions returns the options of the memory of an output whose directories have the name dir.
+// No line is longer than maxRecord.
 func (c *Spec) SlabOptions(dir string, t *Target, maxRecord int) *slab.Options {
 	o := &slab.Options{
 		SlabBytes:     int(c.Bytes("slab-size")),
@@ -90,7 +90,7 @@ func (c *Spec) SlabOptions(dir string, t *Target, maxRecord int) *slab.Options {
 	if c.Text("crash-safe") != "" {
 		o.Crash = slab.CrashSafe(filepath.Join(c.Text("crash-safe"), dir))
 		o.Crash.Required = c.On("crash-safe-required")
-		if t.NewEncoder == nil { // it takes lines of any kind, such as those of another --encode
+		if t.NewEncoder == nil { // it accepts lines of any format, whatever its --encode
 			o.Crash.Codec = lineCodec
 		}
 	}
@@ -106,13 +106,13 @@ func (c *Spec) SlabOptions(dir string, t *Target, maxRecord int) *slab.Options {
 	case c.Encoding() == record.AsRaw:
 		o.MaxRecord = maxRecord + len("\r\n")
 	default:
-		// A line at the limit may grow: "\u0000" stands for one byte.
+		// The encoded record may be longer than the line: "\u0000" represents one byte.
 		o.MaxRecord = min(6*maxRecord+4<<10, slab.MaxSlabBytes)
 	}
 	return o
 }
 
-// lineCodec returns the codec of a form whose records are lines.
+// lineCodec returns the codec of a format whose records are lines.
 func lineCodec(contentType string, _ uint32) (batch.Codec, bool) {
 	if contentType == "" {
 		return nil, true
@@ -120,12 +120,12 @@ func lineCodec(contentType string, _ uint32) (batch.Codec, bool) {
 	return encode.CodecFor(contentType)
 }
 
-// Memory describes what an output takes.
+// Memory formats the size of the memory of an output.
 func Memory(o *slab.Options) string {
 	return fmt.Sprintf("%d × %s", o.SlabCount, units.Size(float64(o.SlabBytes)))
 }
 
-// SpoolOptions are those of package spool.
+// SpoolOptions returns the options of package spool.
 func (c *Spec) SpoolOptions() spool.Options {
 	o := spool.Options{MaxBytes: c.Bytes("spool-max")}
 	if c.On("fsync") {
@@ -134,7 +134,7 @@ func (c *Spec) SpoolOptions() spool.Options {
 	return o
 }
 
-// KeptIn names where records are that are not delivered.
+// KeptIn returns the directories of the records that are not delivered.
 func (c *Spec) KeptIn(p batch.Pending) string {
 	switch {
 	case p.Slab == 0:
@@ -145,15 +145,15 @@ func (c *Spec) KeptIn(p batch.Pending) string {
 	return c.Text("spool") + " and " + c.Text("crash-safe")
 }
 
-// IsSafeName reports whether safeName may have made a name.
+// IsSafeName reports whether a name may be a result of SafeName.
 func IsSafeName(name string) bool {
 	i := strings.LastIndexByte(name, '-')
 	sum, err := hex.DecodeString(name[i+1:])
 	return i > 0 && err == nil && len(sum) == 4
 }
 
-// SafeName makes a name for a directory of a destination: readable, without what
-// redact hides, and another one for every destination.
+// SafeName returns the name of a directory for a destination: readable, without secrets, and unique
+// for each destination.
 func SafeName(to string) string {
 	const readable = 60
 	safe := strings.Map(func(r rune) rune {
@@ -168,13 +168,13 @@ func SafeName(to string) string {
 	return safe + "-" + hex.EncodeToString(sum[:4])
 }
 
-// Positions are where the values of keys stand in a configuration file, as LINE:COLUMN.
+// Positions are the positions of keys in a configuration file, as LINE:COLUMN.
 type Positions map[string]string
 
-// SecretFiles returns the files with keys, passwords and certificates that options name.
+// SecretFiles returns the files with keys, passwords and certificates in the options.
 func (c *Spec) SecretFiles() (files []string) {
 	for _, o := range setting.Options {
-		if o.OfFile && o.Name != "bearer-token-file" { // clients read that again by themselves
+		if o.OfFile && o.Name != "bearer-token-file" { // clients read this file again when it changes
 			files = append(files, c.Text(o.Name))
 		}
 	}

@@ -10,13 +10,12 @@ import (
 	"github.com/forebay-log/forebay/internal/lazy"
 )
 
-// A checker is a destination whose Open leaves something behind. Check finds what is wrong
-// without.
+// A checker is a destination whose Open creates files. Check finds errors without creating any.
 type checker interface {
 	Check(rest string, c *Spec) error
 }
 
-// TryDestination finds out whether c can be opened, and changes nothing.
+// TryDestination checks whether c can be opened, and changes nothing.
 func TryDestination(d Destination, c *Spec) error {
 	rest := c.To[len(d.Scheme())+1:]
 	if d, ok := d.(checker); ok {
@@ -29,7 +28,7 @@ func TryDestination(d Destination, c *Spec) error {
 	return err
 }
 
-// FirstOf returns the first line of an error: a driver has a line for each fault.
+// FirstOf returns the first line of an error. Errors of a driver have a line for each fault.
 func FirstOf(err error) error {
 	if err == nil {
 		return nil
@@ -38,9 +37,9 @@ func FirstOf(err error) error {
 	return errors.New(line)
 }
 
-// innerNames are names of fields in errors of drivers, and what the program calls them. They
-// are in front of a line, or within it.
-var innerNames = []struct {
+// fieldNames maps names of fields in errors of drivers to names of the program. A name is at
+// the start of a line or within it.
+var fieldNames = []struct {
 	is  func() *regexp.Regexp
 	say string
 }{
@@ -58,11 +57,11 @@ var innerNames = []struct {
 	{lazy.Regexp(`\bmax_[a-z_]+ \((\d+)\)`), "$1"},
 }
 
-// inFlags returns an error of a driver with the names of flags in place of those of fields.
+// inFlags replaces names of fields by flags in an error of a driver.
 func inFlags(err error) error {
 	lines := strings.Split(err.Error(), "\n")
 	for i := range lines {
-		for _, n := range innerNames {
+		for _, n := range fieldNames {
 			lines[i] = n.is().ReplaceAllString(lines[i], n.say)
 		}
 	}
@@ -73,16 +72,15 @@ func inFlags(err error) error {
 	return errors.New(text)
 }
 
-// wrongOption reports whether d does not open because of an option that it is told: a value
-// is wrong, or options do not go together. An address that is wrong is no such fault, and
-// neither is a file that cannot be read.
+// wrongOption reports whether d cannot be opened because of an option: a value is invalid, or
+// options conflict. An invalid address and an unreadable file are not such errors.
 func wrongOption(d Destination, c *Spec) bool {
 	err := FirstOf(TryDestination(d, c))
 	if err == nil || isSame(err, FirstOf(TryDestination(d, c.without(func(*setting.Option) bool { return true })))) {
 		return false
 	}
 	ofFile := func(o *setting.Option) bool { return o.OfFile }
-	return isSame(err, FirstOf(TryDestination(d, c.without(ofFile)))) || !c.tellsOfFile(err.Error())
+	return isSame(err, FirstOf(TryDestination(d, c.without(ofFile)))) || !c.concernsFile(err.Error())
 }
 
 func isSame(a, b error) bool { return b != nil && a.Error() == b.Error() }
@@ -100,8 +98,8 @@ func (c *Spec) without(some func(*setting.Option) bool) *Spec {
 	return &n
 }
 
-// tellsOfFile reports whether an error tells of a file that an option names.
-func (c *Spec) tellsOfFile(text string) bool {
+// concernsFile reports whether an error is about a file that an option names.
+func (c *Spec) concernsFile(text string) bool {
 	words := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t:,;\"", r) })
 	return strings.Contains(text, "cannot ") || slices.ContainsFunc(setting.Options, func(o *setting.Option) bool {
 		if !o.OfFile || !c.Given[o.Name] {

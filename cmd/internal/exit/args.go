@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// NoArgs refuses arguments and guesses what was meant.
+// NoArgs rejects arguments, with a suggestion in the error.
 func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -23,7 +23,7 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	}
 }
 
-// NeedsCommand is what a command does that only has others.
+// NeedsCommand is the action of a command that only has subcommands.
 func NeedsCommand(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return Usage(fmt.Errorf("there is no %s %s", cmd.CommandPath(), args[0]))

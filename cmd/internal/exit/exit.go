@@ -10,7 +10,7 @@ const (
 	RuntimeCode = 1  // records were lost, or an input could not be read
 	UsageCode   = 2  // the command line is wrong
 	DropsCode   = 3  // records were dropped, and --fail-on-drop was given
-	KeptCode    = 75 // the time was up, and the rest is kept for the next run (EX_TEMPFAIL of sysexits.h)
+	KeptCode    = 75 // the time limit expired, and the remaining records are kept for the next run (EX_TEMPFAIL of sysexits.h)
 	ConfigCode  = 78 // a destination is wrong or cannot be opened (EX_CONFIG of sysexits.h)
 )
 
@@ -36,7 +36,7 @@ func Usage(err error) error   { return With(UsageCode, err) }
 func Config(err error) error  { return With(ConfigCode, err) }
 func Runtime(err error) error { return With(RuntimeCode, err) }
 
-// OrConfig is configError for an error without an exit code.
+// OrConfig returns err with ConfigCode, unless it has an exit code.
 func OrConfig(err error) error {
 	if ce := (*Error)(nil); errors.As(err, &ce) {
 		return err
@@ -44,8 +44,8 @@ func OrConfig(err error) error {
 	return Config(err)
 }
 
-// Code returns the exit code for err. Errors without one come from cobra and
-// are about the command line.
+// Code returns the exit code for err. Errors without a code come from cobra and are about the
+// command line.
 func Code(err error) int {
 	var ce *Error
 	switch {

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// An Endpoint is where a listener listens.
+// An Endpoint is the address of a listener.
 type Endpoint struct{ Network, Address string }
 
 // IsReachedBy reports whether a connection to an address of the same network reaches e.
@@ -25,7 +25,7 @@ func (e Endpoint) IsReachedBy(address string) bool {
 		return true
 	}
 	for _, to := range addressesOf(host) {
-		if to.IsUnspecified() { // the system connects to itself
+		if to.IsUnspecified() { // the system connects to itself then
 			to = netip.IPv6Loopback()
 			if host != "::" {
 				to = netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -40,12 +40,12 @@ func (e Endpoint) IsReachedBy(address string) bool {
 	return false
 }
 
-// addressesOf returns the addresses of a host, as far as they are known without a look-up.
+// addressesOf returns the addresses of a host that are known without a DNS query.
 func addressesOf(host string) []netip.Addr {
 	name, _ := os.Hostname()
 	switch host {
 	case "":
-		return []netip.Addr{netip.IPv6Unspecified()} // of both versions
+		return []netip.Addr{netip.IPv6Unspecified()} // of both IP versions
 	case "localhost":
 		return []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
 	case name:

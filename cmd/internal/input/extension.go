@@ -13,12 +13,13 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// moreInputs are the types of other modules.
-var moreInputs []Extension
+// extensionInputs are the types of inputs of other modules.
+var extensionInputs []Extension
 
-// AddExtension registers a type of another module, before the tables are read.
+// AddExtension registers a type of input from another module. It must be called before the tables are
+// read.
 func AddExtension(in Extension) {
-	moreInputs = append(moreInputs, in)
+	extensionInputs = append(extensionInputs, in)
 	Types = append(slices.Clip(Types), in.Name)
 	for _, own := range in.Options {
 		i := slices.IndexFunc(Options, func(o Option) bool { return o.Name == own.Name })
@@ -30,26 +31,27 @@ func AddExtension(in Extension) {
 	}
 }
 
-// An Extension is a type of input of another module that takes records from servers.
+// An Extension is a type of input from another module. It receives records from servers.
 type Extension struct {
 	Name string
 
-	// Options are its options, besides type, format, time and zone.
+	// Options are its options, in addition to type, format, time and zone.
 	Options []setting.Custom
 
-	// Open returns what reads. Its errors name options with -- in front. to is nil when only
-	// the options are to be looked at; no connection is made then.
+	// Open returns the Reader. Errors name options with a leading --. If to is nil, Open only
+	// checks the options and makes no connection.
 	Open func(t *setting.Args, to *Sink) (Reader, error)
 }
 
-// A Reader reads an input, and puts what it reads into a [Sink].
+// A Reader reads an input and passes its records to a [Sink].
 type Reader interface {
-	// Run reads until Stop, or until the sink takes no more. It is called once, if at all.
+	// Run reads until Stop is called or the sink accepts no more records. It is called at most
+	// once.
 	Run() error
 	// Stop makes Run return soon. It may be called at any time, more than once.
 	Stop()
-	// Close releases what is held: after Run, and when the outputs are closed. delivered
-	// says that they have everything that was put. It is called once.
+	// Close releases the resources. It is called once, after Run and after the outputs are closed.
+	// delivered reports whether the outputs have delivered or kept all records that were put.
 	Close(delivered bool) error
 }
 
@@ -64,56 +66,56 @@ func (t *inputType) Set(text string) error {
 	return err
 }
 
-// A moreInput is a type of input that the core does not have.
-type moreInput struct {
+// A extensionInput is a type of input from another module.
+type extensionInput struct {
 	Extension
 	c *setting.Values
 }
 
-// told returns the settings of the input.
-func (k *moreInput) told() (*setting.Args, error) {
+// settings returns the settings of the input.
+func (k *extensionInput) settings() (*setting.Args, error) {
 	t := &setting.Args{User: k.c.Text("user"), Values: *k.c}
 	return t, t.Secrets(k.c.Text("password-file"))
 }
 
-// check looks at the options.
-func (k *moreInput) check() error {
-	t, err := k.told()
+// check checks the options.
+func (k *extensionInput) check() error {
+	t, err := k.settings()
 	if err == nil {
 		_, err = k.Extension.Open(t, nil)
 	}
 	return err
 }
 
-func (k *moreInput) Open(in *intake.Inlet) (Source, error) {
-	t, err := k.told()
+func (k *extensionInput) Open(in *intake.Inlet) (Source, error) {
+	t, err := k.settings()
 	if err != nil {
 		return nil, exit.Config(err)
 	}
-	s := &moreSource{in: in}
+	s := &extensionSource{in: in}
 	if s.reader, err = k.Extension.Open(t, &Sink{in: in, take: in.NewIntake()}); err != nil {
 		return nil, exit.Config(err)
 	}
 	return s, nil
 }
 
-// A moreSource is the source of such an input.
-type moreSource struct {
+// A extensionSource is the source of a extensionInput.
+type extensionSource struct {
 	reader Reader
 	in     *intake.Inlet
 	closed bool
 }
 
-func (s *moreSource) Run() error {
+func (s *extensionSource) Run() error {
 	if err := s.reader.Run(); !errors.Is(err, ErrClosed) {
 		return err
 	}
 	return nil
 }
 
-func (s *moreSource) Stop() { s.reader.Stop() }
+func (s *extensionSource) Stop() { s.reader.Stop() }
 
-func (s *moreSource) Finish(delivered bool) error {
+func (s *extensionSource) Finish(delivered bool) error {
 	if s.closed {
 		return nil
 	}
@@ -121,36 +123,36 @@ func (s *moreSource) Finish(delivered bool) error {
 	return s.reader.Close(delivered)
 }
 
-func (s *moreSource) Close() {
+func (s *extensionSource) Close() {
 	if err := s.Finish(false); err != nil {
 		s.in.Env.Console.Say("%s", s.in.Of(err))
 	}
 }
 
-func (s *moreSource) Repeats() string {
+func (s *extensionSource) Repeats() string {
 	return "the servers of " + s.in.Name + " got no acknowledgement and send them again"
 }
 
-// A Sink takes the records of an input. Put is for one goroutine; Commit and Say are for
-// any.
+// A Sink accepts the records of an input. Put is called from one goroutine; Commit and Say may be
+// called from any.
 type Sink struct {
 	in   *intake.Inlet
 	take *intake.Intake
 	text []byte
 }
 
-// A Record is a record of an [Input].
+// A Record is a record of an [Extension].
 type Record struct {
-	Body  []byte      // belongs to the caller again when Put returns
-	Time  time.Time   // when it was written, unless Body says so; zero: not known
-	Level *slog.Level // unless Body says so; nil: not known
-	Attrs []slog.Attr // fields behind those of Body
+	Body  []byte      // may be reused by the caller after Put
+	Time  time.Time   // time of the record, unless Body contains one; zero: unknown
+	Level *slog.Level // level, unless Body contains one; nil: unknown
+	Attrs []slog.Attr // additional fields
 }
 
-// ErrClosed is the error of [Sink.Put] when no output takes records any more.
+// ErrClosed is the error of [Sink.Put] when no output accepts records any more.
 var ErrClosed = errors.New("the outputs are closed")
 
-// Put puts a record into every output of the input. It waits while one of them is full.
+// Put passes a record to every output of the input. It waits while one of them is full.
 func (s *Sink) Put(r *Record) error {
 	k := intake.Hints{DefaultTime: r.Time, DefaultLevel: r.Level, Attrs: r.Attrs}
 	var tooLong int64
@@ -169,11 +171,11 @@ func (s *Sink) Put(r *Record) error {
 	return nil
 }
 
-// Commit waits until every output has delivered what was put before the call, or has it in
-// its spool.
+// Commit waits until every output has delivered the records put before the call, or has them in its
+// spool.
 func (s *Sink) Commit(ctx context.Context) error { return s.in.Commit(ctx) }
 
-// Say tells an operator.
+// Say prints a message.
 func (s *Sink) Say(format string, args ...any) {
 	s.in.Env.Console.Say("input %s: %s", s.in.Name, fmt.Sprintf(format, args...))
 }

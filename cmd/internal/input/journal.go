@@ -12,15 +12,15 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// Journal is the journal of systemd.
+// Journal is the systemd journal.
 type Journal struct{ o journal.Options }
 
-// A journalSource is the sink of its entries.
+// A journalSource receives the entries of the journal.
 type journalSource struct {
 	in   *intake.Inlet
 	j    *journal.Journal
 	take *intake.Intake
-	dir  string // of the cursor; "": none
+	dir  string // directory of the cursor; "": none
 }
 
 func (k *Journal) Open(in *intake.Inlet) (Source, error) {
@@ -63,8 +63,8 @@ func (s *journalSource) Repeats() string {
 	return nextRun(s.dir)
 }
 
-// Put puts an entry into every output. The level of a message counts more than the priority
-// of its entry: what a service prints has the same one, whatever it says.
+// Put passes an entry to every output. The level in a message has precedence over the priority of
+// its entry, because all output of a service has the same priority.
 func (s *journalSource) Put(e journal.Entry) error {
 	k := intake.Hints{DefaultTime: e.Time, Attrs: e.Attrs}
 	if e.HasLevel {
@@ -76,7 +76,7 @@ func (s *journalSource) Put(e journal.Entry) error {
 	return nil
 }
 
-// Commit waits until the outputs have what was put.
+// Commit waits until the outputs have the entries.
 func (s *journalSource) Commit(ctx context.Context) error { return s.in.Commit(ctx) }
 
 // journalOptions returns the options of an input of that type.

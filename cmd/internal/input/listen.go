@@ -14,23 +14,23 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// Listen is a listener for the protocol of another program.
+// Listen is an input that receives records from clients over the network.
 type Listen struct {
 	L *Listener
 	c *ListenConfig
 }
 
-// A listenSource is the sink of a listener. Its lines come on many goroutines.
+// A listenSource receives the records of a listener, from many goroutines.
 type listenSource struct {
 	in   *intake.Inlet
 	r    *Receiver
-	free chan *ListenIntake // the unused ones
+	free chan *ListenIntake // unused intakes
 
 	once sync.Once
-	quit chan struct{} // closed by stop
+	quit chan struct{} // closed by Stop
 }
 
-// A ListenIntake is an intake, and what the record that it takes is made of.
+// A ListenIntake is an intake with the data of the record that it accepts.
 type ListenIntake struct {
 	*intake.Intake
 	text  []byte
@@ -51,7 +51,7 @@ func (k *Listen) Open(in *intake.Inlet) (Source, error) {
 	return s, nil
 }
 
-// Run waits until Stop, and then until what had come is answered.
+// Run waits until Stop, and then until the received messages are answered.
 func (s *listenSource) Run() error {
 	<-s.quit
 	ctx, cancel := context.WithTimeout(context.Background(), s.in.Env.DrainTimeout)
@@ -70,7 +70,7 @@ func (s *listenSource) Repeats() string {
 	return "clients of " + s.in.Name + " got no acknowledgement and send them again"
 }
 
-// Put puts a record into every output.
+// Put passes a record to every output.
 func (s *listenSource) Put(ctx context.Context, r *listen.Record) error {
 	var take *ListenIntake
 	select {
@@ -99,7 +99,7 @@ func (s *listenSource) Put(ctx context.Context, r *listen.Record) error {
 	return nil
 }
 
-// About returns what the protocol says of a record.
+// About returns the fields that the protocol provides for a record.
 func (take *ListenIntake) About(r *listen.Record) intake.Hints {
 	k := intake.Hints{Time: r.Time, Attrs: take.attrs[:0]}
 	if r.HasLevel {
@@ -121,9 +121,9 @@ func (take *ListenIntake) About(r *listen.Record) intake.Hints {
 	return k
 }
 
-// takeLevel reports whether a label, or structured metadata, of Loki is the level of the
-// record: Loki has no other place for it. Where they name several levels the first one is
-// it, and the others stay fields.
+// takeLevel uses a label, or structured metadata, of Loki as the level of the record, because Loki
+// has no other field for it, and reports whether it did. Only the first level is used; others
+// remain fields.
 func takeLevel(k *intake.Hints, a listen.Label) bool {
 	if a.Name != "level" && a.Name != "detected_level" {
 		return false
@@ -136,8 +136,8 @@ func takeLevel(k *intake.Hints, a listen.Label) bool {
 	return true
 }
 
-// Commit waits until the outputs have what was put. Peers of syslog are told nothing: what
-// they send may wait in memory.
+// Commit waits until the outputs have the records. Syslog has no acknowledgements, so its messages
+// may wait in memory.
 func (s *listenSource) Commit(ctx context.Context) error {
 	if !s.acks() {
 		return nil
@@ -145,5 +145,5 @@ func (s *listenSource) Commit(ctx context.Context) error {
 	return s.in.Commit(ctx)
 }
 
-// acks reports whether peers get an acknowledgement for delivered records.
+// acks reports whether clients receive an acknowledgement for delivered records.
 func (s *listenSource) acks() bool { return s.r.C.Listeners[0].Flag != "syslog" }

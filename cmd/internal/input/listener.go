@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// A ListenConfig describes listeners and what they have in common.
+// A ListenConfig describes listeners and their common options.
 type ListenConfig struct {
 	Listeners    []*Listener
 	MaxMessage   setting.Size
@@ -30,21 +30,21 @@ type ListenConfig struct {
 // NewMaxMessage returns the default of --max-message.
 func NewMaxMessage() *setting.Size { return setting.SizeBetween(32<<20, 64<<10, 256<<20) }
 
-// A Listener is one of the flags that name listeners. It is a pflag.Value.
+// A Listener is the value of a flag that defines a listener. It is a pflag.Value.
 type Listener struct {
 	Flag, Usage string
-	what        string // for people
-	protocol    string // in front of the address, for people
+	what        string // name in messages
+	protocol    string // protocol in messages, before the address
 	Address     string // the default
-	ByDefault   bool   // it listens if no flag says which do
+	ByDefault   bool   // started if no flag of a listener is given
 	open        func(*Receiver, *Listener) (opened, error)
 
 	On    bool
 	Value string
-	input string // of forebay run; "": a flag names it
+	input string // name of the input of forebay run; "": defined by a flag
 }
 
-// named names the listener where the user has.
+// named returns the name of the listener in the command line or the configuration file.
 func (l *Listener) named() string {
 	if l.input != "" {
 		return l.input
@@ -72,8 +72,8 @@ func ListenersHelp(all []*Listener) string {
 	return sb.String()
 }
 
-// split returns l with an address without the network that is named before it, and that
-// network: tcp, udp, unixgram or, if there is none, "".
+// split returns l without the network in front of its address, and that network: tcp, udp,
+// unixgram, or "" if there is none.
 func (l *Listener) split() (at *Listener, network string) {
 	own := *l
 	at = &own
@@ -93,7 +93,7 @@ func (l *Listener) split() (at *Listener, network string) {
 	return at, ""
 }
 
-// Endpoints returns where the listener listens. A HOST:PORT of syslog is both TCP and UDP.
+// Endpoints returns the addresses of the listener. A HOST:PORT of syslog is both TCP and UDP.
 func (l *Listener) Endpoints() ([]Endpoint, error) {
 	at, named := l.split()
 	network, address, err := at.Resolve()
@@ -108,7 +108,7 @@ func (l *Listener) Endpoints() ([]Endpoint, error) {
 	return []Endpoint{{network, address}}, nil
 }
 
-// Resolve returns the network and the address to listen on.
+// Resolve returns the network and the address for net.Listen.
 func (l *Listener) Resolve() (network, address string, err error) {
 	v := l.Value
 	if v == "" {
@@ -121,7 +121,7 @@ func (l *Listener) Resolve() (network, address string, err error) {
 		return "unix", path, nil
 	}
 	host, port, _ := net.SplitHostPort(l.Address)
-	if _, err := strconv.ParseUint(v, 10, 16); err == nil { // a port alone: nobody else asked for
+	if _, err := strconv.ParseUint(v, 10, 16); err == nil { // a port without a host: only local connections
 		return "tcp", net.JoinHostPort(host, v), nil
 	}
 	h, p, err := net.SplitHostPort(v)
@@ -137,10 +137,10 @@ func (l *Listener) Resolve() (network, address string, err error) {
 	return "tcp", net.JoinHostPort(h, p), nil
 }
 
-// limits are the bounds of each listener.
+// limits returns the limits of each listener.
 func (c *ListenConfig) limits() listen.Limits {
 	l := listen.Limits{MessageBytes: int(c.MaxMessage.Value), Conns: c.MaxConns}
-	if c.Slow > 0 { // slow reading needs the time
+	if c.Slow > 0 { // slow reading needs more time
 		l.MessageTime, l.HelloTime = 1000*time.Hour, 100*time.Hour
 	}
 	return l

@@ -17,7 +17,7 @@ import (
 // The kinds of inputs.
 var (
 	Types     = []string{"stdin", "tail", "journal", "forward", "loki", "syslog"}
-	readers   = []string{"tail", "journal"} // that store how far they are
+	readers   = []string{"tail", "journal"} // that store their position
 	listeners = []string{"forward", "loki", "syslog"}
 )
 
@@ -42,9 +42,9 @@ func (c *Charset) Set(text string) (err error) {
 // An Option is an entry of the table of options of inputs: a key of a configuration file.
 type Option struct {
 	Name    string
-	Of      []string             // the types of inputs that have it; nil: all
+	Of      []string             // types of inputs that have the option; nil: all
 	initial func() setting.Value // returns the default value
-	OfFile  bool                 // it names a file with a secret or a certificate
+	OfFile  bool                 // the value is the name of a file with a secret or a certificate
 }
 
 // Options are all options of inputs, in the order of docs/CONFIG.md.
@@ -86,7 +86,7 @@ func InputOptionsOf(kind string) (names []string) {
 	return names
 }
 
-// KindOf returns the input that the settings describe. Its error names options as flags.
+// KindOf returns the input that the settings describe. Errors name options as flags.
 func KindOf(c *setting.Values, name string, stdin *os.File) (Kind, error) {
 	rules, err := join.Parse(c.List("multiline"))
 	if err != nil {
@@ -116,8 +116,8 @@ func KindOf(c *setting.Values, name string, stdin *os.File) (Kind, error) {
 		}
 		return f, nil
 	default:
-		if i := slices.IndexFunc(moreInputs, func(in Extension) bool { return in.Name == kind }); i >= 0 {
-			in := &moreInput{moreInputs[i], c}
+		if i := slices.IndexFunc(extensionInputs, func(in Extension) bool { return in.Name == kind }); i >= 0 {
+			in := &extensionInput{extensionInputs[i], c}
 			return in, in.check()
 		}
 		r := &ListenConfig{

@@ -23,7 +23,7 @@ import (
 	"github.com/forebay-log/forebay/internal/tlsfiles"
 )
 
-// opened is a listener at work.
+// opened is an open listener.
 type opened interface {
 	Stats() listen.Stats
 	Close(context.Context) error
@@ -33,14 +33,14 @@ type opened interface {
 type Receiver struct {
 	C       *ListenConfig
 	Sink    listen.Sink
-	Tls     *tls.Config // nil: without
+	Tls     *tls.Config // nil: without TLS
 	Action  func(context.Context) listen.Action
 	Said    *sayer
 	Servers []opened
 	Names   []string
 }
 
-// serverTLS returns the TLS of the listeners, nil for none.
+// serverTLS returns the TLS configuration of the listeners, or nil if there is none.
 func (c *ListenConfig) serverTLS() (*tls.Config, error) {
 	if c.TlsCert == "" {
 		return nil, nil
@@ -51,7 +51,7 @@ func (c *ListenConfig) serverTLS() (*tls.Config, error) {
 	}
 	t := &tls.Config{MinVersion: tls.VersionTLS12}
 	pair.Server(t)
-	return t, c.askClients(t)
+	return t, c.requireClientCerts(t)
 }
 
 // Listen opens all listeners.
@@ -74,8 +74,8 @@ func (r *Receiver) Listen() error {
 	return nil
 }
 
-// askClients has clients show a certificate, if --tls-client-ca says whose.
-func (c *ListenConfig) askClients(t *tls.Config) error {
+// requireClientCerts requires client certificates if --tls-client-ca is set.
+func (c *ListenConfig) requireClientCerts(t *tls.Config) error {
 	if c.TlsClientCA == "" {
 		return nil
 	}
@@ -90,7 +90,7 @@ func (c *ListenConfig) askClients(t *tls.Config) error {
 	return nil
 }
 
-// bind listens on the address of l, and says so.
+// bind listens on the address of l, and prints it.
 func (r *Receiver) bind(l *Listener) (net.Listener, error) {
 	network, address, err := l.Resolve()
 	if err != nil {
@@ -110,7 +110,7 @@ func (r *Receiver) bind(l *Listener) (net.Listener, error) {
 	return nl, nil
 }
 
-// Listening says where l listens.
+// Listening prints the address of l.
 func (r *Receiver) Listening(l *Listener, network, at string) {
 	if r.C.Quiet {
 		return
@@ -153,7 +153,7 @@ func bindTo(network, address string) (net.Listener, error) {
 	return net.Listen(network, address)
 }
 
-// abandoned reports whether a process that was killed has left the socket.
+// abandoned reports whether the socket file was left by a process that was killed.
 func abandoned(network, path string) bool {
 	if st, err := os.Lstat(path); err != nil || st.Mode()&os.ModeSocket == 0 {
 		return false
@@ -165,7 +165,7 @@ func abandoned(network, path string) bool {
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// portHint says what to do when a port is taken.
+// portHint returns advice for a port that is in use.
 func portHint(err error, l *Listener) string {
 	if errors.Is(err, syscall.EADDRINUSE) {
 		if l.input != "" {
@@ -176,7 +176,7 @@ func portHint(err error, l *Listener) string {
 	return ""
 }
 
-// config is what listeners have in common.
+// config returns the common configuration of listeners.
 func (r *Receiver) config() listen.Config {
 	return listen.Config{Sink: r.Sink, Limits: r.C.limits(), Action: r.Action, Refused: r.Said.refused}
 }
@@ -237,7 +237,7 @@ func SyslogListener() *Listener {
 				if err != nil {
 					return nil, err
 				}
-				if s.Serve(nl); packets { // the same port, also where the system chose it
+				if s.Serve(nl); packets { // the same port, even if the system has chosen it
 					at.Value = nl.Addr().String()
 				}
 			}
@@ -254,7 +254,7 @@ func SyslogListener() *Listener {
 	}
 }
 
-// bindPackets listens for datagrams on the address of l, and says so.
+// bindPackets listens for datagrams on the address of l, and prints it.
 func (r *Receiver) bindPackets(l *Listener, network string) (net.PacketConn, error) {
 	_, address, err := l.Resolve()
 	if err != nil {
@@ -275,7 +275,7 @@ func (r *Receiver) bindPackets(l *Listener, network string) (net.PacketConn, err
 	return c, nil
 }
 
-// A socketFile removes its file when it is closed, which net does for streams only.
+// A socketFile removes its file when it is closed; package net does that for streams only.
 type socketFile struct {
 	net.PacketConn
 	path string
@@ -286,7 +286,7 @@ func (s socketFile) Close() error {
 	return s.PacketConn.Close()
 }
 
-// secretFile reads a secret without the newline behind it.
+// secretFile reads a secret and removes the newline at its end.
 func secretFile(flag, path string) (string, error) {
 	if path == "" {
 		return "", nil
@@ -309,7 +309,8 @@ func (r *Receiver) Close(ctx context.Context) {
 	wg.Wait()
 }
 
-// CheckPairs returns an error if an option for TLS or the login lacks another one that it needs.
+// CheckPairs returns an error if an option for TLS or authentication lacks another one that it
+// requires.
 func (c *ListenConfig) CheckPairs() error {
 	switch {
 	case (c.TlsCert == "") != (c.TlsKey == ""):
@@ -324,7 +325,7 @@ func (c *ListenConfig) CheckPairs() error {
 	return nil
 }
 
-// check looks at what concerns one listener alone.
+// check checks the options that concern one listener.
 func (c *ListenConfig) check(l *Listener) error {
 	if err := c.CheckPairs(); err != nil {
 		return err
@@ -341,7 +342,8 @@ func (c *ListenConfig) check(l *Listener) error {
 	return err
 }
 
-// A sayer writes lines on standard error. Of refusals it writes some: peers make them.
+// A sayer writes lines to standard error. It limits the number of refusals, because clients cause
+// them.
 type sayer struct {
 	say func(text string)
 
@@ -361,7 +363,8 @@ func (s *sayer) Line(text string) {
 	s.say(text)
 }
 
-// Refusals at once, then one a second.
+// Refusals is the number of refusals that are written at once; after that, one is written per
+// second.
 const Refusals = 10
 
 func (s *sayer) refused(r listen.Refusal) { s.RefusedAt(r, time.Now()) }
@@ -388,7 +391,7 @@ func (s *sayer) RefusedAt(r listen.Refusal, now time.Time) {
 	s.say(r.String() + more)
 }
 
-// A slowListener reads slowly from its connections.
+// A slowListener limits the speed of reading from its connections.
 type slowListener struct {
 	net.Listener
 	perSecond int64
@@ -400,12 +403,12 @@ func (l slowListener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	if t, ok := c.(*net.TCPConn); ok {
-		t.SetReadBuffer(4 << 10) // or the kernel takes megabytes at once
+		t.SetReadBuffer(4 << 10) // otherwise the kernel accepts megabytes at once
 	}
 	return &SlowConn{Conn: c, PerSecond: l.perSecond, Closed: make(chan struct{})}, nil
 }
 
-// A SlowConn pauses after each read for as long as what was read should have taken.
+// A SlowConn pauses after each read, so that the average speed is PerSecond.
 type SlowConn struct {
 	net.Conn
 	PerSecond int64
@@ -413,7 +416,7 @@ type SlowConn struct {
 	once      sync.Once
 }
 
-// NetConn returns the connection beneath.
+// NetConn returns the underlying connection.
 func (c *SlowConn) NetConn() net.Conn { return c.Conn }
 
 // Close also ends a pause.

@@ -6,17 +6,18 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// An Config says where lines come from, and how they are read.
+// A Config describes an input and the reading of its lines.
 type Config struct {
-	Name    string         // "": it is the only one
-	Values  setting.Values // of a configuration file
-	At      dest.Positions // of its keys there
-	Secrets [32]byte       // a sum of the files with keys and passwords
+	Name    string         // "": the only input
+	Values  setting.Values // from a configuration file
+	At      dest.Positions // positions of its keys in that file
+	Secrets [32]byte       // a checksum of the files with keys and passwords
 	intake.Reading
 	Kind Kind
 }
 
-// State returns the directory of positions of an input in a configuration file; "": none.
+// State returns the directory with the positions of an input in a configuration file, or "" if
+// there is none.
 func (c *Config) State() string {
 	if c.Values.ByName == nil {
 		return ""
@@ -24,9 +25,9 @@ func (c *Config) State() string {
 	return c.Values.Text("state")
 }
 
-// An Kind is a kind of input, and what is to be known of one.
+// A Kind is an input that has not been opened yet.
 type Kind interface {
-	// open opens the source of in. The outputs are open. It makes the intakes of in.
+	// Open opens the source of in and creates its intakes. The outputs are open already.
 	Open(in *intake.Inlet) (Source, error)
 }
 
@@ -36,12 +37,12 @@ type Source interface {
 	Run() error
 	// Stop makes Run return soon. It may be called at any time, from any goroutine.
 	Stop()
-	// Finish is called after Run, when the outputs are closed. delivered is true if they
-	// have delivered, dropped for a reason, or kept everything that was read.
+	// Finish is called after Run, when the outputs are closed. delivered reports whether they have
+	// delivered, dropped for a reason, or kept everything that was read.
 	Finish(delivered bool) error
 	// Close releases the resources of the source.
 	Close()
-	// Repeats names the place from which a line comes again that was read and not delivered;
-	// "": it does not come again.
+	// Repeats returns the place from which lines that were read and not delivered are read again,
+	// or "" if they are not.
 	Repeats() string
 }

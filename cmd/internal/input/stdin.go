@@ -27,7 +27,7 @@ func NewStdin(f *os.File, text intake.Text) Stdin { return Stdin{f, text} }
 type stdinSource struct {
 	*input
 	take    *intake.Intake
-	ahead   *readahead.File   // keeps the input for the next run; nil: none
+	ahead   *readahead.File   // keeps the input for the next run; nil: the input is not kept
 	earlier []*readahead.File // input that earlier runs have read
 }
 
@@ -44,7 +44,7 @@ func (k Stdin) Open(in *intake.Inlet) (Source, error) {
 	return s, nil
 }
 
-// Run reads the lines that earlier runs have left, then those of the input until it ends.
+// Run reads the lines that earlier runs have left, and then the input until it ends.
 func (s *stdinSource) Run() error {
 	for _, f := range s.earlier {
 		err := s.take.Consume(f, f, s.text, nil, true)
@@ -71,8 +71,8 @@ func (s *stdinSource) Run() error {
 func (*stdinSource) Finish(bool) error { return nil }
 func (*stdinSource) Repeats() string   { return "" }
 
-// openAhead makes or continues the file of this run, in the first directory of
-// --crash-safe, and takes those that earlier ones have left.
+// openAhead creates or continues the file of this run, in the first directory of --crash-safe, and
+// opens the files of earlier runs.
 func (s *stdinSource) openAhead(e *output.Env) error {
 	outs := s.take.In.Host.Outputs()
 	dirs := output.CrashDirs(outs)
@@ -109,7 +109,7 @@ func (s *stdinSource) openAhead(e *output.Env) error {
 			s.ahead = f
 		case most > 0:
 			s.earlier = append(s.earlier, f)
-		default: // the rest of a line that is too long, which will not come
+		default: // the remainder of a line that is too long; the rest of it will not arrive
 			f.Close()
 		}
 	}

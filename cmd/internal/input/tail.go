@@ -23,7 +23,7 @@ type Tail struct {
 	From    setting.Choice
 	Once    bool
 	Partial setting.Duration
-	PathKey string // the field with the path of the file; "": none
+	PathKey string // field for the path of the file; "": none
 	Rotated setting.Count
 
 	intake.Text
@@ -32,19 +32,19 @@ type Tail struct {
 // NewMaxRotated returns the default of --max-rotated.
 func NewMaxRotated() *setting.Count { return setting.CountBetween(64, 1, 0) }
 
-// A TailSource is the files of forebay tail. It is the sink of their lines.
+// A TailSource receives the lines of forebay tail.
 type TailSource struct {
 	in   *intake.Inlet
 	t    *tail.Tailer
 	take *intake.Intake
-	Dir  string // of positions; "": none
+	Dir  string // directory of positions; "": none
 	once bool
 
 	pathKey string
 
-	source *tail.Source // of attrs
+	source *tail.Source // source of attrs
 	stream string
-	attrs  []slog.Attr // of a pod
+	attrs  []slog.Attr // fields of a pod
 }
 
 // Open opens the files. The outputs are open.
@@ -59,7 +59,7 @@ func (f *Tail) Open(in *intake.Inlet) (Source, error) {
 func (f *Tail) follow(in *intake.Inlet) (*TailSource, error) {
 	s := &TailSource{in: in, take: in.NewIntake(), Dir: f.State, once: f.Once, pathKey: f.PathKey}
 	if in.Env.DryRun {
-		s.Dir = "" // nothing is delivered
+		s.Dir = "" // nothing is delivered in this mode
 	}
 	var err error
 	s.t, err = tail.New(tail.Options{
@@ -90,7 +90,7 @@ func (f *Tail) follow(in *intake.Inlet) (*TailSource, error) {
 	return s, nil
 }
 
-// Loops returns an error if a destination is one of the files that are followed.
+// Loops returns an error if a destination is one of the followed files.
 func (s *TailSource) Loops(to string) error {
 	path, isFile := strings.CutPrefix(to, "file:")
 	if abs, err := filepath.Abs(path); !isFile || err != nil || !s.t.Matches(abs) {
@@ -122,13 +122,13 @@ func (s *TailSource) Repeats() string {
 	return nextRun(s.Dir)
 }
 
-// nextRun says that the positions in a directory let the next run read lines again.
+// nextRun returns a message that the next run reads lines again, from the positions in dir.
 func nextRun(dir string) string { return "the next run reads them again, from the positions in " + dir }
 
 func (s *TailSource) Finish(delivered bool) error { return s.t.Finish(delivered) }
 
-// Put puts a line into every output. One that an output takes no more, because the time
-// is up, is left for the next run.
+// Put passes a line to every output. A line that an output refuses after the time limit is left for
+// the next run.
 func (s *TailSource) Put(l tail.Line) error {
 	k := intake.Hints{DefaultTime: l.Time}
 	if l.TooLong == 0 {
@@ -143,7 +143,7 @@ func (s *TailSource) Put(l tail.Line) error {
 	return nil
 }
 
-// about returns what the path and the container runtime say of a line.
+// about returns the fields that the path and the container runtime provide for a line.
 func (s *TailSource) about(l *tail.Line) []slog.Attr {
 	if l.Source.Pod == "" && s.pathKey == "" {
 		return nil
@@ -165,7 +165,7 @@ func (s *TailSource) about(l *tail.Line) []slog.Attr {
 	return s.attrs
 }
 
-// Commit waits until every output has delivered what it took, or put it into its spool.
+// Commit waits until every output has delivered its lines or written them to its spool.
 func (s *TailSource) Commit(ctx context.Context) error {
 	return s.in.Commit(ctx)
 }

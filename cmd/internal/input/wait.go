@@ -8,8 +8,8 @@ import (
 )
 
 // An input is standard input whose reading can be stopped. After Stop nothing more is read, so that
-// the rest stays in a pipe, with one exception: a line whose beginning was read is read to its end,
-// if that arrives at once, because half of it would become a record.
+// the rest stays in a pipe, with one exception: a line that was partly read is read to its end, if
+// the end arrives at once, because half a line would become a record.
 type input struct {
 	f       *os.File
 	text    intake.Text
@@ -24,7 +24,7 @@ func NewInput(f *os.File, text intake.Text) (*input, error) {
 	return in, in.inputWait.init(f)
 }
 
-// Stop makes the next Read, or the one that waits now, return intake.ErrStopped.
+// Stop makes the current or the next Read return intake.ErrStopped.
 func (in *input) Stop() {
 	in.once.Do(func() {
 		close(in.stopped)

@@ -11,9 +11,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/intake"
 )
 
-// inputWait is a goroutine that reads, because a read cannot be interrupted here.
-// When the program stops, one that is under way is abandoned, and with it what it
-// may still bring.
+// inputWait is a goroutine that reads, because a read cannot be interrupted on this system. When
+// the program stops, a read in progress is abandoned, and its data is lost.
 type inputWait struct {
 	chunks chan []byte
 	free   chan []byte
@@ -44,7 +43,7 @@ func (iw *inputWait) init(f *os.File) error {
 
 func (*inputWait) wakeUp() {}
 
-// begin sets the position of the first Read, which matters only where reading can be interrupted.
+// begin sets the position of the first Read, which is only used where reading can be interrupted.
 func (*inputWait) begin(int64) {}
 
 func (in *input) Close() { in.Stop() }
@@ -58,14 +57,13 @@ func (in *input) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// wait waits for the input or for stop, but no longer than d. It reports whether Read does
-// not wait.
+// wait waits for the input or for Stop, at most d. It reports whether Read will not block.
 func (in *input) wait(d time.Duration) bool { return in.await(time.After(d)) != errLate }
 
-// errLate says that nothing came in time.
+// errLate means that nothing arrived in time.
 var errLate = errors.New("late")
 
-// await waits until there is a rest, and returns errLate once late says so.
+// await waits for data, and returns errLate when late receives.
 func (in *input) await(late <-chan time.Time) error {
 	if len(in.rest) > 0 {
 		return nil

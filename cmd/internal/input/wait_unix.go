@@ -18,22 +18,22 @@ import (
 // inputWait is a pipe that wakes up a poll.
 type inputWait struct {
 	fd    int  // of the input
-	ready bool // always: a regular file
+	ready bool // always readable: a regular file
 	r, w  *os.File
-	wake  int // the fd of r
+	wake  int // file descriptor of r
 
 	charset *charset.Charset
 	at      int64     // position of the next Read
 	last    [2]byte   // before at
 	half    bool      // the last Read ended within a line
 	rest    int       // bytes that were read since Stop
-	restDue time.Time // end of the time for the rest; zero: it has not begun
+	restDue time.Time // end of the time for the rest; zero: not started
 }
 
-// maxRest is the number of bytes of a line that are read after Stop. They are read one by one,
-// because nothing after the line may be read. restTime is the time for that: a program that writes
-// more than the pipe holds is in the middle of a line when the pipe is full, and continues as soon
-// as there is space.
+// maxRest is the maximum number of bytes of a line that are read after Stop. They are read one by
+// one, because nothing after the line may be read. restTime is the time limit: a program that
+// writes more than the pipe holds is in the middle of a line when the pipe is full, and continues
+// as soon as there is space.
 const (
 	maxRest  = 256 << 10
 	restTime = 250 * time.Millisecond
@@ -69,8 +69,7 @@ func (in *input) Close() {
 	in.r.Close()
 }
 
-// wait waits for the input or for Stop, but no longer than d. It reports whether Read does
-// not wait.
+// wait waits for the input or for Stop, at most d. It reports whether Read will not block.
 func (in *input) wait(d time.Duration) bool {
 	if in.ready || in.isStopped() {
 		return true
@@ -80,13 +79,13 @@ func (in *input) wait(d time.Duration) bool {
 	return n > 0 || err != nil && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN)
 }
 
-// fds returns what to poll: the input and the wake-up pipe.
+// fds returns the descriptors to poll: the input and the wake-up pipe.
 func (iw *inputWait) fds() [2]unix.PollFd {
 	return [2]unix.PollFd{{Fd: int32(iw.fd), Events: unix.POLLIN}, {Fd: int32(iw.wake), Events: unix.POLLIN}}
 }
 
-// Read waits for the input or for Stop. The input may be non-blocking, as some programs leave
-// theirs.
+// Read waits for the input or for Stop. The input may be non-blocking, because another program may
+// have set that.
 func (in *input) Read(p []byte) (int, error) {
 	n, err := in.read(p)
 	if n > 0 {
@@ -113,7 +112,7 @@ func (in *input) note(p []byte) {
 	in.half = in.charset.LineEnd(in.last[len(in.last)-unit:], in.at-int64(unit)) == 0
 }
 
-// readRest reads the rest of a line, as far as it arrives in time.
+// readRest reads the rest of a line, if it arrives in time.
 func (in *input) readRest(p []byte) (n int) {
 	if in.restDue.IsZero() {
 		in.restDue = time.Now().Add(restTime)

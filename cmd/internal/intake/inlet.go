@@ -98,7 +98,7 @@ func (in *Inlet) Of(err error) error {
 // Outs returns the outputs that receive the records of the input.
 func (in *Inlet) Outs() (outs []*output.Output) {
 	for _, out := range in.Host.Outputs() {
-		if out.Spec.Route.Takes(in.Name) {
+		if out.Spec.Route.Selects(in.Name) {
 			outs = append(outs, out)
 		}
 	}

@@ -328,7 +328,7 @@ func (take *Intake) feeds() {
 	take.Outs, take.forms = nil, nil
 	by := map[record.Encoding]*form{}
 	for _, out := range take.In.Host.Outputs() {
-		if !out.Spec.Route.Takes(take.In.Name) {
+		if !out.Spec.Route.Selects(take.In.Name) {
 			continue
 		}
 		f := feed{Output: out, level: out.Spec.Level(), keeps: out.Spec.KeepsLines()}

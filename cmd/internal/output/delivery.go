@@ -15,11 +15,11 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// fallbackTimeout is how long --fallback may take for a batch.
+// fallbackTimeout is the maximum time of --fallback for one batch.
 const fallbackTimeout = 10 * time.Second
 
-// newOutput puts memory of o, and the delivery that its options ask for, in front of
-// out's target.
+// newOutput returns a deliver.Output for the target of out, with the memory o and the delivery
+// options of out.
 func (out *Output) newOutput(o *slab.Options) (*deliver.Output, error) {
 	c, to, t := out.Spec, out.To, out.Target
 	retry := &deliver.RetryOptions{}
@@ -57,23 +57,22 @@ func (out *Output) newOutput(o *slab.Options) (*deliver.Output, error) {
 	if err != nil {
 		return nil, out.placeError(err)
 	}
-	if st := d.Stats(); st.Deliver.Recovered > st.Spool.Parked { // the spool tells of those that stay
+	if st := d.Stats(); st.Deliver.Recovered > st.Spool.Parked { // the spool reports those that remain
 		n := st.Deliver.Recovered - st.Spool.Parked
 		out.Env.Console.Say("%s: delivering %s of an earlier run first", to, plural.Records(n))
 	}
 	return d, nil
 }
 
-// letters returns the file of out's refused lines, "" if they are only counted.
-func (out *Output) letters() string {
+// deadLetterFile returns the dead-letter file of out, or "" if refused lines are only counted.
+func (out *Output) deadLetterFile() string {
 	if out.Spec.Text("dead-letter") != "" || out.Spec.Text("spool") == "" {
 		return out.Spec.Text("dead-letter")
 	}
 	return filepath.Join(out.Spec.Text("spool"), out.Dir, "dead-letters.jsonl")
 }
 
-// deliveryEvent tells of what happens between an output's slabs and its
-// destination.
+// deliveryEvent reports an event of the delivery of out.
 func (out *Output) deliveryEvent(e batch.Event) {
 	say := func(format string, args ...any) {
 		out.Env.Console.Say("%s: "+format, append([]any{e.Output}, args...)...)
@@ -87,7 +86,7 @@ func (out *Output) deliveryEvent(e batch.Event) {
 		out.failing.Store(true)
 		say("%s; retrying", console.Plain(e.Err))
 	case "hold":
-		if text := e.Err.Error(); strings.Contains(text, "rate limit") || strings.Contains(text, " 429 ") { // of a tenant, or a stream: the others go on
+		if text := e.Err.Error(); strings.Contains(text, "rate limit") || strings.Contains(text, " 429 ") { // one tenant or stream is limited; the others continue
 			say("%s; retrying when there is room", console.Plain(e.Err))
 			return
 		}
@@ -104,7 +103,7 @@ func (out *Output) deliveryEvent(e batch.Event) {
 		say("--fallback %s works again", out.Fallback.To)
 	case "poison":
 		where := "dropping them; use --dead-letter FILE to keep them"
-		if file := out.letters(); file != "" {
+		if file := out.deadLetterFile(); file != "" {
 			where = "see " + file
 		}
 		why := console.Plain(e.Err)
@@ -116,7 +115,7 @@ func (out *Output) deliveryEvent(e batch.Event) {
 		}
 		say("refuses records permanently: %s; %s", why, where)
 	case "dead-letter":
-		say("--dead-letter %s: %s", out.letters(), console.Plain(e.Err))
+		say("--dead-letter %s: %s", out.deadLetterFile(), console.Plain(e.Err))
 	case "too-large":
 		say("%s; sending smaller batches", console.Plain(e.Err))
 	case "spill":
@@ -125,7 +124,7 @@ func (out *Output) deliveryEvent(e batch.Event) {
 			say("is too slow; lines go to --spool %s", out.Spec.Text("spool"))
 		case said:
 			say("is down; lines go to --spool %s", out.Spec.Text("spool"))
-		default: // it refused all at the first attempt
+		default: // the destination refused everything at the first attempt
 			say("is down; lines go to --spool %s: %s", out.Spec.Text("spool"), console.Plain(e.Err))
 		}
 	case "spilled":
@@ -137,10 +136,10 @@ func (out *Output) deliveryEvent(e batch.Event) {
 	}
 }
 
-// spoolEvent tells of what happens to the spool of an output.
+// spoolEvent reports an event of the spool of out.
 func (out *Output) spoolEvent(e batch.Event) {
 	switch e.Op {
-	case "recover": // said when it was opened
+	case "recover": // reported when the spool was opened
 	case "drop":
 		out.Env.Console.Say("%s: --spool-max %s is exceeded; dropping the oldest records (%d)", e.Output, out.Spec.Text("spool-max"), e.Count)
 	default:

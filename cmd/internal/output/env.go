@@ -10,20 +10,20 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/dest"
 )
 
-// An Env contains what the outputs and the inputs of a pipeline share.
+// An Env contains the data that the outputs and inputs of a pipeline share.
 type Env struct {
 	Console      *console.Console
-	MaxRecord    int // bytes of a line
+	MaxRecord    int // maximum length of a line in bytes
 	DrainTimeout time.Duration
 	DryRun       bool
-	Named        bool   // outputs and inputs have names in a configuration file
-	File         string // the configuration file, as messages name it; "": none
+	Named        bool   // whether outputs and inputs have names, from a configuration file
+	File         string // the configuration file, for messages; "": none
 
-	saidDrops bool // that --when-full drops although there is a spool
+	saidDrops bool // whether the warning was printed that --when-full drops lines in spite of a spool
 }
 
-// A keyError is an error of a key of an input or an output. Its text has the place in the
-// configuration file, and the path of the key.
+// A keyError is an error about a key of an input or an output. Its text contains the position in
+// the configuration file and the path of the key.
 type keyError struct{ text string }
 
 func (e *keyError) Error() string { return e.text }
@@ -33,8 +33,8 @@ func IsKeyError(err error) bool {
 	return errors.As(err, &ke)
 }
 
-// KeyError returns an error of the value of a key, or of the flag that is called so. of is the
-// input or output as the configuration file calls it.
+// KeyError returns an error about the value of a key, or of the flag with the same name. of is the
+// input or output, in the words of the configuration file.
 func (e *Env) KeyError(of, key, value string, at dest.Positions, text string) error {
 	if !e.Named {
 		return fmt.Errorf("--%s %s: %s", key, value, text)

@@ -3,14 +3,14 @@ package output
 // isGone reports whether the reader of the output is gone.
 func (out *Output) isGone() bool {
 	select {
-	case <-out.Target.Gone: // nil: it has none
+	case <-out.Target.Gone: // nil: there is no reader
 		return true
 	default:
 		return false
 	}
 }
 
-// goneText says what becomes of an output whose reader is gone.
+// goneText returns the consequence for the lines of an output whose reader is gone.
 func (out *Output) goneText() string {
 	if to := out.OtherPlace(); to != "" {
 		return "its lines now go to " + to
@@ -18,7 +18,8 @@ func (out *Output) goneText() string {
 	return "this output is closed"
 }
 
-// OtherPlace is where the lines of an output go whose reader is gone; "": nowhere.
+// OtherPlace returns the place for the lines of an output whose reader is gone, or "" if there is
+// none.
 func (out *Output) OtherPlace() string {
 	switch {
 	case out.Fallback != nil:

@@ -20,37 +20,37 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// An Output is a destination behind its slabs.
+// An Output is a destination with its memory and delivery.
 type Output struct {
 	Env      *Env
 	Spec     *dest.Spec
-	To       string // as it is shown: without secrets
+	To       string // the destination without secrets, for messages
 	Dir      string // name of its directories in --spool and --crash-safe
 	Target   *dest.Target
 	Delivery *deliver.Output
 	Fallback *dest.Fallback // nil: none
 
-	Engine  bool        // options say how it delivers, or it is across a network
-	failing atomic.Bool // it was said why
-	full    atomic.Bool // it was said to be full, and to drop
+	Engine  bool        // whether it has delivery options or a destination on the network
+	failing atomic.Bool // a failure was reported
+	full    atomic.Bool // full memory and drops were reported
 
-	Below     atomic.Uint64 // lines below its level, where that is not one for all
+	Below     atomic.Uint64 // lines below the level of this output
 	Limited   atomic.Uint64 // records above the rate of a transform
-	Elsewhere atomic.Uint64 // lines that its where is not about
+	Elsewhere atomic.Uint64 // lines that its where does not select
 
-	once    sync.Once    // for shutdown
-	Drained atomic.Bool  // it has nothing left, and nothing is written to it any more
-	Early   bool         // shutdown was begun while the reader was still at it
+	once    sync.Once    // runs Shutdown once
+	Drained atomic.Bool  // it is empty, and nothing is written to it any more
+	Early   bool         // Shutdown began while the reader was still writing
 	Report  batch.Report // of Shutdown
 	Err     error
-	Refused uint64 // records that came when the time was up; settle puts them into report
-	Kept    uint64 // as many of them are kept with the input that was read
+	Refused uint64 // records that arrived after the deadline; Settle adds them to Report
+	Kept    uint64 // the part of Refused that is kept with the input that was read
 }
 
 // Slabs returns the state of the memory.
 func (out *Output) Slabs() slab.Stats { return out.Delivery.Stats().Slab }
 
-// Connect puts an Output in front of the target of out.
+// Connect opens the delivery to the target of out.
 func (out *Output) Connect() (err error) {
 	o := out.Spec.SlabOptions(out.Dir, out.Target, out.Env.MaxRecord)
 	o.Name, o.OnError = out.To, func(e batch.Event) { out.event(e, dest.Memory(o)) }
@@ -59,10 +59,10 @@ func (out *Output) Connect() (err error) {
 	return err
 }
 
-// Shutdown delivers what the output holds, until end; once.
+// Shutdown delivers the records of the output until end. It acts once.
 func (out *Output) Shutdown(end context.Context) {
 	out.once.Do(func() {
-		keeps := out.Drained.Load() // the spool has what is not delivered
+		keeps := out.Drained.Load() // undelivered records are in the spool
 		if !keeps && out.isGone() && out.Fallback == nil && out.Spec.Text("spool") != "" {
 			keeps = out.Delivery.Commit(end) == nil
 		}
@@ -73,9 +73,9 @@ func (out *Output) Shutdown(end context.Context) {
 	})
 }
 
-// Settle puts what the reader still held when the output was closed into the
-// account: it had been read, and nobody else will deliver it, unless it is kept for the
-// next run. The output must be shut down and the reader done.
+// Settle adds the records that the reader still held when the output was closed to the account:
+// they were read, and nothing else will deliver them, unless they are kept for the next run. The
+// output must be shut down and the reader must have ended.
 func (out *Output) Settle() {
 	out.Refused = out.Slabs().Refused - out.Kept
 	out.Report.Accepted += out.Refused + out.Kept
@@ -84,19 +84,19 @@ func (out *Output) Settle() {
 	out.Limit(&out.Report.Account)
 }
 
-// Limit adds the records above the rate of a transform to the account: they do not reach the
-// output's memory.
+// Limit adds the records above the rate of a transform to the account, because they do not reach
+// the memory of the output.
 func (out *Output) Limit(a *batch.Account) {
 	n := out.Limited.Load()
 	a.Accepted += n
 	a.Dropped[batch.Limited] += n
 }
 
-// ReopenOne opens a file anew until nobody has asked since it began to.
+// ReopenOne reopens the file of t, and repeats this if it was requested again in the meantime.
 func (e *Env) ReopenOne(t *dest.Target) {
 	for {
 		n := t.Asked.Load()
-		if err := t.Reopen(); err != nil && !errors.Is(err, os.ErrClosed) { // closed: this is the end
+		if err := t.Reopen(); err != nil && !errors.Is(err, os.ErrClosed) { // ErrClosed: the program is ending
 			e.Console.Say("%s", console.Plain(err))
 		}
 		if t.Asked.CompareAndSwap(n, 0) {
@@ -105,12 +105,12 @@ func (e *Env) ReopenOne(t *dest.Target) {
 	}
 }
 
-// event tells of what happens to an output with that much memory, as it happens.
+// event reports an event of out; memory is the size of its memory.
 func (out *Output) event(e batch.Event, memory string) {
 	switch e.Op {
 	case "send", "write":
 		if errors.Is(e.Err, context.Canceled) {
-			return // the time was up, as the summary says
+			return // the summary reports the expired time
 		}
 		out.Env.Console.Say("%s: %s; retrying; up to %s of lines wait in memory", e.Output, console.Plain(e.Err), memory)
 	case "gone":
@@ -124,7 +124,7 @@ func (out *Output) event(e batch.Event, memory string) {
 	case "recovered":
 		out.Env.Console.Say("%s: works again", e.Output)
 	case "drop":
-		if strings.HasSuffix(e.Err.Error(), batch.Full.String()) { // others have been said, or are in the summary
+		if strings.HasSuffix(e.Err.Error(), batch.Full.String()) { // other reasons were reported or are in the summary
 			out.full.Store(true)
 			out.Env.Console.Say("%s: its memory is full; dropping records (--when-full %s)", e.Output, out.Spec.Text("when-full"))
 		}
@@ -143,14 +143,14 @@ func (out *Output) event(e batch.Event, memory string) {
 	}
 }
 
-// NeverReached reports whether there was neither a session of the destination nor an error
-// that would tell why.
+// NeverReached reports whether the destination had neither a session nor an error that would give
+// the reason.
 func NeverReached(out *Output) bool {
 	st := out.Delivery.Stats().Deliver
 	return out.Report.Delivered == 0 && st.Attempts == 0 && st.Retries == 0 && !st.Gone
 }
 
-// Describe says in what state the output is.
+// Describe returns the state of the output.
 func (out *Output) Describe(now time.Time) control.Output {
 	st := out.Delivery.Stats()
 	out.Limit(&st.Account)
@@ -194,8 +194,8 @@ func CrashDirs(outs []*Output) (dirs []string) {
 	return dirs
 }
 
-// AnySafe reports whether the slabs of an output survive the program. Those that do not
-// have said so.
+// AnySafe reports whether the slabs of any output survive the program. For the others, a message
+// was printed.
 func AnySafe(outs []*Output) bool {
 	for _, out := range outs {
 		if out.Slabs().CrashUnsafe == "" {

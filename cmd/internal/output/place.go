@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// placeError says of an error of an output's files which key names them. There may be several,
-// each on a line.
+// placeError adds the responsible key to an error about the files of an output. The error may have
+// several lines, with one error each.
 func (out *Output) placeError(err error) error {
 	c := out.Spec
 	var errs []error

@@ -5,7 +5,7 @@ import (
 	"runtime/debug"
 )
 
-// build is what the program knows of itself.
+// build describes how the program was built.
 type build struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitempty"`

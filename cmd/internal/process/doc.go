@@ -1,5 +1,5 @@
-// Package process contains what the program knows of its process: signals, the service manager, and
-// how it was built.
+// Package process provides the environment of the program: signals, the service manager, and build
+// information.
 //
 //	signals := make(chan os.Signal, 4)
 //	process.Notify(signals)

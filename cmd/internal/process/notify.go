@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// systemd is the service manager that has started the program, if there is one: it is
-// told when the program is ready, when it stops, and that it is alive. The protocol is
-// that of sd_notify(3).
+// systemd notifies the service manager, if there is one, when the program is ready, alive and
+// stopping. It uses the protocol of sd_notify(3).
 type systemd struct {
 	socket string // empty: none
 	every  time.Duration
@@ -27,7 +26,7 @@ func NewSystemd() systemd {
 	return s
 }
 
-// Tell sends state. Nobody minds if that fails: the manager acts on what does not come.
+// Tell sends state. Errors are ignored: the manager reacts to a missing notification.
 func (s systemd) Tell(state string) {
 	if s.socket == "" {
 		return
@@ -45,7 +44,8 @@ func (s systemd) Tell(state string) {
 	_, _ = conn.Write([]byte(state))
 }
 
-// Watchdog returns when the next sign of life is due, and what stops it.
+// Watchdog returns a channel that receives when the next keep-alive is due, and a function that
+// stops it.
 func (s systemd) Watchdog() (due <-chan time.Time, stop func()) {
 	if s.every <= 0 {
 		return nil, func() {}

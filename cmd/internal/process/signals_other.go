@@ -11,12 +11,12 @@ import (
 // Notify delivers the signals that end the program.
 func Notify(c chan<- os.Signal) { signal.Notify(c, os.Interrupt, syscall.SIGTERM) }
 
-// NotifyReopen does nothing: there is no signal to reopen files here.
+// NotifyReopen does nothing: this system has no signal for reopening files.
 func NotifyReopen(chan<- os.Signal) {}
 
 func IsReopen(os.Signal) bool { return false }
 
 func IgnoreBrokenPipes() {}
 
-// NotifyResize does nothing: there is no such signal here.
+// NotifyResize does nothing: this system has no such signal.
 func NotifyResize(chan<- os.Signal) {}

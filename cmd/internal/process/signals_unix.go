@@ -16,10 +16,10 @@ func NotifyReopen(c chan<- os.Signal) { signal.Notify(c, syscall.SIGHUP) }
 
 func IsReopen(s os.Signal) bool { return s == syscall.SIGHUP }
 
-// IgnoreBrokenPipes turns the death by a signal into an error of the write that
-// caused it: an output whose reader is gone is no reason to stop the others, and
-// a file at its size limit (SIGXFSZ) none to lose what waits.
+// IgnoreBrokenPipes makes a write fail with an error instead of ending the program with a signal. A
+// lost reader of one output must not stop the other outputs, and a file at its size limit (SIGXFSZ)
+// must not lose waiting records.
 func IgnoreBrokenPipes() { signal.Ignore(syscall.SIGPIPE, syscall.SIGXFSZ) }
 
-// NotifyResize delivers the signal that the terminal has another size.
+// NotifyResize delivers the signal for a changed terminal size.
 func NotifyResize(c chan<- os.Signal) { signal.Notify(c, syscall.SIGWINCH) }

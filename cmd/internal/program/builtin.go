@@ -11,9 +11,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 )
 
-// strict makes the commands that cobra brings, completion and help, say so when
-// their command line is wrong, instead of printing a help and succeeding. The
-// other commands must have been added.
+// strict makes cobra's own commands, completion and help, fail if their command line is wrong,
+// instead of printing a help text and succeeding. All other commands must have been added before.
 func strict(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()
@@ -34,7 +33,7 @@ func strict(root *cobra.Command) {
 	}
 }
 
-// nearestFlag adds the nearest flag of a command to the error about one that it does not have.
+// nearestFlag adds the most similar flag of a command to an error about an unknown flag.
 func nearestFlag(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) || len(unknown.GetSpecifiedName()) < 3 {

@@ -187,14 +187,14 @@ func TestFallbackStreams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if two.Takes(one.Codec) {
+	if two.Accepts(one.Codec) {
 		t.Error("records of one Loki go to another as they are")
 	}
 	forward, err := forwardTarget(t, "forward://h", "--dry-run")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !forward.Takes(forward.Codec) {
+	if !forward.Accepts(forward.Codec) {
 		t.Error("records of one Forward do not go to another as they are")
 	}
 }

@@ -15,8 +15,8 @@ import (
 // explained is the number of lines that --explain shows.
 const explained = 10
 
-// explainLines prints format, time and level of the first lines of r with their reasons. With
-// --multiline it prints those of records.
+// explainLines prints format, time and level of the first lines of r with the reasons. With
+// --multiline it prints them for the first records.
 func explainLines(c *config.Pipeline, w io.Writer, r io.Reader) (err error) {
 	parser, n := c.Parser(), 0
 	show := func(line []byte, noted time.Time) {

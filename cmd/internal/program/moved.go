@@ -8,7 +8,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 )
 
-// newMoved returns a command that is now one of bench. It is accepted for one release.
+// newMoved returns a command that has moved to the module bench. It is accepted for one release.
 func newMoved(name string) *cobra.Command {
 	return &cobra.Command{
 		Use:                name,

@@ -41,7 +41,7 @@ first line of a record, such as '^\d{4}-'. The flag may be repeated: --multiline
 --multiline java. A record ends a second after its last line, after 1000 lines, or at
 --max-record.`
 
-// pipeCommand returns pipe, and what its flags set.
+// pipeCommand returns the command pipe and the values of its flags.
 func pipeCommand(stdin, stderr *os.File) (*cobra.Command, *config.Pipeline) {
 	c := &config.Pipeline{
 		Dests:        dest.All(),

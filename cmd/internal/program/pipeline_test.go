@@ -70,7 +70,7 @@ func openAs(t *testing.T, dests []dest.Destination, to string, args ...string) (
 	giveOptions(t, &g, args...)
 	c, err := g.Output(dests, "--to", to, dest.AnyOption)
 	if err == nil {
-		err = g.Unheeded()
+		err = g.Unused()
 	}
 	if err != nil {
 		return nil, err

@@ -35,7 +35,7 @@ func execute(args []string) int {
 	return exit.Code(err)
 }
 
-// report says what is wrong, and where help is.
+// report prints an error and the command that prints help.
 func report(w io.Writer, cmd *cobra.Command, err error) {
 	text := err.Error()
 	if text == "" {
@@ -51,8 +51,8 @@ func report(w io.Writer, cmd *cobra.Command, err error) {
 	}
 }
 
-// withVerb makes pipe the default when something is piped in: `myapp | forebay
-// --to file:app.log` says what it wants.
+// withVerb inserts pipe into a command line without a command if standard input is not a terminal:
+// myapp | forebay --to file:app.log.
 func withVerb(args []string, stdin *os.File) []string {
 	if len(args) > 0 {
 		switch args[0] {

@@ -77,7 +77,7 @@ const runExitHelp = `Exit codes:
   75  drain-timeout expired; undelivered records are kept for the next run or read again
   78  the configuration is wrong, or a file or address in it cannot be opened`
 
-// runFile is forebay run.
+// runFile runs forebay run.
 func runFile(file string, stdin, stderr *os.File, watch, quiet bool) error {
 	c, data, err := config.Load(file, stdin)
 	if err != nil {
@@ -90,7 +90,7 @@ func runFile(file string, stdin, stderr *os.File, watch, quiet bool) error {
 	return asInFile(run.Run(p, stdin, stderr))
 }
 
-// asInFile names options as they are named in a file.
+// asInFile replaces names of flags by names of keys in an error.
 func asInFile(err error) error {
 	if err == nil || err.Error() == "" {
 		return err

@@ -60,7 +60,7 @@ The other flags are described by forebay pipe --help.
 		}
 		return usageErrorOf(checkTail(f, cmd))
 	}
-	// Its own flags first.
+	// The flags specific to tail come first.
 	rest := cmd.Flags()
 	cmd.ResetFlags()
 	fs := cmd.Flags()
@@ -75,7 +75,7 @@ The other flags are described by forebay pipe --help.
 	return cmd
 }
 
-// usageErrorOf is usageError for an error that may be nil.
+// usageErrorOf returns exit.Usage of err, or nil if err is nil.
 func usageErrorOf(err error) error {
 	if err == nil {
 		return nil
@@ -83,7 +83,7 @@ func usageErrorOf(err error) error {
 	return exit.Usage(err)
 }
 
-// checkTail looks at the flags of cmd.
+// checkTail checks the flags of cmd.
 func checkTail(f *input.Tail, cmd *cobra.Command) error {
 	if cmd.Flags().Changed("state") && f.State == "" {
 		return errors.New("--state is empty")

@@ -6,14 +6,15 @@ import (
 	"github.com/forebay-log/forebay/otlp"
 )
 
-// With contains destinations and inputs that need modules of their own, for a program that is
-// larger than the core (ADR 51).
+// With contains destinations and inputs that need separate modules, for a program that is larger
+// than the core (ADR 51).
 type With struct {
 	Destinations []dest.Extension
 	Inputs       []input.Extension
 
-	// OTLPGRPC makes the driver of otlpgrpc:// and otlpgrpcs://, whose options are those of
-	// otlp://. Its errors are those of packages otlp and otlpgrpc. Nil: there is none.
+	// OTLPGRPC makes the driver of otlpgrpc:// and otlpgrpcs://, which have the options of
+	// otlp://. It returns errors of packages otlp and otlpgrpc. Nil: the program has no
+	// such driver.
 	OTLPGRPC func(otlp.Config) (dest.OTLP, error)
 }
 

@@ -51,7 +51,7 @@ func (v View) SetLevel(ctx context.Context, name string, l setting.Level) error 
 	}
 	var takes []*intake.Intake
 	for _, in := range p.Inlets {
-		if found.Spec.Route.Takes(in.Name) {
+		if found.Spec.Route.Selects(in.Name) {
 			takes = append(takes, in.Intakes...)
 		}
 	}

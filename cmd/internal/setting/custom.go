@@ -9,14 +9,15 @@ import (
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
-// A Custom is an option of a destination or an input of another module. Its value is no secret.
+// A Custom is an option of a destination or an input that another module defines. Its value must
+// not be a secret.
 type Custom struct {
 	Name    string
-	Usage   string   // for --help, and docs/CONFIG.md: what stands in backquotes is the value
-	Choices []string // the values that there are, the default first; nil: any text
-	Switch  bool     // it is on or off
-	List    bool     // it may be repeated
-	Secret  bool     // it names a file with a secret
+	Usage   string   // for --help and docs/CONFIG.md; the name of the value is in backquotes
+	Choices []string // the allowed values, the default first; nil: any text
+	Switch  bool     // the option is on or off
+	List    bool     // the option may be repeated
+	Secret  bool     // the value is the name of a file with a secret
 }
 
 // Initial returns the default value.
@@ -32,13 +33,13 @@ func (o *Custom) Initial() Value {
 	return new(Text)
 }
 
-// Args are the settings of a destination or an input of another module.
+// Args are the settings of a destination or an input that another module defines.
 type Args struct {
-	Rest     string // of a destination: what follows NAME://
+	Rest     string // of a destination: the text after NAME://
 	User     string
 	Password string
 	TLS      *tls.Config // nil: no TLS
-	DryRun   io.Writer   // of a destination: where to show what would be sent; nil: it is sent
+	DryRun   io.Writer   // of a destination: the writer for a dry run; nil: records are sent
 
 	Values Values
 }
@@ -52,14 +53,15 @@ func (t *Args) On(name string) bool { return t.Values.On(name) }
 // List returns the values of an option that may be repeated.
 func (t *Args) List(name string) []string { return t.Values.List(name) }
 
-// elsewhere are the kinds of the programs in other modules, and which has them: the core
-// says so of an address, or of a type of input, that it does not know.
+// elsewhere maps kinds of destinations and inputs of other modules to the program that contains
+// them, for error messages.
 var elsewhere = map[string]string{
 	"kafka": "forebay-all", "kafka+tls": "forebay-all", "nats": "forebay-all", "nats+tls": "forebay-all",
 	"otlpgrpc": "forebay-all", "otlpgrpcs": "forebay-all",
 }
 
-// IsElsewhere says which program has a kind of destination or input; "": none is known.
+// IsElsewhere returns the program that contains a kind of destination or input, or "" if the kind
+// is unknown.
 func IsElsewhere(kind string) string {
 	if where := elsewhere[kind]; where != "" {
 		return fmt.Sprintf("this program does not support it; use %s (build it with GOWORK=off go -C cmd/%s build, or use the image in deploy)", where, where)
@@ -67,7 +69,7 @@ func IsElsewhere(kind string) string {
 	return ""
 }
 
-// Secrets reads the password of the user.
+// Secrets reads the password of the user from the file.
 func (t *Args) Secrets(passwordFile string) error {
 	if (t.User == "") != (passwordFile == "") {
 		return errors.New("--user and --password-file belong together: one is missing")
@@ -79,7 +81,7 @@ func (t *Args) Secrets(passwordFile string) error {
 	return err
 }
 
-// ReadPassword returns what the file of --password-file holds, "" without one.
+// ReadPassword returns the content of the file of --password-file, or "" if the flag is not set.
 func ReadPassword(file string) (string, error) {
 	if file == "" {
 		return "", nil

@@ -45,7 +45,7 @@ func (c *Choice) Add(cmd *cobra.Command, name, short, usage string) {
 func Complete(cmd *cobra.Command, flag string, values ...string) {
 	err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	if err != nil {
-		panic(err) // no such flag: a mistake in this program, seen by every test
+		panic(err) // the flag does not exist: a programming error, which every test detects
 	}
 }
 
@@ -91,7 +91,7 @@ type Duration time.Duration
 
 func (d *Duration) String() string {
 	if *d == 0 {
-		return "0" // which --help leaves out
+		return "0" // --help omits this default
 	}
 	text := time.Duration(*d).String()
 	for _, unit := range []string{"s", "m"} { // 24h, not 24h0m0s
@@ -111,7 +111,7 @@ func (d *Duration) Set(text string) error {
 // Level is a flag with a level.
 type Level struct {
 	slog.Level
-	Given bool // unset, it admits everything
+	Given bool // whether the flag was set; if not, all levels are delivered
 }
 
 func (l *Level) String() string {
@@ -127,12 +127,13 @@ func (l *Level) Set(text string) (err error) {
 	return err
 }
 
-// Admits reports whether a line of that level is delivered. One without a level is.
+// Admits reports whether a line with the level of ev is delivered. Lines without a level are
+// delivered.
 func (l *Level) Admits(ev *record.Event) bool {
 	return !l.Given || !ev.HasLevel || ev.Level >= l.Level
 }
 
-// Words returns the level for a message.
+// Words returns the level as it appears in messages.
 func (l *Level) Words() string {
 	if !l.Given {
 		return "none"
@@ -140,8 +141,8 @@ func (l *Level) Words() string {
 	return l.String()
 }
 
-// Zone is a flag with the name of a time zone, or its distance from UTC. Nil is the
-// system's.
+// Zone is a flag with a time zone, given by name or as an offset from UTC. Nil means the zone of
+// the system.
 type Zone struct{ *time.Location }
 
 func (z *Zone) String() string {
@@ -182,7 +183,7 @@ func (w *whenFull) Set(text string) error {
 type Count struct {
 	Value    int
 	min, max int    // max 0: none
-	why      string // of min
+	why      string // why min is required, for the error message
 }
 
 // CountBetween returns a number between min and max; 0: no maximum.
@@ -211,7 +212,7 @@ func (t *Text) String() string     { return string(*t) }
 func (*Text) Type() string         { return "string" }
 func (t *Text) Set(s string) error { *t = Text(s); return nil }
 
-// Path is a flag with the name of something, which is not empty.
+// Path is a flag with a name that must not be empty.
 type Path string
 
 func (p *Path) String() string { return string(*p) }

@@ -14,7 +14,7 @@ import (
 type param struct {
 	Option *Option
 	Text   string
-	raw    string // as written, with its name
+	raw    string // the parameter as written, including its name
 }
 
 type params []param
@@ -23,9 +23,9 @@ func (ps params) Has(name string) bool {
 	return slices.ContainsFunc(ps, func(p param) bool { return p.Option.Name == name })
 }
 
-// CutQuery cuts a destination at its first "?". If a "@" follows that in a destination
-// with a server, the "?" is taken for a part of a password, which does not belong there,
-// and nothing is cut: an option has %40 in its place.
+// CutQuery cuts a destination at its first "?". If a "@" follows it in a destination with a server,
+// the "?" may be part of a password, which is not allowed there, and nothing is cut. In an option,
+// "@" is written %40.
 func CutQuery(to string) (at, query string, found bool) {
 	at, query, found = strings.Cut(to, "?")
 	if found && strings.Contains(query, "@") && !isPath(to) {
@@ -34,8 +34,8 @@ func CutQuery(to string) (at, query string, found bool) {
 	return at, query, found
 }
 
-// isPath reports whether a path follows the scheme of a destination: there @ is a letter
-// like others.
+// isPath reports whether the scheme of a destination is followed by a path, in which @ has no
+// special meaning.
 func isPath(to string) bool {
 	scheme, _, _ := strings.Cut(to, ":")
 	return slices.Contains([]string{"file", "unix", "syslog+unix", "forward+unix"}, scheme)
@@ -45,9 +45,9 @@ func isPath(to string) bool {
 // sequences are not changed.
 var PathIn = strings.NewReplacer("%3F", "?", "%3f", "?", "%25", "%").Replace
 
-// ParseQuery reads what follows the "?" of a destination: options as NAME=VALUE, with &
-// between them. In a value %XX is a byte, so that & is written %26, and % is %25. A flag
-// without a value needs none here. some picks the options that there are.
+// ParseQuery parses the text after the "?" of a destination: options as NAME=VALUE, separated by &.
+// In a value %XX encodes a byte: & is written %26, and % is %25. Flags without a value need none
+// here. some selects the options that are allowed.
 func ParseQuery(scheme, query string, some func(*Option) bool) (params, error) {
 	var ps params
 	if query == "" {
@@ -75,7 +75,7 @@ func ParseQuery(scheme, query string, some func(*Option) bool) (params, error) {
 		if !some(o) {
 			return nil, fmt.Errorf("%s is for --to of forebay pipe. %s", name, OptionsOf(scheme, some))
 		}
-		value, err := url.PathUnescape(value) // which leaves + alone
+		value, err := url.PathUnescape(value) // which does not change +
 		if err != nil {
 			return nil, fmt.Errorf("%s: a %% in a value is written %%25", name)
 		}
@@ -110,7 +110,7 @@ func TLSHint(scheme string) string {
 	return "it has no TLS"
 }
 
-// OptionsOf lists the options of a kind of destination, its own ones first.
+// OptionsOf lists the options of a kind of destination, those specific to it first.
 func OptionsOf(scheme string, some func(*Option) bool) string {
 	var own, all []string
 	for _, o := range Options {
@@ -129,9 +129,9 @@ func OptionsOf(scheme string, some func(*Option) bool) string {
 	return fmt.Sprintf("Options of %s: %s", scheme, strings.Join(names, ", "))
 }
 
-// NameOf returns the name of an output: its destination with only those options that determine
-// where lines go. Directories in --spool and --crash-safe have that name, so all other options may
-// change from run to run.
+// NameOf returns the name of an output: its destination with only those options that identify the
+// output. Directories in --spool and --crash-safe have this name, so all other options may change
+// from run to run.
 func NameOf(at string, own params) string {
 	sep := "?"
 	for _, p := range own {

@@ -9,10 +9,10 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// pipeFlush is the --flush-interval where none is given.
+// pipeFlush is the default of --flush-interval.
 const pipeFlush = 100 * time.Millisecond
 
-// The kinds of destinations that options are for.
+// The kinds of destinations that options apply to.
 var (
 	files     = []string{"file"}
 	forwards  = []string{"forward", "forward+tls", "forward+unix"}
@@ -22,31 +22,30 @@ var (
 	syslogs   = []string{"syslog+tcp", "syslog+tls", "syslog+unix"}
 	encrypted = []string{"tls", "syslog+tls", "forward+tls", "loki+https", "otlps", "https"}
 	Remote    = slices.Concat(forwards, lokis, otlps, https, syslogs, []string{"tcp", "tls", "unix", "stdout", "stderr"})
-	ofLines   = slices.Concat(files, []string{"stdout", "stderr", "tcp", "tls", "unix"}, syslogs) // --encode decides
+	ofLines   = slices.Concat(files, []string{"stdout", "stderr", "tcp", "tls", "unix"}, syslogs) // their format is selected by --encode
 )
 
-// An Option is an entry of the table of options of outputs. It is set by a flag, for all outputs,
-// by the query of --to, for that output, and by a key of a configuration file.
+// An Option is an entry of the table of options of outputs. It is set for all outputs by a flag,
+// and for one output by the query of --to or by a key of a configuration file.
 type Option struct {
 	Name    string
-	Go      string       // the same option of the library
-	Usage   string       // of the flag; the value is in backquotes
+	Go      string       // name of the option in the library
+	Usage   string       // of the flag; the name of the value is in backquotes
 	Initial func() Value // returns the default value
 
-	Of          []string // the schemes of the destinations that have it; nil: all
-	Needs       []string // it has no effect without one of these options
-	NeedsOf     []string // destinations for which the need does not apply; nil: none
+	Of          []string // schemes of the destinations that have the option; nil: all
+	Needs       []string // the option has no effect without one of these
+	NeedsOf     []string // destinations to which Needs applies; nil: all
 	Words       []string // some values, for completion in shells
-	General     bool     // it is about lines, memory or delivery, and not about the destination
-	Undelivered bool     // it is about lines that the destination does not accept, so --dry-run ignores it
-	KeyOnly     bool     // there is no flag
-	Identifies  bool     // it distinguishes outputs at one address
-	Sensitive   bool     // its value may contain a secret, by mistake
-	OfFile      bool     // it names a file that is read: an error may be about the file, and not about the value
+	General     bool     // the option concerns lines, memory or delivery, not the destination
+	Undelivered bool     // the option concerns lines that the destination does not accept; --dry-run ignores it
+	KeyOnly     bool     // the option has no flag
+	Identifies  bool     // the option distinguishes outputs with the same address
+	Sensitive   bool     // the value may contain a secret by mistake
+	OfFile      bool     // the value is the name of a file that is read: an error may concern the file
 }
 
-// Options are all options, in the order of --help. None holds a secret: those are in
-// files.
+// Options are all options, in the order of --help. None contains a secret: secrets are in files.
 var Options = []*Option{
 	{Name: "encode", Go: "forebay.Encoder", General: true, Of: ofLines, Usage: "format of the delivered lines",
 		Initial: func() Value { return &Choice{Value: record.AsRaw.String(), Of: record.Encodings()} }},
@@ -187,10 +186,10 @@ var Options = []*Option{
 // httpAPIs are values of --api.
 var httpAPIs = []string{"ndjson", "array", "elasticsearch", "opensearch", "hec", "splunk", "victorialogs", "datadog"}
 
-// rotation are the options that begin new files.
+// rotation lists the options that cause rotation.
 var rotation = []string{"rotate-size", "rotate-every"}
 
-// OptionCalled returns the option of that name, nil if there is none.
+// OptionCalled returns the option with the given name, or nil if there is none.
 func OptionCalled(name string) *Option {
 	for _, o := range Options {
 		if o.Name == name {
@@ -213,7 +212,7 @@ func (o *Option) IsFor(scheme string) bool {
 	return o.Of == nil || slices.Contains(o.Of, scheme)
 }
 
-// Kinds names the destinations that the option is for.
+// Kinds returns the destinations that have the option, for messages.
 func (o *Option) Kinds() string {
 	var names []string
 	for _, scheme := range o.Of {
@@ -222,7 +221,7 @@ func (o *Option) Kinds() string {
 	return console.InWords(names, "and")
 }
 
-// Lacks returns the options of which one must be set together with o, or nil if one is set.
+// Lacks returns the options of which one must be set together with o, or nil if one of them is set.
 func (o *Option) Lacks(scheme string, has func(name string) bool) []string {
 	if o.NeedsOf != nil && !slices.Contains(o.NeedsOf, scheme) || slices.ContainsFunc(o.Needs, has) {
 		return nil
@@ -230,5 +229,5 @@ func (o *Option) Lacks(scheme string, has func(name string) bool) []string {
 	return o.Needs
 }
 
-// IsAlsoFor adds schemes to those that have the option.
+// IsAlsoFor adds schemes to the option.
 func (o *Option) IsAlsoFor(schemes ...string) { o.Of = append(slices.Clip(o.Of), schemes...) }

@@ -11,14 +11,14 @@ import (
 // hidden replaces a secret.
 const hidden = "(secret)"
 
-// Redact returns a destination fit to be shown: secrets are given in files, but
-// people also write them into URLs.
+// Redact returns a destination without secrets, for messages. Secrets must be in files, but some
+// users write them into addresses.
 func Redact(to string) string {
 	shown, _ := Redacted(to)
 	return shown
 }
 
-// Redacted is like redact, and also returns the hidden texts.
+// Redacted is like Redact, and also returns the texts that it replaced.
 func Redacted(to string) (shown string, hid []string) {
 	_, rest, found := strings.Cut(to, ":")
 	if !found {
@@ -27,7 +27,7 @@ func Redacted(to string) (shown string, hid []string) {
 	head := to[:len(to)-len(rest)]
 	rest, query, hasQuery := strings.Cut(rest, "?")
 	if !isPath(to) {
-		if strings.Contains(query, "@") { // see cutQuery
+		if strings.Contains(query, "@") { // see CutQuery
 			rest, query, hasQuery = to[len(head):], "", false
 		}
 		if at := strings.LastIndexByte(rest, '@'); at >= 0 {
@@ -63,8 +63,8 @@ func Redacted(to string) (shown string, hid []string) {
 	return head + rest + "?" + strings.Join(parts, "&"), hid
 }
 
-// redactParam is redact for a parameter of a query. Options and switches hold no secrets, others
-// may.
+// redactParam redacts one parameter of a query. Values of options and switches are not secret;
+// others may be.
 func redactParam(part string) string {
 	name, value, _ := strings.Cut(part, "=")
 	o := OptionCalled(name)
@@ -77,11 +77,11 @@ func redactParam(part string) string {
 	return name + "=" + hidden
 }
 
-// switchValues are values of options that are on or off.
+// switchValues are the values of switches.
 var switchValues = []string{"true", "false", "yes", "no", "on", "off"}
 
-// RedactError returns the text of an error about a destination, without what
-// redact hides of it.
+// RedactError returns the text of an error about a destination, without the texts that Redact
+// replaces in it.
 func RedactError(err error, to string) string {
 	text := err.Error()
 	shown, hid := Redacted(to)
@@ -96,8 +96,7 @@ var (
 	queryInText = lazy.Regexp(`[?&][^\s"?&=]+=[^\s"&]+`)
 )
 
-// RedactText is redact for a text that may contain destinations, such as the error of a wrong
-// command line.
+// RedactText redacts a text that may contain destinations, such as an error about the command line.
 func RedactText(text string) string {
 	text = userInText().ReplaceAllString(text, "//"+hidden+"@")
 	return queryInText().ReplaceAllStringFunc(text, func(p string) string {

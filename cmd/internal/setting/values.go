@@ -9,7 +9,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A Value is the value of an option. Every setting is also the value of a flag.
+// A Value is the value of an option. It can be used as the value of a flag.
 type Value interface {
 	String() string
 	Set(string) error
@@ -20,10 +20,10 @@ type Value interface {
 // name and type.
 type Values struct {
 	ByName map[string]Value
-	Given  map[string]bool // the options that were set
+	Given  map[string]bool // options that were set
 }
 
-// Set sets an option. A list gets one more member.
+// Set sets an option. For a list, it appends a member.
 func (s *Values) Set(name, text string) error {
 	s.Given[name] = true
 	return s.ByName[name].Set(text)
@@ -38,7 +38,7 @@ func (s Values) Clone() Values {
 	return c
 }
 
-// Text returns the value as it would be written.
+// Text returns the value in the form in which it is written on the command line.
 func (s Values) Text(name string) string { return s.ByName[name].String() }
 
 func (s Values) On(name string) bool     { return bool(*s.ByName[name].(*Toggle)) }

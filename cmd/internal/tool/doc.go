@@ -1,4 +1,4 @@
-// Package tool contains the commands beside the pipeline: spool, size, top and receive.
+// Package tool contains the commands that do not run a pipeline: spool, size, top and receive.
 //
 //	cmd.AddCommand(tool.NewSize(), tool.NewSpoolCmd())
 package tool

@@ -14,13 +14,13 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// measured is what can be read off a log.
+// measured is the result of reading a log.
 type measured struct {
 	File      string  `json:"file"`
 	Lines     uint64  `json:"lines"`
 	Bytes     int64   `json:"bytes"`
 	MeanBytes float64 `json:"mean_bytes"`
-	// Timed is how many lines have a time; the rates are 0 if it is 0.
+	// Timed is the number of lines with a time. If it is 0, the rates are 0.
 	Timed    uint64    `json:"timed_lines"`
 	MeanRate float64   `json:"mean_records_per_second"`
 	PeakRate float64   `json:"peak_records_per_second"` // of the busiest second
@@ -31,16 +31,16 @@ type measured struct {
 // Span is the time from the first line to the last.
 func (m *measured) Span() time.Duration { return m.Last.Sub(m.First) }
 
-// MaxSeconds bounds the memory for seconds that are still counted: a log that is
-// not in order, such as several merged into one, is counted right as long as its
-// lines are out of order by fewer seconds that occur.
+// MaxSeconds limits the number of seconds for which counts are kept in memory. A log whose lines
+// are not in order, such as several merged files, is counted correctly if its lines are out of
+// order by fewer distinct seconds.
 const MaxSeconds = 1 << 16
 
 // MeasureLog reads a log to its end.
 //
-// Lines without a time, such as those of a stack trace, count to the second of
-// the line before. Times without a year are in years that follow each other: a
-// log that goes from December to January has been written over New Year.
+// Lines without a time, such as those of a stack trace, belong to the second of the line before.
+// Times without a year are in consecutive years: a log that continues from December to January was
+// written over New Year.
 func MeasureLog(name string, r io.Reader) (*measured, error) {
 	in := bufio.NewReader(r)
 	if kind, with := compressed(in); kind != "" {
@@ -102,16 +102,16 @@ func MeasureLog(name string, r io.Reader) (*measured, error) {
 	m.MeanBytes = float64(m.Bytes) / float64(m.Lines)
 	if m.Timed > 0 {
 		m.PeakRate = float64(peak)
-		// The span begins and ends within a second that is counted whole.
+		// The span begins and ends within a second that is counted as a whole.
 		m.MeanRate = float64(m.Lines) / max(m.Span().Seconds(), 1)
 	}
 	return m, nil
 }
 
-// compressed returns how the input is compressed, if it is as a rotated file may be,
-// and what undoes that.
+// compressed returns the compression of the input, if it is one of rotated files, and the command
+// that decompresses it.
 func compressed(in *bufio.Reader) (kind, with string) {
-	head, _ := in.Peek(4) // an error comes again
+	head, _ := in.Peek(4) // Read returns the error again
 	switch {
 	case bytes.HasPrefix(head, []byte("\x1f\x8b")):
 		return "gzip", "zcat"
@@ -121,7 +121,7 @@ func compressed(in *bufio.Reader) (kind, with string) {
 	return "", ""
 }
 
-// yearless puts times without a year into years that follow each other.
+// yearless assigns consecutive years to times without a year.
 type yearless struct {
 	last  time.Time
 	years int
@@ -131,7 +131,7 @@ func (y *yearless) year(t time.Time) time.Time {
 	if t.Month() == time.January && y.last.Month() == time.December {
 		y.years++
 	} else if t.Month() == time.December && y.last.Month() == time.January && !y.last.IsZero() && y.years > 0 {
-		y.years-- // a line that is late
+		y.years-- // a line that arrived late
 	}
 	y.last = t
 	return t.AddDate(y.years, 0, 0)

@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// Action returns what decides about chunks; nil: all are taken.
+// Action returns the function that selects the treatment of chunks; nil: all are accepted.
 func (m *FaultInjection) Action() func(context.Context) listen.Action {
 	if m.Stall == (Stall{}) && m.Reset == 0 && m.Reject == 0 {
 		return nil
@@ -46,7 +46,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// A Share picks so many percent, evenly spread: tests are told which.
+// A Share selects a percentage of chunks, evenly spread.
 type Share struct {
 	Of float64
 
@@ -64,14 +64,14 @@ func (s *Share) Next() bool {
 	return true
 }
 
-// A FaultInjection is how receive misbehaves.
+// A FaultInjection contains the faults that receive injects.
 type FaultInjection struct {
 	Stall         Stall
 	Reset, Reject percent
 	slow          bytesPerSecond
 }
 
-// Stall is a flag: a duration, or forever.
+// Stall is a flag with a duration, or forever.
 type Stall struct {
 	D       time.Duration
 	Forever bool
@@ -94,7 +94,7 @@ func (s *Stall) Set(text string) (err error) {
 	return nil
 }
 
-// percent is a flag from 0 to 100.
+// percent is a flag with a number from 0 to 100.
 type percent float64
 
 func (p *percent) String() string { return strconv.FormatFloat(float64(*p), 'f', -1, 64) }
@@ -108,7 +108,7 @@ func (p *percent) Set(text string) error {
 	return nil
 }
 
-// bytesPerSecond is a flag.
+// bytesPerSecond is a flag with a rate.
 type bytesPerSecond int64
 
 func (b *bytesPerSecond) String() string { return units.FlagSize(int64(*b)) }

@@ -20,7 +20,7 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// closeTime is how long chunks that have come may take to be written and acknowledged.
+// closeTime is the maximum time for writing and acknowledging received chunks at the end.
 const closeTime = 10 * time.Second
 
 func runReceive(c *receiveConfig, stdout, stderr *os.File) error {
@@ -85,10 +85,10 @@ func runReceive(c *receiveConfig, stdout, stderr *os.File) error {
 	}
 	switch {
 	case errors.Is(failure, syscall.EPIPE):
-		return exit.Runtime(nil) // who reads has seen enough
-	case failure == process.ErrForced, failure == errNoTaker:
+		return exit.Runtime(nil) // the reader of the output has closed the pipe
+	case failure == process.ErrForced, failure == errOutputStalled:
 		return exit.Runtime(failure)
-	case failure != nil && c.fsync: // it names the file
+	case failure != nil && c.fsync: // the error names the file
 		return exit.Runtime(fmt.Errorf("--out: %s", strings.TrimPrefix(failure.Error(), "file: ")))
 	case failure != nil:
 		return exit.Runtime(fmt.Errorf("cannot write %s: %w", c.outName(), console.Unpathed(failure)))
@@ -106,10 +106,10 @@ func (c *receiveConfig) outName() string {
 	return "--out " + c.out
 }
 
-// errNoTaker ends receive when it waited for its output for long enough.
-var errNoTaker = errors.New("standard output is not being read: the last messages were not acknowledged")
+// errOutputStalled is the error if the output accepts no data for too long.
+var errOutputStalled = errors.New("standard output is not being read: the last messages were not acknowledged")
 
-// endReceiver closes the listeners. The error is the reason why messages that had arrived were not
+// endReceiver closes the listeners. The error is the reason why received messages were not
 // answered.
 func endReceiver(r *input.Receiver, ending *process.Signals, arrived <-chan os.Signal) error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
@@ -127,12 +127,12 @@ func endReceiver(r *input.Receiver, ending *process.Signals, arrived <-chan os.S
 			if ending.Second(sig) {
 				return process.ErrForced
 			}
-		case <-ctx.Done(): // the output hangs, or else they would be closed by now
+		case <-ctx.Done(): // the output hangs; otherwise the listeners would be closed by now
 			select {
 			case <-closed:
 				return nil
 			case <-time.After(time.Second):
-				return errNoTaker
+				return errOutputStalled
 			}
 		}
 	}

@@ -63,9 +63,8 @@ func (c *sizeConfig) add(cmd *cobra.Command) {
 	fs.StringVar(&c.measure, "measure", "", "measure --rate and --msg-size in `FILE`; -: standard input (default: none)")
 }
 
-// workload checks the flags and returns the load they describe, and what was
-// measured, if anything was. The rate is 0 if it was to be measured and the log
-// has none.
+// workload checks the flags, and returns the load that they describe and the measurement, if there
+// was one. The rate is 0 if it was to be measured and no line has a time.
 func (c *sizeConfig) workload(cmd *cobra.Command) (w slab.Workload, m *measured, err error) {
 	fs := cmd.Flags()
 	switch {
@@ -97,7 +96,7 @@ func (c *sizeConfig) workload(cmd *cobra.Command) (w slab.Workload, m *measured,
 	return w, m, nil
 }
 
-// plan asks slab.Plan or, if the number of slabs is given, slab.Absorb.
+// plan calls slab.Plan or, if the number of slabs is given, slab.Absorb.
 func (c *sizeConfig) plan(w slab.Workload) (s slab.Sizing, err error) {
 	if c.slabs.Value == 0 {
 		s, err = slab.Plan(w)
@@ -123,7 +122,7 @@ func (c *sizeConfig) plan(w slab.Workload) (s slab.Sizing, err error) {
 // sizeFlagNames replaces the fields of a Workload by the flags that set them.
 var sizeFlagNames = strings.NewReplacer("DrainBytesPerSecond", "--drain-rate", "set SlabBytes", "set --slab-size")
 
-// errNoRate is about --measure.
+// errNoRate is an error of --measure.
 var errNoRate = errors.New("no line has a recognized time, so the rate is unknown: add --rate")
 
 func NewSize() *cobra.Command {
@@ -155,11 +154,11 @@ begins, one slab is in flight and one is partly filled.`,
 	return cmd
 }
 
-// answer is what size prints.
+// answer is the output of size.
 type answer struct {
 	Measured *measured
 	Workload slab.Workload
-	Sizing   *slab.Sizing // nil: no rate
+	Sizing   *slab.Sizing // nil: the rate is unknown
 	Inverse  bool
 }
 
@@ -217,7 +216,7 @@ func (a *answer) printText(w io.Writer) error {
 	return t.Flush()
 }
 
-// stall is the stall that CatchUp is about.
+// stall is the stall to which CatchUp applies.
 func (a *answer) stall() time.Duration {
 	if a.Inverse {
 		return a.Sizing.Absorbs
@@ -267,7 +266,7 @@ func (a *answer) printJSON(w io.Writer) error {
 	}
 	out := struct {
 		Measured *measured `json:"measured,omitempty"`
-		Workload *workload `json:"workload"` // null: no rate is known
+		Workload *workload `json:"workload"` // null: the rate is unknown
 		Plan     *plan     `json:"plan"`
 	}{Measured: a.Measured}
 	if s := a.Sizing; s != nil {

@@ -20,7 +20,7 @@ import (
 // NewSpoolCmd returns forebay spool.
 func NewSpoolCmd() *cobra.Command { return NewSpool(OpenReplay) }
 
-// NewSpool returns forebay spool; replay opens the destination of spool replay.
+// NewSpool returns forebay spool. replay opens the destination of spool replay.
 func NewSpool(replay ReplayOpener) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "spool",
@@ -48,7 +48,7 @@ exclusive access to the spool, and skip the crash-safe slabs of a running progra
 	return cmd
 }
 
-// oneDir is the argument of all spool commands.
+// oneDir checks the argument of all spool commands.
 func oneDir(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return exit.Usage(fmt.Errorf("one spool directory is needed, got %d arguments", len(args)))
@@ -56,16 +56,16 @@ func oneDir(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// SpoolDir is a directory with segments of a spool, crash-safe slabs, input that was
-// read ahead, or several of these.
+// SpoolDir is a directory with segments of a spool, crash-safe slabs, input that was read ahead, or
+// several of these.
 type SpoolDir struct {
 	Dir                    string
 	Segments, slabs, input bool
 }
 
-// spoolDirs returns dir if records are kept in it, else those in it that keep any.
+// spoolDirs returns dir if it contains records, and otherwise those of its subdirectories that do.
 func spoolDirs(dir string) ([]SpoolDir, error) {
-	d, err := lookInto(dir)
+	d, err := inspect(dir)
 	if err != nil {
 		return nil, exit.Config(errors.New(console.PathFirst(err)))
 	}
@@ -82,7 +82,7 @@ func spoolDirs(dir string) ([]SpoolDir, error) {
 		if !e.IsDir() {
 			continue
 		}
-		d, err := lookInto(filepath.Join(dir, e.Name()))
+		d, err := inspect(filepath.Join(dir, e.Name()))
 		if err != nil {
 			return nil, exit.Config(errors.New(console.PathFirst(err)))
 		}
@@ -91,7 +91,7 @@ func spoolDirs(dir string) ([]SpoolDir, error) {
 		}
 		empty = empty || dest.IsSafeName(e.Name())
 	}
-	if d.input { // newer than what is in slabs
+	if d.input { // newer than the records in slabs
 		dirs = append(dirs, d)
 	}
 	if len(dirs) == 0 && !empty {
@@ -100,8 +100,8 @@ func spoolDirs(dir string) ([]SpoolDir, error) {
 	return dirs, nil
 }
 
-// lookInto finds out what is in dir.
-func lookInto(dir string) (SpoolDir, error) {
+// inspect determines the content of dir.
+func inspect(dir string) (SpoolDir, error) {
 	d := SpoolDir{Dir: dir}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -112,9 +112,9 @@ func lookInto(dir string) (SpoolDir, error) {
 		d.slabs = d.slabs || !e.IsDir() && crashfile.IsName(e.Name())
 		d.input = d.input || !e.IsDir() && readahead.IsFile(e.Name())
 	}
-	d.input = d.input && len(inputLeft(dir)) > 0
+	d.input = d.input && len(leftInput(dir)) > 0
 	return d, nil
 }
 
-// spoolText is the text of an error of package spool without its prefix.
+// spoolText returns the text of an error of package spool without its prefix.
 func spoolText(err error) string { return strings.TrimPrefix(err.Error(), "spool: ") }

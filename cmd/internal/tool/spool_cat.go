@@ -83,7 +83,7 @@ Damage is reported and skipped, and the exit code is 1.`,
 	return cmd
 }
 
-// catSegments prints the records of a spool. It returns how many files are damaged.
+// catSegments prints the records of a spool. It returns the number of damaged files.
 func catSegments(stderr io.Writer, dir string, forms *spool.Options, all bool, print func(batch.Codec, batch.Record) error) (damaged int, err error) {
 	for e, err := range spool.Scan(dir, forms) {
 		switch {
@@ -109,8 +109,7 @@ func catSegments(stderr io.Writer, dir string, forms *spool.Options, all bool, p
 	return damaged, nil
 }
 
-// catSlabs prints the records in crash-safe slabs. It returns how many files are
-// damaged.
+// catSlabs prints the records in crash-safe slabs. It returns the number of damaged files.
 func catSlabs(stderr io.Writer, d SpoolDir, forms *spool.Options, print func(batch.Codec, batch.Record) error) (damaged int, err error) {
 	if !d.slabs {
 		return 0, nil
@@ -138,7 +137,7 @@ func catSlabs(stderr io.Writer, d SpoolDir, forms *spool.Options, print func(bat
 	return damaged, nil
 }
 
-// outputError is nil when whoever reads the output has seen enough, as head does.
+// outputError returns nil if the reader of the output has closed the pipe, as head does.
 func outputError(err error) error {
 	if errors.Is(err, syscall.EPIPE) {
 		return nil

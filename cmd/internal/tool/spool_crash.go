@@ -17,10 +17,10 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// Crash-safe slabs are what forebay pipe --crash-safe, and programs that use
-// slab.CrashSafe, leave behind when they are killed.
+// Crash-safe slabs are left by forebay pipe --crash-safe, and by programs that use slab.CrashSafe,
+// when they are killed.
 
-// crashFiles lists those in dir.
+// crashFiles lists the crash-safe files in dir.
 func crashFiles(dir string) ([]crashfile.File, error) {
 	files, err := crashfile.List(dir)
 	if err != nil {
@@ -29,10 +29,10 @@ func crashFiles(dir string) ([]crashfile.File, error) {
 	return files, nil
 }
 
-// slabText is the text of an error of package slab without its prefix.
+// slabText returns the text of an error of package slab without its prefix.
 func slabText(err error) string { return strings.TrimPrefix(err.Error(), "slab: ") }
 
-// readCrash reads a file, with care if its process lives.
+// readCrash reads a file, which may belong to a running process.
 func readCrash(f *crashfile.File) (*crashfile.Image, error) {
 	if f.Alive {
 		return crashfile.ReadLive(f.Path)
@@ -60,7 +60,7 @@ func catCrash(f *crashfile.File, forms *spool.Options, print func(batch.Codec, b
 	for _, r := range im.Records {
 		if id, ok := streams[r.Stream]; ok {
 			r.Stream = id
-		} else if !im.Defined(r.Stream) { // it must not pass for another
+		} else if !im.Defined(r.Stream) { // the record must not be mistaken for one of another stream
 			r.Stream = forms.Streams.Stream([]byte(undefined))
 		}
 		if err := print(codec, r); err != nil {
@@ -70,14 +70,14 @@ func catCrash(f *crashfile.File, forms *spool.Options, print func(batch.Codec, b
 	return im.Damage() != "", nil
 }
 
-// undefined, as the definition of a stream, is one that no destination can read.
+// undefined is the definition of a stream that no destination can read.
 const undefined = "\xff"
 
-// outputDone is an error of the output rather than of the file.
+// outputDone is an error of the output, not of the file.
 type outputDone struct{ error }
 
-// replayCrash delivers what the dead processes have left in dir. Files of living
-// ones are left alone.
+// replayCrash delivers the records of dead processes in dir. It does not change files of running
+// processes.
 func replayCrash(ctx context.Context, w io.Writer, dir string, o *spool.Options, send Sender) error {
 	files, err := crashFiles(dir)
 	if err != nil {
@@ -114,7 +114,7 @@ func replayCrash(ctx context.Context, w io.Writer, dir string, o *spool.Options,
 	return bad
 }
 
-// purgeCrash deletes files of dead processes, or says which it would.
+// purgeCrash deletes files of dead processes or, without yes, lists them.
 func purgeCrash(w io.Writer, dir string, onlyAside, yes bool) (would uint64, err error) {
 	files, err := crashFiles(dir)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// storedForms returns the options that read every form this program can store,
-// without a destination.
+// storedForms returns options that can read every format that this program stores, without a
+// destination.
 func storedForms() (*spool.Options, error) {
 	streams := new(storedStreams)
 	codecs := map[string]batch.Codec{fluent.Codec().ContentType(): storedCodec{fluent.Codec(), fluent.Tags(), streams}}
@@ -37,23 +37,23 @@ func storedForms() (*spool.Options, error) {
 	}}, nil
 }
 
-// storedStreams gives out numbers for the streams of what is stored before it is
-// known what form that has: a tag, a label set.
+// storedStreams assigns numbers to the streams of stored records whose format is not known yet:
+// tags and label sets.
 type storedStreams struct {
-	to batch.Dictionary // gives them out instead, if not nil: where they go to
+	to batch.Dictionary // assigns the numbers instead, if not nil: the dictionary of the destination
 
 	mu   sync.Mutex
 	ids  map[string]uint32 // by definition
 	defs map[uint32]string // by number
 }
 
-// AppendStream appends the definition of a number.
+// AppendStream appends the definition of the stream with a number.
 func (s *storedStreams) AppendStream(dst []byte, id uint32) ([]byte, bool) {
 	def, ok := s.def(id)
 	return append(dst, def...), ok || id == 0
 }
 
-// Stream returns the number of a definition; 0 is that of an empty one.
+// Stream returns the number of a definition. The number of an empty definition is 0.
 func (s *storedStreams) Stream(def []byte) uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,14 +80,14 @@ func (s *storedStreams) def(id uint32) (string, bool) {
 	return def, ok
 }
 
-// storedCodec reads records whose streams have the numbers of from.
+// storedCodec reads records with the stream numbers of from.
 type storedCodec struct {
 	batch.Codec
-	own  batch.Dictionary // of Codec
+	own  batch.Dictionary // dictionary of Codec
 	from *storedStreams
 }
 
-// AppendJSON appends a record, with what its form says of its stream.
+// AppendJSON appends a record together with the definition of its stream.
 func (c storedCodec) AppendJSON(dst, rec []byte, m batch.Meta) []byte {
 	if def, ok := c.from.def(m.Stream); ok && def != "" {
 		m.Stream = c.own.Stream([]byte(def))

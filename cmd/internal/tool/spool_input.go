@@ -20,9 +20,9 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// inputLeft returns the files in dir with input that dead programs had read and not
-// accepted, and those that are damaged.
-func inputLeft(dir string) (left []readahead.Info) {
+// leftInput returns the files in dir with input that dead programs had read and not accepted,
+// including damaged ones.
+func leftInput(dir string) (left []readahead.Info) {
 	for _, in := range readahead.List(dir) {
 		if in.Aside || in.Err != nil || len(in.Pending) > 0 {
 			left = append(left, in)
@@ -31,7 +31,7 @@ func inputLeft(dir string) (left []readahead.Info) {
 	return left
 }
 
-// inputDamage says what is wrong with a file, "" for nothing.
+// inputDamage returns the damage of a file, or "" if there is none.
 func inputDamage(in *readahead.Info) string {
 	switch {
 	case in.Aside:
@@ -42,9 +42,9 @@ func inputDamage(in *readahead.Info) string {
 	return ""
 }
 
-// listInput adds the files in dir to out. It returns how many are damaged.
+// listInput adds the files in dir to out. It returns the number of damaged files.
 func listInput(dir string, out *SpoolListing) (damaged int) {
-	for _, in := range inputLeft(dir) {
+	for _, in := range leftInput(dir) {
 		f := spoolFile{Name: filepath.Base(in.Path), Kind: KindInput, Bytes: in.Bytes, Owner: "dead", PID: in.PID, Health: "ok"}
 		if !in.Created.IsZero() {
 			begun := in.Created.UTC()
@@ -65,7 +65,7 @@ func listInput(dir string, out *SpoolListing) (damaged int) {
 	return damaged
 }
 
-// countLines counts the lines of p, the beginning of one at its end included.
+// countLines counts the lines of p, including an incomplete one at the end.
 func countLines(p []byte) uint64 {
 	n := bytes.Count(p, []byte("\n"))
 	if len(p) > 0 && p[len(p)-1] != '\n' {
@@ -74,16 +74,16 @@ func countLines(p []byte) uint64 {
 	return uint64(n)
 }
 
-// catInput prints the lines that outputs have not accepted, one output after the other.
-// It returns how many files are damaged.
+// catInput prints the lines that outputs have not accepted, one output after another. It returns
+// the number of damaged files.
 func catInput(dir string, print func(batch.Codec, batch.Record) error) (damaged int, err error) {
-	for _, in := range inputLeft(dir) {
+	for _, in := range leftInput(dir) {
 		if inputDamage(&in) != "" {
 			damaged++
 		}
 		for _, name := range slices.Sorted(maps.Keys(in.Pending)) {
 			for line := range bytes.Lines(in.Pending[name]) {
-				if err := print(encode.RawCodec(), batch.Record{Data: withEnd(line)}); err != nil {
+				if err := print(encode.RawCodec(), batch.Record{Data: withNewline(line)}); err != nil {
 					return damaged, outputError(err)
 				}
 			}
@@ -92,8 +92,8 @@ func catInput(dir string, print func(batch.Codec, batch.Record) error) (damaged 
 	return damaged, nil
 }
 
-// withEnd returns a line with its end.
-func withEnd(line []byte) []byte {
+// withNewline returns a line with a newline.
+func withNewline(line []byte) []byte {
 	if line[len(line)-1] != '\n' {
 		line = append(slices.Clip(line), '\n')
 	}
@@ -103,7 +103,7 @@ func withEnd(line []byte) []byte {
 // replayInput delivers the lines that outputs of dead programs have not accepted.
 func replayInput(ctx context.Context, w io.Writer, dir string, o *spool.Options, send Sender) error {
 	var bad error
-	for _, in := range inputLeft(dir) {
+	for _, in := range leftInput(dir) {
 		if why := inputDamage(&in); why != "" {
 			if !in.Aside {
 				bad = exit.Runtime(fmt.Errorf("%s: %s", in.Path, why))
@@ -111,7 +111,7 @@ func replayInput(ctx context.Context, w io.Writer, dir string, o *spool.Options,
 			continue
 		}
 		f, err := readahead.Take(in.Path)
-		if err != nil { // a program has just begun to go on with it
+		if err != nil { // a program has just started to use it
 			bad = exit.Config(errors.New(console.Plain(err)))
 			continue
 		}
@@ -137,7 +137,7 @@ func replayInput(ctx context.Context, w io.Writer, dir string, o *spool.Options,
 	return bad
 }
 
-// replayLines delivers some lines of an output. It returns how many.
+// replayLines delivers some lines of an output, and returns their number.
 func replayLines(ctx context.Context, f *readahead.File, output int, codec batch.Codec, send Sender) (n int, err error) {
 	const most = 64 << 10
 	b := &batch.Batch{Codec: codec}
@@ -147,7 +147,7 @@ func replayLines(ctx context.Context, f *readahead.File, output int, codec batch
 			size -= len(line)
 			break
 		}
-		b.Append(withEnd(line), 0, batch.Meta{})
+		b.Append(withNewline(line), 0, batch.Meta{})
 		n++
 	}
 	if err := ctx.Err(); err != nil {
@@ -161,17 +161,17 @@ func replayLines(ctx context.Context, f *readahead.File, output int, codec batch
 	return n, f.Broken()
 }
 
-// purgeInput deletes files of dead programs, or says which it would.
+// purgeInput deletes files of dead programs or, without yes, lists them.
 func purgeInput(w io.Writer, dir string, onlyAside, yes bool) (would uint64, err error) {
 	var n, pending uint64
 	var size int64
-	for _, in := range inputLeft(dir) {
+	for _, in := range leftInput(dir) {
 		if onlyAside && !in.Aside {
 			continue
 		}
 		if yes {
 			if err := readahead.Purge(in.Path); errors.Is(err, mapped.ErrInUse) {
-				continue // a program has just begun to go on with it
+				continue // a program has just started to use it
 			} else if err != nil {
 				return 0, exit.Runtime(errors.New(console.Plain(err)))
 			}

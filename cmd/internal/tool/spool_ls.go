@@ -20,7 +20,7 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// SpoolListing is what spool ls and spool verify print of one directory.
+// SpoolListing is the output of spool ls and spool verify for one directory.
 type SpoolListing struct {
 	Dir     string      `json:"dir"`
 	Acked   uint64      `json:"acked_batch"`
@@ -29,12 +29,12 @@ type SpoolListing struct {
 	Files   []spoolFile `json:"files"`
 }
 
-// spoolFile is one file of a spoolListing.
+// spoolFile is one file of a SpoolListing.
 type spoolFile struct {
 	Name        string     `json:"file"`
 	Kind        string     `json:"kind"`
 	Owner       string     `json:"owner,omitempty"` // of slabs: alive or dead
-	PID         uint32     `json:"pid,omitempty"`   // its number, for people: another process may have it now
+	PID         uint32     `json:"pid,omitempty"`   // its id, for display only: another process may have the id now
 	ContentType string     `json:"content_type,omitempty"`
 	Begun       *time.Time `json:"begun,omitempty"`
 	Bytes       int64      `json:"bytes"`
@@ -44,15 +44,15 @@ type spoolFile struct {
 	Health      string     `json:"health"`
 }
 
-// The kinds of files.
+// Kinds of files.
 const (
 	kindSegment = "segment"
 	KindSlabs   = "crash-safe slabs"
 	KindInput   = "input read ahead"
 )
 
-// ListDir lists one directory, and with verify reads every byte of the segments in it.
-// It returns how many files are damaged.
+// ListDir lists one directory, and with verify reads every byte of the segments in it. It returns
+// the number of damaged files.
 func ListDir(d SpoolDir, verify bool) (out SpoolListing, damaged int, err error) {
 	out = SpoolListing{Dir: d.Dir, Files: []spoolFile{}}
 	if d.Segments {
@@ -106,7 +106,7 @@ func listSpool(dir string, verify bool) (*spool.Listing, SpoolListing, error) {
 	return l, out, nil
 }
 
-// health says how a file is.
+// health returns the health of a segment.
 func health(f *spool.SegmentInfo) string {
 	switch {
 	case f.Aside:
@@ -170,7 +170,7 @@ func printSpoolJSON(w io.Writer, v any) error {
 	return runtimeErrorIf(enc.Encode(v))
 }
 
-// runtimeErrorIf is runtimeError for an error that may be nil.
+// runtimeErrorIf returns exit.Runtime of err, or nil if err is nil.
 func runtimeErrorIf(err error) error {
 	if err == nil {
 		return nil
@@ -210,7 +210,7 @@ func printSpools(w io.Writer, all []SpoolListing, now time.Time) error {
 	return runtimeErrorIf(err)
 }
 
-// owner is the owner with the number of the process, if that lives.
+// owner returns the owner, with the id of the process if it is alive.
 func (f *spoolFile) owner() string {
 	if f.Owner == "alive" && f.PID != 0 {
 		return fmt.Sprintf("alive (pid %d)", f.PID)

@@ -64,7 +64,7 @@ slabs of a running program are kept.`,
 	return cmd
 }
 
-// purgeSegments deletes the segments of a spool, or says which it would.
+// purgeSegments deletes the segments of a spool or, without yes, lists them.
 func purgeSegments(w io.Writer, dir string, onlyAside, yes bool) (would uint64, err error) {
 	l, _, err := listSpool(dir, false)
 	if err != nil {

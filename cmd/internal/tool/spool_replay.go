@@ -21,22 +21,22 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// A ReplayTarget is where spool replay delivers to.
+// A ReplayTarget is the destination of spool replay.
 type ReplayTarget struct {
 	Send    Sender
-	codec   batch.Codec      // of the form it takes as it is stored; nil: see send
-	streams batch.Dictionary // of the streams of that form
+	codec   batch.Codec      // codec of the format that it accepts unchanged; nil: see send
+	streams batch.Dictionary // dictionary of the streams in that format
 	Close   func() error
 }
 
-// A Sender sends batches and returns what became of them.
+// A Sender sends batches and returns their outcomes.
 type Sender func(context.Context, *batch.Batch) batch.Outcome
 
-// A ReplayOpener opens what --to of spool replay names.
+// A ReplayOpener opens the destination of spool replay.
 type ReplayOpener func(c *dest.Spec, dests []dest.Destination) (*ReplayTarget, error)
 
-// OpenReplay opens any destination of forebay pipe. Records that are stored in
-// another form than it wants go there as --fallback sends them.
+// OpenReplay opens any destination of forebay pipe. Records in another format than that of the
+// destination are converted as by --fallback.
 func OpenReplay(c *dest.Spec, dests []dest.Destination) (*ReplayTarget, error) {
 	t, err := dest.OpenAt(dests, "--to", c)
 	if err != nil {
@@ -45,18 +45,18 @@ func OpenReplay(c *dest.Spec, dests []dest.Destination) (*ReplayTarget, error) {
 	r := &replaySink{lines: t.NewEncoder == nil, dest: dest.NewFallback(setting.Redact(c.Name), t, record.Parser{})}
 	out := &ReplayTarget{Send: r.send, Close: func() error { return r.dest.CloseDest(context.Background()) }}
 	if dict := t.Dictionary(); dict != nil {
-		// Records in its own form go there as they are: their streams, which
-		// the spool knows by name, get the numbers they have there.
+		// Records in the format of the destination are sent unchanged. Their streams, which the
+		// spool stores by definition, get the numbers of the destination.
 		r.codec, out.codec, out.streams = t.Codec, t.Codec, dict
 	}
 	return out, nil
 }
 
-// A replaySink gives batches to a destination as they are, if it can take them,
-// and otherwise in the form it wants.
+// A replaySink sends batches to a destination, unchanged if possible and otherwise converted to its
+// format.
 type replaySink struct {
-	codec batch.Codec // of the form it takes as it is; nil: none
-	lines bool        // it takes lines of any kind
+	codec batch.Codec // codec of the format that it accepts unchanged; nil: none
+	lines bool        // it accepts lines of any format
 	dest  *dest.Fallback
 }
 
@@ -99,7 +99,7 @@ Exit codes:
 			}
 			c, err := given.Output(dests, "--to", to, dest.OwnOption)
 			if err == nil {
-				err = given.Unheeded()
+				err = given.Unused()
 			}
 			if err != nil {
 				return err
@@ -118,13 +118,13 @@ Exit codes:
 			return errors.Join(err, runtimeErrorIf(target.Close()))
 		},
 	}
-	cmd.Flags().SortFlags = false // --to first
+	cmd.Flags().SortFlags = false // --to is listed first
 	cmd.Flags().StringVar(&to, "to", "", "destination `DEST`, see above (required)")
 	given.AddFlags(cmd, dest.OwnOption)
 	return cmd
 }
 
-// replayAll replays one spool after the other.
+// replayAll replays spools one after another.
 func replayAll(ctx context.Context, cmd *cobra.Command, dirs []SpoolDir, target *ReplayTarget) error {
 	o, err := storedForms()
 	if err != nil {
@@ -144,14 +144,14 @@ func replayAll(ctx context.Context, cmd *cobra.Command, dirs []SpoolDir, target 
 	unnamed := 0
 	send := func(ctx context.Context, b *batch.Batch) batch.Outcome {
 		o := target.Send(ctx, b)
-		if o.Open.Empty() && o.Refused.Empty() { // the rest was taken: it must not go again
+		if o.Open.Empty() && o.Refused.Empty() { // the rest was accepted and must not be sent again
 			unnamed += o.Unnamed
 			o.Unnamed = 0
 		}
 		return o
 	}
 	for _, d := range dirs {
-		if d.Segments { // what is in them is older than what is in slabs
+		if d.Segments { // segments contain older records than slabs
 			if err := replaySegments(ctx, cmd, d.Dir, o, send); err != nil {
 				return err
 			}
@@ -193,7 +193,7 @@ func replaySegments(ctx context.Context, cmd *cobra.Command, dir string, o *spoo
 	if cerr := s.Close(); err == nil && cerr != nil {
 		err = cerr
 	}
-	mu.Lock() // Close has waited for OnEvent, within reason
+	mu.Lock() // Close has waited for OnEvent, up to a limit
 	for _, text := range damage {
 		fmt.Fprintf(cmd.ErrOrStderr(), "forebay: %s: %s\n", dir, text)
 	}
@@ -208,7 +208,7 @@ func replaySegments(ctx context.Context, cmd *cobra.Command, dir string, o *spoo
 	if err != nil {
 		return exit.With(exit.KeptCode, errors.New(spoolText(err)))
 	}
-	if st.Damages > 0 { // each of them was told
+	if st.Damages > 0 { // each damage was reported
 		return exit.Runtime(fmt.Errorf("%s: the spool is damaged: some records could not be delivered", dir))
 	}
 	return nil

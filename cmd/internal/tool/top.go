@@ -26,13 +26,13 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// onceBetween is how long --once waits between the two looks that make a rate.
+// onceBetween is the time between the two states from which --once computes rates.
 const onceBetween = 250 * time.Millisecond
 
-// plainWidth is how wide a snapshot is.
+// plainWidth is the width of a snapshot in columns.
 const plainWidth = 80
 
-// topConfig is what the flags of top say.
+// topConfig contains the flags of top.
 type topConfig struct {
 	every  setting.Duration
 	once   bool
@@ -103,14 +103,14 @@ Exit codes:
 	return cmd
 }
 
-// run shows the one that is called which.
+// run shows the program with the given name, process id or socket.
 func (c *topConfig) run(which string, stdin, stdout, stderr *os.File) error {
 	if !control.Supported {
 		return exit.Runtime(errors.New("forebay top needs unix sockets in a private directory, which this system does not have"))
 	}
 	signals := make(chan os.Signal, 4)
 	process.Notify(signals)
-	process.NotifyReopen(signals) // here it ends the program: the terminal is gone, or is to be as it was
+	process.NotifyReopen(signals) // SIGHUP ends top: the terminal is closed, or must be restored
 	defer signal.Stop(signals)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -155,7 +155,7 @@ func (c *topConfig) live(ctx context.Context, h *top.History, look func(context.
 	resized := make(chan os.Signal, 1)
 	process.NotifyResize(resized)
 	defer signal.Stop(resized)
-	keys, restore := typing(stdin)
+	keys, restore := readKeys(stdin)
 	defer restore()
 	scr := top.Screen{
 		W: stdout, Keys: keys, Resized: resized, Style: style,
@@ -177,8 +177,8 @@ func (c *topConfig) live(ctx context.Context, h *top.History, look func(context.
 	return writeError(printLines(stdout, append(last, "", fmt.Sprintf("forebay: %s (pid %d) has ended; this is its last state", s.Name, s.PID))))
 }
 
-// typing returns what is typed, key by key, and what makes the terminal as it was.
-func typing(stdin *os.File) (keys <-chan []byte, restore func()) {
+// readKeys returns a channel of keys, and a function that restores the terminal.
+func readKeys(stdin *os.File) (keys <-chan []byte, restore func()) {
 	if !console.IsTerminal(stdin) {
 		return nil, func() {}
 	}
@@ -204,15 +204,15 @@ func typing(stdin *os.File) (keys <-chan []byte, restore func()) {
 	return typed, func() { _ = term.Restore(fd, before) }
 }
 
-// find returns the socket of the one that is called which. If several are, who sits at
-// the terminal chooses; an empty path is no choice.
+// find returns the socket of the program with the given name, process id or socket. If several
+// match, the user at the terminal selects one; an empty path means that none was selected.
 func (c *topConfig) find(ctx context.Context, which string, ask bool, stdin, stderr *os.File) (path string, err error) {
 	if strings.ContainsRune(which, os.PathSeparator) {
 		return which, nil
 	}
 	found, failed := control.Find(ctx)
 	if which != "" {
-		found = called(found, which)
+		found = matching(found, which)
 	}
 	if len(found) == 0 && which != "" {
 		here := "." + string(os.PathSeparator) + which
@@ -235,7 +235,7 @@ func (c *topConfig) find(ctx context.Context, which string, ask bool, stdin, std
 	for {
 		fmt.Fprintf(stderr, "Which one? 1 to %d: ", len(found))
 		answers := make(chan string, 1)
-		go func() { // until there is an answer, or the process ends
+		go func() { // runs until there is an answer or the process ends
 			line, err := in.ReadString('\n')
 			if line = strings.TrimSpace(line); err != nil && line == "" {
 				line = "q"
@@ -257,8 +257,8 @@ func (c *topConfig) find(ctx context.Context, which string, ask bool, stdin, std
 	}
 }
 
-// called returns those whose process or name is which.
-func called(found []control.Running, which string) (those []control.Running) {
+// matching returns the programs whose process id or name is which.
+func matching(found []control.Running, which string) (those []control.Running) {
 	for _, r := range found {
 		if strconv.Itoa(r.State.PID) == which {
 			return []control.Running{r}
@@ -277,7 +277,7 @@ func named(which string) string {
 	return " by the name " + which
 }
 
-// listOf has a line for each of them.
+// listOf formats programs, one per line.
 func listOf(found []control.Running) (lines []string) {
 	for _, r := range found {
 		s := r.State
@@ -290,7 +290,7 @@ func listOf(found []control.Running) (lines []string) {
 	return lines
 }
 
-// notFound says that there is nothing to look at, and why that may be.
+// notFound returns the error for a program that was not found, with possible reasons.
 func notFound(which string, failed []error) error {
 	text := fmt.Sprintf("no running forebay%s was found: there is no socket in %s", named(which), strings.Join(control.Places(), ", "))
 	for _, err := range failed {
@@ -303,7 +303,7 @@ func notFound(which string, failed []error) error {
 	return errors.New(text + "\nOnly root sees processes of other users. For a process that was started with --control PATH, give PATH.")
 }
 
-// failed is an error of the first look at a socket.
+// failed returns the error for a socket that cannot be read.
 func (c *topConfig) failed(path string, err error) error {
 	if control.Ended(err) {
 		return exit.Runtime(fmt.Errorf("%s: no forebay listens there", path))
@@ -311,8 +311,8 @@ func (c *topConfig) failed(path string, err error) error {
 	return exit.Runtime(fmt.Errorf("%s: %w", path, console.BareNet(err)))
 }
 
-// onlyASCII reports whether the locale says that the terminal knows nothing else. One
-// that is not set says nothing.
+// onlyASCII reports whether the locale limits the terminal to ASCII. It returns false if no locale
+// is set.
 func onlyASCII() bool {
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
 		if locale := strings.ToLower(os.Getenv(name)); locale != "" {
@@ -327,7 +327,7 @@ func printLines(w io.Writer, lines []string) error {
 	return err
 }
 
-// writeError is err of a write to standard output.
+// writeError converts an error of a write to standard output.
 func writeError(err error) error {
 	if err == nil {
 		return nil
@@ -335,7 +335,7 @@ func writeError(err error) error {
 	return (&console.Answers{Err: err}).Failure()
 }
 
-// wait waits, or until ctx is done.
+// wait waits for d, or until ctx is done.
 func wait(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
