@@ -8,19 +8,17 @@ import (
 	"time"
 )
 
-// Some servers close the connection after one message: npm's and fluentd's with
-// keepalive off. If they begin with a HELO it says so; then a session takes one batch,
-// and each of its messages has a connection of its own. Without HELO and without
-// acknowledgements nothing tells that the server has closed until a later message is
-// lost. So the first message of such a connection is on trial: what comes next waits
-// for a moment, to see whether the connection ends.
+// Some servers close the connection after one message: npm's server, and fluentd with keepalive
+// off. A HELO announces this; then a session sends one batch, and opens a separate connection for
+// each message. Without HELO and without acknowledgements the client notices the closed connection
+// only when a later message is lost. Therefore such a connection is probed: after its first
+// message the session waits for a moment to see whether the server closes the connection.
 //
-// Without acknowledgements the end of a connection says the same however it comes:
-// fluentd closes with RST, others with FIN. What was written before it counts as
-// delivered, what could not be written whole does not.
+// Without acknowledgements, a FIN and an RST have the same meaning: fluentd closes with RST, other
+// servers with FIN. Messages that were written completely before count as delivered.
 
-// sendAlone sends the frames of j one after the other, each over a connection of its
-// own, unless one survives its trial.
+// sendAlone sends the frames of j sequentially, each over a separate connection, until a connection
+// survives its probe. The remaining frames are then sent over that connection.
 func (s *session) sendAlone(j *job, ph phase) {
 	frames := j.lay.frames
 	for i := range frames {
@@ -36,7 +34,7 @@ func (s *session) sendAlone(j *job, ph phase) {
 			return
 		}
 		if frames[i].acked = true; !s.c.c.NoAck {
-			s.c.roster.took(s.conn.index, frames[i].bytes)
+			s.c.roster.accepted(s.conn.index, frames[i].bytes)
 		}
 		if lives {
 			s.serve()
@@ -44,7 +42,7 @@ func (s *session) sendAlone(j *job, ph phase) {
 				s.answer(j)
 				return
 			}
-			s.register(j, i+1) // it has only begun to serve
+			s.register(j, i+1) // cannot fail: the session is in phase serving
 			s.write(j, i+1)
 			return
 		}
@@ -54,7 +52,7 @@ func (s *session) sendAlone(j *job, ph phase) {
 	s.answer(j)
 }
 
-// reconnect replaces the connection by a new one.
+// reconnect replaces the connection.
 func (s *session) reconnect() error {
 	s.conn.close()
 	nc, err := s.c.connect(s.l.Context())
@@ -70,18 +68,18 @@ func (s *session) reconnect() error {
 	return nil
 }
 
-// exchange sends one frame of j and waits for what becomes of it. It reports whether
-// the connection can be used further. An error means that the frame was not taken.
+// exchange sends one frame of j and waits for its outcome. lives reports whether the connection can
+// be used further. An error means that the frame was not accepted.
 func (s *session) exchange(j *job, i int, ph phase) (lives bool, err error) {
 	c, f, noAck := s.conn, &j.lay.frames[i], s.c.c.NoAck
 	wait := s.c.c.AckTimeout
-	if ph == trying {
-		wait = s.c.roster.trial(c.index, c.dialled)
+	if ph == probing {
+		wait = s.c.roster.probeTime(c.index, c.dialled)
 	}
 	failed := s.put(j, i, i+1)
 	until := time.Now().Add(wait)
 	if failed != nil {
-		until = lastWords(failed)
+		until = readDeadlineAfter(failed)
 	}
 	c.readUntil(until)
 	acked := false
@@ -114,11 +112,11 @@ func (s *session) exchange(j *job, i int, ph phase) (lives bool, err error) {
 		case ctx.Err() != nil:
 			return false, context.Cause(ctx)
 		case noAck && late:
-			return ph == trying, nil
+			return ph == probing, nil
 		case late:
 			return false, noAckWithin(wait)
 		case noAck && isGone(err):
-			if ph == trying { // else it has said that it takes one message
+			if ph == probing { // in phase oneBatch the server has announced it
 				s.hungUp()
 			}
 			return false, nil
@@ -127,7 +125,7 @@ func (s *session) exchange(j *job, i int, ph phase) (lives bool, err error) {
 	}
 }
 
-// put writes frames of j, and counts.
+// put writes frames of j and updates the counters.
 func (s *session) put(j *job, from, to int) error {
 	n, err := s.conn.write(s.c.framer, j, from, to, s.c.c.WriteTimeout)
 	s.c.counts.add(func(st *Stats) {
@@ -139,8 +137,8 @@ func (s *session) put(j *job, from, to int) error {
 	return err
 }
 
-// lose ends the session, whose connection has ended because of err. jobs are those
-// without an answer; acked: the server has taken something.
+// lose ends the session after its connection has ended because of err. jobs are the batches without
+// an answer; acked reports whether the server has acknowledged anything.
 func (s *session) lose(err error, jobs []*job, acked bool) {
 	if s.l.Context().Err() == nil {
 		s.judge(err, jobs, acked)
@@ -148,7 +146,7 @@ func (s *session) lose(err error, jobs []*job, acked bool) {
 	s.fail(s.conn.lost(err, acked), jobs)
 }
 
-// fail ends the session because of err.
+// fail ends the session with err.
 func (s *session) fail(err error, jobs []*job) {
 	s.enter(over)
 	if ctx := s.l.Context(); ctx.Err() != nil {
@@ -165,14 +163,13 @@ func (s *session) fail(err error, jobs []*job) {
 	s.end(err)
 }
 
-// judge notes what the end of a connection says about its server. jobs are those without
-// an answer; acked: something was acknowledged.
+// judge updates the health of the server after its connection has ended, with the arguments of lose.
 func (s *session) judge(err error, jobs []*job, acked bool) {
 	i, r := s.conn.index, s.c.roster
 	if len(jobs) > 0 && !s.c.c.NoAck {
 		for k := range jobs[0].lay.frames {
 			if f := &jobs[0].lay.frames[k]; !f.acked {
-				r.diedAt(i, f.bytes, f.to-f.from == 1, errors.Is(err, errNoAck))
+				r.endedAt(i, f.bytes, f.to-f.from == 1, errors.Is(err, errNoAck))
 				break
 			}
 		}

@@ -153,7 +153,7 @@ func TestOneMessageThatIsCut(t *testing.T) {
 	}
 }
 
-// A server without acknowledgements that keeps connections has one, after a trial of
+// A server without acknowledgements that keeps connections has one, after the probe time of
 // its first message, whether that is all of a batch or not.
 func TestTrial(t *testing.T) {
 	for _, tags := range [][]string{nil, {"x", "y", "z"}} {
@@ -165,7 +165,7 @@ func TestTrial(t *testing.T) {
 			for i := range 10 {
 				sendOK(t, s, numbers(t, 10*i, 10*i+10, tags...))
 			}
-			if took := time.Since(began); took != trialMin || f.Conns() != 1 {
+			if took := time.Since(began); took != probeMin || f.Conns() != 1 {
 				t.Errorf("%s, %d connections", took, f.Conns())
 			}
 			s.close()
@@ -177,23 +177,23 @@ func TestTrial(t *testing.T) {
 	}
 }
 
-// A server that ends connections later than a trial is given more time, up to a bound.
+// A server that ends connections later than the probe time is given more time, up to a bound.
 func TestTrialsBecomeLonger(t *testing.T) {
 	r := newRoster(make([]*server, 1))
 	last := time.Duration(0)
 	for range 10 {
-		d := r.trial(0, 10*time.Millisecond)
-		if d < last || d > trialMax {
+		d := r.probeTime(0, 10*time.Millisecond)
+		if d < last || d > probeMax {
 			t.Errorf("%s after %s", d, last)
 		}
 		last = d
 		r.ended(0, time.Second)
 	}
-	if last != trialMax {
+	if last != probeMax {
 		t.Errorf("at last %s", last)
 	}
 	r.ended(0, time.Hour) // it keeps connections after all
-	if d := r.trial(0, 0); d != trialMin {
+	if d := r.probeTime(0, 0); d != probeMin {
 		t.Errorf("%s after an hour", d)
 	}
 
@@ -214,8 +214,8 @@ func TestTrialsBecomeLonger(t *testing.T) {
 		if got := r.get("forebay"); len(got) != 20 {
 			t.Errorf("%v", got)
 		}
-		if d := s.roster.trial(0, 0); d < 200*time.Millisecond {
-			t.Errorf("a trial is %s", d)
+		if d := s.roster.probeTime(0, 0); d < 200*time.Millisecond {
+			t.Errorf("the probe time is %s", d)
 		}
 		s.close()
 	})

@@ -111,12 +111,12 @@ func (s *valuer) named(dst []byte, name string, attrs []slog.Attr) ([]byte, int)
 		s.groups = s.groups[:len(s.groups)-1]
 	}
 	if n == 0 {
-		return dst[:at], 0 // none of them is shown
+		return dst[:at], 0 // all attributes were omitted
 	}
 	return msgpack.CloseMap(dst, head, n), 1
 }
 
-// appenderOf returns v as an AttrAppender, also if it is an error.
+// appenderOf returns v as an AttrAppender, even if v is also an error.
 func appenderOf(v slog.Value) (values.AttrAppender, bool) {
 	if v.Kind() != slog.KindAny {
 		return nil, false

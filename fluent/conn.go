@@ -17,18 +17,18 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// A conn is one connection to a server, greeted and ready for messages.
+// A conn is a connection to a server after the handshake.
 type conn struct {
 	nc        net.Conn
-	raw       net.Conn // below TLS
-	label     string   // of the server
-	index     int      // of the server
+	raw       net.Conn // under the TLS layer
+	label     string   // name of the server in messages
+	index     int      // index of the server
 	keepalive bool     // false: the server closes after one message
 	vectors   bool     // writev works
-	in        []byte   // what was read and not used
+	in        []byte   // unparsed input
 	opened    time.Time
-	dialled   time.Duration // it took so long to connect
-	of        *resolved     // whose secrets no error shows
+	dialled   time.Duration // time to connect
+	of        *resolved     // configuration; its secrets are removed from errors
 	cut       atomic.Bool   // interrupt was called
 }
 
@@ -43,7 +43,7 @@ func (c *Driver) dial(ctx context.Context, index int) (_ *conn, err error) {
 	}
 	dctx, cancel := context.WithTimeoutCause(ctx, c.c.DialTimeout, fmt.Errorf("no connection within %s", c.c.DialTimeout))
 	defer cancel()
-	nc, err := heed(dctx, func() (net.Conn, error) { return c.c.Dial(dctx, srv.network, srv.address) })
+	nc, err := dialContext(dctx, func() (net.Conn, error) { return c.c.Dial(dctx, srv.network, srv.address) })
 	if err != nil {
 		return fail("connect to", cause(dctx, err))
 	}
@@ -86,7 +86,7 @@ func (c *Driver) dial(ctx context.Context, index int) (_ *conn, err error) {
 	cn.in = h.in
 	stopped := stop()
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		<-hctx.Done() // its deadline is the same
+		<-hctx.Done() // the context has the same deadline
 	}
 	if err != nil {
 		return fail("authenticate with", cause(hctx, err))
@@ -98,8 +98,8 @@ func (c *Driver) dial(ctx context.Context, index int) (_ *conn, err error) {
 	return cn, nil
 }
 
-// heed is dial, but returns when ctx ends even if dial, a Config.Dial, heeds no context.
-func heed(ctx context.Context, dial func() (net.Conn, error)) (net.Conn, error) {
+// dialContext calls dial and returns when ctx ends, even if dial, a Config.Dial, ignores its context.
+func dialContext(ctx context.Context, dial func() (net.Conn, error)) (net.Conn, error) {
 	type result struct {
 		nc  net.Conn
 		err error
@@ -115,7 +115,7 @@ func heed(ctx context.Context, dial func() (net.Conn, error)) (net.Conn, error) 
 	case <-ctx.Done():
 	}
 	select {
-	case r := <-ch: // it has heeded
+	case r := <-ch: // dial has returned in the meantime
 		return r.nc, r.err
 	default:
 	}
@@ -127,7 +127,7 @@ func heed(ctx context.Context, dial func() (net.Conn, error)) (net.Conn, error) 
 	return nil, ctx.Err()
 }
 
-// cause returns why ctx ended, if that is why err came.
+// cause returns the cause of ctx if err is a consequence of its end, otherwise err.
 func cause(ctx context.Context, err error) error {
 	if ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, os.ErrDeadlineExceeded)) {
 		return context.Cause(ctx)
@@ -135,33 +135,33 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// isRefusal reports whether only another configuration will help.
+// isRefusal reports whether err can only be fixed by another configuration.
 func isRefusal(err error) bool {
 	var cert *tls.CertificateVerificationError
 	var op *net.OpError
 	return errors.As(err, &cert) || errors.As(err, &op) && op.Op == "remote error"
 }
 
-// isGone reports whether err says that the other side closed the connection.
+// isGone reports whether err means that the peer closed the connection.
 func isGone(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe)
 }
 
-// isMute reports whether err says that the server hangs.
+// isMute reports whether err means that the server does not respond.
 func isMute(err error) bool {
 	return errors.Is(err, errNoAck) || errors.Is(err, errUnread) || errors.Is(err, errNoBeat)
 }
 
-// interrupt makes what is waiting for the connection, and what will, fail at once.
+// interrupt makes all current and later operations on the connection fail immediately.
 func (c *conn) interrupt() {
 	c.cut.Store(true)
 	if c.nc.SetDeadline(time.Unix(1, 0)) != nil {
-		c.raw.Close() // it knows no deadlines
+		c.raw.Close() // it does not support deadlines
 	}
 }
 
-// readUntil bounds reading; the zero time means no bound.
+// readUntil sets the deadline for reads; the zero time means none.
 func (c *conn) readUntil(t time.Time) {
 	c.nc.SetReadDeadline(t)
 	if c.cut.Load() {
@@ -169,7 +169,7 @@ func (c *conn) readUntil(t time.Time) {
 	}
 }
 
-// writeUntil bounds writing.
+// writeUntil sets the deadline for writes.
 func (c *conn) writeUntil(t time.Time) {
 	c.nc.SetWriteDeadline(t)
 	if c.cut.Load() {
@@ -177,19 +177,18 @@ func (c *conn) writeUntil(t time.Time) {
 	}
 }
 
-// farewell is how long TLS may take to say goodbye to a peer that does not read.
-const farewell = 200 * time.Millisecond
+// tlsCloseTimeout is how long closing TLS may wait for a peer that does not read.
+const tlsCloseTimeout = 200 * time.Millisecond
 
 func (c *conn) close() {
 	if c.nc != c.raw {
-		t := time.AfterFunc(farewell, func() { c.raw.Close() })
+		t := time.AfterFunc(tlsCloseTimeout, func() { c.raw.Close() })
 		defer t.Stop()
 	}
 	c.nc.Close()
 }
 
-// write writes the frames of j from the given one up to, but not including, to. It
-// returns how many bytes were written.
+// write writes the frames of j with indexes in [from, to), and returns the number of bytes written.
 func (c *conn) write(w *framer, j *job, from, to int, timeout time.Duration) (int64, error) {
 	c.writeUntil(time.Now().Add(timeout))
 	var n int64
@@ -207,7 +206,7 @@ func (c *conn) write(w *framer, j *job, from, to int, timeout time.Duration) (in
 	return n, err
 }
 
-// writeVectors writes frames from where their records lie.
+// writeVectors writes frames without copying their records.
 func (c *conn) writeVectors(w *framer, j *job, from, to int) (int64, error) {
 	frames := j.lay.frames[from:to]
 	size := 0
@@ -216,7 +215,7 @@ func (c *conn) writeVectors(w *framer, j *job, from, to int) (int64, error) {
 	}
 	lent, _ := scratch.Get(size)
 	defer scratch.Put(lent)
-	buf := lent[:0] // has room for all of it: it must not move
+	buf := lent[:0] // large enough for all heads and tails: j.vec refers to it
 	j.vec = j.vec[:0]
 	add := func(p []byte) { j.vec = append(j.vec, p) }
 	for i := range frames {
@@ -229,13 +228,13 @@ func (c *conn) writeVectors(w *framer, j *job, from, to int) (int64, error) {
 		buf = w.tail(buf, f)
 		add(buf[at:len(buf):len(buf)])
 	}
-	j.out = j.vec // which WriteTo eats up
+	j.out = j.vec // WriteTo consumes it
 	n, err := j.out.WriteTo(c.nc)
 	clear(j.vec[:cap(j.vec)])
 	return n, err
 }
 
-// read reads what is there, at least a byte, into c.in.
+// read appends available input to c.in, at least one byte.
 func (c *conn) read() error {
 	c.in = slices.Grow(c.in, 512)
 	n, err := c.nc.Read(c.in[len(c.in):cap(c.in)])
@@ -246,8 +245,7 @@ func (c *conn) read() error {
 	return err
 }
 
-// answers takes the messages at the beginning of c.in and calls acked for each id that
-// they acknowledge.
+// answers parses the complete messages in c.in, and calls acked for each acknowledged id.
 func (c *conn) answers(acked func(chunkID)) error {
 	rest := c.in
 	defer func() { c.in = append(c.in[:0], rest...) }()
@@ -260,11 +258,11 @@ func (c *conn) answers(acked func(chunkID)) error {
 			break
 		}
 		if err != nil {
-			return speech(noForward, rest, c.of.credentials)
+			return unexpectedMessage(noForward, rest, c.of.credentials)
 		}
 		id, ok, err := parseAck(rest[:len(rest)-len(next)])
 		if err == errNotAck {
-			return speech(noForward, rest, c.of.credentials)
+			return unexpectedMessage(noForward, rest, c.of.credentials)
 		}
 		if err != nil {
 			return err
@@ -277,8 +275,8 @@ func (c *conn) answers(acked func(chunkID)) error {
 	return nil
 }
 
-// lost is the error of a connection that ended because of err. acked: the server had
-// acknowledged something, so that it does not refuse this client.
+// lost returns the error of a connection that ended because of err. If acked is set, the server has
+// acknowledged something, so it does not reject this client.
 func (c *conn) lost(err error, acked bool) error {
 	if errors.Is(err, io.EOF) {
 		err = errors.New("closed by the server")
@@ -295,8 +293,7 @@ func noAckWithin(d time.Duration) error { return fmt.Errorf("%w (%s)", errNoAck,
 
 var errNotAck = errors.New(noForward)
 
-// parseAck reads {"ack": id}. It reports false for an id that cannot be one of
-// ours.
+// parseAck parses {"ack": id}. ok is false if the id does not have the form of a chunkID.
 func parseAck(msg []byte) (id chunkID, ok bool, err error) {
 	t, msg, err := msgpack.Next(msg)
 	if err == nil && t.Kind == msgpack.Array && t.Len > 0 {
@@ -324,9 +321,9 @@ func parseAck(msg []byte) (id chunkID, ok bool, err error) {
 	return id, ok, nil
 }
 
-// speech is the error of a server that says something else than it should: problem, and
-// the first line of it, if that is text.
-func speech(problem string, said []byte, secrets *credentials) error {
+// unexpectedMessage returns an error with problem for an unexpected message of a server, followed by the first
+// line of the message if it is text.
+func unexpectedMessage(problem string, said []byte, secrets *credentials) error {
 	if len(said) > 2 && said[0] == 0x15 && said[1] == 3 {
 		return fmt.Errorf("%s but a TLS alert: the server may require tls://HOST:PORT", problem)
 	}

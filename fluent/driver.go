@@ -57,7 +57,7 @@ type Driver struct {
 
 // Stats is a snapshot of the counters of a [Driver].
 type Stats struct {
-	Server      string // in use; "": none
+	Server      string // name of the server in use; "" if there is none
 	Connects    uint64
 	Frames      uint64 // written
 	Bytes       uint64 // written, including frame headers
@@ -68,7 +68,7 @@ type Stats struct {
 	// LearnedFrame and LearnedRecord are limits, in bytes of payload, learned from the last
 	// server, which closed connections at larger sizes. Frames are no larger than
 	// LearnedFrame, and records of LearnedRecord bytes and more become dead letters at
-	// once. A limit is discarded when the server accepts something larger. LearnedFrame is
+	// immediately. A limit is discarded when the server accepts something larger. LearnedFrame is
 	// valid for an hour, LearnedRecord for a minute at first (ADR 31). 0: none.
 	LearnedFrame, LearnedRecord int
 	LastError                   string
@@ -198,8 +198,8 @@ func (c *Driver) connect(ctx context.Context) (*conn, error) {
 	return nil, err
 }
 
-// lookBack reports whether a server preferred to the one with that index is reachable again.
-func (c *Driver) lookBack(ctx context.Context, index int) bool {
+// preferredReachable reports whether a server preferred to the one with that index is reachable again.
+func (c *Driver) preferredReachable(ctx context.Context, index int) bool {
 	for _, i := range c.roster.promising(index) {
 		if nc, err := c.dial(ctx, i); err == nil {
 			nc.close()

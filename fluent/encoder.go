@@ -92,8 +92,8 @@ const omitted = "-"
 type encoder struct {
 	o                    EncoderOptions
 	root                 *scope
-	levelKey, messageKey []byte         // encoded; nil: left out
-	errors               *values.Values // writes the details of errors; nil: there are none
+	levelKey, messageKey []byte         // encoded; nil if omitted
+	errors               *values.Values // writes the details of errors; nil without details
 	style                *values.Style
 }
 
@@ -117,14 +117,14 @@ func (e *encoder) NeedsPC() bool       { return e.o.AddSource && e.o.SourceKey !
 type scope struct {
 	e      *encoder
 	stream uint32
-	tag    string       // of a record of ownTag; else empty
+	tag    string       // tag of stream ownTag, otherwise empty
 	levels []groupLevel // the root and the open groups
 	names  []string     // of the open groups
 	deep   bool         // its pairs may have more than maxLevels levels
-	twice  bool         // a map of its pairs may have a key twice
+	twice  bool         // a map of its pairs may have duplicate keys
 }
 
-// A groupLevel is what is known of a group: its key and the pairs of With.
+// A groupLevel is the state of a group: its key and the encoded attributes of With.
 type groupLevel struct {
 	key   []byte // encoded
 	pairs []byte
@@ -143,11 +143,11 @@ func (l *groupLevel) addKeys(keys ...string) {
 	set.AppendTo(&l.keys)
 }
 
-// noKeys are those of an empty map.
+// noKeys are the keys of an empty map.
 var noKeys keyset.Keys
 
-// distinct reports whether no map that attrs become, in a map with the given keys, has a key
-// twice. It may return false although none has.
+// distinct reports whether no map encoded from attrs, in a map with the given keys, has duplicate
+// keys. It may return false although there are none.
 func (e *encoder) distinct(keys *keyset.Keys, attrs []slog.Attr) bool {
 	if !keys.Distinct(attrs) {
 		return false
@@ -165,7 +165,7 @@ func (e *encoder) distinct(keys *keyset.Keys, attrs []slog.Attr) bool {
 			case values.AttrAppender:
 				return false
 			case error:
-				if e.errors != nil { // it has several keys
+				if e.errors != nil { // an error with details has several keys
 					return false
 				}
 			}
@@ -177,7 +177,7 @@ func (e *encoder) distinct(keys *keyset.Keys, attrs []slog.Attr) bool {
 // setTag sets the tag of s, which has that stream.
 func (s *scope) setTag(tag string, stream uint32) {
 	if s.stream, s.tag = stream, ""; stream == ownTag {
-		s.tag = strings.Clone(tag) // it may be a part of something large
+		s.tag = strings.Clone(tag) // it may be a substring of a large string
 	}
 }
 
@@ -222,10 +222,10 @@ func (s *scope) borrow() *valuer {
 	return v
 }
 
-// slabRecord bounds what the values of a record may come to, in bytes.
+// slabRecord limits the size of a record, in bytes.
 const slabRecord = 1 << 20
 
-// attrs appends attributes as pairs; one that names the tag sets s.stream.
+// attrs appends attributes as pairs. The attribute TagKey sets s.stream.
 func (s *scope) attrs(v *valuer, dst []byte, attrs []slog.Attr) ([]byte, int) {
 	n := 0
 	for i := range attrs {
@@ -249,7 +249,7 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	t := r.Time
 	m := batch.Meta{Level: r.Level, Stream: s.stream}
 	if t.IsZero() {
-		t = time.Now() // an entry has a time
+		t = time.Now() // an entry requires a time
 	}
 	if err := checkTime(t); err != nil {
 		return dst, m, fmt.Errorf("fluent: cannot encode record: %w", err)
@@ -286,7 +286,7 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	twice := s.twice || !e.distinct(&s.levels[last].keys, r.Attrs)
 	if len(r.Attrs) > 0 {
 		if e.o.TagKey != "" && last == 0 {
-			tagged := *s // attrs may find another tag
+			tagged := *s // attrs may set another tag
 			var k int
 			dst, k = tagged.attrs(v, dst, r.Attrs)
 			n[last] += k
@@ -301,7 +301,7 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	base, deep := v.base, s.deep || v.deep || len(s.levels) >= maxLevels
 	for i := last; i >= 0; i-- {
 		if i > 0 && n[i] == 0 {
-			dst = dst[:at[i]] // an empty group is none
+			dst = dst[:at[i]] // empty groups are omitted
 			continue
 		}
 		head := at[i] + len(s.levels[i].key)
@@ -334,6 +334,7 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	return dst, m, nil
 }
 
+// builtins appends level, message and source, and returns their number.
 func (e *encoder) builtins(dst []byte, r *encode.Record) ([]byte, int) {
 	n := 0
 	if e.levelKey != nil {
@@ -358,7 +359,7 @@ func (e *encoder) builtins(dst []byte, r *encode.Record) ([]byte, int) {
 	return dst, n
 }
 
-// replaced is builtins by way of ReplaceAttr.
+// replaced is like builtins, but calls ReplaceAttr.
 func (e *encoder) replaced(v *valuer, dst []byte, r *encode.Record) ([]byte, int) {
 	groups, level := v.groups, v.level
 	v.groups, v.level, v.builtin = nil, 1, true
@@ -382,8 +383,7 @@ func (e *encoder) replaced(v *valuer, dst []byte, r *encode.Record) ([]byte, int
 	return dst, n
 }
 
-// appendLevel appends a level by slog's names, without an allocation where there
-// is one.
+// appendLevel appends the name of a level in slog. Usual levels need no allocation.
 func appendLevel(dst []byte, l slog.Level) []byte {
 	switch l {
 	case slog.LevelDebug:

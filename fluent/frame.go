@@ -19,10 +19,10 @@ type chunkID [24]byte
 type frame struct {
 	tag    string
 	stream uint32
-	// The records are order[from:to] of the layout, or, if that is nil, those
-	// with the indexes from up to, but not including, to.
+	// The records are order[from:to] of the layout, or, if order is nil, the records with
+	// indexes in [from, to).
 	from, to int
-	bytes    int // payload
+	bytes    int // size of the payload
 	id       chunkID
 	acked    bool
 }
@@ -30,12 +30,12 @@ type frame struct {
 // A layout is the division of a batch into frames. It is reused.
 type layout struct {
 	frames  []frame
-	order   []int // record indexes, by tag; nil: one tag, in order
-	refs    []ref // of all records, for order
+	order   []int // record indexes, grouped by tag; nil if all records have the same tag
+	refs    []ref // of all records; used while order is computed
 	groups  []group
 	byID    map[uint32]int
 	byTag   map[string]int
-	refused []int // records that no frame may hold, ascending
+	refused []int // indexes of refused records, ascending
 	why     error
 }
 
@@ -63,10 +63,10 @@ func foreign(c batch.Codec) error {
 
 // bounds are the sizes that a server accepts, in bytes of payload.
 type bounds struct {
-	frame   int // of several records
+	frame   int // of a frame with several records
 	record  int
 	refused int    // the server has rejected a record of this size; 0: the limit of Config applies
-	server  string // … which is this one
+	server  string // the server that set refused
 }
 
 // tooLarge returns the error for a rejected record of n bytes.
@@ -80,7 +80,7 @@ func (m *bounds) tooLarge(n int) error {
 // bounds returns the limits of Config.
 func (c *resolved) bounds() bounds {
 	frame := c.FrameBytes
-	if c.Mode == modeMessage { // one record each
+	if c.Mode == modeMessage { // one record per frame
 		frame = 0
 	}
 	return bounds{frame: frame, record: c.MaxFrameBytes - maxHead}
@@ -115,8 +115,7 @@ const (
 	maxHead   = maxTagBytes + headBytes
 )
 
-// single reports whether all records have the same stream and no tag of their own, and
-// none is too large.
+// single reports whether all records have the same stream and no separate tag, and none is too large.
 func single(b *batch.Batch, limit int) (stream uint32, ok bool) {
 	first := true
 	for i := range b.Runs {
@@ -357,7 +356,7 @@ type framer struct {
 	ack  bool
 	mode string             // modePacked or another mode
 	zip  compression.Writer // nil: no compression
-	name string             // of the compression
+	name string             // name of the compression in the protocol
 	into appender
 }
 
@@ -380,7 +379,7 @@ func newFramer(c *resolved) *framer {
 // head appends the bytes before the payload of n bytes.
 func (w *framer) head(dst []byte, f *frame, n int) []byte {
 	parts := 3
-	if w.mode == modeMessage && w.ack { // without one there is no option
+	if w.mode == modeMessage && w.ack { // there are options only with acknowledgements
 		parts = 4
 	}
 	dst = msgpack.AppendArrayHeader(dst, parts)
@@ -400,7 +399,7 @@ func (w *framer) pieces(l *layout, b *batch.Batch, f *frame, fn func([]byte)) {
 		l.pieces(b, f, fn)
 		return
 	}
-	l.pieces(b, f, func(p []byte) { // one entry, of which the array becomes that of the message
+	l.pieces(b, f, func(p []byte) { // the fields of the entry become fields of the message
 		if t, rest, err := msgpack.Next(p); err == nil && t.Kind == msgpack.Array {
 			p = rest
 		}
@@ -433,7 +432,7 @@ func (w *framer) tail(dst []byte, f *frame) []byte {
 	return dst
 }
 
-// append appends f.
+// append appends a complete frame.
 func (w *framer) append(dst []byte, l *layout, b *batch.Batch, f *frame) []byte {
 	if w.zip == nil {
 		dst = w.head(dst, f, f.bytes)

@@ -16,32 +16,32 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// errRefused is wrapped by the error of a server that does not accept this
-// client: another shared key, user, password or certificate.
+// errRefused is wrapped by the error for a server that rejects this client because of its shared key,
+// user, password or certificate.
 var errRefused = errors.New("refused by the server")
 
 // maxMessage is the longest message that a server may send, in bytes.
 const maxMessage = 16 << 10
 
-// helo is what a server says first if it is secured.
+// helo is the first message of a server that requires authentication.
 type helo struct {
 	nonce, auth []byte
 	keepalive   bool
 }
 
-// A handshaker speaks the handshake of the Forward protocol, as
-// https://github.com/fluent/fluentd/wiki/Forward-Protocol-Specification-v1 has it
-// and fluentd, Fluent Bit and npm's server read it.
+// A handshaker performs the handshake of the Forward protocol, as specified in
+// https://github.com/fluent/fluentd/wiki/Forward-Protocol-Specification-v1 and implemented by
+// fluentd, Fluent Bit and npm's server.
 type handshaker struct {
 	nc       net.Conn
-	in       []byte // read and not used
+	in       []byte // unparsed input
 	hostname string
 	key      string
 	user     string
 	password string
 }
 
-// do runs the handshake. It reports whether the server keeps the connection.
+// do performs the handshake. It reports whether the server keeps the connection open.
 func (h *handshaker) do() (keepalive bool, err error) {
 	msg, err := h.read()
 	if err != nil {
@@ -52,7 +52,7 @@ func (h *handshaker) do() (keepalive bool, err error) {
 	}
 	hl, ok := parseHelo(msg)
 	if !ok {
-		return false, speech("the server's first message is not HELO", slices.Concat(msg, h.in), &credentials{h.key, h.password})
+		return false, unexpectedMessage("the server's first message is not HELO", slices.Concat(msg, h.in), &credentials{h.key, h.password})
 	}
 	var random [16]byte
 	rand.Read(random[:])
@@ -68,12 +68,12 @@ func (h *handshaker) do() (keepalive bool, err error) {
 		return false, fmt.Errorf("no PONG from the server: %w", err)
 	}
 	if err = h.checkPong(msg, salt, hl.nonce); err == errNoPong {
-		err = speech(err.Error(), slices.Concat(msg, h.in), &credentials{h.key, h.password})
+		err = unexpectedMessage(err.Error(), slices.Concat(msg, h.in), &credentials{h.key, h.password})
 	}
 	return hl.keepalive, err
 }
 
-// read returns one message. What follows it stays in h.in.
+// read returns one message. Further input stays in h.in.
 func (h *handshaker) read() ([]byte, error) {
 	var chunk [2048]byte
 	for {
@@ -85,7 +85,7 @@ func (h *handshaker) read() ([]byte, error) {
 				return msg, nil
 			}
 			if err != msgpack.ErrShort {
-				return nil, speech(noForward, h.in, &credentials{h.key, h.password})
+				return nil, unexpectedMessage(noForward, h.in, &credentials{h.key, h.password})
 			}
 			if len(h.in) > maxMessage {
 				return nil, fmt.Errorf("the server's message is longer than %d bytes", maxMessage)
@@ -99,7 +99,7 @@ func (h *handshaker) read() ([]byte, error) {
 	}
 }
 
-// parseHelo reads a HELO. It reports false if msg is none.
+// parseHelo parses a HELO. It returns false if msg is another message.
 func parseHelo(msg []byte) (hl helo, ok bool) {
 	hl.keepalive = true
 	t, msg, err := msgpack.Next(msg)
@@ -143,7 +143,7 @@ func digest(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// ping returns the PING message. The salt is text: Fluent Bit takes no other.
+// ping returns the PING message. The salt is text, because Fluent Bit accepts nothing else.
 func (h *handshaker) ping(salt string, hl *helo) []byte {
 	m := msgpack.AppendArrayHeader(make([]byte, 0, 1024), 6)
 	m = msgpack.AppendStr(m, "PING")
@@ -183,7 +183,7 @@ func (h *handshaker) checkPong(msg []byte, salt string, nonce []byte) error {
 		return fmt.Errorf("%w: it sent %q", errRefused, printable(texts[0], h.key, h.password))
 	}
 	if texts[1] == h.hostname {
-		// Its digest would be the one of our PING, which anybody can send back.
+		// Its digest would equal the digest of our PING, which any server can send back.
 		return fmt.Errorf("%w: its name is that of this client, %q, so its answer does not authenticate it", errRefused, printable(h.hostname))
 	}
 	want := digest(salt, texts[1], string(nonce), h.key)
@@ -193,8 +193,8 @@ func (h *handshaker) checkPong(msg []byte, salt string, nonce []byte) error {
 	return nil
 }
 
-// printable makes the text of a server fit to be shown: short, on one line, and
-// without secrets, should it repeat them.
+// printable returns a text of a server for messages: short, on one line, and without secrets, which
+// the server may repeat.
 func printable(text string, secrets ...string) string {
 	for _, s := range secrets {
 		if s != "" {

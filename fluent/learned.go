@@ -26,8 +26,8 @@ import (
 // valid for twice as long, up to an hour.
 //
 // A limit is discarded when a frame as large as the one that ended a connection is accepted, and
-// after relearn. Values below
-// leastLimit are never considered a limit: no known receiver accepts less.
+// after relearn. Values below leastLimit are never considered a limit: all known receivers
+// accept them.
 const (
 	alternations = 4
 	relearn      = time.Hour
@@ -38,30 +38,30 @@ const (
 
 // limits are the learned size limits of a server, in bytes of payload.
 type limits struct {
-	frame int       // 0: none is known
-	until time.Time // it is believed
+	frame int       // limit of a frame; 0 if unknown
+	until time.Time // end of the validity of frame
 
-	taken  int // the largest frame since died was set
-	died   int // the smallest frame that ended a connection; 0: none
-	turns  int // times that a frame was taken after such an end
-	again  bool
-	alone  int // size of the last record that ended a connection alone
-	most   int // the largest frame taken since the time
-	mostAt time.Time
-	proven int // most, or less if a connection ended at a smaller frame since
+	largest int // the largest frame accepted since died was set
+	died    int // the smallest frame that ended a connection; 0 if there was none
+	turns   int // number of frames accepted after such an end
+	again   bool
+	alone   int // size of the last record that ended a connection alone
+	most    int // the largest frame accepted since mostAt
+	mostAt  time.Time
+	proven  int // most, or less if a connection ended at a smaller frame since
 
 	records recordLimit
 }
 
-// recordLimit is what is known of the size from which a server takes no record.
+// recordLimit is the learned size from which a server accepts no record.
 type recordLimit struct {
-	refused []int     // sizes of condemned records, all different, since something as large was taken
-	last    time.Time // when the last of them was
-	times   int       // that the limit was believed
-	trusted time.Time // it is believed until then
+	refused []int     // different sizes of condemned records, discarded when a frame as large is accepted
+	last    time.Time // time of the last condemned record
+	times   int       // number of times that the limit became valid
+	trusted time.Time // the limit is valid until this time
 }
 
-// size returns the limit: records of so many bytes, and more, are refused. 0: none is believed.
+// size returns the limit: records of this size and above are refused. 0 means no limit.
 func (l *recordLimit) size(now time.Time) int {
 	if !now.Before(l.trusted) {
 		return 0
@@ -69,8 +69,8 @@ func (l *recordLimit) size(now time.Time) int {
 	return slices.Min(l.refused)
 }
 
-// condemned notes that a record of n bytes was condemned, and nothing as large was taken. It
-// reports whether a limit is believed because of it.
+// condemned records that a record of n bytes was condemned, and that no frame as large was accepted.
+// It reports whether the limit has become valid.
 func (l *recordLimit) condemned(now time.Time, n int) bool {
 	if now.Sub(l.last) > relearn {
 		*l = recordLimit{}
@@ -87,28 +87,28 @@ func (l *recordLimit) condemned(now time.Time, n int) bool {
 	return true
 }
 
-// took notes that something of n bytes was taken.
-func (l *recordLimit) took(n int) {
+// accepted records that a frame of n bytes was accepted.
+func (l *recordLimit) accepted(n int) {
 	if slices.ContainsFunc(l.refused, func(size int) bool { return size <= n }) {
-		*l = recordLimit{} // one of them, at least, was refused for another reason
+		*l = recordLimit{} // at least one of them was refused for another reason
 	}
 }
 
-// forget forgets what is too old.
+// forget discards limits that are no longer valid.
 func (l *limits) forget(now time.Time) {
 	if !l.until.IsZero() && !now.Before(l.until) {
 		*l = limits{records: l.records}
 	}
 }
 
-// took notes that the server has taken a frame.
-func (l *limits) took(now time.Time, n int) {
+// accepted records that the server accepted a frame of n bytes.
+func (l *limits) accepted(now time.Time, n int) {
 	l.forget(now)
 	if now.Sub(l.mostAt) > relearn {
 		l.most, l.proven, l.mostAt = 0, 0, now
 	}
-	l.most, l.taken, l.proven = max(l.most, n), max(l.taken, n), max(l.proven, n)
-	l.records.took(n)
+	l.most, l.largest, l.proven = max(l.most, n), max(l.largest, n), max(l.proven, n)
+	l.records.accepted(n)
 	switch {
 	case l.died == 0:
 	case n >= l.died: // the end had another reason
@@ -116,13 +116,14 @@ func (l *limits) took(now time.Time, n int) {
 	case l.again:
 		l.again = false
 		if l.turns++; l.turns >= alternations && l.died > leastLimit {
-			l.frame, l.until = max(leastLimit, l.taken), now.Add(relearn)
+			l.frame, l.until = max(leastLimit, l.largest), now.Add(relearn)
 		}
 	}
 }
 
-// ended notes that a connection ended, or was left, while a frame was the oldest without
-// an answer. silent means that the server kept the connection.
+// ended records that a connection ended, or was given up, while a frame of n bytes was the oldest
+// without an acknowledgement. single: the frame has one record. silent: the server kept the
+// connection open.
 func (l *limits) ended(now time.Time, n int, single, silent bool) {
 	l.forget(now)
 	if silent && n > leastLimit {
@@ -131,8 +132,8 @@ func (l *limits) ended(now time.Time, n int, single, silent bool) {
 	if l.died == 0 || n < l.died {
 		l.died, l.turns = n, 0
 	}
-	if n <= l.taken {
-		l.taken = 0
+	if n <= l.largest {
+		l.largest = 0
 	}
 	l.proven = min(l.proven, n-1)
 	l.again = true
@@ -141,8 +142,8 @@ func (l *limits) ended(now time.Time, n int, single, silent bool) {
 	}
 }
 
-// condemned notes that a record was condemned by the search. It reports whether a limit was
-// learned.
+// condemned records that a record of n bytes was condemned by the search. It reports whether a limit
+// was learned.
 func (l *limits) condemned(now time.Time, n int) bool {
 	if l.alone != n || n < leastLimit || now.Sub(l.mostAt) <= relearn && n <= l.most {
 		return false
@@ -151,7 +152,7 @@ func (l *limits) condemned(now time.Time, n int) bool {
 	return l.records.condemned(now, n)
 }
 
-// sizes narrows most to what is known of a server.
+// sizes reduces most to the learned limits of server i.
 func (r *roster) sizes(i int, most bounds) bounds {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -170,7 +171,7 @@ func (r *roster) sizes(i int, most bounds) bounds {
 	return most
 }
 
-// proven returns the size above which a frame goes alone, see session.putInOrder.
+// proven returns the size above which a frame is sent alone, see session.putInOrder.
 func (r *roster) proven(i int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -181,21 +182,21 @@ func (r *roster) proven(i int) int {
 	return max(leastLimit, l.proven)
 }
 
-// took notes that a server has taken a frame of n bytes.
-func (r *roster) took(i, n int) {
+// accepted records that server i accepted a frame of n bytes.
+func (r *roster) accepted(i, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.health[i].limits.took(time.Now(), n)
+	r.health[i].limits.accepted(time.Now(), n)
 }
 
-// diedAt notes that a connection ended at a frame of n bytes.
-func (r *roster) diedAt(i, n int, single, silent bool) {
+// endedAt records that a connection to server i ended at a frame of n bytes, see limits.ended.
+func (r *roster) endedAt(i, n int, single, silent bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.health[i].limits.ended(time.Now(), n, single, silent)
 }
 
-// condemned notes that a record of n bytes was condemned.
+// condemned records that a record of n bytes was condemned.
 func (r *roster) condemned(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

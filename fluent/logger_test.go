@@ -594,7 +594,7 @@ func postAll(l *Logger, n int, value func(i int) any) []error {
 }
 
 // Sync: nil is what this record's acknowledgement is, whatever becomes of others. One
-// that is condemned while its poster waits is said to be dropped.
+// that is condemned while its caller waits is reported as dropped.
 func TestSyncPostTellsOfItsOwnRecord(t *testing.T) {
 	for _, timeout := range []time.Duration{0, 10 * time.Minute} {
 		bubble.Test(t, func(t *testing.T) {

@@ -16,8 +16,8 @@ type phaseStep struct{ from, to phase }
 
 // phaseSteps are those of the drawing at phase.
 var phaseSteps = []phaseStep{
-	{begun, trying}, {begun, oneBatch}, {begun, serving},
-	{trying, serving}, {trying, leaving}, {trying, over},
+	{begun, probing}, {begun, oneBatch}, {begun, serving},
+	{probing, serving}, {probing, leaving}, {probing, over},
 	{oneBatch, leaving}, {oneBatch, over},
 	{serving, leaving}, {serving, over},
 	{leaving, over},
@@ -116,12 +116,12 @@ func TestPhases(t *testing.T) {
 				sendOK(t, p, numbers(t, 0, 10))
 				sendOK(t, p, numbers(t, 10, 20))
 			},
-			want: []phase{begun, trying, serving, over},
+			want: []phase{begun, probing, serving, over},
 		},
 		"no acknowledgements, and one message a connection": {
 			conf:   testConfig{Config: Config{NoAck: true}},
 			script: func(_ *received, c *testkit.ForwardConn) { c.Next() },
-			want:   []phase{begun, trying, leaving, over},
+			want:   []phase{begun, probing, leaving, over},
 		},
 		"no acknowledgements, and nothing to send": {
 			conf: testConfig{Config: Config{NoAck: true}},
@@ -130,7 +130,7 @@ func TestPhases(t *testing.T) {
 					t.Error(err)
 				}
 			},
-			want: []phase{begun, trying, over},
+			want: []phase{begun, probing, over},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,36 +6,36 @@ import (
 )
 
 const (
-	// ownScratchBytes is what a valuer has for a record of Post. Larger ones go
-	// through borrowed memory.
+	// ownScratchBytes is the size of the buffer in a valuer. Larger records of Post use
+	// memory borrowed from scratch.
 	ownScratchBytes = 1 << 10
-	// maxScratchBytes is the largest record that memory is borrowed for, and
-	// maxSendBytes the most that is borrowed to put frames together: what is
-	// larger is left to the garbage collector.
+	// maxScratchBytes is the size of the largest record that uses borrowed memory, and
+	// maxSendBytes of the largest write. Above it, memory is allocated and left to the
+	// garbage collector.
 	maxScratchBytes = 1<<20 + 4<<10
 	maxSendBytes    = 8 << 20
-	// shrinkAfter is the number of records in a row that would have fitted
-	// ownScratchBytes after which a valuer no longer borrows.
+	// shrinkAfter is the number of consecutive records of at most ownScratchBytes after
+	// which a valuer stops borrowing.
 	shrinkAfter = 1 << 10
 )
 
-// scratch lends the memory of large records and of frames while they are written.
+// scratch is the pool of memory for large records and for frames.
 var scratch = newScratch(false)
 
 func newScratch(debug bool) *bufpool.Pool {
 	p, err := bufpool.New(bufpool.Config{
-		// Beside powers of four, frames of the default size and windows of them.
+		// Powers of four, frames of the default size, and windows of such frames.
 		SizeClasses: []int{4 << 10, 16 << 10, 64 << 10, 68 << 10, 272 << 10, maxScratchBytes, 4 << 20, maxSendBytes},
-		NoZero:      true, // only what was written is read
+		NoZero:      true, // only written bytes are read
 		Debug:       debug,
 	})
 	if err != nil {
-		panic(err) // nothing a caller could have caused
+		panic(err) // independent of the caller
 	}
 	return p
 }
 
-// room returns memory for the record of a Post.
+// room returns empty memory for a record of Post.
 func (s *valuer) room() []byte {
 	if s.want > 0 {
 		s.lent, _ = scratch.Get(s.want)
@@ -44,9 +44,8 @@ func (s *valuer) room() []byte {
 	return s.own[:0]
 }
 
-// done gives back what room has returned, as rec is now, and learns what to
-// borrow next time. Where the record outgrew its memory, append has moved it to
-// some of its own, which is dropped.
+// done returns the memory of room after rec was encoded, and adjusts the size to borrow next time. If
+// the record outgrew the memory, append has moved it; the garbage collector frees that copy.
 func (s *valuer) done(rec []byte) {
 	if s.want == 0 && s.lent == nil && len(rec) <= ownScratchBytes {
 		return
@@ -66,7 +65,7 @@ func (s *valuer) done(rec []byte) {
 	}
 }
 
-// most is more bytes than frames take on the wire.
+// most returns an upper bound of the encoded size of frames.
 func (w *framer) most(frames []frame) int {
 	n := 0
 	for i := range frames {
@@ -76,8 +75,8 @@ func (w *framer) most(frames []frame) int {
 	return n
 }
 
-// bound is what n bytes of payload become at most: deflate has blocks that hold
-// bytes as they are, and a few more for each.
+// bound returns an upper bound of the size of n bytes of payload after compression: deflate stores
+// incompressible blocks with a few bytes of overhead.
 func (w *framer) bound(n int) int {
 	if w.zip == nil {
 		return n
@@ -85,7 +84,7 @@ func (w *framer) bound(n int) int {
 	return n + n>>8 + 64
 }
 
-// whole puts frames of l together and calls write with them.
+// whole encodes frames of l into one buffer and passes it to write.
 func (w *framer) whole(l *layout, frames []frame, b *batch.Batch, write func([]byte) (int, error)) (int, error) {
 	buf, _ := scratch.Get(w.most(frames))
 	defer scratch.Put(buf)

@@ -14,15 +14,15 @@ import (
 	"github.com/forebay-log/forebay/internal/backoff"
 )
 
-// A server is one address.
+// A server is the address of a server and its role.
 type server struct {
 	network string // tcp or unix
 	address string
 	host    string // for the certificate
 	tls     bool
-	label   string // for people
-	weight  int    // 0: the servers have an order
-	standby bool   // only while no other works
+	label   string // name in messages
+	weight  int    // share of the connections; 0: servers are used in order
+	standby bool   // used only while no other server works
 }
 
 func parseServer(text string) (*server, error) {
@@ -72,8 +72,8 @@ type roster struct {
 	servers []*server
 
 	mu     sync.Mutex // leaf
-	health []health   // of the servers, by index
-	last   int        // the server that was connected to last
+	health []health   // by index of the server
+	last   int        // index of the last server connected
 }
 
 func newRoster(servers []*server) *roster {
@@ -82,12 +82,12 @@ func newRoster(servers []*server) *roster {
 
 // health is the recent history of a server.
 type health struct {
-	failures int       // attempts to connect that failed, in a row
+	failures int       // consecutive failed attempts to connect
 	mute     int       // consecutive sessions that ended because of its silence
-	until    time.Time // it is skipped until then, if there is another
+	until    time.Time // the server is skipped until this time, if another is available
 	ends     int       // consecutive connections without acknowledgements that it ended
 	hangUps  int       // the number of these that lived for at most hangUpWithin
-	credit   int       // of its weight: the server with the most has the next turn
+	credit   int       // accumulated weight: the server with the most is used next
 	limits   limits
 }
 
@@ -161,7 +161,7 @@ func (r *roster) turned(i int) {
 			r.health[k].credit += s.weight
 			sum += s.weight
 		} else {
-			r.health[k].credit = 0 // what it missed is not made up for
+			r.health[k].credit = 0 // its missed share is not made up for
 		}
 	}
 	r.health[i].credit -= sum
@@ -259,16 +259,16 @@ func (r *roster) ended(i int, lived time.Duration) {
 	}
 }
 
-// trial returns how long to wait for the end of a connection after its first message. dialled is
-// the time it took to connect. See [Driver.try].
-func (r *roster) trial(i int, dialled time.Duration) time.Duration {
+// probeTime returns how long to wait for the end of a connection after its first message. dialled is
+// the time it took to connect. See alone.go.
+func (r *roster) probeTime(i int, dialled time.Duration) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return backoff.Ceil(trialMin+3*dialled, trialMax, 2*r.health[i].ends)
+	return backoff.Ceil(probeMin+3*dialled, probeMax, 2*r.health[i].ends)
 }
 
-// trialMin and trialMax bound a trial, see [Driver.try].
+// trialMin and trialMax limit the time of a probe, see alone.go.
 const (
-	trialMin = 20 * time.Millisecond
-	trialMax = time.Second
+	probeMin = 20 * time.Millisecond
+	probeMax = time.Second
 )

@@ -16,26 +16,26 @@ import (
 
 // phase is the state of a session, which determines how Send handles a batch.
 //
-//	begun ──▶ trying ──a message survived──▶ serving ──▶ leaving
-//	  │ │        └───────its batch is sent──────│───────────▲ ▲
+//	begun ──▶ probing ──a message survived─▶ serving ──▶ leaving
+//	  │ │         └──────its batch is sent──────│───────────▲ ▲
 //	  │ └──the server keeps connections─────────▲           │ │
 //	  └─────▶ oneBatch ──its batch is sent──────────────────┘ │
 //	                     a better server, or another's turn ──┘
 //
-// From each but begun it is over when the connection has ended, was idle or hangs, and
-// when the session is closed.
+// A session enters over from every phase except begun: when the connection has ended, was idle or
+// does not respond, and when the session is closed.
 type phase uint8
 
 const (
-	begun    phase = iota // the connection is there, nothing was sent
-	trying                // sends the first message alone, see alone.go
-	oneBatch              // sends one batch, each message over a connection of its own, see alone.go
-	serving               // sends
-	leaving               // refuses; answers still come
-	over                  // refuses; nothing comes any more
+	begun    phase = iota // connected; nothing was sent
+	probing               // the first message is a probe, see alone.go
+	oneBatch              // one batch is sent, each message over a separate connection, see alone.go
+	serving               // batches are pipelined
+	leaving               // batches are refused; answers still arrive
+	over                  // batches are refused; no answers arrive
 )
 
-// enterLocked is the only way from one phase to another.
+// enterLocked sets the phase. The caller holds s.mu.
 func (s *session) enterLocked(to phase) {
 	if phaseEntered != nil && s.phase != to {
 		phaseEntered(s, s.phase, to)
@@ -53,61 +53,61 @@ var errLeft = errors.New("fluent: this session accepts no more records")
 type session struct {
 	c    *Driver
 	l    deliver.Life
-	stop func() bool   // ends the watch over the context of l
+	stop func() bool   // stops the call of giveUp after the context of l
 	done chan struct{} // closed when the reader has ended; nil without one
 
-	heard chan struct{} // capacity 1: an acknowledgement came, or the reader has ended
+	heard chan struct{} // receives a token after each acknowledgement and at the end of the reader
 
-	lookAt time.Time // when better servers are tried; Send's
-	moveAt time.Time // when another server has its turn; zero: never; Send's
+	retryPreferredAt time.Time // when better servers are tried; used by Send only
+	moveAt           time.Time // when the next weighted server is used; zero: not set; used by Send only
 
-	mu      sync.Mutex // leaf
-	phase   phase
-	conn    *conn
-	jobs    []*job // that have no answer, in the order of Send
-	pending []sent // in the order written
-	base    uint64 // number of the first
-	byID    map[chunkID]uint64
-	acked   bool        // something was
-	last    time.Time   // when the connection was used
-	looking bool        // a better server is being tried
-	pulse   *time.Timer // of heartbeats; nil: none
-	sending bool        // Send is at work
-	failure error       // why writing failed
-	ended   bool        // the reader has ended, because of:
-	why     error
-	spare   []*job
+	mu               sync.Mutex // guards the fields below; no other lock is acquired while it is held
+	phase            phase
+	conn             *conn
+	jobs             []*job // without an answer, in the order of Send
+	pending          []sent // frames without an acknowledgement, in the order of writing
+	base             uint64 // number of pending[0]
+	byID             map[chunkID]uint64
+	acked            bool        // a frame was acknowledged
+	last             time.Time   // last use of the connection
+	probingPreferred bool        // a better server is being tried
+	pulse            *time.Timer // timer of heartbeats; nil without them
+	sending          bool        // Send is running
+	failure          error       // error of writing
+	ended            bool        // the reader has ended
+	why              error       // reason of ended
+	spare            []*job
 }
 
 // A job is one batch in flight. session.mu guards its state.
 type job struct {
 	b       *batch.Batch
 	lay     layout
-	posters []poster // who wait for records of b
+	waiters []recordWaiter // callers that wait for records of b
 	vec     [][]byte
 	out     net.Buffers
 
 	// Under session.mu:
-	open    int  // frames without an acknowledgement
-	writing bool // Send answers it, if anybody does now
+	open    int  // number of frames without an acknowledgement
+	writing bool // Send is responsible for the answer, not the reader
 }
 
-// sent is a frame that waits for its acknowledgement.
+// sent is a frame that was written and has no acknowledgement.
 type sent struct {
-	j     *job // nil once it has it
+	j     *job // nil after the acknowledgement
 	frame int
 	id    chunkID
 	at    time.Time
 }
 
 func newSession(c *Driver, l deliver.Life, nc *conn) *session {
-	s := &session{c: c, l: l, conn: nc, lookAt: c.nextLook(), last: time.Now(), heard: make(chan struct{}, 1)}
+	s := &session{c: c, l: l, conn: nc, retryPreferredAt: c.nextLook(), last: time.Now(), heard: make(chan struct{}, 1)}
 	s.stop = context.AfterFunc(l.Context(), s.giveUp)
 	switch {
 	case !nc.keepalive:
 		s.enter(oneBatch)
-	case c.c.NoAck && !c.c.Auth.Secured: // a HELO would have said what the server does
-		s.enter(trying)
+	case c.c.NoAck && !c.c.Auth.Secured: // a HELO would announce how long the server keeps a connection
+		s.enter(probing)
 	default:
 		s.serve()
 	}
@@ -156,7 +156,7 @@ func (s *session) Send(b *batch.Batch) error {
 		s.sendAlone(j, ph)
 		return nil
 	}
-	s.lookBack()
+	s.probePreferred()
 	s.takeTurns()
 	if !s.register(j, 0) {
 		return errLeft
@@ -165,7 +165,7 @@ func (s *session) Send(b *batch.Batch) error {
 	return nil
 }
 
-// job lays out the frames of b.
+// job divides b into frames.
 func (s *session) job(b *batch.Batch) *job {
 	s.mu.Lock()
 	var j *job
@@ -176,7 +176,7 @@ func (s *session) job(b *batch.Batch) *job {
 	}
 	s.mu.Unlock()
 	j.b = b
-	j.posters = s.c.awaited.among(j.posters[:0], b)
+	j.waiters = s.c.awaited.appendWaiters(j.waiters[:0], b)
 	j.lay.cut(b, s.c.c, s.c.roster.sizes(s.conn.index, s.c.c.bounds()))
 	if !s.c.c.NoAck {
 		j.lay.name(b, s.c.seed, s.c.salt)
@@ -206,14 +206,14 @@ func (s *session) report(j *job, why error) {
 		slices.Sort(open)
 		o.Open = batch.Of(open...)
 	}
-	s.c.awaited.settle(j.posters, &o)
+	s.c.awaited.settle(j.waiters, &o)
 	b := j.b
 	s.mu.Lock()
 	if i := slices.Index(s.jobs, j); i >= 0 {
 		s.jobs = slices.Delete(s.jobs, i, i+1)
 	}
 	j.b = nil
-	clear(j.posters)
+	clear(j.waiters)
 	l.forget()
 	if len(s.spare) <= s.c.c.Window {
 		s.spare = append(s.spare, j)
@@ -222,7 +222,7 @@ func (s *session) report(j *job, why error) {
 	s.l.Answer(b, o)
 }
 
-// register records that the frames of j from the given one on are about to be written. It
+// register adds the frames of j, beginning with index from, to pending before they are written. It
 // returns false if the session accepts no more frames.
 func (s *session) register(j *job, from int) bool {
 	s.mu.Lock()
@@ -258,7 +258,7 @@ func (s *session) deadlineLocked() {
 	var t time.Time
 	switch {
 	case s.phase == over || s.failure != nil:
-		return // it is set already
+		return // set by the caller that failed
 	case len(s.pending) > 0:
 		t = s.pending[0].at.Add(s.c.c.AckTimeout)
 	case s.c.c.IdleTimeout > 0:
@@ -267,29 +267,29 @@ func (s *session) deadlineLocked() {
 	s.conn.readUntil(t)
 }
 
-// lastWords returns until when is read what a server said before writing failed. One
-// that only hangs has been read.
-func lastWords(err error) time.Time {
+// readDeadlineAfter returns the time until which input is read after writing failed with err: the server may
+// have sent a reason. If it only does not respond, there is no such input.
+func readDeadlineAfter(err error) time.Time {
 	if isMute(err) {
 		return time.Now()
 	}
 	return time.Now().Add(200 * time.Millisecond)
 }
 
-// write writes the frames of a registered job from the given one on.
+// write writes the frames of a registered job, beginning with index from.
 func (s *session) write(j *job, from int) {
 	err := s.putInOrder(j, from)
 	s.mu.Lock()
 	s.last = time.Now()
 	taken := !s.c.c.NoAck && j.open == 0 || s.c.c.NoAck && err == nil && !s.ended
-	j.writing = taken // else it is the reader's
+	j.writing = taken // otherwise the reader answers the job
 	switch {
 	case err == nil:
-	case !s.ended: // the reader ends the session when it has read what is there
+	case !s.ended: // the reader ends the session after it has read the remaining input
 		s.enterLocked(over)
 		s.failure = err
-		s.conn.readUntil(lastWords(err))
-	case isGone(err) && isGone(s.why): // the reader knows less
+		s.conn.readUntil(readDeadlineAfter(err))
+	case isGone(err) && isGone(s.why): // the error of writing is more precise
 		s.why = err
 	}
 	s.mu.Unlock()
@@ -305,17 +305,17 @@ func (s *session) write(j *job, from int) {
 	}
 }
 
-// putInOrder writes the frames of a registered job from the given one on. A server may omit the
-// acknowledgement of a frame that is too large for it and accept the next one of the same tag. So a
-// frame larger than any that the server has accepted lately goes alone: what follows waits for its
-// acknowledgement.
+// putInOrder writes the frames of a registered job, beginning with index from. A server may omit the
+// acknowledgement of a frame that is too large for it and accept the next frame of the same tag.
+// Therefore a frame larger than any frame that the server accepted recently is sent alone: the next
+// one waits for its acknowledgement.
 func (s *session) putInOrder(j *job, from int) error {
 	for end := len(j.lay.frames); from < end; {
 		to := end
 		if !s.c.c.NoAck {
 			most := s.c.roster.proven(s.conn.index)
 			for i := from; i < end; i++ {
-				if j.lay.frames[i].bytes > most { // acked is the reader's
+				if j.lay.frames[i].bytes > most { // the reader modifies only acked
 					to = i + 1
 					break
 				}
@@ -324,7 +324,7 @@ func (s *session) putInOrder(j *job, from int) error {
 		if err := s.put(j, from, to); err != nil {
 			return err
 		}
-		if !s.c.c.NoAck && j.lay.frames[to-1].bytes > s.c.roster.proven(s.conn.index) && !s.quiet(end-to) {
+		if !s.c.c.NoAck && j.lay.frames[to-1].bytes > s.c.roster.proven(s.conn.index) && !s.waitAcked(end-to) {
 			return nil
 		}
 		from = to
@@ -332,9 +332,9 @@ func (s *session) putInOrder(j *job, from int) error {
 	return nil
 }
 
-// quiet waits until only the last n frames, which are not written yet, have no acknowledgement. It
-// reports false if the connection has ended before.
-func (s *session) quiet(n int) bool {
+// waitAcked waits until only the last n frames, which are not written yet, have no acknowledgement.
+// It returns false if the connection has ended before.
+func (s *session) waitAcked(n int) bool {
 	for {
 		s.mu.Lock()
 		left, ended := len(s.pending) > n, s.ended
@@ -353,7 +353,7 @@ func (s *session) quiet(n int) bool {
 	}
 }
 
-// hear wakes quiet.
+// hear wakes up waitAcked.
 func (s *session) hear() {
 	select {
 	case s.heard <- struct{}{}:
@@ -376,21 +376,21 @@ func (s *session) read() {
 	s.mu.Lock()
 	s.enterLocked(over)
 	s.ended, s.why = true, err
-	if s.failure != nil && (err == errLastWords || isGone(err)) {
-		s.why = s.failure // the reader knows less
+	if s.failure != nil && (err == errNoReason || isGone(err)) {
+		s.why = s.failure // the error of writing is more precise
 	}
 	sending := s.sending
 	s.mu.Unlock()
 	s.hear()
 	s.conn.interrupt()
-	if !sending { // else Send does it
+	if !sending { // otherwise Send concludes it
 		s.conclude()
 	}
 }
 
 var (
-	errIdle      = errors.New("it was unused for a while")
-	errLastWords = errors.New("the server sent no reason")
+	errIdle     = errors.New("it was unused for a while")
+	errNoReason = errors.New("the server sent no reason")
 )
 
 // overdue returns the reason why the deadline of the reader passed, or nil if the deadline
@@ -404,12 +404,12 @@ func (s *session) overdue() error {
 	now := time.Now()
 	switch {
 	case s.failure != nil:
-		return errLastWords
+		return errNoReason
 	case len(s.pending) > 0:
 		if now.Sub(s.pending[0].at) >= s.c.c.AckTimeout {
 			return noAckWithin(s.c.c.AckTimeout)
 		}
-	case len(s.jobs) > 0: // something is being written
+	case len(s.jobs) > 0: // a write is in progress
 		s.last = now
 	case due(s.last, s.c.c.IdleTimeout):
 		s.enterLocked(over)
@@ -447,7 +447,7 @@ func (s *session) ack(id chunkID) {
 	}
 	whole := e.j.open == 0 && !e.j.writing
 	s.mu.Unlock()
-	s.c.roster.took(s.conn.index, size)
+	s.c.roster.accepted(s.conn.index, size)
 	s.hear()
 	s.c.counts.add(func(st *Stats) { st.Acks++ })
 	if whole {
@@ -455,8 +455,7 @@ func (s *session) ack(id chunkID) {
 	}
 }
 
-// conclude ends the session: the reader has ended, and Send is not at work. The last of
-// the two calls it.
+// conclude ends the session. It is called by the last of the reader and Send to finish.
 func (s *session) conclude() {
 	s.mu.Lock()
 	err, acked, jobs := s.why, s.acked, slices.Clone(s.jobs)
@@ -477,23 +476,23 @@ func (s *session) end(err error) {
 	s.l.End(err)
 }
 
-// lookBack starts an attempt to reach the preferred servers if it is due. If one is
+// probePreferred starts an attempt to reach the preferred servers if it is due. If one is
 // reachable, the session leaves.
-func (s *session) lookBack() {
-	if s.lookAt.IsZero() || time.Now().Before(s.lookAt) || !s.c.roster.hasBetter(s.conn.index) {
+func (s *session) probePreferred() {
+	if s.retryPreferredAt.IsZero() || time.Now().Before(s.retryPreferredAt) || !s.c.roster.hasBetter(s.conn.index) {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.looking {
+	if s.probingPreferred {
 		return
 	}
-	s.looking, s.lookAt = true, s.c.nextLook()
+	s.probingPreferred, s.retryPreferredAt = true, s.c.nextLook()
 	go func() {
-		found := s.c.lookBack(s.l.Context(), s.conn.index)
+		found := s.c.preferredReachable(s.l.Context(), s.conn.index)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.looking = false; found && s.phase == serving {
+		if s.probingPreferred = false; found && s.phase == serving {
 			s.enterLocked(leaving)
 		}
 	}()
@@ -525,7 +524,7 @@ func (s *session) beatLocked() {
 	if every < 0 || len(s.c.c.servers) < 2 || s.c.c.NoAck {
 		return
 	}
-	if len(s.pending) > 0 { // not before that is late
+	if len(s.pending) > 0 { // not before the oldest frame is overdue
 		if rest := every - time.Since(s.pending[0].at); rest > 0 {
 			every = rest
 		}

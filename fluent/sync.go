@@ -17,8 +17,8 @@ var ErrHandled = errors.New("accepted by the error handler, not acknowledged by 
 // time, which is unique, and its content.
 type awaited struct {
 	seed maphash.Seed
-	n    atomic.Int64 // of waiting
-	last atomic.Int64 // time given out
+	n    atomic.Int64 // number of waiters
+	last atomic.Int64 // last unique time, in Unix ns
 
 	mu      sync.Mutex // leaf
 	waiting map[awaitedKey]*waiter
@@ -32,13 +32,13 @@ type awaitedKey struct {
 // waiter is one caller of Post. awaited.mu guards its outcome.
 type waiter struct {
 	key   awaitedKey
-	known chan struct{} // closed when one of these is set
+	known chan struct{} // closed when the outcome is set
 	acked bool
-	why   error // it was refused
+	why   error // reason of the refusal
 }
 
-// tellLocked sets the outcome of the record of w.
-func (w *waiter) tellLocked(acked bool, why error) {
+// setLocked sets the outcome of the record of w.
+func (w *waiter) setLocked(acked bool, why error) {
 	if w.acked || w.why != nil {
 		return
 	}
@@ -83,14 +83,14 @@ func (a *awaited) remove(w *waiter) (acked bool, why error) {
 	return w.acked, w.why
 }
 
-// A poster is a waiter and the index of its record in a batch.
-type poster struct {
+// A recordWaiter is a waiter and the index of its record in a batch.
+type recordWaiter struct {
 	index int
 	w     *waiter
 }
 
-// among appends the waiters for records of b.
-func (a *awaited) among(dst []poster, b *batch.Batch) []poster {
+// appendWaiters appends the waiters for records of b.
+func (a *awaited) appendWaiters(dst []recordWaiter, b *batch.Batch) []recordWaiter {
 	if a.n.Load() == 0 {
 		return dst
 	}
@@ -98,7 +98,7 @@ func (a *awaited) among(dst []poster, b *batch.Batch) []poster {
 		key := a.key(rec.Time, rec.Data)
 		a.mu.Lock()
 		if w := a.waiting[key]; w != nil {
-			dst = append(dst, poster{i, w})
+			dst = append(dst, recordWaiter{i, w})
 		}
 		a.mu.Unlock()
 	}
@@ -106,7 +106,7 @@ func (a *awaited) among(dst []poster, b *batch.Batch) []poster {
 }
 
 // settle records the outcome of records.
-func (a *awaited) settle(posters []poster, o *batch.Outcome) {
+func (a *awaited) settle(posters []recordWaiter, o *batch.Outcome) {
 	if len(posters) == 0 {
 		return
 	}
@@ -115,19 +115,19 @@ func (a *awaited) settle(posters []poster, o *batch.Outcome) {
 	for _, p := range posters {
 		switch {
 		case o.Refused.Has(p.index):
-			p.w.tellLocked(false, o.Refusal)
+			p.w.setLocked(false, o.Refusal)
 		case !o.Open.Has(p.index):
-			p.w.tellLocked(true, nil)
+			p.w.setLocked(true, nil)
 		}
 	}
 }
 
 // refused reports to the waiters for records of b that the server will not accept them.
 func (a *awaited) refused(cause error, b *batch.Batch) {
-	posters := a.among(nil, b)
+	posters := a.appendWaiters(nil, b)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, p := range posters {
-		p.w.tellLocked(false, cause)
+		p.w.setLocked(false, cause)
 	}
 }

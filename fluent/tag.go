@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// maxTags and maxTagText bound the table of tags: their number, and the bytes of
-	// their text. Records of further tags carry them.
+	// maxTags and maxTagText limit the number of tags in the table and the sum of their
+	// lengths in bytes. Further tags are stored in their records.
 	maxTags    = 1 << 16
 	maxTagText = 4 << 20
 	// maxTagBytes is the length of the longest tag.
@@ -48,11 +48,11 @@ const ownTagDef = "\x00"
 type tagTable struct {
 	known atomic.Pointer[map[string]uint32]
 	names atomic.Pointer[[]string] // by number, from firstTag
-	full  atomic.Bool              // known has all
+	full  atomic.Bool              // known is complete
 
-	mu     sync.Mutex // guards the rest
+	mu     sync.Mutex // guards the fields below
 	all    map[string]uint32
-	text   int // bytes of all
+	text   int // sum of the lengths
 	misses int
 	// found are tags from files of earlier processes that were read when the table was full.
 	found map[string]uint32

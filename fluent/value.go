@@ -57,33 +57,33 @@ type valuer struct {
 	unusable error
 
 	style  *values.Style
-	errors *values.Values // writes the details of errors; nil: there are none
+	errors *values.Values // writes the details of errors; nil without details
 
-	// The last tag, as the table has it, and its number.
+	// The last tag, as stored in the table, and its stream.
 	stream uint32
 	tag    string
 
 	// Memory of records, see room:
-	want, small int // size to borrow, or 0; number of records in a row that did not need it
+	want, small int // size to borrow, or 0; number of consecutive records that did not need it
 	lent        []byte
 
 	// Strings that are not copied to dst, see hold:
 	held      []slab.Splice
 	heldBytes int
-	joined    int // bytes of held strings that were copied to dst after all
+	joined    int // bytes of held strings that were copied to dst later
 
 	walk      values.Walk
 	open      []openMap // open maps
 	formatted values.Times
 	scratch   values.AttrScratch
-	level     int // maps and lists around the next value
+	level     int // nesting depth of the next value
 
 	unique []byte // memory for a record whose keys are made unique
 
 	// Of a scope:
-	replace func(groups []string, a slog.Attr) slog.Attr // ReplaceAttr; nil: none
+	replace func(groups []string, a slog.Attr) slog.Attr // ReplaceAttr, or nil
 	groups  []string                                     // names of the open groups
-	within  int                                          // groups of the call that are open
+	within  int                                          // open groups of the current call
 	builtin bool                                         // level, message or source: ReplaceAttr gets no groups
 
 	own [ownScratchBytes]byte
@@ -91,7 +91,7 @@ type valuer struct {
 
 // An openMap is a map whose header has no size yet.
 type openMap struct {
-	at int // offset of the header; -1: the size is known
+	at int // offset of the header; -1 if its size is known
 	n  int // members so far
 }
 
@@ -109,7 +109,7 @@ func borrow(limit int, times string) *valuer {
 
 func (s *valuer) free() {
 	s.dst = nil
-	s.letGo()
+	s.dropHeld()
 	s.joined = 0
 	if s.walking {
 		s.walking, s.open = false, s.open[:0]
@@ -214,7 +214,7 @@ func (s *valuer) event(dst []byte, v any, key string) ([]byte, error) {
 func flat(dst []byte, at int) []byte {
 	out, _, err := msgpack.AppendShallow(nil, dst[at:], maxLevels)
 	if err != nil {
-		return dst // it is no MessagePack: our own it always is
+		return dst // not MessagePack, which does not happen for our own encoding
 	}
 	return append(dst[:at], out...)
 }
@@ -296,7 +296,7 @@ func (s *valuer) stringMap(dst []byte, m map[string]string) ([]byte, error) {
 const (
 	// holdBytes is the length from which a string is held.
 	holdBytes = 512
-	// maxHeld is how many of a record are.
+	// maxHeld is the number of strings of a record that are held.
 	maxHeld = 8
 )
 
@@ -324,7 +324,7 @@ func (s *valuer) whole(dst []byte) []byte {
 		s.lent, _ = scratch.Get(all)
 		out = s.lent
 	} else {
-		lent = nil // it stays
+		lent = nil // keep it
 	}
 	out = out[:all]
 	for _, h := range slices.Backward(s.held) {
@@ -337,12 +337,12 @@ func (s *valuer) whole(dst []byte) []byte {
 		scratch.Put(lent)
 	}
 	s.joined = s.heldBytes
-	s.letGo()
+	s.dropHeld()
 	return out
 }
 
-// letGo drops the held strings and disables holding.
-func (s *valuer) letGo() {
+// dropHeld drops the held strings and disables holding.
+func (s *valuer) dropHeld() {
 	s.holds = false
 	if s.heldBytes > 0 {
 		clear(s.held)
