@@ -124,23 +124,23 @@ func init() {
 			contender("sync.Pool", h.Rival, "of *[]byte, one pool, reallocates buffers that are too small, clears nothing", p, syncPool),
 		}
 	}
-	noAllocs := h.Verdict(h.ZeroAllocs(zeroing), h.ZeroAllocs(noZero))
+	noAllocs := h.All(h.ZeroAllocs(zeroing), h.ZeroAllocs(noZero))
 	small, medium := []int{64, 128, 256, 512}, []int{kib, 4 * kib, 16 * kib, 64 * kib}
 	smalls := sizePattern{"small", "64, 128, 256 and 512 B in turn, each a class", small, small}
 	for _, r := range []struct {
 		sizePattern
 		target  string
-		verdict func(*h.Result) []h.Check
+		verdict h.Verdict
 	}{
 		{sizePattern{"basic", "1, 4, 16 and 64 KiB in turn, each a class", medium, medium},
-			"0 allocations, ≥ 8 × faster than make, NoZero ≥ 50 ×", h.Verdict(noAllocs, h.Versus(zeroing, "make", 1./8), h.Versus(noZero, "make", 1./50))},
-		{smalls, "0 allocations, ≤ 2.2 × a bare sync.Pool pair", h.Verdict(noAllocs, h.Versus(noZero, barePair, perBare), h.Versus(zeroing, barePair, perBare))},
+			"0 allocations, ≥ 8 × faster than make, NoZero ≥ 50 ×", h.All(noAllocs, h.Versus(zeroing, "make", 1./8), h.Versus(noZero, "make", 1./50))},
+		{smalls, "0 allocations, ≤ 2.2 × a bare sync.Pool pair", h.All(noAllocs, h.Versus(noZero, barePair, perBare), h.Versus(zeroing, barePair, perBare))},
 		{sizePattern{"inexact", "512 B, 2, 8 and 32 KiB from classes of 1, 4, 16 and 64 KiB, which are 21,760 B on average", medium, []int{512, 2 * kib, 8 * kib, 32 * kib}},
-			"0 allocations, NoZero ≤ 2.2 × a bare sync.Pool pair, clearing ≤ 2.2 × that pair and a clear of the class", h.Verdict(noAllocs, h.Versus(noZero, barePair, perBare), h.Versus(zeroing, bareClear, perBare))},
+			"0 allocations, NoZero ≤ 2.2 × a bare sync.Pool pair, clearing ≤ 2.2 × that pair and a clear of the class", h.All(noAllocs, h.Versus(noZero, barePair, perBare), h.Versus(zeroing, bareClear, perBare))},
 		{sizePattern{"oversize", "128, 256, 512 KiB and 1 MiB, classes up to 64 KiB", medium, []int{128 * kib, 256 * kib, 512 * kib, 1024 * kib}},
-			"≤ 1.1 × make", h.Verdict(h.Versus(zeroing, "make", 1.1), h.Versus(noZero, "make", 1.1))},
+			"≤ 1.1 × make", h.All(h.Versus(zeroing, "make", 1.1), h.Versus(noZero, "make", 1.1))},
 		{sizePattern{"frequent", "1 KiB repeatedly", medium, []int{kib}},
-			"0 allocations, ≤ 2.2 × a bare sync.Pool pair", h.Verdict(noAllocs, h.Versus(noZero, barePair, perBare), h.Versus(zeroing, barePair, perBare))},
+			"0 allocations, ≤ 2.2 × a bare sync.Pool pair", h.All(noAllocs, h.Versus(noZero, barePair, perBare), h.Versus(zeroing, barePair, perBare))},
 		{sizePattern{"mixed", "of 32 sizes 16 of 64 to 256 B, 10 of 1 to 4 KiB, 6 of 16 to 64 KiB, shuffled; 11 classes", powers(64, 64*kib), mixedSizes()},
 			"0 allocations", noAllocs},
 	} {
@@ -156,7 +156,7 @@ func init() {
 	row := h.Row{
 		Name: "bufpool/parallel", What: "64 to 512 B in turn, by 2 and by 10 goroutines; ns of all together per operation",
 		Target: "10 goroutines ≥ the throughput of 2, 0 allocations", Warm: 1000, MinCPU: 2, Reference: "sync.Pool 10g",
-		Verdict: h.Verdict(h.Versus(zeroing+" 10g", zeroing+" 2g", 1), h.Versus(noZero+" 10g", noZero+" 2g", 1), h.ZeroAllocs(zeroing+" 10g"), h.ZeroAllocs(noZero+" 10g")),
+		Verdict: h.All(h.Versus(zeroing+" 10g", zeroing+" 2g", 1), h.Versus(noZero+" 10g", noZero+" 2g", 1), h.ZeroAllocs(zeroing+" 10g"), h.ZeroAllocs(noZero+" 10g")),
 	}
 	for _, c := range pools(smalls) {
 		two, ten := c, c

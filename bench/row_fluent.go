@@ -28,14 +28,14 @@ func init() {
 	for _, r := range []struct {
 		name, what, target string
 		post               fluent.What
-		verdict            func(*h.Result) []h.Check
+		verdict            h.Verdict
 	}{
 		{"fluent/post-struct", "Post, a struct of 26 strings" + discard, "≤ 1.2 × the floor, allocations of the caller only",
-			fluent.Struct, h.Verdict(h.Versus(ours, floor, 1.2), sameAllocs)},
+			fluent.Struct, h.All(h.Versus(ours, floor, 1.2), sameAllocs)},
 		{"fluent/post-map26", "Post, a map of 26 strings" + discard, "≤ 0.8 × the floor, 0 allocations",
-			fluent.Map26, h.Verdict(h.Versus(ours, floor, 0.8), h.ZeroAllocs(ours))},
+			fluent.Map26, h.All(h.Versus(ours, floor, 0.8), h.ZeroAllocs(ours))},
 		{"fluent/post-count", `Post, map[string]any{"count": j}` + discard, "≤ 1.2 × the floor, allocations of the caller only",
-			fluent.Count, h.Verdict(h.Versus(ours, floor, 1.2), sameAllocs)},
+			fluent.Count, h.All(h.Versus(ours, floor, 1.2), sameAllocs)},
 	} {
 		s := fluent.Setup{What: r.post, MaxOps: 100_000}
 		row := h.Row{
@@ -65,7 +65,7 @@ func init() {
 				s.Contender(ours, h.Ours, "fluent.Logger, 4 MiB", fluent.Ours(true, false)),
 				s.Contender(ibm, h.Rival, ibmNote+", RequireAck", fluent.IBM(true)),
 			},
-			Verdict: h.Verdict(h.Versus(ours, ibm, r.factor), h.Allocs(ours, 0.05)),
+			Verdict: h.All(h.Versus(ours, ibm, r.factor), h.Allocs(ours, 0.05)),
 		})
 	}
 }

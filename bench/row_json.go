@@ -91,13 +91,13 @@ func init() {
 		h.Register(h.Row{
 			Name: r.name, What: "native API, " + r.what + ", 1 goroutine, discard", Target: "≤ 0.75 × the fastest competitor with valid JSON, 0 allocations",
 			Warm: encodeWarm, Contenders: natives(r.s),
-			Verdict: h.Verdict(h.VersusFastest(ours, 0.75), h.ZeroAllocs(ours)),
+			Verdict: h.All(h.VersusFastest(ours, 0.75), h.ZeroAllocs(ours)),
 		})
 	}
 	h.Register(h.Row{
 		Name: "off/two", What: "a disabled call with 2 fields", Target: "≤ 1.5 × zerolog, 0 allocations",
 		Reference: "zerolog", Warm: encodeWarm, Silent: true, Contenders: natives(rivals.Disabled),
-		Verdict: h.Verdict(h.Versus(ours, "zerolog", 1.5), h.ZeroAllocs(ours)),
+		Verdict: h.All(h.Versus(ours, "zerolog", 1.5), h.ZeroAllocs(ours)),
 	})
 	for _, r := range []struct {
 		name   string
@@ -130,7 +130,7 @@ func init() {
 			Name: r.name, What: "slog.Logger.LogAttrs, " + r.what + ", 1 goroutine, discard",
 			Target: "faster than the fastest rival; beyond slog's own time (an empty handler) ≤ 0.6 × its share",
 			Warm:   encodeWarm, Contenders: handlers(r.s),
-			Verdict: h.Verdict(h.VersusFastest(ours, 1), h.ShareVersusFastest(ours, empty, 0.6)),
+			Verdict: h.All(h.VersusFastest(ours, 1), h.ShareVersusFastest(ours, empty, 0.6)),
 		})
 	}
 }

@@ -95,7 +95,7 @@ func init() {
 			pipeToFile("zerolog+slab", h.Reference, "a rival's encoder over our writer", rivals.Zerolog, six,
 				buffered(rivals.Zerolog, six, newSlabs(64<<10, 8))),
 		},
-		Verdict: h.Verdict(h.VersusFastest(ours, 0.75), h.CPUVersusFastest(ours, 0.75)),
+		Verdict: h.All(h.VersusFastest(ours, 0.75), h.CPUVersusFastest(ours, 0.75)),
 	})
 
 	// What more goroutines gain, in strict order.
@@ -114,6 +114,6 @@ func init() {
 			many = append(many, c.Name)
 		}
 	}
-	scale.Verdict = h.Verdict(h.NeverSlower(many, 1.05), h.Versus(name(16), name(1), 1./3))
+	scale.Verdict = h.All(h.NeverSlower(many, 1.05), h.Versus(name(16), name(1), 1./3))
 	h.Register(scale)
 }

@@ -464,7 +464,7 @@ func init() {
 			throughPipe("raw", h.Ours, "--encode raw", 3*gigabyte/10, piping("raw")),
 			throughPipe("cat", h.Reference, "", 3*gigabyte/10, shell(`exec cat > "$1"`)),
 		},
-		Verdict: h.Verdict(h.AtMost("json", 667), h.AtMost("logfmt", 1000)),
+		Verdict: h.All(h.AtMost("json", 667), h.AtMost("logfmt", 1000)),
 	}, h.Row{
 		Name: "pipe/parse", What: "forebay run with one transform, 100 MB of nginx's access log in lines of 190 B, from a file into a new file of JSON; processor time of the whole process per line, GOMAXPROCS=1",
 		Target: "parse: nginx ≤ 3333 ns a line (300 k lines/s)", Unit: "ns/line", MaxCount: 5,
@@ -482,7 +482,7 @@ func init() {
 			tailing(fluentBit, h.Rival, "$FLUENTBIT, in_tail, out_loki", lokiSink, fluentBitTail("Name loki\n  Labels job=bench\n  Line_Format key_value\n  Drop_Single_Key raw")),
 			tailing("promtail", h.Rival, "$PROMTAIL", lokiSink, promtail),
 		},
-		Verdict: h.Verdict(h.VersusFastest(tail, 0.5), h.FigureVersusRivals(tail, "MB", 1)),
+		Verdict: h.All(h.VersusFastest(tail, 0.5), h.FigureVersusRivals(tail, "MB", 1)),
 	}, h.Row{
 		Name: "tail/forward", What: files + "; each chunk is acknowledged", Target: "≤ 0.9 × Fluent Bit",
 		Unit: "cpu ns/line", MaxCount: 3, MinCPU: 2,
@@ -512,6 +512,6 @@ func init() {
 			linked("slog, net/http", h.Reference, "any client of Loki needs net/http", "\t\"net/http\"\n",
 				"\t_, err := http.Post(\"http://localhost:3100\", \"\", nil)\n\tslog.New(slog.NewJSONHandler(os.Stderr, nil)).Info(\"ready\", \"err\", err)\n"),
 		},
-		Verdict: h.Verdict(h.AtMost("Console, File", 5), h.AtMost("Console, File, Loki", 9)),
+		Verdict: h.All(h.AtMost("Console, File", 5), h.AtMost("Console, File, Loki", 9)),
 	})
 }

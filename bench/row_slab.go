@@ -79,7 +79,7 @@ func init() {
 			writerTo(zapBWS, h.Rival, bigBuf, 256, newBWS),
 			writerTo(source, h.Rival, "8 × 64 KiB", 256, newSource),
 		},
-		Verdict: h.Verdict(h.Versus(write, floor, 1.2), h.Versus(rec, floor, 1.2)),
+		Verdict: h.All(h.Versus(write, floor, 1.2), h.Versus(rec, floor, 1.2)),
 	})
 	for _, r := range []struct {
 		name string
@@ -101,7 +101,7 @@ func init() {
 				rivals.RecordsToFile(source+laid, h.Reference, "", r.size, rivals.Laid(whole, rivals.Over(newSource))),
 				rivals.RecordsToFile(buf+laid, h.Reference, bigBuf, r.size, rivals.Laid(whole, rivals.Over(newBufio))),
 			},
-			Verdict: h.Verdict(h.Versus(write, buf, 0.7), h.Versus(write+laid, buf+laid, 0.8), h.Versus(write, zapBWS, 0.75),
+			Verdict: h.All(h.Versus(write, buf, 0.7), h.Versus(write+laid, buf+laid, 0.8), h.Versus(write, zapBWS, 0.75),
 				h.Versus(write, source, 0.8), h.Versus(write+laid, source+laid, 0.8),
 				h.Versus(rec, buf, 0.7), h.Versus(rec, zapBWS, 0.75)),
 		})

@@ -198,7 +198,7 @@ func init() {
 			stalled("slog+bufio", h.Rival, "mutexed, 256 KiB", rivals.Slog, buffered(rivals.Slog, six, newBufio)),
 			stalled("zerolog unbuffered", h.Rival, "every record is a write", rivals.Zerolog, direct(rivals.Zerolog, six)),
 		},
-		Verdict: h.Verdict(h.VersusFastest(ours, 1.2), h.FigureVersus(ours, null, "max", 150), h.Figure(ours, "lost", 0)),
+		Verdict: h.All(h.VersusFastest(ours, 1.2), h.FigureVersus(ours, null, "max", 150), h.Figure(ours, "lost", 0)),
 	})
 	h.Register(h.Row{
 		Name: "stall/busy", What: "6 scalar fields; the destination takes all at once; 50 callers for each processor, who work 1 µs between calls, " +
@@ -213,6 +213,6 @@ func init() {
 			busy("zerolog+bufio", h.Rival, "mutexed, 256 KiB", rivals.Zerolog, buffered(rivals.Zerolog, six, newBufio)),
 			busy("slog+bufio", h.Rival, "mutexed, 256 KiB", rivals.Slog, buffered(rivals.Slog, six, newBufio)),
 		},
-		Verdict: h.Verdict(h.VersusFastest(ours, 1.2), h.Figure(ours, "lost", 0)),
+		Verdict: h.All(h.VersusFastest(ours, 1.2), h.Figure(ours, "lost", 0)),
 	})
 }

@@ -83,7 +83,7 @@ func TestRunComparesAndJudges(t *testing.T) {
 			{Name: "wrong", New: spin(200*time.Nanosecond, 0), Faults: func() []string { return []string{"no JSON"} }},
 			{Name: "floor", Kind: Reference, New: spin(100*time.Nanosecond, 0)},
 		},
-		Verdict: Verdict(VersusFastest("we", 0.9), Versus("we", "slow", 0.9), Versus("we", "floor", 1)),
+		Verdict: All(VersusFastest("we", 0.9), Versus("we", "slow", 0.9), Versus("we", "floor", 1)),
 	})
 	if res.Reference != "slow" {
 		t.Errorf("reference %q, want the valid rival", res.Reference)
@@ -130,7 +130,7 @@ func TestControls(t *testing.T) {
 	}}
 	for _, c := range []struct {
 		name    string
-		verdict func(*Result) []Check
+		verdict Verdict
 		got     float64
 		want    Status
 	}{
@@ -151,7 +151,7 @@ func TestControls(t *testing.T) {
 			t.Errorf("%s: %+v", c.name, checks)
 		}
 	}
-	for _, v := range []func(*Result) []Check{CPUVersusFastest("we", 1), FigureVersusRivals("we", "MB", 1)} {
+	for _, v := range []Verdict{CPUVersusFastest("we", 1), FigureVersusRivals("we", "MB", 1)} {
 		if c := v(&Result{Columns: r.Columns[:1]}); c[0].Status != NotMeasured {
 			t.Errorf("without a rival: %+v", c)
 		}

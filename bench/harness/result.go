@@ -95,11 +95,6 @@ func (r *Result) Column(name string) *Column {
 	return nil
 }
 
-// Ours returns the measured columns of our own.
-func (r *Result) Ours() []*Column {
-	return r.columns(func(c *Column) bool { return c.kind == Ours })
-}
-
 // Fastest returns the fastest rival; with valid, only those whose output has no
 // faults count. Nil if none was measured.
 func (r *Result) Fastest(valid bool) *Column {

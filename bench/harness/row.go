@@ -48,7 +48,7 @@ type Row struct {
 
 	Contenders []Contender
 	// Verdict judges the medians of the contenders. It must not be nil.
-	Verdict func(*Result) []Check
+	Verdict Verdict
 }
 
 // A Contender is one column of a row: how to do the job.

@@ -17,16 +17,29 @@ const (
 
 // A Check is one condition of a row's target.
 type Check struct {
-	Text   string  `json:"text"`            // condition and finding in words
-	Got    float64 `json:"got"`             // 0 when not measured
-	Limit  float64 `json:"limit"`           // got must not exceed it
-	Status Status  `json:"status"`          //
-	Aside  string  `json:"aside,omitempty"` // what a reader should know beside it
+	Text   string  `json:"text"`  // condition and finding in words
+	Got    float64 `json:"got"`   // 0 if not measured
+	Limit  float64 `json:"limit"` // got must not exceed it
+	Status Status  `json:"status"`
+	Aside  string  `json:"aside,omitempty"` // a remark for the reader
+}
+
+// A Verdict judges a measured row.
+type Verdict func(*Result) []Check
+
+// All joins verdicts into one.
+func All(vs ...Verdict) Verdict {
+	return func(r *Result) (out []Check) {
+		for _, v := range vs {
+			out = append(out, v(r)...)
+		}
+		return out
+	}
 }
 
 // atMost returns the check got ≤ limit.
-func atMost(got, limit float64, text string) Check {
-	c := Check{Text: text, Got: got, Limit: limit, Status: OK}
+func atMost(got, limit float64, format string, args ...any) Check {
+	c := Check{Text: fmt.Sprintf(format, args...), Got: got, Limit: limit, Status: OK}
 	if !(got <= limit) {
 		c.Status = Short
 	}
@@ -38,250 +51,174 @@ func missing(limit float64, why string) Check {
 	return Check{Text: why, Limit: limit, Status: NotMeasured}
 }
 
-// Verdict joins verdicts into one.
-func Verdict(vs ...func(*Result) []Check) func(*Result) []Check {
-	return func(r *Result) []Check {
-		var out []Check
-		for _, v := range vs {
-			out = append(out, v(r)...)
-		}
-		return out
-	}
-}
+// fastest stands for the fastest valid rival in the names of needs.
+const fastest = ""
 
-// VersusFastest requires ours ≤ factor × the fastest valid rival. Where a rival
-// with faulty output is faster still, the check says so beside it.
-func VersusFastest(ours string, factor float64) func(*Result) []Check {
+// needs returns a verdict of one check that requires figures of the named contenders.
+func needs(limit float64, f func(r *Result, c []*Column) Check, names ...string) Verdict {
 	return func(r *Result) []Check {
-		ref := r.Fastest(true)
-		if ref == nil {
-			return []Check{missing(factor, "no valid rival was measured")}
+		cols := make([]*Column, len(names))
+		for i, name := range names {
+			why := "no valid rival was measured"
+			if name == fastest {
+				cols[i] = r.Fastest(true)
+			} else {
+				cols[i], why = r.Column(name), r.failure(name)
+			}
+			if cols[i] == nil {
+				return []Check{missing(limit, why)}
+			}
 		}
-		c := versus(r, ours, ref.Name, factor)
-		if any := r.Fastest(false); c.Status != NotMeasured && any != ref {
-			c.Aside = join(c.Aside, fmt.Sprintf("%.2f × %s, whose output is invalid (%s)",
-				ratio(r.Column(ours), any), any.Name, strings.Join(any.Invalid, "; ")))
-		}
-		return []Check{c}
-	}
-}
-
-// CPUVersusFastest requires that the processor time of ours is at most factor × that of the fastest
-// valid rival.
-func CPUVersusFastest(ours string, factor float64) func(*Result) []Check {
-	return func(r *Result) []Check {
-		a, ref := r.Column(ours), r.Fastest(true)
-		if a == nil {
-			return []Check{missing(factor, r.failure(ours))}
-		}
-		if ref == nil || ref.CPU == 0 {
-			return []Check{missing(factor, "no valid rival was measured")}
-		}
-		q := a.CPU / ref.CPU
-		return []Check{atMost(q, factor, fmt.Sprintf("%s %.2f × %s by processor time (target ≤ %.2f)", ours, q, ref.Name, factor))}
-	}
-}
-
-// ShareVersusFastest requires that what ours takes beyond floor is at most factor × what the
-// fastest valid rival takes beyond it. Floor is what nobody can avoid, such as a call that
-// does nothing.
-func ShareVersusFastest(ours, floor string, factor float64) func(*Result) []Check {
-	return func(r *Result) []Check {
-		a, b, f := r.Column(ours), r.Fastest(true), r.Column(floor)
-		switch {
-		case a == nil:
-			return []Check{missing(factor, r.failure(ours))}
-		case b == nil:
-			return []Check{missing(factor, "no valid rival was measured")}
-		case f == nil:
-			return []Check{missing(factor, r.failure(floor))}
-		}
-		q := make([]float64, min(len(a.Values), len(b.Values), len(f.Values)))
-		for i := range q {
-			q[i] = (a.Values[i] - f.Values[i]) / (b.Values[i] - f.Values[i])
-		}
-		share := Median(q)
-		return []Check{atMost(share, factor, fmt.Sprintf("beyond %s %s takes %.2f × %s (target ≤ %.2f)", floor, ours, share, b.Name, factor))}
+		return []Check{f(r, cols)}
 	}
 }
 
 // Versus requires ours ≤ factor × the contender ref.
-func Versus(ours, ref string, factor float64) func(*Result) []Check {
-	return func(r *Result) []Check { return []Check{versus(r, ours, ref, factor)} }
+func Versus(ours, ref string, factor float64) Verdict {
+	return needs(factor, func(r *Result, c []*Column) Check {
+		q := ratio(c[0], c[1])
+		check := atMost(q, factor, "%s %.2f × %s (target ≤ %.2f)", ours, q, c[1].Name, factor)
+		if r.Others >= busyShare && c[1].CPU > 0 {
+			check.Aside = fmt.Sprintf("by processor time %.2f", c[0].CPU/c[1].CPU)
+		}
+		return check
+	}, ours, ref)
 }
 
-// NeverSlower requires that each of the contenders named takes at most factor ×
-// the one before it.
-func NeverSlower(names []string, factor float64) func(*Result) []Check {
-	return func(r *Result) (checks []Check) {
-		for i := 1; i < len(names); i++ {
-			checks = append(checks, versus(r, names[i], names[i-1], factor))
+// VersusFastest requires ours ≤ factor × the fastest valid rival. If a rival with invalid output is
+// faster, the check mentions it.
+func VersusFastest(ours string, factor float64) Verdict {
+	versus := Versus(ours, fastest, factor)
+	return func(r *Result) []Check {
+		checks := versus(r)
+		if any := r.Fastest(false); checks[0].Status != NotMeasured && any != r.Fastest(true) {
+			text := fmt.Sprintf("%.2f × %s, whose output is invalid (%s)", ratio(r.Column(ours), any), any.Name, strings.Join(any.Invalid, "; "))
+			checks[0].Aside = strings.TrimPrefix(checks[0].Aside+"; "+text, "; ")
 		}
 		return checks
 	}
 }
 
-func versus(r *Result, ours, ref string, factor float64) Check {
-	a, b := r.Column(ours), r.Column(ref)
-	switch {
-	case a == nil:
-		return missing(factor, r.failure(ours))
-	case b == nil:
-		return missing(factor, r.failure(ref))
-	}
-	q := ratio(a, b)
-	c := atMost(q, factor, fmt.Sprintf("%s %.2f × %s (target ≤ %.2f)", ours, q, ref, factor))
-	if r.Others >= busyShare && b.CPU > 0 {
-		c.Aside = fmt.Sprintf("by processor time %.2f", a.CPU/b.CPU)
-	}
-	return c
+// CPUVersusFastest requires that the processor time of ours is at most factor × that of the fastest
+// valid rival.
+func CPUVersusFastest(ours string, factor float64) Verdict {
+	return needs(factor, func(_ *Result, c []*Column) Check {
+		q := c[0].CPU / c[1].CPU
+		return atMost(q, factor, "%s %.2f × %s by processor time (target ≤ %.2f)", ours, q, c[1].Name, factor)
+	}, ours, fastest)
 }
 
-func join(a, b string) string {
-	if a == "" {
-		return b
+// ShareVersusFastest requires that the time of ours beyond floor is at most factor × the time of the
+// fastest valid rival beyond it. Floor is a cost that no contender can avoid, such as a call that does
+// nothing.
+func ShareVersusFastest(ours, floor string, factor float64) Verdict {
+	return needs(factor, func(_ *Result, c []*Column) Check {
+		a, b, f := c[0].Values, c[1].Values, c[2].Values
+		q := make([]float64, min(len(a), len(b), len(f)))
+		for i := range q {
+			q[i] = (a[i] - f[i]) / (b[i] - f[i])
+		}
+		share := Median(q)
+		return atMost(share, factor, "beyond %s %s takes %.2f × %s (target ≤ %.2f)", floor, ours, share, c[1].Name, factor)
+	}, ours, fastest, floor)
+}
+
+// NeverSlower requires that each of the named contenders takes at most factor × the one before it.
+func NeverSlower(names []string, factor float64) Verdict {
+	var all []Verdict
+	for i := 1; i < len(names); i++ {
+		all = append(all, Versus(names[i], names[i-1], factor))
 	}
-	return a + "; " + b
+	return All(all...)
 }
 
 func ratio(a, b *Column) float64 { return Median(ratios(a.Values, b.Values)) }
 
-// allocsSlack forgives what goroutines, timers and refilled pools allocate once
-// per sample or collection.
+// allocsSlack tolerates allocations of goroutines, timers and refilled pools once per sample or
+// collection.
 const allocsSlack = 0.01
 
 // ZeroAllocs requires that ours allocates nothing per operation.
-func ZeroAllocs(ours string) func(*Result) []Check { return Allocs(ours, 0) }
+func ZeroAllocs(ours string) Verdict { return Allocs(ours, 0) }
 
 // Allocs requires at most so many allocations per operation.
-func Allocs(ours string, limit float64) func(*Result) []Check {
-	return func(r *Result) []Check {
-		a := r.Column(ours)
-		if a == nil {
-			return []Check{missing(limit, r.failure(ours))}
-		}
-		return []Check{atMost(a.Allocs, max(limit, allocsSlack), fmt.Sprintf("%s %.2f allocs/op (target ≤ %g)", ours, a.Allocs, limit))}
-	}
+func Allocs(ours string, limit float64) Verdict {
+	return needs(limit, func(_ *Result, c []*Column) Check {
+		return atMost(c[0].Allocs, max(limit, allocsSlack), "%s %.2f allocs/op (target ≤ %g)", ours, c[0].Allocs, limit)
+	}, ours)
 }
 
 // AllocBytes requires at most so many allocated bytes per operation.
-func AllocBytes(ours string, limit float64) func(*Result) []Check {
-	return func(r *Result) []Check {
-		a := r.Column(ours)
-		if a == nil {
-			return []Check{missing(limit, r.failure(ours))}
-		}
-		return []Check{atMost(a.AllocBytes, limit, fmt.Sprintf("%s %.1f B/op allocated (target ≤ %g)", ours, a.AllocBytes, limit))}
-	}
+func AllocBytes(ours string, limit float64) Verdict {
+	return needs(limit, func(_ *Result, c []*Column) Check {
+		return atMost(c[0].AllocBytes, limit, "%s %.1f B/op allocated (target ≤ %g)", ours, c[0].AllocBytes, limit)
+	}, ours)
 }
 
 // AtMost requires that the main figure of ours is at most limit.
-func AtMost(ours string, limit float64) func(*Result) []Check {
-	return func(r *Result) []Check {
-		a := r.Column(ours)
-		if a == nil {
-			return []Check{missing(limit, r.failure(ours))}
-		}
-		return []Check{atMost(a.Median, limit, fmt.Sprintf("%s %s %s (target ≤ %g)", ours, figure(a.Median), r.Unit, limit))}
-	}
+func AtMost(ours string, limit float64) Verdict {
+	return needs(limit, func(r *Result, c []*Column) Check {
+		return atMost(c[0].Median, limit, "%s %s %s (target ≤ %g)", ours, figure(c[0].Median), r.Unit, limit)
+	}, ours)
 }
 
 // Steady requires that the slowest round of ours takes at most factor × the median.
-func Steady(ours string, factor float64) func(*Result) []Check {
-	return func(r *Result) []Check {
-		a := r.Column(ours)
-		if a == nil {
-			return []Check{missing(factor, r.failure(ours))}
-		}
-		got := a.Max / a.Median
-		return []Check{atMost(got, factor, fmt.Sprintf("%s: slowest of %d rounds %.2f × the median (target ≤ %g)", ours, len(a.Values), got, factor))}
-	}
+func Steady(ours string, factor float64) Verdict {
+	return needs(factor, func(_ *Result, c []*Column) Check {
+		got := c[0].Max / c[0].Median
+		return atMost(got, factor, "%s: slowest of %d rounds %.2f × the median (target ≤ %g)", ours, len(c[0].Values), got, factor)
+	}, ours)
 }
 
-// Difference requires that ours takes at most extra units more than ref, both as
-// medians.
-func Difference(ours, ref string, extra float64) func(*Result) []Check {
-	return func(r *Result) []Check {
-		a, b := r.Column(ours), r.Column(ref)
-		if a == nil {
-			return []Check{missing(extra, r.failure(ours))}
-		}
-		if b == nil {
-			return []Check{missing(extra, r.failure(ref))}
-		}
-		d := a.Median - b.Median
-		return []Check{atMost(d, extra, fmt.Sprintf("%s %s %s more than %s (target ≤ %g)", ours, figure(d), r.Unit, ref, extra))}
-	}
+// Difference requires that the median of ours is at most extra units more than that of ref.
+func Difference(ours, ref string, extra float64) Verdict {
+	return needs(extra, func(r *Result, c []*Column) Check {
+		d := c[0].Median - c[1].Median
+		return atMost(d, extra, "%s %s %s more than %s (target ≤ %g)", ours, figure(d), r.Unit, ref, extra)
+	}, ours, ref)
 }
 
 // Figure requires that the further figure key of ours is at most limit.
-func Figure(ours, key string, limit float64) func(*Result) []Check {
-	return func(r *Result) []Check {
-		a := r.Column(ours)
-		if a == nil {
-			return []Check{missing(limit, r.failure(ours))}
-		}
-		return []Check{atMost(a.More[key], limit, fmt.Sprintf("%s %s %s (target ≤ %g)", ours, key, figure(a.More[key]), limit))}
-	}
+func Figure(ours, key string, limit float64) Verdict {
+	return needs(limit, func(_ *Result, c []*Column) Check {
+		return atMost(c[0].More[key], limit, "%s %s %s (target ≤ %g)", ours, key, figure(c[0].More[key]), limit)
+	}, ours)
+}
+
+// FigureVersus requires that the further figure key of ours is at most that of ref plus extra.
+func FigureVersus(ours, ref, key string, extra float64) Verdict {
+	return needs(0, func(_ *Result, c []*Column) Check {
+		got, of := c[0].More[key], c[1].More[key]
+		return atMost(got, of+extra, "%s %s %s (target ≤ %s's %s + %g)", ours, key, figure(got), ref, figure(of), extra)
+	}, ours, ref)
 }
 
 // FigureVersusRivals requires that the further figure key of ours is at most factor × the lowest of
 // the rivals.
-func FigureVersusRivals(ours, key string, factor float64) func(*Result) []Check {
-	return func(r *Result) []Check {
-		a := r.Column(ours)
-		if a == nil {
-			return []Check{missing(factor, r.failure(ours))}
-		}
+func FigureVersusRivals(ours, key string, factor float64) Verdict {
+	return needs(factor, func(r *Result, c []*Column) Check {
 		lowest := math.Inf(1)
-		for i := range r.Columns {
-			if c := &r.Columns[i]; c.kind == Rival && c.measured() {
-				lowest = min(lowest, c.More[key])
-			}
+		for _, o := range r.columns(func(o *Column) bool { return o.kind == Rival }) {
+			lowest = min(lowest, o.More[key])
 		}
-		if math.IsInf(lowest, 1) {
-			return []Check{missing(factor, "no rival was measured")}
-		}
-		return []Check{atMost(a.More[key], factor*lowest, fmt.Sprintf("%s %s %s (target ≤ %g × %s)", ours, key, figure(a.More[key]), factor, figure(lowest)))}
-	}
+		return atMost(c[0].More[key], factor*lowest, "%s %s %s (target ≤ %g × %s)", ours, key, figure(c[0].More[key]), factor, figure(lowest))
+	}, ours, fastest)
 }
 
-// FigureVersus requires that the further figure key of ours is at most that of
-// ref plus extra, both taken as medians over the rounds.
-func FigureVersus(ours, ref, key string, extra float64) func(*Result) []Check {
-	return func(r *Result) []Check {
-		a, b := r.Column(ours), r.Column(ref)
-		if a == nil {
-			return []Check{missing(0, r.failure(ours))}
-		}
-		if b == nil {
-			return []Check{missing(0, r.failure(ref))}
-		}
-		limit := b.More[key] + extra
-		return []Check{atMost(a.More[key], limit,
-			fmt.Sprintf("%s %s %s (target ≤ %s's %s + %g)", ours, key, figure(a.More[key]), ref, figure(b.More[key]), extra))}
-	}
-}
-
-// judge runs the row's verdict and sums it up: one unmet check makes the row
-// short, else one missing makes it not measured.
+// judge computes the checks and the status of a row: an unmet check makes it short, otherwise a missing
+// one makes it not measured.
 func judge(row *Row, r *Result) {
 	r.Checks = row.Verdict(r)
-	for _, c := range r.Ours() {
-		if len(c.Invalid) > 0 {
-			r.Checks = append(r.Checks, Check{Text: c.Name + " writes invalid output: " + strings.Join(c.Invalid, "; "), Status: Short})
-		}
+	for _, c := range r.columns(func(c *Column) bool { return c.kind == Ours && len(c.Invalid) > 0 }) {
+		r.Checks = append(r.Checks, Check{Text: c.Name + " writes invalid output: " + strings.Join(c.Invalid, "; "), Status: Short})
 	}
 	r.Status = OK
 	if len(r.Checks) == 0 {
 		r.Status = NotMeasured
 	}
 	for _, c := range r.Checks {
-		switch {
-		case c.Status == Short:
-			r.Status = Short
-		case c.Status == NotMeasured && r.Status == OK:
-			r.Status = NotMeasured
+		if c.Status == Short || c.Status == NotMeasured && r.Status == OK {
+			r.Status = c.Status
 		}
 	}
 }

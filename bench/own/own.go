@@ -42,12 +42,6 @@ func Buffered(dst io.Writer, s rivals.Scenario) (rivals.Run, func() error) {
 	return Native(w.Output, s), w.Drain
 }
 
-// BufferedSlog is Buffered behind slog.Logger.
-func BufferedSlog(dst io.Writer, s rivals.Scenario) (rivals.Run, func() error) {
-	w := NewSlab(dst, nil)
-	return rivals.ViaSlog(Handler(w.Output), s), w.Drain
-}
-
 // Door logs s as the front door says, into the file at that path. It is drained by Flush:
 // Close would put the file on stable storage, which no rival does.
 func Door(path string, s rivals.Scenario) (rivals.Pipe, error) {

@@ -88,20 +88,20 @@ func TestChecker(t *testing.T) {
 		t.Fatalf("the good record is at fault: %v", err)
 	}
 	for name, line := range map[string]string{
-		"no newline":     good,
-		"two lines":      good + "\n" + good + "\n",
-		"nothing":        "",
-		"no JSON":        good[1:] + "\n",
-		"not UTF-8":      strings.Replace(good, "GET", "G\xffT", 1) + "\n",
-		"milliseconds":   strings.Replace(good, stamp, stamp[:23]+"Z", 1) + "\n",
-		"old time":       strings.Replace(good, stamp, "2001-02-03T04:05:06.123456789Z", 1) + "\n",
-		"no time":        strings.Replace(good, `"time"`, `"tame"`, 1) + "\n",
-		"wrong level":    strings.Replace(good, "info", "warn", 1) + "\n",
-		"wrong message":  strings.Replace(good, Text, "x", 1) + "\n",
-		"wrong value":    strings.Replace(good, "200", "201", 1) + "\n",
-		"missing field":  strings.Replace(good, `,"status":200`, "", 1) + "\n",
-		"surplus field":  strings.Replace(good, `"status":200`, `"status":200,"x":1`, 1) + "\n",
-		"repeated field": strings.Replace(good, `"status":200`, `"status":1,"status":200`, 1) + "\n",
+		"no newline":       good,
+		"two lines":        good + "\n" + good + "\n",
+		"nothing":          "",
+		"no JSON":          good[1:] + "\n",
+		"not UTF-8":        strings.Replace(good, "GET", "G\xffT", 1) + "\n",
+		"milliseconds":     strings.Replace(good, stamp, stamp[:23]+"Z", 1) + "\n",
+		"old time":         strings.Replace(good, stamp, "2001-02-03T04:05:06.123456789Z", 1) + "\n",
+		"no time":          strings.Replace(good, `"time"`, `"tame"`, 1) + "\n",
+		"wrong level":      strings.Replace(good, "info", "warn", 1) + "\n",
+		"wrong message":    strings.Replace(good, Text, "x", 1) + "\n",
+		"wrong value":      strings.Replace(good, "200", "201", 1) + "\n",
+		"missing field":    strings.Replace(good, `,"status":200`, "", 1) + "\n",
+		"unexpected field": strings.Replace(good, `"status":200`, `"status":200,"x":1`, 1) + "\n",
+		"repeated field":   strings.Replace(good, `"status":200`, `"status":1,"status":200`, 1) + "\n",
 	} {
 		if checkRecord(fixed(line), Two) == nil {
 			t.Errorf("%s: not noticed", name)

@@ -189,12 +189,12 @@ func init() {
 			Target:    fmt.Sprintf("≤ %.3f × loki-client-go, ≤ %.2f MB in all, ≤ 0.02 allocs/op", r.factor, r.mb),
 			Reference: "loki-client-go", MaxOps: distinct,
 			Contenders: []h.Contender{toLoki(name, handler, r.exception), toLoki("native", native, r.exception), clientGo(r.exception)},
-			Verdict: h.Verdict(h.Versus("native", "loki-client-go", r.factor), h.Allocs(name, 0.02), h.Allocs("native", 0.02),
+			Verdict: h.All(h.Versus("native", "loki-client-go", r.factor), h.Allocs(name, 0.02), h.Allocs("native", 0.02),
 				h.AllocBytes(name, r.mb*1e6/distinct), h.AllocBytes("native", r.mb*1e6/distinct)),
 		}
 		if !r.exception {
 			row.Contenders = append(row.Contenders, slogLoki(r.exception))
-			row.Verdict = h.Verdict(row.Verdict, h.Versus("native", "slog-loki", 1./25))
+			row.Verdict = h.All(row.Verdict, h.Versus("native", "slog-loki", 1./25))
 			row.Target += ", 25 × as fast as slog-loki"
 		}
 		h.Register(row)
