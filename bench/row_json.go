@@ -18,7 +18,7 @@ const (
 	empty   = "empty handler"      // the floor of log/slog
 )
 
-// native makes a contender that logs s to a destination that only counts.
+// native makes a contender that logs s to a destination that counts.
 func native(name string, kind h.Kind, note string, l rivals.Native, s rivals.Scenario) h.Contender {
 	return h.Contender{
 		Name: name, Kind: kind, Note: note,
@@ -30,8 +30,7 @@ func native(name string, kind h.Kind, note string, l rivals.Native, s rivals.Sce
 	}
 }
 
-// faults is rivals.Check, but a contender that cannot even be made has no
-// output to find fault with: its New will say why.
+// faults is rivals.Check. It returns nothing if the constructor panics, which New will report.
 func faults(l rivals.Native, s rivals.Scenario) (f []string) {
 	defer func() {
 		if recover() != nil {
@@ -50,9 +49,9 @@ func natives(s rivals.Scenario) []h.Contender {
 		native(slogStd, h.Rival, "JSONHandler, LogAttrs", rivals.Slog, s),
 	}
 	if s == rivals.Disabled {
-		return cs // which reads no clock
+		return cs // no clock is read
 	}
-	return append(cs, native(clocked, h.Reference, "a time.Now more for each call: ours at least, without its clock",
+	return append(cs, native(clocked, h.Reference, "an additional time.Now for each call: an upper bound for ours without its clock",
 		func(w io.Writer, s rivals.Scenario) rivals.Run { return rivals.Clocked(own.Native(w, s)) }, s))
 }
 
@@ -69,7 +68,7 @@ func handlers(s rivals.Scenario) []h.Contender {
 		via("zerolog", h.Rival, "zerolog.NewSlogHandler", rivals.ZerologHandler),
 		via("phuslu", h.Rival, "SlogNewJSONHandler", rivals.PhusluHandler),
 		via(slogStd, h.Rival, "JSONHandler", std),
-		{Name: empty, Kind: h.Reference, Note: "slog's own time: a handler that does nothing", New: func(*h.Env) (*h.Subject, error) {
+		{Name: empty, Kind: h.Reference, Note: "the time of slog: a handler that does nothing", New: func(*h.Env) (*h.Subject, error) {
 			return &h.Subject{Run: rivals.ViaSlog(rivals.Empty{}, s)}, nil
 		}},
 	}
@@ -128,7 +127,7 @@ func init() {
 	} {
 		h.Register(h.Row{
 			Name: r.name, What: "slog.Logger.LogAttrs, " + r.what + ", 1 goroutine, discard",
-			Target: "faster than the fastest rival; beyond slog's own time (an empty handler) ≤ 0.6 × its share",
+			Target: "faster than the fastest valid competitor; beyond an empty handler ≤ 0.6 × its share",
 			Warm:   encodeWarm, Contenders: handlers(r.s),
 			Verdict: h.All(h.VersusFastest(ours, 1), h.ShareVersusFastest(ours, empty, 0.6)),
 		})

@@ -10,8 +10,7 @@ import (
 	"github.com/forebay-log/forebay/bench/rivals"
 )
 
-// A pipe is a whole pipeline in front of dst: a loop that logs one scenario, and
-// what drains it.
+// A pipe returns a whole pipeline in front of dst: a loop that logs one scenario, and its drain.
 type pipe func(dst io.Writer) (rivals.Run, func() error)
 
 // buffered makes a pipe of a native logger over a buffering writer.
@@ -22,13 +21,12 @@ func buffered(l rivals.Native, s rivals.Scenario, mk func(io.Writer) rivals.Writ
 	}
 }
 
-// direct makes a pipe of a native logger that writes straight to dst.
+// direct makes a pipe of a native logger without a buffer.
 func direct(l rivals.Native, s rivals.Scenario) pipe {
 	return func(dst io.Writer) (rivals.Run, func() error) { return l(dst, s), nil }
 }
 
-// zapLocked is rivals.Zap with the lock it needs over a destination of several
-// goroutines.
+// zapLocked is rivals.Zap with the lock that several goroutines need.
 func zapLocked(dst io.Writer, s rivals.Scenario) rivals.Run {
 	return rivals.Zap(rivals.ZapLocked(dst), s)
 }
@@ -41,14 +39,14 @@ func pipeToFile(name string, kind h.Kind, note string, l rivals.Native, s rivals
 	})
 }
 
-// doorToFile is pipeToFile for the front door, which opens the file by its name.
-func doorToFile(name string, kind h.Kind, note string, l rivals.Native, s rivals.Scenario,
-	door func(string, rivals.Scenario) (rivals.Pipe, error)) h.Contender {
+// namedToFile is pipeToFile for a logger that opens the file.
+func namedToFile(name string, kind h.Kind, note string, l rivals.Native, s rivals.Scenario,
+	open func(string, rivals.Scenario) (rivals.Pipe, error)) h.Contender {
 	return rivals.PipeToFile(name, kind, note, func() []string { return faults(l, s) }, func(f *os.File) (rivals.Pipe, error) {
 		if err := f.Close(); err != nil {
 			return rivals.Pipe{}, err
 		}
-		return door(f.Name(), s)
+		return open(f.Name(), s)
 	})
 }
 
@@ -79,11 +77,11 @@ func init() {
 		Name: "pipeline/file-10g", What: "whole pipeline, drain timed, every record counted, " + what + ", 10 goroutines",
 		Target: "≤ 0.75 × the fastest valid competitor, by the clock and by processor time", Goroutines: 10, MaxOps: fileOps / 2,
 		Contenders: []h.Contender{
-			doorToFile(ours, h.Ours, "New(File(path)), Logger.Info, Flush", own.Native, six, own.Door),
-			doorToFile("slog→forebay", h.Ours, "New(File(path)), slog.Logger.LogAttrs, Flush", rivals.Handler(own.Handler), six, own.DoorSlog),
-			doorToFile(clocked, h.Reference, "a time.Now more for each record: ours at least, without its clock", own.Native, six,
+			namedToFile(ours, h.Ours, "New(File(path)), Logger.Info, Flush", own.Native, six, own.LogToFile),
+			namedToFile("slog→forebay", h.Ours, "New(File(path)), slog.Logger.LogAttrs, Flush", rivals.Handler(own.Handler), six, own.SlogToFile),
+			namedToFile(clocked, h.Reference, "an additional time.Now for each record: an upper bound for ours without its clock", own.Native, six,
 				func(path string, s rivals.Scenario) (rivals.Pipe, error) {
-					p, err := own.Door(path, s)
+					p, err := own.LogToFile(path, s)
 					p.Run = rivals.Clocked(p.Run)
 					return p, err
 				}),
@@ -92,13 +90,12 @@ func init() {
 			pipeToFile("zerolog+source slab", h.Rival, "8 × 64 KiB", rivals.Zerolog, six, buffered(rivals.Zerolog, six, newSource)),
 			pipeToFile("phuslu+bufio", h.Rival, "mutexed, 256 KiB", rivals.Phuslu, six, buffered(rivals.Phuslu, six, newBufio)),
 			pipeToFile("slog+bufio", h.Rival, "mutexed, 256 KiB", rivals.Slog, six, buffered(rivals.Slog, six, newBufio)),
-			pipeToFile("zerolog+slab", h.Reference, "a rival's encoder over our writer", rivals.Zerolog, six,
+			pipeToFile("zerolog+slab", h.Reference, "a competitor's encoder over our writer", rivals.Zerolog, six,
 				buffered(rivals.Zerolog, six, newSlabs(64<<10, 8))),
 		},
 		Verdict: h.All(h.VersusFastest(ours, 0.75), h.CPUVersusFastest(ours, 0.75)),
 	})
 
-	// What more goroutines gain, in strict order.
 	steps := []int{1, 4, 8, 16, 32, 64}
 	name := func(g int) string { return fmt.Sprintf("%s, %dg", ours, g) }
 	scale := h.Row{
@@ -108,7 +105,7 @@ func init() {
 	}
 	var many []string
 	for _, g := range steps {
-		c := doorToFile(name(g), h.Ours, "New(File(path)), Logger.Info, Flush", own.Native, six, own.Door)
+		c := namedToFile(name(g), h.Ours, "New(File(path)), Logger.Info, Flush", own.Native, six, own.LogToFile)
 		scale.Contenders = append(scale.Contenders, h.ByMany(c, g))
 		if g >= 4 {
 			many = append(many, c.Name)

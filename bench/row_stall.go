@@ -15,21 +15,14 @@ import (
 	"github.com/forebay-log/forebay/bench/rivals"
 )
 
-// The stalling destination and those who log into it.
 const (
 	stallEvery = 20 // writes
 	stallFor   = 5 * time.Millisecond
-
-	producers = 4
-	tick      = time.Millisecond // each producer logs a burst per tick
-	burst     = 20               // records: 80 000 records/s in all
-	stallTime = 2 * time.Second  // length of a sample
 )
 
-// stalling is a destination that counts lines and stalls. Like a file it may be
-// written by several goroutines, one after the other.
+// stalling is a destination that counts lines and stalls at every nth write.
 type stalling struct {
-	every  int // writes; 0: it does not stall
+	every  int // 0: no stalls
 	mu     sync.Mutex
 	writes int
 	lines  uint64
@@ -46,34 +39,84 @@ func (s *stalling) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// stalled measures how long the calls of paced producers take while the
-// destination stalls.
-func stalled(name string, kind h.Kind, note string, l rivals.Native, mk pipe) h.Contender {
-	return timedCalls(name, kind, note, l, mk, stallEvery, produce)
+// callers is a load: it runs calls in several goroutines and records their durations.
+type callers struct {
+	every int // of the destination
+	count func() int
+	run   func(env *h.Env, i int, call func())
 }
 
-// busy is stalled with a destination that takes everything at once, and callers that leave
-// no processor idle.
-func busy(name string, kind h.Kind, note string, l rivals.Native, mk pipe) h.Contender {
-	return timedCalls(name, kind, note, l, mk, 0, crowd)
-}
+// paced are four producers that log 20 records per millisecond each, 80,000 per second in all.
+var paced = callers{stallEvery, func() int { return 4 }, func(env *h.Env, i int, call func()) {
+	const tick, burst = time.Millisecond, 20
+	length := 2 * time.Second
+	if env.Quick {
+		length = 50 * time.Millisecond
+	}
+	// Producers do not wake together.
+	next := time.Now().Add(time.Duration(i) * tick / 4)
+	for end := next.Add(length); next.Before(end); {
+		time.Sleep(time.Until(next))
+		for range burst {
+			call()
+		}
+		// A delayed producer does not catch up: the figure is the duration of a call, not of a queue
+		// before it.
+		if next = next.Add(tick); next.Before(time.Now()) {
+			next = time.Now()
+		}
+	}
+}}
 
-func timedCalls(name string, kind h.Kind, note string, l rivals.Native, mk pipe, every int,
-	callers func(rivals.Run, *h.Env) *hdrhistogram.Histogram) h.Contender {
+// crowd are 50 callers per processor that work about 1 µs between calls. A caller that yields its
+// processor waits for all others.
+var crowd = callers{0, func() int { return 50 * runtime.GOMAXPROCS(0) }, func(env *h.Env, i int, call func()) {
+	n, work := 4000, uint64(i)
+	if env.Quick {
+		n = 10
+	}
+	for range n {
+		for range 2000 {
+			work = work*31 + 7
+		}
+		call()
+	}
+	worked.Add(work)
+}}
+
+var worked atomic.Uint64 // keeps the compiler from removing the work
+
+// timedCalls measures the durations of the calls of a load.
+func timedCalls(load callers, name string, kind h.Kind, note string, l rivals.Native, mk pipe) h.Contender {
 	c := h.Contender{Name: name, Kind: kind, Note: note,
 		Sample: func(env *h.Env) (*h.Sample, error) {
-			dst := &stalling{every: every}
+			dst := &stalling{every: load.every}
 			run, drain := mk(dst)
 			runtime.GC()
-			hist := callers(run, env)
+			hists := make([]*hdrhistogram.Histogram, load.count())
+			var wg sync.WaitGroup
+			for i := range hists {
+				hists[i] = newHistogram()
+				wg.Go(func() {
+					load.run(env, i, func() {
+						t := time.Now()
+						run(i, 1)
+						hists[i].RecordValue(int64(time.Since(t)))
+					})
+				})
+			}
+			wg.Wait()
 			if drain != nil {
 				if err := drain(); err != nil {
 					return nil, err
 				}
 			}
-			s := latencies(hist)
+			for _, o := range hists[1:] {
+				hists[0].Merge(o)
+			}
+			s := latencies(hists[0])
 			if l != nil {
-				s.More["lost"] = float64(hist.TotalCount()) - float64(dst.lines)
+				s.More["lost"] = float64(hists[0].TotalCount()) - float64(dst.lines)
 			}
 			return s, nil
 		}}
@@ -82,85 +125,6 @@ func timedCalls(name string, kind h.Kind, note string, l rivals.Native, mk pipe,
 	}
 	return c
 }
-
-// produce runs the producers and returns the duration of every call.
-func produce(run rivals.Run, env *h.Env) *hdrhistogram.Histogram {
-	length := stallTime
-	if env.Quick {
-		length = 50 * time.Millisecond
-	}
-	hists := make([]*hdrhistogram.Histogram, producers)
-	for i := range hists {
-		hists[i] = newHistogram()
-	}
-	var wg sync.WaitGroup
-	start := time.Now()
-	for i := range producers {
-		wg.Go(func() {
-			// The producers are independent: they do not wake together.
-			next := start.Add(time.Duration(i) * tick / producers)
-			for end := start.Add(length); next.Before(end); {
-				time.Sleep(time.Until(next))
-				for range burst {
-					t := time.Now()
-					run(i, 1)
-					hists[i].RecordValue(int64(time.Since(t)))
-				}
-				// Who was held up does not catch up: the figure is the call's
-				// own duration, not that of a queue before it.
-				if next = next.Add(tick); next.Before(time.Now()) {
-					next = time.Now()
-				}
-			}
-		})
-	}
-	wg.Wait()
-	return merged(hists)
-}
-
-func merged(hists []*hdrhistogram.Histogram) *hdrhistogram.Histogram {
-	for _, o := range hists[1:] {
-		hists[0].Merge(o)
-	}
-	return hists[0]
-}
-
-// Callers of busy.
-const (
-	perProcessor = 50
-	workUnits    = 2000 // about 1 µs between two calls
-	busyCalls    = 4000 // of each caller
-)
-
-// crowd runs many more callers than processors. All of them work between their calls, so
-// whoever gives its processor away waits for all others.
-func crowd(run rivals.Run, env *h.Env) *hdrhistogram.Histogram {
-	n := busyCalls
-	if env.Quick {
-		n = 10
-	}
-	hists := make([]*hdrhistogram.Histogram, perProcessor*runtime.GOMAXPROCS(0))
-	var wg sync.WaitGroup
-	for i := range hists {
-		hists[i] = newHistogram()
-		wg.Go(func() {
-			work := uint64(i)
-			for range n {
-				for range workUnits {
-					work = work*31 + 7
-				}
-				t := time.Now()
-				run(i, 1)
-				hists[i].RecordValue(int64(time.Since(t)))
-			}
-			worked.Add(work)
-		})
-	}
-	wg.Wait()
-	return merged(hists)
-}
-
-var worked atomic.Uint64 // nobody may leave the work out
 
 func newHistogram() *hdrhistogram.Histogram {
 	return hdrhistogram.New(1, int64(10*time.Second), 3)
@@ -181,38 +145,33 @@ func init() {
 	const six = rivals.Six
 	const null = "null producer"
 	nothing := func(io.Writer) (rivals.Run, func() error) { return func(int, int) {}, nil }
+	contenders := func(load callers) []h.Contender {
+		logger := func(name string, kind h.Kind, note string, l rivals.Native, mk pipe) h.Contender {
+			return timedCalls(load, name, kind, note, l, mk)
+		}
+		return []h.Contender{
+			logger(null, h.Reference, "calls nothing", nil, nothing),
+			logger(ours, h.Ours, "Logger, Router, slabs 8 × 64 KiB", own.Native,
+				func(dst io.Writer) (rivals.Run, func() error) { return own.Buffered(dst, six) }),
+			logger("zerolog+slab", h.Reference, "a competitor's encoder over our writer", rivals.Zerolog,
+				buffered(rivals.Zerolog, six, newSlabs(64<<10, 8))),
+			logger("zap+BWS", h.Rival, "256 KiB", rivals.Zap, buffered(rivals.Zap, six, newBWS)),
+			logger("zerolog+bufio", h.Rival, "mutex, 256 KiB", rivals.Zerolog, buffered(rivals.Zerolog, six, newBufio)),
+			logger("phuslu+bufio", h.Rival, "mutex, 256 KiB", rivals.Phuslu, buffered(rivals.Phuslu, six, newBufio)),
+			logger("slog+bufio", h.Rival, "mutex, 256 KiB", rivals.Slog, buffered(rivals.Slog, six, newBufio)),
+		}
+	}
 	h.Register(h.Row{
 		Name: "stall/5ms", What: "6 scalar fields; the destination stalls 5 ms at every 20th write; 4 producers, each 20 records per ms, 2 s; " +
 			"duration of each call in µs; max is the median of the rounds' maxima",
-		Target: "p99 ≤ 1.2 × the best competitor's, max ≤ that of a null producer + 150 µs, nothing lost",
-		Unit:   "p99 µs", Reference: null, MaxCount: 5,
-		Contenders: []h.Contender{
-			stalled(null, h.Reference, "calls nothing", nil, nothing),
-			stalled(ours, h.Ours, "Logger, Router, slabs 8 × 64 KiB", own.Native,
-				func(dst io.Writer) (rivals.Run, func() error) { return own.Buffered(dst, six) }),
-			stalled("zerolog+slab", h.Reference, "a rival's encoder over our writer", rivals.Zerolog,
-				buffered(rivals.Zerolog, six, newSlabs(64<<10, 8))),
-			stalled("zap+BWS", h.Rival, "256 KiB", rivals.Zap, buffered(rivals.Zap, six, newBWS)),
-			stalled("zerolog+bufio", h.Rival, "mutexed, 256 KiB", rivals.Zerolog, buffered(rivals.Zerolog, six, newBufio)),
-			stalled("phuslu+bufio", h.Rival, "mutexed, 256 KiB", rivals.Phuslu, buffered(rivals.Phuslu, six, newBufio)),
-			stalled("slog+bufio", h.Rival, "mutexed, 256 KiB", rivals.Slog, buffered(rivals.Slog, six, newBufio)),
-			stalled("zerolog unbuffered", h.Rival, "every record is a write", rivals.Zerolog, direct(rivals.Zerolog, six)),
-		},
+		Target: "p99 ≤ 1.2 × the best competitor's, max ≤ the null producer's + 150 µs, nothing lost",
+		Unit:   "p99 µs", Reference: null, MaxCount: 5, Contenders: contenders(paced),
 		Verdict: h.All(h.VersusFastest(ours, 1.2), h.FigureVersus(ours, null, "max", 150), h.Figure(ours, "lost", 0)),
-	})
-	h.Register(h.Row{
-		Name: "stall/busy", What: "6 scalar fields; the destination takes all at once; 50 callers for each processor, who work 1 µs between calls, " +
+	}, h.Row{
+		Name: "stall/busy", What: "6 scalar fields; the destination accepts everything at once; 50 callers per processor, which work 1 µs between calls, " +
 			"4000 calls each; duration of each call in µs",
 		Target: "p99 ≤ 1.2 × the best competitor's, nothing lost",
-		Unit:   "p99 µs", Reference: null, MaxCount: 5,
-		Contenders: []h.Contender{
-			busy(null, h.Reference, "calls nothing", nil, nothing),
-			busy(ours, h.Ours, "Logger, Router, slabs 8 × 64 KiB", own.Native,
-				func(dst io.Writer) (rivals.Run, func() error) { return own.Buffered(dst, six) }),
-			busy("zap+BWS", h.Rival, "256 KiB", rivals.Zap, buffered(rivals.Zap, six, newBWS)),
-			busy("zerolog+bufio", h.Rival, "mutexed, 256 KiB", rivals.Zerolog, buffered(rivals.Zerolog, six, newBufio)),
-			busy("slog+bufio", h.Rival, "mutexed, 256 KiB", rivals.Slog, buffered(rivals.Slog, six, newBufio)),
-		},
+		Unit:   "p99 µs", Reference: null, MaxCount: 5, Contenders: contenders(crowd),
 		Verdict: h.All(h.VersusFastest(ours, 1.2), h.Figure(ours, "lost", 0)),
 	})
 }

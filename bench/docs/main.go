@@ -1,5 +1,5 @@
-// Docs writes the table of measurements into the README, and the chart beside it, from
-// what make bench has stored. Run it by make docs.
+// Docs writes the table of measurements and the chart of the README from the results of make bench.
+// make docs runs it.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/forebay-log/forebay/bench/picture"
 )
 
-// rows are those of the README: ours, beside the best competitor of each.
+// rows are the rows of the table.
 var rows = []struct{ name, text string }{
 	{"json/two", "a message with 2 fields as JSON"},
 	{"json/mixed", "10 mixed fields, including an error and an object"},
@@ -55,7 +55,7 @@ type line struct {
 
 type rival struct {
 	name  string
-	times float64 // what the best one takes
+	times float64 // relative to the best competitor
 }
 
 func run(results, readme, chart string) error {
@@ -64,7 +64,7 @@ func run(results, readme, chart string) error {
 		return err
 	}
 	var stored struct {
-		Machine harness.Machine // of rows that have none of their own
+		Machine harness.Machine // of rows without a machine
 		Rows    []harness.Result
 	}
 	if err := json.Unmarshal(text, &stored); err != nil {
@@ -104,8 +104,7 @@ func run(results, readme, chart string) error {
 	return os.WriteFile(chart, []byte(svg(lines, where)), 0o666)
 }
 
-// find returns what was measured of a row: the first contender of ours and the best
-// rival whose output was valid.
+// find returns the first contender of ours in a row and the best competitor with valid output.
 func find(all []harness.Result, name string) (l line, err error) {
 	for _, r := range all {
 		if r.Name != name {

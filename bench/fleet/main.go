@@ -34,7 +34,7 @@ const (
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// A job is what the flags ask for.
+// A job is the content of the flags.
 type job struct {
 	fleet.Config
 	workload slab.Workload // of one host

@@ -23,22 +23,7 @@ type Receiver struct {
 	conns   []net.Conn
 	wg      sync.WaitGroup
 
-	// Allocated in advance, because clients connect before or within the measured time.
-	ready chan space
-}
-
-// space is the memory for one connection.
-type space struct {
-	buf  []byte
-	acks chan ack
-}
-
-func newSpace() space {
-	s := space{make([]byte, 1<<20), make(chan ack, 1<<12)}
-	for i := range s.buf {
-		s.buf[i] = 1 // so that the kernel maps the pages now
-	}
-	return s
+	buf []byte // of the connection, with mapped pages
 }
 
 // NewReceiver starts a receiver. With discard it only reads. An acknowledgement is sent after twice the
@@ -48,8 +33,10 @@ func NewReceiver(discard bool, delay time.Duration) (*Receiver, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Receiver{Addr: l.Addr().String(), discard: discard, delay: delay, l: l, ready: make(chan space, 1)}
-	r.ready <- newSpace()
+	r := &Receiver{Addr: l.Addr().String(), discard: discard, delay: delay, l: l, buf: make([]byte, 1<<20)}
+	for i := range r.buf {
+		r.buf[i] = 1 // so that the kernel maps the pages now
+	}
 	r.wg.Go(func() {
 		for {
 			c, err := l.Accept()
@@ -83,13 +70,11 @@ func (r *Receiver) serve(c net.Conn) {
 		io.Copy(io.Discard, struct{ io.Reader }{c})
 		return
 	}
-	var mem space
-	select {
-	case mem = <-r.ready:
-	default:
-		mem = newSpace()
-	}
-	acks := mem.acks
+	r.mu.Lock()
+	buf, from := r.buf[:0], 0
+	r.buf = nil // another connection allocates
+	r.mu.Unlock()
+	acks := make(chan ack, 1<<12)
 	defer close(acks)
 	r.wg.Go(func() {
 		for a := range acks {
@@ -99,7 +84,6 @@ func (r *Receiver) serve(c net.Conn) {
 			}
 		}
 	})
-	buf, from := mem.buf[:0], 0
 	for {
 		if cap(buf)-len(buf) < 64<<10 {
 			if from == 0 {

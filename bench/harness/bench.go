@@ -7,10 +7,8 @@ import (
 	"time"
 )
 
-// Benchmark runs every contender of the rows as a sub-benchmark named
-// row/contender, for `go test -bench`. Samples are not interleaved there:
-// use it to see that everything works and for profiles, and the program for
-// comparisons.
+// Benchmark runs every contender of the rows as a sub-benchmark row/contender, for tests and profiles.
+// Samples are not interleaved; comparisons need the program.
 func Benchmark(b *testing.B, rows []Row) {
 	for _, row := range rows {
 		for i := range row.Contenders {
@@ -33,8 +31,7 @@ func benchmark(b *testing.B, row *Row, c *Contender) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	// The harness timed the part that counts; what testing timed includes
-	// set-up and tally.
+	// The time of package testing includes set-up and tally.
 	b.ReportMetric(s.Value, strings.ReplaceAll(row.unit(), " ", "-"))
 	b.ReportMetric(s.Allocs, "allocs/op")
 	b.ReportMetric(s.AllocBytes, "B/op")

@@ -4,5 +4,5 @@ package harness
 
 import "time"
 
-// cpuTime is not known here: columns show 0.
+// cpuTime returns 0: the processor time is unknown.
 func cpuTime() time.Duration { return 0 }

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// cpuTime returns the processor time this process has used, in user and kernel
-// mode, by all threads.
+// cpuTime returns the processor time of this process, user and system.
 func cpuTime() time.Duration {
 	var ru syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &ru) != nil {

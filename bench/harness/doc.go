@@ -1,9 +1,7 @@
-// Package harness measures contenders side by side and says whether ours
-// reached its target.
+// Package harness measures contenders and compares the results with targets.
 //
-// A [Row] is one line of the table: its contenders, the target in words and a
-// function that judges the [Result]. [Run] measures every contender of a row
-// once per round, in random order, for several rounds in one process, so that
-// whatever else the machine does meets all of them alike. README.md beside this
-// module describes the method.
+// A [Row] is one line of the table: its contenders, its target in words and a [Verdict] on the
+// [Result]. [Run] measures every contender of a row once per round, in random order, for several rounds
+// in one process, so that other load on the machine affects all of them alike. bench/README.md
+// describes the method.
 package harness

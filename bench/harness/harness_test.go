@@ -169,7 +169,7 @@ func TestRunReportsWhatFails(t *testing.T) {
 	}{
 		"loss":  {Contender{New: spin(time.Microsecond, 1)}, "at the destination"},
 		"error": {Contender{New: func(*Env) (*Subject, error) { return nil, errors.New("no such thing") }}, "no such thing"},
-		"panic": {Contender{New: func(*Env) (*Subject, error) { panic("oh") }}, "panic in set-up: oh"},
+		"panic": {Contender{New: func(*Env) (*Subject, error) { panic("oh") }}, "panic: oh"},
 		"own":   {Contender{Sample: func(*Env) (*Sample, error) { panic("oh") }}, "panic: oh"},
 		"drain": {Contender{New: func(*Env) (*Subject, error) {
 			return &Subject{Run: func(int, int) {}, Drain: func() error { return errors.New("stuck") }}, nil

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// A load meter finds out how much of the machine others use meanwhile. On
-// systems without /proc/stat it finds out nothing.
+// A loadMeter measures the processor time of other processes. It needs /proc/stat.
 type loadMeter struct {
 	start     time.Time
 	own, busy time.Duration
@@ -22,9 +21,8 @@ func startLoadMeter() loadMeter {
 	return m
 }
 
-// others returns the share of all processors that other processes, and the
-// hypervisor for other machines, have used since the start: 0 to 1, or -1 when
-// it is not known.
+// others returns the share of all processors that other processes and the hypervisor have used since
+// the start: 0 to 1, or -1 if it is unknown.
 func (m loadMeter) others() float64 {
 	busy, ok := machineBusy()
 	capacity := time.Since(m.start) * time.Duration(runtime.NumCPU())
@@ -39,7 +37,7 @@ func (m loadMeter) others() float64 {
 // runs on.
 const tickTime = 10 * time.Millisecond
 
-// machineBusy returns the time all processors together have not been idle.
+// machineBusy returns the busy time of all processors.
 func machineBusy() (time.Duration, bool) {
 	b, err := os.ReadFile("/proc/stat")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Machine is what a reader must know of where the figures come from.
+// Machine describes the machine of a run.
 type Machine struct {
 	CPU        string `json:"cpu"`
 	Processors int    `json:"processors"`
@@ -19,13 +19,12 @@ type Machine struct {
 	Kernel     string `json:"kernel,omitempty"`
 	GoVersion  string `json:"go"`
 	FileSystem string `json:"filesystem,omitempty"` // of the rows that write files
-	// Load is the load average over the last minute before the run. Well above
-	// 0, others were using the machine.
+	// Load is the load average of the last minute before the run.
 	Load string `json:"load,omitempty"`
 }
 
-// ThisMachine describes the machine. dir is where files will be written; empty
-// means the system's temporary directory.
+// ThisMachine describes this machine. dir is the directory for files, by default the system's temporary
+// directory.
 func ThisMachine(dir string) Machine {
 	if dir == "" {
 		dir = os.TempDir()
@@ -64,8 +63,7 @@ func firstField(path string) string {
 	return ""
 }
 
-// fileSystem returns the type of the file system dir lies on, as the mount
-// table names it, or "" where there is none to read.
+// fileSystem returns the type of the file system of dir from the mount table, or "".
 func fileSystem(dir string) string {
 	b, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
@@ -89,8 +87,8 @@ func fileSystem(dir string) string {
 	return kind
 }
 
-// Commit returns the commit of the working tree with "+changes" when tracked
-// files differ from it, or "unknown".
+// Commit returns the commit of the working tree, with "+changes" if tracked files differ from it, or
+// "unknown".
 func Commit() string {
 	out, err := exec.Command("git", "rev-parse", "--short=12", "HEAD").Output()
 	if err != nil {

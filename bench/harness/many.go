@@ -2,8 +2,8 @@ package harness
 
 import "sync"
 
-// ByMany has the work of c done by so many goroutines, for rows that compare their numbers. A
-// row's own number is then 1.
+// ByMany divides the work of c among goroutines, for rows that compare their number. Row.Goroutines
+// must be 1.
 func ByMany(c Contender, goroutines int) Contender {
 	mk := c.New
 	c.New = func(env *Env) (*Subject, error) {

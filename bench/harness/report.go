@@ -14,19 +14,18 @@ import (
 	"text/tabwriter"
 )
 
-// busyShare is the share of the processors from which a row says that others
-// were using the machine. Its figures are then to be repeated, above all those
-// of rows that need more than one processor at a time.
+// busyShare is the share of the processors above which a row reports that other processes used the
+// machine. Such rows should be repeated, above all rows that need two processors.
 const busyShare = 0.05
 
-// Report is what is written to results/latest.json.
+// Report is the content of results/latest.json.
 type Report struct {
 	Machine Machine   `json:"machine"`
 	Rows    []*Result `json:"rows"`
 }
 
-// WriteFile writes the report to path as JSON. Rows of an earlier report there that this
-// run did not measure are kept: each row has its own date, commit and machine.
+// WriteFile writes the report to path as JSON. It keeps the rows of the existing file that this run did
+// not measure. Each row has its date, commit and machine.
 func (rep *Report) WriteFile(path string) error {
 	for _, r := range rep.Rows {
 		r.Machine = &rep.Machine
@@ -50,7 +49,7 @@ func (rep *Report) WriteFile(path string) error {
 	return os.Rename(tmp, path)
 }
 
-// ReadReport reads a report that WriteFile wrote.
+// ReadReport reads the file of WriteFile.
 func ReadReport(path string) (*Report, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -63,9 +62,9 @@ func ReadReport(path string) (*Report, error) {
 	return rep, nil
 }
 
-// merge adds the rows of old that rep lacks: those of the registry in its order, then those
-// of other programs, whose groups the registry does not have. A row that has left the
-// registry is left out.
+// merge adds rows of old: first the registered rows in the order of the registry, then the rows of
+// groups that are not registered, which belong to other programs. It drops rows that are no longer
+// registered.
 func (rep *Report) merge(old *Report) {
 	byName := map[string]*Result{}
 	for _, r := range old.Rows {
@@ -91,14 +90,13 @@ func (rep *Report) merge(old *Report) {
 	}
 }
 
-// group returns what the name of a row begins with.
+// group returns the first part of the name of a row.
 func group(name string) string {
 	g, _, _ := strings.Cut(name, "/")
 	return g
 }
 
-// Print writes the row as a table of its contenders, fastest first, and its
-// checks.
+// Print writes the contenders of the row as a table, fastest first, and its checks.
 func (r *Result) Print(w io.Writer) {
 	fmt.Fprintf(w, "\n%s: %s\n", r.Name, r.What)
 	fmt.Fprintf(w, "target: %s\n", r.Target)
@@ -190,7 +188,7 @@ func printNotes(w io.Writer, c *Column) {
 	}
 }
 
-// Summary prints one line per row: name, target, status and what was found.
+// Summary prints one line per row: name, target, status and findings.
 func (rep *Report) Summary(w io.Writer) {
 	m := rep.Machine
 	fmt.Fprintf(w, "\n%s, %d processors, %s, %s/%s, files on %s, load before the run %s\n\n",

@@ -26,8 +26,7 @@ type Result struct {
 	Columns []Column  `json:"contenders"`
 }
 
-// A Column is what was measured of one contender. Figures are medians over the
-// rounds.
+// A Column has the figures of one contender: medians over the rounds.
 type Column struct {
 	Name    string   `json:"name"`
 	Kind    string   `json:"kind"` // "ours", "rival" or "reference"
@@ -95,8 +94,7 @@ func (r *Result) Column(name string) *Column {
 	return nil
 }
 
-// Fastest returns the fastest rival; with valid, only those whose output has no
-// faults count. Nil if none was measured.
+// Fastest returns the fastest rival, with valid the fastest whose output has no defects, or nil.
 func (r *Result) Fastest(valid bool) *Column {
 	rivals := r.columns(func(c *Column) bool {
 		return c.kind == Rival && (!valid || len(c.Invalid) == 0)
@@ -117,7 +115,7 @@ func (r *Result) columns(keep func(*Column) bool) []*Column {
 	return out
 }
 
-// failure says why a contender has no figures.
+// failure returns the reason for the missing figures of a contender.
 func (r *Result) failure(name string) string {
 	for i := range r.Columns {
 		if c := &r.Columns[i]; c.Name == name && c.Error != "" {

@@ -5,87 +5,64 @@ import (
 	"regexp"
 )
 
-// Kind says what a contender is to the row.
+// Kind is the role of a contender in a row.
 type Kind uint8
 
 const (
-	Rival     Kind = iota // somebody else's way to do the row's job
-	Ours                  // what the target is about
-	Reference             // something to compare with that is no rival, such as a bare copy
+	Rival     Kind = iota // a competitor
+	Ours                  // the subject of the target
+	Reference             // a control that is no competitor, such as a bare copy
 )
 
-// A Row is one line of the table. Rows are values: measuring does not change
-// them.
+// A Row is one line of the table. Measuring does not change it.
 type Row struct {
-	// Name identifies the row in -rows and in the results. It begins with its
-	// group, such as "json/message".
-	Name string
-	// What describes records and conditions, so that the row can be repeated.
-	What string
-	// Target is the goal in words.
-	Target string
-	// Unit is the unit of the main figure. Default "ns/op".
-	Unit string
-	// Reference names the contender of the ratio column. Empty: the fastest
-	// valid rival.
-	Reference string
-	// Goroutines do the work of one sample together. Default 1.
-	Goroutines int
-	// MaxOps bounds the operations of one sample, for rows that fill files.
-	// 0: only time bounds them.
-	MaxOps int
-	// Warm is the number of operations before the clock starts. The harness
-	// counts their records too. Default 0.
-	Warm int
-	// MaxCount bounds the rounds of rows whose samples are long. 0: no bound.
-	MaxCount int
-	// MinCPU is the number of processors without which the row says nothing; on
-	// fewer it is reported as not measured. Default 1.
-	MinCPU int
-	// Silent rows must leave no record at the destination, such as those below
-	// the level.
-	Silent bool
+	Name       string // in -rows and in the results, with its group: "json/message"
+	What       string // records and conditions
+	Target     string // in words
+	Unit       string // of the main figure; default "ns/op"
+	Reference  string // contender of the ratio column; default: the fastest valid rival
+	Goroutines int    // that share the work of a sample; default 1
+	MaxOps     int    // largest number of operations in a sample, for rows that fill files; 0: no limit
+	Warm       int    // operations before the clock starts; their records count
+	MaxCount   int    // largest number of rounds, for long samples; 0: no limit
+	MinCPU     int    // processors without which the row is not measured; default 1
+	Silent     bool   // requires that no record reaches the destination
 
 	Contenders []Contender
-	// Verdict judges the medians of the contenders. It must not be nil.
-	Verdict Verdict
+	Verdict    Verdict // required
 }
 
-// A Contender is one column of a row: how to do the job.
+// A Contender is one column of a row.
 type Contender struct {
 	Name string
 	Kind Kind
-	// Note says which idiom or setting is used.
-	Note string
-	// Faults checks the contender's output before anything is measured and
-	// returns what is wrong with it. Nil: nothing to check. A contender with
-	// faults is measured and shown, and is never "the fastest rival".
+	Note string // idiom or settings
+	// Faults returns the defects of the contender's output. It is called before the measurement. A
+	// contender with defects is measured and shown, but is never the fastest valid rival. May be nil.
 	Faults func() []string
 
-	// New makes a subject for one sample. Exactly one of New and Sample is set.
+	// New returns a subject for one sample. Exactly one of New and Sample is set.
 	New func(*Env) (*Subject, error)
-	// Sample takes a sample by itself, for rows that measure something else than
-	// the time of an operation.
+	// Sample returns a sample that is not the time of an operation.
 	Sample func(*Env) (*Sample, error)
 }
 
-// A Subject is a contender set up for one sample.
+// A Subject is a contender that is ready for one sample. Tally and Close are not measured.
 type Subject struct {
-	// Run does n operations. With Row.Goroutines > 1 it is called from as many
-	// goroutines at once, each with its worker number.
+	// Run does n operations. With Row.Goroutines > 1 it is called by as many goroutines concurrently,
+	// each with its worker number.
 	Run func(worker, n int)
-	// Drain flushes and closes the pipeline up to its destination. It is part
-	// of the measured time. Nil: nothing to drain.
+	// Drain flushes and closes the pipeline up to its destination. It is part of the measured time.
+	// May be nil.
 	Drain func() error
-	// Tally says, after Drain, what reached the destination; the harness
-	// compares the records with what it ordered. Not measured. Nil: the row has
-	// no destination.
+	// Tally returns the records and bytes at the destination after Drain. The harness compares them
+	// with the operations. Nil: the row has no destination.
 	Tally func() (Tally, error)
-	// Close frees what the sample used. Not measured. May be nil.
+	// Close frees the memory and files of the sample. May be nil.
 	Close func() error
 }
 
-// Tally is what a destination received.
+// Tally counts records and bytes at a destination.
 type Tally struct {
 	Records uint64
 	Bytes   uint64
@@ -93,8 +70,7 @@ type Tally struct {
 
 var registry []Row
 
-// Register adds rows to the table. It panics on a row that cannot be measured;
-// call it from init.
+// Register adds rows to the table. It is called from init and panics on an invalid row.
 func Register(rows ...Row) {
 	for _, r := range rows {
 		if err := r.validate(); err != nil {

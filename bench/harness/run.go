@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// Options says how to measure.
+// Options configures a run.
 type Options struct {
 	// Count is the number of rounds. Default 10.
 	Count int
-	// Benchtime is about how long one sample takes. Default 100 ms.
+	// Benchtime is the approximate duration of a sample. Default 100 ms.
 	Benchtime time.Duration
-	// Dir is where files go. Default the system's temporary directory.
+	// Dir is the directory for files. Default: the system's temporary directory.
 	Dir string
 	// Seed determines the order of contenders in each round.
 	Seed uint64
-	// Commit stands in the results.
+	// Commit is written to the results.
 	Commit string
 }
 
@@ -31,8 +31,8 @@ func (o *Options) defaults() {
 	}
 }
 
-// Run measures one row: every contender once per round, in random order. A
-// contender that fails is reported with its error and takes no further part.
+// Run measures one row: every contender once per round, in random order. A contender that fails is
+// reported with its error and is not measured again.
 func Run(row Row, o Options) (*Result, error) {
 	o.defaults()
 	res := &Result{
@@ -97,7 +97,7 @@ func Run(row Row, o Options) (*Result, error) {
 	return res, nil
 }
 
-// finish computes ratios and verdict once all columns are filled.
+// finish computes ratios and the verdict.
 func (r *Result) finish(row *Row) {
 	ref := r.Column(r.Reference)
 	if r.Reference == "" {

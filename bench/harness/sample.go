@@ -15,16 +15,15 @@ var ErrAbsent = errors.New("absent")
 
 // Env describes the run to a contender.
 type Env struct {
-	// Dir is where files go. It belongs to the run and is removed after it.
+	// Dir is the directory for files. It is removed after the run.
 	Dir string
-	// Benchtime is about how long one sample takes.
+	// Benchtime is the approximate duration of a sample.
 	Benchtime time.Duration
-	// Quick asks rows with samples of their own to take the shortest that still
-	// exercises the code.
+	// Quick requests the shortest sample that exercises the code.
 	Quick bool
 }
 
-// TempFile creates a file in Dir, opened as a log file is: for appending.
+// TempFile creates a file in Dir and opens it for appending.
 func (e *Env) TempFile() (*os.File, error) {
 	f, err := os.CreateTemp(e.Dir, "row-*.log")
 	if err != nil {
@@ -41,28 +40,26 @@ func (e *Env) TempFile() (*os.File, error) {
 type Sample struct {
 	// Value is the main figure in the row's unit; lower is better.
 	Value float64 `json:"value"`
-	// Ops is the number of operations behind it.
+	// Ops is the number of operations.
 	Ops int `json:"ops"`
-	// CPU is the processor time of the whole process per operation in
-	// nanoseconds, 0 where it is not known. Unlike Value it hardly grows when
-	// others use the machine.
+	// CPU is the processor time of the process per operation in nanoseconds, 0 if it is unknown. Unlike
+	// Value it hardly depends on other processes.
 	CPU float64 `json:"cpu"`
-	// Allocs and AllocBytes are heap allocations per operation, by every
-	// goroutine of the process.
+	// Allocs and AllocBytes are heap allocations of the process per operation.
 	Allocs     float64 `json:"allocs"`
 	AllocBytes float64 `json:"allocBytes"`
-	// RecordBytes is the mean size of a record at the destination, 0 if none.
+	// RecordBytes is the mean size of a record at the destination; 0: no destination.
 	RecordBytes float64 `json:"recordBytes"`
 	// More holds further figures, such as percentiles.
 	More map[string]float64 `json:"more,omitempty"`
 }
 
-// measure takes one sample of n operations of c.
+// measure returns a sample of n operations of c.
 func measure(r *Row, c *Contender, env *Env, n int) (s *Sample, err error) {
 	if c.Sample != nil {
-		return customSample(c, env)
+		return safely(env, c.Sample)
 	}
-	sub, err := newSubject(c, env)
+	sub, err := safely(env, c.New)
 	if err != nil {
 		return nil, err
 	}
@@ -114,18 +111,17 @@ func measure(r *Row, c *Contender, env *Env, n int) (s *Sample, err error) {
 	return s, nil
 }
 
-// newSubject turns a panic while setting up into an error, so that one broken
-// contender does not end the run.
-func newSubject(c *Contender, env *Env) (sub *Subject, err error) {
+// safely calls f and returns its panic as an error.
+func safely[T any](env *Env, f func(*Env) (T, error)) (v T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("panic in set-up: %v", p)
+			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
-	return c.New(env)
+	return f(env)
 }
 
-// timed runs n operations, divided among the goroutines, and the drain.
+// timed runs n operations, divided among the goroutines, and drains.
 func timed(sub *Subject, goroutines, n int) (time.Duration, error) {
 	drain := sub.Drain
 	if drain == nil {
@@ -152,7 +148,7 @@ func timed(sub *Subject, goroutines, n int) (time.Duration, error) {
 	return time.Since(start), err
 }
 
-// calibrate returns how many operations of c take about env.Benchtime.
+// calibrate returns the number of operations of c for a sample of env.Benchtime.
 func calibrate(r *Row, c *Contender, env *Env) (int, error) {
 	if c.Sample != nil {
 		return 1, nil
@@ -170,19 +166,8 @@ func calibrate(r *Row, c *Contender, env *Env) (int, error) {
 		if took >= env.Benchtime/2 || n >= limit {
 			return max(1, min(limit, int(float64(env.Benchtime)/max(s.Value, 0.1)))), nil
 		}
-		// Aim at the whole time, but never grow more than a hundredfold on the
-		// word of a sample too short to trust.
+		// A short sample is inaccurate, so n grows by at most a factor of 100.
 		aim := float64(env.Benchtime) / max(s.Value, 0.1)
 		n = max(n+1, min(limit, 100*n, int(aim)))
 	}
-}
-
-// customSample is newSubject for contenders that sample by themselves.
-func customSample(c *Contender, env *Env) (s *Sample, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v", p)
-		}
-	}()
-	return c.Sample(env)
 }

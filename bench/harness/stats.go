@@ -29,8 +29,8 @@ func MAD(v []float64) float64 {
 	return Median(d)
 }
 
-// ratios divides a by b round by round, which cancels what slowed a whole round
-// down. Surplus rounds of either are left out.
+// ratios divides a by b round by round, which cancels effects on a whole round. It ignores surplus
+// rounds.
 func ratios(a, b []float64) []float64 {
 	out := make([]float64, min(len(a), len(b)))
 	for i := range out {

@@ -51,7 +51,7 @@ func missing(limit float64, why string) Check {
 	return Check{Text: why, Limit: limit, Status: NotMeasured}
 }
 
-// fastest stands for the fastest valid rival in the names of needs.
+// fastest selects the fastest valid rival in the names of needs.
 const fastest = ""
 
 // needs returns a verdict of one check that requires figures of the named contenders.
@@ -99,8 +99,7 @@ func VersusFastest(ours string, factor float64) Verdict {
 	}
 }
 
-// CPUVersusFastest requires that the processor time of ours is at most factor × that of the fastest
-// valid rival.
+// CPUVersusFastest is VersusFastest by processor time.
 func CPUVersusFastest(ours string, factor float64) Verdict {
 	return needs(factor, func(_ *Result, c []*Column) Check {
 		q := c[0].CPU / c[1].CPU
@@ -108,9 +107,8 @@ func CPUVersusFastest(ours string, factor float64) Verdict {
 	}, ours, fastest)
 }
 
-// ShareVersusFastest requires that the time of ours beyond floor is at most factor × the time of the
-// fastest valid rival beyond it. Floor is a cost that no contender can avoid, such as a call that does
-// nothing.
+// ShareVersusFastest is VersusFastest after the time of floor is subtracted from both. Floor is a cost
+// that no contender can avoid, such as a call that does nothing.
 func ShareVersusFastest(ours, floor string, factor float64) Verdict {
 	return needs(factor, func(_ *Result, c []*Column) Check {
 		a, b, f := c[0].Values, c[1].Values, c[2].Values
@@ -123,7 +121,7 @@ func ShareVersusFastest(ours, floor string, factor float64) Verdict {
 	}, ours, fastest, floor)
 }
 
-// NeverSlower requires that each of the named contenders takes at most factor × the one before it.
+// NeverSlower requires that the time of each named contender is at most factor × the previous one's.
 func NeverSlower(names []string, factor float64) Verdict {
 	var all []Verdict
 	for i := 1; i < len(names); i++ {
@@ -138,7 +136,7 @@ func ratio(a, b *Column) float64 { return Median(ratios(a.Values, b.Values)) }
 // collection.
 const allocsSlack = 0.01
 
-// ZeroAllocs requires that ours allocates nothing per operation.
+// ZeroAllocs requires that an operation allocates nothing.
 func ZeroAllocs(ours string) Verdict { return Allocs(ours, 0) }
 
 // Allocs requires at most so many allocations per operation.
@@ -155,14 +153,14 @@ func AllocBytes(ours string, limit float64) Verdict {
 	}, ours)
 }
 
-// AtMost requires that the main figure of ours is at most limit.
+// AtMost requires that the main figure is at most limit.
 func AtMost(ours string, limit float64) Verdict {
 	return needs(limit, func(r *Result, c []*Column) Check {
 		return atMost(c[0].Median, limit, "%s %s %s (target ≤ %g)", ours, figure(c[0].Median), r.Unit, limit)
 	}, ours)
 }
 
-// Steady requires that the slowest round of ours takes at most factor × the median.
+// Steady requires that the slowest round is at most factor × the median.
 func Steady(ours string, factor float64) Verdict {
 	return needs(factor, func(_ *Result, c []*Column) Check {
 		got := c[0].Max / c[0].Median
@@ -170,7 +168,7 @@ func Steady(ours string, factor float64) Verdict {
 	}, ours)
 }
 
-// Difference requires that the median of ours is at most extra units more than that of ref.
+// Difference requires that the median is at most extra units above the median of ref.
 func Difference(ours, ref string, extra float64) Verdict {
 	return needs(extra, func(r *Result, c []*Column) Check {
 		d := c[0].Median - c[1].Median
@@ -178,14 +176,14 @@ func Difference(ours, ref string, extra float64) Verdict {
 	}, ours, ref)
 }
 
-// Figure requires that the further figure key of ours is at most limit.
+// Figure requires that the further figure key is at most limit.
 func Figure(ours, key string, limit float64) Verdict {
 	return needs(limit, func(_ *Result, c []*Column) Check {
 		return atMost(c[0].More[key], limit, "%s %s %s (target ≤ %g)", ours, key, figure(c[0].More[key]), limit)
 	}, ours)
 }
 
-// FigureVersus requires that the further figure key of ours is at most that of ref plus extra.
+// FigureVersus requires that the further figure key is at most the figure of ref plus extra.
 func FigureVersus(ours, ref, key string, extra float64) Verdict {
 	return needs(0, func(_ *Result, c []*Column) Check {
 		got, of := c[0].More[key], c[1].More[key]
@@ -193,8 +191,8 @@ func FigureVersus(ours, ref, key string, extra float64) Verdict {
 	}, ours, ref)
 }
 
-// FigureVersusRivals requires that the further figure key of ours is at most factor × the lowest of
-// the rivals.
+// FigureVersusRivals requires that the further figure key is at most factor × the lowest figure of a
+// rival.
 func FigureVersusRivals(ours, key string, factor float64) Verdict {
 	return needs(factor, func(r *Result, c []*Column) Check {
 		lowest := math.Inf(1)

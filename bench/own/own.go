@@ -1,5 +1,4 @@
-// Package own has forebay as the rows measure it, for this module and those that have rivals
-// which not everybody can have.
+// Package own has the contenders of forebay.
 package own
 
 import (
@@ -10,7 +9,6 @@ import (
 	"os"
 
 	"github.com/forebay-log/forebay"
-	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/bench/rivals"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
@@ -19,8 +17,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// router returns a router with one JSON route to w. What it panics with, the
-// harness reports.
+// router returns a router with one JSON route to w. The harness reports its panics.
 func router(w io.Writer) *forebay.Router {
 	r, err := forebay.NewRouter(forebay.Route(encode.JSON(nil), forebay.Writer(w, forebay.Direct(), forebay.Level(slog.LevelInfo))))
 	if err != nil {
@@ -35,25 +32,24 @@ func Native(w io.Writer, s rivals.Scenario) rivals.Run { return logger(router(w)
 // Handler is forebay's slog handler over a direct output.
 func Handler(w io.Writer) slog.Handler { return router(w) }
 
-// Buffered logs s through a forebay.Logger over the slab writer in front of
-// dst.
+// Buffered logs s through a forebay.Logger and slabs in front of dst.
 func Buffered(dst io.Writer, s rivals.Scenario) (rivals.Run, func() error) {
 	w := NewSlab(dst, nil)
 	return Native(w.Output, s), w.Drain
 }
 
-// Door logs s as the front door says, into the file at that path. It is drained by Flush:
-// Close would put the file on stable storage, which no rival does.
-func Door(path string, s rivals.Scenario) (rivals.Pipe, error) {
-	return door(path, func(log *forebay.Logger) rivals.Run { return logger(log, s) })
+// LogToFile logs s through forebay.New with forebay.File. It drains with Flush, because Close syncs the
+// file, which no competitor does.
+func LogToFile(path string, s rivals.Scenario) (rivals.Pipe, error) {
+	return logToFile(path, func(log *forebay.Logger) rivals.Run { return logger(log, s) })
 }
 
-// DoorSlog is Door behind slog.Logger.
-func DoorSlog(path string, s rivals.Scenario) (rivals.Pipe, error) {
-	return door(path, func(log *forebay.Logger) rivals.Run { return rivals.ViaSlog(log.Slog().Handler(), s) })
+// SlogToFile is LogToFile through slog.Logger.
+func SlogToFile(path string, s rivals.Scenario) (rivals.Pipe, error) {
+	return logToFile(path, func(log *forebay.Logger) rivals.Run { return rivals.ViaSlog(log.Slog().Handler(), s) })
 }
 
-func door(path string, run func(*forebay.Logger) rivals.Run) (rivals.Pipe, error) {
+func logToFile(path string, run func(*forebay.Logger) rivals.Run) (rivals.Pipe, error) {
 	log, err := forebay.New(forebay.File(path))
 	if err != nil {
 		return rivals.Pipe{}, err
@@ -65,17 +61,9 @@ func door(path string, run func(*forebay.Logger) rivals.Run) (rivals.Pipe, error
 	}, nil
 }
 
-// ToFile writes to a file.File in place of the file that is open.
+// ToFile writes to a file.File instead of the open file.
 func ToFile(o *slab.Options) rivals.File[rivals.Writer] {
 	return func(f *os.File) (rivals.Writer, error) { return openSlab(f, o) }
-}
-
-// RecordsToFile is ToFile through WriteRecord.
-func RecordsToFile(o *slab.Options) rivals.File[rivals.Writer] {
-	return func(f *os.File) (rivals.Writer, error) {
-		w, err := openSlab(f, o)
-		return RecordWriter{w}, err
-	}
 }
 
 func openSlab(f *os.File, o *slab.Options) (Slab, error) {
@@ -89,7 +77,8 @@ func openSlab(f *os.File, o *slab.Options) (Slab, error) {
 	return newSlab(deliver.ToWriteCloser(unsynced{dst}), o)
 }
 
-// NoSync hides that a file can be synced, which an Output does at its end and no rival does.
+// NoSync hides the Sync method of a file, which an Output calls when it closes and no competitor
+// calls.
 func NoSync(w io.Writer) io.Writer {
 	if f, ok := w.(*os.File); ok && vectors.Have {
 		return bare{f}
@@ -103,7 +92,7 @@ type bare struct{ f *os.File }
 func (b bare) Write(p []byte) (int, error)         { return b.f.Write(p) }
 func (b bare) Writev(bufs [][]byte) (int64, error) { return vectors.Write(b.f, bufs) }
 
-// unsynced is a File without Sync, so that closing it costs no fsync, as it costs no rival one.
+// unsynced is a File without Sync.
 type unsynced struct{ f *file.File }
 
 func (u unsynced) Write(p []byte) (int, error)         { return u.f.Write(p) }
@@ -113,7 +102,7 @@ func (u unsynced) Close() error                        { return u.f.Close() }
 // Slab is an Output in front of an io.Writer, as a buffering writer.
 type Slab struct{ *deliver.Output }
 
-// NewSlab returns a Slab in front of dst. What it panics with, the harness reports.
+// NewSlab returns a Slab in front of dst. The harness reports its panics.
 func NewSlab(dst io.Writer, o *slab.Options) Slab {
 	w, err := newSlab(deliver.ToWriter(NoSync(dst)), o)
 	if err != nil {
@@ -131,7 +120,7 @@ func newSlab(dst deliver.Destination, o *slab.Options) (Slab, error) {
 	return Slab{w}, err
 }
 
-// Drain closes the writer and requires that nothing was left behind.
+// Drain closes the writer and requires that all records were delivered.
 func (w Slab) Drain() error {
 	rep, err := w.Shutdown(context.Background())
 	if err == nil && rep.Undelivered() > 0 {
@@ -140,15 +129,7 @@ func (w Slab) Drain() error {
 	return err
 }
 
-// RecordWriter is Slab through WriteRecord, as the Router uses it.
-type RecordWriter struct{ Slab }
-
-func (w RecordWriter) Write(p []byte) (int, error) {
-	return len(p), w.WriteRecord(p, batch.Meta{Time: 1, Level: slog.LevelInfo})
-}
-
-// logger logs s in our own idiom: slog's attributes; slices and objects by
-// pointer.
+// logger logs s with slog's attributes, slices and objects by pointer.
 func logger(l *forebay.Logger, s rivals.Scenario) rivals.Run {
 	switch s {
 	case rivals.Two:

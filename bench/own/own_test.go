@@ -10,8 +10,8 @@ import (
 	"github.com/forebay-log/forebay/internal/vectors"
 )
 
-// What rows write to takes several slabs at once, and is not synced when it is drained: an
-// fsync of 100 MB took four times as long as all else.
+// The destinations of rows accept several slabs at once and cannot be synced: an fsync of 100 MB
+// needs four times the rest of a sample.
 func TestNothingIsSynced(t *testing.T) {
 	if !vectors.Have {
 		t.Skip("SKIPPED: no writev")

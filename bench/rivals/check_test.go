@@ -21,8 +21,8 @@ func std(w io.Writer) slog.Handler {
 	return slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelInfo})
 }
 
-// TestRivals pins down who writes what: a new release of a rival that mends or
-// breaks its output must not go unnoticed, for it changes who is compared.
+// TestRivals fixes the defects of each competitor's output: a release that changes them changes the
+// comparison.
 func TestRivals(t *testing.T) {
 	phusluFaults := "keys not escaped; invalid UTF-8 not replaced; control characters not escaped"
 	for _, tc := range []struct {
@@ -52,8 +52,7 @@ func TestRivals(t *testing.T) {
 	}
 }
 
-// TestUnequalRecords: the records of all natives have the same length up to the
-// digits of the time, so that nobody wins by writing less.
+// Records of all natives have the same length up to the digits of the time.
 func TestUnequalRecords(t *testing.T) {
 	for _, s := range []Scenario{Message, Two, Six, TenMixed, ContextTen, Plain1K} {
 		var lengths []int
@@ -71,7 +70,7 @@ func TestUnequalRecords(t *testing.T) {
 	}
 }
 
-// TestChecker breaks a good record in each way the checker must notice.
+// The checker detects each defect of a record.
 func TestChecker(t *testing.T) {
 	stamp := time.Now().UTC().Format("2006-01-02T15:04:05.000000000Z07:00")
 	good := `{"time":"` + stamp + `","level":"info","msg":"` + Text + `","method":"GET","status":200}`
@@ -112,7 +111,7 @@ func TestChecker(t *testing.T) {
 	}
 }
 
-// TestWriters: every writer delivers every byte, in the order of one writer.
+// Every writer delivers all bytes in order.
 func TestWriters(t *testing.T) {
 	var want strings.Builder
 	for i := range 1000 {
@@ -130,7 +129,7 @@ func TestWriters(t *testing.T) {
 			if _, err := w.Write(p); err != nil {
 				t.Fatal(err)
 			}
-			clear(p) // a writer that keeps p shows it
+			clear(p) // a writer must not keep p
 		}
 		if err := w.Drain(); err != nil {
 			t.Fatal(err)

@@ -1,8 +1,6 @@
-// Package rivals adapts the loggers and writers that forebay is compared with,
-// each in its fastest idiom and all set to write the same records: keys "time",
-// "level" and "msg", times as RFC 3339 with nanoseconds in UTC, durations as
-// integer nanoseconds, no caller.
+// Package rivals adapts the loggers and writers of the comparison, each in its fastest idiom and with
+// the same records: keys "time", "level" and "msg", times as RFC 3339 with nanoseconds in UTC, durations
+// as integer nanoseconds, no caller.
 //
-// zerolog and phuslu/log are configured through variables of their packages;
-// importing this package sets them.
+// zerolog and phuslu/log are configured through package variables, which importing this package sets.
 package rivals

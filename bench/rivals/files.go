@@ -9,26 +9,25 @@ import (
 	"github.com/forebay-log/forebay/bench/harness"
 )
 
-// File is how a contender gets at a fresh file. Who opens it by its name closes f.
+// File opens a contender on a new file. A contender that opens the file by its name closes f.
 type File[T any] func(f *os.File) (T, error)
 
-// Over writes to the file as it is.
+// Over writes to the open file.
 func Over(mk func(io.Writer) Writer) File[Writer] {
 	return func(f *os.File) (Writer, error) { return mk(f), nil }
 }
 
-// A Pipe is a pipeline in front of a destination: what logs, and what drains it.
+// A Pipe is a pipeline in front of a destination.
 type Pipe struct {
 	Run   Run
 	Drain func() error // nil: nothing to drain
 	Close func() error // after it, not measured; nil: nothing to close
 }
 
-// Laid has the kernel lay out a file of n bytes before anything is written to it, for
-// contenders that are to be compared without what that takes.
-func Laid[T any](n int64, open File[T]) File[T] {
+// Reserved reserves the blocks of a file of n bytes before the clock starts.
+func Reserved[T any](n int64, open File[T]) File[T] {
 	return func(f *os.File) (T, error) {
-		if err := layOut(f, n); err != nil {
+		if err := reserve(f, n); err != nil {
 			var none T
 			return none, err
 		}
@@ -48,7 +47,7 @@ func RecordsToFile(name string, kind harness.Kind, note string, size int, open F
 			}
 			run := func(_, n int) {
 				for range n {
-					w.Write(rec) // what is lost shows in the tally
+					w.Write(rec) // the tally shows losses
 				}
 			}
 			return &harness.Subject{Run: run, Drain: w.Drain}, nil
@@ -67,7 +66,7 @@ func PipeToFile(name string, kind harness.Kind, note string, faults func() []str
 	}}
 }
 
-// toFile completes what open makes of a fresh file.
+// toFile adds tally and removal to a subject on a new file.
 func toFile(env *harness.Env, open func(*os.File) (*harness.Subject, error), tally func(*os.File) (harness.Tally, error)) (*harness.Subject, error) {
 	f, err := env.TempFile()
 	if err != nil {
@@ -110,8 +109,8 @@ func Record(n int) []byte {
 	return p
 }
 
-// Clocked is run with a call of time.Now before each of its own: at least what a logger
-// would cost that reads the clock for each record.
+// Clocked calls time.Now before each call of run: a lower bound for a logger that reads the clock for
+// each record.
 func Clocked(run Run) Run {
 	return func(worker, n int) {
 		for range n {

@@ -15,10 +15,9 @@ func PhusluHandler(w io.Writer) slog.Handler {
 	return phuslu.SlogNewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelInfo})
 }
 
-// Phuslu logs s natively, with chained fields. Its own time formatting stops at
-// milliseconds; nanoseconds go through the standard library, as the records ask.
-// For the same reason durations and times are not logged with Dur and Time. A
-// writer that is a phuslu Writer is used as it is.
+// Phuslu logs s natively, with chained fields. Its time formats have milliseconds, so times are
+// formatted by the standard library, and durations and times are not logged with Dur and Time. A
+// phuslu.Writer is used directly.
 func Phuslu(w io.Writer, s Scenario) Run {
 	pw, ok := w.(phuslu.Writer)
 	if !ok {

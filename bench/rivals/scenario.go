@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A Scenario is a kind of record. Every adapter logs it in its own idiom; [Check]
-// knows what must come out.
+// A Scenario is a kind of record. Every adapter logs it in the idiom of its logger, and [Check] checks
+// the output.
 type Scenario uint8
 
 const (
@@ -24,12 +24,12 @@ const (
 	UTF81K                     // one string of 1 KB, mostly multi-byte
 	Stack1K                    // one string of 1 KB, a stack trace with newlines and tabs
 
-	// What follows is for [Check] only.
+	// The following scenarios are for [Check] only.
 
 	BadUTF8  // an invalid byte in a value and in the message
 	BadKey   // a key with quote, backslash and newline
 	Controls // every control character in a value
-	NaN      // a float that JSON cannot write
+	NaN      // a float that JSON cannot represent
 )
 
 // The values of the scenarios.
@@ -62,8 +62,7 @@ var (
 	Ints = []int{1, 22, 333, 4444, 55555}
 	// Someone is the value of object fields in native idioms.
 	Someone = &User{ID: 4711, Name: "jane.doe", Admin: true}
-	// Anyone is the same for slog, where the caller cannot know the handler: a
-	// plain struct.
+	// Anyone is the same for slog, whose caller does not know the handler: a plain struct.
 	Anyone = &PlainUser{ID: 4711, Name: "jane.doe", Admin: true}
 	// Nan cannot be a constant.
 	Nan = math.NaN()
@@ -74,8 +73,8 @@ var (
 	Ctrl  = controls()
 )
 
-// User is an object of three fields. Its methods, beside each adapter, are the
-// idioms of the native loggers.
+// User is an object of three fields. Its methods, in the files of the adapters, are the idioms of the
+// native loggers.
 type User struct {
 	ID    int    `json:"id"`
 	Name  string `json:"name"`
@@ -89,7 +88,7 @@ type PlainUser struct {
 	Admin bool   `json:"admin"`
 }
 
-// Mixed says what TenMixed is, for the table.
+// Mixed describes TenMixed for the table.
 const Mixed = "ten mixed fields: int, int64, float64, bool, string, duration, time, error, []int of five, object of three"
 
 // Body returns the string of the 1 KB scenarios.

@@ -9,9 +9,8 @@ import (
 	"github.com/forebay-log/forebay/bench/harness"
 )
 
-// Discard is a destination that counts calls and bytes and does nothing else. It
-// is no io.Discard, which some loggers recognise and skip. Not safe for
-// concurrent use: its user sees to that, as with any io.Writer.
+// Discard is a destination that counts calls and bytes. Some loggers recognize io.Discard and skip the
+// work. It is not safe for concurrent use.
 type Discard struct {
 	Writes uint64
 	Bytes  uint64
@@ -24,7 +23,7 @@ func (d *Discard) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ByWrite tallies a destination that gets one record per Write.
+// ByWrite tallies a destination with one record per Write.
 func (d *Discard) ByWrite() (harness.Tally, error) {
 	return harness.Tally{Records: d.Writes, Bytes: d.Bytes}, nil
 }

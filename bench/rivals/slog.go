@@ -6,13 +6,12 @@ import (
 	"log/slog"
 )
 
-// Slog logs s through the standard library's JSON handler, natively: with
-// LogAttrs.
+// Slog logs s through the JSON handler of the standard library with LogAttrs.
 func Slog(w io.Writer, s Scenario) Run {
 	h := slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelInfo})
 	if s == TenMixed {
-		// The handler's fastest idioms: a group instead of a struct, which it
-		// would encode by reflection, and pointers, which need no allocation.
+		// The handler's fastest idioms: a group instead of a struct, which needs reflection, and pointers,
+		// which need no allocation.
 		l, ctx := slog.New(h), context.Background()
 		return func(_, n int) {
 			for range n {
@@ -27,8 +26,7 @@ func Slog(w io.Writer, s Scenario) Run {
 	return ViaSlog(h, s)
 }
 
-// ViaSlog logs s through a slog.Logger over h, with attributes that know nothing
-// of the handler.
+// ViaSlog logs s through a slog.Logger over h, with attributes that do not depend on the handler.
 func ViaSlog(h slog.Handler, s Scenario) Run {
 	ctx := context.Background()
 	l := slog.New(h)
@@ -111,7 +109,7 @@ func tenAttrs() []slog.Attr {
 	}
 }
 
-// Empty is a slog.Handler that takes everything and does nothing.
+// Empty is a slog.Handler that is enabled and does nothing.
 type Empty struct{}
 
 // Enabled, Handle, WithAttrs and WithGroup implement slog.Handler.

@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// A SourceSlab is the slab writer of the document on buffering that this project starts from,
-// written anew from its description: callers copy under a mutex into the current slab, a channel
-// passes full slabs to one goroutine, which writes them and gives them back. It allocates nothing
-// per record. It has no account, no policy but waiting, and no delivery beyond one Write.
+// A SourceSlab is the slab writer of the source document, reconstructed from its description: callers
+// copy under a mutex into the current slab, and a channel passes full slabs to one goroutine, which
+// writes them and returns them. It allocates nothing per record. It has no account, always waits for a
+// free slab, and delivers with one Write.
 type SourceSlab struct {
 	mu   sync.Mutex
 	cur  []byte
@@ -49,7 +49,7 @@ func (s *SourceSlab) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Drain delivers everything and ends the goroutine.
+// Drain writes all records and stops the goroutine.
 func (s *SourceSlab) Drain() error {
 	s.full <- s.cur
 	close(s.full)

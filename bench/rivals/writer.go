@@ -8,16 +8,15 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// A Writer buffers records on their way to a destination. Write is safe for
-// concurrent use. Drain hands everything over and ends the writer; it neither
-// syncs nor closes the destination.
+// A Writer buffers records. Write is safe for concurrent use. Drain writes all records and stops the
+// writer; it neither syncs nor closes the destination.
 type Writer interface {
 	io.Writer
 	Drain() error
 }
 
-// MutexCopy is the floor under every buffering writer: a lock and a copy into
-// 64 KiB of memory, over and over. Nothing reaches a destination.
+// MutexCopy is the lower bound for a buffering writer: a lock and a copy into 64 KiB of memory, without
+// a destination.
 type MutexCopy struct {
 	mu  sync.Mutex
 	buf [64 << 10]byte
@@ -38,7 +37,7 @@ func (m *MutexCopy) Write(p []byte) (int, error) {
 // Drain does nothing.
 func (m *MutexCopy) Drain() error { return nil }
 
-// Bufio is a bufio.Writer behind a mutex, the usual way to buffer a logger.
+// Bufio is a bufio.Writer with a mutex, the usual buffer of a logger.
 type Bufio struct {
 	mu sync.Mutex
 	w  *bufio.Writer
@@ -69,5 +68,5 @@ func NewBWS(dst io.Writer, size int) BWS {
 	return BWS{&zapcore.BufferedWriteSyncer{WS: ZapSink(dst), Size: size}}
 }
 
-// Drain stops it.
+// Drain stops the writer.
 func (b BWS) Drain() error { return b.Stop() }

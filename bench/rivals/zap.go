@@ -9,11 +9,10 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// writeOnly hides Sync, so that draining a file costs zap no fsync that the
-// others do not pay.
+// writeOnly hides Sync, so that zap does not sync a file when it is drained.
 type writeOnly struct{ io.Writer }
 
-// ZapSink makes w what zap writes to, without a lock of its own.
+// ZapSink returns w as a WriteSyncer without a lock.
 func ZapSink(w io.Writer) zapcore.WriteSyncer { return zapcore.AddSync(writeOnly{w}) }
 
 // ZapLocked is ZapSink for several goroutines.
@@ -31,8 +30,7 @@ func zapCore(w zapcore.WriteSyncer) zapcore.Core {
 // ZapHandler is zap's slog handler over w.
 func ZapHandler(w io.Writer) slog.Handler { return zapslog.NewHandler(zapCore(ZapSink(w))) }
 
-// Zap logs s natively, with typed fields. A writer that is a WriteSyncer is used
-// as it is.
+// Zap logs s natively, with typed fields. A WriteSyncer is used directly.
 func Zap(w io.Writer, s Scenario) Run {
 	ws, ok := w.(zapcore.WriteSyncer)
 	if !ok {

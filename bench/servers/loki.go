@@ -18,7 +18,7 @@ import (
 
 const label = "benchmarks"
 
-// through hands prebuilt records to a slog.Handler.
+// through passes prebuilt records to a slog.Handler.
 func through(hd slog.Handler, recs []slog.Record) func(int, int) {
 	ctx := context.Background()
 	return func(_, n int) {
@@ -28,7 +28,7 @@ func through(hd slog.Handler, recs []slog.Record) func(int, int) {
 	}
 }
 
-// A way is how records are handed over.
+// A way is an API for records.
 type way string
 
 const (
@@ -69,7 +69,7 @@ func newHandler(s *sink204) (*forebay.Router, error) {
 	}), forebay.WhenFull("block")))
 }
 
-// throughLogger hands prebuilt attributes to a forebay.Logger.
+// throughLogger passes prebuilt attributes to a forebay.Logger.
 func throughLogger(l *forebay.Logger, recs []encode.Record) func(int, int) {
 	return func(_, n int) {
 		for i := range n {
@@ -79,7 +79,7 @@ func throughLogger(l *forebay.Logger, recs []encode.Record) func(int, int) {
 	}
 }
 
-// clientGo is loki-client-go behind a line of slog's JSON handler.
+// clientGo is loki-client-go with the lines of slog's JSON handler.
 func clientGo(exception bool) h.Contender {
 	return h.Contender{Name: "loki-client-go", Kind: h.Rival, Note: "slog.JSONHandler's line, labels app and level; errors with type, message and stack by LogValuer", New: func(*h.Env) (*h.Subject, error) {
 		s := newSink204()
@@ -109,8 +109,8 @@ func clientGo(exception bool) h.Contender {
 	}}
 }
 
-// spelled returns the records with errors as slog.LogValuers that say as much of
-// them as our lines do: the usual way to have that in slog.
+// spelled returns the records with errors as slog.LogValuers that have the content of our lines, the
+// usual way in slog.
 func spelled(in []slog.Record) []slog.Record {
 	out := make([]slog.Record, len(in))
 	for i, r := range in {
@@ -126,7 +126,7 @@ func spelled(in []slog.Record) []slog.Record {
 	return out
 }
 
-// An exception says of an error what our lines say of it.
+// An exception is an error with type, message, stack and inner error as attributes.
 type exception struct{ e *thrown }
 
 func (x exception) LogValue() slog.Value {

@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// The two events of the suite: Simple has a message and six scalars, Exception a
-// message, three scalars and two errors, one within the other. Each of them is its own
-// and has the stack of the place that it was made in, see stack.go.
+// The two kinds of events: Simple has a message and six scalars, Exception a message, three scalars and
+// two nested errors. Each error is a separate one with the stack of its origin, see loki_stack.go.
 
 type uuid [16]byte
 
@@ -30,7 +29,7 @@ func (u uuid) append(dst []byte) []byte {
 func (u uuid) String() string               { return string(u.append(nil)) }
 func (u uuid) MarshalText() ([]byte, error) { return u.append(nil), nil }
 
-// thrown is an error that knows where it was made.
+// thrown is an error with the stack of its origin.
 type thrown struct {
 	text  string
 	inner error
@@ -41,7 +40,7 @@ func (e *thrown) Error() string         { return e.text }
 func (e *thrown) Unwrap() error         { return e.inner }
 func (e *thrown) StackTrace() []uintptr { return e.pcs }
 
-// stackDepth is how many frames a stack has.
+// stackDepth is the number of frames of a stack.
 const stackDepth = 17
 
 func throw(text string, inner error) error {
@@ -49,7 +48,7 @@ func throw(text string, inner error) error {
 	return &thrown{text, inner, pcs[:runtime.Callers(2, pcs)]}
 }
 
-// stack returns the calls of e, looked up anew as those do who have no table of them.
+// stack looks up the calls of e, as a program without a table of frames does.
 func (e *thrown) stack() string {
 	var b strings.Builder
 	for frames := runtime.CallersFrames(e.pcs); ; {

@@ -10,8 +10,8 @@ import (
 	"unsafe"
 )
 
-// sink204 takes every request without a network. It makes no garbage once it has
-// answered a few: all that is measured is the client's.
+// sink204 answers every request without a network. After a few requests it allocates nothing, so that
+// all allocations belong to the client.
 type sink204 struct {
 	requests, bytes atomic.Uint64
 
@@ -19,8 +19,7 @@ type sink204 struct {
 	free []*answer204
 }
 
-// An answer204 is an answer, and its body, which is empty: whoever closes that gives the
-// answer back.
+// An answer204 is a response and its empty body. Close returns it to the sink.
 type answer204 struct {
 	s      *sink204
 	res    http.Response
@@ -68,7 +67,7 @@ func (a *answer204) Close() error {
 
 func newSink204() *sink204 {
 	s := new(sink204)
-	for range 4 { // as many as are asked for at once
+	for range 4 { // concurrent requests
 		s.free = append(s.free, &answer204{s: s, header: http.Header{}})
 	}
 	return s
@@ -76,8 +75,8 @@ func newSink204() *sink204 {
 
 func (s *sink204) client() *http.Client { return &http.Client{Transport: s} }
 
-// swap makes the client in the unexported field "client" of *v use s. The rivals
-// have no option for that.
+// swap sets the transport of the client in the unexported field "client" of *v, for which there is no
+// option.
 func (s *sink204) swap(v any) {
 	f := reflect.ValueOf(v).Elem().FieldByName("client")
 	(*(**http.Client)(unsafe.Pointer(f.UnsafeAddr()))).Transport = s

@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// layOut reserves n bytes from the beginning of f on, which stays empty.
-func layOut(f *os.File, n int64) error {
+// reserve reserves n bytes from the beginning of f on, which stays empty.
+func reserve(f *os.File, n int64) error {
 	const keepSize = 1 // FALLOC_FL_KEEP_SIZE
 	if err := syscall.Fallocate(int(f.Fd()), keepSize, 0, n); err != nil {
 		return fmt.Errorf("cannot reserve %d bytes: %w", n, err)
