@@ -38,9 +38,11 @@ timed-build: timed-lint
 timed-plain: timed-build
 timed-modules: timed-plain
 
-check-all: check cross bench-once integration-all mutants fuzz  ## everything, hours: run before resolving an issue about delivery, slabs, spools or a client
-	FOREBAY_TORTURE=$(or $(FOREBAY_TORTURE),300) $(GO) test -timeout 4h -count 1 ./...
-	FOREBAY_TORTURE=$(or $(FOREBAY_TORTURE),300) $(GO) -C cmd test -timeout 4h -count 1 ./...
+# The long runs take about as long as the other stages together: most of it in
+# internal/test/firstcopies, slab and spool, whose time is proportional to these two numbers.
+check-all: FUZZTIME := 10s
+check-all: check cross bench-once integration-all mutants fuzz  ## everything, at most two hours on two processors: run before resolving an issue about delivery, slabs, spools or a client
+	@$(MAKE) --no-print-directory torture FOREBAY_TORTURE=$(or $(FOREBAY_TORTURE),60) FOREBAY_KILLS=$(or $(FOREBAY_KILLS),200)
 	@echo "make check-all: all green"
 
 fmt:
@@ -125,9 +127,9 @@ fleet:  ## the tables and the picture of docs/FLEET.md
 fuzz:  ## every fuzz target of every module for FUZZTIME each
 	@./tools/fuzz.sh $(FUZZTIME)
 
-torture:  ## long runs: order, kills, outages
-	FOREBAY_TORTURE=1 $(GO) test -timeout 4h -count 1 ./...
-	FOREBAY_TORTURE=1 $(GO) -C cmd test -timeout 4h -count 1 ./...
+torture:  ## long runs: order, kills, outages; FOREBAY_TORTURE and FOREBAY_KILLS limit them
+	FOREBAY_TORTURE=$(or $(FOREBAY_TORTURE),1) $(GO) test -timeout 4h -count 1 ./...
+	FOREBAY_TORTURE=$(or $(FOREBAY_TORTURE),1) $(GO) -C cmd test -timeout 4h -count 1 ./...
 
 golden:  ## rewrite testdata/*.golden
 	$(GO) test ./... -update
