@@ -18,6 +18,12 @@ type record struct {
 	stream uint32
 }
 
+// proof is the evidence against a suspect.
+type proof struct {
+	failures int       // probes that only it failed, since
+	since    time.Time // it was found or, once it is parked, since the server failed during its probe
+}
+
 // model is a queue, a server and the clock around a Detector. Each send is accepted as a whole, or
 // the session ends and nothing of it is.
 type model struct {
@@ -31,6 +37,7 @@ type model struct {
 	ticket    uint64 // the last one
 	queue     []record
 	parked    map[*Suspect]record
+	proofs    map[*Suspect]proof
 	held      map[uint32]time.Time // until then; tried for a minute after
 	times     map[uint32]int
 	head      uint64 // ticket of the suspect that is not parked
@@ -47,7 +54,7 @@ type model struct {
 
 func newModel(t *testing.T, seed uint64) *model {
 	m := &model{
-		t: t, seed: seed, rng: testkit.Rand(seed), now: time.Unix(1e9, 0), moves: map[string]bool{}, parked: map[*Suspect]record{},
+		t: t, seed: seed, rng: testkit.Rand(seed), now: time.Unix(1e9, 0), moves: map[string]bool{}, parked: map[*Suspect]record{}, proofs: map[*Suspect]proof{},
 		held: map[uint32]time.Time{}, times: map[uint32]int{}, delivered: map[uint64]bool{}, latest: map[uint32]uint64{},
 		poisonous: func(record) bool { return false },
 		accepts:   func([]record) (bool, time.Duration) { return true, 0 },
@@ -175,6 +182,14 @@ func (m *model) taken(st Step, i int, b *batch.Batch, rs []record) {
 	m.d.Forget(st.Suspect)
 }
 
+// serverFailed notes that the probe of s, which may be nil, has no result. The evidence against a
+// parked suspect starts anew: the server fails for all records.
+func (m *model) serverFailed(s *Suspect) {
+	if _, parked := m.parked[s]; parked {
+		m.proofs[s] = proof{since: m.now}
+	}
+}
+
 func (m *model) failed(st Step, i int, f Failure) {
 	c := m.d.Failed(m.now, f)
 	s := c.Suspect
@@ -182,6 +197,14 @@ func (m *model) failed(st Step, i int, f Failure) {
 		s = st.Suspect
 	} else {
 		m.head = m.queue[i].ticket
+		m.proofs[s] = proof{failures: s.failures, since: m.now}
+	}
+	switch st.Kind {
+	case Reference:
+		m.serverFailed(s)
+	case Probed:
+		p := m.proofs[s]
+		m.proofs[s] = proof{failures: p.failures + 1, since: p.since}
 	}
 	switch {
 	case c.Condemn:
@@ -193,8 +216,8 @@ func (m *model) failed(st Step, i int, f Failure) {
 		if delete(m.parked, s); !m.poisonous(r) {
 			m.fail("a good record is condemned: %v after %+v", r, *s)
 		}
-		if s.failures < probes || !f.Doubt && m.now.Sub(s.since) < probeSpan {
-			m.fail("record %d is condemned too early: %+v", r.ticket, *s)
+		if p := m.proofs[s]; p.failures < probes || !f.Doubt && m.now.Sub(p.since) < probeSpan {
+			m.fail("record %d is condemned too early: %+v after %+v", r.ticket, *s, p)
 		}
 		m.condemned = append(m.condemned, r.ticket)
 	case c.Park:
@@ -212,6 +235,9 @@ func (m *model) failed(st Step, i int, f Failure) {
 		m.failures++
 		wait = time.Duration(m.rng.Int64N(int64(200*time.Millisecond) << min(m.failures, 7)))
 		if m.failures > 5 {
+			if m.d.References() > 0 {
+				m.serverFailed(m.d.suspect)
+			}
 			m.d.Interrupt(m.now)
 		}
 	}
