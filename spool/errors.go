@@ -9,8 +9,8 @@ import (
 )
 
 var (
-	// ErrFull is returned, wrapped, by [Spool.Append] when the batch does not
-	// fit into [Options.MaxBytes] and nothing may be dropped for it.
+	// ErrFull is returned, wrapped, by [Spool.Append] when the batch does not fit into
+	// [Options.MaxBytes] and the policy does not allow dropping others.
 	ErrFull = errors.New("spool: full")
 	// ErrLocked is returned, wrapped, by [Open] and [Purge] when another
 	// process (or another Spool of this one) has the directory open.

@@ -27,8 +27,8 @@ type SegmentInfo struct {
 	Torn bool
 	// Damage describes the damage of the file. The counts above are of the batches before it.
 	Damage *CorruptError
-	// Parked: the form of the records has not been accepted since by any process that
-	// opened the spool, see [Options.Accepts].
+	// Parked: the segment is parked, because the process that opened the spool last did
+	// not accept the form of its records; see [Options.Accepts].
 	Parked bool
 	// Aside: the file was set aside for damage by an earlier process. Nothing
 	// else is known of it.

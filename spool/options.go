@@ -67,8 +67,8 @@ type Options struct {
 	//   - segments dropped over quota ("drop"),
 	//   - unacknowledged records that Open has found ("recover"),
 	//   - parked records ("parked", once for each form),
-	//   - a background Sync that fails and, with a nil Err, the first that works again
-	//     ("sync").
+	//   - a background Sync that fails and, with a nil Err, the first one that succeeds
+	//     after it ("sync").
 	//
 	// It runs on a separate goroutine behind a bounded queue. Default nil: no calls; [Stats] has
 	// the numbers.

@@ -12,16 +12,16 @@ import (
 )
 
 // A Spool is a queue of batches on disk. Its methods are safe for concurrent use.
-//
-// Each part has its own state and lock. The locks of the appender, the reader and the syncer are held
-// during their I/O; only lockAll acquires several of them, in this order. The locks of the queue and of
-// the directory are leaves, never held during I/O.
-//
-//	appender ─▶ queue ◀─ reader ─▶ cursor
-//	    │         ▲                  ▲
-//	    ▼         └───── syncer ─────┘
-//	directory ◀─ all parts
 type Spool struct {
+	// Each part has its own state and lock. The locks of the appender, the reader and the syncer are
+	// held during their I/O; only lockAll acquires several of them, in this order. The locks of the
+	// queue and of the directory are leaves, never held during I/O.
+	//
+	//	appender ─▶ queue ◀─ reader ─▶ cursor
+	//	    │         ▲                  ▲
+	//	    ▼         └───── syncer ─────┘
+	//	directory ◀─ all parts
+
 	queue      *queue
 	dir        *directory
 	events     *reporter
@@ -134,10 +134,10 @@ func (s *Spool) lockAll() (unlock func()) {
 // Next returns the oldest batch that has not been returned yet, with its number. It never waits:
 // it returns io.EOF if there is no such batch. After another Append it can be called again.
 //
-// The batch belongs to the caller until it is acknowledged or the spool rewound. Several batches
-// may be out at once. Its Codec comes from [Options.Codec]. Damaged batches are skipped and
-// reported, see [Options.OnEvent]. After any other error, which comes from the file system, the
-// call can be repeated.
+// The batch belongs to the caller until it is acknowledged or the spool rewound. The caller may
+// hold several batches at once. Its Codec comes from [Options.Codec]. Damaged batches are
+// skipped and reported, see [Options.OnEvent]. After any other error, which comes from the file
+// system, the call can be repeated.
 func (s *Spool) Next() (b *batch.Batch, seq uint64, err error) { return s.reader.next(0, 0) }
 
 // NextUpTo is [Spool.Next], but combines several batches: the oldest one and the following ones,
@@ -148,9 +148,9 @@ func (s *Spool) NextUpTo(bytes, records int) (b *batch.Batch, seq uint64, err er
 	return s.reader.next(bytes, records)
 }
 
-// Rewind makes Next begin again with the oldest batch that is not acknowledged.
-// Batches handed out before stay readable, but are no longer known to Ack unless
-// handed out again.
+// Rewind makes Next begin again with the oldest batch that is not acknowledged. Batches
+// returned before stay readable, but Ack does not accept their numbers until they are
+// returned again.
 func (s *Spool) Rewind() { s.reader.rewind() }
 
 // Ack settles all batches up to and including number seq, which must have been handed

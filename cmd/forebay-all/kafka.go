@@ -25,7 +25,7 @@ func withKafka() program.With {
 			What: "Apache Kafka, default port 9092; several brokers as HOST,HOST:PORT; {NAME} in TOPIC is a field; see --key",
 			Options: slices.Concat(login, []setting.Custom{
 				mechanism,
-				{Name: "key", Usage: "record `KEY`, such as {user}; records with equal keys stay in order (default: records of one run)"},
+				{Name: "key", Usage: "record `KEY`, such as {user}; records with equal keys stay in order (default: no key; the records of one run stay in order)"},
 				{Name: "compression", Usage: "compression of requests", Choices: []string{"zstd", "lz4", "snappy", "gzip", "none"}},
 				{Name: "autocreate", Usage: "ask the brokers to create missing topics", Switch: true},
 			}),

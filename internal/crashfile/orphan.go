@@ -117,7 +117,7 @@ func (o *Orphan) Translate() (lost int, err error) {
 	bad := map[uint32]bool{}
 	for id, def := range o.Streams {
 		if e := contain.Call(func() { o.streams[id] = o.dict.Stream(def) }); e != nil {
-			bad[id], err = true, fmt.Errorf("slab: Stream of the dictionary, for records in %s: %w", o.Path, e)
+			bad[id], err = true, fmt.Errorf("slab: Stream of the dictionary failed for records in %s: %w", o.Path, e)
 		}
 	}
 	n := len(o.Records)

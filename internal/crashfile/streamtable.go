@@ -35,7 +35,7 @@ func (m *Memory) KnowsStream(id uint32) bool {
 func (m *Memory) DefineStream(id uint32) (def []byte, ok bool, err error) {
 	err = contain.Call(func() { def, ok = m.streams.dict.AppendStream(nil, id) })
 	if err != nil {
-		err = fmt.Errorf("AppendStream of the dictionary: %w", err)
+		err = fmt.Errorf("AppendStream of the dictionary failed: %w", err)
 	}
 	return def, ok, err
 }

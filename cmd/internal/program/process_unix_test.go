@@ -364,7 +364,7 @@ func TestDrainTimeoutCoversEveryLine(t *testing.T) {
 		path := filepath.Join(dir, "beside.log")
 		args := []string{"--drain-timeout", "3s", "--to", "stdout:", "--to", "file:" + path}
 		wantCode, wantAccount := 1, `dropped=[0-9]+\{shutdown=[0-9]+\}`
-		wantText := `^forebay: stdout: [1-9][0-9]* records?, read but not yet accepted when the time was up, counted as dropped\{shutdown\}$`
+		wantText := `^forebay: stdout: [1-9][0-9]* records?, read but not yet accepted when the time limit expired, counted as dropped\{shutdown\}$`
 		if safe {
 			args = append(args, "--crash-safe", filepath.Join(dir, "safe"))
 			wantCode, wantAccount = exit.KeptCode, `pending=[1-9]`

@@ -392,7 +392,7 @@ func (ch *change) flow(ctx context.Context) error {
 
 // waits returns the error of a change that in delays.
 func waits(in *LiveInput) error {
-	return fmt.Errorf("input %s is waiting for room in an output; the running configuration is unchanged, try again later", in.Name)
+	return fmt.Errorf("input %s is waiting for room in an output; the running configuration is unchanged; try again later", in.Name)
 }
 
 // openNew opens the outputs that are new.
@@ -439,10 +439,10 @@ func (ch *change) drained(ctx context.Context) error {
 	}
 	for _, out := range ch.ending {
 		if left := out.Delivery.Stats().Pending; left.Slab+left.Inflight > 0 {
-			return fmt.Errorf("output %s has undelivered records and no spool to keep them in (%s); the running configuration is unchanged, try again later", out.To, plural.Records(left.Slab+left.Inflight))
+			return fmt.Errorf("output %s has undelivered records and no spool to keep them in (%s); the running configuration is unchanged; try again later", out.To, plural.Records(left.Slab+left.Inflight))
 		}
 	}
-	return errors.New("an output does not deliver; the running configuration is unchanged, try again later")
+	return errors.New("an output does not deliver; the running configuration is unchanged; try again later")
 }
 
 // swap replaces the outputs of p by those of next, while no input writes.

@@ -59,7 +59,7 @@ func (a Account) Conclude(took time.Duration, readErr, cause error) (text []stri
 		left -= min(left, out.Delivery.Stats().Spool.Parked) // they wait for another destination
 		kept += left
 		if out.Refused > 0 && again == "" {
-			say("%s: %s, read but not yet accepted when the time was up, counted as dropped{shutdown}", out.To, plural.Records(out.Refused))
+			say("%s: %s, read but not yet accepted when the time limit expired, counted as dropped{shutdown}", out.To, plural.Records(out.Refused))
 		}
 		if n := out.Report.Unknown; n > 0 {
 			say("%s: no response in time: %s sent, which may have arrived", out.To, plural.Records(n))
