@@ -9,18 +9,16 @@ import (
 	"testing"
 )
 
-// The two parts of the package, and what both may use: all other files but those that
-// put the parts together.
+// The files of the two parts of the package, of their common base, and the files that join the parts.
 var (
 	lineFiles = []string{"encoder.go", "pick.go", "settle.go", "body.go", "logfmt.go", "codec.go", "spread.go"}
-	pushFiles = []string{"push.go", "flow.go", "request.go", "exchange.go", "reply.go", "fault.go", "pace.go", "move.go", "old.go", "http.go"}
+	pushFiles = []string{"push.go", "flow.go", "request.go", "exchange.go", "reply.go", "refusal.go", "pace.go", "move.go", "old.go", "http.go"}
 	joining   = []string{"driver.go", "dryrun.go", "sink.go", "handler.go", "to.go", "doc.go"}
 	common    = []string{"config.go", "json.go", "label.go", "nudge.go", "reason.go", "stream.go", "tenant.go", "trust.go", "wire.go", "yaml.go"}
 )
 
-// TestLineAndPushApart: what makes entries of records and what pushes entries know
-// nothing of each other, and what both use knows neither.
-func TestLineAndPushApart(t *testing.T) {
+// The encoder and the client are independent of each other, and their common base of both.
+func TestEncoderAndClientAreIndependent(t *testing.T) {
 	names, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)

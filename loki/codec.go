@@ -85,7 +85,7 @@ func (c codec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte {
 		}
 	}
 	start := len(dst)
-	plain := &scope{e: &encoder{c: c.e.c, streams: c.e.streams, noticed: c.e.noticed, form: c.form, byLevel: c.e.byLevel}, inner: c.e.line.Scope()}
+	plain := &scope{e: &encoder{c: c.e.c, streams: c.e.streams, observed: c.e.observed, form: c.form, byLevel: c.e.byLevel}, inner: c.e.line.Scope()}
 	r := encode.Record{Time: now, Level: slog.LevelWarn, Message: "records dropped", Attrs: attrs}
 	dst, _, err := plain.Append(dst, &r)
 	if err != nil {

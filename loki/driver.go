@@ -18,12 +18,12 @@ import (
 // pushes entries and reads the responses. They share the registry, which maps the numbers of
 // streams to labels.
 type Driver struct {
-	c       Config
-	noticed *noticed
-	streams *registry
-	enc     *encoder
-	push    *client
-	reports *callback.Reporter
+	c        Config
+	observed *observations
+	streams  *registry
+	enc      *encoder
+	push     *client
+	reports  *callback.Reporter
 }
 
 // New returns a Driver for forebay.To, which adds memory and delivery; [To] does both. Its counters
@@ -33,12 +33,12 @@ func New(c Config) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Driver{c: c, noticed: new(noticed), reports: new(callback.Reporter)}
-	s.streams = newRegistry(c.Limits.MaxStreams, c.Nudge, s.noticed)
-	if s.push, err = newClient(&s.c, s.streams, s.noticed, s.reports); err != nil {
+	s := &Driver{c: c, observed: new(observations), reports: new(callback.Reporter)}
+	s.streams = newRegistry(c.Limits.MaxStreams, c.Nudge, s.observed)
+	if s.push, err = newClient(&s.c, s.streams, s.observed, s.reports); err != nil {
 		return nil, err
 	}
-	s.enc = newEncoder(&s.c, s.streams, s.noticed, s.reports)
+	s.enc = newEncoder(&s.c, s.streams, s.observed, s.reports)
 	return s, nil
 }
 
@@ -127,7 +127,7 @@ func (s *Driver) Stats() Stats {
 	if p := c.lastErr.Load(); p != nil {
 		st.LastError = *p
 	}
-	counts := s.noticed.counts()
+	counts := s.observed.counts()
 	st.ByReason = counts.byReason()
 	return st
 }

@@ -31,7 +31,7 @@ import (
 type encoder struct {
 	c           *Config
 	streams     *registry
-	noticed     *noticed
+	observed    *observations
 	line        encode.Encoder
 	values      *values.Values
 	form        form
@@ -74,8 +74,8 @@ type labelPart struct {
 
 // newEncoder returns the encoder for c. It adds the streams of all levels to streams, beginning with
 // the stream of warnings, see [registry].
-func newEncoder(c *Config, streams *registry, n *noticed, r *callback.Reporter) *encoder {
-	e := &encoder{c: c, streams: streams, noticed: n, reports: r, form: formOf(c.Wire), metadataAll: c.MetadataAll}
+func newEncoder(c *Config, streams *registry, n *observations, r *callback.Reporter) *encoder {
+	e := &encoder{c: c, streams: streams, observed: n, reports: r, form: formOf(c.Wire), metadataAll: c.MetadataAll}
 	e.values = values.NewValues(values.Style{Errors: values.ErrorForm(c.Line.Errors)})
 	k := keys{message: c.Line.MessageKey, details: e.values.Details(), front: c.Line.Collisions == inFront}
 	levelKey := ""
@@ -333,7 +333,7 @@ func (c *pick) rest(dst, attrs []slog.Attr) (out []slog.Attr, changed bool) {
 				in = c
 			}
 			group := a.Value.Kind() == slog.KindGroup
-			if keep = a.Key == "" || !in.drop && (group || !in.promoted); keep && group && in.sheds {
+			if keep = a.Key == "" || !in.drop && (group || !in.promoted); keep && group && in.hasPromoted {
 				var left []slog.Attr
 				if left, other = in.rest(nil, a.Value.Group()); other {
 					a.Value, keep = slog.GroupValue(left...), len(left) > 0
@@ -395,7 +395,7 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 		if st == nil {
 			st = e.streams.get(m.Stream)
 		}
-		m.Time = e.streams.nudged(st, m.Time)
+		m.Time = e.streams.uniqueTime(st, m.Time)
 	}
 	if e.form == jsonForm {
 		return e.appendJSON(dst, s.inner, p, r, m)
@@ -477,7 +477,7 @@ func (e *encoder) appendMeta(dst []byte, meta []pair) []byte {
 		}
 		more := len(m.name) + len(m.value)
 		if n >= c.Limits.MaxMetadataPairs || size+more > c.Limits.MaxMetadataBytes {
-			e.noticed.note(metadataLeftOut)
+			e.observed.note(metadataLeftOut)
 			continue
 		}
 		n, size = n+1, size+more
@@ -509,7 +509,7 @@ func (e *encoder) trim(dst []byte, start int) []byte {
 	cut := total - (len(dst) - start)
 	dst = append(dst, cutMark...)
 	dst = strconv.AppendInt(dst, int64(cut), 10)
-	e.noticed.note(lineTruncated)
+	e.observed.note(lineTruncated)
 	return append(dst, " B]"...)
 }
 
@@ -554,7 +554,7 @@ func (e *encoder) stream(p *picked, level int) *stream {
 	p.key = e.appendStream(p.key[:0], tenant, level, p.labels)
 	st := e.streams.find(p.key)
 	if st == nil {
-		if e.narrow(p) {
+		if e.demoteWide(p) {
 			p.key = e.appendStream(p.key[:0], tenant, level, p.labels)
 		}
 		st = e.streams.add(p.key, false)
@@ -582,14 +582,14 @@ func (e *encoder) stream(p *picked, level int) *stream {
 // metadata of the record gets its tenant.
 func (e *encoder) deny(p *picked, why reason) *stream {
 	p.setMeta(e.tenantMeta, p.tenant, e.tenantMeta)
-	return e.streams.denying(why)
+	return e.streams.denyStream(why)
 }
 
 // demote moves a label to the metadata.
 func (e *encoder) demote(p *picked, slot int, why reason) {
 	p.setMeta(e.slots[slot].meta, p.labels[slot], e.slots[slot].from)
 	p.labels[slot] = nil
-	e.noticed.note(why)
+	e.observed.note(why)
 }
 
 // appendLine implements [Driver.AppendLine].
@@ -615,7 +615,7 @@ func (e *encoder) appendLine(dst []byte, t time.Time, level slog.Level, line []b
 	st := e.stream(p, index)
 	m.Stream = st.id
 	if e.streams.nudge {
-		m.Time = e.streams.nudged(st, m.Time)
+		m.Time = e.streams.uniqueTime(st, m.Time)
 	}
 	if !utf8.Valid(line) {
 		line = bytes.ToValidUTF8(line, []byte("\ufffd"))

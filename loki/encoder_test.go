@@ -101,7 +101,7 @@ func TestLabelsAndMetadata(t *testing.T) {
 				if tt.line != "" && st.Entries[0].Line != tt.line {
 					t.Errorf("%s: line %s, want %s", w, st.Entries[0].Line, tt.line)
 				}
-				if got := e.s.noticed.counts(); got != tt.count {
+				if got := e.s.observed.counts(); got != tt.count {
 					t.Errorf("%s: counted %v, want %v", w, got, tt.count)
 				}
 			}
@@ -238,7 +238,7 @@ func TestDictionaryOfAnotherVersion(t *testing.T) {
 }
 
 func TestRegistryConcurrently(t *testing.T) {
-	r := newRegistry(1<<20, false, new(noticed))
+	r := newRegistry(1<<20, false, new(observations))
 	var wg sync.WaitGroup
 	ids := make([][]uint32, 4)
 	for w := range ids {
@@ -496,7 +496,7 @@ func TestDeniedTenants(t *testing.T) {
 			if err := a.send(); err != nil {
 				t.Fatal(err)
 			}
-			before := a.s.noticed.counts()
+			before := a.s.observed.counts()
 			other := &encoded{t: t, s: sinkFor(t, p, c)} // with the streams of a spool
 			for _, attr := range []slog.Attr{slog.String("org", tenant), slog.Attr{}} {
 				rec, m, err := a.s.Encoder().Scope().Append(nil, &encode.Record{Time: time.Now(), Message: "y", Attrs: []slog.Attr{attr}})
@@ -515,7 +515,7 @@ func TestDeniedTenants(t *testing.T) {
 					t.Errorf("%s %s: %v", name, reason, o)
 					continue
 				}
-				if got := e.s.noticed.counts(); got.byReason()[reason] != before.byReason()[reason]+1 && name == "first" {
+				if got := e.s.observed.counts(); got.byReason()[reason] != before.byReason()[reason]+1 && name == "first" {
 					t.Errorf("%s: counted %v, before %v", reason, got.byReason(), before.byReason())
 				}
 				b := e.as(e.s.Encoder().Codec())
@@ -547,7 +547,7 @@ func TestStreamsOfKnownTenant(t *testing.T) {
 	if n := e.s.Stats().Streams; n > 10+len(levelNames) {
 		t.Errorf("%d streams", n)
 	}
-	if n := e.s.noticed.counts()[streamsFull]; n != 116 {
+	if n := e.s.observed.counts()[streamsFull]; n != 116 {
 		t.Errorf("%d labels are counted, want 116", n)
 	}
 }

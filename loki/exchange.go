@@ -15,15 +15,15 @@ import (
 // has closed the body after EOF, and the response was read to its end. The [http.RoundTripper]
 // interface permits reuse then. Any other exchange is left to the garbage collector.
 type exchange struct {
-	req    *http.Request
-	blank  *http.Request // copied to req before each request, because transports may modify it
-	parent context.Context
-	ctx    timed
-	cancel context.CancelCauseFunc
-	timer  *time.Timer
-	body   bodyReader
-	asked  atomic.Bool // GetBody was called
-	whole  bool        // the response was read to its end
+	req      *http.Request
+	blank    *http.Request // copied to req before each request, because transports may modify it
+	parent   context.Context
+	ctx      timed
+	cancel   context.CancelCauseFunc
+	timer    *time.Timer
+	body     bodyReader
+	asked    atomic.Bool // GetBody was called
+	complete bool        // the response was read to its end
 }
 
 // timed is a context whose deadline is moved for each request.
@@ -91,7 +91,7 @@ func (b *requestBuf) begin(ctx context.Context, c *Config, wire []byte) *exchang
 	} else {
 		x.timer.Reset(c.HTTP.Timeout)
 	}
-	*x.req, x.whole = *x.blank, false
+	*x.req, x.complete = *x.blank, false
 	x.ctx.until.Store(time.Now().Add(c.HTTP.Timeout).UnixNano())
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -122,7 +122,7 @@ func (b *requestBuf) finish(x *exchange) {
 	b.mu.Lock()
 	b.gen++
 	b.wire = nil
-	over := x.whole && x.body.ended && x.body.closed && !x.asked.Load()
+	over := x.complete && x.body.ended && x.body.closed && !x.asked.Load()
 	b.mu.Unlock()
 	if x.timer.Stop() && over {
 		b.last = x

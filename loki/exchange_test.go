@@ -51,7 +51,7 @@ func TestRequestsAreUsedAgain(t *testing.T) {
 	const n = 20
 	for name, tt := range map[string]struct {
 		transport func(p *peer, r *http.Request) (*http.Response, error)
-		again     bool
+		reused    bool
 	}{
 		"well": {func(p *peer, r *http.Request) (*http.Response, error) { return p.RoundTrip(r) }, true},
 		"body left open": {func(p *peer, r *http.Request) (*http.Response, error) {
@@ -94,7 +94,7 @@ func TestRequestsAreUsedAgain(t *testing.T) {
 			}
 			wantLines(t, p.lines(), n)
 			slices.SortFunc(all, func(a, b *http.Request) int { return strings.Compare(fmt.Sprintf("%p", a), fmt.Sprintf("%p", b)) })
-			if got, want := len(slices.Compact(all)), map[bool]int{true: 1, false: n}[tt.again]; got != want {
+			if got, want := len(slices.Compact(all)), map[bool]int{true: 1, false: n}[tt.reused]; got != want {
 				t.Errorf("%d requests for %d pushes, want %d", got, n, want)
 			}
 			for _, b := range bodies {

@@ -64,9 +64,9 @@ func (s *client) placeOf(p *push, g *group, now time.Time) place {
 	st, ns := g.st, now.UnixNano()
 	first, last := p.recs[g.order[0]].time, p.recs[g.order[len(g.order)-1]].time
 	switch {
-	case st.full.Load() > ns, st.pace.rateAt(now) > 0, st.pace.shut.Load() > ns: // Loki has refused it recently
+	case st.fullUntil.Load() > ns, st.pace.rateAt(now) > 0, st.pace.closedUntil.Load() > ns: // Loki has refused it recently
 		return alone
-	case st.owner.tight.Load() > ns && !st.trust.known(now):
+	case st.owner.streamsLimitedUntil.Load() > ns && !st.trust.known(now):
 		return alone
 	case g.size() > s.c.Limits.MaxRequestBytes, !st.trust.mayShare(first, last, now):
 		return alone
@@ -103,7 +103,7 @@ func (s *client) parallel(n int, f func(int)) {
 // sendGroup sends the records of one stream in order, until one remains open.
 func (s *client) sendGroup(ctx context.Context, p *push, g *group) {
 	seg := segment{st: g.st, level: g.level, g: g}
-	for from := 0; from < len(g.order) && g.stop.verdict == taken; {
+	for from := 0; from < len(g.order) && g.stop.verdict == accepted; {
 		to, size := from, 0
 		for ; to < len(g.order); to++ {
 			size += len(p.recs[g.order[to]].data) + entryExtra
@@ -132,7 +132,7 @@ type segment struct {
 	g     *group
 }
 
-// sendSegment sends one request and records the outcome of its records. The verdict is taken if none
+// sendSegment sends one request and records the outcome of its records. The verdict is accepted if none
 // remains open.
 func (s *client) sendSegment(ctx context.Context, p *push, seg segment) answer {
 	home, own := seg.st, map[int32]rec(nil)
@@ -157,11 +157,11 @@ func (s *client) sendSegment(ctx context.Context, p *push, seg segment) answer {
 	}
 	a := s.post(ctx, p, seg)
 	if a.verdict == tooManyStreams {
-		home.owner.tight.Store(time.Now().Add(fullFor).UnixNano())
+		home.owner.streamsLimitedUntil.Store(time.Now().Add(fullFor).UnixNano())
 	}
 	for a.verdict == tooManyStreams || a.verdict == labelsRefused {
 		seg.st.why.Store(uint32(a.why))
-		seg.st.full.Store(time.Now().Add(fullFor).UnixNano())
+		seg.st.fullUntil.Store(time.Now().Add(fullFor).UnixNano())
 		to := s.streams.spare(home, seg.level)
 		if to == nil || to == seg.st {
 			break
@@ -169,13 +169,13 @@ func (s *client) sendSegment(ctx context.Context, p *push, seg segment) answer {
 		move(to)
 		a = s.post(ctx, p, seg)
 	}
-	if a.verdict == tooManyStreams && home.waited(time.Now()) >= streamPatience {
+	if a.verdict == tooManyStreams && home.unacceptedFor(time.Now()) >= streamTimeout {
 		return s.refuseAll(p, seg, streamsFull, a.err)
 	}
 	single := len(seg.order) == 1
 	switch a.verdict {
-	case taken:
-		home.wanted.Store(0)
+	case accepted:
+		home.unacceptedSince.Store(0)
 		s.store(p, seg.order)
 		return a
 	case tooLarge:
@@ -209,7 +209,7 @@ func (s *client) refuseAll(p *push, seg segment, why reason, err error) answer {
 
 // refuseNamed refuses the records of seg that the response names.
 func (s *client) refuseNamed(ctx context.Context, p *push, seg segment, a answer) answer {
-	whys, n, sure := a.faults.mark(p, seg.order)
+	whys, n, sure := a.refusals.mark(p, seg.order)
 	if n == 0 {
 		a.verdict = requestRefused
 		if len(seg.order) == 1 {
@@ -256,7 +256,7 @@ func (s *client) sendShared(ctx context.Context, p *push, segs []segment) {
 	}
 	a := s.post(ctx, p, segs...)
 	switch a.verdict {
-	case taken:
+	case accepted:
 		for _, seg := range segs {
 			s.store(p, seg.order)
 		}
@@ -301,7 +301,7 @@ func (s *client) refuseEach(ctx context.Context, p *push, segs []segment, a answ
 			s.store(p, segs[i].order)
 			continue
 		}
-		a.faults = f
+		a.refusals = f
 		segs[i].g.stop = s.refuseNamed(ctx, p, segs[i], a)
 	}
 	return true

@@ -45,10 +45,10 @@ func (s *client) move(p *push, seg *segment, spare *stream) {
 		if !before {
 			at = r.time
 			if s.streams.nudge {
-				at = s.streams.nudged(spare, at)
+				at = s.streams.uniqueTime(spare, at)
 			}
 			s.moves.add(key, at)
-			s.noticed.note(reason(seg.st.why.Load()))
+			s.observed.note(reason(seg.st.why.Load()))
 		}
 		p.remember(i, key)
 		r.data, r.time, r.next = s.moved(p.form, r.data, at, lost, !before), at, false
@@ -118,7 +118,7 @@ func (s *client) moved(f form, rec []byte, at int64, more []label, count bool) [
 		n := len(name) + len(m.value)
 		if pairs >= s.c.Limits.MaxMetadataPairs || size+n > s.c.Limits.MaxMetadataBytes {
 			if count {
-				s.noticed.note(metadataLeftOut)
+				s.observed.note(metadataLeftOut)
 			}
 			continue
 		}

@@ -71,7 +71,7 @@ func TestMoved(t *testing.T) {
 				if !reflect.DeepEqual(users, want) || len(times) != 6 || times[now.UnixNano()] {
 					t.Errorf("metadata %v, %d times", users, len(times))
 				}
-				if by := e.s.noticed.counts(); by[why] != 6 || len(e.s.push.moves.at) != 0 {
+				if by := e.s.observed.counts(); by[why] != 6 || len(e.s.push.moves.at) != 0 {
 					t.Errorf("counted %v, %d remembered", by, len(e.s.push.moves.at))
 				}
 			})

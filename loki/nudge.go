@@ -27,26 +27,26 @@ const (
 type recent struct {
 	budget *atomic.Int64 // remaining pages of all streams beyond ownPages
 
-	mu     sync.Mutex
-	pages  map[int64]*page
-	first  *page              // the page created first
-	newest *page              // the page created last
-	bygone map[int64]struct{} // numbers of removed pages
-	last   *page              // the page used last
+	mu      sync.Mutex
+	pages   map[int64]*page
+	first   *page              // the page created first
+	newest  *page              // the page created last
+	removed map[int64]struct{} // numbers of removed pages
+	last    *page              // the page used last
 }
 
 // A page records the used times of 67 ms.
 type page struct {
 	number int64
 	next   *page           // the page created after it
-	again  bool            // a page with this number was removed before
+	reused bool            // a page with this number was removed before
 	given  [windows]uint32 // by window: offset of its last used time plus 1; 0 if none was used
 }
 
-// spend returns the first unused time in [t, t+maxNudge], and marks it as used. unique is false if
+// take returns the first unused time in [t, t+maxNudge], and marks it as used. unique is false if
 // there is none, or if the page of the time was removed before, so that another record may have the
 // same time. More than maxBygone removed pages are not remembered.
-func (r *recent) spend(t int64) (at int64, own bool) {
+func (r *recent) take(t int64) (at int64, own bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for at = t; at-t <= maxNudge; {
@@ -58,7 +58,7 @@ func (r *recent) spend(t int64) (at int64, own bool) {
 			continue
 		}
 		*g = uint32(at-first) + 1
-		return at, !p.again
+		return at, !p.reused
 	}
 	return t, false
 }
@@ -78,7 +78,7 @@ func (r *recent) page(number int64) *page {
 
 func (r *recent) make(number int64) (p *page) {
 	if r.pages == nil {
-		r.pages, r.bygone = map[int64]*page{}, map[int64]struct{}{}
+		r.pages, r.removed = map[int64]*page{}, map[int64]struct{}{}
 	}
 	if n := len(r.pages); n < ownPages || n < maxPages && r.more() {
 		p = new(page)
@@ -86,10 +86,10 @@ func (r *recent) make(number int64) (p *page) {
 		p = r.first
 		r.first = p.next
 		delete(r.pages, p.number)
-		if _, known := r.bygone[p.number]; !known && len(r.bygone) >= maxBygone {
-			clear(r.bygone)
+		if _, known := r.removed[p.number]; !known && len(r.removed) >= maxBygone {
+			clear(r.removed)
 		}
-		r.bygone[p.number] = struct{}{}
+		r.removed[p.number] = struct{}{}
 		*p = page{}
 	}
 	if r.first == nil {
@@ -98,7 +98,7 @@ func (r *recent) make(number int64) (p *page) {
 		r.newest.next = p
 	}
 	r.newest = p
-	_, p.again = r.bygone[number]
+	_, p.reused = r.removed[number]
 	p.number = number
 	r.pages[number] = p
 	return p
@@ -115,12 +115,12 @@ func (r *recent) more() bool {
 	return true
 }
 
-// nudged returns a time that no other record of the stream has. If there is none, it counts a twin
+// uniqueTime returns a time that no other record of the stream has. If there is none, it counts a twin
 // and returns t.
-func (r *registry) nudged(st *stream, t int64) int64 {
-	at, own := st.recent.spend(t)
+func (r *registry) uniqueTime(st *stream, t int64) int64 {
+	at, own := st.recent.take(t)
 	if !own {
-		r.noticed.note(twin)
+		r.observed.note(twin)
 	}
 	return at
 }

@@ -23,7 +23,7 @@ func TestNudgeInterleaved(t *testing.T) {
 		seen := map[int64]bool{}
 		for range 10 {
 			for _, source := range []int64{0, gap} {
-				at, own := r.spend(1e18 + source)
+				at, own := r.take(1e18 + source)
 				if seen[at] || !own {
 					t.Fatalf("%d apart: %d was given out twice", gap, at)
 				}
@@ -36,7 +36,7 @@ func TestNudgeInterleaved(t *testing.T) {
 	for ms := range int64(1000) {
 		for source := range int64(40) {
 			for k := range int64(2) {
-				at, own := r.spend(1e18 + ms*1e6 + source*50e9)
+				at, own := r.take(1e18 + ms*1e6 + source*50e9)
 				if want := 1e18 + ms*1e6 + source*50e9 + k; at != want || !own {
 					t.Fatalf("source %d, %d ms: got %d, want %d", source, ms, at-1e18, want-1e18)
 				}
@@ -57,11 +57,11 @@ func TestNudgeModel(t *testing.T) {
 	bygone := 0
 	for i := range 200_000 {
 		at := base + rng.Int64N([]int64{1 << 4, 1 << 21, 1 << 28, span - maxNudge}[i%4])
-		got, own := r.spend(at)
-		if len(r.bygone) < bygone {
+		got, own := r.take(at)
+		if len(r.removed) < bygone {
 			t.Fatalf("seed %d: %d pages are forgotten", seed, bygone)
 		}
-		bygone = len(r.bygone)
+		bygone = len(r.removed)
 		switch {
 		case own && seen[got]:
 			t.Fatalf("seed %d: %d was given out twice", seed, got)
@@ -70,8 +70,8 @@ func TestNudgeModel(t *testing.T) {
 		}
 		seen[got] = true
 	}
-	if len(r.pages) > maxPages || len(r.bygone) > maxBygone {
-		t.Errorf("%d pages, %d bygone", len(r.pages), len(r.bygone))
+	if len(r.pages) > maxPages || len(r.removed) > maxBygone {
+		t.Errorf("%d pages, %d bygone", len(r.pages), len(r.removed))
 	}
 }
 
@@ -83,23 +83,23 @@ func TestNudgeForgets(t *testing.T) {
 	for i := range maxPages + 1 {
 		e.add(nil, encode.Record{Time: now.Add(-time.Duration(i) << pageBits), Message: "x"})
 	}
-	if n := e.s.noticed.counts()[twin]; n != 0 {
+	if n := e.s.observed.counts()[twin]; n != 0 {
 		t.Fatalf("counted %d", n)
 	}
 	e.add(nil, encode.Record{Time: now, Message: "x"})
-	if n := e.s.noticed.counts()[twin]; n != 1 {
+	if n := e.s.observed.counts()[twin]; n != 1 {
 		t.Errorf("counted %d, want one", n)
 	}
 	var budget atomic.Int64
 	budget.Store(allPages - 10)
 	r := &recent{budget: &budget}
 	for i := range int64(1000) {
-		r.spend(i << pageBits)
+		r.take(i << pageBits)
 	}
 	if len(r.pages) != ownPages+10 || budget.Load() != allPages {
 		t.Errorf("%d pages, budget %d", len(r.pages), budget.Load())
 	}
-	if n := allocs.PerRun(100, func() { r.spend(time.Now().UnixNano()) }); n > 0 {
+	if n := allocs.PerRun(100, func() { r.take(time.Now().UnixNano()) }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

@@ -10,8 +10,8 @@ const originalTime = "original_time"
 
 var errOld = errors.New("loki: records that are too old are sent with the current time; the original time is in the metadata " + originalTime)
 
-// oldEvery is the shortest interval between two such reports.
-const oldEvery = 10 * time.Minute
+// oldReportInterval is the shortest interval between two such reports.
+const oldReportInterval = 10 * time.Minute
 
 // ofAge reports whether the reason is the age of a record.
 func ofAge(why reason) bool { return why == tooOld || why == tooFarBehind }
@@ -37,8 +37,8 @@ func (s *client) restamp(p *push, i int32, r *rec, st *stream) {
 			}
 		}
 		s.moves.add(key, at)
-		s.noticed.note(restamped)
-		if told := s.toldOld.Load(); now-told >= int64(oldEvery) && s.toldOld.CompareAndSwap(told, now) {
+		s.observed.note(restamped)
+		if told := s.lastOldReport.Load(); now-told >= int64(oldReportInterval) && s.lastOldReport.CompareAndSwap(told, now) {
 			s.reports.Post("too-old", errOld, 0)
 		}
 	}

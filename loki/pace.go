@@ -26,10 +26,10 @@ func (s *client) waitFor(ctx context.Context, segs []segment, size int) answer {
 			break
 		}
 		most, ofStream := s.c.HTTP.Timeout, i > 0
-		if pc.shut.Load() > now.UnixNano() || pc.free.Load() > now.UnixNano() {
+		if pc.closedUntil.Load() > now.UnixNano() || pc.free.Load() > now.UnixNano() {
 			if s.others(segs[0].st, ofStream, now) {
 				most = min(most, s.c.BatchAge/4)
-				if left := time.Duration(pc.shut.Load() - now.UnixNano()); left > 0 {
+				if left := time.Duration(pc.closedUntil.Load() - now.UnixNano()); left > 0 {
 					return answer{verdict: limited, err: errNoRoom, after: left, stream: ofStream}
 				}
 			}
@@ -58,14 +58,14 @@ func (s *client) waitFor(ctx context.Context, segs []segment, size int) answer {
 // of st's tenant or, if ofStream, of st.
 func (s *client) others(st *stream, ofStream bool, now time.Time) bool {
 	if ofStream {
-		return s.lately.another(st, now)
+		return s.recentStreams.another(st, now)
 	}
 	return s.streams.othersFit(st.owner, now)
 }
 
-// shut handles a response that reports a limit as reached. Nothing is sent for the tenant, or the
+// limitReached handles a response that reports a limit as reached. Nothing is sent for the tenant, or the
 // stream, until a.after has passed.
-func (s *client) shut(a answer, text []byte, segs []segment, now time.Time) answer {
+func (s *client) limitReached(a answer, text []byte, segs []segment, now time.Time) answer {
 	pc := &segs[0].st.owner.pace
 	if a.stream = ofStream(text); a.stream {
 		pc = &segs[0].st.pace
@@ -73,7 +73,7 @@ func (s *client) shut(a answer, text []byte, segs []segment, now time.Time) answ
 	if s.others(segs[0].st, a.stream, now) {
 		a.after = max(a.after, time.Duration(pc.free.Load()-now.UnixNano()))
 	}
-	pc.shut.Store(now.Add(a.after).UnixNano())
+	pc.closedUntil.Store(now.Add(a.after).UnixNano())
 	a.verdict = limited
 	return a
 }
@@ -137,7 +137,7 @@ func (s *client) passed(p *push, segs []segment, size int, now time.Time) {
 	}
 	for i := range segs {
 		st, order := segs[i].st, segs[i].order
-		s.lately.note(st, now)
+		s.recentStreams.note(st, now)
 		if len(segs) > 1 {
 			size = segs[i].g.bytes
 		}

@@ -87,7 +87,7 @@ func TestBurst(t *testing.T) {
 				if tt.big > 0 {
 					want = 1
 				}
-				if refused != want || len(stored) != 25-want || took > tt.within || int(e.s.noticed.counts()[lineTooLong]) != want {
+				if refused != want || len(stored) != 25-want || took > tt.within || int(e.s.observed.counts()[lineTooLong]) != want {
 					t.Errorf("%d refused, %d stored, took %v; %+v", refused, len(stored), took, e.s.Stats())
 				}
 				t.Logf("took %v, %d requests", took, e.s.Stats().Requests)

@@ -14,15 +14,15 @@ import (
 // A pick describes the use of an attribute besides the line: label, metadata or tenant. Picks form a
 // tree that follows the groups.
 type pick struct {
-	slot     int    // index of its label; -1 if it is not a label
-	meta     []byte // its name as metadata; nil if it is not metadata
-	from     []byte // name of the attribute, if meta is set
-	tenant   bool   // its value is the tenant
-	drop     bool   // it is never in the line
-	promoted bool   // it is in the line only if it is a group
-	sheds    bool   // it contains a promoted pick
-	anywhere bool   // it matches in every group
-	children map[string]*pick
+	slot        int    // index of its label; -1 if it is not a label
+	meta        []byte // its name as metadata; nil if it is not metadata
+	from        []byte // name of the attribute, if meta is set
+	tenant      bool   // its value is the tenant
+	drop        bool   // it is never in the line
+	promoted    bool   // it is in the line only if it is a group
+	hasPromoted bool   // it contains a promoted pick
+	anywhere    bool   // it matches in every group
+	children    map[string]*pick
 }
 
 // at returns the pick at path, and creates it if necessary.
@@ -63,10 +63,10 @@ func (p *pick) named(name string) *pick {
 // promote removes labels and metadata from the line. It reports whether p or a child is removed.
 func (p *pick) promote() bool {
 	for _, c := range p.children {
-		p.sheds = c.promote() || p.sheds
+		p.hasPromoted = c.promote() || p.hasPromoted
 	}
 	p.promoted = p.slot >= 0 || p.meta != nil
-	return p.promoted || p.sheds
+	return p.promoted || p.hasPromoted
 }
 
 // group returns the tree for attributes in an open group. Picks with anywhere set stay in it.
@@ -74,7 +74,7 @@ func (p *pick) group(name string) *pick {
 	if p == nil {
 		return nil
 	}
-	n := &pick{slot: -1, sheds: p.sheds, children: map[string]*pick{}}
+	n := &pick{slot: -1, hasPromoted: p.hasPromoted, children: map[string]*pick{}}
 	if c := p.children[name]; c != nil {
 		for k, v := range c.children {
 			n.children[k] = v

@@ -99,7 +99,7 @@ func TestMetadataNameOfBefore(t *testing.T) {
 	if got := e.deliver(); !slices.Equal(got, []int{5}) {
 		t.Errorf("refused %v", got)
 	}
-	if n := e.s.noticed.counts()[invalid]; n != 1 {
+	if n := e.s.observed.counts()[invalid]; n != 1 {
 		t.Errorf("%d are counted", n)
 	}
 }

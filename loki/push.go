@@ -27,32 +27,32 @@ import (
 // A client pushes entries and reads the responses. It starts no goroutines except within
 // a Send, which ends them.
 type client struct {
-	c       *Config
-	streams *registry
-	noticed *noticed
-	reports *callback.Reporter
-	http    *http.Client
-	own     bool // http was created by newClient
-	headers headers
-	secrets []string
-	pushes  chan *push // one, kept for reuse
-	bufs    bufStack
-	moves   moves
-	lately  lately
+	c             *Config
+	streams       *registry
+	observed      *observations
+	reports       *callback.Reporter
+	http          *http.Client
+	own           bool // http was created by newClient
+	headers       headers
+	secrets       []string
+	pushes        chan *push // one, kept for reuse
+	bufs          bufStack
+	moves         moves
+	recentStreams recentStreams
 
 	requests, failed, splits, paced, wireBytes, bodyBytes atomic.Uint64
 
-	fits        atomic.Int64 // size limit of requests with several streams, in bytes; at most MaxRequestBytes
-	spoken      atomic.Bool  // a server has responded in HTTP
-	unreachable atomic.Bool
-	stamped     atomic.Int64 // the last time given to a record that was too old, in Unix ns
-	toldOld     atomic.Int64 // time of the last report of errOld, in Unix ns
-	lastErr     atomic.Pointer[string]
+	fits          atomic.Int64 // size limit of requests with several streams, in bytes; at most MaxRequestBytes
+	spoken        atomic.Bool  // a server has responded in HTTP
+	unreachable   atomic.Bool
+	stamped       atomic.Int64 // the last time given to a record that was too old, in Unix ns
+	lastOldReport atomic.Int64 // time of the last report of errOld, in Unix ns
+	lastErr       atomic.Pointer[string]
 }
 
 // newClient returns a client. Errors are about files named in c.
-func newClient(c *Config, streams *registry, n *noticed, r *callback.Reporter) (*client, error) {
-	s := &client{c: c, streams: streams, noticed: n, reports: r, pushes: make(chan *push, 1)}
+func newClient(c *Config, streams *registry, n *observations, r *callback.Reporter) (*client, error) {
+	s := &client{c: c, streams: streams, observed: n, reports: r, pushes: make(chan *push, 1)}
 	s.fits.Store(int64(c.Limits.MaxRequestBytes))
 	var err error
 	if s.http, err = httpsend.Client("loki", &c.HTTP, c.Concurrency); err != nil {
@@ -110,7 +110,7 @@ func (s *client) reserve() (err error) {
 	const short = 128 // bytes of a short record
 	n := s.c.BatchBytes/short + 64
 	p := newPush()
-	p.recs, p.fates, p.order = make([]rec, 0, n), make([]fate, 0, n), make([]int32, 0, n)
+	p.recs, p.outcomes, p.order = make([]rec, 0, n), make([]outcome, 0, n), make([]int32, 0, n)
 	p.groups = make([]group, 0, 16)
 	s.pushes <- p
 	return nil
@@ -168,13 +168,13 @@ func (s *session) Send(b *batch.Batch) error {
 // Close closes idle connections. No request is in flight, because Send has returned.
 func (s *session) Close() { s.close() }
 
-// fate is the outcome of one record of a Send.
-type fate uint8
+// An outcome is the state of one record of a Send.
+type outcome uint8
 
 const (
-	open    fate = iota // not settled: may be sent again
-	stored              // Loki has it
-	refused             // it will never be accepted
+	open    outcome = iota // not settled: may be sent again
+	stored                 // Loki has it
+	refused                // it will never be accepted
 )
 
 // rec is one record of a Send.
@@ -193,7 +193,7 @@ type group struct {
 	order []int32
 	bytes int
 	place place
-	stop  answer // reason of open records; verdict taken if there are none
+	stop  answer // reason of open records; verdict accepted if there are none
 }
 
 // place describes how the records of a group share requests.
@@ -207,14 +207,14 @@ const (
 
 // A push is the state of one Send.
 type push struct {
-	form    form
-	recs    []rec
-	fates   []fate
-	groups  []group
-	order   []int32 // memory of the orders of all groups
-	groupOf map[uint32]int32
-	segs    []segment // of all requests, concatenated
-	ends    []int     // where each request ends in segs
+	form     form
+	recs     []rec
+	outcomes []outcome
+	groups   []group
+	order    []int32 // memory of the orders of all groups
+	groupOf  map[uint32]int32
+	segs     []segment // of all requests, concatenated
+	ends     []int     // where each request ends in segs
 
 	mu      sync.Mutex
 	why     error                 // of the first record refused
@@ -244,7 +244,7 @@ func (s *client) release(p *push) {
 	clear(p.recs)
 	clear(p.groups)
 	clear(p.segs)
-	p.recs, p.fates, p.groups, p.order, p.why = p.recs[:0], p.fates[:0], p.groups[:0], p.order[:0], nil
+	p.recs, p.outcomes, p.groups, p.order, p.why = p.recs[:0], p.outcomes[:0], p.groups[:0], p.order[:0], nil
 	clear(p.whys)
 	clear(p.reasons)
 	clear(p.spared)
@@ -287,8 +287,8 @@ func formOfBatch(b *batch.Batch) (form, error) {
 func (s *client) gather(p *push, b *batch.Batch) {
 	now := time.Now().UnixNano()
 	clear(p.groupOf)
-	p.fates = slices.Grow(p.fates, b.Len())[:b.Len()]
-	clear(p.fates)
+	p.outcomes = slices.Grow(p.outcomes, b.Len())[:b.Len()]
+	clear(p.outcomes)
 	p.recs = slices.Grow(p.recs, b.Len())
 	var st *stream // of the record before
 	last, g := uint32(0), int32(-1)
@@ -386,8 +386,8 @@ func stamp(t int64) string { return time.Unix(0, t).UTC().Format(time.RFC3339) }
 
 // refuse records that a record is refused.
 func (s *client) refuse(p *push, i int32, why reason, err error) {
-	s.noticed.note(why)
-	p.fates[i] = refused
+	s.observed.note(why)
+	p.outcomes[i] = refused
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.why == nil {
@@ -412,7 +412,7 @@ func (s *client) refuse(p *push, i int32, why reason, err error) {
 // store records that records are stored.
 func (s *client) store(p *push, order []int32) {
 	for _, i := range order {
-		p.fates[i] = stored
+		p.outcomes[i] = stored
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -427,7 +427,7 @@ func (s *client) store(p *push, order []int32) {
 // request had a response.
 func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known bool) {
 	var n [3]int
-	for _, f := range p.fates {
+	for _, f := range p.outcomes {
 		n[f]++
 	}
 	if n[refused] > 0 {
@@ -437,7 +437,7 @@ func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known b
 		return o, true
 	}
 	o.Open = batch.All()
-	if n[open] < len(p.fates) {
+	if n[open] < len(p.outcomes) {
 		o.Open = batch.Of(p.indexes(open)...)
 	}
 	gravest := math.MaxInt
@@ -445,9 +445,9 @@ func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known b
 	for i := range p.groups {
 		g := &p.groups[i]
 		switch g.stop.verdict {
-		case taken:
+		case accepted:
 			continue
-		case unknownWords: // the advice of other groups has precedence
+		case unknownText: // the advice of other groups has precedence
 			if o.Why == nil {
 				o.Why = g.stop.err
 			}
@@ -536,10 +536,10 @@ func (e *refusals) LetterCause(k int) error {
 	return e.error
 }
 
-// indexes returns the records with a fate.
-func (p *push) indexes(of fate) []int {
+// indexes returns the indexes of the records with an outcome.
+func (p *push) indexes(of outcome) []int {
 	var out []int
-	for i, f := range p.fates {
+	for i, f := range p.outcomes {
 		if f == of {
 			out = append(out, i)
 		}

@@ -194,7 +194,7 @@ func TestRefusedEntries(t *testing.T) {
 			if len(last) > 3 { // the answer to the last may tell of one more, without a doubt
 				t.Errorf("the last request has %v", last)
 			}
-			if s := e.s.noticed.counts(); int(s[tooOld]+s[tooFarBehind]+s[lineTooLong]) != len(want) {
+			if s := e.s.observed.counts(); int(s[tooOld]+s[tooFarBehind]+s[lineTooLong]) != len(want) {
 				t.Errorf("counted %v", s)
 			}
 		})
@@ -311,7 +311,7 @@ func TestNudge(t *testing.T) {
 	seen := map[int64]bool{}
 	far := 0
 	for range int(maxNudge) + 10 {
-		n, own := r.spend(1e18)
+		n, own := r.take(1e18)
 		if own == seen[n] {
 			t.Fatalf("%d: own %v", n, own)
 		}
@@ -337,7 +337,7 @@ func TestNudgeConcurrently(t *testing.T) {
 		go func() {
 			twice := 0
 			for range n {
-				at, _ := r.spend(1e18)
+				at, _ := r.take(1e18)
 				if seen[at-1e18].Swap(true) {
 					twice++
 				}

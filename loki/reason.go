@@ -88,14 +88,14 @@ type Stats struct {
 	ByReason map[string]uint64
 }
 
-// noticed counts observations during encoding and pushing by reason.
-type noticed [reasons]atomic.Uint64
+// observations count what happens to records during encoding and sending, by reason.
+type observations [reasons]atomic.Uint64
 
 // note increments the counter of a reason.
-func (n *noticed) note(r reason) { n[r].Add(1) }
+func (n *observations) note(r reason) { n[r].Add(1) }
 
 // counts returns the current numbers.
-func (n *noticed) counts() (c counts) {
+func (n *observations) counts() (c counts) {
 	for i := range n {
 		c[i] = n[i].Load()
 	}

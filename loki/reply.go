@@ -15,7 +15,7 @@ import (
 type verdict uint8
 
 const (
-	taken          verdict = iota
+	accepted       verdict = iota
 	tryAgain               // not stored, but may be later
 	limited                // not stored because of a limit of the tenant or the stream: see others
 	unanswered             // the outcome is unknown
@@ -26,18 +26,18 @@ const (
 	labelsRefused          // the labels are refused, and so all entries
 	entriesRefused         // some entries are refused and the others stored
 	requestRefused         // the whole request is refused, possibly because of one entry
-	unknownWords           // the same with an unknown text: possibly not from Loki, and not because of an entry
+	unknownText            // the same with an unknown text: possibly not from Loki, and not because of an entry
 )
 
 // An answer is a decoded response of Loki.
 type answer struct {
-	verdict verdict
-	err     error         // nil if taken
-	after   time.Duration // Retry-After
-	faults  *faults       // of entriesRefused
-	each    []*faults     // of entriesRefused, by segment, if there are several; nil: the segment is unknown
-	why     reason        // of tooManyStreams and labelsRefused
-	stream  bool          // of limited: the limit applies to the stream, not the tenant
+	verdict  verdict
+	err      error          // nil if accepted
+	after    time.Duration  // Retry-After
+	refusals *refusalText   // of entriesRefused
+	each     []*refusalText // of entriesRefused, by segment, if there are several; nil: the segment is unknown
+	why      reason         // of tooManyStreams and labelsRefused
+	stream   bool           // of limited: the limit applies to the stream, not the tenant
 }
 
 // judge decodes a response to a request of size bytes whose first record has the time
@@ -66,7 +66,7 @@ func (s *client) judge(res *http.Response, text []byte, whole bool, size int, se
 	case status == http.StatusBadRequest && whole && isForeign(res.Header, text):
 		a.verdict = hold
 	case status == http.StatusBadRequest:
-		if a.faults, a.each = findFaults(text, whole, segs); a.faults != nil {
+		if a.refusals, a.each = parseRefusals(text, whole, segs); a.refusals != nil {
 			a.verdict = entriesRefused
 		} else if labelsText().Match(text) {
 			a.verdict = labelsRefused
@@ -76,10 +76,10 @@ func (s *client) judge(res *http.Response, text []byte, whole bool, size int, se
 		} else if requestText().Match(text) {
 			a.verdict = requestRefused
 		} else {
-			a.verdict = unknownWords
+			a.verdict = unknownText
 		}
 	case status == http.StatusUnprocessableEntity:
-		a.verdict = unknownWords
+		a.verdict = unknownText
 	case status == http.StatusRequestEntityTooLarge:
 		a.verdict = tooLarge
 		s.shrink(size, segs)
@@ -92,7 +92,7 @@ func (s *client) judge(res *http.Response, text []byte, whole bool, size int, se
 		case s.overBurst(text, size, segs, first, time.Now()):
 			a.verdict = tooLarge
 		default:
-			a = s.shut(a, text, segs, time.Now())
+			a = s.limitReached(a, text, segs, time.Now())
 		}
 	case status == http.StatusInternalServerError && isTooLarge(text):
 		a.verdict = tooLarge

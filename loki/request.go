@@ -248,7 +248,7 @@ func (s *client) post(ctx context.Context, p *push, segs ...segment) (out answer
 		if v := recover(); v != nil {
 			out = answer{verdict: unanswered, err: panicked(v)}
 		}
-		if out.verdict != taken {
+		if out.verdict != accepted {
 			s.failed.Add(1)
 			text := out.err.Error()
 			s.lastErr.Store(&text)
@@ -256,7 +256,7 @@ func (s *client) post(ctx context.Context, p *push, segs ...segment) (out answer
 		s.bufs.put(b)
 	}()
 	wire := s.build(b, p, segs)
-	if a := s.waitFor(ctx, segs, b.size); a.verdict != taken {
+	if a := s.waitFor(ctx, segs, b.size); a.verdict != accepted {
 		return a
 	}
 	s.requests.Add(1)
@@ -279,18 +279,18 @@ func (s *client) post(ctx context.Context, p *push, segs ...segment) (out answer
 	if err != nil {
 		return s.lost(fmt.Errorf("cannot read the answer (%d): %w", res.StatusCode, err))
 	}
-	x.whole = whole
+	x.complete = whole
 	if res.ProtoMajor == 1 && res.ContentLength < 0 && len(res.TransferEncoding) == 0 && !res.Uncompressed {
 		whole = false // the body ends with the connection, so it may be truncated
 	}
 	s.unreachable.Store(false)
 	out = s.judge(res, text, whole, b.size, segs, p.recs[segs[0].order[0]].time)
 	owner := segs[0].st.owner
-	if isLetIn(res.StatusCode) {
+	if isAuthenticated(res.StatusCode) {
 		owner.denied.Store(0)
 	}
 	switch {
-	case out.verdict == taken:
+	case out.verdict == accepted:
 		s.passed(p, segs, b.size, time.Now())
 	case res.StatusCode == http.StatusUnauthorized && s.headers.renewed(header):
 		out.verdict = tryAgain // with the new token
@@ -335,8 +335,8 @@ func (s *client) plain(err error) string {
 	return text
 }
 
-// isLetIn reports whether the status proves that the credentials were accepted.
-func isLetIn(status int) bool {
+// isAuthenticated reports whether the status proves that the credentials were accepted.
+func isAuthenticated(status int) bool {
 	return status == http.StatusNoContent || status == http.StatusBadRequest || status == http.StatusUnprocessableEntity
 }
 

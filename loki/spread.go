@@ -19,8 +19,8 @@ type spread struct {
 	seen map[uint64]struct{}
 }
 
-// widens adds a value, and reports whether this exceeds the limit for the first time.
-func (s *spread) widens(value uint64, most int) bool {
+// addValue adds a value, and reports whether this exceeds the limit for the first time.
+func (s *spread) addValue(value uint64, most int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.wide.Load() {
@@ -37,9 +37,9 @@ func (s *spread) widens(value uint64, most int) bool {
 	return true
 }
 
-// narrow moves labels with too many values to the metadata before a new stream is created. It
+// demoteWide moves labels with too many values to the metadata before a new stream is created. It
 // reports whether there are any.
-func (e *encoder) narrow(p *picked) (changed bool) {
+func (e *encoder) demoteWide(p *picked) (changed bool) {
 	if e.c.Limits.MaxLabelValues < 0 {
 		return false
 	}
@@ -48,7 +48,7 @@ func (e *encoder) narrow(p *picked) (changed bool) {
 			continue
 		}
 		slot := e.slots[i]
-		if slot.spread.widens(maphash.Bytes(e.streams.seed, v), e.c.Limits.MaxLabelValues) {
+		if slot.spread.addValue(maphash.Bytes(e.streams.seed, v), e.c.Limits.MaxLabelValues) {
 			e.reports.Post("label-values", fmt.Errorf("loki: the label %s has more than %d values (max_label_values): it becomes metadata", slot.from, e.c.Limits.MaxLabelValues), 0)
 		}
 		if slot.spread.wide.Load() {

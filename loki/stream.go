@@ -25,32 +25,32 @@ type stream struct {
 	trust trust   // trust in responses to requests with several streams
 	owner *tenant // the tenant of the stream
 
-	recent *recent       // recently used times; nil without Config.Nudge
-	full   atomic.Int64  // Unix ns until which Loki does not accept the stream, see move
-	why    atomic.Uint32 // reason for full
-	wanted atomic.Int64  // Unix ns since which neither this nor a spare stream was accepted; 0 if one was
+	recent          *recent       // recently used times; nil without Config.Nudge
+	fullUntil       atomic.Int64  // Unix ns until which Loki does not accept the stream, see move
+	why             atomic.Uint32 // reason for full
+	unacceptedSince atomic.Int64  // Unix ns since which neither this nor a spare stream was accepted; 0 if one was
 }
 
 // isFull reports whether Loki recently refused s because of a limit of streams.
-func (s *stream) isFull() bool { return s.full.Load() > time.Now().UnixNano() }
+func (s *stream) isFull() bool { return s.fullUntil.Load() > time.Now().UnixNano() }
 
-// waited returns how long no stream has been accepted for records of s.
-func (s *stream) waited(now time.Time) time.Duration {
-	if s.wanted.CompareAndSwap(0, now.UnixNano()) {
+// unacceptedFor returns how long no stream has been accepted for records of s.
+func (s *stream) unacceptedFor(now time.Time) time.Duration {
+	if s.unacceptedSince.CompareAndSwap(0, now.UnixNano()) {
 		return 0
 	}
-	return now.Sub(time.Unix(0, s.wanted.Load()))
+	return now.Sub(time.Unix(0, s.unacceptedSince.Load()))
 }
 
 // A registry assigns ids to streams and finds streams without a lock. It is the [batch.Dictionary]
 // of a [Driver]. Stream 0 is the stream of warnings, which also receives gap markers.
 type registry struct {
-	seed    maphash.Seed
-	noticed *noticed
-	limit   int                     // maximal number of streams made by records; streams read from disk may exceed it
-	nudge   bool                    // Config.Nudge is set
-	pages   atomic.Int64            // number of pages of recent times, see recent
-	plain   [len(levelNames)][]byte // for each level the labels without labels from attributes
+	seed     maphash.Seed
+	observed *observations
+	limit    int                     // maximal number of streams made by records; streams read from disk may exceed it
+	nudge    bool                    // Config.Nudge is set
+	pages    atomic.Int64            // number of pages of recent times, see recent
+	plain    [len(levelNames)][]byte // for each level the labels without labels from attributes
 
 	table   atomic.Pointer[streamTable]
 	mu      sync.Mutex         // held while a stream is added
@@ -69,8 +69,8 @@ func newStreamTable(size int) *streamTable {
 	return &streamTable{slots: make([]atomic.Pointer[stream], size), byID: make([]atomic.Pointer[stream], size/2)}
 }
 
-func newRegistry(limit int, nudge bool, n *noticed) *registry {
-	r := &registry{seed: maphash.MakeSeed(), noticed: n, limit: limit, nudge: nudge, tenants: map[string]*tenant{}}
+func newRegistry(limit int, nudge bool, n *observations) *registry {
+	r := &registry{seed: maphash.MakeSeed(), observed: n, limit: limit, nudge: nudge, tenants: map[string]*tenant{}}
 	r.table.Store(newStreamTable(64))
 	return r
 }
@@ -186,8 +186,8 @@ func (r *registry) spare(st *stream, level int) *stream {
 
 func (r *registry) len() int { return int(r.table.Load().n.Load()) }
 
-// denying returns the stream of records that their encoder refuses for a reason.
-func (r *registry) denying(why reason) *stream { return r.add(denialDef(why), true) }
+// denyStream returns the stream of records that their encoder refuses for a reason.
+func (r *registry) denyStream(why reason) *stream { return r.add(denialDef(why), true) }
 
 // denialDef returns the definition of such a stream. Its tenant name is invalid, and so unique.
 func denialDef(why reason) []byte { return appendStreamDef(nil, []byte("|"+why.String())) }
@@ -261,9 +261,9 @@ func appendFit(dst, labels []byte) []byte {
 const (
 	// fullFor is how long a stream is not tried again after Loki refused it for a limit of streams.
 	fullFor = 10 * time.Minute
-	// streamPatience is how long records wait if no stream is accepted. Loki drops idle streams after
+	// streamTimeout is how long records wait if no stream is accepted. Loki drops idle streams after
 	// half an hour.
-	streamPatience = time.Hour
+	streamTimeout = time.Hour
 )
 
 // describe returns the text of s for errors.

@@ -14,10 +14,10 @@ import (
 // responses to other tenants show which case applies. While one of them may still be
 // accepted, only the records of the refused tenant are held.
 type tenant struct {
-	pace   pace         // state of the tenant's rate limit
-	tight  atomic.Int64 // Unix ns until which new streams may be refused
-	used   atomic.Bool  // there were records of it, new or from disk
-	denied atomic.Int64 // Unix ns of the last refusal; 0 if never refused or accepted since
+	pace                pace         // state of the tenant's rate limit
+	streamsLimitedUntil atomic.Int64 // Unix ns until which new streams may be refused
+	used                atomic.Bool  // there were records of it, new or from disk
+	denied              atomic.Int64 // Unix ns of the last refusal; 0 if never refused or accepted since
 }
 
 // deniedFor is how long a refusal of a tenant is valid. Without an end, a tenant that is
@@ -34,17 +34,19 @@ func (t *tenant) use() {
 // onlyTenant reports whether a tenant other than t may be accepted: one that has records
 // and was not refused recently.
 func (r *registry) onlyTenant(t *tenant, now time.Time) bool {
-	return r.another(t, func(other *tenant) bool { return other.letIn(now) })
+	return r.another(t, func(other *tenant) bool { return other.acceptable(now) })
 }
 
 // othersFit reports whether a tenant other than t may have room: one that has records, was
 // not refused recently, and has not reached its limit.
 func (r *registry) othersFit(t *tenant, now time.Time) bool {
-	return r.another(t, func(other *tenant) bool { return other.letIn(now) && other.pace.shut.Load() <= now.UnixNano() })
+	return r.another(t, func(other *tenant) bool {
+		return other.acceptable(now) && other.pace.closedUntil.Load() <= now.UnixNano()
+	})
 }
 
-// letIn reports whether t was not refused recently.
-func (t *tenant) letIn(now time.Time) bool {
+// acceptable reports whether t was not refused recently.
+func (t *tenant) acceptable(now time.Time) bool {
 	at := t.denied.Load()
 	return at == 0 || now.Sub(time.Unix(0, at)) > deniedFor
 }
@@ -61,9 +63,9 @@ func (r *registry) another(t *tenant, is func(*tenant) bool) bool {
 	return false
 }
 
-// lately records which streams Loki accepted records of most recently. It identifies the
+// recentStreams holds the last two streams of which Loki accepted records. It identifies the
 // streams that a limit does not apply to.
-type lately struct {
+type recentStreams struct {
 	mu sync.Mutex // leaf
 	of [2]struct {
 		st *stream
@@ -71,11 +73,11 @@ type lately struct {
 	}
 }
 
-// latelyFor is how long a stream counts as in use.
-const latelyFor = 5 * time.Minute
+// recentFor is how long a stream counts as in use.
+const recentFor = 5 * time.Minute
 
 // note records that Loki accepted records of st.
-func (l *lately) note(st *stream, now time.Time) {
+func (l *recentStreams) note(st *stream, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.of[0].st != st {
@@ -86,11 +88,11 @@ func (l *lately) note(st *stream, now time.Time) {
 }
 
 // another reports whether records of a stream other than st were accepted recently.
-func (l *lately) another(st *stream, now time.Time) bool {
+func (l *recentStreams) another(st *stream, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, o := range l.of {
-		if o.st != nil && o.st != st && now.Sub(o.at) < latelyFor {
+		if o.st != nil && o.st != st && now.Sub(o.at) < recentFor {
 			return true
 		}
 	}
@@ -109,10 +111,10 @@ type pace struct {
 	since   atomic.Int64 // time of its first refusal, in Unix ns
 	refused atomic.Int64 // number of its unexpected refusals
 
-	rate atomic.Uint64 // bytes per second when Loki reported the limit, as bits of a float64
-	told atomic.Int64  // time of the last report, in Unix ns; see rateAt
-	free atomic.Int64  // earliest time of the next request, in Unix ns
-	shut atomic.Int64  // Loki accepts no records until this time, in Unix ns
+	rate        atomic.Uint64 // bytes per second when Loki reported the limit, as bits of a float64
+	count       atomic.Int64  // time of the last report, in Unix ns; see rateAt
+	free        atomic.Int64  // earliest time of the next request, in Unix ns
+	closedUntil atomic.Int64  // Loki accepts no records until this time, in Unix ns
 }
 
 const (
@@ -147,7 +149,7 @@ const (
 func (pc *pace) limited(limit, size float64, now time.Time) {
 	rate := max(belowLimit*limit, backOff*pc.rateAt(now))
 	pc.rate.Store(math.Float64bits(rate))
-	pc.told.Store(now.UnixNano())
+	pc.count.Store(now.UnixNano())
 	gap := leastGap
 	if size < rate {
 		gap = time.Duration(size / rate * float64(leastGap))
@@ -161,7 +163,7 @@ func (pc *pace) limited(limit, size float64, now time.Time) {
 // minute without a refusal, slowly at first: the reported limit is the limit of one
 // distributor of Loki, and there may be more of them, or fewer other senders.
 func (pc *pace) rateAt(now time.Time) float64 {
-	quiet := now.Sub(time.Unix(0, pc.told.Load()))
+	quiet := now.Sub(time.Unix(0, pc.count.Load()))
 	if quiet > pacedFor {
 		return 0
 	}

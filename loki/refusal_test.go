@@ -111,7 +111,7 @@ func TestFaultsOfOneSecond(t *testing.T) {
 						t.Errorf("%d: stored %v, refused %v: %.40s", i, m.stored[en], refused, en)
 					}
 				}
-				if by := e.s.noticed.counts(); len(got) == 0 || int(by[tooOld]+by[tooNew]+by[tooFarBehind]+by[lineTooLong]) != len(got) {
+				if by := e.s.observed.counts(); len(got) == 0 || int(by[tooOld]+by[tooNew]+by[tooFarBehind]+by[lineTooLong]) != len(got) {
 					t.Errorf("counted %v, %d refused", by, len(got))
 				}
 			})

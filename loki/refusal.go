@@ -9,33 +9,33 @@ import (
 	"github.com/forebay-log/forebay/internal/lazy"
 )
 
-// faults is the parsed text of a response that refuses entries. Loki does not number the refused
+// refusalText is the parsed text of a response that refuses entries. Loki does not number the refused
 // entries. An entry is recognized by the limit it exceeds, or by its time: Loki checks the entries
 // of a stream in the order of the request against one time limit, so the entries refused for their
 // time are the earliest or the latest ones.
-type faults struct {
-	limits []limitFault
-	old    secondFault // the earliest entries, refused as tooOld or tooFarBehind
-	fresh  secondFault // the latest entries, refused as tooNew
-	exact  []int64     // times, in Unix ns, of entries refused as tooFarBehind
-	whole  bool        // exact is complete
+type refusalText struct {
+	limits    []entryLimit
+	old       secondLimit // the earliest entries, refused as tooOld or tooFarBehind
+	newest    secondLimit // the latest entries, refused as tooNew
+	exact     []int64     // times, in Unix ns, of entries refused as tooFarBehind
+	exactOnly bool        // exact is complete
 
-	told    int  // number of refused entries in the text
-	reached int  // number of checked entries in the text; 0 if absent
-	clear   bool // the complete text was parsed
+	count    int  // number of refused entries in the text
+	total    int  // number of checked entries in the text; 0 if absent
+	complete bool // the complete text was parsed
 }
 
-// A secondFault is a time limit with a resolution of one second.
-type secondFault struct {
+// A secondLimit is a time limit with a resolution of one second.
+type secondLimit struct {
 	why    reason
 	given  bool
 	second int64 // Unix second that contains the limit
 	n      int   // number of refused entries in that second: its earliest, or for fresh its latest
 }
 
-// A limitFault is a limit of a single entry. The fields hold the largest values that are accepted,
+// An entryLimit is a limit of a single entry. The fields hold the largest values that are accepted,
 // or noLimit.
-type limitFault struct {
+type entryLimit struct {
 	why                reason
 	line, pairs, bytes int
 }
@@ -73,14 +73,14 @@ var requestText = lazy.Regexp(`error found in #|loghttp\.PushRequest|proto: |cou
 
 var likeText = []byte(" errors like: ")
 
-// findFaults parses the text of a 400 response. f is nil if the text names no entries. If there are
+// parseRefusals parses the text of a 400 response. f is nil if the text names no entries. If there are
 // several segments, each[i] has the refusals of segs[i] and is nil if there are none; each is nil if
 // a refusal cannot be assigned to a segment. whole reports whether text is complete.
-func findFaults(text []byte, whole bool, segs []segment) (f *faults, each []*faults) {
-	f, each = new(faults), make([]*faults, len(segs))
+func parseRefusals(text []byte, whole bool, segs []segment) (f *refusalText, each []*refusalText) {
+	f, each = new(refusalText), make([]*refusalText, len(segs))
 	messages, counted, named := 0, 0, false
-	// seen returns the faults that a message belongs to, and the number of entries in it.
-	seen := func(n, labels []byte) (of *faults, k int) {
+	// seen returns the refusals that a message belongs to, and the number of entries in it.
+	seen := func(n, labels []byte) (of *refusalText, k int) {
 		messages++
 		k, err := strconv.Atoi(string(n))
 		if err != nil || k < 1 {
@@ -88,7 +88,7 @@ func findFaults(text []byte, whole bool, segs []segment) (f *faults, each []*fau
 		} else {
 			counted++
 		}
-		f.told += k
+		f.count += k
 		if len(segs) == 1 {
 			return f, k
 		}
@@ -98,9 +98,9 @@ func findFaults(text []byte, whole bool, segs []segment) (f *faults, each []*fau
 			return f, k
 		}
 		if each[i] == nil {
-			each[i] = &faults{clear: true}
+			each[i] = &refusalText{complete: true}
 		}
-		each[i].told += k
+		each[i].count += k
 		return each[i], k
 	}
 	for _, m := range timeText().FindAllSubmatch(text, -1) {
@@ -108,7 +108,7 @@ func findFaults(text []byte, whole bool, segs []segment) (f *faults, each []*fau
 		if m[5] != nil {
 			if own, ok := parseSecond(m[5]); ok {
 				named = true
-				of.fresh.add(tooNew, own, own, n, own < of.fresh.second)
+				of.newest.add(tooNew, own, own, n, own < of.newest.second)
 			}
 			continue
 		}
@@ -122,12 +122,12 @@ func findFaults(text []byte, whole bool, segs []segment) (f *faults, each []*fau
 		of, _ := seen(m[1], m[3])
 		if n, err := strconv.Atoi(string(m[2])); err == nil && n > 0 {
 			named = true
-			of.limits = append(of.limits, limitFault{lineTooLong, n, noLimit, noLimit})
+			of.limits = append(of.limits, entryLimit{lineTooLong, n, noLimit, noLimit})
 		}
 	}
 	for _, m := range metaText().FindAllSubmatch(text, -1) {
 		of, _ := seen(m[1], m[2])
-		l := limitFault{invalid, noLimit, noLimit, noLimit}
+		l := entryLimit{invalid, noLimit, noLimit, noLimit}
 		for i, limit := range []*int{&l.pairs, &l.bytes, &l.pairs} {
 			if m[3+i] != nil {
 				*limit, _ = strconv.Atoi(string(m[3+i])) // absent: 0, none are allowed
@@ -136,9 +136,9 @@ func findFaults(text []byte, whole bool, segs []segment) (f *faults, each []*fau
 		named = true
 		of.limits = append(of.limits, l)
 	}
-	f.clear = whole && counted == bytes.Count(streamText().ReplaceAll(text, nil), likeText) && (messages == 1 || counted == messages)
+	f.complete = whole && counted == bytes.Count(streamText().ReplaceAll(text, nil), likeText) && (messages == 1 || counted == messages)
 	f.behind(text, whole)
-	if !f.clear || len(f.exact) > 0 || f.old.why == tooFarBehind {
+	if !f.complete || len(f.exact) > 0 || f.old.why == tooFarBehind {
 		each = nil
 	}
 	if !named && !f.old.given && len(f.exact) == 0 {
@@ -175,14 +175,14 @@ func segmentOf(segs []segment, labels []byte) int {
 
 // behind parses the messages about entries that are too far behind. The ingester writes them. They
 // do not cover entries that the distributor has refused before.
-func (f *faults) behind(text []byte, whole bool) {
+func (f *refusalText) behind(text []byte, whole bool) {
 	for _, m := range behindText().FindAllSubmatch(text, -1) {
 		own, ok1 := parseSecond(m[2])
 		oldest, ok2 := parseSecond(m[3])
 		if !ok1 || !ok2 {
 			continue
 		}
-		f.clear = false
+		f.complete = false
 		t, err := time.Parse("2006-01-02 15:04:05 -0700", string(m[1]))
 		if err != nil {
 			f.old.add(tooFarBehind, own, oldest, 1, oldest > f.old.second)
@@ -195,16 +195,16 @@ func (f *faults) behind(text []byte, whole bool) {
 	if m == nil || len(f.exact) == 0 {
 		return
 	}
-	f.told, _ = strconv.Atoi(string(m[1]))
-	f.reached, _ = strconv.Atoi(string(m[2]))
-	f.whole = f.told == len(f.exact)
-	f.clear = whole && !bytes.Contains(text, []byte("rate limit"))
+	f.count, _ = strconv.Atoi(string(m[1]))
+	f.total, _ = strconv.Atoi(string(m[2]))
+	f.exactOnly = f.count == len(f.exact)
+	f.complete = whole && !bytes.Contains(text, []byte("rate limit"))
 }
 
 // add counts n entries of the second own, if that second contains the limit.
-func (s *secondFault) add(why reason, own, limit int64, n int, further bool) {
+func (s *secondLimit) add(why reason, own, limit int64, n int, further bool) {
 	if !s.given || further {
-		*s = secondFault{why: why, given: true, second: limit}
+		*s = secondLimit{why: why, given: true, second: limit}
 	}
 	if own == s.second {
 		s.n += n
@@ -227,7 +227,7 @@ func floorSecond(t int64) int64 {
 // mark assigns a reason to each refused entry of order, which is sorted by time, and notRefused to
 // all others. n is the number of refused entries. sure reports whether the response proves that
 // all other entries are stored.
-func (f *faults) mark(p *push, order []int32) (whys []reason, n int, sure bool) {
+func (f *refusalText) mark(p *push, order []int32) (whys []reason, n int, sure bool) {
 	whys = make([]reason, len(order))
 	hit := func(k int, why reason) {
 		if whys[k] == notRefused {
@@ -254,12 +254,12 @@ func (f *faults) mark(p *push, order []int32) (whys []reason, n int, sure bool) 
 		switch {
 		case exact[r.time]:
 			hit(k, f.old.why)
-		case f.whole, !f.old.given || second > f.old.second:
+		case f.exactOnly, !f.old.given || second > f.old.second:
 		case second < f.old.second, r.time <= latest:
 			hit(k, f.old.why)
 		case len(f.exact) > 0:
 			// The text names only the first ten. The next entries are too far behind as well.
-			if f.clear && n < f.told {
+			if f.complete && n < f.count {
 				hit(k, f.old.why)
 			}
 		case inOld < f.old.n:
@@ -267,23 +267,23 @@ func (f *faults) mark(p *push, order []int32) (whys []reason, n int, sure bool) 
 			hit(k, f.old.why)
 		}
 	}
-	if f.fresh.given {
-		left := f.fresh.n
+	if f.newest.given {
+		left := f.newest.n
 		for k := len(order) - 1; k >= 0; k-- {
 			second := floorSecond(p.recs[order[k]].time)
-			if second < f.fresh.second || second == f.fresh.second && left == 0 {
+			if second < f.newest.second || second == f.newest.second && left == 0 {
 				break
 			}
-			if second == f.fresh.second {
+			if second == f.newest.second {
 				left--
 			}
-			hit(k, f.fresh.why)
+			hit(k, f.newest.why)
 		}
 	}
-	return whys, n, f.clear && n == f.told && (f.reached == 0 || f.reached == len(order))
+	return whys, n, f.complete && n == f.count && (f.total == 0 || f.total == len(order))
 }
 
-func (l *limitFault) exceeded(f form, r *rec) bool {
+func (l *entryLimit) exceeded(f form, r *rec) bool {
 	if l.line != noLimit {
 		return int(r.line) > l.line
 	}
