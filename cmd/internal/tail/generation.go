@@ -11,7 +11,7 @@ import (
 // A generation is one content of the file at a path. A rename, a deletion or a truncation ends
 // it; the next content at the path is the next generation.
 //
-// All fields are guarded by Tailer.mu. While lines of a generation are being read, only its
+// All fields are guarded by index.mu. While lines of a generation are being read, only its
 // reader moves at.
 type generation struct {
 	no    uint64 // in the file of positions
@@ -44,7 +44,7 @@ type generation struct {
 	snapped spot // in the last snapshot
 	settled spot // of the last snapshot that the sink has committed
 	sure    uint64
-	unsaved bool // it is in Tailer.unsaved
+	unsaved bool // it is in index.unsaved
 	dropped bool
 }
 
@@ -149,18 +149,18 @@ type series struct {
 	path string
 	src  *Source
 
-	// Guarded by Tailer.mu.
+	// Guarded by index.mu.
 	gens   []*generation // oldest first
 	due    time.Time     // when the scanner looks at it again
 	idle   time.Duration
-	queued bool // it is in Tailer.active
+	queued bool // it is in queue.active; guarded by queue.mu
 
 	// Used by the delivering goroutine only.
 	charset *charset.Charset // of the generation that was read last
 	hold    holder
 	rest    unfinished
 	bare    bool // a line that no container runtime wrote was reported
-	touched bool // it is in Tailer.touched
+	touched bool // it is in commits.touched
 }
 
 // An unfinished is the beginning of a line whose end has not been read.
@@ -233,4 +233,28 @@ func (s *series) spot(g *generation) spot {
 	}
 	at.cut = s.rest.kind == cutOff && s.rest.in == g && at.mark == g.at
 	return at
+}
+
+// lags reports whether a record has been held for so many bytes of g that it cannot be waited
+// for until g is read.
+func (s *series) lags(g *generation) bool {
+	if s.hold == nil {
+		return false
+	}
+	for p := range s.hold.Held {
+		if p.g != g || g.at.off-p.m.off > 4*turnBytes {
+			return true
+		}
+	}
+	return false
+}
+
+// holds reports whether a record that is not complete begins in g.
+func (s *series) holds(g *generation) bool {
+	for p := range s.open {
+		if p.g == g {
+			return true
+		}
+	}
+	return false
 }

@@ -2,75 +2,114 @@ package tail
 
 import (
 	"bytes"
+	"io"
+	"sync/atomic"
 	"time"
 
+	"github.com/forebay-log/forebay/cmd/internal/charset"
 	"github.com/forebay-log/forebay/cmd/internal/join"
 )
+
+// An output makes records of lines and passes them to the sink.
+type output struct {
+	o       *Options
+	sink    Sink
+	limits  join.Limits
+	stopped atomic.Bool // no more records are passed
+
+	decoded []byte // a line in UTF-8
+	ended   []byte // a record that was given its '\n'
+	cutting bool   // the line that is being passed has no end
+}
 
 // A holder makes records of the lines of a series.
 type holder = *join.Joiner[place]
 
+// cut marks the record that put gives the sink as one without its end.
+func (out *output) cut(put func() error) error {
+	out.cutting = true
+	err := put()
+	out.cutting = false
+	return err
+}
+
+// carriedLine passes a line that begins in an earlier generation to the sink.
+func (out *output) carriedLine(s *series, end []byte, off int64, now time.Time) error {
+	start := s.rest.start
+	line := append(s.rest.text[:len(s.rest.text):len(s.rest.text)], end...)
+	if out.tooLong(line, s.charset) {
+		return out.give(Line{Source: s.src, TooLong: int64(len(line))})
+	}
+	return out.line(s, line, func() place { return start }, off, now)
+}
+
+// tooLong reports whether a line in charset c is longer than MaxRecord, without its end.
+func (out *output) tooLong(line []byte, c *charset.Charset) bool {
+	if len(line) > out.o.MaxRecord {
+		lf, cr := c.Newline()
+		if text, ended := bytes.CutSuffix(line, []byte(lf)); ended {
+			line = bytes.TrimSuffix(text, []byte(cr))
+		}
+	}
+	return len(line) > out.o.MaxRecord
+}
+
 // line passes a line that begins at start to the sink, in UTF-8. After an error, which is the
 // sink's, the line was not accepted.
-func (t *Tailer) line(s *series, line []byte, start func() place, end int64, now time.Time) error {
+func (out *output) line(s *series, line []byte, start func() place, end int64, now time.Time) error {
 	if s.charset != nil {
-		if cap(t.decoded) > firstBuf {
-			t.decoded = nil
+		if cap(out.decoded) > firstBuf {
+			out.decoded = nil
 		}
-		t.decoded = s.charset.Append(t.decoded[:0], line)
-		if t.tooLong(t.decoded, nil) {
-			return t.give(Line{Source: s.src, TooLong: int64(len(line))})
+		out.decoded = s.charset.Append(out.decoded[:0], line)
+		if out.tooLong(out.decoded, nil) {
+			return out.give(Line{Source: s.src, TooLong: int64(len(line))})
 		}
-		line = t.decoded
+		line = out.decoded
 	}
-	if t.o.Join == nil {
-		return t.put(s, line, "", time.Time{})
+	if out.o.Join == nil {
+		return out.put(s, line, "", time.Time{})
 	}
 	if s.hold == nil {
-		s.hold = t.newHold(s)
+		s.hold = out.newHold(s)
 	}
 	return s.hold.Line(line, start, end, now)
 }
 
-func (t *Tailer) newHold(s *series) holder {
-	put := func(r join.Record) error { return t.put(s, r.Text, r.Stream, r.Time) }
-	return join.New[place](t.o.Join, &t.limits, put, func() {
+func (out *output) newHold(s *series) holder {
+	put := func(r join.Record) error { return out.put(s, r.Text, r.Stream, r.Time) }
+	return join.New[place](out.o.Join, &out.limits, put, func() {
 		if !s.bare {
 			s.bare = true
-			t.report("%s: %s", s.path, join.Bare)
+			out.o.report("%s: %s", s.path, join.Bare)
 		}
 	})
 }
 
-// release puts the records of s that have had their time at now, or all.
-func (t *Tailer) release(s *series, now time.Time, all bool) error {
-	if s.hold == nil {
-		return nil
-	}
-	if err := s.hold.Release(now, all); err != nil {
-		return err
-	}
-	if s.hold.Empty() {
-		s.hold = nil
-	}
-	t.touch(s)
-	return nil
-}
-
 // put hands a record to the sink, with a newline at its end.
-func (t *Tailer) put(s *series, text []byte, stream string, at time.Time) error {
-	return t.give(Line{Text: text, Source: s.src, Stream: stream, Time: at, Cut: t.cutting && !t.o.Once})
+func (out *output) put(s *series, text []byte, stream string, at time.Time) error {
+	return out.give(Line{Text: text, Source: s.src, Stream: stream, Time: at, Cut: out.cutting && !out.o.Once})
 }
 
-func (t *Tailer) give(l Line) error {
-	if t.stopped.Load() {
+func (out *output) give(l Line) error {
+	if out.stopped.Load() {
 		return ErrStopped
 	}
 	if n := len(l.Text); l.TooLong == 0 && (n == 0 || l.Text[n-1] != '\n') {
-		t.ended = append(append(t.ended[:0], l.Text...), '\n')
-		l.Text = t.ended
+		out.ended = append(append(out.ended[:0], l.Text...), '\n')
+		l.Text = out.ended
 	}
-	return t.sink.Put(l)
+	return out.sink.Put(l)
+}
+
+// kind returns the kind of a file that is not text, "" for text.
+func (o *Options) kind(r io.ReaderAt) string {
+	var buf [512]byte
+	n, _ := r.ReadAt(buf[:], 0)
+	if o.Charset != nil { // any bytes may be text
+		return compressed(buf[:n])
+	}
+	return binary(buf[:n])
 }
 
 // compressed returns the kind of a compressed file, "" for others, by its first bytes.

@@ -152,7 +152,7 @@ func TestHeldLinesComeAgainAfterAKill(t *testing.T) {
 		h.pass(2 * time.Second)
 		h.rest()
 	}
-	h.store.close()
+	h.keeper.store.close()
 	write(t, path, "\tat y\ntwo\n")
 	h = newHand(t, o)
 	h.pass(0)
@@ -174,7 +174,7 @@ func TestStopWhileHolding(t *testing.T) {
 		write(t, path, "java.io.IOException: boom\n\tat a.b(C.java:1)\n")
 		h.pass(0)
 		h.want()
-		h.now = time.Now
+		h.o.now = time.Now
 		h.Stop()
 		if err := h.Run(); err != ErrStopped {
 			t.Fatal(err)

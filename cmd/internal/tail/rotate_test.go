@@ -313,10 +313,10 @@ func TestEvents(t *testing.T) {
 			t.Fatal(err)
 		}
 		for stop := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-			tl.mu.Lock()
-			sr := tl.paths[path]
+			tl.index.mu.Lock()
+			sr := tl.index.paths[path]
 			ok := sr != nil && sr.current() != nil && sr.current().id == idOf(path, st) && sr.current().size == st.Size()
-			tl.mu.Unlock()
+			tl.index.mu.Unlock()
 			if ok {
 				return
 			}

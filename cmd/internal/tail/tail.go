@@ -1,8 +1,8 @@
 // Package tail follows files and passes their lines to a sink.
 //
-//	directories ──► scanner ──► generations of each path ──► reader ──► Sink.Put
-//	                                     │                      │
-//	                     positions ◄── keeper ◄────────── Sink.Commit
+//	directories ──► scanner ──► index: generations of each path ──► reader ──► output ──► Sink.Put
+//	                              │                                   │
+//	             positions ◄── keeper ◄─────────────────────────── commits ◄─────────── Sink.Commit
 //
 // The scanner never waits for the sink. It opens each generation of a file when it detects it: a
 // rename, a deletion and a truncation end a generation. The reader reads them in order. A file that
@@ -22,7 +22,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/forebay-log/forebay/cmd/internal/charset"
@@ -101,6 +100,8 @@ type Options struct {
 	Lost func(bytes int64)
 	// Say receives messages for the operator. Default: none.
 	Say func(text string)
+
+	now func() time.Time // a test may replace it
 }
 
 // ErrStopped is the error of Run after Stop.
@@ -108,59 +109,12 @@ var ErrStopped = errors.New("tail: stopped")
 
 // A Tailer follows files. New, Run and Finish are called in this order, Stop at any time.
 type Tailer struct {
-	o          Options
-	limits     join.Limits
-	sink       Sink
-	store      *store // nil: none
-	fresh      bool   // no positions were there
-	now        func() time.Time
-	stopped    atomic.Bool
-	ready      chan struct{} // has a token: the reader has something to do
-	news       chan struct{} // has a token: the keeper has something to store
-	urgent     chan struct{} // has a token: the keeper does not wait any longer
-	background sync.WaitGroup
-
-	mu           sync.Mutex
-	initial      bool    // the first scan is under way
-	saved        []entry // of the earlier run
-	parked       []entry // files of earlier runs that no pattern names
-	number       uint64  // of the last generation
-	ids          map[id]*generation
-	paths        map[string]*series
-	list         []*series          // all of paths
-	reals        map[string]*series // series of symbolic links, by the file they lead to
-	skipped      map[string]id      // reported paths, and the file found there
-	files        []*generation      // that are open
-	active       []*series          // for the reader
-	reading      *generation        // its reader holds its file
-	missed       int
-	scans        uint64
-	unsaved      []*generation
-	settledBytes int64     // bytes committed since the last save
-	commits      int       // under way
-	failed       []*series // to be committed again
-
-	// Of the scanner.
-	nextScan time.Time
-	all      []*series // memory of look
-
-	// Of the reader.
-	buf         []byte
-	decoded     []byte // a line in UTF-8
-	ended       []byte // a line that was given its '\n'
-	cutting     bool   // put is given a line without its end
-	touched     []*series
-	uncommitted int64 // bytes
-	snapshots   uint64
-	nextCommit  time.Time
-
-	trouble bool // of the keeper: it was reported that positions cannot be stored
+	o       *Options
+	index   *index
+	scanner scanner
+	reader  reader
+	keeper  *keeper
 }
-
-const (
-	firstBuf  = 128 << 10
-	turnBytes = 4 << 20 // that one file may have before it is another one's turn
-)
 
 // New locks Options.Dir and reads the positions in it.
 func New(o Options, sink Sink) (*Tailer, error) {
@@ -171,25 +125,33 @@ func New(o Options, sink Sink) (*Tailer, error) {
 	def(&o.RotateWait, 5*time.Second)
 	def(&o.MaxOpen, max(4, min(512, descriptors()/2)))
 	def(&o.MaxGenerations, 64)
+	o.now = time.Now
 	if o.Say == nil {
 		o.Say = func(string) {}
 	}
 	if o.Lost == nil {
 		o.Lost = func(int64) {}
 	}
-	t := &Tailer{
-		o: o, limits: join.Limits{MaxRecord: o.MaxRecord, MaxLines: o.JoinLines, Wait: o.JoinWait}, sink: sink, fresh: true, initial: true,
-		ids: map[id]*generation{}, paths: map[string]*series{}, reals: map[string]*series{}, skipped: map[string]id{},
-		ready: make(chan struct{}, 1), news: make(chan struct{}, 1), urgent: make(chan struct{}, 1), now: time.Now,
-	}
-	t.limits.Default()
-	t.o.Patterns = nil
-	for _, p := range o.Patterns {
+	patterns := o.Patterns
+	o.Patterns = nil
+	for _, p := range patterns {
 		abs, err := absolute(p)
 		if err != nil {
 			return nil, err
 		}
-		t.o.Patterns = append(t.o.Patterns, abs)
+		o.Patterns = append(o.Patterns, abs)
+	}
+	x := &index{
+		o: &o, initial: true, fresh: true, files: files{o: &o}, queue: queue{ready: make(chan struct{}, 1)},
+		ids: map[id]*generation{}, paths: map[string]*series{}, reals: map[string]*series{}, skipped: map[string]id{},
+	}
+	k := &keeper{o: &o, index: x, urgent: make(chan struct{}, 1)}
+	out := &output{o: &o, sink: sink, limits: join.Limits{MaxRecord: o.MaxRecord, MaxLines: o.JoinLines, Wait: o.JoinWait}}
+	out.limits.Default()
+	t := &Tailer{
+		o: &o, index: x, keeper: k,
+		scanner: scanner{o: &o, index: x},
+		reader:  reader{o: &o, index: x, out: out, commits: &commits{o: &o, index: x, keeper: k, sink: sink}},
 	}
 	if o.Dir == "" {
 		return t, nil
@@ -198,11 +160,11 @@ func New(o Options, sink Sink) (*Tailer, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.store, t.fresh = s, fresh
+	x.news = make(chan struct{}, 1)
+	k.store, x.fresh, x.saved = s, fresh, entries
 	if damaged != nil {
-		t.report("%s; renamed to %s.bad; reading the files from their start", damaged, positionsName)
+		o.report("%s; renamed to %s.bad; reading the files from their start", damaged, positionsName)
 	}
-	t.saved = entries
 	return t, nil
 }
 
@@ -254,67 +216,88 @@ func IsPattern(p string) bool {
 }
 
 // Matches reports whether path is one that the patterns name.
-func (t *Tailer) Matches(path string) bool {
-	return slices.ContainsFunc(t.o.Patterns, func(p string) bool {
+func (t *Tailer) Matches(path string) bool { return t.o.matches(path) }
+
+// matches reports whether path is one that the patterns name.
+func (o *Options) matches(path string) bool {
+	return slices.ContainsFunc(o.Patterns, func(p string) bool {
 		ok, _ := filepath.Match(p, path)
 		return ok || p == path
 	})
 }
 
-func (t *Tailer) report(format string, args ...any) { t.o.Say(fmt.Sprintf(format, args...)) }
+func (o *Options) report(format string, args ...any) { o.Say(fmt.Sprintf(format, args...)) }
+
+func (o *Options) waiting() string {
+	if o.Once {
+		return ""
+	}
+	return " yet; waiting for one"
+}
+
+// lose reports and counts bytes of a generation that cannot be read any more.
+func (o *Options) lose(s *series, n int64) {
+	if n > 0 {
+		o.Lost(n)
+		o.report("%s: %d bytes of it are lost: they were not read, and no copy of them exists", s.path, n)
+	}
+}
 
 // Stop makes Run return ErrStopped once Put has returned.
 func (t *Tailer) Stop() {
-	t.stopped.Store(true)
-	signal(t.ready)
+	t.reader.out.stopped.Store(true)
+	signal(t.index.queue.ready)
 }
 
 // Run follows the files until Stop, or with Options.Once until they are read. Its error is
-// ErrStopped, or that of the sink.
+// ErrStopped or the error of the sink.
 func (t *Tailer) Run() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := newWatcher()
-	t.begin(w)
-	t.background.Go(func() { t.watch(ctx, w) })
-	if t.store != nil {
-		t.background.Go(func() { t.keep(ctx) })
+	t.scanner.watcher = w
+	t.begin()
+	var background sync.WaitGroup
+	background.Go(func() { t.scanner.watch(ctx) })
+	if t.keeper.store != nil {
+		background.Go(func() { t.keeper.keep(ctx) })
 	}
 	err := t.run(ctx)
-	if err == ErrStopped && t.store == nil { // no next run continues the held line
-		t.stopped.Store(false)
-		for _, s := range t.every() {
-			if t.release(s, t.now(), true) != nil {
+	if err == ErrStopped && t.keeper.store == nil { // no next run continues the held line
+		t.reader.out.stopped.Store(false)
+		for _, s := range t.index.every() {
+			if t.reader.release(s, t.o.now(), true) != nil {
 				break
 			}
 		}
 	}
 	cancel()
-	t.background.Wait()
+	t.reader.commits.running.Wait()
+	background.Wait()
 	w.close()
-	t.save()
+	t.keeper.save()
 	return err
 }
 
 // begin scans the files and stores their positions, so that the next process knows where this one
 // began.
-func (t *Tailer) begin(w *watcher) {
-	t.mu.Lock()
-	t.resume(t.now())
-	t.mu.Unlock()
-	t.look(t.now(), w)
-	t.save()
+func (t *Tailer) begin() {
+	t.index.mu.Lock()
+	t.index.resume(t.o.now())
+	t.index.mu.Unlock()
+	t.scanner.look(t.o.now())
+	t.keeper.save()
 }
 
 func (t *Tailer) run(ctx context.Context) error {
 	for {
-		next, err := t.deliver(ctx, t.now())
+		next, err := t.reader.deliver(ctx, t.o.now())
 		switch {
 		case err != nil:
 			return err
-		case t.stopped.Load():
+		case t.reader.out.stopped.Load():
 			return ErrStopped
-		case t.o.Once && t.allRead():
-			return t.finishAll()
+		case t.o.Once && t.index.allRead():
+			return t.reader.finishAll()
 		}
 		wait := time.Until(next)
 		if wait <= 0 {
@@ -323,82 +306,29 @@ func (t *Tailer) run(ctx context.Context) error {
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
-		case <-t.ready:
+		case <-t.index.queue.ready:
 		}
 		timer.Stop()
 	}
 }
 
-// every returns all series.
-func (t *Tailer) every() []*series {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return slices.Clone(t.list)
-}
-
-// allRead reports whether every file was read as far as Options.Once wants it.
-func (t *Tailer) allRead() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, s := range t.list {
-		for _, g := range s.gens {
-			if g.hasUnread() && !g.failed && (g.at.off < g.limit || g.state == gone) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// finishAll ends all files.
-func (t *Tailer) finishAll() error {
-	now := t.now()
-	for _, s := range t.every() {
-		for g := range t.readable(s) {
-			t.mu.Lock()
-			last, here := g == s.last(), g.state == current
-			t.mu.Unlock()
-			var err error
-			switch {
-			case !here:
-				err = t.end(s, g, last, now)
-			case t.openIn(s, g):
-				err = t.takePartial(s, g, now)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		if err := t.release(s, now, true); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Missed returns how many paths could not be read, after Run.
-func (t *Tailer) Missed() int { return t.missed }
+func (t *Tailer) Missed() int { return t.index.missed }
 
 // Finish ends the Tailer after Run. If delivered, which means that all lines passed to the sink are
 // delivered or in a spool, the positions are stored.
 func (t *Tailer) Finish(delivered bool) (err error) {
-	for len(t.files) > 0 {
-		t.shut(t.files[0])
+	for len(t.index.files.open) > 0 {
+		t.index.files.shut(t.index.files.open[0])
 	}
-	if t.store == nil {
+	if t.keeper.store == nil {
 		return nil
 	}
-	if delivered && !t.initial { // else nothing has changed
-		for _, s := range t.list {
-			for _, g := range s.gens {
-				g.settled = s.spot(g)
-			}
-			s.gens = slices.DeleteFunc(s.gens, func(g *generation) bool { return g.settled.ended })
-		}
-		if err = t.store.save(t.entriesLocked()); err != nil {
+	if delivered && !t.index.initial { // else nothing has changed
+		if err = t.keeper.store.save(t.index.settleAll()); err != nil {
 			err = fmt.Errorf("cannot store positions in %s: %w", t.o.Dir, plain(err))
 		}
 	}
-	t.store.close()
+	t.keeper.store.close()
 	return err
 }

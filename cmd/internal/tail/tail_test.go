@@ -113,7 +113,7 @@ func newHand(t *testing.T, o Options) *hand {
 	if h.Tailer, err = New(o, h.s); err != nil {
 		t.Fatal(err)
 	}
-	h.now = func() time.Time { return h.at }
+	h.o.now = func() time.Time { return h.at }
 	t.Cleanup(func() {
 		h.rest()
 		if err := h.Finish(false); err != nil {
@@ -136,17 +136,17 @@ func (h *hand) pass(d time.Duration) {
 
 // scan has one look of the scanner.
 func (h *hand) scan() {
-	if h.initial {
-		h.begin(nil)
+	if h.index.initial {
+		h.begin()
 	}
-	h.look(h.at, nil)
+	h.scanner.look(h.at)
 }
 
 // read has the reader take what there is.
 func (h *hand) read() {
 	h.t.Helper()
 	for range 1000 {
-		next, err := h.deliver(context.Background(), h.at)
+		next, err := h.reader.deliver(context.Background(), h.at)
 		if err != nil {
 			h.t.Fatal(err)
 		}
@@ -159,8 +159,8 @@ func (h *hand) read() {
 
 // rest waits for commits, and stores positions.
 func (h *hand) rest() {
-	h.background.Wait()
-	h.save()
+	h.reader.commits.running.Wait()
+	h.keeper.save()
 }
 
 func (h *hand) want(lines ...string) {
@@ -370,7 +370,7 @@ func TestFromEndSurvivesAKill(t *testing.T) {
 	h.pass(0)
 	h.want("new\n")
 	h.rest()
-	h.store.close()
+	h.keeper.store.close()
 	h = newHand(t, o)
 	h.pass(0)
 	h.want("new\n")
@@ -575,7 +575,7 @@ func TestBackPressure(t *testing.T) {
 	if err := <-run; !errors.Is(err, ErrStopped) || len(s.lines) != 11 {
 		t.Error(err, len(s.lines))
 	}
-	if g := tl.paths[path].gens[0]; g.at.off != 11*7 {
+	if g := tl.index.paths[path].gens[0]; g.at.off != 11*7 {
 		t.Errorf("it is at %d", g.at.off)
 	}
 	if err := tl.Finish(false); err != nil {
@@ -632,7 +632,7 @@ func TestSymlinkRotation(t *testing.T) {
 	h.rest()
 	h.pass(2 * time.Second)
 	h.rest()
-	h.store.close()
+	h.keeper.store.close()
 	write(t, file, "b\n")
 	if err := os.Rename(file, file+".20261123-100000"); err != nil {
 		t.Fatal(err)
@@ -652,8 +652,8 @@ func TestManyFiles(t *testing.T) {
 	}
 	h := newHand(t, Options{Patterns: []string{filepath.Join(dir, "*.log")}, MaxOpen: most})
 	h.pass(0)
-	if len(h.s.lines) != all || len(h.files) > most {
-		t.Fatalf("%d lines, %d files open", len(h.s.lines), len(h.files))
+	if len(h.s.lines) != all || len(h.index.files.open) > most {
+		t.Fatalf("%d lines, %d files open", len(h.s.lines), len(h.index.files.open))
 	}
 	h.s.lines = nil
 	for range 3 {
@@ -662,8 +662,8 @@ func TestManyFiles(t *testing.T) {
 		}
 		h.pass(0)
 	}
-	if len(h.s.lines) != 3*busy || len(h.files) > most {
-		t.Errorf("%d lines, %d files open", len(h.s.lines), len(h.files))
+	if len(h.s.lines) != 3*busy || len(h.index.files.open) > most {
+		t.Errorf("%d lines, %d files open", len(h.s.lines), len(h.index.files.open))
 	}
 }
 

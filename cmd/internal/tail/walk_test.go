@@ -168,18 +168,18 @@ func (w *walker) start() {
 	if w.tail, err = New(o, w); err != nil {
 		w.fatalf("%v", err)
 	}
-	for _, e := range w.tail.saved {
+	for _, e := range w.tail.index.saved {
 		w.note("  stored: %s (%s) inode %d at %d of %d", filepath.Base(e.path), filepath.Base(e.real), e.id.ino, e.at.off, e.seen)
 	}
-	w.tail.now = func() time.Time { return w.now }
-	w.tail.begin(nil)
+	w.tail.o.now = func() time.Time { return w.now }
+	w.tail.begin()
 	w.looked(true)
 }
 
 // scan has one look of the scanner.
 func (w *walker) scan() {
 	w.now = w.now.Add(1100 * time.Millisecond) // everything is due
-	w.tail.look(w.now, nil)
+	w.tail.scanner.look(w.now)
 	saved := !w.deep && w.rnd.IntN(2) == 0 // the keeper is another goroutine
 	if saved {
 		w.save()
@@ -188,7 +188,7 @@ func (w *walker) scan() {
 }
 
 func (w *walker) save() {
-	if w.tail.save() != nil {
+	if w.tail.keeper.save() != nil {
 		w.fatalf("it cannot be stored")
 	}
 	for _, p := range w.paths {
@@ -220,11 +220,11 @@ func (p *written) lives() (all []*life) {
 // read has the reader take what there is.
 func (w *walker) read() {
 	for i := 0; ; i++ {
-		next, err := w.tail.deliver(context.Background(), w.now)
+		next, err := w.tail.reader.deliver(context.Background(), w.now)
 		if err != nil {
 			w.fatalf("%v", err)
 		}
-		w.tail.background.Wait()
+		w.tail.reader.commits.running.Wait()
 		if next.After(w.now) {
 			break
 		}
@@ -232,7 +232,7 @@ func (w *walker) read() {
 			w.fatalf("it does not come to an end")
 		}
 	}
-	if !w.fail && w.tail.commits == 0 && len(w.tail.touched) == 0 && len(w.tail.failed) == 0 {
+	if !w.fail && w.tail.reader.commits.count == 0 && len(w.tail.reader.commits.touched) == 0 && len(w.tail.reader.commits.failed) == 0 {
 		for _, p := range w.paths {
 			if !p.again {
 				p.safe = p.got
@@ -263,7 +263,7 @@ func (w *walker) write(p *written, text string) {
 		}
 		raw = raw[n:]
 		w.now = w.now.Add(1100 * time.Millisecond)
-		w.tail.look(w.now, nil)
+		w.tail.scanner.look(w.now)
 	}
 	if _, err := p.w.Write(raw); err != nil {
 		w.fatalf("%v", err)
@@ -491,7 +491,7 @@ func walk(t *testing.T, seed uint64) {
 	if missing > w.lost {
 		w.fatalf("%d bytes did not come, and %d are reported", missing, w.lost)
 	}
-	w.tail.background.Wait()
+	w.tail.reader.commits.running.Wait()
 	if err := w.tail.Finish(true); err != nil {
 		w.fatalf("%v", err)
 	}

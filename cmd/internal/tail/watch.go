@@ -3,14 +3,9 @@ package tail
 import (
 	"os"
 	"path/filepath"
-	"slices"
-	"time"
 
 	"github.com/fsnotify/fsnotify"
 )
-
-// writeDelay is how long writes to a file are gathered before it is looked at.
-const writeDelay = 20 * time.Millisecond
 
 // A watcher has the system report changes in directories. Where it cannot, the scanner finds
 // them no later than after Options.Rescan.
@@ -66,40 +61,4 @@ func (w *watcher) close() {
 	if w.w != nil {
 		w.w.Close()
 	}
-}
-
-// notice handles an event.
-func (t *Tailer) notice(ev fsnotify.Event, now time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	s := t.paths[ev.Name]
-	if s == nil {
-		s = t.reals[ev.Name]
-	}
-	switch {
-	case s != nil && ev.Op == fsnotify.Write:
-		s.due = soonest(s.due, now.Add(writeDelay))
-	case s != nil:
-		t.observe(s, now)
-		if s.current() == nil {
-			t.find(s.path, now, false)
-		}
-	case !ev.Has(fsnotify.Create):
-	case t.Matches(ev.Name):
-		t.find(ev.Name, now, false)
-	case t.above(ev.Name):
-		t.nextScan = now
-	}
-}
-
-// above reports whether files of the patterns may be in path.
-func (t *Tailer) above(path string) bool {
-	return slices.ContainsFunc(t.o.Patterns, func(p string) bool {
-		for up := filepath.Dir(p); up != p; p, up = up, filepath.Dir(up) {
-			if ok, _ := filepath.Match(up, path); ok {
-				return true
-			}
-		}
-		return false
-	})
 }

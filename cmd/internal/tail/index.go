@@ -1,0 +1,664 @@
+package tail
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+)
+
+// An index lists the generations of each path. The scanner adds them, the reader reads and ends them, and
+// the keeper stores their positions.
+type index struct {
+	o     *Options
+	queue queue         // series for the reader
+	news  chan struct{} // has a token if there are positions to store; nil: positions are not stored
+
+	// mu guards the other fields, the generations, and those fields of series that name it. Under it
+	// only queue.mu is acquired.
+	mu      sync.Mutex
+	initial bool    // the first scan is in progress
+	fresh   bool    // there were no stored positions
+	saved   []entry // of the earlier run
+	parked  []entry // files of earlier runs that no pattern names
+	number  uint64  // of the last generation
+	ids     map[id]*generation
+	paths   map[string]*series
+	list    []*series          // all of paths
+	reals   map[string]*series // series of symbolic links, by the file they lead to
+	skipped map[string]id      // reported paths, and the file found there
+	files   files
+	missed  int    // paths that could not be read
+	scans   uint64 // completed
+	unsaved []*generation
+}
+
+// stored reports whether positions are stored.
+func (x *index) stored() bool { return x.news != nil }
+
+// every returns all series.
+func (x *index) every() []*series {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return slices.Clone(x.list)
+}
+
+// allRead reports whether every file was read as far as Options.Once wants it.
+func (x *index) allRead() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, s := range x.list {
+		for _, g := range s.gens {
+			if g.hasUnread() && !g.failed && (g.at.off < g.limit || g.state == gone) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// find follows the file at path, if it exists. If missing is set, a missing file is reported. The
+// caller holds mu.
+func (x *index) find(path string, now time.Time, missing bool) {
+	st, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		delete(x.skipped, path)
+		if missing {
+			x.skipPath(path, id{}, "no such file"+x.o.waiting())
+		}
+	case err != nil:
+		x.skipPath(path, id{}, "it cannot be read: "+plain(err).Error())
+	case st.IsDir():
+		x.skipPath(path, idOf(path, st), "it is a directory; for the files in it, write "+filepath.Join(path, "*"))
+	case !st.Mode().IsRegular():
+		x.skipPath(path, idOf(path, st), "it is not a regular file")
+	default:
+		x.lead(path, st, now)
+	}
+}
+
+// skipPath reports once why a path is not followed.
+func (x *index) skipPath(path string, what id, why string) {
+	if old, told := x.skipped[path]; !told || old != what {
+		x.skipped[path] = what
+		x.missed++
+		x.o.report("%s: %s", path, why)
+	}
+}
+
+// observe looks at the generations of s. The caller holds mu.
+func (x *index) observe(s *series, now time.Time) {
+	s.idle = min(s.idle+x.o.Poll, 10*x.o.Poll)
+	s.due = now.Add(s.idle)
+	cur := s.current()
+	if cur != nil {
+		st, err := os.Stat(s.path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist), err == nil && !st.Mode().IsRegular():
+			x.detach(cur, now)
+		case err != nil:
+			x.cannot(cur, err)
+		case idOf(s.path, st) != cur.id:
+			x.detach(cur, now)
+			x.lead(s.path, st, now)
+		default:
+			x.grow(cur, st, now)
+		}
+	}
+	for _, g := range slices.Clone(s.gens) {
+		if g.state != moved || g.f == nil {
+			continue
+		}
+		if st, err := g.f.Stat(); err != nil {
+			x.cannot(g, err)
+		} else {
+			x.grow(g, st, now)
+		}
+	}
+}
+
+// grow notes the size of g. The caller holds mu.
+func (x *index) grow(g *generation, st fs.FileInfo, now time.Time) {
+	if st.Size() == g.size && st.ModTime().Equal(g.mtime) {
+		return
+	}
+	if st.Size() < g.data.off || g.state == skipped && st.Size() < g.size || !x.files.same(g) {
+		x.truncated(g, st, now)
+		return
+	}
+	if g.state == skipped {
+		g.size, g.mtime = st.Size(), st.ModTime()
+		return
+	}
+	g.size, g.mtime, g.active = st.Size(), st.ModTime(), now
+	g.stuck, g.moot = false, false
+	g.s.idle, g.s.due = 0, now.Add(x.o.Poll)
+	x.files.measure(g)
+	x.unsave(g)
+	x.queue.wake(g.s)
+}
+
+// lead follows the file that path leads to. The caller holds mu.
+func (x *index) lead(path string, st fs.FileInfo, now time.Time) {
+	what := idOf(path, st)
+	if g := x.ids[what]; g != nil {
+		switch {
+		case g.state == moved && g.s.path == path:
+			x.rehome(g, now)
+		case g.state == moved:
+			g.home = path
+			g.real = realPath(path)
+			x.unsave(g)
+		}
+		return // or it has two names
+	}
+	g, err := x.open(path, what)
+	if err != nil {
+		x.skipPath(path, id{}, "cannot be read: "+plain(err).Error()+"; retrying")
+		return
+	}
+	if g == nil { // something else is there already: the next look sees it
+		return
+	}
+	delete(x.skipped, path)
+	g.active = now
+	x.add(x.seriesOf(path), g)
+	if x.initial {
+		g.limit = g.size
+		if x.o.FromEnd && x.fresh {
+			x.fromEnd(g)
+		}
+	}
+	x.files.measure(g)
+	x.bound(g.s)
+	x.queue.wake(g.s)
+}
+
+// open opens a file that was not known. It returns nil if another one is there.
+func (x *index) open(path string, what id) (*generation, error) {
+	x.files.room()
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	st, err := f.Stat()
+	if err != nil || idOf(path, st) != what {
+		f.Close()
+		return nil, err
+	}
+
+	return &generation{id: what, real: realPath(path), f: f, size: st.Size(), mtime: st.ModTime()}, nil
+}
+
+// seriesOf returns the series of path. The caller holds mu.
+func (x *index) seriesOf(path string) *series {
+	s := x.paths[path]
+	if s == nil {
+		s = &series{path: path, src: sourceOf(path)}
+		x.paths[path] = s
+		x.list = append(x.list, s)
+	}
+	return s
+}
+
+// resume continues with the generations of the earlier run. The caller holds mu.
+func (x *index) resume(now time.Time) {
+	for _, e := range x.saved {
+		st, err := os.Stat(e.path)
+		here := err == nil && st.Mode().IsRegular() && idOf(e.path, st) == e.id
+		if !x.o.matches(e.path) {
+			if here {
+				x.number++
+				e.no = x.number
+				x.parked = append(x.parked, e)
+			}
+			continue
+		}
+		g := &generation{id: e.id, real: e.real, at: e.at, head: e.head, data: e.at, size: e.at.off, active: now}
+		find := search{e, e.at}
+		path := ""
+		switch {
+		case e.head.n == 0: // it was empty, and its inode may be another file's by now
+			continue
+		case here && st.Size() >= e.at.off && x.ids[e.id] == nil && isFile(e.path, e.head, e.at):
+		case here:
+			g.state, path = copied, x.copyOf(find)
+			if path == "" {
+				x.o.report("%s: it was replaced or truncated since the earlier run; reading from its start", e.path)
+			}
+		default:
+			if g.state, path = moved, find.elsewhere(); path == "" {
+				g.state, path = copied, x.copyOf(find)
+			}
+			if path == "" {
+				x.o.report("%s: the file of the earlier run is gone; its content after byte %d was not read", e.path, e.at.off)
+			}
+		}
+		s := x.seriesOf(e.path)
+		if g.state != current {
+			if g.f, err = os.Open(path); err == nil {
+				st, err = g.f.Stat()
+			}
+			if path == "" || err != nil {
+				x.o.lose(s, e.seen-e.at.off)
+				continue
+			}
+			g.id, g.real = idOf(path, st), path
+			if g.size, g.mtime = st.Size(), st.ModTime(); g.state == copied {
+				x.o.report("%s: reading the rest of its copy %s, then the file from its start", e.path, path)
+			}
+		}
+		g.limit = st.Size()
+		x.add(s, g)
+		if g.settled.cut = e.cut; e.cut {
+			s.rest = unfinished{kind: cutOff, in: g}
+		}
+		if g.state != current {
+			x.files.measure(g)
+			x.o.lose(s, e.seen-max(g.data.off, e.at.off))
+		}
+		x.queue.wake(s)
+	}
+	x.saved = nil
+}
+
+// add makes g the newest generation of s. The caller holds mu.
+func (x *index) add(s *series, g *generation) {
+	x.number++
+	g.no, g.order, g.s = x.number, x.number, s
+	g.snapped, g.settled = spot{mark: g.at}, spot{mark: g.at}
+	s.gens = append(s.gens, g)
+	if g.state == current && g.real != s.path {
+		x.reals[g.real] = s
+	}
+	s.due, s.idle = x.o.now(), 0
+	if g.state == copied {
+		x.ids[g.id] = g
+	} else if x.ids[g.id] == nil || x.ids[g.id].state != current {
+		x.ids[g.id] = g
+	}
+	if g.f != nil {
+		x.files.open = append(x.files.open, g)
+	}
+	x.unsave(g)
+}
+
+// rehome makes g, which was moved, the newest generation of the path that leads to it. The
+// caller holds mu.
+func (x *index) rehome(g *generation, now time.Time) {
+	path := g.s.path
+	if g.home != "" {
+		path = g.home
+	}
+	s := x.seriesOf(path)
+	if cur := s.current(); cur != nil {
+		if g.s == s {
+			return
+		}
+		x.detach(cur, now)
+	}
+	g.s.gens = slices.DeleteFunc(g.s.gens, func(o *generation) bool { return o == g })
+	x.queue.add(g.s)
+	g.s, g.home = s, ""
+	x.number++
+	g.order = x.number
+	s.gens = append(s.gens, g)
+	s.due, s.idle = now, 0
+	g.become(current)
+	x.unsave(g)
+	x.queue.wake(s)
+}
+
+// detach continues with a generation that is no longer at its path. The caller holds mu.
+func (x *index) detach(g *generation, now time.Time) {
+	switch {
+	case g.state == skipped:
+		g.become(read)
+		delete(x.ids, g.id)
+		x.drop(g)
+		x.unsave(g)
+		return
+	case g.f == nil:
+		find := g.entry().moving(g.at)
+		path, to := find.elsewhere(), moved
+		if path == "" { // it was truncated before
+			path, to = x.copyOf(find), copied
+		}
+		if f, err := os.Open(path); err == nil {
+			x.substitute(g, f, path, to, now)
+		} else {
+			g.become(gone)
+			delete(x.ids, g.id)
+		}
+		x.unsave(g)
+		x.bound(g.s)
+		x.queue.wake(g.s)
+		return
+	}
+	g.become(moved)
+	g.scan, g.active = x.scans, now
+	g.s.due, g.s.idle = now, 0
+	if st, err := g.f.Stat(); err == nil {
+		x.grow(g, st, now)
+	}
+	x.unsave(g)
+	x.bound(g.s)
+	x.queue.wake(g.s)
+}
+
+// substitute continues g in another file that has the rest of its content. The caller holds mu.
+func (x *index) substitute(g *generation, f *os.File, path string, to genState, now time.Time) {
+	before := g.data.off
+	delete(x.ids, g.id)
+	if st, err := f.Stat(); err == nil {
+		g.id, g.size, g.mtime = idOf(path, st), st.Size(), st.ModTime()
+	}
+	g.f, g.real, g.stuck, g.data = f, path, false, g.at
+	g.scan, g.active = x.scans, now
+	g.s.due, g.s.idle = now, 0
+	x.files.open = append(x.files.open, g)
+	x.ids[g.id] = g
+	g.become(to)
+	x.files.measure(g)
+	x.o.lose(g.s, before-g.data.off)
+}
+
+// truncated replaces g, whose content is gone, with a new generation. Unread content is searched in
+// a copy made before the truncation. The caller holds mu.
+func (x *index) truncated(g *generation, st fs.FileInfo, now time.Time) {
+	n := &generation{id: g.id, real: g.real, size: st.Size(), mtime: st.ModTime(), active: now, limit: st.Size(), state: g.state, scan: g.scan, home: g.home}
+	if g.state == skipped {
+		n.state = current
+	}
+	known := g.state != skipped && g.head.n > 0
+	f := g.f
+	if f != nil {
+		x.files.open = slices.DeleteFunc(x.files.open, func(o *generation) bool { return o == g })
+		g.f, n.f = nil, f
+	}
+	delete(x.ids, g.id)
+	path := ""
+	if known {
+		path = x.copyOf(g.entry().moving(g.at))
+	}
+	switch c, err := os.Open(path); {
+	case g.state == skipped:
+		g.become(read)
+	case path != "" && err == nil:
+		x.substitute(g, c, path, copied, now)
+		x.o.report("%s: it was truncated; reading the rest of its copy %s, then the file from its start", g.s.path, path)
+	default:
+		g.become(gone)
+		if known {
+			x.o.report("%s: it was truncated; reading from its start", g.s.path)
+		}
+	}
+	x.add(g.s, n)
+	if g.state == read {
+		x.drop(g)
+	}
+	x.unsave(g)
+	x.files.measure(n)
+	x.bound(g.s)
+	x.queue.wake(g.s)
+}
+
+// changed looks at g, of which its reader has found that f holds something else.
+func (x *index) changed(g *generation, f *os.File, now time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch st, err := f.Stat(); {
+	case g.f != f: // it was seen already
+	case g.state == copied:
+		g.become(gone)
+		x.files.shut(g)
+		x.queue.wake(g.s)
+	case err != nil:
+		x.cannot(g, err)
+	default:
+		x.truncated(g, st, now)
+	}
+}
+
+// bound gives up generations of s that are too many. The caller holds mu.
+func (x *index) bound(s *series) {
+	open := 0
+	for _, g := range s.gens {
+		if g.state != read && g.state != gone {
+			open++
+		}
+	}
+	for _, g := range s.gens {
+		if open <= x.o.MaxGenerations {
+			return
+		}
+		if g == x.files.reading || g.state != moved && g.state != copied {
+			continue
+		}
+		if g.unread() > 0 {
+			x.o.report("%s: more than %d rotated files wait to be read; the oldest one that is not being read is abandoned", s.path, x.o.MaxGenerations)
+		}
+		g.become(gone)
+		delete(x.ids, g.id)
+		x.files.shut(g)
+		open--
+		x.queue.wake(s)
+	}
+}
+
+// cannot reports once that g cannot be read. The caller holds mu.
+func (x *index) cannot(g *generation, err error) {
+	g.stuck = true
+	g.mtime = time.Time{} // the next look tries again
+	g.s.due = x.o.now().Add(10 * x.o.Poll)
+	if !g.failed {
+		x.missed++
+		g.failed = true
+		x.o.report("%s: cannot be read: %s; retrying", g.s.path, plain(err))
+	}
+}
+
+// fromEnd moves g to the end of its last complete line. The caller holds mu.
+func (x *index) fromEnd(g *generation) {
+	if what := x.o.kind(g.f); what != "" {
+		x.leaveOut(g, what)
+		return
+	}
+	buf := make([]byte, min(g.size, 64<<10))
+	at := g.size
+	if _, err := g.f.ReadAt(buf, at-int64(len(buf))); err != nil && err != io.EOF {
+		x.cannot(g, err)
+		return
+	}
+	start := at - int64(len(buf))
+	if n := x.files.charsetOf(g, g.f).LastLineEnd(buf, start); n > 0 {
+		at = start + int64(n)
+	} else if start == 0 {
+		at = 0
+	}
+	m, err := markAt(g.f, at)
+	if err != nil {
+		x.cannot(g, err)
+		return
+	}
+	g.at, g.settled, g.snapped = m, spot{mark: m}, spot{mark: m}
+	x.files.seen(g, m)
+}
+
+// leaveOut is skip for a caller that holds mu.
+func (x *index) leaveOut(g *generation, what string) {
+	if g.state == gone {
+		return
+	}
+	g.become(skipped)
+	x.missed++
+	x.files.shut(g)
+	x.o.report("%s: it is %s; it is not followed", g.s.path, what)
+}
+
+// drop removes g from the generations of its path. The caller holds mu.
+func (x *index) drop(g *generation) {
+	g.dropped = true
+	x.files.shut(g)
+	if x.reals[g.real] == g.s {
+		delete(x.reals, g.real)
+	}
+	g.s.gens = slices.DeleteFunc(g.s.gens, func(o *generation) bool { return o == g })
+	x.queue.add(g.s) // it may be the last one
+}
+
+// forget forgets s if nothing is left of it.
+func (x *index) forget(s *series) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(s.gens) == 0 && s.hold == nil && s.rest.kind != carried && x.paths[s.path] == s {
+		delete(x.paths, s.path)
+		x.list = slices.DeleteFunc(x.list, func(o *series) bool { return o == s })
+	}
+}
+
+// unsave has the position of g stored. The caller holds mu.
+func (x *index) unsave(g *generation) {
+	if !x.stored() || g.unsaved {
+		return
+	}
+	g.unsaved = true
+	x.unsaved = append(x.unsaved, g)
+	signal(x.news)
+}
+
+// copyOf returns the path of a copy of the file of e; "": there is none. A file that has not
+// changed since e was seen last is an older generation that begins alike.
+func (x *index) copyOf(e search) string {
+	stem := filepath.Base(e.real)
+	stem = stem[:len(stem)-len(filepath.Ext(stem))]
+	return e.siblings(func(path string, st fs.FileInfo) bool {
+		name, what := filepath.Base(path), idOf(path, st)
+		return st.ModTime().UnixNano() >= e.mtime && what != e.id && len(name) >= len(stem) && name[:len(stem)] == stem && path != e.real &&
+			x.ids[what] == nil && !x.o.matches(path) && isFile(path, e.head, e.taken)
+	})
+}
+
+// entries returns the entries of all generations. The caller holds mu.
+func (x *index) entries() []entry {
+	entries := slices.Clone(x.parked)
+	all := make([]*generation, 0, len(x.list))
+	for _, s := range x.list {
+		all = append(all, s.gens...)
+	}
+	slices.SortFunc(all, func(a, b *generation) int { return int(int64(a.order) - int64(b.order)) })
+	for _, g := range all {
+		if g.state != skipped {
+			entries = append(entries, g.entry())
+		}
+	}
+	return entries
+}
+
+// changes returns the entries that have changed since the last call, or all.
+func (x *index) changes(all bool) (entries []entry) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, g := range x.unsaved {
+		g.unsaved = false
+		if !all {
+			entries = append(entries, g.entry())
+			entries[len(entries)-1].ended = g.dropped
+		}
+	}
+	x.unsaved = nil
+	if all {
+		return x.entries()
+	}
+	return entries
+}
+
+// snapshot returns the positions in the series that have changed since the last snapshot.
+func (x *index) snapshot(touched []*series) (items []item) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, s := range touched {
+		for _, g := range s.gens {
+			if at := s.spot(g); at != g.snapped && g.state != skipped {
+				g.snapped = at
+				items = append(items, item{g, at})
+			}
+		}
+	}
+	return items
+}
+
+// settle applies the outcome of a commit of shot: its positions are stored, or included in a later
+// snapshot of the series that it returns.
+func (x *index) settle(shot snapshot, committed bool) (failed []*series) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, i := range shot.items {
+		switch g := i.g; {
+		case !committed:
+			g.snapped = spot{mark: mark{off: -1}}
+			failed = append(failed, g.s)
+		case g.sure < shot.no && !g.dropped:
+			g.sure, g.settled = shot.no, i.spot
+			if i.ended {
+				x.drop(g)
+			}
+			x.unsave(g)
+		}
+	}
+	return failed
+}
+
+// settleAll settles everything that was passed to the sink, and returns all entries.
+func (x *index) settleAll() []entry {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, s := range x.list {
+		for _, g := range s.gens {
+			g.settled = s.spot(g)
+		}
+		s.gens = slices.DeleteFunc(s.gens, func(g *generation) bool { return g.settled.ended })
+	}
+	return x.entries()
+}
+
+// A queue holds the series that the reader has to look at.
+type queue struct {
+	ready chan struct{} // has a token: there is one
+
+	mu     sync.Mutex
+	active []*series
+}
+
+// add has s looked at by the next deliver.
+func (q *queue) add(s *series) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !s.queued {
+		s.queued = true
+		q.active = append(q.active, s)
+	}
+}
+
+// wake is add for the scanner: deliver begins now.
+func (q *queue) wake(s *series) {
+	q.add(s)
+	signal(q.ready)
+}
+
+// all returns the series in the queue and empties it.
+func (q *queue) all() []*series {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	all := q.active
+	q.active = nil
+	for _, s := range all {
+		s.queued = false
+	}
+	return all
+}
