@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"os"
 	"path/filepath"
 	"slices"
@@ -87,58 +86,20 @@ func adopt(path string) (*File, error) {
 
 // open reads the head of a file, maps it, and loads its state.
 func open(path string, file *os.File) (*File, error) {
-	f := &File{path: path, f: file}
-	head, ring, err := f.readIdentity()
+	id, err := readIdentity(file)
 	if err != nil {
 		return nil, err
 	}
-	if f.mem, err = mapped.Map(file, head+page+ring); err != nil {
+	mem, err := mapped.Map(file, id.head+page+id.ring)
+	if err != nil {
 		return nil, err
 	}
-	f.aim(head)
+	f := newFile(image{path: path, file: file, mem: mem}, id)
 	if err := f.load(); err != nil {
-		mapped.Unmap(f.mem)
+		mapped.Unmap(mem)
 		return nil, fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	return f, nil
-}
-
-// readIdentity reads the identity and checks it against the size of the file.
-func (f *File) readIdentity() (head, ring int, err error) {
-	bad := func(why string) (int, int, error) { return 0, 0, fmt.Errorf("%w: %s", errDamaged, why) }
-	var fixed [identNames]byte
-	if _, err := f.f.ReadAt(fixed[:], 0); err != nil || string(fixed[:len(magic)]) != magic {
-		return bad("its header is invalid")
-	}
-	le := binary.LittleEndian
-	if v := le.Uint32(fixed[identVersion:]); v != version {
-		return 0, 0, fmt.Errorf("it has version %d, this program reads %d", v, version)
-	}
-	head = int(le.Uint32(fixed[identBytes:]))
-	size := le.Uint64(fixed[identRing:])
-	n := int(le.Uint32(fixed[identOutputs:]))
-	st, err := f.f.Stat()
-	if err != nil {
-		return 0, 0, err
-	}
-	if head < page || head%page != 0 || size == 0 || size%page != 0 || size > maxBytes || n > maxOutputs || st.Size() != int64(head)+page+int64(size) {
-		return bad("its sizes are inconsistent")
-	}
-	ident := make([]byte, head)
-	if _, err := f.f.ReadAt(ident, 0); err != nil || crc32.Checksum(ident[identCRC+4:], castagnoli) != le.Uint32(ident[identCRC:]) {
-		return bad("the checksum of its identity is wrong")
-	}
-	copy(f.origin[:], ident[identInput:])
-	names := ident[identNames:]
-	for range n {
-		if len(names) < 2 || len(names) < 2+int(le.Uint16(names)) {
-			return bad("a name is not terminated")
-		}
-		l := int(le.Uint16(names))
-		f.outputs = append(f.outputs, string(names[2:2+l]))
-		names = names[2+l:]
-	}
-	return head, int(size), nil
 }
 
 // Info describes a file without changing it.
@@ -189,16 +150,16 @@ func (in *Info) look() {
 	if in.Err = err; err != nil {
 		return
 	}
-	defer f.leave()
-	in.PID = binary.LittleEndian.Uint32(f.mem[identPID:])
-	in.Created = time.Unix(0, int64(binary.LittleEndian.Uint64(f.mem[identCreated:])))
+	defer f.image.leave()
+	in.PID = binary.LittleEndian.Uint32(f.image.mem[identPID:])
+	in.Created = time.Unix(0, int64(binary.LittleEndian.Uint64(f.image.mem[identCreated:])))
 	in.Pending = map[string][]byte{}
 	for i, name := range f.outputs {
 		if p := f.Held(i); len(p) > 0 {
 			in.Pending[name] = p
 		}
 	}
-	in.Err = f.broken
+	in.Err = f.image.broken
 }
 
 // Purge deletes a file, unless a process uses it: then the error wraps

@@ -24,7 +24,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"github.com/forebay-log/forebay/internal/mapped"
 )
@@ -74,25 +73,18 @@ type origin [32]byte
 // A File is the input that was read and not accepted by all outputs. It is not for
 // concurrent use.
 type File struct {
-	path    string
-	f       *os.File // holds the lock
-	mem     []byte
-	state   []byte
-	ring    []byte
+	image   image
 	origin  origin
 	outputs []string
+	src     io.Reader // nil: no more is read
 
-	src      io.Reader // nil: no more is read
-	onBroken func(error)
-
-	start    uint64 // where the Reader of this process began
-	served   uint64 // how far Read has come
-	end      uint64
-	reach    uint64
+	start    uint64   // where the Reader of this process began
+	served   uint64   // end of the data that Read has returned
+	end      uint64   // of the data in the ring
+	reach    uint64   // end of the blank part of the ring
 	accepted []uint64 // by output
 	refused  []bool   // by output: it accepts no more in this process
 	longs    int      // how often a position within a line that is too long was stored
-	broken   error    // the memory has failed: input read from now on is not kept
 }
 
 // Options describe a new [File].
@@ -155,9 +147,7 @@ func Create(dir string, o Options) (*File, error) {
 		f.Close()
 		return nil, err
 	}
-	file := &File{path: path, f: f, mem: mem, outputs: o.Outputs, origin: in}
-	file.aim(head)
-	return file, nil
+	return newFile(image{path: path, file: f, mem: mem}, identity{head: head, origin: in, outputs: o.Outputs}), nil
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -184,22 +174,22 @@ func originOf(f *os.File) (o origin) {
 	return o
 }
 
-// aim sets what points into the memory.
-func (f *File) aim(head int) {
-	f.state, f.ring = f.mem[head:head+page], f.mem[head+page:]
-	f.accepted = make([]uint64, len(f.outputs))
-	f.refused = make([]bool, len(f.outputs))
+// newFile returns a File with the memory of an image.
+func newFile(m image, id identity) *File {
+	m.state, m.ring = m.mem[id.head:id.head+page], m.mem[id.head+page:]
+	return &File{
+		image: m, origin: id.origin, outputs: id.outputs,
+		accepted: make([]uint64, len(id.outputs)), refused: make([]bool, len(id.outputs)),
+	}
 }
-
-func (f *File) word(at int) *uint64 { return (*uint64)(unsafe.Pointer(&f.state[at])) }
 
 // load reads the state that a dead process has left.
 func (f *File) load() error {
-	f.end, f.reach = *f.word(stateEnd), *f.word(stateReach)
-	ring := uint64(len(f.ring))
+	f.end, f.reach = *f.image.word(stateEnd), *f.image.word(stateReach)
+	ring := uint64(len(f.image.ring))
 	low := f.end
 	for i := range f.accepted {
-		f.accepted[i] = *f.word(stateAccepted + 8*i)
+		f.accepted[i] = *f.image.word(stateAccepted + 8*i)
 		low = min(low, f.accepted[i])
 		if f.accepted[i] > f.end {
 			return errors.New("a position is after the end")
@@ -210,28 +200,30 @@ func (f *File) load() error {
 		return errors.New("its contents exceed its size")
 	}
 	for n := f.reach; n > f.end; n-- { // the read that the process died in
-		if f.ring[(n-1)%ring] != blank {
+		if f.image.ring[(n-1)%ring] != blank {
 			f.end = n
 			break
 		}
 	}
 	f.start, f.served = low, low
-	if *f.word(stateLong) == low {
+	if *f.image.word(stateLong) == low {
 		f.longs = 1 // the other one is replaced first
 	}
 	return nil
 }
 
 // Name returns the name of the file, which begins with the time when it was made.
-func (f *File) Name() string { return filepath.Base(f.path) }
+func (f *File) Name() string { return filepath.Base(f.image.path) }
 
 // From makes Read continue with src after the content of the file.
-func (f *File) From(src io.Reader, onBroken func(error)) { f.src, f.onBroken = src, onBroken }
+func (f *File) From(src io.Reader, onBroken func(error)) {
+	f.src, f.image.onBroken = src, onBroken
+}
 
 // InLongLine reports whether the file begins within a line that was too long and is
 // to be skipped.
 func (f *File) InLongLine() bool {
-	return f.start > 0 && (*f.word(stateLong) == f.start || *f.word(stateLong + 8) == f.start)
+	return f.start > 0 && (*f.image.word(stateLong) == f.start || *f.image.word(stateLong + 8) == f.start)
 }
 
 // Output returns the number of the output with a name, -1 if the file is not for it.
@@ -267,7 +259,7 @@ func (f *File) Pending(output int) uint64 { return f.end - f.accepted[output] }
 // Continues reports whether a process with those options can continue with f: it reads from the
 // same pipe or socket, for the same outputs in the same order.
 func (f *File) Continues(o Options) bool {
-	return f.origin != origin{} && f.origin == originOf(o.Input) && slices.Equal(f.outputs, o.Outputs) && len(f.ring) >= o.Bytes
+	return f.origin != origin{} && f.origin == originOf(o.Input) && slices.Equal(f.outputs, o.Outputs) && len(f.image.ring) >= o.Bytes
 }
 
 // End returns the position of the end of the input that was read.
@@ -285,66 +277,51 @@ func (f *File) low() uint64 {
 // Read returns the content of the file and then the data of its source. That data is in the file
 // before Read returns.
 func (f *File) Read(p []byte) (n int, err error) {
-	if f.served < f.end && f.broken == nil {
+	if f.served < f.end && f.image.broken == nil {
 		if n = f.copyOut(p); n > 0 {
 			return n, nil
 		}
-		return 0, f.broken
+		return 0, f.image.broken
 	}
 	if f.src == nil {
 		return 0, io.EOF
 	}
-	if f.broken != nil || len(p) == 0 {
+	if f.image.broken != nil || len(p) == 0 {
 		return f.src.Read(p)
 	}
-	at := f.end % uint64(len(f.ring))
-	room := uint64(len(f.ring)) - (f.end - f.low())
-	into := f.ring[at:min(at+room, at+uint64(len(p)), uint64(len(f.ring)))]
-	if f.look(len(into)); f.broken == nil {
+	at := f.end % uint64(len(f.image.ring))
+	room := uint64(len(f.image.ring)) - (f.end - f.low())
+	into := f.image.ring[at:min(at+room, at+uint64(len(p)), uint64(len(f.image.ring)))]
+	if f.image.look(len(into)); f.image.broken == nil {
 		f.prepare(len(into))
 	}
-	if f.broken != nil {
+	if f.image.broken != nil {
 		return f.src.Read(p)
 	}
 	n, err = f.src.Read(into)
 	if errors.Is(err, syscall.EFAULT) {
-		f.fail(errors.New("it was truncated"))
+		f.image.fail(errors.New("it was truncated"))
 		return f.src.Read(p)
 	}
 	if n > 0 {
 		f.commit(n)
 		if n = f.copyOut(p); n == 0 {
-			return 0, fmt.Errorf("lost what was read: %w", f.broken)
+			return 0, fmt.Errorf("lost what was read: %w", f.image.broken)
 		}
 	}
 	return n, err
 }
 
 // Waits reports whether the next Read is one of the source, which may wait.
-func (f *File) Waits() bool { return f.served == f.end || f.broken != nil }
-
-// look notices that the file cannot do its work any more.
-func (f *File) look(room int) {
-	st, err := f.f.Stat()
-	switch {
-	case err != nil:
-		f.fail(err)
-	case st.Size() < int64(len(f.mem)):
-		f.fail(errors.New("it was truncated"))
-	case mapped.Links(st) == 0:
-		f.fail(errors.New("it was deleted"))
-	case room == 0:
-		f.fail(errors.New("it is full"))
-	}
-}
+func (f *File) Waits() bool { return f.served == f.end || f.image.broken != nil }
 
 // prepare makes the next n bytes of the ring blank.
 func (f *File) prepare(n int) {
-	defer f.caught(debug.SetPanicOnFault(true))
+	defer f.image.caught(debug.SetPanicOnFault(true))
 	if to := f.end + uint64(n); to > f.reach {
 		for from := max(f.reach, f.end); from < to; {
-			at := from % uint64(len(f.ring))
-			part := f.ring[at:min(at+(to-from), uint64(len(f.ring)))]
+			at := from % uint64(len(f.image.ring))
+			part := f.image.ring[at:min(at+(to-from), uint64(len(f.image.ring)))]
 			part[0] = blank
 			for done := 1; done < len(part); done *= 2 {
 				copy(part[done:], part[:done])
@@ -352,22 +329,22 @@ func (f *File) prepare(n int) {
 			from += uint64(len(part))
 		}
 		f.reach = to
-		atomic.StoreUint64(f.word(stateReach), to)
+		atomic.StoreUint64(f.image.word(stateReach), to)
 	}
 }
 
 // commit notes that n bytes more were read.
 func (f *File) commit(n int) {
-	defer f.caught(debug.SetPanicOnFault(true))
+	defer f.image.caught(debug.SetPanicOnFault(true))
 	f.end += uint64(n)
-	atomic.StoreUint64(f.word(stateEnd), f.end)
+	atomic.StoreUint64(f.image.word(stateEnd), f.end)
 }
 
 // copyOut copies data that was not returned yet. It returns 0 after a fault.
 func (f *File) copyOut(p []byte) (n int) {
-	defer f.caught(debug.SetPanicOnFault(true))
-	at := f.served % uint64(len(f.ring))
-	done := copy(p, f.ring[at:min(at+(f.end-f.served), uint64(len(f.ring)))])
+	defer f.image.caught(debug.SetPanicOnFault(true))
+	at := f.served % uint64(len(f.image.ring))
+	done := copy(p, f.image.ring[at:min(at+(f.end-f.served), uint64(len(f.image.ring)))])
 	f.served += uint64(done)
 	return done
 }
@@ -376,12 +353,12 @@ func (f *File) copyOut(p []byte) (n int) {
 // counted from the first byte that Read has returned. If inLong, offset is within a line that is
 // too long.
 func (f *File) Settle(offset int64, inLong bool) {
-	if f.broken != nil {
+	if f.image.broken != nil {
 		return
 	}
-	defer f.caught(debug.SetPanicOnFault(true))
+	defer f.image.caught(debug.SetPanicOnFault(true))
 	if inLong { // before the positions; the one before it stays until they are stored
-		atomic.StoreUint64(f.word(stateLong+8*(f.longs%2)), f.start+uint64(offset))
+		atomic.StoreUint64(f.image.word(stateLong+8*(f.longs%2)), f.start+uint64(offset))
 		f.longs++
 	}
 	for i := range f.accepted {
@@ -391,17 +368,17 @@ func (f *File) Settle(offset int64, inLong bool) {
 
 // Accept notes that an output is done with the input up to offset.
 func (f *File) Accept(output int, offset int64) {
-	if f.broken != nil {
+	if f.image.broken != nil {
 		return
 	}
-	defer f.caught(debug.SetPanicOnFault(true))
+	defer f.image.caught(debug.SetPanicOnFault(true))
 	f.accept(output, offset)
 }
 
 func (f *File) accept(output int, offset int64) {
 	if at := f.start + uint64(offset); at > f.accepted[output] && !f.refused[output] {
 		f.accepted[output] = at
-		atomic.StoreUint64(f.word(stateAccepted+8*output), at)
+		atomic.StoreUint64(f.image.word(stateAccepted+8*output), at)
 	}
 }
 
@@ -417,46 +394,13 @@ func (f *File) Refuse(output int) { f.refused[output] = true }
 func (f *File) Refused(output int) bool { return f.refused[output] }
 
 // Broken returns why the file keeps nothing any more, nil if it does.
-func (f *File) Broken() error { return f.broken }
-
-// fail notes that the file keeps nothing from now on.
-func (f *File) fail(err error) {
-	if f.broken == nil {
-		f.broken = fmt.Errorf("%s: %w", f.path, err)
-		if f.onBroken != nil {
-			f.onBroken(f.broken)
-		}
-	}
-}
-
-// caught is deferred by functions that access the mapped memory. A fault, caused by a truncation of
-// the file, breaks the file; any other panic continues.
-func (f *File) caught(old bool) {
-	debug.SetPanicOnFault(old)
-	r := recover()
-	if r == nil {
-		return
-	}
-	e, ok := r.(interface{ Addr() uintptr })
-	start := uintptr(unsafe.Pointer(unsafe.SliceData(f.mem)))
-	if !ok || e.Addr() < start || e.Addr() >= start+uintptr(len(f.mem)) {
-		panic(r)
-	}
-	f.fail(errors.New("it was truncated"))
-}
+func (f *File) Broken() error { return f.image.broken }
 
 // Close removes the file if every output has accepted all input, or if it is broken. Otherwise the
 // file remains for the next process.
 func (f *File) Close() {
-	if (f.low() == f.end || f.broken != nil) && mapped.InPlace(f.f, f.path) {
-		os.Remove(f.path)
+	if (f.low() == f.end || f.image.broken != nil) && mapped.InPlace(f.image.file, f.image.path) {
+		os.Remove(f.image.path)
 	}
-	f.leave()
-}
-
-// leave unmaps and unlocks the file.
-func (f *File) leave() {
-	mapped.Unlock(f.f)
-	mapped.Unmap(f.mem)
-	f.f.Close()
+	f.image.leave()
 }

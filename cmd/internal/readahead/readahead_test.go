@@ -137,7 +137,7 @@ func TestKills(t *testing.T) {
 				break
 			}
 			kills++
-			f.leave()
+			f.image.leave()
 			files, damaged := Adopt(dir, outputs)
 			if len(damaged) > 0 || len(files) > 1 {
 				t.Fatal(len(files), damaged)
@@ -175,7 +175,7 @@ func TestKilledWithinLongLine(t *testing.T) {
 	settle := func() { f.Settle(int64(f.end-f.start), true) }
 	next := func() {
 		t.Helper()
-		f.leave()
+		f.image.leave()
 		f = mustAdopt(t, dir, "a")
 		if !f.InLongLine() {
 			t.Fatalf("it begins at %d of %d, and is not known to be within a line", f.start, f.end)
@@ -221,7 +221,7 @@ func TestDamagedWhileInUse(t *testing.T) {
 			}
 			f.Accept(0, src.Offset())
 			if n++; n == 5000 {
-				if err := harm(f.path); err != nil {
+				if err := harm(f.image.path); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -251,7 +251,7 @@ func TestOtherOutputs(t *testing.T) {
 	if in := List(dir); len(in) != 1 || !in[0].Alive {
 		t.Errorf("%+v", in)
 	}
-	f.leave()
+	f.image.leave()
 	if in := List(dir); len(in) != 1 || in[0].Alive || string(in[0].Pending["a"]) != "two\n" || string(in[0].Pending["b"]) != "one\ntwo\n" {
 		t.Errorf("%+v", in)
 	}
@@ -324,8 +324,8 @@ func TestDamagedFiles(t *testing.T) {
 		if _, err := f.Read(make([]byte, 100)); err != nil {
 			t.Fatal(err)
 		}
-		f.leave()
-		return dir, f.path
+		f.image.leave()
+		return dir, f.image.path
 	}
 	rng := testkit.Rand(testkit.Seed(t))
 	for range testkit.Rounds(200, 10000) {
@@ -367,7 +367,7 @@ func TestDamagedFiles(t *testing.T) {
 	if err := Purge(path); !errors.Is(err, mapped.ErrInUse) {
 		t.Error(err)
 	}
-	f.leave()
+	f.image.leave()
 }
 
 func BenchmarkRead(b *testing.B) {

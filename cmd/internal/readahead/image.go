@@ -1,0 +1,123 @@
+package readahead
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"runtime/debug"
+	"unsafe"
+
+	"github.com/forebay-log/forebay/internal/mapped"
+)
+
+// An image is the file in mapped memory. Once broken is set, it keeps no more input.
+type image struct {
+	path  string
+	file  *os.File // holds the lock
+	mem   []byte   // identity, state and ring
+	state []byte
+	ring  []byte
+
+	broken   error // why no more input is kept; nil: it is kept
+	onBroken func(error)
+}
+
+// An identity is the part of a file that is written once.
+type identity struct {
+	head    int // its size, in whole pages
+	ring    int
+	origin  origin
+	outputs []string
+}
+
+// word returns a word of the state.
+func (m *image) word(at int) *uint64 { return (*uint64)(unsafe.Pointer(&m.state[at])) }
+
+// look checks whether the file still keeps input: it must be linked, complete, and have room.
+func (m *image) look(room int) {
+	st, err := m.file.Stat()
+	switch {
+	case err != nil:
+		m.fail(err)
+	case st.Size() < int64(len(m.mem)):
+		m.fail(errors.New("it was truncated"))
+	case mapped.Links(st) == 0:
+		m.fail(errors.New("it was deleted"))
+	case room == 0:
+		m.fail(errors.New("it is full"))
+	}
+}
+
+// fail sets broken, and reports it.
+func (m *image) fail(err error) {
+	if m.broken == nil {
+		m.broken = fmt.Errorf("%s: %w", m.path, err)
+		if m.onBroken != nil {
+			m.onBroken(m.broken)
+		}
+	}
+}
+
+// caught is deferred by functions that access the mapped memory. A fault, caused by a truncation of
+// the file, breaks the file; any other panic continues.
+func (m *image) caught(old bool) {
+	debug.SetPanicOnFault(old)
+	r := recover()
+	if r == nil {
+		return
+	}
+	e, ok := r.(interface{ Addr() uintptr })
+	start := uintptr(unsafe.Pointer(unsafe.SliceData(m.mem)))
+	if !ok || e.Addr() < start || e.Addr() >= start+uintptr(len(m.mem)) {
+		panic(r)
+	}
+	m.fail(errors.New("it was truncated"))
+}
+
+// leave unmaps and unlocks the file.
+func (m *image) leave() {
+	mapped.Unlock(m.file)
+	mapped.Unmap(m.mem)
+	m.file.Close()
+}
+
+// readIdentity reads the identity and checks it against the size of the file.
+func readIdentity(f *os.File) (id identity, err error) {
+	bad := func(why string) (identity, error) { return identity{}, fmt.Errorf("%w: %s", errDamaged, why) }
+	var fixed [identNames]byte
+	if _, err := f.ReadAt(fixed[:], 0); err != nil || string(fixed[:len(magic)]) != magic {
+		return bad("its header is invalid")
+	}
+	le := binary.LittleEndian
+	if v := le.Uint32(fixed[identVersion:]); v != version {
+		return id, fmt.Errorf("it has version %d, this program reads %d", v, version)
+	}
+	head := int(le.Uint32(fixed[identBytes:]))
+	size := le.Uint64(fixed[identRing:])
+	n := int(le.Uint32(fixed[identOutputs:]))
+	st, err := f.Stat()
+	if err != nil {
+		return id, err
+	}
+	if head < page || head%page != 0 || size == 0 || size%page != 0 || size > maxBytes || n > maxOutputs || st.Size() != int64(head)+page+int64(size) {
+		return bad("its sizes are inconsistent")
+	}
+	ident := make([]byte, head)
+	if _, err := f.ReadAt(ident, 0); err != nil || crc32.Checksum(ident[identCRC+4:], castagnoli) != le.Uint32(ident[identCRC:]) {
+		return bad("the checksum of its identity is wrong")
+	}
+	copy(id.origin[:], ident[identInput:])
+	names := ident[identNames:]
+	for range n {
+		if len(names) < 2 || len(names) < 2+int(le.Uint16(names)) {
+			return bad("a name is not terminated")
+		}
+		l := int(le.Uint16(names))
+		id.outputs = append(id.outputs, string(names[2:2+l]))
+		names = names[2+l:]
+	}
+	id.head, id.ring = head, int(size)
+	return id, nil
+}
