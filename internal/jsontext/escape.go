@@ -323,6 +323,9 @@ var utf8Steps = func() (t [256]uint64) {
 // on the length of the text.
 func spanUTF8(s string, i int) int {
 	state := uint64(atChar)
+	if len(s)-i >= 128 {
+		i, state = spanHalves(s, i)
+	}
 	for len(s)-i >= 16 {
 		p, before := s[i:i+16], state
 		state = utf8Steps[p[0]] >> (state & 63)
@@ -361,4 +364,47 @@ func spanUTF8(s string, i int) int {
 		}
 	}
 	return end
+}
+
+// spanHalves is the first part of spanUTF8: it checks both halves of s[i:] at once, so that a step
+// in one half overlaps with a step in the other. It returns the end of the leading part that it
+// accepted, and the state there.
+func spanHalves(s string, i int) (end int, state uint64) {
+	k := i + (len(s)-i)/2
+	for k > i && s[k]&0xc0 == 0x80 {
+		k--
+	}
+	mid := k
+	lo, hi := uint64(atChar), uint64(atChar)
+	for mid-i >= 8 {
+		p, q, before := s[i:i+8], s[k:k+8], lo
+		lo = utf8Steps[p[0]] >> (lo & 63)
+		hi = utf8Steps[q[0]] >> (hi & 63)
+		lo = utf8Steps[p[1]] >> (lo & 63)
+		hi = utf8Steps[q[1]] >> (hi & 63)
+		lo = utf8Steps[p[2]] >> (lo & 63)
+		hi = utf8Steps[q[2]] >> (hi & 63)
+		lo = utf8Steps[p[3]] >> (lo & 63)
+		hi = utf8Steps[q[3]] >> (hi & 63)
+		lo = utf8Steps[p[4]] >> (lo & 63)
+		hi = utf8Steps[q[4]] >> (hi & 63)
+		lo = utf8Steps[p[5]] >> (lo & 63)
+		hi = utf8Steps[q[5]] >> (hi & 63)
+		lo = utf8Steps[p[6]] >> (lo & 63)
+		hi = utf8Steps[q[6]] >> (hi & 63)
+		lo = utf8Steps[p[7]] >> (lo & 63)
+		hi = utf8Steps[q[7]] >> (hi & 63)
+		if lo&63 == fault || hi&63 == fault {
+			return i, before
+		}
+		i, k = i+8, k+8
+	}
+	end, state = i, lo
+	for ; i < mid; i++ {
+		lo = utf8Steps[s[i]] >> (lo & 63)
+	}
+	if lo&63 == atChar {
+		return k, hi // the lower half ends where the upper one starts
+	}
+	return end, state
 }

@@ -75,6 +75,20 @@ func TestEscapeLong(t *testing.T) {
 	}
 }
 
+// Both halves of a long text are checked at once: each piece at every position, also at the start of
+// the second half.
+func TestEscapeHalves(t *testing.T) {
+	text := strings.Repeat("Größe 日本 🌍 žluť, ", 12)
+	for n := range 160 {
+		for _, piece := range escapePieces {
+			s := text[min(n, n%7):n] + piece + text[n:n+140]
+			if got, want := string(AppendEscaped(nil, s)), marshalString2(s); got != want {
+				t.Fatalf("%q:\n got %s\nwant %s", s, got, want)
+			}
+		}
+	}
+}
+
 func TestEscapeRandom(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range effort(20_000) {
