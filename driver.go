@@ -56,6 +56,23 @@ func DriverOption[C any](name string, set func(*C) error) OutputOption {
 	return setting{name, set}
 }
 
+// Configure passes the configuration of the output's driver to set. It is for everything without a
+// separate option, such as authentication, TLS and limits:
+//
+//	loki.To("http://localhost:3100", forebay.Configure(func(c *loki.Config) { c.Tenant = "shop" }))
+//
+// C is the type Config of the package that made the output. Fields that set does not change have
+// their documented defaults.
+func Configure[C any](set func(*C)) OutputOption {
+	return DriverOption("forebay.Configure", func(c *C) error {
+		if set == nil {
+			return errors.New("the function is nil; leave it out")
+		}
+		set(c)
+		return nil
+	})
+}
+
 // A setting is an option for the driver of an output, or for its memory and delivery.
 type setting struct {
 	name string

@@ -82,8 +82,8 @@ func TestNewFaults(t *testing.T) {
 			forebay.File("g.log", forebay.Buffer(1)), forebay.File("h.log", forebay.Delivery(nil)), forebay.File("i.log", nil),
 			forebay.File("j.log", forebay.Level(nil)), forebay.File("k.log", forebay.Level(nilVar)), forebay.File("l.log", forebay.Encoder(nil)),
 			forebay.File("m.log", forebay.Spool("")), forebay.File("n.log", forebay.Spool(blocker+"/x")), forebay.File("o.log", forebay.CrashSafe(blocker)),
-			loki.To("http://h", loki.Label("a", "b"), loki.Label("a", "c")), loki.To("http://h", loki.Configure(nil)), fluent.To("h", "t", fluent.Configure(nil)),
-			netsink.To("tcp://h:1", netsink.Configure(nil)), fluent.To("h", "t", forebay.Encoder(encode.JSON(nil))),
+			loki.To("http://h", loki.Label("a", "b"), loki.Label("a", "c")), loki.To("http://h", forebay.Configure[loki.Config](nil)), fluent.To("h", "t", forebay.Configure[fluent.Config](nil)),
+			netsink.To("tcp://h:1", forebay.Configure[netsink.Config](nil)), fluent.To("h", "t", forebay.Encoder(encode.JSON(nil))),
 			loki.To("http://h", loki.Label("a", "b"), forebay.Encoder(encode.JSON(&encode.Options{Level: "loud"}))),
 		}, []string{
 			"output 1 (forebay.File): forebay.Rotate: 0 bytes", "output 2 (forebay.File): forebay.Rotate: -1 old files", "output 3 (forebay.File): forebay.RotateEvery: 1ns is too short",
@@ -91,8 +91,8 @@ func TestNewFaults(t *testing.T) {
 			"output 7 (forebay.File): forebay.Buffer: 1 bytes are too few", "output 8 (forebay.File): forebay.Delivery: the function is nil", "output 9 (forebay.File): an option is nil",
 			"output 10 (forebay.File): the level is a nil", "output 11 (forebay.File): the level is a nil *slog.LevelVar", "output 12 (forebay.File): the encoder is nil",
 			"output 13 (forebay.File): forebay.Spool: the directory is empty", "output 14 (forebay.File): forebay.Spool: cannot create the directory", "output 15 (forebay.File): forebay.CrashSafe: cannot create the directory",
-			"output 16 (loki.To): loki.Label: the label a is given twice", "output 17 (loki.To): loki.Configure: the function is nil", "output 18 (fluent.To): fluent.Configure: the function is nil",
-			"output 19 (netsink.To): netsink.Configure: the function is nil", "output 20 (fluent.To): the encoder does not write Forward entries", "output 21 (loki.To)", "loud",
+			"output 16 (loki.To): loki.Label: the label a is given twice", "output 17 (loki.To): forebay.Configure: the function is nil", "output 18 (fluent.To): forebay.Configure: the function is nil",
+			"output 19 (netsink.To): forebay.Configure: the function is nil", "output 20 (fluent.To): the encoder does not write Forward entries", "output 21 (loki.To)", "loud",
 		}, false},
 		{[]forebay.Option{
 			forebay.File("a.log", forebay.Spool("s")), forebay.File("b.log", forebay.Spool("./s"), forebay.Name("b")), forebay.Console(os.Stderr, forebay.Name("b")),

@@ -23,10 +23,10 @@ func TestScatteredBadRecords(t *testing.T) {
 	const records = 2100
 	for name, to := range map[string]func(*http.Client, ...forebay.OutputOption) forebay.OutputSpec{
 		"httpsink": func(c *http.Client, o ...forebay.OutputOption) forebay.OutputSpec {
-			return httpsink.To("http://test", append(o, httpsink.Configure(func(h *httpsink.Config) { h.HTTP.Client = c }))...)
+			return httpsink.To("http://test", append(o, forebay.Configure(func(h *httpsink.Config) { h.HTTP.Client = c }))...)
 		},
 		"loki": func(c *http.Client, o ...forebay.OutputOption) forebay.OutputSpec {
-			return loki.To("http://test", append(o, loki.Label("app", "shop"), loki.Configure(func(l *loki.Config) { l.HTTP.Client, l.Wire = c, "json" }))...)
+			return loki.To("http://test", append(o, loki.Label("app", "shop"), forebay.Configure(func(l *loki.Config) { l.HTTP.Client, l.Wire = c, "json" }))...)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -41,7 +41,7 @@ func receiver() (addr string, stop func()) {
 func ExampleTo() {
 	addr, stop := receiver()
 	defer stop()
-	log, err := forebay.New(fluent.To(addr, "shop.web", fluent.Configure(func(c *fluent.Config) { c.Window = 8 })))
+	log, err := forebay.New(fluent.To(addr, "shop.web", forebay.Configure(func(c *fluent.Config) { c.Window = 8 })))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -140,7 +140,7 @@ func ExampleNewEncoder() {
 
 // A dry run shows what would be sent.
 func ExampleConfig_dryRun() {
-	w, err := forebay.Open(fluent.To("", "app", fluent.Configure(func(c *fluent.Config) { c.NoAck, c.DryRun, c.Servers = true, os.Stdout, nil })))
+	w, err := forebay.Open(fluent.To("", "app", forebay.Configure(func(c *fluent.Config) { c.NoAck, c.DryRun, c.Servers = true, os.Stdout, nil })))
 	if err != nil {
 		panic(err)
 	}
@@ -157,7 +157,7 @@ func ExampleConfig_dryRun() {
 
 // Events from elsewhere keep their tags: the stream of a record says which one it has.
 func ExampleAppendTaggedEvent() {
-	w, err := forebay.Open(fluent.To("", "app", fluent.Configure(func(c *fluent.Config) { c.NoAck, c.DryRun, c.Servers = true, os.Stdout, nil })))
+	w, err := forebay.Open(fluent.To("", "app", forebay.Configure(func(c *fluent.Config) { c.NoAck, c.DryRun, c.Servers = true, os.Stdout, nil })))
 	if err != nil {
 		panic(err)
 	}

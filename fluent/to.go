@@ -14,7 +14,8 @@ import (
 //	log, err := forebay.New(fluent.To("localhost:24224", "shop.web"))
 //
 // The options of all outputs are in package forebay; forebay.Encoder accepts the encoders of
-// [NewEncoder]. [Configure] is specific to this output.
+// [NewEncoder]. forebay.Configure sets fields of [Config]: additional servers, the shared key, TLS,
+// acknowledgements.
 func To(server, tag string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("fluent.To", Config{Servers: []string{server}, Tag: tag}, openOutput, opts...)
 }
@@ -27,17 +28,4 @@ func openOutput(c *Config, s *forebay.Setup) (deliver.Destination, error) {
 	}
 	s.Deliver.HandlerFirst = true
 	return New(*c)
-}
-
-// Configure passes the Config of the output to set. It is for everything without a separate
-// option: additional servers, the shared key, TLS, acknowledgements. Fields that set does
-// not change have their documented defaults.
-func Configure(set func(*Config)) forebay.OutputOption {
-	return forebay.DriverOption("fluent.Configure", func(c *Config) error {
-		if set == nil {
-			return errors.New("the function is nil; leave it out")
-		}
-		set(c)
-		return nil
-	})
 }

@@ -5,7 +5,7 @@
 //
 // Options are the field HTTP of their Config:
 //
-//	loki.To("https://logs.example.com", loki.Configure(func(c *loki.Config) {
+//	loki.To("https://logs.example.com", forebay.Configure(func(c *loki.Config) {
 //		c.HTTP.BearerTokenFile = "/run/secrets/loki"
 //		c.HTTP.TLS.CAFile = "/etc/ssl/private-ca.pem"
 //	}))

@@ -449,7 +449,7 @@ func TestElasticsearchOnce(t *testing.T) {
 			return a
 		}
 		letters := filepath.Join(t.TempDir(), "letters")
-		log := loggerFor(t, p, "elasticsearch", Configure(func(c *Config) { c.BatchRecords = 40 }), forebay.Delivery(func(o *deliver.OutputOptions) {
+		log := loggerFor(t, p, "elasticsearch", forebay.Configure(func(c *Config) { c.BatchRecords = 40 }), forebay.Delivery(func(o *deliver.OutputOptions) {
 			o.DeadLetterFile, o.CloseTimeout, o.OnError = letters, time.Hour, func(batch.Event) {}
 		}))
 		for i := range 1000 {

@@ -41,7 +41,7 @@ func Example() {
 // To Elasticsearch, by its API key. The index is the path.
 func ExampleAPI() {
 	log, err := forebay.New(httpsink.To("https://localhost:9200/logs-shop", httpsink.API("elasticsearch"),
-		httpsink.Configure(func(c *httpsink.Config) { c.HTTP.BearerTokenFile = "/run/secrets/elastic" })))
+		forebay.Configure(func(c *httpsink.Config) { c.HTTP.BearerTokenFile = "/run/secrets/elastic" })))
 	if err != nil {
 		fmt.Println("cannot read the file of the token")
 		return
@@ -51,8 +51,8 @@ func ExampleAPI() {
 }
 
 // To Splunk, with the keys that it has beside an event.
-func ExampleConfigure() {
-	log, err := forebay.New(httpsink.To("https://localhost:8088", httpsink.API("hec"), httpsink.Configure(func(c *httpsink.Config) {
+func ExampleTo_configure() {
+	log, err := forebay.New(httpsink.To("https://localhost:8088", httpsink.API("hec"), forebay.Configure(func(c *httpsink.Config) {
 		c.DryRun, c.HTTP.BearerToken = os.Stdout, "…"
 		c.HEC = map[string]string{"index": "main", "sourcetype": "shop"}
 	})))

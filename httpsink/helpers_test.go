@@ -117,7 +117,7 @@ func batchOf(recs ...string) *batch.Batch {
 // loggerFor returns a logger with one output in front of p.
 func loggerFor(t testing.TB, p *peer, api string, opts ...forebay.OutputOption) *forebay.Logger {
 	t.Helper()
-	opts = append([]forebay.OutputOption{API(api), Configure(func(c *Config) { c.HTTP.Client = &http.Client{Transport: p} })}, opts...)
+	opts = append([]forebay.OutputOption{API(api), forebay.Configure(func(c *Config) { c.HTTP.Client = &http.Client{Transport: p} })}, opts...)
 	log, err := forebay.New(To("http://server.test/x", opts...))
 	if err != nil {
 		t.Fatal(err)

@@ -1,8 +1,6 @@
 package httpsink
 
 import (
-	"errors"
-
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/deliver"
 )
@@ -12,8 +10,8 @@ import (
 //
 //	log, err := forebay.New(httpsink.To("http://localhost:9200/logs-shop", httpsink.API("elasticsearch")))
 //
-// The options of all outputs are in package forebay; [API] and [Configure] are specific to this
-// one. By default records have the keys that the server expects for time and message;
+// The options of all outputs are in package forebay; forebay.Configure sets fields of [Config]:
+// authentication, TLS, headers, limits. By default records have the keys that the server expects for time and message;
 // forebay.Encoder overrides them.
 func To(url string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("httpsink.To", Config{URL: url}, openOutput, opts...)
@@ -36,19 +34,6 @@ func openOutput(c *Config, _ *forebay.Setup) (deliver.Destination, error) {
 func API(name string) forebay.OutputOption {
 	return forebay.DriverOption("httpsink.API", func(c *Config) error {
 		c.API = name
-		return nil
-	})
-}
-
-// Configure passes the Config of the output to set. It is for everything without a separate
-// option: authentication, TLS, headers, limits. Fields that set does not change have their
-// documented defaults.
-func Configure(set func(*Config)) forebay.OutputOption {
-	return forebay.DriverOption("httpsink.Configure", func(c *Config) error {
-		if set == nil {
-			return errors.New("the function is nil; leave it out")
-		}
-		set(c)
 		return nil
 	})
 }

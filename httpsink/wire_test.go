@@ -175,7 +175,7 @@ func TestEndlessSuccess(t *testing.T) {
 	for i := range apis {
 		bubble.Test(t, func(t *testing.T) {
 			c := Config{URL: "http://server.test/x", API: apis[i].name, HTTP: httpclient.Options{Client: &http.Client{Transport: endless{}}}}
-			log, err := forebay.New(To(c.URL, Configure(func(to *Config) { *to = c }), forebay.OnError(func(batch.Event) {})))
+			log, err := forebay.New(To(c.URL, forebay.Configure(func(to *Config) { *to = c }), forebay.OnError(func(batch.Event) {})))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -271,7 +271,7 @@ func TestConfigErrors(t *testing.T) {
 			t.Errorf("it shows a secret: %s", text)
 		}
 	}
-	if _, err := forebay.New(To("http://h", forebay.Name("a"), Configure(nil), API("x"))); err == nil || !strings.Contains(err.Error(), "the function is nil") || !strings.Contains(err.Error(), `api is "x"`) {
+	if _, err := forebay.New(To("http://h", forebay.Name("a"), forebay.Configure[Config](nil), API("x"))); err == nil || !strings.Contains(err.Error(), "the function is nil") || !strings.Contains(err.Error(), `api is "x"`) {
 		t.Errorf("To: %v", err)
 	}
 }

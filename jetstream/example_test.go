@@ -108,8 +108,8 @@ func ExampleNew() {
 	// Output: jetstream: Subject: "logs.{app}.>" has '>'; a subject to write to has no spaces and no wildcards
 }
 
-func ExampleConfigure() {
-	output := js.To("nats://localhost:4222", js.Configure(func(c *js.Config) {
+func ExampleTo_configure() {
+	output := js.To("nats://localhost:4222", forebay.Configure(func(c *js.Config) {
 		c.Stream = "LOGS"
 		c.Sole = true
 		c.Credentials = "/etc/shop/logs.creds"

@@ -2,7 +2,6 @@ package jetstream
 
 import (
 	"crypto/tls"
-	"errors"
 
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/deliver"
@@ -13,8 +12,7 @@ import (
 //
 //	log, err := forebay.New(jetstream.To("nats://localhost:4222", jetstream.Subject("logs.{app}")))
 //
-// The options of all outputs are in package forebay; [Subject], [TLS] and [Configure] are specific
-// to this one.
+// The options of all outputs are in package forebay; forebay.Configure sets fields of [Config].
 func To(servers string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("jetstream.To", Config{Servers: servers}, open, opts...)
 }
@@ -47,18 +45,6 @@ func Subject(pattern string) forebay.OutputOption {
 func TLS(conf *tls.Config) forebay.OutputOption {
 	return forebay.DriverOption("jetstream.TLS", func(c *Config) error {
 		c.TLS = conf
-		return nil
-	})
-}
-
-// Configure passes the Config of the output to set. Fields that set does not change have their
-// documented defaults.
-func Configure(set func(*Config)) forebay.OutputOption {
-	return forebay.DriverOption("jetstream.Configure", func(c *Config) error {
-		if set == nil {
-			return errors.New("the function is nil; leave it out")
-		}
-		set(c)
 		return nil
 	})
 }

@@ -58,8 +58,8 @@ func TestURLFaults(t *testing.T) {
 }
 
 func TestConfigureFaults(t *testing.T) {
-	_, err := forebay.New(To("kafka://b/t", Configure(nil)))
-	if err == nil || !strings.Contains(fmt.Sprint(err), "kafka.Configure: the function is nil") {
+	_, err := forebay.New(To("kafka://b/t", forebay.Configure[Config](nil)))
+	if err == nil || !strings.Contains(fmt.Sprint(err), "forebay.Configure: the function is nil") {
 		t.Error(err)
 	}
 	if _, err = forebay.New(To("kafka://b/")); err == nil || !strings.Contains(err.Error(), "the topic is missing") {

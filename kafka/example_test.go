@@ -59,8 +59,8 @@ func ExampleTo() {
 }
 
 // Credentials come from elsewhere, not from the text of the destination.
-func ExampleConfigure() {
-	spec := kafka.To("kafka+tls://b1.example:9093/logs", kafka.Configure(func(c *kafka.Config) {
+func ExampleTo_configure() {
+	spec := kafka.To("kafka+tls://b1.example:9093/logs", forebay.Configure(func(c *kafka.Config) {
 		c.User, c.Password = "shop", "from a secret store" // SCRAM-SHA-512
 	}), forebay.Name("kafka"))
 	log, err := forebay.New(spec)

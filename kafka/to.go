@@ -1,8 +1,6 @@
 package kafka
 
 import (
-	"errors"
-
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/deliver"
 )
@@ -12,27 +10,21 @@ import (
 //
 //	log, err := forebay.New(kafka.To("kafka://b1:9092,b2:9092/logs.{app}?key={user}"))
 //
-// The options of all outputs are in package forebay; [Configure] is specific to this one. The
-// default of forebay.Buffer is 4 MiB.
+// The options of all outputs are in package forebay; forebay.Configure sets credentials, TLS and
+// limits. The default of forebay.Buffer is 4 MiB.
 func To(destination string, opts ...forebay.OutputOption) forebay.OutputSpec {
-	return forebay.Driver("kafka.To", config{destination: destination}, openOutput, opts...)
+	conf, err := ParseURL(destination)
+	open := func(c *Config, s *forebay.Setup) (deliver.Destination, error) {
+		if err != nil {
+			return nil, err
+		}
+		return openOutput(c, s)
+	}
+	return forebay.Driver("kafka.To", conf, open, opts...)
 }
 
-// config configures To.
-type config struct {
-	destination string
-	sets        []func(*Config)
-}
-
-func openOutput(c *config, s *forebay.Setup) (deliver.Destination, error) {
-	conf, err := ParseURL(c.destination)
-	if err != nil {
-		return nil, err
-	}
-	for _, set := range c.sets {
-		set(&conf)
-	}
-	d, err := New(conf)
+func openOutput(c *Config, s *forebay.Setup) (deliver.Destination, error) {
+	d, err := New(*c)
 	if err != nil {
 		return nil, err
 	}
@@ -43,16 +35,4 @@ func openOutput(c *config, s *forebay.Setup) (deliver.Destination, error) {
 		s.BufferBytes, s.Slab.SlabBytes = 4<<20, 256<<10
 	}
 	return d, nil
-}
-
-// Configure passes the Config of the output, as parsed from the destination, to set: credentials,
-// TLS, limits. Fields that set does not change keep their values.
-func Configure(set func(*Config)) forebay.OutputOption {
-	return forebay.DriverOption("kafka.Configure", func(c *config) error {
-		if set == nil {
-			return errors.New("the function is nil; leave it out")
-		}
-		c.sets = append(c.sets, set)
-		return nil
-	})
 }

@@ -30,7 +30,7 @@ func ExampleTo() {
 	defer srv.Close()
 
 	log, err := forebay.New(
-		loki.To(srv.URL, loki.Label("app", "shop"), loki.Configure(func(c *loki.Config) { c.LabelAttrs = []string{"region"} })),
+		loki.To(srv.URL, loki.Label("app", "shop"), forebay.Configure(func(c *loki.Config) { c.LabelAttrs = []string{"region"} })),
 		forebay.Console(os.Stdout, forebay.Level(slog.LevelError), forebay.Encoder(encode.Console(&encode.Options{TimeKey: "-"}))))
 	if err != nil {
 		fmt.Println(err)
@@ -78,7 +78,7 @@ func ExampleConfig_serilog() {
 	}
 	c.Limits.MaxAge, c.DryRun = -1, os.Stdout
 	retry := forebay.Delivery(func(o *deliver.OutputOptions) { o.Deliver.Retry = &deliver.RetryOptions{MaxAge: 10 * time.Minute} })
-	log, err := forebay.New(loki.To(c.URL, loki.Configure(func(to *loki.Config) { *to = c }), retry))
+	log, err := forebay.New(loki.To(c.URL, forebay.Configure(func(to *loki.Config) { *to = c }), retry))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -94,7 +94,7 @@ func ExampleConfig_serilog() {
 
 // A dry run shows what would be sent.
 func ExampleConfig_dryRun() {
-	log, err := forebay.New(loki.To("http://localhost:3100", loki.Label("app", "shop"), loki.Configure(func(c *loki.Config) {
+	log, err := forebay.New(loki.To("http://localhost:3100", loki.Label("app", "shop"), forebay.Configure(func(c *loki.Config) {
 		c.DryRun, c.Limits.MaxAge = os.Stdout, -1
 	})))
 	if err != nil {

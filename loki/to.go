@@ -12,8 +12,9 @@ import (
 //
 //	log, err := forebay.New(loki.To("http://localhost:3100", loki.Label("app", "shop")))
 //
-// Package forebay has the options for all outputs; [Label] and [Configure] set options of
-// this output. forebay.Encoder sets the formatter of the lines ([Line]).
+// Package forebay has the options for all outputs; forebay.Configure sets fields of [Config], such
+// as authentication, TLS, labels from attributes, and limits. forebay.Encoder sets the formatter of
+// the lines ([Line]). With a complete Config, for example from YAML, use [New] and forebay.To.
 func To(url string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("loki.To", Config{URL: url}, openOutput, opts...)
 }
@@ -36,21 +37,6 @@ func Label(name, value string) forebay.OutputOption {
 			labels[k] = v
 		}
 		c.Labels = labels
-		return nil
-	})
-}
-
-// Configure calls set with the Config of the output, for everything without a separate option:
-// authentication, TLS, labels from attributes, limits. With a complete Config, for example from
-// YAML:
-//
-//	loki.To(conf.URL, loki.Configure(func(c *loki.Config) { *c = conf }))
-func Configure(set func(*Config)) forebay.OutputOption {
-	return forebay.DriverOption("loki.Configure", func(c *Config) error {
-		if set == nil {
-			return errors.New("the function is nil; leave it out")
-		}
-		set(c)
 		return nil
 	})
 }

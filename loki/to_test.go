@@ -34,7 +34,7 @@ func TestDriverIsTo(t *testing.T) {
 					return forebay.To(d, test.opts...), err
 				},
 				func(c Config) (forebay.OutputSpec, error) {
-					return To(c.URL, append(test.opts, Configure(func(d *Config) { *d = c }))...), nil
+					return To(c.URL, append(test.opts, forebay.Configure(func(d *Config) { *d = c }))...), nil
 				},
 			} {
 				p := new(peer)

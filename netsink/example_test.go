@@ -33,7 +33,7 @@ func ExampleTo() {
 		}
 	}()
 	log, err := forebay.New(netsink.To("tcp://"+l.Addr().String(),
-		netsink.Configure(func(o *netsink.Config) { o.DialTimeout = time.Second }),
+		forebay.Configure(func(o *netsink.Config) { o.DialTimeout = time.Second }),
 		forebay.Encoder(encode.JSON(&encode.Options{TimeKey: "-"}))))
 	if err != nil {
 		fmt.Println(err)

@@ -1,8 +1,6 @@
 package netsink
 
 import (
-	"errors"
-
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/deliver"
 )
@@ -12,21 +10,10 @@ import (
 //
 //	log, err := forebay.New(netsink.To("syslog+tcp://localhost:514?app=shop"))
 //
-// The options of all outputs are in package forebay; [Configure] is specific to this one.
+// The options of all outputs are in package forebay; forebay.Configure sets TLS, timeouts and the
+// syslog header.
 func To(destination string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("netsink.To", Config{Address: destination}, openOutput, opts...)
 }
 
 func openOutput(c *Config, _ *forebay.Setup) (deliver.Destination, error) { return New(*c) }
-
-// Configure passes the Config of the output to set: TLS, timeouts, the syslog header. Fields that
-// set does not change have their documented defaults.
-func Configure(set func(*Config)) forebay.OutputOption {
-	return forebay.DriverOption("netsink.Configure", func(c *Config) error {
-		if set == nil {
-			return errors.New("the function is nil; leave it out")
-		}
-		set(c)
-		return nil
-	})
-}

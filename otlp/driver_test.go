@@ -299,7 +299,7 @@ func TestConfigErrors(t *testing.T) {
 			t.Errorf("it shows a secret: %s", text)
 		}
 	}
-	if _, err := forebay.New(To("http://h", forebay.Name("a"), Configure(nil), Resource("a", "b"), Resource("a", "c"))); err == nil ||
+	if _, err := forebay.New(To("http://h", forebay.Name("a"), forebay.Configure[Config](nil), Resource("a", "b"), Resource("a", "c"))); err == nil ||
 		!strings.Contains(err.Error(), "the function is nil") || !strings.Contains(err.Error(), "given twice") {
 		t.Errorf("To: %v", err)
 	}

@@ -35,8 +35,8 @@ func Example() {
 	// Output: POST /v1/logs application/x-protobuf
 }
 
-func ExampleConfigure() {
-	log, err := forebay.New(otlp.To("http://localhost:4318", otlp.Configure(func(c *otlp.Config) {
+func ExampleTo_configure() {
+	log, err := forebay.New(otlp.To("http://localhost:4318", forebay.Configure(func(c *otlp.Config) {
 		c.DryRun, c.ScopeName = os.Stdout, "checkout"
 		c.HTTP.Headers = map[string]string{"X-Api-Key": "…"}
 	})))

@@ -169,7 +169,7 @@ func batchOf(t testing.TB, x *Driver, messages ...string) *batch.Batch {
 // loggerFor returns a logger with one output in front of p.
 func loggerFor(t testing.TB, p *peer, opts ...forebay.OutputOption) *forebay.Logger {
 	t.Helper()
-	opts = append([]forebay.OutputOption{Resource("service.name", "x"), Configure(func(c *Config) { c.HTTP.Client = &http.Client{Transport: p} })}, opts...)
+	opts = append([]forebay.OutputOption{Resource("service.name", "x"), forebay.Configure(func(c *Config) { c.HTTP.Client = &http.Client{Transport: p} })}, opts...)
 	log, err := forebay.New(To("http://otel.test:4318", opts...))
 	if err != nil {
 		t.Fatal(err)

@@ -12,8 +12,9 @@ import (
 //
 //	log, err := forebay.New(otlp.To("http://localhost:4318", otlp.Resource("service.name", "shop")))
 //
-// The options of all outputs are in package forebay; [Resource] and [Configure] are specific to
-// this one. The encoder is fixed, so NewRouter returns an error for forebay.Encoder.
+// The options of all outputs are in package forebay; forebay.Configure sets fields of [Config]:
+// authentication, TLS, the scope, limits. The encoder is fixed, so NewRouter returns an error for
+// forebay.Encoder.
 func To(url string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("otlp.To", Config{URL: url}, openOutput, opts...)
 }
@@ -36,19 +37,6 @@ func Resource(name, value string) forebay.OutputOption {
 			all[k] = v
 		}
 		c.Resource = all
-		return nil
-	})
-}
-
-// Configure passes the Config of the output to set. It is for everything without a separate
-// option: authentication, TLS, the scope, limits. Fields that set does not change have
-// their documented defaults.
-func Configure(set func(*Config)) forebay.OutputOption {
-	return forebay.DriverOption("otlp.Configure", func(c *Config) error {
-		if set == nil {
-			return errors.New("the function is nil; leave it out")
-		}
-		set(c)
 		return nil
 	})
 }

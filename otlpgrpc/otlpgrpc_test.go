@@ -118,7 +118,7 @@ func TestRequest(t *testing.T) {
 	for _, compression := range []string{"gzip", "none"} {
 		p := new(peer)
 		startPeer(t, p)
-		log := loggerFor(t, p, otlp.Resource("service.name", "shop"), otlp.Configure(func(c *otlp.Config) {
+		log := loggerFor(t, p, otlp.Resource("service.name", "shop"), forebay.Configure(func(c *otlp.Config) {
 			c.Compression, c.HTTP.BearerToken, c.HTTP.Headers = compression, "t0ken", map[string]string{"X-Key": "yes"}
 		}))
 		log.Info("hello", slog.String("text", strings.Repeat("x", 10_000)))
@@ -366,7 +366,7 @@ func TestOutage(t *testing.T) {
 	}
 	startPeer(t, p)
 	letters := filepath.Join(t.TempDir(), "letters")
-	log := loggerFor(t, p, otlp.Configure(func(c *otlp.Config) { c.BatchRecords = 50 }), forebay.Delivery(quick),
+	log := loggerFor(t, p, forebay.Configure(func(c *otlp.Config) { c.BatchRecords = 50 }), forebay.Delivery(quick),
 		forebay.Delivery(func(o *deliver.OutputOptions) { o.DeadLetterFile = letters }))
 	for i := range 1000 {
 		if i == 600 {
@@ -403,10 +403,10 @@ func TestOutage(t *testing.T) {
 
 func TestConfigErrors(t *testing.T) {
 	for want, opts := range map[string][]forebay.OutputOption{
-		"config: client is for HTTP": {otlp.Configure(func(c *otlp.Config) { c.HTTP.Client = http.DefaultClient })},
-		"gRPC has no path":           {otlp.Configure(func(c *otlp.Config) { c.URL = "http://h:1/v1/logs" })},
-		`its scheme is "grpc"`:       {otlp.Configure(func(c *otlp.Config) { c.URL = "grpc://h:1" })},
-		"cannot read tls.ca_file":    {otlp.Configure(func(c *otlp.Config) { c.URL, c.HTTP.TLS.CAFile = "https://h:1", "none" })},
+		"config: client is for HTTP": {forebay.Configure(func(c *otlp.Config) { c.HTTP.Client = http.DefaultClient })},
+		"gRPC has no path":           {forebay.Configure(func(c *otlp.Config) { c.URL = "http://h:1/v1/logs" })},
+		`its scheme is "grpc"`:       {forebay.Configure(func(c *otlp.Config) { c.URL = "grpc://h:1" })},
+		"cannot read tls.ca_file":    {forebay.Configure(func(c *otlp.Config) { c.URL, c.HTTP.TLS.CAFile = "https://h:1", "none" })},
 	} {
 		if _, err := forebay.New(To("http://h:1", opts...)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, not %s", err, want)
@@ -478,7 +478,7 @@ func TestLongAnswer(t *testing.T) {
 // A dry run shows a call, not a request of HTTP.
 func TestDryRun(t *testing.T) {
 	var out bytes.Buffer
-	log, err := forebay.New(To("http://collector:4317", otlp.Configure(func(c *otlp.Config) { c.DryRun = &out })))
+	log, err := forebay.New(To("http://collector:4317", forebay.Configure(func(c *otlp.Config) { c.DryRun = &out })))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,7 @@
 //
 // A TLS is a field of the Config of a driver:
 //
-//	fluent.To("tls://logs.example.com", "shop", fluent.Configure(func(c *fluent.Config) {
+//	fluent.To("tls://logs.example.com", "shop", forebay.Configure(func(c *fluent.Config) {
 //		c.TLS.CAFile = "/etc/ssl/private-ca.pem"
 //	}))
 package transport

@@ -63,7 +63,7 @@ func toLoki(name string, by way, exception bool) h.Contender {
 // newHandler returns a handler that writes the lines of the source's benchmark: Message as the key of
 // the message, and errors with type, stack and inner error.
 func newHandler(s *sink204) (*forebay.Router, error) {
-	return forebay.NewRouter(loki.To("http://loki.invalid", loki.Configure(func(to *loki.Config) {
+	return forebay.NewRouter(loki.To("http://loki.invalid", forebay.Configure(func(to *loki.Config) {
 		to.Labels, to.Wire, to.Line = map[string]string{"app": label}, "protobuf", loki.Line{MessageKey: "Message", Errors: "object"}
 		to.HTTP.Client = s.client()
 	}), forebay.WhenFull("block")))

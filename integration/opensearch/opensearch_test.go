@@ -71,7 +71,7 @@ func into(t *testing.T, url string) *output {
 		t.Fatal(err)
 	}
 	log, err := forebay.New(httpsink.To(url, httpsink.API("opensearch"),
-		httpsink.Configure(func(c *httpsink.Config) { c.BatchRecords = 100 }),
+		forebay.Configure(func(c *httpsink.Config) { c.BatchRecords = 100 }),
 		forebay.Delivery(func(d *deliver.OutputOptions) {
 			d.OnError = o.add
 			d.Deliver.DeadLetter = letters

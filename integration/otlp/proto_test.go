@@ -24,7 +24,7 @@ func TestProto(t *testing.T) {
 	var got []byte
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { got, _ = io.ReadAll(r.Body) }))
 	defer srv.Close()
-	log, err := forebay.New(otlp.To(srv.URL, otlp.Resource("a\xff", "b\xff"), otlp.Configure(func(c *otlp.Config) { c.Compression = "none" })))
+	log, err := forebay.New(otlp.To(srv.URL, otlp.Resource("a\xff", "b\xff"), forebay.Configure(func(c *otlp.Config) { c.Compression = "none" })))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,7 +64,7 @@ func TestCollector(t *testing.T) {
 			to := map[string]func(string, ...forebay.OutputOption) forebay.OutputSpec{"http": otlp.To, "grpc": otlpgrpc.To}[transport]
 			addr, sink := startReceiver(t, transport == "grpc")
 			log, err := forebay.New(to("http://"+addr, otlp.Resource("service.name", "shop"),
-				otlp.Configure(func(c *otlp.Config) { c.Compression, c.ScopeName = compression, "test" })))
+				forebay.Configure(func(c *otlp.Config) { c.Compression, c.ScopeName = compression, "test" })))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -180,7 +180,7 @@ func TestOwnClient(t *testing.T) {
 					c.HTTP.TLS.CAFile = cert
 				}
 				b.Serve(l)
-				h, err := forebay.NewRouter(loki.To(c.URL, loki.Configure(func(to *loki.Config) { *to = c })))
+				h, err := forebay.NewRouter(loki.To(c.URL, forebay.Configure(func(to *loki.Config) { *to = c })))
 				if err != nil {
 					t.Fatal(err)
 				}
