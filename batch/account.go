@@ -22,11 +22,9 @@ const (
 	Failed                 // the destination ended permanently, or a write by the caller failed: there is no second attempt
 	Sampled                // left out by forebay.Sample
 	Limited                // above a rate limit configured for forebay run
-
-	Reasons = 12 // number of reasons
 )
 
-var reasonNames = [Reasons]string{"full", "oversize", "encode", "poison", "expired", "quota", "busy", "shutdown", "corrupt", "failed", "sampled", "limited"}
+var reasonNames = [...]string{"full", "oversize", "encode", "poison", "expired", "quota", "busy", "shutdown", "corrupt", "failed", "sampled", "limited"}
 
 // String returns the name of the reason in reports, such as "full".
 func (r Reason) String() string {
@@ -37,7 +35,7 @@ func (r Reason) String() string {
 }
 
 // Drops counts dropped records by reason.
-type Drops [Reasons]uint64
+type Drops [Limited + 1]uint64
 
 // Total returns the sum over all reasons.
 func (d Drops) Total() (n uint64) {

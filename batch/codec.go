@@ -5,6 +5,9 @@ import "time"
 // A Codec describes a wire form. The encoder that writes the form provides the Codec, and every
 // batch refers to it, so that a fallback, a dead-letter file or a spool reader can convert records
 // it did not encode. Its methods must be safe for concurrent use.
+//
+// A Codec whose wire form has several versions has the method SchemaVersion() uint32. Stored batches
+// contain the version; without the method it is 0.
 type Codec interface {
 	// ContentType returns the name of the wire form, such as "application/x-ndjson". Codecs
 	// with equal content types can read each other's records. A destination that requires a

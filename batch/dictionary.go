@@ -14,7 +14,3 @@ type Dictionary interface {
 	// number whose records the destination rejects.
 	Stream(def []byte) uint32
 }
-
-// A Versioned is a [Codec] whose wire form has several versions. Stored batches contain the version;
-// for a Codec without the method it is 0.
-type Versioned interface{ SchemaVersion() uint32 }

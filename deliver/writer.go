@@ -20,7 +20,7 @@ import (
 // with [batch.Failed].
 //
 // Each Write passes at most one slab. If other programs write to the same pipe or terminal, their
-// lines and those of w can mix: for standard output and error use file.Stdout and file.Stderr.
+// lines and those of w can mix: for standard output and error use file.NewStdio.
 //
 // If w has a method Writev(bufs [][]byte) (int64, error), like writev(2), it receives several slabs
 // at once when they have queued up; it must not keep bufs. A regular *os.File also gets several

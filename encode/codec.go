@@ -65,7 +65,7 @@ func trimLine(rec []byte) []byte {
 
 // appendMarker appends a record that reports dropped records.
 func appendMarker(s Scope, dst []byte, d batch.Drops, now time.Time) []byte {
-	reasons := make([]slog.Attr, 0, batch.Reasons)
+	reasons := make([]slog.Attr, 0, len(d))
 	for i, n := range d {
 		if n != 0 {
 			reasons = append(reasons, slog.Uint64(batch.Reason(i).String(), n))

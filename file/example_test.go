@@ -1,13 +1,11 @@
 package file_test
 
 import (
-	"context"
 	"fmt"
 	"log"
 	"os"
 	"path/filepath"
 
-	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/file"
 )
@@ -43,22 +41,9 @@ func ExampleOpen() {
 	// Output: ready
 }
 
-// Lines for whoever reads standard output, written so that they do not mix with
-// those of other processes that write there.
-func ExampleStdout() {
-	w, err := deliver.NewOutput(file.Stdout(), nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	w.WriteRecord([]byte("one line\n"), batch.Meta{})
-	w.Shutdown(context.Background())
-	// Output: one line
-}
-
-// A file that was open before the program began, or that others write to as well.
+// Standard output: lines are written so that they do not mix with those of other processes.
 func ExampleNewStdio() {
-	s := file.NewStdio(os.Stdout, "descriptor 1")
+	s := file.NewStdio(os.Stdout, "stdout")
 	if err := s.Check(); err != nil {
 		fmt.Println(err) // closed, or open for reading only
 		return

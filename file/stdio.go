@@ -55,13 +55,7 @@ var ErrGone = errors.New("its reader is gone")
 // program started.
 var errNotOpen = errors.New("it is not open for writing")
 
-// Stdout returns the destination of standard output.
-func Stdout() *Stdio { return NewStdio(os.Stdout, "stdout") }
-
-// Stderr returns the destination of standard error.
-func Stderr() *Stdio { return NewStdio(os.Stderr, "stderr") }
-
-// NewStdio returns the destination of f. name is the name of f in errors. The caller keeps
+// NewStdio returns the destination of f, such as os.Stdout. name is the name of f in errors. The caller keeps
 // ownership of f, which must be open as long as the Stdio is used.
 func NewStdio(f *os.File, name string) *Stdio {
 	s := &Stdio{f: f, name: name, max: pipeBuf, wait: true, done: make(chan struct{})}

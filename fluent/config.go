@@ -14,6 +14,7 @@ import (
 
 	"github.com/forebay-log/forebay/internal/compression"
 	"github.com/forebay-log/forebay/internal/secrets"
+	"github.com/forebay-log/forebay/internal/tlsfiles"
 	"github.com/forebay-log/forebay/transport"
 )
 
@@ -322,7 +323,7 @@ func (c Config) resolve() (*resolved, error) {
 	r.secrets(bad)
 	if usesTLS {
 		var err error
-		if r.tls, err = c.TLS.ClientConfig(); err != nil {
+		if r.tls, err = tlsfiles.ClientConfig(c.TLS); err != nil {
 			bad("%w", err)
 		}
 	} else if c.TLS != (transport.TLS{}) {

@@ -680,7 +680,7 @@ func TestSyncPostIsNeverNilForWhatIsLost(t *testing.T) {
 }
 
 func TestUnacknowledgedSaysWhy(t *testing.T) {
-	for r := range batch.Reason(batch.Reasons) {
+	for r := range batch.Reason(len(batch.Drops{})) {
 		var after batch.Account
 		after.Dropped[r] = 1
 		if err := unacknowledged(batch.Account{}, after); !errors.Is(err, ErrDropped) || !strings.Contains(err.Error(), r.String()) {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/forebay-log/forebay/internal/tlsfiles"
 	"github.com/forebay-log/forebay/transport"
 )
 
@@ -76,7 +77,7 @@ func (r Config) resolve() (Config, error) {
 		r.KeepAlive = defaultKeepAlive
 	}
 	var err error
-	if r.tls, err = r.TLS.ClientConfig(); err != nil {
+	if r.tls, err = tlsfiles.ClientConfig(r.TLS); err != nil {
 		return r, fmt.Errorf("netsink: %w", err)
 	}
 	if err := r.resolveSyslog(); err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/tlsfiles"
 	"github.com/forebay-log/forebay/otlp"
 )
 
@@ -106,7 +107,7 @@ func dial(c *otlp.Config, zip bool) (*grpc.ClientConn, error) {
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 	}
 	if u.Scheme == "https" {
-		made, err := c.HTTP.TLS.ClientConfig()
+		made, err := tlsfiles.ClientConfig(c.HTTP.TLS)
 		if err != nil {
 			return nil, fmt.Errorf("otlpgrpc: %w", err)
 		}

@@ -13,7 +13,7 @@ import (
 // droppedError wraps ErrDropped with the reason, without allocating.
 type droppedError batch.Reason
 
-var dropErrors = func() (e [batch.Reasons]error) {
+var dropErrors = func() (e [len(batch.Drops{})]error) {
 	for i := range e {
 		e[i] = droppedError(i)
 	}

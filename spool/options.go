@@ -49,7 +49,7 @@ type Options struct {
 	// are stored and returned unchanged.
 	Streams batch.Dictionary
 	// Codec returns the codec of stored batches by content type and schema version
-	// ([batch.Versioned]). If Codec is nil (the default), or returns nil, a batch gets a
+	// (see [batch.Codec]). If Codec is nil (the default), or returns nil, a batch gets a
 	// codec that has its content type and renders every record as {"raw":"…"}. The
 	// content type tells a destination that it cannot read the form.
 	Codec func(contentType string, schema uint32) batch.Codec

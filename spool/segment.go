@@ -48,7 +48,7 @@ func formOf(c batch.Codec) (f form) {
 	if c == nil {
 		return f
 	}
-	if v, ok := c.(batch.Versioned); ok {
+	if v, ok := c.(interface{ SchemaVersion() uint32 }); ok {
 		f.schema = v.SchemaVersion()
 	}
 	f.contentType = c.ContentType()

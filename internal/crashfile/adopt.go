@@ -26,7 +26,7 @@ func FormOf(c batch.Codec) (f Form, err error) {
 	}
 	err = contain.Call(func() {
 		f.ContentType = c.ContentType()
-		if v, ok := c.(batch.Versioned); ok {
+		if v, ok := c.(interface{ SchemaVersion() uint32 }); ok {
 			f.Schema = v.SchemaVersion()
 		}
 	})

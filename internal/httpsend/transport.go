@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/httpclient"
+	"github.com/forebay-log/forebay/internal/tlsfiles"
 	"github.com/forebay-log/forebay/transport"
 )
 
@@ -45,7 +46,7 @@ func Client(who string, o *httpclient.Options, conns int) (*http.Client, error) 
 		}
 	}
 	if o.TLS != (transport.TLS{}) {
-		conf, err := o.TLS.ClientConfig()
+		conf, err := tlsfiles.ClientConfig(o.TLS)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", who, err)
 		}
