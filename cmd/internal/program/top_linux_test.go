@@ -4,12 +4,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forebay-log/forebay/cmd/internal/control"
 )
 
 // watched is forebay top on a terminal.
@@ -144,6 +148,46 @@ func TestTop(t *testing.T) {
 	w.await("\x1b[?1049l")
 	w.await("forebay: shop (pid " + strconv.Itoa(pipe.cmd.Process.Pid) + ") has ended; this is its last state")
 	w.ended()
+	pipe.wait()
+}
+
+// On 60 columns and with a pipe that reads as fast as it can, each screen is complete and fits.
+func TestTopUnderLoad(t *testing.T) {
+	dir := t.TempDir()
+	pipe, socket, look := controlled(t, "pipe", "--name", "shop", "--when-full", "drop-newest", "--drain-timeout", "10ms",
+		"--to", "file:"+filepath.Join(dir, "a path that is much longer than the screen is wide", "out")+"?mkdirs&rotate-size=1MiB&keep=1", "--to", "file:"+full(t, dir))
+	load := make(chan error)
+	go func() {
+		lines := strings.Repeat("a line of load\n", 1000)
+		for {
+			if _, err := pipe.in.WriteString(lines); err != nil {
+				load <- err
+				return
+			}
+		}
+	}()
+	look(func(s *control.State) bool { return s.Input.Records > 100_000 })
+	w := onTerminal(t, 20, 60, nil, socket, "--every", "20ms")
+	w.await("\x1b[?25l")
+	w.await(" full\x1b[0m") // the second output drops lines
+	w.await("\x1b[H")
+	sequences := regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]")
+	for range 3 {
+		screen := strings.Split(sequences.ReplaceAllString(w.await("\x1b[H"), ""), "\r\n")
+		if len(screen) != 20 || !strings.HasPrefix(screen[0], "shop  pid ") || !strings.Contains(screen[19], "q quit") {
+			t.Errorf("%d lines: %q", len(screen), screen)
+		}
+		for _, line := range screen {
+			if n := utf8.RuneCountInString(line); n > 60 {
+				t.Errorf("%d columns: %q", n, line)
+			}
+		}
+	}
+	w.press("q")
+	w.await("\x1b[?1049l")
+	w.ended()
+	pipe.in.Close()
+	<-load
 	pipe.wait()
 }
 

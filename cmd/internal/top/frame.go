@@ -161,7 +161,7 @@ func (s Style) slabs(m *control.Slabs) word {
 		full, empty = "#", "."
 	}
 	width := 16
-	if s.Width < 60 {
+	if s.Width < 80 {
 		width = 8
 	}
 	used := 0.0

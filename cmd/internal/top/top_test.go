@@ -69,7 +69,7 @@ func TestLines(t *testing.T) {
 	for _, c := range []struct {
 		h *History
 		s Style
-	}{{&h, Style{Width: 80}}, {&h, Style{Width: 40, ASCII: true}}, {&h, Style{Width: 120, Color: true}}, {once, Style{Width: 80}}} {
+	}{{&h, Style{Width: 80}}, {&h, Style{Width: 60}}, {&h, Style{Width: 40, ASCII: true}}, {&h, Style{Width: 120, Color: true}}, {once, Style{Width: 80}}} {
 		fmt.Fprintf(&sb, "---- %+v\n%s\n", c.s, strings.Join(c.h.Lines(c.s), "\n"))
 	}
 	path := filepath.Join("testdata", "lines.golden")
