@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -208,6 +209,7 @@ func (x *index) seriesOf(path string) *series {
 
 // resume continues with the generations of the earlier run. The caller holds mu.
 func (x *index) resume(now time.Time) {
+	latest := map[string]resumed{}
 	for _, e := range x.saved {
 		st, err := os.Stat(e.path)
 		here := err == nil && st.Mode().IsRegular() && idOf(e.path, st) == e.id
@@ -240,6 +242,7 @@ func (x *index) resume(now time.Time) {
 			}
 		}
 		s := x.seriesOf(e.path)
+		latest[e.path] = resumed{e.real, time.Unix(0, e.mtime), g.state == current || e.mtime == 0}
 		if g.state != current {
 			if g.f, err = os.Open(path); err == nil {
 				st, err = g.f.Stat()
@@ -248,6 +251,7 @@ func (x *index) resume(now time.Time) {
 				x.o.lose(s, e.seen-e.at.off)
 				continue
 			}
+			latest[e.path] = resumed{real: e.real, mtime: st.ModTime()}
 			g.id, g.real = idOf(path, st), path
 			if g.size, g.mtime = st.Size(), st.ModTime(); g.state == copied {
 				x.o.report("%s: reading the rest of its copy %s, then the file from its start", e.path, path)
@@ -265,6 +269,12 @@ func (x *index) resume(now time.Time) {
 		x.queue.wake(s)
 	}
 	x.saved = nil
+	for path, g := range latest {
+		if unread := x.rotatedAfter(g); len(unread) > 0 {
+			x.missed++
+			x.o.report("%s: rotated more than once since the earlier run; not read: %s", path, strings.Join(unread, ", "))
+		}
+	}
 }
 
 // add makes g the newest generation of s. The caller holds mu.

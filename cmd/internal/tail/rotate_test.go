@@ -77,6 +77,64 @@ func TestRotatedWhileBlocked(t *testing.T) {
 	}
 }
 
+// While no process runs, a file is rotated several times. The generations after the stored one are
+// reported, except if a pattern matches them.
+func TestRotatedBetweenProcesses(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		copied  bool
+		removed string // the stored generation
+		pattern string
+		want    string
+	}{
+		{name: "renamed", want: "not read: x.log.1, x.log.2"},
+		{name: "copied", copied: true, want: "not read: x.log.1, x.log.2"},
+		{name: "removed", removed: "x.log.3", want: "not read: x.log.1, x.log.2"},
+		{name: "matched", pattern: "x.log*"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "x.log")
+			o := Options{Patterns: []string{path}, Dir: filepath.Join(dir, "state")}
+			if c.pattern != "" {
+				o.Patterns = append(o.Patterns, filepath.Join(dir, c.pattern))
+			}
+			write(t, path, "0\n")
+			write(t, filepath.Join(dir, "x-other.log"), "no generation of it\n")
+			h := newHand(t, o)
+			h.pass(0)
+			h.want("0\n")
+			h.must(h.Finish(true))
+			for i := range 3 {
+				rotate(t, path, c.copied)
+				write(t, path, fmt.Sprintf("%d\n", i+1))
+				at := time.Now().Add(time.Duration(i+1) * time.Minute)
+				h.must(os.Chtimes(path, at, at))
+				if c.copied {
+					h.must(os.Chtimes(path+".1", at, at))
+				}
+			}
+			if c.removed != "" {
+				h.must(os.Remove(filepath.Join(dir, c.removed)))
+			}
+			h = newHand(t, o)
+			h.pass(0)
+			if c.want != "" {
+				h.want("3\n")
+				h.wantSaid(c.want)
+			} else if len(h.s.lines) != 3 || strings.Contains(strings.Join(h.said, "\n"), "not read") {
+				t.Errorf("%q, %q", h.s.lines, h.said)
+			}
+			h.must(h.Finish(true))
+			h = newHand(t, o)
+			h.pass(0)
+			if said := strings.Join(h.said, "\n"); strings.Contains(said, "x.log.1") {
+				t.Errorf("reported again: %s", said)
+			}
+		})
+	}
+}
+
 func (h *hand) must(err error) {
 	h.t.Helper()
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -51,4 +52,43 @@ func (e search) siblings(ok func(path string, st fs.FileInfo) bool) (best string
 		best, oldest = path, st.ModTime()
 	}
 	return best
+}
+
+// resumed is the latest generation of a path that an earlier run has stored.
+type resumed struct {
+	real    string    // where it was
+	mtime   time.Time // of the file that has its content now or, if there is none, when it was last examined
+	current bool      // it is still at its path, or its time is unknown
+}
+
+// rotatedAfter returns the names of rotated files that are newer than g and that nothing reads: the
+// generations between g and the file at the path now. The caller holds mu.
+func (x *index) rotatedAfter(g resumed) (names []string) {
+	dir, base := filepath.Split(g.real)
+	entries, err := os.ReadDir(dir)
+	if g.current || err != nil {
+		return nil
+	}
+	for _, de := range entries {
+		path := filepath.Join(dir, de.Name())
+		if !de.Type().IsRegular() || !isRotated(base, de.Name()) || x.o.matches(path) {
+			continue
+		}
+		st, err := de.Info()
+		if err == nil && st.ModTime().After(g.mtime) && x.ids[idOf(path, st)] == nil {
+			names = append(names, de.Name())
+		}
+	}
+	return names
+}
+
+// isRotated reports whether a file of this name can be a generation of base: app.log.1 and
+// app-20261120.log are names for app.log.
+func isRotated(base, name string) bool {
+	const separators = ".-_"
+	if rest, ok := strings.CutPrefix(name, base); ok {
+		return rest != "" && strings.Contains(separators, rest[:1])
+	}
+	rest, ok := strings.CutPrefix(name, strings.TrimSuffix(base, filepath.Ext(base)))
+	return ok && len(rest) > 1 && strings.Contains(separators, rest[:1]) && rest[1] >= '0' && rest[1] <= '9'
 }
