@@ -1,6 +1,6 @@
-// Command fleet plans for many hosts that send to one engine, such as Kafka: the number of
+// Command fleet plans for many hosts that send to one backend, such as Kafka: the number of
 // partitions, the bytes per second, the spool on each host, and the time until all hosts have
-// caught up after an outage of the engine. It simulates the hosts twice, with the delays of
+// caught up after an outage of the backend. It simulates the hosts twice, with the delays of
 // forebay's circuit breaker and with the same delays without jitter. docs/FLEET.md describes it.
 //
 //	GOWORK=off go -C bench run ./fleet -hosts 10000 -rate 100 -msg-size 256 -outage 10m
@@ -65,7 +65,7 @@ func parse(args []string, stderr io.Writer) (*job, error) {
 	fs.Float64Var(&j.Rate, "rate", 100, "`records` per second of one host")
 	fs.Float64Var(&j.RecordBytes, "msg-size", 256, "mean length of a record in `bytes`")
 	fs.DurationVar(&j.Latency, "latency", 10*time.Millisecond, "duration of one request")
-	fs.DurationVar(&j.workload.Spike, "spike", 200*time.Millisecond, "longest stall of the engine that the slabs of a host absorb")
+	fs.DurationVar(&j.workload.Spike, "spike", 200*time.Millisecond, "longest stall of the backend that the slabs of a host absorb")
 	fs.IntVar(&j.Window, "window", 3, "number of unanswered requests in addition to the one in flight")
 	fs.DurationVar(&j.Outage, "outage", 10*time.Minute, "duration of the outage")
 	fs.DurationVar(&j.Fail, "fail-after", 0, "time until an attempt fails during the outage (default 0: connections are refused)")
@@ -77,7 +77,7 @@ func parse(args []string, stderr io.Writer) (*job, error) {
 	fs.DurationVar(&j.catchUp, "catch-up", 0, "time to deliver the backlog after the outage (default 0: the duration of the outage, at least 5m)")
 	fs.Float64Var(&j.Ratio, "compression", 4, "`ratio` of uncompressed to compressed bytes")
 	fs.BoolVar(&j.Keyed, "keyed", false, "send the records of each host to all partitions")
-	fs.Float64Var(&j.Accept, "accept-rate", 200, "new sessions per second that the engine accepts; 0: no limit")
+	fs.Float64Var(&j.Accept, "accept-rate", 200, "new sessions per second that the backend accepts; 0: no limit")
 	fs.Float64Var(&j.cost, "cost", 0, "`price` of one compressed GB, 10^9 bytes")
 	fs.Uint64Var(&j.Seed, "seed", 1, "seed of the random partitions and delays")
 	fs.StringVar(&j.plot, "plot", "", "write an SVG chart of the attempts per second to `FILE` (default: none)")
@@ -205,7 +205,7 @@ func (f *forecast) print(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { fmt.Fprintf(t, name+"\t"+format+"\n", args...) }
 	row("hosts", "%s, each with %s records/s of %s", units.Count(uint64(f.Hosts)), units.Rate(f.Rate), units.Size(f.RecordBytes))
-	row("engine", "%s records/s, %s/s as sent, %s a day", units.Rate(f.records()), units.Size(f.wire()), units.Size(f.wire()*86400))
+	row("backend", "%s records/s, %s/s of compressed traffic, %s a day", units.Rate(f.records()), units.Size(f.wire()), units.Size(f.wire()*86400))
 	row("", "%s requests/s in normal operation", units.Rate(f.Requests()))
 	if f.cost > 0 {
 		row("", "%s a day, %s in 30 days, at %v per GB", money(f.paid()), money(f.paid()*30), f.cost)

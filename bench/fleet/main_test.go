@@ -17,7 +17,7 @@ func output(t *testing.T, args string) (string, int) {
 }
 
 const small = `hosts       100, each with 100 records/s of 256 B
-engine      10 000 records/s, 625 KiB/s as sent, 51.5 GiB a day
+backend     10 000 records/s, 625 KiB/s of compressed traffic, 51.5 GiB a day
             1000 requests/s in normal operation
             2.76 a day, 82.94 in 30 days, at 0.05 per GB
 partitions  1, 10 MiB/s each; the busiest has 100 hosts, the mean is 100
@@ -82,7 +82,7 @@ func TestFaults(t *testing.T) {
 		"-partition-rate 0":            "-partition-rate: use more than 0\n",
 		"extra":                        "extra",
 		"-catch-up 1m":                 "cannot plan: hosts take up to 1m0s to come back: 1m0s to catch up is too little\n",
-		"-partitions 3":                "cannot simulate: the engine is too slow: 3371 of 10000 hosts write to the busiest of 3 partitions",
+		"-partitions 3":                "cannot simulate: the backend is too slow: 3371 of 10000 hosts write to the busiest of 3 partitions",
 		"-latency 16s":                 "a host sends 64 records/s at most, in batches of 1024, and 100 arrive",
 		"-plot no/such/dir -hosts 10":  "no such file or directory\n",
 		"-outage 10s -hosts 10 -rates": "-rates",

@@ -16,7 +16,7 @@ const (
 	panelH, titleH         = 170, 28 // of each panel, and of the name above it
 )
 
-// writeSVG draws the attempts per second to reach the engine, with the jitter that hosts have and
+// writeSVG draws the attempts per second to reach the backend, with the jitter that hosts have and
 // without, on the same scales. The outage is shaded.
 func writeSVG(w io.Writer, c *fleet.Config, apart, together *fleet.Result) error {
 	var b strings.Builder
@@ -42,7 +42,7 @@ func writeSVG(w io.Writer, c *fleet.Config, apart, together *fleet.Result) error
 	for at := time.Duration(0); at <= shown; at += step {
 		p(`<text class="ink" x="%.1f" y="%d" text-anchor="middle">%s</text>`, left+at.Seconds()*d.perSecond, bottom+18, short(at))
 	}
-	p(`<text class="note" x="%d" y="%d">attempts to reach the engine per second, log scale; shaded: the outage</text>`, left, height-14)
+	p(`<text class="note" x="%d" y="%d">attempts to reach the backend per second, log scale; shaded: the outage</text>`, left, height-14)
 	b.WriteString(picture.Close)
 	_, err := io.WriteString(w, b.String())
 	return err

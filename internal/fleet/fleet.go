@@ -1,5 +1,5 @@
-// Package fleet simulates many hosts that send to one engine, such as Kafka, during and after
-// an outage of the engine: the backlog of each host, the reconnects, and the time until all
+// Package fleet simulates many hosts that send to one backend, such as Kafka, during and after
+// an outage of the backend: the backlog of each host, the reconnects, and the time until all
 // backlogs are delivered. Time is simulated, and equal [Config] values give equal [Result] values.
 //
 // The simulation has two parts. Reconnects are discrete events: the circuit breaker and the
@@ -26,7 +26,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A Config describes the hosts, the engine and the outage. Fields without a default are required.
+// A Config describes the hosts, the backend and the outage. Fields without a default are required.
 type Config struct {
 	Hosts       int         // 1 to MaxHosts
 	Rate        float64     // of each host, in records per second
@@ -34,7 +34,7 @@ type Config struct {
 	Slabs       slab.Sizing // memory of each host; DrainRate is its maximal sending rate
 	SpoolBytes  int64       // of each host; 0 means no spool
 
-	Outage time.Duration // how long the engine is unreachable
+	Outage time.Duration // how long the backend is unreachable
 	// Fail is how long an attempt takes to fail during the outage. Default 0: connections are refused.
 	Fail time.Duration
 	// Within is how long a session retries after its first failure, up to once a second, before
@@ -58,7 +58,7 @@ type Config struct {
 	// RequestBytes limits the record bytes in one request while a host reads its spool. Each
 	// host has one request at a time. Default 256 KiB, the batch size of package deliver.
 	RequestBytes float64
-	// Accept is the number of new sessions that the engine accepts per second. Further hosts
+	// Accept is the number of new sessions that the backend accepts per second. Further hosts
 	// wait in a queue; after DialTimeout their attempt fails. Default 0: no limit.
 	Accept      float64
 	DialTimeout time.Duration // default 10 s
@@ -86,8 +86,8 @@ const (
 	tryMax = time.Second
 )
 
-// ErrTooSlow is wrapped by the error of [Config.Run] if the engine cannot catch up.
-var ErrTooSlow = errors.New("the engine is too slow")
+// ErrTooSlow is wrapped by the error of [Config.Run] if the backend cannot catch up.
+var ErrTooSlow = errors.New("the backend is too slow")
 
 // A Spread holds percentiles over all hosts, as times after the end of the outage.
 type Spread struct{ P50, P99, Max time.Duration }

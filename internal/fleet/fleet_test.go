@@ -154,7 +154,7 @@ func TestMonotony(t *testing.T) {
 			c.Keyed, c.Accept = true, 0 // hosts do not change their partition, and do not wait in line
 		})
 		a := run(t, c)
-		// What a step leaves unused is made up for by what the engine has to spare.
+		// What a step leaves unused is made up for by what the backend has to spare.
 		load := float64(c.Hosts) * c.Rate / float64(c.Partitions) / c.takes()
 		slack := func(b *Result) time.Duration {
 			return 50*time.Millisecond + time.Duration((4+1/(1-load))*float64(a.Ended+b.Ended)/steps)
@@ -179,7 +179,7 @@ func TestMonotony(t *testing.T) {
 }
 
 // A partition takes nothing before hosts send it something, however coarse the steps are: here
-// all come back 0.9 s after the outage, with full memory, to an engine with little to spare.
+// all come back 0.9 s after the outage, with full memory, to a backend with little to spare.
 func TestNothingFlowsBefore(t *testing.T) {
 	c := Config{
 		Hosts: 251, Rate: 2084, RecordBytes: 108, Slabs: slabs(t, 2084, 108, 215*time.Microsecond), Outage: 27675 * time.Millisecond,
@@ -234,7 +234,7 @@ func TestHerd(t *testing.T) {
 	if apart.Connected.Max > time.Minute || apart.Tripped != c.Hosts || together.Tripped != c.Hosts {
 		t.Errorf("with jitter %+v, without %+v", apart.Connected, together.Connected)
 	}
-	// Where the engine takes 200 a second, those who come at once wait in line, and fail again.
+	// Where the backend takes 200 a second, those who come at once wait in line, and fail again.
 	c.Accept = 200
 	together, c.Together = run(t, c), false
 	apart = run(t, c)

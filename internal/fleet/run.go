@@ -37,7 +37,7 @@ type fleet struct {
 	hosts      []host
 	rng        *rand.Rand
 	due        attempts
-	queueEnd   time.Duration // when the engine has accepted all queued hosts
+	queueEnd   time.Duration // when the backend has accepted all queued hosts
 	bins       []int
 	outageBins int // number of bins before the end of the outage
 	timedOut   int
@@ -88,7 +88,7 @@ const (
 )
 
 // step returns the duration of a step and the number of hosts of the busiest partition. It
-// returns an error if the engine never catches up, or only after more than Longest.
+// returns an error if the backend never catches up, or only after more than Longest.
 func (f *fleet) step() (time.Duration, int, error) {
 	busiest := f.busiest(f.Partitions)
 	left := f.takes() - float64(busiest)*f.Rate

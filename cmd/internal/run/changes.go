@@ -254,72 +254,77 @@ func (p *Pipeline) await(missing bool) {
 	}
 }
 
-func inputNamed(c *config.Pipeline, name string) *input.Config {
-	for _, in := range c.Inputs {
-		if in.Name == name {
-			return in
+// named returns the part with a name, or nil.
+func named[T any](parts []*T, name string, nameOf func(*T) string) *T {
+	for _, p := range parts {
+		if nameOf(p) == name {
+			return p
 		}
 	}
 	return nil
 }
 
-func outputNamed(c *config.Pipeline, name string) *dest.Spec {
-	for _, out := range c.Outs {
-		if out.Name == name {
-			return out
-		}
-	}
-	return nil
-}
+func inputName(c *input.Config) string { return c.Name }
+
+func outputName(c *dest.Spec) string { return c.Name }
 
 // compare finds the differences.
 func (ch *change) compare() {
 	say := func(format string, args ...any) { ch.said = append(ch.said, fmt.Sprintf(format, args...)) }
-	for _, in := range ch.p.Inlets {
-		switch c := inputNamed(ch.next, in.Name); {
-		case c == nil:
-			ch.stopped = append(ch.stopped, in)
-			say("input %s was removed", in.Name)
-		case !config.SameInput(in.c, c):
-			ch.stopped = append(ch.stopped, in)
-			say("input %s has changed", c.Name)
-		default:
-			ch.kept = append(ch.kept, in)
-			if !config.SameReading(in.c, c) {
-				say("input %s has a new format, time or zone", c.Name)
+	match(ch.p.Inlets, ch.next.Inputs, func(in *LiveInput) string { return in.Name }, inputName,
+		func(in *LiveInput, c *input.Config) {
+			switch {
+			case in == nil:
+				say("input %s was added", c.Name)
+			case c == nil:
+				ch.stopped = append(ch.stopped, in)
+				say("input %s was removed", in.Name)
+			case !config.SameInput(in.c, c):
+				ch.stopped = append(ch.stopped, in)
+				say("input %s has changed", c.Name)
+			default:
+				ch.kept = append(ch.kept, in)
+				if !config.SameReading(in.c, c) {
+					say("input %s has a new format, time or zone", c.Name)
+				}
 			}
-		}
-	}
-	for _, c := range ch.next.Inputs {
-		if !slices.ContainsFunc(ch.p.Inlets, func(in *LiveInput) bool { return in.Name == c.Name }) {
-			say("input %s was added", c.Name)
-		}
-	}
-	for _, out := range ch.p.Outs {
-		switch c := outputNamed(ch.next, out.Spec.Name); {
-		case c == nil:
-			ch.ending = append(ch.ending, out)
-			say("output %s was removed", out.To)
-		case !config.SameOutput(out.Spec, c):
-			ch.ending = append(ch.ending, out)
-			say("output %s has changed", out.To)
-		default:
-			ch.outs[c.Name] = out
-			if *out.Spec.Level() != *c.Level() {
-				say("output %s: level %s, not %s", out.To, c.Level().Words(), out.Spec.Level().Words())
+		})
+	match(ch.p.Outs, ch.next.Outs, func(out *output.Output) string { return out.Spec.Name }, outputName,
+		func(out *output.Output, c *dest.Spec) {
+			switch {
+			case out == nil:
+				say("output %s was added", c.Name)
+			case c == nil:
+				ch.ending = append(ch.ending, out)
+				say("output %s was removed", out.To)
+			case !config.SameOutput(out.Spec, c):
+				ch.ending = append(ch.ending, out)
+				say("output %s has changed", out.To)
+			default:
+				ch.outs[c.Name] = out
+				if *out.Spec.Level() != *c.Level() {
+					say("output %s: level %s, not %s", out.To, c.Level().Words(), out.Spec.Level().Words())
+				}
+				if !config.SameRoute(out.Spec, c) {
+					say("output %s has a new from, where or level", out.To)
+				}
 			}
-			if !config.SameRoute(out.Spec, c) {
-				say("output %s has a new from, where or level", out.To)
-			}
-		}
-	}
-	for _, c := range ch.next.Outs {
-		if !slices.ContainsFunc(ch.p.Outs, func(out *output.Output) bool { return out.Spec.Name == c.Name }) {
-			say("output %s was added", c.Name)
-		}
-	}
+		})
 	if !config.SameRules(ch.p.C, ch.next) {
 		say("transforms have changed")
+	}
+}
+
+// match calls pair for each part of olds with the part of next that has its name, or nil, and then for each
+// other part of next with nil.
+func match[A, B any](olds []*A, next []*B, oldName func(*A) string, nextName func(*B) string, pair func(*A, *B)) {
+	for _, a := range olds {
+		pair(a, named(next, oldName(a), nextName))
+	}
+	for _, b := range next {
+		if named(olds, nextName(b), oldName) == nil {
+			pair(nil, b)
+		}
 	}
 }
 
@@ -496,13 +501,13 @@ func (ch *change) swap(ctx context.Context, stdin *os.File) error {
 	p.Mu.Lock()
 	p.Outs = outs
 	for _, out := range outs {
-		if c := outputNamed(p.C, out.Spec.Name); c != nil {
+		if c := named(p.C.Outs, out.Spec.Name, outputName); c != nil {
 			out.Spec.Route, *out.Spec.Level() = c.Route, *c.Level()
 		}
 	}
 	p.Mu.Unlock()
 	for _, in := range ch.kept {
-		if c := inputNamed(p.C, in.Name); c != nil {
+		if c := named(p.C.Inputs, in.Name, inputName); c != nil {
 			in.c, in.Reading = c, c.Reading
 		}
 		in.Rule()
@@ -574,7 +579,7 @@ func (ch *change) retire(outs []*output.Output) {
 			p.Console.Say("output %s: %s lost while it was closed", out.To, plural.Records(n))
 		}
 		kept := out.Report.Kept()
-		if heir := outputNamed(ch.next, out.Spec.Name); heir != nil && heir.Text("spool") == out.Spec.Text("spool") && heir.Text("crash-safe") == out.Spec.Text("crash-safe") {
+		if heir := named(ch.next.Outs, out.Spec.Name, outputName); heir != nil && heir.Text("spool") == out.Spec.Text("spool") && heir.Text("crash-safe") == out.Spec.Text("crash-safe") {
 			kept = 0 // its heir has them
 		} else if kept > 0 {
 			p.Console.Say("output %s: %s remain in %s; deliver them with forebay spool replay", out.To, plural.Records(kept), out.Spec.KeptIn(out.Report.Pending))

@@ -82,7 +82,7 @@ var Options = []*Option{
 		Usage:   "time to retry a failed line; 0: forever",
 		Initial: func() Value { return newDuration(24 * time.Hour) }},
 	{Name: "crash-safe", Go: "forebay.CrashSafe", General: true, Undelivered: true,
-		Usage:   "keep the slabs and the input read ahead in `DIR`, where they survive the death of the program (default: none)",
+		Usage:   "keep the slabs and the input that is not delivered yet in `DIR`, so that they survive a crash of the program (default: none)",
 		Initial: func() Value { return new(Path) }},
 	{Name: "crash-safe-required", Go: "slab.Crash.Required", General: true, Undelivered: true, Needs: []string{"crash-safe"},
 		Usage:   "do not start if --crash-safe is unavailable (default: report it and use memory)",
