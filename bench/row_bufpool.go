@@ -1,7 +1,6 @@
 package main
 
 import (
-	"slices"
 	"sync"
 
 	h "github.com/forebay-log/forebay/bench/harness"
@@ -83,36 +82,21 @@ func makeOnly(p sizePattern) rivals.Run {
 	}
 }
 
-// barePool is the lower bound for a pool of buffers over sync.Pool: Get and Put of a pointer. With
-// clears it also clears as many bytes as the class has.
-func barePool(clears bool) func(sizePattern) rivals.Run {
-	return func(p sizePattern) rivals.Run {
-		var bufs [][]byte
-		for _, size := range p.sizes {
-			if !clears {
-				size = 0
-			} else {
-				size = newPool(p, false).Class(size)
-			}
-			bufs = append(bufs, make([]byte, size))
-		}
-		mask := len(bufs) - 1
-		pointers := sync.Pool{New: func() any { return new([64]byte) }}
-		return func(_, n int) {
-			for i := range n {
-				t := pointers.Get().(*[64]byte)
-				clear(bufs[i&mask])
-				pointers.Put(t)
-			}
+// barePool is the lower bound for a pool of buffers over sync.Pool: Get and Put of a pointer.
+func barePool(sizePattern) rivals.Run {
+	pool := sync.Pool{New: func() any { return new([64]byte) }}
+	return func(_, n int) {
+		for range n {
+			pool.Put(pool.Get().(*[64]byte))
 		}
 	}
 }
 
 func init() {
 	const (
-		zeroing, noZero     = "bufpool", "bufpool NoZero"
-		barePair, bareClear = "bare sync.Pool", "bare sync.Pool + clear"
-		perBare             = 2.2
+		zeroing, noZero = "bufpool", "bufpool NoZero"
+		barePair        = "bare sync.Pool"
+		perBare         = 2.2
 	)
 	contender := func(name string, kind h.Kind, note string, p sizePattern, mk func(sizePattern) rivals.Run) h.Contender {
 		return h.Contender{Name: name, Kind: kind, Note: note, New: func(*h.Env) (*h.Subject, error) { return &h.Subject{Run: mk(p)}, nil }}
@@ -135,19 +119,15 @@ func init() {
 		{sizePattern{"basic", "1, 4, 16 and 64 KiB in turn, each a class", medium, medium},
 			"0 allocations, ≥ 8 × faster than make, NoZero ≥ 50 ×", h.All(noAllocs, h.Versus(zeroing, "make", 1./8), h.Versus(noZero, "make", 1./50))},
 		{smalls, "0 allocations, ≤ 2.2 × a bare sync.Pool pair", h.All(noAllocs, h.Versus(noZero, barePair, perBare), h.Versus(zeroing, barePair, perBare))},
-		{sizePattern{"inexact", "512 B, 2, 8 and 32 KiB from classes of 1, 4, 16 and 64 KiB, which are 21,760 B on average", medium, []int{512, 2 * kib, 8 * kib, 32 * kib}},
-			"0 allocations, NoZero ≤ 2.2 × a bare sync.Pool pair, clearing ≤ 2.2 × that pair and a clear of the class", h.All(noAllocs, h.Versus(noZero, barePair, perBare), h.Versus(zeroing, bareClear, perBare))},
 		{sizePattern{"oversize", "128, 256, 512 KiB and 1 MiB, classes up to 64 KiB", medium, []int{128 * kib, 256 * kib, 512 * kib, 1024 * kib}},
 			"≤ 1.1 × make", h.All(h.Versus(zeroing, "make", 1.1), h.Versus(noZero, "make", 1.1))},
 		{sizePattern{"frequent", "1 KiB repeatedly", medium, []int{kib}},
 			"0 allocations, ≤ 2.2 × a bare sync.Pool pair", h.All(noAllocs, h.Versus(noZero, barePair, perBare), h.Versus(zeroing, barePair, perBare))},
-		{sizePattern{"mixed", "of 32 sizes 16 of 64 to 256 B, 10 of 1 to 4 KiB, 6 of 16 to 64 KiB, shuffled; 11 classes", powers(64, 64*kib), mixedSizes()},
-			"0 allocations", noAllocs},
 	} {
 		p := r.sizePattern
 		row := h.Row{Name: "bufpool/" + p.name, What: p.what, Target: r.target, Reference: barePair, Warm: 1000, Verdict: r.verdict,
 			Contenders: append(pools(p), contender("make", h.Rival, "", p, makeOnly),
-				contender(barePair, h.Reference, "of a pointer", p, barePool(false)), contender(bareClear, h.Reference, "and clears the class", p, barePool(true)))}
+				contender(barePair, h.Reference, "of a pointer", p, barePool))}
 		if p.name == "oversize" {
 			row.Warm = 0 // each buffer is allocated
 		}
@@ -164,26 +144,4 @@ func init() {
 		row.Contenders = append(row.Contenders, h.ByMany(two, 2), h.ByMany(ten, 10))
 	}
 	h.Register(row)
-}
-
-// powers returns the powers of two from first to last.
-func powers(first, last int) (sizes []int) {
-	for ; first <= last; first *= 2 {
-		sizes = append(sizes, first)
-	}
-	return sizes
-}
-
-// mixedSizes returns 16 small, 10 medium and 6 large sizes in an order without a short period.
-func mixedSizes() []int {
-	s := slices.Concat(
-		slices.Repeat([]int{64, 128, 200, 256}, 4),
-		slices.Repeat([]int{kib, 2 * kib, 1500, 3000, 4 * kib}, 2),
-		[]int{16 * kib, 32 * kib, 64 * kib, 16 * kib, 20_000, 64 * kib},
-	)
-	out := make([]int, len(s))
-	for i := range s {
-		out[i] = s[i*11%len(s)] // 11 and 32 have no common factor
-	}
-	return out
 }

@@ -14,8 +14,7 @@ import (
 const (
 	ours    = "forebay"
 	slogStd = "log/slog"
-	clocked = "forebay + time.Now" // a control
-	empty   = "empty handler"      // the floor of log/slog
+	empty   = "empty handler" // the floor of log/slog
 )
 
 // native makes a contender that logs s to a destination that counts.
@@ -41,18 +40,13 @@ func faults(l rivals.Native, s rivals.Scenario) (f []string) {
 }
 
 func natives(s rivals.Scenario) []h.Contender {
-	cs := []h.Contender{
+	return []h.Contender{
 		native(ours, h.Ours, "Logger.Info with slog attributes", own.Native, s),
 		native("zap", h.Rival, "typed fields", rivals.Zap, s),
 		native("zerolog", h.Rival, "chained fields", rivals.Zerolog, s),
 		native("phuslu", h.Rival, "chained fields; RFC3339Nano instead of its own milliseconds", rivals.Phuslu, s),
 		native(slogStd, h.Rival, "JSONHandler, LogAttrs", rivals.Slog, s),
 	}
-	if s == rivals.Disabled {
-		return cs // no clock is read
-	}
-	return append(cs, native(clocked, h.Reference, "an additional time.Now for each call: an upper bound for ours without its clock",
-		func(w io.Writer, s rivals.Scenario) rivals.Run { return rivals.Clocked(own.Native(w, s)) }, s))
 }
 
 func handlers(s rivals.Scenario) []h.Contender {

@@ -79,12 +79,6 @@ func init() {
 		Contenders: []h.Contender{
 			namedToFile(ours, h.Ours, "New(File(path)), Logger.Info, Flush", own.Native, six, own.LogToFile),
 			namedToFile("slog→forebay", h.Ours, "New(File(path)), slog.Logger.LogAttrs, Flush", rivals.Handler(own.Handler), six, own.SlogToFile),
-			namedToFile(clocked, h.Reference, "an additional time.Now for each record: an upper bound for ours without its clock", own.Native, six,
-				func(path string, s rivals.Scenario) (rivals.Pipe, error) {
-					p, err := own.LogToFile(path, s)
-					p.Run = rivals.Clocked(p.Run)
-					return p, err
-				}),
 			pipeToFile("zap+BWS", h.Rival, "256 KiB", rivals.Zap, six, buffered(rivals.Zap, six, newBWS)),
 			pipeToFile("zerolog+bufio", h.Rival, "mutexed, 256 KiB", rivals.Zerolog, six, buffered(rivals.Zerolog, six, newBufio)),
 			pipeToFile("zerolog+source slab", h.Rival, "8 × 64 KiB", rivals.Zerolog, six, buffered(rivals.Zerolog, six, newSource)),

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,7 +19,6 @@ import (
 
 	"github.com/klauspost/compress/snappy"
 
-	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/bench/fluent"
 	h "github.com/forebay-log/forebay/bench/harness"
 )
@@ -402,24 +400,6 @@ func idle(env *h.Env) (*h.Sample, error) {
 	}
 }
 
-// held measures the memory of New with one Writer; MiB.
-func held(*h.Env) (*h.Sample, error) {
-	used := func() float64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return float64(m.HeapAlloc+m.StackInuse) / (1 << 20)
-	}
-	before := used()
-	log, err := forebay.New(forebay.Writer(new(bytes.Buffer)))
-	if err != nil {
-		return nil, err
-	}
-	log.Info("one")
-	return &h.Sample{Value: used() - before, Ops: 1}, log.Close()
-}
-
 // linked makes a contender that is the size of a program; MB.
 func linked(name string, kind h.Kind, note, imports, body string) h.Contender {
 	path := built("size-of-"+strings.NewReplacer(", ", "-", "/", "-").Replace(name), "", "package main\n\nimport (\n\t\"log/slog\"\n\t\"os\"\n"+imports+")\n\nfunc main() {\n"+body+"}\n")
@@ -496,11 +476,6 @@ func init() {
 		Target: "≤ 12 MB", Unit: "MB", MaxCount: 5,
 		Contenders: []h.Contender{{Name: pipe, Kind: h.Ours, Note: "CGO_ENABLED=0, -s -w", Sample: idle}},
 		Verdict:    h.AtMost(pipe, 12),
-	}, h.Row{
-		Name: "size/writer", What: "New with one Writer: heap and stacks after a record was logged",
-		Target: "≤ 1.1 MiB", Unit: "MiB", MaxCount: 5,
-		Contenders: []h.Contender{{Name: "Writer", Kind: h.Ours, Sample: held}},
-		Verdict:    h.AtMost("Writer", 1.1),
 	}, h.Row{
 		Name: "size/program", What: "a program that logs one record, CGO_ENABLED=0, -trimpath, -s -w",
 		Target: "New with Console and File ≤ 5 MB, with Loki as well ≤ 9 MB", Unit: "MB", Reference: "slog", MaxCount: 1,

@@ -100,21 +100,4 @@ func init() {
 				h.Versus(write, source, 0.8), h.Versus(write+laid, source+laid, 0.8)),
 		})
 	}
-
-	const one = "slab.Writer"
-	for _, r := range []struct {
-		name, what string
-		maxOps     int
-		cs         []h.Contender
-	}{
-		{"order/discard-10g", "discard", 0, []h.Contender{writerTo(one, h.Ours, "the default", 200, newSlabs(64<<10, 8)),
-			writerTo(floor, h.Reference, "lock and copy into 64 KiB, nothing delivered", 200, func(io.Writer) rivals.Writer { return new(rivals.MutexCopy) })}},
-		{"order/file-10g", "file, no fsync", fileOps, []h.Contender{rivals.RecordsToFile(one, h.Ours, "the default", 200, own.ToFile(slabs8))}},
-	} {
-		h.Register(h.Row{
-			Name: r.name, What: "records of 200 B, slabs 8 × 64 KiB, 10 goroutines, drain timed, " + r.what,
-			Target: "no collapse: slowest of 10 rounds ≤ 1.5 × the median", Reference: one, Goroutines: 10, MaxOps: r.maxOps,
-			Contenders: r.cs, Verdict: h.Steady(one, 1.5),
-		})
-	}
 }

@@ -47,8 +47,6 @@ func main() {
 type line struct {
 	text, unit, rival string
 	ours, best, ratio float64
-	oursAllocs        float64
-	bestAllocs        float64
 	date, machine     string
 	rivals            []rival // whose output is valid
 }
@@ -117,9 +115,9 @@ func find(all []harness.Result, name string) (l line, err error) {
 			switch {
 			case len(c.Values) == 0:
 			case c.Kind == "ours" && l.ours == 0:
-				l.ours, l.oursAllocs = c.Median, c.Allocs
+				l.ours = c.Median
 			case c.Kind == "rival" && len(c.Invalid) == 0 && c.Median < l.best:
-				l.best, l.bestAllocs, l.rival = c.Median, c.Allocs, c.Name
+				l.best, l.rival = c.Median, c.Name
 			}
 			if c.Kind == "rival" && len(c.Invalid) == 0 && len(c.Values) > 0 {
 				l.rivals = append(l.rivals, rival{c.Name, c.Median})

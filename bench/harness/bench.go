@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Benchmark runs every contender of the rows as a sub-benchmark row/contender, for tests and profiles.
-// Samples are not interleaved; comparisons need the program.
-func Benchmark(b *testing.B, rows []Row) {
-	for _, row := range rows {
+// Benchmark runs every contender of the registered rows as a sub-benchmark row/contender, for tests and
+// profiles. Samples are not interleaved; comparisons need the program.
+func Benchmark(b *testing.B) {
+	for _, row := range registry {
 		for i := range row.Contenders {
 			c := &row.Contenders[i]
 			b.Run(row.Name+"/"+c.Name, func(b *testing.B) { benchmark(b, &row, c) })

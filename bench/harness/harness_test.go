@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -118,7 +117,7 @@ func TestControls(t *testing.T) {
 	col := func(name string, kind Kind, invalid []string, v ...float64) Column {
 		c := Contender{Name: name, Kind: kind}
 		column := newColumn(&c)
-		column.Invalid, column.Values, column.Median, column.Max = invalid, v, Median(v), slices.Max(v)
+		column.Invalid, column.Values, column.Median = invalid, v, Median(v)
 		column.CPU, column.More = column.Median, map[string]float64{"MB": column.Median}
 		return column
 	}
@@ -140,8 +139,6 @@ func TestControls(t *testing.T) {
 		{"memory, short", FigureVersusRivals("we", "MB", 1), 60, Short},
 		{"share", ShareVersusFastest("we", "floor", 0.34), 1. / 3, OK},
 		{"share, short", ShareVersusFastest("we", "floor", 0.33), 1. / 3, Short},
-		{"steady", Steady("we", 2.7), 160. / 60, OK},
-		{"unsteady", Steady("we", 2.6), 160. / 60, Short},
 		{"no floor", ShareVersusFastest("we", "none", 1), 0, NotMeasured},
 		{"not ours", CPUVersusFastest("none", 1), 0, NotMeasured},
 		{"not ours, memory", FigureVersusRivals("none", "MB", 1), 0, NotMeasured},

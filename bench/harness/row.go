@@ -1,9 +1,6 @@
 package harness
 
-import (
-	"fmt"
-	"regexp"
-)
+import "fmt"
 
 // Kind is the role of a contender in a row.
 type Kind uint8
@@ -78,18 +75,6 @@ func Register(rows ...Row) {
 		}
 		registry = append(registry, r)
 	}
-}
-
-// Rows returns the registered rows whose names match re, all with nil, in the order of
-// registration.
-func Rows(re *regexp.Regexp) []Row {
-	var rows []Row
-	for _, r := range registry {
-		if re == nil || re.MatchString(r.Name) {
-			rows = append(rows, r)
-		}
-	}
-	return rows
 }
 
 func (r *Row) validate() error {

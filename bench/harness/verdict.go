@@ -160,14 +160,6 @@ func AtMost(ours string, limit float64) Verdict {
 	}, ours)
 }
 
-// Steady requires that the slowest round is at most factor × the median.
-func Steady(ours string, factor float64) Verdict {
-	return needs(factor, func(_ *Result, c []*Column) Check {
-		got := c[0].Max / c[0].Median
-		return atMost(got, factor, "%s: slowest of %d rounds %.2f × the median (target ≤ %g)", ours, len(c[0].Values), got, factor)
-	}, ours)
-}
-
 // Difference requires that the median is at most extra units above the median of ref.
 func Difference(ours, ref string, extra float64) Verdict {
 	return needs(extra, func(r *Result, c []*Column) Check {

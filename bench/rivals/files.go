@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"time"
 
 	"github.com/forebay-log/forebay/bench/harness"
 )
@@ -107,17 +106,4 @@ func Record(n int) []byte {
 	}
 	p[n-1] = '\n'
 	return p
-}
-
-// Clocked calls time.Now before each call of run: a lower bound for a logger that reads the clock for
-// each record.
-func Clocked(run Run) Run {
-	return func(worker, n int) {
-		for range n {
-			if time.Now().IsZero() {
-				panic("no time")
-			}
-			run(worker, 1)
-		}
-	}
 }

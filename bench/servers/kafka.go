@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -10,11 +11,29 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	h "github.com/forebay-log/forebay/bench/harness"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/kafka"
+	"github.com/forebay-log/forebay/slab"
 )
 
 // kafkaBatch is the largest request in bytes.
 const kafkaBatch = 1_000_000
+
+// size is the length of a line.
+const size = 256
+
+// line returns a JSON line.
+func line() []byte {
+	b := []byte(`{"time":"2026-01-02T03:04:05Z","level":"INFO","msg":"`)
+	b = append(b, bytes.Repeat([]byte{'x'}, size-len(b)-3)...)
+	return append(b, "\"}\n"...)
+}
+
+// tally returns the count of stored lines.
+func tally(stored func() uint64) func() (h.Tally, error) {
+	return func() (h.Tally, error) { n := stored(); return h.Tally{Records: n, Bytes: n * size}, nil }
+}
 
 // broker returns a cluster that checks requests and stores nothing.
 func broker() (*kfake.Cluster, func() error, error) {
@@ -32,7 +51,21 @@ func toKafka(codec string) func(*h.Env) (*h.Subject, error) {
 		if err != nil {
 			return nil, err
 		}
-		return written(d, func() uint64 { return d.Stats().Records }, end)
+		out, err := deliver.NewOutput(d, &deliver.OutputOptions{
+			Name: name, Codec: encode.JSON(nil).Codec(), BufferBytes: 4 << 20,
+			Slab: slab.Options{SlabBytes: 256 << 10, WhenFull: slab.Block()}, CloseTimeout: time.Minute,
+		})
+		rec := line()
+		return &h.Subject{
+			Run: func(_, n int) {
+				for range n {
+					out.Write(rec)
+				}
+			},
+			Drain: func() error { return out.Close() },
+			Tally: tally(func() uint64 { return d.Stats().Records }),
+			Close: end,
+		}, err
 	}
 }
 

@@ -16,7 +16,10 @@ import (
 	"github.com/forebay-log/forebay/loki"
 )
 
-const label = "benchmarks"
+const (
+	name  = "forebay"
+	label = "benchmarks"
+)
 
 // through passes prebuilt records to a slog.Handler.
 func through(hd slog.Handler, recs []slog.Record) func(int, int) {

@@ -1,6 +1,5 @@
-// Command servers measures the clients of Loki, Kafka, JetStream and OTLP, each next to its
-// competitors and with a server in the same process. It is a separate module because of the
-// dependencies of the competitors.
+// Command servers measures the clients of Loki and Kafka next to their competitors, with a server in the
+// same process. It is a separate module because of the dependencies of the competitors.
 //
 //	GOWORK=off go -C bench/servers run . [-rows regexp] [-count N]
 //
