@@ -28,18 +28,19 @@ func templates(texts ...string) (all []template) {
 	return all
 }
 
-// access are the lines that nginx and Apache httpd write for a request, in the formats combined,
-// common and vhost_combined. A request that is not HTTP is the field request.
-var access = []string{
-	`{client} {-} {user:...} [{time:...}] "{method} {path} {protocol}" {status:int} {bytes:int} "{referer:quoted}" "{agent:quoted}"{-:*}`,
-	`{client} {-} {user:...} [{time:...}] "{request:quoted}" {status:int} {bytes:int} "{referer:quoted}" "{agent:quoted}"{-:*}`,
-	`{client} {-} {user:...} [{time:...}] "{method} {path} {protocol}" {status:int} {bytes:int}`,
-	`{client} {-} {user:...} [{time:...}] "{request:quoted}" {status:int} {bytes:int}`,
-	`{vhost} {client} {-} {user:...} [{time:...}] "{method} {path} {protocol}" {status:int} {bytes:int} "{referer:quoted}" "{agent:quoted}"{-:*}`,
-}
+// access has the lines that nginx and Apache httpd write for a request, in the formats combined,
+// common and vhost_combined. A request that is not HTTP is the field request. The name of a user
+// rarely contains spaces.
+var access = crossed(
+	[]string{`{client} {-} {user} [{time:...}] `, `{client} - {user:...} [{time:...}] `, `{vhost} {client} {-} {user} [{time:...}] `},
+	[]string{
+		`"{method} {path} {protocol}" {status:int} {bytes:int} "{referer:quoted}" "{agent:quoted}"{-:*}`,
+		`"{request:quoted}" {status:int} {bytes:int} "{referer:quoted}" "{agent:quoted}"{-:*}`,
+		`"{method} {path} {protocol}" {status:int} {bytes:int}`,
+		`"{request:quoted}" {status:int} {bytes:int}`,
+	})
 
-// haproxy has the lines of `option httplog` and `option tcplog`, with and without the header that
-// syslog puts in front.
+// haproxy has the lines of `option httplog` and `option tcplog`, without the header of syslog.
 var haproxy = []string{
 	`{client} [{time:...}] {frontend} {backend}/{server} {-}/{-}/{-}/{-}/{duration_ms:int} {status:int} {bytes:int} {-} {-} {termination} {-} {-} {-:...}"{method} {path} {protocol}"{-:*}`,
 	`{client} [{time:...}] {frontend} {backend}/{server} {-}/{-}/{-}/{-}/{duration_ms:int} {status:int} {bytes:int} {-} {-} {termination} {-} {-} "{method} {path} {protocol}"{-:*}`,
@@ -63,7 +64,7 @@ var formatTable = sync.OnceValue(func() map[string]format {
 			`[{time:...}] [{level}] [client {client}] {msg:*}`,
 			`[{time:...}] [{level}] {msg:*}`,
 		})...)},
-		"haproxy": {status: true, encoding: record.Text, templates: templates(slices.Concat(haproxy, prefixed(`{-:...} haproxy[{pid:int}]: `, haproxy))...)},
+		"haproxy": {status: true, encoding: record.Text, templates: templates(crossed([]string{"", `{-:...} haproxy[{pid:int}]: `}, haproxy)...)},
 		"postgres": {encoding: record.Text, templates: templates(
 			`{time:...} [{pid:int}] {user}@{database} {level}:  {msg:*}`,
 			`{time:...} [{pid:int}] {level}:  {msg:*}`,
@@ -76,6 +77,7 @@ var formatTable = sync.OnceValue(func() map[string]format {
 		"mysql": {encoding: record.Text, templates: templates(
 			`{time} {thread:int} [{level}] [{code}] [{subsystem}] {msg:*}`,
 			`{time} {thread:int} [{level}] {msg:*}`,
+			`{-} {time} {thread:int} [{level}] {msg:*}`, // MariaDB
 		), levels: map[string]slog.Level{
 			"System": slog.LevelInfo, "Note": slog.LevelInfo, "Warning": slog.LevelWarn, "ERROR": slog.LevelError, "Error": slog.LevelError,
 		}},
@@ -100,10 +102,12 @@ var formatTable = sync.OnceValue(func() map[string]format {
 	}
 })
 
-// prefixed returns the templates with a prefix.
-func prefixed(prefix string, texts []string) (all []string) {
-	for _, t := range texts {
-		all = append(all, prefix+t)
+// crossed returns each beginning with each end.
+func crossed(beginnings, ends []string) (all []string) {
+	for _, b := range beginnings {
+		for _, e := range ends {
+			all = append(all, b+e)
+		}
 	}
 	return all
 }

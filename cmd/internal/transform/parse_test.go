@@ -45,6 +45,13 @@ func TestParseFormats(t *testing.T) {
 		{"nginx", combined + ` 0.034 "-"`, combined + ` 0.034 "-" | ERROR | 2025-10-10T11:55:36Z client=String:203.0.113.9 user=String:alice method=String:GET path=String:/a?b=%22c protocol=String:HTTP/1.1 status=Int64:502 bytes=Int64:2326 referer=String:https://example.com/ agent=String:Mozilla/5.0 (X11; \"quoted\")`},
 		{"nginx", `::1 - - [10/Oct/2025:13:55:36 +0000] "\x16\x03\x01" 400 150 "-" "-"`,
 			`::1 - - [10/Oct/2025:13:55:36 +0000] "\x16\x03\x01" 400 150 "-" "-" | WARN | 2025-10-10T13:55:36Z client=String:::1 request=String:\x16\x03\x01 status=Int64:400 bytes=Int64:150`},
+		{"nginx", `::1 - - [10/Oct/2025:13:55:36 +0000] "" 400 0 "-" ""`, // an empty request, as from a port scan
+			`::1 - - [10/Oct/2025:13:55:36 +0000] "" 400 0 "-" "" | WARN | 2025-10-10T13:55:36Z client=String:::1 status=Int64:400 bytes=Int64:0`},
+		{"nginx", `::1 - j doe [10/Oct/2025:13:55:36 +0000] "GET / HTTP/2.0" 200 1`,
+			`::1 - j doe [10/Oct/2025:13:55:36 +0000] "GET / HTTP/2.0" 200 1 | INFO | 2025-10-10T13:55:36Z client=String:::1 user=String:j doe method=String:GET path=String:/ protocol=String:HTTP/2.0 status=Int64:200 bytes=Int64:1`},
+		{"apache", `a.example:80 10.0.0.1 - - [10/Oct/2025:13:55:36 +0000] "\x16\x03" 400 0 "-" "-"`,
+			`a.example:80 10.0.0.1 - - [10/Oct/2025:13:55:36 +0000] "\x16\x03" 400 0 "-" "-" | WARN | 2025-10-10T13:55:36Z vhost=String:a.example:80 client=String:10.0.0.1 request=String:\x16\x03 status=Int64:400 bytes=Int64:0`},
+		{"mysql", `2025-10-10 13:55:36 140 [ERROR] mariadbd: Aborting`, `mariadbd: Aborting | ERROR | 2025-10-10T13:55:36Z thread=Int64:140`},
 		{"nginx", `2025/10/10 13:55:36 [error] 31#29: *7 open() "/x" failed (2: No such file), client: 1.2.3.4`,
 			`open() "/x" failed (2: No such file), client: 1.2.3.4 | ERROR | 2025-10-10T13:55:36Z pid=Int64:31 tid=Int64:29 connection=Int64:7`},
 		{"nginx", `2025/10/10 13:55:36 [notice] 1#1: start worker processes`, `start worker processes | INFO | 2025-10-10T13:55:36Z pid=Int64:1 tid=Int64:1`},

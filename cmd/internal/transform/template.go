@@ -23,10 +23,11 @@ const (
 //
 //	{client} - {user} [{time:...}] "{method} {path}" {status:int}
 //
-// A field extends to the next literal and is not empty. A field without a form is a word: it has
-// neither a space nor a quotation mark. The forms are int; quoted, which ends at a quotation mark
-// that has no backslash before it; "...", anything; spaces, perhaps none; and "*", anything to the
-// end of the text, perhaps nothing. A name of "-" is not a field. The value "-" means that there is none.
+// A field extends to the next literal. A field without a form is a word: it has
+// neither a space nor a quotation mark. The other forms are int; "...", any text; spaces; quoted, which
+// ends at a quotation mark that has no backslash before it; and "*", any text to the end. Spaces,
+// quoted and "*" may be empty. A name of "-" is not a field. An empty field and the value "-" mean that
+// the record does not have the field.
 //
 // A template matches in one pass over the text, many times faster than an expression.
 type template []part
@@ -43,9 +44,9 @@ type form uint8
 const (
 	word form = iota
 	integer
-	quoted
 	anything
-	spaces
+	spaces // may be empty, like all forms from here on
+	quoted
 	rest
 )
 
