@@ -8,7 +8,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-var errShrunk = errors.New("forebay: encoder returned less than it was given")
+var errShrunk = errors.New("forebay: encoder returned a shorter slice than it received")
 
 // emit runs the steps of the core for the record in s. If a step fails, panics or calls
 // runtime.Goexit, the remaining steps are still run.

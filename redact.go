@@ -73,7 +73,7 @@ func (h *handler) redact(s *scratch) {
 	s.redacted = true
 }
 
-var errWithheld = errors.New("forebay: a record was withheld, because a method of one of its values ended its redaction")
+var errWithheld = errors.New("forebay: the content of a record was withheld, because a method of one of its values called runtime.Goexit")
 
 // withhold keeps only the parts of the record in s that need no redaction. It is called if
 // redaction did not complete because a method of a value called runtime.Goexit.

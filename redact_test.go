@@ -266,8 +266,8 @@ func TestRedactionFaults(t *testing.T) {
 	}{
 		{forebay.RedactKeys("a", ""), `redaction: RedactKeys: "": it is empty; leave it out`},
 		{forebay.RedactKeys("a..b"), `redaction: RedactKeys: "a..b": a part of it is empty; leave out the dot`},
-		{forebay.RedactKeys("a.*"), `redaction: RedactKeys: "a.*": a * for a whole name; use RedactPaths`},
-		{forebay.RedactKeys("*"), `redaction: RedactKeys: "*": a * for a whole name; use RedactPaths`},
+		{forebay.RedactKeys("a.*"), `redaction: RedactKeys: "a.*": only RedactPaths allows a * for a whole name`},
+		{forebay.RedactKeys("*"), `redaction: RedactKeys: "*": only RedactPaths allows a * for a whole name`},
 		{forebay.RedactKeys("a*b"), `redaction: RedactKeys: "a*b": a * within a name; RedactKeys accepts one at the beginning or end of a key without dots, as in *token`},
 		{forebay.RedactPaths(".a"), `redaction: RedactPaths: ".a": a part of it is empty; leave out the dot`},
 		{forebay.RedactPaths("a.b*"), `redaction: RedactPaths: "a.b*": a * within a name; RedactKeys accepts one at the beginning or end of a key without dots, as in *token`},

@@ -24,7 +24,7 @@ func (s *sample) holds(l slog.Level) bool { return l >= s.level && l < s.level+l
 // fault describes the conflict of s with earlier samples, or returns "".
 func (s *sample) fault(earlier []sample) string {
 	if s.first < 0 || s.every < 0 {
-		return fmt.Sprintf("the first %d and then every %d-th are not valid counts; use 0 or more", s.first, s.every)
+		return fmt.Sprintf("first %d and every %d are not valid counts; use 0 or more", s.first, s.every)
 	}
 	if s.first == 0 && s.every == 0 {
 		return "it leaves out every record; give at least one count, or raise the level of the outputs"

@@ -46,7 +46,7 @@ func (c *core) lastSync() {
 		if ctx.Err() == nil { // nobody waits for it
 			why = "at once: " + r.err.Error()
 		}
-		fmt.Fprintf(os.Stderr, "forebay: output %s: the program may end now with %s not delivered %s\n", o.name, plural.Records(n), why)
+		fmt.Fprintf(os.Stderr, "forebay: output %s: the program may exit now; %s not delivered %s\n", o.name, plural.Records(n), why)
 	}
 }
 

@@ -325,7 +325,7 @@ func TestSampleFaults(t *testing.T) {
 		opts []Option
 		want string
 	}{
-		{[]Option{Sample(0, -1, 1)}, "Sample(INFO): the first -1 and then every 1-th are not valid counts"},
+		{[]Option{Sample(0, -1, 1)}, "Sample(INFO): first -1 and every 1 are not valid counts"},
 		{[]Option{Sample(0, 0, 0)}, "Sample(INFO): it leaves out every record"},
 		{[]Option{Sample(0, 1, 0), Sample(1, 1, 0)}, "Sample(INFO+1): its levels overlap those of Sample(INFO)"},
 	} {
@@ -361,8 +361,8 @@ func ExampleSample() {
 func TestLastSyncTellsWhatIsLeft(t *testing.T) {
 	for state, want := range map[string]string{
 		"well":  "",
-		"hangs": "forebay: output dest: the program may end now with 3 records not delivered after 250ms\n",
-		"down":  "forebay: output dest: the program may end now with 3 records not delivered at once: ",
+		"hangs": "forebay: output dest: the program may exit now; 3 records not delivered after 250ms\n",
+		"down":  "forebay: output dest: the program may exit now; 3 records not delivered at once: ",
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			dest := deliver.SendFunc(deliver.Traits{}, func(ctx context.Context, b *batch.Batch) (o batch.Outcome) {

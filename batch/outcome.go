@@ -138,7 +138,7 @@ func (o *Outcome) Check(n int) error {
 		return fmt.Errorf("%w: it names records outside the %d sent", errNonsense, n)
 	}
 	if o.Unnamed < 0 || o.Unnamed > 0 && o.Unnamed > n-o.Open.Len(n)-o.Refused.Len(n) {
-		return fmt.Errorf("%w: %d records without a name are refused, of %d sent", errNonsense, o.Unnamed, n)
+		return fmt.Errorf("%w: %d unnamed records are refused, but only %d were sent", errNonsense, o.Unnamed, n)
 	}
 	if o.Open.Empty() || o.Refused.Empty() {
 		return nil

@@ -63,7 +63,7 @@ func (f *File) acquire() error {
 	got, err := try()
 	switch {
 	case err != nil && f.o.rotates():
-		return fmt.Errorf("cannot lock its file %q: %w", path, cause(err))
+		return fmt.Errorf("cannot lock the lock file %q: %w", path, cause(err))
 	case err != nil:
 		return nil // not readable for this user, so not opened by this process
 	case !got && f.o.rotates():

@@ -429,7 +429,7 @@ func AppendJSONEvent(dst []byte, t time.Time, js []byte) ([]byte, error) {
 		return dst, fmt.Errorf("fluent: cannot encode event: there is more than one JSON value")
 	}
 	if !msgpack.IsMap(dst[at]) {
-		return dst, fmt.Errorf("fluent: cannot encode event: a record is a JSON object")
+		return dst, fmt.Errorf("fluent: cannot encode event: a record must be a JSON object")
 	}
 	if brackets(js) > maxLevels && msgpack.Nested(dst[at:], maxLevels+1) > maxLevels {
 		dst = flat(dst, at)

@@ -220,7 +220,7 @@ func (l *Logger) postAndWait(s *valuer, rec []byte, now int64, stream uint32) er
 		return fmt.Errorf("fluent: event refused: %w: %w", ErrDropped, why)
 	case err != nil:
 		if last := l.Output.Stats().Deliver.LastError; last != "" {
-			return fmt.Errorf("fluent: event not acknowledged yet: %w; the server: %s", err, last)
+			return fmt.Errorf("fluent: event not acknowledged yet: %w; last error of the server: %s", err, last)
 		}
 		return fmt.Errorf("fluent: event not acknowledged yet: %w", err)
 	}

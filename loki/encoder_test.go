@@ -511,7 +511,7 @@ func TestDeniedTenants(t *testing.T) {
 			for name, e := range map[string]*encoded{"first": a, "other": other} {
 				o := e.send()
 				bad := len(o.refused())
-				if bad != 1 || !o.Open.Empty() || !strings.Contains(o.Refusal.Error(), "its tenant") {
+				if bad != 1 || !o.Open.Empty() || !strings.Contains(o.Refusal.Error(), "the tenant") {
 					t.Errorf("%s %s: %v", name, reason, o)
 					continue
 				}

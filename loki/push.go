@@ -378,8 +378,8 @@ func (s *client) inspect(f form, r *rec, st *stream, now int64) (line int, why r
 // denials are the errors for records whose stream cannot exist in Loki.
 var denials = map[reason]error{
 	malformed:   errors.New("loki: cannot send a record: its stream is unknown; use the encoder of its destination"),
-	badTenant:   errors.New("loki: cannot send a record: its tenant, taken from its metadata, is not a valid name (150 letters, digits and !-_.*'() at most, and neither . nor ..)"),
-	streamsFull: errors.New("loki: cannot send a record: its tenant, taken from its metadata, is new, and Config.MaxStreams streams exist"),
+	badTenant:   errors.New("loki: cannot send a record: the tenant in its metadata is not a valid name (150 letters, digits and !-_.*'() at most, and neither . nor ..)"),
+	streamsFull: errors.New("loki: cannot send a record: the tenant in its metadata is new, but Config.MaxStreams streams exist already"),
 }
 
 func stamp(t int64) string { return time.Unix(0, t).UTC().Format(time.RFC3339) }

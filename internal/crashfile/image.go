@@ -177,7 +177,7 @@ func imageSize(f *os.File) (int64, error) {
 		return 0, err
 	}
 	if want := Size(id.slabBytes, id.slabCount); st.Size() < want {
-		return 0, damaged("it has %d bytes, its slabs need %d", st.Size(), want)
+		return 0, damaged("it has %d bytes, but its slabs need %d", st.Size(), want)
 	}
 	return Size(id.slabBytes, id.slabCount), nil
 }
@@ -206,9 +206,9 @@ func parseIdentity(data []byte) (*identity, error) {
 		return nil, damaged("it does not begin with %q", Magic)
 	}
 	if v := le.Uint32(data[IdentVersion:]); v > Version {
-		return nil, fmt.Errorf("%w: it has version %d, this program reads %d", errNewer, v, Version)
+		return nil, fmt.Errorf("%w: it has version %d, but this program reads version %d", errNewer, v, Version)
 	} else if v == 0 {
-		return nil, damaged("version %d, this program reads %d", v, Version)
+		return nil, damaged("it has version %d, but this program reads version %d", v, Version)
 	}
 	if crc32.Checksum(data[IdentCRC+4:Page], Castagnoli) != le.Uint32(data[IdentCRC:]) {
 		return nil, damaged("the checksum of the header is wrong")
@@ -228,7 +228,7 @@ func parseIdentity(data []byte) (*identity, error) {
 	copy(id.BootID[:], data[IdentBoot:])
 	if id.slabBytes < MinSlabBytes || id.slabBytes > MaxSlabBytes || id.slabBytes%batch.SlotBytes != 0 ||
 		id.slabCount < 2 || id.slabCount > MaxSlabCount || Size(id.slabBytes, id.slabCount) > MaxBytes {
-		return nil, damaged("%d slabs of %d bytes are impossible", id.slabCount, id.slabBytes)
+		return nil, damaged("%d slabs of %d bytes are not valid", id.slabCount, id.slabBytes)
 	}
 	boot := mapped.BootID()
 	id.OtherBoot = boot != [16]byte{} && id.BootID != [16]byte{} && boot != id.BootID
@@ -246,7 +246,7 @@ func parseImage(data []byte) (*Image, error) {
 	im, slabBytes, count := &id.Image, id.slabBytes, id.slabCount
 	im.slab = slabBytes
 	if want := Size(slabBytes, count); int64(len(data)) < want {
-		return nil, damaged("it has %d bytes, its slabs need %d", len(data), want)
+		return nil, damaged("it has %d bytes, but its slabs need %d", len(data), want)
 	}
 	le := binary.LittleEndian
 	state := data[Page : 2*Page]

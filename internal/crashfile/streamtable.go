@@ -54,7 +54,7 @@ func (m *Memory) AddStream(id uint32, def []byte, ok bool) error {
 	case !ok && id == 0:
 		def, size = nil, NoDefinition
 	case !ok:
-		return errors.New("the destination does not know it")
+		return errors.New("the destination does not define the stream")
 	}
 	at := m.streams.size
 	if at+8+len(def) > DictLen {

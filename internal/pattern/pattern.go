@@ -45,14 +45,14 @@ func Parse(text string) (Pattern, error) {
 			continue
 		}
 		if rest[i] == '}' {
-			return p, fmt.Errorf("%q: a brace is closed that was not opened; write }} for a brace", text)
+			return p, fmt.Errorf("%q: a } has no matching {; write }} for a brace", text)
 		}
 		name, after, ok := strings.Cut(rest[i+1:], "}")
 		switch {
 		case !ok:
 			return p, fmt.Errorf("%q: a brace is not closed; write {{ for a brace", text)
 		case name == "":
-			return p, fmt.Errorf("%q: {} has no name; write the field's, as in {app}", text)
+			return p, fmt.Errorf("%q: {} has no name; write the name of a field, as in {app}", text)
 		case strings.ContainsAny(name, "{"):
 			return p, fmt.Errorf("%q: %q is not a field name", text, name)
 		}

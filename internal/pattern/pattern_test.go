@@ -15,10 +15,10 @@ func TestParse(t *testing.T) {
 	for text, want := range map[string]string{
 		"{":       "is not closed",
 		"a{b":     "is not closed",
-		"a}b":     "that was not opened",
+		"a}b":     "has no matching {",
 		"{}":      "has no name",
 		"{a{b}":   "not a field name",
-		"{app}}":  "that was not opened",
+		"{app}}":  "has no matching {",
 		"logs.{}": "has no name",
 	} {
 		if _, err := Parse(text); err == nil || !strings.Contains(err.Error(), want) {

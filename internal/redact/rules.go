@@ -88,7 +88,7 @@ func New(c Config) (*Rules, []error) {
 		case err != nil:
 			fault("RedactKeys: %q: %w", key, err)
 		case slices.Contains(parts, "*"):
-			fault("RedactKeys: %q: a * for a whole name; use RedactPaths", key)
+			fault("RedactKeys: %q: only RedactPaths allows a * for a whole name", key)
 		case len(parts) == 1:
 			r.key(parts[0])
 		default:

@@ -92,7 +92,7 @@ func readIdentity(f *os.File) (id identity, err error) {
 	}
 	le := binary.LittleEndian
 	if v := le.Uint32(fixed[identVersion:]); v != version {
-		return id, fmt.Errorf("it has version %d, this program reads %d", v, version)
+		return id, fmt.Errorf("it has version %d, but this program reads version %d", v, version)
 	}
 	head := int(le.Uint32(fixed[identBytes:]))
 	size := le.Uint64(fixed[identRing:])

@@ -306,7 +306,7 @@ func (f *File) Read(p []byte) (n int, err error) {
 	if n > 0 {
 		f.commit(n)
 		if n = f.copyOut(p); n == 0 {
-			return 0, fmt.Errorf("lost what was read: %w", f.image.broken)
+			return 0, fmt.Errorf("input that was read is lost: %w", f.image.broken)
 		}
 	}
 	return n, err

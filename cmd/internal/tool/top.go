@@ -226,7 +226,7 @@ func (c *topConfig) find(ctx context.Context, which string, ask bool, stdin, std
 	case len(found) == 0:
 		return "", exit.Runtime(notFound(which, failed))
 	case !ask:
-		return "", exit.Usage(fmt.Errorf("%s run%s; name one by its PID:\n%s", plural.Of(len(found), "forebay"), named(which), strings.Join(listOf(found), "\n")))
+		return "", exit.Usage(fmt.Errorf("%s are running%s; select one by its PID:\n%s", plural.Of(len(found), "forebay"), named(which), strings.Join(listOf(found), "\n")))
 	}
 	for i, line := range listOf(found) {
 		fmt.Fprintf(stderr, "%3d %s\n", i+1, line)

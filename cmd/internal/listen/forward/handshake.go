@@ -70,7 +70,7 @@ func (s *Server) pong(ping, nonce, auth []byte) ([]byte, error) {
 		}
 	}
 	if !ok || string(part[0]) != "PING" {
-		return refusal("invalid ping message"), fmt.Errorf("%w: the client sent no PING, and a shared key is required", errLogin)
+		return refusal("invalid ping message"), fmt.Errorf("%w: the client sent no PING, but a shared key is required", errLogin)
 	}
 	host, salt := part[1], part[2]
 	key := []byte(s.c.Key)

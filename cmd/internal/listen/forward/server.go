@@ -136,11 +136,11 @@ func (n *session) take(ctx context.Context, raw []byte) error {
 		}
 		if e.metadata != nil {
 			if _, err := check(e.metadata, 0); err != nil {
-				return fault("the metadata of a record: %v", err)
+				return fault("the metadata of a record is invalid: %v", err)
 			}
 		}
 		if b, err = check(e.record, 0); err != nil {
-			return fault("a record: %v", err)
+			return fault("a record is invalid: %v", err)
 		}
 		longest = max(longest, len(e.metadata)+len(e.record)-len(b))
 		if e.mark == isRecord {
@@ -178,7 +178,7 @@ func (n *session) take(ctx context.Context, raw []byte) error {
 		}
 		n.about(&e)
 		if n.json, b, err = msgpack.AppendJSONText(n.json[:0], e.record); err != nil {
-			return fault("a record: %v", err)
+			return fault("a record is invalid: %v", err)
 		}
 		n.rec.Time, n.rec.Body = e.at, n.json
 		if n.s.s.Sink().Put(ctx, &n.rec) != nil {
