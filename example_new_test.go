@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
@@ -142,4 +143,38 @@ func Example_standardLogLevel() {
 		slog.SetLogLoggerLevel(slog.LevelError)
 	}
 	_ = main
+}
+
+// A file for each day, in UTC. Old ones are compressed, and the last seven are kept.
+func ExampleRotateEvery() {
+	dir, err := os.MkdirTemp("", "forebay")
+	check(err)
+	defer os.RemoveAll(dir)
+
+	log, err := forebay.New(forebay.File(dir+"/app.log",
+		forebay.RotateEvery(24*time.Hour, 7), forebay.Compress("gzip"), forebay.Encoder(noTime)))
+	check(err)
+	log.Info("hello")
+	check(log.Close())
+	text, err := os.ReadFile(dir + "/app.log")
+	check(err)
+	fmt.Printf("%s", text)
+	// Output: {"level":"INFO","msg":"hello"}
+}
+
+func ExampleDurations() {
+	log, err := forebay.New(forebay.Durations("text"), forebay.Writer(os.Stdout, forebay.Encoder(noTime)))
+	check(err)
+	log.Info("request", slog.Duration("took", 1500*time.Millisecond))
+	log.Close()
+	// Output: {"level":"INFO","msg":"request","took":"1.5s"}
+}
+
+// The call for an error returns when the record is delivered, or after 250 ms.
+func ExampleSyncLevel() {
+	log, err := forebay.New(forebay.SyncLevel(slog.LevelError), forebay.Writer(os.Stdout, forebay.Encoder(noTime)))
+	check(err)
+	log.Error("cannot bind port", slog.Int("port", 8080))
+	log.Close()
+	// Output: {"level":"ERROR","msg":"cannot bind port","port":8080}
 }

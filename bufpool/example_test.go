@@ -75,3 +75,16 @@ func ExamplePool_Faults() {
 	// write after Put 128 5
 	// 0 leaks
 }
+
+// A pool with one more class than the default.
+func ExampleDefaultSizeClasses() {
+	pool, err := bufpool.New(bufpool.Config{SizeClasses: append(bufpool.DefaultSizeClasses(), 4<<20)})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	buf, _ := pool.Get(3 << 20)
+	fmt.Println(len(buf), cap(buf))
+	pool.Put(buf)
+	// Output: 3145728 4194304
+}

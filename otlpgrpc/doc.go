@@ -3,6 +3,10 @@
 //
 //	log, err := forebay.New(otlpgrpc.To("http://localhost:4317", otlp.Resource("service.name", "shop")))
 //
+//	record ─▶ memory ─▶ otlp.Driver ─▶ gRPC ─▶ receiver
+//	                        ▲                     │
+//	                        └── records to retry ◀┘
+//
 // Records, requests and options are those of package otlp. Answers of a receiver:
 //
 //	OK                                            accepted; partial success as in package otlp

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/slab"
@@ -202,4 +203,20 @@ func ExampleCrashSafe() {
 	fmt.Fprintln(out, "kept from here on")
 	_ = out.Close()
 	// Output: kept from here on
+}
+
+// Debug output keeps its newest records; errors wait until there is room.
+func ExampleDropOldest() {
+	w, err := forebay.NewSlabWriter(os.Stdout, &slab.Options{
+		WhenFull:          slab.DropOldest(),
+		ImportantWhenFull: slab.BlockFor(time.Second),
+		ImportantLevel:    slog.LevelError,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	w.WriteRecord([]byte("one line\n"), batch.Meta{Level: slog.LevelError})
+	w.Close()
+	// Output: one line
 }

@@ -1,5 +1,16 @@
 // Package spool keeps batches on disk, in order, until they are acknowledged.
 //
+//	s, err := spool.Open("/var/lib/shop/spool", nil)
+//	…
+//	_, err = s.Append(b)
+//	b, seq, err := s.Next() // the oldest batch; io.EOF: there is none
+//	…
+//	err = s.Ack(seq)
+//
+//	Append ─▶ segment, segment, segment ─▶ Next ─▶ Ack ─▶ deleted
+//	                 ▲                       │
+//	                 └──────── Rewind ◀──────┘
+//
 // A [Spool] is a queue of batches in a directory of segment files. [Spool.Append] adds a batch at
 // the end, [Spool.Next] returns the oldest one not returned yet, [Spool.Ack] settles all batches up
 // to a number, and [Spool.Rewind] begins again after the last Ack. A segment is deleted once all
