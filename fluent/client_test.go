@@ -276,9 +276,8 @@ func TestRefusedRecords(t *testing.T) {
 	b := batch.Batch{Codec: otherCodec{Codec()}}
 	b.Append([]byte("{}\n"), 0, batch.Meta{})
 	whole(&b, "application/x-other")
-	b.Codec = Codec()
 	for _, id := range []uint32{invalidTag, 1 << 30} {
-		b.Reset()
+		b := batch.Batch{Codec: Codec()} // a session distinguishes batches by address
 		b.Append([]byte{0x92, 1, 0x80}, 0, batch.Meta{Stream: id})
 		whole(&b, "no usable tag")
 	}
@@ -286,7 +285,7 @@ func TestRefusedRecords(t *testing.T) {
 		var r received
 		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
 		s := newTestClient(t, testConfig{Config: Config{Servers: []string{listen(t, f)}, MaxFrameBytes: 2500, FrameBytes: 2000, NoAck: noAck}})
-		b.Reset()
+		b := batch.Batch{Codec: Codec()}
 		for n := range 10 {
 			rec, m := mustEntry(t, n), batch.Meta{}
 			switch n {
