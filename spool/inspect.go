@@ -3,7 +3,6 @@ package spool
 import (
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"time"
 
@@ -172,34 +171,63 @@ func (v *view) missing() *CorruptError {
 
 // inspect describes segment i. It returns nil if the file has vanished.
 func (v *view) inspect(i int, full bool) (*SegmentInfo, error) {
-	g := v.segs[i]
+	g := &v.segs[i]
 	in := &SegmentInfo{
 		Name: g.name, ContentType: g.contentType, Schema: g.schema, Bytes: g.disk,
 		Begun: time.Unix(0, g.created), First: g.firstSeq, Last: g.firstSeq - 1, Parked: g.lane != inLine,
 	}
-	last := i == len(v.segs)-1
+	var s stored
+	check := func(r *segmentReader) error { _, err := r.next(&s); return err }
+	if !full {
+		check = nil
+	}
+	found, err := v.read(i, &Options{}, check)
+	if err != nil || found.gone {
+		return nil, err
+	}
+	in.Torn, in.Damage = found.torn, found.damage
 	if g.bad != nil {
-		if in.Torn = last && g.bad == errTruncated; !in.Torn {
-			in.Damage = &CorruptError{Segment: g.name, Err: g.bad}
-		}
 		in.First, in.Last, in.Begun = 0, 0, time.Time{}
 		return in, nil
 	}
+	in.Batches, in.Records, in.Last = g.end.seq-g.firstSeq, g.end.rec-g.firstRec, g.end.seq-1
+	if from := g.settled(v.acked); !g.done(from) {
+		in.Pending = g.pending(from)
+	}
+	return in, nil
+}
+
+// condition is the result of reading a segment.
+type condition struct {
+	torn   bool          // the file ends inside a frame, which is no damage
+	gone   bool          // there is no file any more
+	damage *CorruptError // nil: none
+}
+
+// read walks the frames of segment i and sets its end. For each frame it calls check, unless that is
+// nil, to read the frame and step to the next.
+func (v *view) read(i int, o *Options, check func(*segmentReader) error) (c condition, err error) {
+	g, last := &v.segs[i], i == len(v.segs)-1
+	switch {
+	case g.bad == errTruncated && last:
+		return condition{torn: true}, nil
+	case g.bad != nil:
+		return condition{damage: &CorruptError{Segment: g.name, Err: g.bad}}, nil
+	}
 	var r segmentReader
-	if err := r.open(v.fs, v.dir, g.name, &g.segmentHeader, g.size, &Options{}); err != nil {
-		if isNotExist(err) {
-			return nil, nil
+	if err := r.open(v.fs, v.dir, g.name, &g.segmentHeader, g.size, o); err != nil {
+		if isNotExist(err) { // it was acknowledged and removed since
+			return condition{gone: true}, nil
 		}
-		return nil, fmt.Errorf("spool: cannot read %s: %w", g.name, err)
+		return c, fmt.Errorf("spool: cannot read %s: %w", g.name, err)
 	}
 	defer r.close()
 	r.frames.before = g.limit
-	var check func(*frameHeader) error
-	if full {
-		var s stored
-		check = func(*frameHeader) error { _, err := r.next(&s); return err }
+	var whole func(*frameHeader) error
+	if check != nil {
+		whole = func(*frameHeader) error { return check(&r) }
 	}
-	end, torn, damage := scanFrames(&r.frames, check)
+	end, torn, damage := scanFrames(&r.frames, whole)
 	if end.seq >= g.limit.seq {
 		end = mark{seq: g.limit.seq, rec: min(end.rec, g.limit.rec)}
 		damage = nil // the rest was written again in a later segment
@@ -216,13 +244,7 @@ func (v *view) inspect(i int, full bool) (*SegmentInfo, error) {
 		}
 	}
 	g.end = end
-	in.Torn, in.Damage = torn, damage
-	in.Batches, in.Records = end.seq-g.firstSeq, end.rec-g.firstRec
-	in.Last = end.seq - 1
-	if from := g.settled(v.acked); !g.done(from) {
-		in.Pending = g.pending(from)
-	}
-	return in, nil
+	return condition{torn: torn, damage: damage}, nil
 }
 
 // An Entry is one batch as [Scan] finds it.
@@ -269,45 +291,28 @@ func scan(fsys vfs.FS, dir string, o *Options) iter.Seq2[Entry, error] {
 
 // scan yields the batches of segment i. It reports whether to continue, and whether the segment is
 // damaged or gone.
-func (v *view) scan(i int, o *Options, yield func(Entry, error) bool) (more, damaged bool) {
-	g := v.segs[i]
-	if g.bad != nil {
-		if g.bad == errTruncated && i == len(v.segs)-1 {
-			return true, false
-		}
-		return yield(Entry{}, &CorruptError{Segment: g.name, Err: g.bad}), true
-	}
-	var r segmentReader
-	if err := r.open(v.fs, v.dir, g.name, &g.segmentHeader, g.size, o); err != nil {
-		if isNotExist(err) { // it was acknowledged and removed since
-			return true, true
-		}
-		yield(Entry{}, fmt.Errorf("spool: cannot read %s: %w", g.name, err))
-		return false, true
-	}
-	defer r.close()
-	r.frames.before = g.limit
-	defer func() { g.end = mark{seq: r.frames.seq, rec: r.frames.rec} }()
+func (v *view) scan(i int, o *Options, yield func(Entry, error) bool) (more, bad bool) {
+	g := &v.segs[i]
+	more = true
 	var s stored
-	for r.frames.seq < g.limit.seq {
+	c, err := v.read(i, o, func(r *segmentReader) error {
 		h, err := r.next(&s)
-		if err == io.EOF || err == errTorn {
-			if !g.whole {
-				return true, false
-			}
-			err = errTruncated
-		}
-		if err != nil {
-			e := &CorruptError{Segment: g.name, Offset: r.frames.off, Err: cause(err)}
-			if g.whole {
-				e.Records = g.limit.rec - min(r.frames.rec, g.limit.rec)
-			}
-			return yield(Entry{}, e), true
+		if err != nil || h.seq >= g.limit.seq {
+			return err
 		}
 		e := Entry{Segment: g.name, Seq: h.seq, Time: time.Unix(0, h.at), Acked: h.seq < g.settled(v.acked).seq, Batch: &s.batch}
-		if !yield(e, nil) {
-			return false, false
+		if more = yield(e, nil); !more {
+			r.frames.size = r.frames.off // the walk ends here
 		}
+		return nil
+	})
+	switch {
+	case !more:
+	case err != nil:
+		yield(Entry{}, err)
+		more = false
+	case c.damage != nil:
+		more, bad = yield(Entry{}, c.damage), true
 	}
-	return true, false
+	return more, bad || c.gone
 }
