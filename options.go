@@ -22,10 +22,11 @@ const defaultBusyTimeout = 250 * time.Millisecond
 type Option interface{ applyRouter(*config) }
 
 // An OutputOption configures one output. [Level], [Name], [Encoder] and [OnError] apply to all
-// outputs. [Spool], [CrashSafe], [WhenFull], [Buffer] and [Delivery] apply to outputs with memory:
-// to all except direct outputs. [BusyTimeout] applies to direct outputs only. [Direct] and
-// [CloseWriter] apply to [Writer]. [Rotate], [RotateEvery] and [Compress] apply to [File]. Packages
-// with outputs have additional options. If an option is given twice, the last one wins.
+// outputs. [Spool], [CrashSafe], [WhenFull], [Buffer] and [Delivery] apply to outputs with
+// memory: to all except direct outputs. [BusyTimeout] applies to direct outputs only. [Direct]
+// and [CloseWriter] apply to [Writer]. [Rotate], [RotateEvery] and [Compress] apply to [File].
+// Packages with outputs have additional options. If an option is given twice, the last one
+// wins.
 type OutputOption interface{ applyOutput(*OutputSpec) }
 
 // A CommonOption may be given to [NewRouter], where it applies to all outputs, or to a single

@@ -1,5 +1,6 @@
-// Package compress adds zstd to the compressions of Forward requests and of rotated files, and replaces gzip
-// by a faster one: up to Go 1.26, compress/gzip needs 2.2 times its processor time. Import it for its effect:
+// Package compress adds zstd to the compressions of Forward requests and of rotated files, and
+// replaces gzip by a faster one: up to Go 1.26, compress/gzip needs 2.2 times its processor
+// time. Import it for its effect:
 //
 //	import _ "github.com/forebay-log/forebay/compress"
 //

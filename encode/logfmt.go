@@ -12,11 +12,12 @@ import (
 //
 // For any input, a record is one line of valid UTF-8 that can be parsed unambiguously. Groups
 // are prefixes with a dot. In keys, spaces, '=', '"', control characters, invalid bytes and
-// U+FFFD are replaced by '_'. A value that is empty or contains one of these is in double quotes
-// and escaped as in JSON; characters that are not printable, such as bidirectional control
-// characters, are also escaped. Durations are integer nanoseconds as in every other output, see
-// Options.Duration; slog.TextHandler writes 1.5s. Slices, maps and structs are written as JSON in such a string. A
-// value with a method MarshalText or String is written as its result.
+// U+FFFD are replaced by '_'. A value that is empty or contains one of these is in double
+// quotes and escaped as in JSON; characters that are not printable, such as bidirectional
+// control characters, are also escaped. Durations are integer nanoseconds as in every other
+// output, see Options.Duration; slog.TextHandler writes 1.5s. Slices, maps and structs are
+// written as JSON in such a string. A value with a method MarshalText or String is written as
+// its result.
 func Logfmt(o *Options) Encoder {
 	e := newEncoder(o.config(values.Style{
 		Form:     values.FormLogfmt,

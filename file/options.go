@@ -59,10 +59,11 @@ type Options struct {
 	// original is removed. Default "never".
 	Sync string
 
-	// OnError is called when the file was moved or deleted (see Check), when a rotation
-	// fails, or when a delayed Reopen fails; in these cases the File continues with the
-	// old file. It is also called when an old file cannot be compressed or removed. It runs in a separate goroutine that reads a bounded queue, so it may log
-	// to this File. Default nil: write one line to stderr.
+	// OnError is called when the file was moved or deleted (see Check), when a rotation fails,
+	// or when a delayed Reopen fails; in these cases the File continues with the old file. It
+	// is also called when an old file cannot be compressed or removed. It runs in a separate
+	// goroutine that reads a bounded queue, so it may log to this File. Default nil: write one
+	// line to stderr.
 	OnError func(error)
 }
 

@@ -55,8 +55,8 @@ var ErrGone = errors.New("its reader is gone")
 // program started.
 var errNotOpen = errors.New("it is not open for writing")
 
-// NewStdio returns the destination of f, such as os.Stdout. name is the name of f in errors. The caller keeps
-// ownership of f, which must be open as long as the Stdio is used.
+// NewStdio returns the destination of f, such as os.Stdout. name is the name of f in errors.
+// The caller keeps ownership of f, which must be open as long as the Stdio is used.
 func NewStdio(f *os.File, name string) *Stdio {
 	s := &Stdio{f: f, name: name, max: pipeBuf, wait: true, done: make(chan struct{})}
 	if st, err := f.Stat(); err == nil && st.Mode().IsRegular() {

@@ -321,8 +321,8 @@ func parseAck(msg []byte) (id chunkID, ok bool, err error) {
 	return id, ok, nil
 }
 
-// unexpectedMessage returns an error with problem for an unexpected message of a server, followed by the first
-// line of the message if it is text.
+// unexpectedMessage returns an error with problem for an unexpected message of a server,
+// followed by the first line of the message if it is text.
 func unexpectedMessage(problem string, said []byte, secrets *credentials) error {
 	if len(said) > 2 && said[0] == 0x15 && said[1] == 3 {
 		return fmt.Errorf("%s but a TLS alert: the server may require tls://HOST:PORT", problem)

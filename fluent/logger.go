@@ -275,9 +275,9 @@ func (l *Logger) Stats() deliver.OutputStats {
 func (l *Logger) Subscribe() (<-chan deliver.Transition, func()) { return l.Output.Subscribe() }
 
 // Close refuses further posts, delivers the pending records and returns a report, like
-// [deliver.Output.Shutdown]. It is limited by ctx or, if ctx has no deadline, by
-// CloseTimeout of deliver.OutputOptions. The error is nil if no record was lost. Close may be called more than
-// once, and concurrently with Post.
+// [deliver.Output.Shutdown]. It is limited by ctx or, if ctx has no deadline, by CloseTimeout
+// of deliver.OutputOptions. The error is nil if no record was lost. Close may be called more
+// than once, and concurrently with Post.
 func (l *Logger) Close(ctx context.Context) (batch.Report, error) {
 	l.closed.Store(true)
 	rep, err := l.Output.Shutdown(ctx)

@@ -267,8 +267,8 @@ func (s *session) deadlineLocked() {
 	s.conn.readUntil(t)
 }
 
-// readDeadlineAfter returns the time until which input is read after writing failed with err: the server may
-// have sent a reason. If it only does not respond, there is no such input.
+// readDeadlineAfter returns the time until which input is read after writing failed with err:
+// the server may have sent a reason. If it only does not respond, there is no such input.
 func readDeadlineAfter(err error) time.Time {
 	if isMute(err) {
 		return time.Now()

@@ -11,8 +11,8 @@ import (
 //	log, err := forebay.New(httpsink.To("http://localhost:9200/logs-shop", httpsink.API("elasticsearch")))
 //
 // The options of all outputs are in package forebay; forebay.Configure sets fields of [Config]:
-// authentication, TLS, headers, limits. By default records have the keys that the server expects for time and message;
-// forebay.Encoder overrides them.
+// authentication, TLS, headers, limits. By default records have the keys that the server
+// expects for time and message; forebay.Encoder overrides them.
 func To(url string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("httpsink.To", Config{URL: url}, openOutput, opts...)
 }

@@ -328,8 +328,8 @@ func (s *session) refuse(p *pending, recs []int32, why error) {
 	s.d.refused.Add(uint64(len(recs)))
 }
 
-// replace replaces the head of a partition queue with pieces of other sizes. Records named in the same answer
-// wait for the last of them.
+// replace replaces the head of a partition queue with pieces of other sizes. Records named in
+// the same answer wait for the last of them.
 func (s *session) replace(l *partitionQueue, q *piece, parts ...[]int32) {
 	var pieces []*piece
 	for _, recs := range parts {

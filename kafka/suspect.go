@@ -8,8 +8,9 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// A faulty broker also refuses good records. So a record that is refused alone is a suspect, and is
-// condemned by comparison with a reference record: a copy of a record that the same partition has accepted.
+// A faulty broker also refuses good records. So a record that is refused alone is a suspect,
+// and is condemned by comparison with a reference record: a copy of a record that the same
+// partition has accepted.
 //
 //	suspect refused ─▶ reference record ──stored, 8 times─▶ refused, a dead letter
 //	      ▲               │  │

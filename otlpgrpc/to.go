@@ -23,9 +23,10 @@ import (
 )
 
 // To returns an output for forebay.New that sends to the OTLP receiver at url over gRPC:
-// "http://localhost:4317", without TLS, or "https://collector:4317". The options of all outputs are
-// in package forebay. otlp.Resource and forebay.Configure for an otlp.Config apply, too, except HTTP.Client. Headers
-// are sent as metadata. WireBytes of otlp.Stats counts bytes before compression.
+// "http://localhost:4317", without TLS, or "https://collector:4317". The options of all outputs
+// are in package forebay. otlp.Resource and forebay.Configure for an otlp.Config apply, too,
+// except HTTP.Client. Headers are sent as metadata. WireBytes of otlp.Stats counts bytes before
+// compression.
 func To(url string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("otlpgrpc.To", otlp.Config{URL: url}, open, opts...)
 }

@@ -157,8 +157,8 @@ type syncJob struct {
 	size int64
 }
 
-// unsynced returns the segments that are not on stable storage yet. unsure is the error of an earlier sync after
-// which the content of a segment with open batches is unknown.
+// unsynced returns the segments that are not on stable storage yet. unsure is the error of an
+// earlier sync after which the content of a segment with open batches is unknown.
 func (q *queue) unsynced() (jobs []syncJob, unsure error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
