@@ -184,7 +184,7 @@ func checkTag(tag string) error {
 	case tag == "":
 		return fmt.Errorf("fluent: %w: it is empty", ErrTag)
 	case len(tag) > maxTagBytes:
-		return fmt.Errorf("fluent: %w: it has %d bytes, %d are allowed", ErrTag, len(tag), maxTagBytes)
+		return fmt.Errorf("fluent: %w: it has %d bytes, but only %d are allowed", ErrTag, len(tag), maxTagBytes)
 	case !utf8.ValidString(tag):
 		return fmt.Errorf("fluent: %w: it is not UTF-8", ErrTag)
 	}

@@ -115,7 +115,7 @@ func (o *Options) withDefaults() (Options, error) {
 	case opt.SegmentBytes < minSegmentBytes || opt.SegmentBytes > maxSegmentBytes:
 		return opt, fmt.Errorf("spool: SegmentBytes %d is outside %d…%d", opt.SegmentBytes, minSegmentBytes, maxSegmentBytes)
 	case opt.SyncInterval < 0:
-		return opt, fmt.Errorf("spool: syncInterval %v is negative", opt.SyncInterval)
+		return opt, fmt.Errorf("spool: SyncInterval %v is negative", opt.SyncInterval)
 	case opt.Sync != syncNever && opt.Sync != syncInterval && opt.Sync != syncAlways:
 		return opt, fmt.Errorf("spool: Sync %q is not one of never, interval, always", opt.Sync)
 	case opt.OverQuota != dropOldest && opt.OverQuota != refuseNew:
