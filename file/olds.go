@@ -22,6 +22,7 @@ type olds struct {
 	keep    int    // number of old files; 0: all
 	age     time.Duration
 	zip     compression.Format // without a suffix: none
+	writer  compression.Writer // memory of compress while the goroutine runs
 	report  func(error)
 	running sync.WaitGroup
 
@@ -68,6 +69,9 @@ func (o *olds) tidy() {
 		for more := true; more; {
 			o.pass()
 			o.mu.Lock()
+			if o.work == once { // the last pass
+				o.writer = nil
+			}
 			o.work--
 			more = o.work != idle
 			o.mu.Unlock()
@@ -159,10 +163,12 @@ func (o *olds) compress(path string) error {
 	if err != nil {
 		return err
 	}
-	zip := o.zip.NewWriter(compression.Small)
-	zip.Reset(out)
-	_, err = io.Copy(zip, in)
-	err = errors.Join(err, zip.Close(), resemble(out, st), out.Close(), in.Close()) // Windows does not remove open files
+	if o.writer == nil {
+		o.writer = o.zip.NewWriter(compression.Small)
+	}
+	o.writer.Reset(out)
+	_, err = io.Copy(o.writer, in)
+	err = errors.Join(err, o.writer.Close(), resemble(out, st), out.Close(), in.Close()) // Windows does not remove open files
 	if err == nil {
 		err = os.Rename(part, whole)
 	}

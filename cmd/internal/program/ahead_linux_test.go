@@ -106,6 +106,7 @@ func awaitStill(t *testing.T, path string) []byte {
 // What was read while the slabs were full survives SIGKILL. The next run delivers it
 // behind what was in the slabs, to each destination what that had not got.
 func TestReadAheadSurvivesKill(t *testing.T) {
+	t.Parallel()
 	t.Run("disk", func(t *testing.T) { readAheadSurvives(t, t.TempDir(), 904, "utf-8") })
 	t.Run("UTF-16", func(t *testing.T) { readAheadSurvives(t, t.TempDir(), 450, "utf-16be") })
 	t.Run("tmpfs", func(t *testing.T) {
@@ -192,6 +193,7 @@ func readAheadSurvives(t *testing.T, dir string, n int, charset string) {
 // However often and whenever it is killed, a pipe that goes on with the same standard
 // input loses nothing and tears nothing.
 func TestKilledReaderGoesOn(t *testing.T) {
+	t.Parallel()
 	seeds := testkit.Rand(testkit.Seed(t))
 	for range testkit.Rounds(3, 60) {
 		rng, pieces := testkit.Rand(seeds.Uint64()), testkit.Rand(seeds.Uint64())

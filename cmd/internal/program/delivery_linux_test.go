@@ -19,6 +19,7 @@ import (
 
 // What was read is there after SIGKILL, with --crash-safe.
 func TestCrashSafe(t *testing.T) {
+	t.Parallel()
 	for _, flags := range []string{"", "--spool spool --when-full spill"} {
 		t.Run(flags, func(t *testing.T) { crashSafe(t, strings.Fields(flags)) })
 	}
@@ -70,6 +71,7 @@ func TestForcedEndSpools(t *testing.T) {
 // A spool on a disk that is full: reading waits, nothing is lost, and all comes in
 // order when the destination is back.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	disk := testkit.Tmpfs(t, "size=512k")
 	dir := t.TempDir()
 	sock := filepath.Join(dir, "sock")
@@ -129,6 +131,7 @@ func TestFullDisk(t *testing.T) {
 
 // A spool that is in use, or cannot be written, is refused before anything is read.
 func TestSpoolThatCannotBeUsed(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	args := []string{"pipe", "--drain-timeout", "1s", "--to", "file:/dev/full", "--spool", filepath.Join(dir, "spool")}
 	first := start(t, append(args, "--to", "file:"+filepath.Join(dir, "beside"))...)
@@ -190,6 +193,7 @@ func TestSpoolBesideDrop(t *testing.T) {
 // Each destination may have a directory of its own for --crash-safe, or none. After a kill
 // each gets what it has not got. The line that was just being accepted may come twice.
 func TestCrashSafeOfSome(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
 	for _, name := range []string{"a", "b"} {

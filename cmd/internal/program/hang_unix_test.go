@@ -146,6 +146,7 @@ func (d hupOpen) Open(string, *dest.Spec) (*dest.Target, error) {
 // The program ends when it is told to, also if nobody reads its standard error: all
 // is delivered then, but for the summary.
 func TestStuckStandardError(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "out")
 	p := startWith(t, func(p *child, cmd *exec.Cmd) {
 		pipe := p.pipe()

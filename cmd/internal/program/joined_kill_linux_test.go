@@ -17,6 +17,7 @@ import (
 // A tail that makes records of several lines, and is killed at any moment, loses none, tears
 // none and delivers none more often than it was killed before its position was stored.
 func TestTailOfRecordsKilled(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	in, out, state := filepath.Join(dir, "in.log"), filepath.Join(dir, "out.txt"), filepath.Join(dir, "state")
 	rng := testkit.Rand(testkit.Seed(t))
@@ -85,6 +86,7 @@ func TestTailOfRecordsKilled(t *testing.T) {
 // A pipe that makes records of several lines and is killed at any moment goes on with the
 // same standard input: no line is lost or torn, and at most the record at hand comes again.
 func TestKilledJoinerGoesOn(t *testing.T) {
+	t.Parallel()
 	const kills, lines, each = 8, 20_000, 10
 	seeds := testkit.Rand(testkit.Seed(t))
 	all := numbered(0, lines)

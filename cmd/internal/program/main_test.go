@@ -36,6 +36,7 @@ func (a alone) Run() int {
 // The program as a user runs it. $LOGS is the directory of the sample logs;
 // FOREBAY_LOGS may name another one with more.
 func TestScripts(t *testing.T) {
+	t.Parallel()
 	logs, err := filepath.Abs(filepath.Join("..", "..", "..", "testdata", "logs"))
 	if err != nil {
 		t.Fatal(err)

@@ -106,6 +106,7 @@ func (p *child) write(s string) {
 // A record that is held is delivered although nothing more comes, and although a line has
 // begun.
 func TestHeldWhileInputWaits(t *testing.T) {
+	t.Parallel()
 	out := filepath.Join(t.TempDir(), "out")
 	p := start(t, "pipe", "--multiline", "java", "--to", "file:"+out)
 	p.write("a.BException\n\tat x\n\tat")
@@ -143,6 +144,7 @@ func wantMatch(t *testing.T, text, pattern string) {
 // SIGTERM ends the input. What was read is delivered, the beginning of a line
 // included.
 func TestTerm(t *testing.T) {
+	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		path := filepath.Join(t.TempDir(), "x.log")
 		p := start(t, "pipe", "--to", "file:"+path)
@@ -218,6 +220,7 @@ func stalled(t *testing.T, args ...string) *child {
 // The reader of the pipe waits, and the first signal waits for it; the second
 // does not. What is lost is counted.
 func TestSecondSignal(t *testing.T) {
+	t.Parallel()
 	p := stalled(t)
 	p.signal(syscall.SIGTERM)
 	p.signal(syscall.SIGINT) // another one: two of a kind may come as one
@@ -231,6 +234,7 @@ func TestSecondSignal(t *testing.T) {
 
 // One reason may send the same signal twice: that does not force anything.
 func TestSameSignalTwice(t *testing.T) {
+	t.Parallel()
 	p := stalled(t)
 	p.signal(syscall.SIGTERM)
 	p.signal(syscall.SIGTERM)
@@ -243,6 +247,7 @@ func TestSameSignalTwice(t *testing.T) {
 }
 
 func TestDrainTimeout(t *testing.T) {
+	t.Parallel()
 	for args, want := range map[string]int{"": 1, "--fail-on-drop": 3} {
 		p := stalled(t, append([]string{"--drain-timeout", "50ms"}, strings.Fields(args)...)...)
 		p.signal(syscall.SIGTERM)
@@ -257,6 +262,7 @@ func TestDrainTimeout(t *testing.T) {
 
 // A destination that takes a connection and never answers is named as the reason.
 func TestDrainTimeoutWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -286,6 +292,7 @@ func TestDrainTimeoutWithoutAnAnswer(t *testing.T) {
 
 // So is one that has not even begun to talk: nothing was sent, so nothing may have arrived.
 func TestDrainTimeoutWithoutASession(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -359,6 +366,7 @@ func TestRefusedWithoutNames(t *testing.T) {
 // output that hung, or kept for the next run with --crash-safe, and delivered by the one
 // beside it.
 func TestDrainTimeoutCoversEveryLine(t *testing.T) {
+	t.Parallel()
 	for _, safe := range []bool{false, true} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "beside.log")
@@ -430,6 +438,7 @@ func wantBalance(t *testing.T, stderr string) {
 // Without a reader that waits, the program reads on, counts what it drops, and
 // says so with its exit code.
 func TestDropNewest(t *testing.T) {
+	t.Parallel()
 	p := start(t, "pipe", "--slab-size", "4KiB", "--slabs", "2", "--when-full", "drop-newest", "--fail-on-drop")
 	const n = 100_000
 	w := bufio.NewWriter(p.in)
@@ -456,6 +465,7 @@ func TestDropNewest(t *testing.T) {
 }
 
 func TestHup(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "x.log")
 	p := start(t, "pipe", "--to", "file:"+path, "--to", "stdout:")
 	p.write("one\n")
@@ -477,6 +487,7 @@ func TestHup(t *testing.T) {
 // A reader that goes ends its output only. The program ends when nobody is left,
 // even if its input does not.
 func TestBrokenPipe(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "x.log")
 	p := start(t, "pipe", "--to", "stdout:", "--to", "file:"+path)
 	p.out.Close()
@@ -503,6 +514,7 @@ func TestBrokenPipe(t *testing.T) {
 // Where there is another place for them, the lines of an output whose reader is
 // gone go there.
 func TestBrokenPipeElsewhere(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for _, tt := range []struct {
 		args []string
@@ -536,6 +548,7 @@ func TestBrokenPipeElsewhere(t *testing.T) {
 // What goes elsewhere when the reader of the only output is gone are whole lines, also where
 // reading ends.
 func TestBrokenPipeWholeLines(t *testing.T) {
+	t.Parallel()
 	fallback := filepath.Join(t.TempDir(), "fallback")
 	var lines strings.Builder
 	for i := range 50_000 {
@@ -705,6 +718,7 @@ func torture() int64 {
 
 // Memory does not depend on the size of the input, nor on the length of a line.
 func TestMemoryIsFlat(t *testing.T) {
+	t.Parallel()
 	for _, args := range []string{"--encode raw", "--encode json --level info"} {
 		small, large := memoryFor(t, 1<<20, args), memoryFor(t, torture(), args)
 		if large > small+16<<10 {

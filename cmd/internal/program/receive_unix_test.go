@@ -18,6 +18,7 @@ import (
 // While nobody reads its output, receive acknowledges nothing. A first signal waits for
 // that output for a while, a second one does not.
 func TestReceiveOutputHangs(t *testing.T) {
+	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s")
 	p := start(t, "receive", "--forward=unix:"+socket)
 	var c net.Conn

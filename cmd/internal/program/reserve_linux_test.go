@@ -12,6 +12,7 @@ import (
 // A large file has space of the disk behind its end while the program writes to it, none
 // when the program has ended, and none at all with --no-reserve.
 func TestReservedSpace(t *testing.T) {
+	t.Parallel()
 	const ext4, large, some = 0xEF53, 12 << 20, 1 << 20
 	dir := t.TempDir()
 	var fs syscall.Statfs_t

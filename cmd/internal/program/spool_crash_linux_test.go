@@ -56,6 +56,7 @@ func full(t *testing.T, dir string) string {
 // What a killed program has left, of destinations of each form, is listed, shown,
 // checked, delivered and deleted; that of a living one is only looked at.
 func TestSpoolOfKilledProgram(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	slabs, beside := filepath.Join(dir, "slabs"), filepath.Join(dir, "beside")
 	lines := strings.SplitAfter(realLogs(t), "\n")[:300]
@@ -171,6 +172,7 @@ func TestSpoolOfKilledProgram(t *testing.T) {
 // Real logs are in the slabs of a destination that takes nothing; the program is
 // killed, and the next run, with another --encode, delivers them as they were.
 func TestKilledPipeOfRealLogs(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	path, beside := full(t, dir), filepath.Join(dir, "beside")
 	input := realLogs(t)
@@ -199,6 +201,7 @@ func TestKilledPipeOfRealLogs(t *testing.T) {
 // read, up to some line or the beginning of one, in order; at the seam some lines may be
 // there twice, and so may the line that was being accepted.
 func TestKilledPipeInFlight(t *testing.T) {
+	t.Parallel()
 	input := strings.Repeat(realLogs(t), 3)
 	lines := strings.SplitAfter(input, "\n")
 	recovered := false
@@ -397,6 +400,7 @@ func awaitKept(t *testing.T, dir string, n int) {
 // What dead programs have left for destinations that this one has not is said at the
 // start, once; what is this one's own is delivered and not mentioned.
 func TestCrashSafeOfOtherDestinations(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	slabs, out := filepath.Join(dir, "slabs"), filepath.Join(dir, "late")
 	beside := filepath.Join(dir, "beside")

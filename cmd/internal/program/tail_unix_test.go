@@ -41,6 +41,7 @@ func appendTo(t *testing.T, path, text string) {
 
 // It follows a file, through a rotation, until it is told to stop.
 func TestTail(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in.log"), filepath.Join(dir, "out.txt")
 	appendTo(t, in, "old\n")
@@ -78,6 +79,7 @@ func TestTail(t *testing.T) {
 // A process that is killed at any moment, while its file is rotated, neither loses nor
 // skips a line.
 func TestTailKilled(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in.log"), filepath.Join(dir, "out.txt")
 	rounds := 6
