@@ -1,18 +1,15 @@
 package dest
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"slices"
 	"strings"
 	"sync/atomic"
 
 	"github.com/forebay-log/forebay/batch"
-	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
@@ -42,15 +39,6 @@ func MayDryRun(dests []Destination, c *Spec) error {
 		}
 	}
 	return nil
-}
-
-// All returns all kinds, in the order of --help.
-func All() []Destination {
-	return slices.Concat([]Destination{
-		fileDest{},
-		stdioDest{name: "stdout", what: "standard output"},
-		stdioDest{name: "stderr", what: "standard error"},
-	}, netDests(), forwardDests(), LokiDests(), otlpDests(), HttpDests(), extensionDests)
 }
 
 // An EncodeFunc appends an event to dst in some form. With a nil dst the record is valid
@@ -129,91 +117,6 @@ func (t *Target) IsGone() bool {
 	default:
 		return false
 	}
-}
-
-// OpenAt opens the destination that is the value of a flag.
-func OpenAt(dests []Destination, flag string, c *Spec) (*Target, error) {
-	d, at, _, err := Locate(dests, flag, c.To)
-	if err != nil {
-		return nil, err
-	}
-	t, err := openIn(d, at[len(d.Scheme())+1:], c)
-	if err != nil {
-		text := fmt.Errorf("%s %s: %s", flag, setting.Redact(c.Name), strings.TrimPrefix(setting.RedactError(err, c.To), "file: "))
-		if wrongOption(d, c) {
-			return nil, exit.Usage(text)
-		}
-		return nil, text
-	}
-	return t, nil
-}
-
-// openIn opens a destination. Its errors name flags.
-func openIn(d Destination, rest string, c *Spec) (*Target, error) {
-	t, err := d.Open(rest, c)
-	if err != nil {
-		return nil, inFlags(err)
-	}
-	return t, nil
-}
-
-// Locate returns the kind of the destination that is the value of a flag, and splits the address
-// from its query.
-func Locate(dests []Destination, flag, to string) (d Destination, at, query string, err error) {
-	scheme, _, found := strings.Cut(to, ":")
-	for _, d := range dests {
-		if found && scheme == d.Scheme() {
-			at, query, _ = setting.CutQuery(to)
-			return d, at, query, nil
-		}
-	}
-	to = setting.Redact(to)
-	var why string
-	switch {
-	case to == "":
-		why = "it is empty"
-	case to == "-":
-		why = "for standard output, write stdout:"
-	case found && (len(scheme) == 1 || strings.ContainsAny(scheme, `/\.`)), !found && strings.ContainsAny(to, `/\.`):
-		why = fmt.Sprintf("for a file, write file:%s", to)
-	case !found:
-		for _, d := range dests {
-			if to == d.Scheme() {
-				form, _ := d.Usage()
-				why = fmt.Sprintf("write %s, with the colon", form)
-			}
-		}
-		if why == "" {
-			why = fmt.Sprintf("it has no scheme; for a file, write file:%s", to)
-		}
-	default:
-		if why = cmp.Or(setting.IsElsewhere(scheme), isHTTPServer(scheme)); why == "" {
-			why = fmt.Sprintf("there is no destination %q", scheme)
-		}
-	}
-	return nil, "", "", errors.New(flag + " " + quoteEmpty(to) + ": " + why + "\nDestinations are:\n" + strings.TrimRight(UsageOf(dests), "\n"))
-}
-
-func quoteEmpty(s string) string {
-	if s == "" {
-		return `""`
-	}
-	return s
-}
-
-// UsageOf lists the destinations, one per line.
-func UsageOf(dests []Destination) string {
-	width := 0
-	for _, d := range dests {
-		form, _ := d.Usage()
-		width = max(width, len(form))
-	}
-	var sb strings.Builder
-	for _, d := range dests {
-		form, what := d.Usage()
-		fmt.Fprintf(&sb, "  %-*s  %s\n", width, form, what)
-	}
-	return sb.String()
 }
 
 // CodecFor returns the codec of records that an earlier run has stored.

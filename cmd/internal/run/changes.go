@@ -154,21 +154,6 @@ func (c *changes) bring(p *Pipeline) bool {
 	return true
 }
 
-// A turn is a mutex whose lock can be abandoned.
-type turn chan struct{}
-
-// take waits for the turn until ctx is done.
-func (t turn) take(ctx context.Context) error {
-	select {
-	case t <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-func (t turn) leave() { <-t }
-
 // ErrStranded is the error of an output that cannot be opened again.
 var ErrStranded = errors.New("forebay stops; the next run reads the records again")
 
@@ -211,17 +196,6 @@ func (p *Pipeline) Change(ctx context.Context, next *config.Pipeline, stdin *os.
 	return ch.said, nil
 }
 
-// join counts a change as live. It reports false if the inputs have ended.
-func (p *Pipeline) join() bool {
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
-	if p.Live == 0 {
-		return false
-	}
-	p.Live++
-	return true
-}
-
 // fixed returns an error if a setting differs that can change only at a start.
 func (ch *change) fixed() error {
 	a, b := ch.p.C, ch.next
@@ -240,18 +214,6 @@ func (ch *change) fixed() error {
 		return fmt.Errorf("%s can change only at a start: restart, or undo the change; the running configuration is unchanged", console.InWords(names, "and"))
 	}
 	return nil
-}
-
-// await says whether an input is missing that a later change may bring: the pipeline does not
-// end for want of it.
-func (p *Pipeline) await(missing bool) {
-	switch {
-	case missing && !p.waits:
-		p.waits = p.join()
-	case !missing && p.waits:
-		p.waits = false
-		p.leave(nil)
-	}
 }
 
 // named returns the part with a name, or nil.
@@ -560,14 +522,6 @@ func (ch *change) openInputs(c *config.Pipeline) (errs []error) {
 	p.Mu.Unlock()
 	p.await(len(errs) > 0)
 	return errs
-}
-
-// A retired is what has become of the records of outputs of that name that are gone.
-type retired struct {
-	to     string
-	until  time.Time
-	report batch.Report
-	kept   uint64 // records that lie on disk, and that no output has taken over
 }
 
 // retire notes what has become of the records of the outputs that are closed, now that outs

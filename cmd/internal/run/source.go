@@ -150,3 +150,25 @@ func (p *Pipeline) Destinations() (names []string) {
 	}
 	return names
 }
+
+// join counts a change as live. It reports false if the inputs have ended.
+func (p *Pipeline) join() bool {
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	if p.Live == 0 {
+		return false
+	}
+	p.Live++
+	return true
+}
+
+// await keeps the pipeline running while an input is missing that a later change may provide.
+func (p *Pipeline) await(missing bool) {
+	switch {
+	case missing && !p.waits:
+		p.waits = p.join()
+	case !missing && p.waits:
+		p.waits = false
+		p.leave(nil)
+	}
+}

@@ -1,0 +1,292 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forebay-log/forebay/cmd/internal/config"
+	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/dest"
+	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/input"
+	"github.com/forebay-log/forebay/cmd/internal/process"
+	"github.com/forebay-log/forebay/internal/closetime"
+)
+
+// RunPipe runs forebay pipe or tail.
+func RunPipe(c *config.Pipeline, stdin, stderr *os.File) error {
+	if err := c.Settle(); err != nil {
+		return err
+	}
+	c.Inputs = []*input.Config{{Reading: c.Reading, Kind: input.NewStdin(stdin, c.Text)}}
+	if c.Tail != nil {
+		c.Tail.Text = c.Text
+		c.Inputs[0].Kind = c.Tail
+	}
+	return Run(New(c, stderr), stdin, stderr)
+}
+
+// Run opens the inputs and outputs, reads until the end, and prints the summary.
+func Run(p *Pipeline, stdin, stderr *os.File) error {
+	c := p.C
+	// Opening can take long. Until run handles signals, the ones that end the program do so, but
+	// SIGHUP must not.
+	process.NotifyReopen(p.Signals)
+	defer signal.Stop(p.Signals)
+	if err := p.Open(stdin); err != nil {
+		if c.Named { // the error is in the configuration file
+			return exit.Config(err)
+		}
+		return exit.OrConfig(err)
+	}
+	if err := p.OpenInputs(); err != nil {
+		p.abandon()
+		return err
+	}
+	defer p.CloseInputs()
+	leftovers{p}.tellOfLeft()
+	watchers, err := serveOps(&c.Ops, p)
+	if err != nil {
+		p.abandon()
+		return exit.Config(err)
+	}
+	defer watchers.close()
+	p.watchers = watchers
+	isStdin := func(in *input.Config) bool { _, is := in.Kind.(input.Stdin); return is }
+	if console.IsTerminal(stderr) && !slices.ContainsFunc(c.Inputs, isStdin) { // standard input ends with the program that writes to it
+		p.hungUp = func() bool { return !console.IsTerminal(stderr) }
+	}
+	if console.IsTerminal(stderr) && !c.Quiet && os.Getenv("TERM") != "dumb" && !p.onTerminal() {
+		p.term = stderr
+	}
+	if !c.Quiet && console.IsTerminal(stdin) && slices.ContainsFunc(c.Inputs, isStdin) {
+		p.Console.Say("reading from the terminal; Ctrl-D ends the input, Ctrl-C the program")
+	}
+	return p.run()
+}
+
+// run reads until the input ends or a signal ends it, then waits until everything is delivered or the
+// drain timeout expires.
+func (p *Pipeline) run() error {
+	start := time.Now()
+	signals := p.Signals
+	process.Notify(signals)
+	end := NewEnding(p, time.Duration(p.C.DrainTimeout))
+	defer end.Release()
+	end.onBegin = func(deadline time.Time) {
+		p.watchers.end()
+		p.drain(deadline)
+	}
+
+	manager := process.NewSystemd()
+	manager.Tell("READY=1")
+	alive, calm := manager.Watchdog()
+	defer calm()
+
+	quit := make(chan struct{})
+	var beside sync.WaitGroup
+	if p.term != nil {
+		beside.Go(func() { screen{p}.show(quit) })
+	}
+	allGone := p.watchGone(&beside, quit)
+
+	for _, in := range p.Inlets {
+		p.begin(in)
+	}
+	p.leave(nil)
+	p.Changes.begin(p)
+	failed := p.Changes.failed()
+	readDone := false
+	for stuck := false; !readDone && !stuck; {
+		select {
+		case <-p.over:
+			readDone = true
+		case <-failed:
+			failed = nil
+			end.Begin()
+		case s := <-signals:
+			p.signal(s, end)
+		case <-allGone:
+			allGone = nil
+			p.tellAllGone()
+			end.Begin()
+		case <-end.late:
+			p.unstick(end)
+		case <-alive:
+			manager.Tell("WATCHDOG=1")
+		case <-end.Ctx.Done():
+			stuck = true // a reader waits for room in an output: Shutdown ends the wait
+		}
+	}
+	end.Begin()
+	manager.Tell("STOPPING=1")
+
+	down := make(chan struct{})
+	go func() { defer close(down); p.Shutdown(end.Ctx) }()
+	for down != nil {
+		select {
+		case <-down:
+			down = nil
+		case <-alive:
+			manager.Tell("WATCHDOG=1")
+		case s := <-signals:
+			p.signal(s, end)
+		}
+	}
+	<-p.over
+	for _, out := range p.Outs {
+		out.Settle()
+	}
+	close(quit)
+	p.finishInputs()
+	took := time.Since(start)
+	text, err := Account{p}.Conclude(took, errors.Join(p.errs...), context.Cause(end.Ctx))
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		beside.Wait()
+		p.Console.Clear()
+		for _, line := range text {
+			p.Console.Say("%s", line)
+		}
+		if p.C.Ops.Summary.Value == config.SummaryJSON {
+			p.Console.Print(Account{p}.summaryJSON(took, err))
+		}
+	}()
+	var enough <-chan time.Time
+	if context.Cause(end.Ctx) == process.ErrForced {
+		enough = time.After(lastWord)
+	}
+	for {
+		select {
+		case <-said:
+			return err
+		case <-enough:
+			return err
+		case s := <-signals:
+			if !process.IsReopen(s) && enough == nil {
+				enough = time.After(lastWord)
+			}
+		}
+	}
+}
+
+// lastWord is how long the summary waits for a stalled standard error after a signal that forces the end.
+const lastWord = time.Second
+
+// drain tells the outputs that the end has begun. A reader may be waiting for room that only a spool can
+// provide.
+func (p *Pipeline) drain(deadline time.Time) {
+	for _, out := range p.Outs {
+		out.Delivery.Drain(deadline)
+	}
+}
+
+// unstick shuts down the outputs that a reader waits for shortly before the deadline, so that the reader
+// can pass its remaining lines to the other outputs.
+func (p *Pipeline) unstick(end *Ending) {
+	end.late = time.After(max(end.reserve()/10, time.Millisecond)) // another output may stall the reader next
+	if len(p.Outs) == 1 {
+		return
+	}
+	for _, out := range p.Outs {
+		if out.Early || out.Slabs().Waiting == 0 {
+			continue
+		}
+		out.Early = true
+		now, cancel := context.WithDeadlineCause(end.Ctx, time.Now(), ErrDeadline)
+		p.early.Go(func() {
+			defer cancel()
+			out.Shutdown(now)
+		})
+	}
+}
+
+// Shutdown shuts down all outputs concurrently, then closes the fallbacks that they share.
+func (p *Pipeline) Shutdown(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, out := range p.Outs {
+		wg.Go(func() { out.Shutdown(ctx) })
+	}
+	wg.Wait()
+	p.early.Wait()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closetime.Disk)
+	defer cancel()
+	for _, f := range p.Fallbacks {
+		if err := f.CloseDest(ctx); err != nil {
+			p.lastly = append(p.lastly, fmt.Sprintf("--fallback %s: %s", f.To, console.Plain(err)))
+		}
+	}
+}
+
+// signal handles a signal: it reopens files, or begins or forces the end. SIGHUP ends the program if its
+// terminal was closed.
+func (p *Pipeline) signal(s os.Signal, end *Ending) {
+	if process.IsReopen(s) && (p.hungUp == nil || !p.hungUp()) {
+		p.reopen()
+		p.Changes.ask()
+		return
+	}
+	end.Signal(s)
+}
+
+// reopen reopens all files, each in a goroutine: a file whose write hangs must delay neither the others
+// nor the end.
+func (p *Pipeline) reopen() {
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	targets := make([]*dest.Target, 0, len(p.Outs)+len(p.Fallbacks))
+	for _, out := range p.Outs {
+		targets = append(targets, out.Target)
+	}
+	for _, f := range p.Fallbacks {
+		targets = append(targets, f.Target)
+	}
+	for _, t := range targets {
+		if t.Reopen != nil && t.Asked.Add(1) == 1 {
+			go p.ReopenOne(t)
+		}
+	}
+}
+
+// watchGone returns a channel that is closed when no output has a reader any more. It is nil if an output
+// has no reader to lose.
+func (p *Pipeline) watchGone(wg *sync.WaitGroup, quit <-chan struct{}) <-chan struct{} {
+	for _, out := range p.Outs {
+		if out.Target.Gone == nil {
+			return nil
+		}
+	}
+	all := make(chan struct{})
+	wg.Go(func() {
+		for _, out := range p.Outs {
+			select {
+			case <-out.Target.Gone:
+			case <-quit:
+				return
+			}
+		}
+		close(all)
+	})
+	return all
+}
+
+// tellAllGone reports that reading ends because no output has a reader, if lines are kept elsewhere.
+func (p *Pipeline) tellAllGone() {
+	var places []string
+	for _, out := range p.Outs {
+		if to := out.OtherPlace(); to != "" && !slices.Contains(places, to) {
+			places = append(places, to)
+		}
+	}
+	if places != nil {
+		p.Console.Say("no output has a reader: reading stops; lines already read go to %s", strings.Join(places, " and "))
+	}
+}
