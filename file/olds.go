@@ -121,7 +121,7 @@ func (o *olds) list() (names []string, err error) {
 	return names, err
 }
 
-// timeOf returns the time in the name of an old file. It reports false for the name of another file.
+// timeOf returns the time in the name of an old file. It reports false for other names.
 func (o *olds) timeOf(name string) (t time.Time, ok bool) {
 	ext := filepath.Ext(o.path)
 	rest, begins := strings.CutPrefix(name, strings.TrimSuffix(filepath.Base(o.path), ext)+"-")
@@ -136,7 +136,7 @@ func (o *olds) timeOf(name string) (t time.Time, ok bool) {
 	return t, err == nil
 }
 
-// compressed reports whether name is that of a compressed file.
+// compressed reports whether the file with this name is compressed.
 func compressed(name string) bool {
 	ext := filepath.Ext(name)
 	return ext == ".gz" || ext == ".zst"

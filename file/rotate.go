@@ -131,7 +131,7 @@ func replace(path string, old fs.FileInfo, reason string) error {
 }
 
 // resemble gives h the permission of old, regardless of the umask, and its owner. Only the superuser
-// can give files away; for others, the owner stays that of the process.
+// can change the owner; otherwise the owner of the process remains.
 func resemble(h *os.File, old fs.FileInfo) error {
 	_ = chown(h, old)
 	return h.Chmod(old.Mode().Perm())

@@ -23,7 +23,7 @@ const (
 	Small              // for files
 )
 
-// A Writer compresses what is written between Reset and Close.
+// A Writer compresses the data written between Reset and Close.
 type Writer interface {
 	io.WriteCloser
 	Reset(io.Writer)

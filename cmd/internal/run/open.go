@@ -98,7 +98,7 @@ func (p *Pipeline) toFlag() string {
 }
 
 // distinct returns an error if out writes to the file that standard input reads, which would never end,
-// or to the file of another output.
+// or to a file that one of the others writes to.
 func (p *Pipeline) distinct(out *output.Output, others []*output.Output, stdin *os.File) error {
 	to := p.toFlag()
 	if in, err := stdin.Stat(); err == nil && dest.SameFile(in, out.Target.File) {

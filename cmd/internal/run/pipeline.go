@@ -65,7 +65,7 @@ func New(c *config.Pipeline, stderr io.Writer) *Pipeline {
 // A turn is a mutex whose lock can be abandoned.
 type turn chan struct{}
 
-// take waits for the turn until ctx is done.
+// take acquires the turn, unless ctx is done first.
 func (t turn) take(ctx context.Context) error {
 	select {
 	case t <- struct{}{}:

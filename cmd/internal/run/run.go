@@ -36,8 +36,8 @@ func RunPipe(c *config.Pipeline, stdin, stderr *os.File) error {
 // Run opens the inputs and outputs, reads until the end, and prints the summary.
 func Run(p *Pipeline, stdin, stderr *os.File) error {
 	c := p.C
-	// Opening can take long. Until run handles signals, the ones that end the program do so, but
-	// SIGHUP must not.
+	// Opening can be slow. Until run handles signals, SIGINT and SIGTERM end the program, but SIGHUP
+	// must not.
 	process.NotifyReopen(p.Signals)
 	defer signal.Stop(p.Signals)
 	if err := p.Open(stdin); err != nil {
@@ -181,7 +181,7 @@ func (p *Pipeline) run() error {
 // lastWord is how long the summary waits for a stalled standard error after a signal that forces the end.
 const lastWord = time.Second
 
-// drain tells the outputs that the end has begun. A reader may be waiting for room that only a spool can
+// drain puts the outputs into shutdown mode: a reader may be waiting for room that only a spool can
 // provide.
 func (p *Pipeline) drain(deadline time.Time) {
 	for _, out := range p.Outs {

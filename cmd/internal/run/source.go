@@ -10,15 +10,15 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/transform"
 )
 
-// A LiveInput is an input with its source.
+// A LiveInput is an open input.
 type LiveInput struct {
 	*intake.Inlet
 	c     *input.Config // changes while all intakes are held
 	Src   input.Source
-	ended chan struct{} // closed when src has been read
+	ended chan struct{} // closed when Src has ended
 }
 
-// Read is what all inputs have done.
+// Read returns the counts of all inputs since the start.
 func (p *Pipeline) Read() intake.Tally {
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
@@ -29,7 +29,7 @@ func (p *Pipeline) Read() intake.Tally {
 	return t
 }
 
-// OpenInputs opens the inputs. The outputs are open.
+// OpenInputs opens the inputs. The outputs must be open.
 func (p *Pipeline) OpenInputs() error {
 	for _, c := range p.C.Inputs {
 		in, err := p.openInlet(c)
@@ -44,7 +44,7 @@ func (p *Pipeline) OpenInputs() error {
 	return nil
 }
 
-// openInlet opens an input. The outputs are open.
+// openInlet opens an input. The outputs must be open.
 func (p *Pipeline) openInlet(c *input.Config) (*LiveInput, error) {
 	in := &LiveInput{Inlet: &intake.Inlet{Name: c.Name, Env: p.Env, Host: p, Reading: c.Reading, At: c.At}, c: c}
 	in.Rule()
@@ -53,14 +53,14 @@ func (p *Pipeline) openInlet(c *input.Config) (*LiveInput, error) {
 	return in, err
 }
 
-// Outputs returns the present outputs; for any goroutine.
+// Outputs returns the current outputs. It is safe for concurrent use.
 func (p *Pipeline) Outputs() []*output.Output {
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
 	return slices.Clone(p.Outs)
 }
 
-// Stop asks all inputs to end, after a change under way.
+// Stop ends all inputs, after a change in progress.
 func (p *Pipeline) Stop() {
 	p.Changes.end()
 	p.await(false)
@@ -69,7 +69,7 @@ func (p *Pipeline) Stop() {
 	}
 }
 
-// begin lets an inlet read, on a goroutine of its own.
+// begin starts the goroutine of an input.
 func (p *Pipeline) begin(in *LiveInput) {
 	p.Mu.Lock()
 	p.Live++
@@ -82,7 +82,7 @@ func (p *Pipeline) begin(in *LiveInput) {
 	}()
 }
 
-// leave takes back one of live, an inlet that ended with err.
+// leave decrements Live after an input has ended with err.
 func (p *Pipeline) leave(err error) {
 	p.Mu.Lock()
 	if err != nil {
@@ -99,7 +99,7 @@ func (p *Pipeline) leave(err error) {
 	}
 }
 
-// finishInputs tells the inputs what became of what they read.
+// finishInputs finishes the inputs and reports to each whether its records were delivered.
 func (p *Pipeline) finishInputs() {
 	for _, in := range p.Inlets {
 		delivered := true
@@ -113,15 +113,15 @@ func (p *Pipeline) finishInputs() {
 	}
 }
 
-// CloseInputs releases what the inputs hold.
+// CloseInputs closes the inputs.
 func (p *Pipeline) CloseInputs() {
 	for _, in := range p.Inlets {
 		in.Src.Close()
 	}
 }
 
-// readsAgain says who gives lines again that were read and not delivered; "": for some,
-// nobody does.
+// readsAgain returns the senders that repeat lines which were read and not delivered, or "" if some of
+// these lines are not repeated.
 func (a Account) readsAgain() (by string) {
 	p := a.P
 	for i, in := range p.Inlets {

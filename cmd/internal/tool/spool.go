@@ -32,7 +32,7 @@ type SpoolDir struct {
 	Segments, slabs, input bool
 }
 
-// spoolDirs returns dir if it contains records, and otherwise those of its subdirectories that do.
+// spoolDirs returns dir if it contains records, and otherwise its subdirectories that contain some.
 func spoolDirs(dir string) ([]SpoolDir, error) {
 	d, err := inspect(dir)
 	if err != nil {
