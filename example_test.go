@@ -223,7 +223,7 @@ func ExampleSlot() {
 	check(err)
 	log := r.Logger()
 	log.Info("reading the configuration")
-	fmt.Println(slot.Account())
+	fmt.Println(r.Stats().Outputs[0].Account)
 
 	check(slot.Set(os.Stdout)) // as the configuration says
 	log.Info("ready")

@@ -78,11 +78,18 @@ func (s *SlabWriter) Close() error { return s.out.Close() }
 // Stats returns a snapshot of the counters. It does not wait for the writer.
 func (s *SlabWriter) Stats() deliver.OutputStats { return s.out.Stats() }
 
-// buffered returns the Output of w if w is a SlabWriter, otherwise w: the Router needs all
-// methods of the Output.
+// buffered returns the writer behind a SlabWriter or a Slot, otherwise w: the Router needs all
+// methods of that writer.
 func buffered(w io.Writer) io.Writer {
-	if s, ok := w.(*SlabWriter); ok && s != nil {
-		return s.out
+	switch s := w.(type) {
+	case *SlabWriter:
+		if s != nil {
+			return s.out
+		}
+	case *Slot:
+		if s != nil {
+			return s.s
+		}
 	}
 	return w
 }

@@ -32,9 +32,64 @@ var (
 
 // A Slot is a writer whose destination is set later, with [Slot.Set]. Until then it holds
 // records in memory. It is for records logged before the configuration is read or a connection
-// is established. Pass a Slot to [Writer] like any other writer. All methods
-// are safe for concurrent use.
-type Slot struct {
+// is established. Pass a Slot to [Writer] like any other writer. Its account is in [Router.Stats].
+// All methods are safe for concurrent use.
+type Slot struct{ s *slot }
+
+// NewSlot returns a Slot without a destination. It holds up to maxBytes bytes, including 32
+// bytes of overhead per record; later records are dropped and counted. If maxBytes is 0 or
+// less, the limit is 1 MiB. opts are options of an output; BusyTimeout and OnError apply to a
+// direct destination.
+func NewSlot(maxBytes int, opts ...OutputOption) *Slot {
+	spec := OutputSpec{name: "slot"}
+	for _, opt := range opts {
+		if opt != nil {
+			opt.applyOutput(&spec)
+		}
+	}
+	if maxBytes <= 0 {
+		maxBytes = defaultSlotBytes
+	}
+	if spec.busy <= 0 {
+		spec.busy = defaultBusyTimeout
+	}
+	return &Slot{&slot{name: spec.name, limit: maxBytes, busy: spec.busy, events: newReporter(spec.onError)}}
+}
+
+// Write is like WriteRecord with a zero Meta, except that it returns a nil error for a record
+// that does not fit.
+func (s *Slot) Write(p []byte) (int, error) { return s.s.Write(p) }
+
+// WriteRecord passes p to the destination, or stores a copy of it if there is none. It returns
+// the error of the destination. If there is no room, it returns an error and counts the record
+// as dropped{full}. After Close the error wraps [batch.ErrClosed]. WriteRecord does not retain
+// p.
+func (s *Slot) WriteRecord(p []byte, m batch.Meta) error { return s.s.WriteRecord(p, m) }
+
+// Set sets the destination of the slot. The calling goroutine passes the stored records to w in
+// order, before any newer record. After that, records go directly to w: through its method
+// WriteRecord if it has one, otherwise as to a direct output. Closing the slot closes w.
+//
+// If w fails before it has received all stored records, Set returns the error. The slot keeps
+// the remaining records, including the one that failed, and Set may be called again with w or
+// another writer. If a buffered w accepts a record into its account and drops it, that is not a
+// failure. A destination cannot be replaced after a successful Set.
+func (s *Slot) Set(w io.Writer) error { return s.s.set(w) }
+
+// Flush flushes the destination. Without a destination it returns an error if the slot holds
+// records.
+func (s *Slot) Flush(ctx context.Context) error { return s.s.Flush(ctx) }
+
+// Close refuses new records and closes the destination, within 5 s. Without a destination, the
+// stored records are dropped and counted, and the error contains their number. Close may be called
+// more than once.
+func (s *Slot) Close() error {
+	_, err := s.s.Shutdown(context.Background())
+	return err
+}
+
+// A slot is a [Slot] as an output of a Router, with the optional methods of its writer.
+type slot struct {
 	name   string
 	limit  int
 	busy   time.Duration
@@ -68,45 +123,21 @@ type slotRecord struct {
 	m batch.Meta
 }
 
-// NewSlot returns a Slot without a destination. It holds up to maxBytes bytes, including 32
-// bytes of overhead per record; later records are dropped and counted. If maxBytes is 0 or
-// less, the limit is 1 MiB. opts are options of an output; BusyTimeout and OnError apply to a
-// direct destination.
-func NewSlot(maxBytes int, opts ...OutputOption) *Slot {
-	spec := OutputSpec{name: "slot"}
-	for _, opt := range opts {
-		if opt != nil {
-			opt.applyOutput(&spec)
-		}
-	}
-	if maxBytes <= 0 {
-		maxBytes = defaultSlotBytes
-	}
-	if spec.busy <= 0 {
-		spec.busy = defaultBusyTimeout
-	}
-	return &Slot{name: spec.name, limit: maxBytes, busy: spec.busy, events: newReporter(spec.onError)}
-}
-
 // Name returns the name passed to NewSlot with the option Name. The default is "slot".
-func (s *Slot) Name() string { return s.name }
+func (s *slot) Name() string { return s.name }
 
-func (s *Slot) writesInCaller() {}
+func (s *slot) writesInCaller() {}
 
-// Write is like WriteRecord with a zero Meta, except that it returns a nil error for a record
-// that does not fit.
-func (s *Slot) Write(p []byte) (int, error) {
+// Write is Slot.Write.
+func (s *slot) Write(p []byte) (int, error) {
 	if err := s.WriteRecord(p, batch.Meta{}); err != nil && !errors.Is(err, errFull) {
 		return 0, err
 	}
 	return len(p), nil
 }
 
-// WriteRecord passes p to the destination, or stores a copy of it if there is none. It returns
-// the error of the destination. If there is no room, it returns an error and counts the record
-// as dropped{full}. After Close the error wraps [batch.ErrClosed]. WriteRecord does not retain
-// p.
-func (s *Slot) WriteRecord(p []byte, m batch.Meta) error {
+// WriteRecord is Slot.WriteRecord.
+func (s *slot) WriteRecord(p []byte, m batch.Meta) error {
 	for {
 		if dst := s.dst.Load(); dst != nil {
 			return passOn(dst, p, m)
@@ -144,7 +175,7 @@ func passOn(dst *output, p []byte, m batch.Meta) (err error) {
 }
 
 // hold stores a copy of p, unless it returns a channel to wait for before another attempt.
-func (s *Slot) hold(p []byte, m batch.Meta) (wait chan struct{}, err error) {
+func (s *slot) hold(p []byte, m batch.Meta) (wait chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -170,19 +201,12 @@ var closedChan = func() chan struct{} {
 	return ch
 }()
 
-func (s *Slot) heldLocked() int {
+func (s *slot) heldLocked() int {
 	return s.taken + len(s.data) + slotRecordBytes*len(s.recs)
 }
 
-// Set sets the destination of the slot. The calling goroutine passes the stored records to w in
-// order, before any newer record. After that, records go directly to w: through its method
-// WriteRecord if it has one, otherwise as to a direct output. Closing the slot closes w.
-//
-// If w fails before it has received all stored records, Set returns the error. The slot keeps
-// the remaining records, including the one that failed, and Set may be called again with w or
-// another writer. If a buffered w accepts a record into its account and drops it, that is not a
-// failure. A destination cannot be replaced after a successful Set.
-func (s *Slot) Set(w io.Writer) error {
+// set is Slot.Set.
+func (s *slot) set(w io.Writer) error {
 	w = buffered(w)
 	if isNil(w) {
 		return errors.New("forebay: cannot set destination of slot: the writer is nil")
@@ -216,7 +240,7 @@ func (s *Slot) Set(w io.Writer) error {
 	return nil
 }
 
-func (s *Slot) output(w io.Writer) *output {
+func (s *slot) output(w io.Writer) *output {
 	o := &output{w: w, name: s.name, events: s.events, closes: true, first: true}
 	if rec, ok := w.(recorder); ok {
 		o.rec = rec
@@ -234,7 +258,7 @@ func (s *Slot) output(w io.Writer) *output {
 
 // slotMove is one Set in progress.
 type slotMove struct {
-	slot   *Slot
+	slot   *slot
 	dst    *output
 	data   []byte
 	recs   []slotRecord
@@ -336,13 +360,13 @@ func (m *slotMove) end() {
 }
 
 // dropLocked drops the stored records, because there will be no destination.
-func (s *Slot) dropLocked() {
+func (s *slot) dropLocked() {
 	s.shutdown += uint64(len(s.recs))
 	s.data, s.recs = nil, nil
 }
 
 // settled waits until no Set is in progress.
-func (s *Slot) settled(ctx context.Context) error {
+func (s *slot) settled(ctx context.Context) error {
 	s.mu.Lock()
 	wait := s.setting
 	s.mu.Unlock()
@@ -357,9 +381,8 @@ func (s *Slot) settled(ctx context.Context) error {
 	}
 }
 
-// Flush flushes the destination. Without a destination it returns an error if the slot holds
-// records.
-func (s *Slot) Flush(ctx context.Context) error {
+// Flush is Slot.Flush.
+func (s *slot) Flush(ctx context.Context) error {
 	if err := s.settled(ctx); err != nil {
 		return err
 	}
@@ -379,7 +402,7 @@ func (s *Slot) Flush(ctx context.Context) error {
 }
 
 // Sync commits the written records to stable storage, if the destination supports that.
-func (s *Slot) Sync() error {
+func (s *slot) Sync() error {
 	if err := s.settled(context.Background()); err != nil {
 		return err
 	}
@@ -389,18 +412,12 @@ func (s *Slot) Sync() error {
 	return nil
 }
 
-// Close is Shutdown with a limit of 5 s and without the report.
-func (s *Slot) Close() error {
-	_, err := s.Shutdown(context.Background())
-	return err
-}
-
 // Shutdown refuses new records and closes the destination if it has a method Close. Without a
 // destination, the stored records are dropped and counted, and the error contains their
 // number. If a Set is still in progress when ctx ends, Shutdown returns, and the destination
 // is closed at the end of that Set. If ctx has no deadline, the limit is 5 s. Shutdown may be
 // called more than once.
-func (s *Slot) Shutdown(ctx context.Context) (batch.Report, error) {
+func (s *slot) Shutdown(ctx context.Context) (batch.Report, error) {
 	ctx, cancel := closetime.Bounded(ctx, 0)
 	defer cancel()
 	err := s.settled(ctx)
@@ -431,7 +448,7 @@ func (s *Slot) Shutdown(ctx context.Context) (batch.Report, error) {
 
 // Account returns the account of the destination, plus the records that the slot holds or had
 // no room for.
-func (s *Slot) Account() batch.Account {
+func (s *slot) Account() batch.Account {
 	s.mu.Lock()
 	pending := uint64(len(s.recs)) + uint64(max(s.moving.Load(), 0))
 	var a batch.Account

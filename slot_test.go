@@ -24,7 +24,7 @@ import (
 // checkSlot fails if the slot's account does not balance, or is not as wanted.
 func checkSlot(t *testing.T, s *Slot, want string) {
 	t.Helper()
-	a := s.Account()
+	a := s.s.Account()
 	if err := a.Check(); err != nil {
 		t.Error(err)
 	}
@@ -84,8 +84,8 @@ func TestSlot(t *testing.T) {
 // The bound holds, and what does not fit is counted; a smaller one may still fit.
 func TestSlotFull(t *testing.T) {
 	s := NewSlot(3*(slotRecordBytes+10), Name("early"))
-	if s.Name() != "early" {
-		t.Error(s.Name())
+	if s.s.Name() != "early" {
+		t.Error(s.s.Name())
 	}
 	rec := []byte("0123456789")
 	for i := range 5 {
@@ -141,7 +141,7 @@ func TestSlotSetFails(t *testing.T) {
 				if _, err := s.Write([]byte(newer)); err != nil {
 					t.Error(err)
 				}
-				a := s.Account()
+				a := s.s.Account()
 				if a.Check() != nil || a.Delivered != uint64(at) || a.Pending.Slab != uint64(11-at) {
 					t.Errorf("%s", a)
 				}
@@ -363,7 +363,7 @@ func TestSlotSetHangs(t *testing.T) {
 		if err := s.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Flush: %v", err)
 		}
-		if _, err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := s.s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Shutdown: %v", err)
 		}
 		checkSlot(t, s, "accepted=4 delivered=2 dropped=1{busy=1} pending=1{slab=1 spill=0 inflight=0}")
@@ -394,7 +394,7 @@ func TestSlotBoundDuringSet(t *testing.T) {
 		t.Error(err)
 	}
 	// Whoever found no destination just before Set was done must look again.
-	if wait, err := s.hold([]byte("d\n"), batch.Meta{}); wait == nil || err != nil {
+	if wait, err := s.s.hold([]byte("d\n"), batch.Meta{}); wait == nil || err != nil {
 		t.Errorf("held although there is a destination: %v", err)
 	}
 	checkSlot(t, s, "accepted=3 delivered=2 dropped=1{full=1}")
@@ -430,7 +430,7 @@ func TestSlotClose(t *testing.T) {
 	if err := s.Set(devFile{d}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Sync(); err != nil || d.called() != "sync" {
+	if err := s.s.Sync(); err != nil || d.called() != "sync" {
 		t.Errorf("%q, %v", d.called(), err)
 	}
 	r := newRouter(t, Route(plain(), Writer(s, CloseWriter())))
@@ -446,10 +446,10 @@ func TestSlotClose(t *testing.T) {
 
 	s = NewSlot(0)
 	_, _ = s.Write([]byte("x\n"))
-	if err := s.Sync(); err != nil {
+	if err := s.s.Sync(); err != nil {
 		t.Error(err)
 	}
-	rep, err := s.Shutdown(t.Context())
+	rep, err := s.s.Shutdown(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "1 record lost") || rep.Dropped[batch.Shutdown] != 1 {
 		t.Errorf("%v, %v", rep, err)
 	}
@@ -573,7 +573,7 @@ func TestSlotClosedDuringSet(t *testing.T) {
 			synctest.Wait()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			if _, err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			if _, err := s.s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("Shutdown: %v", err)
 			}
 			close(release)

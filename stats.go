@@ -133,7 +133,7 @@ func deliveryOf(w io.Writer) (d *deliver.OutputStats) {
 		}
 	}()
 	switch w := w.(type) {
-	case *Slot:
+	case *slot:
 		if dst := w.dst.Load(); dst != nil {
 			return deliveryOf(dst.w)
 		}
