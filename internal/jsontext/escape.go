@@ -22,6 +22,12 @@ const (
 // '"', '\\' and non-ASCII bytes.
 func unsafeASCII(w uint64) uint64 { return odd(w) & highs }
 
+// Special marks the bytes of w that end a run of text in a JSON string: control characters, '"' and
+// '\\'. Only the lowest mark is exact.
+func Special(w uint64) uint64 {
+	return ((w ^ 0x02*ones - 0x21*ones) | (w ^ 0x5c*ones - ones)) &^ w & highs
+}
+
 // odd is unsafeASCII with undefined bits other than bit 7.
 func odd(w uint64) uint64 {
 	// Flipping bit 1 exchanges '"' and the space and maps control characters to control

@@ -28,9 +28,13 @@ func hash[T string | []byte](key T) uint64 {
 			uint64(key[4])<<32 | uint64(key[5])<<40 | uint64(key[6])<<48 | uint64(key[7])<<56))
 		key = key[8:]
 	}
-	var rest uint64
-	for i := range len(key) {
-		rest = rest<<8 | uint64(key[i])
+	var rest uint64 // all other bytes, some of them twice
+	switch n := len(key); {
+	case n >= 4:
+		rest = uint64(key[0]) | uint64(key[1])<<8 | uint64(key[2])<<16 | uint64(key[3])<<24 |
+			uint64(key[n-4])<<32 | uint64(key[n-3])<<40 | uint64(key[n-2])<<48 | uint64(key[n-1])<<56
+	case n > 0:
+		rest = uint64(key[0]) | uint64(key[n>>1])<<8 | uint64(key[n-1])<<16
 	}
 	return mix(h ^ rest)
 }

@@ -1,12 +1,15 @@
 package msgpack
 
 import (
+	"encoding/binary"
 	"errors"
 	"math"
+	"math/bits"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
 
+	"github.com/forebay-log/forebay/internal/jsontext"
 	"github.com/forebay-log/forebay/internal/keyset"
 )
 
@@ -147,16 +150,29 @@ func closeArray(dst []byte, at, n int) []byte {
 
 // jsonString appends the string at the beginning of js.
 func jsonString(dst, js []byte) ([]byte, []byte, error) {
-	i := 1
-	for ; i < len(js) && js[i] != '"' && js[i] != '\\'; i++ {
+	i, high := 1, uint64(0)
+	for len(js)-i >= 8 {
+		w := binary.LittleEndian.Uint64(js[i:])
+		high |= w
+		if m := jsontext.Special(w); m != 0 {
+			i += bits.TrailingZeros64(m) >> 3
+			break
+		}
+		i += 8
+	}
+	for ; i < len(js) && js[i] != '"' && js[i] != '\\'; i++ { // the last bytes of js
 		if js[i] < ' ' {
 			return dst, js, ErrJSON
 		}
+		high |= uint64(js[i])
 	}
 	if i == len(js) {
 		return dst, js, ErrJSON
 	}
 	if js[i] == '"' {
+		if high&0x8080808080808080 == 0 { // ASCII is valid
+			return append(AppendStrHeader(dst, i-1), js[1:i]...), js[i+1:], nil
+		}
 		return AppendStrBytes(dst, js[1:i]), js[i+1:], nil
 	}
 	text := make([]byte, 0, len(js[1:i])+64)

@@ -472,3 +472,25 @@ func TestUniqueKeys(t *testing.T) {
 		t.Error("a map that is cut is accepted")
 	}
 }
+
+// Strings are scanned eight bytes at a time: each piece at every position, with text after the string.
+func TestFromJSONStrings(t *testing.T) {
+	for n := range 20 {
+		for _, piece := range []string{"", `\"`, `\\`, `\n`, "\x7f", "é", "日本", "\xff", "\x00", "\x1f", "\n"} {
+			for _, rest := range []string{"", `,"x":"y"}`, "é and more text"} {
+				js := `"` + strings.Repeat("x", n) + piece + strings.Repeat("y", n/2) + `"`
+				mp, left, err := AppendFromJSON(nil, []byte(js+rest))
+				var want string
+				if jsonErr := json.Unmarshal([]byte(js), &want); (err != nil) != (jsonErr != nil) {
+					t.Fatalf("%q: %v, encoding/json: %v", js, err, jsonErr)
+				}
+				if err != nil {
+					continue
+				}
+				if tok, _, err := Next(mp); err != nil || string(tok.Bytes) != want || string(left) != rest {
+					t.Fatalf("%q: %q, rest %q, %v", js, tok.Bytes, left, err)
+				}
+			}
+		}
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/bits"
+
+	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
 // maxDepth limits the nesting of objects and lists, as in encoding/json.
@@ -157,7 +159,7 @@ func (s *scan) text(i int) int {
 		for i+8 <= len(b) {
 			w := binary.LittleEndian.Uint64(b[i:])
 			high |= w
-			if m := special(w); m != 0 {
+			if m := jsontext.Special(w); m != 0 {
 				i += bits.TrailingZeros64(m) >> 3
 				break
 			}
@@ -178,12 +180,6 @@ func (s *scan) text(i int) int {
 			return -1
 		}
 	}
-}
-
-// special marks the bytes of w that end a run of text: control characters, '"' and '\\'.
-// Only the lowest mark is exact.
-func special(w uint64) uint64 {
-	return ((w ^ 0x02*ones - 0x21*ones) | (w ^ 0x5c*ones - ones)) &^ w & highs
 }
 
 // escaped scans an escape after the backslash.

@@ -113,7 +113,7 @@ func stringAt(b []byte, i int) (s []byte, is form, next int) {
 		} else {
 			w = lastWord(b[i:])
 		}
-		end := special(w)
+		end := jsontext.Special(w)
 		spaces := ((w - 0x21*ones) | (w ^ '='*ones - ones)) &^ w
 		others := (w^0x7f*ones-ones)&^w | w
 		if end == 0 {
