@@ -10,8 +10,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/input"
 )
 
-// checkTogether finds outputs and inputs that conflict with each other. Those with faults are
-// checked as far as they were read.
+// checkTogether finds outputs and inputs that conflict with each other. If one has faults,
+// only the settings that could be read are checked.
 func (c *Pipeline) checkTogether() {
 	w := writers{c: c, files: map[string]string{}}
 	for _, out := range c.Outs {

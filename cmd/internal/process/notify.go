@@ -26,8 +26,8 @@ func NewSystemd() systemd {
 	return s
 }
 
-// Tell sends state. Errors are ignored: the manager reacts to a missing notification.
-func (s systemd) Tell(state string) {
+// Notify sends state. Errors are ignored: the manager reacts to a missing notification.
+func (s systemd) Notify(state string) {
 	if s.socket == "" {
 		return
 	}

@@ -86,7 +86,7 @@ func (p *Pipeline) run() error {
 	}
 
 	manager := process.NewSystemd()
-	manager.Tell("READY=1")
+	manager.Notify("READY=1")
 	alive, calm := manager.Watchdog()
 	defer calm()
 
@@ -120,13 +120,13 @@ func (p *Pipeline) run() error {
 		case <-end.late:
 			p.unstick(end)
 		case <-alive:
-			manager.Tell("WATCHDOG=1")
+			manager.Notify("WATCHDOG=1")
 		case <-end.Ctx.Done():
 			stuck = true // a reader waits for room in an output: Shutdown ends the wait
 		}
 	}
 	end.Begin()
-	manager.Tell("STOPPING=1")
+	manager.Notify("STOPPING=1")
 
 	down := make(chan struct{})
 	go func() { defer close(down); p.Shutdown(end.Ctx) }()
@@ -135,7 +135,7 @@ func (p *Pipeline) run() error {
 		case <-down:
 			down = nil
 		case <-alive:
-			manager.Tell("WATCHDOG=1")
+			manager.Notify("WATCHDOG=1")
 		case s := <-signals:
 			p.signal(s, end)
 		}

@@ -64,7 +64,7 @@ func (c *sizeConfig) add(cmd *cobra.Command) {
 }
 
 // workload checks the flags, and returns the load that they describe and the measurement, if there
-// was one. The rate is 0 if it was to be measured and no line has a time.
+// was one. The rate is 0 if --measure is set and no line has a time.
 func (c *sizeConfig) workload(cmd *cobra.Command) (w slab.Workload, m *measured, err error) {
 	fs := cmd.Flags()
 	switch {

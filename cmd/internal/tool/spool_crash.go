@@ -60,7 +60,7 @@ func catCrash(f *crashfile.File, forms *spool.Options, print func(batch.Codec, b
 	for _, r := range im.Records {
 		if id, ok := streams[r.Stream]; ok {
 			r.Stream = id
-		} else if !im.Defined(r.Stream) { // the record must not be mistaken for one of another stream
+		} else if !im.Defined(r.Stream) { // the record must not appear to belong to a different stream
 			r.Stream = forms.Streams.Stream([]byte(undefined))
 		}
 		if err := print(codec, r); err != nil {

@@ -35,8 +35,8 @@ type Sender func(context.Context, *batch.Batch) batch.Outcome
 // A ReplayOpener opens the destination of spool replay.
 type ReplayOpener func(c *dest.Spec, dests []dest.Destination) (*ReplayTarget, error)
 
-// OpenReplay opens any destination of forebay pipe. Records in another format than that of the
-// destination are converted as by --fallback.
+// OpenReplay opens any destination of forebay pipe. Records in a different format are
+// converted for the destination, as by --fallback.
 func OpenReplay(c *dest.Spec, dests []dest.Destination) (*ReplayTarget, error) {
 	t, err := dest.OpenAt(dests, "--to", c)
 	if err != nil {
