@@ -25,7 +25,7 @@ type accounting struct {
 type answered struct {
 	open, refused int          // records
 	rest, bad     *batch.Batch // those; nil: none
-	took          intake       // settled records, except those refused without a name
+	took          tally        // settled records, except those refused without a name
 	lost          uint64       // refused without a name
 }
 
@@ -33,7 +33,7 @@ type answered struct {
 func (k *accounting) apply(e *entry, o *batch.Outcome) (a answered) {
 	n := e.b.Len()
 	a.open, a.refused = o.Open.Len(n), o.Refused.Len(n)
-	a.took = intake{countable(e.b), e.b.Bytes()}
+	a.took = tally{countable(e.b), e.b.Bytes()}
 	if a.open > 0 { // a new batch, so that a late answer to e.b counts for nothing
 		a.rest = e.b.Select(nil, o.Open.Append(nil, n))
 		a.took.less(a.rest)
@@ -58,7 +58,7 @@ func (k *accounting) enter(e *entry, a *answered, o *batch.Outcome, handler bool
 	drops := batch.Drops{batch.Poison: a.lost}
 	if handler {
 		k.handled += a.took.records
-		k.led.settle(e.h, intake{}, a.took.records, drops)
+		k.led.settle(e.h, tally{}, a.took.records, drops)
 	} else {
 		k.led.settle(e.h, a.took, 0, drops)
 	}
@@ -74,7 +74,7 @@ func (k *accounting) enter(e *entry, a *answered, o *batch.Outcome, handler bool
 func (k *accounting) drop(e *entry, why batch.Reason) uint64 {
 	var d batch.Drops
 	d[why] = countable(e.b)
-	k.led.settle(e.h, intake{}, 0, d)
+	k.led.settle(e.h, tally{}, 0, d)
 	k.queue.remove(e)
 	return d[why]
 }
@@ -98,7 +98,7 @@ func (k *accounting) condemn(h *holder, b *batch.Batch, why error) {
 	n := countable(b)
 	k.condemned(n, why)
 	k.set.deadLetter(b, why)
-	k.led.settle(h, intake{}, 0, batch.Drops{batch.Poison: n})
+	k.led.settle(h, tally{}, 0, batch.Drops{batch.Poison: n})
 }
 
 // condemned notes that the destination will never accept n records.
@@ -155,6 +155,6 @@ func (k *accounting) expireEntry(now time.Time, e *entry) uint64 {
 	e.b = e.b.Select(nil, keep)
 	var d batch.Drops
 	d[batch.Expired] = before - countable(e.b)
-	k.led.settle(e.h, intake{}, 0, d)
+	k.led.settle(e.h, tally{}, 0, d)
 	return d[batch.Expired]
 }

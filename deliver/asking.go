@@ -73,9 +73,9 @@ func (a *asking) cause(late bool) error {
 	return ErrFull
 }
 
-// pending returns how many records wait: in copies, in the spool and with the producers.
+// pending returns how many records wait: in copies, in the spool and in the log.
 func (a *asking) pending() uint64 {
-	return a.led.account().Pending.Total() + max(a.led.lent(), a.set.outside()) // there the lent ones count, too
+	return a.led.account().Pending.Total() + a.set.pending()
 }
 
 // betweenAttempts reports whether the handler is asked because the next attempt waits.

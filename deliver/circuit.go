@@ -1,7 +1,6 @@
 package deliver
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -144,10 +143,6 @@ type circuit struct {
 	subs   []*subscriber
 	lost   uint64
 	closed bool
-	// upto ends when the circuit opens, with the reason as its cause; nil: not requested since
-	// it opened.
-	upto    context.Context
-	endUpto context.CancelCauseFunc
 }
 
 func newCircuit(o BreakerOptions, jitter func(lo, hi time.Duration) time.Duration) *circuit {
@@ -183,22 +178,6 @@ func (c *circuit) out(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.decide.Out(now)
-}
-
-// untilOpen returns a context that ends when the circuit opens, or a probe fails. Its cause is
-// an *openError. It has ended if the circuit is open and probed is false.
-func (c *circuit) untilOpen(probed bool) context.Context {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !probed && c.stateLocked() == Open {
-		ended, end := context.WithCancelCause(context.Background())
-		end(&openError{c.cause})
-		return ended
-	}
-	if c.upto == nil {
-		c.upto, c.endUpto = context.WithCancelCause(context.Background())
-	}
-	return c.upto
 }
 
 // probe has an open circuit probed now, or gap after it opened. It reports false if the
@@ -252,10 +231,6 @@ func (c *circuit) changedLocked(now time.Time, before State, err error) {
 	to := c.stateLocked()
 	if to == before {
 		return
-	}
-	if to == Open && c.upto != nil {
-		c.endUpto(&openError{err})
-		c.upto = nil
 	}
 	if to == Closed {
 		c.cause = nil

@@ -130,7 +130,7 @@ func (m *machine) abandon() (end bool) {
 }
 
 // save settles the remaining records without the destination: the handler, then the spool,
-// and in the end it goes back to a producer that keeps it, or is dropped.
+// and in the end they stay in a log that keeps them, or are dropped.
 func (m *machine) save(now time.Time) action {
 	for i := 0; i < len(m.queue.ring); {
 		e := m.queue.ring[i]
@@ -148,7 +148,7 @@ func (m *machine) save(now time.Time) action {
 		case m.end.stage == late:
 			return m.end.waitLate(now, m.disk.appendAt)
 		}
-		if e.h.keeps() { // the producer has it
+		if e.h.keeps() {
 			m.queue.remove(e)
 			continue
 		}

@@ -212,16 +212,11 @@ func (w *world) addBatch() {
 	for i := range w.lim.records {
 		tickets = append(tickets, uint64(no*w.lim.records+i+1))
 	}
-	h := &holder{no: uint64(no + 1)}
-	if w.lim.keeps {
-		l := &worldLoan{w: w, open: w.lim.records}
-		w.loans = append(w.loans, l)
-		h.loan = l
-	} else {
-		h.left = uint64(w.lim.records)
-	}
-	w.holders = append(w.holders, h)
 	b := w.batchOf(tickets)
+	l := &worldLease{w: w, b: b, open: w.lim.records}
+	w.leases = append(w.leases, l)
+	h := &holder{no: uint64(no + 1), lease: l}
+	w.holders = append(w.holders, h)
 	w.led.take(h)
 	w.m.add(w.now, h, b)
 }

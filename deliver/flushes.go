@@ -3,16 +3,19 @@ package deliver
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 )
 
-// A flush waits until everything taken before it is settled.
+// A flush waits until everything accepted before it is settled.
 type flush struct {
-	no  uint64     // the last batch taken from callers
-	seq uint64     // … and of the spool
-	ch  chan error // capacity 1
+	ticket uint64     // of the last record accepted before it
+	ch     chan error // capacity 1
+	kept   bool       // records in the spool count: a Commit. It waits whatever the state of the circuit.
 
-	kept bool // records in the spool count: a Commit. It waits whatever the state of the circuit.
+	leased bool   // everything before it is leased; then:
+	no     uint64 // the last batch leased before it
+	seq    uint64 // … and of the spool
 
 	probed bool   // the circuit was open, and is probed
 	trips  uint64 // how often it had opened
@@ -25,21 +28,38 @@ type flushes struct {
 	lastSeq uint64 // the last batch appended to the spool
 }
 
-// add adds f, which waits for the batches up to number no.
-func (s *flushes) add(f *flush, no uint64) {
-	if f.no = no; !f.kept {
+// any reports whether any wait.
+func (s *flushes) any() bool { return len(s.waiting) > 0 }
+
+// add adds f.
+func (s *flushes) add(f *flush) { s.waiting = append(s.waiting, f) }
+
+// forget removes f: no caller waits for it any more.
+func (s *flushes) forget(f *flush) {
+	s.waiting = slices.DeleteFunc(s.waiting, func(other *flush) bool { return other == f })
+}
+
+// arrive notes which flushes have all their records leased, of which the last are in batch no.
+func (s *flushes) arrive(l log, no uint64) {
+	for _, f := range s.waiting {
+		if f.leased || !l.Leased(f.ticket) {
+			continue
+		}
+		f.leased, f.no = true, no
+		if f.kept {
+			continue
+		}
 		if f.seq = s.lastSeq; f.seq == 0 && (s.m.disk.backlog || len(s.m.disk.out) > 0) {
 			f.seq = math.MaxUint64 // the numbers of batches left by an earlier process are unknown
 		}
 	}
-	s.waiting = append(s.waiting, f)
 }
 
 // appended notes that batch no is in the spool as seq.
 func (s *flushes) appended(no, seq uint64) {
 	s.lastSeq = seq
 	for _, f := range s.waiting {
-		if no <= f.no && !f.kept {
+		if f.leased && no <= f.no && !f.kept {
 			f.seq = seq
 		}
 	}
@@ -62,13 +82,19 @@ func (s *flushes) answer() {
 // reached reports whether f need not wait any longer, and with which result.
 func (s *flushes) reached(f *flush) (bool, error) {
 	m := s.m
+	state, trips, _, cause := m.brk.look()
+	gone := state == Open && !(f.probed && trips == f.trips)
+	if !f.leased {
+		// The log is read in turn, and waits for the circuit, unless records go elsewhere.
+		return gone && !f.kept && !m.set.spool && !m.set.handler, &openError{cause}
+	}
 	open, parked := m.disk.left(f.no, f.seq)
-	switch state, trips, _, cause := m.brk.look(); {
+	switch {
 	case f.kept:
 		return !open && parked == 0 && m.end.stage < late, nil // late, some may be dropped
 	case !open && parked == 0:
 		return true, nil
-	case state == Open && !(f.probed && trips == f.trips) && !m.handler.busy && !m.handler.wants(time.Now()):
+	case gone && !m.handler.busy && !m.handler.wants(time.Now()):
 		return true, &openError{cause}
 	case !open:
 		return true, fmt.Errorf("%d records are parked: the destination does not accept them now", parked)

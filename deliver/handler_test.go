@@ -198,7 +198,8 @@ func TestPendingBeforeTheOutlet(t *testing.T) {
 		h := &handlerLog{}
 		var waiting atomic.Uint64
 		waiting.Store(9)
-		x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Handler: h, PendingLimit: 10, Pending: waiting.Load, Breaker: trip})
+		x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Handler: h, PendingLimit: 10, Breaker: trip})
+		logOf(x).further = waiting.Load
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(1, 32, batch.Meta{}))
 		time.Sleep(time.Minute)
@@ -227,7 +228,8 @@ func TestPendingLimitAfterRecovery(t *testing.T) {
 		sink := testkit.NewSink(testkit.Fail(testkit.ErrDown))
 		var waiting atomic.Uint64
 		waiting.Store(20)
-		x := mustNew(t, destOf(sink), &Options{Handler: h, PendingLimit: 10, Pending: waiting.Load, Breaker: trip})
+		x := mustNew(t, destOf(sink), &Options{Handler: h, PendingLimit: 10, Breaker: trip})
+		logOf(x).further = waiting.Load
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(5, 32, batch.Meta{}))
 		synctest.Wait()
@@ -303,12 +305,12 @@ func TestHandlerHangs(t *testing.T) {
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(5, 32, batch.Meta{}))
 		time.Sleep(3*time.Second - 1)
-		if s := x.Stats(); s.HandlerErrors != 0 || s.Pending.Inflight != 5 {
-			t.Errorf("before the timeout: %d errors, %s", s.HandlerErrors, s.Account)
+		if n, a := x.Stats().HandlerErrors, x.Account(); n != 0 || a.Pending.Inflight != 5 {
+			t.Errorf("before the timeout: %d errors, %s", n, a)
 		}
 		time.Sleep(time.Second)
-		if s := x.Stats(); s.HandlerErrors == 0 || s.Pending.Total() != 5 {
-			t.Errorf("after the timeout: %d errors, %s", s.HandlerErrors, s.Account)
+		if n, a := x.Stats().HandlerErrors, x.Account(); n == 0 || a.Pending.Total() != 5 {
+			t.Errorf("after the timeout: %d errors, %s", n, a)
 		}
 		for range 20 {
 			send(t, m, x, m.Batch(5, 32, batch.Meta{}))
@@ -376,10 +378,7 @@ func TestSpillBesideHandler(t *testing.T) {
 			sink := testkit.NewSink(testkit.Fail(testkit.ErrDown))
 			x := mustNew(t, destOf(sink), &Options{Handler: h, Spill: store, Breaker: trip})
 			var full atomic.Bool
-			press, err := x.SpillWhen(full.Load)
-			if err != nil {
-				t.Fatal(err)
-			}
+			press := x.SpillWhen(full.Load)
 			m := &testkit.Model{}
 			send(t, m, x, m.Batch(5, 32, batch.Meta{}))
 			full.Store(true)

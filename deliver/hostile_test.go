@@ -30,6 +30,7 @@ func mustNew(t testing.TB, dest Destination, o *Options) *outlet {
 	if err != nil {
 		t.Fatal(err)
 	}
+	x.start(newBatchLog())
 	t.Cleanup(func() { // so that a test that has failed says why
 		if t.Failed() {
 			_, _ = shutdown(x, time.Second)
@@ -123,10 +124,7 @@ func pressAtRandom(t *testing.T, x *outlet, rng *rand.Rand) (stop func()) {
 	t.Helper()
 	var mu sync.Mutex
 	full := false
-	press, err := x.SpillWhen(func() bool { mu.Lock(); defer mu.Unlock(); return full })
-	if err != nil {
-		t.Fatal(err)
-	}
+	press := x.SpillWhen(func() bool { mu.Lock(); defer mu.Unlock(); return full })
 	rng = testkit.Rand(rng.Uint64())
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {

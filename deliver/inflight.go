@@ -181,17 +181,17 @@ func (s *inflight) only() *entry {
 	return nil
 }
 
-// pinsTooMuch reports whether the session, if it hung with e, would leave the producer too
+// pinsTooMuch reports whether the session, if it hung with e, would leave callers too
 // little memory to continue.
 func (s *inflight) pinsTooMuch(e *entry) bool {
-	if e.h.loan == nil || e.h.pins > 0 {
+	if e.h.lease == nil || e.h.pins > 0 {
 		return false
 	}
-	sum, most := e.h.loan.Pins()
+	sum, most := e.h.lease.Pins()
 	for i, g := range s.given {
 		again := slices.ContainsFunc(s.given[:i], func(o *entry) bool { return o.pin == g.pin })
-		if g.pin != nil && g.pin.loan != nil && !again {
-			n, _ := g.pin.loan.Pins()
+		if g.pin != nil && g.pin.lease != nil && !again {
+			n, _ := g.pin.lease.Pins()
 			sum += n
 		}
 	}

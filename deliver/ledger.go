@@ -14,48 +14,37 @@ import (
 // of the ledger guards.
 type holder struct {
 	custody custody
-	no      uint64 // its place among the batches taken from callers
+	no      uint64 // its place among the leases
 	seq     uint64 // its number in the spool, where custody is onDisk: that of the last of those joined
 	first   uint64 // … and of the first, or a smaller one that none has
-	left    uint64 // records not accounted for, unless there is a loan; ledger.mu
+	left    uint64 // records not accounted for, unless there is a lease; ledger.mu
 	parts   int    // entries that refer to it
 	pins    int    // of them, those that a session may still read
 	parked  int    // of them, those that are parked
-	mem     copied // of parked records; not where there is a loan
-	loan    loan   // whose memory it is; nil: mem
+	mem     copied // of parked records; not where there is a lease
+	lease   lease  // whose memory it is; nil: mem
 	settled bool   // nothing is open
 	small   bool   // parked records that got memory of their own
 }
 
 // keeps reports whether what is not accounted for survives the process.
-func (h *holder) keeps() bool { return h.loan != nil && h.loan.Keeps() }
+func (h *holder) keeps() bool { return h.lease != nil && h.lease.Keeps() }
 
 // custody is the place of the memory of a holder.
 type custody uint8
 
 const (
-	own       custody = iota // a lease, or a copy
-	onDisk                   // the spool's
-	producers                // a lease of a producer that waits until it is settled
-	nextLife                 // the spool's, which had it when the account was made: it was given back, or counts as dropped
+	own      custody = iota // a lease, or a copy
+	onDisk                  // the spool's
+	nextLife                // the spool's, which had it when the account was made: it was kept, or counts as dropped
 )
 
 // isSpools reports whether the records are in the spool.
 func (c custody) isSpools() bool { return c == onDisk || c == nextLife }
 
-// A loan is a lease, a batch in the memory of its producer; outside tests it is a *slab.Lease. Its
-// records are pending in the account of the producer until they are settled.
-type loan interface {
-	Keeps() bool
-	Pins() (slabs, most int)
-	Open() int         // records that are not settled
-	Settle(n int) bool // false: they are accounted for already
-	Release()
-}
-
 // A ledger is the account of an outlet. It has the records that were settled, and those that
 // wait in copies and in the spool; Accepted counts exactly these. A record leaves the account
-// of its producer and enters the ledger in one critical section, so that their sum balances
+// of the log and enters the ledger in one critical section, so that their sum balances
 // at any moment.
 type ledger struct {
 	spill Spill // nil: none
@@ -77,7 +66,6 @@ type ledger struct {
 func (l *ledger) take(h *holder) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.acc.Accepted += h.left // of a copy
 	l.memory = append(l.memory, h)
 }
 
@@ -87,8 +75,8 @@ func (l *ledger) payLocked(h *holder, n uint64) bool {
 	switch {
 	case l.closed && !h.custody.isSpools():
 		return false
-	case h.loan != nil:
-		if !h.loan.Settle(int(n)) {
+	case h.lease != nil:
+		if !h.lease.Settle(int(n)) {
 			return false
 		}
 		l.acc.Accepted += n
@@ -98,19 +86,19 @@ func (l *ledger) payLocked(h *holder, n uint64) bool {
 	return true
 }
 
-// intake is what a destination took of a batch.
-type intake struct {
+// tally is what a destination took of a batch.
+type tally struct {
 	records uint64
 	bytes   int // gap markers included
 }
 
-func (t *intake) less(b *batch.Batch) {
+func (t *tally) less(b *batch.Batch) {
 	t.records -= countable(b)
 	t.bytes -= b.Bytes()
 }
 
 // settle accounts for records of h.
-func (l *ledger) settle(h *holder, t intake, handled uint64, dropped batch.Drops) {
+func (l *ledger) settle(h *holder, t tally, handled uint64, dropped batch.Drops) {
 	n := t.records + handled + dropped.Total()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,7 +115,7 @@ func (l *ledger) settle(h *holder, t intake, handled uint64, dropped batch.Drops
 }
 
 // deliver accounts for the records of a lease that never had a holder.
-func (l *ledger) deliver(from loan, t intake) {
+func (l *ledger) deliver(from lease, t tally) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !from.Settle(int(t.records)) {
@@ -167,7 +155,7 @@ func (l *ledger) lookLocked() {
 }
 
 // close ends the account: the loop did not come in time to the records that are still in
-// memory. Those of producers that keep them stay theirs; the others count as dropped. They
+// memory. Those that the log keeps stay there; the others count as dropped. They
 // may be in the spool all the same, or arrive.
 func (l *ledger) close() {
 	l.mu.Lock()
@@ -175,8 +163,8 @@ func (l *ledger) close() {
 	l.closed = true
 	for _, h := range l.memory {
 		n := h.left
-		if h.loan != nil {
-			if n = uint64(h.loan.Open()); h.keeps() || !h.loan.Settle(int(n)) {
+		if h.lease != nil {
+			if n = uint64(h.lease.Open()); h.keeps() || !h.lease.Settle(int(n)) {
 				continue
 			}
 			l.acc.Accepted += n
@@ -186,18 +174,6 @@ func (l *ledger) close() {
 		h.left = 0
 	}
 	l.memory = nil
-}
-
-// lent returns the number of open records in leases.
-func (l *ledger) lent() (n uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, h := range l.memory {
-		if h.loan != nil {
-			n += uint64(h.loan.Open())
-		}
-	}
-	return n
 }
 
 // forget notes that nothing is open of h.
@@ -228,7 +204,7 @@ func (l *ledger) loseUnknown(n uint64) {
 	}
 }
 
-// read calls f with the account, while no record leaves the account of a producer.
+// read calls f with the account, while no record leaves the account of the log.
 func (l *ledger) read(f func(batch.Account)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -247,7 +223,7 @@ func (l *ledger) accountLocked() batch.Account {
 	a.Recovered = l.disk.Recovered
 	a.Dropped.Add(l.disk.Dropped)
 	a.Pending.Spill = l.disk.Pending.Spill - l.paid
-	for _, h := range l.memory { // of loans it is pending with the producer
+	for _, h := range l.memory { // of leases it is pending in the log
 		a.Pending.Inflight += h.left
 	}
 	return a

@@ -11,14 +11,14 @@ import (
 )
 
 // life is the outlet's side of one session. One goroutine makes all calls of the
-// driver: Open, then Send for each batch, then Close. Results, answers and the end
+// driver: Open, then Send for each batch, then Close. At an inline outlet that is the loop. Results, answers and the end
 // travel in one queue: an answer before the end counts, an answer after it does not.
 type life struct {
 	o      *outlet
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	work   chan *entry // capacity: the window and a control record
-	stop   func() bool // inline: ctx does not end with the producer's any more
+	stop   func() bool // inline: ctx no longer ends with that of the outlet
 
 	// The goroutine of the session uses these.
 	call    call
@@ -99,6 +99,9 @@ var (
 func newLife(o *outlet) *life {
 	l := &life{o: o, work: make(chan *entry, o.m.set.window+1)}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
+	if o.inline {
+		l.stop = context.AfterFunc(o.ctx, func() { l.cancel(errNoTime) })
+	}
 	return l
 }
 
@@ -274,10 +277,8 @@ func (l *life) failed(err error) {
 
 // make makes a call of the driver: no other one is under way.
 func (l *life) make(f func() error) error {
-	if !l.o.inline { // otherwise the caller has acquired the driver
-		l.o.driver.calls <- struct{}{}
-		defer l.o.driver.release()
-	}
+	l.o.driver.calls <- struct{}{}
+	defer l.o.driver.release()
 	return l.o.driver.contain(f)
 }
 

@@ -40,7 +40,7 @@ type machine struct {
 	poison  *poison.Detector
 	end     *endState
 
-	full bool // the producer has no room and would rather spill than wait
+	full bool // the log has no room, and callers wait for the spool
 }
 
 // settings are what a machine knows from the beginning.
@@ -61,7 +61,7 @@ type settings struct {
 	lettersFull  func() bool                       // too many dead letters wait to be written
 	settled      func(h *holder)                   // nothing is open of h
 	release      func(h *holder)                   // … and nothing reads it
-	outside      func() uint64                     // records that are pending with producers
+	pending      func() uint64                     // records that are pending in the log
 	moved        func(of moving, from, to uint8)   // of tests; otherwise nil
 	inline       bool                              // Traits.Inline: a session that ends proves nothing about its batch
 }
@@ -162,13 +162,14 @@ func (m *machine) next(now time.Time) action {
 	return action{do: doWait, until: m.wakeAt(now)}
 }
 
-// add appends a batch of a caller. An empty one is settled: no session sees it.
-func (m *machine) add(now time.Time, h *holder, b *batch.Batch) {
+// add appends a batch of the log. An empty one is settled: no session sees it.
+func (m *machine) add(now time.Time, h *holder, b *batch.Batch) *entry {
 	e := m.queue.entryOf(h, b, now)
 	if m.queue.ring = append(m.queue.ring, e); b.Len() == 0 {
-		m.led.settle(h, intake{}, 0, batch.Drops{})
+		m.led.settle(h, tally{}, 0, batch.Drops{})
 		m.queue.remove(e)
 	}
+	return e
 }
 
 // oldest returns the time of the oldest open record and when the oldest batch that is not settled

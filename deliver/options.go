@@ -28,10 +28,6 @@ type Options struct {
 	// HandlerFirst also offers records to the handler between the attempts before the circuit
 	// opens. Default false: only while the circuit is open.
 	HandlerFirst bool
-	// Pending returns the number of records that wait in front of the outlet, such as
-	// Account().Pending.Slab of its slab.Writer. They count towards PendingLimit. It must not
-	// wait for the outlet. Default nil: none.
-	Pending func() uint64
 	// askEvery is the interval at which PendingLimit is checked while the destination is down.
 	askEvery time.Duration
 	// HandlerTimeout is the maximum time of a call of Handler or DeadLetter. Default 10 s.
@@ -88,9 +84,6 @@ func (o *Options) resolve(t *Traits) (r Options, brk BreakerOptions, retry Retry
 	}
 	if r.AsideBytes < 0 {
 		errs[4] = fmt.Errorf("deliver: AsideBytes is %d: want 0 or more", r.AsideBytes)
-	}
-	if r.Pending == nil {
-		r.Pending = func() uint64 { return 0 }
 	}
 	return r, brk, retry, errors.Join(errs[:]...)
 }

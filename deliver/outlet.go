@@ -11,26 +11,24 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/backoff"
 	"github.com/forebay-log/forebay/internal/breaker"
-	"github.com/forebay-log/forebay/slab"
 )
 
-// An outlet moves batches to one [Destination]. It owns order, the window of batches
-// in flight, retries, the circuit breaker, the search for poisonous records, the handler, dead
-// letters and the spool. One goroutine makes all decisions.
+// An outlet moves batches from a log to one [Destination]. It owns order, the window of batches in
+// flight, retries, the circuit breaker, the search for poisonous records, the handler, dead letters
+// and the spool. Its loop is the only consumer of the log, and makes all decisions.
 //
 // The outlet is one queue with three positions:
 //
 //	 settled            sent                 accepted
 //	    │   in flight    │      waiting         │
 //	────▼────────────────▼──────────────────────▼───▶
-//	 freed   [ session may still answer ]   Borrow appends
+//	 freed   [ session may still answer ]   the log appends
 //
 // When a session ends, the batches without an answer are unsent: the next session begins with the
 // oldest open record. So the first copies of all records arrive in order, and a
 // failure makes at most the records of the batches in flight arrive twice.
 //
-// A slab.Writer leases its batches to it (Borrow). All methods may be called from any
-// goroutine.
+// All methods may be called from any goroutine.
 type outlet struct {
 	driver *driver
 	traits *Traits
@@ -43,42 +41,27 @@ type outlet struct {
 	dead   *deadLetters
 	events *events
 
-	turn     chan struct{}   // held during a Borrow; capacity 1
-	inline   bool            // see inline.go
-	helm     chan struct{}   // inline: closed when loop runs
-	until    context.Context // inline: of the last batch; ends when Close gives up
-	wake     chan struct{}   // for the loop; capacity 1
-	room     chan struct{}   // for a Borrow that waits; capacity 1
-	done     chan struct{}   // closed when the loop has ended
+	inline   bool          // the loop makes the calls of the driver: see newOutlet
+	wake     chan struct{} // for the loop; capacity 1
+	done     chan struct{} // closed when the loop has ended
 	ctx      context.Context
-	giveUp   func() // ends the calls of handlers
+	giveUp   func() // ends the calls of handlers, and an inline session
 	stopping *stopping
 
 	// The loop's.
 	life     *life
-	added    []given // the memory of shared.given while that is another
+	intake   intake
 	flushes  *flushes
 	spooling *spooling
 
-	pressure pressure
-	shared   shared
+	shared shared
 }
 
 // shared is what callers and the loop share.
 type shared struct {
-	mu     sync.Mutex // leaf, except for ledger.mu; guards the rest
-	inbox  []func(now time.Time)
-	given  []given
-	lastNo uint64
-	used   int       // batches that were taken and are not free again
-	spare  []*holder // for reuse
-	snap   snapshot
-}
-
-// given is a batch on its way from Borrow to the loop.
-type given struct {
-	h *holder
-	b *batch.Batch
+	mu    sync.Mutex // leaf; guards the rest
+	inbox []func(now time.Time)
+	snap  snapshot
 }
 
 // snapshot is the state of the loop when it last published it.
@@ -94,9 +77,12 @@ type snapshot struct {
 
 var errClosed = fmt.Errorf("deliver: %w", batch.ErrClosed)
 
-// newOutlet returns the outlet of a destination. o may be nil. If the spool holds batches
-// of an earlier process, their delivery begins at once. The error names every option
-// that is out of range. The outlet's goroutine ends with Shutdown.
+// newOutlet returns the outlet of a destination. o may be nil. The error names every option that is
+// out of range. start starts its loop.
+//
+// If the driver answers within Send, the loop makes its calls: to hand each batch to another
+// goroutine and wait would cost half a write. An outlet with a spool or a handler gives its session
+// a goroutine all the same: the loop moves records there while a Send hangs.
 func newOutlet(dest Destination, o *Options) (*outlet, error) {
 	if dest == nil {
 		return nil, errNilDestination
@@ -108,14 +94,13 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 	}
 	x := &outlet{
 		traits: &traits, opt: &set, events: newEvents(set.Name, set.OnError),
-		inline: traits.Inline && set.Spill == nil && set.Handler == nil, helm: make(chan struct{}),
-		turn: make(chan struct{}, 1), wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
-		done: make(chan struct{}),
+		inline: traits.Inline && set.Spill == nil && set.Handler == nil,
+		wake:   make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	x.ctx, x.giveUp = ctx, func() { cancel(errHandlerTimeout) }
 	x.traits.Window = max(1, x.traits.Window)
-	x.stopping = newStopping(x)
+	x.stopping = &stopping{o: x, ended: make(chan struct{})}
 	x.led = &ledger{spill: set.Spill}
 	x.driver = newDriver(dest, x.events, func() uint64 { return x.led.account().Delivered })
 	if set.Spill != nil {
@@ -130,126 +115,30 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 		window: x.traits.Window, inline: traits.Inline, limits: x.traits.Limits, retry: retry, spool: set.Spill != nil, handler: set.Handler != nil,
 		pendingLimit: uint64(set.PendingLimit), handlerFirst: set.HandlerFirst, askEvery: set.askEvery, asideBytes: set.AsideBytes,
 		oldest: time.Now().Add(-retry.MaxAge).UnixNano(), jitter: backoff.Jitter,
-		post: x.events.post, deadLetter: x.dead.write, lettersFull: x.dead.full, settled: x.led.forget, release: x.release, outside: set.Pending,
+		post: x.events.post, deadLetter: x.dead.write, lettersFull: x.dead.full, settled: x.led.forget,
+		release: x.intake.release, pending: func() uint64 { return x.intake.log.Pending() },
 	}
 	x.m = newMachine(x.set, x.led, x.brk)
+	x.intake.o = x
 	x.flushes = &flushes{m: x.m}
 	x.spooling = &spooling{spill: set.Spill, m: x.m, flushes: x.flushes, events: x.events}
 	if d, ok := dest.(interface{ reportTo(func(error)) }); ok {
 		d.reportTo(func(err error) { x.events.post("count", err, 0) })
 	}
-	if !x.inline {
-		go x.loop()
-	}
 	return x, nil
+}
+
+// start starts the loop, which consumes l. Delivery of the batches that an earlier process left in
+// the spool begins at once. The loop ends with Shutdown.
+func (o *outlet) start(l log) {
+	o.intake.log = l
+	go o.loop()
 }
 
 // setHandler replaces the handler of an outlet that is not inline. A call in progress continues.
 func (o *outlet) setHandler(h ErrorHandler) {
 	o.hand.Store(newGuarded(h, o.opt.HandlerTimeout))
 	o.post(func(time.Time) { o.m.set.handler = true })
-}
-
-// Borrow accepts the batch of l into the outlet's custody and returns as soon as it is one of the
-// next batches to send. It copies nothing: the slabs of the batch are in use until the destination
-// has accepted it. Concurrent calls are serialized.
-func (o *outlet) Borrow(ctx context.Context, l *slab.Lease) error {
-	if o.inline {
-		return o.deliver(ctx, l, l.Batch())
-	}
-	return o.take(ctx, func(h *holder) *batch.Batch {
-		h.loan = l
-		return l.Batch()
-	})
-}
-
-// take waits until there is room for one more batch and hands the loop the one that
-// fill puts into a holder.
-func (o *outlet) take(ctx context.Context, fill func(h *holder) *batch.Batch) error {
-	select {
-	case o.turn <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-o.stopping.closed:
-		return errClosed
-	}
-	defer func() { <-o.turn }()
-	if is(o.stopping.closed) {
-		return errClosed
-	}
-	h, err := o.place(ctx)
-	if err != nil {
-		return err
-	}
-	b := fill(h)
-	if h.loan == nil {
-		h.left = countable(b)
-	}
-	if !o.give(h, b) {
-		return errClosed
-	}
-	return nil
-}
-
-// place waits until there is room for one more batch.
-func (o *outlet) place(ctx context.Context) (*holder, error) {
-	for {
-		o.shared.mu.Lock()
-		if o.shared.used <= o.set.window {
-			o.shared.used++
-			n := len(o.shared.spare)
-			if n == 0 {
-				o.shared.mu.Unlock()
-				return new(holder), nil
-			}
-			h := o.shared.spare[n-1]
-			o.shared.spare = o.shared.spare[:n-1]
-			o.shared.mu.Unlock()
-			return h, nil
-		}
-		o.shared.mu.Unlock()
-		select {
-		case <-o.room:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-o.stopping.closed:
-			return nil, errClosed
-		}
-	}
-}
-
-// give hands b, in the memory of h, to the loop. It reports false if Shutdown has begun
-// meanwhile: the loop may have ended.
-func (o *outlet) give(h *holder, b *batch.Batch) bool {
-	o.shared.mu.Lock()
-	defer o.shared.mu.Unlock()
-	if is(o.stopping.closed) {
-		return false
-	}
-	o.led.take(h)
-	o.shared.lastNo++
-	h.no = o.shared.lastNo
-	o.shared.given = append(o.shared.given, given{h, b})
-	o.poke()
-	return true
-}
-
-// release takes back a holder of which nothing is left and which nothing reads.
-func (o *outlet) release(h *holder) {
-	if h.loan != nil {
-		h.loan.Release()
-	}
-	if h.small || h.custody == producers {
-		return
-	}
-	o.shared.mu.Lock()
-	o.shared.used--
-	if mem := h.mem; len(o.shared.spare) <= o.set.window {
-		*h = holder{mem: mem}
-		o.shared.spare = append(o.shared.spare, h)
-	}
-	o.shared.mu.Unlock()
-	signal(o.room)
 }
 
 // poke wakes the loop.
@@ -282,21 +171,12 @@ func (o *outlet) post(f func(now time.Time)) {
 
 // ---- the loop -------------------------------------------------------------
 
-// loop carries out the decisions of the machine.
+// loop takes leases from the log and carries out the decisions of the machine.
 func (o *outlet) loop() {
-	if o.inline {
-		o.driver.calls <- struct{}{}
-		defer o.driver.release()
-		if !is(o.helm) {
-			close(o.helm)
-		}
-	}
 	finished := false
 	defer func() {
-		if !finished { // the spool, or a driver that answers within Send, called runtime.Goexit
-			if o.inline {
-				o.life.failed(&panicError{errGoexit})
-			}
+		if !finished { // the spool, or the driver of an inline outlet, called runtime.Goexit
+			o.intake.unwound()
 			go o.loop()
 		}
 	}()
@@ -306,12 +186,12 @@ func (o *outlet) loop() {
 		o.spooling.pull() // what an earlier process left
 	}
 	for {
-		o.collect()
 		now := time.Now()
-		o.m.full = o.m.set.spool && o.pressure.areFull()
-		if o.m.handler.needs = (needs{}); o.m.set.handler || o.m.streams.any() {
-			o.m.handler.needs = o.pressure.need()
+		o.collect(now)
+		if o.intake.fill(now) {
+			continue
 		}
+		o.intake.weigh()
 		if o.m.end.handlerOver(now) {
 			o.giveUp()
 		}
@@ -319,27 +199,25 @@ func (o *outlet) loop() {
 		if a.do == doEnd {
 			break
 		}
-		o.do(a, timer)
+		if o.do(a, timer); a.do >= doSpill {
+			o.publish() // it may be long before the loop waits
+		}
 	}
 	timer.Stop()
-	o.flushes.fail(errClosed)
 	o.publish()
+	o.flushes.answer()
+	o.flushes.fail(errClosed)
+	o.intake.log.Leave()
 	finished = true
 	close(o.done)
 }
 
 // collect passes to the machine the events since the last call.
-func (o *outlet) collect() {
-	now := time.Now()
+func (o *outlet) collect(now time.Time) {
 	o.shared.mu.Lock()
-	given, inbox := o.shared.given, o.shared.inbox
-	o.shared.given, o.shared.inbox = o.added[:0], nil
+	inbox := o.shared.inbox
+	o.shared.inbox = nil
 	o.shared.mu.Unlock()
-	for _, g := range given {
-		o.m.add(now, g.h, g.b)
-	}
-	clear(given)
-	o.added = given
 	for l := o.life; l != nil && l == o.life; {
 		q := l.reports()
 		for i := range q {
@@ -385,12 +263,10 @@ func (o *outlet) do(a action, timer *time.Timer) {
 	case doWait:
 		o.publish() // first, so that Stats after a Flush include it
 		o.flushes.answer()
-		o.rest(context.Background(), a.until, timer)
+		o.wait(earlier(a.until, o.intake.due), timer)
 	case doOpen:
 		if o.life = newLife(o); o.inline {
-			l := o.life
-			l.stop = context.AfterFunc(o.until, func() { l.cancel(errNoTime) })
-			l.step()
+			o.life.step()
 		} else {
 			go o.life.run()
 		}
@@ -429,6 +305,23 @@ func (o *outlet) do(a action, timer *time.Timer) {
 	}
 }
 
+// wait waits until something happens, or it is time. A zero until is no time.
+func (o *outlet) wait(until time.Time, timer *time.Timer) {
+	if !until.IsZero() {
+		left := time.Until(until)
+		if left <= 0 {
+			return
+		}
+		timer.Reset(left)
+		defer timer.Stop()
+	}
+	select {
+	case <-o.wake:
+	case <-o.intake.log.Wake():
+	case <-timer.C:
+	}
+}
+
 // A PendingError is the cause that is passed to an [ErrorHandler]. Err wraps [ErrOpen] while
 // the circuit is open, and [ErrFull] if the destination has not failed but is too slow.
 type PendingError struct {
@@ -442,31 +335,6 @@ func (e *PendingError) Error() string { return fmt.Sprintf("%d records wait: %v"
 // Unwrap returns Err.
 func (e *PendingError) Unwrap() error { return e.Err }
 
-// HelpWhen makes the outlet offer records to the handler, in any state of the circuit, when the
-// producer is about to drop records and the destination accepts none, or when a call without a time
-// limit has waited for 125 ms and the destination is failing. The producer calls press when one of
-// the two results of state may have become true.
-func (o *outlet) HelpWhen(state func() (drops, waits bool)) (press func()) {
-	if o.inline { // it has no handler
-		return nil
-	}
-	o.pressure.add(nil, state)
-	return o.poke
-}
-
-// SpillWhen makes the outlet write batches to the spool even while the destination is available but
-// slow or hanging, whenever full reports that the producer has no room left. SpillWhen may be
-// called at any time, but not while holding a lock that a method of the outlet acquires. The
-// producer calls press each time it becomes full; press does not block. SpillWhen fails without
-// Options.Spill.
-func (o *outlet) SpillWhen(full func() bool) (press func(), err error) {
-	if !o.m.set.spool {
-		return nil, errors.New("deliver: there is no Spill to put records into")
-	}
-	o.pressure.add(full, nil)
-	return o.poke, nil
-}
-
 // ErrFull means that memory is full because the destination is slow or hangs. It is the cause
 // of the event "spill" when the spool begins to fill for that reason, and of a call of an
 // [ErrorHandler].
@@ -474,17 +342,22 @@ var ErrFull = errors.New("the destination is too slow")
 
 // ---- flush ----------------------------------------------------------------
 
-// Flush waits until everything that was taken before the call is delivered or
-// accounted for, and flushes the destination. An open circuit is probed
-// at once. Flush returns an error that wraps [ErrOpen] as soon as the circuit opens or the probe
-// fails, one that gives their number if nothing but parked records is left, and ctx's error
-// if that ends first.
+// Flush waits until everything accepted before the call is delivered or accounted for, and flushes
+// the destination. An open circuit is probed at once. Flush returns an error that wraps [ErrOpen] as
+// soon as the circuit opens or the probe fails, one that gives their number if nothing but parked
+// records is left, and ctx's error if that ends first. During Close it waits for that, which
+// flushes.
 func (o *outlet) Flush(ctx context.Context) error {
-	if !o.inline {
-		_, trips, _, _ := o.brk.look()
-		if err := o.reach(ctx, &flush{ch: make(chan error, 1), probed: o.probe(ctx), trips: trips}); err != nil {
-			return fmt.Errorf("deliver: cannot flush: %w", err)
-		}
+	_, trips, _, _ := o.brk.look()
+	closed, err := o.reach(ctx, &flush{probed: o.probe(ctx), trips: trips})
+	if err != nil {
+		return fmt.Errorf("deliver: cannot flush: %w", err)
+	}
+	if closed {
+		return nil
+	}
+	if o.stopping.begun.Load() {
+		return o.awaitEnd(ctx)
 	}
 	return o.driver.flush(ctx)
 }
@@ -499,50 +372,66 @@ func (o *outlet) probe(ctx context.Context) bool {
 	return true
 }
 
-// untilOpen returns a context that ends when the circuit opens, or a probe fails, or nil if a
-// Flush within ctx does not end with it: a handler or a spool accepts the records that wait.
-func (o *outlet) untilOpen(ctx context.Context) context.Context {
-	probed := o.probe(ctx)
-	if o.m.set.spool || o.hand.Load() != nil {
-		return nil
-	}
-	return o.brk.untilOpen(probed)
-}
-
-// commit waits until everything that was taken before the call is delivered, accounted for
-// or in the spool, and flushes the destination.
+// commit waits until everything accepted before the call is delivered, accounted for or in the
+// spool, and flushes the destination. During and after Close it fails with errClosed: Close may have
+// dropped records.
 func (o *outlet) commit(ctx context.Context) error {
-	if err := o.reach(ctx, &flush{ch: make(chan error, 1), kept: true}); err != nil {
+	closed, err := o.reach(ctx, &flush{kept: true})
+	if err == nil && (closed || o.stopping.begun.Load()) {
+		err = errClosed
+	}
+	if err != nil {
 		return fmt.Errorf("deliver: cannot commit: %w", err)
 	}
 	return o.driver.flush(ctx)
 }
 
-// reach adds f and waits until it is answered.
-func (o *outlet) reach(ctx context.Context, f *flush) error {
-	o.post(func(time.Time) {
-		o.shared.mu.Lock()
-		no := o.shared.lastNo
-		o.shared.mu.Unlock()
-		o.flushes.add(f, no)
-	})
+// reach waits until the loop has answered f. closed reports that Close has ended instead.
+func (o *outlet) reach(ctx context.Context, f *flush) (closed bool, err error) {
+	ticket, ok := o.intake.log.Flush()
+	if !ok {
+		return true, o.awaitEnd(ctx)
+	}
+	f.ticket, f.ch = ticket, make(chan error, 1)
+	o.post(func(time.Time) { o.flushes.add(f) })
 	select {
-	case err := <-f.ch:
-		return err
+	case err = <-f.ch:
+		return false, err
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		o.post(func(time.Time) { o.flushes.forget(f) })
+		return false, context.Cause(ctx)
 	case <-o.done:
 		select {
-		case err := <-f.ch:
-			return err
+		case err = <-f.ch:
+			return false, err
 		default:
-			return errClosed
+			return false, errClosed
 		}
 	}
 }
 
-// Sync puts the records in the spool and in the destination on stable storage, each if it can. It
-// does not wait beyond the end of ctx.
+// awaitEnd waits until Shutdown has ended.
+func (o *outlet) awaitEnd(ctx context.Context) error {
+	if is(o.stopping.ended) {
+		return nil
+	}
+	select {
+	case <-o.stopping.ended:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Sync is Flush, followed by a sync of the spool and of the destination to stable storage, each if
+// it can, also if Flush failed. It does not wait beyond the end of ctx.
 func (o *outlet) Sync(ctx context.Context) error {
-	return errors.Join(o.spooling.sync(ctx), o.driver.sync(ctx))
+	err := o.Flush(ctx)
+	if o.stopping.begun.Load() {
+		return errors.Join(err, o.awaitEnd(ctx))
+	}
+	if ctx.Err() != nil {
+		return err
+	}
+	return errors.Join(err, o.spooling.sync(ctx), o.driver.sync(ctx))
 }

@@ -30,7 +30,7 @@ type Output struct {
 	timeout time.Duration // of Close
 	outlet  *outlet
 	w       *slab.Writer
-	front   *front
+	log     *slab.Log
 	files   files
 	dirs    [2]string // CrashDir and SpoolDir
 
@@ -53,24 +53,16 @@ func NewOutput(dest Destination, o *OutputOptions) (*Output, error) {
 	if err == nil {
 		err = out.connect(dest, &r)
 	} else {
-		err = errors.Join(err, validate(r.Deliver))
+		r.Deliver.Spill = nil
+		taking := SendFunc(Traits{}, func(context.Context, *batch.Batch) batch.Outcome { return batch.Outcome{} })
+		_, invalid := newOutlet(taking, &r.Deliver)
+		err = errors.Join(err, invalid)
 		closeSink(dest)
 	}
 	if err != nil {
 		return nil, errors.Join(err, out.files.close())
 	}
 	return out, nil
-}
-
-// validate returns everything that is wrong with the options of a delivery.
-func validate(o Options) error {
-	o.Spill = nil
-	e, err := newOutlet(SendFunc(Traits{}, func(context.Context, *batch.Batch) batch.Outcome { return batch.Outcome{} }), &o)
-	if err != nil {
-		return err
-	}
-	_, err = e.Shutdown(context.Background())
-	return err
 }
 
 func closeSink(dest Destination) {
@@ -83,50 +75,21 @@ func closeSink(dest Destination) {
 
 // connect puts delivery and memory in front of dest.
 func (o *Output) connect(dest Destination, r *OutputOptions) (err error) {
-	var w atomic.Pointer[slab.Writer] // for what runs before there is one
-	r.Deliver.Pending = func() uint64 {
-		w := w.Load()
-		if w == nil {
-			return 0
-		}
-		return uint64(w.Pending())
-	}
 	if r.Deliver.askEvery = r.Slab.FlushInterval; r.Deliver.askEvery <= 0 {
 		r.Deliver.askEvery = 100 * time.Millisecond
 	}
-	if o.outlet, err = newOutlet(dest, &r.Deliver); err != nil {
+	if o.outlet, err = newOutlet(dest, &r.Deliver); err == nil {
+		o.w, o.log, err = slab.New(&r.Slab, o.outlet.consumer())
+	}
+	if err != nil {
 		closeSink(dest)
 		return err
 	}
-	o.front = &front{outlet: o.outlet, spills: r.Deliver.Spill != nil}
-	if o.w, err = slab.New(o.front, &r.Slab); err != nil {
-		ended, cancel := context.WithCancel(context.Background())
-		cancel()
-		o.outlet.Shutdown(ended)
-		return err
-	}
-	w.Store(o.w)
+	o.outlet.start(slabLog{o.log})
 	if h := r.Deliver.DeadLetter; h != nil {
 		o.letters = callback.New(func(v refused) { h.HandleError(v.cause, v.b) }, refusedQueue)
 	}
 	return nil
-}
-
-// front is the outlet as the slabs see it.
-type front struct {
-	*outlet
-	spills bool
-
-	err  error       // of Shutdown
-	told atomic.Bool // err is set: the slabs have shut the outlet down
-}
-
-// Shutdown is that of the outlet, for the slabs.
-func (f *front) Shutdown(ctx context.Context) (rep batch.Report, err error) {
-	rep, err = f.outlet.Shutdown(ctx)
-	f.err = err
-	f.told.Store(true)
-	return rep, err
 }
 
 // Write accepts p as one record. It copies p. It returns len(p) and nil even for a record that
@@ -204,16 +167,7 @@ func (o *Output) CloseTimeout() time.Duration { return o.timeout }
 // Flush probes at once, at most once every Retry.Min. It returns an error that wraps [ErrOpen] when
 // the circuit opens, when a probe fails, or if the destination has asked for a longer delay; with a
 // handler or a spool, it returns as soon as they have the waiting records.
-func (o *Output) Flush(ctx context.Context) error {
-	if open := o.outlet.untilOpen(ctx); open != nil && (open.Err() == nil || o.Account().Pending != batch.Pending{}) {
-		// The slabs are lent in turn, and would wait for the circuit.
-		within, cancel := context.WithCancelCause(ctx)
-		defer cancel(nil)
-		defer context.AfterFunc(open, func() { cancel(context.Cause(open)) })()
-		ctx = within
-	}
-	return o.w.Flush(ctx)
-}
+func (o *Output) Flush(ctx context.Context) error { return o.outlet.Flush(ctx) }
 
 // Commit waits until everything accepted before is delivered, accounted for or in the spool. An
 // input that keeps records until then may discard them. Unlike Flush, it waits while the circuit is
@@ -223,30 +177,23 @@ func (o *Output) Flush(ctx context.Context) error {
 // Committed records survive a loss of power if they are in a file.File whose Options.Sync is
 // "always", or in a spool whose [spool.Options] guarantee it, or if the destination stores them
 // durably. Handled, refused and dropped records are accounted for and not synced.
-func (o *Output) Commit(ctx context.Context) error {
-	err := o.w.HandOver(ctx)
-	switch {
-	case err != nil:
-		return err
-	case o.begun.Load(): // it may have dropped some
-		return fmt.Errorf("deliver: cannot commit: %w", batch.ErrClosed)
-	case o.outlet.inline:
-		return nil
-	}
-	return o.outlet.commit(ctx)
-}
+func (o *Output) Commit(ctx context.Context) error { return o.outlet.commit(ctx) }
 
 // Sync is Flush within CloseTimeout, followed by a sync of the spool and of the destination to
 // stable storage, where supported, even while the circuit is open. A fallback and the dead letters
 // are not synced.
-func (o *Output) Sync() error { return o.w.Sync() }
+func (o *Output) Sync() error {
+	ctx, cancel := context.WithTimeout(context.Background(), o.timeout)
+	defer cancel()
+	return o.outlet.Sync(ctx)
+}
 
 // Drain announces that Close will follow and that everything must be settled by deadline.
 // It is for callers that continue to write for a while.
 func (o *Output) Drain(deadline time.Time) { o.outlet.Drain(deadline) }
 
 // Account returns the number of accepted records and of their outcomes.
-func (o *Output) Account() batch.Account { return o.w.Account() }
+func (o *Output) Account() batch.Account { return o.outlet.Account() }
 
 // OutputStats is a snapshot of an [Output].
 type OutputStats struct {
@@ -259,7 +206,8 @@ type OutputStats struct {
 
 // Stats returns a snapshot. It never waits for the destination.
 func (o *Output) Stats() OutputStats {
-	s := OutputStats{Deliver: o.outlet.Stats(), Slab: o.w.Stats()}
+	s := OutputStats{Deliver: o.outlet.Stats()}
+	o.outlet.led.read(func(theirs batch.Account) { s.Slab = o.log.Stats(theirs) })
 	s.Account, s.Refused = s.Slab.Account, s.Slab.Refused
 	if o.files.spool != nil {
 		s.Spool = o.files.spool.Stats()

@@ -16,28 +16,13 @@ import (
 func (o *Output) shutdown(ctx context.Context) (batch.Report, error) {
 	before := o.stock()
 	limit, cancel := ctx, context.CancelFunc(func() {})
-	if o.front.spills {
+	if o.outlet.set.spool {
 		limit, cancel = closetime.WithDisk(ctx, closetime.Disk-2*closetime.Reserve(closetime.Disk), func() { o.outlet.Drain(time.Now()) })
 	}
 	defer cancel()
 	sooner, cancelSooner := closetime.Sooner(limit) // the rest is for the outlet and the files
 	defer cancelSooner()
-	rep, err := o.w.Shutdown(sooner)
-	if !o.front.told.Load() { // the slabs ran out of time, and with them the outlet
-		brief, cancel := context.WithTimeout(context.WithoutCancel(limit), 2*closetime.Reserve(o.timeout))
-		defer cancel()
-		r, outletErr := o.outlet.Shutdown(brief)
-		rep.Account = o.w.Account()
-		rep.Unknown += r.Unknown
-		err = errors.Join(err, outletErr)
-	} else if o.front.err != nil {
-		err = o.front.err
-	}
-	// What is still under way may have arrived. Nobody will wait for it any more.
-	rep.Dropped[batch.Shutdown] += rep.Pending.Inflight
-	rep.Unknown = min(rep.Unknown+rep.Pending.Inflight, rep.Dropped[batch.Shutdown])
-	rep.Pending.Inflight = 0
-
+	rep, err := o.outlet.Shutdown(sooner)
 	var in []string
 	for i, n := range [...]uint64{rep.Pending.Slab, rep.Pending.Spill} {
 		if n > 0 && o.dirs[i] != "" {
@@ -63,7 +48,7 @@ type stock struct {
 
 func (o *Output) stock() stock {
 	st := o.outlet.Stats()
-	return stock{o.w.Account().Dropped, st.Unburied, o.outlet.dead.unwritten(), st.LastError}
+	return stock{o.Account().Dropped, st.Unburied, o.outlet.dead.unwritten(), st.LastError}
 }
 
 // lost returns how many records were dropped since before by what follows the memory:
@@ -89,10 +74,7 @@ func (o *Output) closeError(ctx context.Context, before stock, rep batch.Report,
 		if deadline, ok := ctx.Deadline(); ctx.Err() == nil && (!ok || time.Until(deadline) > 3*closetime.Reserve(o.timeout)) {
 			return err
 		}
-		if is(o.outlet.stopping.ended) { // its parts were asked to give up, and return that as an error
-			return o.outlet.stopping.driver.fault()
-		}
-		return o.outlet.driver.unflushed(nil)
+		return o.outlet.stopping.driver.fault() // it was asked to give up, and returns that as an error
 	}
 	text := fmt.Sprintf("deliver: close: %s lost (%s)", plural.Records(n), lost)
 	if rep.Unknown > 0 {
@@ -113,9 +95,5 @@ func (o *Output) closeError(ctx context.Context, before stock, rep batch.Report,
 	} else {
 		err = fmt.Errorf("%s: %w%s", text, whyOver(ctx), last)
 	}
-	var flush error
-	if is(o.outlet.stopping.ended) {
-		flush = o.outlet.stopping.driver.flush
-	}
-	return errors.Join(err, flush)
+	return errors.Join(err, o.outlet.stopping.driver.flush)
 }

@@ -120,10 +120,7 @@ func TestExpiredAreForgotten(t *testing.T) {
 		synctest.Wait()
 		var full atomic.Bool
 		full.Store(true)
-		press, err := x.SpillWhen(func() bool { return full.Swap(false) })
-		if err != nil {
-			t.Fatal(err)
-		}
+		press := x.SpillWhen(func() bool { return full.Swap(false) })
 		press() // it is with the session, and in the spool
 		synctest.Wait()
 		d.mu.Lock()
@@ -305,7 +302,9 @@ func TestCloseProbes(t *testing.T) {
 		hold := make(chan struct{})
 		x.post(func(time.Time) { <-hold })
 		synctest.Wait()
-		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		b := m.Batch(10, 32, batch.Meta{})
+		m.Sent(b, nil)
+		logOf(x).queue(b)
 		time.AfterFunc(time.Millisecond, func() { close(hold) }) // the loop sees the batch and Close at once
 		r, err := shutdown(x, 10*time.Second)
 		if err != nil || r.Delivered != 10 || r.Handled != 20 || r.Pending.Total() > 0 {

@@ -20,35 +20,29 @@ const closeGrace = 50 * time.Millisecond
 //
 //	0 ── destination ── 70 % ── handler ── 85 % ── spool ── deadline ── dropped
 type stopping struct {
-	o      *outlet
-	begun  atomic.Bool
-	closed chan struct{} // closed when it has begun: no further lease is accepted
-	ended  chan struct{} // closed when report and err are set
+	o     *outlet
+	begun atomic.Bool
+	ended chan struct{} // closed when report and err are set
 
 	report batch.Report
 	err    error
 	driver endErrors // of the destination; err has it, too
 }
 
-func newStopping(o *outlet) *stopping {
-	return &stopping{o: o, closed: make(chan struct{}), ended: make(chan struct{})}
-}
-
-// Drain notes that the producer has begun to close and will have everything settled by
-// deadline. Delays between attempts are short from now on. The destination has 70 % of the time;
+// Drain notes that Shutdown will follow and that everything must be settled by deadline. Delays between attempts are short from now on. The destination has 70 % of the time;
 // then the handler is offered what is left, whatever PendingLimit is, and after it the spool. A
 // zero deadline means none; a later call may bring the deadline forward.
 func (o *outlet) Drain(deadline time.Time) {
 	o.post(func(now time.Time) { o.m.close(now, deadline, false) })
 }
 
-// Shutdown refuses further leases, settles the records in custody, closes the session and
-// reports. It returns when that is done, or soon after ctx has ended, whatever the
-// destination does.
+// Shutdown closes the log, settles the records, closes the session and reports. It returns when that
+// is done, or soon after ctx has ended, whatever the destination does.
 //
 // The destination has 70 % of the time to ctx's deadline. Records in flight then are
 // settled without it: by the handler, where there is one, otherwise by the spool. Records that
-// neither accepts are dropped with [batch.Shutdown]; Report.Unknown is how many of these
+// neither accepts stay in crash-safe memory, or are dropped with [batch.Shutdown]; Report.Unknown is
+// how many of these
 // were sent and not answered. Records in the spool are delivered as long as the
 // destination works and has time, and stay there otherwise: pending, for the next
 // process. The spool is not closed.
@@ -62,7 +56,7 @@ func (o *outlet) Shutdown(ctx context.Context) (batch.Report, error) {
 		case <-s.ended:
 			return s.report, s.err
 		case <-ctx.Done():
-			return batch.Report{Account: o.led.account()}, fmt.Errorf("deliver: close: %w", context.Cause(ctx))
+			return batch.Report{Account: o.Account()}, fmt.Errorf("deliver: close: another Close is in progress: %w", context.Cause(ctx))
 		}
 	}
 	s.run(ctx)
@@ -73,24 +67,19 @@ func (o *outlet) Shutdown(ctx context.Context) (batch.Report, error) {
 // run ends the outlet and sets the report.
 func (s *stopping) run(ctx context.Context) {
 	o := s.o
-	o.shared.mu.Lock()
-	close(s.closed) // under mu: no Borrow gives the loop anything after that
-	o.shared.mu.Unlock()
-	before := o.led.account()
+	o.intake.log.Close()
+	before := o.Account()
 	deadline, _ := ctx.Deadline()
-	o.post(func(now time.Time) { o.m.close(now, deadline, true) })
-	if o.inline {
-		go o.loop()
-	}
+	o.post(func(now time.Time) { o.m.close(now, deadline, false) }) // until the log has ended
 	s.await(ctx, deadline)
-	o.led.close() // if the spool was too slow, something is left
+	o.led.close() // the loop may hang in the spool or, inline, in the driver
+	unknown := o.intake.log.End(ctx, is(o.done))
 	o.giveUp()
 	o.dead.wait(ctx)
 	s.driver = o.driver.end(ctx, is(o.done))
 	o.brk.close()
-	a := o.led.account()
-	s.report = batch.Report{Account: a, Unknown: o.led.unknownNow()}
-	if n := a.Dropped[batch.Shutdown] - before.Dropped[batch.Shutdown]; n > 0 {
+	s.report = batch.Report{Account: o.Account(), Unknown: unknown + o.led.unknownNow()}
+	if n := s.report.Dropped[batch.Shutdown] - before.Dropped[batch.Shutdown]; n > 0 {
 		s.err = fmt.Errorf("deliver: close: %s not delivered: %w", plural.Records(n), whyOver(ctx))
 	}
 	s.err = errors.Join(s.err, s.driver.err())
@@ -122,17 +111,18 @@ func (s *stopping) await(ctx context.Context, deadline time.Time) {
 	case <-isOver:
 	case <-ctx.Done():
 	}
+	o.intake.log.Refuse()
 	o.post(func(time.Time) { o.m.beLate(true) })
 	o.giveUp()
-	if o.inline && !is(o.helm) { // whoever brought the last batch hangs in Borrow, and will account for it
-		return
-	}
 	grace := time.NewTimer(closeGrace)
 	defer grace.Stop()
 	select {
 	case <-o.done:
 		return
 	case <-grace.C:
+	}
+	if o.inline { // it ends when its call of the driver returns
+		return
 	}
 	o.post(func(time.Time) { s.abandon() })
 	grace.Reset(closeGrace)

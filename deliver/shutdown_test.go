@@ -236,7 +236,7 @@ func TestCloseHung(t *testing.T) {
 							o.Spill = &testkit.Spill{}
 						}
 						x := mustNew(t, d, o)
-						p := &producer{x: x, how: how}
+						p := logFor(x, how)
 						m := &testkit.Model{}
 						b := m.Batch(10, 32, batch.Meta{})
 						sent := make(chan error, 1)
@@ -253,9 +253,8 @@ func TestCloseHung(t *testing.T) {
 						if rest := m.Sent(b, <-sent); rest != nil {
 							t.Fatalf("Send gave %d records back", rest.Len())
 						}
-						m.Recall(p.back())
-						a, bad := m.Account(r.Account, p.back())
-						if bad != nil || spill && a.Pending.Spill != 10 || !spill && a.Dropped[batch.Shutdown]+a.Pending.Slab != 10 {
+						a, bad := m.Account(r.Account, 0)
+						if bad != nil || spill && a.Pending.Spill != 10 || !spill && a.Dropped[batch.Shutdown]+a.Pending.Inflight != 10 {
 							t.Errorf("%v: %s", bad, a)
 						}
 						if sent := !spill && how != keeping && call != "open"; sent != (r.Unknown > 0) && call != "close" || r.Unknown > 10 {
@@ -263,7 +262,7 @@ func TestCloseHung(t *testing.T) {
 						}
 						close(release)
 						time.Sleep(time.Minute)
-						if a, bad := m.Account(x.Account(), p.back()); bad != nil || a.Delivered != 0 {
+						if a, bad := m.Account(x.Account(), 0); bad != nil || a.Delivered != 0 {
 							t.Errorf("changed after the report: %v: %s", bad, a)
 						}
 						if call != "open" && !d.session().closed {
@@ -529,7 +528,9 @@ func TestSpillSlowerThanClose(t *testing.T) {
 			x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(batch.RetryAfter(testkit.ErrDown, time.Hour)))), &Options{Spill: &slowSpill{}})
 			m := &testkit.Model{}
 			for range 2 {
-				send(t, m, x, m.Batch(4, 32, batch.Meta{}))
+				b := m.Batch(4, 32, batch.Meta{})
+				m.Sent(b, nil)
+				logOf(x).queue(b)
 			}
 			if busy { // the first is there, and the other on its way
 				time.Sleep(70 * time.Second)
@@ -605,11 +606,7 @@ func TestAbandonedSendCountsOnce(t *testing.T) {
 					if spill {
 						o.Spill = &testkit.Spill{}
 					}
-					x := mustNew(t, destOf(sink), o)
-					w, err := slab.New(&front{outlet: x}, &slab.Options{OnError: func(batch.Event) {}})
-					if err != nil {
-						t.Fatal(err)
-					}
+					x, w := overSlabs(t, destOf(sink), o, &slab.Options{OnError: func(batch.Event) {}})
 					for range 10 {
 						if _, err := w.Write([]byte("line\n")); err != nil {
 							t.Error(err)

@@ -466,16 +466,12 @@ func TestAccountBalancesWithinSpill(t *testing.T) {
 
 // ---- a producer that is full ---------------------------------------------------
 
-// SpillWhen needs a spill.
-func TestSpillWhenNeedsASpill(t *testing.T) {
-	x := mustNew(t, newHand(1), nil)
-	if _, err := x.SpillWhen(func() bool { return true }); err == nil || !strings.Contains(err.Error(), "there is no Spill") {
-		t.Error(err)
+// slab.Spill needs a spill.
+func TestSpillNeedsASpill(t *testing.T) {
+	out, err := NewOutput(newHand(1), &OutputOptions{Slab: slab.Options{WhenFull: slab.Spill()}})
+	if err == nil || !strings.Contains(err.Error(), "Slab.WhenFull is spill") {
+		t.Error(out, err)
 	}
-	if _, err := slab.New(&front{outlet: x}, &slab.Options{WhenFull: slab.Spill()}); err == nil || !strings.Contains(err.Error(), "the destination cannot: deliver: ") {
-		t.Error(err)
-	}
-	mustClose(t, x)
 }
 
 // The window goes into the spill while the session has it, because the producer is
@@ -501,10 +497,7 @@ func TestSpillsWhatIsUnderWay(t *testing.T) {
 				d := newHand(3)
 				x := mustNew(t, d, &Options{Spill: store})
 				var full atomic.Bool
-				press, err := x.SpillWhen(full.Load)
-				if err != nil {
-					t.Fatal(err)
-				}
+				press := x.SpillWhen(full.Load)
 				m := &testkit.Model{}
 				for range 4 {
 					send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -568,10 +561,7 @@ func TestSpillUnderWayReadFails(t *testing.T) {
 				d := newHand(3)
 				x := mustNew(t, d, &Options{Spill: &blinkSpill{fails: fails}})
 				var full atomic.Bool
-				press, err := x.SpillWhen(full.Load)
-				if err != nil {
-					t.Fatal(err)
-				}
+				press := x.SpillWhen(full.Load)
 				m := &testkit.Model{}
 				for range 4 {
 					send(t, m, x, m.Batch(1, 32, batch.Meta{}))
@@ -611,7 +601,7 @@ func TestSpillUnderWayReadFails(t *testing.T) {
 type rig struct {
 	store  *spool.Spool
 	x      *outlet
-	w      *slab.Writer
+	w      slabs
 	events *testkit.Events
 }
 
@@ -627,10 +617,7 @@ func openRig(t *testing.T, dir string, dest Destination, quota int64, adjust ...
 	for _, fn := range adjust {
 		fn(so, o)
 	}
-	r.x = mustNew(t, dest, o)
-	if r.w, err = slab.New(&front{outlet: r.x}, so); err != nil {
-		t.Fatal(err)
-	}
+	r.x, r.w = overSlabs(t, dest, o, so)
 	return r
 }
 
@@ -827,11 +814,8 @@ func TestSpillWhenFullFails(t *testing.T) {
 		store.Fail(testkit.ErrDisk)
 		release := make(chan struct{})
 		events := &testkit.Events{}
-		x := mustNew(t, destOf(testkit.NewSink(testkit.Deaf(release))), &Options{Spill: store, OnError: events.Add})
-		w, err := slab.New(&front{outlet: x}, &slab.Options{SlabBytes: 4096, SlabCount: 2, WhenFull: slab.Spill(), OnError: events.Add})
-		if err != nil {
-			t.Fatal(err)
-		}
+		x, w := overSlabs(t, destOf(testkit.NewSink(testkit.Deaf(release))), &Options{Spill: store, OnError: events.Add},
+			&slab.Options{SlabBytes: 4096, SlabCount: 2, WhenFull: slab.Spill(), OnError: events.Add})
 		began := time.Now()
 		lost := 0
 		for range 500 {
@@ -988,18 +972,13 @@ func TestDeadBesideHealthy(t *testing.T) {
 		t.Run(fmt.Sprintf("spill=%t", spill), func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				sinks := [3]*countSink{{}, {down: func() bool { return true }}, {}}
-				var writers [3]*slab.Writer
+				var writers [3]slabs
 				for i, s := range sinks {
 					o := &Options{}
 					if spill {
 						o.Spill = &testkit.Spill{}
 					}
-					x := mustNew(t, SendFunc(Traits{}, s.Send), o)
-					var err error
-					writers[i], err = slab.New(&front{outlet: x}, &slab.Options{WhenFull: slab.DropNewest(), OnError: func(batch.Event) {}})
-					if err != nil {
-						t.Fatal(err)
-					}
+					_, writers[i] = overSlabs(t, SendFunc(Traits{}, s.Send), o, &slab.Options{WhenFull: slab.DropNewest(), OnError: func(batch.Event) {}})
 				}
 				const total = 20_000
 				rec := make([]byte, 64)

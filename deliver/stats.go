@@ -91,9 +91,10 @@ func (o *outlet) Stats() Stats {
 	return s
 }
 
-// Account returns the account of the records in the outlet's custody.
-func (o *outlet) Account() batch.Account {
-	return o.led.account()
+// Account returns the account of the outlet and its log.
+func (o *outlet) Account() (a batch.Account) {
+	o.led.read(func(theirs batch.Account) { a = o.intake.log.Account(theirs) })
+	return a
 }
 
 // Subscribe returns the transitions of the circuit from now on, and a function that ends

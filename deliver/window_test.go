@@ -148,7 +148,7 @@ func TestSecondAnswer(t *testing.T) {
 		bubble.Test(t, func(t *testing.T) {
 			d := newHand(1)
 			x := mustNew(t, d, nil)
-			p := &producer{x: x, how: how}
+			p := logFor(x, how)
 			m := &testkit.Model{}
 			for i := range 20 {
 				send(t, m, p, m.Batch(10, 32, batch.Meta{}))
@@ -160,7 +160,7 @@ func TestSecondAnswer(t *testing.T) {
 				if n := len(d.starts()); n != i+1 {
 					t.Fatalf("%d batches sent, want %d", n, i+1)
 				}
-				if a := p.account(); a.Pending.Inflight != 10 {
+				if a := x.Account(); a.Pending.Inflight != 10 {
 					t.Fatalf("settled by the answer to another batch: %s", a)
 				}
 				d.answer(i, taken)

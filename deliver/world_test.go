@@ -133,7 +133,7 @@ type world struct {
 	ended     bool
 	closed    int // how far Close has come
 	released  map[*holder]bool
-	loans     []*worldLoan
+	leases    []*worldLease
 	wasFull   bool
 	wasScarce bool
 	kills     int
@@ -213,7 +213,7 @@ func newWorld(lim worldLimits, mut mutant) *world {
 		moved:  lim.moves.add,
 		window: lim.window, retry: retry, spool: lim.spool, handler: lim.handler, asideBytes: asideBytes, jitter: lim.jitter,
 		post: func(string, error, uint64) {}, deadLetter: func(*batch.Batch, error) {}, lettersFull: func() bool { return w.lettersWait },
-		settled: w.led.forget, release: func(h *holder) { w.released[h] = true }, outside: func() uint64 { return 0 },
+		settled: w.led.forget, release: func(h *holder) { w.released[h] = true }, pending: func() uint64 { return 0 },
 	}, w.led, newCircuit(brk, lim.jitter))
 	w.settle()
 	return w
@@ -656,7 +656,7 @@ func (w *world) closeReturns() {
 // check looks at everything that must hold at any moment.
 func (w *world) check() {
 	a := w.led.account()
-	for _, l := range w.loans {
+	for _, l := range w.leases {
 		if !l.released {
 			a.Accepted += uint64(l.open)
 			a.Pending.Inflight += uint64(l.open)
@@ -674,7 +674,7 @@ func (w *world) check() {
 			open += uint64(e.b.Len())
 		}
 	}
-	if late := w.m.end.stage >= late && len(w.loans) > 0; !late && open != a.Pending.Inflight { // late, the producer keeps some
+	if late := w.m.end.stage >= late && w.lim.keeps; !late && open != a.Pending.Inflight { // late, the log keeps some
 		w.fail("%d records are in memory, the account says %d", open, a.Pending.Inflight)
 	}
 	for _, e := range w.m.queue.ring {
@@ -746,18 +746,20 @@ func (w *world) atEnd() {
 	}
 }
 
-// A worldLoan is of a producer that keeps the records that are not settled.
-type worldLoan struct {
+// A worldLease is of a log that keeps the records that are not settled, or not.
+type worldLease struct {
 	w        *world
+	b        *batch.Batch
 	open     int
 	released bool
 }
 
-func (l *worldLoan) Keeps() bool      { return true }
-func (l *worldLoan) Pins() (int, int) { return 1, 1000 }
-func (l *worldLoan) Open() int        { return l.open }
+func (l *worldLease) Batch() *batch.Batch { return l.b }
+func (l *worldLease) Keeps() bool         { return l.w.lim.keeps }
+func (l *worldLease) Pins() (int, int)    { return 1, 1000 }
+func (l *worldLease) Open() int           { return l.open }
 
-func (l *worldLoan) Settle(n int) bool {
+func (l *worldLease) Settle(n int) bool {
 	if n > l.open {
 		l.w.fail("%d records are settled, %d are open", n, l.open)
 	}
@@ -765,11 +767,11 @@ func (l *worldLoan) Settle(n int) bool {
 	return true
 }
 
-func (l *worldLoan) Release() {
+func (l *worldLease) Release() {
 	if l.released {
-		l.w.fail("a loan is released twice")
+		l.w.fail("a lease is released twice")
 	}
 	if l.released = true; l.open > 0 && l.w.closed < 3 {
-		l.w.fail("a loan with %d open records is released, and there is time", l.open)
+		l.w.fail("a lease with %d open records is released, and there is time", l.open)
 	}
 }

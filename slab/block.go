@@ -53,7 +53,7 @@ const (
 )
 
 // A piece is a run of records of one block, in ticket order. Pieces travel
-// through the queue to the drain; their slots and bytes no longer change.
+// through the queue to the consumer; their slots and bytes no longer change.
 type piece struct {
 	blk      *block
 	from, to int // slots

@@ -32,12 +32,12 @@ func (s *slowAccount) Account(read func(batch.Account)) {
 }
 
 // Shutdown whose time is over answers a blocked write before it asks for the account of a
-// borrower that hangs.
+// consumer that hangs.
 func TestShutdownWakesWritersFirst(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		s := &slowAccount{courier: courierFor(g), closing: make(chan struct{}), returned: make(chan struct{})}
-		w, err := New(s, &Options{SlabBytes: 1024, SlabCount: 2, WhenFull: Block()})
+		w, err := newPump(s, &Options{SlabBytes: 1024, SlabCount: 2, WhenFull: Block()})
 		if err != nil {
 			t.Fatal(err)
 		}

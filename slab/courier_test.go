@@ -34,14 +34,12 @@ func refused(records ...int) batch.Outcome {
 	return batch.Outcome{Refused: batch.Of(records...), Refusal: errDown}
 }
 
-// bare is a borrower that settles all at once and can do nothing else.
+// bare is a consumer that settles all at once and can do nothing else.
 type bare struct{}
 
-func (bare) Wants() Wants                                         { return Wants{} }
+func (bare) Wants() wants                                         { return wants{} }
 func (bare) Account(read func(batch.Account))                     { read(batch.Account{}) }
 func (bare) Held([16]byte, uint64, uint64) []batch.Tickets        { return nil }
-func (bare) SpillWhen(func() bool) (func(), error)                { return nil, errDown }
-func (bare) HelpWhen(func() (bool, bool)) func()                  { return nil }
 func (bare) Flush(context.Context) error                          { return nil }
 func (bare) Sync(context.Context) error                           { return nil }
 func (bare) Drain(time.Time)                                      {}
@@ -52,12 +50,12 @@ func (bare) Borrow(_ context.Context, l *Lease) error {
 	return nil
 }
 
-// A courier is a borrower that tries again and again, until all records of a loan are
+// A courier is a consumer that tries again and again, until all records of a loan are
 // settled or its time is over: within Borrow or, unless Wants.Inline is set, on a
 // goroutine of its own, in order. A destination that panics or ends its goroutine has
 // settled nothing by that.
 type courier struct {
-	wants Wants
+	wants wants
 	wait  time.Duration // between two attempts
 	most  int           // loans at a time where it is not inline
 
@@ -66,12 +64,11 @@ type courier struct {
 	to     io.Writer // instead: no line is torn, none comes twice
 
 	// What the destination can do; nil: nothing.
-	held      func(origin [16]byte, first, last uint64) []batch.Tickets
-	flush     func(context.Context) error
-	sync      func() error
-	drain     func(time.Time)
-	end       func(context.Context) (batch.Report, error)
-	spillWhen func(full func() bool) (func(), error)
+	held  func(origin [16]byte, first, last uint64) []batch.Tickets
+	flush func(context.Context) error
+	sync  func() error
+	drain func(time.Time)
+	end   func(context.Context) (batch.Report, error)
 
 	now *delivery // in Borrow, or was when that ended its goroutine
 
@@ -98,9 +95,9 @@ type delivery struct {
 }
 
 // courierFor returns a courier to a sender or an io.Writer, which may have some of the
-// methods of a Borrower. One with Writev gets several slabs at once.
+// methods of a consumer. One with Writev gets several slabs at once.
 func courierFor(dst any) *courier {
-	c := &courier{wants: Wants{Inline: true}, wait: 10 * time.Millisecond, most: 4}
+	c := &courier{wants: wants{Inline: true}, wait: 10 * time.Millisecond, most: 4}
 	switch d := dst.(type) {
 	case sender:
 		c.dest = d
@@ -149,7 +146,7 @@ func courierFor(dst any) *courier {
 	return c
 }
 
-func (c *courier) Wants() Wants { return c.wants }
+func (c *courier) Wants() wants { return c.wants }
 
 func (c *courier) Account(read func(batch.Account)) {
 	c.mu.Lock()
@@ -163,15 +160,6 @@ func (c *courier) Held(origin [16]byte, first, last uint64) []batch.Tickets {
 	}
 	return c.held(origin, first, last)
 }
-
-func (c *courier) SpillWhen(full func() bool) (func(), error) {
-	if c.spillWhen == nil {
-		return nil, fmt.Errorf("nowhere to put records")
-	}
-	return c.spillWhen(full)
-}
-
-func (c *courier) HelpWhen(func() (bool, bool)) func() { return nil }
 
 func (c *courier) Drain(deadline time.Time) {
 	if c.drain != nil {
@@ -495,31 +483,8 @@ func (c *courier) conclude(ctx context.Context) batch.Report {
 // courierGrace is how long a courier waits for a destination once its time is over.
 const courierGrace = time.Millisecond
 
-func mustNew(t testing.TB, dst io.Writer, o *Options) *Writer {
+// mustNew returns a pump to an io.Writer.
+func mustNew(t testing.TB, dst io.Writer, o *Options) *pump {
 	t.Helper()
 	return mustSink(t, dst, o)
-}
-
-// mustSink returns a Writer that lends to dst: a Borrower, or what courierFor takes.
-func mustSink(t testing.TB, dst any, o *Options) *Writer {
-	t.Helper()
-	if o == nil {
-		o = &Options{}
-	}
-	if o.OnError == nil {
-		o.OnError = quiet
-	}
-	w, err := New(borrowerFor(dst), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
-}
-
-// borrowerFor returns dst, if it is a Borrower, or a courier to it.
-func borrowerFor(dst any) Borrower {
-	if b, ok := dst.(Borrower); ok {
-		return b
-	}
-	return courierFor(dst)
 }

@@ -79,7 +79,7 @@ func TestStreamUnwinds(t *testing.T) {
 	for name, unwind := range unwinds {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			keepStreams(t, dir, &dictSink{names: []string{"{app=a}", "{app=b}", "{app=c}"}}, func(w *Writer) {
+			keepStreams(t, dir, &dictSink{names: []string{"{app=a}", "{app=b}", "{app=c}"}}, func(w *pump) {
 				for i := range 30 {
 					_ = w.WriteRecord(line(i, 100), batch.Meta{Stream: uint32(i % 3)})
 				}
@@ -135,7 +135,7 @@ func TestFormUnwinds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			for _, c := range []batch.Codec{badForm{unwind: unwind}, badSchema{unwind: unwind}} {
-				if _, err := New(courierFor(&memory{}), &Options{Codec: c, Crash: CrashSafe(dir)}); err == nil || !strings.Contains(err.Error(), "Options.Codec") {
+				if _, err := newPump(courierFor(&memory{}), &Options{Codec: c, Crash: CrashSafe(dir)}); err == nil || !strings.Contains(err.Error(), "Options.Codec") {
 					t.Errorf("%T: %v", c, err)
 				}
 			}
@@ -148,7 +148,7 @@ func TestFormUnwinds(t *testing.T) {
 			mustWrite(t, w, 0, 100)
 			w.Close()
 			g.open()
-			<-w.end.done
+			<-w.done
 			path := oneFile(t, dir)
 			var ev events
 			w = mustNew(t, &memory{}, &Options{OnError: ev.add, Crash: &Crash{Dir: dir, Required: true,

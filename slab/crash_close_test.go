@@ -77,7 +77,7 @@ func TestNobodyIsServedAfterKeeping(t *testing.T) {
 	})
 }
 
-// A hesitant borrower hangs in Borrow before it has taken anything.
+// A hesitant consumer hangs in Borrow before it has taken anything.
 type hesitant struct {
 	*pawnshop
 	hang chan struct{}
@@ -89,13 +89,13 @@ func (b hesitant) Borrow(_ context.Context, l *Lease) error {
 }
 
 // A record larger than a slab is in a Borrow that Close gives up, and has no copy on disk:
-// it is dropped, whatever the borrower does later.
+// it is dropped, whatever the consumer does later.
 func TestGivenUpWithoutCopy(t *testing.T) {
 	for _, takes := range []string{"early", "late"} {
 		t.Run(takes, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				shop, hang := newPawnshop(testkit.Rand(1), 1), make(chan struct{})
-				var b Borrower = lingering{shop, hang}
+				var b consumer = lingering{shop, hang}
 				if takes == "late" {
 					b = hesitant{shop, hang}
 				}
@@ -134,7 +134,7 @@ func (s *hangingEnd) Close(context.Context) error {
 	return nil
 }
 
-// A breaking borrower damages the file as it shuts down, before or after it gives records
+// A breaking consumer damages the file as it shuts down, before or after it gives records
 // back.
 type breaking struct {
 	*pawnshop

@@ -37,7 +37,7 @@ func patch(t *testing.T, path string, f func([]byte)) {
 
 // keepStreams writes records of streams into crash-safe slabs of a sink that hangs, and
 // leaves them in dir.
-func keepStreams(t *testing.T, dir string, d *dictSink, write func(w *Writer)) {
+func keepStreams(t *testing.T, dir string, d *dictSink, write func(w *pump)) {
 	t.Helper()
 	d.hang = make(chan struct{})
 	w := mustSink(t, d, &Options{Crash: &Crash{Dir: dir, Required: true}, MaxRecord: 200000})
@@ -46,7 +46,7 @@ func keepStreams(t *testing.T, dir string, d *dictSink, write func(w *Writer)) {
 	cancel()
 	_, _ = w.Shutdown(ctx)
 	close(d.hang)
-	<-w.end.done
+	<-w.done
 }
 
 // recoverStreams adopts what is in dir.
@@ -67,7 +67,7 @@ func recoverStreams(t *testing.T, dir string, d *dictSink) (Stats, []batch.Event
 // Stream 0 is a stream like any other where the dictionary has it.
 func TestStreamZeroIsTranslated(t *testing.T) {
 	dir := t.TempDir()
-	keepStreams(t, dir, &dictSink{names: []string{"{app=a}", "{app=b}"}}, func(w *Writer) {
+	keepStreams(t, dir, &dictSink{names: []string{"{app=a}", "{app=b}"}}, func(w *pump) {
 		_ = w.WriteRecord([]byte("b\n"), batch.Meta{Stream: 1})
 		_ = w.WriteRecord([]byte("a\n"), batch.Meta{})
 	})
@@ -98,7 +98,7 @@ func TestStreamZeroOfNoStream(t *testing.T) {
 	cancel()
 	_, _ = w.Shutdown(ctx)
 	close(d.hang)
-	<-w.end.done
+	<-w.done
 	d = &dictSink{names: []string{"none", "app"}}
 	if s, _ := recoverStreams(t, dir, d); len(d.got) != 1 || d.got[0] != "none:a\n" || s.Recovery.Undefined != 0 {
 		t.Errorf("recovered %q", d.got)
@@ -117,7 +117,7 @@ func TestDictionaryGrows(t *testing.T) {
 		second.names = append(second.names, fmt.Sprintf("SECOND-%d", i))
 	}
 	second.names = append(second.names, first.names[1:]...)
-	keepStreams(t, dir, first, func(w *Writer) {
+	keepStreams(t, dir, first, func(w *pump) {
 		for i := 1; i <= n; i++ {
 			rec := fmt.Appendf(nil, "of first-%d-", i)
 			if i == n {
@@ -153,7 +153,7 @@ func TestUndefinedStreamsAreSetAside(t *testing.T) {
 	for i := 1; i <= 100; i++ {
 		names = append(names, fmt.Sprintf("%d-%s", i, strings.Repeat("x", 1000)))
 	}
-	keepStreams(t, dir, &dictSink{names: names}, func(w *Writer) {
+	keepStreams(t, dir, &dictSink{names: names}, func(w *pump) {
 		for i := 1; i <= 100; i++ {
 			_ = w.WriteRecord(fmt.Appendf(nil, "%d\n", i), batch.Meta{Stream: uint32(i)})
 		}
@@ -284,7 +284,7 @@ func TestOversizeRecordsAreNotMissed(t *testing.T) {
 }
 
 // bigMany returns a Writer whose state names fewer records larger than a slab than wait.
-func bigMany(t *testing.T, dst any) *Writer {
+func bigMany(t *testing.T, dst any) *pump {
 	t.Helper()
 	w := mustSink(t, dst, &Options{SlabBytes: 512, SlabCount: 1000, MaxRecord: 3000,
 		Crash: &Crash{Dir: t.TempDir(), Required: true}})

@@ -40,7 +40,7 @@ func TestEvictedRecordsDoNotComeBack(t *testing.T) {
 		r, _ := w.Shutdown(ctx)
 		wg.Wait()
 		g.open()
-		<-w.end.done
+		<-w.done
 		_, s, _ := recoverEvents(t, dir)
 		if s.Recovered != r.Pending.Total() {
 			t.Fatalf("round %d: %d kept, %d recovered: %v", round, r.Pending.Total(), s.Recovered, r)

@@ -22,7 +22,7 @@ import (
 	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
-func truncate(t *testing.T, w *Writer) {
+func truncate(t *testing.T, w *pump) {
 	t.Helper()
 	if err := os.Truncate(w.store.crash.file.Path(), 0); err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func TestTruncatedUnderTheDestination(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		inMapping := false
-		var w *Writer
+		var w *pump
 		w = crashWriter(t, t.TempDir(), writerFunc(func(p []byte) (int, error) {
 			inMapping = inMapping || within(w.store.crash.file.Bytes(), p)
 			return g.Write(p)
@@ -147,7 +147,7 @@ func TestTruncatedUnderTheDestination(t *testing.T) {
 // longer again before it gets the rest: the rest is in the copy.
 func TestTornRecordOfAnExtendedFile(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		var w *Writer
+		var w *pump
 		var m memory
 		m.act = func(call int, p []byte) (int, error) {
 			if call > 0 {
@@ -175,11 +175,11 @@ func TestTornRecordOfAnExtendedFile(t *testing.T) {
 	})
 }
 
-// A borrower never sees mapped memory: it may have goroutines of its own, where a fault
+// A consumer never sees mapped memory: it may have goroutines of its own, where a fault
 // could not be caught.
-func TestBorrowersGetCopies(t *testing.T) {
+func TestConsumersGetCopies(t *testing.T) {
 	var r recorder
-	var w *Writer
+	var w *pump
 	hold, entered := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	r.answer = func(_ int, b *batch.Batch) (o batch.Outcome) {
@@ -278,9 +278,9 @@ func TestTruncatedWhileEvicting(t *testing.T) {
 // noted: what was dropped is counted once, the record is stored on the heap, and no slab
 // is lost.
 func TestFaultAmidEviction(t *testing.T) {
-	for name, page := range map[string]func(w *Writer) []byte{
-		"the slab":  func(w *Writer) []byte { return w.front.cur.mem[:4096] },
-		"the state": func(w *Writer) []byte { return w.store.crash.file.Bytes()[crashfile.Page : 2*crashfile.Page] },
+	for name, page := range map[string]func(w *pump) []byte{
+		"the slab":  func(w *pump) []byte { return w.front.cur.mem[:4096] },
+		"the state": func(w *pump) []byte { return w.store.crash.file.Bytes()[crashfile.Page : 2*crashfile.Page] },
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGate()
@@ -348,14 +348,14 @@ func recoverEvents(t *testing.T, dir string) (string, Stats, []batch.Event) {
 }
 
 // killedCopy copies the files of a living Writer, as a kill would leave them.
-func killedCopy(t *testing.T, w *Writer) string {
+func killedCopy(t *testing.T, w *pump) string {
 	t.Helper()
 	dir := t.TempDir()
 	copyKilled(t, w, dir)
 	return dir
 }
 
-func copyKilled(t *testing.T, w *Writer, dir string) {
+func copyKilled(t *testing.T, w *pump, dir string) {
 	t.Helper()
 	w.store.lock()
 	defer w.store.unlock()

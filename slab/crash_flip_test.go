@@ -41,7 +41,7 @@ func leftByClose(t *testing.T, rng *rand.Rand) []byte {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, _ = w.Shutdown(ctx)
-	<-w.end.done
+	<-w.done
 	names, err := filepath.Glob(filepath.Join(dir, "*"+crashfile.Suffix))
 	if err != nil || len(names) > 1 {
 		t.Fatal(names, err)

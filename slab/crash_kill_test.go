@@ -100,7 +100,7 @@ func crashChild(dir, mode, end string) {
 	c.wants.Inline = pid%2 == 0
 	borrows := 0
 	c.refuse = func() bool { borrows++; return is("fail") && borrows%100 == 5 }
-	w, err := New(c, o)
+	w, err := newPump(c, o)
 	testkit.Must(err)
 	limit := ^uint64(0)
 	if is("ends") || end != "" {

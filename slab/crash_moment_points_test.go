@@ -15,7 +15,7 @@ import (
 // there after.
 var _ = func() bool {
 	imageWalks = 1
-	imageAround = func(t *testing.T, w *Writer, do func()) {
+	imageAround = func(t *testing.T, w *pump, do func()) {
 		type look struct {
 			at    string
 			there map[uint64]bool

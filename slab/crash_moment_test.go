@@ -108,10 +108,10 @@ func imageWalk(t *testing.T, o Options, limits batch.Limits, seed uint64) {
 
 // imageAround does something, and in builds with test points looks at the file all
 // the while.
-var imageAround = func(_ *testing.T, _ *Writer, do func()) { do() }
+var imageAround = func(_ *testing.T, _ *pump, do func()) { do() }
 
 // checkImage compares the file of a Writer with what it and its destination know.
-func checkImage(t *testing.T, w *Writer, sink *stepSink, what uint64) {
+func checkImage(t *testing.T, w *pump, sink *stepSink, what uint64) {
 	t.Helper()
 	synctest.Wait()
 	im, err := crashfile.Read(w.store.crash.file.Path())

@@ -20,7 +20,7 @@ import (
 func TestPartlySettledBatch(t *testing.T) {
 	for _, inline := range []bool{true, false} {
 		dir := t.TempDir()
-		ends := func(t *testing.T, w *Writer, pending int) {
+		ends := func(t *testing.T, w *pump, pending int) {
 			synctest.Wait()
 			files, err := crashfile.List(dir)
 			n := 0

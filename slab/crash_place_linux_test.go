@@ -70,7 +70,7 @@ func TestUnfitPlaces(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := c.dir(t)
-			_, err := New(courierFor(&memory{}), &Options{Crash: &Crash{Dir: dir, Required: true}})
+			_, err := newPump(courierFor(&memory{}), &Options{Crash: &Crash{Dir: dir, Required: true}})
 			if err == nil || !strings.Contains(err.Error(), c.says) || c.is != nil && !errors.Is(err, c.is) {
 				t.Errorf("Required: %v", err)
 			}
@@ -117,7 +117,7 @@ func TestRecoveryBeforeSlabsOnTheHeap(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	w.Shutdown(ctx)
-	<-w.end.reported
+	<-w.reported
 
 	if err := unix.Statfs(dir, &st); err != nil {
 		t.Fatal(err)
@@ -166,7 +166,7 @@ func TestRecoveryBeforeSlabsOnTheHeap(t *testing.T) {
 func TestGivenUpRecoveryOnTheHeap(t *testing.T) {
 	var st unix.Statfs_t
 	dir := t.TempDir()
-	end := func(w *Writer) batch.Report {
+	end := func(w *pump) batch.Report {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		r, _ := w.Shutdown(ctx)
@@ -174,7 +174,7 @@ func TestGivenUpRecoveryOnTheHeap(t *testing.T) {
 	}
 	g := newGate()
 	w := crashWriter(t, dir, g, Options{})
-	defer func() { g.open(); <-w.end.done }()
+	defer func() { g.open(); <-w.done }()
 	for i := range 10 {
 		mustWrite(t, w, i, 50)
 	}
@@ -193,7 +193,7 @@ func TestGivenUpRecoveryOnTheHeap(t *testing.T) {
 		t.Errorf("%v; %v", r.Account, r.Check())
 	}
 	close(b.hang)
-	<-next.end.done
+	<-next.done
 }
 
 // The disk is full when an oversize record comes: the slabs are safe, that record

@@ -229,7 +229,7 @@ func TestBigRecordBesideClose(t *testing.T) {
 	}
 }
 
-// A call is about to write a record larger than a slab as the borrower gives that back,
+// A call is about to write a record larger than a slab as the consumer gives that back,
 // or as Close gives up the Borrow that has it: it is kept if it comes to the disk, and
 // dropped otherwise.
 func TestBigRecordGivenBack(t *testing.T) {
@@ -254,7 +254,7 @@ func TestBigRecordGivenBack(t *testing.T) {
 						return batch.Report{}, nil
 					}
 				}
-				var b Borrower = c
+				var b consumer = c
 				hang := make(chan struct{})
 				if what == "given up" {
 					b = hesitant{newPawnshop(testkit.Rand(1), 1), hang}

@@ -416,7 +416,7 @@ func TestCrashOptions(t *testing.T) {
 	for _, o := range []Options{
 		{Crash: &Crash{}},
 	} {
-		if _, err := New(courierFor(&memory{}), &o); err == nil || !strings.Contains(err.Error(), "Crash") {
+		if _, err := newPump(courierFor(&memory{}), &o); err == nil || !strings.Contains(err.Error(), "Crash") {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
@@ -519,7 +519,7 @@ func TestReadLiveIsNeverTorn(t *testing.T) {
 func FuzzSealedSlabs(f *testing.F) {
 	dir := f.TempDir()
 	g := newGate()
-	w, err := New(courierFor(g), &Options{SlabBytes: 512, SlabCount: 8, OnError: quiet, Crash: &Crash{Dir: dir, Required: true}})
+	w, err := newPump(courierFor(g), &Options{SlabBytes: 512, SlabCount: 8, OnError: quiet, Crash: &Crash{Dir: dir, Required: true}})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -530,7 +530,7 @@ func FuzzSealedSlabs(f *testing.F) {
 	cancel()
 	_, _ = w.Shutdown(ctx)
 	g.open()
-	<-w.end.done
+	<-w.done
 	sample, err := os.ReadFile(w.store.crash.file.Path())
 	if err != nil {
 		f.Fatal(err)

@@ -24,7 +24,7 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-func crashWriter(t *testing.T, dir string, dst io.Writer, o Options) *Writer {
+func crashWriter(t *testing.T, dir string, dst io.Writer, o Options) *pump {
 	t.Helper()
 	o.Crash = &Crash{Dir: dir, Required: true}
 	return mustNew(t, dst, &o)
@@ -78,7 +78,7 @@ func TestWhyNothingWasDelivered(t *testing.T) {
 		w := mustNew(t, new(memory), &Options{SlabBytes: 1024, FlushInterval: time.Hour, OnError: quiet})
 		mustWrite(t, w, 0, 100)
 		synctest.Wait()
-		w.end.giveUp() // as a little before a deadline
+		w.giveUp() // as a little before a deadline
 		r, err := w.Shutdown(t.Context())
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "1 record not delivered") || r.Dropped[batch.Shutdown] != 1 {
 			t.Errorf("got %v, %v", err, r)
@@ -173,7 +173,7 @@ func TestNoPlaceForTheFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad := filepath.Join(file, "dir")
-	if _, err := New(courierFor(io.Discard), &Options{Crash: &Crash{Dir: bad, Required: true}}); err == nil {
+	if _, err := newPump(courierFor(io.Discard), &Options{Crash: &Crash{Dir: bad, Required: true}}); err == nil {
 		t.Error("Required, and no error")
 	}
 	var m memory
@@ -234,7 +234,7 @@ func TestCrashStreamsAreTranslated(t *testing.T) {
 	cancel()
 	w.Shutdown(ctx)
 	close(first.hang)
-	<-w.end.done
+	<-w.done
 	second := &dictSink{names: []string{"", "other", "app.b", "app.a"}}
 	w = mustSink(t, hasDict{second, second}, &Options{Crash: &Crash{Dir: dir, Required: true}})
 	closeNow(t, w)
@@ -301,7 +301,7 @@ func TestCrashWriteAllocatesNothing(t *testing.T) {
 func crashSample(t testing.TB) []byte {
 	dir := t.TempDir()
 	g := newGate()
-	w, err := New(courierFor(g), &Options{SlabBytes: 512, SlabCount: 4, WhenFull: DropOldest(), OnError: quiet, Crash: &Crash{Dir: dir, Required: true}})
+	w, err := newPump(courierFor(g), &Options{SlabBytes: 512, SlabCount: 4, WhenFull: DropOldest(), OnError: quiet, Crash: &Crash{Dir: dir, Required: true}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func truncatedAt(t *testing.T, p string, n, size int64, seed uint64, kind int) {
 	o := Options{SlabBytes: 1024, SlabCount: 4, MaxRecord: 3000, WhenFull: []WhenFull{DropOldest(), BlockFor(time.Millisecond), DropNewest()}[rng.IntN(3)],
 		FlushInterval: time.Millisecond, OnError: quiet}
 	o.Crash = &Crash{Dir: t.TempDir(), Required: rng.IntN(2) == 0}
-	var w *Writer
+	var w *pump
 	var err error
 	var bad atomic.Int64
 	sum := 0
@@ -87,7 +87,7 @@ func truncatedAt(t *testing.T, p string, n, size int64, seed uint64, kind int) {
 		}})
 	}
 	c.wait, c.wants.Inline = time.Millisecond, kind < 2
-	w, err = New(c, &o)
+	w, err = newPump(c, &o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func TestCloseUnmaps(t *testing.T) {
 		if err := w.Close(); err != nil {
 			t.Error(err)
 		}
-		<-w.end.done // where Close has given up
+		<-w.done // where Close has given up
 		if n := mappings(t, dir); n != 0 {
 			t.Errorf("%d mappings after a Close that kept records", n)
 		}

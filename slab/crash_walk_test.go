@@ -156,7 +156,7 @@ type crashLife struct {
 	life int
 	what string
 	o    Options
-	w    *Writer
+	w    *pump
 	d    *walkDest
 	sink bool
 	open sync.Once

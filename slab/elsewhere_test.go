@@ -129,7 +129,7 @@ func TestHeldRecordOfNoStream(t *testing.T) {
 	for i := 1; i <= 100; i++ {
 		names = append(names, fmt.Sprintf("%d-%s", i, strings.Repeat("x", 1000)))
 	}
-	keepStreams(t, dir, &dictSink{names: names}, func(w *Writer) {
+	keepStreams(t, dir, &dictSink{names: names}, func(w *pump) {
 		for i := 1; i <= 100; i++ {
 			_ = w.WriteRecord(fmt.Appendf(nil, "%d\n", i), batch.Meta{Stream: uint32(i)})
 		}

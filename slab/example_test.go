@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/forebay-log/forebay"
@@ -21,60 +20,34 @@ func newWriter(dest deliver.Destination, o slab.Options) (*deliver.Output, error
 	return deliver.NewOutput(dest, &deliver.OutputOptions{Slab: o, CloseTimeout: o.CloseTimeout, OnError: func(batch.Event) {}})
 }
 
-// A printer is a Borrower that prints records within Borrow.
-type printer struct {
-	mu      sync.Mutex
-	printed uint64
-}
-
-func (p *printer) Wants() slab.Wants { return slab.Wants{Inline: true} }
-
-func (p *printer) Borrow(_ context.Context, l *slab.Lease) error {
-	for _, rec := range l.Batch().All() {
-		fmt.Printf("%s", rec.Data)
-	}
-	p.mu.Lock()
-	if n := l.Batch().Len(); l.Settle(n) {
-		p.printed += uint64(n)
-	}
-	p.mu.Unlock()
-	l.Release()
-	return nil
-}
-
-func (p *printer) Account(read func(batch.Account)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	read(batch.Account{Accepted: p.printed, Delivered: p.printed})
-}
-
-func (p *printer) Shutdown(context.Context) (batch.Report, error) {
-	return batch.Report{}, nil
-}
-
-// All is settled when Borrow has returned, and there is no disk.
-
-func (p *printer) Flush(context.Context) error                        { return nil }
-func (p *printer) Sync(context.Context) error                         { return nil }
-func (p *printer) Drain(time.Time)                                    {}
-func (p *printer) Held(_ [16]byte, _, _ uint64) []batch.Tickets       { return nil }
-func (p *printer) SpillWhen(func() bool) (press func(), err error)    { return nil, errors.ErrUnsupported }
-func (p *printer) HelpWhen(func() (drops, waits bool)) (press func()) { return nil }
-
-// A Writer is an io.Writer: one call, one record. It lends what it holds to a Borrower.
-// deliver.NewOutput is the usual way: it has one that takes batches to any destination.
+// A Writer is an io.Writer: one call, one record. Its Log is read by one consumer.
+// deliver.NewOutput is the usual way: it delivers the records to any destination.
 func ExampleNew() {
-	w, err := slab.New(new(printer), &slab.Options{SlabBytes: 32 << 10, SlabCount: 4, FlushInterval: 50 * time.Millisecond})
+	w, log, err := slab.New(&slab.Options{SlabBytes: 32 << 10, SlabCount: 4}, slab.Consumer{})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	fmt.Fprintln(w, "one")
 	fmt.Fprintln(w, "two")
-	if err := w.Close(); err != nil { // delivers everything, with a deadline of its own
-		fmt.Println(err)
+	log.Close() // what is left is due now
+	var delivered uint64
+	for {
+		l, ended := log.Next()
+		if ended {
+			break
+		}
+		for _, rec := range l.Batch().All() {
+			fmt.Printf("%s", rec.Data)
+		}
+		if n := l.Batch().Len(); l.Settle(n) {
+			delivered += uint64(n)
+		}
+		l.Release()
 	}
-	fmt.Println(w.Account())
+	log.End(context.Background(), true)
+	log.Leave()
+	fmt.Println(log.Account(batch.Account{Delivered: delivered}))
 	// Output:
 	// one
 	// two
@@ -98,7 +71,7 @@ func ExampleOptions() {
 }
 
 // A destination gets whole batches.
-func ExampleWriter_Flush() {
+func ExampleOptions_flush() {
 	dest := deliver.SendFunc(deliver.Traits{}, func(_ context.Context, b *batch.Batch) batch.Outcome {
 		fmt.Printf("%d records, %d bytes, tickets %d to %d\n", b.Len(), b.Bytes(), b.First(), b.Last())
 		return batch.Outcome{}
@@ -168,7 +141,7 @@ func ExampleParseWhenFull() {
 }
 
 // Shutdown has a deadline, and its report says what did not arrive.
-func ExampleWriter_Shutdown() {
+func ExampleOptions_shutdown() {
 	dest := deliver.SendFunc(deliver.Traits{}, func(ctx context.Context, _ *batch.Batch) batch.Outcome {
 		<-ctx.Done()
 		return batch.Outcome{Open: batch.All(), Why: ctx.Err()}

@@ -63,3 +63,12 @@ const (
 
 // pause is read by spinLock to pass the time. It is never written.
 var pause atomic.Uint32
+
+// rewindLocked has the current block filled from its start again, if all its records are
+// settled.
+func (f *front) rewindLocked() {
+	if b := f.cur; b != nil && b.refs == 0 && b.n == b.cut {
+		f.store.gauge.rewound += uint64(f.conf.o.SlabBytes - b.room())
+		f.resetLocked(b, f.next+1)
+	}
+}

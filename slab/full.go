@@ -162,7 +162,7 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 	if m.Level >= w.front.flush.Level() {
 		w.store.progress.urgent = w.front.next
 	}
-	w.store.sleep.wakeLocked()
+	w.store.bell.wakeLocked()
 	w.front.setRoomLocked()
 	if w.store.crash.mapped() {
 		return w.store.crash.saveOversizeLocked(b, p, *s)
@@ -173,14 +173,11 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 // callers are the calls that wait for memory. store.mu guards them.
 type callers struct {
 	store *store
-	press func() // tells the consumer that calls wait for room; nil: it does not care
-	help  func() // tells it that records are about to be dropped; nil: it does not care
 
 	slabs    waiterList // for a slab
 	bigs     waiterList // for memory of their own; nobody else waits for these
 	spare    []*waiter  // for reuse
 	shortage shortage
-	needHelp bool          // call help after unlocking
 	calls    uint64        // writes that have waited
 	time     time.Duration // … and for how long, all together
 }
@@ -198,14 +195,14 @@ type shortage uint8
 const (
 	enough    shortage = iota
 	stuck              // a write waits as long as it takes, and has for long
-	long               // records are about to be dropped: the borrower is asked for help
+	long               // records are about to be dropped
 	saturated          // a wait of BlockFor or Spill is over: further ones do not begin
 )
 
 // growLocked makes the shortage as bad as to, or leaves it if it is worse.
 func (s *shortage) growLocked(to shortage) { *s = max(*s, to) }
 
-// A waiter is a blocked write. The drain places its record for it and then
+// A waiter is a blocked write. The goroutine that frees memory places its record and then
 // answers, so that records are placed in the order of arrival, only as many
 // callers wake as got room, and nobody overtakes.
 type waiter struct {
@@ -266,11 +263,11 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
 	wt := w.store.callers.newWaiterLocked(p, m, big)
 	w.store.callers.lineOf(wt).push(wt)
 	w.front.setRoomLocked()
-	w.store.sleep.wakeLocked()
-	w.store.unlock()
-	if w.store.callers.press != nil {
-		w.store.callers.press()
+	if w.conf.spills() {
+		w.store.bell.alarmLocked()
 	}
+	w.store.bell.wakeLocked()
+	w.store.unlock()
 	if points {
 		point(ptWait)
 	}
@@ -305,7 +302,7 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
 }
 
 // await waits for the answer to wt, as long as pol says. It reports whether the time is
-// over. After half of it the consumer is asked for help.
+// over. After half of it the consumer is woken.
 func (w *Writer) await(wt *waiter, pol WhenFull) (timedOut bool) {
 	answered := func(d time.Duration) bool {
 		wt.timer.Reset(d)
@@ -327,7 +324,7 @@ func (w *Writer) await(wt *waiter, pol WhenFull) (timedOut bool) {
 	w.store.lock()
 	if !wt.answered {
 		w.store.callers.shortage.growLocked(now)
-		w.store.callers.needHelp = w.store.callers.help != nil
+		w.store.pressLocked()
 	}
 	w.store.unlock()
 	if pol.kind == whenFullBlock {
@@ -351,20 +348,11 @@ func (q *callers) waitingLocked() int { return q.slabs.n + q.bigs.n }
 // waits reports whether a write waits for a time.
 func (f WhenFull) waits() bool { return f.kind == whenFullBlockFor || f.kind == whenFullSpill }
 
-// isFull reports whether writes wait for room, or no longer do because it was in
-// vain.
-func (s *store) isFull() bool {
-	s.lock()
-	defer s.unlock()
-	return s.callers.waitingLocked() > 0 || s.callers.shortage == saturated
-}
-
-// needs reports whether records are about to be dropped, and whether a write that waits as
-// long as it takes has waited for 125 ms.
-func (s *store) needs() (drops, waits bool) {
-	s.lock()
-	defer s.unlock()
-	return s.callers.shortage >= long || s.fewLocked(), s.callers.shortage == stuck
+// pressLocked wakes a consumer that can help, because the shortage has grown.
+func (s *store) pressLocked() {
+	if s.conf.consumer.Helps {
+		s.bell.alarmLocked()
+	}
 }
 
 // fewLocked reports whether so few slabs are free that writes which never wait are about
@@ -376,15 +364,9 @@ func (s *store) fewLocked() bool {
 // mayWait reports whether a write waits at all.
 func (f WhenFull) mayWait() bool { return f.kind == whenFullBlock || f.waits() && f.wait > 0 }
 
-// askSpill makes the consumer move records to disk while the Writer is full.
-func (w *Writer) askSpill(to Borrower) (err error) {
-	if w.conf.o.WhenFull.kind != whenFullSpill && w.conf.o.ImportantWhenFull.kind != whenFullSpill {
-		return nil
-	}
-	if w.store.callers.press, err = to.SpillWhen(w.store.isFull); err != nil {
-		return fmt.Errorf("slab: Options.WhenFull is spill, but the destination cannot: %w", err)
-	}
-	return nil
+// spills reports whether a write may wait for the consumer to move records to disk.
+func (c *config) spills() bool {
+	return c.o.WhenFull.kind == whenFullSpill || c.o.ImportantWhenFull.kind == whenFullSpill
 }
 
 func (q *callers) newWaiterLocked(p []byte, m batch.Meta, big bool) *waiter {

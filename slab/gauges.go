@@ -57,7 +57,7 @@ func (r *rateMeter) due(now time.Time) bool { return now.Sub(r.mid.at) >= rateWi
 func (f *front) beganLocked(since time.Duration) {
 	f.store.gauge.curSince = since
 	now := f.conf.born.Add(since)
-	if f.store.sleep.state == parked { // so that the rate of a burst is not that of the idle hour before it
+	if f.store.bell.state == parked { // so that the rate of a burst is not that of the idle hour before it
 		f.store.gauge.rate.idle(f.conf.born.Add(f.store.gauge.parkedAt), now, f.acceptedBytesLocked())
 	}
 	if f.store.gauge.rate.due(now) {

@@ -52,9 +52,6 @@ func TestFlushIdle(t *testing.T) {
 			}
 		})
 	}
-	if _, err := New(nil, nil); err == nil {
-		t.Error("no error")
-	}
 	if err := (Options{FlushIdle: -1}).Validate(); err == nil {
 		t.Error("a negative FlushIdle")
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
-// A Lease is a batch that a Writer has passed to its consumer. The Writer owns the records until
+// A Lease is a batch that a [Log] has passed to its consumer. The Log owns the records until
 // they are settled: they count as pending in its account. The consumer calls Settle, any number of
 // times, for records that it has accounted for, and Release when it no longer reads them. Both may
 // be called from any goroutine and do not block.
@@ -106,7 +106,7 @@ func (l *Lease) Settle(n int) bool {
 }
 
 // Release frees the memory of a settled lease. It does nothing if records are open: they stay
-// in the Writer.
+// in the Log.
 func (l *Lease) Release() {
 	if l.kind == leasesMarker {
 		return
@@ -146,23 +146,23 @@ func (s *store) unlockSome(half bool) {
 		s.unlock()
 		return
 	}
-	ring := s.sleep.toRingLocked()
+	ring := s.bell.toRingLocked()
 	s.mu.Unlock()
 	if ring {
-		s.sleep.ring()
+		s.bell.ring()
 	}
 }
 
 // calmLocked reports whether there is nothing but records to deliver.
 func (s *store) calmLocked() bool {
-	return s.life == accepting && len(s.ops) == 0 && s.callers.waitingLocked() == 0 && s.sleep.state != parked
+	return s.life == accepting && s.callers.waitingLocked() == 0 && s.bell.state != parked
 }
 
 // settledLocked removes a lease whose records are all settled.
 func (ls *leases) settledLocked(l *Lease) {
 	if l.kind == leasesFound {
 		ls.store.found.lease = nil
-		ls.store.sleep.wakeLocked()
+		ls.store.bell.wakeLocked()
 		return
 	}
 	ls.lent -= l.slabs
@@ -174,7 +174,7 @@ func (ls *leases) settledLocked(l *Lease) {
 	}
 	if ls.starved {
 		ls.starved = false
-		ls.store.sleep.wakeLocked()
+		ls.store.bell.wakeLocked()
 	}
 }
 
@@ -291,9 +291,9 @@ func (s *store) freedLocked() {
 	s.front.rewindLocked()
 	if s.callers.waitingLocked() > 0 {
 		s.front.serveLocked()
-		s.sleep.wakeLocked()
+		s.bell.wakeLocked()
 	}
-	if s.sleep.state == parked && len(s.leases.list) == 0 {
+	if s.bell.state == parked && len(s.leases.list) == 0 {
 		s.restLocked()
 	}
 	s.front.setRoomLocked()

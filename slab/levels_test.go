@@ -20,7 +20,7 @@ func (f levelFunc) Level() slog.Level { return f() }
 // New says so if it does not return.
 func TestLevelersAreNotCalledByWrites(t *testing.T) {
 	g := newGate()
-	var w *Writer
+	var w *pump
 	calls := 0
 	l := levelFunc(func() slog.Level {
 		if calls++; w != nil { // under the lock this would never return
@@ -51,12 +51,12 @@ func TestLevelersAreNotCalledByWrites(t *testing.T) {
 	for name, unwind := range unwinds {
 		l := levelFunc(func() slog.Level { unwind(); return 0 })
 		for field, o := range map[string]Options{"FlushLevel": {FlushLevel: l}, "ReserveLevel": {ReserveLevel: l}, "ImportantLevel": {ImportantLevel: l}} {
-			if _, err := New(courierFor(&memory{}), &o); err == nil || !strings.Contains(err.Error(), "Options."+field) {
+			if _, err := newPump(courierFor(&memory{}), &o); err == nil || !strings.Contains(err.Error(), "Options."+field) {
 				t.Errorf("%s in %s: %v", name, field, err)
 			}
 		}
 	}
-	if _, err := New(courierFor(&memory{}), &Options{FlushLevel: (*slog.LevelVar)(nil)}); err == nil || !strings.Contains(err.Error(), "Options.FlushLevel") {
+	if _, err := newPump(courierFor(&memory{}), &Options{FlushLevel: (*slog.LevelVar)(nil)}); err == nil || !strings.Contains(err.Error(), "Options.FlushLevel") {
 		t.Error(err)
 	}
 }

@@ -42,26 +42,26 @@ func TestLifeSteps(t *testing.T) {
 	}
 }
 
-// watched is a borrower that looks at the life of its Writer when that begins to close.
+// watched is a consumer that looks at the life of its Writer when that begins to close.
 type watched struct {
-	Borrower
-	w    *Writer
+	consumer
+	w    *pump
 	seen *[]life
 }
 
 func (b *watched) Drain(deadline time.Time) {
 	*b.seen = append(*b.seen, b.w.lifeNow())
-	b.Borrower.Drain(deadline)
+	b.consumer.Drain(deadline)
 }
 
-func (w *Writer) lifeNow() life {
+func (w *pump) lifeNow() life {
 	w.store.lock()
 	defer w.store.unlock()
 	return w.store.life
 }
 
 // Each way in which a Writer may end, with its account. A destination that hung changes
-// no more than the borrower's part of that.
+// no more than the consumer's part of that.
 func TestLife(t *testing.T) {
 	const records = 3
 	hang := func() (sendFunc, chan struct{}) {
@@ -104,7 +104,7 @@ func TestLife(t *testing.T) {
 			dst:  func() (any, chan struct{}) { s, c := hang(); return s, c },
 			safe: true, ends: retained, want: kept,
 		},
-		"Shutdown retains what the borrower gave back": {
+		"Shutdown retains what the consumer gave back": {
 			dst: func() (any, chan struct{}) {
 				c := courierFor(sendFunc(failing))
 				c.wants.Inline = false
@@ -121,7 +121,7 @@ func TestLife(t *testing.T) {
 					o.Crash = &Crash{Dir: t.TempDir(), Required: true}
 				}
 				var seen []life
-				b := &watched{Borrower: borrowerFor(dst), seen: &seen}
+				b := &watched{consumer: toConsumer(dst), seen: &seen}
 				w := mustSink(t, b, o)
 				b.w = w
 				for i := range records {
@@ -146,7 +146,7 @@ func TestLife(t *testing.T) {
 					close(release)
 				}
 				synctest.Wait()
-				<-w.end.done
+				<-w.done
 				if now := w.lifeNow(); now != c.ends || w.Account() != c.want { // a late answer does not count
 					t.Errorf("at last it is %v: %v, want %v", now, w.Account(), c.want)
 				}

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 func quiet(batch.Event) {}
 
 // checkAccount asserts the identity and what the test expects of its parts.
-func checkAccount(t testing.TB, w *Writer, accepted, delivered uint64, drops batch.Drops) {
+func checkAccount(t testing.TB, w *pump, accepted, delivered uint64, drops batch.Drops) {
 	t.Helper()
 	a := w.Account()
 	if err := a.Check(); err != nil {
@@ -40,7 +40,7 @@ func checkAccount(t testing.TB, w *Writer, accepted, delivered uint64, drops bat
 	}
 }
 
-func closeNow(t testing.TB, w *Writer) batch.Report {
+func closeNow(t testing.TB, w *pump) batch.Report {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -190,7 +190,7 @@ func (r *recorder) joined() string {
 	return strings.Join(r.got, "")
 }
 
-func mustWrite(t testing.TB, w *Writer, i, n int) {
+func mustWrite(t testing.TB, w *pump, i, n int) {
 	t.Helper()
 	if _, err := w.Write(line(i, n)); err != nil {
 		t.Fatalf("write %d: %v", i, err)

@@ -126,7 +126,7 @@ func TestOrderWithDelays(t *testing.T) {
 			if r, _ := w.Shutdown(ctx); r.Dropped[batch.Shutdown] != 1 {
 				t.Errorf("report %v", r)
 			}
-			<-w.end.done
+			<-w.done
 		})
 	})
 	for _, p := range allPoints {
@@ -154,7 +154,7 @@ func TestUnknownCoversWhatArrived(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				rep, _ := w.Shutdown(ctx)
-				<-w.end.done
+				<-w.done
 				if got := uint64(len(r.got)); got > rep.Delivered+rep.Unknown {
 					t.Errorf("%d records arrived; reported %v, %d unknown", got, rep.Account, rep.Unknown)
 				}

@@ -176,7 +176,7 @@ func (run orderRun) do(t *testing.T, seed uint64, n, rounds int) {
 		if round == rounds-1 {
 			if run.closes { // done already; the drain may be a little behind
 				_ = w.Close()
-				<-w.end.done
+				<-w.done
 			} else {
 				closeNow(t, w)
 			}
@@ -274,7 +274,7 @@ func (d *orderDest) Write(p []byte) (int, error) {
 }
 
 // checkFlush flushes and requires that what the caller wrote has arrived.
-func (run orderRun) checkFlush(t *testing.T, w *Writer, d *orderDest, k *ordercheck.Caller) {
+func (run orderRun) checkFlush(t *testing.T, w *pump, d *orderDest, k *ordercheck.Caller) {
 	err := w.Flush(t.Context())
 	if run.closes {
 		return

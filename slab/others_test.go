@@ -13,7 +13,7 @@ import (
 var _ interface {
 	io.WriteCloser
 	Sync() error
-} = (*Writer)(nil)
+} = (*pump)(nil)
 
 // The standard log writes into a Writer, a record per line.
 func TestStandardLogWritesIntoIt(t *testing.T) {

@@ -1,6 +1,6 @@
 package slab
 
-// Test points: the steps of the write and drain paths at which a test may delay
+// Test points: the steps of the paths of callers and consumer at which a test may delay
 // a goroutine. They are compiled in with the build tag forebay_points only;
 // without it each is a branch on a constant, which leaves no instruction behind.
 //
@@ -24,32 +24,26 @@ const (
 	// A blocked write.
 	ptWait         = "wait"         // queued, before it waits
 	ptWoken        = "woken"        // answered or timed out, before the lock
-	ptServeLocked  = "serveLocked"  // the drain begins to place waiting records
+	ptServeLocked  = "serveLocked"  // before waiting records are placed
 	ptAnswerLocked = "answerLocked" // one is placed or refused
 
 	// DropOldest.
 	ptEvictLocked = "evictLocked" // before a slab is dropped
 
-	// The drain.
+	// The consumer.
 	ptGather     = "gather"     // before the lock
 	ptTakeLocked = "takeLocked" // a batch is about to be taken
 	ptTaken      = "taken"      // it is taken
 	ptPark       = "park"       // before it sleeps with nothing to do
 	ptSleep      = "sleep"      // before it sleeps until a slab is full
-	ptTimer      = "timer"      // the flush interval is over, before the lock
 	ptSpin       = "spin"       // lock released, before it looks for a slab
-	ptSend       = "send"       // before the destination is called
-	ptSent       = "sent"       // after it
-	ptPause      = "pause"      // before it waits to try again
 	ptSurrender  = "surrender"  // Close has run out of time
-	ptDo         = "do"         // before a Flush or Sync is performed
 
-	// Flush, Sync and Close.
-	ptFlush       = "flush"       // before the lock
-	ptFlushQueued = "flushQueued" // before it waits
-	ptClose       = "close"       // before the lock
-	ptClosed      = "closed"      // further writes are refused
-	ptConclude    = "conclude"    // before the final account
+	// Flush and Close.
+	ptFlush    = "flush"    // before the lock
+	ptClose    = "close"    // before the lock
+	ptClosed   = "closed"   // further writes are refused
+	ptConclude = "conclude" // before the final account
 
 	// Crash-safe slabs: the files of this process and of dead ones. More are in
 	// internal/crashfile.

@@ -64,7 +64,7 @@ func (s simulation) run(t *testing.T) (waited time.Duration, writes []span) {
 			writes = append(writes, span{from, time.Since(start)})
 		}
 		o := &Options{SlabBytes: s.slabBytes, SlabCount: s.count, FlushInterval: s.flush, WhenFull: Block(), OnError: quiet}
-		var w *Writer
+		var w *pump
 		if s.vec {
 			w = mustNew(t, vecDest{send}, o)
 		} else if s.Window == 0 {

@@ -18,7 +18,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// keeper is a borrower that keeps what it takes until it is flushed.
+// keeper is a consumer that keeps what it takes until it is flushed.
 type keeper struct {
 	bare
 	mu        sync.Mutex
@@ -70,7 +70,7 @@ func TestCustodyIsAccounted(t *testing.T) {
 	if err := w.Account().Check(); err != nil && w.Stats().Pending.Total() == 0 {
 		t.Error(err)
 	}
-	if err := w.Flush(t.Context()); err != nil { // reaches into the borrower
+	if err := w.Flush(t.Context()); err != nil { // reaches into the consumer
 		t.Fatal(err)
 	}
 	a := w.Account()
@@ -79,7 +79,7 @@ func TestCustodyIsAccounted(t *testing.T) {
 	}
 	closeNow(t, w)
 	if !k.closed {
-		t.Error("the borrower was not shut down")
+		t.Error("the consumer was not shut down")
 	}
 }
 

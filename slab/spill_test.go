@@ -13,27 +13,24 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// A spillSink hangs in every Borrow until its producer is full, then takes.
+// A spillSink hangs in every Borrow until memory is short, then takes.
 type spillSink struct {
 	bare
-	full   func() bool
-	press  chan struct{}
-	refuse error
+	log    *Log
 	report batch.Report
 
 	mu    sync.Mutex
 	taken batch.Account
-	wait  bool // hang although the producer is full
+	wait  bool // hang although memory is short
 }
 
-func (s *spillSink) SpillWhen(full func() bool) (func(), error) {
-	s.full, s.press = full, make(chan struct{}, 1)
-	return func() {
-		select {
-		case s.press <- struct{}{}:
-		default:
-		}
-	}, s.refuse
+func (s *spillSink) Wants() wants { return wants{Spills: true} }
+
+func (s *spillSink) attach(l *Log) { s.log = l }
+
+func (s *spillSink) full() bool {
+	full, _, _ := s.log.Pressure()
+	return full
 }
 
 func (s *spillSink) Borrow(ctx context.Context, l *Lease) error {
@@ -50,7 +47,7 @@ func (s *spillSink) Borrow(ctx context.Context, l *Lease) error {
 		}
 		s.mu.Unlock()
 		select {
-		case <-s.press:
+		case <-s.log.Wake():
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -65,12 +62,12 @@ func (s *spillSink) Account(read func(batch.Account)) {
 
 func (s *spillSink) Shutdown(context.Context) (batch.Report, error) { return s.report, nil }
 
-// Writes wait for the borrower to put slabs aside, never for the destination, and
+// Writes wait for the consumer to put slabs aside, never for the destination, and
 // what is in the last slabs stays there while there is room.
 func TestSpill(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := &spillSink{}
-		w, err := New(s, &Options{SlabBytes: 1024, SlabCount: 3, WhenFull: Spill()})
+		w, err := newPump(s, &Options{SlabBytes: 1024, SlabCount: 3, WhenFull: Spill()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,12 +99,12 @@ func TestSpill(t *testing.T) {
 	})
 }
 
-// A borrower that puts nothing aside although it should costs each write no more than
+// A consumer that puts nothing aside although it should costs each write no more than
 // the patience, and those after it nothing.
 func TestSpillPatience(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := &spillSink{wait: true}
-		w, err := New(s, &Options{SlabBytes: 1024, SlabCount: 2, WhenFull: Spill(), OnError: func(batch.Event) {}})
+		w, err := newPump(s, &Options{SlabBytes: 1024, SlabCount: 2, WhenFull: Spill(), OnError: func(batch.Event) {}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,23 +130,19 @@ func TestSpillPatience(t *testing.T) {
 	})
 }
 
-// Spill needs a borrower that can.
+// Spill needs a consumer that can.
 func TestSpillNeedsSpiller(t *testing.T) {
 	for _, o := range []*Options{{WhenFull: Spill()}, {ImportantWhenFull: Spill()}} {
-		if _, err := New(courierFor(sendFunc(nil)), o); err == nil || !strings.Contains(err.Error(), "nowhere to put records") {
-			t.Error(err)
-		}
-		s := &spillSink{refuse: errors.New("no disk")}
-		if _, err := New(s, o); !errors.Is(err, s.refuse) {
+		if _, _, err := New(o, Consumer{}); err == nil || !strings.Contains(err.Error(), "has no disk") {
 			t.Error(err)
 		}
 	}
 }
 
-// What the borrower does not know of the records in its custody is part of the report.
+// What the consumer does not know of the records in its custody is part of the report.
 func TestReportOfSinkIsPartOfReport(t *testing.T) {
 	s := &spillSink{report: batch.Report{Unknown: 7}}
-	w, err := New(s, nil)
+	w, err := newPump(s, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,27 +152,45 @@ func TestReportOfSinkIsPartOfReport(t *testing.T) {
 	}
 }
 
-// A helpSink hangs in every Borrow, and notes when it is asked for help.
+// A helpSink hangs in every Borrow, and notes when it is woken because memory is short.
 type helpSink struct {
 	bare
-	needs func() (drops, waits bool)
+	log   *Log
 	began time.Time
-	at    []time.Duration
 	free  chan struct{}
+
+	mu sync.Mutex
+	at []time.Duration
 }
 
-func (s *helpSink) HelpWhen(needs func() (drops, waits bool)) func() {
-	s.needs = needs
-	return func() { s.at = append(s.at, time.Since(s.began)) }
+func (s *helpSink) attach(l *Log) { s.log = l }
+
+func (s *helpSink) needs() (drops, waits bool) {
+	_, drops, waits = s.log.Pressure()
+	return drops, waits
 }
 
 func (s *helpSink) Borrow(ctx context.Context, l *Lease) error {
-	select {
-	case <-s.free:
-		return s.bare.Borrow(ctx, l)
-	case <-ctx.Done():
-		return ctx.Err()
+	for {
+		select {
+		case <-s.free:
+			return s.bare.Borrow(ctx, l)
+		case <-s.log.Wake():
+			if drops, waits := s.needs(); drops || waits {
+				s.mu.Lock()
+				s.at = append(s.at, time.Since(s.began))
+				s.mu.Unlock()
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
+}
+
+func (s *helpSink) asked() []time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.at
 }
 
 // Help is asked for before a record is dropped: when few slabs are free and writes do not
@@ -202,7 +213,7 @@ func TestHelpBeforeADrop(t *testing.T) {
 			s := &helpSink{began: time.Now(), free: make(chan struct{})}
 			o := tt.o
 			o.SlabBytes, o.SlabCount, o.OnError = 1024, 8, func(batch.Event) {}
-			w, err := New(s, &o)
+			w, err := newPump(s, &o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -214,7 +225,8 @@ func TestHelpBeforeADrop(t *testing.T) {
 				defer close(done)
 				for range 100 {
 					_ = w.WriteRecord(make([]byte, 100), batch.Meta{})
-					if a := w.Account(); a.Dropped.Total() > 0 && len(s.at) == 0 {
+					drops, waits := s.needs()
+					if a := w.Account(); a.Dropped.Total() > 0 && !drops && !waits {
 						t.Error("dropped before help was asked for")
 						return
 					}
@@ -223,8 +235,8 @@ func TestHelpBeforeADrop(t *testing.T) {
 			time.Sleep(tt.asked)
 			synctest.Wait()
 			blocks := tt.o.WhenFull == Block() && tt.o.ImportantWhenFull == (WhenFull{})
-			if drops, waits := s.needs(); len(s.at) == 0 || s.at[0] != tt.asked || drops == blocks || waits != blocks {
-				t.Errorf("%+v: asked at %v, want %s; drops %v, waits %v", tt.o.WhenFull, s.at, tt.asked, drops, waits)
+			if drops, waits := s.needs(); len(s.asked()) == 0 || s.asked()[0] != tt.asked || drops == blocks || waits != blocks {
+				t.Errorf("%+v: asked at %v, want %s; drops %v, waits %v", tt.o.WhenFull, s.asked(), tt.asked, drops, waits)
 			}
 			close(s.free)
 			<-done

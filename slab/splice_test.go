@@ -61,7 +61,7 @@ func TestSplicedRecords(t *testing.T) {
 	} {
 		rng := rand.New(rand.NewPCG(7, uint64(o.SlabBytes)))
 		k := &keeping{}
-		w, err := New(courierFor(k), &o)
+		w, err := newPump(courierFor(k), &o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,7 +138,7 @@ func TestSplicedRecordsBesideOthers(t *testing.T) {
 
 // What is refused has left no trace.
 func TestSplicedRecordsRefused(t *testing.T) {
-	refused := func(name string, w *Writer, n int) {
+	refused := func(name string, w *pump, n int) {
 		t.Helper()
 		before := w.Stats()
 		if w.TryWriteSpliced([]byte("ab"), []Splice{{1, strings.Repeat("x", n)}}, batch.Meta{}) {
@@ -205,11 +205,11 @@ func TestSplicingAllocatesNothing(t *testing.T) {
 func TestSplicedRecordsAreAwaited(t *testing.T) {
 	for name, c := range map[string]struct {
 		o    Options
-		then func(w *Writer)
+		then func(w *pump)
 	}{
-		"Flush":      {Options{FlushInterval: -1}, func(w *Writer) { w.Flush(context.Background()) }},
-		"interval":   {Options{FlushInterval: time.Second}, func(*Writer) { time.Sleep(2 * time.Second) }},
-		"FlushLevel": {Options{FlushInterval: -1, FlushLevel: slog.LevelInfo}, func(*Writer) { synctest.Wait() }},
+		"Flush":      {Options{FlushInterval: -1}, func(w *pump) { w.Flush(context.Background()) }},
+		"interval":   {Options{FlushInterval: time.Second}, func(*pump) { time.Sleep(2 * time.Second) }},
+		"FlushLevel": {Options{FlushInterval: -1, FlushLevel: slog.LevelInfo}, func(*pump) { synctest.Wait() }},
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			var m memory

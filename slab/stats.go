@@ -6,7 +6,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// Stats is a snapshot of a [Writer].
+// Stats is a snapshot of the memory of a [Writer].
 type Stats struct {
 	Name string
 	batch.Account
@@ -28,7 +28,7 @@ type Stats struct {
 	BurstLeft time.Duration
 	// OldestAge is the age of the oldest undelivered record, by its own time or, if it has none,
 	// since it was accepted. It may be slightly too large: a lease counts until all its records are
-	// settled. 0 if nothing is pending in the Writer; records that only the consumer stores are not
+	// settled. 0 if nothing is pending in the Log; records that only the consumer stores are not
 	// considered.
 	OldestAge time.Duration
 	// OldestWait is the time since that record was accepted. It may be slightly too large, too.
@@ -42,15 +42,11 @@ type Stats struct {
 	Recovery CrashRecovery
 }
 
-// Stats returns a snapshot. It never waits for the destination.
-func (w *Writer) Stats() (st Stats) {
-	w.drain.to.Account(func(theirs batch.Account) { st = w.store.stats(theirs) })
-	return st
-}
-
-// stats returns a snapshot, with the account of the consumer.
-func (s *store) stats(theirs batch.Account) Stats {
-	now := time.Now()
+// Stats returns a snapshot. theirs is the account of the consumer; its Accepted is not used. The
+// consumer holds a lock meanwhile that it also holds when it calls Settle and accounts for the
+// records, so that each settled record is in exactly one of the two accounts.
+func (l *Log) Stats(theirs batch.Account) Stats {
+	s, now := l.reader.store, time.Now()
 	s.lock()
 	defer s.unlock()
 	o := &s.conf.o
@@ -75,16 +71,19 @@ func (s *store) stats(theirs batch.Account) Stats {
 	return st
 }
 
-// Pending returns the number of records in memory that are not settled.
-func (w *Writer) Pending() int {
-	w.store.lock()
-	defer w.store.unlock()
-	p := w.store.accountLocked(batch.Account{}).Pending
-	return int(p.Total())
+// Pending returns the number of records that are not settled.
+func (l *Log) Pending() uint64 {
+	p := l.Account(batch.Account{}).Pending
+	return p.Total()
 }
 
-// Account returns the account of the destination.
-func (w *Writer) Account() batch.Account { return w.Stats().Account }
+// Account returns the sum of the account of the log and of theirs: see [Log.Stats].
+func (l *Log) Account(theirs batch.Account) batch.Account {
+	s := l.reader.store
+	s.lock()
+	defer s.unlock()
+	return s.accountLocked(theirs)
+}
 
 // Name returns Options.Name.
 func (w *Writer) Name() string { return w.conf.o.Name }
@@ -92,8 +91,7 @@ func (w *Writer) Name() string { return w.conf.o.Name }
 // Codec returns Options.Codec.
 func (w *Writer) Codec() batch.Codec { return w.conf.o.Codec }
 
-// accountLocked returns the sum of the Writer's account and of theirs, the account of the consumer.
-// The consumer holds its lock meanwhile, so that each settled record is in exactly one of the two.
+// accountLocked returns the sum of the account of the store and of theirs.
 func (s *store) accountLocked(theirs batch.Account) batch.Account {
 	a := s.book.Account
 	a.Accepted += s.front.next

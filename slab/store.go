@@ -13,6 +13,7 @@ import (
 // config is set by New and does not change.
 type config struct {
 	o         Options
+	consumer  Consumer
 	id        [16]byte // names the records, together with their tickets: batch.Batch.Origin
 	born      time.Time
 	reserve   *slog.LevelVar
@@ -21,18 +22,18 @@ type config struct {
 }
 
 // A store is the memory of a Writer behind its front: sealed slabs, free slabs, leases, the
-// callers that wait for room, and the account. Its consumer uses it through a [reader].
+// callers that wait for room, and the account. Its consumer uses it through a [Log].
 //
 // mu is a leaf lock: nothing sleeps, sends to a destination or calls back while holding it. It
 // guards all fields below it. Most methods also use the front; they are called with front.mu
-// held, which is locked first (see lock). The drain uses mu alone while full slabs follow each
+// held, which is locked first (see lock). The consumer uses mu alone while full slabs follow each
 // other.
 type store struct {
 	conf  *config
 	front *front
 	crash *crashSafe // nil: heap slabs; set by New
 
-	sealed atomic.Uint32 // slabs sealed so far; the drain watches it while it spins
+	sealed atomic.Uint32 // slabs sealed so far; the consumer watches it while it spins
 
 	mu      sync.Mutex
 	life    life
@@ -40,20 +41,19 @@ type store struct {
 	pieces  pieces // unread, oldest first
 	callers *callers
 	found   *found
-	ops     []*op
 
 	leases   leases
 	book     book
 	progress progress
 	gauge    gauge
-	sleep    sleep
+	bell     bell
 	last     lastResort
 }
 
 func (s *store) init(c *config, f *front) {
 	s.conf, s.front = c, f
 	s.pieces, s.pool = newPieces(c.o.SlabCount+2), newPool(&c.o)
-	s.sleep.bell = make(chan struct{}, 1)
+	s.bell.ch = make(chan struct{}, 1)
 	s.leases.store = s
 	s.callers, s.found = &callers{store: s}, &found{store: s, conf: c}
 }
@@ -64,18 +64,13 @@ func (s *store) lock() {
 	s.mu.Lock()
 }
 
-// unlock unlocks both, and wakes the drain or calls for help if that was requested. Neither
-// blocks, and both happen outside the critical section.
+// unlock unlocks both, and wakes the consumer if that was requested.
 func (s *store) unlock() {
-	ring, help := s.sleep.toRingLocked(), s.callers.needHelp
-	s.callers.needHelp = false
+	ring := s.bell.toRingLocked()
 	s.mu.Unlock()
 	s.front.mu.Unlock()
-	if help {
-		s.callers.help()
-	}
 	if ring {
-		s.sleep.ring()
+		s.bell.ring()
 	}
 }
 
@@ -103,5 +98,13 @@ func (s *store) readUpToLocked() uint64 {
 // urgentLocked has everything accepted so far leased soon.
 func (s *store) urgentLocked() {
 	s.progress.urgent = s.front.next
-	s.sleep.wakeLocked()
+	s.bell.wakeLocked()
+}
+
+// restLocked is called when nothing is pending: an episode of drops is over.
+func (s *store) restLocked() {
+	s.front.rewindLocked()
+	if s.book.restLocked() {
+		s.conf.events.Post(batch.Event{Output: s.conf.o.Name, Op: "drop-end", Count: s.book.Dropped.Total()})
+	}
 }

@@ -188,11 +188,11 @@ func TestFlushThatEndedIsForgotten(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		w.store.lock()
-		if n := len(w.store.ops); n != 1 {
+		w.mu.Lock()
+		if n := len(w.ops); n != 1 {
 			t.Errorf("%d calls are waited with, 1 waits", n)
 		}
-		w.store.unlock()
+		w.mu.Unlock()
 		g.open()
 		if err := <-kept; err != nil {
 			t.Error(err)
@@ -252,7 +252,7 @@ func TestAnswerOfCloseStandsOnceTheDestinationIsClosed(t *testing.T) {
 				}
 			})
 			g.open()
-			<-w.end.done
+			<-w.done
 		}
 		wg.Wait()
 	})

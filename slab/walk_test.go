@@ -38,7 +38,7 @@ type walk struct {
 	seed uint64
 	rng  *rand.Rand
 	o    Options
-	w    *Writer
+	w    *pump
 
 	mu       sync.Mutex
 	moment   int

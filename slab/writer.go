@@ -1,7 +1,6 @@
 package slab
 
 import (
-	"context"
 	"crypto/rand"
 	"errors"
 	"runtime"
@@ -12,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/internal/callback"
 )
 
-// A Writer collects records in slabs and passes them to its consumer from one separate goroutine.
-// All methods may be called from any goroutine, including during and after Close.
+// A Writer collects records in slabs, which its [Log] passes to one consumer. All methods may be
+// called from any goroutine, including during and after Close.
 //
 // A call costs a lock and a copy. A destination that stalls, fails, panics or hangs does not affect
 // callers, except through the when-full policy when all slabs are in use.
@@ -21,62 +20,44 @@ type Writer struct {
 	front front // by value: its fields are in the cache line of the Writer
 	store *store
 	conf  *config
-	drain *drain
-	end   *ending
 }
 
-// New returns a Writer that leases its batches to the consumer to; deliver.NewOutput makes both for
-// a destination. The error names every option that is out of range. The Writer's goroutine ends
-// with [Writer.Shutdown].
-func New(to Borrower, o *Options) (*Writer, error) {
-	if to == nil {
-		return nil, errors.New("slab: the borrower is nil")
-	}
-	w, err := newWriter(o)
-	if err != nil {
-		return nil, err
-	}
-	if err = w.askSpill(to); err == nil {
-		err = w.openSlabs(to.Wants().Dictionary, to.Held)
-	}
-	if err != nil {
-		w.end.giveUp()
-		return nil, err
-	}
-	w.store.callers.help = to.HelpWhen(w.store.needs)
-	w.drain = newDrain(w, to)
-	go w.drain.run()
-	return w, nil
-}
-
-// newWriter returns a Writer without slabs and without a consumer.
-func newWriter(o *Options) (*Writer, error) {
+// New returns a Writer, and the Log from which its consumer reads the records. deliver.NewOutput
+// makes both for a destination. The error names every option that is out of range. No goroutine is
+// started. The consumer calls [Log.Close], [Log.End] and [Log.Leave] in the end.
+func New(o *Options, c Consumer) (*Writer, *Log, error) {
 	if o == nil {
 		o = &Options{}
 	}
 	r, err := o.resolve()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	levels, err := r.resolveLevels()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	report := r.OnError
 	if report == nil {
 		report = callback.ToStderr[batch.Event]
 	}
-	ctx, cancel := context.WithCancel(context.Background())
 	w := &Writer{
-		conf:  &config{o: r, born: time.Now(), reserve: levels.reserve, important: levels.important, events: callback.New(report, 0)},
+		conf:  &config{o: r, consumer: c, born: time.Now(), reserve: levels.reserve, important: levels.important, events: callback.New(report, 0)},
 		store: new(store),
-		end:   &ending{ctx: ctx, giveUp: cancel, done: make(chan struct{}), reported: make(chan struct{})},
+	}
+	if w.conf.spills() && !c.Spills {
+		return nil, nil, errors.New("slab: Options.WhenFull is spill, but the consumer has no disk to move records to")
 	}
 	_, _ = rand.Read(w.conf.id[:]) // never fails
 	w.front = front{conf: w.conf, store: w.store, flush: levels.flush, room: -1, spins: runtime.GOMAXPROCS(0) > 1}
 	w.store.init(w.conf, &w.front)
 	w.store.last.writes = callback.New(w.writeLastResort, lastResortQueue+1)
-	return w, nil
+	if err := w.openSlabs(c.Dictionary, c.Held); err != nil {
+		return nil, nil, err
+	}
+	l := new(Log)
+	l.reader.init(w.conf, w.store, c)
+	return w, l, nil
 }
 
 // Write accepts p as one record of unknown time at slog.LevelInfo. It copies p. It returns len(p)
@@ -183,7 +164,7 @@ func (c *config) smallRecords() bool { return c.o.MaxRecord+batch.SlotBytes < c.
 // setRoomLocked decides whether the next write may take the fast path, which does not count
 // the records of a slab.
 func (f *front) setRoomLocked() {
-	if f.store.life != accepting || f.cur == nil || f.cur.n == f.cur.cut || f.store.callers.slabs.n > 0 || f.store.sleep.state == parked || f.conf.o.SlabRecords > 0 {
+	if f.store.life != accepting || f.cur == nil || f.cur.n == f.cur.cut || f.store.callers.slabs.n > 0 || f.store.bell.state == parked || f.conf.o.SlabRecords > 0 {
 		f.room = -1
 		return
 	}
@@ -254,8 +235,8 @@ func (f *front) storedLocked(m batch.Meta) {
 	if b := f.cur; b.n == b.cut+1 { // once per slab and once per flush: cheap enough
 		f.beganLocked(time.Since(f.conf.born))
 	}
-	if f.store.sleep.state == parked {
-		f.store.sleep.wakeLocked()
+	if f.store.bell.state == parked {
+		f.store.bell.wakeLocked()
 	}
 	if m.Level >= f.flush.Level() {
 		f.store.urgentLocked()
@@ -278,7 +259,9 @@ func (f *front) openLocked(m batch.Meta) bool {
 	f.sealLocked()
 	f.cur = f.store.pool.takeLocked()
 	f.cur.reset(f.next + 1)
-	f.store.callers.needHelp = f.store.callers.needHelp || f.store.callers.help != nil && f.store.fewLocked()
+	if f.store.fewLocked() {
+		f.store.pressLocked()
+	}
 	return true
 }
 
@@ -317,7 +300,7 @@ func (f *front) sealLocked() {
 	if b.refs == 0 {
 		f.store.pool.putLocked(b)
 	} else {
-		f.store.sleep.wakeLocked()
+		f.store.bell.wakeLocked()
 	}
 }
 

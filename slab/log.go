@@ -10,18 +10,102 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// A reader is the consumer's side of a store. One goroutine uses it.
+// A Log is the consumer's side of a [Writer]: a passive queue of the accepted records, with those
+// of dead processes first. It starts no goroutine and waits for nothing.
 //
-//	next ─▶ a lease ─▶ Settle, Release
-//	  └──▶ nothing: wait for store.sleep.bell, until due
+//	Next ─▶ a lease ─▶ Settle, Release
+//	  └──▶ nothing: wait for Wake, until Due
+//
+// Next and Due are for one goroutine. The other methods may be called from any goroutine, and do
+// not block unless they have a context.
+type Log struct {
+	reader reader
+	marker marker
+}
+
+// Next returns the oldest records that were not leased yet, or nil if none are due: no slab is
+// full, and none has waited long enough. ended reports that no records will come, because the log
+// is closed and empty. If records were dropped, a lease of a gap marker precedes the next batch: it
+// has one record with batch.FlagMarker, which no account knows.
+func (l *Log) Next() (lease *Lease, ended bool) {
+	r := &l.reader
+	if r.store.crash != nil {
+		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	}
+	if lease = l.marker.held; lease != nil {
+		l.marker.held = nil
+		return lease, false
+	}
+	lease, ended = r.next()
+	if r.conf.o.Codec == nil || lease == nil && !ended {
+		return lease, ended
+	}
+	if m := l.marker.next(r, lease); m != nil {
+		l.marker.held = lease
+		return m, false
+	}
+	return lease, ended
+}
+
+// Due returns when Next is to be called again at the latest; zero: when Wake receives.
+func (l *Log) Due() time.Time {
+	if l.marker.held != nil {
+		return time.Now()
+	}
+	return l.reader.due()
+}
+
+// Wake receives when Next may return a lease although it returned none, and when [Log.Pressure] has
+// risen, Flush was called or Close was.
+func (l *Log) Wake() <-chan struct{} { return l.reader.store.bell.ch }
+
+// Flush makes all records that were accepted so far due. ticket is the last of them. ok is false
+// once the log is closed.
+func (l *Log) Flush() (ticket uint64, ok bool) {
+	s := l.reader.store
+	if points {
+		point(ptFlush)
+	}
+	s.lock()
+	defer s.unlock()
+	if s.life != accepting {
+		return 0, false
+	}
+	s.progress.flush = s.front.next
+	s.bell.alarmLocked()
+	return s.front.next, true
+}
+
+// Leased reports whether all records up to ticket were leased, and all records of dead processes
+// are settled.
+func (l *Log) Leased(ticket uint64) bool {
+	s := l.reader.store
+	s.lock()
+	defer s.unlock()
+	return l.marker.held == nil && s.readUpToLocked() >= ticket && len(s.found.files) == 0
+}
+
+// Pressure returns the shortage of memory. full reports whether calls wait for room, or no longer
+// do because it was in vain, where the policy is [Spill]. drops reports whether records are about
+// to be dropped: few slabs are free and calls do not wait, or a call has used half of its time
+// limit. waits reports whether a call without a time limit ([Block]) has waited for 125 ms.
+func (l *Log) Pressure() (full, drops, waits bool) {
+	s := l.reader.store
+	s.lock()
+	defer s.unlock()
+	full = s.conf.spills() && (s.callers.waitingLocked() > 0 || s.callers.shortage == saturated)
+	return full, s.callers.shortage >= long || s.fewLocked(), s.callers.shortage == stuck
+}
+
+// A reader takes leases of a store. One goroutine uses it.
 type reader struct {
 	conf  *config
 	store *store
 
-	wants     Wants // of the consumer
-	limited   bool  // it has limits for a batch
-	gatherMax int   // slabs per batch where there are no limits
-	few       int   // slabs to wait for while spinning, and to take at once
+	wants     Consumer
+	limited   bool // it has limits for a batch
+	gatherMax int  // slabs per batch where there are no limits
+	few       int  // slabs to wait for while spinning, and to take at once
 
 	since    time.Time // when the last lease was taken
 	spinning bool
@@ -47,11 +131,11 @@ const (
 	fewSlabs = 4
 )
 
-func (r *reader) init(c *config, s *store, wants Wants) {
+func (r *reader) init(c *config, s *store, wants Consumer) {
 	r.conf, r.store, r.wants, r.armed, r.since = c, s, wants, -1, time.Now()
 	r.limited = wants.Limits.Bytes > 0 || wants.Limits.Records > 0
 	r.gatherMax, r.few = 1, min(max(1, c.o.SlabCount/4), fewSlabs)
-	if wants.Inline {
+	if wants.Several {
 		r.gatherMax = r.few
 	}
 	if wants.Vectors {
@@ -95,7 +179,7 @@ func (r *reader) nextHalf() (l *Lease, again bool) {
 	if r.armed >= 0 {
 		r.spinning = s.front.spins && time.Since(r.conf.born)-r.armed < spinWorth
 		r.armed = -1
-		s.sleep.getUpLocked()
+		s.bell.state = awake
 	}
 	if s.pieces.n == 0 {
 		before, hurry := s.sealed.Load(), s.progress.pressing() || r.forced
@@ -141,7 +225,7 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 	s.progress.read = s.readUpToLocked()
 	if len(s.found.files) > 0 {
 		if s.found.lease != nil { // one at a time: the file records each batch that is settled
-			s.sleep.lieDownLocked(parked)
+			s.bell.state = parked
 			s.front.setRoomLocked()
 			s.unlock()
 			return nil, false, false
@@ -149,10 +233,6 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 		s.unlock()
 		l = s.found.next(r.wants.Limits)
 		return l, l == nil, false
-	}
-	if s.opReadyLocked() {
-		s.unlock()
-		return nil, false, false
 	}
 	if s.gauge.rate.due(r.since) {
 		s.gauge.rate.update(time.Now(), s.front.acceptedBytesLocked())
@@ -175,7 +255,7 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 	switch {
 	case s.life != accepting:
 		ended = s.callers.waitingLocked() == 0 || len(s.leases.list) == 0
-		s.sleep.lieDownLocked(timed)
+		s.bell.state = timed
 		s.unlock()
 	case s.pieces.n == 0 && (s.front.cur == nil || s.front.cur.n == s.front.cur.cut):
 		again = r.parkLocked()
@@ -198,13 +278,13 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 // if its records have waited long enough.
 func (r *reader) getUpLocked() {
 	s := r.store
-	s.sleep.getUpLocked()
+	s.bell.state = awake
 	s.leases.starved = false
 	if r.armed < 0 {
 		return
 	}
 	now := time.Since(r.conf.born)
-	r.spinning = s.front.spins && now-r.armed < spinWorth
+	r.spinning = s.front.spins && s.pieces.n > 0 && now-r.armed < spinWorth
 	if r.deadline >= 0 && now >= r.deadline || r.idleAt >= 0 && now >= r.idleAt && s.front.next == r.last {
 		r.forced = true
 	}
@@ -223,14 +303,18 @@ func (r *reader) armLocked() {
 	if r.wants.Limits.Age > 0 {
 		wait = r.wants.Limits.Age
 	}
-	r.armed, r.deadline, r.idleAt, r.last = time.Since(r.conf.born), -1, -1, s.front.next
+	now, idleAt := time.Since(r.conf.born), r.idleAt
+	if idleAt < 0 || s.front.next != r.last { // otherwise no record has come since the last look
+		idleAt = now + o.FlushIdle
+	}
+	r.armed, r.deadline, r.idleAt, r.last = now, -1, -1, s.front.next
 	if wait >= 0 && !s.leases.starved {
 		r.deadline = since + wait
 	}
 	if o.FlushIdle > 0 && !s.leases.starved {
-		r.idleAt = r.armed + o.FlushIdle
+		r.idleAt = idleAt
 	}
-	s.sleep.lieDownLocked(timed)
+	s.bell.state = timed
 }
 
 // due returns when next is to be called again at the latest; zero: when the bell rings.
@@ -257,7 +341,7 @@ func (r *reader) parkLocked() (again bool) {
 			return true
 		}
 	}
-	s.sleep.lieDownLocked(parked)
+	s.bell.state = parked
 	s.gauge.parkedAt = time.Since(r.conf.born)
 	if len(s.leases.list) == 0 {
 		s.restLocked()

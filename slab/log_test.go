@@ -79,7 +79,7 @@ func accountAtEveryMoment(t *testing.T, name string, o Options, inline bool) {
 // endless is a destination that fills another slab for each that it gets, until it is
 // flushed.
 type endless struct {
-	w      *Writer
+	w      *pump
 	sends  int
 	queued func() // returns when a Flush waits
 	done   bool
@@ -105,9 +105,9 @@ func TestFlushUnderFullSlabs(t *testing.T) {
 	e.w = mustSink(t, e, &Options{SlabBytes: 1024, SlabCount: 8, FlushInterval: -1})
 	e.queued = sync.OnceFunc(func() {
 		for waits := false; !waits; runtime.Gosched() {
-			e.w.store.lock()
-			waits = len(e.w.store.ops) > 0
-			e.w.store.unlock()
+			e.w.mu.Lock()
+			waits = len(e.w.ops) > 0
+			e.w.mu.Unlock()
 		}
 	})
 	for i := range 4 {

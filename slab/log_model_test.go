@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// The reader of a Writer without a drain, in random steps, beside a model: a list of the
+// A Log, in random steps, beside a model: a list of the
 // records that were accepted and not leased, and one of the leases. Each record is leased
 // once, in order; the account balances after each step; memory does not change before
 // Release, and all of it is free in the end.
@@ -42,26 +42,21 @@ func readerModel(t *testing.T, seed uint64) {
 		FlushInterval: time.Duration(1+rng.IntN(20)) * time.Millisecond,
 		WhenFull:      []WhenFull{DropNewest(), DropOldest()}[rng.IntN(2)],
 	}
-	var wants Wants
+	var wants Consumer
 	if rng.IntN(2) == 0 {
 		wants.Limits = batch.Limits{Bytes: rng.IntN(3000), Records: rng.IntN(40)}
 	}
-	w, err := newWriter(o)
+	w, log, err := New(o, wants)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.openSlabs(nil, nil); err != nil {
-		t.Fatal(err)
-	}
-	var r reader
-	r.init(w.conf, w.store, wants)
 
 	var unread []string // accepted and not leased, oldest first
 	var out []*modelLease
 	var settled, refused, evicted uint64
 	check := func(step string) {
 		t.Helper()
-		s := w.store.stats(batch.Account{Accepted: settled, Delivered: settled})
+		s := log.Stats(batch.Account{Accepted: settled, Delivered: settled})
 		pending := len(unread) - int(s.Dropped[batch.Full]-refused-evicted) // some are evicted, and not missed yet
 		for _, m := range out {
 			pending += m.open
@@ -74,9 +69,9 @@ func readerModel(t *testing.T, seed uint64) {
 		}
 	}
 	next := func() bool {
-		l, ended := r.next()
-		if at := r.due(); l == nil && !at.IsZero() && !at.After(time.Now()) {
-			l, ended = r.next()
+		l, ended := log.Next()
+		if at := log.Due(); l == nil && !at.IsZero() && !at.After(time.Now()) {
+			l, ended = log.Next()
 		}
 		if ended {
 			t.Fatal("the reader has ended")
@@ -156,8 +151,10 @@ func readerModel(t *testing.T, seed uint64) {
 	evicted += uint64(len(unread))
 	unread = nil
 	check("the end")
-	if s := w.store.stats(batch.Account{}); s.SlabsInUse != 0 || s.OversizeMem != 0 {
+	if s := log.Stats(batch.Account{}); s.SlabsInUse != 0 || s.OversizeMem != 0 {
 		t.Errorf("memory left in use: %+v", s)
 	}
-	w.end.giveUp()
+	log.Close()
+	log.End(t.Context(), true)
+	log.Leave()
 }

@@ -1,9 +1,7 @@
 package deliver
 
 import (
-	"cmp"
 	"context"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,138 +13,17 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A producer sends batches to an outlet: as a copy, or as loans, whose memory it spoils
-// as soon as it is returned.
-type producer struct {
-	x     *outlet
-	how   handover
-	most  int // loans that a session may have; 0: 1000
-	mu    sync.Mutex
-	loans []*testLoan
-}
-
-type handover int
-
-const (
-	copying handover = iota
-	lending          // as slabs on the heap do
-	keeping          // as crash-safe slabs do
-)
-
-var handovers = []handover{copying, lending, keeping}
-
-func (h handover) String() string { return [...]string{"copying", "lending", "keeping"}[h] }
-
-// A testLoan says when its calls came, and whether each came once.
-type testLoan struct {
-	p                 *producer
-	mem               copied
-	open              int
-	settled, returned int // whether all is settled; how often it was released
-}
-
-func (p *producer) Send(ctx context.Context, b *batch.Batch) error {
-	if p.how == copying {
-		return p.x.Send(ctx, b)
-	}
-	_, err := p.lend(ctx, b)
-	return err
-}
-
-func (p *producer) lend(ctx context.Context, b *batch.Batch) (*testLoan, error) {
-	l := &testLoan{p: p}
-	l.mem.set(b)
-	l.open = int(countable(b))
-	err := p.x.take(ctx, func(h *holder) *batch.Batch {
-		h.loan = l
-		return &l.mem.b
-	})
-	if err == nil {
-		p.mu.Lock()
-		p.loans = append(p.loans, l)
-		p.mu.Unlock()
-	}
-	return l, err
-}
-
-func (l *testLoan) Keeps() bool      { return l.p.how == keeping }
-func (l *testLoan) Pins() (int, int) { return 1, cmp.Or(l.p.most, 1000) }
-
-func (l *testLoan) Open() int {
-	l.p.mu.Lock()
-	defer l.p.mu.Unlock()
-	return l.open
-}
-
-func (l *testLoan) Settle(n int) bool {
-	l.p.mu.Lock()
-	defer l.p.mu.Unlock()
-	if n > l.open {
-		return false
-	}
-	if l.open -= n; l.open == 0 {
-		l.settled = 1
-	}
-	return true
-}
-
-func (l *testLoan) Release() {
-	l.p.mu.Lock()
-	defer l.p.mu.Unlock()
-	if l.returned++; l.returned == 1 {
-		clear(l.mem.data)
-		clear(l.mem.slots)
-	}
-}
-
-// state returns how often l was settled and returned.
-func (l *testLoan) state() (settled, returned int) {
-	l.p.mu.Lock()
-	defer l.p.mu.Unlock()
-	return l.settled, l.returned
-}
-
-// back returns how many records are not settled.
-func (p *producer) back() (n uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, l := range p.loans {
-		n += uint64(l.open)
-	}
-	return n
-}
-
-// account returns the account of the outlet with the records that are pending here.
-func (p *producer) account() batch.Account {
-	a := p.x.Account()
-	n := p.back()
-	a.Accepted += n
-	a.Pending.Inflight += n
-	return a
-}
-
-// check fails the test unless every loan was settled and returned.
-func (p *producer) check(t testing.TB) {
-	t.Helper()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i, l := range p.loans {
-		if l.settled == 0 && p.how != keeping || l.returned != 1 {
-			t.Errorf("loan %d was settled %d times, returned %d times", i, l.settled, l.returned)
-		}
-	}
-}
-
-// A loan is settled when its records are accounted for, and returned when nothing reads
+// A lease is settled when its records are accounted for, and returned when nothing reads
 // them: at once after an answer, when the session has closed after its end.
-func TestLoan(t *testing.T) {
+func TestLease(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		d := newHand(2)
 		d.onEnd = func(*handSession) { <-release }
 		x := mustNew(t, d, &Options{DeadLetter: &handlerLog{}})
-		p := &producer{x: x, how: lending}
-		want := func(l *testLoan, settled, returned int) {
+		g := logOf(x)
+		g.all = true
+		want := func(l *batchLease, settled, returned int) {
 			t.Helper()
 			synctest.Wait()
 			if s, r := l.state(); s != settled || r != returned {
@@ -154,7 +31,7 @@ func TestLoan(t *testing.T) {
 			}
 		}
 		m := &testkit.Model{}
-		first, err := p.lend(t.Context(), m.Batch(4, 32, batch.Meta{}))
+		first, err := g.send(t.Context(), m.Batch(4, 32, batch.Meta{}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,7 +41,7 @@ func TestLoan(t *testing.T) {
 		time.Sleep(time.Minute)
 		d.answer(1, batch.Outcome{Refused: batch.Of(1), Refusal: testkit.ErrDown})
 		want(first, 1, 1)
-		second, err := p.lend(t.Context(), m.Batch(4, 32, batch.Meta{}))
+		second, err := g.send(t.Context(), m.Batch(4, 32, batch.Meta{}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +51,7 @@ func TestLoan(t *testing.T) {
 		want(second, 1, 0)
 		close(release)
 		want(second, 1, 1)
-		p.check(t)
+		g.check(t)
 		if a := x.Account(); a.Delivered != 3 || a.Dropped != (batch.Drops{batch.Poison: 1, batch.Shutdown: 4}) {
 			t.Error(a)
 		}
@@ -182,31 +59,29 @@ func TestLoan(t *testing.T) {
 }
 
 // A session that hangs has no more of the producer's memory than that can spare.
-func TestLoanPins(t *testing.T) {
+func TestLeasePins(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newHand(4)
 		x := mustNew(t, d, &Options{Spill: &testkit.Spill{}})
 		var full atomic.Bool
-		press, err := x.SpillWhen(full.Load)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p := &producer{x: x, how: lending, most: 2}
+		press := x.SpillWhen(full.Load)
+		g := logOf(x)
+		g.all, g.most = true, 2
 		m := &testkit.Model{}
 		for range 3 {
-			send(t, m, p, m.Batch(1, 32, batch.Meta{}))
+			send(t, m, x, m.Batch(1, 32, batch.Meta{}))
 		}
 		d.mustStart(t, 1, 2)
 		full.Store(true)
 		for range 10 {
 			press()
-			send(t, m, p, m.Batch(1, 32, batch.Meta{}))
+			send(t, m, x, m.Batch(1, 32, batch.Meta{}))
 		}
 		synctest.Wait()
 		d.mustStart(t, 1, 2, 3, 4) // the last two from the spool
-		for i, l := range p.loans {
+		for i, l := range g.leases {
 			if s, r := l.state(); s != 1 || (r == 1) != (i >= 2) {
-				t.Errorf("loan %d is settled %d times, returned %d times", i, s, r)
+				t.Errorf("lease %d is settled %d times, returned %d times", i, s, r)
 			}
 		}
 		full.Store(false)
@@ -221,45 +96,44 @@ func TestLoanPins(t *testing.T) {
 	})
 }
 
-// What a producer keeps goes back to it when there is no time, and counts nowhere else.
-func TestLoanGoesBack(t *testing.T) {
+// What a log keeps stays there when there is no time, and counts nowhere else.
+func TestLeaseStays(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newHand(2)
 		x := mustNew(t, d, nil)
-		p := &producer{x: x, how: keeping}
+		g := logOf(x)
+		g.all, g.keeps = true, true
 		m := &testkit.Model{}
 		for range 3 {
-			send(t, m, p, m.Batch(4, 32, batch.Meta{}))
+			send(t, m, x, m.Batch(4, 32, batch.Meta{}))
 		}
 		synctest.Wait()
 		d.answer(0, batch.Outcome{Open: batch.From(3), Why: testkit.ErrDown})
 		synctest.Wait()
 		r, err := shutdown(x, time.Second)
-		if err != nil || r.Unknown != 0 || p.back() != 9 {
-			t.Errorf("%v, %d unknown, %d came back", err, r.Unknown, p.back())
+		if err != nil || r.Unknown != 0 || g.back() != 9 {
+			t.Errorf("%v, %d unknown, %d came back", err, r.Unknown, g.back())
 		}
-		if want := (batch.Account{Accepted: 3, Delivered: 3}); r.Account != want {
+		if want := (batch.Account{Accepted: 12, Delivered: 3, Pending: batch.Pending{Inflight: 9}}); r.Account != want {
 			t.Errorf("%s, want %s", r.Account, want)
 		}
-		p.check(t)
+		g.check(t)
 	})
 }
 
 // With a spool, lent records go there while the session has them. Their memory stays
 // until the session has closed.
-func TestLoanSpills(t *testing.T) {
+func TestLeaseSpills(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newHand(2)
 		x := mustNew(t, d, &Options{Spill: &testkit.Spill{}})
 		var full atomic.Bool
-		press, err := x.SpillWhen(full.Load)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p := &producer{x: x, how: keeping}
+		press := x.SpillWhen(full.Load)
+		g := logOf(x)
+		g.all, g.keeps = true, true
 		m := &testkit.Model{}
 		for range 3 {
-			send(t, m, p, m.Batch(5, 32, batch.Meta{}))
+			send(t, m, x, m.Batch(5, 32, batch.Meta{}))
 		}
 		d.mustStart(t, 1, 6)
 		d.answer(0, batch.Outcome{Open: batch.From(3), Why: testkit.ErrDown})
@@ -272,8 +146,8 @@ func TestLoanSpills(t *testing.T) {
 			t.Error(a)
 		}
 		for i, want := range []int{1, 0, 1} { // the session has the second
-			if s, r := p.loans[i].state(); s != 1 || r != want {
-				t.Errorf("loan %d is settled %d times, returned %d times", i, s, r)
+			if s, r := g.leases[i].state(); s != 1 || r != want {
+				t.Errorf("lease %d is settled %d times, returned %d times", i, s, r)
 			}
 		}
 		d.answer(1, taken) // it counts, though the older records have gone to the spool, too
@@ -283,13 +157,13 @@ func TestLoanSpills(t *testing.T) {
 		d.answer(3, taken)
 		mustBalance(t, m, x, 15)
 		mustClose(t, x)
-		p.check(t)
+		g.check(t)
 	})
 }
 
 // Crash-safe slabs before an outlet, and a destination that misbehaves: what
 // one process leaves the next one delivers, and nothing is lost.
-func TestLoanCrashSafe(t *testing.T) {
+func TestLeaseCrashSafe(t *testing.T) {
 	dir := t.TempDir()
 	bubble.Test(t, func(t *testing.T) {
 		const total = 4000
@@ -299,11 +173,7 @@ func TestLoanCrashSafe(t *testing.T) {
 			d := newPeer(3, rng, 100*time.Millisecond)
 			d.randomFaults(0.2)
 			keep := recordTexts{d, arrived}
-			x := mustNew(t, keep, nil)
-			w, err := slab.New(&front{outlet: x}, &slab.Options{SlabBytes: 4096, SlabCount: 4, WhenFull: slab.Block(), Crash: slab.CrashSafe(dir), OnError: func(batch.Event) {}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			_, w := overSlabs(t, keep, nil, &slab.Options{SlabBytes: 4096, SlabCount: 4, WhenFull: slab.Block(), Crash: slab.CrashSafe(dir), OnError: func(batch.Event) {}})
 			if process < 3 {
 				for i := range total / 3 {
 					rec := []byte{byte('a' + process), byte('0' + i/1000), byte('0' + i/100%10), byte('0' + i/10%10), byte('0' + i%10), '\n'}

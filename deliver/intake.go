@@ -1,0 +1,215 @@
+package deliver
+
+import (
+	"context"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/poison"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// A log is the memory in front of an outlet: a [slab.Log], or a queue of batches in tests.
+type log interface {
+	Next() (l lease, ended bool)
+	Due() time.Time
+	Wake() <-chan struct{}
+	Pressure() (full, drops, waits bool)
+	Flush() (ticket uint64, ok bool)
+	Leased(ticket uint64) bool
+	Pending() uint64
+	Account(theirs batch.Account) batch.Account
+	Close()
+	Refuse()
+	End(ctx context.Context, done bool) (unknown uint64)
+	Leave()
+}
+
+// A lease is a batch in the memory of a log: see [slab.Lease]. Its records are pending in the
+// account of the log until they are settled.
+type lease interface {
+	Batch() *batch.Batch
+	Keeps() bool
+	Pins() (slabs, most int)
+	Open() int         // records that are not settled
+	Settle(n int) bool // false: they are accounted for already
+	Release()
+}
+
+// slabLog is a slab.Log as a log.
+type slabLog struct{ *slab.Log }
+
+func (s slabLog) Next() (lease, bool) {
+	l, ended := s.Log.Next()
+	if l == nil {
+		return nil, ended
+	}
+	return l, false
+}
+
+// consumer returns the form in which the outlet consumes a slab.Log.
+func (o *outlet) consumer() slab.Consumer {
+	c := slab.Consumer{
+		Limits: o.traits.Limits, Dictionary: o.traits.Dictionary, Several: o.inline, Vectors: o.traits.Vectors,
+		Spills: o.set.spool, Helps: !o.inline,
+	}
+	if h, ok := o.led.spill.(holderOf); ok {
+		c.Held = func(origin [16]byte, first, last uint64) (held []batch.Tickets) {
+			_ = o.spooling.call(func() error {
+				held = h.Held(origin, first, last)
+				return nil
+			})
+			return held
+		}
+	}
+	return c
+}
+
+// An intake takes leases from the log for the loop, which alone uses it.
+type intake struct {
+	o   *outlet
+	log log
+
+	used   int       // holders that are not free
+	lastNo uint64    // of the last holder
+	spare  []*holder // for reuse
+	ended  bool      // no more leases are taken
+	due    time.Time // when to look again although nothing happens; zero: no time
+	direct lease     // in sendNow
+}
+
+// fill takes leases while the machine has room for one more batch than the window. It reports
+// whether the loop is to begin again.
+func (k *intake) fill(now time.Time) (again bool) {
+	m := k.o.m
+	k.due = time.Time{}
+	for {
+		if k.o.flushes.any() {
+			k.o.flushes.arrive(k.log, k.lastNo)
+			k.o.publish()
+			k.o.flushes.answer()
+		}
+		if k.ended || k.used > m.set.window {
+			return false
+		}
+		if m.end.stage >= over {
+			k.end(now)
+			return false
+		}
+		l, ended := k.log.Next()
+		if ended {
+			k.end(now)
+			return false
+		}
+		if l == nil {
+			k.due = k.log.Due()
+			return false
+		}
+		if k.o.inline && m.calm() {
+			k.sendNow(l)
+			return true
+		}
+		k.add(now, l)
+	}
+}
+
+// end notes that no more leases are taken.
+func (k *intake) end(now time.Time) {
+	k.ended = true
+	k.o.m.close(now, time.Time{}, true)
+}
+
+// add gives l to the machine.
+func (k *intake) add(now time.Time, l lease) *entry {
+	var h *holder
+	if n := len(k.spare); n > 0 {
+		h, k.spare = k.spare[n-1], k.spare[:n-1]
+	} else {
+		h = new(holder)
+	}
+	k.used++
+	k.lastNo++
+	h.lease, h.no = l, k.lastNo
+	k.o.led.take(h)
+	return k.o.m.add(now, h, l.Batch())
+}
+
+// release frees a holder of which nothing is left and which nothing reads.
+func (k *intake) release(h *holder) {
+	if h.lease != nil {
+		h.lease.Release()
+	}
+	if h.small {
+		return
+	}
+	k.used--
+	if len(k.spare) <= k.o.set.window {
+		*h = holder{}
+		k.spare = append(k.spare, h)
+	}
+}
+
+// weigh passes the shortage of memory to the machine.
+func (k *intake) weigh() {
+	m := k.o.m
+	m.full, m.handler.needs = false, needs{}
+	asks := m.set.handler || m.streams.any()
+	if !m.set.spool && !asks {
+		return
+	}
+	full, drops, waits := k.log.Pressure()
+	m.full = m.set.spool && full
+	if asks {
+		m.handler.needs = needs{drops, waits}
+	}
+}
+
+// calm reports whether all that is to be done with one more batch is to send it.
+func (m *machine) calm() bool {
+	return m.end.stage == running && m.sess.state == live && m.sess.under == 0 && !m.sess.regroup &&
+		len(m.queue.ring) == 0 && !m.streams.any() && m.poison.Phase() == poison.Usual && m.health.calm() && !m.set.lettersFull()
+}
+
+// sendNow sends l to the session of an inline outlet whose machine is calm. If that is not all of
+// it, the machine gets l, as if it had decided to send it.
+func (k *intake) sendNow(l lease) {
+	o, b := k.o, l.Batch()
+	lf, size := o.life, b.Bytes()
+	lf.sending, lf.direct, k.direct = nil, b, l
+	err := lf.make(lf.sendDirect)
+	k.direct = nil
+	if err == nil && lf.saidOnly(b) {
+		o.m.sess.attempts++
+		o.m.sess.answered = true
+		o.m.health.budget.success()
+		o.led.deliver(l, tally{leasedRecords(b), size})
+		o.publish()
+		l.Release()
+		return
+	}
+	now := time.Now()
+	e := k.add(now, l)
+	o.m.sess.give(now, e, poison.Queued)
+	lf.rename(b, e)
+	lf.sent(e, err)
+}
+
+// leasedRecords is countable for a lease: a gap marker has a lease for itself.
+func leasedRecords(b *batch.Batch) uint64 {
+	if n := b.Len(); n > 1 {
+		return uint64(n)
+	}
+	return countable(b)
+}
+
+// unwound is called when a call in the goroutine of the loop has ended it.
+func (k *intake) unwound() {
+	if !k.o.inline {
+		return
+	}
+	k.o.life.failed(&panicError{errGoexit})
+	if l := k.direct; l != nil {
+		k.direct = nil
+		k.add(time.Now(), l)
+	}
+}

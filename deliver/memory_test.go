@@ -1,0 +1,346 @@
+package deliver
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// A batchLog is a log of tests whose leases are the batches that a test sends, in copies.
+type batchLog struct {
+	keeps bool // it keeps what is not settled, as crash-safe slabs do
+	most  int  // leases that a session may have; 0: 1000
+
+	mu      sync.Mutex
+	waiting []*batchLease // not leased
+	leases  []*batchLease // leased; of them those that are not released, unless all is set
+	all     bool
+	leased  uint64 // batches
+	account batch.Account
+	closed  bool
+
+	bell chan struct{}
+
+	// The shortage of memory, and the number of records that wait in addition; nil: none.
+	full    func() bool
+	needs   func() (drops, waits bool)
+	further func() uint64
+}
+
+func newBatchLog() *batchLog { return &batchLog{bell: make(chan struct{}, 1)} }
+
+// A batchLease notes which calls came. Its memory is cleared when it is released.
+type batchLease struct {
+	log      *batchLog
+	mem      copied
+	accepted bool // it is not refused by Close
+	open     int
+	settled  int           // whether all is settled
+	returned int           // how often it was released
+	taken    chan error    // capacity 1; receives when it is leased, or refused
+	done     chan struct{} // closed when all is settled
+}
+
+// queue adds a copy of b, which is leased also after Close.
+func (g *batchLog) queue(b *batch.Batch) *batchLease { return g.add(b, true) }
+
+func (g *batchLog) add(b *batch.Batch, accepted bool) *batchLease {
+	l := &batchLease{log: g, accepted: accepted, taken: make(chan error, 1), done: make(chan struct{})}
+	l.mem.set(b)
+	l.open = int(countable(b))
+	if l.open == 0 {
+		close(l.done)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		l.taken <- errClosed
+		return l
+	}
+	g.waiting = append(g.waiting, l)
+	g.press()
+	return l
+}
+
+// send adds a copy of b and waits until it is leased.
+func (g *batchLog) send(ctx context.Context, b *batch.Batch) (*batchLease, error) {
+	l := g.add(b, false)
+	select {
+	case err := <-l.taken:
+		return l, err
+	case <-ctx.Done():
+	}
+	g.mu.Lock()
+	i := slices.Index(g.waiting, l)
+	if i >= 0 {
+		g.waiting = slices.Delete(g.waiting, i, i+1)
+	}
+	g.mu.Unlock()
+	if i >= 0 {
+		return l, context.Cause(ctx)
+	}
+	return l, <-l.taken
+}
+
+func (g *batchLog) Send(ctx context.Context, b *batch.Batch) error {
+	_, err := g.send(ctx, b)
+	return err
+}
+
+// press wakes the loop.
+func (g *batchLog) press() { signal(g.bell) }
+
+func (g *batchLog) Next() (lease, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.waiting) == 0 {
+		return nil, g.closed
+	}
+	l := g.waiting[0]
+	g.waiting = slices.Delete(g.waiting, 0, 1)
+	g.leases = append(g.leases, l)
+	g.leased++
+	g.account.Accepted += uint64(l.open)
+	g.account.Pending.Inflight += uint64(l.open)
+	l.taken <- nil
+	return l, false
+}
+
+func (g *batchLog) Due() time.Time        { return time.Time{} }
+func (g *batchLog) Wake() <-chan struct{} { return g.bell }
+func (g *batchLog) Leave()                {}
+func (g *batchLog) Refuse()               {}
+
+func (g *batchLog) Pressure() (full, drops, waits bool) {
+	g.mu.Lock()
+	f, n := g.full, g.needs
+	g.mu.Unlock()
+	if f != nil {
+		full = f()
+	}
+	if n != nil {
+		drops, waits = n()
+	}
+	return full, drops, waits
+}
+
+func (g *batchLog) Flush() (ticket uint64, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.leased, !g.closed
+}
+
+func (g *batchLog) Leased(ticket uint64) bool { return true }
+
+func (g *batchLog) Pending() (n uint64) {
+	if g.further != nil {
+		n = g.further()
+	}
+	return n + g.back()
+}
+
+// back returns how many leased records are not settled.
+func (g *batchLog) back() (n uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.account.Pending.Inflight
+}
+
+func (g *batchLog) Account(theirs batch.Account) batch.Account {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	a := g.account
+	theirs.Accepted = 0
+	a.Add(theirs)
+	return a
+}
+
+// Close refuses the calls of send that wait.
+func (g *batchLog) Close() {
+	g.mu.Lock()
+	g.closed = true
+	defer g.mu.Unlock()
+	g.waiting = slices.DeleteFunc(g.waiting, func(l *batchLease) bool {
+		if !l.accepted {
+			l.taken <- errClosed
+		}
+		return !l.accepted
+	})
+	g.press()
+}
+
+func (g *batchLog) End(_ context.Context, done bool) (unknown uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.keeps {
+		return 0
+	}
+	lost := g.account.Pending.Inflight
+	g.account.Pending.Inflight = 0
+	g.account.Dropped[batch.Shutdown] += lost
+	for _, l := range g.leases {
+		l.open = 0
+	}
+	if done {
+		return 0
+	}
+	return lost
+}
+
+func (l *batchLease) Batch() *batch.Batch { return &l.mem.b }
+func (l *batchLease) Keeps() bool         { return l.log.keeps }
+func (l *batchLease) Pins() (int, int)    { return 1, cmp.Or(l.log.most, 1000) }
+
+func (l *batchLease) Open() int {
+	l.log.mu.Lock()
+	defer l.log.mu.Unlock()
+	return l.open
+}
+
+func (l *batchLease) Settle(n int) bool {
+	l.log.mu.Lock()
+	defer l.log.mu.Unlock()
+	if n > l.open {
+		return false
+	}
+	l.log.account.Pending.Inflight -= uint64(n)
+	if l.open -= n; l.open == 0 && l.settled == 0 {
+		l.settled = 1
+		if n > 0 {
+			close(l.done)
+		}
+	}
+	return true
+}
+
+func (l *batchLease) Release() {
+	l.log.mu.Lock()
+	defer l.log.mu.Unlock()
+	if l.returned++; l.returned == 1 {
+		clear(l.mem.data)
+		clear(l.mem.slots)
+		if g := l.log; !g.all {
+			g.leases = slices.DeleteFunc(g.leases, func(other *batchLease) bool { return other == l })
+		}
+	}
+}
+
+// state returns how often l was settled and returned.
+func (l *batchLease) state() (settled, returned int) {
+	l.log.mu.Lock()
+	defer l.log.mu.Unlock()
+	return l.settled, l.returned
+}
+
+// check fails the test unless every lease was settled and released.
+func (g *batchLog) check(t testing.TB) {
+	t.Helper()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i, l := range g.leases {
+		if l.settled == 0 && !g.keeps || l.returned != 1 {
+			t.Errorf("lease %d was settled %d times, released %d times", i, l.settled, l.returned)
+		}
+	}
+}
+
+// handover is the kind of a log.
+type handover int
+
+const (
+	lending handover = iota // as slabs on the heap
+	keeping                 // as crash-safe slabs
+)
+
+var handovers = []handover{lending, keeping}
+
+func (h handover) String() string { return [...]string{"lending", "keeping"}[h] }
+
+// logFor makes the log of x one of a kind.
+func logFor(x *outlet, how handover) *batchLog {
+	g := logOf(x)
+	g.keeps = how == keeping
+	return g
+}
+
+// logOf returns the log of an outlet from mustNew.
+func logOf(o *outlet) *batchLog { return o.intake.log.(*batchLog) }
+
+// Send passes a copy of b to the outlet: until it is leased or, at an inline outlet, settled.
+func (o *outlet) Send(ctx context.Context, b *batch.Batch) error {
+	l, err := logOf(o).send(ctx, b)
+	if err != nil || !o.inline {
+		return err
+	}
+	select {
+	case <-l.done:
+	case <-o.done:
+		if l.Open() > 0 {
+			return errClosed
+		}
+	}
+	return nil
+}
+
+// SpillWhen sets when memory is full, and returns what wakes the outlet.
+func (o *outlet) SpillWhen(full func() bool) (press func()) {
+	g := logOf(o)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.full = full
+	return g.press
+}
+
+// HelpWhen sets when memory is short, and returns what wakes the outlet.
+func (o *outlet) HelpWhen(needs func() (drops, waits bool)) (press func()) {
+	g := logOf(o)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.needs = needs
+	return g.press
+}
+
+// slabs is the memory in front of an outlet.
+type slabs struct {
+	*slab.Writer
+	x   *outlet
+	log *slab.Log
+}
+
+// overSlabs returns an outlet behind slabs.
+func overSlabs(t testing.TB, dest Destination, o *Options, so *slab.Options) (*outlet, slabs) {
+	t.Helper()
+	if o == nil {
+		o = &Options{}
+	}
+	if o.OnError == nil {
+		o.OnError = func(batch.Event) {}
+	}
+	x, err := newOutlet(dest, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, l, err := slab.New(so, x.consumer())
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.start(slabLog{l})
+	return x, slabs{w, x, l}
+}
+
+func (s slabs) Flush(ctx context.Context) error { return s.x.Flush(ctx) }
+func (s slabs) Account() batch.Account          { return s.x.Account() }
+func (s slabs) Shutdown(ctx context.Context) (batch.Report, error) {
+	return s.x.Shutdown(ctx)
+}
+
+func (s slabs) Stats() (st slab.Stats) {
+	s.x.led.read(func(theirs batch.Account) { st = s.log.Stats(theirs) })
+	return st
+}
