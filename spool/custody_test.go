@@ -53,13 +53,13 @@ type custody struct {
 	alive    *process
 	records  map[int][]byte // by id
 	live     map[int]bool   // accepted, and not given up by an earlier process
-	got      map[int]bool   // taken by the destination from this process
-	told     map[int]bool   // and said so
+	got      map[int]bool   // reached the destination, from this process
+	reported map[int]bool   // the part of got that an answer has confirmed
 	handled  map[int]bool   // of this process
-	order    []int          // as they were taken
+	order    []int          // in the order of arrival
 	nextID   int
 	trouble  float64 // of the destination
-	complain string
+	fault    string
 }
 
 // custodyKind is what one kind of walk does.
@@ -69,7 +69,7 @@ type custodyKind struct {
 	disk    bool // the disk fails
 	poison  bool // the destination refuses some records for good
 	handler bool
-	aside   bool // the slabs spill when they are full
+	spills  bool // the slabs spill when they are full
 	quota   bool // the spool has little room
 	refuse  bool // RefuseNew
 	age     bool // records become too old
@@ -106,13 +106,13 @@ func (c *custody) bad(id int) bool { return c.what.poison && id%11 == 3 }
 
 // failf notes the first thing that is wrong; mu is held.
 func (c *custody) failf(format string, args ...any) {
-	if c.complain == "" {
-		c.complain = fmt.Sprintf(format, args...)
+	if c.fault == "" {
+		c.fault = fmt.Sprintf(format, args...)
 	}
 }
 
-// lookLocked checks that r is a record as it was written, and returns its id.
-func (c *custody) lookLocked(where string, r batch.Record) int {
+// idLocked checks that r is a record as it was written, and returns its id.
+func (c *custody) idLocked(where string, r batch.Record) int {
 	id := c.id(r)
 	if want, ok := c.records[id]; !ok || !bytes.Equal(want, r.Data) {
 		c.failf("%s: record %d is torn or made up: %.60q", where, id, r.Data)
@@ -132,13 +132,13 @@ func (c *custody) answer(p *process) testkit.Answer {
 		ids := make([]int, 0, n)
 		var refused []int
 		for i, r := range b.All() {
-			id := c.lookLocked("destination", r)
+			id := c.idLocked("destination", r)
 			ids = append(ids, id)
 			if c.bad(id) {
 				refused = append(refused, i)
 			}
 		}
-		take := func(k int, told bool) {
+		take := func(k int, reported bool) {
 			for _, id := range ids[:k] {
 				if c.bad(id) {
 					continue
@@ -147,8 +147,8 @@ func (c *custody) answer(p *process) testkit.Answer {
 					continue
 				}
 				c.got[id] = true
-				if told {
-					c.told[id] = true
+				if reported {
+					c.reported[id] = true
 				}
 				c.order = append(c.order, id)
 			}
@@ -216,7 +216,7 @@ func (c *custody) answer(p *process) testkit.Answer {
 		case 10:
 			panic("destination is broken")
 		default:
-			clear(c.told) // what was said of other parts of the batch is lost with the goroutine
+			clear(c.reported) // answers for other parts of the batch are lost with the goroutine
 			runtime.Goexit()
 			return nil, batch.Outcome{}
 		}
@@ -237,7 +237,7 @@ func (c *custody) HandleError(_ error, b *batch.Batch) batch.Outcome {
 	}
 	for i, r := range b.All() {
 		if i < k {
-			c.handled[c.lookLocked("handler", r)] = true
+			c.handled[c.idLocked("handler", r)] = true
 		}
 	}
 	if k == n {
@@ -305,7 +305,7 @@ func (c *custody) open() {
 		FlushInterval: 3 * time.Millisecond,
 		WhenFull:      []slab.WhenFull{slab.DropOldest(), slab.DropNewest(), slab.BlockFor(10 * time.Millisecond)}[rng.IntN(3)],
 	}
-	if c.what.aside && rng.IntN(3) > 0 {
+	if c.what.spills && rng.IntN(3) > 0 {
 		so.WhenFull = slab.Spill()
 	}
 	if c.what.crash {
@@ -370,7 +370,7 @@ func (c *custody) leave() left {
 	recovered := s.Stats().Recovered
 	for _, b := range spool.Each(t, s) {
 		for _, r := range b.All() {
-			l.spool = append(l.spool, c.lookLocked("spool", r))
+			l.spool = append(l.spool, c.idLocked("spool", r))
 		}
 	}
 	if st := s.Stats(); st.Damages != 0 && !c.what.disk || uint64(len(l.spool)) != recovered {
@@ -391,7 +391,7 @@ func (c *custody) leave() left {
 				c.failf("%s: %d damaged, %d unreturned, %d on the heap", f, im.Damaged, im.Unreturned, im.HeapOnly)
 			}
 			for _, r := range im.Records {
-				l.slabs = append(l.slabs, c.lookLocked("slabs", r))
+				l.slabs = append(l.slabs, c.idLocked("slabs", r))
 			}
 		}
 	}
@@ -417,7 +417,7 @@ func (c *custody) check() left {
 		c.failf("%v; outlet: %v", err, e)
 	}
 	l := c.leave()
-	if c.complain == "" {
+	if c.fault == "" {
 		c.settleLocked(a, l, false)
 	}
 	if c.async != nil {
@@ -425,28 +425,28 @@ func (c *custody) check() left {
 			c.failf("%q", f)
 		}
 	}
-	c.tellLocked("", a)
+	c.endLocked("", a)
 	return l
 }
 
-// tellLocked ends the test if something is wrong.
-func (c *custody) tellLocked(when string, a batch.Account) {
+// endLocked ends the test if something is wrong.
+func (c *custody) endLocked(when string, a batch.Account) {
 	c.t.Helper()
-	if c.complain != "" {
-		c.t.Fatalf("%s%s\n%v\nafter %s", when, c.complain, a, strings.Join(c.steps[max(0, len(c.steps)-40):], ", "))
+	if c.fault != "" {
+		c.t.Fatalf("%s%s\n%v\nafter %s", when, c.fault, a, strings.Join(c.steps[max(0, len(c.steps)-40):], ", "))
 	}
 }
 
-// settleLocked compares what is nowhere with what the account a says was dropped.
-// ended says that the process has ended: what it was told last may not have counted.
+// settleLocked compares the missing records with the dropped records of account a.
+// ended is true if the process has ended: the last answers may not have been counted.
 func (c *custody) settleLocked(a batch.Account, l left, ended bool) {
-	missing, untold, disk, first := uint64(0), uint64(0), uint64(0), -1
+	missing, unreported, disk, first := uint64(0), uint64(0), uint64(0), -1
 	for id := range c.live {
 		if !c.got[id] && !c.handled[id] && l.there[id] {
 			disk++
 		}
-		if c.got[id] && !c.told[id] {
-			untold++
+		if c.got[id] && !c.reported[id] {
+			unreported++
 		}
 		if !c.got[id] && !c.handled[id] && !l.there[id] {
 			if missing++; first < 0 || id < first {
@@ -459,14 +459,14 @@ func (c *custody) settleLocked(a batch.Account, l left, ended bool) {
 	if c.what.crash {
 		memory = 0
 	}
-	// What was dropped of a batch of which others are open stays on disk with them.
-	beside := disk - min(disk, a.Pending.Total()-memory)
+	// Dropped records stay on disk while other records of their batch are open.
+	sharing := disk - min(disk, a.Pending.Total()-memory)
 	if missing > dropped+memory {
-		c.failf("%d records are nowhere, the first is %d; %d were dropped, %d are in memory", missing, first, dropped, memory)
+		c.failf("%d records are missing, the first is %d; %d were dropped, %d are in memory", missing, first, dropped, memory)
 	}
-	twice := c.twice + untold + uint64(len(c.handled)) - min(uint64(len(c.handled)), a.Handled)
-	if !ended && !c.what.disk && dropped > missing+twice+beside {
-		c.failf("%d records were dropped, %d are nowhere, %d on disk beside others; of %d there may be two copies", dropped, missing, beside, twice)
+	twice := c.twice + unreported + uint64(len(c.handled)) - min(uint64(len(c.handled)), a.Handled)
+	if !ended && !c.what.disk && dropped > missing+twice+sharing {
+		c.failf("%d records were dropped, %d are missing, %d are on disk in batches with open records; of %d there may be two copies", dropped, missing, sharing, twice)
 	}
 }
 
@@ -514,7 +514,7 @@ func (c *custody) begin(l left) {
 		}
 	}
 	clear(c.got)
-	clear(c.told)
+	clear(c.reported)
 	clear(c.handled)
 	c.twice = l.twice
 	c.mu.Unlock()
@@ -545,7 +545,7 @@ func (c *custody) close() {
 		}
 		l := c.leave()
 		c.settleLocked(report.Account, l, true)
-		c.tellLocked("closed: ", report.Account)
+		c.endLocked("closed: ", report.Account)
 		return l
 	}()
 	c.dir = c.copyDir(c.dir) // a Send that hangs may still hold the file
@@ -655,20 +655,20 @@ func TestCustody(t *testing.T) {
 	for _, k := range []custodyKind{
 		{order: true, closes: true},
 		{async: true, order: true}, // what was answered when the process ends is not sent behind what was not
-		{async: true, aside: true, order: true},
+		{async: true, spills: true, order: true},
 		{async: true, closes: true, kills: true},
 		{async: true, disk: true, closes: true, kills: true},
-		{async: true, aside: true, disk: true, closes: true, kills: true},
-		{async: true, aside: true, quota: true, disk: true, poison: true, handler: true, closes: true, kills: true},
+		{async: true, spills: true, disk: true, closes: true, kills: true},
+		{async: true, spills: true, quota: true, disk: true, poison: true, handler: true, closes: true, kills: true},
 		{crash: true, order: true, closes: true, kills: true},
-		{crash: true, order: true, aside: true, closes: true, kills: true},
+		{crash: true, order: true, spills: true, closes: true, kills: true},
 		{crash: true, disk: true, closes: true, kills: true},
-		{crash: true, disk: true, aside: true, closes: true, kills: true},
+		{crash: true, disk: true, spills: true, closes: true, kills: true},
 		{crash: true, poison: true, handler: true, closes: true, kills: true},
-		{crash: true, poison: true, age: true, aside: true, closes: true, kills: true},
+		{crash: true, poison: true, age: true, spills: true, closes: true, kills: true},
 		{crash: true, quota: true, closes: true, kills: true},
-		{crash: true, quota: true, refuse: true, aside: true, closes: true, kills: true},
-		{crash: true, quota: true, disk: true, aside: true, poison: true, handler: true, closes: true, kills: true},
+		{crash: true, quota: true, refuse: true, spills: true, closes: true, kills: true},
+		{crash: true, quota: true, disk: true, spills: true, poison: true, handler: true, closes: true, kills: true},
 	} {
 		t.Run(k.String(), func(t *testing.T) {
 			seed := testkit.Seed(t)
@@ -677,7 +677,7 @@ func TestCustody(t *testing.T) {
 				bubble.Test(t, func(t *testing.T) {
 					c := &custody{
 						t: t, rng: testkit.Rand(seed + uint64(round)), what: k, mem: vfs.NewMem(), dir: filepath.Join(dir, "slabs"),
-						records: map[int][]byte{}, live: map[int]bool{}, got: map[int]bool{}, told: map[int]bool{}, handled: map[int]bool{},
+						records: map[int][]byte{}, live: map[int]bool{}, got: map[int]bool{}, reported: map[int]bool{}, handled: map[int]bool{},
 					}
 					c.walk(120)
 				})

@@ -34,7 +34,7 @@ func openDirectory(fsys vfs.FS, path string) (*directory, error) {
 	return d, d.claim()
 }
 
-// claim makes the directory if it is missing, and locks it, anew if it was locked.
+// claim makes the directory if it is missing, and locks it. A lock that it holds is released first.
 func (d *directory) claim() error {
 	parents, err := vfs.MakeDirs(d.fs, d.path, 0o700)
 	if err != nil {

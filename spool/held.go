@@ -171,7 +171,7 @@ func (c *cursor) appendSettled(dst []byte) []byte {
 	return dst
 }
 
-// readSettled adds the ranges after both slots, those of the newer slot last. Ranges of the older
+// readSettled adds the ranges after both slots, the newer slot last. Ranges of the older
 // one stay settled. Cursors of earlier versions have none.
 func (c *cursor) readSettled(f io.ReaderAt) {
 	for slot := c.state.gen + 1; slot < c.state.gen+3; slot++ {

@@ -316,19 +316,18 @@ func TestCursorAhead(t *testing.T) {
 	}
 }
 
-// What happened is told before Close returns, but a callback that hangs holds it up
-// for a moment only.
-func TestCloseTellsEvents(t *testing.T) {
+// Events are reported before Close returns. A callback that hangs delays it only briefly.
+func TestCloseReportsEvents(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {
 			release := make(chan struct{})
-			told := 0
+			reported := 0
 			s, err := open(vfs.NewMem(), "dir", &Options{MaxBytes: 4 * minSegmentBytes, OnEvent: func(batch.Event) {
 				if hangs {
 					<-release
 				}
 				time.Sleep(10 * time.Millisecond)
-				told++
+				reported++
 			}})
 			if err != nil {
 				t.Fatal(err)
@@ -339,8 +338,8 @@ func TestCloseTellsEvents(t *testing.T) {
 			began := time.Now()
 			mustClose(t, s)
 			switch d := time.Since(began); {
-			case !hangs && told != 1:
-				t.Errorf("%d events told", told)
+			case !hangs && reported != 1:
+				t.Errorf("%d events reported", reported)
 			case hangs && d > 2*callback.Grace:
 				t.Errorf("closing took %s", d)
 			}
@@ -353,7 +352,7 @@ func TestCloseTellsEvents(t *testing.T) {
 // A segment that holds nothing but a batch whose Append failed, and could not be cut
 // off, is never read, also where what was before it is gone: the batch that got its
 // number is in the next one.
-func TestFailedAppendBehindAGap(t *testing.T) {
+func TestFailedAppendAfterAGap(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		mem := vfs.NewMem()
 		fs := vfs.NewFaulty(mem, nil)

@@ -84,7 +84,7 @@ func appendIndex(dst []byte, b *batch.Batch) (_ []byte, records int) {
 // decodeIndex appends the slots of an index to dst; their offsets count from the start of the
 // payload. stream translates the stream numbers; it is called once for each change, and may refuse.
 // Every byte of p must be used, the lengths must add up to payload, and the numbers of entries and
-// records must be those of the frame header. Otherwise the batch is damaged.
+// records must match the frame header. Otherwise the batch is damaged.
 func decodeIndex(dst []layout.Slot, p []byte, h *frameHeader, stream func(uint32) (uint32, bool)) ([]layout.Slot, error) {
 	// An entry has at least minEntryBytes, so memory is bounded by the file.
 	if int64(h.entries)*minEntryBytes > int64(len(p)) {

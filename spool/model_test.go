@@ -51,14 +51,14 @@ type model struct {
 	dropped uint64       // records of all that DroppedQuota must account for
 	killIn  int          // operations until the process dies; 0: it does not
 
-	// What may be there after a restart and need not: batches dropped by a
+	// Batches that may be there after a restart and need not: batches dropped by a
 	// process that died before their file was deleted, and those whose Append
 	// failed so that not even cutting them off worked: where the batch that got
 	// the number is gone, or was never there.
 	// So may batches that could not be read.
-	ghosts   map[uint64][]int
-	phantoms []modelBatch
-	corrupt  uint64 // records of all that could not be read
+	leftovers map[uint64][]int
+	phantoms  []modelBatch
+	corrupt   uint64 // records of all that could not be read
 
 	begun []int        // first records of all batches that were to be appended
 	acks  map[int]bool // by first record, those that were to be acknowledged
@@ -66,8 +66,8 @@ type model struct {
 	joined int // batches that came with one before
 }
 
-// checkHeld checks what s says of some batches: all of what is found, and nothing of
-// others, unless an Ack was for them.
+// checkHeld compares Held with some batches: every ticket of a batch that was found, and no ticket of
+// another batch unless it was acknowledged.
 func (m *model) checkHeld(s *Spool, found []modelBatch) {
 	there := map[int][]int{}
 	for _, b := range found {
@@ -193,17 +193,17 @@ func (m *model) recovered(s *Spool, found []modelBatch) {
 	for _, b := range found {
 		records += uint64(len(b.ns))
 	}
-	apart := uint64(0)
+	parked := uint64(0)
 	for _, b := range m.parked {
-		apart += uint64(len(b.ns))
+		parked += uint64(len(b.ns))
 	}
-	if st := s.Stats(); st.Recovered != records || st.Records != records || s == m.s && st.Parked != apart {
-		m.t.Fatalf("%d records on disk, %d of them parked, stats %+v", records, apart, st)
+	if st := s.Stats(); st.Recovered != records || st.Records != records || s == m.s && st.Parked != parked {
+		m.t.Fatalf("%d records on disk, %d of them parked, stats %+v", records, parked, st)
 	}
 }
 
-// moment looks at what a process finds that begins now, the one before having died,
-// and at times the one before that as well, while it recovered.
+// moment checks the batches that a process would find if this one died now. Sometimes another
+// process died during its recovery in between.
 func (m *model) moment() {
 	c := m.mem.CrashClone(m.r, 1)
 	dict := newTestDict(uint32(m.r.Intn(100)))
@@ -246,11 +246,11 @@ func (m *model) moment() {
 func (m *model) compare(found []modelBatch) {
 	k := 0
 	may := func(b modelBatch) bool {
-		return slices.Equal(m.ghosts[b.seq], b.ns) || slices.ContainsFunc(m.phantoms, func(p modelBatch) bool {
+		return slices.Equal(m.leftovers[b.seq], b.ns) || slices.ContainsFunc(m.phantoms, func(p modelBatch) bool {
 			return b.seq == p.seq && slices.Equal(b.ns, p.ns)
 		})
 	}
-	ghost := func(limit uint64) {
+	leftover := func(limit uint64) {
 		for k < len(found) && found[k].seq < limit && may(found[k]) {
 			k++
 		}
@@ -258,7 +258,7 @@ func (m *model) compare(found []modelBatch) {
 	all := slices.Concat(m.all, m.parked)
 	slices.SortStableFunc(all, func(a, b modelBatch) int { return cmp.Compare(a.seq, b.seq) })
 	for _, b := range all {
-		ghost(b.seq)
+		leftover(b.seq)
 		if k < len(found) && found[k].seq == b.seq && slices.Equal(found[k].ns, b.ns) {
 			if b.sure {
 				m.t.Fatalf("batch %d is back though its Ack returned", b.seq)
@@ -271,13 +271,13 @@ func (m *model) compare(found []modelBatch) {
 		}
 		m.t.Fatalf("batch %d (records %d…) is lost; found %d of %d batches", b.seq, b.ns[0], k, len(all))
 	}
-	ghost(1 << 62)
+	leftover(1 << 62)
 	if k != len(found) {
 		m.t.Fatalf("batch %d (records %v…) was made up or is out of order", found[k].seq, found[k].ns[0])
 	}
 }
 
-// died reports whether err says that the process is dead, and starts the next.
+// died reports whether the process is dead according to err, and starts the next.
 func (m *model) died(err error) bool {
 	if !errors.Is(err, vfs.ErrKilled) {
 		return false
@@ -323,8 +323,8 @@ func (m *model) append() {
 	m.died(err)
 }
 
-// drops removes from the model what the quota took: the spool says how many
-// records, and which segments are left.
+// drops removes the records from the model that were dropped for the quota, according to the count
+// and the segments of the spool.
 func (m *model) drops() {
 	n := m.s.Stats().DroppedQuota - m.dropped
 	if n == 0 {
@@ -342,7 +342,7 @@ func (m *model) drops() {
 		gone := !isThere(b)
 		if gone {
 			n -= uint64(len(b.ns))
-			m.ghosts[b.seq] = b.ns
+			m.leftovers[b.seq] = b.ns
 		}
 		return gone
 	})
@@ -355,7 +355,7 @@ func (m *model) drops() {
 			m.t.Fatalf("batch %d was dropped while handed out", b.seq)
 		default:
 			n -= uint64(len(b.ns))
-			m.ghosts[b.seq] = b.ns
+			m.leftovers[b.seq] = b.ns
 		}
 	}
 	m.all, m.read, m.acked = keep, read, acked
@@ -411,15 +411,15 @@ func (m *model) next1() {
 	}
 }
 
-// unreadable removes from the model what Next has passed over up to number seq: the
-// spool says how many records.
+// unreadable removes the batches up to number seq from the model that Next has skipped, according
+// to the count of the spool.
 func (m *model) unreadable(seq uint64) {
 	n := m.s.Stats().Corrupt - m.corrupt
 	m.corrupt += n
 	k := m.read
 	for ; k < len(m.all) && n > 0 && m.all[k].seq < seq; k++ {
 		n -= min(n, uint64(len(m.all[k].ns)))
-		m.ghosts[m.all[k].seq] = m.all[k].ns
+		m.leftovers[m.all[k].seq] = m.all[k].ns
 	}
 	m.all = slices.Delete(m.all, m.read, k)
 	if n != 0 {
@@ -479,8 +479,8 @@ func (m *model) step() {
 	}
 }
 
-// close closes the spool. A process may have died before, in an operation that does not
-// say so, as in the removal of a segment that nobody needs.
+// close closes the spool. A process may have died before, in an operation without an error, such as
+// the removal of a settled segment.
 func (m *model) close() {
 	m.fs.SetHook(nil)
 	m.killIn = 0
@@ -515,7 +515,7 @@ func TestModel(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := testSeed(t)
 			for range rounds {
-				m := &model{t: t, ghosts: map[uint64][]int{}, acks: map[int]bool{}, r: r, mem: vfs.NewMem(), faults: c.faults, reads: c.reads, quota: c.quota, every: c.every, forms: c.forms}
+				m := &model{t: t, leftovers: map[uint64][]int{}, acks: map[int]bool{}, r: r, mem: vfs.NewMem(), faults: c.faults, reads: c.reads, quota: c.quota, every: c.every, forms: c.forms}
 				m.start()
 				for range steps {
 					if m.step(); m.every {

@@ -51,7 +51,7 @@ type Options struct {
 	// Codec returns the codec of stored batches by content type and schema version
 	// (see [batch.Codec]). If Codec is nil (the default), or returns nil, a batch gets a
 	// codec that has its content type and renders every record as {"raw":"…"}. The
-	// content type tells a destination that it cannot read the form.
+	// content type shows a destination that it cannot read the form.
 	Codec func(contentType string, schema uint32) batch.Codec
 	// Accepts reports whether records of a content type and schema version can be
 	// delivered. Open asks once for each form that it finds, and parks the segments of
@@ -70,7 +70,7 @@ type Options struct {
 	//   - a background Sync that fails and, with a nil Err, the first one that succeeds
 	//     after it ("sync").
 	//
-	// It runs on a separate goroutine behind a bounded queue. Default nil: no calls; [Stats] has
+	// It runs on a separate goroutine with a bounded queue. Default nil: no calls; [Stats] has
 	// the numbers.
 	OnEvent func(batch.Event)
 }
