@@ -1,8 +1,6 @@
 package jetstream
 
 import (
-	"crypto/tls"
-
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/deliver"
 )
@@ -37,14 +35,6 @@ func open(c *Config, s *forebay.Setup) (deliver.Destination, error) {
 func Subject(pattern string) forebay.OutputOption {
 	return forebay.DriverOption("jetstream.Subject", func(c *Config) error {
 		c.Subject = pattern
-		return nil
-	})
-}
-
-// TLS sets the TLS configuration of the connection, see [Config.TLS] for the default.
-func TLS(conf *tls.Config) forebay.OutputOption {
-	return forebay.DriverOption("jetstream.TLS", func(c *Config) error {
-		c.TLS = conf
 		return nil
 	})
 }

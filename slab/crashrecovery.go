@@ -13,7 +13,7 @@ type CrashRecovery struct {
 	Unreturned   uint64 // of writes that had not returned
 	Damaged      uint64 // counted as recovered, and as dropped{corrupt}
 	Undefined    uint64 // of undefined streams; counted like Damaged; not part of Records
-	Held         uint64 // skipped, because the consumer has them: see [Borrower]; not part of Records
+	Held         uint64 // skipped, because the consumer has them: see [Consumer]; not part of Records
 	DamagedFiles uint64 // renamed and not used
 	MovedToHeap  uint64 // files whose process replaced them by heap slabs
 	OtherBoot    uint64 // files from before the last boot

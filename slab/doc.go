@@ -11,7 +11,7 @@
 //
 // A [Writer] owns Options.SlabCount slabs of Options.SlabBytes each and allocates nothing after
 // [New], except a buffer for each record larger than a slab. Slabs that were freed to make room for
-// such a buffer are allocated again later. A Writer never splits a record. One goroutine, started
-// by New and ended by Close, leases the records to a consumer (a [Borrower]), in the order in which
-// they were accepted. deliver.NewOutput combines a Writer and a consumer with a destination.
+// such a buffer are allocated again later. A Writer never splits a record. It starts no
+// goroutine: one consumer leases the records from the [Log], in the order in which they were
+// accepted. deliver.NewOutput combines a Writer and a consumer with a destination.
 package slab

@@ -26,7 +26,7 @@ type Log struct {
 // Next returns the oldest records that were not leased yet, or nil if none are due: no slab is
 // full, and none has waited long enough. ended reports that no records will come, because the log
 // is closed and empty. If records were dropped, a lease of a gap marker precedes the next batch: it
-// has one record with batch.FlagMarker, which no account knows.
+// has one record with layout.FlagMarker, which no account knows.
 func (l *Log) Next() (lease *Lease, ended bool) {
 	r := &l.reader
 	if r.store.crash != nil {
