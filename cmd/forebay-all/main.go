@@ -1,5 +1,5 @@
-// Command forebay-all is forebay with all destinations, inputs and compressions. It adds those that
-// need large modules: Kafka, JetStream of NATS, OTLP over gRPC, and zstd. Its verbs, flags and files are
+// Command forebay-all is forebay with all destinations, inputs, compressions and charsets. It adds those that
+// need large modules: Kafka, JetStream of NATS, OTLP over gRPC, zstd, and the charsets of East Asia. Its verbs, flags and files are
 // those of cmd/forebay.
 //
 //	myapp 2>&1 | forebay pipe --encode json --to 'kafka://b1:9092,b2/logs.{app}?key={user}'
@@ -11,6 +11,7 @@ package main
 import (
 	"os"
 
+	_ "github.com/forebay-log/forebay/cmd/forebay-all/internal/charsets" // shift_jis, gbk and others
 	"github.com/forebay-log/forebay/cmd/internal/program"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 	_ "github.com/forebay-log/forebay/compress" // zstd

@@ -15,21 +15,14 @@ import (
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
-
-	"golang.org/x/text/encoding"
-	"golang.org/x/text/encoding/charmap"
-	"golang.org/x/text/encoding/japanese"
-	"golang.org/x/text/encoding/korean"
-	"golang.org/x/text/encoding/simplifiedchinese"
-	"golang.org/x/text/encoding/traditionalchinese"
 )
 
 // A Charset is a way to write text. It is safe for concurrent use. The nil Charset is UTF-8: its
 // bytes are not changed, even if they are not valid.
 type Charset struct {
 	names string              // separated by spaces; the first one is preferred
-	table *charmap.Charmap    // one byte for each character
-	multi encoding.Encoding   // bytes below 0x80 at the beginning of a character are ASCII
+	high  []rune              // one byte per character: the last characters, up to byte 0xff
+	multi func([]byte) []byte // decodes bytes without a newline; ASCII bytes are ASCII at the start of a character
 	order func([]byte) uint16 // UTF-16
 	low   int                 // UTF-16: index of the low byte in a code unit
 }
@@ -39,39 +32,27 @@ var (
 	big    = &Charset{names: "utf-16be", order: func(b []byte) uint16 { return uint16(b[1]) | uint16(b[0])<<8 }, low: 1}
 )
 
-// all are the charsets except UTF-8, in the order of the documentation.
+// all has the charsets except UTF-8, in the order of the documentation.
 var all = []*Charset{
 	{names: "utf-16", order: little.order}, // little-endian without a byte order mark, as on Windows
 	little,
 	big,
-	{names: "latin1 iso-8859-1", table: charmap.ISO8859_1},
-	{names: "iso-8859-2 latin2", table: charmap.ISO8859_2},
-	{names: "iso-8859-5", table: charmap.ISO8859_5},
-	{names: "iso-8859-7", table: charmap.ISO8859_7},
-	{names: "iso-8859-9 latin5", table: charmap.ISO8859_9},
-	{names: "iso-8859-15 latin9", table: charmap.ISO8859_15},
-	{names: "windows-874", table: charmap.Windows874},
-	{names: "windows-1250", table: charmap.Windows1250},
-	{names: "windows-1251", table: charmap.Windows1251},
-	{names: "windows-1252", table: charmap.Windows1252},
-	{names: "windows-1253", table: charmap.Windows1253},
-	{names: "windows-1254", table: charmap.Windows1254},
-	{names: "windows-1255", table: charmap.Windows1255},
-	{names: "windows-1256", table: charmap.Windows1256},
-	{names: "windows-1257", table: charmap.Windows1257},
-	{names: "windows-1258", table: charmap.Windows1258},
-	{names: "ibm437 cp437", table: charmap.CodePage437},
-	{names: "ibm850 cp850", table: charmap.CodePage850},
-	{names: "ibm852 cp852", table: charmap.CodePage852},
-	{names: "ibm866 cp866", table: charmap.CodePage866},
-	{names: "koi8-r", table: charmap.KOI8R},
-	{names: "koi8-u", table: charmap.KOI8U},
-	{names: "shift_jis windows-932", multi: japanese.ShiftJIS},
-	{names: "euc-jp", multi: japanese.EUCJP},
-	{names: "euc-kr windows-949", multi: korean.EUCKR},
-	{names: "gbk windows-936", multi: simplifiedchinese.GBK},
-	{names: "gb18030", multi: simplifiedchinese.GB18030},
-	{names: "big5 windows-950", multi: traditionalchinese.Big5},
+}
+
+func init() {
+	for _, t := range tables {
+		all = append(all, &Charset{names: t.names, high: []rune(t.high)})
+	}
+}
+
+// elsewhere names the charsets that only forebay-all has.
+var elsewhere = "; forebay-all also has shift_jis, euc-jp, euc-kr, gbk, gb18030 and big5"
+
+// Add adds a charset in which a character may have several bytes, before main begins. decode
+// converts text without a newline to UTF-8.
+func Add(names string, decode func(text []byte) []byte) {
+	all = append(all, &Charset{names: names, multi: decode})
+	elsewhere = ""
 }
 
 const utf8Name = "utf-8"
@@ -98,7 +79,7 @@ func Parse(name string) (*Charset, error) {
 			}
 		}
 	}
-	return nil, fmt.Errorf("%q is not a known charset: use %s", name, strings.Join(Names(), ", "))
+	return nil, fmt.Errorf("%q is not a known charset: use %s%s", name, strings.Join(Names(), ", "), elsewhere)
 }
 
 // String returns the preferred name.
@@ -205,7 +186,11 @@ func (c *Charset) Append(dst, text []byte) []byte {
 		if b < utf8.RuneSelf {
 			dst = append(dst, b)
 		} else {
-			dst = utf8.AppendRune(dst, c.table.DecodeByte(b))
+			r := rune(b)
+			if i := int(b) - (256 - len(c.high)); i >= 0 {
+				r = c.high[i]
+			}
+			dst = utf8.AppendRune(dst, r)
 		}
 	}
 	return dst
@@ -222,11 +207,7 @@ func (c *Charset) appendMulti(dst, text []byte) []byte {
 		dst, line = append(dst, line[:ascii]...), line[ascii:]
 		body := bytes.TrimSuffix(line, []byte("\n"))
 		if len(body) > 0 {
-			decoded, err := c.multi.NewDecoder().Bytes(body)
-			if err != nil { // not expected: these decoders replace invalid bytes
-				decoded = bytes.ToValidUTF8(body, []byte("\ufffd"))
-			}
-			dst = append(dst, decoded...)
+			dst = append(dst, c.multi(body)...)
 		}
 		dst = append(dst, line[len(body):]...)
 	}

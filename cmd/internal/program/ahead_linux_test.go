@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"golang.org/x/text/encoding/unicode"
 
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/tool"
@@ -29,15 +28,17 @@ func numbered(from, to int) []byte {
 	return b
 }
 
-// inCharset returns text in a charset.
-func inCharset(t *testing.T, charset string, text []byte) []byte {
-	order, wide := map[string]unicode.Endianness{"utf-16le": unicode.LittleEndian, "utf-16be": unicode.BigEndian}[charset]
-	if !wide {
-		return text
-	}
-	b, err := unicode.UTF16(order, unicode.IgnoreBOM).NewEncoder().Bytes(text)
-	if err != nil {
-		t.Error(err)
+// inCharset returns ASCII text in a charset.
+func inCharset(charset string, text []byte) (b []byte) {
+	for _, c := range text {
+		switch charset {
+		case "utf-16le":
+			b = append(b, c, 0)
+		case "utf-16be":
+			b = append(b, 0, c)
+		default:
+			b = append(b, c)
+		}
 	}
 	return b
 }
@@ -146,7 +147,7 @@ func readAheadSurvives(t *testing.T, dir string, n int, charset string) {
 	t.Helper()
 	down, beside, safe := full(t, dir), filepath.Join(dir, "beside"), filepath.Join(dir, "safe")
 	args := []string{"pipe", "--slab-size", "4KiB", "--slabs", "2", "--when-full", "block", "--crash-safe", safe, "--to", "file:" + beside, "--to", "file:" + down, "--charset", charset}
-	p := startWith(t, given(string(inCharset(t, charset, numbered(0, n)))), args...)
+	p := startWith(t, given(string(inCharset(charset, numbered(0, n)))), args...)
 	awaitRead(t, p.in)
 	had := awaitStill(t, beside)
 	p.signal(syscall.SIGKILL)
@@ -170,7 +171,7 @@ func readAheadSurvives(t *testing.T, dir string, n int, charset string) {
 		t.Fatal(err)
 	}
 	p = start(t, args...)
-	p.write(string(inCharset(t, charset, []byte("new\n")))) // from another pipe
+	p.write(string(inCharset(charset, []byte("new\n")))) // from another pipe
 	p.in.Close()
 	code, stderr := p.wait()
 	if code != 0 {
@@ -228,7 +229,7 @@ func TestKilledReaderGoesOn(t *testing.T) {
 				default:
 				}
 				for len(text) < 4096 && last < n {
-					text = append(text, inCharset(t, charset, numbered(last, last+1))...)
+					text = append(text, inCharset(charset, numbered(last, last+1))...)
 					last++
 				}
 				if len(text) == 0 {
