@@ -672,7 +672,7 @@ func TestCustody(t *testing.T) {
 	} {
 		t.Run(k.String(), func(t *testing.T) {
 			seed := testkit.Seed(t)
-			for round := range testkit.Rounds(1, 2000) {
+			for round := range testkit.Rounds(1, 300) {
 				dir := t.TempDir()
 				bubble.Test(t, func(t *testing.T) {
 					c := &custody{

@@ -498,7 +498,7 @@ func (m *model) close() {
 // compared with a model of the batches that must come out.
 func TestModel(t *testing.T) {
 	const steps = 250
-	rounds := testkit.Rounds(1, 200)
+	rounds := testkit.Rounds(1, 40)
 	joined, want := 0, 0
 	for _, c := range []struct {
 		name   string
