@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -194,7 +195,7 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// TestPython does so with the installed Python.
+// The installed Python prints traces that are recognized.
 func TestPython(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil || exec.Command(python, "-c", "ExceptionGroup").Run() != nil {
@@ -226,17 +227,24 @@ def star():
     try: both()
     except* ValueError: raise TypeError(1)
 def bare(): raise SystemExit(traceback.print_exception(group(ValueError(1))))
-try: globals()[sys.argv[1]]()
-except Exception: traceback.print_exc()
+for name in sys.argv[1:]:
+    print("--- " + name, file=sys.stderr)
+    try: globals()[name]()
+    except Exception: traceback.print_exc()
 `
-	for _, name := range strings.Fields("both nested nested2 many after before twice cause star bare") {
-		var stderr bytes.Buffer
-		cmd := exec.Command(python, "-c", program, name)
-		cmd.Stderr = &stderr
-		if err := cmd.Run(); err != nil {
-			t.Fatal(err, stderr.String())
-		}
-		want := []string{"before\n", stderr.String(), "plain one\n", stderr.String(), "plain two\n"}
+	names := strings.Fields("both nested nested2 many after before twice cause star bare") // bare ends the process
+	var stderr bytes.Buffer
+	cmd := exec.Command(python, append([]string{"-c", program}, names...)...)
+	cmd.Stderr = &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err, stderr.String())
+	}
+	traces := regexp.MustCompile(`(?m)^--- \w+\n`).Split(stderr.String(), -1)[1:]
+	if len(traces) != len(names) {
+		t.Fatal(stderr.String())
+	}
+	for i, name := range names {
+		want := []string{"before\n", traces[i], "plain one\n", traces[i], "plain two\n"}
 		if got := split(t, "python", strings.Join(want, "")); !slices.Equal(got, want) || !strings.Contains(want[1], "+----") {
 			t.Errorf("%s:\n%s", name, strings.Join(got, "║"))
 		}
