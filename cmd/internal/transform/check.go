@@ -10,7 +10,7 @@ import (
 	"github.com/forebay-log/forebay/internal/redact"
 )
 
-// check looks at the rule, and makes of it what Apply needs.
+// check checks the rule and compiles it for Apply.
 func (r *rule) check(fault func(field, format string, args ...any)) {
 	for _, err := range r.Where.Check() {
 		f := err.(*Fault)

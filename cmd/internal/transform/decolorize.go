@@ -8,8 +8,8 @@ import (
 
 const escape = 0x1b
 
-// decolorize removes the escape sequences of ECMA-48 from the message: those of text and logfmt
-// lines from the whole line.
+// decolorize removes the escape sequences of ECMA-48 from the message of a JSON line, and from the
+// whole line otherwise.
 func (c *Chain) decolorize(ev *record.Event) {
 	if ev.Format != record.JSON {
 		if bytes.IndexByte(ev.Line, escape) >= 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// A spot is a field of the line that a rule is about.
+// A spot is a field of the line that a rule changes.
 type spot struct {
 	record.Member
 	obj      int    // where its object begins; 0 in logfmt
@@ -75,7 +75,7 @@ func (c *Chain) findIn(b []byte, obj int, name string) {
 	})
 }
 
-// A place is where a new field goes.
+// A place is the position of a new field.
 type place struct {
 	obj   int    // where its object begins; 0 in logfmt
 	at    int    // after its last field
@@ -135,7 +135,7 @@ func (c *Chain) edit(from, to int, text []byte) {
 	c.edits = append(c.edits, edit{from, to, text})
 }
 
-// write makes a new line of the edits.
+// write applies the edits to the line.
 func (c *Chain) write(ev *record.Event) {
 	if len(c.edits) > 0 {
 		slices.SortStableFunc(c.edits, func(a, b edit) int { return cmp.Compare(a.from, b.from) })
@@ -149,7 +149,7 @@ func (c *Chain) write(ev *record.Event) {
 	c.edits, c.text = c.edits[:0], c.text[:0]
 }
 
-// put makes line the line of ev. line is at the front of the next buffer, or in the larger buffer
+// put replaces the line of ev with line. line is at the front of the next buffer, or in the larger buffer
 // that replaced it.
 func (c *Chain) put(ev *record.Event, line []byte) {
 	n := len(line)
@@ -270,7 +270,7 @@ func (c *Chain) set(ev *record.Event, f *field) {
 
 var equals, quote = []byte{'='}, []byte{'"'}
 
-// setAttr replaces the values of that name in attrs, which is the chain's.
+// setAttr replaces the values of that name in attrs, which belongs to the chain.
 func setAttr(attrs []slog.Attr, name string, value slog.Value) {
 	for i := range attrs {
 		a := &attrs[i]
@@ -350,7 +350,7 @@ func renames(pairs []Pair) []Pair {
 	return append(first, last...)
 }
 
-// rename gives the fields of a name another one, and removes other fields of that name.
+// rename renames the fields called name, and removes other fields that have the new name.
 func (c *Chain) rename(ev *record.Event, name, to string) {
 	isField := func(a slog.Attr) bool { return a.Key == name }
 	if ev.Format == record.Logfmt && jsontext.LogfmtKey(name) == jsontext.LogfmtKey(to) {
@@ -397,7 +397,7 @@ func (c *Chain) rename(ev *record.Event, name, to string) {
 	}
 }
 
-// ownMore makes Event.More the chain's.
+// ownMore copies Event.More into memory of the chain.
 func (c *Chain) ownMore(ev *record.Event) {
 	if !c.own {
 		c.own = true

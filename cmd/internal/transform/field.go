@@ -11,7 +11,7 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// Field returns the text of a field, as a [Where] sees it. Data that must be copied is appended to
+// Field returns the text of a field, in the form that a [Where] compares. Data that must be copied is appended to
 // dst. The text is valid as long as dst and ev are.
 func Field(ev *record.Event, name string, dst []byte) (text []byte, ok bool) {
 	return fieldText(ev, name, dst)

@@ -14,8 +14,8 @@ type Limit struct {
 	PerSecond float64
 	// Burst is how many records pass at once after a pause. Default: PerSecond, at least 1.
 	Burst int
-	// By, if set, names a field; the records of each of its values have a rate of their own.
-	// Records without the field share one.
+	// By, if set, names a field; each of its values has a separate rate. Records without the field
+	// share one rate.
 	By string
 }
 
@@ -33,13 +33,13 @@ type limiter struct {
 	swept   time.Time // when full buckets were last removed
 }
 
-// A bucket holds tokens; each record takes one.
+// A bucket holds tokens, one for each record that may pass.
 type bucket struct {
 	tokens float64
 	at     time.Time
 }
 
-// check returns what Apply needs.
+// check returns l with its token buckets.
 func (l *Limit) check(fault func(field, format string, args ...any)) *limiter {
 	if !(l.PerSecond > 0) || math.IsInf(l.PerSecond, 0) {
 		fault("limit.per_second", "%v: use the number of records per second, such as 100", l.PerSecond)
@@ -54,7 +54,7 @@ func (l *Limit) check(fault func(field, format string, args ...any)) *limiter {
 	return &limiter{by: l.By, rate: l.PerSecond, burst: burst, buckets: map[string]*bucket{}}
 }
 
-// admits takes a token for ev, and reports whether there was one.
+// admits removes a token for ev, and reports whether there was one.
 func (l *limiter) admits(ev *record.Event) bool {
 	var buf [64]byte
 	var key []byte

@@ -20,18 +20,18 @@ import (
 
 // Parse turns text into fields. Exactly one of Regex and Format is set.
 //
-// The fields of a text line go to Event.More, those of a JSON or logfmt line into the line. A
+// If the line is text, the fields are added to Event.More, otherwise to the line. A
 // field named msg or message replaces the message; fields named level and time set the level and
 // the time of the record.
 type Parse struct {
 	// Regex is an expression in the syntax of package regexp. Its named groups are the fields; a
-	// group that does not take part in the match is left out.
+	// group that is not part of the match is left out.
 	Regex string
 	// Format is one of [ParseFormats].
 	Format string
 	// Field is the field to parse. Default: the message, which is the line if it is text.
 	Field string
-	// Types converts groups of Regex: int, float or bool. A value of another form stays text.
+	// Types converts groups of Regex: int, float or bool. Other values stay text.
 	Types []Pair
 	// Time and Level name the groups that hold the time and the level. Default: time and level.
 	Time, Level string
@@ -73,7 +73,7 @@ type group struct {
 	kind kind
 }
 
-// check returns what Apply needs.
+// check returns p with its expression or format compiled.
 func (p *Parse) check(fault func(field, format string, args ...any)) *parseRule {
 	c := &parseRule{name: "regex", field: p.Field, layout: p.TimeLayout, onError: p.OnError, encoding: record.Text}
 	if c.field == "" {
@@ -201,7 +201,7 @@ func openParen(text string) int {
 	return open[len(open)-1]
 }
 
-// parse applies p to ev. It reports false if the record is to be dropped.
+// parse applies p to ev. It reports false if the record must be dropped.
 func (c *Chain) parse(ev *record.Event, p *parseRule) (keep bool) {
 	c.settle(ev)
 	start := len(c.parsed)
@@ -261,7 +261,7 @@ type value struct {
 	text []byte
 }
 
-// take makes the values the fields of ev.
+// take adds the values to ev as fields.
 func (c *Chain) take(ev *record.Event, p *parseRule, text []byte) {
 	before := *ev
 	if p.re == nil && !p.ofLine(ev) { // the line has been read for its time and level, this text has not
@@ -297,7 +297,7 @@ func (c *Chain) take(ev *record.Event, p *parseRule, text []byte) {
 			c.set(ev, &fieldsOf([]Setting{{messageName(ev), string(message)}})[0])
 		}
 	}
-	if ev.Format != record.Text { // outputs take them from the line
+	if ev.Format != record.Text { // outputs read them from the line
 		level, has, at := ev.Level, ev.HasLevel, ev.Time
 		if has && (!before.HasLevel || before.Level != level) {
 			c.set(ev, &fieldsOf([]Setting{{slog.LevelKey, values.LevelName(level)}})[0])
@@ -310,8 +310,8 @@ func (c *Chain) take(ev *record.Event, p *parseRule, text []byte) {
 	c.restart(ev)
 }
 
-// restart makes ev as it is the record to which later rules are compared: a change of its line
-// changes the level and the time that it has now.
+// restart makes the present ev the record with which later changes of the line are compared: they
+// change its present level and time.
 func (c *Chain) restart(ev *record.Event) { c.stale, c.first, c.said = false, *ev, record.Event{} }
 
 // ofLine reports whether the rule is about a line of text as a whole.
@@ -319,7 +319,7 @@ func (p *parseRule) ofLine(ev *record.Event) bool {
 	return ev.Format == record.Text && p.field == messageField
 }
 
-// adopt sets the level and the time of ev to those of from, if from has them.
+// adopt copies the level and the time of from to ev, if from has them.
 func adopt(ev, from *record.Event) {
 	if from.HasLevel {
 		ev.Level, ev.HasLevel = from.Level, true

@@ -13,8 +13,8 @@
 // several times, a Where uses the last one, as most readers of JSON do, and rules change all of
 // them.
 //
-// Fields from the input (Event.More: a tag, labels, a pod) have priority over those of the line,
-// which may contain anything, and paths lead into their groups.
+// Fields from the input (Event.More: a tag, labels, a pod) have priority over fields of the line,
+// because a line may contain any value. Paths lead into their groups.
 //
 // # Lines
 //
@@ -24,8 +24,8 @@
 // also look there, and Redact works on the text.
 //
 // Level and time of the Event follow the line: if a rule changes them in the line, they change in
-// the Event. Otherwise they stay as set by the input, which may know better than the line. Those of
-// text change if a rule changes the field level or time.
+// the Event. Otherwise they keep the values from the input, which may be more accurate than the
+// line. In text they change if a rule changes the field level or time.
 package transform
 
 import (
@@ -37,8 +37,8 @@ import (
 	"github.com/forebay-log/forebay/internal/redact"
 )
 
-// A Rule does one thing to the records that Where is about: exactly one of the other
-// fields is set.
+// A Rule performs one action on the records that Where selects. Exactly one of the other fields is
+// set.
 type Rule struct {
 	Where Where
 
@@ -54,7 +54,7 @@ type Rule struct {
 	Remove []string
 	// Redact hides secrets.
 	Redact *Redact
-	// Sample leaves out all but some records.
+	// Sample keeps some records and drops the others.
 	Sample *Sample
 	// Limit drops records above a rate.
 	Limit *Limit
@@ -62,13 +62,13 @@ type Rule struct {
 	Parse *Parse
 	// Decolorize removes ANSI escape sequences, such as those for colors, from the message.
 	Decolorize bool
-	// Drop leaves the records out.
+	// Drop drops the records.
 	Drop bool
 }
 
 // A Setting is a field of Add or Set. Value is a string, a bool or a json.Number, and the field
-// has that type in records of JSON, logfmt and text. A path whose objects are there leads into
-// the last of them; the rest of it is the name.
+// has that type in records of JSON, logfmt and text. If the first names of a path are existing
+// objects, the field is added to the last of them, and the rest of the path is its name.
 type Setting struct {
 	Name  string
 	Value any
@@ -95,8 +95,8 @@ type Redact struct {
 // Sample keeps one in OneIn records.
 type Sample struct {
 	OneIn int
-	// By, if it is set, names a field whose value decides, so that all records of one trace
-	// stay together, in this process and in others. Records without it are counted.
+	// By, if set, names a field whose value decides, so that all records of one trace
+	// stay together, in all processes. Of the records without it, every OneIn-th one is kept.
 	By string
 }
 
@@ -128,14 +128,14 @@ type Chain struct {
 	parser record.Parser
 	walker redact.Walker
 
-	// These are for the record at hand.
+	// Of the current record.
 	stale bool         // level and time are from an earlier line
-	first record.Event // as the input gave it
+	first record.Event // as received from the input
 	said  record.Event // level and time of that earlier line; Line is nil until it was parsed
 	now   record.Event
 	own   bool        // Event.More is more
 	more  []slog.Attr // of the Event, once a rule is about to change it
-	bufs  [2][]byte   // the line as rules have made it, in turn
+	bufs  [2][]byte   // changed lines, used in turn
 	next  int         // of bufs
 	spots []spot
 	edits []edit
@@ -146,10 +146,10 @@ type Chain struct {
 	parsed []byte        // text that values of the Event point into
 }
 
-// A rule is a Rule that was looked at.
+// A rule is a checked Rule.
 type rule struct {
 	Rule
-	asksLevel bool // Where asks for it
+	asksLevel bool // Where has a condition for the level
 	add, set  []field
 	renames   []Pair // Rename, in steps
 	redact    *redact.Rules
@@ -161,8 +161,8 @@ type rule struct {
 // keptBytes is how large a buffer may be to be kept for the next record.
 const keptBytes = 1 << 20
 
-// New returns a chain of rules, or all their faults, each a *[Fault]. Lines are read by p as
-// it is now; nil means the zero Parser. rules must not be changed any more.
+// New returns a chain of rules, or all their faults, each a *[Fault]. Lines are parsed by a copy of
+// p; nil means the zero Parser. rules must not be modified afterwards.
 func New(rules []Rule, p *record.Parser) (*Chain, []error) {
 	c := &Chain{rules: make([]rule, len(rules))}
 	if p != nil {
@@ -186,7 +186,7 @@ func New(rules []Rule, p *record.Parser) (*Chain, []error) {
 // sampled records with c.
 func (c *Chain) Clone() *Chain { return &Chain{rules: c.rules, parser: c.parser} }
 
-// An Outcome is what the rules do with a record.
+// An Outcome is the result of the rules for a record.
 type Outcome uint8
 
 const (
@@ -246,7 +246,7 @@ func (c *Chain) Apply(ev *record.Event) Outcome {
 	return Kept
 }
 
-// begin forgets the record before.
+// begin resets the state of the previous record.
 func (c *Chain) begin(ev *record.Event) {
 	c.stale, c.own = false, false
 	c.first, c.said, c.now = *ev, record.Event{}, record.Event{}
@@ -267,7 +267,7 @@ func (c *Chain) begin(ev *record.Event) {
 	}
 }
 
-// settle makes level and time follow the line.
+// settle updates level and time after a change of the line.
 func (c *Chain) settle(ev *record.Event) {
 	if !c.stale {
 		return
@@ -282,7 +282,7 @@ func (c *Chain) settle(ev *record.Event) {
 	c.said = c.now
 }
 
-// admits reports whether the sample has the record.
+// admits reports whether the record is part of the sample.
 func (r *rule) admits(ev *record.Event) bool {
 	n := uint64(r.Sample.OneIn)
 	if r.Sample.By != "" {
