@@ -48,10 +48,10 @@ type sampler struct {
 // replaces the first, so that more records are logged, not fewer.
 type sampleSlot struct {
 	key  atomic.Uint64         // hash of the message
-	sec  atomic.Int64          // the second that n is of, Unix time
-	n    atomic.Uint64         // records in it
-	left atomic.Uint64         // records left out since the last that was logged
-	told atomic.Pointer[burst] // reports them at the end, usually of this message
+	sec  atomic.Int64          // the Unix second that n belongs to
+	n    atomic.Uint64         // number of records in sec
+	left atomic.Uint64         // records omitted since the last logged one
+	told atomic.Pointer[burst] // reports left at the end of a burst, usually of this message
 }
 
 func newSampler(s sample) *sampler { return &sampler{sample: s, seed: maphash.MakeSeed()} }
@@ -65,7 +65,7 @@ func (s *sampler) slot(name, msg string, level slog.Level) (slot *sampleSlot, ke
 	return &s.slots[key%uint64(len(s.slots))], key
 }
 
-// take reports whether a record must be logged, and how many were left out before it.
+// take reports whether a record must be logged, and how many were omitted before it.
 func (s *sampler) take(slot *sampleSlot, key uint64, sec int64, bursts *bursts) (ok bool, left uint64) {
 	if old := slot.key.Load(); old != key && slot.key.CompareAndSwap(old, key) {
 		slot.n.Store(0)
@@ -85,8 +85,8 @@ func (s *sampler) take(slot *sampleSlot, key uint64, sec int64, bursts *bursts) 
 	return true, slot.left.Swap(0)
 }
 
-// sampled reports whether the record in s must be logged, and adds the number of records left
-// out before it. A record left out is counted by the outputs that would have accepted it.
+// sampled reports whether the record in s must be logged, and adds the number of records omitted
+// before it. An omitted record is counted by the outputs that would have accepted it.
 func (h *handler) sampled(s *scratch) bool {
 	c := h.core
 	for _, sm := range c.samples {

@@ -52,13 +52,13 @@ type scratch struct {
 	err      error       // the first one
 	last     bool        // the record comes from log.Fatal or log.Panic, see handler.handle
 
-	own      []byte // what buf begins as, unless
-	borrowed []byte // this, from bigRecords, which holds
-	want     int    // so many bytes, because a record needed them; 0: own will do
-	small    int    // how many records in a row did not
+	own      []byte // default memory of buf
+	borrowed []byte // memory of buf for large records, from bigRecords
+	want     int    // size to borrow; 0 if own is sufficient
+	small    int    // number of consecutive records that did not need it
 
-	redacted bool           // rec is as the outputs may see it, and walker holds parts of it
-	walker   *redact.Walker // nil: this scratch has redacted nothing
+	redacted bool           // rec is redacted; walker owns parts of it
+	walker   *redact.Walker // nil until a record is redacted
 }
 
 // span is one route's part of scratch.buf.
@@ -96,7 +96,7 @@ func newScratch(routes int) *scratch {
 	return &scratch{attrs: make([]slog.Attr, 0, 16), own: own, buf: own, spans: make([]span, routes)}
 }
 
-// borrow makes the record be encoded into memory as large as the largest recent record.
+// borrow provides memory as large as the largest recent record for the next one.
 func (s *scratch) borrow() {
 	s.borrowed, _ = bigRecords.Get(s.want)
 	s.buf = s.borrowed[:0]
@@ -137,8 +137,8 @@ func (s *scratch) forget() {
 	s.walker.Reset()
 }
 
-// giveBack returns the borrowed memory and adapts the size of the next loan. If the record
-// outgrew its memory, append has moved it to a new array, which is dropped.
+// giveBack returns the borrowed memory and adjusts the size to borrow next time. If the record outgrew
+// the memory, append has moved it, and the copy is dropped.
 func (s *scratch) giveBack() {
 	if s.borrowed != nil {
 		bigRecords.Put(s.borrowed)

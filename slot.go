@@ -95,27 +95,27 @@ type slot struct {
 	busy   time.Duration
 	events *reporter
 
-	// dst is nil until the destination has all records that were held.
+	// dst is nil until the destination has received all stored records.
 	dst     atomic.Pointer[output]
 	refused atomic.Uint64
-	late    atomic.Uint64 // dropped: Set took too long with the records that were held
-	moving  atomic.Int64  // records that Set has taken and not yet passed on
+	late    atomic.Uint64 // dropped: Set took too long to pass on the stored records
+	moving  atomic.Int64  // records that Set has removed and not yet passed on
 
-	// mu guards what follows. It is a leaf lock, held for a copy at most: no
-	// destination is called under it.
+	// mu guards the fields below. It is held for a copy at most, never while a destination is
+	// called.
 	mu       sync.Mutex
 	data     []byte
 	recs     []slotRecord
-	taken    int           // bytes that Set has taken
-	full     uint64        // dropped: no room
-	shutdown uint64        // dropped: closed without a destination
-	failed   *output       // of the last Set that failed
-	setting  chan struct{} // a Set is under way; closed when it ends
-	barred   bool          // Set is at the last records: wait for it to end
+	taken    int           // bytes that Set has removed
+	full     uint64        // number of records dropped because they did not fit
+	shutdown uint64        // number of records dropped because no destination was set
+	failed   *output       // output of the last failed Set
+	setting  chan struct{} // not nil during a Set; closed at its end
+	barred   bool          // writers must wait for the end of Set
 	closed   bool
-	target   *output         // the destination of the Set under way
-	ending   context.Context // of the Shutdown that had no time for the Set under way; nil: none
-	tried    []*output       // destinations that took a part of what was held, and failed
+	target   *output         // the destination of the current Set
+	ending   context.Context // context of a Shutdown that could not wait for the current Set; nil if there is none
+	tried    []*output       // destinations that failed after they had accepted stored records
 }
 
 type slotRecord struct {
@@ -248,15 +248,15 @@ func (s *slot) output(w io.Writer) *output {
 		return o
 	}
 	if f := s.failed; f != nil && f.dir != nil && sameWriter(f.w, w) {
-		o.dir = f.dir // knows how far into a line an earlier Set came
+		o.dir = f.dir // continues a line that an earlier Set interrupted
 	} else {
 		o.dir = newDirect(w, s.name, s.busy, s.events)
 	}
-	o.shared = true // counts what it accepts one by one: not all goes through writeDirect
+	o.shared = true // counts each accepted record, because not all pass through writeDirect
 	return o
 }
 
-// slotMove is one Set in progress.
+// A slotMove is the state of a Set.
 type slotMove struct {
 	slot   *slot
 	dst    *output
@@ -266,9 +266,9 @@ type slotMove struct {
 	pass   int
 }
 
-// take takes all stored records, or makes dst the destination if there are none. From the
-// second call on, writers wait for the end of the move, because otherwise they could outpace
-// the destination forever.
+// take removes all stored records for passing on, or sets dst if there are none. From the second call
+// on, writers wait for the end of the move; otherwise they could add records faster than the
+// destination accepts them.
 func (m *slotMove) take() bool {
 	s := m.slot
 	s.mu.Lock()
@@ -289,7 +289,7 @@ func (m *slotMove) take() bool {
 	return true
 }
 
-// one passes the next record on.
+// one passes on the next record.
 func (m *slotMove) one() (err error) {
 	o, rec := m.dst, m.recs[m.i]
 	p := m.data[m.off : m.off+rec.n]
@@ -309,7 +309,7 @@ func (m *slotMove) one() (err error) {
 	if o.rec == nil {
 		err = o.dir.write(p, &t)
 	} else if err = o.rec.WriteRecord(p, rec.m); err != nil && o.account != nil && !refusedForGood(err) {
-		err = nil // in the writer's own account
+		err = nil // counted by the writer itself
 	}
 	finished = true
 	if err != nil {
@@ -334,8 +334,8 @@ func refusedForGood(err error) bool {
 	return errors.Is(err, batch.ErrClosed) || errors.Is(err, os.ErrClosed) || errors.Is(err, io.ErrClosedPipe)
 }
 
-// end returns the records that were not passed on and wakes waiting callers. If the slot was
-// closed meanwhile, it does the work for which Shutdown had no time.
+// end restores the records that were not passed on, and wakes waiting callers. If the slot was closed
+// in the meantime, it finishes the Shutdown.
 func (m *slotMove) end() {
 	s := m.slot
 	s.mu.Lock()

@@ -157,7 +157,7 @@ func (o *output) books() (a batch.Account) {
 		a.Accepted = max(o.accepted.Load()-o.refused.Load(), a.Delivered+a.Dropped.Total())
 		a.Pending.Inflight = a.Accepted - a.Delivered - a.Dropped.Total()
 	default:
-		a.Dropped[batch.Failed] = o.failed.Load() // before the count that includes them
+		a.Dropped[batch.Failed] = o.failed.Load() // read before the count that includes it
 		a.Dropped[batch.Busy] = o.busy.Load()
 		n := o.dir.count()
 		a.Delivered = n.done - a.Dropped[batch.Failed]

@@ -43,7 +43,7 @@ func (c *core) lastSync() {
 			continue
 		}
 		why := "after " + syncTimeout.String()
-		if ctx.Err() == nil { // nobody waits for it
+		if ctx.Err() == nil { // no caller waits for it
 			why = "at once: " + r.err.Error()
 		}
 		fmt.Fprintf(os.Stderr, "forebay: output %s: the program may exit now; %s not delivered %s\n", o.name, plural.Records(n), why)

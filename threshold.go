@@ -6,11 +6,11 @@ import "log/slog"
 type threshold struct {
 	v     *slog.LevelVar // also for levels that never change: reading it is one load
 	fixed bool           // v never changes
-	other slog.Leveler   // if v is nil; nil, too: the level is that of the logger
+	other slog.Leveler   // used if v is nil; if it is also nil, the level of the logger applies
 }
 
-// newThreshold keeps a *slog.LevelVar and calls any other Leveler for each record. nil is the
-// level of the logger.
+// newThreshold keeps a *slog.LevelVar, and calls any other Leveler for each record. nil means the level
+// of the logger.
 func newThreshold(l slog.Leveler) threshold {
 	switch l := l.(type) {
 	case nil:

@@ -76,7 +76,7 @@ type Stats struct {
 
 // counts holds the Stats of a running Driver.
 type counts struct {
-	mu sync.Mutex // leaf
+	mu sync.Mutex // leaf lock; guards the fields below
 	Stats
 }
 

@@ -71,7 +71,7 @@ func parseServer(text string) (*server, error) {
 type roster struct {
 	servers []*server
 
-	mu     sync.Mutex // leaf
+	mu     sync.Mutex // leaf lock; guards the fields below
 	health []health   // by index of the server
 	last   int        // index of the last server connected
 }

@@ -20,7 +20,7 @@ type awaited struct {
 	n    atomic.Int64 // number of waiters
 	last atomic.Int64 // last unique time, in Unix ns
 
-	mu      sync.Mutex // leaf
+	mu      sync.Mutex // leaf lock; guards the fields below
 	waiting map[awaitedKey]*waiter
 }
 

@@ -27,23 +27,23 @@ const (
 // An api describes the request format of a kind of server.
 type api struct {
 	name    string
-	alias   string // means the same; "": none
-	example string // of a URL
-	path    string // where the URL has none
+	alias   string // alternative name; "" if there is none
+	example string // example of a URL
+	path    string // default path of the URL
 	query   string
 	gzip    bool
-	records int // of a request; 0: no limit
+	records int // limit of records per request; 0 means no limit
 
 	contentType  string
-	headers      map[string]string // where the user has none
-	header, word string            // of the token
+	headers      map[string]string // default headers
+	header, word string            // header of the token, and the word before the token
 
 	array     bool // records are elements of an array
 	bulk, hec bool
 
 	// timeKey is the server's key of the time. It is added to a record without it.
 	timeKey string
-	keys    encode.Options // of records that are encoded here
+	keys    encode.Options // options of the default encoder
 }
 
 const anyURL = "http://host/path or https://host/path"
@@ -54,7 +54,7 @@ var apis = []api{
 	{name: "array", alias: "json", example: anyURL, contentType: contentTypeJSON, array: true},
 	{
 		name: "elasticsearch", alias: "opensearch", example: "http://host:9200/INDEX or https://host/INDEX", bulk: true, gzip: true,
-		// Positions count, so something of each item has to be in the answer.
+		// Results are assigned by position, so the filtered response must keep something of each item.
 		query: "filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.reason,error,status", contentType: contentTypeLines,
 		header: "Authorization", word: "ApiKey ",
 		timeKey: "@timestamp", keys: encode.Options{TimeKey: "@timestamp", MessageKey: "message"},
@@ -74,7 +74,7 @@ var apis = []api{
 	},
 }
 
-// apiCalled returns the API of that name, nil if there is none.
+// apiCalled returns the API with that name, or nil.
 func apiCalled(name string) *api {
 	for i := range apis {
 		if f := &apis[i]; f.name == name || f.alias == name && name != "" {
@@ -91,14 +91,14 @@ func apiNames() (names []string) {
 	return names
 }
 
-// A framer makes requests of one API.
+// A framer encodes requests of one API.
 type framer struct {
 	f       *api
 	noID    bool
-	event   []byte // hec: an event without a time, up to its record
-	timeKey []byte // with its quotes; nil: none
+	event   []byte // hec: beginning of an event without a time
+	timeKey []byte // quoted key of the time; nil if there is none
 	scratch []byte
-	unique  []byte // a record with unique keys
+	unique  []byte // scratch memory for a record with unique keys
 	keys    keyset.Set
 }
 
@@ -158,7 +158,7 @@ func (fr *framer) append(dst []byte, b *batch.Batch) []byte {
 	return dst
 }
 
-// named reports whether records of b go with their names.
+// named reports whether the names of the records of b are sent.
 func (fr *framer) named(b *batch.Batch) bool { return !fr.noID && b.Origin != [16]byte{} }
 
 // beginEvent appends the part of an event before the record. Splunk times have milliseconds.
@@ -219,7 +219,7 @@ func (fr *framer) hasTime(obj []byte) (found bool) {
 	return found
 }
 
-// notJSON returns the records of b that would be sent though they are no JSON.
+// notJSON returns the records of b that are not JSON and would be sent unchanged.
 func (fr *framer) notJSON(b *batch.Batch) (bad []int) {
 	if b.Codec == nil || b.Codec.ContentType() != anyLine.ContentType() {
 		return nil

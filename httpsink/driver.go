@@ -14,7 +14,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Limits of the answer that is read, in bytes; it is larger if the answer describes each record.
+// Limits of the part of a response that is read, in bytes. A response with details for each record
+// may be larger.
 const (
 	maxAnswer     = 64 << 10
 	maxBulkAnswer = 16 << 20
@@ -27,7 +28,7 @@ const keptBytes = 64 << 10
 // are safe for concurrent use.
 type Driver struct {
 	c       Config
-	framer  framer // of the session, as what follows
+	framer  framer // the fields below are used by the session only
 	post    *httpsend.Poster
 	control httpsend.Control
 	body    []byte
@@ -59,7 +60,7 @@ func New(c Config) (*Driver, error) {
 	}
 	d.control = httpsend.Control{Words: answerText, Taken: d.isTaken}
 	switch {
-	case f.bulk: // it refuses a request without a record, whatever its state
+	case f.bulk: // the server rejects a request without records even if it works
 	case f.array:
 		d.control.First = []byte("[]")
 	default:

@@ -22,7 +22,7 @@ var (
 // judge sends the request in d.body, which holds b, and returns the outcome of the answer:
 //
 //	2xx        accepted; for elasticsearch and hec the body has details
-//	400, 422   some record may be at fault: search, once the control was taken
+//	400, 422   a record may be at fault: search, after the reference record was accepted
 //	others     see httpsend.Judge
 func (d *Driver) judge(ctx context.Context, b *batch.Batch) batch.Outcome {
 	a, err := d.post.Post(ctx, d.body)
@@ -45,7 +45,7 @@ func (d *Driver) judge(ctx context.Context, b *batch.Batch) batch.Outcome {
 	}
 	o := batch.Outcome{Open: batch.All(), Why: d.post.Refusal(a.Status, message), Advice: batch.Hold}
 	if isPage(&a) || len(bytes.TrimSpace(a.Text)) == 0 {
-		return o // of a proxy, which has looked at no record
+		return o // from a proxy, which has not parsed the records
 	}
 	if bad := d.framer.notJSON(b); bad != nil {
 		return refused(bad, b.Len(), errNotJSON)
@@ -63,8 +63,7 @@ func (d *Driver) judge(ctx context.Context, b *batch.Batch) batch.Outcome {
 	return o
 }
 
-// refused returns the outcome of n records of which some will never be taken; the others are
-// sent again.
+// refused returns the outcome of n records of which some are refused. The others are sent again.
 func refused(bad []int, n int, why error) batch.Outcome {
 	o := batch.Outcome{Refused: batch.Of(bad...), Refusal: why}
 	if len(bad) < n {
@@ -79,15 +78,15 @@ func refused(bad []int, n int, why error) batch.Outcome {
 	return o
 }
 
-// strange returns the outcome of a success answer that was sent by another program.
+// strange returns the outcome for a success response of an unknown program.
 func (d *Driver) strange(a *httpsend.Answer) batch.Outcome {
 	err := d.post.Refusal(a.Status, answerText(a))
 	err.Message = "the answer is not from " + d.c.api.name + "; correct url or api: " + err.Message
 	return batch.Outcome{Open: batch.All(), Why: err, Advice: batch.Hold}
 }
 
-// isTaken reports whether an answer means that a request of one record was accepted, or would have
-// been if it had contained one.
+// isTaken reports whether a response means that a request with one record was accepted, or that a
+// request without records would be accepted with one.
 func (d *Driver) isTaken(a *httpsend.Answer) bool {
 	switch {
 	case isPage(a):
@@ -102,7 +101,7 @@ func (d *Driver) isTaken(a *httpsend.Answer) bool {
 	return true
 }
 
-// Codes of Splunk.
+// Codes in responses of Splunk.
 const (
 	hecNoData       = 5
 	hecInvalidData  = 6
@@ -111,7 +110,7 @@ const (
 	hecBadFields    = 15
 )
 
-// hecCode returns the code in an answer of Splunk, or -1 for another answer.
+// hecCode returns the code in a response of Splunk, or -1.
 func hecCode(a *httpsend.Answer) int {
 	var r struct{ Code *int }
 	if json.Unmarshal(a.Text, &r) != nil || r.Code == nil {
@@ -120,12 +119,12 @@ func hecCode(a *httpsend.Answer) int {
 	return *r.Code
 }
 
-// isPage reports whether an answer is a page for people: of a proxy, or to log in. Some
-// servers call any text HTML.
+// isPage reports whether a response is an HTML page, such as a login page of a proxy. The header is
+// not sufficient, because some servers declare any text as HTML.
 func isPage(a *httpsend.Answer) bool { return bytes.HasPrefix(bytes.TrimSpace(a.Text), []byte("<")) }
 
-// hecRefused returns which event Splunk refuses. Other reasons, such as an index that does
-// not exist, are not about events.
+// hecRefused returns the indexes of the events that Splunk refuses. Other errors, such as a missing
+// index, do not concern single events.
 func hecRefused(a *httpsend.Answer) (i int, ok bool) {
 	var r struct {
 		Event *int `json:"invalid-event-number"`
@@ -158,13 +157,13 @@ func answerText(a *httpsend.Answer) string {
 	return string(a.Text)
 }
 
-// A bulkError is why elasticsearch refuses something.
+// A bulkError is an error in a response of elasticsearch.
 type bulkError struct {
 	Type, Reason string
 	Cause        struct{ Reason string } `json:"caused_by"`
 }
 
-// readError reads an error, which may be a text.
+// readError parses an error, which may be an object or a string.
 func readError(raw json.RawMessage) (e bulkError) {
 	if json.Unmarshal(raw, &e) != nil {
 		e = bulkError{}
@@ -190,13 +189,13 @@ func (e *bulkError) ofContent() bool {
 	return false
 }
 
-// A bulkAnswer is the answer of elasticsearch to a request.
+// A bulkAnswer is a response of elasticsearch to a bulk request.
 type bulkAnswer struct {
 	Errors *bool
 	Items  []bulkItem
 }
 
-// A bulkItem is its answer for one record.
+// A bulkItem is the result of one record in it.
 type bulkItem struct {
 	Create struct {
 		Status int
@@ -204,13 +203,13 @@ type bulkItem struct {
 	}
 }
 
-// isAccepted reports whether the record is stored. One with a name that is known is.
+// isAccepted reports whether the record is stored, now or earlier under the same name.
 func (i *bulkItem) isAccepted(named bool) bool {
 	s := i.Create.Status
 	return s >= 200 && s < 300 || s == http.StatusConflict && named
 }
 
-// read reads an answer. The memory of the one before is used again.
+// read parses a response. It reuses the memory of the previous one.
 func (a *bulkAnswer) read(text []byte) error {
 	clear(a.Items[:cap(a.Items)])
 	a.Errors, a.Items = nil, a.Items[:0]
@@ -229,7 +228,7 @@ func (d *Driver) bulkAnswered(ctx context.Context, a *httpsend.Answer, b *batch.
 	if !a.Whole {
 		o := none("the answer has more than 16 MiB")
 		if n > 1 {
-			o.Advice = batch.Smaller // the answer is, too
+			o.Advice = batch.Smaller // the response is too large as well
 		}
 		return o
 	}
@@ -266,14 +265,14 @@ type reading struct {
 	b     *batch.Batch
 	named bool
 
-	isAccepted int // records
-	sample     int // one of them
+	isAccepted int // number of accepted records
+	sample     int // index of an accepted record
 	open       []int
-	why        *httpclient.Error // of the first open one
+	why        *httpclient.Error // error of the first open record
 	hold       bool
 	bad        []int
 	reasons    refusals
-	content    bool // all refusals are of the content
+	content    bool // all refusals concern the content of records
 }
 
 func (v *reading) item(i int, it *bulkItem) {
@@ -335,14 +334,13 @@ func (v *reading) outcome(ctx context.Context) batch.Outcome {
 	return o
 }
 
-// refusals are why records were refused, one for each.
+// refusals is the error for refused records with individual reasons.
 type refusals []*httpclient.Error
 
 func (r refusals) Error() string { return r[0].Error() }
 
-// Unwrap returns the first, for its status.
+// Unwrap returns the first error, which has the status.
 func (r refusals) Unwrap() error { return r[0] }
 
-// LetterCause returns the reason of record k of those that were refused: its dead letter
-// names it.
+// LetterCause returns the reason of refused record k for its dead letter.
 func (r refusals) LetterCause(k int) error { return r[k] }

@@ -69,7 +69,7 @@ func (d *Driver) Open(l deliver.Life) (deliver.Session, error) {
 		nats.NoEcho(), nats.FlusherTimeout(d.c.AckTimeout), nats.PingInterval(d.c.AckTimeout), nats.MaxPingsOutstanding(1),
 		nats.SetCustomDialer(s.wire),
 	}, o...)
-	o = append(o, nats.NoReconnect(), nats.ClosedHandler(s.closed), nats.ErrorHandler(s.complain), callsBack)
+	o = append(o, nats.NoReconnect(), nats.ClosedHandler(s.closed), nats.ErrorHandler(s.reportError), callsBack)
 	conn, err := nats.Connect(d.c.Servers, o...)
 	if err == nil {
 		err = s.begin(conn)

@@ -26,36 +26,36 @@ type session struct {
 	conn *nats.Conn
 	wire *wire
 
-	// Of Send.
+	// Used by Send only.
 	fill  pattern.Filler
 	buf   []byte
 	msg   nats.Msg
 	inbox string       // reply subjects are inbox + n
-	last  uint64       // Sole: the place of the message before in the stream; 0: not known
-	heard chan outcome // Sole: the answer to the message alone
+	last  uint64       // Sole: sequence number of the previous message in the stream; 0 if unknown
+	soleAnswer chan outcome // Sole: receives the answer to a message that is sent alone
 
 	connClosed chan struct{} // closed with the connection; no answers arrive after that
 
-	mu       sync.Mutex // leaf; guards the rest
-	sent     uint64     // messages of all batches that have been registered
+	mu       sync.Mutex // leaf lock; guards the fields below
+	sent     uint64     // number of messages of all registered batches
 	flights  []*flight  // batches without an answer, oldest first
-	progress time.Time  // when a message was answered last, or the first batch began to wait
+	progress time.Time  // time of the last answer, or of the start of the oldest batch
 	watch    *time.Timer
-	first    uint64 // with broken: the ticket of the first record that is open
-	broken   bool   // an answer has left records open; last is not known any more
+	first    uint64 // if broken: ticket of the first open record
+	broken   bool   // an answer has left records open, so last is unknown
 	alone    uint64 // Sole: 1 + the number of the message that Send waits for
 }
 
-// A flight is a batch under way.
+// A flight is a batch in flight.
 type flight struct {
 	b       *batch.Batch
 	first   uint64 // number of its first message
-	got     []bool // by record: answered
-	waits   int    // messages without an answer
+	got     []bool // got[i] reports whether record i is answered
+	waits   int    // number of messages without an answer
 	sending bool   // Send has not passed all messages yet
 	open    []int
 	refused []int
-	why     error // of open
+	why     error // reason of open records
 	refusal error
 	advice  batch.Advice
 }
@@ -67,13 +67,13 @@ const (
 	headerPrevious = "Nats-Expected-Last-Sequence"
 )
 
-// unknown replaces a field that is missing or empty.
+// unknown replaces a missing or empty field.
 const unknown = "unknown"
 
 func newFiller() pattern.Filler { return pattern.Filler{Clean: clean, Missing: unknown} }
 
 func newSession(d *Driver, l deliver.Life) *session {
-	s := &session{d: d, life: l, wire: newWire(l.Context(), d.c.DialTimeout), connClosed: make(chan struct{}), heard: make(chan outcome, 1)}
+	s := &session{d: d, life: l, wire: newWire(l.Context(), d.c.DialTimeout), connClosed: make(chan struct{}), soleAnswer: make(chan outcome, 1)}
 	s.fill = newFiller()
 	s.msg.Header = nats.Header{}
 	if d.c.Stream != "" {
@@ -88,7 +88,7 @@ func (s *session) begin(conn *nats.Conn) error {
 	s.inbox = conn.NewInbox() + "."
 	sub, err := conn.Subscribe(s.inbox+"*", s.answer)
 	if err == nil {
-		err = sub.SetPendingLimits(-1, -1) // as many as are under way
+		err = sub.SetPendingLimits(-1, -1) // no limit: answers to all messages in flight
 	}
 	if err != nil {
 		s.wire.cut()
@@ -107,8 +107,8 @@ func (s *session) Send(b *batch.Batch) error {
 	f := &flight{b: b, got: make([]bool, b.Len()), waits: b.Len(), sending: true}
 	s.mu.Lock()
 	if s.broken && (len(s.flights) > 0 || b.First() > s.first) {
-		// It began when an answer left records open, and follows them. The next one begins with
-		// them, or with their rest.
+		// The flight was registered after an answer had left records open, which precede its records.
+		// The outlet sends those first.
 		s.first = 1<<64 - 1
 		s.mu.Unlock()
 		s.life.Answer(b, batch.Outcome{Open: batch.All(), Why: s.wrap(errBehind)})
@@ -137,7 +137,7 @@ func (s *session) Send(b *batch.Batch) error {
 		} else if err != nil {
 			s.settle(f, i, outcome{open: s.wrap(err)})
 			if s.conn.IsClosed() {
-				break // closed reports it
+				break // the callback closed reports the reason
 			}
 		}
 		i++
@@ -152,14 +152,14 @@ func (s *session) Send(b *batch.Batch) error {
 	return nil
 }
 
-// awaitAnswer waits for the answer to the message before record i of f. If that message is stored now, it
-// is the end of the stream, and the messages after it form a chain. If the stream had it already,
-// the end is unknown, and the next message is also sent alone. hear reports false if no message of
-// f may be sent after it.
+// awaitAnswer waits for the answer to the message before record i of f. If the message was stored now,
+// it is the last one in the stream, and further messages are chained to it. If it was a duplicate, the
+// last sequence number is unknown, and the next message is also sent alone. awaitAnswer returns false
+// if no further message of f may be sent.
 func (s *session) awaitAnswer(f *flight, i int) bool {
 	var what outcome
 	select {
-	case what = <-s.heard:
+	case what = <-s.soleAnswer:
 	case <-s.life.Context().Done():
 		return false
 	}
@@ -173,7 +173,7 @@ func (s *session) awaitAnswer(f *flight, i int) bool {
 	return true
 }
 
-// publish writes the message of rec.
+// publish sends the message of rec.
 func (s *session) publish(b *batch.Batch, rec *batch.Record, n uint64) error {
 	subject, fixed := s.d.subject.Fixed()
 	if !fixed {
@@ -192,7 +192,7 @@ func (s *session) publish(b *batch.Batch, rec *batch.Record, n uint64) error {
 	return err
 }
 
-// name puts the headers of rec into the message.
+// name sets the headers of the message for rec.
 func (s *session) name(b *batch.Batch, rec *batch.Record) {
 	if s.last == 0 {
 		delete(s.msg.Header, headerPrevious)
@@ -223,11 +223,11 @@ func payload(c batch.Codec, rec *batch.Record) []byte {
 	return bytes.TrimSuffix(data, []byte("\n"))
 }
 
-// A fate is the outcome of one message according to its answer; the zero fate is that it is stored.
+// A fate is the outcome of one message. The zero value means stored.
 type outcome struct {
 	open, refused error
 	advice        batch.Advice // for open
-	last          uint64       // the place of a message that is stored now, the end of the stream; 0: not known
+	last          uint64       // sequence number of a message that was stored now; 0 if unknown
 }
 
 // answer handles the answer to one message.
@@ -254,7 +254,7 @@ func (s *session) settle(f *flight, i int, what outcome) {
 	s.settleLocked(f, i, what)
 }
 
-// settleLocked notes what became of record i. The first answer counts.
+// settleLocked sets the outcome of record i. Only the first answer counts.
 func (s *session) settleLocked(f *flight, i int, what outcome) {
 	if f.got[i] {
 		return
@@ -262,7 +262,7 @@ func (s *session) settleLocked(f *flight, i int, what outcome) {
 	f.got[i] = true
 	if s.alone == f.first+uint64(i)+1 {
 		s.alone = 0
-		s.heard <- what
+		s.soleAnswer <- what
 	}
 	f.waits--
 	s.progress = time.Now()
@@ -277,8 +277,8 @@ func (s *session) settleLocked(f *flight, i int, what outcome) {
 	}
 }
 
-// conclude answers the batches whose messages are all answered. s.mu is held, because an answered
-// batch must not be used any more.
+// conclude answers the batches whose messages are all answered. The caller holds s.mu, because a batch
+// must not be used after its answer.
 func (s *session) conclude() {
 	s.flights = slices.DeleteFunc(s.flights, func(f *flight) bool {
 		if f.waits > 0 || f.sending {
@@ -297,7 +297,7 @@ func (s *session) conclude() {
 	})
 }
 
-// look ends a session whose server acknowledges nothing.
+// look ends the session if the server acknowledges nothing.
 func (s *session) look() {
 	s.mu.Lock()
 	waits, silence := 0, time.Since(s.progress)
@@ -327,8 +327,8 @@ func (s *session) closed(conn *nats.Conn) {
 	close(s.connClosed)
 }
 
-// complain is called for errors that do not close the connection.
-func (s *session) complain(_ *nats.Conn, _ *nats.Subscription, err error) {
+// reportError handles errors that do not close the connection.
+func (s *session) reportError(_ *nats.Conn, _ *nats.Subscription, err error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return
 	}
@@ -368,7 +368,7 @@ type ack struct {
 	} `json:"error"`
 }
 
-// Numbers of errors that the server gives (err_code in errors.json of nats-server).
+// Error codes of the server (err_code in errors.json of nats-server).
 const (
 	codeTooLarge       = 10054 // message size exceeds maximum allowed
 	codeWrongStream    = 10060 // expected stream does not match
@@ -393,7 +393,7 @@ var errBehind = errors.New("an earlier message was not stored")
 
 var errAnswer = errors.New("the answer cannot be read")
 
-// read returns what became of the message that m answers.
+// read returns the outcome of the message that m answers.
 func (s *session) read(m *nats.Msg) outcome {
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
 		return outcome{open: s.wrap(errors.New("no stream accepts the subject now: create one, or wait until it has a leader"))}
@@ -411,8 +411,8 @@ func (s *session) read(m *nats.Msg) outcome {
 		return outcome{open: s.wrap(fmt.Errorf("%w: %.100q: %w", errAnswer, m.Data, batch.ErrUnanswered))}
 	}
 	err := s.wrap(fmt.Errorf("%.200s (%d)", a.Error.Description, a.Error.ErrCode))
-	// A record is refused for its size alone. Whatever else the server does not like may pass:
-	// a stream that is full, a leader that is none, an id that is in process.
+	// A record is refused only for its size. All other errors may be temporary: a full stream, a
+	// stream without a leader, an id that is being processed.
 	switch a.Error.ErrCode {
 	case codeTooLarge:
 		return outcome{refused: err}

@@ -14,19 +14,19 @@ type wire struct {
 	timeout time.Duration
 	stop    func() bool
 
-	mu    sync.Mutex // leaf; guards the rest
+	mu    sync.Mutex // leaf lock; guards the fields below
 	conns []net.Conn
 	over  bool
 }
 
-// newWire returns a wire that is cut when ctx ends.
+// newWire returns a wire that closes its connections when ctx ends.
 func newWire(ctx context.Context, timeout time.Duration) *wire {
 	w := &wire{ctx: ctx, timeout: timeout}
-	w.stop = context.AfterFunc(ctx, w.close) // which may run before there is a stop
+	w.stop = context.AfterFunc(ctx, w.close) // may run before stop is set
 	return w
 }
 
-// Dial is called by nats.go for one server after the other.
+// Dial is called by nats.go for each server in turn.
 func (w *wire) Dial(network, address string) (net.Conn, error) {
 	c, err := (&net.Dialer{Timeout: w.timeout}).DialContext(w.ctx, network, address)
 	if err != nil {

@@ -62,9 +62,9 @@ func (s *session) judge(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTopi
 	}
 }
 
-// settled reports whether the sequence number of the head is free for other records. If an earlier
-// attempt failed, the head may be stored, and the broker would take other records with its number
-// for it. The session then ends, and with it the sequence.
+// settled reports whether the sequence number of the head can be reused for other records. If an
+// earlier attempt failed, the head may be stored, and the broker would discard other records with
+// the same number as duplicates. The session then ends, and its sequence with it.
 func (s *session) settled(l *partitionQueue, err error) bool {
 	if l.tries > 0 {
 		s.fail(&failure{err: s.where(l, err)})
@@ -77,15 +77,15 @@ func (s *session) where(l *partitionQueue, err error) error {
 	return fmt.Errorf("partition %d of topic %s: %w", l.at.partition, l.at.topic, err)
 }
 
-// tooLarge cuts a piece in two. One record that is too large is a suspect, and refused if
-// there is no reference record: its size is evidence.
+// tooLarge halves a piece. A single record that is too large is a suspect. If there is no reference
+// record, it is refused: its size is evidence enough.
 func (s *session) tooLarge(l *partitionQueue, q *piece, err error) {
 	if len(q.recs) == 1 {
 		why := fmt.Errorf("%w: it has %d bytes on the wire; raise max.message.bytes of topic %s, or lower MaxRecord", err, len(q.buf), l.at.topic)
 		if q.reference || s.d.reference(l.at) != nil {
 			s.suspect(l, q, why, 1)
 		} else {
-			s.convict(l, q, why)
+			s.condemn(l, q, why)
 		}
 		return
 	}
@@ -99,8 +99,8 @@ func (s *session) halve(l *partitionQueue, q *piece) {
 	s.replace(l, q, q.recs[:half], q.recs[half:])
 }
 
-// invalid looks for the records at fault: those that the broker names, if it does not name
-// all of the batch, else it cuts the batch.
+// invalid refuses the records that the broker names. If it names none or all of the batch, invalid
+// divides the batch.
 func (s *session) invalid(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTopicPartition, err error) {
 	text := ""
 	if r.ErrorMessage != nil {
@@ -127,7 +127,7 @@ func (s *session) invalid(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTo
 				rest = append(rest, i)
 			}
 		}
-		q.named, q.why = append(q.named, named...), why
+		q.named, q.reason = append(q.named, named...), why
 		s.replace(l, q, rest)
 	default:
 		s.halve(l, q)

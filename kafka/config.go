@@ -203,7 +203,7 @@ func cleanTopic(dst, value []byte) []byte {
 	for _, c := range value {
 		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-' {
 			dst = append(dst, c)
-		} else if c < 0x80 || c >= 0xc0 { // one _ for a character of several bytes
+		} else if c < 0x80 || c >= 0xc0 { // one _ for each multibyte character
 			dst = append(dst, '_')
 		}
 	}

@@ -33,10 +33,10 @@ type Driver struct {
 	connected                                        atomic.Bool
 	sessions, records, resent, cut, refused, delayed atomic.Uint64
 
-	mu             sync.Mutex // leaf; guards the rest
+	mu             sync.Mutex // leaf lock; guards the fields below
 	limits         map[string]int
-	references     map[place]*reference
-	referenceBytes int // their bytes
+	references     map[topicPartition]*reference
+	referenceBytes int // sum of their sizes
 }
 
 // New returns a Driver. It connects when there are records to send. The error names all invalid
@@ -46,7 +46,7 @@ func New(c Config) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Driver{c: r, spread: rand.Uint64(), limits: map[string]int{}, references: map[place]*reference{}}, nil
+	return &Driver{c: r, spread: rand.Uint64(), limits: map[string]int{}, references: map[topicPartition]*reference{}}, nil
 }
 
 // String returns the address of the destination without credentials.
@@ -199,8 +199,8 @@ func (s *session) begin() (err error) {
 	return nil
 }
 
-// describe describes an error; events contain the name of the output. Errors marked as fatal are fixed
-// only by a change of configuration.
+// describe returns err as an error of the Driver. Errors marked as fatal can only be fixed by a change
+// of the configuration.
 func (d *Driver) describe(what string, err error) error {
 	if errors.Is(err, io.EOF) {
 		err = fmt.Errorf("%w: the broker closed the connection; it may require TLS, or have refused the credentials", err)

@@ -17,37 +17,37 @@ import (
 )
 
 // A place is a partition of a topic.
-type place struct {
+type topicPartition struct {
 	topic     string
 	partition int32
 }
 
-// A piece is a Kafka batch: those records of a batch that go to one place.
+// A piece is a Kafka batch: the records of a batch for one partition.
 type piece struct {
 	of      *pending
-	at      place
-	recs    []int32 // their indexes
-	buf     []byte  // sealed
-	raw     int     // bytes before compression
-	largest int     // the largest record, of raw
-	unsure  bool    // it was sent, and no answer came
+	at      topicPartition
+	recs    []int32 // indexes of the records in the batch
+	buf     []byte  // the encoded batch, see builder.seal
+	raw     int     // size before compression
+	largest int     // size of the largest record before compression
+	unsure  bool    // it was sent at least once without an answer
 
 	named []int32 // records that the broker named in the same answer; they are refused once these are stored
-	why   error   // of named, or of its only record, which is a suspect
+	reason   error   // reason of named, or of a suspect
 
 	reference bool // a copy of a record that was stored before; it has no batch
 	refusals  int  // of a suspect: how often it was refused
-	deferred  bool // a suspect without a reference record, which others have passed
+	deferred  bool // a suspect without a reference record: later records are sent first
 }
 
-// A packer turns records into pieces. It is for one goroutine.
+// A packer converts records to pieces. It is not safe for concurrent use.
 type packer struct {
 	d          *Driver
 	topic, key pattern.Filler
 	level      pattern.Pattern
 
-	fixed                             string // the topic, if it is the same for all
-	hint                              []byte // in each text that has the trace field; nil: not known
+	fixed                             string // the topic, if all records have the same
+	hint                              []byte // contained in each record with the trace field; nil if unknown
 	now                               int64  // for records whose time is unknown, ns
 	name, keyed, id, trace, json, lev []byte
 	headers                           []header
@@ -67,8 +67,8 @@ func newPacker(d *Driver) *packer {
 	}
 }
 
-// hint returns the last part of a name of a field, as written in the text of records; nil if
-// records can contain it in another form.
+// hint returns the last part of the name of a field as it is written in records, or nil if records can
+// contain it in another form.
 func hint(field string) []byte {
 	field = field[strings.LastIndexByte(field, '.')+1:]
 	for _, c := range []byte(field) {
@@ -98,7 +98,7 @@ func (k *packer) topicOf(codec batch.Codec, rec *batch.Record) []byte {
 	return k.name
 }
 
-// keyOf returns the key of a record, nil if it has none; it is valid until the next call.
+// keyOf returns the key of a record, or nil; it is valid until the next call.
 func (k *packer) keyOf(codec batch.Codec, rec *batch.Record) []byte {
 	if k.d.c.Key == "" {
 		return nil
@@ -109,8 +109,8 @@ func (k *packer) keyOf(codec batch.Codec, rec *batch.Record) []byte {
 	return k.keyed
 }
 
-// partition returns where a record goes: by its key as all clients of Kafka do it, else by
-// its origin.
+// partition returns the partition of a record: by its key with the hash that all Kafka clients use,
+// or by its origin.
 func (k *packer) partition(b *batch.Batch, key []byte, n int) int32 {
 	if key != nil {
 		k.record.Key = key
@@ -159,16 +159,16 @@ type cell struct {
 	limit   int
 }
 
-// pack appends the records of p at those indexes, nil for all, to pieces. It asks partitions
-// how many a topic has.
+// pack appends the records of p with the given indexes to pieces; nil means all records. partitions
+// returns the number of partitions of a topic.
 func (k *packer) pack(dst []*piece, p *pending, indexes []int32, partitions func(string) (int, error)) ([]*piece, error) {
 	k.begin(p.b)
-	cells := map[place]*cell{}
-	var order []place
+	cells := map[topicPartition]*cell{}
+	var order []topicPartition
 	var (
-		last    string // topic of the record before
-		n       int    // its partitions
-		lastAt  place
+		last    string // topic of the previous record
+		n       int    // number of partitions of last
+		lastAt  topicPartition
 		current *cell
 	)
 	next := 0
@@ -198,7 +198,7 @@ func (k *packer) pack(dst []*piece, p *pending, indexes []int32, partitions func
 			}
 		}
 		key := k.keyOf(p.b.Codec, &rec)
-		at := place{last, k.partition(p.b, key, n)}
+		at := topicPartition{last, k.partition(p.b, key, n)}
 		if current == nil || at != lastAt {
 			if current = cells[at]; current == nil {
 				current = &cell{w: k.builder(), limit: k.d.limit(last)}
@@ -225,7 +225,7 @@ func (k *packer) pack(dst []*piece, p *pending, indexes []int32, partitions func
 	return dst, nil
 }
 
-func (k *packer) seal(p *pending, at place, c *cell) *piece {
+func (k *packer) seal(p *pending, at topicPartition, c *cell) *piece {
 	var room []byte
 	if k.d.c.Compression == "none" {
 		room = make([]byte, 0, len(c.w.buf))
@@ -236,7 +236,7 @@ func (k *packer) seal(p *pending, at place, c *cell) *piece {
 	}
 }
 
-// builder returns one that is empty.
+// builder returns an empty builder.
 func (k *packer) builder() *builder {
 	w := new(builder)
 	if n := len(k.idle); n > 0 {
@@ -246,10 +246,10 @@ func (k *packer) builder() *builder {
 	return w
 }
 
-// keep is how much memory of builders is kept for reuse, and in how many.
+// keep limits the memory of builders that are kept for reuse, and their number.
 const keep, keepBytes = 16, 1 << 21
 
-func (k *packer) drop(cells map[place]*cell) {
+func (k *packer) drop(cells map[topicPartition]*cell) {
 	for _, c := range cells {
 		if len(k.idle) < keep && cap(c.w.buf) <= keepBytes {
 			k.idle = append(k.idle, c.w)

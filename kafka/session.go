@@ -31,57 +31,57 @@ type session struct {
 	cl     *kgo.Client
 	pid    int64
 	epoch  int16
-	packer *packer // of Send
+	packer *packer // used by Send only
 
 	in      chan *pending
 	results chan result
-	woken   chan error    // leaders were asked for; nil: they are known
+	woken   chan error    // receives the result of ask
 	done    chan struct{} // closed when run has returned
 	calls   sync.WaitGroup
 
-	mu     sync.Mutex // leaf; guards topics
+	mu     sync.Mutex // leaf lock; guards topics
 	topics map[string]*topic
 
-	// Of run.
+	// Used by run only.
 	repack  *packer
-	queues  map[place]*partitionQueue
-	busy    []*partitionQueue // those with pieces
+	queues  map[topicPartition]*partitionQueue
+	busy    []*partitionQueue // partition queues with pieces
 	open    []*pending
-	asked   map[int32]bool // nodes with a request under way
-	asking  bool           // leaders are being asked for
+	asked   map[int32]bool // nodes with a request in flight
+	asking  bool           // ask is running
 	failing *failure
 
-	deferred int // suspects that others have passed
+	deferred int // number of deferred suspects
 }
 
 // A pending is a batch without an answer.
 type pending struct {
 	b       *batch.Batch
-	pieces  []*piece // from Send to run
+	pieces  []*piece // passed from Send to run
 	left    int
 	refused []int
 	refusal error
-	failed  error // it could not be packed
+	failed  error // error of packing
 }
 
-// A partitionQueue has the batches for one partition: one piece of it is in flight at a time.
+// A partitionQueue holds the pieces for one partition. Only its head may be in flight.
 type partitionQueue struct {
-	at      place
+	at      topicPartition
 	seq     int32
 	queue   []*piece
 	sent    bool      // its head is in flight
-	waiting bool      // for the leaders to be known
-	tries   int       // failures of its head
-	since   time.Time // the first of them
+	waiting bool      // waits for its leader to be looked up
+	tries   int       // failed attempts of its head
+	since   time.Time // time of the first failed attempt
 }
 
-// A failure is why a session ends.
+// A failure is the reason of the end of a session.
 type failure struct {
 	err    error
 	advice batch.Advice
 }
 
-// A result is the answer of a broker to the heads of some partition queues.
+// A result is the response of a broker to the heads of some partition queues.
 type result struct {
 	node   int32
 	queues []*partitionQueue
@@ -95,7 +95,7 @@ func newSession(d *Driver, l deliver.Life, ctx context.Context, cancel context.C
 	s := &session{
 		d: d, life: l, ctx: ctx, packer: newPacker(d), repack: newPacker(d),
 		in: make(chan *pending, d.c.Window), results: make(chan result), woken: make(chan error), done: make(chan struct{}),
-		topics: map[string]*topic{}, queues: map[place]*partitionQueue{}, asked: map[int32]bool{},
+		topics: map[string]*topic{}, queues: map[topicPartition]*partitionQueue{}, asked: map[int32]bool{},
 	}
 	s.stop = func() {
 		cancel()
@@ -134,7 +134,7 @@ func (s *session) Close() {
 	s.d.connected.Store(false)
 }
 
-// run sends what Send has packed, and answers.
+// run sends the packed batches and answers them.
 func (s *session) run() {
 	defer close(s.done)
 	for {
@@ -181,7 +181,7 @@ func (s *session) accept(p *pending) {
 	}
 }
 
-// dispatch sends the heads of partition queues to brokers that have no request under way.
+// dispatch sends the heads of partition queues to all brokers without a request in flight.
 func (s *session) dispatch() {
 	var heads map[int32][]*partitionQueue
 	var sizes map[int32]int
@@ -210,7 +210,7 @@ func (s *session) dispatch() {
 	s.ask()
 }
 
-// requestBytes is the maximum size of a request; a broker accepts 100 MiB.
+// requestBytes limits the size of a request. Brokers accept 100 MiB.
 const requestBytes = 16 << 20
 
 var errNoLeader = errors.New("the partition has no leader now")
@@ -250,7 +250,7 @@ func (s *session) request(node int32, queues []*partitionQueue) {
 	})
 }
 
-// result handles the answer of a broker.
+// result handles the response of a broker.
 func (s *session) result(r result) {
 	delete(s.asked, r.node)
 	for _, l := range r.queues {
@@ -270,8 +270,8 @@ func (s *session) result(r result) {
 	}
 }
 
-// partitionOf returns the part of resp about a partition, or nil.
-func partitionOf(resp *kmsg.ProduceResponse, at place, id [16]byte) *kmsg.ProduceResponseTopicPartition {
+// partitionOf returns the part of resp for a partition, or nil.
+func partitionOf(resp *kmsg.ProduceResponse, at topicPartition, id [16]byte) *kmsg.ProduceResponseTopicPartition {
 	for i := range resp.Topics {
 		t := &resp.Topics[i]
 		if resp.Version < 13 && t.Topic != at.topic || resp.Version >= 13 && t.TopicID != id {
@@ -296,7 +296,7 @@ func (s *session) stored(l *partitionQueue, q *piece) {
 	s.d.records.Add(uint64(len(q.recs)))
 	s.keep(l, q)
 	if len(q.named) > 0 {
-		s.refuse(q.of, q.named, q.why)
+		s.refuse(q.of, q.named, q.reason)
 	}
 	s.settle(l, q)
 }
@@ -319,7 +319,7 @@ func (s *session) shift(l *partitionQueue) {
 	}
 }
 
-// refuse notes that records of p are refused.
+// refuse marks records of p as refused.
 func (s *session) refuse(p *pending, recs []int32, why error) {
 	for _, i := range recs {
 		p.refused = append(p.refused, int(i))
@@ -328,8 +328,8 @@ func (s *session) refuse(p *pending, recs []int32, why error) {
 	s.d.refused.Add(uint64(len(recs)))
 }
 
-// replace replaces the head of a partition queue with pieces of other sizes. Records named in
-// the same answer wait for the last of them.
+// replace replaces the head of a partition queue with smaller pieces. The records in named are refused
+// after the last of these pieces.
 func (s *session) replace(l *partitionQueue, q *piece, parts ...[]int32) {
 	var pieces []*piece
 	for _, recs := range parts {
@@ -339,7 +339,7 @@ func (s *session) replace(l *partitionQueue, q *piece, parts ...[]int32) {
 		r.at = l.at
 	}
 	last := pieces[len(pieces)-1]
-	last.named, last.why = q.named, q.why
+	last.named, last.reason = q.named, q.reason
 	q.of.left += len(pieces) - 1
 	l.queue = slices.Concat(pieces, l.queue[1:])
 	l.tries, l.since = 0, time.Time{}
@@ -415,14 +415,14 @@ func (s *session) answer(p *pending) {
 	s.life.Answer(p.b, batch.Outcome{Refused: batch.Of(p.refused...), Refusal: p.refusal})
 }
 
-// fail notes why the session ends; the first reason counts.
+// fail sets the reason for which the session ends, unless it is set already.
 func (s *session) fail(f *failure) {
 	if s.failing == nil {
 		s.failing = f
 	}
 }
 
-// end answers records that are not stored as open, and ends the session.
+// end answers all records that are not stored as open, and ends the session.
 func (s *session) end() {
 	f := s.failing
 	left, unsure := map[*pending][]int{}, map[*pending]bool{}

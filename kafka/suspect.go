@@ -22,25 +22,25 @@ const (
 	condemned    = 8 // refusals, each followed by a stored reference record: see internal/poison
 	deferredMost = 64
 
-	referenceInterval  = 10 * time.Second // so old a reference record becomes before another is kept
-	maxReferenceBytes  = 4 << 10          // the largest one
-	maxReferencesBytes = 256 << 10        // all of them, in bytes
+	referenceInterval  = 10 * time.Second // age after which a reference record is replaced
+	maxReferenceBytes  = 4 << 10          // size limit of a reference record
+	maxReferencesBytes = 256 << 10        // size limit of all reference records
 )
 
-// A reference record is a Kafka batch with a copy of a record that was taken.
+// A reference record is a Kafka batch with a copy of a record that the partition accepted.
 type reference struct {
 	buf  []byte
 	kept time.Time
 }
 
-// reference returns the reference record of a partition, nil if there is none.
-func (d *Driver) reference(at place) *reference {
+// reference returns the reference record of a partition, or nil.
+func (d *Driver) reference(at topicPartition) *reference {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.references[at]
 }
 
-// keep makes a reference record of a record of q, which was stored.
+// keep makes a reference record from a record of q that was stored.
 func (s *session) keep(l *partitionQueue, q *piece) {
 	if c := s.d.reference(l.at); c != nil && time.Since(c.kept) < referenceInterval {
 		return
@@ -52,8 +52,8 @@ func (s *session) keep(l *partitionQueue, q *piece) {
 	s.d.keep(l.at, &reference{one[0].buf, time.Now()})
 }
 
-// keep keeps c. Where there are too many, any others go.
-func (d *Driver) keep(at place, c *reference) {
+// keep stores c, and removes other reference records if there are too many.
+func (d *Driver) keep(at topicPartition, c *reference) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if old := d.references[at]; old != nil {
@@ -72,15 +72,15 @@ func (d *Driver) keep(at place, c *reference) {
 	}
 }
 
-// suspect deals with q, a single record at the head of a partition queue that was refused, or with a
-// reference record that was. A record is condemned after so many refusals.
+// suspect handles q, whose head was refused: a single record, or a reference record. A record is
+// condemned after enough refusals.
 func (s *session) suspect(l *partitionQueue, q *piece, why error, after int) {
 	if q.reference {
 		s.d.forget(l.at.topic)
 		s.hold(fmt.Errorf("%w; the partition also refuses records that it accepted before, so the record is not the cause", why))
 		return
 	}
-	q.why = why
+	q.reason = why
 	c := s.d.reference(l.at)
 	switch {
 	case c != nil:
@@ -99,17 +99,17 @@ func (s *session) suspect(l *partitionQueue, q *piece, why error, after int) {
 
 func (s *session) hold(err error) { s.fail(&failure{err: err, advice: batch.Hold}) }
 
-// referenceStored continues after the reference record at the head of a partition queue was stored.
+// referenceStored continues with the suspect after its reference record was stored.
 func (s *session) referenceStored(l *partitionQueue) {
 	s.shift(l)
 	if q := l.queue[0]; q.refusals >= condemned {
-		s.convict(l, q, q.why)
+		s.condemn(l, q, q.reason)
 	}
 }
 
 // convict refuses the only record of q. Records named in the same answer are sent again: no other
 // record of the batch was accepted, so there is no evidence against them.
-func (s *session) convict(l *partitionQueue, q *piece, why error) {
+func (s *session) condemn(l *partitionQueue, q *piece, why error) {
 	s.refuse(q.of, q.recs, why)
 	if rest := q.named; len(rest) > 0 {
 		q.named = nil

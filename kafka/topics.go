@@ -98,7 +98,7 @@ func (s *session) refresh(names []string) (map[string]error, error) {
 }
 
 // leader returns the node that leads a partition, and the id of its topic.
-func (s *session) leader(at place) (node int32, id [16]byte) {
+func (s *session) leader(at topicPartition) (node int32, id [16]byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.topics[at.topic]
@@ -108,7 +108,7 @@ func (s *session) leader(at place) (node int32, id [16]byte) {
 	return t.leaders[at.partition], t.id
 }
 
-// pause waits, and reports whether the session is still alive.
+// pause waits, and returns false if the session ends.
 func (s *session) pause(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

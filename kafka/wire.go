@@ -10,8 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// batchHeader is the size of a record batch before its records, and the offsets of the
-// fields that are filled in last.
+// batchHeader is the size of the header of a record batch. The other constants are the offsets of the
+// fields that are set last.
 const (
 	batchHeader = 61
 
@@ -31,13 +31,13 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // A builder writes the records of one Kafka batch.
 type builder struct {
-	buf     []byte // room for the header, then records
+	buf     []byte // space for the header, followed by the records
 	n       int32
 	first   int64 // timestamp of the first record, in ms
 	largest int64
 }
 
-// A header is one of a Kafka record.
+// A header is a header of a Kafka record.
 type header struct {
 	key   string
 	value []byte
@@ -47,7 +47,7 @@ func (w *builder) reset() {
 	w.buf, w.n = append(w.buf[:0], make([]byte, batchHeader)...), 0
 }
 
-// recordSize is the size of a record in a batch, at most.
+// recordSize returns an upper bound of the size of a record in a batch.
 func recordSize(key, value []byte, headers []header) int {
 	n := 5 + 1 + 10 + 5 + 5 + len(key) + 5 + len(value) + 1
 	for i := range headers {
@@ -56,7 +56,7 @@ func recordSize(key, value []byte, headers []header) int {
 	return n
 }
 
-// add appends a record. A nil key is none.
+// add appends a record. A nil key means no key.
 func (w *builder) add(ms int64, key, value []byte, headers []header) {
 	if w.n == 0 {
 		w.first, w.largest = ms, ms
@@ -96,13 +96,13 @@ func bytesLen(b []byte) int {
 	return varintLen(int64(len(b))) + len(b)
 }
 
-// varintLen is the length of v as a zigzag varint.
+// varintLen returns the length of v as a zigzag varint.
 func varintLen(v int64) int {
 	u := uint64(v<<1) ^ uint64(v>>63)
 	return (bits.Len64(u|1) + 6) / 7
 }
 
-// seal appends the batch to dst, compressed. Its producer is filled in by stamp.
+// seal appends the compressed batch to dst. stamp sets its producer and sequence number.
 func (w *builder) seal(dst []byte, c kgo.Compressor, room *bytes.Buffer) []byte {
 	records, codec := w.buf[batchHeader:], kgo.CompressionCodecType(0)
 	if c != nil {
@@ -125,7 +125,7 @@ func (w *builder) seal(dst []byte, c kgo.Compressor, room *bytes.Buffer) []byte 
 	return dst
 }
 
-// stamp fills in the producer and the place of a sealed batch in its sequence.
+// stamp sets the producer and the sequence number of a sealed batch.
 func stamp(b []byte, pid int64, epoch int16, seq int32) {
 	be := binary.BigEndian
 	be.PutUint64(b[atPID:], uint64(pid))
@@ -134,8 +134,8 @@ func stamp(b []byte, pid int64, epoch int16, seq int32) {
 	be.PutUint32(b[atCRC:], crc32.Checksum(b[atCodec:], castagnoli))
 }
 
-// after returns the sequence number n records after seq: numbers wrap at 2^31.
+// after returns the sequence number n records after seq. Sequence numbers wrap at 2^31.
 func after(seq int32, n int) int32 { return int32((int64(seq) + int64(n)) & (1<<31 - 1)) }
 
-// millis is a record's time as Kafka has it.
+// millis returns a time in Unix milliseconds, as used by Kafka.
 func millis(ns int64) int64 { return time.Unix(0, ns).UnixMilli() }

@@ -66,7 +66,7 @@ func (r *registry) another(t *tenant, is func(*tenant) bool) bool {
 // recentStreams holds the last two streams of which Loki accepted records. It identifies the
 // streams that a limit does not apply to.
 type recentStreams struct {
-	mu sync.Mutex // leaf
+	mu sync.Mutex // leaf lock; guards the fields below
 	of [2]struct {
 		st *stream
 		at time.Time

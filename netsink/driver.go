@@ -22,8 +22,8 @@ type Driver struct {
 
 	connects, lost atomic.Uint64
 
-	mu       sync.Mutex // leaf; guards the rest
-	last     *session   // nil: none, or closed
+	mu       sync.Mutex // leaf lock; guards the fields below
+	last     *session   // nil if there is none, or it is closed
 	closeErr error      // of the last session that was closed
 }
 

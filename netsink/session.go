@@ -19,18 +19,18 @@ type session struct {
 	d    *Driver
 	life deliver.Life
 	conn net.Conn
-	raw  net.Conn // below TLS, else conn: it closes without a word
+	raw  net.Conn // connection under the TLS layer, or conn: closing it sends no TLS alert
 	stop func() bool
 
 	buf, msg []byte // framed records; one syslog message
-	ends     []int  // where in buf the frames end
+	ends     []int  // offsets of the ends of the frames in buf
 
 	gone    chan struct{} // closed when the reader has ended
-	readErr error         // why, to be read after that
+	readErr error         // reason; valid after gone is closed
 
-	mu      sync.Mutex // leaf; guards the rest
+	mu      sync.Mutex // leaf lock; guards the fields below
 	sending bool       // a Send is in progress; it reports the end, after its answer
-	lost    error      // why the connection ended; nil: it has not
+	lost    error      // reason why the connection ended; nil while it is open
 }
 
 var (
@@ -68,8 +68,8 @@ func (s *session) read() {
 	}
 }
 
-// lose records why the connection ended and closes it. It reports whether this is the first end,
-// and whether a Send is in progress.
+// lose sets the reason why the connection ended and closes it. It reports whether this is the first
+// call, and whether a Send is in progress.
 func (s *session) lose(err error) (first, sending bool) {
 	s.mu.Lock()
 	first, sending = s.lost == nil, s.sending
@@ -84,14 +84,14 @@ func (s *session) lose(err error) (first, sending bool) {
 	return first, sending
 }
 
-// lostTo returns why the connection ended, nil if it has not.
+// lostTo returns the reason why the connection ended, or nil.
 func (s *session) lostTo() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lost
 }
 
-// setSending records that a Send begins or ends. It returns why the connection was lost.
+// setSending marks the beginning or end of a Send. It returns the reason why the connection ended, or nil.
 func (s *session) setSending(sending bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -68,7 +68,7 @@ type scope struct {
 type level struct {
 	name  string
 	pairs []byte
-	keys  keyset.Keys // of pairs
+	keys  keyset.Keys // keys of pairs
 }
 
 // ids are the trace and span ids of a record.
@@ -204,15 +204,15 @@ func (i *ids) append(dst []byte) []byte {
 type writer struct {
 	e      *encoder
 	s      *scope
-	within int // groups of the call that are open: their keys have no prefix
+	within int // open groups of the record: their keys have no prefix
 	cache  *values.Cache
 	ids    ids
 	keys   keyset.Set
-	// distinct means that the rest of the innermost group needs no other names, so that keys need
-	// not be remembered.
+	// distinct means that all remaining keys of the innermost group are unique, so that they
+	// need not be remembered.
 	distinct bool
-	js       []byte // a group as JSON
-	text     []byte // a text
+	js       []byte // scratch memory for a group as JSON
+	text     []byte // scratch memory for a text
 
 	// Of the current value:
 	walk    values.Walk
@@ -282,7 +282,7 @@ func (w *writer) group(dst []byte, tag byte, attrs []slog.Attr, k int) []byte {
 	dst = w.group(dst, tagValues, attrs, k+1)
 	w.keys.Close()
 	if len(dst) == list {
-		return dst[:at] // an empty group is none
+		return dst[:at] // omit an empty group
 	}
 	shut(dst, list)
 	shut(dst, value)
@@ -366,7 +366,7 @@ func (w *writer) id(key, s string) bool {
 	return true
 }
 
-// unhex fills dst, and reports whether s is hexadecimal and not all zeros, which is no id.
+// unhex decodes s into dst, and reports whether s is a valid id: hexadecimal and not all zeros.
 func unhex(dst []byte, s string) bool {
 	var in [32]byte
 	n := copy(in[:], s)

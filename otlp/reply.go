@@ -12,13 +12,13 @@ import (
 	"github.com/forebay-log/forebay/internal/httpsend"
 )
 
-// maxAnswer limits the bytes read of an answer, which must be decoded.
+// maxAnswer limits the part of a response that is read, in bytes. It must be decoded as a whole.
 const maxAnswer = 16 << 20
 
 // judge sends the request in x.body, which holds b, and returns the outcome of the answer:
 //
 //	2xx        accepted; partial_success has the number of rejected records
-//	400, 422   some record may be at fault: search, once the control was taken
+//	400, 422   a record may be at fault: search, after the reference record was accepted
 //	others     see httpsend.Judge
 func (x *Driver) judge(ctx context.Context, b *batch.Batch) batch.Outcome {
 	a, err := x.post.Post(ctx, x.body)
@@ -34,12 +34,12 @@ func (x *Driver) judge(ctx context.Context, b *batch.Batch) batch.Outcome {
 	}
 	o := batch.Outcome{Open: batch.All(), Why: x.post.Refusal(a.Status, message), Advice: batch.Hold}
 	if a.HTML() || len(a.Text) == 0 {
-		return o // of a proxy, which has looked at no record
+		return o // from a proxy, which has not parsed the records
 	}
 	return x.control.Check(ctx, x.post, o)
 }
 
-// isAccepted reads the answer to a request that was taken.
+// isAccepted parses the response to an accepted request.
 func (x *Driver) isAccepted(a *httpsend.Answer, b *batch.Batch) batch.Outcome {
 	n, message, ok := partial(a)
 	switch {
@@ -63,14 +63,14 @@ func (x *Driver) isAccepted(a *httpsend.Answer, b *batch.Batch) batch.Outcome {
 	return batch.Outcome{Unnamed: int(n), Refusal: err}
 }
 
-// isTaken reports whether a receiver has answered that it took a request.
+// isTaken reports whether a receiver has accepted a request.
 func isTaken(a *httpsend.Answer) bool {
 	_, _, ok := partial(a)
 	return a.Status >= 200 && a.Status < 300 && ok
 }
 
-// partial reads ExportLogsServiceResponse: how many records were refused, and why. It is
-// not ok where the answer is none. An empty one is.
+// partial parses an ExportLogsServiceResponse: the number of refused records, and the reason. ok is
+// false if the response is not valid. An empty response is valid.
 func partial(a *httpsend.Answer) (rejected uint64, message string, ok bool) {
 	kind := a.Header.Get("Content-Type")
 	switch {
@@ -92,7 +92,7 @@ func partialProto(b []byte) (rejected uint64, message string, ok bool) {
 		}
 		b = rest
 		if tag != tagPartial {
-			if tag>>3 == tagPartial>>3 { // the field with a wrong type
+			if tag>>3 == tagPartial>>3 { // the field has a wrong type
 				return 0, "", false
 			}
 			continue
@@ -123,7 +123,7 @@ const (
 func partialJSON(b []byte) (rejected uint64, message string, ok bool) {
 	var r struct {
 		PartialSuccess struct {
-			RejectedLogRecords json.RawMessage `json:"rejectedLogRecords"` // a number, or one as a string
+			RejectedLogRecords json.RawMessage `json:"rejectedLogRecords"` // a number or a string of digits
 			ErrorMessage       string          `json:"errorMessage"`
 		} `json:"partialSuccess"`
 	}
@@ -137,7 +137,7 @@ func partialJSON(b []byte) (rejected uint64, message string, ok bool) {
 	return rejected, r.PartialSuccess.ErrorMessage, true
 }
 
-// answerText returns the text of an answer that is not a success: the message of a Status, or the body.
+// answerText returns the text of an error response: the message of a Status, or the body.
 func answerText(a *httpsend.Answer) string {
 	kind := a.Header.Get("Content-Type")
 	switch {

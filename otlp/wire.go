@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// The form of a record, as it stands in the slab and, unchanged, in a request
-// (opentelemetry/proto/logs/v1/logs.proto): a LogRecord as field 2 of ScopeLogs,
+// The form of a record, in the slab and unchanged in a request: a LogRecord as field 2 of ScopeLogs
+// (opentelemetry/proto/logs/v1/logs.proto).
 //
 //	12 len4  09 time8  59 observed8  10 severity  1a text  2a body  32 attribute*  4a trace  52 span
 //
@@ -45,7 +45,7 @@ const (
 	tagOfResource = 0x0a // attributes of a Resource
 	tagOfScope    = 0x1a // attributes of a scope
 
-	lenBytes   = 4 // of padded lengths
+	lenBytes   = 4 // size of a padded length
 	maxPadded  = 1<<28 - 1
 	recordHead = 1 + lenBytes
 )
@@ -56,13 +56,13 @@ func putPadded(b []byte, v int) {
 	binary.LittleEndian.PutUint32(b, n&0x7f|n<<1&0x7f00|n<<2&0x7f_0000|n<<3&0x7f00_0000|0x80_8080)
 }
 
-// open appends a tag and room for a length, and returns the offset of the content.
+// open appends a tag and space for a length, and returns the offset of the content.
 func open(dst []byte, tag byte) ([]byte, int) {
 	dst = append(dst, tag, 0, 0, 0, 0)
 	return dst, len(dst)
 }
 
-// shut writes the length of what began at start and ends here.
+// shut sets the length of the content that begins at start and ends at the end of dst.
 func shut(dst []byte, start int) { putPadded(dst[start-lenBytes:start], len(dst)-start) }
 
 // uvLen returns the length of v as a varint.
@@ -95,7 +95,7 @@ func valid(s string) string {
 	return strings.ToValidUTF8(s, "\ufffd")
 }
 
-// pair appends the head of a KeyValue whose AnyValue has n bytes.
+// pair appends the beginning of a KeyValue whose AnyValue has n bytes.
 func pair(dst []byte, tag byte, key string, n int) []byte {
 	dst = appendLen(dst, tag, lenOf(len(key))+lenOf(n))
 	return appendLen(appendText(dst, tagKey, key), tagValue, n)
@@ -123,8 +123,8 @@ func appendDouble(dst []byte, tag byte, key string, v float64) []byte {
 	return appendFixed64(pair(dst, tag, key, 9), tagDouble, math.Float64bits(v))
 }
 
-// begin appends the head of a KeyValue whose AnyValue is of unknown length, and returns where
-// both begin.
+// begin appends the beginning of a KeyValue whose AnyValue has an unknown length. It returns the
+// offsets of both.
 func begin(dst []byte, tag byte, key string) (out []byte, whole, value int) {
 	dst, whole = open(dst, tag)
 	dst = appendText(dst, tagKey, key)
@@ -137,7 +137,7 @@ func begin(dst []byte, tag byte, key string) (out []byte, whole, value int) {
 func next(b []byte) (tag byte, data []byte, number uint64, rest []byte, ok bool) {
 	key, n := binary.Uvarint(b)
 	if n <= 0 || key > 0xff {
-		if n > 0 && key <= math.MaxUint32 && key>>3 != 0 { // a field that is not ours
+		if n > 0 && key <= math.MaxUint32 && key>>3 != 0 { // an unknown field
 			_, data, number, rest, ok = field(byte(key&7), b[n:])
 			return 0, data, number, rest, ok
 		}

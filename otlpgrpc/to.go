@@ -46,7 +46,7 @@ func New(c otlp.Config) (*Driver, error) {
 	}
 	zip := c.Compression == "" || c.Compression == "gzip"
 	if zip {
-		c.Compression = "none" // gRPC has its own
+		c.Compression = "none" // gRPC compresses itself
 	}
 	if c.DryRun != nil {
 		c.DryRun = dryRun{c.DryRun}
@@ -63,7 +63,7 @@ func New(c otlp.Config) (*Driver, error) {
 	return &Driver{x, t.conn}, nil
 }
 
-// dryRun writes what a Driver over HTTP would send, as a call.
+// dryRun writes the requests of a Driver over HTTP as gRPC calls.
 type dryRun struct{ w io.Writer }
 
 func (d dryRun) Write(p []byte) (int, error) {
@@ -90,7 +90,7 @@ func open(c *otlp.Config, s *forebay.Setup) (deliver.Destination, error) {
 	return New(*c)
 }
 
-// dial makes the client of the server that c names. It makes no connection.
+// dial returns a client for the server in c. It does not connect.
 func dial(c *otlp.Config, zip bool) (*grpc.ClientConn, error) {
 	u, err := url.Parse(c.URL)
 	if err != nil {

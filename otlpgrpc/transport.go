@@ -21,21 +21,21 @@ import (
 	"github.com/forebay-log/forebay/internal/httpsend"
 )
 
-// opDial is how package net calls what made no connection.
+// opDial is the Op of a net.OpError if no connection was made.
 const opDial = "dial"
 
 const method = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 
-// A transport makes the requests of a Driver by gRPC, and answers as HTTP would.
+// A transport sends the requests of a Driver over gRPC, and converts the results to HTTP responses.
 type caller struct{ conn *grpc.ClientConn }
 
-// ours are headers of HTTP that are no metadata.
+// ours are HTTP headers that are not sent as metadata.
 var ours = map[string]bool{"Content-Type": true, "Content-Encoding": true, "Content-Length": true, "User-Agent": true, "Idempotency-Key": true}
 
 // RoundTrip makes one call.
 func (t *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	defer r.Body.Close()
-	// gRPC may read a request after it has returned, so it gets a copy.
+	// gRPC may read a request after the call has returned, so it gets a copy.
 	req := make([]byte, r.ContentLength)
 	if _, err := io.ReadFull(r.Body, req); err != nil {
 		return nil, err
@@ -48,15 +48,15 @@ func (t *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	var res []byte
 	var header, trailer metadata.MD
-	t.conn.ResetConnectBackoff() // it is the outlet that waits
+	t.conn.ResetConnectBackoff() // the outlet implements the delay
 	err := t.conn.Invoke(metadata.NewOutgoingContext(r.Context(), md), method, req, &res, grpc.Header(&header), grpc.Trailer(&trailer))
 	if err == nil {
 		return answer(r, http.StatusOK, "application/x-protobuf", string(res)), nil
 	}
 	s := status.Convert(err)
-	if m := ofHTTP.FindStringSubmatch(s.Message()); m != nil { // of a proxy that speaks no gRPC
+	if m := ofHTTP.FindStringSubmatch(s.Message()); m != nil { // from a proxy without gRPC
 		code, _ := strconv.Atoi(m[1])
-		return answer(r, code, "text/plain", "no gRPC: "+s.Message()), nil // a success with such a text is none
+		return answer(r, code, "text/plain", "no gRPC: "+s.Message()), nil // even a success status with such a text is an error
 	}
 	if strings.Contains(s.Message(), tooLarge) && strings.Contains(s.Message(), strconv.Itoa(maxAnswer)) {
 		return nil, fmt.Errorf("the answer is larger than %d bytes", maxAnswer-1)
