@@ -63,7 +63,7 @@ func (b *builder) fault(place, format string, args ...any) {
 }
 
 func (b *builder) core(cfg *config) *core {
-	c := &core{done: make(chan struct{}), bursts: bursts{turn: make(chan struct{}, 1)}}
+	c := &core{done: make(chan struct{}), bursts: bursts{writing: make(chan struct{}, 1)}}
 	c.events = newReporter(cfg.onError)
 	c.reporters = []*reporter{c.events}
 	if cfg.busy <= 0 {

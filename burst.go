@@ -11,56 +11,56 @@ import (
 	"github.com/forebay-log/forebay/internal/wallclock"
 )
 
-// quietAfter is the interval between checks of bursts. A burst whose message did not occur
+// burstTick is the interval between checks of bursts. A burst whose message did not occur
 // between two checks has ended.
-const quietAfter = time.Second
+const burstTick = time.Second
 
-// A burst is a message of which records are left out. Their number is logged with the next
-// record or, at the end of the burst, in a separate record.
+// A burst is a message whose records are partly omitted. The number of omitted records is logged with
+// the next record or, at the end of the burst, in a separate record.
 type burst struct {
 	slot      *sampleSlot
 	key       uint64
-	name, msg string // of the logger and of the first record that was left out
+	name, msg string // name of the logger and message of the first omitted record
 	level     slog.Level
-	left      uint64 // records left out when another message took the slot
+	omitted   uint64 // number of records omitted before another message used the slot
 
-	sec int64 // what slot had when it was looked at
+	sec int64 // slot.sec and slot.n at the last tick
 	n   uint64
 }
 
-// bursts are those in progress. A timer checks them; there is none while the list is empty.
+// bursts holds the bursts in progress. A timer checks them while the list is not empty.
 type bursts struct {
-	mu    sync.Mutex // a leaf, taken once for each burst and at each look
-	list  []*burst
-	looks bool // the timer is set, or tick runs
+	mu      sync.Mutex // leaf lock, acquired once per burst and tick
+	list    []*burst
+	ticking bool // the timer is set, or tick is running
 
-	turn chan struct{} // capacity 1: who has put something in writes records
+	writing chan struct{} // semaphore of capacity 1: held while records are written
 }
 
-// begin adds the message of a record that was left out, unless it is present.
+// begin adds the message of an omitted record, unless it is present.
 func (c *core) begin(slot *sampleSlot, key uint64, name string, rec *encode.Record) {
 	t := &c.bursts
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if st := slot.told.Load(); st == nil || st.key != key {
+	if st := slot.burst.Load(); st == nil || st.key != key {
 		st = &burst{slot: slot, key: key, name: name, msg: strings.Clone(rec.Message), level: rec.Level}
 		t.list = append(t.list, st)
-		slot.told.Store(st)
+		slot.burst.Store(st)
 	}
-	if !t.looks && !c.closed.Load() {
-		t.looks = true
-		time.AfterFunc(quietAfter, c.tick)
+	if !t.ticking && !c.closed.Load() {
+		t.ticking = true
+		time.AfterFunc(burstTick, c.tick)
 	}
 }
 
-// keep adds the records left out of a message whose slot another message has taken over.
-func (t *bursts) keep(slot *sampleSlot, key, left uint64) {
+// keep adds the omitted records of a message whose slot is now used by another message.
+func (t *bursts) keep(slot *sampleSlot, key, omitted uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if st := slot.told.Load(); st != nil && st.key == key {
-		st.left += left
+	if st := slot.burst.Load(); st != nil && st.key == key {
+		st.omitted += omitted
 	} else {
-		slot.left.Add(left) // its end was told at this very moment; the next one tells it
+		slot.omitted.Add(omitted) // its end was reported concurrently; the next burst reports these records
 	}
 }
 
@@ -78,11 +78,11 @@ func (t *bursts) end(all bool) (ended []*burst) {
 			under = append(under, st)
 			continue
 		}
-		// In this order: whoever counts after the swap finds that the message is not there.
-		if st.slot.told.CompareAndSwap(st, nil) {
-			st.left += st.slot.left.Swap(0)
+		// The order matters: callers that count after the swap begin a new burst.
+		if st.slot.burst.CompareAndSwap(st, nil) {
+			st.omitted += st.slot.omitted.Swap(0)
 		}
-		if st.left > 0 {
+		if st.omitted > 0 {
 			ended = append(ended, st)
 		}
 	}
@@ -98,26 +98,26 @@ func (c *core) tick() {
 	defer func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		if t.looks = len(t.list) > 0 && !c.closed.Load(); t.looks {
-			time.AfterFunc(quietAfter, c.tick)
+		if t.ticking = len(t.list) > 0 && !c.closed.Load(); t.ticking {
+			time.AfterFunc(burstTick, c.tick)
 		}
 	}()
-	t.turn <- struct{}{}
-	defer func() { <-t.turn }()
-	c.tell(t.end(false))
+	t.writing <- struct{}{}
+	defer func() { <-t.writing }()
+	c.logBursts(t.end(false))
 }
 
-// tellAll reports all bursts within ctx. A hanging write continues in the background.
-func (c *core) tellAll(ctx context.Context) {
+// endBursts logs all bursts within ctx. A hanging write continues in the background.
+func (c *core) endBursts(ctx context.Context) {
 	if len(c.samples) == 0 {
 		return
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		c.bursts.turn <- struct{}{}
-		defer func() { <-c.bursts.turn }()
-		c.tell(c.bursts.end(true))
+		c.bursts.writing <- struct{}{}
+		defer func() { <-c.bursts.writing }()
+		c.logBursts(c.bursts.end(true))
 	}()
 	select {
 	case <-done:
@@ -125,8 +125,8 @@ func (c *core) tellAll(ctx context.Context) {
 	}
 }
 
-// tell writes a record for each burst, as the logger of its name would.
-func (c *core) tell(ended []*burst) {
+// logBursts writes a record for each burst with the logger of its name.
+func (c *core) logBursts(ended []*burst) {
 	for _, st := range ended {
 		h := &c.router.Logger().Named(st.name).h
 		if st.level < h.named.least.Level() {
@@ -134,7 +134,7 @@ func (c *core) tell(ended []*burst) {
 		}
 		s := c.pool.get()
 		s.rec.Time, s.rec.Level, s.rec.Message, s.rec.PC = wallclock.Now(), st.level, st.msg, 0
-		s.attrs = append(append(s.attrs, h.top...), slog.Uint64("repeated", st.left))
+		s.attrs = append(append(s.attrs, h.top...), slog.Uint64("repeated", st.omitted))
 		h.send(s, len(s.attrs))
 		c.pool.put(s)
 	}

@@ -39,7 +39,7 @@ func TestStormEnds(t *testing.T) {
 			db.Info("x")
 		}
 		last(`"msg":"x"`, 2)
-		time.Sleep(2*quietAfter - time.Millisecond)
+		time.Sleep(2*burstTick - time.Millisecond)
 		if w.len() != 0 {
 			t.Errorf("early: %q", w.all())
 		}

@@ -98,7 +98,7 @@ func (r *Router) Flush(ctx context.Context) error {
 
 // flushAll flushes all outputs, like Flush.
 func (c *core) flushAll(ctx context.Context) []outcome {
-	c.tellAll(ctx)
+	c.endBursts(ctx)
 	return c.each(ctx, ctx, (*output).flushes, (*output).flush)
 }
 
@@ -148,7 +148,7 @@ func (c *core) close(ctx context.Context) (Report, error) {
 	defer cancel()
 	sooner, cancel := closetime.Sooner(ctx) // leaves time for the last results of the outputs
 	defer cancel()
-	c.tellAll(sooner)
+	c.endBursts(sooner)
 	outs := c.each(sooner, until, (*output).ends, (*output).end)
 	rep := Report{Outputs: make([]OutputReport, len(outs)), Refused: c.refused.Load()}
 	errs := make([]error, len(outs))

@@ -47,11 +47,11 @@ type sampler struct {
 // A sampleSlot counts the records of one message. When another message hashes to the slot, it
 // replaces the first, so that more records are logged, not fewer.
 type sampleSlot struct {
-	key  atomic.Uint64         // hash of the message
-	sec  atomic.Int64          // the Unix second that n belongs to
-	n    atomic.Uint64         // number of records in sec
-	left atomic.Uint64         // records omitted since the last logged one
-	told atomic.Pointer[burst] // reports left at the end of a burst, usually of this message
+	key     atomic.Uint64         // hash of the message
+	sec     atomic.Int64          // the Unix second that n belongs to
+	n       atomic.Uint64         // number of records in sec
+	omitted atomic.Uint64         // records omitted since the last logged one
+	burst   atomic.Pointer[burst] // reports omitted at the end of a burst, usually of this message
 }
 
 func newSampler(s sample) *sampler { return &sampler{sample: s, seed: maphash.MakeSeed()} }
@@ -66,11 +66,11 @@ func (s *sampler) slot(name, msg string, level slog.Level) (slot *sampleSlot, ke
 }
 
 // take reports whether a record must be logged, and how many were omitted before it.
-func (s *sampler) take(slot *sampleSlot, key uint64, sec int64, bursts *bursts) (ok bool, left uint64) {
+func (s *sampler) take(slot *sampleSlot, key uint64, sec int64, bursts *bursts) (ok bool, omitted uint64) {
 	if old := slot.key.Load(); old != key && slot.key.CompareAndSwap(old, key) {
 		slot.n.Store(0)
-		if left := slot.left.Swap(0); left > 0 {
-			bursts.keep(slot, old, left)
+		if omitted := slot.omitted.Swap(0); omitted > 0 {
+			bursts.keep(slot, old, omitted)
 		}
 	}
 	if old := slot.sec.Load(); old != sec && slot.sec.CompareAndSwap(old, sec) {
@@ -79,10 +79,10 @@ func (s *sampler) take(slot *sampleSlot, key uint64, sec int64, bursts *bursts) 
 	n := slot.n.Add(1)
 	first := uint64(s.first)
 	if n > first && (s.every == 0 || (n-first)%uint64(s.every) != 0) {
-		slot.left.Add(1)
+		slot.omitted.Add(1)
 		return false, 0
 	}
-	return true, slot.left.Swap(0)
+	return true, slot.omitted.Swap(0)
 }
 
 // sampled reports whether the record in s must be logged, and adds the number of records omitted
@@ -98,9 +98,9 @@ func (h *handler) sampled(s *scratch) bool {
 			t = wallclock.Now()
 		}
 		slot, key := sm.slot(h.named.name, s.rec.Message, s.rec.Level)
-		ok, left := sm.take(slot, key, t.Unix(), &c.bursts)
-		if left > 0 {
-			s.attrs = append(s.attrs, slog.Uint64("repeated", left))
+		ok, omitted := sm.take(slot, key, t.Unix(), &c.bursts)
+		if omitted > 0 {
+			s.attrs = append(s.attrs, slog.Uint64("repeated", omitted))
 		}
 		if ok {
 			return true
@@ -111,7 +111,7 @@ func (h *handler) sampled(s *scratch) bool {
 				o.sampled.Add(1)
 			}
 		}
-		if st := slot.told.Load(); st == nil || st.key != key {
+		if st := slot.burst.Load(); st == nil || st.key != key {
 			c.begin(slot, key, h.named.name, &s.rec)
 		}
 		return false

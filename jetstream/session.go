@@ -27,11 +27,11 @@ type session struct {
 	wire *wire
 
 	// Used by Send only.
-	fill  pattern.Filler
-	buf   []byte
-	msg   nats.Msg
-	inbox string       // reply subjects are inbox + n
-	last  uint64       // Sole: sequence number of the previous message in the stream; 0 if unknown
+	fill       pattern.Filler
+	buf        []byte
+	msg        nats.Msg
+	inbox      string       // reply subjects are inbox + n
+	last       uint64       // Sole: sequence number of the previous message in the stream; 0 if unknown
 	soleAnswer chan outcome // Sole: receives the answer to a message that is sent alone
 
 	connClosed chan struct{} // closed with the connection; no answers arrive after that
@@ -223,7 +223,7 @@ func payload(c batch.Codec, rec *batch.Record) []byte {
 	return bytes.TrimSuffix(data, []byte("\n"))
 }
 
-// A fate is the outcome of one message. The zero value means stored.
+// An outcome is the result of sending one message. The zero value means stored.
 type outcome struct {
 	open, refused error
 	advice        batch.Advice // for open

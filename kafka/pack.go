@@ -16,7 +16,7 @@ import (
 	"github.com/forebay-log/forebay/internal/pattern"
 )
 
-// A place is a partition of a topic.
+// A topicPartition is a partition of a topic.
 type topicPartition struct {
 	topic     string
 	partition int32
@@ -32,8 +32,8 @@ type piece struct {
 	largest int     // size of the largest record before compression
 	unsure  bool    // it was sent at least once without an answer
 
-	named []int32 // records that the broker named in the same answer; they are refused once these are stored
-	reason   error   // reason of named, or of a suspect
+	named  []int32 // records that the broker named in the same answer; they are refused once these are stored
+	reason error   // reason of named, or of a suspect
 
 	reference bool // a copy of a record that was stored before; it has no batch
 	refusals  int  // of a suspect: how often it was refused

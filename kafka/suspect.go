@@ -107,7 +107,7 @@ func (s *session) referenceStored(l *partitionQueue) {
 	}
 }
 
-// convict refuses the only record of q. Records named in the same answer are sent again: no other
+// condemn refuses the only record of q. Records named in the same answer are sent again: no other
 // record of the batch was accepted, so there is no evidence against them.
 func (s *session) condemn(l *partitionQueue, q *piece, why error) {
 	s.refuse(q.of, q.recs, why)
