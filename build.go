@@ -47,7 +47,7 @@ func NewRouter(opts ...Option) (*Router, error) {
 // builder makes a core from a config and collects the faults of the config.
 type builder struct {
 	what    string // the operation in errors
-	bare    bool   // it opens an output without a Router
+	bare    bool   // an output is opened without a Router
 	faults  []error
 	names   map[string]string // given name -> place
 	paths   map[string]string // file or directory of one output -> place

@@ -95,7 +95,7 @@ type direct struct {
 	torn    bool   // the last record was written in part: begin with a newline
 	failing uint64 // failures since the last success
 
-	failedAt, stuckAt atomic.Int64 // since when, in Unix nanoseconds; 0: not now
+	failedAt, stuckAt atomic.Int64 // Unix ns since the destination fails or hangs; 0 while it does not
 
 	turned atomic.Uint64 // turned away since the writer was last stuck
 }
@@ -169,7 +169,7 @@ func (d *direct) settle(p []byte, t *tally) error {
 func (d *direct) finish(p, q []byte, n int, err error, t *tally) error {
 	var (
 		done    = 0
-		unknown = false // how much was written
+		unknown = false // the number of written bytes is unknown
 		zeros   = 0
 		retried = false
 		start   time.Time // of the waiting
@@ -221,7 +221,7 @@ func (d *direct) finish(p, q []byte, n int, err error, t *tally) error {
 		return err
 	}
 	d.torn = false
-	if err != nil { // it took all bytes, and yet
+	if err != nil { // error although all bytes were written
 		d.fail(err, t, "write")
 		d.unlock()
 		return nil

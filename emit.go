@@ -168,7 +168,7 @@ func (c *core) addContextOf(ctx context.Context, fn contextFunc, s *scratch) {
 		if !returned {
 			c.events.post(batch.Event{Output: "context", Op: "panic", Err: c.clean(unwound(recover()))})
 		}
-		clear(s.attrs[len(s.attrs):cap(s.attrs)]) // what fn appended and took back
+		clear(s.attrs[len(s.attrs):cap(s.attrs)]) // attributes that fn appended and removed
 	}()
 	// fn gets no attribute of others to see or overwrite. The attributes it returns are
 	// copied, unless they lie in scratch: scratch must not adopt a slice of the

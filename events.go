@@ -13,7 +13,7 @@ const eventQueue = 64
 // A reporter passes events to one OnError function. A nil reporter drops them.
 type reporter struct {
 	run    *callback.Runner[batch.Event]
-	stderr bool // it is the default
+	stderr bool // OnError is the default
 }
 
 // newReporter returns the reporter for fn. If fn is nil, the reporter writes to standard

@@ -237,7 +237,7 @@ func (g *gate) leave(add, set uint64) {
 		g.token()
 	}
 	if s&gateStuck != 0 && g.onFree != nil {
-		g.mu.Lock() // so after onStuck
+		g.mu.Lock() // wait for onStuck
 		g.onFree()
 		g.mu.Unlock()
 	}

@@ -15,8 +15,8 @@ import (
 // After a failed sync the system may have dropped the pages, and another sync would succeed
 // without them. Therefore data whose sync failed is written again, not synced again.
 type durable struct {
-	named bool     // the name of the file that is open is on stable storage
-	dirs  []string // that have a new directory in them, whose names are not
+	named bool     // the name of the open file is on stable storage
+	dirs  []string // directories whose new entries are not on stable storage
 	torn  []byte   // the beginning of the record that was cut, which is on stable storage
 }
 

@@ -13,7 +13,7 @@ import (
 
 // resolve returns path without symbolic links, even if their target does not exist yet.
 func resolve(path string) string {
-	for range 40 { // as many as Linux follows
+	for range 40 { // Linux follows at most 40 links
 		if real, err := filepath.EvalSymlinks(path); err == nil {
 			return real
 		}
@@ -89,7 +89,7 @@ func holder(path string) string {
 	}
 	pid, err := strconv.Atoi(string(bytes.TrimSpace(b)))
 	switch {
-	case err != nil || pid <= 0: // it wrote no pid
+	case err != nil || pid <= 0: // there is no pid in it
 		return "another process"
 	case pid == os.Getpid():
 		return fmt.Sprintf("this process (%d)", pid)

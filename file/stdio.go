@@ -109,7 +109,7 @@ func (s *Stdio) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	if s.torn > 0 {
 		if b.First() == s.ticket {
 			skip = s.torn
-		} else if _, err := s.write(ctx, []byte{'\n'}); err != nil { // it was given up: end its line
+		} else if _, err := s.write(ctx, []byte{'\n'}); err != nil { // the record was given up: end its line
 			return s.fail(b, 0, 0, err)
 		}
 		s.torn = 0

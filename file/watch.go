@@ -21,7 +21,7 @@ const (
 
 // watched is the state of the path of a File. The lock of the File guards it.
 type watched struct {
-	looked time.Time // when the path last named the open file, or was found not to; zero: look now
+	looked time.Time // time of the last check of the path; zero: check at the next write
 	wrote  time.Time
 	stray  stray
 	idle   *time.Timer // calls lookIdly; nil: not a regular file

@@ -260,7 +260,7 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	dst = appendEntryTime(dst, t, e.o.IntegerTime)
 	v.base = len(dst)
 
-	var starts [8]int // where the maps of the levels begin
+	var starts [8]int // offsets of the maps of the levels
 	at := starts[:0]
 	var counts [8]int
 	n := counts[:0]

@@ -524,7 +524,7 @@ func (s *session) beatLocked() {
 	if every < 0 || len(s.c.c.servers) < 2 || s.c.c.NoAck {
 		return
 	}
-	if len(s.pending) > 0 { // not before the oldest frame is overdue
+	if len(s.pending) > 0 { // the oldest frame must be overdue
 		if rest := every - time.Since(s.pending[0].at); rest > 0 {
 			every = rest
 		}

@@ -21,7 +21,7 @@ type logfmt struct {
 	options encode.Options
 	values  *values.Values
 	root    *logfmtScope
-	levels  [len(levelNames)]string // what a line of the level begins with, where LevelNames are given
+	levels  [len(levelNames)]string // beginning of a line of each level; empty without LevelNames
 }
 
 func newLogfmt(k keys, levelKey, errors string, levels *[len(levelNames)]string, values *values.Values) *logfmt {

@@ -13,10 +13,10 @@ const (
 	pageBits   = 26 // a page is 128 windows, 67 ms
 	windows    = 1 << (pageBits - windowBits)
 
-	ownPages  = 64      // pages that each stream may always use
-	maxPages  = 1024    // pages of one stream, 69 seconds without gaps
-	allPages  = 1 << 16 // pages of all streams beyond ownPages: 34 MB
-	maxBygone = 4096    // removed pages that a stream remembers
+	ownPages   = 64      // pages that each stream may always use
+	maxPages   = 1024    // pages of one stream, 69 seconds without gaps
+	allPages   = 1 << 16 // pages of all streams beyond ownPages: 34 MB
+	maxRemoved = 4096    // removed pages that a stream remembers
 )
 
 // recent records the times that a stream has used: the last one in each window of half a
@@ -45,7 +45,7 @@ type page struct {
 
 // take returns the first unused time in [t, t+maxNudge], and marks it as used. unique is false if
 // there is none, or if the page of the time was removed before, so that another record may have the
-// same time. More than maxBygone removed pages are not remembered.
+// same time. More than maxRemoved removed pages are not remembered.
 func (r *recent) take(t int64) (at int64, own bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,7 +86,7 @@ func (r *recent) make(number int64) (p *page) {
 		p = r.first
 		r.first = p.next
 		delete(r.pages, p.number)
-		if _, known := r.removed[p.number]; !known && len(r.removed) >= maxBygone {
+		if _, known := r.removed[p.number]; !known && len(r.removed) >= maxRemoved {
 			clear(r.removed)
 		}
 		r.removed[p.number] = struct{}{}

@@ -53,7 +53,7 @@ func TestNudgeModel(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	r := new(recent)
 	seen := map[int64]bool{}
-	const base, span = int64(1e18) >> pageBits << pageBits, maxBygone << pageBits
+	const base, span = int64(1e18) >> pageBits << pageBits, maxRemoved << pageBits
 	bygone := 0
 	for i := range 200_000 {
 		at := base + rng.Int64N([]int64{1 << 4, 1 << 21, 1 << 28, span - maxNudge}[i%4])
@@ -70,7 +70,7 @@ func TestNudgeModel(t *testing.T) {
 		}
 		seen[got] = true
 	}
-	if len(r.pages) > maxPages || len(r.removed) > maxBygone {
+	if len(r.pages) > maxPages || len(r.removed) > maxRemoved {
 		t.Errorf("%d pages, %d bygone", len(r.pages), len(r.removed))
 	}
 }

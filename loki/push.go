@@ -214,7 +214,7 @@ type push struct {
 	order    []int32 // memory of the orders of all groups
 	groupOf  map[uint32]int32
 	segs     []segment // of all requests, concatenated
-	ends     []int     // where each request ends in segs
+	ends     []int     // end of each request in segs
 
 	mu      sync.Mutex
 	why     error                 // of the first record refused

@@ -99,7 +99,7 @@ func noAnswer(r *http.Request, s *status.Status) error {
 	}
 	switch {
 	case strings.Contains(s.Message(), "authentication handshake failed: ") && strings.Contains(s.Message(), "x509:"):
-		return &tls.CertificateVerificationError{Err: err} // so that it is held
+		return &tls.CertificateVerificationError{Err: err} // records are held after this error
 	case strings.Contains(s.Message(), "authentication handshake failed: tls:"):
 		return tls.RecordHeaderError{Msg: err.Error()} // also for this case
 	case nothingSent.MatchString(s.Message()):

@@ -19,7 +19,7 @@ const maxDepth = 10_000
 func (s *Set) AppendJSON(dst, obj []byte, old, preferred string) []byte {
 	s.CloseTo(0)
 	start, copied := len(dst), 0
-	oldAt, found := -1, preferred == "" // where old is in dst; whether there is preferred
+	oldAt, found := -1, preferred == "" // offset of old in dst; preferred was found
 	key := false                        // a key is next
 	for i := 0; i < len(obj); i++ {
 		switch c := obj[i]; c {

@@ -25,7 +25,7 @@ type Checker struct {
 // seen is the state of a check when a record arrived.
 type seen struct {
 	bound int64 // greatest call of the records delivered before
-	by    ID    // whose that is
+	by    ID    // its caller
 	here  bool
 }
 

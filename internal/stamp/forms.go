@@ -11,7 +11,7 @@ type Form struct {
 	place  place
 
 	yearless bool
-	sep      byte // what follows the digits or the name that it begins with; 0: various
+	sep      byte // separator after the leading digits or name; 0 if several are possible
 }
 
 // A place is where a form may begin.

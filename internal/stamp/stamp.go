@@ -15,7 +15,7 @@ const within = 96
 // A Match is a time in a line.
 type Match struct {
 	Form     *Form
-	From, To int // it is line[From:To]
+	From, To int // the time is line[From:To]
 	// Time is in the zone of the line, or else of the caller. If Yearless, it is in the
 	// year 2000, which has all days, and in UTC; In adds the year.
 	Time     time.Time
@@ -337,7 +337,7 @@ func (p *parser) finish(f *Form) bool {
 		loc = time.UTC
 	}
 	t := time.Date(p.year, time.Month(p.month), p.day, p.hour, p.min, min(p.sec, 59), p.nsec, loc)
-	if t.Day() != p.day || t.IsZero() { // which stands for no time
+	if t.Day() != p.day || t.IsZero() { // the zero time means no time
 		return false
 	}
 	if p.t.IsZero() {

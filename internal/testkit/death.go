@@ -84,7 +84,7 @@ const childFailed = "child:"
 // A Child is a process of the test binary that is expected to die.
 type Child struct {
 	*exec.Cmd
-	Said strings.Builder // its standard error
+	Said strings.Builder // standard error of the process
 }
 
 // NewChild returns a child that runs the tests matching run, with additional environment

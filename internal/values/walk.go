@@ -79,7 +79,7 @@ var outermost Within
 type Walker struct {
 	Leaf
 	In    *Within
-	Base  int // where the record begins in dst; -1: dst already has attributes
+	Base  int // offset of the record in dst; -1 if dst already has attributes
 	depth int // open groups within the record
 	spent int // groups made by LogValuers and AttrAppenders, and LogValuers within values
 	nodes int // composite values visited

@@ -20,7 +20,7 @@ import (
 // A Use is one pool that a package keeps in a variable.
 type Use struct {
 	Pool **bufpool.Pool                 // the variable
-	Make func(debug bool) *bufpool.Pool // what it is set to, in debug mode or not
+	Make func(debug bool) *bufpool.Pool // returns a new value for the variable, in debug mode or not
 }
 
 // Plain sets the variable to a pool without debug mode until t is done. Nothing
