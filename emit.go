@@ -112,7 +112,7 @@ func (h *handler) resume(s *scratch, recovered any) {
 		s.note(st.out.abandon(s.spans[st.route].of(s.buf), recovered))
 	}
 	h.emit(s)
-	if recovered == nil { // the goroutine ends here, and not in the caller, who would
+	if recovered == nil { // after runtime.Goexit the caller does not return s
 		c.pool.put(s)
 	}
 }
@@ -170,9 +170,9 @@ func (c *core) addContextOf(ctx context.Context, fn contextFunc, s *scratch) {
 		}
 		clear(s.attrs[len(s.attrs):cap(s.attrs)]) // attributes that fn appended and removed
 	}()
-	// fn gets no attribute of others to see or overwrite. The attributes it returns are
-	// copied, unless they lie in scratch: scratch must not adopt a slice of the
-	// caller's, which it would clear.
+	// fn cannot read or overwrite attributes of other functions. The attributes it returns
+	// are copied, unless they are in scratch memory: s would otherwise clear a slice of
+	// the caller.
 	got := fn(ctx, s.attrs[n:n:cap(s.attrs)])
 	returned = true
 	if len(got) > 0 && cap(s.attrs) > n && &got[0] == &s.attrs[:n+1][n] {

@@ -17,7 +17,7 @@ import (
 
 var mechanism = setting.Custom{Name: "mechanism", Usage: "login `MECHANISM`: plain, scram-sha-256 or scram-sha-512 (default scram-sha-512)"}
 
-// withKafka has kafka://SERVERS/TOPIC, and inputs of type kafka.
+// withKafka returns the destination kafka://SERVERS/TOPIC and the input of type kafka.
 func withKafka() program.With {
 	return program.With{
 		Destinations: []dest.Extension{{
@@ -54,7 +54,7 @@ func withKafka() program.With {
 	}
 }
 
-// toKafka returns the configuration of a destination.
+// toKafka returns the configuration of the destination.
 func toKafka(t *setting.Args) (kafka.Config, error) {
 	hosts, topic, _ := strings.Cut(t.Rest, "/")
 	c := kafka.Config{
@@ -67,7 +67,7 @@ func toKafka(t *setting.Args) (kafka.Config, error) {
 	return c, nil
 }
 
-// openFromKafka opens an input.
+// openFromKafka opens the input, or only checks its options if to is nil.
 func openFromKafka(t *setting.Args, to *input.Sink) (input.Reader, error) {
 	tlsConfig, err := inputTLS(t)
 	if err != nil {
@@ -95,7 +95,7 @@ func openFromKafka(t *setting.Args, to *input.Sink) (input.Reader, error) {
 	return r, plainKafka(err)
 }
 
-// servers are the options of an input that say where the servers are.
+// servers returns the options of an input for the addresses of servers and TLS.
 func servers(port string) []setting.Custom {
 	return []setting.Custom{
 		{Name: "servers", Usage: "initial servers: HOST:PORT, or HOST for port " + port, List: true},
@@ -105,7 +105,7 @@ func servers(port string) []setting.Custom {
 	}
 }
 
-// hosts returns the servers of an input; commas may stand between them, too.
+// hosts returns the servers of an input. Elements of the list may themselves be lists with commas.
 func hosts(t *setting.Args) []string {
 	var all []string
 	for _, s := range t.List("servers") {
@@ -116,7 +116,7 @@ func hosts(t *setting.Args) []string {
 
 var dedupOption = setting.Custom{Name: "dedup", Usage: "drop duplicate records sent by forebay, within the last 65,536 of each of its outputs", Switch: true}
 
-// inputTLS returns the TLS of an input, nil for none.
+// inputTLS returns the TLS configuration of an input, or nil.
 func inputTLS(t *setting.Args) (*tls.Config, error) {
 	ca, cert, key := t.Text("tls-ca"), t.Text("tls-cert"), t.Text("tls-key")
 	if !t.On("tls") {
@@ -130,7 +130,7 @@ func inputTLS(t *setting.Args) (*tls.Config, error) {
 	return dest.ClientTLS(ca, cert, key)
 }
 
-// plainKafka names options where an error of package kafka names fields.
+// plainKafka replaces the names of fields in an error of package kafka by names of options.
 func plainKafka(err error) error {
 	if err == nil {
 		return nil

@@ -17,14 +17,14 @@ import (
 	"github.com/forebay-log/forebay/jetstream"
 )
 
-// natsLogin are the ways to log in.
+// natsLogin are the options for authentication.
 var natsLogin = slices.Concat(login, []setting.Custom{
 	{Name: "creds-file", Usage: "`FILE` with a JWT and a seed, .creds (default: none)", Secret: true},
 	{Name: "nkey-file", Usage: "`FILE` with the seed of an nkey (default: none)", Secret: true},
 	{Name: "token-file", Usage: "`FILE` with a token (default: none)", Secret: true},
 })
 
-// withNATS has nats://SERVERS/SUBJECT, and inputs of type nats.
+// withNATS returns the destination nats://SERVERS/SUBJECT and the input of type nats.
 func withNATS() program.With {
 	return program.With{
 		Destinations: []dest.Extension{{
@@ -63,7 +63,7 @@ func withNATS() program.With {
 	}
 }
 
-// natsConfig returns the servers, with the user, and the other ways to log in.
+// natsConfig returns a configuration with servers and authentication.
 func natsConfig(t *setting.Args, hosts []string) (jetstream.Config, error) {
 	c := jetstream.Config{Credentials: t.Text("creds-file"), NKey: t.Text("nkey-file")}
 	ways := 0
@@ -106,7 +106,7 @@ func natsConfig(t *setting.Args, hosts []string) (jetstream.Config, error) {
 	return c, nil
 }
 
-// openFromNATS opens an input.
+// openFromNATS opens the input, or only checks its options if to is nil.
 func openFromNATS(t *setting.Args, to *input.Sink) (input.Reader, error) {
 	switch {
 	case len(t.List("servers")) == 0:
@@ -133,7 +133,7 @@ func openFromNATS(t *setting.Args, to *input.Sink) (input.Reader, error) {
 	return fromnats.New(from, to), nil
 }
 
-// plainNATS names options where an error of package jetstream names fields.
+// plainNATS replaces the names of fields in an error of package jetstream by names of options.
 func plainNATS(err error) error {
 	if err == nil {
 		return nil

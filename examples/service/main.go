@@ -45,8 +45,8 @@ func main() {
 	}
 }
 
-// run serves until ctx ends, and returns when all that was logged is delivered, or safe
-// in the spool. more are further outputs.
+// run serves until ctx ends. It returns when all logged records are delivered or in the spool. more
+// are additional outputs.
 func run(ctx context.Context, c config, more ...forebay.Option) (err error) {
 	log, err := forebay.New(append(more,
 		forebay.RedactKeys("password", "authorization"),
@@ -111,7 +111,7 @@ func newOps(log *forebay.Logger) (http.Handler, error) {
 	return mux, nil
 }
 
-// shop is what the service is about.
+// shop is the service.
 type shop struct {
 	log, db *forebay.Logger
 	prices  map[string]int
@@ -151,7 +151,7 @@ func (s *shop) item(w http.ResponseWriter, r *http.Request) {
 
 type traceKey struct{}
 
-// traced takes the trace id from the header that W3C Trace Context defines.
+// traced adds the trace id from the header of W3C Trace Context to the context.
 func traced(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if parts := strings.Split(r.Header.Get("traceparent"), "-"); len(parts) == 4 {

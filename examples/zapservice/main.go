@@ -1,6 +1,6 @@
-// Zapservice is a service that was written with zap and adopts forebay. Only newLogger is
-// new. Handlers and workers keep their *zap.Logger, and what they log is redacted, goes to
-// all outputs, and holds nobody up.
+// Zapservice is a service that was written for zap and adopts forebay. Only newLogger is new.
+// Handlers and workers keep their *zap.Logger. Their records are redacted and sent to all outputs,
+// and calls do not wait for the outputs.
 package main
 
 import (
@@ -86,7 +86,7 @@ func run(ctx context.Context, listen, file string, more ...forebay.Option) (err 
 	return nil
 }
 
-// A mail is what POST / takes.
+// A mail is the body of POST /.
 type mail struct{ to, password string }
 
 // MarshalLogObject makes a mail a zap.Object.

@@ -1,16 +1,14 @@
 // Package fluent runs the Forward client against real receivers: OpenTelemetry's
 // fluentforwardreceiver, in this process, and the FluentServer of npm's
-// @fluent-org/logger, if Node is there: the test installs the package, once, from
-// npm/package-lock.json. Programs with other clients in them are built and run to
-// see them start (see beside). The whole takes less than a minute:
+// @fluent-org/logger, if Node is installed: the test installs the package once from
+// npm/package-lock.json. Programs with additional clients are built and
+// started (see directory beside). The tests need less than a minute:
 //
 //	GOWORK=off go -C integration/fluent test ./...
 //
-// Real daemons, as receivers and as senders to forebay run and receive, come in through the
-// environment, and their tests, a few minutes, are skipped
-// without: FLUENTD names source trees of fluentd, in the form of PATH, FLUENTBIT a program.
-// RUBY, FLUENTD_LIB (directories before the tree's library) and RUBYOPT help a Ruby that lacks
-// something. zstd is tried where fluentd and the gem zstd-ruby have it; RubyGems or the
-// sources of the gem, which bring libzstd, have that, Debian 12 has not. docs/RECEIVERS.md has what
-// they show.
+// Tests with real daemons, as receivers and as senders, need a few minutes and are skipped unless
+// the environment names the daemons: FLUENTD lists source trees of fluentd, separated as in PATH,
+// and FLUENTBIT is a program. RUBY, FLUENTD_LIB (directories before the library of the tree) and
+// RUBYOPT configure Ruby. zstd is tested if fluentd and the gem zstd-ruby support it; Debian 12 does
+// not have the gem. docs/RECEIVERS.md has the results.
 package fluent

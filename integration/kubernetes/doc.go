@@ -1,3 +1,3 @@
-// Package kubernetes holds deploy/kubernetes against the types of the Kubernetes API. It is
-// a module of its own, so that nobody else needs them.
+// Package kubernetes checks deploy/kubernetes against the types of the Kubernetes API. It is a
+// separate module, so that no other module depends on these types.
 package kubernetes

@@ -7,7 +7,7 @@
 //	mvn -B dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$HOME/.cache/forebay/opensearch-2.19.6
 //
 // With FOREBAY_OPENSEARCH_BUILD=1 the tests do that themselves; FOREBAY_OPENSEARCH_JARS names
-// another directory. Without Java or jars the tests are skipped, and say so. `make
-// integration-all` runs them; `make integration` does not, for the sake of its time. The node has
-// neither plugins nor security: users and TLS are tested against servers of the project's own.
+// another directory. Without Java or jars the tests are skipped with a message. `make
+// integration-all` runs them; `make integration` does not, because they are slow. The node has
+// neither plugins nor security: users and TLS are tested against test servers.
 package opensearch

@@ -9,8 +9,8 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// besides is the prefix of an input field whose name is already used by another field.
-const besides = "input."
+// inputPrefix is the prefix of an input field whose name is already used by another field.
+const inputPrefix = "input."
 
 // A Namer gives input fields unique names. It is not safe for concurrent use.
 type Namer struct {
@@ -19,23 +19,23 @@ type Namer struct {
 	text  []byte // unescaped names and values
 }
 
-// Apart returns ev.More with unique names: a field is renamed to "input.pod" if an earlier
-// field is named "pod", and omitted if both have the same value. beside means that the
-// record also contains the fields of the line, and that they precede the input's. The
+// Unique returns ev.More with unique names: a field is renamed to "input.pod" if an earlier
+// field is named "pod", and omitted if both have the same value. withLine means that the
+// record also contains the fields of the line, which precede the fields of the input. The
 // result is valid until the next call.
-func (n *Namer) Apart(ev *Event, beside bool) []slog.Attr {
+func (n *Namer) Unique(ev *Event, withLine bool) []slog.Attr {
 	if len(ev.More) == 0 {
 		return nil
 	}
 	n.line, n.attrs, n.text = n.line[:0], n.attrs[:0], n.text[:0]
-	if beside {
+	if withLine {
 		n.look(ev)
 	}
 	for _, a := range ev.More {
 		same := false
 		for v := n.has(a.Key); v != nil && !same; v = n.has(a.Key) {
 			if same = equal(v, &a.Value); !same {
-				a.Key = besides + a.Key
+				a.Key = inputPrefix + a.Key
 			}
 		}
 		if !same {
@@ -117,7 +117,7 @@ func contested(ev *Event, key []byte) bool {
 				return true
 			}
 		}
-		rest, ok := bytes.CutPrefix(key, []byte(besides))
+		rest, ok := bytes.CutPrefix(key, []byte(inputPrefix))
 		if !ok {
 			return false
 		}

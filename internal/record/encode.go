@@ -129,7 +129,7 @@ func (e *Encoder) Append(dst []byte, ev *Event) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	more := e.names.Apart(ev, true)
+	more := e.names.Unique(ev, true)
 	if len(more) == 0 {
 		return dst, nil
 	}
@@ -169,7 +169,7 @@ func (e *Encoder) append(dst []byte, ev *Event) ([]byte, error) {
 	case ev.Format == Logfmt:
 		e.rec.Attrs = logfmtAttrs(ev.Line)
 	default:
-		e.rec.Message, e.rec.Attrs = string(ev.Line), e.names.Apart(ev, true)
+		e.rec.Message, e.rec.Attrs = string(ev.Line), e.names.Unique(ev, true)
 		switch {
 		case !ev.HasLevel:
 			scope = e.noLevel

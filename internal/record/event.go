@@ -288,7 +288,7 @@ var audit = []byte("audit(")
 func isTimeKey(key []byte) bool {
 	switch string(key) {
 	case "time", "Time", "ts", "timestamp", "Timestamp", "@timestamp", "@t", "t", "datetime", "asctime", "eventTime", "__REALTIME_TIMESTAMP",
-		besides + "time":
+		inputPrefix + "time":
 		return true
 	}
 	return false

@@ -63,7 +63,7 @@ func levelOf(word []byte) (slog.Level, bool) {
 func isLevelKey(key []byte) bool {
 	switch string(key) {
 	case "level", "lvl", "severity", "Level", "LEVEL", "Severity", "SEVERITY", "log.level", "@level", "@l", "levelname", "level_name", "loglevel",
-		"severity_text", "error_severity", "PRIORITY", besides + "level":
+		"severity_text", "error_severity", "PRIORITY", inputPrefix + "level":
 		return true
 	}
 	return false

@@ -38,7 +38,7 @@ const (
 //	w         a word
 //	o         a comma, if there is one
 //
-// A space stands for one or two. Every other character stands for itself.
+// A space matches one or two spaces. Every other character matches itself.
 var forms = []*Form{
 	{Name: "ISO 8601, RFC 3339", layout: "Y-m-dTcz", Host: true},
 	{Name: "ISO 8601 with a space, as PostgreSQL, log4j, Python", layout: "Y-m-do cz"},
@@ -74,8 +74,8 @@ var forms = []*Form{
 }
 
 // byDigits has the forms by the number of digits they begin with; the last entry is for nine
-// and more. byName has the forms that begin with the name of a day or month, byLetter those of
-// glog.
+// and more. byName has the forms that begin with the name of a day or month, byLetter the
+// forms of glog.
 var (
 	byDigits         [10][]*Form
 	byName, byLetter []*Form

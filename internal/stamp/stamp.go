@@ -77,7 +77,7 @@ func find(line []byte, limit int, loc *time.Location, now func() time.Time) (bes
 			i++
 		}
 		var may []*Form
-		sep := byte(0) // behind the digits or the name
+		sep := byte(0) // the character after the digits or the name
 		switch {
 		case digits > 0:
 			may = byDigits[min(digits, len(byDigits)-1)]
@@ -207,9 +207,8 @@ func two(b []byte, i int) int {
 	return int(hi)*10 + int(lo)
 }
 
-// FromNumber returns the time that a decimal number stands for: seconds,
-// milliseconds, microseconds or nanoseconds since 1970, whichever lies between
-// the years 1973 and 5138.
+// FromNumber returns the time for a decimal number of seconds, milliseconds, microseconds or
+// nanoseconds since 1970. The unit is the one that yields a year from 1973 to 5138.
 func FromNumber(s string) (time.Time, bool) {
 	whole, frac, _ := strings.Cut(s, ".")
 	if len(whole) < 9 || len(whole) > 19 {
@@ -401,9 +400,9 @@ func (p *parser) zonedYear() bool {
 		(known || time.Date(p.year, time.Month(p.month), p.day, 0, 0, 0, 0, time.UTC).Weekday() == p.weekday)
 }
 
-// half reads AM or PM, if there is one; said reports that. It is not ok if the hour does not
-// fit.
-func (p *parser) half() (ok, said bool) {
+// half parses an optional AM or PM, and reports whether it is present. ok is false if the hour does
+// not match.
+func (p *parser) half() (ok, present bool) {
 	pm := p.word("PM")
 	if !pm && !p.word("AM") {
 		return true, false

@@ -381,7 +381,7 @@ func sum(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Handshake runs the server's side. It reports whether the client may go on.
+// Handshake runs the server's side. It reports whether the client may continue.
 func (c *ForwardConn) Handshake(a *ForwardAuth) (bool, error) {
 	if _, err := c.Write(a.HELO()); err != nil {
 		return false, err

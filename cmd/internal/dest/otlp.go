@@ -113,6 +113,6 @@ func newOTLPEncoder(x OTLP) EncodeFunc {
 		if !ev.HasLevel {
 			level = batch.NoLevel
 		}
-		return x.AppendLine(dst, ev.Time, level, ev.Line, names.Apart(ev, false))
+		return x.AppendLine(dst, ev.Time, level, ev.Line, names.Unique(ev, false))
 	}
 }

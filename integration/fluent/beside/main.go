@@ -1,10 +1,9 @@
-// Command beside has the Forward client in one program with what the build tags
-// official, ibm and otel name: clients and a receiver that register the extension
-// types of the protocol with package msgp, each for itself. It posts one event with
-// each of the clients to the server whose address is its argument, and prints
-// "started" once they have arrived there.
+// Command beside links the Forward client with other clients or a receiver, selected by the build
+// tags official, ibm and otel. All of them register the extension types of the protocol with package
+// msgp. The command posts one event with each client to the server at the given address, and prints
+// "started" after the events have arrived.
 //
-// With the tag alone it is without ours.
+// The tag alone excludes our client.
 package main
 
 import (

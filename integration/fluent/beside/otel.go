@@ -12,7 +12,7 @@ import (
 )
 
 func init() {
-	post["otel"] = func(string) error { // another receiver, which takes nothing
+	post["otel"] = func(string) error { // another receiver, without input
 		f := fluentforwardreceiver.NewFactory()
 		cfg := f.CreateDefaultConfig().(*fluentforwardreceiver.Config)
 		cfg.ListenAddress = "127.0.0.1:0"

@@ -1,4 +1,4 @@
-// Package server pins the Loki that the tests beside it run: its go.mod is what
-// `go build github.com/grafana/loki/v3/cmd/loki` needs, since the command cannot
-// be installed at a version because of its replace directives.
+// Package server pins the version of Loki for the tests in the parent directory. Its go.mod is for
+// `go build github.com/grafana/loki/v3/cmd/loki`: because of its replace directives, the command
+// cannot be installed with go install.
 package server

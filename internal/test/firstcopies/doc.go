@@ -1,15 +1,14 @@
-// Package firstcopies holds the tests of the first promise: the first copy of each
-// record reaches a destination in the order of the calls. The promise holds for
-// each key by itself: a tag at Forward, a stream at Loki, a destination of lines.
+// Package firstcopies tests the first promise: the first copies of records reach a destination in
+// the order of the calls. The promise applies separately to each key: a tag in Forward, a stream in
+// Loki, all records of a destination of lines.
 //
-// A record may come more than once. Only its first copy counts for the order. The
-// package has tests alone. They use public parts and peers on the loopback device
-// that misbehave at random.
+// A record may arrive more than once; only its first copy counts for the order. The package
+// contains tests only. They use public packages, and servers on loopback that misbehave at random.
 //
-// A ledger notes the calls and the copies, and knows no protocol. A walk is one
-// round against one destination, driven by one seed. The runner plays a walk many
-// times, prints the seed of a round that fell, and keeps the list of known falls.
+// A ledger records calls and copies, independently of the protocol. A walk is one round against one
+// destination, driven by a seed. The runner repeats each walk, prints the seeds of failed rounds, and
+// has the list of known defects.
 //
-//	FOREBAY_SEED=n     plays the round of that seed, once; use -run for one walk
-//	FOREBAY_TORTURE=1  plays hundreds of rounds of each walk and tells how many fell
+//	FOREBAY_SEED=n     runs the round of that seed once; use -run to select a walk
+//	FOREBAY_TORTURE=1  runs hundreds of rounds of each walk and reports how many failed
 package firstcopies
