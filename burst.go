@@ -15,8 +15,8 @@ import (
 // between two checks has ended.
 const burstTick = time.Second
 
-// A burst is a message whose records are partly omitted. The number of omitted records is logged with
-// the next record or, at the end of the burst, in a separate record.
+// A burst is a message whose records are partly omitted. The number of omitted records is logged
+// with the next record or, at the end of the burst, in a separate record.
 type burst struct {
 	slot      *sampleSlot
 	key       uint64

@@ -137,8 +137,8 @@ func (s *scratch) forget() {
 	s.walker.Reset()
 }
 
-// giveBack returns the borrowed memory and adjusts the size to borrow next time. If the record outgrew
-// the memory, append has moved it, and the copy is dropped.
+// giveBack returns the borrowed memory and adjusts the size to borrow next time. If the record
+// outgrew the memory, append has moved it, and the copy is dropped.
 func (s *scratch) giveBack() {
 	if s.borrowed != nil {
 		bigRecords.Put(s.borrowed)

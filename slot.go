@@ -266,9 +266,9 @@ type slotMove struct {
 	pass   int
 }
 
-// take removes all stored records for passing on, or sets dst if there are none. From the second call
-// on, writers wait for the end of the move; otherwise they could add records faster than the
-// destination accepts them.
+// take removes all stored records for passing on, or sets dst if there are none. From the second
+// call on, writers wait for the end of the move; otherwise they could add records faster than
+// the destination accepts them.
 func (m *slotMove) take() bool {
 	s := m.slot
 	s.mu.Lock()
@@ -334,8 +334,8 @@ func refusedForGood(err error) bool {
 	return errors.Is(err, batch.ErrClosed) || errors.Is(err, os.ErrClosed) || errors.Is(err, io.ErrClosedPipe)
 }
 
-// end restores the records that were not passed on, and wakes waiting callers. If the slot was closed
-// in the meantime, it finishes the Shutdown.
+// end restores the records that were not passed on, and wakes waiting callers. If the slot was
+// closed in the meantime, it finishes the Shutdown.
 func (m *slotMove) end() {
 	s := m.slot
 	s.mu.Lock()

@@ -9,8 +9,8 @@ type threshold struct {
 	other slog.Leveler   // used if v is nil; if it is also nil, the level of the logger applies
 }
 
-// newThreshold keeps a *slog.LevelVar, and calls any other Leveler for each record. nil means the level
-// of the logger.
+// newThreshold keeps a *slog.LevelVar, and calls any other Leveler for each record. nil means
+// the level of the logger.
 func newThreshold(l slog.Leveler) threshold {
 	switch l := l.(type) {
 	case nil:

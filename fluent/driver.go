@@ -68,8 +68,9 @@ type Stats struct {
 	// LearnedFrame and LearnedRecord are limits, in bytes of payload, learned from the last
 	// server, which closed connections at larger sizes. Frames are no larger than
 	// LearnedFrame, and records of LearnedRecord bytes and more become dead letters at
-	// immediately. A limit is discarded when the server accepts something larger. LearnedFrame is
-	// valid for an hour, LearnedRecord for a minute at first (ADR 31). 0: none.
+	// immediately. A limit is discarded when the server accepts something larger.
+	// LearnedFrame is valid for an hour, LearnedRecord for a minute at first (ADR 31). 0:
+	// none.
 	LearnedFrame, LearnedRecord int
 	LastError                   string
 }
@@ -104,8 +105,9 @@ func New(c Config) (*Driver, error) {
 	}, nil
 }
 
-// Encoder returns the encoder for the records of the Driver, with MessageKey, Errors, IntegerTime and
-// TimeFields of its Config. Records have the tag Config.Tag. [NewEncoder] returns other encoders.
+// Encoder returns the encoder for the records of the Driver, with MessageKey, Errors,
+// IntegerTime and TimeFields of its Config. Records have the tag Config.Tag. [NewEncoder]
+// returns other encoders.
 func (c *Driver) Encoder() encode.Encoder { return c.enc }
 
 // defaults sets the defaults of memory and delivery.
@@ -198,7 +200,8 @@ func (c *Driver) connect(ctx context.Context) (*conn, error) {
 	return nil, err
 }
 
-// preferredReachable reports whether a server preferred to the one with that index is reachable again.
+// preferredReachable reports whether a server preferred to the one with that index is reachable
+// again.
 func (c *Driver) preferredReachable(ctx context.Context, index int) bool {
 	for _, i := range c.roster.promising(index) {
 		if nc, err := c.dial(ctx, i); err == nil {

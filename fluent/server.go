@@ -259,8 +259,8 @@ func (r *roster) ended(i int, lived time.Duration) {
 	}
 }
 
-// probeTime returns how long to wait for the end of a connection after its first message. dialled is
-// the time it took to connect. See alone.go.
+// probeTime returns how long to wait for the end of a connection after its first message.
+// dialled is the time it took to connect. See alone.go.
 func (r *roster) probeTime(i int, dialled time.Duration) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -305,10 +305,10 @@ func (s *session) write(j *job, from int) {
 	}
 }
 
-// putInOrder writes the frames of a registered job, beginning with index from. A server may omit the
-// acknowledgement of a frame that is too large for it and accept the next frame of the same tag.
-// Therefore a frame larger than any frame that the server accepted recently is sent alone: the next
-// one waits for its acknowledgement.
+// putInOrder writes the frames of a registered job, beginning with index from. A server may omit
+// the acknowledgement of a frame that is too large for it and accept the next frame of the same
+// tag. Therefore a frame larger than any frame that the server accepted recently is sent alone:
+// the next one waits for its acknowledgement.
 func (s *session) putInOrder(j *job, from int) error {
 	for end := len(j.lay.frames); from < end; {
 		to := end

@@ -54,7 +54,8 @@ var apis = []api{
 	{name: "array", alias: "json", example: anyURL, contentType: contentTypeJSON, array: true},
 	{
 		name: "elasticsearch", alias: "opensearch", example: "http://host:9200/INDEX or https://host/INDEX", bulk: true, gzip: true,
-		// Results are assigned by position, so the filtered response must keep something of each item.
+		// Results are assigned by position, so the filtered response must keep something
+		// of each item.
 		query: "filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.reason,error,status", contentType: contentTypeLines,
 		header: "Authorization", word: "ApiKey ",
 		timeKey: "@timestamp", keys: encode.Options{TimeKey: "@timestamp", MessageKey: "message"},

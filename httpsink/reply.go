@@ -139,8 +139,8 @@ func hecRefused(a *httpsend.Answer) (i int, ok bool) {
 	return 0, false
 }
 
-// answerText returns the message of an error answer: the reason of elasticsearch, the text of Splunk, or
-// the whole body.
+// answerText returns the message of an error answer: the reason of elasticsearch, the text of
+// Splunk, or the whole body.
 func answerText(a *httpsend.Answer) string {
 	var s struct {
 		Error json.RawMessage
@@ -179,8 +179,8 @@ func (e *bulkError) text() string {
 	return strings.Join(parts, ": ")
 }
 
-// ofContent reports whether a record is rejected because of its content, independent of the state of
-// the server.
+// ofContent reports whether a record is rejected because of its content, independent of the
+// state of the server.
 func (e *bulkError) ofContent() bool {
 	switch e.Type {
 	case "mapper_parsing_exception", "document_parsing_exception", "strict_dynamic_mapping_exception":
@@ -308,8 +308,9 @@ func (v *reading) item(i int, it *bulkItem) {
 	v.open = append(v.open, i)
 }
 
-// outcome returns the answer to the batch. If the server accepts no record, records are considered at
-// fault only if the server names their content, or accepts the reference record now.
+// outcome returns the answer to the batch. If the server accepts no record, records are
+// considered at fault only if the server names their content, or accepts the reference record
+// now.
 func (v *reading) outcome(ctx context.Context) batch.Outcome {
 	if v.isAccepted > 0 {
 		v.d.keep(v.b, v.sample)

@@ -107,8 +107,8 @@ func (s *session) Send(b *batch.Batch) error {
 	f := &flight{b: b, got: make([]bool, b.Len()), waits: b.Len(), sending: true}
 	s.mu.Lock()
 	if s.broken && (len(s.flights) > 0 || b.First() > s.first) {
-		// The flight was registered after an answer had left records open, which precede its records.
-		// The outlet sends those first.
+		// The flight was registered after an answer had left records open, which precede
+		// its records. The outlet sends those first.
 		s.first = 1<<64 - 1
 		s.mu.Unlock()
 		s.life.Answer(b, batch.Outcome{Open: batch.All(), Why: s.wrap(errBehind)})
@@ -152,10 +152,10 @@ func (s *session) Send(b *batch.Batch) error {
 	return nil
 }
 
-// awaitAnswer waits for the answer to the message before record i of f. If the message was stored now,
-// it is the last one in the stream, and further messages are chained to it. If it was a duplicate, the
-// last sequence number is unknown, and the next message is also sent alone. awaitAnswer returns false
-// if no further message of f may be sent.
+// awaitAnswer waits for the answer to the message before record i of f. If the message was
+// stored now, it is the last one in the stream, and further messages are chained to it. If it
+// was a duplicate, the last sequence number is unknown, and the next message is also sent alone.
+// awaitAnswer returns false if no further message of f may be sent.
 func (s *session) awaitAnswer(f *flight, i int) bool {
 	var what outcome
 	select {
@@ -277,8 +277,8 @@ func (s *session) settleLocked(f *flight, i int, what outcome) {
 	}
 }
 
-// conclude answers the batches whose messages are all answered. The caller holds s.mu, because a batch
-// must not be used after its answer.
+// conclude answers the batches whose messages are all answered. The caller holds s.mu, because a
+// batch must not be used after its answer.
 func (s *session) conclude() {
 	s.flights = slices.DeleteFunc(s.flights, func(f *flight) bool {
 		if f.waits > 0 || f.sending {
@@ -411,8 +411,8 @@ func (s *session) read(m *nats.Msg) outcome {
 		return outcome{open: s.wrap(fmt.Errorf("%w: %.100q: %w", errAnswer, m.Data, batch.ErrUnanswered))}
 	}
 	err := s.wrap(fmt.Errorf("%.200s (%d)", a.Error.Description, a.Error.ErrCode))
-	// A record is refused only for its size. All other errors may be temporary: a full stream, a
-	// stream without a leader, an id that is being processed.
+	// A record is refused only for its size. All other errors may be temporary: a full
+	// stream, a stream without a leader, an id that is being processed.
 	switch a.Error.ErrCode {
 	case codeTooLarge:
 		return outcome{refused: err}

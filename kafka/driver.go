@@ -199,8 +199,8 @@ func (s *session) begin() (err error) {
 	return nil
 }
 
-// describe returns err as an error of the Driver. Errors marked as fatal can only be fixed by a change
-// of the configuration.
+// describe returns err as an error of the Driver. Errors marked as fatal can only be fixed by a
+// change of the configuration.
 func (d *Driver) describe(what string, err error) error {
 	if errors.Is(err, io.EOF) {
 		err = fmt.Errorf("%w: the broker closed the connection; it may require TLS, or have refused the credentials", err)

@@ -67,8 +67,8 @@ func newPacker(d *Driver) *packer {
 	}
 }
 
-// hint returns the last part of the name of a field as it is written in records, or nil if records can
-// contain it in another form.
+// hint returns the last part of the name of a field as it is written in records, or nil if
+// records can contain it in another form.
 func hint(field string) []byte {
 	field = field[strings.LastIndexByte(field, '.')+1:]
 	for _, c := range []byte(field) {

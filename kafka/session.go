@@ -301,7 +301,8 @@ func (s *session) stored(l *partitionQueue, q *piece) {
 	s.settle(l, q)
 }
 
-// settle removes the head from its partition queue, and answers its batch if that was the last piece.
+// settle removes the head from its partition queue, and answers its batch if that was the last
+// piece.
 func (s *session) settle(l *partitionQueue, q *piece) {
 	s.shift(l)
 	if q.of.left--; q.of.left == 0 {
@@ -328,8 +329,8 @@ func (s *session) refuse(p *pending, recs []int32, why error) {
 	s.d.refused.Add(uint64(len(recs)))
 }
 
-// replace replaces the head of a partition queue with smaller pieces. The records in named are refused
-// after the last of these pieces.
+// replace replaces the head of a partition queue with smaller pieces. The records in named are
+// refused after the last of these pieces.
 func (s *session) replace(l *partitionQueue, q *piece, parts ...[]int32) {
 	var pieces []*piece
 	for _, recs := range parts {

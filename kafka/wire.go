@@ -10,8 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// batchHeader is the size of the header of a record batch. The other constants are the offsets of the
-// fields that are set last.
+// batchHeader is the size of the header of a record batch. The other constants are the offsets
+// of the fields that are set last.
 const (
 	batchHeader = 61
 

@@ -20,10 +20,10 @@ const (
 )
 
 // recent records the times that a stream has used: the last one in each window of half a
-// millisecond. Separate windows ensure that a time never moves a distant one. Windows are grouped in
-// pages. When a stream has no pages left, the oldest created page is removed, regardless of its time:
-// records with equal times usually follow each other, even if the clocks of several sources differ.
-// All methods are safe for concurrent use.
+// millisecond. Separate windows ensure that a time never moves a distant one. Windows are
+// grouped in pages. When a stream has no pages left, the oldest created page is removed,
+// regardless of its time: records with equal times usually follow each other, even if the clocks
+// of several sources differ. All methods are safe for concurrent use.
 type recent struct {
 	budget *atomic.Int64 // remaining pages of all streams beyond ownPages
 
@@ -115,8 +115,8 @@ func (r *recent) more() bool {
 	return true
 }
 
-// uniqueTime returns a time that no other record of the stream has. If there is none, it counts a twin
-// and returns t.
+// uniqueTime returns a time that no other record of the stream has. If there is none, it counts
+// a twin and returns t.
 func (r *registry) uniqueTime(st *stream, t int64) int64 {
 	at, own := st.recent.take(t)
 	if !own {

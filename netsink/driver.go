@@ -27,8 +27,8 @@ type Driver struct {
 	closeErr error      // of the last session that was closed
 }
 
-// New returns a Driver for forebay.To, which adds memory and delivery; [To] does both. The error names
-// the invalid parts of c. New opens no connection.
+// New returns a Driver for forebay.To, which adds memory and delivery; [To] does both. The error
+// names the invalid parts of c. New opens no connection.
 func New(c Config) (*Driver, error) {
 	t, err := parse(c.Address)
 	if err == nil && len(t.query) > 0 && !t.syslog {

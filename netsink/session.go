@@ -91,7 +91,8 @@ func (s *session) lostTo() error {
 	return s.lost
 }
 
-// setSending marks the beginning or end of a Send. It returns the reason why the connection ended, or nil.
+// setSending marks the beginning or end of a Send. It returns the reason why the connection
+// ended, or nil.
 func (s *session) setSending(sending bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,7 +1,7 @@
-// Command beside links the Forward client with other clients or a receiver, selected by the build
-// tags official, ibm and otel. All of them register the extension types of the protocol with package
-// msgp. The command posts one event with each client to the server at the given address, and prints
-// "started" after the events have arrived.
+// Command beside links the Forward client with other clients or a receiver, selected by the
+// build tags official, ibm and otel. All of them register the extension types of the protocol
+// with package msgp. The command posts one event with each client to the server at the given
+// address, and prints "started" after the events have arrived.
 //
 // The tag alone excludes our client.
 package main
