@@ -54,7 +54,7 @@ func produce(t testing.TB, cl *kgo.Client, n, m int) {
 	}
 }
 
-// A run is a Reader at work.
+// A run is a running Reader.
 type run struct {
 	*Reader
 	*sinktest.Sink
@@ -113,11 +113,11 @@ func wantOnce(t testing.TB, bodies []string, n int) {
 			t.Fatalf("%q: %v", b, err)
 		}
 		if seen[i] {
-			t.Errorf("record %d comes twice", i)
+			t.Errorf("record %d arrives twice", i)
 		}
 		seen[i] = true
 		if before, ok := last[i%partitions]; ok && before > i {
-			t.Errorf("record %d comes behind %d", i, before)
+			t.Errorf("record %d arrives after %d", i, before)
 		}
 		last[i%partitions] = i
 	}
@@ -126,8 +126,8 @@ func wantOnce(t testing.TB, bodies []string, n int) {
 	}
 }
 
-// Offsets are committed when the outputs have the records, and not before.
-func TestCommits(t *testing.T) {
+// Offsets are committed only after the outputs have the records.
+func TestOffsetsAreCommittedAfterDelivery(t *testing.T) {
 	c := fake(t)
 	cl := client(t, c)
 	produce(t, cl, 0, 1000)
@@ -163,8 +163,8 @@ func TestCommits(t *testing.T) {
 	}
 }
 
-// What was not delivered comes again.
-func TestNotDelivered(t *testing.T) {
+// Records that were not delivered are read again.
+func TestUndeliveredRecordsAreReadAgain(t *testing.T) {
 	c := fake(t)
 	cl := client(t, c)
 	produce(t, cl, 0, 100)
@@ -177,8 +177,8 @@ func TestNotDelivered(t *testing.T) {
 	sinktest.Await(t, "reading again", func() bool { return len(next.Bodies()) == 100-int(before) })
 }
 
-// No more than maxUncommitted records are put that are not committed.
-func TestBound(t *testing.T) {
+// At most maxUncommitted records are put before they are committed.
+func TestUncommittedRecordsAreLimited(t *testing.T) {
 	c := fake(t)
 	cl := client(t, c)
 	const more = 3000
@@ -198,9 +198,9 @@ func TestBound(t *testing.T) {
 	sinktest.Await(t, "the commit", func() bool { return committed(t, cl) == maxUncommitted+more })
 }
 
-// Members come and go while records are read: nothing is lost, and what comes twice was not
-// committed.
-func TestMembers(t *testing.T) {
+// Members join and leave while records are read: no record is lost, and only uncommitted records are
+// read twice.
+func TestMembersJoinAndLeaveWithoutLoss(t *testing.T) {
 	c := fake(t)
 	cl := client(t, c)
 	produce(t, cl, 0, 4000)
@@ -231,8 +231,8 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// A record has what Kafka knows of it.
-func TestFields(t *testing.T) {
+// A record has the time, level and fields of its Kafka record.
+func TestRecordHasFieldsOfKafka(t *testing.T) {
 	c := fake(t)
 	cl := client(t, c)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -257,8 +257,8 @@ func TestFields(t *testing.T) {
 	sinktest.Await(t, "the commit", func() bool { return committed(t, cl) == 3 })
 }
 
-// Records that come twice are left out by their names; others never are.
-func TestDedup(t *testing.T) {
+// Duplicates are detected by their names; other records are never skipped.
+func TestDuplicatesAreSkipped(t *testing.T) {
 	c := fake(t)
 	cl := client(t, c)
 	id := func(n uint64) []kgo.RecordHeader {
@@ -285,8 +285,8 @@ func TestDedup(t *testing.T) {
 	}
 }
 
-// A topic that does not exist is told, once, and read when it does.
-func TestNoTopic(t *testing.T) {
+// A missing topic is reported once, and read after it is created.
+func TestMissingTopicIsReportedOnce(t *testing.T) {
 	c := fake(t)
 	r := begin(t, c, func(c *Config) { c.Topics = []string{"later"} })
 	sinktest.Await(t, "a word", func() bool {
@@ -305,8 +305,8 @@ func TestNoTopic(t *testing.T) {
 	}
 }
 
-// Refused credentials are told, and not shown.
-func TestRefused(t *testing.T) {
+// Refused credentials are reported without the credentials.
+func TestRefusedCredentialsAreReportedAndHidden(t *testing.T) {
 	c := fake(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "me", "right"))
 	r := begin(t, c, func(c *Config) { c.Kafka.User, c.Kafka.Password, c.Kafka.Mechanism = "me", "wr0ng-word", "plain" })
 	sinktest.Await(t, "a word", func() bool { return strings.Contains(r.Said(), "cannot reach the brokers: ") })
@@ -315,8 +315,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Nothing is fetched without end while the outputs are full, and the member stays one.
-func TestFull(t *testing.T) {
+// While the outputs are full, fetching stops, and the member stays in the group.
+func TestFetchingStopsWhileOutputsAreFull(t *testing.T) {
 	c := fake(t)
 	cl := client(t, c)
 	r := begin(t, c, nil)
@@ -332,8 +332,8 @@ func TestFull(t *testing.T) {
 	wantOnce(t, r.Bodies(), 20_000)
 }
 
-// Outputs that take no more end it.
-func TestOutputsClosed(t *testing.T) {
+// Run ends when the outputs are closed.
+func TestClosedOutputsEndTheReader(t *testing.T) {
 	c := fake(t)
 	cl := client(t, c)
 	r := begin(t, c, nil)
@@ -346,8 +346,8 @@ func TestOutputsClosed(t *testing.T) {
 	r.ended <- nil
 }
 
-// A configuration is checked without a connection.
-func TestCheck(t *testing.T) {
+// Check does not connect.
+func TestConfigIsCheckedWithoutConnection(t *testing.T) {
 	for want, c := range map[string]Config{
 		"Brokers is empty": {Topics: []string{"a"}, Group: "g"},
 		"Mechanism":        {Kafka: kafka.Config{Brokers: []string{"b"}, User: "u", Password: "p", Mechanism: "magic"}, Topics: []string{"a"}, Group: "g"},
@@ -361,9 +361,9 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A member that joins while the outputs do not deliver gets its share, and reads again what was
-// not committed of it.
-func TestHandOver(t *testing.T) {
+// A member that joins while the outputs do not deliver gets its partitions, and reads their
+// uncommitted records again.
+func TestNewMemberReadsUncommittedRecords(t *testing.T) {
 	c := fake(t)
 	cl := client(t, c)
 	a := begin(t, c, nil)

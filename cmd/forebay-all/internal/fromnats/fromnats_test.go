@@ -79,10 +79,10 @@ func stream(t testing.TB, js jetstream.JetStream) {
 	}
 }
 
-// patience is that of servers, and long enough for a busy machine.
+// patience is the ack wait of the server, long enough for a busy machine.
 const patience = 2 * time.Second
 
-// durable makes the consumer.
+// durable creates the consumer.
 func durable(t testing.TB, js jetstream.JetStream, wait time.Duration) {
 	t.Helper()
 	_, err := js.CreateConsumer(t.Context(), "LOGS", jetstream.ConsumerConfig{Durable: "c", AckWait: wait, AckPolicy: jetstream.AckExplicitPolicy})
@@ -141,8 +141,7 @@ func (r *run) end(t testing.TB, delivered bool) {
 	})
 }
 
-// left returns how many messages the server has sent and got no answer to, and how many it
-// has not sent.
+// left returns the numbers of messages that are sent without an acknowledgement, and not sent.
 func left(t testing.TB, js jetstream.JetStream) (pending, waiting int) {
 	t.Helper()
 	c, err := js.Consumer(t.Context(), "LOGS", "c")
@@ -166,9 +165,9 @@ func wantOnce(t testing.TB, bodies []string, n int) {
 	}
 }
 
-// Messages are acknowledged when the outputs have their records, and not before; in between
-// the server does not send them again.
-func TestAcknowledges(t *testing.T) {
+// Messages are acknowledged only after the outputs have their records. Until then the server does
+// not redeliver them.
+func TestMessagesAreAcknowledgedAfterDelivery(t *testing.T) {
 	n := start(t, nil)
 	js := admin(t, n)
 	stream(t, js)
@@ -195,8 +194,8 @@ func TestAcknowledges(t *testing.T) {
 	}
 }
 
-// What was not delivered comes again, at once.
-func TestNotDelivered(t *testing.T) {
+// Messages that were not delivered are redelivered immediately.
+func TestUndeliveredMessagesAreRedelivered(t *testing.T) {
 	n := start(t, nil)
 	js := admin(t, n)
 	stream(t, js)
@@ -215,8 +214,8 @@ func TestNotDelivered(t *testing.T) {
 	sinktest.Await(t, "acknowledgements", func() bool { p, _ := left(t, js); return p == 0 })
 }
 
-// While outputs are full the server is told that it goes on with what was fetched.
-func TestFull(t *testing.T) {
+// While outputs are full, fetched messages stay in progress.
+func TestMessagesStayInProgressWhileOutputsAreFull(t *testing.T) {
 	n := start(t, nil)
 	js := admin(t, n)
 	stream(t, js)
@@ -234,9 +233,9 @@ func TestFull(t *testing.T) {
 	wantOnce(t, r.Bodies(), 2000)
 }
 
-// A server that goes away is waited for. Messages that wait for an acknowledgement get it over
-// the next connection.
-func TestServerRestarts(t *testing.T) {
+// The reader reconnects after a restart of the server, and acknowledges messages over the new
+// connection.
+func TestReaderReconnectsAndAcknowledges(t *testing.T) {
 	n := start(t, nil)
 	js := admin(t, n)
 	stream(t, js)
@@ -257,8 +256,8 @@ func TestServerRestarts(t *testing.T) {
 	sinktest.Await(t, "a word", func() bool { return strings.Contains(r.Said(), "works again") })
 }
 
-// A record has what the server knows of it.
-func TestFields(t *testing.T) {
+// A record has the time and fields of its message.
+func TestRecordHasFieldsOfJetStream(t *testing.T) {
 	n := start(t, nil)
 	js := admin(t, n)
 	stream(t, js)
@@ -273,8 +272,8 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// Messages that come twice are left out by their names, and acknowledged.
-func TestDedup(t *testing.T) {
+// Duplicates are detected by their names, skipped and acknowledged.
+func TestDuplicatesAreSkippedAndAcknowledged(t *testing.T) {
 	n := start(t, nil)
 	js := admin(t, n)
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "LOGS", Subjects: []string{"logs.>"}, Duplicates: 100 * time.Millisecond}); err != nil {
@@ -295,8 +294,8 @@ func TestDedup(t *testing.T) {
 	}
 }
 
-// What is wrong is told, once, and waited for.
-func TestNoStream(t *testing.T) {
+// A missing stream is reported once, and read after it is created.
+func TestMissingStreamIsReportedOnce(t *testing.T) {
 	n := start(t, nil)
 	js := admin(t, n)
 	r := begin(t, n, nil)
@@ -311,7 +310,7 @@ func TestNoStream(t *testing.T) {
 	}
 }
 
-func TestRefused(t *testing.T) {
+func TestRefusedCredentialsAreReportedAndHidden(t *testing.T) {
 	n := start(t, func(o *server.Options) { o.Username, o.Password = "me", "right" })
 	r := begin(t, n, func(c *Config) { c.NATS.Servers = fmt.Sprintf("nats://me:wr0ng-word@127.0.0.1:%d", n.o.Port) })
 	sinktest.Await(t, "a word", func() bool { return strings.Contains(r.Said(), "Authorization Violation") })
@@ -320,8 +319,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A consumer that acknowledges nothing would lose records.
-func TestPolicy(t *testing.T) {
+// A consumer without explicit acknowledgements would lose records.
+func TestConsumerWithoutAcksIsRejected(t *testing.T) {
 	n := start(t, nil)
 	js := admin(t, n)
 	stream(t, js)
@@ -334,7 +333,7 @@ func TestPolicy(t *testing.T) {
 	})
 }
 
-func TestOutputsClosed(t *testing.T) {
+func TestClosedOutputsEndTheReader(t *testing.T) {
 	n := start(t, nil)
 	js := admin(t, n)
 	stream(t, js)
@@ -351,7 +350,7 @@ func TestOutputsClosed(t *testing.T) {
 	}
 }
 
-func TestCheck(t *testing.T) {
+func TestConfigIsChecked(t *testing.T) {
 	for _, c := range []Config{
 		{NATS: driver.Config{Servers: "nats://h"}, Stream: "a.b", Consumer: "c"},
 		{NATS: driver.Config{Servers: "nats://h"}, Stream: "a", Consumer: "*"},
