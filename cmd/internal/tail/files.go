@@ -98,6 +98,21 @@ func (h *files) ensure(g *generation) (*os.File, error) {
 	return f, nil
 }
 
+// first opens a file that is not in the index yet. It returns nil if another one is there.
+func (h *files) first(path string, what id) (*generation, error) {
+	h.room()
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	st, err := f.Stat()
+	if err != nil || idOf(path, st) != what {
+		f.Close()
+		return nil, err
+	}
+	return &generation{id: what, real: realPath(path), f: f, size: st.Size(), mtime: st.ModTime()}, nil
+}
+
 // room closes the file that was used longest ago, if too many are open.
 func (h *files) room() {
 	for len(h.open) >= h.o.MaxOpen {

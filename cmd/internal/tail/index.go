@@ -158,7 +158,7 @@ func (x *index) lead(path string, st fs.FileInfo, now time.Time) {
 		}
 		return // or it has two names
 	}
-	g, err := x.open(path, what)
+	g, err := x.files.first(path, what)
 	if err != nil {
 		x.skipPath(path, id{}, "cannot be read: "+plain(err).Error()+"; retrying")
 		return
@@ -178,22 +178,6 @@ func (x *index) lead(path string, st fs.FileInfo, now time.Time) {
 	x.files.measure(g)
 	x.bound(g.s)
 	x.queue.wake(g.s)
-}
-
-// open opens a file that was not known. It returns nil if another one is there.
-func (x *index) open(path string, what id) (*generation, error) {
-	x.files.room()
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	st, err := f.Stat()
-	if err != nil || idOf(path, st) != what {
-		f.Close()
-		return nil, err
-	}
-
-	return &generation{id: what, real: realPath(path), f: f, size: st.Size(), mtime: st.ModTime()}, nil
 }
 
 // seriesOf returns the series of path. The caller holds mu.
