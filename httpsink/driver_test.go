@@ -21,8 +21,8 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// What goes over the wire, of each API.
-func TestRequests(t *testing.T) {
+// The requests of each API have the documented form.
+func TestRequestBodiesOfEachAPI(t *testing.T) {
 	recs := []string{"{\"a\":1}\n", "{\"@timestamp\":\"x\",\"_time\":\"y\",\"timestamp\":\"z\"}\n", "{}"}
 	const id = "ab000000000000000000000000000001"
 	for _, tc := range []struct {
@@ -136,8 +136,8 @@ func (w want) expect(t *testing.T, o batch.Outcome, n int) {
 	}
 }
 
-// What an answer to two records means.
-func TestAnswers(t *testing.T) {
+// A response to two records has the documented outcome.
+func TestResponsesHaveDocumentedOutcomes(t *testing.T) {
 	js := func(status int, text string) reply {
 		return reply{status: status, kind: "application/json", text: text}
 	}
@@ -248,8 +248,8 @@ func TestNoAnswer(t *testing.T) {
 	}
 }
 
-// A record that is no JSON is refused by this package, once the server has refused its request.
-func TestNotJSON(t *testing.T) {
+// A record that is not JSON is refused after the server has refused its request.
+func TestRecordThatIsNotJSONIsRefused(t *testing.T) {
 	p := &peer{answer: func(int, request) reply { return reply{status: 400, text: "no"} }}
 	d := destFor(t, p, "array", nil)
 	o := d.send(t.Context(), batchOf("{\"a\":1}\n", "{a}\n", "{\"a\":\n1}"))
@@ -258,8 +258,8 @@ func TestNotJSON(t *testing.T) {
 	}
 }
 
-// Splunk names the event that it refuses. It is believed once it has taken another one.
-func TestHEC(t *testing.T) {
+// Splunk names the refused event. It is condemned after Splunk has accepted another event.
+func TestSplunkNamesTheRefusedEvent(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const ok = `{"text":"Success","code":0}`
 		no := reply{status: 400, text: `{"text":"Invalid data format","code":6,"invalid-event-number":1}`}
@@ -335,9 +335,9 @@ func TestBulkControl(t *testing.T) {
 	}
 }
 
-// A record of a thousand is refused with the request it is in: it alone is a dead letter, and
+// If one record of a thousand is refused with its request, only that record is a dead letter, and
 // the others arrive in order.
-func TestPoison(t *testing.T) {
+func TestOneRefusedRecordIsTheOnlyDeadLetter(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var recs []string
 		p := &peer{}

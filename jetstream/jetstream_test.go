@@ -147,8 +147,8 @@ func TestStreamIsMade(t *testing.T) {
 	upTo(t, numbers(t, all(t, s)), 50)
 }
 
-// Records above the limit of the server or the stream become dead letters, alone.
-func TestTooLarge(t *testing.T) {
+// Only the records above the limit of the server or the stream become dead letters.
+func TestTooLargeRecordsAreDeadLetters(t *testing.T) {
 	n := start(t, func(o *server.Options) { o.MaxPayload = 8 << 10 })
 	for name, c := range map[string]struct {
 		most int32
@@ -259,8 +259,9 @@ func TestPasswordRepeated(t *testing.T) {
 	}
 }
 
-// Refused credentials and forbidden subjects are said, without the secret, and hold all.
-func TestForbidden(t *testing.T) {
+// Refused credentials and forbidden subjects hold all records, and are reported without the
+// secret.
+func TestRefusedCredentialsHoldRecords(t *testing.T) {
 	const secret = "s3cret-pass"
 	n := start(t, func(o *server.Options) {
 		perm := &server.Permissions{Publish: &server.SubjectPermission{Allow: []string{"logs.ok"}}, Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}}}

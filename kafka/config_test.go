@@ -38,8 +38,8 @@ func TestConfigFaults(t *testing.T) {
 	}
 }
 
-// What is wrong with a destination is said, and no password.
-func TestURLFaults(t *testing.T) {
+// Errors about a destination name the problem and never contain a password.
+func TestURLErrorsHidePasswords(t *testing.T) {
 	for dest, want := range map[string]string{
 		"b1/logs": "want kafka://", "http://b/logs": "want kafka://", "kafka:///logs": "the broker is missing", "kafka://u:hunter2@b": "the topic is missing",
 		"kafka://u:hunter2%zz@b/t": "does not begin %XX", "kafka://b/t?%zz": "not a query", "kafka://b/t?key=a&key=b": "given twice", "kafka://b/t?window=x": "parameter window", "kafka://b/t?tls=true": "write kafka+tls://",

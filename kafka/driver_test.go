@@ -20,8 +20,8 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// Each codec: a consumer reads what was written, once and in order per key.
-func TestCodecs(t *testing.T) {
+// With each compression, a consumer reads all records once and in order per key.
+func TestEveryCompressionIsReadableByConsumers(t *testing.T) {
 	for codec := range codecs {
 		t.Run(codec, func(t *testing.T) {
 			c := fake(t)
@@ -43,8 +43,8 @@ func TestCodecs(t *testing.T) {
 	}
 }
 
-// The record of Kafka: topic, key, partition, headers, timestamp and value.
-func TestRecord(t *testing.T) {
+// A Kafka record has the topic, key, partition, headers, timestamp and value of its record.
+func TestRecordsHaveTopicKeyHeadersAndTime(t *testing.T) {
 	c := fake(t, kfake.SeedTopics(5, "logs.shop", "logs.sh_op_", "logs.unknown"))
 	conf := quick(c, "logs.{app}")
 	conf.Key = "{user}"
@@ -113,8 +113,8 @@ func TestTraceField(t *testing.T) {
 	}
 }
 
-// Answers after which a record is sent again, within the session and once.
-func TestRetriable(t *testing.T) {
+// After a retriable error a record is sent again within the session, and stored once.
+func TestRetriableErrorsResendOnce(t *testing.T) {
 	for _, e := range []*kerr.Error{
 		kerr.NotLeaderForPartition, kerr.LeaderNotAvailable, kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend,
 		kerr.RequestTimedOut, kerr.KafkaStorageError, kerr.ThrottlingQuotaExceeded, kerr.UnknownServerError, kerr.CorruptMessage,
@@ -155,9 +155,9 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// A broker that hangs in the middle of an answer, or ends the connection before it, has
-// stored the batch or not. It is sent again under its number.
-func TestNoAnswer(t *testing.T) {
+// A broker that hangs or disconnects during a response may have stored the batch. The batch is
+// sent again with the same sequence number and stored once.
+func TestBatchWithoutAnswerIsStoredOnce(t *testing.T) {
 	for name, gone := range map[string]error{"hangs": nil, "ends": errors.New("gone")} {
 		t.Run(name, func(t *testing.T) {
 			c := fake(t)
@@ -198,8 +198,9 @@ func TestBrokenSequence(t *testing.T) {
 	}
 }
 
-// What only a change of configuration mends is held, and told; then everything is delivered.
-func TestHeld(t *testing.T) {
+// Errors that only a change of configuration fixes hold all records and are reported. After the
+// change all records are delivered.
+func TestConfigurationErrorsHoldRecords(t *testing.T) {
 	for _, e := range []*kerr.Error{
 		kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed, kerr.PolicyViolation, kerr.InvalidTopicException, kerr.UnsupportedForMessageFormat,
 	} {
@@ -251,8 +252,8 @@ func TestUnknownTopic(t *testing.T) {
 	wantAll(t, first, want)
 }
 
-// One record that is too large is a dead letter; a batch that is too large is cut.
-func TestTooLarge(t *testing.T) {
+// A single record that is too large is a dead letter; a batch that is too large is split.
+func TestTooLargeRecordIsDeadLetterAndBatchIsSplit(t *testing.T) {
 	c := fake(t, kfake.BrokerConfigs(map[string]string{"message.max.bytes": "3000"}))
 	conf := quick(c, "logs")
 	conf.Key, conf.Compression = "{key}", "none"
@@ -360,8 +361,9 @@ func TestRefusedByName(t *testing.T) {
 	}
 }
 
-// A batch that is refused and names nobody is searched; only the record at fault is lost.
-func TestSearched(t *testing.T) {
+// If a batch is refused without naming a record, it is searched, and only the faulty record is
+// lost.
+func TestRefusedBatchLosesOnlyTheFaultyRecord(t *testing.T) {
 	for _, e := range []*kerr.Error{kerr.InvalidRecord, kerr.InvalidRequest} {
 		c := fake(t)
 		o := begin(t, quick(c, "logs"), nil)
@@ -482,8 +484,8 @@ func TestFirstIsBad(t *testing.T) {
 	}
 }
 
-// Partitions that move to another broker take their records along, in order.
-func TestMoves(t *testing.T) {
+// When partitions move to another broker, their records follow in order.
+func TestOrderIsKeptWhenPartitionsMove(t *testing.T) {
 	c := fake(t, kfake.NumBrokers(3))
 	conf := quick(c, "logs")
 	conf.Key = "{key}"
@@ -586,8 +588,8 @@ func TestHidesEchoes(t *testing.T) {
 	}
 }
 
-// Without brokers the outlet learns of it soon, and delivers when they are there.
-func TestNoBroker(t *testing.T) {
+// Without brokers, the outlet is informed soon. Records are delivered when brokers are available.
+func TestDeliveryStartsWhenBrokersAreReachable(t *testing.T) {
 	c := fake(t)
 	conf := quick(c, "logs")
 	conf.Brokers = []string{"127.0.0.1:1"}

@@ -29,10 +29,9 @@ func answerOf(r *http.Request, status int, h http.Header) (*http.Response, error
 	return &http.Response{StatusCode: status, Header: h, Body: io.NopCloser(strings.NewReader(text)), Request: r}, nil
 }
 
-// TestLoginPage: a proxy that redirects to a page to log in has stored nothing,
-// also with a client of the user's that follows redirects; and that client stays
-// what it was.
-func TestLoginPage(t *testing.T) {
+// A redirect by a proxy to a login page is not a success, even with a client of the user that
+// follows redirects. That client is not modified.
+func TestRedirectToLoginPageStoresNothing(t *testing.T) {
 	client := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 		if r.Method == "POST" {
 			return answerOf(r, 302, http.Header{"Location": {"/login"}})
@@ -86,8 +85,8 @@ func TestTokenAfter401(t *testing.T) {
 	}
 }
 
-// TestPrintable: what a server answers is text and nothing more where it is shown.
-func TestPrintable(t *testing.T) {
+// Texts of a server are shown without control characters.
+func TestServerTextsAreMadePrintable(t *testing.T) {
 	p := &peer{answer: func(int, *request) (int, string, http.Header) {
 		return 503, "red \x1b[31m\r\n\u202e\x00\u0085 é🙂", nil
 	}}

@@ -280,9 +280,8 @@ func TestCodec(t *testing.T) {
 	}
 }
 
-// TestMarker: an entry that tells of dropped records is a warning, and in the stream of
-// warnings, to which a slab.Writer knows no number but 0.
-func TestMarker(t *testing.T) {
+// Markers of dropped records are warnings in stream 0, the only stream that a slab.Writer knows.
+func TestGapMarkersAreInTheStreamOfWarnings(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON, wireGzip} {
 		for _, noLabel := range []bool{false, true} {
 			p := new(peer)
@@ -308,8 +307,8 @@ func TestMarker(t *testing.T) {
 	}
 }
 
-// With GapLabels these entries have a stream of their own, and warnings are not in it.
-func TestGapLabels(t *testing.T) {
+// With GapLabels these entries have a separate stream, without warnings.
+func TestGapLabelsMakeSeparateStream(t *testing.T) {
 	p := new(peer)
 	s := sinkFor(t, p, Config{GapLabels: map[string]string{"kind": "gap"}})
 	codec := s.CodecFor(contentTypeProtobuf, 0)

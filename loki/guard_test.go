@@ -44,9 +44,9 @@ func (o *told) of(op string) (out []batch.Event) {
 	return out
 }
 
-// TestPaced: after Loki has told its limit, requests come below it: all records arrive,
-// in about the time that the limit asks for, and hardly any request is refused.
-func TestPaced(t *testing.T) {
+// After Loki has reported its limit, requests stay below it: all records arrive in about the time
+// that the limit requires, and hardly any request is refused.
+func TestRequestsStayBelowReportedRate(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const rate, records, size = 100e3, 6000, 1000
 		lim := &bucket{rate: rate, burst: 2 * rate, have: 2 * rate, at: time.Now()}
@@ -94,8 +94,8 @@ func TestPaced(t *testing.T) {
 	})
 }
 
-// TestPaceGrows: the rate is forgotten when Loki has refused nothing for a while.
-func TestPaceGrows(t *testing.T) {
+// The rate is forgotten after Loki has refused nothing for a while.
+func TestRateLimitExpires(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	var pc pace
 	if wait, ok := pc.reserve(1<<20, time.Second, now); wait != 0 || !ok {
@@ -171,9 +171,9 @@ func TestTooManyLabelValues(t *testing.T) {
 	})
 }
 
-// TestTooOld: records that are too old, by their own time or as Loki says, become dead
-// letters, are dropped, or get the present time.
-func TestTooOld(t *testing.T) {
+// Records that are too old, by their time or according to Loki, become dead letters, are dropped,
+// or get the current time.
+func TestRecordsTooOldFollowTooOldOption(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON} {
 		for _, choice := range []string{"", "drop", "now"} {
 			t.Run(w+choice, func(t *testing.T) {
@@ -293,8 +293,8 @@ func TestEagerFirst(t *testing.T) {
 	})
 }
 
-// TestOutOfLine: what is a label or metadata is no part of the line.
-func TestOutOfLine(t *testing.T) {
+// With OutOfLine, labels and metadata are not in the line.
+func TestOutOfLineRemovesLabelsFromLine(t *testing.T) {
 	for _, c := range []Config{
 		{LabelAttrs: []string{"region", "http.method"}, MetadataAttrs: []string{"user"}},
 		{LabelAttrs: []string{"region", "http.method"}, MetadataAttrs: []string{"user"}, Wire: wireJSON, Line: Line{Body: bodyLogfmt}},

@@ -12,10 +12,9 @@ import (
 	"time"
 )
 
-// TestMoved: what goes to the spare stream because Loki does not take its own has
-// the labels as metadata and a time of its own, the same when it is sent again,
-// and is counted once.
-func TestMoved(t *testing.T) {
+// Records that are moved to a spare stream have their labels as metadata and a unique time, which
+// stays the same when they are sent again. They are counted once.
+func TestMovedRecordsKeepLabelsAsMetadata(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON} {
 		for text, why := range map[string]reason{
 			"maximum active stream limit exceeded when trying to create stream {}, reduce": streamsFull,

@@ -27,10 +27,9 @@ func (b *bucket) allow(n int) bool {
 	return true
 }
 
-// TestBurst: whatever a rate limit and its burst are, a batch that exceeds the
-// burst passes in parts, in about the time that the rate asks for, and only a
-// record that exceeds it by itself is refused, with its reason.
-func TestBurst(t *testing.T) {
+// With any rate limit and burst, a batch above the burst is sent in parts, in about the time that
+// the rate requires. Only a single record above the burst is refused.
+func TestBatchAboveBurstIsSentInParts(t *testing.T) {
 	const line = 40 << 10
 	for name, tt := range map[string]struct {
 		rate, burst float64

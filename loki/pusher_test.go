@@ -32,8 +32,8 @@ func event(at time.Time, level slog.Level, msg string, attrs ...slog.Attr) encod
 	return encode.Record{Time: at, Level: level, Message: msg, Attrs: attrs}
 }
 
-// TestReplies goes through the answers of Loki, research of which is in judge.
-func TestReplies(t *testing.T) {
+// The responses of Loki have the meanings described at judge.
+func TestResponsesOfLokiAreInterpreted(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		status int
@@ -83,9 +83,9 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// TestTooLarge: each of the ways to say too large asks for smaller batches, and a
-// single entry that is too large is refused alone.
-func TestTooLarge(t *testing.T) {
+// Each response that means too large results in smaller batches. A single entry that is too large
+// is refused.
+func TestTooLargeResponsesSplitBatches(t *testing.T) {
 	for name, answer := range map[string]struct {
 		status int
 		text   string
@@ -352,8 +352,8 @@ func TestNudgeConcurrently(t *testing.T) {
 	}
 }
 
-// TestLimits: what will not be taken is found before it is sent.
-func TestLimits(t *testing.T) {
+// Entries that Loki would refuse are refused before sending.
+func TestLimitsAreCheckedBeforeSending(t *testing.T) {
 	p := new(peer)
 	e := &encoded{t: t, s: sinkFor(t, p, Config{Limits: Limits{MaxLine: 200, LongLines: refuse}})}
 	now := time.Now()
@@ -401,9 +401,9 @@ func TestForeignRecords(t *testing.T) {
 	}
 }
 
-// TestChunks: a stream larger than a request goes in several, in order, and what
-// is behind a failure waits.
-func TestChunks(t *testing.T) {
+// A stream larger than a request is sent in several requests, in order. Records after a failure
+// wait.
+func TestLargeStreamIsSentInOrderedRequests(t *testing.T) {
 	p := new(peer)
 	e := &encoded{t: t, s: sinkFor(t, p, Config{Limits: Limits{MaxRequestBytes: 2000}})}
 	now := time.Now()
@@ -614,9 +614,9 @@ func TestBehindAnOpenRecord(t *testing.T) {
 	}
 }
 
-// TestCutAnswer: an answer that ends in its middle is none. A 400 names what is refused,
-// and what is missing of it is not stored.
-func TestCutAnswer(t *testing.T) {
+// A truncated response counts as none. A 400 names the refused entries, so entries missing from a
+// truncated text may not be stored.
+func TestTruncatedResponseIsNoResponse(t *testing.T) {
 	now := time.Now()
 	for cut := range 300 {
 		m := &lokiModel{now: now, newest: now.Add(-8 * 24 * time.Hour), stored: map[string]bool{}}
@@ -654,7 +654,7 @@ func TestCutAnswer(t *testing.T) {
 	}
 }
 
-// TestCutByServer is TestCutAnswer with what net/http makes of a connection that ends.
+// TestCutByServer is TestTruncatedResponseIsNoResponse with what net/http makes of a connection that ends.
 func TestCutByServer(t *testing.T) {
 	for _, chunked := range []bool{false, true} {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -746,9 +746,9 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// TestGivenUp: of a batch whose session ends while a request has no answer nobody knows
-// whether Loki has it, and nothing is said. What was not sent, or answered, is known.
-func TestGivenUp(t *testing.T) {
+// If the session ends while a request has no response, no outcome is reported for its batch.
+// Requests that were not sent, or have a response, have a known outcome.
+func TestOutcomeIsUnknownWhenSessionEnds(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer func() { cancel() }()
@@ -783,9 +783,9 @@ func TestGivenUp(t *testing.T) {
 	})
 }
 
-// TestNotSent: a server that cannot be reached, and one whose certificate is not trusted,
-// have nothing of a batch, also when the time is over.
-func TestNotSent(t *testing.T) {
+// An unreachable server, or one with an untrusted certificate, has stored nothing, even after a
+// timeout.
+func TestUnreachableServerStoresNothing(t *testing.T) {
 	for want, err := range map[string]error{
 		"again [0]": &net.OpError{Op: "dial", Err: errors.New("connection refused")},
 		"hold [0]":  &tls.CertificateVerificationError{Err: errors.New("unknown authority")},

@@ -172,9 +172,8 @@ func TestManyRecords(t *testing.T) {
 	}
 }
 
-// TestOutage: through failures of every kind nothing is lost, and what is refused
-// is in the dead letters.
-func TestOutage(t *testing.T) {
+// Failures of all kinds lose no record, and refused records are in the dead letters.
+func TestFailuresLoseNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var n atomic.Int64
 		p := &peer{}
@@ -270,9 +269,9 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
-// TestSpoolDir: what Loki does not take before the end of the process is in the
-// spool, and reaches it from another Sink, with its labels.
-func TestSpoolDir(t *testing.T) {
+// Records that Loki has not accepted by the end of the process are in the spool, and another
+// Driver delivers them with their labels.
+func TestSpooledRecordsReachLokiFromNextProcess(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		down := roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") })

@@ -51,8 +51,8 @@ func rejected(n int, message string) reply {
 	return reply{status: 200, kind: "application/x-protobuf", text: string(append(appendLen(nil, 0x0a, len(part)), part...))}
 }
 
-// What an answer to two records means, as the protocol documents it.
-func TestAnswers(t *testing.T) {
+// A response to two records has the outcome that the protocol documents.
+func TestResponsesHaveDocumentedOutcomes(t *testing.T) {
 	after := func(r reply, v string) reply {
 		r.header = http.Header{"Retry-After": {v}}
 		return r
@@ -160,8 +160,8 @@ func TestNoAnswer(t *testing.T) {
 	}
 }
 
-// A 400 condemns a record only where others are taken.
-func TestControl(t *testing.T) {
+// A 400 condemns a record only if other records are accepted.
+func TestBadRequestCondemnsOnlyIfOthersAreAccepted(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ill, asked := true, []int{}
 		p := &peer{answer: func(n int, recs []string) reply {
@@ -207,8 +207,9 @@ func TestControl(t *testing.T) {
 	})
 }
 
-// One record of a thousand is refused: it alone is a dead letter, and the others arrive in order.
-func TestPoison(t *testing.T) {
+// If one record of a thousand is refused, only that record is a dead letter, and the others
+// arrive in order.
+func TestOneRefusedRecordIsTheOnlyDeadLetter(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := &peer{}
 		p.answer = func(n int, recs []string) reply {

@@ -111,8 +111,8 @@ func sameJSON(t testing.TB, a, b string) bool {
 	return true
 }
 
-// What lies deeper than decoders read is text.
-func TestDepth(t *testing.T) {
+// Values nested deeper than decoders accept are text.
+func TestValuesBelowDepthLimitAreText(t *testing.T) {
 	x := exporterFor(t, new(peer), nil)
 	s := x.Encoder().Scope()
 	for range 40 {
