@@ -9,7 +9,7 @@ import (
 
 // asking determines when the error handler is asked: while the circuit is open, or its probe
 // hangs, or, with HandlerFirst, the next attempt waits for its time, and more than PendingLimit
-// records wait; when the producer is about to drop records; and, when Close is late, whatever waits.
+// records wait; when memory is about to drop records; and, when Close is late, whatever waits.
 // When the time for a probe has come, the probe goes first: a handler that accepts everything must
 // not prevent it.
 type asking struct {
@@ -23,12 +23,12 @@ type asking struct {
 	due     uint64    // records to offer before the limit counts again
 	fails   int       // in a row
 	failing bool      // one was reported
-	// relieves is set if the producer was about to drop records, and the destination has
+	// relieves is set if memory was about to drop records, and the destination has
 	// taken nothing since.
 	relieves bool
 }
 
-// needs is why a producer needs the handler, or room that held streams have.
+// needs is why memory needs the handler, or room that held streams have.
 type needs struct {
 	drops bool // it is about to drop records
 	waits bool // a call waits without a limit, and has for long
@@ -83,9 +83,9 @@ func (a *asking) betweenAttempts(now time.Time) bool {
 	return a.set.handlerFirst && a.health.failing() && now.Before(a.health.notBefore)
 }
 
-// relieve reports whether the handler is asked whatever state the circuit is in: the producer is
+// relieve reports whether the handler is asked whatever state the circuit is in: memory is
 // about to drop records, or was, and the destination has accepted none since. Records that can be
-// sent now are sent. A producer that waits without a limit is relieved of a destination that fails,
+// sent now are sent. A call that waits without a limit is relieved of a destination that fails,
 // and not of one that is slow.
 func (a *asking) relieve() bool {
 	a.relieves = a.relieves || a.needs.drops || a.needs.waits && a.health.failing()

@@ -31,9 +31,6 @@ type flushes struct {
 // any reports whether any wait.
 func (s *flushes) any() bool { return len(s.waiting) > 0 }
 
-// add adds f.
-func (s *flushes) add(f *flush) { s.waiting = append(s.waiting, f) }
-
 // forget removes f: no caller waits for it any more.
 func (s *flushes) forget(f *flush) {
 	s.waiting = slices.DeleteFunc(s.waiting, func(other *flush) bool { return other == f })

@@ -522,7 +522,7 @@ func (m *machine) endSilent(now time.Time) {
 
 // spill appends the oldest batch in memory to the spool, if it is not to wait for
 // the destination there: because older ones are in the spool, because the circuit is
-// open, or because the producer is full.
+// open, or because memory is full.
 func (m *machine) spill(now time.Time) (action, bool) {
 	if !m.disk.mayAppend(now) || !m.full && !m.belongsOnDisk(now, m.queue.memory()) {
 		return action{}, false

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,6 +62,7 @@ type outlet struct {
 type shared struct {
 	mu    sync.Mutex // leaf; guards the rest
 	inbox []func(now time.Time)
+	asked []*flush // that the loop has not seen
 	snap  snapshot
 }
 
@@ -215,9 +217,10 @@ func (o *outlet) loop() {
 // collect passes to the machine the events since the last call.
 func (o *outlet) collect(now time.Time) {
 	o.shared.mu.Lock()
-	inbox := o.shared.inbox
-	o.shared.inbox = nil
+	inbox, asked := o.shared.inbox, o.shared.asked
+	o.shared.inbox, o.shared.asked = nil, nil
 	o.shared.mu.Unlock()
+	o.flushes.waiting = append(o.flushes.waiting, asked...)
 	for l := o.life; l != nil && l == o.life; {
 		q := l.reports()
 		for i := range q {
@@ -393,12 +396,15 @@ func (o *outlet) reach(ctx context.Context, f *flush) (closed bool, err error) {
 		return true, o.awaitEnd(ctx)
 	}
 	f.ticket, f.ch = ticket, make(chan error, 1)
-	o.post(func(time.Time) { o.flushes.add(f) })
+	o.shared.mu.Lock()
+	o.shared.asked = append(o.shared.asked, f)
+	o.shared.mu.Unlock()
+	o.poke()
 	select {
 	case err = <-f.ch:
 		return false, err
 	case <-ctx.Done():
-		o.post(func(time.Time) { o.flushes.forget(f) })
+		o.forget(f)
 		return false, context.Cause(ctx)
 	case <-o.done:
 		select {
@@ -407,6 +413,20 @@ func (o *outlet) reach(ctx context.Context, f *flush) (closed bool, err error) {
 		default:
 			return false, errClosed
 		}
+	}
+}
+
+// forget removes f, which no caller waits for any more: such calls must not pile up while the loop
+// hangs in a call of the driver.
+func (o *outlet) forget(f *flush) {
+	o.shared.mu.Lock()
+	i := slices.Index(o.shared.asked, f)
+	if i >= 0 {
+		o.shared.asked = slices.Delete(o.shared.asked, i, i+1)
+	}
+	o.shared.mu.Unlock()
+	if i < 0 {
+		o.post(func(time.Time) { o.flushes.forget(f) })
 	}
 }
 

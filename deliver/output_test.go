@@ -331,7 +331,7 @@ func TestShutdownNamesUnwrittenLetters(t *testing.T) {
 		letter func()
 		lost   bool // some of 10
 	}{
-		{"slow", func() { time.Sleep(300 * time.Millisecond) }, true},
+		{"slow", func() { time.Sleep(350 * time.Millisecond) }, true},
 		{"hanging", func() { time.Sleep(time.Minute) }, true},
 		{"in time", func() { time.Sleep(50 * time.Millisecond) }, false},
 	} {

@@ -9,7 +9,7 @@ import (
 
 // parking keeps records of held streams, and suspects, out of the way of the others. They stay in
 // the queue, at their position, and are passed. Options.AsideBytes bounds those that are copied
-// into separate memory. The others keep their slabs, and with them the memory of the producer, in
+// into separate memory. The others keep their slabs, and with them memory of the log, in
 // use.
 type parking struct {
 	set     *settings
@@ -52,7 +52,7 @@ func (p *parking) partHeld(e *entry) bool {
 }
 
 // makeRoom copies parked records into separate memory, oldest first, as far as there is room. Others
-// are kept until they have been held for an hour, or the producer, which is scarce of memory,
+// are kept until they have been held for an hour, or the log, which is short of memory,
 // would drop records that the destination accepts. Then they are condemned, an entry at a time.
 // makeRoom reports whether one was.
 func (p *parking) makeRoom(now time.Time, scarce bool) bool {

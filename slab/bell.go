@@ -7,7 +7,7 @@ type bell struct {
 }
 
 // consumerState is the state of the consumer, as far as a store knows it. A call that stores a
-// record rings only if the consumer waits for that: so the usual call wakes nobody.
+// record rings only if the consumer waits for that: the usual call wakes no goroutine.
 //
 //	awake ──no slab is full──▶ timed ──something is due──┐
 //	  ▲ └─────nothing─────────▶ parked ──any record──────▼

@@ -7,7 +7,7 @@ import (
 )
 
 // Close refuses further writes. Calls that wait for room are still served, until [Log.Refuse] or
-// [Log.End]. Next leases what is left, also slabs that are not full.
+// [Log.End]. Next leases the remaining records, also those in slabs that are not full.
 func (l *Log) Close() {
 	if points {
 		point(ptClose)
@@ -48,7 +48,7 @@ func (l *Log) End(ctx context.Context, done bool) (unknown uint64) {
 	}
 	l.Refuse()
 	s := l.reader.store
-	_ = s.last.writes.Wait(ctx) // what it has not written by then is accounted for
+	_ = s.last.writes.Wait(ctx) // records that it has not written by then are accounted for
 	s.lock()
 	if s.life != closing {
 		s.unlock()

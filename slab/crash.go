@@ -80,7 +80,7 @@ func openCrash(o *Options, form crashfile.Form, dict batch.Dictionary) (*crashSa
 	if err != nil {
 		return nil, err
 	}
-	f.Enter() // the drain, in addition to the Writer until Close has ended
+	f.Enter() // the consumer until Leave, in addition to the Writer until End
 	c := &crashSafe{file: f, blocks: make([]*block, o.SlabCount)}
 	for i := range c.blocks {
 		m := f.Slab(i)

@@ -11,11 +11,10 @@ import (
 	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
-// Checksums vouch for sealed slabs that wait: what lies on a disk for hours may
-// decay or be cut short by a crash of the machine. They are made by the drain when
-// a Send has failed, beside it when one takes long, and by Close for what it leaves
-// behind; never by a caller, and never for a slab that is still being filled. A slab
-// without one is judged by its tickets alone.
+// Checksums protect sealed slabs that wait: a file may decay within hours, or be truncated by a
+// crash of the machine. They are computed by a timer while records stay leased, and by Close for the
+// records that it leaves in the file; never by a caller, and never for a slab that is still being
+// filled. A slab without a checksum is checked by its tickets alone.
 
 // sum writes the checksum of a sealed block into its header.
 func (b *block) sum() {
@@ -40,7 +39,7 @@ func (b *block) wantsSum() bool {
 // watchAfter is the delay after which watchSend first runs for leased records, and its interval.
 const watchAfter = 100 * time.Millisecond
 
-// watchSend runs while records stay leased, because the drain may hang in Borrow. It makes the
+// watchSend runs while records stay leased, because the destination is slow or hangs. It makes the
 // checksums of the waiting slabs and detects a damaged file. It runs on the goroutine of its timer.
 func (c *crashSafe) watchSend() {
 	c.store.lock()

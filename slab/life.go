@@ -1,24 +1,22 @@
 package slab
 
-// life is the state of a Writer.
+// life is the state of a Writer and its Log.
 //
-//	accepting ──Shutdown──▶ closing ──the drain has ended──────────────────▶ closed
-//	                           ├───the time is over: the rest stays on disk──▶ retained
-//	                           └───the time is over: the rest is dropped─────▶ abandoned
+//	accepting ──Close──▶ closing ──nothing is left────────────────────▶ closed
+//	                        ├─────the rest stays in the crash-safe file──▶ retained
+//	                        └─────the rest is dropped, the consumer hangs──▶ abandoned
 //
-// While it is closing, the Writer accepts no records, and the drain passes the remaining ones to
-// the consumer. If there is not enough time for that, the drain retains the rest in the crash-safe
-// file or, without one, drops it. Then it ends, and the Writer is closed. If the drain hangs in a
-// call of the consumer, Shutdown does this instead, and later results of the consumer are ignored.
-// Shutdown also retains records that the consumer has given back.
+// While it is closing, no record is accepted, and the consumer gets the remaining ones. Log.End ends
+// that: it retains the rest in the crash-safe file or, without one, drops it. From then on, results
+// of the consumer are ignored.
 type life uint8
 
 const (
 	accepting life = iota
 	closing
-	closed    // nothing is left
+	closed    // nothing is left, or the rest is dropped{shutdown}
 	retained  // the rest is in the crash-safe file, for the next process
-	abandoned // the rest is dropped{shutdown}; the drain may hang for ever
+	abandoned // the rest is dropped{shutdown}; the consumer may hang for ever
 )
 
 func (l life) String() string {

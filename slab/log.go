@@ -47,7 +47,7 @@ func (l *Log) Next() (lease *Lease, ended bool) {
 	return lease, ended
 }
 
-// Due returns when Next is to be called again at the latest; zero: when Wake receives.
+// Due returns the latest time for the next call of Next. It is zero if only Wake matters.
 func (l *Log) Due() time.Time {
 	if l.marker.held != nil {
 		return time.Now()

@@ -139,19 +139,6 @@ func TestSpillNeedsSpiller(t *testing.T) {
 	}
 }
 
-// What the consumer does not know of the records in its custody is part of the report.
-func TestReportOfSinkIsPartOfReport(t *testing.T) {
-	s := &spillSink{report: batch.Report{Unknown: 7}}
-	w, err := newPump(s, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := w.Shutdown(t.Context())
-	if err != nil || r.Unknown != 7 {
-		t.Errorf("%v, %d unknown", err, r.Unknown)
-	}
-}
-
 // A helpSink hangs in every Borrow, and notes when it is woken because memory is short.
 type helpSink struct {
 	bare

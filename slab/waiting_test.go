@@ -1,10 +1,8 @@
 package slab
 
 import (
-	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -172,90 +170,6 @@ func TestRoomForThoseBehindOneThatGivesUp(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A Flush or Sync whose context has ended is forgotten: such calls do not pile up while
-// the destination hangs, and are not made up for once it is well again.
-func TestFlushThatEndedIsForgotten(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		g := &gateThatSyncs{gate: newGate()}
-		w := mustNew(t, g, &Options{CloseTimeout: time.Second})
-		mustWrite(t, w, 0, 50)
-		kept := make(chan error, 1)
-		go func() { kept <- w.Flush(t.Context()) }()
-		for range 100 {
-			if err := w.Sync(); !errors.Is(err, context.DeadlineExceeded) {
-				t.Fatal(err)
-			}
-		}
-		w.mu.Lock()
-		if n := len(w.ops); n != 1 {
-			t.Errorf("%d calls are waited with, 1 waits", n)
-		}
-		w.mu.Unlock()
-		g.open()
-		if err := <-kept; err != nil {
-			t.Error(err)
-		}
-		if err := w.Sync(); err != nil || g.syncs != 1 {
-			t.Errorf("%v, the destination was synced %d times", err, g.syncs)
-		}
-		closeNow(t, w)
-	})
-}
-
-type gateThatSyncs struct {
-	*gate
-	syncs int
-}
-
-func (g *gateThatSyncs) Sync() error {
-	g.syncs++
-	return nil
-}
-
-// Once Close has returned its answer stands, for whoever asks with whatever context.
-func TestAnswerOfCloseStands(t *testing.T) {
-	w := mustNew(t, &memory{}, nil)
-	mustWrite(t, w, 0, 50)
-	want := closeNow(t, w)
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	for range 50 {
-		if got, err := w.Shutdown(ended); got != want || err != nil {
-			t.Fatalf("Shutdown again: %v, %v", got, err)
-		}
-		if err := w.Flush(ended); err != nil {
-			t.Fatalf("Flush after Close: %v", err)
-		}
-	}
-}
-
-// Also where Close ran out of time and the destination is closed later: who asks then
-// is not told that all is well.
-func TestAnswerOfCloseStandsOnceTheDestinationIsClosed(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		g := newGate()
-		w := mustNew(t, g, nil)
-		mustWrite(t, w, 0, 50)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		want, wantErr := w.Shutdown(ctx)
-		if wantErr == nil || want.Unknown != 1 {
-			t.Fatalf("%+v, %v", want, wantErr)
-		}
-		var wg sync.WaitGroup
-		for range 2 { // beside the end of the drain and after it
-			wg.Go(func() {
-				if got, err := w.Shutdown(t.Context()); got != want || err != wantErr {
-					t.Errorf("Shutdown again: %+v, %v; the first time %+v, %v", got, err, want, wantErr)
-				}
-			})
-			g.open()
-			<-w.done
-		}
-		wg.Wait()
-	})
 }
 
 // After one wait in vain BlockFor drops at once, until a slab is freed: then it waits

@@ -167,28 +167,6 @@ func TestHungDestination(t *testing.T) {
 	})
 }
 
-func TestSecondShutdownObeysItsContext(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		g := newGate()
-		w := mustNew(t, g, nil)
-		mustWrite(t, w, 0, 10)
-		go func() {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
-			defer cancel()
-			w.Shutdown(ctx)
-		}()
-		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if _, err := w.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("second Shutdown: %v", err)
-		}
-		g.open()
-		closeNow(t, w)
-		checkAccount(t, w, 1, 1, batch.Drops{})
-	})
-}
-
 // A destination that honours its context is told before the deadline, so that nothing
 // is unknown.
 func TestShutdownCancelsSend(t *testing.T) {
@@ -623,41 +601,6 @@ func TestFlushWaitsForDelivery(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-}
-
-type syncer struct {
-	memory
-	flushed, synced int
-	fail            error
-	panics          bool
-}
-
-func (s *syncer) Sync() error  { s.synced++; s.boom(); return s.fail }
-func (s *syncer) Flush() error { s.flushed++; s.boom(); return nil }
-func (s *syncer) boom() {
-	if s.panics {
-		panic("boom")
-	}
-}
-
-func TestSyncReachesDestination(t *testing.T) {
-	s := &syncer{}
-	w := mustNew(t, s, nil)
-	mustWrite(t, w, 0, 10)
-	if err := w.Sync(); err != nil || s.synced != 1 || s.flushed != 1 || s.String() == "" {
-		t.Errorf("Sync: %v, %d syncs, %d flushes, %q written", err, s.synced, s.flushed, s.String())
-	}
-	s.fail = errDown
-	if err := w.Sync(); !errors.Is(err, errDown) {
-		t.Errorf("Sync of a failing destination: %v", err)
-	}
-	s.fail = nil
-	s.panics = true
-	if err := w.Sync(); err == nil || !strings.Contains(err.Error(), "panicked") {
-		t.Errorf("Sync of a panicking destination: %v", err)
-	}
-	s.panics = false
-	closeNow(t, w)
 }
 
 func TestWriteAllocatesNothing(t *testing.T) {
