@@ -72,9 +72,9 @@ func (t *bursts) end(all bool) (ended []*burst) {
 	under := t.list[:0]
 	for _, st := range t.list {
 		sec, n := st.slot.sec.Load(), st.slot.n.Load()
-		quiet := sec == st.sec && n == st.n || st.slot.key.Load() != st.key
+		over := sec == st.sec && n == st.n || st.slot.key.Load() != st.key
 		st.sec, st.n = sec, n
-		if !all && !quiet {
+		if !all && !over {
 			under = append(under, st)
 			continue
 		}

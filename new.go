@@ -56,7 +56,7 @@ func (l *Logger) Close() error {
 		return nil
 	}
 	rep, err := r.Close(context.Background())
-	if r.h.core.told.Swap(true) {
+	if r.h.core.finalReported.Swap(true) {
 		return err
 	}
 	if err != nil {

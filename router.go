@@ -114,11 +114,11 @@ type core struct {
 	closed  atomic.Bool
 	refused atomic.Uint64
 
-	closing sync.Once
-	done    chan struct{} // closed when report and err are set
-	told    atomic.Bool   // Logger.Close has written err and the numbers of kept records to standard error
-	report  Report
-	err     error
+	closing       sync.Once
+	done          chan struct{} // closed when report and err are set
+	finalReported atomic.Bool   // Logger.Close has written err and the numbers of kept records to standard error
+	report        Report
+	err           error
 }
 
 type route struct {

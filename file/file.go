@@ -261,7 +261,7 @@ func (f *File) Writev(bufs [][]byte) (n int64, err error) {
 
 // prepareLocked prepares f for the next n bytes.
 func (f *File) prepareLocked(n int) error {
-	f.glanceLocked()
+	f.checkDueLocked()
 	if f.h == nil {
 		if err := f.openAgainLocked(); err != nil {
 			return err
@@ -362,7 +362,7 @@ func (f *File) Sync() error {
 	if f.closed {
 		return fmt.Errorf("file: cannot sync %q: %w", f.name, os.ErrClosed)
 	}
-	f.lookLocked(time.Now())
+	f.checkPathLocked(time.Now())
 	if f.h == nil || !f.regular {
 		return nil
 	}

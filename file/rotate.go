@@ -66,7 +66,7 @@ func period(t time.Time, every time.Duration) int64 {
 // rotateLocked renames the file and opens a new one. If renaming fails, it reports the error to
 // OnError and opens the old file again. It returns an error only if no file can be opened.
 func (f *File) rotateLocked(reason string) error {
-	f.lookLocked(time.Now())
+	f.checkPathLocked(time.Now())
 	switch {
 	case f.h == nil:
 		return f.openAgainLocked()

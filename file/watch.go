@@ -24,7 +24,7 @@ type watched struct {
 	looked time.Time // time of the last check of the path; zero: check at the next write
 	wrote  time.Time
 	stray  stray
-	idle   *time.Timer // calls lookIdly; nil: not a regular file
+	idle   *time.Timer // calls checkIdle; nil: not a regular file
 }
 
 // A stray is the reason, already reported, why the path does not name the open file.
@@ -51,7 +51,7 @@ func (f *File) Check() error {
 	if f.closed {
 		return fmt.Errorf("file: cannot check %q: %w", f.name, os.ErrClosed)
 	}
-	f.lookLocked(time.Now())
+	f.checkPathLocked(time.Now())
 	f.watched.looked = time.Time{}
 	if f.h == nil {
 		return f.openAgainLocked()
@@ -59,13 +59,13 @@ func (f *File) Check() error {
 	return nil
 }
 
-// glanceLocked calls lookLocked if it is due.
-func (f *File) glanceLocked() {
+// checkDueLocked calls checkPathLocked if it is due.
+func (f *File) checkDueLocked() {
 	now := time.Now()
 	w := &f.watched
 	due := now.Sub(w.looked) >= lookEvery || now.Sub(w.wrote) >= lookAfter
 	if w.wrote = now; due {
-		f.lookLocked(now)
+		f.checkPathLocked(now)
 	}
 }
 
@@ -74,12 +74,12 @@ func (f *File) watchIdleLocked() {
 	if !f.regular {
 		return
 	}
-	f.watched.idle = time.AfterFunc(time.Hour, f.lookIdly)
+	f.watched.idle = time.AfterFunc(time.Hour, f.checkIdle)
 	f.watched.idle.Reset(lookIdle) // not before the field is set
 }
 
-// lookIdly checks the path once, unless the file is in use, and sets the timer for the next check.
-func (f *File) lookIdly() {
+// checkIdle checks the path once, unless the file is in use, and sets the timer for the next check.
+func (f *File) checkIdle() {
 	if f.mu.TryLock() {
 		defer f.mu.Unlock()
 		if f.closed {
@@ -94,7 +94,7 @@ func (f *File) lookIdleLocked(now time.Time) {
 	if now.Sub(f.watched.looked) < lookIdle {
 		return
 	}
-	f.lookLocked(now)
+	f.checkPathLocked(now)
 	if f.h != nil {
 		return
 	}
@@ -104,9 +104,9 @@ func (f *File) lookIdleLocked(now time.Time) {
 	}
 }
 
-// lookLocked checks whether the path names the open file. If not, the path is opened again, or
+// checkPathLocked checks whether the path names the open file. If not, the path is opened again, or
 // the file closed if it was deleted.
-func (f *File) lookLocked(now time.Time) {
+func (f *File) checkPathLocked(now time.Time) {
 	if f.h == nil || !f.regular || f.cut {
 		return
 	}

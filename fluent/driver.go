@@ -182,7 +182,7 @@ func (c *Driver) connect(ctx context.Context) (*conn, error) {
 		nc, err := c.dial(ctx, i)
 		if err == nil {
 			c.roster.connected(i)
-			c.roster.turned(i)
+			c.roster.selected(i)
 			c.counts.add(func(st *Stats) { st.Connects, st.Server = st.Connects+1, nc.label })
 			return nc, nil
 		}

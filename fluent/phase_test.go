@@ -77,7 +77,7 @@ func TestPhases(t *testing.T) {
 			do: func(t *testing.T, p *peer, _ *trio) {
 				sendOK(t, p, numbers(t, 0, 10))
 				sendOK(t, p, numbers(t, 10, 20))
-				time.Sleep(turn)
+				time.Sleep(rotateEvery)
 				sendOK(t, p, numbers(t, 20, 30))
 			},
 			want: []phase{begun, serving, leaving, over},

@@ -146,9 +146,9 @@ func (r *roster) order() []int {
 	return order
 }
 
-// turned records that a server is in use. If it is weighted, each weighted server gains its
+// selected records that a server is in use. If it is weighted, each weighted server gains its
 // weight, and the one in use pays the sum.
-func (r *roster) turned(i int) {
+func (r *roster) selected(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.last = i

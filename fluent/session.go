@@ -59,7 +59,7 @@ type session struct {
 	heard chan struct{} // receives a token after each acknowledgement and at the end of the reader
 
 	retryPreferredAt time.Time // when better servers are tried; used by Send only
-	moveAt           time.Time // when the next weighted server is used; zero: not set; used by Send only
+	rotateAt         time.Time // when the next weighted server is used; zero: not set; used by Send only
 
 	mu               sync.Mutex // guards the fields below; no other lock is acquired while it is held
 	phase            phase
@@ -157,7 +157,7 @@ func (s *session) Send(b *batch.Batch) error {
 		return nil
 	}
 	s.probePreferred()
-	s.takeTurns()
+	s.rotateServers()
 	if !s.register(j, 0) {
 		return errLeft
 	}
@@ -498,16 +498,16 @@ func (s *session) probePreferred() {
 	}()
 }
 
-// turn is how long a connection is used before another server has its turn.
-const turn = 10 * time.Second
+// rotateEvery is how long a connection is used before another server has its turn.
+const rotateEvery = 10 * time.Second
 
-// takeTurns makes the session leave when another server has its turn.
-func (s *session) takeTurns() {
+// rotateServers makes the session leave when another server has its turn.
+func (s *session) rotateServers() {
 	switch {
 	case !s.c.roster.weighted():
-	case s.moveAt.IsZero():
-		s.moveAt = time.Now().Add(turn)
-	case !time.Now().Before(s.moveAt):
+	case s.rotateAt.IsZero():
+		s.rotateAt = time.Now().Add(rotateEvery)
+	case !time.Now().Before(s.rotateAt):
 		s.mu.Lock()
 		if s.phase == serving {
 			s.enterLocked(leaving)

@@ -214,7 +214,7 @@ var keySeed = maphash.MakeSeed()
 
 func hashKey(key []byte) uint64 { return maphash.Bytes(keySeed, key) }
 
-// alike reports whether encode.Logfmt writes v as in JSON, or with several keys.
+// alike reports whether encode.Logfmt encodes v itself: as JSON text, or with several keys.
 func alike(v any) bool {
 	switch v.(type) {
 	case error, encode.AttrAppender, []string, []int, []int64, []bool, []float64, []time.Duration, []time.Time:

@@ -38,7 +38,7 @@ func (s *client) restamp(p *push, i int32, r *rec, st *stream) {
 		}
 		s.moves.add(key, at)
 		s.observed.note(restamped)
-		if told := s.lastOldReport.Load(); now-told >= int64(oldReportInterval) && s.lastOldReport.CompareAndSwap(told, now) {
+		if reported := s.lastOldReport.Load(); now-reported >= int64(oldReportInterval) && s.lastOldReport.CompareAndSwap(reported, now) {
 			s.reports.Post("too-old", errOld, 0)
 		}
 	}

@@ -151,15 +151,15 @@ func parseRefusals(text []byte, whole bool, segs []segment) (f *refusalText, eac
 // response and may contain labels that Loki adds. If there is no such segment, or more than one fits
 // best, it returns -1.
 func segmentOf(segs []segment, labels []byte) int {
-	told := map[string]string{}
-	if !eachLabel(bytes.Trim(labels, "'"), func(name []byte, value string) { told[string(name)] = value }) {
+	named := map[string]string{}
+	if !eachLabel(bytes.Trim(labels, "'"), func(name []byte, value string) { named[string(name)] = value }) {
 		return -1
 	}
 	best, most := -1, 0
 	for i := range segs {
 		n, all := 0, true
 		eachLabel(segs[i].st.labels, func(name []byte, value string) {
-			have, ok := told[string(name)]
+			have, ok := named[string(name)]
 			n, all = n+1, all && ok && have == value
 		})
 		switch {
@@ -201,7 +201,8 @@ func (f *refusalText) behind(text []byte, whole bool) {
 	f.complete = whole && !bytes.Contains(text, []byte("rate limit"))
 }
 
-// add counts n entries of the second own, if that second contains the limit.
+// add counts n refused entries with a time in the Unix second own, if the limit is in the same
+// second. further reports whether limit is beyond the known one, which it then replaces.
 func (s *secondLimit) add(why reason, own, limit int64, n int, further bool) {
 	if !s.given || further {
 		*s = secondLimit{why: why, given: true, second: limit}

@@ -112,7 +112,7 @@ type pace struct {
 	refused atomic.Int64 // number of its unexpected refusals
 
 	rate        atomic.Uint64 // bytes per second when Loki reported the limit, as bits of a float64
-	count       atomic.Int64  // time of the last report, in Unix ns; see rateAt
+	reportedAt  atomic.Int64  // time of the last report, in Unix ns; see rateAt
 	free        atomic.Int64  // earliest time of the next request, in Unix ns
 	closedUntil atomic.Int64  // Loki accepts no records until this time, in Unix ns
 }
@@ -149,7 +149,7 @@ const (
 func (pc *pace) limited(limit, size float64, now time.Time) {
 	rate := max(belowLimit*limit, backOff*pc.rateAt(now))
 	pc.rate.Store(math.Float64bits(rate))
-	pc.count.Store(now.UnixNano())
+	pc.reportedAt.Store(now.UnixNano())
 	gap := leastGap
 	if size < rate {
 		gap = time.Duration(size / rate * float64(leastGap))
@@ -163,11 +163,11 @@ func (pc *pace) limited(limit, size float64, now time.Time) {
 // minute without a refusal, slowly at first: the reported limit is the limit of one
 // distributor of Loki, and there may be more of them, or fewer other senders.
 func (pc *pace) rateAt(now time.Time) float64 {
-	quiet := now.Sub(time.Unix(0, pc.count.Load()))
-	if quiet > pacedFor {
+	sinceReport := now.Sub(time.Unix(0, pc.reportedAt.Load()))
+	if sinceReport > pacedFor {
 		return 0
 	}
-	minutes := math.Floor(max(quiet, 0).Minutes())
+	minutes := math.Floor(max(sinceReport, 0).Minutes())
 	return math.Float64frombits(pc.rate.Load()) * (1 + 0.05*(math.Exp2(minutes)-1))
 }
 

@@ -25,8 +25,8 @@ type session struct {
 	buf, msg []byte // framed records; one syslog message
 	ends     []int  // offsets of the ends of the frames in buf
 
-	gone    chan struct{} // closed when the reader has ended
-	readErr error         // reason; valid after gone is closed
+	readerDone chan struct{} // closed when the reader has ended
+	readErr    error         // reason; valid after gone is closed
 
 	mu      sync.Mutex // leaf lock; guards the fields below
 	sending bool       // a Send is in progress; it reports the end, after its answer
@@ -40,7 +40,7 @@ var (
 
 // begin makes a session from a connection.
 func (d *Driver) begin(l deliver.Life, conn, raw net.Conn) *session {
-	s := &session{d: d, life: l, conn: conn, raw: raw, gone: make(chan struct{})}
+	s := &session{d: d, life: l, conn: conn, raw: raw, readerDone: make(chan struct{})}
 	s.stop = context.AfterFunc(l.Context(), func() { _ = conn.SetWriteDeadline(time.Unix(1, 0)) })
 	d.connects.Add(1)
 	d.mu.Lock()
@@ -52,7 +52,7 @@ func (d *Driver) begin(l deliver.Life, conn, raw net.Conn) *session {
 
 // read discards the bytes that the peer sends, until the connection ends.
 func (s *session) read() {
-	defer close(s.gone)
+	defer close(s.readerDone)
 	var buf [512]byte
 	for {
 		if _, err := s.conn.Read(buf[:]); err != nil {
@@ -216,9 +216,9 @@ const writeBytes = 64 << 10
 // 20 ms if there is no more time.
 func (s *session) Close() {
 	s.stop()
-	patience := closeTimeout
+	timeout := closeTimeout
 	if errors.Is(context.Cause(s.life.Context()), context.DeadlineExceeded) {
-		patience = hurriedTimeout
+		timeout = hurriedTimeout
 	}
 	s.mu.Lock()
 	lost := s.lost
@@ -227,14 +227,14 @@ func (s *session) Close() {
 	}
 	s.mu.Unlock()
 	if lost == nil {
-		enough := time.AfterFunc(patience, func() { _ = s.raw.Close() }) // also for a close_notify of TLS that finds no room
+		enough := time.AfterFunc(timeout, func() { _ = s.raw.Close() }) // also for a close_notify of TLS that finds no room
 		if c, ok := s.conn.(interface{ CloseWrite() error }); ok && c.CloseWrite() == nil {
-			<-s.gone
+			<-s.readerDone
 		}
 		enough.Stop()
 	}
 	_ = s.raw.Close()
-	<-s.gone
+	<-s.readerDone
 	var err error
 	if lost == nil && !errors.Is(s.readErr, errPeerClosed) && !errors.Is(s.readErr, net.ErrClosed) && !errors.Is(s.readErr, io.ErrClosedPipe) {
 		err = s.wrap(fmt.Errorf("the connection broke before it was closed; the last records may not have arrived: %w", s.readErr))
