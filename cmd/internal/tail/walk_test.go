@@ -160,7 +160,7 @@ func (w *walker) Commit(context.Context) error {
 func (w *walker) start() {
 	o := Options{
 		Charset:  charsetOf(w.t, w.charset),
-		Patterns: w.globs, Dir: filepath.Join(w.dir, "state"), MaxRecord: 500, MaxOpen: 1 + w.rnd.IntN(4),
+		Patterns: w.globs, Dir: filepath.Join(w.dir, "state"), MaxRecord: 500 * len(encoded(w.charset, "x")), MaxOpen: 1 + w.rnd.IntN(4),
 		MaxGenerations: 1 + w.rnd.IntN(8),
 		Say:            func(s string) { w.note("  said: %s", s) }, Lost: func(n int64) { w.lost += n },
 	}
