@@ -30,9 +30,9 @@
 // # The account
 //
 // [Output.Account] accounts for every record: Accepted + Recovered = Delivered + Handled + Dropped
-// + Pending, at any moment. Stats.Account is the account of the records in the outlet's custody:
-// those that it has leased from the memory. Gap markers, which report dropped
-// records to the destination, are delivered like records but not counted.
+// + Pending, at any moment. Stats.Account has the records that the outlet has settled, copied or
+// written to the spool; all others are in the account of the memory. Gap markers, which report
+// dropped records to the destination, are delivered like records but not counted.
 //
 // # Errors and secrets
 //

@@ -10,7 +10,8 @@ import (
 // records unless stated otherwise.
 type Stats struct {
 	Name string
-	// Account is that of the records in the outlet's custody.
+	// Account has the records that the outlet has settled, and those in its copies and in the spool.
+	// A leased record is pending in slab.Stats until it is settled: [Output.Account] has the sum.
 	batch.Account
 	Breaker  State
 	Trips    uint64 // times the circuit has opened

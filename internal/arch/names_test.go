@@ -12,7 +12,7 @@ import (
 
 // pages are the pages whose `file.go` and `file.go: (*Type).method → other` must
 // name what exists.
-var pages = []string{"ARCHITECTURE.md", "README.md", "CONTRIBUTING.md", "docs/OPERATING.md", "docs/CRASH-SAFETY.md", "docs/EXITS.md", "docs/SOURCES.md", "docs/FLEET.md"}
+var pages = []string{"ARCHITECTURE.md", "docs/PACKAGES.md", "README.md", "CONTRIBUTING.md", "docs/OPERATING.md", "docs/CRASH-SAFETY.md", "docs/EXITS.md", "docs/SOURCES.md", "docs/FLEET.md"}
 
 var (
 	codeSpan = regexp.MustCompile("`([^`\n]+)`")
@@ -139,9 +139,9 @@ func TestReadmeIsAnExample(t *testing.T) {
 	}
 }
 
-// The table of packages in ARCHITECTURE.md lists every package.
+// The table of packages in docs/PACKAGES.md lists every package.
 func TestPackagesAreListed(t *testing.T) {
-	text, err := os.ReadFile("../../ARCHITECTURE.md")
+	text, err := os.ReadFile("../../docs/PACKAGES.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,15 +157,15 @@ func TestPackagesAreListed(t *testing.T) {
 			name = "."
 		}
 		if short := name[strings.LastIndex(name, "/internal/")+1:]; !named[name] && !named[strings.TrimPrefix(short, "internal/")] {
-			t.Errorf("ARCHITECTURE.md does not list the package %s", name)
+			t.Errorf("docs/PACKAGES.md does not list the package %s", name)
 		}
 	}
 }
 
-// The table of goroutines in ARCHITECTURE.md lists every file that starts one.
+// The table of goroutines in docs/PACKAGES.md lists every file that starts one.
 func TestGoroutinesAreListed(t *testing.T) {
 	const root = "../.."
-	text, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
+	text, err := os.ReadFile(filepath.Join(root, "docs/PACKAGES.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +203,7 @@ func TestGoroutinesAreListed(t *testing.T) {
 			return !starts
 		})
 		if starts && !strings.Contains(table, "`"+name+"`") {
-			t.Errorf("%s starts a goroutine that ARCHITECTURE.md does not list", name)
+			t.Errorf("%s starts a goroutine that docs/PACKAGES.md does not list", name)
 		}
 		return nil
 	})

@@ -18,8 +18,8 @@ import (
 // A Pipeline is a running `forebay pipe`, `forebay tail` or `forebay run`.
 //
 // The goroutine of Run handles signals and ends the others. Each input has at least one goroutine that
-// writes its lines to the outputs. Each output has a drain. Other goroutines write the live line and the
-// summary, and reopen files.
+// writes its lines to the outputs. Each output has the goroutine of its outlet. Other goroutines write
+// the live line and the summary, and reopen files.
 type Pipeline struct {
 	*output.Env
 	C    *config.Pipeline
