@@ -84,8 +84,8 @@ type BreakerOptions struct {
 	Failures int `yaml:"failures"`
 	// OpenMin and OpenMax limit the time that the circuit stays open before a probe: at first a
 	// random time between half of OpenMin and OpenMin, doubled after each failed probe up to
-	// OpenMax. It is at least the delay that the destination asked for ([batch.RetryAfter]), up to
-	// 10 minutes. Defaults 1 s and 1 min.
+	// OpenMax. It is never shorter than the delay that the destination asked for
+	// ([batch.RetryAfter]), of which at most 10 minutes are honored. Defaults 1 s and 1 min.
 	OpenMin time.Duration `yaml:"open_min"`
 	OpenMax time.Duration `yaml:"open_max"`
 	// FatalDelay is the minimum time that the circuit stays open after [batch.Hold], which opens it

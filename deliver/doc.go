@@ -1,5 +1,5 @@
-// Package deliver moves records from memory to a destination, while the destination may fail,
-// stall, refuse records, hang or disappear.
+// Package deliver moves records from memory to a destination that may fail, stall, refuse records,
+// hang or disappear.
 //
 // A driver implements one protocol as a [Destination]. A [Session] is the lifetime of one
 // connection. The outlet of an [Output] does everything else: order, the window of batches in

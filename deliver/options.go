@@ -22,8 +22,8 @@ type Options struct {
 	// Handler receives waiting records while the circuit is open, and before the memory in front
 	// of the destination drops any. Default nil: none.
 	Handler ErrorHandler
-	// PendingLimit is the number of waiting records above which they are offered to the handler. A
-	// memory that is about to drop records has the same effect. Default 0.
+	// PendingLimit is the number of waiting records above which they are offered to the handler.
+	// Records are also offered to the handler when the memory is about to drop records. Default 0.
 	PendingLimit int
 	// HandlerFirst also offers records to the handler between the attempts before the circuit
 	// opens. Default false: only while the circuit is open.
@@ -39,10 +39,11 @@ type Options struct {
 	// is open. Records that it contains at the start are delivered first. The outlet does not close
 	// it. Default nil: the batches wait in memory, which fills.
 	Spill Spill
-	// AsideBytes limits the payload bytes of parked records: suspects, and records of streams that
-	// the destination does not accept at the moment. When the limit is reached, further such
-	// records stay in the slabs. There they are refused after an hour, or earlier if the memory
-	// would otherwise drop records that the destination accepts. Default 4 MiB.
+	// AsideBytes limits the payload bytes of parked records: records suspected to be the reason for
+	// a refusal, and records of streams that the destination does not accept at the moment. When
+	// the limit is reached, further such records stay in the slabs. There they are refused after an
+	// hour, or earlier if the memory would otherwise drop records that the destination accepts.
+	// Default 4 MiB.
 	AsideBytes int
 	// OnError receives events about transitions: "send" at the first failure of a series, "hold" if
 	// only a change of configuration helps, "gone" if the destination has ended, "recovered" at the

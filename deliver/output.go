@@ -16,8 +16,7 @@ import (
 )
 
 // An Output is everything between a logger and a destination: memory (package slab), delivery (the
-// outlet) and, optionally on disk, a spool (package spool), crash-safe memory, a fallback and dead
-// letters.
+// outlet) and, optionally, a spool (package spool), crash-safe memory, a fallback and dead letters.
 //
 //	WriteRecord ─▶ slab.Writer ‖ outlet ─▶ destination
 //	                               ├─▶ fallback, dead letters
@@ -192,7 +191,7 @@ func (o *Output) Sync() error {
 // It is for callers that continue to write for a while.
 func (o *Output) Drain(deadline time.Time) { o.outlet.Drain(deadline) }
 
-// Account returns the number of accepted records and of their outcomes.
+// Account returns the number of accepted records, and how many of them have each outcome.
 func (o *Output) Account() batch.Account { return o.outlet.Account() }
 
 // OutputStats is a snapshot of an [Output].
@@ -253,8 +252,8 @@ func (o *Output) Close() error {
 // letters, or safely kept on disk for the next start, in the spool or crash-safe memory
 // ([batch.Report.Kept]). Otherwise it has the number of lost records and the reason, and wraps
 // context.DeadlineExceeded if there was too little time. Records dropped earlier are in the report
-// only. Report.Unknown is the number of lost records that were sent without an answer, and may have
-// arrived.
+// only. Report.Unknown is the number of lost records that were sent but not answered, and may
+// therefore have arrived.
 //
 // Shutdown may be called concurrently with all other methods and more than once: later calls wait
 // for the first one and return the same result.

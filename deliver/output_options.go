@@ -39,21 +39,22 @@ type OutputOptions struct {
 	// Default: the defaults of its fields.
 	Slab slab.Options
 	// BufferBytes is the memory in bytes. It sets Slab.SlabCount if that is 0. If
-	// Deliver.AsideBytes is 0, it also limits that to a quarter of BufferBytes; parked records use
-	// this memory in addition. Default 0: the default of Slab.SlabCount.
+	// Deliver.AsideBytes is 0, it is set to at most a quarter of BufferBytes; parked records use
+	// that memory in addition to BufferBytes. Default 0: the default of Slab.SlabCount.
 	BufferBytes int
 	// BufferRecords is the maximum number of records of this process in memory, including those in
-	// flight. It is never exceeded. Slab.WhenFull may apply earlier, from about four fifths of it,
-	// because the limit is divided among the slabs. The memory is divided into fewer and larger
-	// slabs if necessary, so that each holds at least four records. Parked records are not counted.
-	// At least 5; it sets Slab.SlabRecords if that is 0. Default 0: limited by the memory only.
+	// flight. It is never exceeded. Slab.WhenFull may apply already at about four fifths of the
+	// limit, because the limit is divided among the slabs. The memory is divided into fewer and
+	// larger slabs if necessary, so that each holds at least four records. Parked records are not
+	// counted. At least 5; it sets Slab.SlabRecords if that is 0. Default 0: limited by the memory
+	// only.
 	BufferRecords int
 	// CrashDir is a directory for files that contain the memory, so that it survives the death of
 	// the process: a short form of Slab.Crash. Default "": none.
 	CrashDir string
 
-	// Deliver is the delivery: retry, circuit, error handler. Its Name and Pending are
-	// not used. Default: the defaults of its fields.
+	// Deliver is the delivery: retry, circuit, error handler. Its Name is not used.
+	// Default: the defaults of its fields.
 	Deliver Options
 	// FallbackFile is an error handler: records that the destination does not accept while it is
 	// down are appended to this file as JSON lines (0600). Excludes Deliver.Handler. Default "":
@@ -61,8 +62,8 @@ type OutputOptions struct {
 	FallbackFile string
 	// DeadLetterFile is the file for refused records, and for records above Slab.MaxRecord, as JSON
 	// lines (0600). Excludes Deliver.DeadLetter. Default "": the file dead-letters.jsonl in
-	// SpoolDir, created at the first record, or none if there is no SpoolDir. For none with a
-	// SpoolDir set os.DevNull.
+	// SpoolDir, created at the first record, or none if there is no SpoolDir. To have a SpoolDir
+	// but no dead-letter file, set it to os.DevNull.
 	DeadLetterFile string
 
 	// SpoolDir is a directory for records that neither the destination nor the handler accepts, and
@@ -76,9 +77,9 @@ type OutputOptions struct {
 	// CloseTimeout bounds Close, Sync, and a Shutdown whose context has no deadline.
 	// Default 5 s.
 	CloseTimeout time.Duration
-	// OnError receives the transitions of memory, delivery and spool, unless Slab.OnError,
-	// Deliver.OnError or Spool.OnEvent is set. Each calls it on a separate goroutine behind a
-	// bounded queue. Default nil: a line on standard error.
+	// OnError receives the transitions of memory, delivery and spool, except of a part whose own
+	// function (Slab.OnError, Deliver.OnError, Spool.OnEvent) is set. Each part calls it on a
+	// separate goroutine behind a bounded queue. Default nil: a line on standard error.
 	OnError func(batch.Event)
 }
 

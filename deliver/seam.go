@@ -11,8 +11,9 @@ import (
 //
 // A Destination may also have the methods Flush(context.Context) error, to pass on buffered data,
 // Sync() error, to sync it to stable storage, and Close(context.Context) error, to release its
-// resources. [Output.Flush] and [Output.Sync] call the first two between two other calls of the
-// driver. At the end each is called once, in this order, after the last session.
+// resources. [Output.Flush] calls Flush, and [Output.Sync] calls Flush and Sync, while no other
+// call of the driver is in progress. At the end each of the three is called once, in this order,
+// after the last session.
 //
 // The outlet has at most one session open and makes one call at a time. A panic or a runtime.Goexit
 // of a driver counts as a failure of its session.
@@ -87,9 +88,9 @@ type Traits struct {
 	// slab. Default false.
 	Vectors bool
 	// Defaults sets the fields of o that are zero to the defaults of this destination, such as
-	// Name, Codec and BufferBytes. Name and OnError of o are final in the last call, which
-	// [NewOutput] makes before it opens a session; a driver that reports events keeps them.
-	// Default nil: the defaults of OutputOptions.
+	// Name, Codec and BufferBytes. Defaults may be called more than once. In the last call, which
+	// [NewOutput] makes before it opens a session, Name and OnError of o have their final values; a
+	// driver that reports events keeps them. Default nil: the defaults of OutputOptions.
 	Defaults func(o *OutputOptions)
 }
 

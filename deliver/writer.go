@@ -24,12 +24,12 @@ import (
 //
 // If w has a method Writev(bufs [][]byte) (int64, error), like writev(2), it receives several slabs
 // at once when they have queued up; it must not keep bufs. A regular *os.File also gets several
-// slabs at once. If w has a method Room() int64, that returns the number of bytes for which w has
-// room, such as the rest of a file.File before rotation. If more is pending, it is written in parts
-// of whole records that fit, each of at least one record. If w has a method Flush() error or Sync()
-// error, [Output.Flush] and [Output.Sync] call it, and [Output.Close] calls both. w is used by one
-// goroutine at a time. It is not closed; to close it use [ToWriteCloser]. For a nil w, or a nil
-// pointer, the result is a nil Destination, which [NewOutput] refuses.
+// slabs at once. If w has a method Room() int64, it must return the number of bytes for which w has
+// room, such as the rest of a file.File before rotation. If more bytes are pending, they are
+// written in parts of whole records that fit, each of at least one record. If w has a method
+// Flush() error or Sync() error, [Output.Flush] and [Output.Sync] call it, and [Output.Close] calls
+// both. w is used by one goroutine at a time. It is not closed; to close it use [ToWriteCloser].
+// For a nil w, or a nil pointer, the result is a nil Destination, which [NewOutput] refuses.
 func ToWriter(w io.Writer) Destination {
 	if w == nil || isNilPointer(w) {
 		return nil
