@@ -574,7 +574,7 @@ func TestToOutput(t *testing.T) {
 		w := &recordLog{codec: tt.fallback, room: 3}
 		h, err := ToOutput(w, tt.codec)
 		if tt.want == nil {
-			if err == nil || !strings.Contains(err.Error(), "application/x-odd") {
+			if err == nil || !strings.Contains(err.Error(), `the fallback accepts content type "application/x-odd", and the records have content type`) {
 				t.Errorf("a fallback of another content type: %v", err)
 			}
 			continue

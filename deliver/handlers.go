@@ -30,7 +30,7 @@ func ToOutput(fallback RecordWriter, codec batch.Codec) (ErrorHandler, error) {
 		own, other := contentType(codec), contentType(c.Codec())
 		h.asJSON = own != other
 		if h.asJSON && other != jsonLinesType && other != "" {
-			return nil, fmt.Errorf("deliver: fallback accepts records of content type %q, neither %q nor JSON lines: write an ErrorHandler that transcodes", other, own)
+			return nil, fmt.Errorf("deliver: the fallback accepts content type %q, and the records have content type %q: use a fallback for JSON lines, or an ErrorHandler that transcodes", other, own)
 		}
 	}
 	return h, nil

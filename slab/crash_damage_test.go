@@ -241,7 +241,7 @@ func TestDamagedOversizeRecords(t *testing.T) {
 			if s.Recovered != 6 || s.Dropped != drops(batch.Corrupt, lost) || s.Recovery.Damaged != lost || s.Recovery.DamagedFiles != 1 {
 				t.Errorf("%v, %+v", s.Account, s.Recovery)
 			}
-			if !says(events, "recover", "larger than a slab: left out") {
+			if !says(events, "recover", "larger than a slab; the file will be renamed") {
 				t.Errorf("events %v", events)
 			}
 			if _, err := os.Stat(path + crashfile.BadSuffix); err != nil {

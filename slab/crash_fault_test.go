@@ -402,7 +402,7 @@ func TestRecoveryKnowsOfTheMoveToTheHeap(t *testing.T) {
 	}
 	got, s, events := recoverEvents(t, killedCopy(t, w))
 	wantSequence(t, numbers(t, got), 0, 5)
-	if s.Recovered != 5 || !says(events, "recover", "what that accepted later was only in its memory") {
+	if s.Recovered != 5 || !says(events, "recover", "records accepted after that were only in memory") {
 		t.Errorf("%v, %v", s.Account, events)
 	}
 	g.open()

@@ -253,7 +253,7 @@ func TestDamagedSlabIsSetAside(t *testing.T) {
 	if a.Recovered != uint64(n) || a.Delivered != uint64(n-7) || a.Dropped != drops(batch.Corrupt, 7) || s.Recovery.Damaged != 7 || s.Recovery.DamagedFiles != 1 {
 		t.Errorf("%v, %+v", a, s.Recovery)
 	}
-	if !says(events, "recover", "7 records in 1 slab: left out") {
+	if !says(events, "recover", "damaged: lost 7 records in 1 slab;") {
 		t.Errorf("events %v", events)
 	}
 	if _, err := os.Stat(path + crashfile.BadSuffix); err != nil {

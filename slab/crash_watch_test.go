@@ -322,7 +322,7 @@ func TestOtherBoot(t *testing.T) {
 	if strings.Contains(got, "\x00") || s.Recovery.OtherBoot != 1 || s.Recovery.Damaged == 0 || s.Recovery.Damaged > 23 || s.Delivered != 60-s.Recovery.Damaged {
 		t.Errorf("%+v, %v", s.Recovery, s.Account)
 	}
-	if !says(events, "recover", "from before the last boot") || !says(events, "recover", "never reached the disk") {
+	if !says(events, "recover", "written before the last boot") || !says(events, "recover", "never reached the disk") {
 		t.Errorf("%v", events)
 	}
 	if _, err := os.Stat(path + crashfile.BadSuffix); err != nil {

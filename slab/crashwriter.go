@@ -374,7 +374,7 @@ func (c *crashSafe) learnStream(id uint32) {
 	})
 	if err != nil {
 		c.conf.events.Post(batch.Event{Output: c.conf.o.Name, Op: "crash-safe", Err: fmt.Errorf(
-			"slab: cannot keep what stream %d stands for: what is left of it when this process dies will be set aside: %w", id, err)})
+			"slab: cannot store the definition of stream %d: if this process dies, its undelivered records will be set aside: %w", id, err)})
 	}
 }
 

@@ -85,18 +85,18 @@ func (f *found) countOrphan(o *orphan) {
 	}
 	switch {
 	case o.LacksRecords():
-		report(o.Damaged+o.Lost, "it is damaged, %s: left out; the file will be renamed to %s", o.Damage(), crashfile.BadSuffix)
+		report(o.Damaged+o.Lost, "damaged: lost %s; the file will be renamed to %s", o.Damage(), crashfile.BadSuffix)
 	case o.IsDamaged():
-		report(0, "it is damaged, %s: records may arrive twice, and counts may be missing; the file will be renamed to %s", o.Damage(), crashfile.BadSuffix)
+		report(0, "damaged: %s; records may be delivered twice and counts may be incomplete; the file will be renamed to %s", o.Damage(), crashfile.BadSuffix)
 	}
 	if o.OtherBoot && o.n > 0 {
-		report(0, "it is from before the last boot: what had not reached the disk by then is missing")
+		report(0, "written before the last boot: records that had not reached the disk are lost")
 	}
 	if o.HeapOnly > 0 {
-		report(o.HeapOnly, "%d records larger than a slab were only in the memory of the process, and are lost", o.HeapOnly)
+		report(o.HeapOnly, "%d records larger than a slab were only in the memory of the process and are lost", o.HeapOnly)
 	}
 	if o.MovedToHeap {
-		report(0, "the file was damaged while its process lived; what that accepted later was only in its memory, and what it had not delivered is lost")
+		report(0, "damaged while its process was running: records accepted after that were only in memory, and those not delivered are lost")
 	}
 }
 

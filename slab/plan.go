@@ -127,7 +127,7 @@ func Plan(w Workload) (Sizing, error) {
 	if w.MemoryBytes == 0 {
 		n := w.count(size)
 		if n > MaxSlabCount {
-			return Sizing{}, fmt.Errorf("slab: cannot plan: a spike of %s takes %.0f slabs of %s; at most %d are possible: plan for a shorter spike, larger slabs, or put a spool behind the slabs",
+			return Sizing{}, fmt.Errorf("slab: cannot plan: absorbing a spike of %s needs %.0f slabs of %s, and the maximum is %d: use larger slabs, plan for a shorter spike, or add a spool",
 				w.Spike, n, sizeString(int64(size)), MaxSlabCount)
 		}
 		return w.sizing(size, int(n), w.Spike), nil
@@ -143,9 +143,12 @@ func Plan(w Workload) (Sizing, error) {
 func Absorb(w Workload, slabBytes, slabCount int) (Sizing, error) {
 	w.Spike, w.SlabBytes, w.MemoryBytes = 0, slabBytes, 0
 	err := w.check()
-	if err == nil && (slabBytes == 0 || slabCount < 2+w.Window || slabCount > MaxSlabCount) {
-		err = fmt.Errorf("%d slabs of %d bytes: want %d (one being filled, one in flight, the window) to %d slabs of at least %d bytes",
-			slabCount, slabBytes, 2+w.Window, MaxSlabCount, MinSlabBytes)
+	if err == nil && slabBytes == 0 {
+		err = fmt.Errorf("the slab size is 0: want %d to %d bytes", MinSlabBytes, MaxSlabBytes)
+	}
+	if err == nil && (slabCount < 2+w.Window || slabCount > MaxSlabCount) {
+		err = fmt.Errorf("the slab count is %d: want %d to %d; one slab is filled while one is in flight, and a window of %d needs as many more",
+			slabCount, 2+w.Window, MaxSlabCount, w.Window)
 	}
 	if err == nil {
 		err = w.keepsUp(slabBytes)
@@ -227,7 +230,7 @@ func (w *Workload) drainRate(slabBytes int) float64 {
 // keepsUp returns an error if the destination cannot keep up with slabs of this size.
 func (w *Workload) keepsUp(slabBytes int) error {
 	if w.records(slabBytes) < 1 {
-		return fmt.Errorf("a record of %.0f bytes and its slot of %d fit no slab of %s: set SlabBytes to %d or more; records larger than a slab are taken, and cannot be planned for",
+		return fmt.Errorf("a record of %.0f bytes and its slot of %d bytes do not fit into a slab of %s: set SlabBytes to %d or more; a plan does not cover records larger than a slab",
 			w.RecordBytes, batch.SlotBytes, sizeString(int64(slabBytes)), int(math.Ceil(w.slotted())))
 	}
 	drain := w.drainRate(slabBytes)
@@ -238,7 +241,7 @@ func (w *Workload) keepsUp(slabBytes int) error {
 	if w.DrainBytesPerSecond > 0 && drain < w.records(slabBytes)*1e9/float64(w.Latency) {
 		why = "DrainBytesPerSecond"
 	}
-	return fmt.Errorf("%w: it accepts %s/s (%s) and %s/s arrive, so any buffer fills up: send less, use a larger slab or a faster destination, or several of them",
+	return fmt.Errorf("%w: it accepts %s/s (%s) and %s/s arrive, so any buffer fills up: reduce the rate, use larger slabs, or use a faster destination or several destinations",
 		ErrTooSlow, sizeString(int64(drain*w.RecordBytes)), why, sizeString(int64(w.Rate*w.RecordBytes)))
 }
 
@@ -264,8 +267,8 @@ func (w *Workload) withinBudget(size int) (Sizing, error) {
 		}
 	}
 	if best.SlabCount == 0 {
-		return best, fmt.Errorf("slab: cannot plan: %w: %s holds no %d slabs that keep up with %g records/s; it takes %s to absorb %s",
-			ErrMemory, sizeString(w.MemoryBytes), 2+w.Window, w.Rate, sizeString(need), w.Spike)
+		return best, fmt.Errorf("slab: cannot plan: %w: %d slabs that keep up with %g records/s do not fit into %s; absorbing %s needs %s",
+			ErrMemory, 2+w.Window, w.Rate, sizeString(w.MemoryBytes), w.Spike, sizeString(need))
 	}
 	return best, fmt.Errorf("slab: cannot plan: %w: absorbing %s needs %s; %s absorb %s",
 		ErrMemory, w.Spike, sizeString(need), sizeString(w.MemoryBytes), best.Absorbs.Round(100*time.Microsecond))

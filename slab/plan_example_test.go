@@ -47,7 +47,7 @@ func ExamplePlan_tooSlow() {
 	})
 	fmt.Println(err)
 	// Output:
-	// slab: cannot plan: the destination is always too slow: it accepts 4 MiB/s (DrainBytesPerSecond) and 4.9 MiB/s arrive, so any buffer fills up: send less, use a larger slab or a faster destination, or several of them
+	// slab: cannot plan: the destination is always too slow: it accepts 4 MiB/s (DrainBytesPerSecond) and 4.9 MiB/s arrive, so any buffer fills up: reduce the rate, use larger slabs, or use a faster destination or several destinations
 }
 
 // Quick reference 1: a local file at a moderate rate. The rule of thumb
@@ -82,7 +82,7 @@ func ExamplePlan_network() {
 	// Output:
 	// given:   16 × 64 KiB = 1 MiB, absorbs 63.6ms
 	// planned: 20 × 64 KiB = 1.2 MiB, absorbs 81.7ms
-	// given, 10 ms:   slab: cannot size: the destination is always too slow: it accepts 5.5 MiB/s (one slab of 64 KiB per 10ms) and 12.2 MiB/s arrive, so any buffer fills up: send less, use a larger slab or a faster destination, or several of them
+	// given, 10 ms:   slab: cannot size: the destination is always too slow: it accepts 5.5 MiB/s (one slab of 64 KiB per 10ms) and 12.2 MiB/s arrive, so any buffer fills up: reduce the rate, use larger slabs, or use a faster destination or several destinations
 	// planned, 10 ms: 7 × 256 KiB = 1.8 MiB, absorbs 91ms
 }
 

@@ -257,12 +257,19 @@ func TestPlanRefuses(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for name, c := range map[string]struct{ bytes, count int }{
-		"no slab": {0, 8}, "too few": {64 << 10, 1}, "too many": {512, 1 << 20}, "tiny": {100, 8}, "records do not fit": {512, 8},
+	for name, c := range map[string]struct {
+		bytes, count int
+		text         string
+	}{
+		"no slab":            {0, 8, "the slab size is 0: want 512 to "},
+		"too few":            {64 << 10, 1, "the slab count is 1: want 2 to "},
+		"too many":           {512, 1 << 20, "the slab count is 1048576: want 2 to "},
+		"tiny":               {100, 8, "field SlabBytes is 100"},
+		"records do not fit": {512, 8, "a record of 600 bytes and its slot of 32 bytes do not fit into a slab of 512 B: set SlabBytes to 632 or more"},
 	} {
 		w := good
 		w.RecordBytes = 600
-		if s, err := slab.Absorb(w, c.bytes, c.count); err == nil || s != (slab.Sizing{}) {
+		if s, err := slab.Absorb(w, c.bytes, c.count); err == nil || s != (slab.Sizing{}) || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("Absorb, %s: %v, %v", name, s, err)
 		}
 	}

@@ -34,7 +34,7 @@ var selfExplaining = []string{
 
 // notPrinted are fragments that only the program sees.
 var notPrinted = []string{
-	"tail: another content", "tail: another file", "tail: stopped", "journal: stopped", "remote error", "forebay: rules that were looked at",
+	"tail: another content", "tail: another file", "tail: stopped", "journal: stopped", "remote error", "forebay: validated rules are invalid",
 	"state: append without a save", "tail: a generation that is",
 }
 

@@ -131,7 +131,7 @@ func (in *Inlet) Rule() {
 	parser := in.Reading.Parser()
 	c, faults := transform.New(in.Host.Rules(), &parser)
 	if len(faults) > 0 {
-		panic(fmt.Sprintf("forebay: rules that were looked at: %v", faults)) // addRules validates them
+		panic(fmt.Sprintf("forebay: validated rules are invalid: %v", faults)) // addRules validates them
 	}
 	in.chain = c
 }
