@@ -102,10 +102,11 @@ func (c *core) flushAll(ctx context.Context) []outcome {
 	return c.each(ctx, ctx, (*output).flushes, (*output).flush)
 }
 
-// Close refuses new records, flushes every output and closes what NewRouter has opened and the
-// writers with [CloseWriter], all concurrently, until ctx ends. If ctx has no deadline, the
-// limit is 5 s or the longest CloseTimeout of an output. When ctx leaves no time, an output with
-// a spool may use up to 0.5 s more, and an output whose destination hangs up to 0.2 s more.
+// Close refuses new records, then flushes every output, and closes what NewRouter has opened and
+// the writers with [CloseWriter], until ctx ends. The outputs are handled concurrently. If ctx has
+// no deadline, the limit is 5 s or the longest CloseTimeout of an output. When ctx leaves no time,
+// an output with a spool may use up to 0.5 s more, and an output whose destination hangs up to
+// 0.2 s more.
 //
 // The report describes the outcome of each output. The error joins the errors of the outputs
 // that lost records, failed to close, or did not finish in time. It is nil if every pending

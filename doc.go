@@ -81,5 +81,6 @@
 // # Account
 //
 // Each output keeps an account ([Router.Stats]): every accepted record is delivered, handled,
-// dropped for a reason, or pending. An output accepts a record if its level admits it.
+// dropped for a reason, or pending. An output accepts a record if the level of the output admits
+// the record.
 package forebay

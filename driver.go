@@ -23,8 +23,8 @@ type Setup struct {
 	// writes JSON.
 	Encoder encode.Encoder
 	// OutputOptions are the options of memory and delivery. The options of the output are
-	// applied after the function has returned. Fields that remain zero get the default of
-	// the destination (Defaults of deliver.Traits).
+	// applied after the function passed to Driver has returned. Fields that remain zero
+	// get the default of the destination (Defaults of deliver.Traits).
 	deliver.OutputOptions
 
 	claims func(what, path string) error // nil: anything may be claimed
@@ -61,8 +61,8 @@ func DriverOption[C any](name string, set func(*C) error) OutputOption {
 //
 //	loki.To("http://localhost:3100", forebay.Configure(func(c *loki.Config) { c.Tenant = "shop" }))
 //
-// C is the type Config of the package that made the output. Fields that set does not change have
-// their documented defaults.
+// C is the type Config of the package that made the output. Fields that the function does not
+// change have their documented defaults.
 func Configure[C any](set func(*C)) OutputOption {
 	return DriverOption("forebay.Configure", func(c *C) error {
 		if set == nil {

@@ -124,9 +124,9 @@ func (r *Router) SetLevel(name string, l slog.Leveler) {
 }
 
 // Levels returns the names that have loggers or a level. The value is the level set by
-// [Router.SetLevel] for the name or a name above it, otherwise slog.LevelInfo. The levels of
-// outputs ([Level]) are not considered: such a level can exclude further records,
-// and it alone applies if SetLevel has set no level. The caller owns the map.
+// [Router.SetLevel] for the name or a name above it, otherwise slog.LevelInfo. The result does not
+// include the levels of outputs ([Level]). An output with a level may accept fewer records; if
+// SetLevel has set no level, only the level of the output applies. The caller owns the map.
 func (r *Router) Levels() map[string]slog.Level {
 	c := r.core()
 	if c == nil {

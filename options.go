@@ -139,12 +139,11 @@ func (f onError) applyOutput(o *OutputSpec) { o.onError = f }
 // Forever is a [BusyTimeout] that never drops a record: callers wait until the write returns.
 const Forever time.Duration = math.MaxInt64
 
-// BusyTimeout sets how long a caller waits for a direct output that is stuck in one Write. It
-// must be positive. After that, callers do not wait until the Write returns, and their records
-// are counted as dropped{busy}. The default is 250 ms: with it, no call is delayed by more
-// than 250 ms; if a Write takes 400 ms, a service with 1,000 records a second loses the 400
-// records logged during that time. With [Forever] no record is lost, and a call waits as long
-// as the Write.
+// BusyTimeout sets how long a caller waits for a direct output that is stuck in one Write. It must
+// be positive. After that, and until the Write returns, callers no longer wait, and their records
+// are counted as dropped{busy}. The default is 250 ms: with it, no call is delayed by more than
+// 250 ms; if a Write takes 400 ms, a service with 1,000 records a second loses the 400 records
+// logged during that time. With [Forever] no record is lost, and a call waits as long as the Write.
 func BusyTimeout(d time.Duration) CommonOption { return busyTimeout(d) }
 
 type busyTimeout time.Duration

@@ -51,12 +51,12 @@ const writerKind = "forebay.Writer"
 // Direct makes [Writer] write each record with one Write in the calling goroutine: the record is in
 // the operating system when the call returns, and the output needs no memory and no goroutine. The
 // options of memory and delivery do not apply to it. [BusyTimeout] limits the wait for a Write that
-// does not return. By default, Writer buffers records. Direct has no effect on a w with a method
-// WriteRecord.
+// does not return. By default, Writer buffers records. Direct has no effect on a writer with a
+// method WriteRecord.
 //
 // Writes are serialized, even if w is given to several outputs. Therefore the type of w must be
-// comparable: pass a pointer instead of a function or a struct with slices. w must not retain
-// p.
+// comparable: pass a pointer instead of a function or a struct with slices. The Write of w must not
+// retain its argument.
 //
 // A direct output completes short writes. A failed write is not repeated, and the record is
 // counted as dropped{failed}. If part of the record was written, the remainder is tried once
@@ -177,10 +177,9 @@ func openFile(c *logFile, s *Setup) (deliver.Destination, error) {
 	return deliver.ToWriteCloser(f), nil
 }
 
-// Rotate starts a new file before the current one would exceed maxBytes, and keeps the given
-// number of old files (0: all). The records of one write stay in one file. A write has up to
-// 64 KiB (one slab, see [Buffer]), so a smaller limit has no further effect. By default the
-// file does not rotate because of its size.
+// Rotate starts a new file before the current one would exceed maxBytes, and keeps the given number
+// of old files (0: all). Only a single record larger than maxBytes makes a file exceed it. By
+// default the file does not rotate because of its size.
 func Rotate(maxBytes int64, keep int) OutputOption {
 	return DriverOption("forebay.Rotate", func(c *logFile) error {
 		if maxBytes <= 0 {

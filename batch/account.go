@@ -16,7 +16,7 @@ const (
 	Poison                 // the destination permanently rejected this record
 	Expired                // older than the maximum retry age
 	Quota                  // the spool exceeded its quota
-	Busy                   // an output written to directly by the caller was stuck
+	Busy                   // a direct output, to which the caller writes itself, was stuck
 	Shutdown               // not delivered before the deadline of Close
 	Corrupt                // stored on disk, and no longer readable there
 	Failed                 // the destination ended permanently, or a write by the caller failed: there is no second attempt

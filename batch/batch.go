@@ -64,16 +64,18 @@ type Record struct {
 // are safe for concurrent use; methods that change it are not.
 type Batch struct {
 	// Runs contains the records, in parts whose bytes are contiguous. [Batch.All] and
-	// [Batch.AppendTo] read them. To change it, use the methods, which maintain Len and Bytes.
+	// [Batch.AppendTo] read them. To change Runs, use the methods of Batch, which maintain Len and
+	// Bytes.
 	Runs []layout.Run
 	// Codec is the codec of the bytes. It is nil for plain lines of unknown content.
 	Codec Codec
-	// Origin and its ticket identify a record permanently. Origin is the id of the
-	// slab.Writer that accepted the record: the id of its crash-safe file if it has one,
-	// otherwise a random number. It does not change when the record is sent again, stored
-	// in a spool, or sent by another process after a crash. All records of a batch have the
-	// same Origin. It is zero, which identifies nothing, in a batch of gap markers, in a
-	// batch not made by a Writer, and in batches that earlier versions wrote to a spool.
+	// Origin and the ticket of a record together identify the record permanently. Origin is
+	// the id of the slab.Writer that accepted the record: the id of its crash-safe file if
+	// it has one, otherwise a random number. It does not change when the record is sent
+	// again, stored in a spool, or sent by another process after a crash. All records of a
+	// batch have the same Origin. It is zero, which identifies nothing, in a batch of gap
+	// markers, in a batch not made by a Writer, and in batches that earlier versions wrote
+	// to a spool.
 	Origin [16]byte
 
 	n      int
@@ -92,8 +94,8 @@ func (b *Batch) Add(r layout.Run) {
 	b.copied = false
 }
 
-// Append appends a copy of a record. A ticket of 0 means the last ticket plus one. It is for tests,
-// and for handlers that convert a batch.
+// Append appends a copy of a record. A ticket of 0 means the last ticket plus one. Append is for
+// tests, and for handlers that convert a batch.
 func (b *Batch) Append(rec []byte, ticket uint64, m Meta) {
 	if ticket == 0 {
 		ticket = b.Last() + 1

@@ -40,7 +40,8 @@ const (
 	// single record that is too large is refused.
 	Smaller
 	// Search sends them in parts: the destination rejected the batch because of some of
-	// its records and did not name them. A record that is rejected alone is a dead letter.
+	// its records and did not name them. A record that is rejected when it is sent by
+	// itself becomes a dead letter.
 	Search
 	// Hold keeps all records and raises an alarm: only a change of configuration, such as
 	// a password, helps.
@@ -48,14 +49,14 @@ const (
 	// HoldStreams keeps the open records and all later ones of their streams, and
 	// continues with other streams.
 	HoldStreams
-	// Gone means that the destination has ended permanently, like a pipe without a
-	// reader. Open records are dropped with [Failed], and so are records of the same batch
-	// that wait to be sent.
+	// Gone means that the destination has ended permanently, like a pipe without a reader.
+	// Open records are dropped with [Failed], and so are the other parts of the same batch
+	// that are waiting to be sent.
 	Gone
-	// Doubt sends them in pieces: the destination refused the batch, because of some of its
-	// records or because of a fault of its own. Before each piece, a record that was accepted
-	// earlier is sent again. A record is a dead letter if it is refused alone several times in
-	// a row while others are accepted.
+	// Doubt sends them in pieces: the destination refused the batch, because of some of its records
+	// or because of a fault of its own. Before each piece, a record that was accepted earlier is
+	// sent again. A record becomes a dead letter if it is sent by itself and refused several times
+	// in a row while others are accepted.
 	Doubt
 )
 

@@ -22,9 +22,9 @@ import (
 
 // A Record is one log event that is passed to an encoder.
 //
-// A Record is meant to be pooled: keep it between calls and overwrite its exported fields. It
-// caches the text of the current second and memory for the attributes of AttrAppenders. It must
-// not be used by several goroutines concurrently.
+// A Record is meant to be pooled: keep it between calls and overwrite all exported fields except
+// Cache. It caches the text of the current second and memory for the attributes of AttrAppenders.
+// It must not be used by several goroutines concurrently.
 type Record struct {
 	Time    time.Time // zero: the record has no time
 	Level   slog.Level

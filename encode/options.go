@@ -6,8 +6,8 @@ import (
 )
 
 // Options configures [JSON], [Logfmt] and [Console]. With the zero value, JSON has the format of
-// [slog.JSONHandler] and logfmt the format of [slog.TextHandler], except where that is invalid
-// or not useful; the differences are documented there.
+// [slog.JSONHandler] and logfmt the format of [slog.TextHandler], except where that is invalid or
+// not useful; the differences are documented at JSON and Logfmt.
 //
 // Format names are not case-sensitive. An unknown name selects the default, and
 // forebay.NewRouter returns an error for it.
@@ -69,13 +69,15 @@ type Options struct {
 	// separate list. An error has a stack if it has a method Callers() []uintptr, or a
 	// method StackTrace() whose result is a string, a slice with elements of kind uintptr,
 	// []runtime.Frame or *runtime.Frames. If the method returns nothing or panics, there is
-	// no stack. Of several stacks, the deepest is written; at equal depth, the first. If no
-	// error provides a stack but a method panicked, the panic is written instead.
+	// no stack. If several errors have a stack, that of the innermost error in the chain is
+	// written; at equal depth, the first. If no error provides a stack but a method
+	// panicked, the panic is written instead.
 	//
-	// Each time a record is encoded, each error of the chain is called once for its
+	// Each time a record is encoded, each error in the chain is asked once for its
 	// message, once for the errors it wraps, and at most once for its stack. A Router
-	// encodes a record once per route, independent of the number of outputs. An error that
-	// is reachable on several paths is called on each of them. Default: text.
+	// encodes a record once per route, independent of the number of outputs. The methods
+	// of an error that is reachable on several paths are called once for each path.
+	// Default: text.
 	Errors string
 
 	// TimeKey, LevelKey, MessageKey and SourceKey are the keys of the built-in attributes.

@@ -38,8 +38,8 @@ type Options struct {
 	// larger than RotateBytes exceeds it. Default 0: no limit.
 	RotateBytes int64
 	// RotateEvery rotates the file at the first Write of each period. Periods are counted
-	// in UTC, so 24h is midnight UTC, and a restart does not change them. The minimum is
-	// 1 s. Default 0: never.
+	// in UTC, so with 24h the file rotates at midnight UTC, and a restart does not change
+	// them. The minimum is 1 s. Default 0: never.
 	RotateEvery time.Duration
 
 	// KeepFiles is the number of old files to keep. Default 0: all.

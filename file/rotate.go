@@ -39,10 +39,11 @@ func (r *rotator) due(o *Options, size int64, n int) string {
 	return reason
 }
 
-// Room returns the number of bytes that the next Write can have before a file exceeds
-// Options.RotateBytes: the remaining bytes of the open file or, once that is full, of a whole
-// file. Without RotateBytes, and while files cannot be rotated, it returns math.MaxInt64. The
-// Output of a File calls it, so that records that fit do not make a file too long.
+// Room returns the number of bytes that the next Write may contain without making a file exceed
+// Options.RotateBytes: the remaining bytes of the open file or, once that is full, of a whole file.
+// Without RotateBytes, and while files cannot be rotated, it returns math.MaxInt64. A
+// deliver.Output calls it, so that it writes only records for which the file has room and
+// RotateBytes is not exceeded.
 func (f *File) Room() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()

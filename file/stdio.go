@@ -28,8 +28,8 @@ const pipeBuf = 4096
 //   - The mode of the file is not changed. If it is non-blocking, or another process makes it
 //     so later, a write waits until there is room instead of failing with EAGAIN.
 //   - If the reader is gone (EPIPE, a terminal that was hung up), or if the file is not open
-//     for writing, this write and all later ones fail with an error that wraps [ErrGone]. The
-//     records are dropped with [batch.Failed].
+//     for writing, the current write and all later ones fail with an error that wraps
+//     [ErrGone]. The records are dropped with [batch.Failed].
 //
 // On Unix, a write to a pipe or terminal returns soon after the time limit of Close expires. On
 // other systems it waits for the operating system.

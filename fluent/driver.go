@@ -87,8 +87,8 @@ func (c *counts) add(fn func(*Stats)) {
 	fn(&c.Stats)
 }
 
-// New returns a Driver. Pass it to forebay.To, which adds memory and delivery, or use [To] of
-// this package, which does both. The Driver connects when there are records to send, so the
+// New returns a Driver. Pass it to forebay.To, which adds memory and delivery. [To] makes the
+// Driver and the output in one call. The Driver connects when there are records to send, so the
 // server may be started later. The error names all invalid fields of c.
 func New(c Config) (*Driver, error) {
 	r, err := c.resolve()

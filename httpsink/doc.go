@@ -21,23 +21,24 @@
 // # Answers
 //
 // 2xx settles the records. After 408, 425, 429 and 5xx the request is retried, respecting
-// Retry-After. After 413 requests become smaller, and a record rejected alone with 413 is a dead
-// letter. After 401, 403, 404 and redirects all records are held, and an alarm is raised. After 400
-// or 422 the batch is searched for the record at fault, once the server is known to accept
-// others: it accepted one in the last ten seconds, or accepts one again that it accepted before.
-// An answer is ignored if it is truncated, does not end within [Config.Timeout], or does not
-// belong to the API, such as a login page.
+// Retry-After. After a 413, requests become smaller; a record that gets 413 when it is sent by
+// itself becomes a dead letter. After 401, 403, 404 and redirects all records are held, and an
+// alarm is raised. After 400 or 422 the batch is searched for the record at fault, once the server
+// is known to accept other records: it accepted one in the last ten seconds, or it accepts an
+// earlier accepted record that is sent again as a test. An answer is ignored if it is truncated,
+// does not end within the Timeout of Config.HTTP, or does not belong to the API, such as a login
+// page.
 //
 // An answer of Splunk means that the records were received, not that they are indexed: an ackId in
 // it is not polled. A token with indexer acknowledgement requires a header
 // X-Splunk-Request-Channel.
 //
-// Elasticsearch and OpenSearch answer for each record; an answer with another number of records is
-// ignored. Records for which the server was too busy are retried. A rejected record is a dead
+// Elasticsearch and OpenSearch answer for each record; an answer with a different number of results
+// is ignored. Records for which the server was too busy are retried. A rejected record is a dead
 // letter with its own reason, if others were accepted or the reason is its content. If all are
 // rejected for another reason, such as an index that cannot be created, they are held. The name of
-// a record (see package dedup) is its _id, so that a record that is sent again is not stored
-// twice; see [Config.NoID].
+// a record (see package dedup) is its _id, so that a record that is sent again is not stored twice;
+// see [Config.NoID].
 //
 // # Order
 //

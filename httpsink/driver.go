@@ -38,8 +38,9 @@ type Driver struct {
 	lastErr atomic.Pointer[string]
 }
 
-// New returns a Driver, for forebay.To, which adds memory and delivery; [To] does both. The error
-// names all invalid fields of c. New opens no connection.
+// New returns a Driver. Pass it to forebay.To, which adds memory and delivery. [To] makes the
+// Driver and the output in one call. The error names all invalid fields of c. New opens no
+// connection.
 func New(c Config) (*Driver, error) {
 	c, err := c.resolve()
 	if err != nil {
@@ -104,7 +105,7 @@ func (d *Driver) Open(l deliver.Life) (deliver.Session, error) {
 	return deliver.SendFunc(d.Traits(), send).Open(l)
 }
 
-// Close releases the connections. The outlet calls it after the last session.
+// Close releases the connections. The output calls it after the last session.
 func (d *Driver) Close(context.Context) error {
 	d.post.Close()
 	return nil

@@ -53,7 +53,7 @@ type Config struct {
 	// with its subject. Default nil.
 	DryRun io.Writer
 	// Options are additional options of the connection, applied last. Reconnecting stays
-	// disabled, because the outlet opens a new session. Default nil.
+	// disabled, because the output opens a new session. Default nil.
 	Options []nats.Option
 }
 

@@ -60,7 +60,7 @@ type Config struct {
 	// BatchBytes is the maximum size of a Kafka batch in bytes before compression. It must
 	// not exceed message.max.bytes of the brokers. Default 1,000,000.
 	BatchBytes int
-	// Window is the maximum number of batches of the outlet in flight. Default 4.
+	// Window is the maximum number of batches in flight. Default 4.
 	Window int
 	// Timeout is how long a batch is retried within a session, after its first failure.
 	// Default 30 s.

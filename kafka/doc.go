@@ -24,11 +24,11 @@
 //
 // # Duplicates
 //
-// A session is an idempotent producer with acks=all: if the answer to a request is lost, the request
-// is sent again with the same sequence number, and the broker stores it once. If that does not
-// succeed within [Config.Timeout], the session ends and the outlet continues: circuit breaker,
-// handler, spool. The next session is another producer, so up to one window of records may be stored
-// twice. A consumer removes duplicates by forebay-id with a dedup.Window.
+// A session is an idempotent producer with acks=all: if the answer to a request is lost, the
+// request is sent again with the same sequence number, and the broker stores it once. If that does
+// not succeed within [Config.Timeout], the session ends and the output continues: circuit breaker,
+// handler, spool. The next session is another producer, so up to one window of records may be
+// stored twice. A consumer removes duplicates by forebay-id with a dedup.Window.
 //
 // # Rejected records
 //

@@ -26,8 +26,9 @@ type Driver struct {
 	reports  *callback.Reporter
 }
 
-// New returns a Driver for forebay.To, which adds memory and delivery; [To] does both. Its counters
-// are in [Driver.Stats]. The error lists every problem of c. New does not connect.
+// New returns a Driver. Pass it to forebay.To, which adds memory and delivery. [To] makes the
+// Driver and the output in one call. The counters of the Driver are in [Driver.Stats]. The error
+// lists every problem of c. New does not connect.
 func New(c Config) (*Driver, error) {
 	c, err := c.resolve()
 	if err != nil {

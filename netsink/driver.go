@@ -27,8 +27,9 @@ type Driver struct {
 	closeErr error      // of the last session that was closed
 }
 
-// New returns a Driver for forebay.To, which adds memory and delivery; [To] does both. The error
-// names the invalid parts of c. New opens no connection.
+// New returns a Driver. Pass it to forebay.To, which adds memory and delivery. [To] makes the
+// Driver and the output in one call. The error names the invalid parts of c. New opens no
+// connection.
 func New(c Config) (*Driver, error) {
 	t, err := parse(c.Address)
 	if err == nil && len(t.query) > 0 && !t.syslog {
@@ -127,7 +128,7 @@ func (d *Driver) cannotConnect(l deliver.Life, err error) error {
 }
 
 // Close returns an error if the last connection broke after its last record was written: some
-// records may not have arrived. The outlet calls Close after its last session has ended.
+// records may not have arrived. The output calls Close after its last session has ended.
 func (d *Driver) Close(context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

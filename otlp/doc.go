@@ -22,7 +22,7 @@
 //	    [Config]). Later ones with other values remain attributes.
 //
 // Answers are handled as the protocol requires. After 429 and 5xx the request is retried,
-// respecting Retry-After. After 413 requests become smaller. After 401, 403 and 404 all records
+// respecting Retry-After. After a 413, requests become smaller. After 401, 403 and 404 all records
 // are held, and an alarm is raised; the same applies to a success whose body is not an
 // ExportLogsServiceResponse. After 400 the batch is searched for the record at fault, once the
 // receiver is known to accept others. A partial_success contains only the number of rejected

@@ -35,8 +35,9 @@ type Driver struct {
 	body []byte // of the request, for the session
 }
 
-// New returns a Driver, for forebay.To, which adds memory and delivery; [To] does both. The error
-// names all invalid fields of c. New opens no connection.
+// New returns a Driver. Pass it to forebay.To, which adds memory and delivery. [To] makes the
+// Driver and the output in one call. The error names all invalid fields of c. New opens no
+// connection.
 func New(c Config) (*Driver, error) {
 	c, err := c.resolve()
 	if err != nil {
@@ -140,7 +141,7 @@ func (x *Driver) Open(l deliver.Life) (deliver.Session, error) {
 	return deliver.SendFunc(x.Traits(), send).Open(l)
 }
 
-// Close releases the connections. The outlet calls it after the last session.
+// Close releases the connections. The output calls it after the last session.
 func (x *Driver) Close(ctx context.Context) error {
 	x.reports.Wait(ctx)
 	x.post.Close()

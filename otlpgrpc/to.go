@@ -37,9 +37,9 @@ type Driver struct {
 	conn *grpc.ClientConn
 }
 
-// New returns a Driver, for forebay.To, which adds memory and delivery; [To] does both.
-// c.HTTP.Client must be nil. New does not connect; the first request does. The error names all
-// invalid fields of c.
+// New returns a Driver. Pass it to forebay.To, which adds memory and delivery. [To] makes the
+// Driver and the output in one call. c.HTTP.Client must be nil. New does not connect; the first
+// request does. The error names all invalid fields of c.
 func New(c otlp.Config) (*Driver, error) {
 	if c.HTTP.Client != nil {
 		return nil, errors.New("otlpgrpc: config: client is for HTTP; leave it out")

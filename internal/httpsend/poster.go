@@ -172,7 +172,7 @@ func shown(text string) string {
 //
 //	401, 403, 404, 3xx, …   hold: a change of configuration is needed
 //	408, 425, 429, 5xx      again, after Retry-After
-//	413                     smaller; a record that is refused alone is a dead letter
+//	413                     smaller; a record that is refused when it is sent by itself is a dead letter
 func (p *Poster) Judge(a *Answer, message string) (batch.Outcome, bool) {
 	err := p.Refusal(a.Status, message)
 	o := batch.Outcome{Open: batch.All(), Why: err, After: a.After}
