@@ -147,7 +147,12 @@ func (x *index) grow(g *generation, st fs.FileInfo, now time.Time) {
 // lead follows the file that path leads to. The caller holds mu.
 func (x *index) lead(path string, st fs.FileInfo, now time.Time) {
 	what := idOf(path, st)
-	if g := x.ids[what]; g != nil {
+	g := x.ids[what]
+	if g != nil && g == g.s.current() { // it may have been deleted and the inode reused
+		x.observe(g.s, now)
+		g = x.ids[what]
+	}
+	if g != nil {
 		switch {
 		case g.state == moved && g.s.path == path:
 			x.rehome(g, now)
@@ -282,6 +287,24 @@ func (x *index) add(s *series, g *generation) {
 	x.unsave(g)
 }
 
+// unlist removes the id of g, unless another generation has it by now. The caller holds mu.
+func (x *index) unlist(g *generation) {
+	if x.ids[g.id] == g {
+		delete(x.ids, g.id)
+	}
+}
+
+// follows reports whether a generation is in the file named what. If its file is closed, the file
+// may have been deleted and the inode reused. The caller holds mu.
+func (x *index) follows(what id) bool {
+	g := x.ids[what]
+	if g == nil || g.f != nil {
+		return g != nil
+	}
+	st, err := os.Stat(g.s.path)
+	return err == nil && idOf(g.s.path, st) == what
+}
+
 // rehome makes g, which was moved, the newest generation of the path that leads to it. The
 // caller holds mu.
 func (x *index) rehome(g *generation, now time.Time) {
@@ -313,7 +336,7 @@ func (x *index) detach(g *generation, now time.Time) {
 	switch {
 	case g.state == skipped:
 		g.become(read)
-		delete(x.ids, g.id)
+		x.unlist(g)
 		x.drop(g)
 		x.unsave(g)
 		return
@@ -327,7 +350,7 @@ func (x *index) detach(g *generation, now time.Time) {
 			x.substitute(g, f, path, to, now)
 		} else {
 			g.become(gone)
-			delete(x.ids, g.id)
+			x.unlist(g)
 		}
 		x.unsave(g)
 		x.bound(g.s)
@@ -348,7 +371,7 @@ func (x *index) detach(g *generation, now time.Time) {
 // substitute continues g in another file that has the rest of its content. The caller holds mu.
 func (x *index) substitute(g *generation, f *os.File, path string, to genState, now time.Time) {
 	before := g.data.off
-	delete(x.ids, g.id)
+	x.unlist(g)
 	if st, err := f.Stat(); err == nil {
 		g.id, g.size, g.mtime = idOf(path, st), st.Size(), st.ModTime()
 	}
@@ -375,7 +398,7 @@ func (x *index) truncated(g *generation, st fs.FileInfo, now time.Time) {
 		x.files.open = slices.DeleteFunc(x.files.open, func(o *generation) bool { return o == g })
 		g.f, n.f = nil, f
 	}
-	delete(x.ids, g.id)
+	x.unlist(g)
 	path := ""
 	if known {
 		path = x.copyOf(g.entry().moving(g.at))
@@ -438,7 +461,7 @@ func (x *index) bound(s *series) {
 			x.o.report("%s: more than %d rotated files wait to be read; the oldest one that is not being read is abandoned", s.path, x.o.MaxGenerations)
 		}
 		g.become(gone)
-		delete(x.ids, g.id)
+		x.unlist(g)
 		x.files.shut(g)
 		open--
 		x.queue.wake(s)
@@ -534,7 +557,7 @@ func (x *index) copyOf(e search) string {
 	return e.siblings(func(path string, st fs.FileInfo) bool {
 		name, what := filepath.Base(path), idOf(path, st)
 		return st.ModTime().UnixNano() >= e.mtime && what != e.id && len(name) >= len(stem) && name[:len(stem)] == stem && path != e.real &&
-			x.ids[what] == nil && !x.o.matches(path) && isFile(path, e.head, e.taken)
+			!x.follows(what) && !x.o.matches(path) && isFile(path, e.head, e.taken)
 	})
 }
 

@@ -208,9 +208,7 @@ func (r *reader) end(s *series, g *generation, last bool, now time.Time) error {
 	}
 	g.become(read)
 	r.index.files.shut(g)
-	if r.index.ids[g.id] == g {
-		delete(r.index.ids, g.id)
-	}
+	r.index.unlist(g)
 	if !r.index.stored() {
 		r.index.drop(g)
 	}

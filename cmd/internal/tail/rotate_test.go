@@ -1,6 +1,7 @@
 package tail
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -158,6 +159,41 @@ func TestFirstGenerationIsStoredAtOnce(t *testing.T) {
 	h = newHand(t, o)
 	h.pass(0)
 	h.want(append(lines, "new\n")...)
+}
+
+// A followed file that is closed is deleted, and before the next look its inode is reused: by the copy
+// of a truncated file, or by a new file that a pattern matches. Both are read.
+func TestInodeOfDeletedFile(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		do   func(dir, deleted string) error
+		want []string
+	}{
+		{"copy", func(dir, deleted string) error {
+			log, to := filepath.Join(dir, "x.log"), filepath.Join(dir, "x.log.1")
+			return errors.Join(os.Rename(deleted, to), os.WriteFile(to, []byte("a\nb\n"), 0o600), os.WriteFile(log, []byte("c\n"), 0o600))
+		}, []string{"b\n", "c\n"}},
+		{"new file", func(dir, deleted string) error {
+			to := filepath.Join(dir, "w.log")
+			return errors.Join(os.Rename(deleted, to), os.WriteFile(to, []byte("c\n"), 0o600))
+		}, []string{"c\n"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			log, deleted := filepath.Join(dir, "x.log"), filepath.Join(dir, "y.log")
+			h := newHand(t, Options{Patterns: []string{filepath.Join(dir, "*.log")}, MaxOpen: 1})
+			write(t, log, "a\n")
+			write(t, deleted, "deleted\n")
+			write(t, filepath.Join(dir, "z.log"), "open\n")
+			h.pass(0)
+			h.want("a\n", "deleted\n", "open\n")
+			h.must(c.do(dir, deleted)) // the rename replaces the deletion and the reuse
+			h.at = h.at.Add(1100 * time.Millisecond)
+			h.scan()
+			h.read()
+			h.want(c.want...)
+		})
+	}
 }
 
 // An entry whose file was empty when it was stored is no other file's, whatever its inode.

@@ -75,7 +75,7 @@ func (x *index) rotatedAfter(g resumed) (names []string) {
 			continue
 		}
 		st, err := de.Info()
-		if err == nil && st.ModTime().After(g.mtime) && x.ids[idOf(path, st)] == nil {
+		if err == nil && st.ModTime().After(g.mtime) && !x.follows(idOf(path, st)) {
 			names = append(names, de.Name())
 		}
 	}

@@ -65,12 +65,12 @@ type written1 struct {
 
 // A life is a generation.
 type life struct {
-	size  int64
-	seen  int64 // by a look, as long as it could be read
-	known bool  // it is stored
-	over  bool  // the path leads elsewhere
-	ended bool  // nobody can open it any more
-	fair  bool  // it may be lost without a word: nobody saw it, or stored it, in time
+	size   int64
+	seen   int64 // by a look, as long as it could be read
+	stored int64 // the size that the next process knows
+	over   bool  // the path leads elsewhere
+	ended  bool  // nobody can open it any more
+	fair   bool  // it may be lost without a report: it was not seen or stored in time
 }
 
 func (w *walker) note(format string, args ...any) {
@@ -118,7 +118,8 @@ func (w *walker) Put(l Line) error {
 }
 
 // fragment reports whether text is what is left of lines, parts of which were in a generation
-// that is lost: parts of some, and the end of one that is not before from.
+// that is lost: parts of some, and the end of one that is not before from. Of several, it is the one
+// with the most bytes in common.
 func (p *written) fragment(from int, text string) bool {
 	whole, begin := strings.TrimSuffix(text, "\n"), 0
 	for more := true; more; {
@@ -136,16 +137,20 @@ func (p *written) fragment(from int, text string) bool {
 			}
 		}
 	}
+	best, longest := -1, 1
 	for i := from; i < len(p.lines); i++ {
 		l := &p.lines[i]
 		n := 0
 		for n < min(len(text), len(l.text)) && text[len(text)-1-n] == l.text[len(l.text)-1-n] {
 			n++
 		}
-		if begin+n >= len(text) && n > 1 && (l.torn || n == len(l.text)) {
-			l.came, p.got = true, i+1
-			return true
+		if begin+n >= len(text) && n > longest && (l.torn || n == len(l.text)) {
+			best, longest = i, n
 		}
+	}
+	if best >= 0 {
+		p.lines[best].came, p.got = true, best+1
+		return true
 	}
 	return begin >= len(whole)
 }
@@ -203,7 +208,9 @@ func (w *walker) looked(saved bool) {
 			if !l.ended && (l == p.cur || l.seen > 0) {
 				l.seen = l.size
 			}
-			l.known = l.known || saved && l.seen > 0
+			if saved {
+				l.stored = l.seen
+			}
 		}
 	}
 }
@@ -407,7 +414,7 @@ func (w *walker) step() {
 				p.safe, p.saved = p.got, p.got
 			}
 			for _, l := range p.lives() {
-				l.known = l.known || l.seen > 0
+				l.stored = l.seen
 			}
 		}
 		w.gone()
@@ -429,11 +436,15 @@ func (w *walker) step() {
 	}
 }
 
-// gone notes what the next process cannot find.
+// gone notes what the next process cannot find. It reports a deleted file up to the size that was
+// stored.
 func (w *walker) gone() {
 	for _, p := range w.paths {
 		for _, l := range p.lives() {
-			l.fair = l.fair || l.over && !l.known
+			l.fair = l.fair || l.over && l.stored == 0
+			if l.ended {
+				l.seen = min(l.seen, l.stored)
+			}
 		}
 	}
 }
