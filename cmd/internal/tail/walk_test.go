@@ -261,6 +261,16 @@ func (w *walker) create(p *written) {
 	p.begin()
 }
 
+// stamp sets the time of the last change by the clock of the walk, which is ahead of the system's. Each
+// change has its own time.
+func (w *walker) stamp(path string) {
+	w.ticks++
+	at := w.now.Add(w.ticks * time.Microsecond)
+	if err := os.Chtimes(path, at, at); err != nil {
+		w.fatalf("%v", err)
+	}
+}
+
 // write writes to the file, a part of a line or several.
 func (w *walker) write(p *written, text string) {
 	raw := encoded(w.charset, text)
@@ -268,6 +278,7 @@ func (w *walker) write(p *written, text string) {
 		if _, err := p.w.Write(raw[:n]); err != nil {
 			w.fatalf("%v", err)
 		}
+		w.stamp(p.path)
 		raw = raw[n:]
 		w.now = w.now.Add(1100 * time.Millisecond)
 		w.tail.scanner.look(w.now)
@@ -275,11 +286,7 @@ func (w *walker) write(p *written, text string) {
 	if _, err := p.w.Write(raw); err != nil {
 		w.fatalf("%v", err)
 	}
-	w.ticks++ // this is faster than the clock of a file system
-	at := w.now.Add(w.ticks * time.Microsecond)
-	if err := os.Chtimes(p.path, at, at); err != nil {
-		w.fatalf("%v", err)
-	}
+	w.stamp(p.path)
 	for part := range strings.SplitAfterSeq(text, "\n") {
 		if part == "" {
 			continue
@@ -363,13 +370,10 @@ func (w *walker) change(p *written) {
 			if err == nil {
 				err = os.WriteFile(to, text, 0o600)
 			}
-			if err == nil {
-				at := w.now.Add(w.ticks * time.Microsecond)
-				err = os.Chtimes(to, at, at)
-			}
 			if err != nil {
 				w.fatalf("%v", err)
 			}
+			w.stamp(to)
 		}
 		if err := os.Truncate(p.path, 0); err != nil {
 			w.fatalf("%v", err)
