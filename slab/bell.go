@@ -1,25 +1,25 @@
 package slab
 
-// A bell wakes the consumer of a store, which waits for it.
+// A bell wakes the waiting consumer of a store.
 type bell struct {
 	state consumerState
 	ch    chan struct{} // capacity 1
 }
 
-// consumerState is the state of the consumer, as far as a store knows it. A call that stores a
-// record rings only if the consumer waits for that: the usual call wakes no goroutine.
+// consumerState is the state of the consumer in the view of the store. A call that stores a record
+// rings the bell only if the consumer waits for a record, so most calls wake no goroutine.
 //
 //	awake ──no slab is full──▶ timed ──something is due──┐
 //	  ▲ └─────nothing─────────▶ parked ──any record──────▼
 //	  │                                                woken
 //	  └──────────────unlock rings the bell───────────────┘
 //
-// From each state it is awake when it looks at the store again. A shortage of memory, Flush and
-// Close ring in each state: the consumer may be waiting for something else.
+// In each state, the consumer becomes awake when it examines the store. A shortage of memory, Flush and
+// Close ring the bell in each state, because the consumer may be waiting for an answer.
 type consumerState uint8
 
 const (
-	awake  consumerState = iota // it will look at the store without a bell
+	awake  consumerState = iota // it will examine the store without the bell
 	timed                       // until its time, or a sealed slab
 	parked                      // until there is a record
 	woken                       // the next unlock rings the bell
@@ -35,8 +35,8 @@ func (b *bell) wakeLocked() {
 // alarmLocked makes unlock ring.
 func (b *bell) alarmLocked() { b.state = woken }
 
-// toRingLocked reports whether the bell is to be rung now. The consumer counts as awake from
-// then on.
+// toRingLocked reports whether the caller must ring the bell. The consumer counts as awake from then
+// on.
 func (b *bell) toRingLocked() bool {
 	if b.state != woken {
 		return false

@@ -14,15 +14,15 @@ import (
 //
 //	| payload r1 r2 r3 ...  →            free            ←  ... s3 s2 s1 |
 //
-// mem and slots view the same memory. Slot i is slots[len(slots)-1-i]. All
-// fields are guarded by store.mu, and off and n of the current block by front.mu; the bytes of records that belong to a piece
-// are read without it, because nobody writes them while the piece exists.
+// mem and slots view the same memory. Slot i is slots[len(slots)-1-i]. store.mu guards all fields;
+// front.mu also guards off and n of the current block. The bytes of records that belong to a piece
+// are read without a lock, because they do not change while the piece exists.
 type block struct {
 	mem   []byte
 	slots []layout.Slot
 
-	// base is the start of mem, and top where slot 0 begins: records are stored
-	// without bounds checks, because fits or room has said yes before.
+	// base is the start of mem, and top the start of slot 0. Records are stored without bounds
+	// checks, after fits or room was checked.
 	base, top unsafe.Pointer
 
 	off int // payload end
@@ -43,13 +43,13 @@ type block struct {
 	cutOff    int             // where its payload begins
 }
 
-// blockKind is what the memory of a block is.
+// blockKind is the kind of the memory of a block.
 type blockKind uint8
 
 const (
 	isSlab   blockKind = iota
 	oversize           // a heap buffer for one record, discarded when freed
-	rescued            // a heap copy of what a damaged mapping held, likewise
+	rescued            // a heap copy of records in a damaged mapping, discarded when freed
 )
 
 // A piece is a run of records of one block, in ticket order. Pieces travel
@@ -57,8 +57,8 @@ const (
 type piece struct {
 	blk      *block
 	from, to int // slots
-	// first and size repeat what the slots say, so that nobody has to look into
-	// mapped memory for it with a lock held.
+	// first and size are copies of values in the slots, so that code with a lock held does not
+	// read mapped memory.
 	first uint64 // ticket of the first record
 	size  int    // payload bytes
 	// since is when the first record was accepted, since Writer.born, or a little
@@ -75,10 +75,10 @@ func (p *piece) run() layout.Run {
 
 func (b *block) slot(i int) *layout.Slot { return &b.slots[len(b.slots)-1-i] }
 
-// room returns how many bytes, slot included, the next record may take.
+// room returns the maximum size of the next record in bytes, slot included.
 func (b *block) room() int { return len(b.mem) - b.off - b.n*batch.SlotBytes }
 
-// reset makes the block empty. No record it takes will have a ticket below first.
+// reset empties the block. Its next records have tickets from first on.
 func (b *block) reset(first uint64) {
 	b.refs, b.retired = 0, false
 	b.off, b.n, b.cut, b.cutOff = 0, 0, 0, 0
@@ -98,8 +98,7 @@ func (b *block) reset(first uint64) {
 	}
 }
 
-// store copies p, which must fit. The ticket is what makes the record count; it
-// is written last.
+// store copies p, which must fit. The ticket is written last, because it makes the record valid.
 func (b *block) store(p []byte, m batch.Meta, ticket uint64) {
 	off := b.off
 	s := (*slotWords)(unsafe.Add(b.top, -b.n*batch.SlotBytes))
@@ -113,7 +112,7 @@ func (b *block) store(p []byte, m batch.Meta, ticket uint64) {
 	}
 	// The commit word of a crash-safe slab. A plain store will do: it is aligned,
 	// the compiler moves no store across the call that copies, and a process that
-	// dies leaves its stores in program order. Nobody else reads it meanwhile.
+	// dies leaves its stores in program order. No other goroutine reads it now.
 	s[0] = ticket
 	// Only now does the block know of the record: mapped memory may fault above.
 	if b.n == b.cut {
@@ -124,8 +123,8 @@ func (b *block) store(p []byte, m batch.Meta, ticket uint64) {
 }
 
 // newSlabs returns count blocks of size bytes each, which must be a multiple of
-// batch.SlotBytes. Each has memory of its own, so that it can give that up; those of size
-// 0 get theirs when they are opened.
+// batch.SlotBytes. Each block has separate memory that it can release. Blocks of size 0 get their
+// memory when they are opened.
 func newSlabs(size, count int) []*block {
 	blocks := make([]block, count)
 	out := make([]*block, count)
@@ -148,7 +147,7 @@ func (b *block) fill(size int) {
 	b.aim()
 }
 
-// hollow takes the memory of a block that holds nothing.
+// hollow releases the memory of an empty block.
 func (b *block) hollow() { b.mem, b.slots, b.base, b.top = nil, nil, nil, nil }
 
 // aim points base and top into mem.
@@ -171,9 +170,9 @@ func newOversize(p []byte) *block {
 	}
 }
 
-// fence makes sure that neither the slot about to be written nor the one behind it
-// passes for a record before its ticket is stored: where they lie, an earlier use of
-// the slab may have had payload. end is where the payload of the new record ends.
+// fence clears the tickets of the slot to be written and of the next one. Otherwise recovery could
+// mistake them for records until their tickets are stored, because an earlier use of the slab may
+// have stored payload there. end is the end of the payload of the new record.
 func (b *block) fence(s *slotWords, end int) {
 	s[0] = 0
 	if next := len(b.mem) - (b.n+2)*batch.SlotBytes; next >= end {

@@ -3,7 +3,8 @@ package slab
 import "slices"
 
 // The memory of a Writer is the memory of its slabs. A record larger than a slab has a separate
-// buffer, and free slabs of at least the same size release their memory meanwhile: they are ceded.
+// buffer, and free slabs of at least the same size release their memory until it is freed: they are
+// ceded.
 // Two slabs are never ceded, so that other records are still accepted. One larger record is always
 // accepted if no other is pending, however full the slabs are. So the memory exceeds SlabCount
 // times SlabBytes by at most one record. Mapped slabs keep their memory, which belongs to the file.
@@ -50,8 +51,8 @@ func (p *pool) cedableLocked(n, reserved int) (k int, ok bool) {
 	return min(k, free), k <= free || p.oversize == 0
 }
 
-// cedeLocked takes n bytes of the budget for a record larger than a slab, if they are
-// to be had.
+// cedeLocked reserves n bytes of the budget for a record larger than a slab. It reports false if
+// they are not available.
 func (p *pool) cedeLocked(n, reserved int) bool {
 	k, ok := p.cedableLocked(n, reserved)
 	if !ok {

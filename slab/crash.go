@@ -65,7 +65,7 @@ type crashSafe struct {
 	ended  bool        // Close has released the file
 	fault  atomic.Bool // broken is set
 	blocks []*block    // all slabs of the file
-	watch  *time.Timer // examines records that are lent for long
+	watch  *time.Timer // runs watchSend
 
 	heapSpare []*block // replace the slabs of a broken mapping when they are freed
 	toBury    bool     // a record larger than a slab was evicted since the lock was acquired
@@ -91,9 +91,8 @@ func openCrash(o *Options, form crashfile.Form, dict batch.Dictionary) (*crashSa
 	return c, nil
 }
 
-// placeGuardedLocked is placeLocked into mapped memory. A fault in it (somebody
-// truncated the file) becomes a panic, which moves the slabs to the heap; then
-// the record is placed there.
+// placeGuardedLocked is placeLocked for mapped memory. A fault (another process has truncated the
+// file) becomes a panic, which moves the slabs to the heap; then the record is placed there.
 func (f *front) placeGuardedLocked(p []byte, m batch.Meta) bool {
 	next := f.next
 	placed, faulted := f.tryMappedLocked(p, m)
@@ -110,7 +109,7 @@ func (f *front) tryMappedLocked(p []byte, m batch.Meta) (placed, faulted bool) {
 		debug.SetPanicOnFault(old)
 		if r := recover(); r != nil {
 			if !f.store.crash.isFault(r) {
-				f.next = next // what was not stored has no ticket
+				f.next = next // the record was not stored and has no ticket
 			}
 			f.store.crash.caught(r)
 			faulted = true
@@ -128,8 +127,8 @@ func (c *crashSafe) catchFault(old bool, faulted *bool) {
 	}
 }
 
-// passFault is deferred by code that only looks at mapped memory: a fault ends that
-// code, which says so by its zero result, and nothing else.
+// passFault is deferred by code that only reads mapped memory. After a fault that code returns its
+// zero result.
 func (c *crashSafe) passFault(old bool) {
 	debug.SetPanicOnFault(old)
 	if r := recover(); r != nil && !c.isFault(r) {
@@ -137,8 +136,8 @@ func (c *crashSafe) passFault(old bool) {
 	}
 }
 
-// caught deals with a recovered panic: after a fault in mapped memory the slabs are
-// on the heap, any other goes on. mu is held.
+// caught handles a recovered panic with mu held. After a fault in mapped memory it moves the slabs to
+// the heap; any other panic continues.
 func (c *crashSafe) caught(r any) {
 	if !c.isFault(r) {
 		panic(r)
@@ -149,8 +148,8 @@ func (c *crashSafe) caught(r any) {
 // isFault reports whether a recovered value is a memory fault in the mapping.
 func (c *crashSafe) isFault(r any) bool { return c != nil && c.file.IsFault(r) }
 
-// toHeapLocked goes on with heap slabs after a fault. What can still be read is
-// copied; what cannot is dropped as corrupt.
+// toHeapLocked moves the slabs to the heap after a fault. It copies the readable records and drops
+// the others as corrupt.
 func (c *crashSafe) toHeapLocked(cause error) {
 	if c.broken != nil || c.file.Bytes() == nil || c.ended {
 		return
@@ -159,7 +158,7 @@ func (c *crashSafe) toHeapLocked(cause error) {
 	c.fault.Store(true)
 	c.noteHeapFromLocked()
 	c.conf.events.Post(batch.Event{Output: c.conf.o.Name, Op: "crash-safe", Err: cause})
-	if c.store.life == retained { // nobody writes any more
+	if c.store.life == retained { // all writes have ended
 		c.unretainLocked()
 		return
 	}
@@ -220,9 +219,9 @@ func (c *crashSafe) rescueLocked(p *piece) (ok bool) {
 	return true
 }
 
-// sound reports whether the index of a piece is as it was written. A file that was
-// truncated and made longer again has zeros from some point on, and the index of a
-// slab lies behind what it describes. No ticket is 0: then first was read from zeros.
+// sound reports whether the index of a piece is intact. A file that was truncated and extended again
+// ends in zeros, and the index of a slab follows its records. No ticket is 0, so a first of 0 was read
+// from such zeros.
 func (p *piece) sound() bool {
 	return p.from == p.to || p.first != 0 && p.blk.slot(p.from).Ticket == p.first
 }

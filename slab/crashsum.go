@@ -39,7 +39,7 @@ func (b *block) wantsSum() bool {
 // watchAfter is the delay after which watchSend first runs for leased records, and its interval.
 const watchAfter = 100 * time.Millisecond
 
-// watchSend runs while records stay leased, because the destination is slow or hangs. It makes the
+// watchSend runs while records stay leased, because the destination is slow or hangs. It computes the
 // checksums of the waiting slabs and detects a damaged file. It runs on the goroutine of its timer.
 func (c *crashSafe) watchSend() {
 	c.store.lock()
@@ -57,8 +57,8 @@ func (c *crashSafe) watchSend() {
 	c.watch.Reset(watchAfter)
 }
 
-// sumWaiting makes the checksums of the sealed slabs that wait. It lets go of mu
-// while it computes; the block is pinned meanwhile.
+// sumWaiting computes the checksums of the waiting sealed slabs. It unlocks mu during the computation
+// and pins the block.
 func (c *crashSafe) sumWaiting() {
 	c.store.lock()
 	defer c.store.unlock()
@@ -68,7 +68,7 @@ func (c *crashSafe) sumWaiting() {
 			return
 		}
 		b.refs++
-		b.summed = true // nobody else needs to
+		b.summed = true // no other goroutine computes it
 		c.file.Enter()
 		c.store.unlock()
 		ok := c.trySum(b)
@@ -76,8 +76,8 @@ func (c *crashSafe) sumWaiting() {
 		c.file.Leave()
 		free := len(c.store.pool.free)
 		c.store.dropRefLocked(b)
-		c.store.leases.freeAheadLocked(b)                               // it could not while it was read
-		if len(c.store.pool.free) > free && c.store.life == accepting { // it was settled meanwhile
+		c.store.leases.freeAheadLocked(b)                               // not possible while it was read
+		if len(c.store.pool.free) > free && c.store.life == accepting { // the block was settled during the computation
 			c.store.front.serveLocked()
 			c.store.front.setRoomLocked()
 		}
@@ -121,9 +121,8 @@ func (c *crashSafe) trySum(b *block) (ok bool) {
 	return true
 }
 
-// sumAllLocked makes the checksums of all slabs with records that Close leaves in the file, and
-// empties the others: without a checksum, a ticket that was altered would bring back a settled
-// record.
+// sumAllLocked computes the checksums of all slabs with records that Close leaves in the file, and
+// empties the others: without a checksum, an altered ticket would bring back a settled record.
 func (c *crashSafe) sumAllLocked() {
 	sum := func(b *block) {
 		if b.wantsSum() {

@@ -13,8 +13,8 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// openSlabs makes the blocks, in mapped memory if that is asked for and to be
-// had, and adopts the files of dead processes.
+// openSlabs creates the blocks, in mapped memory if that is requested and possible, and adopts the
+// files of dead processes.
 func (w *Writer) openSlabs(dict batch.Dictionary, held crashfile.HeldBy) error {
 	defer func() { w.front.checks = w.store.crash != nil || w.conf.smallRecords() }()
 	o := &w.conf.o
@@ -69,10 +69,10 @@ func (w *Writer) putMapped(p []byte, m batch.Meta) error {
 	return nil
 }
 
-// storeGuarded is block.store into mapped memory, for a record that is not the first
-// of its piece, written out: the call would be a tenth of what it does. It is called
-// with front.mu held. After a fault it reports true and holds store.mu, too, the slabs are on the
-// heap, and no ticket was given out.
+// storeGuarded is block.store for mapped memory and a record that is not the first of its piece. It
+// repeats that code, because a call would add a tenth to its cost. It is called with front.mu held.
+// After a fault it returns true with store.mu held, too; the slabs are on the heap, and no ticket was
+// issued.
 func (f *front) storeGuarded(p []byte, m batch.Meta) (faulted bool) {
 	old := debug.SetPanicOnFault(true)
 	faulted = true // until it is done
@@ -102,7 +102,7 @@ func (f *front) storeGuarded(p []byte, m batch.Meta) (faulted bool) {
 // catchStore ends a store that has panicked. It repeats a panic that is not a fault of the mapping.
 func (f *front) catchStore(old bool, r any) {
 	debug.SetPanicOnFault(old)
-	if !f.store.crash.isFault(r) { // in the caller's own bytes, say: it is the caller's to deal with
+	if !f.store.crash.isFault(r) { // such as a fault in the bytes of the caller, who must handle it
 		f.mu.Unlock()
 		panic(r)
 	}
@@ -115,7 +115,7 @@ func (c *crashSafe) mapped() bool {
 	return c != nil && c.broken == nil && c.file.Bytes() != nil && !c.ended
 }
 
-// ackLocked persists how far everything is settled, in any case before the memory is
+// ackLocked stores the ticket up to which all records are settled. It is called before their memory is
 // used again.
 func (c *crashSafe) ackLocked() {
 	var faulted bool
@@ -135,10 +135,9 @@ func (c *crashSafe) ackLocked() {
 	c.file.Skip(t - min(t, c.store.leases.acked))
 }
 
-// saveOversizeLocked writes an oversize record to the file beside the slabs. It
-// lets go of mu meanwhile. The call that brought the record returns after. What
-// cannot be written is only in memory or, where Crash.Required is set, refused, unless
-// the destination has got it meanwhile.
+// saveOversizeLocked writes an oversize record to the file next to the slabs, before the write
+// returns. It unlocks mu during the file access. A record that cannot be written is kept in memory
+// only. With Crash.Required it is refused, unless the destination has already received it.
 func (c *crashSafe) saveOversizeLocked(b *block, p []byte, s layout.Slot) (refused error) {
 	big := &c.file.Big
 	big.Note(s.Ticket, crashfile.FrameDue)
@@ -175,8 +174,8 @@ func (c *crashSafe) saveOversizeLocked(b *block, p []byte, s layout.Slot) (refus
 	return refused
 }
 
-// withdrawLocked takes an oversize record out of the queue again and counts it as
-// dropped. It reports false if it is leased.
+// withdrawLocked removes an oversize record from the queue and counts it as dropped. It reports false
+// if the record is leased.
 func (c *crashSafe) withdrawLocked(b *block) bool {
 	for i := range c.store.pieces.n {
 		p := c.store.pieces.at(i)
@@ -208,8 +207,8 @@ func (c *crashSafe) leaveBigLocked(b *block) {
 	}
 }
 
-// buryForLocked buries evicted records for a call that has evicted such records for one that fits
-// a slab. It lets go of mu meanwhile.
+// buryForLocked buries the oversize records that a call has evicted for a record that fits a slab. It
+// unlocks mu during the file access.
 func (c *crashSafe) buryForLocked() {
 	if c != nil && c.toBury {
 		c.toBury = false
@@ -230,17 +229,17 @@ func (c *crashSafe) guardLocked(f func()) {
 	f()
 }
 
-// noteEvictedLocked counts n evicted records in the file, so that recovery can
-// tell them from calls that never returned. It may fault.
+// noteEvictedLocked counts n evicted records in the file, so that recovery can distinguish them from
+// writes that never returned. It may fault.
 func (c *crashSafe) noteEvictedLocked(n int) {
 	if n > 0 && c.mapped() {
 		c.file.Evict(n)
 	}
 }
 
-// noteAheadLocked says in the file how many records of slabs that are free again are
-// settled behind one that is not, so that recovery can tell them from calls that never
-// returned. It may fault.
+// noteAheadLocked stores in the file the number of settled records in free slabs that follow an
+// unsettled record, so that recovery can distinguish them from writes that never returned. It may
+// fault.
 func (c *crashSafe) noteAheadLocked() {
 	n := uint64(0)
 	for _, l := range c.store.leases.list {
@@ -256,8 +255,8 @@ func (c *crashSafe) noteHeapHeldLocked() {
 	c.guardLocked(func() { c.file.SetHeapHeld(c.heapOnly) })
 }
 
-// noteHeapFromLocked says in the file that later records are not in it, if that
-// can still be written.
+// noteHeapFromLocked stores in the file that later records are not in it, if the file can still be
+// written.
 func (c *crashSafe) noteHeapFromLocked() {
 	defer c.passFault(debug.SetPanicOnFault(true))
 	c.file.SetHeapFrom(c.store.front.next + 1)
@@ -293,7 +292,7 @@ func (c *crashSafe) retainLocked() (lost int, ok bool) {
 	c.sumAllLocked()
 	c.store.book.retained = c.store.leases.openLocked() + int(c.store.pendingSlabLocked()) - lost - unread
 	c.store.book.Dropped[batch.Shutdown] += uint64(lost + unread)
-	for _, l := range c.store.leases.list { // they count once, whatever the consumer reports later
+	for _, l := range c.store.leases.list { // later results of the consumer do not count
 		l.open = 0
 	}
 	c.store.life.become(retained)
@@ -307,8 +306,8 @@ func (c *crashSafe) unretainLocked() {
 	c.store.book.retained = 0
 }
 
-// nowhereLocked returns how many records larger than a slab have no copy on disk. The
-// file of such records is closed: calls that were about to write to it will not.
+// nowhereLocked returns the number of records larger than a slab that have no copy on disk. The file
+// of such records is closed, so no later call writes to it.
 func (c *crashSafe) nowhereLocked(pieces ...*piece) (n int) {
 	for _, p := range pieces {
 		if p == nil {
@@ -329,7 +328,7 @@ func (f *found) unrecoverLocked() {
 	}
 }
 
-// endCrashLocked lets go of the files: those with nothing left are removed.
+// endCrashLocked closes the files and removes those without records.
 func (c *crashSafe) endCrashLocked() {
 	if c == nil {
 		return
@@ -344,7 +343,7 @@ func (c *crashSafe) endCrashLocked() {
 	c.file.Leave()
 }
 
-// statsLocked adds what is known of crash-safe memory.
+// statsLocked adds the fields of crash-safe memory.
 func (c *crashSafe) statsLocked(s *Stats) {
 	if c == nil {
 		return
@@ -391,8 +390,8 @@ func (c *crashSafe) forgetBigLocked(ticket uint64) {
 	c.guardLocked(func() { c.file.ForgetFrame(ticket) })
 }
 
-// forgetFramesLocked forgets the oversize records of settled pieces, before the file is told
-// that they are settled.
+// forgetFramesLocked forgets the oversize records of settled pieces, before the file is marked as
+// settled up to them.
 func (c *crashSafe) forgetFramesLocked(pieces []*piece) {
 	if n, _ := c.file.Frames(); n == 0 {
 		return

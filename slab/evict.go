@@ -2,13 +2,11 @@ package slab
 
 import "github.com/forebay-log/forebay/batch"
 
-// DropOldest makes room by the slab: the oldest slab that no Send is reading is
-// dropped, and is then free like any other; so is one that was ceded for a record larger
-// than a slab, if that is older. See docs/adr/0019-bound-memory-by-whole-slabs.md.
+// DropOldest frees whole slabs: it drops the oldest slab that no Send reads, or an older record that
+// is larger than a slab. See docs/adr/0019-bound-memory-by-whole-slabs.md.
 
-// evictLocked drops the oldest of what makes a slab free. If the current slab is the
-// only one that nobody reads, it is sealed and dropped. evictLocked reports whether a
-// slab is free now.
+// evictLocked drops the oldest block that makes a slab free. If the current slab is the only one that
+// is not being read, it is sealed and dropped. evictLocked reports whether a slab is free now.
 func (s *store) evictLocked() bool {
 	if points {
 		point(ptEvictLocked)
@@ -23,8 +21,8 @@ func (s *store) evictLocked() bool {
 }
 
 // dropSlabLocked drops all records of b, which must be in the queue, and frees it. A
-// crash-safe slab is reset at once: its header then says that it holds no ticket of
-// before, so that recovery finds none of them.
+// crash-safe slab is reset at once: its header then excludes all earlier tickets, so that recovery
+// finds none of the dropped records.
 func (s *store) dropSlabLocked(b *block) {
 	n := 0
 	for i := 0; i < s.pieces.n; {
@@ -44,8 +42,8 @@ func (s *store) dropSlabLocked(b *block) {
 	}
 }
 
-// queuedOfLocked returns how many pieces of b are in the queue. If b.refs says that
-// there are more, the others are being read.
+// queuedOfLocked returns the number of pieces of b in the queue. If b.refs is larger, the other pieces
+// are being read.
 func (s *store) queuedOfLocked(b *block) (n int) {
 	for i := range s.pieces.n {
 		if s.pieces.at(i).blk == b {
@@ -55,14 +53,14 @@ func (s *store) queuedOfLocked(b *block) (n int) {
 	return n
 }
 
-// evictForLocked drops what is oldest until there is room for a record of n bytes that
-// is larger than a slab, and takes that room. If it cannot be had, because Send reads too
-// much, nothing is dropped.
+// evictForLocked drops the oldest blocks until there is room for a record of n bytes that is larger
+// than a slab, and reserves that room. If too many slabs are being read, it drops nothing and reports
+// false.
 func (s *store) evictForLocked(n int, m batch.Meta) bool {
 	if s.front.belowReserveLocked(m) {
 		return false
 	}
-	held, slabs := s.pool.oversize, len(s.pool.free)+len(s.pool.ceded) // what is left when all is dropped
+	held, slabs := s.pool.oversize, len(s.pool.free)+len(s.pool.ceded) // after all evictable blocks are dropped
 	seen := map[*block]bool{}
 	for i := range s.pieces.n {
 		switch b := s.pieces.at(i).blk; {

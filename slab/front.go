@@ -35,10 +35,10 @@ func (f *front) wait() { spinLock(&f.mu, f.spins) }
 
 // spinLock locks mu. If there is more than one processor, it retries the lock before it
 // waits. A critical section takes about 50 ns. Waiting in a sync.Mutex costs the goroutine
-// that unlocks it a microsecond, and puts a caller behind all goroutines that are ready:
-// milliseconds in a program that uses its processors up, where a Mutex does not retry. The
-// pauses grow, because each attempt takes the cache line away from the holder. All of them
-// together are about 50 µs.
+// that unlocks it a microsecond, and the caller then waits for all goroutines that are ready:
+// milliseconds in a program that uses all its processors, where a Mutex does not retry. The pauses
+// grow, because each attempt moves the cache line away from the holder. In total they last about
+// 50 µs.
 func spinLock(mu *sync.Mutex, spins bool) {
 	if spins {
 		n := firstPause
@@ -64,8 +64,7 @@ const (
 // pause is read by spinLock to pass the time. It is never written.
 var pause atomic.Uint32
 
-// rewindLocked has the current block filled from its start again, if all its records are
-// settled.
+// rewindLocked resets the current block if all its records are settled.
 func (f *front) rewindLocked() {
 	if b := f.cur; b != nil && b.refs == 0 && b.n == b.cut {
 		f.store.gauge.rewound += uint64(f.conf.o.SlabBytes - b.room())

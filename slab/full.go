@@ -73,8 +73,8 @@ type lastResort struct {
 	pending int // records that it has not written; 0 once Shutdown has accounted for them
 }
 
-// giveUpLocked ends the attempt to place p: the last resort takes it if it is
-// important, else it is dropped as full.
+// giveUpLocked ends the attempt to place p: an important record goes to the last resort, any other is
+// dropped as full.
 func (w *Writer) giveUpLocked(p []byte, m batch.Meta) error {
 	if w.conf.o.LastResort == nil || m.Level < w.conf.important.Level() || w.store.last.pending >= lastResortQueue {
 		return w.store.dropLocked(batch.Full)
@@ -89,7 +89,7 @@ func (w *Writer) giveUpLocked(p []byte, m batch.Meta) error {
 func (w *Writer) writeLastResort(p []byte) {
 	ok := false
 	defer func() {
-		_ = recover() // counted below; a panicking last resort has nobody to tell
+		_ = recover() // the record is counted below; there is no other way to report the panic
 		w.store.lock()
 		defer w.store.unlock()
 		if w.store.last.pending == 0 { // Shutdown did not wait for it
@@ -106,9 +106,8 @@ func (w *Writer) writeLastResort(p []byte) {
 	ok = err == nil && n == len(p)
 }
 
-// putOversizeLocked accepts a record that fits no slab into a buffer of its own.
-// The budget is reserved first and the copy made without the lock, so that a
-// large record delays nobody.
+// putOversizeLocked stores a record that fits no slab in a separate buffer. It reserves the budget
+// first and copies without the lock, so that a large record does not delay other callers.
 func (w *Writer) putOversizeLocked(p []byte, m batch.Meta) error {
 	// As with slabs, only a record that evicts the oldest may go before those that wait.
 	if w.store.callers.bigs.n > 0 && w.conf.policyFor(m.Level).kind != whenFullDropOldest || !w.front.reserveOversizeLocked(len(p), m) {
@@ -121,13 +120,13 @@ func (w *Writer) putOversizeLocked(p []byte, m batch.Meta) error {
 	return w.storeOversizeLocked(p, m)
 }
 
-// reserveOversizeLocked takes n bytes of the budget, for which DropOldest makes room.
+// reserveOversizeLocked reserves n bytes of the budget; DropOldest makes room for them.
 func (f *front) reserveOversizeLocked(n int, m batch.Meta) bool {
 	return f.store.pool.cedeLocked(n, f.reservedLocked(m)) || f.conf.policyFor(m.Level).kind == whenFullDropOldest && f.store.evictForLocked(n, m)
 }
 
-// storeOversizeLocked queues p, for which the budget is reserved already. It
-// drops the lock while it copies and takes the ticket after.
+// storeOversizeLocked queues p, for which the budget is reserved. It unlocks mu during the copy and
+// issues the ticket afterwards.
 func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 	w.store.unlock()
 	if points {
@@ -141,7 +140,7 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 	if w.store.life != accepting {
 		w.store.pool.takeBackLocked(len(p))
 		w.store.book.refused++
-		if w.store.crash.mapped() { // who had to go for it must not come back
+		if w.store.crash.mapped() { // the records evicted for it must not come back
 			w.store.unlock()
 			w.store.crash.file.Big.Bury()
 			w.store.lock()
@@ -175,36 +174,35 @@ type callers struct {
 	store *store
 
 	slabs    waiterList // for a slab
-	bigs     waiterList // for memory of their own; nobody else waits for these
+	bigs     waiterList // for a separate buffer
 	spare    []*waiter  // for reuse
 	shortage shortage
 	calls    uint64        // writes that have waited
 	time     time.Duration // … and for how long, all together
 }
 
-// shortage is what became of the writes that waited since the last slab was freed.
+// shortage is the worst outcome of a wait for memory since a slab was last freed.
 //
 //	enough ──half of the time of a write is over──▶ long ──all of it is──▶ saturated
 //	  │ │                                            ▲                         ▲
 //	  │ └──one without an end has waited──▶ stuck ───┘                         │
 //	  └────────────all of the time of a write is over──────────────────────────┘
 //
-// Stuck, it may be saturated next, too. It is enough again once a slab is freed.
+// It may also change from stuck to saturated. When a slab is freed, it is enough again.
 type shortage uint8
 
 const (
 	enough    shortage = iota
-	stuck              // a write waits as long as it takes, and has for long
+	stuck              // a write without a time limit has waited for 125 ms
 	long               // records are about to be dropped
 	saturated          // a wait of BlockFor or Spill is over: further ones do not begin
 )
 
-// growLocked makes the shortage as bad as to, or leaves it if it is worse.
+// growLocked raises the shortage to to, unless it is worse already.
 func (s *shortage) growLocked(to shortage) { *s = max(*s, to) }
 
-// A waiter is a blocked write. The goroutine that frees memory places its record and then
-// answers, so that records are placed in the order of arrival, only as many
-// callers wake as got room, and nobody overtakes.
+// A waiter is a blocked write. The goroutine that frees memory places its record and then answers, so
+// that records are placed in the order of arrival and only callers whose record was placed wake.
 type waiter struct {
 	p        []byte
 	m        batch.Meta
@@ -287,7 +285,7 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
 		w.store.callers.lineOf(wt).remove(wt)
 		w.store.callers.shortage.growLocked(saturated)
 		err = w.giveUpLocked(p, m)
-		w.front.serveLocked() // those behind it may fit where it did not
+		w.front.serveLocked() // a later record may fit where this one did not
 		w.front.setRoomLocked()
 	case timedOut:
 		<-wt.ch // the answer crossed the timer
@@ -301,8 +299,8 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
 	return err
 }
 
-// await waits for the answer to wt, as long as pol says. It reports whether the time is
-// over. After half of it the consumer is woken.
+// await waits for the answer to wt, up to the time limit of pol. It reports whether the limit has
+// passed. After half of it the consumer is woken.
 func (w *Writer) await(wt *waiter, pol WhenFull) (timedOut bool) {
 	answered := func(d time.Duration) bool {
 		wt.timer.Reset(d)
@@ -355,8 +353,8 @@ func (s *store) pressLocked() {
 	}
 }
 
-// fewLocked reports whether so few slabs are free that writes which never wait are about
-// to be dropped, or to evict others.
+// fewLocked reports whether so few slabs are free that records of writes that never wait are about to
+// be dropped, or to evict others.
 func (s *store) fewLocked() bool {
 	return (!s.conf.o.WhenFull.mayWait() || !s.conf.o.ImportantWhenFull.mayWait()) && len(s.pool.free) <= s.conf.o.Reserve+s.conf.o.SlabCount/4
 }
@@ -400,7 +398,7 @@ func (f *front) serveLocked() {
 	served := false
 	for wt := f.store.callers.slabs.head; wt != nil; wt = f.store.callers.slabs.head {
 		if f.belowReserveLocked(wt.m) && !f.fitsLocked(len(wt.p)) {
-			// The reserve is not for it, and those behind may be entitled.
+			// The reserve is not for it, and later waiters may use it.
 			f.store.callers.answerLocked(wt, f.store.dropLocked(batch.Full))
 		} else if f.place(wt.p, wt.m) {
 			f.store.callers.answerLocked(wt, nil)

@@ -2,7 +2,7 @@ package slab
 
 import "time"
 
-// gauge is what Stats says of rates and ages.
+// gauge has the data for the rates and ages in Stats.
 type gauge struct {
 	rate     rateMeter
 	rewound  uint64        // bytes of slabs that were filled again without being sealed
@@ -10,8 +10,8 @@ type gauge struct {
 	parkedAt time.Duration // when the reader found nothing to do
 }
 
-// rateMeter measures a rate from a rising total, with no cost to those who raise
-// it: Stats and the reader move the window on.
+// rateMeter measures the rate of a rising total. Callers that raise the total do not update it; Stats
+// and the reader advance the window.
 type rateMeter struct {
 	old, mid sample
 }
@@ -57,7 +57,7 @@ func (r *rateMeter) due(now time.Time) bool { return now.Sub(r.mid.at) >= rateWi
 func (f *front) beganLocked(since time.Duration) {
 	f.store.gauge.curSince = since
 	now := f.conf.born.Add(since)
-	if f.store.bell.state == parked { // so that the rate of a burst is not that of the idle hour before it
+	if f.store.bell.state == parked { // otherwise the rate of a burst would include the idle time before it
 		f.store.gauge.rate.idle(f.conf.born.Add(f.store.gauge.parkedAt), now, f.acceptedBytesLocked())
 	}
 	if f.store.gauge.rate.due(now) {
@@ -65,8 +65,7 @@ func (f *front) beganLocked(since time.Duration) {
 	}
 }
 
-// acceptedBytesLocked returns how many slab bytes were used up so far, to within
-// one slab.
+// acceptedBytesLocked returns the number of slab bytes used so far, to within one slab.
 func (f *front) acceptedBytesLocked() uint64 {
 	n := uint64(f.store.sealed.Load()) * uint64(f.conf.o.SlabBytes)
 	if b := f.cur; b != nil {
@@ -89,7 +88,7 @@ func (f *front) freeBytesLocked() int {
 
 func (s *store) burstLeftLocked(rate float64) time.Duration {
 	if len(s.pool.free) == 0 && (s.callers.slabs.n > 0 || s.book.dropping) {
-		return 0 // what room there is was too small
+		return 0 // the free room was too small
 	}
 	free := float64(s.front.freeBytesLocked())
 	if rate <= 0 || free/rate > maxBurst.Seconds() {

@@ -125,8 +125,8 @@ func (l *Lease) Release() {
 
 // lockSome locks mu alone and reports true, if the slabs are on the heap and there is nothing
 // but records to deliver. Otherwise it locks both. Between full slabs a consumer needs neither
-// the slab that callers fill nor the next ticket: it meets a caller only when that one changes
-// slabs. With mu alone it must not use the front, nor the payload end and slot count of a
+// the slab that callers fill nor the next ticket: it contends only with a caller that changes slabs.
+// With mu alone it must not use the front, nor the payload end and slot count of a
 // block that may be the current one.
 func (s *store) lockSome() (half bool) {
 	if s.conf.o.Crash == nil {
@@ -271,7 +271,7 @@ func (l *Lease) piecesOf(b *block) (n int) {
 	return n
 }
 
-// freeLeaseLocked frees the slabs of a lease. half: front.mu is not held.
+// freeLocked frees the slabs of a lease. half: front.mu is not held.
 func (ls *leases) freeLocked(l *Lease, half bool) {
 	for i, p := range l.pieces {
 		ls.store.releaseLocked(p)
@@ -307,7 +307,7 @@ func (ls *leases) reuseLocked(l *Lease) {
 	}
 }
 
-// newLeaseLocked returns an empty lease.
+// newLocked returns an empty lease.
 func (ls *leases) newLocked(kind leaseKind) *Lease {
 	var l *Lease
 	if k := len(ls.spare); k > 0 {
@@ -331,10 +331,10 @@ func (ls *leases) putBackLocked(l *Lease) {
 	ls.reuseLocked(l)
 }
 
-// maxLent returns the largest number of slabs in leases that are not settled.
+// most returns the largest number of slabs in leases that are not settled.
 func (ls *leases) most() int { return max(1, ls.store.conf.o.SlabCount/2) }
 
-// leasedLocked returns the number of records in leases that are not settled.
+// openLocked returns the number of records in leases that are not settled.
 func (ls *leases) openLocked() (n int) {
 	for _, l := range ls.list {
 		n += l.open

@@ -8,8 +8,8 @@ import (
 	"github.com/forebay-log/forebay/internal/contain"
 )
 
-// levels are those of Options, as slog.LevelVars: a write reads them with its lock held,
-// where it must not call code of the user's, and some at every record.
+// levels are the levels in Options, as slog.LevelVars: a write reads them for every record with a lock
+// held, and must not call user code there.
 type levels struct{ flush, reserve, important *slog.LevelVar }
 
 // resolveLevels reads the levels of Options. The error names every field that has none.
@@ -21,8 +21,8 @@ func (o *Options) resolveLevels() (l levels, err error) {
 	return l, errors.Join(errs[:]...)
 }
 
-// levelVar returns l, if it is a slog.LevelVar, or a new one with the level that l has
-// now; def, if there is no l.
+// levelVar returns l if it is a slog.LevelVar. Otherwise it returns a new one with the current level of
+// l, or def for a nil l.
 func levelVar(field string, l slog.Leveler, def slog.Level) (*slog.LevelVar, error) {
 	if v, ok := l.(*slog.LevelVar); ok && v != nil {
 		return v, nil

@@ -97,7 +97,7 @@ func (l *Log) Pressure() (full, drops, waits bool) {
 	return full, s.callers.shortage >= long || s.fewLocked(), s.callers.shortage == stuck
 }
 
-// A reader takes leases of a store. One goroutine uses it.
+// A reader leases the records of a store. One goroutine uses it.
 type reader struct {
 	conf  *config
 	store *store
@@ -105,19 +105,19 @@ type reader struct {
 	wants     Consumer
 	limited   bool // it has limits for a batch
 	gatherMax int  // slabs per batch where there are no limits
-	few       int  // slabs to wait for while spinning, and to take at once
+	few       int  // slabs to wait for while spinning, and to lease at once
 
 	since    time.Time // when the last lease was taken
 	spinning bool
 	damage   error // of the mapped file, before the locks were acquired
 
-	// When the reader last found no full slab. Times are since config.born.
-	armed    time.Duration // -1: it did not
+	// Set when the reader finds no full slab. Times are since config.born.
+	armed    time.Duration // the time of that; -1: it found one
 	deadline time.Duration // the oldest record has waited long enough; -1: never
 	idleAt   time.Duration // … if no record comes after last; -1: never
 	last     uint64
 
-	forced bool   // store.mu: a slab that is not full is taken, too
+	forced bool   // store.mu: a slab that is not full is leased, too
 	taking *Lease // store.mu: the lease that is being filled
 }
 
@@ -239,7 +239,7 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 	}
 	if r.dueLocked() {
 		l, again = r.take()
-		if l == nil && !again { // as many slabs are lent as may be
+		if l == nil && !again { // the maximum number of slabs is lent
 			r.armLocked()
 		}
 		s.unlock()
@@ -274,8 +274,8 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 	return nil, again, ended
 }
 
-// getUpLocked is called when the reader looks at the store. It forces a slab that is not full
-// if its records have waited long enough.
+// getUpLocked is called when the reader examines the store. If the records of a slab that is not full
+// have waited long enough, it forces that slab.
 func (r *reader) getUpLocked() {
 	s := r.store
 	s.bell.state = awake
@@ -317,7 +317,7 @@ func (r *reader) armLocked() {
 	s.bell.state = timed
 }
 
-// due returns when next is to be called again at the latest; zero: when the bell rings.
+// due returns the latest time for the next call of next. It is zero if only the bell matters.
 func (r *reader) due() time.Time {
 	at := r.deadline
 	if at < 0 || r.idleAt >= 0 && r.idleAt < at {
@@ -384,8 +384,8 @@ func (r *reader) reachedLocked() bool {
 		len(s.pool.free) <= r.conf.o.SlabCount/4
 }
 
-// takeLocked leases the oldest pieces, up to the limits. It returns nil if as many slabs are
-// lent as may be.
+// takeLocked leases the oldest pieces, up to the limits. It returns nil if the maximum number of slabs
+// is lent.
 func (r *reader) takeLocked() *Lease {
 	s := r.store
 	if points {
@@ -438,9 +438,9 @@ func (r *reader) takeLocked() *Lease {
 	return l
 }
 
-// gatherNowLocked returns the number of slabs of a batch without limits. They are free only
-// when all are written, so that there must be as many free ones for the callers, unless they
-// wait, or waited for the batch before: then only throughput counts.
+// gatherNowLocked returns the maximum number of slabs of a batch without limits. The slabs of a batch
+// are freed together, so the callers need as many free slabs in the meantime. If calls wait now, or
+// waited for the previous batch, only throughput counts.
 func (r *reader) gatherNowLocked() int {
 	s := r.store
 	if s.callers.slabs.n > 0 || s.leases.waited {
@@ -470,12 +470,11 @@ func (r *reader) fitLimits(l *Lease, p *piece) int {
 	return max(n, 0)
 }
 
-// look waits for a sealed slab for a moment, before the reader goes to sleep. A caller that
-// fills slabs faster than a sleeping goroutine can be woken would otherwise pay for a wake-up
-// (about a microsecond) per slab. It spins only as long as the last attempt found a slab. For
-// more than one slab it waits no longer than such a wake-up takes: others may want the
-// processor, and a round can take as long as they run. before is the number of slabs that
-// were sealed when the queue was empty.
+// look spins for a sealed slab before the reader sleeps. Otherwise a caller that fills slabs faster
+// than a goroutine wakes would pay for a wake-up (about a microsecond) per slab. The reader spins only
+// if the last attempt found a slab. Once there is one slab, it spins no longer than a wake-up lasts,
+// because other goroutines may need the processor. before is the number of slabs that were sealed when
+// the queue was empty.
 func (r *reader) look(before uint32) {
 	s := r.store
 	if points {
@@ -501,8 +500,8 @@ func (r *reader) lookAtFile() {
 	}
 }
 
-// take is takeLocked where mapped memory may be damaged. If it was, the slabs are on the heap
-// and again asks for another attempt.
+// take is takeLocked for memory that may be mapped. If the mapping is damaged, it moves the slabs to
+// the heap, and again asks for another attempt.
 func (r *reader) take() (l *Lease, again bool) {
 	s := r.store
 	if !s.crash.mapped() {
@@ -561,8 +560,8 @@ func (r *reader) corrupt(l *Lease) {
 	l.Release()
 }
 
-// copyOut replaces the batch by a copy on the heap. It reports false if the memory was damaged
-// when all of it was copied: then the copy is not used.
+// copyOut replaces the batch by a copy on the heap. It reports false if the memory was damaged by the
+// end of the copy, which must not be used then.
 func (l *Lease) copyOut() (ok bool) {
 	defer l.s.crash.passFault(debug.SetPanicOnFault(true))
 	c := &l.mem

@@ -28,8 +28,8 @@ type orphan struct {
 	n int // records that were not settled when it was found
 }
 
-// adopt adopts the files of dead processes in the directory and counts their records.
-// Nothing in it keeps the Writer from starting.
+// adopt adopts the files of dead processes in the directory and counts their records. Its errors are
+// reported and do not prevent the start of the Writer.
 func (f *found) adopt(form crashfile.Form, dict batch.Dictionary, held crashfile.HeldBy) {
 	a := crashfile.Adoption{
 		Dir: f.conf.o.Crash.Dir, Dict: dict, Held: held,
@@ -68,7 +68,7 @@ func (f *found) refuseOrphan(r crashfile.Refusal) {
 	f.conf.events.Post(batch.Event{Output: f.conf.o.Name, Op: "recover", Err: r.Err})
 }
 
-// countOrphan enters into the account what is in a file.
+// countOrphan adds the records of a file to the account.
 func (f *found) countOrphan(o *orphan) {
 	o.n = len(o.Records)
 	f.left += o.n
@@ -100,7 +100,7 @@ func (f *found) countOrphan(o *orphan) {
 	}
 }
 
-// translateNext is Translate for the file whose turn it is.
+// translateNext is Translate for the current file.
 func (f *found) translateNext() {
 	o := f.files[0]
 	whole := !o.IsDamaged()
@@ -163,8 +163,7 @@ func (f *found) next(lim batch.Limits) *Lease {
 	return l
 }
 
-// loadOrphan reads a file again, whose turn has come. What is no longer there
-// counts as corrupt.
+// loadOrphan reads the current file again. Records that are no longer in it count as corrupt.
 func (f *found) loadOrphan(o *orphan) bool {
 	err := o.Load()
 	now := 0
@@ -189,7 +188,7 @@ func (f *found) loadOrphan(o *orphan) bool {
 	return err == nil
 }
 
-// What package crashfile says of slabs, too.
+// Package crashfile repeats these constants.
 var (
 	_ = [1]struct{}{}[unsafe.Sizeof(layout.Slot{})-batch.SlotBytes]
 	_ = [1]struct{}{}[MinSlabBytes-crashfile.MinSlabBytes]

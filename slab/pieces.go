@@ -2,15 +2,15 @@ package slab
 
 import "time"
 
-// pieces is a FIFO ring of pieces. It grows only for cuts that oversize records
-// and partial flushes cause; slabs alone never outgrow it.
+// pieces is a FIFO ring of pieces. It grows only if oversize records or partial flushes cut slabs; it
+// has room for one piece of each slab.
 type pieces struct {
 	ring []*piece
 	head int
 	n    int
 	free []*piece // spare pieces, at most as many as the ring holds
 
-	// What is in the pieces.
+	// Totals of the pieces in the ring.
 	records int
 	bytes   int
 }
@@ -63,7 +63,7 @@ func (q *pieces) unpop(p *piece) {
 	q.ring[q.head] = p
 }
 
-// remove takes out piece i.
+// remove removes piece i.
 func (q *pieces) remove(i int) *piece {
 	p := q.at(i)
 	for ; i < q.n-1; i++ {
@@ -81,7 +81,7 @@ func (q *pieces) left(p *piece) {
 	q.bytes -= p.size
 }
 
-// put recycles a piece that nobody refers to any more.
+// put recycles a piece without references.
 func (q *pieces) put(p *piece) {
 	p.blk = nil
 	if len(q.free) < len(q.ring) {
@@ -89,8 +89,8 @@ func (q *pieces) put(p *piece) {
 	}
 }
 
-// split takes the first n records off p, the oldest piece, and returns them as a
-// piece of their own that is not queued.
+// split removes the first n records from p, the oldest piece, and returns them as a separate piece
+// that is not queued.
 func (q *pieces) split(p *piece, n int) *piece {
 	head, rest := q.get(), piece{blk: p.blk, from: p.from + n, to: p.to}
 	*head = piece{blk: p.blk, from: p.from, to: p.from + n, since: p.since}

@@ -2,7 +2,7 @@ package slab
 
 // Test points: the steps of the paths of callers and consumer at which a test may delay
 // a goroutine. They are compiled in with the build tag forebay_points only;
-// without it each is a branch on a constant, which leaves no instruction behind.
+// without it, each is a branch on a constant and produces no code.
 //
 // A point whose name ends in Locked is reached with store.mu or front.mu held: there a test
 // may spin or yield, but must not sleep.
@@ -12,7 +12,7 @@ const (
 	ptCopiedLocked = "copiedLocked" // payload and slot are there, the ticket is not
 	ptStoredLocked = "storedLocked" // the ticket is there
 	ptReturn       = "return"       // after the lock
-	ptSlowLocked   = "slowLocked"   // the fast path did not do
+	ptSlowLocked   = "slowLocked"   // the fast path is not possible
 	ptOpenLocked   = "openLocked"   // a new slab is needed
 	ptSealLocked   = "sealLocked"   // the current slab is about to be retired
 
@@ -48,7 +48,7 @@ const (
 	// Crash-safe slabs: the files of this process and of dead ones. More are in
 	// internal/crashfile.
 	ptBigKeep        = "bigKeep"        // an oversize record is queued, nothing of it is on disk
-	ptBigNotedLocked = "bigNotedLocked" // recovery will miss it if it is gone
+	ptBigNotedLocked = "bigNotedLocked" // recovery reports it if it is missing
 	ptAckLocked      = "ackLocked"      // before progress is noted
 	ptAckedLocked    = "ackedLocked"    // after it, before the memory is free
 	ptRewindLocked   = "rewindLocked"   // before a slab is used again

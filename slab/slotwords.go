@@ -11,7 +11,7 @@ import (
 // waiting for the cache before the lock can be released, cost a fifth of a call.
 type slotWords [batch.SlotBytes / 8]uint64
 
-// pair returns the word in which first lies before second in memory.
+// pair returns the word with first before second in memory.
 func pair(first, second uint32) uint64 {
 	if bigEndian {
 		return uint64(first)<<32 | uint64(second)

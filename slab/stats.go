@@ -42,9 +42,9 @@ type Stats struct {
 	Recovery CrashRecovery
 }
 
-// Stats returns a snapshot. theirs is the account of the consumer; its Accepted is not used. The
-// consumer holds a lock meanwhile that it also holds when it calls Settle and accounts for the
-// records, so that each settled record is in exactly one of the two accounts.
+// Stats returns a snapshot. theirs is the account of the consumer; its Accepted is not used. During the
+// call, the consumer holds the lock under which it also calls Settle and accounts for the records, so
+// that each settled record is in exactly one of the two accounts.
 func (l *Log) Stats(theirs batch.Account) Stats {
 	s, now := l.reader.store, time.Now()
 	s.lock()

@@ -21,7 +21,7 @@ type config struct {
 	events    *callback.Runner[batch.Event]
 }
 
-// A store is the memory of a Writer behind its front: sealed slabs, free slabs, leases, the
+// A store is the memory of a Writer except its front: sealed slabs, free slabs, leases, the
 // callers that wait for room, and the account. Its consumer uses it through a [Log].
 //
 // mu is a leaf lock: nothing sleeps, sends to a destination or calls back while holding it. It
@@ -95,7 +95,7 @@ func (s *store) readUpToLocked() uint64 {
 	return s.front.next
 }
 
-// urgentLocked has everything accepted so far leased soon.
+// urgentLocked makes all records accepted so far due.
 func (s *store) urgentLocked() {
 	s.progress.urgent = s.front.next
 	s.bell.wakeLocked()

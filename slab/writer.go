@@ -72,7 +72,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 	var m batch.Meta
 	if w.front.checks {
 		err = w.putChecked(p, m)
-	} else { // as WriteRecord: to call it would be a tenth of what it does
+	} else { // like WriteRecord, inlined: a call would add a tenth to the cost
 		if !w.front.mu.TryLock() { // front.lock, inlined
 			w.front.wait()
 		}
@@ -161,8 +161,8 @@ func (w *Writer) putChecked(p []byte, m batch.Meta) error {
 // smallRecords reports whether a record above MaxRecord may fit a slab.
 func (c *config) smallRecords() bool { return c.o.MaxRecord+batch.SlotBytes < c.o.SlabBytes }
 
-// setRoomLocked decides whether the next write may take the fast path, which does not count
-// the records of a slab.
+// setRoomLocked decides whether the next write may use the fast path, which does not check
+// SlabRecords.
 func (f *front) setRoomLocked() {
 	if f.store.life != accepting || f.cur == nil || f.cur.n == f.cur.cut || f.store.callers.slabs.n > 0 || f.store.bell.state == parked || f.conf.o.SlabRecords > 0 {
 		f.room = -1
@@ -225,12 +225,12 @@ func (f *front) placeLocked(p []byte, m batch.Meta) bool {
 	return true
 }
 
-// roomLocked makes room for n bytes in the current block, if there can be any.
+// roomLocked makes room for n bytes in the current block. It reports false if that is not possible.
 func (f *front) roomLocked(n int, m batch.Meta) bool {
 	return f.fitsLocked(n) || f.openLocked(m)
 }
 
-// storedLocked does what is due after a record of m was stored.
+// storedLocked updates the gauges and wakes the consumer after a record of m was stored.
 func (f *front) storedLocked(m batch.Meta) {
 	if b := f.cur; b.n == b.cut+1 { // once per slab and once per flush: cheap enough
 		f.beganLocked(time.Since(f.conf.born))
@@ -244,7 +244,7 @@ func (f *front) storedLocked(m batch.Meta) {
 	f.setRoomLocked()
 }
 
-// openLocked makes an empty block the current one, if there can be one.
+// openLocked makes an empty block the current one. It reports false if no block is available.
 func (f *front) openLocked(m batch.Meta) bool {
 	if points {
 		point(ptOpenLocked)
@@ -319,15 +319,14 @@ func (s *store) pushLocked(b *block, from, to int, first uint64, size int, since
 	s.pieces.push(b, from, to, first, size, since)
 }
 
-// releaseLocked gives up a piece; its block is freed with the last one.
+// releaseLocked releases a piece. Its block is freed with the last piece.
 func (s *store) releaseLocked(p *piece) {
 	b := p.blk
 	s.pieces.put(p)
 	s.dropRefLocked(b)
 }
 
-// dropRefLocked gives up one piece of b; with the last one of a retired block its
-// memory is free again.
+// dropRefLocked releases one reference to b. The last reference to a retired block frees its memory.
 func (s *store) dropRefLocked(b *block) {
 	if b.refs--; b.refs > 0 || !b.retired {
 		return
