@@ -33,7 +33,7 @@ func (f *Ops) Add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.Metrics, "metrics", "", "serve metrics and health checks over HTTP on `ADDR`; :9090 accepts local connections only, 0.0.0.0:9090 all (default: off)")
 	fs.BoolVar(&f.Pprof, "pprof", false, "serve /debug/pprof/ on the address of --metrics")
-	fs.StringVar(&f.Control, "control", "", "serve forebay top on the socket `PATH`; none: no socket (default: a path that top finds)")
+	fs.StringVar(&f.Control, "control", "", "listen on the socket `PATH` for forebay top; none: no socket (default: a path that top finds)")
 	f.Summary = setting.Choice{Value: summaryText, Of: []string{summaryText, SummaryJSON}}
 	f.Summary.Add(cmd, "summary", "", "format of the last line on standard error; json is printed with --quiet too")
 }

@@ -77,24 +77,25 @@ line that cannot be parsed is text and is never lost.
 
 Time: in JSON and logfmt the time is read from the usual fields. In text it is the first date
 with a time in the first 96 bytes, in the form of nginx, Apache, syslog, PostgreSQL, MySQL,
-Redis, Java, Python, klog, auditd, Cisco and others. A date without a year means its latest
-occurrence, and is used only if no full date follows. The time is sent to Loki and Forward and
-in the header of syslog, and is written when text becomes JSON or logfmt. A line without a
-time has its arrival time at Loki, Forward and syslog, and no time in JSON and logfmt.
---time now uses the arrival time for all lines, and leaves fields of JSON and logfmt unchanged.
+Redis, Java, Python, klog, auditd, Cisco and others. A date without a year is taken as its most
+recent occurrence. It is used only if no full date follows. The time is sent to Loki and Forward
+destinations and in the syslog header. It is also written when text is converted to JSON or
+logfmt. For a line without a time, its arrival time, at which it was read, is sent to Loki,
+Forward and syslog; JSON and logfmt get no time. --time now uses the arrival time for all lines,
+and leaves fields of JSON and logfmt unchanged.
 
 Level: in JSON and logfmt the level is read from the usual fields. In text it is a word in a
 position for levels: in brackets ([error]), in a column (12:00:00 [main] INFO), before the
 message (error: x), or in the forms of glog, Android, syslog and Cisco. A word in a sentence is
-not a level. --explain prints the reasons. --level drops lines below a level; lines without a
-recognized level are delivered.
+not a level. --level drops lines below a level; lines without a recognized level are delivered.
+--explain prints how the format, time and level of the first lines were determined.
 
 End: at the end of the input, or on Ctrl-C or SIGTERM, the remaining lines are delivered for at
-most --drain-timeout. A second signal ends the program at once; the same signal again within
-0.25 s, as timeout(1) sends it, counts once. With --spool the program does not wait for a
-destination that is down; the next run delivers the lines in the spool. SIGHUP reopens files.
-One line on standard error accounts for every record; docs/OPERATING.md explains it and all
-other messages.
+most --drain-timeout. A second signal ends the program at once. A repetition of the first signal
+within 0.25 s is ignored, because timeout(1) sends its signal twice. With --spool the program
+does not wait for a destination that is down; the next run delivers the lines in the spool.
+SIGHUP reopens files. One line on standard error accounts for every record; docs/OPERATING.md
+explains it and all other messages.
 
 An output ends when its reader has closed the pipe (| head). Its lines go to --fallback,
 --spool or --dead-letter if given, and are counted as failed otherwise. The other outputs
@@ -104,15 +105,15 @@ Failures: failed lines are sent again in order. While a destination is down, lin
 --fallback when more than --pending-limit wait, else to --spool, else they wait in the slabs.
 The next run with the same --to reads the spool and delivers it first. Lines that a
 destination refuses permanently go to --dead-letter or, with --spool, to dead-letters.jsonl in
-the spool directory of the destination; without both they are only counted. A failed
-line is dropped when it is older than --retry-age, if its destination is on the network or if
-any of --fallback, --spool, --dead-letter and --retry-age is given.
+the spool directory of the destination; without both they are only counted. Failed lines older
+than --retry-age are dropped. This applies to destinations on the network, and to all
+destinations if --fallback, --spool, --dead-letter or --retry-age is given.
 
 Crashes: --crash-safe keeps lines that were read and not yet delivered, even if the program is
 killed. The next run delivers them first, and forebay spool shows them. A line that was being
-accepted may be delivered twice, and a line that was partly read may be cut. The best place is
-a tmpfs. If --crash-safe is unavailable, the program reports that and uses slabs in memory,
-unless --crash-safe-required is given.
+accepted may be delivered twice, and a line that was partly read may be cut. The best place for
+the directory is a tmpfs. If --crash-safe is unavailable, the program reports that and uses slabs
+in memory, unless --crash-safe-required is given.
 
 Dry run: with --dry-run nothing is sent, and the data that would be sent is printed on standard
 output. The records of earlier runs are neither printed nor changed, and --fallback, --spool,
@@ -122,16 +123,17 @@ could not be printed.
 
 Destinations:
 ` + dest.UsageOf(c.Dests) + `
-Flags described with ` + console.InWords(append([]string{"file", "TLS", "forward", "loki", "otlp", "http"}, dest.MoreFamilies...), "or") + ` apply only to these destinations.
+A flag whose description begins with ` + console.InWords(append([]string{"file", "TLS", "forward", "loki", "otlp", "http"}, dest.MoreFamilies...), "or") + ` applies only to
+destinations of that kind; TLS means all destinations with encryption.
 
-The flags from --encode on are options of every --to that supports them. An option can also
-follow a ? in a --to, under the same name and for that destination alone, as in the third
-example. Such an option overrides the flag; label and metadata replace all values of the flag.
-A switch needs no value (?mkdirs). The options of syslog (facility, hostname, app, procid,
+--encode and all flags listed after it are options of every --to that supports them. An option
+can also follow a ? in a --to, under the same name and for that destination alone, as in the
+third example. Such an option overrides the flag; label and metadata replace all values of the
+flag. A switch needs no value (?mkdirs). The options of syslog (facility, hostname, app, procid,
 msgid) have no flag. --fallback accepts the options of its kind of destination.
 
 The first ? of a --to begins its options. In a path, write %3F for ? and %25 for %. In the
-value of an option, write %26 for &, %25 for %, and %40 for @, because a --to with a server
+value of an option, write %26 for &, %25 for %, and %40 for @, because a --to that names a server
 must not contain @. No option holds a secret: passwords, keys and tokens are in files.
 
 The next run delivers the records in --spool and --crash-safe to the --to with the same
@@ -175,8 +177,8 @@ A flag that no --to supports is an error, and so is an option that its --to does
 	fs.Var(&c.DrainTimeout, "drain-timeout", "time to deliver remaining lines after the end of the input or a signal")
 	fs.BoolVar(&c.FailOnDrop, "fail-on-drop", false, "exit with code 3 if a record was dropped")
 	fs.StringVar(&c.Name, "name", "forebay", "`NAME` of this process, printed before its messages")
-	fs.BoolVarP(&c.Quiet, "quiet", "q", false, "print only errors, without the live line and the text summary")
-	fs.BoolVar(&c.DryRun, "dry-run", false, "print the data on standard output instead of sending it; not for files, standard streams, lines and syslog")
+	fs.BoolVarP(&c.Quiet, "quiet", "q", false, "print only errors: no progress line on the terminal and no text summary")
+	fs.BoolVar(&c.DryRun, "dry-run", false, "print the data on standard output instead of sending it; not supported by file:, stdout:, stderr:, tcp:, tls:, unix: and syslog destinations")
 	fs.BoolVar(&explain, "explain", false, "print format, time and level of the first ten lines with the reasons, and deliver nothing")
 	c.Ops.Add(cmd)
 	c.Options.AddFlags(cmd, dest.AnyOption)

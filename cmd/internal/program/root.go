@@ -79,7 +79,7 @@ func newRoot(stdin *os.File, stdout io.Writer, stderr *os.File) *cobra.Command {
 		Long: `Deliver log lines to their destinations, and account for each line. Each destination has a
 bounded memory pool, so that a program that logs does not wait for a slow destination.
 
-Without a command, flags belong to pipe: myapp | forebay --to file:app.log`,
+If no command is given, the flags are those of forebay pipe: myapp | forebay --to file:app.log`,
 		Example: `  myapp 2>&1 | forebay pipe --to file:app.log --rotate-size 100MiB --keep 7
   journalctl -o json -f | forebay pipe --level warn --to file:warnings.log --to stdout:
   forebay size --rate 10k/s --msg-size 256 --latency 10ms --spike 200ms`,

@@ -36,15 +36,15 @@ drop records. Each output is a destination with separate memory, delivery and sp
 output can select inputs, fields and levels. docs/CONFIG.md describes every key; forebay init
 writes an example.
 
-A listener acknowledges a message, and the position in a file is stored, after each output
-that selects the records has delivered them or written them to its spool. An input stops
-reading while one of its outputs is full.
+Only after each output that selects the records has delivered them, or written them to its
+spool, does a listener acknowledge the message, and is the position in a file stored. An input
+stops reading while one of its outputs is full.
 
 SIGHUP reads the configuration again and reopens the files of outputs. With --watch, a change
-of the file has the same effect. Unchanged inputs and outputs continue without interruption. A
-changed output is closed after it has delivered its records or written them to its spool. The
-new configuration is ignored if it has an error, or if an output that must be closed does not
-deliver.
+to the configuration file has the same effect. Unchanged inputs and outputs continue without
+interruption. A changed output is closed after it has delivered its records or written them to
+its spool. The new configuration is ignored if it has an error, or if an output that must be
+closed can neither deliver its records nor write them to a spool.
 
 The command ends like forebay pipe: at the end of standard input if there is no other input,
 and on Ctrl-C or SIGTERM. A second signal ends it at once.
@@ -65,7 +65,7 @@ and on Ctrl-C or SIGTERM. A second signal ends it at once.
 	cmd.Flags().SortFlags = false
 	cmd.Flags().StringVarP(&file, "config", "c", configName, "configuration `FILE`")
 	cmd.Flags().BoolVar(&watch, "watch", false, "read the file again when it changes; it is checked every second")
-	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print only errors, without the live line and the text summary")
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print only errors: no progress line on the terminal and no text summary")
 	return cmd
 }
 

@@ -24,12 +24,12 @@ func newTail(stdin, stderr *os.File) *cobra.Command {
 FILE is a path or a pattern with *, ? and []. Quote a pattern, because the shell would expand
 it only once. New files are opened as soon as the system reports them, at most a second after
 they appear, and are read from their start. A file that is renamed, deleted, or copied and
-truncated, is read to its end before its successor, even while outputs are blocked; up to
---max-rotated such files are kept open. A record that is incomplete at the end of a file
+truncated is read to its end before its successor, even if outputs were blocked at that moment;
+up to --max-rotated such files are kept open. A record that is incomplete at the end of a file
 continues in the next file. Compressed and binary files are reported and skipped.
 
 Without --state, reading begins at the end of the files, as in tail -F, and nothing is kept on
-disk. --state DIR stores the position of each file up to which all outputs have delivered the
+disk. --state DIR stores, for each file, the position up to which every output has delivered the
 lines or written them to --spool. The next start continues there. If the program is killed, no
 line is lost. Lines in flight and lines delivered within the last second, at most about 1 MiB,
 are delivered twice. Each process needs a separate DIR.
@@ -41,8 +41,8 @@ newline; see --partial-after. A line delivered without its newline has the field
 ` + multilineHelp + `
 
 Records of a file in /var/log/containers get the fields pod, namespace and container from its
-path. They are delivered with --encode json and logfmt, to forward:, and with --metadata to
-loki:.
+path. These fields are delivered with --encode json or logfmt, to forward:, and, with --metadata,
+to loki:.
 
 The other flags are described by forebay pipe --help.
 
@@ -62,13 +62,14 @@ The other flags are described by forebay pipe --help.
 	}
 	// The flags specific to tail come first.
 	rest := cmd.Flags()
+	rest.Lookup("to").Usage = "destination `DEST`, see forebay pipe --help; may be repeated (default stdout:)"
 	cmd.ResetFlags()
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&f.State, "state", "", "store the delivered position of each file in `DIR` (default: none)")
-	f.From.Add(cmd, "from", "", "position to begin at in files that exist at the start and are not in --state (default end; start with --once)")
+	f.From.Add(cmd, "from", "", "where to begin in files that exist at the start and are not in --state (default end; start with --once)")
 	fs.BoolVar(&f.Once, "once", false, "read to the end of the files and exit")
-	fs.StringVar(&f.PathKey, "path-key", "", "field `NAME` for the path of the file, delivered with --encode json and logfmt, to forward:, and with --label-from and --metadata to loki: (default: none)")
+	fs.StringVar(&f.PathKey, "path-key", "", "field `NAME` for the path of the file, delivered with --encode json or logfmt, to forward:, and, with --label-from or --metadata, to loki: (default: none)")
 	fs.Var(&f.Partial, "partial-after", "time without growth after which a last line without a newline is delivered (default 0: wait for the newline)")
 	fs.Var(&f.Rotated, "max-rotated", "number `N` of rotated files of a path to keep open until they are read; older ones are lost and reported")
 	fs.AddFlagSet(rest)

@@ -89,7 +89,7 @@ var Options = []*Option{
 		Initial: func() Value { return new(Toggle) }},
 
 	{Name: "fsync", Go: "file.Options.Sync, spool.Options.Sync", Needs: []string{"spool"}, NeedsOf: Remote,
-		Usage:   "sync file: and --spool to stable storage before a line counts as delivered, so that it survives a power loss",
+		Usage:   "sync file destinations and the spool to stable storage before a line counts as delivered, so that it survives a power loss",
 		Initial: func() Value { return new(Toggle) }},
 
 	{Name: "rotate-size", Go: "file.Options.RotateBytes", Of: files,
@@ -102,7 +102,7 @@ var Options = []*Option{
 		Usage:   "file: number `N` of rotated files to keep (default 0: all)",
 		Initial: func() Value { return new(Count) }},
 	{Name: "keep-for", Go: "file.Options.KeepFor", Of: files, Needs: rotation,
-		Usage:   "file: time to keep rotated files in whole days, such as 14d (default 0: forever)",
+		Usage:   "file: time, in whole days, for which rotated files are kept, such as 14d (default 0: forever)",
 		Initial: func() Value { return new(Duration) }},
 	{Name: "compress", Go: "file.Options.Compress, fluent.Config.Compress, httpsink.Config.Compression", Of: slices.Concat(files, forwards, https), Needs: rotation, NeedsOf: files,
 		Usage:   "file: compression of rotated files; forward, http: compression of requests (http: gzip, except for ndjson and array)",
@@ -143,7 +143,7 @@ var Options = []*Option{
 		Usage:   "loki: label of all lines, `NAME=VALUE` or NAME:VALUE; may be repeated (default job=forebay)",
 		Initial: func() Value { return new(List) }},
 	{Name: "label-from", Go: "loki.Config.LabelAttrs", Of: lokis, Identifies: true,
-		Usage:   "loki: field `NAME` of a JSON or logfmt line, or of the input, such as namespace, that becomes a label; may be repeated (default: none)",
+		Usage:   "loki: field `NAME` that becomes a label: a field of a JSON or logfmt line, or one that the input adds, such as namespace; may be repeated (default: none)",
 		Initial: func() Value { return new(List) }},
 	{Name: "metadata", Go: "loki.Config.MetadataAttrs", Of: lokis,
 		Usage:   "loki: field `NAME` of a JSON or logfmt line that becomes structured metadata; may be repeated (default: none)",

@@ -44,8 +44,8 @@ chunk is acknowledged, and a push to Loki is answered with 204, after all its re
 written to --out, and with --fsync after they are on stable storage.
 
 The command ends on Ctrl-C, on SIGTERM, or after --count records. Chunks already received are
-written and answered first. A second signal ends it at once; the same signal again within
-0.25 s counts once.
+written and answered first. A second signal ends it at once. A repetition of the first signal
+within 0.25 s is ignored.
 
 The following flags inject faults, to test the behavior of clients. Here a chunk is a Forward
 chunk, a push to Loki or a syslog message:

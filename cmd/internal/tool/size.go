@@ -58,7 +58,7 @@ func (c *sizeConfig) add(cmd *cobra.Command) {
 	fs.Var(&c.memory, "memory", "limit on the memory (default 0: none)")
 	fs.Var(&c.slabSize, "slab-size", "size of a slab (default 0: computed)")
 	fs.Var(&c.slabs, "slabs", "compute the stall that `N` slabs absorb (default 0: compute the number of slabs)")
-	fs.Var(&c.window, "window", "number `N` of unanswered writes allowed in addition to the one in flight; 0: none")
+	fs.Var(&c.window, "window", "number `N` of further writes that may be sent before the first is answered; 0: one write at a time")
 	fs.Var(&c.drain, "drain-rate", "bytes per second that the destination accepts (default 0: one slab per --latency)")
 	fs.StringVar(&c.measure, "measure", "", "measure --rate and --msg-size in `FILE`; -: standard input (default: none)")
 }

@@ -54,8 +54,8 @@ needs no ./ unless a running program has that name. Without an argument, the run
 program is shown; if several are running, a list is offered. Programs of the same user are
 found; root finds the programs of all users.
 
-The wait curve is the share of time in which a caller, such as the reader of a pipe, waited
-for free memory. It includes every wait.
+The wait curve is the share of time in which a caller, such as the part of forebay pipe that
+reads standard input, waited for free memory. It includes every wait.
 
 If standard output is not a terminal, or with --once, one snapshot is printed. -o json
 prints the state in the form that the socket serves.
@@ -63,7 +63,7 @@ prints the state in the form that the socket serves.
 Keys: q and Ctrl-C quit, p pauses, j and k scroll.
 
 Exit codes:
-  0   the program was shown; if it has ended, that was reported
+  0   the program was shown, or its end was reported
   1   no program is running, or it cannot be monitored
   2   the command line is wrong, or several programs are running and none was named`,
 		Example: `  forebay top
