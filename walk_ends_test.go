@@ -687,7 +687,7 @@ func posted(body []byte) (map[string][][]byte, error) {
 	} else {
 		for line := range bytes.Lines(body) {
 			if !json.Valid(line) {
-				return nil, fmt.Errorf("a line is no JSON: %q", line)
+				return nil, fmt.Errorf("a line is not JSON: %q", line)
 			}
 			recs = append(recs, line)
 		}

@@ -179,7 +179,7 @@ func (f *File) Rotate() error {
 		return err
 	}
 	if !f.rotator.failed.IsZero() {
-		return fmt.Errorf("file: cannot rotate %q: see OnError", f.name)
+		return fmt.Errorf("file: cannot rotate %q: the reason was reported to OnError", f.name)
 	}
 	return nil
 }

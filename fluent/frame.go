@@ -72,7 +72,7 @@ type bounds struct {
 // tooLarge returns the error for a rejected record of n bytes.
 func (m *bounds) tooLarge(n int) error {
 	if m.refused > 0 {
-		return fmt.Errorf("fluent: cannot send a record of %d bytes: %s refused a record of %d bytes", n, m.server, m.refused)
+		return fmt.Errorf("fluent: cannot send a record of %d bytes: %s has already refused one of %d bytes", n, m.server, m.refused)
 	}
 	return fmt.Errorf("fluent: cannot send a record of %d bytes: frames are limited to %d", n, m.record+maxHead)
 }

@@ -84,7 +84,7 @@ func TestRecordLimitIsLearned(t *testing.T) {
 			if a := l.Account(); a.Dropped[batch.Poison] != 4 || a.Delivered != 14 || f.Conns() > conns {
 				t.Errorf("silent %v: after a second %s, %d connections more", silent, a, f.Conns()-conns)
 			}
-			if text := letters.String(); strings.Count(text, "\n") != 4 || !strings.Contains(text, "refused a record of") {
+			if text := letters.String(); strings.Count(text, "\n") != 4 || !strings.Contains(text, "has already refused one of") {
 				t.Errorf("dead letters: %.300s", text)
 			}
 			time.Sleep(firstTrust)

@@ -35,7 +35,7 @@ func (d *Discard) BySize(record int) (harness.Tally, error) {
 
 func bySize(total uint64, record int) (harness.Tally, error) {
 	if total%uint64(record) != 0 {
-		return harness.Tally{}, fmt.Errorf("%d bytes at the destination are no whole number of %d-byte records", total, record)
+		return harness.Tally{}, fmt.Errorf("%d bytes at the destination are not a whole number of %d-byte records", total, record)
 	}
 	return harness.Tally{Records: total / uint64(record), Bytes: total}, nil
 }

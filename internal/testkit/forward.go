@@ -168,7 +168,7 @@ func ParseForward(raw []byte) (*ForwardMessage, error) {
 	}
 	parts := t.Len
 	if t, b, err = msgpack.Next(b); err != nil || t.Kind != msgpack.Str {
-		return bad("the tag is no str")
+		return bad("the tag is not a str")
 	}
 	m.Tag = string(t.Bytes)
 	payload, after, err := msgpack.Next(b)
@@ -210,7 +210,7 @@ func ParseForward(raw []byte) (*ForwardMessage, error) {
 	for range options {
 		var k, v msgpack.Token
 		if k, b, err = msgpack.Next(b); err != nil || k.Kind != msgpack.Str {
-			return bad("a key of the option is no str")
+			return bad("a key of the option is not a str")
 		}
 		if v, b, err = msgpack.Next(b); err != nil {
 			return bad("the option")
@@ -220,7 +220,7 @@ func ParseForward(raw []byte) (*ForwardMessage, error) {
 			m.Size = int(v.Num)
 		case "chunk":
 			if v.Kind != msgpack.Str {
-				return bad("the chunk is no str")
+				return bad("the chunk is not a str")
 			}
 			m.Chunk = string(v.Bytes)
 		case "compressed":
@@ -337,12 +337,12 @@ func (a *ForwardAuth) HELO() []byte {
 func (a *ForwardAuth) CheckPing(raw []byte) (salt []byte, refusal string, err error) {
 	t, b, err := msgpack.Next(raw)
 	if err != nil || t.Kind != msgpack.Array || t.Len != 6 {
-		return nil, "", errors.New("testkit: PING is no array of six")
+		return nil, "", errors.New("testkit: PING is not an array of six elements")
 	}
 	var part [6][]byte
 	for i := range part {
 		if t, b, err = msgpack.Next(b); err != nil || t.Kind != msgpack.Str {
-			return nil, "", fmt.Errorf("testkit: part %d of PING is no str", i)
+			return nil, "", fmt.Errorf("testkit: part %d of PING is not a str", i)
 		}
 		part[i] = t.Bytes
 	}

@@ -42,7 +42,7 @@ func number(t testing.TB, name string) (n uint64, ok bool) {
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		t.Fatalf("%s=%q is no number", name, text)
+		t.Fatalf("%s=%q is not a number", name, text)
 	}
 	return n, true
 }

@@ -60,7 +60,7 @@ type File struct {
 	unread  int // the line from which on it was not read; 0: all was
 }
 
-// Unread returns the line from which on the file was not read, because it is no YAML; 0: all
+// Unread returns the line from which on the file was not read, because it is not YAML; 0: all
 // was read.
 func (f *File) Unread() int { return f.unread }
 
@@ -128,7 +128,7 @@ func parse(data []byte) (root ast.Node, at token.Position, err error) {
 	}
 	defer func() {
 		if recover() != nil {
-			root, err = nil, errors.New("it is no YAML")
+			root, err = nil, errors.New("it is not YAML")
 		}
 	}()
 	file, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey()) // Fields finds all of them
@@ -143,7 +143,7 @@ func parse(data []byte) (root ast.Node, at token.Position, err error) {
 		return nil, at, errors.New(syntax.Message)
 	}
 	if err != nil {
-		return nil, at, fmt.Errorf("it is no YAML: %w", err)
+		return nil, at, fmt.Errorf("it is not YAML: %w", err)
 	}
 	for _, doc := range file.Docs {
 		if doc == nil || doc.Body == nil || doc.Body.Type() == ast.CommentType {

@@ -90,7 +90,7 @@ func withHint(data []byte, at token.Position, err error) error {
 	if strings.Contains(text, noMapping) {
 		_, value, _, ok := valueAt(bytes.SplitAfter(data, []byte("\n")), at)
 		if ok && !colonIn().MatchString(value) {
-			return errors.New(text + "; a key has both a value and fields below it: remove one of them, or indent it like the lines around it")
+			return errors.New(text + "; a key has both a value and fields below it: remove the value or the fields, or indent the line like the lines around it")
 		}
 		return errors.New(text + "; write a text with a colon at its end, or before a space, in quotes")
 	}

@@ -34,7 +34,7 @@ func TestBefore(t *testing.T) {
 		{"a: 1\nb: 'x\nc: 3\n", `a="1"|2:4: could not find end character of single-quoted text|`, 2},
 		{"a: \"x\nb: 'y\nc: 3\n", `1:4: could not find end character of double-quoted text|`, 0},
 		{"a: 1\nb:\n- c\n- d\n  e: 2\n", `a="1"|b[0]="c"|`, 4},
-		{"a: x\n  b: c\n", "1:4: mapping value is not allowed in this context; a key has both a value and fields below it: remove one of them, or indent it like the lines around it|", 0},
+		{"a: x\n  b: c\n", "1:4: mapping value is not allowed in this context; a key has both a value and fields below it: remove the value or the fields, or indent the line like the lines around it|", 0},
 		{"a: b:\n  c: d\n", "1:4: mapping value is not allowed in this context; write a text with a colon at its end, or before a space, in quotes|", 0},
 		{"a: 1\nb: \"\\d\"\n", `a="1"|2:6: found unknown escape character 'd'; in single quotes, a \ is literal|`, 2},
 	} {

@@ -178,7 +178,7 @@ func (p *Pipeline) Change(ctx context.Context, next *config.Pipeline, stdin *os.
 	}
 	defer p.changing.leave()
 	if !p.join() {
-		return nil, errors.New("the input ended first")
+		return nil, errors.New("the input ended before the change was applied")
 	}
 	defer p.leave(nil)
 	ch := &change{p: p, next: next, outs: map[string]*output.Output{}}

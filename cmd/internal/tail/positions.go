@@ -177,7 +177,7 @@ func parseLine(line string) (e entry, err error) {
 	}
 	no, rest, _ := strings.Cut(line[:cut], " ")
 	if e.no, err = strconv.ParseUint(no, 10, 64); err != nil {
-		return e, errors.New("a number is wrong")
+		return e, errors.New("the file number is not a valid number")
 	}
 	if rest == "- " {
 		e.ended = true
@@ -216,7 +216,7 @@ func (e *entry) parse(line string, seen bool) error {
 	}
 	n, err := fmt.Sscanf(line, form, to...)
 	if err != nil || n != fields || e.at.off < 0 || e.head.n < 0 || e.head.n > headBytes || e.seen < 0 {
-		return errors.New("a number is wrong")
+		return errors.New("a number is missing or not valid")
 	}
 	e.cut = *to[6].(*int) != 0
 	e.seen = max(e.seen, e.at.off)

@@ -149,7 +149,7 @@ func (d *unpacker) fromJSON(ctx context.Context, raw []byte) ([]byte, error) {
 	}
 	msg, rest, err := msgpack.AppendFromJSON(d.out[:0], raw)
 	if err != nil || len(rest) > 0 {
-		return nil, fault("%s is no JSON", listen.Show(raw))
+		return nil, fault("%s is not JSON", listen.Show(raw))
 	}
 	return msg, nil
 }
@@ -189,7 +189,7 @@ func (d *unpacker) decompress(ctx context.Context, m *message) ([]byte, error) {
 		case err == io.EOF:
 			return out, nil
 		case err != nil:
-			return nil, fault("it is no %s: %v", m.compressed, err)
+			return nil, fault("it is not %s: %v", m.compressed, err)
 		}
 	}
 }

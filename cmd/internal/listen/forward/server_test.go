@@ -468,8 +468,8 @@ func TestHostile(t *testing.T) {
 		"keys within keys":    {record(deep(40, 0x81)), "a key is an array or a map"},
 		"too deep":            {packed(slices.Concat([]byte{0x92, 1, 0x81, 0xa1, 'k'}, deep(100, 0x91))), "more than 64 levels deep"},
 		"a message too deep":  {deep(100, 0x91), "more than 64 levels deep"},
-		"corrupt gzip":        {packed([]byte("nothing"), "compressed", "gzip", "chunk", "c"), "it is no gzip"},
-		"cut gzip":            {packed(zip(entry(1, `{"a":1}`))[:25], "compressed", "gzip", "chunk", "c"), "it is no gzip"},
+		"corrupt gzip":        {packed([]byte("nothing"), "compressed", "gzip", "chunk", "c"), "it is not gzip"},
+		"cut gzip":            {packed(zip(entry(1, `{"a":1}`))[:25], "compressed", "gzip", "chunk", "c"), "it is not gzip"},
 		"lz4":                 {packed([]byte("nothing"), "compressed", "lz4", "chunk", "c"), "use gzip, or zstd with forebay-all"},
 		"a bomb of gzip":      {packed(zip(bomb), "compressed", "gzip", "chunk", "c"), "longer than 1 MiB when decompressed"},
 		"too long":            {packed(bomb, "chunk", "c"), "longer than 1 MiB"},
@@ -478,8 +478,8 @@ func TestHostile(t *testing.T) {
 		"JSON, no record":     {[]byte(`["t",1,2]`), "a record is not a map"},
 		"JSON, a packed text": {[]byte(`["t","x"]`), "an entry is not an array"},
 		"JSON, compressed":    {[]byte(`["t",[],{"compressed":"gzip"}]`), "cannot be compressed"},
-		"JSON that is none":   {[]byte(`["t",1,{"a":}]`), "is no JSON"},
-		"JSON, crossed":       {[]byte(`["t",1,{"a":1]}`), "is no JSON"},
+		"JSON that is none":   {[]byte(`["t",1,{"a":}]`), "is not JSON"},
+		"JSON, crossed":       {[]byte(`["t",1,{"a":1]}`), "is not JSON"},
 		"JSON, too deep":      {[]byte(`["t",1,{"a":` + strings.Repeat("[", 100)), "more than 64 levels deep"},
 		"JSON, too long":      {[]byte(`["t",1,{"a":"` + strings.Repeat("x", 2<<20)), "longer than 1 MiB"},
 		"deep metadata":       {packed(slices.Concat([]byte{0x92, 0x92, 1, 0x81, 0xa1, 'k'}, deep(100, 0x91), []byte{0x80})), "more than 64 levels deep"},
@@ -1018,7 +1018,7 @@ func FuzzServer(f *testing.F) {
 		whole, answer := once(nil)
 		for _, b := range whole {
 			if !json.Valid([]byte(b)) {
-				t.Fatalf("%q is no JSON", b)
+				t.Fatalf("%q is not JSON", b)
 			}
 		}
 		if cut = cut % (len(in) + 1); cut < 0 {

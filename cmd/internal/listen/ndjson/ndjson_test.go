@@ -47,7 +47,7 @@ func TestLines(t *testing.T) {
 	}
 	for line := range strings.Lines(out.String()) {
 		if !json.Valid([]byte(line)) {
-			t.Errorf("%q is no JSON", line)
+			t.Errorf("%q is not JSON", line)
 		}
 	}
 }
