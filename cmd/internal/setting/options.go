@@ -146,7 +146,7 @@ var Options = []*Option{
 		Usage:   "loki: field `NAME` that becomes a label: a field of a JSON or logfmt line, or one that the input adds, such as namespace; may be repeated (default: none)",
 		Initial: func() Value { return new(List) }},
 	{Name: "metadata", Go: "loki.Config.MetadataAttrs", Of: lokis,
-		Usage:   "loki: field `NAME` of a JSON or logfmt line that becomes structured metadata; may be repeated (default: none)",
+		Usage:   "loki: field `NAME` that becomes structured metadata: a field of a JSON or logfmt line, or one that the input adds; may be repeated (default: none)",
 		Initial: func() Value { return new(List) }},
 	{Name: "tenant", Go: "loki.Config.Tenant", Of: lokis, Identifies: true, Usage: "loki: `NAME` of the tenant, X-Scope-OrgID (default: none)",
 		Initial: func() Value { return new(Text) }},
