@@ -8,8 +8,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// accounting enters the outcome of records in the ledger, and removes entries from the queue of which
-// nothing is left.
+// accounting enters the outcomes of records in the ledger, and removes entries without open records
+// from the queue.
 type accounting struct {
 	set    *settings
 	led    *ledger

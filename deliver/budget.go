@@ -9,15 +9,14 @@ const (
 	budgetBurst            = 10
 )
 
-// A budget bounds how much of the traffic to a destination is retries, so that
-// an overloaded destination is not kept down by retries. Over any time t in which s
-// Sends succeeded it lets through at most ratio·s + rate·t + 10 retries; later ones
-// wait. The probes of an open circuit are no retries: the circuit decides when they are sent.
+// A budget limits the share of retries in the traffic to a destination, so that retries do not keep
+// an overloaded destination down. During a time t with s successful Sends it permits at most
+// ratio·s + rate·t + 10 retries; later ones wait. The probes of an open circuit do not count as
+// retries.
 //
-// It is a token bucket: a success puts ratio tokens in, a second rate, a
-// retry takes one out. It holds 10 and begins full, so that the first retries of
-// an outage do not wait. A retry that finds it empty takes its token in advance
-// and waits until it is there.
+// It is a token bucket: each success adds ratio tokens, each second adds rate tokens, and each retry
+// removes one. It has a capacity of 10 and is full at first, so that the first retries of an outage do
+// not wait. If it is empty, a retry borrows its token and waits until that would have been added.
 type budget struct {
 	ratio, rate float64
 	tokens      float64
@@ -32,7 +31,7 @@ func newBudget(r *RetryOptions) budget {
 // success notes that a Send succeeded.
 func (b *budget) success() { b.tokens = min(b.tokens+b.ratio, budgetBurst) }
 
-// take takes the token of one retry and returns how long that must wait.
+// take removes the token of one retry and returns the time for which the retry must wait.
 func (b *budget) take(now time.Time) time.Duration {
 	if !b.last.IsZero() {
 		b.tokens = min(b.tokens+b.rate*max(0, now.Sub(b.last).Seconds()), budgetBurst)

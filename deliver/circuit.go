@@ -172,15 +172,14 @@ func (c *circuit) calm() bool {
 	return c.decide.Calm()
 }
 
-// out reports whether the handler is to be asked: nothing may be sent now, or a probe
-// hangs.
+// out reports whether the handler should be asked: nothing may be sent now, or a probe hangs.
 func (c *circuit) out(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.decide.Out(now)
 }
 
-// probe has an open circuit probed now, or gap after it opened. It reports false if the
+// probe makes an open circuit send a probe now, or gap after it opened. It reports false if the
 // destination has asked for a longer wait.
 func (c *circuit) probe(now time.Time, gap time.Duration) bool {
 	c.mu.Lock()
@@ -188,8 +187,8 @@ func (c *circuit) probe(now time.Time, gap time.Duration) bool {
 	return c.decide.Probe(now, gap)
 }
 
-// worked notes that the destination took a batch, or refused records: it is well.
-// cut is set if the batch was made smaller because of the circuit.
+// worked records that the destination is healthy: it accepted a batch or refused records. cut is set
+// if the batch was made smaller because of the circuit.
 func (c *circuit) worked(now time.Time, cut bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -240,9 +239,9 @@ func (c *circuit) changedLocked(now time.Time, before State, err error) {
 	}
 }
 
-// sendLocked never waits: if the channel is full, a failure is lost, and for a change of
-// state the oldest transition in it. Only the subscriber receives beside it, so room is
-// made in one step.
+// sendLocked never waits. If the channel is full, it drops a failure; for a change of state, it drops
+// the oldest transition in the channel. The subscriber is the only other receiver, so dropping one
+// transition makes room.
 func (c *circuit) sendLocked(s *subscriber, t Transition) {
 	for {
 		t.Lost = s.lost

@@ -12,8 +12,8 @@ import (
 //	running ──Shutdown──▶ closing ──70 % of the time──▶ late ──the time is over──▶ over ──▶ ended
 //	                         └───── nothing is left ─────┴──────────────────────────────────▲
 //
-// Closing, the destination gets the remaining records. Late, the handler does, then the spool.
-// Over, records that neither accepts are dropped.
+// While closing, the outlet delivers the remaining records to the destination. When late, it offers
+// them to the handler, then to the spool. When over, it drops the records that neither accepts.
 type stage uint8
 
 const (
@@ -24,7 +24,7 @@ const (
 	ended
 )
 
-// endState is how far Close has come, and how it divides its time.
+// endState is the progress of Close, and the division of its time.
 type endState struct {
 	set          *settings
 	stage        stage
@@ -34,7 +34,7 @@ type endState struct {
 	handlerUntil time.Time // the handler's share ends, if there is a spool
 }
 
-// enter is the only way from one stage to another.
+// enter changes the stage; all transitions go through it.
 func (s *endState) enter(to stage) {
 	s.set.note(aStage, uint8(s.stage), uint8(to))
 	s.stage = to

@@ -19,8 +19,8 @@ type driver struct {
 	events    *events
 	delivered func() uint64 // records, so far
 
-	// calls is held during a call, by the goroutine of the session, that of a Flush or Sync
-	// and, where the destination answers within Send, the goroutine that runs the loop.
+	// calls is held during a call by the calling goroutine: the session, a Flush or Sync or, at an
+	// inline outlet, the loop.
 	calls chan struct{} // capacity 1
 
 	panics  atomic.Uint64 // calls that panicked or called runtime.Goexit
@@ -113,7 +113,7 @@ type panicError struct{ err error }
 func (p *panicError) Error() string { return p.err.Error() }
 func (p *panicError) Unwrap() error { return p.err }
 
-// flush has the destination pass on what it buffers, if it can.
+// flush calls the Flush of the destination, if it has one.
 func (d *driver) flush(ctx context.Context) error {
 	f, ok := d.dest.(flusher)
 	if !ok {
@@ -129,7 +129,7 @@ func (d *driver) flush(ctx context.Context) error {
 	})
 }
 
-// sync puts what the destination has on stable storage, if it can.
+// sync calls the Sync of the destination, if it has one.
 func (d *driver) sync(ctx context.Context) error {
 	if s, ok := d.dest.(syncer); ok {
 		return d.command(ctx, s.Sync)
@@ -178,8 +178,8 @@ func (d *driver) endNow(ctx context.Context, idle bool) endErrors {
 	return endErrors{}
 }
 
-// unflushed returns an error if the destination buffers, and may not have passed on all
-// that it accepted; why is the error of its last Flush, nil if it did not return one.
+// unflushed returns an error if the buffers of the destination may contain accepted records. why is
+// the error of its last Flush, or nil.
 func (d *driver) unflushed(why error) error {
 	n := d.delivered() - d.flushed.Load()
 	if _, ok := d.dest.(flusher); !ok || n == 0 {
@@ -208,8 +208,7 @@ func (e endErrors) fault() error {
 	return e.err()
 }
 
-// end has dest pass on what it buffers, put what it has on stable storage unless there is
-// no time, and free what it holds, each if it can.
+// end calls Flush, Sync (if there is time) and Close of the destination, if it has them.
 func end(ctx context.Context, dest Destination, call func(f func() error) error) (e endErrors) {
 	if f, ok := dest.(flusher); ok {
 		e.flush = call(func() error { return f.Flush(ctx) })

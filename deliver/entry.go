@@ -34,21 +34,21 @@ type entry struct {
 	h     *holder
 	b     *batch.Batch
 	place place
-	rest  place     // where it is when neither the session nor the handler has it: waiting or parked
-	since time.Time // when it was taken from the caller or the spool
+	rest  place     // its place unless the session or the handler has it: waiting or parked
+	since time.Time // when it was leased, or read from the spool
 
 	// Of an entry that was given to the session.
 	kind    poison.Kind
 	round   uint64       // of the session, when it was given
-	at      time.Time    // likewise
-	out     *batch.Batch // what the session was given, and answers
+	at      time.Time    // when it was given
+	out     *batch.Batch // the batch that the session got and answers
 	pin     *holder      // whose memory the session may read
 	unknown bool         // it was sent, and not answered
 	before  bool         // … in an earlier session
 	cut     bool         // made smaller because of the circuit
 	orphan  bool         // its records are in the spool; only the answer is awaited
 
-	tried bool // the handler did not take it after Close ran out of time for the destination
+	tried bool // the handler did not accept it after the time of the destination in Close
 
 	// Of a parked entry.
 	stream  uint32          // of all its records

@@ -67,7 +67,7 @@ func askHandler(ctx context.Context, h ErrorHandler, cause error, b *batch.Batch
 	if err := o.Check(b.Len()); err != nil {
 		return tookNothing(err)
 	}
-	if o.Open.Len(b.Len()) == 0 { // an open end behind the last record
+	if o.Open.Len(b.Len()) == 0 { // an open end after the last record
 		o.Open = batch.Set{}
 	}
 	return o

@@ -18,8 +18,7 @@ import (
 //	 ├── closed ── ending◀  │
 //	 └── closed ────────────┘ the Open that was given up has failed
 //
-// Lost, its Close has to be called; ending, it is under way, and the session may
-// still read its batches.
+// A lost session must be closed. During its Close it is ending, and may still read its batches.
 type sessionState uint8
 
 const (
@@ -31,7 +30,7 @@ const (
 	ending
 )
 
-// inflight is the session and the batches that it was given.
+// inflight is the session with its batches.
 type inflight struct {
 	queue *queue
 
@@ -107,8 +106,8 @@ func (s *inflight) give(now time.Time, e *entry, k poison.Kind) action {
 }
 
 // answerTo returns the entry that was sent as b and has no answer yet, or nil. An answer with open
-// records keeps later batches back also if it counts for nothing, because the goroutine of the
-// session does so as well.
+// records holds back later batches even if it does not count, because the goroutine of the session
+// does the same.
 func (s *inflight) answerTo(b *batch.Batch, o *batch.Outcome) *entry {
 	if !o.Open.Empty() {
 		s.round++
@@ -181,8 +180,7 @@ func (s *inflight) only() *entry {
 	return nil
 }
 
-// pinsTooMuch reports whether the session, if it hung with e, would leave callers too
-// little memory to continue.
+// pinsTooMuch reports whether a session that hangs with e would leave callers too little memory.
 func (s *inflight) pinsTooMuch(e *entry) bool {
 	if e.h.lease == nil || e.h.pins > 0 {
 		return false

@@ -65,7 +65,7 @@ func (o *outlet) consumer() slab.Consumer {
 	return c
 }
 
-// An intake takes leases from the log for the loop, which alone uses it.
+// An intake leases batches from the log. Only the loop uses it.
 type intake struct {
 	o   *outlet
 	log log
@@ -73,13 +73,13 @@ type intake struct {
 	used   int       // holders that are not free
 	lastNo uint64    // of the last holder
 	spare  []*holder // for reuse
-	ended  bool      // no more leases are taken
-	due    time.Time // when to look again although nothing happens; zero: no time
+	ended  bool      // no more batches are leased
+	due    time.Time // the latest time of the next fill; zero: none
 	direct lease     // in sendNow
 }
 
-// fill takes leases while the machine has room for one more batch than the window. It reports
-// whether the loop is to begin again.
+// fill leases batches until one more than the window is out. It reports whether the loop must start
+// again.
 func (k *intake) fill(now time.Time) (again bool) {
 	m := k.o.m
 	k.due = time.Time{}
@@ -113,13 +113,13 @@ func (k *intake) fill(now time.Time) (again bool) {
 	}
 }
 
-// end notes that no more leases are taken.
+// end records that no more batches are leased.
 func (k *intake) end(now time.Time) {
 	k.ended = true
 	k.o.m.close(now, time.Time{}, true)
 }
 
-// add gives l to the machine.
+// add passes l to the machine.
 func (k *intake) add(now time.Time, l lease) *entry {
 	var h *holder
 	if n := len(k.spare); n > 0 {
@@ -134,7 +134,7 @@ func (k *intake) add(now time.Time, l lease) *entry {
 	return k.o.m.add(now, h, l.Batch())
 }
 
-// release frees a holder of which nothing is left and which nothing reads.
+// release frees a settled holder that no session reads.
 func (k *intake) release(h *holder) {
 	if h.lease != nil {
 		h.lease.Release()
@@ -164,14 +164,14 @@ func (k *intake) weigh() {
 	}
 }
 
-// calm reports whether all that is to be done with one more batch is to send it.
+// calm reports whether the only action for a new batch is to send it.
 func (m *machine) calm() bool {
 	return m.end.stage == running && m.sess.state == live && m.sess.under == 0 && !m.sess.regroup &&
 		len(m.queue.ring) == 0 && !m.streams.any() && m.poison.Phase() == poison.Usual && m.health.calm() && !m.set.lettersFull()
 }
 
-// sendNow sends l to the session of an inline outlet whose machine is calm. If that is not all of
-// it, the machine gets l, as if it had decided to send it.
+// sendNow sends l to the session of an inline outlet whose machine is calm. Unless the answer settles
+// all records, it then passes l to the machine as a batch that was sent.
 func (k *intake) sendNow(l lease) {
 	o, b := k.o, l.Batch()
 	lf, size := o.life, b.Bytes()
@@ -194,7 +194,7 @@ func (k *intake) sendNow(l lease) {
 	lf.sent(e, err)
 }
 
-// leasedRecords is countable for a lease: a gap marker has a lease for itself.
+// leasedRecords is countable for a leased batch. A gap marker has a separate lease.
 func leasedRecords(b *batch.Batch) uint64 {
 	if n := b.Len(); n > 1 {
 		return uint64(n)
@@ -202,7 +202,7 @@ func leasedRecords(b *batch.Batch) uint64 {
 	return countable(b)
 }
 
-// unwound is called when a call in the goroutine of the loop has ended it.
+// unwound is called when runtime.Goexit in a call has ended the goroutine of the loop.
 func (k *intake) unwound() {
 	if !k.o.inline {
 		return

@@ -20,20 +20,20 @@ type jsonLines struct {
 	// line appends one line, newline included.
 	line func(dst []byte, b *batch.Batch, rec *batch.Record, cause error) []byte
 
-	turn chan struct{} // capacity 1: who has put something there may use the rest, and write
+	turn chan struct{} // capacity 1: a lock for the other fields and the writer
 	w    io.Writer
 	buf  []byte
 	torn bool // the last write ended within a line
 }
 
-// HandleError writes the records of b. If the writer fails, the records whose lines are
-// whole are settled.
+// HandleError writes the records of b. If the writer fails, the records with complete lines are
+// settled.
 func (j *jsonLines) HandleError(cause error, b *batch.Batch) batch.Outcome {
 	j.turn <- struct{}{}
 	defer func() { <-j.turn }()
 	j.buf = j.buf[:0]
 	if j.torn {
-		j.buf = append(j.buf, '\n') // ends the piece of a line
+		j.buf = append(j.buf, '\n') // ends the partial line
 	}
 	settled := 0
 	var ends []int // where in buf the lines end

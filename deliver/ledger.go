@@ -7,16 +7,15 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// A holder keeps the memory of a batch until everything in it is accounted for and
-// nothing reads it. Entries refer to it; together they are what is open of it.
+// A holder keeps the memory of a batch until all its records are accounted for and no session reads
+// it. The entries that refer to it have its open records.
 //
-// Only the goroutine of the outlet touches a holder, but for left, which the mutex
-// of the ledger guards.
+// Only the loop uses a holder, except left, which ledger.mu guards.
 type holder struct {
 	custody custody
 	no      uint64 // its place among the leases
-	seq     uint64 // its number in the spool, where custody is onDisk: that of the last of those joined
-	first   uint64 // … and of the first, or a smaller one that none has
+	seq     uint64 // of onDisk: its number in the spool, or the last number of a combined batch
+	first   uint64 // … and the first one, or an unused smaller one
 	left    uint64 // records not accounted for, unless there is a lease; ledger.mu
 	parts   int    // entries that refer to it
 	pins    int    // of them, those that a session may still read
@@ -24,10 +23,10 @@ type holder struct {
 	mem     copied // of parked records; not where there is a lease
 	lease   lease  // whose memory it is; nil: mem
 	settled bool   // nothing is open
-	small   bool   // parked records that got memory of their own
+	small   bool   // parked records with separate memory
 }
 
-// keeps reports whether what is not accounted for survives the process.
+// keeps reports whether records that are not accounted for survive the process.
 func (h *holder) keeps() bool { return h.lease != nil && h.lease.Keeps() }
 
 // custody is the place of the memory of a holder.
@@ -42,10 +41,9 @@ const (
 // isSpools reports whether the records are in the spool.
 func (c custody) isSpools() bool { return c == onDisk || c == nextLife }
 
-// A ledger is the account of an outlet. It has the records that were settled, and those that
-// wait in copies and in the spool; Accepted counts exactly these. A record leaves the account
-// of the log and enters the ledger in one critical section, so that their sum balances
-// at any moment.
+// A ledger is the account of an outlet. It has the settled records and the records in copies and in
+// the spool; Accepted counts exactly these. A record leaves the account of the log and enters the
+// ledger in one critical section, so that their sum balances at any moment.
 type ledger struct {
 	spill Spill // nil: none
 
@@ -58,19 +56,19 @@ type ledger struct {
 	unknown uint64
 	spilled uint64        // records put into the spool
 	disk    batch.Account // of the spool, when the outlet last accounted for a call of it
-	paid    uint64        // records pending there that are accounted for; the spool is to forget them
-	closed  bool          // the report is made: what was in memory is accounted for
+	paid    uint64        // records pending there that are accounted for and not yet acknowledged
+	closed  bool          // Close has reported: the records in memory are accounted for
 }
 
-// take notes that the outlet has h.
+// take adds h to the batches in memory.
 func (l *ledger) take(h *holder) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.memory = append(l.memory, h)
 }
 
-// payLocked takes n records of h out of the account in which they are pending. It reports
-// false if they are accounted for already.
+// payLocked removes n records of h from the account in which they are pending. It reports false if
+// they are accounted for already.
 func (l *ledger) payLocked(h *holder, n uint64) bool {
 	switch {
 	case l.closed && !h.custody.isSpools():
@@ -86,7 +84,7 @@ func (l *ledger) payLocked(h *holder, n uint64) bool {
 	return true
 }
 
-// tally is what a destination took of a batch.
+// tally counts the records that a destination accepted of a batch.
 type tally struct {
 	records uint64
 	bytes   int // gap markers included
@@ -138,8 +136,8 @@ func (l *ledger) spillFrom(h *holder, n uint64) custody {
 	return onDisk
 }
 
-// look accounts for a call of the spool: it may have dropped records, and acknowledged some, also
-// where it returned an error because it could not store their position.
+// look accounts for a call of the spool, which may have dropped records. It may also have acknowledged
+// records although it returned an error, because it could not store the position.
 func (l *ledger) look() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -154,9 +152,8 @@ func (l *ledger) lookLocked() {
 	l.disk = now
 }
 
-// close ends the account: the loop did not come in time to the records that are still in
-// memory. Those that the log keeps stay there; the others count as dropped. They
-// may be in the spool all the same, or arrive.
+// close ends the account when the time of Close is over. Records in memory that the log keeps stay
+// there. The others count as dropped, although they may be in the spool or arrive.
 func (l *ledger) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -176,7 +173,7 @@ func (l *ledger) close() {
 	l.memory = nil
 }
 
-// forget notes that nothing is open of h.
+// forget removes h, which has no open records.
 func (l *ledger) forget(h *holder) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -223,14 +220,13 @@ func (l *ledger) accountLocked() batch.Account {
 	a.Recovered = l.disk.Recovered
 	a.Dropped.Add(l.disk.Dropped)
 	a.Pending.Spill = l.disk.Pending.Spill - l.paid
-	for _, h := range l.memory { // of leases it is pending in the log
+	for _, h := range l.memory { // leased records are pending in the log
 		a.Pending.Inflight += h.left
 	}
 	return a
 }
 
-// countable returns the number of records of b that an account knows: gap
-// markers are none.
+// countable returns the number of records in b without gap markers.
 func countable(b *batch.Batch) (n uint64) {
 	for i := range b.Runs {
 		r := &b.Runs[i]
@@ -243,7 +239,7 @@ func countable(b *batch.Batch) (n uint64) {
 	return n
 }
 
-// move makes n records of one holder those of another, which is a copy.
+// move moves n records from a holder to another one, which is a copy.
 func (l *ledger) move(from, to *holder, n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

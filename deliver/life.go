@@ -10,15 +10,15 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// life is the outlet's side of one session. One goroutine makes all calls of the
-// driver: Open, then Send for each batch, then Close. At an inline outlet that is the loop. Results, answers and the end
-// travel in one queue: an answer before the end counts, an answer after it does not.
+// life is the outlet's side of one session. One goroutine, which is the loop at an inline outlet, makes
+// all calls of the driver: Open, then Send for each batch, then Close. Results, answers and the end
+// are in one queue: an answer before the end counts, an answer after it does not.
 type life struct {
 	o      *outlet
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	work   chan *entry // capacity: the window and a control record
-	stop   func() bool // inline: ctx no longer ends with that of the outlet
+	stop   func() bool // inline: detaches ctx from the context of the outlet
 
 	// The goroutine of the session uses these.
 	call    call
@@ -34,8 +34,8 @@ type life struct {
 }
 
 // A passage decides which batches still reach a session, and which of its reports still reach the
-// outlet. Both sides are late: the outlet hands over batches before it has read an answer, and a
-// session answers after its end.
+// outlet. Both are needed, because the outlet may pass on batches before it has read an answer, and a
+// session may answer after its end.
 type passage struct {
 	round   uint64 // of the batch that was sent last
 	void    uint64 // rounds up to this have a batch with open records: nothing more of them is sent
@@ -108,7 +108,7 @@ func newLife(o *outlet) *life {
 // Context ends with the session.
 func (l *life) Context() context.Context { return l.ctx }
 
-// Answer reports what became of b.
+// Answer reports the outcome of b.
 func (l *life) Answer(b *batch.Batch, o batch.Outcome) {
 	if b == nil {
 		return
@@ -185,7 +185,7 @@ func (l *life) run() {
 	finished = true
 }
 
-// call is the call of the driver that is under way, or comes next.
+// call is the current or the next call of the driver.
 type call uint8
 
 const (
@@ -245,8 +245,7 @@ func (l *life) open() (err error) {
 // errUnsent means that Send was not called.
 var errUnsent = errors.New("the session accepts no new records")
 
-// send decides at the last moment: reports of the session that arrived while it waited to call the
-// driver count.
+// send calls Send, unless a report that arrived during the wait for the driver forbids it.
 func (l *life) send() error {
 	if !l.begin(l.sending) {
 		return errUnsent
@@ -256,7 +255,7 @@ func (l *life) send() error {
 
 func (l *life) close() error { l.sess.Close(); return nil }
 
-// failed deals with the error, panic or Goexit of the call under way.
+// failed handles the error, panic or Goexit of the current call.
 func (l *life) failed(err error) {
 	switch l.call {
 	case callOpen:

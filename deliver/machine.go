@@ -13,9 +13,8 @@ import (
 // A machine makes the decisions of an outlet, and nothing else: it starts no
 // goroutine, waits for nothing and does no I/O. Events change its state
 // (add, answer, sessionEnded, …); next returns what to do now. The outlet's
-// goroutine carries that out and reports the result as the next event. So a test
-// can walk through every order of events without time and goroutines, in the very
-// code that ships.
+// goroutine executes that and reports the result as the next event. So a test can run the same code
+// through every order of events, without time and goroutines.
 //
 // Each part has its own state. The machine connects them:
 //
@@ -43,7 +42,7 @@ type machine struct {
 	full bool // the log has no room, and callers wait for the spool
 }
 
-// settings are what a machine knows from the beginning.
+// settings do not change after the start, except handler.
 type settings struct {
 	window       int
 	limits       batch.Limits
@@ -66,7 +65,7 @@ type settings struct {
 	inline       bool                              // Traits.Inline: a session that ends proves nothing about its batch
 }
 
-// note notes that something has got from one state to another, for tests.
+// note reports a transition to tests.
 func (s *settings) note(of moving, from, to uint8) {
 	if s.moved != nil && from != to {
 		s.moved(of, from, to)
@@ -82,7 +81,7 @@ const (
 	aPhase
 )
 
-// action is what to do now.
+// action is a decision of the machine.
 type action struct {
 	do    doing
 	e     *entry
@@ -328,7 +327,7 @@ func (m *machine) settle(now time.Time, e *entry, o batch.Outcome) {
 	m.handler.relieved()
 }
 
-// openRecords deals with e, which has open records after an answer to n.
+// openRecords handles e, which has open records after an answer to n.
 func (m *machine) openRecords(now time.Time, e *entry, n int, o batch.Outcome) {
 	k := e.b.Len()
 	why := cause(o.Why)
@@ -363,7 +362,7 @@ func (m *machine) openRecords(now time.Time, e *entry, n int, o batch.Outcome) {
 	m.failed(now, s, k)
 }
 
-// referenceAnswered deals with the answer to a reference record.
+// referenceAnswered handles the answer to a reference record.
 func (m *machine) referenceAnswered(now time.Time, e *entry, o batch.Outcome) {
 	if !o.Open.Empty() {
 		if !m.suspected(now, e, cause(o.Why), true) {
@@ -380,7 +379,7 @@ func (m *machine) referenceAnswered(now time.Time, e *entry, o batch.Outcome) {
 	m.poison.ReferenceAnswered(now, e.b, accepted)
 }
 
-// suspectOpen deals with an answer that leaves the suspect e open.
+// suspectOpen handles an answer that leaves the suspect e open.
 func (m *machine) suspectOpen(now time.Time, e *entry, o batch.Outcome) {
 	m.sess.unpin(e)
 	e.b = e.b.Slice(nil, 0, 1) // a new batch, so that a late answer counts for nothing
@@ -473,9 +472,9 @@ var (
 	errSilent = errors.New("no answer for a while")
 )
 
-// sessionEnded notes that the session is over. Batches without an answer are unsent: they
-// wait again, and may be read until closed. Unless the session settled something, that is a
-// failure, also after a clean end: the next one would begin at once, for ever.
+// sessionEnded records the end of the session. Batches without an answer wait again, and may be read
+// until closed. If the session settled nothing, its end is a failure even if it was clean: otherwise
+// sessions would follow each other without a delay.
 func (m *machine) sessionEnded(now time.Time, err error) {
 	m.sess.opened() // it may be over before its Open has returned
 	if !m.sess.takes() {
@@ -520,9 +519,8 @@ func (m *machine) endSilent(now time.Time) {
 
 // ---- the spool and the handler --------------------------------------------
 
-// spill appends the oldest batch in memory to the spool, if it is not to wait for
-// the destination there: because older ones are in the spool, because the circuit is
-// open, or because memory is full.
+// spill appends the oldest batch in memory to the spool if older batches are in the spool, the circuit
+// is open, or memory is full.
 func (m *machine) spill(now time.Time) (action, bool) {
 	if !m.disk.mayAppend(now) || !m.full && !m.belongsOnDisk(now, m.queue.memory()) {
 		return action{}, false
@@ -531,7 +529,7 @@ func (m *machine) spill(now time.Time) (action, bool) {
 	return action{do: doSpill, e: e}, e != nil
 }
 
-// belongsOnDisk reports whether e, the oldest entry in memory or nil, is not to wait there.
+// belongsOnDisk reports whether e, the oldest entry in memory or nil, must go to the spool.
 func (m *machine) belongsOnDisk(now time.Time, e *entry) bool {
 	if e == nil || e.place != waiting {
 		return false
@@ -540,7 +538,7 @@ func (m *machine) belongsOnDisk(now time.Time, e *entry) bool {
 	return m.disk.backlog || m.queue.behindDisk(e) || state == Open && !m.handler.wants(now)
 }
 
-// ask gives the oldest batch that waits to the handler, if that wants it.
+// ask offers the oldest waiting batch to the handler, if the handler should be asked.
 func (m *machine) ask(now time.Time) (action, bool) {
 	if m.handler.busy || !m.handler.wants(now) {
 		return action{}, false
@@ -551,14 +549,14 @@ func (m *machine) ask(now time.Time) (action, bool) {
 	return action{do: doPull}, m.disk.mayPull(now)
 }
 
-// handTo gives e to the handler.
+// handTo passes e to the handler.
 func (m *machine) handTo(e *entry) action {
 	m.queue.put(e, offered)
 	m.handler.busy = true
 	return action{do: doHandle, e: e}
 }
 
-// handled notes the answer of the handler to e.
+// handled processes the answer of the handler to e.
 func (m *machine) handled(now time.Time, e *entry, out batch.Outcome) {
 	n := e.b.Len()
 	m.handler.answered(now, &out, n)

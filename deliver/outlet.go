@@ -58,7 +58,7 @@ type outlet struct {
 	shared shared
 }
 
-// shared is what callers and the loop share.
+// shared has the data that callers and the loop share.
 type shared struct {
 	mu    sync.Mutex // leaf; guards the rest
 	inbox []func(now time.Time)
@@ -82,9 +82,9 @@ var errClosed = fmt.Errorf("deliver: %w", batch.ErrClosed)
 // newOutlet returns the outlet of a destination. o may be nil. The error names every option that is
 // out of range. start starts its loop.
 //
-// If the driver answers within Send, the loop makes its calls: to hand each batch to another
-// goroutine and wait would cost half a write. An outlet with a spool or a handler gives its session
-// a goroutine all the same: the loop moves records there while a Send hangs.
+// If the driver answers within Send, the loop makes its calls, because passing each batch to another
+// goroutine would cost half a write. With a spool or a handler, the session has a goroutine
+// nevertheless, so that the loop can move records there while a Send hangs.
 func newOutlet(dest Destination, o *Options) (*outlet, error) {
 	if dest == nil {
 		return nil, errNilDestination
@@ -173,7 +173,7 @@ func (o *outlet) post(f func(now time.Time)) {
 
 // ---- the loop -------------------------------------------------------------
 
-// loop takes leases from the log and carries out the decisions of the machine.
+// loop leases batches from the log and executes the decisions of the machine.
 func (o *outlet) loop() {
 	finished := false
 	defer func() {
@@ -185,7 +185,7 @@ func (o *outlet) loop() {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
 	if o.m.set.spool {
-		o.spooling.pull() // what an earlier process left
+		o.spooling.pull() // records of an earlier process
 	}
 	for {
 		now := time.Now()
@@ -260,7 +260,7 @@ func (o *outlet) handle(now time.Time, l *life, r *report) {
 	}
 }
 
-// do carries out a.
+// do executes a.
 func (o *outlet) do(a action, timer *time.Timer) {
 	switch a.do {
 	case doWait:

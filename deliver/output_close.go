@@ -38,7 +38,7 @@ func (o *Output) shutdown(ctx context.Context) (batch.Report, error) {
 	return rep, errors.Join(err, within(disk, o.files.close))
 }
 
-// stock is what was lost until some moment.
+// stock has the losses up to a moment.
 type stock struct {
 	drops     batch.Drops
 	failed    uint64 // refused records whose dead letter failed
@@ -51,9 +51,8 @@ func (o *Output) stock() stock {
 	return stock{o.Account().Dropped, st.Unburied, o.outlet.dead.unwritten(), st.LastError}
 }
 
-// lost returns how many records were dropped since before by what follows the memory:
-// the policies of memory itself are no loss of a Close. A refused record is lost where it
-// has no dead letter.
+// lost returns the number of records that were dropped since before, except by the policies of the
+// memory. A refused record is lost if it has no dead letter.
 func (o *Output) lost(before, after *stock) (d batch.Drops) {
 	for _, r := range []batch.Reason{batch.Poison, batch.Expired, batch.Quota, batch.Shutdown, batch.Corrupt, batch.Failed} {
 		d[r] = after.drops[r] - min(before.drops[r], after.drops[r])
@@ -74,7 +73,7 @@ func (o *Output) closeError(ctx context.Context, before stock, rep batch.Report,
 		if deadline, ok := ctx.Deadline(); ctx.Err() == nil && (!ok || time.Until(deadline) > 3*closetime.Reserve(o.timeout)) {
 			return err
 		}
-		return o.outlet.stopping.driver.fault() // it was asked to give up, and returns that as an error
+		return o.outlet.stopping.driver.fault() // it was cancelled, and its error reports only that
 	}
 	text := fmt.Sprintf("deliver: close: %s lost (%s)", plural.Records(n), lost)
 	if rep.Unknown > 0 {

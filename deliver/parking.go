@@ -7,10 +7,9 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// parking keeps records of held streams, and suspects, out of the way of the others. They stay in
-// the queue, at their position, and are passed. Options.AsideBytes bounds those that are copied
-// into separate memory. The others keep their slabs, and with them memory of the log, in
-// use.
+// parking sets records of held streams, and suspects, aside, so that other records are sent. Parked
+// records keep their position in the queue. Options.AsideBytes limits the records that are copied into
+// separate memory. The others stay in their slabs, which are not freed.
 type parking struct {
 	set     *settings
 	led     *ledger

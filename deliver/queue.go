@@ -21,7 +21,7 @@ type queue struct {
 	parked int // of them, those whose rest is parked
 }
 
-// put is the only way from one place to another.
+// put changes the place of an entry; all transitions go through it.
 func (q *queue) put(e *entry, to place) {
 	q.set.note(anEntry, uint8(e.place), uint8(to))
 	e.place = to
@@ -94,7 +94,7 @@ func (q *queue) insert(e *entry) {
 	q.ring = slices.Insert(q.ring, at, e)
 }
 
-// split leaves the first k records in e and puts the rest after it.
+// split keeps the first k records in e and inserts an entry with the others after it.
 func (q *queue) split(e *entry, k int) {
 	rest := q.entryOf(e.h, e.b.Slice(nil, k, e.b.Len()), e.since)
 	rest.unknown = e.unknown
@@ -114,7 +114,7 @@ func (q *queue) remove(e *entry) {
 	q.letGo(e.h)
 }
 
-// letGo releases h when nothing refers to it any more.
+// letGo releases h if no entry and no session refers to it.
 func (q *queue) letGo(h *holder) {
 	if h.parts > 0 || h.custody.isSpools() {
 		return
@@ -161,7 +161,7 @@ func (q *queue) behindDisk(e *entry) bool {
 	return false
 }
 
-// outBehind reports whether an entry after e is with the session or the handler.
+// outBehind reports whether the session or the handler has an entry after e.
 func (q *queue) outBehind(e *entry) bool {
 	return slices.ContainsFunc(q.ring[slices.Index(q.ring, e)+1:], func(later *entry) bool {
 		return later.place == sent || later.place == offered

@@ -9,10 +9,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// appendRecord appends rec as one JSON object on one line, without a newline,
-// whatever its codec does. Bytes that the codec cannot read, or that no codec
-// knows, come as {"raw":"…"}, and as {"raw_base64":"…"} where they are no UTF-8
-// text, so that none is lost.
+// appendRecord appends rec as one JSON object on one line, without a newline, even if its codec fails.
+// Bytes that no codec can read become {"raw":"…"}, or {"raw_base64":"…"} if they are not UTF-8 text.
 func appendRecord(dst []byte, c batch.Codec, rec *batch.Record) []byte {
 	at := len(dst)
 	if c != nil {
@@ -24,7 +22,7 @@ func appendRecord(dst []byte, c batch.Codec, rec *batch.Record) []byte {
 	return appendRaw(dst[:at], rec.Data)
 }
 
-// viaCodec reports false if what the codec made is no JSON object.
+// viaCodec reports false if the codec did not return a JSON object.
 func viaCodec(dst []byte, c batch.Codec, rec *batch.Record) (out []byte, ok bool) {
 	at := len(dst)
 	out = dst
@@ -51,7 +49,7 @@ func viaCodec(dst []byte, c batch.Codec, rec *batch.Record) (out []byte, ok bool
 }
 
 // appendRaw appends the bytes of a record that no codec can read. A newline that
-// ends a line is no part of it.
+// ends a line is not part of it.
 func appendRaw(dst, data []byte) []byte {
 	data = bytes.TrimSuffix(data, []byte{'\n'})
 	if !utf8.Valid(data) {

@@ -29,9 +29,10 @@ type stopping struct {
 	driver endErrors // of the destination; err has it, too
 }
 
-// Drain notes that Shutdown will follow and that everything must be settled by deadline. Delays between attempts are short from now on. The destination has 70 % of the time;
-// then the handler is offered what is left, whatever PendingLimit is, and after it the spool. A
-// zero deadline means none; a later call may bring the deadline forward.
+// Drain announces Shutdown: everything must be settled by deadline, and delays between attempts are
+// short from now on. After 70 % of the time the remaining records are offered to the handler,
+// regardless of PendingLimit, and then to the spool. A zero deadline means none. A later call may bring
+// the deadline forward.
 func (o *outlet) Drain(deadline time.Time) {
 	o.post(func(now time.Time) { o.m.close(now, deadline, false) })
 }
@@ -39,13 +40,11 @@ func (o *outlet) Drain(deadline time.Time) {
 // Shutdown closes the log, settles the records, closes the session and reports. It returns when that
 // is done, or soon after ctx has ended, whatever the destination does.
 //
-// The destination has 70 % of the time to ctx's deadline. Records in flight then are
-// settled without it: by the handler, where there is one, otherwise by the spool. Records that
-// neither accepts stay in crash-safe memory, or are dropped with [batch.Shutdown]; Report.Unknown is
-// how many of these
-// were sent and not answered. Records in the spool are delivered as long as the
-// destination works and has time, and stay there otherwise: pending, for the next
-// process. The spool is not closed.
+// The destination has 70 % of the time to ctx's deadline. Then the records in flight go to the handler,
+// if there is one, or to the spool. Records that neither accepts stay in crash-safe memory, or are
+// dropped with [batch.Shutdown]; Report.Unknown is the number of those that were sent and not answered.
+// Records in the spool are delivered as long as the destination works and has time. The others stay
+// pending there for the next process. The spool is not closed.
 //
 // The error has the number of records dropped by this Shutdown. Later calls wait for the
 // first one and return the same result.
@@ -94,8 +93,8 @@ func whyOver(ctx context.Context) error {
 	return context.DeadlineExceeded
 }
 
-// await waits until the loop has ended. A little before the deadline it has the rest
-// dropped, so that there is time to account for it.
+// await waits until the loop has ended. Shortly before the deadline it makes the machine drop the
+// remaining records, so that there is time to account for them.
 func (s *stopping) await(ctx context.Context, deadline time.Time) {
 	o := s.o
 	isOver := make(<-chan time.Time)
@@ -132,8 +131,8 @@ func (s *stopping) await(ctx context.Context, deadline time.Time) {
 	}
 }
 
-// abandon ends the loop although a session has not closed: what it may read stays as
-// it is until it has.
+// abandon ends the loop although a session has not closed. The memory that the session may read stays
+// unchanged until it has.
 func (s *stopping) abandon() {
 	open := s.o.m.abandon()
 	if l := s.o.life; l != nil {

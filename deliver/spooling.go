@@ -41,8 +41,8 @@ func (s *spooling) append(e *entry) {
 	s.m.disk.spilled(time.Now(), e, seq, out, err)
 }
 
-// pull takes a batch out of the spool. A destination that gets the records of a flush interval in
-// each request would never catch up with an outage, so small batches become one.
+// pull reads a batch from the spool. It combines small batches, because a destination with one request
+// per flush interval would never catch up after an outage.
 func (s *spooling) pull() {
 	b, seq, err := s.next(s.m.set.joins())
 	s.m.led.look()

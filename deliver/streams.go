@@ -13,10 +13,10 @@ import (
 //	  ▲               │ held again
 //	  └───────────────┘
 type hold struct {
-	since time.Time // when it was held first, or a record of it was last taken
+	since time.Time // when it was held first, or a record of it was last accepted
 	until time.Time // then it is tried
 	why   error
-	times int  // in a row in which nothing of it was taken
+	times int  // in a row without an accepted record
 	tried bool // its records are sent
 }
 
@@ -33,7 +33,7 @@ const (
 type heldStreams struct {
 	set    *settings
 	held   map[uint32]*hold
-	others time.Time // when a record of another stream was last taken, while some were held
+	others time.Time // when a record that is not held was last accepted, while some were held
 }
 
 // any reports whether there are any.

@@ -15,9 +15,9 @@ import (
 
 // ToWriter returns a Destination that writes records to w unchanged. Every Write ends at the end of
 // a record. A short write is continued; after an error the next attempt resumes at the byte where w
-// stopped, so that no line is torn or duplicated. Errors are retried like those of any destination,
-// except those that mean that w is gone (a closed file or pipe, EPIPE): then records are dropped
-// with [batch.Failed].
+// stopped, so that no line is torn or duplicated. Errors are retried as for any destination, except
+// errors that mean that w is gone (a closed file or pipe, EPIPE): then records are dropped with
+// [batch.Failed].
 //
 // Each Write passes at most one slab. If other programs write to the same pipe or terminal, their
 // lines and those of w can mix: for standard output and error use file.NewStdio.
@@ -74,7 +74,7 @@ type stop struct {
 	origin [16]byte
 	ticket uint64 // of the record where it ended
 	torn   int    // bytes of that record that are written
-	again  bool   // the Send did not return: what it wrote before that record comes again
+	again  bool   // the Send did not return: the records before that one come again
 }
 
 // reportTo sets the function that reports a w that miscounts.
@@ -82,7 +82,7 @@ func (d *writer) reportTo(report func(error)) { d.report = report }
 
 func (d *writer) Traits() Traits { return Traits{Inline: true, Vectors: d.vec != nil} }
 
-// Open begins a session, of which there is nothing but the outlet's side.
+// Open begins a session, which has no state.
 func (d *writer) Open(l Life) (Session, error) { return writerSession{d, l}, nil }
 
 type writerSession struct {
@@ -140,8 +140,8 @@ func outcomeOfWrite(b *batch.Batch, k int, err error) batch.Outcome {
 	return o
 }
 
-// resume returns how many bytes of b are written already, and whether the record that is
-// written in part does not come again.
+// resume returns the number of bytes of b that are written already. over reports that a partly written
+// record does not come again.
 func (d *writer) resume(b *batch.Batch) (skip int, over bool) {
 	s := &d.at
 	if s.torn == 0 && !s.again {
@@ -159,7 +159,7 @@ func (d *writer) resume(b *batch.Batch) (skip int, over bool) {
 		}
 		skip += len(r.Data)
 	}
-	return skip, false // what was torn comes later
+	return skip, false // the torn record comes later
 }
 
 // endLine ends the line of a record that was given up.
@@ -172,8 +172,8 @@ func (d *writer) endLine() error {
 	return err
 }
 
-// write writes what is missing of b. Where w has no room for all of it, it is written in
-// parts that end with a record.
+// write writes the missing bytes of b. If w has too little room, it writes parts that end with a
+// record.
 func (d *writer) write(b *batch.Batch) error {
 	if d.room == nil || int64(b.Bytes()-d.done) <= d.room.Room() {
 		return d.writeTo(b, b.Bytes())
@@ -195,7 +195,7 @@ func (d *writer) write(b *batch.Batch) error {
 	return d.writeTo(b, end)
 }
 
-// writeTo writes what is missing of the first end bytes of b.
+// writeTo writes the missing bytes of the first end bytes of b.
 func (d *writer) writeTo(b *batch.Batch, end int) error {
 	d.bufs = d.bufs[:0]
 	at, want := 0, end-d.done
@@ -251,8 +251,7 @@ func (d *writer) note(b *batch.Batch) (k int) {
 	return b.Len()
 }
 
-// Flush flushes a writer that buffers, such as a bufio.Writer, and has a file looked up by its
-// path.
+// Flush flushes a writer that buffers, such as a bufio.Writer, and makes a file check its path.
 func (d *writer) Flush(context.Context) error {
 	switch w := d.w.(type) {
 	case interface{ Flush() error }:
@@ -263,13 +262,13 @@ func (d *writer) Flush(context.Context) error {
 	return nil
 }
 
-// buffers reports whether the writer may hold what it took until it is flushed.
+// buffers reports whether the writer may keep accepted bytes until it is flushed.
 func (d *writer) buffers() bool {
 	_, ok := d.w.(interface{ Flush() error })
 	return ok
 }
 
-// Sync puts what was written on stable storage, if the writer can.
+// Sync syncs the writer to stable storage, if it supports that.
 func (d *writer) Sync() error {
 	if f, ok := d.w.(syncer); ok {
 		if err := f.Sync(); !written.CannotSync(err) {
