@@ -54,7 +54,7 @@ func (d *DeadLetterFile) open() (*jsonLines, error) {
 func (d *DeadLetterFile) HandleError(cause error, b *batch.Batch) batch.Outcome {
 	h, err := d.open()
 	if err != nil {
-		return tookNothing(err)
+		return acceptedNothing(err)
 	}
 	return h.HandleError(cause, b)
 }

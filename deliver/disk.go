@@ -142,7 +142,7 @@ func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *batch.Batch, er
 	d.out = append(d.out, h)
 	e.h, e.b = h, out // the session reads the memory of old until it answers
 	old.parts--
-	d.queue.letGo(old)
+	d.queue.releaseUnused(old)
 }
 
 // left reports whether something is open of the batches up to number no, or up to number seq of

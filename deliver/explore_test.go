@@ -217,7 +217,7 @@ func (w *world) addBatch() {
 	w.leases = append(w.leases, l)
 	h := &holder{no: uint64(no + 1), lease: l}
 	w.holders = append(w.holders, h)
-	w.led.take(h)
+	w.led.add(h)
 	w.m.add(w.now, h, b)
 }
 

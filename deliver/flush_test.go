@@ -137,7 +137,7 @@ func TestFlushFollows(t *testing.T) {
 		store := &testkit.Spill{}
 		full := false
 		x := mustNew(t, d, &Options{Spill: store})
-		press := x.SpillWhen(func() bool { return full })
+		press := x.setFull(func() bool { return full })
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))

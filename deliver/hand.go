@@ -35,9 +35,9 @@ func (l *life) sent(e *entry, err error) {
 
 var errNoAnswer = errors.New("the destination declared that it answers within Send, but did not")
 
-// saidOnly reports whether the only report of the session is that all of b is settled. Then that
+// onlySettled reports whether the only report of the session is that all of b is settled. Then that
 // report is removed.
-func (l *life) saidOnly(b *batch.Batch) bool {
+func (l *life) onlySettled(b *batch.Batch) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.queue) != 1 {

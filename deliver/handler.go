@@ -65,7 +65,7 @@ func askHandler(ctx context.Context, h ErrorHandler, cause error, b *batch.Batch
 		o = h.HandleError(cause, b)
 	}
 	if err := o.Check(b.Len()); err != nil {
-		return tookNothing(err)
+		return acceptedNothing(err)
 	}
 	if o.Open.Len(b.Len()) == 0 { // an open end after the last record
 		o.Open = batch.Set{}
@@ -73,9 +73,9 @@ func askHandler(ctx context.Context, h ErrorHandler, cause error, b *batch.Batch
 	return o
 }
 
-// tookNothing is the outcome of a handler that accepted no record because of err. Unlike
+// acceptedNothing is the outcome of a handler that accepted no record because of err. Unlike
 // [batch.FailedOutcome] it ignores the advice of err, which may come from the destination.
-func tookNothing(err error) batch.Outcome { return batch.Outcome{Open: batch.All(), Why: err} }
+func acceptedNothing(err error) batch.Outcome { return batch.Outcome{Open: batch.All(), Why: err} }
 
 // defaultHandlerTimeout is the default of Options.HandlerTimeout.
 const defaultHandlerTimeout = 10 * time.Second
@@ -142,7 +142,7 @@ func (g *guarded) ask(ctx context.Context, cause error, b *batch.Batch) batch.Ou
 		g.late = nil
 	default:
 		if g.late != nil {
-			return tookNothing(errHandlerBusy)
+			return acceptedNothing(errHandlerBusy)
 		}
 	}
 	g.calls.Add(1)
@@ -160,16 +160,16 @@ func (g *guarded) ask(ctx context.Context, cause error, b *batch.Batch) batch.Ou
 		return o
 	default:
 		g.late = ch
-		return tookNothing(context.Cause(ctx))
+		return acceptedNothing(context.Cause(ctx))
 	}
 }
 
 // runHandler calls h and answers on ch, whatever h does.
 func runHandler(ctx context.Context, h ErrorHandler, cause error, b *batch.Batch, ch chan<- batch.Outcome) {
-	o := tookNothing(errHandlerGoexit)
+	o := acceptedNothing(errHandlerGoexit)
 	defer func() {
 		if r := recover(); r != nil {
-			o = tookNothing(fmt.Errorf("handler panicked: %v\n%s", r, debug.Stack()))
+			o = acceptedNothing(fmt.Errorf("handler panicked: %v\n%s", r, debug.Stack()))
 		}
 		ch <- o
 	}()

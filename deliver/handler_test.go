@@ -378,7 +378,7 @@ func TestSpillBesideHandler(t *testing.T) {
 			sink := testkit.NewSink(testkit.Fail(testkit.ErrDown))
 			x := mustNew(t, destOf(sink), &Options{Handler: h, Spill: store, Breaker: trip})
 			var full atomic.Bool
-			press := x.SpillWhen(full.Load)
+			press := x.setFull(full.Load)
 			m := &testkit.Model{}
 			send(t, m, x, m.Batch(5, 32, batch.Meta{}))
 			full.Store(true)
@@ -648,7 +648,7 @@ func TestHandlerRelieves(t *testing.T) {
 				h := &handlerLog{}
 				var scarce atomic.Bool
 				x := mustNew(t, tt.dest, &Options{Handler: h, PendingLimit: 1000, Retry: &RetryOptions{Min: time.Hour, Max: time.Hour}})
-				press := x.HelpWhen(func() (drops, waits bool) { return scarce.Load() && !tt.waits, scarce.Load() && tt.waits })
+				press := x.setNeeds(func() (drops, waits bool) { return scarce.Load() && !tt.waits, scarce.Load() && tt.waits })
 				m := &testkit.Model{}
 				send(t, m, x, m.Batch(2, 32, batch.Meta{}))
 				send(t, m, x, m.Batch(3, 32, batch.Meta{}))

@@ -519,7 +519,7 @@ func TestHeldStreamGivesWay(t *testing.T) {
 		d.hold(1, true)
 		x := mustNew(t, d, &Options{AsideBytes: 100 * 32})
 		var full atomic.Bool
-		press := x.HelpWhen(func() (drops, waits bool) { return full.Load(), false })
+		press := x.setNeeds(func() (drops, waits bool) { return full.Load(), false })
 		m := &testkit.Model{}
 		go func() {
 			for range 40 {
@@ -597,7 +597,7 @@ func TestAllStreamsHeld(t *testing.T) {
 		d := newStreams(1)
 		d.hold(1, true)
 		x := mustNew(t, d, &Options{AsideBytes: 100 * 32})
-		x.HelpWhen(func() (drops, waits bool) { return true, false })
+		x.setNeeds(func() (drops, waits bool) { return true, false })
 		m := &testkit.Model{}
 		go func() {
 			for range 40 {

@@ -124,7 +124,7 @@ func pressAtRandom(t *testing.T, x *outlet, rng *rand.Rand) (stop func()) {
 	t.Helper()
 	var mu sync.Mutex
 	full := false
-	press := x.SpillWhen(func() bool { mu.Lock(); defer mu.Unlock(); return full })
+	press := x.setFull(func() bool { mu.Lock(); defer mu.Unlock(); return full })
 	rng = testkit.Rand(rng.Uint64())
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {

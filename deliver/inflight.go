@@ -49,8 +49,8 @@ func (s *inflight) enter(to sessionState) {
 	s.state = to
 }
 
-// takes reports whether answers and refusals of the session count.
-func (s *inflight) takes() bool { return s.state == live || s.state == leaving }
+// accepts reports whether answers and refusals of the session count.
+func (s *inflight) accepts() bool { return s.state == live || s.state == leaving }
 
 // opened notes that the session is open.
 func (s *inflight) opened() {
@@ -129,7 +129,7 @@ func (s *inflight) takeBack(e *entry) {
 // unsent notes that e was not given to the session: it refuses batches, or an older one has open
 // records and goes first.
 func (s *inflight) unsent(e *entry) {
-	if e.place != sent || !s.takes() {
+	if e.place != sent || !s.accepts() {
 		return
 	}
 	s.takeBack(e)
@@ -163,13 +163,13 @@ func (s *inflight) unpin(e *entry) {
 	if h := e.pin; h != nil {
 		e.pin = nil
 		h.pins--
-		s.queue.letGo(h)
+		s.queue.releaseUnused(h)
 	}
 }
 
 // only returns the entry under way if it is the only one, otherwise nil.
 func (s *inflight) only() *entry {
-	if s.under != 1 || !s.takes() {
+	if s.under != 1 || !s.accepts() {
 		return nil
 	}
 	for _, e := range s.given {

@@ -130,7 +130,7 @@ func (k *intake) add(now time.Time, l lease) *entry {
 	k.used++
 	k.lastNo++
 	h.lease, h.no = l, k.lastNo
-	k.o.led.take(h)
+	k.o.led.add(h)
 	return k.o.m.add(now, h, l.Batch())
 }
 
@@ -178,7 +178,7 @@ func (k *intake) sendNow(l lease) {
 	lf.sending, lf.direct, k.direct = nil, b, l
 	err := lf.make(lf.sendDirect)
 	k.direct = nil
-	if err == nil && lf.saidOnly(b) {
+	if err == nil && lf.onlySettled(b) {
 		o.m.sess.attempts++
 		o.m.sess.answered = true
 		o.m.health.budget.success()

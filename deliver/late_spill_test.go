@@ -30,7 +30,7 @@ func TestSpoolAnswersAfterTheReport(t *testing.T) {
 			d := newHand(1)
 			x := mustNew(t, d, &Options{Spill: store})
 			full := false
-			press := x.SpillWhen(func() bool { return full })
+			press := x.setFull(func() bool { return full })
 			m, from := &testkit.Model{}, logFor(x, how)
 			send(t, m, from, m.Batch(6, 32, batch.Meta{}))
 			d.mustStart(t, 1)

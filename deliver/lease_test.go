@@ -64,7 +64,7 @@ func TestLeasePins(t *testing.T) {
 		d := newHand(4)
 		x := mustNew(t, d, &Options{Spill: &testkit.Spill{}})
 		var full atomic.Bool
-		press := x.SpillWhen(full.Load)
+		press := x.setFull(full.Load)
 		g := logOf(x)
 		g.all, g.most = true, 2
 		m := &testkit.Model{}
@@ -128,7 +128,7 @@ func TestLeaseSpills(t *testing.T) {
 		d := newHand(2)
 		x := mustNew(t, d, &Options{Spill: &testkit.Spill{}})
 		var full atomic.Bool
-		press := x.SpillWhen(full.Load)
+		press := x.setFull(full.Load)
 		g := logOf(x)
 		g.all, g.keeps = true, true
 		m := &testkit.Model{}

@@ -60,8 +60,8 @@ type ledger struct {
 	closed  bool          // Close has reported: the records in memory are accounted for
 }
 
-// take adds h to the batches in memory.
-func (l *ledger) take(h *holder) {
+// add adds h to the batches in memory.
+func (l *ledger) add(h *holder) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.memory = append(l.memory, h)

@@ -453,7 +453,7 @@ func (m *machine) failedToOpen(now time.Time, err error) {
 
 // refused notes that the session accepted nothing of e and accepts no more.
 func (m *machine) refused(now time.Time, e *entry, err error) {
-	if !m.sess.takes() {
+	if !m.sess.accepts() {
 		return
 	}
 	was := m.sess.state
@@ -477,7 +477,7 @@ var (
 // sessions would follow each other without a delay.
 func (m *machine) sessionEnded(now time.Time, err error) {
 	m.sess.opened() // it may be over before its Open has returned
-	if !m.sess.takes() {
+	if !m.sess.accepts() {
 		return
 	}
 	oldest, n := m.sess.takeAllBack()

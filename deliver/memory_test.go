@@ -288,8 +288,8 @@ func (o *outlet) Send(ctx context.Context, b *batch.Batch) error {
 	return nil
 }
 
-// SpillWhen sets when memory is full, and returns what wakes the outlet.
-func (o *outlet) SpillWhen(full func() bool) (press func()) {
+// setFull sets when memory is full, and returns what wakes the outlet.
+func (o *outlet) setFull(full func() bool) (press func()) {
 	g := logOf(o)
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -297,8 +297,8 @@ func (o *outlet) SpillWhen(full func() bool) (press func()) {
 	return g.press
 }
 
-// HelpWhen sets when memory is short, and returns what wakes the outlet.
-func (o *outlet) HelpWhen(needs func() (drops, waits bool)) (press func()) {
+// setNeeds sets when memory is short, and returns what wakes the outlet.
+func (o *outlet) setNeeds(needs func() (drops, waits bool)) (press func()) {
 	g := logOf(o)
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -98,7 +98,7 @@ func (p *parking) move(e *entry) {
 	e.h, e.b = h, &h.mem.b
 	old.parts--
 	old.parked--
-	p.queue.letGo(old)
+	p.queue.releaseUnused(old)
 }
 
 // release makes the records of streams that are tried wait again. They go first.

@@ -120,7 +120,7 @@ func TestExpiredAreForgotten(t *testing.T) {
 		synctest.Wait()
 		var full atomic.Bool
 		full.Store(true)
-		press := x.SpillWhen(func() bool { return full.Swap(false) })
+		press := x.setFull(func() bool { return full.Swap(false) })
 		press() // it is with the session, and in the spool
 		synctest.Wait()
 		d.mu.Lock()

@@ -111,11 +111,11 @@ func (q *queue) remove(e *entry) {
 	q.put(e, gone)
 	q.poison.Forget(e.suspect)
 	e.h.parts--
-	q.letGo(e.h)
+	q.releaseUnused(e.h)
 }
 
-// letGo releases h if no entry and no session refers to it.
-func (q *queue) letGo(h *holder) {
+// releaseUnused releases h if no entry and no session refers to it.
+func (q *queue) releaseUnused(h *holder) {
 	if h.parts > 0 || h.custody.isSpools() {
 		return
 	}

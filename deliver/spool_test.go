@@ -497,7 +497,7 @@ func TestSpillsWhatIsUnderWay(t *testing.T) {
 				d := newHand(3)
 				x := mustNew(t, d, &Options{Spill: store})
 				var full atomic.Bool
-				press := x.SpillWhen(full.Load)
+				press := x.setFull(full.Load)
 				m := &testkit.Model{}
 				for range 4 {
 					send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -561,7 +561,7 @@ func TestSpillUnderWayReadFails(t *testing.T) {
 				d := newHand(3)
 				x := mustNew(t, d, &Options{Spill: &blinkSpill{fails: fails}})
 				var full atomic.Bool
-				press := x.SpillWhen(full.Load)
+				press := x.setFull(full.Load)
 				m := &testkit.Model{}
 				for range 4 {
 					send(t, m, x, m.Batch(1, 32, batch.Meta{}))

@@ -60,10 +60,10 @@ type writer struct {
 	room roomy     // nil: there is always some
 	bufs [][]byte
 
-	done   int // bytes of the batch under way that are written
-	at     stop
-	lied   bool
-	report func(error) // called the first time that w miscounts
+	done       int // bytes of the batch under way that are written
+	at         stop
+	miscounted bool
+	report     func(error) // called the first time that w miscounts
 }
 
 // A roomy writer begins a new file when one is full.
@@ -165,7 +165,7 @@ func (d *writer) resume(b *batch.Batch) (skip int, over bool) {
 // endLine ends the line of a record that was given up.
 func (d *writer) endLine() error {
 	n := 0
-	err := written.All(d.w, []byte{'\n'}, &n, d.lie)
+	err := written.All(d.w, []byte{'\n'}, &n, d.miscount)
 	if n > 0 {
 		d.at.torn = 0
 	}
@@ -210,16 +210,16 @@ func (d *writer) writeTo(b *batch.Batch, end int) error {
 	defer func() { clear(d.bufs) }()
 	if d.vec == nil || len(d.bufs) < 2 {
 		for _, data := range d.bufs {
-			if err := written.All(d.w, data, &d.done, d.lie); err != nil {
+			if err := written.All(d.w, data, &d.done, d.miscount); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
 	n, err := d.vec.Writev(d.bufs)
-	more, lie, err := written.Count(n, want, err)
-	if lie != nil {
-		d.lie(lie)
+	more, wrong, err := written.Count(n, want, err)
+	if wrong != nil {
+		d.miscount(wrong)
 	}
 	d.done += more
 	if err == nil && more < want {
@@ -228,11 +228,11 @@ func (d *writer) writeTo(b *batch.Batch, end int) error {
 	return err
 }
 
-// lie reports the first lie.
-func (d *writer) lie(lie error) {
-	if !d.lied && d.report != nil {
-		d.lied = true
-		d.report(lie)
+// miscount reports the first wrong result of w.
+func (d *writer) miscount(err error) {
+	if !d.miscounted && d.report != nil {
+		d.miscounted = true
+		d.report(err)
 	}
 }
 

@@ -147,8 +147,8 @@ func (b *block) fill(size int) {
 	b.aim()
 }
 
-// hollow releases the memory of an empty block.
-func (b *block) hollow() { b.mem, b.slots, b.base, b.top = nil, nil, nil, nil }
+// releaseMemory releases the memory of an empty block.
+func (b *block) releaseMemory() { b.mem, b.slots, b.base, b.top = nil, nil, nil, nil }
 
 // aim points base and top into mem.
 func (b *block) aim() {

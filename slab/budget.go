@@ -60,7 +60,7 @@ func (p *pool) cedeLocked(n, reserved int) bool {
 	}
 	for _, b := range p.free[:k] {
 		if b.head == nil {
-			b.hollow()
+			b.releaseMemory()
 		}
 	}
 	p.ceded = append(p.ceded, p.free[:k]...)

@@ -51,7 +51,7 @@ func TestAppendStreamUnwinds(t *testing.T) {
 				w := mustSink(t, d, &Options{SlabBytes: 1024, SlabCount: 2, Crash: &Crash{Dir: t.TempDir(), Required: true}, WhenFull: Block(), OnError: ev.add})
 				d.locked = func() bool {
 					for end := time.Now().Add(time.Second); time.Now().Before(end); runtime.Gosched() {
-						if w.front.mu.TryLock() { // the drain may have it for a moment
+						if w.front.mu.TryLock() { // the consumer may have it for a moment
 							w.front.mu.Unlock()
 							return false
 						}
@@ -135,7 +135,7 @@ func TestFormUnwinds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			for _, c := range []batch.Codec{badForm{unwind: unwind}, badSchema{unwind: unwind}} {
-				if _, err := newPump(courierFor(&memory{}), &Options{Codec: c, Crash: CrashSafe(dir)}); err == nil || !strings.Contains(err.Error(), "Options.Codec") {
+				if _, err := newPump(consumerFor(&memory{}), &Options{Codec: c, Crash: CrashSafe(dir)}); err == nil || !strings.Contains(err.Error(), "Options.Codec") {
 					t.Errorf("%T: %v", c, err)
 				}
 			}

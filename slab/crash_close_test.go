@@ -77,24 +77,24 @@ func TestNobodyIsServedAfterKeeping(t *testing.T) {
 	})
 }
 
-// A hesitant consumer hangs in Borrow before it has taken anything.
+// A hesitant consumer hangs in Accept before it has taken anything.
 type hesitant struct {
-	*pawnshop
+	*leaseHolder
 	hang chan struct{}
 }
 
-func (b hesitant) Borrow(_ context.Context, l *Lease) error {
+func (b hesitant) Accept(_ context.Context, l *Lease) error {
 	<-b.hang
-	return b.pawnshop.Borrow(context.Background(), l)
+	return b.leaseHolder.Accept(context.Background(), l)
 }
 
-// A record larger than a slab is in a Borrow that Close gives up, and has no copy on disk:
+// A record larger than a slab is in an Accept that Close gives up, and has no copy on disk:
 // it is dropped, whatever the consumer does later.
 func TestGivenUpWithoutCopy(t *testing.T) {
 	for _, takes := range []string{"early", "late"} {
 		t.Run(takes, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				shop, hang := newPawnshop(testkit.Rand(1), 1), make(chan struct{})
+				shop, hang := newLeaseHolder(testkit.Rand(1), 1), make(chan struct{})
 				var b consumer = lingering{shop, hang}
 				if takes == "late" {
 					b = hesitant{shop, hang}
@@ -137,7 +137,7 @@ func (s *hangingEnd) Close(context.Context) error {
 // A breaking consumer damages the file as it shuts down, before or after it gives records
 // back.
 type breaking struct {
-	*pawnshop
+	*leaseHolder
 	broken func()
 	late   bool
 }
@@ -151,10 +151,10 @@ func (b breaking) Shutdown(ctx context.Context) (batch.Report, error) {
 			b.broken()
 		}
 	}()
-	return b.pawnshop.Shutdown(ctx)
+	return b.leaseHolder.Shutdown(ctx)
 }
 
-// The rest is left in a file that is then truncated or deleted, while loans are settled: each
+// The rest is left in a file that is then truncated or deleted, while leases are settled: each
 // record is counted once, and none as kept.
 func TestNothingIsKeptInADamagedFile(t *testing.T) {
 	damages := map[string]func(path string) error{
@@ -165,7 +165,7 @@ func TestNothingIsKeptInADamagedFile(t *testing.T) {
 		for seed := range uint64(20) {
 			t.Run(fmt.Sprint(name, seed), func(t *testing.T) {
 				bubble.Test(t, func(t *testing.T) {
-					b := &breaking{pawnshop: newPawnshop(testkit.Rand(seed/2), 2), late: seed%2 == 1}
+					b := &breaking{leaseHolder: newLeaseHolder(testkit.Rand(seed/2), 2), late: seed%2 == 1}
 					w := mustSink(t, b, &Options{SlabBytes: 1024, SlabCount: 8, Crash: &Crash{Dir: t.TempDir(), Required: true}})
 					b.broken = func() {
 						if err := damage(w.store.crash.file.Path()); err != nil {

@@ -84,7 +84,7 @@ func (g flushGate) Flush() error {
 	return nil
 }
 
-// All that waits for the drain is lost while no batch is under way: the slabs are free
+// All that waits for the consumer is lost while no batch is under way: the slabs are free
 // then, and writes that wait for one get it.
 func TestTruncatedWhileWritesWait(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

@@ -81,7 +81,7 @@ func crashChild(dir, mode, end string) {
 		o.SlabCount = 768
 	}
 	calls := 0
-	c := courierFor(writerFunc(func(p []byte) (int, error) {
+	c := consumerFor(writerFunc(func(p []byte) (int, error) {
 		calls++
 		switch {
 		case is("hang") && (calls > 20 || is("roomy")): // a call may take many slabs
@@ -98,8 +98,8 @@ func crashChild(dir, mode, end string) {
 	}))
 	c.wait = time.Millisecond
 	c.wants.Inline = pid%2 == 0
-	borrows := 0
-	c.refuse = func() bool { borrows++; return is("fail") && borrows%100 == 5 }
+	accepts := 0
+	c.refuse = func() bool { accepts++; return is("fail") && accepts%100 == 5 }
 	w, err := newPump(c, o)
 	testkit.Must(err)
 	limit := ^uint64(0)

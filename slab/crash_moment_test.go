@@ -38,7 +38,7 @@ func (s *stepSink) Send(_ context.Context, b *batch.Batch) batch.Outcome {
 
 var imageWalks = 1 // of each kind
 
-// The file is right at every moment: after each call, and each step of the drain, it
+// The file is right at every moment: after each call, and each step of the consumer, it
 // holds whole records, all that are pending and none that was delivered.
 func TestImageAtEveryMoment(t *testing.T) {
 	for _, o := range []Options{
@@ -68,7 +68,7 @@ func imageWalk(t *testing.T, o Options, limits batch.Limits, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	sink := &stepSink{limits: limits, step: make(chan batch.Outcome), taken: map[uint64]bool{}}
 	o.Crash, o.FlushInterval, o.OnError = &Crash{Dir: t.TempDir(), Required: true}, 3*time.Millisecond, quiet
-	c := courierFor(sink)
+	c := consumerFor(sink)
 	c.wait, c.most, c.wants.Inline = time.Millisecond, 1+rng.IntN(4), rng.IntN(2) == 0
 	w := mustSink(t, c, &o)
 	defer func() {

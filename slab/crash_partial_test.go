@@ -49,7 +49,7 @@ func TestPartlySettledBatch(t *testing.T) {
 					}
 					return failed()
 				}}
-				c := courierFor(sink)
+				c := consumerFor(sink)
 				c.wants.Inline = inline
 				w := mustSink(t, c, &Options{SlabBytes: 1024, FlushInterval: time.Millisecond, Crash: &Crash{Dir: dir, Required: true}})
 				if life == 0 {

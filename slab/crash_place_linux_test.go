@@ -70,7 +70,7 @@ func TestUnfitPlaces(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := c.dir(t)
-			_, err := newPump(courierFor(&memory{}), &Options{Crash: &Crash{Dir: dir, Required: true}})
+			_, err := newPump(consumerFor(&memory{}), &Options{Crash: &Crash{Dir: dir, Required: true}})
 			if err == nil || !strings.Contains(err.Error(), c.says) || c.is != nil && !errors.Is(err, c.is) {
 				t.Errorf("Required: %v", err)
 			}
@@ -150,7 +150,7 @@ func TestRecoveryBeforeSlabsOnTheHeap(t *testing.T) {
 		mustWrite(t, next, i, 100)
 	}
 	close(hold)
-	<-most // neither a Flush nor Close makes the drain look at more than the queue
+	<-most // neither a Flush nor Close makes the consumer look at more than the queue
 	closeNow(t, next)
 	wantSequence(t, numbers(t, r.joined()), 0, all)
 	if fresh != all-old {
@@ -161,7 +161,7 @@ func TestRecoveryBeforeSlabsOnTheHeap(t *testing.T) {
 	}
 }
 
-// Close gives up a Borrow of what a dead process left, and the slabs are on the heap: the
+// Close gives up an Accept of what a dead process left, and the slabs are on the heap: the
 // file keeps those records, and the report says so.
 func TestGivenUpRecoveryOnTheHeap(t *testing.T) {
 	var st unix.Statfs_t
@@ -186,7 +186,7 @@ func TestGivenUpRecoveryOnTheHeap(t *testing.T) {
 	}
 	mapped.NetworkFS[int64(st.Type)] = "NFS" // as if it were
 	defer delete(mapped.NetworkFS, int64(st.Type))
-	b := hesitant{newPawnshop(testkit.Rand(1), 1), make(chan struct{})}
+	b := hesitant{newLeaseHolder(testkit.Rand(1), 1), make(chan struct{})}
 	next := mustSink(t, b, &Options{Crash: CrashSafe(dir)})
 	mustWrite(t, next, 10, 50)
 	if r := end(next); next.store.crash != nil || r.Check() != nil || r.Kept() != 10 || r.Dropped != drops(batch.Shutdown, 1) {

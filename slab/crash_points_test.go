@@ -155,7 +155,7 @@ func TestKillAtRecoveryPoints(t *testing.T) {
 }
 
 // A slab that is being summed when its records are settled is free after, and a caller
-// that waits for it gets it: by then the drain has nothing to do any more.
+// that waits for it gets it: by then the consumer has nothing to do any more.
 func TestSummedSlabServesWaiters(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
@@ -230,7 +230,7 @@ func TestBigRecordBesideClose(t *testing.T) {
 }
 
 // A call is about to write a record larger than a slab as the consumer gives that back,
-// or as Close gives up the Borrow that has it: it is kept if it comes to the disk, and
+// or as Close gives up the Accept that has it: it is kept if it comes to the disk, and
 // dropped otherwise.
 func TestBigRecordGivenBack(t *testing.T) {
 	for _, what := range []string{"given back, then written", "given back", "given up"} {
@@ -244,11 +244,11 @@ func TestBigRecordGivenBack(t *testing.T) {
 				}
 				pointHook.Store(&hook)
 				defer pointHook.Store(nil)
-				c := courierFor(sendFunc(func(context.Context, *batch.Batch) batch.Outcome { return failed() }))
+				c := consumerFor(sendFunc(func(context.Context, *batch.Batch) batch.Outcome { return failed() }))
 				c.wants.Inline = false
 				written := what == "given back, then written"
 				if written {
-					c.end = func(context.Context) (batch.Report, error) { // the courier has given back by now
+					c.end = func(context.Context) (batch.Report, error) { // the retrier has given back by now
 						close(goOn)
 						late <- <-late
 						return batch.Report{}, nil
@@ -257,7 +257,7 @@ func TestBigRecordGivenBack(t *testing.T) {
 				var b consumer = c
 				hang := make(chan struct{})
 				if what == "given up" {
-					b = hesitant{newPawnshop(testkit.Rand(1), 1), hang}
+					b = hesitant{newLeaseHolder(testkit.Rand(1), 1), hang}
 				}
 				w := mustSink(t, b, &Options{SlabBytes: 1024, SlabCount: 8, MaxRecord: 3000, Crash: &Crash{Dir: dir, Required: true}})
 				go func() { late <- w.WriteRecord(line(0, 2000), batch.Meta{}) }()

@@ -416,7 +416,7 @@ func TestCrashOptions(t *testing.T) {
 	for _, o := range []Options{
 		{Crash: &Crash{}},
 	} {
-		if _, err := newPump(courierFor(&memory{}), &o); err == nil || !strings.Contains(err.Error(), "Crash") {
+		if _, err := newPump(consumerFor(&memory{}), &o); err == nil || !strings.Contains(err.Error(), "Crash") {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
@@ -519,7 +519,7 @@ func TestReadLiveIsNeverTorn(t *testing.T) {
 func FuzzSealedSlabs(f *testing.F) {
 	dir := f.TempDir()
 	g := newGate()
-	w, err := newPump(courierFor(g), &Options{SlabBytes: 512, SlabCount: 8, OnError: quiet, Crash: &Crash{Dir: dir, Required: true}})
+	w, err := newPump(consumerFor(g), &Options{SlabBytes: 512, SlabCount: 8, OnError: quiet, Crash: &Crash{Dir: dir, Required: true}})
 	if err != nil {
 		f.Fatal(err)
 	}

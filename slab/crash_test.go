@@ -173,7 +173,7 @@ func TestNoPlaceForTheFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad := filepath.Join(file, "dir")
-	if _, err := newPump(courierFor(io.Discard), &Options{Crash: &Crash{Dir: bad, Required: true}}); err == nil {
+	if _, err := newPump(consumerFor(io.Discard), &Options{Crash: &Crash{Dir: bad, Required: true}}); err == nil {
 		t.Error("Required, and no error")
 	}
 	var m memory
@@ -301,7 +301,7 @@ func TestCrashWriteAllocatesNothing(t *testing.T) {
 func crashSample(t testing.TB) []byte {
 	dir := t.TempDir()
 	g := newGate()
-	w, err := newPump(courierFor(g), &Options{SlabBytes: 512, SlabCount: 4, WhenFull: DropOldest(), OnError: quiet, Crash: &Crash{Dir: dir, Required: true}})
+	w, err := newPump(consumerFor(g), &Options{SlabBytes: 512, SlabCount: 4, WhenFull: DropOldest(), OnError: quiet, Crash: &Crash{Dir: dir, Required: true}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,11 +60,11 @@ func truncatedAt(t *testing.T, p string, n, size int64, seed uint64, kind int) {
 		}
 		return len(p), nil
 	}
-	var c *courier
+	var c *retrier
 	if kind%2 == 0 {
-		c = courierFor(writerFunc(work))
+		c = consumerFor(writerFunc(work))
 	} else {
-		c = courierFor(&recorder{limits: batch.Limits{Records: answers.IntN(5)}, answer: func(_ int, b *batch.Batch) (o batch.Outcome) {
+		c = consumerFor(&recorder{limits: batch.Limits{Records: answers.IntN(5)}, answer: func(_ int, b *batch.Batch) (o batch.Outcome) {
 			for _, r := range b.All() {
 				if _, _, err := parseKillLine(string(r.Data)); err != nil {
 					bad.Add(1)

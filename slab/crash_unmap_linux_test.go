@@ -59,9 +59,9 @@ func TestCloseUnmaps(t *testing.T) {
 	}
 }
 
-// The mapping stays while the drain hangs in a destination, which reads a copy, and goes
-// with the drain.
-func TestHangingBorrowKeepsTheMapping(t *testing.T) {
+// The mapping stays while the consumer hangs in a destination, which reads a copy, and goes
+// with the consumer.
+func TestHangingConsumerKeepsTheMapping(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		opened, read := make(chan struct{}), ""

@@ -200,16 +200,16 @@ func startLife(t *testing.T, rng *rand.Rand, life int, dir string) *crashLife {
 	d := &walkDest{answers: make(chan func(*batch.Batch) batch.Outcome), writes: make(chan func(int) (int, error)), settled: map[walkKey]bool{}, soft: map[walkKey]bool{}}
 	d.limits = []batch.Limits{{}, {Records: 1}, {Records: 4}, {Bytes: 200}, {Records: 3, Bytes: 1500}}[rng.IntN(5)]
 	l := &crashLife{t: t, rng: rng, life: life, o: o, d: d, calls: map[walkKey]bool{}, gone: map[walkKey]bool{}, present: map[walkKey]bool{}}
-	var c *courier
+	var c *retrier
 	kind := rng.IntN(5)
 	switch kind {
 	case 0, 1:
-		c = courierFor(walkWriter{d})
+		c = consumerFor(walkWriter{d})
 		c.wants.Vectors = kind == 1
 	case 2:
-		c = courierFor(d)
+		c = consumerFor(d)
 	default:
-		c = courierFor(walkDict{d})
+		c = consumerFor(walkDict{d})
 	}
 	c.wait, c.most, c.wants.Inline = time.Millisecond, 1+rng.IntN(4), rng.IntN(2) == 0
 	l.w = mustSink(t, c, &o)

@@ -31,8 +31,8 @@ func (b *block) sum() {
 	}
 }
 
-// wantsSum reports whether b is sealed and has no checksum.
-func (b *block) wantsSum() bool {
+// needsSum reports whether b is sealed and has no checksum.
+func (b *block) needsSum() bool {
 	return b.head != nil && b.retired && !b.summed && b.n > 0
 }
 
@@ -89,7 +89,7 @@ func (c *crashSafe) sumWaiting() {
 
 func (c *crashSafe) unsummedLocked() *block {
 	for p := range c.unsettledLocked() {
-		if p.blk.wantsSum() {
+		if p.blk.needsSum() {
 			return p.blk
 		}
 	}
@@ -125,7 +125,7 @@ func (c *crashSafe) trySum(b *block) (ok bool) {
 // empties the others: without a checksum, an altered ticket would bring back a settled record.
 func (c *crashSafe) sumAllLocked() {
 	sum := func(b *block) {
-		if b.wantsSum() {
+		if b.needsSum() {
 			b.summed = c.trySum(b)
 		}
 	}

@@ -283,11 +283,11 @@ func (c *crashSafe) retainLocked() (lost int, ok bool) {
 	}
 	c.file.Big.Close()
 	for _, l := range c.store.leases.list {
-		lost += min(c.nowhereLocked(l.pieces...), l.open)
+		lost += min(c.withoutCopyLocked(l.pieces...), l.open)
 	}
 	unread := 0
 	for i := range c.store.pieces.n {
-		unread += c.nowhereLocked(c.store.pieces.at(i))
+		unread += c.withoutCopyLocked(c.store.pieces.at(i))
 	}
 	c.sumAllLocked()
 	c.store.book.retained = c.store.leases.openLocked() + int(c.store.pendingSlabLocked()) - lost - unread
@@ -306,9 +306,9 @@ func (c *crashSafe) unretainLocked() {
 	c.store.book.retained = 0
 }
 
-// nowhereLocked returns the number of records larger than a slab that have no copy on disk. The file
+// withoutCopyLocked returns the number of records larger than a slab that have no copy on disk. The file
 // of such records is closed, so no later call writes to it.
-func (c *crashSafe) nowhereLocked(pieces ...*piece) (n int) {
+func (c *crashSafe) withoutCopyLocked(pieces ...*piece) (n int) {
 	for _, p := range pieces {
 		if p == nil {
 			continue

@@ -282,7 +282,7 @@ func TestRateOfTheLastSeconds(t *testing.T) {
 	})
 }
 
-// A record without a time of its own is as old as its acceptance, whatever the drain was
+// A record without a time of its own is as old as its acceptance, whatever the consumer was
 // about meanwhile.
 func TestOldestAgeOfRecordsWithoutTime(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

@@ -52,7 +52,7 @@ type leases struct {
 	list    []*Lease // not settled, oldest first; of copies also settled ones that follow
 	done    []*Lease // memory of settleCopiesLocked
 	spare   []*Lease // for reuse
-	lent    int      // slabs in leases that are not settled
+	leased  int      // slabs in leases that are not settled
 	starved bool     // the reader waits until fewer are
 	waited  bool     // callers waited for the last lease
 	acked   uint64   // records in copies that were settled, in order
@@ -165,7 +165,7 @@ func (ls *leases) settledLocked(l *Lease) {
 		ls.store.bell.wakeLocked()
 		return
 	}
-	ls.lent -= l.slabs
+	ls.leased -= l.slabs
 	if l.kind == leasesCopy {
 		ls.settleCopiesLocked()
 		ls.settleAheadLocked(l)

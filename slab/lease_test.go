@@ -20,59 +20,59 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// pawnshop is a consumer that settles and returns loans when it is told to, in any order.
-type pawnshop struct {
+// leaseHolder is a consumer that settles and returns leases when it is told to, in any order.
+type leaseHolder struct {
 	bare
-	most     int        // loans at a time
+	most     int        // leases at a time
 	refusals *rand.Rand // not nil: now and then it takes nothing
 
 	mu     sync.Mutex
 	rng    *rand.Rand
 	acc    batch.Account
-	loans  []*pawned // not returned
-	got    []string  // records delivered
+	leases []*heldLease // not returned
+	got    []string     // records delivered
 	faults []string
 	room   chan struct{}
 }
 
-type pawned struct {
+type heldLease struct {
 	l       *Lease
 	was     string // its bytes when it came
 	records []string
 	settled bool
 }
 
-func newPawnshop(rng *rand.Rand, most int) *pawnshop {
-	return &pawnshop{most: most, rng: rng, room: make(chan struct{}, 1)}
+func newLeaseHolder(rng *rand.Rand, most int) *leaseHolder {
+	return &leaseHolder{most: most, rng: rng, room: make(chan struct{}, 1)}
 }
 
-func (s *pawnshop) Account(read func(batch.Account)) {
+func (s *leaseHolder) Account(read func(batch.Account)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	read(s.acc)
 }
 
 // deliverLocked settles n records of l as delivered.
-func (s *pawnshop) deliverLocked(l *Lease, n int) {
+func (s *leaseHolder) deliverLocked(l *Lease, n int) {
 	if l.Settle(n) {
 		s.acc.Accepted += uint64(n)
 		s.acc.Delivered += uint64(n)
 	}
 }
 
-func (s *pawnshop) Borrow(ctx context.Context, l *Lease) error {
+func (s *leaseHolder) Accept(ctx context.Context, l *Lease) error {
 	for {
 		s.mu.Lock()
 		if s.refusals != nil && s.refusals.IntN(10) == 0 {
 			s.mu.Unlock()
 			return errDown
 		}
-		if len(s.loans) < s.most {
-			p := &pawned{l: l, was: string(l.Batch().AppendTo(nil))}
+		if len(s.leases) < s.most {
+			p := &heldLease{l: l, was: string(l.Batch().AppendTo(nil))}
 			for _, rec := range l.Batch().All() {
 				p.records = append(p.records, string(rec.Data))
 			}
-			s.loans = append(s.loans, p)
+			s.leases = append(s.leases, p)
 			s.mu.Unlock()
 			return nil
 		}
@@ -85,20 +85,20 @@ func (s *pawnshop) Borrow(ctx context.Context, l *Lease) error {
 	}
 }
 
-// step settles a loan, or returns one.
-func (s *pawnshop) step() bool { return s.stepBehind(0) }
+// step settles a lease, or returns one.
+func (s *leaseHolder) step() bool { return s.stepBehind(0) }
 
 // stepBehind does so with any but the n oldest.
-func (s *pawnshop) stepBehind(n int) bool {
+func (s *leaseHolder) stepBehind(n int) bool {
 	s.mu.Lock()
-	if len(s.loans) <= n {
+	if len(s.leases) <= n {
 		s.mu.Unlock()
 		return false
 	}
-	i := n + s.rng.IntN(len(s.loans)-n)
-	p := s.loans[i]
+	i := n + s.rng.IntN(len(s.leases)-n)
+	p := s.leases[i]
 	if string(p.l.Batch().AppendTo(nil)) != p.was {
-		s.faults = append(s.faults, "the memory of a loan has changed before it was returned")
+		s.faults = append(s.faults, "the memory of a lease has changed before it was returned")
 	}
 	if !p.settled {
 		p.settled = true
@@ -107,7 +107,7 @@ func (s *pawnshop) stepBehind(n int) bool {
 		s.mu.Unlock()
 		return true
 	}
-	s.loans = append(s.loans[:i], s.loans[i+1:]...)
+	s.leases = append(s.leases[:i], s.leases[i+1:]...)
 	s.mu.Unlock()
 	p.l.Release()
 	select {
@@ -118,11 +118,11 @@ func (s *pawnshop) stepBehind(n int) bool {
 }
 
 // Shutdown delivers a part of what there is and gives the rest back, or drops it.
-func (s *pawnshop) Shutdown(context.Context) (batch.Report, error) {
+func (s *leaseHolder) Shutdown(context.Context) (batch.Report, error) {
 	s.mu.Lock()
-	loans := s.loans
-	s.loans = nil
-	for _, p := range loans {
+	leases := s.leases
+	s.leases = nil
+	for _, p := range leases {
 		if p.settled {
 			continue
 		}
@@ -136,7 +136,7 @@ func (s *pawnshop) Shutdown(context.Context) (batch.Report, error) {
 	}
 	r := batch.Report{Account: s.acc}
 	s.mu.Unlock()
-	for _, p := range loans {
+	for _, p := range leases {
 		p.l.Release()
 	}
 	return r, nil
@@ -154,7 +154,7 @@ func TestLeaseWalk(t *testing.T) {
 				written, delivered := map[string]bool{}, map[string]int{}
 				drops := rng.IntN(4) == 0 // with crash-safe slabs, too
 				for process := range 3 {
-					s := newPawnshop(rng, 1+rng.IntN(8))
+					s := newLeaseHolder(rng, 1+rng.IntN(8))
 					if rng.IntN(2) == 0 {
 						s.refusals = rand.New(rand.NewPCG(seed, uint64(process)))
 					}
@@ -248,7 +248,7 @@ func TestLeaseWalk(t *testing.T) {
 
 // checkFile compares the file of a process with what it wrote and what s has settled: the
 // file has all that is pending, and says of all it has no more why.
-func (s *pawnshop) checkFile(t *testing.T, w *pump, process int, written map[string]bool, drops bool) {
+func (s *leaseHolder) checkFile(t *testing.T, w *pump, process int, written map[string]bool, drops bool) {
 	t.Helper()
 	im, err := crashfile.Read(w.store.crash.file.Path())
 	if err != nil || im.Unreturned > 0 || im.Damage() != "" || im.Evicted > 0 && !drops {
@@ -271,11 +271,11 @@ func (s *pawnshop) checkFile(t *testing.T, w *pump, process int, written map[str
 	}
 }
 
-// A loan that is not settled keeps its own slabs only: those behind it are used again, and
+// A lease that is not settled keeps its own slabs only: those behind it are used again, and
 // the file of a killed process holds its records, and what it says of the others is true.
 func TestSettledBehindAHungLease(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		s := newPawnshop(testkit.Rand(1), 100)
+		s := newLeaseHolder(testkit.Rand(1), 100)
 		w := mustSink(t, s, &Options{SlabBytes: 1024, SlabCount: 8, WhenFull: DropNewest(), OnError: quiet, FlushInterval: time.Millisecond,
 			Crash: &Crash{Dir: t.TempDir(), Required: true}})
 		written := map[string]bool{}
@@ -309,18 +309,18 @@ func TestSettledBehindAHungLease(t *testing.T) {
 // what has just come.
 func TestHalfIsLent(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		s := newPawnshop(testkit.Rand(1), 100)
+		s := newLeaseHolder(testkit.Rand(1), 100)
 		w := mustSink(t, s, &Options{SlabBytes: 1024, SlabCount: 8, WhenFull: DropOldest(), OnError: quiet})
 		for i := range 200 {
 			mustWrite(t, w, i, 100)
 			synctest.Wait()
 		}
-		if n := len(s.loans); n != 4 {
-			t.Errorf("%d slabs are lent", n)
+		if n := len(s.leases); n != 4 {
+			t.Errorf("%d slabs are leased", n)
 		}
 		flushed := make(chan error, 1)
 		go func() { flushed <- w.Flush(t.Context()) }()
-		for synctest.Wait(); len(flushed) == 0 || len(s.loans) > 0; synctest.Wait() {
+		for synctest.Wait(); len(flushed) == 0 || len(s.leases) > 0; synctest.Wait() {
 			s.step()
 		}
 		closeNow(t, w)
@@ -331,15 +331,15 @@ func TestHalfIsLent(t *testing.T) {
 	})
 }
 
-// Only the first Settle of a loan counts.
+// Only the first Settle of a lease counts.
 func TestSettleTwice(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		s := newPawnshop(testkit.Rand(1), 100)
+		s := newLeaseHolder(testkit.Rand(1), 100)
 		w := mustSink(t, s, &Options{SlabBytes: 1024, SlabCount: 8, WhenFull: DropOldest(), OnError: quiet})
 		mustWrite(t, w, 0, 100)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		l := s.loans[0].l
+		l := s.leases[0].l
 		s.step()
 		a := w.Account()
 		for range 5 {
@@ -352,40 +352,40 @@ func TestSettleTwice(t *testing.T) {
 			mustWrite(t, w, 1+i, 100)
 			synctest.Wait()
 		}
-		if n := len(s.loans) - 1; n != 4 {
-			t.Errorf("%d slabs are lent", n)
+		if n := len(s.leases) - 1; n != 4 {
+			t.Errorf("%d slabs are leased", n)
 		}
-		for synctest.Wait(); len(s.loans) > 0; synctest.Wait() {
+		for synctest.Wait(); len(s.leases) > 0; synctest.Wait() {
 			s.step()
 		}
 		closeNow(t, w)
 	})
 }
 
-// A misbehaved consumer leaves Borrow in a way that it should not, now and then.
+// A misbehaved consumer leaves Accept in a way that it should not, now and then.
 type misbehaved struct {
 	consumer
 	leave func(*Lease)
 	calls int
 }
 
-func (m *misbehaved) Borrow(ctx context.Context, l *Lease) error {
+func (m *misbehaved) Accept(ctx context.Context, l *Lease) error {
 	if m.calls++; m.calls%3 > 0 {
 		m.leave(l)
 	}
-	return m.consumer.Borrow(ctx, l)
+	return m.consumer.Accept(ctx, l)
 }
 
-// A Borrow that does not return has taken nothing: the drain calls again, soon or, after a
-// panic or an error, a little later.
-func TestBorrowUnwinds(t *testing.T) {
+// An Accept that does not return has settled nothing. The pump calls it again, at once or, after a panic
+// or an error, after a delay.
+func TestConsumerUnwinds(t *testing.T) {
 	for name, leave := range unwinds {
 		for _, inline := range []bool{true, false} {
 			t.Run(fmt.Sprint(name, " inline=", inline), func(t *testing.T) {
 				bubble.Test(t, func(t *testing.T) {
 					var m memory
 					var ev events
-					c := courierFor(&m)
+					c := consumerFor(&m)
 					c.wants.Inline = inline
 					b := &misbehaved{consumer: c, leave: func(*Lease) { leave() }}
 					w := mustSink(t, b, &Options{SlabBytes: 512, SlabCount: 4, WhenFull: Block(), OnError: ev.add})
@@ -418,7 +418,7 @@ func TestGoexitAsTheTimeEnds(t *testing.T) {
 						o.Crash = &Crash{Dir: dir, Required: true}
 					}
 					calls := 0
-					c := courierFor(sendFunc(func(ctx context.Context, _ *batch.Batch) batch.Outcome {
+					c := consumerFor(sendFunc(func(ctx context.Context, _ *batch.Batch) batch.Outcome {
 						if calls++; calls == 1 {
 							return partly(4)
 						}
@@ -452,21 +452,21 @@ func TestGoexitAsTheTimeEnds(t *testing.T) {
 	}
 }
 
-// A lingering consumer takes a loan and then does not return from Borrow.
+// A lingering consumer takes a lease and then does not return from Accept.
 type lingering struct {
-	*pawnshop
+	*leaseHolder
 	hang chan struct{}
 }
 
-func (b lingering) Borrow(ctx context.Context, l *Lease) error {
-	err := b.pawnshop.Borrow(ctx, l)
+func (b lingering) Accept(ctx context.Context, l *Lease) error {
+	err := b.leaseHolder.Accept(ctx, l)
 	<-b.hang
 	return err
 }
 
-// A Borrow that Close has given up may have taken the records, and return later: they are
+// An Accept that Close has given up may have taken the records, and return later: they are
 // counted once, before and after.
-func TestBorrowReturnsAfterClose(t *testing.T) {
+func TestConsumerReturnsAfterClose(t *testing.T) {
 	for _, of := range []string{"heap", "crash-safe slabs", "a dead process"} {
 		for seed := range uint64(20) {
 			t.Run(fmt.Sprint(of, seed), func(t *testing.T) {
@@ -483,7 +483,7 @@ func TestBorrowReturnsAfterClose(t *testing.T) {
 						return r
 					}
 					if of == "a dead process" {
-						w := mustSink(t, newPawnshop(rng, 0), &o)
+						w := mustSink(t, newLeaseHolder(rng, 0), &o)
 						for i := range 10 {
 							mustWrite(t, w, i, 50)
 						}
@@ -491,7 +491,7 @@ func TestBorrowReturnsAfterClose(t *testing.T) {
 							t.Fatal(r.Account)
 						}
 					}
-					b := lingering{newPawnshop(rng, 1), make(chan struct{})}
+					b := lingering{newLeaseHolder(rng, 1), make(chan struct{})}
 					w := mustSink(t, b, &o)
 					check := func(when string) {
 						if a := w.Account(); a.Check() != nil {

@@ -51,12 +51,12 @@ func TestLevelersAreNotCalledByWrites(t *testing.T) {
 	for name, unwind := range unwinds {
 		l := levelFunc(func() slog.Level { unwind(); return 0 })
 		for field, o := range map[string]Options{"FlushLevel": {FlushLevel: l}, "ReserveLevel": {ReserveLevel: l}, "ImportantLevel": {ImportantLevel: l}} {
-			if _, err := newPump(courierFor(&memory{}), &o); err == nil || !strings.Contains(err.Error(), "Options."+field) {
+			if _, err := newPump(consumerFor(&memory{}), &o); err == nil || !strings.Contains(err.Error(), "Options."+field) {
 				t.Errorf("%s in %s: %v", name, field, err)
 			}
 		}
 	}
-	if _, err := newPump(courierFor(&memory{}), &Options{FlushLevel: (*slog.LevelVar)(nil)}); err == nil || !strings.Contains(err.Error(), "Options.FlushLevel") {
+	if _, err := newPump(consumerFor(&memory{}), &Options{FlushLevel: (*slog.LevelVar)(nil)}); err == nil || !strings.Contains(err.Error(), "Options.FlushLevel") {
 		t.Error(err)
 	}
 }

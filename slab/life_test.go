@@ -81,15 +81,15 @@ func TestLife(t *testing.T) {
 			dst:  func() (any, chan struct{}) { return &recorder{}, nil },
 			ends: closed, want: batch.Account{Accepted: records, Delivered: records},
 		},
-		"the drain drops the rest": {
+		"the consumer drops the rest": {
 			dst:  func() (any, chan struct{}) { return sendFunc(failing), nil },
 			ends: closed, want: dropped,
 		},
-		"the drain retains the rest": {
+		"the consumer retains the rest": {
 			dst:  func() (any, chan struct{}) { return sendFunc(failing), nil },
 			safe: true, ends: retained, want: kept,
 		},
-		"the drain retains the rest, and the destination does not end": {
+		"the consumer retains the rest, and the destination does not end": {
 			dst: func() (any, chan struct{}) {
 				s := &hangingEnd{end: make(chan struct{})}
 				return s, s.end
@@ -106,7 +106,7 @@ func TestLife(t *testing.T) {
 		},
 		"Shutdown retains what the consumer gave back": {
 			dst: func() (any, chan struct{}) {
-				c := courierFor(sendFunc(failing))
+				c := consumerFor(sendFunc(failing))
 				c.wants.Inline = false
 				return c, nil
 			},

@@ -221,7 +221,7 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 		s.unlock()
 		return nil, false, true
 	}
-	r.getUpLocked()
+	r.resumeLocked()
 	s.progress.read = s.readUpToLocked()
 	if len(s.found.files) > 0 {
 		if s.found.lease != nil { // one at a time: the file records each batch that is settled
@@ -239,7 +239,7 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 	}
 	if r.dueLocked() {
 		l, again = r.take()
-		if l == nil && !again { // the maximum number of slabs is lent
+		if l == nil && !again { // the maximum number of slabs is leased
 			r.armLocked()
 		}
 		s.unlock()
@@ -274,9 +274,9 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 	return nil, again, ended
 }
 
-// getUpLocked is called when the reader examines the store. If the records of a slab that is not full
+// resumeLocked is called when the reader examines the store. If the records of a slab that is not full
 // have waited long enough, it forces that slab.
-func (r *reader) getUpLocked() {
+func (r *reader) resumeLocked() {
 	s := r.store
 	s.bell.state = awake
 	s.leases.starved = false
@@ -385,13 +385,13 @@ func (r *reader) reachedLocked() bool {
 }
 
 // takeLocked leases the oldest pieces, up to the limits. It returns nil if the maximum number of slabs
-// is lent.
+// is leased.
 func (r *reader) takeLocked() *Lease {
 	s := r.store
 	if points {
 		point(ptTakeLocked)
 	}
-	if s.leases.lent > 0 && s.leases.lent >= s.leases.most() {
+	if s.leases.leased > 0 && s.leases.leased >= s.leases.most() {
 		s.leases.starved = true
 		return nil
 	}
@@ -423,7 +423,7 @@ func (r *reader) takeLocked() *Lease {
 			break
 		}
 	}
-	if s.leases.lent > 0 && s.leases.lent+l.slabs > s.leases.most() {
+	if s.leases.leased > 0 && s.leases.leased+l.slabs > s.leases.most() {
 		s.leases.putBackLocked(l)
 		s.leases.starved = true
 		return nil
@@ -433,7 +433,7 @@ func (r *reader) takeLocked() *Lease {
 	l.open = l.n
 	r.taking = nil
 	r.forced = r.forced && r.limited && s.pieces.n > 0
-	s.leases.lent += l.slabs
+	s.leases.leased += l.slabs
 	s.leases.list = append(s.leases.list, l)
 	return l
 }
@@ -536,7 +536,7 @@ func (r *reader) tryTakeLocked(faulted *bool) (l *Lease) {
 	}
 	for _, p := range l.pieces {
 		if !p.sound() { // truncated, and made longer again
-			s.leases.list, s.leases.lent, l.open = s.leases.list[:len(s.leases.list)-1], s.leases.lent-l.slabs, 0
+			s.leases.list, s.leases.leased, l.open = s.leases.list[:len(s.leases.list)-1], s.leases.leased-l.slabs, 0
 			r.taking = l
 			s.crash.toHeapLocked(crashfile.ErrTruncated)
 			*faulted = true

@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// The account balances whenever it is asked for, not only at rest: also while the drain
+// The account balances whenever it is asked for, not only at rest: also while the consumer
 // goes from slab to slab with half of the lock, and changes to all of it and back.
 func TestAccountAtEveryMoment(t *testing.T) {
 	for name, o := range map[string]Options{
@@ -38,7 +38,7 @@ func accountAtEveryMoment(t *testing.T, name string, o Options, inline bool) {
 			}
 			return o
 		}}
-		to := courierFor(r)
+		to := consumerFor(r)
 		to.wait, to.wants.Inline = 5*time.Microsecond, inline
 		w := mustSink(t, to, &o)
 		var callers, asker sync.WaitGroup
@@ -98,7 +98,7 @@ func (e *endless) Flush() error {
 	return nil
 }
 
-// A Flush has its turn although full slabs follow each other without an end: the drain does
+// A Flush has its turn although full slabs follow each other without an end: the consumer does
 // not stay with half of the lock.
 func TestFlushUnderFullSlabs(t *testing.T) {
 	e := &endless{}

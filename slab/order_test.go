@@ -105,15 +105,15 @@ func (run orderRun) do(t *testing.T, seed uint64, n, rounds int) {
 	if run.faulty {
 		d.rng = rand.New(rand.NewPCG(seed, 1))
 	}
-	var to *courier
+	var to *retrier
 	if run.bytes {
-		to = courierFor(writerFunc(d.Write))
+		to = consumerFor(writerFunc(d.Write))
 	} else {
-		to = courierFor(d)
+		to = consumerFor(d)
 	}
 	to.wait, to.wants.Inline = 5*time.Microsecond, seed%2 == 0
-	borrows := 0
-	to.refuse = func() bool { borrows++; return run.bubble && run.faulty && borrows%10 == 9 }
+	accepts := 0
+	to.refuse = func() bool { accepts++; return run.bubble && run.faulty && accepts%10 == 9 }
 	w := mustSink(t, to, &o)
 	var mu sync.Locker = new(sync.Mutex) // of the chain
 	if run.bubble {
@@ -174,7 +174,7 @@ func (run orderRun) do(t *testing.T, seed uint64, n, rounds int) {
 		}
 		wg.Wait()
 		if round == rounds-1 {
-			if run.closes { // done already; the drain may be a little behind
+			if run.closes { // done already; the consumer may be a little behind
 				_ = w.Close()
 				<-w.done
 			} else {
@@ -308,7 +308,7 @@ func TestOrderUntilClose(t *testing.T) {
 		if rng.IntN(2) == 0 {
 			d.rng = rand.New(rand.NewPCG(seed, 1))
 		}
-		to := courierFor(d)
+		to := consumerFor(d)
 		to.wait, to.wants.Inline = time.Microsecond, round%2 == 0
 		w := mustSink(t, to, o)
 		var wg sync.WaitGroup

@@ -355,7 +355,7 @@ func TestPlanAgainstModel(t *testing.T) {
 }
 
 // waits plays records at a steady rate into count slabs. A slab is handed over
-// when the next record does not fit; the drain writes one at a time, each for
+// when the next record does not fit; the consumer writes one at a time, each for
 // the latency, but one for stall, which begins as that slab is handed over.
 func waits(w slab.Workload, stall time.Duration, records, count int) bool {
 	const warm = 4 // slabs written before the stall

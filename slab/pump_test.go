@@ -18,8 +18,8 @@ import (
 type consumer interface {
 	// Wants returns the form of the batches.
 	Wants() wants
-	// Borrow accepts l. If it returns an error, it has settled nothing and is called again.
-	Borrow(ctx context.Context, l *Lease) error
+	// Accept accepts l. If it returns an error, it has settled nothing and is called again.
+	Accept(ctx context.Context, l *Lease) error
 	// Account calls read with the account of what was settled, under the lock of Settle.
 	Account(read func(batch.Account))
 	Held(origin [16]byte, first, last uint64) []batch.Tickets
@@ -32,7 +32,7 @@ type consumer interface {
 type wants struct {
 	Limits     batch.Limits
 	Dictionary batch.Dictionary
-	Inline     bool // Borrow returns when the lease is settled, unless ctx has ended
+	Inline     bool // Accept returns when the lease is settled, unless ctx has ended
 	Vectors    bool
 	Spills     bool
 }
@@ -50,7 +50,7 @@ type pump struct {
 	report   batch.Report
 	err      error
 
-	now   *Lease // in Borrow
+	now   *Lease // in Accept
 	timer *time.Timer
 
 	mu      sync.Mutex
@@ -79,7 +79,7 @@ const (
 
 var errGoexit = errors.New("destination called runtime.Goexit")
 
-// newPump returns a pump to a consumer, or to what courierFor accepts.
+// newPump returns a pump to a consumer, or to what consumerFor accepts.
 func newPump(dst any, o *Options) (*pump, error) {
 	to := toConsumer(dst)
 	want := to.Wants()
@@ -100,12 +100,12 @@ func newPump(dst any, o *Options) (*pump, error) {
 	return p, nil
 }
 
-// toConsumer returns dst, if it is a consumer, or a courier to it.
+// toConsumer returns dst, if it is a consumer, or a retrier to it.
 func toConsumer(dst any) consumer {
 	if c, ok := dst.(consumer); ok {
 		return c
 	}
-	return courierFor(dst)
+	return consumerFor(dst)
 }
 
 // mustSink returns a pump to dst.
@@ -185,7 +185,7 @@ func (p *pump) lend(l *Lease) {
 	if points {
 		point(ptSend)
 	}
-	err := p.borrow(l)
+	err := p.accept(l)
 	if points {
 		point(ptSent)
 	}
@@ -205,13 +205,13 @@ func (p *pump) lend(l *Lease) {
 	}
 }
 
-func (p *pump) borrow(l *Lease) (err error) {
+func (p *pump) accept(l *Lease) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("Borrow panicked: %v", r)
+			err = fmt.Errorf("Accept panicked: %v", r)
 		}
 	}()
-	return p.to.Borrow(p.ctx, l)
+	return p.to.Accept(p.ctx, l)
 }
 
 // serve performs the oldest op if its records were leased.

@@ -106,7 +106,7 @@ type vecDest struct{ send func() }
 
 func (d vecDest) Write(p []byte) (int, error) { d.send(); return len(p), nil }
 
-func (d vecDest) Writev([][]byte) (int64, error) { panic("a courier writes slab by slab") }
+func (d vecDest) Writev([][]byte) (int64, error) { panic("a retrier writes slab by slab") }
 
 // windowSink takes several slabs at once.
 type windowSink struct {

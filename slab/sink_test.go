@@ -27,7 +27,7 @@ type keeper struct {
 	closed    bool
 }
 
-func (k *keeper) Borrow(_ context.Context, l *Lease) error {
+func (k *keeper) Accept(_ context.Context, l *Lease) error {
 	k.mu.Lock()
 	if n := l.Batch().Len(); l.Settle(n) {
 		k.kept += uint64(n)
@@ -309,7 +309,7 @@ func randomRun(t *testing.T, seed uint64) {
 		}
 		return o
 	}
-	c := courierFor(r)
+	c := consumerFor(r)
 	c.wants.Inline = rng.IntN(2) == 0
 	w := mustSink(t, c, o)
 	writers := 1 + rng.IntN(4)
@@ -361,7 +361,7 @@ func randomRun(t *testing.T, seed uint64) {
 	if !slices.IsSorted(r.tickets) {
 		t.Fatalf("seed %d: tickets out of order", seed)
 	}
-	synctest.Wait() // a loan is returned a little after it is settled
+	synctest.Wait() // a lease is returned a little after it is settled
 	if s := w.Stats(); s.SlabsInUse != 0 || s.OversizeMem != 0 || w.store.pieces.n != 0 {
 		t.Errorf("seed %d: memory left in use: %+v", seed, s)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// A spillSink hangs in every Borrow until memory is short, then takes.
+// A spillSink hangs in every Accept until memory is short, then takes.
 type spillSink struct {
 	bare
 	log    *Log
@@ -33,7 +33,7 @@ func (s *spillSink) full() bool {
 	return full
 }
 
-func (s *spillSink) Borrow(ctx context.Context, l *Lease) error {
+func (s *spillSink) Accept(ctx context.Context, l *Lease) error {
 	for {
 		s.mu.Lock()
 		if s.full() && !s.wait {
@@ -139,7 +139,7 @@ func TestSpillNeedsSpiller(t *testing.T) {
 	}
 }
 
-// A helpSink hangs in every Borrow, and notes when it is woken because memory is short.
+// A helpSink hangs in every Accept, and notes when it is woken because memory is short.
 type helpSink struct {
 	bare
 	log   *Log
@@ -157,11 +157,11 @@ func (s *helpSink) needs() (drops, waits bool) {
 	return drops, waits
 }
 
-func (s *helpSink) Borrow(ctx context.Context, l *Lease) error {
+func (s *helpSink) Accept(ctx context.Context, l *Lease) error {
 	for {
 		select {
 		case <-s.free:
-			return s.bare.Borrow(ctx, l)
+			return s.bare.Accept(ctx, l)
 		case <-s.log.Wake():
 			if drops, waits := s.needs(); drops || waits {
 				s.mu.Lock()

@@ -61,7 +61,7 @@ func TestSplicedRecords(t *testing.T) {
 	} {
 		rng := rand.New(rand.NewPCG(7, uint64(o.SlabBytes)))
 		k := &keeping{}
-		w, err := newPump(courierFor(k), &o)
+		w, err := newPump(consumerFor(k), &o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +103,7 @@ func TestSplicedRecords(t *testing.T) {
 	}
 }
 
-// Several goroutines write pieces and wholes while the drain works.
+// Several goroutines write pieces and wholes while the consumer works.
 func TestSplicedRecordsBesideOthers(t *testing.T) {
 	var m memory
 	w := mustNew(t, &m, &Options{SlabBytes: 1024, SlabCount: 4, WhenFull: Block()})
@@ -157,7 +157,7 @@ func TestSplicedRecordsRefused(t *testing.T) {
 	if n == 0 {
 		t.Error("nothing was taken")
 	}
-	<-g.entered // the drain hangs with the first slab, and nothing moves any more
+	<-g.entered // the consumer hangs with the first slab, and nothing moves any more
 	refused("full", w, 100)
 	if err := w.WriteRecord(make([]byte, 100), batch.Meta{}); !errors.Is(err, ErrDropped) {
 		t.Errorf("there was room: %v", err)
@@ -215,7 +215,7 @@ func TestSplicedRecordsAreAwaited(t *testing.T) {
 			var m memory
 			w := mustNew(t, &m, &c.o)
 			for i := range 3 {
-				synctest.Wait() // the drain sleeps
+				synctest.Wait() // the consumer sleeps
 				l := string(line(i, 20))
 				if !w.TryWriteSpliced(nil, []Splice{{0, l}}, batch.Meta{}) {
 					t.Fatalf("%s: not taken", name)

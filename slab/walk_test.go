@@ -427,7 +427,7 @@ func TestWalk(t *testing.T) {
 			k := &walk{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), answers: rand.New(rand.NewPCG(seed, 2)),
 				steps: make(chan bool), tickets: map[uint64]int{}}
 			k.options()
-			c := courierFor(k)
+			c := consumerFor(k)
 			c.wait, c.most = time.Millisecond, 1+k.rng.IntN(4)
 			k.inline = k.rng.IntN(2) == 0
 			c.wants.Inline = k.inline

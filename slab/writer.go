@@ -78,7 +78,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 		}
 		if len(p)+batch.SlotBytes <= w.front.room && m.Level < w.front.flush.Level() {
 			w.front.next++
-			w.front.stow(p, w.front.next, uint64(m.Time), tail(m))
+			w.front.storeFast(p, w.front.next, uint64(m.Time), tail(m))
 			w.front.mu.Unlock()
 			if points {
 				point(ptReturn)
@@ -109,7 +109,7 @@ func (w *Writer) WriteRecord(p []byte, m batch.Meta) error {
 		return w.putSlow(p, m)
 	}
 	w.front.next++
-	w.front.stow(p, w.front.next, uint64(m.Time), tail(m))
+	w.front.storeFast(p, w.front.next, uint64(m.Time), tail(m))
 	w.front.mu.Unlock()
 	if points {
 		point(ptReturn)
@@ -117,10 +117,10 @@ func (w *Writer) WriteRecord(p []byte, m batch.Meta) error {
 	return nil
 }
 
-// stow is block.store for a record on the heap that is not the first of its piece. It is
+// storeFast is block.store for a record on the heap that is not the first of its piece. It is
 // most of the cost of a call. It is inlined, and its copy comes last, so that few
 // registers have to be saved across that.
-func (f *front) stow(p []byte, ticket, time, tail uint64) {
+func (f *front) storeFast(p []byte, ticket, time, tail uint64) {
 	f.room -= len(p) + batch.SlotBytes
 	b := f.cur
 	off := b.off
@@ -150,7 +150,7 @@ func (w *Writer) putChecked(p []byte, m batch.Meta) error {
 		return w.putSlow(p, m)
 	}
 	w.front.next++
-	w.front.stow(p, w.front.next, uint64(m.Time), tail(m))
+	w.front.storeFast(p, w.front.next, uint64(m.Time), tail(m))
 	w.front.mu.Unlock()
 	if points {
 		point(ptReturn)

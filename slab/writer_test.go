@@ -235,7 +235,7 @@ func TestOversizeBudget(t *testing.T) {
 				g := newGate()
 				w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 61, MaxRecord: 10000, WhenFull: pol})
 				mustWrite(t, w, 0, 10)
-				<-g.entered // the drain hangs
+				<-g.entered // the consumer hangs
 				for i := 1; i <= 3; i++ {
 					mustWrite(t, w, i, 10000)
 				}
@@ -273,7 +273,7 @@ func TestOversizeBudget(t *testing.T) {
 	}
 }
 
-// A custodian is a consumer that has two records of three, and hangs within Borrow.
+// A custodian is a consumer that has two records of three, and hangs within Accept.
 type custodian struct {
 	bare
 	inline  bool
@@ -292,7 +292,7 @@ func (c *custodian) Account(read func(batch.Account)) {
 	read(c.took)
 }
 
-func (c *custodian) Borrow(_ context.Context, l *Lease) error {
+func (c *custodian) Accept(_ context.Context, l *Lease) error {
 	c.mu.Lock()
 	if l.Settle(2) {
 		c.took = batch.Account{Accepted: 2, Delivered: 2}
@@ -308,9 +308,9 @@ func (c *custodian) Shutdown(context.Context) (batch.Report, error) {
 	return batch.Report{}, nil
 }
 
-// What is in the account of the consumer is counted once while Borrow is still under way,
-// and the consumer is shut down when the Borrow ends that Close did not wait for.
-func TestBorrowUnderWay(t *testing.T) {
+// What is in the account of the consumer is counted once while Accept is still under way,
+// and the consumer is shut down when the Accept ends that Close did not wait for.
+func TestConsumerUnderWay(t *testing.T) {
 	for _, inline := range []bool{true, false} {
 		bubble.Test(t, func(t *testing.T) {
 			c := &custodian{inline: inline, entered: make(chan struct{}), release: make(chan struct{})}
@@ -345,7 +345,7 @@ func TestOversizeIsNotEvictedInVain(t *testing.T) {
 		g := newGate()
 		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 61, MaxRecord: 20000, WhenFull: DropOldest()})
 		mustWrite(t, w, 0, 20000)
-		<-g.entered // the drain hangs with it
+		<-g.entered // the consumer hangs with it
 		mustWrite(t, w, 1, 5000)
 		if err := w.WriteRecord(line(2, 15000), batch.Meta{}); !errors.Is(err, ErrDropped) {
 			t.Error(err)
@@ -540,7 +540,7 @@ func TestFlushInterval(t *testing.T) {
 		}), nil)
 		defer closeNow(t, w)
 		time.Sleep(time.Second)
-		mustWrite(t, w, 0, 10) // the first write after idle arms the drain
+		mustWrite(t, w, 0, 10) // the first write after idle arms the consumer
 		time.Sleep(60 * time.Millisecond)
 		mustWrite(t, w, 1, 10)
 		time.Sleep(time.Second)
@@ -684,7 +684,7 @@ func TestMetaTravels(t *testing.T) {
 }
 
 func TestOptionsAreChecked(t *testing.T) {
-	_, err := newPump(&courier{}, &Options{SlabBytes: 5, SlabCount: 1, SlabRecords: 1, MaxRecord: -1, Reserve: 9})
+	_, err := newPump(&retrier{}, &Options{SlabBytes: 5, SlabCount: 1, SlabRecords: 1, MaxRecord: -1, Reserve: 9})
 	for _, want := range []string{"SlabBytes is 5", "SlabCount is 1", "SlabRecords is 1, must be 0 or at least 2", "MaxRecord is -1", "Reserve is 9"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v does not name %q", err, want)
@@ -711,7 +711,7 @@ func TestParseWhenFull(t *testing.T) {
 func TestNothingIsUnknownBetweenAttempts(t *testing.T) {
 	for _, inline := range []bool{true, false} {
 		bubble.Test(t, func(t *testing.T) {
-			c := courierFor(sendFunc(func(context.Context, *batch.Batch) batch.Outcome { return failed() }))
+			c := consumerFor(sendFunc(func(context.Context, *batch.Batch) batch.Outcome { return failed() }))
 			c.wait, c.wants.Inline = time.Hour, inline
 			w := mustSink(t, c, nil)
 			mustWrite(t, w, 0, 10)

@@ -44,22 +44,22 @@ func (bare) Flush(context.Context) error                          { return nil }
 func (bare) Sync(context.Context) error                           { return nil }
 func (bare) Drain(time.Time)                                      {}
 func (bare) Shutdown(context.Context) (r batch.Report, err error) { return r, nil }
-func (bare) Borrow(_ context.Context, l *Lease) error {
+func (bare) Accept(_ context.Context, l *Lease) error {
 	l.Settle(l.Batch().Len())
 	l.Release()
 	return nil
 }
 
-// A courier is a consumer that tries again and again, until all records of a loan are
-// settled or its time is over: within Borrow or, unless Wants.Inline is set, on a
+// A retrier is a consumer that retries until all records of a lease are
+// settled or its time is over: within Accept or, unless Wants.Inline is set, on a
 // goroutine of its own, in order. A destination that panics or ends its goroutine has
 // settled nothing by that.
-type courier struct {
+type retrier struct {
 	wants wants
 	wait  time.Duration // between two attempts
-	most  int           // loans at a time where it is not inline
+	most  int           // leases at a time where it is not inline
 
-	refuse func() bool // whether Borrow takes nothing this time; nil: no
+	refuse func() bool // whether Accept takes nothing this time; nil: no
 	dest   sender
 	to     io.Writer // instead: no line is torn, none comes twice
 
@@ -70,13 +70,13 @@ type courier struct {
 	drain func(time.Time)
 	end   func(context.Context) (batch.Report, error)
 
-	now *delivery // in Borrow, or was when that ended its goroutine
+	now *delivery // in Accept, or was when that ended its goroutine
 
 	mu      sync.Mutex
 	acc     batch.Account
 	queue   []*delivery // not settled, oldest first; where it is not inline
 	changed chan struct{}
-	taken   uint64 // loans that were ever in queue
+	taken   uint64 // leases that were ever in queue
 	done    uint64 // of them settled
 	running bool
 	over    bool // Shutdown has taken what was left
@@ -84,7 +84,7 @@ type courier struct {
 	cancel  context.CancelFunc
 }
 
-// A delivery is a loan on its way.
+// A delivery is a lease on its way.
 type delivery struct {
 	l       *Lease
 	marker  bool
@@ -94,10 +94,10 @@ type delivery struct {
 	ended   bool  // Shutdown has settled it: what the destination says now is not heard
 }
 
-// courierFor returns a courier to a sender or an io.Writer, which may have some of the
+// consumerFor returns a retrier to a sender or an io.Writer, which may have some of the
 // methods of a consumer. One with Writev gets several slabs at once.
-func courierFor(dst any) *courier {
-	c := &courier{wants: wants{Inline: true}, wait: 10 * time.Millisecond, most: 4}
+func consumerFor(dst any) *retrier {
+	c := &retrier{wants: wants{Inline: true}, wait: 10 * time.Millisecond, most: 4}
 	switch d := dst.(type) {
 	case sender:
 		c.dest = d
@@ -146,35 +146,35 @@ func courierFor(dst any) *courier {
 	return c
 }
 
-func (c *courier) Wants() wants { return c.wants }
+func (c *retrier) Wants() wants { return c.wants }
 
-func (c *courier) Account(read func(batch.Account)) {
+func (c *retrier) Account(read func(batch.Account)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	read(c.acc)
 }
 
-func (c *courier) Held(origin [16]byte, first, last uint64) []batch.Tickets {
+func (c *retrier) Held(origin [16]byte, first, last uint64) []batch.Tickets {
 	if c.held == nil {
 		return nil
 	}
 	return c.held(origin, first, last)
 }
 
-func (c *courier) Drain(deadline time.Time) {
+func (c *retrier) Drain(deadline time.Time) {
 	if c.drain != nil {
 		c.drain(deadline)
 	}
 }
 
-func (c *courier) Sync(context.Context) error {
+func (c *retrier) Sync(context.Context) error {
 	if c.sync == nil {
 		return nil
 	}
 	return c.sync()
 }
 
-func (c *courier) Flush(ctx context.Context) error {
+func (c *retrier) Flush(ctx context.Context) error {
 	if err := c.settledSoFar(ctx); err != nil {
 		return err
 	}
@@ -184,7 +184,7 @@ func (c *courier) Flush(ctx context.Context) error {
 	return c.flush(ctx)
 }
 
-func (c *courier) Borrow(ctx context.Context, l *Lease) error {
+func (c *retrier) Accept(ctx context.Context, l *Lease) error {
 	goesOn := c.wants.Inline && c.now != nil && c.now.l == l
 	if !goesOn && c.refuse != nil && c.refuse() {
 		return errDown
@@ -216,7 +216,7 @@ func newDelivery(l *Lease) *delivery {
 }
 
 // deliver attempts until nothing of d is left or ctx has ended.
-func (c *courier) deliver(ctx context.Context, d *delivery) {
+func (c *retrier) deliver(ctx context.Context, d *delivery) {
 	for c.left(d) > 0 && ctx.Err() == nil {
 		c.attempt(ctx, d)
 		if c.left(d) == 0 {
@@ -231,7 +231,7 @@ func (c *courier) deliver(ctx context.Context, d *delivery) {
 	}
 }
 
-func (c *courier) left(d *delivery) int {
+func (c *retrier) left(d *delivery) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if d.ended {
@@ -240,7 +240,7 @@ func (c *courier) left(d *delivery) int {
 	return len(d.open)
 }
 
-func (c *courier) attempt(ctx context.Context, d *delivery) {
+func (c *retrier) attempt(ctx context.Context, d *delivery) {
 	c.mu.Lock()
 	if d.ended {
 		c.mu.Unlock()
@@ -305,7 +305,7 @@ func (d *delivery) unwritten() batch.Outcome {
 }
 
 // settleLocked accounts for an attempt. What makes no sense is not believed.
-func (c *courier) settleLocked(d *delivery, o batch.Outcome) {
+func (c *retrier) settleLocked(d *delivery, o batch.Outcome) {
 	n := len(d.open)
 	if d.ended || o.Check(n) != nil {
 		return
@@ -332,14 +332,14 @@ func (c *courier) settleLocked(d *delivery, o batch.Outcome) {
 // ---- not inline -----------------------------------------------------------
 
 // change wakes whoever waits for a change of the queue.
-func (c *courier) changeLocked() {
+func (c *retrier) changeLocked() {
 	if c.changed != nil {
 		close(c.changed)
 	}
 	c.changed = make(chan struct{})
 }
 
-func (c *courier) take(ctx context.Context, l *Lease) error {
+func (c *retrier) take(ctx context.Context, l *Lease) error {
 	d := newDelivery(l)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -370,7 +370,7 @@ func (c *courier) take(ctx context.Context, l *Lease) error {
 }
 
 // run delivers what is in the queue. A Goexit of the destination starts it again.
-func (c *courier) run() {
+func (c *retrier) run() {
 	finished := false
 	defer func() {
 		if !finished {
@@ -417,7 +417,7 @@ func (c *courier) run() {
 }
 
 // settledSoFar waits until what was taken before is settled.
-func (c *courier) settledSoFar(ctx context.Context) error {
+func (c *retrier) settledSoFar(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for taken := c.taken; c.done < taken && !c.over; {
@@ -436,7 +436,7 @@ func (c *courier) settledSoFar(ctx context.Context) error {
 
 // Shutdown delivers what there is until ctx ends. What is left then is the Writer's
 // again, or dropped: also what the destination is just reading, which nobody knows of.
-func (c *courier) Shutdown(ctx context.Context) (batch.Report, error) {
+func (c *retrier) Shutdown(ctx context.Context) (batch.Report, error) {
 	r := c.conclude(ctx)
 	if c.end == nil {
 		return r, nil
@@ -446,10 +446,10 @@ func (c *courier) Shutdown(ctx context.Context) (batch.Report, error) {
 	return r, err
 }
 
-func (c *courier) conclude(ctx context.Context) batch.Report {
+func (c *retrier) conclude(ctx context.Context) batch.Report {
 	if err := c.settledSoFar(ctx); err != nil {
 		c.cancel()
-		time.Sleep(courierGrace) // for a destination that hears of it
+		time.Sleep(consumerGrace) // for a destination that hears of it
 	}
 	var ends []*Lease
 	var unknown uint64
@@ -480,8 +480,8 @@ func (c *courier) conclude(ctx context.Context) batch.Report {
 	return r
 }
 
-// courierGrace is how long a courier waits for a destination once its time is over.
-const courierGrace = time.Millisecond
+// consumerGrace is how long a retrier waits for a destination once its time is over.
+const consumerGrace = time.Millisecond
 
 // mustNew returns a pump to an io.Writer.
 func mustNew(t testing.TB, dst io.Writer, o *Options) *pump {
