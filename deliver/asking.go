@@ -42,7 +42,8 @@ func (a *asking) opened(now time.Time) {
 	}
 }
 
-// relieved notes that the destination accepts records: it gets those that wait.
+// relieved notes that the destination has accepted records: the waiting ones go to the
+// destination, not to the handler.
 func (a *asking) relieved() { a.due, a.relieves = 0, false }
 
 // wants reports whether to offer the waiting records to the handler.

@@ -21,8 +21,8 @@ func (f *File) admitLocked() {
 	}
 }
 
-// giveBackLocked returns a function that releases the space after the end of the open file. It
-// is called after all our descriptors of the file are closed.
+// giveBackLocked returns a function that releases the space reserved beyond the end of the open
+// file. The caller calls the function after all our descriptors of the file are closed.
 func (f *File) giveBackLocked() (then func()) {
 	if f.reserved == math.MaxInt64 {
 		return func() {}

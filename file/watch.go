@@ -15,7 +15,7 @@ const (
 	lookEvery = 100 * time.Millisecond
 	// lookAfter is the pause after which the next Write checks the path first.
 	lookAfter = 5 * time.Millisecond
-	// lookIdle is the interval at which the path of a file is checked that is not written to.
+	// lookIdle is the interval at which the path of an idle file is checked.
 	lookIdle = time.Second
 )
 

@@ -15,7 +15,7 @@ import (
 // no attempt has failed: it hangs, or is much too slow.
 const lateAfter = 30 * time.Second
 
-// longestRoom limits the reported time for room, as slab.Stats.BurstLeft does.
+// longestRoom caps the reported time until a spool is full. slab.Stats.BurstLeft has the same cap.
 const longestRoom = 24 * time.Hour
 
 // Health responds with status 200 if all outputs are healthy, and 503 if one is down or the Router

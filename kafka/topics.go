@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// A topic is the metadata of a topic.
+// A topic holds the metadata of a Kafka topic.
 type topic struct {
 	id      [16]byte
 	leaders []int32 // node of each partition; negative: currently none

@@ -63,7 +63,7 @@ func New(c otlp.Config) (*Driver, error) {
 	return &Driver{x, t.conn}, nil
 }
 
-// dryRun writes the requests of a Driver over HTTP as gRPC calls.
+// dryRun rewrites the dry-run output of an otlp.Driver, which shows HTTP requests, as gRPC calls.
 type dryRun struct{ w io.Writer }
 
 func (d dryRun) Write(p []byte) (int, error) {

@@ -1,4 +1,4 @@
-// Package transport has the settings of connections that destinations share: TLS.
+// Package transport has the connection settings that all destinations have in common: those of TLS.
 //
 //	fluent.Config, netsink.Config, httpclient.Options ─▶ TLS ─▶ crypto/tls
 //

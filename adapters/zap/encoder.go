@@ -64,7 +64,7 @@ func objectOf(m zapcore.ObjectMarshaler) (attrs []slog.Attr, fault string, err e
 	return inner.group(), "", err
 }
 
-// arrayOf returns the list of m. A panic is replaced by a text.
+// arrayOf returns the elements of m as a list. If m panics, the value is a text that reports it.
 func arrayOf(m zapcore.ArrayMarshaler) (v slog.Value, err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -43,7 +43,7 @@ type job struct {
 	plot     string
 }
 
-// defaultFlush is the interval of forebay pipe.
+// defaultFlush is the default flush interval of forebay pipe.
 const defaultFlush = 100 * time.Millisecond
 
 // parse reads the flags. The error is about the command line.

@@ -69,7 +69,8 @@ func toKafka(codec string) func(*h.Env) (*h.Subject, error) {
 	}
 }
 
-// franz produces the same values through franz-go alone. With headers it adds those of the driver.
+// franz produces the same values as toKafka through franz-go alone, on request with the headers
+// that the driver adds.
 func franz(codec kgo.CompressionCodec, headers bool) func(*h.Env) (*h.Subject, error) {
 	return func(*h.Env) (*h.Subject, error) {
 		c, end, err := broker()

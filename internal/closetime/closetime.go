@@ -17,8 +17,8 @@ const (
 	// Destination and Handlers are the fractions of the time to the deadline after which
 	// the destination and the error handlers are abandoned.
 	Destination, Handlers = 0.70, 0.85
-	// Disk is the time for writing the remaining records to disk if a Close had no time to
-	// begin with or its context was canceled.
+	// Disk is the time for writing the remaining records to disk if a Close began without
+	// any time left, or if its context was canceled.
 	Disk = 500 * time.Millisecond
 )
 

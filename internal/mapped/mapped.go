@@ -38,8 +38,8 @@ func regular(f *os.File) (*os.File, error) {
 	return f, nil
 }
 
-// Adopt opens and locks the file of a dead process. The error wraps [ErrInUse] if the
-// process is running, and is os.ErrNotExist if another process has removed the file.
+// Adopt opens and locks a file that a dead process has left. The error wraps [ErrInUse] if its
+// process is still running, and os.ErrNotExist if another process has removed the file.
 func Adopt(path string) (*os.File, error) {
 	f, err := OpenRegular(path, os.O_RDWR)
 	if err != nil {

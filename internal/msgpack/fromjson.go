@@ -148,7 +148,8 @@ func closeArray(dst []byte, at, n int) []byte {
 	return dst
 }
 
-// jsonString appends the string at the beginning of js.
+// jsonString appends to dst, as MessagePack, the JSON string that js begins with, and returns the
+// rest of js.
 func jsonString(dst, js []byte) ([]byte, []byte, error) {
 	i, high := 1, uint64(0)
 	for len(js)-i >= 8 {

@@ -113,7 +113,7 @@ func Rate(v float64) string {
 	return strconv.FormatFloat(v, 'g', 2, 64)
 }
 
-// Count writes a number with its thousands apart.
+// Count formats n with a space between groups of three digits; up to four digits stay together.
 func Count(n uint64) string { return group(strconv.FormatUint(n, 10)) }
 
 func group(digits string) string {

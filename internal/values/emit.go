@@ -192,7 +192,7 @@ func (w *Walk) leave(p place) {
 	}
 }
 
-// Any passes on a value of any type, common types without reflection.
+// Any emits a value of any type, common types without reflection.
 func (w *Walk) Any(x any) error {
 	switch x := x.(type) {
 	case nil:
@@ -235,7 +235,7 @@ func (w *Walk) Any(x any) error {
 	return nil
 }
 
-// Value passes on a value of package slog. A group is a map.
+// Value emits a value of package slog. A group is a map.
 func (w *Walk) Value(v slog.Value) error {
 	switch v.Kind() {
 	case slog.KindString:
@@ -291,7 +291,7 @@ func (w *Walk) deep(f func() error) error {
 
 func (w *Walk) tooDeep() bool { return w.Nest > 0 && w.Level >= w.Nest }
 
-// group passes on attributes as a map.
+// group emits attributes as a map.
 func (w *Walk) group(attrs []slog.Attr) error {
 	switch {
 	case w.Made >= maxExpansions:
@@ -320,7 +320,7 @@ func (w *Walk) group(attrs []slog.Attr) error {
 	return nil
 }
 
-// attrs passes on the members of a group. The attributes of a group without a name are
+// attrs emits the members of a group. The attributes of a group without a name are
 // members, too.
 func (w *Walk) attrs(attrs []slog.Attr) error {
 	w.groups++
@@ -364,7 +364,7 @@ func (w *Walk) attr(a slog.Attr) error {
 	return w.Value(a.Value)
 }
 
-// named passes on a group as a member.
+// named emits a group as a member.
 func (w *Walk) named(name string, attrs []slog.Attr) error {
 	switch {
 	case isEmptyGroup(attrs, 0):
@@ -452,7 +452,7 @@ func (o Object) String() string {
 	return string(plainValues.AppendValue(nil, nil, slog.AnyValue(o)))
 }
 
-// members passes on the members of an Object that the form has.
+// members emits the members of an Object that the form has.
 func (w *Walk) members(o Object) error {
 	for i := range o {
 		m := &o[i]
@@ -552,7 +552,7 @@ func (w *Walk) called() Methods {
 	return walked
 }
 
-// value passes on v, whose type has the shape s.
+// value emits v, whose type has the shape s.
 func (w *Walk) value(v reflect.Value, s *Shape) error {
 	ms := s.Methods
 	if v.CanAddr() {
@@ -655,7 +655,7 @@ func (w *Walk) value(v reflect.Value, s *Shape) error {
 	return nil
 }
 
-// method passes on v by way of the first of its methods ms.
+// method emits v by way of the first of its methods ms.
 func (w *Walk) method(v reflect.Value, s *Shape, ms Methods) error {
 	x := w.receiver(v, s)
 	switch {
@@ -685,7 +685,7 @@ func (w *Walk) method(v reflect.Value, s *Shape, ms Methods) error {
 	return nil
 }
 
-// json passes on JSON that was made by a value of type s.
+// json emits JSON that was made by a value of type s.
 func (w *Walk) json(b []byte, s *Shape) error {
 	if err := w.JSON(b); err != nil {
 		w.Failed("MarshalJSON", s, err)
@@ -693,7 +693,7 @@ func (w *Walk) json(b []byte, s *Shape) error {
 	return nil
 }
 
-// Failed passes on the error of a method, in the words of encoding/json.
+// Failed emits the error of a method, in the words of encoding/json.
 func (w *Walk) Failed(method string, s *Shape, err error) {
 	if f, panicked := err.(fault); panicked {
 		w.Text(string(f))
@@ -717,7 +717,7 @@ func (w *Walk) receiver(v reflect.Value, s *Shape) any {
 	return v.Interface()
 }
 
-// appender passes on an AttrAppender as a map.
+// appender emits an AttrAppender as a map.
 func (w *Walk) appender(o AttrAppender) error {
 	attrs, mark, fault := w.Scratch.Collect(o)
 	if fault != "" {
@@ -739,7 +739,7 @@ func textBy[T any](x any, method func(T) ([]byte, error)) (b []byte, err error) 
 	return method(x.(T))
 }
 
-// number passes on a json.Number.
+// number emits a json.Number.
 func (w *Walk) number(text string) {
 	switch {
 	case text == "":
@@ -751,7 +751,7 @@ func (w *Walk) number(text string) {
 	}
 }
 
-// list passes on a slice or an array.
+// list emits a slice or an array.
 func (w *Walk) list(v reflect.Value, s *Shape) error {
 	p, n := place{typ: s}, v.Len()
 	if v.Kind() == reflect.Slice {
@@ -811,7 +811,7 @@ func (w *Walk) mapping(v reflect.Value, s *Shape) error {
 	return w.end(at)
 }
 
-// pairs passes on the members of a map.
+// pairs emits the members of a map.
 func (w *Walk) pairs(v reflect.Value, s *Shape) error {
 	if !w.Forward {
 		return w.sorted(v, s)
@@ -848,7 +848,7 @@ func (w *Walk) pairs(v reflect.Value, s *Shape) error {
 	return nil
 }
 
-// sorted passes on the members of a map in the order of their keys.
+// sorted emits the members of a map in the order of their keys.
 func (w *Walk) sorted(v reflect.Value, s *Shape) error {
 	type pair struct {
 		key   string
@@ -917,7 +917,7 @@ func (w *Walk) appendKey(dst []byte, k reflect.Value, s *Shape) []byte {
 	return append(dst, j.dst...)
 }
 
-// structure passes on a struct. at is its address, or nil if only v knows it.
+// structure emits a struct. at is its address, or nil if only v knows it.
 func (w *Walk) structure(v reflect.Value, s *Shape, at unsafe.Pointer) error {
 	if w.tooDeep() {
 		return w.deep(func() error { return w.structure(v, s, at) })
@@ -996,7 +996,7 @@ func Read(e Emitter, f *Field, p unsafe.Pointer) {
 	}
 }
 
-// quoted passes on a field with the option string of encoding/json: the JSON of a number, bool
+// quoted emits a field with the option string of encoding/json: the JSON of a number, bool
 // or string as a string.
 func (w *Walk) quoted(v reflect.Value, s *Shape) error {
 	if s.Kind == Pointer {

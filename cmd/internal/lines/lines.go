@@ -47,7 +47,8 @@ type Reader struct {
 	keeper     Keeper
 }
 
-// A Keeper is a source that keeps the data it returned until the lines in it are settled.
+// A Keeper is a source that keeps the data that Read has returned until Settle reports that the
+// Reader has finished its lines.
 type Keeper interface {
 	io.Reader
 	// Settle is called before each Read: everything before offset is settled. inLong reports that
@@ -120,8 +121,8 @@ func (r *Reader) Next() ([]byte, error) {
 	}
 }
 
-// lineEnd returns the length of the line from the skipped part of the buffer to a newline; 0: there
-// is none.
+// lineEnd returns the number of bytes after the skipped ones of the unread buffer, up to and
+// including the next newline; 0: there is no newline.
 func (r *Reader) lineEnd(skipped int) int {
 	return r.Charset.LineEnd(r.buf[r.start+skipped:r.end], r.offset+int64(skipped))
 }

@@ -39,17 +39,17 @@ type filePatch struct {
 type hunk struct{ before, after string }
 
 // parse reads a patch. The lines in front of the diff begin with "# ". The first of them
-// name the promise, the others are settings:
+// name the promise that the patch breaks; the rest are settings:
 //
 //	# package: ./deliver                directory of the tests
 //	# run: ^(TestOne|TestTwo)$          pattern of the tests
 //	# tags: forebay_points              build tags
 //	# race: yes                         with the race detector
-//	# tries: 40                         runs until one fails; default 1
-//	# limit: 20s                        of the time of a run; default 3m
+//	# tries: 40                         at most this many runs, until one fails; default 1
+//	# limit: 20s                        longest time of a run; default 3m
 //	# shows: order is broken            what the tests must print
 //
-// Another package begins the settings of further tests, which must fail, too.
+// Another "# package:" line begins the settings of further tests, which must fail, too.
 func parse(path string) (*mutant, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

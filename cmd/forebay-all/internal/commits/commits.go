@@ -1,4 +1,5 @@
-// Package commits reports delivered positions to servers while an input is being read.
+// Package commits reports the positions of delivered records to the servers that an input reads
+// from, while it is being read.
 package commits
 
 import (

@@ -14,8 +14,8 @@ import (
 // maxGroupBytes bounds the metadata of a group, which each of its records gets.
 const maxGroupBytes = 16 << 10
 
-// ignoredName is the field with the number of values of metadata that a record has beyond
-// the bounds.
+// ignoredName is the field that counts the metadata values of a record that exceeded the bounds
+// and were left out.
 const ignoredName = "metadata_ignored"
 
 // fields are metadata of Fluent Bit. Maps are flattened: {"otlp":{"severity_text":"x"}} is
