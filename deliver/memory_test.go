@@ -288,7 +288,7 @@ func (o *outlet) Send(ctx context.Context, b *batch.Batch) error {
 	return nil
 }
 
-// setFull sets when memory is full, and returns what wakes the outlet.
+// setFull sets the function that reports whether memory is full. press wakes the outlet.
 func (o *outlet) setFull(full func() bool) (press func()) {
 	g := logOf(o)
 	g.mu.Lock()
@@ -297,7 +297,7 @@ func (o *outlet) setFull(full func() bool) (press func()) {
 	return g.press
 }
 
-// setNeeds sets when memory is short, and returns what wakes the outlet.
+// setNeeds sets the function that reports a shortage of memory. press wakes the outlet.
 func (o *outlet) setNeeds(needs func() (drops, waits bool)) (press func()) {
 	g := logOf(o)
 	g.mu.Lock()

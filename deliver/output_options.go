@@ -207,15 +207,15 @@ func (o *OutputOptions) codecFor() func(string, uint32) batch.Codec {
 	}
 }
 
-// files is what an Output has opened.
+// files are the files of an Output.
 type files struct {
 	spool    *spool.Spool // nil: none
 	letters  io.Closer    // nil: none
 	fallback *appendFile  // nil: none
 }
 
-// open opens the files that o names and enters them into o.Deliver. The error names
-// all that cannot be opened; the others are open then.
+// open opens the files named in o and enters them into o.Deliver. The error names each file that
+// cannot be opened; the others are open.
 func (f *files) open(o *OutputOptions) error {
 	var errs []error
 	bad := func(field string, err error) {
@@ -252,7 +252,7 @@ func (f *files) open(o *OutputOptions) error {
 	return errors.Join(errs...)
 }
 
-// close closes what is open. Nothing may use it any more.
+// close closes the open files. They must no longer be in use.
 func (f *files) close() error {
 	var errs [3]error
 	if f.spool != nil {

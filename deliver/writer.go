@@ -19,8 +19,8 @@ import (
 // errors that mean that w is gone (a closed file or pipe, EPIPE): then records are dropped with
 // [batch.Failed].
 //
-// Each Write passes at most one slab. If other programs write to the same pipe or terminal, their
-// lines and those of w can mix: for standard output and error use file.NewStdio.
+// Each Write passes at most one slab. If other programs write to the same pipe or terminal, lines can
+// mix: for standard output and error use file.NewStdio.
 //
 // If w has a method Writev(bufs [][]byte) (int64, error), like writev(2), it receives several slabs
 // at once when they have queued up; it must not keep bufs. A regular *os.File also gets several

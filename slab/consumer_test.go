@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// A sender is a destination of tests: it says what became of a batch.
+// A sender is a destination of tests. Send returns the outcome of a batch.
 type sender interface {
 	Send(ctx context.Context, b *batch.Batch) batch.Outcome
 }
@@ -23,18 +23,18 @@ type sendFunc func(ctx context.Context, b *batch.Batch) batch.Outcome
 
 func (f sendFunc) Send(ctx context.Context, b *batch.Batch) batch.Outcome { return f(ctx, b) }
 
-// failed is the answer of a destination that has taken nothing.
+// failed is the outcome of a batch of which no record was accepted.
 func failed() batch.Outcome { return batch.FailedOutcome(errDown) }
 
-// partly is the answer of one that has taken the first n records.
+// partly is the outcome of a batch of which the first n records were accepted.
 func partly(n int) batch.Outcome { return batch.Outcome{Open: batch.From(n), Why: errDown} }
 
-// refused is the answer of one that will never take some records, and has the others.
+// refused is the outcome of a batch of which records are refused and the others accepted.
 func refused(records ...int) batch.Outcome {
 	return batch.Outcome{Refused: batch.Of(records...), Refusal: errDown}
 }
 
-// bare is a consumer that settles all at once and can do nothing else.
+// bare is a consumer that settles each lease at once and has no optional features.
 type bare struct{}
 
 func (bare) Wants() wants                                         { return wants{} }
@@ -50,52 +50,51 @@ func (bare) Accept(_ context.Context, l *Lease) error {
 	return nil
 }
 
-// A retrier is a consumer that retries until all records of a lease are
-// settled or its time is over: within Accept or, unless Wants.Inline is set, on a
-// goroutine of its own, in order. A destination that panics or ends its goroutine has
-// settled nothing by that.
+// A retrier is a consumer that retries until all records of a lease are settled or its time is over:
+// within Accept or, unless Wants.Inline is set, on a separate goroutine, in order. A destination that
+// panics or ends its goroutine has settled nothing.
 type retrier struct {
 	wants wants
 	wait  time.Duration // between two attempts
-	most  int           // leases at a time where it is not inline
+	most  int           // leases at a time if it is not inline
 
-	refuse func() bool // whether Accept takes nothing this time; nil: no
+	refuse func() bool // reports whether Accept fails; nil: never
 	dest   sender
-	to     io.Writer // instead: no line is torn, none comes twice
+	to     io.Writer // instead of dest; lines are neither torn nor duplicated
 
-	// What the destination can do; nil: nothing.
+	// Optional methods of the destination; nil: none.
 	held  func(origin [16]byte, first, last uint64) []batch.Tickets
 	flush func(context.Context) error
 	sync  func() error
 	drain func(time.Time)
 	end   func(context.Context) (batch.Report, error)
 
-	now *delivery // in Accept, or was when that ended its goroutine
+	now *delivery // in Accept, or in the Accept that ended its goroutine
 
 	mu      sync.Mutex
 	acc     batch.Account
-	queue   []*delivery // not settled, oldest first; where it is not inline
+	queue   []*delivery // not settled, oldest first; if it is not inline
 	changed chan struct{}
-	taken   uint64 // leases that were ever in queue
+	taken   uint64 // leases added to queue so far
 	done    uint64 // of them settled
 	running bool
-	over    bool // Shutdown has taken what was left
+	over    bool // Shutdown has settled the remaining records
 	ctx     context.Context
 	cancel  context.CancelFunc
 }
 
-// A delivery is a lease on its way.
+// A delivery is the progress of a lease.
 type delivery struct {
 	l       *Lease
 	marker  bool
 	open    []int // indexes of the records that are not settled
 	written int   // bytes
 	busy    bool  // the destination has it
-	ended   bool  // Shutdown has settled it: what the destination says now is not heard
+	ended   bool  // Shutdown has settled it: later answers do not count
 }
 
-// consumerFor returns a retrier to a sender or an io.Writer, which may have some of the
-// methods of a consumer. One with Writev gets several slabs at once.
+// consumerFor returns a retrier for a sender or an io.Writer, which may have some methods of a
+// consumer. A writer with Writev gets several slabs at once.
 func consumerFor(dst any) *retrier {
 	c := &retrier{wants: wants{Inline: true}, wait: 10 * time.Millisecond, most: 4}
 	switch d := dst.(type) {

@@ -20,7 +20,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// leaseHolder is a consumer that settles and returns leases when it is told to, in any order.
+// A leaseHolder is a consumer that settles and releases leases on request, in any order.
 type leaseHolder struct {
 	bare
 	most     int        // leases at a time
@@ -452,7 +452,7 @@ func TestGoexitAsTheTimeEnds(t *testing.T) {
 	}
 }
 
-// A lingering consumer takes a lease and then does not return from Accept.
+// A lingering consumer keeps a lease and does not return from Accept.
 type lingering struct {
 	*leaseHolder
 	hang chan struct{}
