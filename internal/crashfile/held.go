@@ -11,8 +11,8 @@ import (
 // HeldBy is the field Held of a slab.Consumer. Nil: no records are held elsewhere.
 type HeldBy func(origin [16]byte, first, last uint64) []batch.Tickets
 
-// leaveOut removes the records that the borrower has on disk: the process was killed after
-// the borrower had accepted them and before the file recorded that. The borrower is called
+// leaveOut removes the records that the consumer has on disk: the process was killed after
+// the consumer had accepted them and before the file recorded that. The consumer is called
 // only once, because it may forget records that it settles.
 func (o *Orphan) leaveOut() {
 	if n := len(o.Records); o.heldBy != nil && n > 0 {

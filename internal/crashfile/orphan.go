@@ -19,15 +19,15 @@ type Orphan struct {
 	Path    string
 	Codec   batch.Codec // of its records
 	Lost    uint64      // records of undefined streams, omitted
-	LeftOut uint64      // records omitted because the borrower has them
+	LeftOut uint64      // records omitted because the consumer has them
 
 	f       *os.File
 	next    int               // index of the first record not yet offered
 	streams map[uint32]uint32 // maps its stream numbers to this process's
 	dict    batch.Dictionary  // assigns stream numbers; nil: numbers are unchanged
-	heldBy  HeldBy            // returns the records the borrower has on disk; nil: already called, or none
+	heldBy  HeldBy            // returns the records the consumer has on disk; nil: already called, or none
 
-	elsewhere []batch.Tickets // records that the borrower has, in order
+	elsewhere []batch.Tickets // records that the consumer has, in order
 	marked    bool            // the file is marked as damaged
 }
 
