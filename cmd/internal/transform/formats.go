@@ -45,6 +45,7 @@ var haproxy = []string{
 	`{client} [{time:...}] {frontend} {backend}/{server} {-}/{-}/{-}/{-}/{duration_ms:int} {status:int} {bytes:int} {-} {-} {termination} {-} {-} {-:...}"{method} {path} {protocol}"{-:*}`,
 	`{client} [{time:...}] {frontend} {backend}/{server} {-}/{-}/{-}/{-}/{duration_ms:int} {status:int} {bytes:int} {-} {-} {termination} {-} {-} "{method} {path} {protocol}"{-:*}`,
 	`{client} [{time:...}] {frontend} {backend}/{server} {-}/{-}/{-}/{-}/{duration_ms:int} {status:int} {bytes:int} {-} {-} {termination} {-} {-} {-:...}"{request:quoted}"{-:*}`,
+	`{client} [{time:...}] {frontend} {backend}/{server} {-}/{-}/{-}/{-}/{duration_ms:int} {status:int} {bytes:int} {-} {-} {termination} {-} {-} "{request:quoted}"{-:*}`,
 	`{client} [{time:...}] {frontend} {backend}/{server} {-}/{-}/{duration_ms:int} {bytes:int} {termination} {-} {-}{-:*}`,
 }
 
@@ -53,15 +54,20 @@ var formatTable = sync.OnceValue(func() map[string]format {
 		"json":   {encoding: record.JSON},
 		"logfmt": {encoding: record.Logfmt},
 		"nginx": {status: true, encoding: record.Text, templates: templates(slices.Concat(access, []string{
+			`{time:...} [{level}] {pid:int}#{tid:int}: *{connection:int} {msg:whole}, client: {client}, {-:*}`,
+			`{time:...} [{level}] {pid:int}#{tid:int}: *{connection:int} {msg:whole}, client: {client}`,
 			`{time:...} [{level}] {pid:int}#{tid:int}: *{connection:int} {msg:*}`,
 			`{time:...} [{level}] {pid:int}#{tid:int}: {msg:*}`,
 		})...)},
 		"apache": {status: true, encoding: record.Text, templates: templates(slices.Concat(access, []string{
 			`[{time:...}] [{module}:{level}] [pid {pid:int}:tid {tid:int}] [client {client}] {msg:*}`,
+			`[{time:...}] [{module}:{level}] [pid {pid:int}:tid {tid:int}] {msg:whole}: [client {client}] {-:*}`,
 			`[{time:...}] [{module}:{level}] [pid {pid:int}:tid {tid:int}] {msg:*}`,
 			`[{time:...}] [{module}:{level}] [pid {pid:int}] [client {client}] {msg:*}`,
+			`[{time:...}] [{module}:{level}] [pid {pid:int}] {msg:whole}: [client {client}] {-:*}`,
 			`[{time:...}] [{module}:{level}] [pid {pid:int}] {msg:*}`,
 			`[{time:...}] [{level}] [client {client}] {msg:*}`,
+			`[{time:...}] [{level}] {msg:whole}: [client {client}] {-:*}`,
 			`[{time:...}] [{level}] {msg:*}`,
 		})...)},
 		"haproxy": {status: true, encoding: record.Text, templates: templates(crossed([]string{"", `{-:...} haproxy[{pid:int}]: `}, haproxy)...)},

@@ -26,7 +26,8 @@ const (
 // A field extends to the next literal. A field without a form is a word: it has
 // neither a space nor a quotation mark. The other forms are int; "...", any text; spaces; quoted, which
 // ends at a quotation mark that has no backslash before it; and "*", any text to the end. Spaces,
-// quoted and "*" may be empty. A name of "-" is not a field. An empty field and the value "-" mean that
+// quoted and "*" may be empty. The value of the form whole is all text to the end, although the next
+// literal and the fields after it are part of it. A name of "-" is not a field. An empty field and the value "-" mean that
 // the record does not have the field.
 //
 // A template matches in one pass over the text, many times faster than an expression.
@@ -45,12 +46,13 @@ const (
 	word form = iota
 	integer
 	anything
+	whole
 	spaces // may be empty, like all forms from here on
 	quoted
 	rest
 )
 
-var forms = map[string]form{"": word, "int": integer, "quoted": quoted, "...": anything, "spaces": spaces, "*": rest}
+var forms = map[string]form{"": word, "int": integer, "quoted": quoted, "...": anything, "whole": whole, "spaces": spaces, "*": rest}
 
 // newTemplate parses a template. It panics on a mistake, since all templates are constants.
 func newTemplate(text string) (t template) {
@@ -94,6 +96,9 @@ func (t template) match(values []value, text []byte) (all []value, ok bool) {
 			return values, false
 		}
 		v := text[at:end]
+		if p.form == whole {
+			v = text[at:]
+		}
 		if at = end + len(p.literal); p.form < spaces && len(v) == 0 {
 			return values, false
 		}
@@ -144,7 +149,7 @@ func (p *part) end(text []byte, at int) int {
 		}
 	case spaces:
 		n -= len(bytes.TrimLeft(b, " "))
-	case anything:
+	case anything, whole:
 		if p.literal != "" {
 			n = strings.Index(asString(b), p.literal)
 		}
