@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/forebay-log/forebay/internal/jsontext"
 	"github.com/forebay-log/forebay/internal/record"
@@ -113,6 +114,10 @@ func (c *parseRule) checkRegex(p *Parse, fault func(field, format string, args .
 		fault("parse.regex", "%s", regexFault(p.Regex, err))
 		return
 	}
+	if name, at := repeated(p.Regex); at >= 0 {
+		fault("parse.regex", "%stwo groups have the name %s", column(p.Regex, at), name)
+		return
+	}
 	names := re.SubexpNames()
 	if !slices.ContainsFunc(names, func(s string) bool { return s != "" }) {
 		fault("parse.regex", "it has no named group; write (?P<status>[0-9]+) for a field status")
@@ -167,38 +172,93 @@ func regexFault(text string, err error) string {
 	if !errors.As(err, &s) {
 		return err.Error()
 	}
+	_, open, unexpected := parens(text)
 	at := strings.LastIndex(text, s.Expr)
-	if s.Code == syntax.ErrMissingParen && s.Expr == text {
-		at = openParen(text)
+	switch s.Code {
+	case syntax.ErrMissingParen:
+		at = open[len(open)-1]
+	case syntax.ErrUnexpectedParen:
+		at = unexpected
+	case syntax.ErrTrailingBackslash:
+		at, s.Expr = len(text)-1, text[len(text)-1:]
 	}
-	if at < 0 || s.Expr == "" {
-		return fmt.Sprintf("%s: %q", s.Code, s.Expr)
-	}
-	return fmt.Sprintf("column %d: %s: %q", len([]rune(text[:at]))+1, s.Code, s.Expr)
+	return fmt.Sprintf("%s%s: %q", column(text, at), s.Code, s.Expr)
 }
 
-// openParen returns the index of the last parenthesis that is not closed, 0 if there is none.
-func openParen(text string) int {
-	var open []int
-	class := false
+// repeated returns the first group of an expression whose name an earlier group has, with its index; -1
+// if there is none.
+func repeated(text string) (name string, at int) {
+	groups, _, _ := parens(text)
+	seen := map[string]bool{}
+	for _, at := range groups {
+		name, ok := strings.CutPrefix(text[at:], "(?P<")
+		if !ok {
+			name, ok = strings.CutPrefix(text[at:], "(?<")
+		}
+		if !ok {
+			continue
+		}
+		if name, _, _ = strings.Cut(name, ">"); seen[name] {
+			return name, at
+		}
+		seen[name] = true
+	}
+	return "", -1
+}
+
+// column returns the column of text[at:] for a message, "" if at is negative.
+func column(text string, at int) string {
+	if at < 0 {
+		return ""
+	}
+	return fmt.Sprintf("column %d: ", utf8.RuneCountInString(text[:at])+1)
+}
+
+// parens returns the indexes of the opening parentheses of an expression, of those that are not closed,
+// and of the first closing one that has no opening one; -1 if there is none.
+func parens(text string) (all, open []int, unexpected int) {
 	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case c == '\\':
-			i++
-		case class:
-			class = c != ']'
-		case c == '[':
-			class = true
-		case c == '(':
-			open = append(open, i)
-		case c == ')' && len(open) > 0:
+		switch text[i] {
+		case '\\':
+			i += escapeLen(text[i:]) - 1
+		case '[':
+			i += classLen(text[i:]) - 1
+		case '(':
+			all, open = append(all, i), append(open, i)
+		case ')':
+			if len(open) == 0 {
+				return all, nil, i
+			}
 			open = open[:len(open)-1]
 		}
 	}
-	if len(open) == 0 {
-		return 0
+	return all, open, -1
+}
+
+// escapeLen returns the length of the escape sequence that text begins with.
+func escapeLen(text string) int {
+	if !strings.HasPrefix(text, `\Q`) {
+		return 2
 	}
-	return open[len(open)-1]
+	if end := strings.Index(text, `\E`); end >= 0 {
+		return end + 2
+	}
+	return len(text)
+}
+
+// classLen returns the length of the character class that text begins with.
+func classLen(text string) int {
+	for i := len(text) - len(strings.TrimPrefix(strings.TrimPrefix(text[1:], "^"), "]")); i < len(text); i++ {
+		switch end := strings.Index(text[i:], ":]"); {
+		case text[i] == '\\':
+			i++
+		case text[i] == ']':
+			return i + 1
+		case strings.HasPrefix(text[i:], "[:") && end > 0:
+			i += end + 1
+		}
+	}
+	return len(text)
 }
 
 // parse applies p to ev. It reports false if the record must be dropped.
@@ -208,10 +268,10 @@ func (c *Chain) parse(ev *record.Event, p *parseRule) (keep bool) {
 	text, ok := fieldText(ev, p.field, c.parsed[start:])
 	c.parsed = append(c.parsed, text...)
 	text = c.parsed[start:] // the fields of the record point into it
-	if ok {
-		if p.encoding != record.Text {
-			ok = c.decode(ev, p, text)
-		} else if ok = c.match(p, text); ok {
+	if p.encoding != record.Text {
+		ok = ok && c.decode(ev, p, text) || ev.Format == p.encoding && p.field == messageField // the line has been decoded
+	} else if ok {
+		if ok = c.match(p, text); ok {
 			c.take(ev, p, text)
 		}
 	}

@@ -165,6 +165,25 @@ func TestParseFieldOfLine(t *testing.T) {
 	}
 }
 
+// A line that is already decoded counts as parsed, also if its message is plain text or missing.
+func TestParseDecodedLine(t *testing.T) {
+	for _, in := range []struct{ format, line string }{
+		{"json", `{"msg":"plain text","n":1}`}, {"json", `{"n":1}`}, {"logfmt", `level=info msg="plain text"`}, {"logfmt", `level=info n=1`},
+	} {
+		for _, on := range onError {
+			ev := parse(record.Auto, in.line)
+			want := show(ev)
+			if out := chain(t, Rule{Parse: &Parse{Format: in.format, OnError: on}}).Apply(ev); out != Kept || show(ev) != want {
+				t.Errorf("%s, %s: %v %q", in.line, on, out, show(ev))
+			}
+		}
+	}
+	ev := parse(record.Auto, `{"msg":"x","log":"plain text"}`)
+	if out := chain(t, Rule{Parse: &Parse{Format: "json", Field: "log", OnError: "drop"}}).Apply(ev); out != LeftOut {
+		t.Error("a field with plain text counts as parsed")
+	}
+}
+
 // A line that becomes JSON or logfmt keeps its end of line.
 func TestParseKeepsTheEndOfLine(t *testing.T) {
 	for format, in := range map[string]string{"json": "{\"a\":1}\r\n", "logfmt": "level=info a=1\n", "redis": "1:M 10 Oct 2025 13:55:36.123 # up\n"} {
@@ -203,6 +222,11 @@ func TestParseFaults(t *testing.T) {
 		{Rule{Parse: &Parse{Regex: "ä(?P<a>x"}}, "rule 1: parse.regex: column 2: missing closing ): \"ä(?P<a>x\""},
 		{Rule{Parse: &Parse{Regex: "(?P<a>[z-a])"}}, "rule 1: parse.regex: column 8: invalid character class range: \"z-a\""},
 		{Rule{Parse: &Parse{Regex: "x(?=y)"}}, "rule 1: parse.regex: column 2: invalid or unsupported Perl syntax: \"(?=\""},
+		{Rule{Parse: &Parse{Regex: "(?P<a>x))"}}, "rule 1: parse.regex: column 9: unexpected ): \"(?P<a>x))\""},
+		{Rule{Parse: &Parse{Regex: `[])]\)\Q)\E[[:alpha:])])(?P<a>x)`}}, "rule 1: parse.regex: column 24: unexpected ): \"[])]\\\\)\\\\Q)\\\\E[[:alpha:])])(?P<a>x)\""},
+		{Rule{Parse: &Parse{Regex: `abc\`}}, `rule 1: parse.regex: column 4: trailing backslash at end of expression: "\\"`},
+		{Rule{Parse: &Parse{Regex: "ä(?P<a>x)(?P<a>y)"}}, "rule 1: parse.regex: column 10: two groups have the name a"},
+		{Rule{Parse: &Parse{Regex: "(?P<a>x)(?<a>y)"}}, "rule 1: parse.regex: column 9: two groups have the name a"},
 		{Rule{Parse: &Parse{Regex: "x+"}}, "rule 1: parse.regex: it has no named group; write (?P<status>[0-9]+) for a field status"},
 		{Rule{Parse: &Parse{Regex: "(?P<a>x)", OnError: "panic"}}, `rule 1: parse.on_error: "panic" is not one of keep, drop, tag`},
 		{Rule{Parse: &Parse{Regex: "(?P<a>x)", Types: []Pair{{"b", "int"}}}}, "rule 1: parse.types[0]: the expression has no group b"},
