@@ -46,7 +46,7 @@
 //
 // Outputs with the same encoder share its result: the record is encoded once for all of them.
 // A [Route] groups such outputs explicitly. Outputs without a Route share the default encoder.
-// They also share an encoder if the same value is passed to several of them. The methods that
+// Outputs that are given the same Encoder value share it, too. The methods that
 // convert a value to text (LogValue, String, Error) are called once per encoder.
 //
 // If a program writes to a broken pipe on file descriptor 1 or 2, the Go runtime terminates it

@@ -56,7 +56,7 @@ func DriverOption[C any](name string, set func(*C) error) OutputOption {
 	return setting{name, set}
 }
 
-// Configure passes the configuration of the output's driver to set. It is for everything without a
+// Configure calls set with the configuration of the output's driver. It is for everything without a
 // separate option, such as authentication, TLS and limits:
 //
 //	loki.To("http://localhost:3100", forebay.Configure(func(c *loki.Config) { c.Tenant = "shop" }))
@@ -226,7 +226,7 @@ func Buffer(bytes int) OutputOption {
 	})
 }
 
-// Delivery passes the options of memory and delivery to set. It is for everything without a
+// Delivery calls set with the options of memory and delivery. It is for everything without a
 // separate option: retry, circuit breaker, fallback, dead letters, timeouts. NewRouter calls
 // set in the order of the options. Fields that remain zero have the default of the output.
 func Delivery(set func(*deliver.OutputOptions)) OutputOption {

@@ -38,8 +38,8 @@ type Slot struct{ s *slot }
 
 // NewSlot returns a Slot without a destination. It holds up to maxBytes bytes, including 32 bytes
 // of overhead per record; later records are dropped and counted. If maxBytes is 0 or less, the
-// limit is 1 MiB. opts are options of an output; BusyTimeout and OnError apply to a destination to
-// which the Slot writes like to a direct output, see [Slot.Set].
+// limit is 1 MiB. opts are options of an output; BusyTimeout and OnError apply to a destination
+// that the Slot writes to as if it were a direct output, see [Slot.Set].
 func NewSlot(maxBytes int, opts ...OutputOption) *Slot {
 	spec := OutputSpec{name: "slot"}
 	for _, opt := range opts {

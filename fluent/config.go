@@ -104,7 +104,7 @@ type Config struct {
 	AckTimeout time.Duration `yaml:"ack_timeout"`
 	// Heartbeat is the interval at which a server with an overdue acknowledgement is
 	// probed, if there is another server: the client opens a second connection, with TLS
-	// and handshake, and sends no data. If that fails within DialTimeout and
+	// and handshake, and sends no data. If that does not succeed within DialTimeout and
 	// HandshakeTimeout, the client disconnects from the server at once. Default 5 s;
 	// negative: never.
 	Heartbeat time.Duration `yaml:"heartbeat"`
@@ -123,7 +123,8 @@ type Config struct {
 	Failback time.Duration `yaml:"failback"`
 	// ReconnectMin and ReconnectMax bound the time for which a server is skipped after a
 	// failed connection. The time doubles with each attempt and is jittered. If no other
-	// server is left, it is tried anyway, at the intervals of Retry. Defaults 100 ms and
+	// server is left, the skipped server is tried anyway, at the retry intervals of the
+	// output (deliver.RetryOptions). Defaults 100 ms and
 	// 5 s.
 	ReconnectMin time.Duration `yaml:"reconnect_min"`
 	ReconnectMax time.Duration `yaml:"reconnect_max"`

@@ -67,7 +67,7 @@ type Stats struct {
 	Refused     uint64 // records rejected before sending: too large, unknown tag
 	// LearnedFrame and LearnedRecord are limits, in bytes of payload, learned from the last
 	// server, which closed connections at larger sizes. Frames are no larger than
-	// LearnedFrame, and records of LearnedRecord bytes and more become dead letters at
+	// LearnedFrame, and records of LearnedRecord bytes or more become dead letters
 	// immediately. A limit is discarded when the server accepts something larger.
 	// LearnedFrame is valid for an hour, LearnedRecord for a minute at first (ADR 31). 0:
 	// none.

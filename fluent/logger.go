@@ -75,7 +75,7 @@ func NewLogger(c Config, opts ...forebay.OutputOption) (*Logger, error) {
 // encoding/json: omitempty, omitzero, embedded structs. The option inline (or flatten) also adds
 // the fields of named structs, and the pairs of maps, to the enclosing record. Within a record
 //
-//   - keys of maps become strings; nil becomes nil;
+//   - keys of maps become strings; a nil value remains nil;
 //   - values have the form that they have in every output, see docs/ENCODING.md: times are RFC
 //     3339 text in UTC (see Config.TimeFields), durations integer nanoseconds, NaN and the
 //     infinities text; []byte is binary data;

@@ -15,7 +15,7 @@ const (
 )
 
 var errHangUps = errors.New("without acknowledgements (NoAck, --no-ack), records counted as delivered may be lost: " +
-	"use acknowledgements, unless it is a Forward server with one message per connection")
+	"use acknowledgements, unless this Forward server ends each connection after one message")
 
 // hungUp records that a server ended a connection to which data was written, without
 // acknowledgements.

@@ -76,7 +76,7 @@ const (
 // Config is the protocol of a [Driver]: the address, labels, lines and limits. Memory and delivery
 // are options of the output, such as forebay.Spool. Only URL is required. Each field states its
 // default and unit. A Config can be decoded from YAML; the keys are the field names in lower case
-// with underscores, without those of HTTP, Line and Limits, whose fields are keys of the Config.
+// with underscores. HTTP, Line and Limits have no key: their fields are keys of the Config.
 // No other keys are accepted. Durations are written as 1s or 500ms.
 type Config struct {
 	// URL is the address of Loki and is required: http or https, a host, and optionally a

@@ -23,8 +23,8 @@
 // nanoseconds (see forebay.Durations), UUIDs in lower case with hyphens, NaN and the infinities as
 // strings. Labels and metadata contain the same text. An error is written as its message. Keys of
 // an object are unique: a duplicate key gets a "_" for each earlier one. The chain and the stack of
-// an error are attributes with additional keys; the key of the error also gets a "_" if one of
-// these exists already.
+// an error are attributes with additional keys; if one of these keys exists
+// already, the key of the error gets a "_", too.
 //
 // With Config.Errors "object" an error is an object,
 //
@@ -37,8 +37,8 @@
 // [encode.Options], have neither Source nor StackTrace. Errors nested deeper than 20, and
 // those after the hundredth, are omitted and replaced by a note.
 //
-// Values in lists, maps and struct fields have the same form, but for an error only its
-// message is written. LogValue and AppendAttrs are also called for them. Otherwise lists,
+// Values in lists, maps and struct fields have the same form, except that only the
+// message of an error is written. LogValue and AppendAttrs are also called for them. Otherwise lists,
 // maps and structs are written like encoding/json, struct tags included. Types with
 // methods for JSON or text (json.Marshaler, encoding.TextMarshaler) marshal themselves.
 //
@@ -55,9 +55,9 @@
 // letters, if configured. One refused entry does not affect the others. If Loki
 // refuses a request and does not name the entry, the request is sent again in parts.
 //
-// Some records wait without delaying others: those of a tenant that Loki refuses while it
-// accepts others, and those of a stream for which Loki has no room, neither under its
-// labels nor under the level alone.
+// Some records wait without delaying other records: those of a tenant that Loki refuses while
+// it accepts other tenants, and those of a stream that Loki has no room for, either with its
+// own labels or with the level as the only label.
 //
 // When a response names a limit, the client observes it from then on. It uses up to nine
 // tenths of the rate of a tenant or stream. A label with too many values becomes metadata
@@ -100,8 +100,8 @@
 //
 // An incomplete response counts as no response. A 400 is read to its end, because it names
 // the refused entries and all others are stored. A 400 with a text that Loki is not known
-// to send may come from another server or from a faulty one: its records are kept, and one
-// of them is refused only while others of its stream are accepted.
+// to send may come from another server or from a faulty one: the records of that request
+// are kept, and one of them is refused only while other records of the same stream are accepted.
 //
 // Protocol: https://grafana.com/docs/loki/latest/reference/loki-http-api/#ingest-logs
 // and pkg/push of Loki 3.7.

@@ -47,7 +47,7 @@ type Config struct {
 	ScopeVersion string `yaml:"scope_version"`
 	// TraceIDKey and SpanIDKey name attributes that become the trace and span ids of the
 	// record if they are hexadecimal with 32 and 16 digits; other values remain attributes.
-	// The attributes may be anywhere except in groups of the call. forebay.Context adds
+	// The attributes may be anywhere except in a group among the arguments of the log call. forebay.Context adds
 	// them to each record. Defaults "trace_id" and "span_id"; "-": none.
 	TraceIDKey string `yaml:"trace_id_key"`
 	SpanIDKey  string `yaml:"span_id_key"`

@@ -16,8 +16,8 @@
 //	  - Attributes keep their types. Groups are lists of pairs, durations nanoseconds, times text
 //	    (RFC 3339), errors their message, []byte bytes. Other values are converted from their JSON.
 //	    Integers above the largest int64 are text.
-//	  - Keys are unique, as OTLP requires: to a later one, a "_" is appended for each before it (a,
-//	    a_, a__).
+//	  - Keys are unique, as OTLP requires: a duplicate key gets a "_" for each earlier one (a, a_,
+//	    a__).
 //	  - Valid trace_id and span_id attributes become the trace and span ids of the record (see
 //	    [Config]). Later ones with other values remain attributes.
 //
@@ -26,7 +26,7 @@
 // are held, and an alarm is raised; the same applies to a success whose body is not an
 // ExportLogsServiceResponse. After 400 the batch is searched for the record at fault, once the
 // receiver is known to accept others. A partial_success contains only the number of rejected
-// records: that many records of the batch count as dropped for poison, without a dead letter, and
+// records: that many records of the batch count as dropped{poison}, without a dead letter, and
 // an event (partial-success) contains the message of the receiver. If all records are rejected,
 // they are dead letters.
 //

@@ -50,8 +50,8 @@ type Options struct {
 	Streams batch.Dictionary
 	// Codec returns the codec of stored batches by content type and schema version
 	// (see [batch.Codec]). If Codec is nil (the default), or returns nil, a batch gets a
-	// codec that has its content type and renders every record as {"raw":"…"}. The
-	// content type shows a destination that it cannot read the form.
+	// codec that has its content type and renders every record as {"raw":"…"}. From the
+	// content type, a destination can tell that it cannot read these records.
 	Codec func(contentType string, schema uint32) batch.Codec
 	// Accepts reports whether records of a content type and schema version can be
 	// delivered. Open asks once for each form that it finds, and parks the segments of

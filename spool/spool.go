@@ -80,7 +80,8 @@ func open(fsys vfs.FS, path string, o *Options) (*Spool, error) {
 // such as ENOSPC, or reports that the batch exceeds 256 MiB. An empty batch is not stored; its
 // number is 0.
 //
-// Append copies b, including its Origin. Slots keep ticket, time, level, stream and flags.
+// Append copies b, including its Origin. The copy of each record keeps its ticket, time, level,
+// stream and flags.
 func (s *Spool) Append(b *batch.Batch) (seq uint64, err error) {
 	if b.Len() == 0 {
 		return 0, nil
@@ -166,8 +167,8 @@ func (s *Spool) Ack(seq uint64) error {
 	return err
 }
 
-// Held returns the tickets from first to last of those records of origin that are in the
-// spool or have been acknowledged. It reads the indexes of all frames; calls of Next and
+// Of the records of origin with tickets from first to last, Held returns the tickets of those that
+// are in the spool or have been acknowledged. It reads the indexes of all frames; calls of Next and
 // Ack wait until it is done.
 //
 // The result contains no other ticket: a frame counts only if its segment is undamaged up

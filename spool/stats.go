@@ -13,8 +13,8 @@ type Stats struct {
 	Bytes    int64  // on disk, parked and damaged files included
 	MaxBytes int64  // the quota
 	Segments int    // files that are in use, parked ones included
-	// Oldest is the time since which the oldest segment has had unacknowledged records without
-	// interruption. Parked segments do not count. Zero: no records are pending.
+	// Oldest is the start of the current, uninterrupted period in which the oldest segment has had
+	// unacknowledged records. Parked segments do not count. Zero: no records are pending.
 	Oldest time.Time
 
 	Parked      uint64 // of Records, those in a form that Options.Accepts refuses

@@ -101,19 +101,19 @@ An output ends when its reader has closed the pipe (| head). Its lines go to --f
 --spool or --dead-letter if given, and are counted as failed otherwise. The other outputs
 continue.
 
-Failures: failed lines are sent again in order. While a destination is down, lines go to
---fallback when more than --pending-limit wait, else to --spool, else they wait in the slabs.
-The next run with the same --to reads the spool and delivers it first. Lines that a
+Failures: failed lines are sent again in order. While a destination is down, lines wait in
+--spool if given, otherwise in the slabs. If more than --pending-limit wait, they go to
+--fallback if given. The next run with the same --to delivers the spool first. Lines that a
 destination refuses permanently go to --dead-letter or, with --spool, to dead-letters.jsonl in
 the spool directory of the destination; without both they are only counted. Failed lines older
-than --retry-age are dropped. This applies to destinations on the network, and to all
+than --retry-age are dropped. This paragraph applies to destinations on the network, and to all
 destinations if --fallback, --spool, --dead-letter or --retry-age is given.
 
 Crashes: --crash-safe keeps lines that were read and not yet delivered, even if the program is
-killed. The next run delivers them first, and forebay spool shows them. A line that was being
-accepted may be delivered twice, and a line that was partly read may be cut. The best place for
-the directory is a tmpfs. If --crash-safe is unavailable, the program reports that and uses slabs
-in memory, unless --crash-safe-required is given.
+killed. The next run delivers them first, and forebay spool shows them. A line that the
+program was copying into a slab may be delivered twice, and a line that was partly read may be
+cut. The best place for the directory is a tmpfs. If --crash-safe is unavailable, the program
+reports that and uses slabs in memory, unless --crash-safe-required is given.
 
 Dry run: with --dry-run nothing is sent, and the data that would be sent is printed on standard
 output. The records of earlier runs are neither printed nor changed, and --fallback, --spool,
@@ -167,7 +167,7 @@ A flag that no --to supports is an error, and so is an option that its --to does
 	fs.SortFlags = false
 	fs.StringArrayVar(&c.To, "to", nil, "destination `DEST`, see above; may be repeated (default stdout:)")
 	format.Add(cmd, "format", "f", "format of the lines")
-	times.Add(cmd, "time", "", "time of a record: the time in the line, the arrival time, or the arrival time if the line has none, marked time_from=arrival")
+	times.Add(cmd, "time", "", "time of a record. line: the time in the line; now: the arrival time; line-or-now: the time in the line or, if it has none, the arrival time, marked time_from=arrival")
 	fs.Var(&c.Zone, "zone", "`ZONE` of times without a zone, such as Europe/Berlin or +02:00 (default: the system's)")
 	fs.Var(&c.Charset, "charset", "character set `NAME` of the input, such as utf-16, latin1 or windows-1252; a byte order mark at the start overrides it")
 	setting.Complete(cmd, "charset", charset.Names()...)

@@ -36,9 +36,9 @@ drop records. Each output is a destination with separate memory, delivery and sp
 output can select inputs, fields and levels. docs/CONFIG.md describes every key; forebay init
 writes an example.
 
-Only after each output that selects the records has delivered them, or written them to its
-spool, does a listener acknowledge the message, and is the position in a file stored. An input
-stops reading while one of its outputs is full.
+A listener acknowledges a message, and the position in a file is stored, only after each output
+that selects the records has delivered them or written them to its spool. An input stops reading
+while one of its outputs is full.
 
 SIGHUP reads the configuration again and reopens the files of outputs. With --watch, a change
 to the configuration file has the same effect. Unchanged inputs and outputs continue without

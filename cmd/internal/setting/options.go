@@ -105,7 +105,7 @@ var Options = []*Option{
 		Usage:   "file: time, in whole days, for which rotated files are kept, such as 14d (default 0: forever)",
 		Initial: func() Value { return new(Duration) }},
 	{Name: "compress", Go: "file.Options.Compress, fluent.Config.Compress, httpsink.Config.Compression", Of: slices.Concat(files, forwards, https), Needs: rotation, NeedsOf: files,
-		Usage:   "file: compression of rotated files; forward, http: compression of requests (http: gzip, except for ndjson and array)",
+		Usage:   "file: compression of rotated files; forward, http: compression of requests (http: gzip; none for ndjson and array)",
 		Initial: func() Value { return &Choice{Value: "none", Of: []string{"none", "gzip", "zstd"}} }},
 	{Name: "mkdirs", Go: "file.Options.MakeDirs", Of: files, Usage: "file: create missing directories",
 		Initial: func() Value { return new(Toggle) }},

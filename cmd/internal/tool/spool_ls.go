@@ -133,7 +133,7 @@ whether the files can be read. Only the headers of batches are read; forebay spo
 checks every byte.
 
 KIND is segment, crash-safe slabs, or input that a killed program had read and not yet
-accepted. TYPE is the form of the records (-: lines). HEALTH is ok or the unreadable part.
+put into a slab. TYPE is the form of the records (-: lines). HEALTH is ok or the unreadable part.
 A parked segment holds records in a form that the destination of the last run does not
 accept. They wait for a destination that accepts it, or for forebay spool replay.
 
