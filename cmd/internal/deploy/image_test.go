@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -216,6 +217,29 @@ func TestImage(t *testing.T) {
 	}
 	if out, err := run("one\n", "pipe", "--to", "file:/etc/forebay/out"); err == nil {
 		t.Errorf("its user may write to /etc: %s", out)
+	}
+}
+
+// The Dockerfile copies go.mod and go.sum of each module in a local replace directive before it
+// downloads modules.
+func TestImageCopiesModules(t *testing.T) {
+	const program = "cmd/forebay-all"
+	dirs := []string{program}
+	for line := range strings.Lines(read(t, "../"+program+"/go.mod")) {
+		if _, dir, ok := strings.Cut(strings.TrimSpace(line), " => ."); ok {
+			dirs = append(dirs, path.Join(program, "."+dir))
+		}
+	}
+	if len(dirs) < 2 {
+		t.Fatalf("local modules: %q", dirs)
+	}
+	build := stages(t)[0]
+	download := slices.Index(build, instruction{"RUN", "go -C " + program + " mod download"})
+	for _, dir := range dirs {
+		want := path.Join(dir, "go.mod") + " " + path.Join(dir, "go.sum") + " " + dir + "/"
+		if i := slices.Index(build, instruction{"COPY", want}); i < 0 || i > download {
+			t.Errorf("no COPY %s before the download", want)
+		}
 	}
 }
 
