@@ -186,6 +186,15 @@ func TestTopUnderLoad(t *testing.T) {
 	w.press("q")
 	w.await("\x1b[?1049l")
 	w.ended()
+
+	// A snapshot fits, too.
+	w = onTerminal(t, 20, 60, nil, socket, "--once")
+	for line := range strings.SplitSeq(w.await(" full "), "\r\n") {
+		if n := utf8.RuneCountInString(line); n > 60 {
+			t.Errorf("%d columns in a snapshot: %q", n, line)
+		}
+	}
+	w.ended()
 	pipe.in.Close()
 	<-load
 	pipe.wait()

@@ -29,7 +29,7 @@ import (
 // onceBetween is the time between the two states from which --once computes rates.
 const onceBetween = 250 * time.Millisecond
 
-// plainWidth is the width of a snapshot in columns.
+// plainWidth is the width in columns of a snapshot that is not for a terminal.
 const plainWidth = 80
 
 // topConfig contains the flags of top.
@@ -57,8 +57,9 @@ found; root finds the programs of all users.
 The wait curve is the share of time in which a caller, such as the part of forebay pipe that
 reads standard input, waited for free memory. It includes every wait.
 
-If standard output is not a terminal, or with --once, one snapshot is printed. -o json
-prints the state in the form that the socket serves.
+If standard output is not a terminal, or with --once, one snapshot is printed. Without a
+terminal its lines have up to 80 columns. -o json prints the state in the form that the
+socket serves.
 
 Keys: q and Ctrl-C quit, p pauses, j and k scroll.
 
@@ -133,7 +134,7 @@ func (c *topConfig) run(which string, stdin, stdout, stderr *os.File) error {
 	}
 	h := new(top.History)
 	h.Add(first)
-	style := top.Style{Width: plainWidth, Color: os.Getenv("NO_COLOR") == "" && live, ASCII: onlyASCII()}
+	style := top.Style{Color: os.Getenv("NO_COLOR") == "" && live, ASCII: onlyASCII()}
 	switch {
 	case c.output.Value == "json":
 		enc := json.NewEncoder(stdout)
@@ -145,6 +146,7 @@ func (c *topConfig) run(which string, stdin, stdout, stderr *os.File) error {
 		if next, err := look(ctx); err == nil {
 			h.Add(next)
 		}
+		style.Width, _ = size(stdout)
 		return writeError(printLines(stdout, h.Lines(style)))
 	}
 	return c.live(ctx, h, look, style, stdin, stdout)
@@ -159,22 +161,26 @@ func (c *topConfig) live(ctx context.Context, h *top.History, look func(context.
 	defer restore()
 	scr := top.Screen{
 		W: stdout, Keys: keys, Resized: resized, Style: style,
-		Size: func() (width, height int) {
-			if width, height, err := term.GetSize(int(stdout.Fd())); err == nil && width > 0 && height > 0 {
-				return width, height
-			}
-			return plainWidth, 24
-		},
+		Size: func() (width, height int) { return size(stdout) },
 	}
 	ended, err := top.Live(ctx, scr, h, time.Duration(c.every), look)
 	restore()
 	if err != nil || !ended {
 		return writeError(err)
 	}
-	style.Width, _ = scr.Size()
+	style.Width, _ = size(stdout)
 	last := h.Lines(style)
 	s := h.State()
 	return writeError(printLines(stdout, append(last, "", fmt.Sprintf("forebay: %s (pid %d) has ended; this is its last state", s.Name, s.PID))))
+}
+
+// size returns the columns and lines of stdout, or a default if it is not a terminal.
+func size(stdout *os.File) (width, height int) {
+	width, height, err := term.GetSize(int(stdout.Fd()))
+	if err != nil || width <= 0 || height <= 0 {
+		return plainWidth, 24
+	}
+	return max(10, width), height
 }
 
 // readKeys returns a channel of keys, and a function that restores the terminal.
