@@ -49,7 +49,7 @@ func ExampleNew() {
 	check(err)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/metrics", ops.Metrics)
-	mux.HandleFunc("/healthz", ops.Health)
+	mux.HandleFunc("/health", ops.Health)
 	mux.Handle("/level", httpops.Level(level))
 	srv := httptest.NewServer(mux)
 	defer srv.Close()

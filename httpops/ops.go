@@ -7,12 +7,12 @@
 //		…
 //	}
 //	mux.HandleFunc("/metrics", ops.Metrics)
-//	mux.HandleFunc("/healthz", ops.Health)
+//	mux.HandleFunc("/health", ops.Health)
 //	mux.Handle("/levels", httpops.Levels(log.Router()))
 //	mux.Handle("/levels/{name}", httpops.Levels(log.Router()))
 //
 //	GET /metrics ─┐
-//	GET /healthz ─┼─▶ Ops ─▶ Router.Stats
+//	GET /health ─┼─▶ Ops ─▶ Router.Stats
 //	PUT /levels  ─┴─▶ Router.SetLevel
 //
 // The handlers do not authorize requests; the program must restrict access. The responses contain

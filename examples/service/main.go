@@ -3,7 +3,7 @@
 //
 //	go run ./service -loki http://localhost:3100
 //	curl -X PUT -d level=debug localhost:8081/levels/db
-//	curl localhost:8081/healthz
+//	curl localhost:8081/health
 package main
 
 import (
@@ -105,7 +105,7 @@ func newOps(log *forebay.Logger) (http.Handler, error) {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/metrics", ops.Metrics)
-	mux.HandleFunc("/healthz", ops.Health)
+	mux.HandleFunc("/health", ops.Health)
 	mux.Handle("/levels", httpops.Levels(log.Router()))
 	mux.Handle("/levels/{name}", httpops.Levels(log.Router()))
 	return mux, nil

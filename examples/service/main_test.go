@@ -181,7 +181,7 @@ func TestService(t *testing.T) {
 	if status, answer := cl.ask(cl.ops, "GET", "/metrics", ""); status != 200 || !strings.Contains(answer, "\nforebay_output_up{output=\"loki\"} 1\n") {
 		t.Errorf("%d %s", status, answer)
 	}
-	if status, answer := cl.ask(cl.ops, "GET", "/healthz", ""); status != 200 || !strings.HasPrefix(answer, `{"status":"ok"`) {
+	if status, answer := cl.ask(cl.ops, "GET", "/health", ""); status != 200 || !strings.HasPrefix(answer, `{"status":"ok"`) {
 		t.Errorf("%d %s", status, answer)
 	}
 	rec.None(slog.LevelError)

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -66,6 +67,14 @@ func TestWatched(t *testing.T) {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %q in\n%s", want, page)
 		}
+	}
+	doc, err := os.ReadFile("../../../docs/OPERATING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := regexp.MustCompile(`forebay_read_\w+`)
+	if served, named := sortedNames(read, page), sortedNames(read, string(doc)); !slices.Equal(served, named) {
+		t.Errorf("metrics of the input: the program serves %q, docs/OPERATING.md has %q", served, named)
 	}
 	for path, want := range map[string]string{"/health": `"status":"ok"`, "/-/healthy": "ok", "/-/ready": "ok", "/debug/pprof/": "goroutine"} {
 		if got := get(path, 200); !strings.Contains(got, want) {
@@ -159,4 +168,11 @@ func TestNotReadyWhileStopping(t *testing.T) {
 	if code, _ := p.wait(); code != 1 {
 		t.Errorf("exit code %d", code)
 	}
+}
+
+// sortedNames returns what re finds in text, in order and each once.
+func sortedNames(re *regexp.Regexp, text string) []string {
+	names := re.FindAllString(text, -1)
+	slices.Sort(names)
+	return slices.Compact(names)
 }
