@@ -207,7 +207,7 @@ func device(b []byte) (host, rest []byte) {
 		switch name := w[:len(w)-1]; {
 		case len(name) == 0 && !counted, isNumber(name): // NX-OS has a colon alone
 			counted = true
-		case counted && host == nil && name[0] >= 'A':
+		case counted && host == nil && len(name) > 0 && name[0] >= 'A':
 			host = name
 		default:
 			return host, rest

@@ -123,6 +123,7 @@ var messages = []struct{ in, want string }{
 	{"<13>Nov 20 10:11:12 host 45: items", `INFO 2026-11-20T10:11:12Z tag="45" host="host" "items"`},
 	{"<13>45: items: many", `INFO tag="45" "items: many"`},
 	{"<13>: items", `INFO tag="" ": items"`},
+	{"<13>: : items", `INFO tag="" ": : items"`},
 	{"<13>app: no time", `INFO tag="app" "no time"`},
 	{"<13>no time and no tag", `INFO tag="" "no time and no tag"`},
 	{"<13>http://x is no tag", `INFO tag="" "http://x is no tag"`},
