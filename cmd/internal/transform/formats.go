@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/forebay-log/forebay/internal/record"
 )
@@ -13,7 +14,8 @@ import (
 // package record, unless levels has the level's word.
 type format struct {
 	templates []template
-	encoding  record.Format // of json and logfmt; else Text
+	read      func(c *Chain, text []byte) bool // sets c.values; nil: templates
+	encoding  record.Format                    // of json and logfmt; else Text
 	levels    map[string]slog.Level
 	status    bool
 }
@@ -95,18 +97,37 @@ var formatTable = sync.OnceValue(func() map[string]format {
 		"klog": {encoding: record.Text, templates: templates(
 			`{-} {time} {-:spaces}{pid:int} {source}:{line:int}] {msg:*}`,
 		)},
-		"syslog": {encoding: record.Text, templates: templates(
-			`<{-:int}>1 {time} {host} {app} {procid} {msgid} [{structured:...}] {msg:*}`,
-			`<{-:int}>1 {time} {host} {app} {procid} {msgid} {structured} {msg:*}`,
-			`<{-:int}>{-} {-:spaces}{-:int} {-} {host} {app}[{pid:int}]: {msg:*}`,
-			`<{-:int}>{-} {-:spaces}{-:int} {-} {host} {app}: {msg:*}`,
-			`{-} {-:spaces}{-:int} {-} {host} {app}[{pid:int}]: {msg:*}`,
-			`{-} {-:spaces}{-:int} {-} {host} {app}: {msg:*}`,
-			`{time} {host} {app}[{pid:int}]: {msg:*}`,
-			`{time} {host} {app}: {msg:*}`,
-		)},
+		"syslog": {encoding: record.Text, read: (*Chain).readSyslog},
 	}
 })
+
+// maxParams is the maximum number of parameters of structured data that become fields, as in the syslog
+// input.
+const maxParams = 128
+
+// readSyslog sets c.values to the fields of a line of syslog.
+func (c *Chain) readSyslog(text []byte) bool {
+	c.syslog.MaxLabels, c.syslog.Zone = maxParams, time.UTC // the zone is not used: package record reads the time
+	r, ok := c.syslog.Line(text, time.Time{})
+	if !ok {
+		return false
+	}
+	c.values = c.values[:0]
+	add := func(name, text string) {
+		c.values = append(c.values, value{group{name: name}, []byte(text)})
+	}
+	for _, l := range r.Labels {
+		add(l.Name, l.Value)
+	}
+	if r.Tag != "" {
+		add("app", r.Tag)
+	}
+	for _, l := range r.Metadata {
+		add(l.Name, l.Value)
+	}
+	c.values = append(c.values, value{group{slog.MessageKey, messageKind}, r.Body})
+	return true
+}
 
 // crossed returns each beginning with each end.
 func crossed(beginnings, ends []string) (all []string) {

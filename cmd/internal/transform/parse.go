@@ -57,12 +57,13 @@ const parseErrorField = "parse_error"
 type parseRule struct {
 	name     string // in parse_error
 	field    string
-	re       *regexp.Regexp        // nil: formats
-	groups   []group               // of re, by the number of the group
-	formats  []template            // alternatives, the first match counts
-	encoding record.Format         // JSON or Logfmt: the text is a line of that format; else Text
-	levels   map[string]slog.Level // of the format; nil: those that forebay recognizes in lines
-	status   bool                  // an access log: the status sets the level
+	re       *regexp.Regexp                   // nil: formats
+	groups   []group                          // of re, by the number of the group
+	formats  []template                       // alternatives, the first match counts
+	read     func(c *Chain, text []byte) bool // replaces formats unless nil
+	encoding record.Format                    // JSON or Logfmt: the text is a line of that format; else Text
+	levels   map[string]slog.Level            // of the format; nil: those that forebay recognizes in lines
+	status   bool                             // an access log: the status sets the level
 	layout   string
 	onError  string
 	tag      []field
@@ -99,7 +100,7 @@ func (p *Parse) check(fault func(field, format string, args ...any)) *parseRule 
 		if len(p.Types) > 0 || p.Time != "" || p.Level != "" || p.TimeLayout != "" {
 			fault("parse", "types, time, level and time-layout belong to a regex; the format %s defines them", p.Format)
 		}
-		c.name, c.formats, c.encoding, c.levels, c.status = p.Format, f.templates, f.encoding, f.levels, f.status
+		c.name, c.formats, c.read, c.encoding, c.levels, c.status = p.Format, f.templates, f.read, f.encoding, f.levels, f.status
 	default:
 		c.checkRegex(p, fault)
 	}
@@ -283,6 +284,9 @@ func (c *Chain) parse(ev *record.Event, p *parseRule) (keep bool) {
 
 // match sets c.values to the fields of text.
 func (c *Chain) match(p *parseRule, text []byte) (ok bool) {
+	if p.read != nil {
+		return p.read(c, text)
+	}
 	if p.re == nil {
 		for i := range p.formats {
 			if c.values, ok = p.formats[i].match(c.values[:0], text); ok && p.knowsLevel(c.values) {

@@ -33,6 +33,7 @@ import (
 	"log/slog"
 	"sync/atomic"
 
+	"github.com/forebay-log/forebay/cmd/internal/listen/syslog"
 	"github.com/forebay-log/forebay/internal/record"
 	"github.com/forebay-log/forebay/internal/redact"
 )
@@ -143,6 +144,7 @@ type Chain struct {
 
 	reader record.Parser // of Parse: parser with another format
 	values []value       // of Parse
+	syslog syslog.Parser // of Parse
 	parsed []byte        // text that values of the Event point into
 }
 

@@ -19,37 +19,52 @@ var facilities = [...]string{
 
 var severities = [...]string{"emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"}
 
-// A parser reads messages of RFC 5424 and 3164, and similar ones. It reuses its memory.
-type parser struct {
-	maxLabels int
-	zone      *time.Location // of times without one
+// A Parser parses messages of RFC 5424 and 3164, and similar ones. It reuses its memory.
+type Parser struct {
+	MaxLabels int            // most parameters of structured data
+	Zone      *time.Location // of times without one
 	rec       listen.Record
 }
 
-// parse returns the record of a message, which is valid until the next call. Every message
-// has one: where a part is not as the RFCs have it, the text from there on is the body.
-func (p *parser) parse(msg []byte, now time.Time) *listen.Record {
+// Line parses a line of a file, which may have no priority. The record is valid until the next call.
+// ok reports whether the line has the header of a message.
+func (p *Parser) Line(line []byte, now time.Time) (r *listen.Record, ok bool) {
+	if r, ok = p.parse(line, now); r.HasLevel {
+		return r, ok
+	}
+	timed, tagged := p.rfc3164(r.Body, now)
+	return r, timed && tagged
+}
+
+// Parse returns the record of a message, which is valid until the next call. Every message
+// has one: if a part does not conform to the RFCs, the text from there on is the body.
+func (p *Parser) Parse(msg []byte, now time.Time) *listen.Record {
+	r, _ := p.parse(msg, now)
+	return r
+}
+
+// parse also reports whether the message has a priority and a header.
+func (p *Parser) parse(msg []byte, now time.Time) (r *listen.Record, ok bool) {
 	p.rec = listen.Record{Source: Source, Labels: p.rec.Labels[:0], Metadata: p.rec.Metadata[:0]}
 	msg = bytes.TrimRight(msg, "\r\n\x00")
 	p.rec.Body = msg
 	pri, rest, ok := priority(msg)
 	if !ok {
-		return &p.rec
+		return &p.rec, false
 	}
 	p.rec.Level, p.rec.HasLevel = record.SyslogLevel(pri&7), true
 	p.label("facility", []byte(facilities[pri>>3]))
 	p.label("severity", []byte(severities[pri&7]))
 	p.rec.Body = rest
 	if after, ok := bytes.CutPrefix(rest, []byte("1 ")); ok {
-		p.rfc5424(after)
-		return &p.rec
+		return &p.rec, p.rfc5424(after)
 	}
-	p.rfc3164(rest, now)
-	return &p.rec
+	timed, tagged := p.rfc3164(rest, now)
+	return &p.rec, timed || tagged
 }
 
 // label adds a label, unless the value is empty or NILVALUE.
-func (p *parser) label(name string, value []byte) {
+func (p *Parser) label(name string, value []byte) {
 	if len(value) > 0 && string(value) != "-" {
 		p.rec.Labels = append(p.rec.Labels, listen.Label{Name: name, Value: string(value)})
 	}
@@ -77,17 +92,17 @@ func word(b []byte) (w, rest []byte, ok bool) {
 	return b[:i], b[i+1:], true
 }
 
-// rfc5424 reads the rest after the version. A time that is none and structured data that are
-// missing or malformed do not affect the other parts; malformed data are part of the text.
-func (p *parser) rfc5424(b []byte) {
+// rfc5424 parses the rest after the version and reports whether it has a header. Invalid times and
+// missing or malformed structured data do not affect the other parts; malformed data are part of the
+// text.
+func (p *Parser) rfc5424(b []byte) (ok bool) {
 	var parts [5][]byte // time, host, app, process, message id
 	for i := range parts {
-		var ok bool
 		if parts[i], b, ok = word(b); !ok {
-			return
+			return false
 		}
 	}
-	if at, ok := stamp.At(parts[0], p.zone); ok && at.To == len(parts[0]) && !at.Yearless {
+	if at, ok := stamp.At(parts[0], p.Zone); ok && at.To == len(parts[0]) && !at.Yearless {
 		p.rec.Time = at.Time
 	}
 	p.label("host", parts[1])
@@ -103,10 +118,11 @@ func (p *parser) rfc5424(b []byte) {
 		p.rec.Metadata = p.rec.Metadata[:0]
 	}
 	p.rec.Body = bytes.TrimPrefix(p.rec.Body, []byte("\ufeff"))
+	return true
 }
 
 // structured reads STRUCTURED-DATA.
-func (p *parser) structured(b []byte) (rest []byte, ok bool) {
+func (p *Parser) structured(b []byte) (rest []byte, ok bool) {
 	if len(b) > 0 && b[0] == '-' {
 		return b[1:], true
 	}
@@ -121,7 +137,7 @@ func (p *parser) structured(b []byte) (rest []byte, ok bool) {
 		id := string(b[1:end])
 		for b = b[end:]; len(b) > 0 && b[0] == ' '; {
 			name, after, found := bytes.Cut(b[1:], []byte(`="`))
-			if !found || len(name) == 0 || bytes.ContainsAny(name, ` ]"=`) || len(p.rec.Metadata) == p.maxLabels {
+			if !found || len(name) == 0 || bytes.ContainsAny(name, ` ]"=`) || len(p.rec.Metadata) == p.MaxLabels {
 				return b, false
 			}
 			value, after, ok := quoted(after)
@@ -141,7 +157,7 @@ func (p *parser) structured(b []byte) (rest []byte, ok bool) {
 
 // param adds a parameter. A name may come several times (RFC 5424 §6.3.3); the later ones get a
 // "_", as keys do in every output.
-func (p *parser) param(name, value string) {
+func (p *Parser) param(name, value string) {
 	for slices.ContainsFunc(p.rec.Metadata, func(l listen.Label) bool { return l.Name == name }) {
 		name += "_"
 	}
@@ -171,7 +187,9 @@ func quoted(b []byte) (value string, rest []byte, ok bool) {
 //	82: R1: 000079: *Nov 20 10:11:12.123 UTC: %SYS-5-CONFIG_I: text    IOS: counters, the host
 //	: 2026 Nov 20 10:11:12 UTC: %ETHPORT-5-IF_UP: text                 NX-OS
 //	Nov 20 2026 10:11:12 fw1 : %ASA-6-302013: text                     ASA
-func (p *parser) rfc3164(b []byte, now time.Time) {
+//
+// It reports whether there are a time and a name of a program.
+func (p *Parser) rfc3164(b []byte, now time.Time) (timed, tagged bool) {
 	host, start := device(b)
 	rest, timed := p.stamp(start, now)
 	if timed || bytes.HasPrefix(start, []byte{'%'}) {
@@ -189,10 +207,11 @@ func (p *parser) rfc3164(b []byte, now time.Time) {
 	}
 	if !tagged {
 		p.rec.Body = rest
-		return
+		return timed, false
 	}
 	p.rec.Tag, p.rec.Body = string(app), body
 	p.label("procid", pid)
+	return timed, true
 }
 
 // device skips the counters before the time of a device, and returns its host, if that is
@@ -249,12 +268,12 @@ const ahead = 7 * 24 * time.Hour
 
 // stamp reads a time at the start of b and the space or colon after it. Cisco writes "*" or "."
 // first while the clock is not set.
-func (p *parser) stamp(b []byte, now time.Time) (rest []byte, ok bool) {
+func (p *Parser) stamp(b []byte, now time.Time) (rest []byte, ok bool) {
 	rest = b
 	if len(b) > 0 && bytes.IndexByte([]byte("*.:"), b[0]) >= 0 {
 		rest = b[1:]
 	}
-	at, ok := stamp.At(rest, p.zone)
+	at, ok := stamp.At(rest, p.Zone)
 	if !ok || !at.Form.Host {
 		return b, false
 	}

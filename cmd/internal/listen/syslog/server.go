@@ -49,13 +49,13 @@ func (s *Server) Close(ctx context.Context) error { return s.s.Close(ctx) }
 // A session accepts the messages of one connection.
 type session struct {
 	s       *Server
-	p       parser
+	p       Parser
 	taken   int             // since the last hand or commit
 	commits *listen.Commits // of a connection
 }
 
 func (s *Server) session() *session {
-	return &session{s: s, p: parser{maxLabels: s.s.Limits().Labels, zone: time.Local}}
+	return &session{s: s, p: Parser{MaxLabels: s.s.Limits().Labels, Zone: time.Local}}
 }
 
 // take passes a message to the sink.
@@ -68,7 +68,7 @@ func (n *session) take(ctx context.Context, msg []byte) (listen.Action, error) {
 		return action, listen.ErrEnded
 	}
 	if action == listen.Take {
-		if n.s.s.Sink().Put(ctx, n.p.parse(msg, time.Now())) != nil {
+		if n.s.s.Sink().Put(ctx, n.p.Parse(msg, time.Now())) != nil {
 			return action, listen.ErrEnded
 		}
 		n.taken++

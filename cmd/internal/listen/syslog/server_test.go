@@ -142,15 +142,35 @@ var messages = []struct{ in, want string }{
 var now = time.Date(2026, 11, 23, 23, 0, 0, 0, time.UTC)
 
 func TestParse(t *testing.T) {
-	p := parser{maxLabels: 128, zone: time.UTC}
+	p := Parser{MaxLabels: 128, Zone: time.UTC}
 	for _, tt := range messages {
-		if got := show(p.parse([]byte(tt.in), now)); got != tt.want {
+		if got := show(p.Parse([]byte(tt.in), now)); got != tt.want {
 			t.Errorf("%q\n got %s\nwant %s", tt.in, got, tt.want)
 		}
 	}
-	r := p.parse([]byte("<189>x"), now)
+	r := p.Parse([]byte("<189>x"), now)
 	if !slices.Equal(r.Labels, []listen.Label{{Name: "facility", Value: "local7"}, {Name: "severity", Value: "notice"}}) {
 		t.Errorf("%v", r.Labels)
+	}
+}
+
+// A line of a file may have no priority. Text without a header is not a message.
+func TestLine(t *testing.T) {
+	for _, tt := range []struct{ in, want string }{
+		{"Oct 11 22:14:15 mymachine su[7]: failed", `2026-10-11T22:14:15Z tag="su" host="mymachine" procid="7" "failed"`},
+		{"2026-10-11T22:14:15Z mymachine su: failed", `2026-10-11T22:14:15Z tag="su" host="mymachine" "failed"`},
+		{"<34>su: failed", `ERROR+4 tag="su" "failed"`},
+		{"<0>1 - - - - - -", `ERROR+4 tag="" ""`},
+		{"<34>1 - h su", ""},
+		{"<34>text", ""},
+		{"su: failed", ""},
+		{"Oct 11 22:14:15 mymachine text", ""},
+		{"", ""},
+	} {
+		p := Parser{MaxLabels: 128, Zone: time.UTC}
+		if r, ok := p.Line([]byte(tt.in), now); ok != (tt.want != "") || ok && show(r) != tt.want {
+			t.Errorf("%q: %v\n got %s\nwant %s", tt.in, ok, show(r), tt.want)
+		}
 	}
 }
 
@@ -166,14 +186,14 @@ func TestYear(t *testing.T) {
 		{"2026-06-15T00:00:00Z", "Feb 29 00:00:00", "2024-02-29T00:00:00Z"},
 	} {
 		at, _ := time.Parse(time.RFC3339, tt.now)
-		p := parser{zone: time.UTC}
-		if got := p.parse([]byte("<13>"+tt.in+" h a: b"), at).Time.Format(time.RFC3339); got != tt.want {
+		p := Parser{Zone: time.UTC}
+		if got := p.Parse([]byte("<13>"+tt.in+" h a: b"), at).Time.Format(time.RFC3339); got != tt.want {
 			t.Errorf("%s at %s is %s, want %s", tt.in, tt.now, got, tt.want)
 		}
 	}
 	zone := time.FixedZone("", 2*3600)
-	p := parser{zone: zone}
-	if got := p.parse([]byte("<13>Nov 23 12:00:00 h a: b"), now).Time; got.UTC().Hour() != 10 {
+	p := Parser{Zone: zone}
+	if got := p.Parse([]byte("<13>Nov 23 12:00:00 h a: b"), now).Time; got.UTC().Hour() != 10 {
 		t.Error(got)
 	}
 }
@@ -440,8 +460,8 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(m.in))
 	}
 	f.Fuzz(func(t *testing.T, msg []byte) {
-		p := parser{maxLabels: 4, zone: time.UTC}
-		r := p.parse(msg, now)
+		p := Parser{MaxLabels: 4, Zone: time.UTC}
+		r := p.Parse(msg, now)
 		if !bytes.Contains(msg, r.Body) || !bytes.Contains(msg, []byte(r.Tag)) || len(r.Metadata) > 4 || len(r.Labels) > 5 {
 			t.Fatalf("%q: %s", msg, show(r))
 		}
@@ -450,7 +470,7 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("%q: %s", msg, show(r))
 			}
 		}
-		if first := show(r); show(p.parse(msg, now)) != first {
+		if first := show(r); show(p.Parse(msg, now)) != first {
 			t.Fatalf("%q: the second time it is another one", msg)
 		}
 	})
