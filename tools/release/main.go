@@ -2,8 +2,11 @@
 // requirement of one of our modules names the tag, and no replace directive is left, because the go
 // command refuses to install a program from a module that has one.
 //
-//	go -C tools run ./release -tag v0.1.0          # check; exit status 1 lists every fault
-//	go -C tools run ./release -tag v0.1.0 -write   # make it so
+//	GOWORK=off go -C tools run ./release -tag v0.1.0          # check; exit status 1 lists every fault
+//	GOWORK=off go -C tools run ./release -tag v0.1.0 -write   # make it so
+//
+// -write also adds the modules of the programs to go.work. No go.sum has the checksum of the tag, so
+// that goreleaser builds the programs in this workspace, from the files of the commit.
 //
 // A release is a commit made with -write, the tags that the command prints, and a second commit
 // that restores the replace directives for development.
@@ -80,7 +83,40 @@ func release(dir, tag string, write bool) error {
 			return fmt.Errorf("release: %w", err)
 		}
 	}
+	if write {
+		return writeWork(filepath.Join(dir, "go.work"), tag)
+	}
 	return errors.Join(faults...)
+}
+
+// writeWork adds the modules of the programs to the workspace. A replace directive for the tag is
+// necessary too: without it the go command looks for the tag on the network.
+func writeWork(path, tag string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("release: %w", err)
+	}
+	f, err := modfile.ParseWork(path, text, nil)
+	if err != nil {
+		return fmt.Errorf("release: %w", err)
+	}
+	for _, m := range released {
+		if strings.HasPrefix(m, "adapters/") {
+			continue
+		}
+		use, replacement := "./"+m, "./"+m
+		if m == "." {
+			use, replacement = ".", "./"
+		}
+		if err := errors.Join(f.AddUse(use, ""), f.AddReplace(strings.TrimSuffix(root+"/"+m, "/."), tag, replacement, "")); err != nil {
+			return fmt.Errorf("release: %s: %w", path, err)
+		}
+	}
+	f.Cleanup()
+	if err := os.WriteFile(path, modfile.Format(f.Syntax), 0o644); err != nil {
+		return fmt.Errorf("release: %w", err)
+	}
+	return nil
 }
 
 func ours(path string) bool { return path == root || strings.HasPrefix(path, root+"/") }

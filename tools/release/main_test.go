@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,6 +28,13 @@ func copyModules(t *testing.T) (dir string) {
 			t.Fatal(err)
 		}
 	}
+	text, err := os.ReadFile(filepath.Join(repository, "go.work"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "go.work"), text, 0o666)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	return dir
 }
 
@@ -44,6 +52,23 @@ func TestRelease(t *testing.T) {
 	}
 	if err := release(dir, "v0.1.0", false); err != nil {
 		t.Errorf("after: %v", err)
+	}
+	// The workspace has the modules of the programs, each with a replacement for the tag.
+	text, err := os.ReadFile(filepath.Join(dir, "go.work"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	work, err := modfile.ParseWork("go.work", text, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(work.Use) != 7 || len(work.Replace) != 7 {
+		t.Errorf("go.work: %s", text)
+	}
+	for _, r := range work.Replace {
+		if want := path.Join(root, r.New.Path); r.Old.Path != want || r.Old.Version != "v0.1.0" {
+			t.Errorf("go.work replaces %v by %s", r.Old, r.New.Path)
+		}
 	}
 	if err := release(dir, "v0.2.0", false); err == nil {
 		t.Error("the modules of v0.1.0 pass as v0.2.0")
