@@ -775,6 +775,7 @@ func TestSpillWhenFullAnsweredLate(t *testing.T) {
 				if slowest := r.flood(t); slowest > 0 {
 					t.Errorf("a writer waited for %s", slowest)
 				}
+				synctest.Wait() // the session may open after the flood
 				if n := sink.Calls(); n != 1 {
 					t.Errorf("%d calls of the destination", n)
 				}
