@@ -21,7 +21,7 @@ import (
 )
 
 // Random outages, quota, a spill that fails at times, a handler that fails at times,
-// poison, memory that is lent, and a Shutdown at a random moment: every record is where
+// poison, leased memory, and a Shutdown at a random moment: every record is where
 // the account says.
 func TestEverythingIsAccountedFor(t *testing.T) {
 	seed := testkit.Seed(t)
@@ -351,7 +351,8 @@ func (g *lightLog) Next() (lease, bool) {
 
 func (g *lightLog) Due() time.Time                             { return time.Time{} }
 func (g *lightLog) Wake() <-chan struct{}                      { return g.bell }
-func (g *lightLog) Pressure() (full, drops, waits bool)        { return false, false, false }
+func (g *lightLog) Full() bool                                 { return false }
+func (g *lightLog) Shortage() (drops, waits bool)              { return false, false }
 func (g *lightLog) Flush() (ticket uint64, ok bool)            { return 0, true }
 func (g *lightLog) Leased(uint64) bool                         { return true }
 func (g *lightLog) Pending() uint64                            { return 0 }

@@ -512,7 +512,7 @@ func TestHeldStreamWithoutRoomIsRefused(t *testing.T) {
 }
 
 // Before a producer drops records, held ones without room give way, if others were taken
-// within an hour: some may be behind them, not even lent.
+// within an hour: some may follow them that are not even leased.
 func TestHeldStreamGivesWay(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)

@@ -14,7 +14,8 @@ type log interface {
 	Next() (l lease, ended bool)
 	Due() time.Time
 	Wake() <-chan struct{}
-	Pressure() (full, drops, waits bool)
+	Full() bool
+	Shortage() (drops, waits bool)
 	Flush() (ticket uint64, ok bool)
 	Leased(ticket uint64) bool
 	Pending() uint64
@@ -152,15 +153,10 @@ func (k *intake) release(h *holder) {
 // weigh passes the shortage of memory to the machine.
 func (k *intake) weigh() {
 	m := k.o.m
-	m.full, m.handler.needs = false, needs{}
-	asks := m.set.handler || m.streams.any()
-	if !m.set.spool && !asks {
-		return
-	}
-	full, drops, waits := k.log.Pressure()
-	m.full = m.set.spool && full
-	if asks {
-		m.handler.needs = needs{drops, waits}
+	m.full = m.set.spool && k.log.Full()
+	m.handler.needs = needs{}
+	if m.set.handler || m.streams.any() {
+		m.handler.needs.drops, m.handler.needs.waits = k.log.Shortage()
 	}
 }
 

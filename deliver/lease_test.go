@@ -46,7 +46,7 @@ func TestLease(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		x.Drain(time.Now().Add(time.Millisecond)) // late: nobody but the session has it
+		x.Drain(time.Now().Add(time.Millisecond)) // late: only the session has it
 		_, _ = shutdown(x, time.Second)
 		want(second, 1, 0)
 		close(release)
@@ -58,7 +58,7 @@ func TestLease(t *testing.T) {
 	})
 }
 
-// A session that hangs has no more of the producer's memory than that can spare.
+// A hanging session pins no more slabs than the log can spare.
 func TestLeasePins(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newHand(4)
@@ -96,7 +96,7 @@ func TestLeasePins(t *testing.T) {
 	})
 }
 
-// What a log keeps stays there when there is no time, and counts nowhere else.
+// If no time is left, the records that a log keeps stay there and count nowhere else.
 func TestLeaseStays(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newHand(2)
@@ -121,7 +121,7 @@ func TestLeaseStays(t *testing.T) {
 	})
 }
 
-// With a spool, lent records go there while the session has them. Their memory stays
+// With a spool, leased records go there while the session has them. Their memory stays
 // until the session has closed.
 func TestLeaseSpills(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

@@ -117,17 +117,21 @@ func (g *batchLog) Wake() <-chan struct{} { return g.bell }
 func (g *batchLog) Leave()                {}
 func (g *batchLog) Refuse()               {}
 
-func (g *batchLog) Pressure() (full, drops, waits bool) {
+func (g *batchLog) Full() bool {
 	g.mu.Lock()
-	f, n := g.full, g.needs
+	full := g.full
 	g.mu.Unlock()
-	if f != nil {
-		full = f()
+	return full != nil && full()
+}
+
+func (g *batchLog) Shortage() (drops, waits bool) {
+	g.mu.Lock()
+	needs := g.needs
+	g.mu.Unlock()
+	if needs == nil {
+		return false, false
 	}
-	if n != nil {
-		drops, waits = n()
-	}
-	return full, drops, waits
+	return needs()
 }
 
 func (g *batchLog) Flush() (ticket uint64, ok bool) {

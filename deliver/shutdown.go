@@ -69,7 +69,7 @@ func (s *stopping) run(ctx context.Context) {
 	o.intake.log.Close()
 	before := o.Account()
 	deadline, _ := ctx.Deadline()
-	o.post(func(now time.Time) { o.m.close(now, deadline, false) }) // until the log has ended
+	o.Drain(deadline) // until the log has ended
 	s.await(ctx, deadline)
 	o.led.close() // the loop may hang in the spool or, inline, in the driver
 	unknown := o.intake.log.End(ctx, is(o.done))

@@ -28,7 +28,7 @@ func (l *Log) Close() {
 // Refuse answers the calls that wait for room with [ErrClosed]: the time of Close is over.
 func (l *Log) Refuse() {
 	if points {
-		point(ptSurrender)
+		point(ptRefuse)
 	}
 	s := l.reader.store
 	s.lock()
@@ -44,7 +44,7 @@ func (l *Log) Refuse() {
 // delivered. End waits until ctx ends for Options.LastResort. Only the first call has an effect.
 func (l *Log) End(ctx context.Context, done bool) (unknown uint64) {
 	if points {
-		point(ptConclude)
+		point(ptEnd)
 	}
 	l.Refuse()
 	s := l.reader.store

@@ -18,7 +18,7 @@ type Consumer struct {
 	// Spills is set if the consumer can move records to disk. [Spill] requires it.
 	Spills bool
 	// Helps is set if the consumer can do something about a shortage of memory other than waiting
-	// for its destination: see [Log.Pressure].
+	// for its destination: see [Log.Shortage].
 	Helps bool
 	// Held returns the tickets from first to last of those records of origin that are on the
 	// consumer's disk, or were there when they were settled. A Writer that recovers a crash-safe

@@ -55,8 +55,8 @@ func (l *Log) Due() time.Time {
 	return l.reader.due()
 }
 
-// Wake receives when Next may return a lease although it returned none, and when [Log.Pressure] has
-// risen, Flush was called or Close was.
+// Wake receives when Next may return a lease although it returned none, when [Log.Full] or
+// [Log.Shortage] may have become true, and after Flush and Close.
 func (l *Log) Wake() <-chan struct{} { return l.reader.store.bell.ch }
 
 // Flush makes all records that were accepted so far due. ticket is the last of them. ok is false
@@ -85,16 +85,26 @@ func (l *Log) Leased(ticket uint64) bool {
 	return l.marker.held == nil && s.readUpToLocked() >= ticket && len(s.found.files) == 0
 }
 
-// Pressure returns the shortage of memory. full reports whether calls wait for room, or no longer
-// do because it was in vain, where the policy is [Spill]. drops reports whether records are about
-// to be dropped: few slabs are free and calls do not wait, or a call has used half of its time
-// limit. waits reports whether a call without a time limit ([Block]) has waited for 125 ms.
-func (l *Log) Pressure() (full, drops, waits bool) {
+// Full reports whether calls wait for the consumer to move records to disk ([Spill]), or no longer
+// wait because it did not. Without that policy it is false, and acquires no lock.
+func (l *Log) Full() bool {
+	s := l.reader.store
+	if !s.conf.spills() {
+		return false
+	}
+	s.lock()
+	defer s.unlock()
+	return s.callers.waitingLocked() > 0 || s.callers.shortage == saturated
+}
+
+// Shortage reports a shortage of memory. drops reports whether records are about to be dropped: few
+// slabs are free and calls do not wait, or a call has used half of its time limit. waits reports
+// whether a call without a time limit ([Block]) has waited for 125 ms.
+func (l *Log) Shortage() (drops, waits bool) {
 	s := l.reader.store
 	s.lock()
 	defer s.unlock()
-	full = s.conf.spills() && (s.callers.waitingLocked() > 0 || s.callers.shortage == saturated)
-	return full, s.callers.shortage >= long || s.fewLocked(), s.callers.shortage == stuck
+	return s.callers.shortage >= long || s.fewLocked(), s.callers.shortage == stuck
 }
 
 // A reader leases the records of a store. One goroutine uses it.

@@ -27,8 +27,8 @@ var allPoints = []string{
 	ptOversizeCopy, ptOversizeCopied, ptOversizeStoredLocked,
 	ptWait, ptWoken, ptServeLocked, ptAnswerLocked, ptEvictLocked,
 	ptGather, ptTakeLocked, ptTaken, ptPark, ptSleep, ptTimer, ptSpin,
-	ptSend, ptSent, ptPause, ptSurrender, ptDo,
-	ptFlush, ptFlushQueued, ptClose, ptClosed, ptConclude,
+	ptSend, ptSent, ptPause, ptRefuse, ptDo,
+	ptFlush, ptFlushQueued, ptClose, ptClosed, ptEnd,
 }
 
 // setHook installs f at all points until the test ends.

@@ -37,13 +37,13 @@ const (
 	ptPark       = "park"       // before it sleeps with nothing to do
 	ptSleep      = "sleep"      // before it sleeps until a slab is full
 	ptSpin       = "spin"       // lock released, before it looks for a slab
-	ptSurrender  = "surrender"  // Close has run out of time
+	ptRefuse     = "refuse"     // Close has run out of time
 
 	// Flush and Close.
-	ptFlush    = "flush"    // before the lock
-	ptClose    = "close"    // before the lock
-	ptClosed   = "closed"   // further writes are refused
-	ptConclude = "conclude" // before the final account
+	ptFlush  = "flush"  // before the lock
+	ptClose  = "close"  // before the lock
+	ptClosed = "closed" // further writes are refused
+	ptEnd    = "end"    // before the final account
 
 	// Crash-safe slabs: the files of this process and of dead ones. More are in
 	// internal/crashfile.

@@ -28,15 +28,10 @@ func (s *spillSink) Wants() wants { return wants{Spills: true} }
 
 func (s *spillSink) attach(l *Log) { s.log = l }
 
-func (s *spillSink) full() bool {
-	full, _, _ := s.log.Pressure()
-	return full
-}
-
 func (s *spillSink) Accept(ctx context.Context, l *Lease) error {
 	for {
 		s.mu.Lock()
-		if s.full() && !s.wait {
+		if s.log.Full() && !s.wait {
 			if n := l.Batch().Len(); l.Settle(n) {
 				s.taken.Accepted += uint64(n)
 				s.taken.Pending.Spill += uint64(n)
@@ -118,7 +113,7 @@ func TestSpillPatience(t *testing.T) {
 		if d := time.Since(began); d != spillPatience || lost == 0 {
 			t.Errorf("%d lost after %s", lost, d)
 		}
-		if !s.full() {
+		if !s.log.Full() {
 			t.Error("not full although writes are dropped")
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -152,18 +147,13 @@ type helpSink struct {
 
 func (s *helpSink) attach(l *Log) { s.log = l }
 
-func (s *helpSink) needs() (drops, waits bool) {
-	_, drops, waits = s.log.Pressure()
-	return drops, waits
-}
-
 func (s *helpSink) Accept(ctx context.Context, l *Lease) error {
 	for {
 		select {
 		case <-s.free:
 			return s.bare.Accept(ctx, l)
 		case <-s.log.Wake():
-			if drops, waits := s.needs(); drops || waits {
+			if drops, waits := s.log.Shortage(); drops || waits {
 				s.mu.Lock()
 				s.at = append(s.at, time.Since(s.began))
 				s.mu.Unlock()
@@ -204,7 +194,7 @@ func TestHelpBeforeADrop(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if drops, waits := s.needs(); drops || waits {
+			if drops, waits := s.log.Shortage(); drops || waits {
 				t.Error("help is needed although all is free")
 			}
 			done := make(chan struct{})
@@ -212,7 +202,7 @@ func TestHelpBeforeADrop(t *testing.T) {
 				defer close(done)
 				for range 100 {
 					_ = w.WriteRecord(make([]byte, 100), batch.Meta{})
-					drops, waits := s.needs()
+					drops, waits := s.log.Shortage()
 					if a := w.Account(); a.Dropped.Total() > 0 && !drops && !waits {
 						t.Error("dropped before help was asked for")
 						return
@@ -222,13 +212,13 @@ func TestHelpBeforeADrop(t *testing.T) {
 			time.Sleep(tt.asked)
 			synctest.Wait()
 			blocks := tt.o.WhenFull == Block() && tt.o.ImportantWhenFull == (WhenFull{})
-			if drops, waits := s.needs(); len(s.asked()) == 0 || s.asked()[0] != tt.asked || drops == blocks || waits != blocks {
+			if drops, waits := s.log.Shortage(); len(s.asked()) == 0 || s.asked()[0] != tt.asked || drops == blocks || waits != blocks {
 				t.Errorf("%+v: asked at %v, want %s; drops %v, waits %v", tt.o.WhenFull, s.asked(), tt.asked, drops, waits)
 			}
 			close(s.free)
 			<-done
 			err = w.Flush(t.Context())
-			if drops, waits := s.needs(); err != nil || drops || waits {
+			if drops, waits := s.log.Shortage(); err != nil || drops || waits {
 				t.Errorf("%+v: %v, help is still needed: %v, %v", tt.o.WhenFull, err, drops, waits)
 			}
 			w.Close()
