@@ -112,7 +112,6 @@ type reader struct {
 	conf  *config
 	store *store
 
-	wants     Consumer
 	limited   bool // it has limits for a batch
 	gatherMax int  // slabs per batch where there are no limits
 	few       int  // slabs to wait for while spinning, and to lease at once
@@ -141,8 +140,9 @@ const (
 	fewSlabs = 4
 )
 
-func (r *reader) init(c *config, s *store, wants Consumer) {
-	r.conf, r.store, r.wants, r.armed, r.since = c, s, wants, -1, time.Now()
+func (r *reader) init(c *config, s *store) {
+	wants := &c.consumer
+	r.conf, r.store, r.armed, r.since = c, s, -1, time.Now()
 	r.limited = wants.Limits.Bytes > 0 || wants.Limits.Records > 0
 	r.gatherMax, r.few = 1, min(max(1, c.o.SlabCount/4), fewSlabs)
 	if wants.Several {
@@ -241,7 +241,7 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 			return nil, false, false
 		}
 		s.unlock()
-		l = s.found.next(r.wants.Limits)
+		l = s.found.next(r.conf.consumer.Limits)
 		return l, l == nil, false
 	}
 	if s.gauge.rate.due(r.since) {
@@ -310,8 +310,8 @@ func (r *reader) armLocked() {
 		since = s.pieces.at(0).since
 	}
 	wait := o.FlushInterval
-	if r.wants.Limits.Age > 0 {
-		wait = r.wants.Limits.Age
+	if r.conf.consumer.Limits.Age > 0 {
+		wait = r.conf.consumer.Limits.Age
 	}
 	now, idleAt := time.Since(r.conf.born), r.idleAt
 	if idleAt < 0 || s.front.next != r.last { // otherwise no record has come since the last look
@@ -389,7 +389,7 @@ func (r *reader) dueLocked() bool {
 // reachedLocked reports whether the queue holds a batch of the largest size, or few slabs are
 // free.
 func (r *reader) reachedLocked() bool {
-	l, s := &r.wants.Limits, r.store
+	l, s := &r.conf.consumer.Limits, r.store
 	return l.Bytes > 0 && s.pieces.bytes >= l.Bytes || l.Records > 0 && s.pieces.records >= l.Records ||
 		len(s.pool.free) <= r.conf.o.SlabCount/4
 }
@@ -461,7 +461,7 @@ func (r *reader) gatherNowLocked() int {
 
 // fitLimits returns how many records of p fit into l, at least one if it is empty.
 func (r *reader) fitLimits(l *Lease, p *piece) int {
-	n, lim := p.len(), &r.wants.Limits
+	n, lim := p.len(), &r.conf.consumer.Limits
 	if lim.Records > 0 {
 		n = min(n, lim.Records-l.b.Len())
 	}

@@ -56,7 +56,7 @@ func New(o *Options, c Consumer) (*Writer, *Log, error) {
 		return nil, nil, err
 	}
 	l := new(Log)
-	l.reader.init(w.conf, w.store, c)
+	l.reader.init(w.conf, w.store)
 	return w, l, nil
 }
 
