@@ -96,6 +96,33 @@ func TestCharsetLimits(t *testing.T) {
 	}
 }
 
+// The byte order mark of a file also determines the length of the newline that a line at the limit has.
+func TestCharsetLimitOfMarkedFile(t *testing.T) {
+	const limit = 2 * firstBuf
+	line := strings.Repeat("x", limit/2) + "\r\n"
+	in := encoded("utf-16le", "\ufeff"+strings.Repeat("a\n", tailBytes)+line)
+	s, _ := once(t, string(in), Options{Charset: charsetOf(t, "windows-1252"), MaxRecord: limit})
+	if len(s.long) > 0 || len(s.lines) != tailBytes+1 || s.lines[tailBytes] != line {
+		t.Errorf("%d lines, too long %d", len(s.lines), s.long)
+	}
+}
+
+// A last line without a newline that is too long is reported, even if it is only as long as a line at the
+// limit with its newline.
+func TestCharsetLimitOfPartialLine(t *testing.T) {
+	for n := int64(100); n <= 108; n += 2 {
+		in := encoded("utf-16le", strings.Repeat("x", int(n/2)))
+		s, _ := once(t, string(in), Options{Charset: charsetOf(t, "utf-16le"), MaxRecord: 101})
+		var long []int64
+		if n > 101 {
+			long = []int64{n}
+		}
+		if !reflect.DeepEqual(s.long, long) || len(s.lines) != 1-len(long) {
+			t.Errorf("%d bytes: %d lines, too long %d", n, len(s.lines), s.long)
+		}
+	}
+}
+
 // Positions are offsets in the file: a restart continues at the next line, with the byte order of
 // the mark at the start of the file, and joined lines are decoded before they are joined.
 func TestCharsetRestart(t *testing.T) {

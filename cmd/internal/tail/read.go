@@ -81,10 +81,9 @@ func (r *reader) deliver(ctx context.Context, now time.Time) (next time.Time, er
 	return soonest(next, r.commits.commit(ctx, r.o.now())), nil
 }
 
-// step reads up to turnBytes of s. It returns when s needs the next step; zero means when something
-// changes. Its error is the sink's.
+// step reads up to turnBytes of s. It returns the time of the next step, zero if none is needed until
+// something changes. Its error is the sink's.
 func (r *reader) step(ctx context.Context, s *series, now time.Time) (due time.Time, err error) {
-	due = time.Time{}
 	sooner := func(d time.Time) {
 		if due.IsZero() || d.Before(due) {
 			due = d
@@ -264,7 +263,7 @@ func (r *reader) tail(g *generation) (text []byte, at mark, err error) {
 		g.s.charset = r.index.files.charsetOf(g, f)
 	}
 	r.index.mu.Unlock()
-	if err != nil || end <= at.off || end-at.off > int64(r.o.MaxRecord+2) {
+	if err != nil || end <= at.off || end-at.off >= int64(r.longest(g.s.charset)) {
 		return nil, at, err
 	}
 	text = make([]byte, end-at.off)
@@ -318,7 +317,9 @@ func (r *reader) take(ctx context.Context, g *generation, now time.Time) error {
 		}
 		if at.off == 0 {
 			if what := r.o.kind(f); what != "" {
-				r.skip(g, what)
+				r.index.mu.Lock()
+				defer r.index.mu.Unlock()
+				r.index.leaveOut(g, what)
 				return nil
 			}
 		}
@@ -366,7 +367,7 @@ func (r *reader) take(ctx context.Context, g *generation, now time.Time) error {
 			}
 			r.stick(g, size, true)
 			return nil
-		case n-back >= r.longest():
+		case n-back >= r.longest(s.charset):
 			start := place{g, at}
 			if s.rest.kind == carried && s.rest.in == g {
 				start = s.rest.start
@@ -375,7 +376,7 @@ func (r *reader) take(ctx context.Context, g *generation, now time.Time) error {
 			s.rest = unfinished{kind: oversized, in: g, start: start, n: int64(n-back) + int64(len(s.rest.text))}
 			r.took(ctx, g, markIn(r.buf, n, at.off-int64(back)))
 		case n == len(r.buf):
-			r.buf = make([]byte, min(2*len(r.buf), tailBytes+r.longest()))
+			r.buf = make([]byte, min(2*len(r.buf), tailBytes+r.longest(s.charset)))
 		default:
 			r.stick(g, size, false)
 			return nil
@@ -408,15 +409,8 @@ func (r *reader) stick(g *generation, size int64, moot bool) {
 	}
 }
 
-// skip leaves g out.
-func (r *reader) skip(g *generation, what string) {
-	r.index.mu.Lock()
-	defer r.index.mu.Unlock()
-	r.index.leaveOut(g, what)
-}
-
 // longest returns the number of bytes in which a line that is not too long ends.
-func (r *reader) longest() int { return r.o.MaxRecord + 2*r.o.Charset.Unit() }
+func (r *reader) longest(c *charset.Charset) int { return r.o.MaxRecord + 2*c.Unit() }
 
 // lines passes the lines in p[at:], which is at position from in g, to the sink. It returns the end
 // of the last line passed. Its error is the sink's.
@@ -475,7 +469,7 @@ func (r *reader) lines(g *generation, p []byte, at int, from mark, now time.Time
 			if err == nil {
 				s.rest = unfinished{in: g}
 			}
-		case r.out.tooLong(line, cs):
+		case cs.Exceeds(line, r.o.MaxRecord):
 			err = r.out.give(Line{Source: s.src, TooLong: int64(n)})
 		case r.o.Join == nil: // the function below would be an allocation for each line
 			err = r.out.line(s, line, nil, 0, now)
@@ -563,6 +557,7 @@ func (r *reader) release(s *series, now time.Time, all bool) error {
 	r.commits.touch(s)
 	return nil
 }
+
 func soonest(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b
