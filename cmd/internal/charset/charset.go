@@ -27,6 +27,9 @@ type Charset struct {
 	low   int                 // UTF-16: index of the low byte in a code unit
 }
 
+// UTF8 is the nil Charset.
+var UTF8 *Charset
+
 var (
 	little = &Charset{names: "utf-16le", order: func(b []byte) uint16 { return uint16(b[0]) | uint16(b[1])<<8 }}
 	big    = &Charset{names: "utf-16be", order: func(b []byte) uint16 { return uint16(b[1]) | uint16(b[0])<<8 }, low: 1}
@@ -70,7 +73,7 @@ func Names() []string {
 func Parse(name string) (*Charset, error) {
 	name = strings.ToLower(name)
 	if name == utf8Name || name == "utf8" {
-		return nil, nil
+		return UTF8, nil
 	}
 	for _, c := range all {
 		for is := range strings.FieldsSeq(c.names) {
@@ -99,7 +102,7 @@ const MarkBytes = 3
 func (c *Charset) Detect(start []byte) (is *Charset, mark int) {
 	switch {
 	case bytes.HasPrefix(start, []byte("\xef\xbb\xbf")):
-		return nil, 3
+		return UTF8, 3
 	case c == nil:
 	case bytes.HasPrefix(start, []byte("\xff\xfe")):
 		return little, 2
@@ -132,6 +135,17 @@ func (c *Charset) Newline() (lf, cr string) {
 		return "\n\x00", "\r\x00"
 	}
 	return "\x00\n", "\x00\r"
+}
+
+// Exceeds reports whether a line is longer than max bytes, not counting the newline at its end.
+func (c *Charset) Exceeds(line []byte, max int) bool {
+	if len(line) > max && len(line)%c.Unit() == 0 {
+		lf, cr := c.Newline()
+		if text, ended := bytes.CutSuffix(line, []byte(lf)); ended {
+			line = bytes.TrimSuffix(text, []byte(cr))
+		}
+	}
+	return len(line) > max
 }
 
 // LineEnd returns the length of the first line of p, with its newline; 0: p has no complete line.

@@ -2,7 +2,6 @@
 package lines
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -105,7 +104,7 @@ func (r *Reader) Next() ([]byte, error) {
 			}
 		}
 		if n := r.lineEnd(r.seen); n > 0 {
-			return r.take(r.seen+n, true)
+			return r.take(r.seen + n)
 		}
 		r.seen = int(r.Charset.Whole(int64(r.end - r.start)))
 		if r.seen >= r.max+2*r.Charset.Unit() { // even if the next character were '\n'
@@ -115,7 +114,7 @@ func (r *Reader) Next() ([]byte, error) {
 			if r.end == r.start {
 				return nil, r.err
 			}
-			return r.take(r.end-r.start, false)
+			return r.take(r.end - r.start)
 		}
 		r.fill()
 	}
@@ -128,11 +127,11 @@ func (r *Reader) lineEnd(skipped int) int {
 }
 
 // take returns the first n bytes of the buffer as a line, or a TooLongError.
-func (r *Reader) take(n int, ended bool) ([]byte, error) {
+func (r *Reader) take(n int) ([]byte, error) {
 	line := r.buf[r.start : r.start+n : r.start+n]
 	r.start, r.seen = r.start+n, 0
 	r.offset += int64(n)
-	if r.tooLong(line, r.Charset, ended) {
+	if r.Charset.Exceeds(line, r.max) {
 		return nil, &TooLongError{Bytes: int64(n), Max: r.max}
 	}
 	if r.Charset == nil {
@@ -142,19 +141,10 @@ func (r *Reader) take(n int, ended bool) ([]byte, error) {
 		r.decoded = nil
 	}
 	r.decoded = r.Charset.Append(r.decoded[:0], line)
-	if r.tooLong(r.decoded, nil, ended) {
+	if charset.UTF8.Exceeds(r.decoded, r.max) {
 		return nil, &TooLongError{Bytes: int64(n), Max: r.max}
 	}
 	return r.decoded, nil
-}
-
-// tooLong reports whether a line in charset c is longer than max, without its end if it has one.
-func (r *Reader) tooLong(line []byte, c *charset.Charset, ended bool) bool {
-	if len(line) > r.max && ended {
-		lf, cr := c.Newline()
-		line = bytes.TrimSuffix(line[:len(line)-len(lf)], []byte(cr))
-	}
-	return len(line) > r.max
 }
 
 // skip drops the buffer and everything up to the next newline.

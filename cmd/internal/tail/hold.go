@@ -37,21 +37,10 @@ func (out *output) cut(put func() error) error {
 func (out *output) carriedLine(s *series, end []byte, off int64, now time.Time) error {
 	start := s.rest.start
 	line := append(s.rest.text[:len(s.rest.text):len(s.rest.text)], end...)
-	if out.tooLong(line, s.charset) {
+	if s.charset.Exceeds(line, out.o.MaxRecord) {
 		return out.give(Line{Source: s.src, TooLong: int64(len(line))})
 	}
 	return out.line(s, line, func() place { return start }, off, now)
-}
-
-// tooLong reports whether a line in charset c is longer than MaxRecord, without its end.
-func (out *output) tooLong(line []byte, c *charset.Charset) bool {
-	if len(line) > out.o.MaxRecord {
-		lf, cr := c.Newline()
-		if text, ended := bytes.CutSuffix(line, []byte(lf)); ended {
-			line = bytes.TrimSuffix(text, []byte(cr))
-		}
-	}
-	return len(line) > out.o.MaxRecord
 }
 
 // line passes a line that begins at start to the sink, in UTF-8. After an error, which is the
@@ -62,7 +51,7 @@ func (out *output) line(s *series, line []byte, start func() place, end int64, n
 			out.decoded = nil
 		}
 		out.decoded = s.charset.Append(out.decoded[:0], line)
-		if out.tooLong(out.decoded, nil) {
+		if charset.UTF8.Exceeds(out.decoded, out.o.MaxRecord) {
 			return out.give(Line{Source: s.src, TooLong: int64(len(line))})
 		}
 		line = out.decoded
