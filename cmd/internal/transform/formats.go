@@ -13,11 +13,11 @@ import (
 // A format is a named format of Parse. The time and the level of its lines are recognized by
 // package record, unless levels has the level's word.
 type format struct {
-	templates []template
+	templates []template                       // alternatives: the first match counts
 	read      func(c *Chain, text []byte) bool // sets c.values; nil: templates
-	encoding  record.Format                    // of json and logfmt; else Text
-	levels    map[string]slog.Level
-	status    bool
+	encoding  record.Format                    // JSON or Logfmt: the text is a line of that format; else Text
+	levels    map[string]slog.Level            // nil: the levels that package record recognizes
+	status    bool                             // an access log: the status sets the level
 }
 
 // ParseFormats returns the values of Parse.Format.

@@ -55,18 +55,14 @@ const parseErrorField = "parse_error"
 
 // A parseRule is a checked Parse.
 type parseRule struct {
-	name     string // in parse_error
-	field    string
-	re       *regexp.Regexp                   // nil: formats
-	groups   []group                          // of re, by the number of the group
-	formats  []template                       // alternatives, the first match counts
-	read     func(c *Chain, text []byte) bool // replaces formats unless nil
-	encoding record.Format                    // JSON or Logfmt: the text is a line of that format; else Text
-	levels   map[string]slog.Level            // of the format; nil: those that forebay recognizes in lines
-	status   bool                             // an access log: the status sets the level
-	layout   string
-	onError  string
-	tag      []field
+	name   string // in parse_error
+	field  string
+	re     *regexp.Regexp // nil: format
+	groups []group        // of re, by the number of the group
+	format
+	layout  string
+	onError string
+	tag     []field
 }
 
 // A group is a field of a match.
@@ -77,7 +73,7 @@ type group struct {
 
 // check returns p with its expression or format compiled.
 func (p *Parse) check(fault func(field, format string, args ...any)) *parseRule {
-	c := &parseRule{name: "regex", field: p.Field, layout: p.TimeLayout, onError: p.OnError, encoding: record.Text}
+	c := &parseRule{name: "regex", field: p.Field, layout: p.TimeLayout, onError: p.OnError, format: format{encoding: record.Text}}
 	if c.field == "" {
 		c.field = messageField
 	}
@@ -100,7 +96,7 @@ func (p *Parse) check(fault func(field, format string, args ...any)) *parseRule 
 		if len(p.Types) > 0 || p.Time != "" || p.Level != "" || p.TimeLayout != "" {
 			fault("parse", "types, time, level and time-layout belong to a regex; the format %s defines them", p.Format)
 		}
-		c.name, c.formats, c.read, c.encoding, c.levels, c.status = p.Format, f.templates, f.read, f.encoding, f.levels, f.status
+		c.name, c.format = p.Format, f
 	default:
 		c.checkRegex(p, fault)
 	}
@@ -288,8 +284,8 @@ func (c *Chain) match(p *parseRule, text []byte) (ok bool) {
 		return p.read(c, text)
 	}
 	if p.re == nil {
-		for i := range p.formats {
-			if c.values, ok = p.formats[i].match(c.values[:0], text); ok && p.knowsLevel(c.values) {
+		for _, t := range p.templates {
+			if c.values, ok = t.match(c.values[:0], text); ok && p.knowsLevel(c.values) {
 				return true
 			}
 		}
