@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// An index lists the generations of each path. The scanner adds them, the reader reads and ends them, and
-// the keeper stores their positions.
+// An index lists the generations of each path. The scanner adds them, the reader reads and ends them,
+// and the keeper stores their positions.
 type index struct {
 	o     *Options
 	queue queue         // series for the reader
@@ -83,9 +83,9 @@ func (x *index) find(path string, now time.Time, missing bool) {
 	}
 }
 
-// skipPath reports once why a path is not followed.
+// skipPath reports once why a path is not followed. The caller holds mu.
 func (x *index) skipPath(path string, what id, why string) {
-	if old, told := x.skipped[path]; !told || old != what {
+	if old, reported := x.skipped[path]; !reported || old != what {
 		x.skipped[path] = what
 		x.missed++
 		x.o.report("%s: %s", path, why)
@@ -341,7 +341,7 @@ func (x *index) detach(g *generation, now time.Time) {
 		x.unsave(g)
 		return
 	case g.f == nil:
-		find := g.entry().moving(g.at)
+		find := search{g.entry(), g.at}
 		path, to := find.elsewhere(), moved
 		if path == "" { // it was truncated before
 			path, to = x.copyOf(find), copied
@@ -401,7 +401,7 @@ func (x *index) truncated(g *generation, st fs.FileInfo, now time.Time) {
 	x.unlist(g)
 	path := ""
 	if known {
-		path = x.copyOf(g.entry().moving(g.at))
+		path = x.copyOf(search{g.entry(), g.at})
 	}
 	switch c, err := os.Open(path); {
 	case g.state == skipped:
@@ -507,7 +507,7 @@ func (x *index) fromEnd(g *generation) {
 	x.files.seen(g, m)
 }
 
-// leaveOut is skip for a caller that holds mu.
+// leaveOut reports that g, which is not text, is not followed. The caller holds mu.
 func (x *index) leaveOut(g *generation, what string) {
 	if g.state == gone {
 		return

@@ -18,11 +18,8 @@ func realPath(path string) string {
 // A search describes the file to look for.
 type search struct {
 	entry
-	taken mark
+	taken mark // the data before it was passed to the sink
 }
-
-// moving is e at a mark.
-func (e entry) moving(m mark) search { return search{e, m} }
 
 // elsewhere returns the path of the file of e, which was renamed; "": there is none.
 func (e search) elsewhere() string {
@@ -64,9 +61,12 @@ type resumed struct {
 // rotatedAfter returns the names of rotated files that are newer than g and that nothing reads: the
 // generations between g and the file at the path now. The caller holds mu.
 func (x *index) rotatedAfter(g resumed) (names []string) {
+	if g.current {
+		return nil
+	}
 	dir, base := filepath.Split(g.real)
 	entries, err := os.ReadDir(dir)
-	if g.current || err != nil {
+	if err != nil {
 		return nil
 	}
 	for _, de := range entries {
