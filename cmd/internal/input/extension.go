@@ -66,7 +66,7 @@ func (t *inputType) Set(text string) error {
 	return err
 }
 
-// A extensionInput is a type of input from another module.
+// An extensionInput is a type of input from another module.
 type extensionInput struct {
 	Extension
 	c *setting.Values
@@ -99,7 +99,7 @@ func (k *extensionInput) Open(in *intake.Inlet) (Source, error) {
 	return s, nil
 }
 
-// A extensionSource is the source of a extensionInput.
+// An extensionSource is the source of an extensionInput.
 type extensionSource struct {
 	reader Reader
 	in     *intake.Inlet

@@ -56,7 +56,7 @@ const (
 // the size of the ring.
 const (
 	stateEnd      = 0   // all before it is read
-	stateReach    = 64  // from end to here the ring holds blank, or what a read has just brought
+	stateReach    = 64  // end of the blank part of the ring, which may hold the data of a read in progress
 	stateLong     = 128 // two: positions within a line that is too long, the last two that were stored
 	stateAccepted = 192 // the position of each output
 )

@@ -9,8 +9,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/charset"
 )
 
-// files are the open files of generations. At most Options.MaxOpen are open, not counting those without a
-// path. index.mu guards them: the caller of a method holds it.
+// files are the open files of generations. At most Options.MaxOpen are open, not counting those without
+// a path. index.mu guards them: the caller of a method holds it.
 type files struct {
 	o       *Options
 	open    []*generation
@@ -65,8 +65,8 @@ func (h *files) seen(g *generation, m mark) (changed bool) {
 	}
 	if g.head.n < headBytes && int64(g.head.n) < g.data.off {
 		if f, err := h.ensure(g); err == nil {
-			if h, err := headOf(f, g.data.off); err == nil {
-				g.head, changed = h, true
+			if head, err := headOf(f, g.data.off); err == nil {
+				g.head, changed = head, true
 			}
 		}
 	}
@@ -93,7 +93,6 @@ func (h *files) ensure(g *generation) (*os.File, error) {
 		return nil, err
 	}
 	g.f = f
-
 	h.open = append(h.open, g)
 	return f, nil
 }

@@ -74,11 +74,10 @@ type Options struct {
 	JoinWait time.Duration
 	// JoinLines is how many lines a record has at most. Default 1000.
 	JoinLines int
-	// PartialWait is how long a last line without a newline is waited for. Default: for
-	// ever.
+	// PartialWait is how long to wait for the newline of the last line. Default: forever.
 	PartialWait time.Duration
-	// Poll is how often a busy file is looked at; one that is idle up to ten times more
-	// rarely. Where the system reports changes, they are seen at once. Default 100 ms.
+	// Poll is the interval at which a busy file is checked. For an idle file it grows to ten times
+	// that. Changes that the system reports are seen at once. Default 100 ms.
 	Poll time.Duration
 	// Rescan is the interval at which new files are looked for, in addition to those that the
 	// system reports. Default 1 s.
@@ -86,8 +85,8 @@ type Options struct {
 	// CommitEvery is how often positions are committed, unless 1 MiB is taken before.
 	// Default 1 s.
 	CommitEvery time.Duration
-	// RotateWait is how long a file is followed that was renamed or deleted, counted
-	// from its last line. Default 5 s.
+	// RotateWait is how long to keep reading a file after it is renamed or deleted, counted from its
+	// last change. Default 5 s.
 	RotateWait time.Duration
 	// MaxOpen is the number of files that are open, not counting files without a path. Default 512,
 	// or half of the system's limit.
