@@ -6,6 +6,7 @@ require (
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/IBM/fluent-forward-go v0.4.0
 	github.com/forebay-log/forebay v0.0.0
+	github.com/golang/snappy v1.0.0
 	github.com/phuslu/log v1.0.121
 	github.com/rs/zerolog v1.35.1
 	go.uber.org/zap v1.28.0
@@ -20,7 +21,6 @@ require (
 require (
 	github.com/fluent/fluent-logger-golang v1.10.2
 	github.com/gofrs/flock v0.13.1 // indirect
-	github.com/klauspost/compress v1.20.3
 	github.com/mattn/go-colorable v0.1.14 // indirect
 	github.com/mattn/go-isatty v0.0.20 // indirect
 	github.com/philhofer/fwd v1.2.0 // indirect

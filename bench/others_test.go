@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// zap and zerolog write into a slab.Writer as it is: a record per line, all there once
-// it is synced or closed.
+// zap and zerolog write into a deliver.Output without an adapter: one record per line, all of them
+// at the destination after Sync.
 func TestOtherLoggersWriteIntoSlabs(t *testing.T) {
 	const n = 1000
 	for name, write := range map[string]func(w *deliver.Output) error{

@@ -45,7 +45,7 @@ func init() {
 			{Name: safe, Kind: h.Ours, Note: "SIGKILL loses nothing", New: func(env *h.Env) (*h.Subject, error) {
 				d := new(rivals.Discard)
 				w, remove, err := crashSlabs(env, d)
-				return &h.Subject{Run: repeat(w, rivals.Record(200)), Drain: w.Drain, Close: remove,
+				return &h.Subject{Run: rivals.Repeat(w, rivals.Record(200)), Drain: w.Drain, Close: remove,
 					Tally: func() (h.Tally, error) { return d.BySize(200) }}, err
 			}},
 			writerTo(heap, h.Reference, "SIGKILL loses waiting records", 200, newSlabs(64<<10, 8)),
@@ -61,7 +61,7 @@ func init() {
 					return nil, err
 				}
 				w, remove, err := crashSlabs(env, f)
-				return &h.Subject{Run: repeat(w, rivals.Record(200)), Drain: w.Drain,
+				return &h.Subject{Run: rivals.Repeat(w, rivals.Record(200)), Drain: w.Drain,
 					Tally: func() (h.Tally, error) { return rivals.FileBySize(f, 200) },
 					Close: func() error { return errors.Join(rivals.Remove(f), remove()) }}, err
 			}},

@@ -37,9 +37,9 @@ func init() {
 		{"fluent/post-count", `Post, map[string]any{"count": j}` + discard, "≤ 1.2 × the floor, allocations of the caller only",
 			fluent.Count, h.All(h.Versus(ours, floor, 1.2), sameAllocs)},
 	} {
-		s := fluent.Setup{What: r.post, MaxOps: 100_000}
+		s := fluent.Setup{What: r.post}
 		row := h.Row{
-			Name: r.name, What: r.what, Target: r.target, MaxOps: s.MaxOps, Reference: floor, Verdict: r.verdict,
+			Name: r.name, What: r.what, Target: r.target, MaxOps: 100_000, Reference: floor, Verdict: r.verdict,
 			Contenders: []h.Contender{
 				s.Contender(ours, h.Ours, "fluent.Logger, 4 MiB", fluent.Ours(false, false)),
 				s.Contender(floor, h.Reference, "written for this record alone", fluent.Floor),
@@ -57,7 +57,7 @@ func init() {
 		ops    int
 		factor float64
 	}{{"fluent/acked", 0, 50_000, 1. / 2}, {"fluent/acked-1ms", 500 * time.Microsecond, 20_000, 1. / 4}} {
-		s := fluent.Setup{What: fluent.Map26, Acks: true, Delay: r.delay, MaxOps: r.ops}
+		s := fluent.Setup{What: fluent.Map26, Acks: true, Delay: r.delay}
 		h.Register(h.Row{
 			Name: r.name, What: fmt.Sprintf("a map of 26 strings, until all is decoded and acknowledged over a round trip of %v, 1 goroutine", 2*r.delay),
 			Target: fmt.Sprintf("≤ %g × IBM packed with acknowledgements, 0 allocations", r.factor), MaxOps: r.ops, MaxCount: 3,

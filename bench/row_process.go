@@ -17,10 +17,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/klauspost/compress/snappy"
+	"github.com/golang/snappy"
 
 	"github.com/forebay-log/forebay/bench/fluent"
 	h "github.com/forebay-log/forebay/bench/harness"
+	"github.com/forebay-log/forebay/bench/rivals"
 )
 
 // The rows of this file run programs. forebay is built once, as it is released.
@@ -136,23 +137,14 @@ func processSample(value float64, cmd *exec.Cmd, lines int) *h.Sample {
 	return &h.Sample{Value: value / float64(lines), Ops: lines, CPU: cpu / float64(lines)}
 }
 
-func countLines(path string) (n int, err error) {
+func countLines(path string) (int, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return 0, err
 	}
 	defer f.Close()
-	buf := make([]byte, 1<<20)
-	for {
-		k, err := f.Read(buf)
-		n += bytes.Count(buf[:k], []byte{'\n'})
-		if err == io.EOF {
-			return n, nil
-		}
-		if err != nil {
-			return n, err
-		}
-	}
+	t, err := rivals.FileByLine(f)
+	return int(t.Records), err
 }
 
 // parsing makes a contender that parses nginx's access log with a transform and writes JSON; ns of

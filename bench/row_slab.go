@@ -15,22 +15,13 @@ const (
 	fileOps    = 400_000   // records of one sample into a file: 100 MB
 )
 
-// repeat writes p repeatedly.
-func repeat(w io.Writer, p []byte) rivals.Run {
-	return func(_, n int) {
-		for range n {
-			w.Write(p) // the tally shows losses
-		}
-	}
-}
-
 // writerTo makes a contender that writes records of size bytes through a buffering writer into a
 // destination that counts.
 func writerTo(name string, kind h.Kind, note string, size int, mk func(io.Writer) rivals.Writer) h.Contender {
 	return h.Contender{Name: name, Kind: kind, Note: note, New: func(*h.Env) (*h.Subject, error) {
 		d := new(rivals.Discard)
 		w := mk(d)
-		s := &h.Subject{Run: repeat(w, rivals.Record(size)), Drain: w.Drain,
+		s := &h.Subject{Run: rivals.Repeat(w, rivals.Record(size)), Drain: w.Drain,
 			Tally: func() (h.Tally, error) { return d.BySize(size) }}
 		if kind == h.Reference {
 			s.Tally = nil
@@ -56,13 +47,13 @@ func newBWS(w io.Writer) rivals.Writer { return rivals.NewBWS(w, bufferSize) }
 
 func init() {
 	const (
-		write  = "slab.Write"
-		floor  = "mutex+copy"
-		buf    = "bufio+mutex"
-		zapBWS = "zap BWS"
-		laid   = ", reserved"
-		source = "source slab"
-		bigBuf = "256 KiB"
+		write    = "slab.Write"
+		floor    = "mutex+copy"
+		buf      = "bufio+mutex"
+		zapBWS   = "zap BWS"
+		reserved = ", reserved"
+		source   = "source slab"
+		bigBuf   = "256 KiB"
 	)
 	h.Register(h.Row{
 		Name: "slab/discard-1g", What: "records of 256 B, slabs 8 × 64 KiB, 1 goroutine, discard, drain timed",
@@ -92,12 +83,12 @@ func init() {
 				rivals.RecordsToFile(buf, h.Rival, bigBuf, r.size, rivals.Over(newBufio)),
 				rivals.RecordsToFile(zapBWS, h.Rival, bigBuf, r.size, rivals.Over(newBWS)),
 				rivals.RecordsToFile(source, h.Rival, "8 × 64 KiB", r.size, rivals.Over(newSource)),
-				rivals.RecordsToFile(write+laid, h.Ours, "as "+write, r.size, rivals.Reserved(whole, own.ToFile(slabs8))),
-				rivals.RecordsToFile(source+laid, h.Reference, "", r.size, rivals.Reserved(whole, rivals.Over(newSource))),
-				rivals.RecordsToFile(buf+laid, h.Reference, bigBuf, r.size, rivals.Reserved(whole, rivals.Over(newBufio))),
+				rivals.RecordsToFile(write+reserved, h.Ours, "as "+write, r.size, rivals.Reserved(whole, own.ToFile(slabs8))),
+				rivals.RecordsToFile(source+reserved, h.Reference, "", r.size, rivals.Reserved(whole, rivals.Over(newSource))),
+				rivals.RecordsToFile(buf+reserved, h.Reference, bigBuf, r.size, rivals.Reserved(whole, rivals.Over(newBufio))),
 			},
-			Verdict: h.All(h.Versus(write, buf, 0.7), h.Versus(write+laid, buf+laid, 0.8), h.Versus(write, zapBWS, 0.75),
-				h.Versus(write, source, 0.8), h.Versus(write+laid, source+laid, 0.8)),
+			Verdict: h.All(h.Versus(write, buf, 0.7), h.Versus(write+reserved, buf+reserved, 0.8), h.Versus(write, zapBWS, 0.75),
+				h.Versus(write, source, 0.8), h.Versus(write+reserved, source+reserved, 0.8)),
 		})
 	}
 }

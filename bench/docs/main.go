@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/json"
 	"flag"
 	"fmt"
 	"html"
@@ -57,21 +56,9 @@ type rival struct {
 }
 
 func run(results, readme, chart string) error {
-	text, err := os.ReadFile(results)
+	stored, err := harness.ReadReport(results)
 	if err != nil {
 		return err
-	}
-	var stored struct {
-		Machine harness.Machine // of rows without a machine
-		Rows    []harness.Result
-	}
-	if err := json.Unmarshal(text, &stored); err != nil {
-		return fmt.Errorf("%s: %w", results, err)
-	}
-	for i := range stored.Rows {
-		if r := &stored.Rows[i]; r.Machine == nil {
-			r.Machine = &stored.Machine
-		}
 	}
 	var lines []line
 	var machines []string
@@ -103,7 +90,7 @@ func run(results, readme, chart string) error {
 }
 
 // find returns the first contender of ours in a row and the best competitor with valid output.
-func find(all []harness.Result, name string) (l line, err error) {
+func find(all []*harness.Result, name string) (l line, err error) {
 	for _, r := range all {
 		if r.Name != name {
 			continue

@@ -33,10 +33,9 @@ type Poster struct {
 
 // A Setup is the load and the receiver of a row.
 type Setup struct {
-	What   What
-	Acks   bool          // the receiver decodes and acknowledges; otherwise it discards
-	Delay  time.Duration // of an acknowledgement, each way
-	MaxOps int
+	What  What
+	Acks  bool          // the receiver decodes and acknowledges; otherwise it discards
+	Delay time.Duration // of an acknowledgement, each way
 }
 
 // Contender returns a contender that posts to a new receiver.

@@ -49,7 +49,7 @@ func (rep *Report) WriteFile(path string) error {
 	return os.Rename(tmp, path)
 }
 
-// ReadReport reads the file of WriteFile.
+// ReadReport reads the file of WriteFile. A row without a machine gets the machine of the report.
 func ReadReport(path string) (*Report, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -59,6 +59,11 @@ func ReadReport(path string) (*Report, error) {
 	if err := json.Unmarshal(b, rep); err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Base(path), err)
 	}
+	for _, r := range rep.Rows {
+		if r.Machine == nil {
+			r.Machine = &rep.Machine
+		}
+	}
 	return rep, nil
 }
 
@@ -67,12 +72,7 @@ func ReadReport(path string) (*Report, error) {
 // registered.
 func (rep *Report) merge(old *Report) {
 	byName := map[string]*Result{}
-	for _, r := range old.Rows {
-		if byName[r.Name] = r; r.Machine == nil {
-			r.Machine = &old.Machine
-		}
-	}
-	for _, r := range rep.Rows {
+	for _, r := range slices.Concat(old.Rows, rep.Rows) {
 		byName[r.Name] = r
 	}
 	groups := map[string]bool{}

@@ -47,7 +47,6 @@ type Column struct {
 	Values      []float64          `json:"values"`          // by round
 
 	kind Kind
-	more map[string][]float64
 }
 
 var kindNames = [...]string{Rival: "rival", Ours: "ours", Reference: "reference"}
@@ -76,11 +75,10 @@ func (c *Column) fill(samples []*Sample) {
 	c.AllocBytes = Median(pick(func(s *Sample) float64 { return s.AllocBytes }))
 	c.RecordBytes = Median(pick(func(s *Sample) float64 { return s.RecordBytes }))
 	for k := range samples[0].More {
-		v := pick(func(s *Sample) float64 { return s.More[k] })
 		if c.More == nil {
-			c.More, c.more = map[string]float64{}, map[string][]float64{}
+			c.More = map[string]float64{}
 		}
-		c.More[k], c.more[k] = Median(v), v
+		c.More[k] = Median(pick(func(s *Sample) float64 { return s.More[k] }))
 	}
 }
 

@@ -44,12 +44,7 @@ func RecordsToFile(name string, kind harness.Kind, note string, size int, open F
 			if err != nil {
 				return nil, err
 			}
-			run := func(_, n int) {
-				for range n {
-					w.Write(rec) // the tally shows losses
-				}
-			}
-			return &harness.Subject{Run: run, Drain: w.Drain}, nil
+			return &harness.Subject{Run: Repeat(w, rec), Drain: w.Drain}, nil
 		}, func(f *os.File) (harness.Tally, error) { return FileBySize(f, size) })
 	}}
 }
@@ -96,6 +91,15 @@ func toFile(env *harness.Env, open func(*os.File) (*harness.Subject, error), tal
 		s.Close = remove
 	}
 	return s, nil
+}
+
+// Repeat writes p n times.
+func Repeat(w io.Writer, p []byte) Run {
+	return func(_, n int) {
+		for range n {
+			w.Write(p) // the tally shows losses
+		}
+	}
 }
 
 // Record returns one line of n bytes.

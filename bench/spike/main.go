@@ -58,7 +58,8 @@ func run(args []string, stdout io.Writer) error {
 	if c.Rate <= 0 || c.Callers < 1 || c.Stall < 0 || c.Every <= c.Stall || c.Duration <= c.Stall || c.Size < 1 || c.Size > slab.DefaultMaxRecord {
 		return errors.New("use -rate and -callers above 0, -every and -duration above -stall, and -msg-size from 1 to 1048576")
 	}
-	w, err := slab.Workload{Rate: c.Rate, RecordBytes: float64(c.Size), Spike: c.Stall}, error(nil)
+	w := slab.Workload{Rate: c.Rate, RecordBytes: float64(c.Size), Spike: c.Stall}
+	var err error
 	if *slabs == 0 {
 		c.Slabs, err = slab.Plan(w)
 	} else {
