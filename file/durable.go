@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/forebay-log/forebay/internal/vfs"
 	"github.com/forebay-log/forebay/internal/written"
 )
 
@@ -33,14 +34,14 @@ func (f *File) beginSyncedLocked() error {
 // syncNamedLocked syncs the open file and the directories of its path.
 func (f *File) syncNamedLocked() error {
 	if err := f.h.Sync(); err != nil {
-		return cause(err)
+		return vfs.Cause(err)
 	}
 	if f.durable.named {
 		return nil
 	}
 	for _, dir := range append(f.durable.dirs, filepath.Dir(resolve(f.path))) {
 		if err := f.sys.syncDir(dir); err != nil && !written.CannotSync(err) {
-			return fmt.Errorf("directory %q: %w", dir, cause(err))
+			return fmt.Errorf("directory %q: %w", dir, vfs.Cause(err))
 		}
 	}
 	f.durable.named, f.durable.dirs = true, nil

@@ -143,16 +143,16 @@ func (f *File) openLocked() error {
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			if _, bad := os.Stat(filepath.Dir(f.path)); bad != nil {
-				return fmt.Errorf("its directory does not exist: %w; create it", cause(err))
+				return fmt.Errorf("its directory does not exist: %w; create it", vfs.Cause(err))
 			}
-			return fmt.Errorf("cannot create a file in its directory: %w", cause(err))
+			return fmt.Errorf("cannot create a file in its directory: %w", vfs.Cause(err))
 		}
-		return cause(err)
+		return vfs.Cause(err)
 	}
 	st, err := h.Stat()
 	if err != nil {
 		h.Close()
-		return cause(err)
+		return vfs.Cause(err)
 	}
 	if f.o.rotates() && !st.Mode().IsRegular() {
 		h.Close()
@@ -340,7 +340,7 @@ func (f *File) appendLocked(bufs [][]byte) (n int64, err error) {
 
 // writeError adds the file and, if known, the remedy to err.
 func (f *File) writeError(err error) error {
-	err = cause(err)
+	err = vfs.Cause(err)
 	todo := ""
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
@@ -367,7 +367,7 @@ func (f *File) Sync() error {
 		return nil
 	}
 	if err := f.h.Sync(); err != nil {
-		return fmt.Errorf("file: cannot sync %q: %w", f.name, cause(err))
+		return fmt.Errorf("file: cannot sync %q: %w", f.name, vfs.Cause(err))
 	}
 	return nil
 }
@@ -403,7 +403,7 @@ func (f *File) reopenLocked() error {
 	}
 	if old != nil {
 		if err := old.Close(); err != nil {
-			return fmt.Errorf("file: reopened %q, but closing the old file failed: %w", f.name, cause(err))
+			return fmt.Errorf("file: reopened %q, but closing the old file failed: %w", f.name, vfs.Cause(err))
 		}
 	}
 	return nil
@@ -428,7 +428,7 @@ func (f *File) close() error {
 		f.watched.idle.Stop()
 	}
 	if err := f.releaseLocked(); err != nil {
-		return fmt.Errorf("file: cannot close %q: %w", f.name, cause(err))
+		return fmt.Errorf("file: cannot close %q: %w", f.name, vfs.Cause(err))
 	}
 	return nil
 }
@@ -459,18 +459,4 @@ func remedy(err error) string {
 		return "; a part of the path is a file: give another path"
 	}
 	return ""
-}
-
-// cause removes the operation and path from an error of package os, because our messages
-// contain them.
-func cause(err error) error {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
-		return pe.Err
-	}
-	var le *os.LinkError
-	if errors.As(err, &le) {
-		return le.Err
-	}
-	return err
 }

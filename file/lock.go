@@ -9,6 +9,8 @@ import (
 	"strconv"
 
 	"github.com/gofrs/flock"
+
+	"github.com/forebay-log/forebay/internal/vfs"
 )
 
 // resolve returns path without symbolic links, even if their target does not exist yet.
@@ -63,7 +65,7 @@ func (f *File) acquire() error {
 	got, err := try()
 	switch {
 	case err != nil && f.o.rotates():
-		return fmt.Errorf("cannot lock the lock file %q: %w", path, cause(err))
+		return fmt.Errorf("cannot lock the lock file %q: %w", path, vfs.Cause(err))
 	case err != nil:
 		return nil // not readable for this user, so not opened by this process
 	case !got && f.o.rotates():

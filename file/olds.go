@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/internal/compression"
+	"github.com/forebay-log/forebay/internal/vfs"
 )
 
 // olds are the old files of a File: it compresses and removes them in a goroutine that runs while
@@ -86,7 +87,7 @@ func (o *olds) wait() { o.running.Wait() }
 func (o *olds) pass() {
 	names, err := o.list()
 	if err != nil {
-		o.report(fmt.Errorf("file: cannot list the old files of %q: %w", o.path, cause(err)))
+		o.report(fmt.Errorf("file: cannot list the old files of %q: %w", o.path, vfs.Cause(err)))
 		return
 	}
 	kept, last := 0, ""
@@ -100,11 +101,11 @@ func (o *olds) pass() {
 		switch {
 		case o.keep > 0 && kept > o.keep, o.age > 0 && at.Before(cutoff):
 			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				o.report(fmt.Errorf("file: cannot remove the old file %q: %w", path, cause(err)))
+				o.report(fmt.Errorf("file: cannot remove the old file %q: %w", path, vfs.Cause(err)))
 			}
 		case o.zip.Suffix != "" && !compressed(name):
 			if err := o.compress(path); err != nil {
-				o.report(fmt.Errorf("file: cannot compress the old file %q: %w", path, cause(err)))
+				o.report(fmt.Errorf("file: cannot compress the old file %q: %w", path, vfs.Cause(err)))
 			}
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/forebay-log/forebay/internal/vfs"
 )
 
 // rotateRetry is the delay before another attempt after a failed rotation. Until then the file
@@ -91,7 +93,7 @@ func (f *File) rotateLocked(reason string) error {
 		first := f.rotator.failed.IsZero()
 		f.rotator.failed = time.Now()
 		if first {
-			f.events.Post(fmt.Errorf("file: cannot rotate %q, continuing in the old file: %w", f.name, cause(err)))
+			f.events.Post(fmt.Errorf("file: cannot rotate %q, continuing in the old file: %w", f.name, vfs.Cause(err)))
 		}
 	} else {
 		f.rotator.failed = time.Time{}

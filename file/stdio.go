@@ -11,6 +11,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/layout"
+	"github.com/forebay-log/forebay/internal/vfs"
 )
 
 // pipeBuf is the number of bytes that a pipe accepts atomically: PIPE_BUF on Linux. POSIX
@@ -161,7 +162,7 @@ func whole(r *layout.Run, n int) (records, rest int) {
 
 // fail returns the outcome of b, settled up to record k, of which torn bytes are written.
 func (s *Stdio) fail(b *batch.Batch, k, torn int, err error) batch.Outcome {
-	err = fmt.Errorf("file: cannot write %s: %w", s.name, cause(err))
+	err = fmt.Errorf("file: cannot write %s: %w", s.name, vfs.Cause(err))
 	if s.wait && readerGone(err) || errors.Is(err, syscall.EBADF) || errors.Is(err, os.ErrClosed) { // EIO of a disk is another matter
 		s.gone = fmt.Errorf("%w: %w", err, ErrGone)
 		close(s.done)
@@ -187,7 +188,7 @@ func (s *Stdio) Sync() error {
 		return nil
 	}
 	if err := s.f.Sync(); err != nil {
-		return fmt.Errorf("file: cannot sync %s: %w", s.name, cause(err))
+		return fmt.Errorf("file: cannot sync %s: %w", s.name, vfs.Cause(err))
 	}
 	return nil
 }

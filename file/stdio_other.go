@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"syscall"
+
+	"github.com/forebay-log/forebay/internal/vfs"
 )
 
 // write writes p. It cannot be interrupted.
@@ -24,7 +26,7 @@ func readerGone(err error) bool {
 // checkOpen implements Check.
 func checkOpen(f *os.File) error {
 	if _, err := f.SyscallConn(); err != nil {
-		return fmt.Errorf("%w: %w", errNotOpen, cause(err))
+		return fmt.Errorf("%w: %w", errNotOpen, vfs.Cause(err))
 	}
 	return nil
 }

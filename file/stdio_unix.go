@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forebay-log/forebay/internal/vfs"
 )
 
 // pollEvery is the interval, in milliseconds, at which a blocked write checks its context.
@@ -83,7 +85,7 @@ func readerGone(err error) bool {
 func checkOpen(f *os.File) error {
 	c, err := f.SyscallConn()
 	if err != nil {
-		return fmt.Errorf("%w: %w", errNotOpen, cause(err))
+		return fmt.Errorf("%w: %w", errNotOpen, vfs.Cause(err))
 	}
 	var std bool
 	var mode int

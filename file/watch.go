@@ -148,7 +148,7 @@ func (f *File) makeDirsLocked() error {
 	}
 	made, err := vfs.MakeDirs(vfs.OS, filepath.Dir(f.path), 0o700)
 	f.durable.dirs = append(f.durable.dirs, made...)
-	return cause(err)
+	return vfs.Cause(err)
 }
 
 // relock locks the lock file again if it was moved or deleted, because others would not find it.

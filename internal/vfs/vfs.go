@@ -10,6 +10,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 )
@@ -23,6 +24,17 @@ var ErrNotRegular = errors.New("not a plain file")
 
 // ErrNoReader is wrapped by the error of [OpenAppend] for a named pipe that has no reader.
 var ErrNoReader = errors.New("it is a named pipe without a reader; start the reader first")
+
+// Cause returns an error of package os without its operation and paths, for messages that contain them.
+func Cause(err error) error {
+	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
+		return pe.Err
+	}
+	if le := (*os.LinkError)(nil); errors.As(err, &le) {
+		return le.Err
+	}
+	return err
+}
 
 // An FS is a file system.
 //

@@ -14,12 +14,12 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/cmd/internal/conf"
-	"github.com/forebay-log/forebay/cmd/internal/console"
 	"github.com/forebay-log/forebay/cmd/internal/dest"
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/input"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/internal/lazy"
+	"github.com/forebay-log/forebay/internal/vfs"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -218,12 +218,12 @@ func ReadFileMost(name string) ([]byte, error) {
 		if errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("%s: there is no such file; forebay init writes one", name)
 		}
-		return nil, fmt.Errorf("%s: %w", name, console.Unpathed(err))
+		return nil, fmt.Errorf("%s: %w", name, vfs.Cause(err))
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, conf.MaxBytes+1))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, console.Unpathed(err))
+		return nil, fmt.Errorf("%s: %w", name, vfs.Cause(err))
 	}
 	return data, nil
 }

@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/internal/vfs"
 )
 
 // Answers is the standard output of commands. It remembers a failed write, because not every
@@ -30,5 +31,5 @@ func (a *Answers) Failure() error {
 	if errors.Is(a.Err, syscall.EPIPE) {
 		return exit.Runtime(nil)
 	}
-	return exit.Runtime(fmt.Errorf("cannot write standard output: %w", Unpathed(a.Err)))
+	return exit.Runtime(fmt.Errorf("cannot write standard output: %w", vfs.Cause(a.Err)))
 }

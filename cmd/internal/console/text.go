@@ -27,14 +27,6 @@ func Plain(err error) string {
 	return strings.Replace(s, "it is older than max_age (", "it is older than --max-age (", 1)
 }
 
-// Unpathed returns err without its path, for messages that contain the path already.
-func Unpathed(err error) error {
-	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
-		return pe.Err
-	}
-	return err
-}
-
 // PathFirst returns the text of an error about a path, with the path first.
 func PathFirst(err error) string {
 	var pe *fs.PathError

@@ -48,7 +48,7 @@ func (fileDest) Check(rest string, c *Spec) error {
 	case errors.Is(err, os.ErrNotExist) && !o.MakeDirs:
 		return fmt.Errorf("there is no directory %s; --mkdirs creates it", dir)
 	case err != nil && !errors.Is(err, os.ErrNotExist):
-		return console.Unpathed(err)
+		return vfs.Cause(err)
 	}
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
 		return errors.New("it is a directory: name a file in it")
@@ -116,7 +116,7 @@ func FileOptions(c *Spec) (*file.Options, error) {
 func openDevice(path string) (*Target, error) {
 	f, err := vfs.OpenAppend(path, os.O_WRONLY, 0)
 	if err != nil {
-		return nil, console.Unpathed(err)
+		return nil, vfs.Cause(err)
 	}
 	s := file.NewStdio(f, path)
 	return &Target{Dest: s, Gone: s.Gone(), Tty: console.IsTerminal(f)}, nil

@@ -21,6 +21,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/listen/syslog"
 	"github.com/forebay-log/forebay/internal/secrets"
 	"github.com/forebay-log/forebay/internal/tlsfiles"
+	"github.com/forebay-log/forebay/internal/vfs"
 )
 
 // opened is an open listener.
@@ -81,7 +82,7 @@ func (c *ListenConfig) requireClientCerts(t *tls.Config) error {
 	}
 	text, err := os.ReadFile(c.TlsClientCA)
 	if err != nil {
-		return fmt.Errorf("cannot read --tls-client-ca %s: %w", c.TlsClientCA, console.Unpathed(err))
+		return fmt.Errorf("cannot read --tls-client-ca %s: %w", c.TlsClientCA, vfs.Cause(err))
 	}
 	t.ClientAuth, t.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
 	if !t.ClientCAs.AppendCertsFromPEM(text) {
@@ -293,7 +294,7 @@ func secretFile(flag, path string) (string, error) {
 	}
 	secret, err := secrets.ReadFile(path)
 	if err != nil {
-		return "", fmt.Errorf("cannot read %s %s: %w", flag, path, console.Unpathed(err))
+		return "", fmt.Errorf("cannot read %s %s: %w", flag, path, vfs.Cause(err))
 	}
 	if secret == "" {
 		return "", fmt.Errorf("%s %s is empty", flag, path)

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/cmd/internal/state"
+	"github.com/forebay-log/forebay/internal/vfs"
 )
 
 // An Entry is one entry of the journal. Its slices are valid until Put returns.
@@ -265,7 +266,7 @@ func (j *Journal) reportStore(err error) {
 	j.reported.Unlock()
 	switch {
 	case err != nil && !before:
-		j.report("cannot store the cursor in %s: %s; retrying; if killed now, the next run reads entries again", j.o.Dir, pathless(err))
+		j.report("cannot store the cursor in %s: %s; retrying; if killed now, the next run reads entries again", j.o.Dir, vfs.Cause(err))
 	case err == nil && before:
 		j.report("the cursor can be stored again in %s", j.o.Dir)
 	}
@@ -283,7 +284,7 @@ func (j *Journal) Finish(delivered bool) (err error) {
 	}
 	if p := j.position(); delivered && p.cursor != nil {
 		if err = j.save(p); err != nil {
-			err = fmt.Errorf("cannot store the cursor in %s: %w", j.o.Dir, pathless(err))
+			err = fmt.Errorf("cannot store the cursor in %s: %w", j.o.Dir, vfs.Cause(err))
 		}
 	}
 	j.store.Close()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
-	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -111,14 +110,3 @@ func (j *Journal) open() error {
 }
 
 func (j *Journal) save(p position) error { return j.store.Save(appendPosition(nil, p)) }
-
-// pathless is err without a path, which the message has already.
-func pathless(err error) error {
-	if pe := (*os.PathError)(nil); errors.As(err, &pe) {
-		return pe.Err
-	}
-	if le := (*os.LinkError)(nil); errors.As(err, &le) {
-		return le.Err
-	}
-	return err
-}

@@ -14,6 +14,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/dest"
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/run"
+	"github.com/forebay-log/forebay/internal/vfs"
 )
 
 //go:embed example.yaml
@@ -168,11 +169,11 @@ Exit codes:
 			case errors.Is(err, os.ErrExist):
 				return exit.Config(fmt.Errorf("%s already exists; name another file", file))
 			case err != nil:
-				return exit.Config(fmt.Errorf("cannot write %s: %w", file, console.Unpathed(err)))
+				return exit.Config(fmt.Errorf("cannot write %s: %w", file, vfs.Cause(err)))
 			}
 			_, err = f.WriteString(exampleConfig)
 			if err = errors.Join(err, f.Close()); err != nil {
-				return exit.Config(fmt.Errorf("cannot write %s: %w", file, console.Unpathed(err)))
+				return exit.Config(fmt.Errorf("cannot write %s: %w", file, vfs.Cause(err)))
 			}
 			_, err = fmt.Fprintf(stdout, "%s is written; start with: forebay run\n", file)
 			return err

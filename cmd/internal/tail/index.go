@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/forebay-log/forebay/internal/vfs"
 )
 
 // An index lists the generations of each path. The scanner adds them, the reader reads and ends them,
@@ -73,7 +75,7 @@ func (x *index) find(path string, now time.Time, missing bool) {
 			x.skipPath(path, id{}, "no such file"+x.o.waiting())
 		}
 	case err != nil:
-		x.skipPath(path, id{}, "it cannot be read: "+plain(err).Error())
+		x.skipPath(path, id{}, "it cannot be read: "+vfs.Cause(err).Error())
 	case st.IsDir():
 		x.skipPath(path, idOf(path, st), "it is a directory; for the files in it, write "+filepath.Join(path, "*"))
 	case !st.Mode().IsRegular():
@@ -165,7 +167,7 @@ func (x *index) lead(path string, st fs.FileInfo, now time.Time) {
 	}
 	g, err := x.files.first(path, what)
 	if err != nil {
-		x.skipPath(path, id{}, "cannot be read: "+plain(err).Error()+"; retrying")
+		x.skipPath(path, id{}, "cannot be read: "+vfs.Cause(err).Error()+"; retrying")
 		return
 	}
 	if g == nil { // something else is there already: the next look sees it
@@ -476,7 +478,7 @@ func (x *index) cannot(g *generation, err error) {
 	if !g.failed {
 		x.missed++
 		g.failed = true
-		x.o.report("%s: cannot be read: %s; retrying", g.s.path, plain(err))
+		x.o.report("%s: cannot be read: %s; retrying", g.s.path, vfs.Cause(err))
 	}
 }
 

@@ -2,10 +2,10 @@ package tail
 
 import (
 	"context"
-	"errors"
-	"os"
 	"sync/atomic"
 	"time"
+
+	"github.com/forebay-log/forebay/internal/vfs"
 )
 
 const (
@@ -90,18 +90,7 @@ func (k *keeper) reportStore(err error) {
 	case err == nil && k.trouble:
 		k.o.report("positions can be stored again in %s", k.o.Dir)
 	case err != nil && !k.trouble:
-		k.o.report("cannot store positions in %s: %s; retrying; if killed now, the next run reads lines again", k.o.Dir, plain(err))
+		k.o.report("cannot store positions in %s: %s; retrying; if killed now, the next run reads lines again", k.o.Dir, vfs.Cause(err))
 	}
 	k.trouble = err != nil
-}
-
-// plain is err without a path, which the message has already.
-func plain(err error) error {
-	if pe := (*os.PathError)(nil); errors.As(err, &pe) {
-		return pe.Err
-	}
-	if le := (*os.LinkError)(nil); errors.As(err, &le) {
-		return le.Err
-	}
-	return err
 }

@@ -26,6 +26,7 @@ import (
 
 	"github.com/forebay-log/forebay/cmd/internal/charset"
 	"github.com/forebay-log/forebay/cmd/internal/join"
+	"github.com/forebay-log/forebay/internal/vfs"
 )
 
 // A Line is a record: one line, or those that Options.Join has made one.
@@ -325,7 +326,7 @@ func (t *Tailer) Finish(delivered bool) (err error) {
 	}
 	if delivered && !t.index.initial { // else nothing has changed
 		if err = t.keeper.store.save(t.index.settleAll()); err != nil {
-			err = fmt.Errorf("cannot store positions in %s: %w", t.o.Dir, plain(err))
+			err = fmt.Errorf("cannot store positions in %s: %w", t.o.Dir, vfs.Cause(err))
 		}
 	}
 	t.keeper.store.close()

@@ -7,10 +7,10 @@ import (
 	"io"
 	"time"
 
-	"github.com/forebay-log/forebay/cmd/internal/console"
 	"github.com/forebay-log/forebay/cmd/internal/lines"
 	"github.com/forebay-log/forebay/internal/record"
 	"github.com/forebay-log/forebay/internal/stamp"
+	"github.com/forebay-log/forebay/internal/vfs"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -65,7 +65,7 @@ func MeasureLog(name string, r io.Reader) (*measured, error) {
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("cannot measure %s: %w", name, console.Unpathed(err))
+			return nil, fmt.Errorf("cannot measure %s: %w", name, vfs.Cause(err))
 		}
 		m.Lines++
 		p.Parse(line, &ev)

@@ -36,7 +36,7 @@ func runReceive(c *receiveConfig, stdout, stderr *os.File) error {
 	case c.out != "":
 		f, err := vfs.OpenAppend(c.out, os.O_WRONLY|os.O_CREATE, 0o644)
 		if err != nil {
-			return exit.Config(fmt.Errorf("cannot open --out %s: %w", c.out, console.Unpathed(err)))
+			return exit.Config(fmt.Errorf("cannot open --out %s: %w", c.out, vfs.Cause(err)))
 		}
 		defer f.Close()
 		out = f
@@ -91,7 +91,7 @@ func runReceive(c *receiveConfig, stdout, stderr *os.File) error {
 	case failure != nil && c.fsync: // the error names the file
 		return exit.Runtime(fmt.Errorf("--out: %s", strings.TrimPrefix(failure.Error(), "file: ")))
 	case failure != nil:
-		return exit.Runtime(fmt.Errorf("cannot write %s: %w", c.outName(), console.Unpathed(failure)))
+		return exit.Runtime(fmt.Errorf("cannot write %s: %w", c.outName(), vfs.Cause(failure)))
 	}
 	if got := recordsOf(r); got < wanted {
 		return exit.Runtime(fmt.Errorf("%s of the %s records of --count were received", units.Count(got), units.Count(wanted)))

@@ -18,6 +18,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/internal/units"
+	"github.com/forebay-log/forebay/internal/vfs"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -289,7 +290,7 @@ func measureFile(path string, stdin io.Reader) (*measured, error) {
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("cannot measure %s: %w", path, console.Unpathed(err))
+		return nil, fmt.Errorf("cannot measure %s: %w", path, vfs.Cause(err))
 	}
 	defer f.Close()
 	return MeasureLog(path, f)
