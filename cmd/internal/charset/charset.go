@@ -27,9 +27,6 @@ type Charset struct {
 	low   int                 // UTF-16: index of the low byte in a code unit
 }
 
-// UTF8 is the nil Charset.
-var UTF8 *Charset
-
 var (
 	little = &Charset{names: "utf-16le", order: func(b []byte) uint16 { return uint16(b[0]) | uint16(b[1])<<8 }}
 	big    = &Charset{names: "utf-16be", order: func(b []byte) uint16 { return uint16(b[1]) | uint16(b[0])<<8 }, low: 1}
@@ -73,7 +70,7 @@ func Names() []string {
 func Parse(name string) (*Charset, error) {
 	name = strings.ToLower(name)
 	if name == utf8Name || name == "utf8" {
-		return UTF8, nil
+		return nil, nil
 	}
 	for _, c := range all {
 		for is := range strings.FieldsSeq(c.names) {
@@ -102,7 +99,7 @@ const MarkBytes = 3
 func (c *Charset) Detect(start []byte) (is *Charset, mark int) {
 	switch {
 	case bytes.HasPrefix(start, []byte("\xef\xbb\xbf")):
-		return UTF8, 3
+		return nil, 3
 	case c == nil:
 	case bytes.HasPrefix(start, []byte("\xff\xfe")):
 		return little, 2
@@ -137,8 +134,8 @@ func (c *Charset) Newline() (lf, cr string) {
 	return "\x00\n", "\x00\r"
 }
 
-// Exceeds reports whether a line is longer than max bytes, not counting the newline at its end.
-func (c *Charset) Exceeds(line []byte, max int) bool {
+// exceeds reports whether a line is longer than max bytes, not counting the newline at its end.
+func (c *Charset) exceeds(line []byte, max int) bool {
 	if len(line) > max && len(line)%c.Unit() == 0 {
 		lf, cr := c.Newline()
 		if text, ended := bytes.CutSuffix(line, []byte(lf)); ended {
@@ -208,6 +205,27 @@ func (c *Charset) Append(dst, text []byte) []byte {
 		}
 	}
 	return dst
+}
+
+// A Decoder decodes lines. It reuses its memory.
+type Decoder struct{ buf []byte }
+
+const keptBytes = 128 << 10
+
+// Line returns a line in UTF-8, which is valid until the next call. ok reports whether the line has at
+// most max bytes, both in c and in UTF-8, not counting the newline at its end.
+func (d *Decoder) Line(c *Charset, line []byte, max int) (text []byte, ok bool) {
+	if c.exceeds(line, max) {
+		return nil, false
+	}
+	if c == nil {
+		return line, true
+	}
+	if cap(d.buf) > keptBytes {
+		d.buf = nil
+	}
+	d.buf = c.Append(d.buf[:0], line)
+	return d.buf, !(*Charset)(nil).exceeds(d.buf, max)
 }
 
 // appendMulti decodes each line separately, because an incomplete character at the end of a line

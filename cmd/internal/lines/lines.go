@@ -42,7 +42,7 @@ type Reader struct {
 	err        error // of the source, returned when buf is empty
 	offset     int64
 	long       int64 // bytes of the line that is being skipped; 0: none
-	decoded    []byte
+	decoder    charset.Decoder
 	keeper     Keeper
 }
 
@@ -131,20 +131,11 @@ func (r *Reader) take(n int) ([]byte, error) {
 	line := r.buf[r.start : r.start+n : r.start+n]
 	r.start, r.seen = r.start+n, 0
 	r.offset += int64(n)
-	if r.Charset.Exceeds(line, r.max) {
+	text, ok := r.decoder.Line(r.Charset, line, r.max)
+	if !ok {
 		return nil, &TooLongError{Bytes: int64(n), Max: r.max}
 	}
-	if r.Charset == nil {
-		return line, nil
-	}
-	if cap(r.decoded) > firstBuf {
-		r.decoded = nil
-	}
-	r.decoded = r.Charset.Append(r.decoded[:0], line)
-	if charset.UTF8.Exceeds(r.decoded, r.max) {
-		return nil, &TooLongError{Bytes: int64(n), Max: r.max}
-	}
-	return r.decoded, nil
+	return text, nil
 }
 
 // skip drops the buffer and everything up to the next newline.

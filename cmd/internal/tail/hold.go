@@ -17,7 +17,7 @@ type output struct {
 	limits  join.Limits
 	stopped atomic.Bool // no more records are passed
 
-	decoded []byte // a line in UTF-8
+	decoder charset.Decoder
 	ended   []byte // a record that was given its '\n'
 	cutting bool   // the line that is being passed has no end
 }
@@ -37,32 +37,23 @@ func (out *output) cut(put func() error) error {
 func (out *output) carriedLine(s *series, end []byte, off int64, now time.Time) error {
 	start := s.rest.start
 	line := append(s.rest.text[:len(s.rest.text):len(s.rest.text)], end...)
-	if s.charset.Exceeds(line, out.o.MaxRecord) {
-		return out.give(Line{Source: s.src, TooLong: int64(len(line))})
-	}
 	return out.line(s, line, func() place { return start }, off, now)
 }
 
-// line passes a line that begins at start to the sink, in UTF-8. After an error, which is the
-// sink's, the line was not accepted.
+// line passes a line that begins at start to the sink, in UTF-8, or its length if it is too long. After
+// an error, which is the sink's, the line was not accepted.
 func (out *output) line(s *series, line []byte, start func() place, end int64, now time.Time) error {
-	if s.charset != nil {
-		if cap(out.decoded) > firstBuf {
-			out.decoded = nil
-		}
-		out.decoded = s.charset.Append(out.decoded[:0], line)
-		if charset.UTF8.Exceeds(out.decoded, out.o.MaxRecord) {
-			return out.give(Line{Source: s.src, TooLong: int64(len(line))})
-		}
-		line = out.decoded
+	text, ok := out.decoder.Line(s.charset, line, out.o.MaxRecord)
+	if !ok {
+		return out.give(Line{Source: s.src, TooLong: int64(len(line))})
 	}
 	if out.o.Join == nil {
-		return out.put(s, line, "", time.Time{})
+		return out.put(s, text, "", time.Time{})
 	}
 	if s.hold == nil {
 		s.hold = out.newHold(s)
 	}
-	return s.hold.Line(line, start, end, now)
+	return s.hold.Line(text, start, end, now)
 }
 
 func (out *output) newHold(s *series) holder {

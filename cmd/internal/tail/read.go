@@ -469,8 +469,6 @@ func (r *reader) lines(g *generation, p []byte, at int, from mark, now time.Time
 			if err == nil {
 				s.rest = unfinished{in: g}
 			}
-		case cs.Exceeds(line, r.o.MaxRecord):
-			err = r.out.give(Line{Source: s.src, TooLong: int64(n)})
 		case r.o.Join == nil: // the function below would be an allocation for each line
 			err = r.out.line(s, line, nil, 0, now)
 		default:
@@ -525,8 +523,6 @@ func (r *reader) takePartial(s *series, g *generation, now time.Time) error {
 		return nil
 	case mine && s.rest.kind == carried:
 		err = r.out.cut(func() error { return r.out.carriedLine(s, text, at.off+int64(len(text)), now) })
-	case len(text) > r.o.MaxRecord:
-		err = r.out.give(Line{Source: s.src, TooLong: int64(len(text))})
 	default:
 		err = r.out.cut(func() error {
 			return r.out.line(s, text, func() place { return place{g, at} }, at.off+int64(len(text)), now)
