@@ -74,7 +74,7 @@ func (c *changes) ask() {
 	}
 }
 
-// begin brings changes into p until end.
+// begin starts a goroutine that applies changes to p until end is called.
 func (c *changes) begin(p *Pipeline) {
 	if c == nil {
 		return
@@ -97,7 +97,7 @@ func (c *changes) begin(p *Pipeline) {
 				data, err := config.ReadFileMost(c.file)
 				still := err == nil && bytes.Equal(data, last)
 				if last = data; !still || bytes.Equal(data, seen) {
-					continue // it is being written, or is unchanged
+					continue // the file is being written, or is unchanged
 				}
 				seen = data
 			case <-c.asked:
@@ -121,8 +121,8 @@ func (c *changes) end() {
 	}
 }
 
-// bring reads the file, makes p as it says, and tells what came of it. It reports false if
-// the pipeline cannot go on.
+// bring reads the file, changes p accordingly, and prints the result. It returns false if the
+// pipeline must end.
 func (c *changes) bring(p *Pipeline) bool {
 	next, _, err := config.Load(c.file, c.stdin)
 	if err != nil {
@@ -134,7 +134,7 @@ func (c *changes) bring(p *Pipeline) bool {
 	}
 	changed, err := p.Change(c.ctx, next, c.stdin)
 	switch {
-	case c.ctx.Err() != nil: // the end is more important
+	case c.ctx.Err() != nil: // the pipeline is ending, so the result does not matter
 	case errors.Is(err, ErrStranded):
 		p.Mu.Lock()
 		p.errs = append(p.errs, err)
@@ -170,13 +170,13 @@ type change struct {
 	outs map[string]*output.Output // outputs that continue, and outputs that were opened again, by name
 }
 
-// Change replaces the inputs and outputs of p by those of next, and returns a description of each
-// change. After an error nothing has changed, unless the error is ErrStranded.
+// Change applies the inputs and outputs of next to p, and returns a description of each change.
+// After an error nothing has changed, unless the error is ErrStranded.
 func (p *Pipeline) Change(ctx context.Context, next *config.Pipeline, stdin *os.File) ([]string, error) {
-	if err := p.changing.take(ctx); err != nil {
+	if err := p.changing.lock(ctx); err != nil {
 		return nil, err
 	}
-	defer p.changing.leave()
+	defer p.changing.unlock()
 	if !p.join() {
 		return nil, errors.New("the input ended before the change was applied")
 	}
@@ -226,67 +226,59 @@ func named[T any](parts []*T, name string, nameOf func(*T) string) *T {
 	return nil
 }
 
-func inputName(c *input.Config) string { return c.Name }
-
-func outputName(c *dest.Spec) string { return c.Name }
+func inputName(c *input.Config) string   { return c.Name }
+func inletName(in *LiveInput) string     { return in.Name }
+func specName(c *dest.Spec) string       { return c.Name }
+func outputName(o *output.Output) string { return o.Spec.Name }
 
 // compare finds the differences.
 func (ch *change) compare() {
 	say := func(format string, args ...any) { ch.said = append(ch.said, fmt.Sprintf(format, args...)) }
-	match(ch.p.Inlets, ch.next.Inputs, func(in *LiveInput) string { return in.Name }, inputName,
-		func(in *LiveInput, c *input.Config) {
-			switch {
-			case in == nil:
-				say("input %s was added", c.Name)
-			case c == nil:
-				ch.stopped = append(ch.stopped, in)
-				say("input %s was removed", in.Name)
-			case !config.SameInput(in.c, c):
-				ch.stopped = append(ch.stopped, in)
-				say("input %s has changed", c.Name)
-			default:
-				ch.kept = append(ch.kept, in)
-				if !config.SameReading(in.c, c) {
-					say("input %s has a new format, time or zone", c.Name)
-				}
+	for _, in := range ch.p.Inlets {
+		switch c := named(ch.next.Inputs, in.Name, inputName); {
+		case c == nil:
+			ch.stopped = append(ch.stopped, in)
+			say("input %s was removed", in.Name)
+		case !config.SameInput(in.c, c):
+			ch.stopped = append(ch.stopped, in)
+			say("input %s has changed", in.Name)
+		default:
+			ch.kept = append(ch.kept, in)
+			if !config.SameReading(in.c, c) {
+				say("input %s has a new format, time or zone", in.Name)
 			}
-		})
-	match(ch.p.Outs, ch.next.Outs, func(out *output.Output) string { return out.Spec.Name }, outputName,
-		func(out *output.Output, c *dest.Spec) {
-			switch {
-			case out == nil:
-				say("output %s was added", c.Name)
-			case c == nil:
-				ch.ending = append(ch.ending, out)
-				say("output %s was removed", out.To)
-			case !config.SameOutput(out.Spec, c):
-				ch.ending = append(ch.ending, out)
-				say("output %s has changed", out.To)
-			default:
-				ch.outs[c.Name] = out
-				if *out.Spec.Level() != *c.Level() {
-					say("output %s: level %s, not %s", out.To, c.Level().Words(), out.Spec.Level().Words())
-				}
-				if !config.SameRoute(out.Spec, c) {
-					say("output %s has a new from, where or level", out.To)
-				}
+		}
+	}
+	for _, c := range ch.next.Inputs {
+		if named(ch.p.Inlets, c.Name, inletName) == nil {
+			say("input %s was added", c.Name)
+		}
+	}
+	for _, out := range ch.p.Outs {
+		switch c := named(ch.next.Outs, out.Spec.Name, specName); {
+		case c == nil:
+			ch.ending = append(ch.ending, out)
+			say("output %s was removed", out.To)
+		case !config.SameOutput(out.Spec, c):
+			ch.ending = append(ch.ending, out)
+			say("output %s has changed", out.To)
+		default:
+			ch.outs[c.Name] = out
+			if *out.Spec.Level() != *c.Level() {
+				say("output %s: level %s, not %s", out.To, c.Level().Words(), out.Spec.Level().Words())
 			}
-		})
+			if !config.SameRoute(out.Spec, c) {
+				say("output %s has a new from, where or level", out.To)
+			}
+		}
+	}
+	for _, c := range ch.next.Outs {
+		if named(ch.p.Outs, c.Name, outputName) == nil {
+			say("output %s was added", c.Name)
+		}
+	}
 	if !config.SameRules(ch.p.C, ch.next) {
 		say("transforms have changed")
-	}
-}
-
-// match calls pair for each part of olds with the part of next that has its name, or nil, and then for each
-// other part of next with nil.
-func match[A, B any](olds []*A, next []*B, oldName func(*A) string, nextName func(*B) string, pair func(*A, *B)) {
-	for _, a := range olds {
-		pair(a, named(next, oldName(a), nextName))
-	}
-	for _, b := range next {
-		if named(olds, nextName(b), oldName) == nil {
-			pair(nil, b)
-		}
 	}
 }
 
@@ -315,8 +307,8 @@ func (ch *change) make(ctx context.Context, stdin *os.File) (err error) {
 	return errors.Join(append([]error{err}, ch.openInputs(c)...)...)
 }
 
-// endInputs reads the inputs that are to be closed to their end. An input may wait for room
-// in an output: it cannot be left alone with the line that it holds.
+// endInputs reads each input of stopped to its end and closes it. An input that waits for room in
+// an output cannot be closed, because it holds a line that the output has not accepted.
 func (ch *change) endInputs(ctx context.Context) error {
 	if err := ch.flow(ctx); err != nil {
 		return err
@@ -341,7 +333,7 @@ func (ch *change) endInputs(ctx context.Context) error {
 	return nil
 }
 
-// flow checks that the inputs to be closed are not waiting for room in an output.
+// flow checks that no input of stopped waits for room in an output.
 func (ch *change) flow(ctx context.Context) error {
 	patience, cancel := context.WithTimeout(ctx, changePatience)
 	defer cancel()
@@ -373,7 +365,7 @@ func (ch *change) openNew(stdin *os.File) error {
 		}
 	}
 	for _, c := range ch.next.Outs {
-		if ch.outs[c.Name] != nil || slices.ContainsFunc(ch.ending, func(out *output.Output) bool { return out.Spec.Name == c.Name }) {
+		if ch.outs[c.Name] != nil || named(ch.ending, c.Name, outputName) != nil {
 			continue
 		}
 		out, err := p.openOutput(c, staying, stdin)
@@ -398,8 +390,7 @@ func (ch *change) abandonNew() {
 	}
 }
 
-// drained waits until the outputs that are to be closed have delivered all they have, or
-// have it on disk.
+// drained waits until each output of ending has delivered its records or stored them on disk.
 func (ch *change) drained(ctx context.Context) error {
 	if intake.Commit(ctx, ch.ending) == nil {
 		return nil
@@ -412,7 +403,7 @@ func (ch *change) drained(ctx context.Context) error {
 	return errors.New("an output does not deliver; the running configuration is unchanged; try again later")
 }
 
-// swap replaces the outputs of p by those of next, while no input writes.
+// swap replaces the outputs of p by the outputs of next, while no input writes.
 func (ch *change) swap(ctx context.Context, stdin *os.File) error {
 	p := ch.p
 	patience, cancel := context.WithTimeout(ctx, changePatience)
@@ -436,7 +427,7 @@ func (ch *change) swap(ctx context.Context, stdin *os.File) error {
 	}
 	outs, err := ch.reopen(ch.next.Outs, stdin)
 	if err != nil {
-		// What was there a moment ago can be had again, as a rule.
+		// The previous outputs could be opened before, so this usually succeeds.
 		ch.abandonNew()
 		ch.outs = map[string]*output.Output{}
 		for _, out := range p.Outs {
@@ -447,7 +438,7 @@ func (ch *change) swap(ctx context.Context, stdin *os.File) error {
 		var worse error
 		if outs, worse = ch.reopen(p.C.Outs, stdin); worse != nil {
 			err = fmt.Errorf("%w; with the previous settings: %w; %w", err, worse, ErrStranded)
-			for _, out := range ch.ending { // closed, it takes nothing, and nothing is committed
+			for _, out := range ch.ending { // a closed output accepts no records, so no position is committed
 				if ch.outs[out.Spec.Name] == nil {
 					out.Drained.Store(false)
 					outs = append(outs, out)
@@ -463,7 +454,7 @@ func (ch *change) swap(ctx context.Context, stdin *os.File) error {
 	p.Mu.Lock()
 	p.Outs = outs
 	for _, out := range outs {
-		if c := named(p.C.Outs, out.Spec.Name, outputName); c != nil {
+		if c := named(p.C.Outs, out.Spec.Name, specName); c != nil {
 			out.Spec.Route, *out.Spec.Level() = c.Route, *c.Level()
 		}
 	}
@@ -480,8 +471,8 @@ func (ch *change) swap(ctx context.Context, stdin *os.File) error {
 	return err
 }
 
-// reopen returns the outputs that cs describes: those of ch.outs, and others that it opens.
-// The error is that of the last one that cannot be opened, which is left out.
+// reopen returns the outputs that cs describes, from ch.outs or newly opened. An output that cannot
+// be opened is omitted, and the last such error is returned.
 func (ch *change) reopen(cs []*dest.Spec, stdin *os.File) (outs []*output.Output, err error) {
 	for _, c := range cs {
 		out := ch.outs[c.Name]
@@ -498,12 +489,12 @@ func (ch *change) reopen(cs []*dest.Spec, stdin *os.File) (outs []*output.Output
 	return outs, err
 }
 
-// openInputs opens those inputs that do not run.
+// openInputs opens the inputs of c that are not open.
 func (ch *change) openInputs(c *config.Pipeline) (errs []error) {
 	p := ch.p
 	inlets := slices.Clone(ch.kept)
 	for _, want := range c.Inputs {
-		if slices.ContainsFunc(ch.kept, func(in *LiveInput) bool { return in.Name == want.Name }) {
+		if named(ch.kept, want.Name, inletName) != nil {
 			continue
 		}
 		in, err := p.openInlet(want)
@@ -524,8 +515,8 @@ func (ch *change) openInputs(c *config.Pipeline) (errs []error) {
 	return errs
 }
 
-// retire notes what has become of the records of the outputs that are closed, now that outs
-// are there, and closes the fallbacks that no output uses.
+// retire adds the counts of the closed outputs to p.gone, and closes the fallbacks that no output of
+// outs uses.
 func (ch *change) retire(outs []*output.Output) {
 	p := ch.p
 	for _, out := range ch.ending {
@@ -533,8 +524,8 @@ func (ch *change) retire(outs []*output.Output) {
 			p.Console.Say("output %s: %s lost while it was closed", out.To, plural.Records(n))
 		}
 		kept := out.Report.Kept()
-		if heir := named(ch.next.Outs, out.Spec.Name, outputName); heir != nil && heir.Text("spool") == out.Spec.Text("spool") && heir.Text("crash-safe") == out.Spec.Text("crash-safe") {
-			kept = 0 // its heir has them
+		if next := named(ch.next.Outs, out.Spec.Name, specName); next != nil && next.Text("spool") == out.Spec.Text("spool") && next.Text("crash-safe") == out.Spec.Text("crash-safe") {
+			kept = 0 // the output that replaces it delivers them
 		} else if kept > 0 {
 			p.Console.Say("output %s: %s remain in %s; deliver them with forebay spool replay", out.To, plural.Records(kept), out.Spec.KeptIn(out.Report.Pending))
 		}

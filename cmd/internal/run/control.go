@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/process"
 )
 
-// serveControl serves the state of p, and the pages, on the control socket. Where the
-// default one cannot be had, nothing is said: the program does its work without.
+// serveControl serves the state of p, and the pages, on the control socket. An error is ignored for
+// the default socket, because the pipeline does not need it.
 func (s *opsServer) serveControl(path string, p *Pipeline, pages http.Handler) error {
 	if path == config.NoControl {
 		return nil
@@ -39,7 +39,8 @@ func (s *opsServer) serveControl(path string, p *Pipeline, pages http.Handler) e
 	return nil
 }
 
-// Describe says in what state the pipeline is. Any goroutine may ask.
+// Describe sets the input and the outputs of s to the state of the pipeline. It is safe for
+// concurrent use.
 func (v View) Describe(s *control.State) {
 	p := v.P
 	read := p.Read()
@@ -54,7 +55,7 @@ func (v View) Describe(s *control.State) {
 	}
 }
 
-// verb is the command that runs the pipeline.
+// verb returns the command that runs the pipeline.
 func verb(c *config.Pipeline) string {
 	switch {
 	case c.Named:

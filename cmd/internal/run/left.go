@@ -15,26 +15,25 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// keptName is the file in a state directory that lists the directories of spool and
-// crash-safe that outputs had, those of outputs that are gone included.
+// keptName is the file in a state directory that lists the directories of spool and crash-safe,
+// including the directories of removed outputs.
 const keptName = "kept.json"
 
 // leftovers finds records that earlier outputs left on disk.
 type leftovers struct{ p *Pipeline }
 
-// tellOfLeft says that records wait in spools and crash-safe slabs of outputs that are not in
-// the configuration any more, so that nobody delivers them. It looks into the directories
-// that outputs have, and into those that they had when an input's state directory was
-// written. Nothing is deleted.
-func (l leftovers) tellOfLeft() {
+// reportRemoved reports records in spools and crash-safe slabs of outputs that are no longer
+// configured, because no output delivers them. It reads the directories of the outputs, and the
+// directories listed in the state directories of the inputs. It deletes nothing.
+func (l leftovers) reportRemoved() {
 	p := l.p
 	if !p.C.Named {
 		return
 	}
 	for _, dir := range l.rememberDirs() {
-		l.tellOfLeftIn(dir)
+		l.reportRemovedIn(dir)
 		if !l.hasCrashDir(dir) { // p.Open has reported those
-			l.tellOfOrphansIn(dir)
+			l.reportOrphansIn(dir)
 		}
 	}
 }
@@ -61,8 +60,8 @@ func (l leftovers) hasCrashDir(dir string) bool {
 	})
 }
 
-// rememberDirs writes the directories of the outputs into the state directories of the
-// inputs, and returns them with all that were there. One that is gone is forgotten.
+// rememberDirs adds the directories of the outputs to the lists in the state directories of the
+// inputs, and returns the complete list. Directories that no longer exist are removed from it.
 func (l leftovers) rememberDirs() []string {
 	p := l.p
 	all := l.keptDirs()
@@ -102,8 +101,8 @@ func (l leftovers) rememberDirs() []string {
 	return all
 }
 
-// tellOfLeftIn tells of spools in dir, and in its directories, that no output has.
-func (l leftovers) tellOfLeftIn(dir string) {
+// reportRemovedIn reports spools in the subdirectories of dir that belong to no output.
+func (l leftovers) reportRemovedIn(dir string) {
 	p := l.p
 	own := map[string]bool{}
 	for _, out := range p.Outs {

@@ -34,7 +34,7 @@ func (p *Pipeline) Open(stdin *os.File) (err error) {
 		}
 		p.Outs = append(p.Outs, out)
 	}
-	leftovers{p}.tellOfOrphans()
+	leftovers{p}.reportOrphans()
 	return nil
 }
 

@@ -24,13 +24,13 @@ type opsServer struct {
 	ending  atomic.Bool     // the program no longer reads
 }
 
-// opsLimit bounds a request, and how long one may take to come.
+// Limits of a request: the size of its header, and the time for reading it.
 const (
 	opsHeader  = 16 << 10
 	opsTimeout = 10 * time.Second
 )
 
-// serveOps serves what f says about p.
+// serveOps starts the servers for monitoring p that f configures.
 func serveOps(f *config.Ops, p *Pipeline) (*opsServer, error) {
 	s := new(opsServer)
 	pages, err := s.pages(p)
@@ -80,7 +80,7 @@ func (s *opsServer) listen(f *config.Ops, p *Pipeline, pages http.Handler) error
 	return nil
 }
 
-// pages returns what is served of p.
+// pages returns the handler of the pages about p.
 func (s *opsServer) pages(p *Pipeline) (http.Handler, error) {
 	ops, err := httpops.New(View{p})
 	if err != nil {
@@ -90,12 +90,12 @@ func (s *opsServer) pages(p *Pipeline) (http.Handler, error) {
 	mux.HandleFunc("/metrics", func(w http.ResponseWriter, r *http.Request) {
 		ops.Metrics(w, r)
 		if r.Method == http.MethodGet {
-			_, _ = w.Write(View{p}.inputMetrics()) // else the client is gone
+			_, _ = w.Write(View{p}.inputMetrics()) // an error means that the client is gone
 		}
 	})
 	mux.HandleFunc("/health", ops.Health)
 	mux.HandleFunc("GET /-/level", View{p}.Level)
-	mux.HandleFunc("PUT /-/level", func(w http.ResponseWriter, _ *http.Request) { // who reaches --metrics may be anybody
+	mux.HandleFunc("PUT /-/level", func(w http.ResponseWriter, _ *http.Request) { // clients of --metrics are not authenticated
 		socket := "SOCKET"
 		if s.control != nil {
 			socket = s.control.Path()
@@ -114,14 +114,14 @@ func (s *opsServer) pages(p *Pipeline) (http.Handler, error) {
 	return mux, nil
 }
 
-// end says that the program is not ready any more.
+// end makes /-/ready report that the program is not ready any more.
 func (s *opsServer) end() {
 	if s != nil {
 		s.ending.Store(true)
 	}
 }
 
-// close ends the server. A request under way gets a moment.
+// close stops the servers. Requests in progress may continue for 0.1 s.
 func (s *opsServer) close() {
 	if s == nil {
 		return
@@ -132,14 +132,14 @@ func (s *opsServer) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
 	if s.srv.Shutdown(ctx) != nil {
-		_ = s.srv.Close() // what it still serves is cut
+		_ = s.srv.Close() // abort the remaining requests
 	}
 }
 
 // A View shows a pipeline to HTTP clients, to forebay top and to Prometheus, and sets levels.
 type View struct{ P *Pipeline }
 
-// Stats returns the state of the outputs in the form that package httpops knows.
+// Stats returns the state of the outputs for package httpops.
 func (v View) Stats() (s forebay.Stats) {
 	p := v.P
 	for _, out := range p.Outputs() {

@@ -14,7 +14,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// levels returns the level of each output, "" for none. Any goroutine may ask.
+// levels returns the level of each output, "" for none. It is safe for concurrent use.
 func (v View) levels() map[string]string {
 	p := v.P
 	p.Mu.Lock()
@@ -28,14 +28,14 @@ func (v View) levels() map[string]string {
 
 var errNoOutput = errors.New("there is no such output")
 
-// SetLevel gives an output another level, from the next record on. It waits for records on
-// their way, at most until ctx is done.
+// SetLevel sets the level of an output for all later records. It waits until the inputs have
+// written their current records, or until ctx is done.
 func (v View) SetLevel(ctx context.Context, name string, l setting.Level) error {
 	p := v.P
-	if p.changing.take(ctx) != nil {
+	if p.changing.lock(ctx) != nil {
 		return errors.New("the configuration is changing; try again later")
 	}
-	defer p.changing.leave()
+	defer p.changing.unlock()
 	if !p.join() {
 		return errors.New("the input has ended")
 	}
@@ -72,8 +72,8 @@ func (v View) SetLevel(ctx context.Context, name string, l setting.Level) error 
 	return nil
 }
 
-// Level answers GET and PUT /-/level: the levels of the outputs, and another one for one of
-// them, with level=LEVEL and, if there are several, output=NAME.
+// Level answers GET and PUT /-/level. GET returns the levels of the outputs. PUT sets the level of
+// one output: level=LEVEL and, if there are several outputs, output=NAME.
 func (v View) Level(w http.ResponseWriter, r *http.Request) {
 	refuse := func(code int, format string, args ...any) { http.Error(w, fmt.Sprintf(format, args...), code) }
 	if r.Method == http.MethodPut {
@@ -109,5 +109,5 @@ func (v View) Level(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v.levels()) // else the client is gone
+	_ = json.NewEncoder(w).Encode(v.levels()) // an error means that the client is gone
 }

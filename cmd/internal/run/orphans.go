@@ -11,18 +11,18 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// tellOfOrphans says that dead programs have left records of destinations in the
-// directories of --crash-safe that this one has not, so that nobody delivers them.
-func (l leftovers) tellOfOrphans() {
+// reportOrphans reports records that dead programs have left in the directories of --crash-safe for
+// destinations that this program does not have, because no output delivers them.
+func (l leftovers) reportOrphans() {
 	p := l.p
 	for _, dir := range output.CrashDirs(p.Outs) {
-		l.tellOfOrphansIn(dir)
+		l.reportOrphansIn(dir)
 	}
 }
 
-func (l leftovers) tellOfOrphansIn(dir string) {
+func (l leftovers) reportOrphansIn(dir string) {
 	p := l.p
-	slabs, read := map[string]bool{}, map[string]bool{} // what will be delivered
+	slabs, read := map[string]bool{}, map[string]bool{} // names of outputs whose slabs and input are delivered
 	for _, out := range p.Outs {
 		read[out.Dir] = true
 		slabs[out.Dir] = out.Spec.Text("crash-safe") == dir

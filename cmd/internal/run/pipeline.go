@@ -35,7 +35,7 @@ type Pipeline struct {
 	waits  bool          // a missing input keeps the pipeline running; owned by the holder of changing
 	over   chan struct{} // closed when Live is 0
 
-	changing turn // held while outputs, inlets or levels change
+	changing mutex // held while outputs, inlets or levels change
 
 	Changes *changes // of the configuration, while it runs; nil: none
 
@@ -58,24 +58,23 @@ func New(c *config.Pipeline, stderr io.Writer) *Pipeline {
 		},
 		C: c, Signals: make(chan os.Signal, 4),
 		Fallbacks: map[string]*dest.Fallback{}, over: make(chan struct{}), Live: 1, // until run has started all inlets
-		changing: make(turn, 1),
+		changing: make(mutex, 1),
 	}
 }
 
-// A turn is a mutex whose lock can be abandoned.
-type turn chan struct{}
+// A mutex is a lock for which a caller waits only until its context is done.
+type mutex chan struct{}
 
-// take acquires the turn, unless ctx is done first.
-func (t turn) take(ctx context.Context) error {
+func (m mutex) lock(ctx context.Context) error {
 	select {
-	case t <- struct{}{}:
+	case m <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-func (t turn) leave() { <-t }
+func (m mutex) unlock() { <-m }
 
 // A retired holds the counts of the removed outputs with one name.
 type retired struct {

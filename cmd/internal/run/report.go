@@ -18,7 +18,7 @@ import (
 // An Account reports the outcome of a pipeline that has ended.
 type Account struct{ P *Pipeline }
 
-// Conclude returns what is to be said at the end, and how the program ends.
+// Conclude returns the messages at the end of the program, and an error with its exit code.
 func (a Account) Conclude(took time.Duration, readErr, cause error) (text []string, err error) {
 	p := a.P
 	say := func(format string, args ...any) { text = append(text, fmt.Sprintf(format, args...)) }
@@ -28,7 +28,7 @@ func (a Account) Conclude(took time.Duration, readErr, cause error) (text []stri
 	}
 	again := a.readsAgain()
 	var dropped, lost, late, kept uint64
-	faults := uint64(0) // that are said, and name no lost record
+	faults := uint64(0) // errors that are reported without a number of lost records
 	if p.unstored {
 		faults++
 	}
@@ -43,8 +43,8 @@ func (a Account) Conclude(took time.Duration, readErr, cause error) (text []stri
 	}
 	for _, out := range p.Outs {
 		dropped += out.Report.Dropped.Total() - out.Report.Dropped[batch.Limited]
-		// What a policy or a limit drops was asked for. What the destination did not take,
-		// or not in time, is lost.
+		// Records dropped by a policy or a limit are not counted as lost: the user has
+		// configured that. Records that the destination did not accept in time are.
 		late += out.Report.Dropped[batch.Shutdown]
 		left := out.Report.Kept()
 		missing := out.Report.Undelivered() - left - out.Report.Dropped[batch.Full] - out.Report.Dropped[batch.Oversize] - out.Report.Dropped[batch.Limited]
@@ -56,7 +56,7 @@ func (a Account) Conclude(took time.Duration, readErr, cause error) (text []stri
 			kept += n
 		}
 		lost += missing
-		left -= min(left, out.Delivery.Stats().Spool.Parked) // they wait for another destination
+		left -= min(left, out.Delivery.Stats().Spool.Parked) // these wait for another destination
 		kept += left
 		if out.Refused > 0 && again == "" {
 			say("%s: %s, read but not yet accepted when the time limit expired, counted as dropped{shutdown}", out.To, plural.Records(out.Refused))
@@ -84,7 +84,7 @@ func (a Account) Conclude(took time.Duration, readErr, cause error) (text []stri
 	if lost > 0 {
 		why := ""
 		if cause == nil && late > 0 {
-			cause = ErrDeadline // Shutdown keeps a moment of it to settle the account
+			cause = ErrDeadline // Shutdown ends shortly before the deadline, to settle the account
 		}
 		if cause != nil && cause != context.Canceled {
 			why = ": " + cause.Error()
@@ -106,8 +106,7 @@ func (a Account) Conclude(took time.Duration, readErr, cause error) (text []stri
 	return text, nil
 }
 
-// summary is one line: what was read, what became of it, and the account of each
-// output.
+// summary returns one line with the counts of the inputs and the account of each output.
 func (a Account) summary(took time.Duration) string {
 	p := a.P
 	var sb strings.Builder

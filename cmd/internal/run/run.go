@@ -51,7 +51,7 @@ func Run(p *Pipeline, stdin, stderr *os.File) error {
 		return err
 	}
 	defer p.CloseInputs()
-	leftovers{p}.tellOfLeft()
+	leftovers{p}.reportRemoved()
 	watchers, err := serveOps(&c.Ops, p)
 	if err != nil {
 		p.abandon()
@@ -87,15 +87,15 @@ func (p *Pipeline) run() error {
 
 	manager := process.NewSystemd()
 	manager.Notify("READY=1")
-	alive, calm := manager.Watchdog()
-	defer calm()
+	alive, stopWatchdog := manager.Watchdog()
+	defer stopWatchdog()
 
 	quit := make(chan struct{})
-	var beside sync.WaitGroup
+	var background sync.WaitGroup
 	if p.term != nil {
-		beside.Go(func() { screen{p}.show(quit) })
+		background.Go(func() { screen{p}.show(quit) })
 	}
-	allGone := p.watchGone(&beside, quit)
+	allGone := p.watchGone(&background, quit)
 
 	for _, in := range p.Inlets {
 		p.begin(in)
@@ -115,7 +115,7 @@ func (p *Pipeline) run() error {
 			p.signal(s, end)
 		case <-allGone:
 			allGone = nil
-			p.tellAllGone()
+			p.reportAllGone()
 			end.Begin()
 		case <-end.late:
 			p.unstick(end)
@@ -148,10 +148,10 @@ func (p *Pipeline) run() error {
 	p.finishInputs()
 	took := time.Since(start)
 	text, err := Account{p}.Conclude(took, errors.Join(p.errs...), context.Cause(end.Ctx))
-	said := make(chan struct{})
+	printed := make(chan struct{})
 	go func() {
-		defer close(said)
-		beside.Wait()
+		defer close(printed)
+		background.Wait()
 		p.Console.Clear()
 		for _, line := range text {
 			p.Console.Say("%s", line)
@@ -160,26 +160,27 @@ func (p *Pipeline) run() error {
 			p.Console.Print(Account{p}.summaryJSON(took, err))
 		}
 	}()
-	var enough <-chan time.Time
+	var giveUp <-chan time.Time
 	if context.Cause(end.Ctx) == process.ErrForced {
-		enough = time.After(lastWord)
+		giveUp = time.After(summaryTimeout)
 	}
 	for {
 		select {
-		case <-said:
+		case <-printed:
 			return err
-		case <-enough:
+		case <-giveUp:
 			return err
 		case s := <-signals:
-			if !process.IsReopen(s) && enough == nil {
-				enough = time.After(lastWord)
+			if !process.IsReopen(s) && giveUp == nil {
+				giveUp = time.After(summaryTimeout)
 			}
 		}
 	}
 }
 
-// lastWord is how long the summary waits for a stalled standard error after a signal that forces the end.
-const lastWord = time.Second
+// summaryTimeout limits the time for printing the summary to a stalled standard error, after a signal
+// that forces the end.
+const summaryTimeout = time.Second
 
 // drain puts the outputs into shutdown mode: a reader may be waiting for room that only a spool can
 // provide.
@@ -278,8 +279,8 @@ func (p *Pipeline) watchGone(wg *sync.WaitGroup, quit <-chan struct{}) <-chan st
 	return all
 }
 
-// tellAllGone reports that reading ends because no output has a reader, if lines are kept elsewhere.
-func (p *Pipeline) tellAllGone() {
+// reportAllGone reports that reading ends because no output has a reader, if lines are kept elsewhere.
+func (p *Pipeline) reportAllGone() {
 	var places []string
 	for _, out := range p.Outs {
 		if to := out.OtherPlace(); to != "" && !slices.Contains(places, to) {

@@ -12,19 +12,18 @@ import (
 // ErrDeadline ends delivery before everything was delivered.
 var ErrDeadline = errors.New("--drain-timeout passed")
 
-// Ending is how a pipeline comes to its end: first the input is stopped, from
-// then on a deadline runs, and a second signal makes it pass at once. It belongs
-// to the goroutine of pipeline.run.
+// An Ending ends a pipeline: Begin stops the input and sets a deadline, and a second signal cancels
+// Ctx at once. It is used by the goroutine of Pipeline.run only.
 type Ending struct {
 	in      interface{ Stop() }
 	timeout time.Duration
 
 	base   context.Context
 	force  context.CancelCauseFunc
-	Ctx    context.Context // base until begin; then with the deadline
+	Ctx    context.Context // base until Begin, then with the deadline
 	cancel context.CancelFunc
 	Begun  bool
-	late   <-chan time.Time // nil until begin; then tells that little time is left
+	late   <-chan time.Time // nil until Begin; receives shortly before the deadline
 
 	onBegin func(deadline time.Time) // nil: none
 
@@ -38,7 +37,7 @@ func NewEnding(in interface{ Stop() }, timeout time.Duration) *Ending {
 	return e
 }
 
-// Begin stops the input and starts the clock; once.
+// Begin stops the input and sets the deadline. Only the first call has an effect.
 func (e *Ending) Begin() {
 	if !e.Begun {
 		e.Begun = true
@@ -52,14 +51,13 @@ func (e *Ending) Begin() {
 	}
 }
 
-// reserve is how much of the time is little time: outputs that hold up the reader are ended
-// that much earlier, so that the others can deliver what the reader still holds, also on a
-// busy machine.
+// reserve returns the time before the deadline at which outputs that block the reader are shut down,
+// so that the other outputs can deliver the remaining lines of the reader.
 func (e *Ending) reserve() time.Duration { return min(e.timeout/4, time.Second) }
 
-// Signal takes a signal to end: the first begins, the second forces. That the
-// input has ended is no signal: what kills a program and forebay behind it (Ctrl-C,
-// a service manager) lets the end of the input arrive first at times.
+// Signal handles a signal: the first calls Begin, the second cancels Ctx. The end of the input does
+// not count as a signal. Ctrl-C and service managers end forebay together with the program that
+// writes its input, and then the end of the input may arrive before the signal.
 func (e *Ending) Signal(s os.Signal) {
 	if e.Second(s) {
 		e.force(process.ErrForced)
@@ -68,7 +66,7 @@ func (e *Ending) Signal(s os.Signal) {
 	}
 }
 
-// Release frees the clock.
+// Release releases the contexts.
 func (e *Ending) Release() {
 	e.cancel()
 	e.force(nil)

@@ -8,23 +8,23 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 )
 
-// SummaryOf is the last line as JSON. Names are stable.
+// SummaryOf is the summary as JSON. Names are stable.
 type SummaryOf struct {
-	Records  uint64      `json:"records"` // lines read, those below included
+	Records  uint64      `json:"records"` // lines read, including the ones counted below
 	Bytes    uint64      `json:"bytes"`
 	Seconds  float64     `json:"seconds"`
 	Filtered uint64      `json:"filtered"`
 	Oversize uint64      `json:"oversize"`
 	Unparsed uint64      `json:"unparsed"`
 	Left     uint64      `json:"left_out,omitempty"`   // by transforms
-	Lost     uint64      `json:"lost_bytes,omitempty"` // of files that were gone before they were read
+	Lost     uint64      `json:"lost_bytes,omitempty"` // of files that were lost before they were read
 	LostIn   uint64      `json:"lost_files,omitempty"`
 	DryRun   bool        `json:"dry_run,omitempty"`
 	Outputs  []outputSum `json:"outputs"`
 	Exit     int         `json:"exit"`
 }
 
-// outputSum is what became of the records of an output.
+// outputSum is the account of an output.
 type outputSum struct {
 	To        string            `json:"to"`
 	Accepted  uint64            `json:"accepted"`
@@ -34,7 +34,7 @@ type outputSum struct {
 	Dropped   map[string]uint64 `json:"dropped"`
 	Pending   pendingSum        `json:"pending"`
 	Unknown   uint64            `json:"unknown"`
-	Below     uint64            `json:"below_level,omitempty"` // where that is not one for all
+	Below     uint64            `json:"below_level,omitempty"` // below the level of this output
 	Elsewhere uint64            `json:"not_in_where,omitempty"`
 	Gone      bool              `json:"gone,omitempty"`
 }
@@ -69,7 +69,7 @@ func (a Account) summaryJSON(took time.Duration, err error) string {
 	}
 	line, err := json.Marshal(s)
 	if err != nil {
-		panic(err) // it is numbers and text
+		panic(err) // numbers and text can always be encoded
 	}
 	return string(line)
 }
