@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An old file that is being compressed, which takes long, keeps neither Reopen nor
-// Write nor the next rotation waiting. The housekeeping goes on when it is done.
+// Reopen, Write and rotation do not wait for the compression of an old file. The files that rotate
+// in the meantime are compressed after it.
 func TestReopenWhileCompressing(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.log")
@@ -22,7 +22,7 @@ func TestReopenWhileCompressing(t *testing.T) {
 	if err := os.WriteFile(left, []byte("old\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Compressing it hangs until somebody reads this.
+	// The compression hangs until the pipe is read.
 	if err := unix.Mkfifo(left+".gz.tmp", 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestReopenWhileCompressing(t *testing.T) {
 	}
 	release()
 	<-done
-	write(t, f, "four\n") // rotates, and begins the housekeeping anew
+	write(t, f, "four\n") // rotates and starts another pass
 	if err := f.Close(); err != nil {
 		t.Error(err)
 	}
@@ -71,8 +71,40 @@ func TestReopenWhileCompressing(t *testing.T) {
 	}
 }
 
-// A file that rotates stays the one it was when Reopen finds something that cannot
-// be rotated.
+// The new file and the compressed copy of the old one have its permission, whatever the umask is, and
+// its owner.
+func TestRotateKeepsModeAndOwner(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.log")
+	uid := os.Getuid()
+	err := os.WriteFile(path, []byte("one\n"), 0o600)
+	if err == nil {
+		err = os.Chmod(path, 0o666) // a umask would clear some of these bits
+	}
+	if err == nil && uid == 0 { // only the superuser can change owners
+		uid = 65534
+		err = os.Chown(path, uid, uid)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := mustOpen(t, path, &Options{RotateBytes: 4, Compress: "gzip"})
+	write(t, f, "two\n")
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	names := append(old(t, path), path)
+	if len(names) != 2 || !strings.HasSuffix(names[0], ".gz") {
+		t.Errorf("files %q", names)
+	}
+	for _, name := range names {
+		var st unix.Stat_t
+		if err := unix.Stat(name, &st); err != nil || st.Mode&0o777 != 0o666 || int(st.Uid) != uid {
+			t.Errorf("%s: mode %o, owner %d, %v", name, st.Mode, st.Uid, err)
+		}
+	}
+}
+
+// After Reopen finds a file that cannot be rotated, the open file stays in use.
 func TestReopenIrregular(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
 	f := mustOpen(t, path, &Options{RotateBytes: 8})
