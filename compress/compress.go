@@ -23,7 +23,7 @@ func init() {
 	compression.Register("zstd", compression.Format{
 		Suffix:    ".zst",
 		NewWriter: newZstd,
-		NewReader: func() compression.Reader { return newZstdReader() },
+		NewReader: newZstdReader,
 	})
 }
 
@@ -47,7 +47,7 @@ func newZstd(l compression.Level) compression.Writer {
 }
 
 // newZstdReader returns a reader that starts no goroutine, so that it need not be closed.
-func newZstdReader() *zstd.Decoder {
+func newZstdReader() compression.Reader {
 	r, _ := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(8<<20)) // the options are valid
 	return r
 }

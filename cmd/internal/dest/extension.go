@@ -15,7 +15,7 @@ import (
 	"github.com/forebay-log/forebay/otlp"
 )
 
-// extensionDests are the kinds of destinations of other modules, and moreFamilies their names.
+// extensionDests are the kinds of destinations of other modules, and MoreFamilies their names.
 var (
 	extensionDests []Destination
 	MoreFamilies   []string
@@ -84,7 +84,7 @@ type OTLP interface {
 	AppendLine(dst []byte, t time.Time, level slog.Level, line []byte, attrs []slog.Attr) ([]byte, batch.Meta, error)
 }
 
-// A extensionDest is a kind of destination from another module.
+// An extensionDest is a kind of destination from another module.
 type extensionDest struct {
 	Extension
 	tls bool

@@ -41,7 +41,7 @@ type Config struct {
 	// timeout of a member that was killed.
 	Instance string
 	FromEnd  bool     // a group without committed offsets starts at the end
-	Fields   []string // fields of a record besides its topic, see [Reader.attrs]
+	Fields   []string // fields of a record in addition to its topic, see [Reader.attrs]
 	Dedup    bool     // skip duplicates
 }
 
@@ -54,7 +54,7 @@ func (c *Config) Check() error {
 	return err
 }
 
-// Limits of a fetch. Besides the memory of the outputs, at most one response per broker is in memory.
+// Limits of a fetch. At most one response per broker is in memory, in addition to the memory of the outputs.
 const (
 	fetchBytes     = 4 << 20 // compressed; a larger batch is still fetched
 	partitionBytes = 1 << 20
@@ -397,7 +397,7 @@ func (r *Reader) setOwned(parts map[string][]int32, ours bool) {
 	signal(r.room) // Run may wait to put a record of a lost partition
 }
 
-// revoked gives partitions back to the group. It commits what is delivered within revokeTimeout.
+// revoked gives partitions back to the group. It commits the records that are delivered within revokeTimeout.
 func (r *Reader) revoked(parts map[string][]int32) {
 	r.mu.Lock()
 	last := offsets{}

@@ -33,7 +33,7 @@ type Config struct {
 	Consumer string   // durable name; created if it does not exist
 	Subjects []string // filters of a consumer that is created; nil: all subjects
 	FromEnd  bool     // a consumer that is created starts at the end
-	Fields   []string // fields of a record besides its subject, see [Reader.attrs]
+	Fields   []string // fields of a record in addition to its subject, see [Reader.attrs]
 	Dedup    bool     // skip duplicates
 }
 
