@@ -58,25 +58,25 @@ func (c *class) hint() uint32 {
 	return uint32(page*0x9E3779B97F4A7C15>>32) & c.mask
 }
 
-// take returns a free buffer, or nil if there is none. The cache of list h was just found empty. take
+// get returns a free buffer, or nil if there is none. The cache of list h was just found empty. get
 // tries the other lists before it waits for h. A buffer from another list moves to h, so that the
 // next Get finds it there.
-func (c *class) take(h uint32) *byte {
+func (c *class) get(h uint32) *byte {
 	home := &c.lists[h]
 	if !home.mu.TryLock() {
-		return c.takeBusy(h)
+		return c.getBusy(h)
 	}
 	mem := home.getLocked()
 	home.mu.Unlock()
 	if mem == nil {
-		mem = c.takeElsewhere(h)
+		mem = c.getElsewhere(h)
 	}
 	return mem
 }
 
-// takeBusy is take while the lock of h is held.
-func (c *class) takeBusy(h uint32) *byte {
-	if mem := c.takeElsewhere(h); mem != nil {
+// getBusy is get while the lock of h is held.
+func (c *class) getBusy(h uint32) *byte {
+	if mem := c.getElsewhere(h); mem != nil {
 		return mem
 	}
 	home := &c.lists[h]
@@ -85,9 +85,9 @@ func (c *class) takeBusy(h uint32) *byte {
 	return home.getLocked()
 }
 
-// takeElsewhere searches the other lists that are not busy. It prefers a buffer of a stack, because
+// getElsewhere searches the other lists that are not busy. It prefers a buffer of a stack, because
 // the caches belong to other goroutines.
-func (c *class) takeElsewhere(h uint32) *byte {
+func (c *class) getElsewhere(h uint32) *byte {
 	home := &c.lists[h]
 	for _, steal := range []bool{false, true} {
 		for i := uint32(1); i <= c.mask; i++ {
@@ -127,30 +127,30 @@ func (n *node) lockHome() *list {
 	return l
 }
 
-// give returns the buffer of n, whose first byte is mem, to the class. It returns false if the buffer
+// put returns the buffer of n, whose first byte is mem, to the class. It returns false if the buffer
 // was already free.
-func (c *class) give(mem *byte, n *node) bool {
+func (c *class) put(mem *byte, n *node) bool {
 	l := n.home.Load()
-	if l.give(mem) {
+	if l.put(mem) {
 		return true
 	}
 	// The common case comes first: there is room in the stack.
 	l.mu.Lock()
-	if n.home.Load() == l && !n.free && l.seated != n && l.seated != nil && len(l.items)+1 < int(l.limit) {
+	if n.home.Load() == l && !n.free && l.cached != n && l.cached != nil && len(l.items)+1 < int(l.limit) {
 		l.pushLocked(mem, n)
 		l.mu.Unlock()
 		return true
 	}
 	l.mu.Unlock()
-	return c.giveSlowly(mem, n)
+	return c.putSlowly(mem, n)
 }
 
-// giveSlowly is give without its shortcuts.
-func (c *class) giveSlowly(mem *byte, n *node) bool {
+// putSlowly is put without its shortcuts.
+func (c *class) putSlowly(mem *byte, n *node) bool {
 	l := n.lockHome()
-	if l.seated == n {
+	if l.cached == n {
 		// It came to this cache only now, or is free.
-		ok := l.listCache.give(mem)
+		ok := l.listCache.put(mem)
 		l.mu.Unlock()
 		return ok
 	}
@@ -162,13 +162,13 @@ func (c *class) giveSlowly(mem *byte, n *node) bool {
 		l.mu.Unlock()
 		return true
 	}
-	c.giveElsewhereUnlock(l, mem, n)
+	c.putElsewhereUnlock(l, mem, n)
 	return true
 }
 
-// giveElsewhereUnlock is give for a full home list, whose lock it releases. It stores the buffer in a
+// putElsewhereUnlock is put for a full home list, whose lock it releases. It stores the buffer in a
 // list with room, or drops it.
-func (c *class) giveElsewhereUnlock(home *list, mem *byte, n *node) {
+func (c *class) putElsewhereUnlock(home *list, mem *byte, n *node) {
 	for i := range c.lists {
 		l := &c.lists[i]
 		if l == home || !l.mu.TryLock() {

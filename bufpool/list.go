@@ -15,7 +15,7 @@ type item struct {
 // has several lists to reduce contention.
 //
 // While mu is held, the lock of another list is only tried, never waited for. The locks of the
-// registry and the fault log are taken inside mu.
+// registry and the fault log are acquired inside mu.
 type list struct {
 	listCache
 
@@ -26,7 +26,7 @@ type list struct {
 	limit  int32  // of free buffers
 	low    int32  // the fewest items there were since the last trim
 
-	seated   *node  // of the buffer in the cache; nil if vacant
+	cached   *node  // of the buffer in the cache; nil if vacant
 	stale    uint64 // the cache's word when last a Get found its buffer lent
 	reviewed uint64 // the cache's word at the last review
 
@@ -70,11 +70,11 @@ func (l *list) popLocked() (*byte, *node) {
 // getLocked returns a free buffer, or nil. The cache was just found empty.
 func (l *list) getLocked() *byte {
 	if len(l.items) == 0 {
-		return l.take()
+		return l.get()
 	}
 	// The cache is for the most frequent caller. If its buffer is still out, its owner is not
 	// running or keeps it: another buffer gets the cache.
-	if l.seated != nil {
+	if l.cached != nil {
 		if w := l.word.Load(); w != l.stale {
 			l.stale = w
 		} else {
@@ -99,10 +99,10 @@ func (l *list) storeLocked(c *class, mem *byte, n *node) bool {
 	switch {
 	case len(l.items) >= int(l.limit):
 		return false
-	case l.seated != nil && len(l.items)+1 < int(l.limit):
+	case l.cached != nil && len(l.items)+1 < int(l.limit):
 		l.pushLocked(mem, n)
 		return true
-	case l.seated != nil && !l.evictLocked(): // one place is left, and the seated buffer came first
+	case l.cached != nil && !l.evictLocked(): // one place is left, and the cached one came first
 		return false
 	}
 	l.settleLocked(mem, n)

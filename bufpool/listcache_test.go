@@ -57,7 +57,7 @@ func TestSeatGoesToWhoComesOften(t *testing.T) {
 		p.Put(busy)
 	}
 	if l.mem.Load() != &busy[0] {
-		t.Error("the seat was not left to the busy one")
+		t.Error("the cache was not left to the busy one")
 	}
 	wantCounts(t, p, 6, 5, 1, 1)
 	p.Put(long)
@@ -105,11 +105,11 @@ func TestSeatIsStolen(t *testing.T) {
 	if there.mem.Load() != &buf[0] {
 		t.Fatal("a buffer does not return to its list")
 	}
-	if mem := c.take(here); mem != &buf[0] {
+	if mem := c.get(here); mem != &buf[0] {
 		t.Fatal("not found")
 	}
-	if there.seated != nil || there.mem.Load() != nil {
-		t.Error("the seat it left is not vacant")
+	if there.cached != nil || there.mem.Load() != nil {
+		t.Error("the cache it left is not vacant")
 	}
 	wantCounts(t, p, 2, 1, 0, 1)
 	p.Put(buf)
@@ -133,7 +133,7 @@ func TestFoundElsewhereMoves(t *testing.T) {
 	if len(there.items) != 1 {
 		t.Fatal("a buffer does not return to its list")
 	}
-	if mem := c.take(here); mem != &bufs[1][0] {
+	if mem := c.get(here); mem != &bufs[1][0] {
 		t.Fatal("the stack was not tried first")
 	}
 	p.Put(bufs[1])
@@ -166,7 +166,7 @@ func TestSeatReview(t *testing.T) {
 	wantCounts(t, p, 3, 3, 0, 0)
 }
 
-// A give held up between reading the word and swapping it fails if anything
+// A put held up between reading the word and swapping it fails if anything
 // happened in between.
 func TestWordsDoNotReturn(t *testing.T) {
 	p, l := oneList(t, 2)
@@ -201,10 +201,10 @@ func TestWordsDoNotReturn(t *testing.T) {
 }
 
 func TestCounts(t *testing.T) {
-	const takes = 7
+	const gets = 7
 	for _, tt := range []struct {
-		state, evictions, gives uint64
-		free                    bool
+		state, evictions, puts uint64
+		free                   bool
 	}{
 		{free, 0, 7, true},
 		{free, 4, 5, true},
@@ -215,9 +215,9 @@ func TestCounts(t *testing.T) {
 		{vacant, 4, 5, false},
 		{vacant, 5, 4, false}, // has left, not yet counted
 	} {
-		got, gives, isFree := counts(takes<<takesBit|leaveMask|tt.state, tt.evictions)
-		if got != takes || gives != tt.gives || isFree != tt.free {
-			t.Errorf("%+v: %d takes, %d gives, free %v", tt, got, gives, isFree)
+		got, puts, isFree := counts(gets<<getsBit|leaveMask|tt.state, tt.evictions)
+		if got != gets || puts != tt.puts || isFree != tt.free {
+			t.Errorf("%+v: %d gets, %d puts, free %v", tt, got, puts, isFree)
 		}
 	}
 }

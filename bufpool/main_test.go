@@ -66,10 +66,10 @@ func checkLists(t testing.TB, p *Pool) {
 			if n > int(l.limit) || int(l.low) > len(l.items) {
 				t.Errorf("class %d, list %d: %d free, limit %d, low %d", c.size, i, n, l.limit, l.low)
 			}
-			if state, n := l.word.Load()&stateMask, l.seated; (state == vacant) != (n == nil) || (state == vacant) != (l.mem.Load() == nil) {
-				t.Errorf("class %d, list %d: seat in state %d, node %p", c.size, i, state, n)
+			if state, n := l.word.Load()&stateMask, l.cached; (state == vacant) != (n == nil) || (state == vacant) != (l.mem.Load() == nil) {
+				t.Errorf("class %d, list %d: cache in state %d, node %p", c.size, i, state, n)
 			} else if n != nil && (n.home.Load() != l || n.free || c.nodes.find(n.addr) != n || n.addr != uintptr(unsafe.Pointer(l.mem.Load()))) {
-				t.Errorf("class %d, list %d: a buffer in the seat whose node does not know", c.size, i)
+				t.Errorf("class %d, list %d: a buffer in the cache whose node does not know", c.size, i)
 			}
 			for _, f := range l.items {
 				if f.node.home.Load() != l || !f.node.free || c.nodes.find(f.node.addr) != f.node {

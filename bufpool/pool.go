@@ -91,9 +91,9 @@ func (p *Pool) Get(size int) (buf []byte, class int) {
 	}
 	h := c.hint()
 	home := &c.lists[h]
-	mem := home.take()
+	mem := home.get()
 	if mem == nil {
-		if mem = c.take(h); mem == nil {
+		if mem = c.get(h); mem == nil {
 			c.misses.Add(1)
 			return c.newMemory(home, nil)[:size], c.size
 		}
@@ -131,7 +131,7 @@ func (p *Pool) Put(buf []byte) {
 		return
 	}
 	mem := unsafe.SliceData(buf)
-	if c.lists[c.hint()].give(mem) {
+	if c.lists[c.hint()].put(mem) {
 		return
 	}
 	n := c.nodes.find(uintptr(unsafe.Pointer(mem)))
@@ -140,7 +140,7 @@ func (p *Pool) Put(buf []byte) {
 		p.refuse(refusedForeign, buf)
 	case p.debug != nil:
 		p.debugPut(c, mem, n)
-	case !c.give(mem, n):
+	case !c.put(mem, n):
 		p.refused[refusedTwice].Add(1)
 	}
 }

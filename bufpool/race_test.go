@@ -194,7 +194,7 @@ func TestGetWaitsForABusyList(t *testing.T) {
 	l := &p.classes[0].lists[0]
 	l.mu.Lock()
 	if buf, _ := p.Get(64); &buf[0] != &a[0] {
-		t.Error("the seat takes the lock")
+		t.Error("the cache acquires the lock")
 	}
 	got := make(chan []byte)
 	go func() {

@@ -147,7 +147,7 @@ func (p *Pool) Totals() (t Totals) {
 		t.Gets += misses
 		for i := range c.lists {
 			l := &c.lists[i]
-			t.Gets += l.word.Load()>>takesBit + l.reported.pops.Load()
+			t.Gets += l.word.Load()>>getsBit + l.reported.pops.Load()
 		}
 	}
 	return t
@@ -190,8 +190,8 @@ func (reported *published) with(s *listCache) tally {
 		if evictions != s.evictions.Load() {
 			continue // each time round, one has taken place
 		}
-		takes, gives, isFree := counts(word, evictions)
-		t := tally{takes + reported.pops.Load(), gives + reported.pushes.Load(), int(reported.held.Load())}
+		gets, puts, isFree := counts(word, evictions)
+		t := tally{gets + reported.pops.Load(), puts + reported.pushes.Load(), int(reported.held.Load())}
 		if isFree {
 			t.free++
 		}
