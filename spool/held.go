@@ -81,6 +81,7 @@ func (g *segment) held(d *directory, origin [16]byte, first, last uint64) (held 
 	return held
 }
 
+// anyStream is a translation of streams that changes nothing.
 func anyStream(id uint32) (uint32, bool) { return id, true }
 
 // ticketRuns yields the ranges of consecutive tickets in slots, without gap markers.

@@ -11,9 +11,6 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// same is the translation of streams that changes nothing.
-func same(id uint32) (uint32, bool) { return id, true }
-
 // indexOfSlots returns the index of slots and the frame header that goes with it.
 func indexOfSlots(slots []layout.Slot, payload int) ([]byte, frameHeader) {
 	b := &batch.Batch{Runs: []layout.Run{layout.NewRun(nil, slots)}}
@@ -48,7 +45,7 @@ func TestIndexRoundTrip(t *testing.T) {
 		if len(slots) == 0 {
 			p, h = nil, frameHeader{}
 		}
-		got, err := decodeIndex(nil, p, &h, same)
+		got, err := decodeIndex(nil, p, &h, anyStream)
 		if err != nil || !slices.Equal(got, slots) {
 			t.Fatalf("%v\ngot  %+v\nwant %+v", err, got, slots)
 		}
@@ -62,7 +59,7 @@ func TestIndexRoundTrip(t *testing.T) {
 func TestIndexMustAddUp(t *testing.T) {
 	slots := []layout.Slot{{Ticket: 1, Len: 5}, {Ticket: 2, Off: 5, Len: 7, Flags: layout.FlagMarker}}
 	p, h := indexOfSlots(slots, 12)
-	if _, err := decodeIndex(nil, p, &h, same); err != nil {
+	if _, err := decodeIndex(nil, p, &h, anyStream); err != nil {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(h *frameHeader, p []byte) []byte{
@@ -77,7 +74,7 @@ func TestIndexMustAddUp(t *testing.T) {
 		"an unknown field":    func(_ *frameHeader, p []byte) []byte { p[0] |= 0x80; return p },
 	} {
 		h := h
-		if _, err := decodeIndex(nil, change(&h, slices.Clone(p)), &h, same); err != errIndex {
+		if _, err := decodeIndex(nil, change(&h, slices.Clone(p)), &h, anyStream); err != errIndex {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -115,7 +112,7 @@ func FuzzIndex(f *testing.F) {
 	f.Add(bytes.Repeat([]byte{255}, 40), uint32(3), uint32(3), uint32(10))
 	f.Fuzz(func(t *testing.T, p []byte, entries, records, payload uint32) {
 		h := frameHeader{entries: entries, records: records, payload: payload}
-		slots, err := decodeIndex(nil, p, &h, same)
+		slots, err := decodeIndex(nil, p, &h, anyStream)
 		if cap(slots) > len(p)+64 {
 			t.Fatalf("room for %d slots from %d bytes", cap(slots), len(p))
 		}
@@ -151,7 +148,7 @@ func BenchmarkIndex(b *testing.B) {
 		var slots []layout.Slot
 		for b.Loop() {
 			var err error
-			if slots, err = decodeIndex(slots[:0], p, &h, same); err != nil {
+			if slots, err = decodeIndex(slots[:0], p, &h, anyStream); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -3,7 +3,6 @@ package spool
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -138,7 +137,7 @@ func (s *syncer) segment(j syncJob) error {
 // wrapped, if the system may have dropped something.
 func (s *syncer) file(name string) error {
 	f, err := s.dir.open(name, os.O_RDWR)
-	if errors.Is(err, fs.ErrNotExist) {
+	if isNotExist(err) {
 		return nil
 	}
 	if err != nil {
