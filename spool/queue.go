@@ -21,8 +21,8 @@ type queue struct {
 	dir    *directory
 	events *reporter
 
-	// mu guards the rest, and the fields of segments that can change. It is a leaf lock: no I/O and
-	// no other lock inside it.
+	// mu guards the rest, and the fields of segments that can change. It is a leaf lock: no I/O
+	// inside it, and no other lock except that of the event queue.
 	mu      sync.Mutex
 	closed  bool
 	segs    []*segment // ascending
@@ -216,8 +216,8 @@ func (q *queue) firstLocked() mark {
 	return q.acked
 }
 
-// settle settles the batches up to number seq of those in out, which are handed out, and returns
-// how many entries of out that are.
+// settle settles the batches of out, which are handed out, up to number seq. It returns the number
+// of settled entries, which are the first of out.
 func (q *queue) settle(out []*handout, seq uint64) (n int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

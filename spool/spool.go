@@ -167,9 +167,9 @@ func (s *Spool) Ack(seq uint64) error {
 	return err
 }
 
-// Of the records of origin with tickets from first to last, Held returns the tickets of those that
-// are in the spool or have been acknowledged. It reads the indexes of all frames; calls of Next and
-// Ack wait until it is done.
+// Held returns the tickets, from first to last, of the records of origin that are in the spool or
+// have been acknowledged. It reads the indexes of all frames; calls of Next and Ack wait until it is
+// done.
 //
 // The result contains no other ticket: a frame counts only if its segment is undamaged up
 // to that frame, and records dropped over the quota do not count. It may omit some: for

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Regexp returns a function that compiles text when it is called first. Most programs never use most of
-// their regular expressions, which need a few kilobytes each. An invalid text panics then.
+// Regexp returns a function that compiles text on its first call, which panics if text is invalid. Most
+// programs never use most of their regular expressions, which need a few kilobytes each.
 func Regexp(text string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
 }
