@@ -71,9 +71,11 @@ func (a *appender) append(b *batch.Batch) (seq uint64, err error) {
 // damaged, so that the frame must be written to the next one.
 func (a *appender) place(b *batch.Batch, h *frameHeader, f form) (visible bool, err error) {
 	a.resume()
-	if a.f != nil && time.Since(a.looked) >= lookEvery && a.isGone() {
-		_ = a.seal()
-		return false, errGone
+	if a.f != nil && time.Since(a.looked) >= lookEvery {
+		if a.looked = time.Now(); !a.dir.has(a.seg) {
+			_ = a.seal() // batches appended to it would be lost
+			return false, errGone
+		}
 	}
 	for {
 		need, err := a.frame(b, h)
@@ -109,18 +111,6 @@ func (a *appender) place(b *batch.Batch, h *frameHeader, f form) (visible bool, 
 		a.defined[id] = struct{}{}
 	}
 	return true, nil
-}
-
-// isGone reports whether the current segment was deleted or moved. Batches appended to it would be
-// lost.
-func (a *appender) isGone() bool {
-	a.looked = time.Now()
-	f, err := a.dir.open(a.seg.name, os.O_RDONLY)
-	if err != nil {
-		return isNotExist(err)
-	}
-	_ = f.Close()
-	return false
 }
 
 // resume opens the segment that recovery selected to be continued. If that fails, a new one is

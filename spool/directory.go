@@ -84,6 +84,14 @@ func (d *directory) open(name string, flag int) (vfs.File, error) {
 	return d.fs.OpenFile(d.file(name), flag, 0o600)
 }
 
+// has reports whether the file of g is there. Another process may have replaced it by one of the same
+// name.
+func (d *directory) has(g *segment) bool {
+	now, _ := segmentFile(g.name)
+	err := now.load(d.fs, d.path)
+	return !isNotExist(err) && (err != nil || now.uuid == g.uuid)
+}
+
 func (d *directory) rename(from, to string) error {
 	err := d.fs.Rename(d.file(from), d.file(to))
 	if err == nil {

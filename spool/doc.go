@@ -43,8 +43,8 @@
 // as a [CorruptError]. Once the batches before it are acknowledged, the file is set aside as
 // *.corrupt. Reading continues with the next segment.
 //
-// If another program deletes or moves the directory or a segment while the spool is open, Append
-// detects it within a second, makes the files again, and counts and reports the lost records.
+// If another program deletes, moves or replaces the directory or a segment while the spool is open,
+// Append detects it within a second, makes the files again, and counts and reports the lost records.
 //
 // # Goroutines
 //

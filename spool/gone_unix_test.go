@@ -120,27 +120,34 @@ func TestAppendAfterDeletion(t *testing.T) {
 }
 
 // The directory is deleted and another process makes and uses it: nothing is appended until that
-// process has closed it.
+// process has closed it, also if that process has made a segment of the same name.
 func TestAppendToTheDirectoryOfAnother(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		g := openGone(t)
-		if err := errors.Join(g.add("one"), os.RemoveAll(g.dir)); err != nil {
-			t.Fatal(err)
-		}
-		other := g.open()
-		time.Sleep(time.Second)
-		for range 2 {
-			if err := g.add("two"); !errors.Is(err, spool.ErrLocked) {
+	for _, used := range []bool{false, true} {
+		bubble.Test(t, func(t *testing.T) {
+			g := openGone(t)
+			if err := errors.Join(g.add("one"), os.RemoveAll(g.dir)); err != nil {
+				t.Fatal(err)
+			}
+			other := &goneSpool{T: t, Spool: g.open()}
+			if used {
+				if err := other.add("theirs"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(time.Second)
+			for range 2 {
+				if err := g.add("two"); !errors.Is(err, spool.ErrLocked) {
+					t.Error(err)
+				}
+			}
+			if err := errors.Join(other.Close(), g.add("three"), g.Account().Check()); err != nil {
 				t.Error(err)
 			}
-		}
-		if err := errors.Join(other.Close(), g.add("three")); err != nil {
-			t.Error(err)
-		}
-		if st := g.Stats(); st.Records != 1 || st.Corrupt != 1 || st.AppendErrors != 2 {
-			t.Errorf("%+v", st)
-		}
-		_ = g.Close()
-		synctest.Wait()
-	})
+			if st := g.Stats(); st.Records != 1 || st.Corrupt != 1 || st.AppendErrors != 2 {
+				t.Errorf("%+v", st)
+			}
+			_ = g.Close()
+			synctest.Wait()
+		})
+	}
 }

@@ -281,10 +281,7 @@ func (q *queue) lose() {
 	q.mu.Lock()
 	segs := slices.Clone(q.segs)
 	q.mu.Unlock()
-	segs = slices.DeleteFunc(segs, func(g *segment) bool {
-		_, err := q.dir.fs.Size(q.dir.file(g.name))
-		return !isNotExist(err)
-	})
+	segs = slices.DeleteFunc(segs, q.dir.has)
 	e := &CorruptError{Segment: q.dir.path, Err: errGone}
 	q.mu.Lock()
 	q.segs = slices.DeleteFunc(q.segs, func(g *segment) bool {
