@@ -1,11 +1,7 @@
 package fluent_test
 
 import (
-	"regexp"
-	"runtime"
-	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/fluent"
@@ -13,23 +9,11 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// started matches the end of the stack of a goroutine that a package of this module has started.
-var started = regexp.MustCompile(`(?m)^created by github\.com/forebay-log/forebay(/(?:slab|deliver|fluent|spool|internal/callback))?\.\S+`)
-
 // A Forward output has the goroutine of its outlet and those of its session: one for the calls of the
 // driver and one that reads acknowledgements.
 func TestGoroutinesOfAnOutput(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		buf := make([]byte, 1<<20)
-		count := func() []string { return started.FindAllString(string(buf[:runtime.Stack(buf, true)]), -1) }
-		before := len(count())
-		want := func(when string, n int) {
-			t.Helper()
-			synctest.Wait()
-			if got := count(); len(got)-before != n {
-				t.Errorf("%s: %d goroutines, want %d:\n%s", when, len(got)-before, n, strings.Join(got, "\n"))
-			}
-		}
+		want := testkit.Goroutines(t)
 		peer := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
 			for {
 				m, err := c.Next()

@@ -1,0 +1,41 @@
+package testkit
+
+import (
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+)
+
+// Goroutines returns a function that expects n goroutines more than at the call of Goroutines. The
+// goroutines of this package do not count. Both must be called in a bubble.
+func Goroutines(t testing.TB) (want func(when string, n int)) {
+	before := stacks()
+	return func(when string, n int) {
+		t.Helper()
+		synctest.Wait()
+		started := stacks()
+		for id := range before {
+			delete(started, id)
+		}
+		if len(started) != n {
+			t.Errorf("%s: %d goroutines, want %d:\n%s", when, len(started), n, strings.Join(slices.Sorted(maps.Values(started)), "\n\n"))
+		}
+	}
+}
+
+// stacks returns the stacks of all goroutines by their number, except those that this package has
+// started.
+func stacks() map[string]string {
+	buf := make([]byte, 1<<20)
+	all := map[string]string{}
+	for stack := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+		number, _, _ := strings.Cut(strings.TrimPrefix(stack, "goroutine "), " ")
+		if !strings.Contains(stack, "\ncreated by github.com/forebay-log/forebay/internal/testkit.") {
+			all[number] = stack
+		}
+	}
+	return all
+}
