@@ -173,16 +173,10 @@ func records(b *batch.Batch) (n uint64) {
 
 // clone copies b including its slots.
 func clone(b *batch.Batch) *batch.Batch {
-	data := b.AppendTo(make([]byte, 0, b.Bytes()))
-	slots := make([]layout.Slot, 0, b.Len())
-	off := uint32(0)
+	data, slots := make([]byte, 0, b.Bytes()), make([]layout.Slot, 0, b.Len())
 	for i := range b.Runs {
-		for j := range b.Runs[i].Len() {
-			s := *b.Runs[i].Slot(j)
-			s.Off = off
-			off += s.Len
-			slots = append(slots, s)
-		}
+		slots = b.Runs[i].AppendSlots(slots, uint32(len(data)))
+		data = append(data, b.Runs[i].Data()...)
 	}
 	c := &batch.Batch{Codec: b.Codec, Origin: b.Origin}
 	c.Add(layout.NewRun(data, slots))
