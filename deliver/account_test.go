@@ -254,7 +254,7 @@ func TestSendEndsWithItsContext(t *testing.T) {
 // What Send takes is a copy: the caller may use its memory again at once.
 func TestSendCopies(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		sink := testkit.NewSink(testkit.Slow(time.Second, testkit.Take))
+		sink := testkit.NewSink(testkit.Slow(time.Second, testkit.Accept))
 		sink.KeepData()
 		x := mustNew(t, destOf(sink), nil)
 		b := lines(3)

@@ -237,7 +237,7 @@ func TestOneProbe(t *testing.T) {
 
 func TestSubscribe(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		sink := testkit.NewSink(testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Take))
+		sink := testkit.NewSink(testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Accept))
 		x := mustNew(t, destOf(sink), &Options{Breaker: &BreakerOptions{Failures: 1, ProbeRecords: 1}})
 		ch, cancel := x.Subscribe()
 		gone, cancelGone := x.Subscribe()

@@ -66,7 +66,7 @@ func TestFlush(t *testing.T) {
 // A Flush waits for a part that failed, too.
 func TestFlushWaitsForRetries(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		sink := testkit.NewSink(testkit.Script(testkit.First(3), testkit.Fail(testkit.ErrDown), testkit.First(4), testkit.Take))
+		sink := testkit.NewSink(testkit.Script(testkit.First(3), testkit.Fail(testkit.ErrDown), testkit.First(4), testkit.Accept))
 		x := mustNew(t, destOf(sink), nil)
 		if err := x.Send(t.Context(), lines(10)); err != nil {
 			t.Fatal(err)
@@ -188,7 +188,7 @@ func TestFlushWaitsForTheSpool(t *testing.T) {
 			}
 		}
 		store.Reopen()
-		sink := testkit.NewSink(testkit.Slow(time.Second, testkit.Take))
+		sink := testkit.NewSink(testkit.Slow(time.Second, testkit.Accept))
 		x := mustNew(t, destOf(sink), &Options{Spill: store})
 		began := time.Now()
 		mustFlush(t, x)

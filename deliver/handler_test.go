@@ -140,8 +140,8 @@ func TestHandlerAfter(t *testing.T) {
 // What the destination answers, but a failure, is none of the handler's business.
 func TestHandlerIsNotAsked(t *testing.T) {
 	for name, answer := range map[string]testkit.Answer{
-		"well": testkit.Take, "refuses": testkit.Say(testkit.Malformed(errors.New("400"))), "too large": testkit.AtMost(64),
-		"fails once": testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Take),
+		"well": testkit.Accept, "refuses": testkit.Return(testkit.Malformed(errors.New("400"))), "too large": testkit.AtMost(64),
+		"fails once": testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Accept),
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			h := &handlerLog{}
@@ -260,7 +260,7 @@ func TestProbesBesideHandler(t *testing.T) {
 	for _, spool := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {
 			h := &handlerLog{}
-			sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(10*time.Minute), testkit.Take))
+			sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(10*time.Minute), testkit.Accept))
 			o := &Options{Handler: h}
 			if spool {
 				o.Spill = &testkit.Spill{}
@@ -345,7 +345,7 @@ func TestHandlerIsGivenACopy(t *testing.T) {
 			}
 			return batch.FailedOutcome(testkit.ErrDown)
 		})
-		sink := testkit.NewSink(testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Take))
+		sink := testkit.NewSink(testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Accept))
 		sink.KeepData()
 		x := mustNew(t, destOf(sink), &Options{Handler: h, Breaker: trip})
 		if err := x.Send(t.Context(), lines(3)); err != nil {
@@ -505,7 +505,7 @@ func TestStagesOfAnOutage(t *testing.T) {
 func TestHandlerThatTakesNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for _, h := range []*handlerLog{nil, {answer: func(_ int, _ *batch.Batch, err error) batch.Outcome { return batch.FailedOutcome(err) }}} {
-			sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(10*time.Minute), testkit.Take))
+			sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(10*time.Minute), testkit.Accept))
 			o := &Options{}
 			if h != nil {
 				o.Handler = h

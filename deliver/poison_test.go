@@ -140,7 +140,7 @@ func TestSearchTogether(t *testing.T) {
 // A destination that refuses every record has them all as dead letters.
 func TestSearchAll(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		sink := testkit.NewSink(testkit.Say(testkit.Malformed(errors.New("gone"))))
+		sink := testkit.NewSink(testkit.Return(testkit.Malformed(errors.New("gone"))))
 		dead, ev := &handlerLog{}, &testkit.Events{}
 		x := mustNew(t, destOf(sink), &Options{DeadLetter: dead, OnError: ev.Add})
 		m := &testkit.Model{}

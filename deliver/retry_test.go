@@ -25,7 +25,7 @@ func newRetrying(t *testing.T, dest Destination, r *RetryOptions) (*outlet, *tes
 
 func TestRetryUntilTaken(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		sink := testkit.NewSink(testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Fail(testkit.ErrDown), testkit.Take))
+		sink := testkit.NewSink(testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Fail(testkit.ErrDown), testkit.Accept))
 		x, ev := newRetrying(t, destOf(sink), nil)
 		began := time.Now()
 		m := &testkit.Model{}
@@ -87,7 +87,7 @@ func TestRetryDelays(t *testing.T) {
 // Only what is not settled is sent again, in order.
 func TestRetryRest(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		sink := testkit.NewSink(testkit.Script(testkit.First(3), testkit.Some(1, 4), testkit.First(1), testkit.Take))
+		sink := testkit.NewSink(testkit.Script(testkit.First(3), testkit.Some(1, 4), testkit.First(1), testkit.Accept))
 		x, _ := newRetrying(t, destOf(sink), nil)
 		if err := x.Send(t.Context(), lines(10)); err != nil {
 			t.Fatal(err)
@@ -269,7 +269,7 @@ func TestAge(t *testing.T) {
 			build.Append([]byte("x\n"), uint64(i+1), batch.Meta{Time: now.Add(-age).UnixNano()})
 		}
 		build.Append([]byte("no time\n"), 5, batch.Meta{})
-		sink.Answer(testkit.DownUntil(now.Add(time.Hour), testkit.Take))
+		sink.Answer(testkit.DownUntil(now.Add(time.Hour), testkit.Accept))
 		if err := x.Send(t.Context(), &build); err != nil {
 			t.Fatal(err)
 		}
@@ -326,7 +326,7 @@ func TestAgeFromArrival(t *testing.T) {
 // and for no other.
 func TestAgeDuringLongWait(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		answer := testkit.Script(testkit.Fail(batch.RetryAfter(errors.New("503"), 48*time.Hour)), testkit.Take)
+		answer := testkit.Script(testkit.Fail(batch.RetryAfter(errors.New("503"), 48*time.Hour)), testkit.Accept)
 		sink := testkit.NewSink(answer)
 		x := mustNew(t, destOf(sink), &Options{Retry: &RetryOptions{MaxAge: 5 * time.Minute}})
 		now := time.Now()
@@ -364,7 +364,7 @@ func TestAgeDuringLongWait(t *testing.T) {
 
 func TestNoAgeLimit(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(100*time.Hour), testkit.Take))
+		sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(100*time.Hour), testkit.Accept))
 		x := mustNew(t, destOf(sink), &Options{Retry: &RetryOptions{MaxAge: -1}})
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(2, 32, batch.Meta{Time: 1}))
@@ -441,7 +441,7 @@ func TestSmallerRecord(t *testing.T) {
 // The remembered size grows again, in the end to no bound at all.
 func TestSmallerGrows(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		sink := testkit.NewSink(testkit.Script(testkit.AtMost(100), testkit.Take))
+		sink := testkit.NewSink(testkit.Script(testkit.AtMost(100), testkit.Accept))
 		x := mustNew(t, destOf(sink), nil)
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(64, 32, batch.Meta{}))
@@ -618,7 +618,7 @@ func (d nilOnce) Open(l Life) (Session, error) {
 func TestPanicIsReported(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var told []batch.Event
-		sink := testkit.NewSink(testkit.Script(testkit.Panic, testkit.Take))
+		sink := testkit.NewSink(testkit.Script(testkit.Panic, testkit.Accept))
 		x := mustNew(t, destOf(sink), &Options{OnError: func(e batch.Event) { told = append(told, e) }})
 		if err := x.Send(t.Context(), lines(3)); err != nil {
 			t.Fatal(err)

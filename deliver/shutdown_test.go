@@ -162,7 +162,7 @@ func TestDrainAsksAHandlerThatAnswers(t *testing.T) {
 func TestDrainEndsWaits(t *testing.T) {
 	for _, after := range []time.Duration{4 * time.Second, time.Hour} { // the second one opens the circuit
 		bubble.Test(t, func(t *testing.T) {
-			sink := testkit.NewSink(testkit.Script(testkit.Fail(batch.RetryAfter(errors.New("503"), after)), testkit.Take))
+			sink := testkit.NewSink(testkit.Script(testkit.Fail(batch.RetryAfter(errors.New("503"), after)), testkit.Accept))
 			x := mustNew(t, destOf(sink), nil)
 			m := &testkit.Model{}
 			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -316,7 +316,7 @@ func TestCloseBesideSend(t *testing.T) {
 // Several closers get the same answer; the destination is closed once.
 func TestCloseTwice(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		sink := testkit.NewSink(testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Slow(time.Second, testkit.Take)))
+		sink := testkit.NewSink(testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Slow(time.Second, testkit.Accept)))
 		x := mustNew(t, destOf(sink), &Options{Spill: &testkit.Spill{}})
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -377,8 +377,8 @@ func TestCloseReplays(t *testing.T) {
 			most    time.Duration
 			spilled uint64
 		}{
-			{"well", testkit.Slow(100*time.Millisecond, testkit.Take), time.Millisecond, 6 * time.Second, 0},
-			{"slow", testkit.Slow(time.Second, testkit.Take), time.Millisecond, 8 * time.Second, 50},
+			{"well", testkit.Slow(100*time.Millisecond, testkit.Accept), time.Millisecond, 6 * time.Second, 0},
+			{"slow", testkit.Slow(time.Second, testkit.Accept), time.Millisecond, 8 * time.Second, 50},
 			{"down", testkit.Fail(testkit.ErrDown), time.Minute, 7 * time.Second, 200},
 		} {
 			sink := testkit.NewSink(testkit.Fail(testkit.ErrDown))
@@ -595,7 +595,7 @@ func (f closeFunc) Close(ctx context.Context) error { return f(ctx) }
 func TestAbandonedSendCountsOnce(t *testing.T) {
 	for range 1 {
 		for _, spill := range []bool{false, true} {
-			for _, late := range []testkit.Answer{testkit.Take, testkit.Fail(testkit.ErrDown)} {
+			for _, late := range []testkit.Answer{testkit.Accept, testkit.Fail(testkit.ErrDown)} {
 				bubble.Test(t, func(t *testing.T) {
 					release := make(chan struct{})
 					sink := testkit.NewSink(func(ctx context.Context, call int, b *batch.Batch) ([]int, batch.Outcome) {
@@ -647,7 +647,7 @@ func TestCloseDropsABatchThatWaitsForRoom(t *testing.T) {
 		release := make(chan struct{})
 		sink := testkit.NewSink(func(ctx context.Context, call int, b *batch.Batch) ([]int, batch.Outcome) {
 			<-release // ignores ctx
-			return testkit.Take(ctx, call, b)
+			return testkit.Accept(ctx, call, b)
 		})
 		out := mustOutput(t, destOf(sink), &OutputOptions{Slab: slab.Options{SlabBytes: 512, SlabCount: 8}})
 		mustLines(t, out, 0, records, 10)

@@ -171,7 +171,7 @@ func TestSpillFails(t *testing.T) {
 func TestSpillReadFails(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store, ev := &testkit.Spill{}, &testkit.Events{}
-		sink := testkit.NewSink(testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Take))
+		sink := testkit.NewSink(testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Accept))
 		x := mustNew(t, destOf(sink), &Options{Spill: store, OnError: ev.Add, Breaker: trip})
 		m := &testkit.Model{}
 		synctest.Wait()
@@ -219,7 +219,7 @@ func (s *oddSpill) Next() (*batch.Batch, uint64, error) { s.odd(); return s.Spil
 func TestSpillPanics(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store, ev := &oddSpill{Spill: &testkit.Spill{}}, &testkit.Events{}
-		sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(10*time.Minute), testkit.Take))
+		sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(10*time.Minute), testkit.Accept))
 		x := mustNew(t, destOf(sink), &Options{Spill: store, OnError: ev.Add})
 		m := &testkit.Model{}
 		for range 30 {
@@ -243,7 +243,7 @@ func TestSpillQuota(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := &testkit.Spill{}
 		store.Quota(100)
-		sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(time.Hour), testkit.Take))
+		sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(time.Hour), testkit.Accept))
 		x := mustNew(t, destOf(sink), &Options{Spill: store})
 		m := &testkit.Model{}
 		for range 50 {
@@ -314,7 +314,7 @@ func TestReplayExpires(t *testing.T) {
 // Gap markers travel through the spill and are counted nowhere.
 func TestMarkersInCustody(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		sink := testkit.NewSink(testkit.Script(testkit.Fail(batch.RetryAfter(testkit.ErrDown, time.Minute)), testkit.Take))
+		sink := testkit.NewSink(testkit.Script(testkit.Fail(batch.RetryAfter(testkit.ErrDown, time.Minute)), testkit.Accept))
 		x := mustNew(t, destOf(sink), &Options{Spill: &testkit.Spill{}})
 		var b batch.Batch
 		b.Add(layout.NewRun([]byte("gap\n"), []layout.Slot{{Len: 4, Flags: layout.FlagMarker}}))
@@ -761,7 +761,7 @@ func TestSpillWhenFullAnsweredLate(t *testing.T) {
 		answer testkit.Answer
 		twice  bool
 	}{
-		{"taken", testkit.Take, false},
+		{"taken", testkit.Accept, false},
 		{"failed", testkit.Fail(testkit.ErrDown), false},
 		{"a part", testkit.First(3), false},
 		{"panic", testkit.Panic, false},
@@ -770,7 +770,7 @@ func TestSpillWhenFullAnsweredLate(t *testing.T) {
 		t.Run(first.name, func(t *testing.T) {
 			dir := t.TempDir()
 			bubble.Test(t, func(t *testing.T) {
-				sink := testkit.NewSink(testkit.Script(testkit.Slow(time.Minute, first.answer), testkit.Take))
+				sink := testkit.NewSink(testkit.Script(testkit.Slow(time.Minute, first.answer), testkit.Accept))
 				r := openRig(t, dir, destOf(sink), 1<<30)
 				if slowest := r.flood(t); slowest > 0 {
 					t.Errorf("a writer waited for %s", slowest)

@@ -16,20 +16,20 @@ import (
 // ErrDown is returned by a destination that is down.
 var ErrDown = errors.New("destination is down")
 
-// An Answer decides which records of a batch a destination accepts and what it returns.
-// take holds ascending indexes; nil means the records that o settles.
-type Answer func(ctx context.Context, call int, b *batch.Batch) (take []int, o batch.Outcome)
+// An Answer determines the records of a batch that a destination accepts, and the outcome that it
+// returns. accepted holds ascending indexes; nil means the records that o settles.
+type Answer func(ctx context.Context, call int, b *batch.Batch) (accepted []int, o batch.Outcome)
 
-// Take accepts everything.
-func Take(context.Context, int, *batch.Batch) ([]int, batch.Outcome) { return nil, batch.Outcome{} }
+// Accept accepts everything.
+func Accept(context.Context, int, *batch.Batch) ([]int, batch.Outcome) { return nil, batch.Outcome{} }
 
-// Say accepts the records that o settles and returns o.
-func Say(o batch.Outcome) Answer {
+// Return accepts the records that o settles and returns o.
+func Return(o batch.Outcome) Answer {
 	return func(context.Context, int, *batch.Batch) ([]int, batch.Outcome) { return nil, o }
 }
 
 // Fail accepts nothing and returns err.
-func Fail(err error) Answer { return Say(batch.FailedOutcome(err)) }
+func Fail(err error) Answer { return Return(batch.FailedOutcome(err)) }
 
 // Malformed is the outcome of a destination that rejects an entire batch with err because
 // of one of its records.
@@ -203,7 +203,7 @@ func Random(rng *rand.Rand, p float64, partial bool) Answer {
 		case 5:
 			return Slow(wait, Fail(ErrDown))(ctx, call, b)
 		default:
-			return Slow(wait, Take)(ctx, call, b)
+			return Slow(wait, Accept)(ctx, call, b)
 		}
 	}
 }
@@ -229,19 +229,19 @@ type Sink struct {
 	closes int
 }
 
-// NewSink returns a sink that uses answer; nil means [Take].
+// NewSink returns a sink that uses answer; nil means [Accept].
 func NewSink(answer Answer) *Sink {
 	s := new(Sink)
 	s.Answer(answer)
 	return s
 }
 
-// Answer replaces the sink's answer; nil means [Take].
+// Answer replaces the sink's answer; nil means [Accept].
 func (s *Sink) Answer(a Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if a == nil {
-		a = Take
+		a = Accept
 	}
 	s.answer = a
 }
@@ -260,13 +260,13 @@ func (s *Sink) Send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	s.calls++
 	s.sizes = append(s.sizes, b.Len())
 	s.mu.Unlock()
-	take, o := answer(ctx, call, b)
+	accepted, o := answer(ctx, call, b)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := 0
 	for i, rec := range b.All() {
-		took := take == nil && !o.Open.Has(i) && !o.Refused.Has(i)
-		if x < len(take) && take[x] == i {
+		took := accepted == nil && !o.Open.Has(i) && !o.Refused.Has(i)
+		if x < len(accepted) && accepted[x] == i {
 			x++
 			took = true
 		}
