@@ -78,7 +78,7 @@ func (s *SlabWriter) Close() error { return s.out.Close() }
 // Stats returns a snapshot of the counters. It does not wait for the writer.
 func (s *SlabWriter) Stats() deliver.OutputStats { return s.out.Stats() }
 
-// buffered returns the writer behind a SlabWriter or a Slot, otherwise w: the Router needs all
+// buffered returns the writer in a SlabWriter or a Slot, otherwise w: the Router needs all
 // methods of that writer.
 func buffered(w io.Writer) io.Writer {
 	switch s := w.(type) {

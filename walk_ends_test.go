@@ -167,11 +167,11 @@ func (m *mood) intN(n int) int {
 
 // An arrival is a copy of a record that came somewhere.
 type arrival struct {
-	key           key
-	stream        string // order is kept within one
-	life          int
-	finalReported bool // it was answered that it had come
-	late          bool // after Close had begun
+	key    key
+	stream string // order is kept within one
+	life   int
+	acked  bool // its sender has received the acknowledgement
+	late   bool // after Close had begun
 
 	control bool // it may be a control record: alone, after the end of a session
 }
@@ -311,7 +311,7 @@ func (e *end) tell(as []*arrival) {
 	e.emu.Lock()
 	defer e.emu.Unlock()
 	for _, a := range as {
-		a.finalReported, a.late = true, closing
+		a.acked, a.late = true, closing
 	}
 }
 
@@ -321,7 +321,7 @@ func (e *end) forget() {
 	e.emu.Lock()
 	defer e.emu.Unlock()
 	for _, a := range e.got {
-		a.finalReported = a.finalReported && a.life != life
+		a.acked = a.acked && a.life != life
 	}
 }
 

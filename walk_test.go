@@ -587,7 +587,7 @@ func (o *out) check(a batch.Account, unknown uint64, before, after kept, died bo
 			if _, ok := pool[c.key]; !ok {
 				k.errorf("%s: record %v came from nowhere", o.name, c.key)
 			}
-			if !c.finalReported || c.late {
+			if !c.acked || c.late {
 				doubtful++
 			}
 			came[e]++
@@ -600,7 +600,7 @@ func (o *out) check(a batch.Account, unknown uint64, before, after kept, died bo
 				k.errorf("%s: record %v came again, left in the spool %v, in slabs %v", o.name, c.key, inSpool, inSlabs)
 			}
 			there[c.key] = true
-			told[c.key] = told[c.key] || c.finalReported && !c.late
+			told[c.key] = told[c.key] || c.acked && !c.late
 		}
 	}
 	for _, id := range append(after.spool[:len(after.spool):len(after.spool)], after.slabs...) {

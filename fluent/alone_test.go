@@ -155,7 +155,7 @@ func TestOneMessageThatIsCut(t *testing.T) {
 
 // A server without acknowledgements that keeps connections has one, after the probe time of
 // its first message, whether that is all of a batch or not.
-func TestTrial(t *testing.T) {
+func TestProbe(t *testing.T) {
 	for _, tags := range [][]string{nil, {"x", "y", "z"}} {
 		bubble.Test(t, func(t *testing.T) {
 			var r received
@@ -178,7 +178,7 @@ func TestTrial(t *testing.T) {
 }
 
 // A server that ends connections later than the probe time is given more time, up to a bound.
-func TestTrialsBecomeLonger(t *testing.T) {
+func TestProbesBecomeLonger(t *testing.T) {
 	r := newRoster(make([]*server, 1))
 	last := time.Duration(0)
 	for range 10 {

@@ -267,7 +267,7 @@ func (r *roster) probeTime(i int, dialled time.Duration) time.Duration {
 	return backoff.Ceil(probeMin+3*dialled, probeMax, 2*r.health[i].ends)
 }
 
-// trialMin and trialMax limit the time of a probe, see alone.go.
+// probeMin and probeMax limit the time of a probe, see alone.go.
 const (
 	probeMin = 20 * time.Millisecond
 	probeMax = time.Second

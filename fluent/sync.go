@@ -13,7 +13,7 @@ import (
 // the error handler or the fallback file instead of the server.
 var ErrHandled = errors.New("accepted by the error handler, not acknowledged by the server")
 
-// awaited holds the records whose posters wait for the server. A record is identified by its
+// awaited holds the records whose callers wait for the server. A record is identified by its
 // time, which is unique, and its content.
 type awaited struct {
 	seed maphash.Seed
@@ -106,13 +106,13 @@ func (a *awaited) appendWaiters(dst []recordWaiter, b *batch.Batch) []recordWait
 }
 
 // settle records the outcome of records.
-func (a *awaited) settle(posters []recordWaiter, o *batch.Outcome) {
-	if len(posters) == 0 {
+func (a *awaited) settle(waiters []recordWaiter, o *batch.Outcome) {
+	if len(waiters) == 0 {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, p := range posters {
+	for _, p := range waiters {
 		switch {
 		case o.Refused.Has(p.index):
 			p.w.setLocked(false, o.Refusal)
@@ -124,10 +124,10 @@ func (a *awaited) settle(posters []recordWaiter, o *batch.Outcome) {
 
 // refused reports to the waiters for records of b that the server will not accept them.
 func (a *awaited) refused(cause error, b *batch.Batch) {
-	posters := a.appendWaiters(nil, b)
+	waiters := a.appendWaiters(nil, b)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, p := range posters {
+	for _, p := range waiters {
 		p.w.setLocked(false, cause)
 	}
 }

@@ -12,7 +12,7 @@
 //	mux.Handle("/levels/{name}", httpops.Levels(log.Router()))
 //
 //	GET /metrics ─┐
-//	GET /health ─┼─▶ Ops ─▶ Router.Stats
+//	GET /health  ─┼─▶ Ops ─▶ Router.Stats
 //	PUT /levels  ─┴─▶ Router.SetLevel
 //
 // The handlers do not authorize requests; the program must restrict access. The responses contain

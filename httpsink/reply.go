@@ -265,14 +265,14 @@ type reading struct {
 	b     *batch.Batch
 	named bool
 
-	isAccepted int // number of accepted records
-	sample     int // index of an accepted record
-	open       []int
-	why        *httpclient.Error // error of the first open record
-	hold       bool
-	bad        []int
-	reasons    refusals
-	content    bool // all refusals concern the content of records
+	accepted int // number of accepted records
+	sample   int // index of an accepted record
+	open     []int
+	why      *httpclient.Error // error of the first open record
+	hold     bool
+	bad      []int
+	reasons  refusals
+	content  bool // all refusals concern the content of records
 }
 
 func (v *reading) item(i int, it *bulkItem) {
@@ -282,7 +282,7 @@ func (v *reading) item(i int, it *bulkItem) {
 			v.d.known.Add(1)
 		}
 		v.sample = i
-		v.isAccepted++
+		v.accepted++
 		return
 	}
 	e := readError(it.Create.Error)
@@ -312,7 +312,7 @@ func (v *reading) item(i int, it *bulkItem) {
 // considered at fault only if the server names their content, or accepts the reference record
 // now.
 func (v *reading) outcome(ctx context.Context) batch.Outcome {
-	if v.isAccepted > 0 {
+	if v.accepted > 0 {
 		v.d.keep(v.b, v.sample)
 	}
 	o := batch.Outcome{Open: batch.Of(v.open...), After: v.a.After}
@@ -325,7 +325,7 @@ func (v *reading) outcome(ctx context.Context) batch.Outcome {
 	if v.bad == nil {
 		return o
 	}
-	if v.isAccepted == 0 && !v.content {
+	if v.accepted == 0 && !v.content {
 		held := batch.Outcome{Open: batch.All(), Why: v.reasons[0], Advice: batch.Hold}
 		if held = v.d.control.Ask(ctx, v.d.post, held); held.Advice != batch.Search {
 			return held

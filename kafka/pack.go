@@ -246,7 +246,7 @@ func (k *packer) builder() *builder {
 	return w
 }
 
-// keep limits the memory of builders that are kept for reuse, and their number.
+// keep is the number of builders that are kept for reuse, and keepBytes limits the memory of each.
 const keep, keepBytes = 16, 1 << 21
 
 func (k *packer) drop(cells map[topicPartition]*cell) {

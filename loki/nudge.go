@@ -46,7 +46,7 @@ type page struct {
 // take returns the first unused time in [t, t+maxNudge], and marks it as used. unique is false if
 // there is none, or if the page of the time was removed before, so that another record may have the
 // same time. More than maxRemoved removed pages are not remembered.
-func (r *recent) take(t int64) (at int64, own bool) {
+func (r *recent) take(t int64) (at int64, unique bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for at = t; at-t <= maxNudge; {
@@ -118,8 +118,8 @@ func (r *recent) more() bool {
 // uniqueTime returns a time that no other record of the stream has. If there is none, it counts
 // a twin and returns t.
 func (r *registry) uniqueTime(st *stream, t int64) int64 {
-	at, own := st.recent.take(t)
-	if !own {
+	at, unique := st.recent.take(t)
+	if !unique {
 		r.observed.note(twin)
 	}
 	return at

@@ -30,7 +30,7 @@ type secondLimit struct {
 	why    reason
 	given  bool
 	second int64 // Unix second that contains the limit
-	n      int   // number of refused entries in that second: its earliest, or for fresh its latest
+	n      int   // number of refused entries in that second: its earliest, or for newest its latest
 }
 
 // An entryLimit is a limit of a single entry. The fields hold the largest values that are accepted,

@@ -27,7 +27,7 @@ type stream struct {
 
 	recent          *recent       // recently used times; nil without Config.Nudge
 	fullUntil       atomic.Int64  // Unix ns until which Loki does not accept the stream, see move
-	why             atomic.Uint32 // reason for full
+	why             atomic.Uint32 // reason of fullUntil
 	unacceptedSince atomic.Int64  // Unix ns since which neither this nor a spare stream was accepted; 0 if one was
 }
 

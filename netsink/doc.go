@@ -35,10 +35,10 @@
 //
 //	<PRI>1 TIMESTAMP HOSTNAME APP-NAME PROCID MSGID - MSG
 //
-// PRI is computed from the facility and the severity of the record's level: debug for
-// levels below Info, informational below Info+2, notice below Warn, warning below Error, error below
-// Error+4, and critical otherwise. TIMESTAMP is the record's time in UTC with microseconds, the maximum resolution of
-// the RFC, or "-" if the time is unknown. MSG is the record without the newline at its end;
-// records in a binary form are converted to JSON ([batch.Codec]). Newlines within a record are
-// kept, because the octet count determines its end. [Config] contains the other header fields.
+// PRI is computed from the facility and the severity of the record's level: debug for levels below
+// Info, informational below Info+2, notice below Warn, warning below Error, error below Error+4,
+// and critical otherwise. TIMESTAMP is the record's time in UTC with microseconds, the maximum
+// resolution of the RFC, or "-" if the time is unknown. MSG is the record without the newline at
+// its end; records in a binary form are converted to JSON ([batch.Codec]). Newlines within a record
+// are kept, because the octet count determines its end. [Config] contains the other header fields.
 package netsink

@@ -26,7 +26,7 @@ type session struct {
 	ends     []int  // offsets of the ends of the frames in buf
 
 	readerDone chan struct{} // closed when the reader has ended
-	readErr    error         // reason; valid after gone is closed
+	readErr    error         // reason; valid after readerDone is closed
 
 	mu      sync.Mutex // leaf lock; guards the fields below
 	sending bool       // a Send is in progress; it reports the end, after its answer

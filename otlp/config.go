@@ -47,8 +47,9 @@ type Config struct {
 	ScopeVersion string `yaml:"scope_version"`
 	// TraceIDKey and SpanIDKey name attributes that become the trace and span ids of the
 	// record if they are hexadecimal with 32 and 16 digits; other values remain attributes.
-	// The attributes may be anywhere except in a group among the arguments of the log call. forebay.Context adds
-	// them to each record. Defaults "trace_id" and "span_id"; "-": none.
+	// The attributes may be anywhere except in a group among the arguments of the log call.
+	// forebay.Context adds them to each record. Defaults "trace_id" and "span_id"; "-":
+	// none.
 	TraceIDKey string `yaml:"trace_id_key"`
 	SpanIDKey  string `yaml:"span_id_key"`
 	// AddSource adds code.function.name, code.file.path and code.line.number. Default false.

@@ -26,7 +26,7 @@ const opDial = "dial"
 
 const method = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 
-// A transport sends the requests of a Driver over gRPC, and converts the results to HTTP responses.
+// A caller sends the requests of a Driver over gRPC, and converts the results to HTTP responses.
 type caller struct{ conn *grpc.ClientConn }
 
 // ours are HTTP headers that are not sent as metadata.
