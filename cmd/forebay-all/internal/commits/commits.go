@@ -59,15 +59,16 @@ func Start[T any](sink Sink, interval time.Duration, pending func() (T, bool), r
 }
 
 // Notify reports that there are records to commit. It never blocks.
-func (c *Committer) Notify() { signal(c.wake) }
+func (c *Committer) Notify() { Signal(c.wake) }
 
 // NotifyNow is like Notify, and also ends a pause between commits.
 func (c *Committer) NotifyNow() {
-	signal(c.skipPause)
+	Signal(c.skipPause)
 	c.Notify()
 }
 
-func signal(ch chan<- struct{}) {
+// Signal puts a token into ch, which has room for one, unless it contains one already.
+func Signal(ch chan<- struct{}) {
 	select {
 	case ch <- struct{}{}:
 	default:

@@ -394,7 +394,7 @@ func (r *Reader) setOwned(parts map[string][]int32, ours bool) {
 			}
 		}
 	}
-	signal(r.room) // Run may wait to put a record of a lost partition
+	commits.Signal(r.room) // Run may wait to put a record of a lost partition
 }
 
 // revoked gives partitions back to the group. It commits the records that are delivered within revokeTimeout.
@@ -413,8 +413,8 @@ func (r *Reader) revoked(parts map[string][]int32) {
 	}
 	closed := r.closed
 	r.mu.Unlock()
-	signal(r.room)      // Run may wait to put a record of these partitions
-	r.committing.Lock() // a commit in progress may include these partitions
+	commits.Signal(r.room) // Run may wait to put a record of these partitions
+	r.committing.Lock()    // a commit in progress may include these partitions
 	defer r.committing.Unlock()
 	if len(last) == 0 || closed {
 		return
@@ -459,17 +459,10 @@ func (r *Reader) commit(ctx context.Context, t position) {
 	if ok {
 		maps.DeleteFunc(r.next, func(at topicPartition, o kgo.EpochOffset) bool { return all[at] == o })
 		r.uncommitted -= t.records
-		signal(r.room)
+		commits.Signal(r.room)
 	}
 	if r.uncommitted > 0 {
 		r.committer.Notify()
-	}
-}
-
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }
 

@@ -156,10 +156,7 @@ func (r *Reader) setConn(conn *nats.Conn, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.conn, r.ackWait = conn, wait
-	select {
-	case r.connChanged <- struct{}{}:
-	default:
-	}
+	commits.Signal(r.connChanged)
 }
 
 // read puts messages until an error occurs.
