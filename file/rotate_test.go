@@ -137,7 +137,7 @@ func TestKeepFilesAndCompress(t *testing.T) {
 		for i := range 6 {
 			write(t, f, fmt.Sprintf("line%d\n", i))
 		}
-		f.Close() // waits for the housekeeping
+		f.Close() // waits for the compression
 		os.Remove(beside)
 		names := old(t, path)
 		if len(names) != 2 {
@@ -191,7 +191,7 @@ func TestStrangeNames(t *testing.T) {
 		for i := range 6 {
 			write(t, f, fmt.Sprintf("line%d\n", i))
 		}
-		if err := f.Close(); err != nil { // waits for the housekeeping
+		if err := f.Close(); err != nil { // waits for the compression
 			t.Error(err)
 		}
 		wantFile(t, path, "line5\n")

@@ -38,16 +38,14 @@ func (a Account) Conclude(took time.Duration, readErr, cause error) (text []stri
 	}
 	for _, r := range p.gone {
 		dropped += r.report.Dropped.Total() - r.report.Dropped[batch.Limited]
-		lost += r.report.Undelivered() - r.report.Kept() - r.report.Dropped[batch.Full] - r.report.Dropped[batch.Oversize] - r.report.Dropped[batch.Limited]
+		lost += lostOf(&r.report)
 		kept += r.kept
 	}
 	for _, out := range p.Outs {
 		dropped += out.Report.Dropped.Total() - out.Report.Dropped[batch.Limited]
-		// Records dropped by a policy or a limit are not counted as lost: the user has
-		// configured that. Records that the destination did not accept in time are.
 		late += out.Report.Dropped[batch.Shutdown]
 		left := out.Report.Kept()
-		missing := out.Report.Undelivered() - left - out.Report.Dropped[batch.Full] - out.Report.Dropped[batch.Oversize] - out.Report.Dropped[batch.Limited]
+		missing := lostOf(&out.Report)
 		repeated := false
 		if n := out.Report.Dropped[batch.Shutdown]; n > 0 && again != "" {
 			repeated = true
@@ -104,6 +102,12 @@ func (a Account) Conclude(took time.Duration, readErr, cause error) (text []stri
 		return text, exit.With(exit.KeptCode, nil)
 	}
 	return text, nil
+}
+
+// lostOf returns the number of records that the destination did not accept and that are not kept. It
+// omits records dropped by a policy or a limit, because the user has configured that.
+func lostOf(r *batch.Report) uint64 {
+	return r.Undelivered() - r.Kept() - r.Dropped[batch.Full] - r.Dropped[batch.Oversize] - r.Dropped[batch.Limited]
 }
 
 // summary returns one line with the counts of the inputs and the account of each output.
