@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// docs/CONFIG.md begins with complete configurations, which `forebay validate` accepts. The last
-// one, run on the page's input, writes the page's output.
+// docs/CONFIG.md begins with four complete configurations, which `forebay validate` accepts. The
+// last one, run on the page's input, writes the page's output.
 func TestConfigExamples(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/CONFIG.md")
 	if err != nil {
@@ -18,8 +18,8 @@ func TestConfigExamples(t *testing.T) {
 	}
 	start, _, _ := strings.Cut(string(page), "\n## The form of the file\n")
 	examples := yamlBlocks(start)
-	if len(examples) == 0 {
-		t.Fatal("no examples")
+	if len(examples) != 4 {
+		t.Fatalf("%d examples", len(examples))
 	}
 	exe, err := os.Executable()
 	if err != nil {
@@ -44,7 +44,7 @@ func TestConfigExamples(t *testing.T) {
 		forebay("", "validate")
 	}
 
-	_, rest, _ := strings.Cut(start, examples[len(examples)-1])
+	_, rest, _ := strings.Cut(start, examples[3])
 	texts := strings.Split(rest, "```\n") // prose and texts by turns, after the end of the example
 	if len(texts) < 7 {
 		t.Fatalf("no input and two outputs after the last example:\n%s", rest)
