@@ -275,6 +275,43 @@ func TestCloseHung(t *testing.T) {
 	}
 }
 
+// A write that waits for room is refused by the end of Shutdown, even if the destination hangs in Send.
+func TestCloseRefusesWaitingWrites(t *testing.T) {
+	for _, inline := range []bool{false, true} {
+		t.Run(fmt.Sprintf("inline=%t", inline), func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				release := make(chan struct{})
+				defer close(release)
+				dest := SendFunc(Traits{Inline: inline}, func(context.Context, *batch.Batch) batch.Outcome {
+					<-release
+					return batch.Outcome{}
+				})
+				x, w := overSlabs(t, dest, nil, &slab.Options{SlabBytes: 1024, SlabCount: 2, WhenFull: slab.Block()})
+				returned := make(chan error, 1)
+				go func() {
+					var err error
+					for err == nil {
+						err = w.WriteRecord(make([]byte, 100), batch.Meta{})
+					}
+					returned <- err
+				}()
+				time.Sleep(time.Second)
+				began := time.Now()
+				r, err := shutdown(x, 50*time.Millisecond)
+				if err == nil || r.Dropped[batch.Shutdown] == 0 {
+					t.Errorf("%v: %s", err, r.Account)
+				}
+				if err, took := <-returned, time.Since(began); !errors.Is(err, batch.ErrClosed) || took > 250*time.Millisecond {
+					t.Errorf("%v after %s", err, took)
+				}
+				if err := r.Account.Check(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
 // A Send that waits in an outage ends with Shutdown; its records stay the caller's.
 func TestCloseBesideSend(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
