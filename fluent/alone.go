@@ -8,17 +8,19 @@ import (
 	"time"
 )
 
-// Some servers close the connection after one message: npm's server, and fluentd with keepalive
-// off. A HELO announces this; then a session sends one batch, and opens a separate connection for
-// each message. Without HELO and without acknowledgements the client notices the closed connection
-// only when a later message is lost. Therefore such a connection is probed: after its first
-// message the session waits for a moment to see whether the server closes the connection.
+// This file sends messages to servers that close the connection after one message: the npm package
+// @fluent-org/logger, and fluentd with keepalive off. The option "keepalive" of HELO announces this;
+// then a session sends one batch and opens a separate connection for each message (phase oneBatch).
+// Without HELO and without acknowledgements the client notices the closed connection only when a later
+// message is lost. Therefore such a connection is probed (phase probing): after its first message the
+// session waits for a moment to see whether the server closes the connection.
 //
 // Without acknowledgements, a FIN and an RST have the same meaning: fluentd closes with RST, other
 // servers with FIN. Messages that were written completely before count as delivered.
 
-// sendAlone sends the frames of j sequentially, each over a separate connection, until a connection
-// survives its probe. The remaining frames are then sent over that connection.
+// sendAlone sends the frames of j sequentially, each over a separate connection, until the server keeps
+// a connection open after its message. The remaining frames are then sent over that connection. ph is
+// probing or oneBatch. sendAlone answers j, or ends the session.
 func (s *session) sendAlone(j *job, ph phase) {
 	frames := j.lay.frames
 	for i := range frames {
@@ -42,8 +44,9 @@ func (s *session) sendAlone(j *job, ph phase) {
 				s.answer(j)
 				return
 			}
-			s.register(j, i+1) // cannot fail: the session is in phase serving
-			s.write(j, i+1)
+			if s.register(j, i+1) {
+				s.write(j, i+1)
+			} // otherwise the reader has ended the session, and the outlet sends j again
 			return
 		}
 	}
@@ -52,7 +55,8 @@ func (s *session) sendAlone(j *job, ph phase) {
 	s.answer(j)
 }
 
-// reconnect replaces the connection.
+// reconnect replaces the connection of the session by one to the first reachable server, which may be
+// another one.
 func (s *session) reconnect() error {
 	s.conn.close()
 	nc, err := s.c.connect(s.l.Context())
@@ -63,13 +67,15 @@ func (s *session) reconnect() error {
 	s.conn = nc
 	s.mu.Unlock()
 	if s.l.Context().Err() != nil {
-		nc.interrupt()
+		nc.interrupt() // giveUp may have interrupted the previous connection instead
 	}
 	return nil
 }
 
-// exchange sends one frame of j and waits for its outcome. lives reports whether the connection can
-// be used further. An error means that the frame was not accepted.
+// exchange sends frame i of j and waits for its outcome: the acknowledgement or, with NoAck, the end of
+// the connection or of the wait. lives reports whether the server keeps the connection open after the
+// message. An error means that the frame was not accepted. In phase oneBatch lives is always false,
+// because HELO has announced that the server closes.
 func (s *session) exchange(j *job, i int, ph phase) (lives bool, err error) {
 	c, f, noAck := s.conn, &j.lay.frames[i], s.c.c.NoAck
 	wait := s.c.c.AckTimeout
@@ -116,7 +122,7 @@ func (s *session) exchange(j *job, i int, ph phase) (lives bool, err error) {
 		case late:
 			return false, noAckWithin(wait)
 		case noAck && isGone(err):
-			if ph == probing { // in phase oneBatch the server has announced it
+			if ph == probing { // in phase oneBatch the end is normal
 				s.hungUp()
 			}
 			return false, nil
@@ -125,7 +131,7 @@ func (s *session) exchange(j *job, i int, ph phase) (lives bool, err error) {
 	}
 }
 
-// put writes frames of j and updates the counters.
+// put writes the frames of j with indexes in [from, to) and updates the counters.
 func (s *session) put(j *job, from, to int) error {
 	n, err := s.conn.write(s.c.framer, j, from, to, s.c.c.WriteTimeout)
 	s.c.counts.add(func(st *Stats) {
@@ -137,8 +143,9 @@ func (s *session) put(j *job, from, to int) error {
 	return err
 }
 
-// lose ends the session after its connection has ended because of err. jobs are the batches without
-// an answer; acked reports whether the server has acknowledged anything.
+// lose ends the session after its connection has ended because of err, and updates the health of the
+// server unless the outlet has ended the session. jobs are the batches without an answer; acked
+// reports whether the server has acknowledged anything.
 func (s *session) lose(err error, jobs []*job, acked bool) {
 	if s.l.Context().Err() == nil {
 		s.judge(err, jobs, acked)
@@ -146,7 +153,9 @@ func (s *session) lose(err error, jobs []*job, acked bool) {
 	s.fail(s.conn.lost(err, acked), jobs)
 }
 
-// fail ends the session with err.
+// fail ends the session with err. A batch of which some frames are acknowledged is answered, so that
+// only its other records are sent again. The other batches stay unanswered: the outlet sends them
+// again as a whole.
 func (s *session) fail(err error, jobs []*job) {
 	s.enter(over)
 	if ctx := s.l.Context(); ctx.Err() != nil {
@@ -163,7 +172,8 @@ func (s *session) fail(err error, jobs []*job) {
 	s.end(err)
 }
 
-// judge updates the health of the server after its connection has ended, with the arguments of lose.
+// judge updates the health of the server after its connection has ended. Its parameters are those of
+// lose. The oldest frame without an acknowledgement is the one that may have been too large.
 func (s *session) judge(err error, jobs []*job, acked bool) {
 	i, r := s.conn.index, s.c.roster
 	if len(jobs) > 0 && !s.c.c.NoAck {

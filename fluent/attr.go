@@ -7,21 +7,21 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// attrs appends attributes as pairs and returns their number. As in slog, an attribute without
-// key and value is omitted, an empty group as well, and the attributes of a group without a key
-// are appended like the others.
+// attrs appends attributes as pairs and returns their number. The rules are those of slog.Handler: an
+// attribute without key and value is omitted, and so is an empty group; the attributes of a group
+// without a key are appended to the enclosing map.
 func (s *valuer) attrs(dst []byte, attrs []slog.Attr) ([]byte, int) {
 	n := 0
 	for i := range attrs {
 		var k int
-		dst, k = s.shown(dst, s.offer(attrs[i]))
+		dst, k = s.attr(dst, s.offer(attrs[i]))
 		n += k
 	}
 	return dst, n
 }
 
-// offer resolves a and calls ReplaceAttr. Groups and AttrAppenders are not replaced, but their
-// attributes are.
+// offer returns a with its LogValuer resolved, after ReplaceAttr if there is one. ReplaceAttr is not
+// called for groups and AttrAppenders, but later for each of their attributes.
 func (s *valuer) offer(a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindLogValuer {
 		a.Value = a.Value.Resolve()
@@ -35,7 +35,7 @@ func (s *valuer) offer(a slog.Attr) slog.Attr {
 	return s.replaced(a)
 }
 
-// replaced calls ReplaceAttr.
+// replaced calls ReplaceAttr. If it panics, the value is the text of the panic.
 func (s *valuer) replaced(a slog.Attr) (out slog.Attr) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -48,12 +48,13 @@ func (s *valuer) replaced(a slog.Attr) (out slog.Attr) {
 	return out
 }
 
-// shown appends an attribute returned by offer. A value that cannot be encoded is replaced by
-// the reason.
-func (s *valuer) shown(dst []byte, a slog.Attr) (_ []byte, n int) {
+// attr appends an attribute that offer has returned, and returns the number of its pairs: usually 1, 0
+// if it is omitted, more for an error with details. A value that cannot be encoded is replaced by a
+// text with the reason.
+func (s *valuer) attr(dst []byte, a slog.Attr) (_ []byte, n int) {
 	switch a.Value.Kind() {
 	case slog.KindGroup:
-		return s.named(dst, a.Key, a.Value.Group())
+		return s.group(dst, a.Key, a.Value.Group())
 	case slog.KindAny:
 		x := a.Value.Any()
 		if x == nil && a.Key == "" {
@@ -61,15 +62,15 @@ func (s *valuer) shown(dst []byte, a slog.Attr) (_ []byte, n int) {
 		}
 		if o, ok := x.(values.AttrAppender); ok {
 			attrs, mark, fault := s.scratch.Collect(o)
-			if fault == "" {
-				dst, n = s.named(dst, a.Key, attrs)
+			if fault == "" { // fault is the text of a panic
+				dst, n = s.group(dst, a.Key, attrs)
 				s.scratch.Release(mark)
 				return dst, n
 			}
 			a.Value = slog.StringValue(fault)
 		} else if err, ok := x.(error); ok {
 			if s.errors != nil {
-				return s.chained(dst, a.Key, err)
+				return s.errorDetails(dst, a.Key, err)
 			}
 			a.Value = slog.StringValue(values.Know(err).Text)
 		}
@@ -82,12 +83,13 @@ func (s *valuer) shown(dst []byte, a slog.Attr) (_ []byte, n int) {
 	return out, 1
 }
 
-// named appends a group.
-func (s *valuer) named(dst []byte, name string, attrs []slog.Attr) ([]byte, int) {
+// group appends a group as one pair, or the pairs of a group without a name. It returns the number of
+// pairs.
+func (s *valuer) group(dst []byte, name string, attrs []slog.Attr) ([]byte, int) {
 	if len(attrs) == 0 {
 		return dst, 0
 	}
-	if s.within >= maxGroups || len(dst)-s.base > s.limit { // LogValuers may return groups without end
+	if s.within >= maxGroups || len(dst)-s.base > s.limit { // ends a LogValuer that returns itself in a group
 		return msgpack.AppendStr(msgpack.AppendStr(dst, name), "!ERROR: groups nested too deeply"), 1
 	}
 	s.within++
@@ -125,8 +127,9 @@ func appenderOf(v slog.Value) (values.AttrAppender, bool) {
 	return o, ok
 }
 
-// chained appends an error and its details as pairs.
-func (s *valuer) chained(dst []byte, key string, err error) ([]byte, int) {
+// errorDetails appends an error and its details (EncoderOptions.Errors) as pairs, and returns their
+// number. Package values writes the details as JSON, which is converted here.
+func (s *valuer) errorDetails(dst []byte, key string, err error) ([]byte, int) {
 	at := len(dst)
 	js := append(s.errors.AppendError([]byte{'{'}, nil, key, err), '}')
 	out, _, fault := msgpack.AppendFromJSON(dst, js)

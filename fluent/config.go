@@ -18,7 +18,7 @@ import (
 	"github.com/forebay-log/forebay/transport"
 )
 
-// Defaults of [Config].
+// Defaults of [Config], and limits of its fields.
 const (
 	defaultServer           = "127.0.0.1:24224"
 	defaultPort             = 24224
@@ -33,19 +33,25 @@ const (
 	defaultHeartbeat        = 5 * time.Second
 	defaultReconnectMin     = 100 * time.Millisecond
 	defaultReconnectMax     = 5 * time.Second
-	defaultFrameBytes       = 64 << 10
-	defaultMaxFrameBytes    = 6_000_000
-	defaultBufferBytes      = 4 << 20
 	defaultSyncTimeout      = 10 * time.Second
 
-	// fluentBitLimit is the largest frame that Fluent Bit accepts.
+	// defaultFrameBytes is a compromise: smaller frames need more acknowledgements, and after a
+	// lost connection more records of larger frames arrive twice.
+	defaultFrameBytes = 64 << 10
+	// defaultMaxFrameBytes leaves a margin of 2 % below fluentBitLimit.
+	defaultMaxFrameBytes = 6_000_000
+	// fluentBitLimit is the largest frame that Fluent Bit accepts, in bytes.
 	fluentBitLimit = 6_144_000
-	maxWindow      = 1024
-	maxWeight      = 1000
+	// defaultBufferBytes is the memory of an output, if the application sets none.
+	defaultBufferBytes = 4 << 20
+
+	maxWindow = 1024
+	maxWeight = 1000
 )
 
-// A Secret is a string that package fmt, JSON, YAML and log records replace by a placeholder. In
-// an unexported field, package fmt prints the string itself, because it calls no methods there.
+// A Secret is a string that package fmt, JSON, YAML and log records replace by a placeholder. An
+// exception is a Secret in an unexported field: package fmt calls no methods there and prints the
+// string.
 type Secret string
 
 // Format writes a placeholder for every verb.
@@ -96,7 +102,8 @@ type Config struct {
 	// reports a server that closes ten connections in a row soon after they were opened.
 	// Default false.
 	NoAck bool `yaml:"no_ack"`
-	// Window is the maximum number of unacknowledged batches. Default 4.
+	// Window is the maximum number of batches, each of one or more frames, that are sent and not
+	// acknowledged. After a lost connection they may arrive twice. Default 4, at most 1024.
 	Window int `yaml:"window"`
 	// AckTimeout limits the time until an acknowledgement arrives. When it expires, the
 	// client disconnects from the server and skips it for a while if there is another one.
@@ -124,8 +131,7 @@ type Config struct {
 	// ReconnectMin and ReconnectMax bound the time for which a server is skipped after a
 	// failed connection. The time doubles with each attempt and is jittered. If no other
 	// server is left, the skipped server is tried anyway, at the retry intervals of the
-	// output (deliver.RetryOptions). Defaults 100 ms and
-	// 5 s.
+	// output (deliver.RetryOptions). Defaults 100 ms and 5 s.
 	ReconnectMin time.Duration `yaml:"reconnect_min"`
 	ReconnectMax time.Duration `yaml:"reconnect_max"`
 
@@ -164,7 +170,8 @@ type Config struct {
 	// of [encode.Options]. Default "text".
 	Errors string `yaml:"errors"`
 
-	// Dial opens connections. Default: a net.Dialer, which resolves host names for each
+	// Dial opens connections; network is "tcp" or "unix". It may be called from several
+	// goroutines concurrently. Default: a net.Dialer, which resolves host names for each
 	// connection.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error) `yaml:"-"`
 	// DryRun, if not nil, receives the output instead of a server: a line for each frame,
@@ -177,10 +184,10 @@ type Config struct {
 	SyncTimeout time.Duration `yaml:"sync_timeout"`
 }
 
-// Auth authenticates this client to servers with a security section. With the zero value the
-// client does not authenticate.
+// Auth authenticates this client to servers whose configuration has a security section. The zero
+// value disables the handshake: the client sends records at once.
 type Auth struct {
-	// SharedKey is the key of a server with a security section. SharedKeyFile is a file
+	// SharedKey is the shared_key of the server's security section. SharedKeyFile is a file
 	// that contains it; a newline at the end is removed. With Secured the key may be empty.
 	// Default: none.
 	SharedKey     Secret `yaml:"shared_key"`
@@ -199,18 +206,20 @@ type Auth struct {
 	Hostname string `yaml:"hostname"`
 }
 
-// resolved is a validated Config with defaults.
+// resolved is a validated Config with defaults. It is immutable.
 type resolved struct {
 	Config
-	servers []*server
-	tls     *tls.Config
-	// credentials holds the credentials of Config, whose fields are then cleared. They are
-	// behind a pointer, so that printing a value that contains a resolved does not show them.
+	servers []*server   // of Config.Servers, then of Config.Standby
+	tls     *tls.Config // nil if no server has the scheme tls://
+	// credentials holds the secrets of Config.Auth, whose fields are then cleared. A pointer
+	// hides them from package fmt when a value that contains a resolved is printed.
 	credentials *credentials
 }
 
+// credentials are the shared key and the password of the user.
 type credentials struct{ key, password string }
 
+// setDefault sets a field with the zero value to value.
 func setDefault[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
@@ -233,7 +242,7 @@ func (c Config) resolve() (*resolved, error) {
 	setDefault(&c.ReconnectMin, defaultReconnectMin)
 	setDefault(&c.ReconnectMax, max(defaultReconnectMax, c.ReconnectMin))
 	setDefault(&c.FrameBytes, defaultFrameBytes)
-	setDefault(&c.MaxFrameBytes, max(defaultMaxFrameBytes, min(c.FrameBytes, fluentBitLimit)))
+	setDefault(&c.MaxFrameBytes, max(defaultMaxFrameBytes, min(c.FrameBytes, fluentBitLimit))) // at least FrameBytes
 	setDefault(&c.Mode, modePacked)
 	setDefault(&c.MessageKey, defaultMessageKey)
 	setDefault(&c.SyncTimeout, defaultSyncTimeout)
@@ -304,7 +313,7 @@ func (c Config) resolve() (*resolved, error) {
 	}
 	if len(c.Weights) > 0 && len(c.Weights) != len(c.Servers) {
 		bad("Config.Weights has %d weights, must have %d: one for each server", len(c.Weights), len(c.Servers))
-		c.Weights = nil
+		c.Weights = nil // not read below
 	}
 	usesTLS := false
 	for i, text := range slices.Concat(c.Servers, c.Standby) {
@@ -336,7 +345,8 @@ func (c Config) resolve() (*resolved, error) {
 	return r, nil
 }
 
-// secrets reads keys from files and completes the configuration of the handshake.
+// secrets reads the key and the password from their files, moves them from Config.Auth to credentials,
+// and sets the defaults of Auth. It calls bad for each invalid field.
 func (r *resolved) secrets(bad func(string, ...any)) {
 	for _, s := range []struct {
 		name  string
@@ -376,7 +386,7 @@ func (r *resolved) secrets(bad func(string, ...any)) {
 		if err != nil || name == "" {
 			name = "localhost"
 		}
-		if len(name) > 200 {
+		if len(name) > 200 { // PING must have less than 1 KB
 			name = name[:200]
 		}
 		r.Auth.Hostname = name + ".forebay"

@@ -17,22 +17,25 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// A conn is a connection to a server after the handshake.
+// A conn is a connection to a server after the handshake. One goroutine reads and one writes at a time;
+// interrupt may be called at any time from any goroutine.
 type conn struct {
-	nc        net.Conn
-	raw       net.Conn // under the TLS layer
-	label     string   // name of the server in messages
-	index     int      // index of the server
-	keepalive bool     // false: the server closes after one message
-	vectors   bool     // writev works
-	in        []byte   // unparsed input
-	opened    time.Time
-	dialled   time.Duration // time to connect
+	nc        net.Conn      // the TLS connection or raw
+	raw       net.Conn      // the connection of Config.Dial
+	label     string        // name of the server in messages
+	index     int           // of the server in the roster
+	keepalive bool          // false: the server closes after one message
+	vectors   bool          // nc is a kernel socket, for which net.Buffers uses writev
+	in        []byte        // input that is not parsed yet
+	opened    time.Time     // start of the TLS handshake
+	dialled   time.Duration // time that Config.Dial took, about one round trip
 	of        *resolved     // configuration; its secrets are removed from errors
 	cut       atomic.Bool   // interrupt was called
 }
 
-// dial connects to a server, TLS and handshake included.
+// dial connects to the server index, including TLS and the handshake. Config.Dial is limited by
+// DialTimeout, the rest by HandshakeTimeout. The error names the server and the step, and wraps
+// errRefused if only another configuration can help.
 func (c *Driver) dial(ctx context.Context, index int) (_ *conn, err error) {
 	srv, began := c.c.servers[index], time.Now()
 	fail := func(what string, err error) (*conn, error) {
@@ -80,13 +83,13 @@ func (c *Driver) dial(ctx context.Context, index int) (_ *conn, err error) {
 	}
 	deadline, _ := hctx.Deadline()
 	cn.nc.SetDeadline(deadline)
-	stop := context.AfterFunc(hctx, func() { nc.SetDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(hctx, func() { nc.SetDeadline(past) })
 	h := &handshaker{nc: cn.nc, hostname: c.c.Auth.Hostname, key: c.c.credentials.key, user: c.c.Auth.User, password: c.c.credentials.password}
 	cn.keepalive, err = h.do()
 	cn.in = h.in
 	stopped := stop()
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		<-hctx.Done() // the context has the same deadline
+		<-hctx.Done() // hctx has the same deadline and provides the cause
 	}
 	if err != nil {
 		return fail("authenticate with", cause(hctx, err))
@@ -98,7 +101,8 @@ func (c *Driver) dial(ctx context.Context, index int) (_ *conn, err error) {
 	return cn, nil
 }
 
-// dialContext calls dial and returns when ctx ends, even if dial, a Config.Dial, ignores its context.
+// dialContext calls dial and returns when ctx ends, even if dial ignores its context, as a Config.Dial
+// may. A connection that dial returns after that is closed.
 func dialContext(ctx context.Context, dial func() (net.Conn, error)) (net.Conn, error) {
 	type result struct {
 		nc  net.Conn
@@ -127,7 +131,7 @@ func dialContext(ctx context.Context, dial func() (net.Conn, error)) (net.Conn, 
 	return nil, ctx.Err()
 }
 
-// cause returns the cause of ctx if err is a consequence of its end, otherwise err.
+// cause returns the cause of ctx if err is a consequence of the end of ctx, otherwise err.
 func cause(ctx context.Context, err error) error {
 	if ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, os.ErrDeadlineExceeded)) {
 		return context.Cause(ctx)
@@ -135,41 +139,48 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// isRefusal reports whether err can only be fixed by another configuration.
+// isRefusal reports whether only another configuration can help: the certificate of the server is not
+// valid, or the server has sent a TLS alert, for example because it requires a client certificate.
+// Package crypto/tls reports an alert as a net.OpError with Op "remote error".
 func isRefusal(err error) bool {
 	var cert *tls.CertificateVerificationError
 	var op *net.OpError
 	return errors.As(err, &cert) || errors.As(err, &op) && op.Op == "remote error"
 }
 
-// isGone reports whether err means that the peer closed the connection.
+// isGone reports whether err means that the server closed the connection. io.ErrClosedPipe is the error
+// of a net.Pipe, which tests use.
 func isGone(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe)
 }
 
-// isMute reports whether err means that the server does not respond.
+// isMute reports whether err means that the server does not respond although the connection is open.
 func isMute(err error) bool {
 	return errors.Is(err, errNoAck) || errors.Is(err, errUnread) || errors.Is(err, errNoBeat)
 }
 
-// interrupt makes all current and later operations on the connection fail immediately.
+// past is a deadline that makes current and later operations of a net.Conn fail at once.
+var past = time.Unix(1, 0)
+
+// interrupt makes all current and later operations on the connection fail immediately. It does not
+// close the connection.
 func (c *conn) interrupt() {
 	c.cut.Store(true)
-	if c.nc.SetDeadline(time.Unix(1, 0)) != nil {
+	if c.nc.SetDeadline(past) != nil {
 		c.raw.Close() // it does not support deadlines
 	}
 }
 
-// readUntil sets the deadline for reads; the zero time means none.
+// readUntil sets the deadline for reads; the zero time means none. It has no effect after interrupt.
 func (c *conn) readUntil(t time.Time) {
 	c.nc.SetReadDeadline(t)
-	if c.cut.Load() {
+	if c.cut.Load() { // interrupt may have set its deadline between the two calls
 		c.interrupt()
 	}
 }
 
-// writeUntil sets the deadline for writes.
+// writeUntil sets the deadline for writes. It has no effect after interrupt.
 func (c *conn) writeUntil(t time.Time) {
 	c.nc.SetWriteDeadline(t)
 	if c.cut.Load() {
@@ -177,9 +188,11 @@ func (c *conn) writeUntil(t time.Time) {
 	}
 }
 
-// tlsCloseTimeout is how long closing TLS may wait for a peer that does not read.
+// tlsCloseTimeout is how long tls.Conn.Close may take to send its close_notify alert to a server that
+// does not read. The timeout of package crypto/tls is 5 s.
 const tlsCloseTimeout = 200 * time.Millisecond
 
+// close closes the connection. It may be called more than once.
 func (c *conn) close() {
 	if c.nc != c.raw {
 		t := time.AfterFunc(tlsCloseTimeout, func() { c.raw.Close() })
@@ -188,7 +201,9 @@ func (c *conn) close() {
 	c.nc.Close()
 }
 
-// write writes the frames of j with indexes in [from, to), and returns the number of bytes written.
+// write writes the frames of j with indexes in [from, to) within timeout, and returns the number of
+// bytes written. Over a kernel socket the records of a batch of one tag are written with writev
+// directly from the memory of the batch; otherwise they are copied into one buffer.
 func (c *conn) write(w *framer, j *job, from, to int, timeout time.Duration) (int64, error) {
 	c.writeUntil(time.Now().Add(timeout))
 	var n int64
@@ -206,7 +221,7 @@ func (c *conn) write(w *framer, j *job, from, to int, timeout time.Duration) (in
 	return n, err
 }
 
-// writeVectors writes frames without copying their records.
+// writeVectors writes frames with writev, without copying their records.
 func (c *conn) writeVectors(w *framer, j *job, from, to int) (int64, error) {
 	frames := j.lay.frames[from:to]
 	size := 0
@@ -228,13 +243,13 @@ func (c *conn) writeVectors(w *framer, j *job, from, to int) (int64, error) {
 		buf = w.tail(buf, f)
 		add(buf[at:len(buf):len(buf)])
 	}
-	j.out = j.vec // WriteTo consumes it
+	j.out = j.vec // a copy of the slice header, because WriteTo consumes it
 	n, err := j.out.WriteTo(c.nc)
-	clear(j.vec[:cap(j.vec)])
+	clear(j.vec[:cap(j.vec)]) // no references to the memory of the batch remain
 	return n, err
 }
 
-// read appends available input to c.in, at least one byte.
+// read waits for input and appends it to c.in. It returns nil if it has read at least one byte.
 func (c *conn) read() error {
 	c.in = slices.Grow(c.in, 512)
 	n, err := c.nc.Read(c.in[len(c.in):cap(c.in)])
@@ -245,7 +260,8 @@ func (c *conn) read() error {
 	return err
 }
 
-// answers parses the complete messages in c.in, and calls acked for each acknowledged id.
+// answers parses the complete messages in c.in, calls acked for each acknowledged id, and keeps the
+// rest. It returns an error for any other message: the connection cannot be used further.
 func (c *conn) answers(acked func(chunkID)) error {
 	rest := c.in
 	defer func() { c.in = append(c.in[:0], rest...) }()
@@ -275,8 +291,9 @@ func (c *conn) answers(acked func(chunkID)) error {
 	return nil
 }
 
-// lost returns the error of a connection that ended because of err. If acked is set, the server has
-// acknowledged something, so it does not reject this client.
+// lost returns the error of a connection that ended because of err, with the name of the server. With
+// TLS 1.3 a refused client certificate is noticed only here, after the handshake. A server that has
+// acknowledged something (acked) accepts this client, so its alert is not a refusal.
 func (c *conn) lost(err error, acked bool) error {
 	if errors.Is(err, io.EOF) {
 		err = errors.New("closed by the server")
@@ -289,11 +306,15 @@ func (c *conn) lost(err error, acked bool) error {
 
 const noForward = "the server's message is not the Forward protocol"
 
+// noAckWithin returns the error for a server whose acknowledgement did not arrive within d.
 func noAckWithin(d time.Duration) error { return fmt.Errorf("%w (%s)", errNoAck, d) }
 
+// errNotAck is the error of parseAck for a message of another form.
 var errNotAck = errors.New(noForward)
 
-// parseAck parses {"ack": id}. ok is false if the id does not have the form of a chunkID.
+// parseAck parses the message {"ack": id}. Unknown keys are ignored. ok is false if there is no id, or
+// if it does not have the form of a chunkID. A HELO instead of an acknowledgement means that the
+// server requires a handshake, for which this client has no key.
 func parseAck(msg []byte) (id chunkID, ok bool, err error) {
 	t, msg, err := msgpack.Next(msg)
 	if err == nil && t.Kind == msgpack.Array && t.Len > 0 {
@@ -321,13 +342,13 @@ func parseAck(msg []byte) (id chunkID, ok bool, err error) {
 	return id, ok, nil
 }
 
-// unexpectedMessage returns an error with problem for an unexpected message of a server,
-// followed by the first line of the message if it is text.
-func unexpectedMessage(problem string, said []byte, secrets *credentials) error {
-	if len(said) > 2 && said[0] == 0x15 && said[1] == 3 {
+// unexpectedMessage returns an error with the text problem for an unexpected message of a server. If
+// the message is text, such as the answer of an HTTP server, its first line follows, without secrets.
+func unexpectedMessage(problem string, msg []byte, secrets *credentials) error {
+	if len(msg) > 2 && msg[0] == 0x15 && msg[1] == 3 { // content type alert, major version 3: RFC 8446, section 5.1
 		return fmt.Errorf("%s but a TLS alert: the server may require tls://HOST:PORT", problem)
 	}
-	line, _, _ := bytes.Cut(said, []byte("\n"))
+	line, _, _ := bytes.Cut(msg, []byte("\n"))
 	line = bytes.TrimRight(line, "\r")
 	if len(line) < 3 || slices.ContainsFunc(line, func(b byte) bool { return b != '\t' && (b < ' ' || b > '~') }) {
 		return errors.New(problem)

@@ -18,7 +18,11 @@ import (
 )
 
 var (
+	// errClosed is the error of Logger.Post after Close.
 	errClosed = fmt.Errorf("fluent: %w", batch.ErrClosed)
+
+	// The next three are wrapped by the errors of a session whose server accepted the
+	// connection and then did not respond, see isMute.
 	errNoAck  = errors.New("no acknowledgement in time")
 	errUnread = errors.New("the server did not read a batch")
 	errNoBeat = errors.New("no heartbeat from the server")
@@ -40,31 +44,37 @@ var (
 //
 // Goroutines: each session has a reader, which notices acknowledgements and the end of the
 // connection at once. While a server further down the list is in use, another goroutine
-// sometimes tries the servers before it. Both end with their session.
+// sometimes tries the servers before it. While an acknowledgement is overdue, a third goroutine
+// opens a second connection to the server (Config.Heartbeat). All end with their session.
+//
+// The exported methods of a Driver are safe for concurrent use, except Open, which the outlet
+// calls only after the previous session has been closed.
 type Driver struct {
 	c       *resolved
-	seed    maphash.Seed
-	salt    uint64
-	framer  *framer // of the session that is open
+	seed    maphash.Seed // of the chunk ids
+	salt    uint64       // of the chunk ids
+	framer  *framer      // used only by the open session
 	roster  *roster
 	awaited *awaited
 	counts  counts
-	reports callback.Reporter
+	reports callback.Reporter // posts events to OnError of the output
 	enc     encode.Encoder
 
-	maxRecord int // of the output
+	// maxRecord is the largest record of the output, in bytes. Only defaults sets it, before
+	// the output is open.
+	maxRecord int
 }
 
 // Stats is a snapshot of the counters of a [Driver].
 type Stats struct {
-	Server      string // name of the server in use; "" if there is none
-	Connects    uint64
-	Frames      uint64 // written
-	Bytes       uint64 // written, including frame headers
-	Acks        uint64
+	Server      string // HOST:PORT or unix:PATH of the server in use; "" if there is none
+	Connects    uint64 // connections opened, including the handshake
+	Frames      uint64 // frames written
+	Bytes       uint64 // bytes written, including frame headers, before TLS
+	Acks        uint64 // frames acknowledged
 	UnknownAcks uint64 // acknowledgements that match no pending chunk
 	Lost        uint64 // connections that ended with chunks pending
-	Refused     uint64 // records rejected before sending: too large, unknown tag
+	Refused     uint64 // records rejected before sending: too large, empty, unknown tag
 	// LearnedFrame and LearnedRecord are limits, in bytes of payload, learned from the last
 	// server, which closed connections at larger sizes. Frames are no larger than
 	// LearnedFrame, and records of LearnedRecord bytes or more become dead letters
@@ -72,7 +82,9 @@ type Stats struct {
 	// LearnedFrame is valid for an hour, LearnedRecord for a minute at first (ADR 31). 0:
 	// none.
 	LearnedFrame, LearnedRecord int
-	LastError                   string
+	// LastError is the last failure to connect, or the last error that ended a session with
+	// records in flight. It stays after the server has recovered.
+	LastError string
 }
 
 // counts holds the Stats of a running Driver.
@@ -81,6 +93,7 @@ type counts struct {
 	Stats
 }
 
+// add calls fn under the lock. fn must not block.
 func (c *counts) add(fn func(*Stats)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,7 +123,8 @@ func New(c Config) (*Driver, error) {
 // returns other encoders.
 func (c *Driver) Encoder() encode.Encoder { return c.enc }
 
-// defaults sets the defaults of memory and delivery.
+// defaults sets the options of memory and delivery that the application has left unset. A record must
+// fit into one frame, so the default of MaxRecord is at most MaxFrameBytes minus the frame header.
 func (c *Driver) defaults(o *deliver.OutputOptions) {
 	setDefault(&o.Name, "fluent")
 	c.reports.SetOutput(o.Name, o.OnError)
@@ -144,11 +158,13 @@ func (c *Driver) Traits() deliver.Traits {
 		Accepts: accepts, Dictionary: Tags(), Refused: c.refused, Defaults: c.defaults,
 	}
 	if c.c.DryRun != nil {
-		t.Window = 1
+		t.Window = 1 // Send answers before it returns
 	}
 	return t
 }
 
+// accepts reports whether records of a content type can be sent: only Forward entries, because the
+// Driver does not convert records.
 func accepts(contentType string) bool { return contentType == entryType }
 
 // Stats returns a snapshot. It does not wait for the server.
@@ -174,7 +190,9 @@ func (c *Driver) Open(l deliver.Life) (deliver.Session, error) {
 	return newSession(c, l, nc), nil
 }
 
-// connect connects to the first reachable server.
+// connect connects to the first reachable server in the order of the roster. The error joins the
+// errors of all servers. It is fatal if every server refused this client, because only a change of
+// the configuration helps then.
 func (c *Driver) connect(ctx context.Context) (*conn, error) {
 	var errs []error
 	refused := true
@@ -200,8 +218,8 @@ func (c *Driver) connect(ctx context.Context) (*conn, error) {
 	return nil, err
 }
 
-// preferredReachable reports whether a server preferred to the one with that index is reachable
-// again.
+// preferredReachable reports whether a server preferred to the server index is reachable again. The
+// check is a complete connection with TLS and handshake, which is closed at once.
 func (c *Driver) preferredReachable(ctx context.Context, index int) bool {
 	for _, i := range c.roster.promising(index) {
 		if nc, err := c.dial(ctx, i); err == nil {
@@ -213,9 +231,9 @@ func (c *Driver) preferredReachable(ctx context.Context, index int) bool {
 	return false
 }
 
-// nextLook returns when to try preferred servers next; zero means never. The time is random, so
-// that clients that lost a server together do not return together.
-func (c *Driver) nextLook() time.Time {
+// nextPreferredProbe returns when to try preferred servers next; zero means never. The time is
+// random, so that clients that lost a server together do not return together.
+func (c *Driver) nextPreferredProbe() time.Time {
 	d := c.c.Failback
 	if d < 0 {
 		return time.Time{}
@@ -223,7 +241,9 @@ func (c *Driver) nextLook() time.Time {
 	return time.Now().Add(backoff.Jitter(d-d/4, d))
 }
 
-// refused records that the outlet has given up b, which may have been too large.
+// refused is the Traits.Refused of the Driver: the records of b are permanently refused. A batch of one
+// record may have been too large for the server, so its size is evidence for a limit. refused runs on
+// the goroutine that writes dead letters.
 func (c *Driver) refused(cause error, b *batch.Batch) {
 	if b.Len() == 1 {
 		rec := b.At(0)
@@ -233,7 +253,7 @@ func (c *Driver) refused(cause error, b *batch.Batch) {
 	c.awaited.refused(cause, b)
 }
 
-// due reports whether every has elapsed since last; if every is 0 or less, it returns false.
+// due reports whether the interval every has elapsed since last. An interval of 0 or less never elapses.
 func due(last time.Time, every time.Duration) bool {
 	return every > 0 && time.Since(last) >= every
 }

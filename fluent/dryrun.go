@@ -9,23 +9,25 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// dryRun is the session of a Driver with Config.DryRun. It writes the frames it would send.
+// dryRun is the session of a Driver with Config.DryRun. It writes a description of the frames to DryRun
+// instead of sending them.
 type dryRun struct {
 	c      *Driver
 	lay    layout
-	frames int
+	frames int // number of frames of this session
 }
 
 // modeNames are the names of the modes in the protocol.
 var modeNames = map[string]string{modePacked: "PackedForward", modeForward: "Forward", modeMessage: "Message"}
 
-// openDry returns a session that sends nothing.
+// openDry returns a session that connects to no server.
 func (c *Driver) openDry(l deliver.Life) (deliver.Session, error) {
 	d := &dryRun{c: c}
 	return deliver.SendFunc(c.Traits(), d.send).Open(l)
 }
 
-// send writes the frames of b.
+// send writes the description of b: one line per frame, followed by its records as JSON. All records
+// except the refused ones count as delivered.
 func (d *dryRun) send(_ context.Context, b *batch.Batch) batch.Outcome {
 	l := &d.lay
 	l.cut(b, d.c.c, d.c.c.bounds())

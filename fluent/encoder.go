@@ -87,17 +87,20 @@ func NewEncoder(o *EncoderOptions) (encode.Encoder, error) {
 	return e, nil
 }
 
+// omitted is the value of a key of EncoderOptions that omits its field.
 const omitted = "-"
 
+// An encoder implements [encode.Encoder]. It is immutable.
 type encoder struct {
 	o                    EncoderOptions
 	root                 *scope
 	levelKey, messageKey []byte         // encoded; nil if omitted
 	errors               *values.Values // writes the details of errors; nil without details
-	style                *values.Style
+	style                *values.Style  // format of durations and times
 }
 
-// Durations returns a copy of e with another format of durations, for forebay.Durations.
+// Durations returns a copy of e with another format of durations. Package forebay calls it for the
+// option forebay.Durations, if an encoder has this method.
 func (e *encoder) Durations(form string) encode.Encoder {
 	n := *e
 	v := values.NewValues(values.Style{})
@@ -109,30 +112,37 @@ func (e *encoder) Durations(form string) encode.Encoder {
 	return &n
 }
 
+// Scope returns the scope without attributes and groups.
 func (e *encoder) Scope() encode.Scope { return e.root }
-func (e *encoder) Codec() batch.Codec  { return Codec() }
-func (e *encoder) NeedsPC() bool       { return e.o.AddSource && e.o.SourceKey != omitted }
 
-// scope is immutable.
+// Codec returns the codec of Forward entries.
+func (e *encoder) Codec() batch.Codec { return Codec() }
+
+// NeedsPC reports whether records must have the program counter of the log call, from which the source
+// position is computed.
+func (e *encoder) NeedsPC() bool { return e.o.AddSource && e.o.SourceKey != omitted }
+
+// A scope implements [encode.Scope]: the attributes and groups of With and WithGroup, encoded once. It
+// is immutable, so loggers share it and use it concurrently.
 type scope struct {
 	e      *encoder
-	stream uint32
+	stream uint32       // of the records, unless a record has the attribute TagKey
 	tag    string       // tag of stream ownTag, otherwise empty
-	levels []groupLevel // the root and the open groups
-	names  []string     // of the open groups
-	deep   bool         // its pairs may have more than maxLevels levels
-	twice  bool         // a map of its pairs may have duplicate keys
+	levels []groupLevel // the root and the open groups, outermost first
+	names  []string     // of the open groups, for ReplaceAttr
+	deep   bool         // the pairs may have more than maxLevels levels
+	twice  bool         // a map of the pairs may have duplicate keys
 }
 
-// A groupLevel is the state of a group: its key and the encoded attributes of With.
+// A groupLevel is the map of an open group: its key in the enclosing map and the attributes of With.
 type groupLevel struct {
-	key   []byte // encoded
-	pairs []byte
-	n     int
+	key   []byte      // encoded; empty in the root
+	pairs []byte      // encoded attributes, a key and a value each
+	n     int         // number of pairs
 	keys  keyset.Keys // of pairs; in the root also of the built-in fields
 }
 
-// addKeys adds keys to the object of l.
+// addKeys adds keys to l.keys. It does not modify the memory that the keys of other levels share.
 func (l *groupLevel) addKeys(keys ...string) {
 	var set keyset.Set
 	set.Open(&l.keys)
@@ -146,8 +156,9 @@ func (l *groupLevel) addKeys(keys ...string) {
 // noKeys are the keys of an empty map.
 var noKeys keyset.Keys
 
-// distinct reports whether no map encoded from attrs, in a map with the given keys, has duplicate
-// keys. It may return false although there are none.
+// distinct reports whether attrs, added to a map with the given keys, produce no duplicate key in that
+// map or in a nested one. The result false may be wrong, for values whose attributes are only known
+// once they are encoded; then Append searches for duplicates.
 func (e *encoder) distinct(keys *keyset.Keys, attrs []slog.Attr) bool {
 	if !keys.Distinct(attrs) {
 		return false
@@ -165,7 +176,7 @@ func (e *encoder) distinct(keys *keyset.Keys, attrs []slog.Attr) bool {
 			case values.AttrAppender:
 				return false
 			case error:
-				if e.errors != nil { // an error with details has several keys
+				if e.errors != nil { // an error with details is written as several attributes
 					return false
 				}
 			}
@@ -174,13 +185,14 @@ func (e *encoder) distinct(keys *keyset.Keys, attrs []slog.Attr) bool {
 	return true
 }
 
-// setTag sets the tag of s, which has that stream.
+// setTag sets the tag of s and its stream. The caller owns s: it is not shared yet.
 func (s *scope) setTag(tag string, stream uint32) {
 	if s.stream, s.tag = stream, ""; stream == ownTag {
-		s.tag = strings.Clone(tag) // it may be a substring of a large string
+		s.tag = strings.Clone(tag) // the caller's string may be a part of a large one
 	}
 }
 
+// WithGroup returns a scope whose later attributes are in the group name. "" is no group, as in slog.
 func (s *scope) WithGroup(name string) encode.Scope {
 	if name == "" {
 		return s
@@ -192,6 +204,8 @@ func (s *scope) WithGroup(name string) encode.Scope {
 	return &n
 }
 
+// WithAttrs returns a scope with attrs added to the innermost group. ReplaceAttr and the methods of the
+// values are called here, not for each record.
 func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	if len(attrs) == 0 {
 		return s
@@ -211,9 +225,9 @@ func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	return &n
 }
 
-// borrow returns a valuer for the attributes of s.
+// borrow returns a valuer for attributes in the innermost group of s. The caller frees it.
 func (s *scope) borrow() *valuer {
-	v := borrow(slabRecord, s.e.o.TimeFields)
+	v := borrow(routerRecordLimit, s.e.o.TimeFields)
 	v.level = len(s.levels)
 	v.errors, v.style = s.e.errors, s.e.style
 	if v.replace = s.e.o.ReplaceAttr; v.replace != nil {
@@ -222,10 +236,12 @@ func (s *scope) borrow() *valuer {
 	return v
 }
 
-// slabRecord limits the size of a record, in bytes.
-const slabRecord = 1 << 20
+// routerRecordLimit is the limit for a value in a record of a Router, in bytes. It ends values that never
+// end. The output refuses records that are larger than its own limit.
+const routerRecordLimit = 1 << 20
 
-// attrs appends attributes as pairs. The attribute TagKey sets s.stream.
+// attrs appends attributes as pairs and returns their number. An attribute TagKey with a valid tag
+// outside of groups sets the tag of s instead, so the caller owns s.
 func (s *scope) attrs(v *valuer, dst []byte, attrs []slog.Attr) ([]byte, int) {
 	n := 0
 	for i := range attrs {
@@ -237,13 +253,15 @@ func (s *scope) attrs(v *valuer, dst []byte, attrs []slog.Attr) ([]byte, int) {
 			}
 		}
 		var k int
-		dst, k = v.shown(dst, a)
+		dst, k = v.attr(dst, a)
 		n += k
 	}
 	return dst, n
 }
 
-// Append appends [time, {…}].
+// Append appends the record r as an entry, after its tag if the tag table is full. A map gets its number
+// of pairs after they are written, in the two bytes of a map16 header. Groups without attributes are
+// removed.
 func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error) {
 	e := s.e
 	t := r.Time
@@ -260,10 +278,10 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	dst = appendEntryTime(dst, t, e.o.IntegerTime)
 	v.base = len(dst)
 
-	var starts [8]int // offsets of the maps of the levels
-	at := starts[:0]
-	var counts [8]int
-	n := counts[:0]
+	// at are the offsets of the maps of the levels, and n their numbers of pairs. The arrays
+	// avoid an allocation for fewer than 8 groups.
+	var starts, counts [8]int
+	at, n := starts[:0], counts[:0]
 	for i := range s.levels {
 		l := &s.levels[i]
 		at = append(at, len(dst))
@@ -286,7 +304,7 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	twice := s.twice || !e.distinct(&s.levels[last].keys, r.Attrs)
 	if len(r.Attrs) > 0 {
 		if e.o.TagKey != "" && last == 0 {
-			tagged := *s // attrs may set another tag
+			tagged := *s // a copy, because attrs may set another tag
 			var k int
 			dst, k = tagged.attrs(v, dst, r.Attrs)
 			n[last] += k
@@ -305,7 +323,7 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 			continue
 		}
 		head := at[i] + len(s.levels[i].key)
-		if n[i] > math.MaxUint16 {
+		if n[i] > math.MaxUint16 { // needs a map32 header, which is two bytes longer
 			dst = slices.Insert(dst, head+1, 0, 0)
 			dst[head] = msgpack.CodeMap32
 			binary.BigEndian.PutUint32(dst[head+1:], uint32(n[i]))
@@ -359,14 +377,15 @@ func (e *encoder) builtins(dst []byte, r *encode.Record) ([]byte, int) {
 	return dst, n
 }
 
-// replaced is like builtins, but calls ReplaceAttr.
+// replaced is builtins with ReplaceAttr: the function gets each field as an attribute without groups,
+// and may change or remove it.
 func (e *encoder) replaced(v *valuer, dst []byte, r *encode.Record) ([]byte, int) {
 	groups, level := v.groups, v.level
 	v.groups, v.level, v.builtin = nil, 1, true
 	n := 0
 	add := func(a slog.Attr) {
 		var k int
-		dst, k = v.shown(dst, v.offer(a))
+		dst, k = v.attr(dst, v.offer(a))
 		n += k
 	}
 	if e.levelKey != nil {
@@ -383,7 +402,8 @@ func (e *encoder) replaced(v *valuer, dst []byte, r *encode.Record) ([]byte, int
 	return dst, n
 }
 
-// appendLevel appends the name of a level in slog. Usual levels need no allocation.
+// appendLevel appends the name of a level, such as WARN or INFO+2. The four levels of slog need no
+// allocation.
 func appendLevel(dst []byte, l slog.Level) []byte {
 	switch l {
 	case slog.LevelDebug:
@@ -399,7 +419,8 @@ func appendLevel(dst []byte, l slog.Level) []byte {
 }
 
 // AppendTaggedEvent is like [AppendJSONEvent], for an event with the given tag. stream is the
-// Stream for the [batch.Meta] of the record. If the tag is invalid, the error wraps [ErrTag].
+// Stream for the [batch.Meta] of the record: the tag is part of rec only if the tag table of the
+// process is full. If the tag is invalid, the error wraps [ErrTag].
 func AppendTaggedEvent(dst []byte, tag string, t time.Time, js []byte) (rec []byte, stream uint32, err error) {
 	if err := checkTag(tag); err != nil {
 		return dst, 0, err
@@ -412,9 +433,10 @@ func AppendTaggedEvent(dst []byte, tag string, t time.Time, js []byte) (rec []by
 }
 
 // AppendJSONEvent appends an event whose record is the JSON object js, such as a line of a
-// program's output. If js is not exactly one object, it returns an error. Maps and lists nested
-// too deep for receivers become JSON text, as in [Logger.Post]. Keys are unique, see the package
-// comment.
+// program's output. If js is not exactly one object, it returns an error; if the protocol cannot
+// represent t, the error wraps [ErrValue]. After an error, the content of the result beyond the
+// length of dst is undefined. Maps and lists nested too deep for receivers become JSON text, as in
+// [Logger.Post]. Duplicate keys are renamed, see the package comment. js is not retained.
 func AppendJSONEvent(dst []byte, t time.Time, js []byte) ([]byte, error) {
 	if err := checkTime(t); err != nil {
 		return dst, fmt.Errorf("fluent: cannot encode event: %w", err)

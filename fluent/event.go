@@ -12,8 +12,8 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// entryType is the content type of Forward entries: each record is one
-// [time, map] in MessagePack.
+// entryType is the content type of Forward entries: each record is one array [time, map] in MessagePack,
+// section "Entry" of the specification. It is stored in spools and crash-safe files.
 const entryType = "application/x-fluent-entry"
 
 // The values of Config.TimeFields. The empty text is timeText.
@@ -39,8 +39,8 @@ func checkErrors(text string) error {
 	return nil
 }
 
-// maxSeconds is the last second that is written: Fluent Bit reserves the two above it as
-// markers.
+// maxSeconds is the latest time that is written, in Unix seconds. EventTime and integer times have 32
+// bits, and Fluent Bit reserves the two largest values as markers of groups.
 const maxSeconds = math.MaxUint32 - 2
 
 // holdsTime reports whether the protocol can represent t in a form that all receivers accept.
@@ -49,7 +49,7 @@ func holdsTime(t time.Time) bool {
 	return sec >= 0 && sec <= maxSeconds
 }
 
-// checkTime returns an error if the protocol cannot represent t.
+// checkTime returns an error that wraps ErrValue if the protocol cannot represent t.
 func checkTime(t time.Time) error {
 	if holdsTime(t) {
 		return nil
@@ -57,14 +57,17 @@ func checkTime(t time.Time) error {
 	return fmt.Errorf("%w: the time %s: the protocol represents times from 1970-01-01 to %s", ErrValue, t.UTC().Format(time.RFC3339), lastTime)
 }
 
+// lastTime is maxSeconds for error messages.
 var lastTime = time.Unix(maxSeconds, 0).UTC().Format(time.RFC3339)
 
-// appendEventTime appends t as EventTime. holdsTime(t) must be true.
+// appendEventTime appends t as EventTime, section "EventTime Ext Format": seconds and nanoseconds, 32
+// bits each. holdsTime(t) must be true.
 func appendEventTime(dst []byte, t time.Time) []byte {
 	return msgpack.AppendEventTime(dst, uint32(t.Unix()), uint32(t.Nanosecond()))
 }
 
-// appendEntryTime appends the beginning of an entry, up to the map. holdsTime(t) must be true.
+// appendEntryTime appends the beginning of an entry: the array header and the time, which is in whole
+// seconds if integer is set. The map must follow. holdsTime(t) must be true.
 func appendEntryTime(dst []byte, t time.Time, integer bool) []byte {
 	dst = msgpack.AppendArrayHeader(dst, 2)
 	if integer {
@@ -73,7 +76,8 @@ func appendEntryTime(dst []byte, t time.Time, integer bool) []byte {
 	return appendEventTime(dst, t)
 }
 
-// unixNano returns t for a slot, or 0 if it is out of range.
+// unixNano returns t in Unix ns for [batch.Meta], or 0, which means unknown, if an int64 cannot represent
+// t.
 func unixNano(t time.Time) int64 {
 	if y := t.Year(); y < 1678 || y >= 2262 {
 		return 0
@@ -104,11 +108,15 @@ func AppendEvent(dst []byte, t time.Time, v any) ([]byte, error) {
 // read entries stored by another.
 func Codec() batch.Codec { return entryCodec{} }
 
+// entryCodec implements [batch.Codec]. It has no state.
 type entryCodec struct{}
 
+// ContentType returns entryType.
 func (entryCodec) ContentType() string { return entryType }
 
-// AppendJSON appends an entry as {"tag":"…","time":"…","record":{…}}. An unknown tag is omitted.
+// AppendJSON appends an entry as {"tag":"…","time":"…","record":{…}}, with the time as RFC 3339 in UTC.
+// An unknown tag is omitted. Any other record, such as a damaged one, is appended as
+// {"raw":"…","encoding":"base64"}.
 func (entryCodec) AppendJSON(dst, rec []byte, m batch.Meta) []byte {
 	at := len(dst)
 	dst = append(dst, '{')
@@ -129,7 +137,8 @@ func (entryCodec) AppendJSON(dst, rec []byte, m batch.Meta) []byte {
 	return append(dst, `,"encoding":"base64"}`...)
 }
 
-// appendEntryJSON appends the members time and record.
+// appendEntryJSON appends the members "time" and "record" for the entry rec. It returns false if rec is
+// not exactly one entry; dst is then only valid up to its original length.
 func appendEntryJSON(dst, rec []byte) ([]byte, bool) {
 	head, rest, err := msgpack.Next(rec)
 	if err != nil || head.Kind != msgpack.Array || head.Len != 2 {
@@ -154,7 +163,7 @@ func appendEntryJSON(dst, rec []byte) ([]byte, bool) {
 	return dst, err == nil && len(rest) == 0
 }
 
-// AppendMarker appends an entry that reports dropped ones.
+// AppendMarker appends an entry of level WARN that reports the numbers of dropped records by reason.
 func (entryCodec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte {
 	reasons := 0
 	for _, n := range d {
@@ -162,7 +171,7 @@ func (entryCodec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte 
 			reasons++
 		}
 	}
-	if !holdsTime(now) { // the marker is more important than its time
+	if !holdsTime(now) { // a marker with a wrong time is better than none
 		now = time.Unix(0, 0)
 	}
 	dst = appendEntryTime(dst, now, false)

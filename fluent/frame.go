@@ -12,59 +12,66 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// chunkID identifies a frame in its acknowledgement: base64 of 16 bytes.
+// A chunkID is the option "chunk" of a frame. The server acknowledges the frame with {"ack": id},
+// see section "Response" of the specification. The specification asks for base64 of 16 bytes.
 type chunkID [24]byte
 
-// A frame is one message: records of one tag, in order.
+// A frame is one message of the protocol: records of one tag, in order. The goroutine of Send writes
+// it. After session.register, acked belongs to session.mu.
 type frame struct {
 	tag    string
 	stream uint32
-	// The records are order[from:to] of the layout, or, if order is nil, the records with
-	// indexes in [from, to).
+	// from and to select the records: order[from:to] of the layout or, if order is nil, the
+	// records of the batch with indexes in [from, to).
 	from, to int
-	bytes    int // size of the payload
-	id       chunkID
-	acked    bool
+	bytes    int     // sum of the sizes of the records, uncompressed
+	id       chunkID // zero with Config.NoAck
+	acked    bool    // the server has acknowledged the frame
 }
 
-// A layout is the division of a batch into frames. It is reused.
+// A layout is the division of a batch into frames: every record is in exactly one frame or in
+// refused. A layout is reused for later batches, so that dividing a batch allocates nothing.
 type layout struct {
 	frames  []frame
 	order   []int // record indexes, grouped by tag; nil if all records have the same tag
-	refs    []ref // of all records; used while order is computed
+	refs    []ref // one per record of the batch, in the order of the batch; unused if order is nil
 	groups  []group
-	byID    map[uint32]int
-	byTag   map[string]int
-	refused []int // indexes of refused records, ascending
-	why     error
+	byID    map[uint32]int // index in groups by stream; -1: the stream has no tag
+	byTag   map[string]int // index in groups by tag
+	refused []int          // indexes of refused records, ascending
+	why     error          // reason for the last of refused
 }
 
+// A ref is a record of a batch with several tags.
 type ref struct {
-	data  []byte
-	group int
+	data  []byte // the entry, without the tag of a record of stream ownTag; memory of the batch
+	group int    // index in layout.groups; -1: the record is refused
 }
 
+// A group is the records of one tag in a batch.
 type group struct {
 	stream uint32
 	tag    string
-	n, at  int
+	n      int // number of records
+	at     int // while sort fills layout.order: the position of the next record
 }
 
-// foreign returns the error for records of another wire form.
+// foreign returns the error for a batch whose records are not Forward entries.
 func foreign(c batch.Codec) error {
 	switch {
 	case c == nil:
-		return nil // raw entries: the writer is responsible for the form
+		return nil // the application wrote encoded entries itself and is responsible for them
 	case c.ContentType() != entryType:
 		return fmt.Errorf("fluent: cannot send records of content type %q: only %s", c.ContentType(), entryType)
 	}
 	return nil
 }
 
-// bounds are the sizes that a server accepts, in bytes of payload.
+// bounds are the largest sizes that are sent to a server, in bytes of payload. They come from Config
+// and from the limits learned for the server.
 type bounds struct {
-	frame   int // of a frame with several records
-	record  int
+	frame   int    // of a frame with several records
+	record  int    // of one record, which may exceed frame
 	refused int    // the server has rejected a record of this size; 0: the limit of Config applies
 	server  string // the server that set refused
 }
@@ -77,16 +84,17 @@ func (m *bounds) tooLarge(n int) error {
 	return fmt.Errorf("fluent: cannot send a record of %d bytes: frames are limited to %d", n, m.record+maxHead)
 }
 
-// bounds returns the limits of Config.
+// bounds returns the limits of Config, without learned ones.
 func (c *resolved) bounds() bounds {
 	frame := c.FrameBytes
-	if c.Mode == modeMessage { // one record per frame
-		frame = 0
+	if c.Mode == modeMessage {
+		frame = 0 // every record exceeds it, so each frame has one record
 	}
 	return bounds{frame: frame, record: c.MaxFrameBytes - maxHead}
 }
 
-// cut divides b into frames.
+// cut divides b into frames of at most the sizes in most. It keeps references to the memory of b
+// until forget.
 func (l *layout) cut(b *batch.Batch, c *resolved, most bounds) {
 	l.frames, l.order, l.refused, l.why = l.frames[:0], l.order[:0], l.refused[:0], nil
 	if err := foreign(b.Codec); err != nil {
@@ -109,13 +117,17 @@ func (l *layout) cut(b *batch.Batch, c *resolved, most bounds) {
 	l.sort(b, c, most)
 }
 
-// maxHead is an upper bound of a frame's size without its payload, headBytes also without its tag.
 const (
+	// headBytes is an upper bound of the size of a frame without its tag and payload: the
+	// headers of MessagePack (at most 5 bytes each) and the option map, whose longest member is
+	// the chunk id with 24 bytes.
 	headBytes = 128
-	maxHead   = maxTagBytes + headBytes
+	// maxHead is an upper bound of the size of a frame without its payload.
+	maxHead = maxTagBytes + headBytes
 )
 
-// single reports whether all records have the same stream and no separate tag, and none is too large.
+// single reports whether the common case applies: all records have the same stream, contain no tag
+// and are neither empty nor larger than limit. Such a batch needs no order and no refs.
 func single(b *batch.Batch, limit int) (stream uint32, ok bool) {
 	first := true
 	for i := range b.Runs {
@@ -133,6 +145,8 @@ func single(b *batch.Batch, limit int) (stream uint32, ok bool) {
 	return stream, true
 }
 
+// tag returns the tag of a stream other than ownTag. It returns false for a stream that is not in the
+// tag table.
 func (c *resolved) tag(stream uint32) (string, bool) {
 	if stream == noTag {
 		return c.Tag, true
@@ -140,6 +154,7 @@ func (c *resolved) tag(stream uint32) (string, bool) {
 	return tagOf(stream)
 }
 
+// refuseAll refuses all n records of a batch, whose stream has no tag.
 func (l *layout) refuseAll(n int, stream uint32) {
 	l.why = unknownStream(stream)
 	for i := range n {
@@ -151,7 +166,8 @@ func unknownStream(stream uint32) error {
 	return fmt.Errorf("fluent: cannot send a record of stream %d: it has no usable tag", stream)
 }
 
-// sequence divides a batch of one tag.
+// sequence divides a batch of one tag into frames of at most limit bytes. A larger record gets its own
+// frame.
 func (l *layout) sequence(b *batch.Batch, tag string, stream uint32, limit int) {
 	f := frame{tag: tag, stream: stream}
 	k := 0
@@ -173,7 +189,9 @@ func (l *layout) sequence(b *batch.Batch, tag string, stream uint32, limit int) 
 	}
 }
 
-// sort divides a batch of several tags. Records of one tag stay in order.
+// sort divides a batch of several tags, or with records to refuse. Records of one tag stay in order;
+// tags are in the order of their first records. It is a counting sort: the records of each tag are
+// counted, then each record is put at the next position of its tag.
 func (l *layout) sort(b *batch.Batch, c *resolved, most bounds) {
 	l.refs, l.groups = l.refs[:0], l.groups[:0]
 	if l.byID == nil {
@@ -231,7 +249,8 @@ func (l *layout) sort(b *batch.Batch, c *resolved, most bounds) {
 	}
 }
 
-// groupOf returns the group of a record, -1 for one without a tag, and its entry.
+// groupOf returns the index of the record's group and the entry of the record. The index is -1 if the
+// record has no usable tag.
 func (l *layout) groupOf(rec *batch.Record, c *resolved) (g int, entry []byte) {
 	if rec.Stream != ownTag {
 		if g, known := l.byID[rec.Stream]; known {
@@ -245,7 +264,7 @@ func (l *layout) groupOf(rec *batch.Record, c *resolved) (g int, entry []byte) {
 		return g, rec.Data
 	}
 	if t, entry, err := msgpack.Next(rec.Data); err == nil && t.Kind == msgpack.Str {
-		if g, known := l.byTag[string(t.Bytes)]; known { // without an allocation
+		if g, known := l.byTag[string(t.Bytes)]; known { // this conversion does not allocate
 			return g, entry
 		}
 	}
@@ -256,6 +275,7 @@ func (l *layout) groupOf(rec *batch.Record, c *resolved) (g int, entry []byte) {
 	return l.groupOfTag(tag, ownTag), entry
 }
 
+// groupOfTag returns the index of the group of tag, which is added if necessary.
 func (l *layout) groupOfTag(tag string, stream uint32) int {
 	g, known := l.byTag[tag]
 	if !known {
@@ -266,7 +286,8 @@ func (l *layout) groupOfTag(tag string, stream uint32) int {
 	return g
 }
 
-// forget drops the references to the batch's memory.
+// forget drops the references to the memory of the batch, which belongs to the outlet again once the
+// batch is answered. After an unusually large batch it also frees the memory of the layout.
 func (l *layout) forget() {
 	clear(l.refs)
 	clear(l.groups)
@@ -276,7 +297,7 @@ func (l *layout) forget() {
 	}
 }
 
-// indexes appends the record indexes of f.
+// indexes appends the indexes, in the batch, of the records of f.
 func (l *layout) indexes(dst []int, f *frame) []int {
 	if l.order != nil {
 		return append(dst, l.order[f.from:f.to]...)
@@ -287,7 +308,8 @@ func (l *layout) indexes(dst []int, f *frame) []int {
 	return dst
 }
 
-// pieces calls fn with the pieces of the payload of f.
+// pieces calls fn with consecutive parts of the payload of f, which are memory of b: one part per run
+// if order is nil, otherwise one per record.
 func (l *layout) pieces(b *batch.Batch, f *frame, fn func([]byte)) {
 	if l.order != nil {
 		for _, i := range l.order[f.from:f.to] {
@@ -295,7 +317,7 @@ func (l *layout) pieces(b *batch.Batch, f *frame, fn func([]byte)) {
 		}
 		return
 	}
-	i, j := f.from, f.to
+	i, j := f.from, f.to // relative to the first record of run k
 	for k := range b.Runs {
 		n := b.Runs[k].Len()
 		if lo, hi := max(i, 0), min(j, n); lo < hi {
@@ -306,8 +328,9 @@ func (l *layout) pieces(b *batch.Batch, f *frame, fn func([]byte)) {
 	}
 }
 
-// name assigns ids to the frames. Equal content has the same id each time this process sends it;
-// salt distinguishes Drivers.
+// name assigns ids to the frames. The id is a hash of the records, their number, the stream and the
+// ticket of the first record, so that a frame that is sent again has the same id. Ids are stable only
+// within this process, because seed is random. salt makes the ids of two Drivers differ.
 func (l *layout) name(b *batch.Batch, seed maphash.Seed, salt uint64) {
 	var h maphash.Hash
 	for i := range l.frames {
@@ -329,6 +352,7 @@ func (l *layout) name(b *batch.Batch, seed maphash.Seed, salt uint64) {
 	}
 }
 
+// makeID returns the id made of two hashes.
 func makeID(a, b uint64) (id chunkID) {
 	var raw [16]byte
 	binary.BigEndian.PutUint64(raw[:], a)
@@ -337,29 +361,37 @@ func makeID(a, b uint64) (id chunkID) {
 	return id
 }
 
-// next returns another id if id is in use.
+// next returns the id to try if id belongs to another frame in flight. Two batches of equal records
+// without tickets have equal hashes.
 func (id chunkID) next() chunkID {
-	var raw [18]byte
+	var raw [18]byte // the decoded length of 24 characters, 2 of them padding
 	base64.StdEncoding.Decode(raw[:], id[:])
 	return makeID(binary.BigEndian.Uint64(raw[:]), binary.BigEndian.Uint64(raw[8:])+1)
 }
 
-// The values of Config.Mode. The empty text is modePacked.
+// The values of Config.Mode. The default is modePacked. Section "Event Modes" of the specification
+// defines them:
+//
+//	modePacked   [tag, bin of concatenated [time, map], option]
+//	modeForward  [tag, [[time, map], …], option]
+//	modeMessage  [tag, time, map, option]
 const (
 	modePacked  = "packed-forward"
 	modeForward = "forward"
 	modeMessage = "message"
 )
 
-// A framer writes frames.
+// A framer encodes frames. A Driver has one, which only its open session uses, from one goroutine at a
+// time: a compressor is too large to have one per session.
 type framer struct {
-	ack  bool
-	mode string             // modePacked or another mode
+	ack  bool               // request acknowledgements
+	mode string             // modePacked, modeForward or modeMessage
 	zip  compression.Writer // nil: no compression
-	name string             // name of the compression in the protocol
-	into appender
+	name string             // value of the option "compressed"
+	into appender           // receives the output of zip
 }
 
+// An appender is an io.Writer that appends to b.
 type appender struct{ b []byte }
 
 func (a *appender) Write(p []byte) (int, error) {
@@ -370,17 +402,17 @@ func (a *appender) Write(p []byte) (int, error) {
 func newFramer(c *resolved) *framer {
 	w := &framer{ack: !c.NoAck, mode: c.Mode, name: c.Compress}
 	if c.Compress != "" {
-		f, _ := compression.Find(c.Compress) // checked with the Config
+		f, _ := compression.Find(c.Compress) // Config.resolve has returned its error
 		w.zip = f.NewWriter(compression.Fast)
 	}
 	return w
 }
 
-// head appends the bytes before the payload of n bytes.
+// head appends the bytes of f before its payload, whose size as written is n bytes.
 func (w *framer) head(dst []byte, f *frame, n int) []byte {
-	parts := 3
-	if w.mode == modeMessage && w.ack { // there are options only with acknowledgements
-		parts = 4
+	parts := 3 // tag, payload, option; or tag, time, map
+	if w.mode == modeMessage && w.ack {
+		parts = 4 // the option holds only the chunk id in this mode
 	}
 	dst = msgpack.AppendArrayHeader(dst, parts)
 	dst = msgpack.AppendStr(dst, f.tag)
@@ -393,13 +425,13 @@ func (w *framer) head(dst []byte, f *frame, n int) []byte {
 	return msgpack.AppendBinHeader(dst, n)
 }
 
-// pieces calls fn with the pieces of the payload of f.
+// pieces calls fn with the parts of the payload of f in the form of the mode.
 func (w *framer) pieces(l *layout, b *batch.Batch, f *frame, fn func([]byte)) {
 	if w.mode != modeMessage {
 		l.pieces(b, f, fn)
 		return
 	}
-	l.pieces(b, f, func(p []byte) { // the fields of the entry become fields of the message
+	l.pieces(b, f, func(p []byte) { // the message contains time and map without their array header
 		if t, rest, err := msgpack.Next(p); err == nil && t.Kind == msgpack.Array {
 			p = rest
 		}
@@ -407,7 +439,8 @@ func (w *framer) pieces(l *layout, b *batch.Batch, f *frame, fn func([]byte)) {
 	})
 }
 
-// tail appends the bytes after the payload.
+// tail appends the bytes of f after its payload: the option map of section "Option", which is omitted
+// if it would be empty. "size" is the number of records.
 func (w *framer) tail(dst []byte, f *frame) []byte {
 	n := 0
 	for _, has := range [...]bool{w.mode != modeMessage, w.ack, w.zip != nil} {
@@ -432,7 +465,7 @@ func (w *framer) tail(dst []byte, f *frame) []byte {
 	return dst
 }
 
-// append appends a complete frame.
+// append appends the complete frame f of l, with a copy of its records.
 func (w *framer) append(dst []byte, l *layout, b *batch.Batch, f *frame) []byte {
 	if w.zip == nil {
 		dst = w.head(dst, f, f.bytes)

@@ -20,28 +20,39 @@ import (
 // user, password or certificate.
 var errRefused = errors.New("refused by the server")
 
-// maxMessage is the longest message that a server may send, in bytes.
+// maxMessage is the longest message that a server may send, in bytes. HELO, PONG and acknowledgements
+// have less than 1 KB; anything longer is another protocol.
 const maxMessage = 16 << 10
 
-// helo is the first message of a server that requires authentication.
+// helo is the message HELO, with which a server that requires authentication begins.
 type helo struct {
-	nonce, auth []byte
-	keepalive   bool
+	nonce     []byte // random bytes for the digests of the shared key
+	auth      []byte // random bytes for the digest of the password
+	keepalive bool   // false: the server closes the connection after one message
 }
 
-// A handshaker performs the handshake of the Forward protocol, as specified in
-// https://github.com/fluent/fluentd/wiki/Forward-Protocol-Specification-v1 and implemented by
-// fluentd, Fluent Bit and npm's server.
+// A handshaker performs the handshake of section "Handshake Messages" in
+// https://github.com/fluent/fluentd/wiki/Forward-Protocol-Specification-v1, as implemented by
+// fluentd, Fluent Bit and the npm package @fluent-org/logger:
+//
+//	server ──HELO──▶ client   nonce, auth, keepalive
+//	client ──PING──▶ server   host name, salt, digest of the key; user, digest of the password
+//	server ──PONG──▶ client   result, reason, host name, digest of the key
+//
+// The digests prove that both sides know the shared key without sending it. The caller sets the
+// deadline of nc.
 type handshaker struct {
 	nc       net.Conn
-	in       []byte // unparsed input
-	hostname string
-	key      string
-	user     string
+	in       []byte // input that is not parsed yet; after do, the beginning of the transport phase
+	hostname string // of this client
+	key      string // shared key, which may be empty
+	user     string // "": no user authentication
 	password string
 }
 
-// do performs the handshake. It reports whether the server keeps the connection open.
+// do performs the handshake. It reports whether the server keeps the connection open after a message.
+// The error wraps errRefused if the server rejected this client, or if it did not prove that it knows
+// the key.
 func (h *handshaker) do() (keepalive bool, err error) {
 	msg, err := h.read()
 	if err != nil {
@@ -57,7 +68,7 @@ func (h *handshaker) do() (keepalive bool, err error) {
 	var random [16]byte
 	rand.Read(random[:])
 	salt := hex.EncodeToString(random[:])
-	if _, err := h.nc.Write(h.ping(salt, &hl)); err != nil {
+	if _, err := h.nc.Write(h.ping(salt, &hl)); err != nil { // one Write: Fluent Bit rejects a PING in two segments
 		return false, fmt.Errorf("cannot send PING: %w", err)
 	}
 	msg, err = h.read()
@@ -73,7 +84,7 @@ func (h *handshaker) do() (keepalive bool, err error) {
 	return hl.keepalive, err
 }
 
-// read returns one message. Further input stays in h.in.
+// read returns the next message. Input after it stays in h.in.
 func (h *handshaker) read() ([]byte, error) {
 	var chunk [2048]byte
 	for {
@@ -84,7 +95,7 @@ func (h *handshaker) read() ([]byte, error) {
 				h.in = bytes.Clone(rest)
 				return msg, nil
 			}
-			if err != msgpack.ErrShort {
+			if err != msgpack.ErrShort { // not MessagePack
 				return nil, unexpectedMessage(noForward, h.in, &credentials{h.key, h.password})
 			}
 			if len(h.in) > maxMessage {
@@ -99,7 +110,9 @@ func (h *handshaker) read() ([]byte, error) {
 	}
 }
 
-// parseHelo parses a HELO. It returns false if msg is another message.
+// parseHelo parses a HELO, section "HELO". It returns false if msg is another message. nonce and auth
+// may be of type str or bin; fluentd sends bin, Fluent Bit str. Unknown options are ignored, and
+// keepalive defaults to true. The result refers to msg.
 func parseHelo(msg []byte) (hl helo, ok bool) {
 	hl.keepalive = true
 	t, msg, err := msgpack.Next(msg)
@@ -135,6 +148,7 @@ func parseHelo(msg []byte) (hl helo, ok bool) {
 	return hl, true
 }
 
+// digest returns the SHA-512 digest of the concatenated parts, in hexadecimal.
 func digest(parts ...string) string {
 	h := sha512.New()
 	for _, p := range parts {
@@ -143,7 +157,8 @@ func digest(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// ping returns the PING message. The salt is text, because Fluent Bit accepts nothing else.
+// ping returns the PING message, section "PING". Its salt is text, because Fluent Bit does not accept
+// type bin. Without a user, the last two elements are empty strings.
 func (h *handshaker) ping(salt string, hl *helo) []byte {
 	m := msgpack.AppendArrayHeader(make([]byte, 0, 1024), 6)
 	m = msgpack.AppendStr(m, "PING")
@@ -157,8 +172,12 @@ func (h *handshaker) ping(salt string, hl *helo) []byte {
 	return msgpack.AppendStr(m, digest(string(hl.auth), h.user, h.password))
 }
 
+// errNoPong is the error of checkPong for a message of another form.
 var errNoPong = errors.New("the server's answer to PING is not PONG")
 
+// checkPong checks the PONG message, section "PONG": the server must accept this client and prove that
+// it knows the shared key. salt is that of PING, nonce that of HELO. The error wraps errRefused or is
+// errNoPong.
 func (h *handshaker) checkPong(msg []byte, salt string, nonce []byte) error {
 	t, msg, err := msgpack.Next(msg)
 	if err != nil || t.Kind != msgpack.Array || t.Len < 2 {
@@ -183,7 +202,8 @@ func (h *handshaker) checkPong(msg []byte, salt string, nonce []byte) error {
 		return fmt.Errorf("%w: it sent %q", errRefused, printable(texts[0], h.key, h.password))
 	}
 	if texts[1] == h.hostname {
-		// Its digest would equal the digest of our PING, which any server can send back.
+		// The digest of such a PONG equals the digest of our PING, which any server can send
+		// back without knowing the key.
 		return fmt.Errorf("%w: its name is that of this client, %q, so its answer does not authenticate it", errRefused, printable(h.hostname))
 	}
 	want := digest(salt, texts[1], string(nonce), h.key)
@@ -193,8 +213,8 @@ func (h *handshaker) checkPong(msg []byte, salt string, nonce []byte) error {
 	return nil
 }
 
-// printable returns a text of a server for messages: short, on one line, and without secrets, which
-// the server may repeat.
+// printable returns text, received from a server, for an error message: at most 200 bytes, on one line,
+// without control characters, and with the secrets replaced, because a server may repeat them.
 func printable(text string, secrets ...string) string {
 	for _, s := range secrets {
 		if s != "" {

@@ -7,61 +7,75 @@ import (
 	"github.com/forebay-log/forebay/internal/backoff"
 )
 
-// Servers have limits that the protocol cannot express: a server that finds a message too large
-// closes the connection or does not respond. Limits are therefore learned per server, and never
-// from a closed connection alone:
+// Forward servers have size limits that the protocol cannot express: a server that finds a message too
+// large closes the connection or does not respond. Limits are therefore learned per server, from three
+// observations. A closed connection alone is none of them, because it has many possible reasons.
 //
-//	a frame ends a connection ──▶ a smaller one is accepted, and so on, alternations times
+//	frames of one size end connections, smaller ones in between are accepted (alternations times)
 //	     └─▶ frames are no larger than the largest accepted one
-//	the search of package deliver condemns records of three sizes, and nothing as large as the
-//	smallest of them is accepted
+//
+//	package deliver condemns records of three sizes, and the server accepts no frame as large as
+//	the smallest of them
 //	     └─▶ records of that size and above are rejected at once, for a minute: dead letters
 //
 //	a frame has no acknowledgement, and the connection stays open
-//	     └─▶ frames have at most leastLimit, and larger records go alone: fluentd counts up to
-//	         16 KiB of a neighboring frame, so a size that is accepted alone can be too large
+//	     └─▶ frames have at most leastLimit, and larger records are sent alone: fluentd counts up
+//	         to 16 KiB of the next frame to a frame, so a size that it accepts alone can be too
+//	         large
 //
 // One or two condemned records prove nothing, because their content may be at fault. After the
 // minute, the next large record is sent like any other. If it is condemned, too, the limit is
 // valid for twice as long, up to an hour.
 //
 // A limit is discarded when a frame as large as the one that ended a connection is accepted, and
-// after relearn. Values below leastLimit are never considered a limit: all known receivers
-// accept them.
+// after relearn, because the configuration of a server can change.
 const (
+	// alternations is the number of accepted frames, each after an ended connection, from which
+	// a frame limit is learned. Fewer can be a coincidence, such as a server that restarts
+	// repeatedly.
 	alternations = 4
-	relearn      = time.Hour
-	leastLimit   = 16 << 10
+	// relearn is how long a limit, or the evidence for one, is valid.
+	relearn = time.Hour
+	// leastLimit is the smallest limit that can be learned, in bytes of payload. All known
+	// receivers accept frames of this size.
+	leastLimit = 16 << 10
+	// sizesToTrust is the number of different sizes of condemned records from which a record
+	// limit is learned. A program that repeats one bad record produces only one size.
 	sizesToTrust = 3
-	firstTrust   = time.Minute
+	// firstTrust is how long a record limit is valid the first time. It is short, because a
+	// wrong limit makes dead letters of good records.
+	firstTrust = time.Minute
 )
 
-// limits are the learned size limits of a server, in bytes of payload.
+// limits are the learned size limits of one server and the evidence for them. All sizes are bytes of
+// payload. roster.mu guards them.
 type limits struct {
-	frame int       // limit of a frame; 0 if unknown
+	frame int       // limit of a frame; 0: none
 	until time.Time // end of the validity of frame
 
-	largest int // the largest frame accepted since died was set
-	died    int // the smallest frame that ended a connection; 0 if there was none
-	turns   int // number of frames accepted after such an end
-	again   bool
-	alone   int // size of the last record that ended a connection alone
-	most    int // the largest frame accepted since mostAt
-	mostAt  time.Time
-	proven  int // most, or less if a connection ended at a smaller frame since
+	// Evidence for frame:
+	died    int  // the smallest frame that ended a connection; 0: none
+	largest int  // the largest frame accepted since died was set
+	turns   int  // number of alternations: frames accepted after an end
+	again   bool // a connection has ended since the last accepted frame
+
+	alone  int       // size of the record that ended the last connection as the only one in its frame; 0: none
+	most   int       // the largest frame accepted since mostAt
+	mostAt time.Time // restarted after relearn
+	proven int       // most, or less if a connection has ended at a smaller frame since
 
 	records recordLimit
 }
 
-// recordLimit is the learned size from which a server accepts no record.
+// A recordLimit is the learned size from which a server accepts no record, and the evidence for it.
 type recordLimit struct {
-	refused []int     // different sizes of condemned records, discarded when a frame as large is accepted
+	refused []int     // different sizes of condemned records; the smallest is the limit
 	last    time.Time // time of the last condemned record
 	times   int       // number of times that the limit became valid
 	trusted time.Time // the limit is valid until this time
 }
 
-// size returns the limit: records of this size and above are refused. 0 means no limit.
+// size returns the limit: records of this size and above are rejected. 0 means no limit.
 func (l *recordLimit) size(now time.Time) int {
 	if !now.Before(l.trusted) {
 		return 0
@@ -69,8 +83,8 @@ func (l *recordLimit) size(now time.Time) int {
 	return slices.Min(l.refused)
 }
 
-// condemned records that a record of n bytes was condemned, and that no frame as large was accepted.
-// It reports whether the limit has become valid.
+// condemned records that a record of n bytes was condemned. The caller has checked that the server
+// accepted no frame as large recently. It reports whether the limit has become valid.
 func (l *recordLimit) condemned(now time.Time, n int) bool {
 	if now.Sub(l.last) > relearn {
 		*l = recordLimit{}
@@ -87,14 +101,15 @@ func (l *recordLimit) condemned(now time.Time, n int) bool {
 	return true
 }
 
-// accepted records that a frame of n bytes was accepted.
+// accepted records that a frame of n bytes was accepted. If a record of at most that size is among the
+// evidence, the size was not its fault, and all evidence is discarded.
 func (l *recordLimit) accepted(n int) {
 	if slices.ContainsFunc(l.refused, func(size int) bool { return size <= n }) {
-		*l = recordLimit{} // at least one of them was refused for another reason
+		*l = recordLimit{}
 	}
 }
 
-// forget discards limits that are no longer valid.
+// forget discards the frame limit, with its evidence, if it is no longer valid.
 func (l *limits) forget(now time.Time) {
 	if !l.until.IsZero() && !now.Before(l.until) {
 		*l = limits{records: l.records}
@@ -111,7 +126,7 @@ func (l *limits) accepted(now time.Time, n int) {
 	l.records.accepted(n)
 	switch {
 	case l.died == 0:
-	case n >= l.died: // the end had another reason
+	case n >= l.died: // the connection ended for another reason
 		l.died, l.turns, l.again, l.frame = 0, 0, false, 0
 	case l.again:
 		l.again = false
@@ -121,9 +136,9 @@ func (l *limits) accepted(now time.Time, n int) {
 	}
 }
 
-// ended records that a connection ended, or was given up, while a frame of n bytes was the oldest
-// without an acknowledgement. single: the frame has one record. silent: the server kept the
-// connection open.
+// ended records that a session ended while a frame of n bytes was the oldest without an
+// acknowledgement. single reports that the frame has one record; silent, that the server kept the
+// connection open and the client closed it.
 func (l *limits) ended(now time.Time, n int, single, silent bool) {
 	l.forget(now)
 	if silent && n > leastLimit {
@@ -142,8 +157,9 @@ func (l *limits) ended(now time.Time, n int, single, silent bool) {
 	}
 }
 
-// condemned records that a record of n bytes was condemned by the search. It reports whether a limit
-// was learned.
+// condemned records that package deliver has condemned a record of n bytes. It reports whether a record
+// limit has become valid. Only a record that ended the last connection to this server counts: the same
+// call is made for every server.
 func (l *limits) condemned(now time.Time, n int) bool {
 	if l.alone != n || n < leastLimit || now.Sub(l.mostAt) <= relearn && n <= l.most {
 		return false
@@ -152,7 +168,7 @@ func (l *limits) condemned(now time.Time, n int) bool {
 	return l.records.condemned(now, n)
 }
 
-// sizes reduces most to the learned limits of server i.
+// sizes returns most, reduced to the learned limits of server i.
 func (r *roster) sizes(i int, most bounds) bounds {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -171,7 +187,8 @@ func (r *roster) sizes(i int, most bounds) bounds {
 	return most
 }
 
-// proven returns the size above which a frame is sent alone, see session.putInOrder.
+// proven returns the size above which a frame to server i is sent alone: the next frame waits for its
+// acknowledgement. session.putInOrder gives the reason.
 func (r *roster) proven(i int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -189,14 +206,15 @@ func (r *roster) accepted(i, n int) {
 	r.health[i].limits.accepted(time.Now(), n)
 }
 
-// endedAt records that a connection to server i ended at a frame of n bytes, see limits.ended.
+// endedAt records that a session with server i ended at a frame of n bytes. The parameters are those of
+// limits.ended.
 func (r *roster) endedAt(i, n int, single, silent bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.health[i].limits.ended(time.Now(), n, single, silent)
 }
 
-// condemned records that a record of n bytes was condemned.
+// condemned records that package deliver has condemned a record of n bytes.
 func (r *roster) condemned(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

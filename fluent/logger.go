@@ -40,12 +40,13 @@ type Logger struct {
 
 	closed atomic.Bool // Close has begun
 
-	encodeDrops atomic.Uint64
+	// Records that Post did not pass to Output. Account and Stats add them to those of Output.
+	encodeDrops atomic.Uint64 // invalid tag, value or time
 	tooLarge    atomic.Uint64
-	refused     atomic.Uint64 // by Post itself, after Close
+	refused     atomic.Uint64 // after Close
 
-	begun atomic.Bool // Post has been called
-	first sync.Once   // sets the handler
+	begun atomic.Bool // first is done; read without the lock of first
+	first sync.Once   // sets ErrorHandler
 }
 
 // NewLogger returns a Logger. opts are options of its output, such as forebay.Spool, forebay.Buffer
@@ -121,7 +122,7 @@ func (l *Logger) PostWithTime(tag string, t time.Time, v any) error {
 	return l.post(tag, t, now, v)
 }
 
-// begin enables the ErrorHandler.
+// begin passes ErrorHandler to the output, once.
 func (l *Logger) begin() {
 	l.first.Do(func() {
 		if l.ErrorHandler != nil {
@@ -131,6 +132,7 @@ func (l *Logger) begin() {
 	})
 }
 
+// post implements Post and PostWithTime. t is the time of the event, now the time of the call.
 func (l *Logger) post(tag string, t, now time.Time, v any) error {
 	if !l.begun.Load() {
 		l.begin()
@@ -149,7 +151,7 @@ func (l *Logger) post(tag string, t, now time.Time, v any) error {
 		l.encodeDrops.Add(1)
 		return err
 	}
-	s.holds = !l.Driver.c.Sync
+	s.holds = !l.Driver.c.Sync // a waiter needs the whole record for its key
 	rec := s.room()
 	if stream == ownTag {
 		rec = msgpack.AppendStr(rec, tag)
@@ -181,6 +183,7 @@ func (l *Logger) post(tag string, t, now time.Time, v any) error {
 	return fmt.Errorf("fluent: cannot encode event of tag %q: %w", tag, err)
 }
 
+// explain returns the error of Post for err, the error of the output for a record.
 func (l *Logger) explain(err error) error {
 	if errors.Is(err, batch.ErrClosed) {
 		return errClosed
@@ -188,8 +191,8 @@ func (l *Logger) explain(err error) error {
 	return fmt.Errorf("fluent: event not posted: %w", err)
 }
 
-// postAndWait writes a record and waits until the server has acknowledged it, or it is certain
-// that it will not.
+// postAndWait implements Post with Config.Sync: it writes the record rec and waits until the server has
+// acknowledged it, until its refusal is certain, or until SyncTimeout. It frees s.
 func (l *Logger) postAndWait(s *valuer, rec []byte, now int64, stream uint32) error {
 	at := l.Driver.awaited
 	now = at.stamp(now)
@@ -204,8 +207,10 @@ func (l *Logger) postAndWait(s *valuer, rec []byte, now int64, stream uint32) er
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), l.Driver.c.SyncTimeout)
 	defer cancel()
+	// Flush makes the outlet send the record at once. It does not probe an open circuit: many
+	// calls of Post would be many probes.
 	err = l.Output.Flush(breaker.WithoutProbe(ctx))
-	if err != nil && !errors.Is(err, deliver.ErrOpen) { // the record is held, and its outcome is open
+	if err != nil && !errors.Is(err, deliver.ErrOpen) { // a held record fails Flush, but may still be sent
 		select {
 		case <-w.known:
 		case <-l.Output.Done():
@@ -227,7 +232,9 @@ func (l *Logger) postAndWait(s *valuer, rec []byte, now int64, stream uint32) er
 	return unacknowledged(before, l.Output.Account())
 }
 
-// unacknowledged returns the probable outcome of a record that was settled without the server.
+// unacknowledged returns the error for a record that was settled without the server. before and after
+// are the accounts of the output before and after the wait. The outcome of the record itself is not
+// recorded, so the error names every outcome that any record had meanwhile.
 func unacknowledged(before, after batch.Account) error {
 	var drops batch.Drops
 	for i := range drops {
@@ -254,6 +261,7 @@ func (l *Logger) Flush(ctx context.Context) error { return l.Output.Flush(ctx) }
 // Calls of Post after Close are counted in Stats().Refused.
 func (l *Logger) Account() batch.Account { return l.complete(l.Output.Account()) }
 
+// complete adds the records that Post did not pass to the output to the account of the output.
 func (l *Logger) complete(a batch.Account) batch.Account {
 	enc, big := l.encodeDrops.Load(), l.tooLarge.Load()
 	a.Dropped[batch.Encode] += enc
@@ -290,7 +298,7 @@ func (l *Logger) Close(ctx context.Context) (batch.Report, error) {
 // full, they remain pending. The handler does not close the other Logger: close it last.
 func FallbackTo(other *Logger) deliver.ErrorHandler {
 	h, err := deliver.ToOutput(other.Output, Codec())
-	if err != nil {
+	if err != nil { // the handler reports it with each call
 		return deliver.ErrorHandlerFunc(func(error, *batch.Batch) batch.Outcome { return batch.FailedOutcome(err) })
 	}
 	return h

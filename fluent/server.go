@@ -14,17 +14,19 @@ import (
 	"github.com/forebay-log/forebay/internal/backoff"
 )
 
-// A server is the address of a server and its role.
+// A server is an entry of Config.Servers or Config.Standby.
 type server struct {
-	network string // tcp or unix
-	address string
-	host    string // for the certificate
-	tls     bool
-	label   string // name in messages
+	network string // "tcp" or "unix", for Config.Dial
+	address string // HOST:PORT or a path, for Config.Dial
+	host    string // name that the certificate must have; "" for unix
+	tls     bool   // the scheme is tls://
+	label   string // name in messages and Stats
 	weight  int    // share of the connections; 0: servers are used in order
 	standby bool   // used only while no other server works
 }
 
+// parseServer parses an address of Config.Servers. A HOST without a port gets port 24224. The error
+// does not repeat an address that may contain a password.
 func parseServer(text string) (*server, error) {
 	fail := func(why string) (*server, error) {
 		return nil, fmt.Errorf("fluent: server %q: %s; write HOST, HOST:PORT, tcp://HOST:PORT, tls://HOST:PORT or unix:PATH", text, why)
@@ -36,7 +38,7 @@ func parseServer(text string) (*server, error) {
 		}
 		return &server{network: "unix", address: path, label: "unix:" + path}, nil
 	}
-	if strings.Contains(text, "@") { // may hold a password: not repeated
+	if strings.Contains(text, "@") { // user:password@host
 		return nil, errors.New("fluent: a server address must not contain a user or password: use Config.Auth")
 	}
 	s := &server{network: "tcp"}
@@ -67,60 +69,66 @@ func parseServer(text string) (*server, error) {
 	return s, nil
 }
 
-// A roster is the list of servers and their recent health.
+// A roster is the list of servers of a Driver and their recent health. Servers are identified by their
+// index in servers, which is the order of preference: first those of Config.Servers, then those of
+// Config.Standby. Its methods are safe for concurrent use.
 type roster struct {
-	servers []*server
+	servers []*server // constant
 
 	mu     sync.Mutex // leaf lock; guards the fields below
 	health []health   // by index of the server
-	last   int        // index of the last server connected
+	last   int        // the server that was connected to last
 }
 
+// newRoster returns a roster of servers without a history.
 func newRoster(servers []*server) *roster {
 	return &roster{servers: servers, health: make([]health, len(servers))}
 }
 
-// health is the recent history of a server.
+// health is the recent history of a server. roster.mu guards it.
 type health struct {
 	failures int       // consecutive failed attempts to connect
-	mute     int       // consecutive sessions that ended because of its silence
+	mute     int       // consecutive sessions that ended because the server did not respond
 	until    time.Time // the server is skipped until this time, if another is available
-	ends     int       // consecutive connections without acknowledgements that it ended
-	hangUps  int       // the number of these that lived for at most hangUpWithin
+	ends     int       // consecutive connections with NoAck that the server ended within a minute
+	hangUps  int       // consecutive connections with NoAck that it ended within hangUpWithin
 	credit   int       // accumulated weight: the server with the most is used next
 	limits   limits
 }
 
-// muteMax bounds the time for which a server that does not respond is skipped.
+// muteMax bounds the time for which a server that does not respond is skipped. It is longer than the
+// default of ReconnectMax, because each attempt holds records back for AckTimeout.
 const muteMax = 10 * time.Minute
 
-// passOver skips the server for the n-th time, counting from 0.
-func (h *health) passOver(least, most time.Duration, n int) {
+// skip sets until for the n-th consecutive time, counting from 0: to least, doubled each time up to
+// most, with jitter.
+func (h *health) skip(least, most time.Duration, n int) {
 	d := backoff.Ceil(least, most, n)
 	h.until = time.Now().Add(backoff.Jitter(d/2, d))
 }
 
-// failed records that connecting to the server failed.
+// failed records that connecting to the server failed. The server is skipped for least, twice as long
+// after each further failure, at most for most.
 func (h *health) failed(least, most time.Duration) {
-	h.passOver(least, most, h.failures)
+	h.skip(least, most, h.failures)
 	h.failures++
 }
 
-// silent records that the server accepted a connection and records and did not respond. It is
-// skipped for a while, twice as long each time.
+// silent records that the server accepted a connection and records and did not respond. The server is
+// skipped for least, twice as long each time, at most for muteMax.
 func (h *health) silent(least time.Duration) {
-	h.passOver(least, muteMax, h.mute)
+	h.skip(least, muteMax, h.mute)
 	h.mute++
 }
 
-// order returns the indexes of the servers in the order to try them: by preference or by weight,
-// then those on standby. Skipped servers come last, and of these the silent ones after the
-// others.
+// order returns all indexes in the order in which to connect. Servers that are not skipped come first,
+// then those that failed to connect, then those that did not respond. Within each of these, servers on
+// standby come last, and the others are ordered by weight or else by preference.
 func (r *roster) order() []int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	rank := func(i int) int {
+	rank := func(i int) int { // 0: not skipped; 1: failed to connect; 2: did not respond
 		switch h := &r.health[i]; {
 		case !now.Before(h.until):
 			return 0
@@ -129,7 +137,7 @@ func (r *roster) order() []int {
 		}
 		return 2
 	}
-	due := func(i int) int { return r.health[i].credit + r.servers[i].weight }
+	due := func(i int) int { return r.health[i].credit + r.servers[i].weight } // 0 without weights
 	standby := func(i int) int {
 		if r.servers[i].standby {
 			return 1
@@ -146,8 +154,9 @@ func (r *roster) order() []int {
 	return order
 }
 
-// selected records that a server is in use. If it is weighted, each weighted server gains its
-// weight, and the one in use pays the sum.
+// selected records that server i is in use. If it is weighted, this is one step of smooth weighted
+// round-robin, as in nginx: the credit of each available server grows by its weight, and the credit of
+// the server in use falls by the sum of these weights.
 func (r *roster) selected(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -161,13 +170,13 @@ func (r *roster) selected(i int) {
 			r.health[k].credit += s.weight
 			sum += s.weight
 		} else {
-			r.health[k].credit = 0 // its missed share is not made up for
+			r.health[k].credit = 0 // a server that is back receives its usual share, not more
 		}
 	}
 	r.health[i].credit -= sum
 }
 
-// weighted reports whether servers are selected by weight.
+// weighted reports whether servers are selected by weight, which needs at least two.
 func (r *roster) weighted() bool {
 	n := 0
 	for _, s := range r.servers {
@@ -178,11 +187,13 @@ func (r *roster) weighted() bool {
 	return n > 1
 }
 
-// hasBetter reports whether there are servers better than the one with that index.
-func (r *roster) hasBetter(index int) bool { return len(r.better(index)) > 0 }
+// hasPreferred reports whether there are servers preferred to server index.
+func (r *roster) hasPreferred(index int) bool { return len(r.preferred(index)) > 0 }
 
-// better returns the indexes of the servers that are preferred to the one with that index.
-func (r *roster) better(index int) []int {
+// preferred returns the servers that are preferred to server index: for a server on standby all of
+// Config.Servers and the earlier ones on standby, otherwise the earlier ones, unless servers have
+// weights.
+func (r *roster) preferred(index int) []int {
 	var out []int
 	at := r.servers[index]
 	for i, s := range r.servers {
@@ -193,7 +204,8 @@ func (r *roster) better(index int) []int {
 	return out
 }
 
-// learned returns the limits of the server that was connected to last.
+// learned returns the learned limits, in bytes of payload, of the server that was connected to last.
+// 0 means no limit.
 func (r *roster) learned() (frame, record int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -203,13 +215,13 @@ func (r *roster) learned() (frame, record int) {
 	return l.frame, l.records.size(now)
 }
 
-// promising returns the servers preferred to the one with that index, except those that are
-// skipped because they were silent.
+// promising returns the servers preferred to server index, without those that are skipped because they
+// did not respond: for these a successful connection would prove nothing.
 func (r *roster) promising(index int) (before []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	for _, i := range r.better(index) {
+	for _, i := range r.preferred(index) {
 		if h := &r.health[i]; h.mute == 0 || !now.Before(h.until) {
 			before = append(before, i)
 		}
@@ -217,7 +229,8 @@ func (r *roster) promising(index int) (before []int) {
 	return before
 }
 
-// connected records that a connection succeeded. That does not prove that the server responds.
+// connected records that connecting to server i succeeded. A server that is skipped because it did not
+// respond stays skipped.
 func (r *roster) connected(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -227,28 +240,29 @@ func (r *roster) connected(i int) {
 	}
 }
 
-// failed records that connecting to a server failed.
+// failed records that connecting to server i failed. The other parameters are those of health.failed.
 func (r *roster) failed(i int, least, most time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.health[i].failed(least, most)
 }
 
-// answered records that a server has acknowledged something.
+// answered records that server i has acknowledged a frame. The server is no longer skipped.
 func (r *roster) answered(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.health[i].mute, r.health[i].until = 0, time.Time{}
 }
 
-// silent records that a session ended because the server did not respond.
+// silent records that a session ended because server i did not respond.
 func (r *roster) silent(i int, least time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.health[i].silent(least)
 }
 
-// ended records that a server ended a connection without acknowledgements of the given lifetime.
+// ended records that server i ended a connection with NoAck of the given lifetime. A lifetime of a
+// minute or more shows that the server does not close after one message.
 func (r *roster) ended(i int, lived time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -259,15 +273,18 @@ func (r *roster) ended(i int, lived time.Duration) {
 	}
 }
 
-// probeTime returns how long to wait for the end of a connection after its first message.
-// dialled is the time it took to connect. See alone.go.
+// probeTime returns how long to wait for server i to close a connection after its first message. The
+// wait covers the round trips of the message and of the FIN, for which dialled, the time to connect, is
+// the measure. It grows with the number of connections that the server ended, because the probe may
+// have been too short for that server.
 func (r *roster) probeTime(i int, dialled time.Duration) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return backoff.Ceil(probeMin+3*dialled, probeMax, 2*r.health[i].ends)
 }
 
-// probeMin and probeMax limit the time of a probe, see alone.go.
+// probeMin and probeMax limit the result of roster.probeTime. Records are held back for that time once
+// per connection.
 const (
 	probeMin = 20 * time.Millisecond
 	probeMax = time.Second

@@ -14,13 +14,14 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// phase is the state of a session, which determines how Send handles a batch.
+// A phase is the state of a session. It determines how Send handles a batch.
 //
-//	begun ──▶ probing ──a message survived─▶ serving ──▶ leaving
-//	  │ │         └──────its batch is sent──────│───────────▲ ▲
-//	  │ └──the server keeps connections─────────▲           │ │
-//	  └─────▶ oneBatch ──its batch is sent──────────────────┘ │
-//	                     a better server, or another's turn ──┘
+//	begun ─┬─ NoAck, no handshake ──▶ probing ──connection kept──▶ serving
+//	       │                             └──────connection closed─▶ leaving
+//	       ├─ HELO: keepalive=false ──▶ oneBatch ──batch sent─────▶ leaving
+//	       └─ otherwise ──────────────▶ serving
+//
+//	serving ──a preferred server is back, or a weighted one is next──▶ leaving
 //
 // A session enters over from every phase except begun: when the connection has ended, was idle or
 // does not respond, and when the session is closed.
@@ -28,14 +29,14 @@ type phase uint8
 
 const (
 	begun    phase = iota // connected; nothing was sent
-	probing               // the first message is a probe, see alone.go
-	oneBatch              // one batch is sent, each message over a separate connection, see alone.go
+	probing               // the first message shows whether the server keeps the connection
+	oneBatch              // one batch is sent, each message over a separate connection
 	serving               // batches are pipelined
-	leaving               // batches are refused; answers still arrive
-	over                  // batches are refused; no answers arrive
+	leaving               // Send refuses batches; answers still arrive
+	over                  // Send refuses batches; no answers arrive
 )
 
-// enterLocked sets the phase. The caller holds s.mu.
+// enterLocked sets the phase. It is the only setter. The caller holds s.mu.
 func (s *session) enterLocked(to phase) {
 	if phaseEntered != nil && s.phase != to {
 		phaseEntered(s, s.phase, to)
@@ -43,70 +44,82 @@ func (s *session) enterLocked(to phase) {
 	s.phase = to
 }
 
-// phaseEntered is a test hook.
+// phaseEntered is a test hook, called with s.mu held. Tests set it before any session begins.
 var phaseEntered func(s *session, from, to phase)
 
-// errLeft is the error for a batch that a session refuses.
+// errLeft is the error of Send for a batch that the session refuses. The outlet sends the batch to the
+// next session.
 var errLeft = errors.New("fluent: this session accepts no more records")
 
-// A session uses one connection, see [deliver.Session].
+// A session uses one connection, or in phase oneBatch a connection per message, see
+// [deliver.Session]. Two goroutines work on it: the outlet calls Send and Close, which do not overlap,
+// and writes frames; the reader, started by serve, handles acknowledgements and the end of the
+// connection. A frame is registered in pending before it is written, so the reader knows its id
+// whenever the acknowledgement arrives.
 type session struct {
 	c    *Driver
 	l    deliver.Life
-	stop func() bool   // stops the call of giveUp after the context of l
-	done chan struct{} // closed when the reader has ended; nil without one
+	stop func() bool   // cancels the call of giveUp at the end of the context of l
+	done chan struct{} // closed when the reader has ended; nil before serve
 
-	heard chan struct{} // receives a token after each acknowledgement and at the end of the reader
+	// heard, with capacity 1, receives a token after each acknowledgement and at the end of
+	// the reader.
+	heard chan struct{}
 
-	retryPreferredAt time.Time // when better servers are tried; used by Send only
-	rotateAt         time.Time // when the next weighted server is used; zero: not set; used by Send only
+	// Used only in the goroutine of Send:
+	retryPreferredAt time.Time // when preferred servers are tried; zero: never
+	rotateAt         time.Time // when the next weighted server is used; zero: not set
 
-	mu               sync.Mutex // guards the fields below; no other lock is acquired while it is held
-	phase            phase
-	conn             *conn
-	jobs             []*job // without an answer, in the order of Send
-	pending          []sent // frames without an acknowledgement, in the order of writing
-	base             uint64 // number of pending[0]
+	mu    sync.Mutex // leaf lock; guards the fields below
+	phase phase
+	conn  *conn
+	jobs  []*job // without an answer, in the order of Send
+	// pending holds the frames without an acknowledgement, in the order of writing. Frames are
+	// numbered from 0: pending[i] is number base+i, and byID maps ids to numbers.
+	pending          []sent
+	base             uint64
 	byID             map[chunkID]uint64
-	acked            bool        // a frame was acknowledged
+	acked            bool        // the server has acknowledged at least one frame
 	last             time.Time   // last use of the connection
-	probingPreferred bool        // a better server is being tried
-	pulse            *time.Timer // timer of heartbeats; nil without them
-	sending          bool        // Send is running
-	failure          error       // error of writing
+	probingPreferred bool        // a goroutine is trying preferred servers
+	pulse            *time.Timer // calls beat; nil without heartbeats
+	sending          bool        // Send is writing: Send, not the reader, calls conclude
+	failure          error       // error of writing, or of a heartbeat
 	ended            bool        // the reader has ended
 	why              error       // reason of ended
-	spare            []*job
+	spare            []*job      // for reuse; at most Window+1
 }
 
-// A job is one batch in flight. session.mu guards its state.
+// A job is one batch in flight. The goroutine of Send writes its frames; either that goroutine or the
+// reader answers it, as writing determines.
 type job struct {
 	b       *batch.Batch
 	lay     layout
-	waiters []recordWaiter // callers that wait for records of b
-	vec     [][]byte
-	out     net.Buffers
+	waiters []recordWaiter // callers of Post that wait for records of b
+	vec     [][]byte       // parts of the frames, for writev
+	out     net.Buffers    // the part of vec that is not written yet
 
-	// Under session.mu:
+	// Guarded by session.mu:
 	open    int  // number of frames without an acknowledgement
-	writing bool // Send is responsible for the answer, not the reader
+	writing bool // Send, not the reader, answers the job
 }
 
-// sent is a frame that was written and has no acknowledgement.
+// sent is a registered frame that has no acknowledgement.
 type sent struct {
 	j     *job // nil after the acknowledgement
-	frame int
+	frame int  // index in j.lay.frames
 	id    chunkID
-	at    time.Time
+	at    time.Time // start of its AckTimeout
 }
 
+// newSession begins a session over nc, whose handshake is complete.
 func newSession(c *Driver, l deliver.Life, nc *conn) *session {
-	s := &session{c: c, l: l, conn: nc, retryPreferredAt: c.nextLook(), last: time.Now(), heard: make(chan struct{}, 1)}
+	s := &session{c: c, l: l, conn: nc, retryPreferredAt: c.nextPreferredProbe(), last: time.Now(), heard: make(chan struct{}, 1)}
 	s.stop = context.AfterFunc(l.Context(), s.giveUp)
 	switch {
 	case !nc.keepalive:
 		s.enter(oneBatch)
-	case c.c.NoAck && !c.c.Auth.Secured: // a HELO would announce how long the server keeps a connection
+	case c.c.NoAck && !c.c.Auth.Secured: // no HELO announces whether the server keeps the connection
 		s.enter(probing)
 	default:
 		s.serve()
@@ -114,13 +127,14 @@ func newSession(c *Driver, l deliver.Life, nc *conn) *session {
 	return s
 }
 
+// enter is enterLocked for callers that do not hold s.mu.
 func (s *session) enter(to phase) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.enterLocked(to)
 }
 
-// serve begins pipelining.
+// serve enters phase serving and starts the reader and the heartbeats.
 func (s *session) serve() {
 	s.done, s.byID = make(chan struct{}), map[chunkID]uint64{}
 	s.mu.Lock()
@@ -131,7 +145,7 @@ func (s *session) serve() {
 	go s.read()
 }
 
-// giveUp ends all waits of the session when the context of its Life has ended.
+// giveUp makes all operations on the connection fail. It is called when the context of l ends.
 func (s *session) giveUp() {
 	s.mu.Lock()
 	c := s.conn
@@ -139,7 +153,8 @@ func (s *session) giveUp() {
 	c.interrupt()
 }
 
-// Send sends b, see [deliver.Session].
+// Send writes b, see [deliver.Session]. In phase serving it returns before the acknowledgement. A batch
+// in which no record can be sent is answered at once.
 func (s *session) Send(b *batch.Batch) error {
 	s.mu.Lock()
 	ph := s.phase
@@ -165,7 +180,7 @@ func (s *session) Send(b *batch.Batch) error {
 	return nil
 }
 
-// job divides b into frames.
+// job returns the job for b, with its frames.
 func (s *session) job(b *batch.Batch) *job {
 	s.mu.Lock()
 	var j *job
@@ -184,11 +199,12 @@ func (s *session) job(b *batch.Batch) *job {
 	return j
 }
 
-// answer reports that the server accepted the frames of j.
+// answer reports that the server accepted all frames of j.
 func (s *session) answer(j *job) { s.report(j, nil) }
 
-// report reports the outcome of j. A non-nil why is the reason for frames without an
-// acknowledgement.
+// report reports the outcome of j to the outlet. If why is not nil, the records of frames without an
+// acknowledgement are open for that reason; otherwise they are settled. The memory of the batch is
+// not used afterwards, and j may be reused.
 func (s *session) report(j *job, why error) {
 	l := &j.lay
 	o := batch.Outcome{Why: why}
@@ -222,8 +238,9 @@ func (s *session) report(j *job, why error) {
 	s.l.Answer(b, o)
 }
 
-// register adds the frames of j, beginning with index from, to pending before they are written. It
-// returns false if the session accepts no more frames.
+// register adds the frames of j, beginning with index from, to pending. It is called before they are
+// written, because an acknowledgement may arrive before the write has returned. It returns false if
+// the session accepts no more frames.
 func (s *session) register(j *job, from int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -253,12 +270,13 @@ func (s *session) register(j *job, from int) bool {
 	return true
 }
 
-// deadlineLocked sets the deadline of the reader.
+// deadlineLocked sets the deadline of the reader: AckTimeout after the oldest unacknowledged frame or,
+// if there is none, IdleTimeout after the last use.
 func (s *session) deadlineLocked() {
 	var t time.Time
 	switch {
 	case s.phase == over || s.failure != nil:
-		return // set by the caller that failed
+		return // the function that set phase or failure has also set the deadline
 	case len(s.pending) > 0:
 		t = s.pending[0].at.Add(s.c.c.AckTimeout)
 	case s.c.c.IdleTimeout > 0:
@@ -267,16 +285,22 @@ func (s *session) deadlineLocked() {
 	s.conn.readUntil(t)
 }
 
-// readDeadlineAfter returns the time until which input is read after writing failed with err:
-// the server may have sent a reason. If it only does not respond, there is no such input.
+// finalRead is how long input is read after a failed write. A reason that the server sent before
+// it closed the connection has usually arrived already.
+const finalRead = 200 * time.Millisecond
+
+// readDeadlineAfter returns the time until which input is read after writing failed with err. A server
+// that did not respond has sent no reason, so there is nothing to wait for.
 func readDeadlineAfter(err error) time.Time {
 	if isMute(err) {
 		return time.Now()
 	}
-	return time.Now().Add(200 * time.Millisecond)
+	return time.Now().Add(finalRead)
 }
 
-// write writes the frames of a registered job, beginning with index from.
+// write writes the frames of a registered job, beginning with index from. If they are already
+// acknowledged when it returns (with NoAck: once they are written), write answers the job; otherwise
+// the reader does. After a failed write the reader ends the session.
 func (s *session) write(j *job, from int) {
 	err := s.putInOrder(j, from)
 	s.mu.Lock()
@@ -285,12 +309,12 @@ func (s *session) write(j *job, from int) {
 	j.writing = taken // otherwise the reader answers the job
 	switch {
 	case err == nil:
-	case !s.ended: // the reader ends the session after it has read the remaining input
+	case !s.ended: // the reader continues until readDeadlineAfter, then ends the session
 		s.enterLocked(over)
 		s.failure = err
 		s.conn.readUntil(readDeadlineAfter(err))
-	case isGone(err) && isGone(s.why): // the error of writing is more precise
-		s.why = err
+	case isGone(err) && isGone(s.why):
+		s.why = err // more precise: a reader sees only the end of the input
 	}
 	s.mu.Unlock()
 	if taken {
@@ -315,7 +339,7 @@ func (s *session) putInOrder(j *job, from int) error {
 		if !s.c.c.NoAck {
 			most := s.c.roster.proven(s.conn.index)
 			for i := from; i < end; i++ {
-				if j.lay.frames[i].bytes > most { // the reader modifies only acked
+				if j.lay.frames[i].bytes > most { // no lock: the reader modifies only acked
 					to = i + 1
 					break
 				}
@@ -332,8 +356,9 @@ func (s *session) putInOrder(j *job, from int) error {
 	return nil
 }
 
-// waitAcked waits until only the last n frames, which are not written yet, have no acknowledgement.
-// It returns false if the connection has ended before.
+// waitAcked waits until all written frames are acknowledged. n is the number of registered frames that
+// are not written yet; their AckTimeout begins when waitAcked returns. It returns false if the
+// connection has ended.
 func (s *session) waitAcked(n int) bool {
 	for {
 		s.mu.Lock()
@@ -353,7 +378,7 @@ func (s *session) waitAcked(n int) bool {
 	}
 }
 
-// hear wakes up waitAcked.
+// hear wakes waitAcked. It never blocks.
 func (s *session) hear() {
 	select {
 	case s.heard <- struct{}{}:
@@ -361,7 +386,8 @@ func (s *session) hear() {
 	}
 }
 
-// read reads acknowledgements until the connection ends.
+// read is the reader: it handles acknowledgements until the connection ends, or until a deadline passes
+// for which overdue returns an error. Then the session is over.
 func (s *session) read() {
 	defer close(s.done)
 	var err error
@@ -377,13 +403,13 @@ func (s *session) read() {
 	s.enterLocked(over)
 	s.ended, s.why = true, err
 	if s.failure != nil && (err == errNoReason || isGone(err)) {
-		s.why = s.failure // the error of writing is more precise
+		s.why = s.failure // more precise than the end of the input
 	}
 	sending := s.sending
 	s.mu.Unlock()
 	s.hear()
 	s.conn.interrupt()
-	if !sending { // otherwise Send concludes it
+	if !sending { // otherwise write calls conclude
 		s.conclude()
 	}
 }
@@ -393,8 +419,8 @@ var (
 	errNoReason = errors.New("the server sent no reason")
 )
 
-// overdue returns the reason why the deadline of the reader passed, or nil if the deadline
-// was moved.
+// overdue is called when the deadline of the reader has passed. It returns the reason to end the
+// session, or nil if there is none; the reader then continues with a new deadline.
 func (s *session) overdue() error {
 	if ctx := s.l.Context(); ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -409,7 +435,7 @@ func (s *session) overdue() error {
 		if now.Sub(s.pending[0].at) >= s.c.c.AckTimeout {
 			return noAckWithin(s.c.c.AckTimeout)
 		}
-	case len(s.jobs) > 0: // a write is in progress
+	case len(s.jobs) > 0: // with NoAck: Send is writing, so the connection is in use
 		s.last = now
 	case due(s.last, s.c.c.IdleTimeout):
 		s.enterLocked(over)
@@ -419,7 +445,9 @@ func (s *session) overdue() error {
 	return nil
 }
 
-// ack records that the server accepted a frame.
+// ack records that the server has acknowledged the frame id. It answers the job if this was the last
+// of its frames. Servers may acknowledge frames in any order. An unknown id has no effect: it may be a
+// second acknowledgement.
 func (s *session) ack(id chunkID) {
 	s.mu.Lock()
 	no, known := s.byID[id]
@@ -455,7 +483,7 @@ func (s *session) ack(id chunkID) {
 	}
 }
 
-// conclude ends the session. It is called by the last of the reader and Send to finish.
+// conclude ends the session. It is called once, when both the reader and Send have finished.
 func (s *session) conclude() {
 	s.mu.Lock()
 	err, acked, jobs := s.why, s.acked, slices.Clone(s.jobs)
@@ -467,7 +495,8 @@ func (s *session) conclude() {
 	s.lose(err, jobs, acked)
 }
 
-// end reports to the outlet that the session is over.
+// end reports to the outlet that the session is over. err is nil after a normal end. The error is
+// fatal if the server refused this client.
 func (s *session) end(err error) {
 	s.c.counts.add(func(st *Stats) { st.Server = "" })
 	if errors.Is(err, errRefused) {
@@ -476,10 +505,10 @@ func (s *session) end(err error) {
 	s.l.End(err)
 }
 
-// probePreferred starts an attempt to reach the preferred servers if it is due. If one is
-// reachable, the session leaves.
+// probePreferred starts a goroutine that tries the preferred servers, if the time for that has come.
+// If one is reachable, the session enters leaving, and the outlet opens the next session.
 func (s *session) probePreferred() {
-	if s.retryPreferredAt.IsZero() || time.Now().Before(s.retryPreferredAt) || !s.c.roster.hasBetter(s.conn.index) {
+	if s.retryPreferredAt.IsZero() || time.Now().Before(s.retryPreferredAt) || !s.c.roster.hasPreferred(s.conn.index) {
 		return
 	}
 	s.mu.Lock()
@@ -487,7 +516,7 @@ func (s *session) probePreferred() {
 	if s.probingPreferred {
 		return
 	}
-	s.probingPreferred, s.retryPreferredAt = true, s.c.nextLook()
+	s.probingPreferred, s.retryPreferredAt = true, s.c.nextPreferredProbe()
 	go func() {
 		found := s.c.preferredReachable(s.l.Context(), s.conn.index)
 		s.mu.Lock()
@@ -498,10 +527,11 @@ func (s *session) probePreferred() {
 	}()
 }
 
-// rotateEvery is how long a connection is used before another server has its turn.
+// rotateEvery is how long a connection is used before the next weighted server is connected to.
+// Weights are therefore shares of time, not of records.
 const rotateEvery = 10 * time.Second
 
-// rotateServers makes the session leave when another server has its turn.
+// rotateServers makes the session enter leaving after rotateEvery, if servers are weighted.
 func (s *session) rotateServers() {
 	switch {
 	case !s.c.roster.weighted():
@@ -516,15 +546,14 @@ func (s *session) rotateServers() {
 	}
 }
 
-// beatLocked starts a check of the session's server while the server owes an
-// acknowledgement and another server is available: a second connection is opened and
-// closed.
+// beatLocked sets the timer that calls beat. It does nothing without acknowledgements, and if there is
+// only one server, because the session could not move to another.
 func (s *session) beatLocked() {
 	every := s.c.c.Heartbeat
 	if every < 0 || len(s.c.c.servers) < 2 || s.c.c.NoAck {
 		return
 	}
-	if len(s.pending) > 0 { // the oldest frame must be overdue
+	if len(s.pending) > 0 { // the interval counts from the write of the oldest frame
 		if rest := every - time.Since(s.pending[0].at); rest > 0 {
 			every = rest
 		}
@@ -536,7 +565,8 @@ func (s *session) beatLocked() {
 	s.pulse.Reset(every)
 }
 
-// beat checks the server if a check is due.
+// beat checks the server if its oldest acknowledgement is overdue by Config.Heartbeat: it opens and
+// closes a second connection. If that fails, the session ends with errNoBeat.
 func (s *session) beat() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -567,10 +597,12 @@ func (s *session) beat() {
 	}()
 }
 
-// closeGrace is how long Close waits for a reader whose connection does not end.
+// closeGrace is how long Close waits for the reader. Only a net.Conn of Config.Dial that ignores both
+// its deadline and Close can make the reader take longer.
 const closeGrace = 50 * time.Millisecond
 
-// Close closes the connection, see [deliver.Session].
+// Close closes the connection, see [deliver.Session]. Batches without an answer stay unanswered: the
+// outlet sends them again in the next session.
 func (s *session) Close() {
 	s.stop()
 	s.mu.Lock()

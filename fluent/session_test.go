@@ -70,7 +70,7 @@ func TestAServerThatHangsIsLeftAtOnce(t *testing.T) {
 			d := time.Until(h.until)
 			seen[d] = true
 			if d < 30*time.Second || d > time.Minute {
-				t.Errorf("passed over for %s", d)
+				t.Errorf("skipped for %s", d)
 			}
 		}
 		if len(seen) < 10 {
@@ -79,12 +79,12 @@ func TestAServerThatHangsIsLeftAtOnce(t *testing.T) {
 		s.close()
 		sendOK(t, s, numbers(t, 3, 4))
 		if fa.Conns() != 1 {
-			t.Error("it is not passed over")
+			t.Error("it is not skipped")
 		}
 		s.close()
 		time.Sleep(time.Minute)
 		if sendOK(t, s, numbers(t, 4, 5)); fa.Conns() != 2 {
-			t.Error("it is passed over for ever")
+			t.Error("it is skipped for ever")
 		}
 		s.close()
 	})

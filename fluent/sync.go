@@ -13,31 +13,34 @@ import (
 // the error handler or the fallback file instead of the server.
 var ErrHandled = errors.New("accepted by the error handler, not acknowledged by the server")
 
-// awaited holds the records whose callers wait for the server. A record is identified by its
-// time, which is unique, and its content.
+// awaited holds the calls of Post with Config.Sync that wait for the server. The record of a waiter is
+// found in a batch by its time and content, because Post does not know the ticket of the record. The
+// time is made unique for that purpose. Without waiters the only cost per batch is reading n.
 type awaited struct {
-	seed maphash.Seed
+	seed maphash.Seed // of awaitedKey.sum
 	n    atomic.Int64 // number of waiters
-	last atomic.Int64 // last unique time, in Unix ns
+	last atomic.Int64 // last time returned by stamp, in Unix ns
 
-	mu      sync.Mutex // leaf lock; guards the fields below
+	mu      sync.Mutex // leaf lock; guards the fields below and the outcomes of waiters
 	waiting map[awaitedKey]*waiter
 }
 
+// An awaitedKey identifies a record.
 type awaitedKey struct {
-	time int64
-	sum  uint64
+	time int64  // Meta.Time, in Unix ns
+	sum  uint64 // hash of the encoded record
 }
 
-// waiter is one caller of Post. awaited.mu guards its outcome.
+// A waiter is one call of Post. awaited.mu guards acked and why.
 type waiter struct {
 	key   awaitedKey
 	known chan struct{} // closed when the outcome is set
-	acked bool
-	why   error // reason of the refusal
+	acked bool          // the server has acknowledged the record
+	why   error         // reason of a refusal; nil if there was none
 }
 
-// setLocked sets the outcome of the record of w.
+// setLocked sets the outcome of the record of w. Only the first call has an effect. The caller holds
+// awaited.mu.
 func (w *waiter) setLocked(acked bool, why error) {
 	if w.acked || w.why != nil {
 		return
@@ -50,7 +53,7 @@ func newAwaited() *awaited {
 	return &awaited{seed: maphash.MakeSeed(), waiting: map[awaitedKey]*waiter{}}
 }
 
-// stamp returns now, or the next unused nanosecond.
+// stamp returns now, in Unix ns, or the next value that it has not returned yet.
 func (a *awaited) stamp(now int64) int64 {
 	for {
 		last := a.last.Load()
@@ -61,10 +64,13 @@ func (a *awaited) stamp(now int64) int64 {
 	}
 }
 
+// key returns the key of a record with the given time and content.
 func (a *awaited) key(time int64, rec []byte) awaitedKey {
 	return awaitedKey{time, maphash.Bytes(a.seed, rec)}
 }
 
+// add returns a new waiter for a record. The caller must write the record after add and call remove at
+// the end.
 func (a *awaited) add(time int64, rec []byte) *waiter {
 	w := &waiter{key: a.key(time, rec), known: make(chan struct{})}
 	a.mu.Lock()
@@ -74,7 +80,7 @@ func (a *awaited) add(time int64, rec []byte) *waiter {
 	return w
 }
 
-// remove ends the wait and returns the outcome.
+// remove removes w and returns its outcome: acknowledged, refused because of why, or neither.
 func (a *awaited) remove(w *waiter) (acked bool, why error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -89,7 +95,8 @@ type recordWaiter struct {
 	w     *waiter
 }
 
-// appendWaiters appends the waiters for records of b.
+// appendWaiters appends the waiters for records of b to dst. It must be called while the memory of b is
+// valid.
 func (a *awaited) appendWaiters(dst []recordWaiter, b *batch.Batch) []recordWaiter {
 	if a.n.Load() == 0 {
 		return dst
@@ -105,7 +112,8 @@ func (a *awaited) appendWaiters(dst []recordWaiter, b *batch.Batch) []recordWait
 	return dst
 }
 
-// settle records the outcome of records.
+// settle sets the outcomes of waiters from the outcome of their batch. Records that are open keep their
+// waiters.
 func (a *awaited) settle(waiters []recordWaiter, o *batch.Outcome) {
 	if len(waiters) == 0 {
 		return
@@ -122,7 +130,8 @@ func (a *awaited) settle(waiters []recordWaiter, o *batch.Outcome) {
 	}
 }
 
-// refused reports to the waiters for records of b that the server will not accept them.
+// refused sets the outcomes of the waiters for records of b, which are permanently refused because of
+// cause.
 func (a *awaited) refused(cause error, b *batch.Batch) {
 	waiters := a.appendWaiters(nil, b)
 	a.mu.Lock()

@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// maxTags and maxTagText limit the number of tags in the table and the sum of their
-	// lengths in bytes. Further tags are stored in their records.
+	// maxTags and maxTagText limit the number of tags in the tag table and the sum of their
+	// lengths in bytes, because the table never shrinks. Further tags are stored in their
+	// records.
 	maxTags    = 1 << 16
 	maxTagText = 4 << 20
 	// maxTagBytes is the length of the longest tag.
@@ -26,16 +27,17 @@ const (
 // not valid UTF-8, or contains a control character.
 var ErrTag = errors.New("unusable tag")
 
-// Streams of the tag table. The table belongs to the process, not to a Driver: an entry may go to
-// another Driver (a fallback), and its number must have the same meaning there.
+// Numbers of streams (batch.Meta.Stream). The tag table belongs to the process, not to a Driver: an
+// entry may go to another Driver, such as a fallback, and its stream must have the same meaning there.
 const (
-	noTag      = 0 // the tag of the Driver
-	invalidTag = 1 // a definition that could not be read
-	ownTag     = 2 // each record begins with its tag, see splitTag
-	firstTag   = 3
+	noTag      = 0 // the record gets Config.Tag of the Driver that sends it
+	invalidTag = 1 // a stored definition of a stream that is not a valid tag
+	ownTag     = 2 // each record begins with its tag, a MessagePack string
+	firstTag   = 3 // the first number in the tag table
 )
 
-// ownTagDef is the definition of ownTag. No tag has control characters.
+// ownTagDef is the definition of stream ownTag in files. It cannot be a tag, because tags have no
+// control characters.
 const ownTagDef = "\x00"
 
 // A tagTable assigns numbers to tags, until it is full. Numbers are never reused, because they
@@ -43,29 +45,32 @@ const ownTagDef = "\x00"
 // When it is full, further tags are stored in the records instead. A tag that is not in a full
 // table is never added, so that all its records have the same form.
 //
-// After a few lookups of a tag, further ones need no lock: known is replaced as a whole, after as
-// many failed lookups as there are tags.
+// Lookups need no lock for tags in known, an immutable copy of all. The copy is replaced after as
+// many lookups outside it as there are tags, so that copying costs a constant time per lookup. Its
+// methods are safe for concurrent use.
 type tagTable struct {
-	known atomic.Pointer[map[string]uint32]
-	names atomic.Pointer[[]string] // by number, from firstTag
-	full  atomic.Bool              // known is complete
+	known atomic.Pointer[map[string]uint32] // part of all, or all of it if full is set
+	names atomic.Pointer[[]string]          // tag of number firstTag+i; the slice only grows
+	full  atomic.Bool                       // set after known is complete; never reset
 
-	mu     sync.Mutex // guards the fields below
-	all    map[string]uint32
-	text   int // sum of the lengths
-	misses int
+	mu     sync.Mutex        // leaf lock; guards the fields below
+	all    map[string]uint32 // number by tag
+	text   int               // sum of the lengths of the tags, in bytes
+	misses int               // lookups outside known since it was replaced
 	// found are tags from files of earlier processes that were read when the table was full.
 	found map[string]uint32
 }
 
+// tags is the tag table of the process.
 var tags tagTable
 
-// streamOf returns the number of a valid tag, and assigns one if necessary. If the table is full,
-// it returns ownTag.
+// streamOf is tagTable.streamOf of the table of the process.
 func streamOf(tag string) uint32 { return tags.streamOf(tag) }
 
+// streamOf returns the number of a valid tag, and assigns one if necessary. If the table is full,
+// it returns ownTag for a tag that is not in the table.
 func (t *tagTable) streamOf(tag string) uint32 {
-	full := t.full.Load() // before known
+	full := t.full.Load() // before known: if full is set, the map read next is complete
 	if m := t.known.Load(); m != nil {
 		if id, ok := (*m)[tag]; ok {
 			return id
@@ -77,8 +82,8 @@ func (t *tagTable) streamOf(tag string) uint32 {
 	return t.add(tag)
 }
 
-// streamOf is [streamOf] for a tag that may be invalid. It is fastest for the tag of the previous
-// call.
+// streamOf is like the function streamOf, but checks the tag: the error wraps ErrTag. It remembers the
+// last tag, and compares it without hashing.
 func (s *valuer) streamOf(tag string) (uint32, error) {
 	if tag == s.tag && tag != "" {
 		return s.stream, nil
@@ -95,12 +100,13 @@ func (s *valuer) streamOf(tag string) (uint32, error) {
 	}
 	id := streamOf(tag)
 	if id != ownTag {
-		s.tag, _ = tagOf(id) // not the caller's string, which may be a part of a large one
+		s.tag, _ = tagOf(id) // the string of the table: the caller's may be a part of a large string
 		s.stream = id
 	}
 	return id, nil
 }
 
+// add is streamOf for a tag outside known.
 func (t *tagTable) add(tag string) uint32 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -113,7 +119,7 @@ func (t *tagTable) add(tag string) uint32 {
 		if t.all == nil {
 			t.all = map[string]uint32{}
 		}
-		tag = strings.Clone(tag) // it may be a part of a large string
+		tag = strings.Clone(tag) // the caller's string may be a part of a large one
 		id = t.numberLocked(tag)
 		t.all[tag] = id
 		t.text += len(tag)
@@ -129,19 +135,19 @@ func (t *tagTable) add(tag string) uint32 {
 	return id
 }
 
-// numberLocked assigns a number to tag.
+// numberLocked assigns the next number to tag. The caller holds t.mu and keeps tag in a map.
 func (t *tagTable) numberLocked(tag string) uint32 {
 	var names []string
 	if p := t.names.Load(); p != nil {
 		names = *p
 	}
-	names = append(names, tag)
+	names = append(names, tag) // readers of the previous slice do not read the new element
 	t.names.Store(&names)
 	return uint32(firstTag + len(names) - 1)
 }
 
-// find returns the number of a tag from the file of an earlier process. It always assigns one,
-// because its records do not contain the tag.
+// find returns the number of a tag from the file of an earlier process. It assigns a number even if the
+// table is full, because the records in the file do not contain the tag.
 func (t *tagTable) find(tag string) uint32 {
 	if id := t.streamOf(tag); id != ownTag {
 		return id
@@ -159,7 +165,7 @@ func (t *tagTable) find(tag string) uint32 {
 	return id
 }
 
-// tagOf returns the tag of a stream.
+// tagOf returns the tag with a number of the table. It returns false for any other number.
 func tagOf(id uint32) (string, bool) {
 	p := tags.names.Load()
 	if p == nil || id < firstTag || int64(id)-firstTag >= int64(len(*p)) {
@@ -168,8 +174,8 @@ func tagOf(id uint32) (string, bool) {
 	return (*p)[id-firstTag], true
 }
 
-// splitTag removes the tag from a record of ownTag: a string before the entry. It returns false
-// for any other record, which is an entry from its first byte.
+// splitTag divides a record of stream ownTag into the tag, a MessagePack string, and the entry, which
+// is a part of rec. It returns false for any other record; its first byte begins an array.
 func splitTag(rec []byte) (tag string, entry []byte, ok bool) {
 	t, rest, err := msgpack.Next(rec)
 	if err != nil || t.Kind != msgpack.Str || checkTag(string(t.Bytes)) != nil {
@@ -178,7 +184,8 @@ func splitTag(rec []byte) (tag string, entry []byte, ok bool) {
 	return string(t.Bytes), rest, true
 }
 
-// checkTag returns an error if a tag is invalid.
+// checkTag returns an error that wraps ErrTag if a tag is invalid. ownTagDef relies on the rule that
+// tags have no control characters.
 func checkTag(tag string) error {
 	switch {
 	case tag == "":
@@ -200,10 +207,12 @@ func checkTag(tag string) error {
 // Drivers of the process share it.
 func Tags() batch.Dictionary { return dictionary{} }
 
+// dictionary is the [batch.Dictionary] of the tag table.
 type dictionary struct{}
 
-// AppendStream appends the tag. For stream 0, the tag of the Driver, it appends nothing; for
-// records that contain their tags, a zero byte.
+// AppendStream appends the definition of a stream: its tag; nothing for stream 0, which has the tag of
+// the Driver; or a zero byte for the stream of records that contain their tags. It returns false for
+// an unknown stream.
 func (dictionary) AppendStream(dst []byte, id uint32) ([]byte, bool) {
 	switch id {
 	case noTag:
@@ -215,7 +224,8 @@ func (dictionary) AppendStream(dst []byte, id uint32) ([]byte, bool) {
 	return append(dst, tag...), ok
 }
 
-// Stream returns the number of a tag.
+// Stream returns the number of the stream with a definition made by AppendStream, in this or in an
+// earlier process. An invalid definition has a number without a tag, and its records are refused.
 func (dictionary) Stream(def []byte) uint32 {
 	if len(def) == 0 {
 		return noTag

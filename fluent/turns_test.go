@@ -188,7 +188,7 @@ func TestFailbackHasJitter(t *testing.T) {
 	}
 	seen := map[time.Duration]bool{}
 	for range 50 {
-		d := time.Until(c.nextLook()).Round(time.Millisecond)
+		d := time.Until(c.nextPreferredProbe()).Round(time.Millisecond)
 		seen[d] = true
 		if d < 44*time.Second || d > defaultFailback {
 			t.Errorf("after %s", d)

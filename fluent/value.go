@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// maxDepth is the maximum nesting depth of values.
+	// maxDepth is the maximum nesting depth of pointers, interfaces, maps and lists in a value.
 	maxDepth = 128
 	// maxGroups is the maximum nesting depth of groups, as in package encode.
 	maxGroups = 100
 	// maxLevels is the maximum nesting depth of maps and lists in a record, including the
-	// record. With the enclosing entry it is the limit of Fluent Bit, 31. Deeper ones become
-	// text, see flat.
+	// record. With the enclosing entry it is the limit of Fluent Bit, 31. Deeper maps and lists
+	// become JSON text.
 	maxLevels = 30
 )
 
@@ -39,67 +39,72 @@ var (
 	ErrTooLarge = errors.New("record too large")
 )
 
-// A valuer encodes Go values as MessagePack. It is the [values.Emitter] of its Walk and is taken
-// from a pool for each record. The fields that every record needs come first, because after a
-// pause none of them is in the processor's cache.
+// A valuer encodes Go values as MessagePack. It is the [values.Emitter] of its Walk, which visits the
+// parts of a value. A valuer is taken from a pool for each record and used by one goroutine. The fields
+// that every record needs come first, because after a pause none of them is in the processor's cache.
 type valuer struct {
-	dst     []byte
-	base    int  // offset of the record in dst
-	limit   int  // maximum size of the record in bytes
-	walking bool // walk is ready
-	deep    bool // there may be more than maxLevels levels
-	holds   bool // long strings of the record's own map are held
-	times   string
+	dst     []byte // result so far, while a Walk runs
+	base    int    // offset of the record in dst
+	limit   int    // maximum size of the record in bytes
+	walking bool   // walk is ready for this record
+	deep    bool   // there may be more than maxLevels levels
+	holds   bool   // hold may hold the next string
+	times   string // Config.TimeFields
 
 	// unusable is the reason why the first unencodable value cannot be encoded; a text with
 	// the reason replaces it. Post returns it as an error; a record of a Router is sent with
 	// the text.
 	unusable error
 
-	style  *values.Style
+	style  *values.Style  // format of durations and times
 	errors *values.Values // writes the details of errors; nil without details
 
-	// The last tag, as stored in the table, and its stream.
+	// The last tag of streamOf, as stored in the tag table, and its stream. They outlive the
+	// record.
 	stream uint32
 	tag    string
 
-	// Memory of records, see room:
-	want, small int // size to borrow, or 0; number of consecutive records that did not need it
-	lent        []byte
+	// Memory of the records of Post. want and small outlive the record.
+	want  int    // size to borrow from scratch; 0: own is enough
+	small int    // consecutive records that fit into own although memory was borrowed
+	lent  []byte // borrowed memory; nil if there is none
 
-	// Strings that are not copied to dst, see hold:
+	// Long strings that are not copied to dst: a slab write inserts them.
 	held      []slab.Splice
 	heldBytes int
-	joined    int // bytes of held strings that were copied to dst later
+	joined    int // bytes of held strings that whole has copied to dst after all
 
 	walk      values.Walk
-	open      []openMap // open maps
-	formatted values.Times
-	scratch   values.AttrScratch
-	level     int // nesting depth of the next value
+	open      []openMap          // the open maps, outermost first
+	formatted values.Times       // cache of formatted times
+	scratch   values.AttrScratch // memory for the attributes of AttrAppenders
+	level     int                // nesting depth of the next value
 
-	unique []byte // memory for a record whose keys are made unique
+	unique []byte // memory for a record whose duplicate keys are renamed
 
-	// Of a scope:
+	// State of a record of a Router:
 	replace func(groups []string, a slog.Attr) slog.Attr // ReplaceAttr, or nil
 	groups  []string                                     // names of the open groups
-	within  int                                          // open groups of the current call
+	within  int                                          // open groups of the current call of attrs
 	builtin bool                                         // level, message or source: ReplaceAttr gets no groups
 
 	own [ownScratchBytes]byte
 }
 
-// An openMap is a map whose header has no size yet.
+// An openMap is a map whose members are being written.
 type openMap struct {
-	at int // offset of the header; -1 if its size is known
+	at int // offset of the header, which gets the number of members later; -1 if it has the number
 	n  int // members so far
 }
 
+// valuers is the pool of valuers.
 var valuers = sync.Pool{New: func() any { return new(valuer) }}
 
 // plainStyle is the style of values without options.
 var plainStyle = &values.NewValues(values.Style{}).Style
 
+// borrow returns a valuer for a record of at most limit bytes, with the time format times. The caller
+// calls free.
 func borrow(limit int, times string) *valuer {
 	s := valuers.Get().(*valuer)
 	s.base, s.limit, s.level, s.deep, s.times = 0, limit, 0, false, times
@@ -107,6 +112,7 @@ func borrow(limit int, times string) *valuer {
 	return s
 }
 
+// free returns s to the pool, without references to values of the caller.
 func (s *valuer) free() {
 	s.dst = nil
 	s.dropHeld()
@@ -122,7 +128,7 @@ func (s *valuer) free() {
 	valuers.Put(s)
 }
 
-// begin prepares the walk.
+// begin prepares the walk for this record. Most records need no walk.
 func (s *valuer) begin() {
 	if s.walking {
 		return
@@ -134,7 +140,7 @@ func (s *valuer) begin() {
 	w.Made, w.Nodes = 0, 0
 }
 
-// any appends a value of any type.
+// any appends a value of any type. The error names no position: explain adds it.
 func (s *valuer) any(dst []byte, v any) ([]byte, error) {
 	s.begin()
 	s.walk.Reset()
@@ -143,7 +149,7 @@ func (s *valuer) any(dst []byte, v any) ([]byte, error) {
 	return s.dst, err
 }
 
-// value appends a value of slog.
+// value appends a value of slog. The most common kinds need no walk.
 func (s *valuer) value(dst []byte, v slog.Value) ([]byte, error) {
 	switch v.Kind() {
 	case slog.KindString:
@@ -162,8 +168,9 @@ func (s *valuer) value(dst []byte, v slog.Value) ([]byte, error) {
 	return s.dst, err
 }
 
-// record appends v as the map of an event. A value that is not a map becomes one of key, and nil
-// becomes an empty map.
+// record appends v as the map of an event. A value whose encoding is not a map becomes the member key of
+// one, and nil becomes an empty map. If s.holds is set, strings may be missing in the result: they are
+// in s.held, and the caller inserts them.
 func (s *valuer) record(dst []byte, v any, key string) ([]byte, error) {
 	at := len(dst)
 	s.base = at
@@ -174,7 +181,7 @@ func (s *valuer) record(dst []byte, v any, key string) ([]byte, error) {
 	case map[string]string:
 		dst, err = s.stringMap(dst, m)
 	default:
-		s.holds = false
+		s.holds = false // the walk may move or remove bytes that it has written
 		dst, err = s.any(dst, v)
 	}
 	if err == nil {
@@ -188,7 +195,7 @@ func (s *valuer) record(dst []byte, v any, key string) ([]byte, error) {
 	if err != nil {
 		return dst, s.explain(err)
 	}
-	switch c := dst[at]; {
+	switch c := dst[at]; { // the first byte determines the type
 	case msgpack.IsMap(c):
 		return dst, nil
 	case c == msgpack.CodeNil:
@@ -200,7 +207,7 @@ func (s *valuer) record(dst []byte, v any, key string) ([]byte, error) {
 	return slices.Insert(dst, at, h...), nil
 }
 
-// event is like record, but returns the error of a value that cannot be encoded.
+// event is like record, but also returns an error if a part of v cannot be encoded.
 func (s *valuer) event(dst []byte, v any, key string) ([]byte, error) {
 	dst, err := s.record(dst, v, key)
 	if err == nil {
@@ -209,24 +216,26 @@ func (s *valuer) event(dst []byte, v any, key string) ([]byte, error) {
 	return dst, err
 }
 
-// flat rewrites the value at dst[at:], which is a record or will be, so that it has no more than
-// maxLevels levels.
+// flat rewrites the record dst[at:] so that it has no more than maxLevels levels: deeper maps and lists
+// become JSON text. It allocates; only few records need it.
 func flat(dst []byte, at int) []byte {
 	out, _, err := msgpack.AppendShallow(nil, dst[at:], maxLevels)
 	if err != nil {
-		return dst // not MessagePack, which does not happen for our own encoding
+		return dst // not MessagePack: cannot happen, because this package has encoded it
 	}
 	return append(dst[:at], out...)
 }
 
-// passed examines a value encoded by other code, n of whose bytes could begin a list or map.
+// passed sets s.deep if b, a value that a method such as MarshalMsg has encoded, may have too many
+// levels. n is an upper bound of the number of levels, for which b need not be parsed if it is small.
 func (s *valuer) passed(b []byte, n int) {
 	if room := maxLevels - s.walk.Level; n > room && !s.deep {
 		s.deep = msgpack.Nested(b, room+1) > room
 	}
 }
 
-// explain returns the error of a walk with the position of the value.
+// explain returns err with the path of the value at which the walk ended. The result wraps ErrTooLarge
+// or ErrValue.
 func (s *valuer) explain(err error) error {
 	if !errors.Is(err, ErrTooLarge) {
 		err = fmt.Errorf("%w: %w", ErrValue, err)
@@ -239,11 +248,13 @@ func (s *valuer) explain(err error) error {
 	return err
 }
 
+// tooLarge returns the error for a record of more than s.limit bytes.
 func (s *valuer) tooLarge() error {
 	return fmt.Errorf("%w: more than %d bytes", ErrTooLarge, s.limit)
 }
 
-// anyMap appends the map of a record.
+// anyMap appends the most common kind of record without a walk. msgpack.AppendMap writes the most
+// common pairs itself and passes the others to AppendPair. nil is appended as nil.
 func (s *valuer) anyMap(dst []byte, m map[string]any) ([]byte, error) {
 	if m == nil {
 		return msgpack.AppendNil(dst), nil
@@ -257,7 +268,8 @@ func (s *valuer) anyMap(dst []byte, m map[string]any) ([]byte, error) {
 	return dst, err
 }
 
-// AppendPair appends the pairs that msgpack.AppendMap does not encode itself.
+// AppendPair makes a valuer a [msgpack.Pairer]: it appends a pair that msgpack.AppendMap does not write
+// itself, such as a map, or a long string, which may be held.
 func (s *valuer) AppendPair(dst []byte, k string, v any) ([]byte, error) {
 	dst = msgpack.AppendStr(dst, k)
 	if v, ok := v.(string); ok {
@@ -270,7 +282,7 @@ func (s *valuer) AppendPair(dst []byte, k string, v any) ([]byte, error) {
 	return dst, s.walk.In(k, err)
 }
 
-// stringMap appends the map of a record.
+// stringMap appends a record whose values are all strings, without a walk. nil is appended as nil.
 func (s *valuer) stringMap(dst []byte, m map[string]string) ([]byte, error) {
 	if m == nil {
 		return msgpack.AppendNil(dst), nil
@@ -278,7 +290,7 @@ func (s *valuer) stringMap(dst []byte, m map[string]string) ([]byte, error) {
 	left := len(m)
 	dst = msgpack.AppendMapHeader(dst, left)
 	for k, v := range m {
-		if left--; left < 0 {
+		if left--; left < 0 { // another goroutine has added a key
 			break
 		}
 		if s.holds && len(v) >= holdBytes {
@@ -294,15 +306,18 @@ func (s *valuer) stringMap(dst []byte, m map[string]string) ([]byte, error) {
 }
 
 const (
-	// holdBytes is the length from which a string is held.
+	// holdBytes is the length in bytes from which a string is held. Copying a shorter string
+	// costs less than managing it.
 	holdBytes = 512
-	// maxHeld is the number of strings of a record that are held.
+	// maxHeld is the maximum number of held strings of a record. It bounds the search for their
+	// positions when the record is written.
 	maxHeld = 8
 )
 
 // hold appends a string. If possible, it appends only the header and holds the string, which is
-// later copied directly into the slab instead of to dst. That is possible for strings of the
-// record's top-level map, after which no data is moved or removed.
+// later copied directly into the slab instead of to dst first. That is possible for values of the
+// record's top-level map: bytes before them are not moved later, so the offset of the string stays
+// valid. The caller has checked s.holds. Invalid UTF-8 is replaced and therefore copied.
 func (s *valuer) hold(dst []byte, v string) []byte {
 	if len(s.held) == maxHeld || !utf8.ValidString(v) {
 		return msgpack.AppendStr(dst, v)
@@ -313,7 +328,8 @@ func (s *valuer) hold(dst []byte, v string) []byte {
 	return dst
 }
 
-// whole returns dst with the held strings inserted.
+// whole returns dst with the held strings inserted, from the last to the first, so that each byte moves
+// once. The result is in dst if it has room, otherwise in borrowed memory.
 func (s *valuer) whole(dst []byte) []byte {
 	if s.heldBytes == 0 {
 		return dst
@@ -324,7 +340,7 @@ func (s *valuer) whole(dst []byte) []byte {
 		s.lent, _ = scratch.Get(all)
 		out = s.lent
 	} else {
-		lent = nil // keep it
+		lent = nil // still in use: not returned below
 	}
 	out = out[:all]
 	for _, h := range slices.Backward(s.held) {
@@ -341,7 +357,7 @@ func (s *valuer) whole(dst []byte) []byte {
 	return out
 }
 
-// dropHeld drops the held strings and disables holding.
+// dropHeld forgets the held strings, and clears holds.
 func (s *valuer) dropHeld() {
 	s.holds = false
 	if s.heldBytes > 0 {
@@ -350,8 +366,10 @@ func (s *valuer) dropHeld() {
 	}
 }
 
-// The methods below make a valuer a [values.Emitter].
+// The exported methods below implement [values.Emitter]: each appends one part of a value to s.dst.
+// Types of MessagePack: https://github.com/msgpack/msgpack/blob/master/spec.md.
 
+// Null appends nil.
 func (s *valuer) Null() { s.dst = msgpack.AppendNil(s.dst) }
 
 func (s *valuer) Bool(v bool) { s.dst = msgpack.AppendBool(s.dst, v) }
@@ -360,9 +378,11 @@ func (s *valuer) Int(v int64) { s.dst = msgpack.AppendInt(s.dst, v) }
 
 func (s *valuer) Uint(v uint64) { s.dst = msgpack.AppendUint(s.dst, v) }
 
+// Float appends a number of 32 or 64 bits. NaN and the infinities become text, because receivers convert
+// records to JSON, which cannot represent them.
 func (s *valuer) Float(v float64, bits int) {
 	switch {
-	case v-v != 0:
+	case v-v != 0: // NaN or infinite
 		s.dst = msgpack.AppendStr(s.dst, msgpack.FloatText(v))
 	case bits == 32:
 		s.dst = msgpack.AppendFloat32(s.dst, float32(v))
@@ -371,16 +391,19 @@ func (s *valuer) Float(v float64, bits int) {
 	}
 }
 
+// Text appends a string of type str. Invalid UTF-8 is replaced.
 func (s *valuer) Text(v string) { s.dst = msgpack.AppendStr(s.dst, v) }
 
+// Bytes appends binary data of type bin.
 func (s *valuer) Bytes(v []byte) { s.dst = msgpack.AppendBin(s.dst, v) }
 
+// Time appends text or, for a field of the record itself and with TimeFields "event-time", an EventTime.
 func (s *valuer) Time(t time.Time) {
 	if s.times == timeEvent && s.walk.Level == 1 && holdsTime(t) {
 		s.dst = appendEventTime(s.dst, t)
 		return
 	}
-	at := len(s.dst)
+	at := len(s.dst) // of the header of a string of less than 32 bytes, which nearly every time is
 	s.dst = s.style.Time.Append(append(s.dst, 0), t, &s.formatted, values.OwnTime)
 	if n := len(s.dst) - at - 1; n < 32 {
 		s.dst[at] = msgpack.CodeFixStr | byte(n)
@@ -389,6 +412,7 @@ func (s *valuer) Time(t time.Time) {
 	}
 }
 
+// Duration appends integer nanoseconds, unless forebay.Durations selects another format.
 func (s *valuer) Duration(v time.Duration) {
 	switch s.style.Duration {
 	case values.DurationText:
@@ -400,10 +424,13 @@ func (s *valuer) Duration(v time.Duration) {
 	}
 }
 
+// Level appends the name of a slog.Level.
 func (s *valuer) Level(v slog.Level) {
 	s.dst = msgpack.AppendStr(s.dst, values.LevelText(v, s.style.Level))
 }
 
+// JSON appends a JSON value, the result of MarshalJSON, as MessagePack. If js is not exactly one valid
+// value, it appends nothing and returns an error.
 func (s *valuer) JSON(js []byte) error {
 	at := len(s.dst)
 	out, rest, err := msgpack.AppendFromJSON(s.dst, js)
@@ -417,7 +444,8 @@ func (s *valuer) JSON(js []byte) error {
 	return err
 }
 
-// Fault appends a text instead of a value that cannot be encoded.
+// Fault appends a text with the reason instead of a value that cannot be encoded. The first reason
+// becomes s.unusable.
 func (s *valuer) Fault(err error) {
 	if s.unusable == nil {
 		s.unusable = fmt.Errorf("%w: %w", ErrValue, err)
@@ -425,6 +453,7 @@ func (s *valuer) Fault(err error) {
 	s.dst = msgpack.AppendStr(s.dst, values.Fault(err))
 }
 
+// List begins a list of n elements. Lists have no end mark in MessagePack.
 func (s *valuer) List(n int) {
 	s.deep = s.deep || s.walk.Level > maxLevels
 	s.dst = msgpack.AppendArrayHeader(s.dst, n)
@@ -432,6 +461,7 @@ func (s *valuer) List(n int) {
 
 func (s *valuer) EndList() {}
 
+// Map begins a map of n members; if n is negative, EndMap writes their number into the header.
 func (s *valuer) Map(n int) {
 	s.deep = s.deep || s.walk.Level > maxLevels
 	if n >= 0 {
@@ -443,6 +473,7 @@ func (s *valuer) Map(n int) {
 	s.dst = msgpack.AppendOpenMap(s.dst)
 }
 
+// EndMap ends the innermost open map.
 func (s *valuer) EndMap() {
 	last := len(s.open) - 1
 	if m := s.open[last]; m.at >= 0 {
@@ -451,16 +482,21 @@ func (s *valuer) EndMap() {
 	s.open = s.open[:last]
 }
 
+// Key begins a member of the innermost open map.
 func (s *valuer) Key(name string) {
 	s.open[len(s.open)-1].n++
 	s.dst = msgpack.AppendStr(s.dst, name)
 }
 
+// Field is Key with the name of a struct field, which package values has encoded once.
 func (s *valuer) Field(f *values.Field) {
 	s.open[len(s.open)-1].n++
 	s.dst = append(s.dst, f.Msg...)
 }
 
+// Direct appends the struct field f, whose value is at p, without reflection for the most common types.
+// p points to a value of kind f.Direct and is valid during the call. A zero value is omitted if f has
+// the option omitempty.
 func (s *valuer) Direct(f *values.Field, p unsafe.Pointer) {
 	dst, zero := append(s.dst, f.Msg...), false
 	switch f.Direct {
@@ -486,8 +522,10 @@ func (s *valuer) Direct(f *values.Field, p unsafe.Pointer) {
 	}
 }
 
+// Group returns false: the Walk visits the attributes of groups.
 func (s *valuer) Group([]slog.Attr) bool { return false }
 
+// Err ends the Walk as soon as the record is too large.
 func (s *valuer) Err() error {
 	if len(s.dst)-s.base+s.heldBytes > s.limit {
 		return s.tooLarge()
@@ -495,9 +533,9 @@ func (s *valuer) Err() error {
 	return nil
 }
 
-// Msg appends the result of MarshalMsg in a form that receivers accept: generated code writes
-// times as ext 5, on which fluentd resets the connection. The method gets the spare
-// capacity of dst and nothing of its content, which is the beginning of the entry.
+// Msg appends the result of m.MarshalMsg in a form that receivers accept: code generated by tinylib/msgp
+// writes times as extension type 5, on which fluentd resets the connection. The method gets the spare
+// capacity of dst but not its content, which is the beginning of the entry and must not change.
 func (s *valuer) Msg(m values.Marshaler) {
 	out, err := marshaled(m, s.dst[len(s.dst):])
 	if err == nil {
@@ -511,6 +549,8 @@ func (s *valuer) Msg(m values.Marshaler) {
 	s.dst = append(s.dst, out...)
 }
 
+// marshaled calls m.MarshalMsg with an empty slice, whose capacity is that of room. A panic is returned
+// as an error.
 func marshaled(m values.Marshaler, room []byte) (out []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -520,7 +560,8 @@ func marshaled(m values.Marshaler, room []byte) (out []byte, err error) {
 	return m.MarshalMsg(room)
 }
 
-// cleaned returns out, which must be one value, in a form that receivers accept.
+// cleaned returns out, the result of MarshalMsg, in a form that receivers accept. If out is not exactly
+// one MessagePack value, it returns an error.
 func cleaned(out []byte) ([]byte, error) {
 	ok, err := msgpack.IsClean(out)
 	if err != nil {
@@ -532,5 +573,6 @@ func cleaned(out []byte) ([]byte, error) {
 	return out, err
 }
 
-// brackets counts the bytes that could begin lists and objects in js.
+// brackets returns an upper bound of the nesting depth of js: the number of its opening brackets, also
+// in strings. Counting them is faster than parsing.
 func brackets(js []byte) int { return bytes.Count(js, []byte{'['}) + bytes.Count(js, []byte{'{'}) }
