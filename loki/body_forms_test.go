@@ -97,7 +97,7 @@ func TestBodyForms(t *testing.T) {
 	for i := range 5000 {
 		levelKey := []string{"", "level"}[rng.IntN(2)]
 		v := values.NewValues(values.Style{Duration: values.DurationText, Errors: values.ErrorForm(values.ErrorForms[rng.IntN(5)])})
-		b := newBody(keys{message: "msg", details: v.Details(), front: i%2 == 0}, levelKey, &levelNames, v)
+		b := newBody(keys{message: "msg", details: v.Details(), prefixed: i%2 == 0}, levelKey, &levelNames, v)
 		var s encode.Scope = b.root
 		for range rng.IntN(4) {
 			if rng.IntN(2) == 0 {
@@ -118,7 +118,7 @@ func TestBodyForms(t *testing.T) {
 		}
 		slow := &bodyWalker{values: b.values, scope: bs, rec: r, mask: ^uint64(0)}
 		members := string(slow.attrs([]byte(","), r.Attrs))
-		fast := &bodyWalker{values: b.values, scope: bs, rec: r, mask: bs.level.mask}
+		fast := &bodyWalker{values: b.values, scope: bs, rec: r, mask: bs.used.mask}
 		if got := string(fast.object([]byte(","), r.Attrs)); got != members {
 			t.Fatalf("%d: got\n%s want\n%s", i, got, members)
 		}

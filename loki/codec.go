@@ -11,19 +11,20 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// codec reads entries of one form, which may differ from the form of the encoder: a spool
-// or a crash-safe file can contain entries for another Wire. The codec of any Driver reads
-// them. Only the labels, which entries do not contain, come from the Driver.
+// A codec reads entries of one form. The form may differ from that of the encoder, because a spool or a
+// crash-safe file can contain entries for another Config.Wire. An entry does not contain its labels; they
+// come from the registry of the Driver.
 type codec struct {
 	e    *encoder
 	form form
 }
 
+// ContentType returns the content type of entries in the form of c.
 func (c codec) ContentType() string { return c.form.contentType() }
 
-// AppendJSON appends {"time":…,"labels":…,"tenant":…,"line":…,"metadata":{…}}. Labels and
-// tenant are omitted if the stream is unknown. A line that is a JSON object is written as
-// an object.
+// AppendJSON appends {"time":…,"labels":…,"tenant":…,"line":…,"metadata":{…}}. Labels and tenant are
+// omitted if the stream is unknown. A line that is a JSON object is written as an object. A record that
+// is not an entry is written as {"raw":"…"}.
 func (c codec) AppendJSON(dst, rec []byte, m batch.Meta) []byte {
 	e, ok := c.form.parse(rec)
 	var line, meta []byte
@@ -59,7 +60,7 @@ func (c codec) AppendJSON(dst, rec []byte, m batch.Meta) []byte {
 	return append(dst, '}')
 }
 
-// parts returns the unchanged line and the metadata as a JSON object.
+// parts returns the unescaped line, and the metadata as a JSON object.
 func (c codec) parts(e entry) (line, meta []byte, ok bool) {
 	if c.form == jsonForm {
 		var s string
@@ -75,8 +76,8 @@ func (c codec) parts(e entry) (line, meta []byte, ok bool) {
 	return e.line, append(meta, '}'), ok
 }
 
-// AppendMarker appends an entry that reports dropped records, at level WARN. It belongs to
-// stream 0, the stream of this level.
+// AppendMarker appends an entry at level WARN that reports dropped records by reason. It belongs to
+// stream 0. Attributes of the marker do not become labels or metadata.
 func (c codec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte {
 	attrs := []slog.Attr{slog.Uint64("dropped", d.Total())}
 	for i, n := range d {
@@ -85,7 +86,7 @@ func (c codec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte {
 		}
 	}
 	start := len(dst)
-	plain := &scope{e: &encoder{c: c.e.c, streams: c.e.streams, observed: c.e.observed, form: c.form, byLevel: c.e.byLevel}, inner: c.e.line.Scope()}
+	plain := &scope{e: &encoder{c: c.e.c, streams: c.e.streams, observed: c.e.observed, kind: c.e.kind, form: c.form, byLevel: c.e.byLevel}, inner: c.e.line.Scope()}
 	r := encode.Record{Time: now, Level: slog.LevelWarn, Message: "records dropped", Attrs: attrs}
 	dst, _, err := plain.Append(dst, &r)
 	if err != nil {

@@ -22,7 +22,10 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Defaults of [Config]. The limits are Loki's own defaults.
+// Defaults of [Config]. The limits equal the defaults of limits_config in Loki 3.7, except
+// defaultMaxRequestBytes (see Limits.MaxRequestBytes), defaultMaxStreams (the default of
+// max_global_streams_per_user is 5000, and other processes need streams, too) and
+// defaultMaxLabelValues (Loki has no such limit).
 const (
 	defaultLevelName        = "level"
 	defaultMessageKey       = "msg"
@@ -45,32 +48,37 @@ const (
 	defaultMaxMetadataBytes = 64 << 10
 	defaultSlabBytes        = 256 << 10
 	defaultBufferBytes      = 4 << 20
-	maxAsideBytes           = 4 << 20
+	maxParkedBytes          = 4 << 20 // memory for the waiting records of held streams
 )
 
-// The texts of Config.Wire, TraceID and SpanID, Body, Errors, Collisions, LongLines and
-// TooOld.
+// The accepted values of the string fields of [Config].
 const (
+	// Config.Wire
 	wireProtobuf = "protobuf"
 	wireJSON     = "json"
 	wireGzip     = "json+gzip"
 
+	// Config.TraceID and Config.SpanID
 	inBody     = "body"
 	inMetadata = "metadata"
-	nowhere    = "none"
+	inNone     = "none"
 
+	// Line.Body
 	bodyJSON   = "json"
 	bodyLogfmt = "logfmt"
 
-	inFront  = "prefix"
-	atTheEnd = "suffix"
+	// Line.Collisions
+	collisionPrefix = "prefix"
+	collisionSuffix = "suffix"
 
-	truncate = "truncate"
-	refuse   = "refuse"
+	// Limits.LongLines
+	longLinesTruncate = "truncate"
+	longLinesRefuse   = "refuse"
 
-	oldIsLetter  = "dead-letter"
-	oldIsDropped = "drop"
-	oldIsNow     = "now"
+	// Limits.TooOld
+	tooOldDeadLetter = "dead-letter"
+	tooOldDrop       = "drop"
+	tooOldNow        = "now"
 )
 
 // Config is the protocol of a [Driver]: the address, labels, lines and limits. Memory and delivery
@@ -126,15 +134,16 @@ type Config struct {
 	// Wire is the form of requests: "protobuf" (compressed with snappy), "json", or
 	// "json+gzip". Default "protobuf".
 	Wire string `yaml:"wire"`
-	// Tenant is sent as X-Scope-OrgID. Default "": the header is not sent.
+	// Tenant is the value of the header X-Scope-OrgID, which selects the tenant of Loki. Default "":
+	// the header is not sent.
 	Tenant string `yaml:"tenant"`
-	// TenantAttr names an attribute whose value is used as the tenant of its record
-	// instead. The attribute is removed from the line. Default "": none. A record whose
-	// tenant name is invalid is refused and becomes a dead letter with the tenant among
-	// its metadata.
+	// TenantAttr names an attribute whose value is the tenant of its record. Records without the
+	// attribute belong to Tenant. The attribute is removed from the line. A record whose tenant
+	// name is invalid is refused and becomes a dead letter with the tenant among its metadata.
+	// Default "": all records belong to Tenant.
 	//
-	// After a 401, 403 or 260 the records of that tenant wait while others are sent, as long as
-	// another tenant has records and was not refused in the last 5 minutes. If there is no such
+	// After a response with status 401, 403 or 260 the records of that tenant wait while others are
+	// sent, as long as another tenant has records and was not refused in the last 5 minutes. If there is no such
 	// tenant, the credentials are assumed to be wrong: all records wait, and an alarm is raised.
 	// Waiting records may use additional memory, as much as the option forebay.Buffer, but at most
 	// 4 MiB. When it is full, all tenants wait. After an hour, or earlier if records would
@@ -160,21 +169,21 @@ type Config struct {
 	// EagerFirst sends the first record at once, so that a wrong address or password is
 	// detected at startup. Default false: the record waits for others, up to BatchAge.
 	EagerFirst bool `yaml:"eager_first"`
-	// Nudge changes the times of records of a stream that have the same time, so that they
-	// differ by 1 ns; no record is moved by more than 1 ms. It exists because Loki keeps
-	// only one of several equal entries with the same time. The time is changed before the
-	// record is stored, so Loki still recognizes a record that is sent twice. Default
-	// false.
-	Nudge bool `yaml:"nudge"`
+	// UniqueTimes increases the times of records of a stream that have the same time, so that they
+	// differ by 1 ns or more; no time changes by more than 1 ms. Without it, Loki keeps only one of
+	// several equal entries with the same time. The time is changed before the record is stored, so
+	// Loki still recognizes a record that is sent twice. Default false.
+	UniqueTimes bool `yaml:"unique_times"`
 
 	// Limits are the limits of Loki and the handling of records beyond them. Default: those of
 	// Loki.
 	Limits Limits `yaml:",inline"`
 
-	levels    [len(levelNames)]string // of LevelNames, set by resolve
-	labels    []label                 // of Labels, by name, set by resolve
-	gapLabels []label                 // of GapLabels, set by resolve
-	endpoint  *url.URL                // of URL, set by resolve
+	// Derived fields, set by resolve.
+	levels    [len(levelNames)]string // name of each level, after LevelNames
+	labels    []label                 // Labels, sorted by name
+	gapLabels []label                 // GapLabels, sorted by name
+	endpoint  *url.URL                // URL with pushPath
 }
 
 // Line is the form of the lines. The zero value is JSON.
@@ -227,28 +236,29 @@ type Limits struct {
 	// records, and an event (label-values) reports it. Default 1000; negative: only
 	// MaxStreams applies.
 	MaxLabelValues int `yaml:"max_label_values"`
-	// These are the limits of Loki, with Loki's defaults: 15 labels, names of 1024 bytes,
-	// values of 2048 bytes, lines of 256 KiB, and 128 pairs of metadata with 64 KiB in
-	// total.
+	// MaxLabels to MaxMetadataBytes are the limits of Loki (limits_config), with Loki's defaults:
+	// 15 labels, names of 1024 bytes, values of 2048 bytes, lines of 256 KiB, and 128 pairs of
+	// structured metadata with 64 KiB in total. Labels and metadata beyond them are moved or
+	// omitted, and counted in Stats.ByReason; see LongLines for lines.
 	MaxLabels        int `yaml:"max_labels"`
 	MaxLabelName     int `yaml:"max_label_name"`
 	MaxLabelValue    int `yaml:"max_label_value"`
 	MaxLine          int `yaml:"max_line"`
 	MaxMetadataPairs int `yaml:"max_metadata_pairs"`
 	MaxMetadataBytes int `yaml:"max_metadata_bytes"`
-	// LongLines selects how lines above MaxLine are handled: "truncate" cuts them, adds a
-	// mark and counts them; "refuse" hands them to the dead letters instead of sending
-	// them. Default "truncate".
+	// LongLines selects the handling of lines longer than MaxLine: "truncate" cuts the line, appends
+	// a mark with the number of removed bytes and counts it; "refuse" makes the record a dead letter.
+	// Default "truncate".
 	LongLines string `yaml:"long_lines"`
-	// MaxAge and MaxFuture are the maximum distance of a record's time from the present,
-	// in the past and in the future. Other records are refused before they are sent.
-	// Defaults 7 days and 10 minutes; negative: no limit.
+	// MaxAge is the maximum age of a record when it is sent, and MaxFuture the maximum distance of
+	// its time from the present in the future. Other records are refused before they are sent.
+	// Defaults: 7 days and 10 minutes; negative: no limit.
 	MaxAge    time.Duration `yaml:"max_age"`
 	MaxFuture time.Duration `yaml:"max_future"`
 
-	// TooOld selects how records are handled that are older than MaxAge or that Loki
-	// refuses because of their age. Loki refuses records that are too old, or more than
-	// an hour older than the newest record of their stream, for example in a backlog from
+	// TooOld selects the handling of records that are older than MaxAge or that Loki refuses
+	// because of their age. Loki refuses records that are older than its limit, and records more
+	// than an hour older than the newest record of their stream, for example in the backlog of
 	// another process.
 	//
 	//   - "dead-letter": they are refused and go to the dead letters, if configured.
@@ -264,16 +274,18 @@ type Limits struct {
 	MaxRequestBytes int `yaml:"max_request_bytes"`
 }
 
+// A label is a name and value of the configuration, sanitized for Loki.
 type label struct{ name, value string }
 
-// Format writes the address and the labels but no credentials, for every verb.
-func (c Config) Format(f fmt.State, _ rune) { io.WriteString(f, c.shown()) }
+// Format implements [fmt.Formatter]. For every verb it writes the address and the labels without
+// credentials, so that a Config can be printed safely.
+func (c Config) Format(f fmt.State, _ rune) { io.WriteString(f, c.publicText()) }
 
-// LogValue returns the text that [Config.Format] writes.
-func (c Config) LogValue() slog.Value { return slog.StringValue(c.shown()) }
+// LogValue implements [slog.LogValuer] with the text that [Config.Format] writes.
+func (c Config) LogValue() slog.Value { return slog.StringValue(c.publicText()) }
 
-// shown returns the address and the labels.
-func (c Config) shown() string {
+// publicText returns the address without user and query, and the labels.
+func (c Config) publicText() string {
 	u, why := endpoint(c.URL)
 	if why != "" {
 		return "loki.Config{…}"
@@ -297,16 +309,13 @@ func (c Config) resolve() (Config, error) {
 	defaultTo(&c.SpanID, inBody)
 	defaultTo(&c.Line.Body, bodyJSON)
 	if c.Line.Formatter != nil && c.Line.Errors != "" {
-		bad("errors is %q, but Formatter makes the lines; leave it empty and set it there", c.Line.Errors)
-	}
-	if c.Line.Formatter != nil && c.Line.Errors != "" {
-		bad("errors is %q, but the Formatter writes the lines; leave it empty and set it there", c.Line.Errors)
+		bad("errors is %q, but the Formatter writes the lines; leave it empty and configure the Formatter instead", c.Line.Errors)
 	}
 	defaultTo(&c.Line.Errors, values.ErrorForms[values.ErrorText])
-	defaultTo(&c.Line.Collisions, atTheEnd)
+	defaultTo(&c.Line.Collisions, collisionSuffix)
 	defaultTo(&c.Wire, wireProtobuf)
-	defaultTo(&c.Limits.LongLines, truncate)
-	defaultTo(&c.Limits.TooOld, oldIsLetter)
+	defaultTo(&c.Limits.LongLines, longLinesTruncate)
+	defaultTo(&c.Limits.TooOld, tooOldDeadLetter)
 	defaultTo(&c.Limits.MaxLabelValues, defaultMaxLabelValues)
 	defaultTo(&c.HTTP.Timeout, defaultTimeout)
 	defaultTo(&c.BatchBytes, defaultBatchBytes)
@@ -335,7 +344,7 @@ func (c Config) resolve() (Config, error) {
 		field string
 		value string
 	}{{"trace_id", c.TraceID}, {"span_id", c.SpanID}} {
-		if !slices.Contains([]string{inBody, inMetadata, nowhere}, p.value) {
+		if !slices.Contains([]string{inBody, inMetadata, inNone}, p.value) {
 			bad("%s is %q; use body, metadata or none", p.field, p.value)
 		}
 	}
@@ -352,16 +361,16 @@ func (c Config) resolve() (Config, error) {
 	} else if c.Line.Body == bodyLogfmt && slices.Contains(values.ErrorForms[values.ErrorObject:], c.Line.Errors) {
 		bad("errors is %q, but logfmt has no objects; use text, chain or verbose, or body json", c.Line.Errors)
 	}
-	if c.Line.Collisions != inFront && c.Line.Collisions != atTheEnd {
+	if c.Line.Collisions != collisionPrefix && c.Line.Collisions != collisionSuffix {
 		bad("collisions is %q; use suffix or prefix", c.Line.Collisions)
 	}
 	if c.Wire != wireProtobuf && c.Wire != wireJSON && c.Wire != wireGzip {
 		bad("wire is %q; use protobuf, json or json+gzip", c.Wire)
 	}
-	if c.Limits.LongLines != truncate && c.Limits.LongLines != refuse {
+	if c.Limits.LongLines != longLinesTruncate && c.Limits.LongLines != longLinesRefuse {
 		bad("long_lines is %q; use truncate or refuse", c.Limits.LongLines)
 	}
-	if c.Limits.TooOld != oldIsLetter && c.Limits.TooOld != oldIsDropped && c.Limits.TooOld != oldIsNow {
+	if c.Limits.TooOld != tooOldDeadLetter && c.Limits.TooOld != tooOldDrop && c.Limits.TooOld != tooOldNow {
 		bad("too_old is %q; use dead-letter, drop or now", c.Limits.TooOld)
 	}
 	if w := checkTenant([]byte(c.Tenant)); w != "" {
@@ -412,6 +421,7 @@ func (c *Config) slabBytes() int {
 	return max(n, 4<<10)
 }
 
+// resolveLevels sets c.levels from LevelNames. It calls bad for each error.
 func (c *Config) resolveLevels(bad func(string, ...any)) {
 	c.levels = levelNames
 	for name, own := range c.LevelNames {
@@ -427,6 +437,8 @@ func (c *Config) resolveLevels(bad func(string, ...any)) {
 	}
 }
 
+// resolveLabels sets c.labels and c.gapLabels, and checks all names of labels and metadata. It
+// sanitizes names first, because two names can become equal. It calls bad for each error.
 func (c *Config) resolveLabels(bad func(string, ...any)) {
 	names := map[string]string{}
 	c.LevelName = labelname.Of(c.LevelName)
@@ -495,6 +507,7 @@ func (c *Config) resolveLabels(bad func(string, ...any)) {
 	}
 }
 
+// pushPath is the path of the push API of Loki, below an optional prefix.
 const pushPath = "/loki/api/v1/push"
 
 // endpoint returns the push URL, or a description of the error in raw, which may contain a
@@ -530,6 +543,7 @@ func validPort(port string) bool {
 	return port == "" || err == nil && n > 0 && n <= math.MaxUint16
 }
 
+// defaultTo sets *v to def if it is the zero value.
 func defaultTo[T comparable](v *T, def T) {
 	var zero T
 	if *v == zero {

@@ -240,12 +240,12 @@ func TestTokenFileChanges(t *testing.T) {
 	}
 	os.WriteFile(file, []byte("two"), 0o600)
 	os.Chtimes(file, time.Now(), time.Now().Add(time.Second))
-	h.looked = time.Now().Add(-time.Minute)
+	h.checkedAt = time.Now().Add(-time.Minute)
 	if got := get(); got != "Bearer two" {
 		t.Error(got)
 	}
 	os.Remove(file)
-	h.looked = time.Now().Add(-time.Minute)
+	h.checkedAt = time.Now().Add(-time.Minute)
 	if got := get(); got != "Bearer two" {
 		t.Error("a missing file: ", got)
 	}

@@ -18,7 +18,7 @@
 //
 // # Lines
 //
-// A line is a JSON object: the message under "msg", then the attributes in their order. Values are
+// A line is a JSON object: the message under the key "msg", then the attributes in their order. Values are
 // written as in package encode: times as RFC 3339 with nanoseconds in UTC, durations as integer
 // nanoseconds (see forebay.Durations), UUIDs in lower case with hyphens, NaN and the infinities as
 // strings. Labels and metadata contain the same text. An error is written as its message. Keys of
@@ -95,13 +95,13 @@
 // only one of two entries with the same time, labels and line, but only while the first is
 // in the block that is being filled (about 256 KiB of a stream). A second copy that
 // arrives after that block is full is stored. So after a lost response at most the
-// records of one batch can be in Loki twice. See [Config.Nudge] for equal records that
+// records of one batch can be in Loki twice. See [Config.UniqueTimes] for equal records that
 // must both be kept.
 //
 // An incomplete response counts as no response. A 400 is read to its end, because it names
-// the refused entries and all others are stored. A 400 with a text that Loki is not known
-// to send may come from another server or from a faulty one: the records of that request
-// are kept, and one of them is refused only while other records of the same stream are accepted.
+// the refused entries and all others are stored. A 400 with an unknown text may come from
+// another server or from a faulty Loki. The records of that request are kept, and one of them
+// is refused only while other records of the same stream are accepted.
 //
 // Protocol: https://grafana.com/docs/loki/latest/reference/loki-http-api/#ingest-logs
 // and pkg/push of Loki 3.7.

@@ -11,12 +11,12 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A Driver pushes records to Loki. It is the [deliver.Destination] of one output, and has the
-// encoder for its records. All methods are safe for concurrent use.
+// A Driver pushes records to Loki. It is the [deliver.Destination] of one output, and has the encoder
+// for the records of that output. All methods are safe for concurrent use.
 //
-// It consists of two independent parts: an encoder creates entries from records, and a client
-// pushes entries and reads the responses. They share the registry, which maps the numbers of
-// streams to labels.
+// A Driver consists of two independent parts: an encoder creates entries from records, and a client
+// pushes entries and reads the responses. Both use the registry, which maps the numbers of streams to
+// labels, and the observations, which count problems by reason.
 type Driver struct {
 	c        Config
 	observed *observations
@@ -35,7 +35,7 @@ func New(c Config) (*Driver, error) {
 		return nil, err
 	}
 	s := &Driver{c: c, observed: new(observations), reports: new(callback.Reporter)}
-	s.streams = newRegistry(c.Limits.MaxStreams, c.Nudge, s.observed)
+	s.streams = newRegistry(c.Limits.MaxStreams, c.UniqueTimes, s.observed)
 	if s.push, err = newClient(&s.c, s.streams, s.observed, s.reports); err != nil {
 		return nil, err
 	}
@@ -46,8 +46,8 @@ func New(c Config) (*Driver, error) {
 // Encoder returns the encoder for records of this Driver.
 func (s *Driver) Encoder() encode.Encoder { return s.enc }
 
-// CodecFor returns the codec of entries with that content type, which may belong to
-// another Wire. It returns nil for any other content type: see spool.Options.Codec.
+// CodecFor returns the codec of entries with the given content type, which may belong to another
+// Config.Wire, or nil for any other content type. It is the default of spool.Options.CodecFor.
 func (s *Driver) CodecFor(contentType string, _ uint32) batch.Codec {
 	if f, ok := formNamed(contentType); ok {
 		return codec{s.enc, f}
@@ -55,21 +55,21 @@ func (s *Driver) CodecFor(contentType string, _ uint32) batch.Codec {
 	return nil
 }
 
-// accepts reports whether records of that content type can be sent: entries in the form of
-// any Wire. They are pushed in their present form.
+// accepts reports whether records of the given content type can be sent: entries for any Config.Wire.
+// Entries are pushed in the form in which they were encoded.
 func (s *Driver) accepts(contentType string) bool {
 	_, ok := formNamed(contentType)
 	return ok
 }
 
-// Traits returns the limits of a batch, the accepted forms of records, and the dictionary
-// of the streams. Batches are passed sequentially, so that each stream is sent in
-// order.
+// Traits returns the limits of a batch, the accepted content types, and the dictionary of the streams.
+// Window is not set, so batches are sent one after another. That keeps each stream in order.
 func (s *Driver) Traits() deliver.Traits {
 	return deliver.Traits{Limits: s.limits(), Accepts: s.accepts, Dictionary: s.streams, Defaults: s.defaults}
 }
 
-// defaults sets the defaults of memory and delivery.
+// defaults sets the options of memory and delivery that the user has not set. Deliver.AsideBytes gets
+// a value because the records of a held stream wait while others are sent.
 func (s *Driver) defaults(o *deliver.OutputOptions) {
 	defaultTo(&o.Name, "loki")
 	s.reports.SetOutput(o.Name, o.OnError)
@@ -84,22 +84,23 @@ func (s *Driver) defaults(o *deliver.OutputOptions) {
 	}
 	defaultTo(&o.Slab.SlabBytes, s.c.slabBytes())
 	if o.BufferBytes > 0 {
-		defaultTo(&o.Deliver.AsideBytes, min(maxAsideBytes, o.BufferBytes))
+		defaultTo(&o.Deliver.AsideBytes, min(maxParkedBytes, o.BufferBytes))
 	}
 	if o.Slab.FlushLevel == nil {
-		o.Slab.FlushLevel = slab.NoFlushLevel // a burst of errors would be a burst of requests
+		o.Slab.FlushLevel = slab.NoFlushLevel // otherwise each error would cause a request
 		if s.enc.eager != nil {
 			o.Slab.FlushLevel = s.enc.eager
 		}
 	}
 }
 
-// limits returns the limits of a batch.
+// limits returns the limits of a batch from the Config.
 func (s *Driver) limits() batch.Limits {
 	return batch.Limits{Bytes: s.c.BatchBytes, Records: s.c.BatchRecords, Age: s.c.BatchAge}
 }
 
-// Open begins a session. It does not connect: the first push does.
+// Open begins a session. It never blocks or fails because of the network: the connection is made by
+// the first push.
 func (s *Driver) Open(l deliver.Life) (deliver.Session, error) {
 	if s.c.DryRun != nil {
 		dry, err := deliver.SendFunc(s.Traits(), s.sendDry).Open(l)
@@ -108,16 +109,18 @@ func (s *Driver) Open(l deliver.Life) (deliver.Session, error) {
 	return &session{s.push, l}, nil
 }
 
-// AppendLine appends an entry with the given line to dst, for programs that forward the
-// lines of other programs. attrs are not written into the line; labels, metadata and the
-// tenant are derived from them according to the Config. AppendLine does not retain its
-// arguments. The line does not pass through a Router, so forebay.RedactKeys and similar
-// rules do not apply.
+// AppendLine appends an entry with the given line to dst, for programs that forward the lines of
+// other programs. attrs are not written into the line; labels, metadata and the tenant are derived
+// from them according to the Config. If t is zero, the entry gets the current time; with the level
+// [batch.NoLevel] it gets no level label. The error reports an entry larger than 256 MiB. AppendLine
+// does not retain its arguments. The line does not pass through a Router, so forebay.RedactKeys and
+// similar rules do not apply.
 func (s *Driver) AppendLine(dst []byte, t time.Time, level slog.Level, line []byte, attrs []slog.Attr) ([]byte, batch.Meta, error) {
 	return s.enc.appendLine(dst, t, level, line, attrs)
 }
 
-// Stats returns the counters. It does not block.
+// Stats returns the current counters. It takes no lock. Counters that change meanwhile may be
+// inconsistent with each other by the requests in flight.
 func (s *Driver) Stats() Stats {
 	c := s.push
 	st := Stats{

@@ -8,7 +8,8 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// A drySession is a session of Config.DryRun. Its Close also waits for pending reports.
+// A drySession is a session of Config.DryRun. Its Close also waits for the events that are not yet
+// reported, as the Close of a session that pushes.
 type drySession struct {
 	deliver.Session
 	push *client
@@ -19,7 +20,8 @@ func (s drySession) Close() {
 	s.push.close()
 }
 
-// sendDry writes the requests of b to Config.DryRun.
+// sendDry writes the requests of b to Config.DryRun: a line for each stream, followed by its entries.
+// Records beyond the limits of the Config are refused as in a push.
 func (s *Driver) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
 	form, err := formOfBatch(b)
 	if err != nil {
@@ -31,7 +33,7 @@ func (s *Driver) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
 	s.push.gather(p, b)
 	var out []byte
 	u := *s.c.endpoint
-	if u.RawQuery != "" { // it may contain a secret
+	if u.RawQuery != "" { // a query may contain a secret
 		u.RawQuery = "…"
 	}
 	for i := range p.groups {
@@ -59,5 +61,5 @@ func (s *Driver) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
 	return o
 }
 
-// unknownStream is the id of no stream.
+// unknownStream is an id that no stream has.
 const unknownStream = 1<<32 - 1

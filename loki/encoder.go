@@ -27,72 +27,87 @@ import (
 //
 // Each record is encoded once, in the goroutine of the caller, in the form of the request. After its
 // pools are filled, an encoder does not allocate, except for values that allocate when they are
-// converted to text.
+// converted to text. All methods are safe for concurrent use; the fields do not change after the first
+// record, except eager.
 type encoder struct {
 	c           *Config
 	streams     *registry
 	observed    *observations
-	line        encode.Encoder
-	values      *values.Values
+	line        encode.Encoder // encodes the line of an entry
+	values      *values.Values // encodes values in lines, labels and metadata
 	form        form
-	body        bool // line is a body
-	foreign     bool // line is Config.Line.Formatter
-	ours        bool // the Formatter is from package encode
+	kind        lineKind // origin of line
 	root        *scope
-	picks       *pick // nil if all attributes stay in the line
-	metadataAll bool
-	slots       []*labelSlot
+	picks       *pick        // root of the tree; nil if no attribute is used outside the line
+	metadataAll bool         // Config.MetadataAll
+	slots       []*labelSlot // labels from attributes, in the order of Config.LabelAttrs
 	reports     *callback.Reporter
-	parts       []labelPart
-	fixed       int // number of labels that every stream has
-	byLevel     [len(levelNames)]uint32
-	tenantMeta  []byte // metadata name of an invalid tenant
+	parts       []labelPart             // labels of a stream, sorted by name
+	fixedLabels int                     // number of labels that every stream has: Labels and the level
+	byLevel     [len(levelNames)]uint32 // by level: id of the stream without labels from attributes
+	tenantMeta  []byte                  // metadata name of the tenant of a refused record
 	codec       codec
-	eager       *slog.LevelVar // level from which records are sent immediately; nil without Config.EagerFirst
-	began       atomic.Bool    // at least one record was encoded
+	eager       *slog.LevelVar // level from which records are sent immediately (slab.Options.FlushLevel); nil without Config.EagerFirst
+	started     atomic.Bool    // the first record was encoded
 }
 
-// begin marks the first record, which is sent immediately. Later records are batched.
-func (e *encoder) begin() {
-	if e.eager.Level() != slab.NoFlushLevel && e.began.Swap(true) {
+// A lineKind is the origin of the encoder of lines.
+type lineKind uint8
+
+const (
+	bodyLine        lineKind = iota // a body of this package
+	logfmtLine                      // a logfmt of this package
+	encodeFormatter                 // Config.Line.Formatter, an encoder of package encode
+	otherFormatter                  // Config.Line.Formatter of another package
+)
+
+// isFormatter reports whether the user has set Config.Line.Formatter.
+func (k lineKind) isFormatter() bool { return k >= encodeFormatter }
+
+// noteFirst is called for each record with Config.EagerFirst. The first record is sent immediately. The
+// second call raises the level above all others, so that further records are batched.
+func (e *encoder) noteFirst() {
+	if e.eager.Level() != slab.NoFlushLevel && e.started.Swap(true) {
 		e.eager.Set(slab.NoFlushLevel)
 	}
 }
 
-// A labelSlot is a label whose value is an attribute. meta is its name as structured metadata.
+// A labelSlot is a label whose value is an attribute. meta is its name as structured metadata, from the
+// name of the attribute in Config.LabelAttrs.
 type labelSlot struct {
-	meta, from []byte
-	spread     spread
+	meta, from []byte       // from is the name of the attribute
+	values     valueCounter // of this label
 }
 
-// A labelPart is a label of the encoder, fixed or variable. Parts are sorted by name.
+// A labelPart is a label of the encoder. Its value is fixed, the level, or an attribute.
 type labelPart struct {
 	text  string // name="value", or name= if the value depends on the record
-	level bool
-	slot  int
+	level bool   // the value is the name of the level
+	slot  int    // index in slots of an attribute; -1 for other labels
 }
 
-// newEncoder returns the encoder for c. It adds the streams of all levels to streams, beginning with
-// the stream of warnings, see [registry].
+// newEncoder returns the encoder for c. It adds the streams of all levels to streams, beginning with the
+// stream of gap markers, which must be stream 0; see [registry].
 func newEncoder(c *Config, streams *registry, n *observations, r *callback.Reporter) *encoder {
 	e := &encoder{c: c, streams: streams, observed: n, reports: r, form: formOf(c.Wire), metadataAll: c.MetadataAll}
 	e.values = values.NewValues(values.Style{Errors: values.ErrorForm(c.Line.Errors)})
-	k := keys{message: c.Line.MessageKey, details: e.values.Details(), front: c.Line.Collisions == inFront}
+	k := keys{message: c.Line.MessageKey, details: e.values.Details(), prefixed: c.Line.Collisions == collisionPrefix}
 	levelKey := ""
 	if c.NoLevelLabel {
 		levelKey = c.LevelName
 	}
 	switch {
 	case c.Line.Formatter != nil:
-		e.line, e.foreign = c.Line.Formatter, true
-		_, e.ours = c.Line.Formatter.(interface{ KnowsErrors(*values.KnownError) })
+		e.line, e.kind = c.Line.Formatter, otherFormatter
+		if _, ok := c.Line.Formatter.(interface{ KnowsErrors(*values.KnownError) }); ok {
+			e.kind = encodeFormatter
+		}
 	case c.Line.Body == bodyLogfmt:
-		e.line = newLogfmt(k, levelKey, c.Line.Errors, &c.levels, e.values)
+		e.line, e.kind = newLogfmt(k, levelKey, c.Line.Errors, &c.levels, e.values), logfmtLine
 	default:
-		e.line = newBody(k, levelKey, &c.levels, e.values)
-		e.body = true
+		e.line, e.kind = newBody(k, levelKey, &c.levels, e.values), bodyLine
 	}
-	e.plan(c)
+	e.buildParts(c)
 	warn := values.LevelIndex(slog.LevelWarn)
 	if len(c.gapLabels) > 0 {
 		e.addGaps(warn)
@@ -113,15 +128,15 @@ func newEncoder(c *Config, streams *registry, n *observations, r *callback.Repor
 // addLevel returns the id of the stream of a level without labels from attributes.
 func (e *encoder) addLevel(level int) uint32 {
 	labels := e.appendLabels(nil, level, nil)
-	e.streams.plain[level] = labels
+	e.streams.levelLabels[level] = labels
 	st := e.streams.add(append(appendStreamDef(nil, nil), labels...), true)
 	if e.c.TenantAttr == "" {
-		st.owner.use()
+		st.owner.markUsed()
 	}
 	return st.id
 }
 
-// addGaps makes stream 0 a separate stream for gap markers.
+// addGaps makes stream 0 a separate stream for gap markers, with Config.GapLabels.
 func (e *encoder) addGaps(level int) {
 	all := slices.Concat(e.c.labels, e.c.gapLabels)
 	if !e.c.NoLevelLabel {
@@ -137,12 +152,13 @@ func (e *encoder) addGaps(level int) {
 	}
 	st := e.streams.add(append(appendStreamDef(nil, nil), append(text, '}')...), true)
 	if e.c.TenantAttr == "" {
-		st.owner.use()
+		st.owner.markUsed()
 	}
 }
 
-// plan computes parts, slots and picks from the Config.
-func (e *encoder) plan(c *Config) {
+// buildParts computes parts, slots and picks from the Config. If several sources have the same label
+// name, Labels have precedence over the level, and the level over attributes.
+func (e *encoder) buildParts(c *Config) {
 	root := &pick{slot: -1}
 	taken := map[string]bool{}
 	var names []string
@@ -162,11 +178,11 @@ func (e *encoder) plan(c *Config) {
 	if !c.NoLevelLabel {
 		add(c.LevelName, labelPart{text: c.LevelName + "=", level: true, slot: -1})
 	}
-	e.fixed = len(names)
+	e.fixedLabels = len(names)
 	for _, path := range c.LabelAttrs {
 		name := labelname.Of(path)
 		if len(name) > c.Limits.MaxLabelName {
-			continue // resolve has reported it
+			continue // Config.resolve has reported the name
 		}
 		at := root.named(path)
 		if add(name, labelPart{text: name + "=", slot: len(e.slots)}) {
@@ -207,8 +223,8 @@ func (e *encoder) plan(c *Config) {
 	}
 }
 
-// Durations sets the format of durations, for forebay.Durations, and returns e. It does not affect a
-// Formatter.
+// Durations sets the format of durations, for the option forebay.Durations, and returns e. It is called
+// before the first record. It does not affect a Formatter.
 func (e *encoder) Durations(form string) encode.Encoder {
 	e.values.SetDurations(form)
 	if l, ok := e.line.(*logfmt); ok {
@@ -226,12 +242,14 @@ func (e *encoder) Codec() batch.Codec { return e.codec }
 // NeedsPC reports whether the formatter of the line needs source positions.
 func (e *encoder) NeedsPC() bool { return e.line.NeedsPC() }
 
-// appendStream appends the definition of a stream. values are the label values of the slots.
+// appendStream appends the definition of a stream. tenant is nil for the tenant of the Config, and
+// values are the label values of the slots.
 func (e *encoder) appendStream(dst, tenant []byte, level int, values [][]byte) []byte {
 	return e.appendLabels(appendStreamDef(dst, tenant), level, values)
 }
 
-// appendLabels appends the labels of a stream. level is noLevel for a stream without a level.
+// appendLabels appends the labels of a stream in the syntax of Loki: {a="b", c="d"}. level is noLevel
+// for a stream without a level. Slots without a value are omitted.
 func (e *encoder) appendLabels(dst []byte, level int, values [][]byte) []byte {
 	dst = append(dst, '{')
 	first := true
@@ -258,17 +276,18 @@ func (e *encoder) appendLabels(dst []byte, level int, values [][]byte) []byte {
 	return append(dst, '}')
 }
 
-// A scope is an encoder with attributes and open groups.
+// A scope is an encoder with attributes and open groups. It is immutable.
 type scope struct {
 	e      *encoder
-	inner  encode.Scope
-	node   *pick
-	path   string // names of the open groups, as a prefix of metadata names
-	labels [][]byte
-	meta   []pair
-	tenant []byte
+	inner  encode.Scope // the scope of the line
+	node   *pick        // node of the tree for attributes of the innermost group
+	path   string       // names of the open groups, as a prefix of metadata names
+	labels [][]byte     // values from attributes of the scope, by slot
+	meta   []pair       // metadata from attributes of the scope
+	tenant []byte       // tenant from attributes of the scope; nil if there is none
 }
 
+// WithGroup returns the scope within a group. It implements [encode.Scope].
 func (s *scope) WithGroup(name string) encode.Scope {
 	if name == "" {
 		return s
@@ -280,6 +299,7 @@ func (s *scope) WithGroup(name string) encode.Scope {
 	return &n
 }
 
+// WithAttrs returns the scope with attributes, which are evaluated now. It implements [encode.Scope].
 func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	if len(attrs) == 0 {
 		return s
@@ -291,14 +311,15 @@ func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	}
 	p := new(picked) // not pooled: the scope keeps its contents
 	p.labels = make([][]byte, len(s.e.slots))
-	attrs = s.settle(p, nil, attrs)
+	attrs = s.evaluate(p, nil, attrs)
 	s.pick(p, nil, attrs)
 	n.labels, n.meta, n.tenant = p.labels, p.meta[:len(p.meta):len(p.meta)], p.tenant
 	n.inner = s.inner.WithAttrs(s.rest(p, attrs))
 	return &n
 }
 
-// pick collects labels, metadata and tenant from the scope and attrs.
+// pick collects labels, metadata and tenant from the scope and attrs. r is nil for attributes of a
+// scope.
 func (s *scope) pick(p *picked, r *encode.Record, attrs []slog.Attr) {
 	copy(p.labels, s.labels)
 	p.meta = append(p.meta, s.meta...)
@@ -307,7 +328,7 @@ func (s *scope) pick(p *picked, r *encode.Record, attrs []slog.Attr) {
 	s.e.walk(p, r, s.node, attrs, 0)
 }
 
-// rest returns the attributes that stay in the line: attrs, or a copy without the others.
+// rest returns the attributes that stay in the line: attrs if all do, otherwise a copy in p.attrs.
 func (s *scope) rest(p *picked, attrs []slog.Attr) []slog.Attr {
 	if s.e.metadataAll && s.e.c.Line.OutOfLine {
 		return nil
@@ -322,8 +343,8 @@ func (s *scope) rest(p *picked, attrs []slog.Attr) []slog.Attr {
 	return out
 }
 
-// rest appends to dst the attributes under c that stay in the line. If these are all, it returns
-// attrs and leaves dst unchanged.
+// rest appends to dst the attributes at c that stay in the line. If all do, it returns attrs and leaves
+// dst unchanged.
 func (c *pick) rest(dst, attrs []slog.Attr) (out []slog.Attr, changed bool) {
 	for i := range attrs {
 		a := attrs[i]
@@ -353,8 +374,8 @@ func (c *pick) rest(dst, attrs []slog.Attr) (out []slog.Attr, changed bool) {
 	return dst, true
 }
 
-// nanos returns t in Unix nanoseconds. A time before 1678 or after 2261 does not fit and is replaced
-// by the nearest limit; Loki refuses both.
+// nanos returns t in Unix nanoseconds. A time before 1678 or after 2261 does not fit into an int64 and
+// is replaced by the nearest second that does; Loki refuses both.
 func nanos(t time.Time) int64 {
 	const limit = math.MaxInt64/int64(time.Second) - 1
 	if sec := t.Unix(); sec >= limit || sec <= -limit {
@@ -363,11 +384,12 @@ func nanos(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// Append appends r as an entry. A record without a time gets the current time.
+// Append appends r as an entry. A record without a time gets the current time. The error is from a
+// Formatter, or reports an entry of more than maxPadded bytes; dst then ends in a part of the entry.
 func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error) {
 	e := s.e
 	if e.eager != nil {
-		e.begin()
+		e.noteFirst()
 	}
 	t := r.Time
 	if t.IsZero() {
@@ -382,16 +404,16 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	} else {
 		p = getPicked(len(e.slots))
 		defer p.free()
-		settled := s.settle(p, r, attrs)
+		settled := s.evaluate(p, r, attrs)
 		s.pick(p, r, settled)
 		st = e.stream(p, values.LevelIndex(r.Level))
 		m.Stream = st.id
-		if rest := s.rest(p, settled); len(rest) != len(attrs) || len(p.once) > 0 {
+		if rest := s.rest(p, settled); len(rest) != len(attrs) || len(p.evaluated) > 0 {
 			r.Attrs = rest
 			defer func() { r.Attrs = attrs }()
 		}
 	}
-	if e.streams.nudge {
+	if e.streams.uniqueTimes {
 		if st == nil {
 			st = e.streams.get(m.Stream)
 		}
@@ -406,7 +428,7 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	if err != nil {
 		return dst, m, fmt.Errorf("loki: cannot render line: %w", err)
 	}
-	if e.foreign && !utf8.Valid(dst[start+lineHead:]) {
+	if e.kind.isFormatter() && !utf8.Valid(dst[start+lineHead:]) {
 		line := bytes.ToValidUTF8(dst[start+lineHead:], []byte("\ufffd"))
 		dst = append(dst[:start+lineHead], line...)
 	}
@@ -414,7 +436,7 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	return dst, m, err
 }
 
-// endProto finishes the entry that begins at start, after its line. p may be nil.
+// endProto completes the entry in protobuf form that begins at start, after its line. p may be nil.
 func (e *encoder) endProto(dst []byte, start int, p *picked) ([]byte, error) {
 	endLine(dst, start)
 	if p != nil {
@@ -427,15 +449,16 @@ func (e *encoder) endProto(dst []byte, start int, p *picked) ([]byte, error) {
 	return dst, nil
 }
 
+// appendJSON is Append for entries in JSON form. p is nil if all attributes are in the line.
 func (e *encoder) appendJSON(dst []byte, inner encode.Scope, p *picked, r *encode.Record, m batch.Meta) ([]byte, batch.Meta, error) {
-	if p == nil && !e.body {
+	if p == nil && e.kind != bodyLine {
 		p = getPicked(0)
 		defer p.free()
 	}
 	dst = beginJSON(dst, m.Time)
 	start := len(dst)
 	if s, ok := inner.(*bodyScope); ok {
-		// The line is escaped for JSON while it is written.
+		// A body escapes the line for JSON while it is written. Other lines are escaped afterwards.
 		if dst = s.append(dst, r, nested); len(dst)-start > e.c.Limits.MaxLine {
 			dst = e.trimNested(dst, start)
 		}
@@ -450,7 +473,7 @@ func (e *encoder) appendJSON(dst []byte, inner encode.Scope, p *picked, r *encod
 	return e.endJSON(dst, p), m, nil
 }
 
-// endJSON finishes a JSON entry after its line. p may be nil.
+// endJSON completes an entry in JSON form after its line. p may be nil.
 func (e *encoder) endJSON(dst []byte, p *picked) []byte {
 	dst = append(dst, '"')
 	if p != nil && len(p.meta) > 0 {
@@ -466,7 +489,7 @@ func (e *encoder) endJSON(dst []byte, p *picked) []byte {
 	return append(dst, ']')
 }
 
-// appendMeta appends structured metadata within the limits, and counts pairs that exceed them.
+// appendMeta appends structured metadata within the limits of the Config, and counts pairs beyond them.
 func (e *encoder) appendMeta(dst []byte, meta []pair) []byte {
 	c := e.c
 	size, n := 0, 0
@@ -477,7 +500,7 @@ func (e *encoder) appendMeta(dst []byte, meta []pair) []byte {
 		}
 		more := len(m.name) + len(m.value)
 		if n >= c.Limits.MaxMetadataPairs || size+more > c.Limits.MaxMetadataBytes {
-			e.observed.note(metadataLeftOut)
+			e.observed.inc(metadataLeftOut)
 			continue
 		}
 		n, size = n+1, size+more
@@ -493,28 +516,28 @@ func (e *encoder) appendMeta(dst []byte, meta []pair) []byte {
 	return dst
 }
 
-// trim removes the newline from the line that begins at start. With LongLines truncate it also
-// truncates the line to the limit.
+// trim removes the newline from the end of the line, which begins at start. With LongLines "truncate" it
+// also cuts a line longer than MaxLine and appends cutMark.
 func (e *encoder) trim(dst []byte, start int) []byte {
 	if n := len(dst); n > start && dst[n-1] == '\n' {
 		dst = dst[:n-1]
 	}
 	limit := e.c.Limits.MaxLine
-	if len(dst)-start <= limit || e.c.Limits.LongLines != truncate {
+	if len(dst)-start <= limit || e.c.Limits.LongLines != longLinesTruncate {
 		return dst
 	}
 	total := len(dst) - start
-	room := max(limit-len(cutMark)-20, 0)
+	room := max(limit-len(cutMark)-20, 0) // 20 bytes for the number and " B]"
 	dst = dst[:start+len(cutUTF8(dst[start:], room))]
 	cut := total - (len(dst) - start)
 	dst = append(dst, cutMark...)
 	dst = strconv.AppendInt(dst, int64(cut), 10)
-	e.observed.note(lineTruncated)
+	e.observed.inc(lineTruncated)
 	return append(dst, " B]"...)
 }
 
-// trimNested is trim for a line inside a JSON string, where escapes are longer than the characters
-// they represent.
+// trimNested is trim for a line inside a JSON string, where escapes are longer than the characters they
+// represent. Only the unescaped line can be compared with MaxLine.
 func (e *encoder) trimNested(dst []byte, start int) []byte {
 	quoted := append(append([]byte{'"'}, dst[start:]...), '"')
 	var line string
@@ -524,10 +547,11 @@ func (e *encoder) trimNested(dst []byte, start int) []byte {
 	return jsontext.AppendEscapedBytes(dst[:start], e.trim([]byte(line), 0))
 }
 
-// cutMark, followed by a number of bytes, marks the end of a truncated line.
+// cutMark begins the end of a truncated line. The number of removed bytes and " B]" follow.
 const cutMark = "…[cut "
 
-// stream returns the stream of a record. It moves labels that exceed a limit to the metadata.
+// stream returns the stream of a record, and creates it if necessary. It moves labels that exceed a
+// limit of the Config to the metadata. The result is never nil.
 func (e *encoder) stream(p *picked, level int) *stream {
 	c := e.c
 	if len(p.tenant) > 0 && checkTenant(p.tenant) != "" {
@@ -537,12 +561,12 @@ func (e *encoder) stream(p *picked, level int) *stream {
 	if string(tenant) == c.Tenant {
 		tenant = nil
 	}
-	n := e.fixed
+	n := e.fixedLabels
 	for i, v := range p.labels {
 		switch {
 		case len(v) == 0:
-		case e.slots[i].spread.wide.Load():
-			e.demote(p, i, labelSpread)
+		case e.slots[i].values.exceeded.Load():
+			e.demote(p, i, labelManyValues)
 		case n >= c.Limits.MaxLabels:
 			e.demote(p, i, labelTooMany)
 		case len(v) > c.Limits.MaxLabelValue:
@@ -554,7 +578,7 @@ func (e *encoder) stream(p *picked, level int) *stream {
 	p.key = e.appendStream(p.key[:0], tenant, level, p.labels)
 	st := e.streams.find(p.key)
 	if st == nil {
-		if e.demoteWide(p) {
+		if e.demoteExceeded(p) { // only a new stream can have a new value of a label
 			p.key = e.appendStream(p.key[:0], tenant, level, p.labels)
 		}
 		st = e.streams.add(p.key, false)
@@ -567,35 +591,35 @@ func (e *encoder) stream(p *picked, level int) *stream {
 		}
 		p.key = e.appendStream(p.key[:0], tenant, level, p.labels)
 		if st = e.streams.find(p.key); st == nil {
-			// A tenant with a stream gets a few more at most: one for each level.
+			// A tenant that has a stream may exceed MaxStreams, by one stream per level at most.
 			st = e.streams.add(p.key, e.streams.hasTenant(tenant))
 		}
 	}
 	if st == nil {
 		return e.deny(p, streamsFull)
 	}
-	st.owner.use()
+	st.owner.markUsed()
 	return st
 }
 
-// deny returns the stream of records that are refused for a reason and become dead letters. The
-// metadata of the record gets its tenant.
+// deny returns the stream of records that are refused for a reason and become dead letters. It adds the
+// tenant to the metadata, because the stream does not contain it.
 func (e *encoder) deny(p *picked, why reason) *stream {
 	p.setMeta(e.tenantMeta, p.tenant, e.tenantMeta)
 	return e.streams.denyStream(why)
 }
 
-// demote moves a label to the metadata.
+// demote moves the label of a slot to the metadata and counts the reason.
 func (e *encoder) demote(p *picked, slot int, why reason) {
 	p.setMeta(e.slots[slot].meta, p.labels[slot], e.slots[slot].from)
 	p.labels[slot] = nil
-	e.observed.note(why)
+	e.observed.inc(why)
 }
 
 // appendLine implements [Driver.AppendLine].
 func (e *encoder) appendLine(dst []byte, t time.Time, level slog.Level, line []byte, attrs []slog.Attr) ([]byte, batch.Meta, error) {
 	if e.eager != nil {
-		e.begin()
+		e.noteFirst()
 	}
 	m := batch.Meta{Time: nanos(t), Level: level}
 	if t.IsZero() {
@@ -614,7 +638,7 @@ func (e *encoder) appendLine(dst []byte, t time.Time, level slog.Level, line []b
 	}
 	st := e.stream(p, index)
 	m.Stream = st.id
-	if e.streams.nudge {
+	if e.streams.uniqueTimes {
 		m.Time = e.streams.uniqueTime(st, m.Time)
 	}
 	if !utf8.Valid(line) {

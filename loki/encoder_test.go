@@ -62,7 +62,7 @@ func TestLabelsAndMetadata(t *testing.T) {
 		{name: "metadata all", c: Config{MetadataAll: true}, with: []func(encode.Scope) encode.Scope{with(slog.Int("w", 1)), inGroup("g")},
 			attrs:  []slog.Attr{slog.Int("a.b", 1), slog.Group("h", slog.Int("x", 2)), slog.Int("a_b", 3), slog.String("none", "")},
 			labels: `{app="test", level="warn"}`, meta: map[string]string{"w": "1", "g_a_b": "1", "g_a_b_": "3", "g_h_x": "2"}},
-		{name: "trace in metadata", c: Config{TraceID: inMetadata, SpanID: nowhere}, with: []func(encode.Scope) encode.Scope{inGroup("g")},
+		{name: "trace in metadata", c: Config{TraceID: inMetadata, SpanID: inNone}, with: []func(encode.Scope) encode.Scope{inGroup("g")},
 			attrs:  []slog.Attr{slog.String("trace_id", "t1"), slog.String("span_id", "s1"), slog.Int("a", 1)},
 			labels: `{app="test", level="warn"}`, meta: map[string]string{"trace_id": "t1"}, line: `{"msg":"hi","g":{"a":1}}`},
 		{name: "trace of With", c: Config{TraceID: inMetadata}, with: []func(encode.Scope) encode.Scope{with(slog.String("trace_id", "t1"), slog.Int("a", 1))},
@@ -429,7 +429,7 @@ func TestAllocations(t *testing.T) {
 	}{
 		{"simple", Config{}, simple},
 		{"json", Config{Wire: wireJSON}, simple},
-		{"labels and metadata", Config{LabelAttrs: []string{"Action"}, MetadataAttrs: []string{"ResourceId", "UserId"}, Nudge: true}, simple},
+		{"labels and metadata", Config{LabelAttrs: []string{"Action"}, MetadataAttrs: []string{"ResourceId", "UserId"}, UniqueTimes: true}, simple},
 		{"trace in metadata", Config{TraceID: inMetadata}, append(simple, slog.String("trace_id", "abc"))},
 		{"errors", Config{}, []slog.Attr{slog.Any("err", failed)}},
 		{"errors as objects", Config{Line: Line{Errors: "object"}}, []slog.Attr{slog.Any("err", failed)}},

@@ -10,29 +10,31 @@ import (
 	"time"
 )
 
-// An exchange is an HTTP request with its body and timeout. A successful exchange is reused for the
-// next request of its requestBuf, but only if no other goroutine can still access it: the transport
-// has closed the body after EOF, and the response was read to its end. The [http.RoundTripper]
-// interface permits reuse then. Any other exchange is left to the garbage collector.
+// An exchange is an HTTP request with its body and timeout. Reusing it saves allocations. A successful exchange is reused for the next request of its requestBuf, but only if
+// no other goroutine can still access it: the transport has closed the body after EOF, and the
+// response was read to its end. The documentation of [http.RoundTripper] permits reuse then. Any other
+// exchange is left to the garbage collector.
 type exchange struct {
-	req      *http.Request
-	blank    *http.Request // copied to req before each request, because transports may modify it
-	parent   context.Context
-	ctx      timed
-	cancel   context.CancelCauseFunc
-	timer    *time.Timer
-	body     bodyReader
-	asked    atomic.Bool // GetBody was called
-	complete bool        // the response was read to its end
+	req           *http.Request
+	template      *http.Request // copied to req before each request, because transports may modify it
+	parent        context.Context
+	ctx           deadlineContext
+	cancel        context.CancelCauseFunc
+	timer         *time.Timer
+	body          bodyReader
+	getBodyCalled atomic.Bool // GetBody was called
+	complete      bool        // the response was read to its end
 }
 
-// timed is a context whose deadline is moved for each request.
-type timed struct {
+// A deadlineContext is a context whose deadline is set anew for each request. The timer of the
+// exchange cancels it, so its Done channel is that of the embedded context.
+type deadlineContext struct {
 	context.Context
 	until atomic.Int64 // Unix ns
 }
 
-func (t *timed) Deadline() (time.Time, bool) {
+// Deadline returns the earlier deadline of the exchange and its parent.
+func (t *deadlineContext) Deadline() (time.Time, bool) {
 	until := time.Unix(0, t.until.Load())
 	if d, ok := t.Context.Deadline(); ok && d.Before(until) {
 		return d, true
@@ -40,7 +42,9 @@ func (t *timed) Deadline() (time.Time, bool) {
 	return until, true
 }
 
-func (t *timed) Err() error {
+// Err returns context.DeadlineExceeded after the timeout, as a context with a deadline does. The
+// embedded context was canceled by the timer and would return context.Canceled.
+func (t *deadlineContext) Err() error {
 	err := t.Context.Err()
 	if err != nil && errors.Is(context.Cause(t.Context), context.DeadlineExceeded) {
 		return context.DeadlineExceeded
@@ -48,7 +52,9 @@ func (t *timed) Err() error {
 	return err
 }
 
-// A bodyReader is the body of a request. It reads from a requestBuf.
+// A bodyReader is the body of one request. It reads from the memory of a requestBuf. Transports may
+// use it from several goroutines and after the request has ended; the mutex of the requestBuf guards
+// all fields that change.
 type bodyReader struct {
 	b      *requestBuf
 	gen    uint64
@@ -57,13 +63,15 @@ type bodyReader struct {
 	closed bool
 }
 
-var errStale = errors.New("loki: the request has ended")
+// errRequestEnded is returned by reads of a body after its request has ended.
+var errRequestEnded = errors.New("loki: the request has ended")
 
+// Read implements [io.Reader]. It fails after finish, because the memory then has another content.
 func (r *bodyReader) Read(p []byte) (int, error) {
 	r.b.mu.Lock()
 	defer r.b.mu.Unlock()
 	if r.gen != r.b.gen {
-		return 0, errStale
+		return 0, errRequestEnded
 	}
 	if r.off == len(r.b.wire) {
 		r.ended = true
@@ -74,6 +82,7 @@ func (r *bodyReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// Close records that the transport no longer reads the body.
 func (r *bodyReader) Close() error {
 	r.b.mu.Lock()
 	defer r.b.mu.Unlock()
@@ -81,7 +90,8 @@ func (r *bodyReader) Close() error {
 	return nil
 }
 
-// begin prepares a request with the body wire, and starts its timeout.
+// begin prepares a request with the given body, and starts its timeout. wire must not change until
+// finish. A kept exchange is reused if it has the same parent context.
 func (b *requestBuf) begin(ctx context.Context, c *Config, wire []byte) *exchange {
 	x := b.last
 	b.last = nil
@@ -91,7 +101,7 @@ func (b *requestBuf) begin(ctx context.Context, c *Config, wire []byte) *exchang
 	} else {
 		x.timer.Reset(c.HTTP.Timeout)
 	}
-	*x.req, x.complete = *x.blank, false
+	*x.req, x.complete = *x.template, false
 	x.ctx.until.Store(time.Now().Add(c.HTTP.Timeout).UnixNano())
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -101,6 +111,7 @@ func (b *requestBuf) begin(ctx context.Context, c *Config, wire []byte) *exchang
 	return x
 }
 
+// newExchange returns an exchange whose timer is running.
 func (b *requestBuf) newExchange(ctx context.Context, c *Config) *exchange {
 	x := &exchange{parent: ctx}
 	x.ctx.Context, x.cancel = context.WithCancelCause(ctx)
@@ -109,20 +120,20 @@ func (b *requestBuf) newExchange(ctx context.Context, c *Config) *exchange {
 		Method: http.MethodPost, URL: c.endpoint, Host: c.endpoint.Host,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: &x.body,
 		GetBody: func() (io.ReadCloser, error) {
-			x.asked.Store(true)
+			x.getBodyCalled.Store(true)
 			return &bodyReader{b: b, gen: x.body.gen}, nil
 		},
 	}
-	x.req, x.blank = new(http.Request), req.WithContext(&x.ctx)
+	x.req, x.template = new(http.Request), req.WithContext(&x.ctx)
 	return x
 }
 
-// finish ends x or keeps it for the next request. Its bodies return errStale from now on.
+// finish ends x, or keeps it for the next request. Its bodies return errRequestEnded from now on.
 func (b *requestBuf) finish(x *exchange) {
 	b.mu.Lock()
 	b.gen++
 	b.wire = nil
-	over := x.complete && x.body.ended && x.body.closed && !x.asked.Load()
+	over := x.complete && x.body.ended && x.body.closed && !x.getBodyCalled.Load()
 	b.mu.Unlock()
 	if x.timer.Stop() && over {
 		b.last = x
@@ -131,15 +142,16 @@ func (b *requestBuf) finish(x *exchange) {
 	}
 }
 
-// end releases the resources of x, which may be nil.
+// end releases the context of x. x may be nil.
 func (x *exchange) end() {
 	if x != nil {
 		x.cancel(nil)
 	}
 }
 
-// forget ends all exchanges that are kept for reuse.
-func (s *bufStack) forget() {
+// endExchanges ends all exchanges that are kept for reuse, so that they do not refer to the context of
+// an ended session.
+func (s *bufStack) endExchanges() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, b := range s.free {
@@ -149,7 +161,8 @@ func (s *bufStack) forget() {
 }
 
 // do is like http.Client.Do. A client without cookie jar and timeout adds nothing to its transport,
-// except allocations for redirects, which are not followed; then do calls the transport directly.
+// except allocations for redirects, which are not followed; then do calls the transport directly. The
+// cases after RoundTrip repeat the checks of http.Client.
 func (s *client) do(req *http.Request) (*http.Response, error) {
 	if s.http.Jar != nil || s.http.Timeout != 0 {
 		req.Header = req.Header.Clone() // cookies are added to it

@@ -12,32 +12,32 @@ import (
 	"github.com/forebay-log/forebay/httpclient"
 )
 
-// sendGroups sends all groups, in as few requests as [client.share] makes of them.
+// sendGroups sends all groups of p in as few requests as possible, see assignRequests.
 func (s *client) sendGroups(ctx context.Context, p *push) {
 	if len(p.groups) == 1 {
 		s.sendGroup(ctx, p, &p.groups[0])
 		return
 	}
-	s.share(p)
-	s.parallel(len(p.ends), func(i int) {
+	s.assignRequests(p)
+	s.parallel(len(p.requestEnds), func(i int) {
 		from := 0
 		if i > 0 {
-			from = p.ends[i-1]
+			from = p.requestEnds[i-1]
 		}
-		s.sendShared(ctx, p, p.segs[from:p.ends[i]])
+		s.sendShared(ctx, p, p.segs[from:p.requestEnds[i]])
 	})
 }
 
-// share divides the groups among requests. A request contains as many streams of one tenant as fit,
-// in the order given by [trust]. A group that must not share a request, or does not fit, gets
-// separate requests.
-func (s *client) share(p *push) {
+// assignRequests divides the groups of p among requests. A request contains as many streams of one
+// tenant as fit, in the order given by [trust]. A group that must not share a request, or does not fit,
+// gets separate requests. The result is in p.segs and p.requestEnds.
+func (s *client) assignRequests(p *push) {
 	now := time.Now()
-	p.segs, p.ends = p.segs[:0], p.ends[:0]
+	p.segs, p.requestEnds = p.segs[:0], p.requestEnds[:0]
 	for i := range p.groups {
 		p.groups[i].place = s.placeOf(p, &p.groups[i], now)
 	}
-	most := int(s.fits.Load())
+	most := int(s.maxShared.Load())
 	for i := range p.groups {
 		g := &p.groups[i]
 		if g.place == placed {
@@ -53,20 +53,20 @@ func (s *client) share(p *push) {
 			}
 		}
 		slices.SortStableFunc(p.segs[from:], func(a, b segment) int {
-			return cmp.Compare(b.st.trust.rank(b.st.pace.passed.Load(), now), a.st.trust.rank(a.st.pace.passed.Load(), now))
+			return cmp.Compare(b.st.trust.rank(b.st.pace.lastAccepted.Load(), now), a.st.trust.rank(a.st.pace.lastAccepted.Load(), now))
 		})
-		p.ends = append(p.ends, len(p.segs))
+		p.requestEnds = append(p.requestEnds, len(p.segs))
 	}
 }
 
-// placeOf returns whether the records of g may share a request with other streams.
+// placeOf reports whether the records of g may share a request with other streams.
 func (s *client) placeOf(p *push, g *group, now time.Time) place {
 	st, ns := g.st, now.UnixNano()
 	first, last := p.recs[g.order[0]].time, p.recs[g.order[len(g.order)-1]].time
 	switch {
-	case st.fullUntil.Load() > ns, st.pace.rateAt(now) > 0, st.pace.closedUntil.Load() > ns: // Loki has refused it recently
+	case st.fullUntil.Load() > ns, st.pace.rateAt(now) > 0, st.pace.closedUntil.Load() > ns: // Loki has recently refused the stream or limited its rate
 		return alone
-	case st.owner.streamsLimitedUntil.Load() > ns && !st.trust.known(now):
+	case st.owner.streamsLimitedUntil.Load() > ns && !st.trust.isConfirmed(now):
 		return alone
 	case g.size() > s.c.Limits.MaxRequestBytes, !st.trust.mayShare(first, last, now):
 		return alone
@@ -74,11 +74,11 @@ func (s *client) placeOf(p *push, g *group, now time.Time) place {
 	return shares
 }
 
-// size returns the size of g as Loki may count it, in bytes.
+// size returns the size of g in a request as Loki may count it, in bytes.
 func (g *group) size() int { return g.bytes + len(g.st.labels) + entryExtra*len(g.order) }
 
-// parallel calls f(0) to f(n-1), in this order, in up to Concurrency goroutines, and waits for all
-// calls.
+// parallel calls f(0) to f(n-1), starting them in this order, in up to Concurrency goroutines, and waits
+// for all calls.
 func (s *client) parallel(n int, f func(int)) {
 	if n == 1 {
 		f(0)
@@ -100,10 +100,11 @@ func (s *client) parallel(n int, f func(int)) {
 	wg.Wait()
 }
 
-// sendGroup sends the records of one stream in order, until one remains open.
+// sendGroup sends the records of one stream in order, in requests of at most MaxRequestBytes, until a
+// record remains open.
 func (s *client) sendGroup(ctx context.Context, p *push, g *group) {
 	seg := segment{st: g.st, level: g.level, g: g}
-	for from := 0; from < len(g.order) && g.stop.verdict == accepted; {
+	for from := 0; from < len(g.order) && g.openCause.kind == accepted; {
 		to, size := from, 0
 		for ; to < len(g.order); to++ {
 			size += len(p.recs[g.order[to]].data) + entryExtra
@@ -112,29 +113,32 @@ func (s *client) sendGroup(ctx context.Context, p *push, g *group) {
 			}
 		}
 		seg.order = g.order[from:to]
-		g.stop = s.sendSegment(ctx, p, seg)
+		g.openCause = s.sendSegment(ctx, p, seg)
 		from = to
 	}
 }
 
-// entryExtra is the size that Loki may add to an entry before it checks limits, for the metadata
-// detected_level.
+// entryExtra is the size in bytes that Loki may add to an entry before it checks limits: it adds the
+// metadata detected_level.
 const entryExtra = 40
 
-// leastLimit is a request size, in bytes, that every server accepts.
-const leastLimit = 4 << 10
+// minRequestLimit is a request size, in bytes, that every server is assumed to accept.
+const minRequestLimit = 4 << 10
 
 // A segment holds the entries of one stream in one request.
 type segment struct {
-	st    *stream
-	level int
-	order []int32
+	st    *stream // the stream of the entries, or the spare stream to which they were moved
+	level int     // level of the first record of the group
+	order []int32 // part of g.order
 	g     *group
 }
 
-// sendSegment sends one request and records the outcome of its records. The verdict is accepted if none
-// remains open.
+// sendSegment sends the entries of one stream in one request and records the outcome of its records. If
+// Loki has no room for the stream or refuses its labels, the entries move to a spare stream and are sent
+// again. The kind of the answer is accepted if no record remains open.
 func (s *client) sendSegment(ctx context.Context, p *push, seg segment) answer {
+	// The entries are moved from their original form each time, so that a second move does not add
+	// metadata twice.
 	home, own := seg.st, map[int32]rec(nil)
 	move := func(to *stream) {
 		if own == nil {
@@ -156,12 +160,12 @@ func (s *client) sendSegment(ctx context.Context, p *push, seg segment) answer {
 		}
 	}
 	a := s.post(ctx, p, seg)
-	if a.verdict == tooManyStreams {
-		home.owner.streamsLimitedUntil.Store(time.Now().Add(fullFor).UnixNano())
+	if a.kind == tooManyStreams {
+		home.owner.streamsLimitedUntil.Store(time.Now().Add(fullPeriod).UnixNano())
 	}
-	for a.verdict == tooManyStreams || a.verdict == labelsRefused {
-		seg.st.why.Store(uint32(a.why))
-		seg.st.fullUntil.Store(time.Now().Add(fullFor).UnixNano())
+	for a.kind == tooManyStreams || a.kind == labelsRefused {
+		seg.st.fullReason.Store(uint32(a.why))
+		seg.st.fullUntil.Store(time.Now().Add(fullPeriod).UnixNano())
 		to := s.streams.spare(home, seg.level)
 		if to == nil || to == seg.st {
 			break
@@ -169,18 +173,18 @@ func (s *client) sendSegment(ctx context.Context, p *push, seg segment) answer {
 		move(to)
 		a = s.post(ctx, p, seg)
 	}
-	if a.verdict == tooManyStreams && home.unacceptedFor(time.Now()) >= streamTimeout {
+	if a.kind == tooManyStreams && home.unacceptedFor(time.Now()) >= streamTimeout {
 		return s.refuseAll(p, seg, streamsFull, a.err)
 	}
 	single := len(seg.order) == 1
-	switch a.verdict {
+	switch a.kind {
 	case accepted:
 		home.unacceptedSince.Store(0)
 		s.store(p, seg.order)
 		return a
 	case tooLarge:
-		if single && len(p.recs[seg.order[0]].data) < leastLimit {
-			a.verdict = tryAgain // a small record cannot be too large: a server or proxy is faulty
+		if single && len(p.recs[seg.order[0]].data) < minRequestLimit {
+			a.kind = tryAgain // a record this small is never too large: a server or proxy is faulty
 			return a
 		}
 		if single {
@@ -199,7 +203,7 @@ func (s *client) sendSegment(ctx context.Context, p *push, seg segment) answer {
 	return a
 }
 
-// refuseAll refuses all records of seg.
+// refuseAll refuses all records of seg. It returns an answer of kind accepted, because none remains open.
 func (s *client) refuseAll(p *push, seg segment, why reason, err error) answer {
 	for _, i := range seg.order {
 		s.refuse(p, i, why, err)
@@ -207,11 +211,13 @@ func (s *client) refuseAll(p *push, seg segment, why reason, err error) answer {
 	return answer{}
 }
 
-// refuseNamed refuses the records of seg that the response names.
+// refuseNamed refuses the records of seg that the response names, and stores the others if the response
+// proves that they are stored. With TooOld "now" the records refused for their age are sent again with
+// the current time. The kind of the answer is accepted if no record remains open.
 func (s *client) refuseNamed(ctx context.Context, p *push, seg segment, a answer) answer {
 	whys, n, sure := a.refusals.mark(p, seg.order)
 	if n == 0 {
-		a.verdict = requestRefused
+		a.kind = requestRefused
 		if len(seg.order) == 1 {
 			return s.refuseAll(p, seg, invalid, a.err)
 		}
@@ -223,15 +229,15 @@ func (s *client) refuseNamed(ctx context.Context, p *push, seg segment, a answer
 		switch {
 		case whys[k] == notRefused:
 			rest = append(rest, i)
-		case s.c.Limits.TooOld == oldIsNow && ofAge(whys[k]) && !p.isStamped(i):
+		case s.c.Limits.TooOld == tooOldNow && isAgeReason(whys[k]) && !p.isRestamped(i):
 			old = append(old, i)
 		default:
 			s.refuse(p, i, whys[k], a.err)
 		}
 	}
 	if sure || len(rest) == 0 {
-		// The records in rest are stored. They must not be sent again: Loki might
-		// refuse them now as too old or too far behind.
+		// The records in rest are stored. They must not be sent again, because Loki might refuse
+		// the copies as too old or too far behind, and they would be counted as refused.
 		s.store(p, rest)
 		if len(old) == 0 {
 			return answer{}
@@ -242,33 +248,33 @@ func (s *client) refuseNamed(ctx context.Context, p *push, seg segment, a answer
 		seg.order = old
 		return s.sendSegment(ctx, p, seg)
 	}
-	// The records in rest are probably stored, but only another response can
-	// confirm it.
+	// The records in rest are probably stored. They remain open, because only the response to
+	// another request can confirm it.
 	return a
 }
 
-// sendShared sends one request for several streams. If it is refused, and the response does not name
-// the refused entries, each half is sent separately.
+// sendShared sends one request for several streams of one tenant. If Loki refuses it, and the response
+// does not name the refused entries, each half of the streams is sent separately.
 func (s *client) sendShared(ctx context.Context, p *push, segs []segment) {
 	if len(segs) == 1 {
 		s.sendGroup(ctx, p, segs[0].g)
 		return
 	}
 	a := s.post(ctx, p, segs...)
-	switch a.verdict {
+	switch a.kind {
 	case accepted:
 		for _, seg := range segs {
 			s.store(p, seg.order)
 		}
 		return
 	case limited:
-		if a.stream { // the other streams are not limited
+		if a.stream { // the limit does not apply to the other streams
 			break
 		}
 		fallthrough
 	case tryAgain, unanswered, hold, denied:
 		for _, seg := range segs {
-			seg.g.stop = a
+			seg.g.openCause = a
 		}
 		return
 	case entriesRefused:
@@ -283,12 +289,12 @@ func (s *client) sendShared(ctx context.Context, p *push, segs []segment) {
 }
 
 // refuseEach refuses the records of several streams that the response names, and marks the others as
-// stored. If the response is ambiguous, it does nothing and returns false.
+// stored. If the response is ambiguous for any stream, it does nothing and returns false.
 func (s *client) refuseEach(ctx context.Context, p *push, segs []segment, a answer) bool {
-	if a.each == nil {
+	if a.bySegment == nil {
 		return false
 	}
-	for i, f := range a.each {
+	for i, f := range a.bySegment {
 		if f == nil {
 			continue
 		}
@@ -296,18 +302,19 @@ func (s *client) refuseEach(ctx context.Context, p *push, segs []segment, a answ
 			return false
 		}
 	}
-	for i, f := range a.each {
+	for i, f := range a.bySegment {
 		if f == nil {
 			s.store(p, segs[i].order)
 			continue
 		}
 		a.refusals = f
-		segs[i].g.stop = s.refuseNamed(ctx, p, segs[i], a)
+		segs[i].g.openCause = s.refuseNamed(ctx, p, segs[i], a)
 	}
 	return true
 }
 
-// panicked returns the error for a panic of an HTTP client.
+// panicked returns the error for a panic of an HTTP client, with the value v. The request may have been
+// sent before.
 func panicked(v any) error {
 	return &httpclient.Error{Package: "loki", Message: fmt.Sprintf("the http client panicked: %v", v), MaybeStored: true}
 }

@@ -49,9 +49,9 @@ func FuzzReply(f *testing.F) {
 	}
 	segs := []segment{{st: s.streams.get(0), order: []int32{0, 1, 2, 3, 4}}}
 	f.Fuzz(func(t *testing.T, status int, text, after string) {
-		a := s.push.judge(&http.Response{StatusCode: status, Header: http.Header{"Retry-After": {after}}}, []byte(text), true, 1000, segs, 1)
-		if fine := status == 204; fine != (a.verdict == accepted) || fine != (a.err == nil) {
-			t.Fatalf("%d is %d, %v", status, a.verdict, a.err)
+		a := s.push.interpret(&http.Response{StatusCode: status, Header: http.Header{"Retry-After": {after}}}, []byte(text), true, 1000, segs, 1)
+		if fine := status == 204; fine != (a.kind == accepted) || fine != (a.err == nil) {
+			t.Fatalf("%d is %d, %v", status, a.kind, a.err)
 		}
 		if a.err == nil {
 			return
@@ -62,10 +62,10 @@ func FuzzReply(f *testing.F) {
 		if a.after < 0 {
 			t.Errorf("comes again after %v", a.after)
 		}
-		if (a.verdict == entriesRefused) != (a.refusals != nil) {
-			t.Errorf("verdict %d with faults %v", a.verdict, a.refusals)
+		if (a.kind == entriesRefused) != (a.refusals != nil) {
+			t.Errorf("verdict %d with faults %v", a.kind, a.refusals)
 		}
-		if a.verdict == entriesRefused {
+		if a.kind == entriesRefused {
 			whys, n, all := a.refusals.mark(p, segs[0].order)
 			for _, why := range whys {
 				if why != notRefused && why >= reasons {

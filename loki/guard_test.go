@@ -101,7 +101,7 @@ func TestRateLimitExpires(t *testing.T) {
 	if wait, ok := pc.reserve(1<<20, time.Second, now); wait != 0 || !ok {
 		t.Errorf("without a limit: %v, %v", wait, ok)
 	}
-	pc.limited(1000, 500, now)
+	pc.noteLimit(1000, 500, now)
 	if got := pc.rateAt(now); got != 900 {
 		t.Errorf("below a limit of 1000: %v", got)
 	}
@@ -116,7 +116,7 @@ func TestRateLimitExpires(t *testing.T) {
 	if got := pc.rateAt(now.Add(16 * time.Minute)); got != 0 {
 		t.Errorf("at last %v", got)
 	}
-	pc.limited(1000, 500, now.Add(6*time.Minute)) // there are several distributors
+	pc.noteLimit(1000, 500, now.Add(6*time.Minute)) // there are several distributors
 	if got := pc.rateAt(now.Add(6 * time.Minute)); got < 2000 {
 		t.Errorf("of several distributors: %v", got)
 	}
@@ -207,7 +207,7 @@ func TestRecordsTooOldFollowTooOldOption(t *testing.T) {
 					}}
 					h := handlerFor(t, p, Config{
 						Wire:   w,
-						Limits: Limits{TooOld: choice, MaxAge: 24 * time.Hour, LongLines: refuse},
+						Limits: Limits{TooOld: choice, MaxAge: 24 * time.Hour, LongLines: longLinesRefuse},
 						Line:   Line{Body: bodyLogfmt},
 					}, forebay.OnError(events.add), forebay.Delivery(func(o *deliver.OutputOptions) {
 						o.Deliver.DeadLetter = deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {

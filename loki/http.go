@@ -11,34 +11,36 @@ import (
 	"github.com/forebay-log/forebay/internal/httpsend"
 )
 
-// tokenEvery is the interval of checks for a new bearer token.
-const tokenEvery = 10 * time.Second
+// tokenCheckInterval is the shortest interval between two checks of the token file while there is no
+// 401 response.
+const tokenCheckInterval = 10 * time.Second
 
-// headers holds the headers of requests, one set per tenant and wire form. Requests share them, so
-// they are immutable once in use.
+// headers holds the headers of requests, one set per tenant and wire form. Requests share the sets, so
+// a set is immutable once it is in use.
 type headers struct {
 	c     *Config
-	base  http.Header
-	token atomic.Pointer[string] // from Config.HTTP.BearerTokenFile
+	token atomic.Pointer[string] // from Config.HTTP.BearerTokenFile; nil without it
 
-	mu       sync.Mutex
-	byTenant map[tenantWire]http.Header
-	looked   time.Time
-	modified time.Time
+	mu        sync.Mutex                 // guards the fields below; no other lock is acquired under it
+	base      http.Header                // the headers that all sets have in common
+	byTenant  map[tenantWire]http.Header // at most maxTenants sets
+	checkedAt time.Time                  // when the token file was last checked
+	modTime   time.Time                  // modification time of the token file when it was last read
 }
 
-// tenantWire is the key of a set of headers.
+// A tenantWire is the key of a set of headers: a tenant and a value of Config.Wire.
 type tenantWire struct {
 	tenant string
 	wire   string
 }
 
+// init sets the headers that are the same for all tenants. The error is from reading the token file.
 func (h *headers) init(c *Config) error {
 	h.c = c
 	h.base = http.Header{
 		"User-Agent": {"forebay"},
-		// This key without a value is not sent. It tells the transport that a push may be
-		// repeated on a new connection.
+		// This key without a value is not sent. With it, net/http.Transport repeats a push on a
+		// new connection if a kept connection was closed by the server.
 		"Idempotency-Key": {},
 	}
 	for name, value := range c.HTTP.Headers {
@@ -58,11 +60,12 @@ func (h *headers) init(c *Config) error {
 	return nil
 }
 
-// readToken reads the token file if it has changed, or if anyway is set.
-func (h *headers) readToken(now time.Time, anyway bool) error {
-	h.looked = now
+// readToken reads the token file if its modification time has changed, or if force is set. The caller
+// holds h.mu, except in init.
+func (h *headers) readToken(now time.Time, force bool) error {
+	h.checkedAt = now
 	st, err := os.Stat(h.c.HTTP.BearerTokenFile)
-	if err == nil && !anyway && st.ModTime().Equal(h.modified) {
+	if err == nil && !force && st.ModTime().Equal(h.modTime) {
 		return nil
 	}
 	token, err := httpsend.ReadToken("loki", h.c.HTTP.BearerTokenFile)
@@ -70,7 +73,7 @@ func (h *headers) readToken(now time.Time, anyway bool) error {
 		return err
 	}
 	if st != nil {
-		h.modified = st.ModTime()
+		h.modTime = st.ModTime()
 	}
 	if t := h.token.Load(); t != nil && *t == token {
 		return nil
@@ -80,15 +83,16 @@ func (h *headers) readToken(now time.Time, anyway bool) error {
 	return nil
 }
 
-// get returns the headers for a tenant and a wire form. The tenant "" is the tenant of the Config.
+// get returns the headers for a tenant and a wire form. The tenant "" is the tenant of the Config. The
+// caller must not modify them.
 func (h *headers) get(tenant string, w string) http.Header {
 	if tenant == "" {
 		tenant = h.c.Tenant
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if now := time.Now(); h.c.HTTP.BearerTokenFile != "" && now.Sub(h.looked) > tokenEvery {
-		h.renew(now, false)
+	if now := time.Now(); h.c.HTTP.BearerTokenFile != "" && now.Sub(h.checkedAt) > tokenCheckInterval {
+		h.reload(now, false)
 	}
 	if have, ok := h.byTenant[tenantWire{tenant, w}]; ok {
 		return have
@@ -112,26 +116,27 @@ func (h *headers) get(tenant string, w string) http.Header {
 	return n
 }
 
-// renew looks for a new token. While the file cannot be read, the old token stays in use.
-func (h *headers) renew(now time.Time, anyway bool) {
+// reload reads the token file like readToken. While the file cannot be read, the old token stays in
+// use. The caller holds h.mu.
+func (h *headers) reload(now time.Time, force bool) {
 	before := h.token.Load()
 	h.base = maps.Clone(h.base) // requests in flight may read the old headers
-	if h.readToken(now, anyway) == nil && h.token.Load() != before {
+	if h.readToken(now, force) == nil && h.token.Load() != before {
 		clear(h.byTenant)
 	}
 }
 
-// renewed reads the token file after a 401 for a request with the headers used, and reports whether
-// it has a new token.
-func (h *headers) renewed(used http.Header) bool {
+// reloadAfter401 reads the token file after a 401 response to a request with the headers used, and
+// reports whether the current token differs from the token of that request.
+func (h *headers) reloadAfter401(used http.Header) bool {
 	if h.c.HTTP.BearerTokenFile == "" {
 		return false
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.renew(time.Now(), true)
+	h.reload(time.Now(), true)
 	return h.base.Get("Authorization") != used.Get("Authorization")
 }
 
-// maxTenants limits the number of header sets.
+// maxTenants limits the number of header sets that are kept. Beyond it, each request gets a new set.
 const maxTenants = 1024

@@ -8,7 +8,7 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// appendLabelsJSON appends labels, as appendStream writes them, as a JSON object.
+// appendLabelsJSON appends labels in the syntax of Loki as a JSON object of strings.
 func appendLabelsJSON(dst, labels []byte) []byte {
 	dst = append(dst, '{')
 	eachLabel(labels, func(name []byte, value string) {
@@ -17,8 +17,8 @@ func appendLabelsJSON(dst, labels []byte) []byte {
 	return append(dst, '}')
 }
 
-// eachLabel calls f with the labels that appendStream has written, as far as it can read
-// them, and reports whether it could read them all.
+// eachLabel calls f with each label of a label set in the syntax of Loki: {a="b", c="d"}. It stops at
+// the first label that it cannot parse, and reports whether it has parsed all.
 func eachLabel(labels []byte, f func(name []byte, value string)) bool {
 	rest := bytes.TrimSuffix(bytes.TrimPrefix(labels, []byte{'{'}), []byte{'}'})
 	for more := len(rest) > 0; more; {
@@ -39,7 +39,8 @@ func eachLabel(labels []byte, f func(name []byte, value string)) bool {
 	return true
 }
 
-// lineLenJSON returns the length of the line as Loki counts it.
+// lineLenJSON returns the length in bytes of the unescaped line of an entry in JSON form, as Loki counts
+// it. If rec is not an entry, it returns the length of rec.
 func lineLenJSON(rec []byte) int {
 	e, ok := parseJSON(rec)
 	var s string

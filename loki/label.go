@@ -9,19 +9,19 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// levelNames are the names of levels that Loki and Grafana know.
+// levelNames are the level names that Loki and Grafana recognize, by the index of values.LevelIndex.
 var levelNames = values.LevelWords
 
-// noLevel is the index of an unknown level.
+// noLevel is the level index of a line without a level.
 const noLevel = -1
 
-// metaName returns the metadata name of an attribute. In addition to labelname.Of it simplifies the
-// name like Loki does: Loki replaces several "_" by one, so two names can become equal, and responds
-// with 500 to a name that consists of "_" only (otlptranslator.LabelNamer).
+// metaName returns the metadata name of an attribute. In addition to labelname.Of it simplifies the name
+// as Loki does (otlptranslator.LabelNamer): Loki replaces several "_" by one, so two names can become
+// equal, and it responds with 500 to a name that consists only of "_".
 func metaName(name string) []byte { return simplify([]byte(labelname.Of(name)), 0) }
 
-// simplify converts buf[start:], a sanitized name, to a name that Loki keeps unchanged. A name of "_"
-// only becomes "key_".
+// simplify converts buf[start:], a sanitized name, to a name that Loki keeps unchanged. It writes to buf
+// and returns it with the new length. A name that consists only of "_" becomes "key_".
 func simplify(buf []byte, start int) []byte {
 	name := buf[start:]
 	to, other := 0, false
@@ -39,9 +39,9 @@ func simplify(buf []byte, start int) []byte {
 	return buf[:start+to]
 }
 
-// another appends the metadata name of the nth attribute with the same name, n ≥ 2: for a_b the
+// numberedName appends the metadata name of the nth attribute with the same name, n ≥ 2: for a_b the
 // names are a_b_, a_b_3, a_b_4. Loki keeps all of them unchanged.
-func another(buf, name []byte, n int) []byte {
+func numberedName(buf, name []byte, n int) []byte {
 	buf = append(buf, name...)
 	open := name[len(name)-1] != '_'
 	if open {
@@ -54,7 +54,7 @@ func another(buf, name []byte, n int) []byte {
 }
 
 // appendQuoted appends a label value in quotes, in the syntax of LogQL, which is the syntax of Go
-// strings. Loki refuses labels with U+FFFD or invalid UTF-8; "?" replaces both.
+// strings. "?" replaces U+FFFD and invalid UTF-8, because Loki refuses labels with them.
 func appendQuoted(dst, value []byte) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
@@ -86,7 +86,7 @@ func appendQuoted(dst, value []byte) []byte {
 	return append(dst, '"')
 }
 
-// cutUTF8 returns the longest prefix of s of at most n bytes that does not end inside a character.
+// cutUTF8 returns the longest prefix of s of at most n bytes that does not end within a character.
 func cutUTF8(s []byte, n int) []byte {
 	if len(s) <= n {
 		return s
@@ -97,7 +97,7 @@ func cutUTF8(s []byte, n int) []byte {
 	return s[:n]
 }
 
-// checkTenant returns the reason why a tenant name is invalid, or "". Loki has the rules of
+// checkTenant returns the reason why a tenant name is invalid, or "". Loki has the same rules as Mimir:
 // https://grafana.com/docs/mimir/latest/configure/about-tenant-ids/.
 func checkTenant(t []byte) string {
 	if len(t) > 150 {

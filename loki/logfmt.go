@@ -13,8 +13,8 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// logfmt is the form of lines of Config.Body "logfmt": encode.Logfmt with the values of
-// labels and metadata, and with unique keys: a duplicate gets a "_".
+// logfmt is the form of lines for Line.Body "logfmt": encode.Logfmt with values in the form of labels
+// and metadata, and with unique keys. A duplicate key gets a "_".
 type logfmt struct {
 	encode.Encoder
 	keys
@@ -24,6 +24,7 @@ type logfmt struct {
 	levels  [len(levelNames)]string // beginning of a line of each level; empty without LevelNames
 }
 
+// newLogfmt returns the logfmt form of lines. levelKey is "" if the level is a label.
 func newLogfmt(k keys, levelKey, errors string, levels *[len(levelNames)]string, values *values.Values) *logfmt {
 	l := &logfmt{keys: k, values: values}
 	root := &logfmtScope{l: l}
@@ -33,7 +34,7 @@ func newLogfmt(k keys, levelKey, errors string, levels *[len(levelNames)]string,
 		levelKey = "-"
 	} else {
 		for jsontext.LogfmtKey(levelKey) == jsontext.LogfmtKey(messageKey) {
-			levelKey = k.another(levelKey)
+			levelKey = k.alternative(levelKey)
 		}
 		root.seen = append(root.seen, hashKey([]byte(jsontext.LogfmtKey(levelKey))))
 		if *levels != levelNames {
@@ -49,23 +50,25 @@ func newLogfmt(k keys, levelKey, errors string, levels *[len(levelNames)]string,
 	return l
 }
 
-// setDurations makes the encoder of lines with a format of durations.
+// setDurations creates the encoder of lines for a format of durations, see forebay.Durations.
 func (l *logfmt) setDurations(form string) {
 	l.options.Duration = form
 	l.Encoder = encode.Logfmt(&l.options)
 	l.root.Scope = l.Encoder.Scope()
 }
 
+// Scope returns the scope without attributes and groups.
 func (l *logfmt) Scope() encode.Scope { return l.root }
 
-// logfmtScope is a logfmt under attributes and groups.
+// A logfmtScope is a logfmt with attributes and open groups.
 type logfmtScope struct {
 	encode.Scope
 	l      *logfmt
-	prefix string
-	seen   []uint64 // hashes of the keys
+	prefix string   // names of the open groups, each with a dot
+	seen   []uint64 // hashes of the keys, including their groups
 }
 
+// WithGroup implements [encode.Scope].
 func (s *logfmtScope) WithGroup(name string) encode.Scope {
 	if name == "" {
 		return s
@@ -76,49 +79,54 @@ func (s *logfmtScope) WithGroup(name string) encode.Scope {
 	return &n
 }
 
+// WithAttrs implements [encode.Scope].
 func (s *logfmtScope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	w := logfmtWalker{s: s, seen: slices.Clip(s.seen), key: []byte(s.prefix)}
-	attrs = w.settle(attrs, 0)
+	attrs = w.prepare(attrs, 0)
 	n := *s
 	n.Scope, n.seen = s.Scope.WithAttrs(attrs), slices.Clip(w.seen)
 	return &n
 }
 
+// Append appends the line of r. It implements [encode.Scope].
 func (s *logfmtScope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error) {
 	w := logfmtWalkers.Get().(*logfmtWalker)
 	w.s, w.rec = s, r
 	w.seen = append(w.seen[:0], s.seen...)
 	w.key = append(w.key[:0], s.prefix...)
 	attrs := r.Attrs
-	r.Attrs = w.settle(attrs, 0)
+	r.Attrs = w.prepare(attrs, 0)
 	dst, m, err := s.Scope.Append(append(dst, s.l.levels[values.LevelIndex(r.Level)]...), r)
 	r.Attrs = attrs
-	w.s, w.rec, w.spent = nil, nil, 0
+	w.s, w.rec, w.expansions = nil, nil, 0
 	if cap(w.seen)+cap(w.key) < 4096 {
 		logfmtWalkers.Put(w)
 	}
 	return dst, m, err
 }
 
+// logfmtWalkers holds walkers with their memory, so that Append does not allocate.
 var logfmtWalkers = sync.Pool{New: func() any { return new(logfmtWalker) }}
 
-// A logfmtWalker prepares attributes for a line.
+// A logfmtWalker prepares the attributes of one record for a line of package encode, whose keys may be
+// duplicates.
 type logfmtWalker struct {
-	s     *logfmtScope
-	rec   *encode.Record
-	seen  []uint64
-	key   []byte // the prefix, followed by the current key
-	spent int
+	s          *logfmtScope
+	rec        *encode.Record
+	seen       []uint64 // hashes of the keys of the line
+	key        []byte   // names of the open groups, followed by the current key
+	expansions int      // number of groups created so far, see maxExpansions
 }
 
-// settle returns attrs, or a copy if anything changes.
-func (w *logfmtWalker) settle(attrs []slog.Attr, depth int) []slog.Attr {
+// prepare returns attrs with unique keys, evaluated LogValuers and values in the form of labels: attrs
+// itself if that changes nothing, otherwise a copy.
+func (w *logfmtWalker) prepare(attrs []slog.Attr, depth int) []slog.Attr {
 	var own []slog.Attr
 	for i := range attrs {
 		a := attrs[i]
 		changed := false
 		if a.Value.Kind() == slog.KindLogValuer {
-			if w.spent++; w.spent > maxExpansions {
+			if w.expansions++; w.expansions > maxExpansions {
 				a.Value = slog.StringValue(tooMany)
 			}
 			a.Value, changed = a.Value.Resolve(), true
@@ -136,7 +144,7 @@ func (w *logfmtWalker) settle(attrs []slog.Attr, depth int) []slog.Attr {
 			if a.Key != "" {
 				w.key = append(append(w.key, jsontext.LogfmtKey(a.Key)...), '.')
 			}
-			out := w.settle(in, depth+1)
+			out := w.prepare(in, depth+1)
 			w.key = w.key[:before]
 			if &out[0] != &in[0] {
 				a.Value, changed = slog.GroupValue(out...), true
@@ -154,7 +162,7 @@ func (w *logfmtWalker) settle(attrs []slog.Attr, depth int) []slog.Attr {
 			if name := w.unique(a.Key, details); name != a.Key {
 				a.Key, changed = name, true
 			}
-			if a.Value.Kind() == slog.KindAny && !alike(a.Value.Any()) {
+			if a.Value.Kind() == slog.KindAny && !writtenByEncode(a.Value.Any()) {
 				a.Value, changed = slog.StringValue(string(w.s.l.values.AppendText(nil, cacheOf(w.rec), a.Value))), true
 			}
 		}
@@ -177,7 +185,7 @@ func (w *logfmtWalker) group(v slog.Value, changed bool) (slog.Value, bool) {
 	if !ok {
 		return v, changed
 	}
-	if w.spent++; w.spent > maxExpansions {
+	if w.expansions++; w.expansions > maxExpansions {
 		return slog.StringValue(tooMany), true
 	}
 	attrs, ok := collect(o)
@@ -188,17 +196,18 @@ func (w *logfmtWalker) group(v slog.Value, changed bool) (slog.Value, bool) {
 	return slog.GroupValue(slices.Clone(*attrs)...), true
 }
 
-// unique adds a key, and the additional keys of an error, and returns its unique name.
+// unique adds a key of the line and, for an error, its additional keys with the suffixes details. It
+// returns the name that makes all of them unique.
 func (w *logfmtWalker) unique(key string, details []string) string {
 	before := len(w.seen)
-	for !w.note(key, "") || slices.ContainsFunc(details, func(suffix string) bool { return !w.note(key, suffix) }) {
-		key, w.seen = w.s.l.another(key), w.seen[:before]
+	for !w.addKey(key, "") || slices.ContainsFunc(details, func(suffix string) bool { return !w.addKey(key, suffix) }) {
+		key, w.seen = w.s.l.alternative(key), w.seen[:before]
 	}
 	return key
 }
 
-// note adds a key and reports whether it is new.
-func (w *logfmtWalker) note(key, suffix string) bool {
+// addKey adds a key with a suffix and reports whether it is new.
+func (w *logfmtWalker) addKey(key, suffix string) bool {
 	before := len(w.key)
 	w.key = append(append(w.key, jsontext.LogfmtKey(key)...), suffix...)
 	h := hashKey(w.key)
@@ -210,12 +219,15 @@ func (w *logfmtWalker) note(key, suffix string) bool {
 	return true
 }
 
+// keySeed is the seed of the hashes of logfmt keys.
 var keySeed = maphash.MakeSeed()
 
+// hashKey returns the hash of a key. Two keys with equal hashes count as duplicates; one of them then
+// gets a "_", which does no harm.
 func hashKey(key []byte) uint64 { return maphash.Bytes(keySeed, key) }
 
-// alike reports whether encode.Logfmt encodes v itself: as JSON text, or with several keys.
-func alike(v any) bool {
+// writtenByEncode reports whether encode.Logfmt encodes v itself: as JSON text, or with several keys.
+func writtenByEncode(v any) bool {
 	switch v.(type) {
 	case error, encode.AttrAppender, []string, []int, []int64, []bool, []float64, []time.Duration, []time.Time:
 		return true

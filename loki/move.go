@@ -7,28 +7,30 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// moves remembers the new times of records that were moved to another stream. A record keeps its
-// time when it is sent again, and is counted once.
+// moves remembers the new times of records that were moved to another stream or given the current time.
+// When such a record is sent again, it keeps its time, so that Loki recognizes the copy, and it is
+// counted once.
 type moves struct {
 	mu sync.Mutex
-	at map[recordKey]int64
+	at map[recordKey]int64 // new time, in Unix ns
 }
 
-// A recordKey identifies a record in flight by its contents, because tickets of different Writers
-// can be equal.
+// A recordKey identifies a record in flight by its contents, because tickets of different Writers can be
+// equal.
 type recordKey struct {
-	from *stream
-	time int64
-	hash uint64 // hash of the entry
+	from *stream // the stream before the move
+	time int64   // the time before the move, in Unix ns
+	hash uint64  // hash of the entry before the move
 }
 
-// maxMoves limits the number of moved records that are remembered.
+// maxMoves limits the number of records that moves remembers. At the limit all are forgotten; a record
+// that is then sent again gets another time.
 const maxMoves = 1 << 16
 
-// move moves the entries of a segment to a spare stream, because Loki does not accept their own
-// stream: there are too many streams, or its labels are refused. Labels that the spare stream does
-// not have with the same value become metadata. With Config.Nudge the entries get new times, because
-// records of several streams may have the same time.
+// move moves the entries of a segment to a spare stream, because Loki does not accept their own stream:
+// there are too many streams, or its labels are refused. Labels that the spare stream does not have with
+// the same value become metadata. With Config.UniqueTimes the entries get times that are unused in the
+// spare stream, because it may receive records of several streams. move sorts the segment again.
 func (s *client) move(p *push, seg *segment, spare *stream) {
 	var lost []label
 	kept := map[string]string{}
@@ -44,40 +46,42 @@ func (s *client) move(p *push, seg *segment, spare *stream) {
 		at, before := s.moves.find(key)
 		if !before {
 			at = r.time
-			if s.streams.nudge {
+			if s.streams.uniqueTimes {
 				at = s.streams.uniqueTime(spare, at)
 			}
 			s.moves.add(key, at)
-			s.observed.note(reason(seg.st.why.Load()))
+			s.observed.inc(reason(seg.st.fullReason.Load()))
 		}
 		p.remember(i, key)
-		r.data, r.time, r.next = s.moved(p.form, r.data, at, lost, !before), at, false
+		r.data, r.time, r.next = s.rewriteEntry(p.form, r.data, at, lost, !before), at, false
 	}
 	p.sort(seg.order)
 	seg.st = spare
 }
 
-// remember stores a key of moves for forget.
+// remember stores a key of client.moves for record i, so that forgetMove can remove it.
 func (p *push) remember(i int32, key recordKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.moved == nil {
-		p.moved = map[int32][]recordKey{}
+	if p.movedKeys == nil {
+		p.movedKeys = map[int32][]recordKey{}
 	}
-	p.moved[i] = append(p.moved[i], key)
+	p.movedKeys[i] = append(p.movedKeys[i], key)
 }
 
-// forget removes a settled record from moves. The caller holds p.mu.
-func (s *client) forget(p *push, i int32) {
-	for _, key := range p.moved[i] {
+// forgetMove removes the keys of a settled record from s.moves. The caller holds p.mu.
+func (s *client) forgetMove(p *push, i int32) {
+	for _, key := range p.movedKeys[i] {
 		s.moves.remove(key)
 	}
 }
 
+// keyOf returns the key of r, a record of st, in client.moves.
 func (s *client) keyOf(st *stream, r *rec) recordKey {
 	return recordKey{st, r.time, maphash.Bytes(s.streams.seed, r.data)}
 }
 
+// find returns the new time of the record with key k, in Unix ns.
 func (m *moves) find(k recordKey) (at int64, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -85,6 +89,7 @@ func (m *moves) find(k recordKey) (at int64, ok bool) {
 	return at, ok
 }
 
+// add stores the new time of the record with key k, in Unix ns.
 func (m *moves) add(k recordKey, at int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -100,9 +105,9 @@ func (m *moves) remove(k recordKey) {
 	delete(m.at, k)
 }
 
-// moved returns a copy of an entry with another time and additional metadata within the limits. If
-// count is set, metadata that exceeds them is counted.
-func (s *client) moved(f form, rec []byte, at int64, more []label, count bool) []byte {
+// rewriteEntry returns a copy of the entry rec with another time and additional metadata within the
+// limits. Metadata beyond the limits is omitted, and counted if count is set.
+func (s *client) rewriteEntry(f form, rec []byte, at int64, more []label, count bool) []byte {
 	have := map[string]string{}
 	pairs, size := 0, 0
 	f.metadata(rec, func(name, value []byte) {
@@ -111,14 +116,14 @@ func (s *client) moved(f form, rec []byte, at int64, more []label, count bool) [
 	})
 	out := f.reopen(rec, at)
 	for _, m := range more {
-		name, there := free(have, m)
-		if there {
+		name, exists := freeName(have, m)
+		if exists {
 			continue
 		}
 		n := len(name) + len(m.value)
 		if pairs >= s.c.Limits.MaxMetadataPairs || size+n > s.c.Limits.MaxMetadataBytes {
 			if count {
-				s.observed.note(metadataLeftOut)
+				s.observed.inc(metadataLeftOut)
 			}
 			continue
 		}
@@ -133,14 +138,15 @@ func (s *client) moved(f form, rec []byte, at int64, more []label, count bool) [
 	return f.close(out)
 }
 
-// free returns a free metadata name for m, or reports that the metadata already has its value.
-func free(have map[string]string, m label) (name string, there bool) {
+// freeName returns an unused metadata name for m. exists reports that the metadata already contains a
+// pair with this value.
+func freeName(have map[string]string, m label) (name string, exists bool) {
 	name = m.name
 	for n := 2; ; n++ {
 		value, taken := have[name]
 		if !taken || value == m.value {
 			return name, taken
 		}
-		name = string(another(nil, []byte(m.name), n))
+		name = string(numberedName(nil, []byte(m.name), n))
 	}
 }

@@ -41,7 +41,7 @@ func TestMovedRecordsKeepLabelsAsMetadata(t *testing.T) {
 					}
 					return 204, "", nil
 				}
-				e := &encoded{t: t, s: sinkFor(t, p, Config{Wire: w, Nudge: true, Concurrency: 1, LabelAttrs: []string{"user", "zone"}, MetadataAttrs: []string{"m", "zone"}})}
+				e := &encoded{t: t, s: sinkFor(t, p, Config{Wire: w, UniqueTimes: true, Concurrency: 1, LabelAttrs: []string{"user", "zone"}, MetadataAttrs: []string{"m", "zone"}})}
 				e.add(nil, event(now, 0, "x"))
 				for i := range 3 {
 					e.add(nil, event(now, 0, "x", slog.Int("user", i), slog.String("zone", "a\"b")))

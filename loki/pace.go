@@ -11,32 +11,36 @@ import (
 )
 
 var (
+	// rateLimit and streamLimit match the texts of Loki for the rate limit of a tenant and of a stream
+	// (pkg/validation/limits.go of Loki 3.7). They capture the limit; rateLimit also captures the size of
+	// the request in bytes, streamLimit the unit of the limit.
 	rateLimit   = lazy.Regexp(`limit: (\d+) bytes/sec\).* totaling '(\d+)' bytes`)
 	streamLimit = lazy.Regexp(`(?i)per stream rate limit exceeded \(limit: (\d+(?:\.\d+)?)\s?([KMGT]?)B/sec\)`)
 )
 
-// waitFor waits until the known limits of Loki permit a request of size bytes. If the wait would be
-// too long, it returns an answer instead. While other tenants or streams have capacity, they must not
-// wait long.
+// waitFor waits until the rate limits that Loki has reported permit a request of size bytes. It returns
+// an answer of kind accepted if the request may be sent. If the wait would exceed the timeout of a
+// request, it returns an answer of kind limited at once. While other tenants or streams have capacity,
+// the longest wait is a quarter of BatchAge, because Send would delay them.
 func (s *client) waitFor(ctx context.Context, segs []segment, size int) answer {
 	now := time.Now()
 	var wait time.Duration
 	for i, pc := range [...]*pace{&segs[0].st.owner.pace, &segs[0].st.pace} {
-		if i > 0 && len(segs) > 1 { // streams with a known limit do not share requests, see placeOf
+		if i > 0 && len(segs) > 1 { // a stream with a reported limit has its own requests, see placeOf
 			break
 		}
 		most, ofStream := s.c.HTTP.Timeout, i > 0
-		if pc.closedUntil.Load() > now.UnixNano() || pc.free.Load() > now.UnixNano() {
-			if s.others(segs[0].st, ofStream, now) {
+		if pc.closedUntil.Load() > now.UnixNano() || pc.nextAt.Load() > now.UnixNano() {
+			if s.othersHaveRoom(segs[0].st, ofStream, now) {
 				most = min(most, s.c.BatchAge/4)
 				if left := time.Duration(pc.closedUntil.Load() - now.UnixNano()); left > 0 {
-					return answer{verdict: limited, err: errNoRoom, after: left, stream: ofStream}
+					return answer{kind: limited, err: errNoRoom, after: left, stream: ofStream}
 				}
 			}
 		}
 		w, ok := pc.reserve(size, most, now)
 		if !ok {
-			return answer{verdict: limited, err: errNoRoom, after: w, stream: ofStream}
+			return answer{kind: limited, err: errNoRoom, after: w, stream: ofStream}
 		}
 		wait = max(wait, w)
 	}
@@ -50,52 +54,57 @@ func (s *client) waitFor(ctx context.Context, segs []segment, size int) answer {
 	case <-t.C:
 		return answer{}
 	case <-ctx.Done(): // nothing was sent
-		return answer{verdict: tryAgain, err: context.Cause(ctx)}
+		return answer{kind: tryAgain, err: context.Cause(ctx)}
 	}
 }
 
-// others reports whether there may be room for records that are not subject to the limit
-// of st's tenant or, if ofStream, of st.
-func (s *client) others(st *stream, ofStream bool, now time.Time) bool {
+// othersHaveRoom reports whether there may be room for records that are not subject to the limit of
+// st's tenant or, if ofStream is set, of st.
+func (s *client) othersHaveRoom(st *stream, ofStream bool, now time.Time) bool {
 	if ofStream {
-		return s.recentStreams.another(st, now)
+		return s.recentStreams.anyOther(st, now)
 	}
-	return s.streams.othersFit(st.owner, now)
+	return s.streams.othersHaveRoom(st.owner, now)
 }
 
-// limitReached handles a response that reports a limit as reached. Nothing is sent for the tenant, or the
-// stream, until a.after has passed.
+// limitReached handles a response that reports a limit as reached. It returns a with kind limited. No
+// request of the tenant, or of the stream if the limit is of a stream, is sent until a.after has
+// passed.
 func (s *client) limitReached(a answer, text []byte, segs []segment, now time.Time) answer {
 	pc := &segs[0].st.owner.pace
 	if a.stream = ofStream(text); a.stream {
 		pc = &segs[0].st.pace
 	}
-	if s.others(segs[0].st, a.stream, now) {
-		a.after = max(a.after, time.Duration(pc.free.Load()-now.UnixNano()))
+	if s.othersHaveRoom(segs[0].st, a.stream, now) {
+		a.after = max(a.after, time.Duration(pc.nextAt.Load()-now.UnixNano()))
 	}
 	pc.closedUntil.Store(now.Add(a.after).UnixNano())
-	a.verdict = limited
+	a.kind = limited
 	return a
 }
 
-// ofStream reports whether a 429 is about the rate of a stream, not of the tenant.
+// ofStream reports whether the text of a 429 response is about the rate of a stream, not of a tenant.
 func ofStream(text []byte) bool { return streamLimit().Match(text) && !rateLimit().Match(text) }
 
-// shrink halves the size limit of requests with several streams after one of size bytes was too large.
+// shrink reduces the size limit of requests with several streams to half of size, in bytes, because
+// the server refused a request of that size as too large. A request with one stream is split instead.
 func (s *client) shrink(size int, segs []segment) {
 	if len(segs) > 1 {
-		s.fits.Store(max(int64(size/2), leastLimit))
+		s.maxShared.Store(max(int64(size/2), minRequestLimit))
 	}
 }
 
+// errNoRoom is the error of a request that is not sent now because of a reported rate limit.
 var errNoRoom error = &httpclient.Error{Package: "loki", Message: "the rate limit of the tenant leaves no room at present"}
 
-// overBurst reports whether a request that a rate limit has refused must be split, or its single
-// record refused. first is the time of its first record.
+// overBurst reports whether a request refused by a rate limit would be refused at any time, because it
+// exceeds the burst of the limit: it must be split, or its single record refused. first is the time of
+// its first record. Loki does not report the burst. A request is assumed to exceed it if the time since
+// the last accepted request was sufficient for its size at the reported rate; see [pace].
 func (s *client) overBurst(text []byte, size int, segs []segment, first int64, now time.Time) bool {
 	ofTenant := &segs[0].st.owner.pace
 	pc := ofTenant
-	var limit, total float64 // bytes a second, bytes
+	var limit, total float64 // in bytes per second; in bytes
 	if m := rateLimit().FindSubmatch(text); m != nil {
 		limit, _ = strconv.ParseFloat(string(m[1]), 64)
 		total, _ = strconv.ParseFloat(string(m[2]), 64)
@@ -103,7 +112,7 @@ func (s *client) overBurst(text []byte, size int, segs []segment, first int64, n
 		pc = &segs[0].st.pace
 		limit, _ = strconv.ParseFloat(string(m[1]), 64)
 		if len(m[2]) == 1 {
-			for range strings.IndexByte("KMGT", m[2][0]&^0x20) + 1 {
+			for range strings.IndexByte("KMGT", m[2][0]&^0x20) + 1 { // &^0x20 makes it upper case
 				limit *= 1024
 			}
 		}
@@ -112,37 +121,38 @@ func (s *client) overBurst(text []byte, size int, segs []segment, first int64, n
 		return false
 	}
 	if limit > 0 {
-		pc.limited(limit, total, now)
+		pc.noteLimit(limit, total, now)
 	}
-	gathers := time.Hour
-	if total < limit*gathers.Seconds() {
-		gathers = time.Duration(total / limit * float64(time.Second))
+	refill := time.Hour // time in which capacity for total accumulates
+	if total < limit*refill.Seconds() {
+		refill = time.Duration(total / limit * float64(time.Second))
 	}
-	waited := now.Sub(time.Unix(0, pc.passed.Load())) >= gathers
+	waited := now.Sub(time.Unix(0, pc.lastAccepted.Load())) >= refill
 	if pc != ofTenant {
-		// Loki has accepted the entries that fit, and they have used up the capacity of the
-		// stream.
-		defer pc.passed.Store(now.UnixNano())
+		// Loki checks the limit of a stream for each entry. It has accepted the entries that
+		// fit, and these have used up the capacity of the stream.
+		defer pc.lastAccepted.Store(now.UnixNano())
 	}
 	if entriesOf(segs) > 1 {
 		return waited || total > limit
 	}
-	return waited && size >= stuckLength && pc.sticks(first, now, gathers)
+	return waited && size >= stuckLength && pc.noteStuck(first, now, refill)
 }
 
-// passed records that a request of size bytes was accepted.
-func (s *client) passed(p *push, segs []segment, size int, now time.Time) {
-	if most := s.fits.Load(); most < int64(s.c.Limits.MaxRequestBytes) {
-		s.fits.Store(min(most+most/4096+1, int64(s.c.Limits.MaxRequestBytes)))
+// noteAccepted records that Loki accepted a request of size bytes with segs. The size limit of shared
+// requests grows by 1/4096 with each, so that it recovers after a shrink.
+func (s *client) noteAccepted(p *push, segs []segment, size int, now time.Time) {
+	if most := s.maxShared.Load(); most < int64(s.c.Limits.MaxRequestBytes) {
+		s.maxShared.Store(min(most+most/4096+1, int64(s.c.Limits.MaxRequestBytes)))
 	}
 	for i := range segs {
 		st, order := segs[i].st, segs[i].order
-		s.recentStreams.note(st, now)
+		s.recentStreams.add(st, now)
 		if len(segs) > 1 {
 			size = segs[i].g.bytes
 		}
-		st.trust.took(p.recs[order[0]].time, p.recs[order[len(order)-1]].time, size, i == len(segs)-1, now)
-		st.pace.passed.Store(now.UnixNano())
-		st.owner.pace.passed.Store(now.UnixNano())
+		st.trust.noteAccepted(p.recs[order[0]].time, p.recs[order[len(order)-1]].time, size, i == len(segs)-1, now)
+		st.pace.lastAccepted.Store(now.UnixNano())
+		st.owner.pace.lastAccepted.Store(now.UnixNano())
 	}
 }

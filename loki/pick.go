@@ -11,21 +11,21 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// A pick describes the use of an attribute besides the line: label, metadata or tenant. Picks form a
-// tree that follows the groups.
+// A pick describes the use of an attribute outside the line: as a label, as metadata or as the tenant.
+// Picks form a tree that follows the groups. They are immutable after the creation of the encoder.
 type pick struct {
-	slot        int    // index of its label; -1 if it is not a label
-	meta        []byte // its name as metadata; nil if it is not metadata
-	from        []byte // name of the attribute, if meta is set
-	tenant      bool   // its value is the tenant
-	drop        bool   // it is never in the line
-	promoted    bool   // it is in the line only if it is a group
-	hasPromoted bool   // it contains a promoted pick
-	anywhere    bool   // it matches in every group
-	children    map[string]*pick
+	slot        int              // index of its label in encoder.slots; -1 if it is not a label
+	meta        []byte           // its name as metadata; nil if it is not metadata
+	from        []byte           // name of the attribute, if meta is set
+	tenant      bool             // its value is the tenant
+	drop        bool             // the attribute is never in the line
+	promoted    bool             // the attribute is in the line only if it is a group
+	hasPromoted bool             // the tree below contains a promoted pick
+	anywhere    bool             // the pick applies in every group
+	children    map[string]*pick // by the key of the attribute
 }
 
-// at returns the pick at path, and creates it if necessary.
+// at returns the pick at path below p, and creates it if necessary.
 func (p *pick) at(path []string) *pick {
 	for _, name := range path {
 		if p.children == nil {
@@ -41,8 +41,8 @@ func (p *pick) at(path []string) *pick {
 	return p
 }
 
-// named returns the pick of an attribute by its dotted name. Each dot may be part of a name or
-// separate a group from its contents, so the pick is added at all these paths.
+// named returns the pick of an attribute by its dotted name. Each dot may be part of a name or separate a
+// group from its contents, so the pick is added at all these paths.
 func (p *pick) named(name string) *pick {
 	c := p.at(strings.Split(name, "."))
 	for i := len(name); i >= 0; i = strings.LastIndexByte(name[:i], '.') {
@@ -60,7 +60,8 @@ func (p *pick) named(name string) *pick {
 	return c
 }
 
-// promote removes labels and metadata from the line. It reports whether p or a child is removed.
+// promote sets promoted and hasPromoted in the tree below p, for Line.OutOfLine. It reports whether p or
+// a child is promoted.
 func (p *pick) promote() bool {
 	for _, c := range p.children {
 		p.hasPromoted = c.promote() || p.hasPromoted
@@ -69,7 +70,8 @@ func (p *pick) promote() bool {
 	return p.promoted || p.hasPromoted
 }
 
-// group returns the tree for attributes in an open group. Picks with anywhere set stay in it.
+// group returns the tree for the attributes of an open group. Picks with anywhere set are part of it. p
+// may be nil.
 func (p *pick) group(name string) *pick {
 	if p == nil {
 		return nil
@@ -88,30 +90,33 @@ func (p *pick) group(name string) *pick {
 	return n
 }
 
-// A pair is a name and value of structured metadata. Its bytes are immutable. from is the name of
-// the attribute. If two attributes have the same metadata name, the second one gets another name, and
-// base is the common one.
+// A pair is a name and value of structured metadata. Its bytes are immutable. from is the name of the
+// attribute. If two attributes have the same metadata name, the second pair gets another name, and base
+// is the common one.
 type pair struct{ name, value, from, base []byte }
 
-// picked holds the parts of a record besides the line, and scratch memory.
+// A picked holds the parts of a record outside the line, and scratch memory. It is used by one goroutine
+// for one record. A scope has a picked of its own for the attributes of With.
 type picked struct {
-	labels [][]byte // by slot; nil without the attribute
-	meta   []pair
-	tenant []byte
-	attrs  []slog.Attr // attributes that stay in the line
-	once   []slog.Attr // evaluated attributes, see settler
-	known  []values.KnownError
-	buf    []byte // memory of values and names
-	path   []byte // names of the open groups, as a prefix of metadata names
-	key    []byte // definition of the stream
-	line   []byte
-	spent  int
+	labels     [][]byte            // values of labels, by slot; nil without the attribute
+	meta       []pair              // structured metadata
+	tenant     []byte              // nil without the attribute
+	attrs      []slog.Attr         // attributes that stay in the line
+	evaluated  []slog.Attr         // attributes with the values of the evaluator
+	errorTexts []values.KnownError // errors of the evaluator
+	buf        []byte              // memory of values and names
+	path       []byte              // names of the open groups, as a prefix of metadata names
+	key        []byte              // definition of the stream
+	line       []byte              // the line, in JSON form before it is escaped
+	expansions int                 // number of groups visited, see maxExpansions
 
-	settled int // number of values made by the settler
+	evaluations int // number of values created by the evaluator, see maxEvaluations
 }
 
+// pickedPool holds free pickeds with their memory, so that encoding does not allocate.
 var pickedPool = sync.Pool{New: func() any { return new(picked) }}
 
+// getPicked returns an empty picked for the given number of slots. The caller calls free.
 func getPicked(slots int) *picked {
 	p := pickedPool.Get().(*picked)
 	if cap(p.labels) < slots {
@@ -121,25 +126,27 @@ func getPicked(slots int) *picked {
 	return p
 }
 
-// maxKept is the largest size of buffers that are reused, in bytes.
+// maxKept is the maximum size of the buffers of a picked that is reused, in bytes.
 const maxKept = 64 << 10
 
+// free returns p to the pool, unless its buffers are large. Slices of p must not be used afterwards.
 func (p *picked) free() {
-	if cap(p.buf)+cap(p.line)+cap(p.key) > maxKept || cap(p.meta)+cap(p.attrs)+cap(p.once)+cap(p.known) > 1024 {
+	if cap(p.buf)+cap(p.line)+cap(p.key) > maxKept || cap(p.meta)+cap(p.attrs)+cap(p.evaluated)+cap(p.errorTexts) > 1024 {
 		return
 	}
 	clear(p.labels)
 	clear(p.meta)
 	clear(p.attrs)
-	clear(p.once)
-	clear(p.known)
-	p.once, p.known = p.once[:0], p.known[:0]
-	p.meta, p.attrs, p.tenant, p.spent, p.settled = p.meta[:0], p.attrs[:0], nil, 0, 0
+	clear(p.evaluated)
+	clear(p.errorTexts)
+	p.evaluated, p.errorTexts = p.evaluated[:0], p.errorTexts[:0]
+	p.meta, p.attrs, p.tenant, p.expansions, p.evaluations = p.meta[:0], p.attrs[:0], nil, 0, 0
 	p.buf, p.path, p.key, p.line = p.buf[:0], p.path[:0], p.key[:0], p.line[:0]
 	pickedPool.Put(p)
 }
 
-// walk collects the picks of attrs, which are at node of the tree.
+// walk collects labels, metadata and the tenant from attrs, which are at node of the tree. node is nil
+// if no pick applies.
 func (e *encoder) walk(p *picked, r *encode.Record, node *pick, attrs []slog.Attr, depth int) {
 	for i := range attrs {
 		a := &attrs[i]
@@ -171,12 +178,14 @@ func (e *encoder) walk(p *picked, r *encode.Record, node *pick, attrs []slog.Att
 			e.walkGroup(p, r, node, c, a.Key, v.Group(), depth)
 			continue
 		}
-		e.note(p, r, c, a.Key, v)
+		e.promote(p, r, c, a.Key, v)
 	}
 }
 
+// walkGroup is walk for a group. c is the pick of the group, or nil. The attributes of a group without a
+// name belong to the enclosing group.
 func (e *encoder) walkGroup(p *picked, r *encode.Record, node, c *pick, name string, attrs []slog.Attr, depth int) {
-	if p.spent++; depth >= maxDepth || p.spent > maxExpansions {
+	if p.expansions++; depth >= maxDepth || p.expansions > maxExpansions {
 		return
 	}
 	if name == "" {
@@ -193,8 +202,8 @@ func (e *encoder) walkGroup(p *picked, r *encode.Record, node, c *pick, name str
 	p.path = p.path[:before]
 }
 
-// note stores the value of one attribute in p.
-func (e *encoder) note(p *picked, r *encode.Record, c *pick, key string, v slog.Value) {
+// promote stores the value of one attribute in p, as text. c is the pick of the attribute, or nil.
+func (e *encoder) promote(p *picked, r *encode.Record, c *pick, key string, v slog.Value) {
 	start := len(p.buf)
 	p.buf = e.values.AppendText(p.buf, cacheOf(r), v)
 	text := p.buf[start:len(p.buf):len(p.buf)]
@@ -252,13 +261,13 @@ func (p *picked) setMeta(name, value, from []byte) {
 	base := name
 	for n = max(n, 2); p.named(name); n++ {
 		start := len(p.buf)
-		p.buf = another(p.buf, base, n)
+		p.buf = numberedName(p.buf, base, n)
 		name = p.buf[start:len(p.buf):len(p.buf)]
 	}
 	p.meta = append(p.meta, pair{name, value, from, base})
 }
 
-// named reports whether metadata with that name exists.
+// named reports whether p has metadata with the given name.
 func (p *picked) named(name []byte) bool {
 	for i := range p.meta {
 		if bytes.Equal(p.meta[i].name, name) {

@@ -24,41 +24,42 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// A client pushes entries and reads the responses. It starts no goroutines except within
-// a Send, which ends them.
+// A client pushes entries and reads the responses. One client is shared by all sessions of a Driver,
+// but only one session is open at a time. Goroutines are started only within Send, and end before it
+// returns.
 type client struct {
 	c             *Config
 	streams       *registry
 	observed      *observations
 	reports       *callback.Reporter
 	http          *http.Client
-	own           bool // http was created by newClient
+	ownsHTTP      bool // http was created by newClient, not by the user
 	headers       headers
 	secrets       []string
-	pushes        chan *push // one, kept for reuse
+	sparePush     chan *push // capacity 1: the push that the next Send reuses
 	bufs          bufStack
 	moves         moves
 	recentStreams recentStreams
 
-	requests, failed, splits, paced, wireBytes, bodyBytes atomic.Uint64
+	requests, failed, splits, paced, wireBytes, bodyBytes atomic.Uint64 // counters of Stats
 
-	fits          atomic.Int64 // size limit of requests with several streams, in bytes; at most MaxRequestBytes
-	spoken        atomic.Bool  // a server has responded in HTTP
-	unreachable   atomic.Bool
-	stamped       atomic.Int64 // the last time given to a record that was too old, in Unix ns
+	maxShared     atomic.Int64 // size limit of requests with several streams, in bytes; adapts to the server, up to MaxRequestBytes
+	answeredHTTP  atomic.Bool  // a server has sent an HTTP response
+	unreachable   atomic.Bool  // the last request had no response
+	lastStamp     atomic.Int64 // latest time given by restamp, in Unix ns
 	lastOldReport atomic.Int64 // time of the last report of errOld, in Unix ns
 	lastErr       atomic.Pointer[string]
 }
 
-// newClient returns a client. Errors are about files named in c.
+// newClient returns a client. The errors concern files named in c: certificates and the token.
 func newClient(c *Config, streams *registry, n *observations, r *callback.Reporter) (*client, error) {
-	s := &client{c: c, streams: streams, observed: n, reports: r, pushes: make(chan *push, 1)}
-	s.fits.Store(int64(c.Limits.MaxRequestBytes))
+	s := &client{c: c, streams: streams, observed: n, reports: r, sparePush: make(chan *push, 1)}
+	s.maxShared.Store(int64(c.Limits.MaxRequestBytes))
 	var err error
 	if s.http, err = httpsend.Client("loki", &c.HTTP, c.Concurrency); err != nil {
 		return nil, err
 	}
-	s.own = c.HTTP.Client == nil
+	s.ownsHTTP = c.HTTP.Client == nil
 	if err := s.headers.init(c); err != nil {
 		return nil, err
 	}
@@ -78,21 +79,21 @@ func newClient(c *Config, streams *registry, n *observations, r *callback.Report
 			}
 		}
 	}
-	if err := s.reserve(); err != nil {
+	if err := s.preallocate(); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// reserve allocates the memory for one batch of the usual size, so that sending hardly
-// allocates from the first record on.
-func (s *client) reserve() (err error) {
+// preallocate allocates the memory for one batch of the usual size, so that sending rarely allocates,
+// beginning with the first record.
+func (s *client) preallocate() (err error) {
 	usual := min(s.c.BatchBytes, s.c.Limits.MaxRequestBytes)
-	usual += usual/16 + 8<<10 // the last record of a batch exceeds it
+	usual += usual/16 + 8<<10 // headers of streams, and the record that completes the batch
 	if s.bufs.pool, err = newPool(usual, s.c.Limits.MaxRequestBytes, s.c.Concurrency); err != nil {
 		return fmt.Errorf("loki: %w", err)
 	}
-	b := &requestBuf{in: make([]byte, 4<<10)}
+	b := &requestBuf{response: make([]byte, 4<<10)}
 	b.own[0] = make([]byte, usual)
 	switch s.c.Wire {
 	case wireProtobuf:
@@ -112,48 +113,49 @@ func (s *client) reserve() (err error) {
 	p := newPush()
 	p.recs, p.outcomes, p.order = make([]rec, 0, n), make([]outcome, 0, n), make([]int32, 0, n)
 	p.groups = make([]group, 0, 16)
-	s.pushes <- p
+	s.sparePush <- p
 	return nil
 }
 
-// hidden returns the credentials, which must not appear in errors.
-func (s *client) hidden() []string {
+// credentials returns the secrets that must not appear in errors and events, including the current
+// bearer token.
+func (s *client) credentials() []string {
 	if t := s.headers.token.Load(); t != nil {
 		return append(slices.Clip(s.secrets), *t)
 	}
 	return s.secrets
 }
 
-// hiddenMark replaces a credential.
-const hiddenMark = "[secret]"
+// redactedMark replaces each secret in the text of an error.
+const redactedMark = "[secret]"
 
-// close closes the idle connections that this package created.
+// close waits for the events that are not yet reported, ends the exchanges kept for reuse, and closes
+// idle connections. An http.Client of the user keeps its connections.
 func (s *client) close() {
 	s.reports.Wait(context.Background())
-	s.bufs.forget()
-	if s.own {
+	s.bufs.endExchanges()
+	if s.ownsHTTP {
 		s.http.CloseIdleConnections()
 	}
 }
 
-// A session is the use of a client by an outlet.
+// A session is the use of a client by an outlet, from Open to Close.
 type session struct {
 	*client
 	life deliver.Life
 }
 
-// Send pushes b and reports the outcome. The streams of b share requests as far as the
-// limits of a request and the state of the streams allow; see [trust]. The records of each
-// stream are sorted by time, records of the same time by arrival. Accepted records are not
-// sent again, unless a response is ambiguous. If a record remains open, later ones of its
-// stream remain open and are not sent.
+// Send pushes b and reports the outcome. The streams of b share requests as far as the limits of a
+// request and the state of the streams allow; see [trust]. The records of each stream are sorted by
+// time; records with the same time keep their order. Accepted records are not sent again, unless a
+// response is ambiguous. If a record remains open, later records of its stream remain open and are not
+// sent.
 //
-// If the session ends while a request has no response, the outcome of b is not reported,
-// because Loki may have stored it.
+// If the session ends while a request has no response, the outcome of b is not reported, because Loki
+// may have stored it.
 //
-// A refusal with an unknown text may come from a faulty server or be caused by a record.
-// It leaves records open, and in doubt once the batch has no other problem
-// ([batch.Doubt]).
+// A refusal with an unknown text may come from a faulty server or be caused by a record. The records
+// remain open, with the advice [batch.Doubt] if the batch has no other problem.
 func (s *session) Send(b *batch.Batch) error {
 	ctx := s.life.Context()
 	if ctx.Err() != nil {
@@ -165,38 +167,39 @@ func (s *session) Send(b *batch.Batch) error {
 	return nil
 }
 
-// Close closes idle connections. No request is in flight, because Send has returned.
+// Close closes idle connections. Package deliver calls it after Send has returned, so no request is in
+// flight.
 func (s *session) Close() { s.close() }
 
-// An outcome is the state of one record of a Send.
+// An outcome is the result of a Send for one record.
 type outcome uint8
 
 const (
 	open    outcome = iota // not settled: may be sent again
 	stored                 // Loki has it
-	refused                // it will never be accepted
+	refused                // Loki will never accept it
 )
 
-// rec is one record of a Send.
+// A rec is one record of a Send. It exists until Send returns.
 type rec struct {
 	data  []byte // belongs to the batch
 	time  int64
-	line  int32
-	group int32
-	next  bool // data directly follows the data of the previous record in memory
+	line  int32 // length of the line in bytes
+	group int32 // index in push.groups; -1 if the record is refused before sending
+	next  bool  // data directly follows the data of the previous record in memory
 }
 
-// A group is the records of one stream in one Send.
+// A group is the records of one stream in one Send. The groups of a push have no stream in common.
 type group struct {
-	st    *stream
-	level int // level of its first record
-	order []int32
-	bytes int
-	place place
-	stop  answer // reason of open records; verdict accepted if there are none
+	st        *stream
+	level     int     // level of its first record
+	order     []int32 // indexes in push.recs, sorted by time
+	bytes     int     // size of the entries, in bytes
+	place     place
+	openCause answer // why records remain open; its kind is accepted if none do
 }
 
-// place describes how the records of a group share requests.
+// A place says whether the records of a group may share a request with other streams.
 type place uint8
 
 const (
@@ -205,38 +208,42 @@ const (
 	placed              // in a request with other streams that already contains it
 )
 
-// A push is the state of one Send.
+// A push is the state of one Send. It is reused by later calls of Send. The concurrent requests of a
+// Send change only the elements of recs, outcomes, groups and order that belong to their streams; mu
+// guards the fields below it.
 type push struct {
-	form     form
-	recs     []rec
-	outcomes []outcome
-	groups   []group
-	order    []int32 // memory of the orders of all groups
-	groupOf  map[uint32]int32
-	segs     []segment // of all requests, concatenated
-	ends     []int     // end of each request in segs
+	form        form
+	recs        []rec     // in the order of the batch
+	outcomes    []outcome // by index of the record
+	groups      []group
+	order       []int32          // memory of group.order of all groups
+	groupOf     map[uint32]int32 // from stream id to index in groups
+	segs        []segment        // of all requests, concatenated
+	requestEnds []int            // end of each request in segs
 
-	mu      sync.Mutex
-	why     error                 // of the first record refused
-	whys    map[reason]error      // of the first of each reason
-	reasons map[int32]reason      // of refused records
-	spared  map[int32]bool        // refused records that become no dead letters
-	stamped map[int32]bool        // records that have the current time, see restamp
-	moved   map[int32][]recordKey // keys of the record in client.moves
+	mu           sync.Mutex
+	firstRefusal error                 // error of the first refused record
+	errByReason  map[reason]error      // error of the first record refused for each reason
+	reasonOf     map[int32]reason      // reason of each refused record, by index
+	noDeadLetter map[int32]bool        // refused records that become no dead letters, because of TooOld "drop"
+	restamped    map[int32]bool        // records that got the current time
+	movedKeys    map[int32][]recordKey // keys of a record in client.moves, removed when it is settled
 }
 
+// newPush returns an empty push.
 func newPush() *push { return &push{groupOf: map[uint32]int32{}} }
 
-// getPush returns an empty push for release.
+// getPush returns an empty push. The caller passes it to release.
 func (s *client) getPush() *push {
 	select {
-	case p := <-s.pushes:
+	case p := <-s.sparePush:
 		return p
 	default:
 		return newPush()
 	}
 }
 
+// release clears p and keeps it for the next getPush, unless it is large.
 func (s *client) release(p *push) {
 	if cap(p.recs) > 1<<16 {
 		return
@@ -244,19 +251,20 @@ func (s *client) release(p *push) {
 	clear(p.recs)
 	clear(p.groups)
 	clear(p.segs)
-	p.recs, p.outcomes, p.groups, p.order, p.why = p.recs[:0], p.outcomes[:0], p.groups[:0], p.order[:0], nil
-	clear(p.whys)
-	clear(p.reasons)
-	clear(p.spared)
-	clear(p.stamped)
-	clear(p.moved)
+	p.recs, p.outcomes, p.groups, p.order, p.firstRefusal = p.recs[:0], p.outcomes[:0], p.groups[:0], p.order[:0], nil
+	clear(p.errByReason)
+	clear(p.reasonOf)
+	clear(p.noDeadLetter)
+	clear(p.restamped)
+	clear(p.movedKeys)
 	select {
-	case s.pushes <- p:
+	case s.sparePush <- p:
 	default:
 	}
 }
 
-// send pushes b and returns its outcome, if known.
+// send pushes b and returns its outcome. known is false if the session ended before every request had
+// a response.
 func (s *client) send(ctx context.Context, b *batch.Batch) (o batch.Outcome, known bool) {
 	f, err := formOfBatch(b)
 	if err != nil {
@@ -270,7 +278,7 @@ func (s *client) send(ctx context.Context, b *batch.Batch) (o batch.Outcome, kno
 	return s.outcome(ctx, p)
 }
 
-// formOfBatch returns the form of the entries of b.
+// formOfBatch returns the form of the entries of b. The error is for a batch of another codec.
 func formOfBatch(b *batch.Batch) (form, error) {
 	contentType := ""
 	if b.Codec != nil {
@@ -283,7 +291,8 @@ func formOfBatch(b *batch.Batch) (form, error) {
 		contentType, contentTypeProtobuf, contentTypeJSON)
 }
 
-// gather sorts the records of b by stream and time and finds the records to refuse.
+// gather groups the records of b by stream and sorts each group by time. Records that Loki would
+// refuse are refused here.
 func (s *client) gather(p *push, b *batch.Batch) {
 	now := time.Now().UnixNano()
 	clear(p.groupOf)
@@ -301,7 +310,7 @@ func (s *client) gather(p *push, b *batch.Batch) {
 				st, last, g = s.streams.get(slot.Stream), slot.Stream, -1
 			}
 			line, why, err := s.inspect(p.form, &r, st, now)
-			if why == tooOld && s.c.Limits.TooOld == oldIsNow {
+			if why == tooOld && s.c.Limits.TooOld == tooOldNow {
 				s.restamp(p, int32(len(p.recs)), &r, st)
 			} else if err != nil {
 				n := int32(len(p.recs))
@@ -318,7 +327,7 @@ func (s *client) gather(p *push, b *batch.Batch) {
 				}
 			}
 			r.line, r.group = int32(line), g
-			p.groups[g].bytes++ // a count, until there is an order
+			p.groups[g].bytes++ // temporarily the number of records, to divide p.order
 			p.recs = append(p.recs, r)
 		}
 	}
@@ -344,7 +353,8 @@ func (s *client) gather(p *push, b *batch.Batch) {
 	}
 }
 
-// sort orders records by time, and records of the same time by their order in the batch.
+// sort orders record indexes by time, and records with the same time by their order in the batch. Most
+// groups are sorted already, so it checks first.
 func (p *push) sort(order []int32) {
 	for i := 1; i < len(order); i++ {
 		if p.recs[order[i]].time < p.recs[order[i-1]].time {
@@ -354,7 +364,9 @@ func (p *push) sort(order []int32) {
 	}
 }
 
-// inspect returns the length of the line, or the reason for refusing the record.
+// inspect returns the length of the line in bytes, or the reason for refusing the record. now is in
+// Unix ns. For the reason tooOld the length is also returned, because the record may be sent with the
+// current time.
 func (s *client) inspect(f form, r *rec, st *stream, now int64) (line int, why reason, err error) {
 	c := s.c
 	line, ok := f.check(r.data, c.Limits.MaxLine)
@@ -375,55 +387,56 @@ func (s *client) inspect(f form, r *rec, st *stream, now int64) (line int, why r
 	return line, 0, nil
 }
 
-// denials are the errors for records whose stream cannot exist in Loki.
+// denials are the errors for records whose stream cannot exist in Loki, by reason.
 var denials = map[reason]error{
 	malformed:   errors.New("loki: cannot send a record: its stream is unknown; use the encoder of its destination"),
 	badTenant:   errors.New("loki: cannot send a record: the tenant in its metadata is not a valid name (150 letters, digits and !-_.*'() at most, and neither . nor ..)"),
 	streamsFull: errors.New("loki: cannot send a record: the tenant in its metadata is new, but Config.MaxStreams streams exist already"),
 }
 
+// stamp formats a time in Unix ns for errors.
 func stamp(t int64) string { return time.Unix(0, t).UTC().Format(time.RFC3339) }
 
-// refuse records that a record is refused.
+// refuse marks record i of p as refused, with its reason and error. It is safe for concurrent use.
 func (s *client) refuse(p *push, i int32, why reason, err error) {
-	s.observed.note(why)
+	s.observed.inc(why)
 	p.outcomes[i] = refused
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.why == nil {
-		p.why = err
+	if p.firstRefusal == nil {
+		p.firstRefusal = err
 	}
-	if p.whys == nil {
-		p.whys, p.reasons = map[reason]error{}, map[int32]reason{}
+	if p.errByReason == nil {
+		p.errByReason, p.reasonOf = map[reason]error{}, map[int32]reason{}
 	}
-	if p.whys[why] == nil {
-		p.whys[why] = err
+	if p.errByReason[why] == nil {
+		p.errByReason[why] = err
 	}
-	p.reasons[i] = why
-	if s.c.Limits.TooOld == oldIsDropped && ofAge(why) {
-		if p.spared == nil {
-			p.spared = map[int32]bool{}
+	p.reasonOf[i] = why
+	if s.c.Limits.TooOld == tooOldDrop && isAgeReason(why) {
+		if p.noDeadLetter == nil {
+			p.noDeadLetter = map[int32]bool{}
 		}
-		p.spared[i] = true
+		p.noDeadLetter[i] = true
 	}
-	s.forget(p, i)
+	s.forgetMove(p, i)
 }
 
-// store records that records are stored.
+// store marks records as stored. It is safe for concurrent use with different records.
 func (s *client) store(p *push, order []int32) {
 	for _, i := range order {
 		p.outcomes[i] = stored
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.moved) > 0 {
+	if len(p.movedKeys) > 0 {
 		for _, i := range order {
-			s.forget(p, i)
+			s.forgetMove(p, i)
 		}
 	}
 }
 
-// outcome returns the outcome of the records of p. It is unknown if the session ended before every
+// outcome returns the outcome of the records of p. known is false if the session ended before every
 // request had a response.
 func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known bool) {
 	var n [3]int
@@ -444,41 +457,42 @@ func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known b
 	o.Advice = batch.Doubt
 	for i := range p.groups {
 		g := &p.groups[i]
-		switch g.stop.verdict {
+		switch g.openCause.kind {
 		case accepted:
 			continue
-		case unknownText: // the advice of other groups has precedence
+		case unknownText: // advises Doubt, which has the lowest precedence
 			if o.Why == nil {
-				o.Why = g.stop.err
+				o.Why = g.openCause.err
 			}
 			continue
 		}
-		if g.stop.verdict == unanswered && ctx.Err() != nil {
+		if g.openCause.kind == unanswered && ctx.Err() != nil {
 			return o, false
 		}
 		a := s.advise(g)
 		rank := slices.Index(ranks[:], a)
 		if rank < gravest {
-			gravest, o.Advice, o.Why, o.After = rank, a, g.stop.err, 0
+			gravest, o.Advice, o.Why, o.After = rank, a, g.openCause.err, 0
 		}
 		if rank == gravest {
-			o.After = max(o.After, g.stop.after)
-			if g.stop.verdict == unanswered { // others that were not stored do not affect this one
-				o.Why = g.stop.err
+			o.After = max(o.After, g.openCause.after)
+			if g.openCause.kind == unanswered { // an unknown outcome is reported in preference to a refusal
+				o.Why = g.openCause.err
 			}
 		}
 	}
 	return o, true
 }
 
-// ranks lists advice by precedence. The first advice of any stream of a batch applies to all its
-// open records. Streams with other advice repeat it after the records are sent again. So records
-// are split or held only if nothing else is wrong.
+// ranks lists advice by precedence. A batch has one advice for all its open records: the first one of
+// this list that a stream of the batch needs. When the open records are sent again, streams that need
+// other advice report it again. Therefore records are split or held only if the batch has no problem
+// that comes earlier in the list.
 var ranks = [...]batch.Advice{batch.Again, batch.Smaller, batch.Search, batch.Hold, batch.HoldStreams}
 
-// advise returns how the open records of a group are sent again.
+// advise returns how the open records of a group are to be sent again.
 func (s *client) advise(g *group) batch.Advice {
-	switch g.stop.verdict {
+	switch g.openCause.kind {
 	case tooLarge:
 		return batch.Smaller
 	case requestRefused:
@@ -488,11 +502,11 @@ func (s *client) advise(g *group) batch.Advice {
 	case tooManyStreams:
 		return batch.HoldStreams
 	case limited:
-		if s.others(g.st, g.stop.stream, time.Now()) {
+		if s.othersHaveRoom(g.st, g.openCause.stream, time.Now()) {
 			return batch.HoldStreams
 		}
 	case denied:
-		if s.streams.onlyTenant(g.st.owner, time.Now()) {
+		if s.streams.othersAcceptable(g.st.owner, time.Now()) {
 			return batch.HoldStreams
 		}
 		return batch.Hold
@@ -500,43 +514,46 @@ func (s *client) advise(g *group) batch.Advice {
 	return batch.Again
 }
 
-// refusal returns the refused records and the error of the first.
+// refusal returns the refused records and their error. The error is a *refusals if the records have
+// different reasons or some become no dead letters.
 func (p *push) refusal() (batch.Set, error) {
 	all := p.indexes(refused)
-	if len(p.spared) == 0 && len(p.whys) == 1 {
-		return batch.Of(all...), p.why
+	if len(p.noDeadLetter) == 0 && len(p.errByReason) == 1 {
+		return batch.Of(all...), p.firstRefusal
 	}
-	e := &refusals{error: p.why, spared: make([]bool, len(all)), whys: make([]error, len(all))}
+	e := &refusals{error: p.firstRefusal, noDeadLetter: make([]bool, len(all)), errs: make([]error, len(all))}
 	for k, i := range all {
-		e.spared[k] = p.spared[int32(i)]
-		e.whys[k] = p.whys[p.reasons[int32(i)]]
+		e.noDeadLetter[k] = p.noDeadLetter[int32(i)]
+		e.errs[k] = p.errByReason[p.reasonOf[int32(i)]]
 	}
 	return batch.Of(all...), e
 }
 
-// refusals is the error for refused records with several reasons, or of which some must
-// not become dead letters.
+// refusals is the error for refused records that have several reasons, or of which some must not
+// become dead letters. Both slices are indexed by the position among the refused records.
 type refusals struct {
-	error         // of the first
-	spared []bool // of the refused records
-	whys   []error
+	error        // of the first refused record
+	noDeadLetter []bool
+	errs         []error
 }
 
+// Unwrap returns the error of the first refused record.
 func (e *refusals) Unwrap() error { return e.error }
 
 // NoLetter reports whether refused record k must not become a dead letter. It is called by
 // package deliver.
-func (e *refusals) NoLetter(k int) bool { return k < len(e.spared) && e.spared[k] }
+func (e *refusals) NoLetter(k int) bool { return k < len(e.noDeadLetter) && e.noDeadLetter[k] }
 
-// LetterCause returns the error of refused record k. It is called by package deliver.
+// LetterCause returns the error of refused record k, for its dead letter. It is called by package
+// deliver.
 func (e *refusals) LetterCause(k int) error {
-	if k < len(e.whys) {
-		return e.whys[k]
+	if k < len(e.errs) {
+		return e.errs[k]
 	}
 	return e.error
 }
 
-// indexes returns the indexes of the records with an outcome.
+// indexes returns the indexes of the records with the given outcome, in increasing order.
 func (p *push) indexes(of outcome) []int {
 	var out []int
 	for i, f := range p.outcomes {

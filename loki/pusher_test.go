@@ -113,7 +113,7 @@ func TestTooLargeResponsesSplitBatches(t *testing.T) {
 			}
 			single := answer.status == 413
 			if single {
-				e.add(nil, event(time.Now(), 0, strings.Repeat("x", leastLimit)))
+				e.add(nil, event(time.Now(), 0, strings.Repeat("x", minRequestLimit)))
 			}
 			if o := e.send(); !o.is("smaller [0 1 2") || o.Open.Len(o.n) != e.as(nil).Len() || len(p.requests()) != 1 || e.s.Stats().Splits != 1 {
 				t.Fatalf("%s: got %v, %+v", name, o, e.s.Stats())
@@ -284,7 +284,7 @@ func TestOrder(t *testing.T) {
 
 func TestNudge(t *testing.T) {
 	p := new(peer)
-	e := &encoded{t: t, s: sinkFor(t, p, Config{Nudge: true})}
+	e := &encoded{t: t, s: sinkFor(t, p, Config{UniqueTimes: true})}
 	at := time.Now().Truncate(time.Hour)
 	e.add(nil, event(at.Add(5*time.Minute), 0, "future"))
 	for range 5 {
@@ -307,15 +307,15 @@ func TestNudge(t *testing.T) {
 	if !reflect.DeepEqual(got[0].streams, got[1].streams) {
 		t.Error("the second request differs from the first")
 	}
-	r := new(recent)
+	r := new(usedTimes)
 	seen := map[int64]bool{}
 	far := 0
-	for range int(maxNudge) + 10 {
+	for range int(maxTimeShift) + 10 {
 		n, own := r.take(1e18)
 		if own == seen[n] {
 			t.Fatalf("%d: own %v", n, own)
 		}
-		if n-1e18 > maxNudge {
+		if n-1e18 > maxTimeShift {
 			t.Fatalf("moved by %d", n-1e18)
 		}
 		if seen[n] {
@@ -329,7 +329,7 @@ func TestNudge(t *testing.T) {
 }
 
 func TestNudgeConcurrently(t *testing.T) {
-	r := new(recent)
+	r := new(usedTimes)
 	const n, workers = 2000, 4
 	var seen [n * workers]atomic.Bool
 	done := make(chan int)
@@ -355,7 +355,7 @@ func TestNudgeConcurrently(t *testing.T) {
 // Entries that Loki would refuse are refused before sending.
 func TestLimitsAreCheckedBeforeSending(t *testing.T) {
 	p := new(peer)
-	e := &encoded{t: t, s: sinkFor(t, p, Config{Limits: Limits{MaxLine: 200, LongLines: refuse}})}
+	e := &encoded{t: t, s: sinkFor(t, p, Config{Limits: Limits{MaxLine: 200, LongLines: longLinesRefuse}})}
 	now := time.Now()
 	e.add(nil, event(now, 0, "good"))
 	e.add(nil, event(now.Add(-8*24*time.Hour), 0, "old"))
@@ -487,7 +487,7 @@ func TestBodyOutlivesRequest(t *testing.T) {
 	var kept []*http.Request
 	s := sinkFor(t, roundTrip(func(r *http.Request) (*http.Response, error) {
 		kept = append(kept, r)
-		if n, err := kept[0].Body.Read(make([]byte, 10)); len(kept) > 1 && (n != 0 || err != errStale) {
+		if n, err := kept[0].Body.Read(make([]byte, 10)); len(kept) > 1 && (n != 0 || err != errRequestEnded) {
 			t.Errorf("the first body reads %d bytes of the second, %v", n, err)
 		}
 		return nil, errors.New("reset")

@@ -5,38 +5,38 @@ import (
 	"sync/atomic"
 )
 
-// A reason is an observation of a [Driver] about a record before or during sending.
+// A reason describes a problem that a [Driver] has found with a record, before or during sending.
 type reason uint8
 
-// The reasons. With the first group the record is changed and delivered; with the second
-// it is refused.
+// The reasons. A record with a reason of the first group is changed and delivered; a record with a
+// reason of the second group is refused. The order is that of reasonNames.
 const (
-	labelTooMany    reason = iota // more than MaxLabels: the label became metadata
-	labelTooLong                  // longer than MaxLabelValue: the label became metadata
-	labelSpread                   // more values than MaxLabelValues: the label became metadata
-	restamped                     // with TooOld "now": the record got the current time
-	streamsFull                   // MaxStreams exist: the labels became metadata; of a new tenant: refused
-	metadataLeftOut               // a pair beyond MaxMetadataPairs or MaxMetadataBytes
-	lineTruncated                 // longer than MaxLine, cut
-	twin                          // with Nudge: its time may not be unique; Loki may keep only one of two equal records
+	labelTooMany    reason = iota // the stream has MaxLabels labels: the label became metadata
+	labelTooLong                  // the value is longer than MaxLabelValue: the label became metadata
+	labelManyValues               // the label had more values than MaxLabelValues: the label became metadata
+	restamped                     // the record got the current time because of TooOld "now"
+	streamsFull                   // MaxStreams streams exist: the labels became metadata; the record of a new tenant is refused
+	metadataLeftOut               // a pair of metadata exceeds MaxMetadataPairs or MaxMetadataBytes
+	lineTruncated                 // the line is longer than MaxLine and was cut
+	timeNotUnique                 // despite UniqueTimes the time may be that of another record; of two equal records Loki keeps one
 
-	lineTooLong  // longer than MaxLine, or than Loki accepts
-	tooOld       // older than MaxAge, or than Loki accepts
-	tooNew       // further in the future than MaxFuture, or than Loki accepts
-	tooFarBehind // too much older than the newest entry of its stream, according to Loki
-	badTenant    // the name of the tenant is invalid; never sent
-	malformed    // not an entry, or of an unknown stream
-	invalid      // Loki refused it for another reason
+	lineTooLong  // the line is longer than MaxLine, or than Loki accepts
+	tooOld       // the record is older than MaxAge, or than Loki accepts
+	tooNew       // the time is further in the future than MaxFuture, or than Loki accepts
+	tooFarBehind // the record is too much older than the newest entry of its stream, according to Loki
+	badTenant    // the name of the tenant is invalid; the record was not sent
+	malformed    // the record is not an entry, or its stream is unknown
+	invalid      // Loki refused the record for another reason
 
 	reasons = 15 // number of reasons
 )
 
 var reasonNames = [reasons]string{
-	"label-too-many", "label-too-long", "label-values", "restamped", "streams-full", "metadata-left-out", "line-truncated", "twin",
+	"label-too-many", "label-too-long", "label-values", "restamped", "streams-full", "metadata-left-out", "line-truncated", "time-not-unique",
 	"line-too-long", "too-old", "too-new", "too-far-behind", "bad-tenant", "malformed", "invalid",
 }
 
-// String returns the name of the reason in reports.
+// String returns the name of the reason in Stats.ByReason and in events.
 func (r reason) String() string {
 	if int(r) < len(reasonNames) {
 		return reasonNames[r]
@@ -49,15 +49,15 @@ type counts [reasons]uint64
 
 // Stats are the counters of a [Driver] since its creation.
 type Stats struct {
-	Requests    uint64 // all pushes
-	Failed      uint64 // pushes that were not accepted completely
-	Splits      uint64 // pushes that were too large, or refused because of one stream, and are sent again in parts
-	Paced       uint64 // pushes that waited because of a rate limit reported by Loki
-	WireBytes   uint64 // bytes of request bodies, compressed, of all attempts
-	BodyBytes   uint64 // the same before compression
-	Streams     int    // label sets in use
-	LastError   string // of the last failed push
-	Unreachable bool   // the last push had no response
+	Requests    uint64 // number of requests, including repeated ones
+	Failed      uint64 // requests of which Loki did not accept all entries, and requests not sent because of a rate limit
+	Splits      uint64 // requests that were too large, or refused because of one stream, and were sent again in parts
+	Paced       uint64 // requests that waited because of a rate limit reported by Loki
+	WireBytes   uint64 // size of the bodies of all requests, compressed
+	BodyBytes   uint64 // size of the bodies of all requests before compression
+	Streams     int    // number of streams: sets of labels of a tenant, including those read from disk
+	LastError   string // error of the last failed request, without credentials; empty if none failed
+	Unreachable bool   // the last request had no response
 
 	// ByReason counts records, labels and items of metadata by the problem found. Reasons
 	// that did not occur are absent. The caller owns the map.
@@ -72,7 +72,7 @@ type Stats struct {
 	//	streams-full       MaxStreams exist: the labels became metadata
 	//	metadata-left-out  an item beyond MaxMetadataPairs or MaxMetadataBytes
 	//	line-truncated     the line is longer than MaxLine and was cut
-	//	twin               with Nudge: the record may have the time of another one;
+	//	time-not-unique    with UniqueTimes: the record may have the time of another one;
 	//	                   if their lines are also equal, Loki may keep only one
 	//
 	// The record was refused:
@@ -88,11 +88,11 @@ type Stats struct {
 	ByReason map[string]uint64
 }
 
-// observations count what happens to records during encoding and sending, by reason.
+// observations counts records by reason. It is safe for concurrent use.
 type observations [reasons]atomic.Uint64
 
-// note increments the counter of a reason.
-func (n *observations) note(r reason) { n[r].Add(1) }
+// inc increments the counter of a reason.
+func (n *observations) inc(r reason) { n[r].Add(1) }
 
 // counts returns the current numbers.
 func (n *observations) counts() (c counts) {
@@ -102,7 +102,7 @@ func (n *observations) counts() (c counts) {
 	return c
 }
 
-// byReason returns the nonzero numbers by the name of the reason.
+// byReason returns the nonzero numbers, by the name of the reason, in a new map.
 func (c *counts) byReason() map[string]uint64 {
 	m := map[string]uint64{}
 	for r, n := range c {

@@ -9,51 +9,55 @@ import (
 	"github.com/forebay-log/forebay/internal/lazy"
 )
 
-// refusalText is the parsed text of a response that refuses entries. Loki does not number the refused
-// entries. An entry is recognized by the limit it exceeds, or by its time: Loki checks the entries
-// of a stream in the order of the request against one time limit, so the entries refused for their
-// time are the earliest or the latest ones.
+// A refusalText is the parsed text of a 400 response that refuses entries. Loki does not number the
+// refused entries. An entry is recognized by the limit it exceeds, or by its time: Loki checks the
+// entries of a stream in the order of the request against one time limit, so the entries refused for
+// their time are the earliest or the latest ones.
 type refusalText struct {
 	limits    []entryLimit
-	old       secondLimit // the earliest entries, refused as tooOld or tooFarBehind
-	newest    secondLimit // the latest entries, refused as tooNew
+	old       secondLimit // limit of the earliest entries, refused as tooOld or tooFarBehind
+	newest    secondLimit // limit of the latest entries, refused as tooNew
 	exact     []int64     // times, in Unix ns, of entries refused as tooFarBehind
-	exactOnly bool        // exact is complete
+	exactOnly bool        // exact contains the times of all refused entries
 
-	count    int  // number of refused entries in the text
-	total    int  // number of checked entries in the text; 0 if absent
-	complete bool // the complete text was parsed
+	count    int  // number of refused entries according to the text
+	total    int  // number of checked entries according to the text; 0 if the text has none
+	complete bool // the text was received to its end, and every message in it was recognized
 }
 
-// A secondLimit is a time limit with a resolution of one second.
+// A secondLimit is a time limit with a resolution of one second, which is the resolution of times in the
+// text. Entries in other seconds than the limit are therefore certainly refused or certainly stored.
 type secondLimit struct {
 	why    reason
 	given  bool
 	second int64 // Unix second that contains the limit
-	n      int   // number of refused entries in that second: its earliest, or for newest its latest
+	n      int   // number of refused entries in that second: the earliest of old, the latest of newest
 }
 
-// An entryLimit is a limit of a single entry. The fields hold the largest values that are accepted,
-// or noLimit.
+// An entryLimit is a limit that applies to each entry by itself. line, pairs and bytes are the largest
+// accepted values, or noLimit.
 type entryLimit struct {
 	why                reason
 	line, pairs, bytes int
 }
 
+// noLimit is the value of a field of an entryLimit that does not apply.
 const noLimit = math.MaxInt
 
 // notRefused is the reason of an entry that was not refused.
 const notRefused reason = math.MaxUint8
 
-// The texts that name entries, from pkg/validation, pkg/distributor, pkg/chunkenc and pkg/ingester
-// of Loki 3.7. Equal messages are merged: "3 errors like: …". Times are truncated to seconds, except
-// the times of the first ten entries that are too far behind.
+// Parts of the texts that name entries, as regular expressions: labels of a stream in quotes, a time in
+// RFC 3339, and the number of equal messages, which Loki merges ("3 errors like: …").
 const (
 	inLabels = `'(?:[^'"]|"(?:[^"\\]|\\.)*")*'`
 	inTime   = `([0-9TZ:+-]+)`
 	likes    = `(?:(\d+) errors like: )?`
 )
 
+// The texts of Loki 3.7 that name entries, from pkg/validation, pkg/distributor, pkg/chunkenc and
+// pkg/ingester. Times are truncated to seconds, except the times of the first ten entries that are too
+// far behind.
 var (
 	timeText    = lazy.Regexp(likes + `entry for stream (` + inLabels + `) has timestamp too (?:old: ` + inTime + `, oldest acceptable timestamp is: ` + inTime + `|new: ` + inTime + `)`)
 	behindText  = lazy.Regexp(`(?:entry with timestamp (\S+ \S+ [-+]\d{4}) \S+ ignored, reason: ')?entry too far behind, entry timestamp is: ` + inTime + `, oldest acceptable timestamp is: ` + inTime)
@@ -61,25 +65,28 @@ var (
 	longText    = lazy.Regexp(likes + `max entry size '(\d+)' bytes exceeded for stream(?: (` + inLabels + `))?`)
 	metaText    = lazy.Regexp(likes + `stream (` + inLabels + `) (?:(includes structured metadata, but)|has structured metadata too large: '\d+' bytes, limit: '(\d+)' bytes|has too many structured metadata labels: '\d+', limit: '(\d+)')`)
 
+	// streamText matches the labels of a stream, whose values may contain any text.
 	streamText = lazy.Regexp(`stream ` + inLabels)
 
 	// labelsText matches errors about the labels of a stream.
 	labelsText = lazy.Regexp(`couldn't parse labels|error parsing labels|has \d+ label names; limit|has label (?:name|value) too long|has duplicate label name|missing required labels|at least one label pair`)
 )
 
-// requestText matches errors about requests that cannot be parsed: from jsoniter, which names the
-// position, from the protobuf decoder, and the prefix that Loki before 3.0 added to both.
+// requestText matches errors about requests that Loki cannot parse: errors of jsoniter, which contain
+// the position, errors of the protobuf decoder, and the prefix that Loki before 3.0 added to both.
 var requestText = lazy.Regexp(`error found in #|loghttp\.PushRequest|proto: |couldn't parse push request`)
 
+// likeText follows the number of equal messages; see likes.
 var likeText = []byte(" errors like: ")
 
 // parseRefusals parses the text of a 400 response. f is nil if the text names no entries. If there are
-// several segments, each[i] has the refusals of segs[i] and is nil if there are none; each is nil if
-// a refusal cannot be assigned to a segment. whole reports whether text is complete.
-func parseRefusals(text []byte, whole bool, segs []segment) (f *refusalText, each []*refusalText) {
-	f, each = new(refusalText), make([]*refusalText, len(segs))
-	messages, counted, named := 0, 0, false
-	// seen returns the refusals that a message belongs to, and the number of entries in it.
+// several segments, bySegment[i] has the refusals of segs[i] and is nil if there are none; bySegment is
+// nil if a refusal cannot be assigned to a segment. whole reports whether text is complete.
+func parseRefusals(text []byte, whole bool, segs []segment) (f *refusalText, bySegment []*refusalText) {
+	f, bySegment = new(refusalText), make([]*refusalText, len(segs))
+	messages, counted, named := 0, 0, false // messages, messages with a number of entries, any entry is named
+	// seen counts a message about n entries of the stream with labels. It returns the refusals of that
+	// stream and n as a number.
 	seen := func(n, labels []byte) (of *refusalText, k int) {
 		messages++
 		k, err := strconv.Atoi(string(n))
@@ -93,15 +100,15 @@ func parseRefusals(text []byte, whole bool, segs []segment) (f *refusalText, eac
 			return f, k
 		}
 		i := segmentOf(segs, labels)
-		if i < 0 || each == nil {
-			each = nil
+		if i < 0 || bySegment == nil {
+			bySegment = nil
 			return f, k
 		}
-		if each[i] == nil {
-			each[i] = &refusalText{complete: true}
+		if bySegment[i] == nil {
+			bySegment[i] = &refusalText{complete: true}
 		}
-		each[i].count += k
-		return each[i], k
+		bySegment[i].count += k
+		return bySegment[i], k
 	}
 	for _, m := range timeText().FindAllSubmatch(text, -1) {
 		of, n := seen(m[1], m[2])
@@ -130,26 +137,26 @@ func parseRefusals(text []byte, whole bool, segs []segment) (f *refusalText, eac
 		l := entryLimit{invalid, noLimit, noLimit, noLimit}
 		for i, limit := range []*int{&l.pairs, &l.bytes, &l.pairs} {
 			if m[3+i] != nil {
-				*limit, _ = strconv.Atoi(string(m[3+i])) // absent: 0, none are allowed
+				*limit, _ = strconv.Atoi(string(m[3+i])) // the first group has no number: no metadata is allowed
 			}
 		}
 		named = true
 		of.limits = append(of.limits, l)
 	}
 	f.complete = whole && counted == bytes.Count(streamText().ReplaceAll(text, nil), likeText) && (messages == 1 || counted == messages)
-	f.behind(text, whole)
+	f.parseTooFarBehind(text, whole)
 	if !f.complete || len(f.exact) > 0 || f.old.why == tooFarBehind {
-		each = nil
+		bySegment = nil
 	}
 	if !named && !f.old.given && len(f.exact) == 0 {
 		return nil, nil
 	}
-	return f, each
+	return f, bySegment
 }
 
 // segmentOf returns the index of the segment whose labels are all in labels, which is the text of a
-// response and may contain labels that Loki adds. If there is no such segment, or more than one fits
-// best, it returns -1.
+// response and may contain additional labels from Loki. If several segments qualify, the one with the
+// most labels is returned. If there is none, or two have equally many, it returns -1.
 func segmentOf(segs []segment, labels []byte) int {
 	named := map[string]string{}
 	if !eachLabel(bytes.Trim(labels, "'"), func(name []byte, value string) { named[string(name)] = value }) {
@@ -173,9 +180,9 @@ func segmentOf(segs []segment, labels []byte) int {
 	return best
 }
 
-// behind parses the messages about entries that are too far behind. The ingester writes them. They
-// do not cover entries that the distributor has refused before.
-func (f *refusalText) behind(text []byte, whole bool) {
+// parseTooFarBehind parses the messages about entries that are too far behind. An ingester writes them,
+// so they do not cover entries that the distributor has refused before.
+func (f *refusalText) parseTooFarBehind(text []byte, whole bool) {
 	for _, m := range behindText().FindAllSubmatch(text, -1) {
 		own, ok1 := parseSecond(m[2])
 		oldest, ok2 := parseSecond(m[3])
@@ -201,8 +208,8 @@ func (f *refusalText) behind(text []byte, whole bool) {
 	f.complete = whole && !bytes.Contains(text, []byte("rate limit"))
 }
 
-// add counts n refused entries with a time in the Unix second own, if the limit is in the same
-// second. further reports whether limit is beyond the known one, which it then replaces.
+// add adds n refused entries with a time in the Unix second own, if the limit is in the same second.
+// further reports whether limit refuses more than the limit known so far, which it then replaces.
 func (s *secondLimit) add(why reason, own, limit int64, n int, further bool) {
 	if !s.given || further {
 		*s = secondLimit{why: why, given: true, second: limit}
@@ -212,11 +219,13 @@ func (s *secondLimit) add(why reason, own, limit int64, n int, further bool) {
 	}
 }
 
+// parseSecond parses a time in RFC 3339 and returns its Unix second.
 func parseSecond(b []byte) (int64, bool) {
 	t, err := time.Parse(time.RFC3339, string(b))
 	return t.Unix(), err == nil
 }
 
+// floorSecond returns the Unix second that contains t, in Unix ns.
 func floorSecond(t int64) int64 {
 	s := t / 1e9
 	if t%1e9 < 0 {
@@ -225,9 +234,9 @@ func floorSecond(t int64) int64 {
 	return s
 }
 
-// mark assigns a reason to each refused entry of order, which is sorted by time, and notRefused to
-// all others. n is the number of refused entries. sure reports whether the response proves that
-// all other entries are stored.
+// mark assigns a reason to each refused entry of order, which is sorted by time, and notRefused to all
+// others. n is the number of refused entries. sure reports whether the response proves that all other
+// entries are stored.
 func (f *refusalText) mark(p *push, order []int32) (whys []reason, n int, sure bool) {
 	whys = make([]reason, len(order))
 	hit := func(k int, why reason) {
@@ -236,13 +245,13 @@ func (f *refusalText) mark(p *push, order []int32) (whys []reason, n int, sure b
 			n++
 		}
 	}
-	latest := int64(math.MinInt64) // maximum of exact
+	latest := int64(math.MinInt64) // latest time in f.exact
 	exact := map[int64]bool{}
 	for _, t := range f.exact {
 		exact[t] = true
 		latest = max(latest, t)
 	}
-	inOld := 0
+	inOld := 0 // refused entries so far in the second of the limit
 	for k, i := range order {
 		whys[k] = notRefused
 		r := &p.recs[i]
@@ -259,7 +268,8 @@ func (f *refusalText) mark(p *push, order []int32) (whys []reason, n int, sure b
 		case second < f.old.second, r.time <= latest:
 			hit(k, f.old.why)
 		case len(f.exact) > 0:
-			// The text names only the first ten. The next entries are too far behind as well.
+			// The text has the times of the first ten entries only. The next entries of this second
+			// are also too far behind, up to the total in the text.
 			if f.complete && n < f.count {
 				hit(k, f.old.why)
 			}
@@ -284,6 +294,7 @@ func (f *refusalText) mark(p *push, order []int32) (whys []reason, n int, sure b
 	return whys, n, f.complete && n == f.count && (f.total == 0 || f.total == len(order))
 }
 
+// exceeded reports whether r exceeds l.
 func (l *entryLimit) exceeded(f form, r *rec) bool {
 	if l.line != noLimit {
 		return int(r.line) > l.line

@@ -11,117 +11,121 @@ import (
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
-// A verdict is the meaning of a response for the request.
-type verdict uint8
+// An answerKind is the meaning of a response for the records of its request.
+type answerKind uint8
 
 const (
-	accepted       verdict = iota
-	tryAgain               // not stored, but may be later
-	limited                // not stored because of a limit of the tenant or the stream: see others
-	unanswered             // the outcome is unknown
-	hold                   // nothing is stored until an operator intervenes
-	denied                 // like hold, unless only the tenant is refused: see onlyTenant
-	tooLarge               // parts of it may be accepted
-	tooManyStreams         // no room for the stream
-	labelsRefused          // the labels are refused, and so all entries
-	entriesRefused         // some entries are refused and the others stored
-	requestRefused         // the whole request is refused, possibly because of one entry
-	unknownText            // the same with an unknown text: possibly not from Loki, and not because of an entry
+	accepted       answerKind = iota // all entries are stored
+	tryAgain                         // no entry is stored, but the request may succeed later
+	limited                          // no entry is stored because of a rate limit of the tenant or the stream
+	unanswered                       // the outcome is unknown, because there is no complete response
+	hold                             // no entry is stored until an operator intervenes
+	denied                           // like hold; but if only the tenant is refused, others are not affected
+	tooLarge                         // the request is too large; parts of it may be accepted
+	tooManyStreams                   // the limit of streams leaves no room for the stream
+	labelsRefused                    // the labels of the stream are refused, and therefore all its entries
+	entriesRefused                   // some entries are refused, the others are stored
+	requestRefused                   // the whole request is refused, possibly because of one entry
+	unknownText                      // like requestRefused, but the text may come from another or a faulty server
 )
 
-// An answer is a decoded response of Loki.
+// An answer is a decoded response of Loki. The zero answer means that all entries are stored.
 type answer struct {
-	verdict  verdict
-	err      error          // nil if accepted
-	after    time.Duration  // Retry-After
-	refusals *refusalText   // of entriesRefused
-	each     []*refusalText // of entriesRefused, by segment, if there are several; nil: the segment is unknown
-	why      reason         // of tooManyStreams and labelsRefused
-	stream   bool           // of limited: the limit applies to the stream, not the tenant
+	kind      answerKind
+	err       error          // nil if accepted
+	after     time.Duration  // minimum delay before the next attempt, from Retry-After; 0 if absent
+	refusals  *refusalText   // for entriesRefused: all refusals
+	bySegment []*refusalText // for entriesRefused of several segments: refusals by segment; nil if a segment is unknown
+	why       reason         // for tooManyStreams and labelsRefused
+	stream    bool           // for limited: the limit applies to the stream, not the tenant
 }
 
-// judge decodes a response to a request of size bytes whose first record has the time
-// first. whole reports whether text is complete. The statuses of Loki 3.7:
+// interpret decodes a response to a request of size bytes whose first record has the time first, in Unix
+// ns. whole reports whether text is complete. The statuses are those of Loki 3.7:
 //
-//	204       stored, as far as the last stream of a request is concerned: see trust;
-//	          a 200 does not come from Loki but from a login page
-//	260       ingestion is blocked: nothing is stored
-//	400       either the request could not be read, or some entries were refused
-//	          and the others stored; only the text distinguishes them. A text that is
-//	          not Loki's means nothing for the entries: see session.Send
-//	413, 500  larger than a component accepts; also 429, if larger than the burst of
-//	          the rate limit
-//	500       also: metadata with the name "_"; not stored, also when repeated
-//	429       too much at present, or too many streams
-func (s *client) judge(res *http.Response, text []byte, whole bool, size int, segs []segment, first int64) answer {
+//	204       All entries of the last stream are stored, and those of other streams as far
+//	          as [trust] assumes.
+//	200       Not sent by Loki; for example the login page of a proxy.
+//	260       Ingestion is blocked: no entry is stored.
+//	400       Either the request could not be parsed, or some entries were refused and the
+//	          others stored; only the text distinguishes them. An unknown text may not come
+//	          from Loki; see session.Send.
+//	413, 500  The request is larger than a component accepts. Also 429, if it is larger than
+//	          the burst of the rate limit.
+//	500       Also the response to metadata with the name "_". The entry is not stored, even
+//	          if it is sent again.
+//	429       The rate limit is reached at present, or there are too many streams.
+func (s *client) interpret(res *http.Response, text []byte, whole bool, size int, segs []segment, first int64) answer {
 	status := res.StatusCode
 	if status == http.StatusNoContent {
 		return answer{}
 	}
-	message := secrets.Hide(strings.ToValidUTF8(string(bytes.TrimSpace(cutUTF8(text, 4<<10))), "\ufffd"), hiddenMark, s.hidden()...)
+	message := secrets.Hide(strings.ToValidUTF8(string(bytes.TrimSpace(cutUTF8(text, 4<<10))), "\ufffd"), redactedMark, s.credentials()...)
 	pe := &httpclient.Error{Package: "loki", Status: status, Message: httpsend.Printable(string(cutUTF8([]byte(message), 1<<10))), Labels: httpsend.Printable(segs[0].st.describe())}
 	after := httpsend.RetryAfter(res.Header.Get("Retry-After"), time.Now())
 	a := answer{err: pe, after: after}
 	switch {
 	case status == http.StatusBadRequest && whole && isForeign(res.Header, text):
-		a.verdict = hold
+		a.kind = hold
 	case status == http.StatusBadRequest:
-		if a.refusals, a.each = parseRefusals(text, whole, segs); a.refusals != nil {
-			a.verdict = entriesRefused
+		if a.refusals, a.bySegment = parseRefusals(text, whole, segs); a.refusals != nil {
+			a.kind = entriesRefused
 		} else if labelsText().Match(text) {
-			a.verdict = labelsRefused
+			a.kind = labelsRefused
 			if a.why = labelTooMany; bytes.Contains(text, []byte("too long")) {
 				a.why = labelTooLong
 			}
 		} else if requestText().Match(text) {
-			a.verdict = requestRefused
+			a.kind = requestRefused
 		} else {
-			a.verdict = unknownText
+			a.kind = unknownText
 		}
 	case status == http.StatusUnprocessableEntity:
-		a.verdict = unknownText
+		a.kind = unknownText
 	case status == http.StatusRequestEntityTooLarge:
-		a.verdict = tooLarge
+		a.kind = tooLarge
 		s.shrink(size, segs)
 	case status == http.StatusTooManyRequests:
 		switch {
 		case bytes.Contains(text, []byte("stream limit exceeded")):
-			a.verdict, a.why = tooManyStreams, streamsFull
-		case len(segs) > 1 && ofStream(text): // of one of them
-			a.verdict, a.stream = limited, true
+			a.kind, a.why = tooManyStreams, streamsFull
+		case len(segs) > 1 && ofStream(text): // the rate limit of one of the streams
+			a.kind, a.stream = limited, true
 		case s.overBurst(text, size, segs, first, time.Now()):
-			a.verdict = tooLarge
+			a.kind = tooLarge
 		default:
 			a = s.limitReached(a, text, segs, time.Now())
 		}
 	case status == http.StatusInternalServerError && isTooLarge(text):
-		a.verdict = tooLarge
+		a.kind = tooLarge
 		s.shrink(size, segs)
 	case status == http.StatusInternalServerError && bytes.Contains(text, []byte("normalization for label name")):
-		a.verdict = requestRefused // for a name in metadata, see metaName
+		a.kind = requestRefused // Loki cannot store a metadata name; see metaName
 	case status >= 500, status == http.StatusRequestTimeout, status == http.StatusTooEarly:
-		a.verdict = tryAgain
+		a.kind = tryAgain
 	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == statusBlocked:
-		a.verdict = denied
+		a.kind = denied
 	case status >= 300 && status < 400:
 		pe.Message = "redirects are not followed; set url to the target"
-		a.verdict = hold
+		a.kind = hold
 	default: // 404 and other statuses that a working Loki does not send
-		a.verdict = hold
+		a.kind = hold
 	}
 	return a
 }
 
-// isForeign reports whether a 400 comes from a proxy or another server that has not read
-// the entries: Loki's own text describes the error.
+// isForeign reports whether a 400 response comes from a proxy or another server that has not read the
+// entries. A response of Loki has a plain text that describes the error.
 func isForeign(h http.Header, text []byte) bool {
 	text = bytes.TrimSpace(text)
 	return len(text) == 0 || text[0] == '<' || strings.Contains(h.Get("Content-Type"), "html")
 }
 
-// statusBlocked is Loki's status while it stores no records of a tenant.
+// statusBlocked is the status of Loki's responses to a tenant while an operator blocks its ingestion
+// (limits_config.block_ingestion_status_code).
 const statusBlocked = 260
 
+// entriesOf returns the number of entries in segs.
 func entriesOf(segs []segment) (n int) {
 	for _, s := range segs {
 		n += len(s.order)
@@ -129,7 +133,8 @@ func entriesOf(segs []segment) (n int) {
 	return n
 }
 
-// isTooLarge recognizes gRPC's text for a message above its limit.
+// isTooLarge reports whether text is gRPC's error for a message above its size limit
+// (server.grpc_server_max_recv_msg_size of an ingester).
 func isTooLarge(text []byte) bool {
 	return bytes.Contains(text, []byte("larger than max")) || bytes.Contains(text, []byte("ResourceExhausted"))
 }

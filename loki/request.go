@@ -25,49 +25,51 @@ import (
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
-// maxAnswer limits the part of a response that is read, in bytes. For a 400 response maxRefusals is
-// added.
+// maxAnswer limits the part of a response that is read, in bytes. The limit of a 400 response is larger
+// by maxRefusals.
 const maxAnswer = 64 << 10
 
-// A requestBuf holds the memory of one request. There are as many as concurrent requests. The first
-// one owns buffers for a batch of the usual size; all other memory is borrowed from a pool for one
-// request, and is released to the garbage collector when requests become fewer or smaller.
+// A requestBuf holds the memory of one request. There are as many as concurrent requests. The first one
+// owns buffers for a batch of the usual size. All other memory comes from a pool for one request, and
+// the pool releases it to the garbage collector when requests become fewer or smaller. A requestBuf is
+// used by one request at a time.
 type requestBuf struct {
-	own   [2][]byte // owned buffers for plain and out; nil if it owns none
-	heads []byte    // header of each stream: everything before its entries
-	spans [][]byte  // the uncompressed body in pieces, which alias heads and the batch
-	size  int       // length of the uncompressed body
-	plain []byte    // the uncompressed body in one piece
-	out   []byte    // the compressed body
-	zip   compression.Writer
-	in    []byte
+	own      [2][]byte // owned buffers for plain and out; nil if it owns none
+	heads    []byte    // header of each stream: everything before its entries
+	spans    [][]byte  // the uncompressed body in pieces, which alias heads and the batch
+	size     int       // length of the uncompressed body
+	plain    []byte    // the uncompressed body in one piece
+	out      []byte    // the compressed body
+	zip      compression.Writer
+	response []byte // the response, see read
 
 	last *exchange // reused by the next request; may be nil
 
 	// A transport may read the body of a request even after it has returned the response.
 	// The memory is reused, so bodies of earlier generations return an error from Read.
 	mu   sync.Mutex
-	gen  uint64
-	wire []byte
+	gen  uint64 // generation; incremented when a request begins and when it ends
+	wire []byte // the body of the current request; nil between requests
 }
 
-// Write appends p to out. It implements the io.Writer of zip.
+// Write appends p to out. It implements [io.Writer] for zip, and never fails.
 func (b *requestBuf) Write(p []byte) (int, error) {
 	b.out = append(b.out, p...)
 	return len(p), nil
 }
 
-// A bufStack is a stack of free requestBufs. The last one used is reused first, so the one that
-// owns buffers is used whenever one is enough.
+// A bufStack is a stack of free requestBufs. The last one used is reused first, so the one that owns
+// buffers is used whenever one request at a time is sufficient.
 type bufStack struct {
 	mu   sync.Mutex
 	free []*requestBuf
 	pool *bufpool.Pool
 }
 
-// newPool returns the pool of request memory. Its size classes are the usual batch, plain and
-// compressed, and powers of four.
-func newPool(usual, largest, each int) (*bufpool.Pool, error) {
+// newPool returns the pool of request memory for the given number of concurrent requests. Its size
+// classes are the usual size of a batch, plain and compressed, and powers of four up to the largest
+// request.
+func newPool(usual, largest, requests int) (*bufpool.Pool, error) {
 	classes := []int{usual, snappy.MaxEncodedLen(usual)}
 	for n := 4 << 10; ; n *= 4 {
 		classes = append(classes, n)
@@ -78,12 +80,13 @@ func newPool(usual, largest, each int) (*bufpool.Pool, error) {
 	slices.Sort(classes)
 	classes = slices.Compact(classes)
 	return bufpool.New(bufpool.Config{SizeClasses: classes, NoZero: true, Debug: debugPool,
-		MaxRetainedBytes: each * classes[len(classes)-1]})
+		MaxRetainedBytes: requests * classes[len(classes)-1]})
 }
 
-// debugPool makes pools detect misuse, see bufpool.Config. Tests set it.
+// debugPool makes new pools detect misuse, see bufpool.Config.Debug. Tests set it.
 var debugPool = false
 
+// get returns a free requestBuf, or a new one that owns no buffers. The caller passes it to put.
 func (s *bufStack) get() *requestBuf {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,10 +99,10 @@ func (s *bufStack) get() *requestBuf {
 	return b
 }
 
-// put returns b to the stack. The caller must not use b afterwards.
+// put returns b and the pooled memory of b. The caller must not use b afterwards.
 func (s *bufStack) put(b *requestBuf) {
-	s.repay(b.plain, b.own[0])
-	s.repay(b.out, b.own[1])
+	s.release(b.plain, b.own[0])
+	s.release(b.out, b.own[1])
 	b.plain, b.out = nil, nil
 	clear(b.spans)
 	b.spans = b.spans[:0]
@@ -109,12 +112,13 @@ func (s *bufStack) put(b *requestBuf) {
 		s.free = append(s.free, b)
 		return
 	}
-	// The one that owns buffers stays on top.
+	// The requestBuf that owns buffers stays on top of the stack.
 	s.free = slices.Insert(s.free, len(s.free)-1, b)
 }
 
-// borrow returns memory for n bytes: own, if it is large enough.
-func (s *bufStack) borrow(own []byte, n int) []byte {
+// alloc returns empty memory with capacity for n bytes: own if it is large enough, otherwise pooled
+// memory, which the caller passes to release.
+func (s *bufStack) alloc(own []byte, n int) []byte {
 	if cap(own) >= n {
 		return own[:0]
 	}
@@ -122,17 +126,18 @@ func (s *bufStack) borrow(own []byte, n int) []byte {
 	return b[:0]
 }
 
-func (s *bufStack) repay(b, own []byte) {
+// release returns b to the pool, unless b is own, or empty.
+func (s *bufStack) release(b, own []byte) {
 	if cap(b) > 0 && (cap(own) == 0 || &b[:1][0] != &own[:1][0]) {
 		s.pool.Put(b)
 	}
 }
 
-// layout computes the pieces of an uncompressed protobuf body: the header of each stream, followed
-// by its entries. Entries that are adjacent in memory, such as the ones of a stream in one slab, are
-// one piece.
+// layout computes the pieces of an uncompressed protobuf body: the header of each stream, followed by
+// its entries. Entries that are adjacent in memory, for example those of a stream in one slab, are one
+// piece. The pieces alias b.heads and the memory of the batch.
 func (b *requestBuf) layout(p *push, segs []segment) {
-	const before = 1 + lenBytes + 1 + binary.MaxVarintLen32 // the labels
+	const before = 1 + lenBytes + 1 + binary.MaxVarintLen32 // size of the header before the labels
 	n := 0
 	for i := range segs {
 		n += before + len(segs[i].st.labels)
@@ -170,16 +175,16 @@ func (s *client) build(b *requestBuf, p *push, segs []segment) []byte {
 	switch s.wireOf(p.form) {
 	case wireProtobuf:
 		b.layout(p, segs)
-		b.plain = s.bufs.borrow(b.own[0], b.size)
+		b.plain = s.bufs.alloc(b.own[0], b.size)
 		for _, span := range b.spans {
 			b.plain = append(b.plain, span...)
 		}
-		b.out = s.bufs.borrow(b.own[1], snappy.MaxEncodedLen(b.size))
+		b.out = s.bufs.alloc(b.own[1], snappy.MaxEncodedLen(b.size))
 		b.out = snappy.Encode(b.out[:cap(b.out)], b.plain)
 		return b.out
 	case wireGzip:
 		s.buildJSON(b, p, segs)
-		b.out = s.bufs.borrow(b.own[1], gzipBound(b.size))
+		b.out = s.bufs.alloc(b.own[1], gzipBound(b.size))
 		if b.zip == nil {
 			b.zip = compression.NewGzip()
 		}
@@ -192,8 +197,8 @@ func (s *client) build(b *requestBuf, p *push, segs []segment) []byte {
 	return b.plain
 }
 
-// wireOf returns the wire form of requests with entries of form f. It is the form of the Config,
-// unless the entries were encoded by an earlier process with another Config.
+// wireOf returns the wire form of requests with entries of form f: the form of the Config, except if the
+// entries were encoded by an earlier process with another Config.
 func (s *client) wireOf(f form) string {
 	switch {
 	case f == formOf(s.c.Wire):
@@ -204,6 +209,7 @@ func (s *client) wireOf(f form) string {
 	return wireProtobuf
 }
 
+// buildJSON writes the JSON body of a request to b.plain.
 func (s *client) buildJSON(b *requestBuf, p *push, segs []segment) {
 	n := len(`{"streams":[]}`)
 	for i := range segs {
@@ -213,10 +219,11 @@ func (s *client) buildJSON(b *requestBuf, p *push, segs []segment) {
 			n += len(p.recs[k].data) + 1
 		}
 	}
-	b.plain = appendJSON(s.bufs.borrow(b.own[0], n), p, segs)
+	b.plain = appendJSON(s.bufs.alloc(b.own[0], n), p, segs)
 	b.size = len(b.plain)
 }
 
+// appendJSON appends a JSON body: {"streams":[{"stream":{"name":"value"},"values":[ENTRY,…]},…]}.
 func appendJSON(dst []byte, p *push, segs []segment) []byte {
 	dst = append(dst, `{"streams":[`...)
 	for k, seg := range segs {
@@ -237,18 +244,19 @@ func appendJSON(dst []byte, p *push, segs []segment) []byte {
 	return append(dst, "]}"...)
 }
 
-// gzipBound returns the largest gzip output for n bytes: stored blocks with their headers, and the
-// header and trailer of the file.
+// gzipBound returns the largest size of gzip output for n bytes: stored blocks with their headers, and
+// the header and trailer of the format (RFC 1952).
 func gzipBound(n int) int { return n + n/1024 + 1024 }
 
-// post sends one request with segs, all of one tenant, and returns the parsed response.
+// post sends one request with segs, all of one tenant, and returns the parsed response. Before sending,
+// it waits for the rate limits. A panic of the HTTP client becomes an answer of kind unanswered.
 func (s *client) post(ctx context.Context, p *push, segs ...segment) (out answer) {
 	b := s.bufs.get()
 	defer func() {
 		if v := recover(); v != nil {
-			out = answer{verdict: unanswered, err: panicked(v)}
+			out = answer{kind: unanswered, err: panicked(v)}
 		}
-		if out.verdict != accepted {
+		if out.kind != accepted {
 			s.failed.Add(1)
 			text := out.err.Error()
 			s.lastErr.Store(&text)
@@ -256,7 +264,7 @@ func (s *client) post(ctx context.Context, p *push, segs ...segment) (out answer
 		s.bufs.put(b)
 	}()
 	wire := s.build(b, p, segs)
-	if a := s.waitFor(ctx, segs, b.size); a.verdict != accepted {
+	if a := s.waitFor(ctx, segs, b.size); a.kind != accepted {
 		return a
 	}
 	s.requests.Add(1)
@@ -268,80 +276,81 @@ func (s *client) post(ctx context.Context, p *push, segs ...segment) (out answer
 	x.req.Header, x.req.ContentLength = header, int64(len(wire))
 	res, err := s.do(x.req)
 	if err != nil {
-		return s.lost(err)
+		return s.noResponse(err)
 	}
-	s.spoken.Store(true)
+	s.answeredHTTP.Store(true)
 	limit := maxAnswer
 	if res.StatusCode == http.StatusBadRequest {
 		limit += maxRefusals(segs)
 	}
 	text, whole, err := b.read(res.Body, limit)
 	if err != nil {
-		return s.lost(fmt.Errorf("cannot read the answer (%d): %w", res.StatusCode, err))
+		return s.noResponse(fmt.Errorf("cannot read the answer (%d): %w", res.StatusCode, err))
 	}
 	x.complete = whole
 	if res.ProtoMajor == 1 && res.ContentLength < 0 && len(res.TransferEncoding) == 0 && !res.Uncompressed {
-		whole = false // the body ends with the connection, so it may be truncated
+		whole = false // an HTTP/1 body without a length ends with the connection and may be truncated
 	}
 	s.unreachable.Store(false)
-	out = s.judge(res, text, whole, b.size, segs, p.recs[segs[0].order[0]].time)
+	out = s.interpret(res, text, whole, b.size, segs, p.recs[segs[0].order[0]].time)
 	owner := segs[0].st.owner
 	if isAuthenticated(res.StatusCode) {
-		owner.denied.Store(0)
+		owner.deniedAt.Store(0)
 	}
 	switch {
-	case out.verdict == accepted:
-		s.passed(p, segs, b.size, time.Now())
-	case res.StatusCode == http.StatusUnauthorized && s.headers.renewed(header):
-		out.verdict = tryAgain // with the new token
-	case out.verdict == denied:
-		owner.denied.Store(time.Now().UnixNano())
+	case out.kind == accepted:
+		s.noteAccepted(p, segs, b.size, time.Now())
+	case res.StatusCode == http.StatusUnauthorized && s.headers.reloadAfter401(header):
+		out.kind = tryAgain // with the new token
+	case out.kind == denied:
+		owner.deniedAt.Store(time.Now().UnixNano())
 	}
 	return out
 }
 
-// lost returns the answer for a request without a response.
-func (s *client) lost(err error) answer {
+// noResponse returns the answer for a request without a complete response, which failed with err. Its
+// kind depends on whether the request can have reached Loki.
+func (s *client) noResponse(err error) answer {
 	s.unreachable.Store(true)
 	var ue *url.Error
 	if errors.As(err, &ue) {
-		err = ue.Err // without the URL, which may have a secret in its query
+		err = ue.Err // the URL may contain a secret in its query
 	}
-	failed := &httpclient.Error{Package: "loki", Message: httpsend.Printable(s.plain(err)), Cause: err}
-	out := answer{verdict: unanswered, err: failed}
+	failed := &httpclient.Error{Package: "loki", Message: httpsend.Printable(s.errorText(err)), Cause: err}
+	out := answer{kind: unanswered, err: failed}
 	switch httpsend.LostBy(err) {
 	case httpsend.NotSecure:
-		out.verdict = hold
+		out.kind = hold
 	case httpsend.NotSent:
-		out.verdict = tryAgain
+		out.kind = tryAgain
 	default:
 		failed.MaybeStored = true
 	}
 	return out
 }
 
-// plain returns the text of an error of the transport without credentials. It explains errors of a
-// port that does not speak HTTP.
-func (s *client) plain(err error) string {
-	text := secrets.HideIn(err, hiddenMark, s.hidden()...).Error()
+// errorText returns the text of an error of the transport, without credentials. It explains the errors
+// of a port that does not speak HTTP, because net/http reports only what it could not parse.
+func (s *client) errorText(err error) string {
+	text := secrets.HideIn(err, redactedMark, s.credentials()...).Error()
 	_, answer, malformed := strings.Cut(text, "malformed HTTP ") // net/http has no error type for it
 	switch {
 	case malformed:
 		return fmt.Sprintf("%s does not speak HTTP: malformed %s", s.c.endpoint.Host, answer)
-	case s.spoken.Load():
+	case s.answeredHTTP.Load():
 	case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		return fmt.Sprintf("%s closed the connection without an HTTP answer; it may not speak HTTP: %s", s.c.endpoint.Host, text)
 	}
 	return text
 }
 
-// isAuthenticated reports whether the status proves that the credentials were accepted.
+// isAuthenticated reports whether a response with this status proves that the credentials were accepted.
 func isAuthenticated(status int) bool {
 	return status == http.StatusNoContent || status == http.StatusBadRequest || status == http.StatusUnprocessableEntity
 }
 
-// maxRefusals returns the maximal length of the text of a 400 response, in bytes: one message per
-// entry, with the labels of its stream and a few that Loki adds.
+// maxRefusals returns the maximum length of the text of a 400 response, in bytes: one message per entry,
+// with the labels of its stream and a few labels that Loki adds.
 func maxRefusals(segs []segment) (n int) {
 	for i := range segs {
 		n += len(segs[i].order) * (512 + 2*len(segs[i].st.labels))
@@ -349,14 +358,15 @@ func maxRefusals(segs []segment) (n int) {
 	return n
 }
 
-// read returns up to about limit bytes of a response, and whether it is complete. Only then can the
-// connection be reused. After an error the response is unknown.
+// read returns up to about limit bytes of a response and closes it. whole reports whether the response
+// is complete; only then can the connection be reused. text is valid until the next read. After an
+// error the response is unknown.
 func (b *requestBuf) read(r io.ReadCloser, limit int) (text []byte, whole bool, err error) {
 	defer r.Close()
-	if cap(b.in) == 0 {
-		b.in = make([]byte, 4<<10)
+	if cap(b.response) == 0 {
+		b.response = make([]byte, 4<<10)
 	}
-	in, n := b.in[:cap(b.in)], 0
+	in, n := b.response[:cap(b.response)], 0
 	for err == nil && n < limit {
 		if n == len(in) {
 			in = append(in, make([]byte, len(in))...)
@@ -365,8 +375,8 @@ func (b *requestBuf) read(r io.ReadCloser, limit int) (text []byte, whole bool, 
 		k, err = r.Read(in[n:])
 		n += k
 	}
-	if b.in = in; len(in) > maxAnswer {
-		b.in = nil // rarely needed again
+	if b.response = in; len(in) > maxAnswer {
+		b.response = nil // rarely needed again
 	}
 	switch {
 	case err == nil:

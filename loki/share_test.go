@@ -386,7 +386,7 @@ func TestWhatLokiDoesNotTell(t *testing.T) {
 				case 3: // nothing for a while
 					time.Sleep(time.Duration(rng.IntN(90)) * time.Minute)
 				case 4: // another process has written to the same streams
-					time.Sleep(agedFor + defaultBatchAge)
+					time.Sleep(oldConfirmedPeriod + defaultBatchAge)
 					l.mu.Lock()
 					for _, st := range l.streams {
 						st.newest = time.Now()

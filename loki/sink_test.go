@@ -141,7 +141,7 @@ func TestBatches(t *testing.T) {
 func TestManyRecords(t *testing.T) {
 	for _, streams := range []int{1, 3} {
 		p := new(peer)
-		h := handlerFor(t, p, Config{BatchBytes: 200 << 10, Nudge: true}, forebay.WhenFull("block"))
+		h := handlerFor(t, p, Config{BatchBytes: 200 << 10, UniqueTimes: true}, forebay.WhenFull("block"))
 		const n = 12_000
 		for i := range n {
 			slog.New(h).Log(context.Background(), slog.Level(i%streams*4), "a record", "i", i)

@@ -12,29 +12,31 @@ import (
 	"unicode/utf8"
 )
 
-// A stream is a label set of one tenant. All fields except the atomic ones are immutable.
+// A stream is a label set of one tenant. All fields except the atomic ones, pace, trust and usedTimes
+// are immutable; those are safe for concurrent use.
 type stream struct {
 	id     uint32
-	key    []byte // its definition, see [appendStreamDef]
+	key    []byte // definition of the stream, see [appendStreamDef]
 	labels []byte // {a="b", c="d"}, names sorted; part of key
 	tenant string // "" for the tenant of the Config
 	broken bool   // the definition is invalid: all records are refused
 	denial reason // reason of the refusal of a broken stream
 
-	pace  pace    // rate of the stream and its limit
-	trust trust   // trust in responses to requests with several streams
-	owner *tenant // the tenant of the stream
+	pace  pace    // rate limit of the stream
+	trust trust   // which entries Loki has confirmed
+	owner *tenant // state of the tenant, shared by its streams
 
-	recent          *recent       // recently used times; nil without Config.Nudge
-	fullUntil       atomic.Int64  // Unix ns until which Loki does not accept the stream, see move
-	why             atomic.Uint32 // reason of fullUntil
-	unacceptedSince atomic.Int64  // Unix ns since which neither this nor a spare stream was accepted; 0 if one was
+	usedTimes       *usedTimes    // recently used times; nil without Config.UniqueTimes
+	fullUntil       atomic.Int64  // Unix ns until which records go to a spare stream, because Loki does not accept this one
+	fullReason      atomic.Uint32 // reason for fullUntil
+	unacceptedSince atomic.Int64  // Unix ns since which Loki accepted neither this nor a spare stream; 0 if it accepted one
 }
 
-// isFull reports whether Loki recently refused s because of a limit of streams.
+// isFull reports whether Loki recently refused s because of its limit of streams or its labels.
 func (s *stream) isFull() bool { return s.fullUntil.Load() > time.Now().UnixNano() }
 
-// unacceptedFor returns how long no stream has been accepted for records of s.
+// unacceptedFor returns for how long no stream has been accepted for the records of s. The first call
+// after an accepted request starts the measurement.
 func (s *stream) unacceptedFor(now time.Time) time.Duration {
 	if s.unacceptedSince.CompareAndSwap(0, now.UnixNano()) {
 		return 0
@@ -42,35 +44,39 @@ func (s *stream) unacceptedFor(now time.Time) time.Duration {
 	return now.Sub(time.Unix(0, s.unacceptedSince.Load()))
 }
 
-// A registry assigns ids to streams and finds streams without a lock. It is the [batch.Dictionary]
-// of a [Driver]. Stream 0 is the stream of warnings, which also receives gap markers.
+// A registry assigns ids to streams. Lookups take no lock; adding a stream does. It is the
+// [batch.Dictionary] of a [Driver]. Streams are never removed, so an id remains valid. Stream 0 is the
+// stream of warnings, which also receives gap markers: package deliver writes them with the id 0.
 type registry struct {
-	seed     maphash.Seed
-	observed *observations
-	limit    int                     // maximal number of streams made by records; streams read from disk may exceed it
-	nudge    bool                    // Config.Nudge is set
-	pages    atomic.Int64            // number of pages of recent times, see recent
-	plain    [len(levelNames)][]byte // for each level the labels without labels from attributes
+	seed        maphash.Seed
+	observed    *observations
+	limit       int                     // maximum number of streams made by records; streams read from disk may exceed it
+	uniqueTimes bool                    // Config.UniqueTimes is set
+	extraPages  atomic.Int64            // pages of usedTimes of all streams beyond ownPages
+	levelLabels [len(levelNames)][]byte // by level: the labels of a stream without labels from attributes
 
 	table   atomic.Pointer[streamTable]
-	mu      sync.Mutex         // held while a stream is added
+	mu      sync.Mutex         // held while a stream is added; a leaf lock
 	tenants map[string]*tenant // guarded by mu
 }
 
-// A streamTable is a hash table of streams. Streams are only added; a full table is replaced by a
-// larger copy.
+// A streamTable is a hash table of streams. Streams are only added; a full table is replaced by a copy
+// of twice the size. Readers may use an old table: it contains all streams that it had when it was
+// replaced.
 type streamTable struct {
-	slots []atomic.Pointer[stream] // open addressing, a power of two
-	byID  []atomic.Pointer[stream] // half as many
-	n     atomic.Int64
+	slots []atomic.Pointer[stream] // hash table with open addressing; the length is a power of two
+	byID  []atomic.Pointer[stream] // half as long as slots, so that slots is never full
+	n     atomic.Int64             // number of streams
 }
 
+// newStreamTable returns a table with room for size/2 streams. size is a power of two.
 func newStreamTable(size int) *streamTable {
 	return &streamTable{slots: make([]atomic.Pointer[stream], size), byID: make([]atomic.Pointer[stream], size/2)}
 }
 
-func newRegistry(limit int, nudge bool, n *observations) *registry {
-	r := &registry{seed: maphash.MakeSeed(), observed: n, limit: limit, nudge: nudge, tenants: map[string]*tenant{}}
+// newRegistry returns an empty registry for at most limit streams made by records.
+func newRegistry(limit int, uniqueTimes bool, n *observations) *registry {
+	r := &registry{seed: maphash.MakeSeed(), observed: n, limit: limit, uniqueTimes: uniqueTimes, tenants: map[string]*tenant{}}
 	r.table.Store(newStreamTable(64))
 	return r
 }
@@ -80,6 +86,7 @@ func (r *registry) find(key []byte) *stream {
 	return r.table.Load().find(maphash.Bytes(r.seed, key), key)
 }
 
+// find returns the stream with the given definition, whose hash is h, or nil.
 func (t *streamTable) find(h uint64, key []byte) *stream {
 	mask := uint64(len(t.slots) - 1)
 	for i := h & mask; ; i = (i + 1) & mask {
@@ -90,6 +97,8 @@ func (t *streamTable) find(h uint64, key []byte) *stream {
 	}
 }
 
+// insert adds s, whose definition has the hash h. The caller holds registry.mu. The id is stored first,
+// so that a stream found by its definition is also found by its id.
 func (t *streamTable) insert(h uint64, s *stream) {
 	mask := uint64(len(t.slots) - 1)
 	for i := h & mask; ; i = (i + 1) & mask {
@@ -101,7 +110,7 @@ func (t *streamTable) insert(h uint64, s *stream) {
 	}
 }
 
-// get returns the stream with an id, or nil.
+// get returns the stream with the given id, or nil.
 func (r *registry) get(id uint32) *stream {
 	t := r.table.Load()
 	if uint64(id) >= uint64(len(t.byID)) {
@@ -110,8 +119,8 @@ func (r *registry) get(id uint32) *stream {
 	return t.byID[id].Load()
 }
 
-// add returns the stream with the given definition, and creates it if necessary. It returns nil if
-// the limit is reached, unless unbounded is set. It copies key.
+// add returns the stream with the given definition, and creates it if necessary. It returns nil if the
+// limit is reached, except if unbounded is set. It copies key.
 func (r *registry) add(key []byte, unbounded bool) *stream {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -133,8 +142,8 @@ func (r *registry) add(key []byte, unbounded bool) *stream {
 		s.owner = new(tenant)
 		r.tenants[name] = s.owner
 	}
-	if r.nudge {
-		s.recent = &recent{budget: &r.pages}
+	if r.uniqueTimes {
+		s.usedTimes = &usedTimes{extraPages: &r.extraPages}
 	}
 	if n == len(t.byID) {
 		larger := newStreamTable(2 * len(t.slots))
@@ -151,29 +160,29 @@ func (r *registry) add(key []byte, unbounded bool) *stream {
 	return s
 }
 
-// hasTenant reports whether the tenant has a stream.
+// hasTenant reports whether a stream of the tenant with the given name exists.
 func (r *registry) hasTenant(name []byte) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.tenants[string(name)] != nil
 }
 
-// spare returns the stream that receives the records of st while Loki does not accept st: the stream
-// of the same level without labels from attributes, or, if Loki does not accept that either, the
-// nearest level whose stream Loki has accepted before. It returns nil if there is none except st.
+// spare returns the stream that receives the records of st while Loki does not accept st, or nil if
+// there is none. It is the stream of the same tenant and level without labels from attributes. If Loki
+// does not accept that stream either, it is the one of the nearest level that Loki has accepted before.
 func (r *registry) spare(st *stream, level int) *stream {
 	head := appendStreamDef(nil, []byte(st.tenant))
-	plain := func(level int) *stream { return r.find(append(slices.Clip(head), r.plain[level]...)) }
-	first := r.add(append(slices.Clip(head), r.plain[level]...), true)
+	plain := func(level int) *stream { return r.find(append(slices.Clip(head), r.levelLabels[level]...)) }
+	first := r.add(append(slices.Clip(head), r.levelLabels[level]...), true)
 	if first != st && !first.isFull() {
 		return first
 	}
-	for by := 1; by < len(r.plain); by++ {
+	for by := 1; by < len(r.levelLabels); by++ {
 		for _, near := range [...]int{level + by, level - by} {
-			if near < 0 || near >= len(r.plain) {
+			if near < 0 || near >= len(r.levelLabels) {
 				continue
 			}
-			if to := plain(near); to != nil && to != st && !to.isFull() && to.pace.passed.Load() > 0 {
+			if to := plain(near); to != nil && to != st && !to.isFull() && to.pace.lastAccepted.Load() > 0 {
 				return to
 			}
 		}
@@ -184,15 +193,19 @@ func (r *registry) spare(st *stream, level int) *stream {
 	return first
 }
 
+// len returns the number of streams.
 func (r *registry) len() int { return int(r.table.Load().n.Load()) }
 
-// denyStream returns the stream of records that their encoder refuses for a reason.
+// denyStream returns the stream of records that their encoder has refused for a reason. It is never
+// sent: Send refuses its records, so that they become dead letters.
 func (r *registry) denyStream(why reason) *stream { return r.add(denialDef(why), true) }
 
-// denialDef returns the definition of such a stream. Its tenant name is invalid, and so unique.
+// denialDef returns the definition of the stream of denyStream. Its tenant name is invalid, so it
+// differs from the definition of every other stream.
 func denialDef(why reason) []byte { return appendStreamDef(nil, []byte("|"+why.String())) }
 
-// denialOf returns the reason encoded in a definition of denialDef, otherwise malformed.
+// denialOf returns the reason in a definition made by denialDef, and malformed for any other invalid
+// definition.
 func denialOf(def []byte) reason {
 	for _, why := range [...]reason{badTenant, streamsFull} {
 		if bytes.Equal(def, denialDef(why)) {
@@ -202,7 +215,8 @@ func denialOf(def []byte) reason {
 	return malformed
 }
 
-// defVersion is the first byte of a stream definition.
+// defVersion is the first byte of a stream definition. Definitions are stored in spools and crash-safe
+// files.
 const defVersion = 1
 
 // appendStreamDef appends the beginning of a stream definition, to which the caller appends the
@@ -214,6 +228,8 @@ func appendStreamDef(dst, tenant []byte) []byte {
 	return append(dst, tenant...)
 }
 
+// parseStreamDef returns the tenant and labels of a definition. labels aliases def. ok is false if the
+// definition or its tenant name is invalid.
 func parseStreamDef(def []byte) (tenant string, labels []byte, ok bool) {
 	if len(def) < 2 || def[0] != defVersion {
 		return "", nil, false
@@ -230,9 +246,9 @@ func parseStreamDef(def []byte) (tenant string, labels []byte, ok bool) {
 	return string(rest[:n]), labels, true
 }
 
-// plainDef reports whether a definition certainly contains no character that Loki refuses in labels:
+// isPlainDef reports whether a definition certainly contains no character that Loki refuses in labels:
 // U+FFFD or invalid UTF-8, literal or escaped.
-func plainDef(def []byte) bool {
+func isPlainDef(def []byte) bool {
 	for i, c := range def {
 		if c >= utf8.RuneSelf || c == '\\' && i+1 < len(def) && bytes.IndexByte([]byte(`xuU01234567`), def[i+1]) >= 0 {
 			return false
@@ -241,9 +257,9 @@ func plainDef(def []byte) bool {
 	return true
 }
 
-// appendFit appends labels with the values escaped by [appendQuoted]. Unparsable labels are appended
-// unchanged.
-func appendFit(dst, labels []byte) []byte {
+// requoteLabels appends labels with their values escaped by [appendQuoted]. Unparsable labels are
+// appended unchanged.
+func requoteLabels(dst, labels []byte) []byte {
 	start := len(dst)
 	dst = append(dst, '{')
 	ok := eachLabel(labels, func(name []byte, value string) {
@@ -259,14 +275,15 @@ func appendFit(dst, labels []byte) []byte {
 }
 
 const (
-	// fullFor is how long a stream is not tried again after Loki refused it for a limit of streams.
-	fullFor = 10 * time.Minute
-	// streamTimeout is how long records wait if no stream is accepted. Loki drops idle streams after
-	// half an hour.
+	// fullPeriod is the time before a stream is tried again after Loki refused it because of a limit
+	// of streams or because of its labels.
+	fullPeriod = 10 * time.Minute
+	// streamTimeout is the time after which records are refused if Loki accepts no stream for them. It
+	// is longer than the half hour after which Loki drops idle streams and has room for new ones.
 	streamTimeout = time.Hour
 )
 
-// describe returns the text of s for errors.
+// describe returns the labels and the tenant of s for errors, with at most 200 bytes of labels.
 func (s *stream) describe() string {
 	if s.tenant == "" {
 		return string(cutUTF8(s.labels, 200))
@@ -274,7 +291,8 @@ func (s *stream) describe() string {
 	return fmt.Sprintf("%s of tenant %s", cutUTF8(s.labels, 200), s.tenant)
 }
 
-// AppendStream appends the definition of stream id.
+// AppendStream appends the definition of the stream with the given id. It implements
+// [batch.Dictionary].
 func (r *registry) AppendStream(dst []byte, id uint32) ([]byte, bool) {
 	st := r.get(id)
 	if st == nil {
@@ -283,17 +301,18 @@ func (r *registry) AppendStream(dst []byte, id uint32) ([]byte, bool) {
 	return append(dst, st.key...), true
 }
 
-// Stream returns the id of the stream with a definition, and creates the stream if necessary. If the
-// definition is from an earlier version and has values that Loki refuses, they are replaced first.
+// Stream returns the id of the stream with the given definition, which may come from another process,
+// and creates the stream if necessary. If the definition is from an earlier version and has values that
+// Loki refuses, they are replaced first. It implements [batch.Dictionary].
 func (r *registry) Stream(def []byte) uint32 {
-	if !plainDef(def) {
+	if !isPlainDef(def) {
 		if tenant, labels, ok := parseStreamDef(def); ok {
-			def = appendFit(appendStreamDef(nil, []byte(tenant)), labels)
+			def = requoteLabels(appendStreamDef(nil, []byte(tenant)), labels)
 		}
 	}
 	st := r.add(def, true)
 	if !st.broken {
-		st.owner.use()
+		st.owner.markUsed()
 	}
 	return st.id
 }

@@ -7,172 +7,181 @@ import (
 	"time"
 )
 
-// A tenant is the state of a tenant.
+// A tenant is the state of a tenant. All fields are safe for concurrent use.
 //
-// A 401, 403 or 260 concerns either the credentials, and then all records wait until they
-// are changed, or the tenant of the request, and then other tenants must not wait. The
-// responses to other tenants show which case applies. While one of them may still be
+// A response with status 401, 403 or 260 can have two causes. If the credentials are wrong, all records
+// must wait until they are changed. If only the tenant of the request is refused, other tenants must
+// not wait. The responses to other tenants show which case applies: while another tenant may still be
 // accepted, only the records of the refused tenant are held.
 type tenant struct {
 	pace                pace         // state of the tenant's rate limit
-	streamsLimitedUntil atomic.Int64 // Unix ns until which new streams may be refused
-	used                atomic.Bool  // there were records of it, new or from disk
-	denied              atomic.Int64 // Unix ns of the last refusal; 0 if never refused or accepted since
+	streamsLimitedUntil atomic.Int64 // Unix ns until which Loki may refuse streams that it does not have
+	hasRecords          atomic.Bool  // there were records of the tenant, new or from disk
+	deniedAt            atomic.Int64 // time of the last refusal, in Unix ns; 0 if never refused or accepted since
 }
 
-// deniedFor is how long a refusal of a tenant is valid. Without an end, a tenant that is
-// accepted again would wait forever for records of a refused one.
-const deniedFor = 5 * time.Minute
+// denialPeriod is the time after which a refusal of a tenant no longer counts. Without a limit, the
+// records of a tenant that is accepted again could wait forever while other tenants are refused.
+const denialPeriod = 5 * time.Minute
 
-// use records that there are records of t.
-func (t *tenant) use() {
-	if !t.used.Load() {
-		t.used.Store(true)
+// markUsed records that t has records. It loads first, because a store on each record would contend
+// for the cache line.
+func (t *tenant) markUsed() {
+	if !t.hasRecords.Load() {
+		t.hasRecords.Store(true)
 	}
 }
 
-// onlyTenant reports whether a tenant other than t may be accepted: one that has records
-// and was not refused recently.
-func (r *registry) onlyTenant(t *tenant, now time.Time) bool {
-	return r.another(t, func(other *tenant) bool { return other.acceptable(now) })
+// othersAcceptable reports whether a tenant other than t may be accepted: it has records and was not
+// refused within denialPeriod.
+func (r *registry) othersAcceptable(t *tenant, now time.Time) bool {
+	return r.anyOther(t, func(other *tenant) bool { return other.acceptable(now) })
 }
 
-// othersFit reports whether a tenant other than t may have room: one that has records, was
-// not refused recently, and has not reached its limit.
-func (r *registry) othersFit(t *tenant, now time.Time) bool {
-	return r.another(t, func(other *tenant) bool {
+// othersHaveRoom reports whether a tenant other than t may have room: it has records, was not refused
+// within denialPeriod, and its rate limit is not closed.
+func (r *registry) othersHaveRoom(t *tenant, now time.Time) bool {
+	return r.anyOther(t, func(other *tenant) bool {
 		return other.acceptable(now) && other.pace.closedUntil.Load() <= now.UnixNano()
 	})
 }
 
-// acceptable reports whether t was not refused recently.
+// acceptable reports whether t was not refused within denialPeriod.
 func (t *tenant) acceptable(now time.Time) bool {
-	at := t.denied.Load()
-	return at == 0 || now.Sub(time.Unix(0, at)) > deniedFor
+	at := t.deniedAt.Load()
+	return at == 0 || now.Sub(time.Unix(0, at)) > denialPeriod
 }
 
-// another reports whether a tenant other than t has records and satisfies is.
-func (r *registry) another(t *tenant, is func(*tenant) bool) bool {
+// anyOther reports whether a tenant other than t has records and satisfies is. It holds r.mu while it
+// calls is.
+func (r *registry) anyOther(t *tenant, is func(*tenant) bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, other := range r.tenants {
-		if other != t && other.used.Load() && is(other) {
+		if other != t && other.hasRecords.Load() && is(other) {
 			return true
 		}
 	}
 	return false
 }
 
-// recentStreams holds the last two streams of which Loki accepted records. It identifies the
-// streams that a limit does not apply to.
+// recentStreams holds the last two streams of which Loki accepted records. Two are sufficient to answer
+// whether a stream other than a given one was accepted recently: a rate limit of one stream does not
+// apply to the other.
 type recentStreams struct {
-	mu sync.Mutex // leaf lock; guards the fields below
-	of [2]struct {
+	mu      sync.Mutex // leaf lock; guards the fields below
+	entries [2]struct {
 		st *stream
 		at time.Time
 	}
 }
 
-// recentFor is how long a stream counts as in use.
-const recentFor = 5 * time.Minute
+// recentPeriod is the time during which a stream counts as in use after Loki accepted records of it.
+const recentPeriod = 5 * time.Minute
 
-// note records that Loki accepted records of st.
-func (l *recentStreams) note(st *stream, now time.Time) {
+// add records that Loki accepted records of st at the time now.
+func (l *recentStreams) add(st *stream, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.of[0].st != st {
-		l.of[1] = l.of[0]
-		l.of[0].st = st
+	if l.entries[0].st != st {
+		l.entries[1] = l.entries[0]
+		l.entries[0].st = st
 	}
-	l.of[0].at = now
+	l.entries[0].at = now
 }
 
-// another reports whether records of a stream other than st were accepted recently.
-func (l *recentStreams) another(st *stream, now time.Time) bool {
+// anyOther reports whether records of a stream other than st were accepted within recentPeriod.
+func (l *recentStreams) anyOther(st *stream, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, o := range l.of {
-		if o.st != nil && o.st != st && now.Sub(o.at) < recentFor {
+	for _, o := range l.entries {
+		if o.st != nil && o.st != st && now.Sub(o.at) < recentPeriod {
 			return true
 		}
 	}
 	return false
 }
 
-// A pace is the state of a rate limit of Loki for a tenant or a stream. Such a limit has a
-// burst: capacity that is unused while nothing is sent accumulates up to the burst.
-// Responses contain the rate but not the burst, and a request above the burst is always
-// refused. The client detects this by time: the capacity accumulated since the last
-// accepted request is sufficient, unless the request exceeds the burst or others send to
-// the same tenant. In both cases smaller requests are safe.
+// A pace is the state of a rate limit of Loki for a tenant or a stream. All fields are safe for
+// concurrent use.
+//
+// Loki uses a token bucket (golang.org/x/time/rate): capacity that is unused while nothing is sent
+// accumulates up to the burst. Responses contain the rate but not the burst, and a request above the
+// burst is always refused. The client detects such a request by time: if the capacity accumulated since
+// the last accepted request is sufficient for it and Loki refuses it, either it exceeds the burst or
+// other processes send to the same tenant. In both cases smaller requests are the solution.
 type pace struct {
-	passed  atomic.Int64 // time of the last accepted request, in Unix ns
-	stuck   atomic.Int64 // time of a single record that was refused, in Unix ns
-	since   atomic.Int64 // time of its first refusal, in Unix ns
-	refused atomic.Int64 // number of its unexpected refusals
+	lastAccepted atomic.Int64 // time of the last accepted request, in Unix ns
+	stuckTime    atomic.Int64 // time of the last single record that was refused, in Unix ns; identifies the record
+	stuckSince   atomic.Int64 // time of the first refusal of this record, in Unix ns
+	stuckCount   atomic.Int64 // number of refusals of this record
 
-	rate        atomic.Uint64 // bytes per second when Loki reported the limit, as bits of a float64
-	reportedAt  atomic.Int64  // time of the last report, in Unix ns; see rateAt
-	free        atomic.Int64  // earliest time of the next request, in Unix ns
-	closedUntil atomic.Int64  // Loki accepts no records until this time, in Unix ns
+	rate        atomic.Uint64 // bytes per second when Loki last reported the limit, as bits of a float64
+	reportedAt  atomic.Int64  // time of the last report of the limit, in Unix ns; see rateAt
+	nextAt      atomic.Int64  // earliest time of the next request, in Unix ns
+	closedUntil atomic.Int64  // time until which Loki accepts no records, in Unix ns
 }
 
 const (
-	// A single record of stuckLength bytes or more is given up after stuckTimes refusals over
-	// stuckFor: other senders may use up the rate, but rarely that often, and a short
-	// record is accepted then.
-	stuckTimes  = 6
-	stuckFor    = 20 * time.Second
-	stuckLength = 32 << 10
+	// A single record of stuckLength bytes or more is refused permanently after stuckRefusals
+	// refusals during stuckPeriod. Other senders may use up the rate, but rarely that often. A
+	// shorter record is retried without a limit, because it fits into the capacity that other
+	// senders leave.
+	stuckRefusals = 6
+	stuckPeriod   = 20 * time.Second
+	stuckLength   = 32 << 10 // bytes
 )
 
-// sticks records that a single record of time t was refused, and reports whether that
-// happened so often that the refusal is permanent.
-func (pc *pace) sticks(t int64, now time.Time, gathers time.Duration) bool {
-	if pc.stuck.Swap(t) != t || pc.since.Load() == 0 {
-		pc.since.Store(now.UnixNano())
-		pc.refused.Store(0)
+// noteStuck records that a request with a single record was refused, although the accumulated capacity
+// was sufficient. It reports whether that happened so often that the refusal is permanent. t is the
+// time of the record and identifies it; refill is the time in which the capacity for it accumulates.
+func (pc *pace) noteStuck(t int64, now time.Time, refill time.Duration) bool {
+	if pc.stuckTime.Swap(t) != t || pc.stuckSince.Load() == 0 {
+		pc.stuckSince.Store(now.UnixNano())
+		pc.stuckCount.Store(0)
 	}
-	return pc.refused.Add(1) >= stuckTimes && now.Sub(time.Unix(0, pc.since.Load())) >= stuckFor+2*gathers
+	return pc.stuckCount.Add(1) >= stuckRefusals && now.Sub(time.Unix(0, pc.stuckSince.Load())) >= stuckPeriod+2*refill
 }
 
-// Constants of the reaction to a rate limit in a 429 response.
+// The reaction to a rate limit reported by a 429 response.
 const (
-	belowLimit = 0.9              // fraction of the reported limit that is used
-	backOff    = 0.7              // fraction of the current rate that remains, if that is more
-	pacedFor   = 15 * time.Minute // time without a 429 after which the limit is dropped
-	leastGap   = time.Second      // longest pause after a 429
+	belowLimit  = 0.9              // fraction of the reported limit that is used
+	backOff     = 0.7              // fraction of the current rate that remains, if that is more
+	limitPeriod = 15 * time.Minute // time without a 429 after which the limit is dropped
+	maxPause    = time.Second      // longest pause after a 429
 )
 
-// limited records that a request of size bytes was refused because of a limit in bytes per
-// second.
-func (pc *pace) limited(limit, size float64, now time.Time) {
+// noteLimit records that a request of size bytes was refused because of a limit in bytes per second.
+// It sets the rate of further requests and a pause of up to maxPause.
+func (pc *pace) noteLimit(limit, size float64, now time.Time) {
 	rate := max(belowLimit*limit, backOff*pc.rateAt(now))
 	pc.rate.Store(math.Float64bits(rate))
 	pc.reportedAt.Store(now.UnixNano())
-	gap := leastGap
+	gap := maxPause
 	if size < rate {
-		gap = time.Duration(size / rate * float64(leastGap))
+		gap = time.Duration(size / rate * float64(maxPause))
 	}
-	if free := now.Add(gap).UnixNano(); free > pc.free.Load() {
-		pc.free.Store(free)
+	if next := now.Add(gap).UnixNano(); next > pc.nextAt.Load() {
+		pc.nextAt.Store(next)
 	}
 }
 
-// rateAt returns the rate in bytes per second; 0 means unlimited. The rate grows with each
-// minute without a refusal, slowly at first: the reported limit is the limit of one
-// distributor of Loki, and there may be more of them, or fewer other senders.
+// rateAt returns the current rate in bytes per second; 0 means unlimited. The rate grows with each
+// minute without a refusal, slowly at first, by 5 % × (2^minutes − 1). The reported limit is that of one
+// distributor of Loki; the capacity is larger if there are several, and smaller if others send to the
+// same tenant.
 func (pc *pace) rateAt(now time.Time) float64 {
 	sinceReport := now.Sub(time.Unix(0, pc.reportedAt.Load()))
-	if sinceReport > pacedFor {
+	if sinceReport > limitPeriod {
 		return 0
 	}
 	minutes := math.Floor(max(sinceReport, 0).Minutes())
 	return math.Float64frombits(pc.rate.Load()) * (1 + 0.05*(math.Exp2(minutes)-1))
 }
 
-// reserve returns how long a request of size bytes must wait, and delays the following
-// requests accordingly. It reports false and reserves nothing if the wait exceeds most.
+// reserve returns how long a request of size bytes must wait, and delays the following requests by the
+// time that it takes at the current rate. If the wait exceeds most, it returns false and reserves
+// nothing.
 func (pc *pace) reserve(size int, most time.Duration, now time.Time) (wait time.Duration, ok bool) {
 	rate := pc.rateAt(now)
 	if rate == 0 {
@@ -180,12 +189,12 @@ func (pc *pace) reserve(size int, most time.Duration, now time.Time) (wait time.
 	}
 	takes := int64(float64(size) / rate * float64(time.Second))
 	for {
-		free := pc.free.Load()
+		free := pc.nextAt.Load()
 		start := max(free, now.UnixNano())
 		if wait = time.Duration(start - now.UnixNano()); wait > most {
 			return wait, false
 		}
-		if pc.free.CompareAndSwap(free, start+takes) {
+		if pc.nextAt.CompareAndSwap(free, start+takes) {
 			return wait, true
 		}
 	}

@@ -77,7 +77,7 @@ func TestForbiddenTenant(t *testing.T) {
 			delete(g.denied, "*")
 			expect("b still is", add("b"), "hold [0]") // the others were refused last
 			// For ever it cannot be: theirs may wait behind it.
-			time.Sleep(deniedFor)
+			time.Sleep(denialPeriod)
 			expect("b, later", add("b"), "hold streams [0]")
 			expect("the others", add("a", ""), "stored")
 			g.denied["*"] = status

@@ -20,30 +20,34 @@ import (
 // decoders accept. So an entry is written without moving bytes, and the length of the line is at a
 // fixed offset.
 const (
-	tagLabels   = 0x0a // in a stream
-	tagEntry    = 0x12 // in a stream
-	tagStreams  = 0x0a // in a request
-	tagTime     = 0x0a // in an entry
-	tagLine     = 0x12
-	tagMetadata = 0x1a
+	// Tags of protobuf fields: field number and wire type 2.
+	tagStreams  = 0x0a // PushRequest.streams
+	tagLabels   = 0x0a // StreamAdapter.labels
+	tagEntry    = 0x12 // StreamAdapter.entries
+	tagTime     = 0x0a // EntryAdapter.timestamp
+	tagLine     = 0x12 // EntryAdapter.line
+	tagMetadata = 0x1a // EntryAdapter.structuredMetadata
 
-	lenBytes  = 4 // size of a padded length, up to maxPadded
-	timeBytes = 14
-	entryHead = 1 + lenBytes
-	lineHead  = entryHead + timeBytes + 1 + lenBytes // bytes before the line
-	maxPadded = 1<<28 - 1
+	// Sizes and offsets in bytes.
+	lenBytes  = 4                                    // a padded length, up to maxPadded
+	timeBytes = 14                                   // the field timestamp
+	entryHead = 1 + lenBytes                         // offset of the time
+	lineHead  = entryHead + timeBytes + 1 + lenBytes // offset of the line
+	maxPadded = 1<<28 - 1                            // largest value of a padded length
 )
 
-// pad4 and pad5 return v as a varint of four and five bytes, the first byte in the lowest bits.
+// pad4 returns v as a varint of four bytes, the first byte in the lowest bits. v is at most maxPadded.
 func pad4(v uint64) uint64 {
 	return v&0x7f | v<<1&0x7f00 | v<<2&0x7f_0000 | v<<3&0x7f00_0000 | 0x80_8080
 }
 
+// pad5 returns v as a varint of five bytes, the first byte in the lowest bits. v is less than 2^35.
 func pad5(v uint64) uint64 { return pad4(v) | 0x8000_0000 | v<<4&0x7f_0000_0000 }
 
 // putPadded writes v, up to maxPadded, as a varint of four bytes.
 func putPadded(b []byte, v uint64) { binary.LittleEndian.PutUint32(b, uint32(pad4(v))) }
 
+// padded returns the value of a padded varint that fills b.
 func padded(b []byte) (v uint64) {
 	for i, c := range b {
 		v |= uint64(c&0x7f) << (7 * i)
@@ -51,7 +55,8 @@ func padded(b []byte) (v uint64) {
 	return v
 }
 
-// beginEntry appends the part of an entry before the line.
+// beginEntry appends the part of an entry before the line, with the time t in Unix ns. The lengths of
+// the entry and the line are zero until endEntry and endLine store them. A time before 1970 becomes 0.
 func beginEntry(dst []byte, t int64) []byte {
 	sec := uint64(max(t, 0)) / 1e9
 	nsec := pad5(uint64(max(t, 0)) - sec*1e9)
@@ -72,6 +77,7 @@ func endEntry(dst []byte, start int) {
 	putPadded(dst[start+1:start+entryHead], uint64(len(dst)-start-entryHead))
 }
 
+// appendMetadata appends a pair of structured metadata to an entry in protobuf form.
 func appendMetadata(dst, name, value []byte) []byte {
 	at := len(dst)
 	dst = append(dst, tagMetadata, 0, 0, 0, 0, 0x0a)
@@ -84,12 +90,12 @@ func appendMetadata(dst, name, value []byte) []byte {
 	return dst
 }
 
-// A form is an encoding of entries.
+// A form is an encoding of entries. A record keeps its form from the encoder to the request.
 type form uint8
 
 const (
-	protoForm form = iota
-	jsonForm
+	protoForm form = iota // EntryAdapter of push.proto
+	jsonForm              // element of "values" in the JSON of the push API
 )
 
 // The content types of the records of a [Driver].
@@ -98,7 +104,7 @@ const (
 	contentTypeJSON     = "application/vnd.forebay.loki-entry+json"
 )
 
-// formOf returns the form of entries for a Config.Wire.
+// formOf returns the form of entries for a value of Config.Wire.
 func formOf(w string) form {
 	if w == wireProtobuf {
 		return protoForm
@@ -106,7 +112,7 @@ func formOf(w string) form {
 	return jsonForm
 }
 
-// formNamed returns the form with a content type, if it exists.
+// formNamed returns the form with the given content type. ok is false if there is none.
 func formNamed(contentType string) (form, bool) {
 	switch contentType {
 	case contentTypeProtobuf:
@@ -117,6 +123,7 @@ func formNamed(contentType string) (form, bool) {
 	return 0, false
 }
 
+// contentType returns the content type of records in form f.
 func (f form) contentType() string {
 	if f == jsonForm {
 		return contentTypeJSON
@@ -124,6 +131,7 @@ func (f form) contentType() string {
 	return contentTypeProtobuf
 }
 
+// parse decodes a record in form f. The entry aliases rec. ok is false if rec is not an entry.
 func (f form) parse(rec []byte) (entry, bool) {
 	if f == jsonForm {
 		return parseJSON(rec)
@@ -131,8 +139,8 @@ func (f form) parse(rec []byte) (entry, bool) {
 	return parseProto(rec)
 }
 
-// check returns the length of the line of a record, and whether the record looks like an entry. In
-// JSON the length is exact only above limit, because escapes are longer than the characters they
+// check returns the length of the line of a record in bytes, and whether the record looks like an entry.
+// In JSON the length is exact only above limit, because escapes are longer than the characters they
 // represent.
 func (f form) check(rec []byte, limit int) (line int, ok bool) {
 	if f == protoForm {
@@ -144,7 +152,7 @@ func (f form) check(rec []byte, limit int) (line int, ok bool) {
 	return line, ok
 }
 
-// metadata calls item for each pair of metadata of an entry.
+// metadata calls item for each pair of metadata of an entry. It does nothing if rec is not an entry.
 func (f form) metadata(rec []byte, item func(name, value []byte)) {
 	e, ok := f.parse(rec)
 	if !ok {
@@ -168,7 +176,8 @@ func (f form) metaSize(rec []byte) (pairs, size int) {
 	return pairs, size
 }
 
-// reopen returns a copy of an entry with time t. Metadata can be appended to it before close.
+// reopen returns a copy of an entry with time t, in Unix ns. Metadata can be appended to it before
+// close.
 func (f form) reopen(rec []byte, t int64) []byte {
 	if f == protoForm {
 		out := slices.Clone(rec)
@@ -176,11 +185,11 @@ func (f form) reopen(rec []byte, t int64) []byte {
 		return out
 	}
 	e, _ := parseJSON(rec)
-	head := bytes.IndexByte(rec[2:], '"') + 2 // end of the time
+	head := bytes.IndexByte(rec[2:], '"') + 2 // index of the quote after the time
 	out := append(beginJSON(nil, t), rec[head+len(`","`):]...)
-	out = out[:len(out)-1] // without the bracket
+	out = out[:len(out)-1] // remove the closing bracket
 	if len(e.meta) > 0 {
-		return out[:len(out)-1]
+		return out[:len(out)-1] // remove the closing brace of the metadata
 	}
 	return append(out, ",{"...)
 }
@@ -191,21 +200,21 @@ func (f form) close(out []byte) []byte {
 	case f == protoForm:
 		endEntry(out, 0)
 		return out
-	case out[len(out)-1] == '{':
+	case out[len(out)-1] == '{': // no metadata was appended
 		return append(out[:len(out)-2], ']')
 	}
 	return append(out, "}]"...)
 }
 
-// An entry is a decoded record.
+// An entry is a decoded record. Its slices alias the record.
 type entry struct {
-	time int64
+	time int64  // in Unix ns
 	line []byte // in JSON form a JSON string with quotes and escapes
-	meta []byte // encoded metadata
+	meta []byte // encoded metadata: protobuf fields, or a JSON object; empty if there is none
 }
 
-// checkProto returns the length of the line of a record in protobuf form, and whether the record
-// looks like an entry. It reads fixed offsets only.
+// checkProto returns the length of the line of a record in protobuf form, and whether the record looks
+// like an entry. It reads fixed offsets only, because it is called for each record of a batch.
 func checkProto(rec []byte) (line int, ok bool) {
 	if len(rec) < lineHead || rec[0] != tagEntry || rec[entryHead] != tagTime || rec[entryHead+timeBytes] != tagLine ||
 		padded(rec[1:entryHead]) != uint64(len(rec)-entryHead) {
@@ -215,6 +224,7 @@ func checkProto(rec []byte) (line int, ok bool) {
 	return int(n), n <= uint64(len(rec)-lineHead)
 }
 
+// parseProto decodes an entry in protobuf form.
 func parseProto(rec []byte) (e entry, ok bool) {
 	n, ok := checkProto(rec)
 	if !ok {
@@ -250,6 +260,8 @@ func eachMetadata(meta []byte, f func(name, value []byte)) bool {
 	return true
 }
 
+// field returns the content of the protobuf field at the beginning of b, if it has the given tag, and
+// the bytes after it.
 func field(b []byte, tag byte) (value, rest []byte, ok bool) {
 	if len(b) == 0 || b[0] != tag {
 		return nil, nil, false
@@ -272,6 +284,7 @@ func checkJSON(rec []byte) (line int, ok bool) {
 	return max(len(e.line)-2, 0), ok
 }
 
+// parseJSON decodes an entry in JSON form. It does not validate line and metadata.
 func parseJSON(rec []byte) (e entry, ok bool) {
 	const open, mid = `["`, `",`
 	if !bytes.HasPrefix(rec, []byte(open)) || rec[len(rec)-1] != ']' {
@@ -301,7 +314,8 @@ func parseJSON(rec []byte) (e entry, ok bool) {
 	return e, true
 }
 
-// stringLen returns the length of the JSON string at the beginning of b, including quotes, or 0.
+// stringLen returns the length of the JSON string at the beginning of b, including quotes, or 0 if there
+// is none.
 func stringLen(b []byte) int {
 	if len(b) < 2 || b[0] != '"' {
 		return 0
@@ -312,7 +326,7 @@ func stringLen(b []byte) int {
 			return 0
 		}
 		i += k
-		slashes := 0
+		slashes := 0 // backslashes before the quote; an odd number escapes it
 		for b[i-1-slashes] == '\\' {
 			slashes++
 		}
@@ -324,6 +338,7 @@ func stringLen(b []byte) int {
 	return 0
 }
 
+// beginJSON appends the part of an entry in JSON form before the line, with the time t in Unix ns.
 func beginJSON(dst []byte, t int64) []byte {
 	dst = jsontext.AppendUnixNano(append(dst, '[', '"'), t)
 	return append(dst, '"', ',', '"')

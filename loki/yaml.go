@@ -28,24 +28,25 @@ func (c *Config) UnmarshalYAML(unmarshal func(any) error) error {
 	return nil
 }
 
-// unknownKeys returns the keys of given that t, a struct, has no field for.
-func unknownKeys(given map[string]any, t reflect.Type, within string) (unknown []string) {
+// unknownKeys returns the keys of given, including keys of nested maps, that have no field in the
+// struct type t. prefix names the enclosing key and its dot.
+func unknownKeys(given map[string]any, t reflect.Type, prefix string) (unknown []string) {
 	fields := map[string]reflect.Type{}
 	addFields(fields, t)
 	for key, value := range given {
 		f, known := fields[key]
 		if !known {
-			unknown = append(unknown, within+key)
+			unknown = append(unknown, prefix+key)
 			continue
 		}
 		if in, ok := value.(map[string]any); ok && f.Kind() == reflect.Struct {
-			unknown = append(unknown, unknownKeys(in, f, within+key+".")...)
+			unknown = append(unknown, unknownKeys(in, f, prefix+key+".")...)
 		}
 	}
 	return unknown
 }
 
-// addFields adds the fields of t by their keys.
+// addFields adds the fields of the struct type t by their YAML keys, including those of inline structs.
 func addFields(fields map[string]reflect.Type, t reflect.Type) {
 	for i := range t.NumField() {
 		f := t.Field(i)

@@ -98,11 +98,11 @@ func TestLostAnswers(t *testing.T) {
 	} {
 		l := &loser{dice: rand.New(rand.NewPCG(1, 2)), odds: tt.odds}
 		c := ours.Config{
-			URL:      s.url,
-			Labels:   labels("test", "lost "+tt.name),
-			Nudge:    true,
-			BatchAge: 100 * time.Millisecond,
-			HTTP:     httpclient.Options{Client: &http.Client{Transport: l}},
+			URL:         s.url,
+			Labels:      labels("test", "lost "+tt.name),
+			UniqueTimes: true,
+			BatchAge:    100 * time.Millisecond,
+			HTTP:        httpclient.Options{Client: &http.Client{Transport: l}},
 		}
 		tt.set(&c)
 		h, err := newHandler(c, forebay.WhenFull("block"), quiet,

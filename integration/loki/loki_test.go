@@ -234,8 +234,8 @@ func TestLoki(t *testing.T) {
 	})
 
 	t.Run("twins", func(t *testing.T) {
-		for _, nudge := range []bool{false, true} {
-			r := &records{t: t, s: s.sink(ours.Config{Nudge: nudge, Labels: labels("test", "twins", "nudge", fmt.Sprint(nudge))})}
+		for _, unique := range []bool{false, true} {
+			r := &records{t: t, s: s.sink(ours.Config{UniqueTimes: unique, Labels: labels("test", "twins", "unique", fmt.Sprint(unique))})}
 			for range 3 {
 				r.add(now, 0, "twin")
 			}
@@ -245,16 +245,16 @@ func TestLoki(t *testing.T) {
 				}
 			}
 			want := 1
-			if nudge {
+			if unique {
 				want = 3
 			}
-			s.await("", fmt.Sprintf(`{test="twins",nudge="%v"}`, nudge), now.Add(-time.Minute), want)
+			s.await("", fmt.Sprintf(`{test="twins",unique="%v"}`, unique), now.Add(-time.Minute), want)
 		}
 	})
 
 	t.Run("order", func(t *testing.T) {
-		// Entries of one time come out of a query in any order, so they are nudged.
-		r := &records{t: t, s: s.sink(ours.Config{Nudge: true, Labels: labels("test", "order")})}
+		// Entries of one time come out of a query in any order, so they get unique times.
+		r := &records{t: t, s: s.sink(ours.Config{UniqueTimes: true, Labels: labels("test", "order")})}
 		for i := range 200 {
 			r.add(now.Add(time.Duration(i/10)*time.Millisecond), 0, fmt.Sprintf("%03d", i))
 		}
@@ -479,10 +479,10 @@ func TestRestart(t *testing.T) {
 	s := start(t)
 	began := time.Now()
 	h, err := newHandler(ours.Config{
-		URL:      s.url,
-		Labels:   labels("test", "restart"),
-		Nudge:    true,
-		BatchAge: 100 * time.Millisecond,
+		URL:         s.url,
+		Labels:      labels("test", "restart"),
+		UniqueTimes: true,
+		BatchAge:    100 * time.Millisecond,
 	}, forebay.WhenFull("block"), forebay.OnError(func(batch.Event) {}), forebay.Delivery(func(o *deliver.OutputOptions) {
 		o.Deliver.Retry = &deliver.RetryOptions{Min: 100 * time.Millisecond, Max: time.Second}
 	}))

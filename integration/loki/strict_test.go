@@ -79,11 +79,11 @@ func TestStrictLimits(t *testing.T) {
 	now := time.Now()
 
 	t.Run("one stream", func(t *testing.T) {
-		for _, nudge := range []bool{true, false} {
-			test := fmt.Sprint("one", nudge)
+		for _, unique := range []bool{true, false} {
+			test := fmt.Sprint("one", unique)
 			for _, w := range []string{"protobuf", "json"} {
 				// The formatter leaves attributes out, so that lines are alike.
-				r := &records{t: t, s: s.sink(ours.Config{Wire: w, Tenant: "one", Labels: labels("test", "one"), LabelAttrs: []string{"user"}, Concurrency: 1, Nudge: nudge, Line: ours.Line{Formatter: messages{}}})}
+				r := &records{t: t, s: s.sink(ours.Config{Wire: w, Tenant: "one", Labels: labels("test", "one"), LabelAttrs: []string{"user"}, Concurrency: 1, UniqueTimes: unique, Line: ours.Line{Formatter: messages{}}})}
 				msg := test + w
 				r.add(now, 0, msg)
 				for i := range 4 {

@@ -34,7 +34,7 @@ batch_bytes: 500000
 batch_records: 1000
 no_proxy: true
 unix_socket: /run/loki
-nudge: true
+unique_times: true
 message_key: Message
 errors: exception
 collisions: prefix
@@ -48,7 +48,7 @@ eager_first: true
 	if c.URL != "http://loki:3100" || c.Labels["app"] != "shop" || c.TraceID != "metadata" || c.Wire != "json+gzip" || c.BatchAge != 500*time.Millisecond || c.Limits.MaxAge != 48*time.Hour || !c.HTTP.TLS.InsecureSkipVerify {
 		t.Errorf("got %+v", c)
 	}
-	if c.HTTP.BearerTokenFile != "/run/token" || c.BatchRecords != 1000 || !c.Nudge ||
+	if c.HTTP.BearerTokenFile != "/run/token" || c.BatchRecords != 1000 || !c.UniqueTimes ||
 		c.Line.MessageKey != "Message" || c.Line.Errors != "exception" || c.Line.Collisions != "prefix" ||
 		c.LevelNames["warn"] != "warning" || c.Limits.TooOld != "now" || !c.EagerFirst {
 		t.Errorf("got %#v", c)

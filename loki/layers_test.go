@@ -11,10 +11,10 @@ import (
 
 // The files of the two parts of the package, of their common base, and the files that join the parts.
 var (
-	lineFiles = []string{"encoder.go", "pick.go", "settle.go", "body.go", "logfmt.go", "codec.go", "spread.go"}
-	pushFiles = []string{"push.go", "flow.go", "request.go", "exchange.go", "reply.go", "refusal.go", "pace.go", "move.go", "old.go", "http.go"}
+	lineFiles = []string{"encoder.go", "pick.go", "evaluate.go", "body.go", "logfmt.go", "codec.go", "labelvalues.go"}
+	pushFiles = []string{"push.go", "flow.go", "request.go", "exchange.go", "reply.go", "refusal.go", "pace.go", "move.go", "restamp.go", "http.go"}
 	joining   = []string{"driver.go", "dryrun.go", "sink.go", "handler.go", "to.go", "doc.go"}
-	common    = []string{"config.go", "json.go", "label.go", "nudge.go", "reason.go", "stream.go", "tenant.go", "trust.go", "wire.go", "yaml.go"}
+	common    = []string{"config.go", "json.go", "label.go", "usedtimes.go", "reason.go", "stream.go", "tenant.go", "trust.go", "wire.go", "yaml.go"}
 )
 
 // The encoder and the client are independent of each other, and their common base of both.

@@ -19,7 +19,7 @@ func TestNudgeInterleaved(t *testing.T) {
 		gaps = append(gaps, int64(k)*1e9, int64(1)<<(k%62), int64(k)<<pageBits)
 	}
 	for _, gap := range gaps {
-		r := new(recent)
+		r := new(usedTimes)
 		seen := map[int64]bool{}
 		for range 10 {
 			for _, source := range []int64{0, gap} {
@@ -32,7 +32,7 @@ func TestNudgeInterleaved(t *testing.T) {
 		}
 	}
 	// Forty sources of a record each millisecond, 50 seconds apart.
-	r := new(recent)
+	r := new(usedTimes)
 	for ms := range int64(1000) {
 		for source := range int64(40) {
 			for k := range int64(2) {
@@ -51,12 +51,12 @@ func TestNudgeInterleaved(t *testing.T) {
 func TestNudgeModel(t *testing.T) {
 	seed := testkit.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 1))
-	r := new(recent)
+	r := new(usedTimes)
 	seen := map[int64]bool{}
 	const base, span = int64(1e18) >> pageBits << pageBits, maxRemoved << pageBits
 	bygone := 0
 	for i := range 200_000 {
-		at := base + rng.Int64N([]int64{1 << 4, 1 << 21, 1 << 28, span - maxNudge}[i%4])
+		at := base + rng.Int64N([]int64{1 << 4, 1 << 21, 1 << 28, span - maxTimeShift}[i%4])
 		got, own := r.take(at)
 		if len(r.removed) < bygone {
 			t.Fatalf("seed %d: %d pages are forgotten", seed, bygone)
@@ -65,7 +65,7 @@ func TestNudgeModel(t *testing.T) {
 		switch {
 		case own && seen[got]:
 			t.Fatalf("seed %d: %d was given out twice", seed, got)
-		case got < at || got-at > maxNudge:
+		case got < at || got-at > maxTimeShift:
 			t.Fatalf("seed %d: moved by %d", seed, got-at)
 		}
 		seen[got] = true
@@ -78,26 +78,26 @@ func TestNudgeModel(t *testing.T) {
 // TestNudgeForgets: what is no longer known is counted, and the memory of many
 // streams is bounded.
 func TestNudgeForgets(t *testing.T) {
-	e := &encoded{t: t, s: sinkFor(t, new(peer), Config{Nudge: true})}
+	e := &encoded{t: t, s: sinkFor(t, new(peer), Config{UniqueTimes: true})}
 	now := time.Now()
 	for i := range maxPages + 1 {
 		e.add(nil, encode.Record{Time: now.Add(-time.Duration(i) << pageBits), Message: "x"})
 	}
-	if n := e.s.observed.counts()[twin]; n != 0 {
+	if n := e.s.observed.counts()[timeNotUnique]; n != 0 {
 		t.Fatalf("counted %d", n)
 	}
 	e.add(nil, encode.Record{Time: now, Message: "x"})
-	if n := e.s.observed.counts()[twin]; n != 1 {
+	if n := e.s.observed.counts()[timeNotUnique]; n != 1 {
 		t.Errorf("counted %d, want one", n)
 	}
-	var budget atomic.Int64
-	budget.Store(allPages - 10)
-	r := &recent{budget: &budget}
+	var extraPages atomic.Int64
+	extraPages.Store(allPages - 10)
+	r := &usedTimes{extraPages: &extraPages}
 	for i := range int64(1000) {
 		r.take(i << pageBits)
 	}
-	if len(r.pages) != ownPages+10 || budget.Load() != allPages {
-		t.Errorf("%d pages, budget %d", len(r.pages), budget.Load())
+	if len(r.pages) != ownPages+10 || extraPages.Load() != allPages {
+		t.Errorf("%d pages, extraPages %d", len(r.pages), extraPages.Load())
 	}
 	if n := allocs.PerRun(100, func() { r.take(time.Now().UnixNano()) }); n > 0 {
 		t.Errorf("%v allocations", n)

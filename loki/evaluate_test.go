@@ -237,9 +237,9 @@ func TestSettledIsBounded(t *testing.T) {
 	s := sinkFor(t, stored204{}, Config{MetadataAll: true})
 	p := getPicked(0)
 	defer p.free()
-	out := s.enc.root.settle(p, nil, []slog.Attr{slog.Any("e", endless{}), slog.Any("err", newCounting("x", nil))})
-	if p.settled != maxSettled {
-		t.Errorf("%d groups are kept", p.settled)
+	out := s.enc.root.evaluate(p, nil, []slog.Attr{slog.Any("e", endless{}), slog.Any("err", newCounting("x", nil))})
+	if p.evaluations != maxEvaluations {
+		t.Errorf("%d groups are kept", p.evaluations)
 	}
 	if _, ok := out[1].Value.Any().(*values.KnownError); !ok || out[0].Value.Kind() != slog.KindGroup {
 		t.Errorf("got %v", out[1])

@@ -1,0 +1,215 @@
+package loki
+
+import (
+	"log/slog"
+	"slices"
+
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/values"
+)
+
+// maxEvaluations limits the number of groups, lists and maps that an evaluator creates for one record
+// and keeps until the record is written. Further values are evaluated at each place where they are
+// written. The limit bounds the memory of records with extreme nesting.
+const maxEvaluations = 1 << 10
+
+// An evaluator evaluates each value of a record once, although the value may be written to several
+// places: the line, labels and metadata. It resolves LogValuers, converts AttrAppenders to groups and
+// errors to text, and encodes lists, maps and structs that contain such values. It skips attributes that
+// are written only to the line.
+type evaluator struct {
+	e *encoder
+	p *picked
+	r *encode.Record
+}
+
+// evaluate returns attrs, or a copy in p with the evaluated values.
+func (s *scope) evaluate(p *picked, r *encode.Record, attrs []slog.Attr) []slog.Attr {
+	t := evaluator{s.e, p, r}
+	return t.attrs(s.node, attrs, 0)
+}
+
+// attrs evaluates the attributes at node of the pick tree. It visits the same attributes as
+// encoder.walk. attrs is not modified; the result is attrs if nothing was evaluated.
+func (t *evaluator) attrs(node *pick, attrs []slog.Attr, depth int) []slog.Attr {
+	var own []slog.Attr
+	for i := range attrs {
+		a := &attrs[i]
+		switch a.Value.Kind() {
+		case slog.KindAny:
+			if !t.e.values.Asks(a.Value.Any()) {
+				break
+			}
+			fallthrough
+		case slog.KindGroup, slog.KindLogValuer:
+			var c *pick
+			if node != nil {
+				c = node.children[a.Key]
+			}
+			if c == nil && !t.e.metadataAll && a.Key != "" {
+				break
+			}
+			if a.Key == "" {
+				c = node // the attributes of a group without a name are at the same node
+			}
+			v, changed := t.value(c, a.Value, depth)
+			if !changed {
+				break
+			}
+			if own == nil {
+				if depth == 0 {
+					own = t.p.evaluated[:0]
+				}
+				own = append(slices.Grow(own, len(attrs)), attrs[:i]...)
+			}
+			own = append(own, slog.Attr{Key: a.Key, Value: v})
+			continue
+		}
+		if own != nil {
+			own = append(own, *a)
+		}
+	}
+	if own == nil {
+		return attrs
+	}
+	if depth == 0 {
+		t.p.evaluated = own
+	}
+	return own
+}
+
+// value returns v, or its evaluated form. c is the node of the tree for the attributes of a group.
+func (t *evaluator) value(c *pick, v slog.Value, depth int) (_ slog.Value, changed bool) {
+	if v.Kind() == slog.KindLogValuer {
+		if t.p.evaluations >= maxEvaluations {
+			return v, false
+		}
+		t.p.evaluations++
+		v, changed = v.Resolve(), true
+	}
+	switch v.Kind() {
+	case slog.KindGroup:
+		if in := v.Group(); depth < maxDepth && len(in) > 0 {
+			if out := t.attrs(c, in, depth+1); &out[0] != &in[0] {
+				return slog.GroupValue(out...), true
+			}
+		}
+	case slog.KindAny:
+		switch x := v.Any().(type) {
+		case nil:
+		case encode.AttrAppender: // before error: a value that is both is written as a group
+			if depth >= maxDepth || t.p.evaluations >= maxEvaluations {
+				break
+			}
+			t.p.evaluations++
+			if list, ok := collect(x); ok {
+				out := t.attrs(c, *list, depth+1)
+				if len(out) > 0 && &out[0] == &(*list)[0] {
+					out = slices.Clone(out)
+				}
+				putAttrs(list)
+				return slog.GroupValue(out...), true
+			}
+		case error:
+			return slog.AnyValue(t.textError(x)), true
+		default:
+			if !t.e.values.Asks(x) { // x has no methods to call; it is the result of a LogValuer
+				break
+			}
+			if t.e.kind.isFormatter() {
+				if y, ok := t.textErrorsIn(x, 0); ok {
+					return slog.AnyValue(y), true
+				}
+				break
+			}
+			start := len(t.p.buf)
+			t.p.buf = t.e.values.AppendValue(t.p.buf, cacheOf(t.r), v)
+			return slog.AnyValue(values.Rendered(t.p.buf[start:len(t.p.buf):len(t.p.buf)])), true
+		}
+	}
+	return v, changed
+}
+
+// textError returns an error with the text of err, whose methods are not called again. It reports itself
+// as err to errors.Is and errors.As, because a Formatter may inspect it or keep it. A Formatter that is
+// not from package encode gets an error with its own JSON or text encoding unchanged.
+func (t *evaluator) textError(err error) error {
+	if t.e.kind.isFormatter() {
+		if values.WritesItself(err) && t.e.kind != encodeFormatter {
+			return err
+		}
+		return values.Known(err)
+	}
+	p := t.p
+	p.errorTexts = append(p.errorTexts, values.Know(err)) // pointers to elements remain valid if append moves the slice
+	return &p.errorTexts[len(p.errorTexts)-1]
+}
+
+// textErrorsIn returns a copy of a list or map of a common type in which textError has replaced the
+// errors, for Formatters. ok is false if x contains no error.
+func (t *evaluator) textErrorsIn(x any, depth int) (any, bool) {
+	if depth > maxDepth {
+		return x, false
+	}
+	switch x := x.(type) {
+	case error:
+		return t.textError(x), true
+	case []error:
+		return t.textErrors(x), x != nil
+	case *[]error:
+		if x != nil {
+			return t.textErrors(*x), *x != nil
+		}
+	}
+	if t.p.evaluations >= maxEvaluations { // a list or map may contain itself
+		return x, false
+	}
+	switch x := x.(type) {
+	case []any:
+		t.p.evaluations++
+		var own []any
+		for i, e := range x {
+			if y, ok := t.textErrorsIn(e, depth+1); ok {
+				if own == nil {
+					own = slices.Clone(x)
+				}
+				own[i] = y
+			}
+		}
+		return own, own != nil
+	case map[string]any:
+		return textErrorMap(t, x, depth)
+	case map[string]error:
+		return textErrorMap(t, x, depth)
+	}
+	return x, false
+}
+
+// textErrors returns a copy of x in which textError has replaced the errors.
+func (t *evaluator) textErrors(x []error) []error {
+	own := make([]error, len(x))
+	for i, err := range x {
+		if err != nil {
+			own[i] = t.textError(err)
+		}
+	}
+	return own
+}
+
+// textErrorMap is textErrorsIn for a map.
+func textErrorMap[T any](t *evaluator, m map[string]T, depth int) (any, bool) {
+	t.p.evaluations++
+	var own map[string]T
+	for key, e := range m {
+		if y, ok := t.textErrorsIn(e, depth+1); ok {
+			if own == nil {
+				own = make(map[string]T, len(m))
+				for k, v := range m {
+					own[k] = v
+				}
+			}
+			own[key], _ = y.(T)
+		}
+	}
+	return own, own != nil
+}

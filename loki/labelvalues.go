@@ -1,0 +1,61 @@
+package loki
+
+import (
+	"fmt"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+)
+
+// A valueCounter counts the distinct values of a label. Each value makes at least one stream, and Loki
+// limits the number of streams. When a label has more values than Config.MaxLabelValues, it becomes
+// metadata permanently, also in records with values seen before.
+//
+//	counting ──more than MaxLabelValues values──▶ exceeded
+type valueCounter struct {
+	exceeded atomic.Bool // read without mu, for each record with the label
+
+	mu   sync.Mutex          // guards seen; no other lock is acquired while it is held
+	seen map[uint64]struct{} // hashes of the values; nil once exceeded
+}
+
+// addValue adds a value, given by its hash, and reports whether this exceeds the limit most for the
+// first time.
+func (s *valueCounter) addValue(value uint64, most int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.exceeded.Load() {
+		return false
+	}
+	if s.seen == nil {
+		s.seen = map[uint64]struct{}{}
+	}
+	if s.seen[value] = struct{}{}; len(s.seen) <= most {
+		return false
+	}
+	s.exceeded.Store(true)
+	s.seen = nil
+	return true
+}
+
+// demoteExceeded is called before a new stream is created. It moves labels with too many values to the
+// metadata, and reports whether there are any.
+func (e *encoder) demoteExceeded(p *picked) (changed bool) {
+	if e.c.Limits.MaxLabelValues < 0 {
+		return false
+	}
+	for i, v := range p.labels {
+		if len(v) == 0 {
+			continue
+		}
+		slot := e.slots[i]
+		if slot.values.addValue(maphash.Bytes(e.streams.seed, v), e.c.Limits.MaxLabelValues) {
+			e.reports.Post("label-values", fmt.Errorf("loki: the label %s has more than %d values (max_label_values): it becomes metadata", slot.from, e.c.Limits.MaxLabelValues), 0)
+		}
+		if slot.values.exceeded.Load() {
+			e.demote(p, i, labelManyValues)
+			changed = true
+		}
+	}
+	return changed
+}
