@@ -16,12 +16,7 @@ import (
 // openSlabs creates the blocks, in mapped memory if that is requested and possible, and adopts the
 // files of dead processes.
 func (w *Writer) openSlabs(dict batch.Dictionary, held crashfile.HeldBy) error {
-	defer func() {
-		if w.store.crash != nil || w.conf.smallRecords() {
-			w.front.mode.Store(checked)
-			w.front.stages = nil
-		}
-	}()
+	defer func() { w.front.checks = w.store.crash != nil || w.conf.smallRecords() }()
 	o := &w.conf.o
 	if o.Crash == nil {
 		w.store.pool.free = newSlabs(o.SlabBytes, o.SlabCount)

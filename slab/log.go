@@ -162,8 +162,8 @@ func (r *reader) next() (l *Lease, ended bool) {
 			point(ptGather)
 		}
 		if s.conf.o.Crash == nil {
-			l, again, armed := r.nextHalf()
-			if l != nil || armed {
+			l, again := r.nextHalf()
+			if l != nil {
 				return l, false
 			}
 			if again {
@@ -177,14 +177,14 @@ func (r *reader) next() (l *Lease, ended bool) {
 	}
 }
 
-// nextHalf is next with store.mu alone, as long as full slabs follow each other. Without a lease, again
-// asks for another attempt, and armed reports that the reader waits; otherwise both locks are needed.
-func (r *reader) nextHalf() (l *Lease, again, armed bool) {
+// nextHalf is next with store.mu alone, as long as full slabs follow each other. Without a
+// lease, again asks for another attempt; otherwise both locks are needed.
+func (r *reader) nextHalf() (l *Lease, again bool) {
 	s := r.store
 	spinLock(&s.mu, s.front.spins)
 	if !s.calmLocked() || s.gauge.rate.due(r.since) || r.armed >= 0 && (s.pieces.n == 0 || r.limited) {
 		s.mu.Unlock()
-		return nil, false, false
+		return nil, false
 	}
 	if r.armed >= 0 {
 		r.spinning = s.front.spins && time.Since(r.conf.born)-r.armed < spinWorth
@@ -193,27 +193,22 @@ func (r *reader) nextHalf() (l *Lease, again, armed bool) {
 	}
 	if s.pieces.n == 0 {
 		before, hurry := s.sealed.Load(), s.progress.pressing() || r.forced
-		if g := s.front.stages; !r.spinning && !hurry && s.front.mode.Load() == staged {
-			r.armLocked(g.tickets.Load()) // a call whose stage is full sweeps them
-			s.mu.Unlock()
-			return nil, false, true
-		}
 		s.mu.Unlock()
 		if !r.spinning || hurry {
-			return nil, false, false
+			return nil, false
 		}
 		r.look(before)
-		return nil, true, false
+		return nil, true
 	}
 	s.progress.read = s.pieces.at(0).first - 1
 	if r.limited && (r.forced || s.progress.pressing() || !r.reachedLocked()) {
 		s.mu.Unlock()
-		return nil, false, false
+		return nil, false
 	}
 	l = r.takeLocked()
 	s.mu.Unlock()
 	r.taken(l)
-	return l, false, false
+	return l, false
 }
 
 // taken is called after a lease was taken, without locks. l may be nil.
@@ -255,7 +250,7 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 	if r.dueLocked() {
 		l, again = r.take()
 		if l == nil && !again { // the maximum number of slabs is leased
-			r.armLocked(s.front.next)
+			r.armLocked()
 		}
 		s.unlock()
 		if r.taken(l); l != nil && l.kind == leasesCopy {
@@ -280,7 +275,7 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 		r.look(before)
 		again = true
 	default:
-		r.armLocked(s.front.next)
+		r.armLocked()
 		s.unlock()
 		if points {
 			point(ptSleep)
@@ -308,7 +303,7 @@ func (r *reader) resumeLocked() {
 
 // armLocked makes the reader wait until a slab is sealed, or until its records have waited
 // long enough.
-func (r *reader) armLocked(last uint64) {
+func (r *reader) armLocked() {
 	s, o := r.store, &r.conf.o
 	since := s.gauge.curSince
 	if s.pieces.n > 0 {
@@ -319,10 +314,10 @@ func (r *reader) armLocked(last uint64) {
 		wait = r.conf.consumer.Limits.Age
 	}
 	now, idleAt := time.Since(r.conf.born), r.idleAt
-	if idleAt < 0 || last != r.last { // otherwise no record has come since the last look
+	if idleAt < 0 || s.front.next != r.last { // otherwise no record has come since the last look
 		idleAt = now + o.FlushIdle
 	}
-	r.armed, r.deadline, r.idleAt, r.last = now, -1, -1, last
+	r.armed, r.deadline, r.idleAt, r.last = now, -1, -1, s.front.next
 	if wait >= 0 && !s.leases.starved {
 		r.deadline = since + wait
 	}

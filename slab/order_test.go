@@ -36,7 +36,6 @@ type orderRun struct {
 	bytes   bool                 // the destination is an io.Writer
 	crash   bool                 // crash-safe slabs
 	closes  bool                 // Shutdown beside the writes, with little time
-	stages  bool                 // writes use the stages whenever that is possible
 	bubble  bool                 // runs in a synctest bubble: nobody may wait for a sync.Mutex
 }
 
@@ -77,22 +76,7 @@ func orderRuns() []orderRun {
 		{name: "crash-safe", o: with(tiny, Block()), callers: 6, clock: ordercheck.NewLogical, size: mixed, chain: 5, flush: 200, procs: true, crash: true},
 		{name: "crash-safe, drop-oldest", o: with(tiny, DropOldest()), callers: 6, clock: ordercheck.NewLogical, size: lengths(40, 120), procs: true, crash: true},
 		{name: "many callers", o: Options{SlabBytes: 4096, SlabCount: 6, WhenFull: Block()}, callers: 64, clock: ordercheck.NewLogical, size: lengths(40, 120), chain: 20, procs: true},
-		{name: "stages", o: Options{SlabBytes: 4096, SlabCount: 16, WhenFull: Block(), FlushInterval: quick}, callers: 16, clock: ordercheck.NewLogical, size: lengths(40, 200), chain: 10, procs: true, stages: true},
-		{name: "stages, bytes, flush", o: Options{SlabBytes: 4096, SlabCount: 16, WhenFull: Block(), FlushInterval: quick}, callers: 16, clock: ordercheck.NewMonotonic, size: lengths(40, 300), chain: 10, flush: 300, bytes: true, stages: true},
-		{name: "stages, oversize, faulty", o: Options{SlabBytes: 1024, SlabCount: 16, WhenFull: Block()}, callers: 8, clock: ordercheck.NewLogical, size: mixed, chain: 5, flush: 200, procs: true, faulty: true, stages: true},
-		{name: "stages, drop-newest, reserve", o: Options{SlabBytes: 2048, SlabCount: 8, Reserve: 2, WhenFull: DropNewest()}, callers: 8, clock: ordercheck.NewLogical, size: lengths(10, 60), chain: 5, flush: 200, stages: true},
-		{name: "stages, drop-oldest", o: Options{SlabBytes: 2048, SlabCount: 8, WhenFull: DropOldest()}, callers: 8, clock: ordercheck.NewLogical, size: lengths(10, 60), chain: 5, procs: true, stages: true},
-		{name: "stages, closes", o: Options{SlabBytes: 4096, SlabCount: 16, WhenFull: Block()}, callers: 16, clock: ordercheck.NewLogical, size: lengths(40, 200), chain: 10, closes: true, stages: true},
 	}
-}
-
-// alwaysStage makes the writes of w use stages whenever that is possible.
-func alwaysStage(w *Writer) {
-	w.store.lock()
-	defer w.store.unlock()
-	g := newStages(&w.conf.o, minProcs)
-	g.gap, g.wanted = time.Hour, true
-	w.front.stages = g
 }
 
 func TestOrder(t *testing.T) {
@@ -131,9 +115,6 @@ func (run orderRun) do(t *testing.T, seed uint64, n, rounds int) {
 	accepts := 0
 	to.refuse = func() bool { accepts++; return run.bubble && run.faulty && accepts%10 == 9 }
 	w := mustSink(t, to, &o)
-	if run.stages {
-		alwaysStage(w.Writer)
-	}
 	var mu sync.Locker = new(sync.Mutex) // of the chain
 	if run.bubble {
 		mu = make(chanLock, 1)

@@ -19,14 +19,6 @@ func pair(first, second uint32) uint64 {
 	return uint64(second)<<32 | uint64(first)
 }
 
-// unpair is the inverse of pair.
-func unpair(w uint64) (first, second uint32) {
-	if bigEndian {
-		return uint32(w >> 32), uint32(w)
-	}
-	return uint32(w), uint32(w >> 32)
-}
-
 // clampLevel narrows l to the 8 bits a [layout.Slot] keeps.
 func clampLevel(l slog.Level) int8 {
 	return int8(max(math.MinInt8, min(math.MaxInt8, int(l))))

@@ -32,15 +32,11 @@ func (w *Writer) TryWriteSpliced(p []byte, in []Splice, m batch.Meta) bool {
 	if points {
 		point(ptPut)
 	}
-	if w.front.mode.Load() != plain {
+	if w.front.checks {
 		return false
 	}
 	w.front.lock()
 	if n+batch.SlotBytes > w.front.room || m.Level >= w.front.flush.Level() {
-		if w.front.mode.Load() == staged {
-			w.front.mu.Unlock()
-			return false
-		}
 		w.store.mu.Lock()
 		return w.placeSplicedLocked(p, in, n, m)
 	}

@@ -58,21 +58,14 @@ func (s *store) init(c *config, f *front) {
 	s.callers, s.found = &callers{store: s}, &found{store: s, conf: c}
 }
 
-// lock locks front.mu and mu. The stages are closed then.
+// lock locks front.mu and mu.
 func (s *store) lock() {
 	s.front.lock()
-	if s.front.mode.Load() == staged {
-		s.front.closeStagesLocked()
-	}
 	s.mu.Lock()
 }
 
-// unlock unlocks both, and wakes the consumer if that was requested. It opens the stages if calls
-// contend.
+// unlock unlocks both, and wakes the consumer if that was requested.
 func (s *store) unlock() {
-	if g := s.front.stages; g != nil && g.wanted {
-		s.front.openStagesLocked()
-	}
 	ring := s.bell.toRingLocked()
 	s.mu.Unlock()
 	s.front.mu.Unlock()

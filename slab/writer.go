@@ -51,9 +51,6 @@ func New(o *Options, c Consumer) (*Writer, *Log, error) {
 	_, _ = rand.Read(w.conf.id[:]) // never fails
 	w.front = front{conf: w.conf, store: w.store, flush: levels.flush, room: -1, spins: runtime.GOMAXPROCS(0) > 1}
 	w.store.init(w.conf, &w.front)
-	if procs := runtime.GOMAXPROCS(0); procs >= minProcs {
-		w.front.stages = newStages(&w.conf.o, procs)
-	}
 	w.store.last.writes = callback.New(w.writeLastResort, lastResortQueue+1)
 	if err := w.openSlabs(c.Dictionary, c.Held); err != nil {
 		return nil, nil, err
@@ -73,13 +70,13 @@ func (w *Writer) Write(p []byte) (int, error) {
 	}
 	var err error
 	var m batch.Meta
-	if w.front.mode.Load() != plain {
-		err = w.putOther(p, m)
+	if w.front.checks {
+		err = w.putChecked(p, m)
 	} else { // like WriteRecord, inlined: a call would add a tenth to the cost
-		switch {
-		case !w.front.mu.TryLock():
-			err = w.putOther(p, m)
-		case len(p)+batch.SlotBytes <= w.front.room && m.Level < w.front.flush.Level():
+		if !w.front.mu.TryLock() { // front.lock, inlined
+			w.front.wait()
+		}
+		if len(p)+batch.SlotBytes <= w.front.room && m.Level < w.front.flush.Level() {
 			w.front.next++
 			w.front.storeFast(p, w.front.next, uint64(m.Time), tail(m))
 			w.front.mu.Unlock()
@@ -87,9 +84,8 @@ func (w *Writer) Write(p []byte) (int, error) {
 				point(ptReturn)
 			}
 			return len(p), nil
-		default:
-			err = w.putSlow(p, m)
 		}
+		err = w.putSlow(p, m)
 	}
 	if err != nil && (!errors.Is(err, ErrDropped) || errors.Is(err, ErrOversize)) {
 		return 0, err
@@ -103,11 +99,11 @@ func (w *Writer) WriteRecord(p []byte, m batch.Meta) error {
 	if points {
 		point(ptPut)
 	}
-	if w.front.mode.Load() != plain {
-		return w.putOther(p, m)
+	if w.front.checks {
+		return w.putChecked(p, m)
 	}
-	if !w.front.mu.TryLock() {
-		return w.putOther(p, m)
+	if !w.front.mu.TryLock() { // front.lock, inlined
+		w.front.wait()
 	}
 	if len(p)+batch.SlotBytes > w.front.room || m.Level >= w.front.flush.Level() {
 		return w.putSlow(p, m)
@@ -138,36 +134,6 @@ func (f *front) storeFast(p []byte, ticket, time, tail uint64) {
 	}
 }
 
-// putOther is WriteRecord while front.mode is not plain, or front.mu is locked.
-func (w *Writer) putOther(p []byte, m batch.Meta) error {
-	f := &w.front
-	if f.mode.Load() == checked {
-		return w.putChecked(p, m)
-	}
-	stages := f.stages != nil && f.stages.takes(f, len(p), m)
-	for {
-		if stages && f.mode.Load() == staged && f.stages.write(f, p, m) {
-			if points {
-				point(ptReturn)
-			}
-			return nil
-		}
-		if f.mu.TryLock() || f.wait(stages) {
-			break
-		}
-	}
-	if len(p)+batch.SlotBytes > f.room || m.Level >= f.flush.Level() {
-		return w.putSlow(p, m)
-	}
-	f.next++
-	f.storeFast(p, f.next, uint64(m.Time), tail(m))
-	f.mu.Unlock()
-	if points {
-		point(ptReturn)
-	}
-	return nil
-}
-
 // putChecked is WriteRecord of a Writer that has mapped slabs, or a MaxRecord below the
 // size of a slab.
 func (w *Writer) putChecked(p []byte, m batch.Meta) error {
@@ -177,7 +143,9 @@ func (w *Writer) putChecked(p []byte, m batch.Meta) error {
 	if w.store.crash != nil {
 		return w.putMapped(p, m)
 	}
-	w.front.lock()
+	if !w.front.mu.TryLock() { // front.lock, inlined
+		w.front.wait()
+	}
 	if len(p)+batch.SlotBytes > w.front.room || m.Level >= w.front.flush.Level() {
 		return w.putSlow(p, m)
 	}
@@ -206,13 +174,6 @@ func (f *front) setRoomLocked() {
 // putSlow is WriteRecord off the fast path. It is called with front.mu held and returns
 // without it.
 func (w *Writer) putSlow(p []byte, m batch.Meta) error {
-	if f := &w.front; f.mode.Load() == staged {
-		if f.stages.takes(f, len(p), m) { // they were opened while the call waited for the lock
-			f.mu.Unlock()
-			return w.putOther(p, m)
-		}
-		f.closeStagesLocked()
-	}
 	w.store.mu.Lock()
 	return w.putSlowLocked(p, m)
 }
