@@ -22,15 +22,15 @@ type appender struct {
 	events *reporter
 
 	// mu is held while the segment grows. It guards the rest.
-	mu      sync.Mutex
-	seg     *segment            // equals queue.active
-	f       vfs.File            // nil while seg is a segment of an earlier process that is continued
-	looked  time.Time           // when the segment was last looked up by its name
-	defined map[uint32]struct{} // streams with a definition in seg
+	mu        sync.Mutex
+	seg       *segment            // equals queue.active; nil: the next Append begins one
+	f         vfs.File            // its file
+	checkedAt time.Time           // when the segment was last looked up by its name
+	defined   map[uint32]struct{} // streams with a definition in seg
 
-	scratch []byte   // frame header, definitions, index, small payloads
-	index   []byte   // of the batch being added
-	fresh   []uint32 // streams that the batch being added defines
+	scratch    []byte   // frame header, definitions, index, small payloads
+	index      []byte   // of the batch being added
+	newStreams []uint32 // streams that the batch being added defines
 }
 
 const (
@@ -39,8 +39,8 @@ const (
 	copyBelow = 16 << 10
 	// keepScratch is the ceiling of a buffer kept for reuse.
 	keepScratch = 4 << 20
-	// lookEvery is how often the segment that is written to is looked up by its name.
-	lookEvery = time.Second
+	// checkEvery is how often the segment that is written to is looked up by its name.
+	checkEvery = time.Second
 )
 
 // append is Spool.Append for a batch that is not empty. It returns errGone if files of the spool
@@ -55,44 +55,48 @@ func (a *appender) append(b *batch.Batch) (seq uint64, err error) {
 	if len(f.contentType) > maxContentType {
 		return 0, fmt.Errorf("spool: cannot append: content type of %d bytes, at most %d", len(f.contentType), maxContentType)
 	}
+	if a.seg != nil && time.Since(a.checkedAt) >= checkEvery {
+		if a.checkedAt = time.Now(); !a.dir.has(a.seg) {
+			_ = a.seal() // batches appended to it would be lost
+			return 0, errGone
+		}
+	}
 	var records int
 	a.index, records = appendIndex(a.index[:0], b)
-	h := frameHeader{head: frameHeaderBytes, origin: b.Origin, entries: uint32(b.Len()), records: uint32(records), at: time.Now().UnixNano()}
+	h := frameHeader{head: frameHeaderBytes, origin: b.Origin, entries: uint32(b.Len()), records: uint32(records), time: time.Now().UnixNano()}
 	for visible := false; !visible; {
 		if visible, err = a.place(b, &h, f); err != nil {
 			return 0, err
 		}
 	}
-	a.trim()
-	return h.seq, nil
+	if cap(a.scratch) > keepScratch {
+		a.scratch = nil
+	}
+	if cap(a.index) > keepScratch {
+		a.index = nil
+	}
+	return h.at.seq, nil
 }
 
 // place finds room for the frame and writes it. It returns false if a reader has found the segment
-// damaged, so that the frame must be written to the next one.
+// damaged in the meantime, so that the frame must be written to the next one.
 func (a *appender) place(b *batch.Batch, h *frameHeader, f form) (visible bool, err error) {
-	a.resume()
-	if a.f != nil && time.Since(a.looked) >= lookEvery {
-		if a.looked = time.Now(); !a.dir.has(a.seg) {
-			_ = a.seal() // batches appended to it would be lost
-			return false, errGone
-		}
-	}
 	for {
+		seg := a.seg
 		need, err := a.frame(b, h)
 		if err != nil {
 			return false, err
 		}
-		began := a.seg != nil
-		if began && !a.queue.fits(need, f) {
+		if seg != nil && !a.queue.fits(need, f) {
 			_ = a.seal()
 			continue
 		}
 		if err := a.room(need, f); err != nil {
 			return false, err
 		}
-		if began == (a.seg != nil) {
+		if a.seg == seg {
 			break
-		} // else the segment was ended for its room: define all streams again
+		} // else the segment was sealed to make room: the next one must define all streams again
 	}
 	if a.seg == nil {
 		if err := a.begin(f); err != nil {
@@ -101,38 +105,26 @@ func (a *appender) place(b *batch.Batch, h *frameHeader, f form) (visible bool, 
 	}
 	if err := a.write(b, h); err != nil {
 		err = fmt.Errorf("spool: cannot append to %s: %w", a.seg.name, err)
-		a.undo(err)
+		// Remove the part that was written. If that fails, or the content of the file is unknown,
+		// the segment ends here: readers know the end, and later frames go to the next segment.
+		if e := a.f.Truncate(a.seg.size); e != nil || errors.Is(err, errNotSynced) {
+			_ = a.seal()
+		}
 		return false, err
 	}
 	if !a.queue.commit(h) {
 		return false, nil
 	}
-	for _, id := range a.fresh {
+	for _, id := range a.newStreams {
 		a.defined[id] = struct{}{}
 	}
 	return true, nil
 }
 
-// resume opens the segment that recovery selected to be continued. If that fails, a new one is
-// used.
-func (a *appender) resume() {
-	if a.seg == nil || a.f != nil {
-		return
-	}
-	f, err := a.dir.open(a.seg.name, os.O_RDWR)
-	if err != nil {
-		_ = a.seal()
-		return
-	}
-	// Its stream numbers have no meaning here: a.defined is empty, so all streams are defined
-	// again.
-	a.f = f
-}
-
-// frame builds in scratch the part of a frame between its header and the payload, and
-// returns the length of the whole frame.
+// frame writes the part of a frame between its header and the payload to scratch, and returns the
+// size of the whole frame.
 func (a *appender) frame(b *batch.Batch, h *frameHeader) (need int64, err error) {
-	a.fresh = a.fresh[:0]
+	a.newStreams = a.newStreams[:0]
 	a.scratch = append(a.scratch[:0], make([]byte, frameHeaderBytes)...)
 	if a.queue.opt.Streams != nil {
 		if err := a.defineStreams(b); err != nil {
@@ -148,122 +140,95 @@ func (a *appender) frame(b *batch.Batch, h *frameHeader) (need int64, err error)
 	return h.bytes(), nil
 }
 
-// defineStreams appends to scratch the definitions of the streams of b that the
-// current segment has none for.
+// defineStreams appends to scratch the definitions of those streams of b that have none in the
+// current segment.
 func (a *appender) defineStreams(b *batch.Batch) error {
-	last, first := uint32(0), true
+	var last uint32
 	var def []byte
 	for i := range b.Runs {
 		r := &b.Runs[i]
 		for j := range r.Len() {
 			id := r.Slot(j).Stream
-			if id == last && !first {
+			if id == last && i+j > 0 { // most records have the stream of the record before them
 				continue
 			}
-			last, first = id, false
-			if a.isDefined(id) {
+			last = id
+			if _, ok := a.defined[id]; ok || slices.Contains(a.newStreams, id) {
 				continue
 			}
 			var ok bool
-			if def, ok = a.queue.opt.Streams.AppendStream(def[:0], id); !ok && id != 0 {
+			if def, ok = a.queue.opt.Streams.AppendStream(def[:0], id); ok {
+				a.scratch = appendStream(a.scratch, id, def)
+			} else if id != 0 {
 				return fmt.Errorf("spool: cannot append: the dictionary does not know stream %d", id)
 			}
-			if ok {
-				a.scratch = appendStream(a.scratch, id, def)
-			}
-			a.fresh = append(a.fresh, id)
+			a.newStreams = append(a.newStreams, id)
 		}
 	}
 	return nil
 }
 
-// isDefined reports whether id has a definition in the segment or in the frame
-// being built.
-func (a *appender) isDefined(id uint32) bool {
-	if a.seg != nil {
-		if _, ok := a.defined[id]; ok {
-			return true
-		}
-	}
-	return slices.Contains(a.fresh, id)
-}
-
-// begin makes the next segment.
+// begin makes the next segment. Its number is above all others, also above those of files that other
+// programs have made.
 func (a *appender) begin(f form) error {
 	if a.dir.lock == nil {
 		return errGone
 	}
-	from := a.queue.end()
-	h := segmentHeader{version: formatVersion, contentType: f.contentType, schema: f.schema, firstSeq: from.seq, firstRec: from.rec, created: time.Now().UnixNano()}
+	h := segmentHeader{version: formatVersion, contentType: f.contentType, schema: f.schema, first: a.queue.end(), created: time.Now().UnixNano()}
 	_, _ = rand.Read(h.uuid[:]) // never fails
-	file, err := a.create(&h)
+	var file vfs.File
+	err := fs.ErrExist
+	for h.id = a.queue.position().segment; errors.Is(err, fs.ErrExist); {
+		h.id++
+		file, err = a.dir.open(segmentName(h.id), os.O_RDWR|os.O_CREATE|os.O_EXCL)
+	}
+	name := segmentName(h.id)
+	if isNotExist(err) {
+		return errGone // the directory was deleted
+	}
+	if err == nil {
+		if _, err = file.WriteAt(h.append(nil), 0); err != nil {
+			err = errors.Join(err, file.Close())
+			a.dir.remove(name)
+		}
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("spool: cannot make segment %s: %w", name, err)
 	}
-	g := &segment{segmentHeader: h, name: segmentName(h.id), size: h.bytes(), disk: h.bytes(), end: from}
-	if _, err := file.WriteAt(h.append(nil), 0); err != nil {
-		err = errors.Join(err, file.Close())
-		a.dir.remove(g.name)
-		return fmt.Errorf("spool: cannot make segment %s: %w", g.name, err)
-	}
-	clear(a.defined)
-	a.f, a.seg, a.looked = file, g, time.Now()
+	g := &segment{segmentHeader: h, name: name, size: h.bytes(), disk: h.bytes(), end: h.first}
+	a.f, a.seg, a.checkedAt = file, g, time.Now()
 	a.queue.begin(g)
 	a.dir.touch()
 	return nil
 }
 
-// create makes the file of the next segment and gives h its number.
-func (a *appender) create(h *segmentHeader) (vfs.File, error) {
-	for h.id = a.queue.position().segment + 1; ; h.id++ {
-		f, err := a.dir.open(segmentName(h.id), os.O_RDWR|os.O_CREATE|os.O_EXCL)
-		if errors.Is(err, fs.ErrExist) {
-			continue // not ours
-		}
-		if isNotExist(err) {
-			return nil, errGone
-		}
-		if err != nil {
-			return nil, fmt.Errorf("spool: cannot make segment %s: %w", segmentName(h.id), err)
-		}
-		a.queue.takeID(h.id)
-		return f, nil
-	}
-}
-
-// write appends the frame.
+// write writes the frame after those of the segment. Readers do not see it before the commit.
 func (a *appender) write(b *batch.Batch, h *frameHeader) error {
 	seed := a.seg.seed()
-	off := a.seg.size // changed only by commit and with mu
-	at := a.queue.end()
-	h.seq, h.rec = at.seq, at.rec
+	off := a.seg.size // changed only by commit, with mu held
+	h.at = a.queue.end()
 
 	h.dictCRC = crc32.Update(seed, castagnoli, a.scratch[frameHeaderBytes:])
 	a.scratch = append(a.scratch, a.index...)
-	payload := int(h.payload)
-	joined := payload <= copyBelow || payload/len(b.Runs) <= copyBelow
-	if joined {
-		a.scratch = b.AppendTo(a.scratch)
+	runs := b.Runs
+	if n := int(h.payload); n <= copyBelow || n/len(runs) <= copyBelow {
+		a.scratch, runs = b.AppendTo(a.scratch), nil
 	}
 	h.bodyCRC = crc32.Update(seed, castagnoli, a.scratch[frameHeaderBytes:])
-	if !joined {
-		for i := range b.Runs {
-			h.bodyCRC = crc32.Update(h.bodyCRC, castagnoli, b.Runs[i].Data())
-		}
+	for i := range runs {
+		h.bodyCRC = crc32.Update(h.bodyCRC, castagnoli, runs[i].Data())
 	}
 	h.put(a.scratch[:frameHeaderBytes], seed)
 	if _, err := a.f.WriteAt(a.scratch, off); err != nil {
 		return err
 	}
-	if !joined {
-		off += int64(len(a.scratch))
-		for i := range b.Runs {
-			p := b.Runs[i].Data()
-			if _, err := a.f.WriteAt(p, off); err != nil {
-				return err
-			}
-			off += int64(len(p))
+	off += int64(len(a.scratch))
+	for i := range runs {
+		p := runs[i].Data()
+		if _, err := a.f.WriteAt(p, off); err != nil {
+			return err
 		}
+		off += int64(len(p))
 	}
 	if a.queue.opt.Sync == syncAlways {
 		return a.sync()
@@ -271,8 +236,7 @@ func (a *appender) write(b *batch.Batch, h *frameHeader) error {
 	return nil
 }
 
-// sync syncs the frame just written, and the names it needs. After a failed sync the content of
-// the file is unknown, so its segment is not continued.
+// sync syncs the frame just written, and the names it needs.
 func (a *appender) sync() error {
 	err := a.f.Sync()
 	if err == nil {
@@ -284,53 +248,33 @@ func (a *appender) sync() error {
 	return err
 }
 
+// errNotSynced is wrapped by the error of a failed sync. The system may have dropped the pages that
+// it could not write, and a later sync succeeds nevertheless, so the content of the file is unknown.
 var errNotSynced = errors.New("not on stable storage")
 
-// undo cuts off the rest of a failed write. If that fails, too, or the file cannot be
-// trusted any more, the segment ends here: later frames go into the next one, and readers
-// know the end.
-func (a *appender) undo(cause error) {
-	if err := a.f.Truncate(a.seg.size); err != nil || errors.Is(cause, errNotSynced) {
-		_ = a.seal()
-	}
-}
-
-// seal ends the current segment, if there is one. An error is reported by an event; later appends
-// do not depend on it.
+// seal ends the current segment, if there is one. Close returns the error; to others it is reported
+// by an event, because later appends do not depend on it.
 func (a *appender) seal() error {
 	if a.seg == nil {
 		return nil
 	}
-	var err error
-	if a.f != nil {
-		err = a.f.Close()
-	}
+	err := a.f.Close()
 	if err != nil {
 		a.events.post("sync", fmt.Errorf("spool: cannot close %s: %w", a.seg.name, err), 0)
 	}
 	a.f, a.seg = nil, nil
+	clear(a.defined)
 	a.queue.seal()
 	return err
 }
 
-// sealFinished ends the current segment if it is finished, so that an empty spool does not keep
-// megabytes of old records.
+// sealFinished seals the current segment if it is finished, so that an empty spool does not keep
+// megabytes of old records. It does nothing during an Append, after which there is more.
 func (a *appender) sealFinished() {
-	if !a.queue.activeFinished() || !a.mu.TryLock() { // an Append under way means there is more
-		return
-	}
-	defer a.mu.Unlock()
-	if a.queue.activeFinished() {
-		_ = a.seal()
-	}
-}
-
-// trim drops buffers that an unusually large batch has grown.
-func (a *appender) trim() {
-	if cap(a.scratch) > keepScratch {
-		a.scratch = nil
-	}
-	if cap(a.index) > keepScratch {
-		a.index = nil
+	if a.mu.TryLock() {
+		defer a.mu.Unlock()
+		if a.queue.finished(a.seg) {
+			_ = a.seal()
+		}
 	}
 }

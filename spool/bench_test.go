@@ -157,7 +157,7 @@ func benchNext(b *testing.B, in *batch.Batch, rounds int, settle bool) time.Dura
 			continue
 		}
 		s.reader.mu.Lock()
-		s.reader.out.recycle(len(s.reader.out.list)) // or each batch would keep its buffer
+		s.reader.handedOut.recycle(len(s.reader.handedOut.list)) // or each batch would keep its buffer
 		s.reader.mu.Unlock()
 	}
 	d := time.Since(start)

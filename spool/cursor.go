@@ -42,7 +42,7 @@ type cursorState struct {
 // cutOff returns the error for records that are missing at the end of a spool. last is the
 // last segment there, nil if there is none.
 func (c *cursorState) cutOff(last *segment, records uint64) *CorruptError {
-	e := &CorruptError{Segment: segmentName(c.segment), Records: records, Err: errCut}
+	e := &CorruptError{Segment: segmentName(c.segment), Records: records, Err: errCutOff}
 	if last != nil && last.id >= c.segment {
 		e.Segment, e.Offset = last.name, last.size
 	}
@@ -76,15 +76,16 @@ func (c *cursorState) parse(p []byte) bool {
 		segment: le.Uint64(p[40:]),
 		end:     mark{seq: le.Uint64(p[48:]), rec: le.Uint64(p[56:])},
 	}
-	return c.acked.seq >= 1 && c.acked.seq <= maxNumber && c.acked.rec <= maxNumber && c.segment <= maxNumber &&
-		c.end.seq <= maxNumber && c.end.rec <= maxNumber
+	return c.acked.seq >= 1 && c.acked.valid() && c.end.valid() && c.segment <= maxNumber
 }
+
+// startOfSpool is the state of a new spool.
+var startOfSpool = cursorState{acked: mark{seq: 1}}
 
 // readCursor returns the newer of the two slots. If neither is readable it returns the beginning,
 // and blank reports whether none was ever written.
 func readCursor(f io.ReaderAt) (c cursorState, blank bool, err error) {
-	c.acked.seq = 1
-	found, blank := false, true
+	c, found, blank := startOfSpool, false, true
 	for off := int64(0); off < cursorFileBytes; off += cursorStride {
 		var p [cursorSlotBytes]byte
 		var s cursorState

@@ -23,7 +23,7 @@ func frameOffsets(t testing.TB, fsys vfs.FS, name string) (offs []int64) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	w := startFrames(f, g.size, &g.segmentHeader)
+	w := startWalk(f, g.size, &g.segmentHeader)
 	var h frameHeader
 	for {
 		offs = append(offs, w.off)
@@ -230,7 +230,7 @@ func TestDamage(t *testing.T) {
 					t.Errorf("round %d: recovered %d, corrupt %d, read %d", round, st.Recovered, st.Corrupt, len(want))
 				}
 				es := log.of(t, s, "corrupt")
-				setAside := len(s.queue.aside) > 0 // at once: nothing in it can be used
+				setAside := len(s.queue.damagedFiles) > 0 // at once: nothing in it can be used
 				switch {
 				case c.cause == nil || round == 1 && c.atOpen && setAside:
 					if len(es) != 0 {
@@ -442,17 +442,17 @@ func TestReadErrors(t *testing.T) {
 // Only so many damaged files are kept.
 func TestAsideIsBounded(t *testing.T) {
 	mem := vfs.NewMem()
-	for i := range keepAside + 5 {
+	for i := range keepDamaged + 5 {
 		setContent(t, mem, segmentName(uint64(i+1)), []byte(strings.Repeat("garbage ", 20)))
 	}
 	s := mustOpen(t, mem, nil)
-	if st := s.Stats(); st.AsideFiles != keepAside || st.AsideBytes != keepAside*160 {
+	if st := s.Stats(); st.AsideFiles != keepDamaged || st.AsideBytes != keepDamaged*160 {
 		t.Errorf("stats %+v", st)
 	}
 	if seq := mustAppend(t, s, 0, 1); seq != 1 {
 		t.Errorf("number %d", seq)
 	}
-	if got := names(t, mem); !slices.Contains(got, segmentName(keepAside+6)) || len(got) != keepAside+3 {
+	if got := names(t, mem); !slices.Contains(got, segmentName(keepDamaged+6)) || len(got) != keepDamaged+3 {
 		t.Errorf("files %v", got)
 	}
 	mustClose(t, s)

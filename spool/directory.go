@@ -21,11 +21,11 @@ type directory struct {
 	lock io.Closer // changed by open and restore only; nil: another process has it
 
 	// mu guards the rest. It is a leaf lock: no I/O inside it.
-	mu      sync.Mutex
-	changes uint64   // of names
-	synced  uint64   // of them, those on stable storage
-	parents []string // directories that lead to path and may not be on stable storage
-	garbage []string // files whose deletion failed; tried again
+	mu        sync.Mutex
+	changes   uint64   // of names
+	synced    uint64   // of them, those on stable storage
+	parents   []string // directories that lead to path and may not be on stable storage
+	undeleted []string // files whose deletion failed; tried again
 }
 
 // openDirectory makes the directory if it is missing, and locks it.
@@ -103,13 +103,13 @@ func (d *directory) rename(from, to string) error {
 // remove deletes files. Failed deletions are repeated by the next call, which may name no file.
 func (d *directory) remove(names ...string) {
 	d.mu.Lock()
-	names = append(names, d.garbage...)
-	d.garbage = nil
+	names = append(names, d.undeleted...)
+	d.undeleted = nil
 	d.mu.Unlock()
 	for _, name := range names {
 		if err := d.fs.Remove(d.file(name)); err != nil && !isNotExist(err) {
 			d.mu.Lock()
-			d.garbage = append(d.garbage, name)
+			d.undeleted = append(d.undeleted, name)
 			d.mu.Unlock()
 			continue
 		}

@@ -34,7 +34,7 @@ const (
 	errOrder     damage = "segment overlaps the one before it"
 	errMissing   damage = "segment file is missing"
 	errTruncated damage = "segment ends early"
-	errCut       damage = "the last batches are missing"
+	errCutOff    damage = "the last batches are missing"
 	errFrame     damage = "frame header is damaged"
 	errBody      damage = "frame body is damaged"
 	errSequence  damage = "frame is out of sequence"

@@ -10,15 +10,17 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// foundSegment is a segment file that was found in a directory.
+// A foundSegment is a segment file that was found in a directory.
 type foundSegment struct {
 	*segment
-	bad error // why its header cannot be used, a cause of [CorruptError]
+	headerErr error // why its header cannot be used, a cause of [CorruptError]; nil: it can
+	limit     mark  // where the next usable segment begins: its frames end before it
+	exact     bool  // the frames must reach up to limit
 }
 
 // findSegments returns the segments in dir and the files set aside, in order. Files may vanish
 // while it runs.
-func findSegments(fsys vfs.FS, dir string) (segs []foundSegment, set []aside, err error) {
+func findSegments(fsys vfs.FS, dir string) (segs []foundSegment, set []damagedFile, err error) {
 	names, err := fsys.ReadDir(dir)
 	if err != nil {
 		return nil, nil, err
@@ -32,7 +34,7 @@ func findSegments(fsys vfs.FS, dir string) (segs []foundSegment, set []aside, er
 			case err != nil && !damaged(err) && !errors.Is(err, errUnreadable):
 				return nil, nil, fmt.Errorf("cannot read %s: %w", name, err)
 			}
-			segs = append(segs, foundSegment{segment: &g, bad: err})
+			segs = append(segs, foundSegment{segment: &g, headerErr: err})
 		} else if id, ok := corruptID(name); ok {
 			size, err := fsys.Size(filepath.Join(dir, name))
 			switch {
@@ -41,32 +43,48 @@ func findSegments(fsys vfs.FS, dir string) (segs []foundSegment, set []aside, er
 			case err != nil:
 				return nil, nil, err
 			}
-			set = append(set, aside{name: name, id: id, disk: size})
+			set = append(set, damagedFile{name: name, id: id, disk: size})
 		}
 	}
-	slices.SortFunc(set, func(a, b aside) int { return cmp.Compare(a.id, b.id) })
+	slices.SortFunc(set, func(a, b damagedFile) int { return cmp.Compare(a.id, b.id) })
 	slices.SortFunc(segs, func(a, b foundSegment) int { return byPlace(a.segment, b.segment) }) // longer numbers sort wrongly as names
-	var prev *segment
-	for i := range segs {
-		if g := &segs[i]; g.bad == nil && g.lane == inLine {
-			if g.bad = outOfOrder(prev, g.segment); g.bad == nil {
-				prev = g.segment
-			}
-		}
-	}
+	setLimits(segs)
 	return segs, set, nil
 }
 
-// outOfOrder returns errOrder if g cannot follow prev, which may be nil.
-func outOfOrder(prev, g *segment) error {
-	if prev != nil && (g.firstSeq < prev.firstSeq || g.firstRec < prev.firstRec) {
-		return errOrder
+// setLimits marks segments that overlap the one before them as bad, and sets the limits of all.
+func setLimits(segs []foundSegment) {
+	var before mark
+	for i := range segs {
+		g := &segs[i]
+		if g.headerErr != nil || g.status != inQueue {
+			continue
+		}
+		if g.first.seq < before.seq || g.first.rec < before.rec {
+			g.headerErr = errOrder
+		} else {
+			before = g.first
+		}
 	}
-	return nil
+	limit, id := noLimit, uint64(0)
+	for i := len(segs) - 1; i >= 0; i-- {
+		g := &segs[i]
+		switch {
+		case g.status == inQueue:
+			g.limit, g.exact = limit, id == g.id+1
+		case g.damage != nil:
+			g.limit = noLimit
+		default: // the name has the range
+			g.limit, g.exact = g.end, true
+		}
+		if id = 0; g.headerErr == nil {
+			limit, id = g.first, g.id
+		}
+	}
 }
 
-// load reads the header of the segment, whose name, number and lane are set. On error it
-// sets at most the size on disk.
+// load reads the header of the segment, whose name, number and status are set. On an error it sets at
+// most the size on disk.
 func (g *segment) load(fsys vfs.FS, dir string) error {
 	f, err := openIn(fsys, dir, g.name)
 	if errors.Is(err, vfs.ErrNotRegular) {
@@ -80,15 +98,49 @@ func (g *segment) load(fsys vfs.FS, dir string) error {
 		return err
 	}
 	h, err := readSegmentHeader(f, g.disk)
-	if err != nil && !damaged(err) {
-		err = fmt.Errorf("%w: %w", errUnreadable, err)
-	}
 	if err != nil {
-		return err
+		return cause(err)
 	}
-	if h.id != g.id || g.lane != inLine && (g.from.seq < h.firstSeq || g.from.rec < h.firstRec) {
+	if h.id != g.id || g.status != inQueue && (g.settledTo.seq < h.first.seq || g.settledTo.rec < h.first.rec) {
 		return errMisnamed
 	}
 	g.segmentHeader, g.size = h, min(g.disk, maxSegmentFile)
 	return nil
+}
+
+// readFrames walks the frames of g and sets its end. check, if not nil, is called for each frame and
+// reads it, or returns io.EOF to end the walk. torn reports that the file ends within a frame, which
+// is no damage. err is an error of the file system.
+func (g *foundSegment) readFrames(fsys vfs.FS, dir string, o *Options, check func(*segmentReader, *frameHeader) error) (torn bool, damage *CorruptError, err error) {
+	var r segmentReader
+	if err := r.open(fsys, dir, g.segment, g.size, o); err != nil {
+		return false, nil, err
+	}
+	defer r.close()
+	r.limit = g.limit
+	var checkFrame func(h *frameHeader) error
+	if check != nil {
+		checkFrame = func(h *frameHeader) error { return check(&r, h) }
+	}
+	end, torn, damage := r.toEnd(checkFrame)
+	switch {
+	case end.seq >= g.limit.seq: // further frames, damaged or not, were stored again in a later segment
+		end = mark{seq: g.limit.seq, rec: min(end.rec, g.limit.rec)}
+		damage = nil
+	case damage != nil:
+	case g.exact:
+		damage = &CorruptError{Offset: r.off, Err: errTruncated}
+	case g.size < g.disk:
+		damage = &CorruptError{Offset: r.off, Err: errGrown}
+	}
+	g.end = end
+	if damage == nil {
+		g.size = r.off
+		return torn, nil, nil
+	}
+	damage.Segment = g.name
+	if g.exact {
+		damage.Records = g.limit.rec - min(end.rec, g.limit.rec)
+	}
+	return false, damage, nil
 }

@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"bytes"
 	"encoding/binary"
 	"hash/crc32"
 	"io"
@@ -9,7 +10,7 @@ import (
 // These constants are part of the format on disk; see docs/format/spool.md.
 const (
 	segmentMagic       = "fbspool\n"
-	formatVersion      = 2  // written; version 1 is read, too
+	formatVersion      = 2  // written; version 1 is also read
 	segmentHeaderBytes = 72 // before the content type
 	maxContentType     = 1024
 	frameHeaderBytes   = 72
@@ -18,30 +19,47 @@ const (
 	// maxBatchBytes is the maximum size of a batch: payload, index and stream definitions together.
 	maxBatchBytes = 256 << 20
 
-	// maxSegmentFile bounds how much of a file is read. No segment is larger.
+	// maxSegmentFile limits how much of a file is read, so that a huge file with the name of a
+	// segment does not keep Open busy. No segment is larger.
 	maxSegmentFile = maxSegmentBytes + maxBatchBytes
+
+	// maxNumber is the highest batch, record or segment number that is read from a file. It keeps
+	// sums of such numbers from overflowing.
+	maxNumber = 1 << 62
 )
 
+// castagnoli is the table of all checksums in the files. CRC32C has hardware support on the usual
+// processors.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 var le = binary.LittleEndian
 
-// segmentHeader is the first thing in a segment file.
+// A mark is a position between two batches, counted from the beginning of the spool. seq is the
+// number of the batch after it. rec is the number of records before it.
+type mark struct{ seq, rec uint64 }
+
+// later returns the mark with the higher of both numbers of m and o.
+func (m mark) later(o mark) mark { return mark{max(m.seq, o.seq), max(m.rec, o.rec)} }
+
+// valid reports whether m, which was read from a file, is in the range of numbers in use.
+func (m mark) valid() bool { return m.seq <= maxNumber && m.rec <= maxNumber }
+
+// A segmentHeader is the beginning of a segment file.
 type segmentHeader struct {
 	version     uint16
 	contentType string
 	schema      uint32
-	uuid        [16]byte
-	id          uint64
-	firstSeq    uint64 // of the first frame
-	firstRec    uint64 // records in all frames before it
-	created     int64  // Unix nanoseconds
+	uuid        [16]byte // random; seeds the checksums of the frames
+	id          uint64   // the number in the file name
+	first       mark     // before the first frame
+	created     int64    // Unix nanoseconds
 }
 
-// seed starts every checksum in the segment.
+// seed returns the initial value of every checksum in the segment. A frame that a file system left
+// in a reused block has the seed of another segment and is never valid here.
 func (h *segmentHeader) seed() uint32 { return crc32.Checksum(h.uuid[:], castagnoli) }
 
-// frameHeader returns the length in bytes of the headers of the segment's frames.
+// frameHeader returns the size in bytes of the headers of the segment's frames.
 func (h *segmentHeader) frameHeader() int {
 	if h.version < 2 {
 		return oldFrameHeader
@@ -49,9 +67,10 @@ func (h *segmentHeader) frameHeader() int {
 	return frameHeaderBytes
 }
 
-// bytes returns the length of the header in the file.
+// bytes returns the size of the header in the file.
 func (h *segmentHeader) bytes() int64 { return segmentHeaderBytes + int64(len(h.contentType)) }
 
+// append appends the header in the format of the file to dst.
 func (h *segmentHeader) append(dst []byte) []byte {
 	at := len(dst)
 	dst = append(dst, segmentMagic...)
@@ -62,17 +81,16 @@ func (h *segmentHeader) append(dst []byte) []byte {
 	dst = le.AppendUint32(dst, 0) // reserved
 	dst = append(dst, h.uuid[:]...)
 	dst = le.AppendUint64(dst, h.id)
-	dst = le.AppendUint64(dst, h.firstSeq)
-	dst = le.AppendUint64(dst, h.firstRec)
+	dst = le.AppendUint64(dst, h.first.seq)
+	dst = le.AppendUint64(dst, h.first.rec)
 	dst = le.AppendUint64(dst, uint64(h.created))
 	dst = append(dst, h.contentType...)
 	le.PutUint32(dst[at+8:], crc32.Checksum(dst[at+12:], castagnoli))
 	return dst
 }
 
-// readSegmentHeader reads the header of a file of the given size. It returns
-// errTruncated for a file that ends inside its header or holds only zeros where
-// the header would be: such a file never held a frame.
+// readSegmentHeader reads the header of a file of the given size. It returns errTruncated for a
+// file that ends within its header or has only zeros there: such a file never held a frame.
 func readSegmentHeader(f io.ReaderAt, size int64) (h segmentHeader, err error) {
 	var buf [segmentHeaderBytes + maxContentType]byte
 	p := buf[:min(size, int64(len(buf)))]
@@ -83,58 +101,56 @@ func readSegmentHeader(f io.ReaderAt, size int64) (h segmentHeader, err error) {
 		return h, errTruncated
 	}
 	n := segmentHeaderBytes + int(le.Uint16(p[14:]))
-	switch version := le.Uint16(p[12:]); {
-	case string(p[:8]) != segmentMagic:
-		return h, errHeader
-	case n > len(buf):
+	switch {
+	case string(p[:8]) != segmentMagic, n > len(buf):
 		return h, errHeader
 	case n > len(p):
 		return h, errTruncated
 	case crc32.Checksum(p[12:n], castagnoli) != le.Uint32(p[8:]):
 		return h, errHeader
-	case version > formatVersion:
+	case le.Uint16(p[12:]) > formatVersion:
 		return h, errVersion
 	}
-	h.version = le.Uint16(p[12:])
-	h.schema = le.Uint32(p[16:])
-	copy(h.uuid[:], p[24:40])
-	h.id = le.Uint64(p[40:])
-	h.firstSeq = le.Uint64(p[48:])
-	h.firstRec = le.Uint64(p[56:])
-	h.created = int64(le.Uint64(p[64:]))
-	h.contentType = string(p[segmentHeaderBytes:n])
-	if h.firstSeq == 0 || h.firstSeq > maxNumber || h.firstRec > maxNumber {
+	h = segmentHeader{
+		version:     le.Uint16(p[12:]),
+		contentType: string(p[segmentHeaderBytes:n]),
+		schema:      le.Uint32(p[16:]),
+		uuid:        [16]byte(p[24:]),
+		id:          le.Uint64(p[40:]),
+		first:       mark{seq: le.Uint64(p[48:]), rec: le.Uint64(p[56:])},
+		created:     int64(le.Uint64(p[64:])),
+	}
+	if h.first.seq == 0 || !h.first.valid() {
 		return h, errHeader
 	}
 	return h, nil
 }
 
-// maxNumber keeps sums of batch and record numbers from overflowing.
-const maxNumber = 1 << 62
-
-// frameHeader is the first thing in a frame, which holds one batch.
+// A frameHeader is the beginning of a frame, which holds one batch.
 type frameHeader struct {
-	head    uint32 // bytes of the header itself
+	head    uint32 // size in bytes of the header itself, not stored
 	bodyCRC uint32
-	dict    uint32 // bytes of stream definitions
-	index   uint32 // bytes of the record index
-	payload uint32 // bytes of the records
-	entries uint32 // records in the index, markers included
-	records uint32 // records of the account
-	dictCRC uint32 // of the stream definitions alone
-	seq     uint64 // of the batch, dense over all segments
-	rec     uint64 // records in all batches before it
-	at      int64  // time of Append, Unix nanoseconds
+	dict    uint32 // size in bytes of the stream definitions
+	index   uint32 // size in bytes of the record index
+	payload uint32 // size in bytes of the records
+	entries uint32 // records in the index, gap markers included
+	records uint32 // records without gap markers
+	dictCRC uint32 // of the stream definitions alone, so that they can be read without the rest
+	at      mark   // of the batch; batch numbers are dense over all segments
+	time    int64  // of Append, Unix nanoseconds
 	origin  [16]byte
 }
 
-// body returns the length in bytes of the frame after its header.
+// body returns the size in bytes of the frame without its header.
 func (h *frameHeader) body() int64 { return int64(h.dict) + int64(h.index) + int64(h.payload) }
 
-// bytes returns the length in bytes of the whole frame.
+// bytes returns the size in bytes of the frame.
 func (h *frameHeader) bytes() int64 { return int64(h.head) + h.body() }
 
-// put writes the header into dst, which has head bytes.
+// end returns the mark after the batch.
+func (h *frameHeader) end() mark { return mark{seq: h.at.seq + 1, rec: h.at.rec + uint64(h.records)} }
+
+// put writes the header to dst, which has head bytes.
 func (h *frameHeader) put(dst []byte, seed uint32) {
 	le.PutUint32(dst[4:], h.bodyCRC)
 	le.PutUint32(dst[8:], h.dict)
@@ -143,14 +159,14 @@ func (h *frameHeader) put(dst []byte, seed uint32) {
 	le.PutUint32(dst[20:], h.entries)
 	le.PutUint32(dst[24:], h.records)
 	le.PutUint32(dst[28:], h.dictCRC)
-	le.PutUint64(dst[32:], h.seq)
-	le.PutUint64(dst[40:], h.rec)
-	le.PutUint64(dst[48:], uint64(h.at))
+	le.PutUint64(dst[32:], h.at.seq)
+	le.PutUint64(dst[40:], h.at.rec)
+	le.PutUint64(dst[48:], uint64(h.time))
 	copy(dst[oldFrameHeader:h.head], h.origin[:])
 	le.PutUint32(dst, crc32.Update(seed, castagnoli, dst[4:h.head]))
 }
 
-// parse reads the header that is p. It returns false if the checksum is wrong.
+// parse reads the header p. It returns false if the checksum is wrong.
 func (h *frameHeader) parse(p []byte, seed uint32) bool {
 	if crc32.Update(seed, castagnoli, p[4:]) != le.Uint32(p) {
 		return false
@@ -164,60 +180,49 @@ func (h *frameHeader) parse(p []byte, seed uint32) bool {
 		entries: le.Uint32(p[20:]),
 		records: le.Uint32(p[24:]),
 		dictCRC: le.Uint32(p[28:]),
-		seq:     le.Uint64(p[32:]),
-		rec:     le.Uint64(p[40:]),
-		at:      int64(le.Uint64(p[48:])),
+		at:      mark{seq: le.Uint64(p[32:]), rec: le.Uint64(p[40:])},
+		time:    int64(le.Uint64(p[48:])),
 	}
 	copy(h.origin[:], p[oldFrameHeader:])
 	return true
 }
 
-// appendStream adds one stream definition to dst.
+// appendStream appends one stream definition to dst.
 func appendStream(dst []byte, id uint32, def []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(id))
 	dst = binary.AppendUvarint(dst, uint64(len(def)))
 	return append(dst, def...)
 }
 
-// eachStream calls fn for every definition in p. The slices given to fn share p.
+// eachStream calls fn for every definition in p. The slices passed to fn share the memory of p.
 func eachStream(p []byte, fn func(id uint32, def []byte)) error {
 	for len(p) > 0 {
 		id, n := binary.Uvarint(p)
 		if n <= 0 || id > 1<<32-1 {
 			return errStreams
 		}
-		p = p[n:]
-		length, n := binary.Uvarint(p)
-		if n <= 0 || length > uint64(len(p)-n) {
+		length, k := binary.Uvarint(p[n:])
+		if k <= 0 || length > uint64(len(p)-n-k) {
 			return errStreams
 		}
-		p = p[n:]
+		p = p[n+k:]
 		fn(uint32(id), p[:length])
 		p = p[length:]
 	}
 	return nil
 }
 
-// readFull reads len(p) bytes at off. A file that ends before gives errTruncated.
+// readFull reads len(p) bytes at off. If the file ends before, it returns errTruncated.
 func readFull(f io.ReaderAt, p []byte, off int64) error {
-	if len(p) == 0 {
-		return nil
-	}
 	n, err := f.ReadAt(p, off)
-	if n == len(p) {
+	switch {
+	case n == len(p):
 		return nil
-	}
-	if err == nil || err == io.EOF {
+	case err == nil || err == io.EOF:
 		return errTruncated
 	}
 	return err
 }
 
-func allZero(p []byte) bool {
-	for _, c := range p {
-		if c != 0 {
-			return false
-		}
-	}
-	return true
-}
+// allZero reports whether p has no other bytes than zeros.
+func allZero(p []byte) bool { return len(bytes.TrimLeft(p, "\x00")) == 0 }

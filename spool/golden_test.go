@@ -81,7 +81,7 @@ func testGolden(t *testing.T, version uint16, want []byte) {
 			head: uint32(head), origin: b.Origin,
 			bodyCRC: crc32.Update(g.seed(), castagnoli, body), dictCRC: crc32.Update(g.seed(), castagnoli, dict),
 			dict: uint32(len(dict)), index: uint32(len(index)), payload: uint32(b.Bytes()),
-			entries: uint32(b.Len()), records: uint32(records), seq: h.seq, rec: h.rec, at: h.at,
+			entries: uint32(b.Len()), records: uint32(records), at: h.at, time: h.time,
 		}
 		got = append(got, make([]byte, head)...)
 		again.put(got[len(got)-head:], g.seed())
@@ -119,7 +119,7 @@ func testGolden(t *testing.T, version uint16, want []byte) {
 
 // The sizes that docs/format/spool.md gives.
 func TestFormatSizes(t *testing.T) {
-	h := segmentHeader{contentType: "abc", firstSeq: 1}
+	h := segmentHeader{contentType: "abc", first: mark{seq: 1}}
 	if n := len(h.append(nil)); n != 72+3 || int64(n) != h.bytes() {
 		t.Errorf("segment header of %d bytes", n)
 	}
@@ -132,7 +132,7 @@ func TestFormatSizes(t *testing.T) {
 		t.Errorf("%+v", back)
 	}
 	for _, head := range []uint32{56, 72} {
-		in := frameHeader{head, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, [16]byte{15: 11}}
+		in := frameHeader{head, 1, 2, 3, 4, 5, 6, 7, mark{8, 9}, 10, [16]byte{15: 11}}
 		if head == 56 {
 			in.origin = [16]byte{}
 		}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -119,8 +120,8 @@ func TestAppendAfterDeletion(t *testing.T) {
 	}
 }
 
-// The directory is deleted and another process makes and uses it: nothing is appended until that
-// process has closed it, also if that process has made a segment of the same name.
+// The directory is deleted and another process creates and uses it. Nothing is appended until that
+// process has closed it, with all its batches acknowledged.
 func TestAppendToTheDirectoryOfAnother(t *testing.T) {
 	for _, used := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {
@@ -140,6 +141,9 @@ func TestAppendToTheDirectoryOfAnother(t *testing.T) {
 					t.Error(err)
 				}
 			}
+			if _, seq, err := other.Next(); (err == nil) != used || used && other.Ack(seq) != nil {
+				t.Error(seq, err)
+			}
 			if err := errors.Join(other.Close(), g.add("three"), g.Account().Check()); err != nil {
 				t.Error(err)
 			}
@@ -150,4 +154,51 @@ func TestAppendToTheDirectoryOfAnother(t *testing.T) {
 			synctest.Wait()
 		})
 	}
+}
+
+// The directory is replaced by one with batches of another process. Neither Append nor Ack nor Close
+// may overwrite its cursor or delete its segments, which have the same names.
+func TestFilesOfAnotherProcessAreKept(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		g := openGone(t)
+		if err := errors.Join(g.add("one"), g.add("two"), g.add("three")); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if _, _, err := g.Next(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(g.Ack(2), os.Rename(g.dir, g.dir+".old")); err != nil {
+			t.Fatal(err)
+		}
+		other := &goneSpool{T: t, Spool: g.open()}
+		if err := errors.Join(other.add("theirs"), other.Close()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		for range 2 {
+			if err := g.add("four"); err == nil || !strings.Contains(err.Error(), "another process") {
+				t.Error(err)
+			}
+		}
+		if _, seq, err := g.Next(); err != nil || g.Ack(seq) != nil {
+			t.Error(seq, err)
+		}
+		if err := errors.Join(g.Account().Check(), g.Close()); err != nil {
+			t.Error(err)
+		}
+		s := g.open()
+		b, _, err := s.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range b.All() {
+			if string(r.Data) != "theirs" {
+				t.Errorf("%q", r.Data)
+			}
+		}
+		_ = s.Close()
+		synctest.Wait()
+	})
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// held is Spool.Held.
+// held is Spool.Held. The lock of the queue is not held during I/O, so a segment may be dropped over
+// the quota while it is read; its tickets do not count then.
 func (r *reader) held(origin [16]byte, first, last uint64) (held []batch.Tickets) {
 	if origin == [16]byte{} || r.queue.isClosed() {
 		return nil
@@ -22,13 +23,14 @@ func (r *reader) held(origin [16]byte, first, last uint64) (held []batch.Tickets
 	q.mu.Lock()
 	segs := slices.Clone(q.segs)
 	q.mu.Unlock()
+	var memory handout
 	for _, g := range segs {
 		q.mu.Lock()
 		now := *g
 		q.mu.Unlock()
-		found := now.held(r.dir, origin, first, last)
+		found := now.held(r.dir, origin, first, last, &memory)
 		q.mu.Lock()
-		if !g.gone { // dropped over the quota
+		if !g.removed {
 			held = append(held, found...)
 		}
 		q.mu.Unlock()
@@ -41,9 +43,11 @@ func (r *reader) held(origin [16]byte, first, last uint64) (held []batch.Tickets
 	return held
 }
 
-// held returns the tickets in the segment.
-func (g *segment) held(d *directory, origin [16]byte, first, last uint64) (held []batch.Tickets) {
-	if g.version < 2 || g.gone {
+// held returns the tickets in the segment. It reads the indexes of the frames of origin. Only if one
+// contains such a ticket, it also checks that everything before it is undamaged, because Next stops
+// at damage. memory is reused from segment to segment.
+func (g *segment) held(d *directory, origin [16]byte, first, last uint64, memory *handout) (held []batch.Tickets) {
+	if g.version < 2 || g.removed {
 		return nil
 	}
 	f, err := d.open(g.name, os.O_RDONLY)
@@ -51,37 +55,39 @@ func (g *segment) held(d *directory, origin [16]byte, first, last uint64) (held 
 		return nil
 	}
 	defer f.Close()
-	w := startFrames(f, g.size, &g.segmentHeader)
-	sound := w // everything before it is valid
+	w := startWalk(f, g.size, &g.segmentHeader)
+	sound := w // everything before it is undamaged
 	var h, passed frameHeader
-	var index []byte
-	var slots []layout.Slot
-	scratch := make([]byte, 64<<10)
-	for ; w.seq < g.end.seq && w.header(&h) == nil; w.skip(&h) {
+	for ; w.at.seq < g.end.seq && w.header(&h) == nil; w.skip(&h) {
 		if h.origin != origin {
 			continue
 		}
-		index = slices.Grow(index[:0], int(h.index))[:h.index]
+		index := slices.Grow(memory.buf[:0], int(h.index))[:h.index]
+		memory.buf = index
 		if readFull(f, index, w.off+int64(h.head)+int64(h.dict)) != nil {
 			break
 		}
-		if slots, err = decodeIndex(slots[:0], index, &h, anyStream); err != nil {
+		if memory.slots, err = decodeIndex(memory.slots[:0], index, &h, anyStream); err != nil {
 			break
 		}
 		n := len(held)
-		for t := range ticketRuns(slots) {
+		for t := range ticketRuns(memory.slots) {
 			held = appendWithin(held, t, first, last)
 		}
-		for len(held) > n && sound.seq <= w.seq {
-			if sound.header(&passed) != nil || sound.verify(&passed, scratch) != nil {
-				return held[:n] // Next does not come further either
+		for len(held) > n && sound.at.seq <= w.at.seq {
+			if sound.header(&passed) != nil {
+				return held[:n]
 			}
+			if memory.buf, err = sound.body(&passed, memory.buf); err != nil {
+				return held[:n]
+			}
+			sound.skip(&passed)
 		}
 	}
 	return held
 }
 
-// anyStream is a translation of streams that changes nothing.
+// anyStream returns every stream number unchanged.
 func anyStream(id uint32) (uint32, bool) { return id, true }
 
 // ticketRuns yields the ranges of consecutive tickets in slots, without gap markers.
@@ -114,21 +120,22 @@ func appendWithin(to []batch.Tickets, t batch.Tickets, first, last uint64) []bat
 	return append(to, batch.Tickets{First: max(t.First, first), Last: min(t.Last, last)})
 }
 
-// settledTickets are records of one origin that were acknowledged.
+// settledTickets are the tickets of acknowledged records of one origin.
 type settledTickets struct {
 	origin [16]byte
 	batch.Tickets
 }
 
 const (
-	// maxSettled is how many ranges of acknowledged tickets the spool remembers.
+	// maxSettled is the number of ranges of acknowledged tickets in the cursor. They fit into the
+	// 4 KiB of a slot.
 	maxSettled = 60
-	// In the cursor file they follow a slot: checksum, number, and an entry for each.
+	// The ranges follow the slot in the cursor file: checksum, number, and an entry for each.
 	settledHeadBytes  = 8
 	settledEntryBytes = 32
 )
 
-// noteSettled remembers the records of a batch that is acknowledged.
+// noteSettled adds the tickets of an acknowledged batch. The next write stores them.
 func (c *cursor) noteSettled(origin [16]byte, slots []layout.Slot) {
 	if origin == [16]byte{} {
 		return
@@ -138,10 +145,10 @@ func (c *cursor) noteSettled(origin [16]byte, slots []layout.Slot) {
 	}
 }
 
-// addSettled makes t the newest range, joined with those that it touches. The oldest one
-// goes if there are too many.
+// addSettled makes t the newest range, joined with the ranges that it overlaps or continues. The
+// oldest range is removed if there are too many.
 func (c *cursor) addSettled(t settledTickets) {
-	if t.origin == [16]byte{} || t.First == 0 || t.First > t.Last { // of a damaged cursor
+	if t.origin == [16]byte{} || t.First == 0 || t.First > t.Last { // only a foreign program writes these
 		return
 	}
 	c.settled = slices.DeleteFunc(c.settled, func(o settledTickets) bool {
@@ -157,7 +164,7 @@ func (c *cursor) addSettled(t settledTickets) {
 	c.settled = append(c.settled, t)
 }
 
-// appendSettled appends the ranges in the format of the cursor file to dst.
+// appendSettled appends the ranges to dst, in the format of the cursor file.
 func (c *cursor) appendSettled(dst []byte) []byte {
 	at := len(dst)
 	dst = le.AppendUint32(dst, 0) // checksum, below
@@ -172,8 +179,8 @@ func (c *cursor) appendSettled(dst []byte) []byte {
 	return dst
 }
 
-// readSettled adds the ranges after both slots, the newer slot last. Ranges of the older
-// one stay settled. Cursors of earlier versions have none.
+// readSettled adds the ranges after both slots, those of the newer slot last. Those of the older slot
+// are still true. Cursors of earlier versions have none.
 func (c *cursor) readSettled(f io.ReaderAt) {
 	for slot := c.state.gen + 1; slot < c.state.gen+3; slot++ {
 		var p [settledHeadBytes + maxSettled*settledEntryBytes]byte
@@ -182,6 +189,7 @@ func (c *cursor) readSettled(f io.ReaderAt) {
 	}
 }
 
+// parseSettled adds the ranges in p, unless their checksum is wrong.
 func (c *cursor) parseSettled(p []byte) {
 	if len(p) < settledHeadBytes {
 		return

@@ -125,7 +125,7 @@ func TestQuotaTakesCurrentSegment(t *testing.T) {
 	for s.Stats().Segments < 3 {
 		add()
 	}
-	for s.queue.read.seq < s.queue.active.firstSeq {
+	for s.queue.read.seq < s.queue.active.first.seq {
 		if _, _, err := s.Next(); err != nil {
 			t.Fatal(err)
 		}

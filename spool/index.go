@@ -104,7 +104,7 @@ func decodeIndex(dst []layout.Slot, p []byte, h *frameHeader, stream func(uint32
 		st.ticket++
 		if known && len(p)-i >= 8 {
 			// The way below would give the same.
-			if d, length, n := usual(le.Uint64(p[i:])); n > 0 && length <= uint64(h.payload)-off {
+			if d, length, n := decodeShort(le.Uint64(p[i:])); n > 0 && length <= uint64(h.payload)-off {
 				i += n
 				st.time += d
 				records++
@@ -211,13 +211,13 @@ func uvarint(p []byte, i int) (v uint64, next int) {
 	return v, i + n
 }
 
-// usual reads an entry without announced fields from the eight bytes in x: control byte, time
+// decodeShort reads an entry without announced fields from the eight bytes in x: control byte, time
 // difference and length of at most four bytes each, eight in total. n is its length in bytes, or 0
 // if it is another entry.
 //
 // Varints end with the first byte below 0x80. Finding both ends at once instead of one after the
 // other halves the time of decoding.
-func usual(x uint64) (diff int64, length uint64, n int) {
+func decodeShort(x uint64) (diff int64, length uint64, n int) {
 	ends := ^x & 0x8080808080808080 // the top bit of each byte that ends something
 	end1 := ends & (ends - 1)       // without the control byte
 	end2 := end1 & (end1 - 1)       // without the time difference

@@ -3,6 +3,7 @@ package spool
 import (
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"time"
 
@@ -53,7 +54,7 @@ func inspect(fsys vfs.FS, dir string, full bool) (*Listing, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Listing{Acked: v.acked.seq - 1}
+	l := &Listing{Acked: v.cursor.acked.seq - 1}
 	for i := range v.segs {
 		in, err := v.inspect(i, full)
 		if err != nil {
@@ -65,15 +66,13 @@ func inspect(fsys vfs.FS, dir string, full bool) (*Listing, error) {
 		}
 	}
 	if d := v.missing(); d != nil {
-		if n := len(l.Files); n > 0 && l.Files[n-1].Name == d.Segment {
-			if f := &l.Files[n-1]; f.Damage == nil {
-				f.Damage, f.Torn = d, false
-			}
-		} else {
+		if n := len(l.Files); n == 0 || l.Files[n-1].Name != d.Segment {
 			l.Files = append(l.Files, SegmentInfo{Name: d.Segment, Damage: d})
+		} else if f := &l.Files[n-1]; f.Damage == nil {
+			f.Damage, f.Torn = d, false
 		}
 	}
-	for _, a := range v.aside {
+	for _, a := range v.damagedFiles {
 		l.Files = append(l.Files, SegmentInfo{Name: a.name, Bytes: a.disk, Aside: true})
 		l.Bytes += a.disk
 	}
@@ -87,86 +86,65 @@ func inspect(fsys vfs.FS, dir string, full bool) (*Listing, error) {
 	return l, nil
 }
 
-// view is a spool directory seen from outside: read only, without the lock.
-// Files may vanish and the last one may grow while it is used.
+// A view is a spool directory as another process sees it: read only, without the lock. Files may
+// vanish, and the last one may grow, while it is used.
 type view struct {
-	fs    vfs.FS
-	dir   string
-	acked mark
-	cur   cursorState
-	segs  []viewSegment
-	aside []aside
-}
-
-// viewSegment is one segment of a view.
-type viewSegment struct {
-	foundSegment
-	limit mark // where the next segment there is begins; its frames end before
-	whole bool // that one is the very next: frames must reach up to it
+	fs           vfs.FS
+	dir          string
+	cursor       cursorState
+	segs         []foundSegment
+	damagedFiles []damagedFile
 }
 
 // openView reads names, cursor and headers.
 func openView(fsys vfs.FS, dir string) (*view, error) {
-	v := &view{fs: fsys, dir: dir, acked: mark{seq: 1}}
-	if f, err := openIn(fsys, dir, cursorName); err == nil {
-		if c, _, err := readCursor(f); err == nil {
-			v.acked, v.cur = c.acked, c
-		}
-		_ = f.Close()
-	} else if !isNotExist(err) && !errors.Is(err, vfs.ErrNotRegular) {
+	v := &view{fs: fsys, dir: dir}
+	var err error
+	if v.cursor, err = v.readCursor(); err != nil {
 		return nil, fmt.Errorf("spool: cannot read %s: %w", dir, err)
 	}
-	found, aside, err := findSegments(fsys, dir)
-	if err != nil {
+	if v.segs, v.damagedFiles, err = findSegments(fsys, dir); err != nil {
 		return nil, fmt.Errorf("spool: cannot list %s: %w", dir, err)
-	}
-	v.aside = aside
-	for _, f := range found {
-		v.segs = append(v.segs, viewSegment{foundSegment: f})
-	}
-	limit, before := mark{seq: maxNumber, rec: maxNumber}, uint64(0)
-	for i := len(v.segs) - 1; i >= 0; i-- {
-		g := &v.segs[i]
-		g.limit, g.whole = limit, before == g.id+1
-		if g.lane != inLine { // the name has the range
-			g.limit, g.whole = g.end, true
-			if g.damage != nil {
-				g.limit, g.whole = mark{seq: maxNumber, rec: maxNumber}, false
-			}
-		}
-		if before = 0; g.bad == nil {
-			limit, before = g.start(), g.id
-		}
 	}
 	return v, nil
 }
 
-// missing returns the error for batches that are in the cursor and in no segment, once all segments
-// have been read. It returns nil if no batch is missing, and while a process changes the spool.
+// readCursor returns the content of the cursor file. A cursor that does not exist or cannot be read
+// is at the beginning.
+func (v *view) readCursor() (cursorState, error) {
+	f, err := openIn(v.fs, v.dir, cursorName)
+	if isNotExist(err) || errors.Is(err, vfs.ErrNotRegular) {
+		return startOfSpool, nil
+	}
+	if err != nil {
+		return startOfSpool, err
+	}
+	defer f.Close()
+	c, _, err := readCursor(f)
+	if err != nil {
+		return startOfSpool, nil
+	}
+	return c, nil
+}
+
+// missing returns the error for batches that the cursor knows and no segment has, once all segments
+// have been read. It returns nil if there are none, or if a process has changed the cursor since.
 func (v *view) missing() *CorruptError {
-	end := v.acked
-	for i := range v.segs {
-		if g := &v.segs[i]; g.bad == nil {
+	end := v.cursor.acked
+	var last *segment
+	for _, g := range v.segs {
+		if last = g.segment; g.headerErr == nil {
 			end = g.end
 		}
 	}
-	_, records := v.cur.missing(end)
+	_, records := v.cursor.missing(end)
 	if records == 0 {
 		return nil
 	}
-	f, err := openIn(v.fs, v.dir, cursorName)
-	if err != nil {
+	if now, err := v.readCursor(); err != nil || now.gen != v.cursor.gen {
 		return nil
 	}
-	defer f.Close()
-	if c, _, err := readCursor(f); err != nil || c.gen != v.cur.gen {
-		return nil
-	}
-	var last *segment
-	if n := len(v.segs); n > 0 {
-		last = v.segs[n-1].segment
-	}
-	return v.cur.cutOff(last, records)
+	return v.cursor.cutOff(last, records)
 }
 
 // inspect describes segment i. It returns nil if the file has vanished.
@@ -174,77 +152,45 @@ func (v *view) inspect(i int, full bool) (*SegmentInfo, error) {
 	g := &v.segs[i]
 	in := &SegmentInfo{
 		Name: g.name, ContentType: g.contentType, Schema: g.schema, Bytes: g.disk,
-		Begun: time.Unix(0, g.created), First: g.firstSeq, Last: g.firstSeq - 1, Parked: g.lane != inLine,
+		Begun: time.Unix(0, g.created), First: g.first.seq, Last: g.first.seq - 1, Parked: g.status != inQueue,
 	}
-	var s stored
-	check := func(r *segmentReader) error { _, err := r.next(&s); return err }
+	var memory handout
+	check := func(r *segmentReader, h *frameHeader) error { return r.read(h, &memory) }
 	if !full {
 		check = nil
 	}
-	found, err := v.read(i, &Options{}, check)
-	if err != nil || found.gone {
+	var err error
+	in.Torn, in.Damage, err = v.read(i, &Options{}, check)
+	switch {
+	case isNotExist(err):
+		return nil, nil
+	case err != nil:
 		return nil, err
-	}
-	in.Torn, in.Damage = found.torn, found.damage
-	if g.bad != nil {
+	case g.headerErr != nil:
 		in.First, in.Last, in.Begun = 0, 0, time.Time{}
 		return in, nil
 	}
-	in.Batches, in.Records, in.Last = g.end.seq-g.firstSeq, g.end.rec-g.firstRec, g.end.seq-1
-	if from := g.settled(v.acked); !g.done(from) {
+	in.Batches, in.Records, in.Last = g.end.seq-g.first.seq, g.end.rec-g.first.rec, g.end.seq-1
+	if from := g.settled(v.cursor.acked); !g.done(from) {
 		in.Pending = g.pending(from)
 	}
 	return in, nil
 }
 
-// condition is the result of reading a segment.
-type condition struct {
-	torn   bool          // the file ends inside a frame, which is no damage
-	gone   bool          // there is no file any more
-	damage *CorruptError // nil: none
-}
-
-// read walks the frames of segment i and sets its end. For each frame it calls check, unless that is
-// nil, to read the frame and step to the next.
-func (v *view) read(i int, o *Options, check func(*segmentReader) error) (c condition, err error) {
-	g, last := &v.segs[i], i == len(v.segs)-1
+// read is [foundSegment.readFrames] for any segment. The error wraps fs.ErrNotExist if the segment
+// was acknowledged and deleted since.
+func (v *view) read(i int, o *Options, check func(*segmentReader, *frameHeader) error) (torn bool, damage *CorruptError, err error) {
+	g := &v.segs[i]
 	switch {
-	case g.bad == errTruncated && last:
-		return condition{torn: true}, nil
-	case g.bad != nil:
-		return condition{damage: &CorruptError{Segment: g.name, Err: g.bad}}, nil
+	case g.headerErr == errTruncated && i == len(v.segs)-1:
+		return true, nil, nil // its process is making it, or was killed then
+	case g.headerErr != nil:
+		return false, &CorruptError{Segment: g.name, Err: g.headerErr}, nil
 	}
-	var r segmentReader
-	if err := r.open(v.fs, v.dir, g.name, &g.segmentHeader, g.size, o); err != nil {
-		if isNotExist(err) { // it was acknowledged and removed since
-			return condition{gone: true}, nil
-		}
-		return c, fmt.Errorf("spool: cannot read %s: %w", g.name, err)
+	if torn, damage, err = g.readFrames(v.fs, v.dir, o, check); err != nil {
+		err = fmt.Errorf("spool: cannot read %s: %w", g.name, err)
 	}
-	defer r.close()
-	r.frames.before = g.limit
-	var whole func(*frameHeader) error
-	if check != nil {
-		whole = func(*frameHeader) error { return check(&r) }
-	}
-	end, torn, damage := scanFrames(&r.frames, whole)
-	if end.seq >= g.limit.seq {
-		end = mark{seq: g.limit.seq, rec: min(end.rec, g.limit.rec)}
-		damage = nil // the rest was written again in a later segment
-	} else if g.whole && damage == nil {
-		damage, torn = &CorruptError{Offset: r.frames.off, Err: errTruncated}, false
-	}
-	if damage == nil && last && g.size < g.disk {
-		damage, torn = &CorruptError{Offset: r.frames.off, Err: errGrown}, false
-	}
-	if damage != nil {
-		damage.Segment = g.name
-		if g.whole {
-			damage.Records = g.limit.rec - min(end.rec, g.limit.rec)
-		}
-	}
-	g.end = end
-	return condition{torn: torn, damage: damage}, nil
+	return torn, damage, err
 }
 
 // An Entry is one batch as [Scan] finds it.
@@ -272,47 +218,49 @@ func scan(fsys vfs.FS, dir string, o *Options) iter.Seq2[Entry, error] {
 			yield(Entry{}, err)
 			return
 		}
-		whole := true
+		more, whole := true, true
 		for i := range v.segs {
-			more, damaged := v.scan(i, o, yield)
+			_, damage, err := v.read(i, o, v.yieldBatches(i, yield, &more))
+			switch {
+			case !more:
+			case isNotExist(err):
+				whole = false
+			case err != nil:
+				yield(Entry{}, err)
+				more = false
+			case damage != nil:
+				more, whole = yield(Entry{}, damage), false
+			}
 			if !more {
 				return
 			}
-			whole = whole && !damaged
 		}
-		if !whole {
-			return
-		}
-		if d := v.missing(); d != nil {
-			yield(Entry{}, d)
+		if whole {
+			if d := v.missing(); d != nil {
+				yield(Entry{}, d)
+			}
 		}
 	}
 }
 
-// scan yields the batches of segment i. It reports whether to continue, and whether the segment is
-// damaged or gone.
-func (v *view) scan(i int, o *Options, yield func(Entry, error) bool) (more, bad bool) {
+// yieldBatches returns a check for the frames of segment i that yields their batches. It clears more
+// when the caller of the iterator wants no more.
+func (v *view) yieldBatches(i int, yield func(Entry, error) bool, more *bool) func(*segmentReader, *frameHeader) error {
 	g := &v.segs[i]
-	more = true
-	var s stored
-	c, err := v.read(i, o, func(r *segmentReader) error {
-		h, err := r.next(&s)
-		if err != nil || h.seq >= g.limit.seq {
+	var memory handout
+	return func(r *segmentReader, h *frameHeader) error {
+		if h.at.seq >= g.limit.seq {
+			return nil // stored again in the next segment
+		}
+		if err := r.read(h, &memory); err != nil {
 			return err
 		}
-		e := Entry{Segment: g.name, Seq: h.seq, Time: time.Unix(0, h.at), Acked: h.seq < g.settled(v.acked).seq, Batch: &s.batch}
-		if more = yield(e, nil); !more {
-			r.frames.size = r.frames.off // the walk ends here
+		if *more = yield(Entry{
+			Segment: g.name, Seq: h.at.seq, Time: time.Unix(0, h.time),
+			Acked: h.at.seq < g.settled(v.cursor.acked).seq, Batch: &memory.batch,
+		}, nil); !*more {
+			return io.EOF
 		}
 		return nil
-	})
-	switch {
-	case !more:
-	case err != nil:
-		yield(Entry{}, err)
-		more = false
-	case c.damage != nil:
-		more, bad = yield(Entry{}, c.damage), true
 	}
-	return more, bad || c.gone
 }

@@ -193,7 +193,7 @@ func TestReadsInBoundedMemory(t *testing.T) {
 			n := 0
 			for range each(t, s) {
 				s.reader.mu.Lock()
-				s.reader.out.recycle(len(s.reader.out.list)) // as Ack does, but read again below
+				s.reader.handedOut.recycle(len(s.reader.handedOut.list)) // as Ack does, but read again below
 				s.reader.mu.Unlock()
 				n++
 			}

@@ -336,7 +336,7 @@ func (m *model) drops() {
 	segs := slices.Clone(m.s.queue.segs)
 	m.s.queue.mu.Unlock()
 	isThere := func(b modelBatch) bool {
-		return slices.ContainsFunc(segs, func(g *segment) bool { return g.firstSeq <= b.seq && b.seq < g.end.seq })
+		return slices.ContainsFunc(segs, func(g *segment) bool { return g.first.seq <= b.seq && b.seq < g.end.seq })
 	}
 	m.parked = slices.DeleteFunc(m.parked, func(b modelBatch) bool {
 		gone := !isThere(b)

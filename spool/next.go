@@ -16,13 +16,13 @@ type reader struct {
 	dir    *directory
 	cursor *cursor
 
-	// mu is held while batches are handed out or settled. It guards the rest, and the cursor.
-	mu    sync.Mutex
-	seg   *segment // the open one
-	open  segmentReader
-	fails int // failed reads in a row
-	out   handouts
-	moved []*segment // late segments that are settled further than their name states
+	// mu is held while batches are read or settled, I/O included. It guards the rest, and the
+	// cursor.
+	mu        sync.Mutex
+	seg       *segment // the open one; nil: none
+	open      segmentReader
+	fails     int // reads that failed in a row
+	handedOut handouts
 }
 
 // giveUpAfter is the number of failed reads at one place after which the place counts as damaged. A
@@ -40,20 +40,15 @@ func (r *reader) next(bytes, records int) (b *batch.Batch, seq uint64, err error
 		if r.queue.isClosed() {
 			return nil, 0, errClosed
 		}
-		g, size, gap := r.queue.pick(len(r.out.list) > 0)
+		g, at, size := r.queue.pick()
 		if g == nil {
 			return nil, 0, io.EOF
 		}
-		if gap.seq > 0 {
-			r.out.add(&handout{through: gap, gap: true})
-		}
-		o := r.out.spare()
-		err := r.load(g, size, o)
+		o, err := r.load(g, at, size)
 		if err == nil {
 			return &o.batch, r.join(g, size, o, bytes, records), nil
 		}
-		r.out.release(o)
-		if err := r.setback(g, err); err != nil {
+		if err := r.failed(g, err); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -62,64 +57,68 @@ func (r *reader) next(bytes, records int) (b *batch.Batch, seq uint64, err error
 // join adds to the batch of o, the last one handed out, those that follow it in g and fit. It
 // returns the number of the last. A batch that cannot be read is left for the next call.
 func (r *reader) join(g *segment, size int64, o *handout, bytes, records int) (seq uint64) {
-	seq = o.through.seq - 1
+	last := o
 	for range joinMost {
 		var h frameHeader
-		if o.batch.Len() >= records || r.queue.over(g) || r.open.frames.header(&h) != nil || h.origin != o.origin ||
+		if o.batch.Len() >= records || r.queue.isOver(g) || r.open.header(&h) != nil || h.origin != o.origin ||
 			int64(h.payload) > int64(bytes-o.batch.Bytes()) || int64(h.entries) > int64(records-o.batch.Len()) {
-			return seq
+			break
 		}
-		more := r.out.spare()
-		if r.load(g, size, more) != nil {
-			r.out.release(more)
-			return seq
+		next, err := r.load(g, last.end, size)
+		if err != nil {
+			break
 		}
-		for _, run := range more.batch.Runs {
+		for _, run := range next.batch.Runs {
 			o.batch.Add(run)
 		}
-		seq = more.through.seq - 1
+		last = next
 	}
-	return seq
+	return last.at.seq
 }
 
-// load reads the next batch, which is in g, into o and hands it out.
-func (r *reader) load(g *segment, size int64, o *handout) error {
+// load reads the batch at the given mark, in the first size bytes of g, and hands it out.
+func (r *reader) load(g *segment, at mark, size int64) (*handout, error) {
 	if r.seg != g {
 		r.closeFile()
-		if err := r.open.open(r.dir.fs, r.dir.path, g.name, &g.segmentHeader, size, r.queue.opt); err != nil {
-			return err
+		if err := r.open.open(r.dir.fs, r.dir.path, g, size, r.queue.opt); err != nil {
+			return nil, err
 		}
 		r.seg = g
-		if err := r.open.skipTo(r.queue.nextToRead().seq); err != nil {
-			return err
-		}
 	}
-	r.open.frames.size = size
-	h, err := r.open.next(&o.stored)
-	if err != nil {
-		return err
+	r.open.size = size
+	if err := r.open.skipTo(at.seq); err != nil {
+		return nil, err
 	}
+	var h frameHeader
+	if err := r.open.header(&h); err != nil {
+		return nil, err
+	}
+	o := r.handedOut.spare()
+	if err := r.open.read(&h, o); err != nil {
+		r.handedOut.free = append(r.handedOut.free, o)
+		return nil, err
+	}
+	r.open.skip(&h)
 	r.fails = 0
-	o.gap, o.seg, o.records = false, g, h.records
-	o.through = mark{seq: h.seq + 1, rec: h.rec + uint64(h.records)}
-	r.queue.handOut(o.through)
-	r.out.add(o)
-	return nil
+	o.seg = g
+	r.queue.handOut(o.end)
+	r.handedOut.list = append(r.handedOut.list, o)
+	return o, nil
 }
 
-// setback deals with a failed load. It returns an error for the caller of Next
-// if that should be tried again, and nil if the segment is given up.
-func (r *reader) setback(g *segment, err error) error {
+// failed handles an error of load. It returns an error for the caller of Next, who may repeat the
+// call, or nil if the rest of the segment is given up as damaged.
+func (r *reader) failed(g *segment, err error) error {
 	off, opened := int64(0), r.seg == g
 	if opened {
-		off = r.open.frames.off
+		off = r.open.off
 	}
-	r.closeFile() // begin at the segment's start, as after any doubt
+	r.closeFile() // the next call begins at the start of the segment
 	switch {
 	case isNotExist(err):
 		err = errMissing
 	case err == io.EOF, err == errTorn:
-		err = errTruncated // there should be more
+		err = errTruncated // pick has announced more
 	}
 	if !damaged(err) {
 		r.fails++
@@ -128,11 +127,11 @@ func (r *reader) setback(g *segment, err error) error {
 		}
 	}
 	r.fails = 0
-	r.queue.spoil(g, off, cause(err))
+	r.queue.markDamaged(g, off, cause(err))
 	return nil
 }
 
-// closeFile closes the open segment.
+// closeFile closes the open segment, if there is one.
 func (r *reader) closeFile() {
 	if r.seg != nil {
 		r.open.close()
@@ -144,37 +143,71 @@ func (r *reader) closeFile() {
 func (r *reader) rewind() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.out.forget()
+	r.handedOut.list = nil // the batches stay readable, so their memory is not reused
 	r.closeFile()
 	r.queue.rewind()
 }
 
-// ack is Spool.Ack.
+// ack is Spool.Ack. The cursor is written after the marks have moved, and before files are deleted:
+// after a kill in between, batches are handed out again, and no mark points behind existing files.
 func (r *reader) ack(seq uint64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n, err := r.queue.settle(r.out.list, seq)
+	n, err := r.queue.settle(r.handedOut.list, seq)
 	if n == 0 {
 		return err
 	}
-	for _, o := range r.out.list[:n] {
-		if o.gap {
-			continue
-		}
+	for _, o := range r.handedOut.list[:n] {
 		r.cursor.noteSettled(o.origin, o.slots)
-		if o.seg.lane == late && !slices.Contains(r.moved, o.seg) {
-			r.moved = append(r.moved, o.seg)
-		}
 	}
-	r.out.recycle(n)
+	r.handedOut.recycle(n)
 	err = r.cursor.write(r.queue.position())
-	err = errors.Join(err, r.noteLate())
+	err = errors.Join(err, r.storeUnparked())
 	if r.queue.finished(r.seg) {
-		r.closeFile() // some systems delete no open file
+		r.closeFile() // some systems do not delete open files
 	}
 	r.queue.sweep()
 	if err != nil {
 		return fmt.Errorf("spool: cannot store the acknowledged position: %w", err)
 	}
 	return nil
+}
+
+const (
+	keepHandouts = 64      // handouts kept for reuse
+	keepBytes    = 8 << 20 // limit in bytes of their memory
+)
+
+// handouts are the batches that are handed out and not acknowledged, and memory for later ones.
+type handouts struct {
+	list []*handout // oldest first
+	free []*handout
+}
+
+// spare returns a handout to fill. It belongs to the caller.
+func (h *handouts) spare() *handout {
+	n := len(h.free)
+	if n == 0 {
+		return new(handout)
+	}
+	o := h.free[n-1]
+	h.free = h.free[:n-1]
+	return o
+}
+
+// recycle removes the first n batches from the list and keeps some of their memory.
+func (h *handouts) recycle(n int) {
+	kept := 0
+	for _, o := range h.free {
+		kept += o.bytes()
+	}
+	for _, o := range h.list[:n] {
+		if o.batch.Reset(); cap(o.batch.Runs) > 1 { // it refers to batches that were joined with it
+			o.batch.Runs = nil
+		}
+		if kept += o.bytes(); len(h.free) < keepHandouts && kept <= keepBytes {
+			h.free = append(h.free, o)
+		}
+	}
+	h.list = slices.Delete(h.list, 0, n)
 }

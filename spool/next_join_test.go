@@ -179,10 +179,10 @@ func TestJoinKeepsNoMemory(t *testing.T) {
 	if err := s.Ack(seq); err != nil {
 		t.Fatal(err)
 	}
-	if len(s.reader.out.free) != keepHandouts {
-		t.Errorf("%d handouts are kept", len(s.reader.out.free))
+	if len(s.reader.handedOut.free) != keepHandouts {
+		t.Errorf("%d handouts are kept", len(s.reader.handedOut.free))
 	}
-	for _, o := range s.reader.out.free {
+	for _, o := range s.reader.handedOut.free {
 		if len(o.batch.Runs) > 0 || cap(o.batch.Runs) > 1 {
 			t.Errorf("a handout refers to %d batches", cap(o.batch.Runs))
 		}

@@ -3,41 +3,42 @@ package spool
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 )
 
-// A lane determines how the batches of a segment are settled, and whether Next returns them.
+// A status determines how the batches of a segment are settled, and whether Next returns them.
 //
-//	inLine ──Open that does not accept the form──▶ parked ⇄ late ──all settled──▶ deleted
-//	                                                 Open
+//	         refused by                accepted by
+//	inQueue ────────────▶ parked ◀───────────────▶ unparked ──all settled──▶ deleted
+//	         Accepts               refused again
 //
-// The cursor settles segments in line. For the others, the name of each file has the position up to
-// which it is settled.
-type lane uint8
+// Only Open changes it. The cursor stores how far the segments inQueue are settled. For the others,
+// the name of each file has that mark, so that the cursor can move past them.
+type status uint8
 
 const (
-	inLine lane = iota
-	parked      // Options.Accepts refuses the form: not handed out
-	late        // parked by an earlier Open, accepted now: handed out in its old place
+	inQueue  status = iota
+	parked          // Options.Accepts refuses the form: Next does not return the batches
+	unparked        // parked by an earlier Open, accepted by this one: returned in the original order
 )
 
 const (
 	parkedSuffix  = ".parked"
-	damagedSuffix = ".damaged" // before parkedSuffix: the file is damaged after its batches
+	damagedSuffix = ".damaged" // before parkedSuffix: the rest of the file is damaged
 )
 
-// parkedName returns the file name of the parked segment g whose batches before from are settled.
-// The name also has the end of g, because the segments around it may be deleted.
-func (g *segment) parkedName(from mark) string {
-	name := fmt.Sprintf("%s.%d-%d.%d-%d", segmentName(g.id), from.seq, from.rec, g.end.seq, g.end.rec)
+// parkedName returns the file name of the parked segment g whose batches before settled are settled.
+// The name also has the end of g, because the next segment, which shows it otherwise, may be deleted.
+func (g *segment) parkedName(settled mark) string {
+	name := fmt.Sprintf("%s.%d-%d.%d-%d", segmentName(g.id), settled.seq, settled.rec, g.end.seq, g.end.rec)
 	if g.damage != nil {
 		name += damagedSuffix
 	}
 	return name + parkedSuffix
 }
 
-// parseParked reads the name of a parked segment into g.
+// parseParked sets the fields of g that its name has. It returns false if the name is not that of a
+// parked segment.
 func (g *segment) parseParked() bool {
 	rest, ok := strings.CutSuffix(g.name, parkedSuffix)
 	if !ok {
@@ -53,61 +54,61 @@ func (g *segment) parseParked() bool {
 	if g.id, ok = segmentID(rest[:at+len(segmentSuffix)]); !ok {
 		return false
 	}
-	var from, end mark
-	_, err := fmt.Sscanf(rest[at+len(segmentSuffix):], ".%d-%d.%d-%d", &from.seq, &from.rec, &end.seq, &end.rec)
-	g.lane, g.from, g.named, g.end = parked, from, from, end
-	return err == nil && g.parkedName(from) == g.name && from.seq <= end.seq && from.rec <= end.rec &&
-		end.seq <= maxNumber && end.rec <= maxNumber
+	var to, end mark
+	_, err := fmt.Sscanf(rest[at+len(segmentSuffix):], ".%d-%d.%d-%d", &to.seq, &to.rec, &end.seq, &end.rec)
+	g.status, g.settledTo, g.settledInName, g.end = parked, to, to, end
+	return err == nil && g.parkedName(to) == g.name && end.later(to) == end && end.valid()
 }
 
-// settled returns the mark up to which the batches of g are settled. acked is the mark of the
-// segments in line.
+// settled returns the mark up to which the batches of g are settled. acked is that mark for the
+// segments inQueue.
 func (g *segment) settled(acked mark) mark {
-	if g.lane == inLine {
+	if g.status == inQueue {
 		return acked
 	}
-	return g.from
+	return g.settledTo
 }
 
-// noted is settled as stored on disk.
-func (g *segment) noted(acked mark) mark {
-	if g.lane == inLine {
+// settledOnDisk is settled as the disk has it. A file is deleted only when this mark is at its end.
+func (g *segment) settledOnDisk(acked mark) mark {
+	if g.status == inQueue {
 		return acked
 	}
-	return g.named
+	return g.settledInName
 }
 
-// park decides about the lane of every segment. It renames the files of the segments that
-// it parks, so that the cursor may pass them, and puts the names on stable storage.
+// park sets the status of every segment. It renames the files of those that it parks, and syncs the
+// names before the cursor can move past them.
 func (r *recovery) park() error {
 	q := r.queue
-	known := map[form]bool{}
+	accepted := map[form]bool{} // so that Accepts is called once for each form
 	accepts := func(f form) bool {
-		ok, asked := known[f]
+		ok, asked := accepted[f]
 		if !asked {
 			ok = q.opt.Accepts == nil || q.opt.Accepts(f.contentType, f.schema)
-			known[f] = ok
+			accepted[f] = ok
 		}
 		return ok
 	}
 	renamed := false
-	end := mark{}
+	end := mark{} // of the segments so far
 	for i, g := range q.segs {
 		switch {
-		case g.lane == inLine && !g.empty() && !accepts(g.form()):
-			from := mark{seq: max(g.firstSeq, q.acked.seq), rec: min(max(g.firstRec, q.acked.rec), g.end.rec)}
-			name := g.parkedName(from)
+		case g.status == inQueue && !g.empty() && !accepts(g.form()):
+			settled := g.first.later(q.acked)
+			settled.rec = min(settled.rec, g.end.rec)
+			name := g.parkedName(settled)
 			if err := r.dir.rename(g.name, name); err != nil {
 				return fmt.Errorf("cannot park %s: %w", g.name, err)
 			}
 			renamed = true
-			g.lane, g.name, g.from, g.named = parked, name, from, from
-		case g.lane != inLine:
-			// An older version of this program does not see parked files and may have
-			// given their numbers out again. They wait until those batches are gone.
-			overlaps := g.firstSeq < end.seq || i+1 < len(q.segs) && q.segs[i+1].firstSeq < g.end.seq
+			g.status, g.name, g.settledTo, g.settledInName = parked, name, settled, settled
+		case g.status != inQueue:
+			// An older version of this program does not see parked files and may have used their
+			// numbers again. Such a file stays parked until those batches are settled.
+			overlaps := g.first.seq < end.seq || i+1 < len(q.segs) && q.segs[i+1].first.seq < g.end.seq
 			if overlaps || !accepts(g.form()) {
-				g.lane = parked
+				g.status = parked
 			}
 		}
 		if g.end.seq > end.seq {
@@ -125,7 +126,7 @@ func (r *recovery) reportParked() {
 	var order []form
 	records, files := map[form]uint64{}, map[form]int{}
 	for _, g := range r.queue.segs {
-		if g.lane != parked {
+		if g.status != parked {
 			continue
 		}
 		f := g.form()
@@ -133,7 +134,7 @@ func (r *recovery) reportParked() {
 			order = append(order, f)
 		}
 		files[f]++
-		records[f] += g.pending(g.from)
+		records[f] += g.pending(g.settledTo)
 	}
 	for _, f := range order {
 		form := "without a type"
@@ -149,34 +150,31 @@ func (r *recovery) reportParked() {
 	}
 }
 
-// noteLate puts on disk how far late segments are settled: into their names.
-func (r *reader) noteLate() (err error) {
-	r.moved = slices.DeleteFunc(r.moved, func(g *segment) bool {
-		e := r.noteName(g)
-		err = errors.Join(err, e)
-		return e == nil
-	})
+// storeUnparked stores how far unparked segments are settled, in the names of their files. A rename
+// that failed is repeated by the next call. Only the reader changes these fields after Open.
+func (r *reader) storeUnparked() (err error) {
+	var moved []*segment
+	r.queue.mu.Lock()
+	for _, g := range r.queue.segs {
+		if g.status == unparked && g.settledTo != g.settledInName {
+			moved = append(moved, g)
+		}
+	}
+	r.queue.mu.Unlock()
+	for _, g := range moved {
+		name := g.parkedName(g.settledTo)
+		e := r.dir.rename(g.name, name)
+		if e != nil && r.seg == g {
+			r.closeFile() // some systems do not rename open files
+			e = r.dir.rename(g.name, name)
+		}
+		if e != nil {
+			err = errors.Join(err, e)
+			continue
+		}
+		r.queue.mu.Lock()
+		g.name, g.settledInName = name, g.settledTo
+		r.queue.mu.Unlock()
+	}
 	return err
-}
-
-func (r *reader) noteName(g *segment) error {
-	q := r.queue
-	q.mu.Lock()
-	now, should, settled := g.name, g.parkedName(g.from), g.from
-	q.mu.Unlock()
-	if now == should {
-		return nil
-	}
-	err := r.dir.rename(now, should)
-	if err != nil && r.seg == g {
-		r.closeFile() // some systems rename no open file
-		err = r.dir.rename(now, should)
-	}
-	if err != nil {
-		return err
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	g.name, g.named = should, settled
-	return nil
 }

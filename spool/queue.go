@@ -23,17 +23,17 @@ type queue struct {
 
 	// mu guards the rest, and the fields of segments that can change. It is a leaf lock: no I/O
 	// inside it, and no other lock except that of the event queue.
-	mu      sync.Mutex
-	closed  bool
-	segs    []*segment // ascending
-	active  *segment   // the one Append adds to; nil before the first
-	lastID  uint64     // highest segment number given out
-	next    mark       // of the next Append
-	acked   mark       // everything before it is settled
-	read    mark       // of the next batch to hand out
-	readSeg *segment   // the one Next is in
-	aside   []aside    // damaged files, ascending
-	count   counters
+	mu           sync.Mutex
+	closed       bool
+	segs         []*segment    // ascending
+	active       *segment      // the one Append adds to; nil before the first
+	lastID       uint64        // highest segment number given out
+	next         mark          // of the next Append
+	acked        mark          // everything before it is settled
+	read         mark          // of the next batch to hand out
+	readSeg      *segment      // the one Next is in
+	damagedFiles []damagedFile // damaged files, ascending
+	count        counters
 }
 
 // counters count since Open.
@@ -47,14 +47,14 @@ type counters struct {
 }
 
 // aside is a damaged file that was set aside.
-type aside struct {
+type damagedFile struct {
 	name string
 	id   uint64
 	disk int64
 }
 
-// keepAside is how many damaged files are kept; older ones are deleted.
-const keepAside = 8
+// keepDamaged is how many damaged files are kept; older ones are deleted.
+const keepDamaged = 8
 
 // close reports whether this is the first call. Afterwards all methods of the spool fail.
 func (q *queue) close() (first bool) {
@@ -86,7 +86,7 @@ func (q *queue) fits(need int64, f form) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	g := q.active
-	return g.damage == nil && g.unsure == nil && g.form() == f && g.size+need <= q.opt.SegmentBytes
+	return g.damage == nil && g.syncErr == nil && g.form() == f && g.size+need <= q.opt.SegmentBytes
 }
 
 // end returns the mark of the next Append.
@@ -101,14 +101,7 @@ func (q *queue) begin(g *segment) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.segs = append(q.segs, g)
-	q.active = g
-}
-
-// takeID notes that number id is given out.
-func (q *queue) takeID(id uint64) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.lastID = id
+	q.active, q.lastID = g, g.id
 }
 
 // commit makes a frame that was written to the active segment visible to readers. It returns false
@@ -121,14 +114,14 @@ func (q *queue) commit(h *frameHeader) bool {
 		return false
 	}
 	if g.pending(g.settled(q.acked)) == 0 {
-		g.since = time.Now().UnixNano()
+		g.pendingSince = time.Now().UnixNano()
 	}
 	g.size += h.bytes()
 	g.disk = g.size
 	if q.opt.Sync == syncAlways {
 		g.synced = g.size
 	}
-	g.end = mark{seq: h.seq + 1, rec: h.rec + uint64(h.records)}
+	g.end = h.end()
 	q.next = g.end
 	q.count.appended += uint64(h.records)
 	q.count.batches++
@@ -143,81 +136,61 @@ func (q *queue) seal() {
 	q.sweep()
 }
 
-// pick returns the segment that holds the next batch and how many bytes of it may be read.
-// It steps over batches that are gone, and returns nil if there is no such segment. gap is set if
-// batches are gone after those that are handed out: they are settled with these.
-func (q *queue) pick(handedOut bool) (g *segment, size int64, gap mark) {
+// pick returns the segment and the mark of the next batch to hand out, and how many bytes of the
+// segment may be read. It steps over batches that are gone. It returns nil if there is no such
+// batch. The segment is not deleted until its batches are settled.
+func (q *queue) pick() (g *segment, at mark, size int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, g := range q.segs {
-		from := g.settled(q.acked)
-		if from.seq < g.firstSeq {
-			from = g.start()
-		}
-		if g.lane == parked || g.done(q.read) || g.done(from) || g.empty() {
+		settled := g.settled(q.acked)
+		if g.status == parked || g.empty() || g.done(q.read) || g.done(settled) {
 			continue
 		}
-		if from.seq > q.read.seq {
-			if g.lane == inLine && from.seq > q.acked.seq {
-				if handedOut {
-					gap = from
-				} else {
-					q.acked = from
-				}
-			}
-			q.read = from
+		if settled.seq < g.first.seq {
+			settled = g.first
+		}
+		if settled.seq > q.read.seq {
+			q.read = settled
 		}
 		q.readSeg = g
-		return g, g.size, gap
+		return g, q.read, g.size
 	}
-	return nil, 0, gap
+	return nil, mark{}, 0
 }
 
-// over reports whether all batches of g are handed out. The file may contain more bytes, of
+// isOver reports whether all batches of g are handed out. The file may contain more bytes, of
 // failed Appends and of batches that are given up.
-func (q *queue) over(g *segment) bool {
+func (q *queue) isOver(g *segment) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return g.done(q.read)
 }
 
-// nextToRead returns the mark of the next batch to hand out.
-func (q *queue) nextToRead() mark {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.read
-}
-
 // handOut moves the mark of the next batch to hand out.
-func (q *queue) handOut(through mark) {
+func (q *queue) handOut(end mark) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.read = through
+	q.read = end
 }
 
 // rewind makes pick begin again with the oldest batch that is not settled.
 func (q *queue) rewind() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.read, q.readSeg = q.firstLocked(), nil
-}
-
-// firstLocked returns the mark before the oldest batch that is not settled and may be
-// handed out.
-func (q *queue) firstLocked() mark {
+	q.read, q.readSeg = q.acked, nil
 	for _, g := range q.segs {
-		if g.lane == late && !g.done(g.from) {
-			return g.from
+		if g.status == unparked && !g.done(g.settledTo) {
+			q.read = g.settledTo
+		} else if g.status != inQueue || g.done(q.acked) {
+			continue
 		}
-		if g.lane == inLine && !g.done(q.acked) {
-			break
-		}
+		return
 	}
-	return q.acked
 }
 
 // settle settles the batches of out, which are handed out, up to number seq. It returns the number
-// of settled entries, which are the first of out.
+// of settled batches, which are the first of out.
 func (q *queue) settle(out []*handout, seq uint64) (n int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -227,14 +200,14 @@ func (q *queue) settle(out []*handout, seq uint64) (n int, err error) {
 	if last := max(q.read.seq, q.acked.seq) - 1; seq > last {
 		return 0, fmt.Errorf("spool: cannot acknowledge batch %d: the last one handed out is %d", seq, last)
 	}
-	for n < len(out) && (out[n].through.seq <= seq+1 || out[n].gap) {
+	for n < len(out) && out[n].at.seq <= seq {
 		o := out[n]
-		q.count.acked += uint64(o.records)
-		if !o.gap && o.seg.lane == late {
-			o.seg.from = o.through
+		q.count.acked += o.end.rec - o.at.rec
+		if o.seg.status == unparked {
+			o.seg.settledTo = o.end
 		}
-		if o.through.seq > q.acked.seq {
-			q.acked = o.through // in line, all batches before it are settled, and the others are parked
+		if o.end.seq > q.acked.seq {
+			q.acked = o.end // all batches before it are settled, or parked
 		}
 		n++
 	}
@@ -242,28 +215,18 @@ func (q *queue) settle(out []*handout, seq uint64) (n int, err error) {
 }
 
 // finished reports whether the file of g can be deleted: all its batches are settled and, if g is
-// the active segment, it is large. A small one may stay until Close: a new file for every batch
-// would cost more.
+// the active segment, it is large. A small one stays until Close, because a new file for every batch
+// would cost more. It returns false for nil.
 func (q *queue) finished(g *segment) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.finishedLocked(g)
+	return g != nil && g.done(g.settledOnDisk(q.acked)) && (g != q.active || g.size >= q.opt.SegmentBytes/4)
 }
 
-func (q *queue) activeFinished() bool {
+// markDamaged ends g, which cannot be read at off, before the next batch to hand out.
+func (q *queue) markDamaged(g *segment, off int64, cause error) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.finishedLocked(q.active)
-}
-
-func (q *queue) finishedLocked(g *segment) bool {
-	return g != nil && g.done(g.noted(q.acked)) && (g != q.active || g.size >= q.opt.SegmentBytes/4)
-}
-
-// spoil ends g, which cannot be read at off, before the next batch to hand out.
-func (q *queue) spoil(g *segment, off int64, cause error) {
-	q.mu.Lock()
-	if g.gone {
+	if g.removed {
 		q.mu.Unlock()
 		return // the quota has dropped it; its records are counted
 	}
@@ -275,9 +238,9 @@ func (q *queue) spoil(g *segment, off int64, cause error) {
 	q.sweep()
 }
 
-// lose removes the segments whose files are gone, and counts and reports their records. A segment
+// dropMissing removes the segments whose files are gone, and counts and reports their records. A segment
 // with batches that are handed out stays: its open file can still be read.
-func (q *queue) lose() {
+func (q *queue) dropMissing() {
 	q.mu.Lock()
 	segs := slices.Clone(q.segs)
 	q.mu.Unlock()
@@ -289,7 +252,7 @@ func (q *queue) lose() {
 			return false
 		}
 		e.Records += g.pending(g.settled(q.acked))
-		g.gone = true
+		g.removed = true
 		return true
 	})
 	q.count.corrupt += e.Records
@@ -297,13 +260,32 @@ func (q *queue) lose() {
 	q.events.corrupt(e)
 }
 
+// checkOwner returns an error if the directory has segments of another process, which used it in the
+// meantime. With the cursor of this process, their batches would count as acknowledged.
+func (q *queue) checkOwner() error {
+	found, _, err := findSegments(q.dir.fs, q.dir.path)
+	if err != nil {
+		return fmt.Errorf("spool: cannot list %s: %w", q.dir.path, err)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, f := range found {
+		if f.headerErr == nil && !slices.ContainsFunc(q.segs, func(g *segment) bool { return g.uuid == f.uuid }) {
+			return fmt.Errorf("spool: %s was replaced by a directory with batches of another process; restart this process to continue with them", q.dir.path)
+		}
+	}
+	return nil
+}
+
 // sweep deletes, or sets aside, the segments that are settled.
 func (q *queue) sweep() {
 	var names []string
 	for _, g := range q.takeSettled() {
-		if g.damage != nil {
+		switch {
+		case !q.dir.has(g): // deleted, or replaced by another process
+		case g.damage != nil:
 			q.setAside(g.name, g.id, g.disk)
-		} else {
+		default:
 			names = append(names, g.name)
 		}
 	}
@@ -315,9 +297,9 @@ func (q *queue) takeSettled() (done []*segment) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.segs = slices.DeleteFunc(q.segs, func(g *segment) bool {
-		gone := g != q.active && g.done(g.noted(q.acked))
+		gone := g != q.active && g.done(g.settledOnDisk(q.acked))
 		if gone {
-			g.gone = true
+			g.removed = true
 			done = append(done, g)
 		}
 		return gone
@@ -332,18 +314,18 @@ func (q *queue) setAside(name string, id uint64, disk int64) {
 		return
 	}
 	q.mu.Lock()
-	q.aside = append(q.aside, aside{name: to, id: id, disk: disk})
+	q.damagedFiles = append(q.damagedFiles, damagedFile{name: to, id: id, disk: disk})
 	q.mu.Unlock()
-	q.pruneAside()
+	q.pruneDamaged()
 }
 
-// pruneAside deletes the oldest damaged files until keepAside are left.
-func (q *queue) pruneAside() {
+// pruneDamaged deletes the oldest damaged files until keepDamaged are left.
+func (q *queue) pruneDamaged() {
 	q.mu.Lock()
 	var names []string
-	for len(q.aside) > keepAside {
-		names = append(names, q.aside[0].name)
-		q.aside = slices.Delete(q.aside, 0, 1)
+	for len(q.damagedFiles) > keepDamaged {
+		names = append(names, q.damagedFiles[0].name)
+		q.damagedFiles = slices.Delete(q.damagedFiles, 0, 1)
 	}
 	q.mu.Unlock()
 	q.dir.remove(names...)
@@ -355,21 +337,21 @@ func (q *queue) stats() Stats {
 	defer q.mu.Unlock()
 	c := &q.count
 	st := Stats{
-		Bytes: q.diskLocked(), MaxBytes: q.opt.MaxBytes, Segments: len(q.segs), AsideFiles: len(q.aside),
+		Bytes: q.diskLocked(), MaxBytes: q.opt.MaxBytes, Segments: len(q.segs), AsideFiles: len(q.damagedFiles),
 		Appended: c.appended, Batches: c.batches, Recovered: c.recovered, Acked: c.acked,
 		DroppedQuota: c.droppedQuota, DroppedSegments: c.droppedSegments, Corrupt: c.corrupt,
 	}
 	for _, g := range q.segs {
 		n := g.pending(g.settled(q.acked))
-		if g.lane == parked {
+		if g.status == parked {
 			st.Parked += n
 			st.ParkedFiles++
 		} else if n > 0 && st.Oldest.IsZero() {
-			st.Oldest = time.Unix(0, max(g.created, g.since))
+			st.Oldest = time.Unix(0, max(g.created, g.pendingSince))
 		}
 		st.Records += n
 	}
-	for _, a := range q.aside {
+	for _, a := range q.damagedFiles {
 		st.AsideBytes += a.disk
 	}
 	return st

@@ -19,12 +19,14 @@ func (a *appender) room(need int64, f form) error {
 		if need+header > limit {
 			return fmt.Errorf("%w: a batch of %d bytes does not fit into a quota of %d", ErrFull, need, limit)
 		}
-		remedy, name := a.queue.makeRoom(need + header)
-		switch remedy {
+		roomStep, name, g := a.queue.makeRoom(need + header)
+		switch roomStep {
 		case roomEnough:
 			return nil
 		case roomDelete:
-			a.dir.remove(name)
+			if g == nil || a.dir.has(g) {
+				a.dir.remove(name)
+			}
 		case roomSeal:
 			_ = a.seal() // deletes it, if it is settled
 		case roomNone:
@@ -33,56 +35,57 @@ func (a *appender) room(need int64, f form) error {
 	}
 }
 
-// A remedy is the next step of an Append that the quota has no room for.
-type remedy uint8
+// A roomStep is the next step of an Append that the quota has no room for.
+type roomStep uint8
 
 const (
-	roomEnough remedy = iota
-	roomDelete        // delete the file that was named
-	roomSeal          // end the active segment and ask again
-	roomNone          // nothing may be deleted, or everything would be too little
+	roomEnough roomStep = iota
+	roomDelete          // delete the file that was named
+	roomSeal            // end the active segment and ask again
+	roomNone            // nothing may be deleted, or everything would be too little
 )
 
 // makeRoom returns what to do so that need more bytes are within the quota. A file to delete is no
-// longer part of the queue, and its records are counted as dropped.
-func (q *queue) makeRoom(need int64) (r remedy, name string) {
+// longer part of the queue, and its records are counted as dropped. g is its segment, nil for a file
+// that was set aside.
+func (q *queue) makeRoom(need int64) (r roomStep, name string, g *segment) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
 	case q.diskLocked()+need <= q.opt.MaxBytes:
-		return roomEnough, ""
+		return roomEnough, "", nil
 	case q.active != nil && q.active.done(q.acked):
-		return roomSeal, ""
-	case q.diskLocked()-q.yieldLocked()+need > q.opt.MaxBytes:
-		return roomNone, ""
-	case len(q.aside) > 0:
-		name = q.aside[0].name
-		q.aside = slices.Delete(q.aside, 0, 1)
-		return roomDelete, name
+		return roomSeal, "", nil
+	case q.diskLocked()-q.freeableLocked()+need > q.opt.MaxBytes:
+		return roomNone, "", nil
+	case len(q.damagedFiles) > 0:
+		name = q.damagedFiles[0].name
+		q.damagedFiles = slices.Delete(q.damagedFiles, 0, 1)
+		return roomDelete, name, nil
 	case q.opt.OverQuota != dropOldest:
-		return roomNone, ""
+		return roomNone, "", nil
 	}
 	i := slices.IndexFunc(q.segs, func(g *segment) bool { return !q.pinnedLocked(g) })
 	if i < 0 {
-		return roomNone, ""
+		return roomNone, "", nil
 	}
-	g := q.segs[i]
+	g = q.segs[i]
 	if g == q.active {
-		return roomSeal, ""
+		return roomSeal, "", nil
 	}
 	n := g.pending(g.settled(q.acked))
 	q.count.droppedQuota += n
 	q.count.droppedSegments++
-	g.gone = true
+	g.removed = true
 	q.segs = slices.Delete(q.segs, i, i+1)
 	q.events.post("drop", ErrFull, n)
-	return roomDelete, g.name
+	return roomDelete, g.name, g
 }
 
-// yieldLocked returns how many bytes may go for an Append. The header of the
+// freeableLocked returns how many bytes may go for an Append. The header of the
 // current segment is not among them: the one after it has one, too.
-func (q *queue) yieldLocked() (n int64) {
-	for _, a := range q.aside {
+func (q *queue) freeableLocked() (n int64) {
+	for _, a := range q.damagedFiles {
 		n += a.disk
 	}
 	if q.opt.OverQuota != dropOldest {
@@ -102,10 +105,10 @@ func (q *queue) yieldLocked() (n int64) {
 // pinnedLocked reports whether g must stay: Next is in it, or a batch of it is
 // handed out and not acknowledged.
 func (q *queue) pinnedLocked(g *segment) bool {
-	if g.lane == parked {
+	if g.status == parked {
 		return false
 	}
-	return g == q.readSeg || max(g.firstSeq, g.noted(q.acked).seq) < min(g.end.seq, q.read.seq)
+	return g == q.readSeg || max(g.first.seq, g.settledOnDisk(q.acked).seq) < min(g.end.seq, q.read.seq)
 }
 
 // diskLocked returns the size of segments and damaged files on disk.
@@ -113,7 +116,7 @@ func (q *queue) diskLocked() (n int64) {
 	for _, g := range q.segs {
 		n += g.disk
 	}
-	for _, a := range q.aside {
+	for _, a := range q.damagedFiles {
 		n += a.disk
 	}
 	return n

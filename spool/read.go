@@ -10,154 +10,126 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// stored is one batch as read from disk, with its memory.
-type stored struct {
+// A handout is one batch in memory, read from a segment. Next hands it out.
+type handout struct {
+	seg    *segment
+	at     mark // before the batch
+	end    mark // after it
 	batch  batch.Batch
-	origin [16]byte
-	buf    []byte
+	origin [16]byte // that of the batch, which belongs to the caller of Next
+	buf    []byte   // the body of the frame
 	slots  []layout.Slot
 }
 
-// bytes returns how much memory s holds.
-func (s *stored) bytes() int { return cap(s.buf) + cap(s.slots)*batch.SlotBytes }
+// bytes returns the size in bytes of the memory that o keeps.
+func (o *handout) bytes() int { return cap(o.buf) + cap(o.slots)*batch.SlotBytes }
 
-// segmentReader reads the batches of one segment in order.
+// A segmentReader reads the batches of one segment in order.
 type segmentReader struct {
-	f       vfs.File
-	frames  frames
+	walk
+	file    vfs.File
 	codec   batch.Codec
 	streams batch.Dictionary
-	known   map[uint32]uint32 // stream numbers in the segment → here
+	defined map[uint32]uint32 // stream numbers of the segment to those of this process
 	dict    []byte
 }
 
-// open begins to read the segment with the given name and header. Its first size bytes may
-// be read.
-func (r *segmentReader) open(fsys vfs.FS, dir, name string, h *segmentHeader, size int64, o *Options) error {
-	f, err := openIn(fsys, dir, name)
+// open begins to read g, of whose file the first size bytes may be read. Only the fields Codec and
+// Streams of o are used.
+func (r *segmentReader) open(fsys vfs.FS, dir string, g *segment, size int64, o *Options) error {
+	f, err := openIn(fsys, dir, g.name)
 	if err != nil {
 		return err
 	}
-	r.f = f
-	r.frames = startFrames(f, size, h)
-	r.codec = codecFor(o, h.contentType, h.schema)
-	r.streams = o.Streams
-	if r.known == nil {
-		r.known = map[uint32]uint32{}
+	*r = segmentReader{
+		walk: startWalk(f, size, &g.segmentHeader), file: f, dict: r.dict,
+		codec: codecFor(o, g.form()), streams: o.Streams, defined: map[uint32]uint32{},
 	}
-	clear(r.known)
 	return nil
 }
 
-func (r *segmentReader) close() {
-	_ = r.f.Close() // only read
-	r.f, r.frames.f = nil, nil
-}
+// close closes the file. An error is meaningless, because the file was only read.
+func (r *segmentReader) close() { _ = r.file.Close() }
 
-// skipTo steps over the frames before batch seq, minding the streams they
-// define.
-func (r *segmentReader) skipTo(seq uint64) error {
+// skipTo steps over the frames before batch seq and applies their stream definitions.
+func (r *segmentReader) skipTo(seq uint64) (err error) {
 	var h frameHeader
-	for r.frames.seq < seq {
-		if err := r.frames.header(&h); err != nil {
+	for r.at.seq < seq {
+		if err := r.header(&h); err != nil {
 			return err
 		}
-		if h.dict > 0 {
-			var err error
-			if r.dict, err = r.frames.streams(&h, r.dict); err != nil {
-				return err
-			}
-			if err := r.define(r.dict); err != nil {
-				return err
-			}
+		if r.dict, err = r.walk.streams(&h, r.dict); err != nil {
+			return err
 		}
-		r.frames.skip(&h)
+		if err := r.define(r.dict); err != nil {
+			return err
+		}
+		r.skip(&h)
 	}
 	return nil
 }
 
-// next reads the next batch into s. On error it has not stepped.
-func (r *segmentReader) next(s *stored) (frameHeader, error) {
-	var h frameHeader
-	if err := r.frames.header(&h); err != nil {
-		return h, err
+// read reads the next frame, which has the header h, into o. It does not step.
+func (r *segmentReader) read(h *frameHeader, o *handout) (err error) {
+	if o.buf, err = r.body(h, o.buf); err != nil {
+		return err
 	}
-	at := r.frames.place()
-	var err error
-	if s.buf, err = r.frames.body(&h, s.buf); err == nil {
-		err = r.decode(&h, s)
-	}
-	if err != nil {
-		r.frames.back(at)
-	}
-	return h, err
-}
-
-// decode makes s.batch of s.buf, the body of the frame that h begins.
-func (r *segmentReader) decode(h *frameHeader, s *stored) error {
-	dict, rest := s.buf[:h.dict], s.buf[h.dict:]
-	index, payload := rest[:h.index], rest[h.index:]
+	dict, rest := o.buf[:h.dict], o.buf[h.dict:]
 	if err := r.define(dict); err != nil {
 		return err
 	}
-	var err error
-	if s.slots, err = decodeIndex(s.slots[:0], index, h, r.stream); err != nil {
+	if o.slots, err = decodeIndex(o.slots[:0], rest[:h.index], h, r.local); err != nil {
 		return err
 	}
-	s.batch.Reset()
-	s.origin = h.origin
-	s.batch.Codec, s.batch.Origin = r.codec, h.origin
-	s.batch.Add(layout.NewRun(payload, s.slots))
+	o.at, o.end, o.origin = h.at, h.end(), h.origin
+	o.batch.Reset()
+	o.batch.Codec, o.batch.Origin = r.codec, h.origin
+	o.batch.Add(layout.NewRun(rest[h.index:], o.slots))
 	return nil
 }
 
-// define notes the stream definitions in p.
+// define applies the stream definitions in p. Without a dictionary it only checks them.
 func (r *segmentReader) define(p []byte) error {
-	if len(p) == 0 {
-		return nil
-	}
 	return eachStream(p, func(id uint32, def []byte) {
 		if r.streams != nil {
-			r.known[id] = r.streams.Stream(def)
+			r.defined[id] = r.streams.Stream(def)
 		}
 	})
 }
 
-// stream translates a stream number of the segment to one of this process.
-func (r *segmentReader) stream(id uint32) (uint32, bool) {
+// local translates a stream number of the segment to one of this process. It returns false for a
+// stream that is not defined; stream 0 need not be.
+func (r *segmentReader) local(id uint32) (uint32, bool) {
 	if r.streams == nil {
 		return id, true
 	}
-	local, ok := r.known[id]
-	return local, ok || id == 0 // 0 needs no definition
+	local, ok := r.defined[id]
+	return local, ok || id == 0
 }
 
-// codecFor returns the codec for batches of the given form.
-func codecFor(o *Options, contentType string, schema uint32) batch.Codec {
+// codecFor returns the codec for batches of the form f; see [Options.Codec].
+func codecFor(o *Options, f form) batch.Codec {
 	if o.Codec != nil {
-		if c := o.Codec(contentType, schema); c != nil {
+		if c := o.Codec(f.contentType, f.schema); c != nil {
 			return c
 		}
 	}
-	if contentType == "" {
+	if f.contentType == "" {
 		return nil
 	}
-	return opaque(contentType)
+	return opaque(f.contentType)
 }
 
-// opaque is the codec of an unknown form.
+// opaque is the codec of an unknown form. Its value is the content type, from which a destination
+// can tell that it cannot read the records.
 type opaque string
 
 func (c opaque) ContentType() string { return string(c) }
 
 func (c opaque) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
-	p, err := json.Marshal(strings.TrimSuffix(string(rec), "\n"))
-	if err != nil {
-		p = []byte(`""`) // strings always marshal
-	}
+	p, _ := json.Marshal(strings.TrimSuffix(string(rec), "\n")) // a string never fails
 	dst = append(dst, `{"raw":`...)
-	dst = append(dst, p...)
-	return append(dst, '}')
+	return append(append(dst, p...), '}')
 }
 
 func (c opaque) AppendMarker(dst []byte, _ batch.Drops, _ time.Time) []byte { return dst }

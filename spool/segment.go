@@ -9,6 +9,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
+// Names of the files in the directory of a spool.
 const (
 	segmentSuffix = ".seg"
 	corruptSuffix = ".corrupt"
@@ -16,34 +17,43 @@ const (
 	lockName      = "LOCK"
 )
 
-// segment describes one segment file. queue.mu guards the fields that can change.
+// A segment describes one segment file. queue.mu guards the fields that can change.
+//
+//	| header | frames of settled batches | frames of pending batches | of no batch |
+//	         first                       settled                     end
+//
+// The last part of a file has no batch: it is damaged, was left by a failed Append, or was stored
+// again in the next segment.
 type segment struct {
 	segmentHeader
-	name string // within the directory
-	lane lane
+	name   string // within the directory
+	status status
 
-	from  mark // parked and late: everything before it is settled
-	named mark // the same, according to the name of the file
+	settledTo     mark // of a segment that is not inQueue: everything before it is settled
+	settledInName mark // the same, according to the name of the file
 
-	end    mark  // of the frames that can be read, or are expected to be there
+	end    mark  // after the last batch that can be read, or is expected to be there
 	size   int64 // bytes that may be read
 	disk   int64 // size of the file on disk, which damage does not reduce
 	synced int64 // bytes that this process has put on stable storage
 
-	unsure error         // of a failed sync: the content after synced is unknown
-	damage *CorruptError // why reading ends at end
-	gone   bool          // deleted, renamed or dropped
+	syncErr error         // of a failed sync: the content after synced is unknown
+	damage  *CorruptError // why the segment ends at end
+	removed bool          // from the queue: settled, dropped or deleted by another program
 
-	since int64 // when records came while none was pending, in Unix nanoseconds; 0: not since Open
+	// pendingSince is the time at which a batch was appended while no other was pending, in Unix
+	// nanoseconds. 0: that has not happened since Open.
+	pendingSince int64
 }
 
-// form is the wire form of the batches in a segment.
+// A form is the wire form of the batches in a segment. A segment has only one, so that a destination
+// accepts or refuses it as a whole.
 type form struct {
 	contentType string
 	schema      uint32
 }
 
-// formOf returns the form of a codec's batches.
+// formOf returns the form of the batches of a codec, which may be nil.
 func formOf(c batch.Codec) (f form) {
 	if c == nil {
 		return f
@@ -57,32 +67,23 @@ func formOf(c batch.Codec) (f form) {
 
 func (g *segment) form() form { return form{g.contentType, g.schema} }
 
-// mark is a position between two batches, counted from the beginning of the
-// spool: the number of batches and of records before it, plus one batch.
-type mark struct {
-	seq uint64 // of the batch after the mark
-	rec uint64 // records before the mark
-}
-
-// start returns the mark before the segment's first frame.
-func (g *segment) start() mark { return mark{seq: g.firstSeq, rec: g.firstRec} }
-
-// pending returns how many of the segment's records are after m.
+// pending returns the number of records of the segment after m.
 func (g *segment) pending(m mark) uint64 {
-	return g.end.rec - min(max(m.rec, g.firstRec), g.end.rec)
+	return g.end.rec - min(max(m.rec, g.first.rec), g.end.rec)
 }
 
-// done reports whether no batch of the segment is after m.
+// done reports whether all batches of the segment are before m.
 func (g *segment) done(m mark) bool { return g.end.seq <= m.seq }
 
-// empty reports whether the segment has no batch: every Append to it failed. The bytes that
-// those left in the file must not be read.
-func (g *segment) empty() bool { return g.end.seq <= g.firstSeq }
+// empty reports whether the segment has no batch, because every Append to it has failed. The bytes
+// that those have left in the file must not be read.
+func (g *segment) empty() bool { return g.end.seq <= g.first.seq }
 
-// segmentName returns the file name of segment id.
+// segmentName returns the file name of segment id, while it is not parked.
 func segmentName(id uint64) string { return fmt.Sprintf("%08d%s", id, segmentSuffix) }
 
-// segmentID reads a segment's number from its file name.
+// segmentID returns the number in the file name of a segment. A name that this program does not
+// write, such as one with a missing zero, is not accepted.
 func segmentID(name string) (uint64, bool) {
 	digits, ok := strings.CutSuffix(name, segmentSuffix)
 	if !ok {
@@ -92,7 +93,7 @@ func segmentID(name string) (uint64, bool) {
 	return id, err == nil && segmentName(id) == name
 }
 
-// corruptID reads the segment number from the name of a file that was set aside.
+// corruptID returns the segment number in the name of a damaged file that was set aside.
 func corruptID(name string) (uint64, bool) {
 	i := strings.Index(name, segmentSuffix)
 	if i < 0 || !strings.HasSuffix(name, corruptSuffix) {
@@ -101,7 +102,7 @@ func corruptID(name string) (uint64, bool) {
 	return segmentID(name[:i+len(segmentSuffix)])
 }
 
-// segmentFile reads the name of a segment file, parked or in line.
+// segmentFile returns the segment that name describes. ok is false for names of other files.
 func segmentFile(name string) (g segment, ok bool) {
 	g.name = name
 	if g.id, ok = segmentID(name); ok {
@@ -110,10 +111,10 @@ func segmentFile(name string) (g segment, ok bool) {
 	return g, g.parseParked()
 }
 
-// byPlace compares segments by number. One that is parked comes before one in line of
-// the same number.
+// byPlace compares segments by number. A parked one is before another of the same number, which an
+// older version of this program has made.
 func byPlace(a, b *segment) int {
-	return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(b.lane, a.lane), cmp.Compare(a.from.seq, b.from.seq))
+	return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(b.status, a.status), cmp.Compare(a.settledTo.seq, b.settledTo.seq))
 }
 
 // IsFile reports whether a file of this name belongs to a spool: a segment, one

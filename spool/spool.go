@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync/atomic"
 
 	"github.com/forebay-log/forebay/batch"
@@ -67,6 +68,14 @@ func open(fsys vfs.FS, path string, o *Options) (*Spool, error) {
 		reader:   &reader{queue: q, dir: dir, cursor: cur},
 		syncer:   &syncer{queue: q, dir: dir, cursor: cur, events: events},
 	}
+	if g := q.active; g != nil {
+		// Streams are defined again, because the numbers of its definitions are those of an
+		// earlier process.
+		if s.appender.f, err = dir.open(g.name, os.O_RDWR); err != nil {
+			s.appender.seg = nil
+			q.seal()
+		}
+	}
 	s.syncer.start()
 	return s, nil
 }
@@ -77,7 +86,8 @@ func open(fsys vfs.FS, path string, o *Options) (*Spool, error) {
 // When Append returns nil, b survives the death of the process. It survives a loss of power once a
 // later [Spool.Sync] returns nil, or at once if Options.Sync is "always". On error nothing is
 // stored, and a later call may succeed. The error wraps [ErrFull] or an error of the file system
-// such as ENOSPC, or reports that the batch exceeds 256 MiB. An empty batch is not stored; its
+// such as ENOSPC, or reports that the batch exceeds 256 MiB or that another process has replaced the
+// directory. An empty batch is not stored; its
 // number is 0.
 //
 // Append copies b, including its Origin. The copy of each record keeps its ticket, time, level,
@@ -111,12 +121,16 @@ func (s *Spool) restore() error {
 	if err := s.dir.claim(); err != nil {
 		return err
 	}
-	now := s.queue.position()
-	now.end = mark{} // unknown: its segment may be gone
-	if err := s.cursor.restore(s.dir, now); err != nil {
+	err := s.queue.checkOwner()
+	if err == nil {
+		now := s.queue.position()
+		now.end = mark{} // unknown: its segment may be gone
+		err = s.cursor.restore(s.dir, now)
+	}
+	if err != nil {
 		return errors.Join(err, s.dir.unlock())
 	}
-	s.queue.lose()
+	s.queue.dropMissing()
 	return nil
 }
 
@@ -197,7 +211,7 @@ func (s *Spool) Close() error {
 	defer s.lockAll()()
 	var err error
 	if s.queue.opt.Sync != syncNever {
-		err = s.syncer.all()
+		err = s.syncer.syncAll()
 	}
 	s.reader.closeFile()
 	s.cursor.noteEnd(s.queue.position())

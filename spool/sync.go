@@ -93,12 +93,12 @@ func (s *syncer) sync() error {
 	if s.queue.isClosed() {
 		return errClosed
 	}
-	return s.all()
+	return s.syncAll()
 }
 
-// all syncs segments oldest first, then the cursor, then the names, and counts that. The caller
+// syncAll syncs segments oldest first, then the cursor, then the names, and counts that. The caller
 // holds mu.
-func (s *syncer) all() error {
+func (s *syncer) syncAll() error {
 	jobs, unsure := s.queue.unsynced()
 	for _, j := range jobs {
 		if err := s.segment(j); err != nil {
@@ -118,35 +118,27 @@ func (s *syncer) all() error {
 	return err
 }
 
-// segment syncs one segment.
+// segment syncs one segment. It opens the file by its name, because a sync covers all writes to a
+// file, also through other handles. A file that does not exist has been acknowledged or dropped.
 func (s *syncer) segment(j syncJob) error {
 	for {
-		err := s.file(j.name)
+		f, err := s.dir.open(j.name, os.O_RDWR)
+		if err == nil {
+			if err = f.Sync(); err != nil {
+				err = fmt.Errorf("%w: %w", errNotSynced, err)
+			}
+			err = errors.Join(err, f.Close())
+		}
+		if isNotExist(err) {
+			err = nil
+		}
 		if err != nil {
 			err = fmt.Errorf("spool: cannot sync %s: %w", j.name, err)
 		}
-		again := s.queue.synced(&j, err)
-		if !again {
+		if again := s.queue.synced(&j, err); !again {
 			return err
 		}
 	}
-}
-
-// file syncs a file by name: a sync covers all writes to a file, also through other
-// handles. A file that is gone has been acknowledged or dropped. The error is errNotSynced,
-// wrapped, if the system may have dropped something.
-func (s *syncer) file(name string) error {
-	f, err := s.dir.open(name, os.O_RDWR)
-	if isNotExist(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if err = f.Sync(); err != nil {
-		err = fmt.Errorf("%w: %w", errNotSynced, err)
-	}
-	return errors.Join(err, f.Close())
 }
 
 // syncJob is a segment to sync.
@@ -163,9 +155,9 @@ func (q *queue) unsynced() (jobs []syncJob, unsure error) {
 	defer q.mu.Unlock()
 	for _, g := range q.segs {
 		switch {
-		case g.unsure != nil:
+		case g.syncErr != nil:
 			if !g.done(g.settled(q.acked)) {
-				unsure = g.unsure
+				unsure = g.syncErr
 			}
 		case g.synced < g.size:
 			jobs = append(jobs, syncJob{g, g.name, g.size})
@@ -181,7 +173,7 @@ func (q *queue) synced(j *syncJob, err error) (again bool) {
 	defer q.mu.Unlock()
 	switch {
 	case errors.Is(err, errNotSynced):
-		j.seg.unsure = err
+		j.seg.syncErr = err
 	case err == nil && j.seg.name != j.name:
 		j.name = j.seg.name
 		return true
