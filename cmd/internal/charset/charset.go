@@ -1,8 +1,8 @@
-// Package charset finds and decodes the lines of a text that is not UTF-8.
+// Package charset finds and decodes the lines of a text in another encoding than UTF-8.
 //
 //	bytes of a file ──► LineEnd ──► one line ──► Append ──► UTF-8
 //
-// Lines are found before they are decoded, so that positions stay offsets in the undecoded text.
+// Lines are found before they are decoded, so positions remain offsets in the undecoded text.
 //
 //	c, err := charset.Parse("windows-1252")
 //	end := c.LineEnd(text, 0)
@@ -17,13 +17,13 @@ import (
 	"unicode/utf8"
 )
 
-// A Charset is a way to write text. It is safe for concurrent use. The nil Charset is UTF-8: its
-// bytes are not changed, even if they are not valid.
+// A Charset is a character encoding. It is safe for concurrent use. The nil Charset is UTF-8; its
+// text is not changed, even if it contains invalid bytes.
 type Charset struct {
 	names string              // separated by spaces; the first one is preferred
-	high  []rune              // one byte per character: the last characters, up to byte 0xff
-	multi func([]byte) []byte // decodes bytes without a newline; ASCII bytes are ASCII at the start of a character
-	order func([]byte) uint16 // UTF-16
+	high  []rune              // charsets with one byte per character: the characters of the last bytes, up to 0xff
+	multi func([]byte) []byte // charsets with several bytes per character: decodes text without a newline
+	order func([]byte) uint16 // UTF-16: returns the first code unit
 	low   int                 // UTF-16: index of the low byte in a code unit
 }
 
@@ -32,7 +32,7 @@ var (
 	big    = &Charset{names: "utf-16be", order: func(b []byte) uint16 { return uint16(b[1]) | uint16(b[0])<<8 }, low: 1}
 )
 
-// all has the charsets except UTF-8, in the order of the documentation.
+// all lists the charsets except UTF-8 in the order of docs/CONFIG.md.
 var all = []*Charset{
 	{names: "utf-16", order: little.order}, // little-endian without a byte order mark, as on Windows
 	little,
@@ -45,11 +45,12 @@ func init() {
 	}
 }
 
-// elsewhere names the charsets that only forebay-all has.
+// elsewhere is the end of an error: the charsets that only forebay-all supports.
 var elsewhere = "; forebay-all also has shift_jis, euc-jp, euc-kr, gbk, gb18030 and big5"
 
-// Add adds a charset in which a character may have several bytes, before main begins. decode
-// converts text without a newline to UTF-8.
+// Add registers a charset with several bytes per character. It must be called before main starts.
+// decode converts text without a newline to UTF-8. A byte below 0x80 that begins a character must
+// be ASCII.
 func Add(names string, decode func(text []byte) []byte) {
 	all = append(all, &Charset{names: names, multi: decode})
 	elsewhere = ""
@@ -66,7 +67,7 @@ func Names() []string {
 	return names
 }
 
-// Parse returns the charset with a name, in upper or lower case.
+// Parse returns the charset with the given name. Case is ignored.
 func Parse(name string) (*Charset, error) {
 	name = strings.ToLower(name)
 	if name == utf8Name || name == "utf8" {
@@ -94,8 +95,8 @@ func (c *Charset) String() string {
 // MarkBytes is the maximum length of a byte order mark.
 const MarkBytes = 3
 
-// Detect returns the charset of a text that begins with start, and the length of the byte order
-// mark there. A byte order mark overrides c, unless c is UTF-8, whose other bytes are not changed.
+// Detect returns the charset of a text that begins with start, and the length of its byte order
+// mark. A byte order mark has precedence over c. If c is UTF-8, only the mark of UTF-8 counts.
 func (c *Charset) Detect(start []byte) (is *Charset, mark int) {
 	switch {
 	case bytes.HasPrefix(start, []byte("\xef\xbb\xbf")):
@@ -109,7 +110,7 @@ func (c *Charset) Detect(start []byte) (is *Charset, mark int) {
 	return c, 0
 }
 
-// wide reports whether the code unit has two bytes.
+// wide reports whether c is UTF-16, whose code units have two bytes.
 func (c *Charset) wide() bool { return c != nil && c.order != nil }
 
 // Unit returns the number of bytes of a code unit, 1 or 2.
@@ -120,8 +121,8 @@ func (c *Charset) Unit() int {
 	return 1
 }
 
-// Whole returns off, rounded down to the beginning of a code unit.
-func (c *Charset) Whole(off int64) int64 { return off - off%int64(c.Unit()) }
+// RoundDown returns the largest offset up to off at which a code unit begins.
+func (c *Charset) RoundDown(off int64) int64 { return off - off%int64(c.Unit()) }
 
 // Newline returns the encoded forms of '\n' and '\r'.
 func (c *Charset) Newline() (lf, cr string) {
@@ -145,8 +146,8 @@ func (c *Charset) exceeds(line []byte, max int) bool {
 	return len(line) > max
 }
 
-// LineEnd returns the length of the first line of p, with its newline; 0: p has no complete line.
-// off is the position of p in the text.
+// LineEnd returns the length of the first line of p including its newline, or 0 if p has no
+// complete line. off is the position of p in the text.
 func (c *Charset) LineEnd(p []byte, off int64) int {
 	if !c.wide() {
 		return bytes.IndexByte(p, '\n') + 1
@@ -163,8 +164,8 @@ func (c *Charset) LineEnd(p []byte, off int64) int {
 	}
 }
 
-// LastLineEnd returns the end of the last complete line of p; 0: p has none. off is the position
-// of p in the text.
+// LastLineEnd returns the end of the last complete line of p, or 0 if p has none. off is the
+// position of p in the text.
 func (c *Charset) LastLineEnd(p []byte, off int64) int {
 	if !c.wide() {
 		return bytes.LastIndexByte(p, '\n') + 1
@@ -177,13 +178,13 @@ func (c *Charset) LastLineEnd(p []byte, off int64) int {
 	return 0
 }
 
-// isNewline reports whether p, at position off of the text, begins with a code unit '\n'.
+// isNewline reports whether p begins with the code unit '\n'. off is the position of p in the text.
 func (c *Charset) isNewline(p []byte, off int64) bool {
 	return off%2 == 0 && len(p) >= 2 && c.order(p) == '\n'
 }
 
-// Append appends a text, which consists of complete code units, as UTF-8. Invalid bytes become
-// U+FFFD.
+// Append appends text, converted to UTF-8, to dst. text must consist of complete code units.
+// Invalid bytes become U+FFFD.
 func (c *Charset) Append(dst, text []byte) []byte {
 	switch {
 	case c == nil:
@@ -207,13 +208,14 @@ func (c *Charset) Append(dst, text []byte) []byte {
 	return dst
 }
 
-// A Decoder decodes lines. It reuses its memory.
+// A Decoder decodes lines into a buffer that it reuses.
 type Decoder struct{ buf []byte }
 
+// keptBytes is the largest buffer that a Decoder keeps for the next line.
 const keptBytes = 128 << 10
 
-// Line returns a line in UTF-8, which is valid until the next call. ok reports whether the line has at
-// most max bytes, both in c and in UTF-8, not counting the newline at its end.
+// Line returns a line in UTF-8, which is valid until the next call. ok is false if the line is
+// longer than max bytes, in c or in UTF-8. The newline at its end is not counted.
 func (d *Decoder) Line(c *Charset, line []byte, max int) (text []byte, ok bool) {
 	if c.exceeds(line, max) {
 		return nil, false
@@ -228,8 +230,8 @@ func (d *Decoder) Line(c *Charset, line []byte, max int) (text []byte, ok bool) 
 	return d.buf, !(*Charset)(nil).exceeds(d.buf, max)
 }
 
-// appendMulti decodes each line separately, because an incomplete character at the end of a line
-// must not consume its newline.
+// appendMulti decodes text line by line. Otherwise an incomplete character at the end of a line
+// would consume the newline.
 func (c *Charset) appendMulti(dst, text []byte) []byte {
 	for line := range bytes.Lines(text) {
 		ascii := 0
@@ -259,7 +261,7 @@ func (c *Charset) appendWide(dst, text []byte) []byte {
 				r, text = pair, text[2:]
 			}
 		}
-		dst = utf8.AppendRune(dst, r) // U+FFFD for half a pair
+		dst = utf8.AppendRune(dst, r) // U+FFFD if half of a surrogate pair is missing
 	}
 	if len(text) > 0 {
 		dst = utf8.AppendRune(dst, utf8.RuneError)

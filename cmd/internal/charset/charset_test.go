@@ -28,13 +28,13 @@ func wide(text string, high, low int) (b []byte) {
 	return b
 }
 
-func TestAppend(t *testing.T) {
+func TestAppendConvertsToUTF8(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"utf-8", "a\xff\n", "a\xff\n"},
 		{"UTF-16LE", string(wide("grün 𝄞\n", 1, 0)), "grün 𝄞\n"},
 		{"utf-16be", string(wide("grün 𝄞\n", 0, 1)), "grün 𝄞\n"},
 		{"utf-16", string(wide("x\n", 1, 0)), "x\n"},
-		{"utf-16le", "\x00\xd8a\x00\n\x00", "\ufffda\n"}, // half a pair
+		{"utf-16le", "\x00\xd8a\x00\n\x00", "\ufffda\n"}, // the second half of the surrogate pair is missing
 		{"utf-16le", "a\x00\n", "a\ufffd"},
 		{"latin1", "gr\xfcn\n", "grün\n"},
 		{"iso-8859-1", "\x80", "\u0080"},
@@ -52,7 +52,7 @@ func TestAppend(t *testing.T) {
 	}
 }
 
-func TestParse(t *testing.T) {
+func TestParseIgnoresCase(t *testing.T) {
 	for _, name := range charset.Names() {
 		if got := parse(t, strings.ToUpper(name)).String(); got != name {
 			t.Errorf("%s is %s", name, got)
@@ -64,7 +64,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestDetect(t *testing.T) {
+func TestByteOrderMarkOverridesCharset(t *testing.T) {
 	for _, c := range []struct {
 		name, start, want string
 		mark              int
@@ -85,8 +85,8 @@ func TestDetect(t *testing.T) {
 	}
 }
 
-// A code unit that contains the byte '\n', or a pair of units that does, is not the end of a line.
-func TestLineEnd(t *testing.T) {
+// The byte '\n' within a UTF-16 code unit, or across two units, does not end a line.
+func TestNewlineByteWithinUnitIsNoLineEnd(t *testing.T) {
 	const text = "\u0a00\u0a0a\u000b\u0100 a\nb\u0a00\n"
 	for _, c := range []struct {
 		name      string
@@ -115,7 +115,7 @@ func TestLineEnd(t *testing.T) {
 	}
 }
 
-// Decoding line by line equals decoding at once, and the result is UTF-8.
+// Decoding a text line by line has the same result as decoding it at once, and that is valid UTF-8.
 func FuzzAppend(f *testing.F) {
 	f.Add([]byte("a\nb\r\n\x00\n"), uint8(1))
 	f.Add([]byte("gr\xfcn\n\x81\x40\n\x80"), uint8(12))

@@ -1,8 +1,8 @@
 package charset
 
-// tables has the last characters of each charset with one byte per character, which end at byte 0xff.
-// The bytes before them, down to 0x80, are the code points of the same number. U+FFFD is an
-// undefined byte.
+// tables lists the charsets with one byte per character. high has the characters of the last bytes,
+// up to byte 0xff. Bytes below them, down to 0x80, are the code points with the same number. U+FFFD
+// marks an undefined byte.
 var tables = []struct{ names, high string }{
 	{"latin1 iso-8859-1", ""},
 	{"iso-8859-2 latin2", "\u00a0Ą˘Ł¤ĽŚ§¨ŠŞŤŹ\u00adŽŻ°ą˛ł´ľśˇ¸šşťź˝žżŔÁÂĂÄĹĆÇČÉĘËĚÍÎĎĐŃŇÓÔŐÖ×ŘŮÚŰÜÝŢßŕáâăäĺćçčéęëěíîďđńňóôőö÷řůúűüýţ˙"},

@@ -1,9 +1,9 @@
-// Package conf reads configuration files in YAML strictly: it finds all errors of a file in one
-// pass, each with its line, its column and the path of its key.
+// Package conf reads YAML configuration files strictly. It finds all faults of a file in one pass,
+// each with its line, its column and the path of its key.
 //
-// The caller, which defines the keys, walks the file with [Node.Fields], [Node.Items] and
-// [Node.Text], and records errors in the [File]. In a value "${NAME}" is replaced with an
-// environment variable, "${NAME:-text}" has a default, and "$${" is "${".
+// The caller defines the keys. It walks the file with [Node.Fields], [Node.Items] and [Node.Text],
+// which record faults in the [File]. In values, "${NAME}" is replaced by an environment variable,
+// "${NAME:-text}" has a default, and "$${" stands for "${".
 package conf
 
 import (
@@ -22,22 +22,23 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// MaxBytes and maxDepth bound a file: the parser is recursive.
+// MaxBytes and maxDepth limit the size and the nesting of a file, because the YAML parser is
+// recursive.
 const (
 	MaxBytes = 1 << 20
 	maxDepth = 100
 )
 
-// A Fault is something in a file that does not fit.
+// A Fault is an error at a position in a configuration file.
 type Fault struct {
-	Line, Column int    // from 1 on; 0: the whole file
-	Path         string // of the key, such as outputs.loki.level; "": the file
+	Line, Column int    // counted from 1; 0 means the whole file
+	Path         string // the key, such as outputs.loki.level; "" means the file
 	Err          error
 }
 
 // Error returns the fault as one line, such as "12:7: outputs.loki.level: …".
 func (f Fault) Error() string {
-	text := strings.Map(func(r rune) rune { // a terminal shows it
+	text := strings.Map(func(r rune) rune { // the text may be shown on a terminal
 		if unicode.IsControl(r) && r != '\n' {
 			return '\ufffd'
 		}
@@ -52,19 +53,18 @@ func (f Fault) Error() string {
 	return fmt.Sprintf("%d:%d: %s", f.Line, f.Column, text)
 }
 
-// A File is a parsed file with its errors.
+// A File is a parsed file and its faults.
 type File struct {
 	env     func(string) (string, bool)
 	anchors map[string]ast.Node
 	faults  []Fault
-	unread  int // the line from which on it was not read; 0: all was
+	unread  int // the first line that was not read; 0 if all were
 }
 
-// Unread returns the line from which on the file was not read, because it is not YAML; 0: all
-// was read.
+// Unread returns the first line that was not read because of a syntax error, or 0 if all were read.
 func (f *File) Unread() int { return f.unread }
 
-// Faults returns the errors in the order of the file, without duplicates.
+// Faults returns the faults in the order of the file, without duplicates.
 func (f *File) Faults() []Fault {
 	slices.SortStableFunc(f.faults, func(a, b Fault) int {
 		return cmp.Or(a.Line-b.Line, a.Column-b.Column)
@@ -76,13 +76,13 @@ func (f *File) Faults() []Fault {
 // A Node is a value in a File.
 type Node struct {
 	f    *File
-	n    ast.Node // nil: there is none
+	n    ast.Node // nil if the value is missing
 	path string
 }
 
-// Parse reads data. env looks up variables, as os.LookupEnv does. A value that lacks quotes is an
-// error, and is read as if it had them. If the file is not YAML for another reason, the part before
-// that place is returned, see [File.Unread]. A byte order mark at the start is skipped.
+// Parse parses data. env looks up environment variables like os.LookupEnv. A value that needs
+// quotes is a fault, and is read as if it had them. After another syntax error only the part of the
+// file before it is returned; see [File.Unread]. A byte order mark at the start is skipped.
 func Parse(data []byte, env func(string) (string, bool)) (*File, Node) {
 	f := &File{env: env, anchors: map[string]ast.Node{}}
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
@@ -96,7 +96,7 @@ func Parse(data []byte, env func(string) (string, bool)) (*File, Node) {
 			break
 		}
 		newRoot, next, newErr := parse(better)
-		if newErr != nil && isPartOf(data, next.Line, at.Line) { // the quotes are no remedy
+		if newErr != nil && isPartOf(data, next.Line, at.Line) { // quotes do not fix the error
 			break
 		}
 		f.faults = append(f.faults, Fault{Line: at.Line, Column: at.Column, Err: why})
@@ -104,7 +104,7 @@ func Parse(data []byte, env func(string) (string, bool)) (*File, Node) {
 	}
 	if err != nil {
 		f.faults = append(f.faults, Fault{Line: at.Line, Column: at.Column, Err: withHint(data, at, err)})
-		if root, f.unread = before(data, at.Line); root == nil {
+		if root, f.unread = parseBefore(data, at.Line); root == nil {
 			f.unread = 0
 			return f, Node{f: f}
 		}
@@ -131,7 +131,7 @@ func parse(data []byte) (root ast.Node, at token.Position, err error) {
 			root, err = nil, errors.New("it is not YAML")
 		}
 	}()
-	file, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey()) // Fields finds all of them
+	file, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey()) // Fields reports duplicate keys
 	var syntax *yaml.SyntaxError
 	if errors.As(err, &syntax) {
 		if syntax.Token != nil && syntax.Token.Position != nil {
@@ -157,9 +157,9 @@ func parse(data []byte) (root ast.Node, at token.Position, err error) {
 	return root, at, nil
 }
 
-// bracketsIn returns the line where brackets are nested too deeply, or 0. It runs before the
-// parser, which is slow on such files. Brackets in texts count, too, up to the next line that is
-// not indented.
+// bracketsIn returns the line where brackets are nested more than maxDepth deep, or 0. It runs
+// before the parser, which is slow on such files. Brackets within quotes are counted too. A line
+// without indentation starts the count again.
 func bracketsIn(data []byte) (line int) {
 	depth := 0
 	line = 1
@@ -191,9 +191,9 @@ func (a anchors) Visit(n ast.Node) ast.Visitor {
 	return a
 }
 
-// tooDeep reports whether and where nodes are nested too deeply.
+// tooDeep reports whether nodes are nested too deeply, and where.
 func tooDeep(root ast.Node) (at token.Position, deep bool) {
-	v := depth{left: maxDepth * 3, at: &at, deep: &deep} // a key and its value are nodes, too
+	v := depth{left: maxDepth * 3, at: &at, deep: &deep} // each level has nodes for the mapping, the key and the value
 	ast.Walk(v, root)
 	return at, deep
 }
@@ -217,7 +217,7 @@ func position(n ast.Node) (at token.Position) {
 		return at
 	}
 	t := n.GetToken()
-	if m, ok := n.(*ast.MappingNode); ok && !m.IsFlowStyle && len(m.Values) > 0 { // whose token is the colon
+	if m, ok := n.(*ast.MappingNode); ok && !m.IsFlowStyle && len(m.Values) > 0 { // the token of a block mapping is its first colon
 		t = m.Values[0].Key.GetToken()
 	}
 	if m, ok := n.(*ast.MappingValueNode); ok {
@@ -229,22 +229,22 @@ func position(n ast.Node) (at token.Position) {
 	return *t.Position
 }
 
-// Is reports whether there is a value.
-func (n Node) Is() bool { return n.n != nil }
+// Exists reports whether the file contains the value.
+func (n Node) Exists() bool { return n.n != nil }
 
 // Path returns the path of the value's key.
 func (n Node) Path() string { return n.path }
 
-// Position returns the line and the column of the value, or 0 if it has none.
+// Position returns the line and the column of the value, or 0 if the value is missing.
 func (n Node) Position() (line, column int) {
 	at := position(n.n)
 	return at.Line, at.Column
 }
 
-// Count returns how many faults there are in the file until now.
+// Count returns the number of faults recorded in the file so far.
 func (n Node) Count() int { return len(n.f.faults) }
 
-// Faulty reports whether a fault was noted of the value or within it.
+// Faulty reports whether a fault was recorded for the value or a value within it.
 func (n Node) Faulty() bool {
 	return slices.ContainsFunc(n.f.faults, func(f Fault) bool {
 		rest, ok := strings.CutPrefix(f.Path, n.path)
@@ -252,13 +252,13 @@ func (n Node) Faulty() bool {
 	})
 }
 
-// Faultf notes that the value does not fit.
+// Faultf records a fault of the value.
 func (n Node) Faultf(format string, args ...any) {
 	at := position(n.n)
 	n.f.faults = append(n.f.faults, Fault{at.Line, at.Column, n.path, fmt.Errorf(format, args...)})
 }
 
-// value returns the node without alias, anchor and tag.
+// value returns the node after resolving aliases, and without anchors and tags.
 func (n Node) value() ast.Node {
 	at := n.n
 	for range maxDepth {
@@ -286,7 +286,7 @@ func (n Node) value() ast.Node {
 	return nil
 }
 
-// fields returns the members of a mapping.
+// fields returns the members of a mapping. A null value is a mapping without members.
 func fields(n ast.Node) (values []*ast.MappingValueNode, ok bool) {
 	switch n := n.(type) {
 	case *ast.MappingNode:
@@ -299,7 +299,7 @@ func fields(n ast.Node) (values []*ast.MappingValueNode, ok bool) {
 	return nil, false
 }
 
-// Empty reports whether the value is nothing, or has no fields or items.
+// Empty reports whether the value is missing, null, or a mapping or list without members.
 func (n Node) Empty() bool {
 	if n.n == nil {
 		return true
@@ -315,7 +315,7 @@ func (n Node) Empty() bool {
 	return false
 }
 
-// IsMap reports whether the value has fields.
+// IsMap reports whether the value is a mapping.
 func (n Node) IsMap() bool {
 	if n.n == nil {
 		return false
@@ -325,8 +325,9 @@ func (n Node) IsMap() bool {
 	return ok && v.Type() != ast.NullType
 }
 
-// Broken reports whether the value is neither fields nor nothing, which Fields has noted.
-func (n Node) Broken() bool {
+// WrongType reports whether the value is something other than a mapping or null. Fields records a
+// fault for such a value.
+func (n Node) WrongType() bool {
 	if n.n == nil {
 		return false
 	}
@@ -334,9 +335,9 @@ func (n Node) Broken() bool {
 	return !ok
 }
 
-// Fields calls each for each field of a mapping. known are the allowed names, nil for any; other
-// names and duplicate names are errors. Fields returns the known names that the unknown ones are
-// similar to.
+// Fields calls each for every field of a mapping. known lists the allowed names; nil allows all.
+// Unknown and duplicate names are faults. Fields returns the known names that resemble an unknown
+// one.
 func (n Node) Fields(known []string, each func(name string, value Node)) (meant []string) {
 	if n.n == nil {
 		return nil
@@ -411,7 +412,7 @@ func oneOf(names []string, end string) string {
 	}
 }
 
-// Items returns the items of a list. A value that is no list is the only item.
+// Items returns the items of a list. A value that is not a list is its only item.
 func (n Node) Items() (items []Node) {
 	if n.n == nil {
 		return nil
@@ -430,8 +431,8 @@ func (n Node) Items() (items []Node) {
 	return items
 }
 
-// colonWithin returns a text such as host:9092, which the parser takes for a field in a list or
-// mapping with brackets. In YAML a colon ends a name only before a space.
+// colonWithin returns a text such as host:9092. Within brackets the parser reads it as a mapping
+// with one field, although a colon ends a name only before a space.
 func colonWithin(n ast.Node) (text string, ok bool) {
 	values, ok := fields(n)
 	if !ok || len(values) != 1 {
@@ -449,12 +450,12 @@ func colonWithin(n ast.Node) (text string, ok bool) {
 	}
 	at := v.Start.Position
 	if value.Position.Line != at.Line || value.Position.Column != at.Column+1 || key.Position.Column+len([]rune(key.Value)) != at.Column {
-		return "", false // spaces, or quotes
+		return "", false // there are spaces or quotes around the colon
 	}
 	return key.Value + ":" + value.Value, true
 }
 
-// Text returns a value that is one text, number or boolean, as written.
+// Text returns the text of a scalar: a text, a number or a boolean, as written in the file.
 func (n Node) Text() (text string, ok bool) {
 	if n.n == nil {
 		return "", false
@@ -490,8 +491,8 @@ func (n Node) Text() (text string, ok bool) {
 	return text, true
 }
 
-// Scalar is Text with the type that YAML gives the value: a string, a bool or a json.Number. A
-// number with a leading zero, such as a postal code, is a text.
+// Scalar returns a scalar with its YAML type: a string, a bool or a json.Number. A number with a
+// leading zero, such as a postal code, is a string.
 func (n Node) Scalar() (value any, ok bool) {
 	text, ok := n.Text()
 	if tag, is := n.n.(*ast.TagNode); !ok || is && tag.Start.Value == "!!str" {
@@ -512,7 +513,7 @@ func (n Node) Scalar() (value any, ok bool) {
 	return text, true
 }
 
-// Set passes the text of the value to set, and records its error.
+// Set calls set with the text of the value and records its error as a fault.
 func (n Node) Set(set func(text string) error) {
 	if text, ok := n.Text(); ok {
 		if err := set(text); err != nil {
@@ -521,7 +522,7 @@ func (n Node) Set(set func(text string) error) {
 	}
 }
 
-// expand replaces variables in text.
+// expand replaces references to environment variables in text.
 func (f *File) expand(text string) (string, error) {
 	var sb strings.Builder
 	for {

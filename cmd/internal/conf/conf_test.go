@@ -12,13 +12,13 @@ func env(name string) (string, bool) {
 	return v, ok
 }
 
-// dump writes what a walk of all keys finds, and then the faults.
+// dump returns every value that a walk of all keys finds, followed by the faults.
 func dump(data string) string {
 	f, root := Parse([]byte(data), env)
 	var sb strings.Builder
 	var walk func(n Node, depth int)
 	walk = func(n Node, depth int) {
-		if depth > 6 { // an alias of what it stands in
+		if depth > 6 { // an alias refers to a value that contains it
 			return
 		}
 		if n.IsMap() {
@@ -72,7 +72,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestUnknownFields(t *testing.T) {
+func TestUnknownFieldsGetSuggestion(t *testing.T) {
 	f, root := Parse([]byte("lisen: 1\nwholly-other: 2\ntype: 3\ntype: 4\n"), env)
 	var got []string
 	root.Fields([]string{"listen", "type"}, func(name string, _ Node) { got = append(got, name) })
@@ -85,8 +85,8 @@ func TestUnknownFields(t *testing.T) {
 	}
 }
 
-// Text that must be one value is none of these.
-func TestText(t *testing.T) {
+// Lists, mappings and null are not accepted as a text.
+func TestTextRejectsListsAndMappings(t *testing.T) {
 	for _, text := range []string{"a: [1, 2]", "a: {b: 1}", "a:\n  b: 1", "a:", "a: null", "a: {b:1, c:2}", `a: {"b":1}`, "a: {b :1}", "a: {b:[1]}"} {
 		f, root := Parse([]byte(text), env)
 		root.Fields(nil, func(_ string, v Node) {
@@ -100,8 +100,8 @@ func TestText(t *testing.T) {
 	}
 }
 
-// A colon without a space behind it is part of a text, also in brackets.
-func TestColonWithin(t *testing.T) {
+// A colon is part of a text if no space follows it, also within brackets.
+func TestColonWithoutSpaceIsPartOfText(t *testing.T) {
 	for text, want := range map[string]string{
 		"a: [b1:9092, b2:9093]": "b1:9092 b2:9093", "a: [ü:1 , x]": "ü:1 x", "a: [h.x-y:80:90]": "h.x-y:80:90",
 		"a: [loki://h:3100]": "loki://h:3100", "a: [x:y]": "x:y", "a:\n- b1:9092": "b1:9092", "a: b1:9092": "b1:9092", "a: [x:1.5]": "x:1.5",
@@ -123,8 +123,8 @@ func TestColonWithin(t *testing.T) {
 	}
 }
 
-// Deep files and long ones are faults, not the end of the program.
-func TestBounds(t *testing.T) {
+// Files that are too long or nested too deeply are reported as faults; the program does not crash.
+func TestLongAndDeepFilesAreFaults(t *testing.T) {
 	for _, text := range []string{
 		strings.Repeat("#", MaxBytes+1),
 		"a: " + strings.Repeat("[", 500) + strings.Repeat("]", 500),
@@ -161,8 +161,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// A tab is named as such: where it is printed it cannot be seen.
-func TestTab(t *testing.T) {
+// The error for a tab mentions the tab, because it is invisible in the printed line.
+func TestTabIsNamedInError(t *testing.T) {
 	f, _ := Parse([]byte("a:\n\tb: c\n"), env)
 	if faults := f.Faults(); len(faults) != 1 || faults[0].Error() != "2:1: there is a tab: YAML is indented with spaces" {
 		t.Errorf("%v", faults)

@@ -14,7 +14,7 @@ import (
 	"github.com/forebay-log/forebay/loki"
 )
 
-// The configurations of the library decode from YAML with the package of the program.
+// The Config types of the library can be decoded from YAML with the package that the program uses.
 
 func TestLokiFromYAML(t *testing.T) {
 	var c loki.Config
@@ -55,7 +55,7 @@ eager_first: true
 	}
 }
 
-// A key that no field has is an error, and fields without a key keep their values.
+// An unknown key is an error. A field whose key is missing keeps its value.
 func TestUnknownKeyOfLoki(t *testing.T) {
 	for text, want := range map[string]string{
 		"url: http://x\nlables: {a: b}": "lables",
@@ -85,8 +85,8 @@ func TestUnknownKeyOfLoki(t *testing.T) {
 	}
 }
 
-// The Config of docs/MIGRATING-loki.md is one.
-func TestMigratingYAML(t *testing.T) {
+// The YAML example in docs/MIGRATING-loki.md decodes into a loki.Config.
+func TestConfigOfMigrationPageIsValid(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/MIGRATING-loki.md")
 	if err != nil {
 		t.Fatal(err)

@@ -1,12 +1,12 @@
 package conf
 
-// Nearest returns the name that is most like a text.
+// Nearest returns the name that resembles text most.
 func Nearest(text string, names []string) string {
 	best, least := "", 0
 	for _, name := range names {
 		d := 2 * distance(text, name)
 		for i := 0; i < min(len(text), len(name)) && text[i] == name[i]; i++ {
-			d-- // people begin as they should
+			d-- // the first letters are rarely mistyped
 		}
 		if best == "" || d < least {
 			best, least = name, d
@@ -18,10 +18,10 @@ func Nearest(text string, names []string) string {
 // Alike reports whether one text may be a mistyped form of the other.
 func Alike(a, b string) bool { return distance(a, b) <= max(len(a), len(b))/2 }
 
-// distance returns how many letters must be changed, added, taken away or swapped with
-// the next one to make b of a.
+// distance returns the edit distance of a and b: the number of letters that must be changed,
+// inserted, removed or swapped with the next letter to get from one to the other.
 func distance(a, b string) int {
-	const most = 64 // longer texts are like nothing
+	const most = 64 // bytes of a that are compared
 	if len(a) > most {
 		a = a[:most]
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestNearest(t *testing.T) {
+func TestNearestFindsTypos(t *testing.T) {
 	names := []string{"level", "rotate-size", "rotate-every", "label", "tenant", "keep-for", "keep", "spool"}
 	for text, want := range map[string]string{
 		"lvel": "level", "levle": "level", "Level": "level", "rotatesize": "rotate-size", "rotate_every": "rotate-every",

@@ -12,17 +12,17 @@ import (
 	"github.com/forebay-log/forebay/internal/lazy"
 )
 
-// maxUnquoted bounds how many values without their quotes are looked at in one go.
+// maxUnquoted limits how many missing pairs of quotes are reported in one file.
 const maxUnquoted = 10
 
-// noMapping is the error of the parser for a value with a colon, or with fields below it.
+// noMapping is the parser's error for a value that contains a colon or has fields below it.
 const noMapping = "mapping value is not allowed in this context"
 
-// colonIn finds a colon that ends a name, to YAML.
+// colonIn matches a colon that YAML reads as the end of a key.
 var colonIn = lazy.Regexp(`:(\s|$)`)
 
-// quoted returns data with quotes around the value at which the parser failed, and the error to
-// report; nil if that is not a value with a colon.
+// quoted returns data with quotes around the value at which the parser failed, and the fault to
+// report. It returns nil if the error has another cause than a colon in an unquoted value.
 func quoted(data []byte, at token.Position, err error) (better []byte, why error) {
 	if !strings.Contains(err.Error(), noMapping) {
 		return nil, nil
@@ -42,14 +42,14 @@ func quoted(data []byte, at token.Position, err error) (better []byte, why error
 	if strings.HasSuffix(value, ":") {
 		has = "it ends in a colon"
 	}
-	if strings.Contains(value, "@") { // a password may be there
+	if strings.Contains(value, "@") { // the value may contain a password
 		return better, fmt.Errorf("%s: write it in quotes", has)
 	}
 	return better, fmt.Errorf("%s: write it in quotes: %s", has, in)
 }
 
-// valueAt cuts a line at a value that begins there without a quote or another mark, and ends
-// before a comment.
+// valueAt splits the line at into the text before the unquoted value that begins there, the value,
+// and the rest of the line, which may be a comment.
 func valueAt(lines [][]byte, at token.Position) (front, value, rest string, ok bool) {
 	if at.Line < 1 || at.Line > len(lines) {
 		return "", "", "", false
@@ -70,7 +70,7 @@ func valueAt(lines [][]byte, at token.Position) (front, value, rest string, ok b
 	return front, trimmed, rest, true
 }
 
-// hints are what helps against faults that the parser finds.
+// hints maps errors of the parser to advice for the user.
 var hints = []struct{ what, hint string }{
 	{"map key-value is pre-defined", "text follows a quoted value; include it in the quotes"},
 	{"value is not allowed in this context", "indent it like the lines around it"},
@@ -84,7 +84,7 @@ var hints = []struct{ what, hint string }{
 	{"block sequence entries are not allowed", "a list begins on a new line"},
 }
 
-// withHint returns err with what helps against it.
+// withHint returns err with advice for the user.
 func withHint(data []byte, at token.Position, err error) error {
 	text := err.Error()
 	if strings.Contains(text, noMapping) {
@@ -102,17 +102,18 @@ func withHint(data []byte, at token.Position, err error) error {
 	return err
 }
 
-// isPartOf reports whether line is of, or is below it and indented more.
+// isPartOf reports whether line is at or before the line of, or continues it: the next line, with
+// more indentation.
 func isPartOf(data []byte, line, of int) bool {
 	lines := bytes.SplitAfter(data, []byte("\n"))
 	return line <= of || line == of+1 && line <= len(lines) && indent(lines[line-1]) > indent(lines[of-1])
 }
 
-// before returns the part of the file before the field whose section has the line, and the first
-// line that is left out. It returns nil if that part cannot be parsed.
-func before(data []byte, line int) (root ast.Node, unread int) {
+// parseBefore parses the part of the file before the field that contains the faulty line. unread is
+// the first line that it leaves out. It returns nil if that part cannot be parsed either.
+func parseBefore(data []byte, line int) (root ast.Node, unread int) {
 	lines := bytes.SplitAfter(data, []byte("\n"))
-	for range 5 { // an unclosed quote or bracket is reported far below
+	for range 5 { // the parser reports an unclosed quote or bracket several lines later
 		if line < 1 || line > len(lines) {
 			return nil, 0
 		}
@@ -126,10 +127,10 @@ func before(data []byte, line int) (root ast.Node, unread int) {
 	return nil, 0
 }
 
-// cutAt returns the line in which the field begins that a line is part of.
+// cutAt returns the line where the field that contains line begins.
 func cutAt(lines [][]byte, line int) (cut int) {
-	// The section begins at the last line that is not indented. Its fields are indented as
-	// the first one.
+	// The section begins at the last line without indentation. All its fields have the indentation
+	// of the first one.
 	section := line
 	for section > 1 && (isBlank(lines[section-1]) || indent(lines[section-1]) > 0) {
 		section--
@@ -146,7 +147,7 @@ func cutAt(lines [][]byte, line int) (cut int) {
 				break
 			}
 		}
-		if cut == first { // nothing of the section is left
+		if cut == first { // the first field is faulty, so the section would be empty
 			cut = section
 		}
 	}

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A value that lacks its quotes is told of, and all else is read.
-func TestUnquoted(t *testing.T) {
+// A value that needs quotes is reported, and the rest of the file is read.
+func TestMissingQuotesAreReported(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"o:\n  to: stdout:\n  n: 1\n", `o.to="stdout:"|o.n="1"|2:7: it ends in a colon: write it in quotes: "stdout:"|`},
 		{"a: x: y\nb: z:   # why\nc: 1\n", `a="x: y"|b="z:"|c="1"|1:4: it contains a colon before a space: write it in quotes: "x: y"|2:4: it ends in a colon: write it in quotes: "z:"|`},
@@ -22,8 +22,8 @@ func TestUnquoted(t *testing.T) {
 	}
 }
 
-// What stands before a fault of the syntax is read, field by field.
-func TestBefore(t *testing.T) {
+// The fields before a syntax error are read.
+func TestPartBeforeSyntaxErrorIsRead(t *testing.T) {
 	for _, tt := range []struct {
 		text   string
 		want   string

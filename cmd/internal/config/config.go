@@ -23,7 +23,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Parse reads a configuration file.
+// Parse reads the configuration file data. env looks up environment variables. It returns all
+// faults; the Pipeline is usable only if there are none.
 func Parse(data []byte, env func(string) (string, bool), stdin *os.File) (*Pipeline, []conf.Fault) {
 	f, root := conf.Parse(data, env)
 	c := &Pipeline{
@@ -35,7 +36,7 @@ func Parse(data []byte, env func(string) (string, bool), stdin *os.File) (*Pipel
 		items:        map[any]*item{},
 	}
 	c.Ops.Summary = setting.Choice{Value: summaryText, Of: []string{summaryText, SummaryJSON}}
-	if !root.Is() && len(f.Faults()) > 0 {
+	if !root.Exists() && len(f.Faults()) > 0 {
 		faults := f.Faults()
 		last := &faults[len(faults)-1]
 		last.Err = fmt.Errorf("%w; the rest of the file was not checked", last.Err)
@@ -53,14 +54,14 @@ func Parse(data []byte, env func(string) (string, bool), stdin *os.File) (*Pipel
 			it.give(name, scalars[name], nil)
 		}
 	}
-	it.settle(func() error {
-		if c.partial { // the rest of the file may contain it
+	it.findFaults(func() error {
+		if c.partial { // an option may be in the part that was not read
 			return nil
 		}
 		if err := c.Ops.check(); err != nil {
 			return err
 		}
-		return c.Ops.checkPlace()
+		return c.Ops.checkControlPath()
 	}, func(err error) string { return WithoutFlags(err.Error()) }, func(error) bool { return false })
 	section := func(name, such string) conf.Node {
 		v, ok := it.fields[name]
@@ -68,7 +69,7 @@ func Parse(data []byte, env func(string) (string, bool), stdin *os.File) (*Pipel
 		case c.partial:
 		case ok && v.Empty():
 			v.Faultf("it is empty: name at least one")
-		case !ok && !it.has(name) && !root.Broken():
+		case !ok && !it.has(name) && !root.WrongType():
 			root.Faultf("%s is missing: name at least one, such as %s: {%s}", name, name, such)
 		}
 		return v
@@ -77,7 +78,7 @@ func Parse(data []byte, env func(string) (string, bool), stdin *os.File) (*Pipel
 	inputs.Fields(nil, func(name string, v conf.Node) { c.addInput(name, v, stdin) })
 	c.addRules(it.fields["transforms"])
 	outputs.Fields(nil, func(name string, v conf.Node) { c.addOutput(name, v) })
-	c.checkTogether()
+	c.checkConflicts()
 	for _, in := range c.Inputs {
 		in.At = c.items[in].positions()
 	}
@@ -88,7 +89,7 @@ func Parse(data []byte, env func(string) (string, bool), stdin *os.File) (*Pipel
 	return c, f.Faults()
 }
 
-// scalars returns the settings of the whole program by key.
+// scalars returns the settings at the top level of the file by key.
 func (c *Pipeline) scalars() map[string]setting.Value {
 	return map[string]setting.Value{
 		"name": (*setting.Text)(&c.Name), "max-record": &c.MaxRecord, "drain-timeout": &c.DrainTimeout, "fail-on-drop": (*setting.Toggle)(&c.FailOnDrop),
@@ -96,13 +97,13 @@ func (c *Pipeline) scalars() map[string]setting.Value {
 	}
 }
 
-// ConfigKeys returns the keys of a file.
+// ConfigKeys returns the top-level keys of a configuration file.
 func ConfigKeys() []string {
 	return append(slices.Sorted(maps.Keys(new(Pipeline).scalars())), "inputs", "transforms", "outputs")
 }
 
-// validName matches the names of inputs and outputs, which are part of messages, metrics
-// and directory names.
+// validName matches names of inputs and outputs. They appear in messages, metrics and directory
+// names.
 var validName = lazy.Regexp(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
 func checkName(name string, v conf.Node) {
@@ -111,14 +112,14 @@ func checkName(name string, v conf.Node) {
 	}
 }
 
-// flagIn finds the name of a flag in a text.
+// flagIn matches the dashes before the name of a flag.
 var flagIn = lazy.Regexp(`(^|[\s(])--([a-z])`)
 
-// WithoutFlags replaces names of flags by names of keys.
+// WithoutFlags replaces names of flags in text by names of keys: "--level" becomes "level".
 func WithoutFlags(text string) string { return flagIn().ReplaceAllString(text, "$1$2") }
 
-// SameInput reports whether two configurations describe the same input, apart from the reading of
-// its lines.
+// SameInput reports whether two configurations describe the same input. It ignores the options that
+// affect how lines are parsed.
 func SameInput(a, b *input.Config) bool {
 	x, y := a.Values.Clone(), b.Values.Clone()
 	for _, s := range []setting.Values{x, y} {
@@ -130,8 +131,8 @@ func SameInput(a, b *input.Config) bool {
 	return a.Name == b.Name && a.Secrets == b.Secrets && reflect.DeepEqual(x, y)
 }
 
-// checksumOf returns a checksum of the content of files, so that a changed key or certificate counts as
-// a change of the configuration. Files that cannot be read are ignored; another check reports them.
+// checksumOf returns a checksum of the contents of files, so that a changed key or certificate
+// counts as a changed configuration. Unreadable files are ignored here; another check reports them.
 func checksumOf(files ...string) [sha256.Size]byte {
 	var all []byte
 	for _, file := range files {
@@ -142,16 +143,16 @@ func checksumOf(files ...string) [sha256.Size]byte {
 	return sha256.Sum256(all)
 }
 
-// SameReading reports whether the lines of two inputs are read the same way.
+// SameReading reports whether two inputs parse lines the same way.
 func SameReading(a, b *input.Config) bool { return reflect.DeepEqual(a.Reading, b.Reading) }
 
-// SameRoute reports whether two outputs receive the same records, apart from their levels.
+// SameRoute reports whether two outputs select the same records. Levels are not compared.
 func SameRoute(a, b *dest.Spec) bool {
 	return reflect.DeepEqual(a.Route, b.Route)
 }
 
-// SameOutput reports whether two configurations describe the same output, apart from the records
-// that it receives.
+// SameOutput reports whether two configurations describe the same output. The selection of records
+// is not compared.
 func SameOutput(a, b *dest.Spec) bool {
 	x, y := *a, *b
 	for _, c := range []*dest.Spec{&x, &y} {
@@ -164,7 +165,7 @@ func SameOutput(a, b *dest.Spec) bool {
 
 // Load reads a configuration file. The error has one line for each fault.
 func Load(name string, stdin *os.File) (*Pipeline, []byte, error) {
-	data, err := ReadFileMost(name)
+	data, err := ReadLimited(name)
 	if err != nil {
 		return nil, nil, exit.Config(err)
 	}
@@ -187,12 +188,13 @@ func Load(name string, stdin *os.File) (*Pipeline, []byte, error) {
 	return nil, data, exit.Config(lines)
 }
 
-// FaultLines are the faults of a configuration file.
+// FaultLines is an error with one line for each fault of a configuration file.
 type FaultLines []string
 
 func (l FaultLines) Error() string { return strings.Join(l, "\n") }
 
-// otherConfigs are patterns of configuration files of other programs, for which docs has a page.
+// otherConfigs are patterns that recognize configuration files of other programs. Each program has
+// a migration page in docs.
 var otherConfigs = []struct {
 	program string
 	is      func() *regexp.Regexp
@@ -201,7 +203,7 @@ var otherConfigs = []struct {
 	{"Fluent Bit", lazy.Regexp(`(?mi)^[ \t]*\[(SERVICE|INPUT|FILTER|OUTPUT|PARSER|MULTILINE_PARSER)\][ \t]*\r?$|^pipeline[ \t]*:`)},
 }
 
-// configOf returns the program to which a file with faults belongs, or "" if it is not a known one.
+// configOf returns the program that a file with faults was written for, or "" if it is unknown.
 func configOf(data []byte) string {
 	for _, o := range otherConfigs {
 		if o.is().Match(data) {
@@ -211,8 +213,9 @@ func configOf(data []byte) string {
 	return ""
 }
 
-// ReadFileMost reads a file up to the maximum size of a configuration.
-func ReadFileMost(name string) ([]byte, error) {
+// ReadLimited reads at most conf.MaxBytes+1 bytes of a file, enough to detect a file that is too
+// long.
+func ReadLimited(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) {

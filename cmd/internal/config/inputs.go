@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// addInput reads an input. An input with faults is used only in checkTogether.
+// addInput reads one input. If the input has faults, it is only used by checkConflicts.
 func (c *Pipeline) addInput(name string, v conf.Node, stdin *os.File) {
 	checkName(name, v)
 	c.declared = append(c.declared, name)
@@ -22,7 +22,7 @@ func (c *Pipeline) addInput(name string, v conf.Node, stdin *os.File) {
 		names = append(names, o.Name)
 	}
 	if setting.IsElsewhere(textOf(v, "type")) != "" && !slices.Contains(input.Types, textOf(v, "type")) {
-		names = nil // its options are unknown, too
+		names = nil // the options of a type of forebay-all are unknown here
 	}
 	it := readItem(v, names)
 	in := &input.Config{Name: name, Values: input.NewValues()}
@@ -31,8 +31,8 @@ func (c *Pipeline) addInput(name string, v conf.Node, stdin *os.File) {
 	s := &in.Values
 	if _, ok := it.fields["type"]; ok {
 		it.give("type", s.ByName["type"], nil)
-		it.given = nil // the other faults do not depend on its settings
-	} else if !it.has("type") && !v.Broken() {
+		it.given = nil // errors of other options must not be attributed to type
+	} else if !it.has("type") && !v.WrongType() {
 		v.Faultf("type is missing: use %s", strings.Join(input.Types, ", "))
 	}
 	kind := s.Text("type")
@@ -51,7 +51,7 @@ func (c *Pipeline) addInput(name string, v conf.Node, stdin *os.File) {
 	if kind == "" {
 		return
 	}
-	it.settle(func() (err error) {
+	it.findFaults(func() (err error) {
 		in.Kind, err = input.KindOf(s, "inputs."+name, stdin)
 		return err
 	}, func(err error) string {

@@ -13,15 +13,15 @@ import (
 	"github.com/forebay-log/forebay/internal/lazy"
 )
 
-// An item is an input or an output in a configuration file, or the file itself: keys and their
-// values. It finds the position of each fault, and ignores faults that only follow from another
-// one.
+// An item is a part of a configuration file that has keys and values: an input, an output, or the
+// file itself. It finds the position of each fault, and suppresses faults that are a consequence of
+// another one.
 type item struct {
 	node   conf.Node
 	fields map[string]conf.Node // by key
-	meant  []string             // known keys that an unknown key may be a misspelling of
-	faulty map[string]bool      // keys that have a fault; missing keys are not included
-	given  []*givenSetting      // in the order of [item.give]
+	meant  []string             // known keys that resemble an unknown key
+	faulty map[string]bool      // keys with a fault, without missing keys
+	given  []*givenSetting      // in the order of the calls of [item.give]
 }
 
 // A givenSetting is a key and the setting read from its value.
@@ -31,23 +31,24 @@ type givenSetting struct {
 	listItems []conf.Node   // the members of a list
 }
 
-// readItem reads the keys of v; known are the allowed keys.
+// readItem reads the keys of v. known are the allowed keys.
 func readItem(v conf.Node, known []string) *item {
 	it := &item{node: v, fields: map[string]conf.Node{}, faulty: map[string]bool{}}
 	it.meant = v.Fields(known, func(name string, field conf.Node) { it.fields[name] = field })
 	return it
 }
 
-// has reports whether a key is present, possibly misspelled.
+// has reports whether a key is present, possibly in a misspelled form.
 func (it *item) has(key string) bool {
 	_, ok := it.fields[key]
 	return ok || slices.Contains(it.meant, key)
 }
 
-// doubtful reports whether a key has a fault, or may be misspelled.
+// doubtful reports whether the value of a key is unreliable: the key has a fault or may be
+// misspelled.
 func (it *item) doubtful(key string) bool { return it.faulty[key] || slices.Contains(it.meant, key) }
 
-// at returns the value of a key, or the item if the key is missing.
+// at returns the node of a key's value, or the node of the item if the key is missing.
 func (it *item) at(key string) conf.Node {
 	if v, ok := it.fields[key]; ok {
 		return v
@@ -55,7 +56,7 @@ func (it *item) at(key string) conf.Node {
 	return it.node
 }
 
-// positions returns the positions of the values.
+// positions returns the positions of the values by key.
 func (it *item) positions() dest.Positions {
 	all := dest.Positions{}
 	for key, v := range it.fields {
@@ -71,7 +72,8 @@ func (it *item) wrong(key, format string, args ...any) {
 	it.faulty[key] = true
 }
 
-// give sets s, which has its default, to the value of a key.
+// give sets s from the value of a key. s has its default value before the call. join is described
+// at the function give.
 func (it *item) give(key string, s setting.Value, join func(name, value string) string) {
 	g := &givenSetting{key: key, s: s, unset: setting.CopySetting(s)}
 	it.given = append(it.given, g)
@@ -87,7 +89,8 @@ func (g *givenSetting) reset() {
 	g.listItems = nil
 }
 
-// without calls do while the setting, or one member of a list, has its default.
+// without calls do while the setting has its default value, or lacks one member of its list, and
+// then restores the setting.
 func (g *givenSetting) without(member int, do func()) {
 	was := reflect.ValueOf(g.s).Elem()
 	value := reflect.New(was.Type()).Elem()
@@ -114,14 +117,15 @@ func (g *givenSetting) drop(member int) {
 // optionIn matches the names of options in an error.
 var optionIn = lazy.Regexp(`(?:^|[\s(])--([a-z][a-z-]*[a-z])\b`)
 
-// missingIn matches an error about a missing option.
+// missingIn matches an error that reports a missing option.
 var missingIn = lazy.Regexp(`^(?:[a-z.]\S* )?--[a-z-]+ is missing`)
 
-// settle calls try until it returns no new error. Each error is recorded at the keys whose options
-// it names, or at the key without which the error differs. These keys are then reset for the next
-// call. An error about a key that already has a fault is ignored, because it follows from that
-// fault. other is called with errors that are about no key; it reports whether to try again.
-func (it *item) settle(try func() error, text func(error) string, other func(error) bool) {
+// findFaults calls try until it returns no new error. It records each error at the keys whose
+// options the error names. If it names none, findFaults looks for the key without which try returns
+// another error. The settings of these keys are then reset, so that the next call can find another
+// error. An error that involves a key with a known fault is ignored as a consequence of that fault.
+// other is called for an error that involves no key; it reports whether to try again.
+func (it *item) findFaults(try func() error, text func(error) string, other func(error) bool) {
 	for range 2*len(it.given) + 100 {
 		err := try()
 		if err == nil {
@@ -138,10 +142,10 @@ func (it *item) settle(try func() error, text func(error) string, other func(err
 		member := -1
 		switch {
 		case len(about) > 1:
-			if !differs(try, err, about, -1) { // they are only named as a remedy
+			if !differs(try, err, about, -1) { // the error mentions these options only as a remedy
 				about = nil
 			}
-		case missingIn().MatchString(err.Error()): // the error is not about a key that is present
+		case missingIn().MatchString(err.Error()): // no key that is present causes the error
 		default:
 			about, member = it.cause(try, err, about)
 		}
@@ -172,8 +176,9 @@ func (it *item) settle(try func() error, text func(error) string, other func(err
 // isSet reports whether the setting differs from its default.
 func (g *givenSetting) isSet() bool { return !reflect.DeepEqual(g.s, g.unset) }
 
-// cause finds the setting, and its member, without which err differs: among the given settings or,
-// if there are none, among all.
+// cause finds the setting without which try returns another error than err. For a list, member is
+// the index of the responsible member. Only the settings in among are tried, or all settings if
+// among is empty.
 func (it *item) cause(try func() error, err error, among []*givenSetting) (found []*givenSetting, member int) {
 	if len(among) == 0 {
 		among = it.given
@@ -188,8 +193,8 @@ func (it *item) cause(try func() error, err error, among []*givenSetting) (found
 	return nil, -1
 }
 
-// differs reports whether try returns another error without some settings, or without one member of
-// a single setting.
+// differs reports whether try returns another error than err while the given settings are reset. If
+// there is one setting with a list, only the given member is removed.
 func differs(try func() error, err error, settings []*givenSetting, member int) (other bool) {
 	if len(settings) == 0 {
 		now := try()
@@ -199,8 +204,9 @@ func differs(try func() error, err error, settings []*givenSetting, member int) 
 	return other
 }
 
-// give sets a setting from a value. A setting that is a list accepts several values, and NAME:
-// VALUE if join is not nil; give returns its members.
+// give sets s from the value v. A list setting accepts several values. If join is not nil, it also
+// accepts a mapping, and join converts each NAME: VALUE to a text. give returns the nodes of the
+// list's members.
 func give(v conf.Node, s setting.Value, join func(name, value string) string) (members []conf.Node, ok bool) {
 	ok = true
 	_, isList := s.(*setting.List)

@@ -9,8 +9,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// checkLoops finds outputs whose records return to them through a listener of this program, and
-// would circulate forever.
+// checkLoops reports outputs whose records return to them through a listener of the same program.
+// Such records would circulate forever.
 func (c *Pipeline) checkLoops() {
 	for _, out := range c.Outs {
 		for _, key := range []string{"to", "fallback"} {
@@ -37,7 +37,8 @@ func (c *Pipeline) checkLoops() {
 	}
 }
 
-// returnsTo reports whether records of in reach an input whose records out receives.
+// returnsTo reports whether records of the input in reach out, directly or through other outputs
+// and listeners. seen contains the inputs already examined.
 func (c *Pipeline) returnsTo(in *input.Config, out *dest.Spec, seen map[*input.Config]bool) bool {
 	if seen[in] {
 		return false
@@ -52,7 +53,7 @@ func (c *Pipeline) returnsTo(in *input.Config, out *dest.Spec, seen map[*input.C
 	})
 }
 
-// inputsAt returns the listeners at the address of a destination.
+// inputsAt returns the inputs that listen on the address of a destination.
 func (c *Pipeline) inputsAt(to string) (at []*input.Config) {
 	network, addresses := reaches(to)
 	for _, in := range c.Inputs {
@@ -70,7 +71,7 @@ func (c *Pipeline) inputsAt(to string) (at []*input.Config) {
 	return at
 }
 
-// reaches returns the network and the addresses of the servers of a destination.
+// reaches returns the network and the server addresses of a destination.
 func reaches(to string) (network string, addresses []string) {
 	scheme, rest, _ := strings.Cut(to, ":")
 	if scheme == "unix" || strings.HasSuffix(scheme, "+unix") {

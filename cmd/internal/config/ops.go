@@ -23,12 +23,13 @@ const NoControl = "none"
 
 // Ops are the options for monitoring a running program.
 type Ops struct {
-	Metrics string // address; empty: none
+	Metrics string // address of the HTTP server; empty if disabled
 	Pprof   bool
 	Summary setting.Choice
-	Control string // path of a socket; empty: a path that forebay top finds; none: no socket
+	Control string // path of the control socket; empty: a path that forebay top finds; NoControl: no socket
 }
 
+// Add defines the flags of the options.
 func (f *Ops) Add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.Metrics, "metrics", "", "serve metrics and health checks over HTTP on `ADDR`; :9090 accepts local connections only, 0.0.0.0:9090 all (default: off)")
@@ -55,8 +56,8 @@ func (f *Ops) check() error {
 	return nil
 }
 
-// checkPlace checks whether the control socket can be created.
-func (f *Ops) checkPlace() error {
+// checkControlPath checks whether the control socket can be created.
+func (f *Ops) checkControlPath() error {
 	if f.Control == "" || f.Control == NoControl {
 		return nil
 	}

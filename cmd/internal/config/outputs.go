@@ -12,15 +12,15 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// noTLSKey is a key of inputs. For an output, the error contains a hint.
+// noTLSKey is a key of inputs. If it is given for an output, the error suggests the right option.
 const noTLSKey = "tls"
 
-// addOutput reads an output. An output with faults is used only in checkTogether.
+// addOutput reads one output. If the output has faults, it is only used by checkConflicts.
 func (c *Pipeline) addOutput(name string, v conf.Node) {
 	checkName(name, v)
 	known := append([]string{"to", "from", "where", noTLSKey}, setting.OptionNames()...)
 	if scheme, _, _ := strings.Cut(textOf(v, "to"), ":"); setting.IsElsewhere(scheme) != "" && !slices.Contains(schemes(c.Dests), scheme) {
-		known = nil // its options are unknown, too
+		known = nil // the options of a destination of forebay-all are unknown here
 	}
 	it := readItem(v, known)
 	o := dest.NewSpec()
@@ -54,7 +54,7 @@ func (c *Pipeline) addOutput(name string, v conf.Node) {
 	c.readFrom(it, out)
 	text := func(err error) string { return WithoutFlags(setting.RedactError(err, address)) }
 	if d == nil {
-		it.settle(out.Check, text, func(error) bool { return false })
+		it.findFaults(out.Check, text, func(error) bool { return false })
 	} else {
 		c.tryOutput(it, out, d, text)
 	}
@@ -62,7 +62,7 @@ func (c *Pipeline) addOutput(name string, v conf.Node) {
 	c.readFallback(it, out)
 }
 
-// textOf returns the text of a key, or "" if there is none.
+// textOf returns the text of a key, or "" if the key is missing.
 func textOf(v conf.Node, key string) (text string) {
 	v.Fields(nil, func(name string, field conf.Node) {
 		if name == key {
@@ -72,17 +72,16 @@ func textOf(v conf.Node, key string) (text string) {
 	return text
 }
 
-// readTo reads the address of an output. It returns a nil destination if the address is missing or
-// unknown.
+// readTo reads the address of an output. d is nil if the address is missing or unknown.
 func (c *Pipeline) readTo(it *item, out *dest.Spec) (d dest.Destination, address string) {
 	to, ok := it.fields["to"]
 	if !ok {
-		if !it.has("to") && !it.node.Broken() {
+		if !it.has("to") && !it.node.WrongType() {
 			it.node.Faultf("to is missing: name the destination, such as to: file:app.log")
 		}
 		return nil, ""
 	}
-	it.faulty["to"] = true // unless
+	it.faulty["to"] = true // until the address is known to be valid
 	if address, ok = to.Text(); !ok {
 		return nil, ""
 	}
@@ -112,7 +111,7 @@ func (c *Pipeline) readFrom(it *item, out *dest.Spec) {
 			if text == "" {
 				return errors.New("it is empty: name an input")
 			}
-			if len(c.declared) > 0 && !c.partial && !slices.Contains(c.declared, text) { // there are no inputs: that is the only fault
+			if len(c.declared) > 0 && !c.partial && !slices.Contains(c.declared, text) { // without inputs, the missing inputs are the only fault reported
 				return fmt.Errorf("there is no input %s%s", text, c.inputsInWords())
 			}
 			return nil
@@ -127,17 +126,17 @@ func (c *Pipeline) readFrom(it *item, out *dest.Spec) {
 // tryOutput checks whether an output can be opened.
 func (c *Pipeline) tryOutput(it *item, out *dest.Spec, d dest.Destination, text func(error) string) {
 	own := out.To
-	it.settle(func() error {
+	it.findFaults(func() error {
 		if err := out.Check(); err != nil {
 			return err
 		}
-		return dest.FirstOf(dest.TryDestination(d, out))
+		return dest.FirstLine(dest.TryDestination(d, out))
 	}, text, func(err error) bool {
 		if out.To != own {
 			return false
 		}
 		it.wrong("to", "%s", text(err))
-		out.To = validAddress(d) // so that the options are checked
+		out.To = validAddress(d) // a valid address, so that the options can be checked too
 		return true
 	})
 	if out.To = own; it.faulty["to"] {
@@ -151,7 +150,7 @@ func validAddress(d dest.Destination) string {
 	return strings.NewReplacer("HOST", "localhost", ":PORT", ":1", "PATH", "x").Replace(form)
 }
 
-// readFallback reads the fallback of an output. Several outputs may share one.
+// readFallback reads the fallback of an output. Outputs with the same fallback share it.
 func (c *Pipeline) readFallback(it *item, out *dest.Spec) {
 	if out.Text("fallback") == "" || c.Fallbacks[out.Text("fallback")] != nil {
 		return
@@ -168,7 +167,7 @@ func (c *Pipeline) readFallback(it *item, out *dest.Spec) {
 	c.Fallbacks[out.Text("fallback")] = f
 }
 
-// schemes returns the schemes of destinations.
+// schemes returns the schemes of dests.
 func schemes(dests []dest.Destination) (names []string) {
 	for _, d := range dests {
 		names = append(names, d.Scheme())
@@ -176,8 +175,8 @@ func schemes(dests []dest.Destination) (names []string) {
 	return names
 }
 
-// unknownAddress returns the error for an address that is not a destination, with a suggestion. It omits
-// all lines after the first one, which list the destinations.
+// unknownAddress returns the error for an unknown destination, with a suggestion. It keeps only the
+// first line of err; the other lines list all destinations.
 func (c *Pipeline) unknownAddress(key, address string, err error) string {
 	first, _, _ := strings.Cut(err.Error(), "\n")
 	first = strings.TrimPrefix(first, key+" ")

@@ -13,11 +13,12 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// MaxRecordFlag is the maximum of --max-record. A line encoded as JSON may be longer than the line,
-// and a record cannot exceed slab.MaxSlabBytes.
+// MaxRecordFlag is the largest value of --max-record. A line encoded as JSON may be longer than the
+// line, and no record may exceed slab.MaxSlabBytes.
 const MaxRecordFlag = slab.MaxSlabBytes / 2
 
-// A Pipeline describes what to run: the values of the flags of pipe, or a configuration file.
+// A Pipeline is the complete configuration of a run, read from the flags of forebay pipe or from a
+// configuration file.
 type Pipeline struct {
 	Name    string
 	To      []string
@@ -31,22 +32,22 @@ type Pipeline struct {
 	DryRun       bool
 	Multiline    []string
 	Charset      input.Charset
-	Tail         *input.Tail // nil: the input is standard input
+	Tail         *input.Tail // nil if the input is standard input
 	Ops          Ops
-	Named        bool // outputs have names, and To contains the names
+	Named        bool // outputs have names (configuration file); To contains them
 
 	// Set by Settle.
 	Text      intake.Text   // of the input
-	declared  []string      // names of inputs in a file, including those with faults
+	declared  []string      // names of all inputs in the file, including those with faults
 	partial   bool          // the file was not read to its end
-	items     map[any]*item // items of inputs and outputs while a file is read
+	items     map[any]*item // by *input.Config and *dest.Spec; nil after the file was read
 	Inputs    []*input.Config
 	Rules     []transform.Rule
 	Outs      []*dest.Spec
 	Fallbacks map[string]*dest.Spec // by the value of --fallback
 }
 
-// Settle determines the options of each output. The error has its exit code.
+// Settle computes the options of each output from the flags. Its errors carry exit codes.
 func (c *Pipeline) Settle() error {
 	if err := c.Ops.check(); err != nil {
 		return exit.Usage(err)

@@ -14,10 +14,10 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/transform"
 )
 
-// RuleNames are the actions of rules in a configuration file, in the order of docs/CONFIG.md.
+// RuleNames are the actions of transforms in the order of docs/CONFIG.md.
 var RuleNames = []string{"add", "set", "rename", "remove", "redact", "parse", "decolorize", "sample", "limit", "drop"}
 
-// addRules reads the transforms.
+// addRules reads the section transforms.
 func (c *Pipeline) addRules(v conf.Node) {
 	for _, item := range v.Items() {
 		if rule, ok := readRule(item); ok {
@@ -26,13 +26,13 @@ func (c *Pipeline) addRules(v conf.Node) {
 	}
 }
 
-// places are the positions of the parts of a rule, by the names in [transform.Fault.Field].
-type places map[string]conf.Node
+// positions maps the parts of a rule, as named in [transform.Fault.Field], to their nodes.
+type positions map[string]conf.Node
 
 // readRule reads one transform.
 func readRule(v conf.Node) (rule transform.Rule, ok bool) {
 	did, before := false, v.Count()
-	at := places{"": v}
+	at := positions{"": v}
 	meant := v.Fields(append([]string{"where"}, RuleNames...), func(name string, v conf.Node) {
 		did = did || name != "where"
 		at[name] = v
@@ -78,11 +78,11 @@ func readRule(v conf.Node) (rule transform.Rule, ok bool) {
 	_, faults := transform.New([]transform.Rule{rule}, nil)
 	for _, err := range faults {
 		var f *transform.Fault
-		if !errors.As(err, &f) || strings.HasPrefix(f.Field, "where") { // readWhere has reported it
+		if !errors.As(err, &f) || strings.HasPrefix(f.Field, "where") { // readWhere has reported this fault
 			continue
 		}
 		part := at[f.Field]
-		if !part.Is() {
+		if !part.Exists() {
 			part = v
 		}
 		if !part.Faulty() || strings.Contains(f.Field, "[") || f.Field == "" {
@@ -99,14 +99,14 @@ func readWhere(v conf.Node) (where transform.Where) {
 		return nil
 	}
 	v.Fields(nil, func(name string, v conf.Node) {
-		at := places{}
+		at := positions{}
 		c := transform.Condition{Field: name, Patterns: at.readTexts("where[0].patterns", v)}
 		where = append(where, c)
 		for _, err := range (transform.Where{c}).Check() {
 			var f *transform.Fault
 			switch {
 			case !errors.As(err, &f):
-			case at[f.Field].Is():
+			case at[f.Field].Exists():
 				at[f.Field].Faultf("%s", f.Problem)
 			case !v.Faulty():
 				v.Faultf("%s", f.Problem)
@@ -116,8 +116,8 @@ func readWhere(v conf.Node) (where transform.Where) {
 	return where
 }
 
-// readSettings reads NAME: VALUE.
-func (at places) readSettings(field string, v conf.Node) (settings []transform.Setting) {
+// readSettings reads a mapping of names to scalars.
+func (at positions) readSettings(field string, v conf.Node) (settings []transform.Setting) {
 	settings = []transform.Setting{}
 	if !v.IsMap() {
 		v.Faultf("the field is missing: write {NAME: VALUE}")
@@ -132,8 +132,8 @@ func (at places) readSettings(field string, v conf.Node) (settings []transform.S
 	return settings
 }
 
-// readPairs reads NAME: TEXT.
-func (at places) readPairs(field string, v conf.Node) (pairs []transform.Pair) {
+// readPairs reads a mapping of names to texts.
+func (at positions) readPairs(field string, v conf.Node) (pairs []transform.Pair) {
 	pairs = []transform.Pair{}
 	if !v.IsMap() {
 		v.Faultf("the field is missing: write {NAME: TEXT}")
@@ -149,8 +149,8 @@ func (at places) readPairs(field string, v conf.Node) (pairs []transform.Pair) {
 	return pairs
 }
 
-// readTexts reads one text or a list of them.
-func (at places) readTexts(field string, v conf.Node) (texts []string) {
+// readTexts reads a text or a list of texts.
+func (at positions) readTexts(field string, v conf.Node) (texts []string) {
 	for _, item := range v.Items() {
 		item.Set(func(text string) error {
 			at[fmt.Sprintf("%s[%d]", field, len(texts))] = item
@@ -161,7 +161,7 @@ func (at places) readTexts(field string, v conf.Node) (texts []string) {
 	return texts
 }
 
-func (at places) readRedact(v conf.Node) *transform.Redact {
+func (at positions) readRedact(v conf.Node) *transform.Redact {
 	r := &transform.Redact{}
 	v.Fields([]string{"keys", "patterns", "replacement"}, func(name string, v conf.Node) {
 		at["redact."+name] = v
@@ -177,7 +177,7 @@ func (at places) readRedact(v conf.Node) *transform.Redact {
 	return r
 }
 
-// readSample reads N, or {one-in: N, by: FIELD}.
+// readSample reads a sample rule: N, or {one-in: N, by: FIELD}.
 func readSample(v conf.Node) *transform.Sample {
 	n := setting.CountBetween(1, 1, 0)
 	s := &transform.Sample{}
@@ -197,12 +197,12 @@ func readSample(v conf.Node) *transform.Sample {
 			v.Faultf("one-in is missing: 10 keeps one record in ten")
 		}
 	}
-	s.OneIn = n.Value // the default after a fault
+	s.OneIn = n.Value // 1 if the value has a fault
 	return s
 }
 
-// readLimit reads N, or {per-second: N, burst: N, by: FIELD}.
-func (at places) readLimit(v conf.Node) *transform.Limit {
+// readLimit reads a limit rule: N, or {per-second: N, burst: N, by: FIELD}.
+func (at positions) readLimit(v conf.Node) *transform.Limit {
 	l := &transform.Limit{}
 	rate := func(text string) (err error) {
 		if l.PerSecond, err = strconv.ParseFloat(text, 64); err != nil {
@@ -231,8 +231,8 @@ func (at places) readLimit(v conf.Node) *transform.Limit {
 	return l
 }
 
-// readParse reads FORMAT, or {regex: …, field: …} and so on.
-func (at places) readParse(v conf.Node) *transform.Parse {
+// readParse reads a parse rule: the name of a format, or a mapping with the options.
+func (at positions) readParse(v conf.Node) *transform.Parse {
 	p := &transform.Parse{}
 	at["parse"], at["parse.format"] = v, v
 	if !v.IsMap() {
@@ -255,7 +255,7 @@ func (at places) readParse(v conf.Node) *transform.Parse {
 	return p
 }
 
-// SameRules reports whether two configurations change records the same way.
+// SameRules reports whether two configurations have the same transforms.
 func SameRules(a, b *Pipeline) bool {
 	return slices.EqualFunc(a.Rules, b.Rules, func(x, y transform.Rule) bool { return reflect.DeepEqual(x, y) })
 }

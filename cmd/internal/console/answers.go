@@ -10,8 +10,8 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// Answers is the standard output of commands. It remembers a failed write, because not every
-// command checks for one.
+// Answers is the standard output of commands. It records the first failed write, because not every
+// command checks for errors.
 type Answers struct {
 	W   io.Writer
 	Err error
@@ -25,8 +25,8 @@ func (a *Answers) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Failure returns the error with which the program exits after a failed write. It is silent if the
-// reader has closed the pipe (| head).
+// Failure returns the error with which the program exits after a failed write. It has no text if
+// the reader has closed the pipe, as in forebay … | head.
 func (a *Answers) Failure() error {
 	if errors.Is(a.Err, syscall.EPIPE) {
 		return exit.Runtime(nil)

@@ -12,13 +12,13 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// Console writes messages to standard error, and on a terminal one line that is rewritten
-// repeatedly.
+// Console writes messages to standard error. On a terminal it also shows a live line, which is
+// overwritten in place.
 type Console struct {
 	W    io.Writer
 	Name string // precedes every message
 
-	Plain func(text string) string // converts a message before it is written; nil: unchanged
+	Plain func(text string) string // converts a message before it is written; may be nil
 
 	mu   sync.Mutex
 	live string // current text of the live line; empty: none
@@ -36,7 +36,7 @@ func (c *Console) Say(format string, args ...any) {
 	fmt.Fprintf(c.W, "%s: %s\n", c.Name, text)
 }
 
-// Print writes a line for a program to read, without the name.
+// Print writes a machine-readable line, without the prefix Name.
 func (c *Console) Print(line string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,7 +66,7 @@ func (c *Console) clearLocked() {
 	}
 }
 
-// LiveEvery is how often the live line is written.
+// LiveEvery is the interval at which the live line is updated.
 const LiveEvery = 500 * time.Millisecond
 
 // Progress is the content of the live line.
@@ -78,8 +78,7 @@ type Progress struct {
 	Failing        string // an output that fails; empty: none
 }
 
-// LiveLine describes what happened between two moments, in at most width
-// columns.
+// LiveLine formats the progress between two moments d apart, in at most width columns.
 func LiveLine(before, now Progress, d time.Duration, width int) string {
 	per := func(n uint64) float64 { return float64(n) / max(d.Seconds(), 1e-9) }
 	line := fmt.Sprintf("%s records/s  %s/s  slabs %d/%d  dropped %s",
@@ -97,7 +96,7 @@ func LiveLine(before, now Progress, d time.Duration, width int) string {
 	return line
 }
 
-// LiveWidth is the width of the terminal, or 80.
+// LiveWidth returns the width of the terminal in columns, or 80 if f is not a terminal.
 func LiveWidth(f *os.File) int {
 	w := 0
 	if c, err := f.SyscallConn(); err == nil {

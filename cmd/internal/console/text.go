@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// Plain returns the text of an error without the name of its package, and without the note that the
-// destination is not used because of it.
+// Plain returns the text of an error without the names of packages, and without the prefix that
+// deliver.ErrOpen adds while the circuit is open.
 func Plain(err error) string {
 	if err == nil {
 		return "unknown"
@@ -36,8 +36,8 @@ func PathFirst(err error) string {
 	return err.Error()
 }
 
-// BareNet returns an error of package net without the address, for messages that contain it
-// already.
+// BareNet returns the cause of a network error without the operation and the address, for messages
+// that contain them already.
 func BareNet(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -50,12 +50,12 @@ func BareNet(err error) error {
 	return err
 }
 
-// Amount formats a number with its noun.
+// Amount formats a number with a noun, such as "2 records".
 func Amount(n uint64, noun string) string {
 	return units.Count(n) + " " + plural.Noun(n, noun)
 }
 
-// InWords writes a list such as "a, b and c".
+// InWords joins names to a text such as "a, b and c". last is the last conjunction.
 func InWords(names []string, last string) string {
 	if len(names) < 2 {
 		return strings.Join(names, "")
@@ -64,13 +64,14 @@ func InWords(names []string, last string) string {
 	return strings.Join(names[:n], ", ") + " " + last + " " + names[n]
 }
 
+// IsTerminal reports whether f is a terminal.
 func IsTerminal(f *os.File) bool {
 	c, err := f.SyscallConn()
 	if err != nil {
 		return false
 	}
 	tty := false
-	// Not f.Fd(), which would change the mode of a file others share.
+	// f.Fd would switch the file to blocking mode, also for other processes that share it.
 	c.Control(func(fd uintptr) { tty = term.IsTerminal(int(fd)) })
 	return tty
 }

@@ -24,8 +24,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// home makes an empty directory the one for sockets. Names of sockets are short.
-func home(t *testing.T) (dir string) {
+// useEmptyDir makes a new, empty directory the place for sockets. Its path is short because paths
+// of sockets are limited.
+func useEmptyDir(t *testing.T) (dir string) {
 	t.Helper()
 	top, err := os.MkdirTemp("", "fb")
 	if err != nil {
@@ -46,8 +47,8 @@ func mustListen(t *testing.T, path, name string) net.Listener {
 	return ln
 }
 
-// leave leaves a socket as a process does that is killed.
-func leave(t *testing.T, path string) {
+// leaveSocket leaves a socket without a listener, as a killed process does.
+func leaveSocket(t *testing.T, path string) {
 	t.Helper()
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -62,7 +63,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// findIn is Find for one directory: the machine may have others.
+// findIn calls Find and returns only the results in dir, because other programs may run on the
+// machine.
 func findIn(t *testing.T, dir string) (states []*State, failed []string) {
 	t.Helper()
 	found, errs := Find(t.Context())
@@ -79,8 +81,8 @@ func findIn(t *testing.T, dir string) (states []*State, failed []string) {
 	return states, failed
 }
 
-func TestFind(t *testing.T) {
-	dir := home(t)
+func TestFindReturnsStateOfListener(t *testing.T) {
+	dir := useEmptyDir(t)
 	ln := mustListen(t, "", "a name/../ü\x1b")
 	path := ln.Addr().String()
 	if want := filepath.Join(dir, fmt.Sprintf("a_name_..___-%d.sock", os.Getpid())); path != want {
@@ -96,7 +98,7 @@ func TestFind(t *testing.T) {
 	defer srv.Close()
 
 	dead := filepath.Join(dir, "x-1.sock")
-	leave(t, dead)
+	leaveSocket(t, dead)
 	other := filepath.Join(dir, "other.sock")
 	odd, err := net.Listen("unix", other)
 	if err != nil {
@@ -128,8 +130,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// Nobody else may put sockets into the directory, or have it lead elsewhere.
-func TestDirectoryOfOthers(t *testing.T) {
+// Listen does not use a directory that other users can write to, or that is a symbolic link.
+func TestListenRejectsUnsafeDirectory(t *testing.T) {
 	for name, spoil := range map[string]func(dir string) error{
 		"link": func(dir string) error {
 			elsewhere := dir + "2"
@@ -145,7 +147,7 @@ func TestDirectoryOfOthers(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := home(t)
+			dir := useEmptyDir(t)
 			if err := spoil(dir); errors.Is(err, errors.ErrUnsupported) {
 				t.Skip("only root can give a directory to another user")
 			} else if err != nil {
@@ -153,7 +155,7 @@ func TestDirectoryOfOthers(t *testing.T) {
 			}
 			ln, err := Listen("", "x")
 			if err != nil {
-				return // there is no other directory
+				return // no other directory is available
 			}
 			defer ln.Close()
 			if strings.HasPrefix(ln.Addr().String(), filepath.Dir(dir)) {
@@ -163,12 +165,12 @@ func TestDirectoryOfOthers(t *testing.T) {
 	}
 }
 
-func TestListenPath(t *testing.T) {
-	home(t)
+func TestListenReplacesOnlyDeadSockets(t *testing.T) {
+	useEmptyDir(t)
 	dir := os.Getenv("XDG_RUNTIME_DIR")
 	path := filepath.Join(dir, "s")
-	leave(t, path)
-	leave(t, filepath.Join(dir, ".s"))
+	leaveSocket(t, path)
+	leaveSocket(t, filepath.Join(dir, ".s"))
 	ln := mustListen(t, path, "")
 	if st, err := os.Lstat(path); err != nil || st.Mode() != fs.ModeSocket|0o600 {
 		t.Fatal(err, st.Mode())
@@ -192,20 +194,20 @@ func TestListenPath(t *testing.T) {
 	if got, err := os.ReadFile(file); err != nil || string(got) != "mine" {
 		t.Errorf("%q, %v", got, err)
 	}
-	// What has come in its place is not removed.
+	// Close does not remove a socket that has replaced its own.
 	if err := os.Rename(path, path+"2"); err != nil {
 		t.Fatal(err)
 	}
-	leave(t, path)
+	leaveSocket(t, path)
 	ln.Close()
 	if !exists(path) {
 		t.Error("Close has removed another socket")
 	}
 }
 
-// A new process removes what dead ones have left, and nothing else.
-func TestSweep(t *testing.T) {
-	dir := home(t)
+// Listen removes sockets of dead processes and no others.
+func TestListenRemovesDeadSockets(t *testing.T) {
+	dir := useEmptyDir(t)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -215,17 +217,17 @@ func TestSweep(t *testing.T) {
 	}
 	dead := filepath.Join(dir, fmt.Sprintf("x-%d.sock", gone.Process.Pid))
 	lives := filepath.Join(dir, fmt.Sprintf("y-%d.sock", os.Getpid()))
-	leave(t, dead)
-	leave(t, lives)
+	leaveSocket(t, dead)
+	leaveSocket(t, lives)
 	mustListen(t, "", "z")
 	if exists(dead) || !exists(lives) {
 		t.Errorf("dead %v, lives %v", exists(dead), exists(lives))
 	}
 }
 
-// Those who connect and say nothing, or read nothing, cost a few connections.
-func TestBounds(t *testing.T) {
-	home(t)
+// Clients that send or read nothing occupy at most maxConns connections.
+func TestSilentClientsAreLimited(t *testing.T) {
+	useEmptyDir(t)
 	ln := mustListen(t, "", "x")
 	srv := Serve(ln, func() State { return State{PID: 1, Now: time.Unix(1, 0)} }, http.NotFoundHandler())
 	defer srv.Close()
@@ -243,43 +245,42 @@ func TestBounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_, _ = io.WriteString(c, "GET /state HTTP/1.1\r\nHost: x\r\n\r\n") // it may be closed by now
+	_, _ = io.WriteString(c, "GET /state HTTP/1.1\r\nHost: x\r\n\r\n") // the connection may be closed already
 	if n, err := c.Read(make([]byte, 1)); err == nil {
 		t.Errorf("one too many gets an answer: %d bytes", n)
 	}
 	conns[0].Close()
 	for ctx := t.Context(); ; {
 		if _, err := Get(ctx, ln.Addr().String()); err == nil {
-			break // the server has noticed that it is closed
+			break // the server has noticed the closed connection
 		}
 	}
 }
 
-func TestTurns(t *testing.T) {
+func TestAnswersAreSpaced(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		var turns turns
+		var limiter rateLimiter
 		start := time.Now()
 		for range 11 {
-			if !turns.wait(t.Context()) {
+			if !limiter.wait(t.Context()) {
 				t.Fatal("no turn")
 			}
 		}
 		if took := time.Since(start); took != 10*pace {
 			t.Errorf("11 turns take %v", took)
 		}
-		turns.wait(t.Context())
+		limiter.wait(t.Context())
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if turns.wait(ctx) {
+		if limiter.wait(ctx) {
 			t.Error("a turn for one who is gone")
 		}
 	})
 }
 
-// One that listens and never answers is waited for, but not for ever, and its document is
-// not read beyond a bound.
-func TestGetHostile(t *testing.T) {
-	home(t)
+// Get gives up on a process that does not answer, and limits the size of the answer.
+func TestGetLimitsTimeAndSize(t *testing.T) {
+	useEmptyDir(t)
 	for name, answer := range map[string]string{
 		"long":     "HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("x", maxState+10),
 		"header":   "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 1<<20) + "\r\n\r\n{}",

@@ -11,32 +11,32 @@ import (
 	"time"
 )
 
-// Limits on the cost of a process that does not answer as expected.
+// Limits for reading from a process that may not be a forebay.
 const (
-	maxState    = 4 << 20 // bytes of a document
+	maxState    = 4 << 20 // bytes of an answer
 	lookTimeout = 5 * time.Second
 )
 
-// Get returns the state of the program that listens on the socket at path. [Ended] reports whether
-// its error means that the program has ended.
+// Get requests the state of the program that listens on the socket at path. [Ended] reports whether
+// an error of Get means that the program has ended.
 func Get(ctx context.Context, path string) (*State, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	if err != nil {
-		return nil, reason(ctx, err)
+		return nil, requestError(ctx, err)
 	}
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	// http.Client logs unexpected answers, so the request is written by hand.
 	if _, err := io.WriteString(conn, "GET /state HTTP/1.1\r\nHost: forebay\r\nConnection: close\r\n\r\n"); err != nil {
-		return nil, reason(ctx, err)
+		return nil, requestError(ctx, err)
 	}
 	left := &io.LimitedReader{R: conn, N: maxState}
 	resp, err := http.ReadResponse(bufio.NewReader(left), nil)
 	if err != nil {
-		return nil, reason(ctx, err)
+		return nil, requestError(ctx, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
@@ -47,13 +47,14 @@ func Get(ctx context.Context, path string) (*State, error) {
 	case left.N == 0:
 		return nil, fmt.Errorf("its state is longer than %d bytes", maxState)
 	case err != nil:
-		return nil, reason(ctx, err)
+		return nil, requestError(ctx, err)
 	}
 	return decode(body)
 }
 
-// reason is an error of a request, or why that took too long.
-func reason(ctx context.Context, err error) error {
+// requestError returns the error of a request for messages: without the address, and with a timeout
+// described as such.
+func requestError(ctx context.Context, err error) error {
 	var op *net.OpError
 	switch {
 	case ctx.Err() != nil:
@@ -64,7 +65,7 @@ func reason(ctx context.Context, err error) error {
 	return fmt.Errorf("not the control socket of a forebay: %.100q", err.Error())
 }
 
-// A Running is a program that listens.
+// A Running is a running program and its control socket.
 type Running struct {
 	Path  string // of its socket
 	State *State

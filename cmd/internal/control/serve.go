@@ -15,7 +15,7 @@ import (
 const (
 	maxConns    = 16
 	maxHeader   = 8 << 10
-	connTimeout = 5 * time.Second       // for a request to come, and for an answer to be taken
+	connTimeout = 5 * time.Second       // for reading a request, and for writing an answer
 	pace        = 10 * time.Millisecond // minimum time between two answers, over all clients
 )
 
@@ -30,7 +30,7 @@ type Server struct {
 // delay the others.
 func Serve(ln net.Listener, state func() State, rest http.Handler) *Server {
 	s := &Server{newHTTP(state, rest), ln.Addr().String()}
-	go func() { _ = s.srv.Serve(&bounded{Listener: ln}) }() // until Close
+	go func() { _ = s.srv.Serve(&limitedListener{Listener: ln}) }() // until Close
 	return s
 }
 
@@ -45,32 +45,32 @@ func newHTTP(state func() State, rest http.Handler) *http.Server {
 	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) {
 		doc, err := json.Marshal(state())
 		if err != nil {
-			panic(err) // it is numbers and text
+			panic(err) // cannot happen: a State has only numbers and texts
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(append(doc, '\n')) // else the client is gone
+		_, _ = w.Write(append(doc, '\n')) // an error means that the client has disconnected
 	})
 	mux.Handle("/", rest)
-	var turns turns
+	var limiter rateLimiter
 	return &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if turns.wait(r.Context()) {
+			if limiter.wait(r.Context()) {
 				mux.ServeHTTP(w, r)
 			}
 		}),
 		ReadTimeout: connTimeout, WriteTimeout: connTimeout, IdleTimeout: connTimeout, MaxHeaderBytes: maxHeader,
-		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // standard error is not for what peers do
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // errors of clients must not reach standard error
 	}
 }
 
-// turns are the moments at which requests are answered.
-type turns struct {
+// A rateLimiter spaces answers at least pace apart.
+type rateLimiter struct {
 	mu   sync.Mutex
 	next time.Time
 }
 
-// wait waits for a turn. It reports false if ctx is done before.
-func (t *turns) wait(ctx context.Context) bool {
+// wait waits until the next answer is due. It returns false if ctx is done first.
+func (t *rateLimiter) wait(ctx context.Context) bool {
 	t.mu.Lock()
 	now := time.Now()
 	at := now
@@ -92,34 +92,34 @@ func (t *turns) wait(ctx context.Context) bool {
 	}
 }
 
-// bounded is a listener that has at most maxConns connections. Others are closed at once.
-type bounded struct {
+// A limitedListener accepts at most maxConns connections at a time and closes further ones at once.
+type limitedListener struct {
 	net.Listener
 	open atomic.Int32
 }
 
-func (l *bounded) Accept() (net.Conn, error) {
+func (l *limitedListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
 		if l.open.Add(1) <= maxConns {
-			return &counted{Conn: c, l: l}, nil
+			return &limitedConn{Conn: c, l: l}, nil
 		}
 		l.open.Add(-1)
 		_ = c.Close()
 	}
 }
 
-// counted is a connection of a bounded listener.
-type counted struct {
+// A limitedConn is a connection of a limitedListener. Close makes room for another one.
+type limitedConn struct {
 	net.Conn
-	l    *bounded
+	l    *limitedListener
 	once sync.Once
 }
 
-func (c *counted) Close() error {
+func (c *limitedConn) Close() error {
 	c.once.Do(func() { c.l.open.Add(-1) })
 	return c.Conn.Close()
 }

@@ -8,15 +8,15 @@ import (
 	"net"
 )
 
-// Supported is whether programs can be looked at on this system.
+// Supported reports whether programs on this system have a control socket.
 const Supported = false
 
 var errUnsupported = errors.New("not available on this system")
 
-// Listen returns an error: there is no directory here that only this user can write to.
+// Listen returns an error, because there are no directories here that only this user can write to.
 func Listen(string, string) (net.Listener, error) { return nil, errUnsupported }
 
-// Find finds nothing.
+// Find returns no programs.
 func Find(context.Context) ([]Running, []error) { return nil, nil }
 
 // Places returns the directories in which Find looks.

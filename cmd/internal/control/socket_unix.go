@@ -19,32 +19,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Supported is whether programs can be looked at on this system.
+// Supported reports whether programs on this system have a control socket.
 const Supported = true
 
 const (
 	suffix   = ".sock"
 	runDir   = "/run/forebay"
-	longName = 40 // bytes of a name in the name of a socket
+	longName = 40 // longest part of a program's name in the name of its socket, in bytes
 )
 
-// maxPath is the longest name of a socket.
+// maxPath is the maximum length of a socket's path.
 const maxPath = len(unix.RawSockaddrUnix{}.Path) - 1
 
-// own returns the directories for sockets of this user, the best first.
-func own() (dirs []string) {
+// ownDirs returns the directories for sockets of this user, the preferred one first.
+func ownDirs() (dirs []string) {
 	if x := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(x) {
 		dirs = append(dirs, filepath.Join(x, "forebay"))
 	}
 	return append(dirs, runDir, filepath.Join(os.TempDir(), "forebay-"+strconv.Itoa(os.Geteuid())))
 }
 
-// all returns the directories that may contain sockets of this user; for root, of all users.
-func all() []string {
-	dirs := own()
+// allDirs returns the directories that may contain sockets of this user. For root these are the
+// directories of all users.
+func allDirs() []string {
+	dirs := ownDirs()
 	if os.Geteuid() == 0 {
 		for _, pattern := range []string{"/run/user/*/forebay", filepath.Join(os.TempDir(), "forebay-[0-9]*")} {
-			more, _ := filepath.Glob(pattern) // the patterns are good
+			more, _ := filepath.Glob(pattern) // an error means an invalid pattern
 			dirs = append(dirs, more...)
 		}
 	}
@@ -52,9 +53,9 @@ func all() []string {
 	return slices.Compact(dirs)
 }
 
-// owned returns an error unless dir is a directory in which only this user and root can create or
-// replace files.
-func owned(dir string) error {
+// checkOwned returns an error unless dir is a directory in which only this user and root can create
+// or replace files.
+func checkOwned(dir string) error {
 	st, err := os.Lstat(dir)
 	if err != nil {
 		return err
@@ -71,20 +72,20 @@ func owned(dir string) error {
 	return nil
 }
 
-// Listen listens on the socket at path, which only this user can open. If path is empty
-// it is NAME-PID.sock in a directory where [Find] looks. A socket that a dead process has
-// left is replaced. Close removes the socket.
+// Listen listens on the socket at path, which only this user can open. If path is empty, the socket
+// is NAME-PID.sock in a directory where [Find] looks. A socket left by a dead process is replaced.
+// Closing the listener removes the socket.
 func Listen(path, name string) (net.Listener, error) {
 	if path != "" {
 		return listen(path)
 	}
 	var errs []error
-	for _, dir := range own() {
+	for _, dir := range ownDirs() {
 		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			errs = append(errs, err)
 			continue
 		}
-		if err := owned(dir); err != nil {
+		if err := checkOwned(dir); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -93,13 +94,13 @@ func Listen(path, name string) (net.Listener, error) {
 			errs = append(errs, err)
 			continue
 		}
-		sweep(dir)
+		removeDead(dir)
 		return ln, nil
 	}
 	return nil, errors.Join(errs...)
 }
 
-// fileName returns the name of the socket of this process.
+// fileName returns the file name of this process's socket.
 func fileName(name string) string {
 	safe := strings.Map(func(r rune) rune {
 		switch {
@@ -112,8 +113,8 @@ func fileName(name string) string {
 	return safe + "-" + strconv.Itoa(os.Getpid()) + suffix
 }
 
-// listen binds a hidden name and renames it when the listener is ready. A socket without a listener
-// therefore belongs to a dead process.
+// listen binds a hidden name and renames the socket when the listener is ready. Therefore a visible
+// socket without a listener belongs to a dead process.
 func listen(path string) (net.Listener, error) {
 	dir, base := filepath.Split(path)
 	hidden := filepath.Join(dir, "."+base)
@@ -126,20 +127,20 @@ func listen(path string) (net.Listener, error) {
 	switch st, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
-		return nil, bare(err)
+		return nil, withoutPath(err)
 	case st.Mode()&fs.ModeSocket == 0:
 		return nil, errors.New("the file exists and is not a socket; name another path")
 	default:
-		if err := dead(path); err != nil {
+		if err := checkDead(path); err != nil {
 			return nil, err
 		}
 	}
-	if dead(hidden) == nil {
-		_ = os.Remove(hidden) // of a process that was killed right here
+	if checkDead(hidden) == nil {
+		_ = os.Remove(hidden) // left by a process that was killed before the rename
 	}
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: hidden, Net: "unix"})
 	if err != nil {
-		return nil, bare(err)
+		return nil, withoutPath(err)
 	}
 	ln.SetUnlinkOnClose(false)
 	err = os.Chmod(hidden, 0o600)
@@ -153,22 +154,22 @@ func listen(path string) (net.Listener, error) {
 	if err != nil {
 		_ = ln.Close()
 		_ = os.Remove(hidden)
-		return nil, bare(err)
+		return nil, withoutPath(err)
 	}
 	return &socket{ln, path, st}, nil
 }
 
-// A socket is a listener with a name.
+// A socket is a listener that was renamed after it was bound.
 type socket struct {
 	*net.UnixListener
 	path string
 	st   fs.FileInfo
 }
 
-// Addr returns the name that others use.
+// Addr returns the name after the renaming.
 func (s *socket) Addr() net.Addr { return &net.UnixAddr{Name: s.path, Net: "unix"} }
 
-// Close removes the socket, if it is still the one of that name.
+// Close closes the listener. It removes the socket unless another one has replaced it.
 func (s *socket) Close() error {
 	if st, err := os.Lstat(s.path); err == nil && os.SameFile(st, s.st) {
 		_ = os.Remove(s.path)
@@ -176,8 +177,8 @@ func (s *socket) Close() error {
 	return s.UnixListener.Close()
 }
 
-// dead returns nil if path is a socket without a listener.
-func dead(path string) error {
+// checkDead returns nil if path is a socket on which no process listens.
+func checkDead(path string) error {
 	if st, err := os.Lstat(path); err != nil {
 		return err
 	} else if st.Mode()&fs.ModeSocket == 0 {
@@ -191,21 +192,21 @@ func dead(path string) error {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return nil
 	}
-	return bare(err)
+	return withoutPath(err)
 }
 
-// sweep removes what dead processes have left in dir, which is owned.
-func sweep(dir string) {
+// removeDead removes the sockets of dead processes in dir.
+func removeDead(dir string) {
 	for _, path := range sockets(dir) {
 		pid := path[strings.LastIndexByte(path, '-')+1 : len(path)-len(suffix)]
 		n, err := strconv.Atoi(pid)
-		if err == nil && n > 0 && unix.Kill(n, 0) == unix.ESRCH && dead(path) == nil {
+		if err == nil && n > 0 && unix.Kill(n, 0) == unix.ESRCH && checkDead(path) == nil {
 			_ = os.Remove(path)
 		}
 	}
 }
 
-// sockets returns the sockets in dir.
+// sockets returns the paths of the sockets in dir.
 func sockets(dir string) (paths []string) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
@@ -216,13 +217,13 @@ func sockets(dir string) (paths []string) {
 	return paths
 }
 
-// Find returns the programs that run and that this user may look at, by their start, and
-// the sockets at which it failed to. It removes sockets of dead processes.
+// Find returns the running programs that this user may query, ordered by start time, and an error
+// for each socket that could not be queried. It removes sockets of dead processes.
 func Find(ctx context.Context) (found []Running, failed []error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, 8)
-	for _, dir := range all() {
+	for _, dir := range allDirs() {
 		if st, err := os.Lstat(dir); err != nil || !st.IsDir() {
 			continue
 		}
@@ -230,14 +231,14 @@ func Find(ctx context.Context) (found []Running, failed []error) {
 			failed = append(failed, fmt.Errorf("%s: %w", dir, err))
 			continue
 		}
-		mine := owned(dir) == nil
+		mine := checkOwned(dir) == nil
 		for _, path := range sockets(dir) {
 			slots <- struct{}{}
 			wg.Go(func() {
 				defer func() { <-slots }()
 				st, err := Get(ctx, path)
 				if Ended(err) {
-					if mine && dead(path) == nil {
+					if mine && checkDead(path) == nil {
 						_ = os.Remove(path)
 					}
 					return
@@ -245,7 +246,7 @@ func Find(ctx context.Context) (found []Running, failed []error) {
 				mu.Lock()
 				defer mu.Unlock()
 				if err != nil {
-					failed = append(failed, fmt.Errorf("%s: %w", path, bare(err)))
+					failed = append(failed, fmt.Errorf("%s: %w", path, withoutPath(err)))
 					return
 				}
 				found = append(found, Running{path, st})
@@ -260,15 +261,16 @@ func Find(ctx context.Context) (found []Running, failed []error) {
 }
 
 // Places returns the directories in which Find looks.
-func Places() []string { return all() }
+func Places() []string { return allDirs() }
 
 // Ended reports whether err of [Get] means that no process listens at the socket.
 func Ended(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist)
 }
 
-// bare returns an error of the system without the path, which the caller adds.
-func bare(err error) error {
+// withoutPath returns the cause of a system error without the path, for messages that contain the
+// path already.
+func withoutPath(err error) error {
 	var no syscall.Errno
 	if errors.As(err, &no) {
 		return no

@@ -1,6 +1,6 @@
-// Package control lets other programs of the same user look at one that runs, over a unix
-// socket: [Listen] and [Serve] are for the one that runs, [Find] and [Get] for those that
-// look. What passes is HTTP, so that curl --unix-socket can look, too.
+// Package control connects a running program with forebay top and other programs of the same user
+// over a Unix socket. The running program calls [Listen] and [Serve]; the others call [Find] and
+// [Get]. The protocol is HTTP, so curl --unix-socket works too.
 package control
 
 import (
@@ -12,20 +12,20 @@ import (
 )
 
 // A State is the state of a running program. Unless stated otherwise, numbers count records since
-// the start of the program. The names of its JSON fields are stable.
+// the start of the program. The JSON names are a stable interface.
 type State struct {
 	Name    string    `json:"name"`
 	Verb    string    `json:"verb"` // the command: pipe, tail
 	PID     int       `json:"pid"`
 	Version string    `json:"version"`
 	Start   time.Time `json:"start"`
-	Now     time.Time `json:"now"`              // when this was the state
+	Now     time.Time `json:"now"`              // when the State was taken
 	Ending  bool      `json:"ending,omitempty"` // reading has ended; the remaining records are being delivered
 	Input   Input     `json:"input"`
 	Outputs []Output  `json:"outputs"`
 }
 
-// Input describes the records read.
+// Input counts the records that were read.
 type Input struct {
 	Records  uint64 `json:"records"`
 	Bytes    uint64 `json:"bytes"`
@@ -41,7 +41,7 @@ type Output struct {
 	Recovered uint64            `json:"recovered"`
 	Delivered uint64            `json:"delivered"`
 	Handled   uint64            `json:"handled"`
-	Dropped   map[string]uint64 `json:"dropped"` // by reason; without those that are 0
+	Dropped   map[string]uint64 `json:"dropped"` // by reason; reasons without records are omitted
 	Pending   Pending           `json:"pending"`
 	Below     uint64            `json:"below_level,omitempty"`
 	Bytes     uint64            `json:"delivered_bytes"`
@@ -53,41 +53,41 @@ type Output struct {
 
 	Circuit      string    `json:"circuit"` // closed, open, half-open
 	Trips        uint64    `json:"circuit_trips"`
-	Attempts     uint64    `json:"attempts"` // batches given to the destination
+	Attempts     uint64    `json:"attempts"` // batches passed to the destination
 	Retries      uint64    `json:"retries"`
 	FailingSince time.Time `json:"failing_since,omitzero"`
-	LastError    string    `json:"last_error,omitempty"` // while it fails
-	Gone         bool      `json:"gone,omitempty"`       // it has ended permanently
+	LastError    string    `json:"last_error,omitempty"` // empty while deliveries succeed
+	Gone         bool      `json:"gone,omitempty"`       // the destination has ended permanently
 }
 
-// Pending is where records are that are neither delivered nor dropped.
+// Pending counts the records that are neither delivered, handled nor dropped, by place.
 type Pending struct {
 	Slab     uint64 `json:"slab"`
 	Spill    uint64 `json:"spill"`
 	Inflight uint64 `json:"inflight"`
 }
 
-// Slabs is the memory of an output.
+// Slabs describes the memory of an output.
 type Slabs struct {
 	InUse int `json:"in_use"`
 	Count int `json:"count"`
-	Bytes int `json:"slab_bytes"` // of one
+	Bytes int `json:"slab_bytes"` // size of one slab
 }
 
-// Waits is how long callers have waited for room in memory.
+// Waits describes how long callers waited for free memory.
 type Waits struct {
-	Now     int     `json:"now"`     // callers that wait
-	Count   uint64  `json:"count"`   // waits that are over
-	Seconds float64 `json:"seconds"` // how long they were, all together
+	Now     int     `json:"now"`     // callers waiting at present
+	Count   uint64  `json:"count"`   // finished waits
+	Seconds float64 `json:"seconds"` // total duration of the finished waits
 }
 
-// Oldest is the age of the oldest record that is not delivered; 0 if there is none.
+// Oldest is the age of the oldest pending record, or 0 if there is none.
 type Oldest struct {
-	Wait float64 `json:"wait_seconds"` // since it was accepted, or put into the spool
-	Age  float64 `json:"age_seconds"`  // by the time in it
+	Wait float64 `json:"wait_seconds"` // since the record was accepted or written to the spool
+	Age  float64 `json:"age_seconds"`  // according to the time in the record
 }
 
-// Spool is what an output has on disk.
+// Spool describes the disk queue of an output.
 type Spool struct {
 	Records  uint64 `json:"records"`
 	Bytes    int64  `json:"bytes"`
@@ -95,8 +95,8 @@ type Spool struct {
 	Parked   uint64 `json:"parked,omitempty"`
 }
 
-// decode reads the state that a program has sent. It may be any program: texts come out
-// without characters that a terminal would act on.
+// decode decodes a state. The sender may be any program, so control characters in texts are
+// replaced.
 func decode(b []byte) (*State, error) {
 	s := new(State)
 	if err := json.Unmarshal(b, s); err != nil {
@@ -120,7 +120,7 @@ func decode(b []byte) (*State, error) {
 	return s, nil
 }
 
-// plain replaces what a terminal would not print.
+// plain replaces characters that are not printable by spaces.
 func plain(text string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// What a program says of itself is printed: nothing of it may steer the terminal.
-func TestDecodeHostile(t *testing.T) {
+// The state of another program is printed, so it must not contain control characters of terminals.
+func TestDecodeRemovesControlCharacters(t *testing.T) {
 	evil := "a\x1b]0;x\a\u009b2J\u202eb\n"
 	doc, err := json.Marshal(State{
 		Name: evil, Verb: evil, PID: 1, Version: evil, Now: time.Unix(1, 0),

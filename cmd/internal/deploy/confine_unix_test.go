@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// confine has cmd run as user, with root as all that there is.
+// confine makes cmd run as user in the chroot directory root.
 func confine(cmd *exec.Cmd, root string, user uint32) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: user, Gid: user}}
 }

@@ -1,5 +1,5 @@
-// Package deploy tests the files in the directory deploy, which operators install. No test needs a
-// service manager, a registry or a cluster.
+// Package deploy tests the files in the directory deploy, which operators install. The tests need
+// no service manager, registry or cluster.
 package deploy
 
 import (
@@ -14,10 +14,10 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// repository is the path of its root.
+// repository is the path of the repository's root directory.
 const repository = "../../.."
 
-// read returns the content of a file; a relative name is one in the directory deploy.
+// read returns the content of a file. Relative names refer to the directory deploy.
 func read(t *testing.T, name string) string {
 	t.Helper()
 	if !filepath.IsAbs(name) {
@@ -30,7 +30,7 @@ func read(t *testing.T, name string) string {
 	return string(b)
 }
 
-// config is a forebay.yaml, as far as these tests look at it.
+// config contains the parts of forebay.yaml that the tests check.
 type config struct {
 	Metrics string
 	Inputs  map[string]struct {
@@ -54,8 +54,8 @@ func parse(t *testing.T, text string) (c config) {
 	return c
 }
 
-// kept returns the directories that a configuration writes to.
-func (c *config) kept() (dirs []string) {
+// writtenDirs returns the directories that a configuration writes to.
+func (c *config) writtenDirs() (dirs []string) {
 	for _, in := range c.Inputs {
 		dirs = append(dirs, in.State)
 	}
@@ -67,7 +67,7 @@ func (c *config) kept() (dirs []string) {
 
 func under(dir, parent string) bool { return strings.HasPrefix(dir, parent+"/") }
 
-// settings returns the values of each setting of a unit, in order.
+// settings returns the values of each setting of a systemd unit in file order.
 func settings(unit string) map[string][]string {
 	of := map[string][]string{}
 	for line := range strings.Lines(unit) {
@@ -79,7 +79,7 @@ func settings(unit string) map[string][]string {
 	return of
 }
 
-func TestUnit(t *testing.T) {
+func TestUnitIsHardenedAndFitsConfig(t *testing.T) {
 	unit := read(t, "systemd/forebay.service")
 	of := settings(unit)
 	for name, want := range map[string]string{
@@ -92,7 +92,7 @@ func TestUnit(t *testing.T) {
 		}
 	}
 	c := parse(t, read(t, "systemd/forebay.yaml"))
-	for _, dir := range c.kept() {
+	for _, dir := range c.writtenDirs() {
 		if !under(dir, path.Join("/var/lib", of["StateDirectory"][0])) {
 			t.Errorf("%q is not in the StateDirectory", dir)
 		}
@@ -113,7 +113,7 @@ func TestUnit(t *testing.T) {
 	if out, err := exec.Command(analyze, "verify", "--man=no", there).CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 	}
-	// The threshold is in tenths: what is above it is exposed.
+	// systemd-analyze fails if the exposure level exceeds the threshold, which is in tenths.
 	if out, err := exec.Command(analyze, "security", "--offline=true", "--threshold=20", there).CombinedOutput(); err != nil {
 		if strings.Contains(string(out), "unrecognized option") {
 			t.Skip("this systemd-analyze knows no security --offline")
@@ -122,8 +122,8 @@ func TestUnit(t *testing.T) {
 	}
 }
 
-// An object is one of Kubernetes, as far as these tests look at it; integration/kubernetes
-// holds all of it against the types of Kubernetes.
+// An object contains the parts of a Kubernetes object that the tests check. integration/kubernetes
+// validates the whole objects.
 type object struct {
 	Kind     string
 	Metadata struct{ Name, Namespace string }
@@ -170,7 +170,7 @@ type probe struct {
 	HTTPGet struct{ Path, Port string } `yaml:"httpGet"`
 }
 
-// objects returns what the YAML describes, by its kind.
+// objects returns the Kubernetes objects of the DaemonSet file by kind.
 func objects(t *testing.T) map[string]object {
 	t.Helper()
 	by := map[string]object{}
@@ -184,8 +184,8 @@ func objects(t *testing.T) map[string]object {
 	return by
 }
 
-// The parts of the DaemonSet fit together, and to the image.
-func TestDaemonSet(t *testing.T) {
+// The DaemonSet, its ConfigMap and the image agree on names, ports and paths.
+func TestDaemonSetFitsConfigAndImage(t *testing.T) {
 	by := objects(t)
 	set := by["DaemonSet"]
 	pod := set.Spec.Template.Spec
@@ -195,7 +195,7 @@ func TestDaemonSet(t *testing.T) {
 	box := pod.Containers[0]
 	c := parse(t, by["ConfigMap"].Data["forebay.yaml"])
 
-	// The kubelet reaches the port.
+	// The kubelet and Prometheus use the port on which forebay listens.
 	if port := box.Ports[0]; port.Name != "metrics" || c.Metrics != "0.0.0.0:9090" || port.ContainerPort != 9090 ||
 		set.Spec.Template.Metadata.Annotations["prometheus.io/port"] != "9090" {
 		t.Errorf("metrics on %s, port %+v", c.Metrics, port)
@@ -215,7 +215,7 @@ func TestDaemonSet(t *testing.T) {
 		t.Errorf("%+v, %+v", to, box.Env)
 	}
 
-	// All that is written to or read is mounted.
+	// Every directory that is read or written is mounted.
 	writable := func(dir string) (mounted, rw bool) {
 		for _, m := range box.VolumeMounts {
 			if dir == m.MountPath || under(dir, m.MountPath) {
@@ -224,7 +224,7 @@ func TestDaemonSet(t *testing.T) {
 		}
 		return false, false
 	}
-	for _, dir := range append(c.kept(), "/run/forebay") {
+	for _, dir := range append(c.writtenDirs(), "/run/forebay") {
 		if mounted, rw := writable(dir); !mounted || !rw {
 			t.Errorf("%q: mounted %v, writable %v", dir, mounted, rw)
 		}

@@ -39,7 +39,8 @@ func stages(t *testing.T) (stages [][]instruction) {
 	return stages
 }
 
-// words returns the arguments of the only instruction of that name in the last stage.
+// words returns the arguments of the instruction with the given name in the last stage, which must
+// contain exactly one.
 func words(t *testing.T, name string) (args []string) {
 	t.Helper()
 	all := stages(t)
@@ -53,7 +54,7 @@ func words(t *testing.T, name string) (args []string) {
 	return args
 }
 
-// configOfImage is the configuration that the image runs with.
+// configOfImage returns the path of the configuration that the image runs with.
 func configOfImage(t *testing.T) string {
 	cmd := words(t, "CMD")
 	if len(cmd) != 3 || !slices.Equal(cmd[:2], []string{"run", "-c"}) {
@@ -62,9 +63,9 @@ func configOfImage(t *testing.T) string {
 	return cmd[2]
 }
 
-// The image, made by hand: its steps are carried out in a directory, and the program runs
-// there as its user, with nothing else to see.
-func TestImage(t *testing.T) {
+// The steps of the Dockerfile are carried out in a directory. The program runs there as the user of
+// the image, and sees only that directory.
+func TestImageRunsInDirectoryOfItsFiles(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the image is one for Linux")
 	}
@@ -77,7 +78,7 @@ func TestImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(top) })
-	if err := os.Chmod(top, 0o755); err != nil { // the user of the image goes in
+	if err := os.Chmod(top, 0o755); err != nil { // the user of the image must be able to enter it
 		t.Fatal(err)
 	}
 	root := filepath.Join(top, "root")
@@ -100,7 +101,7 @@ func TestImage(t *testing.T) {
 		}
 		cmd := exec.Command("sh", "-c", build.Replace(in.args))
 		cmd.Dir = "../../.."
-		cmd.Env = append(os.Environ(), "GOWORK=off") // as in the Dockerfile
+		cmd.Env = append(os.Environ(), "GOWORK=off") // the Dockerfile sets it too
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("RUN %s: %v\n%s", in.args, err, out)
 		}
@@ -117,7 +118,7 @@ func TestImage(t *testing.T) {
 		if err := os.CopyFS(to, os.DirFS(build.Replace(from))); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.MkdirAll(to, 0o755); err != nil { // CopyFS makes none that is empty
+		if err := os.MkdirAll(to, 0o755); err != nil { // CopyFS omits empty directories
 			t.Fatal(err)
 		}
 		if own && asRoot {
@@ -162,7 +163,7 @@ func TestImage(t *testing.T) {
 		t.Errorf("no USER in %q", last)
 	}
 
-	// In it, if we may go there.
+	// Only root can change the root directory; other users run the program without it.
 	run := func(in string, args ...string) (string, error) {
 		cmd := exec.Command(root+entry[0], args...)
 		cmd.Env, cmd.Dir = []string{"NODE_NAME=n1"}, root
@@ -179,11 +180,11 @@ func TestImage(t *testing.T) {
 	if out, err := run("", "version"); err != nil || !strings.HasPrefix(out, "forebay ") {
 		t.Errorf("%v, %s", err, out)
 	}
-	// It is the program with all.
+	// The image contains forebay-all.
 	if out, err := run("one\n", "pipe", "--to", "kafka://b/t", "--to", "nats://n/s", "--dry-run"); err != nil || !strings.Contains(out, "topic t: one") {
 		t.Errorf("%v, %s", err, out)
 	}
-	// The configurations are ones that it takes.
+	// The installed configurations are valid.
 	for name, text := range map[string]string{"unit": read(t, "systemd/forebay.yaml"), "DaemonSet": objects(t)["ConfigMap"].Data["forebay.yaml"]} {
 		if err := os.WriteFile(root+configOfImage(t), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -243,8 +244,8 @@ func TestImageCopiesModules(t *testing.T) {
 	}
 }
 
-// What the build needs is sent to it.
-func TestIgnored(t *testing.T) {
+// .dockerignore excludes no file that the build needs.
+func TestDockerignoreKeepsBuildFiles(t *testing.T) {
 	cmd := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if or .Main .Replace}}{{$.Dir}} {{.GoMod}}{{range $.EmbedFiles}} {{.}}{{end}}{{end}}{{end}}", ".")
 	cmd.Dir = "../../forebay-all"
 	cmd.Env = append(os.Environ(), "GOWORK=off")

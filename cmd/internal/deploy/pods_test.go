@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// The configuration of the DaemonSet, with other paths and ports: a line that a pod wrote
-// before forebay was there is at Loki, with the labels that README.md tells of.
+// With the configuration of the DaemonSet (paths and ports changed), a line that a pod wrote before
+// forebay started arrives at Loki with the labels described in README.md.
 func TestLabelsOfPods(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds the program once more")
@@ -24,7 +24,7 @@ func TestLabelsOfPods(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", bin, "../../forebay").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // if nothing comes
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // in case nothing arrives
 	defer cancel()
 
 	receive := exec.CommandContext(ctx, bin, "receive", "--loki=127.0.0.1:0", "--count", "1")
@@ -74,11 +74,11 @@ func TestLabelsOfPods(t *testing.T) {
 	if err := run.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for lines.Scan() { // until it ends
+	for lines.Scan() { // until the program ends
 	}
 	err = receive.Wait()
 	cancel()
-	_ = run.Wait() // it is killed
+	_ = run.Wait() // an error is expected: it was killed
 	if err != nil {
 		t.Fatalf("%v\n%s\n%s", err, got.String(), words.String())
 	}

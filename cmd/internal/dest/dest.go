@@ -16,21 +16,22 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// A Destination is a kind of destination for --to. To add one, write a type and add it to All.
+// A Destination is a kind of destination that --to can name. To add one, write a type and list it
+// in All.
 type Destination interface {
-	// Scheme returns the beginning of --to, without the colon.
+	// Scheme returns the part of an address before the colon.
 	Scheme() string
-	// Usage returns the form and a description, for --help.
+	// Usage returns the form of an address and a description, for --help.
 	Usage() (form, what string)
-	// Open opens the destination. rest is the text after the colon; the options are in c.
+	// Open opens a destination. rest is the address after the colon; c has the options.
 	Open(rest string, c *Spec) (*Target, error)
 }
 
 // A dryRunner is a destination that supports --dry-run.
 type dryRunner interface{ canDryRun() }
 
-// MayDryRun returns an error if --to names a destination without --dry-run, which would receive the
-// records. It ignores unknown destinations.
+// MayDryRun returns an error if the destination of c does not support --dry-run and would therefore
+// receive the records. Unknown destinations are ignored.
 func MayDryRun(dests []Destination, c *Spec) error {
 	scheme, _, _ := strings.Cut(c.To, ":")
 	for _, d := range dests {
@@ -41,49 +42,50 @@ func MayDryRun(dests []Destination, c *Spec) error {
 	return nil
 }
 
-// An EncodeFunc appends an event to dst in some form. With a nil dst the record is valid
+// An EncodeFunc encodes an event and appends it to dst. If dst is nil, the result is only valid
 // until the next call.
 type EncodeFunc func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error)
 
 // A Target is an open destination.
 type Target struct {
-	Dest deliver.Destination // closed after everything is delivered, if it has a method Close
+	Dest deliver.Destination // its method Close, if any, is called after everything was delivered
 
-	// NewEncoder returns the encoder of the format that the destination requires instead of
-	// --encode, for one goroutine; Codec reads the format. Nil: --encode selects the format.
+	// NewEncoder returns the encoder of the format that the destination requires instead of the one
+	// of --encode. The encoder is for one goroutine. Codec decodes the format. If NewEncoder is
+	// nil, --encode selects the format.
 	NewEncoder func() EncodeFunc
 	Codec      batch.Codec
 
-	// memory is the size of the slabs in bytes that its batches require, unless flags set their
-	// number. 0: the defaults of the flags.
+	// memory is the number of bytes of slabs that the destination's batches require. Flags that set
+	// the number or size of slabs have precedence. 0 selects the defaults of the flags.
 	memory int
 
-	// Engine means that Dest is on the network: it always has retries, whatever the flags, and
-	// records of every level wait for their batch, because a record sent at once would be a
-	// separate request. Open must not make a request.
-	Engine bool
-	// Header means that the destination sends the time and the level of a record (batch.Meta)
-	// separately.
-	Header bool
+	// Remote means that Dest is on the network. It always has retries, whatever the flags. Records
+	// of every level wait for their batch, because a record sent at once would be a separate
+	// request. Open must not make a request.
+	Remote bool
+	// SendsMeta means that the destination sends the time and the level of a record (batch.Meta)
+	// separately from its text.
+	SendsMeta bool
 
-	File   fs.FileInfo     // the regular file it writes to; nil: none
-	Reopen func() error    // called at SIGHUP; nil: does nothing
-	Asked  atomic.Uint64   // number of requests to reopen since the last reopening
-	Gone   <-chan struct{} // closed when the destination has ended permanently; nil: never
-	Tty    bool            // a terminal, on which the live line would interfere
+	File           fs.FileInfo     // the regular file that is written to, or nil
+	Reopen         func() error    // called at SIGHUP; may be nil
+	ReopenRequests atomic.Uint64   // number of requests to reopen since the last reopening
+	Gone           <-chan struct{} // closed when the destination has ended permanently; nil if that cannot happen
+	Tty            bool            // the destination is a terminal, so no live line is shown
 }
 
-// Dictionary returns the dictionary of the streams of t, or nil if there are none.
+// Dictionary returns the dictionary of stream numbers of t, or nil if t has no streams.
 func (t *Target) Dictionary() batch.Dictionary { return t.Dest.Traits().Dictionary }
 
-// Close closes a target that was opened and will not be used.
+// Close releases a target that was opened but is not used.
 func (t *Target) Close() {
 	if d, ok := t.Dest.(interface{ Close(context.Context) error }); ok {
 		d.Close(context.Background())
 	}
 }
 
-// hostOf returns the text after the // of an address of the given form.
+// hostOf returns the part of an address after "//". form is the expected form, for errors.
 func hostOf(rest, form string) (string, error) {
 	host, ok := strings.CutPrefix(rest, "//")
 	if !ok || host == "" {
@@ -95,7 +97,7 @@ func hostOf(rest, form string) (string, error) {
 	return host, nil
 }
 
-// noUser is the error for a user in the address of a server.
+// noUser returns the error for an address that contains a user name.
 func noUser(rest string) error {
 	why := "it must not contain a user or password: use --user and --password-file"
 	if strings.Contains(rest, "?") {
@@ -104,7 +106,7 @@ func noUser(rest string) error {
 	return errors.New(why)
 }
 
-// SameFile reports whether both are the same regular file.
+// SameFile reports whether a and b are the same regular file.
 func SameFile(a, b fs.FileInfo) bool {
 	return a != nil && b != nil && a.Mode().IsRegular() && os.SameFile(a, b)
 }
@@ -112,14 +114,14 @@ func SameFile(a, b fs.FileInfo) bool {
 // IsGone reports whether the destination has ended permanently.
 func (t *Target) IsGone() bool {
 	select {
-	case <-t.Gone: // nil: never
+	case <-t.Gone: // blocks if nil
 		return true
 	default:
 		return false
 	}
 }
 
-// CodecFor returns the codec of records that an earlier run has stored.
+// CodecFor returns the codec for records that an earlier run stored with the given content type.
 func (t *Target) CodecFor(contentType string, _ uint32) batch.Codec {
 	if t.Codec != nil && t.Codec.ContentType() == contentType {
 		return t.Codec

@@ -15,14 +15,15 @@ import (
 	"github.com/forebay-log/forebay/otlp"
 )
 
-// extensionDests are the kinds of destinations of other modules, and MoreFamilies their names.
+// extensionDests are the kinds of destinations that other modules have registered. MoreFamilies are
+// their names without the TLS variants.
 var (
 	extensionDests []Destination
 	MoreFamilies   []string
 )
 
 // AddExtension registers a kind of destination from another module. It must be called before the
-// tables are read.
+// tables of options and destinations are read.
 func AddExtension(d Extension) {
 	kinds := []string{d.Name, d.Name + "+tls"}
 	extensionDests = append(extensionDests, extensionDest{d, false}, extensionDest{d, true})
@@ -45,7 +46,7 @@ func AddExtension(d Extension) {
 	}
 }
 
-// AddOTLPGRPC registers otlpgrpc:// and otlpgrpcs://.
+// AddOTLPGRPC registers otlpgrpc:// and otlpgrpcs://, whose drivers open returns.
 func AddOTLPGRPC(open func(otlp.Config) (OTLP, error)) {
 	for _, d := range otlpDests() {
 		over := otlpDest{strings.Replace(d.Scheme(), "otlp", "otlpgrpc", 1), open}
@@ -65,19 +66,20 @@ func AddOTLPGRPC(open func(otlp.Config) (OTLP, error)) {
 type Extension struct {
 	Name   string
 	Form   string // text after NAME://, for --help; tests replace HOST and :PORT
-	What   string // description, for --help
-	Memory int    // size of the slabs in bytes that its batches require; 0: the defaults of the flags
+	What   string // description for --help
+	Memory int    // bytes of slabs that its batches require; 0 selects the defaults of the flags
 
-	// Options are its options, in addition to tls-ca, tls-cert and tls-key. An option with the name
-	// of an option of the core is the same option.
+	// Options are the options of the destination in addition to tls-ca, tls-cert and tls-key. If
+	// the core has an option with the same name, that option is used.
 	Options []setting.Custom
 
-	// Open returns the driver. It does not connect. If the driver has a method Close, that method
-	// releases everything. Errors name options with a leading --.
+	// Open returns the driver without connecting. If the driver has a method Close, it must release
+	// everything. Errors name options with a leading --.
 	Open func(*setting.Args) (deliver.Destination, error)
 }
 
-// OTLP is a driver for the records of an [otlp.Driver].
+// OTLP is the driver for OpenTelemetry, over HTTP or gRPC. AppendLine appends the record for a
+// line, with attributes.
 type OTLP interface {
 	deliver.Destination
 	Encoder() encode.Encoder
@@ -130,5 +132,5 @@ func (d extensionDest) Open(rest string, c *Spec) (*Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Target{Dest: driver, memory: d.Memory, Header: true, Engine: !c.DryRun}, nil
+	return &Target{Dest: driver, memory: d.Memory, SendsMeta: true, Remote: !c.DryRun}, nil
 }

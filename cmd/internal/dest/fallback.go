@@ -12,24 +12,23 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// A Fallback is the destination of --fallback, which all outputs share. It receives records in the
-// format of the output that could not deliver them, and sends them in the format of the
-// destination.
+// A Fallback is the destination of --fallback, which outputs share. It converts records from the
+// format of the failing output to its own format.
 type Fallback struct {
 	To     string // the destination without secrets, for messages
 	Target *Target
 
 	Direct    func(context.Context, *batch.Batch) batch.Outcome
-	encode    EncodeFunc // of the destination; nil: lines
+	encode    EncodeFunc // encoder of the destination; nil if it accepts lines
 	CloseDest func(context.Context) error
 
-	mu     sync.Mutex    // guards the fields below; held during Send
-	Lines  record.Parser // reads records in the format of the output
-	parser record.Parser // reads converted records
+	mu     sync.Mutex    // guards the fields below; Send holds it until it returns
+	Lines  record.Parser // parses records in the format of the output
+	parser record.Parser // parses records that a codec has converted to JSON
 	buf    []byte
 }
 
-// NewFallback returns a fallback; lines parses records in the format of the outputs.
+// NewFallback returns a fallback to t. lines parses the lines of outputs without a codec.
 func NewFallback(to string, t *Target, lines record.Parser) *Fallback {
 	f := &Fallback{To: to, Target: t, Lines: lines}
 	if t.NewEncoder != nil {
@@ -39,7 +38,8 @@ func NewFallback(to string, t *Target, lines record.Parser) *Fallback {
 	return f
 }
 
-// Send sends b, converted if the destination requires another format.
+// Send sends b to the destination. It converts the records if the destination requires another
+// format.
 func (f *Fallback) Send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -57,7 +57,7 @@ func (f *Fallback) Send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	return f.Direct(ctx, out)
 }
 
-// Accepts reports whether the destination accepts records of this format unchanged.
+// Accepts reports whether the destination accepts records in the format of c without conversion.
 func (t *Target) Accepts(c batch.Codec) bool {
 	if t.NewEncoder == nil {
 		return IsLines(c)
@@ -66,10 +66,10 @@ func (t *Target) Accepts(c batch.Codec) bool {
 		return false
 	}
 	dict := t.Dictionary()
-	return dict == nil || dict == fluent.Tags() // other dictionaries have different stream numbers
+	return dict == nil || dict == fluent.Tags() // the numbers of streams differ between other dictionaries
 }
 
-// IsLines reports whether records of this format are lines that can be written to a file.
+// IsLines reports whether records in the format of c are lines of text.
 func IsLines(c batch.Codec) bool {
 	if c == nil {
 		return true
@@ -78,8 +78,8 @@ func IsLines(c batch.Codec) bool {
 	return ok
 }
 
-// transcode returns a record in the format of the destination. A record that cannot be encoded in
-// it is sent as quoted text.
+// transcode converts a record to the format of the destination. A record that cannot be converted
+// is sent as quoted text.
 func (f *Fallback) transcode(c batch.Codec, rec *batch.Record) ([]byte, batch.Meta) {
 	line, parser := rec.Data, &f.Lines
 	if c != nil {

@@ -17,11 +17,11 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// fileMemory is large enough that a file and its input do not wait for each other: while one half
-// of the slabs is written, the other is filled.
+// fileMemory is the number of bytes of slabs for a file. One half is filled while the other is
+// written, so that the input and the file do not wait for each other.
 const fileMemory = 1 << 20
 
-// fileDest is file:PATH.
+// fileDest is the destination file:PATH.
 type fileDest struct{}
 
 func (fileDest) Scheme() string { return "file" }
@@ -79,10 +79,10 @@ func (fileDest) Open(rest string, c *Spec) (*Target, error) {
 		return nil, err
 	}
 	info, _ := os.Stat(path)
-	return &Target{Dest: deliver.ToWriteCloser(&earlyFile{File: f, path: path}), memory: fileMemory, File: info, Reopen: f.Reopen}, nil
+	return &Target{Dest: deliver.ToWriteCloser(&writebackFile{File: f, path: path}), memory: fileMemory, File: info, Reopen: f.Reopen}, nil
 }
 
-// FileOptions returns the options of package file.
+// FileOptions converts the options of c to options of package file.
 func FileOptions(c *Spec) (*file.Options, error) {
 	compress, err := c.compression()
 	if err != nil {
@@ -112,7 +112,8 @@ func FileOptions(c *Spec) (*file.Options, error) {
 	return o, nil
 }
 
-// openDevice opens a named pipe, a terminal or another device, for which other rules apply.
+// openDevice opens a named pipe, a terminal or another device. Such a file cannot be rotated or
+// synced, and its reader may end.
 func openDevice(path string) (*Target, error) {
 	f, err := vfs.OpenAppend(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -122,7 +123,8 @@ func openDevice(path string) (*Target, error) {
 	return &Target{Dest: s, Gone: s.Gone(), Tty: console.IsTerminal(f)}, nil
 }
 
-// FilePath returns the path after "file:", which may be the remainder of a URL with two slashes.
+// FilePath returns the path in an address of a file. rest is the part after "file:": a path, or two
+// slashes and the remainder of a file URL.
 func FilePath(rest string) (string, error) {
 	if rest == "" {
 		return "", errors.New("the file is missing: write file:PATH, such as file:app.log")
@@ -144,7 +146,8 @@ func FilePath(rest string) (string, error) {
 	return filepath.FromSlash(u.Path), nil
 }
 
-// compression returns the value of --compress as the Options of destinations have it: "" is none.
+// compression returns the value of --compress in the form used by the Options of destinations,
+// where "" means no compression.
 func (c *Spec) compression() (string, error) {
 	name := c.Text("compress")
 	if name == "none" {

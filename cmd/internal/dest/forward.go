@@ -17,11 +17,10 @@ import (
 	"github.com/forebay-log/forebay/transport"
 )
 
-// forwardDest is forward://HOST:PORT, forward+tls://HOST:PORT or
-// forward+unix:PATH.
+// forwardDest is the destination forward://HOST:PORT, forward+tls://HOST:PORT or forward+unix:PATH.
 type forwardDest struct{ scheme string }
 
-// forwardDests returns the three kinds.
+// forwardDests returns the destinations of the Forward protocol: over TCP, TLS and a Unix socket.
 func forwardDests() []Destination {
 	return []Destination{forwardDest{"forward"}, forwardDest{"forward+tls"}, forwardDest{"forward+unix"}}
 }
@@ -81,12 +80,12 @@ func (d forwardDest) Open(rest string, o *Spec) (*Target, error) {
 	if err != nil {
 		return nil, plainForward(err)
 	}
-	t.Dest, t.Engine = client, !o.DryRun
+	t.Dest, t.Remote = client, !o.DryRun
 	return t, nil
 }
 
-// forwardFlagNames maps the names of fields of a Config in its errors to flags; longer names
-// precede their prefixes.
+// forwardFlagNames replaces field names of fluent.Config in errors by names of flags. A name must
+// precede its prefixes.
 var forwardFlagNames = strings.NewReplacer(
 	"fluent: ", "",
 	"tls.ca_file", "--tls-ca", "tls.cert_file and key_file", "--tls-cert and --tls-key",
@@ -97,8 +96,7 @@ var forwardFlagNames = strings.NewReplacer(
 	"Config.Auth.Hostname and ", "the name of this machine and ", "Config.Tag", "--tag", "Config.Compress", "--compress", "Config.", "",
 )
 
-// plainForward removes the name of the package from an error, and replaces names of fields by
-// flags.
+// plainForward rewrites an error of package fluent for the command line.
 func plainForward(err error) error {
 	if err == nil {
 		return nil
@@ -106,9 +104,9 @@ func plainForward(err error) error {
 	return errors.New(forwardFlagNames.Replace(err.Error()))
 }
 
-// NewForwardEncoder returns a function that converts a line to an event: a JSON object becomes the
-// record unchanged; logfmt and text are converted. The tag is the value of the field tagFrom if
-// that is a valid tag, otherwise the tag of the driver.
+// NewForwardEncoder returns a function that encodes a line as a Forward event. The fields of a JSON
+// object become the record; logfmt and text are converted. The tag is the value of the field
+// tagFrom if that is a valid tag, otherwise the tag of the driver.
 func NewForwardEncoder(tagFrom string) EncodeFunc {
 	enc := record.NewEncoder(record.AsJSON)
 	var js, buf, text []byte
@@ -119,8 +117,8 @@ func NewForwardEncoder(tagFrom string) EncodeFunc {
 		known := ev.More
 		if tagFrom != "" {
 			tag, _ = transform.Field(ev, tagFrom, text[:0])
-			text = append(text[:0], tag[:min(len(tag), maxTag)]...) // a longer text is not a tag
-			// A field of the input that becomes the tag is not repeated in the record.
+			text = append(text[:0], tag[:min(len(tag), maxTag)]...) // a longer text is not a valid tag
+			// If the tag comes from a field that the input added, the record does not repeat it.
 			more = append(more[:0], ev.More...)
 			ev.More = slices.DeleteFunc(more, func(a slog.Attr) bool { return a.Key == tagFrom })
 		}
@@ -150,8 +148,8 @@ func NewForwardEncoder(tagFrom string) EncodeFunc {
 			return err
 		}
 		if err = write(); errors.Is(err, fluent.ErrValue) {
-			// The protocol cannot represent times before 1970 or after 2105. If the line has such a
-			// time, the record contains it.
+			// The protocol cannot represent times before 1970 or after 2105. The event then has the
+			// current time, and the record still contains the time of the line.
 			dst, at = dst[:n], time.Now()
 			err = write()
 		}
@@ -160,5 +158,5 @@ func NewForwardEncoder(tagFrom string) EncodeFunc {
 	}
 }
 
-// maxTag is the maximum number of bytes of a field that are checked as a tag.
+// maxTag is the maximum length of a field that is considered as a tag, in bytes.
 const maxTag = 64 << 10

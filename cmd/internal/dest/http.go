@@ -16,11 +16,11 @@ import (
 	"github.com/forebay-log/forebay/transport"
 )
 
-// httpDest is http://HOST or https://HOST.
+// httpDest is the destination http://HOST or https://HOST.
 type httpDest struct{ scheme string }
 
-// HttpDests returns the two kinds.
-func HttpDests() []Destination { return []Destination{httpDest{"http"}, httpDest{"https"}} }
+// HTTPDests returns the destinations over HTTP and HTTPS.
+func HTTPDests() []Destination { return []Destination{httpDest{"http"}, httpDest{"https"}} }
 
 func (d httpDest) Scheme() string { return d.scheme }
 func (d httpDest) canDryRun()     {}
@@ -32,7 +32,8 @@ func (d httpDest) Usage() (form, what string) {
 	return "https://HOST/PATH", "the same over https; see --tls-ca, --tls-cert, --tls-key"
 }
 
-// lokiPush and lokiPort are the path and the port of Loki, which does not accept lines of JSON.
+// lokiPush and lokiPort are the path and the port of Loki's push API. They cause an error with
+// advice, because Loki does not accept lines of JSON.
 const (
 	lokiPush = "/loki/api/v1/push"
 	lokiPort = ":3100"
@@ -85,16 +86,16 @@ func (d httpDest) Open(rest string, o *Spec) (*Target, error) {
 		return nil, errors.New(httpFlagNames.Replace(err.Error()))
 	}
 	t := &Target{NewEncoder: NewHTTPEncoder, Codec: record.AsJSON.Codec(), memory: 4 << 20}
-	t.Dest, t.Engine = to, !o.DryRun
+	t.Dest, t.Remote = to, !o.DryRun
 	return t, nil
 }
 
-// httpFlagNames maps the names of fields of a Config in its errors to flags.
+// httpFlagNames replaces field names of httpsink.Config in errors by names of flags.
 var httpFlagNames = strings.NewReplacer("httpsink: config: ", "", "httpsink: ", "", "bearer_token_file", "--bearer-token-file", "no_id", "--no-id",
 	"hec: ", "--hec: ", "hec is for", "--hec is for", "compression is", "--compress is", "headers: ", "--header: ", "the api ", "--api ", "url: ", "",
 	"api is", "--api is", "tls: cert_file and key_file", "--tls-cert and --tls-key", "tls.ca_file", "--tls-ca", "tls.cert_file and key_file", "--tls-cert and --tls-key")
 
-// pairsOf parses a list of NAME=VALUE or NAME:VALUE. An error contains a value only if show is set.
+// pairsOf parses a list of NAME=VALUE or NAME:VALUE. Values appear in errors only if show is set.
 func pairsOf(flag string, items setting.List, show bool) (map[string]string, error) {
 	pairs := map[string]string{}
 	for _, item := range items {
@@ -113,8 +114,8 @@ func pairsOf(flag string, items setting.List, show bool) (map[string]string, err
 	return pairs, nil
 }
 
-// NewHTTPEncoder is newJSONEncoder for servers that require a time. A record without a time has its
-// arrival time, however long it waits.
+// NewHTTPEncoder returns a function that encodes any line as a line of JSON, for servers that
+// require a time. A record without a time has its arrival time.
 func NewHTTPEncoder() EncodeFunc {
 	encode := newJSONEncoder()
 	return func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
@@ -126,7 +127,7 @@ func NewHTTPEncoder() EncodeFunc {
 	}
 }
 
-// newJSONEncoder returns a function that converts any line to a line of JSON.
+// newJSONEncoder returns a function that encodes any line as a line of JSON.
 func newJSONEncoder() EncodeFunc {
 	enc := record.NewEncoder(record.AsJSON)
 	return func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
@@ -139,14 +140,15 @@ func newJSONEncoder() EncodeFunc {
 	}
 }
 
-// httpServers maps names of servers that users may write as schemes to their ports.
+// httpServers maps names of servers, which users may write as schemes, to the forms of their
+// addresses.
 var httpServers = map[string]string{
 	"elasticsearch": "http://HOST:9200/INDEX", "opensearch": "http://HOST:9200/INDEX", "elastic": "http://HOST:9200/INDEX", "es": "http://HOST:9200/INDEX",
 	"splunk": "https://HOST:8088", "hec": "https://HOST:8088", "victorialogs": "http://HOST:9428", "datadog": "https://http-intake.logs.datadoghq.com",
 }
 
-// isHTTPServer returns the correct form for a scheme that is the name of a server, or "".
-func isHTTPServer(scheme string) string {
+// httpServerHint returns the correct form for a scheme that is the name of a server, or "".
+func httpServerHint(scheme string) string {
 	name, _, _ := strings.Cut(scheme, "+")
 	form, ok := httpServers[name]
 	if !ok {

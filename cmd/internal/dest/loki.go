@@ -20,10 +20,10 @@ import (
 	"github.com/forebay-log/forebay/transport"
 )
 
-// lokiDest is loki://HOST:PORT or loki+https://HOST.
+// lokiDest is the destination loki://HOST:PORT or loki+https://HOST.
 type lokiDest struct{ scheme string }
 
-// LokiDests returns the two kinds.
+// LokiDests returns the destinations for Grafana Loki over HTTP and HTTPS.
 func LokiDests() []Destination { return []Destination{lokiDest{"loki"}, lokiDest{"loki+https"}} }
 
 func (d lokiDest) Scheme() string { return d.scheme }
@@ -48,7 +48,7 @@ func (d lokiDest) Open(rest string, o *Spec) (*Target, error) {
 		Limits: loki.Limits{MaxAge: o.Duration("max-age"), TooOld: o.Text("too-old")},
 	}
 	if o.Given["flush-interval"] {
-		c.BatchAge = max(o.Duration("flush-interval"), time.Microsecond) // because 0 is the default in the Config
+		c.BatchAge = max(o.Duration("flush-interval"), time.Microsecond) // in a Config, 0 selects the default
 	}
 	if c.Limits.MaxAge == 0 {
 		c.Limits.MaxAge = -1
@@ -81,20 +81,21 @@ func (d lokiDest) Open(rest string, o *Spec) (*Target, error) {
 		return nil, plainLoki(err)
 	}
 	t := &Target{NewEncoder: func() EncodeFunc { return newLokiEncoder(s, slices.Concat(o.List("label-from"), o.List("metadata"))) }, Codec: s.Encoder().Codec(), memory: 4 << 20}
-	t.Dest, t.Engine = s, !o.DryRun
+	t.Dest, t.Remote = s, !o.DryRun
 	return t, nil
 }
 
-// cutLabel parses a value of --label.
+// cutLabel splits a value of --label, NAME=VALUE or NAME:VALUE.
 func cutLabel(l string) (name, value string, ok bool) {
-	i := strings.IndexAny(l, "=:") // label=app:shop is easier to read in a query
+	i := strings.IndexAny(l, "=:") // in a query, label=app:shop is easier to read
 	if i < 1 || i == len(l)-1 {
 		return "", "", false
 	}
 	return l[:i], l[i+1:], true
 }
 
-// RenamedLabels returns a note for each label of an output whose name is changed for Loki.
+// RenamedLabels returns a note for each label of c whose name Loki does not allow and that is
+// renamed.
 func RenamedLabels(c *Spec) (notes []string) {
 	add := func(option, name string) {
 		if at := labelname.Of(name); at != name {
@@ -111,7 +112,7 @@ func RenamedLabels(c *Spec) (notes []string) {
 	return notes
 }
 
-// WithPort adds a port to HOST/PATH?QUERY if there is none.
+// WithPort adds a port to HOST/PATH?QUERY if it has none.
 func WithPort(rest, port string) string {
 	host, path := rest, ""
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
@@ -123,15 +124,15 @@ func WithPort(rest, port string) string {
 	return host + path
 }
 
-// plainLoki removes the name of the package from an error.
+// plainLoki rewrites an error of package loki for the command line.
 func plainLoki(err error) error {
 	return errors.New(strings.NewReplacer("loki: config: ", "", "loki: ", "",
 		"use http://host:3100 or https://host/prefix", "write loki://HOST:PORT or loki+https://HOST/PREFIX").Replace(err.Error()))
 }
 
-// newLokiEncoder returns a function that converts a line to an entry: the line unchanged, with its
-// time and level, and with labels and metadata from the fields with the given names. Fields of the
-// input precede fields of the line, whose author is not trusted.
+// newLokiEncoder returns a function that encodes a line as a Loki entry: the line unchanged, with
+// its time and level. The fields with the given names become labels and metadata. Fields that the
+// input added have precedence over fields of the line, whose author is not trusted.
 func newLokiEncoder(s *loki.Driver, names []string) EncodeFunc {
 	var attrs []slog.Attr
 	var rest []string
@@ -162,7 +163,7 @@ func newLokiEncoder(s *loki.Driver, names []string) EncodeFunc {
 	}
 }
 
-// appendFields appends the fields of a JSON object that have one of the given names.
+// appendFields appends the fields of the JSON object obj that have one of the given names.
 func appendFields(dst []slog.Attr, obj []byte, names []string) []slog.Attr {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(obj, &fields) != nil {
@@ -171,10 +172,10 @@ func appendFields(dst []slog.Attr, obj []byte, names []string) []slog.Attr {
 	for _, name := range names {
 		head, tail, nested := strings.Cut(name, ".")
 		if v, ok := fields[name]; ok && string(v) == "null" {
-			continue // an empty value is not a label
+			continue // null is not a label
 		} else if ok {
-			// The driver represents a name with dots as an attribute in groups.
-			dst = append(dst, within(strings.Split(name, "."), v))
+			// The driver expects a name with dots as an attribute within groups.
+			dst = append(dst, nestedAttr(strings.Split(name, "."), v))
 		} else if v, ok := fields[head]; ok && nested {
 			if in := appendFields(nil, v, []string{tail}); len(in) > 0 {
 				dst = append(dst, slog.Attr{Key: head, Value: slog.GroupValue(in...)})
@@ -184,7 +185,8 @@ func appendFields(dst []slog.Attr, obj []byte, names []string) []slog.Attr {
 	return dst
 }
 
-func within(path []string, v json.RawMessage) slog.Attr {
+// nestedAttr returns the value v as an attribute within the groups of path.
+func nestedAttr(path []string, v json.RawMessage) slog.Attr {
 	value := slog.AnyValue(v)
 	var s string
 	if json.Unmarshal(v, &s) == nil && v[0] == '"' {

@@ -7,10 +7,10 @@ import (
 	"github.com/forebay-log/forebay/netsink"
 )
 
-// netDest is a destination of lines, or of syslog messages, over a stream socket.
+// netDest is a destination of lines or syslog messages over a stream socket.
 type netDest struct{ scheme, form, what string }
 
-// netDests returns the kinds.
+// netDests returns the destinations of lines and syslog messages.
 func netDests() []Destination {
 	return []Destination{
 		netDest{"tcp", "tcp://HOST:PORT", "lines over TCP"},
@@ -45,5 +45,5 @@ func (d netDest) Open(rest string, c *Spec) (*Target, error) {
 		}
 		return nil, errors.New(why)
 	}
-	return &Target{Dest: to, Engine: true, Header: strings.HasPrefix(d.scheme, "syslog")}, nil
+	return &Target{Dest: to, Remote: true, SendsMeta: strings.HasPrefix(d.scheme, "syslog")}, nil
 }

@@ -11,16 +11,16 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// All returns all kinds, in the order of --help.
+// All returns all kinds of destinations in the order of --help.
 func All() []Destination {
 	return slices.Concat([]Destination{
 		fileDest{},
 		stdioDest{name: "stdout", what: "standard output"},
 		stdioDest{name: "stderr", what: "standard error"},
-	}, netDests(), forwardDests(), LokiDests(), otlpDests(), HttpDests(), extensionDests)
+	}, netDests(), forwardDests(), LokiDests(), otlpDests(), HTTPDests(), extensionDests)
 }
 
-// OpenAt opens the destination that is the value of a flag.
+// OpenAt opens the destination of c. flag is the flag that names it, for errors.
 func OpenAt(dests []Destination, flag string, c *Spec) (*Target, error) {
 	d, at, _, err := Locate(dests, flag, c.To)
 	if err != nil {
@@ -29,7 +29,7 @@ func OpenAt(dests []Destination, flag string, c *Spec) (*Target, error) {
 	t, err := openIn(d, at[len(d.Scheme())+1:], c)
 	if err != nil {
 		text := fmt.Errorf("%s %s: %s", flag, setting.Redact(c.Name), strings.TrimPrefix(setting.RedactError(err, c.To), "file: "))
-		if wrongOption(d, c) {
+		if isOptionError(d, c) {
 			return nil, exit.Usage(text)
 		}
 		return nil, text
@@ -37,17 +37,17 @@ func OpenAt(dests []Destination, flag string, c *Spec) (*Target, error) {
 	return t, nil
 }
 
-// openIn opens a destination. Its errors name flags.
+// openIn opens a destination of the kind d. Errors name flags.
 func openIn(d Destination, rest string, c *Spec) (*Target, error) {
 	t, err := d.Open(rest, c)
 	if err != nil {
-		return nil, inFlags(err)
+		return nil, withFlagNames(err)
 	}
 	return t, nil
 }
 
-// Locate returns the kind of the destination that is the value of a flag, and splits the address
-// from its query.
+// Locate finds the kind of the destination to, and splits its address and its query. flag is the
+// flag that names it, for errors.
 func Locate(dests []Destination, flag, to string) (d Destination, at, query string, err error) {
 	scheme, _, found := strings.Cut(to, ":")
 	for _, d := range dests {
@@ -76,7 +76,7 @@ func Locate(dests []Destination, flag, to string) (d Destination, at, query stri
 			why = fmt.Sprintf("it has no scheme; for a file, write file:%s", to)
 		}
 	default:
-		if why = cmp.Or(setting.IsElsewhere(scheme), isHTTPServer(scheme)); why == "" {
+		if why = cmp.Or(setting.IsElsewhere(scheme), httpServerHint(scheme)); why == "" {
 			why = fmt.Sprintf("there is no destination %q", scheme)
 		}
 	}

@@ -14,19 +14,20 @@ import (
 // Given contains the options that flags set for all outputs.
 type Given struct {
 	Base    Spec                // the defaults
-	texts   map[string][]string // values as given, by the name of the option
-	used    map[string]bool     // options that an output has, by name
+	texts   map[string][]string // values as written, by name of the option
+	used    map[string]bool     // options that apply to an output, by name
 	schemes []string            // the kinds of the outputs
 }
 
+// NewGiven returns a Given without options.
 func NewGiven() Given {
 	return Given{Base: NewSpec(), texts: map[string][]string{}, used: map[string]bool{}}
 }
 
-// A givenFlag is the flag of an option: it checks a value and stores it for the outputs that have
-// the option.
+// A givenFlag is the flag of an option. It checks a value and stores it for the outputs to which
+// the option applies.
 type givenFlag struct {
-	setting.Value // checks values; belongs to no output
+	setting.Value // only checks values; no output uses it
 	name          string
 	texts         map[string][]string
 }
@@ -39,12 +40,13 @@ func (f givenFlag) Set(text string) error {
 	return nil
 }
 
-// Filters of options: all options of --to, and the options of destinations that receive records
-// from elsewhere, such as --fallback.
+// AnyOption and OwnOption are filters of options. AnyOption selects all options of --to. OwnOption
+// selects those that also apply to a destination such as --fallback, which receives records from
+// another output.
 func AnyOption(*setting.Option) bool   { return true }
 func OwnOption(o *setting.Option) bool { return !o.General }
 
-// AddFlags defines the flags of the options that some selects.
+// AddFlags defines the flags of the options selected by some.
 func (g *Given) AddFlags(cmd *cobra.Command, some func(*setting.Option) bool) {
 	for _, o := range setting.Options {
 		if o.KeyOnly || !some(o) {
@@ -65,9 +67,9 @@ func (g *Given) AddFlags(cmd *cobra.Command, some func(*setting.Option) bool) {
 	}
 }
 
-// Output returns the Spec of a destination, from the flags that apply to it and from its query,
-// which has precedence. some selects the options that are allowed. flag is the flag that names the
-// destination.
+// Output returns the Spec of the destination to: the options of its query, and the flags that apply
+// to it. The query has precedence. some selects the allowed options. flag is the flag that names
+// the destination, for errors.
 func (g *Given) Output(dests []Destination, flag, to string, some func(*setting.Option) bool) (*Spec, error) {
 	d, at, query, err := Locate(dests, flag, to)
 	if err != nil {
@@ -93,7 +95,7 @@ func (g *Given) Output(dests []Destination, flag, to string, some func(*setting.
 		for _, text := range g.texts[o.Name] {
 			if !own.Has(o.Name) && !(c.DryRun && o.Undelivered) {
 				if err := c.Set(o.Name, text); err != nil {
-					return nil, exit.Usage(fmt.Errorf("--%s: %w", o.Name, err)) // the flag has accepted the value before
+					return nil, exit.Usage(fmt.Errorf("--%s: %w", o.Name, err)) // does not happen: the flag has accepted the value
 				}
 			}
 		}

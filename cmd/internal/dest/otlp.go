@@ -14,13 +14,13 @@ import (
 	"github.com/forebay-log/forebay/transport"
 )
 
-// otlpDest is otlp://HOST:PORT or otlps://HOST, or the same over gRPC.
+// otlpDest is the destination otlp://HOST:PORT or otlps://HOST, or otlpgrpc(s):// over gRPC.
 type otlpDest struct {
 	scheme string
-	grpc   func(otlp.Config) (OTLP, error) // nil: over HTTP
+	grpc   func(otlp.Config) (OTLP, error) // nil for HTTP
 }
 
-// otlpDests returns the two kinds over HTTP.
+// otlpDests returns the OpenTelemetry destinations over HTTP and HTTPS.
 func otlpDests() []Destination {
 	return []Destination{otlpDest{scheme: "otlp"}, otlpDest{scheme: "otlps"}}
 }
@@ -41,7 +41,7 @@ func (d otlpDest) Usage() (form, what string) {
 
 func (d otlpDest) secure() bool { return strings.HasSuffix(d.scheme, "s") }
 
-// newDriver makes the driver.
+// newDriver returns a driver over HTTP or gRPC.
 func (d otlpDest) newDriver(c otlp.Config) (OTLP, error) {
 	if d.grpc != nil {
 		return d.grpc(c)
@@ -90,11 +90,11 @@ func (d otlpDest) Open(rest string, o *Spec) (*Target, error) {
 		return nil, d.plain(err)
 	}
 	t := &Target{NewEncoder: func() EncodeFunc { return newOTLPEncoder(x) }, Codec: x.Encoder().Codec(), memory: 4 << 20}
-	t.Dest, t.Engine = x, !o.DryRun
+	t.Dest, t.Remote = x, !o.DryRun
 	return t, nil
 }
 
-// plain replaces names of the library by names of the program in an error of a driver.
+// plain rewrites an error of package otlp for the command line.
 func (d otlpDest) plain(err error) error {
 	write := "write otlp://HOST:PORT or otlps://HOST/PREFIX"
 	if d.grpc != nil {
@@ -104,8 +104,8 @@ func (d otlpDest) plain(err error) error {
 		"use http://host:4318 or https://host/prefix", write, "use http://host:4317 or https://host:4317", write).Replace(err.Error()))
 }
 
-// newOTLPEncoder returns a function that converts a line to a record: the line unchanged is the
-// body, with its time and level, and the fields of the input are attributes.
+// newOTLPEncoder returns a function that encodes a line as a log record. The line is the body, and
+// the fields that the input added are attributes.
 func newOTLPEncoder(x OTLP) EncodeFunc {
 	var names record.Namer
 	return func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {

@@ -17,30 +17,30 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// maxMemory is the maximum size of the slabs of one destination. If a machine has less memory, the
-// Go runtime ends the program without a useful message.
+// maxMemory is the maximum size of the slabs of one destination. Without this limit, the Go runtime
+// would end the program without a useful message on a machine with less memory.
 const maxMemory = 64 << 30
 
 // A Spec describes one output: its destination, the values of its options, and the records that it
-// receives. Flags, queries of --to and configuration files set the options by name; see
+// receives. Flags, the query of --to and configuration files set the options by name; see
 // [setting.Options].
 type Spec struct {
-	To string // the destination, without a query
+	To string // the address without the query
 	setting.Values
 
-	Route   Route     // the records that it receives
-	Secrets [32]byte  // a checksum of the files with keys and passwords, if there is a configuration file
+	Route   Route     // selects the records that the output receives
+	Secrets [32]byte  // checksum of the files with keys and passwords; zero without a configuration file
 	Name    string    // the value of --to, or the name in a configuration file
 	At      Positions // positions of its keys in a configuration file
-	DryRun  bool      // nothing is sent
+	DryRun  bool      // print the records instead of sending them
 
-	OnEvent func(batch.Event) // receives events of a client about changes that the client makes; nil: standard error
+	OnEvent func(batch.Event) // receives events of the client; nil writes them to standard error
 }
 
-// NewSpec returns the defaults.
+// NewSpec returns a Spec with the defaults of all options.
 func NewSpec() Spec { return Spec{Values: setting.New()} }
 
-// Check checks options that depend on each other. The error is about the command line.
+// Check checks combinations of options. Its errors name flags.
 func (c *Spec) Check() error {
 	if total := int64(c.Count("slabs")) * c.Bytes("slab-size"); total > maxMemory {
 		return fmt.Errorf("--slabs %d of --slab-size %s need %s of memory for each destination: use %s or less",
@@ -52,7 +52,7 @@ func (c *Spec) Check() error {
 	return nil
 }
 
-// spills reports whether lines are moved to the spool when the slabs are full.
+// spills reports whether records are moved to the spool when the slabs are full.
 func (c *Spec) spills() bool { return c.WhenFull() == slab.Spill() }
 
 // Encoding returns the format in which lines are delivered.
@@ -61,15 +61,16 @@ func (c *Spec) Encoding() record.Encoding {
 	return e
 }
 
-// KeepsLines reports whether lines may be left for the next run.
+// KeepsLines reports whether undelivered lines can be kept for the next run.
 func (c *Spec) KeepsLines() bool { return c.Text("spool") != "" || c.Text("crash-safe") != "" }
 
-// Delivers reports whether any option of delivery is set, apart from --crash-safe.
+// Delivers reports whether an option that requires an outlet is set. --crash-safe does not require
+// one.
 func (c *Spec) Delivers() bool {
 	return c.Text("fallback") != "" || c.Text("spool") != "" || c.Text("dead-letter") != "" || c.Given["retry-age"]
 }
 
-// MaxAge returns the value for deliver.RetryOptions.MaxAge.
+// MaxAge returns --retry-age as deliver.RetryOptions.MaxAge, where a negative value means no limit.
 func (c *Spec) MaxAge() time.Duration {
 	if age := c.Duration("retry-age"); age != 0 {
 		return age
@@ -77,27 +78,27 @@ func (c *Spec) MaxAge() time.Duration {
 	return -1
 }
 
-// SlabOptions returns the options of the memory of an output whose directories have the name dir.
-// No line is longer than maxRecord.
+// SlabOptions returns the options of the memory of the output. dir is the name of its directories,
+// and maxRecord the maximum length of a line.
 func (c *Spec) SlabOptions(dir string, t *Target, maxRecord int) *slab.Options {
 	o := &slab.Options{
 		SlabBytes:     int(c.Bytes("slab-size")),
 		SlabCount:     c.Count("slabs"),
-		FlushInterval: max(c.Duration("flush-interval"), time.Microsecond), // 0 is "at once" here
+		FlushInterval: max(c.Duration("flush-interval"), time.Microsecond), // the flag's 0 means at once; that of slab selects the default
 		WhenFull:      c.WhenFull(),
 		Codec:         c.Encoding().Codec(),
 	}
 	if c.Text("crash-safe") != "" {
 		o.Crash = slab.CrashSafe(filepath.Join(c.Text("crash-safe"), dir))
 		o.Crash.Required = c.On("crash-safe-required")
-		if t.NewEncoder == nil { // it accepts lines of any format, whatever its --encode
+		if t.NewEncoder == nil { // the destination accepts lines of any format
 			o.Crash.Codec = lineCodec
 		}
 	}
 	if !c.Given["slabs"] && !c.Given["slab-size"] {
 		o.SlabCount = max(o.SlabCount, t.memory/o.SlabBytes)
 	}
-	if t.Engine {
+	if t.Remote {
 		o.FlushLevel = slab.NoFlushLevel
 	}
 	switch {
@@ -106,13 +107,13 @@ func (c *Spec) SlabOptions(dir string, t *Target, maxRecord int) *slab.Options {
 	case c.Encoding() == record.AsRaw:
 		o.MaxRecord = maxRecord + len("\r\n")
 	default:
-		// The encoded record may be longer than the line: "\u0000" represents one byte.
+		// The encoded record may be longer than the line: one byte can become "\u0000".
 		o.MaxRecord = min(6*maxRecord+4<<10, slab.MaxSlabBytes)
 	}
 	return o
 }
 
-// lineCodec returns the codec of a format whose records are lines.
+// lineCodec returns the codec of a content type whose records are lines.
 func lineCodec(contentType string, _ uint32) (batch.Codec, bool) {
 	if contentType == "" {
 		return nil, true
@@ -134,7 +135,7 @@ func (c *Spec) SpoolOptions() spool.Options {
 	return o
 }
 
-// KeptIn returns the directories of the records that are not delivered.
+// KeptIn returns the directories that contain the pending records, for messages.
 func (c *Spec) KeptIn(p batch.Pending) string {
 	switch {
 	case p.Slab == 0:
@@ -145,15 +146,15 @@ func (c *Spec) KeptIn(p batch.Pending) string {
 	return c.Text("spool") + " and " + c.Text("crash-safe")
 }
 
-// IsSafeName reports whether a name may be a result of SafeName.
+// IsSafeName reports whether name has the form of a result of SafeName.
 func IsSafeName(name string) bool {
 	i := strings.LastIndexByte(name, '-')
 	sum, err := hex.DecodeString(name[i+1:])
 	return i > 0 && err == nil && len(sum) == 4
 }
 
-// SafeName returns the name of a directory for a destination: readable, without secrets, and unique
-// for each destination.
+// SafeName returns a directory name for a destination. It is readable, contains no secrets, and
+// ends in a checksum of to, so that different destinations have different names.
 func SafeName(to string) string {
 	const readable = 60
 	safe := strings.Map(func(r rune) rune {
@@ -168,13 +169,13 @@ func SafeName(to string) string {
 	return safe + "-" + hex.EncodeToString(sum[:4])
 }
 
-// Positions are the positions of keys in a configuration file, as LINE:COLUMN.
+// Positions maps keys to their positions in a configuration file, as LINE:COLUMN.
 type Positions map[string]string
 
-// SecretFiles returns the files with keys, passwords and certificates in the options.
+// SecretFiles returns the files with keys, passwords and certificates that options name.
 func (c *Spec) SecretFiles() (files []string) {
 	for _, o := range setting.Options {
-		if o.OfFile && o.Name != "bearer-token-file" { // clients read this file again when it changes
+		if o.OfFile && o.Name != "bearer-token-file" { // clients reload this file when it changes
 			files = append(files, c.Text(o.Name))
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/forebay-log/forebay/file"
 )
 
-// stdioDest is stdout: or stderr:.
+// stdioDest is the destination stdout: or stderr:.
 type stdioDest struct{ name, what string }
 
 func (d stdioDest) Scheme() string             { return d.name }

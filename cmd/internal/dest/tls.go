@@ -10,13 +10,14 @@ import (
 	"github.com/forebay-log/forebay/internal/tlsfiles"
 )
 
-// tlsConfig returns the TLS configuration of the options.
+// tlsConfig returns the TLS configuration that the options describe.
 func (o *Spec) tlsConfig() (*tls.Config, error) {
 	return ClientTLS(o.Text("tls-ca"), o.Text("tls-cert"), o.Text("tls-key"))
 }
 
-// ClientTLS returns a TLS configuration with the given files: certificate authorities, a client
-// certificate and its key. "" means no file. Certificates of servers are always verified.
+// ClientTLS returns a TLS configuration with the given certificate authorities, client certificate
+// and key. The arguments are file names; "" omits a file. Certificates of servers are always
+// verified.
 func ClientTLS(ca, cert, key string) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if ca != "" {

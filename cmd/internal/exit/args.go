@@ -23,7 +23,7 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	}
 }
 
-// NeedsCommand is the action of a command that only has subcommands.
+// NeedsCommand is the action of a command that requires a subcommand. It returns a usage error.
 func NeedsCommand(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return Usage(fmt.Errorf("there is no %s %s", cmd.CommandPath(), args[0]))

@@ -17,7 +17,7 @@ const (
 // An Error is an error with an exit code.
 type Error struct {
 	Code int
-	err  error // nil: everything was reported already
+	err  error // nil if everything was reported already
 }
 
 // With returns err with an exit code; err may be nil.
@@ -32,11 +32,12 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.err }
 
+// Usage, Config and Runtime return err with the exit code of the same name.
 func Usage(err error) error   { return With(UsageCode, err) }
 func Config(err error) error  { return With(ConfigCode, err) }
 func Runtime(err error) error { return With(RuntimeCode, err) }
 
-// OrConfig returns err with ConfigCode, unless it has an exit code.
+// OrConfig returns err unchanged if it has an exit code, otherwise with ConfigCode.
 func OrConfig(err error) error {
 	if ce := (*Error)(nil); errors.As(err, &ce) {
 		return err
@@ -44,8 +45,7 @@ func OrConfig(err error) error {
 	return Config(err)
 }
 
-// Code returns the exit code for err. Errors without a code come from cobra and are about the
-// command line.
+// Code returns the exit code for err. Errors without a code come from cobra and are usage errors.
 func Code(err error) int {
 	var ce *Error
 	switch {

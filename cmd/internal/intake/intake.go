@@ -75,7 +75,7 @@ func (take *Intake) Wire() {
 	take.common = commonLevel(take.Outs)
 	for i := range take.Outs {
 		out := &take.Outs[i]
-		take.Parse = take.Parse || out.Spec.Level().Given || out.Spec.Route.Where != nil || out.form != nil || out.Encode != nil || out.Target.Header
+		take.Parse = take.Parse || out.Spec.Level().Given || out.Spec.Route.Where != nil || out.form != nil || out.Encode != nil || out.Target.SendsMeta
 	}
 }
 
@@ -257,7 +257,7 @@ func (take *Intake) Line(line []byte, at Place, k Hints) (open bool) {
 			take.marks[i].note(out.Output, at.safe, out.Delivery.Refuse(record.TrimEnd(line), meta, batch.Encode, fmt.Errorf("cannot encode it: %w", err)))
 			continue
 		}
-		if out.Encode == nil && out.Engine && (!out.Target.Header || m.Time == 0) {
+		if out.Encode == nil && out.Engine && (!out.Target.SendsMeta || m.Time == 0) {
 			// --retry-age counts from now, not from the time in the line, unless the
 			// destination shows that time.
 			if now == 0 {

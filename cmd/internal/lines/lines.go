@@ -106,7 +106,7 @@ func (r *Reader) Next() ([]byte, error) {
 		if n := r.lineEnd(r.seen); n > 0 {
 			return r.take(r.seen + n)
 		}
-		r.seen = int(r.Charset.Whole(int64(r.end - r.start)))
+		r.seen = int(r.Charset.RoundDown(int64(r.end - r.start)))
 		if r.seen >= r.max+2*r.Charset.Unit() { // even if the next character were '\n'
 			return nil, r.skip()
 		}
@@ -148,7 +148,7 @@ func (r *Reader) skip() error {
 		case r.err != nil:
 			n = r.end - r.start
 		default: // the position stays at the beginning of a code unit
-			n = int(r.Charset.Whole(int64(r.end - r.start)))
+			n = int(r.Charset.RoundDown(int64(r.end - r.start)))
 		}
 		r.start += n
 		r.offset += int64(n)

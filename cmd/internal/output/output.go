@@ -54,7 +54,7 @@ func (out *Output) Slabs() slab.Stats { return out.Delivery.Stats().Slab }
 func (out *Output) Connect() (err error) {
 	o := out.Spec.SlabOptions(out.Dir, out.Target, out.Env.MaxRecord)
 	o.Name, o.OnError = out.To, func(e batch.Event) { out.event(e, dest.Memory(o)) }
-	out.Engine = out.Spec.Delivers() || out.Target.Engine
+	out.Engine = out.Spec.Delivers() || out.Target.Remote
 	out.Delivery, err = out.newOutput(o)
 	return err
 }
@@ -95,11 +95,11 @@ func (out *Output) Limit(a *batch.Account) {
 // ReopenOne reopens the file of t, and repeats this if it was requested again in the meantime.
 func (e *Env) ReopenOne(t *dest.Target) {
 	for {
-		n := t.Asked.Load()
+		n := t.ReopenRequests.Load()
 		if err := t.Reopen(); err != nil && !errors.Is(err, os.ErrClosed) { // ErrClosed: the program is ending
 			e.Console.Say("%s", console.Plain(err))
 		}
-		if t.Asked.CompareAndSwap(n, 0) {
+		if t.ReopenRequests.CompareAndSwap(n, 0) {
 			return
 		}
 	}

@@ -39,7 +39,7 @@ func TestHTTPDestination(t *testing.T) {
 	if err := os.WriteFile(file, []byte("hunter22\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	tgt, err := openAs(t, dest.HttpDests(), srv.URL+"/logs-x", "--api", "opensearch", "--user", "me", "--password-file", file, "--header", "X-Team: shop", "--param", "pipeline=parse")
+	tgt, err := openAs(t, dest.HTTPDests(), srv.URL+"/logs-x", "--api", "opensearch", "--user", "me", "--password-file", file, "--header", "X-Team: shop", "--param", "pipeline=parse")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -94,7 +94,7 @@ func (c *changes) begin(p *Pipeline) {
 			case <-c.ctx.Done():
 				return
 			case <-tick:
-				data, err := config.ReadFileMost(c.file)
+				data, err := config.ReadLimited(c.file)
 				still := err == nil && bytes.Equal(data, last)
 				if last = data; !still || bytes.Equal(data, seen) {
 					continue // the file is being written, or is unchanged

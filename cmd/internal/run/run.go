@@ -251,7 +251,7 @@ func (p *Pipeline) reopen() {
 		targets = append(targets, f.Target)
 	}
 	for _, t := range targets {
-		if t.Reopen != nil && t.Asked.Add(1) == 1 {
+		if t.Reopen != nil && t.ReopenRequests.Add(1) == 1 {
 			go p.ReopenOne(t)
 		}
 	}

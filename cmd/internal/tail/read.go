@@ -372,7 +372,7 @@ func (r *reader) take(ctx context.Context, g *generation, now time.Time) error {
 			if s.rest.kind == carried && s.rest.in == g {
 				start = s.rest.start
 			}
-			n = back + int(s.charset.Whole(at.off+int64(n-back))-at.off)
+			n = back + int(s.charset.RoundDown(at.off+int64(n-back))-at.off)
 			s.rest = unfinished{kind: oversized, in: g, start: start, n: int64(n-back) + int64(len(s.rest.text))}
 			r.took(ctx, g, markIn(r.buf, n, at.off-int64(back)))
 		case n == len(r.buf):
@@ -441,7 +441,7 @@ func (r *reader) lines(g *generation, p []byte, at int, from mark, now time.Time
 		n := cs.LineEnd(rest, base+int64(at))
 		if mine && s.rest.kind == oversized {
 			if n == 0 {
-				n = int(cs.Whole(int64(len(rest))))
+				n = int(cs.RoundDown(int64(len(rest))))
 				s.rest.n += int64(n)
 				return at + n, nil
 			}
@@ -491,7 +491,7 @@ func (r *reader) skipHole(f *os.File, c *charset.Charset, off, size int64) (m ma
 			return m, false, err
 		}
 		if z := zeros(r.buf[:n]); z < n {
-			m, err := markAt(f, c.Whole(off+int64(z)))
+			m, err := markAt(f, c.RoundDown(off+int64(z)))
 			return m, err == nil, err
 		}
 		if n == 0 {
@@ -587,4 +587,4 @@ func zeros(p []byte) int {
 }
 
 // hole returns the number of NUL bytes at the beginning of p that belong to no other character.
-func hole(c *charset.Charset, p []byte) int { return int(c.Whole(int64(zeros(p)))) }
+func hole(c *charset.Charset, p []byte) int { return int(c.RoundDown(int64(zeros(p)))) }

@@ -8,19 +8,19 @@ import (
 	"github.com/forebay-log/forebay/file"
 )
 
-// continuing is a destination with retries whose reader may end. Its lines then go to the fallback or
-// the spool, like lines of a destination that is down, or otherwise to the dead letters. Without
-// them, the lines are dropped.
+// continuing is a destination whose reader may end, such as a pipe. After that its records are
+// treated like those of a failing destination: they are held for the fallback or the spool or,
+// without these, refused, which writes them to the dead-letter file.
 type continuing struct {
 	deliver.Destination
-	hold bool // there is a fallback or a spool
+	hold bool // the output has a fallback or a spool
 }
 
 func (d continuing) Open(l deliver.Life) (deliver.Session, error) {
 	return d.Destination.Open(continuingLife{l, d.hold})
 }
 
-// continuingLife replaces the advice that the destination is gone.
+// continuingLife changes outcomes that report the end of the reader.
 type continuingLife struct {
 	deliver.Life
 	hold bool
@@ -37,8 +37,8 @@ func (l continuingLife) Answer(b *batch.Batch, o batch.Outcome) {
 	l.Life.Answer(b, o)
 }
 
-// Outlet returns the destination of t for an outlet. If the reader of t may end and there is
-// another place for its lines, the outlet continues.
+// Outlet returns the destination that the outlet of t uses. If the reader of t may end and the
+// output has a fallback, a spool or a dead-letter file, the outlet continues after that end.
 func (c *Spec) Outlet(t *Target) deliver.Destination {
 	hold := c.Text("fallback") != "" || c.Text("spool") != ""
 	if _, is := t.Dest.(*file.Stdio); is && (hold || c.Text("dead-letter") != "") {

@@ -10,12 +10,12 @@ import (
 	"github.com/forebay-log/forebay/internal/lazy"
 )
 
-// A checker is a destination whose Open creates files. Check finds errors without creating any.
+// A checker is a destination whose Open creates files. Its Check finds errors without creating any.
 type checker interface {
 	Check(rest string, c *Spec) error
 }
 
-// TryDestination checks whether c can be opened, and changes nothing.
+// TryDestination checks whether c can be opened. It leaves no files or connections behind.
 func TryDestination(d Destination, c *Spec) error {
 	rest := c.To[len(d.Scheme())+1:]
 	if d, ok := d.(checker); ok {
@@ -28,8 +28,8 @@ func TryDestination(d Destination, c *Spec) error {
 	return err
 }
 
-// FirstOf returns the first line of an error. Errors of a driver have a line for each fault.
-func FirstOf(err error) error {
+// FirstLine returns the first line of an error. Drivers return one line for each fault.
+func FirstLine(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -37,11 +37,10 @@ func FirstOf(err error) error {
 	return errors.New(line)
 }
 
-// fieldNames maps names of fields in errors of drivers to names of the program. A name is at
-// the start of a line or within it.
+// fieldNames replaces field names in errors of drivers by names of flags.
 var fieldNames = []struct {
-	is  func() *regexp.Regexp
-	say string
+	is   func() *regexp.Regexp
+	text string
 }{
 	{lazy.Regexp(`^label_attrs: the name "" has 0 bytes.*`), "--label-from: a name is empty"},
 	{lazy.Regexp(`^label_attrs: `), "--label-from: "},
@@ -57,12 +56,12 @@ var fieldNames = []struct {
 	{lazy.Regexp(`\bmax_[a-z_]+ \((\d+)\)`), "$1"},
 }
 
-// inFlags replaces names of fields by flags in an error of a driver.
-func inFlags(err error) error {
+// withFlagNames replaces field names in an error of a driver by names of flags.
+func withFlagNames(err error) error {
 	lines := strings.Split(err.Error(), "\n")
 	for i := range lines {
 		for _, n := range fieldNames {
-			lines[i] = n.is().ReplaceAllString(lines[i], n.say)
+			lines[i] = n.is().ReplaceAllString(lines[i], n.text)
 		}
 	}
 	text := strings.Join(lines, "\n")
@@ -72,20 +71,20 @@ func inFlags(err error) error {
 	return errors.New(text)
 }
 
-// wrongOption reports whether d cannot be opened because of an option: a value is invalid, or
-// options conflict. An invalid address and an unreadable file are not such errors.
-func wrongOption(d Destination, c *Spec) bool {
-	err := FirstOf(TryDestination(d, c))
-	if err == nil || isSame(err, FirstOf(TryDestination(d, c.without(func(*setting.Option) bool { return true })))) {
+// isOptionError reports whether d cannot be opened because an option has an invalid value or
+// conflicts with another one. An invalid address and an unreadable file are other errors.
+func isOptionError(d Destination, c *Spec) bool {
+	err := FirstLine(TryDestination(d, c))
+	if err == nil || isSame(err, FirstLine(TryDestination(d, c.without(func(*setting.Option) bool { return true })))) {
 		return false
 	}
 	ofFile := func(o *setting.Option) bool { return o.OfFile }
-	return isSame(err, FirstOf(TryDestination(d, c.without(ofFile)))) || !c.concernsFile(err.Error())
+	return isSame(err, FirstLine(TryDestination(d, c.without(ofFile)))) || !c.concernsFile(err.Error())
 }
 
 func isSame(a, b error) bool { return b != nil && a.Error() == b.Error() }
 
-// without returns c without the options that some selects.
+// without returns a copy of c in which the options selected by some have their defaults.
 func (c *Spec) without(some func(*setting.Option) bool) *Spec {
 	n := *c
 	n.Values = c.Clone()
@@ -98,7 +97,7 @@ func (c *Spec) without(some func(*setting.Option) bool) *Spec {
 	return &n
 }
 
-// concernsFile reports whether an error is about a file that an option names.
+// concernsFile reports whether the error text is about a file that an option names.
 func (c *Spec) concernsFile(text string) bool {
 	words := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t:,;\"", r) })
 	return strings.Contains(text, "cannot ") || slices.ContainsFunc(setting.Options, func(o *setting.Option) bool {

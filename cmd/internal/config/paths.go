@@ -12,15 +12,15 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/dest"
 )
 
-// checkPlaces finds directories and files of outputs and inputs that cannot be created because of
+// checkPaths reports directories and files of inputs and outputs that cannot be created because of
 // existing files. It creates nothing.
-func (c *Pipeline) checkPlaces() {
+func (c *Pipeline) checkPaths() {
 	check := func(it *item, key, fault string) {
 		if fault != "" && !it.doubtful(key) {
 			it.wrong(key, "%s", fault)
 		}
 	}
-	var made []string // directories that outputs create before they open files in them
+	var made []string // directories that outputs create at startup
 	for _, out := range c.Outs {
 		name := dest.SafeName(out.Name)
 		if spool := out.Text("spool"); spool != "" {
@@ -34,7 +34,7 @@ func (c *Pipeline) checkPlaces() {
 			check(c.items[out], "dead-letter", whyNoFile(letters, made))
 		}
 		if slabs := out.Text("crash-safe"); slabs != "" {
-			if out.On("crash-safe-required") { // otherwise the slabs are on the heap
+			if out.On("crash-safe-required") { // without this option the output falls back to heap memory
 				check(c.items[out], "crash-safe", whyNoDirectory(slabs, name))
 			}
 			made = append(made, filepath.Join(slabs, name))
@@ -47,8 +47,9 @@ func (c *Pipeline) checkPlaces() {
 	}
 }
 
-// whyNoDirectory returns why dir, or its subdirectory name, is not a directory and cannot be created,
-// as far as that is visible without trying. Missing parent directories are created with it.
+// whyNoDirectory returns the reason why the directory dir/name cannot be used or created, or "". It
+// only looks at existing files. Missing parent directories are no reason, because they are created
+// too.
 func whyNoDirectory(dir, name string) string {
 	dir = filepath.Clean(dir)
 	at := filepath.Join(dir, name)
@@ -75,8 +76,8 @@ func whyNoDirectory(dir, name string) string {
 	}
 }
 
-// whyNoFile returns why a file cannot be written at path. Its directory is not created, but may be one
-// of made.
+// whyNoFile returns the reason why no file can be written at path, or "". The directory of the file
+// must exist or be one of made.
 func whyNoFile(path string, made []string) string {
 	if st, err := os.Stat(path); err == nil {
 		if st.IsDir() {
@@ -99,7 +100,7 @@ func whyNoFile(path string, made []string) string {
 	return ""
 }
 
-// isWithin reports whether a path is dir or is in it.
+// isWithin reports whether path is dir or below dir.
 func isWithin(path, dir string) bool {
 	path, err := filepath.Abs(path)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/input"
 )
 
-// checkTogether finds outputs and inputs that conflict with each other. If one has faults,
-// only the settings that could be read are checked.
-func (c *Pipeline) checkTogether() {
+// checkConflicts reports inputs and outputs that conflict with each other. For those with faults,
+// only the settings that could be read are compared.
+func (c *Pipeline) checkConflicts() {
 	w := writers{c: c, files: map[string]string{}}
 	for _, out := range c.Outs {
 		w.add(out, "to", out.To)
@@ -23,7 +23,7 @@ func (c *Pipeline) checkTogether() {
 		if f == nil {
 			continue
 		}
-		if abs, isNew := w.add(out, "fallback", f.To); isNew { // several outputs may share a fallback
+		if abs, isNew := w.add(out, "fallback", f.To); isNew { // outputs may share a fallback
 			delete(w.files, abs)
 		}
 		for _, other := range c.Outs {
@@ -59,15 +59,15 @@ func (c *Pipeline) checkTogether() {
 				listening[end] = in.Name
 			}
 		}
-		c.checkTaken(in)
+		c.checkReceived(in)
 	}
-	c.checkPlaces()
+	c.checkPaths()
 	c.checkLoops()
 }
 
-// checkTaken finds an input whose records no output receives. Outputs whose selection is unknown,
-// because of a fault, are ignored.
-func (c *Pipeline) checkTaken(in *input.Config) {
+// checkReceived reports an input whose records no output receives. It reports nothing while the
+// selection of an output is unknown because of a fault.
+func (c *Pipeline) checkReceived(in *input.Config) {
 	if len(c.Outs) == 0 || c.partial || slices.ContainsFunc(c.Outs, func(out *dest.Spec) bool {
 		return out.Route.Selects(in.Name) || c.items[out].doubtful("from")
 	}) {
@@ -76,14 +76,15 @@ func (c *Pipeline) checkTaken(in *input.Config) {
 	c.items[in].node.Faultf("no output accepts its records: name the input in the from of an output, or remove it")
 }
 
-// writers records the files to which outputs write.
+// writers records which output writes to which file.
 type writers struct {
 	c     *Pipeline
-	files map[string]string // the writer by path
+	files map[string]string // the key of the output by path
 }
 
-// add records that an output writes to a file, if its destination is one. It returns the path, and
-// whether no other output writes to it.
+// add records that out writes to the file to, and reports conflicts with other outputs and with
+// files that inputs read. It returns the path and whether the file is new. A destination that is
+// not a file is ignored.
 func (w *writers) add(out *dest.Spec, key, to string) (abs string, isNew bool) {
 	rest, is := strings.CutPrefix(to, "file:")
 	if !is || rest == "" {

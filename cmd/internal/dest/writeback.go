@@ -1,0 +1,33 @@
+package dest
+
+import "github.com/forebay-log/forebay/file"
+
+// writebackStep is the number of written bytes after which write-back is started.
+const writebackStep = 8 << 20
+
+// A writebackFile is a File whose data is written to disk while the file grows. The sync at Close
+// is therefore short even for a large file.
+type writebackFile struct {
+	*file.File
+	path  string
+	bytes int // since the last call of BeginSync
+}
+
+func (f *writebackFile) Write(p []byte) (int, error) {
+	n, err := f.File.Write(p)
+	f.wrote(n)
+	return n, err
+}
+
+func (f *writebackFile) Writev(bufs [][]byte) (int64, error) {
+	n, err := f.File.Writev(bufs)
+	f.wrote(int(n))
+	return n, err
+}
+
+func (f *writebackFile) wrote(n int) {
+	if f.bytes += n; f.bytes >= writebackStep {
+		f.bytes = 0
+		BeginSync(f.path)
+	}
+}
