@@ -11,7 +11,7 @@ import (
 // An Endpoint is the address of a listener.
 type Endpoint struct{ Network, Address string }
 
-// IsReachedBy reports whether a connection to an address of the same network reaches e.
+// IsReachedBy reports whether a connection to address, in the network of e, reaches e.
 func (e Endpoint) IsReachedBy(address string) bool {
 	if e.Network != "tcp" {
 		return absolute(e.Address) == absolute(address)
@@ -25,7 +25,7 @@ func (e Endpoint) IsReachedBy(address string) bool {
 		return true
 	}
 	for _, to := range addressesOf(host) {
-		if to.IsUnspecified() { // the system connects to itself then
+		if to.IsUnspecified() { // a connection to 0.0.0.0 or :: reaches the local machine
 			to = netip.IPv6Loopback()
 			if host != "::" {
 				to = netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -40,12 +40,12 @@ func (e Endpoint) IsReachedBy(address string) bool {
 	return false
 }
 
-// addressesOf returns the addresses of a host that are known without a DNS query.
+// addressesOf returns the addresses of a host as far as they are known without a DNS query.
 func addressesOf(host string) []netip.Addr {
 	name, _ := os.Hostname()
 	switch host {
 	case "":
-		return []netip.Addr{netip.IPv6Unspecified()} // of both IP versions
+		return []netip.Addr{netip.IPv6Unspecified()} // matches both IP versions
 	case "localhost":
 		return []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
 	case name:
@@ -58,7 +58,7 @@ func addressesOf(host string) []netip.Addr {
 	return []netip.Addr{ip.Unmap().WithZone("")}
 }
 
-// isOwn reports whether an address is one of this machine.
+// isOwn reports whether ip is an address of this machine.
 func isOwn(ip netip.Addr) bool { return ip.IsLoopback() || slices.Contains(ownAddresses(), ip) }
 
 func ownAddresses() (own []netip.Addr) {

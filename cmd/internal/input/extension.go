@@ -13,11 +13,11 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// extensionInputs are the types of inputs of other modules.
+// extensionInputs are the types of inputs that other modules have registered.
 var extensionInputs []Extension
 
-// AddExtension registers a type of input from another module. It must be called before the tables are
-// read.
+// AddExtension registers a type of input from another module. It must be called before the tables
+// of options and types are read.
 func AddExtension(in Extension) {
 	extensionInputs = append(extensionInputs, in)
 	Types = append(slices.Clip(Types), in.Name)
@@ -35,11 +35,11 @@ func AddExtension(in Extension) {
 type Extension struct {
 	Name string
 
-	// Options are its options, in addition to type, format, time and zone.
+	// Options are the options of the input in addition to type, format, time and zone.
 	Options []setting.Custom
 
-	// Open returns the Reader. Errors name options with a leading --. If to is nil, Open only
-	// checks the options and makes no connection.
+	// Open returns a Reader that passes its records to to. Errors name options with a leading --.
+	// If to is nil, Open only checks the options and does not connect.
 	Open func(t *setting.Args, to *Sink) (Reader, error)
 }
 
@@ -50,12 +50,13 @@ type Reader interface {
 	Run() error
 	// Stop makes Run return soon. It may be called at any time, more than once.
 	Stop()
-	// Close releases the resources. It is called once, after Run and after the outputs are closed.
-	// delivered reports whether the outputs have delivered or kept all records that were put.
+	// Close releases the resources. It is called once, after Run has returned and the outputs are
+	// closed. delivered reports whether the outputs have delivered or kept all records passed to
+	// Put.
 	Close(delivered bool) error
 }
 
-// An inputType is the type of an input.
+// An inputType is the value of the option type.
 type inputType struct{ setting.Choice }
 
 func (t *inputType) Set(text string) error {
@@ -72,7 +73,7 @@ type extensionInput struct {
 	c *setting.Values
 }
 
-// settings returns the settings of the input.
+// settings returns the options for the Open of the extension.
 func (k *extensionInput) settings() (*setting.Args, error) {
 	t := &setting.Args{User: k.c.Text("user"), Values: *k.c}
 	return t, t.Secrets(k.c.Text("password-file"))
@@ -133,26 +134,26 @@ func (s *extensionSource) Repeats() string {
 	return "the servers of " + s.in.Name + " got no acknowledgement and send them again"
 }
 
-// A Sink accepts the records of an input. Put is called from one goroutine; Commit and Say may be
-// called from any.
+// A Sink passes records to the outputs of an input. Put must be called from one goroutine; Commit
+// and Say may be called from any.
 type Sink struct {
 	in   *intake.Inlet
 	take *intake.Intake
 	text []byte
 }
 
-// A Record is a record of an [Extension].
+// A Record is a record that an input from another module has received.
 type Record struct {
-	Body  []byte      // may be reused by the caller after Put
-	Time  time.Time   // time of the record, unless Body contains one; zero: unknown
-	Level *slog.Level // level, unless Body contains one; nil: unknown
+	Body  []byte      // the caller may reuse it after Put
+	Time  time.Time   // used if Body contains no time; zero if unknown
+	Level *slog.Level // used if Body contains no level; nil if unknown
 	Attrs []slog.Attr // additional fields
 }
 
-// ErrClosed is the error of [Sink.Put] when no output accepts records any more.
+// ErrClosed is returned by [Sink.Put] when no output accepts records any more.
 var ErrClosed = errors.New("the outputs are closed")
 
-// Put passes a record to every output of the input. It waits while one of them is full.
+// Put passes a record to every output of the input. It blocks while an output is full.
 func (s *Sink) Put(r *Record) error {
 	k := intake.Hints{DefaultTime: r.Time, DefaultLevel: r.Level, Attrs: r.Attrs}
 	var tooLong int64
@@ -171,11 +172,11 @@ func (s *Sink) Put(r *Record) error {
 	return nil
 }
 
-// Commit waits until every output has delivered the records put before the call, or has them in its
-// spool.
+// Commit waits until every output has delivered the records that were Put before the call, or has
+// written them to its spool.
 func (s *Sink) Commit(ctx context.Context) error { return s.in.Commit(ctx) }
 
-// Say prints a message.
+// Say prints a message for the operator.
 func (s *Sink) Say(format string, args ...any) {
 	s.in.Env.Console.Say("input %s: %s", s.in.Name, fmt.Sprintf(format, args...))
 }

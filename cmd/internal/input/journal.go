@@ -12,15 +12,15 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// Journal is the systemd journal.
+// Journal is the input that reads the systemd journal.
 type Journal struct{ o journal.Options }
 
-// A journalSource receives the entries of the journal.
+// A journalSource passes the entries of the journal to an intake.
 type journalSource struct {
 	in   *intake.Inlet
 	j    *journal.Journal
 	take *intake.Intake
-	dir  string // directory of the cursor; "": none
+	dir  string // directory of the cursor; "" if it is not stored
 }
 
 func (k *Journal) Open(in *intake.Inlet) (Source, error) {
@@ -63,8 +63,8 @@ func (s *journalSource) Repeats() string {
 	return nextRun(s.dir)
 }
 
-// Put passes an entry to every output. The level in a message has precedence over the priority of
-// its entry, because all output of a service has the same priority.
+// Put passes an entry to every output. A level in the message has precedence over the priority of
+// the entry, because systemd gives all output of a service the same priority.
 func (s *journalSource) Put(e journal.Entry) error {
 	k := intake.Hints{DefaultTime: e.Time, Attrs: e.Attrs}
 	if e.HasLevel {
@@ -76,10 +76,10 @@ func (s *journalSource) Put(e journal.Entry) error {
 	return nil
 }
 
-// Commit waits until the outputs have the entries.
+// Commit waits until every output has delivered the entries or written them to its spool.
 func (s *journalSource) Commit(ctx context.Context) error { return s.in.Commit(ctx) }
 
-// journalOptions returns the options of an input of that type.
+// journalOptions converts the settings of the input to options of package journal.
 func journalOptions(c *setting.Values) journal.Options {
 	return journal.Options{
 		Dir: c.Text("state"), FromEnd: c.Text("from") != "start", Units: c.List("units"), Identifiers: c.List("identifiers"),

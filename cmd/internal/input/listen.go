@@ -20,7 +20,8 @@ type Listen struct {
 	c *ListenConfig
 }
 
-// A listenSource receives the records of a listener, from many goroutines.
+// A listenSource passes the records of a listener to the outputs. The listener calls it from many
+// goroutines.
 type listenSource struct {
 	in   *intake.Inlet
 	r    *Receiver
@@ -30,7 +31,7 @@ type listenSource struct {
 	quit chan struct{} // closed by Stop
 }
 
-// A ListenIntake is an intake with the data of the record that it accepts.
+// A ListenIntake is an intake with buffers for the record that it processes.
 type ListenIntake struct {
 	*intake.Intake
 	text  []byte
@@ -42,8 +43,8 @@ func (k *Listen) Open(in *intake.Inlet) (Source, error) {
 	for range cap(s.free) {
 		s.free <- &ListenIntake{Intake: in.NewIntake()}
 	}
-	said := &sayer{say: func(text string) { in.Env.Console.Say("input %s: %s", in.Name, text) }}
-	s.r = &Receiver{C: k.c, Sink: s, Said: said}
+	reporter := &Reporter{say: func(text string) { in.Env.Console.Say("input %s: %s", in.Name, text) }}
+	s.r = &Receiver{C: k.c, Sink: s, Reporter: reporter}
 	if err := s.r.Listen(); err != nil {
 		s.r.Close(context.Background())
 		return nil, exit.Config(err)
@@ -51,7 +52,7 @@ func (k *Listen) Open(in *intake.Inlet) (Source, error) {
 	return s, nil
 }
 
-// Run waits until Stop, and then until the received messages are answered.
+// Run waits for Stop, and then until the received messages are answered.
 func (s *listenSource) Run() error {
 	<-s.quit
 	ctx, cancel := context.WithTimeout(context.Background(), s.in.Env.DrainTimeout)
@@ -88,7 +89,7 @@ func (s *listenSource) Put(ctx context.Context, r *listen.Record) error {
 		return nil
 	}
 	take.text = append(append(take.text[:0], r.Body...), '\n')
-	open := take.Line(take.text, intake.Place{}, take.About(r))
+	open := take.Line(take.text, intake.Place{}, take.Hints(r))
 	take.Publish()
 	if cap(take.text) > intake.KeptText {
 		take.text = nil
@@ -99,8 +100,8 @@ func (s *listenSource) Put(ctx context.Context, r *listen.Record) error {
 	return nil
 }
 
-// About returns the fields that the protocol provides for a record.
-func (take *ListenIntake) About(r *listen.Record) intake.Hints {
+// Hints returns the time, the level and the fields that the protocol provides for a record.
+func (take *ListenIntake) Hints(r *listen.Record) intake.Hints {
 	k := intake.Hints{Time: r.Time, Attrs: take.attrs[:0]}
 	if r.HasLevel {
 		k.Level = &r.Level
@@ -112,7 +113,7 @@ func (take *ListenIntake) About(r *listen.Record) intake.Hints {
 	}
 	for _, set := range [...][]listen.Label{r.Labels, r.Metadata} {
 		for _, a := range set {
-			if r.Source != lokipush.Source || !takeLevel(&k, a) {
+			if r.Source != lokipush.Source || !useLevel(&k, a) {
 				k.Attrs = append(k.Attrs, slog.String(a.Name, a.Value))
 			}
 		}
@@ -121,10 +122,10 @@ func (take *ListenIntake) About(r *listen.Record) intake.Hints {
 	return k
 }
 
-// takeLevel uses a label, or structured metadata, of Loki as the level of the record, because Loki
-// has no other field for it, and reports whether it did. Only the first level is used; others
+// useLevel uses a label or structured metadata of Loki as the level of the record, and reports
+// whether it did. Loki has no other field for the level. Only the first such label is used; others
 // remain fields.
-func takeLevel(k *intake.Hints, a listen.Label) bool {
+func useLevel(k *intake.Hints, a listen.Label) bool {
 	if a.Name != "level" && a.Name != "detected_level" {
 		return false
 	}
@@ -136,8 +137,8 @@ func takeLevel(k *intake.Hints, a listen.Label) bool {
 	return true
 }
 
-// Commit waits until the outputs have the records. Syslog has no acknowledgements, so its messages
-// may wait in memory.
+// Commit waits until every output has delivered the records or written them to its spool. For
+// syslog it returns at once: there are no acknowledgements, so messages may stay in memory.
 func (s *listenSource) Commit(ctx context.Context) error {
 	if !s.acks() {
 		return nil
@@ -145,5 +146,5 @@ func (s *listenSource) Commit(ctx context.Context) error {
 	return s.in.Commit(ctx)
 }
 
-// acks reports whether clients receive an acknowledgement for delivered records.
+// acks reports whether the protocol acknowledges delivered records.
 func (s *listenSource) acks() bool { return s.r.C.Listeners[0].Flag != "syslog" }

@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// A ListenConfig describes listeners and their common options.
+// A ListenConfig contains listeners and their common options.
 type ListenConfig struct {
 	Listeners    []*Listener
 	MaxMessage   setting.Size
@@ -24,27 +24,27 @@ type ListenConfig struct {
 	TlsKey       string
 	TlsClientCA  string
 	Quiet        bool
-	Slow         int64 // bytes per second to read from each connection; 0: no limit
+	Slow         int64 // bytes per second read from each connection; 0 means no limit
 }
 
-// NewMaxMessage returns the default of --max-message.
+// NewMaxMessage returns the setting --max-message with its default and its limits.
 func NewMaxMessage() *setting.Size { return setting.SizeBetween(32<<20, 64<<10, 256<<20) }
 
-// A Listener is the value of a flag that defines a listener. It is a pflag.Value.
+// A Listener is the value of a flag that starts a listener. It implements pflag.Value.
 type Listener struct {
 	Flag, Usage string
-	what        string // name in messages
-	protocol    string // protocol in messages, before the address
-	Address     string // the default
-	ByDefault   bool   // started if no flag of a listener is given
+	what        string // name of the listener in messages
+	protocol    string // protocol in messages, precedes the address
+	Address     string // default address
+	ByDefault   bool   // started if no flag of any listener is given
 	open        func(*Receiver, *Listener) (opened, error)
 
 	On    bool
 	Value string
-	input string // name of the input of forebay run; "": defined by a flag
+	input string // name of the input in a configuration file; "" if a flag defined the listener
 }
 
-// named returns the name of the listener in the command line or the configuration file.
+// named returns the name of the listener on the command line or in the configuration file.
 func (l *Listener) named() string {
 	if l.input != "" {
 		return l.input
@@ -62,6 +62,7 @@ func (l *Listener) Set(text string) error {
 	return nil
 }
 
+// ListenersHelp describes the flags of the listeners for --help.
 func ListenersHelp(all []*Listener) string {
 	var sb strings.Builder
 	for _, l := range all {
@@ -72,8 +73,8 @@ func ListenersHelp(all []*Listener) string {
 	return sb.String()
 }
 
-// split returns l without the network in front of its address, and that network: tcp, udp,
-// unixgram, or "" if there is none.
+// split separates the network, such as udp in udp:514, from the address of l. at is l without the
+// network, which is "" if none is given.
 func (l *Listener) split() (at *Listener, network string) {
 	own := *l
 	at = &own
@@ -93,7 +94,8 @@ func (l *Listener) split() (at *Listener, network string) {
 	return at, ""
 }
 
-// Endpoints returns the addresses of the listener. A HOST:PORT of syslog is both TCP and UDP.
+// Endpoints returns the addresses on which the listener listens. Syslog listens on both TCP and UDP
+// if its address names no network.
 func (l *Listener) Endpoints() ([]Endpoint, error) {
 	at, named := l.split()
 	network, address, err := at.Resolve()
@@ -108,7 +110,7 @@ func (l *Listener) Endpoints() ([]Endpoint, error) {
 	return []Endpoint{{network, address}}, nil
 }
 
-// Resolve returns the network and the address for net.Listen.
+// Resolve returns the arguments of net.Listen.
 func (l *Listener) Resolve() (network, address string, err error) {
 	v := l.Value
 	if v == "" {
@@ -121,7 +123,7 @@ func (l *Listener) Resolve() (network, address string, err error) {
 		return "unix", path, nil
 	}
 	host, port, _ := net.SplitHostPort(l.Address)
-	if _, err := strconv.ParseUint(v, 10, 16); err == nil { // a port without a host: only local connections
+	if _, err := strconv.ParseUint(v, 10, 16); err == nil { // a port without a host accepts only local connections
 		return "tcp", net.JoinHostPort(host, v), nil
 	}
 	h, p, err := net.SplitHostPort(v)
@@ -137,10 +139,10 @@ func (l *Listener) Resolve() (network, address string, err error) {
 	return "tcp", net.JoinHostPort(h, p), nil
 }
 
-// limits returns the limits of each listener.
+// limits returns the limits of the listeners.
 func (c *ListenConfig) limits() listen.Limits {
 	l := listen.Limits{MessageBytes: int(c.MaxMessage.Value), Conns: c.MaxConns}
-	if c.Slow > 0 { // slow reading needs more time
+	if c.Slow > 0 { // slow reads must not exceed the time limits
 		l.MessageTime, l.HelloTime = 1000*time.Hour, 100*time.Hour
 	}
 	return l

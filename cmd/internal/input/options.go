@@ -14,14 +14,14 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// The kinds of inputs.
+// Types are all types of inputs.
 var (
 	Types     = []string{"stdin", "tail", "journal", "forward", "loki", "syslog"}
-	readers   = []string{"tail", "journal"} // that store their position
+	readers   = []string{"tail", "journal"} // types that store a position
 	listeners = []string{"forward", "loki", "syslog"}
 )
 
-// NewValues returns the defaults.
+// NewValues returns the defaults of all options of inputs.
 func NewValues() setting.Values {
 	s := setting.Values{ByName: map[string]setting.Value{}, Given: map[string]bool{}}
 	for _, o := range Options {
@@ -39,15 +39,15 @@ func (c *Charset) Set(text string) (err error) {
 	return err
 }
 
-// An Option is an entry of the table of options of inputs: a key of a configuration file.
+// An Option is an option of inputs, a key in a configuration file.
 type Option struct {
 	Name    string
-	Of      []string             // types of inputs that have the option; nil: all
+	Of      []string             // types of inputs with this option; nil means all
 	initial func() setting.Value // returns the default value
 	OfFile  bool                 // the value is the name of a file with a secret or a certificate
 }
 
-// Options are all options of inputs, in the order of docs/CONFIG.md.
+// Options lists all options of inputs in the order of docs/CONFIG.md.
 var Options = []Option{
 	{Name: "type", initial: func() setting.Value { return &inputType{setting.Choice{Of: Types}} }},
 	{Name: "format", initial: func() setting.Value { return &setting.Choice{Value: record.Auto.String(), Of: record.Formats()} }},
@@ -76,7 +76,7 @@ var Options = []Option{
 	{Name: "max-conns", Of: listeners, initial: func() setting.Value { return setting.CountBetween(256, 1, 0) }},
 }
 
-// InputOptionsOf returns the names of the options of a kind of input.
+// InputOptionsOf returns the names of the options of a type of input.
 func InputOptionsOf(kind string) (names []string) {
 	for _, o := range Options {
 		if o.Of == nil || slices.Contains(o.Of, kind) {
@@ -86,7 +86,8 @@ func InputOptionsOf(kind string) (names []string) {
 	return names
 }
 
-// KindOf returns the input that the settings describe. Errors name options as flags.
+// KindOf returns the input that the settings describe. name is the name of the input in errors,
+// which name options as flags.
 func KindOf(c *setting.Values, name string, stdin *os.File) (Kind, error) {
 	rules, err := join.Parse(c.List("multiline"))
 	if err != nil {

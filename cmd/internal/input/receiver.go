@@ -24,24 +24,24 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// opened is an open listener.
+// opened is an open listener of any protocol.
 type opened interface {
 	Stats() listen.Stats
 	Close(context.Context) error
 }
 
-// A Receiver contains the open listeners.
+// A Receiver opens and contains the listeners of an input or of forebay receive.
 type Receiver struct {
-	C       *ListenConfig
-	Sink    listen.Sink
-	Tls     *tls.Config // nil: without TLS
-	Action  func(context.Context) listen.Action
-	Said    *sayer
-	Servers []opened
-	Names   []string
+	C        *ListenConfig
+	Sink     listen.Sink
+	Tls      *tls.Config // nil without TLS
+	Action   func(context.Context) listen.Action
+	Reporter *Reporter
+	Servers  []opened
+	Names    []string
 }
 
-// serverTLS returns the TLS configuration of the listeners, or nil if there is none.
+// serverTLS returns the TLS configuration of the listeners, or nil without TLS.
 func (c *ListenConfig) serverTLS() (*tls.Config, error) {
 	if c.TlsCert == "" {
 		return nil, nil
@@ -75,7 +75,7 @@ func (r *Receiver) Listen() error {
 	return nil
 }
 
-// requireClientCerts requires client certificates if --tls-client-ca is set.
+// requireClientCerts makes t require client certificates if --tls-client-ca is set.
 func (c *ListenConfig) requireClientCerts(t *tls.Config) error {
 	if c.TlsClientCA == "" {
 		return nil
@@ -91,7 +91,7 @@ func (c *ListenConfig) requireClientCerts(t *tls.Config) error {
 	return nil
 }
 
-// bind listens on the address of l, and prints it.
+// bind listens on the stream address of l and prints the address.
 func (r *Receiver) bind(l *Listener) (net.Listener, error) {
 	network, address, err := l.Resolve()
 	if err != nil {
@@ -111,7 +111,7 @@ func (r *Receiver) bind(l *Listener) (net.Listener, error) {
 	return nl, nil
 }
 
-// Listening prints the address of l.
+// Listening prints the address on which l listens.
 func (r *Receiver) Listening(l *Listener, network, at string) {
 	if r.C.Quiet {
 		return
@@ -136,7 +136,7 @@ func (r *Receiver) Listening(l *Listener, network, at string) {
 			text += " without a key"
 		}
 	}
-	r.Said.Line(text)
+	r.Reporter.Line(text)
 }
 
 func loopback(address string) bool {
@@ -154,7 +154,7 @@ func bindTo(network, address string) (net.Listener, error) {
 	return net.Listen(network, address)
 }
 
-// abandoned reports whether the socket file was left by a process that was killed.
+// abandoned reports whether no process listens on the socket file, because its process was killed.
 func abandoned(network, path string) bool {
 	if st, err := os.Lstat(path); err != nil || st.Mode()&os.ModeSocket == 0 {
 		return false
@@ -166,7 +166,7 @@ func abandoned(network, path string) bool {
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// portHint returns advice for a port that is in use.
+// portHint returns advice if err means that a port is in use.
 func portHint(err error, l *Listener) string {
 	if errors.Is(err, syscall.EADDRINUSE) {
 		if l.input != "" {
@@ -177,11 +177,12 @@ func portHint(err error, l *Listener) string {
 	return ""
 }
 
-// config returns the common configuration of listeners.
+// config returns the part of the configuration that all listeners share.
 func (r *Receiver) config() listen.Config {
-	return listen.Config{Sink: r.Sink, Limits: r.C.limits(), Action: r.Action, Refused: r.Said.refused}
+	return listen.Config{Sink: r.Sink, Limits: r.C.limits(), Action: r.Action, Refused: r.Reporter.refused}
 }
 
+// ForwardListener returns the listener of the Forward protocol.
 func ForwardListener() *Listener {
 	return &Listener{
 		Flag: "forward", what: "Forward", Address: "127.0.0.1:24224", ByDefault: true,
@@ -206,6 +207,7 @@ func ForwardListener() *Listener {
 	}
 }
 
+// LokiListener returns the listener of Loki's push API.
 func LokiListener() *Listener {
 	return &Listener{
 		Flag: "loki", what: "Loki's push API", protocol: "http", Address: "127.0.0.1:3100", ByDefault: true,
@@ -222,6 +224,7 @@ func LokiListener() *Listener {
 	}
 }
 
+// SyslogListener returns the listener of syslog over streams and datagrams.
 func SyslogListener() *Listener {
 	return &Listener{
 		Flag: "syslog", what: "syslog", Address: "127.0.0.1:5514",
@@ -238,7 +241,7 @@ func SyslogListener() *Listener {
 				if err != nil {
 					return nil, err
 				}
-				if s.Serve(nl); packets { // the same port, even if the system has chosen it
+				if s.Serve(nl); packets { // use the same port for UDP, also if the system has chosen it
 					at.Value = nl.Addr().String()
 				}
 			}
@@ -255,7 +258,7 @@ func SyslogListener() *Listener {
 	}
 }
 
-// bindPackets listens for datagrams on the address of l, and prints it.
+// bindPackets listens for datagrams on the address of l and prints the address.
 func (r *Receiver) bindPackets(l *Listener, network string) (net.PacketConn, error) {
 	_, address, err := l.Resolve()
 	if err != nil {
@@ -276,7 +279,8 @@ func (r *Receiver) bindPackets(l *Listener, network string) (net.PacketConn, err
 	return c, nil
 }
 
-// A socketFile removes its file when it is closed; package net does that for streams only.
+// A socketFile is a datagram socket that removes its file when it is closed. Package net does that
+// only for streams.
 type socketFile struct {
 	net.PacketConn
 	path string
@@ -287,7 +291,7 @@ func (s socketFile) Close() error {
 	return s.PacketConn.Close()
 }
 
-// secretFile reads a secret and removes the newline at its end.
+// secretFile reads a secret from the file that flag names. It removes the newline at the end.
 func secretFile(flag, path string) (string, error) {
 	if path == "" {
 		return "", nil
@@ -302,6 +306,7 @@ func secretFile(flag, path string) (string, error) {
 	return secret, nil
 }
 
+// Close closes all listeners.
 func (r *Receiver) Close(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, s := range r.Servers {
@@ -310,8 +315,8 @@ func (r *Receiver) Close(ctx context.Context) {
 	wg.Wait()
 }
 
-// CheckPairs returns an error if an option for TLS or authentication lacks another one that it
-// requires.
+// CheckPairs returns an error if an option for TLS or authentication is set without another one
+// that it requires.
 func (c *ListenConfig) CheckPairs() error {
 	switch {
 	case (c.TlsCert == "") != (c.TlsKey == ""):
@@ -326,7 +331,7 @@ func (c *ListenConfig) CheckPairs() error {
 	return nil
 }
 
-// check checks the options that concern one listener.
+// check checks the options of one listener.
 func (c *ListenConfig) check(l *Listener) error {
 	if err := c.CheckPairs(); err != nil {
 		return err
@@ -343,34 +348,36 @@ func (c *ListenConfig) check(l *Listener) error {
 	return err
 }
 
-// A sayer writes lines to standard error. It limits the number of refusals, because clients cause
-// them.
-type sayer struct {
+// A Reporter writes messages about clients to standard error. Clients cause refusals, so their
+// number is limited.
+type Reporter struct {
 	say func(text string)
 
-	mu     sync.Mutex
-	budget float64 // refusals that may be written now
-	last   time.Time
-	silent uint64 // refusals since the last one that was written
+	mu         sync.Mutex
+	budget     float64 // number of refusals that may be written now
+	last       time.Time
+	suppressed uint64 // refusals that were not written since the last one that was
 }
 
-func NewSayer(w io.Writer) *sayer {
-	return &sayer{say: func(text string) { fmt.Fprintf(w, "forebay: %s\n", text) }}
+// NewReporter returns a Reporter that writes to w.
+func NewReporter(w io.Writer) *Reporter {
+	return &Reporter{say: func(text string) { fmt.Fprintf(w, "forebay: %s\n", text) }}
 }
 
-func (s *sayer) Line(text string) {
+func (s *Reporter) Line(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.say(text)
 }
 
-// Refusals is the number of refusals that are written at once; after that, one is written per
-// second.
+// Refusals is the number of refusals written without delay. After that, one refusal per second is
+// written.
 const Refusals = 10
 
-func (s *sayer) refused(r listen.Refusal) { s.RefusedAt(r, time.Now()) }
+func (s *Reporter) refused(r listen.Refusal) { s.RefusedAt(r, time.Now()) }
 
-func (s *sayer) RefusedAt(r listen.Refusal, now time.Time) {
+// RefusedAt writes or suppresses a refusal that happened at now.
+func (s *Reporter) RefusedAt(r listen.Refusal, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.last.IsZero() {
@@ -380,19 +387,19 @@ func (s *sayer) RefusedAt(r listen.Refusal, now time.Time) {
 	}
 	s.last = now
 	if s.budget < 1 {
-		s.silent++
+		s.suppressed++
 		return
 	}
 	s.budget--
 	more := ""
-	if s.silent > 0 {
-		more = fmt.Sprintf(" (and %s before, not shown)", console.Amount(s.silent, "refusal"))
-		s.silent = 0
+	if s.suppressed > 0 {
+		more = fmt.Sprintf(" (and %s before, not shown)", console.Amount(s.suppressed, "refusal"))
+		s.suppressed = 0
 	}
 	s.say(r.String() + more)
 }
 
-// A slowListener limits the speed of reading from its connections.
+// A slowListener limits the read speed of its connections.
 type slowListener struct {
 	net.Listener
 	perSecond int64
@@ -404,12 +411,12 @@ func (l slowListener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	if t, ok := c.(*net.TCPConn); ok {
-		t.SetReadBuffer(4 << 10) // otherwise the kernel accepts megabytes at once
+		t.SetReadBuffer(4 << 10) // otherwise the kernel buffers megabytes
 	}
 	return &SlowConn{Conn: c, PerSecond: l.perSecond, Closed: make(chan struct{})}, nil
 }
 
-// A SlowConn pauses after each read, so that the average speed is PerSecond.
+// A SlowConn pauses after each read, so that it reads PerSecond bytes per second on average.
 type SlowConn struct {
 	net.Conn
 	PerSecond int64
@@ -420,14 +427,14 @@ type SlowConn struct {
 // NetConn returns the underlying connection.
 func (c *SlowConn) NetConn() net.Conn { return c.Conn }
 
-// Close also ends a pause.
+// Close closes the connection and ends a pause of Read.
 func (c *SlowConn) Close() error {
 	c.once.Do(func() { close(c.Closed) })
 	return c.Conn.Close()
 }
 
 func (c *SlowConn) Read(p []byte) (int, error) {
-	most := max(c.PerSecond/10, 1) // ten times a second, so that no pause is long
+	most := max(c.PerSecond/10, 1) // ten reads per second, so that no pause is long
 	n, err := c.Conn.Read(p[:min(int64(len(p)), most)])
 	if n > 0 {
 		t := time.NewTimer(time.Duration(float64(n) / float64(c.PerSecond) * float64(time.Second)))

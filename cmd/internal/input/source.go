@@ -6,18 +6,17 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// A Config describes an input and the reading of its lines.
+// A Config describes an input and how its lines are parsed.
 type Config struct {
-	Name    string         // "": the only input
-	Values  setting.Values // from a configuration file
-	At      dest.Positions // positions of its keys in that file
-	Secrets [32]byte       // a checksum of the files with keys and passwords
+	Name    string         // "" if it is the only input
+	Values  setting.Values // options from a configuration file
+	At      dest.Positions // positions of its keys in the configuration file
+	Secrets [32]byte       // checksum of the files with keys and passwords
 	intake.Reading
 	Kind Kind
 }
 
-// State returns the directory with the positions of an input in a configuration file, or "" if
-// there is none.
+// State returns the directory in which the input stores positions, or "".
 func (c *Config) State() string {
 	if c.Values.ByName == nil {
 		return ""
@@ -27,22 +26,22 @@ func (c *Config) State() string {
 
 // A Kind is an input that has not been opened yet.
 type Kind interface {
-	// Open opens the source of in and creates its intakes. The outputs are open already.
+	// Open opens the source of in and creates its intakes. The outputs must be open.
 	Open(in *intake.Inlet) (Source, error)
 }
 
 // A Source reads the lines of an inlet.
 type Source interface {
-	// Run reads until the source ends, or Stop is called. It is called once.
+	// Run reads until the input ends or Stop is called. It is called once.
 	Run() error
 	// Stop makes Run return soon. It may be called at any time, from any goroutine.
 	Stop()
-	// Finish is called after Run, when the outputs are closed. delivered reports whether they have
-	// delivered, dropped for a reason, or kept everything that was read.
+	// Finish is called after Run, when the outputs are closed. delivered reports whether everything
+	// that was read was delivered, dropped for a reason, or kept.
 	Finish(delivered bool) error
 	// Close releases the resources of the source.
 	Close()
-	// Repeats returns the place from which lines that were read and not delivered are read again,
-	// or "" if they are not.
+	// Repeats describes the position from which undelivered lines are read again, or returns "" if
+	// they are not read again.
 	Repeats() string
 }

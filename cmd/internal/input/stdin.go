@@ -14,21 +14,21 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// Stdin is standard input.
+// Stdin is the input that reads standard input.
 type Stdin struct {
 	F    *os.File
 	text intake.Text
 }
 
-// NewStdin returns the input of a file, such as standard input.
+// NewStdin returns an input that reads f, such as standard input.
 func NewStdin(f *os.File, text intake.Text) Stdin { return Stdin{f, text} }
 
 // A stdinSource reads standard input.
 type stdinSource struct {
 	*input
 	take    *intake.Intake
-	ahead   *readahead.File   // keeps the input for the next run; nil: the input is not kept
-	earlier []*readahead.File // input that earlier runs have read
+	ahead   *readahead.File   // keeps input for the next run; nil if nothing is kept
+	earlier []*readahead.File // input kept by earlier runs
 }
 
 func (k Stdin) Open(in *intake.Inlet) (Source, error) {
@@ -44,7 +44,7 @@ func (k Stdin) Open(in *intake.Inlet) (Source, error) {
 	return s, nil
 }
 
-// Run reads the lines that earlier runs have left, and then the input until it ends.
+// Run reads the input that earlier runs have kept, and then standard input until it ends.
 func (s *stdinSource) Run() error {
 	for _, f := range s.earlier {
 		err := s.take.Consume(f, f, s.text, nil, true)
@@ -71,8 +71,8 @@ func (s *stdinSource) Run() error {
 func (*stdinSource) Finish(bool) error { return nil }
 func (*stdinSource) Repeats() string   { return "" }
 
-// openAhead creates or continues the file of this run, in the first directory of --crash-safe, and
-// opens the files of earlier runs.
+// openAhead creates the read-ahead file of this run, or continues an existing one, in the first
+// --crash-safe directory. It also opens the files of earlier runs.
 func (s *stdinSource) openAhead(e *output.Env) error {
 	outs := s.take.In.Host.Outputs()
 	dirs := output.CrashDirs(outs)
@@ -109,7 +109,7 @@ func (s *stdinSource) openAhead(e *output.Env) error {
 			s.ahead = f
 		case most > 0:
 			s.earlier = append(s.earlier, f)
-		default: // the remainder of a line that is too long; the rest of it will not arrive
+		default: // only a part of a line that is too long; its end will not arrive
 			f.Close()
 		}
 	}

@@ -16,38 +16,38 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/tail"
 )
 
-// A Tail describes the files to follow, and how to read them.
+// A Tail is the input that follows files.
 type Tail struct {
 	Files   []string
 	State   string
 	From    setting.Choice
 	Once    bool
 	Partial setting.Duration
-	PathKey string // field for the path of the file; "": none
+	PathKey string // name of the field with the path of the file; "" for none
 	Rotated setting.Count
 
 	intake.Text
 }
 
-// NewMaxRotated returns the default of --max-rotated.
+// NewMaxRotated returns the setting --max-rotated with its default and its limits.
 func NewMaxRotated() *setting.Count { return setting.CountBetween(64, 1, 0) }
 
-// A TailSource receives the lines of forebay tail.
+// A TailSource passes the lines of followed files to an intake.
 type TailSource struct {
 	in   *intake.Inlet
 	t    *tail.Tailer
 	take *intake.Intake
-	Dir  string // directory of positions; "": none
+	Dir  string // directory of stored positions; "" if they are not stored
 	once bool
 
 	pathKey string
 
-	source *tail.Source // source of attrs
+	source *tail.Source // file to which attrs belong
 	stream string
-	attrs  []slog.Attr // fields of a pod
+	attrs  []slog.Attr // fields of the pod that wrote the file
 }
 
-// Open opens the files. The outputs are open.
+// Open opens the files. The outputs must be open.
 func (f *Tail) Open(in *intake.Inlet) (Source, error) {
 	s, err := f.follow(in)
 	if err != nil {
@@ -59,7 +59,7 @@ func (f *Tail) Open(in *intake.Inlet) (Source, error) {
 func (f *Tail) follow(in *intake.Inlet) (*TailSource, error) {
 	s := &TailSource{in: in, take: in.NewIntake(), Dir: f.State, once: f.Once, pathKey: f.PathKey}
 	if in.Env.DryRun {
-		s.Dir = "" // nothing is delivered in this mode
+		s.Dir = "" // nothing is delivered in a dry run
 	}
 	var err error
 	s.t, err = tail.New(tail.Options{
@@ -122,17 +122,17 @@ func (s *TailSource) Repeats() string {
 	return nextRun(s.Dir)
 }
 
-// nextRun returns a message that the next run reads lines again, from the positions in dir.
+// nextRun returns the message that the next run reads undelivered lines again.
 func nextRun(dir string) string { return "the next run reads them again, from the positions in " + dir }
 
 func (s *TailSource) Finish(delivered bool) error { return s.t.Finish(delivered) }
 
-// Put passes a line to every output. A line that an output refuses after the time limit is left for
-// the next run.
+// Put passes a line to every output. A line that an output refuses after the drain timeout is read
+// again by the next run.
 func (s *TailSource) Put(l tail.Line) error {
 	k := intake.Hints{DefaultTime: l.Time}
 	if l.TooLong == 0 {
-		k.Attrs = s.about(&l)
+		k.Attrs = s.attrsOf(&l)
 		if l.Cut {
 			k.Attrs = append(slices.Clip(k.Attrs), intake.PartialLine...)
 		}
@@ -143,8 +143,8 @@ func (s *TailSource) Put(l tail.Line) error {
 	return nil
 }
 
-// about returns the fields that the path and the container runtime provide for a line.
-func (s *TailSource) about(l *tail.Line) []slog.Attr {
+// attrsOf returns the fields that the path and the container runtime provide for a line.
+func (s *TailSource) attrsOf(l *tail.Line) []slog.Attr {
 	if l.Source.Pod == "" && s.pathKey == "" {
 		return nil
 	}
@@ -165,7 +165,7 @@ func (s *TailSource) about(l *tail.Line) []slog.Attr {
 	return s.attrs
 }
 
-// Commit waits until every output has delivered its lines or written them to its spool.
+// Commit waits until every output has delivered the lines or written them to its spool.
 func (s *TailSource) Commit(ctx context.Context) error {
 	return s.in.Commit(ctx)
 }

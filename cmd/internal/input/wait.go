@@ -7,9 +7,9 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/intake"
 )
 
-// An input is standard input whose reading can be stopped. After Stop nothing more is read, so that
-// the rest stays in a pipe, with one exception: a line that was partly read is read to its end, if
-// the end arrives at once, because half a line would become a record.
+// An input is standard input with a method Stop. After Stop nothing more is read, so that unread
+// data stays in the pipe. A line that was partly read is an exception: the rest of the line is read
+// if it arrives in time, because half a line would become a record.
 type input struct {
 	f       *os.File
 	text    intake.Text
@@ -18,7 +18,7 @@ type input struct {
 	inputWait
 }
 
-// NewInput returns the input of f.
+// NewInput returns an input that reads f.
 func NewInput(f *os.File, text intake.Text) (*input, error) {
 	in := &input{f: f, text: text, stopped: make(chan struct{})}
 	return in, in.inputWait.init(f)

@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/intake"
 )
 
-// inputWait is a goroutine that reads, because a read cannot be interrupted on this system. When
-// the program stops, a read in progress is abandoned, and its data is lost.
+// inputWait reads on a separate goroutine, because this system cannot interrupt a read. When the
+// program stops, a read in progress is abandoned and its data is lost.
 type inputWait struct {
 	chunks chan []byte
 	free   chan []byte
@@ -43,7 +43,7 @@ func (iw *inputWait) init(f *os.File) error {
 
 func (*inputWait) wakeUp() {}
 
-// begin sets the position of the first Read, which is only used where reading can be interrupted.
+// begin does nothing. Where reads can be interrupted, it sets the position of the first Read.
 func (*inputWait) begin(int64) {}
 
 func (in *input) Close() { in.Stop() }
@@ -57,13 +57,13 @@ func (in *input) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// wait waits for the input or for Stop, at most d. It reports whether Read will not block.
+// wait waits at most d for data or for Stop. It reports whether Read will return without blocking.
 func (in *input) wait(d time.Duration) bool { return in.await(time.After(d)) != errLate }
 
-// errLate means that nothing arrived in time.
+// errLate is returned by await if no data has arrived in time.
 var errLate = errors.New("late")
 
-// await waits for data, and returns errLate when late receives.
+// await waits for data. It returns errLate when late receives a value.
 func (in *input) await(late <-chan time.Time) error {
 	if len(in.rest) > 0 {
 		return nil

@@ -15,25 +15,25 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/intake"
 )
 
-// inputWait is a pipe that wakes up a poll.
+// inputWait waits for input with poll. A pipe interrupts the wait.
 type inputWait struct {
-	fd    int  // of the input
-	ready bool // always readable: a regular file
+	fd    int  // file descriptor of the input
+	ready bool // the input is a regular file, which never blocks
 	r, w  *os.File
 	wake  int // file descriptor of r
 
 	charset *charset.Charset
 	at      int64     // position of the next Read
-	last    [2]byte   // before at
+	last    [2]byte   // the bytes before at
 	half    bool      // the last Read ended within a line
-	rest    int       // bytes that were read since Stop
-	restDue time.Time // end of the time for the rest; zero: not started
+	rest    int       // bytes read after Stop
+	restDue time.Time // deadline for the rest of a line; zero before it is needed
 }
 
-// maxRest is the maximum number of bytes of a line that are read after Stop. They are read one by
-// one, because nothing after the line may be read. restTime is the time limit: a program that
-// writes more than the pipe holds is in the middle of a line when the pipe is full, and continues
-// as soon as there is space.
+// maxRest is the maximum number of bytes of a line that are read after Stop. They are read one at a
+// time, so that nothing after the line is consumed. restTime is the time limit. A program that
+// writes more than the pipe holds is interrupted in the middle of a line and continues as soon as
+// there is space.
 const (
 	maxRest  = 256 << 10
 	restTime = 250 * time.Millisecond
@@ -44,8 +44,8 @@ func (iw *inputWait) init(f *os.File) error {
 	if err != nil {
 		return fmt.Errorf("cannot read %s: %w", f.Name(), err)
 	}
-	// Not f.Fd(), which would change the mode of a file others share. The file
-	// stays open as long as the program runs.
+	// f.Fd would switch the file to blocking mode, also for other processes that share it. The file
+	// stays open while the program runs.
 	if err := c.Control(func(fd uintptr) { iw.fd = int(fd) }); err != nil {
 		return fmt.Errorf("cannot read %s: %w", f.Name(), err)
 	}
@@ -63,13 +63,13 @@ func (iw *inputWait) wakeUp() { iw.w.Close() }
 // begin sets the position of the first Read.
 func (in *input) begin(at int64) { in.at, in.charset = at, in.text.Charset }
 
-// Close releases the pipe; the input must not be read any more.
+// Close releases the wake-up pipe. The input must not be read afterwards.
 func (in *input) Close() {
 	in.Stop()
 	in.r.Close()
 }
 
-// wait waits for the input or for Stop, at most d. It reports whether Read will not block.
+// wait waits at most d for data or for Stop. It reports whether Read will return without blocking.
 func (in *input) wait(d time.Duration) bool {
 	if in.ready || in.isStopped() {
 		return true
@@ -84,8 +84,8 @@ func (iw *inputWait) fds() [2]unix.PollFd {
 	return [2]unix.PollFd{{Fd: int32(iw.fd), Events: unix.POLLIN}, {Fd: int32(iw.wake), Events: unix.POLLIN}}
 }
 
-// Read waits for the input or for Stop. The input may be non-blocking, because another program may
-// have set that.
+// Read reads from the input, or returns intake.ErrStopped after Stop. Another program may have set
+// the input to non-blocking mode, so Read polls before it reads.
 func (in *input) Read(p []byte) (int, error) {
 	n, err := in.read(p)
 	if n > 0 {
@@ -99,7 +99,7 @@ func (in *input) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// note records the position, and whether p, which was read, ends within a line.
+// note updates the position after p was read, and records whether p ends within a line.
 func (in *input) note(p []byte) {
 	if in.at == 0 {
 		in.charset, _ = in.text.Charset.Detect(p)
@@ -112,7 +112,7 @@ func (in *input) note(p []byte) {
 	in.half = in.charset.LineEnd(in.last[len(in.last)-unit:], in.at-int64(unit)) == 0
 }
 
-// readRest reads the rest of a line, if it arrives in time.
+// readRest reads the rest of a partly read line after Stop, if it arrives in time.
 func (in *input) readRest(p []byte) (n int) {
 	if in.restDue.IsZero() {
 		in.restDue = time.Now().Add(restTime)
@@ -143,7 +143,7 @@ func (in *input) readRest(p []byte) (n int) {
 	return n
 }
 
-// read waits for the input or for Stop.
+// read reads once, after waiting for data or for Stop.
 func (in *input) read(p []byte) (int, error) {
 	for {
 		if in.isStopped() {

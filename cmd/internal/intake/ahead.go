@@ -8,15 +8,15 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/readahead"
 )
 
-// A mark is the position of an output in the read-ahead file of an input. The zero mark belongs
-// to an output of an input without such a file.
+// A mark identifies an output in the read-ahead file of an input. The zero mark is used for inputs
+// without such a file.
 type mark struct {
 	f        *readahead.File
 	output   int  // index of the output in f
 	excluded bool // the output does not receive this input
 }
 
-// marks returns the marks of outs in f, which may be nil.
+// marks returns the marks of outs in f. f may be nil.
 func marks(outs []feed, f *readahead.File) []mark {
 	marks := make([]mark, len(outs))
 	if f != nil {
@@ -28,12 +28,13 @@ func marks(outs []feed, f *readahead.File) []mark {
 	return marks
 }
 
-// wants reports whether the output still needs the line that ends at offset.
+// wants reports whether the output has not accepted the line that ends at offset.
 func (m mark) wants(offset int64) bool {
 	return m.f == nil || !m.excluded && !m.f.Has(m.output, offset)
 }
 
-// note records the output's answer to the line that ends at offset.
+// note records whether the output accepted the line that ends at offset. err is the result of its
+// write.
 func (m mark) note(out *output.Output, offset int64, err error) {
 	switch {
 	case m.f == nil:
@@ -45,8 +46,8 @@ func (m mark) note(out *output.Output, offset int64, err error) {
 	}
 }
 
-// noteOversize records the output's answer to a line that is too long. Such a line is kept for the
-// next run only if the output has refused an earlier line.
+// noteOversize records the result of a line that is too long. The line is kept for the next run
+// only if the output has refused an earlier line.
 func (m mark) noteOversize(out *output.Output, err error) {
 	if m.f != nil && m.f.Broken() == nil && m.f.Refused(m.output) && errors.Is(err, batch.ErrClosed) {
 		out.Kept++

@@ -4,7 +4,7 @@
 //	source ─▶ Inlet ─┬─ Intake (one goroutine) ─┬─▶ output
 //	                 └─ Intake (one goroutine) ─┴─▶ output
 //
-// The intakes of a pipeline are held while its outputs or transforms change.
+// While the outputs or transforms of a pipeline change, its intakes are locked; see [Intake.Hold].
 //
 //	take := inlet.NewIntake()
 //	open := take.Put(line, 0, intake.Hints{DefaultTime: t})

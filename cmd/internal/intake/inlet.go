@@ -23,31 +23,33 @@ type Reading struct {
 	Times  TimesOf
 }
 
-// TimesOf selects the time of a record.
+// TimesOf selects the source of a record's time.
 type TimesOf uint8
 
 const (
 	TimeOfLine TimesOf = iota // the time in the line
 	TimeOfNow                 // the time of arrival
-	TimeOfBoth                // the time in the line; without one the time of arrival, and a field that marks it
+	TimeOfBoth                // the time in the line or, if it has none, the time of arrival, marked by a field
 )
 
+// TimeNames are the values of --time.
 var TimeNames = []string{TimeOfLine: "line", TimeOfNow: "now", TimeOfBoth: "line-or-now"}
 
-// ParseTimes returns the value called name in TimeNames; the default for "".
+// ParseTimes returns the TimesOf with the given name in TimeNames, or the default if the name is
+// unknown.
 func ParseTimes(name string) TimesOf { return TimesOf(max(0, slices.Index(TimeNames, name))) }
 
-// Parser returns a new parser of lines.
+// Parser returns a parser of lines with these settings.
 func (r *Reading) Parser() record.Parser {
 	return record.Parser{Format: r.Format, Location: r.Zone.Location, Now: time.Now}
 }
 
-// An Inlet passes the records of one input to the outputs.
+// An Inlet connects one input with the outputs that receive its records.
 type Inlet struct {
 	Name    string // "" if the input is the only one
 	Env     *output.Env
 	Host    host
-	Reading Reading        // changes only while all intakes are held
+	Reading Reading        // changes only while all intakes are locked by Hold
 	At      dest.Positions // positions of its keys in the configuration file
 	Intakes []*Intake
 	chain   *transform.Chain // cloned by each intake; nil without transforms
@@ -73,9 +75,10 @@ type Counts struct {
 	LostIn   atomic.Uint64 // number of such files
 }
 
-// A Tally is the sum of several Counts.
+// A Tally contains the sum of several Counts.
 type Tally struct{ Records, Bytes, Oversize, Filtered, Unparsed, Removed, Lost, LostIn uint64 }
 
+// Add adds c to the sum.
 func (t *Tally) Add(c *Counts) {
 	t.Records += c.Records.Load()
 	t.Bytes += c.Bytes.Load()
@@ -87,7 +90,8 @@ func (t *Tally) Add(c *Counts) {
 	t.LostIn += c.LostIn.Load()
 }
 
-// Of adds the name of the input to an error.
+// Of returns err with the name of the input. It adds no name if the program has only one input, or
+// if err has a position in the configuration file.
 func (in *Inlet) Of(err error) error {
 	if err == nil || in.Name == "" || output.IsKeyError(err) {
 		return err
@@ -109,6 +113,7 @@ func (in *Inlet) Outs() (outs []*output.Output) {
 // spool.
 func (in *Inlet) Commit(ctx context.Context) error { return Commit(ctx, in.Outs()) }
 
+// Commit waits until each of outs has delivered its records or written them to its spool.
 func Commit(ctx context.Context, outs []*output.Output) error {
 	errs := make([]error, len(outs))
 	var wg sync.WaitGroup
@@ -123,7 +128,8 @@ func Commit(ctx context.Context, outs []*output.Output) error {
 	return errors.Join(errs...)
 }
 
-// Rule builds the transforms from the rules. Intakes use them from their next call of Wire on.
+// Rule builds the transforms from the current rules. An intake uses them after its next call of
+// Wire.
 func (in *Inlet) Rule() {
 	if in.chain = nil; len(in.Host.Rules()) == 0 {
 		return
@@ -131,7 +137,7 @@ func (in *Inlet) Rule() {
 	parser := in.Reading.Parser()
 	c, faults := transform.New(in.Host.Rules(), &parser)
 	if len(faults) > 0 {
-		panic(fmt.Sprintf("forebay: validated rules are invalid: %v", faults)) // addRules validates them
+		panic(fmt.Sprintf("forebay: validated rules are invalid: %v", faults)) // package config has validated the rules
 	}
 	in.chain = c
 }

@@ -23,25 +23,25 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// ErrStopped ends an input after the program was asked to stop.
+// ErrStopped is the error of a read after the program was asked to stop.
 var ErrStopped = errors.New("stopped")
 
-// An Intake passes the lines of an inlet to the outputs, one at a time. An inlet that is read by
-// several goroutines has several intakes.
+// An Intake parses, transforms and encodes lines, one at a time, and passes them to the outputs. An
+// inlet whose input has several goroutines has several intakes.
 type Intake struct {
 	In *Inlet
 
 	Mu       sync.Mutex // held while a line is processed; guards the fields below
 	kept     *readahead.File
 	parser   record.Parser
-	unparsed uint64 // parser.Unparsed at the last Publish
+	unparsed uint64 // value of parser.Unparsed at the last Publish
 	Outs     []feed
 	forms    []*form
-	common   *setting.Level // of all outputs; nil if they differ
+	common   *setting.Level // level of all outputs; nil if the levels differ
 	marks    []mark         // marks[i] belongs to Outs[i]
 
 	chain        *transform.Chain // nil without transforms
-	Parse        bool             // lines are parsed
+	Parse        bool             // lines must be parsed
 	ev           record.Event
 	extra        []slog.Attr // time and level from the input that the line does not contain, followed by ev.More
 	arrivalAttrs []slog.Attr // scratch memory of arrived
@@ -56,13 +56,12 @@ func (in *Inlet) NewIntake() *Intake {
 	return take
 }
 
-// from sets the read-ahead file of the following lines; nil: none.
+// from sets the read-ahead file that contains the following lines. kept is nil without such a file.
 func (take *Intake) from(kept *readahead.File) {
 	take.kept, take.marks = kept, marks(take.Outs, kept)
 }
 
-// Wire connects the intake with the outputs that receive its lines, and applies the settings of
-// its inlet.
+// Wire connects the intake with its outputs and applies the settings of the inlet.
 func (take *Intake) Wire() {
 	take.Publish()
 	take.parser, take.unparsed = take.In.Reading.Parser(), 0
@@ -79,8 +78,8 @@ func (take *Intake) Wire() {
 	}
 }
 
-// Hold prevents the intake from processing lines until release is called. The current line may
-// wait for memory, so Hold returns an error when ctx is done first.
+// Hold locks the intake until release is called, so that no lines are processed. If ctx is done
+// while the current line waits for memory, Hold returns an error.
 func (take *Intake) Hold(ctx context.Context) (release func(), err error) {
 	held := make(chan struct{})
 	go func() {
@@ -105,7 +104,7 @@ func (take *Intake) Publish() {
 	take.unparsed = take.parser.Unparsed
 }
 
-// TooLong counts a line above --max-record that ends at offset at.
+// TooLong counts a line that is longer than --max-record. at is the offset of its end.
 func (take *Intake) TooLong(at int64) {
 	take.In.Oversize.Add(1)
 	for i := range take.Outs {
@@ -115,9 +114,9 @@ func (take *Intake) TooLong(at int64) {
 	}
 }
 
-// Put counts and passes on a record of an input that stores its own positions. tooLong is 0, or
-// the length of a record above --max-record, whose text is not passed. Put reports whether the
-// outputs still accept records.
+// Put counts a record and passes it to the outputs. It is for inputs that store their own
+// positions. For a record longer than --max-record, tooLong is its length and text is ignored;
+// otherwise tooLong is 0. Put reports whether the outputs still accept records.
 func (take *Intake) Put(text []byte, tooLong int64, k Hints) (open bool) {
 	take.Mu.Lock()
 	defer take.Mu.Unlock()
@@ -135,25 +134,26 @@ func (take *Intake) Put(text []byte, tooLong int64, k Hints) (open bool) {
 // KeptText is the largest buffer that an intake keeps between lines, in bytes.
 const KeptText = 64 << 10
 
-// Hints are facts about a line from its input, such as a journal or a syslog header.
+// Hints is information about a line that comes from the input, such as a syslog header, and not
+// from the text of the line.
 type Hints struct {
-	DefaultTime  time.Time   // time, unless the line contains one
-	Time         time.Time   // time, with precedence over the time in the line
-	DefaultLevel *slog.Level // level, unless the line contains one; nil if unknown
-	Level        *slog.Level // level, with precedence over the level in the line; nil if unknown
+	DefaultTime  time.Time   // used if the line contains no time
+	Time         time.Time   // has precedence over the time in the line
+	DefaultLevel *slog.Level // used if the line contains no level; nil if unknown
+	Level        *slog.Level // has precedence over the level in the line; nil if unknown
 	Attrs        []slog.Attr
 }
 
-// PartialLine are the fields of a line that was delivered before its end arrived.
+// PartialLine is the field of a line that was delivered before its end arrived.
 var PartialLine = []slog.Attr{slog.Bool("partial", true)}
 
 // A Place is the position of a line in a read-ahead file.
 type Place struct {
-	end  int64 // end of the line
-	safe int64 // all input before this offset is accepted once the line is
+	end  int64 // offset of the end of the line
+	safe int64 // when the line is accepted, all input before this offset is
 }
 
-// Line passes on a line. It reports whether the outputs still accept records.
+// Line passes a line to the outputs and reports whether they still accept records.
 func (take *Intake) Line(line []byte, at Place, k Hints) (open bool) {
 	ev := &take.ev
 	var meta batch.Meta
@@ -166,7 +166,7 @@ func (take *Intake) Line(line []byte, at Place, k Hints) (open bool) {
 		if k.Level == nil && !ev.HasLevel {
 			k.Level = k.DefaultLevel
 		}
-		if ev.Format != record.Text { // the encoder adds both to text
+		if ev.Format != record.Text { // for text the encoder adds time and level
 			if !k.Time.IsZero() && ev.Time.IsZero() {
 				take.extra = append(take.extra, slog.Time("time", k.Time.UTC()))
 			}
@@ -183,10 +183,10 @@ func (take *Intake) Line(line []byte, at Place, k Hints) (open bool) {
 		case !k.Time.IsZero():
 			ev.Time = k.Time
 		case ev.Time.IsZero() && !k.DefaultTime.IsZero():
-			take.stamp(ev, k.DefaultTime)
+			take.setTime(ev, k.DefaultTime)
 		}
 		if ev.Time.IsZero() && take.In.Reading.Times == TimeOfBoth {
-			take.arrived(ev)
+			take.setArrival(ev)
 		}
 		if take.chain != nil {
 			switch take.chain.Apply(ev) {
@@ -234,7 +234,7 @@ func (take *Intake) Line(line []byte, at Place, k Hints) (open bool) {
 		switch {
 		case out.Encode != nil:
 			if rec, m, err = out.Encode(out.rec[:0], ev); err != nil && ev.Format != record.Text {
-				as := *ev // encode it as text: its JSON is nested too deeply for the destination
+				as := *ev // the JSON is nested too deeply for the destination: encode it as text
 				as.Format = record.Text
 				rec, m, err = out.Encode(out.rec[:0], &as)
 			}
@@ -249,7 +249,7 @@ func (take *Intake) Line(line []byte, at Place, k Hints) (open bool) {
 			rec, err = out.form.line(ev)
 			ev.More = more
 		case out.keeps && line[len(line)-1] != '\n':
-			// The next run appends its first line to the same output.
+			// A line without a newline would merge with the first line of the next run.
 			take.terminated = append(append(take.terminated[:0], line...), '\n')
 			rec = take.terminated
 		}
@@ -258,8 +258,8 @@ func (take *Intake) Line(line []byte, at Place, k Hints) (open bool) {
 			continue
 		}
 		if out.Encode == nil && out.Engine && (!out.Target.SendsMeta || m.Time == 0) {
-			// --retry-age counts from now, not from the time in the line, unless the
-			// destination shows that time.
+			// --retry-age starts now and not at the time in the line, unless the destination shows
+			// that time.
 			if now == 0 {
 				now = time.Now().UnixNano()
 			}
@@ -272,23 +272,23 @@ func (take *Intake) Line(line []byte, at Place, k Hints) (open bool) {
 	return open
 }
 
-// stamp sets the time of a line that has none.
-func (take *Intake) stamp(ev *record.Event, at time.Time) {
+// setTime sets the time of a line that contains none.
+func (take *Intake) setTime(ev *record.Event, at time.Time) {
 	ev.Time = at
-	if ev.Format != record.Text { // the encoder adds it to text
+	if ev.Format != record.Text { // for text the encoder adds the time
 		take.extra = append(take.extra, slog.Time("time", at.UTC()))
 	}
 }
 
-// arrived sets the time of a line that has none to the time of arrival, and adds a field that
-// reports this.
-func (take *Intake) arrived(ev *record.Event) {
-	take.stamp(ev, time.Now())
+// setArrival sets the time of a line that contains none to the current time, and adds a field that
+// marks it as the time of arrival.
+func (take *Intake) setArrival(ev *record.Event) {
+	take.setTime(ev, time.Now())
 	take.arrivalAttrs = append(append(take.arrivalAttrs[:0], ev.More...), slog.String("time_from", "arrival"))
 	ev.More = take.arrivalAttrs
 }
 
-// removeParsed removes the fields from extra that a transform has added to the line.
+// removeParsed removes from extra the fields that a transform has added to the line itself.
 func (take *Intake) removeParsed(ev *record.Event) {
 	var parsed record.Event
 	take.parser.ParseAs(ev.Format, ev.Raw, len(ev.Line), &parsed)
@@ -300,14 +300,14 @@ func (take *Intake) removeParsed(ev *record.Event) {
 // A feed is an output of an intake.
 type feed struct {
 	*output.Output
-	Encode dest.EncodeFunc // encoder of the target; nil: form, or unchanged lines
+	Encode dest.EncodeFunc // encoder of the target; nil if form is used or lines are unchanged
 	rec    []byte          // scratch memory of Encode
-	form   *form           // nil: unchanged lines, or Encode
+	form   *form           // shared encoder; nil if Encode is used or lines are unchanged
 	level  *setting.Level  // level of the output
-	keeps  bool            // lines may be kept for the next run
+	keeps  bool            // undelivered lines can be kept for the next run
 }
 
-// A form is an encoding of lines. Outputs with the same encoding share its result.
+// A form is an encoding of lines whose result several outputs share.
 type form struct {
 	enc   *record.Encoder
 	ready bool // rec and err belong to the current line
@@ -315,6 +315,7 @@ type form struct {
 	err   error
 }
 
+// line returns the encoded event. It encodes each event once.
 func (f *form) line(ev *record.Event) ([]byte, error) {
 	if !f.ready {
 		f.rec, f.err = f.enc.Encode(ev)
@@ -345,7 +346,7 @@ func (take *Intake) feeds() {
 	}
 }
 
-// commonLevel returns the level of all outputs, or nil if they differ.
+// commonLevel returns the level of all outputs, or nil if the levels differ.
 func commonLevel(outs []feed) *setting.Level {
 	l := new(setting.Level)
 	for i, out := range outs {
@@ -358,22 +359,22 @@ func commonLevel(outs []feed) *setting.Level {
 	return l
 }
 
-// A Text describes the text of an input.
+// A Text describes how the bytes of an input are divided into records.
 type Text struct {
-	Charset *charset.Charset // nil: UTF-8
-	Join    *join.Rules      // which lines are one record; nil: each line is
+	Charset *charset.Charset // nil means UTF-8
+	Join    *join.Rules      // combines lines to records; nil if each line is a record
 }
 
-// Consume reads lines from r until it ends.
+// Consume reads lines from r and passes them on until r ends.
 //
-// kept is r if r is a read-ahead file, which keeps the input that the outputs have not accepted;
-// otherwise nil. wait waits up to a duration for input, and reports whether a Read would return at
-// once; nil: it always would. torn marks a last line without a newline, of which a killed earlier
-// run had read a part.
+// If r is a read-ahead file, kept is the same file; otherwise kept is nil. wait waits up to a
+// duration for input, and reports whether a Read would return without blocking; nil means that Read
+// never blocks. torn means that the input began within a line, because a killed run had read its
+// beginning; the last line is marked as partial if it has no newline.
 func (take *Intake) Consume(r io.Reader, kept *readahead.File, text Text, wait func(time.Duration) bool, torn bool) error {
-	jd := newJoined(take, text.Join, kept != nil)
+	jd := newLineJoiner(take, text.Join, kept != nil)
 	if jd != nil && kept != nil {
-		r = unsettled{kept, jd}
+		r = heldFile{kept, jd}
 	}
 	src := lines.New(r, take.In.Env.MaxRecord)
 	src.Charset = text.Charset
@@ -386,7 +387,7 @@ func (take *Intake) Consume(r io.Reader, kept *readahead.File, text Text, wait f
 			held = true
 		}
 	}
-	publish := func() { // not for each line, because this costs more than to find its end
+	publish := func() { // once per read, because it costs more than finding the end of a line
 		if jd != nil {
 			records, jd.records = records+jd.records, 0
 		}
@@ -421,10 +422,10 @@ func (take *Intake) Consume(r io.Reader, kept *readahead.File, text Text, wait f
 				take.TooLong(at)
 				continue
 			case jd != nil:
-				jd.all()
+				jd.flush()
 			}
 			if kept != nil {
-				kept.Settle(at, false) // including lines that no output wanted
+				kept.Settle(at, false) // includes lines that no output has selected
 			}
 			if err == io.EOF || errors.Is(err, ErrStopped) {
 				return nil

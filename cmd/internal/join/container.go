@@ -6,19 +6,20 @@ import (
 	"time"
 )
 
-// A wrapped is what a container runtime has made of a line.
+// A wrapped is a line of a container's log: a line of the program, or a part of one, with its
+// stream and time.
 type wrapped struct {
-	text    []byte // with its end, unless the line is partial
-	stream  string // stdout, stderr
+	text    []byte // ends in a newline unless the line is partial
+	stream  string // stdout or stderr
 	time    time.Time
-	partial bool // the line continues in the next one of its stream
+	partial bool // the next line of the same stream continues this one
 }
 
 // parseCRI reads a line of the format of the Container Runtime Interface:
 //
 //	2026-11-23T10:00:00.123456789Z stdout F text
 //
-// The tag is P for a part of a line or F for its end; others may follow after colons.
+// The tag is P for a part of a line or F for its end. More tags may follow after colons.
 // The text shares the memory of line.
 func parseCRI(line []byte) (w wrapped, ok bool) {
 	if len(line) < len("2006-01-02T15:04:05Z stdout F") || line[10] != 'T' || line[4] != '-' {
@@ -72,7 +73,7 @@ func TrimEnd(line []byte) []byte {
 //
 //	{"log":"text\n","stream":"stdout","time":"2026-11-23T10:00:00.123456789Z"}
 //
-// A log without a newline is a part of a line.
+// A log without a newline at its end is a part of a line.
 func parseDocker(line []byte) (w wrapped, ok bool) {
 	line = bytes.TrimLeft(line, " \t")
 	if len(line) == 0 || line[0] != '{' || !bytes.Contains(line, []byte(`"log"`)) {

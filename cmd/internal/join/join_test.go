@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A line without anything in it, not even a newline, can be the last one of a container.
+// The last line of a container may be completely empty, without even a newline.
 func TestEmptyLastLine(t *testing.T) {
 	for _, rule := range []string{"go", "java", "python", "^a"} {
 		rules, err := Parse([]string{"cri", rule})
@@ -36,8 +36,8 @@ func TestEmptyLastLine(t *testing.T) {
 	}
 }
 
-// What put does not take is held on. While it is called, what it is called with is not.
-func TestPutFails(t *testing.T) {
+// A record that put rejects is still held. During the call of put it is not reported as held.
+func TestRejectedRecordIsHeld(t *testing.T) {
 	rules, _ := Parse([]string{"cri", "java"})
 	var fail error
 	var log []string

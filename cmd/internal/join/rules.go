@@ -11,28 +11,28 @@ import (
 	"github.com/forebay-log/forebay/internal/lazy"
 )
 
-// Rules define which lines form one record. They are immutable.
+// Rules define which lines form one record. They are immutable and may be shared.
 type Rules struct {
 	cri, docker bool
 	rules       []rule
 }
 
-// A rule knows records of several lines. State 0 is that no record is open.
+// A rule is a state machine that recognizes records of several lines. In state 0 no record is open.
 type rule interface {
 	// names returns the names of the rule in [Names].
 	names() []string
-	// next returns the state after line. If it joins, line belongs to the open record,
-	// whose state is given; else it begins a record, which is open for more lines
-	// unless the state is 0.
+	// next returns the state after line. If joins is true, line belongs to the open record, whose
+	// state is the argument. Otherwise line begins a record, to which more lines can be added
+	// unless the new state is 0.
 	next(state uint8, line []byte) (after uint8, joins bool)
 }
 
-// Names are the names that [Parse] accepts, in addition to patterns.
+// Names are the names that [Parse] accepts. It also accepts patterns.
 var Names = []string{"auto", "cri", "docker", "go", "java", "dotnet", "node", "python", "ruby", "rust"}
 
-// Parse reads names and patterns. It returns nil for none.
+// Parse returns the rules with the given names and patterns, or nil if there are none.
 //
-// A pattern is a regular expression for the first line of a record.
+// A pattern is a regular expression that matches the first line of a record.
 func Parse(names []string) (*Rules, error) {
 	if len(names) == 0 {
 		return nil, nil
@@ -62,8 +62,8 @@ func Parse(names []string) (*Rules, error) {
 		}
 	}
 	j.cri, j.docker = wanted["cri"], wanted["docker"]
-	// exceptionRule is last because it accepts any line with ERROR, which may also begin another
-	// trace.
+	// exceptionRule is last, because it accepts any line with ERROR. Such a line may also begin a
+	// trace of another rule.
 	for _, r := range []rule{goRule{}, pythonRule{}, rubyRule{}, rustRule{errors: !wanted["node"]}, exceptionRule{}} {
 		if slices.ContainsFunc(r.names(), func(name string) bool { return wanted[name] }) {
 			j.rules = append(j.rules, r)
@@ -78,7 +78,8 @@ func Parse(names []string) (*Rules, error) {
 	return j, nil
 }
 
-// unwrap returns what a container runtime has wrapped in line.
+// unwrap parses a line in the format of a container runtime. ok is false if no such format is
+// expected or the line does not match it.
 func (j *Rules) unwrap(line []byte) (w wrapped, ok bool) {
 	if j.cri {
 		if w, ok = parseCRI(line); ok {
@@ -91,14 +92,14 @@ func (j *Rules) unwrap(line []byte) (w wrapped, ok bool) {
 	return w, false
 }
 
-// Bare reports a line that is not in the format of a container runtime although it should be.
+// Bare is the message for a line that should have the format of a container runtime but does not.
 const Bare = "a line is not in the format of a container runtime; such lines are delivered unchanged"
 
-// wraps reports whether lines are expected to be wrapped.
+// wraps reports whether every line should have the format of a container runtime.
 func (j *Rules) wraps() bool { return (j.cri || j.docker) && !(j.cri && j.docker) }
 
-// begin returns the rule for a record that line begins, nil if no more lines belong to
-// it.
+// begin returns the rule and the state for a record that line begins, or nil if line is a record on
+// its own.
 func (j *Rules) begin(line []byte) (rule, uint8) {
 	for _, r := range j.rules {
 		if state, _ := r.next(0, line); state != 0 {
@@ -108,7 +109,8 @@ func (j *Rules) begin(line []byte) (rule, uint8) {
 	return nil, 0
 }
 
-// pattern is the rule of a user: its lines begin records, all others join.
+// A pattern is the rule for a user's regular expression: a line that matches begins a record, and
+// all others continue it.
 type pattern struct{ re *regexp.Regexp }
 
 func (*pattern) names() []string { return nil }
@@ -119,26 +121,26 @@ func (p *pattern) next(state uint8, line []byte) (uint8, bool) {
 
 // goRule joins panics, fatal errors, fatal signals and goroutine dumps.
 //
-//	0 ──the runtime gives the reason ──▶ goTold ──fatal error, PC──▶ goHead
+//	0 ──the runtime prints the reason ─▶ goReason ─fatal error, PC─▶ goHead
 //	├──────────── panic, fatal error ──────────────────────────────▶ goHead ──▶ goFrames
 //	└──────────── a goroutine ────────────────────────────────────────────────▶ goFrames
 //
-// An empty line separates goroutines, and the head from the first of them.
+// An empty line separates the goroutines from each other and from the lines before them.
 type goRule struct{}
 
 func (goRule) names() []string { return []string{"go"} }
 
 const (
-	goHead   uint8 = 1 + iota // after the reason for the end of the program: goroutines follow
-	goTold                    // the line in front of that
-	goFrames                  // in a goroutine, or among the registers
+	goHead   uint8 = 1 + iota // after the panic or fatal error; goroutines follow
+	goReason                  // after a line with the reason, before the fatal error
+	goFrames                  // within the frames of a goroutine, or within registers
 	goBlank                   // after an empty line
-	goDashes                  // after the line between two threads
+	goDashes                  // after the line that separates two threads
 )
 
 var (
-	// A line may end in the head of a goroutine: log.Printf("%s", debug.Stack()) has its time
-	// in front.
+	// The header of a goroutine may follow other text: log.Printf("%s", debug.Stack()) prints the
+	// time before it.
 	goHeader  = lazy.Regexp(`(?:^|\W)goroutine [0-9]+ (?:[a-z]+=\w+ )*\[.+\]:$`)
 	goBetween = lazy.Regexp(`^created by \S+\.\S+(?: in goroutine [0-9]+)?$|^\[originating from goroutine [0-9]+\]:$` +
 		`|^\.\.\.(?:[0-9]+|additional) frames elided\.\.\.$|^non-Go function(?: at pc=0x[0-9a-f]+)?$`)
@@ -151,10 +153,10 @@ func (goRule) next(state uint8, line []byte) (uint8, bool) {
 	line = TrimEnd(line)
 	has := func(prefix string) bool { return bytes.HasPrefix(line, []byte(prefix)) }
 	switch state {
-	case goTold:
+	case goReason:
 		switch {
 		case has("runtime: sp="):
-			return goTold, true
+			return goReason, true
 		case has("fatal error: "), has("PC=0x"):
 			return goHead, true
 		}
@@ -176,7 +178,7 @@ func (goRule) next(state uint8, line []byte) (uint8, bool) {
 		}
 	case goDashes:
 		if goSignal().Match(line) {
-			return goTold, true
+			return goReason, true
 		}
 	}
 	header := bytes.HasSuffix(line, []byte("]:")) && goHeader().Match(line)
@@ -184,7 +186,7 @@ func (goRule) next(state uint8, line []byte) (uint8, bool) {
 	case goHead, goBlank, goFrames:
 		switch {
 		case header && has("goroutine ") && (state != goFrames || bytes.Contains(line, []byte(" gp=0x"))):
-			return goFrames, true // after frames, it belongs to a crash, or to another trace
+			return goFrames, true // after frames it belongs to a crash or another trace
 		case state != goFrames && has("runtime stack:"):
 			return goFrames, true
 		case has("exit status "):
@@ -204,13 +206,13 @@ func (goRule) next(state uint8, line []byte) (uint8, bool) {
 		return goHead, false
 	case has("runtime: goroutine stack exceeds "), has("runtime: program exceeds "), has("unexpected fault address 0x"),
 		has("SIG") && goSignal().Match(line):
-		return goTold, false
+		return goReason, false
 	}
 	return 0, false
 }
 
-// isCall reports whether line is a function with its arguments: main.(*T).do(0x1, {0x2?, ...}).
-// Its name has a dot, except panic, loops in assembler and what cgo has made.
+// isCall reports whether line is a call with arguments: main.(*T).do(0x1, {0x2?, ...}). The name of
+// the function contains a dot, except for panic, assembler loops and functions generated by cgo.
 func isCall(line []byte) bool {
 	open := bytes.LastIndexByte(line, '(')
 	if open <= 0 || line[len(line)-1] != ')' || bytes.IndexByte(line[:open], ' ') >= 0 {
@@ -224,13 +226,13 @@ func isCall(line []byte) bool {
 	return bytes.IndexByte(line[:open], '.') > 0 || goDotless().Match(line[:open])
 }
 
-// isServing reports whether line is the report of net/http that a handler has panicked.
+// isServing reports whether line is the message of net/http about a panic of a handler.
 func isServing(line []byte) bool {
 	before, _, ok := bytes.Cut(line, []byte(": panic serving "))
 	return ok && (bytes.HasSuffix(before, []byte("http")) || bytes.HasSuffix(before, []byte("http2")))
 }
 
-// pythonRule knows tracebacks, chained ones and groups of exceptions included.
+// pythonRule recognizes tracebacks, including chained ones and exception groups.
 //
 //	0 ──▶ pyFrames ──▶ pyError ──┬─▶ pyBlank ──▶ pyChained ──▶ pyFrames, pyGroup
 //	└───▶ pyGroup ───▶ pyEnded ──┘
@@ -240,19 +242,19 @@ func (pythonRule) names() []string { return []string{"python"} }
 
 const (
 	pyFrames  uint8 = 1 + iota
-	pyError         // after the line with the exception
-	pyBlank         // and an empty line
-	pyChained       // and "During handling of …"
-	pyGroup         // in a group, all lines of which have a margin
-	pyEnded         // after the last one
+	pyError         // after the line that describes the exception
+	pyBlank         // after the empty line that follows pyError
+	pyChained       // after "During handling of …"
+	pyGroup         // within an exception group, whose lines have a margin
+	pyEnded         // after the last line of a group
 )
 
 var (
 	pyHead      = []byte("Traceback (most recent call last):")
 	pyGroupHead = []byte("+ Exception Group Traceback (most recent call last):")
 	pyMargin    = lazy.Regexp(`^\s+(?:\+-|\|(?:\s|$))`)
-	pyGroupEnd  = lazy.Regexp(`^ {4}\+-{10,}$`)                         // of the outermost group
-	pyBareGroup = lazy.Regexp(`^  \| \S.* \([0-9]+ sub-exceptions?\)$`) // one that was not raised
+	pyGroupEnd  = lazy.Regexp(`^ {4}\+-{10,}$`)                         // end of the outermost group
+	pyBareGroup = lazy.Regexp(`^  \| \S.* \([0-9]+ sub-exceptions?\)$`) // a group that was not raised
 )
 
 func (pythonRule) next(state uint8, line []byte) (uint8, bool) {

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-func TestParseRefuses(t *testing.T) {
+func TestParseRejectsInvalidCombinations(t *testing.T) {
 	for _, names := range [][]string{{""}, {"("}, {"^a", "^b"}, {"go", "^a"}, {"^a", "auto"}} {
 		if _, err := Parse(names); err == nil {
 			t.Errorf("%q is taken", names)

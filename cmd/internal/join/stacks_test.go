@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// split returns the records of text.
+// split returns the records that the rule makes of text.
 func split(t *testing.T, rule, text string) (got []string) {
 	t.Helper()
 	rules, err := Parse(strings.Fields(rule))
@@ -52,8 +52,8 @@ const (
 	trace   = "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\nValueError: x\n"
 )
 
-// Each element is a record.
-func TestStacks(t *testing.T) {
+// Each element of want is one record of the text that the elements form together.
+func TestStackTraceIsOneRecord(t *testing.T) {
 	for _, tt := range []struct {
 		name, rule string
 		want       []string
@@ -124,7 +124,7 @@ func TestStacks(t *testing.T) {
 		{"chains", "python", []string{group + closing + handled + trace, "plain\n", trace + handled + group + closing, "plain\n", group + closing + handled + group + closing + handled + trace, "plain\n"}},
 		{"a group that was not raised", "python", []string{"before\n", "  | ExceptionGroup: eg (1 sub-exception)\n  +-+---------------- 1 ----------------\n    | ValueError: 1\n" + closing, "plain\n"}},
 
-		// A line that says ERROR does not hide what it begins.
+		// An ERROR line does not hide the trace that it begins.
 		{"all together", "auto", []string{"10:00 ERROR " + trace, "10:00 ERROR x\n", panics, "10:00 ERROR goroutine 1 [running]:\n" + frames, "10:00 ERROR x\n", group + closing, "plain\n"}},
 		{"in any order", "java python go", []string{"10:00 ERROR " + trace, "10:00 ERROR goroutine 1 [running]:\n" + frames, "10:00 ERROR x\njava.lang.Error: x\n\tat a.B.c(B.java:1)\n", "plain\n"}},
 	} {
@@ -136,7 +136,7 @@ func TestStacks(t *testing.T) {
 	}
 }
 
-// crashes are what a program may end with, or may log.
+// crashes are ways in which a Go program can crash or log a stack trace.
 var crashes = map[string]func(){
 	"panic":      func() { panic(errors.New("a\nb")) },
 	"deferred":   func() { defer func() { panic("b") }(); panic("a") },
@@ -159,7 +159,7 @@ var crashes = map[string]func(){
 
 //go:noinline
 func overflow(p *[64]int) int {
-	if p != nil && p[0] == 2 { // it never is
+	if p != nil && p[0] == 2 { // never true
 		return 0
 	}
 	var a [64]int
@@ -167,8 +167,9 @@ func overflow(p *[64]int) int {
 	return overflow(&a) + a[1] + len(p)
 }
 
-// TestPrograms crashes this program, and looks at what the installed Go has made of it.
-func TestPrograms(t *testing.T) {
+// Stack traces of the installed Go version are recognized. The test runs itself as a program that
+// crashes.
+func TestTracesOfInstalledGoAreJoined(t *testing.T) {
 	const which = "FOREBAY_TEST_CRASH"
 	if name := os.Getenv(which); name != "" {
 		crashes[name]()
@@ -180,13 +181,13 @@ func TestPrograms(t *testing.T) {
 		}
 		for _, level := range []string{"single", "all", "system"} {
 			var stderr bytes.Buffer
-			cmd := exec.Command(os.Args[0], "-test.run=^TestPrograms$")
+			cmd := exec.Command(os.Args[0], "-test.run=^TestTracesOfInstalledGoAreJoined$")
 			cmd.Env = append(os.Environ(), which+"="+name, "GOTRACEBACK="+level, "GORACE=atexit_sleep_ms=0")
 			if level == "all" {
 				cmd.Env = append(cmd.Env, "GODEBUG=tracebackancestors=5")
 			}
 			cmd.Stderr = &stderr
-			cmd.Run() // which fails
+			cmd.Run() // an error is expected
 			want := []string{"before\n", stderr.String(), "exit\n", "after\n"}
 			if got := split(t, "go", strings.Join(want, "")); !slices.Equal(got, want) || stderr.Len() < 200 {
 				t.Errorf("%s, %s:\n%s", name, level, strings.Join(got, "║"))
@@ -195,8 +196,8 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// The installed Python prints traces that are recognized.
-func TestPython(t *testing.T) {
+// Tracebacks of the installed Python are recognized.
+func TestTracesOfInstalledPythonAreJoined(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil || exec.Command(python, "-c", "ExceptionGroup").Run() != nil {
 		t.Skip("there is no python3 that knows groups of exceptions")

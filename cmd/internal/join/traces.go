@@ -6,9 +6,11 @@ import (
 	"github.com/forebay-log/forebay/internal/lazy"
 )
 
-// exceptionRule knows stack traces of the JVM, .NET and Node. They begin with a line that names
-// an exception, with a log line that reports a failure before it, or in Node with the place of
-// an uncaught error and its source.
+// exceptionRule recognizes stack traces of the JVM, .NET and Node. They begin with a line that
+// names an
+// exception, or with a log line about a failure that precedes it. In Node they may also begin with
+// the
+// position of an uncaught error and its line of source code.
 //
 //	0 ──a failure──────▶ failed ─an exception, a frame──▶ trace ◀─┬─ frames, causes
 //	├──────────────an exception────────────────────────▶        ─┘
@@ -20,14 +22,14 @@ type exceptionRule struct{}
 
 const (
 	exTrace    uint8 = 1 + iota
-	exFailed         // after a failure: a trace may follow, or not
-	exPlace          // after the place of an uncaught error of Node
-	exSource         // after its source
-	exCaret          // after the marks below that
-	exUncaught       // in the trace of that
-	exEnded          // after an empty line: the version of Node may follow
-	exProps          // in properties of an error
-	exInner          // after an inner exception of .NET, or an empty line there
+	exFailed         // after a failure; a trace may follow
+	exPlace          // after the position of an uncaught error of Node
+	exSource         // after the line of source code
+	exCaret          // after the marks below the source code
+	exUncaught       // in the trace of the uncaught error
+	exEnded          // after an empty line; the version of Node may follow
+	exProps          // within the properties of an error
+	exInner          // after an inner exception of .NET, or an empty line that follows it
 )
 
 func (exceptionRule) names() []string { return []string{"java", "dotnet", "node"} }
@@ -52,7 +54,7 @@ func (exceptionRule) next(state uint8, line []byte) (uint8, bool) {
 		}
 		return 0, false
 	}
-	in := exTrace // where a frame leads to
+	in := exTrace // state after a frame
 	switch state {
 	case exPlace:
 		return exSource, true
@@ -90,7 +92,7 @@ func (exceptionRule) next(state uint8, line []byte) (uint8, bool) {
 		return exTrace, true
 	case named && exceptionHead().Match(line):
 		return opens(line, exTrace), false
-	case tellsFailure(line):
+	case hasFailureLevel(line):
 		return exFailed, false
 	case line[len(line)-1] <= '9' && nodePlace().Match(line):
 		return exPlace, false
@@ -98,7 +100,8 @@ func (exceptionRule) next(state uint8, line []byte) (uint8, bool) {
 	return 0, false
 }
 
-// opens returns props if line ends with the brace that opens the properties of an error.
+// opens returns exProps if line ends with the brace that opens the properties of an error,
+// otherwise state.
 func opens(line []byte, state uint8) uint8 {
 	if bytes.HasSuffix(line, []byte(" {")) {
 		return exProps
@@ -106,12 +109,12 @@ func opens(line []byte, state uint8) uint8 {
 	return state
 }
 
-// failures are the levels of lines in front of traces.
+// failures are the levels of log lines that may precede a trace.
 var failures = [][]byte{[]byte("ERROR"), []byte("WARN"), []byte("SEVERE"), []byte("FATAL")}
 
-// tellsFailure reports whether a line has one of these levels near its beginning, as a word.
-// Lines of JSON have their trace within.
-func tellsFailure(line []byte) bool {
+// hasFailureLevel reports whether a line contains one of the levels in failures as a word near its
+// beginning. It returns false for JSON, which contains its trace on the same line.
+func hasFailureLevel(line []byte) bool {
 	const near = 120
 	head := line[:min(len(line), near)]
 	if head[0] == '{' {
@@ -122,7 +125,7 @@ func tellsFailure(line []byte) bool {
 		if i < 0 || i > 0 && isLetter(head[i-1]) {
 			continue
 		}
-		rest := bytes.TrimPrefix(head[i+len(level):], []byte("ING")) // of WARNING
+		rest := bytes.TrimPrefix(head[i+len(level):], []byte("ING")) // WARNING is matched as WARN
 		if len(rest) == 0 || !isLetter(rest[0]) {
 			return true
 		}
@@ -132,19 +135,21 @@ func tellsFailure(line []byte) bool {
 
 func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' }
 
-// rubyRule knows errors of Ruby: a frame with a message and a class, or a line of a Logger that
-// ends with the class, and then the other frames. The cause of an error follows in the same way.
+// rubyRule recognizes errors of Ruby. They begin with a frame that contains the message and the
+// class, or
+// with a line of Logger that ends in the class. The other frames follow, then the cause in the same
+// form.
 //
 //	0 ──frame: message (Class)──▶ rubyHead ──an empty line──▶ rubyBlank ──▶ rubySource ──^^^─┐
 //	│                              └──────────────frames──────────────▶ rubyTrace ◀──────────┘
-//	└──message (Class)──▶ rubyTold ──frames──▶ rubyTrace
+//	└──message (Class)──▶ rubyReason ──frames──▶ rubyTrace
 type rubyRule struct{}
 
 const (
 	rubyHead uint8 = 1 + iota
 	rubyBlank
-	rubySource // after the source of the error
-	rubyTold
+	rubySource // after the line of source code
+	rubyReason
 	rubyTrace
 )
 
@@ -172,21 +177,22 @@ func (rubyRule) next(state uint8, line []byte) (uint8, bool) {
 	case state != 0 && state != rubySource && rubyFrame().Match(line):
 		return rubyTrace, true
 	case bytes.Contains(line, []byte(":in ")) && rubyError().Match(line):
-		return rubyHead, state == rubyTrace // it is the cause then
+		return rubyHead, state == rubyTrace // after a trace, this is the cause
 	case line[len(line)-1] == ')' && rubyMessage().Match(line):
-		return rubyTold, false
-	case bytes.Equal(line, pyHead): // of Ruby 2.5 to 2.7 at a terminal
+		return rubyReason, false
+	case bytes.Equal(line, pyHead): // format of Ruby 2.5 to 2.7 on a terminal
 		return rubyTrace, false
 	}
 	return 0, false
 }
 
-// rustRule knows panics of Rust with their backtraces, and errors of main with their causes.
+// rustRule recognizes panics of Rust with their backtraces, and errors returned by main with their
+// causes.
 //
 //	0 ──panicked at──▶ rustPanic ──message──▶ rustNote ──stack backtrace:──▶ rustTrace
 //	└──Error: ──▶ rustError ──an empty line──▶ rustBlank ──Caused by:──▶ rustTrace
 type rustRule struct {
-	errors bool // "Error: " begins an error of main; of Node, too
+	errors bool // "Error: " begins an error returned by main; unset for Node, which uses it too
 }
 
 const (
@@ -225,7 +231,7 @@ func (r rustRule) next(state uint8, line []byte) (uint8, bool) {
 		if line[len(line)-1] == ':' {
 			return rustPanic, false
 		}
-		return rustNote, false // before Rust 1.73 the message is in this line
+		return rustNote, false // before Rust 1.73 this line contains the message
 	case r.errors && has("Error: "):
 		return rustError, false
 	}

@@ -19,17 +19,21 @@ import (
 
 // Arguments of journalctl.
 const (
-	// Without --all, a message of 4096 bytes or more is null.
+	// Without --all, a message of 4096 bytes or more is replaced by null.
 	argsAlways = "--follow --no-pager --no-tail --all --output=json"
 
-	// The fields that the parser knows. Cursor and times come with each entry.
+	// argFields selects the fields that the parser uses. The cursor and the times are always
+	// included.
 	argFields = "--output-fields=MESSAGE,PRIORITY,SYSLOG_IDENTIFIER,SYSLOG_PID,_COMM,_PID,_HOSTNAME,_SYSTEMD_UNIT,_SYSTEMD_USER_UNIT,UNIT"
 )
 
 // args returns the arguments of journalctl to continue reading at p.
 //
-// --cursor begins with the entry of the cursor, --after-cursor after it. If that entry is gone,
-// --after-cursor of systemd before version 253 omits the entry after it, so --cursor is used.
+// --cursor begins with the entry of the cursor, --after-cursor with the next one. If the entry of
+// the
+// cursor is missing, --after-cursor of systemd before version 253 also skips the next one.
+// Therefore
+// --cursor is used.
 func (j *Journal) args(p position) []string {
 	args := append(j.o.Command[1:len(j.o.Command):len(j.o.Command)], strings.Fields(argsAlways)...)
 	if !j.o.AllFields {
@@ -39,7 +43,7 @@ func (j *Journal) args(p position) []string {
 	case p.cursor != nil:
 		args = append(args, "--cursor="+string(p.cursor))
 	case p.since > 0:
-		args = append(args, fmt.Sprintf("--since=@%d", p.since/1e6)) // whole seconds: the rest is looked at here
+		args = append(args, fmt.Sprintf("--since=@%d", p.since/1e6)) // in whole seconds; read skips the entries of the remaining fraction
 	}
 	if j.o.ThisBoot {
 		args = append(args, "--boot")
@@ -56,21 +60,22 @@ func (j *Journal) args(p position) []string {
 	return args
 }
 
-// follow runs journalctl, again and again, until ctx is done or the sink has an error.
+// follow runs journalctl, and restarts it when it ends, until ctx is done or the sink returns an
+// error.
 func (j *Journal) follow(ctx context.Context) error {
 	for failed := 0; ; failed++ {
 		start := time.Now()
-		ended, err := j.life(ctx)
+		ended, err := j.runOnce(ctx)
 		switch {
 		case err != nil:
 			return err
 		case ctx.Err() != nil:
 			return ErrStopped
-		case time.Since(start) > j.mostWait:
+		case time.Since(start) > j.maxWait:
 			failed = 0
 		}
 		j.reportEnded(ended)
-		wait := backoff.Ceil(j.leastWait, j.mostWait, failed)
+		wait := backoff.Ceil(j.minWait, j.maxWait, failed)
 		timer := time.NewTimer(backoff.Jitter(wait/2, wait))
 		select {
 		case <-ctx.Done():
@@ -81,8 +86,8 @@ func (j *Journal) follow(ctx context.Context) error {
 	}
 }
 
-// reportEnded reports once that journalctl has ended, and why, until the reason changes or entries
-// arrive.
+// reportEnded reports that journalctl has ended. The same reason is not reported again until
+// entries arrive.
 func (j *Journal) reportEnded(how string) {
 	j.reported.Lock()
 	same := j.reported.ended == how
@@ -93,7 +98,7 @@ func (j *Journal) reportEnded(how string) {
 	}
 }
 
-// reportWorks reports that entries arrive again.
+// reportWorks reports that entries arrive again after journalctl had ended.
 func (j *Journal) reportWorks() {
 	j.reported.Lock()
 	was := j.reported.ended != ""
@@ -104,8 +109,8 @@ func (j *Journal) reportWorks() {
 	}
 }
 
-// life is one life of journalctl, which has ended somehow. err is of the sink.
-func (j *Journal) life(ctx context.Context) (ended string, err error) {
+// runOnce runs journalctl until it ends. ended describes how it ended; err is an error of the sink.
+func (j *Journal) runOnce(ctx context.Context) (ended string, err error) {
 	ctx, kill := context.WithCancel(ctx)
 	defer kill()
 	r, w, err := os.Pipe()
@@ -115,36 +120,36 @@ func (j *Journal) life(ctx context.Context) (ended string, err error) {
 	defer r.Close()
 	p := j.position()
 	cmd := exec.CommandContext(ctx, j.o.Command[0], j.args(p)...)
-	words := &words{report: j.reportStderr}
-	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = w, words, time.Second
-	diesWithUs(cmd)
+	stderr := &stderrWriter{report: j.reportStderr}
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = w, stderr, time.Second
+	killWithParent(cmd)
 	err = cmd.Start()
 	w.Close()
 	if err != nil {
 		return plain(err).Error(), nil
 	}
-	free := context.AfterFunc(ctx, func() { r.Close() }) // whatever else has the other end
+	free := context.AfterFunc(ctx, func() { r.Close() }) // ends the read even if another process has the other end of the pipe
 	err = j.read(r, p)
 	free()
 	r.Close()
 	if err != nil {
 		kill()
 	}
-	late := time.AfterFunc(time.Second, kill) // it has no output any more
+	late := time.AfterFunc(time.Second, kill) // stdout is closed, so it should exit
 	defer late.Stop()
 	ended = "without an error"
 	if werr := cmd.Wait(); werr != nil {
 		ended = werr.Error()
 	}
-	words.line()
+	stderr.line()
 	return ended, err
 }
 
-// read reads the entries after p until r ends. err is the error of the sink.
+// read passes the entries after p to the sink until r ends. err is an error of the sink.
 func (j *Journal) read(r io.Reader, p position) error {
 	came := false
-	// A line has a message, whose bytes may be written as numbers separated by commas, and other
-	// fields.
+	// Up to 6 bytes represent one byte of a message, because journalctl may write bytes as numbers.
+	// The rest of the line is for other fields.
 	src := lines.New(r, 6*j.o.MaxRecord+256<<10)
 	for {
 		line, err := src.Next()
@@ -154,7 +159,7 @@ func (j *Journal) read(r io.Reader, p position) error {
 			}
 			continue
 		}
-		if err != nil || line[len(line)-1] != '\n' { // half a line of one that was killed
+		if err != nil || line[len(line)-1] != '\n' { // an incomplete line of a killed journalctl
 			return nil
 		}
 		if bytes.HasPrefix(line, []byte("-- ")) {
@@ -189,27 +194,27 @@ func (j *Journal) read(r io.Reader, p position) error {
 	}
 }
 
-// words reports the standard error of journalctl, line by line.
-type words struct {
+// A stderrWriter splits the standard error of journalctl into lines and reports each.
+type stderrWriter struct {
 	report func(line string)
 
 	mu   sync.Mutex // Wait may return before the last Write does
-	part []byte     // of a line
+	part []byte     // incomplete line
 }
 
 const (
-	mostWords    = 20 // different lines that are reported
-	longestWords = 300
+	maxStderrLines = 20 // maximum number of different lines that are reported
+	maxStderrLine  = 300
 )
 
-func (w *words) Write(p []byte) (int, error) {
+func (w *stderrWriter) Write(p []byte) (int, error) {
 	for _, c := range p {
 		if c == '\n' {
 			w.line()
 			continue
 		}
 		w.mu.Lock()
-		if len(w.part) < longestWords {
+		if len(w.part) < maxStderrLine {
 			w.part = append(w.part, c)
 		}
 		w.mu.Unlock()
@@ -217,8 +222,8 @@ func (w *words) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// line ends a line.
-func (w *words) line() {
+// line reports the collected line.
+func (w *stderrWriter) line() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	text := strings.Map(func(r rune) rune {
@@ -232,20 +237,21 @@ func (w *words) line() {
 	}
 }
 
-// reportStderr reports a line of journalctl, each line once.
+// reportStderr reports a line of the standard error of journalctl. A repeated line is reported
+// once.
 func (j *Journal) reportStderr(line string) {
 	j.reported.Lock()
-	n := len(j.reported.words)
-	if n > mostWords || j.reported.words[line] {
+	n := len(j.reported.lines)
+	if n > maxStderrLines || j.reported.lines[line] {
 		j.reported.Unlock()
 		return
 	}
-	if j.reported.words == nil {
-		j.reported.words = map[string]bool{}
+	if j.reported.lines == nil {
+		j.reported.lines = map[string]bool{}
 	}
-	j.reported.words[line] = true
+	j.reported.lines[line] = true
 	j.reported.Unlock()
-	if n == mostWords {
+	if n == maxStderrLines {
 		line = "further messages are not shown"
 	}
 	j.report("journalctl: %s", line)

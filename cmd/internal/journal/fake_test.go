@@ -16,7 +16,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// The test's own program is journalctl, if it is told so.
+// The test binary acts as journalctl if FAKE_JOURNAL is set.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("FAKE_JOURNAL"); dir != "" {
 		fake(dir, os.Args[1:])
@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// fake writes the entries of dir/entries as journalctl would, and waits for more. With
-// FAKE_DEATH it kills itself at a random byte; the file dir/lives counts.
+// fake acts as journalctl: it writes the entries in dir/entries and waits for more. With FAKE_DEATH
+// it kills itself after a random byte. It counts its runs in dir/lives.
 func fake(dir string, args []string) {
 	flag := func(name string) string {
 		for _, a := range args {
@@ -71,7 +71,7 @@ func fake(dir string, args []string) {
 		line, err := r.ReadBytes('\n')
 		part = append(part, line...)
 		if err == io.EOF {
-			time.Sleep(2 * time.Millisecond) // as inotify is not for this
+			time.Sleep(2 * time.Millisecond) // poll for new entries
 			continue
 		}
 		line, part = part, nil
@@ -92,7 +92,7 @@ func fake(dir string, args []string) {
 
 const base = 1_700_000_000_500_000 // microseconds
 
-// number returns the number in the cursor of an entry of the fake.
+// number returns the number of an entry of the fake, which its cursor contains.
 func number(line string) (n int, ok bool) {
 	_, rest, ok := strings.Cut(line, `"__CURSOR":"s=fake;i=`)
 	if !ok {
@@ -103,12 +103,12 @@ func number(line string) (n int, ok bool) {
 	return int(v), err == nil
 }
 
-// entry is an entry of the fake, a millisecond after the one before it.
+// entry returns entry n of the fake. Entries are one millisecond apart.
 func entry(n int) string {
 	return fmt.Sprintf(`{"MESSAGE":"message %d","PRIORITY":"6","__CURSOR":"s=fake;i=%x;b=0;m=0;t=0;x=0","__REALTIME_TIMESTAMP":"%d","SYSLOG_IDENTIFIER":"app"}`+"\n", n, n, base+int64(n)*1000)
 }
 
-// A journald has the entries of the fake.
+// A journald is the journal that the fake reads.
 type journald struct {
 	t   testing.TB
 	dir string
@@ -133,7 +133,7 @@ func (d *journald) write(text string) {
 	}
 }
 
-// add writes the entries from up to to.
+// add appends the entries from up to and excluding to.
 func (d *journald) add(from, to int) {
 	var b bytes.Buffer
 	for n := from; n < to; n++ {
@@ -142,7 +142,7 @@ func (d *journald) add(from, to int) {
 	d.write(b.String())
 }
 
-// vacuum takes out the entries before n.
+// vacuum removes the entries before n.
 func (d *journald) vacuum(n int) {
 	path := filepath.Join(d.dir, "entries")
 	text, _ := os.ReadFile(path)

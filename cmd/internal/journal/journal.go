@@ -27,100 +27,100 @@ import (
 
 // An Entry is one entry of the journal. Its slices are valid until Put returns.
 type Entry struct {
-	// Text is the message with '\n' at its end. It may have several lines, and bytes that
-	// are no UTF-8. Several messages of one entry are lines, and an entry without one has an
-	// empty line.
+	// Text is the message and ends in '\n'. It may have several lines, and bytes that are not valid
+	// UTF-8. If an entry has several messages, each is a line; without a message, Text is an empty
+	// line.
 	Text []byte
-	// Time is when the journal has received the entry.
+	// Time is the time at which the journal received the entry.
 	Time time.Time
-	// Level corresponds to the priority, as in package listen/syslog, if HasLevel is set.
+	// Level is the level that corresponds to the priority. It is valid if HasLevel is set.
 	Level    slog.Level
 	HasLevel bool
-	// Attrs are unit, identifier, pid and host, if known. With Options.AllFields they are followed
-	// by all other fields of the entry except message and priority, under their journal names.
+	// Attrs are unit, identifier, pid and host, as far as they are known. With Options.AllFields,
+	// all other fields except message and priority follow under their names in the journal.
 	Attrs []slog.Attr
 
-	// TooLong is the length of a message above Options.MaxRecord, or of its line of JSON. The
-	// Entry has nothing else then.
+	// TooLong is the length of a message above Options.MaxRecord, or of its line of JSON. All other
+	// fields of the Entry are then zero.
 	TooLong int64
 }
 
-// A Sink receives entries. The Journal calls Put from one goroutine, and Commit concurrently from
-// another.
+// A Sink receives entries. One goroutine calls Put; another one may call Commit at the same time.
 type Sink interface {
-	// Put accepts an entry. It waits for room. An error ends the Journal; the entry was not
-	// accepted.
+	// Put accepts an entry. It may block until there is room. After an error the entry was not
+	// accepted, and Run returns the error.
 	Put(Entry) error
-	// Commit returns nil once everything that was put before the call is delivered, or
-	// safe elsewhere. After an error it is called again later.
+	// Commit returns nil when every entry that was Put before the call is delivered or stored in a
+	// spool. After an error it is called again later.
 	Commit(context.Context) error
 }
 
 // Options select the entries to read.
 type Options struct {
-	// Command is the program, and arguments that come before all others. Default journalctl.
+	// Command is the program, followed by arguments that precede all others. Default: journalctl.
 	Command []string
-	// Dir is where the cursor is stored; "": nowhere.
+	// Dir is the directory in which the cursor is stored. "" means that it is not stored.
 	Dir string
 	// FromEnd skips entries older than the first run. Default false. It has no effect once a cursor
 	// is stored in Dir.
 	FromEnd bool
 	// Since, if set, skips older entries. Like FromEnd, it applies to the first run only.
 	Since time.Time
-	// ThisBoot leaves out the entries of other boots.
+	// ThisBoot excludes entries of other boots. Default: false.
 	ThisBoot bool
-	// Units and Identifiers select entries of one of the units and with one of the identifiers.
-	// Default: all. A unit may contain *, ? and [].
+	// Units and Identifiers select the entries of these units and with these identifiers. A unit
+	// may contain *, ? and []. Default: all.
 	Units       []string
 	Identifiers []string
-	// Directory contains the files of another journal. Default: the local journal.
+	// Directory is a directory with the files of another journal. Default: the local journal.
 	Directory string
-	// AllFields puts all fields of an entry into its Attrs.
+	// AllFields adds all fields of an entry to its Attrs. Default: false.
 	AllFields bool
-	// MaxRecord is the longest message. Default 1 MiB.
+	// MaxRecord is the maximum length of a message in bytes. Default: 1 MiB.
 	MaxRecord int
-	// CommitEvery is how often the cursor is stored. Default 1 s.
+	// CommitEvery is the interval at which the cursor is stored. Default: 1 s.
 	CommitEvery time.Duration
-	// Say receives messages for the operator, one call at a time. Default: none.
+	// Say receives messages for the operator, one call at a time. Default: no messages.
 	Say func(text string)
 }
 
-// ErrStopped is the error of Run after Stop.
+// ErrStopped is returned by Run after Stop.
 var ErrStopped = errors.New("journal: stopped")
 
-// A Journal reads the journal. New, Run and Finish are called in this order, Stop at any time.
+// A Journal reads the systemd journal. Call New, Run and Finish in this order; Stop may be called
+// at any time.
 type Journal struct {
-	o      Options
-	sink   Sink
-	ctx    context.Context // until Stop
-	stop   context.CancelFunc
-	store  *state.Dir // nil: none
-	fresh  bool       // nothing was stored
-	parser parser
+	o        Options
+	sink     Sink
+	ctx      context.Context // done after Stop
+	stop     context.CancelFunc
+	store    *state.Dir // nil if the cursor is not stored
+	firstRun bool       // no earlier run has stored a cursor
+	parser   parser
 
 	at struct {
 		sync.Mutex
-		position position // of the last entry that was put
-		news     bool     // since the last commit began
+		position position // after the last entry passed to the sink
+		changed  bool     // position was changed after the last commit began
 	}
-	wake chan struct{} // there are news
+	wake chan struct{} // position was changed
 
 	reported struct {
 		sync.Mutex
-		ended   string          // the last report of the end of journalctl; "": it works
-		words   map[string]bool // of journalctl
-		trouble bool            // it was reported that the cursor cannot be stored
+		ended      string          // reported reason for the end of journalctl; "" while it works
+		lines      map[string]bool // reported lines of its standard error
+		storeFails bool            // reported that the cursor cannot be stored
 	}
 	reporting sync.Mutex // held during a call of Options.Say
 	damaged   uint64
 
-	leastWait, mostWait time.Duration // before journalctl is started again
+	minWait, maxWait time.Duration // limits of the pause before journalctl is restarted
 }
 
-// commitTimeout is the maximum time of a commit of the sink.
+// commitTimeout limits one call of Sink.Commit.
 const commitTimeout = 10 * time.Second
 
-// New looks for the program, locks Options.Dir and reads the cursor in it.
+// New finds the program, locks Options.Dir and reads the stored cursor.
 func New(o Options, sink Sink) (*Journal, error) {
 	if len(o.Command) == 0 {
 		o.Command = []string{"journalctl"}
@@ -142,7 +142,7 @@ func New(o Options, sink Sink) (*Journal, error) {
 		return nil, err
 	}
 	o.Command = append([]string{path}, o.Command[1:]...)
-	j := &Journal{o: o, sink: sink, wake: make(chan struct{}, 1), leastWait: 200 * time.Millisecond, mostWait: 30 * time.Second}
+	j := &Journal{o: o, sink: sink, wake: make(chan struct{}, 1), minWait: 200 * time.Millisecond, maxWait: 30 * time.Second}
 	j.parser.all = o.AllFields
 	if err := j.open(); err != nil {
 		return nil, err
@@ -151,7 +151,7 @@ func New(o Options, sink Sink) (*Journal, error) {
 	return j, nil
 }
 
-// plain is err without the name of the program, which the message has already.
+// plain removes the name of the program from err, because the message contains it already.
 func plain(err error) error {
 	if e := (*exec.Error)(nil); errors.As(err, &e) {
 		return e.Err
@@ -170,8 +170,9 @@ func (j *Journal) Stop() { j.stop() }
 
 // Run reads the journal until Stop. Its error is ErrStopped, or an error of the sink.
 func (j *Journal) Run() error {
-	if j.store != nil && j.fresh {
-		// Whatever happens from here on, the next process knows where this one began.
+	if j.store != nil && j.firstRun {
+		// If this process is killed before its first commit, the next one starts at the same
+		// position.
 		j.reportStore(j.save(j.position()))
 	}
 	ctx, cancel := context.WithCancel(j.ctx)
@@ -186,7 +187,7 @@ func (j *Journal) Run() error {
 	return err
 }
 
-// put gives an entry, which has that cursor, to the sink.
+// put passes an entry to the sink and advances the position to cursor.
 func (j *Journal) put(e Entry, cursor []byte) error {
 	if err := j.sink.Put(e); err != nil {
 		return err
@@ -194,28 +195,28 @@ func (j *Journal) put(e Entry, cursor []byte) error {
 	if cursor != nil {
 		j.at.Lock()
 		j.at.position = position{cursor: append(j.at.position.cursor[:0], cursor...)}
-		j.at.news = true
+		j.at.changed = true
 		j.at.Unlock()
-		j.awaken()
+		j.wakeCommits()
 	}
 	return nil
 }
 
-func (j *Journal) awaken() {
+func (j *Journal) wakeCommits() {
 	select {
 	case j.wake <- struct{}{}:
 	default:
 	}
 }
 
-// position returns a copy of the position.
+// position returns a copy of the current position.
 func (j *Journal) position() position {
 	j.at.Lock()
 	defer j.at.Unlock()
 	return j.at.position.clone()
 }
 
-// commits stores the cursor, at most once in CommitEvery, until ctx is done.
+// commits stores the cursor at most once per CommitEvery, until ctx is done.
 func (j *Journal) commits(ctx context.Context) {
 	if j.store == nil {
 		return
@@ -227,14 +228,14 @@ func (j *Journal) commits(ctx context.Context) {
 		case <-j.wake:
 		}
 		j.at.Lock()
-		p, news := j.at.position.clone(), j.at.news
-		j.at.news = false
+		p, news := j.at.position.clone(), j.at.changed
+		j.at.changed = false
 		j.at.Unlock()
 		if news && !j.commit(ctx, p) {
 			j.at.Lock()
-			j.at.news = true
+			j.at.changed = true
 			j.at.Unlock()
-			j.awaken()
+			j.wakeCommits()
 		}
 		rest := time.NewTimer(j.o.CommitEvery)
 		select {
@@ -246,23 +247,24 @@ func (j *Journal) commits(ctx context.Context) {
 	}
 }
 
-// commit stores p if everything up to it is delivered.
+// commit stores p once the sink has committed everything up to it. It reports whether p was stored.
 func (j *Journal) commit(ctx context.Context, p position) bool {
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
 	if j.sink.Commit(ctx) != nil {
-		return false // the sink reports its errors
+		return false // the sink reports the error
 	}
 	err := j.save(p)
 	j.reportStore(err)
 	return err == nil
 }
 
-// reportStore reports once that the cursor cannot be stored, and once that it can be stored again.
+// reportStore reports that the cursor cannot be stored, or can be stored again. Each change is
+// reported once.
 func (j *Journal) reportStore(err error) {
 	j.reported.Lock()
-	before := j.reported.trouble
-	j.reported.trouble = err != nil
+	before := j.reported.storeFails
+	j.reported.storeFails = err != nil
 	j.reported.Unlock()
 	switch {
 	case err != nil && !before:
@@ -272,11 +274,11 @@ func (j *Journal) reportStore(err error) {
 	}
 }
 
-// Damaged returns how many lines of journalctl were no entries, after Run.
+// Damaged returns the number of lines of journalctl that were not entries. Call it after Run.
 func (j *Journal) Damaged() uint64 { return j.damaged }
 
-// Finish ends the Journal after Run. If delivered, which means that all entries passed to the sink
-// are delivered or in a spool, the cursor is stored.
+// Finish releases the resources after Run. delivered means that all entries passed to the sink are
+// delivered or in a spool; the cursor is then stored.
 func (j *Journal) Finish(delivered bool) (err error) {
 	j.stop()
 	if j.store == nil {

@@ -14,45 +14,45 @@ import (
 	"time"
 )
 
-// A taker is a sink that keeps what it takes. What was put is safe once Commit has said so.
-type taker struct {
-	mu      sync.Mutex
-	taken   []string // messages
-	safe    []string
-	long    []int64
-	refuse  bool // Commit
-	room    int  // entries it takes until it fails; 0: no end
-	commits int  // of which refused ones count, too
-	news    chan struct{}
+// A recordingSink records the messages it accepts. A successful Commit marks them as safe.
+type recordingSink struct {
+	mu       sync.Mutex
+	accepted []string // accepted messages
+	safe     []string
+	long     []int64
+	refuse   bool // makes Commit fail
+	room     int  // number of entries it accepts before Put fails; 0 means no limit
+	commits  int  // calls of Commit, including failed ones
+	news     chan struct{}
 }
 
 var errFull = errors.New("full")
 
-func newTaker() *taker { return &taker{news: make(chan struct{}, 1)} }
+func newRecordingSink() *recordingSink { return &recordingSink{news: make(chan struct{}, 1)} }
 
-func (s *taker) reportStore() {
+func (s *recordingSink) reportStore() {
 	select {
 	case s.news <- struct{}{}:
 	default:
 	}
 }
 
-func (s *taker) Put(e Entry) error {
+func (s *recordingSink) Put(e Entry) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.reportStore()
-	if s.room > 0 && len(s.taken) == s.room {
+	if s.room > 0 && len(s.accepted) == s.room {
 		return errFull
 	}
 	if e.TooLong > 0 {
 		s.long = append(s.long, e.TooLong)
 		return nil
 	}
-	s.taken = append(s.taken, strings.TrimSuffix(string(e.Text), "\n"))
+	s.accepted = append(s.accepted, strings.TrimSuffix(string(e.Text), "\n"))
 	return nil
 }
 
-func (s *taker) Commit(context.Context) error {
+func (s *recordingSink) Commit(context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.reportStore()
@@ -60,12 +60,12 @@ func (s *taker) Commit(context.Context) error {
 	if s.refuse {
 		return errors.New("refused")
 	}
-	s.safe = slices.Clone(s.taken)
+	s.safe = slices.Clone(s.accepted)
 	return nil
 }
 
-// until waits until done holds.
-func (s *taker) until(t testing.TB, what string, done func() bool) {
+// until waits until done returns true.
+func (s *recordingSink) until(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	late := time.After(time.Minute)
 	for {
@@ -78,25 +78,25 @@ func (s *taker) until(t testing.TB, what string, done func() bool) {
 		select {
 		case <-s.news:
 		case <-late:
-			t.Fatalf("%s: %d entries, %d commits", what, len(s.taken), s.commits)
+			t.Fatalf("%s: %d entries, %d commits", what, len(s.accepted), s.commits)
 		}
 	}
 }
 
-// A hand runs a Journal.
-type hand struct {
+// A runner runs a Journal and records its messages.
+type runner struct {
 	*Journal
-	t    testing.TB
-	s    *taker
-	done chan error
-	mu   sync.Mutex
-	said []string
-	ran  bool
+	t       testing.TB
+	s       *recordingSink
+	done    chan error
+	mu      sync.Mutex
+	reports []string
+	ran     bool
 }
 
-func start(t testing.TB, s *taker, o Options) *hand {
+func start(t testing.TB, s *recordingSink, o Options) *runner {
 	t.Helper()
-	h := &hand{t: t, s: s, done: make(chan error, 1)}
+	h := &runner{t: t, s: s, done: make(chan error, 1)}
 	o.Command = []string{os.Args[0]}
 	if o.CommitEvery == 0 {
 		o.CommitEvery = time.Millisecond
@@ -104,21 +104,21 @@ func start(t testing.TB, s *taker, o Options) *hand {
 	o.Say = func(text string) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.said = append(h.said, text)
+		h.reports = append(h.reports, text)
 		s.reportStore()
 	}
 	var err error
 	if h.Journal, err = New(o, s); err != nil {
 		t.Fatal(err)
 	}
-	h.leastWait, h.mostWait = time.Millisecond, 2*time.Millisecond
+	h.minWait, h.maxWait = time.Millisecond, 2*time.Millisecond
 	go func() { h.done <- h.Run() }()
 	t.Cleanup(h.end)
 	return h
 }
 
-// end stops the Journal as a process that is killed does, but that it is gone.
-func (h *hand) end() {
+// end stops the Journal without Finish, as if the process were killed, and releases its files.
+func (h *runner) end() {
 	if !h.ran {
 		h.ran = true
 		h.Stop()
@@ -131,11 +131,11 @@ func (h *hand) end() {
 	}
 }
 
-func (h *hand) has(text string) func() bool {
+func (h *runner) has(text string) func() bool {
 	return func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return slices.ContainsFunc(h.said, func(s string) bool { return strings.Contains(s, text) })
+		return slices.ContainsFunc(h.reports, func(s string) bool { return strings.Contains(s, text) })
 	}
 }
 
@@ -146,13 +146,13 @@ func messages(from, to int) (m []string) {
 	return m
 }
 
-func (s *taker) want(t testing.TB, want []string) {
+func (s *recordingSink) want(t testing.TB, want []string) {
 	t.Helper()
-	s.until(t, "entries", func() bool { return len(s.taken) >= len(want) })
+	s.until(t, "entries", func() bool { return len(s.accepted) >= len(want) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !slices.Equal(s.taken, want) {
-		t.Errorf("%d entries, want %d: %q", len(s.taken), len(want), s.taken)
+	if !slices.Equal(s.accepted, want) {
+		t.Errorf("%d entries, want %d: %q", len(s.accepted), len(want), s.accepted)
 	}
 }
 
@@ -168,9 +168,9 @@ func stored(t testing.TB, dir string) string {
 	return string(p.cursor)
 }
 
-// What is there is read, then what comes, and the next run goes on behind it.
-func TestFollows(t *testing.T) {
-	d, dir, s := newJournald(t), t.TempDir(), newTaker()
+// Existing entries are read, then new ones. The next run continues after the last one.
+func TestExistingAndNewEntriesAreRead(t *testing.T) {
+	d, dir, s := newJournald(t), t.TempDir(), newRecordingSink()
 	d.add(0, 100)
 	h := start(t, s, Options{Dir: dir})
 	s.want(t, messages(0, 100))
@@ -187,19 +187,19 @@ func TestFollows(t *testing.T) {
 	if got := stored(t, dir); !strings.HasPrefix(got, "s=fake;i=95;") {
 		t.Error(got)
 	}
-	if len(h.said) != 0 {
-		t.Errorf("%q", h.said)
+	if len(h.reports) != 0 {
+		t.Errorf("%q", h.reports)
 	}
 	d.add(150, 160)
-	s = newTaker()
-	start(t, s, Options{Dir: dir, FromEnd: true}) // which is for the first run
+	s = newRecordingSink()
+	start(t, s, Options{Dir: dir, FromEnd: true}) // FromEnd only affects the first run
 	s.want(t, messages(150, 160))
 }
 
-// journalctl is killed at any byte, and no entry is lost or comes twice.
+// If journalctl is killed after any byte, no entry is lost or repeated.
 func TestJournalctlIsKilled(t *testing.T) {
 	seed := rand.Uint64N(1 << 40)
-	d, s := newJournald(t), newTaker()
+	d, s := newJournald(t), newRecordingSink()
 	t.Setenv("FAKE_DEATH", fmt.Sprint(seed))
 	d.add(0, 1000)
 	h := start(t, s, Options{})
@@ -210,16 +210,16 @@ func TestJournalctlIsKilled(t *testing.T) {
 		t.Errorf("seed %d: %d lives", seed, len(lives))
 	}
 	if !h.has("journalctl has ended (signal: killed); restarting it")() || !h.has("journalctl works again")() {
-		t.Errorf("%q", h.said)
+		t.Errorf("%q", h.reports)
 	}
 	if h.Damaged() > 0 {
 		t.Errorf("seed %d: %d lines were damaged", seed, h.Damaged())
 	}
 }
 
-// Processes are killed at any moment, and journalctl, too; destinations lose what they have
-// not committed. What is safe in the end is every entry, and twice are those at most that
-// a process has put since its last commit.
+// Processes and journalctl are killed at random moments, and destinations lose uncommitted entries.
+// In the end every entry is safe, and only entries put after the last commit of a process are
+// repeated.
 func TestProcessIsKilled(t *testing.T) {
 	const entries = 400
 	seed := rand.Uint64N(1 << 40)
@@ -232,7 +232,7 @@ func TestProcessIsKilled(t *testing.T) {
 		if life > 1000 {
 			t.Fatalf("seed %d: no end; %d are safe", seed, len(safe))
 		}
-		s := newTaker()
+		s := newRecordingSink()
 		s.room, s.refuse = 1+rng.IntN(60), rng.IntN(4) == 0
 		h := start(t, s, Options{Dir: dir, CommitEvery: time.Duration(rng.IntN(3)+1) * time.Millisecond})
 		next := 0
@@ -241,22 +241,22 @@ func TestProcessIsKilled(t *testing.T) {
 			next++
 		}
 		enough := min(1+rng.IntN(60), entries-next)
-		s.until(t, fmt.Sprintf("seed %d", seed), func() bool { return len(s.taken) >= min(enough, s.room) })
+		s.until(t, fmt.Sprintf("seed %d", seed), func() bool { return len(s.accepted) >= min(enough, s.room) })
 		if rng.IntN(2) == 0 && !s.refuse {
 			s.until(t, "commit", func() bool { return len(s.safe) > 0 })
 		}
 		h.end()
-		if len(s.taken) > 0 {
+		if len(s.accepted) > 0 {
 			var first int
-			fmt.Sscanf(s.taken[0], "message %d", &first)
+			fmt.Sscanf(s.accepted[0], "message %d", &first)
 			if first > next {
 				t.Fatalf("seed %d: life %d begins with %d, and %d is not safe", seed, life, first, next)
 			}
 			if again := next - first; again > 60 {
 				t.Fatalf("seed %d: %d entries again", seed, again)
 			}
-			if want := messages(first, first+len(s.taken)); !slices.Equal(s.taken, want) {
-				t.Fatalf("seed %d: %q, want %q", seed, s.taken, want)
+			if want := messages(first, first+len(s.accepted)); !slices.Equal(s.accepted, want) {
+				t.Fatalf("seed %d: %q, want %q", seed, s.accepted, want)
 			}
 			if len(s.safe) > next-first {
 				safe = append(safe, s.safe[next-first:]...)
@@ -271,13 +271,13 @@ func TestProcessIsKilled(t *testing.T) {
 	}
 }
 
-// A run from the end leaves out what is older, and the next one reads what came before its
-// first entry was safe.
-func TestFromEnd(t *testing.T) {
+// A first run with FromEnd skips older entries. If it commits nothing, the next run reads the
+// entries that arrived since the first run began.
+func TestFromEndSkipsOlderEntries(t *testing.T) {
 	d, dir := newJournald(t), t.TempDir()
 	o := Options{Dir: dir, Since: time.UnixMicro(base + 10_000)}
 	d.add(0, 10)
-	s := newTaker()
+	s := newRecordingSink()
 	h := start(t, s, o)
 	s.until(t, "the start is stored", func() bool {
 		_, err := os.Stat(filepath.Join(dir, cursorName))
@@ -286,20 +286,20 @@ func TestFromEnd(t *testing.T) {
 	})
 	h.end()
 	d.add(10, 20)
-	s = newTaker()
+	s = newRecordingSink()
 	start(t, s, Options{Dir: dir, FromEnd: true})
 	s.want(t, messages(10, 20))
 
-	s = newTaker()
+	s = newRecordingSink()
 	start(t, s, Options{FromEnd: true})
 	n := int(time.Now().Add(time.Hour).UnixMicro()-base) / 1000
 	d.add(n, n+1)
 	s.want(t, messages(n, n+1))
 }
 
-// The entry of the cursor is gone: reading goes on with the first one that is there.
+// If the entry of the cursor was removed, reading continues with the first existing one.
 func TestCursorIsGone(t *testing.T) {
-	d, dir, s := newJournald(t), t.TempDir(), newTaker()
+	d, dir, s := newJournald(t), t.TempDir(), newRecordingSink()
 	d.add(0, 10)
 	h := start(t, s, Options{Dir: dir})
 	s.until(t, "safe", func() bool { return len(s.safe) == 10 })
@@ -307,18 +307,18 @@ func TestCursorIsGone(t *testing.T) {
 	h.end()
 	d.add(10, 30)
 	d.vacuum(20)
-	s = newTaker()
+	s = newRecordingSink()
 	start(t, s, Options{Dir: dir})
 	s.want(t, messages(20, 30))
 }
 
-// A cursor is not stored before its entry is safe.
-func TestRefusedCommit(t *testing.T) {
-	d, dir, s := newJournald(t), t.TempDir(), newTaker()
+// The cursor is not stored before its entry was committed.
+func TestNoCursorBeforeCommit(t *testing.T) {
+	d, dir, s := newJournald(t), t.TempDir(), newRecordingSink()
 	d.add(0, 10)
 	s.refuse = true
 	h := start(t, s, Options{Dir: dir})
-	s.until(t, "commits", func() bool { return len(s.taken) == 10 && s.commits > 3 })
+	s.until(t, "commits", func() bool { return len(s.accepted) == 10 && s.commits > 3 })
 	h.Stop()
 	<-h.done
 	h.ran = true
@@ -333,8 +333,8 @@ func TestRefusedCommit(t *testing.T) {
 	}
 }
 
-func TestStoreFails(t *testing.T) {
-	d, dir, s := newJournald(t), t.TempDir(), newTaker()
+func TestFailedStoreIsReported(t *testing.T) {
+	d, dir, s := newJournald(t), t.TempDir(), newRecordingSink()
 	blocker := filepath.Join(dir, cursorName+".new")
 	if err := os.Mkdir(blocker, 0o700); err != nil {
 		t.Fatal(err)
@@ -348,14 +348,14 @@ func TestStoreFails(t *testing.T) {
 	s.until(t, "recovery", h.has("the cursor can be stored again in "+dir))
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.said) != 2 || !strings.HasPrefix(h.said[0], "cannot store the cursor in "+dir+": ") {
-		t.Errorf("%q", h.said)
+	if len(h.reports) != 2 || !strings.HasPrefix(h.reports[0], "cannot store the cursor in "+dir+": ") {
+		t.Errorf("%q", h.reports)
 	}
 }
 
-// The sink's error ends the Journal, and the entry counts as not taken.
-func TestSinkFails(t *testing.T) {
-	d, dir, s := newJournald(t), t.TempDir(), newTaker()
+// An error of the sink ends the Journal, and the rejected entry is read again.
+func TestSinkErrorEndsJournal(t *testing.T) {
+	d, dir, s := newJournald(t), t.TempDir(), newRecordingSink()
 	d.add(0, 100)
 	s.room = 7
 	h := start(t, s, Options{Dir: dir})
@@ -364,14 +364,14 @@ func TestSinkFails(t *testing.T) {
 	}
 	h.ran = true
 	h.Finish(true)
-	s = newTaker()
+	s = newRecordingSink()
 	start(t, s, Options{Dir: dir})
 	s.want(t, messages(7, 100))
 }
 
-// Lines that are too long, or no entries, are left out and counted.
-func TestOddLines(t *testing.T) {
-	d, s := newJournald(t), newTaker()
+// Lines that are too long, and lines that are not entries, are skipped and counted.
+func TestInvalidLinesAreSkipped(t *testing.T) {
+	d, s := newJournald(t), newRecordingSink()
 	long := func(n, size int) string {
 		return strings.Replace(entry(n), fmt.Sprintf("message %d", n), strings.Repeat("x", size), 1)
 	}
@@ -386,14 +386,14 @@ func TestOddLines(t *testing.T) {
 	if len(s.long) != 2 || s.long[0] != 1001 || s.long[1] != int64(len(long(4, 1<<20))) || h.Damaged() != 4 {
 		t.Error(s.long, h.Damaged())
 	}
-	if len(h.said) != 1 || h.said[0] != "journalctl wrote a line that is not an entry; such lines are skipped" {
-		t.Errorf("%q", h.said)
+	if len(h.reports) != 1 || h.reports[0] != "journalctl wrote a line that is not an entry; such lines are skipped" {
+		t.Errorf("%q", h.reports)
 	}
 }
 
-// What journalctl says is told once, and its end once, until it works.
-func TestJournalctlFails(t *testing.T) {
-	d, s := newJournald(t), newTaker()
+// Each line of journalctl's standard error is reported once, and its end once until it works again.
+func TestErrorsOfJournalctlAreReportedOnce(t *testing.T) {
+	d, s := newJournald(t), newRecordingSink()
 	fails := filepath.Join(d.dir, "fails")
 	words := "Failed to open: \x1b[31mno\n" + strings.Repeat("y", 10_000) + "\n"
 	for i := range 100 {
@@ -410,24 +410,24 @@ func TestJournalctlFails(t *testing.T) {
 	}
 	s.want(t, messages(0, 1))
 	h.end()
-	if len(h.said) != mostWords+3 || h.said[0] != "journalctl: Failed to open: [31mno" || len(h.said[1]) > longestWords+20 ||
-		h.said[mostWords] != "journalctl: further messages are not shown" || h.said[len(h.said)-1] != "journalctl works again" {
-		t.Errorf("%q", h.said)
+	if len(h.reports) != maxStderrLines+3 || h.reports[0] != "journalctl: Failed to open: [31mno" || len(h.reports[1]) > maxStderrLine+20 ||
+		h.reports[maxStderrLines] != "journalctl: further messages are not shown" || h.reports[len(h.reports)-1] != "journalctl works again" {
+		t.Errorf("%q", h.reports)
 	}
 }
 
-func TestNew(t *testing.T) {
-	_, err := New(Options{Command: []string{"no-such-journalctl"}}, newTaker())
+func TestNewReportsMissingProgram(t *testing.T) {
+	_, err := New(Options{Command: []string{"no-such-journalctl"}}, newRecordingSink())
 	if err == nil || err.Error() != "cannot read the journal: cannot run no-such-journalctl: executable file not found in $PATH; install it (it is part of systemd), or give its path" {
 		t.Error(err)
 	}
 	dir := t.TempDir()
 	o := Options{Command: []string{os.Args[0]}, Dir: dir}
-	j, err := New(o, newTaker())
+	j, err := New(o, newRecordingSink())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := New(o, newTaker()); err == nil || !strings.Contains(err.Error(), "another forebay uses it") {
+	if _, err := New(o, newRecordingSink()); err == nil || !strings.Contains(err.Error(), "another forebay uses it") {
 		t.Error(err)
 	}
 	j.Finish(false)
@@ -437,7 +437,7 @@ func TestNew(t *testing.T) {
 	}
 	var said string
 	o.Say, o.FromEnd = func(text string) { said += text }, true
-	if j, err = New(o, newTaker()); err != nil {
+	if j, err = New(o, newRecordingSink()); err != nil {
 		t.Fatal(err)
 	}
 	if j.at.position.since != 0 || !strings.Contains(said, "cursor is damaged: it is truncated, or its checksum is wrong; renamed to cursor.bad; reading the journal from its start") {
@@ -449,7 +449,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-func TestArgs(t *testing.T) {
+func TestArgsContinueAtPosition(t *testing.T) {
 	j := Journal{o: Options{Command: []string{"/bin/journalctl", "--namespace=x"}, ThisBoot: true, Units: []string{"a", "b*"}, Identifiers: []string{"c"}, Directory: "/d"}}
 	const always, fields = "--namespace=x --follow --no-pager --no-tail --all --output=json ", argFields + " "
 	const filters = "--boot --unit=a --unit=b* --identifier=c --directory=/d"
@@ -459,7 +459,7 @@ func TestArgs(t *testing.T) {
 	}{
 		{position{}, always + fields + filters}, {position{since: 1_500_000}, always + fields + "--since=@1 " + filters}, {position{cursor: []byte("s=1;i=2"), since: 3}, always + fields + "--cursor=s=1;i=2 " + filters},
 	} {
-		for range 2 { // the options are not changed
+		for range 2 { // args must not modify the options
 			if got := strings.Join(j.args(c.p), " "); got != c.want {
 				t.Errorf("%s\nwant %s", got, c.want)
 			}
@@ -471,8 +471,8 @@ func TestArgs(t *testing.T) {
 	}
 }
 
-// Every byte of a stored position counts.
-func TestPosition(t *testing.T) {
+// A change of any byte of a stored position is detected.
+func TestDamagedPositionIsDetected(t *testing.T) {
 	for _, p := range []position{{}, {since: 1 << 50}, {cursor: []byte("s=5a4c33cf35124c0ebfe49aa9d5912ee9;i=1;b=61d6561022484c05bc19191457254bea")}, {cursor: []byte("\"\n\xff")}} {
 		text := appendPosition(nil, p)
 		got, err := parsePosition(text)

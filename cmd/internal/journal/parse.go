@@ -9,22 +9,23 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// A parser reads entries as journalctl -o json writes them. It keeps its memory.
+// A parser parses the entries that journalctl -o json writes. It reuses its memory.
 //
-// A value is a text, a list of the numbers of its bytes if these are no UTF-8 or cannot be
-// printed, or null if it is too long (but not with --all). A field that the entry has
-// several times is a list of these.
+// A value is a text, or a list of numbers of its bytes if they are not printable UTF-8, or null if
+// it
+// is too long, which does not happen with --all. A field that occurs several times is a list of
+// values.
 type parser struct {
-	all bool // fields become attributes
+	all bool // see Options.AllFields
 
 	text   []byte
 	cursor []byte
 	value  []byte
 	attrs  []slog.Attr
-	names  map[string]string // texts of attributes that came before
+	names  map[string]string // interned texts of attributes
 }
 
-// parse returns the entry of a line and its cursor, which are valid until the next call. It reports
+// parse returns the entry of a line and its cursor, which are valid until the next call. ok is
 // false if the line is not an entry.
 func (p *parser) parse(line []byte) (e Entry, cursor []byte, ok bool) {
 	line = bytes.TrimSpace(line)
@@ -50,7 +51,7 @@ func (p *parser) parse(line []byte) (e Entry, cursor []byte, ok bool) {
 			}
 			return true
 		case `"PRIORITY"`:
-			// Of several values the first counts, as for sd_journal_get_data.
+			// The first of several values counts, as for sd_journal_get_data.
 			if t, _, _ := bytes.Cut(p.of(v), []byte{'\n'}); len(t) == 1 && '0' <= t[0] && t[0] <= '7' {
 				e.Level, e.HasLevel = record.SyslogLevel(int(t[0]-'0')), true
 			}
@@ -58,24 +59,24 @@ func (p *parser) parse(line []byte) (e Entry, cursor []byte, ok bool) {
 		case `"__MONOTONIC_TIMESTAMP"`, `"__SEQNUM"`, `"__SEQNUM_ID"`:
 			return true
 		case `"_SYSTEMD_UNIT"`:
-			unit = p.known(v)
+			unit = p.intern(v)
 		case `"_SYSTEMD_USER_UNIT"`:
-			user = p.known(v)
+			user = p.intern(v)
 		case `"UNIT"`:
-			about = p.known(v)
+			about = p.intern(v)
 		case `"SYSLOG_IDENTIFIER"`:
-			identifier = p.known(v)
+			identifier = p.intern(v)
 		case `"_COMM"`:
-			command = p.known(v)
+			command = p.intern(v)
 		case `"_PID"`:
-			pid = p.known(v)
+			pid = p.intern(v)
 		case `"SYSLOG_PID"`:
-			syslogPID = p.known(v)
+			syslogPID = p.intern(v)
 		case `"_HOSTNAME"`:
-			host = p.known(v)
+			host = p.intern(v)
 		}
 		if p.all {
-			p.attrs = append(p.attrs, slog.String(p.known(line[m.Key:m.KeyEnd]), p.known(v)))
+			p.attrs = append(p.attrs, slog.String(p.intern(line[m.Key:m.KeyEnd]), p.intern(v)))
 		}
 		return true
 	})
@@ -97,12 +98,12 @@ func (p *parser) parse(line []byte) (e Entry, cursor []byte, ok bool) {
 			p.attrs = append(p.attrs, slog.String(a.name, a.text))
 		}
 	}
-	e.Text, e.Attrs = p.text, turned(p.attrs, of)
+	e.Text, e.Attrs = p.text, rotated(p.attrs, of)
 	return e, p.cursor, true
 }
 
-// turned moves the attributes after the first n to the front.
-func turned(attrs []slog.Attr, n int) []slog.Attr {
+// rotated moves the first n attributes behind the others.
+func rotated(attrs []slog.Attr, n int) []slog.Attr {
 	if n > 0 {
 		var own [4]slog.Attr
 		k := copy(own[:], attrs[n:])
@@ -112,21 +113,21 @@ func turned(attrs []slog.Attr, n int) []slog.Attr {
 	return attrs
 }
 
-// of returns the text of a value, until the next call.
+// of returns the text of a value, which is valid until the next call.
 func (p *parser) of(v []byte) []byte {
 	p.value = appendValue(p.value[:0], v)
 	return p.value
 }
 
-// known is of as a string. Those that came before are not made again.
-func (p *parser) known(v []byte) string {
+// intern returns the text of a value as a string. Frequent texts are allocated once.
+func (p *parser) intern(v []byte) string {
 	t := p.of(v)
 	if s, ok := p.names[string(t)]; ok {
 		return s
 	}
 	s := string(t)
-	if len(s) <= longestKnown {
-		if len(p.names) >= mostKnown || p.names == nil {
+	if len(s) <= maxInternedBytes {
+		if len(p.names) >= maxInterned || p.names == nil {
 			p.names = make(map[string]string)
 		}
 		p.names[s] = s
@@ -135,11 +136,11 @@ func (p *parser) known(v []byte) string {
 }
 
 const (
-	mostKnown    = 1000
-	longestKnown = 200
+	maxInterned      = 1000
+	maxInternedBytes = 200
 )
 
-// appendValue appends a value. Several texts are appended as lines.
+// appendValue appends the text of a value. Several texts are appended as lines.
 func appendValue(dst, v []byte) []byte {
 	switch v[0] {
 	case '"':
@@ -147,7 +148,7 @@ func appendValue(dst, v []byte) []byte {
 	case 'n':
 		return dst
 	case '[':
-	default: // journalctl writes no such values
+	default: // journalctl does not write such values
 		return append(dst, v...)
 	}
 	start := len(dst)
@@ -170,7 +171,7 @@ func appendValue(dst, v []byte) []byte {
 			dst = append(dst, '\n')
 		}
 		first = false
-		if e[0] == '[' && bytes.IndexByte(e[1:], '[') >= 0 { // no bytes
+		if e[0] == '[' && bytes.IndexByte(e[1:], '[') >= 0 { // a nested list is not a list of bytes
 			dst = append(dst, e...)
 		} else {
 			dst = appendValue(dst, e)

@@ -14,9 +14,9 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
-// recorded.json is what journalctl of systemd 252 wrote, with --all, of entries that a
-// program sent to a journald: texts, bytes, several messages, none.
-func TestRecorded(t *testing.T) {
+// recorded.json contains the output of journalctl --all of systemd 252 for entries of a test
+// program: texts, bytes, several messages, and no message.
+func TestRecordedOutputOfJournalctl(t *testing.T) {
 	text, err := os.ReadFile("testdata/recorded.json")
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
-// By the export format of systemd's documentation.
+// The input follows the documentation of systemd's JSON export format.
 func TestParse(t *testing.T) {
 	const tail = `,"__CURSOR":"c","__REALTIME_TIMESTAMP":"1700000000123456"}`
 	for in, want := range map[string]string{
@@ -111,7 +111,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestAllFields(t *testing.T) {
+func TestAllFieldsFollowKnownOnes(t *testing.T) {
 	p := parser{all: true}
 	const in = `{"PRIORITY":"6","CODE_LINE":"42","_PID":"1","MESSAGE":"a","X":["a","b"],"_SYSTEMD_UNIT":"u","__CURSOR":"c","__REALTIME_TIMESTAMP":"1","__MONOTONIC_TIMESTAMP":"2","__SEQNUM":"3"}`
 	for range 2 {
@@ -121,21 +121,21 @@ func TestAllFields(t *testing.T) {
 	}
 }
 
-func TestNoAllocations(t *testing.T) {
+func TestParseDoesNotAllocate(t *testing.T) {
 	var p parser
 	line := []byte(entry(7))
 	if n := allocs.PerRun(100, func() { p.parse(line) }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
-	for i := range 10 * mostKnown { // bounded
-		p.known(fmt.Appendf(nil, `"%d"`, i))
+	for i := range 10 * maxInterned { // the number of interned texts is limited
+		p.intern(fmt.Appendf(nil, `"%d"`, i))
 	}
-	if len(p.names) > mostKnown {
+	if len(p.names) > maxInterned {
 		t.Errorf("%d texts are kept", len(p.names))
 	}
 }
 
-// Nothing that journalctl may write makes the parser fail, and a text is what it says.
+// The parser accepts any input without a panic, and the text of an entry equals its MESSAGE.
 func FuzzParse(f *testing.F) {
 	text, err := os.ReadFile("testdata/recorded.json")
 	if err != nil {
@@ -160,7 +160,7 @@ func FuzzParse(f *testing.F) {
 		record.Members(bytes.TrimSpace(line), 0, func(m record.Member) bool { members++; return true })
 		var fields map[string]any
 		if json.Unmarshal(line, &fields) != nil || len(fields) != members {
-			return // names that come twice
+			return // skip objects with duplicate names
 		}
 		if s, ok := fields["MESSAGE"].(string); ok && bytes.Contains(line, []byte(`"MESSAGE"`)) && !strings.ContainsRune(s, '\ufffd') && strings.TrimSuffix(s, "\n")+"\n" != string(e.Text) {
 			t.Fatalf("%q: %q", line, e.Text)

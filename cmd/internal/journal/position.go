@@ -13,11 +13,11 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/state"
 )
 
-// A position is the place where reading continues: after the entry of a cursor or, before there is
-// one, at the first entry since a time. The zero position is the start of the journal.
+// A position is the place where reading continues: after the entry of a cursor or, if there is no
+// cursor yet, at the first entry since a time. The zero position is the start of the journal.
 type position struct {
-	cursor []byte // nil: none
-	since  int64  // microseconds since 1970; 0: the start
+	cursor []byte // nil if there is none
+	since  int64  // microseconds since 1970; 0 means the start
 }
 
 func (p position) clone() position {
@@ -25,7 +25,7 @@ func (p position) clone() position {
 	return p
 }
 
-// The file of the cursor is text: what names the format, the position, and a checksum of
+// The file of the cursor is a text: a line that names the format, the position, and a checksum of
 // both. docs/format/journal.md describes it.
 const (
 	cursorName = "cursor"
@@ -92,7 +92,7 @@ func (j *Journal) open() error {
 	text, err := d.Load()
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		j.fresh, err = true, nil
+		j.firstRun, err = true, nil
 	case err == nil:
 		var damage error
 		if j.at.position, damage = parsePosition(text); damage != nil {

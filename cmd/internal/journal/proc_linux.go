@@ -5,6 +5,8 @@ import (
 	"syscall"
 )
 
-// diesWithUs ends the child when this process is killed: with no entries to write, it would
-// not notice.
-func diesWithUs(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
+// killWithParent makes the kernel kill the child when this process is killed. A journalctl without
+// entries to write would not notice the end of this process.
+func killWithParent(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+}

@@ -4,4 +4,4 @@ package journal
 
 import "os/exec"
 
-func diesWithUs(*exec.Cmd) {}
+func killWithParent(*exec.Cmd) {}

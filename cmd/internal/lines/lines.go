@@ -11,9 +11,9 @@ import (
 
 // A TooLongError reports a line that was skipped because it is too long.
 type TooLongError struct {
-	// Bytes is the length of the line in the stream, its end included.
+	// Bytes is the length of the line in the stream, including its end.
 	Bytes int64
-	// Max is the longest that is allowed.
+	// Max is the maximum length of a line.
 	Max int
 }
 
@@ -23,74 +23,77 @@ func (e *TooLongError) Error() string {
 
 // A Reader reads lines. It is not for concurrent use.
 //
-// A line ends after '\n', which belongs to it, or at the end of the stream if
-// data follows the last '\n'. A byte order mark at the start of the stream is
-// skipped. No other character is special, neither '\r' nor NUL, and bytes that are not valid
-// UTF-8 are not changed.
+// A line ends after '\n', which is part of it, or at the end of the stream if data follows the last
+// '\n'. A byte order mark at the start of the stream is skipped. '\r', NUL and bytes that are not
+// valid
+// UTF-8 are ordinary parts of a line.
 type Reader struct {
-	// BeforeRead, if it is set, is called before each Read of the stream, which may wait.
+	// BeforeRead, if not nil, is called before each Read of the stream, which may block.
 	BeforeRead func()
-	// Charset is the charset of the stream. Lines are returned in UTF-8. Default: UTF-8.
+	// Charset is the encoding of the stream. Lines are returned in UTF-8. Default: UTF-8.
 	Charset *charset.Charset
 
 	src io.Reader
 	max int
 
 	buf        []byte
-	start, end int   // buf[start:end] is read and not returned
-	seen       int   // buf[start:start+seen] has no newline
-	err        error // of the source, returned when buf is empty
+	start, end int   // buf[start:end] was read but not returned yet
+	seen       int   // buf[start:start+seen] contains no newline
+	err        error // error of the source; returned when buf is empty
 	offset     int64
-	long       int64 // bytes of the line that is being skipped; 0: none
+	long       int64 // length of the line that is being skipped; 0 if none is
 	decoder    charset.Decoder
 	keeper     Keeper
 }
 
-// A Keeper is a source that keeps the data that Read has returned until Settle reports that the
-// Reader has finished its lines.
+// A Keeper is a source that keeps the data it has returned until Settle reports that the Reader has
+// finished with it.
 type Keeper interface {
 	io.Reader
-	// Settle is called before each Read: everything before offset is settled. inLong reports that
+	// Settle is called before each Read. Everything before offset is finished. inLong reports that
 	// offset is within a line that is too long.
 	Settle(offset int64, inLong bool)
-	// InLongLine reports whether the source begins within such a line.
+	// InLongLine reports whether the source begins within a line that is too long.
 	InLongLine() bool
 }
 
-// firstBuf is the size of the buffer as long as no line needs more: twice what a
-// pipe holds on Linux.
+// firstBuf is the initial size of the buffer in bytes: twice the capacity of a pipe on Linux.
 const firstBuf = 128 << 10
 
-// New returns a Reader of the lines of src, none of which is longer than max bytes without its end
-// ('\n' or '\r' and '\n'), in the stream or in UTF-8.
+// New returns a Reader of the lines of src. A line may have at most max bytes, both in the stream
+// and
+// in UTF-8, without its end ("\n" or "\r\n").
 //
-// However long a line is, the Reader needs no more memory than 128 KiB or twice max, whichever is
-// more: see [BufferBytes]. If src is a [Keeper], its Settle is called.
+// The Reader needs at most 128 KiB or twice max bytes of memory, whichever is more, even for longer
+// lines; see [BufferBytes]. If src is a [Keeper], its Settle is called.
 func New(src io.Reader, max int) *Reader {
 	r := &Reader{src: src, max: max}
 	if k, ok := src.(Keeper); ok {
 		r.keeper = k
 		if k.InLongLine() {
-			r.long = 1 // one at least
+			r.long = 1 // at least one byte of the line was skipped
 		}
 	}
 	return r
 }
 
-// BufferBytes returns how much a Reader of lines up to longest bytes holds at most.
+// BufferBytes returns the maximum size of the buffer of a Reader whose lines have at most longest
+// bytes.
 func BufferBytes(longest int) int { return max(firstBuf, 2*(longest+2)) }
 
-// grow returns the size of the buffer after one of have bytes.
+// grow returns the next size of a buffer of have bytes.
 func grow(have, longest int) int { return max(firstBuf, min(2*have, 2*(longest+2))) }
 
-// Offset returns the number of bytes in the stream of all lines returned or skipped.
+// Offset returns the position in the stream after the last line that was returned or skipped.
 func (r *Reader) Offset() int64 { return r.offset }
 
-// Next returns the next line. It is valid until Next is called again.
+// Next returns the next line, which is valid until the next call.
 //
 // A line that is too long is skipped and reported as a [*TooLongError]; the next call returns the
-// line after it. When the source fails or ends, the data before that is returned first, then the
-// error of the source.
+// line
+// after it. When the source fails or ends, the remaining data is returned first, then the error of
+// the
+// source.
 func (r *Reader) Next() ([]byte, error) {
 	if r.long > 0 {
 		return nil, r.skip()
@@ -104,30 +107,30 @@ func (r *Reader) Next() ([]byte, error) {
 			}
 		}
 		if n := r.lineEnd(r.seen); n > 0 {
-			return r.take(r.seen + n)
+			return r.consume(r.seen + n)
 		}
 		r.seen = int(r.Charset.RoundDown(int64(r.end - r.start)))
-		if r.seen >= r.max+2*r.Charset.Unit() { // even if the next character were '\n'
+		if r.seen >= r.max+2*r.Charset.Unit() { // too long even if the next character is '\n'
 			return nil, r.skip()
 		}
 		if r.err != nil {
 			if r.end == r.start {
 				return nil, r.err
 			}
-			return r.take(r.end - r.start)
+			return r.consume(r.end - r.start)
 		}
 		r.fill()
 	}
 }
 
-// lineEnd returns the number of bytes after the skipped ones of the unread buffer, up to and
-// including the next newline; 0: there is no newline.
+// lineEnd returns the length of the unread data up to and including the next newline, not counting
+// the first skipped bytes. It returns 0 if there is no newline.
 func (r *Reader) lineEnd(skipped int) int {
 	return r.Charset.LineEnd(r.buf[r.start+skipped:r.end], r.offset+int64(skipped))
 }
 
-// take returns the first n bytes of the buffer as a line, or a TooLongError.
-func (r *Reader) take(n int) ([]byte, error) {
+// consume returns the first n bytes of the unread data as a line, or a TooLongError.
+func (r *Reader) consume(n int) ([]byte, error) {
 	line := r.buf[r.start : r.start+n : r.start+n]
 	r.start, r.seen = r.start+n, 0
 	r.offset += int64(n)
@@ -138,7 +141,7 @@ func (r *Reader) take(n int) ([]byte, error) {
 	return text, nil
 }
 
-// skip drops the buffer and everything up to the next newline.
+// skip discards the buffer and everything up to the next newline.
 func (r *Reader) skip() error {
 	for {
 		n := r.lineEnd(0)
@@ -147,7 +150,7 @@ func (r *Reader) skip() error {
 		case ended:
 		case r.err != nil:
 			n = r.end - r.start
-		default: // the position stays at the beginning of a code unit
+		default: // the position must stay at the beginning of a code unit
 			n = int(r.Charset.RoundDown(int64(r.end - r.start)))
 		}
 		r.start += n
@@ -163,7 +166,7 @@ func (r *Reader) skip() error {
 	return err
 }
 
-// fill reads once into the buffer, after making room.
+// fill reads once into the buffer, which it enlarges if necessary.
 func (r *Reader) fill() {
 	if r.BeforeRead != nil {
 		r.BeforeRead()

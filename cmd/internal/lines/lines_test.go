@@ -15,7 +15,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
-// all returns the lines, "…" for each that was skipped, and the final error.
+// all returns the lines of r, with "…" for each skipped line, and the final error.
 func all(r *lines.Reader) (out []string, err error) {
 	for {
 		line, err := r.Next()
@@ -30,7 +30,7 @@ func all(r *lines.Reader) (out []string, err error) {
 	}
 }
 
-func TestNext(t *testing.T) {
+func TestNextSplitsAtNewlines(t *testing.T) {
 	for _, c := range []struct {
 		in   string
 		want string // lines separated by |
@@ -50,13 +50,13 @@ func TestNext(t *testing.T) {
 		{"\ufeff\ufeff\n", "\ufeff\n"},
 		{"\ufeff12345", "12345"},
 		{"\xef\xbb\n", "\xef\xbb\n"},
-		// max is 5
+		// the limit is 5 bytes
 		{"12345\n", "12345\n"},
 		{"12345\r\n", "12345\r\n"},
 		{"12345", "12345"},
 		{"123456\n", "…"},
 		{"123456", "…"},
-		{"12345\r", "…"}, // no end of a line, so the '\r' belongs to it
+		{"12345\r", "…"}, // without '\n', the '\r' is part of the line
 		{"1234\r", "1234\r"},
 		{"12345\r\r\n", "…"},
 		{"123456\r\nx\n", "…|x\n"},
@@ -78,7 +78,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-func TestTooLongSaysHowLong(t *testing.T) {
+func TestTooLongErrorHasLength(t *testing.T) {
 	_, err := lines.New(strings.NewReader("123456\n"), 5).Next()
 	var e *lines.TooLongError
 	if !errors.As(err, &e) || e.Bytes != 7 || e.Max != 5 || !strings.Contains(err.Error(), "7 bytes") {
@@ -101,7 +101,7 @@ type stuck struct{}
 
 func (stuck) Read([]byte) (int, error) { return 0, nil }
 
-// endless is one line, of NULs, without an end.
+// endless is a line of left NULs without an end.
 type endless struct{ left int }
 
 func (e *endless) Read(p []byte) (int, error) {
@@ -114,8 +114,8 @@ func (e *endless) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// A line that is too long is not kept: a gigabyte of it takes one buffer.
-func TestLongLineTakesNoMemory(t *testing.T) {
+// A line that is too long is not buffered: a line of a gigabyte needs one buffer.
+func TestLongLineNeedsNoMemory(t *testing.T) {
 	got := allocs.PerRun(1, func() {
 		r := lines.New(&endless{1 << 30}, 1000)
 		if _, err := r.Next(); !lines.IsTooLong(err) {
@@ -127,7 +127,7 @@ func TestLongLineTakesNoMemory(t *testing.T) {
 	}
 }
 
-// The buffer stops growing at twice what is allowed.
+// The buffer does not exceed twice the maximum length of a line.
 func TestBufferIsBounded(t *testing.T) {
 	const max = 1 << 20
 	in := bytes.Repeat(append(bytes.Repeat([]byte{'x'}, max), '\n'), 8)
@@ -157,9 +157,9 @@ func charsetOf(t testing.TB, name string) *charset.Charset {
 	return c
 }
 
-// Lines are returned in UTF-8. The limit applies to the bytes of the stream and of UTF-8, and
-// offsets are those of the stream.
-func TestCharset(t *testing.T) {
+// Lines are returned in UTF-8. The limit applies to the bytes in the stream and in UTF-8. Offsets
+// are those of the stream.
+func TestLinesAreDecoded(t *testing.T) {
 	for _, c := range []struct{ charset, in, want string }{
 		{"latin1", "gr\xfcn\nx", "grün\n|x"},
 		{"latin1", "\xfc\xfc\xfc\n\xfc\n", "…|ü\n"}, // 6 bytes in UTF-8
@@ -186,7 +186,7 @@ func TestCharset(t *testing.T) {
 	}
 }
 
-// Reading in pieces of any size equals decoding the stream at once.
+// Reading a stream in pieces of any size has the same result as decoding it at once.
 func FuzzCharset(f *testing.F) {
 	f.Add([]byte("gr\xfcn\n\x81\x40\n\xff"), uint8(12), uint64(1))
 	f.Add([]byte("\xfe\xff\x00a\x0a\x00\x00\n\x00b"), uint8(1), uint64(2))
@@ -204,7 +204,7 @@ func FuzzCharset(f *testing.F) {
 	})
 }
 
-// pieces returns up to seven bytes at a time.
+// pieces is a reader that returns up to seven bytes at a time.
 type pieces struct {
 	*bytes.Reader
 	rnd *rand.Rand
@@ -212,7 +212,7 @@ type pieces struct {
 
 func (p *pieces) Read(b []byte) (int, error) { return p.Reader.Read(b[:min(len(b), 1+p.rnd.IntN(7))]) }
 
-// Whatever the stream, lines put together are the stream, less those skipped.
+// The concatenation of all lines is the stream without the skipped lines.
 func FuzzNext(f *testing.F) {
 	f.Add([]byte("a\nbb\r\n\n\x00\xff"), 3)
 	f.Add([]byte("123456\n12345\r\n12345\r"), 5)
@@ -246,8 +246,8 @@ func FuzzNext(f *testing.F) {
 	})
 }
 
-// Before each Read, which may wait, everything that was read before has been returned.
-func TestBeforeRead(t *testing.T) {
+// When BeforeRead is called, everything that was read before has been returned.
+func TestLinesAreReturnedBeforeNextRead(t *testing.T) {
 	var r *lines.Reader
 	reads := 0
 	src := iotest.OneByteReader(strings.NewReader("a\n\nlong\nb"))

@@ -105,7 +105,7 @@ func TestLokiDestinationFaults(t *testing.T) {
 			t.Errorf("%v: got %v, want %s", args, err, want)
 		}
 	}
-	if tgt, err := lokiTarget(t, "//host:3100", "--dry-run"); err != nil || tgt.Dest == nil || tgt.Engine {
+	if tgt, err := lokiTarget(t, "//host:3100", "--dry-run"); err != nil || tgt.Dest == nil || tgt.Remote {
 		t.Errorf("dry run: %v", err)
 	}
 }

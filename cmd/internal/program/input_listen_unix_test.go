@@ -40,7 +40,7 @@ func TestLevelOfLabels(t *testing.T) {
 		{listen.Record{Tenant: "t", Labels: own("app", "warn")}, "", "[tenant=t app=warn]"},
 	} {
 		tt.r.Source = lokipush.Source
-		k := new(input.ListenIntake).About(&tt.r)
+		k := new(input.ListenIntake).Hints(&tt.r)
 		got := ""
 		if k.Level != nil {
 			got = values.LevelName(*k.Level)
@@ -52,7 +52,7 @@ func TestLevelOfLabels(t *testing.T) {
 			t.Error("the record of the listener has changed")
 		}
 	}
-	k := new(input.ListenIntake).About(&listen.Record{Source: "syslog", Level: slog.LevelError, HasLevel: true, Metadata: own("level", "info")})
+	k := new(input.ListenIntake).Hints(&listen.Record{Source: "syslog", Level: slog.LevelError, HasLevel: true, Metadata: own("level", "info")})
 	if got := fmt.Sprint(*k.Level, k.Attrs); got != "ERROR [level=info]" {
 		t.Errorf("syslog: %s", got)
 	}

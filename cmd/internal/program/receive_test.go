@@ -85,7 +85,7 @@ func TestSlowConn(t *testing.T) {
 // Peers cannot fill standard error.
 func TestRefusalsAreFew(t *testing.T) {
 	var out bytes.Buffer
-	s := input.NewSayer(&out)
+	s := input.NewReporter(&out)
 	now := time.Now()
 	r := listen.Refusal{Listener: "forward", Peer: "p", Err: errors.New("why")}
 	for range 1000 {
@@ -151,7 +151,7 @@ func TestListeningText(t *testing.T) {
 		{input.SyslogListener(), "unixgram", "a", false, "", "syslog on unixgram:a"},
 	} {
 		var out bytes.Buffer
-		r := &input.Receiver{C: &input.ListenConfig{KeyFile: tt.key}, Said: input.NewSayer(&out)}
+		r := &input.Receiver{C: &input.ListenConfig{KeyFile: tt.key}, Reporter: input.NewReporter(&out)}
 		if tt.secure {
 			r.Tls = new(tls.Config)
 		}

@@ -43,7 +43,7 @@ func runReceive(c *receiveConfig, stdout, stderr *os.File) error {
 	}
 	arrived := make(chan os.Signal, 4)
 	process.Notify(arrived)
-	r := &input.Receiver{C: &c.ListenConfig, Action: c.faultInjection.Action(), Said: input.NewSayer(stderr)}
+	r := &input.Receiver{C: &c.ListenConfig, Action: c.faultInjection.Action(), Reporter: input.NewReporter(stderr)}
 	wanted := uint64(c.count.Value)
 	var ending process.Signals
 	full, failed := make(chan struct{}, 1), make(chan error, 1)
@@ -81,7 +81,7 @@ func runReceive(c *receiveConfig, stdout, stderr *os.File) error {
 	default:
 	}
 	if !c.Quiet {
-		r.Said.Line(summaryOfReceiver(r, time.Since(start)))
+		r.Reporter.Line(summaryOfReceiver(r, time.Since(start)))
 	}
 	switch {
 	case errors.Is(failure, syscall.EPIPE):
