@@ -5,38 +5,36 @@ import (
 	"sync"
 )
 
-// Commits commits the accepted messages of a connection and acknowledges them, while the connection
-// accepts more: messages that arrive during a commit share the next one. Its methods are called by
-// one goroutine.
+// Commits commits the accepted messages of a connection and acknowledges them. Meanwhile the
+// connection accepts more messages, which share the next commit. One goroutine calls its methods.
 type Commits struct {
 	s    *Server
 	c    *Conn
-	most int           // messages that may wait for a commit
-	room chan struct{} // holds one: fewer wait
+	most int           // maximum number of messages that wait for a commit
+	room chan struct{} // receives a value when fewer messages wait
 
-	mu      sync.Mutex // a leaf; guards the rest
-	wait    batch
-	spare   []byte        // memory of acks
-	running chan struct{} // closed when the commits under way have ended; nil: there are none
-	failed  error         // there are no others after it
+	mu      sync.Mutex    // guards the fields below; no other lock is acquired while it is held
+	wait    batch         // messages that the next commit covers
+	spare   []byte        // unused memory for batch.acks
+	running chan struct{} // closed when the commits in progress have ended; nil if there are none
+	failed  error         // error of a commit; there are no commits after it
 }
 
-// A batch is what one commit covers.
+// A batch contains the messages that one commit covers.
 type batch struct {
 	acks              []byte // acknowledgements for the peer
 	messages, records int
 }
 
-// Commits returns the Commits of a connection without accepted messages. At most most of its
-// messages wait for a commit.
+// Commits returns the Commits of a new connection. At most most of its messages wait for a commit.
 func (s *Server) Commits(c *Conn, most int) *Commits {
 	return &Commits{s: s, c: c, most: most, room: make(chan struct{}, 1)}
 }
 
-// Taken adds messages whose records the sink has accepted. ack, if not nil, appends their
-// acknowledgement. Taken waits while too many messages wait for a commit. It returns an error if a
-// commit has failed.
-func (n *Commits) Taken(ctx context.Context, messages, records int, ack func(dst []byte) []byte) error {
+// Add adds messages whose records the sink has accepted. ack, if not nil, appends their
+// acknowledgement. Add waits while too many messages wait for a commit. It returns the error of a
+// failed commit.
+func (n *Commits) Add(ctx context.Context, messages, records int, ack func(dst []byte) []byte) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if ack != nil {
@@ -53,8 +51,8 @@ func (n *Commits) Taken(ctx context.Context, messages, records int, ack func(dst
 	return n.failed
 }
 
-// Begin starts a commit of the accepted messages, now or after the current commit. If it fails, the
-// connection is closed.
+// Begin starts a commit of the accepted messages, now or after the commit in progress. If the
+// commit fails, the connection is closed.
 func (n *Commits) Begin(ctx context.Context) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -74,7 +72,7 @@ func (n *Commits) beginLocked(ctx context.Context) {
 	}()
 }
 
-// step makes one commit. It reports whether there is more to do.
+// step runs one commit and reports whether more messages wait.
 func (n *Commits) step(ctx context.Context) bool {
 	n.mu.Lock()
 	b := n.wait
@@ -112,15 +110,15 @@ func (n *Commits) commit(ctx context.Context, b *batch) error {
 	if n.s.c.Sink.Commit(ctx) != nil {
 		return ErrEnded
 	}
-	n.s.Taken(b.messages, b.records)
+	n.s.CountAccepted(b.messages, b.records)
 	if len(b.acks) == 0 {
 		return nil
 	}
 	return n.c.Answer(b.acks)
 }
 
-// End commits the accepted messages and waits. It returns the error of a commit that has ended the
-// connection.
+// End commits the accepted messages and waits for it. It returns the error of a commit that has
+// closed the connection.
 func (n *Commits) End(ctx context.Context) error {
 	for {
 		n.Begin(ctx)

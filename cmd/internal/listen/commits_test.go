@@ -10,7 +10,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// A gated sink commits when it is allowed to.
+// A gated sink commits when the test sends to gate.
 type gated struct{ gate chan struct{} }
 
 func (g gated) Put(context.Context, *Record) error { return nil }
@@ -20,9 +20,9 @@ func (g gated) Commit(context.Context) error {
 	return nil
 }
 
-// Exactly so many messages wait for a commit while another one is under way. What brings the
-// last of them waits.
-func TestWaitForCommit(t *testing.T) {
+// While a commit is in progress, at most most messages wait for the next one. Add of the last of
+// them blocks.
+func TestAddBlocksWhileTooManyWait(t *testing.T) {
 	for most := 1; most < 4; most++ {
 		bubble.Test(t, func(t *testing.T) {
 			sink := gated{make(chan struct{})}
@@ -33,7 +33,7 @@ func TestWaitForCommit(t *testing.T) {
 			taken := 0
 			take := func(calls int) {
 				for range calls {
-					if err := n.Taken(t.Context(), 1, 1, func(dst []byte) []byte { return append(dst, 'a') }); err != nil {
+					if err := n.Add(t.Context(), 1, 1, func(dst []byte) []byte { return append(dst, 'a') }); err != nil {
 						t.Error(err)
 					}
 					taken++
@@ -41,7 +41,7 @@ func TestWaitForCommit(t *testing.T) {
 				}
 			}
 			take(1)
-			synctest.Wait() // its commit is under way
+			synctest.Wait() // its commit is in progress
 			go take(3 * most)
 			synctest.Wait()
 			if taken != most {

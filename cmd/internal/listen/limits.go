@@ -7,15 +7,16 @@ import (
 	"time"
 )
 
-// Limits bound what peers may cost. A field that is 0 has its default.
+// Limits limit the resources that clients can use. A zero field has its default, which follows the
+// semicolon.
 type Limits struct {
-	Conns        int           // connections at a time; 256
-	MessageBytes int           // one message, as it comes and decompressed; 32 MiB
-	MemoryBytes  int64         // all messages that are being read; 8 messages
-	Labels       int           // labels of a stream, metadata of a record; 128
-	MessageTime  time.Duration // from when a message is waited for and has begun to its end; 1 min
-	HelloTime    time.Duration // handshakes; from the connection to the first byte: 6 times as long; 10 s
-	WriteTime    time.Duration // one answer; 10 s
+	Conns        int           // simultaneous connections; 256
+	MessageBytes int           // size of one message, both compressed and decompressed; 32 MiB
+	MemoryBytes  int64         // size of all messages being read; 8 times MessageBytes
+	Labels       int           // labels of a stream, and metadata of a record; 128
+	MessageTime  time.Duration // time to receive the rest of a message; 1 min
+	HelloTime    time.Duration // time for a handshake; the first byte has 6 times as long; 10 s
+	WriteTime    time.Duration // time to write an answer; 10 s
 }
 
 func (l *Limits) setDefaults() {
@@ -37,29 +38,29 @@ func (l *Limits) setDefaults() {
 	}
 }
 
-// errNoMemory reports that MemoryBytes is used up.
+// errNoMemory reports that other connections use all of MemoryBytes.
 var errNoMemory = errors.New("no memory for the message: other connections use all of it")
 
-// freeBytes is what each lease has without asking.
+// freeBytes is the amount of memory that each lease may use without counting against the budget.
 const freeBytes = 64 << 10
 
-// A budget is memory that connections share.
+// A budget is the memory that all connections of a server share.
 type budget struct {
 	total int64
 
-	mu    sync.Mutex // a leaf
+	mu    sync.Mutex // no other lock is acquired while it is held
 	used  int64
-	freed chan struct{} // closed when memory is released; nil: no goroutine waits
+	freed chan struct{} // closed when memory is released; nil if no goroutine waits
 }
 
-// A Lease is what one connection has of the budget. It is used by one goroutine.
+// A Lease is the part of the budget that one connection uses. It is for one goroutine.
 type Lease struct {
 	b    *budget
 	held int64
 }
 
-// Hold sets the size of the lease to n bytes. It waits while there is no room. It returns an error
-// if ctx ends first, or if n exceeds the limit.
+// Hold changes the size of the lease to n bytes. It waits until the budget has room. It returns an
+// error if ctx is done first, or if n exceeds the budget.
 func (l *Lease) Hold(ctx context.Context, n int) error {
 	want := max(int64(n)-freeBytes, 0)
 	b := l.b
@@ -94,5 +95,5 @@ func (l *Lease) Hold(ctx context.Context, n int) error {
 	}
 }
 
-// Release gives all back.
+// Release returns all memory to the budget.
 func (l *Lease) Release() { l.Hold(context.Background(), 0) }

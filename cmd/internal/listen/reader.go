@@ -11,53 +11,53 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// ReadBytes is how much a read asks for, and what a connection keeps between messages.
+// ReadBytes is the size of a read, and of the buffer that a connection keeps between messages.
 const ReadBytes = 64 << 10
 
-// A Reader reads the messages of one connection, in any framing. Its memory counts towards the
-// limit of all connections.
+// A Reader reads the messages of one connection, whatever their framing. Its memory counts against
+// the limit of all connections.
 type Reader struct {
 	*Conn
 	Limits *Limits
-	Begun  bool // a message has arrived; the first one has a deadline
+	Begun  bool // a message was received; only the first one has a deadline for its beginning
 
 	lease *Lease
 	buf   []byte
 	from  int       // start of the unused data
-	due   time.Time // for the rest of the message; zero: it has not begun
+	due   time.Time // deadline for the rest of the message; zero before it has begun
 }
 
-// Reader returns a reader of c. Release gives its memory back.
+// Reader returns a reader of c. Release must be called when it is no longer used.
 func (s *Server) Reader(c *Conn) Reader {
 	return Reader{Conn: c, Limits: &s.c.Limits, lease: s.Lease()}
 }
 
-// Rest returns the data read and not taken. It is valid until the next call of Read.
+// Rest returns the received data that was not consumed. It is valid until the next call of Read.
 func (r *Reader) Rest() []byte { return r.buf[r.from:] }
 
-// Take returns the first n bytes of Rest, a complete message.
-func (r *Reader) Take(n int) []byte {
+// Consume returns the first n bytes of Rest, which must be a complete message, and removes them.
+func (r *Reader) Consume(n int) []byte {
 	msg := r.buf[r.from : r.from+n]
 	r.from += n
 	r.Begun, r.due = true, time.Time{}
 	return msg
 }
 
-// TooLong is the error of a message above Limits.MessageBytes.
+// TooLong returns the error for a message above Limits.MessageBytes.
 func (r *Reader) TooLong() error {
 	return fmt.Errorf("the message is longer than %s", units.Size(float64(r.Limits.MessageBytes)))
 }
 
-// errCut is part of the error of a connection that ends within a message.
+// errCut is wrapped by the error of a connection that ends within a message.
 var errCut = errors.New("the connection ended within a message")
 
-// Cut reports whether err is the end of a connection within a message.
-func Cut(err error) bool { return errors.Is(err, errCut) }
+// IsCut reports whether err means that a connection has ended within a message.
+func IsCut(err error) bool { return errors.Is(err, errCut) }
 
-// Release gives the memory back. Nothing can be read any more.
+// Release releases the memory. The Reader must not be used afterwards.
 func (r *Reader) Release() { r.lease.Release() }
 
-// Read waits for more bytes. The wait for the rest of a message is bounded.
+// Read waits for more data. The time for the rest of a message is limited.
 func (r *Reader) Read(ctx context.Context) error {
 	rest := len(r.buf) - r.from
 	if r.from > 0 {
@@ -98,7 +98,7 @@ func (r *Reader) Read(ctx context.Context) error {
 	return err
 }
 
-// room makes room for more bytes.
+// room makes room for a read at the end of the buffer.
 func (r *Reader) room(ctx context.Context) error {
 	used := len(r.buf)
 	size := cap(r.buf)

@@ -16,26 +16,26 @@ import (
 	"unicode"
 )
 
-// Config is what listeners have in common.
+// Config is the configuration that all listeners share.
 type Config struct {
-	Name   string // of the listener: the source of its records
+	Name   string // name of the listener, the Source of its records
 	Sink   Sink
 	Limits Limits
 
-	// Refused, which may be nil, is called for each refused message, push or connection, one call
-	// at a time for each connection. It must not block.
+	// Refused is called for each refused message, push or connection. It may be nil, must not
+	// block, and is called by one goroutine at a time for each connection.
 	Refused func(Refusal)
 
-	// Action decides what to do with each message, before it is accepted. It may wait until its
-	// context is done, which Close causes. nil: Take.
+	// Action decides what happens to each message before it is accepted. It may block until its
+	// context is done, which Close causes. nil accepts all messages.
 	Action func(context.Context) Action
 }
 
-// A Refusal is a message, push or connection that a listener has refused.
+// A Refusal reports a message, push or connection that a listener has refused.
 type Refusal struct {
 	Listener string
-	Peer     string // its address; empty where the network has none
-	Err      error  // the reason; on one line, short, without secrets
+	Peer     string // its address; empty if the network has none
+	Err      error  // the reason, a short line without secrets
 }
 
 // String returns the refusal as one line.
@@ -46,28 +46,29 @@ func (r Refusal) String() string {
 	return fmt.Sprintf("%s: %s: refused: %v", r.Listener, r.Peer, r.Err)
 }
 
-// Stats counts what a listener has done.
+// Stats contains the counters of a listener.
 type Stats struct {
-	Conns    uint64 // connections that were accepted
-	Messages uint64 // messages, chunks or pushes that were taken
+	Conns    uint64 // accepted connections
+	Messages uint64 // accepted messages, chunks or pushes
 	Records  uint64 // records in them
-	Refused  uint64 // messages, pushes and connections that were refused
-	Memory   int64  // bytes of messages at present, beyond 64 KiB for each connection
+	Refused  uint64 // refused messages, pushes and connections
+	Memory   int64  // memory of messages being read, beyond 64 KiB for each connection
 }
 
 // A Server serves the connections of one listener.
 //
 //	open ──Close──▶ closing ──▶ closed
 //
-// While it is closing, it accepts and reads nothing new; messages that it has are taken
+// While closing, it accepts no connections and reads no data. Messages that were received are
+// accepted
 // and answered.
 type Server struct {
 	c      Config
 	handle func(ctx context.Context, c *Conn) error
 
-	base     context.Context // ends when Close has no more time
+	base     context.Context // done when the time of Close is over
 	cancel   context.CancelFunc
-	reading  context.Context // ends when Close begins
+	reading  context.Context // done when Close begins
 	stop     context.CancelFunc
 	memory   *budget
 	running  sync.WaitGroup
@@ -76,22 +77,22 @@ type Server struct {
 	records  atomic.Uint64
 	refused  atomic.Uint64
 
-	mu        sync.Mutex // a leaf
+	mu        sync.Mutex // no other lock is acquired while it is held
 	listeners []io.Closer
 	conns     map[*Conn]bool
 	closing   bool
 }
 
-// NewServer returns a server that calls handle for each connection, on a separate goroutine. The
-// connection is closed when handle returns. An error is a refusal, unless the connection had ended.
-// ctx ends when the time to answer is over.
+// NewServer returns a server that calls handle for each connection on a separate goroutine. The
+// connection is closed when handle returns. An error of handle is a refusal, unless the connection
+// has ended. ctx is done when the time to answer is over.
 func NewServer(c Config, handle func(ctx context.Context, c *Conn) error) *Server {
 	c.Limits.setDefaults()
 	if c.Refused == nil {
 		c.Refused = func(Refusal) {}
 	}
 	if c.Action == nil {
-		c.Action = func(context.Context) Action { return Take }
+		c.Action = func(context.Context) Action { return Accept }
 	}
 	s := &Server{c: c, handle: handle, memory: &budget{total: c.Limits.MemoryBytes}, conns: map[*Conn]bool{}}
 	s.base, s.cancel = context.WithCancel(context.Background())
@@ -99,24 +100,24 @@ func NewServer(c Config, handle func(ctx context.Context, c *Conn) error) *Serve
 	return s
 }
 
-// Limits returns the limits with their defaults.
+// Limits returns the limits after the defaults were applied.
 func (s *Server) Limits() *Limits { return &s.c.Limits }
 
 // Sink returns the sink.
 func (s *Server) Sink() Sink { return s.c.Sink }
 
-// Lease returns an empty lease of the memory that all connections share.
+// Lease returns an empty lease of the server's memory budget.
 func (s *Server) Lease() *Lease { return &Lease{b: s.memory} }
 
-// Action decides what to do with a message. It reports false if the server is closing and the message
+// Action returns the action for a message. ok is false if the server is closing and the message
 // must be ignored.
 func (s *Server) Action() (Action, bool) {
 	f := s.c.Action(s.reading)
 	return f, s.reading.Err() == nil
 }
 
-// Taken counts messages that were taken, and the records in them.
-func (s *Server) Taken(messages, records int) {
+// CountAccepted counts accepted messages and their records.
+func (s *Server) CountAccepted(messages, records int) {
 	s.messages.Add(uint64(messages))
 	s.records.Add(uint64(records))
 }
@@ -127,24 +128,23 @@ func (s *Server) Refuse(peer string, err error) {
 	s.c.Refused(Refusal{s.c.Name, peer, err})
 }
 
-// Stats returns the counts since the start.
+// Stats returns the current counters.
 func (s *Server) Stats() Stats {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
 	return Stats{s.accepted.Load(), s.messages.Load(), s.records.Load(), s.refused.Load(), s.memory.used}
 }
 
-// Serve accepts the connections of l until Close, which closes l. It returns at once.
+// Serve starts accepting connections of l and returns at once. Close ends it and closes l.
 func (s *Server) Serve(l net.Listener) {
-	if !s.Own(l) {
+	if !s.CloseLater(l) {
 		return
 	}
 	s.Go(func() { s.accept(l) })
 }
 
-// Own has Close close l, or closes it now if Close was called. It reports whether it was
-// not.
-func (s *Server) Own(l io.Closer) bool {
+// CloseLater makes Close close l. If Close was already called, it closes l and returns false.
+func (s *Server) CloseLater(l io.Closer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing {
@@ -155,7 +155,7 @@ func (s *Server) Own(l io.Closer) bool {
 	return true
 }
 
-// Go runs f on a goroutine that Close waits for. It does nothing after Close.
+// Go runs f on a goroutine that Close waits for. After Close it does nothing.
 func (s *Server) Go(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,13 +169,13 @@ func (s *Server) Go(f func()) {
 	}()
 }
 
-// Context ends when there is no more time to answer.
+// Context returns a context that is done when there is no more time to answer.
 func (s *Server) Context() context.Context { return s.base }
 
-// Reading ends when Close begins.
+// Reading returns a context that is done when Close begins.
 func (s *Server) Reading() context.Context { return s.reading }
 
-// maxPause is how long Accept rests at most when the process is out of descriptors.
+// maxPause limits the pause of accept while the process has no free file descriptors.
 const maxPause = time.Second
 
 func (s *Server) accept(l net.Listener) {
@@ -188,7 +188,7 @@ func (s *Server) accept(l net.Listener) {
 				nc.Close()
 			}
 			return
-		case err != nil: // out of descriptors, as a rule: later there may be one
+		case err != nil: // usually no free file descriptor: try again later
 			s.Refuse("", fmt.Errorf("cannot accept a connection: %w", err))
 			select {
 			case <-time.After(pause):
@@ -202,7 +202,7 @@ func (s *Server) accept(l net.Listener) {
 	}
 }
 
-// Conn returns nc as a connection of s without a handler.
+// Conn returns nc as a connection of s, for which no handler is called.
 func (s *Server) Conn(nc net.Conn) *Conn { return &Conn{Conn: nc, s: s} }
 
 func (s *Server) start(nc net.Conn) {
@@ -217,13 +217,14 @@ func (s *Server) start(nc net.Conn) {
 		if err == nil {
 			err = s.handle(s.base, c)
 		}
-		if err != nil && !c.over(err) {
+		if err != nil && !c.isNormalEnd(err) {
 			s.Refuse(c.Peer(), err)
 		}
 	}()
 }
 
-// add admits a connection.
+// add registers a connection. It returns false if the server is closing or has too many
+// connections.
 func (s *Server) add(c *Conn) bool {
 	s.mu.Lock()
 	full := len(s.conns) >= s.c.Limits.Conns
@@ -235,7 +236,7 @@ func (s *Server) add(c *Conn) bool {
 		return true
 	}
 	s.mu.Unlock()
-	if full { // reported before the peer can know it
+	if full { // report it before the client notices
 		s.Refuse(c.Peer(), fmt.Errorf("too many connections: the limit is %d", s.c.Limits.Conns))
 	}
 	c.Conn.Close()
@@ -249,8 +250,8 @@ func (s *Server) remove(c *Conn) {
 	s.mu.Unlock()
 }
 
-// Close stops accepting and reading, and waits until the messages at hand are answered.
-// When ctx is done, it ends them. Nothing runs any more when it returns. It may be called
+// Close stops accepting and reading, and waits until the received messages are answered. When ctx
+// is done, it aborts them. No goroutine of the server runs when Close returns. It may be called
 // again.
 func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
@@ -261,7 +262,7 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 	s.listeners = nil
 	for c := range s.conns {
-		c.Conn.SetReadDeadline(past)
+		c.Conn.SetReadDeadline(expired)
 	}
 	s.mu.Unlock()
 	end := context.AfterFunc(ctx, func() {
@@ -280,12 +281,12 @@ func (s *Server) Close(ctx context.Context) error {
 	return nil
 }
 
-// ErrEnded ends a connection without a report, because the peer has not caused it. A sink reports
-// its errors itself.
+// ErrEnded is returned by a handler that ends a connection without a refusal, because the client is
+// not the cause. A sink reports its errors itself.
 var ErrEnded = net.ErrClosed
 
-// past is a deadline that ends a blocked read.
-var past = time.Unix(1, 0)
+// expired is a deadline in the expired, which ends a blocked read.
+var expired = time.Unix(1, 0)
 
 // A Conn is one connection.
 type Conn struct {
@@ -293,7 +294,7 @@ type Conn struct {
 	s *Server
 }
 
-// Peer returns the address of the peer, empty if it has none.
+// Peer returns the address of the client, or "" if it has none.
 func (c *Conn) Peer() string {
 	a := c.RemoteAddr()
 	if a == nil || a.Network() == "unix" || a.Network() == "pipe" {
@@ -302,8 +303,8 @@ func (c *Conn) Peer() string {
 	return a.String()
 }
 
-// SetReadDeadline sets when reads give up; the zero time: never. Closing the server ends
-// them.
+// SetReadDeadline sets the deadline of reads; the zero time means none. Closing the server ends
+// reads in any case.
 func (c *Conn) SetReadDeadline(t time.Time) error {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
@@ -313,13 +314,13 @@ func (c *Conn) SetReadDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
-// SetDeadline sets both deadlines.
+// SetDeadline sets the deadlines of reads and writes.
 func (c *Conn) SetDeadline(t time.Time) error {
 	c.SetReadDeadline(t)
 	return c.SetWriteDeadline(t)
 }
 
-// Answer writes b within Limits.WriteTime.
+// Answer writes b to the client within Limits.WriteTime.
 func (c *Conn) Answer(b []byte) error {
 	c.Conn.SetWriteDeadline(time.Now().Add(c.s.c.Limits.WriteTime))
 	_, err := c.Conn.Write(b)
@@ -329,10 +330,11 @@ func (c *Conn) Answer(b []byte) error {
 	return err
 }
 
-// Reset closes the connection so that the peer sees an error, where the network can.
+// Reset closes the connection with a reset, if the network supports it, so that the client sees an
+// error.
 func (c *Conn) Reset() { ResetConn(c.Conn) }
 
-// ResetConn closes nc so that the peer sees an error, where the network can.
+// ResetConn closes nc with a reset, if the network supports it, so that the client sees an error.
 func ResetConn(nc net.Conn) {
 	for {
 		under, ok := nc.(interface{ NetConn() net.Conn }) // TLS and other layers
@@ -356,20 +358,20 @@ func (c *Conn) handshake() error {
 	ctx, cancel := context.WithTimeout(c.s.reading, c.s.c.Limits.HelloTime)
 	defer cancel()
 	err := t.HandshakeContext(ctx)
-	if err != nil && !errors.Is(err, io.EOF) { // EOF: a probe that looks whether the port is open
+	if err != nil && !errors.Is(err, io.EOF) { // EOF: a port scan closes the connection at once
 		return fmt.Errorf("no TLS: %w", err)
 	}
 	return err
 }
 
-// over reports whether err is how connections end.
-func (c *Conn) over(err error) bool {
+// isNormalEnd reports whether err is a usual end of a connection.
+func (c *Conn) isNormalEnd(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
 		errors.Is(err, io.ErrClosedPipe) || c.s.reading.Err() != nil
 }
 
-// Show makes a text of a peer fit for an error: one line, in quotation marks, short.
-func Show(text []byte) string {
+// Quote quotes text from a client for an error: one short line in quotation marks.
+func Quote(text []byte) string {
 	const most = 60
 	cut := len(text) > most
 	if cut {

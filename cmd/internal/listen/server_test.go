@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-func TestShow(t *testing.T) {
+func TestQuoteIsShortAndPrintable(t *testing.T) {
 	for in, want := range map[string]string{
 		"GET /\r\n":                 `"GET /  "`,
 		"\xff\x00é":                 `"` + "\ufffd é" + `"`,
@@ -20,13 +20,13 @@ func TestShow(t *testing.T) {
 		strings.Repeat("é", 100):    `"` + strings.Repeat("é", 30) + `…"`,
 		"\x1b[31mred\u202e" + "end": `" [31mred end"`,
 	} {
-		if got := Show([]byte(in)); got != want {
+		if got := Quote([]byte(in)); got != want {
 			t.Errorf("%q: %s, want %s", in, got, want)
 		}
 	}
 }
 
-func TestRefusalText(t *testing.T) {
+func TestRefusalNamesPeerAndReason(t *testing.T) {
 	r := Refusal{"forward", "127.0.0.1:1", errors.New("why")}
 	if got := r.String(); got != "forward: 127.0.0.1:1: refused: why" {
 		t.Error(got)
@@ -36,8 +36,8 @@ func TestRefusalText(t *testing.T) {
 	}
 }
 
-// A process without descriptors does not spin, and goes on when there is one.
-func TestAcceptFails(t *testing.T) {
+// Accept pauses while the process has no file descriptors, and resumes when one is free.
+func TestAcceptPausesWithoutDescriptors(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		refused := 0
 		s := NewServer(Config{Name: "x", Refused: func(Refusal) { refused++ }}, func(context.Context, *Conn) error { return nil })
@@ -77,8 +77,8 @@ func (l *failing) Accept() (net.Conn, error) {
 func (l *failing) Close() error { close(l.closed); return nil }
 func (*failing) Addr() net.Addr { return &net.UnixAddr{} }
 
-// A lease that nobody can fulfil fails at once; one that others hold up waits.
-func TestLease(t *testing.T) {
+// Hold fails at once if the budget is too small, and waits if other leases use it.
+func TestHoldWaitsForOtherLeases(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := &budget{total: 1 << 20}
 		a, c := &Lease{b: b}, &Lease{b: b}

@@ -46,7 +46,7 @@ func TestFates(t *testing.T) {
 		for range 100 {
 			got[f(context.Background())]++
 		}
-		if got[listen.Reset] != 50 || got[listen.Reject] != 25 || got[listen.Take] != 25 || time.Since(start) != 100*time.Second {
+		if got[listen.Reset] != 50 || got[listen.Reject] != 25 || got[listen.Accept] != 25 || time.Since(start) != 100*time.Second {
 			t.Errorf("%v in %v", got, time.Since(start))
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)

@@ -32,7 +32,7 @@ func (m *FaultInjection) Action() func(context.Context) listen.Action {
 		case reject.Next():
 			return listen.Reject
 		}
-		return listen.Take
+		return listen.Accept
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/listen/ndjson"
 )
 
-// Acknowledged events over loopback, in chunks of 64 KiB of which four are under way, as
-// lines of JSON to the null device. An operation is one event of 256 bytes.
+// BenchmarkAcked sends acknowledged events over loopback: chunks of 64 KiB, four of them in flight,
+// written as JSON lines to the null device. One operation is an event of 256 bytes.
 func BenchmarkAcked(b *testing.B) {
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {

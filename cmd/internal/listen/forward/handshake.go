@@ -56,7 +56,7 @@ func helo(nonce, salt []byte) []byte {
 	return msgpack.AppendBool(msgpack.AppendStr(b, "keepalive"), true)
 }
 
-// pong returns the answer to a PING, and an error if the peer is not let in.
+// pong returns the answer to a PING, and an error if the peer is rejected.
 func (s *Server) pong(ping, nonce, auth []byte) ([]byte, error) {
 	var part [6][]byte // PING, host, salt, digest, user, digest of the password
 	t, b, err := msgpack.Next(ping)

@@ -17,27 +17,29 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// A message is one message of any mode of
+// A message is one message, in any mode of
 // https://github.com/fluent/fluentd/wiki/Forward-Protocol-Specification-v1. Its memory belongs to
-// the reader or, if it was compressed, to the decompressor.
+// the reader or, if the message was compressed, to the unpacker.
 type message struct {
 	tag        []byte
-	entries    []byte // consecutive [time, record]; in the mode Message without the array
-	n          int    // entries
-	alone      bool   // the mode is Message
-	chunk      []byte // the token that acknowledges it; nil: none is asked for
+	entries    []byte // consecutive arrays [time, record]; in mode Message their elements without the array
+	n          int    // number of entries; 0 if unknown
+	single     bool   // the mode is Message, which has one entry
+	chunk      []byte // token for the acknowledgement; nil if none is requested
 	compressed []byte
 }
 
-// errKeepAlive reports that a message is a nil, which clients of fluentd send to keep the
+// errKeepAlive reports a nil instead of a message. Clients of fluentd send it to keep the
 // connection open.
 var errKeepAlive = errors.New("keep-alive")
 
+// fault returns an error about an invalid message.
 func fault(format string, args ...any) error {
 	return fmt.Errorf("the message is wrong: "+format, args...)
 }
 
-// parse reads a message. It does not read the entries, except for their number if it is known.
+// parse parses a message, except for its entries. It only determines their number if the message
+// contains it.
 func parse(raw []byte) (m message, err error) {
 	t, b, err := msgpack.Next(raw)
 	switch {
@@ -46,7 +48,7 @@ func parse(raw []byte) (m message, err error) {
 	case t.Kind == msgpack.Nil:
 		return m, errKeepAlive
 	case t.Kind != msgpack.Array || t.Len < 2 || t.Len > 4:
-		return m, fault("%s is not an array of a tag and entries", listen.Show(raw))
+		return m, fault("%s is not an array of a tag and entries", listen.Quote(raw))
 	}
 	parts := t.Len
 	if t, b, err = msgpack.Next(b); err != nil || !t.Text() {
@@ -77,7 +79,7 @@ func parse(raw []byte) (m message, err error) {
 			return m, fault("%v", err)
 		}
 		m.entries, b = b[:len(b)-len(rest)], rest
-		m.n, m.alone = 1, true
+		m.n, m.single = 1, true
 		options--
 	}
 	switch options {
@@ -89,7 +91,7 @@ func parse(raw []byte) (m message, err error) {
 	return m, fault("data follows the option")
 }
 
-// option reads the option. Keys that mean nothing here are passed over.
+// option reads the options of a message. Unknown keys are ignored.
 func (m *message) option(b []byte) error {
 	t, b, err := msgpack.Next(b)
 	switch {
@@ -128,7 +130,8 @@ func (m *message) option(b []byte) error {
 	return nil
 }
 
-// An unpacker keeps the memory of messages that are compressed or JSON, for one connection.
+// An unpacker converts messages that are compressed or JSON. It belongs to one connection and
+// reuses its memory.
 type unpacker struct {
 	limit int
 	in    bytes.Reader
@@ -137,9 +140,9 @@ type unpacker struct {
 	lease *listen.Lease
 }
 
-// fromJSON returns a message in JSON as MessagePack. It is valid until the next call.
+// fromJSON converts a message from JSON to MessagePack. The result is valid until the next call.
 func (d *unpacker) fromJSON(ctx context.Context, raw []byte) ([]byte, error) {
-	const growth = 3 // a byte that is no UTF-8 becomes so many
+	const growth = 3 // an invalid UTF-8 byte becomes three bytes
 	size := growth*len(raw) + 512
 	if err := d.lease.Hold(ctx, max(size, cap(d.out))); err != nil {
 		return nil, err
@@ -149,13 +152,12 @@ func (d *unpacker) fromJSON(ctx context.Context, raw []byte) ([]byte, error) {
 	}
 	msg, rest, err := msgpack.AppendFromJSON(d.out[:0], raw)
 	if err != nil || len(rest) > 0 {
-		return nil, fault("%s is not JSON", listen.Show(raw))
+		return nil, fault("%s is not JSON", listen.Quote(raw))
 	}
 	return msg, nil
 }
 
-// decompress returns the entries of a compressed message. They are valid until the next
-// call.
+// decompress returns the entries of a compressed message. They are valid until the next call.
 func (d *unpacker) decompress(ctx context.Context, m *message) ([]byte, error) {
 	if string(m.compressed) == "text" {
 		return m.entries, nil
@@ -164,7 +166,7 @@ func (d *unpacker) decompress(ctx context.Context, m *message) ([]byte, error) {
 	if !known {
 		f, err := compression.Find(string(m.compressed))
 		if err != nil {
-			return nil, fault("the compression is %s: use gzip, or zstd with forebay-all", listen.Show(m.compressed))
+			return nil, fault("the compression is %s: use gzip, or zstd with forebay-all", listen.Quote(m.compressed))
 		}
 		if d.zips == nil {
 			d.zips = map[string]compression.Reader{}
@@ -194,7 +196,7 @@ func (d *unpacker) decompress(ctx context.Context, m *message) ([]byte, error) {
 	}
 }
 
-// grow makes room for more. It keeps the memory for the next message.
+// grow returns out with a larger capacity. The memory is reused for the next message.
 func (d *unpacker) grow(ctx context.Context, out []byte) ([]byte, error) {
 	if len(out) < cap(out) {
 		return out, nil
@@ -208,7 +210,7 @@ func (d *unpacker) grow(ctx context.Context, out []byte) ([]byte, error) {
 	return d.out, nil
 }
 
-// shrink gives back what a large message has taken.
+// shrink releases the memory that a large message required.
 func (d *unpacker) shrink() {
 	if cap(d.out) > listen.ReadBytes {
 		d.out = nil
@@ -224,8 +226,8 @@ func (d *unpacker) close() {
 type item struct {
 	mark     mark
 	at       time.Time
-	metadata []byte // a map; nil: there is none
-	record   []byte // begins with a map: what follows it is the rest of the message
+	metadata []byte // a map, or nil
+	record   []byte // a map, followed by the rest of the message
 }
 
 // A mark is the kind of an item.
@@ -237,14 +239,15 @@ const (
 	groupEnd
 )
 
-// Fluent Bit marks groups by times of -1 and -2 seconds, as 32 bits without a sign.
+// Fluent Bit marks the start and the end of a group by a time of -1 and -2 seconds, written as
+// 32-bit unsigned numbers.
 const (
 	startSeconds = 0xffffffff
 	endSeconds   = 0xfffffffe
 )
 
-// markOf returns what an item with that time is. A time in whole seconds may be before
-// 1970; Fluent Bit always adds metadata.
+// markOf returns the kind of an item with the given time. Only an item with metadata is a mark,
+// because other clients may send times before 1970.
 func markOf(t *msgpack.Token, hasMetadata bool) mark {
 	sec := uint32(0)
 	if at, ok := msgpack.EventTime(t); ok {
@@ -263,10 +266,10 @@ func markOf(t *msgpack.Token, hasMetadata bool) mark {
 
 // entry reads the entry at the beginning of b up to its record.
 func (m *message) entry(b []byte) (e item, err error) {
-	if !m.alone && usual(b, &e) {
+	if !m.single && usualEntry(b, &e) {
 		return e, nil
 	}
-	if !m.alone {
+	if !m.single {
 		var t msgpack.Token
 		if t, b, err = msgpack.Next(b); err != nil || t.Kind != msgpack.Array || t.Len != 2 {
 			return e, fault("an entry is not an array of a time and a record")
@@ -302,9 +305,9 @@ func (m *message) entry(b []byte) (e item, err error) {
 	return e, nil
 }
 
-// usual is entry for nearly all of them: an array of an EventTime and a map, or of an
-// EventTime with empty metadata and a map.
-func usual(b []byte, e *item) bool {
+// usualEntry is a fast path of entry for the two most common forms: an array of an EventTime and a
+// map, or of an EventTime with empty metadata and a map. It returns false for other forms.
+func usualEntry(b []byte, e *item) bool {
 	if len(b) > 14 && b[0] == 0x92 && b[1] == 0x92 && b[12] == 0x80 {
 		b = b[1:]
 		e.record = b[12:]
@@ -332,8 +335,9 @@ func skip(b []byte, n int) (rest []byte, err error) {
 
 var errKey = errors.New("a key is an array or a map")
 
-// check returns what follows a value that can become JSON of bounded length: the text of
-// a key that holds others would double with each level.
+// check checks that the value at the beginning of b can become JSON of bounded length, and returns
+// the data after it. A key that contains other values is rejected, because its text would double
+// with each level.
 func check(b []byte, depth int) ([]byte, error) {
 	t, b, err := msgpack.Next(b)
 	if err != nil || t.Kind != msgpack.Array && t.Kind != msgpack.Map {
@@ -367,12 +371,12 @@ func checkKey(b []byte) ([]byte, error) {
 	return b, err
 }
 
-// timeOf returns the time of an entry; some clients send seconds, whole or not.
+// timeOf returns the time of an entry. Some clients send integer or floating-point seconds.
 func timeOf(t *msgpack.Token) (time.Time, error) {
 	if at, ok := msgpack.EventTime(t); ok {
 		return at, nil
 	}
-	const most = 1 << 33 // seconds until the year 2242
+	const most = 1 << 33 // in seconds; the year 2242
 	switch {
 	case t.Kind == msgpack.Uint && t.Num < most:
 		return time.Unix(int64(t.Num), 0), nil
@@ -398,6 +402,6 @@ func appendAck(dst, chunk []byte) []byte {
 	return append(msgpack.AppendStrHeader(dst, len(chunk)), chunk...)
 }
 
-// largest returns the maximum length in JSON of a value of n bytes. The maximum is reached by an
-// ext value without data, as key and as value.
-func largest(n int) int { return 12*n + 64 }
+// maxJSONBytes returns the maximum length of a value of n bytes when it is converted to JSON. An
+// ext value without data, as key and as value, reaches this maximum.
+func maxJSONBytes(n int) int { return 12*n + 64 }

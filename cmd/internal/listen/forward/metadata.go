@@ -11,19 +11,19 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// maxGroupBytes bounds the metadata of a group, which each of its records gets.
+// maxGroupBytes limits the metadata of a group, because it is copied to each record of the group.
 const maxGroupBytes = 16 << 10
 
-// ignoredName is the field that counts the metadata values of a record that exceeded the bounds
-// and were left out.
+// ignoredName is the field with the number of metadata values that were left out because of the
+// limits.
 const ignoredName = "metadata_ignored"
 
-// fields are metadata of Fluent Bit. Maps are flattened: {"otlp":{"severity_text":"x"}} is
-// the field otlp.severity_text.
+// fields contains metadata from Fluent Bit. Nested maps are flattened:
+// {"otlp":{"severity_text":"x"}} becomes the field otlp.severity_text.
 type fields struct {
 	labels  []listen.Label
 	bytes   int
-	ignored int // values beyond the bounds
+	ignored int // values beyond the limits
 	value   []byte
 
 	level    slog.Level
@@ -35,8 +35,8 @@ func (f *fields) reset() {
 	f.labels, f.bytes, f.ignored, f.hasLevel = f.labels[:0], 0, 0, false
 }
 
-// add adds the values of the map that b begins with, which was checked, up to that many
-// values and bytes in all.
+// add adds the values of the map at the beginning of b, which check has accepted. values and bytes
+// limit the total number and size of the values.
 func (f *fields) add(b []byte, values, bytes int) {
 	if b != nil {
 		f.addMap("", b, values, bytes)
@@ -75,7 +75,7 @@ func (f *fields) addMap(prefix string, b []byte, values, bytes int) []byte {
 			continue
 		}
 		if name == "otlp.severity_number" && v.Kind == msgpack.Uint && v.Num >= 1 && v.Num <= 24 {
-			f.level, f.hasLevel = slog.Level(v.Num)-9, true // of OpenTelemetry, where 9 is INFO
+			f.level, f.hasLevel = slog.Level(v.Num)-9, true // severity of OpenTelemetry, where 9 is INFO
 		}
 		f.labels = append(f.labels, listen.Label{Name: name, Value: f.text(name, &v, text)})
 		f.bytes += len(name) + len(f.labels[len(f.labels)-1].Value)
@@ -83,8 +83,8 @@ func (f *fields) addMap(prefix string, b []byte, values, bytes int) []byte {
 	return b
 }
 
-// text returns a value as text. Identifiers of traces and spans are hexadecimal, as
-// OpenTelemetry writes them.
+// text returns a value as text. Identifiers of traces and spans are hexadecimal, as in
+// OpenTelemetry.
 func (f *fields) text(name string, t *msgpack.Token, b []byte) string {
 	switch {
 	case t.Kind == msgpack.Bin && (strings.HasSuffix(name, "trace_id") || strings.HasSuffix(name, "span_id")):
@@ -96,9 +96,9 @@ func (f *fields) text(name string, t *msgpack.Token, b []byte) string {
 	return strings.Trim(string(f.value), `"`) // base64, a time or NaN
 }
 
-// about sets the metadata and the level of the record. Metadata of the group are added
-// unless the record has the name itself.
-func (n *session) about(e *item) {
+// setMetadata sets the metadata and the level of the current record. Metadata of the group is added
+// unless the record has a field of the same name.
+func (n *session) setMetadata(e *item) {
 	r := &n.rec
 	r.Metadata, r.HasLevel = r.Metadata[:0], false
 	if e.metadata == nil && len(n.group.labels) == 0 {

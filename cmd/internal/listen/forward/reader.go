@@ -10,15 +10,15 @@ import (
 // maxDepth is the maximum nesting of values in a message.
 const maxDepth = 64
 
-// A scanner finds the end of a MessagePack value whose bytes come in pieces. Each byte is
-// looked at once.
+// A scanner finds the end of a MessagePack value that arrives in pieces. It examines each byte
+// once.
 type scanner struct {
-	left []int // values still to come at each depth
+	left []int // number of missing values at each depth
 	at   int   // bytes scanned
 }
 
-// end returns the length of the value at the beginning of b, which has the bytes of the last call
-// and the bytes received since. The error is [msgpack.ErrShort] if the value is not complete.
+// end returns the length of the value at the beginning of b. b contains the bytes of the previous
+// call followed by new ones. The error is [msgpack.ErrShort] if the value is not complete.
 func (s *scanner) end(b []byte) (int, error) {
 	for s.at == 0 || len(s.left) > 0 {
 		t, rest, err := msgpack.Next(b[s.at:])
@@ -48,15 +48,14 @@ func (s *scanner) end(b []byte) (int, error) {
 	return n, nil
 }
 
-// A jsonScanner finds the end of a JSON array whose bytes come in pieces. Each byte is
-// looked at once.
+// A jsonScanner finds the end of a JSON array that arrives in pieces. It examines each byte once.
 type jsonScanner struct {
 	state jsonState
 	depth int
 	at    int // bytes scanned
 }
 
-// A jsonState is where in JSON a scanner is.
+// A jsonState tells whether a jsonScanner is within a string.
 //
 //	outside ──"──▶ inText ──\──▶ escaped ──any──▶ inText ──"──▶ outside
 type jsonState uint8
@@ -67,8 +66,8 @@ const (
 	escaped
 )
 
-// end returns the length of the array at the beginning of b, as scanner.end does. It does
-// not check the JSON.
+// end returns the length of the array at the beginning of b, which contains the bytes of the
+// previous call followed by new ones. It does not validate the JSON.
 func (s *jsonScanner) end(b []byte) (int, error) {
 	for ; s.at < len(b); s.at++ {
 		switch c := b[s.at]; {
@@ -96,7 +95,7 @@ func (s *jsonScanner) end(b []byte) (int, error) {
 	return 0, msgpack.ErrShort
 }
 
-// isJSON reports whether a message is JSON: in MessagePack this byte is a number.
+// isJSON reports whether a message is JSON. In MessagePack, the byte '[' would be a number.
 func isJSON(msg []byte) bool { return msg[0] == '[' }
 
 var errDepth = fmt.Errorf("values are nested more than %d levels deep", maxDepth)
@@ -108,12 +107,12 @@ type reader struct {
 	json jsonScanner
 }
 
-// buffered returns the next message if it is complete, otherwise nil. It is valid until the next
-// call of Read.
+// buffered returns the next message if it has arrived completely, otherwise nil. The message is
+// valid until the next call of Read.
 func (r *reader) buffered() ([]byte, error) {
 	rest := r.Rest()
 	for len(rest) > 0 && (rest[0] == ' ' || rest[0] == '\n' || rest[0] == '\r' || rest[0] == '\t') {
-		r.Take(1) // between messages in JSON
+		r.Consume(1) // white space between JSON messages
 		rest = rest[1:]
 	}
 	if len(rest) == 0 {
@@ -128,7 +127,7 @@ func (r *reader) buffered() ([]byte, error) {
 	}
 	switch {
 	case err == nil && n <= r.Limits.MessageBytes:
-		return r.Take(n), nil
+		return r.Consume(n), nil
 	case err == nil || err == msgpack.ErrShort && len(rest) >= r.Limits.MessageBytes:
 		return nil, r.TooLong()
 	case err == msgpack.ErrShort:
@@ -136,5 +135,5 @@ func (r *reader) buffered() ([]byte, error) {
 	case err == errDepth:
 		return nil, err
 	}
-	return nil, fmt.Errorf("not the Forward protocol: the peer sent %s", listen.Show(rest))
+	return nil, fmt.Errorf("not the Forward protocol: the peer sent %s", listen.Quote(rest))
 }

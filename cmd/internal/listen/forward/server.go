@@ -1,5 +1,5 @@
-// Package forward is the server of the Forward protocol, which Fluentd, Fluent Bit and
-// many loggers speak. A chunk is acknowledged once the sink has committed it.
+// Package forward is a server of the Forward protocol, which Fluentd, Fluent Bit and many loggers
+// use. A chunk is acknowledged when the sink has committed it.
 package forward
 
 import (
@@ -12,22 +12,22 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// Source is the Source of the records.
+// Source is the value of listen.Record.Source.
 const Source = "forward"
 
-// Config is what a server does. Its Name is set by New.
+// Config configures a server. New sets its Name.
 type Config struct {
 	listen.Config
-	Secured        bool // begin with a handshake
+	Secured        bool // require a handshake
 	Key            string
-	User, Password string // no User: everybody with the key
+	User, Password string // an empty User accepts every client that knows the key
 }
 
 // Server is a server of the Forward protocol.
 type Server struct {
 	c    Config
 	s    *listen.Server
-	host string // its name in the handshake; a client with the same one would refuse it
+	host string // name in the handshake; must differ from the names of clients
 }
 
 // New returns a server.
@@ -40,34 +40,34 @@ func New(c Config) *Server {
 	return s
 }
 
-// Serve accepts the connections of l until Close, and returns at once.
+// Serve starts accepting connections of l and returns at once. Close ends it.
 func (s *Server) Serve(l net.Listener) { s.s.Serve(l) }
 
 // Stats returns the counts since the start.
 func (s *Server) Stats() listen.Stats { return s.s.Stats() }
 
-// Close ends the server. Chunks that have come are taken and acknowledged, if ctx lasts.
+// Close ends the server. Chunks that were received are accepted and acknowledged until ctx is done.
 func (s *Server) Close(ctx context.Context) error { return s.s.Close(ctx) }
 
-// A session is one connection.
+// A session processes the messages of one connection.
 type session struct {
 	s       *Server
 	r       reader
 	d       unpacker
 	text    *listen.Lease
 	rec     listen.Record
-	group   fields // of the group of records that the entry is in
-	own     fields // of one record
+	group   fields // metadata of the group that contains the record
+	own     fields // metadata of the record
 	json    []byte
 	commits *listen.Commits
 }
 
-// maxTaken is how many messages of a connection wait for a commit at most.
-const maxTaken = 256
+// maxUncommitted is the maximum number of messages of a connection that wait for a commit.
+const maxUncommitted = 256
 
 func (s *Server) serve(ctx context.Context, c *listen.Conn) error {
 	l := s.s.Limits()
-	n := &session{s: s, text: s.s.Lease(), commits: s.s.Commits(c, maxTaken)}
+	n := &session{s: s, text: s.s.Lease(), commits: s.s.Commits(c, maxUncommitted)}
 	n.r = reader{Reader: s.s.Reader(c)}
 	n.d = unpacker{limit: l.MessageBytes, lease: s.s.Lease()}
 	defer n.d.close()
@@ -79,7 +79,7 @@ func (s *Server) serve(ctx context.Context, c *listen.Conn) error {
 	}
 	for {
 		if err := n.next(ctx); err != nil {
-			if e := n.commits.End(ctx); e != nil { // earlier messages are accepted
+			if e := n.commits.End(ctx); e != nil { // earlier messages were accepted: commit them
 				return e
 			}
 			return err
@@ -87,23 +87,23 @@ func (s *Server) serve(ctx context.Context, c *listen.Conn) error {
 	}
 }
 
-// next reads and accepts one message. Before it waits for more data, it starts a commit of the
-// accepted messages, which continues during the wait.
+// next reads and accepts one message. If it must wait for data, it first starts a commit of the
+// accepted messages.
 func (n *session) next(ctx context.Context) error {
 	msg, err := n.r.buffered()
 	if err != nil {
 		return err
 	}
 	if msg != nil {
-		return n.take(ctx, msg)
+		return n.accept(ctx, msg)
 	}
 	n.commits.Begin(ctx)
 	return n.r.Read(n.s.s.Reading())
 }
 
-// take passes the records of a message to the sink. The message is validated first, so that it is
-// accepted as a whole or not at all.
-func (n *session) take(ctx context.Context, raw []byte) error {
+// accept passes the records of a message to the sink. It validates the whole message first, so that
+// a message is accepted as a whole or not at all.
+func (n *session) accept(ctx context.Context, raw []byte) error {
 	defer n.d.shrink()
 	asJSON := isJSON(raw)
 	var err error
@@ -123,7 +123,7 @@ func (n *session) take(ctx context.Context, raw []byte) error {
 	if asJSON && m.compressed != nil {
 		return fault("a message in JSON cannot be compressed")
 	}
-	if m.compressed != nil && !m.alone {
+	if m.compressed != nil && !m.single {
 		if m.entries, err = n.d.decompress(ctx, &m); err != nil {
 			return err
 		}
@@ -147,7 +147,7 @@ func (n *session) take(ctx context.Context, raw []byte) error {
 			count++
 		}
 	}
-	if err := n.text.Hold(ctx, largest(longest)); err != nil {
+	if err := n.text.Hold(ctx, maxJSONBytes(longest)); err != nil {
 		return err
 	}
 	switch action, ok := n.s.s.Action(); {
@@ -176,7 +176,7 @@ func (n *session) take(ctx context.Context, raw []byte) error {
 			}
 			continue
 		}
-		n.about(&e)
+		n.setMetadata(&e)
 		if n.json, b, err = msgpack.AppendJSONText(n.json[:0], e.record); err != nil {
 			return fault("a record is invalid: %v", err)
 		}
@@ -196,8 +196,8 @@ func (n *session) take(ctx context.Context, raw []byte) error {
 	default:
 		ack = func(dst []byte) []byte { return appendAck(dst, m.chunk) }
 	}
-	return n.commits.Taken(ctx, 1, count, ack)
+	return n.commits.Add(ctx, 1, count, ack)
 }
 
-// keptJSON is how much memory for the text of records a connection keeps.
+// keptJSON is the largest buffer for the JSON of records that a connection keeps, in bytes.
 const keptJSON = 64 << 10

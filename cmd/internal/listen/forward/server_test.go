@@ -29,17 +29,17 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A bench is a server and what it took and refused.
-type bench struct {
+// A testServer is a server with a sink and a list of refusals.
+type testServer struct {
 	*Server
 	sink    *listentest.Sink
 	refused *listentest.Refusals
 	pipes   *listentest.Pipes
 }
 
-// serve starts a server on pipes.
-func serve(t testing.TB, c Config) *bench {
-	b := &bench{sink: new(listentest.Sink), refused: new(listentest.Refusals), pipes: listentest.NewPipes()}
+// serve starts a server that accepts connections in memory.
+func serve(t testing.TB, c Config) *testServer {
+	b := &testServer{sink: new(listentest.Sink), refused: new(listentest.Refusals), pipes: listentest.NewPipes()}
 	c.Sink, c.Refused = b.sink, b.refused.Add
 	b.Server = New(c)
 	b.Serve(b.pipes)
@@ -47,8 +47,8 @@ func serve(t testing.TB, c Config) *bench {
 	return b
 }
 
-// tcp returns an address at which b also listens.
-func (b *bench) tcp(t testing.TB, wrap func(net.Listener) net.Listener) string {
+// tcp makes b listen on a TCP port and returns its address.
+func (b *testServer) tcp(t testing.TB, wrap func(net.Listener) net.Listener) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -62,8 +62,8 @@ func (b *bench) tcp(t testing.TB, wrap func(net.Listener) net.Listener) string {
 	return at
 }
 
-// say writes to a new connection and returns what the server answers until it or we end.
-func (b *bench) say(t testing.TB, wait int, parts ...[]byte) string {
+// exchange writes parts to a new connection and returns up to wait bytes of the answer.
+func (b *testServer) exchange(t testing.TB, wait int, parts ...[]byte) string {
 	t.Helper()
 	c := b.pipes.Dial()
 	defer c.Close()
@@ -121,12 +121,12 @@ func zip(b []byte) []byte {
 	return out.Bytes()
 }
 
-// Each mode and each form of an option that a server in the field takes.
-func TestModes(t *testing.T) {
+// The server accepts every mode of the protocol and every form of its options.
+func TestEveryModeIsAccepted(t *testing.T) {
 	two := slices.Concat(entry(1, `{"a":1}`), entry(2, `{"b":"x"}`))
 	want := []string{`{"a":1}`, `{"b":"x"}`}
 	one := want[:1]
-	// fluentd's in_tail says that its lines are binary: their encoding is not known.
+	// fluentd's in_tail sends lines as binary, because their encoding is unknown.
 	line := func(b string) []byte {
 		e := msgpack.AppendEventTime(msgpack.AppendArrayHeader(nil, 2), 1, 5)
 		e = msgpack.AppendStr(msgpack.AppendMapHeader(e, 1), "log")
@@ -164,7 +164,8 @@ func TestModes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := serve(t, Config{})
 			ack := string(appendAck(nil, []byte("c")))
-			// The same in one piece and byte by byte; a second message tells that the first was taken.
+			// The message is sent at once and byte by byte. The answer to a second message shows
+			// that the first was accepted.
 			end := packed(entry(3, `{"end":true}`), "chunk", "c")
 			var drops [][]byte
 			for _, c := range append(slices.Clone(tt.msg), end...) {
@@ -176,7 +177,7 @@ func TestModes(t *testing.T) {
 			}
 			for _, parts := range [][][]byte{{tt.msg, end}, drops} {
 				before := len(b.sink.Bodies())
-				if got := b.say(t, len(answer), parts...); got != answer {
+				if got := b.exchange(t, len(answer), parts...); got != answer {
 					t.Fatalf("answer %q, want %q; refused %q", got, answer, b.refused.All())
 				}
 				got := b.sink.Bodies()[before:]
@@ -193,9 +194,9 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// Messages in JSON, as fluent-logger-golang sends them with MarshalAsJSON, and fluentd takes
-// them. The acknowledgement is JSON, too.
-func TestJSON(t *testing.T) {
+// Messages in JSON are accepted, as fluentd does; fluent-logger-golang sends them with
+// MarshalAsJSON. The acknowledgement is JSON too.
+func TestJSONMessagesAreAccepted(t *testing.T) {
 	const ack = `{"ack":"c\"1"}`
 	one := []string{`{"a":1,"s":"ü ]\"","f":1.5,"n":null,"l":[true,{"b":2}]}`}
 	for name, tt := range map[string]struct {
@@ -223,7 +224,7 @@ func TestJSON(t *testing.T) {
 				for part := range slices.Chunk([]byte(tt.msg+end), size) {
 					parts = append(parts, part)
 				}
-				if got := b.say(t, len(answer), parts...); got != answer {
+				if got := b.exchange(t, len(answer), parts...); got != answer {
 					t.Fatalf("answer %q, want %q; refused %q", got, answer, b.refused.All())
 				}
 				if got, all := b.sink.Bodies()[before:], append(slices.Clone(tt.want), `{"end":true}`); !slices.Equal(got, all) {
@@ -237,17 +238,17 @@ func TestJSON(t *testing.T) {
 			}
 		})
 	}
-	// Both forms on one connection, each answered in its own.
+	// MessagePack and JSON on one connection are each answered in their own format.
 	b := serve(t, Config{})
 	want := ack + string(appendAck(nil, []byte("c"))) + ack
 	js := []byte(`["t",3,{"a":1},{"chunk":"c\"1"}]`)
-	if got := b.say(t, len(want), js, packed(object(`{}`)[:0], "chunk", "c"), js); got != want {
+	if got := b.exchange(t, len(want), js, packed(object(`{}`)[:0], "chunk", "c"), js); got != want {
 		t.Errorf("answer %q", got)
 	}
 }
 
-// Fluent Bit sends metadata of records and of groups (Retain_metadata_in_forward_mode). They
-// become fields; the marks of a group are no records.
+// Metadata of records and groups, which Fluent Bit sends with Retain_metadata_in_forward_mode,
+// becomes fields. The marks of groups are not records.
 func TestFluentBitMetadata(t *testing.T) {
 	item := func(sec uint32, meta, record string) []byte {
 		b := msgpack.AppendArrayHeader(nil, 2)
@@ -284,7 +285,7 @@ func TestFluentBitMetadata(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := serve(t, Config{})
 			ack := string(appendAck(nil, []byte("c")))
-			if got := b.say(t, len(ack), tt.msg); got != ack {
+			if got := b.exchange(t, len(ack), tt.msg); got != ack {
 				t.Fatalf("answer %q; refused %q", got, b.refused.All())
 			}
 			records, _ := b.sink.Records()
@@ -307,17 +308,17 @@ func TestFluentBitMetadata(t *testing.T) {
 			}
 		})
 	}
-	// What is beyond the bounds is counted.
+	// Values beyond the limits are counted.
 	b := serve(t, Config{})
-	b.say(t, 7, packed(slices.Concat(item(start, many, `{}`), item(1, `{}`, `{}`)), "chunk", "c"))
+	b.exchange(t, 7, packed(slices.Concat(item(start, many, `{}`), item(1, `{}`, `{}`)), "chunk", "c"))
 	records, _ := b.sink.Records()
 	if m := records[0].Metadata; len(m) != 129 || m[0].Name != "l.k0" || m[128] != (listen.Label{Name: "metadata_ignored", Value: "3"}) {
 		t.Errorf("%d fields, from %v to %v", len(m), m[0], m[len(m)-1])
 	}
 }
 
-// What the client of this project sends arrives, with each of its ways to send.
-func TestOwnClient(t *testing.T) {
+// The client of this project delivers in each of its modes.
+func TestClientOfThisProjectDelivers(t *testing.T) {
 	cert, key := listentest.Cert(t)
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
@@ -379,8 +380,8 @@ func TestOwnClient(t *testing.T) {
 	}
 }
 
-// Who does not know the key, or is not the user, is told and refused; nothing is taken.
-func TestLogin(t *testing.T) {
+// A client with a wrong key, user or password receives the reason, and its records are rejected.
+func TestWrongCredentialsAreRejected(t *testing.T) {
 	for name, tt := range map[string]struct {
 		client fluent.Config
 		want   string
@@ -398,7 +399,7 @@ func TestLogin(t *testing.T) {
 				t.Fatal(err)
 			}
 			log.Post("x", map[string]any{"n": 1})
-			until(t, func() bool { return len(b.refused.All()) > 0 })
+			waitUntil(t, func() bool { return len(b.refused.All()) > 0 })
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()
 			log.Close(ctx)
@@ -412,8 +413,8 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-// Who sends events where a PING is asked for is told so, as fluentd does it.
-func TestNoPing(t *testing.T) {
+// A client that sends events instead of PING receives the same error as from fluentd.
+func TestEventsInsteadOfPingAreRejected(t *testing.T) {
 	b := serve(t, Config{Secured: true, Key: "k"})
 	c := b.pipes.Dial()
 	defer c.Close()
@@ -422,14 +423,14 @@ func TestNoPing(t *testing.T) {
 	if !bytes.Contains(got, []byte("HELO")) || !bytes.HasSuffix(got, refusal("invalid ping message")) {
 		t.Errorf("%q", got)
 	}
-	until(t, func() bool { return len(b.refused.All()) > 0 })
+	waitUntil(t, func() bool { return len(b.refused.All()) > 0 })
 	if got := b.refused.All(); !strings.Contains(got[0], "sent no PING") || b.sink.Bodies() != nil {
 		t.Errorf("%q", got)
 	}
 }
 
-// until waits for a condition.
-func until(t *testing.T, ok func() bool) {
+// waitUntil waits until ok returns true.
+func waitUntil(t *testing.T, ok func() bool) {
 	t.Helper()
 	for late := time.Now().Add(time.Minute); !ok(); {
 		if time.Now().After(late) {
@@ -439,10 +440,10 @@ func until(t *testing.T, ok func() bool) {
 	}
 }
 
-// Peers that mean harm, or are broken, are refused with a word. Nothing of the message is
-// taken, and others are served.
-func TestHostile(t *testing.T) {
-	deep := func(n int, head byte) []byte { // values within each other
+// Invalid and malicious messages are refused with a reason. No part of such a message is accepted,
+// and other clients are served.
+func TestInvalidMessagesAreRefused(t *testing.T) {
+	deep := func(n int, head byte) []byte { // n nested values
 		return append(bytes.Repeat([]byte{head}, n), 0xc0)
 	}
 	record := func(b []byte) []byte {
@@ -489,27 +490,27 @@ func TestHostile(t *testing.T) {
 			b := serve(t, Config{Config: listen.Config{Limits: listen.Limits{MessageBytes: 1 << 20}}})
 			ack := appendAck(nil, []byte("good"))
 			good := packed(entry(1, `{"good":1}`), "chunk", "good")
-			// A good message before the bad one is acknowledged, and the connection ends.
-			if got := b.say(t, len(ack)+1, good, tt.msg); got != string(ack) {
+			// A valid message before the invalid one is acknowledged. Then the connection ends.
+			if got := b.exchange(t, len(ack)+1, good, tt.msg); got != string(ack) {
 				t.Errorf("answer %q", got)
 			}
-			until(t, func() bool { return len(b.refused.All()) > 0 })
+			waitUntil(t, func() bool { return len(b.refused.All()) > 0 })
 			if got := b.refused.All(); len(got) != 1 || !strings.Contains(got[0], tt.want) || strings.ContainsAny(got[0], "\n\x00") || len(got[0]) > 250 {
 				t.Errorf("refused: %q, want %q", got, tt.want)
 			}
 			if got := b.sink.Bodies(); !slices.Equal(got, []string{`{"good":1}`}) {
 				t.Errorf("taken: %q", got)
 			}
-			if got := b.say(t, len(ack), good); got != string(ack) {
+			if got := b.exchange(t, len(ack), good); got != string(ack) {
 				t.Errorf("the next one is answered %q", got)
 			}
 		})
 	}
 }
 
-// Slow peers cost one connection, for a bounded time; silence after a whole message costs
-// nothing.
-func TestSlowPeers(t *testing.T) {
+// A slow client occupies one connection for a limited time. A client that is silent between
+// messages is not disconnected.
+func TestSlowClientsAreDisconnected(t *testing.T) {
 	ends := func(t *testing.T, c net.Conn) time.Duration {
 		start := time.Now()
 		io.Copy(io.Discard, c)
@@ -524,7 +525,7 @@ func TestSlowPeers(t *testing.T) {
 		if got := b.refused.All(); len(got) != 1 || got[0] != "no data for 1m0s" {
 			t.Errorf("%q", got)
 		}
-		// A byte a second: the time is that of the message, not of the byte.
+		// The time limit applies to the whole message and not to each byte.
 		slow := b.pipes.Dial()
 		go func() {
 			for _, by := range packed(bytes.Repeat([]byte("x"), 1000)) {
@@ -540,7 +541,7 @@ func TestSlowPeers(t *testing.T) {
 		if got := b.refused.All(); len(got) != 2 || !strings.Contains(got[1], "the rest of the message did not arrive within 1m0s") {
 			t.Errorf("%q", got)
 		}
-		// It stays for a day, once it has spoken.
+		// After its first message a client may stay silent for a day.
 		c = b.pipes.Dial()
 		ack := appendAck(nil, []byte("c"))
 		for range 2 {
@@ -555,7 +556,7 @@ func TestSlowPeers(t *testing.T) {
 		c.Close()
 		b.Close(context.Background())
 	})
-	// The handshake is bounded, too.
+	// The handshake is limited in time.
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, Config{Secured: true, Key: "k"})
 		c := b.pipes.Dial()
@@ -575,7 +576,7 @@ func TestSlowPeers(t *testing.T) {
 		}
 		b.Close(context.Background())
 	})
-	// A peer that does not read its acknowledgements.
+	// A client that does not read its acknowledgements is disconnected.
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, Config{})
 		c := b.pipes.Dial()
@@ -589,8 +590,8 @@ func TestSlowPeers(t *testing.T) {
 	})
 }
 
-// A port that somebody only looks at is nothing to tell of.
-func TestProbe(t *testing.T) {
+// A connection that is closed without data, such as a port scan, is not reported.
+func TestPortScanIsNotReported(t *testing.T) {
 	for _, c := range []Config{{}, {Secured: true, Key: "k"}} {
 		b := serve(t, c)
 		at := b.tcp(t, nil)
@@ -601,7 +602,7 @@ func TestProbe(t *testing.T) {
 			}
 			nc.Close()
 		}
-		until(t, func() bool { return b.Stats().Conns == 3 })
+		waitUntil(t, func() bool { return b.Stats().Conns == 3 })
 		b.Close(context.Background())
 		if got := b.refused.All(); got != nil {
 			t.Errorf("refused: %q", got)
@@ -609,7 +610,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-func TestConnections(t *testing.T) {
+func TestConnectionsAreLimited(t *testing.T) {
 	b := serve(t, Config{Config: listen.Config{Limits: listen.Limits{Conns: 2}}})
 	first, second := b.pipes.Dial(), b.pipes.Dial()
 	third := b.pipes.Dial()
@@ -621,15 +622,15 @@ func TestConnections(t *testing.T) {
 	}
 	first.Close()
 	ack := string(appendAck(nil, []byte("c")))
-	until(t, func() bool {
-		return b.say(t, len(ack), packed(entry(1, `{}`), "chunk", "c")) == ack
+	waitUntil(t, func() bool {
+		return b.exchange(t, len(ack), packed(entry(1, `{}`), "chunk", "c")) == ack
 	})
 	second.Close()
 }
 
-// The memory of all connections is bounded. Who gets none waits, and is served when there
-// is some; the time for the message bounds the wait.
-func TestMemory(t *testing.T) {
+// The memory of all connections is limited. A connection without memory waits, and is served when
+// memory is released. The time limit of the message bounds the wait.
+func TestMemoryIsLimited(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, Config{Config: listen.Config{Limits: listen.Limits{MessageBytes: 1 << 20, MemoryBytes: 1 << 20}}})
 		part := packed(make([]byte, 1<<20-100), "chunk", "c")[:600<<10]
@@ -646,7 +647,7 @@ func TestMemory(t *testing.T) {
 		synctest.Wait()
 		go late.Write(part)
 		time.Sleep(time.Second)
-		late.Close() // else it may get what the waiter needs, and never end its message
+		late.Close() // otherwise it may get the memory that the waiter needs
 		holder.Close()
 		if got := <-served; got != string(appendAck(nil, []byte("c"))) {
 			t.Errorf("%q", got)
@@ -660,9 +661,9 @@ func TestMemory(t *testing.T) {
 	})
 }
 
-// Nothing is acknowledged before it is committed, and nothing is read while the sink takes
-// nothing.
-func TestBackPressure(t *testing.T) {
+// Chunks are acknowledged after they were committed. While the sink is blocked, the server stops
+// reading.
+func TestNoAckBeforeCommit(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, Config{})
 		open := b.sink.Block()
@@ -709,7 +710,7 @@ func TestBackPressure(t *testing.T) {
 	})
 }
 
-// Chunks that come during a commit are taken, so many at most, and share the next one.
+// During a commit a limited number of chunks is accepted. They share the next commit.
 func TestReadsDuringCommit(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, Config{})
@@ -746,18 +747,18 @@ func TestReadsDuringCommit(t *testing.T) {
 	})
 }
 
-// What came before a message that is wrong is taken and acknowledged.
-func TestTakenBeforeAFault(t *testing.T) {
+// Messages before an invalid one are accepted and acknowledged.
+func TestMessagesBeforeInvalidOneAreAcknowledged(t *testing.T) {
 	b := serve(t, Config{})
 	ack := string(appendAck(nil, []byte("c")))
-	if got := b.say(t, len(ack), append(packed(entry(1, `{}`), "chunk", "c"), 1)); got != ack {
+	if got := b.exchange(t, len(ack), append(packed(entry(1, `{}`), "chunk", "c"), 1)); got != ack {
 		t.Errorf("answer %q", got)
 	}
 	b.sink.Await(t, 1)
 }
 
-// A commit that fails ends the connection, though its peer says nothing more.
-func TestCommitFails(t *testing.T) {
+// A failed commit ends the connection of a silent client.
+func TestFailedCommitEndsConnection(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, Config{})
 		open := b.sink.BlockCommits()
@@ -775,7 +776,7 @@ func TestCommitFails(t *testing.T) {
 			t.Errorf("refused %q", got)
 		}
 	})
-	// Also one whose peer goes on.
+	// It also ends the connection of a client that continues to send.
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, Config{})
 		open := b.sink.BlockCommits()
@@ -799,12 +800,11 @@ func TestCommitFails(t *testing.T) {
 	})
 }
 
-// A sink that fails: the connection ends without an acknowledgement, and without blaming
-// the peer.
-func TestSinkFails(t *testing.T) {
+// If the sink fails, the connection ends without an acknowledgement and without a refusal.
+func TestFailedSinkEndsConnection(t *testing.T) {
 	b := serve(t, Config{})
 	b.sink.Fail(errors.New("disk full"))
-	if got := b.say(t, 1, packed(entry(1, `{}`), "chunk", "c")); got != "" {
+	if got := b.exchange(t, 1, packed(entry(1, `{}`), "chunk", "c")); got != "" {
 		t.Errorf("answer %q", got)
 	}
 	if got := b.refused.All(); got != nil {
@@ -812,8 +812,8 @@ func TestSinkFails(t *testing.T) {
 	}
 }
 
-// Close answers what has come, and ends what hangs.
-func TestClose(t *testing.T) {
+// Close answers the received messages and disconnects blocked clients.
+func TestCloseAnswersReceivedMessages(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, Config{})
 		open := b.sink.Block()
@@ -858,9 +858,9 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// Misbehaviour on request.
-func TestFate(t *testing.T) {
-	next := listen.Take
+// Config.Action rejects messages or resets the connection.
+func TestActionRejectsOrResets(t *testing.T) {
+	next := listen.Accept
 	var mu sync.Mutex
 	b := serve(t, Config{Config: listen.Config{Action: func(context.Context) listen.Action {
 		mu.Lock()
@@ -874,7 +874,7 @@ func TestFate(t *testing.T) {
 	}
 	set(listen.Reset)
 	msg := packed(entry(1, `{"reset":1}`), "chunk", "c")
-	if got := b.say(t, 1, msg); got != "" {
+	if got := b.exchange(t, 1, msg); got != "" {
 		t.Errorf("reset: %q", got)
 	}
 	// Over TCP the client sees a reset.
@@ -890,9 +890,9 @@ func TestFate(t *testing.T) {
 	set(listen.Reject)
 	c := b.pipes.Dial()
 	c.Write(packed(entry(1, `{"rejected":1}`), "chunk", "c"))
-	// The second write is read after the first message was decided.
+	// The second write is read after the action for the first message was chosen.
 	c.Write([]byte{0xc0})
-	set(listen.Take)
+	set(listen.Accept)
 	c.Write(packed(entry(1, `{"taken":1}`), "chunk", "d"))
 	ack := make([]byte, 7)
 	if _, err := io.ReadFull(c, ack); err != nil || string(ack) != string(appendAck(nil, []byte("d"))) {
@@ -904,7 +904,7 @@ func TestFate(t *testing.T) {
 	}
 }
 
-// recorded returns what our client writes, for each of its ways.
+// recorded returns the data that the client of this project sends in each of its modes.
 func recorded(f *testing.F) (wire [][]byte) {
 	for _, c := range []fluent.Config{{}, {NoAck: true}, {Compress: "gzip"}, {Tag: "é"}} {
 		b := serve(f, Config{})
@@ -960,11 +960,11 @@ func (c *recording) Close() error {
 	return c.Conn.Close()
 }
 
-// replay is a connection on which a peer has said all it will.
+// replay is a connection on which the client has already sent all its data.
 type replay struct {
 	net.Conn // nil
 	in       []byte
-	at       []int // reads end here
+	at       []int // positions at which reads end
 	out      bytes.Buffer
 	n        int
 }
@@ -989,8 +989,8 @@ func (r *replay) SetReadDeadline(time.Time) error  { return nil }
 func (r *replay) SetWriteDeadline(time.Time) error { return nil }
 func (r *replay) RemoteAddr() net.Addr             { return nil }
 
-// Whatever a peer says, in whatever pieces: no panic, each record is JSON, only what is
-// committed is acknowledged, and the pieces make no difference.
+// For any input in any pieces, the server does not panic, every record is valid JSON, only
+// committed records are acknowledged, and the division into pieces has no effect.
 func FuzzServer(f *testing.F) {
 	for _, w := range recorded(f) {
 		f.Add(w, 7)
@@ -1001,7 +1001,7 @@ func FuzzServer(f *testing.F) {
 	f.Add([]byte{0xdf, 0xff, 0xff, 0xff, 0xff}, 2)
 	f.Add([]byte(` ["t",1,{"a":"\"]\u00e4"},{"chunk":"c"}]`+"\n"+`["t",[[1.5,{"b":[1e9,-0,null]}]],{"chunk":"d"}]`), 9)
 	f.Add(packed(slices.Concat([]byte{0x92, 0x92, 0xff, 0x81, 0xa1, 'k', 0xa1, 'v', 0x80}, []byte{0x92, 0x92, 1, 0x81, 0xa1, 'l', 0x81, 1, 0xc4, 1, 0xff, 0x80}), "chunk", "c"), 5)
-	// What package fluent begins with, where it fuzzes what servers say and what it sends.
+	// The seeds of the fuzz tests of package fluent.
 	f.Add([]byte{0x81, 0xa3, 'a', 'c', 'k', 0xa1, 'x'}, 2)
 	f.Add([]byte{0x92, 0xa4, 'H', 'E', 'L', 'O', 0x80}, 2)
 	f.Add(packed(entry(1, `{"a":[1,2.5,"x",null,{"b":true}]}`)), 5)

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// NewCert returns a certificate for 127.0.0.1 that has signed itself, and its key, as PEM.
+// NewCert returns a self-signed certificate for 127.0.0.1 and its key in PEM format.
 func NewCert() (cert, key []byte, err error) {
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -31,7 +31,7 @@ func NewCert() (cert, key []byte, err error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), err
 }
 
-// Cert returns the files of a NewCert.
+// Cert writes a new certificate and its key to files and returns their names.
 func Cert(t testing.TB) (cert, key string) {
 	t.Helper()
 	c, k, err := NewCert()

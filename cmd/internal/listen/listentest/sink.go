@@ -1,4 +1,4 @@
-// Package listentest has the shared helpers of the tests of listeners.
+// Package listentest contains test helpers that the listeners share.
 package listentest
 
 import (
@@ -13,19 +13,19 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/listen"
 )
 
-// A Sink stores the records. It can be set to wait or to fail.
+// A Sink stores records. A test can make it block or fail.
 type Sink struct {
 	mu        sync.Mutex
 	records   []listen.Record
 	committed int
 	commits   int
 	err       error
-	gate      chan struct{} // nil: open
-	commit    chan struct{} // the gate of Commit alone
+	gate      chan struct{} // blocks Put and Commit while not nil
+	commit    chan struct{} // blocks Commit while not nil
 	changed   chan struct{}
 }
 
-// Put keeps a copy of r.
+// Put stores a copy of r.
 func (s *Sink) Put(ctx context.Context, r *listen.Record) error {
 	if err := s.wait(ctx, &s.gate); err != nil {
 		return err
@@ -43,7 +43,7 @@ func (s *Sink) Put(ctx context.Context, r *listen.Record) error {
 	return nil
 }
 
-// Commit commits the records of earlier calls of Put.
+// Commit commits the records that were stored before the call.
 func (s *Sink) Commit(ctx context.Context) error {
 	s.mu.Lock()
 	put := len(s.records)
@@ -87,10 +87,10 @@ func (s *Sink) wait(ctx context.Context, at *chan struct{}) error {
 	}
 }
 
-// Block has every call wait until the returned function is called.
+// Block blocks all calls until open is called.
 func (s *Sink) Block() (open func()) { return s.shut(&s.gate) }
 
-// BlockCommits has every Commit wait until the returned function is called.
+// BlockCommits blocks all calls of Commit until open is called.
 func (s *Sink) BlockCommits() (open func()) { return s.shut(&s.commit) }
 
 func (s *Sink) shut(at *chan struct{}) (open func()) {
@@ -106,28 +106,28 @@ func (s *Sink) shut(at *chan struct{}) (open func()) {
 	}
 }
 
-// Commits returns how many commits there were.
+// Commits returns the number of commits.
 func (s *Sink) Commits() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.commits
 }
 
-// Fail has every call fail.
+// Fail makes all later calls return err.
 func (s *Sink) Fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.err = err
 }
 
-// Records returns the records until now, and how many of them are committed.
+// Records returns the stored records and the number of committed ones.
 func (s *Sink) Records() (records []listen.Record, committed int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.records), s.committed
 }
 
-// Bodies returns the bodies until now.
+// Bodies returns the bodies of the stored records.
 func (s *Sink) Bodies() (bodies []string) {
 	all, _ := s.Records()
 	for _, r := range all {
@@ -136,7 +136,7 @@ func (s *Sink) Bodies() (bodies []string) {
 	return bodies
 }
 
-// Await waits until n records are committed.
+// Await waits until n records are committed and returns all records.
 func (s *Sink) Await(t testing.TB, n int) []listen.Record {
 	t.Helper()
 	late := time.After(time.Minute)
@@ -159,20 +159,20 @@ func (s *Sink) Await(t testing.TB, n int) []listen.Record {
 	}
 }
 
-// Refusals collects what a listener refuses.
+// Refusals collects the refusals of a listener.
 type Refusals struct {
 	mu  sync.Mutex
 	all []listen.Refusal
 }
 
-// Add is for [listen.Config.Refused].
+// Add adds a refusal. It can be used as [listen.Config.Refused].
 func (r *Refusals) Add(one listen.Refusal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.all = append(r.all, one)
 }
 
-// All returns the texts until now.
+// All returns the texts of the refusals.
 func (r *Refusals) All() (texts []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -182,7 +182,7 @@ func (r *Refusals) All() (texts []string) {
 	return texts
 }
 
-// Pipes is a net.Listener in memory, which also works in a bubble of testing/synctest.
+// Pipes is a net.Listener in memory. It can be used in a bubble of testing/synctest.
 type Pipes struct {
 	accept chan net.Conn
 	closed chan struct{}
@@ -194,7 +194,7 @@ func NewPipes() *Pipes {
 	return &Pipes{accept: make(chan net.Conn), closed: make(chan struct{})}
 }
 
-// Dial connects, or returns nil if the listener is closed.
+// Dial returns a connection to the listener, or nil if it is closed.
 func (p *Pipes) Dial() net.Conn {
 	client, server := net.Pipe()
 	select {

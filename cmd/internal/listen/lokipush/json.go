@@ -9,10 +9,10 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// A push in JSON is walked through as MessagePack, which is no longer and needs no memory
-// for each value.
+// A push in JSON is first converted to MessagePack, which is not longer and can be read without
+// allocating each value.
 
-// json walks through a push in JSON, which conv has been made of.
+// json calls visit for each entry of a push in JSON. conv is the push converted to MessagePack.
 func (w *walker) json(conv []byte, visit visitor) error {
 	streams, err := member(conv, "streams")
 	if err != nil {
@@ -36,7 +36,7 @@ func (w *walker) json(conv []byte, visit visitor) error {
 	return nil
 }
 
-// member returns the value of a key of an object; nil: it has none, or null.
+// member returns the value of a key of an object, or nil if the key is missing or null.
 func member(object []byte, name string) (value []byte, err error) {
 	t, b, err := msgpack.Next(object)
 	if err != nil || t.Kind != msgpack.Map {
@@ -60,8 +60,8 @@ func member(object []byte, name string) (value []byte, err error) {
 	return value, nil
 }
 
-// errLegacy is the answer to the JSON of /api/prom/push, which some clients send to
-// /loki/api/v1/push. Loki answers 204 to it, and stores nothing.
+// errLegacy is the error for the JSON format of /api/prom/push. Some clients send it to
+// /loki/api/v1/push, and Loki answers 204 without storing anything.
 var errLegacy = errors.New(`the JSON has the old format of /api/prom/push, with "labels" and "entries": send "stream" and "values", or protobuf`)
 
 func (w *walker) jsonStream(stream []byte, visit visitor) error {
@@ -80,7 +80,7 @@ func (w *walker) jsonStream(stream []byte, visit visitor) error {
 	}
 	for _, l := range w.labels {
 		if !nameOK(l.Name) {
-			return fmt.Errorf("the label name %s is invalid: use letters, digits and _", listen.Show([]byte(l.Name)))
+			return fmt.Errorf("the label name %s is invalid: use letters, digits and _", listen.Quote([]byte(l.Name)))
 		}
 	}
 	if w.labels, err = sorted(w.labels); err != nil {
@@ -116,7 +116,7 @@ func (w *walker) jsonEntry(b []byte, visit visitor) (rest []byte, err error) {
 	}
 	ns, err := strconv.ParseInt(string(stamp.Bytes), 10, 64)
 	if err != nil {
-		return nil, fmt.Errorf("the time %s is not a number of nanoseconds", listen.Show(stamp.Bytes))
+		return nil, fmt.Errorf("the time %s is not a number of nanoseconds", listen.Quote(stamp.Bytes))
 	}
 	w.metadata = w.metadata[:0]
 	if t.Len == 3 {
@@ -127,7 +127,7 @@ func (w *walker) jsonEntry(b []byte, visit visitor) (rest []byte, err error) {
 	return b, visit(w.labels, unixNano(ns), line.Bytes, w.metadata)
 }
 
-// strings appends the pairs of an object of strings.
+// strings appends the pairs of an object whose values are strings.
 func (w *walker) strings(dst []listen.Label, object []byte, of, what string) ([]listen.Label, []byte, error) {
 	t, b, _ := msgpack.Next(object)
 	switch {
@@ -140,7 +140,7 @@ func (w *walker) strings(dst []listen.Label, object []byte, of, what string) ([]
 		var k, v msgpack.Token
 		k, b, _ = msgpack.Next(b)
 		if v, b, _ = msgpack.Next(b); v.Kind != msgpack.Str {
-			return dst, nil, fmt.Errorf("the value of %s is not a string", listen.Show(k.Bytes))
+			return dst, nil, fmt.Errorf("the value of %s is not a string", listen.Quote(k.Bytes))
 		}
 		dst = append(dst, listen.Label{Name: string(k.Bytes), Value: string(v.Bytes)})
 	}

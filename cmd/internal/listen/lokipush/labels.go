@@ -12,10 +12,11 @@ import (
 
 var errNoLabels = errors.New("a stream has no labels: at least one is required")
 
-// parseLabels appends the labels of a stream, such as {app="x", env="prod"}, by name.
+// parseLabels appends the labels of a stream such as {app="x", env="prod"}, sorted by name. It
+// returns an error for more than most labels.
 func parseLabels(dst []listen.Label, text string, most int) ([]listen.Label, error) {
 	bad := func(why string) ([]listen.Label, error) {
-		return dst, fmt.Errorf("the labels %s cannot be read: %s", listen.Show([]byte(text)), why)
+		return dst, fmt.Errorf("the labels %s cannot be read: %s", listen.Quote([]byte(text)), why)
 	}
 	rest, ok := strings.CutPrefix(strings.TrimSpace(text), "{")
 	if !ok {
@@ -31,7 +32,7 @@ func parseLabels(dst []listen.Label, text string, most int) ([]listen.Label, err
 		case !found:
 			return bad("= or } is missing")
 		case !nameOK(name):
-			return bad("the name " + listen.Show([]byte(name)) + " is invalid: use letters, digits and _")
+			return bad("the name " + listen.Quote([]byte(name)) + " is invalid: use letters, digits and _")
 		case len(dst) == most:
 			return dst, tooMany("a stream", "labels", most)
 		}
@@ -58,7 +59,7 @@ func parseLabels(dst []listen.Label, text string, most int) ([]listen.Label, err
 	return sorted(dst)
 }
 
-// sorted sorts labels by name.
+// sorted sorts labels by name. It returns an error if there are none or if a name is repeated.
 func sorted(labels []listen.Label) ([]listen.Label, error) {
 	if len(labels) == 0 {
 		return labels, errNoLabels
@@ -66,7 +67,7 @@ func sorted(labels []listen.Label) ([]listen.Label, error) {
 	slices.SortFunc(labels, func(a, b listen.Label) int { return strings.Compare(a.Name, b.Name) })
 	for i := range labels[1:] {
 		if labels[i].Name == labels[i+1].Name {
-			return labels, fmt.Errorf("a stream has the label %s twice", listen.Show([]byte(labels[i].Name)))
+			return labels, fmt.Errorf("a stream has the label %s twice", listen.Quote([]byte(labels[i].Name)))
 		}
 	}
 	return labels, nil

@@ -9,21 +9,21 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/listen"
 )
 
-// A visitor is called for each entry of a push, in order. Its arguments are valid until it returns;
+// A visitor is called for each entry of a push, in order. Its arguments are valid until it returns.
 // labels is the same slice for all entries of a stream.
 type visitor func(labels []listen.Label, at time.Time, line []byte, metadata []listen.Label) error
 
-// A walker walks through pushes. It keeps its memory.
+// A walker calls a visitor for the entries of a push. It reuses its memory.
 type walker struct {
 	maxLabels        int
 	labels, metadata []listen.Label
-	streams          int // of the last push
+	streams          int // number of streams in the last push
 }
 
 var errProto = errors.New("it is not a protobuf PushRequest")
 
-// field reads the next field of a protobuf message. value has what a field of bytes
-// holds, num what one of numbers does.
+// field reads the next field of a protobuf message. Depending on its type, the value is in value or
+// in num.
 func field(b []byte) (tag uint64, value []byte, num uint64, rest []byte, err error) {
 	key, n := binary.Uvarint(b)
 	if n <= 0 || key>>3 == 0 {
@@ -57,7 +57,7 @@ func field(b []byte) (tag uint64, value []byte, num uint64, rest []byte, err err
 	return key, b[:size:size], 0, b[size:], nil
 }
 
-// The fields of push.proto of github.com/grafana/loki/pkg/push, with their types.
+// The fields of push.proto of github.com/grafana/loki/pkg/push with their wire types.
 const (
 	streamsField  = 1<<3 | 2 // of PushRequest
 	labelsField   = 1<<3 | 2 // of StreamAdapter
@@ -71,7 +71,7 @@ const (
 	valueField    = 2<<3 | 2
 )
 
-// proto walks through a PushRequest.
+// proto calls visit for each entry of a PushRequest.
 func (w *walker) proto(b []byte, visit visitor) error {
 	for w.streams = 0; len(b) > 0; {
 		tag, stream, _, rest, err := field(b)
@@ -90,7 +90,7 @@ func (w *walker) proto(b []byte, visit visitor) error {
 
 func (w *walker) protoStream(stream []byte, visit visitor) error {
 	var text []byte
-	for b := stream; len(b) > 0; { // the labels may come last
+	for b := stream; len(b) > 0; { // the labels may follow the entries
 		tag, value, _, rest, err := field(b)
 		if err != nil {
 			return err
@@ -170,7 +170,7 @@ func (w *walker) protoEntry(b []byte, visit visitor) error {
 	return visit(w.labels, at, line, w.metadata)
 }
 
-// timeOf refuses times that a count of nanoseconds cannot have, as Loki has it.
+// timeOf returns a time. Like Loki it rejects times that do not fit in 64-bit nanoseconds.
 func timeOf(sec, nsec int64) (time.Time, error) {
 	const most = 1<<63/1_000_000_000 - 1
 	if nsec < 0 || nsec >= 1e9 || sec < -most || sec > most {

@@ -22,18 +22,18 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// A push is one push that is taken. It is used again.
+// A push is one push request. It is reused for later requests.
 type push struct {
 	w      walker
 	lease  *listen.Lease
 	tenant string
 	isJSON bool
-	body   []byte // a PushRequest of protobuf, or JSON as MessagePack
+	body   []byte // a protobuf PushRequest, or JSON converted to MessagePack
 	gz     compression.Reader
 }
 
-// forget releases the memory of a push.
-func (p *push) forget() { p.body, p.lease = nil, nil }
+// release releases the memory of a push.
+func (p *push) release() { p.body, p.lease = nil, nil }
 
 func bad(format string, args ...any) error {
 	return &refusal{http.StatusBadRequest, fmt.Errorf(format, args...)}
@@ -43,13 +43,13 @@ func tooLarge(limit int, how string) error {
 	return &refusal{http.StatusRequestEntityTooLarge, fmt.Errorf("the push is longer than %s%s", units.Size(float64(limit)), how)}
 }
 
-// read reads and checks a push. An error that is no refusal is the connection's.
+// read reads and validates a push. An error that is not a refusal comes from the connection.
 func (p *push) read(ctx context.Context, l *listen.Limits, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, l.MessageTime)
 	defer cancel()
 	p.tenant = r.Header.Get("X-Scope-OrgID")
 	if !tenantOK(p.tenant) {
-		return bad("the tenant %s of X-Scope-OrgID is invalid: use letters, digits and !-_.*'() , at most 150", listen.Show([]byte(p.tenant)))
+		return bad("the tenant %s of X-Scope-OrgID is invalid: use letters, digits and !-_.*'() , at most 150", listen.Quote([]byte(p.tenant)))
 	}
 	switch kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); {
 	case kind == "application/json":
@@ -58,7 +58,7 @@ func (p *push) read(ctx context.Context, l *listen.Limits, r *http.Request) erro
 		p.isJSON = false
 	default:
 		return bad("the Content-Type %s is not supported: use application/json or application/x-protobuf",
-			listen.Show([]byte(r.Header.Get("Content-Type"))))
+			listen.Quote([]byte(r.Header.Get("Content-Type"))))
 	}
 	raw, err := p.readAll(ctx, l, r.Body, int(max(r.ContentLength, 0)), 0, "")
 	if err != nil {
@@ -95,7 +95,7 @@ func (p *push) walk(visit visitor) error {
 	return p.w.proto(p.body, visit)
 }
 
-// put hands the records to the sink.
+// put passes the records to the sink.
 func (p *push) put(ctx context.Context, sink listen.Sink) (n int, err error) {
 	rec := listen.Record{Source: Source, Tenant: p.tenant}
 	err = p.walk(func(labels []listen.Label, at time.Time, line []byte, metadata []listen.Label) error {
@@ -106,9 +106,9 @@ func (p *push) put(ctx context.Context, sink listen.Sink) (n int, err error) {
 	return n, err
 }
 
-// decode undoes the compression.
+// decode decompresses the body of a push.
 func (p *push) decode(ctx context.Context, l *listen.Limits, raw []byte, encoding string) ([]byte, error) {
-	if !p.isJSON { // snappy, whatever Content-Encoding is set, as in Loki
+	if !p.isJSON { // as in Loki, always snappy, whatever Content-Encoding is set
 		n, err := snappy.DecodedLen(raw)
 		switch {
 		case err != nil:
@@ -137,12 +137,12 @@ func (p *push) decode(ctx context.Context, l *listen.Limits, raw []byte, encodin
 		}
 		err = p.gz.Reset(bytes.NewReader(raw))
 		from = p.gz
-	case "deflate": // zlib by the standard, and flate as some send it
+	case "deflate": // zlib by the standard, but some clients send raw flate
 		if from, err = zlib.NewReader(bytes.NewReader(raw)); err != nil {
 			from, err = flate.NewReader(bytes.NewReader(raw)), nil
 		}
 	default:
-		return nil, bad("the Content-Encoding %s is not supported: use gzip", listen.Show([]byte(encoding)))
+		return nil, bad("the Content-Encoding %s is not supported: use gzip", listen.Quote([]byte(encoding)))
 	}
 	if err != nil {
 		return nil, bad("the push is not valid %s: %w", encoding, err)
@@ -155,7 +155,8 @@ func (p *push) decode(ctx context.Context, l *listen.Limits, raw []byte, encodin
 	return text, err
 }
 
-// readAll reads r up to the limit. held bytes are held already.
+// readAll reads r up to the limit of a message. length is the expected number of bytes; held bytes
+// are already part of the lease.
 func (p *push) readAll(ctx context.Context, l *listen.Limits, r io.Reader, length, held int, how string) ([]byte, error) {
 	if length > l.MessageBytes {
 		return nil, tooLarge(l.MessageBytes, how)
@@ -185,7 +186,7 @@ func (p *push) readAll(ctx context.Context, l *listen.Limits, r io.Reader, lengt
 	}
 }
 
-// tenantOK reports whether Loki accepts the name of the tenant.
+// tenantOK reports whether Loki accepts tenant as the name of a tenant.
 func tenantOK(tenant string) bool {
 	for _, c := range []byte(tenant) {
 		if (c|0x20 < 'a' || c|0x20 > 'z') && (c < '0' || c > '9') && strings.IndexByte("!-_.*'()", c) < 0 {

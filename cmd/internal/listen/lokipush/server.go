@@ -1,5 +1,5 @@
-// Package lokipush is the server of Loki's push API. A push is answered once the sink has
-// committed it.
+// Package lokipush is a server of Loki's push API. A push is answered when the sink has committed
+// it.
 package lokipush
 
 import (
@@ -18,27 +18,27 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/listen"
 )
 
-// Source is the Source of the records.
+// Source is the value of listen.Record.Source.
 const Source = "loki"
 
-// PushPath is where pushes go.
+// PushPath is the path of the push API.
 const PushPath = "/loki/api/v1/push"
 
 // Server is a server of Loki's push API.
 type Server struct {
 	s        *listen.Server
 	http     *http.Server
-	conns    *handed
+	conns    *connQueue
 	rejected atomic.Uint64
 	serving  sync.Once
-	walkers  sync.Pool // of *push
+	walkers  sync.Pool // contains *push
 }
 
-// New returns a server. The Name of c is set.
+// New returns a server. It sets the Name of c.
 func New(c listen.Config) *Server {
 	c.Name = Source
 	s := &Server{}
-	s.s = listen.NewServer(c, s.hand)
+	s.s = listen.NewServer(c, s.serveHTTP)
 	l := s.s.Limits()
 	s.walkers.New = func() any { return &push{w: walker{maxLabels: l.Labels}} }
 	mux := http.NewServeMux()
@@ -46,13 +46,13 @@ func New(c listen.Config) *Server {
 	mux.HandleFunc("GET /ready", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ready\n") })
 	s.http = &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			r.Context().Value(connKey{}).(*handedConn).parsed.Store(true)
+			r.Context().Value(connKey{}).(*queuedConn).parsed.Store(true)
 			mux.ServeHTTP(w, r)
 		}),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 		ConnState: func(c net.Conn, to http.ConnState) {
 			if to == http.StateIdle {
-				c.(*handedConn).parsed.Store(false)
+				c.(*queuedConn).parsed.Store(false)
 			}
 		},
 		ReadHeaderTimeout: l.HelloTime,
@@ -61,11 +61,11 @@ func New(c listen.Config) *Server {
 		MaxHeaderBytes:    32 << 10,
 		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo),
 	}
-	s.conns = &handed{conns: make(chan net.Conn), end: s.s.Reading()}
+	s.conns = &connQueue{conns: make(chan net.Conn), end: s.s.Reading()}
 	return s
 }
 
-// Serve accepts the connections of l until Close, and returns at once.
+// Serve starts accepting connections of l and returns at once. Close ends it.
 func (s *Server) Serve(l net.Listener) {
 	s.serving.Do(func() { s.s.Go(func() { s.http.Serve(s.conns) }) })
 	s.s.Serve(l)
@@ -74,7 +74,7 @@ func (s *Server) Serve(l net.Listener) {
 // Stats returns the counts since the start.
 func (s *Server) Stats() listen.Stats { return s.s.Stats() }
 
-// Close ends the server. Pushes that have come are taken and answered, if ctx lasts.
+// Close ends the server. Pushes that were received are accepted and answered until ctx is done.
 func (s *Server) Close(ctx context.Context) error {
 	s.http.SetKeepAlivesEnabled(false)
 	err := s.s.Close(ctx)
@@ -82,9 +82,9 @@ func (s *Server) Close(ctx context.Context) error {
 	return err
 }
 
-// hand gives a connection to net/http and waits until that has closed it.
-func (s *Server) hand(ctx context.Context, c *listen.Conn) error {
-	h := &handedConn{Conn: c, refuse: s.s.Refuse, closed: make(chan struct{})}
+// serveHTTP passes a connection to net/http and waits until net/http has closed it.
+func (s *Server) serveHTTP(ctx context.Context, c *listen.Conn) error {
+	h := &queuedConn{Conn: c, refuse: s.s.Refuse, closed: make(chan struct{})}
 	select {
 	case s.conns.conns <- h:
 		<-h.closed
@@ -93,13 +93,13 @@ func (s *Server) hand(ctx context.Context, c *listen.Conn) error {
 	return nil
 }
 
-// handed is a net.Listener of connections that were accepted elsewhere.
-type handed struct {
+// A connQueue is a net.Listener that returns connections which package listen has accepted.
+type connQueue struct {
 	conns chan net.Conn
 	end   context.Context
 }
 
-func (l *handed) Accept() (net.Conn, error) {
+func (l *connQueue) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.conns:
 		return c, nil
@@ -107,43 +107,45 @@ func (l *handed) Accept() (net.Conn, error) {
 		return nil, net.ErrClosed
 	}
 }
-func (l *handed) Close() error   { return nil }
-func (l *handed) Addr() net.Addr { return &net.UnixAddr{Name: Source, Net: "unix"} }
+func (l *connQueue) Close() error   { return nil }
+func (l *connQueue) Addr() net.Addr { return &net.UnixAddr{Name: Source, Net: "unix"} }
 
-type handedConn struct {
+// A queuedConn is a connection of a connQueue.
+type queuedConn struct {
 	*listen.Conn
 	refuse func(peer string, err error)
-	parsed atomic.Bool // a handler has the request that came last
+	parsed atomic.Bool // a handler has received the last request
 	once   sync.Once
 	closed chan struct{}
 }
 
-// connKey is the key of the handedConn in the context of a request.
+// connKey is the key of the queuedConn in the context of a request.
 type connKey struct{}
 
-// Write reports the answers that net/http gives without a handler: the data was not a request.
-func (c *handedConn) Write(p []byte) (int, error) {
+// Write writes an answer. It reports a refusal if net/http answers without calling a handler,
+// because the data was not a valid request.
+func (c *queuedConn) Write(p []byte) (int, error) {
 	if !c.parsed.Swap(true) {
 		status, _, _ := bytes.Cut(p, []byte("\r\n"))
 		_, text, _ := bytes.Cut(p, []byte("\r\n\r\n"))
 		if len(text) == 0 {
 			text = status
 		}
-		c.refuse(c.Peer(), fmt.Errorf("not a valid HTTP request: %s", listen.Show(text)))
+		c.refuse(c.Peer(), fmt.Errorf("not a valid HTTP request: %s", listen.Quote(text)))
 	}
 	return c.Conn.Write(p)
 }
 
-// NetConn returns the connection beneath.
-func (c *handedConn) NetConn() net.Conn { return c.Conn.Conn }
+// NetConn returns the underlying connection.
+func (c *queuedConn) NetConn() net.Conn { return c.Conn.Conn }
 
-func (c *handedConn) Close() error {
+func (c *queuedConn) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(func() { close(c.closed) })
 	return err
 }
 
-// A refusal is an error with its HTTP status.
+// A refusal is an error with the HTTP status of the answer.
 type refusal struct {
 	status int
 	err    error
@@ -151,21 +153,21 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.err.Error() }
 
-// push handles one push. It is accepted as a whole or not at all.
+// push handles one push request. It is accepted as a whole or not at all.
 func (s *Server) push(w http.ResponseWriter, r *http.Request) {
 	p := s.walkers.Get().(*push)
 	defer s.walkers.Put(p)
 	p.lease = s.s.Lease()
 	defer p.lease.Release()
-	defer p.forget()
+	defer p.release()
 	if err := p.read(s.s.Reading(), s.s.Limits(), r); err != nil {
 		var no *refusal
-		if s.s.Reading().Err() != nil || !errors.As(err, &no) { // the end of this server, or of the connection
+		if s.s.Reading().Err() != nil || !errors.As(err, &no) { // the server is closing, or the connection has ended
 			http.Error(w, "closing", http.StatusServiceUnavailable)
 			return
 		}
 		s.s.Refuse(peer(r), no.err)
-		w.Header().Set("Connection", "close") // the rest of the body is not read
+		w.Header().Set("Connection", "close") // the rest of the body stays unread
 		http.Error(w, no.Error(), no.status)
 		return
 	}
@@ -194,13 +196,13 @@ func (s *Server) push(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the records cannot be accepted", http.StatusServiceUnavailable)
 		return
 	}
-	s.s.Taken(1, records)
+	s.s.CountAccepted(1, records)
 	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.s.Limits().WriteTime))
 	w.WriteHeader(http.StatusNoContent)
 }
 
 func peer(r *http.Request) string {
-	if r.RemoteAddr == "@" || r.RemoteAddr == "pipe" { // unix sockets
+	if r.RemoteAddr == "@" || r.RemoteAddr == "pipe" { // Unix sockets have no address
 		return ""
 	}
 	return r.RemoteAddr

@@ -35,8 +35,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A bench is a server, a client of it, and what it took and refused.
-type bench struct {
+// A testServer is a server with a client, a sink and a list of refusals.
+type testServer struct {
 	*Server
 	sink    *listentest.Sink
 	refused *listentest.Refusals
@@ -44,9 +44,9 @@ type bench struct {
 	client  *http.Client
 }
 
-// serve starts a server on pipes.
-func serve(t testing.TB, c listen.Config) *bench {
-	b := &bench{sink: new(listentest.Sink), refused: new(listentest.Refusals), pipes: listentest.NewPipes()}
+// serve starts a server that accepts connections in memory.
+func serve(t testing.TB, c listen.Config) *testServer {
+	b := &testServer{sink: new(listentest.Sink), refused: new(listentest.Refusals), pipes: listentest.NewPipes()}
 	c.Sink, c.Refused = b.sink, b.refused.Add
 	b.Server = New(c)
 	b.Serve(b.pipes)
@@ -61,8 +61,8 @@ func serve(t testing.TB, c listen.Config) *bench {
 	return b
 }
 
-// push posts a body and returns the status and the text of the answer.
-func (b *bench) push(t testing.TB, body io.Reader, header ...string) (int, string) {
+// push posts a body and returns the status and the body of the answer.
+func (b *testServer) push(t testing.TB, body io.Reader, header ...string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequest("POST", "http://loki"+PushPath, body)
 	if err != nil {
@@ -80,7 +80,7 @@ func (b *bench) push(t testing.TB, body io.Reader, header ...string) (int, strin
 	return res.StatusCode, string(text)
 }
 
-func (b *bench) pushJSON(t testing.TB, js string, header ...string) (int, string) {
+func (b *testServer) pushJSON(t testing.TB, js string, header ...string) (int, string) {
 	t.Helper()
 	return b.push(t, strings.NewReader(js), append([]string{"Content-Type", "application/json"}, header...)...)
 }
@@ -96,7 +96,7 @@ func stamp(sec, nsec uint64) []byte {
 
 const good = `{"streams":[{"stream":{"b":"2","a":"1"},"values":[["1700000000000000001","one"],["1700000000000000002","two",{"k":"v"}]]}]}`
 
-// goodProto is good as protobuf.
+// goodProto returns the push of good in protobuf format.
 func goodProto() []byte {
 	return pb(streamsField, pb(labelsField, []byte(`{b="2", a="1"}`)),
 		pb(entriesField, stamp(1700000000, 1), pb(lineField, []byte("one"))),
@@ -127,8 +127,8 @@ func show(all []listen.Record) string {
 	return sb.String()
 }
 
-// Each form in which clients push.
-func TestForms(t *testing.T) {
+// Every format and compression that clients use is accepted.
+func TestEveryFormatIsAccepted(t *testing.T) {
 	want := " [{a 1} {b 2}] 1700000000000000001 one []\n [{a 1} {b 2}] 1700000000000000002 two [{k v}]\n"
 	for name, tt := range map[string]struct {
 		body   []byte
@@ -158,8 +158,8 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// What the client of this project pushes arrives, with each of its ways to push.
-func TestOwnClient(t *testing.T) {
+// The client of this project delivers in each of its formats.
+func TestClientOfThisProjectDelivers(t *testing.T) {
 	cert, key := listentest.Cert(t)
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
@@ -210,8 +210,9 @@ func TestOwnClient(t *testing.T) {
 	}
 }
 
-// What is refused, with which status; nothing of it is taken, and the next push is.
-func TestRefusals(t *testing.T) {
+// Invalid pushes are refused with the right status. No record of such a push is accepted, and the
+// next push is.
+func TestInvalidPushesAreRefused(t *testing.T) {
 	js := []string{"Content-Type", "application/json"}
 	stream := func(labels, values string) string {
 		return `{"streams":[{"stream":{"ok":"1"},"values":[["1","fine"]]},{"stream":` + labels + `,"values":` + values + `}]}`
@@ -302,8 +303,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// What is no request of HTTP is refused aloud, also behind one that was.
-func TestNoHTTP(t *testing.T) {
+// Data that is not an HTTP request is reported as a refusal, also after a valid request.
+func TestInvalidHTTPIsRefused(t *testing.T) {
 	for said, want := range map[string]string{
 		"PING\r\n\r\n":                 `not a valid HTTP request: "400 Bad Request`,
 		"\x16\x03\x01\x02\x00\r\n\r\n": `not a valid HTTP request: "400 Bad Request`,
@@ -339,8 +340,8 @@ func TestNoHTTP(t *testing.T) {
 	}
 }
 
-// Other paths are no pushes.
-func TestPaths(t *testing.T) {
+// Requests for other paths are not pushes.
+func TestOtherPathsAreNotPushes(t *testing.T) {
 	b := serve(t, listen.Config{})
 	for path, want := range map[string]int{"GET /ready": 200, "GET " + PushPath: 405, "POST /loki/api/v1/query": 404, "GET /": 404} {
 		method, path, _ := strings.Cut(path, " ")
@@ -356,15 +357,14 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// Nothing is answered before it is committed. While the sink takes nothing, it is the
-// client that waits.
-func TestBackPressure(t *testing.T) {
+// A push is answered after it was committed. While the sink is blocked, the client waits.
+func TestNoAnswerBeforeCommit(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, listen.Config{})
 		open := b.sink.Block()
 		done := make(chan int, 1)
 		go func() { status, _ := b.pushJSON(t, good); done <- status }()
-		time.Sleep(time.Hour) // longer than any limit
+		time.Sleep(time.Hour) // longer than every limit
 		select {
 		case status := <-done:
 			t.Errorf("answered %d before anything is taken", status)
@@ -386,8 +386,8 @@ func TestBackPressure(t *testing.T) {
 	})
 }
 
-// Slow peers cost one connection, for a bounded time.
-func TestSlowPeers(t *testing.T) {
+// A slow client occupies one connection for a limited time.
+func TestSlowClientsAreDisconnected(t *testing.T) {
 	head := "POST " + PushPath + " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, listen.Config{})
@@ -405,7 +405,7 @@ func TestSlowPeers(t *testing.T) {
 			var wg sync.WaitGroup
 			wg.Go(func() {
 				io.WriteString(nc, tt.say)
-				for { // a byte a second is not enough
+				for { // one byte per second exceeds the limit
 					time.Sleep(time.Second)
 					if _, err := io.WriteString(nc, "1"); err != nil {
 						return
@@ -424,7 +424,7 @@ func TestSlowPeers(t *testing.T) {
 	})
 }
 
-func TestClose(t *testing.T) {
+func TestCloseAnswersReceivedPushes(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, listen.Config{})
 		b.pushJSON(t, good) // leaves an idle connection
@@ -469,7 +469,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
-func TestFate(t *testing.T) {
+func TestActionRejectsOrResets(t *testing.T) {
 	var mu sync.Mutex
 	next := listen.Reject
 	b := serve(t, listen.Config{Action: func(context.Context) listen.Action {
@@ -491,13 +491,13 @@ func TestFate(t *testing.T) {
 	if status, text := b.pushJSON(t, good); status != 0 {
 		t.Errorf("%d %s", status, text)
 	}
-	set(listen.Take)
+	set(listen.Accept)
 	if status, _ := b.pushJSON(t, good); status != 204 || len(b.sink.Bodies()) != 2 || b.refused.All() != nil {
 		t.Errorf("%d %q %q", status, b.sink.Bodies(), b.refused.All())
 	}
 }
 
-func TestConnections(t *testing.T) {
+func TestConnectionsAreLimited(t *testing.T) {
 	b := serve(t, listen.Config{Limits: listen.Limits{Conns: 1}})
 	first := b.pipes.Dial()
 	defer first.Close()
@@ -509,7 +509,7 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// recorded returns the bodies that our client pushes.
+// recorded returns the bodies that the client of this project pushes.
 func recorded(f *testing.F) (bodies [][]byte) {
 	for _, wire := range []string{"protobuf", "json"} {
 		var mu sync.Mutex
@@ -548,7 +548,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (t roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
-// Whatever is pushed: no panic, and two walks see the same.
+// No input causes a panic, and two walks over it visit the same entries.
 func FuzzPush(f *testing.F) {
 	for _, b := range recorded(f) {
 		f.Add(b)
@@ -588,7 +588,7 @@ func FuzzPush(f *testing.F) {
 	})
 }
 
-// Labels that can be read are what they say, however they are written.
+// Labels that can be parsed have the same meaning after they are formatted again.
 func FuzzLabels(f *testing.F) {
 	f.Add(`{a="b", c = "d\n" ,}`)
 	f.Add("{app=`x`}")

@@ -13,31 +13,31 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// bufferBytes is the size of one write. A larger record exceeds it.
+// bufferBytes is the size of the write buffer. A larger record is written in one larger write.
 const bufferBytes = 256 << 10
 
 // A Sink writes each record as one line:
 //
 //	{"source":"loki","labels":{"app":"x"},"time":"2026-01-02T03:04:05Z","body":"text"}
 //
-// Missing fields are omitted. When Commit returns, the lines were written with Write, which may
+// Missing fields are omitted. When Commit returns, the records were passed to Write of the writer, which may
 // sync them. During a Write, records are gathered for the next one, which is shared by all callers
 // that wait for it.
 type Sink struct {
 	w       io.Writer
 	written func(records uint64, err error)
 
-	mu     sync.Mutex    // guards the rest; not held during a write
+	mu     sync.Mutex    // guards the fields below; not held during a write
 	buf    []byte        // data of the next write
-	spare  []byte        // memory of the write before
-	put    uint64        // records in buf and before
-	done   uint64        // of them, with the writer
-	writes chan struct{} // closed when the write under way has ended; nil: there is none
-	err    error         // of a write: there is no other one
+	spare  []byte        // unused memory of the previous write
+	put    uint64        // total number of records passed to Put
+	done   uint64        // total number of records written
+	writes chan struct{} // closed when the write in progress ends; nil if there is none
+	err    error         // error of a write; nothing is written after it
 }
 
-// New returns a Sink that writes to w. written, which may be nil, is called after each write with
-// the total number of records written, or with the error of the write. It must not block.
+// New returns a Sink that writes to w. written may be nil. It is called after each write with the
+// total number of records written, or with the error of the write, and must not block.
 func New(w io.Writer, written func(records uint64, err error)) *Sink {
 	if written == nil {
 		written = func(uint64, error) {}
@@ -62,7 +62,7 @@ func (s *Sink) Put(ctx context.Context, r *listen.Record) error {
 	return nil
 }
 
-// Commit writes the records added before.
+// Commit writes the records that were added before the call.
 func (s *Sink) Commit(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,8 +74,8 @@ func (s *Sink) Commit(ctx context.Context) error {
 	return s.err
 }
 
-// writeLocked writes buf. If another write is in progress, it waits for its end or for the end of
-// ctx. It releases the lock during the write and the wait.
+// writeLocked writes buf, or waits for a write in progress until ctx is done. It releases the lock
+// meanwhile.
 func (s *Sink) writeLocked(ctx context.Context) error {
 	if ended := s.writes; ended != nil {
 		s.mu.Unlock()

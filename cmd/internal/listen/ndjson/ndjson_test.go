@@ -17,7 +17,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-func TestLines(t *testing.T) {
+func TestRecordsBecomeJSONLines(t *testing.T) {
 	var out bytes.Buffer
 	s := New(&out, nil)
 	for _, r := range []listen.Record{
@@ -52,9 +52,9 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// Much is written in large pieces, without a Commit. What is told of counts what was
-// written.
-func TestPieces(t *testing.T) {
+// Without a Commit, many records are written in large pieces. The reported number is that of the
+// written records.
+func TestManyRecordsShareWrites(t *testing.T) {
 	var out bytes.Buffer
 	writes, told := 0, uint64(0)
 	s := New(writer(func(p []byte) (int, error) {
@@ -85,8 +85,8 @@ type writer func([]byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
 
-// A writer that fails has failed for good: nothing is written behind half a line.
-func TestFailure(t *testing.T) {
+// After a failed write nothing is written, because the file may end in half a line.
+func TestNothingIsWrittenAfterFailure(t *testing.T) {
 	for _, short := range []bool{false, true} {
 		calls := 0
 		var told error
@@ -109,15 +109,15 @@ func TestFailure(t *testing.T) {
 	}
 }
 
-// While a write is under way, records of all connections are gathered, and share the next
-// one. Who waits gives up when its context ends.
+// Records of all connections that arrive during a write share the next one. A caller that waits
+// gives up when its context is done.
 func TestCommitsShareAWrite(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var lines atomic.Int64
 		writes := 0
 		s := New(writer(func(p []byte) (int, error) {
 			writes++
-			time.Sleep(time.Second) // as a disk takes to sync
+			time.Sleep(time.Second) // simulates a slow sync
 			lines.Add(int64(bytes.Count(p, []byte{'\n'})))
 			return len(p), nil
 		}), nil)
@@ -151,7 +151,7 @@ func TestCommitsShareAWrite(t *testing.T) {
 	})
 }
 
-// A buffer that is full waits for the write under way, and takes no more memory.
+// Put waits while the buffer is full and a write is in progress. The buffer does not grow.
 func TestFullBufferWaits(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := New(writer(func(p []byte) (int, error) {

@@ -11,7 +11,7 @@ import (
 	"github.com/forebay-log/forebay/internal/stamp"
 )
 
-// facilities are the names of RFC 5424 §6.2.1, as syslog.conf(5) spells them.
+// facilities are the facilities of RFC 5424 §6.2.1 with their names in syslog.conf(5).
 var facilities = [...]string{
 	"kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp",
 	"ntp", "security", "console", "solaris-cron", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7",
@@ -19,15 +19,15 @@ var facilities = [...]string{
 
 var severities = [...]string{"emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"}
 
-// A Parser parses messages of RFC 5424 and 3164, and similar ones. It reuses its memory.
+// A Parser parses messages of RFC 5424, RFC 3164 and similar formats. It reuses its memory.
 type Parser struct {
-	MaxLabels int            // most parameters of structured data
-	Zone      *time.Location // of times without one
+	MaxLabels int            // maximum number of parameters of structured data
+	Zone      *time.Location // time zone of times that contain none
 	rec       listen.Record
 }
 
-// Line parses a line of a file, which may have no priority. The record is valid until the next call.
-// ok reports whether the line has the header of a message.
+// Line parses a line of a file, which may lack the priority. The record is valid until the next
+// call. ok reports whether the line has a syslog header.
 func (p *Parser) Line(line []byte, now time.Time) (r *listen.Record, ok bool) {
 	if r, ok = p.parse(line, now); r.HasLevel {
 		return r, ok
@@ -36,14 +36,14 @@ func (p *Parser) Line(line []byte, now time.Time) (r *listen.Record, ok bool) {
 	return r, timed && tagged
 }
 
-// Parse returns the record of a message, which is valid until the next call. Every message
-// has one: if a part does not conform to the RFCs, the text from there on is the body.
+// Parse returns the record of a message, which is valid until the next call. From the first part
+// that does not conform to the RFCs, the text is the body.
 func (p *Parser) Parse(msg []byte, now time.Time) *listen.Record {
 	r, _ := p.parse(msg, now)
 	return r
 }
 
-// parse also reports whether the message has a priority and a header.
+// parse parses a message. ok reports whether it has a priority and a header.
 func (p *Parser) parse(msg []byte, now time.Time) (r *listen.Record, ok bool) {
 	p.rec = listen.Record{Source: Source, Labels: p.rec.Labels[:0], Metadata: p.rec.Metadata[:0]}
 	msg = bytes.TrimRight(msg, "\r\n\x00")
@@ -63,14 +63,14 @@ func (p *Parser) parse(msg []byte, now time.Time) (r *listen.Record, ok bool) {
 	return &p.rec, timed || tagged
 }
 
-// label adds a label, unless the value is empty or NILVALUE.
+// label adds a label, unless the value is empty or the NILVALUE "-".
 func (p *Parser) label(name string, value []byte) {
 	if len(value) > 0 && string(value) != "-" {
 		p.rec.Labels = append(p.rec.Labels, listen.Label{Name: name, Value: string(value)})
 	}
 }
 
-// priority reads <PRI>.
+// priority reads <PRI> at the beginning of b.
 func priority(b []byte) (pri int, rest []byte, ok bool) {
 	end := bytes.IndexByte(b[:min(len(b), 5)], '>')
 	if end < 2 || b[0] != '<' {
@@ -83,7 +83,7 @@ func priority(b []byte) (pri int, rest []byte, ok bool) {
 	return pri, b[end+1:], true
 }
 
-// word returns the text before the next space, and the rest after it.
+// word splits b at the first space.
 func word(b []byte) (w, rest []byte, ok bool) {
 	i := bytes.IndexByte(b, ' ')
 	if i <= 0 {
@@ -92,9 +92,9 @@ func word(b []byte) (w, rest []byte, ok bool) {
 	return b[:i], b[i+1:], true
 }
 
-// rfc5424 parses the rest after the version and reports whether it has a header. Invalid times and
-// missing or malformed structured data do not affect the other parts; malformed data are part of the
-// text.
+// rfc5424 parses the text after the version. It reports whether the header is complete. An invalid
+// time, and missing or malformed structured data, do not affect the other parts; malformed data
+// becomes part of the body.
 func (p *Parser) rfc5424(b []byte) (ok bool) {
 	var parts [5][]byte // time, host, app, process, message id
 	for i := range parts {
@@ -121,7 +121,7 @@ func (p *Parser) rfc5424(b []byte) (ok bool) {
 	return true
 }
 
-// structured reads STRUCTURED-DATA.
+// structured reads STRUCTURED-DATA at the beginning of b.
 func (p *Parser) structured(b []byte) (rest []byte, ok bool) {
 	if len(b) > 0 && b[0] == '-' {
 		return b[1:], true
@@ -155,8 +155,8 @@ func (p *Parser) structured(b []byte) (rest []byte, ok bool) {
 	return b, true
 }
 
-// param adds a parameter. A name may come several times (RFC 5424 §6.3.3); the later ones get a
-// "_", as keys do in every output.
+// param adds a parameter. If a name is repeated (RFC 5424 §6.3.3), "_" is appended to the later
+// ones.
 func (p *Parser) param(name, value string) {
 	for slices.ContainsFunc(p.rec.Metadata, func(l listen.Label) bool { return l.Name == name }) {
 		name += "_"
@@ -164,7 +164,7 @@ func (p *Parser) param(name, value string) {
 	p.rec.Metadata = append(p.rec.Metadata, listen.Label{Name: name, Value: value})
 }
 
-// quoted reads a PARAM-VALUE up to its quotation mark.
+// quoted reads a PARAM-VALUE up to and including its closing quotation mark.
 func quoted(b []byte) (value string, rest []byte, ok bool) {
 	var text []byte
 	for i := 0; i < len(b); i++ {
@@ -181,24 +181,25 @@ func quoted(b []byte) (value string, rest []byte, ok bool) {
 	return "", nil, false
 }
 
-// rfc3164 reads the rest after the priority: a time, a host, and the name of a program with its
-// process. Each may be missing. Devices of Cisco write more before and between:
+// rfc3164 parses the text after the priority: a time, a host, and the name and process id of a
+// program.
+// Each may be missing. Cisco devices add other parts:
 //
 //	82: R1: 000079: *Nov 20 10:11:12.123 UTC: %SYS-5-CONFIG_I: text    IOS: counters, the host
 //	: 2026 Nov 20 10:11:12 UTC: %ETHPORT-5-IF_UP: text                 NX-OS
 //	Nov 20 2026 10:11:12 fw1 : %ASA-6-302013: text                     ASA
 //
-// It reports whether there are a time and a name of a program.
+// It reports whether a time and the name of a program were found.
 func (p *Parser) rfc3164(b []byte, now time.Time) (timed, tagged bool) {
 	host, start := device(b)
-	rest, timed := p.stamp(start, now)
+	rest, timed := p.timestamp(start, now)
 	if timed || bytes.HasPrefix(start, []byte{'%'}) {
 		p.label("host", host)
 	} else {
 		rest = b
 	}
 	app, pid, body, tagged := tag(rest)
-	if !tagged && timed { // programs on the same machine send no host
+	if !tagged && timed { // local programs send no host name
 		if host, after, ok := word(rest); ok {
 			p.label("host", host)
 			rest = bytes.TrimPrefix(after, []byte(": "))
@@ -214,8 +215,8 @@ func (p *Parser) rfc3164(b []byte, now time.Time) (timed, tagged bool) {
 	return timed, true
 }
 
-// device skips the counters before the time of a device, and returns its host, if that is
-// among them.
+// device skips the counters before the time of a Cisco device. It returns the host name if that
+// precedes the time.
 func device(b []byte) (host, rest []byte) {
 	counted := false
 	for rest = b; ; {
@@ -224,7 +225,7 @@ func device(b []byte) (host, rest []byte) {
 			return host, rest
 		}
 		switch name := w[:len(w)-1]; {
-		case len(name) == 0 && !counted, isNumber(name): // NX-OS has a colon alone
+		case len(name) == 0 && !counted, isNumber(name): // NX-OS writes a colon without a counter
 			counted = true
 		case counted && host == nil && len(name) > 0 && name[0] >= 'A':
 			host = name
@@ -237,10 +238,10 @@ func device(b []byte) (host, rest []byte) {
 
 func isNumber(b []byte) bool { return len(bytes.Trim(b, "0123456789")) == 0 && len(b) > 0 }
 
-// maxTag is how long the name of a program may be.
+// maxTag is the maximum length of a program's name in bytes.
 const maxTag = 128
 
-// tag reads NAME: or NAME[PID]: and the space after it.
+// tag reads NAME: or NAME[PID]: and a space after it at the beginning of b.
 func tag(b []byte) (app, pid, rest []byte, ok bool) {
 	end := bytes.IndexAny(b[:min(len(b), maxTag)], " :[")
 	if end < 1 || b[end] == ' ' {
@@ -254,7 +255,7 @@ func tag(b []byte) (app, pid, rest []byte, ok bool) {
 		}
 		pid, rest = rest[1:end], rest[end+1:]
 	}
-	if rest = rest[1:]; len(rest) > 0 && rest[0] != ' ' { // a:b is no tag
+	if rest = rest[1:]; len(rest) > 0 && rest[0] != ' ' { // a:b is not a tag
 		return nil, nil, b, false
 	}
 	if len(rest) > 0 {
@@ -263,12 +264,13 @@ func tag(b []byte) (app, pid, rest []byte, ok bool) {
 	return app, pid, rest, true
 }
 
-// ahead is how far the clock of a sender may be ahead.
-const ahead = 7 * 24 * time.Hour
+// maxAhead is how far a time without a year may be in the future, because the clock of its sender
+// is fast.
+const maxAhead = 7 * 24 * time.Hour
 
-// stamp reads a time at the start of b and the space or colon after it. Cisco writes "*" or "."
-// first while the clock is not set.
-func (p *Parser) stamp(b []byte, now time.Time) (rest []byte, ok bool) {
+// timestamp reads a time at the beginning of b, and a space or colon after it. Cisco writes "*" or
+// "." before the time while the clock is not set.
+func (p *Parser) timestamp(b []byte, now time.Time) (rest []byte, ok bool) {
 	rest = b
 	if len(b) > 0 && bytes.IndexByte([]byte("*.:"), b[0]) >= 0 {
 		rest = b[1:]
@@ -279,13 +281,13 @@ func (p *Parser) stamp(b []byte, now time.Time) (rest []byte, ok bool) {
 	}
 	rest = rest[at.To:]
 	if w, after, ok := word(bytes.TrimPrefix(rest, []byte{' '})); ok && len(w) <= 6 && w[len(w)-1] == ':' && isUpper(w[:len(w)-1]) && bytes.HasPrefix(after, []byte{'%'}) {
-		rest = after // the name of a zone
+		rest = after // skip the name of a time zone
 	}
 	if len(rest) > 0 && rest[0] != ' ' && rest[0] != ':' && rest[0] != '%' {
 		return b, false
 	}
 	if p.rec.Time = at.Time; at.Yearless {
-		p.rec.Time = at.In(now.Add(ahead))
+		p.rec.Time = at.In(now.Add(maxAhead))
 	}
 	return bytes.TrimLeft(bytes.TrimPrefix(rest, []byte{':'}), " "), true
 }

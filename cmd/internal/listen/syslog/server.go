@@ -1,6 +1,8 @@
-// Package syslog is a server for syslog: RFC 5424 and 3164 over TCP and unix sockets, with octet
-// counting or messages that end at LF or NUL, and over datagrams. Syslog has no acknowledgements:
-// messages lost at the end of a connection are not reported.
+// Package syslog is a server of syslog (RFC 5424 and RFC 3164) over TCP, Unix sockets and
+// datagrams. In a
+// stream, messages have a length (octet counting) or end at LF or NUL. Syslog has no
+// acknowledgements, so
+// a message that is lost at the end of a connection is not reported.
 package syslog
 
 import (
@@ -15,13 +17,13 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/listen"
 )
 
-// Source is the Source of the records.
+// Source is the value of listen.Record.Source.
 const Source = "syslog"
 
 // Server is a server of syslog.
 type Server struct{ s *listen.Server }
 
-// New returns a server. The Name of c is set.
+// New returns a server. It sets the Name of c.
 func New(c listen.Config) *Server {
 	c.Name = Source
 	s := &Server{}
@@ -29,13 +31,13 @@ func New(c listen.Config) *Server {
 	return s
 }
 
-// Serve accepts the connections of l until Close, and returns at once.
+// Serve starts accepting connections of l and returns at once. Close ends it.
 func (s *Server) Serve(l net.Listener) { s.s.Serve(l) }
 
-// ServePackets reads the datagrams of c until Close, and returns at once. While the sink does not
-// accept records, the kernel drops datagrams for which it has no room.
+// ServePackets starts reading datagrams of c and returns at once. Close ends it. While the sink
+// accepts no records, the kernel drops the datagrams for which it has no room.
 func (s *Server) ServePackets(c net.PacketConn) {
-	if s.s.Own(c) {
+	if s.s.CloseLater(c) {
 		s.s.Go(func() { s.packets(c) })
 	}
 }
@@ -43,58 +45,58 @@ func (s *Server) ServePackets(c net.PacketConn) {
 // Stats returns the counts since the start.
 func (s *Server) Stats() listen.Stats { return s.s.Stats() }
 
-// Close ends the server. Messages that were read are taken, if ctx lasts.
+// Close ends the server. Messages that were read are accepted until ctx is done.
 func (s *Server) Close(ctx context.Context) error { return s.s.Close(ctx) }
 
-// A session accepts the messages of one connection.
+// A session accepts the messages of one connection or datagram socket.
 type session struct {
-	s       *Server
-	p       Parser
-	taken   int             // since the last hand or commit
-	commits *listen.Commits // of a connection
+	s           *Server
+	p           Parser
+	uncommitted int             // number of messages since the last commit
+	commits     *listen.Commits // nil for datagrams
 }
 
 func (s *Server) session() *session {
 	return &session{s: s, p: Parser{MaxLabels: s.s.Limits().Labels, Zone: time.Local}}
 }
 
-// take passes a message to the sink.
-func (n *session) take(ctx context.Context, msg []byte) (listen.Action, error) {
+// accept passes a message to the sink.
+func (n *session) accept(ctx context.Context, msg []byte) (listen.Action, error) {
 	if len(bytes.Trim(msg, "\r\n\x00 ")) == 0 {
-		return listen.Take, nil
+		return listen.Accept, nil
 	}
 	action, ok := n.s.s.Action()
 	if !ok {
 		return action, listen.ErrEnded
 	}
-	if action == listen.Take {
+	if action == listen.Accept {
 		if n.s.s.Sink().Put(ctx, n.p.Parse(msg, time.Now())) != nil {
 			return action, listen.ErrEnded
 		}
-		n.taken++
+		n.uncommitted++
 	}
 	return action, nil
 }
 
-// commit commits the accepted messages.
+// commit waits until the accepted messages are committed.
 func (n *session) commit(ctx context.Context) error {
-	if n.taken == 0 {
+	if n.uncommitted == 0 {
 		return nil
 	}
 	if n.s.s.Sink().Commit(ctx) != nil {
 		return listen.ErrEnded
 	}
-	n.s.s.Taken(n.taken, n.taken)
-	n.taken = 0
+	n.s.s.CountAccepted(n.uncommitted, n.uncommitted)
+	n.uncommitted = 0
 	return nil
 }
 
 func (s *Server) serve(ctx context.Context, c *listen.Conn) error {
 	n := s.session()
-	n.commits = s.s.Commits(c, maxTaken)
+	n.commits = s.s.Commits(c, maxUncommitted)
 	r := s.s.Reader(c)
 	defer r.Release()
-	r.Begun = true // a silent peer may send at any time: data sent to a closed connection is lost
+	r.Begun = true // no deadline: data sent to a connection that was closed for silence would be lost
 	err := s.read(ctx, n, &r)
 	if e := n.commits.End(ctx); e != nil {
 		return e
@@ -102,15 +104,15 @@ func (s *Server) serve(ctx context.Context, c *listen.Conn) error {
 	return err
 }
 
-// maxTaken is how many messages of a connection wait for a commit at most.
-const maxTaken = 16 << 10
+// maxUncommitted is the maximum number of messages of a connection that wait for a commit.
+const maxUncommitted = 16 << 10
 
-// read reads the messages of a connection. It continues to read during a commit.
+// read reads the messages of a connection, also while a commit is in progress.
 func (s *Server) read(ctx context.Context, n *session, r *listen.Reader) error {
 	var f framer
 	for {
 		err := n.messages(ctx, r, &f)
-		if e := n.hand(ctx); err == nil {
+		if e := n.beginCommit(ctx); err == nil {
 			err = e
 		}
 		if err != nil {
@@ -119,22 +121,22 @@ func (s *Server) read(ctx context.Context, n *session, r *listen.Reader) error {
 		if err = r.Read(s.s.Reading()); err == nil {
 			continue
 		}
-		// The last line may have no end.
-		if rest := r.Rest(); listen.Cut(err) && len(rest) > 0 && !f.cut(rest) {
-			if _, e := n.take(ctx, r.Take(len(rest))); e != nil {
+		// The last line may lack its end.
+		if rest := r.Rest(); listen.IsCut(err) && len(rest) > 0 && !f.cut(rest) {
+			if _, e := n.accept(ctx, r.Consume(len(rest))); e != nil {
 				return e
 			}
-			return n.hand(ctx)
+			return n.beginCommit(ctx)
 		}
 		return err
 	}
 }
 
-// hand starts a commit of the accepted messages, which runs concurrently with the next ones.
-func (n *session) hand(ctx context.Context) error {
-	taken := n.taken
-	n.taken = 0
-	err := n.commits.Taken(ctx, taken, taken, nil)
+// beginCommit starts a commit of the accepted messages and does not wait for it.
+func (n *session) beginCommit(ctx context.Context) error {
+	uncommitted := n.uncommitted
+	n.uncommitted = 0
+	err := n.commits.Add(ctx, uncommitted, uncommitted, nil)
 	n.commits.Begin(ctx)
 	return err
 }
@@ -149,8 +151,8 @@ func (n *session) messages(ctx context.Context, r *listen.Reader, f *framer) err
 		case size < 0 || head+size > len(r.Rest()):
 			return nil
 		}
-		msg := r.Take(head + size)[head:]
-		switch action, err := n.take(ctx, msg); {
+		msg := r.Consume(head + size)[head:]
+		switch action, err := n.accept(ctx, msg); {
 		case err != nil:
 			return err
 		case action == listen.Reset:
@@ -160,21 +162,21 @@ func (n *session) messages(ctx context.Context, r *listen.Reader, f *framer) err
 	}
 }
 
-// maxCount is how long the count of octets and its space may be. More digits are a line.
+// maxCount is the maximum length of a message length with its space. A longer number begins a line.
 const maxCount = 10
 
-// A framer finds where messages end (RFC 6587): a message with its length before it, or a
-// line, which ends at LF or NUL. It looks at each byte once or twice.
+// A framer finds the ends of messages (RFC 6587): a message follows its length, or is a line that
+// ends at LF or NUL. It examines each byte at most twice.
 type framer struct {
-	seen int // bytes of the line, without its end
+	seen int // bytes of the current line that contain no end
 }
 
-// next returns the number of bytes before the first message in b, and its length; -1: it
-// is not known yet. The end of a line is part of it. A second end after it, as in "\x00\n",
-// is an empty line.
+// next returns the number of bytes before the first message in b and the size of the message with
+// its end, or a size of -1 if more data is needed. A second end of a line, as in "\x00\n", is an
+// empty line.
 func (f *framer) next(b []byte) (head, size int) {
 	if f.seen == 0 {
-		head, size, is := counted(b)
+		head, size, is := octetCount(b)
 		if is == maybe {
 			return 0, -1
 		}
@@ -185,18 +187,18 @@ func (f *framer) next(b []byte) (head, size int) {
 	return f.line(b)
 }
 
-// An answer is a result of counted.
+// An answer tells whether a text begins with the length of a message.
 type answer uint8
 
 const (
 	no answer = iota
 	yes
-	maybe // there are too few bytes
+	maybe // more data is needed
 )
 
-// counted reads MSG-LEN SP of RFC 6587, section 3.4.1, and reports whether a SYSLOG-MSG
-// follows, which begins with <PRI>. A line may begin with a number and a space, too.
-func counted(b []byte) (head, size int, is answer) {
+// octetCount reads MSG-LEN SP of RFC 6587, section 3.4.1. A line may also begin with a number and a
+// space, so is reports whether a message with its <PRI> follows.
+func octetCount(b []byte) (head, size int, is answer) {
 	digits := func(most int) (n int) {
 		from := head
 		for head < len(b) && head-from < most && b[head] >= '0' && b[head] <= '9' {
@@ -227,9 +229,10 @@ func counted(b []byte) (head, size int, is answer) {
 	return 0, 0, no
 }
 
-// cut reports whether b, the last that came, is part of a message with its length before it.
+// cut reports whether b, the last data of a connection, is the beginning of a message with a
+// length.
 func (f *framer) cut(b []byte) bool {
-	_, _, is := counted(b)
+	_, _, is := octetCount(b)
 	return f.seen == 0 && is == yes
 }
 
@@ -253,18 +256,18 @@ func (f *framer) line(b []byte) (head, size int) {
 	return 0, -1
 }
 
-// lookAhead is how far the end of a line is looked for at a time. Where messages end at
-// NUL, the next LF may be far.
+// lookAhead is the number of bytes in which the end of a line is searched at a time. If messages
+// end at NUL, the next LF may be far away.
 const lookAhead = 1 << 10
 
-// maxDatagram is the longest datagram: kernels have less.
+// maxDatagram is the size of the buffer for a datagram. Kernels allow less.
 const maxDatagram = 256 << 10
 
-// shared is how many datagrams share a commit, and sharedTime how long the first waits for
-// others.
+// maxShared is the maximum number of datagrams that share a commit. maxSharedTime is the maximum
+// time that the first of them waits for others.
 const (
-	shared     = 256
-	sharedTime = time.Millisecond
+	maxShared     = 256
+	maxSharedTime = time.Millisecond
 )
 
 func (s *Server) packets(c net.PacketConn) {
@@ -272,25 +275,25 @@ func (s *Server) packets(c net.PacketConn) {
 	buf := make([]byte, maxDatagram)
 	ctx := s.s.Context()
 	for {
-		if n.taken == 0 {
+		if n.uncommitted == 0 {
 			c.SetReadDeadline(time.Time{})
 		}
 		size, _, err := c.ReadFrom(buf)
 		if size > 0 {
-			if _, e := n.take(ctx, buf[:size]); e != nil {
+			if _, e := n.accept(ctx, buf[:size]); e != nil {
 				return
 			}
 		}
 		late := errors.Is(err, os.ErrDeadlineExceeded)
-		if err != nil || n.taken >= shared {
+		if err != nil || n.uncommitted >= maxShared {
 			if n.commit(ctx) != nil {
 				return
 			}
 		}
 		switch {
 		case err == nil:
-			if n.taken == 1 {
-				c.SetReadDeadline(time.Now().Add(sharedTime))
+			if n.uncommitted == 1 {
+				c.SetReadDeadline(time.Now().Add(maxSharedTime))
 			}
 		case late:
 		case s.s.Reading().Err() != nil || errors.Is(err, net.ErrClosed):

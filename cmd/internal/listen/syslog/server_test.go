@@ -28,16 +28,16 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A bench is a server and what it took and refused.
-type bench struct {
+// A testServer is a server with a sink and a list of refusals.
+type testServer struct {
 	*Server
 	sink    *listentest.Sink
 	refused *listentest.Refusals
 	pipes   *listentest.Pipes
 }
 
-func serve(t testing.TB, c listen.Config) *bench {
-	b := &bench{sink: new(listentest.Sink), refused: new(listentest.Refusals), pipes: listentest.NewPipes()}
+func serve(t testing.TB, c listen.Config) *testServer {
+	b := &testServer{sink: new(listentest.Sink), refused: new(listentest.Refusals), pipes: listentest.NewPipes()}
 	c.Sink, c.Refused = b.sink, b.refused.Add
 	b.Server = New(c)
 	b.Serve(b.pipes)
@@ -45,7 +45,7 @@ func serve(t testing.TB, c listen.Config) *bench {
 	return b
 }
 
-func until(t *testing.T, ok func() bool) {
+func waitUntil(t *testing.T, ok func() bool) {
 	t.Helper()
 	for late := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(late) {
@@ -54,7 +54,7 @@ func until(t *testing.T, ok func() bool) {
 	}
 }
 
-// One line for each message: what the record has of it.
+// show formats a record as one line.
 func show(r *listen.Record) string {
 	var sb strings.Builder
 	if r.HasLevel {
@@ -87,7 +87,7 @@ var messages = []struct{ in, want string }{
 	{"<165>1 2003-10-11T22:14:15.003Z h evntslog - ID47 [exampleSDID@32473 iut=\"3\"]", `INFO 2003-10-11T22:14:15.003Z tag="evntslog" host="h" msgid="ID47" [exampleSDID@32473.iut="3"] ""`},
 	{"<0>1 - - - - - -", `ERROR+4 tag="" ""`},
 	{"<191>1 - - - - - [a]\n", `DEBUG tag="" ""`},
-	// Not quite 5424: a part that is none takes no other part with it.
+	// Almost RFC 5424: an invalid part does not affect the other parts.
 	{"<34>1 2003-10-11 h su 12 ID47 - x", `ERROR+4 tag="su" host="h" procid="12" msgid="ID47" "x"`},
 	{"<34>1 2003-10-11T22:14:60Z h su 12 ID47 - x", `ERROR+4 2003-10-11T22:14:59Z tag="su" host="h" procid="12" msgid="ID47" "x"`},
 	{"<34>1 2003-10-11T22:14:15+0100 h su 12 ID47 - x", `ERROR+4 2003-10-11T21:14:15Z tag="su" host="h" procid="12" msgid="ID47" "x"`},
@@ -98,7 +98,7 @@ var messages = []struct{ in, want string }{
 	{"<34>1 - h su - - [x y=\"1\" z", `ERROR+4 tag="su" host="h" "[x y=\"1\" z"`},
 	{"<34>1 - h su", `ERROR+4 tag="" "1 - h su"`},
 	{`<34>1 - h su - - [` + "many" + strings.Repeat(` a="b"`, 200) + `] z`, `ERROR+4 tag="su" host="h" "[many` + strings.Repeat(` a=\"b\"`, 200) + `] z"`},
-	// The examples of RFC 3164 §5.4, and what programs and devices make of it.
+	// The examples of RFC 3164 §5.4, and variants that programs and devices send.
 	{"<34>Oct 11 22:14:15 mymachine su: 'su root' failed", `ERROR+4 2026-10-11T22:14:15Z tag="su" host="mymachine" "'su root' failed"`},
 	{"<13>Feb  5 17:32:18 10.0.0.99 Use the BFG!", `INFO 2026-02-05T17:32:18Z tag="" host="10.0.0.99" "Use the BFG!"`},
 	{"<13>Nov 23 12:00:00 host app[123]: text: more", `INFO 2026-11-23T12:00:00Z tag="app" host="host" procid="123" "text: more"`},
@@ -107,7 +107,7 @@ var messages = []struct{ in, want string }{
 	{"<13>Nov 23 2025 12:00:00 host app: a year", `INFO 2025-11-23T12:00:00Z tag="app" host="host" "a year"`},
 	{"<13>2026-11-23T12:00:00.5+01:00 host app: rsyslog", `INFO 2026-11-23T11:00:00.5Z tag="app" host="host" "rsyslog"`},
 	{"<189>Nov 23 12:00:00: %LINK-3-UPDOWN: down", `INFO 2026-11-23T12:00:00Z tag="%LINK-3-UPDOWN" "down"`},
-	// Cisco: IOS with its counters, NX-OS, ASA.
+	// Cisco devices: IOS with its counters, NX-OS and ASA.
 	{"<189>82: *Nov 20 10:11:12.123: %SYS-5-CONFIG_I: Configured", `INFO 2026-11-20T10:11:12.123Z tag="%SYS-5-CONFIG_I" "Configured"`},
 	{"<189>82: 000079: .Nov 20 10:11:12: %SYS-5-CONFIG_I: Configured", `INFO 2026-11-20T10:11:12Z tag="%SYS-5-CONFIG_I" "Configured"`},
 	{"<189>82: R1: Nov 20 2025 10:11:12.123 UTC: %LINK-3-UPDOWN: down", `INFO 2025-11-20T10:11:12.123Z tag="%LINK-3-UPDOWN" host="R1" "down"`},
@@ -129,7 +129,7 @@ var messages = []struct{ in, want string }{
 	{"<13>http://x is no tag", `INFO tag="" "http://x is no tag"`},
 	{"<13>app[1] x: y", `INFO tag="" "app[1] x: y"`},
 	{"<13>", `INFO tag="" ""`},
-	// No priority.
+	// Messages without a priority.
 	{"just text", `tag="" "just text"`},
 	{"<192>x", `tag="" "<192>x"`},
 	{"<+1>x", `tag="" "<+1>x"`},
@@ -141,7 +141,7 @@ var messages = []struct{ in, want string }{
 
 var now = time.Date(2026, 11, 23, 23, 0, 0, 0, time.UTC)
 
-func TestParse(t *testing.T) {
+func TestParseAcceptsEveryVariant(t *testing.T) {
 	p := Parser{MaxLabels: 128, Zone: time.UTC}
 	for _, tt := range messages {
 		if got := show(p.Parse([]byte(tt.in), now)); got != tt.want {
@@ -154,8 +154,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A line of a file may have no priority. Text without a header is not a message.
-func TestLine(t *testing.T) {
+// A line of a file may lack the priority. A text without a header is not a message.
+func TestLineMayLackPriority(t *testing.T) {
 	for _, tt := range []struct{ in, want string }{
 		{"Oct 11 22:14:15 mymachine su[7]: failed", `2026-10-11T22:14:15Z tag="su" host="mymachine" procid="7" "failed"`},
 		{"2026-10-11T22:14:15Z mymachine su: failed", `2026-10-11T22:14:15Z tag="su" host="mymachine" "failed"`},
@@ -174,8 +174,9 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// A time without a year is of the latest one that is not in the future, also around New Year and on a leap day.
-func TestYear(t *testing.T) {
+// A time without a year is in the latest year that does not put it in the future, also around New
+// Year and on a leap day.
+func TestTimeWithoutYearIsNotInFuture(t *testing.T) {
 	for _, tt := range []struct{ now, in, want string }{
 		{"2026-01-01T00:00:10Z", "Dec 31 23:59:59", "2025-12-31T23:59:59Z"},
 		{"2025-12-31T23:59:59Z", "Jan  1 00:00:01", "2026-01-01T00:00:01Z"},
@@ -198,8 +199,8 @@ func TestYear(t *testing.T) {
 	}
 }
 
-// A number and a space are a length only before a message with its priority: RFC 6587,
-// section 3.4.1. Otherwise the line itself begins with them.
+// A number and a space are a length only if a message with a priority follows (RFC 6587, section
+// 3.4.1). Otherwise they belong to the line.
 func TestLinesThatBeginWithNumbers(t *testing.T) {
 	want := []string{
 		"45 items were processed", "1795169472.123 77 10.0.0.1 TCP_MISS/200", "12 <b>bold", "3 <1234>x", "2 <13>longer than its length", "0 <13>x",
@@ -223,9 +224,8 @@ func TestLinesThatBeginWithNumbers(t *testing.T) {
 	}
 }
 
-// Messages end by their length or by the end of the line, also in one connection, and in
-// whatever pieces they come.
-func TestFrames(t *testing.T) {
+// Messages with a length and lines may be mixed in one connection and arrive in any pieces.
+func TestLengthsAndLinesMayBeMixed(t *testing.T) {
 	in := "<13>one\n" + "9 <13>a\nb\nc" + "<13>two\r\n" + "\n" + "7 <13>3 d" + "2026-01-02 is no length\n" + "<13>last"
 	want := []string{"one", "a\nb\nc", "two", "3 d", "2026-01-02 is no length", "last"}
 	for _, size := range []int{1, 2, 3, 1000} {
@@ -241,14 +241,13 @@ func TestFrames(t *testing.T) {
 		if got := b.sink.Bodies(); !slices.Equal(got, want) {
 			t.Errorf("in pieces of %d: %q, refused %q", size, got, b.refused.All())
 		}
-		until(t, func() bool { return b.Stats().Records == uint64(len(want)) })
+		waitUntil(t, func() bool { return b.Stats().Records == uint64(len(want)) })
 	}
 }
 
-// A message ends at NUL, too, as Python's SysLogHandler has it over TCP, and is taken while
-// the connection lasts. Ends behind an end are no messages. Only a length lets a message hold
-// an LF or NUL.
-func TestNUL(t *testing.T) {
+// A message may end at NUL, as Python's SysLogHandler sends it over TCP, and is accepted at once.
+// Repeated ends are not messages. Only a message with a length may contain LF or NUL.
+func TestMessageMayEndAtNUL(t *testing.T) {
 	in := "<12>one\x00<11>two\x00\n" + "\x00\x00" + "9 <13>a\nb\x00c" + "\x00" + "<13>three\r\n\x00" + "<13>four\n" + "7 <13>3 d" +
 		"2026-01-02 is no length\x00" + "12\x00" + "<13>" + strings.Repeat("x", 5000) + "\x00" + "<13>last\x00"
 	want := []string{"one", "two", "a\nb\x00c", "three", "four", "3 d", "2026-01-02 is no length", "12", strings.Repeat("x", 5000), "last"}
@@ -260,7 +259,7 @@ func TestNUL(t *testing.T) {
 				t.Fatal(err, b.refused.All())
 			}
 		}
-		until(t, func() bool { return b.Stats().Records >= uint64(len(want)) })
+		waitUntil(t, func() bool { return b.Stats().Records >= uint64(len(want)) })
 		if got := b.sink.Bodies(); !slices.Equal(got, want) || b.refused.All() != nil {
 			t.Errorf("in pieces of %d: %.60q, refused %q", size, got, b.refused.All())
 		}
@@ -268,8 +267,8 @@ func TestNUL(t *testing.T) {
 	}
 }
 
-// What the client of this project sends arrives.
-func TestOwnClient(t *testing.T) {
+// The syslog client of this project delivers its messages.
+func TestClientOfThisProjectDelivers(t *testing.T) {
 	b := serve(t, listen.Config{})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -304,7 +303,7 @@ func TestOwnClient(t *testing.T) {
 	}
 }
 
-func TestDatagrams(t *testing.T) {
+func TestDatagramsAreAccepted(t *testing.T) {
 	networks := [][2]string{{"udp", "127.0.0.1:0"}}
 	if runtime.GOOS != "windows" {
 		networks = append(networks, [2]string{"unixgram", filepath.Join(t.TempDir(), "s")})
@@ -320,7 +319,7 @@ func TestDatagrams(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range 100 { // few enough for any buffer
+		for i := range 100 { // few enough for every socket buffer
 			fmt.Fprintf(client, "<13>a: line\n%d", i)
 		}
 		client.Write(nil)
@@ -342,14 +341,14 @@ func TestDatagrams(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.ServePackets(c) // after Close it is closed
+		b.ServePackets(c) // the server is closed, so it closes c
 		if _, _, err := c.ReadFrom(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
 			t.Error(err)
 		}
 	}
 }
 
-func TestHostile(t *testing.T) {
+func TestInvalidFramesAreRefused(t *testing.T) {
 	for name, tt := range map[string]struct{ in, want string }{
 		"a line without an end": {"<13>" + strings.Repeat("x", 3<<20), "longer than 1 MiB"},
 		"a length of 2 MiB":     {"2097152 <13>x", "longer than 1 MiB"},
@@ -362,16 +361,16 @@ func TestHostile(t *testing.T) {
 			io.WriteString(c, "<13>good\n")
 			io.WriteString(c, tt.in)
 			c.Close()
-			until(t, func() bool { return len(b.refused.All()) > 0 })
+			waitUntil(t, func() bool { return len(b.refused.All()) > 0 })
 			if got := b.refused.All(); len(got) != 1 || !strings.Contains(got[0], tt.want) || len(got[0]) > 200 {
 				t.Errorf("refused %q", got)
 			}
 			if got := b.sink.Bodies(); !slices.Equal(got, []string{"good"}) {
-				t.Errorf("taken %.100q", got)
+				t.Errorf("uncommitted %.100q", got)
 			}
 		})
 	}
-	// Half a message has a minute; silence has no end.
+	// An incomplete message times out after a minute; silence between messages does not.
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, listen.Config{})
 		silent, half := b.pipes.Dial(), b.pipes.Dial()
@@ -394,8 +393,9 @@ func TestHostile(t *testing.T) {
 	})
 }
 
-// While the sink takes nothing, nothing is read; what is read when Close begins is taken.
-func TestBackPressure(t *testing.T) {
+// While the sink is blocked, the server stops reading. Messages that were read before Close are
+// accepted.
+func TestBlockedSinkStopsReading(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, listen.Config{})
 		open := b.sink.Block()
@@ -438,9 +438,9 @@ func TestBackPressure(t *testing.T) {
 	}
 }
 
-func TestFate(t *testing.T) {
+func TestActionRejectsOrResets(t *testing.T) {
 	actions := make(chan listen.Action, 3)
-	actions <- listen.Take
+	actions <- listen.Accept
 	actions <- listen.Reject
 	actions <- listen.Reset
 	b := serve(t, listen.Config{Action: func(context.Context) listen.Action { return <-actions }})
@@ -454,7 +454,7 @@ func TestFate(t *testing.T) {
 	}
 }
 
-// A message has a record whatever it is, and nothing of its text is lost or invented.
+// Every message has a record whose parts are parts of the message.
 func FuzzParse(f *testing.F) {
 	for _, m := range messages {
 		f.Add([]byte(m.in))
@@ -476,7 +476,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// The pieces in which messages come make no difference.
+// The division of the data into pieces has no effect.
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte("<13>one\n9 <13>a\nb\nc<13>two\r\n\n7 <13>3 d"), 5)
 	f.Add([]byte("2026-01-02\n99999999999 x"), 3)
