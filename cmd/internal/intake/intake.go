@@ -257,7 +257,7 @@ func (take *Intake) Line(line []byte, at Place, k Hints) (open bool) {
 			take.marks[i].note(out.Output, at.safe, out.Delivery.Refuse(record.TrimEnd(line), meta, batch.Encode, fmt.Errorf("cannot encode it: %w", err)))
 			continue
 		}
-		if out.Encode == nil && out.Engine && (!out.Target.SendsMeta || m.Time == 0) {
+		if out.Encode == nil && out.Retries && (!out.Target.SendsMeta || m.Time == 0) {
 			// --retry-age starts now and not at the time in the line, unless the destination shows
 			// that time.
 			if now == 0 {

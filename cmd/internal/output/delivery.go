@@ -15,15 +15,14 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// fallbackTimeout is the maximum time of --fallback for one batch.
+// fallbackTimeout limits the time for passing one batch to --fallback.
 const fallbackTimeout = 10 * time.Second
 
-// newOutput returns a deliver.Output for the target of out, with the memory o and the delivery
-// options of out.
+// newOutput returns the deliver.Output for out. o are the options of its memory.
 func (out *Output) newOutput(o *slab.Options) (*deliver.Output, error) {
 	c, to, t := out.Spec, out.To, out.Target
 	retry := &deliver.RetryOptions{}
-	if out.Engine {
+	if out.Retries {
 		retry.MaxAge = c.MaxAge()
 	}
 	opts := &deliver.OutputOptions{
@@ -35,7 +34,7 @@ func (out *Output) newOutput(o *slab.Options) (*deliver.Output, error) {
 		DeadLetterFile: c.Text("dead-letter"),
 		Spool:          c.SpoolOptions(),
 	}
-	if !out.Engine {
+	if !out.Retries {
 		opts.Deliver.OnError = o.OnError
 	}
 	if f := out.Fallback; f != nil {
@@ -46,8 +45,8 @@ func (out *Output) newOutput(o *slab.Options) (*deliver.Output, error) {
 		})
 	}
 	if c.Text("spool") != "" {
-		if policy := c.Text("when-full"); strings.HasPrefix(policy, "drop-") && !out.Env.saidDrops {
-			out.Env.saidDrops = true
+		if policy := c.Text("when-full"); strings.HasPrefix(policy, "drop-") && !out.Env.warnedDrops {
+			out.Env.warnedDrops = true
 			out.Env.Console.Say("--when-full %s drops lines while a destination is slow, even while --spool has room; use --when-full spill to store them there", policy)
 		}
 		opts.SpoolDir = filepath.Join(c.Text("spool"), out.Dir)
@@ -57,14 +56,15 @@ func (out *Output) newOutput(o *slab.Options) (*deliver.Output, error) {
 	if err != nil {
 		return nil, out.placeError(err)
 	}
-	if st := d.Stats(); st.Deliver.Recovered > st.Spool.Parked { // the spool reports those that remain
+	if st := d.Stats(); st.Deliver.Recovered > st.Spool.Parked { // the spool reports the parked records
 		n := st.Deliver.Recovered - st.Spool.Parked
 		out.Env.Console.Say("%s: delivering %s of an earlier run first", to, plural.Records(n))
 	}
 	return d, nil
 }
 
-// deadLetterFile returns the dead-letter file of out, or "" if refused lines are only counted.
+// deadLetterFile returns the path of the dead-letter file, or "" if refused records are only
+// counted.
 func (out *Output) deadLetterFile() string {
 	if out.Spec.Text("dead-letter") != "" || out.Spec.Text("spool") == "" {
 		return out.Spec.Text("dead-letter")
@@ -72,7 +72,7 @@ func (out *Output) deadLetterFile() string {
 	return filepath.Join(out.Spec.Text("spool"), out.Dir, "dead-letters.jsonl")
 }
 
-// deliveryEvent reports an event of the delivery of out.
+// deliveryEvent prints an event of the outlet.
 func (out *Output) deliveryEvent(e batch.Event) {
 	say := func(format string, args ...any) {
 		out.Env.Console.Say("%s: "+format, append([]any{e.Output}, args...)...)
@@ -86,7 +86,7 @@ func (out *Output) deliveryEvent(e batch.Event) {
 		out.failing.Store(true)
 		say("%s; retrying", console.Plain(e.Err))
 	case "hold":
-		if text := e.Err.Error(); strings.Contains(text, "rate limit") || strings.Contains(text, " 429 ") { // one tenant or stream is limited; the others continue
+		if text := e.Err.Error(); strings.Contains(text, "rate limit") || strings.Contains(text, " 429 ") { // a limit of one tenant or stream, not an outage
 			say("%s; retrying when there is room", console.Plain(e.Err))
 			return
 		}
@@ -124,7 +124,7 @@ func (out *Output) deliveryEvent(e batch.Event) {
 			say("is too slow; lines go to --spool %s", out.Spec.Text("spool"))
 		case said:
 			say("is down; lines go to --spool %s", out.Spec.Text("spool"))
-		default: // the destination refused everything at the first attempt
+		default: // the first attempt to deliver failed
 			say("is down; lines go to --spool %s: %s", out.Spec.Text("spool"), console.Plain(e.Err))
 		}
 	case "spilled":
@@ -136,7 +136,7 @@ func (out *Output) deliveryEvent(e batch.Event) {
 	}
 }
 
-// spoolEvent reports an event of the spool of out.
+// spoolEvent prints an event of the spool.
 func (out *Output) spoolEvent(e batch.Event) {
 	switch e.Op {
 	case "recover": // reported when the spool was opened

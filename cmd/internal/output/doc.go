@@ -1,5 +1,5 @@
-// Package output runs one output of a pipeline: it puts memory, retries and a spool in front of a
-// destination, prints events as messages, and returns the account at the end.
+// Package output runs one output of a pipeline. It adds memory, retries and a spool to a
+// destination, prints events as messages, and keeps the account.
 //
 //	intake ─▶ Output.Delivery (slabs, retries, spool) ─▶ Target
 //	              │ events

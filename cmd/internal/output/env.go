@@ -10,31 +10,32 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/dest"
 )
 
-// An Env contains the data that the outputs and inputs of a pipeline share.
+// An Env contains what all outputs and inputs of a pipeline share.
 type Env struct {
 	Console      *console.Console
 	MaxRecord    int // maximum length of a line in bytes
 	DrainTimeout time.Duration
 	DryRun       bool
-	Named        bool   // whether outputs and inputs have names, from a configuration file
-	File         string // the configuration file, for messages; "": none
+	Named        bool   // outputs and inputs have names, which a configuration file gives them
+	File         string // path of the configuration file, for messages; "" without one
 
-	saidDrops bool // whether the warning was printed that --when-full drops lines in spite of a spool
+	warnedDrops bool // the warning that --when-full drops lines although there is a spool was printed
 }
 
-// A keyError is an error about a key of an input or an output. Its text contains the position in
+// A keyError is an error about a key of an input or output. Its text begins with the position in
 // the configuration file and the path of the key.
 type keyError struct{ text string }
 
 func (e *keyError) Error() string { return e.text }
 
+// IsKeyError reports whether err contains a position in the configuration file.
 func IsKeyError(err error) bool {
 	var ke *keyError
 	return errors.As(err, &ke)
 }
 
 // KeyError returns an error about the value of a key, or of the flag with the same name. of is the
-// input or output, in the words of the configuration file.
+// path of the input or output in the configuration file, such as outputs.loki.
 func (e *Env) KeyError(of, key, value string, at dest.Positions, text string) error {
 	if !e.Named {
 		return fmt.Errorf("--%s %s: %s", key, value, text)

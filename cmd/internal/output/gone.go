@@ -1,16 +1,6 @@
 package output
 
-// isGone reports whether the reader of the output is gone.
-func (out *Output) isGone() bool {
-	select {
-	case <-out.Target.Gone: // nil: there is no reader
-		return true
-	default:
-		return false
-	}
-}
-
-// goneText returns the consequence for the lines of an output whose reader is gone.
+// goneText describes for a message where the lines of an output go after its reader has ended.
 func (out *Output) goneText() string {
 	if to := out.OtherPlace(); to != "" {
 		return "its lines now go to " + to
@@ -18,8 +8,8 @@ func (out *Output) goneText() string {
 	return "this output is closed"
 }
 
-// OtherPlace returns the place for the lines of an output whose reader is gone, or "" if there is
-// none.
+// OtherPlace returns the place where the lines of an output go after its reader has ended, or "" if
+// they are dropped.
 func (out *Output) OtherPlace() string {
 	switch {
 	case out.Fallback != nil:

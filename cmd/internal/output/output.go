@@ -20,62 +20,62 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// An Output is a destination with its memory and delivery.
+// An Output is a destination with its memory and its delivery.
 type Output struct {
 	Env      *Env
 	Spec     *dest.Spec
-	To       string // the destination without secrets, for messages
+	To       string // address without secrets, for messages
 	Dir      string // name of its directories in --spool and --crash-safe
 	Target   *dest.Target
 	Delivery *deliver.Output
-	Fallback *dest.Fallback // nil: none
+	Fallback *dest.Fallback // nil without --fallback
 
-	Engine  bool        // whether it has delivery options or a destination on the network
-	failing atomic.Bool // a failure was reported
-	full    atomic.Bool // full memory and drops were reported
+	Retries bool        // the output has delivery options or a destination on the network
+	failing atomic.Bool // a failure was reported and not yet its end
+	full    atomic.Bool // it was reported that records are dropped
 
-	Below     atomic.Uint64 // lines below the level of this output
-	Limited   atomic.Uint64 // records above the rate of a transform
-	Elsewhere atomic.Uint64 // lines that its where does not select
+	Below     atomic.Uint64 // number of lines below the level of the output
+	Limited   atomic.Uint64 // number of records above the rate of a limit rule
+	Elsewhere atomic.Uint64 // number of lines that the key where does not select
 
 	once    sync.Once    // runs Shutdown once
-	Drained atomic.Bool  // it is empty, and nothing is written to it any more
+	Drained atomic.Bool  // nothing is pending, and nothing is written any more
 	Early   bool         // Shutdown began while the reader was still writing
-	Report  batch.Report // of Shutdown
+	Report  batch.Report // result of Shutdown
 	Err     error
-	Refused uint64 // records that arrived after the deadline; Settle adds them to Report
-	Kept    uint64 // the part of Refused that is kept with the input that was read
+	Refused uint64 // number of records written after the deadline; Settle adds them to Report
+	Kept    uint64 // part of Refused that is kept in a read-ahead file
 }
 
-// Slabs returns the state of the memory.
+// Slabs returns statistics of the memory.
 func (out *Output) Slabs() slab.Stats { return out.Delivery.Stats().Slab }
 
-// Connect opens the delivery to the target of out.
+// Connect opens the delivery to the target.
 func (out *Output) Connect() (err error) {
 	o := out.Spec.SlabOptions(out.Dir, out.Target, out.Env.MaxRecord)
 	o.Name, o.OnError = out.To, func(e batch.Event) { out.event(e, dest.Memory(o)) }
-	out.Engine = out.Spec.Delivers() || out.Target.Remote
+	out.Retries = out.Spec.Delivers() || out.Target.Remote
 	out.Delivery, err = out.newOutput(o)
 	return err
 }
 
-// Shutdown delivers the records of the output until end. It acts once.
+// Shutdown delivers the remaining records until end is done. Only the first call has an effect.
 func (out *Output) Shutdown(end context.Context) {
 	out.once.Do(func() {
 		keeps := out.Drained.Load() // undelivered records are in the spool
-		if !keeps && out.isGone() && out.Fallback == nil && out.Spec.Text("spool") != "" {
+		if !keeps && out.Target.IsGone() && out.Fallback == nil && out.Spec.Text("spool") != "" {
 			keeps = out.Delivery.Commit(end) == nil
 		}
 		if keeps {
-			out.Delivery.Drain(time.Now()) // no probes
+			out.Delivery.Drain(time.Now()) // do not probe the destination
 		}
 		out.Report, out.Err = out.Delivery.Shutdown(end)
 	})
 }
 
-// Settle adds the records that the reader still held when the output was closed to the account:
-// they were read, and nothing else will deliver them, unless they are kept for the next run. The
-// output must be shut down and the reader must have ended.
+// Settle counts the records that the reader passed after the output was closed. No other run
+// delivers them, unless a read-ahead file keeps them. Shutdown must have returned and the reader
+// must have ended.
 func (out *Output) Settle() {
 	out.Refused = out.Slabs().Refused - out.Kept
 	out.Report.Accepted += out.Refused + out.Kept
@@ -84,19 +84,19 @@ func (out *Output) Settle() {
 	out.Limit(&out.Report.Account)
 }
 
-// Limit adds the records above the rate of a transform to the account, because they do not reach
-// the memory of the output.
+// Limit adds the records above the rate of a limit rule to the account. They do not reach the
+// memory of the output.
 func (out *Output) Limit(a *batch.Account) {
 	n := out.Limited.Load()
 	a.Accepted += n
 	a.Dropped[batch.Limited] += n
 }
 
-// ReopenOne reopens the file of t, and repeats this if it was requested again in the meantime.
+// ReopenOne reopens the file of t. It repeats this if another request arrives meanwhile.
 func (e *Env) ReopenOne(t *dest.Target) {
 	for {
 		n := t.ReopenRequests.Load()
-		if err := t.Reopen(); err != nil && !errors.Is(err, os.ErrClosed) { // ErrClosed: the program is ending
+		if err := t.Reopen(); err != nil && !errors.Is(err, os.ErrClosed) { // ErrClosed means that the program is ending
 			e.Console.Say("%s", console.Plain(err))
 		}
 		if t.ReopenRequests.CompareAndSwap(n, 0) {
@@ -105,7 +105,7 @@ func (e *Env) ReopenOne(t *dest.Target) {
 	}
 }
 
-// event reports an event of out; memory is the size of its memory.
+// event prints an event of the memory, whose size is memory.
 func (out *Output) event(e batch.Event, memory string) {
 	switch e.Op {
 	case "send", "write":
@@ -124,7 +124,7 @@ func (out *Output) event(e batch.Event, memory string) {
 	case "recovered":
 		out.Env.Console.Say("%s: works again", e.Output)
 	case "drop":
-		if strings.HasSuffix(e.Err.Error(), batch.Full.String()) { // other reasons were reported or are in the summary
+		if strings.HasSuffix(e.Err.Error(), batch.Full.String()) { // other reasons are reported elsewhere
 			out.full.Store(true)
 			out.Env.Console.Say("%s: its memory is full; dropping records (--when-full %s)", e.Output, out.Spec.Text("when-full"))
 		}
@@ -143,14 +143,14 @@ func (out *Output) event(e batch.Event, memory string) {
 	}
 }
 
-// NeverReached reports whether the destination had neither a session nor an error that would give
-// the reason.
+// NeverReached reports whether the destination had neither a session nor an error that would
+// explain it.
 func NeverReached(out *Output) bool {
 	st := out.Delivery.Stats().Deliver
 	return out.Report.Delivered == 0 && st.Attempts == 0 && st.Retries == 0 && !st.Gone
 }
 
-// Describe returns the state of the output.
+// Describe returns the state of the output for forebay top.
 func (out *Output) Describe(now time.Time) control.Output {
 	st := out.Delivery.Stats()
 	out.Limit(&st.Account)
@@ -184,7 +184,7 @@ func (out *Output) Describe(now time.Time) control.Output {
 	return o
 }
 
-// CrashDirs returns the directories of --crash-safe, in the order of the outputs.
+// CrashDirs returns the --crash-safe directories in the order of the outputs.
 func CrashDirs(outs []*Output) (dirs []string) {
 	for _, out := range outs {
 		if dir := out.Spec.Text("crash-safe"); dir != "" && !slices.Contains(dirs, dir) {
@@ -194,8 +194,8 @@ func CrashDirs(outs []*Output) (dirs []string) {
 	return dirs
 }
 
-// AnySafe reports whether the slabs of any output survive the program. For the others, a message
-// was printed.
+// AnySafe reports whether the slabs of any output are in mapped files. A message was printed about
+// those that are not.
 func AnySafe(outs []*Output) bool {
 	for _, out := range outs {
 		if out.Slabs().CrashUnsafe == "" {

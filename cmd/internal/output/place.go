@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// placeError adds the responsible key to an error about the files of an output. The error may have
-// several lines, with one error each.
+// placeError adds the responsible keys to an error about files of the output. The error has one
+// line for each file.
 func (out *Output) placeError(err error) error {
 	c := out.Spec
 	var errs []error

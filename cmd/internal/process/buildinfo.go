@@ -9,13 +9,14 @@ import (
 type build struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitempty"`
-	Date     string `json:"date,omitempty"` // of the commit
+	Date     string `json:"date,omitempty"` // time of the commit
 	Modified bool   `json:"modified,omitempty"`
 	Go       string `json:"go"`
 	OS       string `json:"os"`
 	Arch     string `json:"arch"`
 }
 
+// BuildInfo returns the build information of this program.
 func BuildInfo() build {
 	b := build{Version: "(devel)", Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// systemd notifies the service manager, if there is one, when the program is ready, alive and
-// stopping. It uses the protocol of sd_notify(3).
+// systemd notifies the service manager, if there is one, that the program is ready, alive or
+// stopping, with the protocol of sd_notify(3).
 type systemd struct {
-	socket string // empty: none
+	socket string // empty without a service manager
 	every  time.Duration
 }
 
-// NewSystemd reads the environment: NOTIFY_SOCKET, and WATCHDOG_USEC and WATCHDOG_PID.
+// NewSystemd reads the environment variables NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID.
 func NewSystemd() systemd {
 	s := systemd{socket: os.Getenv("NOTIFY_SOCKET")}
 	if pid := os.Getenv("WATCHDOG_PID"); s.socket == "" || pid != "" && pid != strconv.Itoa(os.Getpid()) {
@@ -26,7 +26,8 @@ func NewSystemd() systemd {
 	return s
 }
 
-// Notify sends state. Errors are ignored: the manager reacts to a missing notification.
+// Notify sends state to the service manager. Errors are ignored, because the manager reacts to a
+// missing notification.
 func (s systemd) Notify(state string) {
 	if s.socket == "" {
 		return
@@ -45,7 +46,7 @@ func (s systemd) Notify(state string) {
 }
 
 // Watchdog returns a channel that receives when the next keep-alive is due, and a function that
-// stops it.
+// releases it.
 func (s systemd) Watchdog() (due <-chan time.Time, stop func()) {
 	if s.every <= 0 {
 		return nil, func() {}

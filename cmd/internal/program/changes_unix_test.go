@@ -82,7 +82,7 @@ func (r *running) begin(text string) {
 	}
 	r.p = run.New(c, r.said)
 	r.p.Console.Plain = config.WithoutFlags
-	r.p.Changes, r.p.File = run.NewChanges(file, data, os.Stdin, false), file
+	r.p.Changes, r.p.File = run.NewReloader(file, data, os.Stdin, false), file
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)

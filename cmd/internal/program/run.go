@@ -87,7 +87,7 @@ func runFile(file string, stdin, stderr *os.File, watch, quiet bool) error {
 	c.Quiet = quiet
 	p := run.New(c, stderr)
 	p.Console.Plain = config.WithoutFlags
-	p.Changes, p.File = run.NewChanges(file, data, stdin, watch), file
+	p.Changes, p.File = run.NewReloader(file, data, stdin, watch), file
 	return asInFile(run.Run(p, stdin, stderr))
 }
 

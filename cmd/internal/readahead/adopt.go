@@ -13,13 +13,12 @@ import (
 	"github.com/forebay-log/forebay/internal/mapped"
 )
 
-// lookTime is how long a process that asks whether a file is in use holds its lock
-// at most.
+// lookTime limits how long a process that checks whether a file is in use holds its lock.
 const lookTime = 2 * time.Millisecond
 
-// Adopt locks the files of dead processes in dir that hold data for one of the outputs, oldest
-// first. The data is input, or the fact that the input continues within a line to be skipped.
-// Damaged files are renamed and reported.
+// Adopt locks the files of dead processes in dir that contain input for one of the outputs, and
+// returns them, oldest first. A file that only contains a position within a line to be skipped
+// counts too. Damaged files are renamed and reported.
 func Adopt(dir string, outputs []string) (files []*File, damaged []error) {
 	mapped.RemoveUnborn(dir, suffix+newSuffix)
 	for _, path := range mapped.Files(dir, suffix) {
@@ -31,7 +30,7 @@ func Adopt(dir string, outputs []string) (files []*File, damaged []error) {
 		switch {
 		case err == nil:
 			if f.holdsFor(outputs) {
-				f.commit(0) // what load has found
+				f.commit(0) // store the end that load has found
 				files = append(files, f)
 			} else {
 				f.Close()
@@ -48,8 +47,8 @@ func Adopt(dir string, outputs []string) (files []*File, damaged []error) {
 	return files, damaged
 }
 
-// holdsFor reports whether one of the outputs has not accepted all. The positions of
-// other outputs stay where they are.
+// holdsFor reports whether one of the outputs has not accepted all input. Only the given outputs
+// are considered.
 func (f *File) holdsFor(outputs []string) (holds bool) {
 	for i, name := range f.outputs {
 		f.refused[i] = !slices.Contains(outputs, name)
@@ -60,8 +59,8 @@ func (f *File) holdsFor(outputs []string) (holds bool) {
 
 var errDamaged = errors.New("damaged")
 
-// Take locks the file of a dead process for all its outputs.
-func Take(path string) (*File, error) {
+// AdoptOne locks the file of a dead process for all its outputs.
+func AdoptOne(path string) (*File, error) {
 	f, err := adopt(path)
 	if err == nil {
 		f.commit(0)
@@ -84,7 +83,7 @@ func adopt(path string) (*File, error) {
 	return f, nil
 }
 
-// open reads the head of a file, maps it, and loads its state.
+// open reads the identity of a file, maps it, and loads its state.
 func open(path string, file *os.File) (*File, error) {
 	id, err := readIdentity(file)
 	if err != nil {
@@ -102,46 +101,46 @@ func open(path string, file *os.File) (*File, error) {
 	return f, nil
 }
 
-// Info describes a file without changing it.
+// Info is the result of examining a file without changing it.
 type Info struct {
 	Path    string
 	Bytes   int64
 	PID     uint32
 	Created time.Time
 	Alive   bool // a process holds its lock
-	Aside   bool // damaged, and renamed so
+	Damaged bool // the file was renamed because it is damaged
 	Err     error
-	Pending map[string][]byte // input that each output has not accepted
+	Pending map[string][]byte // unaccepted input by output
 }
 
-// IsFile reports whether a file of this name is one of this package.
+// IsFile reports whether a file name belongs to this package.
 func IsFile(name string) bool {
 	name = strings.TrimSuffix(strings.TrimSuffix(name, newSuffix), badSuffix)
 	return strings.HasSuffix(name, suffix)
 }
 
-// List describes the files in dir, oldest first. Without the pending input of running processes,
-// which changes all the time.
+// List examines the files in dir and returns them, oldest first. For files of running processes the
+// pending input is omitted, because it changes all the time.
 func List(dir string) (infos []Info) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
 		if e.IsDir() || !IsFile(e.Name()) || strings.HasSuffix(e.Name(), newSuffix) {
 			continue
 		}
-		in := Info{Path: filepath.Join(dir, e.Name()), Aside: strings.HasSuffix(e.Name(), badSuffix)}
+		in := Info{Path: filepath.Join(dir, e.Name()), Damaged: strings.HasSuffix(e.Name(), badSuffix)}
 		if st, err := e.Info(); err == nil {
 			in.Bytes = st.Size()
 		}
-		if !in.Aside {
-			in.look()
+		if !in.Damaged {
+			in.examine()
 		}
 		infos = append(infos, in)
 	}
 	return infos
 }
 
-// look reads the file into in.
-func (in *Info) look() {
+// examine sets the other fields of in from the file at in.Path.
+func (in *Info) examine() {
 	f, err := adopt(in.Path)
 	if errors.Is(err, mapped.ErrInUse) {
 		in.Alive = true
@@ -162,8 +161,7 @@ func (in *Info) look() {
 	in.Err = f.image.broken
 }
 
-// Purge deletes a file, unless a process uses it: then the error wraps
-// mapped.ErrInUse.
+// Purge deletes a file. If a process uses the file, the error wraps mapped.ErrInUse.
 func Purge(path string) error {
 	f, err := mapped.Adopt(path)
 	if err != nil {

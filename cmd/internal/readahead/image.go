@@ -12,31 +12,32 @@ import (
 	"github.com/forebay-log/forebay/internal/mapped"
 )
 
-// An image is the file in mapped memory. Once broken is set, it keeps no more input.
+// An image is the file in mapped memory. Once broken is set, no more input is kept.
 type image struct {
 	path  string
 	file  *os.File // holds the lock
-	mem   []byte   // identity, state and ring
+	mem   []byte   // the identity, the state and the ring
 	state []byte
 	ring  []byte
 
-	broken   error // why no more input is kept; nil: it is kept
+	broken   error // reason why no more input is kept, or nil
 	onBroken func(error)
 }
 
-// An identity is the part of a file that is written once.
+// An identity is the part of a file that is written once, when the file is created.
 type identity struct {
-	head    int // its size, in whole pages
+	head    int // its size, a multiple of the page size
 	ring    int
 	origin  origin
 	outputs []string
 }
 
-// word returns a word of the state.
+// word returns the word of the state at offset at.
 func (m *image) word(at int) *uint64 { return (*uint64)(unsafe.Pointer(&m.state[at])) }
 
-// look checks whether the file still keeps input: it must be linked, complete, and have room.
-func (m *image) look(room int) {
+// check sets broken unless the file can still keep input: it must be linked, have its full size,
+// and have room for room bytes.
+func (m *image) check(room int) {
 	st, err := m.file.Stat()
 	switch {
 	case err != nil:
@@ -50,7 +51,7 @@ func (m *image) look(room int) {
 	}
 }
 
-// fail sets broken, and reports it.
+// fail sets broken and reports the error.
 func (m *image) fail(err error) {
 	if m.broken == nil {
 		m.broken = fmt.Errorf("%s: %w", m.path, err)
@@ -60,8 +61,9 @@ func (m *image) fail(err error) {
 	}
 }
 
-// caught is deferred by functions that access the mapped memory. A fault, caused by a truncation of
-// the file, breaks the file; any other panic continues.
+// caught must be deferred by functions that access the mapped memory. A memory fault, which a
+// truncation of the file causes, sets broken. Other panics continue. old is the result of
+// debug.SetPanicOnFault.
 func (m *image) caught(old bool) {
 	debug.SetPanicOnFault(old)
 	r := recover()
@@ -83,7 +85,7 @@ func (m *image) leave() {
 	m.file.Close()
 }
 
-// readIdentity reads the identity and checks it against the size of the file.
+// readIdentity reads the identity and checks that it fits the size of the file.
 func readIdentity(f *os.File) (id identity, err error) {
 	bad := func(why string) (identity, error) { return identity{}, fmt.Errorf("%w: %s", errDamaged, why) }
 	var fixed [identNames]byte

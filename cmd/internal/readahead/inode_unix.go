@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// inode returns what names a file in the system.
+// inode returns the device and inode number of a file.
 func inode(st os.FileInfo) (dev, ino uint64, ok bool) {
 	s, ok := st.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -1,5 +1,6 @@
-// Package readahead keeps the input that a program has read and that its outputs have not accepted
-// yet, in a file that survives the program.
+// Package readahead keeps input that a program has read but its outputs have not accepted yet. It
+// uses a
+// file that survives the program.
 //
 // A [File] is a ring in mapped memory. read(2) writes into the ring, so the data is in the page
 // cache before the program sees it. The file also has one position for each output: how far it has
@@ -7,8 +8,9 @@
 // continues, for each output, at its position. Only the line that was passed to an output at the
 // moment of the kill may reach that output twice.
 //
-// The file, little-endian: an identity, written once, with a CRC32C; a page of state, words that
-// change; the ring.
+// The file consists of an identity with a CRC32C, which is written once, a page with the state,
+// whose
+// words change, and the ring. All numbers are little-endian.
 package readahead
 
 import (
@@ -42,63 +44,63 @@ const (
 // Offsets in the identity, after the magic.
 const (
 	identVersion = 8
-	identCRC     = 12 // of the rest of the identity
-	identBytes   = 16 // of the identity, whole pages
-	identOutputs = 20 // number of names
-	identRing    = 24 // bytes of the ring
+	identCRC     = 12 // checksum of the rest of the identity
+	identBytes   = 16 // size of the identity, a multiple of the page size
+	identOutputs = 20 // number of outputs
+	identRing    = 24 // size of the ring in bytes
 	identCreated = 32
 	identPID     = 40
-	identInput   = 44 // boot id, device and inode of a pipe or socket; zero: another kind
-	identNames   = 76 // each with its length before it, 16 bits
+	identInput   = 44 // boot id, device and inode of a pipe or socket; zero for other inputs
+	identNames   = 76 // names of the outputs, each after its 16-bit length
 )
 
 // Offsets in the state. Positions count bytes of the input; the byte at position n is at n modulo
 // the size of the ring.
 const (
-	stateEnd      = 0   // all before it is read
+	stateEnd      = 0   // end of the input that was read
 	stateReach    = 64  // end of the blank part of the ring, which may hold the data of a read in progress
-	stateLong     = 128 // two: positions within a line that is too long, the last two that were stored
-	stateAccepted = 192 // the position of each output
+	stateLong     = 128 // two words: the last two stored positions within a line that is too long
+	stateAccepted = 192 // position of each output: the end of its accepted input
 )
 
-// blank fills the part of the ring that the next read may use. A process that dies
-// between the end of read(2) and the next store leaves bytes there that are not
-// blank: they were read. No text in UTF-8 has such a byte. Text in another charset hardly ever
-// ends with one, because its last byte is part of a newline.
+// blank fills the part of the ring that the next read may use. If a process dies after read(2) and
+// before it stores the new end, the bytes that are not blank were read. UTF-8 never contains this
+// byte. Text in another charset hardly ever ends with it, because its last byte is part of a
+// newline.
 const blank = 0xff
 
-// An origin identifies a pipe or socket. It is zero for any other kind of input.
+// An origin identifies the pipe or socket that is read. It is zero for other inputs.
 type origin [32]byte
 
-// A File is the input that was read and not accepted by all outputs. It is not for
+// A File keeps the input that was read and not accepted by all outputs. It is not safe for
 // concurrent use.
 type File struct {
 	image   image
 	origin  origin
 	outputs []string
-	src     io.Reader // nil: no more is read
+	src     io.Reader // nil if no more input is read
 
-	start    uint64   // where the Reader of this process began
+	start    uint64   // position at which this process began to read
 	served   uint64   // end of the data that Read has returned
-	end      uint64   // of the data in the ring
+	end      uint64   // end of the data in the ring
 	reach    uint64   // end of the blank part of the ring
-	accepted []uint64 // by output
-	refused  []bool   // by output: it accepts no more in this process
-	longs    int      // how often a position within a line that is too long was stored
+	accepted []uint64 // position of each output
+	refused  []bool   // outputs that accept no more input in this process
+	longs    int      // number of stored positions within lines that are too long
 }
 
-// Options describe a new [File].
+// Options are the parameters of a new [File].
 type Options struct {
-	// Outputs are the names of those that the input is for.
+	// Outputs are the names of the outputs that receive the input.
 	Outputs []string
-	// Bytes is how much a reader may hold at once.
+	// Bytes is the maximum number of bytes that are read ahead.
 	Bytes int
-	// Input is the input to read. A process that reads from the same pipe or socket continues where
-	// this one has stopped, even in the middle of a line.
+	// Input is the file that is read. If a later process reads from the same pipe or socket, it
+	// continues at the end of this File, even within a line.
 	Input *os.File
 }
 
-// Create makes a file in dir.
+// Create creates a file in dir.
 func Create(dir string, o Options) (*File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -141,7 +143,7 @@ func Create(dir string, o Options) (*File, error) {
 		at += 2 + copy(mem[at+2:], name)
 	}
 	le.PutUint32(mem[identCRC:], crc32.Checksum(mem[identCRC+4:head], castagnoli))
-	if err := os.Rename(path+newSuffix, path); err != nil { // complete from its first moment
+	if err := os.Rename(path+newSuffix, path); err != nil { // so that a file with this name is always complete
 		os.Remove(path + newSuffix)
 		mapped.Unmap(mem)
 		f.Close()
@@ -154,7 +156,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func roundUp(n int) int { return (n + page - 1) / page * page }
 
-// originOf names a pipe or socket.
+// originOf returns the origin of f, which is zero unless f is a pipe or socket.
 func originOf(f *os.File) (o origin) {
 	if f == nil {
 		return o
@@ -174,7 +176,7 @@ func originOf(f *os.File) (o origin) {
 	return o
 }
 
-// newFile returns a File with the memory of an image.
+// newFile returns a File that uses the mapped image.
 func newFile(m image, id identity) *File {
 	m.state, m.ring = m.mem[id.head:id.head+page], m.mem[id.head+page:]
 	return &File{
@@ -195,11 +197,11 @@ func (f *File) load() error {
 			return errors.New("a position is after the end")
 		}
 	}
-	f.reach = max(f.reach, f.end) // the end is stored separately
+	f.reach = max(f.reach, f.end) // end and reach are stored one after the other
 	if f.end-low > ring || f.reach-low > ring {
 		return errors.New("its contents exceed its size")
 	}
-	for n := f.reach; n > f.end; n-- { // the read that the process died in
+	for n := f.reach; n > f.end; n-- { // find the end of the read during which the process died
 		if f.image.ring[(n-1)%ring] != blank {
 			f.end = n
 			break
@@ -207,32 +209,32 @@ func (f *File) load() error {
 	}
 	f.start, f.served = low, low
 	if *f.image.word(stateLong) == low {
-		f.longs = 1 // the other one is replaced first
+		f.longs = 1 // so that the other position is replaced first
 	}
 	return nil
 }
 
-// Name returns the name of the file, which begins with the time when it was made.
+// Name returns the name of the file, which begins with its creation time.
 func (f *File) Name() string { return filepath.Base(f.image.path) }
 
-// From makes Read continue with src after the content of the file.
+// From sets the source that Read continues with after the content of the file. onBroken is called
+// when no more input can be kept; it may be nil.
 func (f *File) From(src io.Reader, onBroken func(error)) {
 	f.src, f.image.onBroken = src, onBroken
 }
 
-// InLongLine reports whether the file begins within a line that was too long and is
-// to be skipped.
+// InLongLine reports whether the File begins within a line that is too long and must be skipped.
 func (f *File) InLongLine() bool {
 	return f.start > 0 && (*f.image.word(stateLong) == f.start || *f.image.word(stateLong + 8) == f.start)
 }
 
-// Output returns the number of the output with a name, -1 if the file is not for it.
+// Output returns the index of the output with the given name, or -1 if the File has no such output.
 func (f *File) Output(name string) int { return slices.Index(f.outputs, name) }
 
-// Outputs returns the names of the outputs. They belong to f.
+// Outputs returns the names of the outputs. The caller must not modify the slice.
 func (f *File) Outputs() []string { return f.outputs }
 
-// Held returns a copy of what an output has not accepted.
+// Held returns a copy of the input that an output has not accepted.
 func (f *File) Held(output int) []byte {
 	p := make([]byte, f.Pending(output))
 	served := f.served
@@ -248,24 +250,24 @@ func (f *File) Held(output int) []byte {
 	return p
 }
 
-// AcceptFirst notes that an output is done with the first n bytes of [File.Held].
+// AcceptFirst records that an output has accepted the first n bytes of [File.Held].
 func (f *File) AcceptFirst(output, n int) {
 	f.Accept(output, int64(f.accepted[output]+uint64(n)-f.start))
 }
 
-// Pending returns how many bytes an output has not accepted.
+// Pending returns the number of bytes that an output has not accepted.
 func (f *File) Pending(output int) uint64 { return f.end - f.accepted[output] }
 
-// Continues reports whether a process with those options can continue with f: it reads from the
+// Continues reports whether a process with these options can continue with f. It must read from the
 // same pipe or socket, for the same outputs in the same order.
 func (f *File) Continues(o Options) bool {
 	return f.origin != origin{} && f.origin == originOf(o.Input) && slices.Equal(f.outputs, o.Outputs) && len(f.image.ring) >= o.Bytes
 }
 
-// End returns the position of the end of the input that was read.
+// End returns the end of the input that was read.
 func (f *File) End() int64 { return int64(f.end) }
 
-// low returns the position up to which all outputs have accepted.
+// low returns the position up to which every output has accepted the input.
 func (f *File) low() uint64 {
 	low := f.end
 	for _, at := range f.accepted {
@@ -274,8 +276,8 @@ func (f *File) low() uint64 {
 	return low
 }
 
-// Read returns the content of the file and then the data of its source. That data is in the file
-// before Read returns.
+// Read returns the content of the file, then data of the source. The data of the source is in the
+// file before Read returns.
 func (f *File) Read(p []byte) (n int, err error) {
 	if f.served < f.end && f.image.broken == nil {
 		if n = f.copyOut(p); n > 0 {
@@ -292,7 +294,7 @@ func (f *File) Read(p []byte) (n int, err error) {
 	at := f.end % uint64(len(f.image.ring))
 	room := uint64(len(f.image.ring)) - (f.end - f.low())
 	into := f.image.ring[at:min(at+room, at+uint64(len(p)), uint64(len(f.image.ring)))]
-	if f.image.look(len(into)); f.image.broken == nil {
+	if f.image.check(len(into)); f.image.broken == nil {
 		f.prepare(len(into))
 	}
 	if f.image.broken != nil {
@@ -312,10 +314,10 @@ func (f *File) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// Waits reports whether the next Read is one of the source, which may wait.
+// Waits reports whether the next Read reads from the source, which may block.
 func (f *File) Waits() bool { return f.served == f.end || f.image.broken != nil }
 
-// prepare makes the next n bytes of the ring blank.
+// prepare fills the next n bytes of the ring with blank.
 func (f *File) prepare(n int) {
 	defer f.image.caught(debug.SetPanicOnFault(true))
 	if to := f.end + uint64(n); to > f.reach {
@@ -333,14 +335,14 @@ func (f *File) prepare(n int) {
 	}
 }
 
-// commit notes that n bytes more were read.
+// commit records that n more bytes were read.
 func (f *File) commit(n int) {
 	defer f.image.caught(debug.SetPanicOnFault(true))
 	f.end += uint64(n)
 	atomic.StoreUint64(f.image.word(stateEnd), f.end)
 }
 
-// copyOut copies data that was not returned yet. It returns 0 after a fault.
+// copyOut copies data that was not returned yet to p. It returns 0 after a memory fault.
 func (f *File) copyOut(p []byte) (n int) {
 	defer f.image.caught(debug.SetPanicOnFault(true))
 	at := f.served % uint64(len(f.image.ring))
@@ -349,15 +351,15 @@ func (f *File) copyOut(p []byte) (n int) {
 	return done
 }
 
-// Settle records that the outputs which have not refused have accepted the input up to offset,
-// counted from the first byte that Read has returned. If inLong, offset is within a line that is
-// too long.
+// Settle records that every output which has not refused has accepted the input up to offset,
+// counted from the start of this process. inLong means that offset is within a line that is too
+// long.
 func (f *File) Settle(offset int64, inLong bool) {
 	if f.image.broken != nil {
 		return
 	}
 	defer f.image.caught(debug.SetPanicOnFault(true))
-	if inLong { // before the positions; the one before it stays until they are stored
+	if inLong { // store this first: the previous one is valid until the positions are stored
 		atomic.StoreUint64(f.image.word(stateLong+8*(f.longs%2)), f.start+uint64(offset))
 		f.longs++
 	}
@@ -366,7 +368,7 @@ func (f *File) Settle(offset int64, inLong bool) {
 	}
 }
 
-// Accept notes that an output is done with the input up to offset.
+// Accept records that an output has accepted the input up to offset.
 func (f *File) Accept(output int, offset int64) {
 	if f.image.broken != nil {
 		return
@@ -387,17 +389,18 @@ func (f *File) Has(output int, offset int64) bool {
 	return f.accepted[output] >= f.start+uint64(offset)
 }
 
-// Refuse notes that an output accepts no more in this process: its position stays.
+// Refuse records that an output accepts no more input in this process. Its position no longer
+// changes.
 func (f *File) Refuse(output int) { f.refused[output] = true }
 
-// Refused reports whether [File.Refuse] was called.
+// Refused reports whether [File.Refuse] was called for an output.
 func (f *File) Refused(output int) bool { return f.refused[output] }
 
-// Broken returns why the file keeps nothing any more, nil if it does.
+// Broken returns the reason why no more input is kept, or nil.
 func (f *File) Broken() error { return f.image.broken }
 
-// Close removes the file if every output has accepted all input, or if it is broken. Otherwise the
-// file remains for the next process.
+// Close removes the file if every output has accepted all input, or if it is broken. Otherwise it
+// leaves the file for the next process.
 func (f *File) Close() {
 	if (f.low() == f.end || f.image.broken != nil) && mapped.InPlace(f.image.file, f.image.path) {
 		os.Remove(f.image.path)

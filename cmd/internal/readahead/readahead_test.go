@@ -18,19 +18,19 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// errKilled ends a process of the test in the middle of a read.
+// errKilled is the panic that simulates a kill in the middle of a read.
 var errKilled = errors.New("killed")
 
-// A tap is an input. It brings its bytes in random pieces and, when left is used up,
-// kills the process: behind the read, before the process has seen what it brought.
-type tap struct {
+// A source returns its text in random pieces. After left reads it simulates a kill: the data is in
+// the ring, but Read has not returned it.
+type source struct {
 	text  []byte
 	at    int
 	piece func() int
 	left  int // reads
 }
 
-func (p *tap) Read(b []byte) (int, error) {
+func (p *source) Read(b []byte) (int, error) {
 	if p.at == len(p.text) {
 		return 0, io.EOF
 	}
@@ -74,10 +74,10 @@ func killed(f func()) (was bool) {
 	return false
 }
 
-// Processes that are killed at random moments, also between a read and what follows
-// it, hand every line to each output, in order, and the line that was being handed over
-// at most once more. No line is made up, the rest of a line that is too long included.
-func TestKills(t *testing.T) {
+// Processes are killed at random moments, also between a read and the next store. Each output
+// receives every line in order, and only the line that was being passed may be repeated. No line is
+// invented, and a line that is too long is skipped completely.
+func TestKilledProcessesRepeatOneLine(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
 	for range testkit.Rounds(60, 20000) {
 		dir := t.TempDir()
@@ -93,7 +93,7 @@ func TestKills(t *testing.T) {
 			}
 			text = append(text, line...)
 		}
-		in := &tap{text: text, piece: func() int { return 1 + rng.IntN(5000) }}
+		in := &source{text: text, piece: func() int { return 1 + rng.IntN(5000) }}
 		outputs := []string{"a", "b", "c"}
 		o := Options{Outputs: outputs, Bytes: lines.BufferBytes(longest)}
 		got := make([][]string, len(outputs))
@@ -142,7 +142,7 @@ func TestKills(t *testing.T) {
 			if len(damaged) > 0 || len(files) > 1 {
 				t.Fatal(len(files), damaged)
 			}
-			if len(files) == 0 { // nothing was left
+			if len(files) == 0 { // the dead process has left no input
 				files = append(files, mustCreate(t, dir, o))
 			}
 			f = files[0]
@@ -159,9 +159,8 @@ func TestKills(t *testing.T) {
 	}
 }
 
-// A process that is killed within a line that is too long leaves a position that is
-// known to be such: when it waits for more of the line, and between the stores of one
-// position and the next.
+// If a process is killed within a line that is too long, its stored position is known to be within
+// that line, whether it was waiting for more data or was between two stores.
 func TestKilledWithinLongLine(t *testing.T) {
 	dir := t.TempDir()
 	f := mustCreate(t, dir, Options{Outputs: []string{"a"}, Bytes: 4096})
@@ -186,14 +185,14 @@ func TestKilledWithinLongLine(t *testing.T) {
 		settle()
 		next()
 		read()
-		f.refused[0] = true // the position is not stored
+		f.refused[0] = true // prevents the store of the position
 		settle()
 		next()
-		read() // again
+		read() // read it again
 	}
 }
 
-// What is damaged while the process lives ends the protection and nothing else.
+// Damage to the file during use ends the protection and has no other effect.
 func TestDamagedWhileInUse(t *testing.T) {
 	for name, harm := range map[string]func(path string) error{
 		"truncated": func(path string) error { return os.Truncate(path, 0) },
@@ -203,7 +202,7 @@ func TestDamagedWhileInUse(t *testing.T) {
 		dir := t.TempDir()
 		f := mustCreate(t, dir, Options{Outputs: []string{"a"}, Bytes: lines.BufferBytes(100)})
 		told := 0
-		f.From(&tap{text: text, piece: func() int { return 10_000 }}, func(err error) {
+		f.From(&source{text: text, piece: func() int { return 10_000 }}, func(err error) {
 			told++
 			if !strings.Contains(err.Error(), name) {
 				t.Errorf("%s: %v", name, err)
@@ -236,8 +235,8 @@ func TestDamagedWhileInUse(t *testing.T) {
 	}
 }
 
-// A file for several outputs is dealt with by each when it comes.
-func TestOtherOutputs(t *testing.T) {
+// Each output of a file can be processed separately, and keeps its position meanwhile.
+func TestEachOutputKeepsItsPosition(t *testing.T) {
 	dir := t.TempDir()
 	f := mustCreate(t, dir, Options{Outputs: []string{"a", "b"}, Bytes: 4096})
 	f.From(strings.NewReader("one\ntwo\n"), nil)
@@ -277,8 +276,8 @@ func TestOtherOutputs(t *testing.T) {
 	}
 }
 
-// A process goes on with a file only where it reads from the same pipe.
-func TestContinues(t *testing.T) {
+// A process continues with a file only if it reads from the same pipe.
+func TestContinuesOnlyWithSamePipe(t *testing.T) {
 	pipe := func() *os.File {
 		r, w, err := os.Pipe()
 		if err != nil {
@@ -315,8 +314,8 @@ func TestContinues(t *testing.T) {
 	}
 }
 
-// Whatever is in a file, it is read, reported and set aside, or left.
-func TestDamagedFiles(t *testing.T) {
+// A file with any content is read, or reported and renamed, or left unchanged.
+func TestDamagedFilesAreRenamed(t *testing.T) {
 	made := func() (dir, path string) {
 		dir = t.TempDir()
 		f := mustCreate(t, dir, Options{Outputs: []string{"a"}, Bytes: 4096})
@@ -377,7 +376,7 @@ func BenchmarkRead(b *testing.B) {
 			b.SetBytes(int64(len(text)))
 			b.ReportAllocs()
 			for b.Loop() {
-				in := &tap{text: text, piece: func() int { return 64 << 10 }}
+				in := &source{text: text, piece: func() int { return 64 << 10 }}
 				src := lines.New(in, 1000)
 				var f *File
 				if kept {

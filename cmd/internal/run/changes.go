@@ -22,60 +22,64 @@ import (
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
-// changes applies a configuration file to a running pipeline, on request or when the file
-// changes. No record is lost. Unchanged inputs and outputs continue.
+// A reloader applies a configuration file to a running pipeline, on request or when the file
+// changes. No record is lost, and unchanged inputs and outputs continue.
 //
-// A changed output is closed while no input writes, after it has delivered its records or
-// stored them on disk. If it cannot do so in time, nothing is changed. A changed input is
-// read to its end, its positions are stored, and it is opened again.
+// A changed output is closed while no input writes, after its records are delivered or stored on
+// disk.
+// If that does not happen in time, nothing is changed. A changed input is read to its end, its
+// positions
+// are stored, and it is opened again.
 //
-// A pipeline without a file has a nil *changes.
-type changes struct {
+// A pipeline without a configuration file has a nil *reloader.
+type reloader struct {
 	file  string
 	stdin *os.File
-	poll  bool // check the file every pollEvery
+	poll  bool // check the file at the interval pollEvery
 
-	data   []byte // the content of the file at the start
-	asked  chan struct{}
-	ctx    context.Context // ends when the pipeline does
-	cancel context.CancelFunc
-	fatal  chan struct{} // closed when the pipeline must end, because an output cannot be opened again
-	done   chan struct{} // closed when no change follows; nil: changes were not started
+	data     []byte // content of the file at startup
+	requests chan struct{}
+	ctx      context.Context // done when the pipeline ends
+	cancel   context.CancelFunc
+	fatal    chan struct{} // closed if an output cannot be reopened, so that the pipeline must end
+	done     chan struct{} // closed when the goroutine has ended; nil before begin
 }
 
 // pollEvery is the interval between checks of the file.
 const pollEvery = time.Second
 
-// changePatience limits the time that an input may delay a change. Other inputs may be paused
+// changePatience limits the time for which an input may delay a change. Other inputs may be paused
 // for that time.
 const changePatience = 5 * time.Second
 
-func NewChanges(file string, data []byte, stdin *os.File, poll bool) *changes {
-	c := &changes{file: file, stdin: stdin, poll: poll, data: data, asked: make(chan struct{}, 1), fatal: make(chan struct{})}
+// NewReloader returns a reloader of file, whose content is data. If poll is set, it also checks the
+// file for changes.
+func NewReloader(file string, data []byte, stdin *os.File, poll bool) *reloader {
+	c := &reloader{file: file, stdin: stdin, poll: poll, data: data, requests: make(chan struct{}, 1), fatal: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
 
-// failed returns a channel that is closed when the pipeline must end.
-func (c *changes) failed() <-chan struct{} {
+// failed returns a channel that is closed if the pipeline must end.
+func (c *reloader) failed() <-chan struct{} {
 	if c == nil {
 		return nil
 	}
 	return c.fatal
 }
 
-// ask requests that the file is read again.
-func (c *changes) ask() {
+// request requests that the file is applied.
+func (c *reloader) request() {
 	if c != nil {
 		select {
-		case c.asked <- struct{}{}:
+		case c.requests <- struct{}{}:
 		default:
 		}
 	}
 }
 
-// begin starts a goroutine that applies changes to p until end is called.
-func (c *changes) begin(p *Pipeline) {
+// begin starts the goroutine that applies the file to p, until end is called.
+func (c *reloader) begin(p *Pipeline) {
 	if c == nil {
 		return
 	}
@@ -97,12 +101,12 @@ func (c *changes) begin(p *Pipeline) {
 				data, err := config.ReadLimited(c.file)
 				still := err == nil && bytes.Equal(data, last)
 				if last = data; !still || bytes.Equal(data, seen) {
-					continue // the file is being written, or is unchanged
+					continue // the file is unchanged, or is still being written
 				}
 				seen = data
-			case <-c.asked:
+			case <-c.requests:
 			}
-			if !c.bring(p) {
+			if !c.apply(p) {
 				close(c.fatal)
 				return
 			}
@@ -110,8 +114,8 @@ func (c *changes) begin(p *Pipeline) {
 	}()
 }
 
-// end waits for the current change. No change begins after it.
-func (c *changes) end() {
+// end waits for a change in progress and stops the goroutine.
+func (c *reloader) end() {
 	if c == nil {
 		return
 	}
@@ -121,9 +125,9 @@ func (c *changes) end() {
 	}
 }
 
-// bring reads the file, changes p accordingly, and prints the result. It returns false if the
+// apply reads the file, changes p accordingly and prints the result. It returns false if the
 // pipeline must end.
-func (c *changes) bring(p *Pipeline) bool {
+func (c *reloader) apply(p *Pipeline) bool {
 	next, _, err := config.Load(c.file, c.stdin)
 	if err != nil {
 		for line := range strings.Lines(err.Error()) {
@@ -134,7 +138,7 @@ func (c *changes) bring(p *Pipeline) bool {
 	}
 	changed, err := p.Change(c.ctx, next, c.stdin)
 	switch {
-	case c.ctx.Err() != nil: // the pipeline is ending, so the result does not matter
+	case c.ctx.Err() != nil: // the pipeline is ending
 	case errors.Is(err, ErrStranded):
 		p.Mu.Lock()
 		p.errs = append(p.errs, err)
@@ -142,7 +146,7 @@ func (c *changes) bring(p *Pipeline) bool {
 		return false
 	case err != nil:
 		text := err.Error()
-		if !strings.HasPrefix(text, c.file+":") { // an error of a key has its place
+		if !strings.HasPrefix(text, c.file+":") { // an error about a key already contains its position
 			text = c.file + ": " + text
 		}
 		p.Console.Say("%s", text)
@@ -154,24 +158,24 @@ func (c *changes) bring(p *Pipeline) bool {
 	return true
 }
 
-// ErrStranded is the error of an output that cannot be opened again.
+// ErrStranded is the error of an output that could not be reopened. The pipeline must end.
 var ErrStranded = errors.New("forebay stops; the next run reads the records again")
 
-// A change is a transition of the inputs and outputs of a pipeline to a new configuration.
+// A change changes the inputs and outputs of a pipeline to those of a new configuration.
 type change struct {
 	p    *Pipeline
 	next *config.Pipeline
 
-	stopped []*LiveInput     // to be closed; a changed one is opened again
-	ending  []*output.Output // the same for outputs
+	stopped []*LiveInput     // inputs to be closed; changed ones are opened again
+	ending  []*output.Output // outputs to be closed; changed ones are opened again
 	kept    []*LiveInput
-	said    []string
+	done    []string // descriptions of the changes
 
-	outs map[string]*output.Output // outputs that continue, and outputs that were opened again, by name
+	outs map[string]*output.Output // outputs that continue or were reopened, by name
 }
 
-// Change applies the inputs and outputs of next to p, and returns a description of each change.
-// After an error nothing has changed, unless the error is ErrStranded.
+// Change changes the inputs and outputs of p to those of next, and returns a description of each
+// change. After an error nothing has changed, unless the error is ErrStranded.
 func (p *Pipeline) Change(ctx context.Context, next *config.Pipeline, stdin *os.File) ([]string, error) {
 	if err := p.changing.lock(ctx); err != nil {
 		return nil, err
@@ -182,22 +186,22 @@ func (p *Pipeline) Change(ctx context.Context, next *config.Pipeline, stdin *os.
 	}
 	defer p.leave(nil)
 	ch := &change{p: p, next: next, outs: map[string]*output.Output{}}
-	if err := ch.fixed(); err != nil {
+	if err := ch.checkFixed(); err != nil {
 		return nil, err
 	}
 	ch.compare()
-	if len(ch.said) == 0 {
+	if len(ch.done) == 0 {
 		return nil, nil
 	}
 	if err := ch.make(ctx, stdin); err != nil {
-		return ch.said, err
+		return ch.done, err
 	}
 	leftovers{p}.rememberDirs()
-	return ch.said, nil
+	return ch.done, nil
 }
 
-// fixed returns an error if a setting differs that can change only at a start.
-func (ch *change) fixed() error {
+// checkFixed returns an error if a setting differs that cannot change while the program runs.
+func (ch *change) checkFixed() error {
 	a, b := ch.p.C, ch.next
 	var names []string
 	for name, same := range map[string]bool{
@@ -216,7 +220,7 @@ func (ch *change) fixed() error {
 	return nil
 }
 
-// named returns the part with a name, or nil.
+// named returns the part with the given name, or nil.
 func named[T any](parts []*T, name string, nameOf func(*T) string) *T {
 	for _, p := range parts {
 		if nameOf(p) == name {
@@ -231,9 +235,9 @@ func inletName(in *LiveInput) string     { return in.Name }
 func specName(c *dest.Spec) string       { return c.Name }
 func outputName(o *output.Output) string { return o.Spec.Name }
 
-// compare finds the differences.
+// compare finds the inputs and outputs that differ.
 func (ch *change) compare() {
-	say := func(format string, args ...any) { ch.said = append(ch.said, fmt.Sprintf(format, args...)) }
+	say := func(format string, args ...any) { ch.done = append(ch.done, fmt.Sprintf(format, args...)) }
 	for _, in := range ch.p.Inlets {
 		switch c := named(ch.next.Inputs, in.Name, inputName); {
 		case c == nil:
@@ -282,7 +286,7 @@ func (ch *change) compare() {
 	}
 }
 
-// make applies the differences that compare found.
+// make carries out the change.
 func (ch *change) make(ctx context.Context, stdin *os.File) (err error) {
 	p := ch.p
 	if err := ch.openNew(stdin); err != nil {
@@ -308,9 +312,9 @@ func (ch *change) make(ctx context.Context, stdin *os.File) (err error) {
 }
 
 // endInputs reads each input of stopped to its end and closes it. An input that waits for room in
-// an output cannot be closed, because it holds a line that the output has not accepted.
+// an output cannot be closed, because it has a line that the output has not accepted.
 func (ch *change) endInputs(ctx context.Context) error {
-	if err := ch.flow(ctx); err != nil {
+	if err := ch.checkFlow(ctx); err != nil {
 		return err
 	}
 	for _, in := range ch.stopped {
@@ -323,7 +327,7 @@ func (ch *change) endInputs(ctx context.Context) error {
 			return ctx.Err()
 		}
 		patience, cancel := context.WithTimeout(ctx, changePatience)
-		delivered := in.Commit(patience) == nil // if not, the last lines are read again
+		delivered := in.Commit(patience) == nil // otherwise the last lines are read again
 		cancel()
 		if err := in.Src.Finish(delivered); err != nil {
 			ch.p.Console.Say("%s", in.Of(err))
@@ -333,15 +337,15 @@ func (ch *change) endInputs(ctx context.Context) error {
 	return nil
 }
 
-// flow checks that no input of stopped waits for room in an output.
-func (ch *change) flow(ctx context.Context) error {
+// checkFlow returns an error if an input of stopped waits for room in an output.
+func (ch *change) checkFlow(ctx context.Context) error {
 	patience, cancel := context.WithTimeout(ctx, changePatience)
 	defer cancel()
 	for _, in := range ch.stopped {
 		for _, take := range in.Intakes {
 			release, err := take.Hold(patience)
 			if err != nil {
-				return waits(in)
+				return waitsError(in)
 			}
 			release()
 		}
@@ -349,8 +353,8 @@ func (ch *change) flow(ctx context.Context) error {
 	return nil
 }
 
-// waits returns the error of a change that in delays.
-func waits(in *LiveInput) error {
+// waitsError returns the error for a change that in delays.
+func waitsError(in *LiveInput) error {
 	return fmt.Errorf("input %s is waiting for room in an output; the running configuration is unchanged; try again later", in.Name)
 }
 
@@ -390,7 +394,7 @@ func (ch *change) abandonNew() {
 	}
 }
 
-// drained waits until each output of ending has delivered its records or stored them on disk.
+// drained waits until every output of ending has delivered its records or stored them on disk.
 func (ch *change) drained(ctx context.Context) error {
 	if intake.Commit(ctx, ch.ending) == nil {
 		return nil
@@ -403,7 +407,7 @@ func (ch *change) drained(ctx context.Context) error {
 	return errors.New("an output does not deliver; the running configuration is unchanged; try again later")
 }
 
-// swap replaces the outputs of p by the outputs of next, while no input writes.
+// swap replaces the outputs of p by those of next, while no input writes.
 func (ch *change) swap(ctx context.Context, stdin *os.File) error {
 	p := ch.p
 	patience, cancel := context.WithTimeout(ctx, changePatience)
@@ -412,7 +416,7 @@ func (ch *change) swap(ctx context.Context, stdin *os.File) error {
 		for _, take := range in.Intakes {
 			release, err := take.Hold(patience)
 			if err != nil {
-				return waits(in)
+				return waitsError(in)
 			}
 			defer release()
 		}
@@ -427,7 +431,7 @@ func (ch *change) swap(ctx context.Context, stdin *os.File) error {
 	}
 	outs, err := ch.reopen(ch.next.Outs, stdin)
 	if err != nil {
-		// The previous outputs could be opened before, so this usually succeeds.
+		// Go back to the previous outputs. They could be opened before, so this usually succeeds.
 		ch.abandonNew()
 		ch.outs = map[string]*output.Output{}
 		for _, out := range p.Outs {
@@ -438,7 +442,7 @@ func (ch *change) swap(ctx context.Context, stdin *os.File) error {
 		var worse error
 		if outs, worse = ch.reopen(p.C.Outs, stdin); worse != nil {
 			err = fmt.Errorf("%w; with the previous settings: %w; %w", err, worse, ErrStranded)
-			for _, out := range ch.ending { // a closed output accepts no records, so no position is committed
+			for _, out := range ch.ending { // an output that stays closed rejects records, so no position is committed
 				if ch.outs[out.Spec.Name] == nil {
 					out.Drained.Store(false)
 					outs = append(outs, out)
@@ -471,8 +475,8 @@ func (ch *change) swap(ctx context.Context, stdin *os.File) error {
 	return err
 }
 
-// reopen returns the outputs that cs describes, from ch.outs or newly opened. An output that cannot
-// be opened is omitted, and the last such error is returned.
+// reopen returns the outputs described by cs, taken from ch.outs or newly opened. It omits outputs
+// that cannot be opened and returns the last error.
 func (ch *change) reopen(cs []*dest.Spec, stdin *os.File) (outs []*output.Output, err error) {
 	for _, c := range cs {
 		out := ch.outs[c.Name]
@@ -489,7 +493,7 @@ func (ch *change) reopen(cs []*dest.Spec, stdin *os.File) (outs []*output.Output
 	return outs, err
 }
 
-// openInputs opens the inputs of c that are not open.
+// openInputs opens the inputs of c that are not open yet.
 func (ch *change) openInputs(c *config.Pipeline) (errs []error) {
 	p := ch.p
 	inlets := slices.Clone(ch.kept)
@@ -515,8 +519,8 @@ func (ch *change) openInputs(c *config.Pipeline) (errs []error) {
 	return errs
 }
 
-// retire adds the counts of the closed outputs to p.gone, and closes the fallbacks that no output of
-// outs uses.
+// retire adds the counters of the closed outputs to p.gone, and closes the fallbacks that no output
+// of outs uses.
 func (ch *change) retire(outs []*output.Output) {
 	p := ch.p
 	for _, out := range ch.ending {
@@ -525,7 +529,7 @@ func (ch *change) retire(outs []*output.Output) {
 		}
 		kept := out.Report.Kept()
 		if next := named(ch.next.Outs, out.Spec.Name, specName); next != nil && next.Text("spool") == out.Spec.Text("spool") && next.Text("crash-safe") == out.Spec.Text("crash-safe") {
-			kept = 0 // the output that replaces it delivers them
+			kept = 0 // its replacement delivers them
 		} else if kept > 0 {
 			p.Console.Say("output %s: %s remain in %s; deliver them with forebay spool replay", out.To, plural.Records(kept), out.Spec.KeptIn(out.Report.Pending))
 		}

@@ -15,16 +15,16 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// keptName is the file in a state directory that lists the directories of spool and crash-safe,
-// including the directories of removed outputs.
+// keptName is the name of the file in a state directory that lists the --spool and --crash-safe
+// directories, including those of removed outputs.
 const keptName = "kept.json"
 
-// leftovers finds records that earlier outputs left on disk.
+// leftovers finds records that earlier runs have left on disk.
 type leftovers struct{ p *Pipeline }
 
-// reportRemoved reports records in spools and crash-safe slabs of outputs that are no longer
-// configured, because no output delivers them. It reads the directories of the outputs, and the
-// directories listed in the state directories of the inputs. It deletes nothing.
+// reportRemoved reports records in spools and crash files of outputs that are no longer configured,
+// because no output delivers them. It searches the directories of the current outputs and those
+// listed in the state directories of the inputs. It deletes nothing.
 func (l leftovers) reportRemoved() {
 	p := l.p
 	if !p.C.Named {
@@ -32,13 +32,13 @@ func (l leftovers) reportRemoved() {
 	}
 	for _, dir := range l.rememberDirs() {
 		l.reportRemovedIn(dir)
-		if !l.hasCrashDir(dir) { // p.Open has reported those
+		if !l.hasCrashDir(dir) { // p.Open has reported these
 			l.reportOrphansIn(dir)
 		}
 	}
 }
 
-// keptDirs returns the directories of spool and crash-safe, in the order of the outputs.
+// keptDirs returns the --spool and --crash-safe directories in the order of the outputs.
 func (l leftovers) keptDirs() (dirs []string) {
 	p := l.p
 	for _, out := range p.Outs {
@@ -51,7 +51,7 @@ func (l leftovers) keptDirs() (dirs []string) {
 	return dirs
 }
 
-// hasCrashDir reports whether an output has dir for its slabs.
+// hasCrashDir reports whether dir is the --crash-safe directory of an output.
 func (l leftovers) hasCrashDir(dir string) bool {
 	p := l.p
 	return slices.ContainsFunc(output.CrashDirs(p.Outs), func(d string) bool {
@@ -61,7 +61,7 @@ func (l leftovers) hasCrashDir(dir string) bool {
 }
 
 // rememberDirs adds the directories of the outputs to the lists in the state directories of the
-// inputs, and returns the complete list. Directories that no longer exist are removed from it.
+// inputs, and returns the merged list. Directories that no longer exist are removed from the lists.
 func (l leftovers) rememberDirs() []string {
 	p := l.p
 	all := l.keptDirs()
@@ -101,7 +101,7 @@ func (l leftovers) rememberDirs() []string {
 	return all
 }
 
-// reportRemovedIn reports spools in the subdirectories of dir that belong to no output.
+// reportRemovedIn reports the spools in subdirectories of dir that belong to no output.
 func (l leftovers) reportRemovedIn(dir string) {
 	p := l.p
 	own := map[string]bool{}

@@ -15,7 +15,7 @@ import (
 	"github.com/forebay-log/forebay/internal/closetime"
 )
 
-// Open opens the outputs. If one fails, it closes those that are open already.
+// Open opens the outputs. If one cannot be opened, it closes the others.
 func (p *Pipeline) Open(stdin *os.File) (err error) {
 	defer func() {
 		if err != nil {
@@ -38,7 +38,7 @@ func (p *Pipeline) Open(stdin *os.File) (err error) {
 	return nil
 }
 
-// openOutput opens an output. others are the outputs that are open already.
+// openOutput opens an output. others are the outputs that are already open.
 func (p *Pipeline) openOutput(c *dest.Spec, others []*output.Output, stdin *os.File) (*output.Output, error) {
 	if p.C.DryRun {
 		if err := dest.MayDryRun(p.C.Dests, c); err != nil {
@@ -60,7 +60,7 @@ func (p *Pipeline) openOutput(c *dest.Spec, others []*output.Output, stdin *os.F
 		return nil, err
 	}
 	out := &output.Output{Env: p.Env, Spec: c, To: setting.Redact(c.Name), Dir: dest.SafeName(c.Name), Target: t, Fallback: p.Fallbacks[c.Text("fallback")]}
-	for _, in := range p.Inlets { // an input that opens later checks the outputs
+	for _, in := range p.Inlets { // inputs that are opened later make this check themselves
 		if s, ok := in.Src.(*input.TailSource); ok && err == nil {
 			err = s.Loops(c.To)
 		}
@@ -89,7 +89,7 @@ func OpenFallback(p *config.Pipeline, c *dest.Spec) (*dest.Fallback, error) {
 	return dest.NewFallback(setting.Redact(c.Name), t, p.Parser()), nil
 }
 
-// toFlag returns the text before the name of an output.
+// toFlag returns the text that precedes the name of an output in messages.
 func (p *Pipeline) toFlag() string {
 	if p.C.Named {
 		return "output"
@@ -97,8 +97,8 @@ func (p *Pipeline) toFlag() string {
 	return "--to"
 }
 
-// distinct returns an error if out writes to the file that standard input reads, which would never end,
-// or to a file that one of the others writes to.
+// distinct returns an error if out writes to the file that standard input reads, because the run
+// would never end, or to a file of one of the others.
 func (p *Pipeline) distinct(out *output.Output, others []*output.Output, stdin *os.File) error {
 	to := p.toFlag()
 	if in, err := stdin.Stat(); err == nil && dest.SameFile(in, out.Target.File) {
@@ -117,7 +117,7 @@ func (p *Pipeline) distinct(out *output.Output, others []*output.Output, stdin *
 	return nil
 }
 
-// abandon closes the outputs after an error, before anything is written to them.
+// abandon closes all outputs after an error at startup, before anything is written to them.
 func (p *Pipeline) abandon() {
 	ctx, cancel := context.WithTimeout(context.Background(), closetime.Disk)
 	defer cancel()
@@ -129,7 +129,7 @@ func (p *Pipeline) abandon() {
 	}
 }
 
-// onTerminal reports whether an output is a terminal.
+// onTerminal reports whether any output writes to a terminal.
 func (p *Pipeline) onTerminal() bool {
 	for _, out := range p.Outs {
 		if out.Target.Tty {

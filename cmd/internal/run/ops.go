@@ -17,20 +17,20 @@ import (
 	"github.com/forebay-log/forebay/httpops"
 )
 
-// An opsServer answers over HTTP until it is closed.
+// An opsServer serves metrics, health checks and the control socket until it is closed.
 type opsServer struct {
-	srv     http.Server     // of --metrics
-	control *control.Server // nil: none
-	ending  atomic.Bool     // the program no longer reads
+	srv     http.Server     // serves --metrics
+	control *control.Server // nil without a control socket
+	ending  atomic.Bool     // the program no longer reads input
 }
 
-// Limits of a request: the size of its header, and the time for reading it.
+// Limits of a request: the size of its header, and the time to read it.
 const (
 	opsHeader  = 16 << 10
 	opsTimeout = 10 * time.Second
 )
 
-// serveOps starts the servers for monitoring p that f configures.
+// serveOps starts the servers that f configures for monitoring p.
 func serveOps(f *config.Ops, p *Pipeline) (*opsServer, error) {
 	s := new(opsServer)
 	pages, err := s.pages(p)
@@ -80,7 +80,7 @@ func (s *opsServer) listen(f *config.Ops, p *Pipeline, pages http.Handler) error
 	return nil
 }
 
-// pages returns the handler of the pages about p.
+// pages returns the handler of all pages about p.
 func (s *opsServer) pages(p *Pipeline) (http.Handler, error) {
 	ops, err := httpops.New(View{p})
 	if err != nil {
@@ -90,12 +90,12 @@ func (s *opsServer) pages(p *Pipeline) (http.Handler, error) {
 	mux.HandleFunc("/metrics", func(w http.ResponseWriter, r *http.Request) {
 		ops.Metrics(w, r)
 		if r.Method == http.MethodGet {
-			_, _ = w.Write(View{p}.inputMetrics()) // an error means that the client is gone
+			_, _ = w.Write(View{p}.inputMetrics()) // an error means that the client has disconnected
 		}
 	})
 	mux.HandleFunc("/health", ops.Health)
 	mux.HandleFunc("GET /-/level", View{p}.Level)
-	mux.HandleFunc("PUT /-/level", func(w http.ResponseWriter, _ *http.Request) { // clients of --metrics are not authenticated
+	mux.HandleFunc("PUT /-/level", func(w http.ResponseWriter, _ *http.Request) { // not allowed here: clients of --metrics are not authenticated
 		socket := "SOCKET"
 		if s.control != nil {
 			socket = s.control.Path()
@@ -114,14 +114,14 @@ func (s *opsServer) pages(p *Pipeline) (http.Handler, error) {
 	return mux, nil
 }
 
-// end makes /-/ready report that the program is not ready any more.
+// end makes /-/ready report that the program is no longer ready.
 func (s *opsServer) end() {
 	if s != nil {
 		s.ending.Store(true)
 	}
 }
 
-// close stops the servers. Requests in progress may continue for 0.1 s.
+// close stops the servers. Requests in progress have 0.1 s to finish.
 func (s *opsServer) close() {
 	if s == nil {
 		return
@@ -136,7 +136,8 @@ func (s *opsServer) close() {
 	}
 }
 
-// A View shows a pipeline to HTTP clients, to forebay top and to Prometheus, and sets levels.
+// A View provides the state of a pipeline to HTTP clients, forebay top and Prometheus, and sets
+// levels.
 type View struct{ P *Pipeline }
 
 // Stats returns the state of the outputs for package httpops.
@@ -153,7 +154,7 @@ func (v View) Stats() (s forebay.Stats) {
 	return s
 }
 
-// inputMetrics returns the metrics of the inputs for Prometheus.
+// inputMetrics returns the metrics of the inputs in the format of Prometheus.
 func (v View) inputMetrics() (text []byte) {
 	p := v.P
 	read := p.Read()

@@ -14,7 +14,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// levels returns the level of each output, "" for none. It is safe for concurrent use.
+// levels returns the level of each output by name, "" if it has none. It is safe for concurrent
+// use.
 func (v View) levels() map[string]string {
 	p := v.P
 	p.Mu.Lock()
@@ -109,5 +110,5 @@ func (v View) Level(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v.levels()) // an error means that the client is gone
+	_ = json.NewEncoder(w).Encode(v.levels()) // an error means that the client has disconnected
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// reportOrphans reports records that dead programs have left in the directories of --crash-safe for
-// destinations that this program does not have, because no output delivers them.
+// reportOrphans reports records in --crash-safe directories that dead programs have left for
+// destinations which this program does not have. No output delivers them.
 func (l leftovers) reportOrphans() {
 	p := l.p
 	for _, dir := range output.CrashDirs(p.Outs) {
@@ -22,7 +22,7 @@ func (l leftovers) reportOrphans() {
 
 func (l leftovers) reportOrphansIn(dir string) {
 	p := l.p
-	slabs, read := map[string]bool{}, map[string]bool{} // names of outputs whose slabs and input are delivered
+	slabs, read := map[string]bool{}, map[string]bool{} // names of outputs whose slabs or read-ahead files are delivered
 	for _, out := range p.Outs {
 		read[out.Dir] = true
 		slabs[out.Dir] = out.Spec.Text("crash-safe") == dir

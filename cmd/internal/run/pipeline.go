@@ -23,30 +23,30 @@ import (
 type Pipeline struct {
 	*output.Env
 	C    *config.Pipeline
-	term *os.File // where the live line is written; nil: none
+	term *os.File // terminal for the live line, or nil
 
-	Mu     sync.Mutex // a leaf; guards the lists below, except for reads by the goroutine that changes them
+	Mu     sync.Mutex // guards the fields up to over; the goroutine that changes them may read without it
 	Inlets []*LiveInput
 	Outs   []*output.Output
-	past   intake.Tally // of removed inlets
+	past   intake.Tally // counters of removed inlets
 	gone   []retired
-	Live   int // inlets that read, and changes in progress
+	Live   int // number of inlets that read, plus changes in progress
 	errs   []error
-	waits  bool          // a missing input keeps the pipeline running; owned by the holder of changing
+	waits  bool          // a missing input keeps the pipeline running; guarded by changing
 	over   chan struct{} // closed when Live is 0
 
 	changing mutex // held while outputs, inlets or levels change
 
-	Changes *changes // of the configuration, while it runs; nil: none
+	Changes *reloader // applies changes of the configuration file; nil without one
 
 	Signals  chan os.Signal
-	hungUp   func() bool // reports whether the controlling terminal is closed; nil: SIGHUP only reopens files
-	watchers *opsServer  // nil: none
+	hungUp   func() bool // reports whether the controlling terminal was closed; nil if SIGHUP only reopens files
+	watchers *opsServer  // nil if disabled
 
 	Fallbacks map[string]*dest.Fallback // by the value of --fallback
-	lastly    []string                  // messages of Shutdown, printed with the summary
-	unstored  bool                      // the positions of an input could not be stored
-	early     sync.WaitGroup            // outputs that unstick shuts down
+	lastly    []string                  // messages of Shutdown that are printed with the summary
+	unstored  bool                      // an input could not store its positions
+	early     sync.WaitGroup            // waits for the outputs that unstick shuts down
 }
 
 // New returns a Pipeline that is not open yet. Its messages go to stderr.
@@ -57,12 +57,12 @@ func New(c *config.Pipeline, stderr io.Writer) *Pipeline {
 			DryRun: c.DryRun, Named: c.Named,
 		},
 		C: c, Signals: make(chan os.Signal, 4),
-		Fallbacks: map[string]*dest.Fallback{}, over: make(chan struct{}), Live: 1, // until run has started all inlets
+		Fallbacks: map[string]*dest.Fallback{}, over: make(chan struct{}), Live: 1, // released when run has started all inlets
 		changing: make(mutex, 1),
 	}
 }
 
-// A mutex is a lock for which a caller waits only until its context is done.
+// A mutex is a lock whose callers wait at most until their context is done.
 type mutex chan struct{}
 
 func (m mutex) lock(ctx context.Context) error {
@@ -76,10 +76,10 @@ func (m mutex) lock(ctx context.Context) error {
 
 func (m mutex) unlock() { <-m }
 
-// A retired holds the counts of the removed outputs with one name.
+// A retired contains the counters of removed outputs with the same name.
 type retired struct {
 	to     string
 	until  time.Time
 	report batch.Report
-	kept   uint64 // records on disk that no other output delivers
+	kept   uint64 // number of records on disk that no output delivers
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// An Account reports the outcome of a pipeline that has ended.
+// An Account computes the result of a pipeline that has ended.
 type Account struct{ P *Pipeline }
 
-// Conclude returns the messages at the end of the program, and an error with its exit code.
+// Conclude returns the final messages and an error with the exit code.
 func (a Account) Conclude(took time.Duration, readErr, cause error) (text []string, err error) {
 	p := a.P
 	say := func(format string, args ...any) { text = append(text, fmt.Sprintf(format, args...)) }
@@ -28,7 +28,7 @@ func (a Account) Conclude(took time.Duration, readErr, cause error) (text []stri
 	}
 	again := a.readsAgain()
 	var dropped, lost, late, kept uint64
-	faults := uint64(0) // errors that are reported without a number of lost records
+	faults := uint64(0) // errors without a known number of lost records
 	if p.unstored {
 		faults++
 	}
@@ -54,7 +54,7 @@ func (a Account) Conclude(took time.Duration, readErr, cause error) (text []stri
 			kept += n
 		}
 		lost += missing
-		left -= min(left, out.Delivery.Stats().Spool.Parked) // these wait for another destination
+		left -= min(left, out.Delivery.Stats().Spool.Parked) // parked records wait for another destination
 		kept += left
 		if out.Refused > 0 && again == "" {
 			say("%s: %s, read but not yet accepted when the time limit expired, counted as dropped{shutdown}", out.To, plural.Records(out.Refused))
@@ -82,7 +82,7 @@ func (a Account) Conclude(took time.Duration, readErr, cause error) (text []stri
 	if lost > 0 {
 		why := ""
 		if cause == nil && late > 0 {
-			cause = ErrDeadline // Shutdown ends shortly before the deadline, to settle the account
+			cause = ErrDeadline // Shutdown ends slightly earlier to complete the account
 		}
 		if cause != nil && cause != context.Canceled {
 			why = ": " + cause.Error()
@@ -104,13 +104,13 @@ func (a Account) Conclude(took time.Duration, readErr, cause error) (text []stri
 	return text, nil
 }
 
-// lostOf returns the number of records that the destination did not accept and that are not kept. It
-// omits records dropped by a policy or a limit, because the user has configured that.
+// lostOf returns the number of records that were neither delivered nor kept. It excludes records
+// dropped by a policy or limit that the user has configured.
 func lostOf(r *batch.Report) uint64 {
 	return r.Undelivered() - r.Kept() - r.Dropped[batch.Full] - r.Dropped[batch.Oversize] - r.Dropped[batch.Limited]
 }
 
-// summary returns one line with the counts of the inputs and the account of each output.
+// summary returns the line with the counters of the inputs and the account of each output.
 func (a Account) summary(took time.Duration) string {
 	p := a.P
 	var sb strings.Builder

@@ -20,7 +20,7 @@ import (
 	"github.com/forebay-log/forebay/internal/closetime"
 )
 
-// RunPipe runs forebay pipe or tail.
+// RunPipe runs forebay pipe or forebay tail.
 func RunPipe(c *config.Pipeline, stdin, stderr *os.File) error {
 	if err := c.Settle(); err != nil {
 		return err
@@ -33,15 +33,15 @@ func RunPipe(c *config.Pipeline, stdin, stderr *os.File) error {
 	return Run(New(c, stderr), stdin, stderr)
 }
 
-// Run opens the inputs and outputs, reads until the end, and prints the summary.
+// Run opens the outputs and inputs, runs the pipeline until it ends, and prints the summary.
 func Run(p *Pipeline, stdin, stderr *os.File) error {
 	c := p.C
-	// Opening can be slow. Until run handles signals, SIGINT and SIGTERM end the program, but SIGHUP
-	// must not.
+	// Opening can be slow. Until run handles signals, SIGINT and SIGTERM end the program, but
+	// SIGHUP must not.
 	process.NotifyReopen(p.Signals)
 	defer signal.Stop(p.Signals)
 	if err := p.Open(stdin); err != nil {
-		if c.Named { // the error is in the configuration file
+		if c.Named { // the configuration file is wrong, not the command line
 			return exit.Config(err)
 		}
 		return exit.OrConfig(err)
@@ -60,7 +60,7 @@ func Run(p *Pipeline, stdin, stderr *os.File) error {
 	defer watchers.close()
 	p.watchers = watchers
 	isStdin := func(in *input.Config) bool { _, is := in.Kind.(input.Stdin); return is }
-	if console.IsTerminal(stderr) && !slices.ContainsFunc(c.Inputs, isStdin) { // standard input ends with the program that writes to it
+	if console.IsTerminal(stderr) && !slices.ContainsFunc(c.Inputs, isStdin) { // with standard input, the end of its writer ends the pipeline
 		p.hungUp = func() bool { return !console.IsTerminal(stderr) }
 	}
 	if console.IsTerminal(stderr) && !c.Quiet && os.Getenv("TERM") != "dumb" && !p.onTerminal() {
@@ -72,8 +72,8 @@ func Run(p *Pipeline, stdin, stderr *os.File) error {
 	return p.run()
 }
 
-// run reads until the input ends or a signal ends it, then waits until everything is delivered or the
-// drain timeout expires.
+// run runs the pipeline until the input ends or a signal arrives, then waits until everything is
+// delivered or the drain timeout has passed.
 func (p *Pipeline) run() error {
 	start := time.Now()
 	signals := p.Signals
@@ -122,7 +122,7 @@ func (p *Pipeline) run() error {
 		case <-alive:
 			manager.Notify("WATCHDOG=1")
 		case <-end.Ctx.Done():
-			stuck = true // a reader waits for room in an output: Shutdown ends the wait
+			stuck = true // a reader waits for room in an output until Shutdown
 		}
 	}
 	end.Begin()
@@ -178,22 +178,22 @@ func (p *Pipeline) run() error {
 	}
 }
 
-// summaryTimeout limits the time for printing the summary to a stalled standard error, after a signal
-// that forces the end.
+// summaryTimeout limits the time for printing the summary to a blocked standard error after a
+// second signal.
 const summaryTimeout = time.Second
 
-// drain puts the outputs into shutdown mode: a reader may be waiting for room that only a spool can
-// provide.
+// drain puts the outputs into shutdown mode, because a reader may wait for room that only a spool
+// provides.
 func (p *Pipeline) drain(deadline time.Time) {
 	for _, out := range p.Outs {
 		out.Delivery.Drain(deadline)
 	}
 }
 
-// unstick shuts down the outputs that a reader waits for shortly before the deadline, so that the reader
-// can pass its remaining lines to the other outputs.
+// unstick shuts down the outputs that block a reader, shortly before the deadline, so that the
+// reader can pass its remaining lines to the other outputs.
 func (p *Pipeline) unstick(end *Ending) {
-	end.late = time.After(max(end.reserve()/10, time.Millisecond)) // another output may stall the reader next
+	end.late = time.After(max(end.reserve()/10, time.Millisecond)) // another output may block the reader next
 	if len(p.Outs) == 1 {
 		return
 	}
@@ -227,19 +227,19 @@ func (p *Pipeline) Shutdown(ctx context.Context) {
 	}
 }
 
-// signal handles a signal: it reopens files, or begins or forces the end. SIGHUP ends the program if its
-// terminal was closed.
+// signal handles a signal: it reopens files, or begins the end of the pipeline, or forces it.
+// SIGHUP ends the pipeline if its terminal was closed.
 func (p *Pipeline) signal(s os.Signal, end *Ending) {
 	if process.IsReopen(s) && (p.hungUp == nil || !p.hungUp()) {
 		p.reopen()
-		p.Changes.ask()
+		p.Changes.request()
 		return
 	}
 	end.Signal(s)
 }
 
-// reopen reopens all files, each in a goroutine: a file whose write hangs must delay neither the others
-// nor the end.
+// reopen reopens all files, each on a separate goroutine. A file whose write hangs must not delay
+// the others or the end.
 func (p *Pipeline) reopen() {
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
@@ -257,8 +257,8 @@ func (p *Pipeline) reopen() {
 	}
 }
 
-// watchGone returns a channel that is closed when no output has a reader any more. It is nil if an output
-// has no reader to lose.
+// watchGone returns a channel that is closed when the readers of all outputs have ended. It is nil
+// if any output has no reader that can end.
 func (p *Pipeline) watchGone(wg *sync.WaitGroup, quit <-chan struct{}) <-chan struct{} {
 	for _, out := range p.Outs {
 		if out.Target.Gone == nil {
@@ -279,7 +279,8 @@ func (p *Pipeline) watchGone(wg *sync.WaitGroup, quit <-chan struct{}) <-chan st
 	return all
 }
 
-// reportAllGone reports that reading ends because no output has a reader, if lines are kept elsewhere.
+// reportAllGone prints where lines are kept if reading ends because the readers of all outputs have
+// ended.
 func (p *Pipeline) reportAllGone() {
 	var places []string
 	for _, out := range p.Outs {

@@ -9,7 +9,7 @@ import (
 // A screen writes the live line of a pipeline.
 type screen struct{ p *Pipeline }
 
-// show writes the live line until quit.
+// show updates the live line until quit is closed.
 func (s screen) show(quit <-chan struct{}) {
 	p := s.p
 	tick := time.NewTicker(console.LiveEvery)
@@ -27,6 +27,7 @@ func (s screen) show(quit <-chan struct{}) {
 	}
 }
 
+// progress returns the content of the live line.
 func (s screen) progress() console.Progress {
 	p := s.p
 	read := p.Read()

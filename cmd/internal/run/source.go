@@ -13,12 +13,12 @@ import (
 // A LiveInput is an open input.
 type LiveInput struct {
 	*intake.Inlet
-	c     *input.Config // changes while all intakes are held
+	c     *input.Config // changes only while all intakes are locked
 	Src   input.Source
 	ended chan struct{} // closed when Src has ended
 }
 
-// Read returns the counts of all inputs since the start.
+// Read returns the counters of all inputs since the start.
 func (p *Pipeline) Read() intake.Tally {
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
@@ -60,7 +60,7 @@ func (p *Pipeline) Outputs() []*output.Output {
 	return slices.Clone(p.Outs)
 }
 
-// Stop ends all inputs, after a change in progress.
+// Stop waits for a change in progress and ends all inputs.
 func (p *Pipeline) Stop() {
 	p.Changes.end()
 	p.await(false)
@@ -69,7 +69,7 @@ func (p *Pipeline) Stop() {
 	}
 }
 
-// begin starts the goroutine of an input.
+// begin starts the goroutine that reads an input.
 func (p *Pipeline) begin(in *LiveInput) {
 	p.Mu.Lock()
 	p.Live++
@@ -99,7 +99,7 @@ func (p *Pipeline) leave(err error) {
 	}
 }
 
-// finishInputs finishes the inputs and reports to each whether its records were delivered.
+// finishInputs calls Finish of each input and passes whether its records were delivered.
 func (p *Pipeline) finishInputs() {
 	for _, in := range p.Inlets {
 		delivered := true
@@ -120,8 +120,8 @@ func (p *Pipeline) CloseInputs() {
 	}
 }
 
-// readsAgain returns the senders that repeat lines which were read and not delivered, or "" if some of
-// these lines are not repeated.
+// readsAgain describes where undelivered lines are read again, or returns "" if some of them are
+// lost.
 func (a Account) readsAgain() (by string) {
 	p := a.P
 	for i, in := range p.Inlets {
@@ -140,7 +140,7 @@ func (a Account) readsAgain() (by string) {
 // Rules returns the transforms.
 func (p *Pipeline) Rules() []transform.Rule { return p.C.Rules }
 
-// Destinations returns the addresses of all outputs and fallbacks, without options.
+// Destinations returns the addresses of all outputs and fallbacks without options.
 func (p *Pipeline) Destinations() (names []string) {
 	for _, c := range p.C.Outs {
 		names = append(names, c.To)
@@ -151,7 +151,7 @@ func (p *Pipeline) Destinations() (names []string) {
 	return names
 }
 
-// join counts a change as live. It reports false if the inputs have ended.
+// join counts a change in Live. It returns false if all inputs have ended.
 func (p *Pipeline) join() bool {
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
@@ -162,7 +162,7 @@ func (p *Pipeline) join() bool {
 	return true
 }
 
-// await keeps the pipeline running while an input is missing that a later change may provide.
+// await keeps the pipeline running while an input is missing that a later change may add.
 func (p *Pipeline) await(missing bool) {
 	switch {
 	case missing && !p.waits:

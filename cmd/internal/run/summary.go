@@ -8,7 +8,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 )
 
-// SummaryOf is the summary as JSON. Names are stable.
+// SummaryOf is the summary in JSON form. Its names are a stable interface.
 type SummaryOf struct {
 	Records  uint64      `json:"records"` // lines read, including the ones counted below
 	Bytes    uint64      `json:"bytes"`
@@ -16,15 +16,15 @@ type SummaryOf struct {
 	Filtered uint64      `json:"filtered"`
 	Oversize uint64      `json:"oversize"`
 	Unparsed uint64      `json:"unparsed"`
-	Left     uint64      `json:"left_out,omitempty"`   // by transforms
-	Lost     uint64      `json:"lost_bytes,omitempty"` // of files that were lost before they were read
+	Left     uint64      `json:"left_out,omitempty"`   // removed by transforms
+	Lost     uint64      `json:"lost_bytes,omitempty"` // unread bytes of deleted files
 	LostIn   uint64      `json:"lost_files,omitempty"`
 	DryRun   bool        `json:"dry_run,omitempty"`
 	Outputs  []outputSum `json:"outputs"`
 	Exit     int         `json:"exit"`
 }
 
-// outputSum is the account of an output.
+// outputSum is the account of an output in the summary.
 type outputSum struct {
 	To        string            `json:"to"`
 	Accepted  uint64            `json:"accepted"`
@@ -69,7 +69,7 @@ func (a Account) summaryJSON(took time.Duration, err error) string {
 	}
 	line, err := json.Marshal(s)
 	if err != nil {
-		panic(err) // numbers and text can always be encoded
+		panic(err) // cannot happen: the summary has only numbers and texts
 	}
 	return string(line)
 }

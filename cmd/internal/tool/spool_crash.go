@@ -115,7 +115,7 @@ func replayCrash(ctx context.Context, w io.Writer, dir string, o *spool.Options,
 }
 
 // purgeCrash deletes files of dead processes or, without yes, lists them.
-func purgeCrash(w io.Writer, dir string, onlyAside, yes bool) (would uint64, err error) {
+func purgeCrash(w io.Writer, dir string, onlyDamaged, yes bool) (would uint64, err error) {
 	files, err := crashFiles(dir)
 	if err != nil {
 		return 0, err
@@ -123,7 +123,7 @@ func purgeCrash(w io.Writer, dir string, onlyAside, yes bool) (would uint64, err
 	var n, pending, alive uint64
 	var bytes int64
 	for _, f := range files {
-		if onlyAside && !f.Aside {
+		if onlyDamaged && !f.Aside {
 			continue
 		}
 		if f.Alive {
@@ -151,12 +151,12 @@ func purgeCrash(w io.Writer, dir string, onlyAside, yes bool) (would uint64, err
 	switch {
 	case yes:
 		fmt.Fprintf(w, "%s: deleted %s, %s\n", dir, console.Amount(n, "file"), units.Size(float64(bytes)))
-	case onlyAside:
+	case onlyDamaged:
 		fmt.Fprintf(w, "%s: would delete %s, %s\n", dir, console.Amount(n, "file"), units.Size(float64(bytes)))
 	default:
 		fmt.Fprintf(w, "%s: would delete %s with %s, %s\n", dir, console.Amount(n, "file"), console.Amount(pending, "pending record"), units.Size(float64(bytes)))
 	}
-	if alive > 0 && !onlyAside {
+	if alive > 0 && !onlyDamaged {
 		err = exit.Runtime(fmt.Errorf("%s: %s in use by another process", dir, console.Amount(alive, "file")))
 	}
 	if yes {

@@ -24,7 +24,7 @@ import (
 // including damaged ones.
 func leftInput(dir string) (left []readahead.Info) {
 	for _, in := range readahead.List(dir) {
-		if in.Aside || in.Err != nil || len(in.Pending) > 0 {
+		if in.Damaged || in.Err != nil || len(in.Pending) > 0 {
 			left = append(left, in)
 		}
 	}
@@ -34,7 +34,7 @@ func leftInput(dir string) (left []readahead.Info) {
 // inputDamage returns the damage of a file, or "" if there is none.
 func inputDamage(in *readahead.Info) string {
 	switch {
-	case in.Aside:
+	case in.Damaged:
 		return "damaged, set aside"
 	case in.Err != nil:
 		return console.Plain(in.Err)
@@ -105,12 +105,12 @@ func replayInput(ctx context.Context, w io.Writer, dir string, o *spool.Options,
 	var bad error
 	for _, in := range leftInput(dir) {
 		if why := inputDamage(&in); why != "" {
-			if !in.Aside {
+			if !in.Damaged {
 				bad = exit.Runtime(fmt.Errorf("%s: %s", in.Path, why))
 			}
 			continue
 		}
-		f, err := readahead.Take(in.Path)
+		f, err := readahead.AdoptOne(in.Path)
 		if err != nil { // a program has just started to use it
 			bad = exit.Config(errors.New(console.Plain(err)))
 			continue
@@ -162,11 +162,11 @@ func replayLines(ctx context.Context, f *readahead.File, output int, codec batch
 }
 
 // purgeInput deletes files of dead programs or, without yes, lists them.
-func purgeInput(w io.Writer, dir string, onlyAside, yes bool) (would uint64, err error) {
+func purgeInput(w io.Writer, dir string, onlyDamaged, yes bool) (would uint64, err error) {
 	var n, pending uint64
 	var size int64
 	for _, in := range leftInput(dir) {
-		if onlyAside && !in.Aside {
+		if onlyDamaged && !in.Damaged {
 			continue
 		}
 		if yes {
@@ -186,7 +186,7 @@ func purgeInput(w io.Writer, dir string, onlyAside, yes bool) (would uint64, err
 	case yes:
 		fmt.Fprintf(w, "%s: deleted %s, %s\n", dir, console.Amount(n, "file"), units.Size(float64(size)))
 		return 0, nil
-	case onlyAside:
+	case onlyDamaged:
 		fmt.Fprintf(w, "%s: would delete %s, %s\n", dir, console.Amount(n, "file"), units.Size(float64(size)))
 	default:
 		fmt.Fprintf(w, "%s: would delete %s with %s, %s\n", dir, console.Amount(n, "file"), console.Amount(pending, "pending record"), units.Size(float64(size)))

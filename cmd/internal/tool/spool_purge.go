@@ -65,13 +65,13 @@ slabs of a running program are kept.`,
 }
 
 // purgeSegments deletes the segments of a spool or, without yes, lists them.
-func purgeSegments(w io.Writer, dir string, onlyAside, yes bool) (would uint64, err error) {
+func purgeSegments(w io.Writer, dir string, onlyDamaged, yes bool) (would uint64, err error) {
 	l, _, err := listSpool(dir, false)
 	if err != nil {
 		return 0, err
 	}
 	if yes {
-		gone, freed, err := spool.Purge(dir, onlyAside)
+		gone, freed, err := spool.Purge(dir, onlyDamaged)
 		if err != nil {
 			return 0, exit.Runtime(errors.New(spoolText(err)))
 		}
@@ -80,13 +80,13 @@ func purgeSegments(w io.Writer, dir string, onlyAside, yes bool) (would uint64, 
 	}
 	bytes := int64(0)
 	for _, f := range l.Files {
-		if f.Aside || !onlyAside {
+		if f.Aside || !onlyDamaged {
 			would++
 			bytes += f.Bytes
 		}
 	}
 	what := console.Amount(would, "file")
-	if !onlyAside {
+	if !onlyDamaged {
 		what += " with " + console.Amount(l.Pending, "pending record")
 	}
 	fmt.Fprintf(w, "%s: would delete %s, %s\n", dir, what, units.Size(float64(bytes)))
