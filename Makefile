@@ -46,7 +46,7 @@ timed-plain: timed-lint
 timed-modules: timed-plain
 
 # The long runs take about as long as the other stages together: most of it in
-# internal/test/firstcopies, slab and spool, whose time is proportional to these two numbers.
+# internal/test/firstcopies, slablog and spool, whose time is proportional to these two numbers.
 check-all: FUZZTIME := 10s
 check-all: check cross bench-once integration-all mutants fuzz  ## everything, at most two hours on two processors: run before resolving an issue about delivery, slabs, spools or a client
 	@$(MAKE) --no-print-directory torture FOREBAY_TORTURE=$(or $(FOREBAY_TORTURE),60) FOREBAY_KILLS=$(or $(FOREBAY_KILLS),200)
@@ -72,8 +72,8 @@ core:  ## the main module's unit tests, fuzz seeds and examples, with the race d
 
 plain:  ## without the race detector: the exploration, the simulations, and kills at points within a slab
 	@mkdir -p $(LOGS)
-	$(GOTEST) $(LOGS)/plain.json -- -vet=off -run '^Test(Explore|Herd|PlanBySimulation|RedactionEnds)' ./deliver ./internal/fleet ./slab .
-	$(GOTEST) $(LOGS)/points.json -- -vet=off -tags forebay_points -run 'AtPoints|AtRecoveryPoints|SummedSlab|BigRecord|WithDelays|UnknownCovers|HalfStored|ExchangedRecords' ./slab
+	$(GOTEST) $(LOGS)/plain.json -- -vet=off -run '^Test(Explore|Herd|PlanBySimulation|RedactionEnds)' ./deliver ./internal/fleet ./internal/slablog .
+	$(GOTEST) $(LOGS)/points.json -- -vet=off -tags forebay_points -run 'AtPoints|AtRecoveryPoints|SummedSlab|BigRecord|WithDelays|UnknownCovers|HalfStored|ExchangedRecords' ./internal/slablog
 
 program:  ## the program's tests, with the race detector
 	@mkdir -p $(LOGS)

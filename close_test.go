@@ -475,7 +475,7 @@ func TestOnErrorLogs(t *testing.T) {
 	close(release)
 }
 
-// A slab.Writer, with and without CloseWriter: everything that was logged is
+// A SlabWriter, with and without CloseWriter: everything that was logged is
 // there when Close returns, and its account is the output's.
 func TestSlabOutput(t *testing.T) {
 	for _, closes := range []bool{false, true} {
@@ -524,7 +524,7 @@ func TestSlabOutput(t *testing.T) {
 	}
 }
 
-// A destination that hangs behind one slab.Writer costs the callers one timeout of
+// A destination that hangs behind one SlabWriter costs the callers one timeout of
 // its policy and the other destination nothing; both accounts are exact.
 func TestStalledSlabBesideHealthy(t *testing.T) {
 	for _, oneRoute := range []bool{false, true} {

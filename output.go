@@ -9,7 +9,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// Optional methods of the writer of an output. A slab.Writer has all of them.
+// Optional methods of the writer of an output. A [deliver.Output] has all of them.
 type (
 	// A recorder accepts records one by one, with their Meta, and returns without
 	// waiting for their destination: it is a buffered output. It must be safe for

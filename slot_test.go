@@ -465,7 +465,7 @@ func TestSlotClose(t *testing.T) {
 	checkSlot(t, s, "accepted=1 delivered=0 dropped=1{shutdown=1}")
 }
 
-// A slot in front of a slab.Writer: Set, then Flush, and all is at the end of the
+// A slot in front of a SlabWriter: Set, then Flush, and all is at the end of the
 // line.
 func TestSlotSlab(t *testing.T) {
 	s := NewSlot(0)

@@ -70,11 +70,11 @@ type Batch struct {
 	// Codec is the codec of the bytes. It is nil for plain lines of unknown content.
 	Codec Codec
 	// Origin and the ticket of a record together identify the record permanently. Origin is
-	// the id of the slab.Writer that accepted the record: the id of its crash-safe file if
-	// it has one, otherwise a random number. It does not change when the record is sent
+	// the id of the memory that accepted the record: the id of its crash-safe file if it has
+	// one, otherwise a random number. It does not change when the record is sent
 	// again, stored in a spool, or sent by another process after a crash. All records of a
 	// batch have the same Origin. It is zero, which identifies nothing, in a batch of gap
-	// markers, in a batch not made by a Writer, and in batches that earlier versions wrote
+	// markers, in a batch that comes from no memory, and in batches that earlier versions wrote
 	// to a spool.
 	Origin [16]byte
 

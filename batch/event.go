@@ -14,7 +14,7 @@ type Event struct {
 	//
 	//   - of a Router: write, encode, drop, panic, closed, recovered, and file for an output
 	//     of forebay.File
-	//   - of a slab.Writer: drop, drop-end, panic, crash-safe, recover, recovered-from-disk
+	//   - of memory (package slab): drop, drop-end, panic, crash-safe, recover, recovered-from-disk
 	//   - of package deliver: send, hold, gone, recovered, count, expired, handler,
 	//     handler-recovered, poison, too-large, dead-letter, spill, spilled, spill-error,
 	//     panic

@@ -123,7 +123,7 @@ func ExampleErrorHandlerFunc() {
 
 // Dead letters say which record was refused, and why.
 func ExampleDeadLetters() {
-	b := &batch.Batch{Codec: encode.JSON(nil).Codec(), Origin: [16]byte{0xab, 15: 1}} // the Origin of the slab.Writer
+	b := &batch.Batch{Codec: encode.JSON(nil).Codec(), Origin: [16]byte{0xab, 15: 1}} // the Origin of the memory
 	b.Append([]byte(`{"msg":"hello"}`), 4711, batch.Meta{})
 	times := regexp.MustCompile(`"time":"[^"]*"`)
 	w := writerFunc(func(p []byte) (int, error) {

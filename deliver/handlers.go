@@ -8,7 +8,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// A RecordWriter accepts records for another destination, such as an [Output] or a slab.Writer.
+// A RecordWriter accepts records for another destination, such as an [Output].
 type RecordWriter interface {
 	WriteRecord(p []byte, m batch.Meta) error
 }

@@ -6,10 +6,10 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/poison"
-	"github.com/forebay-log/forebay/slab"
+	"github.com/forebay-log/forebay/internal/slablog"
 )
 
-// A log is the memory in front of an outlet: a [slab.Log], or a queue of batches in tests.
+// A log is the memory in front of an outlet: a [slablog.Log], or a queue of batches in tests.
 type log interface {
 	Next() (l lease, ended bool)
 	Due() time.Time
@@ -26,7 +26,7 @@ type log interface {
 	Leave()
 }
 
-// A lease is a batch in the memory of a log: see [slab.Lease]. Its records are pending in the
+// A lease is a batch in the memory of a log: see [slablog.Lease]. Its records are pending in the
 // account of the log until they are settled.
 type lease interface {
 	Batch() *batch.Batch
@@ -37,8 +37,8 @@ type lease interface {
 	Release()
 }
 
-// slabLog is a slab.Log as a log.
-type slabLog struct{ *slab.Log }
+// slabLog is a slablog.Log as a log.
+type slabLog struct{ *slablog.Log }
 
 func (s slabLog) Next() (lease, bool) {
 	l, ended := s.Log.Next()
@@ -48,9 +48,9 @@ func (s slabLog) Next() (lease, bool) {
 	return l, false
 }
 
-// consumer returns the form in which the outlet consumes a slab.Log.
-func (o *outlet) consumer() slab.Consumer {
-	c := slab.Consumer{
+// consumer returns the form in which the outlet consumes a slablog.Log.
+func (o *outlet) consumer() slablog.Consumer {
+	c := slablog.Consumer{
 		Limits: o.traits.Limits, Dictionary: o.traits.Dictionary, Several: o.inline, Vectors: o.traits.Vectors,
 		Spills: o.set.spool, Helps: !o.inline,
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/slablog"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -312,9 +313,9 @@ func (o *outlet) setNeeds(needs func() (drops, waits bool)) (press func()) {
 
 // slabs is the memory in front of an outlet.
 type slabs struct {
-	*slab.Writer
+	*slablog.Writer
 	x   *outlet
-	log *slab.Log
+	log *slablog.Log
 }
 
 // overSlabs returns an outlet behind slabs.
@@ -330,7 +331,7 @@ func overSlabs(t testing.TB, dest Destination, o *Options, so *slab.Options) (*o
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, l, err := slab.New(so, x.consumer())
+	w, l, err := slablog.New(so, x.consumer())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/callback"
 	"github.com/forebay-log/forebay/internal/closetime"
+	"github.com/forebay-log/forebay/internal/slablog"
 	"github.com/forebay-log/forebay/slab"
 	"github.com/forebay-log/forebay/spool"
 )
@@ -18,9 +19,9 @@ import (
 // An Output is everything between a logger and a destination: memory (package slab), delivery (the
 // outlet) and, optionally, a spool (package spool), crash-safe memory, a fallback and dead letters.
 //
-//	WriteRecord ─▶ slab.Writer ‖ outlet ─▶ destination
-//	                               ├─▶ fallback, dead letters
-//	                               └─▶ spool
+//	WriteRecord ─▶ slabs ‖ outlet ─▶ destination
+//	                         ├─▶ fallback, dead letters
+//	                         └─▶ spool
 //
 // It is an output of a forebay.Router, and an io.WriteCloser for other loggers. All
 // methods may be called from any goroutine, also during and after Close.
@@ -28,8 +29,8 @@ type Output struct {
 	name    string
 	timeout time.Duration // of Close
 	outlet  *outlet
-	w       *slab.Writer
-	log     *slab.Log
+	w       *slablog.Writer
+	log     *slablog.Log
 	files   files
 	dirs    [2]string // CrashDir and SpoolDir
 
@@ -78,7 +79,7 @@ func (o *Output) connect(dest Destination, r *OutputOptions) (err error) {
 		r.Deliver.askEvery = 100 * time.Millisecond
 	}
 	if o.outlet, err = newOutlet(dest, &r.Deliver); err == nil {
-		o.w, o.log, err = slab.New(&r.Slab, o.outlet.consumer())
+		o.w, o.log, err = slablog.New(&r.Slab, o.outlet.consumer())
 	}
 	if err != nil {
 		closeSink(dest)
@@ -115,13 +116,22 @@ func (o *Output) WriteRecord(p []byte, m batch.Meta) error {
 	return err
 }
 
-// TryWriteSpliced is [slab.Writer.TryWriteSpliced].
+// TryWriteSpliced is [Output.WriteRecord] of p with the texts of in inserted, for callers that
+// would have to copy long texts to compose the record. It copies p and the texts. It returns false,
+// and accepts and counts nothing, if the record cannot simply be copied into a slab with enough
+// room: the caller then composes the record and calls WriteRecord. The result is always false with
+// crash-safe memory or a MaxRecord below the size of a slab. Otherwise it is false for a record larger
+// than a slab, if no slab is available at once, and after Close.
+//
+// It panics if the At fields are not in ascending order or exceed len(p).
 func (o *Output) TryWriteSpliced(p []byte, in []slab.Splice, m batch.Meta) bool {
 	return o.w.TryWriteSpliced(p, in, m)
 }
 
-// Refuse is [slab.Writer.Refuse]. If p is not nil, it is the record or a part of it, which
-// Refuse copies for the dead letters; cause is the reason.
+// Refuse counts a record that its producer does not write, as if it had been written and dropped
+// for the reason r: for example one that could not be encoded. If p is not nil, it is the record or
+// a part of it, and Refuse copies it for the dead letters, with cause. The error wraps
+// slab.ErrDropped, or [batch.ErrClosed] after Close.
 func (o *Output) Refuse(p []byte, m batch.Meta, r batch.Reason, cause error) error {
 	err := o.w.Refuse(r)
 	if p != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	defaultBufferBytes = 512 << 10 // the memory of a slab.Writer with default options
+	defaultBufferBytes = 512 << 10 // the memory with the default slab.Options
 	minBufferRecords   = 5         // two slabs of two records, and one record larger than a slab
 )
 
@@ -187,7 +187,7 @@ func (o *OutputOptions) withDefaults(dest Destination) (r OutputOptions, err err
 			}
 		}
 	}
-	if err := m.Validate(); err != nil {
+	if _, err := m.Resolve(); err != nil {
 		errs = append(errs, err)
 	}
 	return r, errors.Join(errs...)

@@ -17,7 +17,7 @@ type (
 	syncer interface{ Sync() error }
 )
 
-// holderOf is a Spill that reports which records it has, like [slab.Consumer].Held.
+// holderOf is a Spill that reports which records it has, like [slablog.Consumer].Held.
 type holderOf interface {
 	Held(origin [16]byte, first, last uint64) []batch.Tickets
 }

@@ -206,7 +206,7 @@ func endsLine(path string, st fs.FileInfo) bool {
 // If only part of p can be written, for example because the disk is full, Write returns the number
 // of bytes in the file and the reason. The next Write must then begin with the remainder of the
 // record that was cut, or with a newline to abandon it. That Write goes to the same file, even if
-// Reopen or a rotation was requested. A slab.Writer complies with this.
+// Reopen or a rotation was requested. A forebay.SlabWriter complies with this.
 //
 // With Options.Sync "always" the bytes that Write counts are on stable storage. If syncing
 // fails, Write counts none of them. When the caller writes them again, the file may contain

@@ -358,7 +358,7 @@ func TestCutRecordStaysTogether(t *testing.T) {
 	}
 }
 
-// Through a slab.Writer, a disk that is full now and then loses and tears
+// Through a forebay.SlabWriter, a disk that is full now and then loses and tears
 // nothing, across rotation and Reopen.
 func TestDiskFullBehindSlab(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")

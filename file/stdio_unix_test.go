@@ -300,7 +300,7 @@ func TestStdioRegularFile(t *testing.T) {
 	}
 }
 
-// Behind a slab.Writer everything arrives.
+// Behind a forebay.SlabWriter everything arrives.
 func TestStdioBehindSlab(t *testing.T) {
 	r, w := pipe(t)
 	sw, err := deliver.NewOutput(NewStdio(w, "w"), &deliver.OutputOptions{Slab: slab.Options{WhenFull: slab.Block()}})

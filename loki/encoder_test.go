@@ -280,7 +280,7 @@ func TestCodec(t *testing.T) {
 	}
 }
 
-// Markers of dropped records are warnings in stream 0, the only stream that a slab.Writer knows.
+// Markers of dropped records are warnings in stream 0, the only stream that a slablog.Writer knows.
 func TestGapMarkersAreInTheStreamOfWarnings(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON, wireGzip} {
 		for _, noLabel := range []bool{false, true} {

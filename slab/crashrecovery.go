@@ -1,9 +1,6 @@
 package slab
 
-import "github.com/forebay-log/forebay/internal/crashfile"
-
-// CrashRecovery has the numbers of files and records that a Writer found in the files of dead
-// processes.
+// CrashRecovery has the numbers of files and records found in the files of dead processes.
 type CrashRecovery struct {
 	Files        uint64
 	Records      uint64 // to be delivered, Oversize included
@@ -13,24 +10,8 @@ type CrashRecovery struct {
 	Unreturned   uint64 // of writes that had not returned
 	Damaged      uint64 // counted as recovered, and as dropped{corrupt}
 	Undefined    uint64 // of undefined streams; counted like Damaged; not part of Records
-	Held         uint64 // skipped, because the consumer has them: see [Consumer]; not part of Records
+	Held         uint64 // skipped, because they are in the spool; not part of Records
 	DamagedFiles uint64 // renamed and not used
 	MovedToHeap  uint64 // files whose process replaced them by heap slabs
 	OtherBoot    uint64 // files from before the last boot
-}
-
-func (r *CrashRecovery) add(im *crashfile.Image) {
-	r.Files++
-	r.Records += uint64(len(im.Records))
-	r.Oversize += im.Oversize
-	r.Evicted += im.Evicted
-	r.HeapOnly += im.HeapOnly
-	r.Unreturned += im.Unreturned
-	r.Damaged += im.Damaged
-	if im.MovedToHeap {
-		r.MovedToHeap++
-	}
-	if im.OtherBoot {
-		r.OtherBoot++
-	}
 }

@@ -15,46 +15,12 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// newWriter returns a Writer in front of a destination, inside an Output.
+// newWriter returns an Output with memory in front of a destination.
 func newWriter(dest deliver.Destination, o slab.Options) (*deliver.Output, error) {
 	return deliver.NewOutput(dest, &deliver.OutputOptions{Slab: o, CloseTimeout: o.CloseTimeout, OnError: func(batch.Event) {}})
 }
 
-// A Writer is an io.Writer: one call, one record. Its Log is read by one consumer.
-// deliver.NewOutput is the usual way: it delivers the records to any destination.
-func ExampleNew() {
-	w, log, err := slab.New(&slab.Options{SlabBytes: 32 << 10, SlabCount: 4}, slab.Consumer{})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Fprintln(w, "one")
-	fmt.Fprintln(w, "two")
-	log.Close() // what is left is due now
-	var delivered uint64
-	for {
-		l, ended := log.Next()
-		if ended {
-			break
-		}
-		for _, rec := range l.Batch().All() {
-			fmt.Printf("%s", rec.Data)
-		}
-		if n := l.Batch().Len(); l.Settle(n) {
-			delivered += uint64(n)
-		}
-		l.Release()
-	}
-	log.End(context.Background(), true)
-	log.Leave()
-	fmt.Println(log.Account(batch.Account{Delivered: delivered}))
-	// Output:
-	// one
-	// two
-	// accepted=2 delivered=2
-}
-
-// An Output has a Writer inside. Its options are a part of those of the Output.
+// The options of the memory are a part of those of an Output.
 func ExampleOptions() {
 	out, err := deliver.NewOutput(deliver.ToWriter(os.Stdout), &deliver.OutputOptions{
 		Slab: slab.Options{SlabBytes: 32 << 10, SlabCount: 4, FlushInterval: 50 * time.Millisecond},

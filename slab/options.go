@@ -32,20 +32,17 @@ const (
 	defaultFlushInterval = 100 * time.Millisecond
 	defaultBlockFor      = 250 * time.Millisecond
 	defaultCloseTimeout  = 5 * time.Second
-
-	// lastResortQueue is the maximum number of records that wait for Options.LastResort.
-	lastResortQueue = 256
 )
 
 var (
 	// ErrClosed is returned for a write after Close. It wraps [batch.ErrClosed].
 	ErrClosed = fmt.Errorf("slab: writer is closed: %w", batch.ErrClosed)
-	// ErrDropped is returned by WriteRecord, wrapped with the reason, for a record that was
-	// dropped by the policy.
+	// ErrDropped is returned by WriteRecord, wrapped with the reason, for a record that the policy
+	// dropped.
 	ErrDropped = errors.New("slab: record dropped")
 	// ErrOversize is returned for a record larger than Options.MaxRecord, also by Write. The
 	// record is dropped and counted, and the error wraps ErrDropped. A bufio.Writer in front of
-	// the Writer, such as zap's BufferedWriteSyncer, repeats its first error forever: set
+	// an output, such as zap's BufferedWriteSyncer, repeats its first error forever: set
 	// MaxRecord to at least its buffer size.
 	ErrOversize = errors.New("slab: record is larger than MaxRecord")
 )
@@ -85,7 +82,7 @@ type Options struct {
 	FlushIdle time.Duration
 	// FlushLevel is the lowest level at which a record is sent at once; [NoFlushLevel] means none.
 	// Default slog.LevelError. If FlushLevel, ReserveLevel or ImportantLevel is a *slog.LevelVar,
-	// its value is read for each record. The level of any other Leveler is read once, by New.
+	// its value is read for each record. The level of any other Leveler is read once.
 	FlushLevel slog.Leveler
 	// WhenFull is the behavior of a write if no slab is free. Default BlockFor(250 ms).
 	WhenFull WhenFull
@@ -204,6 +201,18 @@ func ParseWhenFull(s string) (WhenFull, error) {
 		return BlockFor(d), nil
 	}
 	return WhenFull{}, fmt.Errorf("slab: when-full %q is not one of block, block-for=DURATION, drop-newest, drop-oldest, spill", s)
+}
+
+// MaxWait returns the maximum time that a write waits: 0 if it never waits, and a negative time if
+// there is no limit.
+func (w WhenFull) MaxWait() time.Duration {
+	switch w.kind {
+	case whenFullDefault:
+		return defaultBlockFor
+	case whenFullBlock:
+		return -1
+	}
+	return w.wait
 }
 
 // String is the inverse of [ParseWhenFull].

@@ -25,8 +25,8 @@ var (
 	ErrMemory = errors.New("the memory budget is too small")
 )
 
-// A Workload describes the records and the destination for which [Plan] and [Absorb] size a
-// [Writer].
+// A Workload describes the records and the destination for which [Plan] and [Absorb] size
+// the memory of an output.
 type Workload struct {
 	// Rate is the number of records per second that all callers together write. Required.
 	Rate float64
@@ -85,7 +85,7 @@ func (s Sizing) String() string {
 		sizeString(s.MemoryBytes), s.Absorbs.Round(100*time.Microsecond))
 }
 
-// Plan returns the smallest number of slabs, and their size, with which no caller of a [Writer]
+// Plan returns the smallest number of slabs, and their size, with which no caller of an output
 // waits under w.
 //
 // With R = Rate, M' = RecordBytes + the 32 bytes of a slot, L = Latency and

@@ -7,9 +7,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// resolve returns o with defaults filled in, or an error that names every field
-// that is out of range.
-func (o Options) resolve() (Options, error) {
+// Resolve returns o with all defaults filled in. The error names every field that is out of range.
+func (o Options) Resolve() (Options, error) {
 	var errs []error
 	bad := func(field string, value any, want string) {
 		errs = append(errs, fmt.Errorf("slab: Options.%s is %v, must be %s", field, value, want))
@@ -62,10 +61,4 @@ func defaultTo[T comparable](v *T, def T) {
 	if *v == zero {
 		*v = def
 	}
-}
-
-// Validate returns an error that names every field that is out of range.
-func (o Options) Validate() error {
-	_, err := o.resolve()
-	return err
 }

@@ -23,7 +23,7 @@ var printing = map[string]bool{
 // slash at its end is a directory with all that it contains.
 var messageSources = []string{
 	"cmd/internal/", "cmd/forebay-all/internal/", "file/", "spool/errors.go",
-	"fluent/conn.go", "fluent/handshake.go", "netsink/session.go", "slab/crashwriter.go",
+	"fluent/conn.go", "fluent/handshake.go", "netsink/session.go", "internal/slablog/crashwriter.go",
 }
 
 // selfExplaining are sources without a row for each message: faults of the arguments

@@ -19,7 +19,7 @@ import (
 // Note and HasNotes may be called with the lock of the Memory held, and so may Close. That
 // lock is never acquired with mu held.
 type BigFile struct {
-	Fault error // the error of Store; set by tests of package slab
+	Fault error // the error of Store; set by tests of package slablog
 
 	path string
 

@@ -1,6 +1,6 @@
 // Package crashfile implements the memory that slab.CrashSafe maps: the file of this process
 // ([Memory]), its format, the adoption of the files of dead processes, and manual replay. It
-// is independent of slab.Writer. Its errors begin with "slab: ", since to users they are
+// is independent of slablog.Writer. Its errors begin with "slab: ", since to users they are
 // errors of that package.
 package crashfile
 

@@ -8,7 +8,7 @@ import (
 	"github.com/forebay-log/forebay/internal/contain"
 )
 
-// HeldBy is the field Held of a slab.Consumer. Nil: no records are held elsewhere.
+// HeldBy is the field Held of a slablog.Consumer. Nil: no records are held elsewhere.
 type HeldBy func(origin [16]byte, first, last uint64) []batch.Tickets
 
 // leaveOut removes the records that the consumer has on disk: the process was killed after

@@ -1,6 +1,6 @@
 package crashfile
 
-// Steps at which a test of package slab may kill the process.
+// Steps at which a test of package slablog may kill the process.
 const (
 	PointPersist       = "persist"       // records are delivered, but not yet marked
 	PointPersisted     = "persisted"     // they are marked

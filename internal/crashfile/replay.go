@@ -26,7 +26,7 @@ type ReplayOptions struct {
 	Codec func(contentType string, schema uint32) batch.Codec
 	// Limits are the maximum size of a batch. Default 64 KiB.
 	Limits batch.Limits
-	// Held returns the records to omit, like slab.Consumer. Default nil: none.
+	// Held returns the records to omit, like slablog.Consumer. Default nil: none.
 	Held func(origin [16]byte, first, last uint64) []batch.Tickets
 	// Flush is called when all records are sent. The file is removed once Flush has
 	// returned nil. Default nil: the file is removed.

@@ -68,7 +68,7 @@ func (m *Model) Accepted() uint64 {
 }
 
 // Account returns the account of the producer and of a sink that took records
-// into custody, merged as a slab.Writer does, after held records of the producer
+// into custody, merged as a slablog.Writer does, after held records of the producer
 // that are still its own.
 func (m *Model) Account(sink batch.Account, held uint64) (batch.Account, error) {
 	m.mu.Lock()

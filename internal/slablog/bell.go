@@ -1,0 +1,54 @@
+package slablog
+
+// A bell wakes the waiting consumer of a store.
+type bell struct {
+	state consumerState
+	ch    chan struct{} // capacity 1
+}
+
+// consumerState is the state of the consumer in the view of the store. A call that stores a record
+// rings the bell only if the consumer waits for a record, so most calls wake no goroutine.
+//
+//	awake ──no slab is full──▶ timed ──something is due──┐
+//	  ▲ └─────nothing─────────▶ parked ──any record──────▼
+//	  │                                                woken
+//	  └──────────────unlock rings the bell───────────────┘
+//
+// In each state, the consumer becomes awake when it examines the store. A shortage of memory, Flush and
+// Close ring the bell in each state, because the consumer may be waiting for an answer.
+type consumerState uint8
+
+const (
+	awake  consumerState = iota // it will examine the store without the bell
+	timed                       // until its time, or a sealed slab
+	parked                      // until there is a record
+	woken                       // the next unlock rings the bell
+)
+
+// wakeLocked makes unlock ring if the consumer waits for the store.
+func (b *bell) wakeLocked() {
+	if b.state == timed || b.state == parked {
+		b.state = woken
+	}
+}
+
+// alarmLocked makes unlock ring.
+func (b *bell) alarmLocked() { b.state = woken }
+
+// toRingLocked reports whether the caller must ring the bell. The consumer counts as awake from then
+// on.
+func (b *bell) toRingLocked() bool {
+	if b.state != woken {
+		return false
+	}
+	b.state = awake
+	return true
+}
+
+// ring wakes the consumer. It is called without locks, and does not block.
+func (b *bell) ring() {
+	select {
+	case b.ch <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,97 @@
+package slablog
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/forebay-log/forebay/slab"
+)
+
+func benchWrite(b *testing.B, o *slab.Options, size int) {
+	w := mustNew(b, io.Discard, o)
+	defer w.Close()
+	p := make([]byte, size)
+	b.ReportAllocs()
+	b.SetBytes(int64(size))
+	for b.Loop() {
+		w.Write(p)
+	}
+}
+
+// The floor: what a mutex and a copy into a buffer cost.
+func BenchmarkMutexCopy(b *testing.B) {
+	for _, size := range []int{200, 256} {
+		b.Run(sizeName(size), func(b *testing.B) {
+			var mu sync.Mutex
+			buf := make([]byte, slab.DefaultSlabBytes)
+			p := make([]byte, size)
+			off := 0
+			b.SetBytes(int64(size))
+			for b.Loop() {
+				mu.Lock()
+				if off+len(p) > len(buf) {
+					off = 0
+				}
+				off += copy(buf[off:], p)
+				mu.Unlock()
+			}
+		})
+	}
+}
+
+func sizeName(n int) string { return map[int]string{200: "200B", 256: "256B"}[n] }
+
+func BenchmarkWriteDiscard(b *testing.B) {
+	for _, size := range []int{200, 256} {
+		b.Run(sizeName(size), func(b *testing.B) { benchWrite(b, nil, size) })
+		b.Run(sizeName(size)+"/1MiB", func(b *testing.B) { benchWrite(b, &slab.Options{SlabBytes: 1 << 20}, size) })
+	}
+}
+
+// The row "10 goroutines, file" in small: what others do beside what we do.
+func BenchmarkFile10(b *testing.B) {
+	run := func(b *testing.B, w io.Writer, done func()) {
+		p := make([]byte, 256)
+		b.SetBytes(256)
+		b.SetParallelism(5)
+		b.ReportAllocs()
+		b.ResetTimer()
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				w.Write(p)
+			}
+		})
+		done()
+	}
+	open := func(b *testing.B) *os.File {
+		f, err := os.OpenFile(filepath.Join(b.TempDir(), "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { f.Close() })
+		return f
+	}
+	b.Run("bufio", func(b *testing.B) {
+		bw := &lockedBufio{w: bufio.NewWriterSize(open(b), 256<<10)}
+		run(b, bw, func() { bw.w.Flush() })
+	})
+	b.Run("slab", func(b *testing.B) {
+		w := mustNew(b, open(b), &slab.Options{WhenFull: slab.Block()})
+		run(b, w, func() { w.Close() })
+	})
+}
+
+type lockedBufio struct {
+	mu sync.Mutex
+	w  *bufio.Writer
+}
+
+func (l *lockedBufio) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}

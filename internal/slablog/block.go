@@ -1,0 +1,195 @@
+package slablog
+
+import (
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/internal/layout"
+)
+
+// A block is one slab: payload grows from the front, slots from the back.
+//
+//	| payload r1 r2 r3 ...  →            free            ←  ... s3 s2 s1 |
+//
+// mem and slots view the same memory. Slot i is slots[len(slots)-1-i]. store.mu guards all fields;
+// front.mu also guards off and n of the current block. The bytes of records that belong to a piece
+// are read without a lock, because they do not change while the piece exists.
+type block struct {
+	mem   []byte
+	slots []layout.Slot
+
+	// base is the start of mem, and top the start of slot 0. Records are stored without bounds
+	// checks, after fits or room was checked.
+	base, top unsafe.Pointer
+
+	off int // payload end
+	n   int // slots in use
+	cut int // slots below it belong to pieces already
+	// refs counts the pieces of this block that are queued or in flight. Memory
+	// is reused only when it is 0.
+	refs int
+	// retired: no longer the current block; freed when refs reaches 0.
+	retired bool
+	kind    blockKind
+	unsafe  bool // an oversize record that has no copy on disk
+	evicted bool // an oversize record that was evicted by policy
+	summed  bool // its header holds a checksum
+
+	head      *crashfile.Head // in mapped memory; nil on the heap
+	cutTicket uint64          // ticket of the first record that belongs to no piece
+	cutOff    int             // where its payload begins
+}
+
+// blockKind is the kind of the memory of a block.
+type blockKind uint8
+
+const (
+	isSlab   blockKind = iota
+	oversize           // a heap buffer for one record, discarded when freed
+	rescued            // a heap copy of records in a damaged mapping, discarded when freed
+)
+
+// A piece is a run of records of one block, in ticket order. Pieces travel
+// through the queue to the consumer; their slots and bytes no longer change.
+type piece struct {
+	blk      *block
+	from, to int // slots
+	// first and size are copies of values in the slots, so that code with a lock held does not
+	// read mapped memory.
+	first uint64 // ticket of the first record
+	size  int    // payload bytes
+	// since is when the first record was accepted, since Writer.born, or a little
+	// earlier.
+	since time.Duration
+}
+
+func (p *piece) len() int { return p.to - p.from }
+
+func (p *piece) run() layout.Run {
+	n := len(p.blk.slots)
+	return layout.NewBackRun(p.blk.mem, p.blk.slots[n-p.to:n-p.from:n-p.from])
+}
+
+func (b *block) slot(i int) *layout.Slot { return &b.slots[len(b.slots)-1-i] }
+
+// room returns the maximum size of the next record in bytes, slot included.
+func (b *block) room() int { return len(b.mem) - b.off - b.n*batch.SlotBytes }
+
+// reset empties the block. Its next records have tickets from first on.
+func (b *block) reset(first uint64) {
+	b.refs, b.retired = 0, false
+	b.off, b.n, b.cut, b.cutOff = 0, 0, 0, 0
+	if h := b.head; h != nil {
+		if points {
+			point(ptRewindLocked)
+		}
+		if b.summed { // before anything that it covers
+			b.summed = false
+			atomic.StoreUint64(&h.Sum, 0)
+		}
+		b.slot(0).Ticket = 0
+		atomic.StoreUint64(&h.First, first)
+		if points {
+			point(ptRewoundLocked)
+		}
+	}
+}
+
+// store copies p, which must fit. The ticket is written last, because it makes the record valid.
+func (b *block) store(p []byte, m batch.Meta, ticket uint64) {
+	off := b.off
+	s := (*slotWords)(unsafe.Add(b.top, -b.n*batch.SlotBytes))
+	if b.head != nil {
+		b.fence(s, off+len(p))
+	}
+	s[1], s[2], s[3] = uint64(m.Time), pair(uint32(off), uint32(len(p))), tail(m)
+	copy(unsafe.Slice((*byte)(unsafe.Add(b.base, off)), len(p)), p)
+	if points {
+		point(ptCopiedLocked)
+	}
+	// The commit word of a crash-safe slab. A plain store will do: it is aligned,
+	// the compiler moves no store across the call that copies, and a process that
+	// dies leaves its stores in program order. No other goroutine reads it now.
+	s[0] = ticket
+	// Only now does the block know of the record: mapped memory may fault above.
+	if b.n == b.cut {
+		b.cutTicket = ticket
+	}
+	b.off = off + len(p)
+	b.n++
+}
+
+// newSlabs returns count blocks of size bytes each, which must be a multiple of
+// batch.SlotBytes. Each block has separate memory that it can release. Blocks of size 0 get their
+// memory when they are opened.
+func newSlabs(size, count int) []*block {
+	blocks := make([]block, count)
+	out := make([]*block, count)
+	for i := range out {
+		out[i] = &blocks[i]
+		if size > 0 {
+			blocks[i].fill(size)
+		}
+	}
+	return out
+}
+
+// fill gives a block its memory.
+func (b *block) fill(size int) {
+	b.slots = make([]layout.Slot, size/batch.SlotBytes)
+	for i := 0; i < len(b.slots); i += 4096 / batch.SlotBytes {
+		b.slots[i].Flags = 0 // a page comes with its first store: not while a caller waits for it
+	}
+	b.mem = slotBytes(b.slots)
+	b.aim()
+}
+
+// releaseMemory releases the memory of an empty block.
+func (b *block) releaseMemory() { b.mem, b.slots, b.base, b.top = nil, nil, nil, nil }
+
+// aim points base and top into mem.
+func (b *block) aim() {
+	b.base = unsafe.Pointer(unsafe.SliceData(b.mem))
+	b.top = unsafe.Pointer(&b.slots[len(b.slots)-1])
+}
+
+// slotBytes views slots as bytes. Slots hold no pointer and no padding that the
+// compiler could rely on, so both views may be written.
+func slotBytes(s []layout.Slot) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*batch.SlotBytes)
+}
+
+// newOversize returns a block that holds just p, copied.
+func newOversize(p []byte) *block {
+	return &block{
+		mem: append(make([]byte, 0, len(p)), p...), slots: make([]layout.Slot, 1),
+		off: len(p), n: 1, cut: 1, refs: 1, retired: true, kind: oversize,
+	}
+}
+
+// fence clears the tickets of the slot to be written and of the next one. Otherwise recovery could
+// mistake them for records until their tickets are stored, because an earlier use of the slab may
+// have stored payload there. end is the end of the payload of the new record.
+func (b *block) fence(s *slotWords, end int) {
+	s[0] = 0
+	if next := len(b.mem) - (b.n+2)*batch.SlotBytes; next >= end {
+		*(*uint64)(unsafe.Add(b.base, next)) = 0
+	}
+}
+
+// measure sets first and size from the slots, after from or to has moved.
+func (p *piece) measure() {
+	if p.from == p.to {
+		p.size = 0
+		return
+	}
+	head, last := p.blk.slot(p.from), p.blk.slot(p.to-1)
+	p.first = head.Ticket
+	p.size = int(last.Off) + int(last.Len) - int(head.Off)
+}
+
+// fits reports whether a record of n bytes has room.
+func (b *block) fits(n int) bool { return n+batch.SlotBytes <= b.room() }

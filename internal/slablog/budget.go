@@ -1,0 +1,86 @@
+package slablog
+
+import (
+	"slices"
+
+	"github.com/forebay-log/forebay/slab"
+)
+
+// The memory of a Writer is the memory of its slabs. A record larger than a slab has a separate
+// buffer, and free slabs of at least the same size release their memory until it is freed: they are
+// ceded.
+// Two slabs are never ceded, so that other records are still accepted. One larger record is always
+// accepted if no other is pending, however full the slabs are. So the memory exceeds SlabCount
+// times SlabBytes by at most one record. Mapped slabs keep their memory, which belongs to the file.
+
+// neverCeded is how many slabs are never ceded.
+const neverCeded = 2
+
+// budget is how many bytes of records larger than a slab may be pending.
+func budget(o *slab.Options) int { return max(o.SlabBytes*o.SlabCount, o.MaxRecord) }
+
+// pool is the memory that no record has: the free slabs. It knows how much of it records
+// larger than a slab have.
+type pool struct {
+	free     []*block // the one that was not used for longest first
+	ceded    []*block // their memory has gone to records larger than a slab
+	oversize int      // bytes of such records
+	slab     int      // bytes of a slab; set by New
+	maxCeded int      // slabs; set by New
+}
+
+func newPool(o *slab.Options) pool {
+	return pool{slab: o.SlabBytes, maxCeded: o.SlabCount - neverCeded}
+}
+
+// takeLocked returns a free slab. There must be one.
+func (p *pool) takeLocked() *block {
+	k := len(p.free) - 1
+	b := p.free[k]
+	p.free = p.free[:k]
+	if b.mem == nil { // it was ceded
+		b.fill(p.slab)
+	}
+	return b
+}
+
+func (p *pool) putLocked(b *block) { p.free = append(p.free, b) }
+
+// slabsFor returns how many slabs n bytes are.
+func (p *pool) slabsFor(n int) int { return (n + p.slab - 1) / p.slab }
+
+// cedableLocked returns how many slabs are ceded for a record of n bytes, and whether
+// that is enough for it. reserved slabs are not for it.
+func (p *pool) cedableLocked(n, reserved int) (k int, ok bool) {
+	free := max(0, min(len(p.free)-reserved, p.maxCeded-len(p.ceded)))
+	k = p.slabsFor(p.oversize+n) - len(p.ceded)
+	return min(k, free), k <= free || p.oversize == 0
+}
+
+// cedeLocked reserves n bytes of the budget for a record larger than a slab. It reports false if
+// they are not available.
+func (p *pool) cedeLocked(n, reserved int) bool {
+	k, ok := p.cedableLocked(n, reserved)
+	if !ok {
+		return false
+	}
+	for _, b := range p.free[:k] {
+		if b.head == nil {
+			b.releaseMemory()
+		}
+	}
+	p.ceded = append(p.ceded, p.free[:k]...)
+	p.free = slices.Delete(p.free, 0, k)
+	p.oversize += n
+	return true
+}
+
+// takeBackLocked gives n bytes of the budget back. Slabs get their memory again when
+// they are opened, after all others.
+func (p *pool) takeBackLocked(n int) {
+	p.oversize -= n
+	if k := p.slabsFor(p.oversize); k < len(p.ceded) {
+		p.free = slices.Insert(p.free, 0, p.ceded[k:]...)
+		p.ceded = slices.Delete(p.ceded, k, len(p.ceded))
+	}
+}

@@ -1,0 +1,120 @@
+package slablog
+
+import (
+	"context"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// Close refuses further writes. Calls that wait for room are still served, until [Log.Refuse] or
+// [Log.End]. Next leases the remaining records, also those in slabs that are not full.
+func (l *Log) Close() {
+	if points {
+		point(ptClose)
+	}
+	s := l.reader.store
+	s.lock()
+	if s.life == accepting {
+		s.life.become(closing)
+		s.front.setRoomLocked()
+		s.bell.alarmLocked()
+	}
+	s.unlock()
+	if points {
+		point(ptClosed)
+	}
+}
+
+// Refuse answers the calls that wait for room with [slab.ErrClosed]: the time of Close is over.
+func (l *Log) Refuse() {
+	if points {
+		point(ptRefuse)
+	}
+	s := l.reader.store
+	s.lock()
+	s.refuseWaitersLocked()
+	s.unlock()
+}
+
+// End accounts for the records that are left when the time of Close is over, after Close. Those
+// that the crash-safe file keeps stay there for the next process; the others are dropped. Later
+// results of the consumer do not count. done reports whether the consumer makes no more use of the
+// log and holds no lease that it may settle: otherwise the memory of unread slabs is never reused.
+// unknown is the number of dropped records that the consumer still has: they may have been
+// delivered. End waits until ctx ends for Options.LastResort. Only the first call has an effect.
+func (l *Log) End(ctx context.Context, done bool) (unknown uint64) {
+	if points {
+		point(ptEnd)
+	}
+	l.Refuse()
+	s := l.reader.store
+	_ = s.last.writes.Wait(ctx) // records that it has not written by then are accounted for
+	s.lock()
+	if s.life != closing {
+		s.unlock()
+		return 0
+	}
+	if s.crash.mapped() {
+		if err := s.crash.file.Intact(); err != nil {
+			s.crash.toHeapLocked(err)
+		}
+	}
+	unknown = s.settleLeftLocked(done)
+	s.book.Dropped[batch.Shutdown] += uint64(s.last.pending)
+	s.last.pending = 0
+	s.crash.endCrashLocked()
+	if s.life == closing {
+		s.life.become(closed)
+	}
+	s.unlock()
+	s.conf.events.WaitBriefly(ctx)
+	return unknown
+}
+
+// Leave releases the memory of the log and the files of dead processes. The consumer calls it once,
+// after its last Next.
+func (l *Log) Leave() {
+	s := l.reader.store
+	for _, o := range s.found.files { // not delivered: they stay for the next process
+		o.Close()
+	}
+	if c := s.crash; c != nil {
+		s.lock()
+		c.file.Leave()
+		s.unlock()
+	}
+}
+
+// settleLeftLocked accounts for the records that are left at the end: see [Log.End].
+func (s *store) settleLeftLocked(done bool) (unknown uint64) {
+	s.found.unrecoverLocked()
+	leased, unread := s.leases.openLocked(), int(s.pendingSlabLocked())
+	if leased+unread == 0 {
+		return 0
+	}
+	if lost, ok := s.crash.retainLocked(); ok && done {
+		return 0
+	} else if ok {
+		return uint64(lost)
+	}
+	if !done {
+		s.life.become(abandoned)
+	}
+	s.book.Dropped[batch.Shutdown] += uint64(unread)
+	s.front.cutLocked()
+	for s.pieces.n > 0 {
+		p := s.pieces.pop()
+		if done { // otherwise the consumer may read the slab for ever
+			s.releaseLocked(p)
+		}
+	}
+	for _, l := range s.leases.list {
+		s.book.Dropped[batch.Shutdown] += uint64(l.open)
+		l.open = 0
+	}
+	s.leases.list = nil
+	if done { // the consumer has counted those that it had sent
+		return 0
+	}
+	return uint64(leased)
+}

@@ -1,0 +1,185 @@
+package slablog
+
+import (
+	"fmt"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/internal/layout"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// crashSafe is the mapped memory of a Writer. store.mu guards it.
+type crashSafe struct {
+	conf  *config
+	store *store
+
+	file   *crashfile.Memory
+	broken error       // the mapping faulted: from then on slabs are on the heap
+	ended  bool        // Close has released the file
+	fault  atomic.Bool // broken is set
+	blocks []*block    // all slabs of the file
+	watch  *time.Timer // runs watchSend
+
+	heapSpare []*block // replace the slabs of a broken mapping when they are freed
+	toBury    bool     // a record larger than a slab was evicted since the lock was acquired
+	heapOnly  int      // pending oversize records without a copy on disk
+}
+
+// openCrash creates the file of this process.
+func openCrash(o *slab.Options, form crashfile.Form, dict batch.Dictionary) (*crashSafe, error) {
+	f, err := crashfile.Create(o.Crash.Dir, crashfile.Layout{
+		SlabBytes: o.SlabBytes, SlabCount: o.SlabCount, Form: form, Oversize: budget(o), Dict: dict,
+	})
+	if err != nil {
+		return nil, err
+	}
+	f.Enter() // the consumer until Leave, in addition to the Writer until End
+	c := &crashSafe{file: f, blocks: make([]*block, o.SlabCount)}
+	for i := range c.blocks {
+		m := f.Slab(i)
+		slots := unsafe.Slice((*layout.Slot)(unsafe.Pointer(&m[0])), len(m)/batch.SlotBytes)
+		c.blocks[i] = &block{mem: m, slots: slots, head: f.Head(i)}
+		c.blocks[i].aim()
+	}
+	return c, nil
+}
+
+// placeGuardedLocked is placeLocked for mapped memory. A fault (another process has truncated the
+// file) becomes a panic, which moves the slabs to the heap; then the record is placed there.
+func (f *front) placeGuardedLocked(p []byte, m batch.Meta) bool {
+	next := f.next
+	placed, faulted := f.tryMappedLocked(p, m)
+	if faulted {
+		f.next = next // the ticket of a record that was not stored is given out again
+		return f.placeLocked(p, m)
+	}
+	return placed
+}
+
+func (f *front) tryMappedLocked(p []byte, m batch.Meta) (placed, faulted bool) {
+	next := f.next
+	defer func(old bool) {
+		debug.SetPanicOnFault(old)
+		if r := recover(); r != nil {
+			if !f.store.crash.isFault(r) {
+				f.next = next // the record was not stored and has no ticket
+			}
+			f.store.crash.caught(r)
+			faulted = true
+		}
+	}(debug.SetPanicOnFault(true))
+	return f.placeLocked(p, m), false
+}
+
+// catchFault is deferred by code that touches mapped memory with mu held.
+func (c *crashSafe) catchFault(old bool, faulted *bool) {
+	debug.SetPanicOnFault(old)
+	if r := recover(); r != nil {
+		c.caught(r)
+		*faulted = true
+	}
+}
+
+// passFault is deferred by code that only reads mapped memory. After a fault that code returns its
+// zero result.
+func (c *crashSafe) passFault(old bool) {
+	debug.SetPanicOnFault(old)
+	if r := recover(); r != nil && !c.isFault(r) {
+		panic(r)
+	}
+}
+
+// caught handles a recovered panic with mu held. After a fault in mapped memory it moves the slabs to
+// the heap; any other panic continues.
+func (c *crashSafe) caught(r any) {
+	if !c.isFault(r) {
+		panic(r)
+	}
+	c.toHeapLocked(fmt.Errorf("slab: the mapped file %s is damaged: %v", c.file.Path(), r))
+}
+
+// isFault reports whether a recovered value is a memory fault in the mapping.
+func (c *crashSafe) isFault(r any) bool { return c != nil && c.file.IsFault(r) }
+
+// toHeapLocked moves the slabs to the heap after a fault. It copies the readable records and drops
+// the others as corrupt.
+func (c *crashSafe) toHeapLocked(cause error) {
+	if c.broken != nil || c.file.Bytes() == nil || c.ended {
+		return
+	}
+	c.broken = cause
+	c.fault.Store(true)
+	c.noteHeapFromLocked()
+	c.conf.events.Post(batch.Event{Output: c.conf.o.Name, Op: "crash-safe", Err: cause})
+	if c.store.life == retained { // all writes have ended
+		c.unretainLocked()
+		return
+	}
+	heap := newSlabs(0, c.conf.o.SlabCount)
+	take := func() *block {
+		b := heap[len(heap)-1]
+		heap = heap[:len(heap)-1]
+		b.reset(0)
+		return b
+	}
+	for i := range c.store.pool.free {
+		c.store.pool.free[i] = take()
+	}
+	for i := range c.store.pool.ceded {
+		c.store.pool.ceded[i] = take()
+	}
+	if b := c.store.front.cur; b != nil {
+		c.store.front.cutLocked()
+		b.retired = true
+		c.store.front.cur = nil
+		if b.refs == 0 {
+			c.store.pool.free = append(c.store.pool.free, take())
+		}
+	}
+	c.heapSpare = heap
+	for i := 0; i < c.store.pieces.n; {
+		p := c.store.pieces.at(i)
+		if p.blk.kind == oversize || c.rescueLocked(p) {
+			i++
+			continue
+		}
+		c.store.pieces.remove(i)
+		c.store.countDropLocked(batch.Corrupt, p.len())
+		c.store.releaseLocked(p)
+	}
+	c.store.front.setRoomLocked()
+}
+
+// rescueLocked copies a queued piece to the heap. It reports false if the memory
+// cannot be read.
+func (c *crashSafe) rescueLocked(p *piece) (ok bool) {
+	defer c.passFault(debug.SetPanicOnFault(true))
+	if !p.sound() {
+		return false
+	}
+	r := p.run()
+	data := append([]byte(nil), r.Data()...)
+	slots := make([]layout.Slot, p.len())
+	for i := range slots {
+		s := *r.Slot(i)
+		s.Off -= r.Slot(0).Off
+		slots[len(slots)-1-i] = s
+	}
+	b := &block{mem: data, slots: slots, off: len(data), n: len(slots), cut: len(slots), refs: 1, retired: true, kind: rescued}
+	src := p.blk
+	p.blk, p.from, p.to = b, 0, len(slots)
+	c.store.dropRefLocked(src)
+	return true
+}
+
+// sound reports whether the index of a piece is intact. A file that was truncated and extended again
+// ends in zeros, and the index of a slab follows its records. No ticket is 0, so a first of 0 was read
+// from such zeros.
+func (p *piece) sound() bool {
+	return p.from == p.to || p.first != 0 && p.blk.slot(p.from).Ticket == p.first
+}

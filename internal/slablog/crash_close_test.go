@@ -1,0 +1,194 @@
+//go:build linux || darwin
+
+package slablog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// A destination that takes nothing, and whose own end hangs: what stays in the file
+// is counted once, that of the last Send too.
+func TestKeptCountsOnce(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := &hangingEnd{end: make(chan struct{})}
+		w := mustSink(t, s, &slab.Options{SlabBytes: 512, SlabCount: 4, Crash: &slab.Crash{Dir: t.TempDir(), Required: true}, OnError: quiet})
+		for i := range uint64(20) {
+			if err := w.WriteRecord(killLine(0, i, 20), batch.Meta{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		r, err := w.Shutdown(ctx)
+		if err != nil || r.Check() != nil || r.Kept() != 20 {
+			t.Errorf("%v; %v: %v", err, r.Check(), r.Account)
+		}
+		close(s.end)
+		synctest.Wait()
+		if im, err := crashfile.Read(w.store.crash.file.Path()); err != nil || len(im.Records) != 20 {
+			t.Errorf("%v: %v", err, im)
+		}
+	})
+}
+
+// A write that waits as Close leaves the rest in the file is refused then. It does not get
+// the place of another one that stops waiting: nobody would count it any more.
+func TestNobodyIsServedAfterKeeping(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := &hangingEnd{end: make(chan struct{})}
+		w := mustSink(t, s, &slab.Options{SlabBytes: 512, SlabCount: 2, WhenFull: slab.BlockFor(95 * time.Millisecond), ImportantWhenFull: slab.Block(),
+			ImportantLevel: slog.LevelError, Crash: &slab.Crash{Dir: t.TempDir(), Required: true}, OnError: quiet})
+		mustWrite(t, w, 0, 400)
+		mustWrite(t, w, 1, 200) // in the second slab, where a small one would still fit
+		errs := make([]error, 2)
+		for i, m := range []batch.Meta{{}, {Level: slog.LevelError}} {
+			go func() { errs[i] = w.WriteRecord(line(2+i, 400-350*i), m) }()
+			synctest.Wait()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		r, _ := w.Shutdown(ctx) // it gives up after 90 ms, and the first write would after 95
+		close(s.end)
+		synctest.Wait()
+		if err := r.Check(); err != nil || r.Kept() != 2 || r.Accepted != 2 {
+			t.Errorf("%v: %v", err, r.Account)
+		}
+		for _, err := range errs {
+			if !errors.Is(err, slab.ErrClosed) {
+				t.Errorf("a write that waited returned %v", err)
+			}
+		}
+		if im, err := crashfile.Read(w.store.crash.file.Path()); err != nil || len(im.Records) != 2 || im.Damage() != "" {
+			t.Errorf("%v: %d records, %s", err, len(im.Records), im.Damage())
+		}
+	})
+}
+
+// A hesitant consumer hangs in Accept before it has taken anything.
+type hesitant struct {
+	*leaseHolder
+	hang chan struct{}
+}
+
+func (b hesitant) Accept(_ context.Context, l *Lease) error {
+	<-b.hang
+	return b.leaseHolder.Accept(context.Background(), l)
+}
+
+// A record larger than a slab is in an Accept that Close gives up, and has no copy on disk:
+// it is dropped, whatever the consumer does later.
+func TestGivenUpWithoutCopy(t *testing.T) {
+	for _, takes := range []string{"early", "late"} {
+		t.Run(takes, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				shop, hang := newLeaseHolder(testkit.Rand(1), 1), make(chan struct{})
+				var b consumer = lingering{shop, hang}
+				if takes == "late" {
+					b = hesitant{shop, hang}
+				}
+				w := mustSink(t, b, &slab.Options{SlabBytes: 1024, SlabCount: 4, MaxRecord: 3000, OnError: quiet, Crash: &slab.Crash{Dir: t.TempDir()}})
+				w.store.crash.file.Big.Fault = errDown
+				mustWrite(t, w, 0, 2000)
+				synctest.Wait()
+				mustWrite(t, w, 1, 50)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				r, _ := w.Shutdown(ctx)
+				if r.Kept() != 1 || r.Dropped != drops(batch.Shutdown, 1) || r.Unknown != 1 || r.Check() != nil {
+					t.Errorf("%v, %d unknown, %v", r.Account, r.Unknown, r.Check())
+				}
+				if im, err := crashfile.Read(oneFile(t, w.conf.o.Crash.Dir)); err != nil || len(im.Records) != 1 {
+					t.Errorf("%v: %d records", err, len(im.Records))
+				}
+				close(hang)
+				time.Sleep(time.Second)
+				for shop.step() {
+				}
+				if a := w.Account(); a != r.Account {
+					t.Errorf("at last: %v, then %v", r.Account, a)
+				}
+			})
+		})
+	}
+}
+
+type hangingEnd struct{ end chan struct{} }
+
+func (s *hangingEnd) Send(context.Context, *batch.Batch) batch.Outcome { return failed() }
+
+func (s *hangingEnd) Close(context.Context) error {
+	<-s.end
+	return nil
+}
+
+// A breaking consumer damages the file as it shuts down, before or after it gives records
+// back.
+type breaking struct {
+	*leaseHolder
+	broken func()
+	late   bool
+}
+
+func (b breaking) Shutdown(ctx context.Context) (batch.Report, error) {
+	if !b.late {
+		b.broken()
+	}
+	defer func() {
+		if b.late {
+			b.broken()
+		}
+	}()
+	return b.leaseHolder.Shutdown(ctx)
+}
+
+// The rest is left in a file that is then truncated or deleted, while leases are settled: each
+// record is counted once, and none as kept.
+func TestNothingIsKeptInADamagedFile(t *testing.T) {
+	damages := map[string]func(path string) error{
+		"truncated": func(path string) error { return os.Truncate(path, 0) },
+		"deleted":   os.Remove,
+	}
+	for name, damage := range damages {
+		for seed := range uint64(20) {
+			t.Run(fmt.Sprint(name, seed), func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
+					b := &breaking{leaseHolder: newLeaseHolder(testkit.Rand(seed/2), 2), late: seed%2 == 1}
+					w := mustSink(t, b, &slab.Options{SlabBytes: 1024, SlabCount: 8, Crash: &slab.Crash{Dir: t.TempDir(), Required: true}})
+					b.broken = func() {
+						if err := damage(w.store.crash.file.Path()); err != nil {
+							t.Error(err)
+						}
+					}
+					for i := range 60 {
+						mustWrite(t, w, i, 70)
+						time.Sleep(time.Millisecond)
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					r, err := w.Shutdown(ctx)
+					lost := r.Dropped[batch.Corrupt] + r.Dropped[batch.Shutdown]
+					if r.Check() != nil || r.Kept() > 0 || r.Accepted != 60 || lost != 60-r.Delivered || err == nil {
+						t.Errorf("%v; %v: %v", err, r.Check(), r.Account)
+					}
+					if a := w.Account(); a != r.Account {
+						t.Errorf("later: %v", a)
+					}
+				})
+			})
+		}
+	}
+}

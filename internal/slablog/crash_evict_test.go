@@ -1,0 +1,50 @@
+//go:build linux || darwin
+
+package slablog
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// A record that was evicted for another is not recovered, whenever Close comes and
+// however many callers are about to write theirs to the disk: what Close says is kept
+// is what the next process finds.
+func TestEvictedRecordsDoNotComeBack(t *testing.T) {
+	for round := range 60 {
+		dir := t.TempDir()
+		g := newGate()
+		w := crashWriter(t, dir, g, slab.Options{SlabBytes: 1024, SlabCount: 16, WhenFull: slab.DropOldest(), MaxRecord: 4000, FlushInterval: time.Millisecond})
+		mustWrite(t, w, 0, 30)
+		<-g.entered // it hangs
+		var wg sync.WaitGroup
+		for c := range 8 {
+			wg.Go(func() {
+				for i := 0; ; i++ {
+					if err := w.WriteRecord(line(c*1000+i, 2000+c*100), batch.Meta{}); err != nil {
+						return // it is closed
+					}
+				}
+			})
+		}
+		for range 20 * (round + 1) {
+			runtime.Gosched()
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		r, _ := w.Shutdown(ctx)
+		wg.Wait()
+		g.open()
+		<-w.done
+		_, s, _ := recoverEvents(t, dir)
+		if s.Recovered != r.Pending.Total() {
+			t.Fatalf("round %d: %d kept, %d recovered: %v", round, r.Pending.Total(), s.Recovered, r)
+		}
+	}
+}

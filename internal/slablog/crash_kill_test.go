@@ -1,0 +1,416 @@
+//go:build linux || darwin
+
+package slablog
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// The child of the kill tests: it logs from several goroutines into crash-safe
+// slabs and notes in a second mapping how many of its calls have returned.
+const (
+	killGoroutines = 4
+	killChain      = killGoroutines - 1 // two goroutines that take turns: one order
+	childRecords   = 1000               // per goroutine, in mode "ends"
+
+	envChild = "FOREBAY_CRASH_CHILD" // directory
+	envMode  = "FOREBAY_CRASH_MODE"
+	envEnd   = "FOREBAY_CRASH_END"   // how it ends by itself
+	envLife  = "FOREBAY_CRASH_LIFE"  // the number of its process
+	envPoint = "FOREBAY_CRASH_POINT" // name:n, where it kills itself
+
+	envCgroup = "FOREBAY_CRASH_CGROUP" // files that a process is put into its group with
+)
+
+// installKillPoint arranges for the kill at envPoint, in builds with test points.
+var installKillPoint = func(string) {}
+
+func init() {
+	if dir := os.Getenv(envChild); dir != "" {
+		installKillPoint(os.Getenv(envPoint))
+		crashChild(dir, os.Getenv(envMode), os.Getenv(envEnd))
+		os.Exit(0)
+	}
+}
+
+func mapWitness(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if err := f.Truncate(4096); err != nil {
+		return nil, err
+	}
+	return unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+}
+
+func crashChild(dir, mode, end string) {
+	is := func(what string) bool { return slices.Contains(strings.Split(mode, ","), what) }
+	witness, err := mapWitness(filepath.Join(dir, "witness"))
+	testkit.Must(err)
+	out, err := os.OpenFile(filepath.Join(dir, "out."+os.Getenv(envLife)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	testkit.Must(err)
+	pid := os.Getpid()
+	rng := rand.New(rand.NewPCG(uint64(pid), 1))
+	o := &slab.Options{SlabBytes: 4096, SlabCount: 10, FlushInterval: time.Millisecond, WhenFull: slab.Block(), OnError: quiet,
+		CloseTimeout: time.Minute,
+		Crash:        &slab.Crash{Dir: filepath.Join(dir, "slabs"), Required: true}, MaxRecord: 10000}
+	if is("evict") {
+		o.WhenFull = slab.DropOldest()
+	}
+	if is("roomy") { // all records of one life fit
+		o.SlabCount = 768
+	}
+	calls := 0
+	c := consumerFor(writerFunc(func(p []byte) (int, error) {
+		calls++
+		switch {
+		case is("hang") && (calls > 20 || is("roomy")): // a call may take many slabs
+			select {}
+		case is("slow"):
+			time.Sleep(time.Millisecond)
+		case is("idle"):
+		case is("fail") && calls%3 == 0:
+			return 0, errDown
+		case rng.IntN(10) == 0:
+			time.Sleep(time.Duration(rng.IntN(2000)) * time.Microsecond)
+		}
+		return out.Write(p)
+	}))
+	c.wait = time.Millisecond
+	c.wants.Inline = pid%2 == 0
+	accepts := 0
+	c.refuse = func() bool { accepts++; return is("fail") && accepts%100 == 5 }
+	w, err := newPump(c, o)
+	testkit.Must(err)
+	limit := ^uint64(0)
+	if is("ends") || end != "" {
+		limit = childRecords
+	}
+	var wg sync.WaitGroup
+	for g := range killGoroutines {
+		callers := 1
+		var turn sync.Mutex
+		if g == killChain {
+			callers = 2
+		}
+		start := binary.LittleEndian.Uint64(witness[8*g:])
+		next := start
+		for c := range callers {
+			wg.Go(func() {
+				r := rand.New(rand.NewPCG(uint64(pid), uint64(g+c*killGoroutines)))
+				for {
+					size, rare := r.IntN(100), 200
+					if is("big") {
+						rare = 5
+					}
+					if r.IntN(rare) == 0 {
+						size = 5000
+					}
+					if is("idle") && r.IntN(50) == 0 {
+						time.Sleep(time.Duration(r.IntN(3000)) * time.Microsecond)
+					}
+					turn.Lock()
+					i := next
+					if i-start >= limit {
+						turn.Unlock()
+						return
+					}
+					next++
+					_, err := w.Write(killLine(g, i, size))
+					if err == nil {
+						binary.LittleEndian.PutUint64(witness[8*g:], i+1) // this call returned
+					}
+					turn.Unlock()
+					if err != nil {
+						return
+					}
+					if is("ends") && i%500 == 499 {
+						_ = w.Flush(context.Background())
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if end != "" {
+		endChild(end)
+	}
+	testkit.Must(w.Close())
+}
+
+// endChild ends the process in one of testkit.Deaths, or by the memory of its group.
+func endChild(how string) {
+	if how != "cgroup" {
+		testkit.Die(how)
+	}
+	for _, f := range strings.Split(os.Getenv(envCgroup), ":") { // the parent has made it
+		testkit.Must(os.WriteFile(f, []byte(strconv.Itoa(os.Getpid())), 0))
+	}
+	testkit.EatMemory()
+}
+
+// startChild starts life number life.
+func startChild(t *testing.T, dir, mode string, life int, env ...string) *testkit.Child {
+	t.Helper()
+	c := testkit.NewChild("^$", append(env, envChild+"="+dir, envMode+"="+mode, envLife+"="+strconv.Itoa(life))...)
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// killOnce starts the child, kills it a while after it has begun (now and then sooner)
+// and returns.
+func killOnce(t *testing.T, dir, mode string, life int, after time.Duration) {
+	t.Helper()
+	c := startChild(t, dir, mode, life)
+	if rand.IntN(8) > 0 {
+		awaitChild(dir, life)
+	}
+	time.Sleep(after) // real time: a real process is killed
+	_ = c.Process.Kill()
+	c.AwaitDeath(t, "")
+}
+
+// awaitChild waits until a call of the first life has returned, or a later one is
+// about to recover. On a busy machine that takes any time.
+func awaitChild(dir string, life int) {
+	for range 10_000 {
+		if life > 0 {
+			if _, err := os.Stat(filepath.Join(dir, "out."+strconv.Itoa(life))); err == nil {
+				return
+			}
+		} else if b, err := os.ReadFile(filepath.Join(dir, "witness")); err == nil && len(bytes.Trim(b, "\x00")) > 0 {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// recoverAll adopts what is in dir and returns what came out, with the account.
+func recoverAll(t *testing.T, dir string) (string, batch.Account) {
+	t.Helper()
+	var m memory
+	var mu sync.Mutex
+	var events []batch.Event
+	w := mustNew(t, &m, &slab.Options{SlabBytes: 4096, OnError: func(e batch.Event) {
+		mu.Lock()
+		events = append(events, e)
+		mu.Unlock()
+	}, Crash: &slab.Crash{Dir: filepath.Join(dir, "slabs"), Required: true}})
+	closeNow(t, w)
+	mu.Lock()
+	defer mu.Unlock()
+	for _, e := range events {
+		if e.Op == "recover" {
+			t.Errorf("recovery: %v", e.Err)
+		}
+	}
+	a := w.Account()
+	if err := a.Check(); err != nil {
+		t.Error(err)
+	}
+	if a.Recovered != a.Delivered {
+		t.Errorf("recovered %v", a)
+	}
+	// A file that was being made when the kill came is removed a minute later.
+	if left, _ := filepath.Glob(filepath.Join(dir, "slabs", "*"+crashfile.Suffix)); len(left) > 0 {
+		t.Errorf("files left after recovery: %v", left)
+	}
+	return m.String(), a
+}
+
+// checkKilled compares what arrived in each life, the recovery at last included,
+// with what had been returned from: every record at least once, none torn or
+// invented, and in each life in the order of the calls. (The call that was under
+// way at a kill may have left its record, and is made again by the next life.)
+func checkKilled(t *testing.T, dir, recovered string, complete bool) {
+	t.Helper()
+	witness, err := os.ReadFile(filepath.Join(dir, "witness"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var texts []string
+	for life := 0; ; life++ {
+		out, err := os.ReadFile(filepath.Join(dir, "out."+strconv.Itoa(life)))
+		if errors.Is(err, os.ErrNotExist) {
+			if life > 4 {
+				break
+			}
+			continue
+		}
+		texts = append(texts, string(out[:bytes.LastIndexByte(out, '\n')+1])) // the kill can cut the last write(2) short
+	}
+	seen := make([]map[uint64]bool, killGoroutines)
+	for g := range seen {
+		seen[g] = map[uint64]bool{}
+	}
+	for life, text := range append(texts, recovered) {
+		last := make([]uint64, killGoroutines)
+		for l := range strings.Lines(text) {
+			g, i, err := parseKillLine(l)
+			if err != nil {
+				t.Fatalf("life %d: %v", life, err)
+			}
+			if i < last[g] {
+				t.Fatalf("life %d, goroutine %d: record %d after %d", life, g, i, last[g])
+			}
+			last[g] = i
+			seen[g][i] = true
+		}
+	}
+	for g := range killGoroutines {
+		returned := binary.LittleEndian.Uint64(witness[8*g:])
+		for i := range returned {
+			if complete && !seen[g][i] {
+				t.Fatalf("goroutine %d: record %d of %d, whose call had returned, is lost", g, i, returned)
+			}
+		}
+		for i := range seen[g] {
+			if i > returned { // at most the one call that was under way
+				t.Fatalf("goroutine %d: record %d was never written, %d returned", g, i, returned)
+			}
+		}
+	}
+}
+
+func kills(short int) int {
+	if os.Getenv("FOREBAY_TORTURE") != "" {
+		if n, err := strconv.Atoi(os.Getenv("FOREBAY_KILLS")); err == nil {
+			return n
+		}
+		return 10000
+	}
+	return short
+}
+
+// begun reports whether the child came so far that there is something to compare.
+func begun(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "out.0"))
+	return err == nil
+}
+
+func millis(from, to int) time.Duration {
+	return time.Duration(1000*from+rand.IntN(1000*(to-from))) * time.Microsecond
+}
+
+// places are the kinds of directories that the tests of kills use in turn.
+var places = []string{"disk", "tmpfs"}
+
+// place returns a new directory on a tmpfs, if there is one, or elsewhere.
+func place(t *testing.T, kind string) string {
+	t.Helper()
+	if kind != "tmpfs" {
+		return t.TempDir()
+	}
+	dir, err := testkit.InMemory(t)
+	if err != nil {
+		t.Logf("SKIPPED: no tmpfs (%v), on disk instead", err)
+		return t.TempDir()
+	}
+	return dir
+}
+
+func TestKill(t *testing.T) {
+	modes := []string{"write", "fail", "hang", "hang,evict", "fail,evict"}
+	n := (kills(30) + len(modes) - 1) / len(modes)
+	for _, mode := range modes {
+		t.Run(mode, func(t *testing.T) {
+			records := uint64(0)
+			for i := range n {
+				dir := place(t, places[i%len(places)])
+				killOnce(t, dir, mode, 0, millis(0, 50))
+				if !begun(dir) {
+					continue // killed before it began
+				}
+				got, a := recoverAll(t, dir)
+				checkKilled(t, dir, got, !strings.Contains(mode, "evict"))
+				if t.Failed() {
+					return
+				}
+				records += a.Recovered
+				os.RemoveAll(dir)
+			}
+			if records == 0 {
+				t.Error("nothing was ever recovered")
+			}
+			t.Logf("%d kills, %d records recovered", n, records)
+		})
+	}
+}
+
+// Killed, and killed again while it recovers and goes on.
+func TestKillDuringRecovery(t *testing.T) {
+	recovered := uint64(0)
+	for i := range max(4, kills(30)/10) {
+		dir := place(t, places[i%len(places)])
+		killOnce(t, dir, "hang", 0, millis(10, 35))
+		for life := range 3 {
+			killOnce(t, dir, "slow", life+1, millis(0, 20))
+		}
+		if !begun(dir) {
+			continue
+		}
+		got, a := recoverAll(t, dir)
+		checkKilled(t, dir, got, true)
+		recovered += a.Recovered
+		if t.Failed() {
+			return
+		}
+		os.RemoveAll(dir)
+	}
+	if recovered == 0 {
+		t.Error("nothing was left to the last life")
+	}
+}
+
+// Every way to end in which nobody closes anything.
+func TestExitPanicThrow(t *testing.T) {
+	for end, says := range testkit.Deaths {
+		for _, where := range places {
+			t.Run(end+"/"+where, func(t *testing.T) {
+				dir := place(t, where)
+				startChild(t, dir, "hang,roomy", 0, envEnd+"="+end, testkit.RacesApart(t)).AwaitDeath(t, says)
+				afterEnd(t, dir)
+			})
+		}
+	}
+}
+
+// afterEnd compares after the child has logged all it wanted and ended.
+func afterEnd(t *testing.T, dir string) {
+	t.Helper()
+	witness, err := os.ReadFile(filepath.Join(dir, "witness"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := binary.LittleEndian.Uint64(witness); n != childRecords {
+		t.Fatalf("the child had written %d records", n)
+	}
+	got, a := recoverAll(t, dir)
+	checkKilled(t, dir, got, true)
+	if a.Recovered < childRecords {
+		t.Errorf("%d recovered", a.Recovered)
+	}
+}

@@ -1,0 +1,65 @@
+//go:build forebay_points && (linux || darwin)
+
+package slablog
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/forebay-log/forebay/internal/crashfile"
+)
+
+// With test points the file is read at each step that has the lock, too: a process
+// that died there has whole records only, and all that were there before and are
+// there after.
+var _ = func() bool {
+	imageWalks = 1
+	imageAround = func(t *testing.T, w *pump, do func()) {
+		type look struct {
+			at    string
+			there map[uint64]bool
+		}
+		var mu sync.Mutex
+		var looks []look
+		see := func(at string) {
+			im, err := crashfile.Read(w.store.crash.file.Path())
+			if err != nil {
+				t.Errorf("at %s: %v", at, err)
+				return
+			}
+			l := look{at, map[uint64]bool{}}
+			for _, r := range im.Records {
+				if _, _, err := parseKillLine(string(r.Data)); err != nil {
+					t.Errorf("at %s: ticket %d: %v", at, r.Ticket, err)
+				}
+				l.there[r.Ticket] = true
+			}
+			mu.Lock()
+			looks = append(looks, l)
+			mu.Unlock()
+		}
+		hook := func(at string) {
+			if strings.HasSuffix(at, "Locked") {
+				see(at)
+			}
+		}
+		see("before")
+		pointHook.Store(&hook)
+		defer pointHook.Store(nil)
+		do()
+		pointHook.Store(nil)
+		see("after")
+		mu.Lock()
+		defer mu.Unlock()
+		before, after := looks[0], looks[len(looks)-1]
+		for ticket := range before.there {
+			for _, l := range looks {
+				if after.there[ticket] && !l.there[ticket] {
+					t.Fatalf("ticket %d is not there at %s", ticket, l.at)
+				}
+			}
+		}
+	}
+	return true
+}()

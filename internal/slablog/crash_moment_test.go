@@ -1,0 +1,168 @@
+//go:build linux || darwin
+
+package slablog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// stepSink hands each batch over when it is told to.
+type stepSink struct {
+	limits batch.Limits
+	step   chan batch.Outcome
+	taken  map[uint64]bool // tickets
+}
+
+func (s *stepSink) Limits() batch.Limits { return s.limits }
+
+func (s *stepSink) Send(_ context.Context, b *batch.Batch) batch.Outcome {
+	o := <-s.step
+	if o.Open.Empty() {
+		for _, r := range b.All() {
+			s.taken[r.Ticket] = true
+		}
+	}
+	return o
+}
+
+var imageWalks = 1 // of each kind
+
+// The file is right at every moment: after each call, and each step of the consumer, it
+// holds whole records, all that are pending and none that was delivered.
+func TestImageAtEveryMoment(t *testing.T) {
+	for _, o := range []slab.Options{
+		{SlabBytes: 512, SlabCount: 2},
+		{SlabBytes: 1024, SlabCount: 3},
+		{SlabBytes: 1024, SlabCount: 5, MaxRecord: 3000},
+	} {
+		for _, limits := range []batch.Limits{{}, {Records: 1}, {Records: 4}, {Bytes: 200}} {
+			for _, full := range []slab.WhenFull{slab.DropOldest(), slab.DropNewest()} {
+				t.Run(fmt.Sprintf("%dx%d/%v/%v", o.SlabCount, o.SlabBytes, limits, full), func(t *testing.T) {
+					first := testkit.Seed(t)
+					for i := range kills(imageWalks) {
+						o, seed := o, first+uint64(i)
+						o.WhenFull = full
+						bubble.Test(t, func(t *testing.T) { imageWalk(t, o, limits, seed) })
+						if t.Failed() {
+							return
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+func imageWalk(t *testing.T, o slab.Options, limits batch.Limits, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	sink := &stepSink{limits: limits, step: make(chan batch.Outcome), taken: map[uint64]bool{}}
+	o.Crash, o.FlushInterval, o.OnError = &slab.Crash{Dir: t.TempDir(), Required: true}, 3*time.Millisecond, quiet
+	c := consumerFor(sink)
+	c.wait, c.most, c.wants.Inline = time.Millisecond, 1+rng.IntN(4), rng.IntN(2) == 0
+	w := mustSink(t, c, &o)
+	defer func() {
+		close(sink.step)
+		closeNow(t, w)
+	}()
+	stepping := 1 + rng.IntN(20) // how much more is written than taken
+	number := uint64(0)
+	for range 400 {
+		imageAround(t, w, func() {
+			switch k := rng.IntN(20 + stepping); {
+			case k < 2:
+				time.Sleep(time.Millisecond)
+			case k < 8:
+				var step batch.Outcome
+				if rng.IntN(5) == 0 {
+					step = failed()
+				}
+				select {
+				case sink.step <- step:
+				default:
+				}
+			default:
+				size := rng.IntN(100)
+				if rng.IntN(20) == 0 {
+					size = rng.IntN(2000)
+				}
+				if err := w.WriteRecord(killLine(0, number, size), batch.Meta{}); err != nil && !errors.Is(err, slab.ErrDropped) {
+					t.Fatal(err)
+				}
+				number++
+			}
+			checkImage(t, w, sink, seed)
+		})
+	}
+}
+
+// imageAround does something, and in builds with test points looks at the file all
+// the while.
+var imageAround = func(_ *testing.T, _ *pump, do func()) { do() }
+
+// checkImage compares the file of a Writer with what it and its destination know.
+func checkImage(t *testing.T, w *pump, sink *stepSink, what uint64) {
+	t.Helper()
+	synctest.Wait()
+	im, err := crashfile.Read(w.store.crash.file.Path())
+	if err != nil {
+		t.Fatalf("%d: %v", what, err)
+	}
+	for _, r := range im.Records {
+		if _, _, err := parseKillLine(string(r.Data)); err != nil {
+			t.Fatalf("%d: ticket %d: %v", what, r.Ticket, err)
+		}
+		if sink.taken[r.Ticket] {
+			t.Fatalf("%d: ticket %d was delivered", what, r.Ticket)
+		}
+	}
+	if a := w.Account(); uint64(len(im.Records)) != a.Pending.Total() || im.Damaged+im.Unreturned != 0 {
+		t.Fatalf("%d: %d records in the file, %d unreturned, %d damaged; %v", what, len(im.Records), im.Unreturned, im.Damaged, a)
+	}
+}
+
+// A slab that was dropped and is written to again, with larger records than before: what
+// is left of its old index, and what is written over that, passes for no record.
+func TestIndexOfADroppedSlab(t *testing.T) {
+	for size := 160; size < 200; size++ { // so that it ends anywhere in an old slot
+		bubble.Test(t, func(t *testing.T) {
+			sink := &stepSink{step: make(chan batch.Outcome), taken: map[uint64]bool{}}
+			w := mustSink(t, sink, &slab.Options{SlabBytes: 1024, SlabCount: 3, WhenFull: slab.DropOldest(), Crash: &slab.Crash{Dir: t.TempDir(), Required: true}})
+			defer func() {
+				close(sink.step)
+				closeNow(t, w)
+			}()
+			put := func(n int) {
+				if _, err := w.Write(killLine(0, 0, n-len(killLine(0, 0, 0)))); err != nil {
+					t.Fatal(err)
+				}
+				checkImage(t, w, sink, uint64(size))
+			}
+			for range 3 * 11 {
+				put(60)
+			}
+			put(200) // Send has the first slab, this drops the second
+			put(200)
+			sink.step <- batch.Outcome{}
+			checkImage(t, w, sink, uint64(size))
+			sink.step <- batch.Outcome{} // that was the third
+			checkImage(t, w, sink, uint64(size))
+			put(200)
+			put(size)
+			if a := w.Account(); a.Dropped[batch.Full] != 11 || a.Delivered != 22 || w.front.cur.n != 4 {
+				t.Fatal("not the case that is meant:", a, w.front.cur.n)
+			}
+		})
+	}
+}

@@ -1,0 +1,290 @@
+//go:build forebay_points && (linux || darwin)
+
+package slablog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// The child kills itself at a point, the n-th time it gets there.
+var _ = func() bool {
+	installKillPoint = func(at string) {
+		name, count, ok := strings.Cut(at, ":")
+		if !ok {
+			return
+		}
+		n, _ := strconv.ParseInt(count, 10, 64)
+		var seen atomic.Int64
+		hook := func(p string) {
+			if p == name && seen.Add(1) == n {
+				_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+				select {} // not one step further
+			}
+		}
+		pointHook.Store(&hook)
+	}
+	return true
+}()
+
+// crashPoints are reached with crash-safe slabs only.
+var crashPoints = []string{
+	crashfile.PointCreate, crashfile.PointCreated, ptBigKeep, crashfile.PointBigWrite, crashfile.PointBigWritten, ptBigNotedLocked, crashfile.PointBigCompact, ptAckLocked, crashfile.PointAckHalf, ptAckedLocked,
+	ptRewindLocked, ptRewoundLocked, ptSum, ptSummed, crashfile.PointUnlink, crashfile.PointUnlinkBetween, crashfile.PointUnlinked,
+}
+
+// recoveryPoints are reached with the file of a dead process only.
+var recoveryPoints = []string{ptAdopt, ptRecover, crashfile.PointPersist, crashfile.PointPersisted, crashfile.PointUnlink, crashfile.PointUnlinkBetween, crashfile.PointUnlinked}
+
+// dieAt runs life number life and reports whether it died at the point.
+func dieAt(t *testing.T, dir, mode string, life int, point string, n int) bool {
+	t.Helper()
+	c := startChild(t, dir, mode, life, envPoint+"="+point+":"+strconv.Itoa(n))
+	stuck := time.AfterFunc(20*time.Second, func() { _ = c.Process.Kill() })
+	err := c.Wait()
+	if !stuck.Stop() {
+		t.Fatalf("%s, life %d: it neither ended nor reached %s %d times", mode, life, point, n)
+	}
+	if c.Said.Len() > 0 {
+		t.Fatalf("%s: %v %s", mode, err, &c.Said)
+	}
+	return err != nil
+}
+
+// A process that is killed at any step of write, seal, drain, checksum, Close and
+// unlink loses nothing that a call returned from.
+func TestKillAtPoints(t *testing.T) {
+	counts := []int{1, 7, 60}
+	if os.Getenv("FOREBAY_TORTURE") != "" {
+		counts = []int{1, 2, 3, 4, 5, 7, 10, 20, 40, 80, 160, 320, 640, 1280}
+	}
+	points := append(append([]string{}, allPoints...), crashPoints...)
+	for _, p := range points {
+		if p == ptRefuse { // Close out of time: TestUndeliveredRecordsAreKept
+			continue
+		}
+		t.Run(p, func(t *testing.T) {
+			died := 0
+			attempt := func(mode string, n int) {
+				dir := place(t, places[n%len(places)])
+				if !dieAt(t, dir, mode, 0, p, n) {
+					return
+				}
+				died++
+				if !begun(dir) {
+					t.Fatal("it died before it began")
+				}
+				got, _ := recoverAll(t, dir)
+				checkKilled(t, dir, got, !strings.Contains(mode, "evict"))
+				if t.Failed() {
+					t.Fatalf("mode %s, n=%d", mode, n)
+				}
+			}
+			for i, n := range counts {
+				before := died
+				modes := []string{"ends,fail", "ends,fail,evict", "ends,idle"}
+				if torture := os.Getenv("FOREBAY_TORTURE") != ""; !torture {
+					modes = slices.Delete(modes, i%2, i%2+1) // each count with one of the two
+				}
+				if strings.HasPrefix(p, "big") {
+					modes = []string{"ends,fail,big"}
+				}
+				for _, mode := range modes {
+					if mode == "ends,idle" && died > before {
+						break // it is for the points that a busy drain never reaches
+					}
+					attempt(mode, n)
+				}
+			}
+			for i := 0; died == 0 && i < 50; i++ { // spin is rare on a busy machine
+				attempt([]string{"ends,fail", "ends,idle"}[i%2], 1)
+			}
+			if died == 0 {
+				t.Error("it was never reached")
+			}
+		})
+	}
+}
+
+// A process is killed, the next is killed at a step of its recovery, and the third
+// delivers everything.
+func TestKillAtRecoveryPoints(t *testing.T) {
+	for _, p := range recoveryPoints {
+		t.Run(p, func(t *testing.T) {
+			died := 0
+			for _, n := range []int{1, 2, 3} {
+				dir := place(t, places[n%len(places)])
+				for life := range 2 { // two files wait
+					if !dieAt(t, dir, "hang", life, ptStoredLocked, 40) {
+						t.Fatal("it did not die")
+					}
+				}
+				if !dieAt(t, dir, "ends", 2, p, n) {
+					continue
+				}
+				died++
+				got, _ := recoverAll(t, dir)
+				checkKilled(t, dir, got, true)
+				if t.Failed() {
+					t.Fatal(fmt.Sprint("n=", n))
+				}
+			}
+			if died == 0 {
+				t.Error("it was never reached")
+			}
+		})
+	}
+}
+
+// A slab that is being summed when its records are settled is free after, and a caller
+// that waits for it gets it: by then the consumer has nothing to do any more.
+func TestSummedSlabServesWaiters(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		g := newGate()
+		var once sync.Once
+		hook := func(name string) {
+			if name == ptSum {
+				once.Do(func() {
+					g.open()
+					time.Sleep(time.Second)
+				})
+			}
+		}
+		pointHook.Store(&hook)
+		defer pointHook.Store(nil)
+		w := crashWriter(t, t.TempDir(), g, slab.Options{SlabBytes: 1024, SlabCount: 2, WhenFull: slab.Block()})
+		for i := range 40 {
+			mustWrite(t, w, i, 90)
+		}
+		closeNow(t, w)
+		wantSequence(t, numbers(t, g.String()), 0, 40)
+		checkAccount(t, w, 40, 40, batch.Drops{})
+		time.Sleep(time.Second) // until the sum is made
+	})
+}
+
+// A call that is about to write a record larger than a slab when Close runs out of time,
+// or has delivered all: it touches nothing of the file that Close has let go of, and the
+// account is true.
+func TestBigRecordBesideClose(t *testing.T) {
+	for _, hangs := range []bool{true, false} {
+		bubble.Test(t, func(t *testing.T) {
+			dir := t.TempDir()
+			g := newGate()
+			defer g.open()
+			w := crashWriter(t, dir, g, slab.Options{SlabBytes: 1024, SlabCount: 8, MaxRecord: 3000})
+			if !hangs {
+				g.open()
+			}
+			mustWrite(t, w, 0, 50)
+			mustWrite(t, w, 1, 2000)
+			goOn := make(chan struct{})
+			hook := func(name string) {
+				if name == ptBigKeep {
+					<-goOn
+				}
+			}
+			pointHook.Store(&hook)
+			defer pointHook.Store(nil)
+			late := make(chan error)
+			go func() { late <- w.WriteRecord(line(2, 2000), batch.Meta{}) }()
+			synctest.Wait()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			r, _ := w.Shutdown(ctx)
+			if err := r.Check(); err != nil {
+				t.Error(err)
+			}
+			close(goOn)
+			err := <-late
+			switch left, _ := filepath.Glob(filepath.Join(dir, "*")); {
+			case !hangs && (err != nil || r.Delivered != 3 || len(left) > 0):
+				t.Errorf("%v, %v, left: %v", err, r.Account, left)
+			case hangs:
+				got, s, events := recoverEvents(t, dir)
+				wantSequence(t, numbers(t, got), 0, 2)
+				if !errors.Is(err, slab.ErrDropped) || r.Pending.Total() != 2 || r.Dropped != drops(batch.Shutdown, 1) || s.Recovered != 2 {
+					t.Errorf("%v, %v, then %v, %v", err, r.Account, s.Account, events)
+				}
+			}
+		})
+	}
+}
+
+// A call is about to write a record larger than a slab as the consumer gives that back,
+// or as Close gives up the Accept that has it: it is kept if it comes to the disk, and
+// dropped otherwise.
+func TestBigRecordGivenBack(t *testing.T) {
+	for _, what := range []string{"given back, then written", "given back", "given up"} {
+		t.Run(what, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				dir, goOn, late := t.TempDir(), make(chan struct{}), make(chan error, 1)
+				hook := func(name string) {
+					if name == ptBigKeep {
+						<-goOn
+					}
+				}
+				pointHook.Store(&hook)
+				defer pointHook.Store(nil)
+				c := consumerFor(sendFunc(func(context.Context, *batch.Batch) batch.Outcome { return failed() }))
+				c.wants.Inline = false
+				written := what == "given back, then written"
+				if written {
+					c.end = func(context.Context) (batch.Report, error) { // the retrier has given back by now
+						close(goOn)
+						late <- <-late
+						return batch.Report{}, nil
+					}
+				}
+				var b consumer = c
+				hang := make(chan struct{})
+				if what == "given up" {
+					b = hesitant{newLeaseHolder(testkit.Rand(1), 1), hang}
+				}
+				w := mustSink(t, b, &slab.Options{SlabBytes: 1024, SlabCount: 8, MaxRecord: 3000, Crash: &slab.Crash{Dir: dir, Required: true}})
+				go func() { late <- w.WriteRecord(line(0, 2000), batch.Meta{}) }()
+				synctest.Wait()
+				mustWrite(t, w, 1, 50)
+				time.Sleep(time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				r, _ := w.Shutdown(ctx)
+				if !written {
+					close(goOn)
+				}
+				err := <-late
+				im, rerr := crashfile.Read(oneFile(t, dir))
+				if rerr != nil {
+					t.Fatal(rerr)
+				}
+				kept := uint64(1)
+				if written {
+					kept = 2
+				}
+				if r.Check() != nil || r.Kept() != kept || r.Dropped.Total() != 2-kept || len(im.Records) != int(kept) || errors.Is(err, slab.ErrDropped) == written {
+					t.Errorf("%v; %v, %d in the file; the call: %v", r.Account, r.Check(), len(im.Records), err)
+				}
+				close(hang)
+			})
+		})
+	}
+}

@@ -1,0 +1,419 @@
+//go:build linux || darwin
+
+package slablog
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// walkKey names a record: the life that wrote it, and its number there.
+type walkKey struct {
+	life int
+	i    uint64
+}
+
+// walkDest is a destination that answers when it is told to, as a sink of some kind or
+// as an io.Writer. It notes what is settled.
+type walkDest struct {
+	limits  batch.Limits
+	answers chan func(*batch.Batch) batch.Outcome
+	writes  chan func(size int) (int, error)
+
+	mu      sync.Mutex
+	settled map[walkKey]bool
+	soft    map[walkKey]bool // perhaps still in the file: of a batch that is not settled as a whole
+	half    []walkKey        // records of the batch under way that are settled
+	text    []byte           // what Write was given since the last whole line
+	wrong   []string
+}
+
+func (d *walkDest) done(line []byte, soft bool) walkKey {
+	life, i, err := parseKillLine(string(line))
+	k := walkKey{life, i}
+	if err != nil || d.settled[k] {
+		d.wrong = append(d.wrong, fmt.Sprintf("settled twice, or %v: %v", err, k))
+	}
+	d.settled[k], d.soft[k] = true, soft
+	return k
+}
+
+func (d *walkDest) Limits() batch.Limits { return d.limits }
+
+func (d *walkDest) Send(ctx context.Context, b *batch.Batch) (o batch.Outcome) {
+	select {
+	case f := <-d.answers:
+		if f != nil {
+			o = f(b)
+		}
+	case <-ctx.Done():
+		return batch.FailedOutcome(ctx.Err())
+	}
+	if o.Check(b.Len()) != nil {
+		return o
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, r := range b.All() {
+		if !o.Open.Has(i) {
+			d.half = append(d.half, d.done(r.Data, true))
+		}
+	}
+	if o.Open.Len(b.Len()) == 0 {
+		for _, k := range d.half {
+			d.soft[k] = false
+		}
+		d.half = nil
+	}
+	return o
+}
+
+// answer returns what a destination is to say next.
+func (d *walkDest) answer(rng *rand.Rand) func(*batch.Batch) batch.Outcome {
+	kind, seed := rng.IntN(14), rng.Uint64()
+	return func(b *batch.Batch) (o batch.Outcome) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		some := []int{rng.IntN(b.Len())}
+		for i := some[0] + 1; i < b.Len(); i++ {
+			if rng.IntN(3) == 0 {
+				some = append(some, i)
+			}
+		}
+		switch kind {
+		case 0:
+			return failed()
+		case 1:
+			return partly(rng.IntN(b.Len() + 1))
+		case 2:
+			return batch.Outcome{Open: batch.Of(some...), Why: errDown}
+		case 3:
+			return refused(some...)
+		case 4:
+			return partly(b.Len() + 1) // makes no sense
+		case 5:
+			panic("on purpose")
+		case 6:
+			runtime.Goexit()
+		}
+		return o
+	}
+}
+
+// walkDict is a walkDest that knows streams.
+type walkDict struct{ *walkDest }
+
+func (walkDict) AppendStream(dst []byte, id uint32) ([]byte, bool) {
+	return append(dst, fmt.Sprint(id, strings.Repeat(" long", 1000*int(id%8)))...), id > 0
+}
+
+func (walkDict) Stream(def []byte) uint32 {
+	id, _ := strconv.Atoi(strings.Fields(string(def))[0])
+	return uint32(id)
+}
+
+// walkWriter is a walkDest as an io.Writer.
+type walkWriter struct{ *walkDest }
+
+func (d walkWriter) Write(p []byte) (n int, err error) {
+	n = len(p)
+	if f := <-d.writes; f != nil {
+		n, err = f(n)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.text = append(d.text, p[:n]...)
+	for {
+		line, rest, ok := bytes.Cut(d.text, []byte("\n"))
+		if !ok {
+			return n, err
+		}
+		d.done(append(line[:len(line):len(line)], '\n'), true)
+		d.text = rest
+	}
+}
+
+// A crashLife is one Writer of a walk over the lives of a directory.
+type crashLife struct {
+	t    *testing.T
+	rng  *rand.Rand
+	life int
+	what string
+	o    slab.Options
+	w    *pump
+	d    *walkDest
+	sink bool
+	open sync.Once
+
+	mu      sync.Mutex
+	number  uint64
+	calls   map[walkKey]bool // under way: true
+	gone    map[walkKey]bool // were in a file, and are not any more
+	present map[walkKey]bool
+	waiting int
+}
+
+func (l *crashLife) fatalf(format string, args ...any) {
+	l.t.Helper()
+	l.t.Fatalf("life %d, %s: %s", l.life, l.what, fmt.Sprintf(format, args...))
+}
+
+// free has the destination take everything from now on.
+func (l *crashLife) free() {
+	l.open.Do(func() { close(l.d.answers); close(l.d.writes) })
+}
+
+func startLife(t *testing.T, rng *rand.Rand, life int, dir string) *crashLife {
+	policy := func() slab.WhenFull {
+		return []slab.WhenFull{slab.DropOldest(), slab.DropNewest(), slab.Block(), slab.BlockFor(2 * time.Millisecond)}[rng.IntN(4)]
+	}
+	o := slab.Options{
+		SlabBytes: 512 << rng.IntN(3), SlabCount: 2 + rng.IntN(5)*(1+rng.IntN(2)), MaxRecord: []int{300, 3000, 3000}[rng.IntN(3)],
+		FlushInterval: []time.Duration{-1, time.Millisecond, 3 * time.Millisecond}[rng.IntN(3)], FlushLevel: slog.LevelError + slog.Level(4*rng.IntN(2)),
+		WhenFull: policy(), OnError: quiet, Crash: &slab.Crash{Dir: dir, Required: rng.IntN(2) == 0},
+	}
+	if rng.IntN(2) == 0 {
+		o.ImportantWhenFull = policy()
+	}
+	if rng.IntN(3) == 0 {
+		o.Reserve = rng.IntN(o.SlabCount)
+	}
+	if rng.IntN(4) == 0 {
+		o.SlabRecords = 2 + rng.IntN(4)
+	}
+	d := &walkDest{answers: make(chan func(*batch.Batch) batch.Outcome), writes: make(chan func(int) (int, error)), settled: map[walkKey]bool{}, soft: map[walkKey]bool{}}
+	d.limits = []batch.Limits{{}, {Records: 1}, {Records: 4}, {Bytes: 200}, {Records: 3, Bytes: 1500}}[rng.IntN(5)]
+	l := &crashLife{t: t, rng: rng, life: life, o: o, d: d, calls: map[walkKey]bool{}, gone: map[walkKey]bool{}, present: map[walkKey]bool{}}
+	var c *retrier
+	kind := rng.IntN(5)
+	switch kind {
+	case 0, 1:
+		c = consumerFor(walkWriter{d})
+		c.wants.Vectors = kind == 1
+	case 2:
+		c = consumerFor(d)
+	default:
+		c = consumerFor(walkDict{d})
+	}
+	c.wait, c.most, c.wants.Inline = time.Millisecond, 1+rng.IntN(4), rng.IntN(2) == 0
+	l.w = mustSink(t, c, &o)
+	l.sink = kind > 1
+	l.what = fmt.Sprintf("kind %d, inline %t, %+v, %+v", kind, c.wants.Inline, o, d.limits)
+	t.Cleanup(func() { // after a failure
+		l.free()
+		_ = l.w.Close()
+	})
+	return l
+}
+
+func (l *crashLife) write() {
+	size := l.rng.IntN(100)
+	if l.rng.IntN(12) == 0 {
+		size = l.rng.IntN(2600)
+	}
+	m := batch.Meta{Level: []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelInfo, slog.LevelError, slog.LevelError + 4}[l.rng.IntN(5)]}
+	if l.sink {
+		m.Stream = uint32(l.rng.IntN(30))
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.waiting == 6 {
+		return
+	}
+	k := walkKey{l.life, l.number}
+	l.number++
+	l.waiting++
+	l.calls[k] = true
+	go func() {
+		err := l.w.WriteRecord(killLine(k.life, k.i, size), m)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.waiting--
+		if l.calls[k] = false; err != nil {
+			delete(l.calls, k)
+		}
+	}()
+}
+
+func (l *crashLife) step() {
+	switch k := l.rng.IntN(20); {
+	case k < 2:
+		time.Sleep(time.Millisecond)
+	case k < 3:
+		wait := time.Duration(1+l.rng.IntN(5)) * time.Millisecond
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), wait)
+			defer cancel()
+			_ = l.w.Flush(ctx)
+		}()
+	case k < 9 && l.sink:
+		select {
+		case l.d.answers <- l.d.answer(l.rng):
+		default:
+		}
+	case k < 9:
+		part, err := l.rng.Float64(), []error{nil, nil, errDown}[l.rng.IntN(3)]
+		if l.rng.IntN(3) > 0 {
+			part, err = 1, nil
+		}
+		select {
+		case l.d.writes <- func(size int) (int, error) { return int(part * float64(size)), err }:
+		default:
+		}
+	default:
+		l.write()
+	}
+}
+
+// heldIn returns what is in the files of a directory.
+func heldIn(t *testing.T, dir string) (keys []walkKey) {
+	t.Helper()
+	paths, _ := filepath.Glob(filepath.Join(dir, "*"+crashfile.Suffix))
+	for _, p := range paths { // oldest first
+		im, err := crashfile.Read(p)
+		if err != nil || im.Damage() != "" || im.HeapOnly+im.Unreturned > 0 {
+			t.Fatalf("%v, %s, %d on the heap, %d not returned", err, im.Damage(), im.HeapOnly, im.Unreturned)
+		}
+		for _, r := range im.Records {
+			life, i, err := parseKillLine(string(r.Data))
+			if err != nil {
+				t.Fatalf("ticket %d: %v", r.Ticket, err)
+			}
+			keys = append(keys, walkKey{life, i})
+		}
+	}
+	return keys
+}
+
+// check compares the files with the account, and with what calls and destination know.
+func (l *crashLife) check(a batch.Account) {
+	l.t.Helper()
+	held := heldIn(l.t, l.o.Crash.Dir)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.d.mu.Lock()
+	defer l.d.mu.Unlock()
+	if len(l.d.wrong) > 0 {
+		l.fatalf("%v", l.d.wrong)
+	}
+	soft, now := 0, map[walkKey]bool{}
+	for _, k := range held {
+		underWay, returned := l.calls[k]
+		switch {
+		case now[k]:
+			l.fatalf("%v is there twice", k)
+		case l.gone[k]:
+			l.fatalf("%v had gone, and is back", k)
+		case k.life == l.life && (!returned || underWay):
+			l.fatalf("%v is there, and its call returned an error, or none yet (%v)", k, underWay)
+		case l.d.settled[k] && !l.d.soft[k]:
+			l.fatalf("%v is there, and was settled", k)
+		case l.d.settled[k]:
+			soft++
+		}
+		now[k] = true
+	}
+	for k := range l.present {
+		if !now[k] {
+			l.gone[k] = true
+		}
+	}
+	l.present = now
+	if err := a.Check(); err != nil {
+		l.fatalf("%v", err)
+	}
+	if n := int(a.Pending.Total()); n > len(held) || n < len(held)-soft || l.sink && n != len(held)-soft {
+		l.fatalf("%d are there, %d of them settled; %v", len(held), soft, a)
+	}
+	if policyOf(l.w.conf.o.WhenFull).kind != whenFullDropOldest && policyOf(l.w.conf.o.ImportantWhenFull).kind != whenFullDropOldest {
+		for k, underWay := range l.calls {
+			if !underWay && !now[k] && !l.d.settled[k] {
+				l.fatalf("%v, whose call has returned, is lost", k)
+			}
+		}
+	}
+}
+
+// A directory sees Writers of random options that are driven by random steps, and then
+// killed, closed in time, or closed too late. After each step its files hold what the
+// account says: all that is pending, of dead Writers too, and none that has gone.
+func TestCrashWalk(t *testing.T) {
+	seed := testkit.Seed(t)
+	for i := range kills(8 * imageWalks) {
+		bubble.Test(t, func(t *testing.T) { crashWalk(t, rand.New(rand.NewPCG(seed+uint64(i), 1))) })
+		if t.Failed() {
+			t.Fatalf("FOREBAY_SEED=%d", seed+uint64(i))
+		}
+	}
+}
+
+func crashWalk(t *testing.T, rng *rand.Rand) {
+	dir := t.TempDir()
+	for life := range 3 {
+		l := startLife(t, rng, life, dir)
+		for range 50 + rng.IntN(150) {
+			imageAround(t, l.w, func() { l.step(); synctest.Wait() })
+			l.check(l.w.Account())
+		}
+		held := heldIn(t, dir)
+		switch rng.IntN(3) {
+		case 0:
+			killed := t.TempDir()
+			if err := os.CopyFS(killed, os.DirFS(dir)); err != nil {
+				t.Fatal(err)
+			}
+			l.free()
+			closeNow(t, l.w)
+			dir = killed
+		case 1:
+			l.free()
+			a := closeNow(t, l.w).Account
+			if left, _ := os.ReadDir(dir); len(left) > 0 || a.Pending.Total() > 0 || a.Check() != nil {
+				l.fatalf("left after Close: %v, %v", left, a)
+			}
+			for _, k := range held {
+				if !l.d.settled[k] {
+					l.fatalf("%v was not settled", k)
+				}
+			}
+		case 2:
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rng.IntN(20))*time.Millisecond)
+			r, _ := l.w.Shutdown(ctx)
+			cancel()
+			l.check(r.Account)
+			l.free()
+			synctest.Wait()
+		}
+	}
+	held := heldIn(t, dir)
+	var m memory
+	closeNow(t, crashWriter(t, dir, &m, slab.Options{}))
+	n := 0
+	for line := range strings.Lines(m.String()) {
+		life, i, err := parseKillLine(line)
+		if err != nil || n == len(held) || held[n] != (walkKey{life, i}) {
+			t.Fatalf("%v: %d is number %d of %v", err, i, n, held)
+		}
+		n++
+	}
+	if n != len(held) {
+		t.Fatalf("%d of %d arrived", n, len(held))
+	}
+}

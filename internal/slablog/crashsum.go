@@ -1,0 +1,154 @@
+package slablog
+
+import (
+	"iter"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
+)
+
+// Checksums protect sealed slabs that wait: a file may decay within hours, or be truncated by a
+// crash of the machine. They are computed by a timer while records stay leased, and by Close for the
+// records that it leaves in the file; never by a caller, and never for a slab that is still being
+// filled. A slab without a checksum is checked by its tickets alone.
+
+// sum writes the checksum of a sealed block into its header.
+func (b *block) sum() {
+	if points {
+		point(ptSum)
+	}
+	h, last := b.head, b.slot(b.n-1).Ticket
+	from := len(b.mem) - b.n*batch.SlotBytes
+	sum := crashfile.Sum(atomic.LoadUint64(&h.First), last, b.mem[:b.off], unsafe.Slice((*byte)(unsafe.Add(b.base, from)), b.n*batch.SlotBytes))
+	atomic.StoreUint64(&h.Last, last)
+	atomic.StoreUint64(&h.Sum, uint64(b.n)<<32|uint64(sum))
+	if points {
+		point(ptSummed)
+	}
+}
+
+// needsSum reports whether b is sealed and has no checksum.
+func (b *block) needsSum() bool {
+	return b.head != nil && b.retired && !b.summed && b.n > 0
+}
+
+// watchAfter is the delay after which watchSend first runs for leased records, and its interval.
+const watchAfter = 100 * time.Millisecond
+
+// watchSend runs while records stay leased, because the destination is slow or hangs. It computes the
+// checksums of the waiting slabs and detects a damaged file. It runs on the goroutine of its timer.
+func (c *crashSafe) watchSend() {
+	c.store.lock()
+	if len(c.store.leases.list) == 0 || c.store.life.cutShort() || !c.mapped() {
+		c.store.unlock()
+		return
+	}
+	if err := c.file.Intact(); err != nil {
+		c.toHeapLocked(err)
+		c.store.unlock()
+		return
+	}
+	c.store.unlock()
+	c.sumWaiting()
+	c.watch.Reset(watchAfter)
+}
+
+// sumWaiting computes the checksums of the waiting sealed slabs. It unlocks mu during the computation
+// and pins the block.
+func (c *crashSafe) sumWaiting() {
+	c.store.lock()
+	defer c.store.unlock()
+	for c.mapped() && !c.store.life.cutShort() {
+		b := c.unsummedLocked()
+		if b == nil {
+			return
+		}
+		b.refs++
+		b.summed = true // no other goroutine computes it
+		c.file.Enter()
+		c.store.unlock()
+		ok := c.trySum(b)
+		c.store.lock()
+		c.file.Leave()
+		free := len(c.store.pool.free)
+		c.store.dropRefLocked(b)
+		c.store.leases.freeAheadLocked(b)                               // not possible while it was read
+		if len(c.store.pool.free) > free && c.store.life == accepting { // the block was settled during the computation
+			c.store.front.serveLocked()
+			c.store.front.setRoomLocked()
+		}
+		if !ok {
+			c.toHeapLocked(crashfile.ErrTruncated)
+		}
+	}
+}
+
+func (c *crashSafe) unsummedLocked() *block {
+	for p := range c.unsettledLocked() {
+		if p.blk.needsSum() {
+			return p.blk
+		}
+	}
+	return nil
+}
+
+// unsettledLocked returns the pieces that are leased and queued, oldest first.
+func (c *crashSafe) unsettledLocked() iter.Seq[*piece] {
+	return func(yield func(*piece) bool) {
+		for _, l := range c.store.leases.list {
+			for _, p := range l.pieces {
+				if !yield(p) {
+					return
+				}
+			}
+		}
+		for i := range c.store.pieces.n {
+			if !yield(c.store.pieces.at(i)) {
+				return
+			}
+		}
+	}
+}
+
+// trySum reports false after a fault.
+func (c *crashSafe) trySum(b *block) (ok bool) {
+	defer c.passFault(debug.SetPanicOnFault(true))
+	b.sum()
+	return true
+}
+
+// sumAllLocked computes the checksums of all slabs with records that Close leaves in the file, and
+// empties the others: without a checksum, an altered ticket would bring back a settled record.
+func (c *crashSafe) sumAllLocked() {
+	sum := func(b *block) {
+		if b.needsSum() {
+			b.summed = c.trySum(b)
+		}
+	}
+	for p := range c.unsettledLocked() {
+		sum(p.blk)
+	}
+	if b := c.store.front.cur; b != nil { // no more is written into it
+		b.retired = true
+		sum(b)
+		b.retired = false
+	}
+	for _, b := range c.blocks {
+		if b.refs == 0 && (b != c.store.front.cur || b.n == 0) {
+			c.tryEmpty(b)
+		}
+	}
+}
+
+// tryEmpty notes in the file that a free slab has no records.
+func (c *crashSafe) tryEmpty(b *block) {
+	defer c.passFault(debug.SetPanicOnFault(true))
+	b.reset(^uint64(0))
+	atomic.StoreUint64(&b.head.Last, 0)
+	atomic.StoreUint64(&b.head.Sum, crashfile.EmptySum)
+	b.summed = true
+}

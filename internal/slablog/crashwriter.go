@@ -1,0 +1,405 @@
+package slablog
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"time"
+	"unsafe"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/internal/layout"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// openSlabs creates the blocks, in mapped memory if that is requested and possible, and adopts the
+// files of dead processes.
+func (w *Writer) openSlabs(dict batch.Dictionary, held crashfile.HeldBy) error {
+	defer func() { w.front.checks = w.store.crash != nil || w.conf.smallRecords() }()
+	o := &w.conf.o
+	if o.Crash == nil {
+		w.store.pool.free = newSlabs(o.SlabBytes, o.SlabCount)
+		return nil
+	}
+	form, err := crashfile.FormOf(o.Codec)
+	if err != nil {
+		return err
+	}
+	c, err := openCrash(o, form, dict)
+	switch {
+	case err == nil:
+		c.conf, c.store = w.conf, w.store
+		w.store.crash, w.store.pool.free = c, slices.Clone(c.blocks)
+		w.conf.id = c.file.ID() // it outlives this process
+		c.watch = time.AfterFunc(time.Hour, w.store.crash.watchSend)
+		c.watch.Stop()
+	case o.Crash.Required:
+		return err
+	default:
+		w.store.found.err = err
+		w.store.pool.free = newSlabs(o.SlabBytes, o.SlabCount)
+		w.conf.events.Post(batch.Event{Output: o.Name, Op: "crash-safe", Err: fmt.Errorf("%w; continuing with slabs on the heap, which do not survive this process", err)})
+	}
+	w.store.found.adopt(form, dict, held)
+	return nil
+}
+
+// putMapped is WriteRecord into mapped memory.
+func (w *Writer) putMapped(p []byte, m batch.Meta) error {
+	w.front.lock()
+	if !w.store.crash.file.KnowsStream(m.Stream) {
+		w.front.mu.Unlock()
+		w.store.crash.learnStream(m.Stream)
+		w.front.lock()
+	}
+	if len(p)+batch.SlotBytes > w.front.room || m.Level >= w.front.flush.Level() {
+		return w.putSlow(p, m)
+	}
+	if w.front.storeGuarded(p, m) {
+		return w.putSlowLocked(p, m)
+	}
+	if points {
+		point(ptStoredLocked)
+	}
+	w.front.mu.Unlock()
+	if points {
+		point(ptReturn)
+	}
+	return nil
+}
+
+// storeGuarded is block.store for mapped memory and a record that is not the first of its piece. It
+// repeats that code, because a call would add a tenth to its cost. It is called with front.mu held.
+// After a fault it returns true with store.mu held, too; the slabs are on the heap, and no ticket was
+// issued.
+func (f *front) storeGuarded(p []byte, m batch.Meta) (faulted bool) {
+	old := debug.SetPanicOnFault(true)
+	faulted = true // until it is done
+	defer func() {
+		if faulted {
+			f.catchStore(old, recover())
+		}
+	}()
+	b := f.cur
+	off := b.off
+	s := (*slotWords)(unsafe.Add(b.top, -b.n*batch.SlotBytes))
+	b.fence(s, off+len(p))
+	s[1], s[2], s[3] = uint64(m.Time), pair(uint32(off), uint32(len(p))), tail(m)
+	copy(unsafe.Slice((*byte)(unsafe.Add(b.base, off)), len(p)), p)
+	if points {
+		point(ptCopiedLocked)
+	}
+	s[0] = f.next + 1
+	debug.SetPanicOnFault(old)
+	f.next++
+	b.off = off + len(p)
+	b.n++
+	f.room -= len(p) + batch.SlotBytes
+	return false
+}
+
+// catchStore ends a store that has panicked. It repeats a panic that is not a fault of the mapping.
+func (f *front) catchStore(old bool, r any) {
+	debug.SetPanicOnFault(old)
+	if !f.store.crash.isFault(r) { // such as a fault in the bytes of the caller, who must handle it
+		f.mu.Unlock()
+		panic(r)
+	}
+	f.store.mu.Lock()
+	f.store.crash.caught(r)
+}
+
+// mapped reports whether new records go to mapped memory. mu is held.
+func (c *crashSafe) mapped() bool {
+	return c != nil && c.broken == nil && c.file.Bytes() != nil && !c.ended
+}
+
+// ackLocked stores the ticket up to which all records are settled. It is called before their memory is
+// used again.
+func (c *crashSafe) ackLocked() {
+	var faulted bool
+	defer c.catchFault(debug.SetPanicOnFault(true), &faulted)
+	if points {
+		point(ptAckLocked)
+	}
+	t := c.store.readUpToLocked()
+	if len(c.store.leases.list) > 0 {
+		t = c.store.leases.list[0].first - 1
+	}
+	c.file.Ack(t)
+	if points {
+		point(ptAckedLocked)
+	}
+	c.noteAheadLocked()
+	c.file.Skip(t - min(t, c.store.leases.acked))
+}
+
+// saveOversizeLocked writes an oversize record to the file next to the slabs, before the write
+// returns. It unlocks mu during the file access. A record that cannot be written is kept in memory
+// only. With Crash.Required it is refused, unless the destination has already received it.
+func (c *crashSafe) saveOversizeLocked(b *block, p []byte, s layout.Slot) (refused error) {
+	big := &c.file.Big
+	big.Note(s.Ticket, crashfile.FrameDue)
+	c.store.unlock()
+	if points {
+		point(ptBigKeep)
+	}
+	err := big.Store(p, s, budget(&c.conf.o))
+	c.store.lock()
+	switch {
+	case c.store.life == retained: // it is in the file, or counted as dropped: see retainLocked
+		if errors.Is(err, crashfile.ErrBigClosed) {
+			refused = dropErrors[batch.Shutdown]
+		}
+	case err != nil && b.refs > 0:
+		if c.conf.o.Crash.Required && c.withdrawLocked(b) {
+			refused = dropErrors[batch.Failed]
+			if c.store.callers.waitingLocked() > 0 {
+				c.store.front.serveLocked()
+				c.store.front.setRoomLocked()
+			}
+			break
+		}
+		b.unsafe = true
+		c.heapOnly++
+		c.noteHeapHeldLocked()
+		if c.heapOnly == 1 {
+			c.conf.events.Post(batch.Event{Output: c.conf.o.Name, Op: "crash-safe", Count: 1,
+				Err: fmt.Errorf("slab: cannot keep a record larger than a slab on disk, it is only in memory: %w", err)})
+		}
+	case err == nil && b.refs > 0:
+		c.expectBigLocked(s.Ticket)
+	}
+	return refused
+}
+
+// withdrawLocked removes an oversize record from the queue and counts it as dropped. It reports false
+// if the record is leased.
+func (c *crashSafe) withdrawLocked(b *block) bool {
+	for i := range c.store.pieces.n {
+		p := c.store.pieces.at(i)
+		if p.blk != b {
+			continue
+		}
+		c.store.pieces.remove(i)
+		c.store.countDropLocked(batch.Failed, 1)
+		c.guardLocked(func() { c.noteEvictedLocked(1) })
+		c.store.releaseLocked(p)
+		return true
+	}
+	return false
+}
+
+// leaveBigLocked is called when an oversize record is no longer pending.
+func (c *crashSafe) leaveBigLocked(b *block) {
+	switch {
+	case b.unsafe:
+		c.heapOnly--
+		c.noteHeapHeldLocked()
+	case c.mapped():
+		c.forgetBigLocked(b.slot(0).Ticket)
+		what := crashfile.FrameSettled
+		if b.evicted {
+			what = crashfile.FrameEvicted
+		}
+		c.file.Big.Note(b.slot(0).Ticket, what)
+	}
+}
+
+// buryForLocked buries the oversize records that a call has evicted for a record that fits a slab. It
+// unlocks mu during the file access.
+func (c *crashSafe) buryForLocked() {
+	if c != nil && c.toBury {
+		c.toBury = false
+		c.store.unlock()
+		c.file.Big.Bury()
+		c.store.lock()
+	}
+}
+
+// guardLocked runs f, which touches mapped memory, with mu held. After a fault
+// the slabs are on the heap.
+func (c *crashSafe) guardLocked(f func()) {
+	if !c.mapped() {
+		return
+	}
+	var faulted bool
+	defer c.catchFault(debug.SetPanicOnFault(true), &faulted)
+	f()
+}
+
+// noteEvictedLocked counts n evicted records in the file, so that recovery can distinguish them from
+// writes that never returned. It may fault.
+func (c *crashSafe) noteEvictedLocked(n int) {
+	if n > 0 && c.mapped() {
+		c.file.Evict(n)
+	}
+}
+
+// noteAheadLocked stores in the file the number of settled records in free slabs that follow an
+// unsettled record, so that recovery can distinguish them from writes that never returned. It may
+// fault.
+func (c *crashSafe) noteAheadLocked() {
+	n := uint64(0)
+	for _, l := range c.store.leases.list {
+		n += uint64(l.n + l.behind)
+		for _, p := range l.pieces {
+			n -= uint64(p.len())
+		}
+	}
+	c.file.SetAhead(n)
+}
+
+func (c *crashSafe) noteHeapHeldLocked() {
+	c.guardLocked(func() { c.file.SetHeapHeld(c.heapOnly) })
+}
+
+// noteHeapFromLocked stores in the file that later records are not in it, if the file can still be
+// written.
+func (c *crashSafe) noteHeapFromLocked() {
+	defer c.passFault(debug.SetPanicOnFault(true))
+	c.file.SetHeapFrom(c.store.front.next + 1)
+}
+
+// resetLocked is block.reset for a block that may be mapped. It reports false
+// after a fault: then the slabs are on the heap.
+func (f *front) resetLocked(b *block, first uint64) bool {
+	if b.head == nil {
+		b.reset(first)
+		return true
+	}
+	done := false
+	f.store.crash.guardLocked(func() { b.reset(first); done = true })
+	return done
+}
+
+// retainLocked leaves every record that is not settled in the crash-safe file, for the next
+// process, and refuses the calls that wait. Records without a copy there are dropped; lost is
+// the number of those that are leased. It reports false if the file cannot keep the records.
+func (c *crashSafe) retainLocked() (lost int, ok bool) {
+	if !c.mapped() {
+		return 0, false
+	}
+	c.file.Big.Close()
+	for _, l := range c.store.leases.list {
+		lost += min(c.withoutCopyLocked(l.pieces...), l.open)
+	}
+	unread := 0
+	for i := range c.store.pieces.n {
+		unread += c.withoutCopyLocked(c.store.pieces.at(i))
+	}
+	c.sumAllLocked()
+	c.store.book.retained = c.store.leases.openLocked() + int(c.store.pendingSlabLocked()) - lost - unread
+	c.store.book.Dropped[batch.Shutdown] += uint64(lost + unread)
+	for _, l := range c.store.leases.list { // later results of the consumer do not count
+		l.open = 0
+	}
+	c.store.life.become(retained)
+	c.store.refuseWaitersLocked()
+	return lost, true
+}
+
+// unretainLocked drops the records that were left in the file, which is damaged.
+func (c *crashSafe) unretainLocked() {
+	c.store.book.Dropped[batch.Shutdown] += uint64(c.store.book.retained)
+	c.store.book.retained = 0
+}
+
+// withoutCopyLocked returns the number of records larger than a slab that have no copy on disk. The file
+// of such records is closed, so no later call writes to it.
+func (c *crashSafe) withoutCopyLocked(pieces ...*piece) (n int) {
+	for _, p := range pieces {
+		if p == nil {
+			continue
+		}
+		if b := p.blk; b.kind == oversize && (b.unsafe || !c.file.Big.Holds(b.slot(0).Ticket)) {
+			n++
+		}
+	}
+	return n
+}
+
+// unrecoverLocked returns the unsettled records of a dead process to its file.
+func (f *found) unrecoverLocked() {
+	if l := f.lease; l != nil {
+		f.left += l.open
+		l.open, f.lease = 0, nil
+	}
+}
+
+// endCrashLocked closes the files and removes those without records.
+func (c *crashSafe) endCrashLocked() {
+	if c == nil {
+		return
+	}
+	c.watch.Stop()
+	c.ended = true
+	if c.store.life == retained {
+		c.file.Release()
+	} else {
+		c.file.Remove()
+	}
+	c.file.Leave()
+}
+
+// statsLocked adds the fields of crash-safe memory.
+func (c *crashSafe) statsLocked(s *slab.Stats) {
+	if c == nil {
+		return
+	}
+	s.HeapOnly = c.heapOnly
+	if c.broken != nil {
+		s.CrashUnsafe = c.broken.Error()
+	}
+}
+
+// learnStream writes the definition of a stream before the first record that uses it. It is
+// called by a write, without mu, because it calls the dictionary. If there is no definition,
+// or it cannot be written, that is reported: recovery omits the records of the stream.
+func (c *crashSafe) learnStream(id uint32) {
+	f := c.file
+	def, ok, err := f.DefineStream(id)
+	c.store.lock()
+	defer c.store.unlock()
+	if f.KnowsStream(id) { // a concurrent call was first
+		return
+	}
+	f.KnowStream(id)
+	c.guardLocked(func() {
+		if err == nil {
+			err = f.AddStream(id, def, ok)
+		}
+	})
+	if err != nil {
+		c.conf.events.Post(batch.Event{Output: c.conf.o.Name, Op: "crash-safe", Err: fmt.Errorf(
+			"slab: cannot store the definition of stream %d: if this process dies, its undelivered records will be set aside: %w", id, err)})
+	}
+}
+
+// expectBigLocked notes that the frame of a record is written.
+func (c *crashSafe) expectBigLocked(ticket uint64) {
+	c.guardLocked(func() { c.file.ExpectFrame(ticket) })
+	if points {
+		point(ptBigNotedLocked)
+	}
+}
+
+// forgetBigLocked notes that the record is no longer pending.
+func (c *crashSafe) forgetBigLocked(ticket uint64) {
+	c.guardLocked(func() { c.file.ForgetFrame(ticket) })
+}
+
+// forgetFramesLocked forgets the oversize records of settled pieces, before the file is marked as
+// settled up to them.
+func (c *crashSafe) forgetFramesLocked(pieces []*piece) {
+	if n, _ := c.file.Frames(); n == 0 {
+		return
+	}
+	for _, p := range pieces {
+		if p.blk.kind == oversize {
+			c.forgetBigLocked(p.first)
+		}
+	}
+}

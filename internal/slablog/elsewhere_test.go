@@ -1,0 +1,169 @@
+//go:build linux || darwin
+
+package slablog
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// A holderSink says that it holds some records, and notes what it is sent.
+type holderSink struct {
+	held func(origin [16]byte, first, last uint64) []batch.Tickets
+	asks int
+	got  []uint64
+}
+
+func (s *holderSink) Held(origin [16]byte, first, last uint64) []batch.Tickets {
+	s.asks++
+	return s.held(origin, first, last)
+}
+
+func (s *holderSink) Send(_ context.Context, b *batch.Batch) (o batch.Outcome) {
+	for _, r := range b.All() {
+		s.got = append(s.got, r.Ticket)
+	}
+	return o
+}
+
+// leave puts a crash-safe file with 8 records into dir, the sixth larger than a slab, and
+// returns the id of the Writer.
+func leave(t *testing.T, dir string) [16]byte {
+	t.Helper()
+	g := newGate()
+	w := crashWriter(t, t.TempDir(), g, slab.Options{SlabBytes: 1024, SlabCount: 8, MaxRecord: 3000})
+	for i := range 8 {
+		n := 50
+		if i == 5 {
+			n = 2000
+		}
+		mustWrite(t, w, i, n)
+	}
+	copyKilled(t, w, dir)
+	g.open()
+	closeNow(t, w)
+	return w.conf.id
+}
+
+// What the sink holds of a dead process is neither sent nor counted as recovered, in any
+// of several files; each is asked about once. Nobody has to believe nonsense.
+func TestLeavesOutWhatTheSinkHolds(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		held []batch.Tickets
+		want []uint64
+		big  uint64
+	}{
+		{"nothing", nil, []uint64{1, 2, 3, 4, 5, 6, 7, 8}, 1},
+		{"the first", []batch.Tickets{{First: 1, Last: 3}}, []uint64{4, 5, 6, 7, 8}, 1},
+		{"the last", []batch.Tickets{{First: 8, Last: 8}, {First: 6, Last: 7}}, []uint64{1, 2, 3, 4, 5}, 0},
+		{"some twice", []batch.Tickets{{First: 4, Last: 6}, {First: 2, Last: 2}, {First: 2, Last: 5}}, []uint64{1, 7, 8}, 0},
+		{"all", []batch.Tickets{{First: 0, Last: 1 << 63}}, nil, 0},
+		{"nonsense", []batch.Tickets{{First: 5, Last: 3}, {First: 9, Last: 100}}, []uint64{1, 2, 3, 4, 5, 6, 7, 8}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			ids := [][16]byte{leave(t, dir), leave(t, dir)}
+			s := &holderSink{held: func(origin [16]byte, first, last uint64) []batch.Tickets {
+				if !slices.Contains(ids, origin) || first != 1 || last != 8 {
+					t.Errorf("asked about %d to %d of %x", first, last, origin)
+				}
+				return c.held
+			}}
+			w := mustSink(t, s, &slab.Options{Crash: &slab.Crash{Dir: dir, Required: true}})
+			closeNow(t, w)
+			n := uint64(len(c.want))
+			if want := slices.Concat(c.want, c.want); !slices.Equal(s.got, want) || s.asks != 2 {
+				t.Errorf("sent %v, want %v; asked %d times", s.got, want, s.asks)
+			}
+			if a := w.Account(); a != (batch.Account{Recovered: 2 * n, Delivered: 2 * n}) {
+				t.Errorf("the account is %v", a)
+			}
+			if r := w.Stats().Recovery; r.Records != 2*n || r.Held != 2*(8-n) || r.Oversize != 2*c.big || r.DamagedFiles != 0 {
+				t.Errorf("recovery %+v", r)
+			}
+			if left, _ := os.ReadDir(dir); len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
+		})
+	}
+}
+
+// A sink that panics when it is asked holds nothing.
+func TestHolderThatPanics(t *testing.T) {
+	dir := t.TempDir()
+	leave(t, dir)
+	s := &holderSink{held: func([16]byte, uint64, uint64) []batch.Tickets { panic("no") }}
+	w := mustSink(t, s, &slab.Options{Crash: &slab.Crash{Dir: dir, Required: true}})
+	closeNow(t, w)
+	if len(s.got) != 8 {
+		t.Errorf("sent %v", s.got)
+	}
+}
+
+// A replay leaves them out, too.
+func TestReplayLeavesOutWhatTheSinkHolds(t *testing.T) {
+	dir := t.TempDir()
+	leave(t, dir)
+	s := &holderSink{held: func([16]byte, uint64, uint64) []batch.Tickets { return []batch.Tickets{{First: 2, Last: 7}} }}
+	done, err := crashfile.Replay(t.Context(), oneFile(t, dir), func(ctx context.Context, b *batch.Batch) batch.Outcome {
+		s.Send(ctx, b)
+		return batch.Outcome{}
+	}, &crashfile.ReplayOptions{Held: s.Held})
+	if err != nil || done.Records != 2 || !slices.Equal(s.got, []uint64{1, 8}) {
+		t.Errorf("%v, %+v, sent %v", err, done, s.got)
+	}
+}
+
+// A record of a stream that is not defined is not lost if the sink holds it.
+func TestHeldRecordOfNoStream(t *testing.T) {
+	dir := t.TempDir()
+	names := []string{""}
+	for i := 1; i <= 100; i++ {
+		names = append(names, fmt.Sprintf("%d-%s", i, strings.Repeat("x", 1000)))
+	}
+	keepStreams(t, dir, &dictSink{names: names}, func(w *pump) {
+		for i := 1; i <= 100; i++ {
+			_ = w.WriteRecord(fmt.Appendf(nil, "%d\n", i), batch.Meta{Stream: uint32(i)})
+		}
+	})
+	path := oneFile(t, dir)
+	patch(t, path+crashfile.StreamSuffix, func(b []byte) { b[500] ^= 1 }) // the first entry beside
+	im, err := crashfile.Read(path)
+	if err != nil || im.Undefined == 0 {
+		t.Fatalf("%v, %v", err, im)
+	}
+	d := &dictSink{names: names}
+	w := mustSink(t, holdsUndefined{d, im}, &slab.Options{Crash: &slab.Crash{Dir: dir, Required: true}})
+	closeNow(t, w)
+	n := 100 - im.Undefined
+	if s := w.Stats(); s.Recovery.Undefined != 0 || s.Recovery.Held != im.Undefined || s.Account != (batch.Account{Recovered: n, Delivered: n}) {
+		t.Errorf("%+v, %v", s.Recovery, s.Account)
+	}
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// holdsUndefined holds the records of an image that are of no stream.
+type holdsUndefined struct {
+	*dictSink
+	im *crashfile.Image
+}
+
+func (s holdsUndefined) Held([16]byte, uint64, uint64) (held []batch.Tickets) {
+	for _, r := range s.im.Records {
+		if !s.im.Defined(r.Stream) {
+			held = append(held, batch.Tickets{First: r.Ticket, Last: r.Ticket})
+		}
+	}
+	return held
+}

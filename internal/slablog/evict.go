@@ -1,0 +1,135 @@
+package slablog
+
+import "github.com/forebay-log/forebay/batch"
+
+// DropOldest frees whole slabs: it drops the oldest slab that no Send reads, or an older record that
+// is larger than a slab. See docs/adr/0019-bound-memory-by-whole-slabs.md.
+
+// evictLocked drops the oldest block that makes a slab free. If the current slab is the only one that
+// is not being read, it is sealed and dropped. evictLocked reports whether a slab is free now.
+func (s *store) evictLocked() bool {
+	if points {
+		point(ptEvictLocked)
+	}
+	if !s.evictOldestLocked(s.freesSlabLocked) {
+		if c := s.front.cur; c != nil && s.queuedOfLocked(c) == c.refs {
+			s.front.sealLocked()
+			s.evictOldestLocked(s.freesSlabLocked)
+		}
+	}
+	return len(s.pool.free) > 0
+}
+
+// dropSlabLocked drops all records of b, which must be in the queue, and frees it. A
+// crash-safe slab is reset at once: its header then excludes all earlier tickets, so that recovery
+// finds none of the dropped records.
+func (s *store) dropSlabLocked(b *block) {
+	n := 0
+	for i := 0; i < s.pieces.n; {
+		p := s.pieces.at(i)
+		if p.blk != b {
+			i++
+			continue
+		}
+		n += p.len()
+		s.pieces.remove(i)
+		s.releaseLocked(p)
+	}
+	s.countDropLocked(batch.Full, n)
+	if b.head != nil { // last: mapped memory may fault
+		s.crash.noteEvictedLocked(n)
+		b.reset(s.front.next + 1)
+	}
+}
+
+// queuedOfLocked returns the number of pieces of b in the queue. If b.refs is larger, the other pieces
+// are being read.
+func (s *store) queuedOfLocked(b *block) (n int) {
+	for i := range s.pieces.n {
+		if s.pieces.at(i).blk == b {
+			n++
+		}
+	}
+	return n
+}
+
+// evictForLocked drops the oldest blocks until there is room for a record of n bytes that is larger
+// than a slab, and reserves that room. If too many slabs are being read, it drops nothing and reports
+// false.
+func (s *store) evictForLocked(n int, m batch.Meta) bool {
+	if s.front.belowReserveLocked(m) {
+		return false
+	}
+	held, slabs := s.pool.oversize, len(s.pool.free)+len(s.pool.ceded) // after all evictable blocks are dropped
+	seen := map[*block]bool{}
+	for i := range s.pieces.n {
+		switch b := s.pieces.at(i).blk; {
+		case b.kind == oversize:
+			held -= len(b.mem)
+		case !seen[b] && s.evictsLocked(b):
+			seen[b] = true
+			slabs++
+		}
+	}
+	if held > 0 && s.pool.slabsFor(held+n) > min(s.pool.maxCeded, slabs) {
+		return false
+	}
+	for !s.pool.cedeLocked(n, s.front.reservedLocked(m)) {
+		// As long as no more slabs may be ceded, only another such record makes room.
+		noMoreSlabs := s.pool.slabsFor(s.pool.oversize+n) > s.pool.maxCeded
+		which := func(b *block) bool { return b.kind == oversize || !noMoreSlabs && s.evictsLocked(b) }
+		any := false
+		if s.crash.mapped() { // the drop of a slab may fault: then the slabs are on the heap
+			s.crash.guardLocked(func() { any = s.evictOldestLocked(which) })
+			any = any || !s.crash.mapped()
+		} else {
+			any = s.evictOldestLocked(which)
+		}
+		if !any {
+			return false
+		}
+	}
+	if s.crash != nil {
+		s.crash.toBury = false // the call buries them when it writes its own
+	}
+	return true
+}
+
+// evictOldestLocked drops the oldest block in the queue for which which is true.
+func (s *store) evictOldestLocked(which func(*block) bool) bool {
+	for i := range s.pieces.n {
+		p := s.pieces.at(i)
+		b := p.blk
+		if !which(b) {
+			continue
+		}
+		if b.kind != oversize {
+			s.dropSlabLocked(b)
+			return true
+		}
+		s.pieces.remove(i)
+		s.countDropLocked(batch.Full, 1)
+		b.evicted = true
+		if s.crash.mapped() {
+			s.crash.toBury = true
+		}
+		s.releaseLocked(p)
+		s.crash.guardLocked(func() { s.crash.noteEvictedLocked(1) })
+		return true
+	}
+	return false
+}
+
+// evictsLocked reports whether b is a sealed slab that no Send is reading.
+func (s *store) evictsLocked(b *block) bool {
+	return b.retired && b.kind == isSlab && s.queuedOfLocked(b) == b.refs
+}
+
+// freesSlabLocked reports whether a slab is free once b is dropped: a slab, or a record
+// for which one is ceded.
+func (s *store) freesSlabLocked(b *block) bool {
+	if b.kind == oversize {
+		return s.pool.slabsFor(s.pool.oversize-len(b.mem)) < len(s.pool.ceded)
+	}
+	return s.evictsLocked(b)
+}

@@ -1,0 +1,439 @@
+package slablog
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/callback"
+	"github.com/forebay-log/forebay/internal/layout"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// droppedError wraps ErrDropped with the reason, without allocating.
+type droppedError batch.Reason
+
+var dropErrors = func() (e [len(batch.Drops{})]error) {
+	for i := range e {
+		e[i] = droppedError(i)
+	}
+	return e
+}()
+
+func (e droppedError) Error() string {
+	return fmt.Sprintf("%v: %v", slab.ErrDropped, batch.Reason(e))
+}
+
+func (e droppedError) Unwrap() error { return slab.ErrDropped }
+
+// Is reports whether e is ErrOversize.
+func (e droppedError) Is(target error) bool {
+	return target == slab.ErrOversize && batch.Reason(e) == batch.Oversize
+}
+
+// dropLocked counts a record that never got a ticket.
+func (s *store) dropLocked(r batch.Reason) error {
+	s.book.Accepted++
+	s.countDropLocked(r, 1)
+	return dropErrors[r]
+}
+
+// countDropLocked counts n accepted records as dropped and reports the start of
+// an episode.
+func (s *store) countDropLocked(r batch.Reason, n int) {
+	if s.book.dropLocked(r, n) {
+		s.conf.events.Post(batch.Event{Output: s.conf.o.Name, Op: "drop", Err: dropErrors[r], Count: uint64(n)})
+	}
+}
+
+// Refuse counts a record that its producer does not write, as if it had been written and dropped:
+// for example one that it could not encode, or that exceeded MaxRecord before it was complete. The
+// error wraps [slab.ErrDropped], or is [slab.ErrClosed] after Close.
+func (w *Writer) Refuse(r batch.Reason) error {
+	w.store.lock()
+	defer w.store.unlock()
+	if w.store.life != accepting {
+		w.store.book.refused++
+		return slab.ErrClosed
+	}
+	return w.store.dropLocked(r)
+}
+
+// policyFor returns the policy of a write of level l.
+func (c *config) policyFor(l slog.Level) policy {
+	if l >= c.important.Level() {
+		return c.importantWhenFull
+	}
+	return c.whenFull
+}
+
+// lastResortQueue is the maximum number of records that wait for Options.LastResort.
+const lastResortQueue = 256
+
+// lastResort is the way to Options.LastResort.
+type lastResort struct {
+	writes  *callback.Runner[[]byte]
+	pending int // records that it has not written; 0 once Shutdown has accounted for them
+}
+
+// giveUpLocked ends the attempt to place p: an important record goes to the last resort, any other is
+// dropped as full.
+func (w *Writer) giveUpLocked(p []byte, m batch.Meta) error {
+	if w.conf.o.LastResort == nil || m.Level < w.conf.important.Level() || w.store.last.pending >= lastResortQueue {
+		return w.store.dropLocked(batch.Full)
+	}
+	w.store.book.Accepted++
+	w.store.last.pending++
+	w.store.last.writes.Post(append(make([]byte, 0, len(p)), p...))
+	return nil
+}
+
+// writeLastResort runs on the goroutine of w.last.writes.
+func (w *Writer) writeLastResort(p []byte) {
+	ok := false
+	defer func() {
+		_ = recover() // the record is counted below; there is no other way to report the panic
+		w.store.lock()
+		defer w.store.unlock()
+		if w.store.last.pending == 0 { // Shutdown did not wait for it
+			return
+		}
+		w.store.last.pending--
+		if ok {
+			w.store.book.Handled++
+		} else {
+			w.store.countDropLocked(batch.Full, 1)
+		}
+	}()
+	n, err := w.conf.o.LastResort.Write(p)
+	ok = err == nil && n == len(p)
+}
+
+// putOversizeLocked stores a record that fits no slab in a separate buffer. It reserves the budget
+// first and copies without the lock, so that a large record does not delay other callers.
+func (w *Writer) putOversizeLocked(p []byte, m batch.Meta) error {
+	// As with slabs, only a record that evicts the oldest may go before those that wait.
+	if w.store.callers.bigs.n > 0 && w.conf.policyFor(m.Level).kind != whenFullDropOldest || !w.front.reserveOversizeLocked(len(p), m) {
+		return w.fullLocked(p, m, true)
+	}
+	if w.store.callers.waitingLocked() > 0 { // more may have made room than it took
+		w.front.serveLocked()
+		w.front.setRoomLocked()
+	}
+	return w.storeOversizeLocked(p, m)
+}
+
+// reserveOversizeLocked reserves n bytes of the budget; DropOldest makes room for them.
+func (f *front) reserveOversizeLocked(n int, m batch.Meta) bool {
+	return f.store.pool.cedeLocked(n, f.reservedLocked(m)) || f.conf.policyFor(m.Level).kind == whenFullDropOldest && f.store.evictForLocked(n, m)
+}
+
+// storeOversizeLocked queues p, for which the budget is reserved. It unlocks mu during the copy and
+// issues the ticket afterwards.
+func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
+	w.store.unlock()
+	if points {
+		point(ptOversizeCopy)
+	}
+	b := newOversize(p)
+	if points {
+		point(ptOversizeCopied)
+	}
+	w.store.lock()
+	if w.store.life != accepting {
+		w.store.pool.takeBackLocked(len(p))
+		w.store.book.refused++
+		if w.store.crash.mapped() { // the records evicted for it must not come back
+			w.store.unlock()
+			w.store.crash.file.Big.Bury()
+			w.store.lock()
+		}
+		return slab.ErrClosed
+	}
+	w.front.cutLocked()
+	s := b.slot(0)
+	*s = layout.Slot{
+		Ticket: w.front.ticketLocked(), Time: m.Time, Len: uint32(len(p)),
+		Stream: m.Stream, Level: clampLevel(m.Level),
+	}
+	b.refs = 0
+	w.store.pushLocked(b, 0, 1, s.Ticket, len(p), time.Since(w.conf.born))
+	if points {
+		point(ptOversizeStoredLocked)
+	}
+	if m.Level >= w.front.flush.Level() {
+		w.store.progress.urgent = w.front.next
+	}
+	w.store.bell.wakeLocked()
+	w.front.setRoomLocked()
+	if w.store.crash.mapped() {
+		return w.store.crash.saveOversizeLocked(b, p, *s)
+	}
+	return nil
+}
+
+// callers are the calls that wait for memory. store.mu guards them.
+type callers struct {
+	store *store
+
+	slabs    waiterList // for a slab
+	bigs     waiterList // for a separate buffer
+	spare    []*waiter  // for reuse
+	shortage shortage
+	calls    uint64        // writes that have waited
+	time     time.Duration // … and for how long, all together
+}
+
+// shortage is the worst outcome of a wait for memory since a slab was last freed.
+//
+//	enough ──half of the time of a write is over──▶ long ──all of it is──▶ saturated
+//	  │ │                                            ▲                         ▲
+//	  │ └──one without an end has waited──▶ stuck ───┘                         │
+//	  └────────────all of the time of a write is over──────────────────────────┘
+//
+// It may also change from stuck to saturated. When a slab is freed, it is enough again.
+type shortage uint8
+
+const (
+	enough    shortage = iota
+	stuck              // a write without a time limit has waited for stuckAfter
+	long               // records are about to be dropped
+	saturated          // a wait of BlockFor or Spill is over: further ones do not begin
+)
+
+// stuckAfter is the time after which a waiting write without a time limit is stuck.
+const stuckAfter = 125 * time.Millisecond
+
+// growLocked raises the shortage to to, unless it is worse already.
+func (s *shortage) growLocked(to shortage) { *s = max(*s, to) }
+
+// A waiter is a blocked write. The goroutine that frees memory places its record and then answers, so
+// that records are placed in the order of arrival and only callers whose record was placed wake.
+type waiter struct {
+	p        []byte
+	m        batch.Meta
+	big      bool
+	answered bool
+	err      error
+	ch       chan struct{} // capacity 1
+	timer    *time.Timer
+
+	prev, next *waiter
+}
+
+// waiterList is an intrusive FIFO list.
+type waiterList struct {
+	head, tail *waiter
+	n          int
+}
+
+func (l *waiterList) push(wt *waiter) {
+	wt.prev, wt.next = l.tail, nil
+	if l.tail == nil {
+		l.head = wt
+	} else {
+		l.tail.next = wt
+	}
+	l.tail = wt
+	l.n++
+}
+
+func (l *waiterList) remove(wt *waiter) {
+	if wt.prev == nil {
+		l.head = wt.next
+	} else {
+		wt.prev.next = wt.next
+	}
+	if wt.next == nil {
+		l.tail = wt.prev
+	} else {
+		wt.next.prev = wt.prev
+	}
+	wt.prev, wt.next = nil, nil
+	l.n--
+}
+
+// maxSpareWaiters bounds the pool of waiters.
+const maxSpareWaiters = 64
+
+// fullLocked applies the when-full policy to a record that has no room. It is
+// called and returns with mu held, but releases it while waiting.
+func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
+	pol := w.conf.policyFor(m.Level)
+	wait := pol.mayWait() && (pol.kind == whenFullBlock || w.store.callers.shortage < saturated)
+	if !wait || !big && w.front.belowReserveLocked(m) {
+		return w.giveUpLocked(p, m)
+	}
+	wt := w.store.callers.newWaiterLocked(p, m, big)
+	w.store.callers.lineOf(wt).push(wt)
+	w.front.setRoomLocked()
+	if w.conf.spills() {
+		w.store.bell.alarmLocked()
+	}
+	w.store.bell.wakeLocked()
+	w.store.unlock()
+	if points {
+		point(ptWait)
+	}
+
+	began := time.Now()
+	timedOut := w.await(wt, pol)
+
+	if points {
+		point(ptWoken)
+	}
+	w.store.lock()
+	w.store.callers.calls++
+	w.store.callers.time += time.Since(began)
+	var err error
+	switch {
+	case timedOut && !wt.answered:
+		w.store.callers.lineOf(wt).remove(wt)
+		w.store.callers.shortage.growLocked(saturated)
+		err = w.giveUpLocked(p, m)
+		w.front.serveLocked() // a later record may fit where this one did not
+		w.front.setRoomLocked()
+	case timedOut:
+		<-wt.ch // the answer crossed the timer
+		fallthrough
+	default:
+		if err = wt.err; err == nil && big {
+			err = w.storeOversizeLocked(p, m)
+		}
+	}
+	w.store.callers.freeWaiterLocked(wt)
+	return err
+}
+
+// await waits for the answer to wt, up to the time limit of pol. It reports whether the limit has
+// passed. After half of it the consumer is woken.
+func (w *Writer) await(wt *waiter, pol policy) (timedOut bool) {
+	answered := func(d time.Duration) bool {
+		wt.timer.Reset(d)
+		select {
+		case <-wt.ch:
+			wt.timer.Stop()
+			return true
+		case <-wt.timer.C:
+			return false
+		}
+	}
+	half, now := pol.wait/2, long
+	if pol.kind == whenFullBlock {
+		half, now = stuckAfter, stuck
+	}
+	if answered(half) {
+		return false
+	}
+	w.store.lock()
+	if !wt.answered {
+		w.store.callers.shortage.growLocked(now)
+		w.store.pressLocked()
+	}
+	w.store.unlock()
+	if pol.kind == whenFullBlock {
+		<-wt.ch
+		return false
+	}
+	return !answered(pol.wait - half)
+}
+
+// lineOf returns the line in which wt waits.
+func (q *callers) lineOf(wt *waiter) *waiterList {
+	if wt.big {
+		return &q.bigs
+	}
+	return &q.slabs
+}
+
+// waitingLocked returns how many writes wait.
+func (q *callers) waitingLocked() int { return q.slabs.n + q.bigs.n }
+
+// pressLocked wakes a consumer that can help, because the shortage has grown.
+func (s *store) pressLocked() {
+	if s.conf.consumer.Helps {
+		s.bell.alarmLocked()
+	}
+}
+
+// fewLocked reports whether so few slabs are free that records of writes that never wait are about to
+// be dropped, or to evict others.
+func (s *store) fewLocked() bool {
+	return (!s.conf.whenFull.mayWait() || !s.conf.importantWhenFull.mayWait()) && len(s.pool.free) <= s.conf.o.Reserve+s.conf.o.SlabCount/4
+}
+
+// spills reports whether a write may wait for the consumer to move records to disk.
+func (c *config) spills() bool {
+	return c.whenFull.kind == whenFullSpill || c.importantWhenFull.kind == whenFullSpill
+}
+
+func (q *callers) newWaiterLocked(p []byte, m batch.Meta, big bool) *waiter {
+	var wt *waiter
+	if k := len(q.spare); k > 0 {
+		wt, q.spare = q.spare[k-1], q.spare[:k-1]
+	} else {
+		wt = &waiter{ch: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
+		wt.timer.Stop()
+	}
+	wt.p, wt.m, wt.big, wt.answered, wt.err = p, m, big, false, nil
+	return wt
+}
+
+func (q *callers) freeWaiterLocked(wt *waiter) {
+	wt.p = nil
+	if len(q.spare) < maxSpareWaiters {
+		q.spare = append(q.spare, wt)
+	}
+}
+
+// serveLocked places the records of blocked writes, oldest first, while there is
+// room.
+func (f *front) serveLocked() {
+	if points {
+		point(ptServeLocked)
+	}
+	for wt := f.store.callers.bigs.head; wt != nil && f.reserveOversizeLocked(len(wt.p), wt.m); wt = f.store.callers.bigs.head {
+		f.store.callers.answerLocked(wt, nil)
+	}
+	served := false
+	for wt := f.store.callers.slabs.head; wt != nil; wt = f.store.callers.slabs.head {
+		if f.belowReserveLocked(wt.m) && !f.fitsLocked(len(wt.p)) {
+			// The reserve is not for it, and later waiters may use it.
+			f.store.callers.answerLocked(wt, f.store.dropLocked(batch.Full))
+		} else if f.place(wt.p, wt.m) {
+			f.store.callers.answerLocked(wt, nil)
+		} else {
+			break
+		}
+		served = true
+	}
+	if served {
+		f.setRoomLocked()
+	}
+}
+
+// fitsLocked reports whether the current slab has room for a record of n bytes.
+func (f *front) fitsLocked(n int) bool {
+	return f.cur != nil && f.cur.fits(n) && (f.conf.o.SlabRecords == 0 || f.cur.n < f.conf.o.SlabRecords)
+}
+
+func (q *callers) answerLocked(wt *waiter, err error) {
+	if points {
+		point(ptAnswerLocked)
+	}
+	q.lineOf(wt).remove(wt)
+	wt.answered, wt.err = true, err
+	wt.ch <- struct{}{} // capacity 1, one answer per wait: never blocks
+}
+
+// refuseWaitersLocked answers all blocked writes with ErrClosed.
+func (s *store) refuseWaitersLocked() {
+	q := s.callers
+	for _, line := range []*waiterList{&q.slabs, &q.bigs} {
+		for wt := line.head; wt != nil; wt = line.head {
+			s.book.refused++
+			q.answerLocked(wt, slab.ErrClosed)
+		}
+	}
+}

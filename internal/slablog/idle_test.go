@@ -1,0 +1,89 @@
+package slablog
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// pages is a destination that notes when it was written to, and how much.
+type pages struct {
+	start time.Time
+	sizes []int
+	last  time.Duration
+}
+
+func (p *pages) Write(b []byte) (int, error) {
+	p.sizes = append(p.sizes, len(b))
+	p.last = time.Since(p.start)
+	return len(b), nil
+}
+
+// With FlushIdle slabs fill as long as records come. Without it writes of a thousand records
+// of 256 B a second are of 25 KB, with it of a slab.
+func TestFlushIdle(t *testing.T) {
+	for _, tt := range []struct {
+		name           string
+		interval, idle time.Duration
+		least, most    int           // writes of 3000 records, where a slab has 227
+		late           time.Duration // of the last one, behind the last record
+	}{
+		{"the age of the oldest alone", 0, 0, 30, 46, 100 * time.Millisecond},
+		{"idle alone", 0, 100 * time.Millisecond, 14, 14, 200 * time.Millisecond},
+		{"idle, without a bound", -1, 100 * time.Millisecond, 14, 14, 200 * time.Millisecond},
+		{"idle, and a bound that is never reached", time.Second, 100 * time.Millisecond, 14, 14, 200 * time.Millisecond},
+		{"idle, and a bound that is", 150 * time.Millisecond, 100 * time.Millisecond, 20, 34, 150 * time.Millisecond},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			p := &pages{start: time.Now()}
+			w := mustNew(t, p, &slab.Options{FlushInterval: tt.interval, FlushIdle: tt.idle})
+			for i := range 3000 {
+				mustWrite(t, w, i, 256)
+				time.Sleep(time.Millisecond)
+			}
+			came := time.Since(p.start)
+			time.Sleep(time.Hour)
+			closeNow(t, w)
+			if n := len(p.sizes); n < tt.least || n > tt.most || p.last-came > tt.late {
+				t.Errorf("%s: %d writes, the last %s behind the last record", tt.name, n, p.last-came)
+			}
+		})
+	}
+	if _, err := (slab.Options{FlushIdle: -1}).Resolve(); err == nil {
+		t.Error("a negative FlushIdle")
+	}
+}
+
+// Stats count the writes that waited and their time, also of those that were dropped.
+func TestWaitsAreCounted(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		w := mustNew(t, writerFunc(func(p []byte) (int, error) { <-release; return len(p), nil }),
+			&slab.Options{SlabBytes: 512, SlabCount: 2, FlushInterval: -1, WhenFull: slab.BlockFor(300 * time.Millisecond)})
+		line := make([]byte, 400)
+		n := 0
+		for ; w.Stats().Waits == 0; n++ {
+			if n > 10 {
+				t.Fatal("nobody waits")
+			}
+			if _, err := w.Write(line); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s := w.Stats(); s.Waits != 1 || s.WaitTime != 300*time.Millisecond || s.Dropped.Total() != 1 {
+			t.Errorf("%d waits, %s, %s", s.Waits, s.WaitTime, s.Account)
+		}
+		if err := w.WriteRecord(line, batch.Meta{}); !errors.Is(err, slab.ErrDropped) || errors.Is(err, slab.ErrOversize) {
+			t.Error(err)
+		}
+		if s := w.Stats(); s.Waits != 1 { // saturated: it did not wait
+			t.Errorf("%d waits", s.Waits)
+		}
+		close(release)
+		closeNow(t, w)
+	})
+}

@@ -1,0 +1,346 @@
+package slablog
+
+import (
+	"slices"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
+)
+
+// A Lease is a batch that a [Log] has passed to its consumer. The Log owns the records until
+// they are settled: they count as pending in its account. The consumer calls Settle, any number of
+// times, for records that it has accounted for, and Release when it no longer reads them. Both may
+// be called from any goroutine and do not block.
+//
+// At most half of the slabs are in unsettled leases. The other half is for callers, and for
+// DropOldest to drop. The lease of a mapped slab is a copy, because the consumer must not read a
+// file that others can truncate.
+type Lease struct {
+	s     *store
+	b     batch.Batch
+	mem   crashfile.Copy // the memory of b, unless it is in slabs
+	kind  leaseKind
+	slabs int // that count against half of all
+
+	// store.mu guards the rest.
+	pieces   []*piece
+	first    uint64 // ticket of the first record
+	n, open  int    // records; of them, those that are not settled
+	released bool
+	behind   int           // settled records of later leases, whose slabs are free
+	at       int64         // time of the first record
+	since    time.Duration // no record of it was accepted earlier; since config.born
+}
+
+// leaseKind is the kind of the memory of a lease.
+type leaseKind uint8
+
+const (
+	leasesSlabs  leaseKind = iota // slabs, which are free once it is released
+	leasesCopy                    // a copy of mapped slabs, which are free once it is settled
+	leasesFound                   // records of a dead process
+	leasesMarker                  // a gap marker, which is in no slab
+)
+
+// survives reports whether the records are on disk, too.
+func (k leaseKind) survives() bool { return k == leasesCopy || k == leasesFound }
+
+// leases are the leases of a store. store.mu guards them.
+type leases struct {
+	store   *store
+	list    []*Lease // not settled, oldest first; of copies also settled ones that follow
+	done    []*Lease // memory of settleCopiesLocked
+	spare   []*Lease // for reuse
+	leased  int      // slabs in leases that are not settled
+	starved bool     // the reader waits until fewer are
+	waited  bool     // callers waited for the last lease
+	acked   uint64   // records in copies that were settled, in order
+}
+
+// maxSpareLeases bounds the pool of leases.
+const maxSpareLeases = 16
+
+// Batch returns the records. They stay unchanged until Release.
+func (l *Lease) Batch() *batch.Batch { return &l.b }
+
+// Keeps reports whether records that are not settled survive the process, because they are in
+// crash-safe memory. The answer does not change.
+func (l *Lease) Keeps() bool { return l.kind.survives() }
+
+// Pins returns the number of slabs that stay in use until Release, and the maximum number of slabs
+// that may be held by calls that could hang.
+func (l *Lease) Pins() (slabs, limit int) {
+	if l.kind.survives() {
+		return 0, 1
+	}
+	return l.slabs, l.s.leases.most()
+}
+
+// Open returns the number of records that are not settled.
+func (l *Lease) Open() int {
+	if l.kind == leasesMarker {
+		return 0
+	}
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	return l.open
+}
+
+// Settle settles n records. It reports false if they are accounted for already, because Close
+// ran out of time: they must not count twice.
+func (l *Lease) Settle(n int) bool {
+	if l.kind == leasesMarker {
+		return true
+	}
+	s := l.s
+	half := s.lockSome()
+	ok := n <= l.open
+	if ok && n > 0 {
+		if l.open -= n; l.open == 0 {
+			s.leases.settledLocked(l)
+		}
+	}
+	s.unlockSome(half)
+	return ok
+}
+
+// Release frees the memory of a settled lease. It does nothing if records are open: they stay
+// in the Log.
+func (l *Lease) Release() {
+	if l.kind == leasesMarker {
+		return
+	}
+	s := l.s
+	half := s.lockSome()
+	if l.open == 0 {
+		l.released = true
+		if s.leases.waited = s.callers.slabs.n > 0; l.kind == leasesSlabs {
+			s.leases.freeLocked(l, half)
+		}
+		s.leases.reuseLocked(l)
+	}
+	s.unlockSome(half)
+}
+
+// lockSome locks mu alone and reports true, if the slabs are on the heap and there is nothing
+// but records to deliver. Otherwise it locks both. Between full slabs a consumer needs neither
+// the slab that callers fill nor the next ticket: it contends only with a caller that changes slabs.
+// With mu alone it must not use the front, nor the payload end and slot count of a
+// block that may be the current one.
+func (s *store) lockSome() (half bool) {
+	if s.conf.o.Crash == nil {
+		spinLock(&s.mu, s.front.spins)
+		if s.calmLocked() {
+			return true
+		}
+		s.mu.Unlock()
+	}
+	s.lock()
+	return false
+}
+
+// unlockSome unlocks what lockSome has locked.
+func (s *store) unlockSome(half bool) {
+	if !half {
+		s.unlock()
+		return
+	}
+	ring := s.bell.toRingLocked()
+	s.mu.Unlock()
+	if ring {
+		s.bell.ring()
+	}
+}
+
+// calmLocked reports whether there is nothing but records to deliver.
+func (s *store) calmLocked() bool {
+	return s.life == accepting && s.callers.waitingLocked() == 0 && s.bell.state != parked
+}
+
+// settledLocked removes a lease whose records are all settled.
+func (ls *leases) settledLocked(l *Lease) {
+	if l.kind == leasesFound {
+		ls.store.found.lease = nil
+		ls.store.bell.wakeLocked()
+		return
+	}
+	ls.leased -= l.slabs
+	if l.kind == leasesCopy {
+		ls.settleCopiesLocked()
+		ls.settleAheadLocked(l)
+	} else if i := slices.Index(ls.list, l); i >= 0 {
+		ls.list = slices.Delete(ls.list, i, i+1)
+	}
+	if ls.starved {
+		ls.starved = false
+		ls.store.bell.wakeLocked()
+	}
+}
+
+// settleCopiesLocked frees the slabs of settled leases, oldest first, up to one that is not
+// settled. It first records in the file that they are.
+func (ls *leases) settleCopiesLocked() {
+	n := 0
+	for n < len(ls.list) && ls.list[n].open == 0 {
+		n++
+	}
+	if n == 0 {
+		return
+	}
+	done := append(ls.done[:0], ls.list[:n]...)
+	ls.list, ls.done = slices.Delete(ls.list, 0, n), done[:0]
+	for _, l := range done {
+		ls.acked += uint64(l.n + l.behind)
+	}
+	if ls.store.crash.mapped() {
+		for _, l := range done {
+			ls.store.crash.forgetFramesLocked(l.pieces)
+		}
+		ls.store.crash.ackLocked()
+	}
+	for i, l := range done {
+		done[i] = nil
+		ls.freeLocked(l, false)
+		ls.reuseLocked(l)
+	}
+}
+
+// settleAheadLocked frees the slabs of l, which is settled and follows a lease that is not.
+// Records larger than a slab stay until that one is settled: there is no slab to free.
+func (ls *leases) settleAheadLocked(l *Lease) {
+	for i := 0; i < len(l.pieces); {
+		if !ls.freeAheadLocked(l.pieces[i].blk) {
+			i++
+		}
+	}
+}
+
+// freeAheadLocked frees b if it is a slab of which all records are settled with their leases.
+// The current slab is filled from its start again.
+func (ls *leases) freeAheadLocked(b *block) bool {
+	if b.kind != isSlab || b.n > b.cut || !ls.store.crash.mapped() {
+		return false
+	}
+	n := 0
+	for _, l := range ls.list {
+		if l.open == 0 {
+			n += l.piecesOf(b)
+		}
+	}
+	if n == 0 || n < b.refs {
+		return false
+	}
+	for _, l := range ls.list {
+		if l.open > 0 { // it has no piece of b, and the reader may be copying its pieces
+			continue
+		}
+		l.pieces = slices.DeleteFunc(l.pieces, func(p *piece) bool {
+			if p.blk != b {
+				return false
+			}
+			ls.store.releaseLocked(p)
+			return true
+		})
+	}
+	ls.store.crash.guardLocked(func() { // before the slab is used again
+		ls.store.crash.noteAheadLocked()
+		if b != ls.store.front.cur { // see rewindLocked
+			b.reset(ls.store.front.next + 1)
+		}
+	})
+	for i := 1; i < len(ls.list); i++ {
+		if o := ls.list[i]; o.open == 0 && len(o.pieces) == 0 {
+			ls.list = slices.Delete(ls.list, i, i+1)
+			i--
+			ls.list[i].behind += o.n + o.behind
+			ls.reuseLocked(o)
+		}
+	}
+	ls.store.freedLocked()
+	return true
+}
+
+// piecesOf returns the number of pieces of b in the lease.
+func (l *Lease) piecesOf(b *block) (n int) {
+	for _, p := range l.pieces {
+		if p.blk == b {
+			n++
+		}
+	}
+	return n
+}
+
+// freeLocked frees the slabs of a lease. half: front.mu is not held.
+func (ls *leases) freeLocked(l *Lease, half bool) {
+	for i, p := range l.pieces {
+		ls.store.releaseLocked(p)
+		l.pieces[i] = nil
+	}
+	l.pieces = l.pieces[:0]
+	if !half {
+		ls.store.freedLocked()
+	}
+}
+
+// freedLocked serves the callers that wait for slabs.
+func (s *store) freedLocked() {
+	if s.life.cutShort() {
+		return
+	}
+	s.front.rewindLocked()
+	if s.callers.waitingLocked() > 0 {
+		s.front.serveLocked()
+		s.bell.wakeLocked()
+	}
+	if s.bell.state == parked && len(s.leases.list) == 0 {
+		s.restLocked()
+	}
+	s.front.setRoomLocked()
+}
+
+// reuseLocked keeps l for another batch, if its memory is free.
+func (ls *leases) reuseLocked(l *Lease) {
+	if l.released && len(l.pieces) == 0 && !slices.Contains(ls.list, l) && len(ls.spare) < maxSpareLeases {
+		l.released = false // once
+		ls.spare = append(ls.spare, l)
+	}
+}
+
+// newLocked returns an empty lease.
+func (ls *leases) newLocked(kind leaseKind) *Lease {
+	var l *Lease
+	if k := len(ls.spare); k > 0 {
+		l, ls.spare = ls.spare[k-1], ls.spare[:k-1]
+	} else {
+		l = &Lease{s: ls.store}
+	}
+	l.kind, l.slabs, l.n, l.open, l.released, l.behind = kind, 0, 0, 0, false, 0
+	l.b.Reset()
+	l.b.Codec, l.b.Origin = ls.store.conf.o.Codec, ls.store.conf.id
+	return l
+}
+
+// putBackLocked returns the pieces of l, which was not handed out, to the queue.
+func (ls *leases) putBackLocked(l *Lease) {
+	for i := len(l.pieces) - 1; i >= 0; i-- {
+		ls.store.pieces.unpop(l.pieces[i])
+		l.pieces[i] = nil
+	}
+	l.pieces, l.released = l.pieces[:0], true
+	ls.reuseLocked(l)
+}
+
+// most returns the largest number of slabs in leases that are not settled.
+func (ls *leases) most() int { return max(1, ls.store.conf.o.SlabCount/2) }
+
+// openLocked returns the number of records in leases that are not settled.
+func (ls *leases) openLocked() (n int) {
+	for _, l := range ls.list {
+		n += l.open
+	}
+	if l := ls.store.found.lease; l != nil {
+		n += l.open
+	}
+	return n
+}

@@ -1,0 +1,46 @@
+package slablog
+
+// life is the state of a Writer and its Log.
+//
+//	accepting ──Close──▶ closing ──nothing is left────────────────────▶ closed
+//	                        ├─────the rest stays in the crash-safe file──▶ retained
+//	                        └─────the rest is dropped, the consumer hangs──▶ abandoned
+//
+// While it is closing, no record is accepted, and the consumer gets the remaining ones. Log.End ends
+// that: it retains the rest in the crash-safe file or, without one, drops it. From then on, results
+// of the consumer are ignored.
+type life uint8
+
+const (
+	accepting life = iota
+	closing
+	closed    // nothing is left, or the rest is dropped{shutdown}
+	retained  // the rest is in the crash-safe file, for the next process
+	abandoned // the rest is dropped{shutdown}; the consumer may hang for ever
+)
+
+func (l life) String() string {
+	return [...]string{"accepting", "closing", "closed", "retained", "abandoned"}[l]
+}
+
+// leadsTo reports whether next may follow l.
+func (l life) leadsTo(next life) bool {
+	return l == accepting && next == closing || l == closing && next > closing
+}
+
+// cutShort reports whether the rest is accounted for although it was not settled:
+// nothing more is attempted.
+func (l life) cutShort() bool { return l == retained || l == abandoned }
+
+// become changes the state; all transitions go through it. It ignores a transition that is not in
+// the drawing: a state at the end of the drawing is final.
+func (l *life) become(next life) {
+	if !l.leadsTo(next) {
+		wrongLife(*l, next)
+		return
+	}
+	*l = next
+}
+
+// wrongLife is called for a transition that is not in the drawing. The tests panic there.
+var wrongLife = func(from, to life) {}

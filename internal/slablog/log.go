@@ -1,0 +1,594 @@
+package slablog
+
+import (
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/internal/layout"
+)
+
+// A Log is the consumer's side of a [Writer]: a passive queue of the accepted records, with those
+// of dead processes first. It starts no goroutine and waits for nothing.
+//
+//	Next ─▶ a lease ─▶ Settle, Release
+//	  └──▶ nothing: wait for Wake, until Due
+//
+// Next and Due are for one goroutine. The other methods may be called from any goroutine, and do
+// not block unless they have a context.
+type Log struct {
+	reader reader
+	marker marker
+}
+
+// Next returns the oldest records that were not leased yet, or nil if none are due: no slab is
+// full, and none has waited long enough. ended reports that no records will come, because the log
+// is closed and empty. If records were dropped, a lease of a gap marker precedes the next batch: it
+// has one record with layout.FlagMarker, which no account knows.
+func (l *Log) Next() (lease *Lease, ended bool) {
+	r := &l.reader
+	if r.store.crash != nil {
+		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	}
+	if lease = l.marker.held; lease != nil {
+		l.marker.held = nil
+		return lease, false
+	}
+	lease, ended = r.next()
+	if r.conf.o.Codec == nil || lease == nil && !ended {
+		return lease, ended
+	}
+	if m := l.marker.next(r, lease); m != nil {
+		l.marker.held = lease
+		return m, false
+	}
+	return lease, ended
+}
+
+// Due returns the latest time for the next call of Next. It is zero if only Wake matters.
+func (l *Log) Due() time.Time {
+	if l.marker.held != nil {
+		return time.Now()
+	}
+	return l.reader.due()
+}
+
+// Wake receives when Next may return a lease although it returned none, when [Log.Full] or
+// [Log.Shortage] may have become true, and after Flush and Close.
+func (l *Log) Wake() <-chan struct{} { return l.reader.store.bell.ch }
+
+// Flush makes all records that were accepted so far due. ticket is the last of them. ok is false
+// once the log is closed.
+func (l *Log) Flush() (ticket uint64, ok bool) {
+	s := l.reader.store
+	if points {
+		point(ptFlush)
+	}
+	s.lock()
+	defer s.unlock()
+	if s.life != accepting {
+		return 0, false
+	}
+	s.progress.flush = s.front.next
+	s.bell.alarmLocked()
+	return s.front.next, true
+}
+
+// Leased reports whether all records up to ticket were leased, and all records of dead processes
+// are settled.
+func (l *Log) Leased(ticket uint64) bool {
+	s := l.reader.store
+	s.lock()
+	defer s.unlock()
+	return l.marker.held == nil && s.readUpToLocked() >= ticket && len(s.found.files) == 0
+}
+
+// Full reports whether calls wait for the consumer to move records to disk ([slab.Spill]), or no longer
+// wait because it did not. Without that policy it is false, and acquires no lock.
+func (l *Log) Full() bool {
+	s := l.reader.store
+	if !s.conf.spills() {
+		return false
+	}
+	s.lock()
+	defer s.unlock()
+	return s.callers.waitingLocked() > 0 || s.callers.shortage == saturated
+}
+
+// Shortage reports a shortage of memory. drops reports whether records are about to be dropped: few
+// slabs are free and calls do not wait, or a call has used half of its time limit. waits reports
+// whether a call without a time limit ([slab.Block]) has waited for 125 ms.
+func (l *Log) Shortage() (drops, waits bool) {
+	s := l.reader.store
+	s.lock()
+	defer s.unlock()
+	return s.callers.shortage >= long || s.fewLocked(), s.callers.shortage == stuck
+}
+
+// A reader leases the records of a store. One goroutine uses it.
+type reader struct {
+	conf  *config
+	store *store
+
+	limited   bool // it has limits for a batch
+	gatherMax int  // slabs per batch where there are no limits
+	few       int  // slabs to wait for while spinning, and to lease at once
+
+	since    time.Time // when the last lease was taken
+	spinning bool
+	damage   error // of the mapped file, before the locks were acquired
+
+	// Set when the reader finds no full slab. Times are since config.born.
+	armed    time.Duration // the time of that; -1: it found one
+	deadline time.Duration // the oldest record has waited long enough; -1: never
+	idleAt   time.Duration // … if no record comes after last; -1: never
+	last     uint64
+
+	forced bool   // store.mu: a slab that is not full is leased, too
+	taking *Lease // store.mu: the lease that is being filled
+}
+
+// The reader spins for at most spinRounds yields, and only after a sleep shorter than
+// spinWorth.
+const (
+	spinRounds = 100
+	spinWorth  = 30 * time.Microsecond
+	// fewSlabs is the number of slabs for which the reader waits while it spins, if they are
+	// at most a quarter: each visit to the lock delays a caller that meets it there.
+	fewSlabs = 4
+)
+
+func (r *reader) init(c *config, s *store) {
+	wants := &c.consumer
+	r.conf, r.store, r.armed, r.since = c, s, -1, time.Now()
+	r.limited = wants.Limits.Bytes > 0 || wants.Limits.Records > 0
+	r.gatherMax, r.few = 1, min(max(1, c.o.SlabCount/4), fewSlabs)
+	if wants.Several {
+		r.gatherMax = r.few
+	}
+	if wants.Vectors {
+		r.gatherMax = max(1, c.o.SlabCount/2)
+	}
+}
+
+// next leases the oldest unread records. Without a lease, ended reports that no record will
+// come: the Writer is closing and empty, or was cut short.
+func (r *reader) next() (l *Lease, ended bool) {
+	s := r.store
+	for {
+		if points {
+			point(ptGather)
+		}
+		if s.conf.o.Crash == nil {
+			l, again := r.nextHalf()
+			if l != nil {
+				return l, false
+			}
+			if again {
+				continue
+			}
+		}
+		l, again, ended := r.nextWhole()
+		if !again {
+			return l, ended
+		}
+	}
+}
+
+// nextHalf is next with store.mu alone, as long as full slabs follow each other. Without a
+// lease, again asks for another attempt; otherwise both locks are needed.
+func (r *reader) nextHalf() (l *Lease, again bool) {
+	s := r.store
+	spinLock(&s.mu, s.front.spins)
+	if !s.calmLocked() || s.gauge.rate.due(r.since) || r.armed >= 0 && (s.pieces.n == 0 || r.limited) {
+		s.mu.Unlock()
+		return nil, false
+	}
+	if r.armed >= 0 {
+		r.spinning = s.front.spins && time.Since(r.conf.born)-r.armed < spinWorth
+		r.armed = -1
+		s.bell.state = awake
+	}
+	if s.pieces.n == 0 {
+		before, hurry := s.sealed.Load(), s.progress.pressing() || r.forced
+		s.mu.Unlock()
+		if !r.spinning || hurry {
+			return nil, false
+		}
+		r.look(before)
+		return nil, true
+	}
+	s.progress.read = s.pieces.at(0).first - 1
+	if r.limited && (r.forced || s.progress.pressing() || !r.reachedLocked()) {
+		s.mu.Unlock()
+		return nil, false
+	}
+	l = r.takeLocked()
+	s.mu.Unlock()
+	r.taken(l)
+	return l, false
+}
+
+// taken is called after a lease was taken, without locks. l may be nil.
+func (r *reader) taken(l *Lease) {
+	if l == nil {
+		return
+	}
+	if points {
+		point(ptTaken)
+	}
+	r.since = time.Now()
+}
+
+// nextWhole is next with both locks.
+func (r *reader) nextWhole() (l *Lease, again, ended bool) {
+	s := r.store
+	r.lookAtFile()
+	s.lock()
+	if s.life.cutShort() {
+		s.unlock()
+		return nil, false, true
+	}
+	r.resumeLocked()
+	s.progress.read = s.readUpToLocked()
+	if len(s.found.files) > 0 {
+		if s.found.lease != nil { // one at a time: the file records each batch that is settled
+			s.bell.state = parked
+			s.front.setRoomLocked()
+			s.unlock()
+			return nil, false, false
+		}
+		s.unlock()
+		l = s.found.next(r.conf.consumer.Limits)
+		return l, l == nil, false
+	}
+	if s.gauge.rate.due(r.since) {
+		s.gauge.rate.update(time.Now(), s.front.acceptedBytesLocked())
+	}
+	if r.dueLocked() {
+		l, again = r.take()
+		if l == nil && !again { // the maximum number of slabs is leased
+			r.armLocked()
+		}
+		s.unlock()
+		if r.taken(l); l != nil && l.kind == leasesCopy {
+			if s.crash.watch.Reset(watchAfter); !l.copyOut() {
+				r.corrupt(l)
+				return nil, true, false
+			}
+		}
+		return l, again, false
+	}
+	r.forced = false
+	switch {
+	case s.life != accepting:
+		ended = s.callers.waitingLocked() == 0 || len(s.leases.list) == 0
+		s.bell.state = timed
+		s.unlock()
+	case s.pieces.n == 0 && (s.front.cur == nil || s.front.cur.n == s.front.cur.cut):
+		again = r.parkLocked()
+	case r.spinning:
+		before := s.sealed.Load()
+		s.unlock()
+		r.look(before)
+		again = true
+	default:
+		r.armLocked()
+		s.unlock()
+		if points {
+			point(ptSleep)
+		}
+	}
+	return nil, again, ended
+}
+
+// resumeLocked is called when the reader examines the store. If the records of a slab that is not full
+// have waited long enough, it forces that slab.
+func (r *reader) resumeLocked() {
+	s := r.store
+	s.bell.state = awake
+	s.leases.starved = false
+	if r.armed < 0 {
+		return
+	}
+	now := time.Since(r.conf.born)
+	r.spinning = s.front.spins && s.pieces.n > 0 && now-r.armed < spinWorth
+	if r.deadline >= 0 && now >= r.deadline || r.idleAt >= 0 && now >= r.idleAt && s.front.next == r.last {
+		r.forced = true
+	}
+	r.armed = -1
+}
+
+// armLocked makes the reader wait until a slab is sealed, or until its records have waited
+// long enough.
+func (r *reader) armLocked() {
+	s, o := r.store, &r.conf.o
+	since := s.gauge.curSince
+	if s.pieces.n > 0 {
+		since = s.pieces.at(0).since
+	}
+	wait := o.FlushInterval
+	if r.conf.consumer.Limits.Age > 0 {
+		wait = r.conf.consumer.Limits.Age
+	}
+	now, idleAt := time.Since(r.conf.born), r.idleAt
+	if idleAt < 0 || s.front.next != r.last { // otherwise no record has come since the last look
+		idleAt = now + o.FlushIdle
+	}
+	r.armed, r.deadline, r.idleAt, r.last = now, -1, -1, s.front.next
+	if wait >= 0 && !s.leases.starved {
+		r.deadline = since + wait
+	}
+	if o.FlushIdle > 0 && !s.leases.starved {
+		r.idleAt = idleAt
+	}
+	s.bell.state = timed
+}
+
+// due returns the latest time for the next call of next. It is zero if only the bell matters.
+func (r *reader) due() time.Time {
+	at := r.deadline
+	if at < 0 || r.idleAt >= 0 && r.idleAt < at {
+		at = r.idleAt
+	}
+	if r.armed < 0 || at < 0 {
+		return time.Time{}
+	}
+	return r.conf.born.Add(at)
+}
+
+// parkLocked unlocks both locks. The slabs are empty: the next record rings the bell. again
+// asks for another attempt.
+func (r *reader) parkLocked() (again bool) {
+	s := r.store
+	s.front.rewindLocked()
+	if n := s.callers.waitingLocked(); n > 0 { // the record they waited for was lost with the mapped file
+		s.front.serveLocked()
+		if s.callers.waitingLocked() < n {
+			s.unlock()
+			return true
+		}
+	}
+	s.bell.state = parked
+	s.gauge.parkedAt = time.Since(r.conf.born)
+	if len(s.leases.list) == 0 {
+		s.restLocked()
+	}
+	s.front.setRoomLocked()
+	s.unlock()
+	if s.crash != nil {
+		s.crash.file.Big.Bury() // and truncates the file once no record is pending
+	}
+	if points {
+		point(ptPark)
+	}
+	return false
+}
+
+// dueLocked reports whether a lease should be taken now: when a slab is full, or when the
+// limits of the consumer are reached. A slab that is not full is cut if its records must not
+// wait.
+func (r *reader) dueLocked() bool {
+	s := r.store
+	if s.pieces.n > 0 && !r.limited {
+		return true
+	}
+	force := r.forced || s.life != accepting || s.progress.pressing() ||
+		s.pieces.n == 0 && s.callers.waitingLocked() > 0 // they wait for the current slab, or for leases
+	if force {
+		s.front.cutLocked()
+	}
+	if s.pieces.n == 0 || force || !r.limited {
+		return s.pieces.n > 0
+	}
+	return r.reachedLocked() || s.callers.waitingLocked() > 0
+}
+
+// reachedLocked reports whether the queue holds a batch of the largest size, or few slabs are
+// free.
+func (r *reader) reachedLocked() bool {
+	l, s := &r.conf.consumer.Limits, r.store
+	return l.Bytes > 0 && s.pieces.bytes >= l.Bytes || l.Records > 0 && s.pieces.records >= l.Records ||
+		len(s.pool.free) <= r.conf.o.SlabCount/4
+}
+
+// takeLocked leases the oldest pieces, up to the limits. It returns nil if the maximum number of slabs
+// is leased.
+func (r *reader) takeLocked() *Lease {
+	s := r.store
+	if points {
+		point(ptTakeLocked)
+	}
+	if s.leases.leased > 0 && s.leases.leased >= s.leases.most() {
+		s.leases.starved = true
+		return nil
+	}
+	kind := leasesSlabs
+	if s.crash != nil {
+		kind = leasesCopy
+	}
+	l := s.leases.newLocked(kind)
+	r.taking = l
+	for s.pieces.n > 0 {
+		p := s.pieces.at(0)
+		n := p.len()
+		if r.limited {
+			if n = r.fitLimits(l, p); n == 0 {
+				break
+			}
+		}
+		if n < p.len() { // the head of the piece is taken, the rest stays queued
+			p = s.pieces.split(p, n)
+		} else {
+			s.pieces.pop()
+		}
+		if k := len(l.pieces); k == 0 || l.pieces[k-1].blk != p.blk {
+			l.slabs++
+		}
+		l.pieces = append(l.pieces, p)
+		l.b.Add(p.run())
+		if !r.limited && len(l.pieces) >= r.gatherNowLocked() {
+			break
+		}
+	}
+	if s.leases.leased > 0 && s.leases.leased+l.slabs > s.leases.most() {
+		s.leases.putBackLocked(l)
+		s.leases.starved = true
+		return nil
+	}
+	l.at = l.b.Runs[0].Slot(0).Time // may fault
+	l.n, l.first, l.since = l.b.Len(), l.pieces[0].first, l.pieces[0].since
+	l.open = l.n
+	r.taking = nil
+	r.forced = r.forced && r.limited && s.pieces.n > 0
+	s.leases.leased += l.slabs
+	s.leases.list = append(s.leases.list, l)
+	return l
+}
+
+// gatherNowLocked returns the maximum number of slabs of a batch without limits. The slabs of a batch
+// are freed together, so the callers need as many free slabs in the meantime. If calls wait now, or
+// waited for the previous batch, only throughput counts.
+func (r *reader) gatherNowLocked() int {
+	s := r.store
+	if s.callers.slabs.n > 0 || s.leases.waited {
+		return r.gatherMax
+	}
+	return min(r.gatherMax, max(1, len(s.pool.free)))
+}
+
+// fitLimits returns how many records of p fit into l, at least one if it is empty.
+func (r *reader) fitLimits(l *Lease, p *piece) int {
+	n, lim := p.len(), &r.conf.consumer.Limits
+	if lim.Records > 0 {
+		n = min(n, lim.Records-l.b.Len())
+	}
+	if lim.Bytes > 0 {
+		left := lim.Bytes - l.b.Bytes()
+		for i := range n {
+			if left -= int(p.blk.slot(p.from + i).Len); left < 0 {
+				n = i
+				break
+			}
+		}
+	}
+	if n <= 0 && l.b.Len() == 0 {
+		return 1
+	}
+	return max(n, 0)
+}
+
+// look spins for a sealed slab before the reader sleeps. Otherwise a caller that fills slabs faster
+// than a goroutine wakes would pay for a wake-up (about a microsecond) per slab. The reader spins only
+// if the last attempt found a slab. Once there is one slab, it spins no longer than a wake-up lasts,
+// because other goroutines may need the processor. before is the number of slabs that were sealed when
+// the queue was empty.
+func (r *reader) look(before uint32) {
+	s := r.store
+	if points {
+		point(ptSpin)
+	}
+	want, began := uint32(r.few), time.Now()
+	for range spinRounds {
+		if n := s.sealed.Load() - before; n >= want || n > 0 && time.Since(began) > spinWorth {
+			return
+		}
+		runtime.Gosched()
+	}
+	r.spinning = s.sealed.Load() != before
+}
+
+// ---- mapped memory ----------------------------------------------------------
+
+// lookAtFile examines the mapped file before the locks are acquired: callers must not wait
+// for system calls.
+func (r *reader) lookAtFile() {
+	if c := r.store.crash; c != nil && !c.fault.Load() {
+		r.damage = c.file.Intact()
+	}
+}
+
+// take is takeLocked for memory that may be mapped. If the mapping is damaged, it moves the slabs to
+// the heap, and again asks for another attempt.
+func (r *reader) take() (l *Lease, again bool) {
+	s := r.store
+	if !s.crash.mapped() {
+		return r.takeLocked(), false
+	}
+	faulted := false
+	if err := r.damage; err == nil {
+		l = r.tryTakeLocked(&faulted)
+	} else {
+		s.crash.toHeapLocked(err)
+		faulted = true
+	}
+	if !faulted {
+		return l, false
+	}
+	if l = r.taking; l != nil { // its pieces are not in the queue, and cannot be read
+		for _, p := range l.pieces {
+			s.countDropLocked(batch.Corrupt, p.len())
+		}
+		s.leases.freeLocked(l, false)
+		r.taking = nil
+	}
+	return nil, true
+}
+
+func (r *reader) tryTakeLocked(faulted *bool) (l *Lease) {
+	s := r.store
+	defer s.crash.catchFault(debug.SetPanicOnFault(true), faulted)
+	l = r.takeLocked()
+	if l == nil {
+		return nil
+	}
+	for _, p := range l.pieces {
+		if !p.sound() { // truncated, and made longer again
+			s.leases.list, s.leases.leased, l.open = s.leases.list[:len(s.leases.list)-1], s.leases.leased-l.slabs, 0
+			r.taking = l
+			s.crash.toHeapLocked(crashfile.ErrTruncated)
+			*faulted = true
+			return nil
+		}
+	}
+	return l
+}
+
+// corrupt drops the records of l, whose memory was damaged while it was copied.
+func (r *reader) corrupt(l *Lease) {
+	s := r.store
+	s.lock()
+	s.crash.toHeapLocked(crashfile.ErrTruncated)
+	if l.open > 0 && !s.life.cutShort() {
+		s.countDropLocked(batch.Corrupt, l.open)
+		l.open = 0
+		s.leases.settledLocked(l)
+	}
+	s.unlock()
+	l.Release()
+}
+
+// copyOut replaces the batch by a copy on the heap. It reports false if the memory was damaged by the
+// end of the copy, which must not be used then.
+func (l *Lease) copyOut() (ok bool) {
+	defer l.s.crash.passFault(debug.SetPanicOnFault(true))
+	c := &l.mem
+	c.Data, c.Slots = c.Data[:0], c.Slots[:0]
+	for i := range l.b.Runs {
+		r := &l.b.Runs[i]
+		c.Slots = r.AppendSlots(c.Slots, uint32(len(c.Data)))
+		c.Data = append(c.Data, r.Data()...)
+	}
+	codec, origin := l.b.Codec, l.b.Origin
+	l.b.Reset()
+	l.b.Codec, l.b.Origin = codec, origin
+	l.b.Add(layout.NewRun(c.Data, c.Slots))
+	for _, p := range l.pieces {
+		if p.blk.head != nil && !p.sound() {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,69 @@
+package slablog
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/contain"
+	"github.com/forebay-log/forebay/internal/layout"
+)
+
+// A marker makes the gap markers of a log: "n records dropped: reason". Markers are no records: the
+// account does not know them. The goroutine that calls Log.Next uses it.
+type marker struct {
+	at       time.Time   // of the last one
+	reported batch.Drops // in all of them
+	bad      bool        // the codec did not return from the last AppendMarker
+	held     *Lease      // a lease that follows the marker
+}
+
+// markerEvery is the shortest time between two markers.
+const markerEvery = time.Second
+
+// next returns the lease of a marker if records were dropped since the last one, which is at least
+// markerEvery ago. before is the lease that it precedes; nil: the log has ended.
+func (m *marker) next(r *reader, before *Lease) *Lease {
+	now := r.since
+	if before == nil {
+		now = time.Now()
+	} else if now.Sub(m.at) < markerEvery {
+		return nil
+	}
+	s := r.store
+	s.mu.Lock()
+	drops := s.book.Dropped
+	s.mu.Unlock()
+	gap := drops
+	for i := range gap {
+		gap[i] -= m.reported[i]
+	}
+	if gap.Total() == 0 {
+		return nil
+	}
+	m.at = now
+	text := m.render(r.conf, gap, now)
+	if len(text) == 0 {
+		return nil
+	}
+	m.reported = drops
+	slots := [1]layout.Slot{{Len: uint32(len(text)), Time: now.UnixNano(), Flags: layout.FlagMarker}}
+	l := &Lease{s: s, kind: leasesMarker}
+	l.b.Codec = r.conf.o.Codec
+	l.b.Add(layout.NewRun(text, slots[:]))
+	return l
+}
+
+// render has the codec render a marker. It returns nil if the codec did not return, and reports the
+// first time in a series.
+func (m *marker) render(c *config, gap batch.Drops, now time.Time) (text []byte) {
+	err := contain.Call(func() { text = c.o.Codec.AppendMarker(nil, gap, now) })
+	if err != nil {
+		text = nil
+		if !m.bad {
+			c.events.Post(batch.Event{Output: c.o.Name, Op: "panic", Err: fmt.Errorf("slab: AppendMarker of the codec: %w", err)})
+		}
+	}
+	m.bad = err != nil
+	return text
+}

@@ -1,0 +1,352 @@
+package slablog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/ordercheck"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// The promise: if call A returned before call B began, A's record comes first at
+// the destination. It is checked three ways at once (see package ordercheck): by
+// the times of the calls, without any clock by numbers counted up and written
+// under one mutex, and by program order.
+
+// An orderRun is one configuration under which the promise is tried.
+type orderRun struct {
+	name    string
+	o       slab.Options
+	callers int
+	clock   func() ordercheck.Clock
+	size    func(*rand.Rand) int // of a record
+	chain   int                  // one call in so many belongs to the chain
+	flush   int                  // one call in so many is followed by a Flush
+	procs   bool                 // GOMAXPROCS changes between 1 and 16 meanwhile
+	faulty  bool                 // the destination fails now and then
+	bytes   bool                 // the destination is an io.Writer
+	crash   bool                 // crash-safe slabs
+	closes  bool                 // Shutdown beside the writes, with little time
+	bubble  bool                 // runs in a synctest bubble: nobody may wait for a sync.Mutex
+}
+
+// A chanLock is a mutex that a bubble counts as durably blocking.
+type chanLock chan struct{}
+
+func (l chanLock) Lock()   { l <- struct{}{} }
+func (l chanLock) Unlock() { <-l }
+
+func lengths(from, to int) func(*rand.Rand) int {
+	return func(rng *rand.Rand) int { return from + rng.IntN(to-from+1) }
+}
+
+// mixed gives records most of which are short, and one in twenty of which fits
+// no slab of 512 bytes.
+func mixed(rng *rand.Rand) int {
+	if rng.IntN(20) == 0 {
+		return 500 + rng.IntN(1500)
+	}
+	return 40 + rng.IntN(60)
+}
+
+func orderRuns() []orderRun {
+	const quick = 50 * time.Microsecond // idle flushes all the time
+	tiny := slab.Options{SlabBytes: 512, SlabCount: 4, FlushInterval: quick}
+	with := func(o slab.Options, w slab.WhenFull) slab.Options { o.WhenFull = w; return o }
+	return []orderRun{
+		{name: "defaults", callers: 8, clock: ordercheck.NewLogical, size: lengths(40, 200), chain: 10, procs: true},
+		{name: "defaults, bytes", callers: 8, clock: ordercheck.NewMonotonic, size: lengths(40, 200), chain: 10, bytes: true},
+		{name: "tiny slabs", o: with(tiny, slab.Block()), callers: 6, clock: ordercheck.NewLogical, size: lengths(40, 200), chain: 5, flush: 500, procs: true},
+		{name: "tiny slabs, monotonic", o: with(tiny, slab.Block()), callers: 6, clock: ordercheck.NewMonotonic, size: lengths(40, 90), flush: 500, procs: true},
+		{name: "oversize", o: with(tiny, slab.Block()), callers: 6, clock: ordercheck.NewLogical, size: mixed, chain: 5, flush: 200, procs: true},
+		{name: "oversize, faulty bytes", o: with(tiny, slab.Block()), callers: 6, clock: ordercheck.NewLogical, size: mixed, chain: 5, bytes: true, faulty: true},
+		{name: "faulty", o: with(tiny, slab.Block()), callers: 6, clock: ordercheck.NewLogical, size: mixed, chain: 5, flush: 200, procs: true, faulty: true},
+		{name: "block-for", o: with(tiny, slab.BlockFor(100*time.Microsecond)), callers: 6, clock: ordercheck.NewLogical, size: mixed, chain: 5, procs: true, faulty: true},
+		{name: "drop-newest", o: with(tiny, slab.DropNewest()), callers: 6, clock: ordercheck.NewLogical, size: mixed, chain: 5, flush: 200, procs: true},
+		{name: "drop-oldest", o: with(tiny, slab.DropOldest()), callers: 6, clock: ordercheck.NewLogical, size: mixed, chain: 5, flush: 200, procs: true},
+		{name: "crash-safe", o: with(tiny, slab.Block()), callers: 6, clock: ordercheck.NewLogical, size: mixed, chain: 5, flush: 200, procs: true, crash: true},
+		{name: "crash-safe, drop-oldest", o: with(tiny, slab.DropOldest()), callers: 6, clock: ordercheck.NewLogical, size: lengths(40, 120), procs: true, crash: true},
+		{name: "many callers", o: slab.Options{SlabBytes: 4096, SlabCount: 6, WhenFull: slab.Block()}, callers: 64, clock: ordercheck.NewLogical, size: lengths(40, 120), chain: 20, procs: true},
+	}
+}
+
+func TestOrder(t *testing.T) {
+	perRun, rounds := 16_000, 1
+	if os.Getenv("FOREBAY_TORTURE") != "" {
+		perRun, rounds = 1_000_000, 10 // 10⁸ and a little over all runs
+	}
+	if testing.Short() {
+		perRun = 10_000
+	}
+	for _, run := range orderRuns() {
+		t.Run(run.name, func(t *testing.T) { run.do(t, uint64(time.Now().UnixNano()), perRun, rounds) })
+	}
+}
+
+// do makes rounds of about n calls each.
+func (run orderRun) do(t *testing.T, seed uint64, n, rounds int) {
+	t.Helper()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	c := ordercheck.New(run.callers, run.clock())
+	o := run.o
+	if run.crash {
+		o.Crash = slab.CrashSafe(t.TempDir()) // heap slabs where there are none
+	}
+	d := &orderDest{c: c, arrived: make([]atomic.Uint32, run.callers)}
+	if run.faulty {
+		d.rng = rand.New(rand.NewPCG(seed, 1))
+	}
+	var to *retrier
+	if run.bytes {
+		to = consumerFor(writerFunc(d.Write))
+	} else {
+		to = consumerFor(d)
+	}
+	to.wait, to.wants.Inline = 5*time.Microsecond, seed%2 == 0
+	accepts := 0
+	to.refuse = func() bool { accepts++; return run.bubble && run.faulty && accepts%10 == 9 }
+	w := mustSink(t, to, &o)
+	var mu sync.Locker = new(sync.Mutex) // of the chain
+	if run.bubble {
+		mu = make(chanLock, 1)
+	}
+	var chain uint64
+	var calls, delivered, refused uint64
+	for round := range rounds {
+		var wg sync.WaitGroup
+		for g := range run.callers {
+			wg.Go(func() {
+				k := c.Caller(g)
+				rng := rand.New(rand.NewPCG(seed, uint64(round*run.callers+g+100)))
+				buf := make([]byte, 0, 4096)
+				write := func(chain uint64) {
+					buf = k.Begin(buf[:0], run.size(rng), chain)
+					m := batch.Meta{}
+					if rng.IntN(1000) == 0 {
+						m.Level = slog.LevelError
+					}
+					err := w.WriteRecord(buf, m)
+					k.End(err == nil)
+					if err != nil && !errors.Is(err, slab.ErrDropped) && !(run.closes && errors.Is(err, slab.ErrClosed)) {
+						t.Errorf("seed %d: %v", seed, err)
+					}
+				}
+				for i := range n / run.callers {
+					if run.closes && g == 0 && i == n/run.callers/2 {
+						limit := time.Duration(rng.IntN(3000)) * time.Microsecond
+						wg.Go(func() { // the error says what was not delivered
+							ctx, cancel := context.WithTimeout(t.Context(), limit)
+							defer cancel()
+							_, _ = w.Shutdown(ctx)
+						})
+					}
+					if run.chain > 0 && rng.IntN(run.chain) == 0 {
+						mu.Lock()
+						chain++
+						write(chain)
+						mu.Unlock()
+					} else {
+						write(0)
+					}
+					if run.flush > 0 && rng.IntN(run.flush) == 0 {
+						run.checkFlush(t, w, d, k)
+					}
+					if run.procs && g == 0 && i%1000 == 0 {
+						runtime.GOMAXPROCS(1 + rng.IntN(16))
+					}
+					if rng.IntN(100) == 0 {
+						runtime.Gosched()
+						if err := w.Stats().Check(); err != nil {
+							t.Errorf("seed %d: %v", seed, err)
+						}
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if round == rounds-1 {
+			if run.closes { // done already; the consumer may be a little behind
+				_ = w.Close()
+				<-w.done
+			} else {
+				closeNow(t, w)
+			}
+		} else if err := w.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if d.err != nil {
+			t.Fatalf("seed %d: %v", seed, d.err)
+		}
+		res, err := c.Check()
+		if err != nil {
+			t.Fatalf("seed %d: %d records out of order: %v", seed, res.Broken, err)
+		}
+		if res.Lost > 0 && policyOf(o.WhenFull).kind != whenFullDropOldest && !run.closes {
+			t.Fatalf("seed %d: %d accepted records did not arrive", seed, res.Lost)
+		}
+		calls += uint64(res.Calls)
+		delivered += uint64(res.Delivered)
+		refused += uint64(res.Calls - res.Accepted)
+		c.Next()
+	}
+	a := w.Account()
+	if run.closes {
+		n := w.Stats().Refused
+		calls, refused = calls-n, refused-n
+		rep, _ := w.Shutdown(t.Context()) // as the first time
+		if delivered > a.Delivered && delivered-a.Delivered <= rep.Unknown {
+			delivered = a.Delivered // a Send that Close did not wait for
+		}
+	}
+	if err := a.Check(); err != nil || a.Accepted != calls || a.Delivered != delivered || a.Dropped.Total() != calls-delivered {
+		t.Errorf("seed %d: %d calls, %d arrived, account %v, %v", seed, calls, delivered, a, err)
+	}
+	t.Logf("%d calls, %d refused, %d evicted", calls, refused, a.Dropped.Total()-refused)
+}
+
+// An orderDest hands what it takes to a Checker.
+type orderDest struct {
+	c       *ordercheck.Checker
+	rng     *rand.Rand // not nil: fails now and then
+	err     error      // the first that was found wrong
+	ticket  uint64     // of the last record that was taken
+	arrived []atomic.Uint32
+}
+
+func (d *orderDest) Send(_ context.Context, b *batch.Batch) (o batch.Outcome) {
+	n := b.Len()
+	if d.rng != nil {
+		switch d.rng.IntN(10) {
+		case 0:
+			return failed()
+		case 1:
+			n = d.rng.IntN(n + 1)
+			o = partly(n)
+		case 2:
+			switch d.rng.IntN(20) {
+			case 0:
+				panic("destination")
+			case 1:
+				runtime.Goexit()
+			}
+		}
+	}
+	for i, r := range b.All() {
+		if i == n {
+			break
+		}
+		id, err := d.c.Deliver(r.Data)
+		if err != nil && d.err == nil {
+			d.err = err
+		}
+		d.arrived[id.Caller].Store(id.Seq + 1)
+		if r.Ticket <= d.ticket && d.err == nil {
+			d.err = fmt.Errorf("record %v has ticket %d and arrived after ticket %d", id, r.Ticket, d.ticket)
+		}
+		d.ticket = r.Ticket
+	}
+	return o
+}
+
+func (d *orderDest) Write(p []byte) (int, error) {
+	n, err := len(p), error(nil)
+	if d.rng != nil {
+		switch d.rng.IntN(10) {
+		case 0:
+			n = d.rng.IntN(n + 1)
+		case 1:
+			n, err = d.rng.IntN(n+1), errDown
+		}
+	}
+	if _, e := d.c.Write(p[:n]); e != nil && d.err == nil {
+		d.err = e
+	}
+	return n, err
+}
+
+// checkFlush flushes and requires that what the caller wrote has arrived.
+func (run orderRun) checkFlush(t *testing.T, w *pump, d *orderDest, k *ordercheck.Caller) {
+	err := w.Flush(t.Context())
+	if run.closes {
+		return
+	}
+	if err != nil {
+		t.Errorf("flush: %v", err)
+		return
+	}
+	id, ok := k.LastAccepted()
+	if !ok || run.bytes || policyOf(run.o.WhenFull).kind == whenFullDropOldest {
+		return
+	}
+	if got := d.arrived[id.Caller].Load(); got <= id.Seq {
+		t.Errorf("Flush returned, and record %v had not arrived, only %d of that caller", id, got)
+	}
+}
+
+// Close beside writers: what was accepted arrives, in order, and nothing else.
+func TestOrderUntilClose(t *testing.T) {
+	rounds := 60
+	if os.Getenv("FOREBAY_TORTURE") != "" {
+		rounds = 20_000
+	}
+	for round := range rounds {
+		seed := uint64(time.Now().UnixNano())
+		rng := rand.New(rand.NewPCG(seed, uint64(round)))
+		const callers = 4
+		c := ordercheck.New(callers, ordercheck.NewLogical())
+		d := &orderDest{c: c, arrived: make([]atomic.Uint32, callers)}
+		o := &slab.Options{SlabBytes: 512, SlabCount: 2 + rng.IntN(3), WhenFull: slab.Block(), FlushInterval: 50 * time.Microsecond}
+		if rng.IntN(2) == 0 {
+			d.rng = rand.New(rand.NewPCG(seed, 1))
+		}
+		to := consumerFor(d)
+		to.wait, to.wants.Inline = time.Microsecond, round%2 == 0
+		w := mustSink(t, to, o)
+		var wg sync.WaitGroup
+		var calls atomic.Int64
+		closeAt := int64(rng.IntN(300))
+		for g := range callers {
+			wg.Go(func() {
+				k := c.Caller(g)
+				rng := rand.New(rand.NewPCG(seed, uint64(g)))
+				var buf []byte
+				for {
+					if calls.Add(1) == closeAt {
+						wg.Go(func() { closeNow(t, w) })
+					}
+					buf = k.Begin(buf[:0], mixed(rng), 0)
+					err := w.WriteRecord(buf, batch.Meta{})
+					k.End(err == nil)
+					if errors.Is(err, slab.ErrClosed) {
+						return
+					}
+					if err != nil {
+						t.Error(err)
+					}
+					if calls.Load() > 5*closeAt {
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+		closeNow(t, w)
+		res, err := c.Check()
+		if err != nil || d.err != nil || res.Lost > 0 {
+			t.Fatalf("seed %d: %+v, %v, %v", seed, res, err, d.err)
+		}
+		if a := w.Account(); a.Delivered != uint64(res.Accepted) || a.Check() != nil {
+			t.Fatalf("seed %d: account %v, %d accepted", seed, a, res.Accepted)
+		}
+	}
+}

@@ -1,0 +1,215 @@
+package slablog
+
+import (
+	"fmt"
+	"time"
+	"unsafe"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/internal/layout"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// found are the files of dead processes. store.mu guards files, left, stats and lease.
+type found struct {
+	store *store
+	conf  *config
+
+	files []*orphan // to be delivered first
+	left  int       // records in them that are not settled
+	stats slab.CrashRecovery
+	lease *Lease // of their records, not settled; nil: none
+	err   error  // why the slabs are on the heap although Options.Crash is set
+}
+
+// An orphan is the file of a dead process, as the Writer counts it.
+type orphan struct {
+	*crashfile.Orphan
+	n int // records that were not settled when it was found
+}
+
+// adopt adopts the files of dead processes in the directory and counts their records. Its errors are
+// reported and do not prevent the start of the Writer.
+func (f *found) adopt(form crashfile.Form, dict batch.Dictionary, held crashfile.HeldBy) {
+	a := crashfile.Adoption{
+		Dir: f.conf.o.Crash.Dir, Dict: dict, Held: held,
+		Codec: f.conf.o.Codec, Form: form, Other: f.conf.o.Crash.Codec,
+	}
+	if f.store.crash != nil {
+		a.Own = f.store.crash.file.Path()
+	}
+	files, refused := a.Adopt()
+	for _, r := range refused {
+		f.refuseOrphan(r)
+	}
+	for _, file := range files {
+		if points {
+			point(ptAdopt)
+		}
+		o := &orphan{Orphan: file}
+		f.countOrphan(o)
+		if len(f.files) > 0 {
+			o.Image = nil
+		}
+		f.files = append(f.files, o)
+	}
+	if f.left > 0 {
+		f.conf.events.Post(batch.Event{Output: f.conf.o.Name, Op: "recovered-from-disk", Count: uint64(f.left)})
+	}
+}
+
+// refuseOrphan reports a file that is not adopted.
+func (f *found) refuseOrphan(r crashfile.Refusal) {
+	if r.Damaged {
+		f.store.lock()
+		f.stats.DamagedFiles++
+		f.store.unlock()
+	}
+	f.conf.events.Post(batch.Event{Output: f.conf.o.Name, Op: "recover", Err: r.Err})
+}
+
+// countOrphan adds the records of a file to the account.
+func (f *found) countOrphan(o *orphan) {
+	o.n = len(o.Records)
+	f.left += o.n
+	addRecovery(&f.stats, o.Image)
+	f.stats.Undefined += o.Lost
+	f.stats.Held += o.LeftOut
+	f.store.book.Recovered += uint64(o.n) + o.Damaged + o.Lost
+	f.store.book.Dropped[batch.Corrupt] += o.Damaged + o.Lost
+	report := func(n uint64, format string, args ...any) {
+		f.conf.events.Post(batch.Event{Output: f.conf.o.Name, Op: "recover", Count: n, Err: fmt.Errorf("slab: %s: "+format, append([]any{o.Path}, args...)...)})
+	}
+	if o.IsDamaged() {
+		f.stats.DamagedFiles++
+	}
+	switch {
+	case o.LacksRecords():
+		report(o.Damaged+o.Lost, "damaged: lost %s; the file will be renamed to %s", o.Damage(), crashfile.BadSuffix)
+	case o.IsDamaged():
+		report(0, "damaged: %s; records may be delivered twice and counts may be incomplete; the file will be renamed to %s", o.Damage(), crashfile.BadSuffix)
+	}
+	if o.OtherBoot && o.n > 0 {
+		report(0, "written before the last boot: records that had not reached the disk are lost")
+	}
+	if o.HeapOnly > 0 {
+		report(o.HeapOnly, "%d records larger than a slab were only in the memory of the process and are lost", o.HeapOnly)
+	}
+	if o.MovedToHeap {
+		report(0, "damaged while its process was running: records accepted after that were only in memory, and those not delivered are lost")
+	}
+}
+
+// addRecovery adds the numbers of im to r.
+func addRecovery(r *slab.CrashRecovery, im *crashfile.Image) {
+	r.Files++
+	r.Records += uint64(len(im.Records))
+	r.Oversize += im.Oversize
+	r.Evicted += im.Evicted
+	r.HeapOnly += im.HeapOnly
+	r.Unreturned += im.Unreturned
+	r.Damaged += im.Damaged
+	if im.MovedToHeap {
+		r.MovedToHeap++
+	}
+	if im.OtherBoot {
+		r.OtherBoot++
+	}
+}
+
+// translateNext is Translate for the current file.
+func (f *found) translateNext() {
+	o := f.files[0]
+	whole := !o.IsDamaged()
+	n, err := o.Translate()
+	if err == nil {
+		return
+	}
+	f.store.lock()
+	defer f.store.unlock()
+	f.left -= n
+	f.store.countDropLocked(batch.Corrupt, n)
+	f.stats.Records -= uint64(n)
+	f.stats.Undefined += uint64(n)
+	if whole && n > 0 {
+		f.stats.DamagedFiles++
+	}
+	f.conf.events.Post(batch.Event{Output: f.conf.o.Name, Op: "recover", Count: uint64(n), Err: err})
+}
+
+// next leases the next records of a dead process. It returns nil when a file is finished: it
+// is unlinked after its records are delivered and the progress is persisted.
+func (f *found) next(lim batch.Limits) *Lease {
+	o := f.files[0]
+	if o.Image == nil && !f.loadOrphan(o) {
+		return nil
+	}
+	if !o.Translated() {
+		f.translateNext()
+	}
+	o.Persist(o.Offered())
+	s := f.store
+	if o.Done() {
+		o.Finish()
+		s.lock()
+		f.files[0] = nil
+		f.files = f.files[1:]
+		s.unlock()
+		return nil
+	}
+	if points {
+		point(ptRecover)
+	}
+	if lim.Bytes <= 0 || lim.Bytes > f.conf.o.SlabBytes {
+		lim.Bytes = f.conf.o.SlabBytes
+	}
+	s.lock()
+	l := s.leases.newLocked(leasesFound)
+	s.unlock()
+	b := o.Take(&l.mem, lim)
+	l.b.Codec, l.b.Origin = o.Codec, o.UUID
+	l.b.Add(b.Runs[0])
+	s.lock()
+	defer s.unlock()
+	if s.life.cutShort() {
+		return nil
+	}
+	f.lease = l
+	l.n, l.open, l.at, l.since = l.b.Len(), l.b.Len(), l.b.Runs[0].Slot(0).Time, time.Since(f.conf.born)
+	f.left -= l.open
+	return l
+}
+
+// loadOrphan reads the current file again. Records that are no longer in it count as corrupt.
+func (f *found) loadOrphan(o *orphan) bool {
+	err := o.Load()
+	now := 0
+	if err == nil {
+		now = len(o.Records)
+	}
+	f.store.lock()
+	f.left += now - o.n
+	if now >= o.n {
+		f.store.book.Recovered += uint64(now - o.n)
+	} else {
+		f.store.countDropLocked(batch.Corrupt, o.n-now)
+	}
+	f.store.unlock()
+	o.n = now
+	if err != nil {
+		f.store.lock()
+		f.files = f.files[1:]
+		f.store.unlock()
+		f.refuseOrphan(o.Refuse(o.Path, err))
+	}
+	return err == nil
+}
+
+// Package crashfile repeats these constants.
+var (
+	_ = [1]struct{}{}[unsafe.Sizeof(layout.Slot{})-batch.SlotBytes]
+	_ = [1]struct{}{}[slab.MinSlabBytes-crashfile.MinSlabBytes]
+	_ = [1]struct{}{}[slab.MaxSlabBytes-crashfile.MaxSlabBytes]
+	_ = [1]struct{}{}[slab.MaxSlabCount-crashfile.MaxSlabCount]
+)

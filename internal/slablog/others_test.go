@@ -1,0 +1,38 @@
+package slablog
+
+import (
+	"fmt"
+	"io"
+	"log"
+	"strings"
+	"testing"
+)
+
+// What other loggers ask of where they write to: zap's zapcore.WriteSyncer, and an
+// io.WriteCloser for zerolog and the standard log.
+var _ interface {
+	io.WriteCloser
+	Sync() error
+} = (*pump)(nil)
+
+// The standard log writes into a Writer, a record per line.
+func TestStandardLogWritesIntoIt(t *testing.T) {
+	var m memory
+	w := mustNew(t, &m, nil)
+	l := log.New(w, "", 0)
+	var want strings.Builder
+	for i := range 1000 {
+		l.Printf("line %d", i)
+		fmt.Fprintf(&want, "line %d\n", i)
+	}
+	if err := w.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if m.String() != want.String() {
+		t.Errorf("got %d bytes, want %d", len(m.String()), want.Len())
+	}
+	if a := w.Account(); a.Accepted != 1000 || a.Delivered != 1000 {
+		t.Error(a)
+	}
+	closeNow(t, w)
+}

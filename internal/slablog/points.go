@@ -1,0 +1,60 @@
+package slablog
+
+// Test points: the steps of the paths of callers and consumer at which a test may delay
+// a goroutine. They are compiled in with the build tag forebay_points only;
+// without it, each is a branch on a constant and produces no code.
+//
+// A point whose name ends in Locked is reached with store.mu or front.mu held: there a test
+// may spin or yield, but must not sleep.
+const (
+	// A write.
+	ptPut          = "put"          // before the lock
+	ptCopiedLocked = "copiedLocked" // payload and slot are there, the ticket is not
+	ptStoredLocked = "storedLocked" // the ticket is there
+	ptReturn       = "return"       // after the lock
+	ptSlowLocked   = "slowLocked"   // the fast path is not possible
+	ptOpenLocked   = "openLocked"   // a new slab is needed
+	ptSealLocked   = "sealLocked"   // the current slab is about to be retired
+
+	// A record that fits no slab.
+	ptOversizeCopy         = "oversizeCopy"         // budget reserved, lock released
+	ptOversizeCopied       = "oversizeCopied"       // copied, before the lock
+	ptOversizeStoredLocked = "oversizeStoredLocked" // queued
+
+	// A blocked write.
+	ptWait         = "wait"         // queued, before it waits
+	ptWoken        = "woken"        // answered or timed out, before the lock
+	ptServeLocked  = "serveLocked"  // before waiting records are placed
+	ptAnswerLocked = "answerLocked" // one is placed or refused
+
+	// DropOldest.
+	ptEvictLocked = "evictLocked" // before a slab is dropped
+
+	// The consumer.
+	ptGather     = "gather"     // before the lock
+	ptTakeLocked = "takeLocked" // a batch is about to be taken
+	ptTaken      = "taken"      // it is taken
+	ptPark       = "park"       // before it sleeps with nothing to do
+	ptSleep      = "sleep"      // before it sleeps until a slab is full
+	ptSpin       = "spin"       // lock released, before it looks for a slab
+	ptRefuse     = "refuse"     // Close has run out of time
+
+	// Flush and Close.
+	ptFlush  = "flush"  // before the lock
+	ptClose  = "close"  // before the lock
+	ptClosed = "closed" // further writes are refused
+	ptEnd    = "end"    // before the final account
+
+	// Crash-safe slabs: the files of this process and of dead ones. More are in
+	// internal/crashfile.
+	ptBigKeep        = "bigKeep"        // an oversize record is queued, nothing of it is on disk
+	ptBigNotedLocked = "bigNotedLocked" // recovery reports it if it is missing
+	ptAckLocked      = "ackLocked"      // before progress is noted
+	ptAckedLocked    = "ackedLocked"    // after it, before the memory is free
+	ptRewindLocked   = "rewindLocked"   // before a slab is used again
+	ptRewoundLocked  = "rewoundLocked"  // after it
+	ptSum            = "sum"            // before the checksum of a sealed slab
+	ptSummed         = "summed"         // after it
+	ptAdopt          = "adopt"          // the file of a dead process is locked and read
+	ptRecover        = "recover"        // before its next records are offered
+)

@@ -1,0 +1,396 @@
+package slablog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/closetime"
+	"github.com/forebay-log/forebay/internal/plural"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// A consumer is a destination of tests that receives leases.
+type consumer interface {
+	// Wants returns the form of the batches.
+	Wants() wants
+	// Accept accepts l. If it returns an error, it has settled nothing and is called again.
+	Accept(ctx context.Context, l *Lease) error
+	// Account calls read with the account of what was settled, under the lock of Settle.
+	Account(read func(batch.Account))
+	Held(origin [16]byte, first, last uint64) []batch.Tickets
+	Flush(ctx context.Context) error
+	Sync(ctx context.Context) error
+	Drain(deadline time.Time)
+	Shutdown(ctx context.Context) (batch.Report, error)
+}
+
+type wants struct {
+	Limits     batch.Limits
+	Dictionary batch.Dictionary
+	Inline     bool // Accept returns when the lease is settled, unless ctx has ended
+	Vectors    bool
+	Spills     bool
+}
+
+// A pump is a Writer with a goroutine that passes its leases to a consumer, as an outlet does.
+type pump struct {
+	*Writer
+	log *Log
+	to  consumer
+
+	ctx      context.Context
+	giveUp   context.CancelFunc
+	done     chan struct{} // closed when the goroutine has ended
+	reported chan struct{} // closed when Shutdown is done
+	report   batch.Report
+	err      error
+
+	now   *Lease // in Accept
+	timer *time.Timer
+
+	mu      sync.Mutex
+	ops     []*op
+	begun   bool // Shutdown was called
+	unknown uint64
+	endErr  error
+}
+
+// An op is a Flush or Sync on its way through the pump.
+type op struct {
+	target uint64
+	sync   bool
+	ch     chan error // capacity 1
+}
+
+// Points of a pump, after those of points.go.
+const (
+	ptTimer       = "timer"       // the time of Due has come
+	ptSend        = "send"        // before the consumer is called
+	ptSent        = "sent"        // after it
+	ptPause       = "pause"       // before it waits to try again
+	ptDo          = "do"          // before a Flush or Sync is performed
+	ptFlushQueued = "flushQueued" // before it waits
+)
+
+var errGoexit = errors.New("destination called runtime.Goexit")
+
+// newPump returns a pump to a consumer, or to what consumerFor accepts.
+func newPump(dst any, o *slab.Options) (*pump, error) {
+	to := toConsumer(dst)
+	want := to.Wants()
+	w, l, err := New(o, Consumer{
+		Limits: want.Limits, Dictionary: want.Dictionary, Several: want.Inline, Vectors: want.Vectors,
+		Held: to.Held, Spills: want.Spills, Helps: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p := &pump{Writer: w, log: l, to: to, done: make(chan struct{}), reported: make(chan struct{}), timer: time.NewTimer(time.Hour)}
+	p.timer.Stop()
+	p.ctx, p.giveUp = context.WithCancel(context.Background())
+	if a, ok := to.(interface{ attach(*Log) }); ok {
+		a.attach(l)
+	}
+	go p.run()
+	return p, nil
+}
+
+// toConsumer returns dst, if it is a consumer, or a retrier to it.
+func toConsumer(dst any) consumer {
+	if c, ok := dst.(consumer); ok {
+		return c
+	}
+	return consumerFor(dst)
+}
+
+// mustSink returns a pump to dst.
+func mustSink(t testing.TB, dst any, o *slab.Options) *pump {
+	t.Helper()
+	if o == nil {
+		o = &slab.Options{}
+	}
+	if o.OnError == nil {
+		o.OnError = quiet
+	}
+	p, err := newPump(dst, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p *pump) run() {
+	finished := false
+	defer func() {
+		if !finished { // the destination called runtime.Goexit
+			go p.run()
+		}
+	}()
+	for p.now != nil || p.gather() {
+		p.lend(p.now)
+	}
+	p.endConsumer()
+	p.log.Leave()
+	finished = true
+	close(p.done)
+}
+
+// gather makes the next lease p.now. It reports false if none will come, or Shutdown gives up.
+func (p *pump) gather() bool {
+	for p.ctx.Err() == nil {
+		if p.serve() {
+			continue
+		}
+		l, ended := p.log.Next()
+		if l != nil {
+			p.now = l
+			return true
+		}
+		if ended {
+			return false
+		}
+		if !p.serve() {
+			p.wait(p.log.Due())
+		}
+	}
+	p.log.Refuse()
+	return false
+}
+
+func (p *pump) wait(until time.Time) {
+	if !until.IsZero() {
+		p.timer.Reset(time.Until(until))
+		defer p.timer.Stop()
+	}
+	select {
+	case <-p.log.Wake():
+	case <-p.timer.C:
+		if points {
+			point(ptTimer)
+		}
+	case <-p.ctx.Done():
+	}
+}
+
+// lend passes l to the consumer. What it has not accepted comes again.
+func (p *pump) lend(l *Lease) {
+	if p.ctx.Err() != nil { // the last time
+		p.now = nil
+	}
+	if points {
+		point(ptSend)
+	}
+	err := p.accept(l)
+	if points {
+		point(ptSent)
+	}
+	if err == nil && !p.to.Wants().Inline || l.kind == leasesMarker || l.released {
+		p.now = nil
+		return
+	}
+	if p.ctx.Err() == nil && l.Open() > 0 {
+		if points {
+			point(ptPause)
+		}
+		p.wait(time.Now().Add(100 * time.Millisecond))
+		return
+	}
+	if p.now = nil; p.ctx.Err() != nil {
+		p.log.Refuse()
+	}
+}
+
+func (p *pump) accept(l *Lease) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("Accept panicked: %v", r)
+		}
+	}()
+	return p.to.Accept(p.ctx, l)
+}
+
+// serve performs the oldest op if its records were leased.
+func (p *pump) serve() bool {
+	p.mu.Lock()
+	if len(p.ops) == 0 || !p.log.Leased(p.ops[0].target) {
+		p.mu.Unlock()
+		return false
+	}
+	o := p.ops[0]
+	p.ops = p.ops[1:]
+	p.mu.Unlock()
+	if points {
+		point(ptDo)
+	}
+	if !p.to.Wants().Inline {
+		o.ch <- nil
+		return true
+	}
+	err := errGoexit
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("destination panicked: %v", r)
+		}
+		o.ch <- err
+	}()
+	err = p.flushConsumer(p.ctx, o.sync)
+	return true
+}
+
+func (p *pump) flushConsumer(ctx context.Context, sync bool) error {
+	err := p.to.Flush(ctx)
+	if sync && ctx.Err() == nil {
+		err = errors.Join(err, p.to.Sync(ctx))
+	}
+	return err
+}
+
+func (p *pump) endConsumer() {
+	r, err := batch.Report{}, errGoexit
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("destination panicked: %v", r)
+		}
+		p.mu.Lock()
+		p.unknown, p.endErr = r.Unknown, err
+		p.mu.Unlock()
+	}()
+	r, err = p.to.Shutdown(p.ctx)
+}
+
+// Flush waits until the records accepted before are settled, and flushes the consumer.
+func (p *pump) Flush(ctx context.Context) error { return p.request(ctx, false) }
+
+// Sync is Flush and Sync of the consumer within Options.CloseTimeout.
+func (p *pump) Sync() error {
+	ctx, cancel := context.WithTimeout(context.Background(), p.conf.o.CloseTimeout)
+	defer cancel()
+	return p.request(ctx, true)
+}
+
+func (p *pump) request(ctx context.Context, sync bool) error {
+	target, ok := p.log.Flush()
+	if !ok {
+		select {
+		case <-p.reported:
+			return nil
+		default:
+		}
+		select {
+		case <-p.reported:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	o := &op{target: target, sync: sync, ch: make(chan error, 1)}
+	p.mu.Lock()
+	p.ops = append(p.ops, o)
+	p.mu.Unlock()
+	p.store.bell.ring()
+	if points {
+		point(ptFlushQueued)
+	}
+	select {
+	case err := <-o.ch:
+		if !p.to.Wants().Inline && err == nil {
+			err = p.flushConsumer(ctx, sync)
+		}
+		return err
+	case <-p.reported:
+		return nil
+	case <-ctx.Done():
+		p.mu.Lock()
+		p.ops = slices.DeleteFunc(p.ops, func(other *op) bool { return other == o })
+		p.mu.Unlock()
+		return context.Cause(ctx)
+	}
+}
+
+// Stats returns a snapshot, and Account the account of both.
+func (p *pump) Stats() (s slab.Stats) {
+	p.to.Account(func(theirs batch.Account) { s = p.log.Stats(theirs) })
+	return s
+}
+
+func (p *pump) Account() (a batch.Account) {
+	p.to.Account(func(theirs batch.Account) { a = p.log.Account(theirs) })
+	return a
+}
+
+func (p *pump) Pending() int { return int(p.log.Pending()) }
+
+func (p *pump) Close() error {
+	_, err := p.Shutdown(context.Background())
+	return err
+}
+
+// Shutdown leases what is left, shuts the consumer down and reports.
+func (p *pump) Shutdown(ctx context.Context) (batch.Report, error) {
+	ctx, cancel := closetime.Bounded(ctx, p.conf.o.CloseTimeout)
+	defer cancel()
+	p.mu.Lock()
+	first := !p.begun
+	p.begun = true
+	p.mu.Unlock()
+	if !first {
+		select {
+		case <-p.reported:
+			return p.report, p.err
+		default:
+		}
+		select {
+		case <-p.reported:
+			return p.report, p.err
+		case <-ctx.Done():
+			return batch.Report{Account: p.Account()}, context.Cause(ctx)
+		}
+	}
+	p.log.Close()
+	deadline, _ := ctx.Deadline()
+	p.to.Drain(deadline)
+	left := time.Until(deadline)
+	t := time.AfterFunc(left-closetime.Reserve(left), p.giveUp)
+	defer t.Stop()
+	finished := true
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		p.giveUp()
+		grace := time.NewTimer(10 * time.Millisecond)
+		defer grace.Stop()
+		select {
+		case <-p.done:
+		case <-grace.C:
+			finished = false
+		}
+	}
+	unknown := p.log.End(ctx, finished)
+	p.mu.Lock()
+	unknown += p.unknown
+	err := p.endErr
+	for _, o := range p.ops {
+		o.ch <- slab.ErrClosed
+	}
+	p.ops = nil
+	p.mu.Unlock()
+	p.report = batch.Report{Account: p.Account(), Unknown: unknown}
+	if n := p.report.Dropped[batch.Shutdown]; n > 0 {
+		why := context.Cause(ctx)
+		if why == nil {
+			why = context.DeadlineExceeded
+		}
+		p.err = fmt.Errorf("close: %s not delivered: %w", plural.Records(n), errors.Join(why, err))
+	} else if finished && err != nil && !closetime.OutOfTime(err) {
+		p.err = fmt.Errorf("close: %w", err)
+	}
+	p.giveUp()
+	close(p.reported)
+	return p.report, p.err
+}

@@ -1,0 +1,35 @@
+package slablog
+
+import (
+	"log/slog"
+	"math"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// slotWords is a [layout.Slot] as four words: seven stores of its fields, each
+// waiting for the cache before the lock can be released, cost a fifth of a call.
+type slotWords [batch.SlotBytes / 8]uint64
+
+// pair returns the word with first before second in memory.
+func pair(first, second uint32) uint64 {
+	if bigEndian {
+		return uint64(first)<<32 | uint64(second)
+	}
+	return uint64(second)<<32 | uint64(first)
+}
+
+// clampLevel narrows l to the 8 bits a [layout.Slot] keeps.
+func clampLevel(l slog.Level) int8 {
+	return int8(max(math.MinInt8, min(math.MaxInt8, int(l))))
+}
+
+// tail returns the last word of the slot of a record with m: stream, level, no
+// flags.
+func tail(m batch.Meta) uint64 {
+	level := uint64(uint8(clampLevel(m.Level)))
+	if bigEndian {
+		return uint64(m.Stream)<<32 | level<<24
+	}
+	return level<<32 | uint64(m.Stream)
+}

@@ -1,0 +1,252 @@
+package slablog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// spliced cuts a record at random places into what TryWriteSpliced takes.
+func spliced(rng *rand.Rand, rec string) (p []byte, in []slab.Splice) {
+	for len(rec) > 0 {
+		n := 1 + rng.IntN(len(rec))
+		switch rng.IntN(3) {
+		case 0:
+			in = append(in, slab.Splice{At: len(p), Text: rec[:n]})
+		case 1:
+			in = append(in, slab.Splice{At: len(p), Text: ""}, slab.Splice{At: len(p), Text: rec[:n]})
+		default:
+			p = append(p, rec[:n]...)
+		}
+		rec = rec[n:]
+	}
+	return p, in
+}
+
+// keeping is a destination that keeps everything that is said of a record.
+type keeping struct {
+	mu  sync.Mutex
+	got []string
+}
+
+func (k *keeping) Send(_ context.Context, b *batch.Batch) (o batch.Outcome) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, r := range b.All() {
+		k.got = append(k.got, fmt.Sprint(r.Ticket, r.Time, r.Level, r.Stream, string(r.Data)))
+	}
+	return o
+}
+
+// A record in pieces is what the whole one would be, wherever it falls: among others,
+// at the end of a slab, at a level that flushes.
+func TestSplicedRecords(t *testing.T) {
+	for _, o := range []slab.Options{
+		{SlabBytes: 512, SlabCount: 3, WhenFull: slab.Block()},
+		{SlabBytes: 4096, SlabCount: 4, WhenFull: slab.Block(), FlushInterval: -1, FlushLevel: slog.LevelError},
+		{SlabBytes: 1024, SlabCount: 64, WhenFull: slab.DropOldest()},
+		{SlabBytes: 4096, SlabCount: 4, WhenFull: slab.Block(), MaxRecord: 1000},
+	} {
+		rng := rand.New(rand.NewPCG(7, uint64(o.SlabBytes)))
+		k := &keeping{}
+		w, err := newPump(consumerFor(k), &o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []string
+		taken := 0
+		for i := range 3000 {
+			rec := strings.Repeat(string(rune('a'+i%26)), rng.IntN(300))
+			m := batch.Meta{Time: int64(i), Level: slog.Level(4 * rng.IntN(3)), Stream: uint32(i % 5)}
+			if rng.IntN(50) == 0 {
+				m.Level = slog.LevelError
+			}
+			p, in := spliced(rng, rec)
+			switch {
+			case rng.IntN(3) == 0:
+				err = w.WriteRecord([]byte(rec), m)
+			case w.TryWriteSpliced(p, in, m):
+				taken++
+			default:
+				err = w.WriteRecord([]byte(rec), m)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, fmt.Sprint(i+1, m.Time, m.Level, m.Stream, rec))
+			if i%100 == 0 { // DropOldest shall find nothing to drop
+				if err := w.Flush(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		closeNow(t, w)
+		if !slices.Equal(k.got, want) {
+			t.Errorf("%+v: %d records arrived as they were written, or not, of %d", o, len(k.got), len(want))
+		}
+		checkAccount(t, w, 3000, 3000, batch.Drops{})
+		if all := o.MaxRecord == 0; all != (taken > 1500) {
+			t.Errorf("%+v: %d records were taken in pieces", o, taken)
+		}
+	}
+}
+
+// Several goroutines write pieces and wholes while the consumer works.
+func TestSplicedRecordsBesideOthers(t *testing.T) {
+	var m memory
+	w := mustNew(t, &m, &slab.Options{SlabBytes: 1024, SlabCount: 4, WhenFull: slab.Block()})
+	const each = 3000
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(9, uint64(g)))
+			for i := range each {
+				l := line(g*each+i, 10+rng.IntN(80))
+				p, in := spliced(rng, string(l))
+				if g%2 == 0 || !w.TryWriteSpliced(p, in, batch.Meta{}) {
+					w.WriteRecord(l, batch.Meta{})
+				}
+			}
+		})
+	}
+	wg.Wait()
+	closeNow(t, w)
+	ns := numbers(t, m.String())
+	for g := range 4 {
+		var mine []int
+		for _, n := range ns {
+			if n/each == g {
+				mine = append(mine, n)
+			}
+		}
+		wantSequence(t, mine, g*each, (g+1)*each)
+	}
+	checkAccount(t, w, 4*each, 4*each, batch.Drops{})
+}
+
+// What is refused has left no trace.
+func TestSplicedRecordsRefused(t *testing.T) {
+	refused := func(name string, w *pump, n int) {
+		t.Helper()
+		before := w.Stats()
+		if w.TryWriteSpliced([]byte("ab"), []slab.Splice{{At: 1, Text: strings.Repeat("x", n)}}, batch.Meta{}) {
+			t.Errorf("%s: taken", name)
+		}
+		if after := w.Stats(); after.Account != before.Account || after.Refused != before.Refused {
+			t.Errorf("%s: %+v became %+v", name, before.Account, after.Account)
+		}
+	}
+	g := newGate()
+	w := mustNew(t, g, &slab.Options{SlabBytes: 512, SlabCount: 2, WhenFull: slab.DropNewest()})
+	refused("larger than a slab", w, 600)
+	n := 0
+	for ; w.TryWriteSpliced([]byte("ab"), []slab.Splice{{At: 1, Text: strings.Repeat("x", 100)}}, batch.Meta{}); n++ {
+	}
+	if n == 0 {
+		t.Error("nothing was taken")
+	}
+	<-g.entered // the consumer hangs with the first slab, and nothing moves any more
+	refused("full", w, 100)
+	if err := w.WriteRecord(make([]byte, 100), batch.Meta{}); !errors.Is(err, slab.ErrDropped) {
+		t.Errorf("there was room: %v", err)
+	}
+	g.open()
+	closeNow(t, w)
+	refused("closed", w, 10)
+	checkAccount(t, w, uint64(n)+1, uint64(n), drops(batch.Full, 1))
+
+	w = mustNew(t, io.Discard, &slab.Options{Crash: slab.CrashSafe(t.TempDir())})
+	refused("crash-safe", w, 10)
+	closeNow(t, w)
+}
+
+// Places that mean nothing panic, and hold up nobody.
+func TestSplicesOutOfPlace(t *testing.T) {
+	var m memory
+	w := mustNew(t, &m, nil)
+	for _, in := range [][]slab.Splice{{{At: -1, Text: "x"}}, {{At: 4, Text: "x"}}, {{At: 2, Text: "x"}, {At: 1, Text: "y"}}} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%v was taken", in)
+				}
+			}()
+			w.TryWriteSpliced([]byte("abc"), in, batch.Meta{})
+		}()
+	}
+	mustWrite(t, w, 0, 10)
+	closeNow(t, w)
+	wantSequence(t, numbers(t, m.String()), 0, 1)
+}
+
+func TestSplicingAllocatesNothing(t *testing.T) {
+	w := mustNew(t, io.Discard, &slab.Options{WhenFull: slab.Block()})
+	defer closeNow(t, w)
+	p, in := []byte("abc"), []slab.Splice{{At: 1, Text: strings.Repeat("x", 1000)}}
+	if n := allocsOf(func() { w.TryWriteSpliced(p, in, batch.Meta{}) }); n != 0 {
+		t.Errorf("%v allocations in %d calls", n, allocCalls)
+	}
+}
+
+// The first record of a piece, and the first after a pause, is seen by who waits for
+// it: Flush, the interval, a level that flushes.
+func TestSplicedRecordsAreAwaited(t *testing.T) {
+	for name, c := range map[string]struct {
+		o    slab.Options
+		then func(w *pump)
+	}{
+		"Flush":      {slab.Options{FlushInterval: -1}, func(w *pump) { w.Flush(context.Background()) }},
+		"interval":   {slab.Options{FlushInterval: time.Second}, func(*pump) { time.Sleep(2 * time.Second) }},
+		"FlushLevel": {slab.Options{FlushInterval: -1, FlushLevel: slog.LevelInfo}, func(*pump) { synctest.Wait() }},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			var m memory
+			w := mustNew(t, &m, &c.o)
+			for i := range 3 {
+				synctest.Wait() // the consumer sleeps
+				l := string(line(i, 20))
+				if !w.TryWriteSpliced(nil, []slab.Splice{{At: 0, Text: l}}, batch.Meta{}) {
+					t.Fatalf("%s: not taken", name)
+				}
+				c.then(w)
+				if got := numbers(t, m.String()); len(got) != i+1 {
+					t.Errorf("%s: %d of %d records are there", name, len(got), i+1)
+				}
+			}
+			closeNow(t, w)
+		})
+	}
+}
+
+// A small record in pieces does not overtake a write that waits.
+func TestSplicedRecordsWaitTheirTurn(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		g := newGate()
+		w := mustNew(t, g, &slab.Options{SlabBytes: 512, SlabCount: 2, WhenFull: slab.Block()})
+		mustWrite(t, w, 0, 400)
+		mustWrite(t, w, 1, 300)
+		var wg sync.WaitGroup
+		wg.Go(func() { mustWrite(t, w, 2, 300) })
+		synctest.Wait()
+		if l := string(line(3, 20)); w.TryWriteSpliced(nil, []slab.Splice{{At: 0, Text: l}}, batch.Meta{}) {
+			t.Error("it was overtaken")
+		}
+		g.open()
+		wg.Wait()
+		closeNow(t, w)
+		wantSequence(t, numbers(t, g.String()), 0, 3)
+	})
+}

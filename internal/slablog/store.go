@@ -1,0 +1,113 @@
+package slablog
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/callback"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// config is set by New and does not change.
+type config struct {
+	o         slab.Options
+	consumer  Consumer
+	id        [16]byte // names the records, together with their tickets: batch.Batch.Origin
+	born      time.Time
+	reserve   *slog.LevelVar
+	important *slog.LevelVar
+	events    *callback.Runner[batch.Event]
+
+	whenFull, importantWhenFull policy
+}
+
+// A store is the memory of a Writer except its front: sealed slabs, free slabs, leases, the
+// callers that wait for room, and the account. Its consumer uses it through a [Log].
+//
+// mu is a leaf lock: nothing sleeps, sends to a destination or calls back while holding it. It
+// guards all fields below it. Most methods also use the front; they are called with front.mu
+// held, which is locked first (see lock). The consumer uses mu alone while full slabs follow each
+// other.
+type store struct {
+	conf  *config
+	front *front
+	crash *crashSafe // nil: heap slabs; set by New
+
+	sealed atomic.Uint32 // slabs sealed so far; the consumer watches it while it spins
+
+	mu      sync.Mutex
+	life    life
+	pool    pool
+	pieces  pieces // unread, oldest first
+	callers *callers
+	found   *found
+
+	leases   leases
+	book     book
+	progress progress
+	gauge    gauge
+	bell     bell
+	last     lastResort
+}
+
+func (s *store) init(c *config, f *front) {
+	s.conf, s.front = c, f
+	s.pieces, s.pool = newPieces(c.o.SlabCount+2), newPool(&c.o)
+	s.bell.ch = make(chan struct{}, 1)
+	s.leases.store = s
+	s.callers, s.found = &callers{store: s}, &found{store: s, conf: c}
+}
+
+// lock locks front.mu and mu.
+func (s *store) lock() {
+	s.front.lock()
+	s.mu.Lock()
+}
+
+// unlock unlocks both, and wakes the consumer if that was requested.
+func (s *store) unlock() {
+	ring := s.bell.toRingLocked()
+	s.mu.Unlock()
+	s.front.mu.Unlock()
+	if ring {
+		s.bell.ring()
+	}
+}
+
+// progress is the progress of the records, in tickets.
+type progress struct {
+	read   uint64 // every ticket up to it was leased
+	urgent uint64 // the last record of FlushLevel
+	flush  uint64 // a Flush waits for everything up to this ticket
+}
+
+// pressing reports whether a record that was not leased must not wait for a full slab.
+func (p *progress) pressing() bool { return p.urgent > p.read || p.flush > p.read }
+
+// readUpToLocked returns the last ticket before the oldest unread record.
+func (s *store) readUpToLocked() uint64 {
+	if s.pieces.n > 0 {
+		return s.pieces.at(0).first - 1
+	}
+	if b := s.front.cur; b != nil && b.n > b.cut {
+		return b.cutTicket - 1
+	}
+	return s.front.next
+}
+
+// urgentLocked makes all records accepted so far due.
+func (s *store) urgentLocked() {
+	s.progress.urgent = s.front.next
+	s.bell.wakeLocked()
+}
+
+// restLocked is called when nothing is pending: an episode of drops is over.
+func (s *store) restLocked() {
+	s.front.rewindLocked()
+	if s.book.restLocked() {
+		s.conf.events.Post(batch.Event{Output: s.conf.o.Name, Op: "drop-end", Count: s.book.Dropped.Total()})
+	}
+}

@@ -1,0 +1,354 @@
+package slablog
+
+import (
+	"crypto/rand"
+	"errors"
+	"runtime"
+	"time"
+	"unsafe"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/callback"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// A Writer collects records in slabs, which its [Log] passes to one consumer. All methods may be
+// called from any goroutine, including during and after Close.
+//
+// A call costs a lock and a copy. A destination that stalls, fails, panics or hangs does not affect
+// callers, except through the when-full policy when all slabs are in use.
+type Writer struct {
+	front front // by value: its fields are in the cache line of the Writer
+	store *store
+	conf  *config
+}
+
+// New returns a Writer, and the Log from which its consumer reads the records. deliver.NewOutput
+// makes both for a destination. The error names every option that is out of range. No goroutine is
+// started. The consumer calls [Log.Close], [Log.End] and [Log.Leave] in the end.
+func New(o *slab.Options, c Consumer) (*Writer, *Log, error) {
+	if o == nil {
+		o = &slab.Options{}
+	}
+	r, err := o.Resolve()
+	if err != nil {
+		return nil, nil, err
+	}
+	levels, err := resolveLevels(&r)
+	if err != nil {
+		return nil, nil, err
+	}
+	report := r.OnError
+	if report == nil {
+		report = callback.ToStderr[batch.Event]
+	}
+	w := &Writer{
+		conf: &config{
+			o: r, consumer: c, born: time.Now(), events: callback.New(report, 0),
+			reserve: levels.reserve, important: levels.important,
+			whenFull: policyOf(r.WhenFull), importantWhenFull: policyOf(r.ImportantWhenFull),
+		},
+		store: new(store),
+	}
+	if w.conf.spills() && !c.Spills {
+		return nil, nil, errors.New("slab: Options.WhenFull is spill, but the consumer has no disk to move records to")
+	}
+	_, _ = rand.Read(w.conf.id[:]) // never fails
+	w.front = front{conf: w.conf, store: w.store, flush: levels.flush, room: -1, spins: runtime.GOMAXPROCS(0) > 1}
+	w.store.init(w.conf, &w.front)
+	w.store.last.writes = callback.New(w.writeLastResort, lastResortQueue+1)
+	if err := w.openSlabs(c.Dictionary, c.Held); err != nil {
+		return nil, nil, err
+	}
+	l := new(Log)
+	l.reader.init(w.conf, w.store)
+	return w, l, nil
+}
+
+// Write accepts p as one record of unknown time at slog.LevelInfo. It copies p. It returns len(p)
+// and nil even for a record that the when-full policy dropped, because that policy is the caller's
+// choice; the drop is counted. The error is [slab.ErrOversize] for a record larger than MaxRecord, and
+// [slab.ErrClosed] after Close.
+func (w *Writer) Write(p []byte) (int, error) {
+	if points {
+		point(ptPut)
+	}
+	var err error
+	var m batch.Meta
+	if w.front.checks {
+		err = w.putChecked(p, m)
+	} else { // like WriteRecord, inlined: a call would add a tenth to the cost
+		if !w.front.mu.TryLock() { // front.lock, inlined
+			w.front.wait()
+		}
+		if len(p)+batch.SlotBytes <= w.front.room && m.Level < w.front.flush.Level() {
+			w.front.next++
+			w.front.storeFast(p, w.front.next, uint64(m.Time), tail(m))
+			w.front.mu.Unlock()
+			if points {
+				point(ptReturn)
+			}
+			return len(p), nil
+		}
+		err = w.putSlow(p, m)
+	}
+	if err != nil && (!errors.Is(err, slab.ErrDropped) || errors.Is(err, slab.ErrOversize)) {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// WriteRecord accepts p as one record. It copies p. For a record that was dropped (and counted), the
+// error wraps [slab.ErrDropped]; after Close it is [slab.ErrClosed].
+func (w *Writer) WriteRecord(p []byte, m batch.Meta) error {
+	if points {
+		point(ptPut)
+	}
+	if w.front.checks {
+		return w.putChecked(p, m)
+	}
+	if !w.front.mu.TryLock() { // front.lock, inlined
+		w.front.wait()
+	}
+	if len(p)+batch.SlotBytes > w.front.room || m.Level >= w.front.flush.Level() {
+		return w.putSlow(p, m)
+	}
+	w.front.next++
+	w.front.storeFast(p, w.front.next, uint64(m.Time), tail(m))
+	w.front.mu.Unlock()
+	if points {
+		point(ptReturn)
+	}
+	return nil
+}
+
+// storeFast is block.store for a record on the heap that is not the first of its piece. It is
+// most of the cost of a call. It is inlined, and its copy comes last, so that few
+// registers have to be saved across that.
+func (f *front) storeFast(p []byte, ticket, time, tail uint64) {
+	f.room -= len(p) + batch.SlotBytes
+	b := f.cur
+	off := b.off
+	*(*slotWords)(unsafe.Add(b.top, -b.n*batch.SlotBytes)) = slotWords{ticket, time, pair(uint32(off), uint32(len(p))), tail}
+	b.off = off + len(p)
+	b.n++
+	copy(unsafe.Slice((*byte)(unsafe.Add(b.base, off)), len(p)), p)
+	if points {
+		point(ptCopiedLocked)
+		point(ptStoredLocked)
+	}
+}
+
+// putChecked is WriteRecord of a Writer that has mapped slabs, or a MaxRecord below the
+// size of a slab.
+func (w *Writer) putChecked(p []byte, m batch.Meta) error {
+	if len(p) > w.conf.o.MaxRecord {
+		return w.Refuse(batch.Oversize)
+	}
+	if w.store.crash != nil {
+		return w.putMapped(p, m)
+	}
+	if !w.front.mu.TryLock() { // front.lock, inlined
+		w.front.wait()
+	}
+	if len(p)+batch.SlotBytes > w.front.room || m.Level >= w.front.flush.Level() {
+		return w.putSlow(p, m)
+	}
+	w.front.next++
+	w.front.storeFast(p, w.front.next, uint64(m.Time), tail(m))
+	w.front.mu.Unlock()
+	if points {
+		point(ptReturn)
+	}
+	return nil
+}
+
+// smallRecords reports whether a record above MaxRecord may fit a slab.
+func (c *config) smallRecords() bool { return c.o.MaxRecord+batch.SlotBytes < c.o.SlabBytes }
+
+// setRoomLocked decides whether the next write may use the fast path, which does not check
+// SlabRecords.
+func (f *front) setRoomLocked() {
+	if f.store.life != accepting || f.cur == nil || f.cur.n == f.cur.cut || f.store.callers.slabs.n > 0 || f.store.bell.state == parked || f.conf.o.SlabRecords > 0 {
+		f.room = -1
+		return
+	}
+	f.room = f.cur.room()
+}
+
+// putSlow is WriteRecord off the fast path. It is called with front.mu held and returns
+// without it.
+func (w *Writer) putSlow(p []byte, m batch.Meta) error {
+	w.store.mu.Lock()
+	return w.putSlowLocked(p, m)
+}
+
+// putSlowLocked is putSlow, called with mu held.
+func (w *Writer) putSlowLocked(p []byte, m batch.Meta) error {
+	defer w.store.unlock()
+	if points {
+		point(ptSlowLocked)
+	}
+	if w.store.life != accepting {
+		w.store.book.refused++
+		return slab.ErrClosed
+	}
+	if len(p) > w.conf.o.MaxRecord {
+		return w.store.dropLocked(batch.Oversize)
+	}
+	if len(p)+batch.SlotBytes > w.conf.o.SlabBytes {
+		return w.putOversizeLocked(p, m)
+	}
+	// Waiting callers are served in order. Only a record that evicts the oldest slab may go
+	// first: its call began before theirs returned.
+	if (w.store.callers.slabs.n == 0 || w.conf.policyFor(m.Level).kind == whenFullDropOldest) && w.front.place(p, m) {
+		if w.store.callers.waitingLocked() > 0 { // more may have made room than it took
+			w.front.serveLocked()
+			w.front.setRoomLocked()
+		}
+		w.store.crash.buryForLocked()
+		return nil
+	}
+	return w.fullLocked(p, m, false)
+}
+
+// place stores p if a slab has room for it. mu is held.
+func (f *front) place(p []byte, m batch.Meta) bool {
+	if f.store.crash.mapped() {
+		return f.placeGuardedLocked(p, m)
+	}
+	return f.placeLocked(p, m)
+}
+
+// placeLocked stores p if a slab has room for it.
+func (f *front) placeLocked(p []byte, m batch.Meta) bool {
+	if !f.roomLocked(len(p), m) {
+		return false
+	}
+	f.cur.store(p, m, f.ticketLocked())
+	f.storedLocked(m)
+	return true
+}
+
+// roomLocked makes room for n bytes in the current block. It reports false if that is not possible.
+func (f *front) roomLocked(n int, m batch.Meta) bool {
+	return f.fitsLocked(n) || f.openLocked(m)
+}
+
+// storedLocked updates the gauges and wakes the consumer after a record of m was stored.
+func (f *front) storedLocked(m batch.Meta) {
+	if b := f.cur; b.n == b.cut+1 { // once per slab and once per flush: cheap enough
+		f.beganLocked(time.Since(f.conf.born))
+	}
+	if f.store.bell.state == parked {
+		f.store.bell.wakeLocked()
+	}
+	if m.Level >= f.flush.Level() {
+		f.store.urgentLocked()
+	}
+	f.setRoomLocked()
+}
+
+// openLocked makes an empty block the current one. It reports false if no block is available.
+func (f *front) openLocked(m batch.Meta) bool {
+	if points {
+		point(ptOpenLocked)
+	}
+	if f.belowReserveLocked(m) {
+		return false
+	}
+	// Only DropOldest evicts, and only if no slab is free.
+	if len(f.store.pool.free) == 0 && (f.conf.policyFor(m.Level).kind != whenFullDropOldest || !f.store.evictLocked()) {
+		return false
+	}
+	f.sealLocked()
+	f.cur = f.store.pool.takeLocked()
+	f.cur.reset(f.next + 1)
+	if f.store.fewLocked() {
+		f.store.pressLocked()
+	}
+	return true
+}
+
+// reservedLocked returns how many free slabs are not for a record of m.
+func (f *front) reservedLocked(m batch.Meta) int {
+	if f.conf.o.Reserve > 0 && m.Level < f.conf.reserve.Level() {
+		return f.conf.o.Reserve
+	}
+	return 0
+}
+
+func (f *front) belowReserveLocked(m batch.Meta) bool {
+	n := f.reservedLocked(m)
+	return n > 0 && len(f.store.pool.free) <= n
+}
+
+// ticketLocked returns the next ticket.
+func (f *front) ticketLocked() uint64 {
+	f.next++
+	return f.next
+}
+
+// sealLocked retires the current block: the rest of it goes into the queue.
+func (f *front) sealLocked() {
+	b := f.cur
+	if b == nil {
+		return
+	}
+	if points {
+		point(ptSealLocked)
+	}
+	f.cutLocked()
+	f.cur = nil
+	b.retired = true
+	f.store.sealed.Add(1)
+	if b.refs == 0 {
+		f.store.pool.putLocked(b)
+	} else {
+		f.store.bell.wakeLocked()
+	}
+}
+
+// cutLocked queues the records of the current block that belong to no piece yet.
+// The block stays current.
+func (f *front) cutLocked() {
+	if b := f.cur; b != nil && b.n > b.cut {
+		f.store.pushLocked(b, b.cut, b.n, b.cutTicket, b.off-b.cutOff, f.store.gauge.curSince)
+		b.cut, b.cutOff = b.n, b.off
+		f.room = -1 // the next record is the first of its piece
+	}
+}
+
+func (s *store) pushLocked(b *block, from, to int, first uint64, size int, since time.Duration) {
+	b.refs++
+	s.pieces.push(b, from, to, first, size, since)
+}
+
+// releaseLocked releases a piece. Its block is freed with the last piece.
+func (s *store) releaseLocked(p *piece) {
+	b := p.blk
+	s.pieces.put(p)
+	s.dropRefLocked(b)
+}
+
+// dropRefLocked releases one reference to b. The last reference to a retired block frees its memory.
+func (s *store) dropRefLocked(b *block) {
+	if b.refs--; b.refs > 0 || !b.retired {
+		return
+	}
+	s.callers.shortage = enough
+	switch {
+	case b.kind == oversize:
+		s.pool.takeBackLocked(len(b.mem))
+		if s.crash != nil {
+			s.crash.leaveBigLocked(b)
+		}
+	case b.kind == rescued:
+	case b.head != nil && s.crash.broken != nil && s.life != retained: // its mapping is gone
+		k := len(s.crash.heapSpare) - 1
+		s.pool.putLocked(s.crash.heapSpare[k])
+		s.crash.heapSpare = s.crash.heapSpare[:k]
+	default:
+		s.pool.putLocked(b)
+	}
+}

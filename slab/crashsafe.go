@@ -1,0 +1,50 @@
+package slab
+
+import (
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
+)
+
+// Crash makes the slabs of an output survive the death of the process. The slabs are in a file
+// that is mapped into memory: as soon as a write has returned, its record is in the page cache,
+// which survives the process. Use [CrashSafe] to create one. The layout of the file is described in
+// docs/format/crash-slabs.md.
+//
+// It protects against SIGKILL, the OOM killer, panics, os.Exit and fatal errors of the
+// runtime. It does not protect against loss of power or a kernel crash. The file,
+// with all slabs, must stay below 2 GiB.
+//
+// A record may arrive twice when one process takes over from another: batch.Batch.Origin and the
+// ticket identify such duplicates. The consumer gets a copy of each mapped slab. If another process
+// truncated the file while a goroutine of the consumer read the mapping, this process would be
+// killed (SIGBUS).
+type Crash struct {
+	// Dir is the directory of the file. It is required. It is created (0700) if it is missing, and
+	// searched for files of dead processes. Give each output a separate directory, because the
+	// first output that opens a directory delivers all records in it. A tmpfs is the best place:
+	// write-back to a busy disk can stall a store into a mapped page.
+	Dir string
+	// Required makes the constructor of the output fail if the file cannot be created. It also
+	// drops a record that is larger than a slab, as dropped{failed}, if the disk has no room for
+	// it. Default false: if the file cannot be created, that is reported once, the slabs are on the
+	// heap, and Stats.CrashUnsafe is set; a larger record for which the disk has no room is kept in
+	// memory only and counted in Stats.HeapOnly.
+	Required bool
+	// Codec is called for a file whose content type differs from that of Options.Codec, or whose
+	// schema is newer. It returns the codec and true if the destination accepts such records
+	// unchanged; their batches then have that codec. Default nil: such files are reported and not
+	// changed.
+	Codec func(contentType string, schema uint32) (batch.Codec, bool)
+}
+
+// CrashSafe returns the option for slabs that survive the process, with files in dir. It works on
+// Linux and macOS. On other systems the slabs are on the heap, which is reported, or, with
+// Required, the constructor of the output fails with [ErrNotSupported].
+func CrashSafe(dir string) *Crash { return &Crash{Dir: dir} }
+
+// ErrInUse is wrapped by the error for a crash-safe file whose process is still running.
+var ErrInUse = crashfile.ErrInUse
+
+// ErrNotSupported is wrapped by the error for crash-safe slabs on a platform
+// that does not support them.
+var ErrNotSupported = crashfile.ErrNotSupported
