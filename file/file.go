@@ -440,7 +440,7 @@ func (f *File) releaseLocked() (err error) {
 		err = f.h.Close()
 		f.h = nil
 	}
-	f.rotator.olds.wait()
+	f.rotator.old.wait()
 	if f.lock != nil {
 		f.lock.Unlock() // the lock ends with the descriptor, so the error does not matter
 		f.lock = nil

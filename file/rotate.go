@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,7 +22,7 @@ var errIrregular = errors.New("it is not a regular file, so it cannot be rotated
 
 // rotator decides when to rotate a file. The lock of the File guards it.
 type rotator struct {
-	olds   olds
+	old    oldFiles
 	began  time.Time // a time in the period of the file
 	failed time.Time // last failed attempt; zero: the last one succeeded
 }
@@ -97,7 +98,7 @@ func (f *File) rotateLocked(reason string) error {
 		}
 	} else {
 		f.rotator.failed = time.Time{}
-		f.rotator.olds.tidy()
+		f.rotator.old.tidy()
 	}
 	began := f.rotator.began
 	if err := f.openLocked(); err != nil {
@@ -149,12 +150,13 @@ func oldName(path, reason string) string {
 	ext := filepath.Ext(path)
 	for t := time.Now().UTC(); ; t = t.Add(time.Microsecond) {
 		name := fmt.Sprintf("%s-%s-%s%s", strings.TrimSuffix(path, ext), t.Format(oldTime), reason, ext)
-		if !exists(name) && !exists(name+".gz") && !exists(name+".zst") {
+		if !slices.ContainsFunc(copySuffixes, func(suffix string) bool { return exists(name + suffix) }) {
 			return name
 		}
 	}
 }
 
+// exists reports whether there is a file of any kind at path.
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil

@@ -325,6 +325,32 @@ func TestOldFileThatCannotBeCompressed(t *testing.T) {
 	wantFile(t, left, "old\n")
 }
 
+// Open removes the incomplete compressed copies of a process that was killed, also if it compresses
+// in another form or not at all. It keeps files with similar names.
+func TestOpenRemovesIncompleteCopies(t *testing.T) {
+	for _, compress := range []string{"", "gzip"} {
+		dir := t.TempDir()
+		name := filepath.Join(dir, "x-2020-01-01T00-00-00.000000-size.log")
+		keep := []string{"x-2020-01-01T00-00-00.000000-size.log.tmp", "x.log.gz.tmp", "y-2020-01-01T00-00-00.000000-size.log.gz.tmp"}
+		for _, path := range append(keep, name+".gz.tmp", name+".zst.tmp") {
+			if err := os.WriteFile(filepath.Join(dir, filepath.Base(path)), []byte("part"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f := mustOpen(t, filepath.Join(dir, "x.log"), &Options{RotateBytes: 100, Compress: compress})
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+		left, err := filepath.Glob(filepath.Join(dir, "*.tmp"))
+		for i := range left {
+			left[i] = filepath.Base(left[i])
+		}
+		if slices.Sort(keep); err != nil || !slices.Equal(left, keep) {
+			t.Errorf("Compress %q: %q are left, want %q", compress, left, keep)
+		}
+	}
+}
+
 // zstd is an error at Open in a program that does not import package compress.
 func TestUnknownCompression(t *testing.T) {
 	_, err := Open(filepath.Join(t.TempDir(), "x.log"), &Options{RotateBytes: 100, Compress: "zstd"})

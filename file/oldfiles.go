@@ -1,0 +1,192 @@
+package file
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forebay-log/forebay/internal/compression"
+	"github.com/forebay-log/forebay/internal/vfs"
+)
+
+// oldFiles compresses and removes the old files of a File, in a goroutine that runs while there is
+// work. Until a compressed copy is complete, its name ends in partSuffix:
+//
+//	app-TIME-REASON.log ──▶ app-TIME-REASON.log.gz.tmp ──▶ app-TIME-REASON.log.gz
+type oldFiles struct {
+	path    string             // of the File
+	keep    int                // number of old files; 0: all
+	age     time.Duration      // after which a file is removed; 0: never
+	format  compression.Format // without a suffix: files are not compressed
+	writer  compression.Writer // reused by compress while the goroutine runs
+	report  func(error)
+	running sync.WaitGroup
+
+	mu   sync.Mutex
+	work work
+}
+
+// copySuffixes are the suffixes of an old file and of its compressed copies. They include those of
+// formats that this program does not have: an earlier process may have had them.
+var copySuffixes = []string{"", ".gz", ".zst"}
+
+// partSuffix follows the suffix of an incomplete copy.
+const partSuffix = ".tmp"
+
+// A work is the state of the goroutine.
+//
+//	idle ──tidy──▶ once ──tidy──▶ again ──pass──▶ once ──pass──▶ idle
+type work uint8
+
+const (
+	idle  work = iota // there is no goroutine
+	once              // a pass over the directory is in progress
+	again             // another one follows: a file may have been added after the list was read
+)
+
+// startLocked sets the options of the old files, and starts a pass over those of earlier processes.
+// KeepFor is rounded up to whole days.
+func (f *File) startLocked() {
+	const day = 24 * time.Hour
+	o := &f.rotator.old
+	o.path, o.keep, o.report = f.path, f.o.KeepFiles, f.events.Post
+	o.age = (f.o.KeepFor + day - 1) / day * day
+	if f.o.Compress != "" {
+		o.format, _ = compression.Find(f.o.Compress) // checked with the Options
+	}
+	o.tidy()
+}
+
+// tidy starts a pass, or another one after the pass in progress. The lock of the File prevents calls
+// during wait.
+func (o *oldFiles) tidy() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.work != idle {
+		o.work = again
+		return
+	}
+	o.work = once
+	o.running.Go(func() {
+		for more := true; more; {
+			o.pass()
+			o.mu.Lock()
+			if o.work == once { // the last pass
+				o.writer = nil
+			}
+			o.work--
+			more = o.work != idle
+			o.mu.Unlock()
+		}
+	})
+}
+
+// wait waits for the end of the goroutine.
+func (o *oldFiles) wait() { o.running.Wait() }
+
+// pass removes the files that are too many or too old, and compresses the others. It also removes
+// incomplete copies, which a process left that was killed while it compressed.
+func (o *oldFiles) pass() {
+	names, err := o.list()
+	if err != nil {
+		o.report(fmt.Errorf("file: cannot list the old files of %q: %w", o.path, vfs.Cause(err)))
+		return
+	}
+	kept, last := 0, ""
+	cutoff := time.Now().Add(-o.age)
+	for _, name := range slices.Backward(names) { // the newest first
+		at, suffix, _ := o.parse(name)
+		partial := strings.HasSuffix(suffix, partSuffix)
+		// A file and its copy, if the process was killed before it removed the file, count once.
+		if key := at.Format(oldTime); key != last && !partial {
+			kept, last = kept+1, key
+		}
+		path := filepath.Join(filepath.Dir(o.path), name)
+		switch {
+		case partial, o.keep > 0 && kept > o.keep, o.age > 0 && at.Before(cutoff):
+			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				o.report(fmt.Errorf("file: cannot remove the old file %q: %w", path, vfs.Cause(err)))
+			}
+		case o.format.Suffix != "" && suffix == "":
+			if err := o.compress(path); err != nil {
+				o.report(fmt.Errorf("file: cannot compress the old file %q: %w", path, vfs.Cause(err)))
+			}
+		}
+	}
+}
+
+// list returns the names of the old files and their copies, the oldest first. Anything else than a
+// regular file is not an old file.
+func (o *oldFiles) list() (names []string, err error) {
+	entries, err := os.ReadDir(filepath.Dir(o.path))
+	for _, e := range entries { // sorted by name
+		if _, _, ok := o.parse(e.Name()); ok && e.Type().IsRegular() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, err
+}
+
+// parse returns the time in the name of an old file, and the suffix of a copy, which includes that
+// of an incomplete one. ok is false for other names.
+func (o *oldFiles) parse(name string) (t time.Time, suffix string, ok bool) {
+	ext := filepath.Ext(o.path)
+	rest, begins := strings.CutPrefix(name, strings.TrimSuffix(filepath.Base(o.path), ext)+"-")
+	if !begins || len(rest) < len(oldTime)+2 || rest[len(oldTime)] != '-' {
+		return t, "", false
+	}
+	complete, partial := strings.CutSuffix(rest[len(oldTime)+1:], partSuffix)
+	for _, suffix = range copySuffixes {
+		if strings.HasSuffix(complete, ext+suffix) && !(partial && suffix == "") {
+			if partial {
+				suffix += partSuffix
+			}
+			t, err := time.Parse(oldTime, rest[:len(oldTime)])
+			return t, suffix, err == nil
+		}
+	}
+	return t, "", false
+}
+
+// compress replaces the file at path by a compressed copy.
+func (o *oldFiles) compress(path string) error {
+	whole := path + o.format.Suffix
+	if st, err := os.Stat(whole); err == nil && st.Size() > 0 {
+		return os.Remove(path) // an earlier process was killed before it could
+	}
+	in, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	st, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	part := whole + partSuffix
+	out, err := os.OpenFile(part, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, st.Mode().Perm())
+	if err != nil {
+		return err
+	}
+	if o.writer == nil {
+		o.writer = o.format.NewWriter(compression.Small)
+	}
+	o.writer.Reset(out)
+	_, err = io.Copy(o.writer, in)
+	err = errors.Join(err, o.writer.Close(), resemble(out, st), out.Close(), in.Close()) // Windows does not remove open files
+	if err == nil {
+		err = os.Rename(part, whole)
+	}
+	if err != nil {
+		os.Remove(part)
+		return err
+	}
+	return os.Remove(path)
+}
