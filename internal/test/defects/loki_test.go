@@ -1,4 +1,4 @@
-package falls_test
+package defects_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/golang/snappy"
@@ -20,19 +21,19 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A reply is the answer to one push. A body that is cut ends in an error.
+// A reply is the answer to one push.
 type reply struct {
 	status int
 	text   string
-	cut    bool
-	closed bool // it ends with the connection, so that nobody knows whether it is whole
+	cut    bool // the body ends in an error
+	closed bool // the end of the connection ends the body, so the client cannot know if it is complete
 }
 
 var stored = reply{status: http.StatusNoContent}
 
-// A lokiServer is a Loki that answers each push as a script says, without a network.
+// A lokiServer is a Loki that answers pushes with a function, without a network.
 type lokiServer struct {
-	// answer is given the body of a push, before compression.
+	// answer receives the uncompressed body of a push.
 	answer func(ctx context.Context, body string) (reply, error)
 }
 
@@ -63,14 +64,14 @@ func (s *lokiServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// A cutBody is the end of a body whose connection is lost.
+// A cutBody is the end of a body whose connection was lost.
 type cutBody struct{}
 
 func (cutBody) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 var lineNumber = regexp.MustCompile(`line-(\d+)-`)
 
-// lines returns the numbers of the lines in the body of a push, in either form.
+// lines returns the numbers of the lines in the body of a push, protobuf or JSON.
 func lines(body string) (out []int) {
 	for _, f := range lineNumber.FindAllStringSubmatch(body, -1) {
 		n, _ := strconv.Atoi(f[1])
@@ -79,29 +80,29 @@ func lines(body string) (out []int) {
 	return out
 }
 
-// takes returns a Loki that stores everything in b.
-func takes(b *book) *lokiServer {
+// storing returns a Loki that stores every line in b.
+func storing(b *received) *lokiServer {
 	return &lokiServer{func(_ context.Context, body string) (reply, error) {
 		b.add(lines(body)...)
 		return stored, nil
 	}}
 }
 
-// lokiDown is a Loki that is not there.
+// lokiDown is a Loki that refuses connections.
 var lokiDown = &lokiServer{func(context.Context, string) (reply, error) { return reply{}, errDown }}
 
-// A lokiOutput is the configuration of an output to Loki.
+// A lokiOutput is the configuration of a Loki driver and of its delivery.
 type lokiOutput struct {
 	loki.Config
 	deliver.OutputOptions
 }
 
-// openLoki opens an output to at.
-func openLoki(tb TB, at *lokiServer, set func(c *lokiOutput)) (*deliver.Output, *loki.Driver) {
+// openLoki opens an output to the server at.
+func openLoki(tb testing.TB, at *lokiServer, set func(c *lokiOutput)) (*deliver.Output, *loki.Driver) {
 	tb.Helper()
 	c := lokiOutput{Config: loki.Config{
 		URL:      "http://loki",
-		Labels:   map[string]string{"app": "falls"},
+		Labels:   map[string]string{"app": "defects"},
 		BatchAge: 10 * time.Millisecond,
 		HTTP:     httpclient.Options{Client: &http.Client{Transport: at}},
 	}}
@@ -112,31 +113,30 @@ func openLoki(tb TB, at *lokiServer, set func(c *lokiOutput)) (*deliver.Output, 
 	}
 	d, err := loki.New(c.Config)
 	if err != nil {
-		tb.Broken("%v", err)
+		tb.Fatalf("cannot run the test: %v", err)
 	}
 	out, err := forebay.Open(forebay.To(d, forebay.Delivery(func(o *deliver.OutputOptions) { *o = c.OutputOptions })))
 	if err != nil {
-		tb.Broken("%v", err)
+		tb.Fatalf("cannot run the test: %v", err)
 	}
 	return out, d
 }
 
-// A lokiOut is an open output to Loki.
-type lokiOut struct {
+// A lokiLog is an open output to Loki.
+type lokiLog struct {
 	*deliver.Output
 	Driver *loki.Driver
 }
 
-// lokiSink opens an output and a log in front of it. The output is closed at the end of
-// the test, unless the script has closed it.
-func lokiSink(tb TB, at *lokiServer, set func(c *lokiOutput)) (*lokiOut, *slog.Logger) {
+// lokiSink opens an output and a Logger for it. The output is closed at the end of the test.
+func lokiSink(tb testing.TB, at *lokiServer, set func(c *lokiOutput)) (*lokiLog, *slog.Logger) {
 	tb.Helper()
 	out, d := openLoki(tb, at, set)
-	s := &lokiOut{out, d}
+	s := &lokiLog{out, d}
 	tb.Cleanup(func() { closeSoon(s.Shutdown) })
 	r, err := forebay.NewRouter(forebay.Route(d.Encoder(), forebay.Writer(s, forebay.Level(slog.LevelDebug))))
 	if err != nil {
-		tb.Broken("%v", err)
+		tb.Fatalf("cannot run the test: %v", err)
 	}
 	return s, slog.New(r)
 }
@@ -144,7 +144,7 @@ func lokiSink(tb TB, at *lokiServer, set func(c *lokiOutput)) (*lokiOut, *slog.L
 // A lokiRouter is a Router with one output to Loki.
 type lokiRouter struct {
 	*forebay.Router
-	Sink *lokiOut
+	Sink *lokiLog
 }
 
 func (h *lokiRouter) Close(ctx context.Context) (batch.Report, error) {
@@ -153,7 +153,7 @@ func (h *lokiRouter) Close(ctx context.Context) (batch.Report, error) {
 }
 
 // lokiHandler opens a lokiRouter. It is closed at the end of the test.
-func lokiHandler(tb TB, at *lokiServer, set func(c *lokiOutput), opts ...forebay.Option) *lokiRouter {
+func lokiHandler(tb testing.TB, at *lokiServer, set func(c *lokiOutput), opts ...forebay.Option) *lokiRouter {
 	tb.Helper()
 	out, d := openLoki(tb, at, set)
 	onError := func(batch.Event) {}
@@ -166,24 +166,24 @@ func lokiHandler(tb TB, at *lokiServer, set func(c *lokiOutput), opts ...forebay
 	opts = append(opts, forebay.OnError(onError), forebay.Route(d.Encoder(), forebay.Writer(out, forebay.CloseWriter())))
 	r, err := forebay.NewRouter(opts...)
 	if err != nil {
-		tb.Broken("%v", err)
+		tb.Fatalf("cannot run the test: %v", err)
 	}
-	h := &lokiRouter{r, &lokiOut{out, d}}
+	h := &lokiRouter{r, &lokiLog{out, d}}
 	tb.Cleanup(func() { closeSoon(h.Close) })
 	return h
 }
 
-// closeSoon gives a Close a second.
+// closeSoon calls end, a Close, with a deadline of a second.
 func closeSoon(end func(context.Context) (batch.Report, error)) {
-	ctx, cancel := context.WithTimeout(background, time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_, _ = end(ctx)
 }
 
-// line returns the text of the line with that number.
+// line returns the text of line n.
 func line(n int) string { return "line-" + strconv.Itoa(n) + "-" }
 
-// write logs the lines from to to.
+// write logs the lines with the numbers from to to.
 func write(log *slog.Logger, from, to int, attrs ...any) {
 	for n := from; n <= to; n++ {
 		log.Info(line(n), attrs...)

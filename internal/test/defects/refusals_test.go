@@ -1,4 +1,4 @@
-package falls_test
+package defects_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/forebay-log/forebay"
@@ -18,17 +19,16 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// cutAnswer pushes 30 lines. Loki stores 24, refuses three as too old and three as too
-// new, and the connection is lost some bytes behind the first of these two reasons.
-func cutAnswer(tb TB) { answersCut(tb, reply{cut: true}) }
+// cutAnswer pushes 30 lines. Loki stores 24, refuses three as too old and three as too new, and the
+// connection is lost a few bytes after the first of these two reasons.
+func cutAnswer(tb testing.TB) { incompleteAnswers(tb, reply{cut: true}) }
 
-// closedAnswer is cutAnswer with an answer that has no length, so that its end may be that
-// of the connection.
-func closedAnswer(tb TB) { answersCut(tb, reply{closed: true}) }
+// unsizedAnswer is cutAnswer with an answer without a length: the lost connection looks like its end.
+func unsizedAnswer(tb testing.TB) { incompleteAnswers(tb, reply{closed: true}) }
 
-func answersCut(tb TB, how reply) {
+func incompleteAnswers(tb testing.TB, how reply) {
 	for _, more := range []int{0, 1, 2, 5} {
-		b := new(book)
+		b := new(received)
 		var pushes atomic.Int64
 		now := time.Now()
 		second := func(d time.Duration) string { return now.Add(d).UTC().Format(time.RFC3339) }
@@ -46,11 +46,11 @@ func answersCut(tb TB, how reply) {
 				}
 			}
 			if old > 0 {
-				reasons = append(reasons, fmt.Sprintf(`%d errors like: entry for stream '{app="falls", level="info"}' has timestamp too old: %s, oldest acceptable timestamp is: %s`,
+				reasons = append(reasons, fmt.Sprintf(`%d errors like: entry for stream '{app="defects", level="info"}' has timestamp too old: %s, oldest acceptable timestamp is: %s`,
 					old, second(-8*24*time.Hour), second(-7*24*time.Hour)))
 			}
 			if fresh > 0 {
-				reasons = append(reasons, fmt.Sprintf(`%d errors like: entry for stream '{app="falls", level="info"}' has timestamp too new: %s`,
+				reasons = append(reasons, fmt.Sprintf(`%d errors like: entry for stream '{app="defects", level="info"}' has timestamp too new: %s`,
 					fresh, second(time.Hour)))
 			}
 			switch text := strings.Join(reasons, "; "); {
@@ -70,31 +70,31 @@ func answersCut(tb TB, how reply) {
 			} else if n <= 6 {
 				at = now.Add(time.Hour)
 			}
-			if err := log.Handler().Handle(background, slog.NewRecord(at, slog.LevelInfo, line(n), 0)); err != nil {
-				tb.Broken("%v", err)
+			if err := log.Handler().Handle(context.Background(), slog.NewRecord(at, slog.LevelInfo, line(n), 0)); err != nil {
+				tb.Fatalf("cannot run the test: %v", err)
 			}
 		}
 		a := settled(s, time.Minute)
 		if got := len(b.firsts()); got != 24 || pushes.Load() == 0 {
-			tb.Broken("Loki stored %d lines: %s", got, a)
+			tb.Fatalf("cannot run the test: Loki stored %d lines: %s", got, a)
 		}
 		if a.Delivered != 24 || a.Dropped[batch.Poison] != 6 {
-			tb.Errorf("an answer was cut %d bytes behind a reason: Loki stored 24 lines of 30, the account says %s", more, a)
+			tb.Errorf("an answer was cut %d bytes after a reason: Loki stored 24 lines of 30, the account is %s", more, a)
 		}
 	}
 }
 
-// longRefusal pushes 4000 good lines and 1000 that are too old, each of a second of its
-// own, so that the text of the 400 is long. Nothing that was stored may come again.
-func longRefusal(tb TB) {
-	b := new(book)
+// longRefusal pushes 4000 good lines and 1000 that are too old. Each of these has a different second,
+// which makes the text of the 400 long. No stored line may be sent again.
+func longRefusal(tb testing.TB) {
+	b := new(received)
 	now := time.Now()
 	longest := 0
 	s, log := lokiSink(tb, &lokiServer{func(_ context.Context, body string) (reply, error) {
 		var reasons []string
 		for _, n := range lines(body) {
 			if n <= 1000 {
-				reasons = append(reasons, fmt.Sprintf(`1 errors like: entry for stream '{app="falls", level="info"}' has timestamp too old: %s, oldest acceptable timestamp is: %s`,
+				reasons = append(reasons, fmt.Sprintf(`1 errors like: entry for stream '{app="defects", level="info"}' has timestamp too old: %s, oldest acceptable timestamp is: %s`,
 					now.Add(-8*24*time.Hour-time.Duration(n)*time.Second).UTC().Format(time.RFC3339), now.Add(-7*24*time.Hour).UTC().Format(time.RFC3339)))
 				continue
 			}
@@ -112,22 +112,22 @@ func longRefusal(tb TB) {
 		if n <= 1000 {
 			at = now.Add(-8*24*time.Hour - time.Duration(n)*time.Second)
 		}
-		if err := log.Handler().Handle(background, slog.NewRecord(at, slog.LevelInfo, line(n), 0)); err != nil {
-			tb.Broken("%v", err)
+		if err := log.Handler().Handle(context.Background(), slog.NewRecord(at, slog.LevelInfo, line(n), 0)); err != nil {
+			tb.Fatalf("cannot run the test: %v", err)
 		}
 	}
 	a := settled(s, time.Minute)
 	if longest < 100<<10 {
-		tb.Broken("the longest answer has %d bytes", longest)
+		tb.Fatalf("cannot run the test: the longest answer has %d bytes", longest)
 	}
 	if n := b.copies(); n != 4000 || a.Delivered != 4000 || a.Dropped[batch.Poison] != 1000 {
 		tb.Errorf("4000 lines of 5000 are good, Loki got %d of them, copies included: %s", n, a)
 	}
 }
 
-// bufferBytes logs 45 lines of 100 kB, which are larger than a slab, while Loki is down.
-// They fit into the buffer.
-func bufferBytes(tb TB) {
+// bufferBytes logs 45 lines of 100 kB while Loki is down. Each is larger than a slab, and together they
+// fit into the buffer.
+func bufferBytes(tb testing.TB) {
 	s, log := lokiSink(tb, lokiDown, func(c *lokiOutput) {
 		c.BufferBytes, c.Slab.SlabBytes, c.Slab.WhenFull = 8<<20, 64<<10, slab.DropNewest()
 	})
@@ -139,18 +139,17 @@ func bufferBytes(tb TB) {
 	}
 }
 
-// sickLoki logs for ten minutes to a Loki that is ill in a way that changes every few
-// seconds, by the dice of one seed.
-func sickLoki(tb TB) {
+// unreliableLoki runs logToUnreliable with two seeds.
+func unreliableLoki(tb testing.TB) {
 	for seed := uint64(1); seed <= 2; seed++ {
-		sickDay(tb, seed, 10*time.Minute)
+		logToUnreliable(tb, seed, 10*time.Minute)
 	}
 }
 
-// streamTooMany logs one line of a stream that Loki does not let be made, nor the one
-// without the label, and then 100 lines of a stream that there is.
-func streamTooMany(tb TB) {
-	b := new(book)
+// refusedStream logs one line of a stream that Loki does not create, with or without the label, and
+// then 100 lines of an existing stream.
+func refusedStream(tb testing.TB) {
+	b := new(received)
 	var refused atomic.Int64
 	s, log := lokiSink(tb, &lokiServer{func(_ context.Context, body string) (reply, error) {
 		if !strings.Contains(body, `region="old"`) {
@@ -162,11 +161,11 @@ func streamTooMany(tb TB) {
 	}}, func(c *lokiOutput) { c.LabelAttrs = []string{"region"} })
 	write(log, 1, 1, "region", "old")
 	if a := settled(s, time.Minute); a.Delivered != 1 {
-		tb.Broken("%s", a)
+		tb.Fatalf("cannot run the test: %s", a)
 	}
 	write(log, 2, 2, "region", "new")
 	if !await(time.Minute, func() bool { return refused.Load() > 0 }) {
-		tb.Broken("the new stream was not pushed")
+		tb.Fatalf("cannot run the test: the new stream was not pushed")
 	}
 	write(log, 3, 102, "region", "old")
 	if !await(time.Minute, func() bool { return len(b.firsts()) == 101 }) {
@@ -174,12 +173,12 @@ func streamTooMany(tb TB) {
 	}
 }
 
-// refusedLetters logs records that are refused before they are sent: a line that is
-// too long, one that no slab takes, and one of an impossible tenant.
-func refusedLetters(tb TB) {
+// deadLetters logs records that are refused before they are sent: a line that is too long for Loki, one
+// that is too long for a slab, and one with an invalid tenant.
+func deadLetters(tb testing.TB) {
 	var mu sync.Mutex
 	letters := 0
-	h := lokiHandler(tb, takes(new(book)), func(c *lokiOutput) {
+	h := lokiHandler(tb, storing(new(received)), func(c *lokiOutput) {
 		c.Limits.LongLines, c.Limits.MaxLine, c.TenantAttr, c.Tenant = "refuse", 200, "tenant", "us"
 		c.Deliver.DeadLetter = deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
 			mu.Lock()
@@ -193,10 +192,10 @@ func refusedLetters(tb TB) {
 	log.Info(line(2), "tenant", "no|body")
 	log.Info(line(3) + strings.Repeat("x", 2<<20))
 	log.Info(line(4))
-	if err := h.Flush(background); err != nil {
-		tb.Broken("%v", err)
+	if err := h.Flush(context.Background()); err != nil {
+		tb.Fatalf("cannot run the test: %v", err)
 	}
-	rep, _ := h.Close(background)
+	rep, _ := h.Close(context.Background())
 	mu.Lock()
 	defer mu.Unlock()
 	if letters != 3 {
@@ -204,8 +203,8 @@ func refusedLetters(tb TB) {
 	}
 }
 
-// redaction logs a password that is to be in the line, in a label and in metadata.
-func redaction(tb TB) {
+// redaction logs a password that is part of the line, a label and metadata.
+func redaction(tb testing.TB) {
 	var mu sync.Mutex
 	var bodies []string
 	h := lokiHandler(tb, &lokiServer{func(_ context.Context, body string) (reply, error) {
@@ -219,21 +218,21 @@ func redaction(tb TB) {
 	log := slog.New(h)
 	log.Info(line(1), slog.Group("user", "password", "hunter2"))
 	log.With("password", "hunter2").WithGroup("user").Info(line(2), "password", "hunter2", "n", 1)
-	if err := h.Flush(background); err != nil {
-		tb.Broken("%v", err)
+	if err := h.Flush(context.Background()); err != nil {
+		tb.Fatalf("cannot run the test: %v", err)
 	}
 	mu.Lock()
 	defer mu.Unlock()
 	all := strings.Join(bodies, "\n")
 	if !strings.Contains(all, line(2)) || !strings.Contains(all, "[redacted]") {
-		tb.Broken("Loki got %q", all)
+		tb.Fatalf("cannot run the test: Loki got %q", all)
 	}
 	if strings.Contains(all, "hunter2") {
 		tb.Errorf("Loki got %q", all)
 	}
 }
 
-// A brokenEncoder can render no record.
+// A brokenEncoder fails for every record.
 type brokenEncoder struct{ encode.Encoder }
 
 func (b brokenEncoder) Scope() encode.Scope { return brokenScope{b.Encoder.Scope()} }
@@ -246,21 +245,21 @@ func (brokenScope) Append([]byte, *encode.Record) ([]byte, batch.Meta, error) {
 	return nil, batch.Meta{}, errBroken
 }
 
-// routerEvents logs a record that cannot be rendered.
-func routerEvents(tb TB) {
-	var told atomic.Int64
-	h := lokiHandler(tb, takes(new(book)), func(c *lokiOutput) {
+// routerEvents logs a record that cannot be encoded.
+func routerEvents(tb testing.TB) {
+	var reported atomic.Int64
+	h := lokiHandler(tb, storing(new(received)), func(c *lokiOutput) {
 		c.Line.Formatter = brokenEncoder{encode.JSON(nil)}
-		c.OnError = func(batch.Event) { told.Add(1) }
+		c.OnError = func(batch.Event) { reported.Add(1) }
 	})
 	slog.New(h).Info(line(1))
-	if !await(time.Minute, func() bool { return told.Load() > 0 }) {
-		tb.Errorf("a record could not be rendered, Config.OnError was not told")
+	if !await(time.Minute, func() bool { return reported.Load() > 0 }) {
+		tb.Errorf("a record could not be encoded, OnError received no event")
 	}
 }
 
-// markerLevel drops records, and looks at the stream of the line that says so.
-func markerLevel(tb TB) {
+// markerLevel drops records, and checks the stream of the marker that reports them.
+func markerLevel(tb testing.TB) {
 	var mu sync.Mutex
 	var markers []string
 	release := make(chan struct{})
@@ -285,29 +284,29 @@ func markerLevel(tb TB) {
 	}
 	close(release)
 	settled(s, time.Minute)
-	for n := 1; n <= 100; n++ { // for a marker that goes before a record
+	for n := 1; n <= 100; n++ { // a marker is sent before a record
 		write(log, n, n)
 		time.Sleep(100 * time.Millisecond)
 	}
 	if a := settled(s, time.Minute); a.Pending.Total() > 0 {
-		tb.Broken("%s", a)
+		tb.Fatalf("cannot run the test: %s", a)
 	}
 	mu.Lock()
 	defer mu.Unlock()
 	if len(markers) == 0 {
-		tb.Broken("records were dropped, and no line says so")
+		tb.Fatalf("cannot run the test: records were dropped, and no marker was sent")
 	}
 	for _, m := range markers {
 		if !strings.Contains(m, `level="warn"`) {
-			tb.Errorf("dropped records are told of in the stream %.60q", m)
+			tb.Errorf("dropped records are reported in the stream %.60q", m)
 		}
 	}
 }
 
-// unansweredLoki closes while Loki has stored 1000 lines and does not answer.
-func unansweredLoki(tb TB) (batch.Report, error) {
+// unansweredLoki closes an output after Loki has stored 1000 lines without an answer.
+func unansweredLoki(tb testing.TB) (batch.Report, error) {
 	tb.Helper()
-	b := new(book)
+	b := new(received)
 	s, log := lokiSink(tb, &lokiServer{func(ctx context.Context, body string) (reply, error) {
 		b.add(lines(body)...)
 		<-ctx.Done()
@@ -315,19 +314,19 @@ func unansweredLoki(tb TB) (batch.Report, error) {
 	}}, func(c *lokiOutput) { c.HTTP.Timeout = time.Hour })
 	write(log, 1, 1000)
 	if !await(time.Minute, func() bool { return b.copies() == 1000 }) {
-		tb.Broken("%d of 1000 lines came", b.copies())
+		tb.Fatalf("cannot run the test: %d of 1000 lines came", b.copies())
 	}
-	ctx, cancel := context.WithTimeout(background, 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	return s.Shutdown(ctx)
 }
 
-func unknownLoki(tb TB) {
+func unknownLoki(tb testing.TB) {
 	rep, _ := unansweredLoki(tb)
-	allUnknown(tb, rep)
+	checkUnknown(tb, rep)
 }
 
-func deadlineLoki(tb TB) {
+func deadlineLoki(tb testing.TB) {
 	_, err := unansweredLoki(tb)
-	outOfTime(tb, err)
+	checkDeadline(tb, err)
 }

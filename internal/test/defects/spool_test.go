@@ -1,8 +1,9 @@
-package falls_test
+package defects_test
 
 import (
 	"fmt"
 	"slices"
+	"testing"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -10,16 +11,16 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// otherWire leaves 100 lines in a spool and opens it with another form of requests.
-func otherWire(tb TB) {
+// otherWire opens a spool with 100 lines with another form of requests.
+func otherWire(tb testing.TB) {
 	for _, w := range [][2]string{{"protobuf", "json"}, {"json", "protobuf"}} {
 		dir := tb.TempDir()
 		s, log := lokiSink(tb, lokiDown, func(c *lokiOutput) { c.SpoolDir, c.Wire = dir, w[0] })
 		write(log, 1, 100)
 		inSpool(tb, s, 100)
 		closeSoon(s.Shutdown)
-		b := new(book)
-		s, _ = lokiSink(tb, takes(b), func(c *lokiOutput) { c.SpoolDir, c.Wire = dir, w[1] })
+		b := new(received)
+		s, _ = lokiSink(tb, storing(b), func(c *lokiOutput) { c.SpoolDir, c.Wire = dir, w[1] })
 		a := settled(s, time.Minute)
 		got := b.firsts()
 		slices.Sort(got)
@@ -30,50 +31,50 @@ func otherWire(tb TB) {
 	}
 }
 
-// A foreign codec is one of records that no destination here takes.
-type foreign struct{}
+// A foreignCodec is the codec of a form that no driver accepts.
+type foreignCodec struct{}
 
-func (foreign) ContentType() string { return "application/x-from-elsewhere" }
+func (foreignCodec) ContentType() string { return "application/x-from-elsewhere" }
 
-func (foreign) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
+func (foreignCodec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 	return fmt.Appendf(dst, "%q", rec)
 }
 
-func (foreign) AppendMarker(dst []byte, _ batch.Drops, _ time.Time) []byte { return dst }
+func (foreignCodec) AppendMarker(dst []byte, _ batch.Drops, _ time.Time) []byte { return dst }
 
-// unknownForm opens spools that hold ten records of a form that no driver knows.
-func unknownForm(tb TB) {
-	for name, open := range map[string]func(dir string) accountant{
-		"forward": func(dir string) accountant {
-			f := forward(tb, func(_ int, c *testkit.ForwardConn) { new(book).obey(c) })
+// unknownForm opens spools with ten records in a form that no driver knows.
+func unknownForm(tb testing.TB) {
+	for name, open := range map[string]func(dir string) accounter{
+		"forward": func(dir string) accounter {
+			f := forward(tb, func(_ int, c *testkit.ForwardConn) { new(received).acceptAll(c) })
 			return logger(tb, f.Dial, func(c *forwardOutput) { c.SpoolDir = dir })
 		},
-		"loki": func(dir string) accountant {
-			s, _ := lokiSink(tb, takes(new(book)), func(c *lokiOutput) { c.SpoolDir = dir })
+		"loki": func(dir string) accounter {
+			s, _ := lokiSink(tb, storing(new(received)), func(c *lokiOutput) { c.SpoolDir = dir })
 			return s
 		},
 	} {
 		dir := tb.TempDir()
 		sp, err := spool.Open(dir, nil)
 		if err != nil {
-			tb.Broken("%v", err)
+			tb.Fatalf("cannot run the test: %v", err)
 		}
-		b := batch.Batch{Codec: foreign{}}
+		b := batch.Batch{Codec: foreignCodec{}}
 		for n := range 10 {
 			b.Append(fmt.Appendf(nil, "record %d", n), 0, batch.Meta{Time: time.Now().UnixNano()})
 		}
 		if _, err = sp.Append(&b); err != nil {
-			tb.Broken("%v", err)
+			tb.Fatalf("cannot run the test: %v", err)
 		}
 		if err = sp.Close(); err != nil {
-			tb.Broken("%v", err)
+			tb.Fatalf("cannot run the test: %v", err)
 		}
 		to := open(dir)
 		time.Sleep(10 * time.Minute)
 		a := to.Account()
 		onDisk, err := spool.List(dir, false)
 		if err != nil {
-			tb.Broken("%v", err)
+			tb.Fatalf("cannot run the test: %v", err)
 		}
 		if a.Recovered != 10 || a.Pending.Spill != 10 || a.Dropped.Total() != 0 || onDisk.Pending != 10 {
 			tb.Errorf("%s: 10 records of an unknown form: %d are left on disk: %s", name, onDisk.Pending, a)

@@ -1,4 +1,4 @@
-package falls_test
+package defects_test
 
 import (
 	"context"
@@ -6,19 +6,19 @@ import (
 	"runtime"
 	"sync"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A slowEnd is the error of a connection that ends. While its text is asked for the
-// first time, it signals asked and takes its time.
-type slowEnd struct {
+// A slowError is the error of a connection. Its first call of Error closes asked and sleeps.
+type slowError struct {
 	once  sync.Once
 	asked chan struct{}
 }
 
-func (e *slowEnd) Error() string {
+func (e *slowError) Error() string {
 	e.once.Do(func() {
 		close(e.asked)
 		time.Sleep(30 * time.Millisecond)
@@ -26,7 +26,7 @@ func (e *slowEnd) Error() string {
 	return "connection reset by peer"
 }
 
-func (e *slowEnd) Unwrap() error { return syscall.ECONNRESET }
+func (e *slowError) Unwrap() error { return syscall.ECONNRESET }
 
 // A cutConn is a connection whose reads fail with err once cut is closed.
 type cutConn struct {
@@ -51,28 +51,28 @@ func (c *cutConn) Read(p []byte) (int, error) {
 	}
 }
 
-// orderWhileTold ends a connection with two batches under way and posts a third
-// while the client says so. With one processor the goroutine that posts goes on
-// only after the one that tells of the failure.
-func orderWhileTold(tb TB) {
+// orderDuringReport ends a connection with two batches in flight and posts a third while the client
+// reports the failure. With one processor, the posting goroutine continues only after the reporting
+// one.
+func orderDuringReport(tb testing.TB) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	for range 10 { // a busy machine may spoil one round
-		if b := toldRound(tb); !ascending(b.firsts()) {
+	for range 10 { // on a busy machine a round may have another order of events
+		if b := reportRound(tb); !ascending(b.firsts()) {
 			tb.Fatalf("first copies came as %v", b.firsts())
 		}
 	}
 }
 
-func toldRound(tb TB) *book {
-	b := new(book)
+func reportRound(tb testing.TB) *received {
+	b := new(received)
 	cut, arrived := make(chan struct{}), make(chan struct{}, 8)
-	end := &slowEnd{asked: make(chan struct{})}
+	end := &slowError{asked: make(chan struct{})}
 	f := &testkit.Forward{Script: func(n int, c *testkit.ForwardConn) {
 		if n > 0 {
-			b.obey(c)
+			b.acceptAll(c)
 			return
 		}
-		for { // what it reads dies with it
+		for { // these messages are lost with the connection
 			if _, err := c.Next(); err != nil {
 				return
 			}
@@ -88,25 +88,25 @@ func toldRound(tb TB) *book {
 	}, nil)
 	for n := 1; n <= 2; n++ {
 		post(tb, l, n, n)
-		through(tb, arrived, "a batch")
+		waitFor(tb, arrived, "a batch")
 	}
 	close(cut)
 	select {
 	case <-end.asked:
-	case <-time.After(200 * time.Millisecond): // nobody asks: there is no such moment
+	case <-time.After(200 * time.Millisecond): // the client does not call Error
 	}
 	post(tb, l, 3, 3)
 	if a := settled(l, 5*time.Second); a.Delivered != 3 {
-		tb.Broken("%s", a)
+		tb.Fatalf("cannot run the test: %s", a)
 	}
-	_, _ = l.Close(background)
+	_, _ = l.Close(context.Background())
 	return b
 }
 
-// orderOneMessage posts to a server that closes after each message, and that dies
-// with the first while others wait for their turn.
-func orderOneMessage(tb TB) {
-	b := new(book)
+// orderOneMessage posts to a server that closes after each message, and that ends without an answer to
+// the first while others wait.
+func orderOneMessage(tb testing.TB) {
+	b := new(received)
 	arrived, die := make(chan struct{}, 1), make(chan struct{})
 	auth := &testkit.ForwardAuth{Hostname: "server", Key: "key", Nonce: []byte("nonce"), NoKeepalive: true}
 	f := forward(tb, func(n int, c *testkit.ForwardConn) {
@@ -127,26 +127,26 @@ func orderOneMessage(tb TB) {
 	})
 	l := logger(tb, f.Dial, func(c *forwardOutput) { c.Auth.SharedKey = "key" })
 	post(tb, l, 1, 1)
-	through(tb, arrived, "the first message")
+	waitFor(tb, arrived, "the first message")
 	for n := 2; n <= 3; n++ {
 		post(tb, l, n, n)
 		time.Sleep(100 * time.Millisecond)
 	}
 	close(die)
 	if a := settled(l, time.Minute); a.Delivered != 3 {
-		tb.Broken("%s", a)
+		tb.Fatalf("cannot run the test: %s", a)
 	}
 	if !ascending(b.firsts()) {
 		tb.Errorf("first copies came as %v", b.firsts())
 	}
 }
 
-// orderFailback posts while a better server is back and the one in use still owes
-// an answer, and then resets.
-func orderFailback(tb TB) {
-	b := new(book)
+// orderFailback posts while a better server is available again. The server in use has not answered yet,
+// and then resets.
+func orderFailback(tb testing.TB) {
+	b := new(received)
 	arrived, die := make(chan struct{}, 8), make(chan struct{})
-	better := forward(tb, func(_ int, c *testkit.ForwardConn) { b.obey(c) })
+	better := forward(tb, func(_ int, c *testkit.ForwardConn) { b.acceptAll(c) })
 	worse := forward(tb, func(_ int, c *testkit.ForwardConn) {
 		m, err := c.Next()
 		if err != nil {
@@ -179,7 +179,7 @@ func orderFailback(tb TB) {
 	})
 	post(tb, l, 1, 1)
 	if a := settled(l, time.Minute); a.Delivered != 1 {
-		tb.Broken("%s", a)
+		tb.Fatalf("cannot run the test: %s", a)
 	}
 	mu.Lock()
 	back = true
@@ -188,13 +188,13 @@ func orderFailback(tb TB) {
 	for n := 2; n <= 4; n++ {
 		post(tb, l, n, n)
 		if n == 2 {
-			through(tb, arrived, "the second message")
+			waitFor(tb, arrived, "the second message")
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
 	close(die)
 	if a := settled(l, time.Minute); a.Delivered != 4 {
-		tb.Broken("%s", a)
+		tb.Fatalf("cannot run the test: %s", a)
 	}
 	if !ascending(b.firsts()) {
 		tb.Errorf("first copies came as %v", b.firsts())

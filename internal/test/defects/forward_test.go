@@ -1,4 +1,4 @@
-package falls_test
+package defects_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/forebay-log/forebay"
@@ -18,28 +19,27 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A book holds the numbers of the records that a server took, in the order in
-// which they came.
-type book struct {
+// A received has the numbers of the records that a server has accepted, in order of arrival.
+type received struct {
 	mu  sync.Mutex
 	got []int
 }
 
-func (b *book) add(ns ...int) {
+func (b *received) add(ns ...int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.got = append(b.got, ns...)
 }
 
-// copies returns how many records came, copies included.
-func (b *book) copies() int {
+// copies returns the number of records, with duplicates.
+func (b *received) copies() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.got)
 }
 
-// firsts returns the first copies, in the order in which they came.
-func (b *book) firsts() (out []int) {
+// firsts returns the first copies, in order of arrival.
+func (b *received) firsts() (out []int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	seen := map[int]bool{}
@@ -54,7 +54,7 @@ func (b *book) firsts() (out []int) {
 
 var number = regexp.MustCompile(`"n":(\d+)`)
 
-// numbers returns the fields n of the records of a message.
+// numbers returns the fields n of the records in a message.
 func numbers(m *testkit.ForwardMessage) (out []int) {
 	for _, e := range m.Entries {
 		if f := number.FindSubmatch(fluent.Codec().AppendJSON(nil, e, batch.Meta{})); f != nil {
@@ -65,8 +65,8 @@ func numbers(m *testkit.ForwardMessage) (out []int) {
 	return out
 }
 
-// obey takes all that comes.
-func (b *book) obey(c *testkit.ForwardConn) {
+// acceptAll accepts and acknowledges every message of a connection.
+func (b *received) acceptAll(c *testkit.ForwardConn) {
 	for {
 		m, err := c.Next()
 		if err != nil {
@@ -79,9 +79,8 @@ func (b *book) obey(c *testkit.ForwardConn) {
 	}
 }
 
-// forward returns a server that runs script for each connection, until the end of
-// the test.
-func forward(tb TB, script func(n int, c *testkit.ForwardConn)) *testkit.Forward {
+// forward returns a server that runs script for each connection. It is closed at the end of the test.
+func forward(tb testing.TB, script func(n int, c *testkit.ForwardConn)) *testkit.Forward {
 	f := &testkit.Forward{Script: script}
 	tb.Cleanup(f.Close)
 	return f
@@ -91,18 +90,17 @@ type dialer = func(ctx context.Context, network, address string) (net.Conn, erro
 
 var errDown = errors.New("connection refused")
 
-// down is the dialer of a server that is not there.
+// down is the dialer of a server that refuses connections.
 func down(context.Context, string, string) (net.Conn, error) { return nil, errDown }
 
-// A forwardOutput is the configuration of a Logger.
+// A forwardOutput is the configuration of a Logger and of its delivery.
 type forwardOutput struct {
 	fluent.Config
 	deliver.OutputOptions
 }
 
-// logger opens a Logger that connects through dial. It is closed at the end of the
-// test, unless the script has closed it.
-func logger(tb TB, dial dialer, set func(c *forwardOutput)) *fluent.Logger {
+// logger opens a Logger that connects through dial. It is closed at the end of the test.
+func logger(tb testing.TB, dial dialer, set func(c *forwardOutput)) *fluent.Logger {
 	tb.Helper()
 	c := forwardOutput{Config: fluent.Config{
 		Servers: []string{"server"}, Dial: dial, ReconnectMin: time.Millisecond, ReconnectMax: 100 * time.Millisecond,
@@ -114,39 +112,38 @@ func logger(tb TB, dial dialer, set func(c *forwardOutput)) *fluent.Logger {
 	}
 	l, err := fluent.NewLogger(c.Config, forebay.Delivery(func(o *deliver.OutputOptions) { *o = c.OutputOptions }))
 	if err != nil {
-		tb.Broken("%v", err)
+		tb.Fatalf("cannot run the test: %v", err)
 	}
 	tb.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(background, time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_, _ = l.Close(ctx)
 	})
 	return l
 }
 
-// post posts the records from to to.
-func post(tb TB, l *fluent.Logger, from, to int) {
+// post posts the records with the numbers from to to.
+func post(tb testing.TB, l *fluent.Logger, from, to int) {
 	tb.Helper()
 	for n := from; n <= to; n++ {
 		if err := l.Post("tag", map[string]any{"n": n}); err != nil {
-			tb.Broken("record %d: %v", n, err)
+			tb.Fatalf("cannot run the test: record %d: %v", n, err)
 		}
 	}
 }
 
-// An accountant says what became of its records.
-type accountant interface{ Account() batch.Account }
+// An accounter has an account.
+type accounter interface{ Account() batch.Account }
 
-// settled waits until nothing of a is pending, for at most limit, and returns its
-// account.
-func settled(a accountant, limit time.Duration) batch.Account {
+// settled waits until no record of a is pending, at most for limit, and returns the account.
+func settled(a accounter, limit time.Duration) batch.Account {
 	for end := time.Now().Add(limit); a.Account().Pending.Total() > 0 && time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	return a.Account()
 }
 
-// await waits until ok, for at most limit.
+// await waits until ok returns true, at most for limit, and returns its last result.
 func await(limit time.Duration, ok func() bool) bool {
 	for end := time.Now().Add(limit); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
@@ -156,13 +153,13 @@ func await(limit time.Duration, ok func() bool) bool {
 	return true
 }
 
-// through waits until ch has something or is closed.
-func through(tb TB, ch <-chan struct{}, what string) {
+// waitFor waits until ch has a value or is closed.
+func waitFor(tb testing.TB, ch <-chan struct{}, what string) {
 	tb.Helper()
 	select {
 	case <-ch:
 	case <-time.After(5 * time.Second):
-		tb.Broken("%s did not happen", what)
+		tb.Fatalf("cannot run the test: %s did not happen", what)
 	}
 }
 

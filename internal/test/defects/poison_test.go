@@ -1,16 +1,18 @@
-package falls_test
+package defects_test
 
 import (
+	"context"
 	"math/rand/v2"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/forebay-log/forebay/fluent"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// kept complains unless a server that is well in the end has got all of n records.
-func kept(tb TB, l *fluent.Logger, b *book, n int) {
+// checkDelivered checks that n records are delivered once the server works.
+func checkDelivered(tb testing.TB, l *fluent.Logger, b *received, n int) {
 	tb.Helper()
 	a := settled(l, time.Hour)
 	if got := len(b.firsts()); a.Delivered != uint64(n) || a.Dropped.Total() > 0 || got != n {
@@ -18,10 +20,10 @@ func kept(tb TB, l *fluent.Logger, b *book, n int) {
 	}
 }
 
-// everyFourth posts to a server that takes every 4th message for 20 s, and ends the
-// connection at the others.
-func everyFourth(tb TB) {
-	b := new(book)
+// acceptEveryFourth posts to a server that accepts every 4th message for 20 s, and ends the connection
+// at the others.
+func acceptEveryFourth(tb testing.TB) {
+	b := new(received)
 	var messages atomic.Int64
 	start := time.Now()
 	f := forward(tb, func(_ int, c *testkit.ForwardConn) {
@@ -38,20 +40,20 @@ func everyFourth(tb TB) {
 	})
 	l := logger(tb, f.Dial, nil)
 	post(tb, l, 1, 200)
-	kept(tb, l, b, 200)
+	checkDelivered(tb, l, b, 200)
 }
 
-// resets posts for 10 s to a server that resets the connection at 7 of 10 messages,
-// by the dice of one seed.
-func resets(tb TB) {
+// resetMostMessages posts for 10 s to a server that resets the connection at 7 of 10 messages, chosen
+// at random.
+func resetMostMessages(tb testing.TB) {
 	for seed := uint64(1); seed <= 3; seed++ {
-		b := new(book)
-		dice := rand.New(rand.NewPCG(seed, 0))
+		b := new(received)
+		random := rand.New(rand.NewPCG(seed, 0))
 		start := time.Now()
 		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
 			for {
 				m, err := c.Next()
-				if err != nil || time.Since(start) < 10*time.Second && dice.IntN(10) < 7 {
+				if err != nil || time.Since(start) < 10*time.Second && random.IntN(10) < 7 {
 					return
 				}
 				b.add(numbers(m)...)
@@ -66,8 +68,8 @@ func resets(tb TB) {
 			post(tb, l, i, i+3)
 			time.Sleep(10 * time.Millisecond)
 		}
-		kept(tb, l, b, n)
-		_, _ = l.Close(background)
+		checkDelivered(tb, l, b, n)
+		_, _ = l.Close(context.Background())
 		f.Close()
 	}
 }

@@ -1,4 +1,4 @@
-package falls_test
+package defects_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync/atomic"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -14,7 +15,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A resetConn ends as a TCP connection does that the peer resets.
+// A resetConn returns ECONNRESET where the connection ends, like a TCP connection that the peer resets.
 type resetConn struct{ net.Conn }
 
 func (c resetConn) Read(p []byte) (int, error) {
@@ -25,10 +26,10 @@ func (c resetConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// noAckReset posts without acknowledgements to a server that takes one message for
-// each connection and then resets it, as fluentd does with deny_keepalive.
-func noAckReset(tb TB) {
-	b := new(book)
+// noAckReset posts without acknowledgements to a server that accepts one message for each connection
+// and then resets it, like fluentd with deny_keepalive.
+func noAckReset(tb testing.TB) {
+	b := new(received)
 	auth := &testkit.ForwardAuth{Hostname: "server", Key: "key", Nonce: []byte("nonce"), NoKeepalive: true}
 	f := forward(tb, func(_ int, c *testkit.ForwardConn) {
 		if ok, err := c.Handshake(auth); !ok || err != nil {
@@ -49,10 +50,10 @@ func noAckReset(tb TB) {
 	}
 }
 
-// unansweredForward closes while a server has read 1000 records and says nothing.
-func unansweredForward(tb TB) (batch.Report, error) {
+// unansweredForward closes a Logger after the server has read 1000 records without an answer.
+func unansweredForward(tb testing.TB) (batch.Report, error) {
 	tb.Helper()
-	b := new(book)
+	b := new(received)
 	f := forward(tb, func(_ int, c *testkit.ForwardConn) {
 		for {
 			m, err := c.Next()
@@ -65,57 +66,57 @@ func unansweredForward(tb TB) (batch.Report, error) {
 	l := logger(tb, f.Dial, nil)
 	post(tb, l, 1, 1000)
 	if !await(10*time.Second, func() bool { return b.copies() == 1000 }) {
-		tb.Broken("%d of 1000 records came", b.copies())
+		tb.Fatalf("cannot run the test: %d of 1000 records came", b.copies())
 	}
-	ctx, cancel := context.WithTimeout(background, 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	return l.Close(ctx)
 }
 
-func unknownForward(tb TB) {
+func unknownForward(tb testing.TB) {
 	rep, _ := unansweredForward(tb)
-	allUnknown(tb, rep)
+	checkUnknown(tb, rep)
 }
 
-func deadlineForward(tb TB) {
+func deadlineForward(tb testing.TB) {
 	_, err := unansweredForward(tb)
-	outOfTime(tb, err)
+	checkDeadline(tb, err)
 }
 
-// A deafConn reads nothing, takes no deadline, and does not end.
-type deafConn struct {
+// A hangingConn ignores deadlines and Close. Its reads and writes hang until release is closed.
+type hangingConn struct {
 	net.Conn
 	writes  *atomic.Int64
 	release <-chan struct{}
 }
 
-func (c deafConn) Write([]byte) (int, error) {
+func (c hangingConn) Write([]byte) (int, error) {
 	c.writes.Add(1)
 	<-c.release
 	return 0, io.ErrClosedPipe
 }
 
-func (c deafConn) Read([]byte) (int, error) {
+func (c hangingConn) Read([]byte) (int, error) {
 	<-c.release
 	return 0, io.EOF
 }
 
-func (c deafConn) Close() error                     { return nil }
-func (c deafConn) SetDeadline(time.Time) error      { return nil }
-func (c deafConn) SetReadDeadline(time.Time) error  { return nil }
-func (c deafConn) SetWriteDeadline(time.Time) error { return nil }
+func (c hangingConn) Close() error                     { return nil }
+func (c hangingConn) SetDeadline(time.Time) error      { return nil }
+func (c hangingConn) SetReadDeadline(time.Time) error  { return nil }
+func (c hangingConn) SetWriteDeadline(time.Time) error { return nil }
 
-// hung returns a Logger with 1000 records whose connection hangs until release.
-func hung(tb TB) (l *fluent.Logger, release func()) {
+// hangingLogger returns a Logger with 1000 records whose connection hangs until release is called.
+func hangingLogger(tb testing.TB) (l *fluent.Logger, release func()) {
 	tb.Helper()
 	ch, writes := make(chan struct{}), new(atomic.Int64)
 	client, server := net.Pipe()
 	l = logger(tb, func(context.Context, string, string) (net.Conn, error) {
-		return deafConn{client, writes, ch}, nil
+		return hangingConn{client, writes, ch}, nil
 	}, func(c *forwardOutput) { c.FrameBytes = 4 << 10 })
 	post(tb, l, 1, 1000)
 	if !await(time.Minute, func() bool { return writes.Load() > 0 }) {
-		tb.Broken("nothing was written")
+		tb.Fatalf("cannot run the test: nothing was written")
 	}
 	time.Sleep(time.Second)
 	return l, func() {
@@ -125,12 +126,12 @@ func hung(tb TB) (l *fluent.Logger, release func()) {
 	}
 }
 
-// unknownHanging closes while a write to the server hangs. Two goroutines may be first
-// when the time is over, so it does so many times.
-func unknownHanging(tb TB) {
+// unknownHanging closes while a write to the server hangs. At the deadline the order of two goroutines
+// is random, so it repeats this many times.
+func unknownHanging(tb testing.TB) {
 	for range 30 {
-		l, release := hung(tb)
-		ctx, cancel := context.WithTimeout(background, 2*time.Second)
+		l, release := hangingLogger(tb)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		rep, _ := l.Close(ctx)
 		cancel()
 		release()
@@ -140,26 +141,28 @@ func unknownHanging(tb TB) {
 	}
 }
 
-// hangingForward closes while the connection hangs, without a spool: with a deadline,
-// with a caller that gives up, and without any time.
-func hangingForward(tb TB) {
+// hangingForward closes while the connection hangs, without a spool: with a deadline, with a context
+// that is canceled, and with a deadline that has passed.
+func hangingForward(tb testing.TB) {
 	for _, end := range []func() (context.Context, context.CancelFunc){
-		func() (context.Context, context.CancelFunc) { return context.WithTimeout(background, 2*time.Second) },
 		func() (context.Context, context.CancelFunc) {
-			ctx, cancel := context.WithCancel(background)
+			return context.WithTimeout(context.Background(), 2*time.Second)
+		},
+		func() (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(context.Background())
 			time.AfterFunc(time.Second, cancel)
 			return ctx, cancel
 		},
-		func() (context.Context, context.CancelFunc) { return context.WithTimeout(background, 0) },
+		func() (context.Context, context.CancelFunc) { return context.WithTimeout(context.Background(), 0) },
 	} {
-		l, release := hung(tb)
+		l, release := hangingLogger(tb)
 		ctx, cancel := end()
 		rep, err := l.Close(ctx)
 		now := l.Account()
 		cancel()
-		lost(tb, 1000, rep, err)
+		checkLost(tb, 1000, rep, err)
 		if now != rep.Account {
-			tb.Errorf("Close reports %s, the account says %s", rep.Account, now)
+			tb.Errorf("Close reports %s, the account is %s", rep.Account, now)
 		}
 		release()
 		time.Sleep(time.Minute)
@@ -169,20 +172,19 @@ func hangingForward(tb TB) {
 	}
 }
 
-// fallbackAccount posts to a server that is down, with another Logger to fall back
-// to.
-func fallbackAccount(tb TB) {
-	b := new(book)
-	f := forward(tb, func(_ int, c *testkit.ForwardConn) { b.obey(c) })
+// fallbackAccount posts to a server that is down, with another Logger as fallback.
+func fallbackAccount(tb testing.TB) {
+	b := new(received)
+	f := forward(tb, func(_ int, c *testkit.ForwardConn) { b.acceptAll(c) })
 	other := logger(tb, f.Dial, nil)
 	l := logger(tb, down, func(c *forwardOutput) { c.Deliver.Handler = fluent.FallbackTo(other) })
 	post(tb, l, 1, 100)
 	a := settled(l, time.Minute)
 	settled(other, time.Minute)
 	if a.Handled != 100 || b.copies() != 100 {
-		tb.Broken("%d records came: %s", b.copies(), a)
+		tb.Fatalf("cannot run the test: %d records came: %s", b.copies(), a)
 	}
 	if a := other.Account(); a.Accepted != 100 || a.Delivered != 100 || a.Check() != nil {
-		tb.Errorf("the fallback delivered 100 records, its own account says %s", a)
+		tb.Errorf("the fallback delivered 100 records, its account is %s", a)
 	}
 }
