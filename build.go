@@ -23,7 +23,7 @@ import (
 // all faults, each with its place, its reason and a remedy. In that case all outputs opened so
 // far are closed again; files and directories that were created remain.
 func NewRouter(opts ...Option) (*Router, error) {
-	cfg := config{busy: defaultBusyTimeout, syncs: math.MaxInt}
+	cfg := config{busy: defaultBusyTimeout, syncLevel: math.MaxInt}
 	b := builder{what: "make router", names: map[string]string{}, paths: map[string]string{}, writers: map[any]*output{}}
 	for i, opt := range opts {
 		if opt == nil {
@@ -44,24 +44,26 @@ func NewRouter(opts ...Option) (*Router, error) {
 	return c.router, nil
 }
 
-// builder makes a core from a config and collects the faults of the config.
+// A builder creates a core from a config and collects the faults of the config.
 type builder struct {
 	what    string // the operation in errors
 	bare    bool   // an output is opened without a Router
 	faults  []error
-	names   map[string]string // given name -> place
-	paths   map[string]string // file or directory of one output -> place
-	writers map[any]*output   // writer -> first output with it
+	names   map[string]string // from the name of an output to its place
+	paths   map[string]string // from a file or directory to the place of the output that uses it
+	writers map[any]*output   // from a writer to the first output with it
 	scopes  []encode.Scope
-	busy    []time.Duration // by output
+	busy    []time.Duration // BusyTimeout of each output
 
-	duration string // the format of durations; empty: that of the encoders
+	duration string // format of durations; "": that of each encoder
 }
 
+// fault adds an error about an option. place is the position of the option in the arguments.
 func (b *builder) fault(place, format string, args ...any) {
 	b.faults = append(b.faults, fmt.Errorf("forebay: cannot %s: %s: %w", b.what, place, fmt.Errorf(format, args...)))
 }
 
+// core creates the core for cfg. If it adds faults, the core is incomplete and only fit for undo.
 func (b *builder) core(cfg *config) *core {
 	c := &core{done: make(chan struct{}), bursts: bursts{writing: make(chan struct{}, 1)}}
 	c.events = newReporter(cfg.onError)
@@ -78,7 +80,7 @@ func (b *builder) core(cfg *config) *core {
 		}
 	}
 	c.contexts = cfg.contexts
-	c.syncs = cfg.syncs
+	c.syncLevel = cfg.syncLevel
 	for i := range cfg.samples {
 		if why := cfg.samples[i].fault(cfg.samples[:i]); why != "" {
 			b.fault(fmt.Sprintf("Sample(%v)", cfg.samples[i].level), "%s", why)
@@ -94,7 +96,7 @@ func (b *builder) core(cfg *config) *core {
 		b.fault("routes", "there is none; give an output, such as Console(os.Stderr)")
 	}
 	b.givenNames(cfg)
-	shared := map[any]*route{} // encoder of outputs without a Route -> their route
+	shared := map[any]*route{} // from an encoder to the route of the outputs without a Route
 	routed, alone := 0, 0
 	for i := range cfg.routes {
 		spec := cfg.routes[i]
@@ -123,10 +125,11 @@ func (b *builder) undo(c *core) {
 	for _, o := range c.outputs {
 		o.first = true
 	}
-	c.each(ctx, ctx, func(o *output) bool { return o.made }, (*output).end)
+	c.each(ctx, ctx, func(o *output) bool { return o.opened }, (*output).end)
 }
 
-// givenNames registers the names set with the option Name.
+// givenNames registers the names set with the option Name. Default names are chosen afterwards, so that
+// they do not equal one of these.
 func (b *builder) givenNames(cfg *config) {
 	routed, alone := 0, 0
 	for _, r := range cfg.routes {
@@ -153,7 +156,7 @@ func (b *builder) givenNames(cfg *config) {
 	}
 }
 
-// place prefixes the function that made o to its place in the options.
+// place returns place with the name of the function that made o, for errors.
 func (o *OutputSpec) place(place string) string {
 	if o.kind != "" {
 		place += " (" + o.kind + ")"
@@ -161,7 +164,7 @@ func (o *OutputSpec) place(place string) string {
 	return place
 }
 
-// route makes a route from a routeSpec.
+// route creates the route for the option Route.
 func (b *builder) route(c *core, cfg *config, spec *routeSpec, place string) {
 	r, codec := b.encoder(c, spec.enc, place)
 	if len(spec.outputs) == 0 {
@@ -234,14 +237,14 @@ func (b *builder) encoder(c *core, enc encode.Encoder, place string) (*route, ba
 	return r, e.codec
 }
 
-// encoderParts holds everything a route needs from its encoder.
+// encoderParts are the parts of an encoder that a route needs.
 type encoderParts struct {
 	scope   encode.Scope
 	codec   batch.Codec
 	needsPC bool
 }
 
-// inspect queries the encoder for its parts and contains its panics.
+// inspect returns the parts of enc, or an error if enc panics or is invalid.
 func inspect(enc encode.Encoder) (e encoderParts, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -265,7 +268,7 @@ func (b *builder) durations(enc encode.Encoder) (out encode.Encoder) {
 		return enc
 	}
 	defer func() {
-		if recover() != nil { // inspect reports it
+		if recover() != nil { // inspect reports the panic
 			out = enc
 		}
 	}()
@@ -322,7 +325,7 @@ func (b *builder) output(c *core, cfg *config, spec *OutputSpec, place string, r
 	if !spec.busySet {
 		spec.busy = cfg.busy
 	}
-	o := &output{w: spec.w, name: spec.name, closes: spec.closes, made: spec.driver != nil, events: spec.events}
+	o := &output{w: spec.w, name: spec.name, closes: spec.closes, opened: spec.driver != nil, events: spec.events}
 	o.level = newThreshold(spec.level)
 	b.busy = append(b.busy, spec.busy)
 	r.outputs = append(r.outputs, o)
@@ -350,8 +353,10 @@ func writerContentType(w io.Writer) (ct string, raw bool) {
 	return ct, raw
 }
 
+// isRaw reports whether c is the codec of lines of unknown content.
 func isRaw(c batch.Codec) bool { return c == encode.RawCodec() }
 
+// contentType returns the content type of c, or "" if c is nil.
 func contentType(c batch.Codec) string {
 	if isNil(c) {
 		return ""
@@ -391,7 +396,8 @@ func writerName(w io.Writer) (name string) {
 	return name
 }
 
-// connect determines the optional methods of each output's writer.
+// connect determines the optional methods of each output's writer, and which outputs share a writer. busy
+// is the BusyTimeout of each output.
 func (b *builder) connect(c *core, busy []time.Duration) {
 	for i, o := range c.outputs {
 		var first *output
@@ -432,7 +438,7 @@ func isNil(v any) bool {
 	return false
 }
 
-// levels determines the static properties of the outputs' levels.
+// levels determines which levels of the outputs can change and which is the lowest.
 func (c *core) levels() {
 	g := &c.names
 	g.byName, g.set = map[string]*named{}, map[string]slog.Level{}

@@ -24,8 +24,8 @@ type burst struct {
 	level     slog.Level
 	omitted   uint64 // number of records omitted before another message used the slot
 
-	sec int64 // slot.sec and slot.n at the last tick
-	n   uint64
+	sec int64  // slot.sec at the last tick
+	n   uint64 // slot.n at the last tick
 }
 
 // bursts holds the bursts in progress. A timer checks them while the list is not empty.
@@ -53,19 +53,19 @@ func (c *core) begin(slot *sampleSlot, key uint64, name string, rec *encode.Reco
 	}
 }
 
-// keep adds the omitted records of a message whose slot is now used by another message.
+// keep stores the number of omitted records of a message whose slot is now used by another message.
 func (t *bursts) keep(slot *sampleSlot, key, omitted uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if st := slot.burst.Load(); st != nil && st.key == key {
 		st.omitted += omitted
 	} else {
-		slot.omitted.Add(omitted) // its end was reported concurrently; the next burst reports these records
+		slot.omitted.Add(omitted) // the burst has just been reported; the next one reports these records
 	}
 }
 
-// end removes the bursts that have ended, or all of them, and returns those with records to
-// report.
+// end removes the bursts that have ended, or all bursts if all is set. It returns those with omitted
+// records, which the caller reports.
 func (t *bursts) end(all bool) (ended []*burst) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -91,8 +91,8 @@ func (t *bursts) end(all bool) (ended []*burst) {
 	return ended
 }
 
-// tick reports the bursts that have ended. It runs on the goroutine of the timer, which is
-// reset after everything is written, so a hanging destination blocks only one such goroutine.
+// tick reports the bursts that have ended. It runs in the goroutine of the timer, which is set again
+// after everything is written. Therefore a hanging destination blocks only one such goroutine.
 func (c *core) tick() {
 	t := &c.bursts
 	defer func() {
@@ -125,7 +125,7 @@ func (c *core) endBursts(ctx context.Context) {
 	}
 }
 
-// logBursts writes a record for each burst with the logger of its name.
+// logBursts writes a record for each burst with the logger of the same name.
 func (c *core) logBursts(ended []*burst) {
 	for _, st := range ended {
 		h := &c.router.Logger().Named(st.name).h

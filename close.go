@@ -143,6 +143,7 @@ func (r *Router) Close(ctx context.Context) (Report, error) {
 	}
 }
 
+// close implements Router.Close. It is called once.
 func (c *core) close(ctx context.Context) (Report, error) {
 	c.closed.Store(true)
 	until, cancel := c.limit(ctx)
@@ -157,7 +158,7 @@ func (c *core) close(ctx context.Context) (Report, error) {
 		out := &rep.Outputs[i]
 		out.Name = o.name
 		out.Report = outs[i].report
-		out.Account = o.books()
+		out.Account = o.accountNow()
 		out.Unfinished, out.Err = outs[i].unfinished, outs[i].err
 		if n := out.Dropped[batch.Shutdown]; n > 0 && out.Err == nil && o.first {
 			out.Err = fmt.Errorf("forebay: output %s: close: %s lost (%s)", o.name, plural.Records(n), out.Dropped)
@@ -180,7 +181,7 @@ func (c *core) close(ctx context.Context) (Report, error) {
 // immediately afterwards, so the line is written before refuse returns.
 func (c *core) refuse() {
 	if c.refused.Add(1) == 1 {
-		c.events.tell(batch.Event{Output: "router", Op: "closed", Err: errors.New("a record was written after Close; it and later records are refused")})
+		c.events.postAndWait(batch.Event{Output: "router", Op: "closed", Err: errors.New("a record was written after Close; it and later records are refused")})
 	}
 }
 
@@ -208,7 +209,7 @@ func (c *core) limit(ctx context.Context) (context.Context, context.CancelFunc) 
 	return ctx, func() {}
 }
 
-// outcome is the result of flushing or closing one output.
+// An outcome is the result of flushing or closing the output with index i.
 type outcome struct {
 	i          int
 	report     batch.Report
@@ -276,7 +277,7 @@ type (
 	synchronous interface{ Sync() error }
 )
 
-// flushes reports whether flush has anything to do.
+// flushes reports whether the writer has a method for flushing. A file has no buffer to flush.
 func (o *output) flushes() bool {
 	switch o.w.(type) {
 	case *os.File:
@@ -394,6 +395,7 @@ func (o *output) sync() error {
 	return err
 }
 
+// closeWriter closes the writer, if it has a method Close.
 func (o *output) closeWriter() error {
 	if wc, ok := o.w.(io.Closer); ok {
 		return wc.Close()

@@ -26,7 +26,7 @@ var (
 // panicError is an error that wraps the value of a panic.
 type panicError struct{ value any }
 
-// Error formats the value and contains panics of its methods.
+// Error formats the value of the panic. A panic of the value's own methods is part of the text.
 func (e panicError) Error() string { return "panic: " + describe(e.value) }
 
 // describe formats v; fmt contains panics of v's own methods.
@@ -37,8 +37,8 @@ func describe(v any) string {
 	return fmt.Sprint(v)
 }
 
-// unwound converts p, the result of recover in a function that did not return normally, to an
-// error.
+// unwound returns the error for a function that did not return normally. p is the result of recover; it
+// is nil after runtime.Goexit.
 func unwound(p any) error {
 	if p == nil {
 		return errGoexit
@@ -46,60 +46,65 @@ func unwound(p any) error {
 	return panicError{p}
 }
 
-// tally counts the events of one output that are rare enough for atomics.
+// A tally counts the events of one output that are rare. The counters of successful direct writes are
+// part of the gate.
 type tally struct {
-	encode  atomic.Uint64 // dropped: the encoder failed
-	sampled atomic.Uint64 // dropped: left out by Sample
-	busy    atomic.Uint64 // dropped: the writer is stuck
-	failed  atomic.Uint64 // dropped: the writer failed
-	refused atomic.Uint64 // came after Close; not part of the account
-	panics  atomic.Uint64 // the part of failed that panicked or called Goexit
-	errors  atomic.Uint64 // writes that returned an error, dropped or not
+	encode  atomic.Uint64 // dropped because the encoder failed
+	sampled atomic.Uint64 // dropped by the option Sample
+	busy    atomic.Uint64 // dropped because an earlier write was stuck
+	failed  atomic.Uint64 // dropped because the write failed
+	refused atomic.Uint64 // arrived after Close; not part of the account
+	panics  atomic.Uint64 // failed writes that panicked or called runtime.Goexit
+	errors  atomic.Uint64 // writes that returned an error, even if a second write completed the record
 
 	mu   sync.Mutex // guards last, and is a leaf lock
 	last error
 
-	// For outputs that share their writer, and for buffered ones without an
-	// account.
+	// accepted and delivered are used by outputs that share their writer, and by buffered outputs
+	// whose writer has no account.
 	accepted  atomic.Uint64
 	delivered atomic.Uint64
 }
 
+// fail counts err and keeps it as the last error.
 func (t *tally) fail(err error) {
 	t.errors.Add(1)
-	t.note(err)
+	t.setLast(err)
 }
 
-func (t *tally) note(err error) {
+// setLast keeps err as the last error without counting it.
+func (t *tally) setLast(err error) {
 	t.mu.Lock()
 	t.last = err
 	t.mu.Unlock()
 }
 
+// lastError returns the last error, or nil.
 func (t *tally) lastError() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.last
 }
 
-// direct is a writer to which the calling goroutine writes records, one Write each, under a
+// A direct is a writer to which the calling goroutine writes records, with one Write each, under a
 // [gate]. Outputs with the same writer share it.
 type direct struct {
 	gate
 	w      io.Writer
-	name   string // of the first output with this writer
+	name   string // name of the first output with this writer
 	events *reporter
 
 	// trouble reports whether one of the fields below is set. The gate guards all of them.
 	trouble bool
-	torn    bool   // the last record was written in part: begin with a newline
+	torn    bool   // the last record was written in part: the next write begins with a newline
 	failing uint64 // failures since the last success
 
-	failedAt, stuckAt atomic.Int64 // Unix ns since the destination fails or hangs; 0 while it does not
+	failedAt, stuckAt atomic.Int64 // time of the first failure, and of finding a write stuck, in Unix ns; 0 while the writer works
 
-	turned atomic.Uint64 // turned away since the writer was last stuck
+	skipped atomic.Uint64 // records turned away since a write was found stuck
 }
 
+// newDirect returns a direct for w. busy is the time after which a Write counts as stuck.
 func newDirect(w io.Writer, name string, busy time.Duration, events *reporter) *direct {
 	d := &direct{w: w, name: name, events: events}
 	d.gate.init(busy)
@@ -109,12 +114,13 @@ func newDirect(w io.Writer, name string, busy time.Duration, events *reporter) *
 	}
 	d.onFree = func() {
 		d.stuckAt.Store(0)
-		d.events.post(batch.Event{Output: d.name, Op: "recovered", Count: d.turned.Swap(0)})
+		d.events.post(batch.Event{Output: d.name, Op: "recovered", Count: d.skipped.Swap(0)})
 	}
 	return d
 }
 
-// troubleSince returns the time since which writes fail or one is stuck, or the zero time.
+// troubleSince returns the time of the first failure since the last success, or the time at which a
+// write was found stuck, if that is earlier. It is zero while the writer works.
 func (d *direct) troubleSince() time.Time {
 	at := d.failedAt.Load()
 	if stuck := d.stuckAt.Load(); at == 0 || stuck != 0 && stuck < at {
@@ -126,14 +132,13 @@ func (d *direct) troubleSince() time.Time {
 	return time.Unix(0, at)
 }
 
-// write passes one record to the writer and counts a failure in t.
-//
-// The writer may panic or call runtime.Goexit. The caller must then call [direct.abandon].
+// write writes one record to the writer. A failure is counted in t. If the writer panics or calls
+// runtime.Goexit, the caller must call [direct.abandon], which ends the section of the gate.
 func (d *direct) write(p []byte, t *tally) error {
 	if !d.tryLock() {
 		switch d.lock() {
 		case turnedAway:
-			d.turned.Add(1)
+			d.skipped.Add(1)
 			t.busy.Add(1)
 			return errBusy
 		case foundClosed:
@@ -142,7 +147,7 @@ func (d *direct) write(p []byte, t *tally) error {
 		}
 	}
 	if d.trouble {
-		return d.settle(p, t)
+		return d.writeAfterFailure(p, t)
 	}
 	n, err := d.w.Write(p)
 	if n == len(p) && err == nil {
@@ -152,11 +157,11 @@ func (d *direct) write(p []byte, t *tally) error {
 	return d.finish(p, p, n, err, t)
 }
 
-// settle writes p after a failure.
-func (d *direct) settle(p []byte, t *tally) error {
+// writeAfterFailure is write for the first record after a failure. The caller is in the gate.
+func (d *direct) writeAfterFailure(p []byte, t *tally) error {
 	q := p
 	if d.torn {
-		// Only the record that was torn is damaged, not the one that follows. In
+		// The newline ends the torn record, so that the next one is not damaged. Both are in
 		// one Write, because others may write to the same file.
 		q = append(append(make([]byte, 0, len(p)+1), '\n'), p...)
 	}
@@ -164,15 +169,15 @@ func (d *direct) settle(p []byte, t *tally) error {
 	return d.finish(p, q, n, err, t)
 }
 
-// finish processes the result of a Write of q, which is p or p after a newline. It writes the
-// missing bytes and ends the section.
+// finish processes the result of a Write of q, which is p, or p after a newline. It writes the missing
+// bytes and leaves the gate.
 func (d *direct) finish(p, q []byte, n int, err error, t *tally) error {
 	var (
 		done    = 0
 		unknown = false // the number of written bytes is unknown
 		zeros   = 0
 		retried = false
-		start   time.Time // of the waiting
+		start   time.Time // when EAGAIN was first returned
 		pause   = time.Millisecond
 	)
 	for {
@@ -191,8 +196,8 @@ func (d *direct) finish(p, q []byte, n int, err error, t *tally) error {
 		case err == nil || errors.Is(err, io.ErrShortWrite) && n > 0:
 			zeros, err = 0, nil
 		case errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EINTR):
-			// An inherited O_NONBLOCK: there is room again soon, or the writer is as
-			// good as stuck.
+			// The descriptor has O_NONBLOCK, perhaps inherited. Its buffer usually has room
+			// soon; after BusyTimeout the write counts as failed.
 			if start.IsZero() {
 				start = time.Now()
 			}
@@ -202,7 +207,7 @@ func (d *direct) finish(p, q []byte, n int, err error, t *tally) error {
 				err = nil
 			}
 		case done > 0 && !retried && !unknown:
-			// The alternative is a torn record: retry.
+			// Without a second attempt the record would be torn.
 			retried = true
 			t.fail(err)
 			err = nil
@@ -212,7 +217,7 @@ func (d *direct) finish(p, q []byte, n int, err error, t *tally) error {
 		}
 		n, err = d.w.Write(q[done:])
 	}
-	skip := len(q) - len(p) // 1 if there was a newline to write first
+	skip := len(q) - len(p) // 1 if q begins with a newline
 	if done < len(q) {
 		d.torn = d.torn && done == 0 || (done > skip || unknown) && lineBased(p)
 		d.fail(err, t, "write")
@@ -221,7 +226,7 @@ func (d *direct) finish(p, q []byte, n int, err error, t *tally) error {
 		return err
 	}
 	d.torn = false
-	if err != nil { // error although all bytes were written
+	if err != nil { // the writer reported an error although all bytes were written
 		d.fail(err, t, "write")
 		d.unlock()
 		return nil
@@ -236,7 +241,7 @@ func (d *direct) finish(p, q []byte, n int, err error, t *tally) error {
 	return nil
 }
 
-// fail counts a failure, and reports it if it is the first since a success.
+// fail counts a failure. The first failure since the last success is reported.
 func (d *direct) fail(err error, t *tally, op string) {
 	t.fail(err)
 	d.trouble = true
@@ -246,8 +251,8 @@ func (d *direct) fail(err error, t *tally, op string) {
 	}
 }
 
-// abandon ends the section of a write that did not return. The number of bytes of p that
-// were written is unknown.
+// abandon leaves the gate after a write that panicked or called runtime.Goexit. The number of bytes of p
+// that were written is unknown. recovered is the result of recover.
 func (d *direct) abandon(p []byte, t *tally, recovered any) error {
 	err := unwound(recovered)
 	d.torn = lineBased(p)

@@ -81,16 +81,19 @@ type setting struct {
 
 func (s setting) applyOutput(o *OutputSpec) { o.settings = append(o.settings, s) }
 
-// driver opens the destination of an output.
+// A driver opens the destination of an output.
 type driver interface {
 	open(settings []setting, s *Setup) (deliver.Destination, []error)
 }
 
+// A driverOf is the driver of an output that is configured by a C.
 type driverOf[C any] struct {
 	conf  C
 	openf func(*C, *Setup) (deliver.Destination, error)
 }
 
+// open applies the settings and opens the destination. Settings of memory and delivery are applied last,
+// so that they have precedence over the values that the destination sets.
 func (d driverOf[C]) open(settings []setting, s *Setup) (dest deliver.Destination, errs []error) {
 	var later []func() error
 	for _, o := range settings {
@@ -126,7 +129,7 @@ func (d driverOf[C]) open(settings []setting, s *Setup) (dest deliver.Destinatio
 	return dest, errs
 }
 
-// complete sets the encoder and the default name of dest.
+// complete sets the encoder and the name of the output to the defaults of dest.
 func (s *Setup) complete(dest deliver.Destination) (err error) {
 	if p := contain.Call(func() {
 		if e, ok := dest.(interface{ Encoder() encode.Encoder }); ok && s.Encoder == nil {
@@ -143,6 +146,7 @@ func (s *Setup) complete(dest deliver.Destination) (err error) {
 	return err
 }
 
+// fault adds the name of the option to err.
 func (s setting) fault(err error) error {
 	if err == nil {
 		return nil
@@ -155,6 +159,7 @@ func (s setting) fault(err error) error {
 // set with [Router.SetLevel].
 func Level(l slog.Leveler) OutputOption { return outputLevel{l} }
 
+// outputLevel implements the option Level.
 type outputLevel struct{ l slog.Leveler }
 
 func (l outputLevel) applyOutput(o *OutputSpec) { o.level, o.levelNil = l.l, l.l == nil }
@@ -164,6 +169,7 @@ func (l outputLevel) applyOutput(o *OutputSpec) { o.level, o.levelNil = l.l, l.l
 // of a Route use the encoder of the Route and must not have this option.
 func Encoder(enc encode.Encoder) OutputOption { return outputEncoder{enc} }
 
+// outputEncoder implements the option Encoder.
 type outputEncoder struct{ enc encode.Encoder }
 
 func (e outputEncoder) applyOutput(o *OutputSpec) { o.enc, o.encSet = e.enc, true }
@@ -192,6 +198,7 @@ func CrashSafe(dir string) OutputOption {
 	})
 }
 
+// makeDir creates dir with mode 0700 if it is missing.
 func makeDir(dir string) error {
 	if dir == "" {
 		return errors.New("the directory is empty; give its path")
@@ -239,6 +246,7 @@ func Delivery(set func(*deliver.OutputOptions)) OutputOption {
 	})
 }
 
+// deliverySetting returns an option that changes the options of memory and delivery.
 func deliverySetting(name string, set func(*deliver.OutputOptions) error) OutputOption {
 	return setting{name, set}
 }
@@ -321,6 +329,7 @@ func (b *builder) open(spec *OutputSpec, place string) {
 	spec.w, spec.closes = out, true
 }
 
+// sameEncoder reports whether a and b are equal. It does not panic if their types are not comparable.
 func sameEncoder(a, b encode.Encoder) bool {
 	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
+// errShrunk is the error for an encoder whose Append returned less than it received.
 var errShrunk = errors.New("forebay: encoder returned a shorter slice than it received")
 
 // emit runs the steps of the core for the record in s. If a step fails, panics or calls
@@ -21,8 +22,9 @@ func (h *handler) emit(s *scratch) {
 		}
 	}()
 	if o := c.sole; o != nil && s.step == 0 {
-		// The loop below, unrolled for the most frequent case, where that saves 6 %.
-		// The span stays not ok, so that after a panic there is nothing left to do.
+		// This is the loop for the steps of one direct output, the most frequent case. Unrolling
+		// it saves 6 % of the time of a call. The span is not set to ok, so that resume has no
+		// further step to run after a panic of the encoder.
 		s.step = 1
 		if o.admits(s.rec.Level, s.ownLevel) {
 			buf, _, err := h.scopes[0].Append(s.buf, &s.rec)
@@ -50,13 +52,13 @@ func (h *handler) emit(s *scratch) {
 		} else if st.out == nil {
 			h.encode(s, st)
 		} else if s.spans[st.route].ok && (st.sole || st.out.admits(s.rec.Level, s.ownLevel)) {
-			s.note(st.write(s))
+			s.keepFirst(st.write(s))
 		}
 	}
 	finished = true
 }
 
-// encode encodes the record for a route, if one of its outputs accepts it, and stores its
+// encode encodes the record for the route of st, if one of its outputs accepts the level, and stores its
 // position in the span of the route.
 func (h *handler) encode(s *scratch, st *step) {
 	c := h.core
@@ -94,7 +96,8 @@ func (st *step) write(s *scratch) error {
 	return st.out.writeBuffered(sp.of(s.buf), sp.meta)
 }
 
-func (s *scratch) note(err error) {
+// keepFirst keeps err as the result of the call, if it is the first error.
+func (s *scratch) keepFirst(err error) {
 	if err != nil && s.err == nil {
 		s.err = err
 	}
@@ -109,7 +112,7 @@ func (h *handler) resume(s *scratch, recovered any) {
 	} else if st.out == nil {
 		c.encodeFailed(s, c.routes[st.route], unwound(recovered))
 	} else {
-		s.note(st.out.abandon(s.spans[st.route].of(s.buf), recovered))
+		s.keepFirst(st.out.abandon(s.spans[st.route].of(s.buf), recovered))
 	}
 	h.emit(s)
 	if recovered == nil { // after runtime.Goexit the caller does not return s
@@ -117,6 +120,7 @@ func (h *handler) resume(s *scratch, recovered any) {
 	}
 }
 
+// admits reports whether an output of r accepts records of level l from a logger whose level is own.
 func (r *route) admits(l, own slog.Level) bool {
 	for _, o := range r.outputs {
 		if o.admits(l, own) {
@@ -128,24 +132,25 @@ func (r *route) admits(l, own slog.Level) bool {
 
 // encodeFailed counts the record as dropped by each output that would have received it.
 func (c *core) encodeFailed(s *scratch, r *route, err error) {
-	s.note(err)
+	s.keepFirst(err)
 	first := r.failing.Add(1) == 1
 	for _, o := range r.outputs {
 		if !o.admits(s.rec.Level, s.ownLevel) {
 			continue
 		}
 		o.encode.Add(1)
-		o.tally.note(err)
+		o.tally.setLast(err)
 		if first {
 			o.events.post(batch.Event{Output: o.name, Op: "encode", Err: err, Count: 1})
 		}
 	}
 }
 
+// encodeRecovered reports that the encoder works again, after r.failing failures.
 func (r *route) encodeRecovered() {
 	n := r.failing.Swap(0)
 	if n == 0 {
-		return // another goroutine was first
+		return // another goroutine has reported the recovery
 	}
 	for _, o := range r.outputs {
 		if o.encode.Load() > 0 {
@@ -154,13 +159,14 @@ func (r *route) encodeRecovered() {
 	}
 }
 
-// addContext appends the attributes that ctx carries.
+// addContext appends the attributes that the functions of the option Context return for ctx.
 func (c *core) addContext(ctx context.Context, s *scratch) {
 	for _, fn := range c.contexts {
 		c.addContextOf(ctx, fn, s)
 	}
 }
 
+// addContextOf appends the attributes that fn returns for ctx. If fn panics, the panic is reported.
 func (c *core) addContextOf(ctx context.Context, fn contextFunc, s *scratch) {
 	n := len(s.attrs)
 	returned := false
@@ -170,9 +176,9 @@ func (c *core) addContextOf(ctx context.Context, fn contextFunc, s *scratch) {
 		}
 		clear(s.attrs[len(s.attrs):cap(s.attrs)]) // attributes that fn appended and removed
 	}()
-	// fn cannot read or overwrite attributes of other functions. The attributes it returns
-	// are copied, unless they are in scratch memory: s would otherwise clear a slice of
-	// the caller.
+	// fn gets an empty slice, so that it cannot read or overwrite attributes of other functions. The
+	// returned attributes are copied, unless they are in scratch memory. Without the copy, reset
+	// would clear a slice of fn.
 	got := fn(ctx, s.attrs[n:n:cap(s.attrs)])
 	returned = true
 	if len(got) > 0 && cap(s.attrs) > n && &got[0] == &s.attrs[:n+1][n] {

@@ -15,14 +15,16 @@ import (
 // defaultExitTimeout limits the time [Exit] waits for routers to close.
 const defaultExitTimeout = closetime.Default
 
-// exitList holds the routers that Exit closes.
+// exitList holds the routers that Exit closes: those made with [CloseOnExit] and not yet closed.
 var exitList registry
 
+// A registry is a set of cores. It is safe for concurrent use.
 type registry struct {
 	mu    sync.Mutex
 	cores map[*core]struct{}
 }
 
+// add adds c. c stays in memory until it is removed.
 func (l *registry) add(c *core) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -32,12 +34,14 @@ func (l *registry) add(c *core) {
 	l.cores[c] = struct{}{}
 }
 
+// remove removes c, if it is present.
 func (l *registry) remove(c *core) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.cores, c)
 }
 
+// all returns the cores in no particular order.
 func (l *registry) all() (cs []*core) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,6 +66,7 @@ func Exit(code int) {
 	osExit(code)
 }
 
+// closeAll closes all routers of exitList concurrently and joins their errors.
 func closeAll(ctx context.Context) error {
 	cores := exitList.all()
 	errs := make([]error, len(cores))

@@ -34,52 +34,53 @@ type gate struct {
 	mu      sync.Mutex
 	folded  uint64        // completed sections that no longer fit into state
 	freed   chan struct{} // closed when the current section ends, see lockCtx
-	watch   *time.Timer   // nil: no recent waiter
-	watchID uint64        // number of the timer, to ignore the ticks of a lost one
-	ticked  time.Time     // of the last tick
+	watch   *time.Timer   // timer that watches the section; nil if there was no recent waiter
+	watchID uint64        // number of the timer, to ignore ticks of an earlier timer
+	ticked  time.Time     // time of the last tick
 	seen    uint64        // completed sections at the last tick
 	idle    int           // ticks without a completed section
 }
 
 const (
-	gateHeld    = 1 << iota // in a section
-	gateStarved             // a waiter has waited for long: only waiters may enter
+	gateHeld    = 1 << iota // a caller is in a section
+	gateStarved             // a waiter has waited longer than gateStarve: only waiters may enter
 	gateStuck               // the section does not end; implies gateHeld
 	gateClosed              // no caller may enter again
 	gateWatched             // the end of the section must close freed
-	gateAside               // the section is no write: a flush or close
+	gateNoWrite             // the section is a flush or close, which is not counted as a write
 
-	gateWaiter    = 1 << 6 // one waiter, 24 bits
+	gateWaiter    = 1 << 6 // unit of the number of waiters, which has 24 bits
 	gateWaiters   = (1<<24 - 1) * gateWaiter
-	gateDone      = 1 << 30 // one completed section, 33 bits
-	gateFold      = 1 << 63 // the count must be moved to folded
+	gateDone      = 1 << 30 // unit of the number of completed sections, which has 33 bits
+	gateFold      = 1 << 63 // the number of completed sections must be moved to folded
 	gateFoldCount = gateFold / gateDone
 
 	gateBarred = gateHeld | gateStarved | gateStuck | gateClosed // a newcomer may not enter
-	gateSlow   = gateStarved | gateStuck | gateClosed | gateWatched | gateAside | gateWaiters | gateFold
+	gateSlow   = gateStarved | gateStuck | gateClosed | gateWatched | gateNoWrite | gateWaiters | gateFold
 )
 
-// Spinning before a caller of a held gate queues. The section is most often a write of half a
-// microsecond.
+// A caller spins before it queues for a held gate, because a section is usually a write of about half
+// a microsecond.
 const (
-	gateSpins  = 8  // looks at the gate, each after
-	gatePause  = 16 // loads of it
-	gateYields = 2  // then tries after letting others run
+	gateSpins  = 8  // number of attempts to enter without yielding
+	gatePause  = 16 // loads of the state between two of these attempts
+	gateYields = 2  // number of further attempts, each after runtime.Gosched
 )
 
-// gateStarve is how long a waiter lets newcomers overtake it.
+// gateStarve is the time after which a waiter prevents newcomers from overtaking it.
 const gateStarve = time.Millisecond
 
 // While there are waiters, the state of a gate is checked gateTicks times per busy. A section
 // counts as stuck after one check less, so that no caller waits for longer than busy.
 const gateTicks = 8
 
+// init sets the time after which a section is stuck. The zero gate is not usable.
 func (g *gate) init(busy time.Duration) {
 	g.busy = busy
 	g.wake = make(chan struct{}, 1)
 }
 
-// entry is the outcome of an attempt to enter a gate.
+// An entry is the result of an attempt to enter a gate.
 type entry uint8
 
 const (
@@ -88,7 +89,7 @@ const (
 	foundClosed
 )
 
-// tryLock enters if that is possible at once.
+// tryLock enters the gate if that is possible without waiting.
 func (g *gate) tryLock() bool {
 	s := g.state.Load()
 	return s&gateBarred == 0 && g.state.CompareAndSwap(s, s|gateHeld)
@@ -102,7 +103,7 @@ func (g *gate) unlock() {
 	}
 }
 
-// lock waits to enter; callers try tryLock first.
+// lock waits until it enters the gate, or cannot. Callers try tryLock first.
 func (g *gate) lock() entry {
 	for i := range gateSpins + gateYields {
 		s := g.state.Load()
@@ -131,6 +132,7 @@ func (g *gate) lock() entry {
 	return g.queue()
 }
 
+// refusal returns the reason why a caller cannot enter a gate in state s, which is stuck or closed.
 func refusal(s uint64) entry {
 	if s&gateClosed != 0 {
 		return foundClosed
@@ -138,7 +140,7 @@ func refusal(s uint64) entry {
 	return turnedAway
 }
 
-// queue waits for the token until it may enter or is turned away.
+// queue waits for the token until the caller enters or is turned away.
 func (g *gate) queue() entry {
 	for { // join
 		s := g.state.Load()
@@ -151,8 +153,8 @@ func (g *gate) queue() entry {
 			}
 			continue
 		}
-		// With waiters in the very state in which the gate is held, the end of the
-		// section cannot miss them.
+		// The waiter is added in the same atomic operation that verifies that the gate is held.
+		// Therefore the end of the section finds the waiter and sends a token.
 		if g.state.CompareAndSwap(s, s+gateWaiter) {
 			break
 		}
@@ -173,7 +175,7 @@ func (g *gate) queue() entry {
 				}
 				continue
 			}
-			// Another caller was faster. The end of its section sends a token again.
+			// Another caller has entered. The end of its section sends a token again.
 			if s&gateStarved == 0 && time.Since(begun) > gateStarve {
 				if !g.state.CompareAndSwap(s, s|gateStarved) {
 					continue
@@ -184,7 +186,7 @@ func (g *gate) queue() entry {
 	}
 }
 
-// resign removes a waiter and wakes the next one.
+// resign removes a waiter that is turned away, and wakes the next waiter.
 func (g *gate) resign() {
 	for {
 		s := g.state.Load()
@@ -201,6 +203,7 @@ func (g *gate) resign() {
 	}
 }
 
+// token wakes one waiter.
 func (g *gate) token() {
 	select {
 	case g.wake <- struct{}{}:
@@ -208,13 +211,13 @@ func (g *gate) token() {
 	}
 }
 
-// leave ends a section in any state of the gate. It adds add to the state, sets the flags
-// in set, and wakes waiting callers.
+// leave ends a section in any state of the gate. It adds add to the state, sets the flags in set, and
+// wakes waiting callers.
 func (g *gate) leave(add, set uint64) {
 	var s uint64
 	for {
 		s = g.state.Load()
-		n := s&^(gateHeld|gateStuck|gateWatched|gateAside) + add | set
+		n := s&^(gateHeld|gateStuck|gateWatched|gateNoWrite) + add | set
 		if s&gateFold != 0 {
 			if g.fold(s, n&^gateFold) {
 				break
@@ -260,7 +263,7 @@ func (g *gate) lockCtx(ctx context.Context) error {
 	for {
 		s := g.state.Load()
 		if s&gateHeld == 0 {
-			if g.state.CompareAndSwap(s, s|gateHeld|gateAside) {
+			if g.state.CompareAndSwap(s, s|gateHeld|gateNoWrite) {
 				return nil
 			}
 			continue
@@ -270,7 +273,7 @@ func (g *gate) lockCtx(ctx context.Context) error {
 			g.freed = make(chan struct{})
 		}
 		freed := g.freed
-		// Under mu, so that the end of the section finds the channel.
+		// mu is held, so that the end of the section finds the channel.
 		ok := g.state.CompareAndSwap(s, s|gateWatched)
 		g.mu.Unlock()
 		if !ok {
@@ -300,25 +303,25 @@ type gateCount struct {
 	stuck   bool
 }
 
-// count never waits.
+// count returns the counts of the gate. It does not wait for the section.
 func (g *gate) count() gateCount {
 	g.mu.Lock()
 	s := g.state.Load()
 	c := gateCount{done: g.folded + s/gateDone, pending: s & gateWaiters / gateWaiter, stuck: s&gateStuck != 0}
 	g.mu.Unlock()
-	if s&(gateHeld|gateAside) == gateHeld {
+	if s&(gateHeld|gateNoWrite) == gateHeld {
 		c.pending++
 	}
 	return c
 }
 
-// arm starts the watch on the section that callers wait for.
+// arm starts the timer that watches the current section, if it is not running.
 func (g *gate) arm(now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.watch != nil {
-		// A timer of a synctest bubble that has ended never ticks. Nor does it
-		// belong to this bubble if its clock shows another time.
+		// A timer may belong to another synctest bubble: a timer of an ended bubble never ticks,
+		// and the clock of another bubble shows another time. Such a timer is replaced.
 		if d := now.Sub(g.ticked); d >= 0 && d/4 < g.busy {
 			return
 		}
@@ -329,9 +332,10 @@ func (g *gate) arm(now time.Time) {
 	g.watch = time.AfterFunc(g.tick(), func() { g.look(id) })
 }
 
+// tick returns the interval between two checks of a section.
 func (g *gate) tick() time.Duration { return max(g.busy/gateTicks, 1) }
 
-// look handles one tick of the watch.
+// look handles one tick of the timer with the number id.
 func (g *gate) look(id uint64) {
 	g.mu.Lock()
 	stuck := id == g.watchID && g.lookLocked()

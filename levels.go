@@ -7,17 +7,16 @@ import (
 	"sync"
 )
 
-// A named holds the levels of the loggers of one name. The three levels are read for each
-// record and written only by [Router.SetLevel].
+// A named holds the levels of the loggers with one name. The three levels are read for each record and
+// changed only by [Router.SetLevel].
 //
-// A level set for the name, or for a name above it, is a gate in front of all outputs; it also
-// applies to outputs without a level. If none is set there is no gate, and outputs without a
-// level accept slog.LevelInfo and above.
+// A level set for the name, or for a name above it, applies to all outputs, including outputs without
+// a level. If none is set, outputs without a level accept slog.LevelInfo and above.
 type named struct {
 	name  string
-	least slog.LevelVar // below it, no output accepts a record
-	own   slog.LevelVar // the level of outputs without one
-	floor slog.LevelVar // no output accepts a lower level; if core.exact, some output accepts all others
+	least slog.LevelVar // the level set by SetLevel, or minLevel: records below it are discarded
+	own   slog.LevelVar // the level of outputs without a level
+	floor slog.LevelVar // no output accepts a lower level; with core.exact, some output accepts every other level
 }
 
 // names holds the levels of a core by name. The name of the root is "".
@@ -47,7 +46,7 @@ func (g *names) of(name string) *named {
 	return l
 }
 
-// setLevel sets the level of a name; nil removes it, so that the name inherits one.
+// setLevel sets the level of a name. nil removes it, so that the name inherits a level.
 func (g *names) setLevel(name string, l slog.Leveler) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -62,8 +61,8 @@ func (g *names) setLevel(name string, l slog.Leveler) {
 	g.updateAnyLocked()
 }
 
-// updateAnyLocked computes the levels of any. A name without a level inherits the levels of a
-// name above it.
+// updateAnyLocked computes the levels of any. It considers only names with a level, because a name
+// without one inherits the levels of a name above it.
 func (g *names) updateAnyLocked() {
 	least, own, floor := g.levelsLocked("")
 	for name := range g.set {
@@ -75,7 +74,7 @@ func (g *names) updateAnyLocked() {
 	g.any.floor.Set(floor)
 }
 
-// updateLocked computes the levels of l.
+// updateLocked computes the levels of l. g.mu is held.
 func (g *names) updateLocked(l *named) {
 	least, own, floor := g.levelsLocked(l.name)
 	l.least.Set(least)
@@ -83,7 +82,7 @@ func (g *names) updateLocked(l *named) {
 	l.floor.Set(floor)
 }
 
-// levelsLocked returns the three levels of a name.
+// levelsLocked returns the three levels of a name; see [named].
 func (g *names) levelsLocked(name string) (least, own, floor slog.Level) {
 	least, own = minLevel, slog.LevelInfo
 	if set, ok := g.levelLocked(name); ok {

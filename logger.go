@@ -89,7 +89,8 @@ func (l *Logger) LogContext(ctx context.Context, level slog.Level, msg string, a
 	}
 }
 
-// may rejects most calls at a disabled level quickly.
+// may reports whether a record of the level may be accepted. It takes one atomic load, and rejects most
+// calls at a disabled level.
 func (l *Logger) may(level slog.Level) bool {
 	return l != nil && l.h.named != nil && level >= l.h.named.floor.Level()
 }
@@ -173,8 +174,8 @@ func (l *Logger) Slog() *slog.Logger {
 	return slog.New(&l.h)
 }
 
-// log implements all logging methods; the caller is two frames up. ctx is nil for methods
-// without a context.
+// log implements all logging methods, which call it directly: callerPC depends on the number of frames.
+// ctx is nil for methods without a context.
 func (l *Logger) log(level slog.Level, msg string, attrs []slog.Attr, ctx context.Context) {
 	c := l.h.core
 	if !c.exact && !l.h.enabled(level) {
@@ -206,7 +207,7 @@ func (l *Logger) log(level slog.Level, msg string, attrs []slog.Attr, ctx contex
 	s.rec.Attrs = s.attrs
 	l.h.emit(s)
 	c.pool.put(s)
-	if level >= c.syncs {
+	if level >= c.syncLevel {
 		c.sync()
 	}
 }
@@ -221,7 +222,7 @@ func (l *Logger) logTop(ctx context.Context, s *scratch, attrs []slog.Attr) {
 		l.h.send(s, top)
 		level := s.rec.Level
 		l.h.core.pool.put(s)
-		if level >= l.h.core.syncs {
+		if level >= l.h.core.syncLevel {
 			l.h.core.sync()
 		}
 	}()
@@ -230,16 +231,17 @@ func (l *Logger) logTop(ctx context.Context, s *scratch, attrs []slog.Attr) {
 	}
 }
 
-// callerPC returns the position of the call of the method that called log, skip callers
-// further up.
+// callerPC returns the position of the call of the logging method, or of the caller that is skip frames
+// further up the stack.
 func callerPC(skip int) uintptr {
 	var pcs [1]uintptr
 	runtime.Callers(4+skip, pcs[:])
 	return pcs[0]
 }
 
-// above returns the position skip callers above pc, or pc if the goroutine is not there.
-func above(pc uintptr, skip int) uintptr {
+// callerAbove returns the position of the caller that is skip frames above pc on the stack of this
+// goroutine. If pc is not on the stack, it returns pc.
+func callerAbove(pc uintptr, skip int) uintptr {
 	var pcs [64]uintptr
 	n := runtime.Callers(3, pcs[:])
 	i := slices.Index(pcs[:n], pc)

@@ -30,8 +30,8 @@ func New(opts ...Option) (*Logger, error) {
 	return r.Logger(), nil
 }
 
-// Router returns the Router of l. It provides Stats, Flush, and Close with a report. Router
-// returns nil if l discards all records; the methods of a nil Router do nothing.
+// Router returns the Router of l, which provides Stats, Flush, and Close with a report. It returns nil
+// if l discards all records; the methods of a nil Router do nothing.
 func (l *Logger) Router() *Router {
 	if l == nil || l.h.core == nil {
 		return nil

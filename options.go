@@ -38,24 +38,25 @@ type CommonOption interface {
 
 // config collects the options of NewRouter.
 type config struct {
-	routes   []routeSpec
-	onError  func(batch.Event)
-	busy     time.Duration
-	contexts []contextFunc
-	redact   redact.Config
-	onExit   bool
-	samples  []sample
-	duration string     // the format of durations; empty: that of the encoders
-	syncs    slog.Level // at this level and above, callers wait for delivery
+	routes    []routeSpec
+	onError   func(batch.Event)
+	busy      time.Duration
+	contexts  []contextFunc
+	redact    redact.Config
+	onExit    bool
+	samples   []sample
+	duration  string     // format of durations; "": that of each encoder
+	syncLevel slog.Level // from this level on, callers wait for delivery
 }
 
 // A routeSpec is a Route, or an output that was given without one.
 type routeSpec struct {
 	enc     encode.Encoder
 	outputs []OutputSpec
-	alone   bool // an output without a Route
+	alone   bool // the spec is an output without a Route
 }
 
+// An optionFunc is an Option for a Router as a whole.
 type optionFunc func(*config)
 
 func (f optionFunc) applyRouter(c *config) { f(c) }
@@ -67,6 +68,7 @@ func Route(enc encode.Encoder, outputs ...OutputSpec) Option {
 	return optionFunc(func(c *config) { c.routes = append(c.routes, routeSpec{enc: enc, outputs: outputs}) })
 }
 
+// A contextFunc is the argument of the option Context.
 type contextFunc = func(ctx context.Context, dst []slog.Attr) []slog.Attr
 
 // Context makes the router call fn for the attributes of the context of each record. fn
@@ -104,7 +106,7 @@ func Sample(level slog.Level, first, every int) Option {
 // caller waits, except log.Fatal and log.Panic of the standard log package after
 // slog.SetDefault.
 func SyncLevel(level slog.Level) Option {
-	return optionFunc(func(c *config) { c.syncs = level })
+	return optionFunc(func(c *config) { c.syncLevel = level })
 }
 
 // CloseOnExit makes [Exit] close the router. The router then stays in memory until it is
@@ -131,6 +133,7 @@ func Durations(form string) Option {
 // of that deliver.Output, not to fn.
 func OnError(fn func(batch.Event)) CommonOption { return onError(fn) }
 
+// onError implements the option OnError.
 type onError func(batch.Event)
 
 func (f onError) applyRouter(c *config)     { c.onError = f }
@@ -146,6 +149,7 @@ const Forever time.Duration = math.MaxInt64
 // logged during that time. With [Forever] no record is lost, and a call waits as long as the Write.
 func BusyTimeout(d time.Duration) CommonOption { return busyTimeout(d) }
 
+// busyTimeout implements the option BusyTimeout.
 type busyTimeout time.Duration
 
 func (d busyTimeout) applyRouter(c *config)     { c.busy = time.Duration(d) }
@@ -157,6 +161,7 @@ func (d busyTimeout) applyOutput(o *OutputSpec) { o.busy, o.busySet = time.Durat
 // it is the result of the writer's method Name, or the writer's type.
 func Name(name string) OutputOption { return outputName(name) }
 
+// outputName implements the option Name.
 type outputName string
 
 func (n outputName) applyOutput(o *OutputSpec) { o.name = string(n) }
@@ -168,28 +173,30 @@ func (n outputName) applyOutput(o *OutputSpec) { o.name = string(n) }
 type OutputSpec struct {
 	kind     string // the function that made it, such as "forebay.File"
 	level    slog.Leveler
-	levelNil bool      // Level(nil)
-	w        io.Writer // nil: driver is given
+	levelNil bool      // the option Level was given nil
+	w        io.Writer // nil if driver is set
 	direct   bool      // the option Direct
 	closes   bool      // w is closed with the Router
 	name     string
 	enc      encode.Encoder
-	encSet   bool
+	encSet   bool // the option Encoder was given
 	onError  func(batch.Event)
 	busy     time.Duration
-	busySet  bool
-	nilOpt   bool
+	busySet  bool // the option BusyTimeout was given
+	nilOpt   bool // an option is nil
 
-	driver   driver    // nil: w is given, and written to in the calling goroutine
+	driver   driver    // nil if w is set; w is then called in the logging goroutine
 	settings []setting // for the driver
 
 	events *reporter // set by the builder
 }
 
+// applyRouter adds o as an output without a Route.
 func (o OutputSpec) applyRouter(c *config) {
 	c.routes = append(c.routes, routeSpec{enc: o.enc, outputs: []OutputSpec{o}, alone: true})
 }
 
+// newSpec applies opts to o.
 func newSpec(o OutputSpec, opts []OutputOption) OutputSpec {
 	for _, opt := range opts {
 		if opt == nil {

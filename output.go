@@ -23,9 +23,10 @@ type (
 		Shutdown(ctx context.Context) (batch.Report, error)
 	}
 
-	// A coded writer has a known wire form.
+	// A coded writer accepts records of one wire form only.
 	coded interface{ Codec() batch.Codec }
 
+	// A titled writer has a default name for its output.
 	titled interface{ Name() string }
 
 	// A lateRecorder is a recorder that may write in the calling goroutine. It is
@@ -37,26 +38,30 @@ type (
 type output struct {
 	name   string
 	level  threshold
-	w      io.Writer // as given
-	closes bool      // by Router.Close: it is the first with this writer
-	made   bool      // w was made by NewRouter
+	w      io.Writer // the writer given by the user, or made by NewRouter
+	closes bool      // Router.Close closes w; set for at most one output with this writer
+	opened bool      // NewRouter has created w
 	first  bool      // the first output with this writer
 	events *reporter
 
-	rec     recorder  // a buffered output, or nil
-	account accounter // of rec, or nil
+	rec     recorder  // w of a buffered output, or nil
+	account accounter // w, if it keeps an account, or nil
 
 	dir    *direct // a direct output, or nil
-	shared bool    // dir has other outputs too
+	shared bool    // other outputs have the same dir
 
 	tally
 }
 
+// buffered reports whether the writer of o has memory of its own, so that a write does not wait for the
+// destination.
 func (o *output) buffered() bool { return o.rec != nil }
 
+// admits reports whether o accepts records of level l from a logger whose level is own.
 func (o *output) admits(l, own slog.Level) bool { return o.level.admits(l, own) }
 
-// writeBuffered hands a record to a buffered output.
+// writeBuffered passes a record to a buffered output. If the output keeps no account, the result is
+// counted here.
 func (o *output) writeBuffered(p []byte, m batch.Meta) error {
 	err := o.rec.WriteRecord(p, m)
 	if err != nil {
@@ -78,7 +83,8 @@ func (o *output) writeBuffered(p []byte, m batch.Meta) error {
 	return err
 }
 
-// writeDirect writes a record to a direct output.
+// writeDirect writes a record to a direct output. If several outputs share the writer, the record is
+// counted for o, because the gate counts the writes of all of them.
 func (o *output) writeDirect(p []byte) error {
 	if !o.shared {
 		return o.dir.write(p, &o.tally)
@@ -91,7 +97,7 @@ func (o *output) writeDirect(p []byte) error {
 	return err
 }
 
-// abandon counts a write that did not return.
+// abandon counts a write that panicked or called runtime.Goexit. recovered is the result of recover.
 func (o *output) abandon(p []byte, recovered any) error {
 	if o.dir != nil {
 		return o.dir.abandon(p, &o.tally, recovered)

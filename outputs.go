@@ -46,6 +46,7 @@ func Writer(w io.Writer, opts ...OutputOption) OutputSpec {
 	return o
 }
 
+// writerKind is the kind of the outputs made by Writer.
 const writerKind = "forebay.Writer"
 
 // Direct makes [Writer] write each record with one Write in the calling goroutine: the record is in
@@ -72,7 +73,7 @@ func CloseWriter() OutputOption {
 	return writerOption(func(o *OutputSpec) { o.closes = true })
 }
 
-// A writerOption is an option of Writer only.
+// A writerOption is an option that applies to [Writer] only.
 type writerOption func(*OutputSpec)
 
 func (f writerOption) applyOutput(o *OutputSpec) { f(o) }
@@ -92,11 +93,12 @@ func (o *OutputSpec) writerFault() error {
 	return nil
 }
 
+// errNoClose returns the error of CloseWriter for a writer without a method Close.
 func errNoClose(w io.Writer) error {
 	return fmt.Errorf("CloseWriter: the writer (%T) has no method Close; leave it out", w)
 }
 
-// stream configures Console and Writer.
+// A stream is the configuration of [Console] and [Writer].
 type stream struct {
 	w       io.Writer
 	name    string
@@ -104,6 +106,7 @@ type stream struct {
 	closes  bool
 }
 
+// openStream opens the destination of [Console] and [Writer].
 func openStream(c *stream, s *Setup) (deliver.Destination, error) {
 	if isNil(c.w) {
 		return nil, fmt.Errorf("the writer is nil (%T); give one such as os.Stderr, or leave the output out", c.w)
@@ -130,12 +133,13 @@ func openStream(c *stream, s *Setup) (deliver.Destination, error) {
 	return deliver.ToWriter(c.w), nil
 }
 
-// closingFile is the destination of a file that is closed with the Router.
+// A closingFile is the destination of an *os.File that is closed with the Router.
 type closingFile struct {
 	*file.Stdio
 	f *os.File
 }
 
+// Close closes the file.
 func (c closingFile) Close(context.Context) error { return c.f.Close() }
 
 // File returns an output that appends to the file at path, one JSON object per line; the
@@ -150,12 +154,14 @@ func File(path string, opts ...OutputOption) OutputSpec {
 	return Driver("forebay.File", logFile{path: path}, openFile, opts...)
 }
 
-// logFile configures File.
+// A logFile is the configuration of [File].
 type logFile struct {
 	path string
 	file.Options
 }
 
+// openFile opens the destination of [File]. The path is claimed first, because two outputs that rotate
+// the same file would lose records.
 func openFile(c *logFile, s *Setup) (deliver.Destination, error) {
 	if s.Name == "" {
 		s.Name = "file:" + filepath.Base(c.path)
@@ -203,6 +209,7 @@ func RotateEvery(period time.Duration, keep int) OutputOption {
 	})
 }
 
+// keep sets the number of old files to keep.
 func (c *logFile) keep(n int) error {
 	if n < 0 {
 		return fmt.Errorf("%d old files cannot be kept; give 0 for all", n)

@@ -73,6 +73,7 @@ func (h *handler) redact(s *scratch) {
 	s.redacted = true
 }
 
+// errWithheld is reported for a record of which only the level and the time are logged.
 var errWithheld = errors.New("forebay: the content of a record was withheld, because a method of one of its values called runtime.Goexit")
 
 // withhold keeps only the parts of the record in s that need no redaction. It is called if

@@ -66,21 +66,21 @@ func (r *Router) Logger() *Logger {
 	return &Logger{h: r.h}
 }
 
-// handler is a router with a name, attributes and groups. It is immutable.
+// A handler is a router with a name, attributes and groups. It is immutable.
 type handler struct {
 	core   *core
-	named  *named         // the level of its name
+	named  *named         // levels of the logger name
 	scopes []encode.Scope // by route
-	skip   int            // frames between the caller and the call, see Logger.WithCallerSkip
+	skip   int            // stack frames to skip for the source position, see Logger.WithCallerSkip
 
-	// Attributes at the top of each record, in no group: the name, and those of
+	// Attributes of each record outside all groups: the name of the logger and those of
 	// WithContext.
 	top []slog.Attr
-	// With groups open: the scopes before the first of them, and the groups. They are
-	// for records with attributes at the top.
+	// base are the scopes before the first open group, and groups are the open groups. They are used
+	// for records with attributes outside all groups, see compose. nil without groups.
 	base   []encode.Scope
 	groups []openGroup
-	place  *redact.Place // the groups, for core.redact; nil: none, or nothing is redacted
+	place  *redact.Place // the open groups, for the rules of core.redact; nil without groups or rules
 }
 
 // An openGroup is a group of WithGroup with the attributes that were added in it, which
@@ -90,26 +90,26 @@ type openGroup struct {
 	attrs []slog.Attr
 }
 
-// core is shared by a router and all handlers and loggers derived from it.
+// A core is the part of a router that all handlers and loggers derived from it share.
 type core struct {
-	router   *Router // with the scopes that nothing was derived from
-	routes   []*route
-	outputs  []*output // of all routes
-	steps    []step
-	sole     *output // the only output of the only route, if that is direct and nothing is redacted
-	pool     scratchPool
-	names    names
-	root     *named // of loggers without a name
-	exact    bool   // some output accepts all records that are not below the floor of a gate
-	needsPC  bool
-	contexts []contextFunc
-	samples  []*sampler
-	bursts   bursts
-	syncs    slog.Level    // from here on callers wait for delivery
-	redact   *redact.Rules // nil: nothing is redacted
+	router    *Router // the router without attributes and groups
+	routes    []*route
+	outputs   []*output // of all routes
+	steps     []step
+	sole      *output // the only output, if it is direct and nothing is redacted; nil otherwise
+	pool      scratchPool
+	names     names
+	root      *named // levels of loggers without a name
+	exact     bool   // every record at or above named.floor is accepted by some output
+	needsPC   bool
+	contexts  []contextFunc
+	samples   []*sampler
+	bursts    bursts
+	syncLevel slog.Level    // from this level on, callers wait for delivery; see SyncLevel
+	redact    *redact.Rules // nil: nothing is redacted
 
-	events    *reporter
-	reporters []*reporter // all, for Close
+	events    *reporter   // for events of no output, and of outputs without OnError
+	reporters []*reporter // all reporters, for Close
 
 	closed  atomic.Bool
 	refused atomic.Uint64
@@ -121,19 +121,20 @@ type core struct {
 	err           error
 }
 
+// A route is an encoder with the outputs that receive its encoding.
 type route struct {
 	outputs []*output
-	failing atomic.Uint64 // records that could not be encoded since the last that could
+	failing atomic.Uint64 // number of encoding failures since the last success
 }
 
-// A step is one thing to do with a record: redacting it, encoding it for a route, or
-// writing that to an output.
+// A step is one action for a record: redacting it, encoding it for a route, or writing the encoded
+// record to an output.
 type step struct {
 	route  int
-	out    *output // nil: encode
-	sole   bool    // the route has no other output: its level was looked at when encoding
-	meta   bool    // of encoding: an output of the route wants to know of the Meta
-	redact bool    // the first, if there are rules
+	out    *output // the output to write to; nil for encoding and redacting
+	sole   bool    // the route has no other output, so the level was checked when encoding
+	meta   bool    // for encoding: an output of the route uses the Meta
+	redact bool    // redact the record; this is the first step, if there are rules
 }
 
 // plan computes the steps for each record: all routes are encoded and passed to buffered
@@ -164,6 +165,7 @@ func (c *core) plan() {
 	}
 }
 
+// enabled reports whether any output accepts records of the level.
 func (h *handler) enabled(level slog.Level) bool {
 	c := h.core
 	if c == nil {
@@ -227,6 +229,8 @@ func (h *handler) WithGroup(name string) slog.Handler {
 	return &n
 }
 
+// withAttrs returns h with attributes in the innermost group. It keeps the original attributes of the
+// group for compose.
 func (h *handler) withAttrs(attrs []slog.Attr) handler {
 	shown := attrs
 	if r := h.core.redact; r != nil {
@@ -244,6 +248,7 @@ func (h *handler) withAttrs(attrs []slog.Attr) handler {
 	return n
 }
 
+// withGroup returns h with an open group. base keeps the scopes before the first group for compose.
 func (h *handler) withGroup(name string) handler {
 	shown, place := name, h.place
 	if r := h.core.redact; r != nil {
@@ -258,6 +263,7 @@ func (h *handler) withGroup(name string) handler {
 	return n
 }
 
+// derive returns h with the scopes that f returns for those of h.
 func (h *handler) derive(f func(encode.Scope) encode.Scope) handler {
 	n := *h
 	n.scopes = make([]encode.Scope, len(h.scopes))
@@ -267,7 +273,7 @@ func (h *handler) derive(f func(encode.Scope) encode.Scope) handler {
 	return n
 }
 
-// withTop adds attributes to those at the top.
+// withTop returns h with additional attributes outside all groups.
 func (h *handler) withTop(attrs []slog.Attr) handler {
 	n := *h
 	n.top = slices.Clone(h.top)
@@ -293,7 +299,7 @@ func (c *core) deriveOne(route int, s encode.Scope, f func(encode.Scope) encode.
 	return n
 }
 
-// handle implements Handle for a record that the caller keeps alive.
+// handle implements Handle. rec must stay alive until it returns. top are attributes outside all groups.
 func (h *handler) handle(ctx context.Context, rec *slog.Record, top ...slog.Attr) error {
 	c := h.core
 	if c == nil {
@@ -312,7 +318,7 @@ func (h *handler) handle(ctx context.Context, rec *slog.Record, top ...slog.Attr
 	s.rec.Message = rec.Message
 	s.rec.PC = rec.PC
 	if h.skip != 0 && c.needsPC {
-		s.rec.PC = above(rec.PC, h.skip)
+		s.rec.PC = callerAbove(rec.PC, h.skip)
 	}
 	s.attrs = append(append(s.attrs, h.top...), top...)
 	s.last = rec.NumAttrs() == 0 && endsProgram(rec.PC)
@@ -326,8 +332,8 @@ func (h *handler) handle(ctx context.Context, rec *slog.Record, top ...slog.Attr
 	return h.finish(s, rec, len(s.attrs))
 }
 
-// handleIn continues handle if Context functions must be called. The record is logged even if
-// one of them ends the goroutine.
+// handleIn continues handle if functions of the option Context must be called. The record is logged even
+// if one of them ends the goroutine.
 func (h *handler) handleIn(ctx context.Context, s *scratch, rec *slog.Record) (err error) {
 	asked := false
 	defer func() {
@@ -340,7 +346,8 @@ func (h *handler) handleIn(ctx context.Context, s *scratch, rec *slog.Record) (e
 	return h.finish(s, rec, len(s.attrs))
 }
 
-// finish adds the attributes of rec to s, which holds those at the top, and emits the record.
+// finish adds the attributes of rec to s, which contains top attributes outside all groups, emits the
+// record, and returns s to the pool.
 func (h *handler) finish(s *scratch, rec *slog.Record, top int) error {
 	if rec.NumAttrs() > 0 {
 		rec.Attrs(func(a slog.Attr) bool {
@@ -354,7 +361,7 @@ func (h *handler) finish(s *scratch, rec *slog.Record, top int) error {
 	switch {
 	case last:
 		h.core.lastSync()
-	case rec.Level >= h.core.syncs:
+	case rec.Level >= h.core.syncLevel:
 		h.core.sync()
 	}
 	return err
@@ -371,9 +378,9 @@ func (h *handler) send(s *scratch, top int) {
 	h.emit(s)
 }
 
-// compose emits a record that has attributes at the top while groups are open. The scopes of h
-// would put them into the groups, so it uses the scopes from before the first group, with the
-// groups as an attribute.
+// compose emits a record with attributes outside all groups while groups are open. The scopes of h would
+// put them into the groups. Therefore compose uses the scopes from before the first group, and writes
+// the groups as an attribute of the record.
 func (h *handler) compose(s *scratch, top int) {
 	inner := s.attrs[top:]
 	for i := len(h.groups) - 1; i >= 0; i-- {

@@ -16,10 +16,11 @@ type sample struct {
 	first, every int
 }
 
-// levelsApart is the distance of slog's levels.
-const levelsApart = slog.LevelInfo - slog.LevelDebug
+// levelStep is the distance between the levels of slog. A [Sample] applies to the levels of one step.
+const levelStep = slog.LevelInfo - slog.LevelDebug
 
-func (s *sample) holds(l slog.Level) bool { return l >= s.level && l < s.level+levelsApart }
+// contains reports whether the sample applies to records of level l.
+func (s *sample) contains(l slog.Level) bool { return l >= s.level && l < s.level+levelStep }
 
 // fault describes the conflict of s with earlier samples, or returns "".
 func (s *sample) fault(earlier []sample) string {
@@ -30,7 +31,7 @@ func (s *sample) fault(earlier []sample) string {
 		return "it leaves out every record; give at least one count, or raise the level of the outputs"
 	}
 	for _, o := range earlier {
-		if d := s.level - o.level; d < levelsApart && -d < levelsApart {
+		if d := s.level - o.level; d < levelStep && -d < levelStep {
 			return fmt.Sprintf("its levels overlap those of Sample(%v); give levels that are 4 apart", o.level)
 		}
 	}
@@ -54,9 +55,10 @@ type sampleSlot struct {
 	burst   atomic.Pointer[burst] // reports omitted at the end of a burst, usually of this message
 }
 
+// newSampler returns a sampler without counts.
 func newSampler(s sample) *sampler { return &sampler{sample: s, seed: maphash.MakeSeed()} }
 
-// slot returns the slot of a message of the loggers of a name, and its key in it.
+// slot returns the slot of a message, and its key in the slot. name is the name of the logger.
 func (s *sampler) slot(name, msg string, level slog.Level) (slot *sampleSlot, key uint64) {
 	key = maphash.String(s.seed, msg) + uint64(level)
 	if name != "" {
@@ -65,7 +67,8 @@ func (s *sampler) slot(name, msg string, level slog.Level) (slot *sampleSlot, ke
 	return &s.slots[key%uint64(len(s.slots))], key
 }
 
-// take reports whether a record must be logged, and how many were omitted before it.
+// take counts a record of the Unix second sec. It reports whether the record must be logged, and how
+// many were omitted before it.
 func (s *sampler) take(slot *sampleSlot, key uint64, sec int64, bursts *bursts) (ok bool, omitted uint64) {
 	if old := slot.key.Load(); old != key && slot.key.CompareAndSwap(old, key) {
 		slot.n.Store(0)
@@ -90,7 +93,7 @@ func (s *sampler) take(slot *sampleSlot, key uint64, sec int64, bursts *bursts) 
 func (h *handler) sampled(s *scratch) bool {
 	c := h.core
 	for _, sm := range c.samples {
-		if !sm.holds(s.rec.Level) {
+		if !sm.contains(s.rec.Level) {
 			continue
 		}
 		t := s.rec.Time

@@ -28,6 +28,7 @@ const (
 // bigRecords provides the memory for encoded records larger than ownScratchBytes.
 var bigRecords = newBigRecords(false)
 
+// newBigRecords returns the pool of bigRecords. With debug, it detects misuse of its buffers.
 func newBigRecords(debug bool) *bufpool.Pool {
 	p, err := bufpool.New(bufpool.Config{
 		SizeClasses: []int{4 << 10, 16 << 10, maxScratchBytes},
@@ -35,46 +36,51 @@ func newBigRecords(debug bool) *bufpool.Pool {
 		Debug:       debug,
 	})
 	if err != nil {
-		panic(err) // nothing a caller could have caused
+		panic(err) // the constants of this file are invalid
 	}
 	return p
 }
 
-// scratch is the memory of one call. Only that call uses it.
+// A scratch is the memory of one log call. Only that call uses it.
 type scratch struct {
 	rec      encode.Record
-	ownLevel slog.Level  // the level of outputs without one
+	ownLevel slog.Level  // the level of the logger, for outputs without a level
 	attrs    []slog.Attr // backing of rec.Attrs
-	nest     []slog.Attr // backing of the groups among them, see compose
+	nest     []slog.Attr // backing of groups in rec.Attrs, see handler.compose
 	buf      []byte      // the encodings of the record, one per route, in sequence
-	spans    []span      // by route
-	step     int         // the next of core.steps
-	err      error       // the first one
+	spans    []span      // position of each encoding in buf, by route
+	step     int         // index of the next step in core.steps
+	err      error       // first error of an output or encoder
 	last     bool        // the record comes from log.Fatal or log.Panic, see handler.handle
 
 	own      []byte // default memory of buf
 	borrowed []byte // memory of buf for large records, from bigRecords
 	want     int    // size to borrow; 0 if own is sufficient
-	small    int    // number of consecutive records that did not need it
+	small    int    // number of consecutive records that fit into own
 
 	redacted bool           // rec is redacted; walker owns parts of it
 	walker   *redact.Walker // nil until a record is redacted
 }
 
-// span is one route's part of scratch.buf.
+// A span is the position of a route's encoding of the record in scratch.buf. It is ok if the route has
+// encoded the record.
 type span struct {
 	ok       bool
 	from, to int
 	meta     batch.Meta
 }
 
+// of returns the encoded record. Its capacity ends with the record, so that appending to it does not
+// overwrite the next one.
 func (sp *span) of(buf []byte) []byte { return buf[sp.from:sp.to:sp.to] }
 
+// A scratchPool is a pool of scratch memory for one core.
 type scratchPool struct {
 	pool   sync.Pool
 	routes int
 }
 
+// get returns an empty scratch. The caller passes it to put.
 func (sp *scratchPool) get() *scratch {
 	s, ok := sp.pool.Get().(*scratch)
 	if !ok {
@@ -86,17 +92,19 @@ func (sp *scratchPool) get() *scratch {
 	return s
 }
 
+// put resets s and returns it to the pool.
 func (sp *scratchPool) put(s *scratch) {
 	s.reset()
 	sp.pool.Put(s)
 }
 
+// newScratch returns a scratch for the given number of routes.
 func newScratch(routes int) *scratch {
 	own := make([]byte, 0, ownScratchBytes)
 	return &scratch{attrs: make([]slog.Attr, 0, 16), own: own, buf: own, spans: make([]span, routes)}
 }
 
-// borrow provides memory as large as the largest recent record for the next one.
+// borrow gets memory from bigRecords for the next record. It is as large as the largest recent record.
 func (s *scratch) borrow() {
 	s.borrowed, _ = bigRecords.Get(s.want)
 	s.buf = s.borrowed[:0]
@@ -128,8 +136,8 @@ func (s *scratch) reset() {
 	}
 }
 
-// forget continues reset for a redacted record. It is not inlined, so that other records do
-// not pay for it.
+// forget continues reset for a redacted record. It is not inlined, because that would make reset
+// slower for other records.
 //
 //go:noinline
 func (s *scratch) forget() {

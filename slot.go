@@ -96,28 +96,29 @@ type slot struct {
 	events *reporter
 
 	// dst is nil until the destination has received all stored records.
-	dst     atomic.Pointer[output]
-	refused atomic.Uint64
-	late    atomic.Uint64 // dropped: Set took too long to pass on the stored records
-	moving  atomic.Int64  // records that Set has removed and not yet passed on
+	dst       atomic.Pointer[output]
+	refused   atomic.Uint64
+	busyDrops atomic.Uint64 // number of records dropped because Set took longer than busy
+	moving    atomic.Int64  // records that Set has removed and not yet passed on
 
 	// mu guards the fields below. It is held for a copy at most, never while a destination is
 	// called.
-	mu       sync.Mutex
-	data     []byte
-	recs     []slotRecord
-	taken    int           // bytes that Set has removed
-	full     uint64        // number of records dropped because they did not fit
-	shutdown uint64        // number of records dropped because no destination was set
-	failed   *output       // output of the last failed Set
-	setting  chan struct{} // not nil during a Set; closed at its end
-	barred   bool          // writers must wait for the end of Set
-	closed   bool
-	target   *output         // the destination of the current Set
-	ending   context.Context // context of a Shutdown that could not wait for the current Set; nil if there is none
-	tried    []*output       // destinations that failed after they had accepted stored records
+	mu          sync.Mutex
+	data        []byte // the stored records, concatenated
+	recs        []slotRecord
+	taken       int           // bytes that Set has removed
+	full        uint64        // number of records dropped because they did not fit
+	shutdown    uint64        // number of records dropped because no destination was set
+	failed      *output       // output of the last failed Set
+	setting     chan struct{} // not nil during a Set; closed at its end
+	writersWait bool          // writers wait for the end of Set
+	closed      bool
+	target      *output         // the destination of the current Set
+	ending      context.Context // context of a Shutdown that could not wait for the current Set; nil if there is none
+	tried       []*output       // destinations that failed after they had accepted stored records
 }
 
+// A slotRecord is a stored record: its length in bytes and its Meta.
 type slotRecord struct {
 	n int
 	m batch.Meta
@@ -126,6 +127,7 @@ type slotRecord struct {
 // Name returns the name passed to NewSlot with the option Name. The default is "slot".
 func (s *slot) Name() string { return s.name }
 
+// writesInCaller makes s a lateRecorder, because its destination may write in the calling goroutine.
 func (s *slot) writesInCaller() {}
 
 // Write is Slot.Write.
@@ -151,13 +153,13 @@ func (s *slot) WriteRecord(p []byte, m batch.Meta) error {
 		case <-wait:
 			t.Stop()
 		case <-t.C:
-			s.late.Add(1)
+			s.busyDrops.Add(1)
 			return errBusy
 		}
 	}
 }
 
-// passOn contains panics of the destination.
+// passOn writes a record to the destination of a slot. A panic of the destination becomes an error.
 func passOn(dst *output, p []byte, m batch.Meta) (err error) {
 	finished := false
 	defer func() {
@@ -184,7 +186,7 @@ func (s *slot) hold(p []byte, m batch.Meta) (wait chan struct{}, err error) {
 	case s.closed:
 		s.refused.Add(1)
 		return nil, errClosed
-	case s.barred:
+	case s.writersWait:
 		return s.setting, nil
 	case s.heldLocked()+len(p)+slotRecordBytes > s.limit:
 		s.full++
@@ -195,12 +197,15 @@ func (s *slot) hold(p []byte, m batch.Meta) (wait chan struct{}, err error) {
 	return nil, nil
 }
 
+// closedChan is a closed channel, for a caller that need not wait.
 var closedChan = func() chan struct{} {
 	ch := make(chan struct{})
 	close(ch)
 	return ch
 }()
 
+// heldLocked returns the size of the stored records as the limit counts it, including those that Set is
+// passing on.
 func (s *slot) heldLocked() int {
 	return s.taken + len(s.data) + slotRecordBytes*len(s.recs)
 }
@@ -240,6 +245,7 @@ func (s *slot) set(w io.Writer) error {
 	return nil
 }
 
+// output returns the output for the destination w.
 func (s *slot) output(w io.Writer) *output {
 	o := &output{w: w, name: s.name, events: s.events, closes: true, first: true}
 	if rec, ok := w.(recorder); ok {
@@ -262,8 +268,8 @@ type slotMove struct {
 	dst    *output
 	data   []byte
 	recs   []slotRecord
-	off, i int // the next record
-	pass   int
+	off, i int // offset and index of the next record
+	pass   int // number of calls of take that found records
 }
 
 // take removes all stored records for passing on, or sets dst if there are none. From the second
@@ -280,7 +286,7 @@ func (m *slotMove) take() bool {
 		return false
 	}
 	if m.pass++; m.pass > 1 {
-		s.barred = true
+		s.writersWait = true
 	}
 	s.taken = s.heldLocked()
 	m.data, m.recs, m.off, m.i = s.data, s.recs, 0, 0
@@ -289,11 +295,11 @@ func (m *slotMove) take() bool {
 	return true
 }
 
-// one passes on the next record.
+// one passes on the next record. An error means that the destination has failed and the record is kept.
 func (m *slotMove) one() (err error) {
 	o, rec := m.dst, m.recs[m.i]
 	p := m.data[m.off : m.off+rec.n]
-	var t tally // a record that fails is kept, not dropped
+	var t tally // discarded: a record that fails is kept, not dropped
 	finished := false
 	defer func() {
 		if finished {
@@ -309,7 +315,7 @@ func (m *slotMove) one() (err error) {
 	if o.rec == nil {
 		err = o.dir.write(p, &t)
 	} else if err = o.rec.WriteRecord(p, rec.m); err != nil && o.account != nil && !refusedForGood(err) {
-		err = nil // counted by the writer itself
+		err = nil // the account of the writer includes the record
 	}
 	finished = true
 	if err != nil {
@@ -326,10 +332,13 @@ func (m *slotMove) one() (err error) {
 	return nil
 }
 
+// sameWriter reports whether a and b are the same writer. It does not panic if they are not comparable.
 func sameWriter(a, b io.Writer) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && a == b
 }
 
+// refusedForGood reports whether err shows that the writer is closed, so that it has not accepted the
+// record.
 func refusedForGood(err error) bool {
 	return errors.Is(err, batch.ErrClosed) || errors.Is(err, os.ErrClosed) || errors.Is(err, io.ErrClosedPipe)
 }
@@ -346,7 +355,7 @@ func (m *slotMove) end() {
 	}
 	s.target = nil
 	s.moving.Store(0)
-	s.taken, s.barred = 0, false
+	s.taken, s.writersWait = 0, false
 	close(s.setting)
 	s.setting = nil
 	ctx := s.ending
@@ -365,8 +374,8 @@ func (s *slot) dropLocked() {
 	s.data, s.recs = nil, nil
 }
 
-// settled waits until no Set is in progress.
-func (s *slot) settled(ctx context.Context) error {
+// waitForSet waits until no Set is in progress.
+func (s *slot) waitForSet(ctx context.Context) error {
 	s.mu.Lock()
 	wait := s.setting
 	s.mu.Unlock()
@@ -383,7 +392,7 @@ func (s *slot) settled(ctx context.Context) error {
 
 // Flush is Slot.Flush.
 func (s *slot) Flush(ctx context.Context) error {
-	if err := s.settled(ctx); err != nil {
+	if err := s.waitForSet(ctx); err != nil {
 		return err
 	}
 	if dst := s.dst.Load(); dst != nil {
@@ -403,7 +412,7 @@ func (s *slot) Flush(ctx context.Context) error {
 
 // Sync commits the written records to stable storage, if the destination supports that.
 func (s *slot) Sync() error {
-	if err := s.settled(context.Background()); err != nil {
+	if err := s.waitForSet(context.Background()); err != nil {
 		return err
 	}
 	if dst := s.dst.Load(); dst != nil {
@@ -420,7 +429,7 @@ func (s *slot) Sync() error {
 func (s *slot) Shutdown(ctx context.Context) (batch.Report, error) {
 	ctx, cancel := closetime.Bounded(ctx, 0)
 	defer cancel()
-	err := s.settled(ctx)
+	err := s.waitForSet(ctx)
 	s.mu.Lock()
 	again := s.closed
 	s.closed = true
@@ -459,16 +468,16 @@ func (s *slot) Account() batch.Account {
 		dst = s.dst.Load()
 	}
 	s.mu.Unlock()
-	a.Dropped[batch.Busy] = s.late.Load()
+	a.Dropped[batch.Busy] = s.busyDrops.Load()
 	a.Pending.Slab = pending
 	a.Accepted = pending + a.Dropped.Total()
 	for _, o := range tried {
 		if o.account == nil || dst == nil || !sameWriter(o.w, dst.w) {
-			a.Add(o.books())
+			a.Add(o.accountNow())
 		}
 	}
 	if dst != nil {
-		a.Add(dst.books())
+		a.Add(dst.accountNow())
 	}
 	return a
 }

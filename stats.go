@@ -102,12 +102,13 @@ func (r *Router) Stats() Stats {
 	return st
 }
 
+// stats returns the statistics of o. own is the level of loggers without a name.
 func (o *output) stats(own slog.Level) OutputStats {
 	st := OutputStats{
 		Name:     o.name,
 		Level:    o.level.level(own),
 		Buffered: o.buffered(),
-		Account:  o.books(),
+		Account:  o.accountNow(),
 		Errors:   o.errors.Load(),
 		Panics:   o.panics.Load(),
 		Delivery: deliveryOf(o.w),
@@ -124,8 +125,8 @@ func (o *output) stats(own slog.Level) OutputStats {
 	return st
 }
 
-// deliveryOf returns the statistics of w, or of the destination of a Slot, if it is a
-// deliver.Output. It contains panics.
+// deliveryOf returns the statistics of w, or of the destination of a Slot, if it is a deliver.Output,
+// otherwise nil. It also returns nil if Stats panics.
 func deliveryOf(w io.Writer) (d *deliver.OutputStats) {
 	defer func() {
 		if recover() != nil {
@@ -144,8 +145,9 @@ func deliveryOf(w io.Writer) (d *deliver.OutputStats) {
 	return nil
 }
 
-// books returns the account of the output.
-func (o *output) books() (a batch.Account) {
+// accountNow returns the account of the output. The counters are read in an order in which a record that
+// is written meanwhile is pending, not missing.
+func (o *output) accountNow() (a batch.Account) {
 	encode, sampled := o.encode.Load(), o.sampled.Load()
 	switch {
 	case o.account != nil:
@@ -173,7 +175,7 @@ func (o *output) books() (a batch.Account) {
 // An accounter is an output that keeps its account.
 type accounter interface{ Account() batch.Account }
 
-// ownAccount contains a panic of the writer's Account.
+// ownAccount returns the account of w, or an empty one if Account panics.
 func ownAccount(w accounter) (a batch.Account) {
 	defer func() {
 		if recover() != nil {

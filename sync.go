@@ -19,8 +19,8 @@ import (
 // syncTimeout limits the time a caller waits for the delivery of its record.
 const syncTimeout = 250 * time.Millisecond
 
-// sync waits until the logged records are delivered, or syncTimeout. Records not delivered in
-// time are not lost, so there is no error.
+// sync waits until the records logged so far are delivered, or until syncTimeout. Records not delivered
+// in time are not lost, so there is no error. It does not probe a destination whose circuit is open.
 func (c *core) sync() {
 	ctx, cancel := context.WithTimeout(breaker.WithoutProbe(context.Background()), syncTimeout)
 	defer cancel()
@@ -43,21 +43,21 @@ func (c *core) lastSync() {
 			continue
 		}
 		why := "after " + syncTimeout.String()
-		if ctx.Err() == nil { // no caller waits for it
+		if ctx.Err() == nil { // Flush failed at once, because the circuit is open
 			why = "at once: " + r.err.Error()
 		}
 		fmt.Fprintf(os.Stderr, "forebay: output %s: the program may exit now; %s not delivered %s\n", o.name, plural.Records(n), why)
 	}
 }
 
-// harmless remembers positions of calls that do not end the program, 64 bytes for each
-// hash of them.
+// harmless remembers positions of log calls that do not end the program: 8 positions (64 bytes) for each
+// hash of a position.
 var harmless [512][8]atomic.Uintptr
 
-// endsProgram reports whether the current record comes from log.Fatal or log.Panic, which
-// slog.SetDefault and slog.NewLogLogger pass on like any other line. Only the stack shows it.
-// pc is the position of the record. It is 0 if package log writes no positions, which is the
-// default; otherwise the stack is examined once for each position.
+// endsProgram reports whether the current record comes from log.Fatal or log.Panic. slog.SetDefault and
+// slog.NewLogLogger pass their lines on like any other line, so only the stack shows it. pc is the
+// position of the record. It is 0 if package log writes no positions, which is the default; otherwise
+// the stack is examined once for each position.
 func endsProgram(pc uintptr) bool {
 	known := &harmless[(pc^pc>>9)%uintptr(len(harmless))]
 	if pc != 0 {

@@ -2,15 +2,15 @@ package forebay
 
 import "log/slog"
 
-// threshold is the lowest level that an output accepts. It can change at any time.
+// A threshold is the lowest level that an output accepts. It can change at any time.
 type threshold struct {
 	v     *slog.LevelVar // also for levels that never change: reading it is one load
 	fixed bool           // v never changes
 	other slog.Leveler   // used if v is nil; if it is also nil, the level of the logger applies
 }
 
-// newThreshold keeps a *slog.LevelVar, and calls any other Leveler for each record. nil means
-// the level of the logger.
+// newThreshold returns the threshold for the argument of the option Level. A *slog.LevelVar is read
+// directly; any other Leveler is called for each record. nil means the level of the logger.
 func newThreshold(l slog.Leveler) threshold {
 	switch l := l.(type) {
 	case nil:
@@ -29,7 +29,7 @@ func newThreshold(l slog.Leveler) threshold {
 // follows reports whether the level is the level of the logger.
 func (t *threshold) follows() bool { return t.v == nil && t.other == nil }
 
-// level returns the level for records of a logger.
+// level returns the current threshold for records of a logger whose level is own.
 func (t *threshold) level(own slog.Level) slog.Level {
 	switch {
 	case t.v != nil:
@@ -49,6 +49,7 @@ func (t *threshold) ask() (l slog.Level) {
 	return l
 }
 
+// minLevel is a level at or below the level of every record.
 const minLevel = slog.Level(-1 << 31)
 
 // admits reports whether a record of level l from a logger of level own passes.
