@@ -30,39 +30,42 @@ type api struct {
 	alias   string // alternative name; "" if there is none
 	example string // example of a URL
 	path    string // default path of the URL
-	query   string
-	gzip    bool
-	records int // limit of records per request; 0 means no limit
+	query   string // query parameters that are added to the URL
+	gzip    bool   // requests are compressed by default
+	records int    // limit of records per request; 0 means no limit
 
-	contentType  string
-	headers      map[string]string // default headers
-	header, word string            // header of the token, and the word before the token
+	contentType              string
+	headers                  map[string]string // default headers
+	tokenHeader, tokenPrefix string            // header of the token and the text before it; "": Authorization: Bearer
 
-	array     bool // records are elements of an array
-	bulk, hec bool
+	array bool // records are elements of an array
+	bulk  bool // requests have an action before each record, and responses a result for each
+	hec   bool // records are in the event object of Splunk
 
-	// timeKey is the server's key of the time. It is added to a record without it.
+	// timeKey is the key of the time. A member with this key is added to a record that has none.
 	timeKey string
 	keys    encode.Options // options of the default encoder
 }
 
+// anyURL is the example of a URL for APIs without a default path.
 const anyURL = "http://host/path or https://host/path"
 
-// apis are all APIs. The first is the default.
+// apis are all APIs. The first is the default. Sources: the reference documentation of the Elasticsearch
+// bulk API, the Splunk HTTP Event Collector, VictoriaLogs data ingestion and the Datadog logs API v2.
 var apis = []api{
 	{name: "ndjson", example: anyURL, contentType: contentTypeLines},
 	{name: "array", alias: "json", example: anyURL, contentType: contentTypeJSON, array: true},
 	{
 		name: "elasticsearch", alias: "opensearch", example: "http://host:9200/INDEX or https://host/INDEX", bulk: true, gzip: true,
-		// Results are assigned by position, so the filtered response must keep something
-		// of each item.
+		// filter_path makes the response small. Results are assigned to records by position, so
+		// the filtered response must keep a member of each item.
 		query: "filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.reason,error,status", contentType: contentTypeLines,
-		header: "Authorization", word: "ApiKey ",
+		tokenHeader: "Authorization", tokenPrefix: "ApiKey ",
 		timeKey: "@timestamp", keys: encode.Options{TimeKey: "@timestamp", MessageKey: "message"},
 	},
 	{
 		name: "hec", alias: "splunk", example: "https://host:8088", path: "/services/collector/event", hec: true, gzip: true, contentType: contentTypeJSON,
-		header: "Authorization", word: "Splunk ",
+		tokenHeader: "Authorization", tokenPrefix: "Splunk ",
 	},
 	{
 		name: "victorialogs", example: "http://host:9428", path: "/insert/jsonline", gzip: true, contentType: contentTypeLines,
@@ -71,12 +74,12 @@ var apis = []api{
 	},
 	{
 		name: "datadog", example: "https://http-intake.logs.datadoghq.com", path: "/api/v2/logs", gzip: true, records: 1000, contentType: contentTypeJSON, array: true,
-		header: "DD-API-KEY", timeKey: "timestamp", keys: encode.Options{TimeKey: "timestamp", MessageKey: "message"},
+		tokenHeader: "DD-API-KEY", timeKey: "timestamp", keys: encode.Options{TimeKey: "timestamp", MessageKey: "message"},
 	},
 }
 
-// apiCalled returns the API with that name, or nil.
-func apiCalled(name string) *api {
+// apiNamed returns the API with the given name or alias, or nil.
+func apiNamed(name string) *api {
 	for i := range apis {
 		if f := &apis[i]; f.name == name || f.alias == name && name != "" {
 			return f
@@ -85,6 +88,7 @@ func apiCalled(name string) *api {
 	return nil
 }
 
+// apiNames returns the names of all APIs, without aliases.
 func apiNames() (names []string) {
 	for _, f := range apis {
 		names = append(names, f.name)
@@ -92,17 +96,18 @@ func apiNames() (names []string) {
 	return names
 }
 
-// A framer encodes requests of one API.
+// A framer encodes requests of one API. It is used by one goroutine at a time.
 type framer struct {
 	f       *api
 	noID    bool
-	event   []byte // hec: beginning of an event without a time
+	event   []byte // for hec: the part of an event before the record, without a time
 	timeKey []byte // quoted key of the time; nil if there is none
-	scratch []byte
+	scratch []byte // scratch memory for a record encoded as JSON
 	unique  []byte // scratch memory for a record with unique keys
 	keys    keyset.Set
 }
 
+// newFramer returns the framer for the API of c.
 func newFramer(c *Config) framer {
 	fr := framer{f: c.api, noID: c.NoID}
 	if k := c.api.timeKey; k != "" {
@@ -116,17 +121,18 @@ func newFramer(c *Config) framer {
 	return fr
 }
 
+// sortedKeys returns the keys of m in order.
 func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
 
-// anyLine is the codec of lines of unknown content: JSON objects or other text.
-var anyLine = encode.JSON(nil).Codec()
+// jsonLines is the codec of lines of unknown content: JSON objects or other text.
+var jsonLines = encode.JSON(nil).Codec()
 
-// append appends a request with the records of b.
+// append appends a request with the records of b to dst.
 func (fr *framer) append(dst []byte, b *batch.Batch) []byte {
 	codec := b.Codec
-	lines := codec != nil && codec.ContentType() == anyLine.ContentType()
+	lines := codec != nil && codec.ContentType() == jsonLines.ContentType()
 	if codec == nil {
-		codec = anyLine
+		codec = jsonLines
 	}
 	named := fr.named(b)
 	if fr.f.array {
@@ -159,10 +165,12 @@ func (fr *framer) append(dst []byte, b *batch.Batch) []byte {
 	return dst
 }
 
-// named reports whether the names of the records of b are sent.
+// named reports whether the names of the records of b are sent as _id. Records without an origin have no
+// name.
 func (fr *framer) named(b *batch.Batch) bool { return !fr.noID && b.Origin != [16]byte{} }
 
-// beginEvent appends the part of an event before the record. Splunk times have milliseconds.
+// beginEvent appends the part of a Splunk event before the record. The time is in seconds with three
+// decimals, the precision that Splunk stores.
 func (fr *framer) beginEvent(dst []byte, m batch.Meta) []byte {
 	if m.Time <= 0 {
 		return append(dst, fr.event...)
@@ -173,9 +181,9 @@ func (fr *framer) beginEvent(dst []byte, m batch.Meta) []byte {
 	return append(dst, fr.event[1:]...)
 }
 
-// object appends a record as a JSON object on one line, with unique keys and the message under the
-// name that the server expects. lines reports that the record is a line of JSON, which is accepted
-// unchanged if it looks like an object.
+// object appends a record as a JSON object on one line, with unique keys and the message under the key
+// that the server expects. lines reports that the record is a line that may be JSON; it is not encoded
+// again if it looks like an object.
 func (fr *framer) object(dst []byte, codec batch.Codec, r *batch.Record, lines bool) []byte {
 	obj := bytes.TrimSpace(r.Data)
 	if !lines || len(obj) < 2 || obj[0] != '{' || obj[len(obj)-1] != '}' || bytes.IndexByte(obj, '\n') >= 0 {
@@ -187,7 +195,7 @@ func (fr *framer) object(dst []byte, codec batch.Codec, r *batch.Record, lines b
 	if fr.timeKey == nil || fr.hasTime(obj) {
 		return append(dst, obj...)
 	}
-	at := time.Now() // data streams reject a record without a time
+	at := time.Now() // data streams of elasticsearch reject a record without a time
 	if r.Time != 0 {
 		at = time.Unix(0, r.Time)
 	}
@@ -203,7 +211,7 @@ func (fr *framer) object(dst []byte, codec batch.Codec, r *batch.Record, lines b
 	return append(dst, obj...)
 }
 
-// hasTime reports whether an object has a member timeKey itself, not in a value.
+// hasTime reports whether obj has a member timeKey at its top level.
 func (fr *framer) hasTime(obj []byte) (found bool) {
 	switch {
 	case bytes.HasPrefix(obj[1:], fr.timeKey):
@@ -211,7 +219,7 @@ func (fr *framer) hasTime(obj []byte) (found bool) {
 	case !bytes.Contains(obj, fr.timeKey):
 		return false
 	case !json.Valid(obj):
-		return true // unchanged: the server reports the error
+		return true // the record is sent unchanged, and the server reports the error
 	}
 	record.Members(obj, 0, func(m record.Member) bool {
 		found = bytes.Equal(obj[m.Key:m.KeyEnd], fr.timeKey)
@@ -220,9 +228,10 @@ func (fr *framer) hasTime(obj []byte) (found bool) {
 	return found
 }
 
-// notJSON returns the records of b that are not JSON and would be sent unchanged.
+// notJSON returns the indexes of the records of b that look like JSON objects but are invalid. They are
+// checked only after a refusal, because that takes time.
 func (fr *framer) notJSON(b *batch.Batch) (bad []int) {
-	if b.Codec == nil || b.Codec.ContentType() != anyLine.ContentType() {
+	if b.Codec == nil || b.Codec.ContentType() != jsonLines.ContentType() {
 		return nil
 	}
 	for i, r := range b.All() {

@@ -65,17 +65,19 @@ type Config struct {
 	BatchRecords int           `yaml:"batch_records"`
 	BatchAge     time.Duration `yaml:"batch_age"`
 
-	endpoint *url.URL // of URL, set by resolve
-	api      *api
+	endpoint *url.URL // URL with the path and query of the API, set by resolve
+	api      *api     // set by resolve
 }
 
-// Format writes the address without credentials, for every verb.
-func (c Config) Format(f fmt.State, _ rune) { io.WriteString(f, c.shown()) }
+// Format implements [fmt.Formatter]. For every verb it writes the address without credentials, so that a
+// Config can be printed safely.
+func (c Config) Format(f fmt.State, _ rune) { io.WriteString(f, c.publicText()) }
 
-// LogValue returns the text written by [Config.Format].
-func (c Config) LogValue() slog.Value { return slog.StringValue(c.shown()) }
+// LogValue implements [slog.LogValuer] with the text that [Config.Format] writes.
+func (c Config) LogValue() slog.Value { return slog.StringValue(c.publicText()) }
 
-func (c Config) shown() string {
+// publicText returns the address without user and query.
+func (c Config) publicText() string {
 	u, _, why := httpsend.ParseURL(c.URL)
 	if why != "" {
 		return "httpsink.Config{…}"
@@ -84,7 +86,7 @@ func (c Config) shown() string {
 	return fmt.Sprintf("httpsink.Config{URL: %s, …}", u)
 }
 
-// hecKeys are the keys of [Config.HEC].
+// hecKeys are the keys that [Config.HEC] may have.
 var hecKeys = []string{"host", "source", "sourcetype", "index"}
 
 // resolve returns c with its defaults. The error names all invalid fields with their remedies, and
@@ -95,7 +97,7 @@ func (c Config) resolve() (Config, error) {
 		errs = append(errs, fmt.Errorf("httpsink: config: "+format, args...))
 	}
 	defaultTo(&c.API, "ndjson")
-	c.api = apiCalled(c.API)
+	c.api = apiNamed(c.API)
 	if c.api == nil {
 		bad("api is %.40q; use %s", c.API, strings.Join(apiNames(), ", "))
 		c.api = &apis[0]
@@ -160,6 +162,7 @@ func (c Config) resolve() (Config, error) {
 	return c, errors.Join(errs...)
 }
 
+// defaultTo sets *v to def if it is the zero value.
 func defaultTo[T comparable](v *T, def T) {
 	var zero T
 	if *v == zero {

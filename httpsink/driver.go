@@ -14,28 +14,27 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Limits of the part of a response that is read, in bytes. A response with details for each record
-// may be larger.
+// Limits of the part of a response that is read, in bytes.
 const (
 	maxAnswer     = 64 << 10
-	maxBulkAnswer = 16 << 20
+	maxBulkAnswer = 16 << 20 // a response of elasticsearch has a result for each record
 )
 
 // keptBytes is the amount by which a request body that is kept for reuse may exceed a batch.
 const keptBytes = 64 << 10
 
-// A Driver sends records to a URL. It is the [deliver.Destination] of one output. All methods
-// are safe for concurrent use.
+// A Driver sends records to a URL. It is the [deliver.Destination] of one output. All methods are safe
+// for concurrent use.
 type Driver struct {
-	c       Config
-	framer  framer // the fields below are used by the session only
-	post    *httpsend.Poster
-	control httpsend.Control
-	body    []byte
-	bulk    bulkAnswer
+	c      Config
+	framer framer // framer, prober, body and bulk are used only by the session
+	post   *httpsend.Poster
+	prober httpsend.Prober
+	body   []byte
+	bulk   bulkAnswer
 
-	known   atomic.Uint64
-	lastErr atomic.Pointer[string]
+	duplicates atomic.Uint64
+	lastErr    atomic.Pointer[string]
 }
 
 // New returns a Driver. Pass it to forebay.To, which adds memory and delivery. [To] makes the
@@ -49,7 +48,7 @@ func New(c Config) (*Driver, error) {
 	f := c.api
 	o := httpsend.Options{
 		Who: "httpsink", URL: c.endpoint, ContentType: f.contentType, HTTP: c.HTTP, Plain: f.headers,
-		TokenHeader: f.header, TokenWord: f.word,
+		TokenHeader: f.tokenHeader, TokenWord: f.tokenPrefix,
 		Gzip: c.Compression == compressGzip, MaxAnswer: maxAnswer,
 	}
 	if f.bulk {
@@ -59,13 +58,13 @@ func New(c Config) (*Driver, error) {
 	if d.post, err = httpsend.NewPoster(o); err != nil {
 		return nil, err
 	}
-	d.control = httpsend.Control{Words: answerText, Taken: d.isTaken}
+	d.prober = httpsend.Prober{Message: answerText, Accepts: d.accepts}
 	switch {
-	case f.bulk: // the server rejects a request without records even if it works
+	case f.bulk: // no first probe: a working server rejects a request without records
 	case f.array:
-		d.control.First = []byte("[]")
+		d.prober.First = []byte("[]")
 	default:
-		d.control.First = []byte{}
+		d.prober.First = []byte{}
 	}
 	return d, nil
 }
@@ -80,7 +79,7 @@ func (d *Driver) Traits() deliver.Traits {
 	return deliver.Traits{Limits: batch.Limits{Bytes: d.c.BatchBytes, Records: d.c.BatchRecords, Age: d.c.BatchAge}, Defaults: d.defaults}
 }
 
-// defaults sets the defaults of memory and delivery.
+// defaults sets the options of memory and delivery that the user has not set.
 func (d *Driver) defaults(o *deliver.OutputOptions) {
 	name := "http"
 	if api := d.c.api.name; api != "ndjson" && api != "array" {
@@ -92,7 +91,7 @@ func (d *Driver) defaults(o *deliver.OutputOptions) {
 	}
 	defaultTo(&o.Slab.SlabBytes, 256<<10)
 	if o.Slab.FlushLevel == nil {
-		o.Slab.FlushLevel = slab.NoFlushLevel // a burst of errors would be a burst of requests
+		o.Slab.FlushLevel = slab.NoFlushLevel // otherwise each error would cause a request
 	}
 }
 
@@ -113,43 +112,46 @@ func (d *Driver) Close(context.Context) error {
 
 // Stats are the counters of a [Driver] since New.
 type Stats struct {
-	Requests, Failed     uint64 // all requests; requests without an answer or with an error status
-	BodyBytes, WireBytes uint64 // of requests, before and after compression
-	// Known is the number of records that elasticsearch already had when they were sent again.
-	Known     uint64
-	LastError string // of the last failed request; "": none
+	Requests  uint64 // number of requests, including repeated ones
+	Failed    uint64 // requests without a response or with an error status
+	BodyBytes uint64 // size of all requests before compression
+	WireBytes uint64 // size of all requests as sent
+	// Duplicates is the number of records that elasticsearch already had when they were sent again. They
+	// are delivered and stored once.
+	Duplicates uint64
+	LastError  string // error of the last failed request, without credentials; empty if none failed
 }
 
 // Stats returns the counters. It does not block.
 func (d *Driver) Stats() Stats {
 	n := d.post.Counts()
-	s := Stats{Requests: n.Requests, Failed: n.Failed, BodyBytes: n.BodyBytes, WireBytes: n.WireBytes, Known: d.known.Load()}
+	s := Stats{Requests: n.Requests, Failed: n.Failed, BodyBytes: n.BodyBytes, WireBytes: n.WireBytes, Duplicates: d.duplicates.Load()}
 	if p := d.lastErr.Load(); p != nil {
 		s.LastError = *p
 	}
 	return s
 }
 
-// send sends b in one request.
+// send sends b in one request. Only one goroutine at a time calls send.
 func (d *Driver) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	d.body = d.framer.append(d.body[:0], b)
-	o := d.judge(ctx, b)
+	o := d.exchange(ctx, b)
 	if err := o.Err(); err != nil {
 		text := err.Error()
 		d.lastErr.Store(&text)
 	}
 	if cap(d.body) > 4*d.c.BatchBytes+keptBytes {
-		d.body = nil // an unusually large one
+		d.body = nil // the memory of an unusually large request is not kept
 	}
 	return o
 }
 
-// keep stores record i of b, which was accepted, as the reference record.
+// keep makes record i of b, which the server has accepted, the reference record.
 func (d *Driver) keep(b *batch.Batch, i int) {
-	d.control.Keep(time.Now(), func(dst []byte) []byte { return d.framer.append(dst, b.Slice(nil, i, i+1)) })
+	d.prober.Keep(time.Now(), func(dst []byte) []byte { return d.framer.append(dst, b.Slice(nil, i, i+1)) })
 }
 
-// sendDry writes b to Config.DryRun.
+// sendDry writes b to Config.DryRun: a line for the request, followed by its body.
 func (d *Driver) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
 	d.body = d.framer.append(d.body[:0], b)
 	out := fmt.Appendf(nil, "POST %s: %s, %d bytes\n%s", httpsend.Shown(d.c.endpoint), plural.Of(b.Len(), "record"), len(d.body), d.body)

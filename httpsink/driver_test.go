@@ -220,8 +220,8 @@ func TestResponsesHaveDocumentedOutcomes(t *testing.T) {
 			if o.Err() != nil && tc.api != "elasticsearch" && (!errors.As(o.Err(), &status) || status.HTTPStatus() != tc.r.status) {
 				t.Errorf("the error has no status: %v", o.Err())
 			}
-			if known := d.Stats().Known; known != 0 != (tc.name == "stored already") {
-				t.Errorf("%d known", known)
+			if duplicates := d.Stats().Duplicates; duplicates != 0 != (tc.name == "stored already") {
+				t.Errorf("%d duplicates", duplicates)
 			}
 			for _, cut := range []string{"cut", "too few items", "too few items, and no errors", "too many items", "very long"} {
 				if tc.name == cut && !errors.Is(o.Why, batch.ErrUnanswered) {

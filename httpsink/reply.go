@@ -15,16 +15,16 @@ import (
 )
 
 var (
-	errNotJSON = errors.New("httpsink: cannot send a record that is not JSON; use a JSON encoder, or the codec of the lines")
-	errBeside  = errors.New("httpsink: another record of the request was refused; this one is sent again without it")
+	errNotJSON      = errors.New("httpsink: cannot send a record that is not JSON; use a JSON encoder, or the codec of the lines")
+	errOtherRefused = errors.New("httpsink: another record of the request was refused; this one is sent again without it")
 )
 
-// judge sends the request in d.body, which holds b, and returns the outcome of the answer:
+// exchange sends the request in d.body, which contains b, and returns the outcome of the response:
 //
 //	2xx        accepted; for elasticsearch and hec the body has details
 //	400, 422   a record may be at fault: search, after the reference record was accepted
-//	others     see httpsend.Judge
-func (d *Driver) judge(ctx context.Context, b *batch.Batch) batch.Outcome {
+//	others     see httpsend.Poster.Interpret
+func (d *Driver) exchange(ctx context.Context, b *batch.Batch) batch.Outcome {
 	a, err := d.post.Post(ctx, d.body)
 	if err != nil {
 		return httpsend.OutcomeOf(err)
@@ -32,38 +32,39 @@ func (d *Driver) judge(ctx context.Context, b *batch.Batch) batch.Outcome {
 	if a.Status >= 200 && a.Status < 300 {
 		switch {
 		case d.c.api.bulk:
-			return d.bulkAnswered(ctx, &a, b)
-		case !d.isTaken(&a):
-			return d.strange(&a)
+			return d.bulkOutcome(ctx, &a, b)
+		case !d.accepts(&a):
+			return d.notFromAPI(&a)
 		}
 		d.keep(b, 0)
 		return batch.Outcome{}
 	}
 	message := answerText(&a)
-	if o, ok := d.post.Judge(&a, message); ok {
+	if o, ok := d.post.Interpret(&a, message); ok {
 		return o
 	}
 	o := batch.Outcome{Open: batch.All(), Why: d.post.Refusal(a.Status, message), Advice: batch.Hold}
 	if isPage(&a) || len(bytes.TrimSpace(a.Text)) == 0 {
-		return o // from a proxy, which has not parsed the records
+		return o // the response is from a proxy, which has not parsed the records
 	}
 	if bad := d.framer.notJSON(b); bad != nil {
 		return refused(bad, b.Len(), errNotJSON)
 	}
 	if !d.c.api.hec {
-		return d.control.Check(ctx, d.post, o)
+		return d.prober.Check(ctx, d.post, o)
 	}
 	i, ok := hecRefused(&a)
 	if !ok || i >= b.Len() {
 		return o
 	}
-	if o = d.control.Check(ctx, d.post, o); o.Advice == batch.Search {
+	if o = d.prober.Check(ctx, d.post, o); o.Advice == batch.Search {
 		return refused([]int{i}, b.Len(), o.Why)
 	}
 	return o
 }
 
-// refused returns the outcome of n records of which some are refused. The others are sent again.
+// refused returns the outcome for n records of which those with an index in bad are refused. The others
+// are sent again. bad is sorted.
 func refused(bad []int, n int, why error) batch.Outcome {
 	o := batch.Outcome{Refused: batch.Of(bad...), Refusal: why}
 	if len(bad) < n {
@@ -73,21 +74,21 @@ func refused(bad []int, n int, why error) batch.Outcome {
 				rest = append(rest, i)
 			}
 		}
-		o.Open, o.Why = batch.Of(rest...), errBeside
+		o.Open, o.Why = batch.Of(rest...), errOtherRefused
 	}
 	return o
 }
 
-// strange returns the outcome for a success response of an unknown program.
-func (d *Driver) strange(a *httpsend.Answer) batch.Outcome {
+// notFromAPI returns the outcome for a success response of a program that is not the server of the API.
+func (d *Driver) notFromAPI(a *httpsend.Answer) batch.Outcome {
 	err := d.post.Refusal(a.Status, answerText(a))
 	err.Message = "the answer is not from " + d.c.api.name + "; correct url or api: " + err.Message
 	return batch.Outcome{Open: batch.All(), Why: err, Advice: batch.Hold}
 }
 
-// isTaken reports whether a response means that a request with one record was accepted, or that a
-// request without records would be accepted with one.
-func (d *Driver) isTaken(a *httpsend.Answer) bool {
+// accepts reports whether a response means that a request with one record was accepted, or that a request
+// without records would be accepted with one.
+func (d *Driver) accepts(a *httpsend.Answer) bool {
 	switch {
 	case isPage(a):
 		return false
@@ -101,7 +102,7 @@ func (d *Driver) isTaken(a *httpsend.Answer) bool {
 	return true
 }
 
-// Codes in responses of Splunk.
+// Codes in responses of Splunk (Troubleshoot HTTP Event Collector, "Possible error codes").
 const (
 	hecNoData       = 5
 	hecInvalidData  = 6
@@ -110,7 +111,7 @@ const (
 	hecBadFields    = 15
 )
 
-// hecCode returns the code in a response of Splunk, or -1.
+// hecCode returns the code in a response of Splunk, or -1 if it has none.
 func hecCode(a *httpsend.Answer) int {
 	var r struct{ Code *int }
 	if json.Unmarshal(a.Text, &r) != nil || r.Code == nil {
@@ -119,12 +120,12 @@ func hecCode(a *httpsend.Answer) int {
 	return *r.Code
 }
 
-// isPage reports whether a response is an HTML page, such as a login page of a proxy. The header is
-// not sufficient, because some servers declare any text as HTML.
+// isPage reports whether a response is an HTML page, such as the login page of a proxy. The header is not
+// examined, because some servers declare any text as HTML.
 func isPage(a *httpsend.Answer) bool { return bytes.HasPrefix(bytes.TrimSpace(a.Text), []byte("<")) }
 
-// hecRefused returns the indexes of the events that Splunk refuses. Other errors, such as a missing
-// index, do not concern single events.
+// hecRefused returns the index of the first event that Splunk refuses. ok is false for errors that do not
+// concern single events, such as a missing index.
 func hecRefused(a *httpsend.Answer) (i int, ok bool) {
 	var r struct {
 		Event *int `json:"invalid-event-number"`
@@ -139,8 +140,8 @@ func hecRefused(a *httpsend.Answer) (i int, ok bool) {
 	return 0, false
 }
 
-// answerText returns the message of an error answer: the reason of elasticsearch, the text of
-// Splunk, or the whole body.
+// answerText returns the message of an error response: the reason of elasticsearch, the text of Splunk,
+// or the whole body.
 func answerText(a *httpsend.Answer) string {
 	var s struct {
 		Error json.RawMessage
@@ -163,7 +164,7 @@ type bulkError struct {
 	Cause        struct{ Reason string } `json:"caused_by"`
 }
 
-// readError parses an error, which may be an object or a string.
+// readError parses an error of elasticsearch, which may be an object or a string.
 func readError(raw json.RawMessage) (e bulkError) {
 	if json.Unmarshal(raw, &e) != nil {
 		e = bulkError{}
@@ -174,14 +175,15 @@ func readError(raw json.RawMessage) (e bulkError) {
 	return e
 }
 
+// text returns the type and the reasons of e.
 func (e *bulkError) text() string {
 	parts := slices.DeleteFunc([]string{e.Type, e.Reason, e.Cause.Reason}, func(s string) bool { return s == "" })
 	return strings.Join(parts, ": ")
 }
 
-// ofContent reports whether a record is rejected because of its content, independent of the
-// state of the server.
-func (e *bulkError) ofContent() bool {
+// aboutContent reports whether a record is rejected because of its content, independent of the state of
+// the server.
+func (e *bulkError) aboutContent() bool {
 	switch e.Type {
 	case "mapper_parsing_exception", "document_parsing_exception", "strict_dynamic_mapping_exception":
 		return true
@@ -189,13 +191,13 @@ func (e *bulkError) ofContent() bool {
 	return false
 }
 
-// A bulkAnswer is a response of elasticsearch to a bulk request.
+// A bulkAnswer is the response of elasticsearch to a bulk request.
 type bulkAnswer struct {
 	Errors *bool
 	Items  []bulkItem
 }
 
-// A bulkItem is the result of one record in it.
+// A bulkItem is the result of one record in a bulkAnswer.
 type bulkItem struct {
 	Create struct {
 		Status int
@@ -203,24 +205,24 @@ type bulkItem struct {
 	}
 }
 
-// isAccepted reports whether the record is stored, now or earlier under the same name.
+// isAccepted reports whether the record is stored: now, or, if named is set, earlier under the same _id.
 func (i *bulkItem) isAccepted(named bool) bool {
 	s := i.Create.Status
 	return s >= 200 && s < 300 || s == http.StatusConflict && named
 }
 
-// read parses a response. It reuses the memory of the previous one.
+// read parses a response. It reuses the memory of the previous response.
 func (a *bulkAnswer) read(text []byte) error {
 	clear(a.Items[:cap(a.Items)])
 	a.Errors, a.Items = nil, a.Items[:0]
 	return json.Unmarshal(text, a)
 }
 
-// bulkAnswered parses the answer of elasticsearch for each record.
-func (d *Driver) bulkAnswered(ctx context.Context, a *httpsend.Answer, b *batch.Batch) batch.Outcome {
+// bulkOutcome returns the outcome of a response of elasticsearch, which has a result for each record of b.
+func (d *Driver) bulkOutcome(ctx context.Context, a *httpsend.Answer, b *batch.Batch) batch.Outcome {
 	n := b.Len()
 	if isPage(a) {
-		return d.strange(a)
+		return d.notFromAPI(a)
 	}
 	none := func(message string) batch.Outcome {
 		return batch.Outcome{Open: batch.All(), Why: d.post.NoAnswer(message)}
@@ -228,60 +230,61 @@ func (d *Driver) bulkAnswered(ctx context.Context, a *httpsend.Answer, b *batch.
 	if !a.Whole {
 		o := none("the answer has more than 16 MiB")
 		if n > 1 {
-			o.Advice = batch.Smaller // the response is too large as well
+			o.Advice = batch.Smaller // a smaller request has a smaller response
 		}
 		return o
 	}
 	if err := d.bulk.read(a.Text); err != nil {
-		if looksCut(err) {
+		if isTruncated(err) {
 			return none("the answer is truncated")
 		}
-		return d.strange(a)
+		return d.notFromAPI(a)
 	}
 	items := d.bulk.Items
 	switch {
-	case len(items) == 0 && (d.bulk.Errors == nil || !*d.bulk.Errors): // no sign that a record was stored
-		return d.strange(a)
+	case len(items) == 0 && (d.bulk.Errors == nil || !*d.bulk.Errors): // the response does not show that a record was stored
+		return d.notFromAPI(a)
 	case len(items) != n:
 		return none("the answer has a different number of records")
 	}
-	v := reading{d: d, a: a, b: b, named: d.framer.named(b)}
+	v := bulkReading{d: d, a: a, b: b, named: d.framer.named(b)}
 	for i := range items {
 		v.item(i, &items[i])
 	}
 	return v.outcome(ctx)
 }
 
-// looksCut reports whether a text ends in the middle of JSON.
-func looksCut(err error) bool {
+// isTruncated reports whether err shows that a JSON text ends too early.
+func isTruncated(err error) bool {
 	var syntax *json.SyntaxError
 	return errors.As(err, &syntax) && syntax.Error() == "unexpected end of JSON input"
 }
 
-// A verdict summarizes the items of an answer.
-type reading struct {
+// A bulkReading collects the results in a bulkAnswer.
+type bulkReading struct {
 	d     *Driver
 	a     *httpsend.Answer
 	b     *batch.Batch
-	named bool
+	named bool // the records were sent with their names as _id
 
-	accepted int // number of accepted records
-	sample   int // index of an accepted record
-	open     []int
-	why      *httpclient.Error // error of the first open record
-	hold     bool
-	bad      []int
-	reasons  refusals
-	content  bool // all refusals concern the content of records
+	accepted    int               // number of accepted records
+	acceptedAt  int               // index of the last accepted record
+	open        []int             // records to send again
+	why         *httpclient.Error // error of the first open record
+	hold        bool              // a result requires a change of configuration
+	refused     []int             // refused records
+	reasons     refusals          // errors of the refused records
+	contentOnly bool              // every error of a refused record is about its content
 }
 
-func (v *reading) item(i int, it *bulkItem) {
+// item adds the result of record i.
+func (v *bulkReading) item(i int, it *bulkItem) {
 	s := it.Create.Status
 	if it.isAccepted(v.named) {
 		if s == http.StatusConflict {
-			v.d.known.Add(1)
+			v.d.duplicates.Add(1)
 		}
-		v.sample = i
+		v.acceptedAt = i
 		v.accepted++
 		return
 	}
@@ -293,8 +296,8 @@ func (v *reading) item(i int, it *bulkItem) {
 	case http.StatusTooManyRequests, http.StatusRequestTimeout:
 	default:
 		if s >= 400 && s < 500 {
-			v.content = (v.content || v.bad == nil) && e.ofContent()
-			v.bad = append(v.bad, i)
+			v.contentOnly = (v.contentOnly || v.refused == nil) && e.aboutContent()
+			v.refused = append(v.refused, i)
 			v.reasons = append(v.reasons, err)
 			return
 		}
@@ -308,12 +311,11 @@ func (v *reading) item(i int, it *bulkItem) {
 	v.open = append(v.open, i)
 }
 
-// outcome returns the answer to the batch. If the server accepts no record, records are
-// considered at fault only if the server names their content, or accepts the reference record
-// now.
-func (v *reading) outcome(ctx context.Context) batch.Outcome {
+// outcome returns the outcome of the batch. If the server has accepted no record, the records are at
+// fault only if every error is about their content, or if the server accepts the reference record now.
+func (v *bulkReading) outcome(ctx context.Context) batch.Outcome {
 	if v.accepted > 0 {
-		v.d.keep(v.b, v.sample)
+		v.d.keep(v.b, v.acceptedAt)
 	}
 	o := batch.Outcome{Open: batch.Of(v.open...), After: v.a.After}
 	if v.why != nil {
@@ -322,26 +324,28 @@ func (v *reading) outcome(ctx context.Context) batch.Outcome {
 	if v.hold {
 		o.Advice = batch.Hold
 	}
-	if v.bad == nil {
+	if v.refused == nil {
 		return o
 	}
-	if v.accepted == 0 && !v.content {
+	if v.accepted == 0 && !v.contentOnly {
 		held := batch.Outcome{Open: batch.All(), Why: v.reasons[0], Advice: batch.Hold}
-		if held = v.d.control.Ask(ctx, v.d.post, held); held.Advice != batch.Search {
+		if held = v.d.prober.Ask(ctx, v.d.post, held); held.Advice != batch.Search {
 			return held
 		}
 	}
-	o.Refused, o.Refusal = batch.Of(v.bad...), v.reasons
+	o.Refused, o.Refusal = batch.Of(v.refused...), v.reasons
 	return o
 }
 
-// refusals is the error for refused records with individual reasons.
+// refusals are the errors of refused records, each with its reason. As an error, they are the first one.
 type refusals []*httpclient.Error
 
+// Error returns the text of the first error.
 func (r refusals) Error() string { return r[0].Error() }
 
-// Unwrap returns the first error, which has the status.
+// Unwrap returns the first error, which has the HTTP status.
 func (r refusals) Unwrap() error { return r[0] }
 
-// LetterCause returns the reason of refused record k for its dead letter.
+// LetterCause returns the error of refused record k, for its dead letter. It is called by package
+// deliver.
 func (r refusals) LetterCause(k int) error { return r[k] }

@@ -99,12 +99,12 @@ func TestNameOfTheText(t *testing.T) {
 		d := destFor(t, p, name, nil)
 		d.send(t.Context(), batchOf(`{"time":"2026-01-02T03:04:05Z","level":"INFO","msg":"hello"}`))
 		for i, r := range p.got {
-			if doc := docsOf(t, apiCalled(name), r)[0]; !strings.Contains(doc, `"`+want+`":"hello"`) || strings.Count(doc, "hello") != 1 {
+			if doc := docsOf(t, apiNamed(name), r)[0]; !strings.Contains(doc, `"`+want+`":"hello"`) || strings.Count(doc, "hello") != 1 {
 				t.Errorf("%s, %d: %s", name, i, doc)
 			}
 		}
 		d.send(t.Context(), batchOf(`{"msg":"a","`+want+`":"b"}`))
-		if doc := docsOf(t, apiCalled(name), p.got[3])[0]; want != "msg" && !strings.Contains(doc, `"msg":"a","`+want+`":"b"`) {
+		if doc := docsOf(t, apiNamed(name), p.got[3])[0]; want != "msg" && !strings.Contains(doc, `"msg":"a","`+want+`":"b"`) {
 			t.Errorf("%s: a record that has %s: %s", name, want, doc)
 		}
 	}

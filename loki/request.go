@@ -318,7 +318,7 @@ func (s *client) noResponse(err error) answer {
 	}
 	failed := &httpclient.Error{Package: "loki", Message: httpsend.Printable(s.errorText(err)), Cause: err}
 	out := answer{kind: unanswered, err: failed}
-	switch httpsend.LostBy(err) {
+	switch httpsend.StateAfter(err) {
 	case httpsend.NotSecure:
 		out.kind = hold
 	case httpsend.NotSent:

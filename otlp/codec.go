@@ -12,15 +12,17 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// contentType names the form of records.
+// contentType is the content type of records: a LogRecord with its tag and length, as in ScopeLogs.
 const contentType = "application/vnd.forebay.otlp-logrecord+protobuf"
 
+// A codec reads encoded records, for dead letters, fallbacks and the spool.
 type codec struct{ e *encoder }
 
+// ContentType returns the content type of the records.
 func (codec) ContentType() string { return contentType }
 
-// AppendJSON appends {"time":…,"level":…,"body":…,"attributes":{…},"trace_id":…,"span_id":…}.
-// Missing parts of the record are omitted.
+// AppendJSON appends {"time":…,"level":…,"body":…,"attributes":{…},"trace_id":…,"span_id":…}. Parts that
+// the record does not have are omitted. Bytes that are not a record are written as {"raw":"…"}.
 func (codec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 	start := len(dst)
 	tag, data, _, rest, ok := next(rec)
@@ -34,6 +36,8 @@ func (codec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 	return dst
 }
 
+// appendRecordJSON appends a LogRecord as JSON. ok is false if data is not a LogRecord; dst then ends in
+// a part of the object.
 func appendRecordJSON(dst, data []byte) (_ []byte, ok bool) {
 	dst = append(dst, '{')
 	var attrs []byte
@@ -75,11 +79,12 @@ func appendRecordJSON(dst, data []byte) (_ []byte, ok bool) {
 	return append(dst, '}'), true
 }
 
+// appendQuoted appends b as a JSON string.
 func appendQuoted(dst, b []byte) []byte {
 	return append(jsontext.AppendEscapedBytes(append(dst, '"'), b), '"')
 }
 
-// appendPair appends a KeyValue as a member of the object that dst ends in.
+// appendPair appends a KeyValue as a member of the JSON object at the end of dst.
 func appendPair(dst, kv []byte, depth int) (_ []byte, ok bool) {
 	var key, value []byte
 	for len(kv) > 0 {
@@ -97,15 +102,17 @@ func appendPair(dst, kv []byte, depth int) (_ []byte, ok bool) {
 	return appendAny(jsontext.AppendKey(dst, string(key)), value, depth)
 }
 
-// mostDepth is the maximum depth of values that are decoded.
-const mostDepth = 4 * maxDepth
+// maxDecodeDepth is the maximum nesting depth of values that are decoded. Encoded values are less deep;
+// the limit protects against damaged files.
+const maxDecodeDepth = 4 * maxDepth
 
-// appendAny appends an AnyValue.
+// appendAny appends an AnyValue as JSON. Bytes are written in base64, and an infinite or NaN number as a
+// string.
 func appendAny(dst, v []byte, depth int) (_ []byte, ok bool) {
 	if len(v) == 0 {
 		return append(dst, "null"...), true
 	}
-	if depth > mostDepth {
+	if depth > maxDecodeDepth {
 		return dst, false
 	}
 	tag, b, n, rest, ok := next(v)
@@ -121,7 +128,7 @@ func appendAny(dst, v []byte, depth int) (_ []byte, ok bool) {
 		return jsontext.AppendInt(dst, int64(n)), true
 	case tagDouble:
 		f := math.Float64frombits(n)
-		if f-f != 0 { // JSON has no such number
+		if f-f != 0 { // NaN or infinite: JSON has no such number
 			return appendQuoted(dst, []byte(slog.Float64Value(f).String())), true
 		}
 		return jsontext.AppendFloat(dst, f, 64), true
@@ -155,7 +162,7 @@ func appendAny(dst, v []byte, depth int) (_ []byte, ok bool) {
 	return dst, false
 }
 
-// AppendMarker appends a record that reports dropped records, at level WARN.
+// AppendMarker appends a record at level WARN that reports dropped records by reason.
 func (c codec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte {
 	start := len(dst)
 	attrs := []slog.Attr{slog.Uint64("dropped", d.Total())}

@@ -29,6 +29,7 @@ const (
 	compressNone = "none"
 )
 
+// logsPath is the path of the OTLP/HTTP endpoint for logs (OTLP specification, OTLP/HTTP Request).
 const logsPath = "/v1/logs"
 
 // Config is the protocol of a [Driver]. Only URL is required. Each field states its default and unit. A
@@ -71,16 +72,18 @@ type Config struct {
 	BatchRecords int           `yaml:"batch_records"`
 	BatchAge     time.Duration `yaml:"batch_age"`
 
-	endpoint *url.URL // of URL, set by resolve
+	endpoint *url.URL // URL with logsPath, set by resolve
 }
 
-// Format writes the address without credentials, for every verb.
-func (c Config) Format(f fmt.State, _ rune) { io.WriteString(f, c.shown()) }
+// Format implements [fmt.Formatter]. For every verb it writes the address without credentials, so that a
+// Config can be printed safely.
+func (c Config) Format(f fmt.State, _ rune) { io.WriteString(f, c.publicText()) }
 
-// LogValue returns the text written by [Config.Format].
-func (c Config) LogValue() slog.Value { return slog.StringValue(c.shown()) }
+// LogValue implements [slog.LogValuer] with the text that [Config.Format] writes.
+func (c Config) LogValue() slog.Value { return slog.StringValue(c.publicText()) }
 
-func (c Config) shown() string {
+// publicText returns the address without user and query.
+func (c Config) publicText() string {
 	u, _, why := httpsend.ParseURL(c.URL)
 	if why != "" {
 		return "otlp.Config{…}"
@@ -134,9 +137,11 @@ func (c Config) resolve() (Config, error) {
 	return c, errors.Join(errs...)
 }
 
-// serviceName returns the service.name that the specification defines for programs without one.
+// serviceName returns the service.name of a program that does not set one, as the semantic conventions
+// of OpenTelemetry for resources define it.
 func serviceName() string { return "unknown_service:" + filepath.Base(os.Args[0]) }
 
+// defaultTo sets *v to def if it is the zero value.
 func defaultTo[T comparable](v *T, def T) {
 	var zero T
 	if *v == zero {

@@ -18,21 +18,21 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A Driver sends records to an OTLP receiver. It is the [deliver.Destination] of one output and
-// provides the encoder for its records. All methods are safe for concurrent use.
+// A Driver sends records to an OTLP receiver. It is the [deliver.Destination] of one output and has the
+// encoder for the records of that output. All methods are safe for concurrent use.
 type Driver struct {
 	c       Config
 	enc     *encoder
-	lines   *scope
-	head    []byte // the resource and the scope in their wire format
-	scope   []byte
+	lines   *scope // for AppendLine: without source positions
+	head    []byte // the encoded field resource of ResourceLogs
+	scope   []byte // the encoded field scope of ScopeLogs; empty without a scope
 	post    *httpsend.Poster
 	reports callback.Reporter
-	control httpsend.Control
+	prober  httpsend.Prober
 
 	lastErr atomic.Pointer[string]
 
-	body []byte // of the request, for the session
+	body []byte // memory of the request; used by send only
 }
 
 // New returns a Driver. Pass it to forebay.To, which adds memory and delivery. [To] makes the
@@ -52,13 +52,13 @@ func New(c Config) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	x.frame()
-	x.control = httpsend.Control{First: []byte{}, Words: answerText, Taken: isTaken}
+	x.encodeHead()
+	x.prober = httpsend.Prober{First: []byte{}, Message: answerText, Accepts: accepts}
 	return x, nil
 }
 
-// frame encodes the part of each request before the records.
-func (x *Driver) frame() {
+// encodeHead encodes the parts of each request that are the same: the resource and the scope.
+func (x *Driver) encodeHead() {
 	res := maps.Clone(x.c.Resource)
 	if res == nil {
 		res = map[string]string{}
@@ -85,10 +85,11 @@ func (x *Driver) frame() {
 	}
 }
 
-// appendRequest appends a request with n bytes of records, which follow.
+// appendRequest appends the beginning of an ExportLogsServiceRequest. The caller appends n bytes of
+// records.
 func (x *Driver) appendRequest(dst []byte, n int) []byte {
 	logs := len(x.scope) + n
-	dst = appendLen(dst, tagResource, len(x.head)+lenOf(logs))
+	dst = appendLen(dst, tagResource, len(x.head)+fieldLen(logs))
 	dst = append(dst, x.head...)
 	return append(appendLen(dst, tagScopeLogs, logs), x.scope...)
 }
@@ -96,24 +97,25 @@ func (x *Driver) appendRequest(dst []byte, n int) []byte {
 // Encoder returns the encoder for the records of the Driver.
 func (x *Driver) Encoder() encode.Encoder { return x.enc }
 
-// CodecFor returns the codec of records with the given content type, or nil if it is not the type
-// of this package; see spool.Options.Codec.
+// CodecFor returns the codec of records with the given content type, or nil if it is not the type of
+// this package. It is the default of spool.Options.CodecFor.
 func (x *Driver) CodecFor(contentType string, _ uint32) batch.Codec {
-	if accepts(contentType) {
+	if isOwnType(contentType) {
 		return codec{x.enc}
 	}
 	return nil
 }
 
-func accepts(form string) bool { return form == contentType }
+// isOwnType reports whether contentType is the content type of this package.
+func isOwnType(form string) bool { return form == contentType }
 
 // Traits returns the limits of a batch and the accepted form of records. One request is in flight
 // at a time, so that records stay in order.
 func (x *Driver) Traits() deliver.Traits {
-	return deliver.Traits{Limits: batch.Limits{Bytes: x.c.BatchBytes, Records: x.c.BatchRecords, Age: x.c.BatchAge}, Accepts: accepts, Defaults: x.defaults}
+	return deliver.Traits{Limits: batch.Limits{Bytes: x.c.BatchBytes, Records: x.c.BatchRecords, Age: x.c.BatchAge}, Accepts: isOwnType, Defaults: x.defaults}
 }
 
-// defaults sets the defaults of memory and delivery.
+// defaults sets the options of memory and delivery that the user has not set.
 func (x *Driver) defaults(o *deliver.OutputOptions) {
 	defaultTo(&o.Name, "otlp")
 	x.reports.SetOutput(o.Name, o.OnError)
@@ -128,7 +130,7 @@ func (x *Driver) defaults(o *deliver.OutputOptions) {
 	}
 	defaultTo(&o.Slab.SlabBytes, 256<<10)
 	if o.Slab.FlushLevel == nil {
-		o.Slab.FlushLevel = slab.NoFlushLevel // a burst of errors would be a burst of requests
+		o.Slab.FlushLevel = slab.NoFlushLevel // otherwise each error would cause a request
 	}
 }
 
@@ -150,12 +152,14 @@ func (x *Driver) Close(ctx context.Context) error {
 
 // Stats are the counters of a [Driver] since New.
 type Stats struct {
-	Requests, Failed     uint64 // all requests; requests without an answer or with an error status
-	BodyBytes, WireBytes uint64 // of requests, before and after compression
-	LastError            string // of the last failed request; "": none
+	Requests  uint64 // number of requests, including repeated ones
+	Failed    uint64 // requests without a response or with an error status
+	BodyBytes uint64 // size of all requests before compression
+	WireBytes uint64 // size of all requests as sent
+	LastError string // error of the last failed request, without credentials; empty if none failed
 }
 
-// Stats returns the counters. It does not block.
+// Stats returns the current counters. It does not block.
 func (x *Driver) Stats() Stats {
 	n := x.post.Counts()
 	s := Stats{Requests: n.Requests, Failed: n.Failed, BodyBytes: n.BodyBytes, WireBytes: n.WireBytes}
@@ -165,9 +169,10 @@ func (x *Driver) Stats() Stats {
 	return s
 }
 
-// send sends b in one request.
+// send sends b in one request. Records that this package did not encode are refused without sending,
+// because they would make the whole request invalid. Only one goroutine at a time calls send.
 func (x *Driver) send(ctx context.Context, b *batch.Batch) batch.Outcome {
-	if b.Codec == nil || !accepts(b.Codec.ContentType()) {
+	if b.Codec == nil || !isOwnType(b.Codec.ContentType()) {
 		return batch.Outcome{Refused: batch.All(), Refusal: malformedError(b.At(0).Data)}
 	}
 	var bad []int
@@ -180,28 +185,29 @@ func (x *Driver) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 		if len(bad) == b.Len() {
 			return batch.Outcome{Refused: batch.All(), Refusal: malformedError(b.At(bad[0]).Data)}
 		}
-		return batch.Outcome{Refused: batch.Of(bad...), Refusal: malformedError(b.At(bad[0]).Data), Open: others(bad, b.Len()), Why: errBeside}
+		return batch.Outcome{Refused: batch.Of(bad...), Refusal: malformedError(b.At(bad[0]).Data), Open: others(bad, b.Len()), Why: errOtherRefused}
 	}
 	x.body = b.AppendTo(x.appendRequest(x.body[:0], b.Bytes()))
-	o := x.judge(ctx, b)
+	o := x.exchange(ctx, b)
 	if err := o.Err(); err != nil {
 		text := err.Error()
 		x.lastErr.Store(&text)
 	} else {
-		x.control.Keep(time.Now(), func(dst []byte) []byte {
+		x.prober.Keep(time.Now(), func(dst []byte) []byte {
 			rec := b.At(0).Data
 			return append(x.appendRequest(dst, len(rec)), rec...)
 		})
 	}
 	if cap(x.body) > 4*x.c.BatchBytes+keptBytes {
-		x.body = nil // an unusually large one
+		x.body = nil // the memory of an unusually large request is not kept
 	}
 	return o
 }
 
-var errBeside = fmt.Errorf("otlp: another record of the request is not a LogRecord; this one is sent again without it")
+// errOtherRefused is the reason for sending a record again without the refused records of its request.
+var errOtherRefused = fmt.Errorf("otlp: another record of the request is not a LogRecord; this one is sent again without it")
 
-// others returns the Set of the records, of n, that are not in bad.
+// others returns the Set of the n records of a batch without those in bad, which is sorted.
 func others(bad []int, n int) batch.Set {
 	var rest []int
 	for i := range n {
@@ -212,12 +218,12 @@ func others(bad []int, n int) batch.Set {
 	return batch.Of(rest...)
 }
 
-// malformedError is the error of a record that this package did not encode.
+// malformedError returns the error for a record that this package did not encode.
 func malformedError(rec []byte) error {
 	return fmt.Errorf("otlp: cannot send record %.40q: it is not a LogRecord; use the encoder of its destination", rec)
 }
 
-// sendDry writes b to Config.DryRun.
+// sendDry writes b to Config.DryRun: a line for the request, followed by the records as JSON.
 func (x *Driver) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
 	out := fmt.Appendf(nil, "POST %s: %s, %d bytes\n", httpsend.Shown(x.c.endpoint), plural.Of(b.Len(), "record"), b.Bytes())
 	for _, r := range b.All() {

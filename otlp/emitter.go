@@ -13,17 +13,18 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// An item is an open list or map of a value. The fields are the offsets
-// of contents of unknown length.
+// An item is an open list or map of a value. The offsets are those of contents whose length is not yet
+// known.
 type item struct {
-	list  bool
-	start int // the list or map
-	pair  int // its current element or KeyValue
-	value int // the value of the KeyValue
+	list  bool // a list, not a map
+	start int  // offset of the list or map
+	pair  int  // offset of the current element or KeyValue
+	value int  // offset of the value of the current KeyValue
 }
 
-// walked appends the AnyValue of v at a depth.
-func (w *writer) walked(dst []byte, v slog.Value, depth int) ([]byte, error) {
+// anyValue appends the AnyValue of v, at a nesting depth. The walk of package values calls the methods
+// of [values.Emitter] below. After an error dst ends in a part of the value.
+func (w *writer) anyValue(dst []byte, v slog.Value, depth int) ([]byte, error) {
 	k := &w.walk
 	k.Emitter, k.Style, k.Scratch = w, &w.e.values.Style, &w.scratch
 	k.Limits = values.Limits{Depth: values.MaxDepth, Nest: maxDepth}
@@ -35,48 +36,49 @@ func (w *writer) walked(dst []byte, v slog.Value, depth int) ([]byte, error) {
 	return dst, err
 }
 
-// The methods below make a writer a [values.Emitter].
-
-// next begins a value.
-func (w *writer) next() {
+// beginValue opens an element of a list. In a map, Key has opened the value.
+func (w *writer) beginValue() {
 	if n := len(w.items); n > 0 && w.items[n-1].list {
-		w.dst, w.items[n-1].pair = open(w.dst, tagValues)
+		w.dst, w.items[n-1].pair = openLen(w.dst, tagValues)
 	}
 }
 
-// done ends a value.
-func (w *writer) done() {
+// endValue closes an element of a list, or the value and the KeyValue of a map.
+func (w *writer) endValue() {
 	if n := len(w.items); n > 0 {
 		in := &w.items[n-1]
 		if !in.list {
-			shut(w.dst, in.value)
+			closeLen(w.dst, in.value)
 		}
-		shut(w.dst, in.pair)
+		closeLen(w.dst, in.pair)
 	}
 }
 
+// Null appends an empty AnyValue, which is the null of OTLP.
 func (w *writer) Null() {
-	w.next()
-	w.done()
+	w.beginValue()
+	w.endValue()
 }
 
+// Bool appends a boolean.
 func (w *writer) Bool(v bool) {
-	w.next()
+	w.beginValue()
 	b := byte(0)
 	if v {
 		b = 1
 	}
 	w.dst = append(w.dst, tagBool, b)
-	w.done()
+	w.endValue()
 }
 
+// Int appends an integer.
 func (w *writer) Int(v int64) {
-	w.next()
+	w.beginValue()
 	w.dst = appendIntValue(w.dst, v)
-	w.done()
+	w.endValue()
 }
 
-// Uint appends a number, as text if it is larger than the protocol supports.
+// Uint appends an integer. OTLP has only signed 64-bit integers; larger numbers are text.
 func (w *writer) Uint(v uint64) {
 	if v > math.MaxInt64 {
 		w.Text(strconv.FormatUint(v, 10))
@@ -85,39 +87,45 @@ func (w *writer) Uint(v uint64) {
 	w.Int(int64(v))
 }
 
+// Float appends a number. A float32 becomes the double with the same shortest decimal form, so that all
+// outputs show the same digits.
 func (w *writer) Float(v float64, bits int) {
-	if bits == 32 { // the shortest decimal number, as in the other outputs
+	if bits == 32 {
 		v, _ = strconv.ParseFloat(strconv.FormatFloat(v, 'g', -1, 32), 64)
 	}
-	w.next()
+	w.beginValue()
 	w.dst = appendDoubleValue(w.dst, v)
-	w.done()
+	w.endValue()
 }
 
+// Text appends a string.
 func (w *writer) Text(v string) {
-	w.next()
+	w.beginValue()
 	w.dst = appendText(w.dst, tagString, valid(v))
-	w.done()
+	w.endValue()
 }
 
+// Bytes appends a byte slice.
 func (w *writer) Bytes(v []byte) {
-	w.next()
+	w.beginValue()
 	w.dst = append(appendLen(w.dst, tagBytes, len(v)), v...)
-	w.done()
+	w.endValue()
 }
 
+// Time appends a time as text in RFC 3339.
 func (w *writer) Time(v time.Time) {
 	w.text = w.e.values.Time.Append(w.text[:0], v, &w.times, values.OwnTime)
 	w.bytes(w.text)
 }
 
-// bytes appends a text that is valid UTF-8.
+// bytes appends a string that is valid UTF-8.
 func (w *writer) bytes(v []byte) {
-	w.next()
+	w.beginValue()
 	w.dst = append(appendLen(w.dst, tagString, len(v)), v...)
-	w.done()
+	w.endValue()
 }
 
+// Duration appends a duration in the format of forebay.Durations, by default in nanoseconds.
 func (w *writer) Duration(v time.Duration) {
 	switch w.e.values.Duration {
 	case values.DurationText:
@@ -129,53 +137,67 @@ func (w *writer) Duration(v time.Duration) {
 	}
 }
 
+// Level appends the name of a level.
 func (w *writer) Level(v slog.Level) { w.Text(values.LevelText(v, w.e.values.Level)) }
 
+// Fault appends the text that replaces a value whose method failed.
 func (w *writer) Fault(err error) { w.Text(values.Fault(err)) }
 
+// Msg does nothing: values in MessagePack are only for package fluent.
 func (w *writer) Msg(values.Marshaler) {}
 
+// List opens a list. EndList closes it.
 func (w *writer) List(int) { w.open(true, tagArray) }
 
+// Map opens a map with unique keys. EndMap closes it.
 func (w *writer) Map(int) {
 	w.open(false, tagList)
 	w.keys.Open(nil)
 }
 
+// open begins a list or map with the given tag.
 func (w *writer) open(list bool, tag byte) {
-	w.next()
+	w.beginValue()
 	in := item{list: list}
-	w.dst, in.start = open(w.dst, tag)
+	w.dst, in.start = openLen(w.dst, tag)
 	w.items = append(w.items, in)
 }
 
+// EndList closes the innermost list or map.
 func (w *writer) EndList() {
 	n := len(w.items) - 1
-	shut(w.dst, w.items[n].start)
+	closeLen(w.dst, w.items[n].start)
 	w.items = w.items[:n]
-	w.done()
+	w.endValue()
 }
 
+// EndMap closes the innermost map.
 func (w *writer) EndMap() {
 	w.keys.Close()
 	w.EndList()
 }
 
+// Key begins a member of the innermost map. A duplicate name gets a "_".
 func (w *writer) Key(name string) {
 	in := &w.items[len(w.items)-1]
-	w.dst, in.pair = open(w.dst, tagValues)
+	w.dst, in.pair = openLen(w.dst, tagValues)
 	w.dst = appendText(w.dst, tagKey, w.keys.Name(valid(name)))
-	w.dst, in.value = open(w.dst, tagValue)
+	w.dst, in.value = openLen(w.dst, tagValue)
 }
 
+// Field begins the member of a struct field.
 func (w *writer) Field(f *values.Field) { w.Key(f.Name) }
 
+// Direct appends the value of the struct field at p, without reflection.
 func (w *writer) Direct(f *values.Field, p unsafe.Pointer) { values.Read(w, f, p) }
 
+// Group reports that the walk has to visit the attributes of a group itself.
 func (w *writer) Group([]slog.Attr) bool { return false }
 
+// Err returns nil, because no method of a writer fails.
 func (w *writer) Err() error { return nil }
 
+// JSON appends a JSON text as a value. The error is for invalid JSON.
 func (w *writer) JSON(v []byte) error {
 	if !json.Valid(v) {
 		var raw json.RawMessage
@@ -185,9 +207,10 @@ func (w *writer) JSON(v []byte) error {
 	return nil
 }
 
-// fromJSON appends the valid JSON value at the beginning of js, and returns the remainder.
+// fromJSON appends the JSON value at the beginning of js, and returns the remainder. js must be valid.
+// Lists and objects nested deeper than maxDepth are text.
 func (w *writer) fromJSON(js []byte, depth int) (rest []byte) {
-	js = space(js)
+	js = skipSpace(js)
 	switch c := js[0]; {
 	case c == '"':
 		n := stringLen(js)
@@ -200,8 +223,8 @@ func (w *writer) fromJSON(js []byte, depth int) (rest []byte) {
 		return js[n:]
 	case c == '[':
 		w.List(0)
-		for js = space(js[1:]); js[0] != ']'; {
-			if js = space(w.fromJSON(js, depth+1)); js[0] == ',' {
+		for js = skipSpace(js[1:]); js[0] != ']'; {
+			if js = skipSpace(w.fromJSON(js, depth+1)); js[0] == ',' {
 				js = js[1:]
 			}
 		}
@@ -209,13 +232,13 @@ func (w *writer) fromJSON(js []byte, depth int) (rest []byte) {
 		return js[1:]
 	case c == '{':
 		w.Map(0)
-		for js = space(js[1:]); js[0] != '}'; {
+		for js = skipSpace(js[1:]); js[0] != '}'; {
 			n := stringLen(js)
 			w.text = jsontext.AppendUnescaped(w.text[:0], js[1:n-1])
 			w.Key(string(w.text))
-			js = space(w.fromJSON(space(js[n:])[1:], depth+1))
+			js = skipSpace(w.fromJSON(skipSpace(js[n:])[1:], depth+1))
 			if js[0] == ',' {
-				js = space(js[1:])
+				js = skipSpace(js[1:])
 			}
 		}
 		w.EndMap()
@@ -238,14 +261,15 @@ func (w *writer) fromJSON(js []byte, depth int) (rest []byte) {
 			w.Int(i)
 		case outside == nil && bytes.ContainsAny(js[:n], ".eE"):
 			w.Float(f, 64)
-		default: // it has more digits than the protocol supports
+		default: // the number has more digits than an int64
 			w.Text(number)
 		}
 	}
 	return js[n:]
 }
 
-func space(js []byte) []byte { return bytes.TrimLeft(js, " \t\r\n") }
+// skipSpace returns js without white space at its beginning.
+func skipSpace(js []byte) []byte { return bytes.TrimLeft(js, " \t\r\n") }
 
 // stringLen returns the length of the JSON string at the beginning of b, including its quotes.
 func stringLen(b []byte) int {
@@ -260,7 +284,7 @@ func stringLen(b []byte) int {
 	return len(b)
 }
 
-// nested returns the length of the list or object at the beginning of b.
+// nested returns the length of the JSON list or object at the beginning of b.
 func nested(b []byte) int {
 	depth := 0
 	for i := 0; i < len(b); i++ {

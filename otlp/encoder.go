@@ -20,16 +20,17 @@ import (
 // decoders accept a hundred. Deeper values are JSON text.
 const maxDepth = 24
 
-// An encoder is the [encode.Encoder] of an [Driver].
+// An encoder is the [encode.Encoder] of a [Driver]. It is immutable.
 //
-// It encodes each record once, in the calling goroutine, in the format of the request. It
-// allocates no memory, except in methods of the attribute values.
+// It encodes each record once, in the calling goroutine, in the format of the request. It allocates no
+// memory, except in methods of the attribute values.
 type encoder struct {
-	traceKey, spanKey string
+	traceKey, spanKey string // attributes that become ids; "-" for none
 	source            bool
 	values            *values.Values
 }
 
+// newEncoder returns the encoder for c.
 func newEncoder(c *Config) *encoder {
 	return &encoder{
 		traceKey: c.TraceIDKey, spanKey: c.SpanIDKey, source: c.AddSource,
@@ -37,6 +38,7 @@ func newEncoder(c *Config) *encoder {
 	}
 }
 
+// newValues returns the encoder of values with the default style.
 func newValues() *values.Values { return values.NewValues(values.Style{}) }
 
 // Durations returns a copy of e with another format of durations, for forebay.Durations.
@@ -56,18 +58,18 @@ func (e *encoder) Codec() batch.Codec { return codec{e} }
 // NeedsPC reports whether records have a source position.
 func (e *encoder) NeedsPC() bool { return e.source }
 
-// scope is the encoder with attributes and groups. It is immutable.
+// A scope is the encoder with attributes and groups. It is immutable.
 type scope struct {
-	e      *encoder
-	levels []level // the root and the open groups
-	prefix string  // of keys: groups below maxDepth
-	ids    ids
+	e         *encoder
+	levels    []level // the root, followed by the open groups
+	keyPrefix string  // prefix of keys: names of the groups below maxDepth
+	ids       ids
 }
 
-// A level is the state of a group: its name and the pairs of With.
+// A level is the state of a group: its name and the attributes of With in it.
 type level struct {
 	name  string
-	pairs []byte
+	pairs []byte      // encoded attributes
 	keys  keyset.Keys // keys of pairs
 }
 
@@ -79,19 +81,21 @@ type ids struct {
 	hasSpan  bool
 }
 
+// WithGroup implements [encode.Scope]. Groups nested deeper than maxDepth become a prefix of the keys.
 func (s *scope) WithGroup(name string) encode.Scope {
 	if name == "" {
 		return s
 	}
 	n := *s
 	if len(s.levels) > maxDepth {
-		n.prefix += valid(name) + "."
+		n.keyPrefix += valid(name) + "."
 		return &n
 	}
 	n.levels = append(slices.Clone(s.levels), level{name: valid(name)})
 	return &n
 }
 
+// WithAttrs implements [encode.Scope]. The attributes are encoded now.
 func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	if len(attrs) == 0 {
 		return s
@@ -110,7 +114,7 @@ func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	return &n
 }
 
-// tag returns the tag of attributes in the innermost open group.
+// tag returns the tag of a KeyValue in the innermost open group.
 func (s *scope) tag() byte {
 	if len(s.levels) > 1 {
 		return tagValues
@@ -118,10 +122,10 @@ func (s *scope) tag() byte {
 	return tagAttr
 }
 
-// Append appends r as a LogRecord.
+// Append appends r as a LogRecord. The error reports a record of more than maxPadded bytes.
 func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error) {
 	w := getWriter(s, r)
-	dst, start := open(dst, tagRecord)
+	dst, start := openLen(dst, tagRecord)
 	dst, at := appendTimes(dst, r.Time)
 	m := batch.Meta{Time: at, Level: r.Level}
 	dst = appendLevel(dst, r.Level)
@@ -132,16 +136,17 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	return finish(dst, start, m)
 }
 
+// finish stores the length of the record that begins at start.
 func finish(dst []byte, start int, m batch.Meta) ([]byte, batch.Meta, error) {
 	if n := len(dst) - start; n > maxPadded {
 		return dst, m, fmt.Errorf("otlp: cannot encode: record has %d bytes, more than %d", n, maxPadded)
 	}
-	shut(dst, start)
+	closeLen(dst, start)
 	return dst, m, nil
 }
 
-// appendTimes appends t, the time of a record, and its observed time: the same, or now if the
-// protocol cannot represent t. It returns the time for the [batch.Meta].
+// appendTimes appends t, the time of a record, and its observed time. If OTLP cannot represent t, the
+// time is omitted and the observed time is the present. at is the time for the [batch.Meta], in Unix ns.
 func appendTimes(dst []byte, t time.Time) (_ []byte, at int64) {
 	at = values.UnixNano(t)
 	if at > 0 {
@@ -154,7 +159,7 @@ func appendTimes(dst []byte, t time.Time) (_ []byte, at int64) {
 	return appendFixed64(dst, tagObserved, uint64(now)), at
 }
 
-// originalTime is the attribute for a time that the protocol cannot represent, as in package loki.
+// originalTime is the attribute for a time that OTLP cannot represent. Package loki uses the same name.
 // OTLP counts nanoseconds since 1970, which decoders read up to 2262; 0 means no time.
 const originalTime = "original_time"
 
@@ -169,7 +174,8 @@ func (w *writer) original(dst []byte, t time.Time) []byte {
 	return appendString(dst, tagAttr, w.keys.Name(originalTime), t.UTC().Format(time.RFC3339Nano))
 }
 
-// appendLevel appends the severity number and text. OpenTelemetry's numbers are slog's plus 9.
+// appendLevel appends the severity number and text. The numbers of OpenTelemetry are those of slog plus
+// 9, within the range from 1 to 24 (OpenTelemetry Logs Data Model, SeverityNumber).
 func appendLevel(dst []byte, l slog.Level) []byte {
 	dst = append(dst, tagSeverity, byte(min(max(int(l)+9, 1), 24)))
 	switch l {
@@ -185,11 +191,13 @@ func appendLevel(dst []byte, l slog.Level) []byte {
 	return appendText(dst, tagText, values.LevelName(l))
 }
 
+// appendBody appends the body of a record, a string.
 func appendBody(dst []byte, s string) []byte {
 	s = valid(s)
-	return appendText(appendLen(dst, tagBody, lenOf(len(s))), tagString, s)
+	return appendText(appendLen(dst, tagBody, fieldLen(len(s))), tagString, s)
 }
 
+// append appends the ids that the record has.
 func (i *ids) append(dst []byte) []byte {
 	if i.hasTrace {
 		dst = append(append(dst, tagTrace, byte(len(i.trace))), i.trace[:]...)
@@ -200,21 +208,21 @@ func (i *ids) append(dst []byte) []byte {
 	return dst
 }
 
-// A writer writes the attributes of one record. It is borrowed from a pool.
+// A writer writes the attributes of one record. It comes from a pool and is used by one goroutine.
 type writer struct {
 	e      *encoder
 	s      *scope
-	within int // open groups of the record: their keys have no prefix
+	groups int // number of open groups among the attributes of the record; their keys have no keyPrefix
 	cache  *values.Cache
 	ids    ids
 	keys   keyset.Set
-	// distinct means that all remaining keys of the innermost group are unique, so that they
-	// need not be remembered.
+	// distinct reports that all remaining keys of the innermost group are unique, so that they need
+	// not be remembered.
 	distinct bool
 	js       []byte // scratch memory for a group as JSON
 	text     []byte // scratch memory for a text
 
-	// Of the current value:
+	// State of the value that anyValue appends.
 	walk    values.Walk
 	scratch values.AttrScratch
 	dst     []byte
@@ -222,11 +230,13 @@ type writer struct {
 	times   values.Times
 }
 
+// writers holds free writers with their memory.
 var writers = sync.Pool{New: func() any { return new(writer) }}
 
+// getWriter returns a writer for the attributes of r, or of a With if r is nil. The caller calls free.
 func getWriter(s *scope, r *encode.Record) *writer {
 	w := writers.Get().(*writer)
-	w.e, w.s, w.ids, w.cache, w.within, w.distinct = s.e, s, s.ids, nil, 0, false
+	w.e, w.s, w.ids, w.cache, w.groups, w.distinct = s.e, s, s.ids, nil, 0, false
 	w.walk.Made, w.walk.Nodes = 0, 0
 	if r != nil {
 		w.cache = &r.Cache
@@ -234,9 +244,10 @@ func getWriter(s *scope, r *encode.Record) *writer {
 	return w
 }
 
-// keptBytes is the largest scratch that a pooled writer keeps.
+// keptBytes is the maximum size in bytes of scratch memory that is kept for reuse.
 const keptBytes = 64 << 10
 
+// free returns w to the pool.
 func (w *writer) free() {
 	w.s, w.cache = nil, nil
 	if cap(w.js)+cap(w.text) > keptBytes {
@@ -267,7 +278,8 @@ func (w *writer) all(dst []byte, r *encode.Record) []byte {
 	return dst
 }
 
-// group appends the open groups from k on, the innermost with attrs.
+// group appends the open groups, beginning with level k, and attrs in the innermost one. A group without
+// members is omitted.
 func (w *writer) group(dst []byte, tag byte, attrs []slog.Attr, k int) []byte {
 	if k == len(w.s.levels) {
 		w.distinct = k > 1 && w.s.levels[k-1].keys.Distinct(attrs)
@@ -276,17 +288,17 @@ func (w *writer) group(dst []byte, tag byte, attrs []slog.Attr, k int) []byte {
 	l := &w.s.levels[k]
 	at := len(dst)
 	dst, whole, value := begin(dst, tag, w.keys.Name(l.name))
-	dst, list := open(dst, tagList)
+	dst, list := openLen(dst, tagList)
 	dst = append(dst, l.pairs...)
 	w.keys.Open(&l.keys)
 	dst = w.group(dst, tagValues, attrs, k+1)
 	w.keys.Close()
 	if len(dst) == list {
-		return dst[:at] // omit an empty group
+		return dst[:at] // an empty group is omitted
 	}
-	shut(dst, list)
-	shut(dst, value)
-	shut(dst, whole)
+	closeLen(dst, list)
+	closeLen(dst, value)
+	closeLen(dst, whole)
 	return dst
 }
 
@@ -301,7 +313,7 @@ func (w *writer) name(key string) string {
 // noKeys are the keys of an object without members.
 var noKeys keyset.Keys
 
-// attrs appends attributes as KeyValues with a tag, at a depth.
+// attrs appends attributes as KeyValues with the given tag, at a nesting depth.
 func (w *writer) attrs(dst []byte, tag byte, attrs []slog.Attr, depth int) []byte {
 	for i := range attrs {
 		a := &attrs[i]
@@ -310,13 +322,13 @@ func (w *writer) attrs(dst []byte, tag byte, attrs []slog.Attr, depth int) []byt
 			v = v.Resolve()
 		}
 		key := valid(a.Key)
-		if w.s.prefix != "" && w.within == 0 {
-			key = w.s.prefix + key
+		if w.s.keyPrefix != "" && w.groups == 0 {
+			key = w.s.keyPrefix + key
 		}
 		switch v.Kind() {
 		case slog.KindString:
 			s := v.String()
-			if (a.Key == w.e.traceKey || a.Key == w.e.spanKey) && w.within == 0 && w.id(a.Key, s) {
+			if (a.Key == w.e.traceKey || a.Key == w.e.spanKey) && w.groups == 0 && w.id(a.Key, s) {
 				continue
 			}
 			dst = appendString(dst, tag, w.name(key), s)
@@ -346,7 +358,8 @@ func (w *writer) attrs(dst []byte, tag byte, attrs []slog.Attr, depth int) []byt
 	return dst
 }
 
-// id uses a value as the trace or span id of the record, if it is valid and the record has none.
+// id uses the value s of the attribute key as the trace or span id of the record. It returns false if s
+// is not a valid id, or the record has another id already.
 func (w *writer) id(key, s string) bool {
 	var b [16]byte
 	switch {
@@ -366,7 +379,8 @@ func (w *writer) id(key, s string) bool {
 	return true
 }
 
-// unhex decodes s into dst, and reports whether s is a valid id: hexadecimal and not all zeros.
+// unhex decodes s into dst, and reports whether s is a valid id: hexadecimal and not all zeros, as the
+// W3C Trace Context requires.
 func unhex(dst []byte, s string) bool {
 	var in [32]byte
 	n := copy(in[:], s)
@@ -376,7 +390,7 @@ func unhex(dst []byte, s string) bool {
 	return slices.ContainsFunc(dst, func(b byte) bool { return b != 0 })
 }
 
-// appendUint appends a number, as text if it is larger than the protocol supports.
+// appendUint appends a KeyValue with an integer. A number above the largest int64 is text.
 func appendUint(dst []byte, tag byte, key string, v uint64) []byte {
 	if v > math.MaxInt64 {
 		return appendString(dst, tag, key, strconv.FormatUint(v, 10))
@@ -384,6 +398,8 @@ func appendUint(dst []byte, tag byte, key string, v uint64) []byte {
 	return appendInt(dst, tag, key, int64(v))
 }
 
+// groupValue appends a group that is the value of an attribute. The attributes of a group without a name
+// belong to the enclosing group. A group nested deeper than maxDepth is JSON text.
 func (w *writer) groupValue(dst []byte, tag byte, name, key string, v slog.Value, depth int) []byte {
 	attrs := v.Group()
 	switch {
@@ -400,10 +416,10 @@ func (w *writer) groupValue(dst []byte, tag byte, name, key string, v slog.Value
 	}
 	at := len(dst)
 	dst, whole, value := begin(dst, tag, w.name(key))
-	dst, list := open(dst, tagList)
+	dst, list := openLen(dst, tagList)
 	distinct := w.distinct
 	w.distinct = noKeys.Distinct(attrs)
-	w.within++
+	w.groups++
 	if w.distinct {
 		dst = w.attrs(dst, tagValues, attrs, depth+1)
 	} else {
@@ -411,7 +427,7 @@ func (w *writer) groupValue(dst []byte, tag byte, name, key string, v slog.Value
 		dst = w.attrs(dst, tagValues, attrs, depth+1)
 		w.keys.Close()
 	}
-	w.within--
+	w.groups--
 	w.distinct = distinct
 	if len(dst) == list {
 		if !distinct {
@@ -419,15 +435,16 @@ func (w *writer) groupValue(dst []byte, tag byte, name, key string, v slog.Value
 		}
 		return dst[:at]
 	}
-	shut(dst, list)
-	shut(dst, value)
-	shut(dst, whole)
+	closeLen(dst, list)
+	closeLen(dst, value)
+	closeLen(dst, whole)
 	return dst
 }
 
-// any appends a value that attrs does not handle.
+// any appends a value for which attrs has no case. If a method of the value fails, its error is the
+// value.
 func (w *writer) any(dst []byte, tag byte, name, key string, v slog.Value, depth int) []byte {
-	if (name == w.e.traceKey || name == w.e.spanKey) && w.within == 0 {
+	if (name == w.e.traceKey || name == w.e.spanKey) && w.groups == 0 {
 		w.text = w.e.values.AppendText(w.text[:0], w.cache, v)
 		if w.id(name, string(w.text)) {
 			return dst
@@ -443,17 +460,17 @@ func (w *writer) any(dst []byte, tag byte, name, key string, v slog.Value, depth
 	key = w.name(key)
 	at, open := len(dst), w.keys.Depth()
 	dst, whole, value := begin(dst, tag, key)
-	dst, err := w.walked(dst, v, depth)
+	dst, err := w.anyValue(dst, v, depth)
 	if err != nil {
 		w.keys.CloseTo(open)
 		return appendString(dst[:at], tag, key, values.Fault(err))
 	}
-	shut(dst, value)
-	shut(dst, whole)
+	closeLen(dst, value)
+	closeLen(dst, whole)
 	return dst
 }
 
-// appendRaw appends a text that is valid UTF-8.
+// appendRaw appends a KeyValue with a string that is valid UTF-8.
 func appendRaw(dst []byte, tag byte, key string, text []byte) []byte {
-	return append(appendLen(pair(dst, tag, key, lenOf(len(text))), tagString, len(text)), text...)
+	return append(appendLen(pair(dst, tag, key, fieldLen(len(text))), tagString, len(text)), text...)
 }

@@ -8,19 +8,20 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// plain returns an encoder without a source position, for records of no call.
+// plain returns a scope without source positions, for records that no log call has written.
 func (e *encoder) plain() encode.Scope {
 	bare := *e
 	bare.source = false
 	return bare.Scope()
 }
 
-// AppendLine appends a record with the given line as its body to dst. It is for programs that ship
-// lines logged elsewhere. A zero t means that the time is unknown. AppendLine retains none of its
-// arguments. The line does not pass through a Router, so forebay.RedactKeys and related options do
-// not apply.
+// AppendLine appends a record with the given line as its body to dst. It is for programs that forward
+// lines logged by other programs. A zero t means that the time is unknown; with the level
+// [batch.NoLevel] the record has no severity. The error reports a record larger than 256 MiB.
+// AppendLine retains none of its arguments. The line does not pass through a Router, so
+// forebay.RedactKeys and related options do not apply.
 func (x *Driver) AppendLine(dst []byte, t time.Time, level slog.Level, line []byte, attrs []slog.Attr) ([]byte, batch.Meta, error) {
-	dst, start := open(dst, tagRecord)
+	dst, start := openLen(dst, tagRecord)
 	dst, at := appendTimes(dst, t)
 	m := batch.Meta{Time: at, Level: level}
 	if level == batch.NoLevel {

@@ -12,15 +12,17 @@ import (
 	"github.com/forebay-log/forebay/internal/httpsend"
 )
 
-// maxAnswer limits the part of a response that is read, in bytes. It must be decoded as a whole.
+// maxAnswer limits the part of a response that is read, in bytes. A longer response cannot be decoded
+// and counts as no response.
 const maxAnswer = 16 << 20
 
-// judge sends the request in x.body, which holds b, and returns the outcome of the answer:
+// exchange sends the request in x.body, which contains b, and returns the outcome of the response (OTLP
+// specification, OTLP/HTTP Response):
 //
 //	2xx        accepted; partial_success has the number of rejected records
 //	400, 422   a record may be at fault: search, after the reference record was accepted
-//	others     see httpsend.Judge
-func (x *Driver) judge(ctx context.Context, b *batch.Batch) batch.Outcome {
+//	others     see httpsend.Poster.Interpret
+func (x *Driver) exchange(ctx context.Context, b *batch.Batch) batch.Outcome {
 	a, err := x.post.Post(ctx, x.body)
 	if err != nil {
 		return httpsend.OutcomeOf(err)
@@ -29,17 +31,17 @@ func (x *Driver) judge(ctx context.Context, b *batch.Batch) batch.Outcome {
 		return x.isAccepted(&a, b)
 	}
 	message := answerText(&a)
-	if o, ok := x.post.Judge(&a, message); ok {
+	if o, ok := x.post.Interpret(&a, message); ok {
 		return o
 	}
 	o := batch.Outcome{Open: batch.All(), Why: x.post.Refusal(a.Status, message), Advice: batch.Hold}
 	if a.HTML() || len(a.Text) == 0 {
-		return o // from a proxy, which has not parsed the records
+		return o // the response is from a proxy, which has not parsed the records
 	}
-	return x.control.Check(ctx, x.post, o)
+	return x.prober.Check(ctx, x.post, o)
 }
 
-// isAccepted parses the response to an accepted request.
+// isAccepted returns the outcome of a response with status 2xx to a request with b.
 func (x *Driver) isAccepted(a *httpsend.Answer, b *batch.Batch) batch.Outcome {
 	n, message, ok := partial(a)
 	switch {
@@ -63,13 +65,13 @@ func (x *Driver) isAccepted(a *httpsend.Answer, b *batch.Batch) batch.Outcome {
 	return batch.Outcome{Unnamed: int(n), Refusal: err}
 }
 
-// isTaken reports whether a receiver has accepted a request.
-func isTaken(a *httpsend.Answer) bool {
+// accepts reports whether a shows that a receiver has accepted a request.
+func accepts(a *httpsend.Answer) bool {
 	_, _, ok := partial(a)
 	return a.Status >= 200 && a.Status < 300 && ok
 }
 
-// partial parses an ExportLogsServiceResponse: the number of refused records, and the reason. ok is
+// partial parses an ExportLogsServiceResponse: the number of rejected records, and the reason. ok is
 // false if the response is not valid. An empty response is valid.
 func partial(a *httpsend.Answer) (rejected uint64, message string, ok bool) {
 	kind := a.Header.Get("Content-Type")
@@ -84,6 +86,7 @@ func partial(a *httpsend.Answer) (rejected uint64, message string, ok bool) {
 	return 0, "", len(a.Text) == 0
 }
 
+// partialProto is partial for a response in protobuf form.
 func partialProto(b []byte) (rejected uint64, message string, ok bool) {
 	for len(b) > 0 {
 		tag, data, _, rest, ok := next(b)
@@ -113,13 +116,14 @@ func partialProto(b []byte) (rejected uint64, message string, ok bool) {
 	return rejected, message, true
 }
 
-// Fields of ExportLogsServiceResponse and of its partial_success.
 const (
 	tagPartial  = 0x0a
 	tagRejected = 0x08
 	tagMessage  = 0x12
 )
 
+// partialJSON is partial for a response in JSON form. int64 numbers are strings in the JSON form of
+// protobuf, but some receivers write a number.
 func partialJSON(b []byte) (rejected uint64, message string, ok bool) {
 	var r struct {
 		PartialSuccess struct {
@@ -137,7 +141,7 @@ func partialJSON(b []byte) (rejected uint64, message string, ok bool) {
 	return rejected, r.PartialSuccess.ErrorMessage, true
 }
 
-// answerText returns the text of an error response: the message of a Status, or the body.
+// answerText returns the text of an error response: the message of a google.rpc.Status, or the body.
 func answerText(a *httpsend.Answer) string {
 	kind := a.Header.Get("Content-Type")
 	switch {

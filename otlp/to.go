@@ -19,6 +19,7 @@ func To(url string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("otlp.To", Config{URL: url}, openOutput, opts...)
 }
 
+// openOutput creates the Driver of To. The option forebay.Encoder does not apply.
 func openOutput(c *Config, s *forebay.Setup) (deliver.Destination, error) {
 	if s.Encoder != nil {
 		return nil, errors.New("it writes only OTLP; leave the encoder out")

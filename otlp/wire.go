@@ -16,61 +16,64 @@ import (
 // A length that is known only after its content is a varint padded to four bytes, which protobuf
 // decoders accept. A record is therefore written from front to back without moving bytes. All
 // other lengths have the minimal size.
+//
+// The constants are the tags of protobuf fields: the field number and the wire type.
 const (
-	tagRecord = 0x12 // in ScopeLogs
+	tagResource   = 0x0a // ResourceLogs.resource, and ExportLogsServiceRequest.resource_logs
+	tagScopeLogs  = 0x12 // ResourceLogs.scope_logs
+	tagScope      = 0x0a // ScopeLogs.scope
+	tagRecord     = 0x12 // ScopeLogs.log_records
+	tagScopeName  = 0x0a // InstrumentationScope.name
+	tagScopeVer   = 0x12 // InstrumentationScope.version
+	tagOfResource = 0x0a // Resource.attributes
 
-	tagTime       = 0x09 // in LogRecord
-	tagSeverity   = 0x10
-	tagText       = 0x1a
-	tagBody       = 0x2a
-	tagAttr       = 0x32
-	tagTrace      = 0x4a
-	tagSpan       = 0x52
-	tagObserved   = 0x59
-	tagKey        = 0x0a // in KeyValue
-	tagValue      = 0x12
-	tagString     = 0x0a // in AnyValue
-	tagBool       = 0x10
-	tagInt        = 0x18
-	tagDouble     = 0x21
-	tagArray      = 0x2a
-	tagList       = 0x32
-	tagBytes      = 0x3a
-	tagValues     = 0x0a // in ArrayValue and KeyValueList
-	tagResource   = 0x0a // in ResourceLogs, and ResourceLogs in a request
-	tagScopeLogs  = 0x12 // in ResourceLogs
-	tagScope      = 0x0a // in ScopeLogs
-	tagScopeName  = 0x0a // in InstrumentationScope
-	tagScopeVer   = 0x12
-	tagOfResource = 0x0a // attributes of a Resource
-	tagOfScope    = 0x1a // attributes of a scope
+	tagTime     = 0x09 // LogRecord.time_unix_nano
+	tagSeverity = 0x10 // LogRecord.severity_number
+	tagText     = 0x1a // LogRecord.severity_text
+	tagBody     = 0x2a // LogRecord.body
+	tagAttr     = 0x32 // LogRecord.attributes
+	tagTrace    = 0x4a // LogRecord.trace_id
+	tagSpan     = 0x52 // LogRecord.span_id
+	tagObserved = 0x59 // LogRecord.observed_time_unix_nano
 
-	lenBytes   = 4 // size of a padded length
-	maxPadded  = 1<<28 - 1
-	recordHead = 1 + lenBytes
+	tagKey    = 0x0a // KeyValue.key
+	tagValue  = 0x12 // KeyValue.value
+	tagString = 0x0a // AnyValue.string_value
+	tagBool   = 0x10 // AnyValue.bool_value
+	tagInt    = 0x18 // AnyValue.int_value
+	tagDouble = 0x21 // AnyValue.double_value
+	tagArray  = 0x2a // AnyValue.array_value
+	tagList   = 0x32 // AnyValue.kvlist_value
+	tagBytes  = 0x3a // AnyValue.bytes_value
+	tagValues = 0x0a // ArrayValue.values and KeyValueList.values
+
+	lenBytes  = 4         // size of a padded length in bytes
+	maxPadded = 1<<28 - 1 // largest padded length
 )
 
-// putPadded writes v, up to maxPadded, as a varint of four bytes.
+// putPadded writes v, at most maxPadded, as a varint of four bytes.
 func putPadded(b []byte, v int) {
 	n := uint32(v)
 	binary.LittleEndian.PutUint32(b, n&0x7f|n<<1&0x7f00|n<<2&0x7f_0000|n<<3&0x7f00_0000|0x80_8080)
 }
 
-// open appends a tag and space for a length, and returns the offset of the content.
-func open(dst []byte, tag byte) ([]byte, int) {
+// openLen appends a tag and four bytes for a length. It returns the offset of the content, which the
+// caller appends and passes to closeLen.
+func openLen(dst []byte, tag byte) ([]byte, int) {
 	dst = append(dst, tag, 0, 0, 0, 0)
 	return dst, len(dst)
 }
 
-// shut sets the length of the content that begins at start and ends at the end of dst.
-func shut(dst []byte, start int) { putPadded(dst[start-lenBytes:start], len(dst)-start) }
+// closeLen stores the length of the content that begins at start and ends at the end of dst.
+func closeLen(dst []byte, start int) { putPadded(dst[start-lenBytes:start], len(dst)-start) }
 
-// uvLen returns the length of v as a varint.
-func uvLen(v int) int { return (bits.Len64(uint64(v)|1) + 6) / 7 }
+// varintLen returns the number of bytes of v as a varint.
+func varintLen(v int) int { return (bits.Len64(uint64(v)|1) + 6) / 7 }
 
-// lenOf returns the length of a field of n bytes with its tag and its length.
-func lenOf(n int) int { return 1 + uvLen(n) + n }
+// fieldLen returns the size of a field with n bytes of content, including its tag and its length.
+func fieldLen(n int) int { return 1 + varintLen(n) + n }
 
+// appendLen appends a tag and the length n of the content, which the caller appends.
 func appendLen(dst []byte, tag byte, n int) []byte {
 	dst = append(dst, tag)
 	if n < 0x80 {
@@ -79,15 +82,17 @@ func appendLen(dst []byte, tag byte, n int) []byte {
 	return binary.AppendUvarint(dst, uint64(n))
 }
 
+// appendText appends a field of type string. s must be valid UTF-8.
 func appendText(dst []byte, tag byte, s string) []byte {
 	return append(appendLen(dst, tag, len(s)), s...)
 }
 
+// appendFixed64 appends a field of type fixed64.
 func appendFixed64(dst []byte, tag byte, v uint64) []byte {
 	return binary.LittleEndian.AppendUint64(append(dst, tag), v)
 }
 
-// valid returns s as valid UTF-8, which protobuf requires.
+// valid returns s as valid UTF-8, which protobuf requires of strings: U+FFFD replaces invalid bytes.
 func valid(s string) string {
 	if utf8.ValidString(s) {
 		return s
@@ -95,22 +100,26 @@ func valid(s string) string {
 	return strings.ToValidUTF8(s, "\ufffd")
 }
 
-// pair appends the beginning of a KeyValue whose AnyValue has n bytes.
+// pair appends the beginning of a KeyValue whose AnyValue has n bytes, which the caller appends. tag is
+// the tag of the KeyValue.
 func pair(dst []byte, tag byte, key string, n int) []byte {
-	dst = appendLen(dst, tag, lenOf(len(key))+lenOf(n))
+	dst = appendLen(dst, tag, fieldLen(len(key))+fieldLen(n))
 	return appendLen(appendText(dst, tagKey, key), tagValue, n)
 }
 
+// appendString appends a KeyValue with a string.
 func appendString(dst []byte, tag byte, key, s string) []byte {
 	s = valid(s)
-	return appendText(pair(dst, tag, key, lenOf(len(s))), tagString, s)
+	return appendText(pair(dst, tag, key, fieldLen(len(s))), tagString, s)
 }
 
+// appendInt appends a KeyValue with an integer.
 func appendInt(dst []byte, tag byte, key string, v int64) []byte {
 	n := (bits.Len64(uint64(v)|1) + 6) / 7
 	return binary.AppendUvarint(append(pair(dst, tag, key, 1+n), tagInt), uint64(v))
 }
 
+// appendBool appends a KeyValue with a boolean.
 func appendBool(dst []byte, tag byte, key string, v bool) []byte {
 	b := byte(0)
 	if v {
@@ -119,21 +128,23 @@ func appendBool(dst []byte, tag byte, key string, v bool) []byte {
 	return append(pair(dst, tag, key, 2), tagBool, b)
 }
 
+// appendDouble appends a KeyValue with a floating-point number.
 func appendDouble(dst []byte, tag byte, key string, v float64) []byte {
 	return appendFixed64(pair(dst, tag, key, 9), tagDouble, math.Float64bits(v))
 }
 
-// begin appends the beginning of a KeyValue whose AnyValue has an unknown length. It returns the
-// offsets of both.
+// begin appends the beginning of a KeyValue whose AnyValue has an unknown length. It returns the offsets
+// of the KeyValue and of the AnyValue for closeLen.
 func begin(dst []byte, tag byte, key string) (out []byte, whole, value int) {
-	dst, whole = open(dst, tag)
+	dst, whole = openLen(dst, tag)
 	dst = appendText(dst, tagKey, key)
-	dst, value = open(dst, tagValue)
+	dst, value = openLen(dst, tagValue)
 	return dst, whole, value
 }
 
-// next parses one field of a message: its tag and, for a field with a length, its bytes, otherwise
-// its number. ok is false if b is not a message.
+// next parses the first field of a message: its tag and, for a field with a length, its content,
+// otherwise its number. The tag is 0 for a field number above 31, which no message of this package has.
+// ok is false if b is not a message.
 func next(b []byte) (tag byte, data []byte, number uint64, rest []byte, ok bool) {
 	key, n := binary.Uvarint(b)
 	if n <= 0 || key > 0xff {
@@ -147,26 +158,27 @@ func next(b []byte) (tag byte, data []byte, number uint64, rest []byte, ok bool)
 	return byte(key), data, number, rest, ok && key>>3 != 0
 }
 
+// field parses the value of a field, of the wire type kind.
 func field(kind byte, b []byte) (_ byte, data []byte, number uint64, rest []byte, ok bool) {
 	switch kind {
-	case 0:
+	case 0: // varint
 		v, n := binary.Uvarint(b)
 		if n <= 0 {
 			return 0, nil, 0, nil, false
 		}
 		return kind, nil, v, b[n:], true
-	case 1:
+	case 1: // 64 bits
 		if len(b) < 8 {
 			return 0, nil, 0, nil, false
 		}
 		return kind, nil, binary.LittleEndian.Uint64(b), b[8:], true
-	case 2:
+	case 2: // with a length
 		v, n := binary.Uvarint(b)
 		if n <= 0 || v > uint64(len(b)-n) {
 			return 0, nil, 0, nil, false
 		}
 		return kind, b[n : n+int(v)], 0, b[n+int(v):], true
-	case 5:
+	case 5: // 32 bits
 		if len(b) < 4 {
 			return 0, nil, 0, nil, false
 		}
@@ -175,16 +187,19 @@ func field(kind byte, b []byte) (_ byte, data []byte, number uint64, rest []byte
 	return 0, nil, 0, nil, false
 }
 
-// isRecord reports whether rec looks like a record of this package.
+// isRecord reports whether rec has the form of a record of this package: one field with the tag of a
+// LogRecord. It does not decode the content.
 func isRecord(rec []byte) bool {
 	tag, _, _, rest, ok := next(rec)
 	return ok && tag == tagRecord && len(rest) == 0
 }
 
+// appendIntValue appends an AnyValue with an integer.
 func appendIntValue(dst []byte, v int64) []byte {
 	return binary.AppendUvarint(append(dst, tagInt), uint64(v))
 }
 
+// appendDoubleValue appends an AnyValue with a floating-point number.
 func appendDoubleValue(dst []byte, v float64) []byte {
 	return appendFixed64(dst, tagDouble, math.Float64bits(v))
 }

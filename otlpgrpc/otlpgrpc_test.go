@@ -417,7 +417,7 @@ func TestConfigErrors(t *testing.T) {
 // A call that made no connection sent nothing; of any other without an answer nobody knows.
 func TestNothingSent(t *testing.T) {
 	req := httptest.NewRequest(http.MethodPost, "http://h:4317/v1/logs", nil)
-	for message, want := range map[string]httpsend.Lost{
+	for message, want := range map[string]httpsend.SendState{
 		`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused"`:                                            httpsend.NotSent,
 		"name resolver error: produced zero addresses":                                                                                                            httpsend.NotSent,
 		`connection error: desc = "error reading server preface: http2: frame too large"`:                                                                         httpsend.NotSent,
@@ -427,7 +427,7 @@ func TestNothingSent(t *testing.T) {
 		"error reading from server: EOF": httpsend.Unknown,
 		`connection error: desc = "transport: authentication handshake failed: tls: no, thanks"`: httpsend.NotSecure,
 	} {
-		if got := httpsend.LostBy(noAnswer(req, status.New(codes.Unavailable, message))); got != want {
+		if got := httpsend.StateAfter(noAnswer(req, status.New(codes.Unavailable, message))); got != want {
 			t.Errorf("%s: %v, want %v", message, got, want)
 		}
 	}

@@ -63,9 +63,10 @@ func New(c otlp.Config) (*Driver, error) {
 	return &Driver{x, t.conn}, nil
 }
 
-// dryRun rewrites the dry-run output of an otlp.Driver, which shows HTTP requests, as gRPC calls.
+// A dryRun converts the dry-run output of an otlp.Driver, which shows HTTP requests, to gRPC calls.
 type dryRun struct{ w io.Writer }
 
+// Write writes p, one request with its records, to w.
 func (d dryRun) Write(p []byte) (int, error) {
 	if line, rest, ok := bytes.Cut(p, []byte("/v1/logs")); ok {
 		if _, host, ok := bytes.Cut(line, []byte("://")); ok {
@@ -78,11 +79,12 @@ func (d dryRun) Write(p []byte) (int, error) {
 	return d.w.Write(p)
 }
 
-// Close ends the connection. After Close, nothing is sent.
+// Close ends the connection. After Close, no request is sent.
 func (x *Driver) Close(ctx context.Context) error {
 	return errors.Join(x.Driver.Close(ctx), x.conn.Close())
 }
 
+// open creates the Driver of To. The option forebay.Encoder does not apply.
 func open(c *otlp.Config, s *forebay.Setup) (deliver.Destination, error) {
 	if s.Encoder != nil {
 		return nil, errors.New("it writes only OTLP; leave the encoder out")
@@ -90,7 +92,8 @@ func open(c *otlp.Config, s *forebay.Setup) (deliver.Destination, error) {
 	return New(*c)
 }
 
-// dial returns a client for the server in c. It does not connect.
+// dial returns a client for the server in c. zip selects compression with gzip. The connection is made
+// by the first call.
 func dial(c *otlp.Config, zip bool) (*grpc.ClientConn, error) {
 	u, err := url.Parse(c.URL)
 	if err != nil {

@@ -21,18 +21,21 @@ import (
 	"github.com/forebay-log/forebay/internal/httpsend"
 )
 
-// opDial is the Op of a net.OpError if no connection was made.
+// opDial is the Op of the net.OpError that noAnswer returns if no connection was made. Package httpsend
+// recognizes it.
 const opDial = "dial"
 
+// method is the full name of the gRPC method (opentelemetry/proto/collector/logs/v1).
 const method = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 
-// A caller sends the requests of a Driver over gRPC, and converts the results to HTTP responses.
+// A caller is the [http.RoundTripper] of an otlp.Driver. It sends the requests over gRPC and converts the
+// results to HTTP responses, so that package otlp interprets them.
 type caller struct{ conn *grpc.ClientConn }
 
-// ours are HTTP headers that are not sent as metadata.
+// ours are the HTTP headers that are not sent as metadata, because gRPC sets its own.
 var ours = map[string]bool{"Content-Type": true, "Content-Encoding": true, "Content-Length": true, "User-Agent": true, "Idempotency-Key": true}
 
-// RoundTrip makes one call.
+// RoundTrip makes one call. A call without an answer of a server returns an error, as in HTTP.
 func (t *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	defer r.Body.Close()
 	// gRPC may read a request after the call has returned, so it gets a copy.
@@ -48,13 +51,13 @@ func (t *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	var res []byte
 	var header, trailer metadata.MD
-	t.conn.ResetConnectBackoff() // the outlet implements the delay
+	t.conn.ResetConnectBackoff() // the outlet delays attempts, so gRPC must not
 	err := t.conn.Invoke(metadata.NewOutgoingContext(r.Context(), md), method, req, &res, grpc.Header(&header), grpc.Trailer(&trailer))
 	if err == nil {
 		return answer(r, http.StatusOK, "application/x-protobuf", string(res)), nil
 	}
 	s := status.Convert(err)
-	if m := ofHTTP.FindStringSubmatch(s.Message()); m != nil { // from a proxy without gRPC
+	if m := ofHTTP.FindStringSubmatch(s.Message()); m != nil { // the response of a proxy that does not speak gRPC
 		code, _ := strconv.Atoi(m[1])
 		return answer(r, code, "text/plain", "no gRPC: "+s.Message()), nil // even a success status with such a text is an error
 	}
@@ -71,6 +74,7 @@ func (t *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a, nil
 }
 
+// answer returns an HTTP response to r with a status, a content type and a body.
 func answer(r *http.Request, status int, kind, text string) *http.Response {
 	return &http.Response{
 		StatusCode: status, Proto: "HTTP/2.0", ProtoMajor: 2, Header: http.Header{"Content-Type": {kind}},
@@ -78,20 +82,21 @@ func answer(r *http.Request, status int, kind, text string) *http.Response {
 	}
 }
 
-// ofHTTP finds the status of an answer that is not one of gRPC.
+// ofHTTP finds the HTTP status in gRPC's error for a response of a server that does not speak gRPC.
 var ofHTTP = regexp.MustCompile(`^unexpected HTTP status code received from server: (\d{3})\b`)
 
-// tooLarge is part of gRPC's message about data above a limit, in either direction.
+// tooLarge is part of gRPC's error for a message above a size limit, in either direction.
 const tooLarge = "larger than max"
 
 // maxAnswer is the maximum length of an answer in bytes. It is odd, so that gRPC's error for a
 // longer answer differs from a receiver's error for a request.
 const maxAnswer = 16<<20 + 1
 
-// nothingSent are errors of gRPC before a request goes out.
+// nothingSent matches gRPC's errors before a request was sent.
 var nothingSent = regexp.MustCompile(`Error while dialing|^name resolver error|error reading server preface|while waiting for connections to become ready`)
 
-// noAnswer returns the error of a call that no server has answered, or only that it had no time.
+// noAnswer returns the error of a call that no server has answered, or that has timed out. Its type tells
+// package httpsend whether the request may have been accepted.
 func noAnswer(r *http.Request, s *status.Status) error {
 	err := fmt.Errorf("%s: %s", s.Code(), s.Message())
 	if ctx := r.Context().Err(); ctx != nil {
@@ -99,16 +104,17 @@ func noAnswer(r *http.Request, s *status.Status) error {
 	}
 	switch {
 	case strings.Contains(s.Message(), "authentication handshake failed: ") && strings.Contains(s.Message(), "x509:"):
-		return &tls.CertificateVerificationError{Err: err} // records are held after this error
+		return &tls.CertificateVerificationError{Err: err} // package httpsend holds the records after this error
 	case strings.Contains(s.Message(), "authentication handshake failed: tls:"):
-		return tls.RecordHeaderError{Msg: err.Error()} // also for this case
+		return tls.RecordHeaderError{Msg: err.Error()} // and after this one
 	case nothingSent.MatchString(s.Message()):
 		return &net.OpError{Op: opDial, Err: err}
 	}
 	return err
 }
 
-// statusOf returns the status of HTTP that means the same.
+// statusOf returns the HTTP status with the same meaning as s, as the OTLP/gRPC specification classifies
+// the codes.
 func statusOf(s *status.Status) int {
 	switch s.Code() {
 	case codes.Unavailable, codes.Aborted, codes.OutOfRange, codes.DataLoss:
@@ -130,21 +136,23 @@ func statusOf(s *status.Status) int {
 	return http.StatusNotFound
 }
 
-// retryAfter returns how long the server wants to be left alone.
+// retryAfter returns the delay that the server requests with a google.rpc.RetryInfo, or 0.
 func retryAfter(s *status.Status) time.Duration {
 	for _, d := range s.Details() {
 		if info, ok := d.(*errdetails.RetryInfo); ok {
-			return min(max(info.GetRetryDelay().AsDuration(), 0), httpsend.MostAfter*time.Second)
+			return min(max(info.GetRetryDelay().AsDuration(), 0), httpsend.MaxRetryAfter*time.Second)
 		}
 	}
 	return 0
 }
 
-// codec passes messages unchanged: requests consist of encoded records.
+// A codec is a gRPC codec that passes messages unchanged, because requests consist of encoded records.
 type codec struct{}
 
+// Name returns the content subtype of protobuf messages.
 func (codec) Name() string { return "proto" }
 
+// Marshal returns the bytes of v, a []byte.
 func (codec) Marshal(v any) (mem.BufferSlice, error) {
 	b, ok := v.([]byte)
 	if !ok {
@@ -153,6 +161,7 @@ func (codec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(b)}, nil
 }
 
+// Unmarshal stores a copy of data in v, a *[]byte.
 func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 	b, ok := v.(*[]byte)
 	if !ok {

@@ -20,41 +20,42 @@ import (
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
-// tokenEvery is the interval at which a bearer token file is checked.
-const tokenEvery = 10 * time.Second
+// tokenCheckInterval is the shortest interval between two checks of a bearer token file while there is no
+// 401 response.
+const tokenCheckInterval = 10 * time.Second
 
-// shownAnswer is the maximum length in bytes of an answer quoted in an error.
-const shownAnswer = 1024
+// maxQuotedBytes is the maximum length in bytes of a response quoted in an error.
+const maxQuotedBytes = 1024
 
 // Options configure a [Poster].
 type Options struct {
-	Who                    string   // prefix of errors: the package
+	Who                    string   // name of the calling package, the prefix of errors
 	URL                    *url.URL // without user information
 	ContentType            string
 	HTTP                   httpclient.Options
 	Plain                  map[string]string // headers that are not secret; used unless Headers has the same name
 	TokenHeader, TokenWord string            // header and scheme of the token; "": Authorization: Bearer
 	Gzip                   bool
-	MaxAnswer              int // bytes of an answer to read
+	MaxAnswer              int // maximum size in bytes of a response that is kept
 }
 
-// A Poster sends requests one at a time. Only one goroutine may call Post. The errors that
-// it returns, or makes from answers, contain none of its credentials.
+// A Poster sends requests one at a time. Only one goroutine at a time may call Post. The errors that it
+// returns, or creates from responses, contain none of its credentials.
 type Poster struct {
-	o       Options
-	http    *http.Client
-	own     bool
-	header  http.Header
-	token   string // from the file
-	looked  time.Time
-	secrets []string
-	zipped  bytes.Buffer
-	zip     compression.Writer
+	o              Options
+	http           *http.Client
+	ownsHTTP       bool // http was created by NewPoster, not by the user
+	header         http.Header
+	token          string       // current bearer token
+	tokenCheckedAt time.Time    // time of the last check of the token file
+	secrets        []string     // values that must not appear in errors
+	zipped         bytes.Buffer // compressed body of the current request
+	zip            compression.Writer
 
 	requests, failed, bodyBytes, wireBytes atomic.Uint64
 }
 
-// NewPoster returns a Poster. It fails if it cannot read a file named in o.
+// NewPoster returns a Poster. The error concerns a file named in o.
 func NewPoster(o Options) (*Poster, error) {
 	if o.TokenHeader == "" {
 		o.TokenHeader, o.TokenWord = "Authorization", "Bearer "
@@ -69,7 +70,7 @@ func NewPoster(o Options) (*Poster, error) {
 	if p.http, err = Client(o.Who, &o.HTTP, 1); err != nil {
 		return nil, err
 	}
-	p.own = o.HTTP.Client == nil
+	p.ownsHTTP = o.HTTP.Client == nil
 	if o.Gzip {
 		p.header.Set("Content-Encoding", "gzip")
 	}
@@ -92,11 +93,12 @@ func NewPoster(o Options) (*Poster, error) {
 			return nil, err
 		}
 		p.setToken(token)
-		p.looked = time.Now()
+		p.tokenCheckedAt = time.Now()
 	}
 	return p, nil
 }
 
+// setToken sets the bearer token. Earlier tokens remain secrets, because a response may contain one.
 func (p *Poster) setToken(token string) {
 	p.secrets = append(slices.Clip(p.secrets), token)
 	p.token = token
@@ -109,7 +111,7 @@ func (p *Poster) renew(now time.Time) bool {
 	if p.o.HTTP.BearerTokenFile == "" {
 		return false
 	}
-	p.looked = now
+	p.tokenCheckedAt = now
 	token, err := ReadToken(p.o.Who, p.o.HTTP.BearerTokenFile)
 	if err != nil || token == p.token {
 		return false
@@ -120,12 +122,12 @@ func (p *Poster) renew(now time.Time) bool {
 
 // An Answer is the response of a server.
 type Answer struct {
-	Status  int
-	Header  http.Header
-	Text    []byte // up to Options.MaxAnswer bytes
-	Whole   bool   // Text is complete
-	After   time.Duration
-	Renewed bool // the status is 401 and the token has changed since
+	Status       int
+	Header       http.Header
+	Text         []byte        // up to Options.MaxAnswer bytes
+	Whole        bool          // Text is complete
+	After        time.Duration // minimum delay before the next request, from Retry-After; 0 if absent
+	TokenChanged bool          // the status is 401 and the token file has a new token
 }
 
 // HTML reports whether the answer is an HTML page, such as a proxy's error or a login page.
@@ -134,46 +136,47 @@ func (a *Answer) HTML() bool {
 	return len(text) > 0 && text[0] == '<' || strings.Contains(a.Header.Get("Content-Type"), "html")
 }
 
-// Refusal returns the error of an answer, with message as its text. Secrets are removed
-// from message.
+// Refusal returns the error for a response with the given status. message, from which secrets are
+// removed, is its text.
 func (p *Poster) Refusal(status int, message string) *httpclient.Error {
-	return &httpclient.Error{Package: p.o.Who, Status: status, Message: p.Words([]byte(message))}
+	return &httpclient.Error{Package: p.o.Who, Status: status, Message: p.SafeText([]byte(message))}
 }
 
-// NoAnswer returns the error of an invalid response: it is unknown whether the request was
-// stored. message must not contain text of the server.
+// NoAnswer returns the error for an invalid response. MaybeStored is set, because the request may have
+// been stored. message must not contain text of the server.
 func (p *Poster) NoAnswer(message string) *httpclient.Error {
-	return &httpclient.Error{Package: p.o.Who, Message: shown(secrets.HideOwn(message, hiddenMark, p.secrets...)), MaybeStored: true}
+	return &httpclient.Error{Package: p.o.Who, Message: printablePrefix(secrets.HideOwn(message, redactedMark, p.secrets...)), MaybeStored: true}
 }
 
-// searchedAnswer is the number of bytes of an answer searched for secrets. The start of a
-// secret longer than the difference to shownAnswer could be revealed.
-const searchedAnswer = 64 << 10
+// maxSearchedBytes is the number of bytes of a response that are searched for secrets. It exceeds
+// maxQuotedBytes, so that a secret that begins within the quoted text is found if it is shorter than the
+// difference.
+const maxSearchedBytes = 64 << 10
 
-// hiddenMark replaces a secret.
-const hiddenMark = "[secret]"
+// redactedMark replaces each secret in the text of an error.
+const redactedMark = "[secret]"
 
-// Words returns the beginning of an external text with secrets removed.
-func (p *Poster) Words(text []byte) string {
-	text = bytes.TrimSpace(text[:min(len(text), searchedAnswer)])
-	return shown(secrets.Hide(strings.ToValidUTF8(string(text), "\ufffd"), hiddenMark, p.secrets...))
+// SafeText returns the beginning of a text of the server, printable and without secrets.
+func (p *Poster) SafeText(text []byte) string {
+	text = bytes.TrimSpace(text[:min(len(text), maxSearchedBytes)])
+	return printablePrefix(secrets.Hide(strings.ToValidUTF8(string(text), "\ufffd"), redactedMark, p.secrets...))
 }
 
-// shown returns the beginning of a text in printable form.
-func shown(text string) string {
-	if len(text) > shownAnswer {
-		text = strings.ToValidUTF8(text[:shownAnswer], "")
+// printablePrefix returns the first maxQuotedBytes bytes of text in printable form.
+func printablePrefix(text string) string {
+	if len(text) > maxQuotedBytes {
+		text = strings.ToValidUTF8(text[:maxQuotedBytes], "")
 	}
 	return Printable(text)
 }
 
-// Judge returns the outcome of an answer whose status has the same meaning for every
-// server. It reports false for success and for rejected records (2xx, 400, 422).
+// Interpret returns the outcome of a response whose status has the same meaning for every server. ok is
+// false for success and for rejected records (2xx, 400, 422), whose meaning depends on the server.
 //
 //	401, 403, 404, 3xx, …   hold: a change of configuration is needed
 //	408, 425, 429, 5xx      again, after Retry-After
 //	413                     smaller; a record that is refused when it is sent by itself is a dead letter
-func (p *Poster) Judge(a *Answer, message string) (batch.Outcome, bool) {
+func (p *Poster) Interpret(a *Answer, message string) (batch.Outcome, bool) {
 	err := p.Refusal(a.Status, message)
 	o := batch.Outcome{Open: batch.All(), Why: err, After: a.After}
 	switch s := a.Status; {
@@ -181,7 +184,7 @@ func (p *Poster) Judge(a *Answer, message string) (batch.Outcome, bool) {
 		return batch.Outcome{}, false
 	case s == http.StatusRequestEntityTooLarge:
 		o.Advice = batch.Smaller
-	case s >= 500, s == http.StatusTooManyRequests, s == http.StatusRequestTimeout, s == http.StatusTooEarly, a.Renewed:
+	case s >= 500, s == http.StatusTooManyRequests, s == http.StatusRequestTimeout, s == http.StatusTooEarly, a.TokenChanged:
 	case s >= 300 && s < 400:
 		err.Message = "redirects are not followed; set url to the target"
 		o.Advice = batch.Hold
@@ -191,23 +194,25 @@ func (p *Poster) Judge(a *Answer, message string) (batch.Outcome, bool) {
 	return o, true
 }
 
-// body is the body of one request. A transport may read it even after it has returned a
-// response. The memory is reused by then, so such a read returns no data.
+// A body is the body of one request. A transport may read it even after it has returned a response. The
+// memory is then reused, so such a read returns errRequestEnded. It is safe for concurrent use.
 type body struct {
 	mu   sync.Mutex
 	data []byte
 	off  int
-	over bool
+	over bool // the request has ended
 }
 
-var errOver = errors.New("the request has ended")
+// errRequestEnded is returned by reads of a body after its request has ended.
+var errRequestEnded = errors.New("the request has ended")
 
+// Read implements [io.Reader].
 func (b *body) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
 	case b.over:
-		return 0, errOver
+		return 0, errRequestEnded
 	case b.off == len(b.data):
 		return 0, io.EOF
 	}
@@ -216,16 +221,18 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// Close does nothing.
 func (b *body) Close() error { return nil }
 
+// end makes further reads fail and releases the data.
 func (b *body) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.over, b.data = true, nil
 }
 
-// Post sends data and returns the answer. The error is an [*httpclient.Error]. After Post has
-// returned, neither data nor the compressed form is read.
+// Post sends data and returns the response. The error is a [*httpclient.Error]. After Post has returned,
+// data is no longer read. A panic of the HTTP client becomes an error.
 func (p *Poster) Post(ctx context.Context, data []byte) (a Answer, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -235,7 +242,7 @@ func (p *Poster) Post(ctx context.Context, data []byte) (a Answer, err error) {
 			p.failed.Add(1)
 		}
 	}()
-	if now := time.Now(); p.o.HTTP.BearerTokenFile != "" && now.Sub(p.looked) > tokenEvery {
+	if now := time.Now(); p.o.HTTP.BearerTokenFile != "" && now.Sub(p.tokenCheckedAt) > tokenCheckInterval {
 		p.renew(now)
 	}
 	wire := p.pack(data)
@@ -250,7 +257,7 @@ func (p *Poster) Post(ctx context.Context, data []byte) (a Answer, err error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if over {
-			return nil, errOver
+			return nil, errRequestEnded
 		}
 		bodies = append(bodies, &body{data: wire})
 		return bodies[len(bodies)-1], nil
@@ -280,16 +287,16 @@ func (p *Poster) Post(ctx context.Context, data []byte) (a Answer, err error) {
 	}
 	if a.Whole = len(a.Text) <= p.o.MaxAnswer; !a.Whole {
 		a.Text = a.Text[:p.o.MaxAnswer]
-		if _, err := io.Copy(io.Discard, res.Body); err != nil && a.Status < 300 { // a truncated success is not a success
+		if _, err := io.Copy(io.Discard, res.Body); err != nil && a.Status < 300 { // a truncated response does not prove success
 			return Answer{}, p.lost(fmt.Errorf("the answer (%d) has more than %d bytes: %w", res.StatusCode, p.o.MaxAnswer, err))
 		}
 	}
 	a.After = RetryAfter(res.Header.Get("Retry-After"), time.Now())
-	a.Renewed = a.Status == http.StatusUnauthorized && p.renew(time.Now())
+	a.TokenChanged = a.Status == http.StatusUnauthorized && p.renew(time.Now())
 	return a, nil
 }
 
-// pack returns data as sent, compressed if configured.
+// pack returns the body of a request: data, or its compressed form, which is valid until the next call.
 func (p *Poster) pack(data []byte) []byte {
 	if !p.o.Gzip {
 		return data
@@ -304,14 +311,14 @@ func (p *Poster) pack(data []byte) []byte {
 	return p.zipped.Bytes()
 }
 
-// lost returns the error for a missing response.
+// lost returns the error for a request without a complete response.
 func (p *Poster) lost(err error) *httpclient.Error {
 	var ue *url.Error
 	if errors.As(err, &ue) {
 		err = ue.Err // removes the URL, whose query may contain a secret
 	}
-	safe := secrets.HideIn(err, hiddenMark, p.secrets...)
-	return &httpclient.Error{Package: p.o.Who, Message: shown(safe.Error()), MaybeStored: LostBy(err) == Unknown, Cause: safe}
+	safe := secrets.HideIn(err, redactedMark, p.secrets...)
+	return &httpclient.Error{Package: p.o.Who, Message: printablePrefix(safe.Error()), MaybeStored: StateAfter(err) == Unknown, Cause: safe}
 }
 
 // Counts are the counters of a [Poster].
@@ -322,14 +329,14 @@ func (p *Poster) Counts() Counts {
 	return Counts{p.requests.Load(), p.failed.Load(), p.bodyBytes.Load(), p.wireBytes.Load()}
 }
 
-// Close closes idle connections.
+// Close closes the idle connections, except those of an http.Client of the user.
 func (p *Poster) Close() {
-	if p.own {
+	if p.ownsHTTP {
 		p.http.CloseIdleConnections()
 	}
 }
 
-// Check passes the invalid fields of h to bad. It reads no files.
+// Check passes each invalid field of h to bad, with a remedy. It reads no files.
 func Check(h *httpclient.Options, bad func(format string, args ...any)) {
 	ways := 0
 	for _, given := range []bool{h.Username != "" || h.Password != "", h.BearerToken != "", h.BearerTokenFile != ""} {
@@ -363,7 +370,7 @@ func Check(h *httpclient.Options, bad func(format string, args ...any)) {
 	}
 }
 
-// SetUser sets the credentials of h to those of an address, unless h has some.
+// SetUser sets the credentials of h to those of an address, unless h has credentials. user may be nil.
 func SetUser(h *httpclient.Options, user *url.Userinfo) {
 	if user != nil && h.Username == "" && h.Password == "" {
 		h.Username = user.Username()
@@ -371,8 +378,8 @@ func SetUser(h *httpclient.Options, user *url.Userinfo) {
 	}
 }
 
-// ParseURL parses the address of a server, or describes the problem in raw, which may
-// contain a password. User and password are returned separately.
+// ParseURL parses the address of a server. why describes the error; it contains nothing of raw that may
+// be a password. The user information is removed from u and returned separately.
 func ParseURL(raw string) (u *url.URL, user *url.Userinfo, why string) {
 	if raw == "" {
 		return nil, nil, "it is empty"
@@ -397,7 +404,7 @@ func ParseURL(raw string) (u *url.URL, user *url.Userinfo, why string) {
 	return u, user, ""
 }
 
-// Shown returns u without parts that may be secret.
+// Shown returns the text of u without user information and query, which may be secret.
 func Shown(u *url.URL) string {
 	c := *u
 	c.User = nil

@@ -127,10 +127,10 @@ func TestTokenFile(t *testing.T) {
 		post := func(status int, renewed bool) {
 			t.Helper()
 			a, err := p.Post(t.Context(), nil)
-			if err != nil || a.Status != status || a.Renewed != renewed {
+			if err != nil || a.Status != status || a.TokenChanged != renewed {
 				t.Errorf("%+v %v", a, err)
 			}
-			if o, ok := p.Judge(&a, string(a.Text)); ok && (o.Advice == batch.Again) != renewed || ok && strings.Contains(o.Why.Error(), "tw0-secret") {
+			if o, ok := p.Interpret(&a, string(a.Text)); ok && (o.Advice == batch.Again) != renewed || ok && strings.Contains(o.Why.Error(), "tw0-secret") {
 				t.Errorf("%+v", o)
 			}
 		}
@@ -164,7 +164,7 @@ func TestNoSecrets(t *testing.T) {
 		return nil, fmt.Errorf("cannot reach %s with %v", r.URL, r.Header)
 	})}}})
 	_, err := p.Post(t.Context(), []byte("x"))
-	all := p.Words([]byte(u.String()+" pass-word t0ken bWU6cGFzcy13b3Jk s3cr3t word abc")) + err.Error() + Shown(u) + p.NoAnswer("hunter22").Error() + p.Refusal(400, "hunter22").Error()
+	all := p.SafeText([]byte(u.String()+" pass-word t0ken bWU6cGFzcy13b3Jk s3cr3t word abc")) + err.Error() + Shown(u) + p.NoAnswer("hunter22").Error() + p.Refusal(400, "hunter22").Error()
 	for _, secret := range []string{"hunter22", "pass-word", "t0ken", "bWU6cGFzcy13b3Jk", "s3cr3t word", "s3cr3t%20word"} {
 		if strings.Contains(all, secret) {
 			t.Errorf("%s shows in %s", secret, all)
@@ -189,11 +189,11 @@ func TestNoWordIsShown(t *testing.T) {
 			var fails error
 			o.HTTP.Client = &http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) { return nil, fails })}
 			p := poster(t, o)
-			for _, words := range []string{"bad token Bearer %s", "no [%s]", "(%s)", "%s", "got '%s'.", strings.Repeat("-", shownAnswer-1) + "%s"} {
+			for _, words := range []string{"bad token Bearer %s", "no [%s]", "(%s)", "%s", "got '%s'.", strings.Repeat("-", maxQuotedBytes-1) + "%s"} {
 				text := fmt.Sprintf(words, secret)
 				fails = fmt.Errorf("malformed HTTP response %q", text)
 				_, err := p.Post(t.Context(), nil)
-				for _, shown := range []string{p.Words([]byte(text)), p.Refusal(401, text).Error(), err.Error(), errors.Unwrap(err).Error()} {
+				for _, shown := range []string{p.SafeText([]byte(text)), p.Refusal(401, text).Error(), err.Error(), errors.Unwrap(err).Error()} {
 					if strings.Contains(shown, secret) || strings.HasSuffix(shown, "-"+secret[:1]) {
 						t.Errorf("%s %s: %s", name, secret, shown)
 					}
@@ -216,7 +216,7 @@ func TestWords(t *testing.T) {
 		strings.Repeat("x", 2000):        strings.Repeat("x", 1024),
 		strings.Repeat("x", 1023) + "äö": strings.Repeat("x", 1023),
 	} {
-		if got := p.Words([]byte(in)); got != want && got != strings.ReplaceAll(want, `\ufffd`, "\ufffd") {
+		if got := p.SafeText([]byte(in)); got != want && got != strings.ReplaceAll(want, `\ufffd`, "\ufffd") {
 			t.Errorf("%.20q becomes %.40q", in, got)
 		}
 	}
@@ -239,7 +239,7 @@ func TestJudge(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o, judged := p.Judge(&a, string(a.Text))
+		o, judged := p.Interpret(&a, string(a.Text))
 		if judged != tc.judged || judged && (o.Advice != tc.advice || o.Open.Len(3) != 3 || o.After != 7*time.Second || o.Why == nil) {
 			t.Errorf("%d: %+v %v", tc.status, o, judged)
 		}
@@ -386,7 +386,7 @@ func TestTransport(t *testing.T) {
 	}
 	_, err := post(httpclient.Options{})
 	var e *httpclient.Error
-	if !errors.As(err, &e) || LostBy(e) != NotSecure || e.MaybeStored {
+	if !errors.As(err, &e) || StateAfter(e) != NotSecure || e.MaybeStored {
 		t.Errorf("a certificate of nobody: %v", err)
 	}
 	dir := t.TempDir()
@@ -417,7 +417,7 @@ func TestTransport(t *testing.T) {
 func TestRetryAfter(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for h, want := range map[string]time.Duration{
-		"": 0, "7": 7 * time.Second, "0": 0, "-1": 0, "x": 0, "7x": 0, "99999999999": MostAfter * time.Second, "99999999999999999999999": MostAfter * time.Second,
+		"": 0, "7": 7 * time.Second, "0": 0, "-1": 0, "x": 0, "7x": 0, "99999999999": MaxRetryAfter * time.Second, "99999999999999999999999": MaxRetryAfter * time.Second,
 		now.Add(time.Minute).Format(http.TimeFormat): time.Minute, now.Add(-time.Minute).Format(http.TimeFormat): 0,
 	} {
 		if got := RetryAfter(h, now); got != want {
@@ -478,7 +478,7 @@ func TestControl(t *testing.T) {
 			return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader("words"))}, nil
 		})}}})
 		held := batch.Outcome{Open: batch.All(), Why: errors.New("bad"), Advice: batch.Hold}
-		c := Control{Words: func(a *Answer) string { return string(a.Text) }, Taken: func(a *Answer) bool { return a.Status == 200 }}
+		c := Prober{Message: func(a *Answer) string { return string(a.Text) }, Accepts: func(a *Answer) bool { return a.Status == 200 }}
 		check := func(what string, f func(context.Context, *Poster, batch.Outcome) batch.Outcome, advice batch.Advice, want ...string) {
 			t.Helper()
 			asked = nil
@@ -494,7 +494,7 @@ func TestControl(t *testing.T) {
 		keep := func(text string) {
 			c.Keep(time.Now(), func(dst []byte) []byte { return append(dst, text...) })
 		}
-		keep(strings.Repeat("x", controlBytes+1))
+		keep(strings.Repeat("x", maxReferenceBytes+1))
 		check("taken just now", c.Check, batch.Search)
 		check("now, by a server that refuses", c.Ask, batch.Hold, "first")
 		keep("one")

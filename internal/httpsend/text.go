@@ -14,7 +14,8 @@ import (
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
-// Printable escapes characters with a special meaning to a terminal or a log reader.
+// Printable escapes the characters of s that are not printable, because they can control a terminal or
+// break a line of a log.
 func Printable(s string) string {
 	if !strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) {
 		return s
@@ -31,13 +32,13 @@ func Printable(s string) string {
 	return sb.String()
 }
 
-// RetryAfter parses a Retry-After header: seconds, limited to [MostAfter], or a date.
+// RetryAfter parses a Retry-After header: seconds, limited to [MaxRetryAfter], or a date.
 func RetryAfter(h string, now time.Time) time.Duration {
 	if h == "" {
 		return 0
 	}
 	if n, err := strconv.ParseUint(h, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
-		return time.Duration(min(n, MostAfter)) * time.Second
+		return time.Duration(min(n, MaxRetryAfter)) * time.Second
 	}
 	if t, err := http.ParseTime(h); err == nil {
 		return max(t.Sub(now), 0)
@@ -45,14 +46,14 @@ func RetryAfter(h string, now time.Time) time.Duration {
 	return 0
 }
 
-// shortValue is the length in bytes below which a value is not considered a secret, unless
-// its name indicates one.
-const shortValue = 4
+// minSecretBytes is the length in bytes from which a value of a header or query is treated as a secret. A
+// shorter value is one only if its name indicates it, because replacing it would damage ordinary text.
+const minSecretBytes = 4
 
-// Secrets returns the possible secrets in headers and in the query of u.
+// Secrets returns the values of headers and of the query of u that may be secret.
 func Secrets(headers map[string]string, u *url.URL) (all []string) {
 	add := func(name, value string) {
-		if len(value) >= shortValue || isDelicate(name) {
+		if len(value) >= minSecretBytes || isSecretName(name) {
 			all = append(all, value)
 		}
 	}
@@ -70,19 +71,20 @@ func Secrets(headers map[string]string, u *url.URL) (all []string) {
 	return append(all, u.RawQuery)
 }
 
-// isDelicate reports whether a header or parameter with that name contains a credential.
-func isDelicate(name string) bool {
+// isSecretName reports whether a header or query parameter with that name contains a credential.
+func isSecretName(name string) bool {
 	name = strings.ToLower(name)
 	return slices.ContainsFunc([]string{"auth", "cookie", "key", "pass", "pwd", "secret", "sig", "token"}, func(part string) bool {
 		return strings.Contains(name, part)
 	})
 }
 
-// MostAfter is the maximum of Retry-After in seconds. The outlet waits less.
-const MostAfter = 1<<31 - 1
+// MaxRetryAfter is the largest Retry-After in seconds that is not reduced. The outlet limits the delay
+// further.
+const MaxRetryAfter = 1<<31 - 1
 
-// Basic returns the credentials of basic authentication in encoded form, or "" if there are
-// none.
+// Basic returns the credentials of basic authentication (RFC 7617) in encoded form, or "" if user and
+// password are empty.
 func Basic(user, password string) string {
 	if user == "" && password == "" {
 		return ""
@@ -90,7 +92,8 @@ func Basic(user, password string) string {
 	return base64.StdEncoding.EncodeToString([]byte(user + ":" + password))
 }
 
-// ReadToken returns the bearer token in a file. who is the prefix of the error.
+// ReadToken returns the bearer token in the file at path, without white space around it. who is the
+// prefix of the error.
 func ReadToken(who, path string) (string, error) {
 	text, err := secrets.ReadFile(path)
 	if err != nil {

@@ -17,8 +17,9 @@ import (
 	"github.com/forebay-log/forebay/transport"
 )
 
-// Client returns a copy of o.Client that follows no redirects or, if there is none, a client with
-// a separate transport and up to conns idle connections. who is the package, the prefix of errors.
+// Client returns a copy of o.Client that follows no redirects. If o.Client is nil, it returns a client
+// with a new transport that keeps up to conns idle connections. who is the name of the calling package,
+// the prefix of errors.
 func Client(who string, o *httpclient.Options, conns int) (*http.Client, error) {
 	if o.Client != nil {
 		own := *o.Client
@@ -59,17 +60,17 @@ func Client(who string, o *httpclient.Options, conns int) (*http.Client, error) 
 // and could send credentials to another host.
 func NoRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// Lost is the meaning of a missing response.
-type Lost uint8
+// A SendState says whether a request without a response may have been stored.
+type SendState uint8
 
 const (
-	Unknown   Lost = iota // unknown whether the request was stored
-	NotSent               // no connection was made
-	NotSecure             // TLS failed; only a change of configuration helps
+	Unknown   SendState = iota // the request may have been stored
+	NotSent                    // no connection was made, so nothing was stored
+	NotSecure                  // TLS failed, so nothing was stored; only a change of configuration helps
 )
 
-// LostBy returns the meaning of err, the error of a request.
-func LostBy(err error) Lost {
+// StateAfter returns the state of a request that failed with err.
+func StateAfter(err error) SendState {
 	var op *net.OpError
 	var cert *tls.CertificateVerificationError
 	var plain tls.RecordHeaderError

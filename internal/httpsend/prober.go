@@ -1,0 +1,91 @@
+package httpsend
+
+import (
+	"context"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+const (
+	acceptedPeriod    = 10 * time.Second // time during which an accepted request shows that the server accepts records
+	maxReferenceBytes = 4 << 10          // largest request that is kept as a probe
+)
+
+// A Prober decides whether a server rejects records because of their contents. It sends a probe with a
+// reference record, which the server has accepted before. If the probe is accepted, the rejected records
+// are at fault; otherwise the server is. The zero Prober is for servers that cannot be probed before they
+// have accepted a record. It is used by one goroutine at a time.
+type Prober struct {
+	// First is a probe without records, which is sent until there is a reference record. If it is
+	// nil, the server is not probed until then.
+	First []byte
+	// Message returns the text of a response for errors. Accepts reports whether the response accepts
+	// the probe, or rejects it only because it contains no record.
+	Message func(*Answer) string
+	Accepts func(*Answer) bool
+
+	body []byte    // request with the reference record; nil if there is none
+	made time.Time // time at which body was set
+	at   time.Time // time at which a request was last accepted
+}
+
+// Keep records that a request was accepted at the time now. appendOne appends a request with one of its
+// records, which becomes the reference record if the present one is old.
+func (c *Prober) Keep(now time.Time, appendOne func(dst []byte) []byte) {
+	if c.body == nil || now.Sub(c.made) > acceptedPeriod {
+		if body := appendOne(nil); len(body) <= maxReferenceBytes {
+			c.body, c.made = body, now
+		}
+	}
+	c.at = now
+}
+
+// Check returns o, which holds all records, with the advice to search them if the server accepts records:
+// it has accepted a request within acceptedPeriod, or it accepts the probe.
+func (c *Prober) Check(ctx context.Context, p *Poster, o batch.Outcome) batch.Outcome {
+	if !c.at.IsZero() && time.Since(c.at) <= acceptedPeriod {
+		o.Advice = batch.Search
+		return o
+	}
+	return c.Ask(ctx, p, o)
+}
+
+// Ask is like Check, but always sends the probe. If the server rejects it for another reason, that
+// determines the outcome.
+func (c *Prober) Ask(ctx context.Context, p *Poster, o batch.Outcome) batch.Outcome {
+	body := c.body
+	if body == nil {
+		body = c.First
+	}
+	if body == nil {
+		return o
+	}
+	a, err := p.Post(ctx, body)
+	switch {
+	case err != nil:
+		return OutcomeOf(err)
+	case c.Accepts(&a):
+		o.Advice = batch.Search
+		if c.body != nil {
+			c.at = time.Now()
+		}
+	default:
+		if other, ok := p.Interpret(&a, c.Message(&a)); ok {
+			if other.Advice == batch.Smaller { // the reference record was accepted before, so its size is not the reason
+				other.Advice = batch.Hold
+			}
+			return other
+		}
+	}
+	return o
+}
+
+// OutcomeOf returns the outcome for all records of a request for which [Poster.Post] returned err.
+func OutcomeOf(err error) batch.Outcome {
+	o := batch.FailedOutcome(err)
+	if StateAfter(err) == NotSecure {
+		o.Advice = batch.Hold
+	}
+	return o
+}
