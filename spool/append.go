@@ -15,36 +15,43 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// appender is the end of the last segment, which grows.
+// appender adds frames to the last segment, which it begins and seals.
+//
+//	frame: | header | stream definitions | index | payload |
+//	       └───────────── scratch ───────────────┘
+//
+// A frame that readers can see is never changed. The part of a failed write is cut off, or the segment
+// ends before it. A kill leaves at most one torn frame, at the end of the last segment.
 type appender struct {
 	queue  *queue
 	dir    *directory
 	events *reporter
 
-	// mu is held while the segment grows. It guards the rest.
+	// mu is held during an Append, its I/O included. It guards the rest.
 	mu        sync.Mutex
 	seg       *segment            // equals queue.active; nil: the next Append begins one
 	f         vfs.File            // its file
 	checkedAt time.Time           // when the segment was last looked up by its name
 	defined   map[uint32]struct{} // streams with a definition in seg
 
-	scratch    []byte   // frame header, definitions, index, small payloads
-	index      []byte   // of the batch being added
-	newStreams []uint32 // streams that the batch being added defines
+	scratch    []byte   // reused: the frame, without a large payload
+	index      []byte   // reused: the record index of the batch
+	newStreams []uint32 // streams that the frame defines; part of defined once it is visible
 }
 
 const (
-	// copyBelow is the payload size up to which copying it after the index is cheaper than a second
-	// write.
+	// copyBelow is the size in bytes up to which a payload is copied to scratch, because the copy
+	// costs less than another system call. It also applies to the mean size of the runs.
 	copyBelow = 16 << 10
-	// keepScratch is the ceiling of a buffer kept for reuse.
+	// keepScratch is the largest buffer in bytes that is kept for reuse.
 	keepScratch = 4 << 20
-	// checkEvery is how often the segment that is written to is looked up by its name.
+	// checkEvery is the interval at which the segment is looked up by its name. Writes to a deleted
+	// file succeed, so without this check an operator's rm would cost all later records.
 	checkEvery = time.Second
 )
 
-// append is Spool.Append for a batch that is not empty. It returns errGone if files of the spool
-// were deleted: after a restore it may be called again.
+// append is Spool.Append for a batch that is not empty. It returns errGone if files of the spool were
+// deleted: the caller restores them and repeats the call.
 func (a *appender) append(b *batch.Batch) (seq uint64, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -121,8 +128,9 @@ func (a *appender) place(b *batch.Batch, h *frameHeader, f form) (visible bool, 
 	return true, nil
 }
 
-// frame writes the part of a frame between its header and the payload to scratch, and returns the
-// size of the whole frame.
+// frame writes the stream definitions of a frame to scratch, after room for the header. It sets the
+// sizes in h, and returns the size of the whole frame. It depends on the segment, whose streams need
+// no second definition.
 func (a *appender) frame(b *batch.Batch, h *frameHeader) (need int64, err error) {
 	a.newStreams = a.newStreams[:0]
 	a.scratch = append(a.scratch[:0], make([]byte, frameHeaderBytes)...)
@@ -141,7 +149,8 @@ func (a *appender) frame(b *batch.Batch, h *frameHeader) (need int64, err error)
 }
 
 // defineStreams appends to scratch the definitions of those streams of b that have none in the
-// current segment.
+// current segment. A stream without a definition could not be delivered after a restart, so it is an
+// error, except for stream 0, which stands for no stream.
 func (a *appender) defineStreams(b *batch.Batch) error {
 	var last uint32
 	var def []byte
@@ -202,7 +211,9 @@ func (a *appender) begin(f form) error {
 	return nil
 }
 
-// write writes the frame after those of the segment. Readers do not see it before the commit.
+// write writes the frame after those of the segment, and syncs it if Options.Sync is "always". Readers
+// do not see it before queue.commit. The checksum covers the payload as it was during the call: the
+// slots of b must not change, and its memory is not retained.
 func (a *appender) write(b *batch.Batch, h *frameHeader) error {
 	seed := a.seg.seed()
 	off := a.seg.size // changed only by commit, with mu held
@@ -236,7 +247,7 @@ func (a *appender) write(b *batch.Batch, h *frameHeader) error {
 	return nil
 }
 
-// sync syncs the frame just written, and the names it needs.
+// sync syncs the frame just written, and the names that it depends on.
 func (a *appender) sync() error {
 	err := a.f.Sync()
 	if err == nil {

@@ -9,18 +9,19 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// The cursor file has two slots, written in turn, so that one is whole whatever
-// happens to the other.
+// The cursor file has two slots, written in turn, so that a torn write leaves the other one intact. A
+// slot has the state of the generation that it was written for. The valid slot with the higher
+// generation counts.
 const (
 	cursorMagic     = "fbcursr\n"
 	cursorVersion   = 1
 	cursorSlotBytes = 64
-	cursorStride    = 4096 // so that slots are on different pages
+	cursorStride    = 4096 // slots are on different pages, which reach the disk independently
 	cursorFileBytes = 2 * cursorStride
 )
 
-// missing returns how many batches and records are missing at the end of a spool whose last segment
-// ends at end, according to the cursor.
+// missing returns the numbers of batches and records that are missing at the end of a spool whose last
+// segment ends at end. Acknowledged batches are not missing: their segments were deleted.
 func (c *cursorState) missing(end mark) (batches, records uint64) {
 	if c.acked.seq > end.seq {
 		end = c.acked
@@ -39,8 +40,9 @@ type cursorState struct {
 	end     mark   // where the last segment ended then; a lower bound for later; seq 0: unknown
 }
 
-// cutOff returns the error for records that are missing at the end of a spool. last is the
-// last segment there, nil if there is none.
+// cutOff returns the error for records that are missing at the end of a spool. last is the last
+// segment that exists, nil if there is none. The error names it if it was truncated, and otherwise
+// the missing segment.
 func (c *cursorState) cutOff(last *segment, records uint64) *CorruptError {
 	e := &CorruptError{Segment: segmentName(c.segment), Records: records, Err: errCutOff}
 	if last != nil && last.id >= c.segment {
@@ -49,6 +51,7 @@ func (c *cursorState) cutOff(last *segment, records uint64) *CorruptError {
 	return e
 }
 
+// append appends the state to dst, in the format of a slot.
 func (c *cursorState) append(dst []byte) []byte {
 	at := len(dst)
 	dst = append(dst, cursorMagic...)
@@ -65,6 +68,8 @@ func (c *cursorState) append(dst []byte) []byte {
 	return dst
 }
 
+// parse reads the slot p. It returns false if the slot was never written, is damaged or belongs to a
+// newer version, in all of which cases the other slot counts.
 func (c *cursorState) parse(p []byte) bool {
 	if string(p[:8]) != cursorMagic || crc32.Checksum(p[12:cursorSlotBytes], castagnoli) != le.Uint32(p[8:]) ||
 		le.Uint32(p[12:]) != cursorVersion {
@@ -82,8 +87,9 @@ func (c *cursorState) parse(p []byte) bool {
 // startOfSpool is the state of a new spool.
 var startOfSpool = cursorState{acked: mark{seq: 1}}
 
-// readCursor returns the newer of the two slots. If neither is readable it returns the beginning,
-// and blank reports whether none was ever written.
+// readCursor returns the state of the newer slot. If no slot is valid, it returns startOfSpool, so
+// that batches are delivered again rather than lost; blank then reports whether no slot was ever
+// written, in which case nothing is damaged.
 func readCursor(f io.ReaderAt) (c cursorState, blank bool, err error) {
 	c, found, blank := startOfSpool, false, true
 	for off := int64(0); off < cursorFileBytes; off += cursorStride {
@@ -101,12 +107,13 @@ func readCursor(f io.ReaderAt) (c cursorState, blank bool, err error) {
 	return c, blank && !found, nil
 }
 
-// cursor is the open cursor file; reader.mu guards it.
+// cursor is the open cursor file. It is written on each Ack, and synced by Spool.Sync. reader.mu
+// guards it.
 type cursor struct {
 	f       vfs.File
 	state   cursorState
-	settled []settledTickets // records acknowledged last, oldest first
-	buf     []byte
+	settled []settledTickets // the records acknowledged last, the oldest first
+	buf     []byte           // reused by write
 }
 
 // write stores the position next, whose gen is ignored, and the settled tickets. When it returns
@@ -121,7 +128,7 @@ func (c *cursor) write(next cursorState) error {
 	return nil
 }
 
-// reserve writes both slots, so that no later write needs room on a full disk.
+// reserve writes both slots of a new file, so that no later write needs room on a full disk.
 func (c *cursor) reserve(now cursorState) error {
 	for range 2 {
 		if err := c.write(now); err != nil {
@@ -131,15 +138,16 @@ func (c *cursor) reserve(now cursorState) error {
 	return nil
 }
 
-// noteEnd stores the end of the last segment for the next Open. If that fails, the next Open does
-// not detect batches cut off at the end; that is not an error.
+// noteEnd stores the end of the last segment for the next Open. If that fails, the next Open does not
+// detect missing batches at the end. No batch is lost by that, so the error is ignored.
 func (c *cursor) noteEnd(now cursorState) {
 	if now.end != c.state.end || now.acked != c.state.acked {
 		_ = c.write(now)
 	}
 }
 
-// restore stores the position now in a new file.
+// restore creates the file again after its deletion, with the position now. The ranges of settled
+// tickets are stored as well.
 func (c *cursor) restore(d *directory, now cursorState) error {
 	f, err := d.open(cursorName, os.O_RDWR|os.O_CREATE)
 	if err != nil {
@@ -153,6 +161,7 @@ func (c *cursor) restore(d *directory, now cursorState) error {
 	return nil
 }
 
+// close closes the file. It does nothing if the file was never opened.
 func (c *cursor) close() error {
 	if c.f == nil {
 		return nil

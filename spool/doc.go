@@ -19,7 +19,8 @@
 //
 // A Spool writes one batch at a time, and reads one, or with [Spool.NextUpTo] as many as fit into a
 // given size. It needs a few hundred bytes of memory per segment, whatever the size of the
-// segments. Open reads the header of every segment, and the frames of the last one only.
+// segments. Open reads the header of every segment, and the frames of the last one only; it needs
+// memory for the largest of them.
 //
 // # Files
 //
@@ -35,6 +36,29 @@
 // docs/format/spool.md describes every byte. Both checksums are CRC32C seeded with the segment's
 // uuid, so a frame is valid only in the segment it was written for.
 //
+// # Durability
+//
+// When [Spool.Append] has returned, the batch is in the page cache of the system and survives the
+// death of the process. Options.Sync determines when it survives a loss of power. When [Spool.Ack]
+// has returned, the batches are not handed out again after the death of the process; after a loss of
+// power they may be. So each batch is delivered at least once, and twice only after a failure.
+//
+// Content and name of a file are synced separately: a sync covers the segments, the cursor, the
+// directory, and the directories that lead to it if Open has created them. After a failed sync the
+// content of a segment is unknown, because the system may have dropped the pages that it could not
+// write. Nothing is appended to such a segment, and Sync fails until its batches are acknowledged.
+//
+// # Account
+//
+// [Spool.Account] balances at every moment: accepted + recovered = delivered + dropped + pending.
+// Gap markers (records that report dropped records) are stored like others and not counted.
+//
+//	accepted   stored by Append
+//	recovered  found by Open and not acknowledged
+//	delivered  acknowledged by Ack
+//	dropped    deleted over the quota, or unreadable after they were counted
+//	pending    the rest, counted by walking the segments
+//
 // # Failure
 //
 // A process killed inside Append leaves a torn frame at the end of the last segment. This is
@@ -45,8 +69,14 @@
 //
 // If another program deletes, moves or replaces the directory or a segment while the spool is open,
 // Append detects it within a second, makes the files again, and counts and reports the lost records.
+// If another process has meanwhile stored batches in a directory of that name, Append fails, because
+// the cursors of both processes would contradict each other. It never deletes their files.
 //
-// # Goroutines
+// # Concurrency
+//
+// All methods are safe for concurrent use. Append, the reading methods (Next, NextUpTo, Rewind, Ack,
+// Held) and Sync have separate locks, held during their I/O, so that an Append does not wait for a
+// read. Stats and Account never wait for I/O.
 //
 // With Options.Sync "interval" one goroutine, started by Open and ended by Close, calls Sync.
 // Another one runs OnEvent, and exists only while there are events.

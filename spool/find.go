@@ -18,8 +18,9 @@ type foundSegment struct {
 	exact     bool  // the frames must reach up to limit
 }
 
-// findSegments returns the segments in dir and the files set aside, in order. Files may vanish
-// while it runs.
+// findSegments returns the segments in dir and the files set aside, in order. It reads one header for
+// each segment. A file that is deleted while it runs is left out. It fails only if the directory or
+// the size of a file cannot be read.
 func findSegments(fsys vfs.FS, dir string) (segs []foundSegment, set []damagedFile, err error) {
 	names, err := fsys.ReadDir(dir)
 	if err != nil {
@@ -46,13 +47,16 @@ func findSegments(fsys vfs.FS, dir string) (segs []foundSegment, set []damagedFi
 			set = append(set, damagedFile{name: name, id: id, disk: size})
 		}
 	}
+	// The numbers in names have at least eight digits, so longer ones sort wrongly as names.
 	slices.SortFunc(set, func(a, b damagedFile) int { return cmp.Compare(a.id, b.id) })
-	slices.SortFunc(segs, func(a, b foundSegment) int { return byPlace(a.segment, b.segment) }) // longer numbers sort wrongly as names
+	slices.SortFunc(segs, func(a, b foundSegment) int { return byPlace(a.segment, b.segment) })
 	setLimits(segs)
 	return segs, set, nil
 }
 
-// setLimits marks segments that overlap the one before them as bad, and sets the limits of all.
+// setLimits rejects segments that begin before the one before them, and sets the limits of all others.
+// Batch and record numbers rise from segment to segment, except for parked ones: an older version of
+// this program does not see those, and may have used their numbers again.
 func setLimits(segs []foundSegment) {
 	var before mark
 	for i := range segs {

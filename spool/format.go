@@ -150,7 +150,7 @@ func (h *frameHeader) bytes() int64 { return int64(h.head) + h.body() }
 // end returns the mark after the batch.
 func (h *frameHeader) end() mark { return mark{seq: h.at.seq + 1, rec: h.at.rec + uint64(h.records)} }
 
-// put writes the header to dst, which has head bytes.
+// put writes the header to dst, which has head bytes. seed is that of the segment.
 func (h *frameHeader) put(dst []byte, seed uint32) {
 	le.PutUint32(dst[4:], h.bodyCRC)
 	le.PutUint32(dst[8:], h.dict)
@@ -166,7 +166,8 @@ func (h *frameHeader) put(dst []byte, seed uint32) {
 	le.PutUint32(dst, crc32.Update(seed, castagnoli, dst[4:h.head]))
 }
 
-// parse reads the header p. It returns false if the checksum is wrong.
+// parse reads the header p, whose size depends on the version of the segment. It returns false if the
+// checksum is wrong. The numbers in it are not checked.
 func (h *frameHeader) parse(p []byte, seed uint32) bool {
 	if crc32.Update(seed, castagnoli, p[4:]) != le.Uint32(p) {
 		return false
@@ -187,7 +188,8 @@ func (h *frameHeader) parse(p []byte, seed uint32) bool {
 	return true
 }
 
-// appendStream appends one stream definition to dst.
+// appendStream appends the definition of stream id to dst: id, size and def. Readers apply it to all
+// later frames of the segment.
 func appendStream(dst []byte, id uint32, def []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(id))
 	dst = binary.AppendUvarint(dst, uint64(len(def)))

@@ -90,7 +90,8 @@ func (g *segment) held(d *directory, origin [16]byte, first, last uint64, memory
 // anyStream returns every stream number unchanged.
 func anyStream(id uint32) (uint32, bool) { return id, true }
 
-// ticketRuns yields the ranges of consecutive tickets in slots, without gap markers.
+// ticketRuns yields the ranges of consecutive tickets in slots, without gap markers, which have no
+// ticket. Most batches are one range.
 func ticketRuns(slots []layout.Slot) iter.Seq[batch.Tickets] {
 	return func(yield func(batch.Tickets) bool) {
 		var t batch.Tickets
@@ -112,7 +113,7 @@ func ticketRuns(slots []layout.Slot) iter.Seq[batch.Tickets] {
 	}
 }
 
-// appendWithin appends the part of t between first and last, if there is one.
+// appendWithin appends the part of t from first to last, if there is one.
 func appendWithin(to []batch.Tickets, t batch.Tickets, first, last uint64) []batch.Tickets {
 	if t.First > last || t.Last < first {
 		return to

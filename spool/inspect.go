@@ -22,16 +22,16 @@ type SegmentInfo struct {
 	Records     uint64 // without gap markers
 	Pending     uint64 // of Records, those not acknowledged
 	First, Last uint64 // batch numbers; Last < First: none
-	// Torn: the file ends inside a frame, because an Append is in progress or was killed.
-	// This is not damage.
+	// Torn: the file ends within a frame, because an Append is in progress or was killed. This is
+	// not damage.
 	Torn bool
 	// Damage describes the damage of the file. The counts above are of the batches before it.
 	Damage *CorruptError
-	// Parked: the segment is parked, because the process that opened the spool last did
-	// not accept the form of its records; see [Options.Accepts].
+	// Parked: the process that opened the spool last did not accept the form of the records; see
+	// [Options.Accepts].
 	Parked bool
-	// Aside: the file was set aside for damage by an earlier process. Nothing
-	// else is known of it.
+	// Aside: an earlier process has set the file aside, because it is damaged. Only Name and Bytes
+	// are set.
 	Aside bool
 }
 
@@ -86,8 +86,8 @@ func inspect(fsys vfs.FS, dir string, full bool) (*Listing, error) {
 	return l, nil
 }
 
-// A view is a spool directory as another process sees it: read only, without the lock. Files may
-// vanish, and the last one may grow, while it is used.
+// A view is a spool directory as another process sees it: read only, without the lock. A running
+// process may delete files, and the last one may grow, while the view is used. Neither is damage.
 type view struct {
 	fs           vfs.FS
 	dir          string
@@ -96,7 +96,9 @@ type view struct {
 	damagedFiles []damagedFile
 }
 
-// openView reads names, cursor and headers.
+// openView reads the cursor, the names and the headers. The cursor comes first: a process that is
+// running may have appended and acknowledged more by the time that the names are read, so that the
+// batches that the cursor expects exist.
 func openView(fsys vfs.FS, dir string) (*view, error) {
 	v := &view{fs: fsys, dir: dir}
 	var err error
@@ -147,7 +149,8 @@ func (v *view) missing() *CorruptError {
 	return v.cursor.cutOff(last, records)
 }
 
-// inspect describes segment i. It returns nil if the file has vanished.
+// inspect describes segment i, for which it reads the headers of its frames or, with full, everything.
+// It returns nil if the file was deleted since.
 func (v *view) inspect(i int, full bool) (*SegmentInfo, error) {
 	g := &v.segs[i]
 	in := &SegmentInfo{
@@ -195,11 +198,11 @@ func (v *view) read(i int, o *Options, check func(*segmentReader, *frameHeader) 
 
 // An Entry is one batch as [Scan] finds it.
 type Entry struct {
-	Segment string // file name
-	Seq     uint64
+	Segment string       // file name
+	Seq     uint64       // number of the batch
 	Time    time.Time    // of its Append
 	Acked   bool         // acknowledged; its segment is not deleted yet
-	Batch   *batch.Batch // valid until the next step
+	Batch   *batch.Batch // valid until the next step of the iteration
 }
 
 // Scan iterates over the batches in the spool directory dir, oldest first, one in memory at a time.

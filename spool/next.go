@@ -10,7 +10,10 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// reader hands batches out and settles them.
+// reader reads batches for Next, hands them out and settles them on Ack.
+//
+// It reads one segment at a time, from the beginning, because stream definitions apply to the frames
+// after them. Rewind and each failed read close the segment, so that the next call begins again.
 type reader struct {
 	queue  *queue
 	dir    *directory
@@ -29,10 +32,10 @@ type reader struct {
 // bad sector stays bad, and must not delay the batches after it.
 const giveUpAfter = 3
 
-// joinMost is the maximum number of batches that NextUpTo adds to one.
+// joinMost is the maximum number of batches that NextUpTo adds to one. Each keeps a buffer until Ack.
 const joinMost = 256
 
-// next is Spool.NextUpTo.
+// next is Spool.NextUpTo. With limits of 0 it is Spool.Next.
 func (r *reader) next(bytes, records int) (b *batch.Batch, seq uint64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,7 +79,8 @@ func (r *reader) join(g *segment, size int64, o *handout, bytes, records int) (s
 	return last.at.seq
 }
 
-// load reads the batch at the given mark, in the first size bytes of g, and hands it out.
+// load reads the batch at the given mark, in the first size bytes of g, and hands it out. The bytes
+// after that may be of an Append in progress.
 func (r *reader) load(g *segment, at mark, size int64) (*handout, error) {
 	if r.seg != g {
 		r.closeFile()
@@ -149,7 +153,7 @@ func (r *reader) rewind() {
 }
 
 // ack is Spool.Ack. The cursor is written after the marks have moved, and before files are deleted:
-// after a kill in between, batches are handed out again, and no mark points behind existing files.
+// after a kill in between, batches are handed out again, but none is lost.
 func (r *reader) ack(seq uint64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -178,13 +182,14 @@ const (
 	keepBytes    = 8 << 20 // limit in bytes of their memory
 )
 
-// handouts are the batches that are handed out and not acknowledged, and memory for later ones.
+// handouts are the batches that are handed out and not acknowledged, and memory for later ones: in
+// the steady state, reading allocates nothing.
 type handouts struct {
 	list []*handout // oldest first
 	free []*handout
 }
 
-// spare returns a handout to fill. It belongs to the caller.
+// spare returns a handout to fill, with the memory of an acknowledged one if possible.
 func (h *handouts) spare() *handout {
 	n := len(h.free)
 	if n == 0 {
@@ -195,7 +200,8 @@ func (h *handouts) spare() *handout {
 	return o
 }
 
-// recycle removes the first n batches from the list and keeps some of their memory.
+// recycle removes the first n batches from the list and keeps some of their memory. The caller of
+// Next must not read them any more.
 func (h *handouts) recycle(n int) {
 	kept := 0
 	for _, o := range h.free {

@@ -121,7 +121,8 @@ func (r *recovery) park() error {
 	return nil
 }
 
-// reportParked reports the parked records, once for each form.
+// reportParked reports the parked records, once for each form, in the order of the segments. Nothing
+// else would tell the operator that they wait for another destination.
 func (r *recovery) reportParked() {
 	var order []form
 	records, files := map[form]uint64{}, map[form]int{}

@@ -16,6 +16,7 @@ func Purge(dir string, onlyAside bool) (files int, bytes int64, err error) {
 	return purge(vfs.OS, dir, onlyAside)
 }
 
+// purge is Purge on any file system. It holds the lock, so that no process opens the spool meanwhile.
 func purge(fsys vfs.FS, dir string, onlyAside bool) (files int, bytes int64, err error) {
 	lock, err := lockDir(fsys, dir)
 	if err != nil {
@@ -52,8 +53,8 @@ func purge(fsys vfs.FS, dir string, onlyAside bool) (files int, bytes int64, err
 	return files, bytes, nil
 }
 
-// forgetEnd makes the cursor expect only acknowledged batches. It changes nothing if the cursor
-// cannot be read or written: the next Open then reports missing batches.
+// forgetEnd makes the cursor expect only acknowledged batches. If the cursor cannot be read or written
+// it stays unchanged, and the next Open reports the purged batches as missing. Segment numbers continue.
 func forgetEnd(fsys vfs.FS, name string) {
 	f, err := fsys.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {

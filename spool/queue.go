@@ -14,8 +14,13 @@ import (
 //	 ─────────┼─────────────┼─────────────────┘
 //	[ segment ][ segment ][ segment ][ active ]
 //
+// Unparked segments have other settled marks (see status), so Next may read before acked. Batch
+// numbers have gaps where batches were lost to damage or dropped over the quota. A mark in a gap has
+// the same meaning as one at its end.
+//
 // All records are counted here, in the critical section that moves a mark, so that the account
-// balances at every moment. The methods that delete files do so after they have released mu.
+// balances at every moment. The methods that delete files do so after they have released mu: a file
+// that survives a kill in between is settled according to the cursor, and deleted by the next Open.
 type queue struct {
 	opt    *Options
 	dir    *directory
@@ -26,17 +31,17 @@ type queue struct {
 	mu           sync.Mutex
 	closed       bool
 	segs         []*segment    // ascending
-	active       *segment      // the one Append adds to; nil before the first
-	lastID       uint64        // highest segment number given out
+	active       *segment      // the one that Append adds to; nil: the next Append begins one
+	lastID       uint64        // highest segment number used so far, also by deleted segments
 	next         mark          // of the next Append
-	acked        mark          // everything before it is settled
+	acked        mark          // everything before it in segments inQueue is settled
 	read         mark          // of the next batch to hand out
-	readSeg      *segment      // the one Next is in
-	damagedFiles []damagedFile // damaged files, ascending
+	readSeg      *segment      // the one that Next reads, which the quota must not delete
+	damagedFiles []damagedFile // set aside, the oldest first
 	count        counters
 }
 
-// counters count since Open.
+// counters count since Open. All except batches and droppedSegments count records.
 type counters struct {
 	batches, appended uint64
 	recovered         uint64
@@ -46,14 +51,16 @@ type counters struct {
 	corrupt           uint64
 }
 
-// aside is a damaged file that was set aside.
+// A damagedFile is a damaged segment file that was set aside. Nothing reads it any more; it is kept
+// for a person to examine.
 type damagedFile struct {
 	name string
-	id   uint64
-	disk int64
+	id   uint64 // of the segment
+	disk int64  // size in bytes
 }
 
-// keepDamaged is how many damaged files are kept; older ones are deleted.
+// keepDamaged is the number of damaged files that are kept. A failing disk produces them
+// continuously, so older ones are deleted.
 const keepDamaged = 8
 
 // close reports whether this is the first call. Afterwards all methods of the spool fail.
@@ -70,7 +77,8 @@ func (q *queue) isClosed() bool {
 	return q.closed
 }
 
-// position returns the state that the cursor stores.
+// position returns the state that the cursor stores. Its end lets the next Open detect that segments
+// at the end were truncated or deleted.
 func (q *queue) position() cursorState {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -81,7 +89,9 @@ func (q *queue) position() cursorState {
 	return c
 }
 
-// fits reports whether a frame of need bytes can be added to the active segment.
+// fits reports whether a frame of need bytes can be added to the active segment. Nothing is added to
+// a damaged one, which readers leave at the damage, or after a failed sync, which may have lost the
+// end of the file.
 func (q *queue) fits(need int64, f form) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -96,7 +106,7 @@ func (q *queue) end() mark {
 	return q.next
 }
 
-// begin makes g, which is empty, the active segment.
+// begin makes g, a new segment without batches, the active segment.
 func (q *queue) begin(g *segment) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -104,8 +114,9 @@ func (q *queue) begin(g *segment) {
 	q.active, q.lastID = g, g.id
 }
 
-// commit makes a frame that was written to the active segment visible to readers. It returns false
-// if a reader has found the segment damaged: frames after the damage cannot be reached.
+// commit makes a frame that was written to the active segment visible to readers, and counts its
+// records as appended. It returns false if a reader has found the segment damaged in the meantime:
+// readers do not reach frames after the damage.
 func (q *queue) commit(h *frameHeader) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -137,8 +148,8 @@ func (q *queue) seal() {
 }
 
 // pick returns the segment and the mark of the next batch to hand out, and how many bytes of the
-// segment may be read. It steps over batches that are gone. It returns nil if there is no such
-// batch. The segment is not deleted until its batches are settled.
+// segment may be read. It steps over gaps. It returns nil if there is no such batch. The quota does
+// not delete the segment before its batches are settled, the spool is rewound, or the next call.
 func (q *queue) pick() (g *segment, at mark, size int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -159,8 +170,8 @@ func (q *queue) pick() (g *segment, at mark, size int64) {
 	return nil, mark{}, 0
 }
 
-// isOver reports whether all batches of g are handed out. The file may contain more bytes, of
-// failed Appends and of batches that are given up.
+// isOver reports whether all batches of g are handed out. The file may contain more bytes, of failed
+// Appends and of damaged batches, which look like further batches to a reader.
 func (q *queue) isOver(g *segment) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -174,7 +185,8 @@ func (q *queue) handOut(end mark) {
 	q.read = end
 }
 
-// rewind makes pick begin again with the oldest batch that is not settled.
+// rewind makes pick begin again with the oldest batch that is not settled. That batch is in the first
+// segment with such a batch, parked ones excepted.
 func (q *queue) rewind() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -190,7 +202,8 @@ func (q *queue) rewind() {
 }
 
 // settle settles the batches of out, which are handed out, up to number seq. It returns the number
-// of settled batches, which are the first of out.
+// of settled batches, which are the first of out. A number that Next has not returned is an error: it
+// would settle batches that no destination has seen. A number settled before is not.
 func (q *queue) settle(out []*handout, seq uint64) (n int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -223,7 +236,8 @@ func (q *queue) finished(g *segment) bool {
 	return g != nil && g.done(g.settledOnDisk(q.acked)) && (g != q.active || g.size >= q.opt.SegmentBytes/4)
 }
 
-// markDamaged ends g, which cannot be read at off, before the next batch to hand out.
+// markDamaged ends g, which cannot be read at off, before the next batch to hand out. The remaining
+// records count as lost. The next batches are those of the next segment.
 func (q *queue) markDamaged(g *segment, off int64, cause error) {
 	q.mu.Lock()
 	if g.removed {
@@ -238,8 +252,8 @@ func (q *queue) markDamaged(g *segment, off int64, cause error) {
 	q.sweep()
 }
 
-// dropMissing removes the segments whose files are gone, and counts and reports their records. A segment
-// with batches that are handed out stays: its open file can still be read.
+// dropMissing removes the segments whose files were deleted, and counts and reports their records. A
+// segment with batches that are handed out stays, because its open file can still be read.
 func (q *queue) dropMissing() {
 	q.mu.Lock()
 	segs := slices.Clone(q.segs)
@@ -277,7 +291,8 @@ func (q *queue) checkOwner() error {
 	return nil
 }
 
-// sweep deletes, or sets aside, the segments that are settled.
+// sweep deletes the settled segments, or sets them aside if they are damaged. It leaves files that
+// another process has made under the same names.
 func (q *queue) sweep() {
 	var names []string
 	for _, g := range q.takeSettled() {
@@ -292,7 +307,8 @@ func (q *queue) sweep() {
 	q.dir.remove(names...)
 }
 
-// takeSettled removes the settled segments from the queue.
+// takeSettled removes the settled segments from the queue and returns them. Their positions on disk
+// count: if the cursor could not be written, the next process still needs the files.
 func (q *queue) takeSettled() (done []*segment) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -307,7 +323,8 @@ func (q *queue) takeSettled() (done []*segment) {
 	return done
 }
 
-// setAside renames a damaged file and deletes the oldest ones if there are too many.
+// setAside renames the damaged file of segment id, of the given size, and deletes the oldest damaged
+// files if there are too many.
 func (q *queue) setAside(name string, id uint64, disk int64) {
 	to := q.dir.setAside(name)
 	if to == "" {
@@ -331,7 +348,8 @@ func (q *queue) pruneDamaged() {
 	q.dir.remove(names...)
 }
 
-// stats returns the numbers that the queue knows.
+// stats returns a Stats with the fields that the queue knows. Pending records are counted by walking
+// the segments, independently of the counters, so that batch.Account.Check is a real check.
 func (q *queue) stats() Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -5,10 +5,15 @@ import (
 	"slices"
 )
 
-// room makes sure that need more bytes stay within the quota, with the header of a new
-// segment if there is none to add to. It deletes settled batches of the current segment
-// first, then damaged files, then, with "drop-oldest", the oldest segments without a
-// batch that is handed out. It deletes nothing if all of these together are too little.
+// room makes sure that need more bytes stay within the quota, including the header of a new segment
+// if there is none to add to. It returns [ErrFull], wrapped, if it cannot. It deletes, in this order:
+//
+//  1. the active segment, if all its batches are settled,
+//  2. damaged files that were set aside,
+//  3. with "drop-oldest", the oldest segments without a batch that is handed out.
+//
+// It deletes nothing if all of these together are too small, because records would be lost for an
+// Append that fails anyway. Sizes are those on disk: a settled part of a segment still counts.
 func (a *appender) room(need int64, f form) error {
 	limit := a.queue.opt.MaxBytes
 	for {
@@ -19,8 +24,8 @@ func (a *appender) room(need int64, f form) error {
 		if need+header > limit {
 			return fmt.Errorf("%w: a batch of %d bytes does not fit into a quota of %d", ErrFull, need, limit)
 		}
-		roomStep, name, g := a.queue.makeRoom(need + header)
-		switch roomStep {
+		step, name, g := a.queue.makeRoom(need + header)
+		switch step {
 		case roomEnough:
 			return nil
 		case roomDelete:
@@ -35,19 +40,19 @@ func (a *appender) room(need int64, f form) error {
 	}
 }
 
-// A roomStep is the next step of an Append that the quota has no room for.
+// A roomStep is the next step to make room for an Append.
 type roomStep uint8
 
 const (
-	roomEnough roomStep = iota
-	roomDelete          // delete the file that was named
-	roomSeal            // end the active segment and ask again
-	roomNone            // nothing may be deleted, or everything would be too little
+	roomEnough roomStep = iota // append
+	roomDelete                 // delete a file and repeat
+	roomSeal                   // seal the active segment and repeat
+	roomNone                   // return ErrFull: nothing may be deleted, or everything is too small
 )
 
-// makeRoom returns what to do so that need more bytes are within the quota. A file to delete is no
-// longer part of the queue, and its records are counted as dropped. g is its segment, nil for a file
-// that was set aside.
+// makeRoom returns the next step so that need more bytes are within the quota. The file to delete has
+// the given name, is no longer part of the queue, and its records are counted as dropped. g is its
+// segment, nil for a file that was set aside. The I/O is left to the caller, which holds no leaf lock.
 func (q *queue) makeRoom(need int64) (r roomStep, name string, g *segment) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -82,8 +87,8 @@ func (q *queue) makeRoom(need int64) (r roomStep, name string, g *segment) {
 	return roomDelete, g.name, g
 }
 
-// freeableLocked returns how many bytes may go for an Append. The header of the
-// current segment is not among them: the one after it has one, too.
+// freeableLocked returns the number of bytes that may be deleted for an Append. The header of the
+// active segment does not count, because the segment after it needs one, too.
 func (q *queue) freeableLocked() (n int64) {
 	for _, a := range q.damagedFiles {
 		n += a.disk
@@ -102,8 +107,9 @@ func (q *queue) freeableLocked() (n int64) {
 	return n
 }
 
-// pinnedLocked reports whether g must stay: Next is in it, or a batch of it is
-// handed out and not acknowledged.
+// pinnedLocked reports whether the quota must not delete g: Next reads it, or one of its batches is
+// handed out and not acknowledged. Such a batch may be delivered at this moment, and would be counted
+// both as delivered and as dropped. Next does not read parked segments.
 func (q *queue) pinnedLocked(g *segment) bool {
 	if g.status == parked {
 		return false
@@ -111,7 +117,7 @@ func (q *queue) pinnedLocked(g *segment) bool {
 	return g == q.readSeg || max(g.first.seq, g.settledOnDisk(q.acked).seq) < min(g.end.seq, q.read.seq)
 }
 
-// diskLocked returns the size of segments and damaged files on disk.
+// diskLocked returns the size in bytes of all segments and damaged files on disk.
 func (q *queue) diskLocked() (n int64) {
 	for _, g := range q.segs {
 		n += g.disk

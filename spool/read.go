@@ -24,14 +24,15 @@ type handout struct {
 // bytes returns the size in bytes of the memory that o keeps.
 func (o *handout) bytes() int { return cap(o.buf) + cap(o.slots)*batch.SlotBytes }
 
-// A segmentReader reads the batches of one segment in order.
+// A segmentReader reads the batches of one segment in order. It embeds the walk over the frames, and
+// adds the decoding of their bodies, which depends on the stream definitions in the frames before.
 type segmentReader struct {
 	walk
 	file    vfs.File
 	codec   batch.Codec
-	streams batch.Dictionary
+	streams batch.Dictionary  // nil: stream numbers are returned as they were stored
 	defined map[uint32]uint32 // stream numbers of the segment to those of this process
-	dict    []byte
+	dict    []byte            // reused by skipTo
 }
 
 // open begins to read g, of whose file the first size bytes may be read. Only the fields Codec and
@@ -51,7 +52,8 @@ func (r *segmentReader) open(fsys vfs.FS, dir string, g *segment, size int64, o 
 // close closes the file. An error is meaningless, because the file was only read.
 func (r *segmentReader) close() { _ = r.file.Close() }
 
-// skipTo steps over the frames before batch seq and applies their stream definitions.
+// skipTo steps over the frames before batch seq and applies their stream definitions. It reads no
+// payload. It does nothing if the next frame is that of the batch.
 func (r *segmentReader) skipTo(seq uint64) (err error) {
 	var h frameHeader
 	for r.at.seq < seq {
@@ -69,7 +71,8 @@ func (r *segmentReader) skipTo(seq uint64) (err error) {
 	return nil
 }
 
-// read reads the next frame, which has the header h, into o. It does not step.
+// read reads the next frame, which has the header h, into o, whose memory it reuses. It does not step,
+// so that a failed read can be repeated.
 func (r *segmentReader) read(h *frameHeader, o *handout) (err error) {
 	if o.buf, err = r.body(h, o.buf); err != nil {
 		return err
@@ -120,16 +123,19 @@ func codecFor(o *Options, f form) batch.Codec {
 	return opaque(f.contentType)
 }
 
-// opaque is the codec of an unknown form. Its value is the content type, from which a destination
+// opaque is the codec of a form that Options.Codec does not know. Its value is the content type, from which a destination
 // can tell that it cannot read the records.
 type opaque string
 
+// ContentType returns the content type that is stored in the segment.
 func (c opaque) ContentType() string { return string(c) }
 
+// AppendJSON appends the record as a JSON string. Bytes that are not UTF-8 become U+FFFD.
 func (c opaque) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 	p, _ := json.Marshal(strings.TrimSuffix(string(rec), "\n")) // a string never fails
 	dst = append(dst, `{"raw":`...)
 	return append(append(dst, p...), '}')
 }
 
+// AppendMarker appends nothing: the form of a marker is unknown.
 func (c opaque) AppendMarker(dst []byte, _ batch.Drops, _ time.Time) []byte { return dst }

@@ -27,7 +27,8 @@ type recovery struct {
 	torn   uint64 // frames
 }
 
-// run recovers the spool. Only errors of the file system make it fail.
+// run recovers the spool. Only errors of the file system make it fail. Damage is reported and left
+// behind, because a spool that cannot be opened would lose all new records, too.
 func (r *recovery) run() error {
 	q := r.queue
 	if err := r.openCursor(); err != nil {
@@ -52,7 +53,8 @@ func (r *recovery) run() error {
 	return nil
 }
 
-// openCursor opens or makes the cursor file and reads it.
+// openCursor opens the cursor file, or creates it, and reads it. Anything else than a regular file
+// with that name is renamed. Without a valid slot, all batches in the spool are delivered again.
 func (r *recovery) openCursor() error {
 	c := r.cursor
 	var err error
@@ -82,7 +84,8 @@ func (r *recovery) openCursor() error {
 	return nil
 }
 
-// loadHeaders fills the queue with the usable segments, in order, and the files set aside.
+// loadHeaders fills the queue with the usable segments, in order, and the files set aside. The numbers
+// of all files, also of unusable ones, are not used again.
 func (r *recovery) loadHeaders() (err error) {
 	q := r.queue
 	if r.found, q.damagedFiles, err = findSegments(r.dir.fs, r.dir.path); err != nil {
@@ -113,7 +116,7 @@ func (r *recovery) last() *segment {
 	return nil
 }
 
-// findEnds sets the end of every segment and q.next.
+// findEnds sets the end of every segment, and q.next to the end of the spool.
 func (r *recovery) findEnds() error {
 	q := r.queue
 	q.next = mark{seq: 1}
@@ -207,13 +210,13 @@ func (r *recovery) reject() (missing bool) {
 	return missing
 }
 
-// precedes reports whether o has the next number after g. One of them is usable.
+// precedes reports whether o has the next number after g, and at least one of them is usable.
 func (g *foundSegment) precedes(o *foundSegment) bool {
 	return g.id+1 == o.id && (g.headerErr == nil || o.headerErr == nil)
 }
 
-// settle places the marks, deletes acknowledged segments, parks those in other forms, and
-// counts the rest.
+// settle sets the marks of the queue, deletes acknowledged segments, parks those in other forms, and
+// counts the records of the others as recovered.
 func (r *recovery) settle() error {
 	q := r.queue
 	for _, g := range q.segs {
@@ -222,6 +225,7 @@ func (r *recovery) settle() error {
 		}
 	}
 	q.sweep()
+	// The cursor may be before the first segment or, if segments were lost, after the last.
 	i := slices.IndexFunc(q.segs, func(g *segment) bool { return g.status == inQueue })
 	if i >= 0 {
 		first := q.segs[i]
@@ -250,7 +254,7 @@ func (r *recovery) settle() error {
 	if waiting > 0 {
 		r.events.post("recover", nil, waiting)
 	}
-	// Continue in the last segment while it is small. Otherwise a process that is restarted
+	// Continue in the last segment while it is small and sound. Otherwise a process that is restarted
 	// repeatedly would leave a file each time.
 	if g := r.last(); g != nil && g.status == inQueue && g.version == formatVersion && g.damage == nil &&
 		g.size == g.disk && g.end == q.next && g.size < q.opt.SegmentBytes/2 {

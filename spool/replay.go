@@ -11,8 +11,8 @@ import (
 
 // Replayed counts the batches that [Spool.Replay] has settled.
 type Replayed struct {
-	Batches uint64
-	Records uint64 // gap markers included
+	Batches uint64 // acknowledged
+	Records uint64 // in these batches, gap markers included
 	Unnamed uint64 // part of Records: those that the destination refused without naming them
 }
 

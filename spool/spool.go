@@ -12,7 +12,8 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// A Spool is a queue of batches on disk. Its methods are safe for concurrent use.
+// A Spool is a queue of batches on disk. Its methods are safe for concurrent use. Only one Spool, in
+// any process, can have a directory open.
 type Spool struct {
 	// Each part has its own state and lock. The locks of the appender, the reader and the syncer are
 	// held during their I/O; only lockAll acquires several of them, in this order. The locks of the
@@ -43,6 +44,7 @@ type Spool struct {
 // written.
 func Open(dir string, o *Options) (*Spool, error) { return open(vfs.OS, dir, o) }
 
+// open is Open on any file system.
 func open(fsys vfs.FS, path string, o *Options) (*Spool, error) {
 	opt, err := o.withDefaults()
 	if err != nil {
@@ -111,8 +113,9 @@ func (s *Spool) Append(b *batch.Batch) (seq uint64, err error) {
 	return seq, err
 }
 
-// restore makes the directory, the lock and the cursor again after files were deleted or moved, and
-// reports the lost records.
+// restore creates the directory, the lock and the cursor again after files were deleted or moved, and
+// reports the lost records. It fails without any change while another process uses the directory, or
+// has left batches in it; the next Append tries again.
 func (s *Spool) restore() error {
 	defer s.lockAll()()
 	if s.queue.isClosed() {
@@ -134,7 +137,8 @@ func (s *Spool) restore() error {
 	return nil
 }
 
-// lockAll waits for the calls in progress and keeps others out until unlock is called.
+// lockAll acquires the locks of all parts, in the order above: it waits for the calls in progress, and
+// blocks others until unlock is called.
 func (s *Spool) lockAll() (unlock func()) {
 	s.appender.mu.Lock()
 	s.reader.mu.Lock()

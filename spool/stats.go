@@ -18,17 +18,17 @@ type Stats struct {
 	Oldest time.Time
 
 	Parked      uint64 // of Records, those in a form that Options.Accepts refuses
-	ParkedFiles int
+	ParkedFiles int    // segments with such records
 
-	Appended     uint64
-	Batches      uint64 // batches appended
+	Appended     uint64 // stored by Append
+	Batches      uint64 // batches stored by Append
 	AppendErrors uint64 // calls of Append that failed, except those after Close
 	Recovered    uint64 // found by Open, of earlier processes
 	TornFrames   uint64 // found by Open: an Append that did not return
-	Acked        uint64
+	Acked        uint64 // settled by Ack
 
-	DroppedQuota    uint64
-	DroppedSegments uint64 // files dropped over quota
+	DroppedQuota    uint64 // deleted by "drop-oldest" before they were acknowledged
+	DroppedSegments uint64 // files dropped over the quota
 	Corrupt         uint64 // counted as appended or recovered, but unreadable later
 	Damages         uint64 // times damage was found, by Open or later, each reported to OnEvent ("corrupt")
 	AsideFiles      int    // damaged files set aside

@@ -9,22 +9,28 @@ import (
 	"time"
 )
 
-// syncer syncs the spool: when called and, if the options want it, in the background.
+// syncer syncs the spool: when Sync is called and, with the option "interval", in a goroutine.
+//
+//	Append ──wake──▶ appended (holds one) ──▶ loop: waits SyncInterval ──▶ sync
+//
+// A sync covers everything appended before it began. The order is segments, cursor, names. A loss of
+// power in between leaves batches that are delivered again, never a cursor ahead of its batches.
 type syncer struct {
 	queue  *queue
 	dir    *directory
 	cursor *cursor
 	events *reporter
 
-	mu            sync.Mutex // held during a sync
-	count, failed atomic.Uint64
+	mu            sync.Mutex    // held during a sync
+	count, failed atomic.Uint64 // syncs since Open
 
-	appended chan struct{} // holds one: something was appended; nil without a goroutine
-	stop     chan struct{}
-	done     chan struct{}
+	// These are nil without a goroutine.
+	appended chan struct{} // holds a value after an Append, at most one
+	stop     chan struct{} // closed to end the goroutine
+	done     chan struct{} // closed when it has ended
 }
 
-// start starts the goroutine if the policy wants one.
+// start starts the goroutine, if the options ask for one.
 func (s *syncer) start() {
 	if s.queue.opt.Sync != syncInterval {
 		return
@@ -33,7 +39,7 @@ func (s *syncer) start() {
 	go s.loop(s.queue.opt.SyncInterval)
 }
 
-// end ends the goroutine and waits for it.
+// end ends the goroutine and waits until it has ended. A sync in progress is completed.
 func (s *syncer) end() {
 	if s.stop != nil {
 		close(s.stop)
@@ -41,15 +47,18 @@ func (s *syncer) end() {
 	}
 }
 
-// wake makes the goroutine sync an interval later.
+// wake makes the goroutine sync an interval later. It never waits. Without a goroutine, the nil
+// channel is never ready.
 func (s *syncer) wake() {
 	select {
-	case s.appended <- struct{}{}: // never, where there is no goroutine
+	case s.appended <- struct{}{}:
 	default:
 	}
 }
 
-// loop syncs an interval after the first Append since the last sync.
+// loop syncs an interval after the first Append since the last sync. An idle spool is not synced. A
+// failure is reported once, and so is the first success after it. Until then it tries again each
+// interval.
 func (s *syncer) loop(interval time.Duration) {
 	defer close(s.done)
 	timer := time.NewTimer(interval)
@@ -86,7 +95,8 @@ func (s *syncer) loop(interval time.Duration) {
 	}
 }
 
-// sync is Spool.Sync.
+// sync is Spool.Sync. Concurrent calls wait for each other, because each must cover the batches that
+// were appended before it.
 func (s *syncer) sync() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,8 +106,9 @@ func (s *syncer) sync() error {
 	return s.syncAll()
 }
 
-// syncAll syncs segments oldest first, then the cursor, then the names, and counts that. The caller
-// holds mu.
+// syncAll syncs segments, the oldest first, then the cursor, then the names, and counts the result.
+// It stops at the first segment that fails, so that the batches on stable storage have no gap. The
+// caller holds mu.
 func (s *syncer) syncAll() error {
 	jobs, unsure := s.queue.unsynced()
 	for _, j := range jobs {
@@ -118,8 +129,9 @@ func (s *syncer) syncAll() error {
 	return err
 }
 
-// segment syncs one segment. It opens the file by its name, because a sync covers all writes to a
-// file, also through other handles. A file that does not exist has been acknowledged or dropped.
+// segment syncs one segment. It opens the file by its name: a sync covers all writes to a file, also
+// through other handles, and the appender does not have to wait. A file that does not exist has been
+// acknowledged or dropped since.
 func (s *syncer) segment(j syncJob) error {
 	for {
 		f, err := s.dir.open(j.name, os.O_RDWR)
@@ -141,15 +153,15 @@ func (s *syncer) segment(j syncJob) error {
 	}
 }
 
-// syncJob is a segment to sync.
+// A syncJob is a segment to sync, up to a size.
 type syncJob struct {
 	seg  *segment
 	name string
 	size int64
 }
 
-// unsynced returns the segments that are not on stable storage yet. unsure is the error of an
-// earlier sync after which the content of a segment with open batches is unknown.
+// unsynced returns the segments that are not on stable storage yet. unsure is the error of an earlier
+// sync of a segment with pending batches: a second sync of that file would succeed without its pages.
 func (q *queue) unsynced() (jobs []syncJob, unsure error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -166,8 +178,8 @@ func (q *queue) unsynced() (jobs []syncJob, unsure error) {
 	return jobs, unsure
 }
 
-// synced notes the result of a sync. It reports whether the segment was renamed since, so that the
-// sync may not have found it and must be repeated.
+// synced stores the result of a sync in the segment. It returns true if the segment was renamed in the
+// meantime, so that the sync may not have found the file and must be repeated.
 func (q *queue) synced(j *syncJob, err error) (again bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -7,7 +7,11 @@ import (
 )
 
 // A walk goes through the frames of one segment: header reads the header of the next frame, streams
-// and body read parts of it, and skip steps over it.
+// and body read parts of it, and skip steps over it. Open, Next, Held and the functions for inspection
+// all use it, so that they agree about the end of a segment and about damage.
+//
+// Nothing in a file is trusted: sizes are checked against the size of the file before memory is
+// allocated, and numbers against those expected at this place.
 type walk struct {
 	f    io.ReaderAt
 	seed uint32
@@ -28,7 +32,7 @@ func startWalk(f io.ReaderAt, size int64, h *segmentHeader) walk {
 	return walk{f: f, seed: h.seed(), head: h.frameHeader(), size: size, off: h.bytes(), at: h.first, limit: noLimit}
 }
 
-// noLimit is the limit of a walk over the last segment.
+// noLimit is the limit of a walk over the last segment: it is above all numbers in use.
 var noLimit = mark{seq: maxNumber, rec: maxNumber}
 
 // header reads the header of the next frame. It returns
@@ -90,7 +94,7 @@ func (w *walk) zerosToEnd(head []byte) (bool, error) {
 	return true, nil
 }
 
-// skip steps over the frame with the header h, the next one.
+// skip steps over the next frame, which has the header h, without reading the rest of it.
 func (w *walk) skip(h *frameHeader) {
 	w.off += h.bytes()
 	w.at = h.end()
