@@ -10,14 +10,20 @@ import (
 
 const root = "../../.."
 
-// Every patch fits the code, and its pattern has a test in its package. Whether the tests
-// notice it is found out by the command.
+// Every patch fits the code, its number is unique, and its pattern has a test in its package.
+// The command finds out whether the tests notice it.
 func TestPatchesApply(t *testing.T) {
 	all, err := load(".")
 	if err != nil {
 		t.Fatal(err)
 	}
+	numbers := map[string]string{}
 	for _, m := range all {
+		number, _, _ := strings.Cut(m.name, "-")
+		if other := numbers[number]; other != "" {
+			t.Errorf("%s and %s have the same number", other, m.name)
+		}
+		numbers[number] = m.name
 		if _, err := m.apply(root); err != nil {
 			t.Errorf("%s: %v", m.name, err)
 		}
