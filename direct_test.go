@@ -23,6 +23,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 // script is a writer that answers each Write as the next step says, and keeps
@@ -465,7 +466,7 @@ func TestContentionDropsNothing(t *testing.T) {
 // there whole, once, and on a line of its own, in order; the others are at most
 // parts of lines.
 func TestDirectRandom(t *testing.T) {
-	for seed := range rounds(100) {
+	for seed := range uint64(testkit.Rounds(100, 5000)) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		var got bytes.Buffer
 		w := writerFunc(func(p []byte) (n int, err error) {

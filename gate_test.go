@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 func newGate(busy time.Duration) *gate {
@@ -389,7 +390,7 @@ func TestGateFold(t *testing.T) {
 // Random sections, waits, stuck ones and outsiders: nothing hangs, nothing is
 // counted twice.
 func TestGateRandom(t *testing.T) {
-	for seed := range rounds(20) {
+	for seed := range uint64(testkit.Rounds(20, 1000)) {
 		bubble.Test(t, func(t *testing.T) {
 			const busy = 16 * time.Millisecond
 			g := newGate(busy)

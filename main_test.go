@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -227,12 +226,4 @@ func (s countingScope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta,
 		}
 	}
 	return s.Scope.Append(dst, r)
-}
-
-// rounds is n, or very many more in a torture run.
-func rounds(n uint64) uint64 {
-	if os.Getenv("FOREBAY_TORTURE") == "1" {
-		return 50 * n
-	}
-	return n
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/fluent"
 	"github.com/forebay-log/forebay/internal/msgpack"
+	"github.com/forebay-log/forebay/internal/testkit/race"
 	"github.com/forebay-log/forebay/loki"
 	"github.com/forebay-log/forebay/otlp"
 )
@@ -433,6 +434,7 @@ var ways = []struct {
 // TestRedactionPositions: wherever a secret stands, a rule by key or by pattern keeps it
 // out of what every encoder writes, and without the rule it would be there.
 func TestRedactionPositions(t *testing.T) {
+	race.Skip(t)
 	bare := views(t)
 	byKey := views(t, forebay.RedactKeys("password"))
 	byPattern := views(t, forebay.RedactPattern(secretPattern))
@@ -495,6 +497,7 @@ func TestRedactionComesAfterLogValue(t *testing.T) {
 
 // TestRedactionLeavesTheRest: what no rule names is written as it is without rules.
 func TestRedactionLeavesTheRest(t *testing.T) {
+	race.Skip(t)
 	bare := views(t)
 	ruled := views(t, forebay.RedactKeys("other", "two.parts"), forebay.RedactPaths("a.*.c", "no.where"),
 		forebay.RedactPattern(regexp.MustCompile(`nothing like it`)))

@@ -31,7 +31,7 @@ func putForeign(t *testing.T, p *Pool, size, n int) {
 // of that size often lies at the same address. It must not pass for the buffer,
 // however soon it comes.
 func TestForeignWhereABufferLay(t *testing.T) {
-	rounds := 300
+	rounds := 100
 	if os.Getenv("FOREBAY_TORTURE") == "1" {
 		rounds = 10_000
 	}

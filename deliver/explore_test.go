@@ -675,9 +675,7 @@ func TestExplore(t *testing.T) {
 }
 
 func TestExploreCatchesMutants(t *testing.T) {
-	if race.Enabled {
-		t.Skip("make check runs it without the race detector")
-	}
+	race.Skip(t)
 	for mut, name := range map[mutant]string{
 		mutantNoFence: "memory", mutantFreeAtEnd: "memory", mutantSpillBehind: "spool", mutantEarlyEnd: "early", mutantRound: "slow", mutantProbe: "suspect",
 	} {

@@ -248,7 +248,8 @@ func TestPoisonThatIsLast(t *testing.T) {
 
 // Many bad records do not cost many times half a minute, and all good ones arrive.
 func TestManyPoison(t *testing.T) {
-	for _, tt := range []struct {
+	seed := testkit.Seed(t)
+	for i, tt := range []struct {
 		name string
 		bad  func(i uint64) bool
 		n    uint64
@@ -259,7 +260,10 @@ func TestManyPoison(t *testing.T) {
 		{"from the beginning", func(i uint64) bool { return i <= 40 }, 40, 150 * time.Minute}, // there is no evidence before the first good one
 		{"more than may be suspected", func(i uint64) bool { return i%13 == 5 }, 154, 60 * time.Minute},
 	} {
-		for _, window := range []int{1, 4} {
+		for j, window := range []int{1, 4} {
+			if !testkit.Share(seed, i+j, 2) {
+				continue
+			}
 			t.Run(fmt.Sprintf("%s,window=%d", tt.name, window), func(t *testing.T) {
 				bubble.Test(t, func(t *testing.T) {
 					dead := &handlerLog{}

@@ -14,10 +14,14 @@ import (
 // A stream that is refused at random, mostly, beside one that is not: none of its records are
 // condemned, a bad one among them is once the stream is well, and the other stream goes on.
 func TestOneStreamRefusedAtRandom(t *testing.T) {
-	for _, tt := range []struct {
+	seed := testkit.Seed(t)
+	for i, tt := range []struct {
 		p      float64
 		window int
 	}{{0.5, 4}, {0.8, 1}, {0.95, 4}, {0.98, 1}, {0.98, 4}} {
+		if !testkit.Share(seed, i, 5) {
+			continue
+		}
 		t.Run(fmt.Sprintf("%v,window=%d", tt.p, tt.window), func(t *testing.T) {
 			for range testkit.Rounds(1, 20) {
 				bubble.Test(t, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/internal/testkit/poolcheck"
 	"github.com/forebay-log/forebay/internal/testkit/race"
 	"github.com/forebay-log/forebay/internal/values"
@@ -25,16 +26,14 @@ func seedBytes(seed uint64, n int) []byte {
 	return b
 }
 
-// effort scales the work of a random test: n is for a plain run, the race
-// detector does a tenth of it, and FOREBAY_TORTURE a hundred times as much.
+// effort returns the cases of a random test: n in a plain run, a tenth with the race
+// detector or -short, and at most a hundred times as many with FOREBAY_TORTURE.
 func effort(n int) int {
-	switch {
-	case os.Getenv("FOREBAY_TORTURE") != "":
-		return 100 * n
-	case race.Enabled || testing.Short():
-		return n / 10
+	long := 100 * n
+	if race.Enabled || testing.Short() {
+		n /= 10
 	}
-	return n
+	return testkit.Rounds(n, long)
 }
 
 var escapePieces = []string{

@@ -16,16 +16,13 @@ import (
 // is found, and for one at most now and then, a tenth of the time in all, until it is
 // condemned. They arrive in order.
 func TestSilentRecord(t *testing.T) {
-	for _, hangs := range []bool{false, true} {
-		bad := []int{1, 3}
-		if testkit.Rounds(1, 2) == 1 {
-			bad = bad[:1]
-			if hangs {
-				bad = []int{3}
-			}
-		}
-		for _, bad := range bad {
-			bubble.Test(t, func(t *testing.T) { silentRecord(t, hangs, bad) })
+	seed := testkit.Seed(t)
+	for i, tt := range []struct {
+		hangs bool
+		bad   int
+	}{{false, 1}, {true, 3}, {false, 3}, {true, 1}} {
+		if testkit.Share(seed, i, 3) {
+			bubble.Test(t, func(t *testing.T) { silentRecord(t, tt.hangs, tt.bad) })
 		}
 	}
 }

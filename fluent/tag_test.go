@@ -45,7 +45,7 @@ func withTags(t *testing.T, f func()) {
 // A million tags (make torture) are no error and cost little memory: those for which the table has
 // no room travel with their records.
 func TestMillionTags(t *testing.T) {
-	n := testkit.Rounds(100_000, 1_000_000) // the table holds fewer
+	n := testkit.Rounds(70_000, 1_000_000) // the table holds fewer
 	withTags(t, func() {
 		dial := func(context.Context, string, string) (net.Conn, error) {
 			client, server := net.Pipe()

@@ -332,7 +332,7 @@ func lineID(line string) string {
 // yet all that counts as delivered is stored, whatever limit it has for a stream.
 func TestWhatLokiDoesNotTell(t *testing.T) {
 	seed := testkit.Seed(t)
-	for walk := range 2 {
+	for walk := range testkit.Rounds(1, 300) {
 		bubble.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, uint64(walk)))
 			l := &liar{most: 12 + rng.IntN(20), streams: map[string]*liarStream{}, stored: map[string]bool{}, refused: map[string]int{}, behind: time.Hour}

@@ -221,9 +221,7 @@ func TestPlan(t *testing.T) {
 
 // Hosts that fail together come back together, unless their waits are at random.
 func TestHerd(t *testing.T) {
-	if race.Enabled {
-		t.Skip("make check runs it without the race detector: a single goroutine computes")
-	}
+	race.Skip(t)
 	c := ten(t)
 	apart := run(t, c)
 	c.Together = true

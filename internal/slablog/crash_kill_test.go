@@ -295,16 +295,6 @@ func checkKilled(t *testing.T, dir, recovered string, complete bool) {
 	}
 }
 
-func kills(short int) int {
-	if os.Getenv("FOREBAY_TORTURE") != "" {
-		if n, err := strconv.Atoi(os.Getenv("FOREBAY_KILLS")); err == nil {
-			return n
-		}
-		return 10000
-	}
-	return short
-}
-
 // begun reports whether the child came so far that there is something to compare.
 func begun(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "out.0"))
@@ -334,7 +324,7 @@ func place(t *testing.T, kind string) string {
 
 func TestKill(t *testing.T) {
 	modes := []string{"write", "fail", "hang", "hang,evict", "fail,evict"}
-	n := (kills(30) + len(modes) - 1) / len(modes)
+	n := testkit.Rounds(6, 2000)
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {
 			records := uint64(0)
@@ -363,7 +353,7 @@ func TestKill(t *testing.T) {
 // Killed, and killed again while it recovers and goes on.
 func TestKillDuringRecovery(t *testing.T) {
 	recovered := uint64(0)
-	for i := range max(4, kills(30)/10) {
+	for i := range testkit.Rounds(4, 1000) {
 		dir := place(t, places[i%len(places)])
 		killOnce(t, dir, "hang", 0, millis(10, 35))
 		for life := range 3 {

@@ -14,7 +14,6 @@ import (
 // that died there has whole records only, and all that were there before and are
 // there after.
 var _ = func() bool {
-	imageWalks = 1
 	imageAround = func(t *testing.T, w *pump, do func()) {
 		type look struct {
 			at    string

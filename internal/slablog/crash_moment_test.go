@@ -37,8 +37,6 @@ func (s *stepSink) Send(_ context.Context, b *batch.Batch) batch.Outcome {
 	return o
 }
 
-var imageWalks = 1 // of each kind
-
 // The file is right at every moment: after each call, and each step of the consumer, it
 // holds whole records, all that are pending and none that was delivered.
 func TestImageAtEveryMoment(t *testing.T) {
@@ -50,13 +48,13 @@ func TestImageAtEveryMoment(t *testing.T) {
 		for _, limits := range []batch.Limits{{}, {Records: 1}, {Records: 4}, {Bytes: 200}} {
 			for _, full := range []slab.WhenFull{slab.DropOldest(), slab.DropNewest()} {
 				t.Run(fmt.Sprintf("%dx%d/%v/%v", o.SlabCount, o.SlabBytes, limits, full), func(t *testing.T) {
-					first := testkit.Seed(t)
-					for i := range kills(imageWalks) {
+					first, walks := testkit.Seeds(t, testkit.Rounds(1, 10_000))
+					for i := range walks {
 						o, seed := o, first+uint64(i)
 						o.WhenFull = full
 						bubble.Test(t, func(t *testing.T) { imageWalk(t, o, limits, seed) })
 						if t.Failed() {
-							return
+							t.Fatalf("FOREBAY_SEED=%d", seed)
 						}
 					}
 				})

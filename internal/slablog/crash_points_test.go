@@ -73,10 +73,9 @@ func dieAt(t *testing.T, dir, mode string, life int, point string, n int) bool {
 // A process that is killed at any step of write, seal, drain, checksum, Close and
 // unlink loses nothing that a call returned from.
 func TestKillAtPoints(t *testing.T) {
-	counts := []int{1, 7, 60}
-	if os.Getenv("FOREBAY_TORTURE") != "" {
-		counts = []int{1, 2, 3, 4, 5, 7, 10, 20, 40, 80, 160, 320, 640, 1280}
-	}
+	counts := []int{1, 7, 60, 2, 3, 4, 5, 10, 20, 40, 80, 160, 320, 640, 1280}
+	quick := 3
+	counts = counts[:testkit.Rounds(quick, len(counts))]
 	points := append(append([]string{}, allPoints...), crashPoints...)
 	for _, p := range points {
 		if p == ptRefuse { // Close out of time: TestUndeliveredRecordsAreKept
@@ -102,7 +101,7 @@ func TestKillAtPoints(t *testing.T) {
 			for i, n := range counts {
 				before := died
 				modes := []string{"ends,fail", "ends,fail,evict", "ends,idle"}
-				if torture := os.Getenv("FOREBAY_TORTURE") != ""; !torture {
+				if len(counts) == quick {
 					modes = slices.Delete(modes, i%2, i%2+1) // each count with one of the two
 				}
 				if strings.HasPrefix(p, "big") {

@@ -19,6 +19,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/ordercheck"
+	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -95,19 +96,15 @@ func TestOrderWithDelays(t *testing.T) {
 			plans = append(plans, []string{p, q})
 		}
 	}
-	seed := uint64(time.Now().UnixNano())
+	seed := testkit.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	repeat := 1
-	if os.Getenv("FOREBAY_TORTURE") != "" {
-		repeat = 20
-	} else { // all points, some of the pairs
-		rng.Shuffle(len(plans), func(i, j int) { plans[i], plans[j] = plans[j], plans[i] })
-		slices.SortStableFunc(plans, func(a, b []string) int { return len(a) - len(b) })
-		plans = plans[:2*len(allPoints)+200]
-	}
+	rng.Shuffle(len(plans), func(i, j int) { plans[i], plans[j] = plans[j], plans[i] })
+	slices.SortStableFunc(plans, func(a, b []string) int { return len(a) - len(b) })
 	var hits sync.Map
 	runs := pointRuns()
-	for i, names := range slices.Repeat(plans, repeat) {
+	// The small budget has all points and some of the pairs.
+	for i := range testkit.Rounds(2*len(allPoints)+200, 20*len(plans)) {
+		names := plans[i%len(plans)]
 		run := runs[(i+int(seed%1000))%len(runs)]
 		s := rng.Uint64()
 		if !t.Run(fmt.Sprintf("%s, seed %d, %s", strings.Join(names, "+"), s, run.name), func(t *testing.T) {

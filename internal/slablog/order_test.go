@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/ordercheck"
+	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -81,15 +81,8 @@ func orderRuns() []orderRun {
 }
 
 func TestOrder(t *testing.T) {
-	perRun, rounds := 16_000, 1
-	if os.Getenv("FOREBAY_TORTURE") != "" {
-		perRun, rounds = 1_000_000, 10 // 10⁸ and a little over all runs
-	}
-	if testing.Short() {
-		perRun = 10_000
-	}
 	for _, run := range orderRuns() {
-		t.Run(run.name, func(t *testing.T) { run.do(t, uint64(time.Now().UnixNano()), perRun, rounds) })
+		t.Run(run.name, func(t *testing.T) { run.do(t, testkit.Seed(t), 16_000, testkit.Rounds(1, 10_000)) })
 	}
 }
 
@@ -295,13 +288,10 @@ func (run orderRun) checkFlush(t *testing.T, w *pump, d *orderDest, k *orderchec
 
 // Close beside writers: what was accepted arrives, in order, and nothing else.
 func TestOrderUntilClose(t *testing.T) {
-	rounds := 60
-	if os.Getenv("FOREBAY_TORTURE") != "" {
-		rounds = 20_000
-	}
+	first, rounds := testkit.Seeds(t, testkit.Rounds(60, 20_000))
 	for round := range rounds {
-		seed := uint64(time.Now().UnixNano())
-		rng := rand.New(rand.NewPCG(seed, uint64(round)))
+		seed := first + uint64(round)
+		rng := rand.New(rand.NewPCG(seed, 0))
 		const callers = 4
 		c := ordercheck.New(callers, ordercheck.NewLogical())
 		d := &orderDest{c: c, arrived: make([]atomic.Uint32, callers)}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/internal/testkit/race"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -171,9 +171,9 @@ func (s simulation) waits(t *testing.T, moments []time.Duration) (waited, at tim
 
 const milli = time.Millisecond
 
-// simGrid is what is planned and run: the rows of the sizing tables this project
-// started from, and what lies around them.
-func simGrid(all bool) []slab.Workload {
+// simGrid returns the workloads to plan and simulate: the rows of the sizing tables that this
+// project started from, and neighbors of them.
+func simGrid(t *testing.T) []slab.Workload {
 	grid := []slab.Workload{
 		// The source's tables.
 		{Rate: 10_000, RecordBytes: 256, Latency: milli},
@@ -189,10 +189,8 @@ func simGrid(all bool) []slab.Workload {
 		{Rate: 1000, RecordBytes: 100, Latency: 50 * milli, Spike: 250 * milli, MemoryBytes: 56 << 10},
 		{Rate: 10_000, RecordBytes: 256, Latency: milli, Spike: 60 * milli, SlabBytes: 16 << 10, Window: 2},
 	}
-	if !all {
-		return grid
-	}
-	grid = append(grid, slab.Workload{Rate: 100_000, RecordBytes: 200, Latency: 10 * milli, Spike: 100 * milli})
+	few := len(grid)
+	grid = append(grid, Workload{Rate: 100_000, RecordBytes: 200, Latency: 10 * milli, Spike: 100 * milli})
 	for _, rate := range []float64{50, 1000, 12_345, 100_000} {
 		for _, bytes := range []float64{1, 100, 256, 1000, 5000} {
 			for _, latency := range []time.Duration{0, 100 * time.Microsecond, 3 * milli, 30 * milli} {
@@ -204,17 +202,19 @@ func simGrid(all bool) []slab.Workload {
 			}
 		}
 	}
-	return grid
+	more := grid[few:]
+	testkit.Rand(testkit.Seed(t)).Shuffle(len(more), func(i, j int) { more[i], more[j] = more[j], more[i] })
+	return grid[:testkit.Rounds(few, len(grid))]
 }
 
+// everyMoment reports whether a simulation looks at all moments of a stall.
+func everyMoment() bool { return testkit.Rounds(1, 2) == 2 }
+
 func TestPlanBySimulation(t *testing.T) {
-	if race.Enabled {
-		t.Skip("make check runs it without the race detector: a single goroutine computes")
-	}
-	torture := os.Getenv("FOREBAY_TORTURE") != ""
-	for _, w := range simGrid(torture) {
-		p, err := slab.Plan(w)
-		if torture && errors.Is(err, slab.ErrTooSlow) {
+	race.Skip(t)
+	for _, w := range simGrid(t) {
+		p, err := Plan(w)
+		if errors.Is(err, ErrTooSlow) {
 			continue // nothing to plan
 		}
 		if err != nil {
@@ -226,7 +226,7 @@ func TestPlanBySimulation(t *testing.T) {
 			least := 2
 			for _, flush := range []time.Duration{-1, defaults.FlushInterval} {
 				s := simulation{Workload: w, slabBytes: p.SlabBytes, count: p.SlabCount, flush: flush, callers: 2, stall: w.Spike}
-				moments := s.moments(t, torture)
+				moments := s.moments(t, everyMoment())
 				if len(moments) == 0 {
 					t.Fatal("no write to stall")
 				}
@@ -254,11 +254,9 @@ func TestPlanBySimulation(t *testing.T) {
 // A destination that takes several slabs at once, and Latency for each of them,
 // gets no more than leaves the callers room meanwhile.
 func TestPlanBySimulationGathering(t *testing.T) {
-	if race.Enabled {
-		t.Skip("make check runs it without the race detector: a single goroutine computes")
-	}
-	for _, w := range simGrid(os.Getenv("FOREBAY_TORTURE") != "") {
-		p, err := slab.Plan(w)
+	race.Skip(t)
+	for _, w := range simGrid(t) {
+		p, err := Plan(w)
 		if err != nil || w.Window > 0 {
 			continue
 		}
@@ -271,10 +269,9 @@ func TestPlanBySimulationGathering(t *testing.T) {
 
 // The inverse: what Absorb says is absorbed is, and not much more.
 func TestAbsorbBySimulation(t *testing.T) {
-	torture := os.Getenv("FOREBAY_TORTURE") != ""
 	for _, c := range []struct{ count, slabBytes int }{{8, 64 << 10}, {16, 16 << 10}, {16, 64 << 10}, {4, 16 << 10}} {
 		for _, rate := range []float64{10_000, 50_000} {
-			if !torture && (rate > 10_000 || c.count*c.slabBytes > 512<<10) {
+			if !everyMoment() && (rate > 10_000 || c.count*c.slabBytes > 512<<10) {
 				continue // the same once more, with more records
 			}
 			w := slab.Workload{Rate: rate, RecordBytes: 256, Latency: milli}
@@ -284,7 +281,7 @@ func TestAbsorbBySimulation(t *testing.T) {
 				continue
 			}
 			s := simulation{Workload: w, slabBytes: c.slabBytes, count: c.count, flush: -1, callers: 3, stall: p.Absorbs}
-			moments := s.moments(t, torture)
+			moments := s.moments(t, everyMoment())
 			if waited, at := s.waits(t, moments); waited > 0 {
 				t.Errorf("%v at %g/s: a caller waits %v when the stall begins at %v", p, rate, waited, at)
 			}

@@ -50,6 +50,13 @@ func number(t testing.TB, name string) (n uint64, ok bool) {
 // Rand returns the random source of a seed.
 func Rand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, seed^0x9e3779b97f4a7c15)) }
 
+// Share reports whether case i of a table runs: all of them with FOREBAY_TORTURE or
+// FOREBAY_SEED, otherwise one in every of consecutive cases, which the seed selects. All cases
+// run in every seeds that follow each other.
+func Share(seed uint64, i, every int) bool {
+	return Rounds(1, 2) > 1 || os.Getenv("FOREBAY_SEED") != "" || (seed+uint64(i))%uint64(every) == 0
+}
+
 // Rounds returns n, or long when FOREBAY_TORTURE is set; a number above 1 there is
 // a bound of long.
 func Rounds(n, long int) int {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 // awaitIn returns when the file holds want somewhere.
@@ -82,10 +83,6 @@ func TestTailKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in.log"), filepath.Join(dir, "out.txt")
-	rounds := 6
-	if os.Getenv("FOREBAY_TORTURE") != "" {
-		rounds = 100
-	}
 	n := 0
 	lines := func(count int) string {
 		var sb strings.Builder
@@ -108,7 +105,7 @@ func TestTailKilled(t *testing.T) {
 	}
 	appendTo(t, in, lines(1))
 	p := start(t, args...)
-	for round := range rounds {
+	for round := range testkit.Rounds(6, 100) {
 		stored()
 		killed := time.AfterFunc(time.Duration(rand.IntN(300))*time.Millisecond, func() { p.cmd.Process.Kill() })
 		for range 10 {

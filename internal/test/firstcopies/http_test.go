@@ -23,6 +23,7 @@ import (
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/httpsink"
+	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/otlp"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -436,20 +437,26 @@ func (hw httpWalk) play(tr *trial, form string) (uint64, int) {
 
 // HTTP servers that fail, reset, hang, cut their answers, refuse records and requests.
 func TestHTTP(t *testing.T) {
-	for _, form := range []string{"ndjson", "array", "elasticsearch", "hec", "otlp"} {
-		for name, w := range map[string]httpWalk{
-			"good":     {records: 2000},
-			"errors":   {records: 1000, errors: true},
-			"resets":   {records: 1000, resets: true},
-			"hangs":    {records: 1000, hangs: 3},
-			"refusals": {records: 1000, errors: true, strict: true},
-			"halving":  {records: 1000, errors: true, small: true},
-			"restarts": {records: 1000, restarts: true},
-			"spool":    {records: 1000, errors: true, resets: true, restarts: true, spool: true},
-			"crash":    {records: 1000, errors: true, resets: true, restarts: true, crash: true},
-			"all":      {records: 1000, errors: true, resets: true, hangs: 1, strict: true, small: true, restarts: true, spool: true},
+	seed := testkit.Seed(t)
+	for i, form := range []string{"ndjson", "array", "elasticsearch", "hec", "otlp"} {
+		for j, tt := range []struct {
+			name string
+			w    httpWalk
+		}{
+			{"good", httpWalk{records: 2000}},
+			{"errors", httpWalk{records: 1000, errors: true}},
+			{"resets", httpWalk{records: 1000, resets: true}},
+			{"hangs", httpWalk{records: 1000, hangs: 3}},
+			{"refusals", httpWalk{records: 1000, errors: true, strict: true}},
+			{"halving", httpWalk{records: 1000, errors: true, small: true}},
+			{"restarts", httpWalk{records: 1000, restarts: true}},
+			{"spool", httpWalk{records: 1000, errors: true, resets: true, restarts: true, spool: true}},
+			{"crash", httpWalk{records: 1000, errors: true, resets: true, restarts: true, crash: true}},
+			{"all", httpWalk{records: 1000, errors: true, resets: true, hangs: 1, strict: true, small: true, restarts: true, spool: true}},
 		} {
-			play(t, form+"/"+name, 1, 300, w.run(form))
+			if testkit.Share(seed, i+j, 2) {
+				play(t, form+"/"+tt.name, 1, 300, tt.w.run(form))
+			}
 		}
 	}
 }
