@@ -46,10 +46,10 @@ timed-plain: timed-lint
 timed-modules: timed-plain
 
 # The long runs take about as long as the other stages together: most of it in
-# internal/test/firstcopies, slablog and spool, whose time is proportional to these two numbers.
+# internal/test/firstcopies, internal/slablog and spool, whose time is proportional to FOREBAY_TORTURE.
 check-all: FUZZTIME := 10s
 check-all: check cross bench-once integration-all mutants fuzz  ## everything, at most two hours on two processors: run before resolving an issue about delivery, slabs, spools or a client
-	@$(MAKE) --no-print-directory torture FOREBAY_TORTURE=$(or $(FOREBAY_TORTURE),60) FOREBAY_KILLS=$(or $(FOREBAY_KILLS),200)
+	@$(MAKE) --no-print-directory torture FOREBAY_TORTURE=$(or $(FOREBAY_TORTURE),60)
 	@echo "make check-all: all green"
 
 fmt:
@@ -139,7 +139,7 @@ fleet:  ## the tables and the picture of docs/FLEET.md
 fuzz:  ## every fuzz target of every module for FUZZTIME each
 	@./tools/fuzz.sh $(FUZZTIME)
 
-torture:  ## long runs: order, kills, outages; FOREBAY_TORTURE and FOREBAY_KILLS limit them
+torture:  ## long runs: order, kills, outages; FOREBAY_TORTURE limits their cases
 	FOREBAY_TORTURE=$(or $(FOREBAY_TORTURE),1) $(GO) test -timeout 4h -count 1 ./...
 	FOREBAY_TORTURE=$(or $(FOREBAY_TORTURE),1) $(GO) -C cmd test -timeout 4h -count 1 ./...
 
