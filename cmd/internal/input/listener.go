@@ -16,7 +16,7 @@ import (
 type ListenConfig struct {
 	Listeners    []*Listener
 	MaxMessage   setting.Size
-	MaxConns     int
+	MaxConns     setting.Count
 	KeyFile      string
 	User         string
 	PasswordFile string
@@ -26,6 +26,9 @@ type ListenConfig struct {
 	Quiet        bool
 	Slow         int64 // bytes per second read from each connection; 0 means no limit
 }
+
+// NewMaxConns returns the setting --max-conns with its default and its limits.
+func NewMaxConns() *setting.Count { return setting.CountBetween(256, 1, 0) }
 
 // NewMaxMessage returns the setting --max-message with its default and its limits.
 func NewMaxMessage() *setting.Size { return setting.SizeBetween(32<<20, 64<<10, 256<<20) }
@@ -141,7 +144,7 @@ func (l *Listener) Resolve() (network, address string, err error) {
 
 // limits returns the limits of the listeners.
 func (c *ListenConfig) limits() listen.Limits {
-	l := listen.Limits{MessageBytes: int(c.MaxMessage.Value), Conns: c.MaxConns}
+	l := listen.Limits{MessageBytes: int(c.MaxMessage.Value), Conns: c.MaxConns.Value}
 	if c.Slow > 0 { // slow reads must not exceed the time limits
 		l.MessageTime, l.HelloTime = 1000*time.Hour, 100*time.Hour
 	}

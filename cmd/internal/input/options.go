@@ -73,7 +73,7 @@ var Options = []Option{
 	{Name: "tls-key", Of: listeners, initial: func() setting.Value { return new(setting.Text) }, OfFile: true},
 	{Name: "tls-client-ca", Of: listeners, initial: func() setting.Value { return new(setting.Text) }, OfFile: true},
 	{Name: "max-message", Of: listeners, initial: func() setting.Value { return NewMaxMessage() }},
-	{Name: "max-conns", Of: listeners, initial: func() setting.Value { return setting.CountBetween(256, 1, 0) }},
+	{Name: "max-conns", Of: listeners, initial: func() setting.Value { return NewMaxConns() }},
 }
 
 // InputOptionsOf returns the names of the options of a type of input.
@@ -125,7 +125,7 @@ func KindOf(c *setting.Values, name string, stdin *os.File) (Kind, error) {
 			Listeners: []*Listener{map[string]func() *Listener{
 				"forward": ForwardListener, "loki": LokiListener, "syslog": SyslogListener,
 			}[kind]()},
-			MaxMessage: *c.ByName["max-message"].(*setting.Size), MaxConns: c.Count("max-conns"), KeyFile: c.Text("shared-key-file"), User: c.Text("user"),
+			MaxMessage: *c.ByName["max-message"].(*setting.Size), MaxConns: *c.ByName["max-conns"].(*setting.Count), KeyFile: c.Text("shared-key-file"), User: c.Text("user"),
 			PasswordFile: c.Text("password-file"), TlsCert: c.Text("tls-cert"), TlsKey: c.Text("tls-key"), TlsClientCA: c.Text("tls-client-ca"),
 		}
 		l := r.Listeners[0]

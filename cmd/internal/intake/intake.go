@@ -190,7 +190,7 @@ func (take *Intake) Line(line []byte, at Place, k Hints) (open bool) {
 		}
 		if take.chain != nil {
 			switch take.chain.Apply(ev) {
-			case transform.LeftOut:
+			case transform.Removed:
 				take.In.removed.Add(1)
 				return true
 			case transform.Limited:

@@ -22,7 +22,7 @@ func charsetOf(t testing.TB, name string) *charset.Charset {
 	return c
 }
 
-// encoded returns text, which is ASCII unless it becomes UTF-16, in a charset.
+// encoded returns text in a charset. Unless the charset is UTF-16, text must be ASCII.
 func encoded(name, text string) (b []byte) {
 	for _, u := range utf16.Encode([]rune(text)) {
 		switch name {
@@ -37,7 +37,7 @@ func encoded(name, text string) (b []byte) {
 	return b
 }
 
-func TestCharsets(t *testing.T) {
+func TestFilesAreDecoded(t *testing.T) {
 	le := func(s string) string { return string(encoded("utf-16le", s)) }
 	be := func(s string) string { return string(encoded("utf-16be", s)) }
 	const mark = "\ufeff"
@@ -46,9 +46,9 @@ func TestCharsets(t *testing.T) {
 		want        []string
 	}{
 		{"latin1", "gr\xfcn\nx\r\n", []string{"grün\n", "x\r\n"}},
-		{"latin1", "\x00\x00\x01\x02\x03\n", []string{"\x01\x02\x03\n"}}, // would be binary
+		{"latin1", "\x00\x00\x01\x02\x03\n", []string{"\x01\x02\x03\n"}}, // without a charset this would be binary
 		{"windows-1252", "5 \x80\n", []string{"5 €\n"}},
-		{"windows-1252", mark + "5 €\n", []string{"5 €\n"}}, // the byte order mark says UTF-8
+		{"windows-1252", mark + "5 €\n", []string{"5 €\n"}}, // the byte order mark means UTF-8
 		{"windows-1252", le(mark + "5 €\n"), []string{"5 €\n"}},
 		{"utf-16", le("a\r\nb\n"), []string{"a\r\n", "b\n"}},
 		{"utf-16", le(mark + "a\n"), []string{"a\n"}},
@@ -56,7 +56,7 @@ func TestCharsets(t *testing.T) {
 		{"utf-16be", be("\u0a00\u000a\u0a0a𝄞\n\n"), []string{"\u0a00\n", "\u0a0a𝄞\n", "\n"}},
 		{"utf-16le", le("\x00\x00a\n\x00b\u0100\n\x00"), []string{"a\n", "b\u0100\n"}}, // holes
 		{"utf-16be", be("\x00\x00a\n\x00b\u0100\n\x00"), []string{"a\n", "b\u0100\n"}},
-		{"utf-16le", le("x\n") + "y", []string{"x\n"}}, // half a character
+		{"utf-16le", le("x\n") + "y", []string{"x\n"}}, // an incomplete code unit
 		{"utf-16le", le(mark), nil},
 	} {
 		s, said := once(t, c.in, Options{Charset: charsetOf(t, c.charset)})
@@ -70,8 +70,8 @@ func TestCharsets(t *testing.T) {
 	}
 }
 
-// The limit applies to the bytes of the file, and to those of UTF-8.
-func TestCharsetLimits(t *testing.T) {
+// The limit applies to the bytes in the file and to the bytes in UTF-8.
+func TestLimitAppliesToFileAndUTF8(t *testing.T) {
 	for _, c := range []struct {
 		charset, line string
 		tooLong       int64
@@ -96,7 +96,8 @@ func TestCharsetLimits(t *testing.T) {
 	}
 }
 
-// The byte order mark of a file also determines the length of the newline that a line at the limit has.
+// The byte order mark also determines the length of the newline, which does not count against the
+// limit.
 func TestCharsetLimitOfMarkedFile(t *testing.T) {
 	const limit = 2 * firstBuf
 	line := strings.Repeat("x", limit/2) + "\r\n"
@@ -107,8 +108,8 @@ func TestCharsetLimitOfMarkedFile(t *testing.T) {
 	}
 }
 
-// A last line without a newline that is too long is reported, even if it is only as long as a line at the
-// limit with its newline.
+// A last line without a newline is reported as too long even if it only has the length of a line at
+// the limit with its newline.
 func TestCharsetLimitOfPartialLine(t *testing.T) {
 	for n := int64(100); n <= 108; n += 2 {
 		in := encoded("utf-16le", strings.Repeat("x", int(n/2)))
@@ -123,9 +124,9 @@ func TestCharsetLimitOfPartialLine(t *testing.T) {
 	}
 }
 
-// Positions are offsets in the file: a restart continues at the next line, with the byte order of
-// the mark at the start of the file, and joined lines are decoded before they are joined.
-func TestCharsetRestart(t *testing.T) {
+// Positions are offsets in the file. A restart continues at the next line with the byte order of
+// the mark at the start of the file. Lines are decoded before they are joined.
+func TestRestartKeepsByteOrder(t *testing.T) {
 	for _, name := range []string{"utf-16le", "utf-16be"} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -147,7 +148,7 @@ func TestCharsetRestart(t *testing.T) {
 			add("grün 3\n b\n")
 			want("grün 3\n b\n")
 			add("grün")
-			write(t, path, "\x00") // half of a character, which the next process completes or skips
+			write(t, path, "\x00") // an incomplete code unit, which the next process completes or skips
 			want("grün\n")
 			if st, err := os.Stat(path); err != nil || st.Size()%2 != 1 {
 				t.Fatal(st, err)
@@ -156,12 +157,12 @@ func TestCharsetRestart(t *testing.T) {
 	}
 }
 
-// A line that was delivered without its end is followed by the next line, not by a line that
-// consists of the missing end.
-func TestCharsetPartial(t *testing.T) {
+// After a line that was delivered without its end, the missing end is not delivered as a separate
+// line.
+func TestMissingEndIsNotALine(t *testing.T) {
 	for _, name := range []string{"utf-16le", "utf-16be"} {
 		path := filepath.Join(t.TempDir(), "x.log")
-		h := newHand(t, Options{Patterns: []string{path}, Charset: charsetOf(t, name), PartialWait: time.Second})
+		h := newStepper(t, Options{Patterns: []string{path}, Charset: charsetOf(t, name), PartialWait: time.Second})
 		write(t, path, string(encoded(name, "first\nsec")))
 		h.pass(0)
 		h.pass(2 * time.Second)

@@ -9,31 +9,31 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/charset"
 )
 
-// files are the open files of generations. At most Options.MaxOpen are open, not counting those without
-// a path. index.mu guards them: the caller of a method holds it.
+// files contains the open files of generations. At most Options.MaxOpen are open, not counting
+// files without a path. index.mu guards it and is held by the callers of its methods.
 type files struct {
 	o       *Options
 	open    []*generation
-	reading *generation // its reader uses its file; may be nil
+	reading *generation // the generation that is being read, or nil
 }
 
-// errReplaced reports that the path leads to another file. The next scan detects it.
+// errReplaced reports that the path leads to another file. The scanner handles this.
 var errReplaced = errors.New("tail: another file")
 
-// same reports whether g still has the content that was seen before.
-func (h *files) same(g *generation) bool {
+// unchanged reports whether the file of g still has the content that was seen before.
+func (h *files) unchanged(g *generation) bool {
 	if g.state == skipped {
 		return true
 	}
 	f, err := h.ensure(g)
 	if err != nil {
-		return true // the next look reports why
+		return true // the next scan reports the error
 	}
 	ok, err := is(f, g.head, g.data)
 	return ok || err != nil
 }
 
-// measure reads what g is known by.
+// measure sets the checksums by which g can be recognized later.
 func (h *files) measure(g *generation) {
 	f, err := h.ensure(g)
 	if err != nil {
@@ -45,21 +45,21 @@ func (h *files) measure(g *generation) {
 		return
 	}
 	end := n
-	for end > 0 && buf[end-1] == 0 { // space that may be filled later
+	for end > 0 && buf[end-1] == 0 { // NUL bytes may be reserved space that is filled later
 		end--
 	}
 	unit, start := int64(h.charsetOf(g, f).Unit()), g.size-n
-	end = (start+end+unit-1)/unit*unit - start // a NUL may be half of a code unit
+	end = (start+end+unit-1)/unit*unit - start // a NUL may be part of a code unit
 	if end > n {
 		end -= unit
 	}
 	if back := min(tailBytes, g.size-n+end); end >= back && end > 0 {
-		h.seen(g, mark{g.size - n + end, sum(buf[end-back : end])})
+		h.recordSeen(g, mark{g.size - n + end, sum(buf[end-back : end])})
 	}
 }
 
-// seen notes that g has data up to m, and reports whether its head has changed.
-func (h *files) seen(g *generation, m mark) (changed bool) {
+// recordSeen records that g has data up to m, and reports whether its head has changed.
+func (h *files) recordSeen(g *generation, m mark) (changed bool) {
 	if m.off > g.data.off {
 		g.data = m
 	}
@@ -73,13 +73,13 @@ func (h *files) seen(g *generation, m mark) (changed bool) {
 	return changed
 }
 
-// ensure opens g.
+// ensure returns the file of g, which it opens if necessary.
 func (h *files) ensure(g *generation) (*os.File, error) {
 	g.used = h.o.now()
 	if g.f != nil {
 		return g.f, nil
 	}
-	h.room()
+	h.makeRoom()
 	f, err := os.Open(g.s.path)
 	if err != nil {
 		return nil, err
@@ -97,9 +97,10 @@ func (h *files) ensure(g *generation) (*os.File, error) {
 	return f, nil
 }
 
-// first opens a file that is not in the index yet. It returns nil if another one is there.
-func (h *files) first(path string, what id) (*generation, error) {
-	h.room()
+// openNew opens a file that is not in the index yet. It returns nil if the path leads to another
+// file by now.
+func (h *files) openNew(path string, what id) (*generation, error) {
+	h.makeRoom()
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -112,13 +113,13 @@ func (h *files) first(path string, what id) (*generation, error) {
 	return &generation{id: what, real: realPath(path), f: f, size: st.Size(), mtime: st.ModTime()}, nil
 }
 
-// room closes the file that was used longest ago, if too many are open.
-func (h *files) room() {
+// makeRoom closes the least recently used file if too many are open.
+func (h *files) makeRoom() {
 	for len(h.open) >= h.o.MaxOpen {
 		var oldest *generation
 		for _, g := range h.open {
 			if g.state != current || g == h.reading {
-				continue // nothing leads to it, or it is in use
+				continue // it cannot be opened again, or it is being read
 			}
 			if oldest == nil || !g.hasUnread() && oldest.hasUnread() || g.hasUnread() == oldest.hasUnread() && g.used.Before(oldest.used) {
 				oldest = g
@@ -127,12 +128,12 @@ func (h *files) room() {
 		if oldest == nil {
 			return
 		}
-		h.shut(oldest)
+		h.closeFile(oldest)
 	}
 }
 
-// shut closes the file of g.
-func (h *files) shut(g *generation) {
+// closeFile closes the file of g.
+func (h *files) closeFile(g *generation) {
 	if g.f != nil {
 		g.f.Close()
 		g.f = nil
@@ -140,7 +141,7 @@ func (h *files) shut(g *generation) {
 	}
 }
 
-// charsetOf returns the charset of g, whose file is f.
+// charsetOf returns the charset of g. f is its file.
 func (h *files) charsetOf(g *generation, f io.ReaderAt) *charset.Charset {
 	if !g.detected && h.o.Charset != nil {
 		var start [charset.MarkBytes]byte

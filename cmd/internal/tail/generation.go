@@ -8,54 +8,62 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/charset"
 )
 
-// A generation is one content of the file at a path. A rename, a deletion or a truncation ends
-// it; the next content at the path is the next generation.
+// A generation is one content of the file at a path. A rename, a deletion or a truncation ends it,
+// and the next content at the path is the next generation.
 //
-// All fields are guarded by index.mu. While lines of a generation are being read, only its
-// reader moves at.
+// index.mu guards all fields. While lines of a generation are being read, only its reader changes
+// at.
 type generation struct {
-	no    uint64 // in the file of positions
+	no    uint64 // number in the file of positions
 	order uint64 // increases with each generation of a path
 	s     *series
 	id    id
 	real  string // last known path, without symbolic links
-	home  string // another path in the patterns that names it; "": none
+	home  string // another path of the file that the patterns match, or ""
 
 	state genState
-	f     *os.File  // nil: closed
-	used  time.Time // when f was needed last
+	f     *os.File  // nil if closed
+	used  time.Time // time of the last use of f
 
-	at    mark // of the first byte not yet passed to the sink
-	size  int64
-	mtime time.Time
-	head  head
-	data  mark // the end of the data seen so far, without trailing NUL bytes
-	limit int64
-	stuck bool // the rest, up to size, has no newline
-	moot  bool // the rest consists of NUL bytes
+	at        mark // position of the first byte that was not passed to the sink
+	size      int64
+	mtime     time.Time
+	head      head
+	data      mark // end of the data seen so far, without trailing NUL bytes
+	limit     int64
+	remainder remainder // what the data between at and size is known to be
 
-	charset  *charset.Charset // from Options.Charset and the byte order mark
-	detected bool             // charset does not change
+	charset  *charset.Charset // determined by Options.Charset and the byte order mark
+	detected bool             // charset is final
 
-	active time.Time // when it last changed
-	scan   uint64    // the last scan before it was moved
-	failed bool      // it was reported that it cannot be read
+	active time.Time // time of the last change
+	scan   uint64    // number of the last scan before it was moved
+	failed bool      // a read error was reported
 
-	snapped spot // in the last snapshot
-	settled spot // of the last snapshot that the sink has committed
-	sure    uint64
-	unsaved bool // it is in index.unsaved
-	dropped bool
+	snapped   spot   // position in the last snapshot
+	settled   spot   // position in the last committed snapshot
+	settledNo uint64 // number of the last committed snapshot
+	unsaved   bool   // it is in index.unsaved
+	dropped   bool
 }
 
-// A spot is the position at which the next process continues in a generation.
+// A remainder describes the data of a generation between its position and its size.
+type remainder uint8
+
+const (
+	readable    remainder = iota // may contain complete lines
+	partialLine                  // has no newline, or cannot be read
+	onlyNULs                     // consists of NUL bytes
+)
+
+// A spot is the position in a generation at which the next process continues.
 type spot struct {
 	mark
-	cut   bool // the beginning of its line was delivered
-	ended bool // nothing is left to read
+	cut   bool // the beginning of the line was already delivered
+	ended bool // the generation was read completely
 }
 
-// A genState is the location of the content of a generation.
+// A genState describes where the content of a generation can be read.
 //
 //	            the path leads elsewhere
 //	current ─────────────────────────────► moved ─────────► read
@@ -70,19 +78,19 @@ type spot struct {
 type genState uint8
 
 const (
-	current genState = iota // the path names it
-	moved                   // renamed or deleted: f is open, and may grow
-	copied                  // truncated: f is a copy of it, which does not grow
-	gone                    // its content can no longer be read
-	skipped                 // current, and not text
-	read                    // passed to the sink and not completely committed
+	current genState = iota // at the path
+	moved                   // renamed or deleted; f is open and may grow
+	copied                  // truncated; f is a copy that does not grow
+	gone                    // can no longer be read
+	skipped                 // not text
+	read                    // passed to the sink, but not completely committed
 )
 
 var stateNames = [...]string{"current", "moved", "copied", "gone", "skipped", "read"}
 
 func (s genState) String() string { return stateNames[s] }
 
-// edges are the states that may follow each state.
+// edges lists the allowed transitions of each state.
 var edges = [...][]genState{
 	current: {moved, copied, gone, skipped},
 	moved:   {current, copied, gone, skipped, read},
@@ -92,8 +100,7 @@ var edges = [...][]genState{
 	read:    {},
 }
 
-// become sets the state. It is the only place that does. A transition missing from edges is a
-// bug, and panics.
+// become sets the state; no other code does. It panics if edges does not allow the transition.
 func (g *generation) become(to genState) {
 	for _, next := range edges[g.state] {
 		if next == to {
@@ -104,18 +111,18 @@ func (g *generation) become(to genState) {
 	panic(fmt.Sprintf("tail: a generation that is %s becomes %s", g.state, to))
 }
 
-// hasUnread reports whether the file is known to have unread data.
+// hasUnread reports whether the file has data that can be read now.
 func (g *generation) hasUnread() bool {
 	switch g.state {
 	case gone:
-		return true // it must be reported
+		return true // its loss must be reported
 	case skipped, read:
 		return false
 	}
-	return g.at.off < g.size && !g.stuck
+	return g.at.off < g.size && g.remainder == readable
 }
 
-// unread returns the number of bytes seen and not yet passed to the sink.
+// unread returns the number of bytes that were seen but not passed to the sink.
 func (g *generation) unread() int64 {
 	if g.state == skipped || g.state == read {
 		return 0
@@ -123,8 +130,9 @@ func (g *generation) unread() int64 {
 	return max(0, g.data.off-g.at.off)
 }
 
-// over reports whether no more data is expected.
-func (g *generation) over(now time.Time, scans uint64, wait time.Duration) bool {
+// isComplete reports whether no more data is expected. scans is the number of completed scans, and
+// wait the time since the last change that must pass after a rename.
+func (g *generation) isComplete(now time.Time, scans uint64, wait time.Duration) bool {
 	switch g.state {
 	case copied:
 		return true
@@ -134,7 +142,7 @@ func (g *generation) over(now time.Time, scans uint64, wait time.Duration) bool 
 	return false
 }
 
-// entry returns the entry of g in the file of positions, at its settled position.
+// entry returns the entry for the file of positions, with the committed position of g.
 func (g *generation) entry() entry {
 	e := entry{no: g.no, id: g.id, path: g.s.path, real: g.real, at: g.settled.mark, head: g.head, cut: g.settled.cut, seen: max(g.data.off, g.settled.off)}
 	if !g.mtime.IsZero() {
@@ -143,51 +151,51 @@ func (g *generation) entry() entry {
 	return e
 }
 
-// A series holds the generations of the file at one path, and the incomplete records, which
+// A series contains the generations of the file at one path, and the incomplete records, which
 // continue in the next generation.
 type series struct {
 	path string
 	src  *Source
 
-	// Guarded by index.mu.
+	// The fields gens to queued are guarded by index.mu.
 	gens   []*generation // oldest first
-	due    time.Time     // when the scanner looks at it again
+	due    time.Time     // time at which the scanner examines it again
 	idle   time.Duration
-	queued bool // it is in queue.active; guarded by queue.mu
+	queued bool // the series is in queue.active; guarded by queue.mu
 
-	// Used by the delivering goroutine only.
-	charset *charset.Charset // of the generation that was read last
+	// The other fields are used by the reader only.
+	charset *charset.Charset // charset of the generation that was read last
 	hold    holder
 	rest    unfinished
-	bare    bool // a line that no container runtime wrote was reported
-	touched bool // it is in commits.touched
+	bare    bool // a line in the wrong format was reported
+	touched bool // the series is in commits.touched
 }
 
-// An unfinished is the beginning of a line whose end has not been read.
+// An unfinished is the beginning of a line whose end was not read yet.
 type unfinished struct {
 	kind  unfinishedKind
-	in    *generation // the only one that may contain its end; nil: the next one
+	in    *generation // generation that may contain its end; nil means the next one
 	start place
-	text  []byte // of carried
-	n     int64  // bytes of tooLong
+	text  []byte // text so far, if kind is carried
+	n     int64  // length so far, if kind is oversized
 }
 
 type unfinishedKind uint8
 
 const (
-	complete  unfinishedKind = iota // no line is open
-	carried                         // text is the end of an earlier generation
-	oversized                       // the line is too long already
-	cutOff                          // it was delivered without its end
+	complete  unfinishedKind = iota // there is no unfinished line
+	carried                         // text ends an earlier generation
+	oversized                       // the line is already too long
+	cutOff                          // the line was delivered without its end
 )
 
-// A place is the position at which a line begins.
+// A place is the start of a line: a position in a generation.
 type place struct {
 	g *generation
 	m mark
 }
 
-// current returns the generation that the path names, or nil.
+// current returns the generation at the path, or nil.
 func (s *series) current() *generation {
 	for _, g := range s.gens {
 		if g.state == current || g.state == skipped {
@@ -205,7 +213,7 @@ func (s *series) last() *generation {
 	return s.gens[len(s.gens)-1]
 }
 
-// open yields the positions of the records that have begun and were not passed to the sink.
+// open yields the starts of the records that were not passed to the sink yet.
 func (s *series) open(yield func(place) bool) {
 	if s.rest.kind == carried || s.rest.kind == oversized {
 		if !yield(s.rest.start) {
@@ -217,8 +225,8 @@ func (s *series) open(yield func(place) bool) {
 	}
 }
 
-// spot returns the position at which the next process would continue in g. A held record is read
-// again from its beginning, together with everything after it.
+// spot returns the position at which the next process would continue in g. A held record and
+// everything after it is read again.
 func (s *series) spot(g *generation) spot {
 	at := spot{mark: g.at, ended: g.state == read}
 	for p := range s.open {
@@ -235,9 +243,9 @@ func (s *series) spot(g *generation) spot {
 	return at
 }
 
-// lags reports whether a record has been held for so many bytes of g that it cannot be waited
-// for until g is read.
-func (s *series) lags(g *generation) bool {
+// holdsTooMuch reports whether a held record keeps so many bytes of g from being committed that it
+// must be released.
+func (s *series) holdsTooMuch(g *generation) bool {
 	if s.hold == nil {
 		return false
 	}
@@ -249,7 +257,7 @@ func (s *series) lags(g *generation) bool {
 	return false
 }
 
-// holds reports whether a record that is not complete begins in g.
+// holds reports whether an incomplete record begins in g.
 func (s *series) holds(g *generation) bool {
 	for p := range s.open {
 		if p.g == g {

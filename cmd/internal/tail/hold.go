@@ -10,22 +10,22 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/join"
 )
 
-// An output makes records of lines and passes them to the sink.
+// An output combines lines to records and passes them to the sink.
 type output struct {
 	o       *Options
 	sink    Sink
 	limits  join.Limits
-	stopped atomic.Bool // no more records are passed
+	stopped atomic.Bool // no more records must be passed
 
 	decoder charset.Decoder
-	ended   []byte // a record that was given its '\n'
-	cutting bool   // the line that is being passed has no end
+	ended   []byte // memory for a record whose newline was added
+	cutting bool   // the record that is being passed has no end
 }
 
-// A holder makes records of the lines of a series.
+// A holder combines the lines of a series to records.
 type holder = *join.Joiner[place]
 
-// cut marks the record that put gives the sink as one without its end.
+// cut calls put, and marks the record that put passes to the sink as one without its end.
 func (out *output) cut(put func() error) error {
 	out.cutting = true
 	err := put()
@@ -33,19 +33,19 @@ func (out *output) cut(put func() error) error {
 	return err
 }
 
-// carriedLine passes a line that begins in an earlier generation to the sink.
+// carriedLine passes a line that begins in an earlier generation.
 func (out *output) carriedLine(s *series, end []byte, off int64, now time.Time) error {
 	start := s.rest.start
 	line := append(s.rest.text[:len(s.rest.text):len(s.rest.text)], end...)
 	return out.line(s, line, func() place { return start }, off, now)
 }
 
-// line passes a line that begins at start to the sink, in UTF-8, or its length if it is too long. After
-// an error, which is the sink's, the line was not accepted.
+// line passes a line that begins at start, converted to UTF-8. If the line is too long, it passes
+// only its length. An error is from the sink; the line was then not accepted.
 func (out *output) line(s *series, line []byte, start func() place, end int64, now time.Time) error {
 	text, ok := out.decoder.Line(s.charset, line, out.o.MaxRecord)
 	if !ok {
-		return out.give(Line{Source: s.src, TooLong: int64(len(line))})
+		return out.pass(Line{Source: s.src, TooLong: int64(len(line))})
 	}
 	if out.o.Join == nil {
 		return out.put(s, text, "", time.Time{})
@@ -56,6 +56,7 @@ func (out *output) line(s *series, line []byte, start func() place, end int64, n
 	return s.hold.Line(text, start, end, now)
 }
 
+// newHold returns a holder for the lines of s.
 func (out *output) newHold(s *series) holder {
 	put := func(r join.Record) error { return out.put(s, r.Text, r.Stream, r.Time) }
 	return join.New[place](out.o.Join, &out.limits, put, func() {
@@ -66,12 +67,12 @@ func (out *output) newHold(s *series) holder {
 	})
 }
 
-// put hands a record to the sink, with a newline at its end.
+// put passes a record, to which it adds a newline if necessary.
 func (out *output) put(s *series, text []byte, stream string, at time.Time) error {
-	return out.give(Line{Text: text, Source: s.src, Stream: stream, Time: at, Cut: out.cutting && !out.o.Once})
+	return out.pass(Line{Text: text, Source: s.src, Stream: stream, Time: at, Cut: out.cutting && !out.o.Once})
 }
 
-func (out *output) give(l Line) error {
+func (out *output) pass(l Line) error {
 	if out.stopped.Load() {
 		return ErrStopped
 	}
@@ -82,17 +83,17 @@ func (out *output) give(l Line) error {
 	return out.sink.Put(l)
 }
 
-// kind returns the kind of a file that is not text, "" for text.
+// kind returns the kind of a file that is not text, or "" for text.
 func (o *Options) kind(r io.ReaderAt) string {
 	var buf [512]byte
 	n, _ := r.ReadAt(buf[:], 0)
-	if o.Charset != nil { // any bytes may be text
+	if o.Charset != nil { // in another charset any bytes can be text
 		return compressed(buf[:n])
 	}
 	return binary(buf[:n])
 }
 
-// compressed returns the kind of a compressed file, "" for others, by its first bytes.
+// compressed returns the kind of a compressed file by its first bytes, or "" for other files.
 func compressed(b []byte) string {
 	for _, m := range []struct{ magic, name string }{
 		{"\x1f\x8b", "compressed (gzip)"}, {"\x28\xb5\x2f\xfd", "compressed (zstd)"}, {"BZh", "compressed (bzip2)"},
@@ -105,9 +106,8 @@ func compressed(b []byte) string {
 	return ""
 }
 
-// binary returns the kind of a file that is not text, "" for text, by its first bytes. A file
-// is binary if more than a third of them are control characters, not counting NUL bytes at either
-// end.
+// binary returns the kind of a file by its first bytes, or "" for text. A file is binary if more
+// than a third of the bytes are control characters. NUL bytes at either end are not counted.
 func binary(b []byte) string {
 	if what := compressed(b); what != "" {
 		return what
@@ -115,7 +115,7 @@ func binary(b []byte) string {
 	if bytes.HasPrefix(b, []byte("\xff\xfe")) || bytes.HasPrefix(b, []byte("\xfe\xff")) {
 		return "UTF-16, which needs the charset utf-16"
 	}
-	b = bytes.Trim(b, "\x00") // holes, and space reserved for more lines
+	b = bytes.Trim(b, "\x00") // holes, and reserved space
 	odd := 0
 	for _, c := range b {
 		if c < ' ' && (c < '\b' || c > '\r') && c != 0x1b {

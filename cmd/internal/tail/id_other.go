@@ -7,7 +7,7 @@ import (
 	"io/fs"
 )
 
-// idOf returns an id made from the path, because there are no inodes. Rotation is detected by
+// idOf derives an id from the path, because this system has no inodes. Rotation is detected by
 // checksums only.
 func idOf(path string, _ fs.FileInfo) id {
 	h := fnv.New64a()

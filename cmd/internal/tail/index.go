@@ -14,43 +14,43 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// An index lists the generations of each path. The scanner adds them, the reader reads and ends them,
-// and the keeper stores their positions.
+// An index contains the generations of each path. The scanner adds generations, the reader reads
+// and ends them, and the keeper stores their positions.
 type index struct {
-	o     *Options
-	queue queue         // series for the reader
-	news  chan struct{} // has a token if there are positions to store; nil: positions are not stored
+	o            *Options
+	queue        queue         // series that the reader must process
+	unsavedReady chan struct{} // receives a value if there are positions to store; nil if positions are not stored
 
-	// mu guards the other fields, the generations, and those fields of series that name it. Under it
-	// only queue.mu is acquired.
-	mu      sync.Mutex
-	initial bool    // the first scan is in progress
-	fresh   bool    // there were no stored positions
-	saved   []entry // of the earlier run
-	parked  []entry // files of earlier runs that no pattern names
-	number  uint64  // of the last generation
-	ids     map[id]*generation
-	paths   map[string]*series
-	list    []*series          // all of paths
-	reals   map[string]*series // series of symbolic links, by the file they lead to
-	skipped map[string]id      // reported paths, and the file found there
-	files   files
-	missed  int    // paths that could not be read
-	scans   uint64 // completed
-	unsaved []*generation
+	// mu guards the fields below, all generations, and some fields of series. While it is held, only
+	// queue.mu may be acquired.
+	mu       sync.Mutex
+	initial  bool    // the first scan is in progress
+	firstRun bool    // no earlier run has stored positions
+	saved    []entry // entries of the earlier run
+	parked   []entry // entries of earlier runs whose paths match no pattern
+	number   uint64  // number of the last generation
+	ids      map[id]*generation
+	paths    map[string]*series
+	list     []*series          // the values of paths
+	reals    map[string]*series // series whose paths are symbolic links, by the path of their target
+	skipped  map[string]id      // paths reported as skipped, and the file found there
+	files    files
+	missed   int    // number of paths that could not be read
+	scans    uint64 // number of completed scans
+	unsaved  []*generation
 }
 
 // stored reports whether positions are stored.
-func (x *index) stored() bool { return x.news != nil }
+func (x *index) stored() bool { return x.unsavedReady != nil }
 
-// every returns all series.
-func (x *index) every() []*series {
+// allSeries returns all series.
+func (x *index) allSeries() []*series {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return slices.Clone(x.list)
 }
 
-// allRead reports whether every file was read as far as Options.Once wants it.
+// allRead reports whether everything that Options.Once requires was read.
 func (x *index) allRead() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -64,7 +64,7 @@ func (x *index) allRead() bool {
 	return true
 }
 
-// find follows the file at path, if it exists. If missing is set, a missing file is reported. The
+// find follows the file at path, if it exists. missing means that a missing file is reported. The
 // caller holds mu.
 func (x *index) find(path string, now time.Time, missing bool) {
 	st, err := os.Stat(path)
@@ -81,11 +81,11 @@ func (x *index) find(path string, now time.Time, missing bool) {
 	case !st.Mode().IsRegular():
 		x.skipPath(path, idOf(path, st), "it is not a regular file")
 	default:
-		x.lead(path, st, now)
+		x.followPath(path, st, now)
 	}
 }
 
-// skipPath reports once why a path is not followed. The caller holds mu.
+// skipPath reports once that a path is not followed, and the reason. The caller holds mu.
 func (x *index) skipPath(path string, what id, why string) {
 	if old, reported := x.skipped[path]; !reported || old != what {
 		x.skipped[path] = what
@@ -94,7 +94,7 @@ func (x *index) skipPath(path string, what id, why string) {
 	}
 }
 
-// observe looks at the generations of s. The caller holds mu.
+// observe examines the generations of s. The caller holds mu.
 func (x *index) observe(s *series, now time.Time) {
 	s.idle = min(s.idle+x.o.Poll, 10*x.o.Poll)
 	s.due = now.Add(s.idle)
@@ -105,12 +105,12 @@ func (x *index) observe(s *series, now time.Time) {
 		case errors.Is(err, fs.ErrNotExist), err == nil && !st.Mode().IsRegular():
 			x.detach(cur, now)
 		case err != nil:
-			x.cannot(cur, err)
+			x.unreadable(cur, err)
 		case idOf(s.path, st) != cur.id:
 			x.detach(cur, now)
-			x.lead(s.path, st, now)
+			x.followPath(s.path, st, now)
 		default:
-			x.grow(cur, st, now)
+			x.updateSize(cur, st, now)
 		}
 	}
 	for _, g := range slices.Clone(s.gens) {
@@ -118,19 +118,19 @@ func (x *index) observe(s *series, now time.Time) {
 			continue
 		}
 		if st, err := g.f.Stat(); err != nil {
-			x.cannot(g, err)
+			x.unreadable(g, err)
 		} else {
-			x.grow(g, st, now)
+			x.updateSize(g, st, now)
 		}
 	}
 }
 
-// grow notes the size of g. The caller holds mu.
-func (x *index) grow(g *generation, st fs.FileInfo, now time.Time) {
+// updateSize records the size and the time of the file of g. The caller holds mu.
+func (x *index) updateSize(g *generation, st fs.FileInfo, now time.Time) {
 	if st.Size() == g.size && st.ModTime().Equal(g.mtime) {
 		return
 	}
-	if st.Size() < g.data.off || g.state == skipped && st.Size() < g.size || !x.files.same(g) {
+	if st.Size() < g.data.off || g.state == skipped && st.Size() < g.size || !x.files.unchanged(g) {
 		x.truncated(g, st, now)
 		return
 	}
@@ -139,38 +139,38 @@ func (x *index) grow(g *generation, st fs.FileInfo, now time.Time) {
 		return
 	}
 	g.size, g.mtime, g.active = st.Size(), st.ModTime(), now
-	g.stuck, g.moot = false, false
+	g.remainder = readable
 	g.s.idle, g.s.due = 0, now.Add(x.o.Poll)
 	x.files.measure(g)
-	x.unsave(g)
+	x.markUnsaved(g)
 	x.queue.wake(g.s)
 }
 
-// lead follows the file that path leads to. The caller holds mu.
-func (x *index) lead(path string, st fs.FileInfo, now time.Time) {
+// followPath follows the file to which path leads. The caller holds mu.
+func (x *index) followPath(path string, st fs.FileInfo, now time.Time) {
 	what := idOf(path, st)
 	g := x.ids[what]
-	if g != nil && g == g.s.current() { // it may have been deleted and the inode reused
+	if g != nil && g == g.s.current() { // the file may have been deleted and its inode reused
 		x.observe(g.s, now)
 		g = x.ids[what]
 	}
 	if g != nil {
 		switch {
 		case g.state == moved && g.s.path == path:
-			x.rehome(g, now)
+			x.reattach(g, now)
 		case g.state == moved:
 			g.home = path
 			g.real = realPath(path)
-			x.unsave(g)
+			x.markUnsaved(g)
 		}
-		return // or it has two names
+		return // or the file has two names
 	}
-	g, err := x.files.first(path, what)
+	g, err := x.files.openNew(path, what)
 	if err != nil {
 		x.skipPath(path, id{}, "cannot be read: "+vfs.Cause(err).Error()+"; retrying")
 		return
 	}
-	if g == nil { // something else is there already: the next look sees it
+	if g == nil { // the file was replaced; the next scan finds the new one
 		return
 	}
 	delete(x.skipped, path)
@@ -178,16 +178,16 @@ func (x *index) lead(path string, st fs.FileInfo, now time.Time) {
 	x.add(x.seriesOf(path), g)
 	if x.initial {
 		g.limit = g.size
-		if x.o.FromEnd && x.fresh {
+		if x.o.FromEnd && x.firstRun {
 			x.fromEnd(g)
 		}
 	}
 	x.files.measure(g)
-	x.bound(g.s)
+	x.limitGenerations(g.s)
 	x.queue.wake(g.s)
 }
 
-// seriesOf returns the series of path. The caller holds mu.
+// seriesOf returns the series of path, which it creates if necessary. The caller holds mu.
 func (x *index) seriesOf(path string) *series {
 	s := x.paths[path]
 	if s == nil {
@@ -216,7 +216,7 @@ func (x *index) resume(now time.Time) {
 		find := search{e, e.at}
 		path := ""
 		switch {
-		case e.head.n == 0: // it was empty, and its inode may be another file's by now
+		case e.head.n == 0: // the file was empty, so it cannot be recognized
 			continue
 		case here && st.Size() >= e.at.off && x.ids[e.id] == nil && isFile(e.path, e.head, e.at):
 		case here:
@@ -225,7 +225,7 @@ func (x *index) resume(now time.Time) {
 				x.o.report("%s: it was replaced or truncated since the earlier run; reading from its start", e.path)
 			}
 		default:
-			if g.state, path = moved, find.elsewhere(); path == "" {
+			if g.state, path = moved, find.renamed(); path == "" {
 				g.state, path = copied, x.copyOf(find)
 			}
 			if path == "" {
@@ -286,18 +286,19 @@ func (x *index) add(s *series, g *generation) {
 	if g.f != nil {
 		x.files.open = append(x.files.open, g)
 	}
-	x.unsave(g)
+	x.markUnsaved(g)
 }
 
-// unlist removes the id of g, unless another generation has it by now. The caller holds mu.
+// unlist removes the id of g, unless another generation has the same id by now. The caller holds
+// mu.
 func (x *index) unlist(g *generation) {
 	if x.ids[g.id] == g {
 		delete(x.ids, g.id)
 	}
 }
 
-// follows reports whether a generation is in the file named what. If its file is closed, the file
-// may have been deleted and the inode reused. The caller holds mu.
+// follows reports whether the file with the id what belongs to a generation. If its file is closed,
+// the inode may have been reused, so the content is compared. The caller holds mu.
 func (x *index) follows(what id) bool {
 	g := x.ids[what]
 	if g == nil || g.f != nil {
@@ -307,9 +308,9 @@ func (x *index) follows(what id) bool {
 	return err == nil && idOf(g.s.path, st) == what
 }
 
-// rehome makes g, which was moved, the newest generation of the path that leads to it. The
+// reattach makes g, which was moved, the newest generation of the path that leads to it now. The
 // caller holds mu.
-func (x *index) rehome(g *generation, now time.Time) {
+func (x *index) reattach(g *generation, now time.Time) {
 	path := g.s.path
 	if g.home != "" {
 		path = g.home
@@ -329,7 +330,7 @@ func (x *index) rehome(g *generation, now time.Time) {
 	s.gens = append(s.gens, g)
 	s.due, s.idle = now, 0
 	g.become(current)
-	x.unsave(g)
+	x.markUnsaved(g)
 	x.queue.wake(s)
 }
 
@@ -340,12 +341,12 @@ func (x *index) detach(g *generation, now time.Time) {
 		g.become(read)
 		x.unlist(g)
 		x.drop(g)
-		x.unsave(g)
+		x.markUnsaved(g)
 		return
 	case g.f == nil:
 		find := search{g.entry(), g.at}
-		path, to := find.elsewhere(), moved
-		if path == "" { // it was truncated before
+		path, to := find.renamed(), moved
+		if path == "" { // the file may have been truncated before
 			path, to = x.copyOf(find), copied
 		}
 		if f, err := os.Open(path); err == nil {
@@ -354,8 +355,8 @@ func (x *index) detach(g *generation, now time.Time) {
 			g.become(gone)
 			x.unlist(g)
 		}
-		x.unsave(g)
-		x.bound(g.s)
+		x.markUnsaved(g)
+		x.limitGenerations(g.s)
 		x.queue.wake(g.s)
 		return
 	}
@@ -363,21 +364,22 @@ func (x *index) detach(g *generation, now time.Time) {
 	g.scan, g.active = x.scans, now
 	g.s.due, g.s.idle = now, 0
 	if st, err := g.f.Stat(); err == nil {
-		x.grow(g, st, now)
+		x.updateSize(g, st, now)
 	}
-	x.unsave(g)
-	x.bound(g.s)
+	x.markUnsaved(g)
+	x.limitGenerations(g.s)
 	x.queue.wake(g.s)
 }
 
-// substitute continues g in another file that has the rest of its content. The caller holds mu.
+// substitute continues g in another file that contains the rest of its content. The caller holds
+// mu.
 func (x *index) substitute(g *generation, f *os.File, path string, to genState, now time.Time) {
 	before := g.data.off
 	x.unlist(g)
 	if st, err := f.Stat(); err == nil {
 		g.id, g.size, g.mtime = idOf(path, st), st.Size(), st.ModTime()
 	}
-	g.f, g.real, g.stuck, g.data = f, path, false, g.at
+	g.f, g.real, g.remainder, g.data = f, path, readable, g.at
 	g.scan, g.active = x.scans, now
 	g.s.due, g.s.idle = now, 0
 	x.files.open = append(x.files.open, g)
@@ -387,8 +389,8 @@ func (x *index) substitute(g *generation, f *os.File, path string, to genState, 
 	x.o.lose(g.s, before-g.data.off)
 }
 
-// truncated replaces g, whose content is gone, with a new generation. Unread content is searched in
-// a copy made before the truncation. The caller holds mu.
+// truncated ends g, whose file was truncated, and begins a new generation. Unread content is
+// searched in a copy that was made before. The caller holds mu.
 func (x *index) truncated(g *generation, st fs.FileInfo, now time.Time) {
 	n := &generation{id: g.id, real: g.real, size: st.Size(), mtime: st.ModTime(), active: now, limit: st.Size(), state: g.state, scan: g.scan, home: g.home}
 	if g.state == skipped {
@@ -421,31 +423,32 @@ func (x *index) truncated(g *generation, st fs.FileInfo, now time.Time) {
 	if g.state == read {
 		x.drop(g)
 	}
-	x.unsave(g)
+	x.markUnsaved(g)
 	x.files.measure(n)
-	x.bound(g.s)
+	x.limitGenerations(g.s)
 	x.queue.wake(g.s)
 }
 
-// changed looks at g, of which its reader has found that f holds something else.
+// changed examines g after its reader has found other content in f.
 func (x *index) changed(g *generation, f *os.File, now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	switch st, err := f.Stat(); {
-	case g.f != f: // it was seen already
+	case g.f != f: // the scanner has already handled it
 	case g.state == copied:
 		g.become(gone)
-		x.files.shut(g)
+		x.files.closeFile(g)
 		x.queue.wake(g.s)
 	case err != nil:
-		x.cannot(g, err)
+		x.unreadable(g, err)
 	default:
 		x.truncated(g, st, now)
 	}
 }
 
-// bound gives up generations of s that are too many. The caller holds mu.
-func (x *index) bound(s *series) {
+// limitGenerations gives up the oldest generations of s above Options.MaxGenerations. The caller
+// holds mu.
+func (x *index) limitGenerations(s *series) {
 	open := 0
 	for _, g := range s.gens {
 		if g.state != read && g.state != gone {
@@ -464,16 +467,18 @@ func (x *index) bound(s *series) {
 		}
 		g.become(gone)
 		x.unlist(g)
-		x.files.shut(g)
+		x.files.closeFile(g)
 		open--
 		x.queue.wake(s)
 	}
 }
 
-// cannot reports once that g cannot be read. The caller holds mu.
-func (x *index) cannot(g *generation, err error) {
-	g.stuck = true
-	g.mtime = time.Time{} // the next look tries again
+// unreadable reports once that g cannot be read. The caller holds mu.
+func (x *index) unreadable(g *generation, err error) {
+	if g.remainder == readable {
+		g.remainder = partialLine
+	}
+	g.mtime = time.Time{} // the next scan tries again
 	g.s.due = x.o.now().Add(10 * x.o.Poll)
 	if !g.failed {
 		x.missed++
@@ -482,16 +487,16 @@ func (x *index) cannot(g *generation, err error) {
 	}
 }
 
-// fromEnd moves g to the end of its last complete line. The caller holds mu.
+// fromEnd moves the position of g to the end of its last complete line. The caller holds mu.
 func (x *index) fromEnd(g *generation) {
 	if what := x.o.kind(g.f); what != "" {
-		x.leaveOut(g, what)
+		x.skip(g, what)
 		return
 	}
 	buf := make([]byte, min(g.size, 64<<10))
 	at := g.size
 	if _, err := g.f.ReadAt(buf, at-int64(len(buf))); err != nil && err != io.EOF {
-		x.cannot(g, err)
+		x.unreadable(g, err)
 		return
 	}
 	start := at - int64(len(buf))
@@ -502,36 +507,36 @@ func (x *index) fromEnd(g *generation) {
 	}
 	m, err := markAt(g.f, at)
 	if err != nil {
-		x.cannot(g, err)
+		x.unreadable(g, err)
 		return
 	}
 	g.at, g.settled, g.snapped = m, spot{mark: m}, spot{mark: m}
-	x.files.seen(g, m)
+	x.files.recordSeen(g, m)
 }
 
-// leaveOut reports that g, which is not text, is not followed. The caller holds mu.
-func (x *index) leaveOut(g *generation, what string) {
+// skip reports that g is not followed because it is not text. The caller holds mu.
+func (x *index) skip(g *generation, what string) {
 	if g.state == gone {
 		return
 	}
 	g.become(skipped)
 	x.missed++
-	x.files.shut(g)
+	x.files.closeFile(g)
 	x.o.report("%s: it is %s; it is not followed", g.s.path, what)
 }
 
 // drop removes g from the generations of its path. The caller holds mu.
 func (x *index) drop(g *generation) {
 	g.dropped = true
-	x.files.shut(g)
+	x.files.closeFile(g)
 	if x.reals[g.real] == g.s {
 		delete(x.reals, g.real)
 	}
 	g.s.gens = slices.DeleteFunc(g.s.gens, func(o *generation) bool { return o == g })
-	x.queue.add(g.s) // it may be the last one
+	x.queue.add(g.s) // so that the reader forgets a series without generations
 }
 
-// forget forgets s if nothing is left of it.
+// forget removes s if it has no generations and no unfinished records.
 func (x *index) forget(s *series) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -541,18 +546,18 @@ func (x *index) forget(s *series) {
 	}
 }
 
-// unsave has the position of g stored. The caller holds mu.
-func (x *index) unsave(g *generation) {
+// markUnsaved makes the keeper store the position of g. The caller holds mu.
+func (x *index) markUnsaved(g *generation) {
 	if !x.stored() || g.unsaved {
 		return
 	}
 	g.unsaved = true
 	x.unsaved = append(x.unsaved, g)
-	signal(x.news)
+	signal(x.unsavedReady)
 }
 
-// copyOf returns the path of a copy of the file of e; "": there is none. A file that has not
-// changed since e was seen last is an older generation that begins alike.
+// copyOf returns the path of a copy of the file of e, or "". A file that has not changed since e
+// was last examined is an older generation with the same beginning and does not count.
 func (x *index) copyOf(e search) string {
 	stem := filepath.Base(e.real)
 	stem = stem[:len(stem)-len(filepath.Ext(stem))]
@@ -579,7 +584,7 @@ func (x *index) entries() []entry {
 	return entries
 }
 
-// changes returns the entries that have changed since the last call, or all.
+// changes returns the entries that have changed since the last call, or all entries.
 func (x *index) changes(all bool) (entries []entry) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -597,7 +602,7 @@ func (x *index) changes(all bool) (entries []entry) {
 	return entries
 }
 
-// snapshot returns the positions in the series that have changed since the last snapshot.
+// snapshot returns the positions in touched that differ from the last snapshot.
 func (x *index) snapshot(touched []*series) (items []item) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -612,8 +617,8 @@ func (x *index) snapshot(touched []*series) (items []item) {
 	return items
 }
 
-// settle applies the outcome of a commit of shot: its positions are stored, or included in a later
-// snapshot of the series that it returns.
+// settle applies the result of a commit of shot. After a success its positions are stored;
+// otherwise it returns the series that must be included in a later snapshot.
 func (x *index) settle(shot snapshot, committed bool) (failed []*series) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -622,18 +627,18 @@ func (x *index) settle(shot snapshot, committed bool) (failed []*series) {
 		case !committed:
 			g.snapped = spot{mark: mark{off: -1}}
 			failed = append(failed, g.s)
-		case g.sure < shot.no && !g.dropped:
-			g.sure, g.settled = shot.no, i.spot
+		case g.settledNo < shot.no && !g.dropped:
+			g.settledNo, g.settled = shot.no, i.spot
 			if i.ended {
 				x.drop(g)
 			}
-			x.unsave(g)
+			x.markUnsaved(g)
 		}
 	}
 	return failed
 }
 
-// settleAll settles everything that was passed to the sink, and returns all entries.
+// settleAll treats everything that was passed to the sink as committed, and returns all entries.
 func (x *index) settleAll() []entry {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -646,15 +651,15 @@ func (x *index) settleAll() []entry {
 	return x.entries()
 }
 
-// A queue holds the series that the reader has to look at.
+// A queue contains the series that the reader must process.
 type queue struct {
-	ready chan struct{} // has a token: there is one
+	ready chan struct{} // receives a value when a series is added
 
 	mu     sync.Mutex
 	active []*series
 }
 
-// add has s looked at by the next deliver.
+// add adds s for the next call of deliver.
 func (q *queue) add(s *series) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -664,14 +669,14 @@ func (q *queue) add(s *series) {
 	}
 }
 
-// wake is add for the scanner: deliver begins now.
+// wake adds s and makes deliver run now.
 func (q *queue) wake(s *series) {
 	q.add(s)
 	signal(q.ready)
 }
 
-// all returns the series in the queue and empties it.
-func (q *queue) all() []*series {
+// takeAll returns the series in the queue and empties it.
+func (q *queue) takeAll() []*series {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	all := q.active

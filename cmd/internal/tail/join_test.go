@@ -46,7 +46,7 @@ Traceback (most recent call last):
 ValueError: bad
 `
 
-func TestJoin(t *testing.T) {
+func TestLinesAreJoined(t *testing.T) {
 	cri := func(stream, tag, text string) string {
 		return "2026-11-23T10:00:00.5Z " + stream + " " + tag + " " + text + "\n"
 	}
@@ -97,8 +97,8 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// What a container runtime says of a line goes on with it.
-func TestContainerLine(t *testing.T) {
+// The stream and the time that a container runtime recorded are passed with the line.
+func TestStreamAndTimeOfContainerLine(t *testing.T) {
 	rules, _ := join.Parse([]string{"cri"})
 	s, _ := once(t, "2026-11-23T10:00:00.5Z stderr P a\n2026-11-23T10:00:01Z stderr F b\n", Options{Join: rules})
 	if l := s.sources[0]; l.Stream != "stderr" || !l.Time.Equal(time.Date(2026, 11, 23, 10, 0, 0, 5e8, time.UTC)) {
@@ -106,8 +106,8 @@ func TestContainerLine(t *testing.T) {
 	}
 }
 
-// A record of several lines is bounded in bytes, lines and time. Nothing is lost by that.
-func TestJoinBounds(t *testing.T) {
+// A record of several lines is limited in bytes, lines and time. No line is lost.
+func TestJoinedRecordsAreLimited(t *testing.T) {
 	rules, _ := join.Parse([]string{"java"})
 	in := "a.BException\n" + strings.Repeat("\tat x\n", 100)
 	s, _ := once(t, in, Options{Join: rules, JoinLines: 10})
@@ -119,7 +119,7 @@ func TestJoinBounds(t *testing.T) {
 		t.Errorf("%d records: %q", len(s.lines), s.lines)
 	}
 	path := t.TempDir() + "/x.log"
-	h := newHand(t, Options{Patterns: []string{path}, Join: rules, JoinWait: time.Minute})
+	h := newStepper(t, Options{Patterns: []string{path}, Join: rules, JoinWait: time.Minute})
 	write(t, path, "a.BException\n")
 	h.pass(0)
 	h.want()
@@ -138,28 +138,28 @@ func TestJoinBounds(t *testing.T) {
 	}
 }
 
-// The position of a record that is held is that of its first line.
+// After a kill, a held record is read again from its first line.
 func TestHeldLinesComeAgainAfterAKill(t *testing.T) {
 	dir := t.TempDir()
 	path := dir + "/x.log"
 	rules, _ := join.Parse([]string{"java"})
 	o := Options{Patterns: []string{path}, Join: rules, JoinWait: time.Hour, Dir: dir + "/state"}
-	h := newHand(t, o)
+	h := newStepper(t, o)
 	write(t, path, "one\na.BException\n\tat x\n")
 	h.pass(0)
 	h.want("one\n")
 	for range 3 {
 		h.pass(2 * time.Second)
-		h.rest()
+		h.settle()
 	}
 	h.keeper.store.close()
 	write(t, path, "\tat y\ntwo\n")
-	h = newHand(t, o)
+	h = newStepper(t, o)
 	h.pass(0)
 	h.want("a.BException\n\tat x\n\tat y\n", "two\n")
 }
 
-// What is held when the Tailer is stopped is delivered where no next run reads it again.
+// When the Tailer is stopped, held lines are delivered if no next run will read them again.
 func TestStopWhileHolding(t *testing.T) {
 	for _, dir := range []string{"", "state"} {
 		rules, err := join.Parse([]string{"java"})
@@ -170,7 +170,7 @@ func TestStopWhileHolding(t *testing.T) {
 		if dir != "" {
 			dir = filepath.Join(t.TempDir(), dir)
 		}
-		h := newHand(t, Options{Patterns: []string{path}, Join: rules, JoinWait: time.Hour, Dir: dir})
+		h := newStepper(t, Options{Patterns: []string{path}, Join: rules, JoinWait: time.Hour, Dir: dir})
 		write(t, path, "java.io.IOException: boom\n\tat a.b(C.java:1)\n")
 		h.pass(0)
 		h.want()
@@ -182,7 +182,7 @@ func TestStopWhileHolding(t *testing.T) {
 		if dir == "" {
 			h.want("java.io.IOException: boom\n\tat a.b(C.java:1)\n")
 		} else {
-			h.want() // it comes again
+			h.want() // the next run reads it again
 		}
 	}
 }

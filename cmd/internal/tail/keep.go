@@ -9,34 +9,34 @@ import (
 )
 
 const (
-	saveEvery = 100 * time.Millisecond // unless commitBytes were committed
+	saveEvery = 100 * time.Millisecond // save earlier after commitBytes were committed
 	syncEvery = time.Second
 )
 
-// A keeper stores the positions of an index. If none are stored, its store is nil.
+// A keeper stores the positions of an index. Its store is nil if positions are not stored.
 type keeper struct {
-	o       *Options
-	index   *index
-	store   *store
-	urgent  chan struct{} // has a token: keep does not wait any longer
-	bytes   atomic.Int64  // committed since the last save
-	trouble bool          // it was reported that positions cannot be stored
+	o          *Options
+	index      *index
+	store      *store
+	urgent     chan struct{} // receives a value when keep must save now
+	bytes      atomic.Int64  // bytes committed since the last save
+	storeFails bool          // it was reported that positions cannot be stored
 }
 
-// committed counts bytes whose position has to be stored.
+// committed counts bytes whose position must be stored.
 func (k *keeper) committed(n int64) {
 	if k.bytes.Add(n) >= commitBytes {
 		signal(k.urgent)
 	}
 }
 
-// save stores the changes. It is not for concurrent use.
+// save stores the changed positions. It is not safe for concurrent use.
 func (k *keeper) save() error {
 	if k.store == nil {
 		return nil
 	}
 	k.bytes.Store(0)
-	whole := k.store.wantsWhole()
+	whole := k.store.wantsAll()
 	entries := k.index.changes(whole)
 	var err error
 	switch {
@@ -49,7 +49,7 @@ func (k *keeper) save() error {
 	return err
 }
 
-// keep saves until ctx ends.
+// keep saves positions until ctx is done.
 func (k *keeper) keep(ctx context.Context) {
 	var synced time.Time
 	var syncDue <-chan time.Time
@@ -61,12 +61,12 @@ func (k *keeper) keep(ctx context.Context) {
 			k.reportStore(k.store.dir.Sync())
 			synced, syncDue = time.Now(), nil
 			continue
-		case <-k.index.news:
+		case <-k.index.unsavedReady:
 		}
 		wait := saveEvery
 		if k.save() != nil {
 			wait = k.o.CommitEvery
-			signal(k.index.news)
+			signal(k.index.unsavedReady)
 		} else if syncDue == nil {
 			syncDue = time.After(time.Until(synced.Add(syncEvery)))
 		}
@@ -84,13 +84,14 @@ func (k *keeper) keep(ctx context.Context) {
 	}
 }
 
-// reportStore reports once that positions cannot be stored, and once that they can be stored again.
+// reportStore reports that positions cannot be stored, or can be stored again. Each change is
+// reported once.
 func (k *keeper) reportStore(err error) {
 	switch {
-	case err == nil && k.trouble:
+	case err == nil && k.storeFails:
 		k.o.report("positions can be stored again in %s", k.o.Dir)
-	case err != nil && !k.trouble:
+	case err != nil && !k.storeFails:
 		k.o.report("cannot store positions in %s: %s; retrying; if killed now, the next run reads lines again", k.o.Dir, vfs.Cause(err))
 	}
-	k.trouble = err != nil
+	k.storeFails = err != nil
 }

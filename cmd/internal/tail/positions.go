@@ -12,44 +12,43 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/state"
 )
 
-// An entry is the stored form of a generation.
+// An entry is a generation as stored in the file of positions.
 type entry struct {
-	no    uint64 // names it in the file
+	no    uint64 // number of the generation
 	id    id
-	path  string // of its series
-	real  string // where it was, without symbolic links
-	at    mark   // of the first byte that is not committed
+	path  string // path of its series
+	real  string // path without symbolic links when it was stored
+	at    mark   // position of the first uncommitted byte
 	head  head
-	cut   bool  // a part of a line was delivered, up to at
+	cut   bool  // the part of a line before at was delivered
 	seen  int64 // size when it was last examined
-	mtime int64 // when it had changed last; 0: not known
-	ended bool  // there is nothing left: it is forgotten
+	mtime int64 // time of its last change; 0 if unknown
+	ended bool  // the generation was read completely and is forgotten
 }
 
-// The file of positions is text: a list of generations, followed by their changes.
+// The file of positions is a text: a list of generations, followed by changes.
 // docs/format/tail.md describes it.
 const (
 	positionsName = "positions"
 	positionsHead = "forebay tail 2\n"
-	oldHead       = "forebay tail 1\n" // of release 0.1, without changes
-	logBytes      = 1 << 20            // of changes, before the list is written again
+	oldHead       = "forebay tail 1\n" // format of release 0.1, which has no changes
+	logBytes      = 1 << 20            // maximum size of the changes before the list is rewritten
 )
 
-// ErrInUse is the error of New if another process has the directory.
+// ErrInUse is returned by New if another process uses Options.Dir.
 var ErrInUse = errors.New("another forebay tail uses it; use a separate directory")
 
-// A store is the directory of positions. It is locked.
+// A store is the locked directory of positions.
 type store struct {
-	dir   *state.Dir
-	list  int // bytes
-	log   int
-	stale bool // the file must be rewritten
+	dir     *state.Dir
+	list    int // size of the list in bytes
+	log     int
+	rewrite bool // the file must be rewritten
 }
 
-// openStore locks dir, which it makes if need be, and returns the entries. fresh reports that
-// no process has stored any before. A file of positions that is damaged is renamed, and
-// reported as damaged.
-func openStore(dir string) (s *store, entries []entry, fresh bool, damaged, err error) {
+// openStore locks dir, which it creates if necessary, and returns the stored entries. firstRun
+// reports that no process has stored any. A damaged file is renamed and reported as damaged.
+func openStore(dir string) (s *store, entries []entry, firstRun bool, damaged, err error) {
 	d, err := state.Open(dir, positionsName)
 	if errors.Is(err, state.ErrInUse) {
 		err = ErrInUse
@@ -57,7 +56,7 @@ func openStore(dir string) (s *store, entries []entry, fresh bool, damaged, err 
 	if err != nil {
 		return nil, nil, false, nil, err
 	}
-	s = &store{dir: d, stale: true}
+	s = &store{dir: d, rewrite: true}
 	text, err := d.Load()
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil, true, nil, nil
@@ -75,26 +74,25 @@ func openStore(dir string) (s *store, entries []entry, fresh bool, damaged, err 
 	return s, entries, false, damaged, nil
 }
 
-// wantsWhole reports whether the next entries to be saved must be all.
-func (s *store) wantsWhole() bool { return s.stale || s.log > max(logBytes, s.list) }
+// wantsAll reports whether the next save must write all entries and not only changes.
+func (s *store) wantsAll() bool { return s.rewrite || s.log > max(logBytes, s.list) }
 
-// save replaces the entries. Whenever the process or the machine ends, the old ones or
-// the new ones are there.
+// save replaces all entries. After a crash, the file contains either the old or the new ones.
 func (s *store) save(entries []entry) error {
 	text := appendPositions(nil, entries)
 	err := s.dir.Save(text)
-	s.stale, s.list, s.log = err != nil, len(text), 0
+	s.rewrite, s.list, s.log = err != nil, len(text), 0
 	return err
 }
 
-// append adds changes. They survive the process at once, and a loss of power after a Sync.
+// append adds changes. They survive the process at once, and a power loss after the next Sync.
 func (s *store) append(entries []entry) error {
 	var text []byte
 	for _, e := range entries {
 		text = appendEntry(text, e)
 	}
 	err := s.dir.Append(text)
-	s.stale = err != nil
+	s.rewrite = err != nil
 	s.log += len(text)
 	return err
 }
@@ -110,7 +108,7 @@ func appendPositions(dst []byte, entries []entry) []byte {
 	return fmt.Appendf(dst, "end %d %08x\n", len(entries), sum(dst[start:]))
 }
 
-// appendEntry writes a line with its checksum.
+// appendEntry appends a line with its checksum.
 func appendEntry(dst []byte, e entry) []byte {
 	start := len(dst)
 	if e.ended {
@@ -134,7 +132,7 @@ func parsePositions(text []byte) ([]entry, error) {
 		return nil, errors.New("its header is invalid")
 	}
 	var entries []entry
-	at := map[uint64]int{} // by number
+	at := map[uint64]int{} // index in entries by number
 	off, listed := len(positionsHead), false
 	for line := range bytes.Lines(body) {
 		if !listed && bytes.HasPrefix(line, []byte("end ")) {
@@ -146,7 +144,7 @@ func parsePositions(text []byte) ([]entry, error) {
 		}
 		e, err := parseLine(string(line))
 		switch {
-		case err != nil && listed: // the last write was cut short
+		case err != nil && listed: // the last write is incomplete
 			return live(entries), nil
 		case err != nil:
 			return nil, fmt.Errorf("line %d: %w", len(entries)+2, err)
@@ -165,11 +163,12 @@ func parsePositions(text []byte) ([]entry, error) {
 	return live(entries), nil
 }
 
+// live removes the entries of generations that were read completely.
 func live(entries []entry) []entry {
 	return slices.DeleteFunc(entries, func(e entry) bool { return e.ended })
 }
 
-// parseLine reads what appendEntry has written.
+// parseLine parses a line of appendEntry.
 func parseLine(line string) (e entry, err error) {
 	cut := len(line) - len("00000000\n")
 	if cut < 0 || line[cut:] != fmt.Sprintf("%08x\n", sum([]byte(line[:cut]))) {
@@ -186,7 +185,7 @@ func parseLine(line string) (e entry, err error) {
 	return e, e.parse(rest, true)
 }
 
-// parseOld reads the positions of release 0.1.
+// parseOld parses the positions of release 0.1.
 func parseOld(text []byte) ([]entry, error) {
 	body := text[len(oldHead):]
 	end := bytes.LastIndexByte(bytes.TrimSuffix(body, []byte{'\n'}), '\n') + 1
@@ -205,8 +204,8 @@ func parseOld(text []byte) ([]entry, error) {
 	return entries, nil
 }
 
-// parse reads the fields from the device to the real path. Files of release 0.1 have no size and no
-// time of the last examination.
+// parse parses the fields from the device to the real path. seen reports whether the line has the
+// size and the time of the last examination, which release 0.1 does not store.
 func (e *entry) parse(line string, seen bool) error {
 	fields := 7
 	form, to := "%x %x %d %x %d %x %d", []any{&e.id.dev, &e.id.ino, &e.at.off, &e.at.sum, &e.head.n, &e.head.sum, new(int)}
@@ -231,7 +230,7 @@ func (e *entry) parse(line string, seen bool) error {
 	return err
 }
 
-// quoted splits a quoted string and the space after it from the front of s.
+// quoted splits s into the quoted string at its beginning and the text after the following space.
 func quoted(s string) (text, rest string, err error) {
 	q, err := strconv.QuotedPrefix(s)
 	if err != nil {

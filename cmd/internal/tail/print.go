@@ -6,8 +6,9 @@ import (
 	"os"
 )
 
-// A file is known again by device and inode and, because inodes are used again and files
-// are truncated, by two checksums: of its first bytes, and of those before the position.
+// A file is recognized by its device and inode. Because inodes are reused and files are truncated,
+// it is also recognized by two checksums: of its first headBytes, and of the tailBytes before a
+// position.
 const (
 	headBytes = 256
 	tailBytes = 64
@@ -17,28 +18,28 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func sum(p []byte) uint32 { return crc32.Checksum(p, castagnoli) }
 
-// An id identifies a file in the system. Without inodes it is derived from the path.
+// An id identifies a file on this machine. On systems without inodes it is derived from the path.
 type id struct{ dev, ino uint64 }
 
-// A head is the checksum of the first bytes of a file, over the bytes read so far.
+// A head is the checksum of the first n bytes of a file.
 type head struct {
 	n   int // at most headBytes
 	sum uint32
 }
 
-// A mark is a position, with the checksum of up to tailBytes bytes before it.
+// A mark is a position with the checksum of up to tailBytes bytes before it.
 type mark struct {
 	off int64
 	sum uint32
 }
 
-// markIn returns the mark at p[at], where p[0] is at offset base of the file. p holds
-// tailBytes bytes before at, or all there are.
+// markIn returns the mark at p[at]. base is the offset of p[0] in the file. p must contain the
+// tailBytes bytes before at, or all bytes of the file before it.
 func markIn(p []byte, at int, base int64) mark {
 	return mark{base + int64(at), sum(p[max(0, at-tailBytes):at])}
 }
 
-// markAt reads the mark at off.
+// markAt returns the mark at off of a file.
 func markAt(r io.ReaderAt, off int64) (mark, error) {
 	var buf [tailBytes]byte
 	n := int(min(off, tailBytes))
@@ -49,7 +50,7 @@ func markAt(r io.ReaderAt, off int64) (mark, error) {
 	return mark{off, sum(buf[:n])}, err
 }
 
-// headOf reads the head of the first n bytes.
+// headOf returns the head of the first n bytes of a file, at most headBytes.
 func headOf(r io.ReaderAt, n int64) (head, error) {
 	var buf [headBytes]byte
 	m := int(min(n, headBytes))
@@ -60,14 +61,14 @@ func headOf(r io.ReaderAt, n int64) (head, error) {
 	return head{m, sum(buf[:m])}, err
 }
 
-// matches reports whether r begins with what h was made of.
+// matches reports whether r begins with the bytes of h.
 func (h head) matches(r io.ReaderAt) bool {
 	got, err := headOf(r, int64(h.n))
 	return err == nil && got == h
 }
 
-// is reports whether the file that r reads holds what h and m were made of. An error
-// other than that it is too short is returned.
+// is reports whether the file r contains the bytes of h and m. A file that is too short is not an
+// error.
 func is(r io.ReaderAt, h head, m mark) (bool, error) {
 	gotHead, err := headOf(r, int64(h.n))
 	if err == nil && gotHead == h {
@@ -82,7 +83,8 @@ func is(r io.ReaderAt, h head, m mark) (bool, error) {
 	return false, err
 }
 
-// isFile is is for the file at path. An empty head matches no file.
+// isFile reports whether the file at path contains the bytes of h and m. An empty head matches no
+// file.
 func isFile(path string, h head, m mark) bool {
 	f, err := os.Open(path)
 	if err != nil {

@@ -14,11 +14,11 @@ import (
 
 const (
 	firstBuf  = 128 << 10
-	turnBytes = 4 << 20 // read from one path before the next one
+	turnBytes = 4 << 20 // maximum number of bytes read from one path before the next one
 )
 
-// A reader reads the generations of each path in order and passes their lines to its output. All methods
-// are called by the goroutine of Run.
+// A reader reads the generations of each path in order and passes their lines to its output. Only
+// the goroutine of Run calls its methods.
 type reader struct {
 	o       *Options
 	index   *index
@@ -27,10 +27,10 @@ type reader struct {
 	buf     []byte
 }
 
-// finishAll ends all files.
+// finishAll reads all files to their ends.
 func (r *reader) finishAll() error {
 	now := r.o.now()
-	for _, s := range r.index.every() {
+	for _, s := range r.index.allSeries() {
 		for g := range r.readable(s) {
 			r.index.mu.Lock()
 			last, here := g == s.last(), g.state == current
@@ -39,8 +39,8 @@ func (r *reader) finishAll() error {
 			switch {
 			case !here:
 				err = r.end(s, g, last, now)
-			case r.openIn(s, g):
-				err = r.takePartial(s, g, now)
+			case r.hasPartialLine(s, g):
+				err = r.passPartial(s, g, now)
 			}
 			if err != nil {
 				return err
@@ -53,11 +53,11 @@ func (r *reader) finishAll() error {
 	return nil
 }
 
-// deliver passes the available lines to the sink, and returns when it must be called again. Its
-// error is the sink's.
+// deliver passes the available lines to the sink. It returns the time of the next call, and an
+// error of the sink.
 func (r *reader) deliver(ctx context.Context, now time.Time) (next time.Time, err error) {
 	next = now.Add(time.Hour)
-	work := r.index.queue.all()
+	work := r.index.queue.takeAll()
 	for i, s := range work {
 		due, err := r.step(ctx, s, now)
 		if err == nil && r.out.stopped.Load() {
@@ -81,8 +81,8 @@ func (r *reader) deliver(ctx context.Context, now time.Time) (next time.Time, er
 	return soonest(next, r.commits.commit(ctx, r.o.now())), nil
 }
 
-// step reads up to turnBytes of s. It returns the time of the next step, zero if none is needed until
-// something changes. Its error is the sink's.
+// step reads up to turnBytes of s. It returns the time of the next step, or zero if no step is
+// needed before something changes, and an error of the sink.
 func (r *reader) step(ctx context.Context, s *series, now time.Time) (due time.Time, err error) {
 	sooner := func(d time.Time) {
 		if due.IsZero() || d.Before(due) {
@@ -92,32 +92,32 @@ func (r *reader) step(ctx context.Context, s *series, now time.Time) (due time.T
 	for g := range r.readable(s) {
 		r.index.mu.Lock()
 		state, hasUnread := g.state, g.hasUnread()
-		over := g.over(now, r.index.scans, r.o.RotateWait)
+		over := g.isComplete(now, r.index.scans, r.o.RotateWait)
 		last := g == s.last()
 		r.index.mu.Unlock()
 		if hasUnread && state != gone {
-			if err := r.readSome(ctx, g, now); err != nil || !s.lags(g) {
+			if err := r.readSome(ctx, g, now); err != nil || !s.holdsTooMuch(g) {
 				return now, err
 			}
 			return now, r.release(s, now, false)
 		}
-		open := r.openIn(s, g)
+		open := r.hasPartialLine(s, g)
 		switch {
 		case state == gone, over:
 			if err := r.end(s, g, last, now); err != nil {
 				return now, err
 			}
-		case open && r.o.PartialWait > 0 && !now.Before(r.since(g).Add(r.o.PartialWait)):
-			if err := r.takePartial(s, g, now); err != nil {
+		case open && r.o.PartialWait > 0 && !now.Before(r.lastChange(g).Add(r.o.PartialWait)):
+			if err := r.passPartial(s, g, now); err != nil {
 				return now, err
 			}
 		case open && r.o.PartialWait > 0:
-			sooner(r.since(g).Add(r.o.PartialWait))
+			sooner(r.lastChange(g).Add(r.o.PartialWait))
 		}
 		if state == moved && !over {
-			sooner(later(now.Add(r.o.Poll), r.since(g).Add(r.o.RotateWait)))
+			sooner(later(now.Add(r.o.Poll), r.lastChange(g).Add(r.o.RotateWait)))
 			if open {
-				break // its end may come yet
+				break // its end may still arrive
 			}
 		}
 	}
@@ -133,7 +133,7 @@ func (r *reader) step(ctx context.Context, s *series, now time.Time) (due time.T
 	return due, nil
 }
 
-// readable yields the generations of s that are not read, oldest first.
+// readable yields the generations of s that were not read completely, oldest first.
 func (r *reader) readable(s *series) func(func(*generation) bool) {
 	return func(yield func(*generation) bool) {
 		r.index.mu.Lock()
@@ -150,24 +150,24 @@ func (r *reader) readable(s *series) func(func(*generation) bool) {
 	}
 }
 
-// since returns when g changed last.
-func (r *reader) since(g *generation) time.Time {
+// lastChange returns the time of the last change of g.
+func (r *reader) lastChange(g *generation) time.Time {
 	r.index.mu.Lock()
 	defer r.index.mu.Unlock()
 	return g.active
 }
 
-// openIn reports whether g ends with a line that has no newline.
-func (r *reader) openIn(s *series, g *generation) bool {
+// hasPartialLine reports whether g ends with a line without a newline.
+func (r *reader) hasPartialLine(s *series, g *generation) bool {
 	if s.rest.kind == oversized && s.rest.in == g {
 		return true
 	}
 	r.index.mu.Lock()
 	defer r.index.mu.Unlock()
-	return g.stuck && !g.moot && g.at.off < g.size
+	return g.remainder == partialLine && g.at.off < g.size
 }
 
-// end ends g after all complete lines are read. The rest is the beginning of a line that continues
+// end ends g after all complete lines were read. The rest is the beginning of a line that continues
 // in the next generation.
 func (r *reader) end(s *series, g *generation, last bool, now time.Time) error {
 	r.index.mu.Lock()
@@ -182,18 +182,18 @@ func (r *reader) end(s *series, g *generation, last bool, now time.Time) error {
 			return err
 		}
 		r.o.lose(s, lost)
-	case r.openIn(s, g) && last:
-		if err := r.takePartial(s, g, now); err != nil {
+	case r.hasPartialLine(s, g) && last:
+		if err := r.passPartial(s, g, now); err != nil {
 			return err
 		}
-	case r.openIn(s, g):
+	case r.hasPartialLine(s, g):
 		if err := r.carry(s, g); err != nil {
 			return err
 		}
 	}
 	switch {
 	case s.rest.in != g:
-	case last && s.rest.kind == cutOff: // no other data completes it
+	case last && s.rest.kind == cutOff: // no other data can complete it
 		s.rest = unfinished{}
 	default:
 		s.rest.in = nil
@@ -202,11 +202,11 @@ func (r *reader) end(s *series, g *generation, last bool, now time.Time) error {
 	defer r.index.mu.Unlock()
 	r.commits.touch(s)
 	if g.state == moved && g.home != "" && !s.holds(g) {
-		r.index.rehome(g, now)
+		r.index.reattach(g, now)
 		return nil
 	}
 	g.become(read)
-	r.index.files.shut(g)
+	r.index.files.closeFile(g)
 	r.index.unlist(g)
 	if !r.index.stored() {
 		r.index.drop(g)
@@ -214,14 +214,14 @@ func (r *reader) end(s *series, g *generation, last bool, now time.Time) error {
 	return nil
 }
 
-// abandon ends a line whose end is lost with g.
+// abandon ends a line whose end was lost with g.
 func (r *reader) abandon(s *series, g *generation, now time.Time) (err error) {
 	if s.rest.in != g && s.rest.in != nil {
 		return nil
 	}
 	switch s.rest.kind {
 	case oversized:
-		err = r.out.give(Line{Source: s.src, TooLong: s.rest.n})
+		err = r.out.pass(Line{Source: s.src, TooLong: s.rest.n})
 	case carried:
 		err = r.out.cut(func() error { return r.out.carriedLine(s, nil, 0, now) })
 	}
@@ -231,16 +231,17 @@ func (r *reader) abandon(s *series, g *generation, now time.Time) (err error) {
 	return err
 }
 
-// carry keeps the last line of g, which has no newline, for the next generation.
+// carry keeps the last line of g, which has no newline, so that the next generation can complete
+// it.
 func (r *reader) carry(s *series, g *generation) error {
 	if s.rest.kind == oversized {
 		return nil
 	}
-	text, at, err := r.tail(g)
+	text, at, err := r.lastLine(g)
 	if err != nil || len(text) == 0 {
 		return nil
 	}
-	if s.rest.kind == carried { // and no line has ended since
+	if s.rest.kind == carried { // no line has ended in g
 		s.rest.text = append(s.rest.text, text...)
 	} else if s.rest.kind == complete {
 		s.rest = unfinished{kind: carried, start: place{g, at}, text: bytes.Clone(text)}
@@ -254,8 +255,8 @@ func (r *reader) carry(s *series, g *generation) error {
 	return nil
 }
 
-// tail reads the last line of g, which has no newline.
-func (r *reader) tail(g *generation) (text []byte, at mark, err error) {
+// lastLine returns the last line of g, which has no newline.
+func (r *reader) lastLine(g *generation) (text []byte, at mark, err error) {
 	r.index.mu.Lock()
 	f, err := r.index.files.ensure(g)
 	at, end := g.at, g.data.off
@@ -263,7 +264,7 @@ func (r *reader) tail(g *generation) (text []byte, at mark, err error) {
 		g.s.charset = r.index.files.charsetOf(g, f)
 	}
 	r.index.mu.Unlock()
-	if err != nil || end <= at.off || end-at.off >= int64(r.longest(g.s.charset)) {
+	if err != nil || end <= at.off || end-at.off >= int64(r.maxLineBytes(g.s.charset)) {
 		return nil, at, err
 	}
 	text = make([]byte, end-at.off)
@@ -273,12 +274,12 @@ func (r *reader) tail(g *generation) (text []byte, at mark, err error) {
 	return text[hole(g.s.charset, text):], at, nil
 }
 
-// readSome reads up to turnBytes of g. Its error is the sink's.
+// readSome reads up to turnBytes of g. It handles read errors, and returns errors of the sink.
 func (r *reader) readSome(ctx context.Context, g *generation, now time.Time) error {
 	r.index.mu.Lock()
 	r.index.files.reading = g
 	r.index.mu.Unlock()
-	err := r.take(ctx, g, now)
+	err := r.readLines(ctx, g, now)
 	r.index.mu.Lock()
 	defer r.index.mu.Unlock()
 	r.index.files.reading = nil
@@ -287,7 +288,7 @@ func (r *reader) readSome(ctx context.Context, g *generation, now time.Time) err
 		r.index.observe(g.s, now)
 		return nil
 	case errors.As(err, &fe):
-		r.index.cannot(g, err)
+		r.index.unreadable(g, err)
 		return nil
 	case err == nil:
 		g.failed = false
@@ -295,7 +296,8 @@ func (r *reader) readSome(ctx context.Context, g *generation, now time.Time) err
 	return err
 }
 
-func (r *reader) take(ctx context.Context, g *generation, now time.Time) error {
+// readLines reads up to turnBytes of g and passes the lines to the output.
+func (r *reader) readLines(ctx context.Context, g *generation, now time.Time) error {
 	s := g.s
 	for taken := int64(0); taken < turnBytes; {
 		if r.out.stopped.Load() {
@@ -319,7 +321,7 @@ func (r *reader) take(ctx context.Context, g *generation, now time.Time) error {
 			if what := r.o.kind(f); what != "" {
 				r.index.mu.Lock()
 				defer r.index.mu.Unlock()
-				r.index.leaveOut(g, what)
+				r.index.skip(g, what)
 				return nil
 			}
 		}
@@ -339,10 +341,10 @@ func (r *reader) take(ctx context.Context, g *generation, now time.Time) error {
 			r.index.changed(g, f, now)
 			return nil
 		}
-		used, err := r.lines(g, r.buf[:n], back, at, now)
+		used, err := r.passLines(g, r.buf[:n], back, at, now)
 		if used > back {
 			taken += int64(used - back)
-			r.took(ctx, g, markIn(r.buf, used, at.off-int64(back)))
+			r.advance(ctx, g, markIn(r.buf, used, at.off-int64(back)))
 		}
 		if err != nil {
 			return err
@@ -350,7 +352,7 @@ func (r *reader) take(ctx context.Context, g *generation, now time.Time) error {
 		if used > back {
 			continue
 		}
-		// There is no end of a line in the data read.
+		// The data that was read contains no complete line.
 		switch {
 		case r.buf[back] == 0 && zeros(r.buf[back:n]) == n-back:
 			m, found, err := r.skipHole(f, s.charset, at.off, size)
@@ -362,36 +364,36 @@ func (r *reader) take(ctx context.Context, g *generation, now time.Time) error {
 				return err
 			}
 			if found {
-				r.took(ctx, g, m)
+				r.advance(ctx, g, m)
 				continue
 			}
-			r.stick(g, size, true)
+			r.setRemainder(g, size, onlyNULs)
 			return nil
-		case n-back >= r.longest(s.charset):
+		case n-back >= r.maxLineBytes(s.charset):
 			start := place{g, at}
 			if s.rest.kind == carried && s.rest.in == g {
 				start = s.rest.start
 			}
 			n = back + int(s.charset.RoundDown(at.off+int64(n-back))-at.off)
 			s.rest = unfinished{kind: oversized, in: g, start: start, n: int64(n-back) + int64(len(s.rest.text))}
-			r.took(ctx, g, markIn(r.buf, n, at.off-int64(back)))
+			r.advance(ctx, g, markIn(r.buf, n, at.off-int64(back)))
 		case n == len(r.buf):
-			r.buf = make([]byte, min(2*len(r.buf), tailBytes+r.longest(s.charset)))
+			r.buf = make([]byte, min(2*len(r.buf), tailBytes+r.maxLineBytes(s.charset)))
 		default:
-			r.stick(g, size, false)
+			r.setRemainder(g, size, partialLine)
 			return nil
 		}
 	}
 	return nil
 }
 
-// took notes that g is taken up to m.
-func (r *reader) took(ctx context.Context, g *generation, m mark) {
+// advance records that the data of g up to m was passed to the sink.
+func (r *reader) advance(ctx context.Context, g *generation, m mark) {
 	r.index.mu.Lock()
 	n := m.off - g.at.off
 	g.at = m
-	if r.index.files.seen(g, m) {
-		r.index.unsave(g)
+	if r.index.files.recordSeen(g, m) {
+		r.index.markUnsaved(g)
 	}
 	r.index.mu.Unlock()
 	r.commits.touch(g.s)
@@ -400,21 +402,21 @@ func (r *reader) took(ctx context.Context, g *generation, m mark) {
 	}
 }
 
-// stick notes that the rest of g, up to size, cannot be taken yet.
-func (r *reader) stick(g *generation, size int64, moot bool) {
+// setRemainder records what the data of g between its position and size is.
+func (r *reader) setRemainder(g *generation, size int64, to remainder) {
 	r.index.mu.Lock()
 	defer r.index.mu.Unlock()
 	if g.size == size {
-		g.stuck, g.moot = true, moot
+		g.remainder = to
 	}
 }
 
-// longest returns the number of bytes in which a line that is not too long ends.
-func (r *reader) longest(c *charset.Charset) int { return r.o.MaxRecord + 2*c.Unit() }
+// maxLineBytes returns the number of bytes within which a line that is not too long ends.
+func (r *reader) maxLineBytes(c *charset.Charset) int { return r.o.MaxRecord + 2*c.Unit() }
 
-// lines passes the lines in p[at:], which is at position from in g, to the sink. It returns the end
-// of the last line passed. Its error is the sink's.
-func (r *reader) lines(g *generation, p []byte, at int, from mark, now time.Time) (int, error) {
+// passLines passes the complete lines in p[at:] to the sink. from is the position of p[at] in g. It
+// returns the end of the last line passed, and an error of the sink.
+func (r *reader) passLines(g *generation, p []byte, at int, from mark, now time.Time) (int, error) {
 	s, base := g.s, from.off-int64(at)
 	cs := s.charset
 	if from.off == 0 {
@@ -425,7 +427,7 @@ func (r *reader) lines(g *generation, p []byte, at int, from mark, now time.Time
 		rest := p[at:]
 		mine := s.rest.in == g
 		if mine && s.rest.kind == cutOff {
-			// The end of a line whose beginning was delivered.
+			// Skip the end of a line whose beginning was delivered.
 			if len(rest) < len(cr) || string(rest) == cr {
 				return at, nil
 			}
@@ -445,7 +447,7 @@ func (r *reader) lines(g *generation, p []byte, at int, from mark, now time.Time
 				s.rest.n += int64(n)
 				return at + n, nil
 			}
-			if err := r.out.give(Line{Source: s.src, TooLong: s.rest.n + int64(n)}); err != nil {
+			if err := r.out.pass(Line{Source: s.src, TooLong: s.rest.n + int64(n)}); err != nil {
 				return at, err
 			}
 			at, s.rest = at+n, unfinished{in: g}
@@ -469,7 +471,7 @@ func (r *reader) lines(g *generation, p []byte, at int, from mark, now time.Time
 			if err == nil {
 				s.rest = unfinished{in: g}
 			}
-		case r.o.Join == nil: // the function below would be an allocation for each line
+		case r.o.Join == nil: // a function for the start would be allocated for each line
 			err = r.out.line(s, line, nil, 0, now)
 		default:
 			start := at
@@ -483,7 +485,8 @@ func (r *reader) lines(g *generation, p []byte, at int, from mark, now time.Time
 	return at, nil
 }
 
-// skipHole returns the end of the NUL bytes at off, if other bytes follow before size.
+// skipHole returns the end of the NUL bytes at off. found is false if only NUL bytes follow up to
+// size.
 func (r *reader) skipHole(f *os.File, c *charset.Charset, off, size int64) (m mark, found bool, err error) {
 	for off < size {
 		n, err := f.ReadAt(r.buf[:min(int64(len(r.buf)), size-off)], off)
@@ -502,17 +505,17 @@ func (r *reader) skipHole(f *os.File, c *charset.Charset, off, size int64) (m ma
 	return m, false, nil
 }
 
-// takePartial passes the last line of g, which has no newline, to the sink.
-func (r *reader) takePartial(s *series, g *generation, now time.Time) error {
+// passPartial passes the last line of g, which has no newline, to the sink.
+func (r *reader) passPartial(s *series, g *generation, now time.Time) error {
 	if s.rest.kind == oversized {
-		if err := r.out.give(Line{Source: s.src, TooLong: s.rest.n}); err != nil {
+		if err := r.out.pass(Line{Source: s.src, TooLong: s.rest.n}); err != nil {
 			return err
 		}
 		s.rest = unfinished{in: g}
 		r.commits.touch(s)
 		return nil
 	}
-	text, at, err := r.tail(g)
+	text, at, err := r.lastLine(g)
 	if err != nil || len(text) == 0 {
 		return nil
 	}
@@ -533,13 +536,13 @@ func (r *reader) takePartial(s *series, g *generation, now time.Time) error {
 	}
 	r.index.mu.Lock()
 	defer r.index.mu.Unlock()
-	g.at, g.stuck = g.data, false
+	g.at, g.remainder = g.data, readable
 	s.rest = unfinished{kind: cutOff, in: g}
 	r.commits.touch(s)
 	return nil
 }
 
-// release puts the records of s that have had their time at now, or all.
+// release passes on the held records of s that have waited until now, or all of them.
 func (r *reader) release(s *series, now time.Time, all bool) error {
 	if s.hold == nil {
 		return nil
@@ -554,6 +557,7 @@ func (r *reader) release(s *series, now time.Time, all bool) error {
 	return nil
 }
 
+// soonest returns the earlier time.
 func soonest(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b
@@ -561,7 +565,7 @@ func soonest(a, b time.Time) time.Time {
 	return a
 }
 
-// signal leaves a token in c, if there is none.
+// signal sends a value to c unless one is already waiting.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -569,6 +573,7 @@ func signal(c chan struct{}) {
 	}
 }
 
+// later returns the later time.
 func later(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return b
@@ -586,5 +591,5 @@ func zeros(p []byte) int {
 	return len(p)
 }
 
-// hole returns the number of NUL bytes at the beginning of p that belong to no other character.
+// hole returns the number of NUL bytes at the beginning of p that form complete code units.
 func hole(c *charset.Charset, p []byte) int { return int(c.RoundDown(int64(zeros(p)))) }

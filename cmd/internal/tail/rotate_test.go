@@ -21,7 +21,8 @@ func numbered(from, to int) (lines []string) {
 	return lines
 }
 
-// rotate renames the files of a path by one, as logrotate does, and copies or renames the first.
+// rotate renames the files of a path as logrotate does: each gets the next number. The newest is
+// renamed, or copied and truncated.
 func rotate(t testing.TB, path string, copied bool) {
 	t.Helper()
 	for i := 9; i > 0; i-- {
@@ -43,15 +44,15 @@ func rotate(t testing.TB, path string, copied bool) {
 	}
 }
 
-// A file is rotated several times while the output takes nothing: all generations are read, in
-// their order, also by the next process.
+// A file is rotated several times while the sink is blocked. All generations are read in order,
+// also by the next process.
 func TestRotatedWhileBlocked(t *testing.T) {
 	for _, copied := range []bool{false, true} {
 		for _, killed := range []bool{false, true} {
 			dir := t.TempDir()
 			path := filepath.Join(dir, "x.log")
 			o := Options{Patterns: []string{path}, Dir: filepath.Join(dir, "state"), FromEnd: true}
-			h := newHand(t, o)
+			h := newStepper(t, o)
 			var want []string
 			h.pass(0)
 			for i := range 4 {
@@ -65,9 +66,9 @@ func TestRotatedWhileBlocked(t *testing.T) {
 				}
 			}
 			if killed {
-				h.rest()
+				h.settle()
 				h.must(h.Finish(false))
-				h = newHand(t, o)
+				h = newStepper(t, o)
 			}
 			h.pass(0)
 			h.want(want...)
@@ -78,13 +79,13 @@ func TestRotatedWhileBlocked(t *testing.T) {
 	}
 }
 
-// While no process runs, a file is rotated several times. The generations after the stored one are
+// A file is rotated several times while no process runs. The generations after the stored one are
 // reported, except if a pattern matches them.
 func TestRotatedBetweenProcesses(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		copied  bool
-		removed string // the stored generation
+		removed string // name of the stored generation, which is removed
 		pattern string
 		want    string
 	}{
@@ -102,7 +103,7 @@ func TestRotatedBetweenProcesses(t *testing.T) {
 			}
 			write(t, path, "0\n")
 			write(t, filepath.Join(dir, "x-other.log"), "no generation of it\n")
-			h := newHand(t, o)
+			h := newStepper(t, o)
 			h.pass(0)
 			h.want("0\n")
 			h.must(h.Finish(true))
@@ -118,51 +119,51 @@ func TestRotatedBetweenProcesses(t *testing.T) {
 			if c.removed != "" {
 				h.must(os.Remove(filepath.Join(dir, c.removed)))
 			}
-			h = newHand(t, o)
+			h = newStepper(t, o)
 			h.pass(0)
 			if c.want != "" {
 				h.want("3\n")
-				h.wantSaid(c.want)
-			} else if len(h.s.lines) != 3 || strings.Contains(strings.Join(h.said, "\n"), "not read") {
-				t.Errorf("%q, %q", h.s.lines, h.said)
+				h.wantMessage(c.want)
+			} else if len(h.s.lines) != 3 || strings.Contains(strings.Join(h.messages, "\n"), "not read") {
+				t.Errorf("%q, %q", h.s.lines, h.messages)
 			}
 			h.must(h.Finish(true))
-			h = newHand(t, o)
+			h = newStepper(t, o)
 			h.pass(0)
-			if said := strings.Join(h.said, "\n"); strings.Contains(said, "x.log.1") {
+			if said := strings.Join(h.messages, "\n"); strings.Contains(said, "x.log.1") {
 				t.Errorf("reported again: %s", said)
 			}
 		})
 	}
 }
 
-func (h *hand) must(err error) {
+func (h *stepper) must(err error) {
 	h.t.Helper()
 	if err != nil {
 		h.t.Fatal(err)
 	}
 }
 
-// A file that begins to be followed while the output takes nothing is known at once: it is
-// copied and truncated, and the process killed, before anything is delivered.
+// A new file is stored before any line is delivered. It is copied, truncated and the process killed
+// while the sink is blocked, and nothing is lost.
 func TestFirstGenerationIsStoredAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.log")
 	o := Options{Patterns: []string{path}, Dir: filepath.Join(dir, "state")}
 	lines := numbered(0, 6000)
 	write(t, path, strings.Join(lines, ""))
-	h := newHand(t, o)
+	h := newStepper(t, o)
 	h.scan()
 	h.must(h.Finish(false))
 	rotate(t, path, true)
 	write(t, path, "new\n")
-	h = newHand(t, o)
+	h = newStepper(t, o)
 	h.pass(0)
 	h.want(append(lines, "new\n")...)
 }
 
-// A followed file that is closed is deleted, and before the next look its inode is reused: by the copy
-// of a truncated file, or by a new file that a pattern matches. Both are read.
+// A closed, followed file is deleted, and its inode is reused before the next scan: by a copy of a
+// truncated file, or by a new file that a pattern matches. Both are read.
 func TestInodeOfDeletedFile(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -181,13 +182,13 @@ func TestInodeOfDeletedFile(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			log, deleted := filepath.Join(dir, "x.log"), filepath.Join(dir, "y.log")
-			h := newHand(t, Options{Patterns: []string{filepath.Join(dir, "*.log")}, MaxOpen: 1})
+			h := newStepper(t, Options{Patterns: []string{filepath.Join(dir, "*.log")}, MaxOpen: 1})
 			write(t, log, "a\n")
 			write(t, deleted, "deleted\n")
 			write(t, filepath.Join(dir, "z.log"), "open\n")
 			h.pass(0)
 			h.want("a\n", "deleted\n", "open\n")
-			h.must(c.do(dir, deleted)) // the rename replaces the deletion and the reuse
+			h.must(c.do(dir, deleted)) // the rename stands for the deletion and the reuse of the inode
 			h.at = h.at.Add(1100 * time.Millisecond)
 			h.scan()
 			h.read()
@@ -196,7 +197,7 @@ func TestInodeOfDeletedFile(t *testing.T) {
 	}
 }
 
-// An entry whose file was empty when it was stored is no other file's, whatever its inode.
+// An entry of a file that was empty when it was stored matches no file, whatever its inode.
 func TestEmptyHeadMatchesNothing(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.log")
@@ -215,15 +216,15 @@ func TestEmptyHeadMatchesNothing(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "state", positionsName), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	h := newHand(t, Options{Patterns: []string{path}, Dir: filepath.Join(dir, "state")})
+	h := newStepper(t, Options{Patterns: []string{path}, Dir: filepath.Join(dir, "state")})
 	h.pass(0)
 	h.want()
 }
 
-// Generations above the bound are given up, which is reported and counted.
+// Generations above the limit are given up, reported and counted.
 func TestTooManyGenerations(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
-	h := newHand(t, Options{Patterns: []string{path}, MaxGenerations: 3})
+	h := newStepper(t, Options{Patterns: []string{path}, MaxGenerations: 3})
 	for i := range 6 {
 		write(t, path, fmt.Sprintf("%d\n", i))
 		h.at = h.at.Add(2 * time.Second)
@@ -234,15 +235,15 @@ func TestTooManyGenerations(t *testing.T) {
 	}
 	h.pass(0)
 	h.want("3\n", "4\n", "5\n")
-	h.wantSaid("more than 3 rotated files wait to be read")
-	h.wantSaid("2 bytes of it are lost: they were not read, and no copy of them exists")
+	h.wantMessage("more than 3 rotated files wait to be read")
+	h.wantMessage("2 bytes of it are lost: they were not read, and no copy of them exists")
 	if h.lost != 6 {
 		t.Errorf("%d bytes are reported, want 6", h.lost)
 	}
 }
 
-// What is not complete at the end of a file continues in the next one, and is read again by the
-// next process: the parts of a container's line, the lines of a record, and a line itself.
+// Incomplete data at the end of a file continues in the next file, and is read again by the next
+// process: parts of a container's line, lines of a record, and a line.
 func TestRecordsContinueInTheNextFile(t *testing.T) {
 	const stamp = "2026-11-23T10:00:00.5Z "
 	for _, c := range []struct{ name, rule, first, second, want string }{
@@ -257,7 +258,7 @@ func TestRecordsContinueInTheNextFile(t *testing.T) {
 		{"long line in both", "", strings.Repeat("x", 300), strings.Repeat("y", 300) + "\nb\n", "b\n"},
 	} {
 		for _, copied := range []bool{false, true} {
-			for _, killed := range []int{0, 1, 2} { // before or after the second file is read
+			for _, killed := range []int{0, 1, 2} { // kill before or after the second file is read
 				t.Run(fmt.Sprintf("%s, copied %v, killed %d", c.name, copied, killed), func(t *testing.T) {
 					dir := t.TempDir()
 					path := filepath.Join(dir, "x.log")
@@ -268,14 +269,14 @@ func TestRecordsContinueInTheNextFile(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					h := newHand(t, o)
+					h := newStepper(t, o)
 					parts := append([]string{c.first}, strings.Split(c.second, "ROTATE")...)
 					var got, again []string
 					kill := func() {
-						h.rest()
+						h.settle()
 						got = append(got, h.s.lines...)
 						h.must(h.Finish(false))
-						h = newHand(t, o)
+						h = newStepper(t, o)
 					}
 					for i, part := range parts {
 						if i > 0 {
@@ -292,13 +293,13 @@ func TestRecordsContinueInTheNextFile(t *testing.T) {
 					}
 					h.pass(10 * time.Second)
 					h.pass(2 * time.Minute)
-					if again = h.s.lines; killed == 2 { // those of the second file come again
+					if again = h.s.lines; killed == 2 { // the records of the second file are repeated
 						for len(again) > 0 && len(got) > 0 && strings.Contains(strings.Join(got, "|"), again[0]) {
 							again = again[1:]
 						}
 					}
 					if got := strings.Join(append(got, again...), "|"); got != c.want {
-						t.Errorf("got %q, want %q; said %q", got, c.want, h.said)
+						t.Errorf("got %q, want %q; said %q", got, c.want, h.messages)
 					}
 				})
 			}
@@ -306,8 +307,8 @@ func TestRecordsContinueInTheNextFile(t *testing.T) {
 	}
 }
 
-// A line above MaxRecord that fills the buffer behind another line is skipped, and one of exactly
-// MaxRecord bytes is taken.
+// A line above MaxRecord that fills the buffer after another line is skipped, and a line of exactly
+// MaxRecord bytes is accepted.
 func TestLongLinesThatFillTheBuffer(t *testing.T) {
 	const most = firstBuf + 5
 	before, exact := strings.Repeat("b", 100)+"\n", strings.Repeat("x", most)+"\r\n"
@@ -317,8 +318,8 @@ func TestLongLinesThatFillTheBuffer(t *testing.T) {
 	}
 }
 
-// A generation goes from one state to another as drawn, and not otherwise.
-func TestStates(t *testing.T) {
+// Only the transitions that the diagram of genState shows are possible.
+func TestOnlyDrawnTransitionsAreAllowed(t *testing.T) {
 	for from, next := range edges {
 		for to := range genState(len(edges)) {
 			func() {
@@ -338,16 +339,16 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// A blocking is a sink that takes nothing while it is blocked.
+// A blocking sink accepts lines only while it is not locked.
 type blocking struct {
-	taker
+	recordingSink
 	mu sync.Mutex
 }
 
 func (s *blocking) Put(l Line) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.taker.Put(l)
+	return s.recordingSink.Put(l)
 }
 
 func (s *blocking) await(t *testing.T, n int) []string {
@@ -364,9 +365,9 @@ func (s *blocking) await(t *testing.T, n int) []string {
 	return nil
 }
 
-// What the system reports is enough: files are found, rotated and deleted while nothing is
-// looked for, and the output is blocked.
-func TestEvents(t *testing.T) {
+// Events of the file system are sufficient: files are found, rotated and deleted without a scan
+// while the sink is blocked.
+func TestEventsReplaceScans(t *testing.T) {
 	w := newWatcher()
 	w.close()
 	if w.w == nil {
@@ -381,7 +382,7 @@ func TestEvents(t *testing.T) {
 	run := make(chan error)
 	go func() { run <- tl.Run() }()
 	path := filepath.Join(dir, "first.log")
-	for i := 0; ; i++ { // until it watches
+	for i := 0; ; i++ { // until the watcher has started
 		write(t, path, "first\n")
 		time.Sleep(time.Millisecond)
 		s.mu.Lock()
@@ -399,8 +400,8 @@ func TestEvents(t *testing.T) {
 	s.lines = nil
 	path = filepath.Join(dir, "x.log")
 	var want []string
-	// seen waits until the scanner has the file that is at the path: what is not seen before it
-	// is renamed cannot be known.
+	// seen waits until the scanner has found the file at the path. A file that is renamed before
+	// that cannot be found.
 	seen := func() {
 		st, err := os.Stat(path)
 		if err != nil {
@@ -443,18 +444,18 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// A few NUL bytes do not make a file binary, and what is left out makes Missed.
-func TestNotBinary(t *testing.T) {
+// A few NUL bytes do not make a file binary. Skipped files are counted by Missed.
+func TestFewNULBytesAreNotBinary(t *testing.T) {
 	s, said := once(t, "a\x00b\n", Options{})
 	if !reflect.DeepEqual(s.lines, []string{"a\x00b\n"}) || said != "" {
 		t.Errorf("%q, said %q", s.lines, said)
 	}
-	if what := binary([]byte("a\x00b\x00c\x00\n\x00")); what != "binary" { // UTF-16 without a mark
+	if what := binary([]byte("a\x00b\x00c\x00\n\x00")); what != "binary" { // UTF-16 without a byte order mark
 		t.Error(what)
 	}
 	path := filepath.Join(t.TempDir(), "x.gz")
 	write(t, path, "\x1f\x8b\x08\x00abc")
-	tl, err := New(Options{Patterns: []string{path, filepath.Dir(path)}, Once: true}, &taker{})
+	tl, err := New(Options{Patterns: []string{path, filepath.Dir(path)}, Once: true}, &recordingSink{})
 	if err == nil {
 		err = tl.Run()
 	}

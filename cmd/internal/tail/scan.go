@@ -9,19 +9,19 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// writeDelay is how long writes to a file are gathered before it is looked at.
+// writeDelay is the time in which several writes to a file cause one examination.
 const writeDelay = 20 * time.Millisecond
 
-// A scanner looks for changes of the files that the patterns name. It never waits for the sink.
+// A scanner detects changes of the files that the patterns match. It never waits for the sink.
 type scanner struct {
 	o       *Options
 	index   *index
 	watcher *watcher
-	next    time.Time // of the next scan
-	due     []*series // memory of look
+	next    time.Time // time of the next scan
+	due     []*series // scratch memory of look
 }
 
-// watch looks for changes until ctx ends.
+// watch scans and handles events until ctx is done.
 func (c *scanner) watch(ctx context.Context) {
 	for {
 		timer := time.NewTimer(time.Until(c.look(c.o.now())))
@@ -31,7 +31,7 @@ func (c *scanner) watch(ctx context.Context) {
 			return
 		case ev := <-c.watcher.events:
 			c.notice(ev, c.o.now())
-		case <-c.watcher.errors: // events are missing
+		case <-c.watcher.errors: // events may be missing: scan
 			c.next = time.Time{}
 		case <-timer.C:
 		}
@@ -39,8 +39,8 @@ func (c *scanner) watch(ctx context.Context) {
 	}
 }
 
-// look scans if it is time to, and looks at the files that are due. It returns when something
-// is due again.
+// look scans if a scan is due, and examines the series that are due. It returns the time of its
+// next call.
 func (c *scanner) look(now time.Time) (next time.Time) {
 	if !now.Before(c.next) {
 		c.scanPaths(now)
@@ -70,13 +70,13 @@ func (c *scanner) look(now time.Time) (next time.Time) {
 	return next
 }
 
-// scanPaths looks for files that the patterns name.
+// scanPaths finds the files that the patterns match.
 func (c *scanner) scanPaths(now time.Time) {
 	for _, p := range c.o.Patterns {
 		c.watcher.add(filepath.Dir(p))
 		paths := []string{p}
 		if IsPattern(p) {
-			paths, _ = filepath.Glob(p) // the pattern is a good one
+			paths, _ = filepath.Glob(p) // New has checked the pattern
 			slices.Sort(paths)
 		}
 		if len(paths) == 0 && c.index.initial {
@@ -102,7 +102,7 @@ func (c *scanner) scanPaths(now time.Time) {
 	signal(c.index.queue.ready)
 }
 
-// notice handles an event.
+// notice handles an event of the file system.
 func (c *scanner) notice(ev fsnotify.Event, now time.Time) {
 	c.index.mu.Lock()
 	defer c.index.mu.Unlock()
@@ -126,7 +126,7 @@ func (c *scanner) notice(ev fsnotify.Event, now time.Time) {
 	}
 }
 
-// above reports whether files of the patterns may be in path.
+// above reports whether path is a directory that may contain files of the patterns.
 func (c *scanner) above(path string) bool {
 	return slices.ContainsFunc(c.o.Patterns, func(p string) bool {
 		for up := filepath.Dir(p); up != p; p, up = up, filepath.Dir(up) {

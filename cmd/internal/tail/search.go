@@ -15,21 +15,21 @@ func realPath(path string) string {
 	return path
 }
 
-// A search describes the file to look for.
+// A search finds the file that has the content of an entry.
 type search struct {
 	entry
-	taken mark // the data before it was passed to the sink
+	taken mark // end of the data that was passed to the sink
 }
 
-// elsewhere returns the path of the file of e, which was renamed; "": there is none.
-func (e search) elsewhere() string {
+// renamed returns the path of the file of e after a rename, or "".
+func (e search) renamed() string {
 	return e.siblings(func(path string, st fs.FileInfo) bool {
 		return idOf(path, st) == e.id && isFile(path, e.head, e.taken)
 	})
 }
 
-// siblings returns the file in the directory of e for which ok returns true. Of several, it is the
-// one modified first: files modified later belong to later generations.
+// siblings returns the file in the directory of e for which ok returns true. If there are several,
+// it returns the one modified first, because later ones belong to later generations.
 func (e search) siblings(ok func(path string, st fs.FileInfo) bool) (best string) {
 	dir := filepath.Dir(e.real)
 	entries, err := os.ReadDir(dir)
@@ -51,15 +51,15 @@ func (e search) siblings(ok func(path string, st fs.FileInfo) bool) (best string
 	return best
 }
 
-// resumed is the latest generation of a path that an earlier run has stored.
+// A resumed is the latest stored generation of a path.
 type resumed struct {
-	real    string    // where it was
-	mtime   time.Time // of the file that has its content now or, if there is none, when it was last examined
-	current bool      // it is still at its path, or its time is unknown
+	real    string    // its stored path
+	mtime   time.Time // time of the file that has its content now, otherwise the time of its last examination
+	current bool      // the file is still at its path, or its time is unknown
 }
 
-// rotatedAfter returns the names of rotated files that are newer than g and that nothing reads: the
-// generations between g and the file at the path now. The caller holds mu.
+// rotatedAfter returns the names of rotated files that are newer than g and that no generation
+// reads. They are the generations between g and the file at the path now. The caller holds mu.
 func (x *index) rotatedAfter(g resumed) (names []string) {
 	if g.current {
 		return nil
@@ -82,8 +82,8 @@ func (x *index) rotatedAfter(g resumed) (names []string) {
 	return names
 }
 
-// isRotated reports whether a file of this name can be a generation of base: app.log.1 and
-// app-20261120.log are names for app.log.
+// isRotated reports whether name can be a rotated file of base, as app.log.1 and app-20261120.log
+// are for app.log.
 func isRotated(base, name string) bool {
 	const separators = ".-_"
 	if rest, ok := strings.CutPrefix(name, base); ok {

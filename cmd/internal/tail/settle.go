@@ -8,10 +8,10 @@ import (
 
 const (
 	commitBytes = 1 << 20 // bytes after which a commit starts early
-	maxCommits  = 8       // in progress at a time
+	maxCommits  = 8       // maximum number of commits in progress
 )
 
-// A snapshot holds the positions at which the next process would continue if it started now.
+// A snapshot contains the positions at which the next process would continue now.
 type snapshot struct {
 	no    uint64
 	bytes int64
@@ -23,7 +23,7 @@ type item struct {
 	spot
 }
 
-// commits asks the sink to commit, and settles the positions that it has committed.
+// commits calls Commit of the sink, and settles the positions that were committed.
 type commits struct {
 	o       *Options
 	index   *index
@@ -31,15 +31,15 @@ type commits struct {
 	sink    Sink
 	running sync.WaitGroup
 
-	// Used by the goroutine of Run only.
-	touched []*series // for the next commit
-	bytes   int64     // passed to the sink since the last commit
-	number  uint64    // of the last snapshot
-	next    time.Time // when a commit is due
+	// The fields up to next are used by the goroutine of Run only.
+	touched []*series // series to include in the next commit
+	bytes   int64     // bytes passed to the sink since the last commit
+	number  uint64    // number of the last snapshot
+	next    time.Time // time of the next commit
 
 	mu     sync.Mutex
-	count  int       // in progress
-	failed []*series // to be committed again
+	count  int       // number of commits in progress
+	failed []*series // series to include again
 }
 
 // touch includes the positions of s in the next commit.
@@ -50,13 +50,13 @@ func (c *commits) touch(s *series) {
 	}
 }
 
-// add counts n bytes passed to the sink. It reports whether a commit is due.
+// add counts n bytes passed to the sink, and reports whether a commit is due.
 func (c *commits) add(n int64) bool {
 	c.bytes += n
 	return c.bytes >= commitBytes
 }
 
-// begin returns the series whose commit has failed, and whether another commit may start.
+// begin returns the series whose commit has failed. ok reports whether another commit may start.
 func (c *commits) begin() (failed []*series, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,7 +96,7 @@ func (c *commits) commit(ctx context.Context, now time.Time) time.Time {
 	return never
 }
 
-// settle applies the outcome of a commit.
+// settle applies the result of a commit.
 func (c *commits) settle(shot snapshot, err error) {
 	failed := c.index.settle(shot, err == nil)
 	if err == nil {
@@ -106,5 +106,5 @@ func (c *commits) settle(shot snapshot, err error) {
 	c.count--
 	c.failed = append(c.failed, failed...)
 	c.mu.Unlock()
-	signal(c.index.queue.ready) // another commit may start, or this one be repeated
+	signal(c.index.queue.ready) // another commit may start, or this one must be repeated
 }

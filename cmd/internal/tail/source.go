@@ -6,15 +6,15 @@ import (
 	"github.com/forebay-log/forebay/internal/lazy"
 )
 
-// A Source is where a line comes from.
+// A Source is the file that a line comes from.
 type Source struct {
 	Path string
 
-	// Of a file in /var/log/containers, from its name; otherwise "".
+	// Set for a file in /var/log/containers, from its name.
 	Pod, Namespace, Container string
 }
 
-// Kubernetes writes POD_NAMESPACE_CONTAINER-ID.log. None of the names holds '_'.
+// Kubernetes names log files POD_NAMESPACE_CONTAINER-ID.log. None of the parts contains '_'.
 var containerLog = lazy.Regexp(`^([^_]+)_([^_]+)_(.+)-[0-9a-f]{64}\.log$`)
 
 func sourceOf(path string) *Source {

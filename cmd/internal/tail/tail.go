@@ -4,13 +4,17 @@
 //	                              │                                   │
 //	             positions ◄── keeper ◄─────────────────────────── commits ◄─────────── Sink.Commit
 //
-// The scanner never waits for the sink. It opens each generation of a file when it detects it: a
-// rename, a deletion and a truncation end a generation. The reader reads them in order. A file that
-// does not change has no buffer and, above Options.MaxOpen, no descriptor.
+// A generation is one content of a file; a rename, a deletion or a truncation ends it. The scanner
+// never
+// waits for the sink and opens each generation when it detects it. The reader reads the generations
+// in
+// order. A file that does not change has no buffer and, above Options.MaxOpen, no descriptor.
 //
-// A position is stored once the sink has reported that everything before it is delivered. If the
-// process is killed, the next one continues there: no line is lost or skipped, and lines delivered
-// after the last store are delivered again.
+// A position is stored after the sink has reported that everything before it is delivered. If the
+// process
+// is killed, the next one continues there: no line is lost, and lines delivered after the last
+// store are
+// delivered again.
 package tail
 
 import (
@@ -29,85 +33,88 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// A Line is a record: one line, or those that Options.Join has made one.
+// A Line is one record: a line, or several lines combined by Options.Join.
 type Line struct {
-	Text   []byte // with '\n' at its end; valid until Put returns
+	Text   []byte // ends in '\n'; valid until Put returns
 	Source *Source
-	Stream string    // stdout or stderr, if the line has the format of a container runtime
-	Time   time.Time // that a container runtime has noted; else zero
+	Stream string    // stdout or stderr if a container runtime wrote the line
+	Time   time.Time // time recorded by a container runtime, otherwise zero
 
-	// Cut reports that Text has no end in the file, and none was expected any more.
+	// Cut reports that the line has no newline in the file and that none was expected any more.
 	Cut bool
 
-	// TooLong is the length of a line above Options.MaxRecord, which has no Text.
+	// TooLong is the length of a line above Options.MaxRecord. Text is then empty.
 	TooLong int64
 }
 
-// A Sink receives lines. The Tailer calls Put from one goroutine, and Commit concurrently from
-// others.
+// A Sink receives lines. One goroutine calls Put; other goroutines may call Commit at the same
+// time.
 type Sink interface {
-	// Put accepts a line. It waits for room. An error ends the Tailer; the line was not accepted.
+	// Put accepts a line. It may block until there is room. After an error the line was not
+	// accepted, and Run returns the error.
 	Put(Line) error
-	// Commit returns nil once everything that was put before the call is delivered,
-	// or safe elsewhere. After an error it is called again later.
+	// Commit returns nil when every line that was Put before the call is delivered or stored in a
+	// spool. After an error it is called again later.
 	Commit(context.Context) error
 }
 
 // Options select the files to follow and the way to read them.
 type Options struct {
-	// Patterns are the paths of files, with *, ? and [] as filepath.Match has them.
+	// Patterns are the paths of files. They may contain *, ? and [] as in filepath.Match.
 	Patterns []string
-	// Dir is where positions are stored; "": nowhere.
+	// Dir is the directory in which positions are stored. "" means that they are not stored.
 	Dir string
 	// FromEnd starts reading at the end of files that exist at the start and have no stored
 	// position. Files that appear later are read from their start. Default false.
 	FromEnd bool
 	// Once ends the Tailer when the files that exist at the start are read. Default false.
 	Once bool
-	// MaxRecord is the longest line, without its end, in the file or in UTF-8. Default 1 MiB.
+	// MaxRecord is the maximum length of a line without its end, in the file and in UTF-8. Default
+	// 1 MiB.
 	MaxRecord int
 	// Charset is the charset of files without a byte order mark. Lines are passed in UTF-8.
 	// Default: UTF-8.
 	Charset *charset.Charset
-	// Join joins lines to records. Default: each line is a record.
+	// Join combines lines to records. Default: each line is a record.
 	Join *join.Rules
-	// JoinWait is how long a record waits for more lines. Default 1 s.
+	// JoinWait is the maximum time that a record waits for more lines. Default 1 s.
 	JoinWait time.Duration
-	// JoinLines is how many lines a record has at most. Default 1000.
+	// JoinLines is the maximum number of lines of a record. Default 1000.
 	JoinLines int
-	// PartialWait is how long to wait for the newline of the last line. Default: forever.
+	// PartialWait is how long to wait for the newline of the last line before it is delivered
+	// without one. Default: forever.
 	PartialWait time.Duration
-	// Poll is the interval at which a busy file is checked. For an idle file it grows to ten times
-	// that. Changes that the system reports are seen at once. Default 100 ms.
+	// Poll is the interval at which a busy file is examined. For an idle file it grows to ten times
+	// this value. Changes that the system reports are detected at once. Default 100 ms.
 	Poll time.Duration
-	// Rescan is the interval at which new files are looked for, in addition to those that the
-	// system reports. Default 1 s.
+	// Rescan is the interval at which new files are searched, in addition to those that the system
+	// reports. Default 1 s.
 	Rescan time.Duration
-	// CommitEvery is how often positions are committed, unless 1 MiB is taken before.
-	// Default 1 s.
+	// CommitEvery is the interval at which positions are committed. After 1 MiB they are committed
+	// earlier. Default 1 s.
 	CommitEvery time.Duration
 	// RotateWait is how long to keep reading a file after it is renamed or deleted, counted from its
 	// last change. Default 5 s.
 	RotateWait time.Duration
-	// MaxOpen is the number of files that are open, not counting files without a path. Default 512,
-	// or half of the system's limit.
+	// MaxOpen is the maximum number of open files, not counting files without a path. Default 512,
+	// or half of the system's limit if that is less.
 	MaxOpen int
-	// MaxGenerations is the number of generations of a path that are kept until they are read.
-	// Older ones are lost, and reported. Default 64.
+	// MaxGenerations is the maximum number of unread generations of a path. Older ones are lost and
+	// reported. Default 64.
 	MaxGenerations int
-	// Lost is called for each generation of which bytes could not be read in time, from any
-	// goroutine. It must not block. Default: nothing is called.
+	// Lost is called, from any goroutine, for each generation of which bytes could not be read in
+	// time. It must not block. Default: no call.
 	Lost func(bytes int64)
-	// Say receives messages for the operator. Default: none.
+	// Say receives messages for the operator. Default: no messages.
 	Say func(text string)
 
-	now func() time.Time // a test may replace it
+	now func() time.Time // tests replace it
 }
 
-// ErrStopped is the error of Run after Stop.
+// ErrStopped is returned by Run after Stop.
 var ErrStopped = errors.New("tail: stopped")
 
-// A Tailer follows files. New, Run and Finish are called in this order, Stop at any time.
+// A Tailer follows files. Call New, Run and Finish in this order; Stop may be called at any time.
 type Tailer struct {
 	o       *Options
 	index   *index
@@ -116,7 +123,7 @@ type Tailer struct {
 	keeper  *keeper
 }
 
-// New locks Options.Dir and reads the positions in it.
+// New locks Options.Dir and reads the stored positions.
 func New(o Options, sink Sink) (*Tailer, error) {
 	def(&o.MaxRecord, 1<<20)
 	def(&o.Poll, 100*time.Millisecond)
@@ -142,7 +149,7 @@ func New(o Options, sink Sink) (*Tailer, error) {
 		o.Patterns = append(o.Patterns, abs)
 	}
 	x := &index{
-		o: &o, initial: true, fresh: true, files: files{o: &o}, queue: queue{ready: make(chan struct{}, 1)},
+		o: &o, initial: true, firstRun: true, files: files{o: &o}, queue: queue{ready: make(chan struct{}, 1)},
 		ids: map[id]*generation{}, paths: map[string]*series{}, reals: map[string]*series{}, skipped: map[string]id{},
 	}
 	k := &keeper{o: &o, index: x, urgent: make(chan struct{}, 1)}
@@ -156,12 +163,12 @@ func New(o Options, sink Sink) (*Tailer, error) {
 	if o.Dir == "" {
 		return t, nil
 	}
-	s, entries, fresh, damaged, err := openStore(o.Dir)
+	s, entries, firstRun, damaged, err := openStore(o.Dir)
 	if err != nil {
 		return nil, err
 	}
-	x.news = make(chan struct{}, 1)
-	k.store, x.fresh, x.saved = s, fresh, entries
+	x.unsavedReady = make(chan struct{}, 1)
+	k.store, x.firstRun, x.saved = s, firstRun, entries
 	if damaged != nil {
 		o.report("%s; renamed to %s.bad; reading the files from their start", damaged, positionsName)
 	}
@@ -187,7 +194,7 @@ func CheckPattern(p string) error {
 	return nil
 }
 
-// absolute makes a pattern independent of the working directory.
+// absolute returns the pattern p, made independent of the working directory.
 func absolute(p string) (string, error) {
 	if err := CheckPattern(p); err != nil {
 		return "", fmt.Errorf("%s: %w", p, err)
@@ -206,7 +213,7 @@ func absolute(p string) (string, error) {
 }
 
 // IsPattern reports whether p can match several files. The name of an existing file is not a
-// pattern, whatever characters it has.
+// pattern, even if it contains such characters.
 func IsPattern(p string) bool {
 	if !strings.ContainsAny(p, `*?[\`) {
 		return false
@@ -215,10 +222,10 @@ func IsPattern(p string) bool {
 	return err != nil
 }
 
-// Matches reports whether path is one that the patterns name.
+// Matches reports whether a pattern matches path.
 func (t *Tailer) Matches(path string) bool { return t.o.matches(path) }
 
-// matches reports whether path is one that the patterns name.
+// matches reports whether a pattern matches path.
 func (o *Options) matches(path string) bool {
 	return slices.ContainsFunc(o.Patterns, func(p string) bool {
 		ok, _ := filepath.Match(p, path)
@@ -235,7 +242,7 @@ func (o *Options) waiting() string {
 	return " yet; waiting for one"
 }
 
-// lose reports and counts bytes of a generation that cannot be read any more.
+// lose reports and counts n bytes of a generation that can no longer be read.
 func (o *Options) lose(s *series, n int64) {
 	if n > 0 {
 		o.Lost(n)
@@ -249,8 +256,8 @@ func (t *Tailer) Stop() {
 	signal(t.index.queue.ready)
 }
 
-// Run follows the files until Stop, or with Options.Once until they are read. Its error is
-// ErrStopped or the error of the sink.
+// Run follows the files until Stop or, with Options.Once, until they are read. It returns
+// ErrStopped or an error of the sink.
 func (t *Tailer) Run() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := newWatcher()
@@ -262,9 +269,9 @@ func (t *Tailer) Run() error {
 		background.Go(func() { t.keeper.keep(ctx) })
 	}
 	err := t.run(ctx)
-	if err == ErrStopped && t.keeper.store == nil { // no next run continues the held line
+	if err == ErrStopped && t.keeper.store == nil { // no next run would read the held lines
 		t.reader.out.stopped.Store(false)
-		for _, s := range t.index.every() {
+		for _, s := range t.index.allSeries() {
 			if t.reader.release(s, t.o.now(), true) != nil {
 				break
 			}
@@ -278,8 +285,7 @@ func (t *Tailer) Run() error {
 	return err
 }
 
-// begin scans the files and stores their positions, so that the next process knows where this one
-// began.
+// begin scans once and stores the positions, so that a later process knows where this one began.
 func (t *Tailer) begin() {
 	t.index.mu.Lock()
 	t.index.resume(t.o.now())
@@ -312,19 +318,19 @@ func (t *Tailer) run(ctx context.Context) error {
 	}
 }
 
-// Missed returns how many paths could not be read, after Run.
+// Missed returns the number of paths that could not be read. Call it after Run.
 func (t *Tailer) Missed() int { return t.index.missed }
 
-// Finish ends the Tailer after Run. If delivered, which means that all lines passed to the sink are
-// delivered or in a spool, the positions are stored.
+// Finish releases the resources after Run. delivered means that all lines passed to the sink are
+// delivered or in a spool; the positions are then stored.
 func (t *Tailer) Finish(delivered bool) (err error) {
 	for len(t.index.files.open) > 0 {
-		t.index.files.shut(t.index.files.open[0])
+		t.index.files.closeFile(t.index.files.open[0])
 	}
 	if t.keeper.store == nil {
 		return nil
 	}
-	if delivered && !t.index.initial { // else nothing has changed
+	if delivered && !t.index.initial { // before the first scan nothing has changed
 		if err = t.keeper.store.save(t.index.settleAll()); err != nil {
 			err = fmt.Errorf("cannot store positions in %s: %w", t.o.Dir, vfs.Cause(err))
 		}

@@ -21,17 +21,17 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A taker is a sink that keeps everything.
-type taker struct {
+// A recordingSink records the lines it accepts.
+type recordingSink struct {
 	lines   []string
-	sources []Line // without their texts
+	sources []Line // the lines without their texts
 	long    []int64
-	full    func() error // asked before each line; nil: there is room
-	refuse  bool         // Commit
+	full    func() error // called before each line; its error rejects the line
+	refuse  bool         // makes Commit fail
 	commits atomic.Int64
 }
 
-func (s *taker) Put(l Line) error {
+func (s *recordingSink) Put(l Line) error {
 	if s.full != nil {
 		if err := s.full(); err != nil {
 			return err
@@ -47,7 +47,7 @@ func (s *taker) Put(l Line) error {
 	return nil
 }
 
-func (s *taker) Commit(context.Context) error {
+func (s *recordingSink) Commit(context.Context) error {
 	s.commits.Add(1)
 	if s.refuse {
 		return errors.New("refused")
@@ -67,20 +67,20 @@ func write(t testing.TB, path, text string) {
 	}
 }
 
-// once reads text with o and returns what came, and what was said.
-func once(t testing.TB, text string, o Options) (*taker, string) {
+// once reads a file with this text, and returns the lines and the messages.
+func once(t testing.TB, text string, o Options) (*recordingSink, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "x.log")
 	write(t, path, text)
 	return onceFile(t, path, o)
 }
 
-func onceFile(t testing.TB, path string, o Options) (*taker, string) {
+func onceFile(t testing.TB, path string, o Options) (*recordingSink, string) {
 	t.Helper()
 	var said []string
 	o.Once, o.Say = true, func(s string) { said = append(said, strings.ReplaceAll(s, filepath.Dir(path)+"/", "")) }
 	o.Patterns = append(o.Patterns, path)
-	s := &taker{}
+	s := &recordingSink{}
 	tl, err := New(o, s)
 	if err != nil {
 		t.Fatal(err)
@@ -94,20 +94,20 @@ func onceFile(t testing.TB, path string, o Options) (*taker, string) {
 	return s, strings.Join(said, "\n")
 }
 
-// hand is a Tailer that is stepped by hand, through time of its own.
-type hand struct {
+// A stepper runs a Tailer step by step with a simulated clock.
+type stepper struct {
 	*Tailer
-	t    *testing.T
-	s    *taker
-	said []string
-	lost int64
-	at   time.Time
+	t        *testing.T
+	s        *recordingSink
+	messages []string
+	lost     int64
+	at       time.Time
 }
 
-func newHand(t *testing.T, o Options) *hand {
+func newStepper(t *testing.T, o Options) *stepper {
 	t.Helper()
-	h := &hand{t: t, s: &taker{}, at: time.Unix(1e9, 0)}
-	o.Say = func(s string) { h.said = append(h.said, s) }
+	h := &stepper{t: t, s: &recordingSink{}, at: time.Unix(1e9, 0)}
+	o.Say = func(s string) { h.messages = append(h.messages, s) }
 	o.Lost = func(n int64) { h.lost += n }
 	var err error
 	if h.Tailer, err = New(o, h.s); err != nil {
@@ -115,7 +115,7 @@ func newHand(t *testing.T, o Options) *hand {
 	}
 	h.o.now = func() time.Time { return h.at }
 	t.Cleanup(func() {
-		h.rest()
+		h.settle()
 		if err := h.Finish(false); err != nil {
 			t.Error(err)
 		}
@@ -123,8 +123,8 @@ func newHand(t *testing.T, o Options) *hand {
 	return h
 }
 
-// pass lets d pass, and everything be looked at.
-func (h *hand) pass(d time.Duration) {
+// pass advances the clock by d, scans, reads and commits.
+func (h *stepper) pass(d time.Duration) {
 	h.t.Helper()
 	h.at = h.at.Add(d)
 	for range 3 {
@@ -134,16 +134,16 @@ func (h *hand) pass(d time.Duration) {
 	}
 }
 
-// scan has one look of the scanner.
-func (h *hand) scan() {
+// scan runs the scanner once.
+func (h *stepper) scan() {
 	if h.index.initial {
 		h.begin()
 	}
 	h.scanner.look(h.at)
 }
 
-// read has the reader take what there is.
-func (h *hand) read() {
+// read makes the reader read the available lines.
+func (h *stepper) read() {
 	h.t.Helper()
 	for range 1000 {
 		next, err := h.reader.deliver(context.Background(), h.at)
@@ -157,36 +157,36 @@ func (h *hand) read() {
 	h.t.Fatal("the reader does not come to an end")
 }
 
-// rest waits for commits, and stores positions.
-func (h *hand) rest() {
+// settle waits for the commits and stores positions.
+func (h *stepper) settle() {
 	h.reader.commits.running.Wait()
 	h.keeper.save()
 }
 
-func (h *hand) want(lines ...string) {
+func (h *stepper) want(lines ...string) {
 	h.t.Helper()
 	if !reflect.DeepEqual(h.s.lines, lines) && len(h.s.lines)+len(lines) > 0 {
-		h.t.Fatalf("got %q, want %q; said %q", h.s.lines, lines, h.said)
+		h.t.Fatalf("got %q, want %q; said %q", h.s.lines, lines, h.messages)
 	}
 	h.s.lines = nil
 }
 
-func (h *hand) wantSaid(part string) {
+func (h *stepper) wantMessage(part string) {
 	h.t.Helper()
-	if !strings.Contains(strings.Join(h.said, "\n"), part) {
-		h.t.Fatalf("said %q, want %q", h.said, part)
+	if !strings.Contains(strings.Join(h.messages, "\n"), part) {
+		h.t.Fatalf("said %q, want %q", h.messages, part)
 	}
 }
 
-func TestLines(t *testing.T) {
+func TestLinesOfAnyLengthAreRead(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{"", ""},
 		{"a\nb\n", "a\n|b\n"},
 		{"a\r\n\nb", "a\r\n|\n|b\n"},
-		{"\x00\x00\x00a\n", "a\n"}, // a hole
-		{strings.Repeat("\x00", 1<<20) + "a\nb\x00\n", "a\n|b\x00\n"},                   // a large one
-		{"a\n" + strings.Repeat("\x00", 70_000), "a\n"},                                 // room for more
-		{"123456789\n1234567890\r\n12345678901\nb\n", "123456789\n|1234567890\r\n|b\n"}, // 10 is the most
+		{"\x00\x00\x00a\n", "a\n"}, // a hole of NUL bytes
+		{strings.Repeat("\x00", 1<<20) + "a\nb\x00\n", "a\n|b\x00\n"},                   // a large hole
+		{"a\n" + strings.Repeat("\x00", 70_000), "a\n"},                                 // reserved space
+		{"123456789\n1234567890\r\n12345678901\nb\n", "123456789\n|1234567890\r\n|b\n"}, // the limit is 10 bytes
 		{strings.Repeat("x", 1<<20) + "\nb\n", "b\n"},
 		{strings.Repeat("x", 1<<20), ""},
 	} {
@@ -199,7 +199,7 @@ func TestLines(t *testing.T) {
 	if !reflect.DeepEqual(s.long, []int64{1<<20 + 1, 11}) {
 		t.Error(s.long)
 	}
-	// Lines of every length around the sizes of the buffer.
+	// Lines of many lengths around the size of the buffer.
 	var want []string
 	for n := firstBuf - 70; n < firstBuf+5; n += 3 {
 		want = append(want, strings.Repeat("z", n)+"\n", "short\n")
@@ -210,7 +210,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-func TestSkips(t *testing.T) {
+func TestFilesThatAreNotTextAreSkipped(t *testing.T) {
 	for in, want := range map[string]string{
 		"\x1f\x8b\x08\x00abc":               "x.log: it is compressed (gzip); it is not followed",
 		"\x28\xb5\x2f\xfdabc":               "x.log: it is compressed (zstd); it is not followed",
@@ -233,34 +233,34 @@ func TestSkips(t *testing.T) {
 		}
 	}
 	for _, p := range []string{"a[b", "/var/log/**/*.log"} {
-		if _, err := New(Options{Patterns: []string{p}}, &taker{}); err == nil {
+		if _, err := New(Options{Patterns: []string{p}}, &recordingSink{}); err == nil {
 			t.Error(p)
 		}
 	}
 }
 
-// A disk that fails is told of once, and asked again no more than once in CommitEvery.
-func TestStoreFails(t *testing.T) {
+// A failing disk is reported once, and tried at most once per CommitEvery.
+func TestFailingStoreIsReportedOnce(t *testing.T) {
 	dir := t.TempDir()
 	path, state := filepath.Join(dir, "x.log"), filepath.Join(dir, "state")
 	in := filepath.Join(state, positionsName+".new")
-	h := newHand(t, Options{Patterns: []string{path}, Dir: state})
+	h := newStepper(t, Options{Patterns: []string{path}, Dir: state})
 	if err := os.Mkdir(in, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	write(t, path, "a\n")
 	for range 3 {
 		h.pass(0)
-		h.rest()
+		h.settle()
 	}
 	h.want("a\n")
-	if n := strings.Count(strings.Join(h.said, "\n"), "cannot store positions in "); n != 1 || h.s.commits.Load() > 3*3 {
-		t.Errorf("said %d times, %d commits: %q", n, h.s.commits.Load(), h.said)
+	if n := strings.Count(strings.Join(h.messages, "\n"), "cannot store positions in "); n != 1 || h.s.commits.Load() > 3*3 {
+		t.Errorf("said %d times, %d commits: %q", n, h.s.commits.Load(), h.messages)
 	}
 	before := h.s.commits.Load()
 	for range 3 { // no time passes
 		h.read()
-		h.rest()
+		h.settle()
 	}
 	if n := h.s.commits.Load() - before; n > 1 {
 		t.Errorf("%d commits at once", n)
@@ -269,23 +269,23 @@ func TestStoreFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.pass(0)
-	h.rest()
-	h.wantSaid("positions can be stored again in " + state)
+	h.settle()
+	h.wantMessage("positions can be stored again in " + state)
 	if s, _ := parsePositions(must(os.ReadFile(filepath.Join(state, positionsName)))); len(s) != 1 || s[0].at.off != 2 {
 		t.Errorf("%+v", s)
 	}
 }
 
-// A position is stored once the sink has committed the lines before it.
+// A position is stored after the sink has committed the lines before it.
 func TestNoPositionBeforeACommit(t *testing.T) {
 	dir := t.TempDir()
 	path, state := filepath.Join(dir, "x.log"), filepath.Join(dir, "state")
-	h := newHand(t, Options{Patterns: []string{path}, Dir: state})
+	h := newStepper(t, Options{Patterns: []string{path}, Dir: state})
 	want := func(off int64) {
 		t.Helper()
 		for range 3 {
 			h.pass(0)
-			h.rest()
+			h.settle()
 		}
 		if s, _ := parsePositions(must(os.ReadFile(filepath.Join(state, positionsName)))); len(s) != 1 || s[0].at.off != off {
 			t.Errorf("%+v, want the offset %d", s, off)
@@ -306,17 +306,17 @@ func must(b []byte, err error) []byte {
 	return b
 }
 
-// What another process would need is held by the lock.
-func TestTwoProcesses(t *testing.T) {
+// A second process cannot use the same directory of positions.
+func TestSecondProcessIsRejected(t *testing.T) {
 	dir := t.TempDir()
-	newHand(t, Options{Dir: dir})
-	if _, err := New(Options{Dir: dir}, &taker{}); !errors.Is(err, ErrInUse) {
+	newStepper(t, Options{Dir: dir})
+	if _, err := New(Options{Dir: dir}, &recordingSink{}); !errors.Is(err, ErrInUse) {
 		t.Error(err)
 	}
 }
 
-// A damaged file of positions is told of and set aside, and nothing is skipped.
-func TestDamagedPositions(t *testing.T) {
+// A damaged file of positions is reported and renamed, and all lines are read again.
+func TestDamagedPositionsAreRenamed(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.log")
 	write(t, path, "a\nb\n")
@@ -336,20 +336,20 @@ func TestDamagedPositions(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.FromEnd = true
-	h := newHand(t, Options{Dir: state, FromEnd: true, Patterns: []string{path}})
+	h := newStepper(t, Options{Dir: state, FromEnd: true, Patterns: []string{path}})
 	h.pass(0)
 	h.want("a\n", "b\n")
-	h.wantSaid("positions is damaged: ")
+	h.wantMessage("positions is damaged: ")
 	if _, err := os.Stat(name + ".bad"); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestFromEnd(t *testing.T) {
+func TestFromEndSkipsExistingLines(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.log")
 	write(t, path, "old\nhal")
-	h := newHand(t, Options{Patterns: []string{filepath.Join(dir, "*.log")}, FromEnd: true})
+	h := newStepper(t, Options{Patterns: []string{filepath.Join(dir, "*.log")}, FromEnd: true})
 	h.pass(0)
 	write(t, path, "f\nnew\n")
 	write(t, filepath.Join(dir, "y.log"), "all\n")
@@ -357,29 +357,29 @@ func TestFromEnd(t *testing.T) {
 	h.want("all\n", "half\n", "new\n")
 }
 
-// The first process with positions notes where it began before it reads.
+// The first process with positions stores its start before it reads.
 func TestFromEndSurvivesAKill(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.log")
 	write(t, path, "old\n")
 	o := Options{Patterns: []string{path}, FromEnd: true, Dir: filepath.Join(dir, "state")}
-	h := newHand(t, o)
+	h := newStepper(t, o)
 	h.s.refuse = true
 	h.pass(0)
 	write(t, path, "new\n")
 	h.pass(0)
 	h.want("new\n")
-	h.rest()
+	h.settle()
 	h.keeper.store.close()
-	h = newHand(t, o)
+	h = newStepper(t, o)
 	h.pass(0)
 	h.want("new\n")
 }
 
-func TestPartial(t *testing.T) {
+func TestPartialLineIsDeliveredAfterWait(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.log")
-	h := newHand(t, Options{Patterns: []string{path}, PartialWait: time.Minute})
+	h := newStepper(t, Options{Patterns: []string{path}, PartialWait: time.Minute})
 	h.pass(0)
 	write(t, path, "a\nb")
 	h.pass(0)
@@ -388,7 +388,7 @@ func TestPartial(t *testing.T) {
 	h.want()
 	h.pass(time.Minute)
 	h.want("b\n")
-	write(t, path, "\nc\n") // its end, and no empty line
+	write(t, path, "\nc\n") // the end of the partial line is not an empty line
 	h.pass(0)
 	h.want("c\n")
 	write(t, path, "d")
@@ -400,11 +400,11 @@ func TestPartial(t *testing.T) {
 	h.want("e\n")
 }
 
-// A file grows beyond what was read of it between two looks, after it was truncated.
+// A file is truncated and then grows beyond the previous position between two scans.
 func TestTruncatedAndLonger(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.log")
-	h := newHand(t, Options{Patterns: []string{path}})
+	h := newStepper(t, Options{Patterns: []string{path}})
 	write(t, path, "a\nb\n")
 	h.pass(0)
 	h.want("a\n", "b\n")
@@ -414,56 +414,56 @@ func TestTruncatedAndLonger(t *testing.T) {
 	write(t, path, "c\nd\ne\nf\n")
 	h.pass(0)
 	h.want("c\n", "d\n", "e\n", "f\n")
-	h.wantSaid("it was truncated; reading from its start")
+	h.wantMessage("it was truncated; reading from its start")
 }
 
-// What a truncation has cost is reported and counted.
-func TestTruncatedUnread(t *testing.T) {
+// The data lost by a truncation is reported and counted.
+func TestTruncationLossIsCounted(t *testing.T) {
 	big := strings.Repeat("a line\n", 3<<20/7)
 	for _, c := range []struct {
 		name string
-		do   func(h *hand, path string) (lost int)
+		do   func(h *stepper, path string) (lost int)
 	}{
-		{"all was read, and the new content is longer", func(h *hand, path string) int {
+		{"all was read, and the new content is longer", func(h *stepper, path string) int {
 			truncate(h.t, path, "header\n3\n4\n5\n6\n")
 			h.pass(0)
 			h.want("header\n", "3\n", "4\n", "5\n", "6\n")
 			return 0
 		}},
-		{"all was read, and the new content is as long", func(h *hand, path string) int {
+		{"all was read, and the new content is as long", func(h *stepper, path string) int {
 			truncate(h.t, path, "header\n3\n4\n")
 			h.pass(0)
 			h.want("header\n", "3\n", "4\n")
 			return 0
 		}},
-		{"all was read, and the new content is shorter", func(h *hand, path string) int {
+		{"all was read, and the new content is shorter", func(h *stepper, path string) int {
 			truncate(h.t, path, "header\n")
 			h.pass(0)
 			h.want("header\n")
 			return 0
 		}},
-		{"NUL bytes were seen, which no line needs", func(h *hand, path string) int {
+		{"NUL bytes were seen, which no line needs", func(h *stepper, path string) int {
 			write(h.t, path, strings.Repeat("\x00", 100))
 			h.pass(0)
 			truncate(h.t, path, "header\n3\n4\n5\n6\n"+big)
 			h.pass(0)
 			return 0
 		}},
-		{"a line without its end was seen, and the new content is longer", func(h *hand, path string) int {
+		{"a line without its end was seen, and the new content is longer", func(h *stepper, path string) int {
 			write(h.t, path, "begun")
 			h.pass(0)
 			truncate(h.t, path, "header\n3\n4\n5\n6\n7\n8\n")
 			h.pass(0)
 			return 5
 		}},
-		{"a line without its end was seen, and the new content is shorter", func(h *hand, path string) int {
+		{"a line without its end was seen, and the new content is shorter", func(h *stepper, path string) int {
 			write(h.t, path, "begun")
 			h.pass(0)
 			truncate(h.t, path, "new\n")
 			h.pass(0)
 			return 5
 		}},
-		{"the output is blocked, and the new content is shorter", func(h *hand, path string) int {
+		{"the output is blocked, and the new content is shorter", func(h *stepper, path string) int {
 			write(h.t, path, big)
 			h.at = h.at.Add(2 * time.Second)
 			h.scan()
@@ -472,7 +472,7 @@ func TestTruncatedUnread(t *testing.T) {
 			h.want("new\n")
 			return len(big)
 		}},
-		{"the output is blocked, and the new content ends where that did", func(h *hand, path string) int {
+		{"the output is blocked, and the new content ends where that did", func(h *stepper, path string) int {
 			write(h.t, path, big)
 			h.at = h.at.Add(2 * time.Second)
 			h.scan()
@@ -480,7 +480,7 @@ func TestTruncatedUnread(t *testing.T) {
 			h.pass(0)
 			return len(big)
 		}},
-		{"the output is blocked in the middle of it", func(h *hand, path string) (lost int) {
+		{"the output is blocked in the middle of it", func(h *stepper, path string) (lost int) {
 			write(h.t, path, big+big)
 			lost = 2 * len(big)
 			h.s.full = func() error {
@@ -500,15 +500,15 @@ func TestTruncatedUnread(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "x.log")
-			h := newHand(t, Options{Patterns: []string{path}, MaxRecord: 4 << 20})
+			h := newStepper(t, Options{Patterns: []string{path}, MaxRecord: 4 << 20})
 			write(t, path, "header\n1\n2\n")
 			h.pass(0)
 			h.want("header\n", "1\n", "2\n")
 			want := c.do(h, path)
-			h.wantSaid("it was truncated; reading from its start")
-			said := strings.Join(h.said[1:], "\n")
+			h.wantMessage("it was truncated; reading from its start")
+			said := strings.Join(h.messages[1:], "\n")
 			if want != 0 && said != fmt.Sprintf("%s: %d bytes of it are lost: they were not read, and no copy of them exists", path, want) || want == 0 && said != "" {
-				t.Errorf("said %q, want %d bytes behind the first", h.said, want)
+				t.Errorf("said %q, want %d bytes behind the first", h.messages, want)
 			}
 			if h.lost != int64(want) {
 				t.Errorf("%d bytes are lost, want %d", h.lost, want)
@@ -517,7 +517,7 @@ func TestTruncatedUnread(t *testing.T) {
 	}
 }
 
-// truncate puts text in place of what is in the file, which stays the same one.
+// truncate replaces the content of the file and keeps its inode.
 func truncate(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.Truncate(path, 0); err != nil {
@@ -534,7 +534,7 @@ func TestTruncatedWithHole(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	h := newHand(t, Options{Patterns: []string{path}})
+	h := newStepper(t, Options{Patterns: []string{path}})
 	fmt.Fprint(f, strings.Repeat("a line\n", 1000))
 	h.pass(0)
 	if len(h.s.lines) != 1000 {
@@ -549,11 +549,11 @@ func TestTruncatedWithHole(t *testing.T) {
 	h.want("b\n", "c\n")
 }
 
-// Lines go on where they were when there is no room, and none is taken meanwhile.
-func TestBackPressure(t *testing.T) {
+// While the sink is full no line is accepted; then reading continues at the same line.
+func TestFullSinkStopsReading(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
 	write(t, path, strings.Repeat("a line\n", 100))
-	s := &taker{}
+	s := &recordingSink{}
 	tl, err := New(Options{Patterns: []string{path}}, s)
 	if err != nil {
 		t.Fatal(err)
@@ -583,7 +583,7 @@ func TestBackPressure(t *testing.T) {
 	}
 }
 
-// Positions of files that no pattern names stay as long as the files.
+// Positions of files that no pattern matches are kept as long as the files exist.
 func TestOtherPatternsKeepPositions(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a.log"), filepath.Join(dir, "b.log")
@@ -597,7 +597,7 @@ func TestOtherPatternsKeepPositions(t *testing.T) {
 	}
 }
 
-func TestSource(t *testing.T) {
+func TestSourceOfContainerLog(t *testing.T) {
 	id := strings.Repeat("0123456789abcdef", 4)
 	s := sourceOf("/var/log/containers/shop-7d9f-x2x_prod_web-server-" + id + ".log")
 	if s.Pod != "shop-7d9f-x2x" || s.Namespace != "prod" || s.Container != "web-server" {
@@ -610,7 +610,7 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// A path of /var/log/containers is a symbolic link to a file that is renamed beside it.
+// In /var/log/containers, a path is a symbolic link to a file that is renamed in its directory.
 func TestSymlinkRotation(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("SKIPPED: needs symbolic links")
@@ -626,31 +626,31 @@ func TestSymlinkRotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := Options{Patterns: []string{link}, Dir: filepath.Join(dir, "state")}
-	h := newHand(t, o)
+	h := newStepper(t, o)
 	h.pass(0)
 	h.want("a\n")
-	h.rest()
+	h.settle()
 	h.pass(2 * time.Second)
-	h.rest()
+	h.settle()
 	h.keeper.store.close()
 	write(t, file, "b\n")
 	if err := os.Rename(file, file+".20261123-100000"); err != nil {
 		t.Fatal(err)
 	}
 	write(t, file, "c\n")
-	h = newHand(t, o)
+	h = newStepper(t, o)
 	h.pass(0)
 	h.want("b\n", "c\n")
 }
 
-// Ten thousand files, a hundred of them busy: descriptors are bounded, and memory.
-func TestManyFiles(t *testing.T) {
+// With many files, of which few are busy, the numbers of descriptors and buffers are limited.
+func TestManyFilesNeedFewDescriptors(t *testing.T) {
 	dir := t.TempDir()
 	const all, busy, most = 2000, 100, 50
 	for i := range all {
 		write(t, filepath.Join(dir, fmt.Sprintf("%05d.log", i)), "first\n")
 	}
-	h := newHand(t, Options{Patterns: []string{filepath.Join(dir, "*.log")}, MaxOpen: most})
+	h := newStepper(t, Options{Patterns: []string{filepath.Join(dir, "*.log")}, MaxOpen: most})
 	h.pass(0)
 	if len(h.s.lines) != all || len(h.index.files.open) > most {
 		t.Fatalf("%d lines, %d files open", len(h.s.lines), len(h.index.files.open))
@@ -713,10 +713,10 @@ func FuzzPositions(f *testing.F) {
 	})
 }
 
-// oldPositions is a file that release 0.1 has written.
+// oldPositions is a file of positions written by release 0.1.
 const oldPositions = "forebay tail 1\nfe01 98a2f3 829 5d1c9e07 256 11aa02bd 0 \"/var/log/app.log\" \"/var/log/app.log.1\"\nfe01 2 7 00000001 7 00000001 1 \"/x\" \"/x\"\nend 2 77870791\n"
 
-func TestOldPositions(t *testing.T) {
+func TestPositionsOfFirstReleaseAreRead(t *testing.T) {
 	entries, err := parsePositions([]byte(oldPositions))
 	want := []entry{
 		{0, id{0xfe01, 0x98a2f3}, "/var/log/app.log", "/var/log/app.log.1", mark{829, 0x5d1c9e07}, head{256, 0x11aa02bd}, false, 829, 0, false},
@@ -727,9 +727,9 @@ func TestOldPositions(t *testing.T) {
 	}
 }
 
-// Every byte of the list of positions counts. Changes behind it end with the first one that is
-// damaged.
-func TestPositionsDamage(t *testing.T) {
+// A change of any byte of the list of positions is detected. Changes after the list end at the
+// first damaged one.
+func TestDamageOfAnyByteIsDetected(t *testing.T) {
 	good := appendPositions(nil, []entry{{1, id{1, 2}, "/a", "/b", mark{300, 4}, head{5, 6}, true, 300, 12, false}, {2, id{3, 4}, "/c", "", mark{}, head{}, false, 0, 0, false}})
 	list := len(good)
 	if entries, err := parsePositions(good); err != nil || len(entries) != 2 {
@@ -777,18 +777,18 @@ type none struct{}
 func (none) Put(Line) error               { return nil }
 func (none) Commit(context.Context) error { return nil }
 
-// A pattern finds what comes after the start: its directory, files in it, and a file at the
-// place of one that was removed. Directories are no files, whatever their names.
+// A pattern also matches what appears after the start: its directory, files in it, and a file that
+// replaces a removed one. Directories are not followed.
 func TestFilesComeAndGo(t *testing.T) {
 	top := t.TempDir()
 	dir := filepath.Join(top, "later")
-	h := newHand(t, Options{Patterns: []string{filepath.Join(dir, "*.log")}})
+	h := newStepper(t, Options{Patterns: []string{filepath.Join(dir, "*.log")}})
 	want := []string{}
 	expect := func(lines ...string) {
 		t.Helper()
 		h.pass(5 * time.Second)
 		if want = append(want, lines...); !reflect.DeepEqual(append([]string{}, h.s.lines...), want) {
-			t.Fatalf("%q, want %q; said %q", h.s.lines, want, h.said)
+			t.Fatalf("%q, want %q; said %q", h.s.lines, want, h.messages)
 		}
 	}
 	expect()
@@ -803,7 +803,7 @@ func TestFilesComeAndGo(t *testing.T) {
 	write(t, b, "b1\n")
 	expect("b1\n")
 	write(t, a, "a2\n")
-	if err := os.Remove(a); err != nil { // what it still has is read
+	if err := os.Remove(a); err != nil { // its remaining lines are read
 		t.Fatal(err)
 	}
 	expect("a2\n")

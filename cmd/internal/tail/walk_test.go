@@ -17,9 +17,8 @@ import (
 
 var walkSeed = flag.Uint64("walk.seed", 0, "walk this seed alone")
 
-// A walker is what happens to files, a Tailer whose sink may be blocked for any time, and what
-// must come of it: the lines of a path are those of its generations, one behind the other. Each
-// comes in its order, or is reported as lost.
+// A walker changes files at random while a Tailer, whose sink may be blocked, reads them. It checks
+// that the lines of a path arrive in order: each line is delivered or reported as lost.
 type walker struct {
 	t     *testing.T
 	rnd   *rand.Rand
@@ -32,45 +31,45 @@ type walker struct {
 	files int
 	ticks time.Duration
 	log   []string
-	deep  bool // within Put
-	fail  bool // Commit fails
+	deep  bool // Put is being called
+	fail  bool // makes Commit fail
 	lost  int64
 
 	charset string
 }
 
-// A written is what was written to a path.
+// A written is the record of what was written to a path.
 type written struct {
 	path  string
 	w     *os.File
-	lines []written1
-	open  bool // the last line has no end
+	lines []writtenLine
+	open  bool // the last line has no newline
 	cur   *life
 	n     int
 
-	got   int // the next line that must come
-	safe  int // lines before it were committed
-	saved int // and stored
+	got   int // index of the next expected line
+	safe  int // lines before this index were committed
+	saved int // lines before this index were committed and stored
 	again bool
 }
 
-// A written1 is a line, and where its end is.
-type written1 struct {
+// A writtenLine is a line with the generation and the position of its end.
+type writtenLine struct {
 	text string
 	life *life
 	end  int64
 	came bool
-	torn bool // it is in several generations
+	torn bool // the line extends over several generations
 }
 
-// A life is a generation.
+// A life is one generation of a file.
 type life struct {
-	size   int64
-	seen   int64 // by a look, as long as it could be read
-	stored int64 // the size that the next process knows
-	over   bool  // the path leads elsewhere
-	ended  bool  // nobody can open it any more
-	fair   bool  // it may be lost without a report: it was not seen or stored in time
+	size      int64
+	seen      int64 // size at the last scan while it could be read
+	stored    int64 // size that the next process knows
+	over      bool  // the path leads elsewhere
+	ended     bool  // it can no longer be opened
+	mayBeLost bool  // it was not seen or stored in time, so it may be lost without a report
 }
 
 func (w *walker) note(format string, args ...any) {
@@ -82,7 +81,7 @@ func (w *walker) fatalf(format string, args ...any) {
 	w.t.Fatalf("after\n%s\n%s", strings.Join(w.log, "\n"), fmt.Sprintf(format, args...))
 }
 
-// Put checks that it is this line's turn. Meanwhile anything may happen.
+// Put checks that the line is the next one, and makes random changes during the call.
 func (w *walker) Put(l Line) error {
 	p, text := w.paths[l.Source.Path], string(l.Text)
 	at, low := p.got, p.got
@@ -117,9 +116,9 @@ func (w *walker) Put(l Line) error {
 	return nil
 }
 
-// fragment reports whether text is what is left of lines, parts of which were in a generation
-// that is lost: parts of some, and the end of one that is not before from. Of several, it is the one
-// with the most bytes in common.
+// fragment reports whether text can be what remains of lines that were partly in a lost generation:
+// parts of lines, and the end of one of the lines from index from on. If several match, the one
+// with the most common bytes is used.
 func (p *written) fragment(from int, text string) bool {
 	whole, begin := strings.TrimSuffix(text, "\n"), 0
 	for more := true; more; {
@@ -181,11 +180,11 @@ func (w *walker) start() {
 	w.looked(true)
 }
 
-// scan has one look of the scanner.
+// scan runs the scanner once.
 func (w *walker) scan() {
-	w.now = w.now.Add(1100 * time.Millisecond) // everything is due
+	w.now = w.now.Add(1100 * time.Millisecond) // so that everything is due
 	w.tail.scanner.look(w.now)
-	saved := !w.deep && w.rnd.IntN(2) == 0 // the keeper is another goroutine
+	saved := !w.deep && w.rnd.IntN(2) == 0 // in production the keeper runs concurrently
 	if saved {
 		w.save()
 	}
@@ -201,7 +200,7 @@ func (w *walker) save() {
 	}
 }
 
-// looked notes what the Tailer has seen.
+// looked records what the scanner has seen.
 func (w *walker) looked(saved bool) {
 	for _, p := range w.paths {
 		for _, l := range p.lives() {
@@ -224,7 +223,7 @@ func (p *written) lives() (all []*life) {
 	return all
 }
 
-// read has the reader take what there is.
+// read makes the reader read the available lines.
 func (w *walker) read() {
 	for i := 0; ; i++ {
 		next, err := w.tail.reader.deliver(context.Background(), w.now)
@@ -248,7 +247,7 @@ func (w *walker) read() {
 	}
 }
 
-// life begins a generation of p.
+// begin begins a new generation of p.
 func (p *written) begin() {
 	p.cur = &life{}
 }
@@ -261,8 +260,8 @@ func (w *walker) create(p *written) {
 	p.begin()
 }
 
-// stamp sets the time of the last change by the clock of the walk, which is ahead of the system's. Each
-// change has its own time.
+// stamp sets the modification time of a file by the simulated clock, which is ahead of the system
+// clock. Each change has a different time.
 func (w *walker) stamp(path string) {
 	w.ticks++
 	at := w.now.Add(w.ticks * time.Microsecond)
@@ -271,10 +270,10 @@ func (w *walker) stamp(path string) {
 	}
 }
 
-// write writes to the file, a part of a line or several.
+// write appends text, which is a part of a line or several lines.
 func (w *walker) write(p *written, text string) {
 	raw := encoded(w.charset, text)
-	if n := w.rnd.IntN(4 * len(raw)); n < len(raw) { // half a character, perhaps
+	if n := w.rnd.IntN(4 * len(raw)); n < len(raw) { // perhaps an incomplete character
 		if _, err := p.w.Write(raw[:n]); err != nil {
 			w.fatalf("%v", err)
 		}
@@ -297,7 +296,7 @@ func (w *walker) write(p *written, text string) {
 			p.lines[last].torn = p.lines[last].torn || p.lines[last].life != p.cur
 			p.lines[last].life, p.lines[last].end = p.cur, p.cur.size
 		} else {
-			p.lines = append(p.lines, written1{text: part, life: p.cur, end: p.cur.size})
+			p.lines = append(p.lines, writtenLine{text: part, life: p.cur, end: p.cur.size})
 		}
 		p.open = !strings.HasSuffix(part, "\n")
 	}
@@ -314,13 +313,13 @@ func (w *walker) complete(p *written) {
 	}
 }
 
-// leave ends the generation of p. Nobody may have seen it.
+// leave ends the current generation of p, which the scanner may not have seen.
 func (w *walker) leave(p *written, ended bool) {
 	p.cur.over, p.cur.ended = true, ended
-	p.cur.fair = p.cur.fair || p.cur.seen == 0
+	p.cur.mayBeLost = p.cur.mayBeLost || p.cur.seen == 0
 }
 
-// change does something to p.
+// change makes a random change to p.
 func (w *walker) change(p *written) {
 	name := filepath.Base(p.path)
 	switch what := w.rnd.IntN(12); {
@@ -342,7 +341,7 @@ func (w *walker) change(p *written) {
 	case what == 6:
 		w.note("half a line to %s", name)
 		line := w.line(p)
-		w.write(p, line[:len("000000")+w.rnd.IntN(len(line)-len("000000"))]) // less could be that of any file
+		w.write(p, line[:len("000000")+w.rnd.IntN(len(line)-len("000000"))]) // a shorter part could match any file
 	case what == 7:
 		w.note("the other half to %s", name)
 		w.complete(p)
@@ -390,7 +389,7 @@ func (w *walker) change(p *written) {
 		p.w.Close()
 		p.w = nil
 		w.leave(p, true)
-		if w.rnd.IntN(2) == 0 { // with the same inode, perhaps
+		if w.rnd.IntN(2) == 0 { // perhaps with the same inode
 			w.create(p)
 			w.write(p, w.line(p))
 		}
@@ -440,12 +439,12 @@ func (w *walker) step() {
 	}
 }
 
-// gone notes what the next process cannot find. It reports a deleted file up to the size that was
+// gone records what the next process cannot find. Of a deleted file it reports the size that was
 // stored.
 func (w *walker) gone() {
 	for _, p := range w.paths {
 		for _, l := range p.lives() {
-			l.fair = l.fair || l.over && l.stored == 0
+			l.mayBeLost = l.mayBeLost || l.over && l.stored == 0
 			if l.ended {
 				l.seen = min(l.seen, l.stored)
 			}
@@ -493,7 +492,7 @@ func walk(t *testing.T, seed uint64) {
 				before = 0
 			}
 			switch {
-			case l.came, l.torn, l.life.fair, l.end > l.life.seen && l.life.ended:
+			case l.came, l.torn, l.life.mayBeLost, l.end > l.life.seen && l.life.ended:
 			case !l.life.over:
 				w.fatalf("%q did not come", l.text)
 			default:
@@ -512,8 +511,8 @@ func walk(t *testing.T, seed uint64) {
 	}
 }
 
-// Whatever happens to files, to the sink and to the process, every line comes in the order of
-// its path, and once unless the process was killed, or is reported.
+// Whatever happens to the files, the sink and the process, the lines of a path are delivered in
+// order. Each line is delivered once, unless the process was killed, or is reported as lost.
 func TestWalk(t *testing.T) {
 	if *walkSeed != 0 {
 		walk(t, *walkSeed)

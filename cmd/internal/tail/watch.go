@@ -7,8 +7,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// A watcher has the system report changes in directories. Where it cannot, the scanner finds
-// them no later than after Options.Rescan.
+// A watcher receives events about changes in directories from the system. Changes without an event
+// are found by the scanner, at the latest after Options.Rescan.
 type watcher struct {
 	w      *fsnotify.Watcher
 	events chan fsnotify.Event
@@ -16,8 +16,8 @@ type watcher struct {
 	dirs   map[string]id
 }
 
-// Events is whether a Tailer asks the system to report changes. Tests in a synctest bubble set
-// it to false: the goroutine that reads the reports would stop the clock of the bubble.
+// Events enables events of the file system. Tests in a synctest bubble set it to false, because the
+// goroutine that receives the events would stop the clock of the bubble.
 var Events = true
 
 func newWatcher() *watcher {
@@ -31,7 +31,7 @@ func newWatcher() *watcher {
 	return w
 }
 
-// add watches the directories that pattern names, if they are not watched yet.
+// add watches the directories that contain files of pattern, unless they are already watched.
 func (w *watcher) add(pattern string) {
 	if w == nil || w.w == nil {
 		return

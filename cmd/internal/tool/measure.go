@@ -23,24 +23,25 @@ type measured struct {
 	// Timed is the number of lines with a time. If it is 0, the rates are 0.
 	Timed    uint64    `json:"timed_lines"`
 	MeanRate float64   `json:"mean_records_per_second"`
-	PeakRate float64   `json:"peak_records_per_second"` // of the busiest second
+	PeakRate float64   `json:"peak_records_per_second"` // rate of the busiest second
 	First    time.Time `json:"first,omitzero"`
 	Last     time.Time `json:"last,omitzero"`
 }
 
-// Span is the time from the first line to the last.
+// Span returns the time from the first line to the last.
 func (m *measured) Span() time.Duration { return m.Last.Sub(m.First) }
 
-// MaxSeconds limits the number of seconds for which counts are kept in memory. A log whose lines
-// are not in order, such as several merged files, is counted correctly if its lines are out of
-// order by fewer distinct seconds.
+// MaxSeconds limits the number of seconds whose counts are kept in memory. A log whose lines are
+// not ordered by time, such as several merged files, is counted correctly while fewer distinct
+// seconds are mixed.
 const MaxSeconds = 1 << 16
 
-// MeasureLog reads a log to its end.
+// MeasureLog reads a log to its end. name is the name of the log in the result.
 //
-// Lines without a time, such as those of a stack trace, belong to the second of the line before.
-// Times without a year are in consecutive years: a log that continues from December to January was
-// written over New Year.
+// A line without a time, such as a line of a stack trace, counts for the second of the line before
+// it.
+// Times without a year are put in consecutive years: if December is followed by January, a new year
+// begins.
 func MeasureLog(name string, r io.Reader) (*measured, error) {
 	in := bufio.NewReader(r)
 	if kind, with := compressed(in); kind != "" {
@@ -102,16 +103,16 @@ func MeasureLog(name string, r io.Reader) (*measured, error) {
 	m.MeanBytes = float64(m.Bytes) / float64(m.Lines)
 	if m.Timed > 0 {
 		m.PeakRate = float64(peak)
-		// The span begins and ends within a second that is counted as a whole.
+		// The first and the last second are counted as whole seconds.
 		m.MeanRate = float64(m.Lines) / max(m.Span().Seconds(), 1)
 	}
 	return m, nil
 }
 
-// compressed returns the compression of the input, if it is one of rotated files, and the command
-// that decompresses it.
+// compressed returns the compression of the input and the command that decompresses it, or "" if
+// the input is not compressed.
 func compressed(in *bufio.Reader) (kind, with string) {
-	head, _ := in.Peek(4) // Read returns the error again
+	head, _ := in.Peek(4) // a later Read returns the error
 	switch {
 	case bytes.HasPrefix(head, []byte("\x1f\x8b")):
 		return "gzip", "zcat"
@@ -131,7 +132,7 @@ func (y *yearless) year(t time.Time) time.Time {
 	if t.Month() == time.January && y.last.Month() == time.December {
 		y.years++
 	} else if t.Month() == time.December && y.last.Month() == time.January && !y.last.IsZero() && y.years > 0 {
-		y.years-- // a line that arrived late
+		y.years-- // a late line of the previous year
 	}
 	y.last = t
 	return t.AddDate(y.years, 0, 0)

@@ -18,12 +18,12 @@ type receiveConfig struct {
 	out            string
 	fsync          bool
 	count          setting.Count
-	maxConns       setting.Count
 	faultInjection FaultInjection
 }
 
+// NewReceive returns forebay receive.
 func NewReceive(stdout, stderr *os.File) *cobra.Command {
-	c := &receiveConfig{ListenConfig: input.ListenConfig{MaxMessage: *input.NewMaxMessage()}, maxConns: *setting.CountBetween(256, 1, 0)}
+	c := &receiveConfig{ListenConfig: input.ListenConfig{MaxMessage: *input.NewMaxMessage(), MaxConns: *input.NewMaxConns()}}
 	c.Listeners = []*input.Listener{input.ForwardListener(), input.LokiListener(), input.SyslogListener()}
 	cmd := &cobra.Command{
 		Use:   "receive",
@@ -64,7 +64,7 @@ chunk, a push to Loki or a syslog message:
   forebay receive --syslog=unixgram:dev-log`,
 		Args: noListenerArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := c.settle(cmd); err != nil {
+			if err := c.complete(cmd); err != nil {
 				return exit.Usage(err)
 			}
 			return runReceive(c, stdout, stderr)
@@ -86,7 +86,7 @@ chunk, a push to Loki or a syslog message:
 	fs.StringVar(&c.TlsKey, "tls-key", "", "TLS: `FILE` with the key of --tls-cert (default: none)")
 	fs.StringVar(&c.TlsClientCA, "tls-client-ca", "", "TLS: `FILE` with the CA certificates for clients; other clients are refused (default: none)")
 	fs.Var(&c.MaxMessage, "max-message", "maximum size of a message, compressed and decompressed; a longer message ends its connection")
-	fs.Var(&c.maxConns, "max-conns", "number `N` of simultaneous connections to each listener")
+	fs.Var(&c.MaxConns, "max-conns", "number `N` of simultaneous connections to each listener")
 	fs.Var(&c.faultInjection.Stall, "stall", "time to wait before each chunk is accepted, or forever (default 0)")
 	fs.Var(&c.faultInjection.Reset, "reset", "percentage of chunks to refuse by resetting their connections (default 0)")
 	fs.Var(&c.faultInjection.Reject, "reject", "percentage of chunks to refuse without acknowledgement; Loki: answer 429 and 500 (default 0)")
@@ -102,8 +102,8 @@ const receiveExitHelp = `Exit codes:
   2   the command line is wrong
   78  an address, a key or --out cannot be used`
 
-// settle checks the flags against each other.
-func (c *receiveConfig) settle(cmd *cobra.Command) error {
+// complete checks the combination of flags and selects the default listeners.
+func (c *receiveConfig) complete(cmd *cobra.Command) error {
 	any := false
 	for _, l := range c.Listeners {
 		any = any || l.On
@@ -120,7 +120,6 @@ func (c *receiveConfig) settle(cmd *cobra.Command) error {
 	if err := c.CheckPairs(); err != nil {
 		return err
 	}
-	c.MaxConns = c.maxConns.Value
 	c.Slow = int64(c.faultInjection.slow)
 	for _, name := range []string{"shared-key-file", "user", "password-file"} {
 		if cmd.Flags().Changed(name) && !c.listener("forward").On {
@@ -130,6 +129,7 @@ func (c *receiveConfig) settle(cmd *cobra.Command) error {
 	return nil
 }
 
+// listener returns the listener that a flag defines.
 func (c *receiveConfig) listener(flag string) *input.Listener {
 	for _, l := range c.Listeners {
 		if l.Flag == flag {
@@ -139,7 +139,7 @@ func (c *receiveConfig) listener(flag string) *input.Listener {
 	panic("no listener --" + flag)
 }
 
-// noListenerArgs refuses arguments; one may be meant as the address of a listener.
+// noListenerArgs rejects arguments. The error explains how to write the address of a listener.
 func noListenerArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

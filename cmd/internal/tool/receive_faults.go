@@ -13,7 +13,8 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// Action returns the function that selects the treatment of chunks; nil: all are accepted.
+// Action returns the function that selects what happens to each chunk. It is nil if all chunks are
+// accepted.
 func (m *FaultInjection) Action() func(context.Context) listen.Action {
 	if m.Stall == (Stall{}) && m.Reset == 0 && m.Reject == 0 {
 		return nil
@@ -46,14 +47,15 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// A Share selects a percentage of chunks, evenly spread.
+// A Share selects a percentage of chunks at regular intervals.
 type Share struct {
-	Of float64
+	Of float64 // percentage
 
 	mu  sync.Mutex
 	sum float64
 }
 
+// Next reports whether the next chunk is selected.
 func (s *Share) Next() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +66,7 @@ func (s *Share) Next() bool {
 	return true
 }
 
-// A FaultInjection contains the faults that receive injects.
+// A FaultInjection contains the flags of receive that inject faults.
 type FaultInjection struct {
 	Stall         Stall
 	Reset, Reject percent

@@ -20,9 +20,10 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// closeTime is the maximum time for writing and acknowledging received chunks at the end.
+// closeTime limits the time for writing and acknowledging the received chunks at the end.
 const closeTime = 10 * time.Second
 
+// runReceive runs the listeners until a signal, an error, or --count records.
 func runReceive(c *receiveConfig, stdout, stderr *os.File) error {
 	var out io.Writer = stdout
 	switch {
@@ -106,11 +107,10 @@ func (c *receiveConfig) outName() string {
 	return "--out " + c.out
 }
 
-// errOutputStalled is the error if the output accepts no data for too long.
+// errOutputStalled reports that the output has accepted no data for closeTime.
 var errOutputStalled = errors.New("standard output is not being read: the last messages were not acknowledged")
 
-// endReceiver closes the listeners. The error is the reason why received messages were not
-// answered.
+// endReceiver closes the listeners. It returns an error if received messages could not be answered.
 func endReceiver(r *input.Receiver, ending *process.Signals, arrived <-chan os.Signal) error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
@@ -127,7 +127,7 @@ func endReceiver(r *input.Receiver, ending *process.Signals, arrived <-chan os.S
 			if ending.Second(sig) {
 				return process.ErrForced
 			}
-		case <-ctx.Done(): // the output hangs; otherwise the listeners would be closed by now
+		case <-ctx.Done(): // only a blocked output can delay the end so long
 			select {
 			case <-closed:
 				return nil
@@ -138,7 +138,7 @@ func endReceiver(r *input.Receiver, ending *process.Signals, arrived <-chan os.S
 	}
 }
 
-// recordsOf returns the records of all listeners.
+// recordsOf returns the number of records received by all listeners.
 func recordsOf(r *input.Receiver) (n uint64) {
 	for _, s := range r.Servers {
 		n += s.Stats().Records
@@ -146,7 +146,7 @@ func recordsOf(r *input.Receiver) (n uint64) {
 	return n
 }
 
-// summaryOfReceiver returns one line with the records of each listener.
+// summaryOfReceiver returns one line with the number of records of each listener.
 func summaryOfReceiver(r *input.Receiver, took time.Duration) string {
 	var sb strings.Builder
 	fmt.Fprintf(&sb, "received %s in %s", console.Amount(recordsOf(r), "record"), units.Duration(took.Round(time.Millisecond)))

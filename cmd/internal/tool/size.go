@@ -22,8 +22,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// sizeConfig contains the flags of size: the records that arrive, the speed of the destination,
-// and the given memory or slabs.
+// sizeConfig contains the flags of size: the rate and size of records, the speed of the
+// destination, and the given memory or number of slabs.
 type sizeConfig struct {
 	rate     setting.Rate
 	msgSize  setting.Size
@@ -64,8 +64,8 @@ func (c *sizeConfig) add(cmd *cobra.Command) {
 	fs.StringVar(&c.measure, "measure", "", "measure --rate and --msg-size in `FILE`; -: standard input (default: none)")
 }
 
-// workload checks the flags, and returns the load that they describe and the measurement, if there
-// was one. The rate is 0 if --measure is set and no line has a time.
+// workload checks the flags and returns the load that they describe, with the measurement of
+// --measure if given. The rate is 0 if no line of the measured log has a time.
 func (c *sizeConfig) workload(cmd *cobra.Command) (w slab.Workload, m *measured, err error) {
 	fs := cmd.Flags()
 	switch {
@@ -97,7 +97,7 @@ func (c *sizeConfig) workload(cmd *cobra.Command) (w slab.Workload, m *measured,
 	return w, m, nil
 }
 
-// plan calls slab.Plan or, if the number of slabs is given, slab.Absorb.
+// plan calls slab.Plan or, if --slabs is given, slab.Absorb.
 func (c *sizeConfig) plan(w slab.Workload) (s slab.Sizing, err error) {
 	if c.slabs.Value == 0 {
 		s, err = slab.Plan(w)
@@ -120,12 +120,13 @@ func (c *sizeConfig) plan(w slab.Workload) (s slab.Sizing, err error) {
 	return s, nil
 }
 
-// sizeFlagNames replaces the fields of a Workload by the flags that set them.
+// sizeFlagNames replaces names of fields of slab.Workload in errors by names of flags.
 var sizeFlagNames = strings.NewReplacer("DrainBytesPerSecond", "--drain-rate", "set SlabBytes", "set --slab-size")
 
-// errNoRate is an error of --measure.
+// errNoRate is the error if neither --rate nor the measured log provides a rate.
 var errNoRate = errors.New("no line has a recognized time, so the rate is unknown: add --rate")
 
+// NewSize returns forebay size.
 func NewSize() *cobra.Command {
 	c := newSizeConfig()
 	cmd := &cobra.Command{
@@ -155,12 +156,12 @@ begins, one slab is in flight and one is partly filled.`,
 	return cmd
 }
 
-// answer is the output of size.
+// answer is the result of forebay size.
 type answer struct {
 	Measured *measured
 	Workload slab.Workload
-	Sizing   *slab.Sizing // nil: the rate is unknown
-	Inverse  bool
+	Sizing   *slab.Sizing // nil if the rate is unknown
+	Inverse  bool         // the number of slabs was given, and the result is what they absorb
 }
 
 func runSize(c *sizeConfig, cmd *cobra.Command) error {
@@ -217,7 +218,7 @@ func (a *answer) printText(w io.Writer) error {
 	return t.Flush()
 }
 
-// stall is the stall to which CatchUp applies.
+// stall returns the duration of the stall for which CatchUp was computed.
 func (a *answer) stall() time.Duration {
 	if a.Inverse {
 		return a.Sizing.Absorbs
@@ -254,7 +255,7 @@ func (a *answer) printJSON(w io.Writer) error {
 		MemoryBytes    int64    `json:"memory_bytes"`
 		AbsorbsSeconds float64  `json:"absorbs_seconds"`
 		CatchUpSeconds float64  `json:"catch_up_seconds"`
-		DrainRate      *float64 `json:"drain_records_per_second"` // null: unlimited
+		DrainRate      *float64 `json:"drain_records_per_second"` // null means unlimited
 	}
 	type workload struct {
 		Rate           float64 `json:"records_per_second"`
@@ -267,7 +268,7 @@ func (a *answer) printJSON(w io.Writer) error {
 	}
 	out := struct {
 		Measured *measured `json:"measured,omitempty"`
-		Workload *workload `json:"workload"` // null: the rate is unknown
+		Workload *workload `json:"workload"` // null if the rate is unknown
 		Plan     *plan     `json:"plan"`
 	}{Measured: a.Measured}
 	if s := a.Sizing; s != nil {

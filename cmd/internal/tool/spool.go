@@ -17,7 +17,7 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// oneDir checks the argument of all spool commands.
+// oneDir checks that a spool command has one argument, the directory.
 func oneDir(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return exit.Usage(fmt.Errorf("one spool directory is needed, got %d arguments", len(args)))
@@ -25,8 +25,8 @@ func oneDir(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// SpoolDir is a directory with segments of a spool, crash-safe slabs, input that was read ahead, or
-// several of these.
+// A SpoolDir is a directory that contains segments of a spool, crash-safe slabs, or read-ahead
+// files.
 type SpoolDir struct {
 	Dir                    string
 	Segments, slabs, input bool
@@ -60,7 +60,7 @@ func spoolDirs(dir string) ([]SpoolDir, error) {
 		}
 		empty = empty || dest.IsSafeName(e.Name())
 	}
-	if d.input { // newer than the records in slabs
+	if d.input { // read-ahead files are newer than slabs
 		dirs = append(dirs, d)
 	}
 	if len(dirs) == 0 && !empty {
@@ -69,7 +69,7 @@ func spoolDirs(dir string) ([]SpoolDir, error) {
 	return dirs, nil
 }
 
-// inspect determines the content of dir.
+// inspect determines what dir contains.
 func inspect(dir string) (SpoolDir, error) {
 	d := SpoolDir{Dir: dir}
 	entries, err := os.ReadDir(dir)

@@ -137,7 +137,8 @@ func catSlabs(stderr io.Writer, d SpoolDir, forms *spool.Options, print func(bat
 	return damaged, nil
 }
 
-// outputError returns nil if the reader of the output has closed the pipe, as head does.
+// outputError converts an error of a write to standard output. It returns nil if the reader has
+// closed the pipe, as head does.
 func outputError(err error) error {
 	if errors.Is(err, syscall.EPIPE) {
 		return nil

@@ -9,7 +9,7 @@ import (
 // NewSpoolCmd returns forebay spool.
 func NewSpoolCmd() *cobra.Command { return NewSpool(OpenReplay) }
 
-// NewSpool returns forebay spool. replay opens the destination of spool replay.
+// NewSpool returns forebay spool. replay opens the destination of forebay spool replay.
 func NewSpool(replay ReplayOpener) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "spool",

@@ -17,10 +17,10 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// Crash-safe slabs are left by forebay pipe --crash-safe, and by programs that use slab.CrashSafe,
-// when they are killed.
+// When programs that use slab.CrashSafe, such as forebay pipe --crash-safe, are killed, they leave
+// crash-safe slabs.
 
-// crashFiles lists the crash-safe files in dir.
+// crashFiles returns the crash-safe files in dir.
 func crashFiles(dir string) ([]crashfile.File, error) {
 	files, err := crashfile.List(dir)
 	if err != nil {
@@ -32,7 +32,7 @@ func crashFiles(dir string) ([]crashfile.File, error) {
 // slabText returns the text of an error of package slab without its prefix.
 func slabText(err error) string { return strings.TrimPrefix(err.Error(), "slab: ") }
 
-// readCrash reads a file, which may belong to a running process.
+// readCrash reads a crash-safe file, also one of a running process.
 func readCrash(f *crashfile.File) (*crashfile.Image, error) {
 	if f.Alive {
 		return crashfile.ReadLive(f.Path)
@@ -40,7 +40,7 @@ func readCrash(f *crashfile.File) (*crashfile.Image, error) {
 	return crashfile.Read(f.Path)
 }
 
-// catCrash prints the records of a file.
+// catCrash prints the records of a crash-safe file.
 func catCrash(f *crashfile.File, forms *spool.Options, print func(batch.Codec, batch.Record) error) (damaged bool, err error) {
 	if f.Aside || f.Unborn {
 		return f.Aside, nil
@@ -60,7 +60,7 @@ func catCrash(f *crashfile.File, forms *spool.Options, print func(batch.Codec, b
 	for _, r := range im.Records {
 		if id, ok := streams[r.Stream]; ok {
 			r.Stream = id
-		} else if !im.Defined(r.Stream) { // the record must not appear to belong to a different stream
+		} else if !im.Defined(r.Stream) { // the number could be that of another stream
 			r.Stream = forms.Streams.Stream([]byte(undefined))
 		}
 		if err := print(codec, r); err != nil {
@@ -70,14 +70,15 @@ func catCrash(f *crashfile.File, forms *spool.Options, print func(batch.Codec, b
 	return im.Damage() != "", nil
 }
 
-// undefined is the definition of a stream that no destination can read.
+// undefined is the definition of a stream whose real definition is missing. No destination can read
+// it.
 const undefined = "\xff"
 
-// outputDone is an error of the output, not of the file.
+// outputDone wraps an error of the output, to distinguish it from an error of the file.
 type outputDone struct{ error }
 
-// replayCrash delivers the records of dead processes in dir. It does not change files of running
-// processes.
+// replayCrash delivers the records that dead processes have left in dir. Files of running processes
+// are not changed.
 func replayCrash(ctx context.Context, w io.Writer, dir string, o *spool.Options, send Sender) error {
 	files, err := crashFiles(dir)
 	if err != nil {
@@ -114,7 +115,7 @@ func replayCrash(ctx context.Context, w io.Writer, dir string, o *spool.Options,
 	return bad
 }
 
-// purgeCrash deletes files of dead processes or, without yes, lists them.
+// purgeCrash deletes the files of dead processes. Without yes, it only lists them.
 func purgeCrash(w io.Writer, dir string, onlyDamaged, yes bool) (would uint64, err error) {
 	files, err := crashFiles(dir)
 	if err != nil {

@@ -11,19 +11,19 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// storedForms returns options that can read every format that this program stores, without a
-// destination.
+// storedForms returns spool options that can read every stored format, although no destination is
+// open.
 func storedForms() (*spool.Options, error) {
 	streams := new(storedStreams)
 	codecs := map[string]batch.Codec{fluent.Codec().ContentType(): storedCodec{fluent.Codec(), fluent.Tags(), streams}}
 	for _, wire := range []string{"protobuf", "json"} {
-		s, err := loki.New(loki.Config{URL: "http://localhost", Wire: wire}) // it is never asked to send
+		s, err := loki.New(loki.Config{URL: "http://localhost", Wire: wire}) // it never sends
 		if err != nil {
 			return nil, err
 		}
 		codecs[s.Encoder().Codec().ContentType()] = storedCodec{s.Encoder().Codec(), s.Traits().Dictionary, streams}
 	}
-	x, err := otlp.New(otlp.Config{URL: "http://localhost"}) // nor is it
+	x, err := otlp.New(otlp.Config{URL: "http://localhost"}) // it never sends
 	if err != nil {
 		return nil, err
 	}
@@ -37,23 +37,22 @@ func storedForms() (*spool.Options, error) {
 	}}, nil
 }
 
-// storedStreams assigns numbers to the streams of stored records whose format is not known yet:
-// tags and label sets.
+// storedStreams assigns numbers to the streams (tags and label sets) of stored records.
 type storedStreams struct {
-	to batch.Dictionary // assigns the numbers instead, if not nil: the dictionary of the destination
+	to batch.Dictionary // dictionary of the destination, which assigns the numbers if not nil
 
 	mu   sync.Mutex
-	ids  map[string]uint32 // by definition
-	defs map[uint32]string // by number
+	ids  map[string]uint32 // numbers by definition
+	defs map[uint32]string // definitions by number
 }
 
-// AppendStream appends the definition of the stream with a number.
+// AppendStream appends the definition of the stream with the given number.
 func (s *storedStreams) AppendStream(dst []byte, id uint32) ([]byte, bool) {
 	def, ok := s.def(id)
 	return append(dst, def...), ok || id == 0
 }
 
-// Stream returns the number of a definition. The number of an empty definition is 0.
+// Stream returns the number of a stream. An empty definition has number 0.
 func (s *storedStreams) Stream(def []byte) uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +79,7 @@ func (s *storedStreams) def(id uint32) (string, bool) {
 	return def, ok
 }
 
-// storedCodec reads records with the stream numbers of from.
+// storedCodec reads records whose stream numbers were assigned by from.
 type storedCodec struct {
 	batch.Codec
 	own  batch.Dictionary // dictionary of Codec

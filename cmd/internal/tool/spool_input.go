@@ -20,8 +20,8 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// leftInput returns the files in dir with input that dead programs had read and not accepted,
-// including damaged ones.
+// leftInput returns the read-ahead files in dir that contain input of dead programs, including
+// damaged ones.
 func leftInput(dir string) (left []readahead.Info) {
 	for _, in := range readahead.List(dir) {
 		if in.Damaged || in.Err != nil || len(in.Pending) > 0 {
@@ -31,7 +31,7 @@ func leftInput(dir string) (left []readahead.Info) {
 	return left
 }
 
-// inputDamage returns the damage of a file, or "" if there is none.
+// inputDamage describes the damage of a file, or returns "".
 func inputDamage(in *readahead.Info) string {
 	switch {
 	case in.Damaged:
@@ -42,7 +42,7 @@ func inputDamage(in *readahead.Info) string {
 	return ""
 }
 
-// listInput adds the files in dir to out. It returns the number of damaged files.
+// listInput adds the read-ahead files in dir to out. It returns the number of damaged files.
 func listInput(dir string, out *SpoolListing) (damaged int) {
 	for _, in := range leftInput(dir) {
 		f := spoolFile{Name: filepath.Base(in.Path), Kind: KindInput, Bytes: in.Bytes, Owner: "dead", PID: in.PID, Health: "ok"}
@@ -74,8 +74,8 @@ func countLines(p []byte) uint64 {
 	return uint64(n)
 }
 
-// catInput prints the lines that outputs have not accepted, one output after another. It returns
-// the number of damaged files.
+// catInput prints the lines that outputs have not accepted, output by output. It returns the number
+// of damaged files.
 func catInput(dir string, print func(batch.Codec, batch.Record) error) (damaged int, err error) {
 	for _, in := range leftInput(dir) {
 		if inputDamage(&in) != "" {
@@ -92,7 +92,7 @@ func catInput(dir string, print func(batch.Codec, batch.Record) error) (damaged 
 	return damaged, nil
 }
 
-// withNewline returns a line with a newline.
+// withNewline adds a newline to line if it has none.
 func withNewline(line []byte) []byte {
 	if line[len(line)-1] != '\n' {
 		line = append(slices.Clip(line), '\n')
@@ -111,7 +111,7 @@ func replayInput(ctx context.Context, w io.Writer, dir string, o *spool.Options,
 			continue
 		}
 		f, err := readahead.AdoptOne(in.Path)
-		if err != nil { // a program has just started to use it
+		if err != nil { // another program has just locked it
 			bad = exit.Config(errors.New(console.Plain(err)))
 			continue
 		}
@@ -137,7 +137,7 @@ func replayInput(ctx context.Context, w io.Writer, dir string, o *spool.Options,
 	return bad
 }
 
-// replayLines delivers some lines of an output, and returns their number.
+// replayLines delivers up to 64 KiB of an output's lines, and returns their number.
 func replayLines(ctx context.Context, f *readahead.File, output int, codec batch.Codec, send Sender) (n int, err error) {
 	const most = 64 << 10
 	b := &batch.Batch{Codec: codec}
@@ -161,7 +161,7 @@ func replayLines(ctx context.Context, f *readahead.File, output int, codec batch
 	return n, f.Broken()
 }
 
-// purgeInput deletes files of dead programs or, without yes, lists them.
+// purgeInput deletes the read-ahead files of dead programs. Without yes, it only lists them.
 func purgeInput(w io.Writer, dir string, onlyDamaged, yes bool) (would uint64, err error) {
 	var n, pending uint64
 	var size int64
@@ -171,7 +171,7 @@ func purgeInput(w io.Writer, dir string, onlyDamaged, yes bool) (would uint64, e
 		}
 		if yes {
 			if err := readahead.Purge(in.Path); errors.Is(err, mapped.ErrInUse) {
-				continue // a program has just started to use it
+				continue // another program has just locked it
 			} else if err != nil {
 				return 0, exit.Runtime(errors.New(console.Plain(err)))
 			}

@@ -10,7 +10,7 @@ import (
 	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
-// crashListing returns the entry of a file with crash-safe slabs.
+// crashListing describes a crash-safe file.
 func crashListing(f *crashfile.File) (out spoolFile, damaged bool) {
 	out = spoolFile{Name: filepath.Base(f.Path), Kind: KindSlabs, Bytes: f.Bytes, Owner: "dead"}
 	if f.Alive {
@@ -36,7 +36,7 @@ func crashListing(f *crashfile.File) (out spoolFile, damaged bool) {
 	return out, crashHealth(im, &out)
 }
 
-// crashHealth sets the health of a file, and reports whether it is damaged.
+// crashHealth sets the health of a crash-safe file and reports whether it is damaged.
 func crashHealth(im *crashfile.Image, out *spoolFile) bool {
 	var notes []string
 	if im.Evicted > 0 {

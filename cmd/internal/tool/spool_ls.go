@@ -33,8 +33,8 @@ type SpoolListing struct {
 type spoolFile struct {
 	Name        string     `json:"file"`
 	Kind        string     `json:"kind"`
-	Owner       string     `json:"owner,omitempty"` // of slabs: alive or dead
-	PID         uint32     `json:"pid,omitempty"`   // its id, for display only: another process may have the id now
+	Owner       string     `json:"owner,omitempty"` // for slabs: alive or dead
+	PID         uint32     `json:"pid,omitempty"`   // process id of the owner, for display only, because ids are reused
 	ContentType string     `json:"content_type,omitempty"`
 	Begun       *time.Time `json:"begun,omitempty"`
 	Bytes       int64      `json:"bytes"`
@@ -51,8 +51,8 @@ const (
 	KindInput   = "input read ahead"
 )
 
-// ListDir lists one directory, and with verify reads every byte of the segments in it. It returns
-// the number of damaged files.
+// ListDir lists the files in one directory. verify means that every byte of the segments is read.
+// It returns the number of damaged files.
 func ListDir(d SpoolDir, verify bool) (out SpoolListing, damaged int, err error) {
 	out = SpoolListing{Dir: d.Dir, Files: []spoolFile{}}
 	if d.Segments {
@@ -210,7 +210,7 @@ func printSpools(w io.Writer, all []SpoolListing, now time.Time) error {
 	return runtimeErrorIf(err)
 }
 
-// owner returns the owner, with the id of the process if it is alive.
+// owner returns the text for the owner, with the process id if it is alive.
 func (f *spoolFile) owner() string {
 	if f.Owner == "alive" && f.PID != 0 {
 		return fmt.Sprintf("alive (pid %d)", f.PID)

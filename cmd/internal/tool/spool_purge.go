@@ -64,7 +64,7 @@ slabs of a running program are kept.`,
 	return cmd
 }
 
-// purgeSegments deletes the segments of a spool or, without yes, lists them.
+// purgeSegments deletes the segments of a spool. Without yes, it only lists them.
 func purgeSegments(w io.Writer, dir string, onlyDamaged, yes bool) (would uint64, err error) {
 	l, _, err := listSpool(dir, false)
 	if err != nil {

@@ -21,22 +21,22 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// A ReplayTarget is the destination of spool replay.
+// A ReplayTarget is the destination of forebay spool replay.
 type ReplayTarget struct {
 	Send    Sender
-	codec   batch.Codec      // codec of the format that it accepts unchanged; nil: see send
-	streams batch.Dictionary // dictionary of the streams in that format
+	codec   batch.Codec      // codec of the format accepted without conversion, or nil
+	streams batch.Dictionary // stream dictionary of that format
 	Close   func() error
 }
 
-// A Sender sends batches and returns their outcomes.
+// A Sender sends a batch and returns its outcome.
 type Sender func(context.Context, *batch.Batch) batch.Outcome
 
-// A ReplayOpener opens the destination of spool replay.
+// A ReplayOpener opens the destination of forebay spool replay.
 type ReplayOpener func(c *dest.Spec, dests []dest.Destination) (*ReplayTarget, error)
 
-// OpenReplay opens any destination of forebay pipe. Records in a different format are
-// converted for the destination, as by --fallback.
+// OpenReplay opens a destination of forebay pipe. Records in another format are converted, as by
+// --fallback.
 func OpenReplay(c *dest.Spec, dests []dest.Destination) (*ReplayTarget, error) {
 	t, err := dest.OpenAt(dests, "--to", c)
 	if err != nil {
@@ -45,18 +45,17 @@ func OpenReplay(c *dest.Spec, dests []dest.Destination) (*ReplayTarget, error) {
 	r := &replaySink{lines: t.NewEncoder == nil, dest: dest.NewFallback(setting.Redact(c.Name), t, record.Parser{})}
 	out := &ReplayTarget{Send: r.send, Close: func() error { return r.dest.CloseDest(context.Background()) }}
 	if dict := t.Dictionary(); dict != nil {
-		// Records in the format of the destination are sent unchanged. Their streams, which the
-		// spool stores by definition, get the numbers of the destination.
+		// Records in the format of the destination are sent unchanged. The spool stores definitions
+		// of streams, and the destination assigns their numbers.
 		r.codec, out.codec, out.streams = t.Codec, t.Codec, dict
 	}
 	return out, nil
 }
 
-// A replaySink sends batches to a destination, unchanged if possible and otherwise converted to its
-// format.
+// A replaySink sends batches to a destination. It converts the records if necessary.
 type replaySink struct {
-	codec batch.Codec // codec of the format that it accepts unchanged; nil: none
-	lines bool        // it accepts lines of any format
+	codec batch.Codec // codec of the format accepted without conversion, or nil
+	lines bool        // lines of any format are accepted
 	dest  *dest.Fallback
 }
 
@@ -124,7 +123,7 @@ Exit codes:
 	return cmd
 }
 
-// replayAll replays spools one after another.
+// replayAll replays several directories, one at a time.
 func replayAll(ctx context.Context, cmd *cobra.Command, dirs []SpoolDir, target *ReplayTarget) error {
 	o, err := storedForms()
 	if err != nil {
@@ -144,14 +143,14 @@ func replayAll(ctx context.Context, cmd *cobra.Command, dirs []SpoolDir, target 
 	unnamed := 0
 	send := func(ctx context.Context, b *batch.Batch) batch.Outcome {
 		o := target.Send(ctx, b)
-		if o.Open.Empty() && o.Refused.Empty() { // the rest was accepted and must not be sent again
+		if o.Open.Empty() && o.Refused.Empty() { // everything else was accepted and must not be sent again
 			unnamed += o.Unnamed
 			o.Unnamed = 0
 		}
 		return o
 	}
 	for _, d := range dirs {
-		if d.Segments { // segments contain older records than slabs
+		if d.Segments { // records in segments are older than those in slabs
 			if err := replaySegments(ctx, cmd, d.Dir, o, send); err != nil {
 				return err
 			}
@@ -193,7 +192,7 @@ func replaySegments(ctx context.Context, cmd *cobra.Command, dir string, o *spoo
 	if cerr := s.Close(); err == nil && cerr != nil {
 		err = cerr
 	}
-	mu.Lock() // Close has waited for OnEvent, up to a limit
+	mu.Lock() // Close waits for OnEvent only for a limited time
 	for _, text := range damage {
 		fmt.Fprintf(cmd.ErrOrStderr(), "forebay: %s: %s\n", dir, text)
 	}

@@ -26,10 +26,10 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// onceBetween is the time between the two states from which --once computes rates.
+// onceBetween is the time between the two queries of --once, from which rates are computed.
 const onceBetween = 250 * time.Millisecond
 
-// plainWidth is the width in columns of a snapshot that is not for a terminal.
+// plainWidth is the width in columns if the output is not a terminal.
 const plainWidth = 80
 
 // topConfig contains the flags of top.
@@ -39,6 +39,7 @@ type topConfig struct {
 	output setting.Choice
 }
 
+// NewTop returns forebay top.
 func NewTop(stdin *os.File, stdout, stderr *os.File) *cobra.Command {
 	c := &topConfig{every: setting.Duration(time.Second), output: setting.Choice{Value: "text", Of: []string{"text", "json"}}}
 	cmd := &cobra.Command{
@@ -104,14 +105,14 @@ Exit codes:
 	return cmd
 }
 
-// run shows the program with the given name, process id or socket.
+// run shows the program that which names: a name, a process id or a socket.
 func (c *topConfig) run(which string, stdin, stdout, stderr *os.File) error {
 	if !control.Supported {
 		return exit.Runtime(errors.New("forebay top needs unix sockets in a private directory, which this system does not have"))
 	}
 	signals := make(chan os.Signal, 4)
 	process.Notify(signals)
-	process.NotifyReopen(signals) // SIGHUP ends top: the terminal is closed, or must be restored
+	process.NotifyReopen(signals) // SIGHUP ends top, which restores the terminal
 	defer signal.Stop(signals)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -152,7 +153,7 @@ func (c *topConfig) run(which string, stdin, stdout, stderr *os.File) error {
 	return c.live(ctx, h, look, style, stdin, stdout)
 }
 
-// live draws on the terminal until the user or the program ends.
+// live updates the display until the user quits or the program ends.
 func (c *topConfig) live(ctx context.Context, h *top.History, look func(context.Context) (*control.State, error), style top.Style, stdin, stdout *os.File) error {
 	resized := make(chan os.Signal, 1)
 	process.NotifyResize(resized)
@@ -174,7 +175,7 @@ func (c *topConfig) live(ctx context.Context, h *top.History, look func(context.
 	return writeError(printLines(stdout, append(last, "", fmt.Sprintf("forebay: %s (pid %d) has ended; this is its last state", s.Name, s.PID))))
 }
 
-// size returns the columns and lines of stdout, or a default if it is not a terminal.
+// size returns the size of the terminal, or a default.
 func size(stdout *os.File) (width, height int) {
 	width, height, err := term.GetSize(int(stdout.Fd()))
 	if err != nil || width <= 0 || height <= 0 {
@@ -183,7 +184,8 @@ func size(stdout *os.File) (width, height int) {
 	return max(10, width), height
 }
 
-// readKeys returns a channel of keys, and a function that restores the terminal.
+// readKeys returns a channel with the keys that the user types, and a function that restores the
+// terminal.
 func readKeys(stdin *os.File) (keys <-chan []byte, restore func()) {
 	if !console.IsTerminal(stdin) {
 		return nil, func() {}
@@ -194,7 +196,7 @@ func readKeys(stdin *os.File) (keys <-chan []byte, restore func()) {
 		return nil, func() {}
 	}
 	typed := make(chan []byte)
-	go func() { // until the process ends: a read of a terminal cannot be stopped
+	go func() { // runs until the process ends, because a read of a terminal cannot be stopped
 		defer close(typed)
 		for {
 			buf := make([]byte, 64)
@@ -210,8 +212,8 @@ func readKeys(stdin *os.File) (keys <-chan []byte, restore func()) {
 	return typed, func() { _ = term.Restore(fd, before) }
 }
 
-// find returns the socket of the program with the given name, process id or socket. If several
-// match, the user at the terminal selects one; an empty path means that none was selected.
+// find returns the socket of the program that which names: a name, a process id or a socket. If
+// several match and ask is set, the user selects one; path is empty if the user selects none.
 func (c *topConfig) find(ctx context.Context, which string, ask bool, stdin, stderr *os.File) (path string, err error) {
 	if strings.ContainsRune(which, os.PathSeparator) {
 		return which, nil
@@ -263,7 +265,7 @@ func (c *topConfig) find(ctx context.Context, which string, ask bool, stdin, std
 	}
 }
 
-// matching returns the programs whose process id or name is which.
+// matching returns the programs with this process id or name.
 func matching(found []control.Running, which string) (those []control.Running) {
 	for _, r := range found {
 		if strconv.Itoa(r.State.PID) == which {
@@ -309,7 +311,7 @@ func notFound(which string, failed []error) error {
 	return errors.New(text + "\nOnly root sees processes of other users. For a process that was started with --control PATH, give PATH.")
 }
 
-// failed returns the error for a socket that cannot be read.
+// failed converts an error of a query of the socket at path.
 func (c *topConfig) failed(path string, err error) error {
 	if control.Ended(err) {
 		return exit.Runtime(fmt.Errorf("%s: no forebay listens there", path))
@@ -317,8 +319,7 @@ func (c *topConfig) failed(path string, err error) error {
 	return exit.Runtime(fmt.Errorf("%s: %w", path, console.BareNet(err)))
 }
 
-// onlyASCII reports whether the locale limits the terminal to ASCII. It returns false if no locale
-// is set.
+// onlyASCII reports whether the locale does not allow UTF-8. Without a locale it returns false.
 func onlyASCII() bool {
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
 		if locale := strings.ToLower(os.Getenv(name)); locale != "" {

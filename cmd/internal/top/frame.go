@@ -12,14 +12,14 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// A Style is what a screen can show.
+// A Style describes what a terminal can show.
 type Style struct {
-	Width int  // columns
-	Color bool // SGR sequences
-	ASCII bool // nothing but ASCII
+	Width int  // width in columns
+	Color bool // use colors
+	ASCII bool // use only ASCII characters
 }
 
-// Lines returns the complete display, on as many lines as needed.
+// Lines returns the complete display as lines of text.
 func (h *History) Lines(s Style) (text []string) {
 	for i, part := range h.parts(s) {
 		if i > 1 {
@@ -32,7 +32,7 @@ func (h *History) Lines(s Style) (text []string) {
 	return text
 }
 
-// parts returns the head, then a part for each output.
+// parts returns the lines of the head, followed by those of each output.
 func (h *History) parts(s Style) [][]line {
 	parts := [][]line{h.head(s)}
 	for i := range h.now.Outputs {
@@ -113,7 +113,7 @@ func (h *History) output(s Style, o *control.Output) (lines []line) {
 	return append(lines, s.fault(o.LastError)...)
 }
 
-// state is in a word or two how an output is.
+// state describes the state of an output in one or two words.
 func (h *History) state(o *control.Output) word {
 	since := ""
 	if !o.FailingSince.IsZero() {
@@ -132,7 +132,7 @@ func (h *History) state(o *control.Output) word {
 	return word{"circuit closed", green}
 }
 
-// lag is how old the oldest line is that was not delivered.
+// lag returns the age of the oldest undelivered record.
 func lag(o *control.Output) word {
 	text := "0"
 	if o.Oldest.Wait > 0 {
@@ -145,7 +145,7 @@ func lag(o *control.Output) word {
 	return w
 }
 
-// seconds is a time that another program gave as a number, which may be any.
+// seconds converts a number of seconds from another program, which may have any value.
 func seconds(s float64) time.Duration {
 	const most = 100 * 365 * 24 * time.Hour
 	if d := s * float64(time.Second); d < float64(most) {
@@ -154,7 +154,7 @@ func seconds(s float64) time.Duration {
 	return most
 }
 
-// slabs is how much of the memory is in use.
+// slabs shows how much of the memory is in use.
 func (s Style) slabs(m *control.Slabs) word {
 	full, empty := "█", "░"
 	if s.ASCII {
@@ -179,7 +179,7 @@ func (s Style) slabs(m *control.Slabs) word {
 	return w
 }
 
-// spool is how much is on disk.
+// spool shows how much the spool contains.
 func (s Style) spool(d *control.Spool) word {
 	if d == nil {
 		return word{}
@@ -197,9 +197,8 @@ func (s Style) spool(d *control.Spool) word {
 	return w
 }
 
-// waiting returns how long the callers of an output wait for room: a curve of the share of time,
-// from 0 to 100 %. The program counts every wait. A call that does not wait needs less than a
-// microsecond, which is not measured.
+// waiting shows how long the callers of an output wait for room, as a curve with the share of time
+// from 0 to 100 %. Only calls that wait are measured.
 func (h *History) waiting(s Style, o *control.Output) []word {
 	w := h.waits[o.To]
 	if w == nil || len(w.shares) == 0 {
@@ -215,7 +214,7 @@ func (h *History) waiting(s Style, o *control.Output) []word {
 		words[1].style = yellow
 	}
 	if len(w.shares) > 1 {
-		width := max(10, min(samples, s.Width-32)) // the rest is for the words next to it
+		width := max(10, min(samples, s.Width-32)) // the rest of the line is for text
 		shares := w.shares[max(0, len(w.shares)-width):]
 		curve := make([]rune, len(shares))
 		for i, share := range shares {
@@ -233,7 +232,7 @@ func (h *History) waiting(s Style, o *control.Output) []word {
 	return words
 }
 
-// fault is why an output fails, on two lines at most.
+// fault shows the error of a failing output on at most two lines.
 func (s Style) fault(text string) []line {
 	if text == "" {
 		return nil

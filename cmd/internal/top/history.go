@@ -1,4 +1,4 @@
-// Package top draws the state of a running forebay.
+// Package top displays the state of a running forebay on a terminal.
 package top
 
 import (
@@ -7,23 +7,23 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/control"
 )
 
-// samples is how many looks a History remembers of each output: as many as the widest
-// curve has columns.
+// samples is the number of samples that a History keeps for each output, which is the width of the
+// widest curve.
 const samples = 120
 
-// A History has the observed states of a program. The zero value is empty.
+// A History contains the observed states of a program. The zero value is empty.
 type History struct {
-	before, now *control.State // the last two looks; nil: none yet
+	before, now *control.State // the last two states; nil before the first
 	waits       map[string]*waits
 }
 
-// waits has the observed waiting times of the callers of an output.
+// waits contains the observed waiting times of the callers of an output.
 type waits struct {
-	shares []float64     // of the time between two looks, 0 to 1; the newest last
-	ahead  time.Duration // of a wait that is not over: counted in shares, and not by the program
+	shares     []float64     // share of the time between two states, 0 to 1; the newest is last
+	unfinished time.Duration // part of an unfinished wait that is already in shares
 }
 
-// Add adds a state. A state of another process begins a new history.
+// Add adds a state. The state of another process starts a new history.
 func (h *History) Add(s *control.State) {
 	if h.now != nil && (h.now.PID != s.PID || !h.now.Start.Equal(s.Start)) {
 		*h = History{}
@@ -32,7 +32,7 @@ func (h *History) Add(s *control.State) {
 	if h.before == nil {
 		return
 	}
-	took := h.took()
+	took := h.interval()
 	seen := make(map[string]*waits, len(s.Outputs))
 	for i := range s.Outputs {
 		o := &s.Outputs[i]
@@ -50,16 +50,16 @@ func (h *History) Add(s *control.State) {
 	h.waits = seen
 }
 
-// add notes what share of the time callers waited between two looks. The program counts a
-// wait when it is over; one that is not is counted here, and taken off later.
+// add adds the share of the time that callers waited between two states. The program counts a wait
+// when it ends. An unfinished wait is added here and subtracted when the program counts it.
 func (w *waits) add(before, now *control.Waits, took time.Duration) {
 	reported := time.Duration((now.Seconds - before.Seconds) * float64(time.Second))
-	waited := reported - min(reported, w.ahead)
+	waited := reported - min(reported, w.unfinished)
 	if now.Count != before.Count {
-		w.ahead = 0
+		w.unfinished = 0
 	}
 	if now.Now > 0 && now.Count == before.Count && before.Now > 0 {
-		w.ahead += took
+		w.unfinished += took
 		waited = took
 	}
 	share := min(1, max(0, waited.Seconds()/took.Seconds()))
@@ -68,7 +68,7 @@ func (w *waits) add(before, now *control.Waits, took time.Duration) {
 	}
 }
 
-// earlier returns the state of an output before the last one, or nil.
+// earlier returns the state of an output before the latest one, or nil.
 func (h *History) earlier(to string) *control.Output {
 	if h.before == nil {
 		return nil
@@ -81,22 +81,22 @@ func (h *History) earlier(to string) *control.Output {
 	return nil
 }
 
-// took is the time between the last two looks.
-func (h *History) took() time.Duration {
+// interval returns the time between the last two states.
+func (h *History) interval() time.Duration {
 	if h.before == nil {
 		return 0
 	}
 	return h.now.Now.Sub(h.before.Now)
 }
 
-// perSecond is the rate of a counter between the last two looks. It is 0 if there is none.
+// perSecond returns the rate of a counter between the last two states, or 0 if there is only one.
 func (h *History) perSecond(before, now uint64) float64 {
-	took := h.took().Seconds()
+	took := h.interval().Seconds()
 	if took <= 0 || now < before {
 		return 0
 	}
 	return float64(now-before) / took
 }
 
-// State returns the last look, nil if there was none.
+// State returns the latest state, or nil.
 func (h *History) State() *control.State { return h.now }

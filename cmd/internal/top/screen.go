@@ -11,25 +11,24 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/control"
 )
 
-// A Screen is a terminal that is drawn on until Live returns.
+// A Screen is the terminal that Live draws on.
 type Screen struct {
 	W       io.Writer
 	Size    func() (width, height int)
-	Keys    <-chan []byte    // the user's input; nil: none
-	Resized <-chan os.Signal // Size has changed
-	Style   Style            // without its Width
+	Keys    <-chan []byte    // keys that the user types; nil if there is no keyboard
+	Resized <-chan os.Signal // receives when the size has changed
+	Style   Style            // Width is not used
 }
 
-// Sequences of a terminal: another screen without a cursor, and back; home.
+// Escape sequences: switch to the alternate screen and hide the cursor; switch back; move to the
+// first line.
 const (
 	enter = "\x1b[?1049h\x1b[?25l"
 	leave = "\x1b[?25h\x1b[?1049l"
 	home  = "\x1b[H"
 )
 
-// A mode is whether the screen follows the program.
-//
-//	following ◀──p──▶ paused
+// A mode tells whether the display is updated.
 type mode uint8
 
 const (
@@ -37,16 +36,16 @@ const (
 	paused         // the screen does not change
 )
 
-// Live draws the results of look repeatedly, until the user quits, ctx is done, or the program has
-// ended; in the last case it reports ended. h has the earlier states. If the program does not
-// answer, look is called again.
+// Live repeatedly draws the states that look returns, until the user quits, ctx is done or the
+// program has ended. It returns true in the last case. h contains earlier states. If the program
+// does not answer, look is called again.
 func Live(ctx context.Context, scr Screen, h *History, every time.Duration, look func(context.Context) (*control.State, error)) (ended bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	type sight struct {
+	type lookFunc struct {
 		s   *control.State
 		err error
 	}
-	sights := make(chan sight)
+	sights := make(chan lookFunc)
 	finished := make(chan struct{})
 	go func() {
 		defer close(finished)
@@ -55,7 +54,7 @@ func Live(ctx context.Context, scr Screen, h *History, every time.Duration, look
 		for {
 			s, err := look(ctx)
 			select {
-			case sights <- sight{s, err}:
+			case sights <- lookFunc{s, err}:
 			case <-ctx.Done():
 				return
 			}
@@ -87,16 +86,16 @@ func Live(ctx context.Context, scr Screen, h *History, every time.Duration, look
 			case control.Ended(got.err):
 				return true, nil
 			case got.err != nil:
-				v.trouble = got.err.Error()
+				v.lookError = got.err.Error()
 			default:
-				if v.trouble = ""; v.mode == following {
+				if v.lookError = ""; v.mode == following {
 					h.Add(got.s)
 				}
 			}
 		case typed, ok := <-scr.Keys:
 			if !ok {
 				scr.Keys = nil
-			} else if v.typed(typed) {
+			} else if v.handleKeys(typed) {
 				return false, nil
 			}
 		case <-scr.Resized:
@@ -108,14 +107,14 @@ func Live(ctx context.Context, scr Screen, h *History, every time.Duration, look
 
 // A view is the content of the screen.
 type view struct {
-	h       *History
-	mode    mode
-	skip    int    // outputs above the first one that is shown
-	trouble string // why the last look failed
+	h         *History
+	mode      mode
+	skip      int    // number of outputs scrolled out at the top
+	lookError string // error of the last call of look, or ""
 }
 
-// typed acts on keys. It reports whether the user has enough.
-func (v *view) typed(keys []byte) (enough bool) {
+// handleKeys handles keys, and reports whether the user wants to quit.
+func (v *view) handleKeys(keys []byte) (enough bool) {
 	for text := string(keys); text != ""; {
 		var key string
 		for _, key = range []string{"\x1b[A", "\x1b[B", "\x1bOA", "\x1bOB", text[:1]} {
@@ -138,7 +137,7 @@ func (v *view) typed(keys []byte) (enough bool) {
 	return false
 }
 
-// draw puts the view on the screen.
+// draw draws the view on the screen.
 func (v *view) draw(scr Screen) error {
 	width, height := scr.Size()
 	s := scr.Style
@@ -157,7 +156,7 @@ func (v *view) draw(scr Screen) error {
 	return err
 }
 
-// lines are as many as the screen has. The last one has the keys.
+// lines returns exactly height lines. The last one lists the keys.
 func (v *view) lines(s Style, height int) (lines []line) {
 	room := height - 1
 	shown, all := 0, 0
@@ -191,8 +190,8 @@ func (v *view) lines(s Style, height int) (lines []line) {
 	if shown < all {
 		foot = append(foot, word{text: fmt.Sprintf("j k %d-%d of %d", v.skip+1, v.skip+shown, all)})
 	}
-	if v.trouble != "" {
-		foot = append([]word{{v.trouble, red}}, foot...)
+	if v.lookError != "" {
+		foot = append([]word{{v.lookError, red}}, foot...)
 	}
 	return append(lines, flow(s.Width, 0, foot...)[0])
 }

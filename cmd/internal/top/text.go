@@ -5,7 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// A style is the style of a text on a terminal, as parameters of SGR; empty: no style.
+// A style is the style of a text on a terminal: parameters of the SGR escape sequence, or "" for
+// plain text.
 type style string
 
 const (
@@ -16,7 +17,7 @@ const (
 	yellow style = "33"
 )
 
-// A word is a text that stays on one line.
+// A word is a text that is not divided between lines.
 type word struct {
 	text string
 	style
@@ -25,8 +26,8 @@ type word struct {
 // A line is the content of one line of the screen.
 type line []word
 
-// flow puts words, two columns apart, on as many lines as they need. The first begins at
-// the margin, others two columns further in.
+// flow arranges words on as many lines as they need, separated by two columns. The first line
+// begins at margin, and the others two columns to the right of it.
 func flow(width, margin int, words ...word) (lines []line) {
 	var cur line
 	col := 0
@@ -54,7 +55,7 @@ func flow(width, margin int, words ...word) (lines []line) {
 	return lines
 }
 
-// render writes a line, with colors if there are any.
+// render returns the text of a line, with escape sequences if color is set.
 func (l line) render(color bool) string {
 	var sb strings.Builder
 	for _, w := range l {
@@ -67,8 +68,8 @@ func (l line) render(color bool) string {
 	return sb.String()
 }
 
-// cut shortens text to width columns by removing its middle: both ends of a path or an address are
-// informative.
+// cut shortens text to width columns by removing the middle, because both ends of a path or an
+// address are informative.
 func cut(text string, width int) string {
 	if columns(text) <= width {
 		return text
@@ -92,7 +93,7 @@ func cut(text string, width int) string {
 	}
 }
 
-// columns returns the width of a text in columns of a terminal.
+// columns returns the width of a text on a terminal in columns.
 func columns(text string) (n int) {
 	for _, r := range text {
 		n++
@@ -103,14 +104,13 @@ func columns(text string) (n int) {
 	return n
 }
 
-// wide reports whether a terminal shows r on two columns: what East Asia writes, and
-// pictures.
+// wide reports whether a terminal shows r in two columns, as East Asian characters and emoji.
 func wide(r rune) bool {
 	return r >= 0x1100 && (r <= 0x115f || r >= 0x2e80 && r <= 0xa4cf || r >= 0xac00 && r <= 0xd7a3 || r >= 0xf900 && r <= 0xfaff ||
 		r >= 0xfe30 && r <= 0xfe6f || r >= 0xff00 && r <= 0xff60 || r >= 0xffe0 && r <= 0xffe6 || r >= 0x1f300 && r <= 0x1faff || r >= 0x20000 && r <= 0x3ffff)
 }
 
-// pad puts blanks in front of text, so that it does not move when numbers change.
+// pad adds blanks before text, so that the following text does not move when numbers change.
 func pad(text string, width int) string {
 	return strings.Repeat(" ", max(0, width-columns(text))) + text
 }

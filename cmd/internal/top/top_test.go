@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var began = time.Date(2026, 11, 24, 1, 2, 3, 0, time.UTC)
 
-// look is how a program is that has run for so long.
+// look returns the state of a program that has run for up.
 func look(up time.Duration) *control.State {
 	n := uint64(up / time.Millisecond)
 	return &control.State{
@@ -55,8 +55,8 @@ func look(up time.Duration) *control.State {
 	}
 }
 
-// What is shown, on a wide and on a narrow terminal.
-func TestLines(t *testing.T) {
+// The display on a wide and on a narrow terminal equals the golden files.
+func TestDisplayEqualsGoldenFiles(t *testing.T) {
 	var h History
 	h.Add(look(time.Hour))
 	h.Add(look(time.Hour + time.Second))
@@ -88,8 +88,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// No line is wider than the screen, whatever stands on it, and without colors nothing is
-// there that a terminal acts on.
+// No line exceeds the width of the screen. Without colors the display contains no escape sequences.
 func FuzzLines(f *testing.F) {
 	f.Add("file:/x", "no space left", 40, uint64(7), 1.5)
 	f.Add("名前名前名前名前名前名前名前名前名前名前名前名前", "エラー エラー エラー エラー エラー エラー", 41, uint64(1)<<63, -1e300)
@@ -121,8 +120,8 @@ func FuzzLines(f *testing.F) {
 	})
 }
 
-// A wait that is not over counts while it lasts, and not again when it is over.
-func TestWaits(t *testing.T) {
+// An unfinished wait counts while it lasts, and is not counted again when it ends.
+func TestUnfinishedWaitCountsOnce(t *testing.T) {
 	var h History
 	for i, step := range []struct {
 		waits control.Waits
@@ -130,10 +129,10 @@ func TestWaits(t *testing.T) {
 	}{
 		{control.Waits{}, -1},
 		{control.Waits{Count: 1, Seconds: 0.25}, 0.25},
-		{control.Waits{Count: 1, Seconds: 0.25, Now: 1}, 0}, // it has just begun
+		{control.Waits{Count: 1, Seconds: 0.25, Now: 1}, 0}, // the wait has just begun
 		{control.Waits{Count: 1, Seconds: 0.25, Now: 1}, 1},
 		{control.Waits{Count: 1, Seconds: 0.25, Now: 1}, 1},
-		{control.Waits{Count: 2, Seconds: 2.75}, 0.5}, // 2.5 s, of which 2 are counted
+		{control.Waits{Count: 2, Seconds: 2.75}, 0.5}, // 2.5 s, of which 2 s are already counted
 		{control.Waits{Count: 3, Seconds: 4.75, Now: 1}, 1},
 		{control.Waits{Count: 3, Seconds: 4.75}, 0},
 	} {
@@ -164,7 +163,7 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-func TestCut(t *testing.T) {
+func TestCutRemovesMiddle(t *testing.T) {
 	for _, c := range []struct {
 		text  string
 		width int
@@ -179,10 +178,10 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// A sight is what is seen of a program.
-type sight func() (*control.State, error)
+// A lookFunc is the function that Live calls.
+type lookFunc func() (*control.State, error)
 
-// A terminal is a screen that remembers what was drawn last.
+// A terminal records what is drawn.
 type terminal struct {
 	fail error
 
@@ -203,7 +202,7 @@ func (m *terminal) last() string {
 	return m.frames[len(m.frames)-1]
 }
 
-// live runs Live in a bubble: check is called while it runs, and at is what it sees.
+// live runs Live in a bubble and calls check meanwhile. at contains the lookFunc.
 func live(t *testing.T, at *atomic.Value, check func(m *terminal, keys chan<- []byte, h *History)) (ended bool, err error) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
@@ -214,7 +213,7 @@ func live(t *testing.T, at *atomic.Value, check func(m *terminal, keys chan<- []
 		defer cancel()
 		go func() {
 			defer close(done)
-			ended, err = Live(ctx, scr, h, time.Second, func(context.Context) (*control.State, error) { return at.Load().(sight)() })
+			ended, err = Live(ctx, scr, h, time.Second, func(context.Context) (*control.State, error) { return at.Load().(lookFunc)() })
 		}()
 		synctest.Wait()
 		check(m, keys, h)
@@ -226,10 +225,10 @@ func live(t *testing.T, at *atomic.Value, check func(m *terminal, keys chan<- []
 	return ended, err
 }
 
-func TestLive(t *testing.T) {
+func TestLiveFollowsKeys(t *testing.T) {
 	up := time.Hour
 	var at atomic.Value
-	well := sight(func() (*control.State, error) { up += time.Second; return look(up), nil })
+	well := lookFunc(func() (*control.State, error) { up += time.Second; return look(up), nil })
 	at.Store(well)
 	ended, err := live(t, &at, func(m *terminal, keys chan<- []byte, h *History) {
 		press := func(k string) { keys <- []byte(k); synctest.Wait() }
@@ -260,7 +259,7 @@ func TestLive(t *testing.T) {
 		press(" ")
 		second()
 		want("up 1h0m4s")
-		at.Store(sight(func() (*control.State, error) { return nil, errors.New("it does not answer") }))
+		at.Store(lookFunc(func() (*control.State, error) { return nil, errors.New("it does not answer") }))
 		second()
 		want("it does not answer", "up 1h0m4s")
 		at.Store(well)
@@ -275,15 +274,15 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// The program ends; or the terminal does; or nobody types, and a signal comes.
-func TestLiveEnds(t *testing.T) {
+// Live ends if the program ends, and if a signal arrives.
+func TestLiveEndsWithProgram(t *testing.T) {
 	for name, c := range map[string]struct {
 		err   error
 		ended bool
 	}{"killed": {syscall.ECONNREFUSED, true}, "ended": {os.ErrNotExist, true}, "signal": {errors.New("busy"), false}} {
 		t.Run(name, func(t *testing.T) {
 			var at atomic.Value
-			at.Store(sight(func() (*control.State, error) { return nil, c.err }))
+			at.Store(lookFunc(func() (*control.State, error) { return nil, c.err }))
 			ended, err := live(t, &at, func(_ *terminal, keys chan<- []byte, _ *History) { close(keys) })
 			if ended != c.ended || err != nil {
 				t.Error(ended, err)

@@ -10,13 +10,13 @@ import (
 	"github.com/forebay-log/forebay/internal/redact"
 )
 
-// check checks the rule and compiles it for Apply.
+// check validates and compiles the rule. It calls fault for each error.
 func (r *rule) check(fault func(field, format string, args ...any)) {
 	for _, err := range r.Where.Check() {
 		f := err.(*Fault)
 		fault(f.Field, "%s", f.Problem)
 	}
-	r.asksLevel = slices.ContainsFunc(r.Where, func(c Condition) bool { return c.Field == levelField })
+	r.usesLevel = slices.ContainsFunc(r.Where, func(c Condition) bool { return c.Field == levelField })
 	n := 0
 	for _, set := range []bool{r.Add != nil, r.Set != nil, r.Rename != nil, r.Remove != nil, r.Redact != nil, r.Sample != nil,
 		r.Limit != nil, r.Parse != nil, r.Decolorize, r.Drop} {
@@ -67,7 +67,7 @@ func (r *rule) check(fault func(field, format string, args ...any)) {
 	}
 }
 
-// check returns the rules of r.
+// check returns the redaction rules of r. It calls fault for each error.
 func (r *Redact) check(fault func(field, format string, args ...any)) *redact.Rules {
 	if len(r.Keys)+len(r.Patterns) == 0 {
 		fault("redact", "it hides nothing: add keys or patterns")

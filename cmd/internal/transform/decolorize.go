@@ -8,13 +8,13 @@ import (
 
 const escape = 0x1b
 
-// decolorize removes the escape sequences of ECMA-48 from the message of a JSON line, and from the
-// whole line otherwise.
+// decolorize removes the escape sequences of ECMA-48 from the message of a JSON line, or from the
+// whole line in other formats.
 func (c *Chain) decolorize(ev *record.Event) {
 	if ev.Format != record.JSON {
 		if bytes.IndexByte(ev.Line, escape) >= 0 {
 			c.put(ev, appendPlain(c.bufs[c.next][:0], ev.Line))
-			if ev.Format == record.Text { // a sequence may have hidden the level or the time
+			if ev.Format == record.Text { // the level or the time may have contained a sequence
 				c.readText(ev, ev.Line)
 				c.restart(ev)
 			}
@@ -27,7 +27,7 @@ func (c *Chain) decolorize(ev *record.Event) {
 	}
 }
 
-// appendPlain appends text without escape sequences.
+// appendPlain appends text without its escape sequences.
 func appendPlain(dst, text []byte) []byte {
 	for {
 		i := bytes.IndexByte(text, escape)
@@ -38,13 +38,13 @@ func appendPlain(dst, text []byte) []byte {
 	}
 }
 
-// sequence returns the length of the escape sequence that b begins with.
+// sequence returns the length of the escape sequence at the beginning of b.
 func sequence(b []byte) int {
 	if len(b) < 2 {
 		return len(b)
 	}
 	switch c := b[1]; c {
-	case '[': // CSI: parameters, intermediate bytes, a final byte
+	case '[': // CSI: parameters, intermediate bytes and a final byte
 		for i := 2; i < len(b); i++ {
 			if c := b[i]; c < 0x20 || c > 0x3f {
 				if c >= 0x40 && c < 0x7f {
@@ -54,7 +54,7 @@ func sequence(b []byte) int {
 			}
 		}
 		return len(b)
-	case ']', 'P', 'X', '^', '_': // a string, which ends at BEL or ESC \
+	case ']', 'P', 'X', '^', '_': // a control string, which ends at BEL or ESC \
 		for i := 2; i < len(b); i++ {
 			switch {
 			case b[i] == 7:
@@ -65,7 +65,7 @@ func sequence(b []byte) int {
 		}
 		return 2
 	}
-	for i := 1; i < len(b); i++ { // intermediate bytes, a final byte
+	for i := 1; i < len(b); i++ { // intermediate bytes and a final byte
 		if c := b[i]; c < 0x20 || c > 0x2f {
 			if c < 0x7f && c >= 0x30 {
 				i++

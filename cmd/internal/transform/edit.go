@@ -12,12 +12,12 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// A spot is a field of the line that a rule changes.
+// A spot is the position of an existing field in the line.
 type spot struct {
 	record.Member
-	obj      int    // where its object begins; 0 in logfmt
-	name     string // within the object
-	from, to int    // the range to remove, with a comma or space
+	obj      int    // start of its object; 0 in logfmt
+	name     string // name within the object
+	from, to int    // range of the field including a comma or space
 }
 
 // An edit replaces line[from:to] with text. Edits do not overlap.
@@ -26,7 +26,7 @@ type edit struct {
 	text     []byte
 }
 
-// find looks for the fields of that name in the line, and puts them into c.spots.
+// find sets c.spots to the fields of the line with the given name.
 func (c *Chain) find(ev *record.Event, name string) {
 	c.spots = c.spots[:0]
 	switch ev.Format {
@@ -51,12 +51,12 @@ func (c *Chain) find(ev *record.Event, name string) {
 	}
 }
 
-// findIn is find for the object that begins at b[obj].
+// findIn appends the fields with the given name in the object at b[obj] to c.spots.
 func (c *Chain) findIn(b []byte, obj int, name string) {
 	kept, end := false, 0
 	record.Members(b, obj, func(m record.Member) bool {
 		rest, is := follow(b[m.Key:m.KeyEnd], name)
-		if is == itself {
+		if is == stepMatch {
 			s := spot{Member: m, obj: obj, name: name, from: m.Key, to: m.End}
 			if kept {
 				s.from = end
@@ -66,7 +66,7 @@ func (c *Chain) findIn(b []byte, obj int, name string) {
 			c.spots = append(c.spots, s)
 		} else {
 			kept = true
-			if is == onTheWay && b[m.Value] == '{' {
+			if is == stepInto && b[m.Value] == '{' {
 				c.findIn(b, m.Value, rest)
 			}
 		}
@@ -75,15 +75,15 @@ func (c *Chain) findIn(b []byte, obj int, name string) {
 	})
 }
 
-// A place is the position of a new field.
+// A place is the position for a new field in the line.
 type place struct {
-	obj   int    // where its object begins; 0 in logfmt
-	at    int    // after its last field
-	empty bool   // there is none
-	name  string // within the object
+	obj   int    // start of its object; 0 in logfmt
+	at    int    // position after the last field of the object
+	empty bool   // the object has no fields
+	name  string // name within the object
 }
 
-// placeOf returns the place of a field that the line does not have.
+// placeOf returns the place for a field that the line does not contain.
 func placeOf(ev *record.Event, name string) place {
 	if ev.Format == record.JSON {
 		return placeIn(ev.Line, record.Space(ev.Line, 0), name)
@@ -92,14 +92,14 @@ func placeOf(ev *record.Event, name string) place {
 	return place{at: at, empty: at == 0, name: name}
 }
 
-// placeIn is placeOf for the object that begins at b[obj].
+// placeIn returns the place for a field that the object at b[obj] does not contain.
 func placeIn(b []byte, obj int, name string) place {
 	p := place{obj: obj, at: obj + 1, empty: true, name: name}
 	in, inside := 0, ""
 	record.Members(b, obj, func(m record.Member) bool {
 		p.at, p.empty = m.End, false
 		if in == 0 && b[m.Value] == '{' {
-			if rest, is := follow(b[m.Key:m.KeyEnd], name); is == onTheWay {
+			if rest, is := follow(b[m.Key:m.KeyEnd], name); is == stepInto {
 				in, inside = m.Value, rest
 			}
 		}
@@ -111,7 +111,7 @@ func placeIn(b []byte, obj int, name string) place {
 	return p
 }
 
-// insert inserts a field whose value is written already.
+// insert inserts a field. value is already in the format of the line.
 func (c *Chain) insert(ev *record.Event, p *place, value []byte) {
 	start := len(c.text)
 	if ev.Format == record.JSON {
@@ -130,7 +130,7 @@ func (c *Chain) insert(ev *record.Event, p *place, value []byte) {
 	c.edit(p.at, p.at, c.text[start:])
 }
 
-// edit records an edit. text must not change until write.
+// edit adds an edit. text must not change before write.
 func (c *Chain) edit(from, to int, text []byte) {
 	c.edits = append(c.edits, edit{from, to, text})
 }
@@ -149,24 +149,24 @@ func (c *Chain) write(ev *record.Event) {
 	c.edits, c.text = c.edits[:0], c.text[:0]
 }
 
-// put replaces the line of ev with line. line is at the front of the next buffer, or in the larger buffer
-// that replaced it.
+// put replaces the line of ev. line was built in c.bufs[c.next] or in a larger buffer that replaces
+// it.
 func (c *Chain) put(ev *record.Event, line []byte) {
 	n := len(line)
 	line = append(line, ev.Raw[len(ev.Line):]...)
 	c.bufs[c.next] = line
 	c.next = 1 - c.next
 	ev.Raw, ev.Line = line, line[:n:n]
-	c.stale = true
+	c.lineChanged = true
 }
 
-// has reports whether there is a field of that name.
+// has reports whether the record has a field with this name.
 func (c *Chain) has(ev *record.Event, name string) bool {
 	c.find(ev, name)
 	return len(c.spots) > 0 || attrOf(ev.More, name) != nil || textHas(ev, name)
 }
 
-// textHas reports whether name is a value that text has although it has no fields.
+// textHas reports whether name is msg, level or time and the record is a text that has it.
 func textHas(ev *record.Event, name string) bool {
 	if ev.Format != record.Text {
 		return false
@@ -182,7 +182,8 @@ func textHas(ev *record.Event, name string) bool {
 	return false
 }
 
-// setText implements set for text, whose message is the line. It reports false if name is a field.
+// setText sets msg, level or time of a text, whose msg is the line. It returns false for other
+// names and formats.
 func (c *Chain) setText(ev *record.Event, name, value string) bool {
 	if ev.Format != record.Text {
 		return false
@@ -194,7 +195,7 @@ func (c *Chain) setText(ev *record.Event, name, value string) bool {
 	return c.parser.Note(ev, name, value)
 }
 
-// A field is a Setting in every form that it may need.
+// A field is a Setting in all forms in which it may be needed.
 type field struct {
 	name, text   string
 	json, logfmt []byte
@@ -212,7 +213,7 @@ func fieldsOf(settings []Setting) []field {
 			if f.logfmt[0] != '"' && !record.IsText(v) {
 				f.logfmt = slices.Concat(quote, f.logfmt, quote)
 			}
-		default: // a bool or a number, which JSON and logfmt write alike
+		default: // a bool or number has the same form in JSON and logfmt
 			f.text = fmt.Sprint(v)
 			f.json, f.logfmt = []byte(f.text), []byte(f.text)
 			f.attr = record.Attrs(slices.Concat([]byte(`{"v":`), f.json, []byte{'}'}))[0].Value
@@ -222,7 +223,7 @@ func fieldsOf(settings []Setting) []field {
 	return fields
 }
 
-// value returns the value in the form of the line.
+// value returns the value in the format of the line.
 func (f *field) value(ev *record.Event) []byte {
 	if ev.Format == record.JSON {
 		return f.json
@@ -230,7 +231,7 @@ func (f *field) value(ev *record.Event) []byte {
 	return f.logfmt
 }
 
-// add adds a field that is not there.
+// add adds a field that the record does not have.
 func (c *Chain) add(ev *record.Event, f *field) {
 	if c.setText(ev, f.name, f.text) {
 		return
@@ -255,7 +256,7 @@ func (c *Chain) set(ev *record.Event, f *field) {
 	if len(c.spots) > 0 {
 		v := f.value(ev)
 		for _, s := range c.spots {
-			if s.Value == s.KeyEnd { // a name alone
+			if s.Value == s.KeyEnd { // a name without "="
 				c.edit(s.End, s.End, equals)
 			}
 			c.edit(s.Value, s.End, v)
@@ -270,7 +271,7 @@ func (c *Chain) set(ev *record.Event, f *field) {
 
 var equals, quote = []byte{'='}, []byte{'"'}
 
-// setAttr replaces the values of that name in attrs, which belongs to the chain.
+// setAttr replaces the values of the attributes with this name. attrs must belong to the chain.
 func setAttr(attrs []slog.Attr, name string, value slog.Value) {
 	for i := range attrs {
 		a := &attrs[i]
@@ -284,7 +285,8 @@ func setAttr(attrs []slog.Attr, name string, value slog.Value) {
 	}
 }
 
-// within returns the rest of name, if the attribute is a group on its way.
+// within returns the rest of name after the name of a. ok is false unless a is a group on the path
+// of name.
 func within(a *slog.Attr, name string) (rest string, ok bool) {
 	if a.Value.Kind() != slog.KindGroup {
 		return "", false
@@ -295,7 +297,7 @@ func within(a *slog.Attr, name string) (rest string, ok bool) {
 	return rest[1:], attrOf(a.Value.Group(), rest[1:]) != nil
 }
 
-// remove removes the fields of that name.
+// remove removes the fields with this name.
 func (c *Chain) remove(ev *record.Event, name string) {
 	if textHas(ev, name) {
 		switch name {
@@ -317,7 +319,7 @@ func (c *Chain) remove(ev *record.Event, name string) {
 	}
 }
 
-// removeAttr removes the attributes of that name from attrs, which belongs to the chain.
+// removeAttr removes the attributes with this name. attrs must belong to the chain.
 func removeAttr(attrs []slog.Attr, name string) []slog.Attr {
 	attrs = slices.DeleteFunc(attrs, func(a slog.Attr) bool { return a.Key == name })
 	for i := range attrs {
@@ -329,8 +331,8 @@ func removeAttr(attrs []slog.Attr, name string) []slog.Attr {
 	return attrs
 }
 
-// renames returns steps that rename all pairs at once. If pairs depend on each other, as in
-// a swap, each field gets a temporary name first.
+// renames returns a sequence of renames that has the effect of renaming all pairs at the same time.
+// If pairs depend on each other, as in a swap, temporary names are used.
 func renames(pairs []Pair) []Pair {
 	within := func(name, path string) bool { return name == path || strings.HasPrefix(name, path+".") }
 	depends := false
@@ -350,7 +352,7 @@ func renames(pairs []Pair) []Pair {
 	return append(first, last...)
 }
 
-// rename renames the fields called name, and removes other fields that have the new name.
+// rename renames the fields with this name, and removes other fields that have the new name.
 func (c *Chain) rename(ev *record.Event, name, to string) {
 	isField := func(a slog.Attr) bool { return a.Key == name }
 	if ev.Format == record.Logfmt && jsontext.LogfmtKey(name) == jsontext.LogfmtKey(to) {
@@ -397,7 +399,7 @@ func (c *Chain) rename(ev *record.Event, name, to string) {
 	}
 }
 
-// ownMore copies Event.More into memory of the chain.
+// ownMore copies Event.More into memory of the chain, so that it can be modified.
 func (c *Chain) ownMore(ev *record.Event) {
 	if !c.own {
 		c.own = true

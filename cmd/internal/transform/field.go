@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// Field returns the text of a field, in the form that a [Where] compares. Data that must be copied is appended to
-// dst. The text is valid as long as dst and ev are.
+// Field returns the text of a field as a [Where] compares it. Data that must be copied is appended
+// to dst. The text is valid as long as dst and ev are unchanged.
 func Field(ev *record.Event, name string, dst []byte) (text []byte, ok bool) {
 	return fieldText(ev, name, dst)
 }
@@ -38,7 +38,7 @@ func fieldText(ev *record.Event, name string, dst []byte) (text []byte, ok bool)
 	return nil, false
 }
 
-// messageText returns the message: the field msg or message, whichever comes first.
+// messageText returns the value of the field msg or message, whichever comes first.
 func messageText(ev *record.Event, dst []byte) (text []byte, ok bool) {
 	switch ev.Format {
 	case record.JSON:
@@ -77,16 +77,16 @@ func valueText(v, dst []byte) []byte {
 	return v
 }
 
-// valueAt returns the value of the last field of that name in the object at b[obj], nil if
-// there is none: readers of JSON have the last of members with one name.
+// valueAt returns the value of the field with this name in the object at b[obj], or nil. If a name
+// is repeated, the last value counts, as for most readers of JSON.
 func valueAt(b []byte, obj int, name string) []byte {
 	var value, inside []byte
-	of := -1 // the length of the rest of name in the object that has inside
+	of := -1 // length of the rest of name in the object that contains inside
 	record.Members(b, obj, func(m record.Member) bool {
 		switch rest, is := follow(b[m.Key:m.KeyEnd], name); is {
-		case itself:
+		case stepMatch:
 			value = b[m.Value:m.End]
-		case onTheWay:
+		case stepInto:
 			var v []byte
 			if b[m.Value] == '{' {
 				v = valueAt(b, m.Value, rest)
@@ -103,16 +103,17 @@ func valueAt(b []byte, obj int, name string) []byte {
 	return value
 }
 
-// A step relates a key to the name of a field.
+// A step is the result of comparing a key with the path of a field.
 type step uint8
 
 const (
-	elsewhere step = iota
-	onTheWay       // the name continues in the value of the key
-	itself
+	stepOther step = iota // the key is not on the path
+	stepInto              // the path continues in the value of the key
+	stepMatch
 )
 
-// follow follows name by a key of JSON, which is quoted, and returns the rest of it.
+// follow compares a quoted JSON key with the path name, and returns the rest of the path after the
+// key.
 func follow(quoted []byte, name string) (rest string, is step) {
 	key := quoted[1 : len(quoted)-1]
 	if len(key) > 0 && bytes.IndexByte(key, '\\') >= 0 {
@@ -122,14 +123,14 @@ func follow(quoted []byte, name string) (rest string, is step) {
 	switch n := len(key); {
 	case len(name) < n || name[:n] != string(key):
 	case len(name) == n:
-		return "", itself
+		return "", stepMatch
 	case name[n] == '.':
-		return name[n+1:], onTheWay
+		return name[n+1:], stepInto
 	}
-	return "", elsewhere
+	return "", stepOther
 }
 
-// pairOf returns the value of the last pair of logfmt whose key is a or b, whichever comes first.
+// pairOf returns the value of the last logfmt pair whose key is a or b.
 func pairOf(line []byte, a, b string) (value []byte, ok bool) {
 	record.Pairs(line, func(m record.Member) bool {
 		switch key := line[m.Key:m.KeyEnd]; {
@@ -149,7 +150,7 @@ func pairOf(line []byte, a, b string) (value []byte, ok bool) {
 	return value, ok
 }
 
-// attrOf returns the value of the first attribute of that name, nil if there is none.
+// attrOf returns the value of the first attribute with this name, or nil.
 func attrOf(attrs []slog.Attr, name string) (value *slog.Value) {
 	for i := range attrs {
 		a := &attrs[i]
@@ -179,5 +180,5 @@ func attrText(dst []byte, v *slog.Value) []byte {
 	return append(dst, v.String()...)
 }
 
-// asString returns b as a string that must not be retained.
+// asString returns b as a string without copying it. The string must not be kept.
 func asString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

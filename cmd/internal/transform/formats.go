@@ -10,14 +10,14 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// A format is a named format of Parse. The time and the level of its lines are recognized by
-// package record, unless levels has the level's word.
+// A format is a named format of Parse. Package record recognizes the time and level of its lines,
+// except levels that are in the map levels.
 type format struct {
-	templates []template                       // alternatives: the first match counts
-	read      func(c *Chain, text []byte) bool // sets c.values; nil: templates
-	encoding  record.Format                    // JSON or Logfmt: the text is a line of that format; else Text
-	levels    map[string]slog.Level            // nil: the levels that package record recognizes
-	status    bool                             // an access log: the status sets the level
+	templates []template                       // alternatives; the first match counts
+	read      func(c *Chain, text []byte) bool // sets c.values; nil if templates are used
+	encoding  record.Format                    // JSON or Logfmt if the text is a line of that format, otherwise Text
+	levels    map[string]slog.Level            // levels by word; nil for those that package record recognizes
+	status    bool                             // the HTTP status sets the level (access logs)
 }
 
 // ParseFormats returns the values of Parse.Format.
@@ -30,9 +30,9 @@ func templates(texts ...string) (all []template) {
 	return all
 }
 
-// access has the lines that nginx and Apache httpd write for a request, in the formats combined,
-// common and vhost_combined. A request that is not HTTP is the field request. The name of a user
-// rarely contains spaces.
+// access contains the request lines of nginx and Apache httpd in the formats combined, common and
+// vhost_combined. A request that is not HTTP becomes the field request. User names may contain
+// spaces, although rarely.
 var access = crossed(
 	[]string{`{client} {-} {user} [{time:...}] `, `{client} - {user:...} [{time:...}] `, `{vhost} {client} {-} {user} [{time:...}] `},
 	[]string{
@@ -42,7 +42,7 @@ var access = crossed(
 		`"{request:quoted}" {status:int} {bytes:int}`,
 	})
 
-// haproxy has the lines of `option httplog` and `option tcplog`, without the header of syslog.
+// haproxy contains the lines of `option httplog` and `option tcplog` without the syslog header.
 var haproxy = []string{
 	`{client} [{time:...}] {frontend} {backend}/{server} {-}/{-}/{-}/{-}/{duration_ms:int} {status:int} {bytes:int} {-} {-} {termination} {-} {-} {-:...}"{method} {path} {protocol}"{-:*}`,
 	`{client} [{time:...}] {frontend} {backend}/{server} {-}/{-}/{-}/{-}/{duration_ms:int} {status:int} {bytes:int} {-} {-} {termination} {-} {-} "{method} {path} {protocol}"{-:*}`,
@@ -101,13 +101,13 @@ var formatTable = sync.OnceValue(func() map[string]format {
 	}
 })
 
-// maxParams is the maximum number of parameters of structured data that become fields, as in the syslog
-// input.
+// maxParams is the maximum number of parameters of structured data that become fields. The syslog
+// input has the same limit.
 const maxParams = 128
 
-// readSyslog sets c.values to the fields of a line of syslog.
+// readSyslog sets c.values to the fields of a syslog line.
 func (c *Chain) readSyslog(text []byte) bool {
-	c.syslog.MaxLabels, c.syslog.Zone = maxParams, time.UTC // the zone is not used: package record reads the time
+	c.syslog.MaxLabels, c.syslog.Zone = maxParams, time.UTC // the zone has no effect, because package record reads the time
 	r, ok := c.syslog.Line(text, time.Time{})
 	if !ok {
 		return false
@@ -129,7 +129,7 @@ func (c *Chain) readSyslog(text []byte) bool {
 	return true
 }
 
-// crossed returns each beginning with each end.
+// crossed returns all combinations of a beginning and an end.
 func crossed(beginnings, ends []string) (all []string) {
 	for _, b := range beginnings {
 		for _, e := range ends {

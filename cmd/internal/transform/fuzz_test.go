@@ -12,12 +12,12 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// A tree is a value of JSON by another reader: encoding/json. It is what the rules do, done
-// in the simplest way.
+// A tree is a JSON value read with encoding/json. Its methods implement the rules in the simplest
+// way, for comparison.
 type tree struct {
-	raw     string // of what is no object
+	raw     string // text of a value that is not an object
 	object  bool
-	keys    []string // as they are written
+	keys    []string // quoted keys as written in the text
 	members []*tree
 }
 
@@ -64,15 +64,15 @@ func (o *tree) String() string {
 	return b.String()
 }
 
-func said(key string) (s string) {
+func keyText(key string) (s string) {
 	json.Unmarshal([]byte(key), &s)
 	if !strings.Contains(key, `\`) {
-		s = key[1 : len(key)-1] // invalid UTF-8 is compared as it stands
+		s = key[1 : len(key)-1] // invalid UTF-8 is compared unchanged
 	}
 	return s
 }
 
-func written(s string) string {
+func quoteKey(s string) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
@@ -86,22 +86,22 @@ type found struct {
 	at int
 }
 
-// find returns the fields of that name.
+// find returns the fields with this name.
 func (o *tree) find(name string) (fs []found) {
 	for i, k := range o.keys {
-		if said(k) == name {
+		if keyText(k) == name {
 			fs = append(fs, found{o, i})
-		} else if rest, ok := strings.CutPrefix(name, said(k)+"."); ok && o.members[i].object {
+		} else if rest, ok := strings.CutPrefix(name, keyText(k)+"."); ok && o.members[i].object {
 			fs = append(fs, o.members[i].find(rest)...)
 		}
 	}
 	return fs
 }
 
-// place returns the object that a new field goes to, and its name there.
+// place returns the object for a new field, and the name of the field in it.
 func (o *tree) place(name string) (*tree, string) {
 	for i, k := range o.keys {
-		if rest, ok := strings.CutPrefix(name, said(k)+"."); ok && o.members[i].object {
+		if rest, ok := strings.CutPrefix(name, keyText(k)+"."); ok && o.members[i].object {
 			return o.members[i].place(rest)
 		}
 	}
@@ -109,7 +109,7 @@ func (o *tree) place(name string) (*tree, string) {
 }
 
 func (o *tree) insert(name string, v *tree) {
-	o.keys, o.members = append(o.keys, written(name)), append(o.members, v)
+	o.keys, o.members = append(o.keys, quoteKey(name)), append(o.members, v)
 }
 
 func (o *tree) delete(at int) {
@@ -119,13 +119,13 @@ func (o *tree) delete(at int) {
 func (o *tree) add(name, value string) {
 	if len(o.find(name)) == 0 {
 		in, name := o.place(name)
-		in.insert(name, &tree{raw: written(value)})
+		in.insert(name, &tree{raw: quoteKey(value)})
 	}
 }
 
 func (o *tree) set(name, value string) {
 	for _, f := range o.find(name) {
-		f.in.members[f.at] = &tree{raw: written(value)}
+		f.in.members[f.at] = &tree{raw: quoteKey(value)}
 	}
 	o.add(name, value)
 }
@@ -149,12 +149,12 @@ func (o *tree) rename(name, to string) {
 	in, rest := o.place(to)
 	var moved []*tree
 	for _, f := range fs {
-		v, key := f.in.members[f.at], said(f.in.keys[f.at])
+		v, key := f.in.members[f.at], keyText(f.in.keys[f.at])
 		switch {
 		case in == f.in:
-			f.in.keys[f.at] = written(rest)
+			f.in.keys[f.at] = quoteKey(rest)
 		case v.holds(in):
-			f.in.keys[f.at] = written(to[len(name)-len(key):])
+			f.in.keys[f.at] = quoteKey(to[len(name)-len(key):])
 		default:
 			moved = append(moved, v)
 		}
@@ -178,7 +178,7 @@ var fuzzed = []string{
 	`{"password":"x","a":{"Password":[1,2]},"msg":"{\"password\":1}"}`, `{"a":"` + "\xff" + `"}`, "level=info a=1 a.b=\"x y\"  b=", "a b=1", "text", `{"a":{"b":{"a":{"b":1}}},"b":{"a":{}}}`,
 }
 
-// What a rule does is what it does to the tree, and nothing else changes.
+// A rule has the same effect on a line as on the tree of the line, and changes nothing else.
 func FuzzFields(f *testing.F) {
 	for i, line := range fuzzed {
 		f.Add(uint8(i), []byte(line), "a.b", "x\"y")
@@ -188,7 +188,7 @@ func FuzzFields(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, op uint8, line []byte, name, value string) {
 		if name == "" || value == "" || name == value || !utf8.ValidString(name) || !utf8.ValidString(value) || strings.ContainsAny(name+value, "\u2028\u2029\ufffd\b\f\u007f") {
-			return // they are written in several ways
+			return // numbers that can be written in several ways
 		}
 		ev := parse(record.Auto, string(line))
 		var want *tree
@@ -236,7 +236,7 @@ func FuzzFields(f *testing.F) {
 	})
 }
 
-// A pair is one of logfmt, as it is written.
+// A pair is a pair of logfmt as written.
 type pair struct{ name, value string }
 
 func pairsOf(t *testing.T, line []byte) (list []pair) {
@@ -249,7 +249,7 @@ func pairsOf(t *testing.T, line []byte) (list []pair) {
 	return list
 }
 
-// doPairs does what a rule does to a line of logfmt, in the simplest way.
+// doPairs applies a rule to the pairs of a line in the simplest way.
 func doPairs(op uint8, list []pair, name, value string) []pair {
 	name = jsontext.LogfmtKey(name)
 	named := func(name string) bool { return slices.ContainsFunc(list, func(p pair) bool { return p.name == name }) }
@@ -281,7 +281,7 @@ func doPairs(op uint8, list []pair, name, value string) []pair {
 	return list
 }
 
-// A line of JSON stays one, and no value of the name is left in it.
+// A redacted JSON line is valid JSON and contains no value of the redacted name.
 func FuzzRedact(f *testing.F) {
 	for _, line := range fuzzed {
 		f.Add([]byte(line), `\d+`)
@@ -302,7 +302,7 @@ func FuzzRedact(f *testing.F) {
 			var look func(o *tree)
 			look = func(o *tree) {
 				for i, k := range o.keys {
-					if strings.EqualFold(said(k), "password") && o.members[i].raw != `"[redacted]"` {
+					if strings.EqualFold(keyText(k), "password") && o.members[i].raw != `"[redacted]"` {
 						t.Fatalf("%q of %q", ev.Line, line)
 					}
 					look(o.members[i])

@@ -6,15 +6,15 @@ import (
 	"github.com/forebay-log/forebay/internal/redact"
 )
 
-// hide redacts the record according to the rules.
-func (c *Chain) hide(ev *record.Event, r *redact.Rules) {
+// redactEvent redacts the record according to r.
+func (c *Chain) redactEvent(ev *record.Event, r *redact.Rules) {
 	switch ev.Format {
 	case record.JSON:
 		if line, changed := c.walker.AppendJSON(r, c.bufs[c.next][:0], ev.Line); changed {
 			c.put(ev, line)
 		}
 	case record.Logfmt:
-		c.hidePairs(ev, r)
+		c.redactPairs(ev, r)
 	default:
 		if s, changed := c.walker.Text(r, asString(ev.Line)); changed {
 			c.put(ev, append(c.bufs[c.next][:0], s...))
@@ -27,8 +27,8 @@ func (c *Chain) hide(ev *record.Event, r *redact.Rules) {
 	}
 }
 
-// hidePairs is hide for a line of logfmt.
-func (c *Chain) hidePairs(ev *record.Event, r *redact.Rules) {
+// redactPairs redacts a line of logfmt.
+func (c *Chain) redactPairs(ev *record.Event, r *redact.Rules) {
 	line := ev.Line
 	record.Pairs(line, func(m record.Member) bool {
 		start := len(c.text)
@@ -47,7 +47,7 @@ func (c *Chain) hidePairs(ev *record.Event, r *redact.Rules) {
 		return true
 	})
 	c.write(ev)
-	// A pattern may be for a name with its value, or for words that no quotes hold together.
+	// A pattern may match a name with its value, or several words that are not quoted together.
 	if s, changed := c.walker.Match(r, asString(ev.Line)); changed {
 		c.put(ev, append(c.bufs[c.next][:0], s...))
 		n := 0

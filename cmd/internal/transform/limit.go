@@ -10,16 +10,18 @@ import (
 
 // Limit drops the records above a rate.
 type Limit struct {
-	// PerSecond is how many records per second pass, on average.
+	// PerSecond is the average number of records per second that pass.
 	PerSecond float64
-	// Burst is how many records pass at once after a pause. Default: PerSecond, at least 1.
+	// Burst is the number of records that pass at once after a pause. Default: PerSecond, but at
+	// least 1.
 	Burst int
 	// By, if set, names a field; each of its values has a separate rate. Records without the field
 	// share one rate.
 	By string
 }
 
-// limitKeys bounds the memory of a limit: values of By beyond it share one rate.
+// limitKeys is the maximum number of values of By with a separate rate. Further values share one
+// rate, which limits the memory.
 const limitKeys = 10_000
 
 // A limiter is a checked Limit with a token bucket for each value of By. Clones of a chain share
@@ -30,10 +32,10 @@ type limiter struct {
 
 	mu      sync.Mutex
 	buckets map[string]*bucket
-	swept   time.Time // when full buckets were last removed
+	swept   time.Time // time of the last removal of full buckets
 }
 
-// A bucket holds tokens, one for each record that may pass.
+// A bucket contains tokens, one for each record that may pass.
 type bucket struct {
 	tokens float64
 	at     time.Time
@@ -54,7 +56,7 @@ func (l *Limit) check(fault func(field, format string, args ...any)) *limiter {
 	return &limiter{by: l.By, rate: l.PerSecond, burst: burst, buckets: map[string]*bucket{}}
 }
 
-// admits removes a token for ev, and reports whether there was one.
+// admits removes a token for ev and reports whether there was one.
 func (l *limiter) admits(ev *record.Event) bool {
 	var buf [64]byte
 	var key []byte
@@ -77,12 +79,12 @@ func (l *limiter) admits(ev *record.Event) bool {
 	return true
 }
 
-// add returns a full bucket for key, or the shared one if there are too many keys.
+// add returns a new, full bucket for key, or the shared bucket if there are too many keys.
 func (l *limiter) add(key string, now time.Time) *bucket {
 	if len(l.buckets) >= limitKeys && now.Sub(l.swept) > time.Second {
 		l.swept = now
 		for k, b := range l.buckets {
-			if b.tokens+now.Sub(b.at).Seconds()*l.rate >= l.burst { // as if it were new
+			if b.tokens+now.Sub(b.at).Seconds()*l.rate >= l.burst { // full, like a new bucket
 				delete(l.buckets, k)
 			}
 		}

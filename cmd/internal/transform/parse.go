@@ -21,26 +21,28 @@ import (
 
 // Parse turns text into fields. Exactly one of Regex and Format is set.
 //
-// If the line is text, the fields are added to Event.More, otherwise to the line. A
-// field named msg or message replaces the message; fields named level and time set the level and
-// the time of the record.
+// If the line is text, the fields are added to Event.More, otherwise to the line. A field named msg
+// or
+// message replaces the message. Fields named level and time set the level and the time of the
+// record.
 type Parse struct {
-	// Regex is an expression in the syntax of package regexp. Its named groups are the fields; a
-	// group that is not part of the match is left out.
+	// Regex is a regular expression of package regexp. Its named groups become fields. A group that
+	// is not part of the match is omitted.
 	Regex string
-	// Format is one of [ParseFormats].
+	// Format is the name of a format, one of [ParseFormats].
 	Format string
-	// Field is the field to parse. Default: the message, which is the line if it is text.
+	// Field is the field to parse. Default: the message, which for text is the line.
 	Field string
-	// Types converts groups of Regex: int, float or bool. Other values stay text.
+	// Types gives groups of Regex the type int, float or bool. A value that does not have this form
+	// remains text.
 	Types []Pair
-	// Time and Level name the groups that hold the time and the level. Default: time and level.
+	// Time and Level name the groups with the time and the level. Default: time and level.
 	Time, Level string
 	// TimeLayout is the layout of Time, as in package time. Default: the layouts that forebay
 	// recognizes in lines.
 	TimeLayout string
-	// OnError is the action for text that does not match: keep, drop or tag. keep is the
-	// default; tag keeps the record and adds the field parse_error with the name of the format.
+	// OnError is the action for text that does not match: keep (the default), drop, or tag, which
+	// keeps the record and adds the field parse_error with the name of the format.
 	OnError string
 }
 
@@ -55,10 +57,10 @@ const parseErrorField = "parse_error"
 
 // A parseRule is a checked Parse.
 type parseRule struct {
-	name   string // in parse_error
+	name   string // value of parse_error
 	field  string
-	re     *regexp.Regexp // nil: format
-	groups []group        // of re, by the number of the group
+	re     *regexp.Regexp // nil if format is used
+	groups []group        // groups of re by number
 	format
 	layout  string
 	onError string
@@ -67,7 +69,7 @@ type parseRule struct {
 
 // A group is a field of a match.
 type group struct {
-	name string // "": not a field
+	name string // "" if it is not a field
 	kind kind
 }
 
@@ -182,8 +184,8 @@ func regexFault(text string, err error) string {
 	return fmt.Sprintf("%s%s: %q", column(text, at), s.Code, s.Expr)
 }
 
-// repeated returns the first group of an expression whose name an earlier group has, with its index; -1
-// if there is none.
+// repeated returns the first group whose name an earlier group of the expression has, and its
+// index, or -1 if there is none.
 func repeated(text string) (name string, at int) {
 	groups, _, _ := parens(text)
 	seen := map[string]bool{}
@@ -203,7 +205,7 @@ func repeated(text string) (name string, at int) {
 	return "", -1
 }
 
-// column returns the column of text[at:] for a message, "" if at is negative.
+// column returns the column of text[at:] for a message, or "" if at is negative.
 func column(text string, at int) string {
 	if at < 0 {
 		return ""
@@ -211,8 +213,8 @@ func column(text string, at int) string {
 	return fmt.Sprintf("column %d: ", utf8.RuneCountInString(text[:at])+1)
 }
 
-// parens returns the indexes of the opening parentheses of an expression, of those that are not closed,
-// and of the first closing one that has no opening one; -1 if there is none.
+// parens returns the indexes of all opening parentheses of an expression, of those that are not
+// closed, and of the first closing parenthesis without an opening one (or -1).
 func parens(text string) (all, open []int, unexpected int) {
 	for i := 0; i < len(text); i++ {
 		switch text[i] {
@@ -232,7 +234,7 @@ func parens(text string) (all, open []int, unexpected int) {
 	return all, open, -1
 }
 
-// escapeLen returns the length of the escape sequence that text begins with.
+// escapeLen returns the length of the escape sequence at the beginning of text.
 func escapeLen(text string) int {
 	if !strings.HasPrefix(text, `\Q`) {
 		return 2
@@ -243,7 +245,7 @@ func escapeLen(text string) int {
 	return len(text)
 }
 
-// classLen returns the length of the character class that text begins with.
+// classLen returns the length of the character class at the beginning of text.
 func classLen(text string) int {
 	for i := len(text) - len(strings.TrimPrefix(strings.TrimPrefix(text[1:], "^"), "]")); i < len(text); i++ {
 		switch end := strings.Index(text[i:], ":]"); {
@@ -258,18 +260,18 @@ func classLen(text string) int {
 	return len(text)
 }
 
-// parse applies p to ev. It reports false if the record must be dropped.
+// parse applies p to ev. It returns false if the record must be dropped.
 func (c *Chain) parse(ev *record.Event, p *parseRule) (keep bool) {
-	c.settle(ev)
+	c.updateLevelAndTime(ev)
 	start := len(c.parsed)
 	text, ok := fieldText(ev, p.field, c.parsed[start:])
 	c.parsed = append(c.parsed, text...)
-	text = c.parsed[start:] // the fields of the record point into it
+	text = c.parsed[start:] // fields of the record refer to it
 	if p.encoding != record.Text {
-		ok = ok && c.decode(ev, p, text) || ev.Format == p.encoding && p.field == messageField // the line has been decoded
+		ok = ok && c.decode(ev, p, text) || ev.Format == p.encoding && p.field == messageField // the line was already decoded as its format
 	} else if ok {
 		if ok = c.match(p, text); ok {
-			c.take(ev, p, text)
+			c.addValues(ev, p, text)
 		}
 	}
 	if !ok && p.onError == "tag" {
@@ -278,14 +280,14 @@ func (c *Chain) parse(ev *record.Event, p *parseRule) (keep bool) {
 	return ok || p.onError != "drop"
 }
 
-// match sets c.values to the fields of text.
+// match sets c.values to the fields of text, and reports whether text has the format.
 func (c *Chain) match(p *parseRule, text []byte) (ok bool) {
 	if p.read != nil {
 		return p.read(c, text)
 	}
 	if p.re == nil {
 		for _, t := range p.templates {
-			if c.values, ok = t.match(c.values[:0], text); ok && p.knowsLevel(c.values) {
+			if c.values, ok = t.match(c.values[:0], text); ok && p.hasKnownLevel(c.values) {
 				return true
 			}
 		}
@@ -304,8 +306,8 @@ func (c *Chain) match(p *parseRule, text []byte) (ok bool) {
 	return true
 }
 
-// knowsLevel reports whether the level among the values, if there is one, is a level of the format.
-func (p *parseRule) knowsLevel(values []value) bool {
+// hasKnownLevel reports whether the level among values, if there is one, is a level of the format.
+func (p *parseRule) hasKnownLevel(values []value) bool {
 	for i := range values {
 		if v := &values[i]; v.kind == levelKind && p.levels != nil {
 			_, ok := p.levels[asString(v.text)]
@@ -321,10 +323,10 @@ type value struct {
 	text []byte
 }
 
-// take adds the values to ev as fields.
-func (c *Chain) take(ev *record.Event, p *parseRule, text []byte) {
+// addValues adds the values to ev as fields.
+func (c *Chain) addValues(ev *record.Event, p *parseRule, text []byte) {
 	before := *ev
-	if p.re == nil && !p.ofLine(ev) { // the line has been read for its time and level, this text has not
+	if p.re == nil && !p.isWholeLine(ev) { // unlike the line, this text was not searched for a time and level
 		c.readText(ev, text)
 	}
 	var message []byte
@@ -334,17 +336,17 @@ func (c *Chain) take(ev *record.Event, p *parseRule, text []byte) {
 		case messageKind:
 			message = v.text
 		case timeKind:
-			if p.re != nil && !c.takeTime(ev, p, asString(v.text)) {
-				c.takeField(ev, v)
+			if p.re != nil && !c.setTime(ev, p, asString(v.text)) {
+				c.setField(ev, v)
 			}
 		case levelKind:
 			if l, ok := p.levels[asString(v.text)]; ok {
 				ev.Level, ev.HasLevel = l, true
 			} else if p.re != nil && !c.parser.Note(ev, slog.LevelKey, asString(v.text)) {
-				c.takeField(ev, v)
+				c.setField(ev, v)
 			}
 		default:
-			c.takeField(ev, v)
+			c.setField(ev, v)
 			if p.status && v.name == "status" && !ev.HasLevel {
 				ev.Level, ev.HasLevel = statusLevel(v.text), true
 			}
@@ -357,7 +359,7 @@ func (c *Chain) take(ev *record.Event, p *parseRule, text []byte) {
 			c.set(ev, &fieldsOf([]Setting{{messageName(ev), string(message)}})[0])
 		}
 	}
-	if ev.Format != record.Text { // outputs read them from the line
+	if ev.Format != record.Text { // outputs read the level and the time from the line
 		level, has, at := ev.Level, ev.HasLevel, ev.Time
 		if has && (!before.HasLevel || before.Level != level) {
 			c.set(ev, &fieldsOf([]Setting{{slog.LevelKey, values.LevelName(level)}})[0])
@@ -370,17 +372,19 @@ func (c *Chain) take(ev *record.Event, p *parseRule, text []byte) {
 	c.restart(ev)
 }
 
-// restart makes the present ev the record with which later changes of the line are compared: they
-// change its present level and time.
-func (c *Chain) restart(ev *record.Event) { c.stale, c.first, c.said = false, *ev, record.Event{} }
+// restart makes ev the state with which later lines are compared, so that later changes start from
+// its level and time.
+func (c *Chain) restart(ev *record.Event) {
+	c.lineChanged, c.received, c.lineBefore = false, *ev, record.Event{}
+}
 
-// ofLine reports whether the rule is about a line of text as a whole.
-func (p *parseRule) ofLine(ev *record.Event) bool {
+// isWholeLine reports whether the rule parses a text line as a whole.
+func (p *parseRule) isWholeLine(ev *record.Event) bool {
 	return ev.Format == record.Text && p.field == messageField
 }
 
-// adopt copies the level and the time of from to ev, if from has them.
-func adopt(ev, from *record.Event) {
+// copyLevelAndTime copies the level and time of from to ev, as far as from has them.
+func copyLevelAndTime(ev, from *record.Event) {
 	if from.HasLevel {
 		ev.Level, ev.HasLevel = from.Level, true
 	}
@@ -389,16 +393,16 @@ func adopt(ev, from *record.Event) {
 	}
 }
 
-// readText sets the level and the time of ev to those that text has.
+// readText sets the level and time of ev to those found in text.
 func (c *Chain) readText(ev *record.Event, text []byte) {
 	c.reader = c.parser
 	c.reader.Format = record.Text
 	c.reader.Parse(text, &c.now)
-	adopt(ev, &c.now)
+	copyLevelAndTime(ev, &c.now)
 }
 
-// takeTime sets the time of ev.
-func (c *Chain) takeTime(ev *record.Event, p *parseRule, text string) bool {
+// setTime sets the time of ev from text. It returns false if text is not a time.
+func (c *Chain) setTime(ev *record.Event, p *parseRule, text string) bool {
 	if p.layout == "" {
 		return c.parser.Note(ev, slog.TimeKey, text)
 	}
@@ -413,8 +417,8 @@ func (c *Chain) takeTime(ev *record.Event, p *parseRule, text string) bool {
 	return err == nil
 }
 
-// takeField adds a field, or replaces its value.
-func (c *Chain) takeField(ev *record.Event, v *value) {
+// setField adds a field or replaces its value.
+func (c *Chain) setField(ev *record.Event, v *value) {
 	if ev.Format == record.Text {
 		c.ownMore(ev)
 		a := slog.Attr{Key: v.name, Value: v.attr()}
@@ -429,7 +433,7 @@ func (c *Chain) takeField(ev *record.Event, v *value) {
 	c.set(ev, &fieldsOf([]Setting{{v.name, v.setting()}})[0])
 }
 
-// attr returns the value in its type; text that is not of that type stays text.
+// attr returns the value with its type. Text that does not have the form of the type remains text.
 func (v *value) attr() slog.Value {
 	s := asString(v.text)
 	switch v.kind {
@@ -449,7 +453,7 @@ func (v *value) attr() slog.Value {
 	return slog.StringValue(s)
 }
 
-// setting returns the value for a Setting.
+// setting returns the value in the form of a Setting.
 func (v *value) setting() any {
 	switch a := v.attr(); a.Kind() {
 	case slog.KindInt64, slog.KindFloat64:
@@ -461,7 +465,7 @@ func (v *value) setting() any {
 	}
 }
 
-// messageName returns the name of the message in a JSON or logfmt line.
+// messageName returns the name of the message field in a JSON or logfmt line.
 func messageName(ev *record.Event) string {
 	name := slog.MessageKey
 	if v, _ := fieldText(ev, "message", nil); v != nil {
@@ -483,11 +487,11 @@ func statusLevel(status []byte) slog.Level {
 	return slog.LevelInfo
 }
 
-// decode parses text as a JSON object or as logfmt. It reports false if text is neither.
+// decode parses text as a JSON object or as logfmt. It returns false if text is neither.
 func (c *Chain) decode(ev *record.Event, p *parseRule, text []byte) bool {
-	whole := p.ofLine(ev)
+	whole := p.isWholeLine(ev)
 	if whole {
-		text = ev.Raw // with its end of line
+		text = ev.Raw // including its end of line
 	}
 	c.reader = c.parser
 	c.reader.Format = p.encoding
@@ -504,9 +508,9 @@ func (c *Chain) decode(ev *record.Event, p *parseRule, text []byte) bool {
 		for _, f := range decoded(p.encoding, text) {
 			c.set(ev, &f)
 		}
-		c.settle(ev)
+		c.updateLevelAndTime(ev)
 	}
-	adopt(ev, &found)
+	copyLevelAndTime(ev, &found)
 	c.restart(ev)
 	return true
 }
@@ -519,7 +523,7 @@ func decoded(as record.Format, text []byte) (fields []field) {
 			if m.Value > m.KeyEnd {
 				v := text[m.Value:m.End]
 				if s.Value = string(record.LogfmtText(v)); !record.IsText(string(v)) && json.Valid(v) {
-					s.Value = json.Number(v) // or a bool, which is written alike
+					s.Value = json.Number(v) // or a bool, which has the same form
 				}
 			}
 			fields = append(fields, fieldsOf([]Setting{s})...)

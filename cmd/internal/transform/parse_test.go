@@ -16,7 +16,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
-// show returns what a record is, for comparisons.
+// show formats a record for comparisons.
 func show(ev *record.Event) string {
 	var b strings.Builder
 	b.Write(ev.Line)
@@ -32,13 +32,13 @@ func show(ev *record.Event) string {
 	return b.String()
 }
 
-// clock gives times without a year that of 2026.
+// parserOf2026 returns a parser that puts times without a year in 2026.
 func parserOf2026() *record.Parser {
 	return &record.Parser{Location: time.UTC, Now: func() time.Time { return time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC) }}
 }
 
-// Each format has its fields, time and level.
-func TestParseFormats(t *testing.T) {
+// Each format extracts its fields, time and level.
+func TestParseExtractsFieldsOfFormats(t *testing.T) {
 	const combined = `203.0.113.9 - alice [10/Oct/2025:13:55:36 +0200] "GET /a?b=%22c HTTP/1.1" 502 2326 "https://example.com/" "Mozilla/5.0 (X11; \"quoted\")"`
 	for _, c := range []struct{ format, line, want string }{
 		{"nginx", combined, combined + ` | ERROR | 2025-10-10T11:55:36Z client=String:203.0.113.9 user=String:alice method=String:GET path=String:/a?b=%22c protocol=String:HTTP/1.1 status=Int64:502 bytes=Int64:2326 referer=String:https://example.com/ agent=String:Mozilla/5.0 (X11; \"quoted\")`},
@@ -103,7 +103,7 @@ func TestParseFormats(t *testing.T) {
 	}
 }
 
-// Every format has a line above, and every other line is left as it is.
+// Each format matches at least one line of TestParseExtractsFieldsOfFormats, and no format changes other lines.
 func TestParseOtherText(t *testing.T) {
 	lines := []string{"", " ", "hello world", "-", "a b c d e f g h", `"`, "[x] y", "2025-10-10 13:55:36 [4] WHAT:  x", `1.2.3.4 - - [x] "GET`}
 	for _, f := range ParseFormats() {
@@ -116,7 +116,7 @@ func TestParseOtherText(t *testing.T) {
 				if on == "tag" {
 					want += " parse_error=String:" + f
 				} else if on == "drop" {
-					wanted = LeftOut
+					wanted = Removed
 				}
 				if out != wanted || show(ev) != want {
 					t.Errorf("%s of %q, %s: %v %q", f, line, on, out, show(ev))
@@ -126,7 +126,7 @@ func TestParseOtherText(t *testing.T) {
 	}
 }
 
-func TestParseRegex(t *testing.T) {
+func TestParseExtractsGroupsOfRegex(t *testing.T) {
 	for _, c := range []struct {
 		parse    Parse
 		in, want string
@@ -145,7 +145,8 @@ func TestParseRegex(t *testing.T) {
 	}
 }
 
-// In a JSON or logfmt line the fields go into the line; json and logfmt decode a field.
+// In a JSON or logfmt line, the fields are added to the line. The formats json and logfmt decode a
+// field.
 func TestParseFieldOfLine(t *testing.T) {
 	for _, c := range []struct {
 		parse    Parse
@@ -173,7 +174,7 @@ func TestParseFieldOfLine(t *testing.T) {
 	}
 }
 
-// A line that is already decoded counts as parsed, also if its message is plain text or missing.
+// A line that was already decoded counts as parsed, also if its message is plain text or missing.
 func TestParseDecodedLine(t *testing.T) {
 	for _, in := range []struct{ format, line string }{
 		{"json", `{"msg":"plain text","n":1}`}, {"json", `{"n":1}`}, {"logfmt", `level=info msg="plain text"`}, {"logfmt", `level=info n=1`},
@@ -187,13 +188,13 @@ func TestParseDecodedLine(t *testing.T) {
 		}
 	}
 	ev := parse(record.Auto, `{"msg":"x","log":"plain text"}`)
-	if out := chain(t, Rule{Parse: &Parse{Format: "json", Field: "log", OnError: "drop"}}).Apply(ev); out != LeftOut {
+	if out := chain(t, Rule{Parse: &Parse{Format: "json", Field: "log", OnError: "drop"}}).Apply(ev); out != Removed {
 		t.Error("a field with plain text counts as parsed")
 	}
 }
 
-// The level and time that a protocol has set stay those of a line in a format of text, unless the format
-// has levels. Those of JSON, logfmt, groups and other fields replace them.
+// The level and time from a protocol are kept when a text format is parsed, unless the format has
+// levels. JSON, logfmt, groups and other fields replace them.
 func TestParseAfterProtocol(t *testing.T) {
 	const replaced, kept = "2025-10-10T13:55:36Z", "2020-01-01T00:00:00Z"
 	for _, c := range []struct {
@@ -232,7 +233,7 @@ func TestParseKeepsTheEndOfLine(t *testing.T) {
 	}
 }
 
-// Values of a parse stay whole while later rules rewrite the line.
+// Values of Parse remain valid while later rules rewrite the line.
 func TestParseThenEdit(t *testing.T) {
 	c := chain(t,
 		Rule{Set: []Setting{{"msg", "one two three"}}},
@@ -247,7 +248,7 @@ func TestParseThenEdit(t *testing.T) {
 	}
 }
 
-func TestParseFaults(t *testing.T) {
+func TestParseReportsFaults(t *testing.T) {
 	for _, c := range []struct {
 		rule Rule
 		want string
@@ -281,7 +282,7 @@ func TestParseFaults(t *testing.T) {
 	}
 }
 
-func TestDecolorize(t *testing.T) {
+func TestDecolorizeRemovesEscapeSequences(t *testing.T) {
 	c := chain(t, Rule{Decolorize: true})
 	for in, want := range map[string]string{
 		"\x1b[31;1mERROR\x1b[0m disk full": "ERROR disk full | ERROR",
@@ -300,8 +301,8 @@ func TestDecolorize(t *testing.T) {
 	}
 }
 
-// A limit passes its burst, then its rate, for each key.
-func TestLimit(t *testing.T) {
+// For each key, a limit passes a burst and then its rate.
+func TestLimitPassesBurstThenRate(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c := chain(t, Rule{Limit: &Limit{PerSecond: 10, Burst: 5, By: "k"}})
 		pass := func(key string, n int) (passed int) {
@@ -326,7 +327,7 @@ func TestLimit(t *testing.T) {
 	})
 }
 
-// The number of keys is bounded: others share a rate, and idle ones make room.
+// The number of keys is limited: further keys share a rate, and idle keys are removed.
 func TestLimitManyKeys(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c := chain(t, Rule{Limit: &Limit{PerSecond: 1, By: "k"}})
@@ -347,8 +348,8 @@ func TestLimitManyKeys(t *testing.T) {
 	})
 }
 
-// A record costs no allocation, once the memory of the chain has grown.
-func TestParseAllocs(t *testing.T) {
+// After the buffers of the chain have grown, a record needs no allocation.
+func TestParseDoesNotAllocate(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
@@ -364,7 +365,7 @@ func TestParseAllocs(t *testing.T) {
 	}
 }
 
-// Whatever the text is, parsing does not fail, keeps JSON valid and values part of the text.
+// For any text, parsing does not panic, JSON remains valid, and values are parts of the text.
 func FuzzParse(f *testing.F) {
 	f.Add(`203.0.113.9 - alice [10/Oct/2025:13:55:36 +0200] "GET /a HTTP/1.1" 200 2326 "-" "curl/8.5.0"`)
 	f.Add(`<165>1 2025-10-10T13:55:36.003Z web1 su - ID47 [x@1 a="b"] failed`)
@@ -383,7 +384,7 @@ func FuzzParse(f *testing.F) {
 			if ev.Format == record.JSON && (!json.Valid(ev.Line) && json.Valid(before)) {
 				t.Errorf("%+v makes %q of %q", rules[i], ev.Line, before)
 			}
-			if format == record.Text && ev.Format == record.Text && rules[i].Parse != nil && rules[i].Parse.Format != "syslog" { // syslog has names for numbers, and escapes
+			if format == record.Text && ev.Format == record.Text && rules[i].Parse != nil && rules[i].Parse.Format != "syslog" { // syslog converts numbers to names and removes escapes
 				for _, a := range ev.More {
 					if a.Value.Kind() == slog.KindString && a.Key != parseErrorField && !strings.Contains(line, a.Value.String()) && utf8.ValidString(line) {
 						t.Errorf("%+v: %v is not in %q", rules[i], a, line)

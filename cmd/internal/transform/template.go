@@ -10,7 +10,7 @@ import (
 type kind uint8
 
 const (
-	textKind    kind = iota // a word in a template, anything in a group of an expression
+	textKind    kind = iota // a word in a template; any text in a group of a regular expression
 	intKind                 // digits with a sign
 	floatKind               // a number
 	boolKind                // true or false
@@ -23,14 +23,22 @@ const (
 //
 //	{client} - {user} [{time:...}] "{method} {path}" {status:int}
 //
-// A field extends to the next literal. A field without a form is a word: it has
-// neither a space nor a quotation mark. The other forms are int; "...", any text; spaces; quoted, which
-// ends at a quotation mark that has no backslash before it; and "*", any text to the end. Spaces,
-// quoted and "*" may be empty. The value of the form whole is all text to the end, although the next
-// literal and the fields after it are part of it. A name of "-" is not a field. An empty field and the value "-" mean that
-// the record does not have the field.
+// A field extends to the next literal. A field without a form is a word, which contains neither a
+// space
+// nor a quotation mark. The other forms are:
 //
-// A template matches in one pass over the text, many times faster than an expression.
+//	int     digits with an optional sign
+//	...     any text
+//	spaces  spaces; may be empty
+//	quoted  text up to a quotation mark without a backslash before it; may be empty
+//	*       any text to the end; may be empty
+//	whole   all text to the end, including the text of the following literals and fields
+//
+// The name "-" marks a part that is not a field. If a field is empty or has the value "-", the
+// record
+// does not have it.
+//
+// A template matches in one pass over the text, many times faster than a regular expression.
 type template []part
 
 // A part is a field and the literal after it.
@@ -54,10 +62,11 @@ const (
 
 var forms = map[string]form{"": word, "int": integer, "quoted": quoted, "...": anything, "whole": whole, "spaces": spaces, "*": rest}
 
-// newTemplate parses a template. It panics on a mistake, since all templates are constants.
+// newTemplate parses a template. It panics if the text is invalid, because all templates are
+// constants.
 func newTemplate(text string) (t template) {
 	literal, text, ok := strings.Cut(text, "{")
-	t = append(t, part{group: group{name: "-"}, form: rest, literal: literal}) // the literal that all begins with
+	t = append(t, part{group: group{name: "-"}, form: rest, literal: literal}) // the literal at the beginning
 	for ok {
 		var field string
 		field, text, ok = strings.Cut(text, "}")
@@ -83,7 +92,7 @@ func newTemplate(text string) (t template) {
 	return t
 }
 
-// match appends the fields of text to values, and reports whether the text matches.
+// match appends the fields of text to values and reports whether text matches.
 func (t template) match(values []value, text []byte) (all []value, ok bool) {
 	if !strings.HasPrefix(asString(text), t[0].literal) {
 		return values, false
@@ -112,8 +121,8 @@ func (t template) match(values []value, text []byte) (all []value, ok bool) {
 	return values, true
 }
 
-// end returns the end of the field that begins at text[at], where its literal begins; -1 if there
-// is none.
+// end returns the end of the field that begins at text[at], which is the start of the literal after
+// it, or -1 if the field does not match.
 func (p *part) end(text []byte, at int) int {
 	b := text[at:]
 	n := len(b)

@@ -47,9 +47,9 @@ type Rule struct {
 	Add []Setting
 	// Set adds fields, or replaces their values.
 	Set []Setting
-	// Rename gives fields other names, all at once, so that two can be swapped. A field
-	// replaces another one that has its new name. It keeps its place in its object, if its
-	// new path leads to the same object.
+	// Rename renames fields, all at the same time, so that two can be swapped. A renamed field
+	// replaces a field with the new name. It keeps its position in its object if the new path leads
+	// to the same object.
 	Rename []Pair
 	// Remove removes fields.
 	Remove []string
@@ -67,27 +67,28 @@ type Rule struct {
 	Drop bool
 }
 
-// A Setting is a field of Add or Set. Value is a string, a bool or a json.Number, and the field
-// has that type in records of JSON, logfmt and text. If the first names of a path are existing
-// objects, the field is added to the last of them, and the rest of the path is its name.
+// A Setting is a field of Add or Set. Value is a string, a bool or a json.Number, and keeps this
+// type in JSON, logfmt and text. If the first names of a path lead to existing objects, the field
+// is added to the innermost one, with the rest of the path as its name.
 type Setting struct {
 	Name  string
 	Value any
 }
 
-// A Pair is the old and the new name of a field.
+// A Pair is a name and a value: for Rename the old and the new name, for Types a group and its
+// type.
 type Pair struct{ Name, Value string }
 
 // Redact hides secrets like forebay.RedactKeys and RedactPattern: docs/REDACTION.md lists the
 // values that are searched. A record is searched at any depth, in names, texts and numbers, also in
 // JSON within a text, and in Event.More.
 type Redact struct {
-	// Keys are names whose values are hidden, whatever their type. Case is ignored. A * is allowed
-	// at the beginning or end, and "card.number" matches a number in a card. In a name with dots
-	// each part is compared. In text, only names in JSON match.
+	// Keys are names whose values are hidden, whatever their type. Case is ignored. A name may
+	// begin or end with *. A name with dots is a path: "card.number" matches the field number in
+	// the object card. In text, only names in JSON are found.
 	Keys []string
 	// Patterns are regular expressions whose matches are hidden. In JSON each name, text and number
-	// is searched separately; in logfmt also the whole line.
+	// is searched separately; in logfmt the whole line is searched too.
 	Patterns []string
 	// Replacement replaces hidden values. Default "[redacted]".
 	Replacement string
@@ -96,16 +97,17 @@ type Redact struct {
 // Sample keeps one in OneIn records.
 type Sample struct {
 	OneIn int
-	// By, if set, names a field whose value decides, so that all records of one trace
-	// stay together, in all processes. Of the records without it, every OneIn-th one is kept.
+	// By, if set, names a field whose value selects the records, so that all records of a trace are
+	// kept or dropped together, in all processes. Of the records without the field, every OneIn-th
+	// one is kept.
 	By string
 }
 
 // A Fault is an error in a rule or a Where.
 type Fault struct {
-	Rule    int    // the index of the rule; -1: a Where without a rule
+	Rule    int    // index of the rule; -1 for a Where without a rule
 	Field   string // such as "where[0].patterns[1]" or "redact.keys[0]"; "" for the rule
-	Problem string // with its remedy
+	Problem string // the problem and its remedy
 }
 
 func (f *Fault) Error() string {
@@ -122,45 +124,45 @@ func (f *Fault) Error() string {
 // Text returns the fault without the number of its rule.
 func (f *Fault) Text() string { return (&Fault{-1, f.Field, f.Problem}).Error() }
 
-// A Chain applies rules to one record at a time. It is not for concurrent use; its clones
-// are, each by one goroutine.
+// A Chain applies rules to one record at a time. It is not safe for concurrent use, but each
+// goroutine can use a clone.
 type Chain struct {
 	rules  []rule // shared by clones
 	parser record.Parser
 	walker redact.Walker
 
-	// Of the current record.
-	stale bool         // level and time are from an earlier line
-	first record.Event // as received from the input
-	said  record.Event // level and time of that earlier line; Line is nil until it was parsed
-	now   record.Event
-	own   bool        // Event.More is more
-	more  []slog.Attr // of the Event, once a rule is about to change it
-	bufs  [2][]byte   // changed lines, used in turn
-	next  int         // of bufs
-	spots []spot
-	edits []edit
-	text  []byte // of edits
+	// The fields up to text belong to the current record.
+	lineChanged bool         // level and time were not updated since the line was changed
+	received    record.Event // the event as the input passed it
+	lineBefore  record.Event // level and time in the line before the change; Line is nil until it is parsed
+	now         record.Event // level and time in the changed line
+	own         bool         // Event.More refers to more
+	more        []slog.Attr  // copy of Event.More that rules may change
+	bufs        [2][]byte    // buffers for changed lines, used alternately
+	next        int          // index in bufs of the next line
+	spots       []spot
+	edits       []edit
+	text        []byte // text of edits
 
-	reader record.Parser // of Parse: parser with another format
-	values []value       // of Parse
-	syslog syslog.Parser // of Parse
-	parsed []byte        // text that values of the Event point into
+	reader record.Parser // used by Parse: parser with another format
+	values []value       // used by Parse
+	syslog syslog.Parser // used by Parse
+	parsed []byte        // text that values of the Event refer to
 }
 
 // A rule is a checked Rule.
 type rule struct {
 	Rule
-	asksLevel bool // Where has a condition for the level
+	usesLevel bool // Where has a condition for the level
 	add, set  []field
-	renames   []Pair // Rename, in steps
+	renames   []Pair // steps of Rename
 	redact    *redact.Rules
 	parse     *parseRule
 	limit     *limiter
-	seen      atomic.Uint64 // records that were sampled by their number
+	seen      atomic.Uint64 // number of records sampled without By
 }
 
-// keptBytes is how large a buffer may be to be kept for the next record.
+// keptBytes is the largest buffer that is kept for the next record.
 const keptBytes = 1 << 20
 
 // New returns a chain of rules, or all their faults, each a *[Fault]. Lines are parsed by a copy of
@@ -184,8 +186,8 @@ func New(rules []Rule, p *record.Parser) (*Chain, []error) {
 	return c, nil
 }
 
-// Clone returns a chain for another goroutine. It has the same rules and shares the counts of
-// sampled records with c.
+// Clone returns a chain for another goroutine. It has the same rules, and shares the counters of
+// Sample and Limit with c.
 func (c *Chain) Clone() *Chain { return &Chain{rules: c.rules, parser: c.parser} }
 
 // An Outcome is the result of the rules for a record.
@@ -193,28 +195,28 @@ type Outcome uint8
 
 const (
 	Kept    Outcome = iota
-	LeftOut         // by Drop, Sample or Parse
+	Removed         // by Drop, Sample or Parse
 	Limited         // by Limit
 )
 
-// Apply applies the rules to ev. Slices that it puts into ev are valid until the next call;
-// memory that ev pointed to before is not modified.
+// Apply applies the rules to ev. Slices that it stores in ev are valid until the next call. It does
+// not modify memory that ev referred to before.
 func (c *Chain) Apply(ev *record.Event) Outcome {
 	c.begin(ev)
 	for i := range c.rules {
 		r := &c.rules[i]
-		if r.asksLevel {
-			c.settle(ev)
+		if r.usesLevel {
+			c.updateLevelAndTime(ev)
 		}
 		if !r.Where.Matches(ev) {
 			continue
 		}
 		switch {
 		case r.Drop:
-			return LeftOut
+			return Removed
 		case r.Sample != nil:
 			if !r.admits(ev) {
-				return LeftOut
+				return Removed
 			}
 		case r.limit != nil:
 			if !r.limit.admits(ev) {
@@ -222,12 +224,12 @@ func (c *Chain) Apply(ev *record.Event) Outcome {
 			}
 		case r.parse != nil:
 			if !c.parse(ev, r.parse) {
-				return LeftOut
+				return Removed
 			}
 		case r.Decolorize:
 			c.decolorize(ev)
 		case r.redact != nil:
-			c.hide(ev, r.redact)
+			c.redactEvent(ev, r.redact)
 		}
 		for i := range r.add {
 			if f := &r.add[i]; !c.has(ev, f.name) {
@@ -244,14 +246,14 @@ func (c *Chain) Apply(ev *record.Event) Outcome {
 			c.remove(ev, name)
 		}
 	}
-	c.settle(ev)
+	c.updateLevelAndTime(ev)
 	return Kept
 }
 
 // begin resets the state of the previous record.
 func (c *Chain) begin(ev *record.Event) {
-	c.stale, c.own = false, false
-	c.first, c.said, c.now = *ev, record.Event{}, record.Event{}
+	c.lineChanged, c.own = false, false
+	c.received, c.lineBefore, c.now = *ev, record.Event{}, record.Event{}
 	clear(c.more)
 	c.more = c.more[:0]
 	clear(c.edits)
@@ -269,19 +271,19 @@ func (c *Chain) begin(ev *record.Event) {
 	}
 }
 
-// settle updates level and time after a change of the line.
-func (c *Chain) settle(ev *record.Event) {
-	if !c.stale {
+// updateLevelAndTime updates level and time after a change of the line.
+func (c *Chain) updateLevelAndTime(ev *record.Event) {
+	if !c.lineChanged {
 		return
 	}
-	c.stale = false
+	c.lineChanged = false
 	c.parser.ParseAs(ev.Format, ev.Raw, len(ev.Line), &c.now)
 	same := c.now.HasLevel == ev.HasLevel && c.now.Level == ev.Level && c.now.Time.Equal(ev.Time)
-	if !same && c.said.Line == nil {
-		c.parser.ParseAs(c.first.Format, c.first.Raw, len(c.first.Line), &c.said)
+	if !same && c.lineBefore.Line == nil {
+		c.parser.ParseAs(c.received.Format, c.received.Raw, len(c.received.Line), &c.lineBefore)
 	}
-	ev.Rewrite(&c.said, &c.now)
-	c.said = c.now
+	ev.Rewrite(&c.lineBefore, &c.now)
+	c.lineBefore = c.now
 }
 
 // admits reports whether the record is part of the sample.
@@ -296,8 +298,8 @@ func (r *rule) admits(ev *record.Event) bool {
 	return (r.seen.Add(1)-1)%n == 0
 }
 
-// spread is a hash whose every bit depends on all of text. It is the same in each process:
-// FNV-1a, and the end of MurmurHash3.
+// spread is a hash of text with good distribution: FNV-1a with the finalizer of MurmurHash3. It has
+// the same value in each process.
 func spread(text []byte) uint64 {
 	h := uint64(14695981039346656037)
 	for _, b := range text {

@@ -38,7 +38,7 @@ func parse(f record.Format, line string, more ...slog.Attr) *record.Event {
 
 func where(field string, patterns ...string) Where { return Where{{field, patterns}} }
 
-func TestLines(t *testing.T) {
+func TestRulesChangeOnlyTheirFields(t *testing.T) {
 	add := func(p ...Setting) Rule { return Rule{Add: p} }
 	set := func(p ...Setting) Rule { return Rule{Set: p} }
 	rename := func(p ...Pair) Rule { return Rule{Rename: p} }
@@ -135,8 +135,8 @@ func TestLines(t *testing.T) {
 
 func setting(name, value string) []Setting { return []Setting{{name, value}} }
 
-// A field that is set has one type, whatever the record is.
-func TestTypes(t *testing.T) {
+// A field has the same type in every format of the record.
+func TestSetFieldsKeepTheirType(t *testing.T) {
 	typed := []Setting{{"i", json.Number("1")}, {"f", json.Number("-0.5")}, {"t", true}, {"s", "1"}, {"w", "true"}, {"x", "a b"}, {"e", ""}, {"q", `"`}, {"l", "007"}}
 	const fields = `"i":1,"f":-0.5,"t":true,"s":"1","w":"true","x":"a b","e":"","q":"\"","l":"007"`
 	for _, rule := range []Rule{{Set: typed}, {Add: typed}} {
@@ -159,7 +159,7 @@ func TestTypes(t *testing.T) {
 	}
 }
 
-func TestWhere(t *testing.T) {
+func TestWhereSelectsByField(t *testing.T) {
 	const obj = `{"level":"warn","msg":"a \u0062 c","n":1.50,"t":true,"z":null,"o":{"a":{"b":"x"}},"o.a.c":"lit","d":"1","d":"2","l":[1,2]}`
 	const pairs = `level=warn msg="a b \"c\"" n=1.50 e= o.a=x`
 	const text = `2024-05-06 07:08:09 ERROR it broke`
@@ -178,7 +178,7 @@ func TestWhere(t *testing.T) {
 		{`{"message":"x","msg":"y"}`, where("msg", "x"), true}, {`{"msg":1,"message":"y"}`, where("msg", "y"), true}, {`{"a":"x"}`, where("msg", "*"), false}, {`{"a":"x"}`, where("msg", "!*"), true},
 		{obj, where("n", "1.50"), true}, {obj, where("n", "1.5"), false}, {obj, where("t", "true"), true}, {obj, where("z", "null"), true}, {obj, where("l", "[1,2]"), true},
 		{obj, where("o.a.b", "x"), true}, {obj, where("o.a.c", "lit"), true}, {obj, where("o.a", `{"b":"x"}`), true}, {obj, where("o.a.d", "*"), false}, {obj, where("o.a.d", "!*"), true},
-		{obj, where("d", "2"), true}, {obj, where("d", "1"), false}, // the last, as jq, Go, Python, Loki and Elasticsearch have it
+		{obj, where("d", "2"), true}, {obj, where("d", "1"), false}, // the last value counts, as in jq, Go, Python, Loki and Elasticsearch
 		{`{"user":"bob","user":"root"}`, where("user", "!root"), false}, {`{"u":"a","\u0075":"b"}`, where("u", "b"), true},
 		{`{"o":{"a":1},"o":{"a":2}}`, where("o.a", "2"), true}, {`{"o":{"a":1},"o":{"b":2}}`, where("o.a", "*"), false}, {`{"o":{"a":1},"o":2}`, where("o.a", "*"), false},
 		{`{"o.p":{"a":1},"o":{"x":2}}`, where("o.p.a", "1"), true}, {`{"o.a":1,"o":{"a":2}}`, where("o.a", "1"), true},
@@ -204,7 +204,7 @@ func TestWhere(t *testing.T) {
 	}
 }
 
-func TestGlob(t *testing.T) {
+func TestGlobMatchesWholeText(t *testing.T) {
 	for _, c := range []struct {
 		pattern, text string
 		want          bool
@@ -218,8 +218,8 @@ func TestGlob(t *testing.T) {
 	}
 }
 
-// Level and time are those of the new line, in time for the rules that follow, and what the
-// input knows stays.
+// After a rule has changed the line, the following rules see the level and time of the new line.
+// Values from the input are kept.
 func TestLevelAndTimeFollow(t *testing.T) {
 	at := func(s string) time.Time { v, _ := time.Parse(time.RFC3339, s); return v }
 	noted := at("2020-01-01T00:00:00Z")
@@ -252,14 +252,14 @@ func TestLevelAndTimeFollow(t *testing.T) {
 		if _, ok := fieldText(ev, "seen", nil); !ok {
 			t.Errorf("%s: the second rule saw the old level", c.in)
 		}
-		// What is parsed anew is the same.
+		// Parsing the new line again has the same result.
 		if fresh := parse(ev.Format, string(ev.Raw)); fresh.HasLevel && fresh.Level != ev.Level || !fresh.Time.IsZero() && !fresh.Time.Equal(ev.Time) {
 			t.Errorf("%s: %+v, parsed anew %+v", c.in, ev, fresh)
 		}
 	}
 }
 
-// What an input knows better than the line stays, unless a rule changes what the line says.
+// Values from the input have precedence over the line, unless a rule changes the line's value.
 func TestInputKnowsBetter(t *testing.T) {
 	known := time.Unix(1_600_000_000, 0)
 	const in = `{"level":"info","time":"2024-05-06T07:08:09Z","a":"x"}`
@@ -289,8 +289,8 @@ func TestInputKnowsBetter(t *testing.T) {
 	}
 }
 
-// What the input knows besides can be changed, and the input's own list is not touched.
-func TestMore(t *testing.T) {
+// Fields from the input can be changed. The list of the input is not modified.
+func TestFieldsOfInputCanBeChanged(t *testing.T) {
 	given := []slog.Attr{slog.String("tag", "web"), slog.Group("labels", slog.String("app", "shop"), slog.String("pin", "1234")), slog.String("pin", "5678")}
 	for _, c := range []struct {
 		rule Rule
@@ -320,8 +320,8 @@ func TestMore(t *testing.T) {
 	}
 }
 
-// Text has three fields: its message, its level and its time.
-func TestText(t *testing.T) {
+// Text has three fields: msg, level and time.
+func TestTextHasThreeFields(t *testing.T) {
 	const line = "2024-05-06 07:08:09 ERROR it broke\n"
 	pair := func(a, b string) []Pair { return []Pair{{a, b}} }
 	for _, c := range []struct {
@@ -377,7 +377,7 @@ func TestDropAndSample(t *testing.T) {
 	}
 	twin := c.Clone()
 	n := 0
-	for range 50 { // the counter is one
+	for range 50 { // clones share the counter
 		n += kept(c, `{"a":1}`, 1) + kept(twin, `{"a":1}`, 1)
 	}
 	if n != 10 {
@@ -401,7 +401,7 @@ func TestDropAndSample(t *testing.T) {
 		t.Errorf("%d of 20 without a trace", n)
 	}
 	n = 0
-	for i := range 200 { // the input's decides, whatever the line says
+	for i := range 200 { // the field from the input has precedence
 		if by.Apply(parse(record.Auto, fmt.Sprintf(`{"trace.id":%d}`, i), slog.String("trace.id", "same"))) == Kept {
 			n++
 		}
@@ -411,8 +411,8 @@ func TestDropAndSample(t *testing.T) {
 	}
 }
 
-// Clones work beside each other.
-func TestClones(t *testing.T) {
+// Clones can be used concurrently.
+func TestClonesRunConcurrently(t *testing.T) {
 	c := chain(t, Rule{Where: where("a", "x*"), Set: []Setting{{"b", "y"}}}, Rule{Redact: &Redact{Keys: []string{"pin"}, Patterns: []string{`\d{4}`}}}, Rule{Sample: &Sample{OneIn: 4}})
 	var wg sync.WaitGroup
 	var kept atomic.Int64
@@ -437,7 +437,7 @@ func TestClones(t *testing.T) {
 	}
 }
 
-func TestFaults(t *testing.T) {
+func TestInvalidRulesAreReported(t *testing.T) {
 	for _, c := range []struct {
 		rule Rule
 		want string
@@ -480,7 +480,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A secret is in none of the bytes that leave the chain, wherever and however it stands.
+// After redaction no output contains the secret, wherever it was and however it was escaped.
 func TestSecretsAreGone(t *testing.T) {
 	const secret = "hunter2"
 	unicoded := ""
@@ -541,15 +541,15 @@ func TestSecretsAreGone(t *testing.T) {
 	}
 }
 
-// leaks looks for the secret, also behind escapes that are escaped.
+// leaks searches for the secret, also in repeatedly escaped form.
 func leaks(b []byte, secret, unicoded string) bool {
 	low := strings.ReplaceAll(strings.ToLower(string(b)), `\`, "")
 	return strings.Contains(low, secret) || strings.Contains(low, strings.ReplaceAll(unicoded, `\`, ""))
 }
 
-// The cost of a line is proportional to its length, and its buffers are not kept. With the race detector most
-// lines are shorter: a quadratic cost shows there, too.
-func TestHugeLines(t *testing.T) {
+// The time for a line is proportional to its length, and large buffers are not kept. With the race
+// detector most lines are shorter, but a quadratic time would still be detected.
+func TestTimeIsProportionalToLength(t *testing.T) {
 	if testing.Short() {
 		t.Skip("lines of megabytes")
 	}
@@ -596,7 +596,7 @@ func TestHugeLines(t *testing.T) {
 	}
 }
 
-func TestNoAllocations(t *testing.T) {
+func TestApplyDoesNotAllocate(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}

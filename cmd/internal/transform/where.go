@@ -9,16 +9,20 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// A Where selects records: all conditions must hold. The zero Where selects all records. It is safe
-// for concurrent use.
+// A Where selects records for which all its conditions hold. The zero Where selects all records. It
+// is safe for concurrent use.
 type Where []Condition
 
-// A Condition holds if one of its patterns matches the value of a field, and none that has a "!" in
-// front does. If all have a "!", it also holds for records without the field.
+// A Condition compares a field with patterns. A pattern may be negated with a "!" before it. The
+// condition holds if at least one pattern matches and no negated pattern does. If all are negated,
+// it
+// also holds for records without the field.
 //
-// A pattern must match the whole value: * matches any text, ? any character, and everything else
-// itself, with its case. A number or boolean is matched as written, a list or an object by its
-// JSON. "*" matches every value, so "!*" selects records without the field.
+// A pattern must match the whole value: * matches any text, ? any character, and other characters
+// match
+// themselves; case matters. Numbers and booleans are compared as written, lists and objects as
+// JSON. "*"
+// matches every value, so "!*" selects records without the field.
 //
 // Two fields are special. The patterns of "level" are names of levels: the level of the record must
 // be at least that, so "!warn" selects lower levels. A record whose level is unknown has no field
@@ -33,7 +37,7 @@ const (
 	messageField = "msg"
 )
 
-// Check returns the errors in w, each a *[Fault].
+// Check returns the faults of w, each a *[Fault].
 func (w Where) Check() (faults []error) {
 	fault := func(field, format string, args ...any) {
 		faults = append(faults, &Fault{Rule: -1, Field: field, Problem: fmt.Sprintf(format, args...)})
@@ -58,7 +62,7 @@ func (w Where) Check() (faults []error) {
 	return faults
 }
 
-// Matches reports whether w selects the record. It is unspecified for a Where with faults.
+// Matches reports whether w selects the record. The result is undefined if w has faults.
 func (w Where) Matches(ev *record.Event) bool {
 	for i := range w {
 		if !w[i].holds(ev) {
@@ -68,6 +72,7 @@ func (w Where) Matches(ev *record.Event) bool {
 	return true
 }
 
+// holds reports whether the condition holds for the record.
 func (c *Condition) holds(ev *record.Event) bool {
 	var buf [64]byte
 	var text []byte
@@ -93,7 +98,7 @@ func (c *Condition) holds(ev *record.Event) bool {
 	return hit || !wanted
 }
 
-// atLeast reports whether l is at least the level of that name.
+// atLeast reports whether l is at least the level called name.
 func atLeast(l slog.Level, name string) bool {
 	if name == "*" {
 		return true
@@ -102,11 +107,11 @@ func atLeast(l slog.Level, name string) bool {
 	return err == nil && l >= least
 }
 
-// glob reports whether the pattern matches all of text. It needs at most the time to compare the
-// pattern at each byte of text.
+// glob reports whether the pattern matches all of text. The time is at most proportional to the
+// product of both lengths.
 func glob(pattern string, text []byte) bool {
 	p, t := 0, 0
-	star, from := -1, 0 // the last *, and the text after its match
+	star, from := -1, 0 // positions of the last * and of the text after its match
 	for t < len(text) {
 		if p < len(pattern) {
 			switch pattern[p] {

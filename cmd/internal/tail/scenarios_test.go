@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// A field is a directory in which a tailer meets something.
-type field struct {
-	*hand
-	dir, log string // log is followed
+// A scenario is a Tailer that follows one file in a directory.
+type scenario struct {
+	*stepper
+	dir, log string // log is the path of the followed file
 	o        Options
 }
 
-// do writes to log or, for another name, to that file beside it, and looks.
-func (f *field) write(text string, name ...string) {
+// write appends text to log, or to the file with the given name in the same directory.
+func (f *scenario) write(text string, name ...string) {
 	f.t.Helper()
 	path := f.log
 	if len(name) > 0 {
@@ -27,43 +27,43 @@ func (f *field) write(text string, name ...string) {
 	write(f.t, path, text)
 }
 
-func (f *field) must(err error) {
+func (f *scenario) must(err error) {
 	f.t.Helper()
 	if err != nil {
 		f.t.Fatal(err)
 	}
 }
 
-func (f *field) at(name string) string { return filepath.Join(f.dir, name) }
+func (f *scenario) at(name string) string { return filepath.Join(f.dir, name) }
 
-// look lets the tailer look, and wants these lines.
-func (f *field) look(lines ...string) {
+// look makes the Tailer scan and read, and expects these lines.
+func (f *scenario) look(lines ...string) {
 	f.t.Helper()
 	f.pass(0)
 	f.want(lines...)
 }
 
-// again kills the process and begins another one.
-func (f *field) again() {
+// restart kills the process and starts another one.
+func (f *scenario) restart() {
 	f.t.Helper()
-	f.rest()
+	f.settle()
 	f.must(f.Finish(false))
-	f.hand = newHand(f.t, f.o)
+	f.stepper = newStepper(f.t, f.o)
 }
 
-// What a tailer meets: the cases of the tests of promtail's tailer and of its targets, and more.
-func TestMeets(t *testing.T) {
+// The scenarios include the test cases of promtail's tailer and its targets.
+func TestScenarios(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		o    Options
-		do   func(f *field)
+		do   func(f *scenario)
 	}{
-		{"a file that is not there yet", Options{}, func(f *field) {
+		{"a file that is not there yet", Options{}, func(f *scenario) {
 			f.look()
 			f.write("hello\nworld\n")
 			f.look("hello\n", "world\n")
 		}},
-		{"a file that is deleted and made again", Options{}, func(f *field) {
+		{"a file that is deleted and made again", Options{}, func(f *scenario) {
 			f.write("hello\n")
 			f.look("hello\n")
 			f.must(os.Remove(f.log))
@@ -71,7 +71,7 @@ func TestMeets(t *testing.T) {
 			f.write("more\n")
 			f.look("more\n")
 		}},
-		{"a file that is renamed and made again", Options{}, func(f *field) {
+		{"a file that is renamed and made again", Options{}, func(f *scenario) {
 			f.write("hello\n")
 			f.look("hello\n")
 			f.write("late\n")
@@ -80,13 +80,13 @@ func TestMeets(t *testing.T) {
 			f.write("new\n")
 			f.look("late\n", "later\n", "new\n")
 		}},
-		{"a file that is made and renamed between two looks", Options{}, func(f *field) {
+		{"a file that is made and renamed between two looks", Options{}, func(f *scenario) {
 			f.write("hello\n")
 			f.must(os.Rename(f.log, f.at("x.log.1")))
 			f.write("endofworld\n")
-			f.look("endofworld\n") // nobody knows that x.log.1 was x.log
+			f.look("endofworld\n") // x.log.1 cannot be recognized as the former x.log
 		}},
-		{"rotation by numbers, three times between two looks", Options{}, func(f *field) {
+		{"rotation by numbers, three times between two looks", Options{}, func(f *scenario) {
 			f.write("0\n")
 			f.look("0\n")
 			for i := 1; i <= 3; i++ {
@@ -96,9 +96,9 @@ func TestMeets(t *testing.T) {
 				f.must(os.Rename(f.log, f.at("x.log.1")))
 				f.write(fmt.Sprintf("%d\n", i))
 			}
-			f.look("3\n") // of those between nobody knows whose they were
+			f.look("3\n") // the generations in between cannot be recognized
 		}},
-		{"copy and truncate, and more than before", Options{}, func(f *field) {
+		{"copy and truncate, and more than before", Options{}, func(f *scenario) {
 			f.write("a\nb\n")
 			f.look("a\n", "b\n")
 			f.write("c\n")
@@ -107,7 +107,7 @@ func TestMeets(t *testing.T) {
 			f.write("d\ne\nf\ng\n")
 			f.look("c\n", "d\n", "e\n", "f\n", "g\n")
 		}},
-		{"truncated to the same size", Options{}, func(f *field) {
+		{"truncated to the same size", Options{}, func(f *scenario) {
 			f.write("aaaa\nbbbb\n")
 			f.look("aaaa\n", "bbbb\n")
 			f.must(os.Truncate(f.log, 0))
@@ -115,7 +115,7 @@ func TestMeets(t *testing.T) {
 			f.write("eeee\n")
 			f.look("cccc\n", "dddd\n", "eeee\n")
 		}},
-		{"truncated to exactly the same size", Options{}, func(f *field) {
+		{"truncated to exactly the same size", Options{}, func(f *scenario) {
 			f.write("aaaa\nbbbb\n")
 			f.look("aaaa\n", "bbbb\n")
 			f.must(os.Truncate(f.log, 0))
@@ -123,13 +123,13 @@ func TestMeets(t *testing.T) {
 			f.must(os.Chtimes(f.log, time.Unix(2e9, 0), time.Unix(2e9, 0)))
 			f.look("cccc\n", "dddd\n")
 		}},
-		{"written anew, shorter", Options{}, func(f *field) {
+		{"written anew, shorter", Options{}, func(f *scenario) {
 			f.write("a really long string goes here\nhello\nworld\n")
 			f.look("a really long string goes here\n", "hello\n", "world\n")
 			f.must(os.WriteFile(f.log, []byte("h311o\nw0r1d\nendofworld\n"), 0o600))
 			f.look("h311o\n", "w0r1d\n", "endofworld\n")
 		}},
-		{"truncated and not written to", Options{}, func(f *field) {
+		{"truncated and not written to", Options{}, func(f *scenario) {
 			f.write("a\n")
 			f.look("a\n")
 			f.must(os.Truncate(f.log, 0))
@@ -137,16 +137,16 @@ func TestMeets(t *testing.T) {
 			f.write("b\n")
 			f.look("b\n")
 		}},
-		{"a link that leads elsewhere", Options{}, func(f *field) {
+		{"a link that leads elsewhere", Options{}, func(f *scenario) {
 			f.write("1\n", "one")
 			f.write("2\n", "two")
 			f.must(os.Symlink("one", f.log))
 			f.look("1\n")
 			f.write("1b\n", "one")
 			f.must(os.Symlink("two", f.at("new")))
-			f.must(os.Rename(f.at("new"), f.log)) // at once, as kubelet does
+			f.must(os.Rename(f.at("new"), f.log)) // atomically, as kubelet does
 			f.look("1b\n", "2\n")
-			f.must(os.Remove(f.log)) // back again: what was read is not known any more
+			f.must(os.Remove(f.log)) // the positions of the first file are no longer known
 			f.must(os.Symlink("one", f.log))
 			f.write("1c\n", "one")
 			f.pass(10 * time.Second)
@@ -154,30 +154,30 @@ func TestMeets(t *testing.T) {
 				f.t.Fatalf("%q", got)
 			}
 		}},
-		{"a link to nothing, then to a file", Options{}, func(f *field) {
+		{"a link to nothing, then to a file", Options{}, func(f *scenario) {
 			f.must(os.Symlink("later", f.log))
 			f.look()
 			f.write("a\n", "later")
 			f.look("a\n")
 		}},
-		{"an inode that is used again while nobody looks", Options{}, func(f *field) {
+		{"an inode that is used again while nobody looks", Options{}, func(f *scenario) {
 			f.write("old one\n")
 			f.look("old one\n")
-			f.rest()
+			f.settle()
 			f.must(f.Finish(true))
 			f.must(os.Remove(f.log))
 			f.write("new one\nand more\n")
-			f.hand = newHand(f.t, f.o)
+			f.stepper = newStepper(f.t, f.o)
 			f.look("new one\n", "and more\n")
 		}},
-		{"a file that is deleted while it is unread", Options{}, func(f *field) {
+		{"a file that is deleted while it is unread", Options{}, func(f *scenario) {
 			f.write("a\n")
 			f.look("a\n")
 			f.write("b\n")
 			f.must(os.Remove(f.log))
-			f.look("b\n") // it was open
+			f.look("b\n") // the file was still open
 		}},
-		{"a long line that does not end", Options{MaxRecord: 100}, func(f *field) {
+		{"a long line that does not end", Options{MaxRecord: 100}, func(f *scenario) {
 			f.write("a\n" + strings.Repeat("x", 90))
 			f.look("a\n")
 			for range 50 {
@@ -190,24 +190,24 @@ func TestMeets(t *testing.T) {
 				f.t.Fatal(f.s.long)
 			}
 		}},
-		{"lines around 4096 bytes", Options{}, func(f *field) {
+		{"lines around 4096 bytes", Options{}, func(f *scenario) {
 			long := strings.Repeat("a", 4097)
 			f.write("test\n" + long + "\nhello\n")
 			f.look("test\n", long+"\n", "hello\n")
 		}},
-		{"ends of lines of Windows, also in two writes", Options{}, func(f *field) {
+		{"ends of lines of Windows, also in two writes", Options{}, func(f *scenario) {
 			f.write("a\r\nb\r")
 			f.look("a\r\n")
 			f.write("\nc\r\n")
 			f.look("b\r\n", "c\r\n")
 		}},
-		{"NUL bytes in front, within and behind", Options{}, func(f *field) {
+		{"NUL bytes in front, within and behind", Options{}, func(f *scenario) {
 			f.write("\x00\x00a line\nanother\x00one\n\x00\x00\x00")
 			f.look("a line\n", "another\x00one\n")
 			f.write("d\n")
 			f.look("d\n")
 		}},
-		{"room that is filled later", Options{}, func(f *field) {
+		{"room that is filled later", Options{}, func(f *scenario) {
 			f.write("a\n")
 			f.must(os.Truncate(f.log, 1000)) // fallocate
 			f.look("a\n")
@@ -219,34 +219,34 @@ func TestMeets(t *testing.T) {
 			f.must(os.Chtimes(f.log, time.Unix(2e9, 0), time.Unix(2e9, 0)))
 			f.look("b\n")
 		}},
-		{"a byte order mark of UTF-8", Options{}, func(f *field) {
+		{"a byte order mark of UTF-8", Options{}, func(f *scenario) {
 			f.write("\xef\xbb\xbfa\nb\n")
 			f.look("a\n", "b\n")
 		}},
-		{"a byte order mark that comes alone", Options{}, func(f *field) {
+		{"a byte order mark that comes alone", Options{}, func(f *scenario) {
 			f.write("\xef\xbb\xbf")
 			f.look()
 			f.write("a\n")
 			f.look("a\n")
 		}},
-		{"UTF-16, then UTF-8 in its place", Options{}, func(f *field) {
+		{"UTF-16, then UTF-8 in its place", Options{}, func(f *scenario) {
 			f.write("\xff\xfea\x00\n\x00")
 			f.look()
-			f.wantSaid("it is UTF-16, which needs the charset utf-16; it is not followed")
+			f.wantMessage("it is UTF-16, which needs the charset utf-16; it is not followed")
 			f.must(os.WriteFile(f.log, []byte("b\n"), 0o600))
 			f.look("b\n")
 		}},
-		{"permission that is granted later", Options{}, func(f *field) {
+		{"permission that is granted later", Options{}, func(f *scenario) {
 			if os.Getuid() == 0 {
-				f.must(os.Mkdir(f.log, 0o700)) // root may read all: something else in its place
+				f.must(os.Mkdir(f.log, 0o700)) // root can read every file, so a directory replaces it
 				f.look()
-				f.wantSaid("it is a directory")
+				f.wantMessage("it is a directory")
 				f.must(os.Remove(f.log))
 			} else {
 				f.write("secret\n")
 				f.must(os.Chmod(f.log, 0))
 				f.look()
-				f.wantSaid("permission denied; retrying")
+				f.wantMessage("permission denied; retrying")
 				f.must(os.Chmod(f.log, 0o600))
 				f.pass(10 * time.Second)
 				f.want("secret\n")
@@ -256,9 +256,9 @@ func TestMeets(t *testing.T) {
 			f.pass(10 * time.Second)
 			f.want("a\n")
 		}},
-		{"old files that are compressed beside it", Options{}, func(f *field) {
+		{"old files that are compressed beside it", Options{}, func(f *scenario) {
 			f.o.Patterns = []string{f.at("x.log*")}
-			f.again()
+			f.restart()
 			f.write("a\n")
 			f.look("a\n")
 			f.write("b\n")
@@ -268,13 +268,13 @@ func TestMeets(t *testing.T) {
 			f.must(os.WriteFile(f.at("x.log.1.gz"), []byte("\x1f\x8b\x08\x00\x00"), 0o600))
 			f.must(os.Remove(f.at("x.log.1")))
 			f.look()
-			f.wantSaid("x.log.1.gz: it is compressed (gzip); it is not followed")
+			f.wantMessage("x.log.1.gz: it is compressed (gzip); it is not followed")
 			f.write("d\n")
 			f.look("d\n")
 		}},
-		{"a writer that goes on while it is read", Options{}, func(f *field) {
+		{"a writer that goes on while it is read", Options{}, func(f *scenario) {
 			n := 0
-			f.s.full = func() error { // as each line is taken, another one is written
+			f.s.full = func() error { // each accepted line causes another one
 				if n++; n < 50 {
 					f.write(fmt.Sprintf("%d\n", n))
 				}
@@ -290,26 +290,26 @@ func TestMeets(t *testing.T) {
 			}
 			f.want(want...)
 		}},
-		{"a part of a line, then more", Options{}, func(f *field) {
+		{"a part of a line, then more", Options{}, func(f *scenario) {
 			f.write("hel")
 			f.look()
 			f.write("lo\nwor")
 			f.look("hello\n")
-			f.again()
+			f.restart()
 			f.look()
 			f.write("ld\n")
 			f.look("world\n")
 		}},
-		{"a part of a line of a file that is renamed", Options{}, func(f *field) {
+		{"a part of a line of a file that is renamed", Options{}, func(f *scenario) {
 			f.write("a\npart")
 			f.look("a\n")
 			f.must(os.Rename(f.log, f.at("x.log.1")))
 			f.write("new\n")
-			f.look() // it may be completed there
+			f.look() // the new file may complete the line
 			f.pass(10 * time.Second)
 			f.want("partnew\n")
 		}},
-		{"a part of a line of a file that is renamed, and no other comes", Options{}, func(f *field) {
+		{"a part of a line of a file that is renamed, and no other comes", Options{}, func(f *scenario) {
 			f.write("a\npart")
 			f.look("a\n")
 			f.must(os.Rename(f.log, f.at("x.log.1")))
@@ -322,7 +322,7 @@ func TestMeets(t *testing.T) {
 			f.write("new\n")
 			f.look("new\n")
 		}},
-		{"a file that comes back under its name", Options{}, func(f *field) {
+		{"a file that comes back under its name", Options{}, func(f *scenario) {
 			f.write("a\n")
 			f.look("a\n")
 			f.must(os.Rename(f.log, f.at("aside")))
@@ -331,9 +331,9 @@ func TestMeets(t *testing.T) {
 			f.write("b\n")
 			f.look("b\n")
 		}},
-		{"two names of one file", Options{}, func(f *field) {
+		{"two names of one file", Options{}, func(f *scenario) {
 			f.o.Patterns = []string{f.at("*.log")}
-			f.again()
+			f.restart()
 			f.write("a\n")
 			f.must(os.Link(f.log, f.at("y.log")))
 			f.look("a\n")
@@ -341,16 +341,16 @@ func TestMeets(t *testing.T) {
 			f.write("b\n", "y.log")
 			f.look("b\n")
 		}},
-		{"a name with what patterns have", Options{}, func(f *field) {
+		{"a name with what patterns have", Options{}, func(f *scenario) {
 			f.o.Patterns = []string{f.at("a[1]*.log")}
 			f.write("a\n", "a[1]*.log")
-			f.again()
+			f.restart()
 			f.look("a\n")
 		}},
-		{"a directory that is moved away with the file, and made again", Options{}, func(f *field) {
+		{"a directory that is moved away with the file, and made again", Options{}, func(f *scenario) {
 			f.must(os.Mkdir(f.at("d"), 0o700))
 			f.o.Patterns = []string{f.at("d/*.log")}
-			f.again()
+			f.restart()
 			f.write("a\n", "d/x.log")
 			f.look("a\n")
 			f.must(os.Rename(f.at("d"), f.at("e")))
@@ -365,9 +365,9 @@ func TestMeets(t *testing.T) {
 				t.Skip("SKIPPED: files of Windows are not renamed or deleted while they are open")
 			}
 			dir := t.TempDir()
-			f := &field{dir: dir, log: filepath.Join(dir, "x.log"), o: c.o}
+			f := &scenario{dir: dir, log: filepath.Join(dir, "x.log"), o: c.o}
 			f.o.Patterns, f.o.Dir = []string{f.log}, filepath.Join(dir, "state")
-			f.hand = newHand(t, f.o)
+			f.stepper = newStepper(t, f.o)
 			c.do(f)
 		})
 	}
