@@ -19,7 +19,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// numbered returns the lines with the numbers from up to, but not including, to.
+// numbered returns the lines with the numbers from up to and excluding to.
 func numbered(from, to int) []byte {
 	var b []byte
 	for i := from; i < to; i++ {
@@ -43,8 +43,8 @@ func inCharset(charset string, text []byte) (b []byte) {
 	return b
 }
 
-// wantNumbered checks that got is numbered(0, n), apart from lines that come once more:
-// up to so many, each right behind itself.
+// wantNumbered checks that got is numbered(0, n), except that up to again lines may be repeated
+// directly after themselves.
 func wantNumbered(t *testing.T, got []byte, n, again int) {
 	t.Helper()
 	next, twice := 0, 0
@@ -67,14 +67,14 @@ func wantNumbered(t *testing.T, got []byte, n, again int) {
 	}
 }
 
-// given has the program find text in its input when it begins, less than a pipe holds: one
-// read takes all of it. A program that reads while the text comes may fill its slabs first,
-// and never read the end.
+// given writes text to the input of the program before it starts, so that one read returns all of
+// it. The text must fit in a pipe. Otherwise the program could fill its slabs before it reads the
+// end.
 func given(text string) func(*child, *exec.Cmd) {
 	return func(p *child, _ *exec.Cmd) { p.write(text) }
 }
 
-// awaitRead returns when everything in a pipe has been read.
+// awaitRead waits until everything in a pipe was read.
 func awaitRead(t *testing.T, pipe *os.File) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -88,7 +88,7 @@ func awaitRead(t *testing.T, pipe *os.File) {
 	}
 }
 
-// awaitStill returns what a file holds once that has not changed for a while.
+// awaitStill returns the content of a file that has not changed for a while.
 func awaitStill(t *testing.T, path string) []byte {
 	t.Helper()
 	var got []byte
@@ -104,8 +104,8 @@ func awaitStill(t *testing.T, path string) []byte {
 	return got
 }
 
-// What was read while the slabs were full survives SIGKILL. The next run delivers it
-// behind what was in the slabs, to each destination what that had not got.
+// Input that was read while the slabs were full survives SIGKILL. The next run delivers it after
+// the records in the slabs, and sends to each destination only what it has not received.
 func TestReadAheadSurvivesKill(t *testing.T) {
 	t.Parallel()
 	t.Run("disk", func(t *testing.T) { readAheadSurvives(t, t.TempDir(), 904, "utf-8") })
@@ -120,7 +120,8 @@ func TestReadAheadSurvivesKill(t *testing.T) {
 	})
 }
 
-// Without --crash-safe it dies with the program, and the next run starts with its own input.
+// Without --crash-safe, input that was read ahead is lost with the program, and the next run starts
+// with its own input.
 func TestReadAheadDiesWithHeap(t *testing.T) {
 	dir := t.TempDir()
 	down := full(t, dir)
@@ -161,7 +162,7 @@ func readAheadSurvives(t *testing.T, dir string, n int, charset string) {
 		t.Errorf("%v, %v", st.Mode(), err)
 	}
 
-	// Another destination leaves it alone, and says so.
+	// A run with another destination leaves the input unchanged and reports it.
 	other := start(t, "pipe", "--crash-safe", safe, "--to", "file:"+filepath.Join(dir, "other"))
 	other.in.Close()
 	_, stderr := other.wait()
@@ -191,8 +192,8 @@ func readAheadSurvives(t *testing.T, dir string, n int, charset string) {
 	}
 }
 
-// However often and whenever it is killed, a pipe that goes on with the same standard
-// input loses nothing and tears nothing.
+// A pipe that is killed at random moments and continues with the same standard input loses no line
+// and splits none.
 func TestKilledReaderGoesOn(t *testing.T) {
 	t.Parallel()
 	seeds := testkit.Rand(testkit.Seed(t))
@@ -216,7 +217,7 @@ func TestKilledReaderGoesOn(t *testing.T) {
 		const kills = 8
 		n := 20_000
 		quit, done := make(chan struct{}), make(chan int)
-		go func() { // writes pieces of lines, for as long as there are kills
+		go func() { // writes pieces of lines until the last kill
 			defer w.Close()
 			var text []byte
 			last := 0
@@ -249,7 +250,7 @@ func TestKilledReaderGoesOn(t *testing.T) {
 	}
 }
 
-// forebay spool shows, checks, delivers and deletes what a killed program had read.
+// forebay spool lists, prints, verifies, replays and purges input that a killed program had read.
 func TestSpoolOfReadAhead(t *testing.T) {
 	const n = 904
 	for _, purge := range []bool{false, true} {
@@ -264,7 +265,7 @@ func TestSpoolOfReadAhead(t *testing.T) {
 		p.signal(syscall.SIGKILL)
 		p.wait()
 		const torn = "the beginning of a line\n"
-		wantAll := func(got []byte) { // a kill between two notes has one line come twice
+		wantAll := func(got []byte) { // a kill between two stores repeats one line
 			t.Helper()
 			lines, ok := bytes.CutSuffix(got, []byte(torn))
 			if !ok {
@@ -309,9 +310,9 @@ func TestSpoolOfReadAhead(t *testing.T) {
 	}
 }
 
-// killed runs the program with r as its input and kills it, again and again. Then what lies in
-// the way at down goes, and so, by quit, does whoever writes to r. A last run ends by itself.
-// It returns what done says of the input, and what is delivered to down.
+// killed runs the program with r as its input and kills it repeatedly. Then it removes the obstacle
+// at down, and stops the writer of r with quit. A last run ends by itself. killed returns the value
+// that done receives from the writer, and the content of down.
 func killed(t *testing.T, rng *rand.Rand, kills int, r *os.File, down string, quit chan<- struct{}, done <-chan int, args ...string) (n int, got []byte) {
 	t.Helper()
 	run := func() *child {

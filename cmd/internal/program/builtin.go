@@ -11,8 +11,9 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 )
 
-// strict makes cobra's own commands, completion and help, fail if their command line is wrong,
-// instead of printing a help text and succeeding. All other commands must have been added before.
+// strict makes cobra's built-in commands completion and help return an error for an invalid command
+// line. By default they print a help text and succeed. All other commands must have been added
+// before.
 func strict(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()
@@ -33,7 +34,7 @@ func strict(root *cobra.Command) {
 	}
 }
 
-// nearestFlag adds the most similar flag of a command to an error about an unknown flag.
+// nearestFlag adds the most similar flag of cmd to an error about an unknown flag.
 func nearestFlag(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) || len(unknown.GetSpecifiedName()) < 3 {

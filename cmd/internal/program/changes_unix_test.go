@@ -24,8 +24,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A running is a pipeline with a configuration file.
-type running struct {
+// A runningConfig is a pipeline started from a configuration file.
+type runningConfig struct {
 	t     *testing.T
 	dir   string
 	p     *run.Pipeline
@@ -33,7 +33,7 @@ type running struct {
 	ended chan error
 }
 
-// lockedText is what was said.
+// A lockedText collects messages. It is safe for concurrent use.
 type lockedText struct {
 	mu sync.Mutex
 	sb strings.Builder
@@ -51,8 +51,8 @@ func (l *lockedText) String() string {
 	return l.sb.String()
 }
 
-// await waits for what another process or goroutine does to files and sockets.
-func (r *running) await(what string, is func() bool) {
+// await waits until is returns true. what describes the condition.
+func (r *runningConfig) await(what string, is func() bool) {
 	r.t.Helper()
 	for end := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -61,16 +61,18 @@ func (r *running) await(what string, is func() bool) {
 	}
 }
 
-// startRun begins forebay run with a file of that text, in which DIR is a new directory.
-func startRun(t *testing.T, text string) *running {
+// startRun starts forebay run with a configuration file that contains text, in which DIR is
+// replaced by a new directory.
+func startRun(t *testing.T, text string) *runningConfig {
 	t.Helper()
-	r := &running{t: t, dir: t.TempDir()}
+	r := &runningConfig{t: t, dir: t.TempDir()}
 	r.begin(text)
 	return r
 }
 
-// begin begins forebay run with a file of that text, in which DIR is the directory of r.
-func (r *running) begin(text string) {
+// begin starts forebay run with a configuration file that contains text, in which DIR is replaced
+// by the directory of r.
+func (r *runningConfig) begin(text string) {
 	t := r.t
 	t.Helper()
 	r.said, r.ended = new(lockedText), make(chan error, 1)
@@ -91,15 +93,16 @@ func (r *running) begin(text string) {
 	go func() { r.ended <- run.Run(r.p, null, null) }()
 }
 
-func (r *running) write(text string) {
+func (r *runningConfig) write(text string) {
 	r.t.Helper()
 	if err := os.WriteFile(filepath.Join(r.dir, configName), []byte(strings.ReplaceAll(text, "DIR", r.dir)), 0o600); err != nil {
 		r.t.Fatal(err)
 	}
 }
 
-// change has another text read, and waits until that is said to be in force, or not to be.
-func (r *running) change(text string) string {
+// change replaces the configuration file by text, and waits until the program reports that it was
+// applied or rejected.
+func (r *runningConfig) change(text string) string {
 	r.t.Helper()
 	before := len(r.said.String())
 	r.write(text)
@@ -112,22 +115,22 @@ func (r *running) change(text string) string {
 	return said
 }
 
-// end ends the run, and returns what it said.
-func (r *running) end() (string, error) {
+// end stops the run and returns its messages.
+func (r *runningConfig) end() (string, error) {
 	r.t.Helper()
 	r.p.Signals <- os.Interrupt
 	err := <-r.ended
 	return r.said.String(), err
 }
 
-func (r *running) read(name string) string {
+func (r *runningConfig) read(name string) string {
 	b, _ := os.ReadFile(filepath.Join(r.dir, name))
 	return string(b)
 }
 
-// While lines come, the configuration changes at random: outputs come, go and change, and so
-// do inputs and rules. Each line arrives in the output that keeps its name, once and in
-// order, and none is lost.
+// The configuration changes at random while lines arrive: outputs are added, removed and changed,
+// and so are inputs and rules. Each line arrives once and in order at the output that exists all
+// the time.
 func TestChangesLoseNothing(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	rng := testkit.Rand(testkit.Seed(t))
@@ -183,7 +186,7 @@ func TestChangesLoseNothing(t *testing.T) {
 				}
 				*n++
 				if *n%100 == 0 {
-					time.Sleep(time.Millisecond) // not for long: who reads is to keep up
+					time.Sleep(time.Millisecond) // short, so that the reader can keep up
 				}
 			}
 		})
@@ -211,7 +214,7 @@ func TestChangesLoseNothing(t *testing.T) {
 	inOrder(t, r.read("net.log"), "socket line ", sockets)
 }
 
-// inOrder reports lines that are missing, come twice or out of order.
+// inOrder checks that no line is missing, repeated or out of order.
 func inOrder(t *testing.T, text, prefix string, n int) {
 	t.Helper()
 	at := 0
@@ -232,8 +235,8 @@ func inOrder(t *testing.T, text, prefix string, n int) {
 	}
 }
 
-// What cannot be brought into force changes nothing, and says why.
-func TestChangesRefused(t *testing.T) {
+// A configuration that cannot be applied changes nothing, and the reason is reported.
+func TestRejectedChangeHasNoEffect(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	const good = "inputs: {a: {type: syslog, listen: \"unix:DIR/a\"}}\noutputs: {o: {to: \"file:DIR/out.log\"}}\n"
 	r := startRun(t, good)
@@ -253,7 +256,7 @@ func TestChangesRefused(t *testing.T) {
 			t.Errorf("%s\nsays %s, want %s", tt.text, said, tt.want)
 		}
 	}
-	// An input that cannot be opened is told of, and the next change brings it back.
+	// An input that cannot be opened is reported, and the next change opens it again.
 	said := r.change(good + "# more\n" + "name: forebay\n")
 	if !strings.Contains(said, "nothing has changed") {
 		t.Error(said)
@@ -279,10 +282,11 @@ func TestChangesRefused(t *testing.T) {
 	}
 }
 
-// An output that hangs holds a change up for drain-timeout, and then the running configuration is unchanged.
+// A blocked output delays a change for at most --drain-timeout. Then the running configuration is
+// unchanged.
 func TestChangeOfAHungOutput(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	deaf, err := net.Listen("unix", filepath.Join(t.TempDir(), "deaf")) // nobody accepts
+	deaf, err := net.Listen("unix", filepath.Join(t.TempDir(), "deaf")) // no process accepts connections
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +304,7 @@ func TestChangeOfAHungOutput(t *testing.T) {
 	if said := r.change(strings.Replace(text, "slabs: 2", "slabs: 3", 1)); !strings.Contains(said, "output o has undelivered records and no spool to keep them in (1 record); the running configuration is unchanged") {
 		t.Error(said)
 	}
-	// What does not need it closed goes through.
+	// A change that does not require closing the output is applied.
 	if said := r.change(strings.Replace(text, "slabs: 2", "slabs: 2, level: warn", 1)); !strings.Contains(said, "applied: output o: level warn, not none") {
 		t.Error(said)
 	}
@@ -314,8 +318,8 @@ func TestChangeOfAHungOutput(t *testing.T) {
 	}
 }
 
-// The level of an output changes over HTTP.
-func TestLevelPage(t *testing.T) {
+// The level of an output can be changed over HTTP.
+func TestLevelChangesOverHTTP(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	r := startRun(t, "inputs: {a: {type: syslog, listen: \"unix:DIR/a\"}}\noutputs: {o: {to: \"file:DIR/o\", level: error}, p: {to: \"file:DIR/p\"}}\n")
 	var c net.Conn
@@ -355,8 +359,8 @@ func TestLevelPage(t *testing.T) {
 	}
 }
 
-// The journal is an input, and goes on where its entries were delivered.
-func TestJournalInput(t *testing.T) {
+// The journal is an input that continues after the last delivered entry.
+func TestJournalContinuesAfterDelivered(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	bin := t.TempDir()
 	script := "#!/bin/sh\ncase \"$*\" in *c2*) sleep 600; exit;; esac\n" +
@@ -380,14 +384,14 @@ func TestJournalInput(t *testing.T) {
 	}
 }
 
-// An output that can be opened neither as it is to be nor as it was ends the run with an
-// error, and the next run reads the records that came meanwhile. While an output cannot make
-// its file again after it was deleted, no change is made.
-func TestStrandedOutput(t *testing.T) {
+// If an output can be opened neither with its new nor with its old configuration, the run ends with
+// an error, and the next run reads the records that arrived meanwhile. While an output cannot
+// recreate its deleted file, no change is made.
+func TestOutputThatCannotBeReopenedEndsRun(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	text := "inputs: {a: {type: tail, files: [\"DIR/in.log\"], from: start, state: DIR/state}}\noutputs: {o: {to: \"file:DIR/sub/out.log\", slabs: 4}}\n"
 	dir := t.TempDir()
-	r := &running{t: t, dir: dir}
+	r := &runningConfig{t: t, dir: dir}
 	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -396,8 +400,8 @@ func TestStrandedOutput(t *testing.T) {
 	}
 	r.begin(text)
 	r.await("the line", func() bool { return r.read("sub/out.log") == "one\n" })
-	// The new configuration is valid when it is read, and the directory is moved away before
-	// the output is opened. Until then the old output writes to the file that was moved.
+	// The new configuration is valid when it is read. Before the output is opened, its directory is
+	// moved away; until then the old output writes to the moved file.
 	sub := filepath.Join(dir, "sub")
 	slabs := func(n string) *config.Pipeline {
 		r.write(strings.Replace(text, "slabs: 4", "slabs: "+n, 1))
@@ -447,18 +451,18 @@ func TestStrandedOutput(t *testing.T) {
 	}
 }
 
-// An input that waits for room in an output that hangs holds up neither the others nor a
-// level for long when a change is asked for.
+// An input that is blocked by an output delays a change for at most changePatience. Other inputs
+// and changes of levels are not blocked longer.
 func TestChangeOfAStuckInput(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	deaf, err := net.Listen("unix", filepath.Join(t.TempDir(), "deaf")) // nobody accepts
+	deaf, err := net.Listen("unix", filepath.Join(t.TempDir(), "deaf")) // no process accepts connections
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer deaf.Close()
 	text := "drain-timeout: 300ms\ninputs:\n  a: {type: tail, files: [\"DIR/a.log\"], from: start}\n  b: {type: tail, files: [\"DIR/b.log\"], from: start}\noutputs:\n" +
 		"  hung: {to: \"forward+unix:" + deaf.Addr().String() + "\", from: a, slabs: 2, slab-size: 4KiB}\n  ok: {to: \"file:DIR/ok.log\", from: b}\n"
-	r := &running{t: t, dir: t.TempDir()}
+	r := &runningConfig{t: t, dir: t.TempDir()}
 	for name, text := range map[string]string{"a.log": strings.Repeat("a line of some length\n", 5000), "b.log": "one\n"} {
 		if err := os.WriteFile(filepath.Join(r.dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)

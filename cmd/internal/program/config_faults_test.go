@@ -8,8 +8,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/config"
 )
 
-// Every mistake is told in one run, at the value that it is in, and nothing that only follows
-// from another one.
+// One run reports every fault at its value, and no fault that is a consequence of another one.
 func TestFaultsAtOnce(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"two values of an output", `
@@ -179,7 +178,7 @@ outputs:
 inputs: {a: {type: stdin}, b: {type: forward}}
 outputs: {o: {to: "stdout:", from: a, level: loud}}
 `, `2:31 no output|3:46 loud`},
-		// What may only follow is not told.
+		// Possible consequences of another fault are not reported.
 		{"names that are nearly known", `
 input: {a: {type: stdin}}
 outputs:

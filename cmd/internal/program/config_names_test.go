@@ -8,8 +8,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/config"
 )
 
-// Faults that a driver finds are told each once, under the keys of the file, at their places;
-// and so are members of lists that are empty.
+// Faults found by a driver are reported once, at the positions and with the names of the keys. So
+// are empty members of lists.
 func TestFaultsOfDrivers(t *testing.T) {
 	const text = `
 inputs:
@@ -53,7 +53,7 @@ outputs:
 	}
 }
 
-// Faults are told of although the file is no YAML, and none that only follows from that.
+// Faults before a syntax error are reported, and their consequences are not.
 func TestFaultsBeforeSyntax(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"a value without quotes", `

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// docs/CONFIG.md begins with four complete configurations, which `forebay validate` accepts. The
-// last one, run on the page's input, writes the page's output.
-func TestConfigExamples(t *testing.T) {
+// docs/CONFIG.md begins with four complete configurations that `forebay validate` accepts. The last
+// one converts the page's input to the page's output.
+func TestExamplesOfConfigPageWork(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/CONFIG.md")
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func TestConfigExamples(t *testing.T) {
 	}
 
 	_, rest, _ := strings.Cut(start, examples[3])
-	texts := strings.Split(rest, "```\n") // prose and texts by turns, after the end of the example
+	texts := strings.Split(rest, "```\n") // alternately prose and code blocks
 	if len(texts) < 7 {
 		t.Fatalf("no input and two outputs after the last example:\n%s", rest)
 	}

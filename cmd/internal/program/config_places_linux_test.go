@@ -14,8 +14,9 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 )
 
-// tellsFaults compares faults with LINE:COLUMN PATH: TEXT, of which each may leave out its end.
-func tellsFaults(t *testing.T, text string, want ...string) {
+// wantFaults compares the faults of a configuration with want: LINE:COLUMN PATH: TEXT, possibly
+// without the end of TEXT.
+func wantFaults(t *testing.T, text string, want ...string) {
 	t.Helper()
 	_, faults := config.Parse([]byte(text), noVariables, os.Stdin)
 	var got []string
@@ -30,16 +31,16 @@ func tellsFaults(t *testing.T, text string, want ...string) {
 	}
 }
 
-// Directories and files that cannot be made are told of before a run, all at once, and nothing
-// is made to find out.
-func TestPlaces(t *testing.T) {
+// Directories and files that cannot be created are all reported before a run, and nothing is
+// created by the check.
+func TestPathsAreCheckedBeforeRun(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	os.WriteFile("f", nil, 0o644)
 	os.Symlink("nowhere", "link")
 	os.MkdirAll("has", 0o755)
 	os.WriteFile(filepath.Join("has", dest.SafeName("o")), nil, 0o644)
-	tellsFaults(t, `
+	wantFaults(t, `
 inputs:
   a: {type: tail, files: x, state: f}
   b: {type: tail, files: x, state: /proc/x}
@@ -67,10 +68,10 @@ outputs:
 		"12:30 outputs.s.spool: it is empty",
 		"12:47 outputs.s.dead-letter: the directory none does not exist",
 	)
-	tellsFaults(t, "inputs: {a: {type: stdin}}\noutputs: {o: {to: \"stdout:\", spool: has}}", "2:37 outputs.o.spool: has/"+dest.SafeName("o")+" is not a directory: rename or remove it")
+	wantFaults(t, "inputs: {a: {type: stdin}}\noutputs: {o: {to: \"stdout:\", spool: has}}", "2:37 outputs.o.spool: has/"+dest.SafeName("o")+" is not a directory: rename or remove it")
 
-	// These are sound: what is missing is made, or not needed.
-	tellsFaults(t, `
+	// These paths are valid: missing directories are created or not needed.
+	wantFaults(t, `
 inputs: {a: {type: tail, files: x, state: new/state}, b: {type: stdin}}
 outputs:
   o: {to: "stdout:", spool: new/spool, dead-letter: new/letters, crash-safe: new/deep/slabs, crash-safe-required: true}
@@ -85,10 +86,10 @@ outputs:
 	}
 }
 
-// What cannot be made at the start is told of with the place of the key, and by its name there.
-func TestPlacesAtStart(t *testing.T) {
+// A path that cannot be created at startup is reported with the position and the path of its key.
+func TestPathErrorAtStartNamesKey(t *testing.T) {
 	t.Chdir(t.TempDir())
-	long := strings.Repeat("x", 300) // the name of no file
+	long := strings.Repeat("x", 300) // too long for a file name
 	for _, tt := range []struct{ input, output, want string }{
 		{"", "spool: " + long, "f.yaml:3:36: outputs.out.spool: cannot make directory " + long},
 		{"", "dead-letter: " + long, "f.yaml:3:42: outputs.out.dead-letter: "},
@@ -98,7 +99,7 @@ func TestPlacesAtStart(t *testing.T) {
 		text := "inputs: {in: {type: tail, files: \"none.log\"" + tt.input + "}}\noutputs:\n  out: {to: \"file:out.log\", " + tt.output + "}\n"
 		os.WriteFile("f.yaml", []byte(text), 0o644)
 		if _, _, err := config.Load("f.yaml", os.Stdin); err != nil {
-			t.Fatal(err) // it shows at the start only
+			t.Fatal(err) // the check before the run does not detect it
 		}
 		null, _ := os.Open(os.DevNull)
 		defer null.Close()
@@ -109,8 +110,8 @@ func TestPlacesAtStart(t *testing.T) {
 	}
 }
 
-// A change that cannot be made names the file once, and the key.
-func TestPlacesAtChange(t *testing.T) {
+// An error of a change names the configuration file once, and the key.
+func TestPathErrorAtChangeNamesKey(t *testing.T) {
 	long := strings.Repeat("x", 300)
 	text := "inputs: {in: {type: syslog, listen: \"unix:DIR/s\"}}\noutputs:\n  a: {to: \"file:DIR/a.log\"}\n"
 	r := startRun(t, text)

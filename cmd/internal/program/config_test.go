@@ -13,7 +13,7 @@ import (
 
 func noVariables(string) (string, bool) { return "", false }
 
-// The example of forebay init has no fault, with and without what is commented out.
+// The example of forebay init has no faults, with and without its commented lines.
 func TestExampleConfig(t *testing.T) {
 	if _, faults := config.Parse([]byte(exampleConfig), noVariables, os.Stdin); len(faults) > 0 {
 		t.Error(faults)
@@ -36,7 +36,7 @@ func TestExampleConfig(t *testing.T) {
 	}
 }
 
-// Every option of --to is a key of an output, with the same checks.
+// Every option of --to is also a key of an output, and its value is checked the same way.
 func TestOptionsInFile(t *testing.T) {
 	const text = "inputs: {in: {type: stdin}}\noutputs:\n  a:\n    to: loki://h\n    level: warn\n    slabs: 4\n    slab-size: 128KiB\n    when-full: block-for=1s\n" +
 		"    retry-age: 7d\n    spool: /x\n    label: {app: shop, env: x}\n    tenant: a\n    metadata: [user, order]\n" +
@@ -59,8 +59,8 @@ func TestOptionsInFile(t *testing.T) {
 	}
 }
 
-// What goes together only in part is a fault.
-func TestConfigTogether(t *testing.T) {
+// Conflicts between inputs and outputs are faults.
+func TestConflictsAreFaults(t *testing.T) {
 	for text, want := range map[string]string{
 		"":        "inputs is missing",
 		"inputs:": "inputs: it is empty",
@@ -103,8 +103,8 @@ func TestConfigTogether(t *testing.T) {
 	}
 }
 
-// docs/CONFIG.md has every key, and each configuration of a page is sound.
-func TestConfigPage(t *testing.T) {
+// docs/CONFIG.md contains every key, and all configurations in the documentation are valid.
+func TestConfigPageContainsEveryKey(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/CONFIG.md")
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +128,7 @@ func TestConfigPage(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, block := range yamlBlocks(string(page)) {
-			if !strings.Contains(block, "inputs:") || strings.Contains(block, "kafka") { // cmd/forebay-all looks at those
+			if !strings.Contains(block, "inputs:") || strings.Contains(block, "kafka") { // a test of cmd/forebay-all checks these
 				continue
 			}
 			if _, faults := config.Parse([]byte(block), func(string) (string, bool) { return "x", true }, os.Stdin); len(faults) > 0 {
@@ -138,7 +138,7 @@ func TestConfigPage(t *testing.T) {
 	}
 }
 
-// yamlBlocks returns the examples of a page.
+// yamlBlocks returns the YAML blocks of a page.
 func yamlBlocks(page string) (blocks []string) {
 	for _, part := range strings.Split(page, "```yaml\n")[1:] {
 		block, _, _ := strings.Cut(part, "```")
@@ -152,7 +152,7 @@ func FuzzFileConfig(f *testing.F) {
 	f.Add("inputs: {a: {type: tail, files: [x], state: &s s}}\ntransforms: [{redact: {keys: [a]}}]\noutputs: {o: {to: \"stdout:\", where: {a: [b, \"!c\"]}}}")
 	f.Fuzz(func(t *testing.T, text string) {
 		if strings.Contains(text, "file") || strings.Contains(text, "tls") || len(text) > 10_000 {
-			return // of this machine
+			return // the text refers to files of this machine
 		}
 		c, faults := config.Parse([]byte(text), noVariables, os.Stdin)
 		if len(faults) == 0 && (len(c.Outs) == 0 || len(c.Inputs) == 0) {

@@ -26,8 +26,8 @@ func TestLiveLineText(t *testing.T) {
 	}
 }
 
-// A message never stands behind the live line.
-func TestConsole(t *testing.T) {
+// A message replaces the live line and does not follow it.
+func TestMessageReplacesLiveLine(t *testing.T) {
 	var out bytes.Buffer
 	c := &console.Console{W: &out, Name: "web"}
 	c.Say("one %d", 1)
@@ -42,7 +42,7 @@ func TestConsole(t *testing.T) {
 	}
 }
 
-func TestMeasure(t *testing.T) {
+func TestMeasureCountsLinesPerSecond(t *testing.T) {
 	for _, c := range []struct {
 		name, in     string
 		lines, timed uint64
@@ -74,7 +74,7 @@ func TestMeasure(t *testing.T) {
 			t.Errorf("%+v, %v, want %q", m, err, want)
 		}
 	}
-	// A log of many seconds takes bounded memory.
+	// The memory for a log of many seconds is limited.
 	m, err := tool.MeasureLog("long", &seconds{n: tool.MaxSeconds + 1000})
 	if err != nil || m.Lines != tool.MaxSeconds+1000 || m.PeakRate != 1 {
 		t.Errorf("%+v, %v", m, err)

@@ -18,10 +18,11 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/control"
 )
 
-// controlled starts a program with a socket, and returns what gets its state.
+// controlled starts a program with a control socket. look queries its state until a condition
+// holds.
 func controlled(t *testing.T, args ...string) (p *child, socket string, look func(until func(*control.State) bool) *control.State) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "fb") // a socket's name is short
+	dir, err := os.MkdirTemp("", "fb") // paths of sockets must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +43,7 @@ func controlled(t *testing.T, args ...string) (p *child, socket string, look fun
 	}
 }
 
-func TestControl(t *testing.T) {
+func TestControlSocketServesState(t *testing.T) {
 	dir := t.TempDir()
 	p, socket, look := controlled(t, "pipe", "--drain-timeout", "1s", "--name", "shop", "--level", "info", "--max-record", "30",
 		"--to", "file:"+filepath.Join(dir, "out"), "--to", "tcp://127.0.0.1:1?spool="+dir)
@@ -89,7 +90,7 @@ func TestControl(t *testing.T) {
 	}
 }
 
-// Those who connect to the socket and do nothing do not hold up the lines, nor the end.
+// Clients of the socket that send or read nothing delay neither the lines nor the end.
 func TestControlSilentPeers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	p, socket, look := controlled(t, "pipe", "--to", "file:"+path)
@@ -101,7 +102,7 @@ func TestControlSilentPeers(t *testing.T) {
 		}
 		defer c.Close()
 		if i%2 == 0 {
-			io.WriteString(c, "GET /state HTTP/1.1\r\nHost: x\r\n\r\nGET /met") // and reads nothing
+			io.WriteString(c, "GET /state HTTP/1.1\r\nHost: x\r\n\r\nGET /met") // this client reads nothing
 		}
 	}
 	p.write("one\n")
@@ -112,8 +113,8 @@ func TestControlSilentPeers(t *testing.T) {
 	}
 }
 
-// Where the socket lies by default, and that a dead process's goes away.
-func TestControlDefault(t *testing.T) {
+// The default path of the socket is found, and the socket of a dead process is removed.
+func TestDefaultControlSocketIsFound(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	sockets := func(p *child) string {
 		return filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "forebay", "gone-"+strconv.Itoa(p.cmd.Process.Pid)+".sock")

@@ -17,8 +17,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// What was read is there after SIGKILL, with --crash-safe.
-func TestCrashSafe(t *testing.T) {
+// With --crash-safe, lines that were read survive SIGKILL.
+func TestCrashSafeLinesSurviveKill(t *testing.T) {
 	t.Parallel()
 	for _, flags := range []string{"", "--spool spool --when-full spill"} {
 		t.Run(flags, func(t *testing.T) { crashSafe(t, strings.Fields(flags)) })
@@ -37,7 +37,7 @@ func crashSafe(t *testing.T, flags []string) {
 	args := append([]string{"pipe", "--to", "file:" + path, "--crash-safe", filepath.Join(dir, "crash")}, flags...)
 	p := start(t, append(args, "--to", "file:"+filepath.Join(dir, "beside"))...)
 	p.write("one\ntwo\n")
-	await(t, filepath.Join(dir, "beside"), "one\ntwo\n") // so that they are in all slabs
+	await(t, filepath.Join(dir, "beside"), "one\ntwo\n") // then the lines are in the slabs of every output
 	p.signal(syscall.SIGKILL)
 	p.wait()
 	if err := os.Remove(path); err != nil {
@@ -53,7 +53,7 @@ func crashSafe(t *testing.T, flags []string) {
 	wantMatch(t, stderr, `accepted=1 recovered=2 delivered=3$`)
 }
 
-// A second signal stops trying; what is left goes into the spool all the same.
+// A second signal ends the attempts to deliver; the remaining records are written to the spool.
 func TestForcedEndSpools(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, "pipe", "--to", "file:/dev/full", "--spool", filepath.Join(dir, "spool"), "--to", "file:"+filepath.Join(dir, "beside"))
@@ -68,9 +68,9 @@ func TestForcedEndSpools(t *testing.T) {
 	wantMatch(t, stderr, `file:/dev/full accepted=2 delivered=0 pending=2\{slab=0 spill=2 inflight=0\}`)
 }
 
-// A spool on a disk that is full: reading waits, nothing is lost, and all comes in
-// order when the destination is back.
-func TestFullDisk(t *testing.T) {
+// With a spool on a full disk, reading waits and nothing is lost. When the destination works again,
+// everything is delivered in order.
+func TestFullSpoolStopsReading(t *testing.T) {
 	t.Parallel()
 	disk := testkit.Tmpfs(t, "size=512k")
 	dir := t.TempDir()
@@ -82,7 +82,7 @@ func TestFullDisk(t *testing.T) {
 	defer said.Close()
 	p := startWith(t, func(_ *child, cmd *exec.Cmd) { cmd.Stderr = said }, "pipe", "--to", "unix:"+sock, "--spool", disk, "--slab-size", "4KiB")
 	var text strings.Builder
-	for i := range 40_000 { // 1 MB, twice the disk
+	for i := range 40_000 { // 1 MB is twice the size of the disk
 		fmt.Fprintf(&text, "a line of some length, %d\n", i)
 	}
 	written := make(chan error, 1)
@@ -129,7 +129,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// A spool that is in use, or cannot be written, is refused before anything is read.
+// A spool that is in use or not writable is rejected before anything is read.
 func TestSpoolThatCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -160,8 +160,7 @@ func TestSpoolThatCannotBeUsed(t *testing.T) {
 	wantMatch(t, stderr, `^forebay: --spool .*: .*read-only file system`)
 }
 
-// A dead-letter file may be anything that can be written to; that it cannot be
-// synced is no failure.
+// Any writable file can be the dead-letter file, also one that cannot be synced.
 func TestDeadLetterToNoFile(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")
@@ -178,7 +177,7 @@ func TestDeadLetterToNoFile(t *testing.T) {
 	}
 }
 
-// A policy that drops is said to make little of a spool.
+// The program warns if --when-full drops lines although there is a spool.
 func TestSpoolBesideDrop(t *testing.T) {
 	dir := t.TempDir()
 	for policy, warned := range map[string]bool{"drop-newest": true, "drop-oldest": true, "block": false, "spill": false} {
@@ -190,8 +189,8 @@ func TestSpoolBesideDrop(t *testing.T) {
 	}
 }
 
-// Each destination may have a directory of its own for --crash-safe, or none. After a kill
-// each gets what it has not got. The line that was just being accepted may come twice.
+// Destinations may have different --crash-safe directories or none. After a kill, each receives
+// what it has not received. The line that was being accepted may be repeated.
 func TestCrashSafeOfSome(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -205,7 +204,7 @@ func TestCrashSafeOfSome(t *testing.T) {
 		"--to", "file:" + in("b") + "?crash-safe=" + in("safe-b"), "--to", "file:" + in("beside")}
 	p := start(t, args...)
 	p.write("one\ntwo\n")
-	await(t, in("beside"), "one\ntwo\n") // so that they are in all slabs
+	await(t, in("beside"), "one\ntwo\n") // then the lines are in the slabs of every output
 	p.signal(syscall.SIGKILL)
 	p.wait()
 	for _, name := range []string{"a", "b"} {

@@ -23,8 +23,7 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// faulty returns the configuration of a pipeline to a fake destination that
-// returns what fail does.
+// faulty returns the configuration of a pipeline whose destination returns the errors of fail.
 func faulty(fail func() error, adjust func(*dest.Spec)) *config.Pipeline {
 	c := newConfig("fake:")
 	giveOptions(&testing.T{}, &c.Options, "--retry-age", "24h")
@@ -34,8 +33,8 @@ func faulty(fail func() error, adjust func(*dest.Spec)) *config.Pipeline {
 	return c
 }
 
-// What one run leaves in the spool the next one delivers.
-func TestSpoolSurvives(t *testing.T) {
+// A run delivers the records that an earlier run has left in the spool.
+func TestNextRunDeliversSpool(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	dir := t.TempDir()
 	down := func() error { return errors.New("down") }
@@ -55,8 +54,8 @@ func TestSpoolSurvives(t *testing.T) {
 	})
 }
 
-// A destination that is left alone after the first attempt is said to be down, and
-// why, once.
+// If the first attempt fails and records go to the spool, the destination is reported as down once,
+// with the reason.
 func TestSpillSaysWhy(t *testing.T) {
 	for want, err := range map[string]error{
 		"fake: is down; lines go to --spool DIR": batch.Fatal(errors.New("wrong password")),
@@ -73,7 +72,7 @@ func TestSpillSaysWhy(t *testing.T) {
 	}
 }
 
-// A server that is gone, and comes back between two runs.
+// A server that is down during one run receives everything in the next one.
 func TestSpoolForServer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -117,8 +116,8 @@ func TestSpoolForServer(t *testing.T) {
 	}
 }
 
-// Without a spool, what is left is lost, and counted.
-func TestEngineWithoutSpool(t *testing.T) {
+// Without a spool, undelivered records are lost and counted.
+func TestUndeliveredWithoutSpoolIsLost(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	inBubble(t, func(t *testing.T) {
 		stderr, err := runText(t, faulty(func() error { return errors.New("down") }, func(*dest.Spec) {}), "one\ntwo\n")
@@ -128,8 +127,8 @@ func TestEngineWithoutSpool(t *testing.T) {
 	})
 }
 
-// Lines that are refused for good are in the file of dead letters.
-func TestDeadLetter(t *testing.T) {
+// Permanently refused lines are written to the dead-letter file.
+func TestRefusedLinesBecomeDeadLetters(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "dead")
 	c := faulty(nil, func(c *dest.Spec) { preset(c, "dead-letter", file) })
 	c.Dests[len(c.Dests)-1] = &fake{o: never}
@@ -146,7 +145,7 @@ func TestDeadLetter(t *testing.T) {
 	}
 }
 
-// The time in a line says nothing about how long it was tried.
+// --retry-age counts from the time of reading, not from the time in the line.
 func TestRetryAgeCountsFromReading(t *testing.T) {
 	n := 0
 	fail := func() error {
@@ -164,7 +163,7 @@ func TestRetryAgeCountsFromReading(t *testing.T) {
 	}
 }
 
-// A fallback gets records in its own form, whatever the form of the output.
+// A fallback receives records in its own format, whatever the format of the output.
 func TestFallbackTranscodes(t *testing.T) {
 	batchOf := func(c batch.Codec, rec string) *batch.Batch {
 		b := &batch.Batch{Codec: c}
@@ -210,12 +209,12 @@ func TestFallbackTranscodes(t *testing.T) {
 	}
 }
 
-// foreign is a form that no file takes.
+// foreign is a format that is not written to files.
 type foreign struct{ batch.Codec }
 
 func (foreign) ContentType() string { return "application/foreign" }
 
-func TestSafeName(t *testing.T) {
+func TestSafeNameIsReadableAndUnique(t *testing.T) {
 	seen := map[string]bool{}
 	for _, to := range []string{"file:a", "file:./a", "file:../../a", "tcp://a:1", "stdout", "", "file:" + strings.Repeat("x", 300), "..", "file:ä"} {
 		name := dest.SafeName(to)
@@ -226,8 +225,8 @@ func TestSafeName(t *testing.T) {
 	}
 }
 
-// --fsync reaches the file and the spool, and nothing else does.
-func TestFsync(t *testing.T) {
+// --fsync is passed to the file and the spool, and no sync happens without it.
+func TestFsyncAppliesToFileAndSpool(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		c := dest.NewSpec()
 		if on {

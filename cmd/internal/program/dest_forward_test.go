@@ -87,7 +87,7 @@ func TestForwardSendsLinesAsRecords(t *testing.T) {
 	}
 }
 
-func TestForwardErrors(t *testing.T) {
+func TestForwardErrorsNameForm(t *testing.T) {
 	for to, want := range map[string]string{
 		"forward:host":         "write forward://HOST:PORT",
 		"forward://":           "the server is missing",
@@ -109,7 +109,7 @@ func TestForwardErrors(t *testing.T) {
 	}
 }
 
-// What is wrong with flags is said in terms of flags, also without a server.
+// Errors name flags, also if there is no server.
 func TestForwardFlagErrors(t *testing.T) {
 	dir := t.TempDir()
 	empty, key := filepath.Join(dir, "empty"), filepath.Join(dir, "key")
@@ -118,7 +118,7 @@ func TestForwardFlagErrors(t *testing.T) {
 	for _, tt := range []struct {
 		to   string
 		args []string
-		want string // empty: no error
+		want string // "" if no error is expected
 	}{
 		{"forward://h", []string{"--tag", ""}, "--tag is empty"},
 		{"forward://h", []string{"--tls-ca", key}, "forward+tls:"},
@@ -148,7 +148,8 @@ func TestForwardFlagErrors(t *testing.T) {
 	}
 }
 
-// Events keep the tags that a field of theirs has; one that is no tag is not lost.
+// Events have the tag in their field --tag-from. A value that is not a valid tag does not lose the
+// event.
 func TestForwardTagFrom(t *testing.T) {
 	tgt, err := forwardTarget(t, "forward://h", "--tag", "other", "--tag-from", "tag")
 	if err != nil {
@@ -159,7 +160,7 @@ func TestForwardTagFrom(t *testing.T) {
 	for _, tt := range []struct {
 		line string
 		more []slog.Attr
-		want string // the definition of the stream
+		want string // definition of the stream
 		rec  string
 	}{
 		{`{"n":1}`, []slog.Attr{slog.String("tag", "shop.web"), slog.String("pod", "p")}, "shop.web", `{"n":1,"pod":"p"}`},
@@ -186,8 +187,8 @@ func TestForwardTagFrom(t *testing.T) {
 	}
 }
 
-// A time that the protocol cannot hold costs no record: that of the event is now.
-func TestForwardTimes(t *testing.T) {
+// An event with a time that the protocol cannot represent is sent with the current time.
+func TestForwardReplacesInvalidTimes(t *testing.T) {
 	for _, tagFrom := range []string{"", "tag"} {
 		encode, codec := dest.NewForwardEncoder(tagFrom), fluent.Codec()
 		for _, line := range []string{

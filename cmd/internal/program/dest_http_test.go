@@ -19,8 +19,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Lines go to a server as flags say, each with its name.
-func TestHTTPDestination(t *testing.T) {
+// Lines are sent to an HTTP server as the flags configure it, each with its id.
+func TestHTTPDestinationFollowsFlags(t *testing.T) {
 	var got []string
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, password, _ := r.BasicAuth()
@@ -74,7 +74,7 @@ func TestHTTPDestination(t *testing.T) {
 	}
 }
 
-// A line without a time has that of its arrival, also where it waits long for its server.
+// A line without a time has its arrival time, also if it waits long for its server.
 func TestHTTPTimeOfArrival(t *testing.T) {
 	encode := dest.NewHTTPEncoder()
 	before := time.Now().UnixNano()

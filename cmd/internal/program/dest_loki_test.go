@@ -32,8 +32,8 @@ func lokiTarget(t *testing.T, rest string, flags ...string) (*dest.Target, error
 	return openAs(t, dest.LokiDests(), "loki:"+rest, flags...)
 }
 
-func TestLokiDestination(t *testing.T) {
-	var mu sync.Mutex // several requests are under way at once
+func TestLokiReceivesLabelsAndTenant(t *testing.T) {
+	var mu sync.Mutex // several requests run concurrently
 	var tenant string
 	var pushed int
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -125,8 +125,8 @@ func TestLokiPortAndLabels(t *testing.T) {
 	}
 }
 
-// A batch for Loki has room, unless flags say how many slabs there are.
-func TestLokiSlabs(t *testing.T) {
+// The memory for Loki has room for a batch, unless flags set the number of slabs.
+func TestLokiMemoryHoldsBatch(t *testing.T) {
 	tgt, err := lokiTarget(t, "//127.0.0.1:1")
 	if err != nil {
 		t.Fatal(err)
@@ -145,9 +145,9 @@ func TestLokiSlabs(t *testing.T) {
 	}
 }
 
-// Lines of every level wait for their batch, up to --flush-interval if it is given: of 200
-// streams with errors among them, a batch is one request.
-func TestLokiRequests(t *testing.T) {
+// Lines of every level, errors included, wait for their batch up to --flush-interval: lines of 200
+// streams need one request.
+func TestLinesOfEveryLevelShareRequest(t *testing.T) {
 	var requests atomic.Int64
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -175,9 +175,9 @@ func TestLokiRequests(t *testing.T) {
 	}
 }
 
-// A fallback does not take records of another Loki as they are: the numbers of their
-// streams are that one's. Tags of Forward have the same numbers everywhere.
-func TestFallbackStreams(t *testing.T) {
+// A fallback converts records of another Loki output, because the numbers of its streams differ.
+// Numbers of Forward tags are the same everywhere.
+func TestFallbackConvertsStreams(t *testing.T) {
 	one, err := lokiTarget(t, "//one:3100", "--label", "app=one")
 	if err != nil {
 		t.Fatal(err)
@@ -199,8 +199,8 @@ func TestFallbackStreams(t *testing.T) {
 	}
 }
 
-// Lines that are too old for Loki, by --max-age or as Loki says, become dead letters, are
-// dropped, or get the present time.
+// Lines that are too old, according to --max-age or to Loki, become dead letters, are dropped, or
+// get the current time.
 func TestTooOldLines(t *testing.T) {
 	far := time.Now().Add(-5 * time.Hour).UTC().Truncate(time.Second)
 	input := "2001-02-03T04:05:06Z ERROR ancient\n" + far.Format(time.RFC3339) + " WARN far\nfresh\n"
@@ -260,7 +260,7 @@ func TestTooOldLines(t *testing.T) {
 	}
 }
 
-// Fields of a line, and what the input knows, become labels where they are named.
+// Fields of a line and of the input become labels if --label-from names them.
 func TestLokiLabelFrom(t *testing.T) {
 	tgt, err := lokiTarget(t, "//h:3100", "--label", "app=x", "--label-from", "namespace", "--label-from", "http.method", "--metadata", "pod")
 	if err != nil {
@@ -274,7 +274,7 @@ func TestLokiLabelFrom(t *testing.T) {
 		not  string
 	}{
 		{`{"msg":"a","http":{"method":"GET"}}`, []string{`namespace=\"shop\"`, `http_method=\"GET\"`, `app=\"x\"`, `"pod":"p-1"`}, "mine"},
-		// A line can say anything.
+		// The line is not trusted: the fields of the input have precedence.
 		{`{"msg":"a","namespace":"mine","http":{"method":null},"pod":"mine"}`, []string{`namespace=\"shop\"`, `"pod":"p-1"`}, `http_method`},
 		{`namespace=mine http.method=GET pod=mine`, []string{`namespace=\"shop\"`, `http_method=\"GET\"`, `"pod":"p-1"`}, `namespace=\"mine`},
 	} {
@@ -298,7 +298,7 @@ func TestLokiLabelFrom(t *testing.T) {
 	}
 }
 
-// validate lists the labels that Loki gets under another name.
+// forebay validate lists the labels that are renamed for Loki.
 func TestValidateRenamedLabels(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "forebay.yaml")
 	text := "inputs: {in: {type: stdin}}\noutputs:\n  loki:\n    to: loki://h\n    label: {app-name: shop, env: x}\n    label-from: [user.id, host]\n"

@@ -26,7 +26,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// An authority signs certificates for 127.0.0.1.
+// An authority is a certificate authority for 127.0.0.1.
 type authority struct {
 	t    *testing.T
 	dir  string
@@ -35,15 +35,14 @@ type authority struct {
 	n    int64
 }
 
-// newAuthority returns one whose certificate is in the file ca.pem of dir.
+// newAuthority returns an authority whose certificate is in the file ca.pem of dir.
 func newAuthority(t *testing.T, dir string) *authority {
 	a := &authority{t: t, dir: dir}
 	a.cert, a.key = a.sign("ca", true)
 	return a
 }
 
-// sign makes a certificate and puts it and its key into the files NAME.pem and
-// NAME.key.
+// sign creates a certificate and writes it and its key to NAME.pem and NAME.key.
 func (a *authority) sign(name string, ca bool) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -84,7 +83,7 @@ func (a *authority) sign(name string, ca bool) (*x509.Certificate, *ecdsa.Privat
 	return cert, key
 }
 
-// tlsServer accepts one connection after the other and hands over what each sent.
+// tlsServer accepts connections one at a time and sends the data of each to got.
 func tlsServer(t *testing.T, c *tls.Config) (addr string, got <-chan string) {
 	t.Helper()
 	l, err := tls.Listen("tcp", "127.0.0.1:0", c)
@@ -111,9 +110,9 @@ func tlsServer(t *testing.T, c *tls.Config) (addr string, got <-chan string) {
 	return l.Addr().String(), ch
 }
 
-// Lines and syslog messages over TLS: certificates are verified, and the flags are
-// those of the other destinations.
-func TestTLSDestinations(t *testing.T) {
+// Lines and syslog messages are sent over TLS. Certificates are verified, with the same flags as
+// for other destinations.
+func TestTLSDestinationsVerifyCertificates(t *testing.T) {
 	dir := t.TempDir()
 	ca := newAuthority(t, dir)
 	ca.sign("server", false)
@@ -128,7 +127,7 @@ func TestTLSDestinations(t *testing.T) {
 	open, fromAnyone := tlsServer(t, &tls.Config{Certificates: []tls.Certificate{server}})
 	closed, fromClients := tlsServer(t, &tls.Config{
 		Certificates: []tls.Certificate{server}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool,
-		MaxVersion: tls.VersionTLS12, // with 1.3 the client learns only later that it is refused
+		MaxVersion: tls.VersionTLS12, // in TLS 1.3 the client detects the refusal only later
 	})
 	pipe := func(drain time.Duration, to string, args ...string) (string, error) {
 		t.Helper()
@@ -165,7 +164,8 @@ func TestTLSDestinations(t *testing.T) {
 		{"tls://" + open, []string{"--tls-cert", file("client.pem")}, exit.UsageCode, "--tls-cert and --tls-key belong together"},
 		{"tls://" + open, []string{"--tls-cert", file("client.pem"), "--tls-key", file("server.key")}, exit.ConfigCode, "cannot load --tls-cert and --tls-key: "},
 	} {
-		// A busy machine can take longer to load the roots of the system than to drain.
+		// On a busy machine, loading the system's certificates can take longer than the short drain
+		// timeout.
 		for _, drain := range []time.Duration{time.Second, 20 * time.Second} {
 			said, err := pipe(drain, tt.to, tt.args...)
 			if err != nil {
@@ -181,7 +181,7 @@ func TestTLSDestinations(t *testing.T) {
 	}
 }
 
-// stuck is a destination that takes nothing, says nothing and heeds nothing.
+// stuck is a destination whose Send blocks and ignores its context.
 type stuck struct {
 	fake
 	release chan struct{}
@@ -199,8 +199,8 @@ func (s *stuck) Open(string, *dest.Spec) (*dest.Target, error) {
 	})}, nil
 }
 
-// With --when-full spill a destination that hangs does not stop the reading; the
-// next run delivers all, in order.
+// With --when-full spill a blocked destination does not stop the reading, and the next run delivers
+// everything in order.
 func TestWhenFullSpill(t *testing.T) {
 	var input strings.Builder
 	for i := range 20_000 {

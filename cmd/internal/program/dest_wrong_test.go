@@ -10,8 +10,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 )
 
-// An option of a destination that is wrong makes a wrong command line. An address and a file
-// do not.
+// An invalid option of a destination is a usage error. An invalid address and an unreadable file
+// are configuration errors.
 func TestExitCodeOfOptions(t *testing.T) {
 	dir := t.TempDir()
 	empty := filepath.Join(dir, "empty")

@@ -9,8 +9,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/dest"
 )
 
-// The disk is told to begin once in 8 MiB, and of a small file never.
-func TestDiskBeginsEarly(t *testing.T) {
+// Write-back is started once per 8 MiB, and never for a small file.
+func TestWritebackStartsPerStep(t *testing.T) {
 	told := map[string]int{}
 	was := dest.BeginSync
 	dest.BeginSync = func(path string) { told[filepath.Base(path)]++; was(path) }

@@ -12,11 +12,11 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// explained is the number of lines that --explain shows.
+// explained is the number of lines that --explain describes.
 const explained = 10
 
-// explainLines prints format, time and level of the first lines of r with the reasons. With
-// --multiline it prints them for the first records.
+// explainLines prints the format, time and level of the first lines of r with the reasons, or of
+// the first records if lines are joined.
 func explainLines(c *config.Pipeline, w io.Writer, r io.Reader) (err error) {
 	parser, n := c.Parser(), 0
 	show := func(line []byte, noted time.Time) {

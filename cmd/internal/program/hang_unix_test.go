@@ -21,7 +21,7 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// A slowReopen is a file that opens anew only when it is let.
+// A slowReopen is a file whose reopening blocks until the test allows it.
 type slowReopen struct {
 	path    string
 	entered chan struct{}
@@ -39,10 +39,10 @@ func (d *slowReopen) Open(string, *dest.Spec) (*dest.Target, error) {
 	}}, err
 }
 
-// A file that cannot be opened anew because it hangs keeps neither the others from
-// it nor the program from its end. What is asked for meanwhile happens later.
-func TestHungReopen(t *testing.T) {
-	hup := make(chan os.Signal, 1) // also when the pipeline does not listen
+// A file whose reopening blocks delays neither the other files nor the end of the program. Requests
+// that arrive meanwhile are handled afterwards.
+func TestBlockedReopenDelaysNothing(t *testing.T) {
+	hup := make(chan os.Signal, 1) // so that the signal does not kill the test
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
 	dir := t.TempDir()
@@ -64,7 +64,7 @@ func TestHungReopen(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- run.RunPipe(c, stdin, stderr) }()
 	in.WriteString("one\n")
-	await(t, beside, "one\n") // so that it runs
+	await(t, beside, "one\n") // then the program is running
 
 	kill := func() { syscall.Kill(os.Getpid(), syscall.SIGHUP) }
 	for i := range 2 {
@@ -73,12 +73,12 @@ func TestHungReopen(t *testing.T) {
 		}
 		kill()
 		await(t, beside, "")
-		if i == 0 { // what is asked for before it has begun is done at once
+		if i == 0 { // requests before its start are combined
 			<-stuck.entered
 		}
 	}
 	stuck.let <- errors.New("no luck")
-	<-stuck.entered // again, because it was asked for again
+	<-stuck.entered // reopened again for the second request
 	in.WriteString("two\n")
 	in.Close()
 	select {
@@ -98,8 +98,8 @@ func TestHungReopen(t *testing.T) {
 	await(t, stuck.path, "one\ntwo\n")
 }
 
-// A signal to reopen files that comes while destinations are being opened does not
-// end the program, and is not forgotten.
+// A SIGHUP while destinations are being opened does not end the program, and the files are reopened
+// later.
 func TestHupWhileOpening(t *testing.T) {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
@@ -128,7 +128,7 @@ func TestHupWhileOpening(t *testing.T) {
 	}
 }
 
-// hupOpen sends the signal when it is opened.
+// hupOpen sends SIGHUP to the process when it is opened.
 type hupOpen struct{ came chan os.Signal }
 
 func (hupOpen) Scheme() string             { return "hup" }
@@ -143,8 +143,8 @@ func (d hupOpen) Open(string, *dest.Spec) (*dest.Target, error) {
 	return &dest.Target{Dest: deliver.ToWriteCloser(f)}, err
 }
 
-// The program ends when it is told to, also if nobody reads its standard error: all
-// is delivered then, but for the summary.
+// A signal ends the program even if its standard error is blocked. Everything is delivered; only
+// the summary is missing.
 func TestStuckStandardError(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "out")
@@ -168,7 +168,7 @@ func TestStuckStandardError(t *testing.T) {
 	await(t, path, "one\n")
 	var told sync.WaitGroup
 	ended := make(chan struct{})
-	told.Go(func() { // the same one at short intervals: that forces nothing
+	told.Go(func() { // the same signal within SameSignal does not force the end
 		tick := time.NewTicker(100 * time.Millisecond)
 		defer tick.Stop()
 		for {

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Every flag with a value states its default, or what 0 means, or that it is required.
+// The help of every flag with a value states its default, the meaning of 0, or that it is required.
 func TestFlagsStateDefaults(t *testing.T) {
 	root := newRoot(os.Stdin, os.Stdout, os.Stderr)
 	flags := 0

@@ -21,12 +21,12 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// The level of a record of Loki is a label, or structured metadata.
+// The level of a record from Loki is taken from a label or structured metadata.
 func TestLevelOfLabels(t *testing.T) {
 	own := func(name, value string) []listen.Label { return []listen.Label{{Name: name, Value: value}} }
 	for _, tt := range []struct {
 		r     listen.Record
-		want  string // level; empty: none
+		want  string // level, or "" if there is none
 		attrs string
 	}{
 		{listen.Record{}, "", "[]"},
@@ -58,7 +58,7 @@ func TestLevelOfLabels(t *testing.T) {
 	}
 }
 
-// It decides where the record goes, and how it is written.
+// That level selects the outputs of the record and is written with it.
 func TestLevelOfLokiListener(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	r := startRun(t, "inputs: {l: {type: loki, listen: \"unix:DIR/l\"}}\noutputs:\n"+

@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A tail that makes records of several lines, and is killed at any moment, loses none, tears
-// none and delivers none more often than it was killed before its position was stored.
+// forebay tail with --multiline, killed at random moments, loses no record and splits none. Each
+// kill may repeat the records after the last stored position.
 func TestTailOfRecordsKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -26,7 +26,7 @@ func TestTailOfRecordsKilled(t *testing.T) {
 	records := func(count int) string {
 		var sb strings.Builder
 		for range count {
-			// 64 bytes: a write that the kernel cuts at the end of a page ends with a record.
+			// 64 bytes, so that a write that the kernel cuts at the end of a page ends with a record.
 			fmt.Fprintf(&sb, "line %6d %s\n\tat %s\n", n, strings.Repeat("x", 19), strings.Repeat("y", 27))
 			n++
 		}
@@ -52,7 +52,8 @@ func TestTailOfRecordsKilled(t *testing.T) {
 		p = start(t, args...)
 		awaitIn(t, out, fmt.Sprintf("line %6d ", n-1))
 	}
-	// Only the last process can have delivered this one: before that it may not listen for signals.
+	// Only the last process can have delivered this record. An earlier signal could arrive before
+	// the process handles signals.
 	appendTo(t, in, records(1))
 	awaitIn(t, out, fmt.Sprintf("line %6d ", n-1))
 	p.signal(syscall.SIGTERM)
@@ -83,8 +84,8 @@ func TestTailOfRecordsKilled(t *testing.T) {
 	t.Logf("%d records, %d of them came again", n, twice)
 }
 
-// A pipe that makes records of several lines and is killed at any moment goes on with the
-// same standard input: no line is lost or torn, and at most the record at hand comes again.
+// forebay pipe with --multiline, killed at random moments, continues with the same standard input.
+// No line is lost or split, and only the current record may be repeated.
 func TestKilledJoinerGoesOn(t *testing.T) {
 	t.Parallel()
 	const kills, lines, each = 8, 20_000, 10
@@ -107,7 +108,7 @@ func TestKilledJoinerGoesOn(t *testing.T) {
 			text, last := all, 0
 			for len(text) > 0 {
 				select {
-				case <-quit: // the line under way is ended, and on a busy machine it is the first
+				case <-quit: // finish the current line
 					end := bytes.IndexByte(text, '\n') + 1
 					w.Write(text[:end])
 					done <- lines - bytes.Count(text[end:], []byte("\n"))

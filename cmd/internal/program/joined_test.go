@@ -26,13 +26,13 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A joinTest is an intake of standard input, and the records that its output was given.
+// A joinTest is an intake of standard input with an output that records what it receives.
 type joinTest struct {
 	take *intake.Intake
 	got  []string
 }
 
-// newJoinTest opens a pipeline with records of up to most bytes.
+// newJoinTest opens a pipeline for records of up to most bytes.
 func newJoinTest(t *testing.T, most int) *joinTest {
 	t.Helper()
 	dir := t.TempDir()
@@ -64,11 +64,11 @@ func newJoinTest(t *testing.T, most int) *joinTest {
 	return jt
 }
 
-// chunks reads text in pieces cut at random.
+// chunks returns text in random pieces.
 type chunks struct {
 	rng    *rand.Rand
 	text   string
-	before func() // each Read
+	before func() // called before each Read
 }
 
 func (c *chunks) Read(p []byte) (int, error) {
@@ -89,8 +89,8 @@ var joinLines = []string{
 	"Traceback (most recent call last):", "ValueError: %d", "During handling of the above exception, %d", "2026-11-23 %d",
 }
 
-// someLines returns lines of programs, of which some belong together, perhaps as a
-// container runtime writes them.
+// someLines returns random lines of programs, some of which form one record, possibly in the format
+// of a container runtime.
 func someLines(rng *rand.Rand, long bool) string {
 	var b strings.Builder
 	wrap := rng.IntN(3)
@@ -132,13 +132,13 @@ func someRules(t *testing.T, rng *rand.Rand) *join.Rules {
 	return rules
 }
 
-// A tailTaker takes what forebay tail makes of a file.
-type tailTaker struct {
+// A tailSink records the lines of a tail.Tailer.
+type tailSink struct {
 	got  []string
 	long uint64
 }
 
-func (s *tailTaker) Put(l tail.Line) error {
+func (s *tailSink) Put(l tail.Line) error {
 	if l.TooLong > 0 {
 		s.long++
 	} else {
@@ -147,9 +147,9 @@ func (s *tailTaker) Put(l tail.Line) error {
 	return nil
 }
 
-func (*tailTaker) Commit(context.Context) error { return nil }
+func (*tailSink) Commit(context.Context) error { return nil }
 
-// Standard input, however it comes, gives the records that tail makes of the same text.
+// Standard input in any pieces produces the same records as forebay tail does for the same text.
 func TestJoinedAsByTail(t *testing.T) {
 	seeds := testkit.Rand(testkit.Seed(t))
 	for range testkit.Rounds(60, 2000) {
@@ -159,7 +159,7 @@ func TestJoinedAsByTail(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		want := &tailTaker{}
+		want := &tailSink{}
 		tailer, err := tail.New(tail.Options{Patterns: []string{path}, Once: true, Join: rules, MaxRecord: most, JoinWait: time.Hour}, want)
 		if err != nil {
 			t.Fatal(err)
@@ -180,8 +180,8 @@ func TestJoinedAsByTail(t *testing.T) {
 	}
 }
 
-// A program that is killed at any moment delivers the lines that it held when it is started
-// again. What it held is in one piece then, and nothing comes twice, but for other streams.
+// A program that is killed at any moment delivers its held lines when it is started again. Nothing
+// is repeated, except lines of another stream.
 func TestHeldLinesSurviveAKill(t *testing.T) {
 	seeds := testkit.Rand(testkit.Seed(t))
 	number := regexp.MustCompile(`1\d{6}`)
@@ -202,7 +202,7 @@ func TestHeldLinesSurviveAKill(t *testing.T) {
 		}
 		src := &chunks{rng: rng, text: text}
 		kill, had, rest := rng.IntN(1+len(text)/100), -1, ""
-		src.before = func() { // what a process leaves that is killed while it reads
+		src.before = func() { // save the state of a process killed during a read
 			if kill--; kill >= 0 || had >= 0 {
 				return
 			}
@@ -224,7 +224,7 @@ func TestHeldLinesSurviveAKill(t *testing.T) {
 			t.Fatalf("of %q: with --crash-safe\n%q, without\n%q", text, first.got, plain.got)
 		}
 		if had < 0 {
-			continue // it ended before
+			continue // the input ended before the kill
 		}
 		second := newJoinTest(t, most)
 		files, damaged := readahead.Adopt(after, []string{second.take.Outs[0].Dir, names[0]})
@@ -254,7 +254,7 @@ func TestHeldLinesSurviveAKill(t *testing.T) {
 	}
 }
 
-// However much comes behind a line that is held, it fits into the file that keeps the input.
+// A held line fits in the read-ahead file however much input follows it.
 func TestHeldLineAndAFlood(t *testing.T) {
 	rules, err := join.Parse([]string{"cri"})
 	if err != nil {
@@ -280,7 +280,7 @@ func TestHeldLineAndAFlood(t *testing.T) {
 	}
 }
 
-// A slow input is what a test sends, until it closes it.
+// A slowInput returns the texts that a test sends, until the test closes it.
 type slowInput struct {
 	texts chan string
 	rest  string
@@ -304,15 +304,15 @@ func (s *slowInput) wait(d time.Duration) bool {
 		return true
 	}
 	select {
-	case s.rest = <-s.texts: // "" is the end
+	case s.rest = <-s.texts: // "" means the end
 		return true
 	case <-time.After(d):
 		return false
 	}
 }
 
-// A record ends a second after its last line, or ten seconds after its first, whatever the
-// input does.
+// A record is released one second after its last line, or ten seconds after its first, whatever
+// arrives.
 func TestHeldForASecond(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		rules, err := join.Parse([]string{"java"})

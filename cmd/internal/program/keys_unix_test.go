@@ -18,8 +18,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/tool"
 )
 
-// A fallback that no output has any more is closed by the change, and one that an output still
-// has is not.
+// A change closes a fallback that no output uses any more, and keeps one that is still used.
 func TestUnusedFallbackIsClosed(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	const in = "inputs: {in: {type: tail, files: DIR/in.log}}\noutputs:\n"
@@ -53,11 +52,11 @@ func TestUnusedFallbackIsClosed(t *testing.T) {
 	}
 }
 
-// What files with keys, passwords and authorities hold is part of the configuration: new ones
-// are a change of the input or output that has them, and of that alone.
-func TestRotatedKeys(t *testing.T) {
+// The contents of key, password and certificate files are part of the configuration. A new content
+// changes the inputs and outputs that use the file, and no others.
+func TestNewKeyChangesItsOutputs(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	r := &running{t: t, dir: t.TempDir()}
+	r := &runningConfig{t: t, dir: t.TempDir()}
 	write := func(name, text string) {
 		t.Helper()
 		if err := os.WriteFile(filepath.Join(r.dir, name), []byte(text), 0o600); err != nil {
@@ -97,12 +96,12 @@ outputs:
 	r.end()
 }
 
-// After a start that has recovered a spool, top and spool ls show what is on the disk.
+// After a spool was recovered at startup, top and spool ls show the size on disk.
 func TestSpoolBytesAfterRecovery(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	const text = "drain-timeout: 200ms\ninputs: {in: {type: tail, files: DIR/in.log, state: DIR/state, from: start}}\n" +
 		"outputs:\n  a: {to: \"tcp://127.0.0.1:1\", spool: DIR/spool}\n"
-	r := &running{t: t, dir: t.TempDir()}
+	r := &runningConfig{t: t, dir: t.TempDir()}
 	dir := filepath.Join(r.dir, "spool", dest.SafeName("a"))
 	if err := os.WriteFile(filepath.Join(r.dir, "in.log"), []byte(strings.Repeat("a line of a log\n", 10_000)), 0o600); err != nil {
 		t.Fatal(err)

@@ -15,15 +15,15 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/tool"
 )
 
-// An output is taken out of the configuration while the program is down, and records lie in
-// its spool. The next start says where they are and how to get them, also when no output has
-// a spool any more, until somebody has taken them. Nothing is deleted.
+// If an output is removed from the configuration and its spool contains records, each start reports
+// where they are and how to deliver them, also when no output has a spool any more, until they are
+// delivered or purged. Nothing is deleted.
 func TestSpoolOfAnOutputThatIsGone(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	const in = "drain-timeout: 200ms\ninputs: {in: {type: tail, files: DIR/in.log, state: DIR/state, from: start}}\noutputs:\n"
 	const gone = "  gone: {to: \"tcp://127.0.0.1:1\", spool: DIR/spool}\n"
 	const here = "  here: {to: \"file:DIR/here.log\"}\n"
-	r := &running{t: t, dir: t.TempDir()}
+	r := &runningConfig{t: t, dir: t.TempDir()}
 	if err := os.WriteFile(filepath.Join(r.dir, "in.log"), []byte("one\ntwo\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -45,8 +45,8 @@ func TestSpoolOfAnOutputThatIsGone(t *testing.T) {
 	spool := filepath.Join(r.dir, "spool", dest.SafeName("gone"))
 	want := "2 records wait in " + spool + ", the spool of an output that is no longer configured: list them with forebay spool ls, deliver them with forebay spool replay"
 	for _, outputs := range []string{
-		here + "  other: {to: \"stdout:\", level: fatal, spool: DIR/spool}\n", // others have that directory
-		here, // nobody has
+		here + "  other: {to: \"stdout:\", level: fatal, spool: DIR/spool}\n", // another output uses the directory
+		here, // no output uses the directory
 		here,
 	} {
 		if said := run(outputs); strings.Count(said, want) != 1 {
@@ -56,7 +56,7 @@ func TestSpoolOfAnOutputThatIsGone(t *testing.T) {
 	if said := run(here + gone); strings.Contains(said, want) || !strings.Contains(said, "delivering 2 records of an earlier run first") {
 		t.Error(said)
 	}
-	// A change that takes it out while the program runs is remembered, too.
+	// The removal while the program runs is remembered too.
 	r.begin(in + here + gone)
 	r.await("the start", func() bool { return strings.Contains(r.said.String(), "earlier run") })
 	if said := r.change(in + here); !strings.Contains(said, "2 records remain in") {

@@ -6,8 +6,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// A level is called as it was given.
-func TestLevelWords(t *testing.T) {
+// Messages use the name with which a level was given.
+func TestLevelKeepsItsName(t *testing.T) {
 	for in, want := range map[string]string{"trace": "trace", "FATAL": "fatal", "warning": "warn", "info+2": "info+2", "error+4": "fatal"} {
 		var l setting.Level
 		if err := l.Set(in); err != nil || l.String() != want || l.Words() != want {

@@ -12,7 +12,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the files in testdata with what the program prints")
 
 func TestMain(m *testing.M) {
-	// A program built with the race detector waits a second before it ends.
+	// By default a program with the race detector sleeps for a second before it exits.
 	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	testscript.Main(alone{m}, map[string]func(){
 		"forebay":      func() { os.Exit(Main(os.Args[1:])) },
@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// alone has programs put their control sockets where other runs do not look.
+// alone makes programs create their control sockets in a separate directory.
 type alone struct{ m *testing.M }
 
 func (a alone) Run() int {
@@ -33,8 +33,8 @@ func (a alone) Run() int {
 	return a.m.Run()
 }
 
-// The program as a user runs it. $LOGS is the directory of the sample logs;
-// FOREBAY_LOGS may name another one with more.
+// The scripts run the program as a user does. $LOGS is the directory of the sample logs, or
+// FOREBAY_LOGS.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	logs, err := filepath.Abs(filepath.Join("..", "..", "..", "testdata", "logs"))

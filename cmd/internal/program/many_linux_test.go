@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Ten thousand files of which a hundred grow: every line comes, and 64 MiB are enough.
-func TestManyFiles(t *testing.T) {
+// Ten thousand files, of which a hundred grow, are read completely with at most 64 MiB of memory.
+func TestManyFilesNeedLittleMemory(t *testing.T) {
 	const all, busy, rounds, most = 10_000, 100, 5, 64 << 10 // KiB
 	dir := t.TempDir()
 	logs, out := filepath.Join(dir, "logs"), filepath.Join(dir, "out")

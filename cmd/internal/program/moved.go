@@ -8,7 +8,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 )
 
-// newMoved returns a command that has moved to the module bench. It is accepted for one release.
+// newMoved returns a hidden command that reports its move to the module bench. It will be removed
+// after one release.
 func newMoved(name string) *cobra.Command {
 	return &cobra.Command{
 		Use:                name,

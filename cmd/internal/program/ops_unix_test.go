@@ -20,8 +20,9 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/run"
 )
 
-// What --metrics serves, what a service manager is told, and the last line as JSON.
-func TestWatched(t *testing.T) {
+// The pages of --metrics, the notifications of the service manager and the JSON summary have the
+// expected content.
+func TestMetricsNotifyAndSummary(t *testing.T) {
 	dir, err := os.MkdirTemp("", "ops") // a socket's name is short
 	if err != nil {
 		t.Fatal(err)
@@ -48,11 +49,11 @@ func TestWatched(t *testing.T) {
 		}
 	}
 	out := filepath.Join(dir, "out")
-	p, said := startSaying(t, []string{"NOTIFY_SOCKET=" + filepath.Join(dir, "s"), "WATCHDOG_USEC=20000"},
+	p, said := startLogged(t, []string{"NOTIFY_SOCKET=" + filepath.Join(dir, "s"), "WATCHDOG_USEC=20000"},
 		"pipe", "--to", "file:"+out, "--metrics", "127.0.0.1:0", "--pprof", "--summary", "json", "--level", "info")
 	told("READY=1")
 	told("WATCHDOG=1")
-	get := asking(t, said)
+	get := getter(t, said)
 	p.write("level=info msg=a\nlevel=debug msg=b\nlevel=warn msg=c\n")
 	await(t, out, "level=info msg=a\nlevel=warn msg=c\n")
 	for until := time.Now().Add(time.Minute); !strings.Contains(get("/metrics", 200), "forebay_records_delivered_total{output=\"file:"+out+"\"} 2\n"); {
@@ -101,8 +102,9 @@ func TestWatched(t *testing.T) {
 	}
 }
 
-// startSaying starts the program with more environment and a file for its standard error.
-func startSaying(t *testing.T, env []string, args ...string) (p *child, said string) {
+// startLogged starts the program with more environment variables, and with a file as standard
+// error.
+func startLogged(t *testing.T, env []string, args ...string) (p *child, said string) {
 	t.Helper()
 	said = filepath.Join(t.TempDir(), "stderr")
 	return startWith(t, func(_ *child, cmd *exec.Cmd) {
@@ -115,8 +117,8 @@ func startSaying(t *testing.T, env []string, args ...string) (p *child, said str
 	}, args...), said
 }
 
-// asking returns what gets a page of the address that the program says.
-func asking(t *testing.T, said string) (get func(path string, status int) string) {
+// getter returns a function that requests pages from the address that the program has printed.
+func getter(t *testing.T, said string) (get func(path string, status int) string) {
 	t.Helper()
 	var where []byte
 	for until := time.Now().Add(time.Minute); where == nil; time.Sleep(time.Millisecond) {
@@ -144,10 +146,10 @@ func asking(t *testing.T, said string) (get func(path string, status int) string
 	}
 }
 
-// A program that stops is healthy, and not ready.
+// While the program stops, it is healthy and not ready.
 func TestNotReadyWhileStopping(t *testing.T) {
-	p, said := startSaying(t, nil, "pipe", "--to", "unix:"+filepath.Join(t.TempDir(), "none"), "--metrics", "127.0.0.1:0", "--drain-timeout", "1h")
-	get := asking(t, said)
+	p, said := startLogged(t, nil, "pipe", "--to", "unix:"+filepath.Join(t.TempDir(), "none"), "--metrics", "127.0.0.1:0", "--drain-timeout", "1h")
+	get := getter(t, said)
 	get("/-/ready", 200)
 	p.write("one\n")
 	until := time.Now().Add(time.Minute)
@@ -156,7 +158,7 @@ func TestNotReadyWhileStopping(t *testing.T) {
 			t.Fatal("the line is not read")
 		}
 	}
-	p.signal(syscall.SIGTERM) // it has something to deliver
+	p.signal(syscall.SIGTERM) // a record is still undelivered
 	for !strings.Contains(get("/-/ready", 0), "stop") {
 		if time.Now().After(until) {
 			t.Fatal("it is ready")
@@ -164,13 +166,13 @@ func TestNotReadyWhileStopping(t *testing.T) {
 	}
 	get("/-/ready", 503)
 	get("/-/healthy", 200)
-	p.signal(syscall.SIGINT) // the same one again may be an echo
+	p.signal(syscall.SIGINT) // a repeated SIGTERM may be ignored
 	if code, _ := p.wait(); code != 1 {
 		t.Errorf("exit code %d", code)
 	}
 }
 
-// sortedNames returns what re finds in text, in order and each once.
+// sortedNames returns the different matches of re in text, sorted.
 func sortedNames(re *regexp.Regexp, text string) []string {
 	names := re.FindAllString(text, -1)
 	slices.Sort(names)

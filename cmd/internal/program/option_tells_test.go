@@ -8,8 +8,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// Help and documents name all options that are part of the name of an output.
-func TestTellingOptions(t *testing.T) {
+// Help and documentation list all options that are part of the name of an output.
+func TestIdentifyingOptionsAreDocumented(t *testing.T) {
 	doc, err := os.ReadFile("../../../docs/OPERATING.md")
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// The names in the table are unique, and options and destinations that it refers to exist.
+// Names of options are unique, and the options and destinations that the table refers to exist.
 func TestTableOfOptions(t *testing.T) {
 	seen := map[string]bool{}
 	for _, o := range setting.Options {
@@ -34,7 +34,7 @@ func TestTableOfOptions(t *testing.T) {
 	}
 }
 
-// The names of an output say where its lines go, and nothing else.
+// The name of an output contains its address and the options that identify it.
 func TestNamesOfOutputs(t *testing.T) {
 	g := dest.NewGiven()
 	for to, want := range map[string]string{
@@ -49,7 +49,7 @@ func TestNamesOfOutputs(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %s", to, err, c, want)
 		}
 	}
-	// What one output is told the next one does not hear.
+	// The options of one output do not affect the next one.
 	var labels []string
 	giveOptions(t, &g, "--label", "a:b", "--label", "c:d")
 	for _, to := range []string{"loki://a", "loki://b?label=e:f&label=g:h", "loki://c"} {
@@ -64,7 +64,7 @@ func TestNamesOfOutputs(t *testing.T) {
 	}
 }
 
-// Outputs with one encoding share what is written; each gets what its level admits.
+// Outputs with the same encoding share the encoded lines, and each receives only its levels.
 func TestLevelsAndEncodings(t *testing.T) {
 	dir := t.TempDir()
 	var to []string
@@ -105,8 +105,8 @@ func TestLevelsAndEncodings(t *testing.T) {
 	}
 }
 
-// FuzzQuery: whatever stands behind a "?", what is taken is shown as it is, and what is not
-// taken is repeated nowhere, apart from the name of an option.
+// A valid query is shown as written. An invalid query is not repeated in the error, except for
+// names of options.
 func FuzzQuery(f *testing.F) {
 	for _, s := range []string{"", "level=warn&keep=7", "mkdirs", "label=a:b&label=c=d", "x=s3cr3t", "s3cr3t", "level=%", "&", "=", "a=b=c", "fallback=a%40b", "token=&level=warn", "tag==="} {
 		f.Add(s, 0)
@@ -136,7 +136,7 @@ func FuzzQuery(f *testing.F) {
 	})
 }
 
-// hasSensitive reports whether c has an option that is not shown.
+// hasSensitive reports whether c has an option whose value is hidden.
 func hasSensitive(c *dest.Spec) bool {
 	return slices.ContainsFunc(setting.Options, func(o *setting.Option) bool { return o.Sensitive && c.Given[o.Name] })
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// outputsPage returns docs/OUTPUTS.md, from the table of options.
+// outputsPage generates docs/OUTPUTS.md from the table of options.
 func outputsPage() string {
 	var sb strings.Builder
 	sb.WriteString(`# Options of outputs
@@ -70,8 +70,8 @@ option of the library; ` + "`TLS`" + ` is a field of each driver's Config.
 	return sb.String()
 }
 
-// docs/OUTPUTS.md is the table of options.
-func TestOutputsPage(t *testing.T) {
+// docs/OUTPUTS.md is the generated page.
+func TestOutputsPageIsGenerated(t *testing.T) {
 	const path = "../../../docs/OUTPUTS.md"
 	want := outputsPage()
 	if *update {
@@ -81,11 +81,11 @@ func TestOutputsPage(t *testing.T) {
 		return
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != want {
-		t.Errorf("%s is not current; go -C cmd test ./internal/program -run TestOutputsPage -update writes it (%v)", path, err)
+		t.Errorf("%s is not current; go -C cmd test ./internal/program -run TestOutputsPageIsGenerated -update writes it (%v)", path, err)
 	}
 }
 
-// An output option that a user of the library knows names a field or function that exists.
+// Option.Go names an existing field or function of the library.
 func TestGoNamesOfOptions(t *testing.T) {
 	source := map[string]string{}
 	for _, dir := range []string{"forebay", "file", "deliver", "slab", "spool", "fluent", "loki", "otlp", "httpsink", "httpclient", "netsink"} {

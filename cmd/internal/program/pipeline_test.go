@@ -31,7 +31,7 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// config is what pipe has without flags.
+// newConfig returns the configuration of forebay pipe without flags.
 func newConfig(to ...string) *config.Pipeline {
 	c := &config.Pipeline{
 		Name: "forebay", To: to, Dests: dest.All(), Options: dest.NewGiven(),
@@ -39,7 +39,7 @@ func newConfig(to ...string) *config.Pipeline {
 	}
 	preset(&c.Options.Base, "slab-size", "4KiB")
 	preset(&c.Options.Base, "slabs", "4")
-	c.Ops.Control = config.NoControl // synctest does not see who waits on a socket
+	c.Ops.Control = config.NoControl // a goroutine that waits on a socket is not durably blocked in synctest
 	return c
 }
 
@@ -78,7 +78,7 @@ func openAs(t *testing.T, dests []dest.Destination, to string, args ...string) (
 	return dest.OpenAt(dests, "--to", c)
 }
 
-// run runs a pipeline on text and returns what it said.
+// runText runs a pipeline on text and returns its messages.
 func runText(t *testing.T, c *config.Pipeline, text string) (stderr string, err error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -99,12 +99,12 @@ func runText(t *testing.T, c *config.Pipeline, text string) (stderr string, err 
 	return string(b), err
 }
 
-// inBubble calls f with the time of a bubble: what a pipeline does by the end of
-// --drain-timeout does not depend on how busy the machine is.
+// inBubble calls f in a synctest bubble, so that --drain-timeout does not depend on the speed of
+// the machine.
 func inBubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	c := make(chan os.Signal, 1)
-	signal.Notify(c, os.Interrupt) // the goroutine that the runtime starts for it must be of no bubble
+	signal.Notify(c, os.Interrupt) // starts the runtime's signal goroutine outside the bubble
 	signal.Stop(c)
 	tail.Events = false
 	defer func() { tail.Events = true }()
@@ -122,9 +122,8 @@ func TestRunLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// A destination that cannot be opened closes those that were: their locks are
-// free again.
-func TestOpenFailure(t *testing.T) {
+// If a destination cannot be opened, the ones opened before it are closed and their locks released.
+func TestOpenFailureReleasesLocks(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	dir := t.TempDir()
 	to := "file:" + filepath.Join(dir, "a.log")
@@ -138,7 +137,7 @@ func TestOpenFailure(t *testing.T) {
 	}
 }
 
-// A fake destination has a wire form of its own.
+// A fake destination has its own wire format.
 type fake struct {
 	mu   sync.Mutex
 	got  []string
@@ -201,9 +200,9 @@ func TestOwnWireForm(t *testing.T) {
 	}
 }
 
-// Records that a destination refuses are lost, which is an error; those that a
-// policy drops are not, unless --fail-on-drop says so.
-func TestRefusedRecords(t *testing.T) {
+// Records refused by a destination are lost, which is an error. Records dropped by a policy are an
+// error only with --fail-on-drop.
+func TestRefusedRecordsAreAnError(t *testing.T) {
 	for _, failOnDrop := range []bool{false, true} {
 		f := &fake{o: never}
 		c := newConfig("fake:")
@@ -219,7 +218,7 @@ func TestRefusedRecords(t *testing.T) {
 			t.Error(exit.Code(err), stderr)
 		}
 	}
-	c := newConfig("stdout:") // nothing gets there
+	c := newConfig("stdout:") // nothing is written to it
 	c.MaxRecord.Value = 2
 	if stderr, err := runText(t, c, "one\ntwo\n"); err != nil || !strings.Contains(stderr, "2 longer than --max-record (dropped)") {
 		t.Error(err, stderr)
@@ -230,8 +229,8 @@ func TestRefusedRecords(t *testing.T) {
 	}
 }
 
-// An output that fails for a while is mentioned when it begins and when it ends.
-func TestTransientFailure(t *testing.T) {
+// A temporary failure of an output is reported when it begins and when it ends.
+func TestFailureIsReportedAtBeginAndEnd(t *testing.T) {
 	c := newConfig("fake:")
 	n := 0
 	c.Dests = append(c.Dests, &flaky{fail: func() error {
@@ -246,10 +245,10 @@ func TestTransientFailure(t *testing.T) {
 	}
 }
 
-// never is the answer of a destination that will not take a batch.
+// never is the outcome of a destination that accepts no batch.
 var never = batch.Outcome{Open: batch.All(), Why: errors.New("never"), Advice: batch.Search}
 
-// destOf returns a destination that answers as send does.
+// destOf returns a destination with the outcomes of send.
 func destOf(send tool.Sender) deliver.Destination { return deliver.SendFunc(deliver.Traits{}, send) }
 
 type flaky struct {
@@ -266,7 +265,7 @@ func (f *flaky) Open(string, *dest.Spec) (*dest.Target, error) {
 	})}, nil
 }
 
-func TestWithVerb(t *testing.T) {
+func TestPipeIsDefaultCommand(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "x"))
 	if err != nil {
 		t.Fatal(err)
@@ -295,8 +294,7 @@ func TestWithVerb(t *testing.T) {
 	}
 }
 
-// An output that fails at the end without a loss is told of as it is: not as a record that
-// was not delivered.
+// An error while an output is closed is reported as such, not as an undelivered record.
 func TestEndThatFails(t *testing.T) {
 	d, err := deliver.NewOutput(deliver.ToWriter(io.Discard), nil)
 	if err != nil {

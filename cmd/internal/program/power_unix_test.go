@@ -36,26 +36,26 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// A powerWalk is the whole program on a disk that loses its power, again and again: it
-// follows a file and takes records of peers, for a file that rotates and for a server that
-// is down at times and has a spool.
+// A powerWalk runs the whole program on a disk that repeatedly loses its power. The program follows
+// a file and receives acknowledged records. It writes to a rotated file and to a server that is
+// sometimes down and has a spool.
 type powerWalk struct {
 	t    *testing.T
 	seed int64
-	r    *rand.Rand // of live's goroutine
-	root string     // the disk of the program
-	log  string     // the file that it follows, on another disk
+	r    *rand.Rand // used by the goroutine of live
+	root string     // directory on the disk that loses its power
+	log  string     // followed file, on another disk
 
 	mu      sync.Mutex
-	written int             // lines in log
-	sent    int             // records of peers
-	acked   []int           // that peers were told are safe
-	server  map[string]bool // what the server has
+	written int             // number of lines in log
+	sent    int             // number of records sent by peers
+	acked   []int           // acknowledged records of peers
+	server  map[string]bool // records that the server has received
 	down    bool
 	said    lockedText
 }
 
-// A peer is an input whose records are acknowledged, as those of a listener are.
+// A peer is an input whose records are acknowledged, as those of a listener.
 type peer struct{ w *powerWalk }
 
 type peerSource struct {
@@ -102,7 +102,7 @@ func (w *powerWalk) line(of string, n int) string {
 	return fmt.Sprintf("%s %d %s.\n", of, n, strings.Repeat("x", n*7919%400))
 }
 
-// Open is that of the server.
+// Open opens the server.
 func (w *powerWalk) Open(string, *dest.Spec) (*dest.Target, error) {
 	return &dest.Target{
 		Dest: destOf(func(_ context.Context, b *batch.Batch) batch.Outcome {
@@ -127,7 +127,7 @@ func (w *powerWalk) Open(string, *dest.Spec) (*dest.Target, error) {
 func (*powerWalk) Scheme() string             { return "server" }
 func (*powerWalk) Usage() (form, what string) { return "server:", "a server" }
 
-// write appends lines to the file that is followed.
+// write appends n lines to the followed file.
 func (w *powerWalk) write(n int) {
 	f, err := os.OpenFile(w.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -143,8 +143,8 @@ func (w *powerWalk) write(n int) {
 	}
 }
 
-// live is one life of the program. dark is closed when its power is lost; nil: it ends when
-// nothing has come for a while.
+// live runs the program until its power is lost, which closes dark. If dark is nil, it ends the
+// program when nothing was delivered for a while.
 func (w *powerWalk) live(dark <-chan struct{}) {
 	c := newConfig("file:"+filepath.Join(w.root, "out", "a.log"), "server:")
 	c.Dests = append(c.Dests, w)
@@ -180,17 +180,17 @@ func (w *powerWalk) live(dark <-chan struct{}) {
 		case <-dark:
 		case <-end:
 			if dark != nil {
-				continue // it has too little to do; a disk that hangs would be another test
+				continue // nothing was left to do
 			}
 			p.Signals <- os.Interrupt
 			if err := <-ended; err != nil {
 				w.t.Fatal(err)
 			}
 			return
-		case <-ended: // it could not be opened
+		case <-ended: // the program could not start
 			return
 		}
-		p.Signals <- os.Interrupt // the machine is off: nothing more reaches a disk
+		p.Signals <- os.Interrupt // the power is lost: nothing reaches the disk any more
 		time.Sleep(2 * process.SameSignal)
 		p.Signals <- os.Interrupt
 		<-ended
@@ -198,8 +198,8 @@ func (w *powerWalk) live(dark <-chan struct{}) {
 	}
 }
 
-// check sees that every line, and every record that a peer was told is safe, is in the file
-// and at the server.
+// check checks that every line, and every acknowledged record of a peer, is in the file and at the
+// server.
 func (w *powerWalk) check() {
 	file := map[string]bool{}
 	names, err := filepath.Glob(filepath.Join(w.root, "out", "*"))
@@ -229,9 +229,9 @@ func (w *powerWalk) check() {
 	}
 }
 
-// With --fsync the program loses nothing that was acknowledged, and no line of a file, when
-// the power goes at any moment, with disks that are full and syncs that fail before.
-func TestPowerLoss(t *testing.T) {
+// With --fsync, a power loss at any moment loses no acknowledged record and no line of a followed
+// file, also if the disk was full or syncs failed before.
+func TestNothingAcknowledgedIsLostWithPower(t *testing.T) {
 	system := vfs.OS
 	defer func() { vfs.OS = system }()
 	acked := 0
@@ -269,7 +269,7 @@ func TestPowerLoss(t *testing.T) {
 	}
 }
 
-// A pipeListener hands out one connection.
+// A pipeListener returns one connection.
 type pipeListener struct {
 	conn chan net.Conn
 	done chan struct{}
@@ -288,8 +288,8 @@ func (l *pipeListener) Accept() (net.Conn, error) {
 func (l *pipeListener) Close() error   { l.once.Do(func() { close(l.done) }); return nil }
 func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
 
-// What forebay receive --fsync has acknowledged over the Forward protocol is in --out after a
-// loss of power at any moment.
+// Records that forebay receive --fsync has acknowledged over the Forward protocol are in --out
+// after a power loss at any moment.
 func TestAckedSurvivesPowerLoss(t *testing.T) {
 	system := vfs.OS
 	defer func() { vfs.OS = system }()
@@ -324,8 +324,8 @@ func TestAckedSurvivesPowerLoss(t *testing.T) {
 	}
 }
 
-// receiveUntil receives until the power is lost or a sync fails, and returns what was
-// acknowledged.
+// receiveUntil receives until the power is lost or a sync fails. It returns the acknowledged
+// records.
 func receiveUntil(t *testing.T, r *rand.Rand, path string, dark <-chan struct{}) (acked []int) {
 	f, err := file.Open(path, &file.Options{Sync: "always"})
 	if err != nil {

@@ -30,18 +30,18 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/intake"
 )
 
-// A process is the program as it runs, with pipes for its standard streams.
+// A child is the program in a separate process, with pipes as its standard streams.
 type child struct {
 	t      *testing.T
 	cmd    *exec.Cmd
-	in     *os.File // its standard input
-	out    *os.File // its standard output
+	in     *os.File // connected to its standard input
+	out    *os.File // connected to its standard output
 	stderr bytes.Buffer
 	killer *time.Timer
 }
 
-// start runs the program; TestMain makes this test binary it. A process that
-// does not end within a minute is killed, which fails the test.
+// start starts the program; TestMain makes the test binary act as the program. A process that does
+// not end within a minute is killed, which fails the test.
 func start(t *testing.T, args ...string) *child {
 	t.Helper()
 	return startWith(t, func(*child, *exec.Cmd) {}, args...)
@@ -79,7 +79,7 @@ func (p *child) pipe() [2]*os.File {
 	return [2]*os.File{r, w}
 }
 
-// wait returns the exit code and what the program said.
+// wait waits for the end and returns the exit code and the messages.
 func (p *child) wait() (code int, stderr string) {
 	p.t.Helper()
 	p.cmd.Wait()
@@ -103,8 +103,7 @@ func (p *child) write(s string) {
 	}
 }
 
-// A record that is held is delivered although nothing more comes, and although a line has
-// begun.
+// A held record is delivered although no more input arrives, and although another line has begun.
 func TestHeldWhileInputWaits(t *testing.T) {
 	t.Parallel()
 	out := filepath.Join(t.TempDir(), "out")
@@ -119,7 +118,7 @@ func TestHeldWhileInputWaits(t *testing.T) {
 	await(t, out, "a.BException\n\tat x\n\tat y\na.CException\n")
 }
 
-// await returns when the file holds want.
+// await waits until the file contains exactly want.
 func await(t *testing.T, path, want string) {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
@@ -141,9 +140,8 @@ func wantMatch(t *testing.T, text, pattern string) {
 	}
 }
 
-// SIGTERM ends the input. What was read is delivered, the beginning of a line
-// included.
-func TestTerm(t *testing.T) {
+// SIGTERM ends the input. Everything that was read is delivered, including the beginning of a line.
+func TestSIGTERMDeliversWhatWasRead(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		path := filepath.Join(t.TempDir(), "x.log")
@@ -161,16 +159,15 @@ func TestTerm(t *testing.T) {
 	}
 }
 
-// stalled starts a pipe to a standard output that nobody reads, and fills it
-// until writing blocks.
+// stalled starts a pipe whose standard output is not read, and writes until the program is blocked.
 func stalled(t *testing.T, args ...string) *child {
 	p := start(t, append([]string{"pipe", "--slab-size", "4KiB", "--slabs", "2"}, args...)...)
 	p.write("first\n")
 	if _, err := io.ReadFull(p.out, make([]byte, 6)); err != nil { // so that it runs
 		t.Fatal(err)
 	}
-	// One read takes a whole pipe of lines, so that the reader is in the midst of them
-	// when no room is left.
+	// One read returns all lines in the pipe, so the program has unprocessed lines when its memory
+	// is full.
 	const pipe = 64 << 10
 	line := []byte(strings.Repeat("x", 99) + "\n")
 	written := 0
@@ -189,10 +186,10 @@ func stalled(t *testing.T, args ...string) *child {
 	p.signal(syscall.SIGSTOP)
 	fill(0)
 	p.signal(syscall.SIGCONT)
-	// It is stalled when standard output takes no more and more is read than the slabs hold.
-	// Standard output is full with a slab of 31 lines in each of its 16 pages.
-	// Either may be less, if slabs were written before they were full, but then nothing moves
-	// any more; a busy machine has it rest, too, though not for long.
+	// The program is blocked when standard output accepts nothing and more was read than the slabs
+	// hold. Full, standard output contains a slab of 31 lines in each of its 16 pages. Both may
+	// contain less if slabs were written before they were full. Therefore it must also be unchanged
+	// for a while; on a busy machine it may pause, but not for long.
 	in := func(f *os.File) int {
 		fionread := uint(0x541b) // Linux
 		if runtime.GOOS != "linux" {
@@ -217,13 +214,12 @@ func stalled(t *testing.T, args ...string) *child {
 	return p
 }
 
-// The reader of the pipe waits, and the first signal waits for it; the second
-// does not. What is lost is counted.
-func TestSecondSignal(t *testing.T) {
+// The first signal waits for a blocked output, the second does not. Lost records are counted.
+func TestSecondSignalDoesNotWait(t *testing.T) {
 	t.Parallel()
 	p := stalled(t)
 	p.signal(syscall.SIGTERM)
-	p.signal(syscall.SIGINT) // another one: two of a kind may come as one
+	p.signal(syscall.SIGINT) // another signal, because two equal signals may be merged
 	code, stderr := p.wait()
 	if code != 1 {
 		t.Errorf("exit code %d", code)
@@ -232,7 +228,7 @@ func TestSecondSignal(t *testing.T) {
 	wantBalance(t, stderr)
 }
 
-// One reason may send the same signal twice: that does not force anything.
+// The same signal twice within a short time does not force the end.
 func TestSameSignalTwice(t *testing.T) {
 	t.Parallel()
 	p := stalled(t)
@@ -246,7 +242,7 @@ func TestSameSignalTwice(t *testing.T) {
 	wantBalance(t, stderr)
 }
 
-func TestDrainTimeout(t *testing.T) {
+func TestDrainTimeoutNamesTheCause(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]int{"": 1, "--fail-on-drop": 3} {
 		p := stalled(t, append([]string{"--drain-timeout", "50ms"}, strings.Fields(args)...)...)
@@ -260,7 +256,7 @@ func TestDrainTimeout(t *testing.T) {
 	}
 }
 
-// A destination that takes a connection and never answers is named as the reason.
+// A destination that accepts a connection and never answers is named as the reason of the timeout.
 func TestDrainTimeoutWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -273,7 +269,7 @@ func TestDrainTimeoutWithoutAnAnswer(t *testing.T) {
 	if _, err := io.WriteString(p.in, "a line\n"); err != nil {
 		t.Fatal(err)
 	}
-	c, err := l.Accept() // so it is sent, or will be
+	c, err := l.Accept() // then the record is sent or will be
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,14 +286,15 @@ func TestDrainTimeoutWithoutAnAnswer(t *testing.T) {
 	wantBalance(t, stderr)
 }
 
-// So is one that has not even begun to talk: nothing was sent, so nothing may have arrived.
+// A destination with which no session began is named too. Nothing was sent, so no record is
+// unknown.
 func TestDrainTimeoutWithoutASession(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close() // its queue takes the connection
+	defer l.Close() // the backlog of the listener accepts the connection
 	key := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(key, []byte("secret"), 0o600); err != nil {
 		t.Fatal(err)
@@ -316,8 +313,8 @@ func TestDrainTimeoutWithoutASession(t *testing.T) {
 	wantBalance(t, stderr)
 }
 
-// Records that a receiver refuses without saying which are dropped: the program ends with 1. A
-// replay of a spool does not send the rest again.
+// Records that a receiver refuses without naming them are dropped, and the exit code is 1. A replay
+// of the spool does not send the others again.
 func TestRefusedWithoutNames(t *testing.T) {
 	var requests atomic.Int32
 	down := true
@@ -349,7 +346,7 @@ func TestRefusedWithoutNames(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	requests.Store(0)
-	for _, want := range []int{exit.RuntimeCode, 0} { // the second finds nothing
+	for _, want := range []int{exit.RuntimeCode, 0} { // the second replay has nothing to send
 		p := start(t, "spool", "replay", spool, "--to", to)
 		p.in.Close()
 		code, stderr = p.wait()
@@ -362,9 +359,8 @@ func TestRefusedWithoutNames(t *testing.T) {
 	}
 }
 
-// What the reader still held when the time was up is in the account: dropped by the
-// output that hung, or kept for the next run with --crash-safe, and delivered by the one
-// beside it.
+// Lines that the reader still held at the timeout are in the account. The blocked output drops
+// them, or keeps them for the next run with --crash-safe; the other output delivers them.
 func TestDrainTimeoutCoversEveryLine(t *testing.T) {
 	t.Parallel()
 	for _, safe := range []bool{false, true} {
@@ -405,7 +401,7 @@ func TestDrainTimeoutCoversEveryLine(t *testing.T) {
 	}
 }
 
-// wantNumber returns the number that the pattern finds in text.
+// wantNumber returns the number that the pattern matches in text.
 func wantNumber(t *testing.T, text, pattern string) int {
 	t.Helper()
 	m := regexp.MustCompile(pattern).FindStringSubmatch(text)
@@ -419,7 +415,7 @@ func wantNumber(t *testing.T, text, pattern string) int {
 	return n
 }
 
-// wantBalance checks that every record that was read is in the summary.
+// wantBalance checks that the summary accounts for every record that was read.
 func wantBalance(t *testing.T, stderr string) {
 	t.Helper()
 	field := func(name string) (n int) {
@@ -435,9 +431,9 @@ func wantBalance(t *testing.T, stderr string) {
 	}
 }
 
-// Without a reader that waits, the program reads on, counts what it drops, and
-// says so with its exit code.
-func TestDropNewest(t *testing.T) {
+// With --when-full drop-newest the program continues to read, counts the dropped records, and ends
+// with exit code 3.
+func TestDropNewestCountsDrops(t *testing.T) {
 	t.Parallel()
 	p := start(t, "pipe", "--slab-size", "4KiB", "--slabs", "2", "--when-full", "drop-newest", "--fail-on-drop")
 	const n = 100_000
@@ -464,7 +460,7 @@ func TestDropNewest(t *testing.T) {
 	}
 }
 
-func TestHup(t *testing.T) {
+func TestSIGHUPReopensFiles(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "x.log")
 	p := start(t, "pipe", "--to", "file:"+path, "--to", "stdout:")
@@ -484,9 +480,9 @@ func TestHup(t *testing.T) {
 	}
 }
 
-// A reader that goes ends its output only. The program ends when nobody is left,
-// even if its input does not.
-func TestBrokenPipe(t *testing.T) {
+// The end of a reader ends only its output. When no output has a reader, the program ends, although
+// its input is open.
+func TestBrokenPipeEndsOnlyItsOutput(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "x.log")
 	p := start(t, "pipe", "--to", "stdout:", "--to", "file:"+path)
@@ -506,13 +502,13 @@ func TestBrokenPipe(t *testing.T) {
 	p = start(t, "pipe")
 	p.out.Close()
 	p.write("one\n")
-	if code, stderr := p.wait(); code != 1 { // with the input still open
+	if code, stderr := p.wait(); code != 1 { // although the input is open
 		t.Error(code, stderr)
 	}
 }
 
-// Where there is another place for them, the lines of an output whose reader is
-// gone go there.
+// If the reader of an output has ended, its lines go to the fallback, the spool or the dead-letter
+// file.
 func TestBrokenPipeElsewhere(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -531,7 +527,7 @@ func TestBrokenPipeElsewhere(t *testing.T) {
 		p := start(t, append([]string{"pipe"}, tt.args...)...)
 		p.out.Close()
 		p.write("one\ntwo\nthree\n")
-		code, stderr := p.wait() // with the input still open
+		code, stderr := p.wait() // although the input is open
 		if code != tt.code || strings.Contains(stderr, "no longer dropping") {
 			t.Errorf("%q: exit code %d, %s", tt.args, code, stderr)
 		}
@@ -545,8 +541,7 @@ func TestBrokenPipeElsewhere(t *testing.T) {
 	}
 }
 
-// What goes elsewhere when the reader of the only output is gone are whole lines, also where
-// reading ends.
+// Only whole lines go to the fallback after the reader has ended, also at the end of reading.
 func TestBrokenPipeWholeLines(t *testing.T) {
 	t.Parallel()
 	fallback := filepath.Join(t.TempDir(), "fallback")
@@ -556,7 +551,7 @@ func TestBrokenPipeWholeLines(t *testing.T) {
 	}
 	p := start(t, "pipe", "--fallback", "file:"+fallback)
 	p.out.Close()
-	p.in.WriteString(lines.String()) // it ends with EPIPE
+	p.in.WriteString(lines.String()) // fails with EPIPE at the end
 	code, stderr := p.wait()
 	got, _ := os.ReadFile(fallback)
 	if code != 0 || len(got) == 0 || !bytes.HasSuffix(got, []byte("\n")) || !strings.HasPrefix(lines.String(), string(got)) {
@@ -565,8 +560,8 @@ func TestBrokenPipeWholeLines(t *testing.T) {
 	wantMatch(t, stderr, fmt.Sprintf(`^forebay: read %d records,`, bytes.Count(got, []byte("\n"))))
 }
 
-// Pipes that are non-blocking, as some programs leave them behind, lose nothing.
-func TestNonBlocking(t *testing.T) {
+// With non-blocking pipes, as some programs leave them, nothing is lost.
+func TestNonBlockingPipesLoseNothing(t *testing.T) {
 	p := startWith(t, func(p *child, cmd *exec.Cmd) {
 		for _, f := range []any{cmd.Stdin, cmd.Stdout} {
 			if err := unix.SetNonblock(int(f.(*os.File).Fd()), true); err != nil {
@@ -588,7 +583,7 @@ func TestNonBlocking(t *testing.T) {
 	}
 }
 
-// What is left in the pipe when the program stops is there for the next one.
+// Unread input remains in the pipe when the program stops, for the next one.
 func TestStopLeavesTheRest(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -618,8 +613,8 @@ func TestStopLeavesTheRest(t *testing.T) {
 	}
 }
 
-// An input that is stopped within a line is read to the end of the line, which may come a
-// little later, and no further; if the end does not come, as far as the line is.
+// If the input is stopped within a line, the rest of the line is read if it arrives soon, and
+// nothing after it. Otherwise the part is delivered.
 func TestInputStopsBehindLine(t *testing.T) {
 	const big = "\xfe\xff"
 	utf16, err := charset.Parse("utf-16")
@@ -678,7 +673,7 @@ func TestInputStopsBehindLine(t *testing.T) {
 		}
 	}
 
-	// Who writes more than the pipe holds goes on once it is read, a little later.
+	// A writer of more than a pipe holds continues when the pipe is read.
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -708,7 +703,7 @@ func TestInputStopsBehindLine(t *testing.T) {
 	}
 }
 
-// torture is the size of the input that memory must not grow with.
+// torture returns the size of the input for TestMemoryIsFlat.
 func torture() int64 {
 	if os.Getenv("FOREBAY_TORTURE") != "" {
 		return 1 << 30
@@ -716,7 +711,7 @@ func torture() int64 {
 	return 16 << 20
 }
 
-// Memory does not depend on the size of the input, nor on the length of a line.
+// The memory of the program does not grow with the size of the input or the length of a line.
 func TestMemoryIsFlat(t *testing.T) {
 	t.Parallel()
 	for _, args := range []string{"--encode raw", "--encode json --level info"} {
@@ -728,8 +723,7 @@ func TestMemoryIsFlat(t *testing.T) {
 	}
 }
 
-// memoryFor pipes about n bytes through the program and returns its largest
-// resident size in KiB.
+// memoryFor pipes about n bytes through the program and returns its maximum resident size in KiB.
 func memoryFor(t *testing.T, n int64, args string) int64 {
 	path := filepath.Join(t.TempDir(), "out")
 	p := start(t, append([]string{"pipe", "--to", "file:" + path}, strings.Fields(args)...)...)
@@ -741,7 +735,7 @@ func memoryFor(t *testing.T, n int64, args string) int64 {
 		fmt.Fprintf(w, "2026-11-20 14:03:05.%06d INFO [worker-%d] %s\n", lines%1e6, lines%7, text[:lines%300])
 		raw += int64(len("2026-11-20 14:03:05.000000 INFO [worker-0] \n") + lines%300)
 		lines++
-		if lines%1000 == 0 { // an endless line now and then
+		if lines%1000 == 0 { // sometimes a long line
 			for range min(n>>12, 40) {
 				w.WriteString(text[:300])
 			}
@@ -751,7 +745,7 @@ func memoryFor(t *testing.T, n int64, args string) int64 {
 		}
 	}
 	huge := bytes.Repeat([]byte("y"), 1<<20)
-	for range n >> 22 { // and one longer than --max-record
+	for range n >> 22 { // lines longer than --max-record
 		w.Write(huge)
 	}
 	w.WriteString("end\n")
@@ -779,7 +773,7 @@ func memoryFor(t *testing.T, n int64, args string) int64 {
 	}
 	max := p.cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss
 	if runtime.GOOS == "darwin" {
-		max >>= 10 // bytes there
+		max >>= 10 // this system reports bytes
 	}
 	return int64(max)
 }

@@ -34,8 +34,8 @@ func terminal(t *testing.T) (master, slave *os.File) {
 	return master, slave
 }
 
-// On a terminal there is a live line, and it is gone at the end.
-func TestLiveLine(t *testing.T) {
+// On a terminal a live line is shown, and removed at the end.
+func TestLiveLineIsRemovedAtEnd(t *testing.T) {
 	master, slave := terminal(t)
 	path := t.TempDir() + "/x.log"
 	p := startWith(t, func(_ *child, cmd *exec.Cmd) {
@@ -68,7 +68,7 @@ func TestLiveLine(t *testing.T) {
 	wantMatch(t, seen.String(), `\x1b\[K\r\x1b\[Kforebay: read 2 records`)
 }
 
-// There is none if the output is a terminal as well, or with --quiet.
+// There is no live line if the output is a terminal too, or with --quiet.
 func TestNoLiveLine(t *testing.T) {
 	for _, args := range [][]string{{"pipe", "--to", "stderr:"}, {"pipe", "-q"}} {
 		master, slave := terminal(t)
@@ -84,7 +84,7 @@ func TestNoLiveLine(t *testing.T) {
 		for {
 			n, err := master.Read(buf)
 			seen = append(seen, buf[:n]...)
-			if err != nil { // EIO: no process has it open any more
+			if err != nil { // EIO means that no process has the terminal open
 				break
 			}
 		}
@@ -94,8 +94,7 @@ func TestNoLiveLine(t *testing.T) {
 	}
 }
 
-// SIGHUP opens files anew at a terminal, too, but not once the terminal is gone: then it is the
-// end.
+// On a terminal SIGHUP also reopens files. If the terminal was closed, it ends the program.
 func TestTerminalIsClosed(t *testing.T) {
 	master, slave := terminal(t)
 	dir := t.TempDir()

@@ -13,7 +13,8 @@ import (
 
 // scriptCommands are commands of scripts for programs in the background.
 var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
-	// await FILE REGEXP [VAR] waits until the file matches. VAR becomes what its first group has.
+	// await FILE REGEXP [VAR] waits until the file matches. VAR is set to the first group of the
+	// match.
 	"await": func(ts *testscript.TestScript, neg bool, args []string) {
 		if neg || len(args) < 2 || len(args) > 3 {
 			ts.Fatalf("usage: await FILE REGEXP [VAR]")

@@ -17,8 +17,8 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// Of 100 chunks, exactly as many as asked for are picked, evenly spread.
-func TestShare(t *testing.T) {
+// A Share selects exactly its percentage of 100 chunks, at regular intervals.
+func TestShareSelectsExactPercentage(t *testing.T) {
 	for _, of := range []float64{0, 1, 25, 33.3, 50, 99, 100} {
 		s := &tool.Share{Of: of}
 		n, last, gap := 0, -1, 0
@@ -35,7 +35,7 @@ func TestShare(t *testing.T) {
 	}
 }
 
-func TestFates(t *testing.T) {
+func TestFaultInjectionSelectsActions(t *testing.T) {
 	if (&tool.FaultInjection{}).Action() != nil {
 		t.Error("no faults are injected, and there is an action")
 	}
@@ -59,7 +59,7 @@ func TestFates(t *testing.T) {
 	})
 }
 
-func TestSlowConn(t *testing.T) {
+func TestSlowConnLimitsReading(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		client, server := net.Pipe()
 		c := &input.SlowConn{Conn: server, PerSecond: 1000, Closed: make(chan struct{})}
@@ -82,7 +82,7 @@ func TestSlowConn(t *testing.T) {
 	})
 }
 
-// Peers cannot fill standard error.
+// Clients cannot fill standard error with refusals.
 func TestRefusalsAreFew(t *testing.T) {
 	var out bytes.Buffer
 	s := input.NewReporter(&out)
@@ -101,7 +101,7 @@ func TestRefusalsAreFew(t *testing.T) {
 	}
 }
 
-func TestListenAddresses(t *testing.T) {
+func TestListenAddressesAreResolved(t *testing.T) {
 	for in, want := range map[string]string{
 		"":               "tcp 127.0.0.1:24224",
 		"0":              "tcp 127.0.0.1:0",
@@ -130,8 +130,8 @@ func TestListenAddresses(t *testing.T) {
 	}
 }
 
-// Where it listens is said as clients write it, and whether others reach it.
-func TestListeningText(t *testing.T) {
+// The printed address has the form that clients use, with a note if other machines can reach it.
+func TestPrintedAddressIsUsable(t *testing.T) {
 	const open = ", reachable from other machines"
 	for _, tt := range []struct {
 		l           *input.Listener

@@ -15,8 +15,8 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// While nobody reads its output, receive acknowledges nothing. A first signal waits for
-// that output for a while, a second one does not.
+// While its output is not read, receive acknowledges nothing. The first signal waits for the output
+// for a limited time, the second does not.
 func TestReceiveOutputHangs(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s")
@@ -38,11 +38,11 @@ func TestReceiveOutputHangs(t *testing.T) {
 	if _, err := c.Write(msg); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.out.Read(make([]byte, 1)); err != nil { // it is writing
+	if _, err := p.out.Read(make([]byte, 1)); err != nil { // then receive is writing
 		t.Fatal(err)
 	}
 	p.signal(syscall.SIGINT)
-	time.Sleep(2 * process.SameSignal) // two signals at once are one; if they come late, it takes longer
+	time.Sleep(2 * process.SameSignal) // equal signals that arrive together are one signal
 	p.signal(syscall.SIGINT)
 	code, stderr := p.wait()
 	if code != exit.RuntimeCode {

@@ -11,7 +11,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-func TestRedact(t *testing.T) {
+func TestRedactHidesSecretsInAddresses(t *testing.T) {
 	for to, want := range map[string]string{
 		"forward://h:24224":                      "forward://h:24224",
 		"forward://u:pa55@h:24224":               "forward://(secret)@h:24224",
@@ -53,8 +53,8 @@ func TestRedact(t *testing.T) {
 	}
 }
 
-// A password that is a letter or a word is hidden where it is repeated, and not where the
-// sentence has it: the gap would tell what it is.
+// A short password is hidden where the address is repeated, but not where the same word is part of
+// the sentence, because the gap would reveal it.
 func TestShortSecretsLeaveNoGaps(t *testing.T) {
 	tell := func(to string) string {
 		t.Helper()
@@ -85,7 +85,7 @@ func TestShortSecretsLeaveNoGaps(t *testing.T) {
 	}
 }
 
-// No destination's error repeats what --to brings as a secret.
+// No error of a destination repeats a secret in --to.
 func TestSecretsAreNotRepeated(t *testing.T) {
 	for _, d := range dest.All() {
 		for _, rest := range []string{"//user:s3cr3t@host:1", "//user:s3cr3t@", "user:s3cr3t@host", "//host:1?token=s3cr3t", "//host:x?key=s3cr3t", "//[?s3cr3t", "//h#s3cr3t"} {

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// A large file has space of the disk behind its end while the program writes to it, none
-// when the program has ended, and none at all with --no-reserve.
-func TestReservedSpace(t *testing.T) {
+// While the program writes a large file, disk space is reserved after its end. At exit the
+// reservation is released. With --no-reserve there is none.
+func TestReservedSpaceIsReleased(t *testing.T) {
 	t.Parallel()
 	const ext4, large, some = 0xEF53, 12 << 20, 1 << 20
 	dir := t.TempDir()
@@ -21,7 +21,7 @@ func TestReservedSpace(t *testing.T) {
 	}
 	for _, flags := range [][]string{{}, {"--no-reserve"}} {
 		path := filepath.Join(dir, "x"+strings.Join(flags, ""))
-		// look returns the size of the file, and whether it has space behind its end.
+		// look returns the size of the file, and whether space is reserved after its end.
 		look := func() (size int64, reserved bool) {
 			var st syscall.Stat_t
 			if err := syscall.Stat(path, &st); err != nil {

@@ -35,7 +35,7 @@ func execute(args []string) int {
 	return exit.Code(err)
 }
 
-// report prints an error and the command that prints help.
+// report prints an error and the command for help.
 func report(w io.Writer, cmd *cobra.Command, err error) {
 	text := err.Error()
 	if text == "" {
@@ -51,8 +51,8 @@ func report(w io.Writer, cmd *cobra.Command, err error) {
 	}
 }
 
-// withVerb inserts pipe into a command line without a command if standard input is not a terminal:
-// myapp | forebay --to file:app.log.
+// withVerb inserts the command pipe into a command line without a command if standard input is not
+// a terminal, as in myapp | forebay --to file:app.log.
 func withVerb(args []string, stdin *os.File) []string {
 	if len(args) > 0 {
 		switch args[0] {
@@ -65,7 +65,7 @@ func withVerb(args []string, stdin *os.File) []string {
 		return append([]string{"pipe"}, args...)
 	}
 	st, err := stdin.Stat()
-	if err != nil || st.Mode()&fs.ModeCharDevice != 0 { // a terminal, or /dev/null
+	if err != nil || st.Mode()&fs.ModeCharDevice != 0 { // standard input is a terminal or /dev/null
 		return args
 	}
 	return []string{"pipe"}
@@ -85,7 +85,7 @@ If no command is given, the flags are those of forebay pipe: myapp | forebay --t
   forebay size --rate 10k/s --msg-size 256 --latency 10ms --spike 200ms`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		// No Args: cobra then suggests commands for unknown ones.
+		// Args is not set, so that cobra suggests commands for unknown ones.
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if versionAsked {
 				printVersion(cmd)
@@ -94,8 +94,8 @@ If no command is given, the flags are those of forebay pipe: myapp | forebay --t
 			return cmd.Help()
 		},
 	}
-	// Cobra's own flag wants a template: with text/template in the program the linker keeps every
-	// method that has an exported name.
+	// Cobra's version flag requires text/template, which would make the linker keep every method
+	// with an exported name.
 	root.Flags().BoolVarP(&versionAsked, "version", "v", false, "print the version of forebay")
 	root.SetOut(stdout)
 	root.SetErr(stderr)

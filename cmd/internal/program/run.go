@@ -20,7 +20,7 @@ import (
 //go:embed example.yaml
 var exampleConfig string
 
-// configName is the configuration file that init writes, and run and validate read.
+// configName is the default name of the configuration file of init, run and validate.
 const configName = "forebay.yaml"
 
 func newRun(stdin, stderr *os.File) *cobra.Command {
@@ -91,7 +91,7 @@ func runFile(file string, stdin, stderr *os.File, watch, quiet bool) error {
 	return asInFile(run.Run(p, stdin, stderr))
 }
 
-// asInFile replaces names of flags by names of keys in an error.
+// asInFile replaces names of flags in an error by names of keys.
 func asInFile(err error) error {
 	if err == nil || err.Error() == "" {
 		return err

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// freePort returns a port where nobody listens.
+// freePort returns a TCP port on which no process listens.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -28,7 +28,7 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-// What rsyslog and logger send, in all their forms, arrives with its time, level and fields.
+// Messages of rsyslog and logger in all their formats arrive with their time, level and fields.
 func TestRealSyslogSenders(t *testing.T) {
 	bin, err := exec.LookPath("rsyslogd")
 	if err != nil {
@@ -111,7 +111,7 @@ input(type="imuxsock" Socket=%q UseSysTimeStamp="off")
 			}
 			continue
 		}
-		// The space behind the tag of RFC 3164 belongs to the message that rsyslog sends on.
+		// In RFC 3164 the space after the tag belongs to the message that rsyslog forwards.
 		if strings.TrimPrefix(rec.Msg, " ") != fmt.Sprintf("message %d of \"%s\"", next[rec.Tag], rec.Tag) || rec.ProcID != "4711" {
 			t.Errorf("%s is not message %d", line, next[rec.Tag])
 		}
@@ -125,8 +125,8 @@ input(type="imuxsock" Socket=%q UseSysTimeStamp="off")
 	}
 }
 
-// What Python's SysLogHandler sends over streams, where its messages end at NUL, arrives while
-// the connection lasts.
+// Messages of Python's SysLogHandler over streams, which end at NUL, arrive while the connection is
+// open.
 func TestPythonSyslogSender(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/tool"
 )
 
-// Every command in docs/SIZING.md prints what stands before it there.
-func TestSizingPage(t *testing.T) {
+// Every command in docs/SIZING.md prints the output shown on the page.
+func TestCommandsOfSizingPage(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/SIZING.md")
 	if err != nil {
 		t.Fatal(err)

@@ -22,7 +22,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// realLogs returns all sample logs, one after the other.
+// realLogs returns the concatenation of all sample logs.
 func realLogs(t *testing.T) string {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join("..", "..", "..", "testdata", "logs", "*.log"))
@@ -43,7 +43,7 @@ func realLogs(t *testing.T) string {
 	return strings.ReplaceAll(sb.String(), "\r\n", "\n")
 }
 
-// full makes a name for a file that takes nothing until it is removed.
+// full returns the path of a file that cannot be written until it is removed.
 func full(t *testing.T, dir string) string {
 	t.Helper()
 	path := filepath.Join(dir, "out")
@@ -53,14 +53,14 @@ func full(t *testing.T, dir string) string {
 	return path
 }
 
-// What a killed program has left, of destinations of each form, is listed, shown,
-// checked, delivered and deleted; that of a living one is only looked at.
+// Records of a killed program, for destinations of each format, are listed, printed, verified,
+// replayed and purged. Records of a running program are only read.
 func TestSpoolOfKilledProgram(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	slabs, beside := filepath.Join(dir, "slabs"), filepath.Join(dir, "beside")
 	lines := strings.SplitAfter(realLogs(t), "\n")[:300]
-	for i, l := range lines { // without their times, which are too old for Loki
+	for i, l := range lines { // remove the times, which are too old for Loki
 		_, lines[i], _ = strings.Cut(l, "] ")
 	}
 	lines = append(lines, strings.Repeat("x", 70_000)+" larger than a slab\n")
@@ -68,7 +68,7 @@ func TestSpoolOfKilledProgram(t *testing.T) {
 	p := start(t, "pipe", "--crash-safe", slabs, "--to", "file:"+full(t, dir), "--to", "forward://127.0.0.1:1", "--tag", "app.tag",
 		"--to", "loki://127.0.0.1:1", "--label", "job=killed", "--retry-age", "0", "--to", "file:"+beside)
 	p.write(input)
-	await(t, beside, input) // so that it is in all slabs
+	await(t, beside, input) // then the lines are in the slabs of every output
 
 	ls := func(want string, n int) {
 		t.Helper()
@@ -140,7 +140,7 @@ func TestSpoolOfKilledProgram(t *testing.T) {
 		t.Errorf("forms %v", with)
 	}
 
-	// One is deleted, the others are delivered as lines and as records.
+	// One directory is purged, the others are replayed as lines and as records.
 	for _, l := range listed {
 		if strings.Contains(l.Dir, "loki") {
 			if out, errs, code := runSpool(t, nil, "purge", l.Dir); code != exit.UsageCode || !strings.Contains(out, "would delete 1 file with 301 pending records") {
@@ -169,8 +169,8 @@ func TestSpoolOfKilledProgram(t *testing.T) {
 	}
 }
 
-// Real logs are in the slabs of a destination that takes nothing; the program is
-// killed, and the next run, with another --encode, delivers them as they were.
+// With real logs in the slabs of a blocked destination, the program is killed. The next run, with
+// another --encode, delivers them unchanged.
 func TestKilledPipeOfRealLogs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -197,22 +197,22 @@ func TestKilledPipeOfRealLogs(t *testing.T) {
 	wantMatch(t, stderr, fmt.Sprintf(`accepted=1 recovered=%d delivered=%d$`, strings.Count(input, "\n"), strings.Count(input, "\n")+1))
 }
 
-// Killed at any moment while the destination works: what is in the file is what was
-// read, up to some line or the beginning of one, in order; at the seam some lines may be
-// there twice, and so may the line that was being accepted.
+// The program is killed at a random moment while the destination works. The file then contains what
+// was read, up to a line or a part of one, in order. After the next run, some lines at the seam may
+// be repeated, and so may the line that was being accepted.
 func TestKilledPipeInFlight(t *testing.T) {
 	t.Parallel()
 	input := strings.Repeat(realLogs(t), 3)
 	lines := strings.SplitAfter(input, "\n")
 	recovered := false
 	for round := 0; round < 6 || !recovered && round < 40; round++ {
-		begun := rand.IntN(len(input) / 2) // bytes delivered when it is killed, or a few more
+		begun := rand.IntN(len(input) / 2) // kill after about this many delivered bytes
 		dir := t.TempDir()
 		path := filepath.Join(dir, "out")
 		args := []string{"pipe", "--to", "file:" + path, "--crash-safe", filepath.Join(dir, "slabs")}
 		p := start(t, args...)
 		go p.in.WriteString(input)
-		for end := time.Now().Add(time.Minute); time.Now().Before(end); { // real time: a real process is killed
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); { // real time, because a real process is killed
 			if f, err := os.Stat(path); err == nil && f.Size() > int64(begun) {
 				break
 			}
@@ -232,7 +232,7 @@ func TestKilledPipeInFlight(t *testing.T) {
 			t.Fatal("the second run changed what was there")
 		}
 		recovered = recovered || rest != ""
-		n := len(strings.SplitAfter(string(before), "\n")) - 1 // whole lines
+		n := len(strings.SplitAfter(string(before), "\n")) - 1 // number of whole lines
 		if strings.Join(lines[:n], "") != string(before[:strings.LastIndexByte(string(before), '\n')+1]) {
 			t.Fatal("the first run did not deliver what it read")
 		}
@@ -240,13 +240,13 @@ func TestKilledPipeInFlight(t *testing.T) {
 		if len(more) == 1 {
 			continue
 		}
-		if !strings.HasSuffix(string(before), "\n") && len(before) > 0 { // the kill cut the last write short
+		if !strings.HasSuffix(string(before), "\n") && len(before) > 0 { // the kill interrupted the last write
 			more = more[1:]
 		}
 		more = more[:len(more)-1]
 		seam := -1
-		for back := range min(n, 20000) + 1 { // where the recovered lines go on
-			if at := n - back; goesOn(lines[at:], more) {
+		for back := range min(n, 20000) + 1 { // find where the recovered lines continue
+			if at := n - back; continues(lines[at:], more) {
 				seam = at
 				break
 			}
@@ -260,9 +260,9 @@ func TestKilledPipeInFlight(t *testing.T) {
 	}
 }
 
-// goesOn reports whether more is how lines begins. One line may be there twice, and the
-// last one may be the beginning of a line.
-func goesOn(lines, more []string) bool {
+// continues reports whether lines begin with more. One line may be repeated, and the last one may
+// be incomplete.
+func continues(lines, more []string) bool {
 	twice := false
 	for i := 0; len(more) > 0; more = more[1:] {
 		switch {
@@ -277,7 +277,8 @@ func goesOn(lines, more []string) bool {
 	return true
 }
 
-// A directory that cannot be had is said once, or refused.
+// A --crash-safe directory that cannot be used is reported once, or is an error with
+// --crash-safe-required.
 func TestCrashSafeRequired(t *testing.T) {
 	dir := t.TempDir()
 	bad, path := filepath.Join(dir, "file"), filepath.Join(dir, "out")
@@ -304,8 +305,8 @@ func TestCrashSafeRequired(t *testing.T) {
 	}
 }
 
-// deadSlabs returns a directory with the crash-safe slabs of a Writer that has ended
-// with n lines left in them, of size bytes and a number each, and their file.
+// deadSlabs returns a directory with the crash file of a Writer that has ended with n undelivered
+// lines, each with size bytes and a number, and the path of the file.
 func deadSlabs(t *testing.T, n, size int) (dir, path string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -322,7 +323,7 @@ func deadSlabs(t *testing.T, n, size int) (dir, path string) {
 	for i := range n {
 		fmt.Fprintf(w, "line %d%s\n", i, strings.Repeat(".", size))
 	}
-	w.Close() // out of time: the records stay
+	w.Close() // ends without delivering the records
 	files, err := crashfile.List(dir)
 	if err != nil || len(files) != 1 {
 		t.Fatal(err, files)
@@ -330,7 +331,7 @@ func deadSlabs(t *testing.T, n, size int) (dir, path string) {
 	return dir, files[0].Path
 }
 
-// Damaged slabs are seen by ls, cat and verify, and what is sound is delivered.
+// ls, cat and verify detect damaged slabs, and the intact records are delivered.
 func TestSpoolDamagedSlabs(t *testing.T) {
 	dir, path := deadSlabs(t, 50, 50)
 	b, err := os.ReadFile(path)
@@ -342,7 +343,7 @@ func TestSpoolDamagedSlabs(t *testing.T) {
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "0.slab"), b[:5000], 0o600); err != nil { // cut short
+	if err := os.WriteFile(filepath.Join(dir, "0.slab"), b[:5000], 0o600); err != nil { // truncated
 		t.Fatal(err)
 	}
 	out, errs, code := runSpool(t, nil, "verify", dir)
@@ -373,7 +374,7 @@ func TestSpoolDamagedSlabs(t *testing.T) {
 	}
 }
 
-// awaitKept waits until the crash-safe files below dir hold n records.
+// awaitKept waits until the crash files below dir contain n records.
 func awaitKept(t *testing.T, dir string, n int) {
 	t.Helper()
 	kept := -1
@@ -397,8 +398,8 @@ func awaitKept(t *testing.T, dir string, n int) {
 	}
 }
 
-// What dead programs have left for destinations that this one has not is said at the
-// start, once; what is this one's own is delivered and not mentioned.
+// Records that dead programs have left for other destinations are reported once at startup. Records
+// of the own destinations are delivered without a message.
 func TestCrashSafeOfOtherDestinations(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -407,7 +408,7 @@ func TestCrashSafeOfOtherDestinations(t *testing.T) {
 	p := start(t, "pipe", "--crash-safe", slabs, "--to", "file:"+full(t, dir), "--to", "file:"+beside)
 	p.write("one\ntwo\n")
 	await(t, beside, "one\ntwo\n")
-	awaitKept(t, slabs, 2) // that they are there is noted a moment later
+	awaitKept(t, slabs, 2) // the records are committed slightly later
 	p.signal(syscall.SIGKILL)
 	p.wait()
 	p = start(t, "pipe", "--crash-safe", slabs, "--to", "file:"+out)
@@ -424,7 +425,7 @@ func TestCrashSafeOfOtherDestinations(t *testing.T) {
 	}
 }
 
-// Damage of records that are larger than a slab is seen by verify, cat and replay.
+// verify, cat and replay detect damage in records that are larger than a slab.
 func TestSpoolDamagedOversize(t *testing.T) {
 	dir, path := deadSlabs(t, 5, 2000)
 	b, err := os.ReadFile(path + ".big")

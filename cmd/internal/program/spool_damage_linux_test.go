@@ -13,8 +13,8 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// Whatever is wrong with a file, verify and replay say so, with its name, and end
-// with 1; replay delivers what can be read, and waits for nothing.
+// verify and replay report any damage with the name of the file and end with 1. replay delivers
+// what can be read and does not wait.
 func TestSpoolDamageIsSaid(t *testing.T) {
 	const a, b, c = "00000001.seg", "00000002.seg", "00000003.seg"
 	flip := func(off int64) func(*testing.T, string) {
@@ -52,7 +52,7 @@ func TestSpoolDamageIsSaid(t *testing.T) {
 		name  string
 		file  string
 		do    func(*testing.T, string)
-		lines string // that arrive
+		lines string // lines that are delivered
 	}{
 		{"empty, the first", a, size(0), "bc"},
 		{"empty, in the middle", b, size(0), "ac"},
@@ -113,7 +113,7 @@ func TestSpoolDamageIsSaid(t *testing.T) {
 				t.Fatal(err)
 			}
 			tt.do(t, filepath.Join(dir, tt.file))
-			if tt.file != "cursor" { // whose loss costs nothing
+			if tt.file != "cursor" { // a lost cursor loses no records
 				out, errs, code := runSpool(t, nil, "verify", dir)
 				if code != exit.RuntimeCode || !strings.Contains(errs, "damaged") {
 					t.Errorf("verify: %d %s%s", code, out, errs)
@@ -128,7 +128,7 @@ func TestSpoolDamageIsSaid(t *testing.T) {
 			if code != exit.RuntimeCode || !strings.Contains(errs, tt.file) {
 				t.Errorf("replay: %d %s", code, errs)
 			}
-			// It is said once: what is left is set aside.
+			// The damage is reported once, because the damaged file is renamed.
 			if _, errs, code := runSpool(t, nil, "replay", dir, "--to", "file:"+out); code != 0 {
 				t.Errorf("again: %d %s", code, errs)
 			}
@@ -136,7 +136,7 @@ func TestSpoolDamageIsSaid(t *testing.T) {
 	}
 }
 
-// Nothing is missed in a spool that was purged.
+// A purged spool has no gaps and no damage.
 func TestSpoolPurgeLeavesNoDoubt(t *testing.T) {
 	dir := t.TempDir()
 	fillSpool(t, dir)

@@ -14,8 +14,7 @@ import (
 	"github.com/forebay-log/forebay/fluent"
 )
 
-// What a fluent.Logger has stored is printed with its tags, whatever else was
-// printed before.
+// Records stored by a fluent.Logger are printed with their tags, whatever was printed before.
 func TestSpoolCatKnowsTags(t *testing.T) {
 	dir := t.TempDir()
 	l, err := fluent.NewLogger(fluent.Config{

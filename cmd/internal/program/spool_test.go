@@ -20,8 +20,7 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// runSpool runs forebay spool with the given arguments and returns what it
-// prints and its exit code.
+// runSpool runs forebay spool and returns its output, its messages and its exit code.
 func runSpool(t *testing.T, open tool.ReplayOpener, args ...string) (out, errs string, code int) {
 	t.Helper()
 	if open == nil {
@@ -40,8 +39,7 @@ func runSpool(t *testing.T, open tool.ReplayOpener, args ...string) (out, errs s
 	return stdout.String(), stderr.String(), exit.Code(err)
 }
 
-// fillSpool makes a spool with three JSON records in two batches and a line in a
-// third.
+// fillSpool creates a spool with three JSON records in two batches and a line in a third batch.
 func fillSpool(t *testing.T, dir string) {
 	t.Helper()
 	s, err := spool.Open(dir, nil)
@@ -70,11 +68,11 @@ const (
 	spoolAsIs   = "{\"msg\":\"one\"}\n{\"msg\":\"two\"}\n{\"msg\":\"three\"}\nplain \"four\"\n"
 )
 
-func TestSpoolLooks(t *testing.T) {
+func TestSpoolLsAndCatChangeNothing(t *testing.T) {
 	parent := t.TempDir()
 	dir := filepath.Join(parent, "file_app.log")
 	fillSpool(t, dir)
-	// While somebody uses it, and by the directory above.
+	// The spool can be listed while it is in use, and through its parent directory.
 	s, err := spool.Open(dir, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +108,7 @@ func TestSpoolLooks(t *testing.T) {
 	}
 }
 
-func TestSpoolDamage(t *testing.T) {
+func TestSpoolVerifyFindsDamage(t *testing.T) {
 	dir := t.TempDir()
 	fillSpool(t, dir)
 	name := filepath.Join(dir, "00000001.seg")
@@ -150,7 +148,7 @@ func TestSpoolDamage(t *testing.T) {
 	}
 }
 
-func TestSpoolReplay(t *testing.T) {
+func TestSpoolReplayKeepsUndelivered(t *testing.T) {
 	dir, to := t.TempDir(), filepath.Join(t.TempDir(), "out.log")
 	fillSpool(t, dir)
 	_, errs, code := runSpool(t, nil, "replay", dir, "--to", "file:"+to)
@@ -164,7 +162,7 @@ func TestSpoolReplay(t *testing.T) {
 		t.Errorf("%d %s", code, errs)
 	}
 
-	// A destination that fails keeps the rest where it is.
+	// If the destination fails, the remaining records stay in the spool.
 	fillSpool(t, dir)
 	sends, closed := 0, false
 	broken := func(*dest.Spec, []dest.Destination) (*tool.ReplayTarget, error) {
@@ -185,7 +183,7 @@ func TestSpoolReplay(t *testing.T) {
 	}
 }
 
-func TestSpoolPurge(t *testing.T) {
+func TestSpoolPurgeNeedsYes(t *testing.T) {
 	dir := t.TempDir()
 	fillSpool(t, dir)
 	out, errs, code := runSpool(t, nil, "purge", dir)
@@ -203,8 +201,8 @@ func TestSpoolPurge(t *testing.T) {
 	}
 }
 
-// Entries of Loki and Fluentd are shown with what their codecs know.
-func TestSpoolForms(t *testing.T) {
+// Entries of Loki and Fluentd are printed with the information that their codecs provide.
+func TestSpoolCatPrintsEveryFormat(t *testing.T) {
 	dir := t.TempDir()
 	for _, wire := range []string{"protobuf", "json"} {
 		sink, err := loki.New(loki.Config{URL: "http://localhost", Wire: wire, Labels: map[string]string{"job": "x-" + wire}})
@@ -240,7 +238,7 @@ func TestSpoolForms(t *testing.T) {
 	}
 }
 
-func TestSpoolCommand(t *testing.T) {
+func TestSpoolCommandsHaveHelp(t *testing.T) {
 	var out bytes.Buffer
 	cmd := tool.NewSpoolCmd()
 	cmd.SetOut(&out)
@@ -255,7 +253,7 @@ func TestSpoolCommand(t *testing.T) {
 	}
 }
 
-func TestSpoolMistakes(t *testing.T) {
+func TestSpoolMistakesAreUsageErrors(t *testing.T) {
 	empty := t.TempDir()
 	for _, c := range []struct {
 		args []string

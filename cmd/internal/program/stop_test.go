@@ -14,10 +14,9 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// The first signal begins the end, the second forces it. The end of the input is no
-// signal: what stops a program and the one that reads from it stops them in any
-// order.
-func TestEnding(t *testing.T) {
+// The first signal begins the end, and the second forces it. The end of the input does not count as
+// a signal, because a signal and the end of the input may arrive in any order.
+func TestSecondSignalForcesEnd(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

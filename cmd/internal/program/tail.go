@@ -60,7 +60,7 @@ The other flags are described by forebay pipe --help.
 		}
 		return usageErrorOf(checkTail(f, cmd))
 	}
-	// The flags specific to tail come first.
+	// The flags that only tail has are listed first.
 	rest := cmd.Flags()
 	rest.Lookup("to").Usage = "destination `DEST`, see forebay pipe --help; may be repeated (default stdout:)"
 	cmd.ResetFlags()

@@ -17,7 +17,7 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// What the next run reads again is not lost when the time is up.
+// Lines that the next run reads again do not count as lost at the drain timeout.
 func TestLateLinesAreReadAgain(t *testing.T) {
 	d, err := deliver.NewOutput(deliver.ToWriter(io.Discard), nil)
 	if err != nil {

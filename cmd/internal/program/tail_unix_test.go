@@ -17,7 +17,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// awaitIn returns when the file holds want somewhere.
+// awaitIn waits until the file contains want.
 func awaitIn(t *testing.T, path, want string) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
@@ -40,8 +40,8 @@ func appendTo(t *testing.T, path, text string) {
 	}
 }
 
-// It follows a file, through a rotation, until it is told to stop.
-func TestTail(t *testing.T) {
+// forebay tail follows a file through a rotation until a signal.
+func TestTailFollowsRotation(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in.log"), filepath.Join(dir, "out.txt")
@@ -77,9 +77,9 @@ func TestTail(t *testing.T) {
 	await(t, out, "one\ntwo\nthree\nfive\nsix\n")
 }
 
-// A process that is killed at any moment, while its file is rotated, neither loses nor
-// skips a line.
-func TestTailKilled(t *testing.T) {
+// A process that is killed at random moments while its file is rotated neither loses nor skips a
+// line.
+func TestKilledTailLosesNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in.log"), filepath.Join(dir, "out.txt")
@@ -94,8 +94,8 @@ func TestTailKilled(t *testing.T) {
 		return sb.String()
 	}
 	args := []string{"tail", in, "--from", "start", "--state", filepath.Join(dir, "state"), "--to", "file:" + out, "--no-reserve"}
-	// stored returns when the program has noted the file that is at the path: one that is
-	// renamed before that, and twice by the end of a round, is not found again.
+	// stored waits until the program has stored the file at the path. A file that is renamed before
+	// that, and renamed again by the end of a round, is not found.
 	stored := func() {
 		st, err := os.Stat(in)
 		if err != nil {
@@ -125,7 +125,8 @@ func TestTailKilled(t *testing.T) {
 		p = start(t, args...)
 		awaitIn(t, out, fmt.Sprintf("line %6d ", n-1))
 	}
-	// Only the last process can have delivered this one: before that it may not listen for signals.
+	// Only the last process can have delivered this line. An earlier signal could arrive before the
+	// process handles signals.
 	appendTo(t, in, lines(1))
 	awaitIn(t, out, fmt.Sprintf("line %6d ", n-1))
 	p.signal(syscall.SIGTERM)

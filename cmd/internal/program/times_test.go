@@ -9,8 +9,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/intake"
 )
 
-// A line of a container without a time gets the one that the runtime has noted, whatever the
-// line is, with every --time but now.
+// A line of a container without a time gets the time that the container runtime recorded, whatever
+// the format of the line, except with --time now.
 func TestTimeOfTheRuntime(t *testing.T) {
 	const noted = "2026-11-20T10:11:12.5Z"
 	for line, want := range map[string]string{

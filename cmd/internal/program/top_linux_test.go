@@ -16,8 +16,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/control"
 )
 
-// watched is forebay top on a terminal.
-type watched struct {
+// A topTerminal is forebay top on a pseudo-terminal.
+type topTerminal struct {
 	t      *testing.T
 	p      *child
 	master *os.File
@@ -26,10 +26,10 @@ type watched struct {
 	before unix.Termios
 }
 
-// onTerminal starts forebay top on a terminal of that size.
-func onTerminal(t *testing.T, rows, cols uint16, env []string, args ...string) *watched {
+// onTerminal starts forebay top on a terminal of the given size.
+func onTerminal(t *testing.T, rows, cols uint16, env []string, args ...string) *topTerminal {
 	t.Helper()
-	w := &watched{t: t}
+	w := &topTerminal{t: t}
 	w.master, w.slave = terminal(t)
 	w.resize(rows, cols)
 	w.before = w.termios()
@@ -40,16 +40,16 @@ func onTerminal(t *testing.T, rows, cols uint16, env []string, args ...string) *
 	return w
 }
 
-func (w *watched) resize(rows, cols uint16) {
+func (w *topTerminal) resize(rows, cols uint16) {
 	w.t.Helper()
 	if err := unix.IoctlSetWinsize(int(w.slave.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols}); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-// await reads what is drawn until it has text, and returns what came before it, text
-// included.
-func (w *watched) await(text string) (drawn string) {
+// await reads the screen until it contains text, and returns what was drawn up to and including
+// text.
+func (w *topTerminal) await(text string) (drawn string) {
 	w.t.Helper()
 	for buf := make([]byte, 4096); ; {
 		if before, after, ok := strings.Cut(w.seen.String(), text); ok {
@@ -65,14 +65,14 @@ func (w *watched) await(text string) (drawn string) {
 	}
 }
 
-func (w *watched) press(keys string) {
+func (w *topTerminal) press(keys string) {
 	w.t.Helper()
 	if _, err := w.master.WriteString(keys); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-func (w *watched) termios() unix.Termios {
+func (w *topTerminal) termios() unix.Termios {
 	w.t.Helper()
 	tio, err := unix.IoctlGetTermios(int(w.slave.Fd()), unix.TCGETS)
 	if err != nil {
@@ -81,8 +81,8 @@ func (w *watched) termios() unix.Termios {
 	return *tio
 }
 
-// ended waits for the program and sees that the terminal is as it was.
-func (w *watched) ended() {
+// ended waits for the program and checks that the terminal has its original state.
+func (w *topTerminal) ended() {
 	w.t.Helper()
 	if code, _ := w.p.wait(); code != 0 {
 		w.t.Errorf("exit code %d", code)
@@ -92,7 +92,7 @@ func (w *watched) ended() {
 	}
 }
 
-func TestTop(t *testing.T) {
+func TestTopShowsProgramUntilItEnds(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	pipe, socket, _ := controlled(t, "pipe", "--name", "shop", "--to", "file:"+path)
 	pipe.write("one\ntwo\n")
@@ -117,7 +117,7 @@ func TestTop(t *testing.T) {
 	w.await("\x1b[?25h\x1b[?1049l")
 	w.ended()
 
-	// Ctrl-C is a key, and there are signals.
+	// Ctrl-C is a key and not a signal; signals end top too.
 	w = onTerminal(t, 24, 80, []string{"NO_COLOR=1", "LC_ALL=C"}, socket)
 	drawn := w.await("q quit")
 	if strings.Contains(drawn, "\x1b[1m") || !strings.Contains(drawn, "slabs ................ 0/16") {
@@ -134,14 +134,14 @@ func TestTop(t *testing.T) {
 		w.ended()
 	}
 
-	// A terminal that cannot move its cursor gets a snapshot.
+	// A terminal without cursor control gets a snapshot.
 	w = onTerminal(t, 24, 80, []string{"TERM=dumb"}, socket)
 	if drawn := w.await(" 0/16"); strings.Contains(drawn, "\x1b") {
 		t.Errorf("%q", drawn)
 	}
 	w.ended()
 
-	// The program that is watched ends.
+	// The observed program ends.
 	w = onTerminal(t, 24, 80, nil, socket, "--every", "20ms")
 	w.await("q quit")
 	pipe.in.Close()
@@ -151,7 +151,7 @@ func TestTop(t *testing.T) {
 	pipe.wait()
 }
 
-// On 60 columns and with a pipe that reads as fast as it can, each screen is complete and fits.
+// On 60 columns, with a pipe that reads as fast as it can, each screen is complete and fits.
 func TestTopUnderLoad(t *testing.T) {
 	dir := t.TempDir()
 	pipe, socket, look := controlled(t, "pipe", "--name", "shop", "--when-full", "drop-newest", "--drain-timeout", "10ms",
@@ -187,7 +187,7 @@ func TestTopUnderLoad(t *testing.T) {
 	w.await("\x1b[?1049l")
 	w.ended()
 
-	// A snapshot fits, too.
+	// A snapshot also fits.
 	w = onTerminal(t, 20, 60, nil, socket, "--once")
 	for line := range strings.SplitSeq(w.await(" full "), "\r\n") {
 		if n := utf8.RuneCountInString(line); n > 60 {
@@ -200,8 +200,8 @@ func TestTopUnderLoad(t *testing.T) {
 	pipe.wait()
 }
 
-// Who sits at a terminal chooses.
-func TestTopChoice(t *testing.T) {
+// The user at a terminal selects one of several programs.
+func TestTopAsksWhichProgram(t *testing.T) {
 	dir := t.TempDir()
 	var pids []string
 	for _, name := range []string{"a", "b"} {

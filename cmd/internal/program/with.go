@@ -6,19 +6,20 @@ import (
 	"github.com/forebay-log/forebay/otlp"
 )
 
-// With contains destinations and inputs that need separate modules, for a program that is larger
-// than the core (ADR 51).
+// With contains destinations and inputs of other modules, for a program that is larger than the
+// core (ADR 51).
 type With struct {
 	Destinations []dest.Extension
 	Inputs       []input.Extension
 
-	// OTLPGRPC makes the driver of otlpgrpc:// and otlpgrpcs://, which have the options of
-	// otlp://. It returns errors of packages otlp and otlpgrpc. Nil: the program has no
+	// OTLPGRPC returns the driver of otlpgrpc:// and otlpgrpcs://, which have the options of
+	// otlp://. It returns errors of packages otlp and otlpgrpc. nil means that the program has no
 	// such driver.
 	OTLPGRPC func(otlp.Config) (dest.OTLP, error)
 }
 
-// add registers the kinds. Main calls it before anything reads the tables.
+// add registers the destinations and inputs. Main calls it before anything reads the tables of
+// options.
 func (w With) add() {
 	for _, d := range w.Destinations {
 		dest.AddExtension(d)

@@ -14,8 +14,9 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// withMore is what the program forebay-more of scripts has: queue://DIR/NAME appends lines to
-// a file, and the input queue gives the lines of one, and notes what is committed.
+// withMore contains the additions of the program forebay-more, which scripts run: the destination
+// queue://DIR/NAME appends lines to a file, and the input queue reads the lines of a file and
+// records what is committed.
 func withMore() With {
 	return With{
 		Destinations: []dest.Extension{{

@@ -9,12 +9,12 @@ import (
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
-// A Custom is an option of a destination or an input that another module defines. Its value must
+// A Custom is an option that another module defines for its destination or input. Its value must
 // not be a secret.
 type Custom struct {
 	Name    string
-	Usage   string   // for --help and docs/CONFIG.md; the name of the value is in backquotes
-	Choices []string // the allowed values, the default first; nil: any text
+	Usage   string   // text for --help and docs/CONFIG.md, with the name of the value in backquotes
+	Choices []string // allowed values, the default first; nil allows any text
 	Switch  bool     // the option is on or off
 	List    bool     // the option may be repeated
 	Secret  bool     // the value is the name of a file with a secret
@@ -33,13 +33,13 @@ func (o *Custom) Initial() Value {
 	return new(Text)
 }
 
-// Args are the settings of a destination or an input that another module defines.
+// Args contains the settings of a destination or input that another module defines.
 type Args struct {
-	Rest     string // of a destination: the text after NAME://
+	Rest     string // for a destination: the text after NAME://
 	User     string
 	Password string
-	TLS      *tls.Config // nil: no TLS
-	DryRun   io.Writer   // of a destination: the writer for a dry run; nil: records are sent
+	TLS      *tls.Config // nil without TLS
+	DryRun   io.Writer   // for a destination: the output of a dry run; nil if records are sent
 
 	Values Values
 }
@@ -53,8 +53,8 @@ func (t *Args) On(name string) bool { return t.Values.On(name) }
 // List returns the values of an option that may be repeated.
 func (t *Args) List(name string) []string { return t.Values.List(name) }
 
-// elsewhere maps kinds of destinations and inputs of other modules to the program that contains
-// them, for error messages.
+// elsewhere maps kinds of destinations and inputs that other modules define to the program that
+// contains them, for errors.
 var elsewhere = map[string]string{
 	"kafka": "forebay-all", "kafka+tls": "forebay-all", "nats": "forebay-all", "nats+tls": "forebay-all",
 	"otlpgrpc": "forebay-all", "otlpgrpcs": "forebay-all",
@@ -69,7 +69,8 @@ func IsElsewhere(kind string) string {
 	return ""
 }
 
-// Secrets reads the password of the user from the file.
+// Secrets reads the password from passwordFile and sets it. A user and a password require each
+// other.
 func (t *Args) Secrets(passwordFile string) error {
 	if (t.User == "") != (passwordFile == "") {
 		return errors.New("--user and --password-file belong together: one is missing")

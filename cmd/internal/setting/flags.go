@@ -17,9 +17,9 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// The types below are values of flags (pflag.Value).
+// The following types are values of flags. They implement pflag.Value.
 
-// Choice is a flag with a few possible values.
+// A Choice is a flag with a fixed set of values.
 type Choice struct {
 	Value string
 	Of    []string
@@ -41,21 +41,21 @@ func (c *Choice) Add(cmd *cobra.Command, name, short, usage string) {
 	Complete(cmd, name, c.Of...)
 }
 
-// Complete offers values for a flag to the shell.
+// Complete makes the shell complete the values of a flag.
 func Complete(cmd *cobra.Command, flag string, values ...string) {
 	err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	if err != nil {
-		panic(err) // the flag does not exist: a programming error, which every test detects
+		panic(err) // a programming error: the flag does not exist
 	}
 }
 
-// Size is a flag in bytes, within bounds.
+// A Size is a flag with a number of bytes between Min and Max.
 type Size struct {
 	Value    int64
-	Min, Max int64 // max 0: none
+	Min, Max int64 // Max 0 means no maximum
 }
 
-// SizeBetween returns a size between min and max; 0: no maximum.
+// SizeBetween returns a Size with the default value. A max of 0 means no maximum.
 func SizeBetween(value, min, max int64) *Size { return &Size{value, min, max} }
 
 func (s *Size) String() string { return units.FlagSize(s.Value) }
@@ -75,7 +75,7 @@ func (s *Size) Set(text string) error {
 	return nil
 }
 
-// Rate is a flag in records per second.
+// A Rate is a flag with a number of records per second.
 type Rate float64
 
 func (r *Rate) String() string { return strconv.FormatFloat(float64(*r), 'f', -1, 64) + "/s" }
@@ -86,7 +86,7 @@ func (r *Rate) Set(text string) error {
 	return err
 }
 
-// Duration is a flag that also accepts days.
+// A Duration is a flag with a duration. It also accepts days.
 type Duration time.Duration
 
 func (d *Duration) String() string {
@@ -108,10 +108,10 @@ func (d *Duration) Set(text string) error {
 	return err
 }
 
-// Level is a flag with a level.
+// A Level is a flag with a log level.
 type Level struct {
 	slog.Level
-	Given bool // whether the flag was set; if not, all levels are delivered
+	Given bool // the flag was set; otherwise all levels are delivered
 }
 
 func (l *Level) String() string {
@@ -127,13 +127,12 @@ func (l *Level) Set(text string) (err error) {
 	return err
 }
 
-// Admits reports whether a line with the level of ev is delivered. Lines without a level are
-// delivered.
+// Admits reports whether a line with the level of ev is delivered. A line without a level is.
 func (l *Level) Admits(ev *record.Event) bool {
 	return !l.Given || !ev.HasLevel || ev.Level >= l.Level
 }
 
-// Words returns the level as it appears in messages.
+// Words returns the level in the form used by messages.
 func (l *Level) Words() string {
 	if !l.Given {
 		return "none"
@@ -141,7 +140,7 @@ func (l *Level) Words() string {
 	return l.String()
 }
 
-// Zone is a flag with a time zone, given by name or as an offset from UTC. Nil means the zone of
+// A Zone is a flag with a time zone: a name or an offset from UTC. A nil Location means the zone of
 // the system.
 type Zone struct{ *time.Location }
 
@@ -166,7 +165,7 @@ func (z *Zone) Set(text string) error {
 	return nil
 }
 
-// whenFull is the flag of a slab.WhenFull.
+// whenFull is a flag with a policy of package slab.
 type whenFull struct{ slab.WhenFull }
 
 func (*whenFull) Type() string { return "POLICY" }
@@ -179,14 +178,14 @@ func (w *whenFull) Set(text string) error {
 	return nil
 }
 
-// Count is a flag with a number, within bounds.
+// A Count is a flag with a number between min and max.
 type Count struct {
 	Value    int
-	min, max int    // max 0: none
-	why      string // why min is required, for the error message
+	min, max int    // max 0 means no maximum
+	why      string // reason for min, for the error
 }
 
-// CountBetween returns a number between min and max; 0: no maximum.
+// CountBetween returns a Count with the default value. A max of 0 means no maximum.
 func CountBetween(value, min, max int) *Count { return &Count{Value: value, min: min, max: max} }
 
 func (c *Count) String() string { return strconv.Itoa(c.Value) }
@@ -205,14 +204,14 @@ func (c *Count) Set(text string) error {
 	return nil
 }
 
-// Text is a flag with any text.
+// A Text is a flag with any text.
 type Text string
 
 func (t *Text) String() string     { return string(*t) }
 func (*Text) Type() string         { return "string" }
 func (t *Text) Set(s string) error { *t = Text(s); return nil }
 
-// Path is a flag with a name that must not be empty.
+// A Path is a flag with the name of a file or directory, which must not be empty.
 type Path string
 
 func (p *Path) String() string { return string(*p) }
@@ -225,7 +224,7 @@ func (p *Path) Set(s string) error {
 	return nil
 }
 
-// Toggle is a flag that needs no value.
+// A Toggle is a flag that is on or off. It needs no value on the command line.
 type Toggle bool
 
 func (t *Toggle) String() string { return strconv.FormatBool(bool(*t)) }
@@ -240,7 +239,7 @@ func (t *Toggle) Set(s string) error {
 	return nil
 }
 
-// List is a flag that may be repeated.
+// A List is a flag that may be repeated.
 type List []string
 
 func (l *List) String() string     { return strings.Join(*l, ", ") }

@@ -23,9 +23,9 @@ func (ps params) Has(name string) bool {
 	return slices.ContainsFunc(ps, func(p param) bool { return p.Option.Name == name })
 }
 
-// CutQuery cuts a destination at its first "?". If a "@" follows it in a destination with a server,
-// the "?" may be part of a password, which is not allowed there, and nothing is cut. In an option,
-// "@" is written %40.
+// CutQuery splits a destination at its first "?". If a destination with a server contains an "@"
+// after the "?", it is not split, because the "?" may be part of a password, which is not allowed
+// there. In an option, "@" is written %40.
 func CutQuery(to string) (at, query string, found bool) {
 	at, query, found = strings.Cut(to, "?")
 	if found && strings.Contains(query, "@") && !isPath(to) {
@@ -34,20 +34,20 @@ func CutQuery(to string) (at, query string, found bool) {
 	return at, query, found
 }
 
-// isPath reports whether the scheme of a destination is followed by a path, in which @ has no
-// special meaning.
+// isPath reports whether the scheme of a destination is followed by a path, where @ is an ordinary
+// character.
 func isPath(to string) bool {
 	scheme, _, _ := strings.Cut(to, ":")
 	return slices.Contains([]string{"file", "unix", "syslog+unix", "forward+unix"}, scheme)
 }
 
-// PathIn decodes the path of a destination: %3F is a question mark and %25 a percent sign. Other
-// sequences are not changed.
+// PathIn decodes the path in a destination: %3F is a question mark and %25 a percent sign. Other
+// sequences remain unchanged.
 var PathIn = strings.NewReplacer("%3F", "?", "%3f", "?", "%25", "%").Replace
 
-// ParseQuery parses the text after the "?" of a destination: options as NAME=VALUE, separated by &.
-// In a value %XX encodes a byte: & is written %26, and % is %25. Flags without a value need none
-// here. some selects the options that are allowed.
+// ParseQuery parses the options after the "?" of a destination, written as NAME=VALUE and separated
+// by &. In a value, & is written %26 and % is written %25. A flag that needs no value on the
+// command line needs none here. some selects the allowed options.
 func ParseQuery(scheme, query string, some func(*Option) bool) (params, error) {
 	var ps params
 	if query == "" {
@@ -75,7 +75,7 @@ func ParseQuery(scheme, query string, some func(*Option) bool) (params, error) {
 		if !some(o) {
 			return nil, fmt.Errorf("%s is for --to of forebay pipe. %s", name, OptionsOf(scheme, some))
 		}
-		value, err := url.PathUnescape(value) // which does not change +
+		value, err := url.PathUnescape(value) // unlike QueryUnescape, it keeps +
 		if err != nil {
 			return nil, fmt.Errorf("%s: a %% in a value is written %%25", name)
 		}
@@ -95,7 +95,7 @@ func ParseQuery(scheme, query string, some func(*Option) bool) (params, error) {
 	return ps, nil
 }
 
-// TLSHint explains how a kind of destination uses TLS.
+// TLSHint explains how TLS is enabled for a kind of destination.
 func TLSHint(scheme string) string {
 	tlsOptions := OptionCalled("tls-ca")
 	for _, form := range []string{scheme, scheme + "+tls", scheme + "+https", scheme + "s", strings.Replace(scheme, "tcp", "tls", 1)} {
@@ -110,7 +110,8 @@ func TLSHint(scheme string) string {
 	return "it has no TLS"
 }
 
-// OptionsOf lists the options of a kind of destination, those specific to it first.
+// OptionsOf lists the options of a kind of destination for a message. Options that only this kind
+// has are first.
 func OptionsOf(scheme string, some func(*Option) bool) string {
 	var own, all []string
 	for _, o := range Options {
@@ -129,9 +130,8 @@ func OptionsOf(scheme string, some func(*Option) bool) string {
 	return fmt.Sprintf("Options of %s: %s", scheme, strings.Join(names, ", "))
 }
 
-// NameOf returns the name of an output: its destination with only those options that identify the
-// output. Directories in --spool and --crash-safe have this name, so all other options may change
-// from run to run.
+// NameOf returns the name of an output: its address and the options that identify it. The
+// directories in --spool and --crash-safe have this name, so other options may change between runs.
 func NameOf(at string, own params) string {
 	sep := "?"
 	for _, p := range own {

@@ -12,7 +12,7 @@ import (
 // pipeFlush is the default of --flush-interval.
 const pipeFlush = 100 * time.Millisecond
 
-// The kinds of destinations that options apply to.
+// The schemes to which options apply.
 var (
 	files     = []string{"file"}
 	forwards  = []string{"forward", "forward+tls", "forward+unix"}
@@ -22,30 +22,30 @@ var (
 	syslogs   = []string{"syslog+tcp", "syslog+tls", "syslog+unix"}
 	encrypted = []string{"tls", "syslog+tls", "forward+tls", "loki+https", "otlps", "https"}
 	Remote    = slices.Concat(forwards, lokis, otlps, https, syslogs, []string{"tcp", "tls", "unix", "stdout", "stderr"})
-	ofLines   = slices.Concat(files, []string{"stdout", "stderr", "tcp", "tls", "unix"}, syslogs) // their format is selected by --encode
+	ofLines   = slices.Concat(files, []string{"stdout", "stderr", "tcp", "tls", "unix"}, syslogs) // destinations whose format --encode selects
 )
 
-// An Option is an entry of the table of options of outputs. It is set for all outputs by a flag,
-// and for one output by the query of --to or by a key of a configuration file.
+// An Option is an option of outputs. It can be set by a flag for all outputs, and for one output by
+// the query of --to or a key in a configuration file.
 type Option struct {
 	Name    string
-	Go      string       // name of the option in the library
-	Usage   string       // of the flag; the name of the value is in backquotes
+	Go      string       // name of the corresponding option in the library
+	Usage   string       // text for --help, with the name of the value in backquotes
 	Initial func() Value // returns the default value
 
-	Of          []string // schemes of the destinations that have the option; nil: all
-	Needs       []string // the option has no effect without one of these
-	NeedsOf     []string // destinations to which Needs applies; nil: all
-	Words       []string // some values, for completion in shells
-	General     bool     // the option concerns lines, memory or delivery, not the destination
-	Undelivered bool     // the option concerns lines that the destination does not accept; --dry-run ignores it
+	Of          []string // schemes with this option; nil means all
+	Needs       []string // at least one of these options must be set too
+	NeedsOf     []string // schemes to which Needs applies; nil means all
+	Words       []string // values for shell completion
+	General     bool     // the option is about lines, memory or delivery, not about the destination
+	Undelivered bool     // the option is about undelivered lines; --dry-run ignores it
 	KeyOnly     bool     // the option has no flag
 	Identifies  bool     // the option distinguishes outputs with the same address
-	Sensitive   bool     // the value may contain a secret by mistake
-	OfFile      bool     // the value is the name of a file that is read: an error may concern the file
+	Sensitive   bool     // users may write a secret into the value by mistake
+	OfFile      bool     // the value is the name of a file that is read
 }
 
-// Options are all options, in the order of --help. None contains a secret: secrets are in files.
+// Options lists all options in the order of --help. No option is a secret; secrets are in files.
 var Options = []*Option{
 	{Name: "encode", Go: "forebay.Encoder", General: true, Of: ofLines, Usage: "format of the delivered lines",
 		Initial: func() Value { return &Choice{Value: record.AsRaw.String(), Of: record.Encodings()} }},
@@ -186,10 +186,10 @@ var Options = []*Option{
 // httpAPIs are values of --api.
 var httpAPIs = []string{"ndjson", "array", "elasticsearch", "opensearch", "hec", "splunk", "victorialogs", "datadog"}
 
-// rotation lists the options that cause rotation.
+// rotation lists the options that enable rotation.
 var rotation = []string{"rotate-size", "rotate-every"}
 
-// OptionCalled returns the option with the given name, or nil if there is none.
+// OptionCalled returns the option with the given name, or nil.
 func OptionCalled(name string) *Option {
 	for _, o := range Options {
 		if o.Name == name {
@@ -207,12 +207,12 @@ func OptionNames() (names []string) {
 	return names
 }
 
-// IsFor reports whether destinations of a kind have the option.
+// IsFor reports whether the option applies to destinations with this scheme.
 func (o *Option) IsFor(scheme string) bool {
 	return o.Of == nil || slices.Contains(o.Of, scheme)
 }
 
-// Kinds returns the destinations that have the option, for messages.
+// Kinds returns the destinations to which the option applies, for messages.
 func (o *Option) Kinds() string {
 	var names []string
 	for _, scheme := range o.Of {
@@ -221,7 +221,8 @@ func (o *Option) Kinds() string {
 	return console.InWords(names, "and")
 }
 
-// Lacks returns the options of which one must be set together with o, or nil if one of them is set.
+// Lacks returns the options in Needs if none of them is set, otherwise nil. has reports whether an
+// option is set.
 func (o *Option) Lacks(scheme string, has func(name string) bool) []string {
 	if o.NeedsOf != nil && !slices.Contains(o.NeedsOf, scheme) || slices.ContainsFunc(o.Needs, has) {
 		return nil
@@ -229,5 +230,5 @@ func (o *Option) Lacks(scheme string, has func(name string) bool) []string {
 	return o.Needs
 }
 
-// IsAlsoFor adds schemes to the option.
+// IsAlsoFor makes the option apply to more schemes.
 func (o *Option) IsAlsoFor(schemes ...string) { o.Of = append(slices.Clip(o.Of), schemes...) }

@@ -11,14 +11,14 @@ import (
 // hidden replaces a secret.
 const hidden = "(secret)"
 
-// Redact returns a destination without secrets, for messages. Secrets must be in files, but some
-// users write them into addresses.
+// Redact returns a destination without secrets, for messages. Secrets belong in files, but users
+// also write them into addresses.
 func Redact(to string) string {
 	shown, _ := Redacted(to)
 	return shown
 }
 
-// Redacted is like Redact, and also returns the texts that it replaced.
+// Redacted returns a destination without secrets, and the texts that were hidden.
 func Redacted(to string) (shown string, hid []string) {
 	_, rest, found := strings.Cut(to, ":")
 	if !found {
@@ -63,15 +63,15 @@ func Redacted(to string) (shown string, hid []string) {
 	return head + rest + "?" + strings.Join(parts, "&"), hid
 }
 
-// redactParam redacts one parameter of a query. Values of options and switches are not secret;
-// others may be.
+// redactParam hides the value of one parameter of a query, unless its name is that of an option or
+// its value that of a switch.
 func redactParam(part string) string {
 	name, value, _ := strings.Cut(part, "=")
 	o := OptionCalled(name)
 	switch {
 	case part == "" || o != nil && !o.Sensitive || slices.Contains(switchValues, strings.ToLower(value)):
 		return part
-	case strings.Trim(value, "=") == "": // a secret without a name, which may end in =
+	case strings.Trim(value, "=") == "": // only a secret, which may end in =
 		return hidden
 	}
 	return name + "=" + hidden
@@ -80,8 +80,8 @@ func redactParam(part string) string {
 // switchValues are the values of switches.
 var switchValues = []string{"true", "false", "yes", "no", "on", "off"}
 
-// RedactError returns the text of an error about a destination, without the texts that Redact
-// replaces in it.
+// RedactError returns the text of an error about the destination to. It hides the texts that Redact
+// hides in to.
 func RedactError(err error, to string) string {
 	text := err.Error()
 	shown, hid := Redacted(to)
@@ -96,14 +96,15 @@ var (
 	queryInText = lazy.Regexp(`[?&][^\s"?&=]+=[^\s"&]+`)
 )
 
-// RedactText redacts a text that may contain destinations, such as an error about the command line.
+// RedactText hides secrets in a text that may contain destinations, such as an error about the
+// command line.
 func RedactText(text string) string {
 	text = userInText().ReplaceAllString(text, "//"+hidden+"@")
 	return queryInText().ReplaceAllStringFunc(text, func(p string) string {
 		if strings.Contains(p, "="+hidden) {
 			return p
 		}
-		part := strings.TrimRight(p[1:], ":,;.") // of the sentence
+		part := strings.TrimRight(p[1:], ":,;.") // punctuation that follows the destination
 		return p[:1] + redactParam(part) + p[1+len(part):]
 	})
 }

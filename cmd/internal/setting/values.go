@@ -9,21 +9,21 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A Value is the value of an option. It can be used as the value of a flag.
+// A Value is the value of an option. It implements pflag.Value.
 type Value interface {
 	String() string
 	Set(string) error
-	Type() string // for help
+	Type() string // for --help
 }
 
-// Values are the values of options by name. A method panics if the table has no option of that
-// name and type.
+// Values contains values of options by name. Its methods panic if there is no option with this name
+// and type.
 type Values struct {
 	ByName map[string]Value
 	Given  map[string]bool // options that were set
 }
 
-// Set sets an option. For a list, it appends a member.
+// Set sets an option. To a list it appends a member.
 func (s *Values) Set(name, text string) error {
 	s.Given[name] = true
 	return s.ByName[name].Set(text)
@@ -38,9 +38,10 @@ func (s Values) Clone() Values {
 	return c
 }
 
-// Text returns the value in the form in which it is written on the command line.
+// Text returns the value as it is written on the command line.
 func (s Values) Text(name string) string { return s.ByName[name].String() }
 
+// On, Bytes, Count, List, Duration, WhenFull and Level return the value of an option of that type.
 func (s Values) On(name string) bool     { return bool(*s.ByName[name].(*Toggle)) }
 func (s Values) Bytes(name string) int64 { return s.ByName[name].(*Size).Value }
 func (s Values) Count(name string) int   { return s.ByName[name].(*Count).Value }
@@ -53,7 +54,7 @@ func (s Values) Duration(name string) time.Duration {
 func (s Values) WhenFull() slab.WhenFull { return s.ByName["when-full"].(*whenFull).WhenFull }
 func (s Values) Level() *Level           { return s.ByName["level"].(*Level) }
 
-// New returns the default values of all options of outputs.
+// New returns the defaults of all options of outputs.
 func New() Values {
 	v := Values{ByName: map[string]Value{}, Given: map[string]bool{}}
 	for _, o := range Options {
@@ -62,7 +63,7 @@ func New() Values {
 	return v
 }
 
-// CopySetting returns a setting with the same value.
+// CopySetting returns a separate setting with the same value.
 func CopySetting(s Value) Value {
 	n := reflect.New(reflect.TypeOf(s).Elem())
 	n.Elem().Set(reflect.ValueOf(s).Elem())

@@ -11,9 +11,9 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// Whenever the power is lost, what was appended before the last Sync that has returned nil is
-// there, behind the text that was saved; and nothing may be appended after an error.
-func TestAppend(t *testing.T) {
+// After a power loss at any moment, the file contains everything that was appended before the last
+// successful Sync, after the saved text. After an error, Append is rejected.
+func TestAppendedTextSurvivesPowerLoss(t *testing.T) {
 	for seed := range int64(testkit.Rounds(200, 10_000)) {
 		r := rand.New(rand.NewSource(seed))
 		mem := vfs.NewMem()
@@ -34,7 +34,7 @@ func TestAppend(t *testing.T) {
 			return 0, nil
 		})
 		var d *Dir
-		var text, safe []byte // what is to be there, and what must be
+		var text, safe []byte // the written text, and the text that must survive
 		saved := false
 		for n := 0; now == nil; n++ {
 			part := fmt.Appendf(nil, "%d;", n)
@@ -48,7 +48,7 @@ func TestAppend(t *testing.T) {
 				if saved = d.Save(part) == nil; saved {
 					text, safe = part, part
 				} else {
-					safe = nil // either may be there
+					safe = nil // the file may contain either text
 				}
 			case r.Intn(3) == 0:
 				if saved = d.Sync() == nil; saved {

@@ -12,19 +12,18 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// Whenever the power is lost, and whatever the disk has failed to do before, what Save has
-// stored last is there, or a text that it was given later; and the directory with it, which
-// the first process has made.
-func TestPowerLoss(t *testing.T) {
+// After a power loss at any moment, and after failures of the disk, the file contains the text of
+// the last successful Save or a later text. The directory that the first process created exists.
+func TestSavedTextSurvivesPowerLoss(t *testing.T) {
 	failed := 0
 	for seed := range int64(testkit.Rounds(300, 20_000)) {
 		r := rand.New(rand.NewSource(seed))
 		mem := vfs.NewMem()
-		mem.Ordered = true // a rename is there in one piece, or not at all
+		mem.Ordered = true // a rename is atomic
 		if err := mem.MkdirAll("/", 0o700); err != nil {
 			t.Fatal(err)
 		}
-		safe, next := 0, 1 // texts: safe was stored, or a later one
+		safe, next := 0, 1 // numbers of texts: the file must contain safe or a later text
 		for range 1 + r.Intn(4) {
 			left, failing := 1+r.Intn(40), r.Intn(2) == 0
 			var now *vfs.Mem

@@ -1,5 +1,5 @@
-// Package state stores the state that an input passes to its next process, such as the delivered
-// position. The state is one small file in a directory that one process uses at a time.
+// Package state stores the state of an input for its next process, such as the position of
+// delivered data. The state is a small file in a directory that one process uses at a time.
 package state
 
 import (
@@ -14,21 +14,21 @@ import (
 	"github.com/forebay-log/forebay/internal/written"
 )
 
-// ErrInUse reports that another process has locked the directory.
+// ErrInUse is returned by Open if another process has locked the directory.
 var ErrInUse = errors.New("another forebay uses it; use a separate directory")
 
-// A Dir is a locked directory. It is not for concurrent use.
+// A Dir is a locked directory. It is not safe for concurrent use.
 type Dir struct {
 	fs   vfs.FS
-	path string // of the file
+	path string // path of the file
 	lock io.Closer
 
-	f   vfs.File // for Append; nil: not open
-	end int64    // length of the saved text; 0: Append is not allowed
+	f   vfs.File // open for Append, or nil
+	end int64    // length of the saved text; 0 if Append is not allowed
 }
 
-// Open locks dir for the file of that name, and creates dir if it does not exist. It returns
-// ErrInUse if another process has locked dir.
+// Open locks dir, which it creates if necessary. The state is in the file called name. If another
+// process has locked dir, Open returns ErrInUse.
 func Open(dir, name string) (*Dir, error) { return open(vfs.OS, dir, name) }
 
 func open(fsys vfs.FS, dir, name string) (*Dir, error) {
@@ -51,8 +51,8 @@ func open(fsys vfs.FS, dir, name string) (*Dir, error) {
 	return d, nil
 }
 
-// syncNames syncs the directories that lead to dir, as far as this user may. Otherwise a loss of
-// power could remove a new directory with all files in it.
+// syncNames syncs the parent directories of dir as far as permissions allow. Otherwise a power loss
+// could remove a new directory with all its files.
 func syncNames(fsys vfs.FS, dir string) error {
 	for dir, err := filepath.Abs(dir); ; dir = filepath.Dir(dir) {
 		if err == nil {
@@ -70,7 +70,7 @@ func syncNames(fsys vfs.FS, dir string) error {
 // Path returns the path of the file.
 func (d *Dir) Path() string { return d.path }
 
-// Load returns the stored text, or fs.ErrNotExist if none was stored yet.
+// Load returns the stored text, or fs.ErrNotExist if there is none.
 func (d *Dir) Load() ([]byte, error) {
 	f, err := d.fs.OpenFile(d.path, os.O_RDONLY, 0)
 	if err != nil {
@@ -84,11 +84,11 @@ func (d *Dir) Load() ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(f, 0, size))
 }
 
-// SetAside renames the file, which is damaged, to one with .bad at its end.
+// SetAside renames the file, which is damaged, by appending .bad.
 func (d *Dir) SetAside() error { return d.fs.Rename(d.path, d.path+".bad") }
 
-// Save replaces the stored text. After a crash or a loss of power the file has the old or the new
-// text; after Save has returned nil, the new one.
+// Save replaces the stored text. After a crash or a power loss the file contains the old or the new
+// text; after Save has returned nil it contains the new one.
 func (d *Dir) Save(text []byte) error {
 	d.shut()
 	err := replace(d.fs, d.path, text)
@@ -98,9 +98,9 @@ func (d *Dir) Save(text []byte) error {
 	return err
 }
 
-// Append adds text to the text of the last Save. Once Append has returned nil, the text survives
-// the process, and after a Sync also a loss of power. Before that, only a part of it may be stored,
-// and nothing after that part. After an error, Save must be called before the next Append.
+// Append appends to the text of the last Save. After Append has returned nil, the text survives the
+// end of the process; after the next Sync it also survives a power loss. Before that, only a prefix
+// of it may be stored. After an error, Save must be called before the next Append.
 func (d *Dir) Append(text []byte) error {
 	if d.end == 0 {
 		return errors.New("state: append without a save")
@@ -117,7 +117,8 @@ func (d *Dir) Append(text []byte) error {
 	return d.failed(err)
 }
 
-// Sync writes the appended text to stable storage. Its errors are those of Append.
+// Sync syncs the appended text to stable storage. After an error, Save must be called before the
+// next Append.
 func (d *Dir) Sync() error {
 	if d.f == nil {
 		return nil
@@ -132,7 +133,7 @@ func (d *Dir) failed(err error) error {
 	return err
 }
 
-// shut ends appending.
+// shut closes the file that Append uses.
 func (d *Dir) shut() {
 	if d.f != nil {
 		d.f.Close()
@@ -140,8 +141,8 @@ func (d *Dir) shut() {
 	d.f, d.end = nil, 0
 }
 
-// Replace writes another file in the directory of a Dir, as [Dir.Save] does. The caller has locked
-// the directory.
+// Replace replaces another file in the directory of a Dir, with the guarantees of [Dir.Save]. The
+// caller must have locked the directory.
 func Replace(path string, text []byte) error { return replace(vfs.OS, path, text) }
 
 func replace(fsys vfs.FS, path string, text []byte) error {
@@ -165,7 +166,7 @@ func replace(fsys vfs.FS, path string, text []byte) error {
 	return syncDir(fsys, filepath.Dir(path))
 }
 
-// syncDir puts the names in dir on stable storage, where a system can.
+// syncDir syncs the names in dir to stable storage, if the system supports that.
 func syncDir(fsys vfs.FS, dir string) error {
 	if err := fsys.SyncDir(dir); !written.CannotSync(err) {
 		return err

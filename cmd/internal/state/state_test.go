@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestDir(t *testing.T) {
+func TestFailedSaveKeepsOldText(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	d, err := Open(dir, "x")
 	if err != nil {
