@@ -13,18 +13,18 @@ type class struct {
 	mask  uint32 // len(lists)-1, a power of two less one
 	nodes registry
 
-	dropped func(mem *byte) // the finalizer of its buffers
+	dropped func(mem *byte) // finalizer of the buffers
 
-	_ [64]byte // what follows changes
+	_ [64]byte // separates the fields above, which do not change, from the counters
 	counters
 
 	held []item // debug mode: the quarantine, the oldest first; guarded by the lock of the only list
 }
 
-// counters are the rare events of a class.
+// counters are the numbers of rare events of a class.
 type counters struct {
-	misses    atomic.Uint64 // Gets that found no free buffer and made one
-	settles   atomic.Uint64 // Puts into a vacant cache
+	misses    atomic.Uint64 // Gets that found no free buffer and allocated one
+	cachePuts atomic.Uint64 // Puts into a vacant cache
 	discarded atomic.Uint64 // accepted Puts that found no room
 	released  atomic.Uint64 // free buffers dropped by trim
 	lost      atomic.Uint64 // buffers dropped without a Put
@@ -34,7 +34,7 @@ type counters struct {
 // lists. maxLists is a power of two.
 func newClass(size, limit, maxLists int) *class {
 	n := 1
-	for n < maxLists && 8*n <= limit { // leaves four buffers for each
+	for n < maxLists && 8*n <= limit { // each list retains at least four buffers
 		n *= 2
 	}
 	c := &class{size: size, lists: make([]list, n), mask: uint32(n - 1)}
@@ -48,19 +48,19 @@ func newClass(size, limit, maxLists int) *class {
 	return c
 }
 
-// hint returns the list to try first, derived from the address of the caller's stack. A goroutine
-// that calls from about the same stack depth gets the same list each time; another goroutine usually
-// gets another one. The stack address is the only identity of a goroutine that costs nothing. A bad
-// guess only costs time.
+// hint returns the index of the list to try first, derived from the address of the caller's stack. A
+// goroutine that calls from about the same stack depth gets the same list each time; another goroutine
+// usually gets another list. The stack address is the only cheap identity of a goroutine. A bad hint only
+// costs time.
 func (c *class) hint() uint32 {
 	var here byte
 	page := uint64(uintptr(unsafe.Pointer(&here)) >> 11) // stacks are 2 KiB or more
 	return uint32(page*0x9E3779B97F4A7C15>>32) & c.mask
 }
 
-// get returns a free buffer, or nil if there is none. The cache of list h was just found empty. get
-// tries the other lists before it waits for h. A buffer from another list moves to h, so that the
-// next Get finds it there.
+// get returns a free buffer, or nil if there is none. The caller has just found the cache of list h
+// without a free buffer. get tries the other lists before it waits for the lock of h. A buffer from
+// another list moves to h, so that the next Get finds it there.
 func (c *class) get(h uint32) *byte {
 	home := &c.lists[h]
 	if !home.mu.TryLock() {
@@ -85,8 +85,8 @@ func (c *class) getBusy(h uint32) *byte {
 	return home.getLocked()
 }
 
-// getElsewhere searches the other lists that are not busy. It prefers a buffer of a stack, because
-// the caches belong to other goroutines.
+// getElsewhere searches the other lists that are not locked. It prefers a buffer of a stack, because the
+// caches belong to other goroutines.
 func (c *class) getElsewhere(h uint32) *byte {
 	home := &c.lists[h]
 	for _, steal := range []bool{false, true} {
@@ -142,14 +142,14 @@ func (c *class) put(mem *byte, n *node) bool {
 		return true
 	}
 	l.mu.Unlock()
-	return c.putSlowly(mem, n)
+	return c.putSlow(mem, n)
 }
 
-// putSlowly is put without its shortcuts.
-func (c *class) putSlowly(mem *byte, n *node) bool {
+// putSlow is put without its shortcuts.
+func (c *class) putSlow(mem *byte, n *node) bool {
 	l := n.lockHome()
 	if l.cached == n {
-		// It came to this cache only now, or is free.
+		// The buffer was cached after put has read home, or it is free.
 		ok := l.listCache.put(mem)
 		l.mu.Unlock()
 		return ok
@@ -185,12 +185,12 @@ func (c *class) putElsewhereUnlock(home *list, mem *byte, n *node) {
 	c.discarded.Add(1)
 	n.free = true
 	home.mu.Unlock()
-	c.forget(mem, n)
+	c.unregister(mem, n)
 }
 
-// forget drops the buffer of n, whose first byte is mem. The garbage collector may free it as soon as
-// its owner drops it.
-func (c *class) forget(mem *byte, n *node) {
+// unregister drops the buffer of n, whose first byte is mem. The garbage collector may free it when it is
+// no longer referenced.
+func (c *class) unregister(mem *byte, n *node) {
 	c.nodes.remove(n)
 	runtime.SetFinalizer(mem, nil)
 }

@@ -40,17 +40,18 @@ func checkClasses(sizes []int) error {
 	return nil
 }
 
-// sizeTable finds the class of a size. It never changes.
+// A sizeTable finds the class of a size. It is immutable.
 //
-// Sizes of one bit length share an entry of first, so the search starts at most
-// one class short when no two classes have the same bit length (the default),
-// and otherwise passes only classes within a factor of two of the size.
+// Sizes of one bit length share an entry of first. If no two classes have the same bit length, which is
+// the default, the search begins at most one class too low. Otherwise it visits only classes within a
+// factor of two of the size.
 type sizeTable struct {
 	sizes []int // ascending, then math.MaxInt, which ends every search
 	max   int   // the largest class
 	first [bits.UintSize + 1]uint32
 }
 
+// newSizeTable returns the table of classes, which are ascending.
 func newSizeTable(classes []int) sizeTable {
 	t := sizeTable{sizes: append(append(make([]int, 0, len(classes)+1), classes...), math.MaxInt)}
 	t.max = classes[len(classes)-1]
@@ -64,8 +65,7 @@ func newSizeTable(classes []int) sizeTable {
 	return t
 }
 
-// index returns the index of the smallest class that holds size, which lies
-// between 0 and max.
+// index returns the index of the smallest class of at least size bytes. size is between 0 and max.
 func (t *sizeTable) index(size int) int {
 	i := int(t.first[bits.Len(uint(size))])
 	for t.sizes[i] < size {

@@ -40,7 +40,7 @@ type Config struct {
 	Debug bool
 }
 
-// limit returns the number of free buffers that a class retains.
+// limit returns the maximum number of free buffers of a class whose buffers have size bytes.
 func (c *Config) limit(size int) int {
 	n := c.MaxRetainedBytes / size
 	if c.MaxRetainedBytes == 0 {
@@ -49,6 +49,7 @@ func (c *Config) limit(size int) int {
 	return min(n, maxRetainedBuffers)
 }
 
+// check returns an error for invalid fields.
 func (c *Config) check() error {
 	if c.MaxRetainedBytes < 0 {
 		return fmt.Errorf("bufpool: cannot make a pool: MaxRetainedBytes is %d: give a ceiling in bytes per class, or 0 for the default", c.MaxRetainedBytes)

@@ -9,7 +9,6 @@ import (
 	"weak"
 )
 
-// The kinds of misuse.
 const (
 	doublePut     = "double Put"               // a buffer was Put a second time: that Put was refused
 	writeAfterPut = "write after Put"          // reported once for each buffer
@@ -80,6 +79,7 @@ type faultLog struct {
 	leaks  []Fault
 }
 
+// fault stores f, unless maxReports faults are stored.
 func (d *faultLog) fault(f Fault) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -88,6 +88,7 @@ func (d *faultLog) fault(f Fault) {
 	}
 }
 
+// leaked stores the leak l, unless maxReports leaks are stored.
 func (d *faultLog) leaked(l Fault) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -194,7 +195,7 @@ func (p *Pool) debugPut(c *class, mem *byte, n *node) {
 	p.holdLocked(c, item{mem, n})
 }
 
-// debugRefused searches for the buffer of which buf is a part.
+// debugRefused reports the buffer of which buf, a refused slice, is a part.
 func (p *Pool) debugRefused(buf []byte) {
 	if cap(buf) == 0 {
 		return
@@ -214,11 +215,11 @@ func (p *Pool) debugRefused(buf []byte) {
 			})
 		})
 	}
-	runtime.KeepAlive(buf) // otherwise another buffer might have its address by now
+	runtime.KeepAlive(buf) // otherwise buf may be freed earlier, and another buffer may have its address
 }
 
-// callers returns the stack, starting at the caller of the Pool's method, which is inner frames above
-// the caller of callers.
+// callers returns the stack beginning at the caller of the Pool's method. inner is the number of frames
+// between that method and the caller of callers.
 func callers(inner int) []uintptr {
 	pcs := make([]uintptr, 32)
 	return pcs[:runtime.Callers(3+inner, pcs)]

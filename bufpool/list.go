@@ -5,34 +5,34 @@ import (
 	"sync/atomic"
 )
 
-// An item is one free buffer. The list holds it by mem and so keeps it alive.
+// An item is a free buffer. mem keeps the buffer alive.
 type item struct {
-	mem  *byte // its first byte
+	mem  *byte // first byte of the buffer
 	node *node
 }
 
-// A list holds some of the free buffers of a class: one in its cache, the others in a stack. A class
-// has several lists to reduce contention.
+// A list holds some of the free buffers of a class: one in its cache, the others in a stack. A class has
+// several lists to reduce contention. mu guards the fields below it.
 //
-// While mu is held, the lock of another list is only tried, never waited for. The locks of the
-// registry and the fault log are acquired inside mu.
+// The holder of mu acquires the lock of another list only with TryLock. The locks of the registry and the
+// fault log may be acquired under mu.
 type list struct {
 	listCache
 
-	mu     sync.Mutex
-	items  []item // the stack; the last is the one used last
-	pushes uint64 // buffers that Put stored in the stack
-	pops   uint64 // buffers that Get took from it
-	limit  int32  // of free buffers
-	low    int32  // the fewest items there were since the last trim
+	mu       sync.Mutex
+	items    []item // the stack; the most recently used buffer is the last
+	pushes   uint64 // buffers that Put stored in the stack
+	pops     uint64 // buffers that Get took from the stack
+	limit    int32  // maximum number of free buffers, including the cached one
+	minItems int32  // minimum of len(items) since the last trim
 
-	cached   *node  // of the buffer in the cache; nil if vacant
-	stale    uint64 // the cache's word when last a Get found its buffer lent
-	reviewed uint64 // the cache's word at the last review
+	cached     *node  // node of the buffer in the cache; nil if the cache is vacant
+	missedWord uint64 // word of the cache when a Get last found its buffer in use
+	lastReview uint64 // word of the cache at the last evictIdleLocked
 
 	reported published
 
-	// No padding: these are two cache lines, and neighbours are prefetched in
+	// A list fills two cache lines of 64 bytes, so lists need no padding: CPUs prefetch lines in
 	// pairs.
 }
 
@@ -43,40 +43,43 @@ type published struct {
 	held         atomic.Int32 // len(items)
 }
 
-const tellEvery = 64
+// reportEvery is the number of operations after which the holder of the lock publishes the counters. A
+// reader without the lock may therefore miss up to 63 of each.
+const reportEvery = 64
 
+// reportLocked publishes the counters.
 func (l *list) reportLocked() {
 	l.reported.pushes.Store(l.pushes)
 	l.reported.pops.Store(l.pops)
 	l.reported.held.Store(int32(len(l.items)))
 }
 
-// popLocked removes the most recently used free buffer, which is the most likely one in a cache. The
+// popLocked removes the most recently used free buffer, which is the most likely one in a CPU cache. The
 // stack must not be empty.
 func (l *list) popLocked() (*byte, *node) {
 	last := len(l.items) - 1
 	it := &l.items[last]
 	mem, n := it.mem, it.node
 	n.free = false
-	it.mem = nil // or the list would keep alive what its owner drops
+	it.mem = nil // otherwise the list would keep a buffer alive that its owner drops
 	l.items = l.items[:last]
-	l.low = min(l.low, int32(last))
-	if l.pops++; l.pops%tellEvery == 0 {
+	l.minItems = min(l.minItems, int32(last))
+	if l.pops++; l.pops%reportEvery == 0 {
 		l.reportLocked()
 	}
 	return mem, n
 }
 
-// getLocked returns a free buffer, or nil. The cache was just found empty.
+// getLocked returns a free buffer, or nil. The caller has just found the cache without a free buffer.
 func (l *list) getLocked() *byte {
 	if len(l.items) == 0 {
 		return l.get()
 	}
-	// The cache is for the most frequent caller. If its buffer is still out, its owner is not
-	// running or keeps it: another buffer gets the cache.
+	// The cache is for the most frequent caller. If its buffer is still in the same use as at the
+	// previous miss, the owner keeps it or is not running. Another buffer then gets the cache.
 	if l.cached != nil {
-		if w := l.word.Load(); w != l.stale {
-			l.stale = w
+		if w := l.word.Load(); w != l.missedWord {
+			l.missedWord = w
 		} else {
 			l.evictLocked()
 		}
@@ -89,12 +92,12 @@ func (l *list) getLocked() *byte {
 func (l *list) pushLocked(mem *byte, n *node) {
 	n.free = true
 	l.items = append(l.items, item{mem, n})
-	if l.pushes++; l.pushes%tellEvery == 0 {
+	if l.pushes++; l.pushes%reportEvery == 0 {
 		l.reportLocked()
 	}
 }
 
-// storeLocked stores a buffer whose node has home l, or reports that l is full.
+// storeLocked stores a buffer whose node has the home l. It returns false if l is full.
 func (l *list) storeLocked(c *class, mem *byte, n *node) bool {
 	switch {
 	case len(l.items) >= int(l.limit):
@@ -102,11 +105,11 @@ func (l *list) storeLocked(c *class, mem *byte, n *node) bool {
 	case l.cached != nil && len(l.items)+1 < int(l.limit):
 		l.pushLocked(mem, n)
 		return true
-	case l.cached != nil && !l.evictLocked(): // one place is left, and the cached one came first
+	case l.cached != nil && !l.evictLocked(): // the cached buffer occupies the last place
 		return false
 	}
-	l.settleLocked(mem, n)
-	c.settles.Add(1)
+	l.cacheLocked(mem, n)
+	c.cachePuts.Add(1)
 	return true
 }
 
@@ -115,5 +118,5 @@ func (l *list) dropLocked(i int) {
 	rest := copy(l.items, l.items[i:])
 	clear(l.items[rest:])
 	l.items = l.items[:rest]
-	l.low = min(l.low, int32(rest))
+	l.minItems = min(l.minItems, int32(rest))
 }

@@ -209,9 +209,9 @@ func TestCounts(t *testing.T) {
 		{free, 0, 7, true},
 		{free, 4, 5, true},
 		{free, 5, 5, true}, // one tried to leave, and did not
-		{lent, 0, 6, false},
-		{lent, 4, 4, false},
-		{lent, 5, 4, false}, // about to leave
+		{inUse, 0, 6, false},
+		{inUse, 4, 4, false},
+		{inUse, 5, 4, false}, // about to leave
 		{vacant, 4, 5, false},
 		{vacant, 5, 4, false}, // has left, not yet counted
 	} {

@@ -63,8 +63,8 @@ func checkLists(t testing.TB, p *Pool) {
 			if l.word.Load()&stateMask == free {
 				n++
 			}
-			if n > int(l.limit) || int(l.low) > len(l.items) {
-				t.Errorf("class %d, list %d: %d free, limit %d, low %d", c.size, i, n, l.limit, l.low)
+			if n > int(l.limit) || int(l.minItems) > len(l.items) {
+				t.Errorf("class %d, list %d: %d free, limit %d, low %d", c.size, i, n, l.limit, l.minItems)
 			}
 			if state, n := l.word.Load()&stateMask, l.cached; (state == vacant) != (n == nil) || (state == vacant) != (l.mem.Load() == nil) {
 				t.Errorf("class %d, list %d: cache in state %d, node %p", c.size, i, state, n)

@@ -35,7 +35,7 @@ func New(cfg Config) (*Pool, error) {
 	return p, nil
 }
 
-// newPool is New without trimming, for tests that count buffers.
+// newPool is New without trimming. Tests that count buffers use it.
 func newPool(cfg Config) (*Pool, error) {
 	if cfg.SizeClasses == nil {
 		cfg.SizeClasses = DefaultSizeClasses()
@@ -47,7 +47,7 @@ func newPool(cfg Config) (*Pool, error) {
 	lists := listsPerClass(runtime.GOMAXPROCS(0))
 	if cfg.Debug {
 		p.debug = new(faultLog)
-		lists = 1 // debug mode knows of no others
+		lists = 1 // debug mode uses only the first list
 	}
 	for _, size := range cfg.SizeClasses {
 		p.classes = append(p.classes, newClass(size, cfg.limit(size), lists))
@@ -181,7 +181,8 @@ func (p *Pool) Grow(buf []byte, n int) []byte {
 // without pointers, and cannot report when one of them is collected.
 const minAlloc = 16
 
-// newMemory makes a buffer of class c for its list home.
+// newMemory allocates and registers a buffer of class c with the home list home. t is nil except in debug
+// mode.
 func (c *class) newMemory(home *list, t *trace) []byte {
 	buf := make([]byte, c.size, max(c.size, minAlloc))[:c.size:c.size]
 	mem := unsafe.SliceData(buf)

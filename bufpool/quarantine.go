@@ -16,8 +16,8 @@ const (
 	maxHeldBytes = 4 << 20
 )
 
-// holdLocked moves f, which is free but in no list, to the quarantine. The oldest buffers may have to
-// leave it. The caller holds the lock of the only list of c.
+// holdLocked moves f, which is free but in no list, to the quarantine. If the quarantine is full, its
+// oldest buffer is inspected and leaves it. The caller holds the lock of the only list of c.
 func (p *Pool) holdLocked(c *class, f item) {
 	c.held = append(c.held, f)
 	if len(c.held) <= min(max(maxHeldBytes/c.size, 1), maxHeld) {
@@ -29,7 +29,8 @@ func (p *Pool) holdLocked(c *class, f item) {
 	p.inspectLocked(c, old.mem, old.node)
 }
 
-// inspectLocked reports a write into the buffer of n, which is free. The lock is the lock of n's home.
+// inspectLocked reports a write into the free buffer of n, once for each buffer. The caller holds the lock
+// of n.home.
 func (p *Pool) inspectLocked(c *class, mem *byte, n *node) {
 	if n.trace.damaged {
 		return
@@ -42,11 +43,14 @@ func (p *Pool) inspectLocked(c *class, mem *byte, n *node) {
 	p.debug.fault(Fault{Kind: writeAfterPut, Class: c.size, Offset: at, Got: n.trace.got, Put: n.trace.put})
 }
 
-// poison fills free buffers. It is not zero, because callers often write zeros.
+// poison is the byte that fills free buffers in debug mode. It is not zero, because callers often write
+// zeros.
 const poison = 0xDB
 
+// poisoned is a block of poison, for filling and comparing buffers.
 var poisoned = bytes.Repeat([]byte{poison}, 4<<10)
 
+// fillPoison fills buf with poison.
 func fillPoison(buf []byte) {
 	for len(buf) > 0 {
 		buf = buf[copy(buf, poisoned):]

@@ -5,23 +5,23 @@ import (
 	"sync/atomic"
 )
 
-// A node describes one buffer. It does not keep the buffer alive: only a list does, and only while
-// the buffer is free.
+// A node describes one buffer. It does not keep the buffer alive. Only a list does, and only while the
+// buffer is free.
 type node struct {
-	addr uintptr // of the buffer's first byte
+	addr uintptr // address of the buffer's first byte
 
-	// home is the list from which the buffer was last taken or for which it was made, and to
-	// which it returns. It changes only under the lock of the list it refers to.
+	// home is the list from which the buffer was last taken, or for which it was allocated. Put
+	// returns the buffer to it. It changes only under the lock of the list that it refers to.
 	home atomic.Pointer[list]
 
-	// The rest is guarded by home's lock.
+	// The fields below are guarded by the lock of home.
 
 	// free reports whether the buffer is in a list or dropped; Put refuses such a buffer.
 	free  bool
 	trace *trace // debug mode only
 
-	// Nodes of different owners must not share a cache line, or each Put would
-	// slow down the other one's.
+	// The padding prevents that nodes of different owners share a cache line. Otherwise the Puts of
+	// one owner would slow down those of the other.
 	_ [32]byte
 }
 
@@ -37,12 +37,13 @@ type node struct {
 type registry struct {
 	table atomic.Pointer[nodeTable]
 
-	// mu guards what follows, and storing into table. It is a leaf lock.
+	// mu guards the fields below, and changes of table. It is a leaf lock.
 	mu   sync.Mutex
 	live int // nodes in table
 	used int // nodes and tombstones in table
 }
 
+// A nodeTable is a hash table of nodes by address. It is never more than half full.
 type nodeTable struct {
 	shift uint // 64 - log2(len(slots))
 	slots []atomic.Pointer[node]
@@ -51,8 +52,10 @@ type nodeTable struct {
 // tombstone marks the slot of a removed node; no buffer has its address.
 var tombstone = new(node)
 
+// minTableBits is the logarithm of the smallest table size.
 const minTableBits = 4
 
+// newNodeTable returns an empty table with 1<<bits slots.
 func newNodeTable(bits uint) *nodeTable {
 	return &nodeTable{shift: 64 - bits, slots: make([]atomic.Pointer[node], 1<<bits)}
 }
@@ -139,8 +142,8 @@ func (r *registry) rebuildLocked() *nodeTable {
 	return t
 }
 
-// shrink reduces a table that a burst has left much too long, with less than a sixteenth in use.
-// Afterwards a quarter is in use, so that it neither grows nor shrinks again soon.
+// shrink replaces a table of which less than a sixteenth is in use. Afterwards a quarter is in use, so
+// that the table neither grows nor shrinks again soon.
 func (r *registry) shrink() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -11,50 +11,52 @@ import (
 // goroutine and no timer. A finalizer refers to the pool only by a weak pointer: a strong one would
 // keep the free buffers and the pool alive.
 
-// A sentinel trims its pool after each collection, as long as the pool is alive. Only its finalizer
-// refers to it, and sets itself again. That does not allocate, unlike a new object with a cleanup
-// after each collection.
+// A sentinel trims its pool after each garbage collection, as long as the pool is alive. It is reachable
+// only from its finalizer, which sets itself again. That does not allocate, unlike a new object with a
+// cleanup after each collection.
 type sentinel struct{ pool weak.Pointer[Pool] }
 
+// trimAfterGC begins to trim the pool after each collection.
 func trimAfterGC(self weak.Pointer[Pool]) {
-	runtime.SetFinalizer(&sentinel{self}, (*sentinel).collected)
+	runtime.SetFinalizer(&sentinel{self}, (*sentinel).afterCollection)
 }
 
-func (s *sentinel) collected() {
+// afterCollection is the finalizer of a sentinel.
+func (s *sentinel) afterCollection() {
 	if p := s.pool.Value(); p != nil {
 		p.trim()
-		runtime.SetFinalizer(s, (*sentinel).collected)
+		runtime.SetFinalizer(s, (*sentinel).afterCollection)
 	}
 }
 
-// trim drops the free buffers that were not needed since the last trim. From each list it drops as
-// many as the minimum that the list held, the least recently used first. A pool that is idle during a
-// whole collection cycle is empty after it. A busy pool keeps the buffers it uses.
+// trim drops the free buffers that were not needed since the last trim. From each list it drops the
+// minimum number that the list has held since then, the least recently used first. A pool that is idle
+// for a whole collection cycle is empty afterwards. A busy pool keeps the buffers it uses.
 func (p *Pool) trim() {
 	for _, c := range p.classes {
 		for i := range c.lists {
 			l := &c.lists[i]
 			l.mu.Lock()
-			idle := int(l.low)
-			gone := slices.Clone(l.items[:idle])
+			idle := int(l.minItems)
+			dropped := slices.Clone(l.items[:idle])
 			l.dropLocked(idle)
-			l.low = int32(len(l.items))
-			if idle > 0 && l.low == 0 {
-				l.items = nil // a burst may have made it long
+			l.minItems = int32(len(l.items))
+			if idle > 0 && l.minItems == 0 {
+				l.items = nil // the array may be large because of a burst
 			}
-			if it, ok := l.reviewLocked(); ok {
-				gone = append(gone, it)
+			if it, ok := l.evictIdleLocked(); ok {
+				dropped = append(dropped, it)
 			}
-			c.released.Add(uint64(len(gone)))
+			c.released.Add(uint64(len(dropped)))
 			if p.debug != nil {
-				for _, f := range gone {
+				for _, f := range dropped {
 					p.holdLocked(c, f)
 				}
-				gone = nil
+				dropped = nil
 			}
 			l.mu.Unlock()
-			for _, f := range gone { // unlocked, because it may be slow
-				c.forget(f.mem, f.node)
+			for _, f := range dropped { // without the lock, because unregistering may be slow
+				c.unregister(f.mem, f.node)
 			}
 		}
 		c.nodes.shrink()
@@ -81,7 +83,8 @@ func whenDropped(self weak.Pointer[Pool], i int) func(*byte) {
 	}
 }
 
-// lose accounts for a buffer that was dropped in use or, in debug mode, has left the quarantine.
+// lose accounts for a buffer that was dropped in use. In debug mode it inspects a buffer that has left
+// the quarantine. It is called by a finalizer.
 func (p *Pool) lose(c *class, mem *byte, n *node) {
 	l := n.lockHome()
 	defer l.mu.Unlock()

@@ -159,7 +159,7 @@ func TestCollectionsAllocateNothing(t *testing.T) {
 	s := &sentinel{p.self}
 	if n := allocs.PerRun(20, func() {
 		buf, _ := p.Get(100)
-		s.collected()
+		s.afterCollection()
 		p.Put(buf)
 		runtime.SetFinalizer(s, nil) // or it could not set it again
 	}); n != 0 {

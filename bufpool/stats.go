@@ -57,7 +57,7 @@ type Refusals struct {
 	Twice uint64
 }
 
-// coverage returns Stats.Coverage.
+// coverage returns the value of Stats.Coverage.
 func coverage(classes []ClassStats, oversize uint64) float64 {
 	var gets uint64
 	for i := range classes {
@@ -69,6 +69,7 @@ func coverage(classes []ClassStats, oversize uint64) float64 {
 	return float64(gets) / float64(gets+oversize)
 }
 
+// A refusal is the reason why Put did not accept a slice, see Refusals.
 type refusal int
 
 const (
@@ -103,6 +104,7 @@ func (p *Pool) Stats() Stats {
 	return p.stats(make([]ClassStats, 0, stackClasses))
 }
 
+// stats is Stats with the memory for the classes.
 func (p *Pool) stats(classes []ClassStats) Stats {
 	classes = p.appendClassStats(classes)
 	oversize := p.oversize.Load()
@@ -141,7 +143,7 @@ func (p *Pool) Totals() (t Totals) {
 	for _, c := range p.classes {
 		misses := c.misses.Load()
 		if misses == 0 {
-			continue // no caller has requested it
+			continue // no buffer of this class was requested
 		}
 		t.Misses += misses
 		t.Gets += misses
@@ -155,9 +157,9 @@ func (p *Pool) Totals() (t Totals) {
 
 // tally holds the counters of one list.
 type tally struct {
-	hits uint64 // Gets it served
-	puts uint64 // Puts into its stack, or back into its cache
-	free int
+	hits uint64 // Gets that the list served
+	puts uint64 // Puts into the stack, or back into the cache
+	free int    // number of free buffers
 }
 
 // tallyTries is the number of attempts of tally to lock a list. The lock is held for some nanoseconds,
@@ -173,7 +175,7 @@ func (l *list) tally(wait bool) tally {
 		} else if !l.mu.TryLock() {
 			continue
 		}
-		l.reportLocked() // otherwise the next call without the lock could report less
+		l.reportLocked() // otherwise a later call without the lock could return smaller counters
 		t := l.reported.with(&l.listCache)
 		l.mu.Unlock()
 		return t
@@ -188,7 +190,7 @@ func (reported *published) with(s *listCache) tally {
 	for {
 		evictions, word := s.evictions.Load(), s.word.Load()
 		if evictions != s.evictions.Load() {
-			continue // each time round, one has taken place
+			continue // a buffer has left the cache meanwhile
 		}
 		gets, puts, isFree := counts(word, evictions)
 		t := tally{gets + reported.pops.Load(), puts + reported.pushes.Load(), int(reported.held.Load())}
@@ -199,7 +201,7 @@ func (reported *published) with(s *listCache) tally {
 	}
 }
 
-// stats sums up the lists in turn.
+// stats adds up the counters of the lists. With wait, it waits for their locks.
 func (c *class) stats(wait bool) ClassStats {
 	var sum tally
 	for i := range c.lists {
@@ -212,7 +214,7 @@ func (c *class) stats(wait bool) ClassStats {
 	s := ClassStats{
 		Size:          c.size,
 		Gets:          sum.hits + misses,
-		Puts:          sum.puts + c.settles.Load() + discarded,
+		Puts:          sum.puts + c.cachePuts.Load() + discarded,
 		Misses:        misses,
 		Discarded:     discarded,
 		Released:      c.released.Load(),

@@ -45,10 +45,10 @@ func TestStatsOfABusyStackLagsLittle(t *testing.T) {
 	l.mu.Lock()
 	c := p.Stats().Classes[0]
 	l.mu.Unlock()
-	if c.Gets > 2*n+2 || c.Gets <= 2*n+2-tellEvery {
+	if c.Gets > 2*n+2 || c.Gets <= 2*n+2-reportEvery {
 		t.Errorf("%d of %d Gets are told of", c.Gets, 2*n+2)
 	}
-	if c.Puts > 2*n+1 || c.Puts <= 2*n+1-tellEvery {
+	if c.Puts > 2*n+1 || c.Puts <= 2*n+1-reportEvery {
 		t.Errorf("%d of %d Puts are told of", c.Puts, 2*n+1)
 	}
 	p.Put(a)

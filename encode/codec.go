@@ -18,7 +18,7 @@ import (
 const (
 	contentTypeJSON   = "application/x-ndjson" // JSON objects, one per line
 	contentTypeLogfmt = "application/logfmt"   // key=value lines
-	contentTypeText   = "text/plain"           // lines of anything
+	contentTypeText   = "text/plain"           // lines of unknown content
 )
 
 // RawCodec returns the codec of lines of unknown content. It writes no gap markers (records that
@@ -59,6 +59,7 @@ func appendRaw(dst, rec []byte) []byte {
 	return append(jsontext.AppendString(dst, string(trimLine(rec))), '}')
 }
 
+// trimLine returns rec without its line end, LF or CRLF.
 func trimLine(rec []byte) []byte {
 	return bytes.TrimSuffix(bytes.TrimSuffix(rec, []byte{'\n'}), []byte{'\r'})
 }
@@ -82,20 +83,28 @@ func appendMarker(s Scope, dst []byte, d batch.Drops, now time.Time) []byte {
 	return out
 }
 
+// A rawCodec is the codec of RawCodec.
 type rawCodec struct{}
 
+// ContentType returns text/plain.
 func (rawCodec) ContentType() string { return contentTypeText }
 
+// AppendJSON appends the line as {"raw":"…"}.
 func (rawCodec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 	return appendRaw(dst, rec)
 }
 
+// AppendMarker appends nothing, because the format of the lines is unknown.
 func (rawCodec) AppendMarker(dst []byte, _ batch.Drops, _ time.Time) []byte { return dst }
 
+// A jsonCodec is the codec of JSON. scope encodes gap markers.
 type jsonCodec struct{ scope Scope }
 
+// ContentType returns application/x-ndjson.
 func (jsonCodec) ContentType() string { return contentTypeJSON }
 
+// AppendJSON appends a JSON object on one line and in valid UTF-8. Any other line is written as
+// {"raw":"…"}.
 func (jsonCodec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 	obj := bytes.TrimSpace(rec)
 	if len(obj) == 0 || obj[0] != '{' || !json.Valid(obj) {
@@ -114,14 +123,18 @@ func (jsonCodec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 	return append(dst, obj...)
 }
 
+// AppendMarker appends a record that reports dropped records.
 func (c jsonCodec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte {
 	return appendMarker(c.scope, dst, d, now)
 }
 
+// A consoleCodec is the codec of Console. scope encodes gap markers.
 type consoleCodec struct{ scope Scope }
 
+// ContentType returns text/plain, because lines of the console cannot be parsed.
 func (consoleCodec) ContentType() string { return contentTypeText }
 
+// AppendJSON appends the line without colors as {"raw":"…"}.
 func (consoleCodec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 	for _, seq := range []string{values.ColorOff, values.ColorFaint, values.ColorRed, values.ColorGreen, values.ColorAmber, values.ColorBlue} {
 		rec = bytes.ReplaceAll(rec, []byte(seq), nil)
@@ -129,14 +142,19 @@ func (consoleCodec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 	return appendRaw(dst, rec)
 }
 
+// AppendMarker appends a record that reports dropped records.
 func (c consoleCodec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte {
 	return appendMarker(c.scope, dst, d, now)
 }
 
+// A logfmtCodec is the codec of Logfmt. scope encodes gap markers.
 type logfmtCodec struct{ scope Scope }
 
+// ContentType returns application/logfmt.
 func (logfmtCodec) ContentType() string { return contentTypeLogfmt }
 
+// AppendJSON appends the pairs of the line as a JSON object. A line that cannot be parsed is written as
+// {"raw":"…"}.
 func (logfmtCodec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 	start := len(dst)
 	if out, ok := appendLogfmtJSON(append(dst, '{'), trimLine(rec)); ok {
@@ -145,6 +163,7 @@ func (logfmtCodec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 	return appendRaw(dst[:start], rec)
 }
 
+// AppendMarker appends a record that reports dropped records.
 func (c logfmtCodec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte {
 	return appendMarker(c.scope, dst, d, now)
 }
@@ -201,7 +220,7 @@ func appendLogfmtJSON(dst, line []byte) ([]byte, bool) {
 	}
 }
 
-// unquote parses a string quoted as in JSON or by slog.TextHandler.
+// unquote parses a string in quotes, in the syntax of JSON or of slog.TextHandler (strconv.Quote).
 func unquote(b []byte) (s string, ok bool) {
 	if len(b) == 0 {
 		return "", false

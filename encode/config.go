@@ -2,15 +2,15 @@ package encode
 
 import "github.com/forebay-log/forebay/internal/values"
 
-// config holds the resolved options of an encoder.
+// A config holds the resolved options of an encoder.
 type config struct {
 	values.Style
 	ownDuration bool // Options.Duration is set
-	source      bool
+	source      bool // records have a source position
 
-	timeKey, levelKey, messageKey, sourceKey string // "-": left out
+	timeKey, levelKey, messageKey, sourceKey string // omitted: the attribute is not written
 
-	fault error // unknown formats in the options
+	fault error // names the unknown formats in the options; nil if there are none
 }
 
 // omitted is the key of a built-in attribute that is left out.

@@ -30,7 +30,7 @@ func Console(o *Options) Encoder {
 	if c.Caller == values.CallerObject {
 		c.Caller = values.CallerFull
 	}
-	// The console recognises the built-in attributes by their usual keys.
+	// appendBuiltin distinguishes the built-in attributes by their usual keys.
 	if c.timeKey != omitted {
 		c.timeKey = slog.TimeKey
 	}
@@ -98,27 +98,27 @@ func (e *encoder) replacedConsole(w *values.Walker, dst []byte, r *Record) []byt
 	in := w.In
 	w.In, w.Builtin = &e.root.Within, true
 	if !r.Time.IsZero() && e.timeKey != omitted {
-		dst = e.placed(w, dst, r, slog.Time(e.timeKey, r.Time))
+		dst = e.appendBuiltin(w, dst, r, slog.Time(e.timeKey, r.Time))
 	}
 	if e.levelKey != omitted {
-		dst = e.placed(w, dst, r, slog.Any(e.levelKey, r.Level))
+		dst = e.appendBuiltin(w, dst, r, slog.Any(e.levelKey, r.Level))
 	}
 	if e.source {
 		src := new(slog.Source)
 		if r.PC != 0 {
 			*src = values.FrameOf(r.PC).Source
 		}
-		dst = e.placed(w, dst, r, slog.Any(e.sourceKey, src))
+		dst = e.appendBuiltin(w, dst, r, slog.Any(e.sourceKey, src))
 	}
-	dst = e.placed(w, dst, r, slog.String(e.messageKey, r.Message))
+	dst = e.appendBuiltin(w, dst, r, slog.String(e.messageKey, r.Message))
 	w.Free()
 	w.In, w.Builtin = in, false
 	return dst
 }
 
-// placed appends a built-in attribute after ReplaceAttr. It writes only the value, because the
-// position implies the key, and the separator to the next attribute.
-func (e *encoder) placed(w *values.Walker, dst []byte, r *Record, a slog.Attr) []byte {
+// appendBuiltin appends a built-in attribute after ReplaceAttr has changed it. It writes only the value and
+// the separator to the next attribute; the position of the value implies the key.
+func (e *encoder) appendBuiltin(w *values.Walker, dst []byte, r *Record, a slog.Attr) []byte {
 	place := a.Key
 	a = w.Replace(nil, a)
 	a.Value = a.Value.Resolve()

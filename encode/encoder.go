@@ -9,7 +9,7 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// encoder is the Encoder of all three formats. It is immutable.
+// An encoder is the Encoder of all three formats. It is immutable.
 type encoder struct {
 	config
 	codec batch.Codec
@@ -28,6 +28,7 @@ const (
 	levelCount = int(slog.LevelError+8-minLevel) + 1
 )
 
+// newEncoder returns the encoder for c, without a codec.
 func newEncoder(c config) *encoder {
 	e := &encoder{config: c}
 	e.root = &scope{e: e}
@@ -48,7 +49,7 @@ func newEncoder(c config) *encoder {
 	for i := range e.levels {
 		e.levels[i] = e.levelPart(minLevel + slog.Level(i))
 	}
-	e.root.seal()
+	e.root.finish()
 	return e
 }
 
@@ -80,6 +81,7 @@ func (e *encoder) levelPart(l slog.Level) string {
 	return ""
 }
 
+// levelString returns the encoded level, which is cached for the usual levels.
 func (e *encoder) levelString(l slog.Level) string {
 	if i := int(l - minLevel); uint(i) < uint(len(e.levels)) {
 		return e.levels[i]
@@ -87,10 +89,13 @@ func (e *encoder) levelString(l slog.Level) string {
 	return e.levelPart(l)
 }
 
+// Scope returns the scope without attributes and groups.
 func (e *encoder) Scope() Scope { return e.root }
 
+// Codec returns the codec of the format.
 func (e *encoder) Codec() batch.Codec { return e.codec }
 
+// NeedsPC reports whether records have a source position.
 func (e *encoder) NeedsPC() bool { return e.source }
 
 // Validate returns an error for each option that names an unknown format.
@@ -119,22 +124,22 @@ func (e *encoder) Durations(form string) Encoder {
 // KnowsErrors marks e, for package loki, as an encoder that writes a KnownError as its Err.
 func (e *encoder) KnowsErrors(*values.KnownError) {}
 
-// scope is the Scope of all three formats.
+// A scope is the Scope of all three formats. It is immutable.
 type scope struct {
 	e             *encoder
 	values.Within        // the names given to WithGroup
 	pre           []byte // the attributes of With, encoded, with a leading separator
-	opened        int    // how many of them pre opens (JSON)
+	opened        int    // number of groups that pre opens (JSON)
 	trail         []byte // stacks of errors among the attributes of With, appended after the record (console)
 
-	// For JSON, encoded once:
+	// Constant parts of a JSON record, set by finish:
 	lazy    string // opens the groups that pre does not open, before the first attribute in them
 	tail    string // closes the groups that pre opens, and the record
 	tailAll string // closes all groups, and the record
 }
 
-// seal computes lazy, tail and tailAll from the other fields.
-func (s *scope) seal() {
+// finish computes lazy, tail and tailAll from the other fields.
+func (s *scope) finish() {
 	if s.e.Form != values.FormJSON {
 		return
 	}
@@ -142,19 +147,22 @@ func (s *scope) seal() {
 	for _, name := range s.Groups[s.opened:] {
 		s.lazy += jsontext.Key(name) + "{"
 	}
-	s.tail, s.tailAll = closing(s.opened+1), closing(len(s.Groups)+1)
+	s.tail, s.tailAll = closeBraces(s.opened+1), closeBraces(len(s.Groups)+1)
 }
 
+// closers is the end of a record with 16 open objects. Shorter ends are substrings of it.
 const closers = "}}}}}}}}}}}}}}}}\n"
 
 // closing returns n braces and the end of the line.
-func closing(n int) string {
+func closeBraces(n int) string {
 	if n < len(closers) {
 		return closers[len(closers)-1-n:]
 	}
 	return strings.Repeat("}", n) + "\n"
 }
 
+// WithGroup implements [Scope]. In JSON the group is opened by the first attribute in it, because an empty
+// group is omitted; in the other formats it is a prefix of the keys.
 func (s *scope) WithGroup(name string) Scope {
 	if name == "" {
 		return s
@@ -164,10 +172,11 @@ func (s *scope) WithGroup(name string) Scope {
 	if s.e.Form != values.FormJSON {
 		n.Prefix = s.Prefix + string(jsontext.AppendName(nil, name)) + "."
 	}
-	n.seal()
+	n.finish()
 	return &n
 }
 
+// WithAttrs implements [Scope]. The attributes are encoded now.
 func (s *scope) WithAttrs(attrs []slog.Attr) Scope {
 	if len(attrs) == 0 {
 		return s
@@ -185,16 +194,17 @@ func (s *scope) WithAttrs(attrs []slog.Attr) Scope {
 	pre = w.Attrs(pre, attrs)
 	w.Free()
 	if len(pre) == start {
-		return s // nothing but empty groups and attributes
+		return s // attrs has only empty groups and attributes
 	}
 	n := *s
 	n.pre = pre[:len(pre):len(pre)]
 	n.opened = len(s.Groups)
 	n.trail = append(s.trail[:len(s.trail):len(s.trail)], w.Trail...)
-	n.seal()
+	n.finish()
 	return &n
 }
 
+// Append implements [Scope]. The error is always nil.
 func (s *scope) Append(dst []byte, r *Record) ([]byte, batch.Meta, error) {
 	m := batch.Meta{Time: values.UnixNano(r.Time), Level: r.Level}
 	e := s.e
@@ -206,7 +216,7 @@ func (s *scope) Append(dst []byte, r *Record) ([]byte, batch.Meta, error) {
 	case e.Form == values.FormConsole:
 		dst = e.headConsole(&w, dst, r)
 	case e.Replace != nil:
-		dst = e.builtins(&w, dst, r)
+		dst = e.appendBuiltins(&w, dst, r)
 	default:
 		dst = e.headLogfmt(&w, dst, r)
 	}
@@ -219,8 +229,8 @@ func (s *scope) Append(dst []byte, r *Record) ([]byte, batch.Meta, error) {
 	return dst, m, nil
 }
 
-// builtins appends the built-in attributes after ReplaceAttr.
-func (e *encoder) builtins(w *values.Walker, dst []byte, r *Record) []byte {
+// appendBuiltins appends the built-in attributes after ReplaceAttr has changed them.
+func (e *encoder) appendBuiltins(w *values.Walker, dst []byte, r *Record) []byte {
 	if e.Form == values.FormJSON {
 		dst = append(dst, '{')
 	}

@@ -100,6 +100,7 @@ func indexOf(name string, names []string) int {
 	return slices.IndexFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
 }
 
+// quoted returns the names in quotes, separated by commas.
 func quoted(names []string) string {
 	return `"` + strings.Join(names, `", "`) + `"`
 }

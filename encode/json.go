@@ -93,6 +93,8 @@ func (s *scope) appendJSON(dst []byte, r *Record) []byte {
 	return s.appendAttrsJSON(&w, dst, r.Attrs)
 }
 
+// appendTimeJSON appends the time of r in another format than rfc3339nano. A layout may contain characters
+// that JSON requires to be escaped.
 func (e *encoder) appendTimeJSON(dst []byte, r *Record) []byte {
 	start := len(dst)
 	dst = e.Time.Append(dst, r.Time, &r.Cache.Times, values.OwnTime)

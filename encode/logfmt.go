@@ -48,6 +48,7 @@ func (e *encoder) headLogfmt(w *values.Walker, dst []byte, r *Record) []byte {
 	return dst
 }
 
+// sourceText appends the source position and a space.
 func (e *encoder) sourceText(dst []byte, f *values.Frame) []byte {
 	if f.Empty() {
 		return dst

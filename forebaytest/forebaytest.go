@@ -44,19 +44,19 @@ import (
 // Records logged after the end of the test are not captured. The first of them is written to
 // standard error with the stack of its goroutine.
 type Recorder struct {
-	t    testing.TB
-	log  *forebay.Logger
-	late io.Writer // standard error
+	t      testing.TB
+	log    *forebay.Logger
+	stderr io.Writer // os.Stderr, except in tests of this package
 
 	mu      sync.Mutex
 	records []Record
-	more    chan struct{} // closed when a record comes
+	changed chan struct{} // closed and replaced when a record is captured
 	stage   stage
 }
 
-// stage is the state of the test of a Recorder.
+// A stage is the state of the test of a Recorder.
 //
-//	running ──end of the test──▶ ended ──a record comes──▶ told
+//	running ──end of the test──▶ ended ──a record is logged──▶ reported
 type stage uint8
 
 const (
@@ -68,19 +68,20 @@ const (
 // New returns a Recorder for t. It need not be closed.
 func New(t testing.TB) *Recorder {
 	t.Helper()
-	r := &Recorder{t: t, late: os.Stderr, more: make(chan struct{})}
+	r := &Recorder{t: t, stderr: os.Stderr, changed: make(chan struct{})}
 	r.log = r.Logger()
 	t.Cleanup(r.end)
 	return r
 }
 
+// encoder is the default encoder of records for a Recorder.
 var encoder = encode.JSON(&encode.Options{AddSource: true, Caller: "short"})
 
 // Encoder returns the encoder that a Router uses if none is configured for the output: JSON with
 // the source position of each call.
 func (r *Recorder) Encoder() encode.Encoder { return encoder }
 
-// end logs the records if the test has failed.
+// end is called at the end of the test. If the test has failed, it logs the records.
 func (r *Recorder) end() {
 	r.t.Helper()
 	r.mu.Lock()
@@ -136,18 +137,19 @@ func (r *Recorder) WriteRecord(p []byte, m batch.Meta) error {
 	return nil
 }
 
+// add stores captured records, or reports them if the test has ended.
 func (r *Recorder) add(records []Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch r.stage {
 	case running:
 		r.records = append(r.records, records...)
-		close(r.more)
-		r.more = make(chan struct{})
+		close(r.changed)
+		r.changed = make(chan struct{})
 	case ended:
 		r.stage = reported
-		// Neither Log nor Error may be called now: they would end the process.
-		fmt.Fprintf(r.late, "forebaytest: logged after the end of %s:%s\n%s", r.t.Name(), indented(records), debug.Stack())
+		// After the end of a test, t.Log and t.Error panic, which would end the process.
+		fmt.Fprintf(r.stderr, "forebaytest: logged after the end of %s:%s\n%s", r.t.Name(), indented(records), debug.Stack())
 	}
 }
 
@@ -185,7 +187,7 @@ func (r *Recorder) Wait(timeout time.Duration, level slog.Level, msg string, arg
 	defer timer.Stop()
 	for seen := 0; ; {
 		r.mu.Lock()
-		records, more := r.records, r.more
+		records, more := r.records, r.changed
 		r.mu.Unlock()
 		for ; seen < len(records); seen++ {
 			if want.matches(records[seen]) {

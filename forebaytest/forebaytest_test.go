@@ -362,7 +362,7 @@ func TestAfterTheEnd(t *testing.T) {
 	var late bytes.Buffer
 	t.Run("short", func(t *testing.T) {
 		rec = New(t)
-		rec.late = &late
+		rec.stderr = &late
 		rec.Logger().Info("in time")
 	})
 	straggler := func() {

@@ -53,7 +53,7 @@ func pairs(attrs map[string]any) string {
 	return sb.String()
 }
 
-// quoted returns v as JSON, but does not escape < and >.
+// quoted returns v as JSON without escaping <, > and &.
 func quoted(v any) string {
 	var buf bytes.Buffer
 	e := json.NewEncoder(&buf)
@@ -64,7 +64,7 @@ func quoted(v any) string {
 	return strings.TrimSuffix(buf.String(), "\n")
 }
 
-// parse parses the output of a logger.
+// parse returns the records in p, the output of a logger.
 func parse(p []byte) []Record {
 	p = bytes.TrimRight(p, "\r\n")
 	first, rest, several := bytes.Cut(p, []byte{'\n'})
@@ -88,9 +88,11 @@ func parse(p []byte) []Record {
 	return []Record{rec}
 }
 
+// goFile matches a source position: the path of a Go file and a line.
 var goFile = regexp.MustCompile(`^\S+\.go:\d+$`)
 
-// source returns the position that v names, or "": slog writes a group, others a text.
+// source returns the source position in v, with at most one directory, or "" if v has none. slog writes a
+// group, other loggers a text.
 func source(v slog.Value) string {
 	s := v.String()
 	if v.Kind() == slog.KindGroup {
@@ -114,7 +116,8 @@ func source(v slog.Value) string {
 	return s
 }
 
-// flatten adds a value with its key, and the members of a group with theirs.
+// flatten adds a value with its key. A group is replaced by its members, whose keys have the name of the
+// group and a dot as a prefix.
 func flatten(attrs map[string]any, key string, v slog.Value) {
 	if v.Kind() != slog.KindGroup {
 		attrs[key] = plain(v.Any())
@@ -125,7 +128,7 @@ func flatten(attrs map[string]any, key string, v slog.Value) {
 	}
 }
 
-// plain returns the value of an attribute made by package record.
+// plain returns the value of an attribute of package record in one of the types of Record.Attrs.
 func plain(v any) any {
 	if n, ok := v.(json.Number); ok {
 		return number(n)
@@ -151,13 +154,13 @@ func plain(v any) any {
 	return list
 }
 
-// exactDigits is the number of digits that a float64 always represents exactly.
-const exactDigits = 15
+// maxExactDigits is the number of decimal digits that a float64 always represents exactly.
+const maxExactDigits = 15
 
-// number returns a number in an unusual notation, such as 1.10 or 1e3.
+// number returns the value of a number in an unusual notation, such as 1.10 or 1e3.
 func number(n json.Number) any {
 	f, err := n.Float64()
-	if err != nil || len(n) > exactDigits {
+	if err != nil || len(n) > maxExactDigits {
 		return n
 	}
 	if i := int64(f); float64(i) == f {
@@ -166,8 +169,7 @@ func number(n json.Number) any {
 	return f
 }
 
-// element returns an element of a list. An object in it is a map with keys as in
-// Record.Attrs.
+// element returns an element of a list. An object becomes a map with the keys of Record.Attrs.
 func element(e json.RawMessage) any {
 	a := record.Attrs(slices.Concat([]byte(`{"e":`), e, []byte{'}'}))[0]
 	if a.Value.Kind() != slog.KindGroup {
@@ -180,13 +182,14 @@ func element(e json.RawMessage) any {
 	return attrs
 }
 
-// wanting encodes the expectations of a test. An error is encoded as its text.
-var wanting = encode.JSON(&encode.Options{TimeKey: "-", LevelKey: "-", MessageKey: "-", Errors: "text"}).Scope()
+// wantScope encodes the attributes that a test expects. An error is encoded as its text.
+var wantScope = encode.JSON(&encode.Options{TimeKey: "-", LevelKey: "-", MessageKey: "-", Errors: "text"}).Scope()
 
-// A pattern is an expectation of a test.
+// A pattern is the record that a test expects.
 type pattern struct{ Record }
 
-// wanted encodes and parses the expectation like a record, so that both have the same form.
+// wanted returns the pattern for the arguments of Want. It encodes and parses them like the attributes of
+// a record, so that both have the same form.
 func (r *Recorder) wanted(level slog.Level, msg string, args []any) pattern {
 	r.t.Helper()
 	p := pattern{Record{Level: level, Message: msg, Attrs: map[string]any{}}}
@@ -197,7 +200,7 @@ func (r *Recorder) wanted(level slog.Level, msg string, args []any) pattern {
 		enc.Attrs = append(enc.Attrs, a)
 		return true
 	})
-	line, _, err := wanting.Append(nil, &enc)
+	line, _, err := wantScope.Append(nil, &enc)
 	if err != nil {
 		r.t.Fatalf("cannot encode the wanted attributes: %v", err)
 	}
@@ -207,12 +210,13 @@ func (r *Recorder) wanted(level slog.Level, msg string, args []any) pattern {
 	return p
 }
 
+// matches reports whether rec has the level, the message and at least the attributes of p.
 func (p pattern) matches(rec Record) bool {
-	return rec.Level == p.Level && rec.Message == p.Message && len(p.faults(rec)) == 0
+	return rec.Level == p.Level && rec.Message == p.Message && len(p.differences(rec)) == 0
 }
 
 // faults returns the differences between the attributes of p and rec.
-func (p pattern) faults(rec Record) (lines []string) {
+func (p pattern) differences(rec Record) (lines []string) {
 	for _, key := range slices.Sorted(maps.Keys(p.Attrs)) {
 		got, ok := rec.Attrs[key]
 		switch want := p.Attrs[key]; {
@@ -225,7 +229,7 @@ func (p pattern) faults(rec Record) (lines []string) {
 	return lines
 }
 
-// explain describes the pattern and the most similar record.
+// explain describes the pattern and the most similar one of records, for a failed test.
 func (p pattern) explain(records []Record) string {
 	s := "\n    " + p.line()
 	if len(records) == 0 {
@@ -234,7 +238,7 @@ func (p pattern) explain(records []Record) string {
 	var nearest Record
 	best := -1
 	for _, rec := range records {
-		score := len(p.Attrs) - len(p.faults(rec))
+		score := len(p.Attrs) - len(p.differences(rec))
 		if rec.Message == p.Message {
 			score += 1 << 20
 		}
@@ -252,7 +256,7 @@ func (p pattern) explain(records []Record) string {
 	if nearest.Message != p.Message {
 		s += fmt.Sprintf("\n        message: %s, want %s", quoted(nearest.Message), quoted(p.Message))
 	}
-	for _, line := range p.faults(nearest) {
+	for _, line := range p.differences(nearest) {
 		s += "\n        " + line
 	}
 	return s

@@ -55,11 +55,11 @@ func (o Options) Format(f fmt.State, _ rune) { io.WriteString(f, "httpclient.Opt
 // An Error is a failed request: an error status, or no answer. It is shown in dead letters and
 // events.
 type Error struct {
-	Package string // that made the request, such as "loki"
-	Status  int    // HTTP status; 0: no answer
+	Package string // package that sent the request, such as "loki"
+	Status  int    // HTTP status; 0 if there is no response
 	Message string // the beginning of the answer, or the reason for its absence, without credentials
-	Labels  string // Loki: of the first stream of the request
-	Cause   error  // of the connection, or nil
+	Labels  string // for Loki: labels of the first stream of the request; otherwise ""
+	Cause   error  // error of the connection, or nil
 	// MaybeStored reports whether the server may have stored the records: a connection was
 	// made, and there is no answer.
 	MaybeStored bool

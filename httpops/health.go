@@ -11,12 +11,13 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// lateAfter is how long a record may wait in memory before its destination counts as down although
-// no attempt has failed: it hangs, or is much too slow.
-const lateAfter = 30 * time.Second
+// maxHealthyWait is the time after which the destination of a record waiting in memory counts as down,
+// although no attempt has failed: it hangs, or is much too slow.
+const maxHealthyWait = 30 * time.Second
 
-// longestRoom caps the reported time until a spool is full. slab.Stats.BurstLeft has the same cap.
-const longestRoom = 24 * time.Hour
+// maxRoom is the maximum of the reported time until a spool is full. slab.Stats.BurstLeft has the same
+// maximum.
+const maxRoom = 24 * time.Hour
 
 // Health responds with status 200 if all outputs are healthy, and 503 if one is down or the Router
 // is closed. The body is JSON:
@@ -65,6 +66,7 @@ func (o *Ops) String() string {
 	return string(d.json())
 }
 
+// The states of an output, and of all outputs. An output is never closed.
 const (
 	stateOK      = "ok"
 	stateFailing = "failing"
@@ -72,6 +74,7 @@ const (
 	stateClosed  = "closed"
 )
 
+// A document is the body of [Ops.Health].
 type document struct {
 	Status     string       `json:"status"`
 	Refused    uint64       `json:"refused"`
@@ -79,6 +82,7 @@ type document struct {
 	Outputs    []outputPart `json:"outputs"`
 }
 
+// An outputPart is the health of one output in a document.
 type outputPart struct {
 	Name      string            `json:"name"`
 	State     string            `json:"state"`
@@ -96,12 +100,14 @@ type outputPart struct {
 	Spool     *spoolPart        `json:"spool,omitempty"`
 }
 
+// A pendingPart is the number of pending records by place.
 type pendingPart struct {
 	Slab     uint64 `json:"slab"`
 	Spill    uint64 `json:"spill"`
 	Inflight uint64 `json:"inflight"`
 }
 
+// A memoryPart describes the memory of an output. Times are in milliseconds.
 type memoryPart struct {
 	Bytes      int   `json:"bytes"`
 	RoomBytes  int   `json:"room_bytes"`
@@ -109,6 +115,7 @@ type memoryPart struct {
 	OldestWait int64 `json:"oldest_wait_ms"`
 }
 
+// A spoolPart describes the spool of an output. Times are in milliseconds.
 type spoolPart struct {
 	Bytes    int64 `json:"bytes"`
 	MaxBytes int64 `json:"max_bytes"`
@@ -132,13 +139,15 @@ func (o *Ops) document() document {
 	return d
 }
 
+// json returns the document as JSON.
 func (d *document) json() []byte {
-	b, _ := json.Marshal(d) // texts, numbers and times of this process: it cannot fail
+	b, _ := json.Marshal(d) // cannot fail: d has only strings, numbers and times
 	return b
 }
 
+// outputOf returns the health of the output with the statistics st at the time now.
 func outputOf(st *forebay.OutputStats, now time.Time) outputPart {
-	j := judge(st, now)
+	j := healthOf(st, now)
 	out := outputPart{
 		Name: st.Name, State: j.state, Since: j.since.UTC(), Reason: j.reason, LastError: st.LastError,
 		Accepted: st.Accepted, Recovered: st.Recovered, Delivered: st.Delivered, Handled: st.Handled,
@@ -165,48 +174,49 @@ func outputOf(st *forebay.OutputStats, now time.Time) outputPart {
 	return out
 }
 
-// A judgement is the health of an output, with the start and the reason of a failure.
-type judgement struct {
+// An outputHealth is the state of an output, with the start and the reason of a failure.
+type outputHealth struct {
 	state  string
 	since  time.Time
 	reason string
 }
 
-func judge(st *forebay.OutputStats, now time.Time) judgement {
+// healthOf derives the state of an output from its statistics, see [Ops.Health].
+func healthOf(st *forebay.OutputStats, now time.Time) outputHealth {
 	failing := !st.FailingSince.IsZero()
 	d := st.Delivery
 	switch {
 	case st.Stuck:
-		return judgement{stateDown, st.FailingSince, "a write to it has not returned"}
+		return outputHealth{stateDown, st.FailingSince, "a write to it has not returned"}
 	case d == nil && failing:
-		return judgement{stateDown, st.FailingSince, "writes to it fail"}
+		return outputHealth{stateDown, st.FailingSince, "writes to it fail"}
 	case d == nil:
-		return judgement{state: stateOK}
+		return outputHealth{state: stateOK}
 	case d.Deliver.Gone:
-		return judgement{stateDown, st.FailingSince, "it has ended, and its records are dropped"}
+		return outputHealth{stateDown, st.FailingSince, "it has ended, and its records are dropped"}
 	case failing && d.Deliver.Breaker != deliver.Closed:
-		return judgement{stateDown, st.FailingSince, "it is failing, and its circuit is " + d.Deliver.Breaker.String()}
+		return outputHealth{stateDown, st.FailingSince, "it is failing, and its circuit is " + d.Deliver.Breaker.String()}
 	}
-	if wait := waited(d); wait >= lateAfter {
-		return judgement{stateDown, now.Add(-wait), fmt.Sprintf("its oldest record in memory has waited for %v", wait.Round(time.Second))}
+	if wait := waited(d); wait >= maxHealthyWait {
+		return outputHealth{stateDown, now.Add(-wait), fmt.Sprintf("its oldest record in memory has waited for %v", wait.Round(time.Second))}
 	}
 	if failing {
-		return judgement{stateFailing, st.FailingSince, "the last attempt failed and is being retried"}
+		return outputHealth{stateFailing, st.FailingSince, "the last attempt failed and is being retried"}
 	}
-	return judgement{state: stateOK}
+	return outputHealth{state: stateOK}
 }
 
-// waited returns how long the oldest record in memory has waited, including the memory of the
+// waited returns how long the oldest record of the output has waited: in the slabs, or in the memory of the
 // outlet.
 func waited(d *deliver.OutputStats) time.Duration {
 	return max(d.Slab.OldestWait, d.Deliver.OldestWait)
 }
 
-// spoolRoom returns the time until the spool is full if all records go there.
+// spoolRoom returns the time until the spool is full if all records are stored in it at the current rate.
 func spoolRoom(d *deliver.OutputStats) time.Duration {
 	left := max(0, float64(d.Spool.MaxBytes-d.Spool.Bytes))
-	if left >= d.Slab.Rate*longestRoom.Seconds() {
-		return longestRoom
+	if left >= d.Slab.Rate*maxRoom.Seconds() {
+		return maxRoom
 	}
 	return time.Duration(left / d.Slab.Rate * float64(time.Second))
 }

@@ -16,6 +16,7 @@ import (
 // maxBody limits the body of a request, in bytes.
 const maxBody = 4 << 10
 
+// formType is the content type of HTML forms, which curl sends by default.
 const formType = "application/x-www-form-urlencoded"
 
 // Level returns a handler that reports and sets v, which is usually passed to forebay.Level for an
@@ -32,17 +33,19 @@ const formType = "application/x-www-form-urlencoded"
 // restrict access.
 func Level(v *slog.LevelVar) http.Handler { return &handler{v} }
 
+// A handler is the handler of [Level].
 type handler struct{ v *slog.LevelVar }
 
-// httpError is an error with an HTTP status.
+// An httpError is an error with an HTTP status.
 type httpError struct {
 	status int
 	text   string
 }
 
-// Error returns the text.
+// Error returns the text without the status.
 func (e *httpError) Error() string { return e.text }
 
+// badRequest returns an error with the status 400.
 func badRequest(format string, args ...any) error {
 	return &httpError{http.StatusBadRequest, fmt.Sprintf(format, args...)}
 }
@@ -70,7 +73,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string]slog.Level{"level": h.v.Level()})
 }
 
-// refuse responds with err, and with its status or 400.
+// refuse responds with err as JSON. The status is that of an httpError, otherwise 400.
 func refuse(w http.ResponseWriter, err error) {
 	status := http.StatusBadRequest
 	var he *httpError
@@ -80,11 +83,12 @@ func refuse(w http.ResponseWriter, err error) {
 	answer(w, status, map[string]string{"error": err.Error()})
 }
 
+// answer responds with body as JSON.
 func answer(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // the client is gone
+	_ = json.NewEncoder(w).Encode(body) // an error means that the client has disconnected
 }
 
 // requestedLevel parses the level of a PUT request.
@@ -109,7 +113,7 @@ func requestedLevel(w http.ResponseWriter, r *http.Request) (slog.Level, error) 
 		return jsonLevel(text)
 	case formType:
 		if strings.HasPrefix(text, "{") || !strings.Contains(text, "=") {
-			return bareLevel(text) // curl gives this type to any body
+			return bareLevel(text) // curl --data sends any body with this type
 		}
 		form, err := url.ParseQuery(text)
 		if err != nil {
@@ -134,6 +138,7 @@ func bareLevel(text string) (slog.Level, error) {
 	return parseLevel(text)
 }
 
+// jsonLevel parses an object with the member level.
 func jsonLevel(text string) (slog.Level, error) {
 	var body struct {
 		Level json.RawMessage `json:"level"`

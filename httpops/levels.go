@@ -30,6 +30,7 @@ import (
 // restrict access.
 func Levels(r *forebay.Router) http.Handler { return levels{r} }
 
+// levels is the handler of [Levels].
 type levels struct{ router *forebay.Router }
 
 // ServeHTTP handles GET, HEAD, PUT and DELETE.
@@ -67,7 +68,7 @@ func (h levels) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string]slog.Level{"level": h.levelOf(name)})
 }
 
-// levelOf returns the level of a name, even if it has no logger.
+// levelOf returns the level of a name, or of the nearest name above it that has one.
 func (h levels) levelOf(name string) slog.Level {
 	all := h.router.Levels()
 	for {

@@ -19,18 +19,19 @@ func (o *Ops) Metrics(w http.ResponseWriter, r *http.Request) {
 	p := printer{now: time.Now(), b: make([]byte, 0, 4<<10*(1+len(st.Outputs)))}
 	for i := range families {
 		f := &families[i]
-		p.family, p.headed = f, false
+		p.family, p.headWritten = f, false
 		f.print(&p, &st)
 	}
 	serve(w, r, http.StatusOK, "text/plain; version=0.0.4; charset=utf-8", p.b)
 }
 
-// A family is a metric with all its samples.
+// A family is a metric with all its samples, in the terms of the Prometheus text format.
 type family struct {
 	name, kind, help string
 	print            func(*printer, *forebay.Stats)
 }
 
+// The types of metrics.
 const (
 	counter = "counter"
 	gauge   = "gauge"
@@ -45,7 +46,7 @@ var families = []family{
 		func(p *printer, s *forebay.Stats) { p.count(s.EventsLost) }},
 
 	{"forebay_output_up", gauge, "1 if the destination is up or has failed only briefly, 0 if it is down, as in Health.",
-		each(func(p *printer, o *forebay.OutputStats) { p.flag(judge(o, p.now).state != stateDown) })},
+		each(func(p *printer, o *forebay.OutputStats) { p.flag(healthOf(o, p.now).state != stateDown) })},
 	{"forebay_records_accepted_total", counter, "Records handed to the output, including those dropped at once.",
 		each(func(p *printer, o *forebay.OutputStats) { p.count(o.Accepted) })},
 	{"forebay_records_recovered_total", counter, "Records of an earlier process, found on disk at the start.",
@@ -130,7 +131,7 @@ var families = []family{
 		eachSpool(func(p *printer, d *deliver.OutputStats) { p.value(float64(d.Spool.AsideFiles)) })},
 }
 
-// each prints for all outputs.
+// each returns a function that calls print for each output.
 func each(print func(*printer, *forebay.OutputStats)) func(*printer, *forebay.Stats) {
 	return func(p *printer, s *forebay.Stats) {
 		for i := range s.Outputs {
@@ -141,6 +142,7 @@ func each(print func(*printer, *forebay.OutputStats)) func(*printer, *forebay.St
 	}
 }
 
+// eachDelivery is each for outputs with memory and delivery.
 func eachDelivery(print func(*printer, *deliver.OutputStats)) func(*printer, *forebay.Stats) {
 	return each(func(p *printer, o *forebay.OutputStats) {
 		if o.Delivery != nil {
@@ -149,6 +151,7 @@ func eachDelivery(print func(*printer, *deliver.OutputStats)) func(*printer, *fo
 	})
 }
 
+// eachSpool is each for outputs with a spool.
 func eachSpool(print func(*printer, *deliver.OutputStats)) func(*printer, *forebay.Stats) {
 	return eachDelivery(func(p *printer, d *deliver.OutputStats) {
 		if d.Spool.MaxBytes > 0 {
@@ -157,30 +160,34 @@ func eachSpool(print func(*printer, *deliver.OutputStats)) func(*printer, *foreb
 	})
 }
 
-// A printer appends samples to b.
+// A printer appends samples to b. A sample has the label output if it belongs to an output.
 type printer struct {
-	b      []byte
-	now    time.Time
-	family *family
-	headed bool    // the family has its HELP and TYPE
-	output *string // name; nil: the sample is of the Router
+	b           []byte
+	now         time.Time
+	family      *family
+	headWritten bool    // HELP and TYPE of the family are written
+	output      *string // name of the output; nil for samples of the Router
 }
 
+// value appends a sample.
 func (p *printer) value(v float64) {
 	p.begin("", "")
 	p.b = append(strconv.AppendFloat(p.b, v, 'f', -1, 64), '\n')
 }
 
+// count appends a sample with an integer.
 func (p *printer) count(n uint64) { p.countOf("", "", n) }
 
-// countOf appends a sample with a label in addition to the output's.
+// countOf appends a sample with an integer and an additional label.
 func (p *printer) countOf(label, value string, n uint64) {
 	p.begin(label, value)
 	p.b = append(strconv.AppendUint(p.b, n, 10), '\n')
 }
 
+// flag appends a sample with the value 1 if on is set, otherwise 0.
 func (p *printer) flag(on bool) { p.flagOf("", "", on) }
 
+// flagOf is flag with an additional label.
 func (p *printer) flagOf(label, value string, on bool) {
 	n := uint64(0)
 	if on {
@@ -189,11 +196,12 @@ func (p *printer) flagOf(label, value string, on bool) {
 	p.countOf(label, value, n)
 }
 
-// begin appends a sample up to its value, preceded by HELP and TYPE for the first one.
+// begin appends a sample up to its value. The first sample of a family is preceded by the lines HELP and
+// TYPE.
 func (p *printer) begin(label, value string) {
 	f := p.family
-	if !p.headed {
-		p.headed = true
+	if !p.headWritten {
+		p.headWritten = true
 		for _, s := range [...]string{"# HELP ", f.name, " ", f.help, "\n# TYPE ", f.name, " ", f.kind, "\n"} {
 			p.b = append(p.b, s...)
 		}
@@ -211,10 +219,10 @@ func (p *printer) begin(label, value string) {
 	p.b = append(p.b, ' ')
 }
 
-// label appends a label as valid UTF-8, which the format requires.
+// label appends a label. Its value is escaped and valid UTF-8, as the format requires.
 func (p *printer) label(name, value string) {
 	p.b = append(append(p.b, name...), '=', '"')
-	for _, r := range value { // U+FFFD instead of bytes that are not UTF-8
+	for _, r := range value { // range yields U+FFFD for invalid bytes
 		switch r {
 		case '\\', '"':
 			p.b = append(p.b, '\\', byte(r))

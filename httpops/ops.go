@@ -50,7 +50,7 @@ func New(r interface{ Stats() forebay.Stats }) (*Ops, error) {
 	return &Ops{from: r}, nil
 }
 
-// serve handles GET and HEAD.
+// serve responds to GET and HEAD with body, and to other methods with the status 405.
 func serve(w http.ResponseWriter, r *http.Request, status int, contentType string, body []byte) {
 	h := w.Header()
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -62,6 +62,6 @@ func serve(w http.ResponseWriter, r *http.Request, status int, contentType strin
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	if r.Method == http.MethodGet {
-		_, _ = w.Write(body) // on error the client is gone
+		_, _ = w.Write(body) // an error means that the client has disconnected
 	}
 }
