@@ -73,6 +73,7 @@ func New(log *slog.Logger, o *Options) func(http.Handler) http.Handler {
 	}
 }
 
+// levelOf is the default of Options.Level.
 func levelOf(_ *http.Request, status int) slog.Level {
 	switch {
 	case status >= 500:
@@ -83,11 +84,13 @@ func levelOf(_ *http.Request, status int) slog.Level {
 	return slog.LevelInfo
 }
 
+// A logger is the middleware. It is immutable.
 type logger struct {
 	handler slog.Handler
-	Options
+	Options // with defaults
 }
 
+// serve calls next and logs the request when next returns or panics. A panic continues after that.
 func (l *logger) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	rw := &writer{ResponseWriter: w}
 	path := r.URL.Path // handlers may rewrite it
@@ -107,7 +110,7 @@ func (l *logger) serve(next http.Handler, w http.ResponseWriter, r *http.Request
 	returned = true
 }
 
-// log logs the request. p is the value of its handler's panic.
+// log logs the request r for path, which took that long. p is the value of the panic of the handler, or nil.
 func (l *logger) log(w *writer, r *http.Request, path string, took time.Duration, p any) {
 	aborted := p == http.ErrAbortHandler
 	panicked := p != nil && !aborted
@@ -122,7 +125,7 @@ func (l *logger) log(w *writer, r *http.Request, path string, took time.Duration
 	if !l.handler.Enabled(ctx, level) {
 		return
 	}
-	var buf [14]slog.Attr
+	var buf [14]slog.Attr // room for all attributes, on the stack
 	attrs := append(buf[:0], slog.String("method", r.Method), slog.String("path", path))
 	if w.status != 0 {
 		attrs = append(attrs, slog.Int("status", w.status))
@@ -156,13 +159,15 @@ func (l *logger) log(w *writer, r *http.Request, path string, took time.Duration
 	_ = l.handler.Handle(ctx, rec) // a forebay.Router counts its errors
 }
 
-// contain calls f and returns the value of its panic.
+// contain calls f, a function of the application, and returns the value of its panic, or nil.
 func contain(f func()) (fault any) {
 	defer func() { fault = recover() }()
 	f()
 	return nil
 }
 
+// requestID returns the id of a request: the header X-Request-Id of the request, which a proxy may set, or
+// of the response.
 func requestID(w *writer, r *http.Request) string {
 	const header = "X-Request-Id"
 	if id := r.Header.Get(header); id != "" {

@@ -54,10 +54,10 @@ func get(t *testing.T, url string) (status int, body string) {
 	return resp.StatusCode, string(b)
 }
 
-// timeout is for what comes at once if it comes at all.
+// timeout limits waits for events that occur at once unless the test fails.
 const timeout = time.Minute
 
-func TestRequest(t *testing.T) {
+func TestRequestIsLogged(t *testing.T) {
 	rec := forebaytest.New(t)
 	srv := serve(t, rec.Logger().Slog(), nil, func(w http.ResponseWriter, r *http.Request) {
 		r.URL.Path = "/rewritten"
@@ -88,7 +88,7 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-func TestLevels(t *testing.T) {
+func TestLevelFollowsStatus(t *testing.T) {
 	rec := forebaytest.New(t)
 	status := 0
 	h := New(rec.Logger().Slog(), nil)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -109,7 +109,7 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-func TestOptions(t *testing.T) {
+func TestOptionsSetLevelAndAttributes(t *testing.T) {
 	rec := forebaytest.New(t)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /items/{id}", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "item") })
@@ -118,7 +118,7 @@ func TestOptions(t *testing.T) {
 	h := New(rec.Logger().Slog(), &Options{
 		Level: func(r *http.Request, status int) slog.Level {
 			if r.URL.Path == "/healthz" {
-				return slog.Level(-1 << 40) // below all
+				return slog.Level(-1 << 40) // below the level of every output
 			}
 			return slog.Level(status)
 		},
@@ -136,9 +136,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// The context of the request reaches the Router, which asks it for trace ids and such.
-// A panic of an option costs neither the request nor the record.
-func TestPanicsOfOptions(t *testing.T) {
+// A panic in Options.Level or Attrs becomes an attribute. The request is served and logged.
+func TestPanicsOfOptionsBecomeAttributes(t *testing.T) {
 	rec := forebaytest.New(t)
 	h := New(rec.Logger().Slog(), &Options{
 		Level: func(*http.Request, int) slog.Level { panic("level") },
@@ -152,7 +151,8 @@ func TestPanicsOfOptions(t *testing.T) {
 	}
 }
 
-func TestContext(t *testing.T) {
+// The record has the context of the request, for the functions of forebay.Context, which add trace ids.
+func TestRequestContextReachesTheHandler(t *testing.T) {
 	type key struct{}
 	rec := forebaytest.New(t)
 	log, err := forebay.New(forebay.Writer(rec), forebay.Context(func(ctx context.Context, dst []slog.Attr) []slog.Attr {
@@ -168,7 +168,7 @@ func TestContext(t *testing.T) {
 	rec.Want(slog.LevelWarn, "request", "status", 404, "trace", "abc")
 }
 
-func TestRequestIDOfTheResponse(t *testing.T) {
+func TestRequestIDIsTakenFromTheResponse(t *testing.T) {
 	rec := forebaytest.New(t)
 	h := New(rec.Logger().Slog(), nil)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Request-Id", "made here")
@@ -177,7 +177,7 @@ func TestRequestIDOfTheResponse(t *testing.T) {
 	rec.Want(slog.LevelInfo, "request", "request_id", "made here")
 }
 
-func TestNilLogger(t *testing.T) {
+func TestNilLoggerDiscards(t *testing.T) {
 	w := httptest.NewRecorder()
 	New(nil, nil)(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
 	if w.Code != http.StatusNotFound {
@@ -185,8 +185,8 @@ func TestNilLogger(t *testing.T) {
 	}
 }
 
-// A panic is logged and goes on to the server, with its value.
-func TestPanics(t *testing.T) {
+// A panic of the handler is logged, and the server receives it with the same value.
+func TestPanicIsLoggedAndContinues(t *testing.T) {
 	fault := errors.New("no such table")
 	for _, c := range []struct {
 		name   string
@@ -233,7 +233,7 @@ func same(a, b any) bool {
 	return a == b
 }
 
-func TestGoexit(t *testing.T) {
+func TestGoexitIsLogged(t *testing.T) {
 	rec := forebaytest.New(t)
 	h := New(rec.Logger().Slog(), nil)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runtime.Goexit() }))
 	done := make(chan struct{})
@@ -247,7 +247,7 @@ func TestGoexit(t *testing.T) {
 	}
 }
 
-// A server answers a panic as it does without the middleware: it closes the connection.
+// After a panic the server closes the connection, like without the middleware.
 func TestServerSeesThePanic(t *testing.T) {
 	rec, errs := forebaytest.New(t), forebaytest.New(t)
 	srv := httptest.NewUnstartedServer(New(rec.Logger().Slog(), nil)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -260,15 +260,15 @@ func TestServerSeesThePanic(t *testing.T) {
 		t.Error("there is an answer")
 	}
 	rec.Wait(timeout, slog.LevelError, "request", "panic", "oh no")
-	srv.Close() // waits for the connection, and so for its message
+	srv.Close() // waits for the connection and its log message
 	if got := errs.Records(); len(got) != 1 || !strings.Contains(got[0].Message, "oh no") || !strings.Contains(got[0].Message, "TestServerSeesThePanic.func1") {
 		t.Errorf("the server logs %v", got)
 	}
 }
 
-// What the writer of the server can do is still there, for those who ask it and for
-// those who use http.ResponseController.
-func TestWriterMethods(t *testing.T) {
+// The optional methods of the server's ResponseWriter work through type assertions and through
+// http.ResponseController.
+func TestWriterKeepsOptionalMethods(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file.txt")
 	if err := os.WriteFile(file, []byte(strings.Repeat("x", 5000)), 0o600); err != nil {
@@ -289,7 +289,7 @@ func TestWriterMethods(t *testing.T) {
 			if err := http.NewResponseController(w).Flush(); err != nil {
 				t.Error(err)
 			}
-			w.WriteHeader(500) // too late
+			w.WriteHeader(500) // the status was already sent
 		}, 200, []any{"status", 200, "bytes", 0}},
 		{"deadline", func(w http.ResponseWriter, r *http.Request) {
 			if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Hour)); err != nil {
@@ -307,7 +307,7 @@ func TestWriterMethods(t *testing.T) {
 			}
 			defer f.Close()
 			io.Copy(w, f)
-			w.WriteHeader(500) // too late
+			w.WriteHeader(500) // the status was already sent
 		}, 200, []any{"status", 200, "bytes", 5000}},
 		{"an empty ReaderFrom", func(w http.ResponseWriter, r *http.Request) {
 			io.Copy(w, strings.NewReader(""))
@@ -342,8 +342,8 @@ func TestWriterMethods(t *testing.T) {
 	}
 }
 
-// A writer that can do nothing but write is not made to look like more.
-func TestBareWriter(t *testing.T) {
+// If the ResponseWriter has no optional methods, they return errors.
+func TestWriterWithoutOptionalMethods(t *testing.T) {
 	rec := forebaytest.New(t)
 	bare := struct{ http.ResponseWriter }{httptest.NewRecorder()}
 	New(rec.Logger().Slog(), nil)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -364,7 +364,7 @@ func TestBareWriter(t *testing.T) {
 	}
 }
 
-// nullWriter takes everything and keeps nothing.
+// A nullWriter is a ResponseWriter that discards the response.
 type nullWriter struct{ h http.Header }
 
 func (w nullWriter) Header() http.Header       { return w.h }
@@ -375,7 +375,7 @@ func (nullWriter) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(io.Discard, bufio.NewReader(r))
 }
 
-func TestAllocs(t *testing.T) {
+func TestRequestAllocations(t *testing.T) {
 	if race.Enabled {
 		t.Skip("not with the race detector")
 	}
@@ -388,7 +388,7 @@ func TestAllocs(t *testing.T) {
 	r.Header.Set("User-Agent", "tester")
 	r.Header.Set("X-Request-Id", "r-1")
 	w := nullWriter{http.Header{}}
-	// The writer, and the attributes beyond the five that a slog.Record has room for.
+	// Two allocations: the writer, and the attributes beyond the five in a slog.Record.
 	if n := allocs.PerRun(100, func() { h.ServeHTTP(w, r) }); n > 2 {
 		t.Errorf("%v allocations", n)
 	}

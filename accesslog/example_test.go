@@ -16,7 +16,7 @@ func ExampleNew() {
 	log, err := forebay.New(forebay.Writer(os.Stdout, forebay.Encoder(encode.Logfmt(&encode.Options{
 		TimeKey: "-",
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-			if a.Key == "duration" || a.Key == "remote" { // they differ in each run
+			if a.Key == "duration" || a.Key == "remote" { // different in each run
 				return slog.Attr{}
 			}
 			return a
@@ -36,7 +36,7 @@ func ExampleNew() {
 		Attrs: func(r *http.Request) []slog.Attr { return []slog.Attr{slog.String("route", r.Pattern)} },
 	})(mux)
 
-	for _, path := range []string{"/hello/bob", "/bye"} { // as a server does
+	for _, path := range []string{"/hello/bob", "/bye"} { // in place of a server
 		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", path, nil))
 	}
 	// Output:

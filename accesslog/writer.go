@@ -7,12 +7,14 @@ import (
 	"net/http"
 )
 
-// writer records the response of a handler.
+// A writer is the http.ResponseWriter of a handler. It records the status and the size of the response. The
+// optional methods of the server's ResponseWriter are always present and return an error if the server
+// does not support them. Like every ResponseWriter, it is not safe for concurrent use.
 type writer struct {
 	http.ResponseWriter
-	status   int // 0: none yet
-	bytes    int64
-	hijacked bool
+	status   int   // 0: none yet
+	bytes    int64 // size of the body
+	hijacked bool  // the handler has taken over the connection
 }
 
 // Unwrap supports http.ResponseController, which sets deadlines and full duplex.
@@ -26,6 +28,7 @@ func (w *writer) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
+// Write implements http.ResponseWriter.
 func (w *writer) Write(p []byte) (int, error) {
 	w.begin()
 	n, err := w.ResponseWriter.Write(p)
@@ -33,7 +36,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// WriteString avoids the copy of the string that Write requires.
+// WriteString implements io.StringWriter, without the copy of the string that Write requires.
 func (w *writer) WriteString(s string) (int, error) {
 	w.begin()
 	n, err := io.WriteString(w.ResponseWriter, s)
@@ -41,7 +44,7 @@ func (w *writer) WriteString(s string) (int, error) {
 	return n, err
 }
 
-// ReadFrom lets the server send a file without reading it.
+// ReadFrom implements io.ReaderFrom, with which the server sends a file by sendfile(2).
 func (w *writer) ReadFrom(src io.Reader) (int64, error) {
 	rf, ok := w.ResponseWriter.(io.ReaderFrom)
 	if !ok {
@@ -58,6 +61,7 @@ func (w *writer) ReadFrom(src io.Reader) (int64, error) {
 // Flush implements http.Flusher.
 func (w *writer) Flush() { _ = w.FlushError() }
 
+// FlushError is the Flush of http.ResponseController.
 func (w *writer) FlushError() error {
 	err := http.NewResponseController(w.ResponseWriter).Flush()
 	if err == nil {
@@ -66,6 +70,7 @@ func (w *writer) FlushError() error {
 	return err
 }
 
+// Hijack implements http.Hijacker. The status and the size of a hijacked response are not known.
 func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	w.hijacked = w.hijacked || err == nil

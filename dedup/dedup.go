@@ -26,10 +26,11 @@ import (
 // Header is the name of the header that holds the [ID] of a Kafka record.
 const Header = "forebay-id"
 
-// An ID identifies a record permanently: by the memory that accepted it, and its position there.
+// An ID identifies a record permanently: Origin is the id of the output, in one process, that accepted the
+// record; Ticket is the position of the record among all that the output accepted, from 1.
 type ID struct {
-	Origin [16]byte // zero identifies no record
-	Ticket uint64   // counts from 1
+	Origin [16]byte // random; zero identifies no record
+	Ticket uint64
 }
 
 // String returns the text form of id: 32 hexadecimal digits, a hyphen, and the ticket in decimal.
@@ -42,6 +43,7 @@ func (id ID) Append(dst []byte) []byte {
 	return strconv.AppendUint(dst, id.Ticket, 10)
 }
 
+// errForm is wrapped by the errors of Parse.
 var errForm = errors.New("want 32 hexadecimal digits, a minus sign and a number")
 
 // Parse parses the text form of an ID. It does not retain text. It returns an error if text has
@@ -64,6 +66,7 @@ func Parse(text []byte) (ID, error) {
 	return id, nil
 }
 
+// notRead returns the error for a text that is not an ID.
 func notRead(text []byte) error {
 	return fmt.Errorf("dedup: cannot read the id %.60q: %w", text, errForm)
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestID(t *testing.T) {
+func TestIDTextForm(t *testing.T) {
 	id := ID{Origin: [16]byte{0xab, 15: 1}, Ticket: 1<<64 - 1}
 	text := id.String()
 	if text != "ab000000000000000000000000000001-18446744073709551615" {
@@ -36,9 +36,9 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Against a set that remembers everything: what is within the window is known, what is
-// behind it counts as new.
-func TestWindowAgainstASet(t *testing.T) {
+// A Window agrees with a set of all ids for tickets within the window. Tickets below the window count as
+// new.
+func TestWindowMatchesASet(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		size := 64 * (1 + rng.IntN(4))
@@ -91,8 +91,8 @@ func TestWindowAgainstASet(t *testing.T) {
 	}
 }
 
-// The origin that was quiet for the longest time is forgotten.
-func TestWindowForgets(t *testing.T) {
+// If there are too many origins, the least recently seen one is removed.
+func TestWindowRemovesLeastRecentOrigin(t *testing.T) {
 	w := New(&Options{Records: 1, Origins: 2})
 	id := func(origin byte) ID { return ID{Origin: [16]byte{origin}, Ticket: 5} }
 	for _, step := range []struct {
@@ -111,8 +111,8 @@ func TestWindowForgets(t *testing.T) {
 	}
 }
 
-// A record without a name is never taken for one that came.
-func TestWindowWithoutNames(t *testing.T) {
+// A record with the zero ID is never reported as received before.
+func TestZeroIDIsAlwaysFirst(t *testing.T) {
 	w := New(nil)
 	for range 2 {
 		if !w.First(ID{Ticket: 1}) {

@@ -6,13 +6,13 @@ import (
 	"github.com/forebay-log/forebay/dedup"
 )
 
-// A consumer leaves out what came before.
+// A consumer skips records that it has received before.
 func Example() {
 	w := dedup.New(nil)
-	for _, header := range []string{ // as the messages bring them
+	for _, header := range []string{ // headers of five messages
 		"5f1d0c3a9be24f60a1c7d2e8b4960357-1",
 		"5f1d0c3a9be24f60a1c7d2e8b4960357-2",
-		"5f1d0c3a9be24f60a1c7d2e8b4960357-1", // sent again: its answer was lost
+		"5f1d0c3a9be24f60a1c7d2e8b4960357-1", // sent again, because the answer was lost
 		"5f1d0c3a9be24f60a1c7d2e8b4960357-3",
 	} {
 		id, err := dedup.Parse([]byte(header))

@@ -17,19 +17,19 @@ type Options struct {
 
 // A Window records which records were received. It is not safe for concurrent use.
 type Window struct {
-	words   int // of 64 records each
-	most    int
+	words   int // size of the bitmap of an origin, in words of 64 records
+	most    int // maximum number of origins
 	origins map[[16]byte]*origin
 	newest  origin // ring of all origins: newest.next is the most recently seen, newest.prev the least
 	stats   Stats
 }
 
-// An origin is a bitmap of the last records: ticket t is bit t of a ring.
+// An origin is a bitmap of the last records of an origin: ticket t is bit t modulo the size of the window.
 type origin struct {
 	name       [16]byte
-	top        uint64 // highest ticket received
-	seen       []uint64
-	prev, next *origin
+	top        uint64   // highest ticket received
+	seen       []uint64 // bits of the tickets in (top-size, top]
+	prev, next *origin  // in the ring of Window.newest
 }
 
 // Stats are the counters of a [Window].
@@ -57,9 +57,9 @@ func New(o *Options) *Window {
 	return w
 }
 
-// First notes that the record with the given id was received, and reports whether this is the first
-// time. If that is unknown, because the record is below the window or has no id, First returns
-// true.
+// First records that the record with the given id was received, and reports whether this is the first
+// time. If that is unknown, because the ticket is below the window of its origin or id is the zero ID,
+// First returns true: a consumer should process a record twice rather than lose it.
 func (w *Window) First(id ID) bool {
 	if id.Origin == ([16]byte{}) {
 		w.stats.First++
@@ -103,7 +103,8 @@ func (w *Window) Missing(name [16]byte) uint64 {
 	return min(o.top, uint64(w.words)*64) - uint64(came)
 }
 
-// slide makes ticket the highest one, and clears what leaves the window.
+// slide makes ticket, which is above top, the highest one, and clears the bits of the tickets between them:
+// these bits belong to tickets that leave the window. size is the size of the window.
 func (o *origin) slide(ticket, size uint64) {
 	if ticket-o.top >= size {
 		clear(o.seen)

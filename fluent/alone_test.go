@@ -18,7 +18,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// resetConn ends as a TCP connection does that the peer resets.
+// A resetConn reports the end of its input as a reset by the peer, which net.Pipe cannot produce.
 type resetConn struct{ net.Conn }
 
 func (c resetConn) Read(p []byte) (int, error) {
@@ -29,14 +29,13 @@ func (c resetConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Servers that end each connection after one message, as fluentd does with
-// deny_keepalive, get each record once, however they end it, and whether they say so
-// in a HELO or not.
-func TestOneMessageWithoutAcknowledgements(t *testing.T) {
+// Without acknowledgements, a server that closes each connection after one message, as fluentd does with
+// deny_keepalive, receives each record once: with FIN or RST, with HELO or without.
+func TestNoAckSendsEachRecordOnceToOneMessageServers(t *testing.T) {
 	for _, helo := range []bool{true, false} {
 		for _, end := range []string{"FIN", "RST", "silence"} {
 			if !helo && end == "silence" {
-				continue // it is a server that keeps connections
+				continue // such a server keeps its connections
 			}
 			t.Run(fmt.Sprintf("HELO %v, %s", helo, end), func(t *testing.T) {
 				bubble.Test(t, func(t *testing.T) {
@@ -45,20 +44,20 @@ func TestOneMessageWithoutAcknowledgements(t *testing.T) {
 					f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
 						if helo {
 							if ok, err := c.Handshake(auth); !ok {
-								r.fault(fmt.Errorf("refused: %w", err))
+								r.addErr(fmt.Errorf("refused: %w", err))
 								return
 							}
 						}
 						m, err := c.Next()
 						if err != nil {
-							r.fault(err)
+							r.addErr(err)
 							return
 						}
 						r.add(m)
 						if end == "silence" {
 							c.Read(make([]byte, 1))
 						}
-						time.Sleep(10 * time.Millisecond) // what it does with it
+						time.Sleep(10 * time.Millisecond) // time to process the message
 					}}
 					defer f.Close()
 					c := testConfig{
@@ -108,9 +107,9 @@ func TestOneMessageWithoutAcknowledgements(t *testing.T) {
 	}
 }
 
-// What could not be written whole is sent again, also to a server that ends each
-// connection.
-func TestOneMessageThatIsCut(t *testing.T) {
+// A message that was written only in part is sent again to a server that closes each connection. The
+// other messages of the batch are settled.
+func TestPartlyWrittenMessageIsSentAgain(t *testing.T) {
 	for _, helo := range []bool{true, false} {
 		var r received
 		auth := &testkit.ForwardAuth{Hostname: "server", Key: "k", Nonce: []byte("nonce"), NoKeepalive: true}
@@ -133,19 +132,19 @@ func TestOneMessageThatIsCut(t *testing.T) {
 		}
 		s := newTestClient(t, c)
 		t.Cleanup(f.Close)
-		if res := s.try(numbers(t, 0, 1000)); res.answered || res.err == nil {
+		if res := s.sendOne(numbers(t, 0, 1000)); res.answered || res.err == nil {
 			t.Errorf("%+v", res)
 		}
 		sendOK(t, s, numbers(t, 0, 1000))
 		if got := r.get("forebay"); !slices.Equal(got, seq(0, 1000)) {
 			t.Errorf("%d records", len(got))
 		}
-		// Of a batch of several messages those that were taken are settled.
-		res := s.try(numbers(t, 0, 20, "x", "y"))
+		// A batch of two messages, of which the server reads only the first.
+		res := s.sendOne(numbers(t, 0, 20, "x", "y"))
 		if res.answered {
 			t.Errorf("%+v", res)
 		}
-		res = s.try(numbers(t, 0, 20, "x", "y"))
+		res = s.sendOne(numbers(t, 0, 20, "x", "y"))
 		if open := res.Open.Append(nil, 20); !res.answered || !slices.Equal(open, []int{1, 3, 5, 7, 9, 11, 13, 15, 17, 19}) || res.Why == nil {
 			t.Errorf("%+v", res)
 		}
@@ -153,13 +152,13 @@ func TestOneMessageThatIsCut(t *testing.T) {
 	}
 }
 
-// A server without acknowledgements that keeps connections has one, after the probe time of
-// its first message, whether that is all of a batch or not.
-func TestProbe(t *testing.T) {
+// Without acknowledgements, all messages to a server that keeps connections use one connection. Only its
+// first message waits, for the time of the probe.
+func TestKeptConnectionIsProbedOnce(t *testing.T) {
 	for _, tags := range [][]string{nil, {"x", "y", "z"}} {
 		bubble.Test(t, func(t *testing.T) {
 			var r received
-			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.ackAll(c) }}
 			s := newTestClient(t, testConfig{Config: Config{Dial: f.Dial, NoAck: true}})
 			began := time.Now()
 			for i := range 10 {
@@ -177,8 +176,8 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// A server that ends connections later than the probe time is given more time, up to a bound.
-func TestProbesBecomeLonger(t *testing.T) {
+// The probe time grows, up to probeMax, while the server closes connections after the end of the probe.
+func TestProbeTimeGrowsForServersThatCloseLate(t *testing.T) {
 	r := newRoster(make([]*server, 1))
 	last := time.Duration(0)
 	for range 10 {
@@ -192,7 +191,7 @@ func TestProbesBecomeLonger(t *testing.T) {
 	if last != probeMax {
 		t.Errorf("at last %s", last)
 	}
-	r.ended(0, time.Hour) // it keeps connections after all
+	r.ended(0, time.Hour) // the server keeps connections
 	if d := r.probeTime(0, 0); d != probeMin {
 		t.Errorf("%s after an hour", d)
 	}
@@ -208,8 +207,8 @@ func TestProbesBecomeLonger(t *testing.T) {
 		defer f.Close()
 		s := newTestClient(t, testConfig{Config: Config{Dial: f.Dial, NoAck: true}})
 		for i := range 20 {
-			s.try(numbers(t, i, i+1))
-			time.Sleep(time.Second) // the end is seen
+			s.sendOne(numbers(t, i, i+1))
+			time.Sleep(time.Second) // the reader notices the FIN
 		}
 		if got := r.get("forebay"); len(got) != 20 {
 			t.Errorf("%v", got)
@@ -221,8 +220,8 @@ func TestProbesBecomeLonger(t *testing.T) {
 	})
 }
 
-// A server that keeps no connection and acknowledges nothing in time is left.
-func TestOneMessageWithoutAnAnswer(t *testing.T) {
+// A server that announces keepalive=false and sends no acknowledgement loses the session after AckTimeout.
+func TestMissingAckEndsSessionOfOneMessageServer(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		auth := &testkit.ForwardAuth{Hostname: "server", Key: "k", Nonce: []byte("nonce"), NoKeepalive: true}
 		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
@@ -234,7 +233,7 @@ func TestOneMessageWithoutAnAnswer(t *testing.T) {
 		defer f.Close()
 		s := newTestClient(t, testConfig{Config: Config{Dial: f.Dial, Auth: Auth{SharedKey: "k"}}})
 		began := time.Now()
-		res := s.try(numbers(t, 0, 10))
+		res := s.sendOne(numbers(t, 0, 10))
 		if res.answered || !errors.Is(res.err, errNoAck) || time.Since(began) != defaultAckTimeout {
 			t.Errorf("%+v", res)
 		}
@@ -245,9 +244,9 @@ func TestOneMessageWithoutAnAnswer(t *testing.T) {
 	})
 }
 
-// Through a Logger, whose outlet hands over a window of batches: each record once, in
-// order, though every session takes one.
-func TestOneMessageBehindALogger(t *testing.T) {
+// A server that announces keepalive=false receives each record of a Logger once and in order, although
+// each session accepts only one batch of the window.
+func TestLoggerSendsInOrderToOneMessageServers(t *testing.T) {
 	for _, noAck := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {
 			var r received

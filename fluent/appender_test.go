@@ -32,7 +32,7 @@ type nobody struct{}
 
 func (nobody) AppendAttrs(dst []slog.Attr) []slog.Attr { return dst }
 
-// A failing is an error that says more than its message.
+// A failing is an error that is also an AttrAppender.
 type failing struct{ code int }
 
 func (failing) Error() string { return "failing" }
@@ -40,8 +40,8 @@ func (f failing) AppendAttrs(dst []slog.Attr) []slog.Attr {
 	return append(dst, slog.Int("code", f.code))
 }
 
-// An AttrAppender is the group of its attributes, as in package encode.
-func TestAttrAppenders(t *testing.T) {
+// An AttrAppender is written as a group of its attributes, like in package encode.
+func TestAttrAppenderIsWrittenAsGroup(t *testing.T) {
 	p := &person{"ann", &person{"bob", nil}}
 	replace := func(_ []string, a slog.Attr) slog.Attr {
 		switch a.Key {
@@ -70,7 +70,7 @@ func TestAttrAppenders(t *testing.T) {
 			"replaced":   {slog.Int("made", 1)},
 		} {
 			if name == "list" && replace != nil {
-				continue // here what lies in lists is offered to nobody
+				continue // unlike package encode, this encoder calls no ReplaceAttr inside lists
 			}
 			r := encode.Record{Message: "m", Attrs: attrs}
 			for in, scopes := range map[string][2]encode.Scope{
@@ -95,8 +95,8 @@ func TestAttrAppenders(t *testing.T) {
 	}
 }
 
-// Within other values, in events of a Logger, and where the method panics.
-func TestAttrAppendersWithin(t *testing.T) {
+// AttrAppenders in structs, maps and lists become maps. A panic of the method becomes a text.
+func TestAttrAppenderInsideOtherValues(t *testing.T) {
 	enc, err := NewEncoder(nil)
 	if err != nil {
 		t.Fatal(err)

@@ -32,16 +32,16 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(poolcheck.Tests(m, pools))
 }
 
-// received collects what a peer was sent: the field n of the records, by tag.
+// received collects the records that a test server received: the field n of each, by tag.
 type received struct {
-	mu     sync.Mutex
-	byTag  map[string][]int
-	frames []*testkit.ForwardMessage
-	errs   []error
-	news   chan struct{} // closed at the next message
+	mu      sync.Mutex
+	byTag   map[string][]int
+	frames  []*testkit.ForwardMessage
+	errs    []error
+	changed chan struct{} // closed at the next message
 }
 
-// await waits until n records have come.
+// await waits until n records have arrived.
 func (r *received) await(t *testing.T, n int) {
 	t.Helper()
 	late := time.After(10 * time.Second)
@@ -51,18 +51,18 @@ func (r *received) await(t *testing.T, n int) {
 		for _, m := range r.frames {
 			got += len(m.Entries)
 		}
-		if r.news == nil {
-			r.news = make(chan struct{})
+		if r.changed == nil {
+			r.changed = make(chan struct{})
 		}
-		news := r.news
+		changed := r.changed
 		r.mu.Unlock()
 		if got >= n {
 			return
 		}
 		select {
-		case <-news:
+		case <-changed:
 		case <-late:
-			t.Fatalf("%d of %d records came", got, n)
+			t.Fatalf("%d of %d records arrived", got, n)
 		}
 	}
 }
@@ -74,12 +74,12 @@ func (r *received) add(m *testkit.ForwardMessage) {
 		r.byTag = map[string][]int{}
 	}
 	r.frames = append(r.frames, m)
-	if r.news != nil {
-		close(r.news)
-		r.news = nil
+	if r.changed != nil {
+		close(r.changed)
+		r.changed = nil
 	}
 	for _, e := range m.Entries {
-		r.byTag[m.Tag] = append(r.byTag[m.Tag], number1(e))
+		r.byTag[m.Tag] = append(r.byTag[m.Tag], recordNumber(e))
 	}
 }
 
@@ -89,7 +89,7 @@ func (r *received) get(tag string) []int {
 	return slices.Clone(r.byTag[tag])
 }
 
-// firstCopies returns the records of a tag in the order in which their first copies came.
+// firstCopies returns the records of a tag, without repetitions, in the order of arrival.
 func (r *received) firstCopies(tag string) (ns []int) {
 	seen := map[int]bool{}
 	for _, n := range r.get(tag) {
@@ -107,7 +107,8 @@ func (r *received) messages() []*testkit.ForwardMessage {
 	return slices.Clone(r.frames)
 }
 
-func (r *received) fault(err error) {
+// addErr records an error of the test server, unless it means that the client closed the connection.
+func (r *received) addErr(err error) {
 	if err != nil && !isGone(err) {
 		r.mu.Lock()
 		r.errs = append(r.errs, err)
@@ -115,17 +116,18 @@ func (r *received) fault(err error) {
 	}
 }
 
+// check reports the errors of the test server.
 func (r *received) check(t *testing.T) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, err := range r.errs {
-		t.Errorf("peer: %v", err)
+		t.Errorf("server: %v", err)
 	}
 }
 
-// number1 returns the field n of an entry {"n": …}.
-func number1(entry []byte) int {
+// recordNumber returns the field n of an entry {"n": …}.
+func recordNumber(entry []byte) int {
 	_, b, _ := msgpack.Next(entry)
 	_, b, _ = msgpack.Next(b)
 	_, b, _ = msgpack.Next(b)
@@ -134,12 +136,12 @@ func number1(entry []byte) int {
 	return int(v.Num)
 }
 
-// obedient reads and acknowledges until the connection ends.
-func (r *received) obedient(c *testkit.ForwardConn) {
+// ackAll reads messages and acknowledges them until the connection ends.
+func (r *received) ackAll(c *testkit.ForwardConn) {
 	for {
 		m, err := c.Next()
 		if err != nil {
-			r.fault(err)
+			r.addErr(err)
 			return
 		}
 		r.add(m)
@@ -149,6 +151,7 @@ func (r *received) obedient(c *testkit.ForwardConn) {
 	}
 }
 
+// listen starts f on a loopback port and returns the address.
 func listen(t *testing.T, f *testkit.Forward) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -160,8 +163,8 @@ func listen(t *testing.T, f *testkit.Forward) string {
 	return l.Addr().String()
 }
 
-// numbers returns a batch of records {"n": from…to-1}, all with one tag, or in
-// turn with several.
+// numbers returns a batch of the records {"n": n} with n in [from, to). Record n has the tag
+// tags[n%len(tags)] or, without tags, that of the Driver.
 func numbers(t testing.TB, from, to int, tags ...string) *batch.Batch {
 	t.Helper()
 	b := &batch.Batch{Codec: Codec()}
@@ -181,6 +184,7 @@ func numbers(t testing.TB, from, to int, tags ...string) *batch.Batch {
 	return b
 }
 
+// seq returns the integers in [from, to).
 func seq(from, to int) (s []int) {
 	for ; from < to; from++ {
 		s = append(s, from)
@@ -188,19 +192,20 @@ func seq(from, to int) (s []int) {
 	return s
 }
 
-func TestSendWithAndWithoutAcksAndGzip(t *testing.T) {
+// Records arrive in order within each tag, with and without acknowledgements and compression.
+func TestRecordsArriveInOrderPerTag(t *testing.T) {
 	for _, noAck := range []bool{false, true} {
 		for _, zip := range []string{"", "gzip"} {
 			t.Run(fmt.Sprintf("noAck=%v/%s", noAck, zip), func(t *testing.T) {
 				var r received
-				f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+				f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.ackAll(c) }}
 				s := newTestClient(t, testConfig{Config: Config{Servers: []string{listen(t, f)}, NoAck: noAck, Compress: zip, Tag: "own"}})
 				sendOK(t, s, numbers(t, 0, 1000))
 				sendOK(t, s, numbers(t, 1000, 1100, "a", "b", "c"))
-				s.close() // what is written arrives all the same
+				s.close() // records that are written arrive nevertheless
 				r.await(t, 1100)
 				if got := r.get("own"); !slices.Equal(got, seq(0, 1000)) {
-					t.Errorf("%d records of the sink's own tag", len(got))
+					t.Errorf("%d records of Config.Tag", len(got))
 				}
 				for i, tag := range []string{"a", "b", "c"} {
 					var want []int
@@ -226,7 +231,7 @@ func TestSendWithAndWithoutAcksAndGzip(t *testing.T) {
 
 func TestFramesStayBelowTheirLimits(t *testing.T) {
 	var r received
-	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.ackAll(c) }}
 	s := newTestClient(t, testConfig{Config: Config{Servers: []string{listen(t, f)}, FrameBytes: 2000, MaxFrameBytes: 20000}})
 	b := batch.Batch{Codec: Codec()}
 	sizes := []int{100, 1500, 600, 5000, 10, 18500, 30000, 20}
@@ -234,7 +239,7 @@ func TestFramesStayBelowTheirLimits(t *testing.T) {
 		rec, _ := AppendEvent(nil, time.Unix(1, 0), map[string]any{"n": i, "x": strings.Repeat("x", n)})
 		b.Append(rec, 0, batch.Meta{})
 	}
-	res := s.try(&b)
+	res := s.sendOne(&b)
 	if refused := res.Refused.Append(nil, len(sizes)); !slices.Equal(refused, []int{6}) || !res.Open.Empty() || res.Refusal == nil {
 		t.Errorf("%+v", res)
 	}
@@ -248,7 +253,7 @@ func TestFramesStayBelowTheirLimits(t *testing.T) {
 	if total != len(sizes)-1 {
 		t.Errorf("%d records arrived", total)
 	}
-	// A whole batch of one large tag is cut as well.
+	// A batch of one tag is divided, too.
 	sendOK(t, s, numbers(t, 0, 2000))
 	for _, m := range r.messages() {
 		if len(m.Entries) > 1 && m.Payload > 2000 {
@@ -257,33 +262,33 @@ func TestFramesStayBelowTheirLimits(t *testing.T) {
 	}
 }
 
-// Records that no frame may hold are refused by name, and the others of their batch
-// are sent.
-func TestRefusedRecords(t *testing.T) {
+// Records that cannot be sent are refused: an unknown tag, no content, too large, another content type.
+// The other records of their batch are sent.
+func TestUnsendableRecordsAreRefusedAlone(t *testing.T) {
 	s := newTestClient(t, testConfig{Config: Config{Servers: []string{"127.0.0.1:1"}}})
-	s.l = newLife()
+	s.l = newFakeLife()
 	nc, _ := net.Pipe()
 	s.s = newSession(s.Driver, s.l, &conn{nc: nc, raw: nc, keepalive: true}) // nothing is sent
 	if accepts := s.Traits().Accepts; accepts("application/x-ndjson") || accepts("") || !accepts(entryType) {
 		t.Error("Accepts")
 	}
-	whole := func(b *batch.Batch, text string) {
+	allRefused := func(b *batch.Batch, text string) {
 		t.Helper()
-		if res := s.try(b); res.Refused.Len(b.Len()) != b.Len() || !res.Open.Empty() || res.Refusal == nil || !strings.Contains(res.Refusal.Error(), text) {
+		if res := s.sendOne(b); res.Refused.Len(b.Len()) != b.Len() || !res.Open.Empty() || res.Refusal == nil || !strings.Contains(res.Refusal.Error(), text) {
 			t.Errorf("%+v", res)
 		}
 	}
 	b := batch.Batch{Codec: otherCodec{Codec()}}
 	b.Append([]byte("{}\n"), 0, batch.Meta{})
-	whole(&b, "application/x-other")
+	allRefused(&b, "application/x-other")
 	for _, id := range []uint32{invalidTag, 1 << 30} {
 		b := batch.Batch{Codec: Codec()} // a session distinguishes batches by address
 		b.Append([]byte{0x92, 1, 0x80}, 0, batch.Meta{Stream: id})
-		whole(&b, "no usable tag")
+		allRefused(&b, "no usable tag")
 	}
 	for _, noAck := range []bool{false, true} {
 		var r received
-		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.ackAll(c) }}
 		s := newTestClient(t, testConfig{Config: Config{Servers: []string{listen(t, f)}, MaxFrameBytes: 2500, FrameBytes: 2000, NoAck: noAck}})
 		b := batch.Batch{Codec: Codec()}
 		for n := range 10 {
@@ -298,7 +303,7 @@ func TestRefusedRecords(t *testing.T) {
 			}
 			b.Append(rec, uint64(n), m)
 		}
-		res := s.try(&b)
+		res := s.sendOne(&b)
 		if refused := res.Refused.Append(nil, 10); !slices.Equal(refused, []int{2, 4, 6}) || !res.Open.Empty() || res.Refusal == nil {
 			t.Errorf("%+v", res)
 		}
@@ -313,11 +318,12 @@ func TestRefusedRecords(t *testing.T) {
 	}
 }
 
+// An otherCodec has another content type than Forward entries.
 type otherCodec struct{ batch.Codec }
 
 func (otherCodec) ContentType() string { return "application/x-other" }
 
-// Chunks keep their ids when they are sent again.
+// A chunk that is sent again in a new session has the same id.
 func TestChunkIDsAreKeptAcrossResends(t *testing.T) {
 	var mu sync.Mutex
 	var ids []string
@@ -339,7 +345,7 @@ func TestChunkIDsAreKeptAcrossResends(t *testing.T) {
 	s := newTestClient(t, testConfig{Config: Config{Servers: []string{listen(t, f)}}})
 	b := numbers(t, 0, 10)
 	for range 2 {
-		if res := s.try(b); res.answered || res.err == nil || !retries(res.err) {
+		if res := s.sendOne(b); res.answered || res.err == nil || !retries(res.err) {
 			t.Fatalf("%+v", res)
 		}
 	}
@@ -350,8 +356,8 @@ func TestChunkIDsAreKeptAcrossResends(t *testing.T) {
 	}
 }
 
-// Equal records in flight at once have different ids.
-func TestEqualContentInFlight(t *testing.T) {
+// Two batches with equal records have different chunk ids while both are in flight.
+func TestEqualBatchesInFlightGetDifferentChunkIDs(t *testing.T) {
 	var r received
 	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
 		var ids []string
@@ -364,7 +370,7 @@ func TestEqualContentInFlight(t *testing.T) {
 			ids = append(ids, m.Chunk)
 		}
 		if ids[0] == ids[1] {
-			r.fault(errors.New("same id"))
+			r.addErr(errors.New("same id"))
 		}
 		for _, id := range ids {
 			c.Ack(id)
@@ -376,8 +382,9 @@ func TestEqualContentInFlight(t *testing.T) {
 	r.check(t)
 }
 
-// Acknowledgements may come in any order, twice, and for chunks of nobody.
-func TestAcksOutOfOrderAndUnknown(t *testing.T) {
+// An acknowledgement settles only the chunk with its id. Acknowledgements in another order, repeated ones
+// and those with unknown ids do no harm.
+func TestAckSettlesOnlyItsChunk(t *testing.T) {
 	step := make(chan struct{})
 	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
 		var ids []string
@@ -420,9 +427,9 @@ func TestAcksOutOfOrderAndUnknown(t *testing.T) {
 	}
 }
 
-// What was acknowledged before a connection ended is settled: whole batches, and the
-// part of one.
-func TestPartOfABatchIsAcknowledged(t *testing.T) {
+// When a connection ends, the acknowledged frames of a batch are settled, and only the records of its
+// other frames are open.
+func TestAckedFramesOfAnUnfinishedBatchAreSettled(t *testing.T) {
 	for missing, want := range [][]int{
 		{0, 2, 4, 6, 8},
 		{10, 12, 14, 16, 18},
@@ -440,19 +447,21 @@ func TestPartOfABatchIsAcknowledged(t *testing.T) {
 			}
 		}}
 		s := newTestClient(t, testConfig{Config: Config{Servers: []string{listen(t, f)}, FrameBytes: 5 * len(mustEntry(t, 0))}})
-		res := s.try(numbers(t, 0, 20, "a", "b"))
+		res := s.sendOne(numbers(t, 0, 20, "a", "b"))
 		if open := res.Open.Append(nil, 20); !res.answered || !slices.Equal(open, want) || res.Why == nil || !res.Refused.Empty() {
 			t.Errorf("%d: %+v", missing, res)
 		}
 	}
 }
 
+// mustEntry returns the entry of the record {"n": n}.
 func mustEntry(t *testing.T, n int) []byte {
 	b := numbers(t, n, n+1)
 	return b.At(0).Data
 }
 
-func TestEndsOfConnections(t *testing.T) {
+// All records arrive, in order, although the first connection ends in one of many ways.
+func TestRecordsSurviveEveryConnectionEnd(t *testing.T) {
 	for name, script := range map[string]func(c *testkit.ForwardConn){
 		"FIN at once":           func(c *testkit.ForwardConn) {},
 		"RST at once":           func(c *testkit.ForwardConn) { c.Reset() },
@@ -475,10 +484,10 @@ func TestEndsOfConnections(t *testing.T) {
 					script(c)
 					return
 				}
-				r.obedient(c)
+				r.ackAll(c)
 			}}
 			s := newTestClient(t, testConfig{Config: Config{Servers: []string{listen(t, f)}}})
-			s.persist(numbers(t, 0, 3000), 5)
+			s.sendUntilSettled(numbers(t, 0, 3000), 5)
 			if got := r.get("forebay"); !slices.Equal(got, seq(0, 3000)) {
 				t.Errorf("%d records", len(got))
 			}
@@ -486,7 +495,9 @@ func TestEndsOfConnections(t *testing.T) {
 	}
 }
 
-func TestTimeouts(t *testing.T) {
+// A server that stops reading or answering ends the session, or its beginning, after the time of the
+// Config.
+func TestUnresponsiveServerTimesOut(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		script func(c *testkit.ForwardConn, stop chan struct{})
@@ -495,7 +506,7 @@ func TestTimeouts(t *testing.T) {
 		text   string
 	}{
 		{"no ack", func(c *testkit.ForwardConn, stop chan struct{}) { c.Next(); <-stop }, testConfig{}, defaultAckTimeout, "no acknowledgement in time"},
-		{"another's ack", func(c *testkit.ForwardConn, stop chan struct{}) {
+		{"ack of an unknown chunk", func(c *testkit.ForwardConn, stop chan struct{}) {
 			c.Next()
 			c.Ack("bm90IHlvdXJzIG5vdCB5b3Vycw==")
 			<-stop
@@ -510,7 +521,7 @@ func TestTimeouts(t *testing.T) {
 			}
 		}, testConfig{}, defaultWriteTimeout, "did not read a batch"},
 		{"is not HELO", func(c *testkit.ForwardConn, stop chan struct{}) { <-stop }, testConfig{Config: Config{Auth: Auth{SharedKey: "k"}}}, defaultHandshakeTimeout, "not finished within 5s"},
-		{"HELO drop by drop", func(c *testkit.ForwardConn, stop chan struct{}) {
+		{"HELO byte by byte", func(c *testkit.ForwardConn, stop chan struct{}) {
 			for _, x := range (&testkit.ForwardAuth{Nonce: make([]byte, 200)}).HELO() {
 				if _, err := c.Write([]byte{x}); err != nil {
 					return
@@ -526,7 +537,7 @@ func TestTimeouts(t *testing.T) {
 				tc.c.Dial = f.Dial
 				s := newTestClient(t, tc.c)
 				start := time.Now()
-				err := s.try(numbers(t, 0, 100)).err
+				err := s.sendOne(numbers(t, 0, 100)).err
 				if took := time.Since(start); took != tc.took {
 					t.Errorf("took %v, want %v", took, tc.took)
 				}
@@ -541,10 +552,10 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-func TestIdleConnectionsAreClosedAndTheEndIsSeenAtOnce(t *testing.T) {
+func TestIdleConnectionIsClosedAfterIdleTimeout(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var r received
-		f := &testkit.Forward{Script: func(n int, c *testkit.ForwardConn) { r.obedient(c) }}
+		f := &testkit.Forward{Script: func(n int, c *testkit.ForwardConn) { r.ackAll(c) }}
 		defer f.Close()
 		s := newTestClient(t, testConfig{Config: Config{Dial: f.Dial, IdleTimeout: time.Minute}})
 		sendOK(t, s, numbers(t, 0, 1))
@@ -569,13 +580,14 @@ func TestIdleConnectionsAreClosedAndTheEndIsSeenAtOnce(t *testing.T) {
 	})
 }
 
-func TestFailoverAndReturn(t *testing.T) {
+// The second server is used while the first is down. After Config.Failback the first is used again.
+func TestFailoverAndFailback(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		down := map[string]bool{}
 		var a, b received
-		fa := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { a.obedient(c) }}
-		fb := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { b.obedient(c) }}
+		fa := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { a.ackAll(c) }}
+		fb := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { b.ackAll(c) }}
 		defer fa.Close()
 		defer fb.Close()
 		set := func(name string, v bool) {
@@ -611,7 +623,7 @@ func TestFailoverAndReturn(t *testing.T) {
 			t.Error("returned too early")
 		}
 		time.Sleep(31 * time.Second)
-		sendOK(t, s, numbers(t, 20, 30)) // finds out that a is back
+		sendOK(t, s, numbers(t, 20, 30)) // notices that a is reachable
 		synctest.Wait()
 		sendOK(t, s, numbers(t, 30, 40))
 		if st := s.Stats(); !strings.HasPrefix(st.Server, "a:") || st.Lost != 0 {
@@ -623,27 +635,27 @@ func TestFailoverAndReturn(t *testing.T) {
 		set("a", true)
 		set("b", true)
 		s.close()
-		err := s.try(numbers(t, 40, 50)).err
+		err := s.sendOne(numbers(t, 40, 50)).err
 		if !retries(err) || !strings.Contains(err.Error(), "a:24224") || !strings.Contains(err.Error(), "b:24224") {
 			t.Errorf("%v", err)
 		}
-		set("b", false) // it was passed over, but there is no other
+		set("b", false) // a skipped server is tried if there is no other
 		sendOK(t, s, numbers(t, 40, 50))
 		s.close()
 	})
 }
 
-// A server that takes connections and nothing else is passed over.
-func TestFailoverFromAServerThatOnlyAccepts(t *testing.T) {
+// A server that closes connections without an acknowledgement is skipped.
+func TestFailoverFromServerThatClosesWithoutAck(t *testing.T) {
 	var bad, good received
 	fa := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
 		if m, err := c.Next(); err == nil {
 			bad.add(m)
 		}
 	}}
-	fb := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { good.obedient(c) }}
+	fb := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { good.ackAll(c) }}
 	s := newTestClient(t, testConfig{Config: Config{Servers: []string{listen(t, fa), listen(t, fb)}}})
-	if res := s.try(numbers(t, 0, 10)); res.answered {
+	if res := s.sendOne(numbers(t, 0, 10)); res.answered {
 		t.Fatal("answered")
 	}
 	sendOK(t, s, numbers(t, 0, 10))
@@ -652,9 +664,9 @@ func TestFailoverFromAServerThatOnlyAccepts(t *testing.T) {
 	}
 }
 
-// A server is passed over for at least half of what is due, however long that is
-// and however often it failed.
-func TestPassedOverForHowLong(t *testing.T) {
+// A server is skipped for half to all of the time that is due, for every duration of the Config and
+// every number of failures.
+func TestSkipTimeStaysWithinBounds(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for _, lo := range []time.Duration{100 * time.Millisecond, 5 * time.Second, time.Minute, 100 * time.Hour, math.MaxInt64 / 4} {
 			var down, mute health
@@ -663,26 +675,26 @@ func TestPassedOverForHowLong(t *testing.T) {
 				down.failed(lo, 2*lo)
 				want := time.Duration(min(2, n+1)) * lo
 				if d := time.Until(down.until); d < want/2 || d > want {
-					t.Fatalf("%s: passed over for %s after %d failures", lo, d, n+1)
+					t.Fatalf("%s: skipped for %s after %d failures", lo, d, n+1)
 				}
 				mute.silent(lo)
 				if d := time.Until(mute.until); d < min(lo, muteMax)/2 || d > muteMax {
-					t.Fatalf("%s: passed over for %s after %d mute connections", lo, d, n+1)
+					t.Fatalf("%s: skipped for %s after %d unresponsive connections", lo, d, n+1)
 				}
 			}
 		}
 	})
 }
 
-// A first server that takes connections and acknowledges nothing is tried again
-// ever more seldom; once it acknowledges, it is used.
-func TestFailoverFromAServerThatStaysMute(t *testing.T) {
+// A preferred server that accepts connections and acknowledges nothing is tried again after increasing
+// times, up to muteMax. Once it acknowledges, it is used.
+func TestUnresponsiveServerIsRetriedLessOften(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var a, b received
-		var well atomic.Bool
+		var healthy atomic.Bool
 		fa := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
-			if well.Load() {
-				a.obedient(c)
+			if healthy.Load() {
+				a.ackAll(c)
 			}
 			for {
 				if _, err := c.Next(); err != nil {
@@ -690,7 +702,7 @@ func TestFailoverFromAServerThatStaysMute(t *testing.T) {
 				}
 			}
 		}}
-		fb := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { b.obedient(c) }}
+		fb := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { b.ackAll(c) }}
 		defer fa.Close()
 		defer fb.Close()
 		s := newTestClient(t, testConfig{
@@ -707,37 +719,37 @@ func TestFailoverFromAServerThatStaysMute(t *testing.T) {
 		})
 		send := func(d time.Duration) {
 			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(10 * time.Second) {
-				s.persist(numbers(t, 0, 1), 3)
+				s.sendUntilSettled(numbers(t, 0, 1), 3)
 			}
 		}
 		send(2 * time.Hour)
-		if n := fa.Conns() / 2; n < 4 || n > 30 { // one to see whether it is there, one to use it
-			t.Errorf("the mute server was tried %d times in two hours", n)
+		if n := fa.Conns() / 2; n < 4 || n > 30 { // one connection to probe the server, one to send
+			t.Errorf("the unresponsive server was tried %d times in two hours", n)
 		}
 		if st := s.Stats(); !strings.HasPrefix(st.Server, "b:") {
 			t.Errorf("%+v", st)
 		}
-		well.Store(true)
+		healthy.Store(true)
 		send(20 * time.Minute)
 		if st := s.Stats(); !strings.HasPrefix(st.Server, "a:") {
-			t.Errorf("it is well again: %+v", st)
+			t.Errorf("the preferred server is not used: %+v", st)
 		}
 		s.close()
 	})
 }
 
-func TestKeepaliveFalse(t *testing.T) {
+func TestKeepaliveFalseUsesOneConnectionPerMessage(t *testing.T) {
 	for _, noAck := range []bool{false, true} {
 		var r received
 		auth := &testkit.ForwardAuth{Hostname: "server", Key: "k", Nonce: []byte("nonce"), NoKeepalive: true}
 		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
 			if ok, err := c.Handshake(auth); !ok {
-				r.fault(fmt.Errorf("refused: %w", err))
+				r.addErr(fmt.Errorf("refused: %w", err))
 				return
 			}
 			m, err := c.Next()
 			if err != nil {
-				r.fault(err)
+				r.addErr(err)
 				return
 			}
 			r.add(m)
@@ -778,7 +790,7 @@ func FuzzAcks(f *testing.F) {
 	})
 }
 
-// holds reports whether an outlet holds its records because of err, retries whether it
-// tries again soon.
+// holds reports whether an outlet holds its records because of err. retries reports whether it sends
+// them again after the retry delay.
 func holds(err error) bool   { return batch.FailedOutcome(err).Advice == batch.Hold }
 func retries(err error) bool { return batch.FailedOutcome(err).Advice == batch.Again }

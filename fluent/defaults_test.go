@@ -19,15 +19,15 @@ import (
 	"github.com/forebay-log/forebay/transport"
 )
 
-// The zero Config is useful: one's own machine, 4 MiB, acknowledged frames of about 64 KiB.
-// Nothing is lost without a count, and before a server that is down only one caller is held up.
-func TestZeroConfig(t *testing.T) {
+// The zero Config connects to 127.0.0.1:24224, with 4 MiB of memory and acknowledged frames of about
+// 64 KiB. While the server is down, every drop is counted, and only one Post waits.
+func TestZeroConfigDefaults(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		addrs := map[string]bool{}
 		up := false
 		var r received
-		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.ackAll(c) }}
 		defer f.Close()
 		l := newTestLogger(t, testConfig{
 			Config: Config{
@@ -56,7 +56,7 @@ func TestZeroConfig(t *testing.T) {
 			n++
 		}
 		if took := time.Since(start); took != 250*time.Millisecond {
-			t.Errorf("held up for %v", took)
+			t.Errorf("Post waited for %v", took)
 		}
 		if l.Account().Dropped[batch.Full] != 10 {
 			t.Errorf("%s", l.Account())
@@ -88,8 +88,8 @@ func TestZeroConfig(t *testing.T) {
 	})
 }
 
-// As many batches as Window says are under way at once, and no more.
-func TestWindow(t *testing.T) {
+// Exactly Window batches are in flight at once.
+func TestWindowBoundsUnackedBatches(t *testing.T) {
 	for _, window := range []int{0, 1, 7} {
 		bubble.Test(t, func(t *testing.T) {
 			acks := make(chan struct{})
@@ -142,14 +142,13 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// A connection that ends while nothing is under way is known to be at an end
-// before anything is written to it.
-func TestEndOfIdleConnectionIsSeen(t *testing.T) {
+// The end of an idle connection is noticed at once, before a batch is written to it.
+func TestServerCloseOfIdleConnectionIsNoticed(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var r received
 		f := &testkit.Forward{Script: func(n int, c *testkit.ForwardConn) {
 			if n > 0 {
-				r.obedient(c)
+				r.ackAll(c)
 				return
 			}
 			if m, err := c.Next(); err == nil {
@@ -177,10 +176,9 @@ func TestEndOfIdleConnectionIsSeen(t *testing.T) {
 	})
 }
 
-// A server that is down is passed over for a time that doubles up to ReconnectMax, and
-// is never twice the same; then it is tried by name, as names move. Once it was there
-// the time begins anew.
-func TestReconnects(t *testing.T) {
+// A server that is down is skipped for a time that doubles up to ReconnectMax, with jitter. Each attempt
+// resolves the host name again. After a connection the time starts at ReconnectMin.
+func TestSkipTimeDoublesUpToReconnectMax(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var at []time.Time
 		up := false
@@ -243,11 +241,11 @@ func TestReconnects(t *testing.T) {
 	})
 }
 
-// IntegerTime writes whole seconds, for receivers that know no EventTime.
-func TestIntegerTime(t *testing.T) {
+// With IntegerTime, entries have their time in whole seconds instead of an EventTime.
+func TestIntegerTimeWritesWholeSeconds(t *testing.T) {
 	for _, integer := range []bool{false, true} {
 		var r received
-		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.ackAll(c) }}
 		l := newTestLogger(t, testConfig{Config: Config{Servers: []string{listen(t, f)}, IntegerTime: integer}})
 		at := time.Unix(1_700_000_000, 123_456_789)
 		if err := l.PostWithTime("t", at, map[string]any{"n": 1}); err != nil {
@@ -266,8 +264,8 @@ func TestIntegerTime(t *testing.T) {
 	}
 }
 
-// The client names the host it means (SNI), and keeps to the version it was told.
-func TestTLSNameAndVersion(t *testing.T) {
+// The client sends the host name of the server (SNI) and accepts no TLS version below MinVersion.
+func TestTLSSendsServerNameAndHonorsMinVersion(t *testing.T) {
 	a := newAuthority(t)
 	cert, key := a.issue(t, "logs.test")
 	pair, err := tls.LoadX509KeyPair(cert, key)
@@ -284,7 +282,7 @@ func TestTLSNameAndVersion(t *testing.T) {
 	} {
 		var r received
 		names := make(chan string, 10)
-		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.ackAll(c) }}
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)

@@ -35,8 +35,8 @@ func asJSON(t *testing.T, s encode.Scope, r *encode.Record) string {
 	return string(v.Record)
 }
 
-// What ReplaceAttr is called with, and what comes of it, is as in package encode.
-func TestReplaceAttrIsAsInJSON(t *testing.T) {
+// The calls of ReplaceAttr, and the resulting fields, are those of the JSON encoder of package encode.
+func TestReplaceAttrMatchesJSONEncoder(t *testing.T) {
 	var paths []string
 	replace := func(groups []string, a slog.Attr) slog.Attr {
 		paths = append(paths, strings.Join(append(slices.Clone(groups), a.Key), "."))
@@ -105,7 +105,7 @@ func TestReplaceAttrIsAsInJSON(t *testing.T) {
 			}
 		}
 	}
-	// What lies within other values is not offered.
+	// ReplaceAttr is not called for fields inside other values.
 	r := encode.Record{Attrs: attrs[4][2:]}
 	if got := asJSON(t, mine.Scope(), &r); !strings.Contains(got, `"secret":1`) || strings.Contains(got, "xxx") {
 		t.Error(got)
@@ -116,7 +116,7 @@ type wrapped struct{ v slog.Value }
 
 func (w wrapped) LogValue() slog.Value { return w.v }
 
-func TestReplaceAttrTagsAndSource(t *testing.T) {
+func TestReplaceAttrSetsTagAndSource(t *testing.T) {
 	enc, err := NewEncoder(&EncoderOptions{TagKey: "tag", AddSource: true, SourceKey: "src", ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
 		switch a.Key {
 		case "service":
@@ -144,7 +144,7 @@ func TestReplaceAttrTagsAndSource(t *testing.T) {
 			t.Errorf("%s is not in %s", want, text)
 		}
 	}
-	// With, too, and a time it cannot change.
+	// Attributes of With are replaced, too; the time of the entry is not.
 	s := enc.Scope().WithAttrs([]slog.Attr{slog.String("service", "y")})
 	out, m, err = s.Append(nil, &encode.Record{Time: time.Unix(7, 0)})
 	if text := string(Codec().AppendJSON(nil, out, m)); err != nil || !strings.Contains(text, `"tag":"svc.y","time":"1970-01-01T00:00:07Z"`) {
@@ -152,8 +152,8 @@ func TestReplaceAttrTagsAndSource(t *testing.T) {
 	}
 }
 
-// A group that turns out empty is left out, with ReplaceAttr or without.
-func TestEmptyGroupsAreLeftOut(t *testing.T) {
+// A group whose attributes are all omitted is omitted.
+func TestEmptyGroupsAreOmitted(t *testing.T) {
 	enc, _ := NewEncoder(&EncoderOptions{LevelKey: "-", MessageKey: "-"})
 	r := encode.Record{Attrs: []slog.Attr{slog.Group("a", slog.Group("b"), slog.Attr{}), slog.Int("n", 1)}}
 	if got := asJSON(t, enc.Scope(), &r); got != `{"n":1}` {
@@ -168,7 +168,7 @@ func TestReplaceAttrAllocatesNothing(t *testing.T) {
 	dst := bytes.NewBuffer(make([]byte, 0, 1024)).AvailableBuffer()
 	var m batch.Meta
 	n := allocs.PerRun(100, func() { dst, m, _ = s.Append(dst[:0], &r) })
-	if n > 1 && !race.Enabled { // the level, as an any
+	if n > 1 && !race.Enabled { // the level is converted to an any
 		t.Errorf("%v allocations (%v)", n, m)
 	}
 }
@@ -179,7 +179,7 @@ func callerPC() uintptr {
 	return pcs[0]
 }
 
-// A stacked error has a stack, and methods that would write it otherwise elsewhere.
+// A stacked is an error with a stack. Its marshal methods must not be called.
 type stacked struct {
 	error
 	Code int
@@ -189,9 +189,8 @@ func (stacked) Callers() []uintptr           { return []uintptr{callerPC()} }
 func (stacked) MarshalJSON() ([]byte, error) { return []byte(`{"code":1}`), nil }
 func (stacked) MarshalText() ([]byte, error) { return []byte("a text"), nil }
 
-// TestErrorsAreAsInJSON: an error among the attributes is what package encode makes of it,
-// also what stands beside it.
-func TestErrorsAreAsInJSON(t *testing.T) {
+// An error attribute, and the attributes with its details, match the JSON encoder of package encode.
+func TestErrorsMatchJSONEncoder(t *testing.T) {
 	outer := fmt.Errorf("outer: %w", errors.Join(io.EOF, fmt.Errorf("b: %w", stacked{io.ErrNoProgress, 1})))
 	deep := error(io.EOF)
 	for range 30 {
@@ -218,7 +217,7 @@ func TestErrorsAreAsInJSON(t *testing.T) {
 			t.Errorf("%q: %s", form, got)
 		}
 	}
-	// A chain counts among the levels that receivers decode.
+	// The nested lists of a chain count toward maxLevels.
 	enc, err := NewEncoder(&EncoderOptions{Errors: "chain"})
 	if err != nil {
 		t.Fatal(err)
@@ -228,7 +227,7 @@ func TestErrorsAreAsInJSON(t *testing.T) {
 		out, _, _ := s.Append(nil, &encode.Record{Attrs: []slog.Attr{slog.Any("deep", deep)}})
 		most = max(most, msgpack.Nested(out, 200))
 	}
-	if most != maxLevels+1 { // and the entry
+	if most != maxLevels+1 { // the levels of the record and the entry
 		t.Errorf("%d levels", most)
 	}
 	if _, err := NewEncoder(&EncoderOptions{Errors: "object"}); err == nil || !strings.Contains(err.Error(), `EncoderOptions.Errors: "object" is not an error format: use text, chain, verbose`) {
@@ -246,8 +245,8 @@ func TestErrorsAreAsInJSON(t *testing.T) {
 	}
 }
 
-// TestSourceAllocations: a source position is looked up once.
-func TestSourceAllocations(t *testing.T) {
+// The source position of a program counter is computed once and cached.
+func TestSourceAllocatesNothing(t *testing.T) {
 	enc, err := NewEncoder(&EncoderOptions{AddSource: true})
 	if err != nil {
 		t.Fatal(err)
@@ -259,13 +258,13 @@ func TestSourceAllocations(t *testing.T) {
 	if n := allocs.PerRun(100, func() { dst, _, _ = scope.Append(dst[:0], &r) }); n > 0 && !race.Enabled {
 		t.Errorf("%v allocations", n)
 	}
-	if !bytes.Contains(dst, []byte("TestSourceAllocations")) {
+	if !bytes.Contains(dst, []byte("TestSourceAllocatesNothing")) {
 		t.Errorf("%q", dst)
 	}
 }
 
-// TestErrorAllocations: the message of an error costs nothing.
-func TestErrorAllocations(t *testing.T) {
+// An error attribute without details is written without allocations.
+func TestErrorAllocatesNothing(t *testing.T) {
 	enc, err := NewEncoder(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -277,8 +276,8 @@ func TestErrorAllocations(t *testing.T) {
 	}
 }
 
-// A later key of a map that equals an earlier one is renamed, as in package httpsink.
-func TestNoKeyTwice(t *testing.T) {
+// A later key of a map that equals an earlier one gets underscores appended.
+func TestDuplicateKeysAreRenamed(t *testing.T) {
 	enc, err := NewEncoder(&EncoderOptions{Errors: "verbose"})
 	if err != nil {
 		t.Fatal(err)

@@ -13,9 +13,9 @@ import (
 	"github.com/forebay-log/forebay/fluent"
 )
 
-// What docs/MIGRATING-fluent-logger-go.md shows.
+// This is the example of docs/MIGRATING-fluent-logger-go.md.
 func Example_migrating() {
-	addr, fallback := "127.0.0.1:1", quiet() // nobody listens there
+	addr, fallback := "127.0.0.1:1", silentLogger() // port 1: connections are refused
 	logger, err := fluent.NewLogger(fluent.Config{
 		Servers: []string{addr},
 	}, forebay.Delivery(func(o *deliver.OutputOptions) { o.Deliver.Breaker = &deliver.BreakerOptions{Failures: 1} }))
@@ -35,7 +35,7 @@ func Example_migrating() {
 		return batch.FailedOutcome(cause)
 	})
 	logger.ErrorHandler = fluent.FallbackTo(fallback)
-	// The last one counts.
+	// The last assignment has effect.
 	logger.ErrorHandler = deliver.JSONLines(os.Stdout)
 
 	logger.PostWithTime("app", time.Unix(0, 0), map[string]any{"n": 1})
@@ -46,7 +46,7 @@ func Example_migrating() {
 	// {"tag":"app","time":"1970-01-01T00:00:00Z","record":{"n":1}}
 }
 
-func quiet() *fluent.Logger {
+func silentLogger() *fluent.Logger {
 	l, err := fluent.NewLogger(fluent.Config{}, forebay.OnError(func(batch.Event) {}))
 	if err != nil {
 		panic(err)

@@ -15,7 +15,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// receiver stands for a Fluentd: it prints what it gets.
+// receiver starts a test server that prints the records it receives.
 func receiver() (addr string, stop func()) {
 	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
 		for {
@@ -37,7 +37,7 @@ func receiver() (addr string, stop func()) {
 	return l.Addr().String(), f.Close
 }
 
-// Everything goes to a Forward server under one tag.
+// To sends all records to a Forward server under one tag.
 func ExampleTo() {
 	addr, stop := receiver()
 	defer stop()
@@ -46,7 +46,7 @@ func ExampleTo() {
 		fmt.Println(err)
 		return
 	}
-	r := slog.NewRecord(time.Unix(1700000000, 0), slog.LevelWarn, "no stock", 0) // for the same output each time; else log.Warn
+	r := slog.NewRecord(time.Unix(1700000000, 0), slog.LevelWarn, "no stock", 0) // a program calls log.Warn; the fixed time makes the output repeatable
 	r.AddAttrs(slog.String("region", "eu"))
 	log.Slog().Handler().Handle(context.Background(), r)
 	fmt.Println(log.Close())
@@ -55,7 +55,7 @@ func ExampleTo() {
 	// <nil>
 }
 
-// The lines of docs/MIGRATING-fluent-logger-golang.md.
+// These are the lines of docs/MIGRATING-fluent-logger-golang.md.
 func ExampleNewLogger() {
 	post := func(ctx context.Context, data map[string]string) error {
 		logger, err := fluent.NewLogger(fluent.Config{Servers: []string{"logs:24224"}})
@@ -112,7 +112,7 @@ func ExampleNewLogger_errorHandler() {
 	// accepted=1 delivered=0 handled=1
 }
 
-// slog records through a Router.
+// A Router encodes the records of slog for a Forward output.
 func ExampleNewEncoder() {
 	addr, stop := receiver()
 	defer stop()
@@ -138,7 +138,7 @@ func ExampleNewEncoder() {
 	// app.greeting {"time":"2026-01-02T03:04:05Z","record":{"level":"INFO","msg":"hello","n":1}}
 }
 
-// A dry run shows what would be sent.
+// A dry run writes the frames as text instead of sending them.
 func ExampleConfig_dryRun() {
 	w, err := forebay.Open(fluent.To("", "app", forebay.Configure(func(c *fluent.Config) { c.NoAck, c.DryRun, c.Servers = true, os.Stdout, nil })))
 	if err != nil {
@@ -155,7 +155,7 @@ func ExampleConfig_dryRun() {
 	//   {"time":"1970-01-01T00:00:00Z","record":{"n":1}}
 }
 
-// Events from elsewhere keep their tags: the stream of a record says which one it has.
+// Events of other programs keep their tags. The stream of a record identifies its tag.
 func ExampleAppendTaggedEvent() {
 	w, err := forebay.Open(fluent.To("", "app", forebay.Configure(func(c *fluent.Config) { c.NoAck, c.DryRun, c.Servers = true, os.Stdout, nil })))
 	if err != nil {
@@ -172,7 +172,7 @@ func ExampleAppendTaggedEvent() {
 	//   {"time":"1970-01-01T00:00:00Z","record":{"n":1}}
 }
 
-// New returns the Driver of an output, whose counters the program reads.
+// A program that reads the counters of the Driver calls New.
 func ExampleNew() {
 	addr, stop := receiver()
 	defer stop()
@@ -194,8 +194,7 @@ func ExampleNew() {
 	// 1
 }
 
-// What waits while the server is down is kept on disk, and delivered by the next
-// Logger before anything newer.
+// Records of an outage are kept on disk. The next Logger delivers them before newer ones.
 func ExampleNewLogger_spool() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -229,7 +228,7 @@ func ExampleNewLogger_spool() {
 	// delivered: 1
 }
 
-// Events can be made without a Logger: for an output, or a test.
+// AppendEvent encodes an event without a Logger, for an output or a test.
 func ExampleAppendEvent() {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	event, err := fluent.AppendEvent(nil, at, map[string]any{"n": 1})
@@ -240,7 +239,7 @@ func ExampleAppendEvent() {
 	// Output: {"time":"2026-01-02T03:04:05Z","record":{"n":1}}
 }
 
-// While the first server is down, the second one takes the records.
+// While the first server is down, records go to the second one.
 func ExampleFallbackTo() {
 	addr, stop := receiver()
 	defer stop()
@@ -267,7 +266,7 @@ func ExampleFallbackTo() {
 	// accepted=1 delivered=1
 }
 
-// The handler of what waits while the server is down, where fluent-logger-go has it.
+// The error handler is a field of the Logger, as in fluent-logger-go.
 func ExampleLogger_errorHandler() {
 	logger, err := fluent.NewLogger(fluent.Config{Servers: []string{"127.0.0.1:1"}}, forebay.OnError(func(batch.Event) {}))
 	if err != nil {
@@ -284,7 +283,7 @@ func ExampleLogger_errorHandler() {
 	// accepted=1 delivered=0 handled=1
 }
 
-// An output without a Router takes events that are encoded elsewhere: two tags.
+// An output without a Router accepts encoded events. Tags provides the streams of their tags.
 func ExampleTags() {
 	addr, stop := receiver()
 	defer stop()

@@ -11,7 +11,7 @@ import (
 
 // A Forward output has the goroutine of its outlet and those of its session: one for the calls of the
 // driver and one that reads acknowledgements.
-func TestGoroutinesOfAnOutput(t *testing.T) {
+func TestOutputHasOneGoroutineAndItsSessionTwo(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		want := testkit.Goroutines(t)
 		peer := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {

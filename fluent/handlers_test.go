@@ -19,21 +19,21 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// calls notes when a handler was called, and takes everything.
-type calls struct {
+// handlerCalls is an error handler that accepts all records and records the times of its calls.
+type handlerCalls struct {
 	mu   sync.Mutex
 	at   []time.Time
 	took int
 }
 
-func (c *calls) HandleError(_ error, b *batch.Batch) batch.Outcome {
+func (c *handlerCalls) HandleError(_ error, b *batch.Batch) batch.Outcome {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.at, c.took = append(c.at, time.Now()), c.took+b.Len()
 	return batch.Outcome{}
 }
 
-func (c *calls) since(t time.Time) (n int, first time.Duration) {
+func (c *handlerCalls) since(t time.Time) (n int, first time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, at := range c.at {
@@ -46,14 +46,14 @@ func (c *calls) since(t time.Time) (n int, first time.Duration) {
 	return n, first
 }
 
-// While the server is down, the handler on the Logger is asked when PendingLimit is passed,
-// at the next flush interval, whether the server refuses connections or hangs.
-func TestHandlerIsAskedInTime(t *testing.T) {
+// While the server is down, the handler is called within 200 ms after more than PendingLimit records
+// wait, whether the server refuses connections or hangs.
+func TestHandlerIsCalledSoonAbovePendingLimit(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {
 			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { c.Next(); c.Next() }}
 			defer f.Close()
-			h := &calls{}
+			h := &handlerCalls{}
 			l := newTestLogger(t, testConfig{
 				Config: Config{
 					Window: 1,
@@ -80,10 +80,10 @@ func TestHandlerIsAskedInTime(t *testing.T) {
 			}
 			time.Sleep(10 * time.Minute)
 			if n, _ := h.since(time.Time{}); n != 0 {
-				t.Errorf("hangs %v: asked %d times below the limit", hangs, n)
+				t.Errorf("hangs %v: called %d times below the limit", hangs, n)
 			}
 			for round := range 20 {
-				for l.Account().Pending.Total() < 490 { // bit by bit: the outlet has taken what it takes
+				for l.Account().Pending.Total() < 490 { // slowly, so that the outlet has leased the records
 					l.Post("x", map[string]any{"n": 1})
 					time.Sleep(time.Millisecond)
 				}
@@ -94,9 +94,9 @@ func TestHandlerIsAskedInTime(t *testing.T) {
 				}
 				time.Sleep(40 * time.Second)
 				n, first := h.since(began)
-				// A probe of a server that hangs begins at any time, and has a second.
+				// A probe of a server that hangs may be in progress; it takes up to a second.
 				if most := 200 * time.Millisecond; n == 0 || first > most && !hangs || first > most+time.Second {
-					t.Errorf("hangs %v, round %d: asked %d times, first after %s; %s", hangs, round, n, first, l.Account())
+					t.Errorf("hangs %v, round %d: called %d times, first after %s; %s", hangs, round, n, first, l.Account())
 				}
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -104,15 +104,15 @@ func TestHandlerIsAskedInTime(t *testing.T) {
 			rep, _ := l.Close(ctx)
 			synctest.Wait()
 			if h.took == 0 || rep.Handled != uint64(h.took) {
-				t.Errorf("%d taken, %s", h.took, rep.Account)
+				t.Errorf("%d handled, %s", h.took, rep.Account)
 			}
 		})
 	}
 }
 
-// The handler is asked at the first failure if more than PendingLimit records wait: when a
-// connection is refused or breaks, and when an acknowledgement is late.
-func TestHandlerIsAskedAtTheFirstFailure(t *testing.T) {
+// The handler is called at the first failure if more than PendingLimit records wait: a refused or broken
+// connection, or a missing acknowledgement.
+func TestHandlerIsCalledAtTheFirstFailure(t *testing.T) {
 	const ackTimeout = 2 * time.Second
 	refused := errors.New("connection refused")
 	for _, tt := range []struct {
@@ -135,7 +135,7 @@ func TestHandlerIsAskedAtTheFirstFailure(t *testing.T) {
 					}
 				}}
 				defer f.Close()
-				h := &calls{}
+				h := &handlerCalls{}
 				l := newTestLogger(t, testConfig{
 					Config: Config{
 						AckTimeout: ackTimeout,
@@ -156,7 +156,7 @@ func TestHandlerIsAskedAtTheFirstFailure(t *testing.T) {
 				}
 				time.Sleep(time.Minute)
 				if n, first := h.since(begun); (tt.most > 0) != (n > 0) || first > tt.most {
-					t.Errorf("asked %d times, first after %v; %s", n, first, l.Account())
+					t.Errorf("called %d times, first after %v; %s", n, first, l.Account())
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
@@ -166,11 +166,11 @@ func TestHandlerIsAskedAtTheFirstFailure(t *testing.T) {
 	}
 }
 
-// The ErrorHandler of the Logger takes the place of that of the Config.
-func TestHandlerOnTheLogger(t *testing.T) {
+// Logger.ErrorHandler replaces the error handler of the output options.
+func TestHandlerOfLoggerReplacesHandlerOfOutput(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		down := func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("connection refused") }
-		a, b := &calls{}, &calls{}
+		a, b := &handlerCalls{}, &handlerCalls{}
 		l := newTestLogger(t, testConfig{Config: Config{Dial: down}, ErrorHandler: a})
 		l.ErrorHandler = b
 		l.Post("x", nil)
@@ -183,9 +183,9 @@ func TestHandlerOnTheLogger(t *testing.T) {
 	})
 }
 
-// In an outage the handler is asked before anything is dropped, whatever the outage is:
-// nothing is lost at any rate that the handler keeps up with.
-func TestHandlerIsAskedBeforeADrop(t *testing.T) {
+// In an outage the handler is called before a record is dropped, for every kind of outage and every
+// policy: no record is lost if the handler is fast enough.
+func TestHandlerIsCalledBeforeADrop(t *testing.T) {
 	const n = 2_600 // more than the buffer holds
 	body := strings.Repeat("x", 4000)
 	seed, row := testkit.Seed(t), 0
@@ -203,8 +203,8 @@ func TestHandlerIsAskedBeforeADrop(t *testing.T) {
 			policy string
 			every  time.Duration // between posts; 0: as fast as they go
 			limit  int           // PendingLimit
-			late   bool          // the handler is that of the Logger
-			wait   time.Duration // a Post takes at most
+			late   bool          // set Logger.ErrorHandler instead of the option
+			wait   time.Duration // maximum duration of a Post
 			crash  bool          // with a CrashDir
 		}{
 			{"", 800 * time.Microsecond, 0, false, 125 * time.Millisecond, false},
@@ -217,7 +217,7 @@ func TestHandlerIsAskedBeforeADrop(t *testing.T) {
 			{"", 800 * time.Microsecond, 0, false, 125 * time.Millisecond, true},
 			{"drop-newest", 800 * time.Microsecond, 1 << 20, true, 0, true},
 			{"block-for=1s", 0, 0, false, 500 * time.Millisecond, false},
-			{"block", 0, 1 << 20, false, defaultAckTimeout + time.Second, false}, // it waits as long as nothing has failed
+			{"block", 0, 1 << 20, false, defaultAckTimeout + time.Second, false}, // Post waits until the first failure
 		} {
 			// Eleven policies: each runs with one of the three.
 			if row++; !testkit.Share(seed, row, 3) {
@@ -233,7 +233,7 @@ func TestHandlerIsAskedBeforeADrop(t *testing.T) {
 						}
 					}}
 					defer f.Close()
-					h := &calls{}
+					h := &handlerCalls{}
 					c := testConfig{Config: Config{Dial: dials[name](f)}, WhenFull: tt.policy, PendingLimit: tt.limit}
 					if !tt.late {
 						c.ErrorHandler = h

@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// Servers as they are: see the protocol digest in the package comment.
-func TestHandshakes(t *testing.T) {
+// The handshake succeeds with the HELO of each known server: nonces of type bin and str, users, no key.
+func TestHandshakeWithEveryServer(t *testing.T) {
 	raw := []byte{0, 0xff, 1, 0xfe, 'n', 'o', 'n', 'c', 'e', 2, 3, 4, 5, 6, 7, 8}
 	for _, tc := range []struct {
 		name string
@@ -34,10 +34,10 @@ func TestHandshakes(t *testing.T) {
 			var r received
 			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
 				if ok, err := c.Handshake(&tc.auth); !ok {
-					r.fault(fmt.Errorf("refused: %v", err))
+					r.addErr(fmt.Errorf("refused: %v", err))
 					return
 				}
-				r.obedient(c)
+				r.ackAll(c)
 			}}
 			tc.c.Servers = []string{listen(t, f)}
 			s := newTestClient(t, tc.c)
@@ -50,7 +50,8 @@ func TestHandshakes(t *testing.T) {
 	}
 }
 
-func TestHandshakeFailures(t *testing.T) {
+// The error of a failed handshake names the cause, reports whether it is fatal, and contains no secret.
+func TestHandshakeErrorNamesTheCause(t *testing.T) {
 	auth := &testkit.ForwardAuth{Hostname: "s", Key: "right-key", Nonce: []byte("nonce"), Auth: []byte("salt"), User: "u", Password: "right-password"}
 	ask := func(c *testkit.ForwardConn, a *testkit.ForwardAuth) { c.Handshake(a); c.Raw() }
 	pong := func(answer func(salt []byte) []byte) func(c *testkit.ForwardConn) {
@@ -114,7 +115,7 @@ func TestHandshakeFailures(t *testing.T) {
 			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { tc.script(c) }}
 			tc.c.Servers = []string{listen(t, f)}
 			s := newTestClient(t, tc.c)
-			err := s.try(numbers(t, 0, 1)).err
+			err := s.sendOne(numbers(t, 0, 1)).err
 			if err == nil || !strings.Contains(err.Error(), tc.text) {
 				t.Errorf("%v\nwant %s", err, tc.text)
 			}
@@ -130,9 +131,9 @@ func TestHandshakeFailures(t *testing.T) {
 	}
 }
 
-// Who does not know the key gets nothing, whatever it answers: digests of any
-// length, of other things than it should hold, and what it was sent itself.
-func TestWrongPongs(t *testing.T) {
+// A server that does not know the shared key is refused: a PONG with a digest of another length or of
+// other values, or with the digest of the PING.
+func TestPongWithoutProofOfKeyIsRefused(t *testing.T) {
 	auth := &testkit.ForwardAuth{Hostname: "s", Key: "right-key", Nonce: []byte("nonce")}
 	pong := func(name string, sum []byte, bin bool) []byte {
 		b := msgpack.AppendStr(msgpack.AppendArrayHeader(nil, 5), "PONG")
@@ -201,8 +202,8 @@ func TestWrongPongs(t *testing.T) {
 	}
 }
 
-// HELO and PONG may come in any pieces; what follows PONG is read as well.
-func TestHandshakeInPieces(t *testing.T) {
+// HELO and PONG may arrive in any number of segments. Input after PONG is not lost.
+func TestHandshakeReadsFragmentedMessages(t *testing.T) {
 	auth := &testkit.ForwardAuth{Hostname: "s", Key: "k", Nonce: []byte("nonce"), BinNonce: true}
 	var r received
 	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
@@ -218,7 +219,7 @@ func TestHandshakeInPieces(t *testing.T) {
 		}
 		salt, _, _ := auth.CheckPing(raw)
 		drip(auth.PONG(salt, ""))
-		r.obedient(c)
+		r.ackAll(c)
 	}}
 	s := newTestClient(t, testConfig{Config: Config{Dial: f.Dial, Auth: Auth{SharedKey: "k"}}})
 	t.Cleanup(f.Close)
@@ -227,7 +228,7 @@ func TestHandshakeInPieces(t *testing.T) {
 	r.check(t)
 }
 
-// The PING is one write, or Fluent Bit does not see it.
+// PING is one Write, because Fluent Bit rejects a PING in two segments.
 func TestPingIsOneWrite(t *testing.T) {
 	client, server := net.Pipe()
 	defer client.Close()
@@ -255,17 +256,18 @@ func TestPingIsOneWrite(t *testing.T) {
 	}
 }
 
-func TestServerThatAsksForAHandshake(t *testing.T) {
+// A HELO to a client without Auth holds the output: the error asks for a shared key.
+func TestHELOWithoutAuthIsFatal(t *testing.T) {
 	a := &testkit.ForwardAuth{Nonce: []byte("n")}
 	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { c.Write(a.HELO()); c.Raw(); c.Raw() }}
 	s := newTestClient(t, testConfig{Config: Config{Servers: []string{listen(t, f)}}})
-	err := s.try(numbers(t, 0, 1)).err
+	err := s.sendOne(numbers(t, 0, 1)).err
 	if !holds(err) || !strings.Contains(err.Error(), "set Config.Auth.SharedKey") {
 		t.Error(err)
 	}
 }
 
-// replay is a connection that says what it was given.
+// A replay is a connection whose input is r.
 type replay struct {
 	net.Conn
 	r *bytes.Reader

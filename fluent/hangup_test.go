@@ -13,17 +13,16 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// Without acknowledgements a server that ends each connection at once is told of, once, with
-// what to do; and again after it has kept one for a while. Servers that keep connections, for
-// as short a while as most proxies do, are not.
-func TestHangUpIsTold(t *testing.T) {
-	atOnce := func(c *testkit.ForwardConn) {}
+// Without acknowledgements, a server that closes each connection soon posts the event "no-ack" once,
+// with advice. A server that keeps connections for 20 s, less than most proxies, posts none.
+func TestRepeatedHangUpsPostOneNoAckEvent(t *testing.T) {
+	closeAtOnce := func(c *testkit.ForwardConn) {}
 	for name, tt := range map[string]struct {
 		script func(c *testkit.ForwardConn)
 		ack    bool
 		want   int
 	}{
-		"accepts and closes": {atOnce, false, 1},
+		"accepts and closes": {closeAtOnce, false, 1},
 		"reads a request":    {func(c *testkit.ForwardConn) { _, _ = bufio.NewReader(c).ReadByte() }, false, 1},
 		"closes a bit later": {func(c *testkit.ForwardConn) { _, _ = c.Next(); time.Sleep(500 * time.Millisecond) }, false, 1},
 		"closes after a while": {func(c *testkit.ForwardConn) {
@@ -34,12 +33,12 @@ func TestHangUpIsTold(t *testing.T) {
 				}
 			}
 		}, false, 0},
-		"accepts and closes, acknowledgements asked for": {atOnce, true, 0},
+		"accepts and closes, acknowledgements requested": {closeAtOnce, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				var mu sync.Mutex
-				var told []string
+				var events []string
 				f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { tt.script(c) }}
 				defer f.Close()
 				l := newTestLogger(t, testConfig{
@@ -51,7 +50,7 @@ func TestHangUpIsTold(t *testing.T) {
 						mu.Lock()
 						defer mu.Unlock()
 						if e.Op == "no-ack" {
-							told = append(told, e.Err.Error())
+							events = append(events, e.Err.Error())
 						}
 					},
 				})
@@ -60,8 +59,8 @@ func TestHangUpIsTold(t *testing.T) {
 					time.Sleep(time.Second)
 				}
 				mu.Lock()
-				if len(told) != tt.want || slices.ContainsFunc(told, func(s string) bool { return !strings.Contains(s, "acknowledgements") || !strings.Contains(s, "NoAck") }) {
-					t.Errorf("told %q", told)
+				if len(events) != tt.want || slices.ContainsFunc(events, func(s string) bool { return !strings.Contains(s, "acknowledgements") || !strings.Contains(s, "NoAck") }) {
+					t.Errorf("events: %q", events)
 				}
 				mu.Unlock()
 				_, _ = l.Close(t.Context())
@@ -70,11 +69,11 @@ func TestHangUpIsTold(t *testing.T) {
 	}
 }
 
-// After a connection was kept the next row of ends is told of again.
-func TestHangUpIsToldAgain(t *testing.T) {
+// After a connection that lasted, the next series of early ends posts the event again.
+func TestNoAckEventRepeatsAfterAKeptConnection(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
-		told, keeps := 0, false
+		events, keeps := 0, false
 		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
 			mu.Lock()
 			keep := keeps
@@ -99,7 +98,7 @@ func TestHangUpIsToldAgain(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				if e.Op == "no-ack" {
-					told++
+					events++
 				}
 			},
 		})
@@ -111,8 +110,8 @@ func TestHangUpIsToldAgain(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		mu.Lock()
-		if told != 2 {
-			t.Errorf("told %d times", told)
+		if events != 2 {
+			t.Errorf("%d events", events)
 		}
 		mu.Unlock()
 		_, _ = l.Close(t.Context())

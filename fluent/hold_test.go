@@ -17,7 +17,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// recordJSON is rec as JSON, read back so that the order of keys does not count.
+// recordJSON returns rec as JSON.
 func recordJSON(t *testing.T, rec []byte) string {
 	t.Helper()
 	js, rest, err := msgpack.AppendJSON(nil, rec)
@@ -27,7 +27,7 @@ func recordJSON(t *testing.T, rec []byte) string {
 	return string(js)
 }
 
-// holdable are records with long strings in all places.
+// holdable returns records with long strings at the top, in nested values and beside values that fail.
 func holdable() map[string]any {
 	long := strings.Repeat("long ", 300)
 	many, texts := map[string]any{"n": 1, "s": "short"}, map[string]string{"s": "short"}
@@ -47,7 +47,7 @@ func holdable() map[string]any {
 		"bad":     map[string]any{"line": long + "\xff" + long, "good": long},
 		"within":  map[string]any{"m": map[string]any{"line": long}, "l": []any{long, long}, "t": map[string]string{"x": long}, "line": long, "e": errors.New(long)},
 		"deep":    map[string]any{"line": long, "deep": deep},
-		"bomb":    map[string]any{"line": long, "bomb": bomb{}, "more": long},
+		"panic":   map[string]any{"line": long, "p": panicking{}, "more": long},
 		"struct":  struct{ A, B string }{long, "b"},
 		"string":  long,
 		"logs":    valuerT{},
@@ -55,8 +55,8 @@ func holdable() map[string]any {
 	}
 }
 
-// What is held is in its place once the record is whole.
-func TestHeldStrings(t *testing.T) {
+// whole inserts the held strings at their places: the result equals the record encoded without holding.
+func TestHeldStringsAreInsertedUnchanged(t *testing.T) {
 	for name, v := range holdable() {
 		held := 0
 		for _, room := range []int{0, 100, 1 << 20} {
@@ -80,15 +80,15 @@ func TestHeldStrings(t *testing.T) {
 			s.done(rec)
 			s.free()
 		}
-		want := map[string]int{"one": 1, "longest": 2, "many": maxHeld, "texts": maxHeld, "bad": 1, "within": 1, "bomb": 2}[name]
+		want := map[string]int{"one": 1, "longest": 2, "many": maxHeld, "texts": maxHeld, "bad": 1, "within": 1, "panic": 2}[name]
 		if held != want {
 			t.Errorf("%s: %d strings were held, want %d", name, held, want)
 		}
 	}
 }
 
-// The limit of a record counts what is held.
-func TestHeldStringsCount(t *testing.T) {
+// The size limit of a record includes held strings.
+func TestHeldStringsCountTowardMaxRecord(t *testing.T) {
 	for _, v := range []any{map[string]any{"line": strings.Repeat("x", 2000)}, map[string]string{"line": strings.Repeat("x", 2000)}} {
 		for limit, want := range map[int]error{2000: ErrTooLarge, 2009: nil} {
 			s := borrow(limit, timeText)
@@ -98,16 +98,16 @@ func TestHeldStringsCount(t *testing.T) {
 			}
 			s.free()
 			if s = borrow(1, timeText); len(s.held) != 0 || s.heldBytes != 0 || s.holds {
-				t.Error("something is still held")
+				t.Error("strings are still held")
 			}
 			s.free()
 		}
 	}
 }
 
-// Records arrive as AppendEvent writes them, whatever slabs they meet, and whatever
-// becomes of them after Post.
-func TestPostOfLongStrings(t *testing.T) {
+// Posted records with long strings arrive as AppendEvent encodes them, for small, large and crash-safe
+// slabs, although the caller clears the map after Post.
+func TestPostOfLongStringsMatchesAppendEvent(t *testing.T) {
 	at := time.Unix(1_700_000_000, 5)
 	for _, o := range []slab.Options{
 		{SlabBytes: 4096, SlabCount: 4, WhenFull: slab.Block(), MaxRecord: 1 << 20},
@@ -161,8 +161,8 @@ func TestPostOfLongStrings(t *testing.T) {
 	}
 }
 
-// Memory that a record was put together in teaches nothing about the next one.
-func TestJoiningIsNotLearned(t *testing.T) {
+// Joining held strings does not increase the memory that the next record borrows.
+func TestJoinedRecordDoesNotGrowBorrowedMemory(t *testing.T) {
 	s := borrow(1<<20, timeText)
 	defer s.free()
 	s.holds, s.want = true, 0
@@ -177,8 +177,8 @@ func TestJoiningIsNotLearned(t *testing.T) {
 	}
 }
 
-// Also where the memory at hand was borrowed and is too small.
-func TestJoiningBorrowsMore(t *testing.T) {
+// If the borrowed memory is too small for the joined record, it is returned and larger memory borrowed.
+func TestJoiningReturnsTooSmallMemory(t *testing.T) {
 	pools.Plain(t)
 	s := borrow(1<<20, timeText)
 	defer s.free()
@@ -197,8 +197,8 @@ func TestJoiningBorrowsMore(t *testing.T) {
 	}
 }
 
-// The tag that a valuer remembers is the one that is asked for.
-func TestRememberedTag(t *testing.T) {
+// The remembered last tag does not change the stream of another tag.
+func TestStreamOfLastTag(t *testing.T) {
 	s := borrow(1, timeText)
 	defer s.free()
 	for range 3 {

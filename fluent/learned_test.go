@@ -15,9 +15,9 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// limited is a server that ends the connection, or falls silent, at frames of more than
-// limit bytes.
-func limited(r *received, limit *atomic.Int64, silent bool) *testkit.Forward {
+// limitedServer returns a server that closes the connection at a frame of more than limit bytes or, if
+// silent is set, does not acknowledge the frame.
+func limitedServer(r *received, limit *atomic.Int64, silent bool) *testkit.Forward {
 	return &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
 		for {
 			m, err := c.Next()
@@ -38,20 +38,19 @@ func limited(r *received, limit *atomic.Int64, silent bool) *testkit.Forward {
 	}}
 }
 
-// The size from which a server takes no record is learned from the search of three records of
-// different sizes: later records above it go to the dead letters at once, and others do not
-// wait. It is believed for a minute, and for longer once one more was condemned. It is
-// forgotten when the server takes one.
-func TestRecordLimitIsLearned(t *testing.T) {
+// A record limit is learned from three condemned records of different sizes: larger records become dead
+// letters at once, without delay for others. The limit is valid for a minute, and for two after another
+// condemned record. It is discarded when the server accepts a larger record.
+func TestRecordLimitIsLearnedAndExpires(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {
 			var r received
 			var limit atomic.Int64
 			limit.Store(80 << 10)
-			f := limited(&r, &limit, silent)
+			f := limitedServer(&r, &limit, silent)
 			defer f.Close()
-			var letters bytes.Buffer
-			l := newTestLogger(t, testConfig{Config: Config{Dial: f.Dial, AckTimeout: time.Second}, DeadLetter: deliver.DeadLetters(&letters, "forward")})
+			var deadLetters bytes.Buffer
+			l := newTestLogger(t, testConfig{Config: Config{Dial: f.Dial, AckTimeout: time.Second}, DeadLetter: deliver.DeadLetters(&deadLetters, "forward")})
 			big := func(n int) { l.Post("x", numbered{n, strings.Repeat("x", (n+1)<<10)}) }
 			for i := range 10 {
 				l.Post("x", map[string]any{"n": i})
@@ -77,18 +76,18 @@ func TestRecordLimitIsLearned(t *testing.T) {
 			if st, a := l.Driver.Stats(), l.Account(); st.LearnedRecord < 99<<10 || st.LearnedRecord > 100<<10 || a.Delivered != 13 {
 				t.Errorf("silent %v: %+v, %s", silent, st, a)
 			}
-			conns := f.Conns() + 1 // it may have been idle
+			conns := f.Conns() + 1 // one more connection, if the last was closed as idle
 			big(101)
 			l.Post("x", map[string]any{"n": 13})
 			time.Sleep(time.Second)
 			if a := l.Account(); a.Dropped[batch.Poison] != 4 || a.Delivered != 14 || f.Conns() > conns {
 				t.Errorf("silent %v: after a second %s, %d connections more", silent, a, f.Conns()-conns)
 			}
-			if text := letters.String(); strings.Count(text, "\n") != 4 || !strings.Contains(text, "has already refused one of") {
+			if text := deadLetters.String(); strings.Count(text, "\n") != 4 || !strings.Contains(text, "has already refused one of") {
 				t.Errorf("dead letters: %.300s", text)
 			}
 			time.Sleep(firstTrust)
-			big(102) // is tried again
+			big(102) // sent, because the limit has expired
 			time.Sleep(time.Second)
 			if st := l.Driver.Stats(); st.LearnedRecord != 0 {
 				t.Errorf("silent %v: after a minute: %+v", silent, st)
@@ -110,13 +109,13 @@ func TestRecordLimitIsLearned(t *testing.T) {
 	}
 }
 
-// A server that takes only small chunks gets such, once it has shown that.
-func TestFrameLimitIsLearned(t *testing.T) {
+// A server that closes connections at large frames receives smaller ones, until relearn has elapsed.
+func TestFrameLimitIsLearnedAndExpires(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var r received
 		var limit atomic.Int64
 		limit.Store(20 << 10)
-		f := limited(&r, &limit, false)
+		f := limitedServer(&r, &limit, false)
 		defer f.Close()
 		l := newTestLogger(t, testConfig{Config: Config{Dial: f.Dial}, WhenFull: "block"})
 		n := 0
@@ -132,7 +131,7 @@ func TestFrameLimitIsLearned(t *testing.T) {
 		if a := l.Account(); a.Delivered != uint64(n) || st.LearnedFrame == 0 || int64(st.LearnedFrame) > limit.Load() {
 			t.Errorf("%s, %+v", a, st)
 		}
-		conns, began := f.Conns()+1, time.Now() // it was idle
+		conns, began := f.Conns()+1, time.Now() // one more connection, because the last was idle
 		fill(2000)
 		time.Sleep(time.Second)
 		if a := l.Account(); a.Delivered != uint64(n) || f.Conns() > conns {
@@ -152,9 +151,9 @@ func TestFrameLimitIsLearned(t *testing.T) {
 	})
 }
 
-// One or two records that a healthy server refuses for what they hold condemn no others,
-// however much larger these are.
-func TestPoisonTeachesNoLimit(t *testing.T) {
+// One or two records that a healthy server refuses because of their content teach no limit: larger
+// records are delivered.
+func TestPoisonousRecordsTeachNoLimit(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		for _, bad := range []int{1, 2} {
 			bubble.Test(t, func(t *testing.T) {
@@ -202,9 +201,8 @@ func TestPoisonTeachesNoLimit(t *testing.T) {
 	}
 }
 
-// Neither a server that resets at random nor a record that is bad for another reason teaches
-// a limit for records.
-func TestNoLimitIsLearned(t *testing.T) {
+// Neither a server that resets connections at random nor one poisonous record teaches a record limit.
+func TestRandomResetsTeachNoLimit(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var r received
 		rng := rand.New(rand.NewPCG(testkit.Seed(t), 0))
@@ -242,13 +240,13 @@ func TestNoLimitIsLearned(t *testing.T) {
 	})
 }
 
-// A Client without a Sink learns the limit, too.
-func TestClientLearnsRecordLimit(t *testing.T) {
+// A Driver in an output of deliver.NewOutput learns the limit, too.
+func TestDriverOfOtherOutputsLearnsRecordLimit(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var r received
 		var limit atomic.Int64
 		limit.Store(80 << 10)
-		f := limited(&r, &limit, false)
+		f := limitedServer(&r, &limit, false)
 		defer f.Close()
 		c, err := New(Config{Dial: f.Dial})
 		if err != nil {

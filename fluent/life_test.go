@@ -10,50 +10,50 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// life is a [deliver.Life] that keeps what a session reports.
-type life struct {
+// A fakeLife is a [deliver.Life] that keeps what a session reports.
+type fakeLife struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	ended  chan struct{}
 
-	mu       sync.Mutex
-	answers  map[*batch.Batch]batch.Outcome
-	order    []*batch.Batch
-	news     chan struct{} // closed at the next answer
-	over     bool
-	err      error
-	nonsense []string
+	mu         sync.Mutex
+	answers    map[*batch.Batch]batch.Outcome
+	order      []*batch.Batch
+	changed    chan struct{} // closed at the next answer
+	over       bool
+	err        error
+	violations []string
 }
 
-func newLife() *life {
-	l := &life{ended: make(chan struct{}), answers: map[*batch.Batch]batch.Outcome{}, news: make(chan struct{})}
+func newFakeLife() *fakeLife {
+	l := &fakeLife{ended: make(chan struct{}), answers: map[*batch.Batch]batch.Outcome{}, changed: make(chan struct{})}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
 	return l
 }
 
-func (l *life) Context() context.Context { return l.ctx }
+func (l *fakeLife) Context() context.Context { return l.ctx }
 
-func (l *life) Answer(b *batch.Batch, o batch.Outcome) {
+func (l *fakeLife) Answer(b *batch.Batch, o batch.Outcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, twice := l.answers[b]; twice || l.over {
-		l.nonsense = append(l.nonsense, "a batch has two answers, or one after the end")
+		l.violations = append(l.violations, "a batch has two answers, or one after the end")
 		return
 	}
 	if err := o.Check(b.Len()); err != nil {
-		l.nonsense = append(l.nonsense, err.Error())
+		l.violations = append(l.violations, err.Error())
 	}
 	l.answers[b] = o
 	l.order = append(l.order, b)
-	close(l.news)
-	l.news = make(chan struct{})
+	close(l.changed)
+	l.changed = make(chan struct{})
 }
 
-func (l *life) End(err error) {
+func (l *fakeLife) End(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.over {
-		l.nonsense = append(l.nonsense, "a session has two ends")
+		l.violations = append(l.violations, "a session has two ends")
 		return
 	}
 	l.over, l.err = true, err
@@ -61,17 +61,17 @@ func (l *life) End(err error) {
 }
 
 // wait waits for the answer to b, or the end of the session or of ctx.
-func (l *life) wait(ctx context.Context, b *batch.Batch) (o batch.Outcome, ok bool) {
+func (l *fakeLife) wait(ctx context.Context, b *batch.Batch) (o batch.Outcome, ok bool) {
 	for {
 		l.mu.Lock()
 		o, ok = l.answers[b]
-		news := l.news
+		changed := l.changed
 		l.mu.Unlock()
 		if ok {
 			return o, true
 		}
 		select {
-		case <-news:
+		case <-changed:
 		case <-l.ended:
 			l.mu.Lock()
 			defer l.mu.Unlock()
@@ -83,31 +83,31 @@ func (l *life) wait(ctx context.Context, b *batch.Batch) (o batch.Outcome, ok bo
 	}
 }
 
-// peer is a Driver and the session that is open, as an outlet has them.
-type peer struct {
+// A testClient is a Driver and its open session, with the calls that an outlet makes.
+type testClient struct {
 	*Driver
 	t testing.TB
-	l *life
+	l *fakeLife
 	s deliver.Session
 }
 
-func newTestClient(t testing.TB, c testConfig) *peer {
+func newTestClient(t testing.TB, c testConfig) *testClient {
 	t.Helper()
 	client, err := c.driver()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &peer{Driver: client, t: t}
+	p := &testClient{Driver: client, t: t}
 	t.Cleanup(p.close)
 	return p
 }
 
 // open opens a session, if there is none.
-func (p *peer) open(ctx context.Context) error {
+func (p *testClient) open(ctx context.Context) error {
 	if p.s != nil {
 		return nil
 	}
-	p.l = newLife()
+	p.l = newFakeLife()
 	defer context.AfterFunc(ctx, func() { p.l.cancel(context.Cause(ctx)) })()
 	s, err := p.Driver.Open(p.l)
 	if err != nil {
@@ -119,7 +119,7 @@ func (p *peer) open(ctx context.Context) error {
 }
 
 // close closes the session.
-func (p *peer) close() {
+func (p *testClient) close() {
 	if p.s == nil {
 		return
 	}
@@ -128,19 +128,19 @@ func (p *peer) close() {
 	p.s = nil
 	p.l.mu.Lock()
 	defer p.l.mu.Unlock()
-	for _, text := range p.l.nonsense {
+	for _, text := range p.l.violations {
 		p.t.Error(text)
 	}
 }
 
-// A result is what became of one batch: an answer, or else why there is none.
+// A result is the answer to one batch, or the reason why there is none.
 type result struct {
 	batch.Outcome
 	answered bool
-	err      error // of Open, or of the end, where not all of those sent have an answer
+	err      error // of Open or of End, if some batches have no answer
 }
 
-// settled are the indexes of the records of n that need not be sent again.
+// settled returns the indexes of the records of a batch of n that need not be sent again.
 func (r *result) settled(n int) (indexes []int) {
 	for i := range n {
 		if r.answered && !r.Open.Has(i) {
@@ -150,10 +150,9 @@ func (r *result) settled(n int) (indexes []int) {
 	return indexes
 }
 
-// send sends batches, all at once where the session takes them, and waits for what
-// becomes of them. What a session that has left refuses goes to the next one. Once one
-// is not settled nothing more is sent.
-func (p *peer) send(ctx context.Context, bs ...*batch.Batch) []result {
+// send sends batches, as many at once as the session accepts, and waits for their answers. A batch that
+// a session refuses is sent to the next session. After a batch with open records, nothing more is sent.
+func (p *testClient) send(ctx context.Context, bs ...*batch.Batch) []result {
 	p.t.Helper()
 	out := make([]result, len(bs))
 	for at := 0; at < len(bs); {
@@ -174,7 +173,7 @@ func (p *peer) send(ctx context.Context, bs ...*batch.Batch) []result {
 			out[i].Outcome, out[i].answered = l.wait(ctx, bs[i])
 			settled = settled && out[i].answered && out[i].Open.Empty()
 		}
-		if fresh && at == from { // it takes nothing: its end is under way
+		if fresh && at == from { // the session accepts nothing: it is about to end
 			select {
 			case <-l.ended:
 			case <-ctx.Done():
@@ -200,11 +199,11 @@ func (p *peer) send(ctx context.Context, bs ...*batch.Batch) []result {
 	return out
 }
 
-// try sends one batch.
-func (p *peer) try(b *batch.Batch) result { return p.send(context.Background(), b)[0] }
+// sendOne sends one batch.
+func (p *testClient) sendOne(b *batch.Batch) result { return p.send(context.Background(), b)[0] }
 
-// sendOK sends batches that must be settled.
-func sendOK(t testing.TB, p *peer, bs ...*batch.Batch) {
+// sendOK sends batches and fails the test unless all are delivered.
+func sendOK(t testing.TB, p *testClient, bs ...*batch.Batch) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -215,11 +214,11 @@ func sendOK(t testing.TB, p *peer, bs ...*batch.Batch) {
 	}
 }
 
-// persist sends b again as an outlet does, until it is settled.
-func (p *peer) persist(b *batch.Batch, tries int) (r result) {
+// sendUntilSettled sends b up to tries times, until all of its records are settled.
+func (p *testClient) sendUntilSettled(b *batch.Batch, tries int) (r result) {
 	p.t.Helper()
 	for range tries {
-		if r = p.try(b); r.answered && r.Open.Empty() {
+		if r = p.sendOne(b); r.answered && r.Open.Empty() {
 			return r
 		}
 	}

@@ -15,13 +15,13 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A meter is a connection as fluentd reads it: at most 16 KiB at a time of what has arrived. The
-// size of a message is what was read since the message before it, which may include parts of
-// both.
-type meter struct {
+// A chunkMeter is a connection that is read like fluentd reads it: up to 16 KiB at a time. fluentd takes
+// the number of bytes read since the previous message as the size of a message, although the reads may
+// include parts of the messages before and after it.
+type chunkMeter struct {
 	net.Conn
 	rng  *rand.Rand
-	size int // since the last message
+	size int // bytes read since the last message
 
 	mu      sync.Mutex
 	arrived []byte
@@ -29,8 +29,8 @@ type meter struct {
 	more    chan struct{} // capacity 1
 }
 
-func newMeter(nc net.Conn, rng *rand.Rand) *meter {
-	m := &meter{Conn: nc, rng: rng, more: make(chan struct{}, 1)}
+func newChunkMeter(nc net.Conn, rng *rand.Rand) *chunkMeter {
+	m := &chunkMeter{Conn: nc, rng: rng, more: make(chan struct{}, 1)}
 	go func() {
 		buf := make([]byte, 64<<10)
 		for {
@@ -50,7 +50,7 @@ func newMeter(nc net.Conn, rng *rand.Rand) *meter {
 	return m
 }
 
-func (m *meter) Read(p []byte) (int, error) {
+func (m *chunkMeter) Read(p []byte) (int, error) {
 	for {
 		m.mu.Lock()
 		n, err := copy(p[:min(len(p), 1+m.rng.IntN(16<<10))], m.arrived), m.err
@@ -66,12 +66,12 @@ func (m *meter) Read(p []byte) (int, error) {
 	}
 }
 
-// fluentd drops messages above its chunk_size_limit without an answer. A record of one tag that is
-// larger does not reorder the records of another tag, and does not hold them for long.
-func TestChunkSizeLimit(t *testing.T) {
+// fluentd drops a message above its chunk_size_limit without an acknowledgement. Such a record of one tag
+// does not reorder the records of another tag and delays them for at most ten minutes.
+func TestRecordAboveChunkSizeLimitDoesNotReorderOtherTags(t *testing.T) {
 	const limit = 32 << 10
 	n := testkit.Rounds(1500, 4000)
-	type row struct { // the number comes first
+	type row struct { // recordNumber reads the first field
 		N int
 		X string
 	}
@@ -81,7 +81,7 @@ func TestChunkSizeLimit(t *testing.T) {
 			at, size := rng.IntN(n), 20+rng.IntN(200)
 			var r received
 			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
-				in := newMeter(c.Conn, rng)
+				in := newChunkMeter(c.Conn, rng)
 				c.Conn = in
 				for {
 					m, err := c.Next()

@@ -29,6 +29,7 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
+// newTestLogger returns a Logger with the Config and options of c, which ignores events by default.
 func newTestLogger(t *testing.T, c testConfig) *Logger {
 	t.Helper()
 	if c.OnError == nil {
@@ -41,6 +42,7 @@ func newTestLogger(t *testing.T, c testConfig) *Logger {
 	return l
 }
 
+// closeLogger closes l. The test fails unless every record is delivered or accounted for.
 func closeLogger(t *testing.T, l *Logger) batch.Report {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -57,11 +59,11 @@ func closeLogger(t *testing.T, l *Logger) batch.Report {
 
 func TestPostArrivesInOrder(t *testing.T) {
 	var r received
-	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.ackAll(c) }}
 	l := newTestLogger(t, testConfig{Config: Config{Servers: []string{listen(t, f)}}})
 	m := map[string]any{}
 	for i := range 5000 {
-		m["n"] = i // the caller may change its map at once
+		m["n"] = i // the map of the previous Post may change
 		if err := l.Post("app."+string(rune('a'+i%2)), m); err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +85,7 @@ func TestPostArrivesInOrder(t *testing.T) {
 	if l.Stats().Refused != 1 {
 		t.Errorf("refused: %d", l.Stats().Refused)
 	}
-	closeLogger(t, l) // twice is fine
+	closeLogger(t, l) // a second Close has no effect
 }
 
 func TestPostErrorsAreCounted(t *testing.T) {
@@ -121,9 +123,9 @@ func TestPostErrorsAreCounted(t *testing.T) {
 	}
 }
 
-func TestSyncPost(t *testing.T) {
+func TestSyncPostReturnsAfterTheAck(t *testing.T) {
 	var r received
-	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.ackAll(c) }}
 	l := newTestLogger(t, testConfig{Config: Config{Servers: []string{listen(t, f)}, Sync: true}})
 	for i := range 20 {
 		if err := l.Post("s", map[string]any{"n": i}); err != nil {
@@ -145,8 +147,9 @@ func TestSyncPost(t *testing.T) {
 	l.Close(ctx)
 }
 
-// A server that is down: fallback as JSON lines, subscription, and Close in time.
-func TestOutageGoesToTheHandler(t *testing.T) {
+// While the server is down, the error handler writes all records as JSON lines, and a subscriber sees the
+// circuit open.
+func TestRecordsOfAnOutageGoToTheHandler(t *testing.T) {
 	var buf bytes.Buffer
 	var mu sync.Mutex
 	l := newTestLogger(t, testConfig{
@@ -196,9 +199,9 @@ type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-func TestFallbackToAnotherLogger(t *testing.T) {
+func TestFallbackToDeliversThroughOtherLogger(t *testing.T) {
 	var r received
-	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.ackAll(c) }}
 	other := newTestLogger(t, testConfig{Config: Config{Servers: []string{listen(t, f)}}})
 	l := newTestLogger(t, testConfig{
 		Config: Config{
@@ -219,8 +222,8 @@ func TestFallbackToAnotherLogger(t *testing.T) {
 	}
 }
 
-// Close returns in time against a dead, a stalled and a hostile peer, twice,
-// beside Post, and says what was not delivered.
+// Close returns at its deadline if the server is down, stalls or closes connections, also if it is called
+// twice and concurrently with Post. Its report counts the undelivered records.
 func TestCloseKeepsItsDeadline(t *testing.T) {
 	for name, dial := range map[string]func(stop chan struct{}) func(context.Context, string, string) (net.Conn, error){
 		"dead": func(chan struct{}) func(context.Context, string, string) (net.Conn, error) {
@@ -281,10 +284,9 @@ func TestCloseKeepsItsDeadline(t *testing.T) {
 	}
 }
 
-// The server is restarted with what it had received and not acknowledged: nothing
-// is lost, and what is there twice is bounded by the window. It may have worked off
-// what it had received by then, or not.
-func TestRestartOfTheServer(t *testing.T) {
+// The server restarts while it has records that it has not acknowledged. No record is lost, and at most
+// one window of records arrives twice, whether the server has stored those records or lost them.
+func TestServerRestartLosesNothing(t *testing.T) {
 	t.Run("backlog lost", func(t *testing.T) { testRestart(t, false) })
 	t.Run("backlog kept", func(t *testing.T) { testRestart(t, true) })
 }
@@ -294,7 +296,7 @@ func testRestart(t *testing.T, keeps bool) {
 		const rate, total = 5000, 15000
 		var mu sync.Mutex
 		seen := map[int]int{}
-		largest := 0 // records of a frame before the restart
+		largest := 0 // most records in a frame before the restart
 		take := func(n int, m *testkit.ForwardMessage) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -302,14 +304,14 @@ func testRestart(t *testing.T, keeps bool) {
 				largest = max(largest, len(m.Entries))
 			}
 			for _, e := range m.Entries {
-				seen[number1(e)]++
+				seen[recordNumber(e)]++
 			}
 		}
 		up := true
 		stopped := make(chan struct{})
 		f := &testkit.Forward{}
 		f.Script = func(n int, c *testkit.ForwardConn) {
-			backlog := 300 * time.Millisecond // taken in, and not worked off when the server dies
+			backlog := 300 * time.Millisecond // time between receiving a message and acknowledging it
 			var queue []*testkit.ForwardMessage
 			var at []time.Time
 			var qmu sync.Mutex
@@ -400,7 +402,7 @@ func testRestart(t *testing.T, keeps bool) {
 		if lost > 0 {
 			t.Errorf("%d records lost", lost)
 		}
-		// What was on its way when the server died, and no more.
+		// At most the batches in flight at the restart arrive twice.
 		if limit := defaultWindow * largest; twice > limit || keeps && twice == 0 {
 			t.Errorf("%d records twice, the window had up to %d", twice, limit)
 		}
@@ -408,9 +410,9 @@ func testRestart(t *testing.T, keeps bool) {
 	})
 }
 
-func TestRouterEncoder(t *testing.T) {
+func TestRouterRecordsGetTagsAndGroups(t *testing.T) {
 	var r received
-	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.ackAll(c) }}
 	l := newTestLogger(t, testConfig{Config: Config{Servers: []string{listen(t, f)}, Tag: "default.tag"}})
 	enc, err := NewEncoder(&EncoderOptions{TagKey: "tag"})
 	if err != nil {
@@ -456,7 +458,7 @@ func TestRouterEncoder(t *testing.T) {
 	}
 }
 
-func TestScopeManyAttributes(t *testing.T) {
+func TestScopeWritesMoreThan65535Attributes(t *testing.T) {
 	enc, _ := NewEncoder(nil)
 	attrs := make([]slog.Attr, 70000)
 	for i := range attrs {
@@ -485,7 +487,7 @@ func TestScopeAllocatesNothing(t *testing.T) {
 
 func TestPostAllocatesNothing(t *testing.T) {
 	pools.Plain(t)
-	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { new(received).obedient(c) }}
+	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { new(received).ackAll(c) }}
 	l := newTestLogger(t, testConfig{Config: Config{Servers: []string{listen(t, f)}}, FlushInterval: time.Hour})
 	rec := benchRecord{ID: "x", At: time.Now()}
 	m := map[string]any{"a": "b", "n": 1}
@@ -503,17 +505,17 @@ func TestPostAllocatesNothing(t *testing.T) {
 	closeLogger(t, l)
 }
 
-// Nothing that a Config is given to gives its secrets away, however it is printed.
+// No verb of package fmt and no encoder prints the secrets of a Config, a Driver or a Logger.
 func TestSecretsAreNotPrinted(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "password")
 	if err := os.WriteFile(file, []byte("s3cret-2\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := testConfig{Config: Config{Dial: down().Dial, Auth: Auth{SharedKey: "s3cret-1", User: "u", PasswordFile: file}}, OnError: func(batch.Event) {}}
+	c := testConfig{Config: Config{Dial: downConfig().Dial, Auth: Auth{SharedKey: "s3cret-1", User: "u", PasswordFile: file}}, OnError: func(batch.Event) {}}
 	l := newTestLogger(t, c)
 	client := newTestClient(t, c).Driver
 	cn := &conn{label: "label", of: client.c}
-	closeLogger(t, l) // what runs is not read
+	closeLogger(t, l) // printing reads fields without their locks
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "% x", "%d", "%t", "%c", "%e", "%08b", "%U", "%10v"} {
 		for _, x := range []any{c, &c, c.Auth.SharedKey, []Secret{c.Auth.SharedKey}, l, l.Output, client, cn, l.Stats()} {
 			text := fmt.Sprintf(verb, x)
@@ -546,13 +548,13 @@ func newRouter(t *testing.T, enc encode.Encoder, w io.Writer) *forebay.Router {
 	return r
 }
 
-// validate returns what NewClient says of c.
+// validate returns the error of New for c.
 func validate(c testConfig) error {
 	_, err := c.driver()
 	return err
 }
 
-func TestErrorNamesEverything(t *testing.T) {
+func TestConfigErrorNamesEveryInvalidField(t *testing.T) {
 	err := validate(testConfig{
 		Config: Config{
 			Servers:    []string{"host:0", "user:pa55word@host", "http://x", "unix:", "[::1", "a b"},
@@ -582,7 +584,7 @@ func TestErrorNamesEverything(t *testing.T) {
 	}
 }
 
-// postAll posts n records at once and returns the errors, by record.
+// postAll posts n records concurrently and returns the errors by record.
 func postAll(l *Logger, n int, value func(i int) any) []error {
 	errs := make([]error, n)
 	var wg sync.WaitGroup
@@ -593,16 +595,16 @@ func postAll(l *Logger, n int, value func(i int) any) []error {
 	return errs
 }
 
-// Sync: nil is what this record's acknowledgement is, whatever becomes of others. One
-// that is condemned while its caller waits is reported as dropped.
-func TestSyncPostTellsOfItsOwnRecord(t *testing.T) {
+// With Config.Sync, Post returns nil if its record is acknowledged, whatever the outcome of the others.
+// A record that is condemned while Post waits is reported as dropped.
+func TestSyncPostReturnsTheOutcomeOfItsRecord(t *testing.T) {
 	for _, timeout := range []time.Duration{0, 10 * time.Minute} {
 		bubble.Test(t, func(t *testing.T) {
 			const bad = 25
 			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
 				for {
 					m, err := c.Next()
-					if err != nil || slices.ContainsFunc(m.Entries, func(e []byte) bool { return number1(e) == bad }) {
+					if err != nil || slices.ContainsFunc(m.Entries, func(e []byte) bool { return recordNumber(e) == bad }) {
 						return
 					}
 					c.Ack(m.Chunk)
@@ -625,8 +627,8 @@ func TestSyncPostTellsOfItsOwnRecord(t *testing.T) {
 	}
 }
 
-// Sync: every way not to be delivered is an error.
-func TestSyncPostIsNeverNilForWhatIsLost(t *testing.T) {
+// With Config.Sync, Post returns an error for a record that is evicted or accepted by the fallback.
+func TestSyncPostReturnsAnErrorForEveryLostRecord(t *testing.T) {
 	mute := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
 		for {
 			if _, err := c.Next(); err != nil {
@@ -657,7 +659,7 @@ func TestSyncPostIsNeverNilForWhatIsLost(t *testing.T) {
 			}
 		}
 		if l.Account().Dropped[batch.Full] == 0 {
-			t.Error("nothing was dropped: the test says nothing")
+			t.Error("no record was evicted, so the test proves nothing")
 		}
 		brief(l)
 	})
@@ -679,7 +681,7 @@ func TestSyncPostIsNeverNilForWhatIsLost(t *testing.T) {
 	})
 }
 
-func TestUnacknowledgedSaysWhy(t *testing.T) {
+func TestUnacknowledgedErrorNamesTheReason(t *testing.T) {
 	for r := range batch.Reason(len(batch.Drops{})) {
 		var after batch.Account
 		after.Dropped[r] = 1

@@ -67,14 +67,14 @@ func downWith(t *testing.T, c testConfig) *Logger {
 // upWith returns a Logger before a server that takes everything.
 func upWith(t *testing.T, c testConfig) (*Logger, *received) {
 	r := new(received)
-	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.ackAll(c) }}
 	t.Cleanup(func() { f.Close() })
 	c.Dial = f.Dial
 	return newTestLogger(t, c), r
 }
 
 // end ends a Logger whatever it has.
-func end(l *Logger) {
+func closeNow(l *Logger) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_, _ = l.Close(ctx)
@@ -102,7 +102,7 @@ func awaitTransition(ch <-chan deliver.Transition, f func(deliver.Transition) bo
 var migrations = map[string]func(t *testing.T){
 	"`NewLogger` fails": func(t *testing.T) {
 		l := downWith(t, testConfig{})
-		defer end(l)
+		defer closeNow(l)
 		if l.Post("x", nil) != nil || l.Account().Pending.Total() != 1 {
 			t.Error(l.Account())
 		}
@@ -131,8 +131,8 @@ var migrations = map[string]func(t *testing.T){
 		}
 	},
 	"`Config.PendingLimit`": func(t *testing.T) {
-		for _, n := range []int{10, 11} { // TestHandlerIsAskedBeforeADrop has the full buffer
-			h := &calls{}
+		for _, n := range []int{10, 11} { // TestHandlerIsCalledBeforeADrop has the full buffer
+			h := &handlerCalls{}
 			l := downWith(t, testConfig{PendingLimit: 10, ErrorHandler: h})
 			for range n {
 				l.Post("x", nil)
@@ -141,12 +141,12 @@ var migrations = map[string]func(t *testing.T){
 			if asked, _ := h.since(time.Time{}); asked > 0 != (n > 10) {
 				t.Errorf("%d records, asked %d times", n, asked)
 			}
-			end(l)
+			closeNow(l)
 		}
 	},
 	"unbounded memory for pending messages": func(t *testing.T) {
 		l := downWith(t, testConfig{})
-		defer end(l)
+		defer closeNow(l)
 		if s := l.Stats().Slab; s.SlabCount*s.SlabBytes != 4<<20 {
 			t.Error(s.SlabCount, s.SlabBytes)
 		}
@@ -165,11 +165,11 @@ var migrations = map[string]func(t *testing.T){
 					t.Errorf("failure %d of %d: %+v", i, n, tr)
 				}
 			}
-			end(l)
+			closeNow(l)
 		}
 	},
-	"`Logger.ErrorHandler`": func(t *testing.T) { // TestHandlerOnTheLogger has that of Config
-		h := &calls{}
+	"`Logger.ErrorHandler`": func(t *testing.T) { // TestHandlerOfLoggerReplacesHandlerOfOutput has that of Config
+		h := &handlerCalls{}
 		l := downWith(t, testConfig{})
 		l.ErrorHandler = h
 		l.Post("x", nil)
@@ -211,7 +211,7 @@ var migrations = map[string]func(t *testing.T){
 		if a := l.Account(); n < 2 || a.Pending.Total() != 2 {
 			t.Errorf("%d calls, %s", n, a)
 		}
-		end(l)
+		closeNow(l)
 	},
 	"— ": func(t *testing.T) {
 		l := downWith(t, testConfig{
@@ -264,7 +264,7 @@ var migrations = map[string]func(t *testing.T){
 		if len(ch) != 16 || cap(ch) != 16 {
 			t.Errorf("%d of %d", len(ch), cap(ch))
 		}
-		end(l)
+		closeNow(l)
 		for range ch { // until it is closed
 		}
 		stop()
@@ -278,7 +278,7 @@ var migrations = map[string]func(t *testing.T){
 				t.Errorf("%+v", tr)
 			}
 		}
-		end(l)
+		closeNow(l)
 	},
 	"`BreakerTripped`": func(t *testing.T) {
 		l := downWith(t, testConfig{})
@@ -287,7 +287,7 @@ var migrations = map[string]func(t *testing.T){
 		if tr := <-ch; tr.To != deliver.Open || tr.Err == nil {
 			t.Errorf("%+v", tr)
 		}
-		end(l)
+		closeNow(l)
 	},
 	"`BreakerReady`": func(t *testing.T) {
 		l := downWith(t, testConfig{})
@@ -297,12 +297,12 @@ var migrations = map[string]func(t *testing.T){
 		if tr := <-ch; tr.To != deliver.HalfOpen || tr.Err != nil {
 			t.Errorf("%+v", tr)
 		}
-		end(l)
+		closeNow(l)
 	},
 	"`BreakerReset`": func(t *testing.T) {
 		down := true
 		var r received
-		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.ackAll(c) }}
 		defer f.Close()
 		l := newTestLogger(t, testConfig{
 			Config: Config{
@@ -356,7 +356,7 @@ var migrations = map[string]func(t *testing.T){
 		if last < 30*time.Second || last > time.Minute {
 			t.Errorf("at last open for %s", last)
 		}
-		end(l)
+		closeNow(l)
 	},
 	"`Post(tag, obj)`": func(t *testing.T) { // TestPostAllocatesNothing has the allocations
 		var _ interface{ Post(tag string, v any) error } = new(Logger)
@@ -413,7 +413,7 @@ var migrations = map[string]func(t *testing.T){
 	},
 	"`Post` after `Close`": func(t *testing.T) {
 		l := downWith(t, testConfig{})
-		end(l)
+		closeNow(l)
 		if err := l.Post("x", nil); !errors.Is(err, batch.ErrClosed) || l.Stats().Refused != 1 {
 			t.Error(err)
 		}

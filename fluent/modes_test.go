@@ -9,15 +9,15 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// numbered is a record whose first field is its number.
+// A numbered is a record whose first field is its number, for recordNumber.
 type numbered struct {
 	N    int    `json:"n"`
 	Text string `json:"text"`
 }
 
-// Every mode and compression takes the same records, of one tag and of several, in
-// frames written from where they lie and in frames put together.
-func TestModes(t *testing.T) {
+// Every mode and compression delivers batches of one tag, written with writev, and of several tags,
+// copied into a buffer.
+func TestEveryModeDeliversTheSameRecords(t *testing.T) {
 	names := map[string]string{"": "PackedForward", modeForward: "Forward", modeMessage: "Message"}
 	for _, noAck := range []bool{false, true} {
 		for _, mode := range []string{"", modeForward, modeMessage} {
@@ -27,7 +27,7 @@ func TestModes(t *testing.T) {
 				}
 				t.Run(fmt.Sprintf("%s,%s,noack=%v", mode, compress, noAck), func(t *testing.T) {
 					var r received
-					f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+					f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.ackAll(c) }}
 					l := newTestLogger(t, testConfig{Config: Config{Servers: []string{listen(t, f)}, Mode: mode, Compress: compress, NoAck: noAck, FrameBytes: 1000}})
 					for i := range 200 {
 						l.Post("one", map[string]any{"n": i})

@@ -14,7 +14,7 @@ import (
 
 type phaseStep struct{ from, to phase }
 
-// phaseSteps are those of the drawing at phase.
+// phaseSteps are the transitions in the diagram at the declaration of phase.
 var phaseSteps = []phaseStep{
 	{begun, probing}, {begun, oneBatch}, {begun, serving},
 	{probing, serving}, {probing, leaving}, {probing, over},
@@ -23,14 +23,14 @@ var phaseSteps = []phaseStep{
 	{leaving, over},
 }
 
-// phasesOf is told of the steps of sessions, by Client.
+// phasesOf maps a *Driver to a function that is called at the transitions of its sessions.
 var phasesOf sync.Map
 
-// checkPhases has all tests of this package fail at a step that is not drawn.
+// checkPhases makes every test of this package panic at a transition that is not in the diagram.
 func checkPhases() {
 	phaseEntered = func(s *session, from, to phase) {
 		if !slices.Contains(phaseSteps, phaseStep{from, to}) {
-			panic(fmt.Sprintf("a session went from phase %d to %d, which is not drawn", from, to))
+			panic(fmt.Sprintf("a session went from phase %d to %d, which is not in the diagram", from, to))
 		}
 		if f, ok := phasesOf.Load(s.c); ok {
 			f.(func(*session, phase, phase))(s, from, to)
@@ -38,30 +38,34 @@ func checkPhases() {
 	}
 }
 
-// Each way through the phases of a session, and together all that are drawn.
-func TestPhases(t *testing.T) {
+// A session takes the expected phases in each situation, and all situations together take every
+// transition of the diagram.
+func TestSessionTakesEveryDrawnPhaseTransition(t *testing.T) {
 	walked := map[phaseStep]bool{}
 	noKeepalive := &testkit.ForwardAuth{Hostname: "server", Key: "k", Nonce: []byte("nonce"), NoKeepalive: true}
 	for name, tt := range map[string]struct {
 		conf   testConfig
-		script func(r *received, c *testkit.ForwardConn) // nil: obedient
-		do     func(t *testing.T, p *peer, q *trio)      // nil: one batch is sent
-		want   []phase                                   // of the first session
+		script func(r *received, c *testkit.ForwardConn)          // nil: ackAll
+		do     func(t *testing.T, p *testClient, q *threeServers) // nil: one batch is sent
+		want   []phase                                            // of the first session
 	}{
 		"acknowledged": {want: []phase{begun, serving, over}},
 		"the server ends the connection": {
 			script: func(*received, *testkit.ForwardConn) {},
-			do:     func(t *testing.T, p *peer, _ *trio) { p.try(numbers(t, 0, 10)) },
+			do:     func(t *testing.T, p *testClient, _ *threeServers) { p.sendOne(numbers(t, 0, 10)) },
 			want:   []phase{begun, serving, over},
 		},
 		"idle": {
 			conf: testConfig{Config: Config{IdleTimeout: time.Minute}},
-			do:   func(t *testing.T, p *peer, _ *trio) { sendOK(t, p, numbers(t, 0, 10)); time.Sleep(2 * time.Minute) },
+			do: func(t *testing.T, p *testClient, _ *threeServers) {
+				sendOK(t, p, numbers(t, 0, 10))
+				time.Sleep(2 * time.Minute)
+			},
 			want: []phase{begun, serving, over},
 		},
-		"a better server is back": {
+		"a preferred server is back": {
 			conf: testConfig{Config: Config{Servers: []string{"a", "b"}, Failback: time.Second}},
-			do: func(t *testing.T, p *peer, q *trio) {
+			do: func(t *testing.T, p *testClient, q *threeServers) {
 				q.down["a"].Store(true)
 				sendOK(t, p, numbers(t, 0, 10))
 				q.down["a"].Store(false)
@@ -72,9 +76,9 @@ func TestPhases(t *testing.T) {
 			},
 			want: []phase{begun, serving, leaving, over},
 		},
-		"another server's turn": {
+		"the next weighted server": {
 			conf: testConfig{Config: Config{Servers: []string{"a", "b"}, Weights: []int{1, 1}}},
-			do: func(t *testing.T, p *peer, _ *trio) {
+			do: func(t *testing.T, p *testClient, _ *threeServers) {
 				sendOK(t, p, numbers(t, 0, 10))
 				sendOK(t, p, numbers(t, 10, 20))
 				time.Sleep(rotateEvery)
@@ -84,14 +88,14 @@ func TestPhases(t *testing.T) {
 		},
 		"a hung server": {
 			conf: testConfig{Config: Config{Servers: []string{"a", "b"}, Heartbeat: time.Second}},
-			do: func(t *testing.T, p *peer, q *trio) {
+			do: func(t *testing.T, p *testClient, q *threeServers) {
 				sendOK(t, p, numbers(t, 0, 10))
 				q.hang["a"].Store(true)
-				p.try(numbers(t, 10, 20))
+				p.sendOne(numbers(t, 10, 20))
 			},
 			want: []phase{begun, serving, over},
 		},
-		"one message a connection": {
+		"one message per connection": {
 			conf: testConfig{Config: Config{Auth: Auth{SharedKey: "k"}}},
 			script: func(r *received, c *testkit.ForwardConn) {
 				if ok, _ := c.Handshake(noKeepalive); !ok {
@@ -104,28 +108,28 @@ func TestPhases(t *testing.T) {
 			},
 			want: []phase{begun, oneBatch, leaving, over},
 		},
-		"one message a connection, which it does not take": {
+		"one message per connection, not acknowledged": {
 			conf:   testConfig{Config: Config{Auth: Auth{SharedKey: "k"}}},
 			script: func(_ *received, c *testkit.ForwardConn) { c.Handshake(noKeepalive) },
-			do:     func(t *testing.T, p *peer, _ *trio) { p.try(numbers(t, 0, 10)) },
+			do:     func(t *testing.T, p *testClient, _ *threeServers) { p.sendOne(numbers(t, 0, 10)) },
 			want:   []phase{begun, oneBatch, over},
 		},
 		"no acknowledgements": {
 			conf: testConfig{Config: Config{NoAck: true}},
-			do: func(t *testing.T, p *peer, _ *trio) {
+			do: func(t *testing.T, p *testClient, _ *threeServers) {
 				sendOK(t, p, numbers(t, 0, 10))
 				sendOK(t, p, numbers(t, 10, 20))
 			},
 			want: []phase{begun, probing, serving, over},
 		},
-		"no acknowledgements, and one message a connection": {
+		"no acknowledgements, one message per connection": {
 			conf:   testConfig{Config: Config{NoAck: true}},
 			script: func(_ *received, c *testkit.ForwardConn) { c.Next() },
 			want:   []phase{begun, probing, leaving, over},
 		},
 		"no acknowledgements, and nothing to send": {
 			conf: testConfig{Config: Config{NoAck: true}},
-			do: func(t *testing.T, p *peer, _ *trio) {
+			do: func(t *testing.T, p *testClient, _ *threeServers) {
 				if err := p.open(t.Context()); err != nil {
 					t.Error(err)
 				}
@@ -136,11 +140,11 @@ func TestPhases(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				var r received
-				q := newTrio()
+				q := newThreeServers()
 				defer q.close()
 				f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
 					if tt.script == nil {
-						r.obedient(c)
+						r.ackAll(c)
 						return
 					}
 					tt.script(&r, c)
@@ -153,7 +157,7 @@ func TestPhases(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				p := &peer{Driver: client, t: t}
+				p := &testClient{Driver: client, t: t}
 				var mu sync.Mutex
 				var first *session
 				got := []phase{begun}
@@ -179,14 +183,14 @@ func TestPhases(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				if !slices.Equal(got, tt.want) {
-					t.Errorf("it went %v, want %v", got, tt.want)
+					t.Errorf("phases %v, want %v", got, tt.want)
 				}
 			})
 		})
 	}
 	for _, s := range phaseSteps {
 		if !walked[s] {
-			t.Errorf("nothing went from %d to %d", s.from, s.to)
+			t.Errorf("no session went from %d to %d", s.from, s.to)
 		}
 	}
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// From Post to the dead letter: one record ends every connection, all others arrive,
+// A record at which the server closes every connection becomes a dead letter. All other records arrive,
 // their first copies in order.
-func TestPoisonGoesToTheDeadLetter(t *testing.T) {
+func TestPoisonousRecordBecomesDeadLetter(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const bad = 321
 		var r received
@@ -28,7 +28,7 @@ func TestPoisonGoesToTheDeadLetter(t *testing.T) {
 				if err != nil {
 					return
 				}
-				if slices.ContainsFunc(m.Entries, func(e []byte) bool { return number1(e) == bad }) {
+				if slices.ContainsFunc(m.Entries, func(e []byte) bool { return recordNumber(e) == bad }) {
 					return
 				}
 				r.add(m)
@@ -36,8 +36,8 @@ func TestPoisonGoesToTheDeadLetter(t *testing.T) {
 			}
 		}}
 		defer f.Close()
-		var letters bytes.Buffer
-		l := newTestLogger(t, testConfig{Config: Config{Dial: f.Dial}, DeadLetter: deliver.DeadLetters(&letters, "forward"), OnError: func(batch.Event) {}})
+		var deadLetters bytes.Buffer
+		l := newTestLogger(t, testConfig{Config: Config{Dial: f.Dial}, DeadLetter: deliver.DeadLetters(&deadLetters, "forward"), OnError: func(batch.Event) {}})
 		for i := range 1000 {
 			if err := l.Post("poison.tag", map[string]any{"n": i}); err != nil {
 				t.Fatal(err)
@@ -48,7 +48,7 @@ func TestPoisonGoesToTheDeadLetter(t *testing.T) {
 		if rep.Delivered != 999 || rep.Dropped[batch.Poison] != 1 {
 			t.Errorf("%s", rep.Account)
 		}
-		if text := letters.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, `"tag":"poison.tag"`) || !strings.Contains(text, `{"n":321}`) {
+		if text := deadLetters.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, `"tag":"poison.tag"`) || !strings.Contains(text, `{"n":321}`) {
 			t.Errorf("dead letters: %s", text)
 		}
 		want := slices.DeleteFunc(seq(0, 1000), func(n int) bool { return n == bad })
@@ -58,16 +58,15 @@ func TestPoisonGoesToTheDeadLetter(t *testing.T) {
 	})
 }
 
-// Many bad records at the head of a chunk hold up the good ones behind them for a
-// bounded time, and all of them are found, with the default Config, if the server took
-// something before. More than there is room for look as a tag does that is full: if none of it
-// was ever taken, they wait, and none are condemned.
-func TestManyBadRecords(t *testing.T) {
+// Up to 31 poisonous records before good ones are all condemned, within a bounded time, if the server has
+// accepted a record of another tag. More of them, in a tag of which no record was ever accepted, look like
+// a full receiver: the records wait, and none is condemned.
+func TestManyPoisonousRecordsDelayOthersBoundedly(t *testing.T) {
 	seed := testkit.Seed(t)
 	for i, tt := range []struct {
 		bad, good int
-		pause     time.Duration // between the two: they go in chunks of their own
-		within    time.Duration // 0: they wait
+		pause     time.Duration // between bad and good records, which are then in different chunks
+		within    time.Duration // 0: all records wait
 	}{
 		{bad: 1, good: 0, within: 65 * time.Minute},
 		{bad: 4, good: 96, within: 2 * time.Minute},
@@ -94,7 +93,7 @@ func TestManyBadRecords(t *testing.T) {
 				}}
 				defer f.Close()
 				l := newTestLogger(t, testConfig{Config: Config{Dial: f.Dial}, OnError: func(batch.Event) {}})
-				l.Post("y", map[string]any{"n": 0}) // the server is well
+				l.Post("y", map[string]any{"n": 0}) // a reference record: the server works
 				time.Sleep(time.Second)
 				began := time.Now()
 				for i := range tt.bad {
@@ -133,14 +132,14 @@ func TestManyBadRecords(t *testing.T) {
 	}
 }
 
-// A server that ends every connection condemns nothing, however long that lasts.
-func TestBrokenServerIsNoPoison(t *testing.T) {
+// A server that closes every connection for an hour causes no record to be condemned.
+func TestServerFailureCondemnsNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var r received
-		var well atomic.Bool
+		var healthy atomic.Bool
 		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
-			if well.Load() {
-				r.obedient(c)
+			if healthy.Load() {
+				r.ackAll(c)
 				return
 			}
 			c.Next()
@@ -155,13 +154,13 @@ func TestBrokenServerIsNoPoison(t *testing.T) {
 		if n := f.Conns(); n > 3600 {
 			t.Errorf("%d connections in an hour", n)
 		}
-		well.Store(true)
+		healthy.Store(true)
 		time.Sleep(5 * time.Minute)
 		if err := l.Flush(t.Context()); err != nil {
 			t.Error(err)
 		}
 		got := r.firstCopies("x")
-		slices.Sort(got) // a suspect is set aside
+		slices.Sort(got) // a parked suspect may arrive late
 		if !slices.Equal(got, seq(0, 100)) || l.Account().Dropped.Total() > 0 {
 			t.Errorf("%s, arrived: %v", l.Account(), got)
 		}
@@ -169,9 +168,9 @@ func TestBrokenServerIsNoPoison(t *testing.T) {
 	})
 }
 
-// A record that is alone is sent again and again: nothing else will ever show that the
-// server is well.
-func TestBrokenServerAndOneRecord(t *testing.T) {
+// The only record of an output is sent again until the server accepts it: without another record,
+// nothing shows that the server works.
+func TestOnlyRecordIsSentAgainUntilAccepted(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {
 			var r received
@@ -180,7 +179,7 @@ func TestBrokenServerAndOneRecord(t *testing.T) {
 					c.Next()
 					return
 				}
-				r.obedient(c)
+				r.ackAll(c)
 			}}
 			defer f.Close()
 			conf := testConfig{Config: Config{Dial: f.Dial}, OnError: func(batch.Event) {}}

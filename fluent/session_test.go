@@ -22,9 +22,9 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A server that stops answering is left at the first answer it misses, also if it
-// answered before, and is passed over for a while, which is never twice the same.
-func TestAServerThatHangsIsLeftAtOnce(t *testing.T) {
+// A missing acknowledgement ends the session, even after earlier acknowledgements. The server is then
+// skipped for a random time between half of ReconnectMax and ReconnectMax.
+func TestMissingAckEndsSessionAndSkipsServer(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var b received
 		fa := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
@@ -38,7 +38,7 @@ func TestAServerThatHangsIsLeftAtOnce(t *testing.T) {
 				}
 			}
 		}}
-		fb := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { b.obedient(c) }}
+		fb := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { b.ackAll(c) }}
 		defer fa.Close()
 		defer fb.Close()
 		s := newTestClient(t, testConfig{
@@ -56,7 +56,7 @@ func TestAServerThatHangsIsLeftAtOnce(t *testing.T) {
 		})
 		sendOK(t, s, numbers(t, 0, 1), numbers(t, 1, 2))
 		began := time.Now()
-		if res := s.try(numbers(t, 2, 3)); res.answered || !errors.Is(res.err, errNoAck) {
+		if res := s.sendOne(numbers(t, 2, 3)); res.answered || !errors.Is(res.err, errNoAck) {
 			t.Errorf("%+v", res)
 		}
 		sendOK(t, s, numbers(t, 2, 3))
@@ -90,8 +90,8 @@ func TestAServerThatHangsIsLeftAtOnce(t *testing.T) {
 	})
 }
 
-// What another kind of server says is in the error.
-func TestWhatOtherServersSay(t *testing.T) {
+// The error for a server of another protocol quotes the first line that it sent, without secrets.
+func TestErrorQuotesUnexpectedMessage(t *testing.T) {
 	web := httptest.NewServer(http.NotFoundHandler())
 	defer web.Close()
 	alert := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { c.Write([]byte{0x15, 3, 1, 0, 2, 2, 10}); io.Copy(io.Discard, c) }}
@@ -112,13 +112,13 @@ func TestWhatOtherServersSay(t *testing.T) {
 		{"TLS", testConfig{Config: Config{Servers: []string{listen(t, alert)}}}, "tls://"},
 		{"mail", testConfig{Config: Config{Servers: []string{mailAddr}}}, `it sent "220 mail.test ESMTP"`},
 		{"mail, with a handshake", testConfig{Config: Config{Servers: []string{mailAddr}, Auth: Auth{SharedKey: "k"}}}, `is not HELO: it sent "220 mail.test ESMTP"`},
-		{"not to be shown", testConfig{Config: Config{Servers: []string{listen(t, echo)}}}, "not the Forward protocol"},
+		{"text with escape characters", testConfig{Config: Config{Servers: []string{listen(t, echo)}}}, "not the Forward protocol"},
 		{"a secret", testConfig{Config: Config{Servers: []string{listen(t, bell)}, Auth: Auth{SharedKey: "k3y"}}}, `it sent "the key is (secret)"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.c.HandshakeTimeout = 20 * time.Second
 			s := newTestClient(t, tc.c)
-			res := s.try(numbers(t, 0, 100))
+			res := s.sendOne(numbers(t, 0, 100))
 			if res.answered || res.err == nil || !strings.Contains(res.err.Error(), tc.text) || strings.ContainsAny(res.err.Error(), "\x1b\n") || strings.Contains(res.err.Error(), "k3y") {
 				t.Errorf("%v\nwant %s", res.err, tc.text)
 			}
@@ -126,8 +126,8 @@ func TestWhatOtherServersSay(t *testing.T) {
 	}
 }
 
-// lateConn is a connection on which what the server has said is seen only after
-// writing has failed.
+// A lateConn is a connection whose input becomes readable only after the third write, which fails with a
+// reset.
 type lateConn struct {
 	net.Conn
 	mu     sync.Mutex
@@ -164,7 +164,7 @@ func (c *lateConn) Read(p []byte) (int, error) {
 		return 0, os.ErrDeadlineExceeded
 	}
 	if len(c.said) == 0 {
-		return 0, io.EOF // the reset was told to Write
+		return 0, io.EOF // Write has returned the reset
 	}
 	n := copy(p, c.said[:min(len(c.said), 7)])
 	c.said = c.said[n:]
@@ -181,9 +181,8 @@ func (c *lateConn) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// Acknowledgements that came before a reset count, even if writing fails before they
-// are read.
-func TestResetHidesNoAcknowledgement(t *testing.T) {
+// Acknowledgements that arrived before a reset count, even if a write fails before they are read.
+func TestAcksBeforeAResetCount(t *testing.T) {
 	s := newTestClient(t, testConfig{
 		Config: Config{
 			Compress: "gzip",
@@ -199,8 +198,8 @@ func TestResetHidesNoAcknowledgement(t *testing.T) {
 	}
 }
 
-// The context of a Life ends what its session waits for, whatever that is.
-func TestEndOfTheContext(t *testing.T) {
+// The end of the context of a Life ends every wait of its session: dialing, writing, reading.
+func TestContextEndsEveryWaitOfASession(t *testing.T) {
 	for name, script := range map[string]func(c *testkit.ForwardConn, stop chan struct{}){
 		"waiting for an ack": func(c *testkit.ForwardConn, stop chan struct{}) { c.Next(); <-stop },
 		"being written":      func(c *testkit.ForwardConn, stop chan struct{}) { <-stop },
@@ -233,7 +232,7 @@ func TestEndOfTheContext(t *testing.T) {
 					}
 					s.close()
 					if time.Since(start) > time.Second {
-						t.Error("Close waits")
+						t.Error("Close has waited")
 					}
 					close(stop)
 					f.Close()
@@ -265,8 +264,9 @@ func TestEndOfTheContext(t *testing.T) {
 	})
 }
 
-// A Config.Dial that heeds no context holds nothing, and its late connection is closed.
-func TestDialIsDeaf(t *testing.T) {
+// Open returns at the end of its context although Config.Dial ignores it. The connection that Dial
+// returns later is closed.
+func TestOpenReturnsThoughDialIgnoresItsContext(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		client, server := net.Pipe()
@@ -291,25 +291,25 @@ func TestDialIsDeaf(t *testing.T) {
 	})
 }
 
-// deafConn reads nothing, takes no deadline, and does not end.
-type deafConn struct {
+// A hangingConn is a connection whose Read ignores deadlines and Close.
+type hangingConn struct {
 	net.Conn
 	release chan struct{}
 }
 
-func (c deafConn) Read([]byte) (int, error)    { <-c.release; return 0, io.EOF }
-func (c deafConn) Write(p []byte) (int, error) { return len(p), nil }
-func (deafConn) Close() error                  { return nil }
-func (deafConn) SetDeadline(time.Time) error   { return nil }
+func (c hangingConn) Read([]byte) (int, error)    { <-c.release; return 0, io.EOF }
+func (c hangingConn) Write(p []byte) (int, error) { return len(p), nil }
+func (hangingConn) Close() error                  { return nil }
+func (hangingConn) SetDeadline(time.Time) error   { return nil }
 
-func (deafConn) SetReadDeadline(time.Time) error  { return nil }
-func (deafConn) SetWriteDeadline(time.Time) error { return nil }
+func (hangingConn) SetReadDeadline(time.Time) error  { return nil }
+func (hangingConn) SetWriteDeadline(time.Time) error { return nil }
 
-// A connection that does not end when it is closed does not hold Close.
-func TestCloseOfADeafConnection(t *testing.T) {
+// Close returns within closeGrace although Read of the connection never returns.
+func TestCloseReturnsThoughTheConnectionHangs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		s := newTestClient(t, testConfig{Config: Config{Dial: func(context.Context, string, string) (net.Conn, error) { return deafConn{release: release}, nil }}})
+		s := newTestClient(t, testConfig{Config: Config{Dial: func(context.Context, string, string) (net.Conn, error) { return hangingConn{release: release}, nil }}})
 		if err := s.open(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -325,13 +325,13 @@ func TestCloseOfADeafConnection(t *testing.T) {
 	})
 }
 
-// A session that leaves for a better server refuses what comes, and the answers that
-// are due still come. It has not ended.
-func TestLeavingForABetterServer(t *testing.T) {
+// A session that leaves for a preferred server refuses new batches, still receives the acknowledgements
+// of earlier ones, and does not end by itself.
+func TestLeavingSessionStillReceivesAcks(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var a received
 		up, step := false, make(chan struct{})
-		fa := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { a.obedient(c) }}
+		fa := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { a.ackAll(c) }}
 		fb := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
 			for {
 				m, err := c.Next()
@@ -371,7 +371,7 @@ func TestLeavingForABetterServer(t *testing.T) {
 		}
 		synctest.Wait()
 		if err := s.s.Send(second); err == nil {
-			t.Error("it does not leave")
+			t.Error("Send is not refused")
 		}
 		step <- struct{}{}
 		if o, ok := s.l.wait(t.Context(), first); !ok || !o.Open.Empty() {
@@ -379,7 +379,7 @@ func TestLeavingForABetterServer(t *testing.T) {
 		}
 		select {
 		case <-s.l.ended:
-			t.Errorf("it has ended: %v", s.l.err)
+			t.Errorf("the session has ended: %v", s.l.err)
 		default:
 		}
 		s.close()
@@ -391,9 +391,9 @@ func TestLeavingForABetterServer(t *testing.T) {
 	})
 }
 
-// An idle session and one whose server closes while nothing is under way end without
-// harm: see TestIdleConnectionsAreClosedAndTheEndIsSeenAtOnce for when.
-func TestEndsWithNothingUnderWay(t *testing.T) {
+// A session without batches in flight ends without a lost connection in Stats, whether it was idle for
+// IdleTimeout or the server closed the connection.
+func TestEndOfIdleSessionLosesNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := &testkit.Forward{Script: func(n int, c *testkit.ForwardConn) {
 			if n > 0 {
@@ -410,7 +410,7 @@ func TestEndsWithNothingUnderWay(t *testing.T) {
 			}
 			<-s.l.ended
 			if err := s.s.Send(numbers(t, 0, 1)); err == nil {
-				t.Error("it takes more")
+				t.Error("Send is not refused")
 			}
 			if (s.l.err == nil) != clean || holds(s.l.err) {
 				t.Errorf("%d: %v", i, s.l.err)
@@ -423,8 +423,8 @@ func TestEndsWithNothingUnderWay(t *testing.T) {
 	})
 }
 
-// The memory of a batch is read only during Send.
-func TestMemoryIsReadDuringSend(t *testing.T) {
+// The memory of a batch is not read after Send, although records of it are unacknowledged.
+func TestBatchMemoryIsReadOnlyDuringSend(t *testing.T) {
 	for _, noAck := range []bool{false, true} {
 		var r received
 		step := make(chan struct{})
@@ -457,7 +457,7 @@ func TestMemoryIsReadDuringSend(t *testing.T) {
 			t.Errorf("%+v", o)
 		}
 		if acked, why := s.awaited.remove(w); !acked || why != nil {
-			t.Errorf("who waits is not told: %v", why)
+			t.Errorf("the waiter has no outcome: %v", why)
 		}
 		r.await(t, 100)
 		if !slices.Equal(r.get("forebay"), seq(0, 100)) {
@@ -467,7 +467,8 @@ func TestMemoryIsReadDuringSend(t *testing.T) {
 	}
 }
 
-// A hostile is a server that misbehaves at random, and keeps book.
+// A hostile is a server that closes connections, forgets and delays acknowledgements at random, and
+// records what arrived.
 type hostile struct {
 	mu      sync.Mutex
 	rng     *rand.Rand
@@ -489,7 +490,7 @@ func (h *hostile) arrive(m *testkit.ForwardMessage) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, e := range m.Entries {
-		n := number1(e)
+		n := recordNumber(e)
 		if !h.arrived[n] {
 			h.first[m.Tag] = append(h.first[m.Tag], n)
 		}
@@ -535,9 +536,9 @@ func (h *hostile) serve(_ int, c *testkit.ForwardConn) {
 	}
 }
 
-// Whatever a server does: what a session says is settled has arrived, and if all that
-// is not is sent again, first copies arrive in order, by tag.
-func TestSessionsBesideHostileServers(t *testing.T) {
+// Against hostile servers, every record that a session reports as settled has arrived. If the open ones
+// are sent again, the first copies of each tag arrive in order.
+func TestSettledRecordsArriveDespiteHostileServers(t *testing.T) {
 	first := testkit.Seed(t)
 	for i := range testkit.Rounds(6, 2000) {
 		rng := testkit.Rand(first + uint64(i))

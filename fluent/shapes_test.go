@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-//lint:file-ignore SA5008 the tags are meant to be strange
+//lint:file-ignore SA5008 the tags are deliberately unusual
 
-// Shapes of types, as awkward as encoding/json allows them.
+// Types with unusual fields, tags and methods that encoding/json supports.
 type (
 	hiddenPart  struct{ A int }
 	taggedPart  struct{ B string }
@@ -60,7 +60,7 @@ type (
 		Z panicsZero `json:"z,omitzero"`
 		A int
 	}
-	wordText string // writes itself, but not as a key
+	wordText string // has MarshalText, which does not apply to a map key of kind string
 	zeroPtr  struct{ N int }
 	quoted   struct {
 		U uintptr      `json:"u,string"`
@@ -77,7 +77,7 @@ type (
 	names        struct {
 		C int `json:"é.-/"`
 	}
-	noNames struct { // newer releases of encoding/json take some of them, or a part
+	noNames struct { // tags without a valid name; releases of encoding/json differ
 		A int `json:"a\\b"`
 		B int `json:"b'c"`
 		D int `json:"\u2028"`
@@ -115,8 +115,8 @@ func (w wordText) MarshalText() ([]byte, error)      { return append([]byte("w:"
 func (n *textOnNumber) MarshalText() ([]byte, error) { return []byte("by address"), nil }
 func (z *zeroPtr) IsZero() bool                      { return z.N == 5 }
 
-// Values are written as encoding/json writes them.
-func TestShapesAsEncodingJSON(t *testing.T) {
+// Values of unusual types have the fields and values that encoding/json writes.
+func TestUnusualTypesMatchEncodingJSON(t *testing.T) {
 	one, at := 1, time.Unix(1, 123456789).UTC()
 	first := &pointsToFirst{}
 	first.P = &first.H
@@ -160,7 +160,7 @@ func TestShapesAsEncodingJSON(t *testing.T) {
 		{map[string]embedsError{"e": {errors.New("x"), 3}}, `{"e":"x"}`},
 		{map[string]any{"e": wrapsError{errors.New("x")}}, `{"e":"x"}`},
 		{noNames{1, 2, 4}, `{"A":1,"B":2,"D":4}`},
-		// A method that panics does not take the program with it.
+		// A panic in a method becomes a text.
 		{hasZero{A: 1}, `{"z":{"N":0},"A":1}`},
 	} {
 		if got := encoded(t, tt.v); !equalJSON(got, tt.want) {

@@ -12,10 +12,9 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A record that a server falls silent at holds up the others for about one AckTimeout when it
-// is found, and for one at most now and then, a tenth of the time in all, until it is
-// condemned. They arrive in order.
-func TestSilentRecord(t *testing.T) {
+// A record that the server does not acknowledge delays the others by about one AckTimeout when it is
+// found. Until it is condemned, its probes delay them for at most a tenth of the time.
+func TestRecordWithoutAckDelaysOthersBriefly(t *testing.T) {
 	seed := testkit.Seed(t)
 	for i, tt := range []struct {
 		hangs bool
@@ -27,8 +26,8 @@ func TestSilentRecord(t *testing.T) {
 	}
 }
 
-// silentRecord has a server that says nothing of bad records; if it hangs, nothing more on
-// that connection.
+// silentRecord tests with bad bad records and a server that does not acknowledge them and, if hangs is
+// set, stops reading the connection.
 func silentRecord(t *testing.T, hangs bool, bad int) {
 	const every, ack = time.Second, 30 * time.Second
 	const n = 3 * int(time.Hour/every) / 2
@@ -49,7 +48,7 @@ func silentRecord(t *testing.T, hangs bool, bad int) {
 			}
 			r.add(m)
 			for _, e := range m.Entries {
-				if k := number1(e); arrived[k].IsZero() {
+				if k := recordNumber(e); arrived[k].IsZero() {
 					arrived[k] = time.Now()
 				}
 			}
@@ -85,7 +84,7 @@ func silentRecord(t *testing.T, hangs bool, bad int) {
 		}
 		top = max(top, k)
 	}
-	// One that is silent and goes on has taken later chunks than that of the bad record.
+	// A server that does not hang accepts later chunks before the chunk of the bad record is sent again.
 	if most := 3 * bad; late > most || hangs && late > 0 {
 		t.Errorf("hangs %v, %d bad: %d records late", hangs, bad, late)
 	}

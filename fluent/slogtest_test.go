@@ -12,9 +12,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// A handler of these entries does all that slog asks of one. The time of a record is
-// that of its entry, which cannot be without: that a record without a time has none
-// does not apply.
+// A Router with this encoder passes testing/slogtest. The check that a record without a time has no time
+// field is skipped, because an entry always has a time.
 func TestSlogtest(t *testing.T) {
 	enc, err := NewEncoder(nil)
 	if err != nil {

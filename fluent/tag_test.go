@@ -23,7 +23,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
-// withTags runs f with a fresh table of tags.
+// withTags runs f with an empty tag table, and restores the table.
 func withTags(t *testing.T, f func()) {
 	t.Helper()
 	old := tags.all
@@ -42,9 +42,9 @@ func withTags(t *testing.T, f func()) {
 	f()
 }
 
-// A million tags (make torture) are no error and cost little memory: those for which the table has
-// no room travel with their records.
-func TestMillionTags(t *testing.T) {
+// Posting under more tags than the tag table holds (a million with FOREBAY_TORTURE) uses less than 32 MiB
+// and returns no error.
+func TestMillionTagsUseBoundedMemory(t *testing.T) {
 	n := testkit.Rounds(70_000, 1_000_000) // the table holds fewer
 	withTags(t, func() {
 		dial := func(context.Context, string, string) (net.Conn, error) {
@@ -75,9 +75,9 @@ func TestMillionTags(t *testing.T) {
 	})
 }
 
-// Records that carry their tag go every way that others go: through a Logger and a Router,
-// Message by Message, through the spool into the next life, to a fallback, as JSON, as dead letters.
-func TestTagsBeyondTheTable(t *testing.T) {
+// Records that contain their tag, because the tag table is full, arrive like others: from a Logger and a
+// Router, in every mode, through a spool or a crash-safe file, through a fallback, and as JSON.
+func TestTagsBeyondTheTableReachEveryDestination(t *testing.T) {
 	withTags(t, func() {
 		for i := range maxTags {
 			streamOf(fmt.Sprintf("filler.%d", i))
@@ -105,7 +105,7 @@ func TestTagsBeyondTheTable(t *testing.T) {
 				want := slices.DeleteFunc(seq(0, 60), func(n int) bool { return n%3 != k })
 				got := r.get(tag)
 				if k == 0 {
-					want = append(want, make([]int, 20)...) // those of the Router, whose number stands behind
+					want = append(want, make([]int, 20)...) // records of the Router: the field n is not the first, so recordNumber returns 0
 				}
 				if !slices.Equal(got, want) {
 					t.Errorf("%s: %v", tag, got)
@@ -115,7 +115,7 @@ func TestTagsBeyondTheTable(t *testing.T) {
 		}
 		for _, mode := range []string{"", modeForward, modeMessage} {
 			var r received
-			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.ackAll(c) }}
 			l := newTestLogger(t, testConfig{Config: Config{Servers: []string{listen(t, f)}, Mode: mode}})
 			post(l)
 			closeLogger(t, l)
@@ -141,7 +141,7 @@ func TestTagsBeyondTheTable(t *testing.T) {
 				t.Fatal(err)
 			}
 			var r received
-			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.ackAll(c) }}
 			c.Servers = []string{listen(t, f)}
 			l = newTestLogger(t, c)
 			if err := l.Flush(t.Context()); err != nil {
@@ -152,7 +152,7 @@ func TestTagsBeyondTheTable(t *testing.T) {
 		}
 
 		var r received
-		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.ackAll(c) }}
 		other := newTestLogger(t, testConfig{Config: Config{Servers: []string{listen(t, f)}}})
 		l := newTestLogger(t, testConfig{Config: Config{Servers: []string{gone}}, ErrorHandler: FallbackTo(other)})
 		post(l)
@@ -168,7 +168,7 @@ func TestTagsBeyondTheTable(t *testing.T) {
 			t.Errorf("%.400s", text)
 		}
 
-		// What is in files of earlier processes always gets a number.
+		// A tag in a file of an earlier process gets a stream although the table is full.
 		d := Tags()
 		if id := d.Stream([]byte("from.disk")); id == ownTag || id < firstTag || d.Stream([]byte("from.disk")) != id {
 			t.Errorf("stream %d", id)
@@ -198,14 +198,14 @@ func mustHandler(t *testing.T, s *deliver.Output) slog.Handler {
 	return r
 }
 
-// A record of a tag beyond the table allocates nothing: not in Post, and for all of one
-// batch together but once on its way to the server.
+// A record that contains its tag is posted without allocations. Dividing a batch allocates the tag only
+// once.
 func TestTagsBeyondTheTableAllocateNothing(t *testing.T) {
 	withTags(t, func() {
 		for i := range maxTags {
 			streamOf(fmt.Sprintf("filler.%d", i))
 		}
-		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { new(received).obedient(c) }}
+		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { new(received).ackAll(c) }}
 		l := newTestLogger(t, testConfig{Config: Config{Servers: []string{listen(t, f)}}, FlushInterval: time.Hour})
 		m := map[string]any{"n": 1}
 		if n := allocs.PerRun(50, func() { l.Post("one.more.tag.for.which.there.is.no.room", m) }); n != 0 && !race.Enabled {
@@ -224,7 +224,7 @@ func TestTagsBeyondTheTableAllocateNothing(t *testing.T) {
 				t.Fatal(g)
 			}
 		}); n != 0 && !race.Enabled {
-			t.Errorf("%v allocations on the way", n)
+			t.Errorf("%v allocations in groupOf", n)
 		}
 	})
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/forebay-log/forebay/transport"
 )
 
-// authority makes certificates for tests.
+// An authority issues certificates for tests.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -31,6 +31,7 @@ type authority struct {
 	file string
 }
 
+// newAuthority returns an authority whose certificate is in a file.
 func newAuthority(t *testing.T) *authority {
 	a := &authority{dir: t.TempDir()}
 	a.key, _ = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -69,6 +70,8 @@ func (a *authority) issue(t *testing.T, name string) (certFile, keyFile string) 
 	return certFile, keyFile
 }
 
+// listenTLS starts f with a certificate for name on a loopback port, and returns its tls:// address. If
+// mutual is set, clients need a certificate.
 func listenTLS(t *testing.T, f *testkit.Forward, a *authority, name string, mutual bool) string {
 	cert, key := a.issue(t, name)
 	pair, err := tls.LoadX509KeyPair(cert, key)
@@ -89,7 +92,9 @@ func listenTLS(t *testing.T, f *testkit.Forward, a *authority, name string, mutu
 	return "tls://" + l.Addr().String()
 }
 
-func TestTLS(t *testing.T) {
+// A connection succeeds only if the client trusts the certificate of the server and, if the server asks
+// for one, has a certificate itself. Other cases hold the output.
+func TestTLSVerifiesBothSides(t *testing.T) {
 	a := newAuthority(t)
 	cert, key := a.issue(t, "client")
 	stranger := newAuthority(t)
@@ -105,18 +110,18 @@ func TestTLS(t *testing.T) {
 		{"unknown authority", false, transport.TLS{ServerName: "logs.test"}, "certificate"},
 		{"another name", false, transport.TLS{CAFile: a.file, ServerName: "other.test"}, "other.test"},
 		{"mutual", true, transport.TLS{CAFile: a.file, ServerName: "logs.test", CertFile: cert, KeyFile: key, MinVersion: "1.3"}, ""},
-		// With transport.TLS 1.3 the server refuses after the client's handshake is done.
+		// With TLS 1.3 the server refuses the client after the handshake of the client is complete.
 		{"mutual, no certificate", true, transport.TLS{CAFile: a.file, ServerName: "logs.test"}, "tls:"},
 		{"mutual, a stranger's", true, transport.TLS{CAFile: a.file, ServerName: "logs.test", CertFile: otherCert, KeyFile: otherKey}, "tls:"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var r received
-			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.ackAll(c) }}
 			s := newTestClient(t, testConfig{Config: Config{Servers: []string{listenTLS(t, f, a, "logs.test", tc.mutual)}, TLS: tc.c}})
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
 			var err error
-			for range 30 { // the refusal may reset the connection before it is read
+			for range 30 { // a reset may arrive before the alert is read
 				if err = s.send(ctx, numbers(t, 0, 5000))[0].err; err == nil || holds(err) {
 					break
 				}
@@ -134,7 +139,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-func TestTLSConfigErrors(t *testing.T) {
+func TestInvalidTLSConfigIsRejected(t *testing.T) {
 	a := newAuthority(t)
 	cert, key := a.issue(t, "c")
 	for _, c := range []transport.TLS{{CAFile: "/nonexistent"}, {CAFile: key}, {CertFile: cert}, {CertFile: key, KeyFile: cert}, {MinVersion: "1.1"}} {
@@ -147,9 +152,9 @@ func TestTLSConfigErrors(t *testing.T) {
 	}
 }
 
-func TestUnixSocket(t *testing.T) {
+func TestUnixSocketDeliversRecords(t *testing.T) {
 	var r received
-	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.ackAll(c) }}
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)
 	if err != nil {

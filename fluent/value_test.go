@@ -28,7 +28,7 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// encoded returns v as JSON by way of the wire form.
+// encoded encodes v as a Forward record and returns the record as JSON.
 func encoded(t *testing.T, v any) string {
 	t.Helper()
 	s := borrow(1<<20, timeText)
@@ -81,15 +81,15 @@ type (
 		Deep  string
 		Extra map[string]int `fluent:",inline"`
 	}
-	msgpTime struct{ at time.Time }
-	jsonSelf struct{ n int }
-	textSelf struct{ s string }
-	pointed  struct{ s string }
-	describe struct{ A int }
-	bomb     struct{}
-	valuerT  struct{ n int }
-	endless  struct{}
-	node     struct {
+	msgpTime  struct{ at time.Time }
+	jsonSelf  struct{ n int }
+	textSelf  struct{ s string }
+	pointed   struct{ s string }
+	describe  struct{ A int }
+	panicking struct{}
+	valuerT   struct{ n int }
+	endless   struct{}
+	node      struct {
 		Name string
 		Next *node
 	}
@@ -102,7 +102,7 @@ func (j jsonSelf) MarshalJSON() ([]byte, error) {
 func (x textSelf) MarshalText() ([]byte, error) { return []byte("text " + x.s), nil }
 func (x *pointed) MarshalText() ([]byte, error) { return []byte("pointed " + x.s), nil }
 func (d describe) String() string               { return "described" }
-func (bomb) Error() string                      { panic("boom") }
+func (panicking) Error() string                 { panic("boom") }
 func (v valuerT) LogValue() slog.Value {
 	return slog.GroupValue(slog.Int("n", v.n), slog.Group("g", slog.String("s", "x")), slog.Group("empty"), slog.Attr{})
 }
@@ -116,7 +116,7 @@ func (m *msgpTime) MarshalMsg(b []byte) ([]byte, error) {
 
 func ptr[T any](v T) *T { return &v }
 
-func TestValues(t *testing.T) {
+func TestValueEncodings(t *testing.T) {
 	at := time.Date(2026, 3, 19, 12, 34, 56, 123456789, time.FixedZone("", 3600))
 	var nilMap map[string]any
 	var nilStruct *Tagged
@@ -147,7 +147,7 @@ func TestValues(t *testing.T) {
 		{Tagged{"a", "b", "c", "", "e", 1}, `{"f":"a","p":"b","g":"c"}`},
 		{&Tagged{JSON: "x"}, `{"f":"","p":"","g":"","js":"x"}`},
 		{outer{Embedded: Embedded{"i", 1}, inner: inner{1, 2}, Flat: inner{3, 4}, Named: inner{5, 6}, Deep: "d", Extra: map[string]int{"x": 9}},
-			`{"id":"i","named":{"A":5,"B":6},"Deep":"d","x":9}`}, // A and B are twice there, so not at all
+			`{"id":"i","named":{"A":5,"B":6},"Deep":"d","x":9}`}, // A and B are ambiguous, so encoding/json omits them
 		{outer{hidden: &hidden{"h"}}, `{"id":"","Shown":"h","named":{"A":0,"B":0},"Deep":""}`},
 		{struct {
 			D  time.Duration
@@ -173,7 +173,7 @@ func TestValues(t *testing.T) {
 		}{errors.New("e"), level(1), jsonSelf{2}, textSelf{"x"}, pointed{"p"}, &pointed{"q"}},
 			`{"E":"e","S":1,"J":{"n":[2,null,"xé"]},"X":"text x","P":{},"Q":"pointed q"}`},
 		{&struct{ P pointed }{pointed{"p"}}, `{"P":"pointed p"}`},
-		{struct{ E error }{bomb{}}, `{"E":"!PANIC: boom"}`},
+		{struct{ E error }{panicking{}}, `{"E":"!PANIC: boom"}`},
 		{struct {
 			N json.Number
 			R json.RawMessage
@@ -202,8 +202,8 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// The rules of field names are those of encoding/json.
-func TestFieldsAsEncodingJSON(t *testing.T) {
+// Field names, embedded structs and options follow the rules of encoding/json.
+func TestFieldNamesMatchEncodingJSON(t *testing.T) {
 	type L2 struct{ X, Y int }
 	type L1 struct {
 		L2
@@ -251,7 +251,7 @@ func TestFieldsAsEncodingJSON(t *testing.T) {
 	}
 }
 
-func TestEventTimeAtTheTopOnly(t *testing.T) {
+func TestEventTimeOnlyForFieldsOfTheRecord(t *testing.T) {
 	at := time.Unix(1, 2)
 	s := borrow(1<<20, timeEvent)
 	defer s.free()
@@ -308,27 +308,27 @@ func TestCyclesAndDepthAreErrors(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "a.b.Next") {
 		t.Errorf("where? %v", err)
 	}
-	// Shared is not cyclic.
+	// A map that occurs twice is not a cycle.
 	one := &node{Name: "n"}
 	if got := encoded(t, []*node{one, one}); !strings.Contains(got, "[{") {
 		t.Error(got)
 	}
 }
 
-// A meddler changes the map it lies in while it is written.
-type meddler struct{ do func() }
+// A mapModifier calls do, which modifies the enclosing map, while it is encoded.
+type mapModifier struct{ do func() }
 
-func (m meddler) MarshalText() ([]byte, error) { m.do(); return []byte("done"), nil }
+func (m mapModifier) MarshalText() ([]byte, error) { m.do(); return []byte("done"), nil }
 
-// byPointer is one whose maps are gone through without memory of their own.
+// byPointer is a mapModifier with a pointer method, so that maps of it are encoded another way.
 type byPointer struct{ do func() }
 
 func (m *byPointer) MarshalText() ([]byte, error) { return nil, nil }
 func (m byPointer) LogValue() slog.Value          { m.do(); return slog.StringValue("done") }
 
-// What a map has more or less than its header says would take the records behind it
-// along.
-func TestMapsThatChangeAreErrors(t *testing.T) {
+// A map that gains or loses members while it is encoded causes an error. Otherwise its header would not
+// match, and the server could not parse later records.
+func TestMapModifiedDuringEncodingIsAnError(t *testing.T) {
 	const n = 8
 	changed := 0
 	for round := range 100 {
@@ -341,7 +341,7 @@ func TestMapsThatChangeAreErrors(t *testing.T) {
 					}
 				case 1:
 					clear()
-				case 2: // the same number
+				case 2: // remove one and add one
 					clear()
 					for i := range n {
 						add(i)
@@ -361,7 +361,7 @@ func TestMapsThatChangeAreErrors(t *testing.T) {
 		for i := range n {
 			m[strconv.Itoa(100+i)], k[i], p[i] = i, i, byPointer{func() {}}
 		}
-		m["x"], k[n], p[n] = meddler{dm}, meddler{dk}, byPointer{dp}
+		m["x"], k[n], p[n] = mapModifier{dm}, mapModifier{dk}, byPointer{dp}
 		for _, v := range []any{m, p, rest{k}, map[string]any{"in": m}} {
 			mp, err := AppendEvent(nil, time.Now(), v)
 			if err != nil {
@@ -380,7 +380,8 @@ func TestMapsThatChangeAreErrors(t *testing.T) {
 	}
 }
 
-func TestSharedValuesDoNotExplode(t *testing.T) {
+// A value that contains 2^60 shared values ends with an error instead of running forever.
+func TestSharedValuesAreBounded(t *testing.T) {
 	v := any(map[string]any{"x": 1})
 	for range 60 {
 		v = []any{v, v}
@@ -424,7 +425,7 @@ func TestEncodingAllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestEntriesAsJSON(t *testing.T) {
+func TestCodecWritesEntriesAsJSON(t *testing.T) {
 	id, err := new(valuer).streamOf("app.test")
 	if err != nil {
 		t.Fatal(err)
@@ -454,9 +455,9 @@ func TestEntriesAsJSON(t *testing.T) {
 	}
 }
 
-// A time that the protocol cannot hold is an error, counted, wherever it comes from; within
-// a record it is text.
-func TestTimesOutOfRange(t *testing.T) {
+// An event time that the protocol cannot represent is an error and counted, from Post, a Router and the
+// Append functions. Such a time inside a record is text.
+func TestTimesOutOfRangeAreErrors(t *testing.T) {
 	enc, err := NewEncoder(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -473,7 +474,7 @@ func TestTimesOutOfRange(t *testing.T) {
 	} {
 		for _, integer := range []bool{false, true} {
 			var r received
-			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.ackAll(c) }}
 			l := newTestLogger(t, testConfig{Config: Config{Servers: []string{listen(t, f)}, IntegerTime: integer, TimeFields: timeEvent}})
 			err := l.PostWithTime("t", c.t, map[string]any{"n": 1})
 			if (err == nil) != c.ok || !c.ok && !errors.Is(err, ErrValue) {
@@ -504,7 +505,7 @@ func TestTimesOutOfRange(t *testing.T) {
 	}
 }
 
-func TestTags(t *testing.T) {
+func TestTagKeepsItsStream(t *testing.T) {
 	a, err := new(valuer).streamOf("one")
 	b := streamOf("two")
 	again := streamOf("one")
@@ -578,7 +579,7 @@ func BenchmarkAppendEvent(b *testing.B) {
 	for i := range 26 {
 		wide["key_"+string(rune('a'+i))] = "value of it"
 	}
-	letters := map[string]any{} // the map of the article
+	letters := map[string]any{} // 26 members
 	for c := 'a'; c <= 'z'; c++ {
 		letters[string(c)] = "value"
 	}
@@ -598,9 +599,9 @@ func BenchmarkAppendEvent(b *testing.B) {
 
 func metaOf(stream uint32) batch.Meta { return batch.Meta{Stream: stream} }
 
-// Fields that are read where they lie come out as those that reflect reads, of
-// structs of any size, by value and by pointer, empty or not.
-func TestDirectFields(t *testing.T) {
+// Struct fields that are read without reflection are encoded like those read with it: in structs of any
+// size, by value and by pointer, with zero values or not.
+func TestDirectFieldsMatchReflection(t *testing.T) {
 	type text string
 	type one struct {
 		B bool `json:"b"`
@@ -647,7 +648,7 @@ func TestDirectFields(t *testing.T) {
 	}
 }
 
-// deepJSON and deepMsg write themselves with so many levels.
+// deepJSON and deepMsg have marshal methods that return values with that many levels.
 type (
 	deepJSON int
 	deepMsg  int
@@ -661,6 +662,7 @@ func (d deepMsg) MarshalMsg(dst []byte) ([]byte, error) {
 	return append(append(dst, bytes.Repeat([]byte{0x91}, int(d))...), 1), nil
 }
 
+// nest returns v inside n lists and maps.
 func nest(n int, v any) any {
 	for range n {
 		v = []any{v}
@@ -668,9 +670,9 @@ func nest(n int, v any) any {
 	return v
 }
 
-// No entry has more levels than Fluent Bit decodes, 31, whatever it is made of,
-// and below nothing is lost.
-func TestLevelsOfAnEntry(t *testing.T) {
+// No entry has more than 31 levels, the limit of Fluent Bit, for every kind of nested value. Deeper values
+// are kept as JSON text.
+func TestNestingStaysWithinTheLimitOfFluentBit(t *testing.T) {
 	const limit = 31
 	check := func(what string, e []byte, err error) {
 		t.Helper()
@@ -713,7 +715,7 @@ func TestLevelsOfAnEntry(t *testing.T) {
 		e, _, err = s.Append(nil, &encode.Record{Time: time.Unix(1, 0), Attrs: []slog.Attr{slog.Any("a", deepJSON(n)), slog.Any("b", nest(n, 1))}})
 		check("slog", e, err)
 	}
-	// Exactly as deep as may be is left as it is.
+	// A value of exactly the maximum depth is unchanged.
 	e, err := AppendEvent(nil, time.Unix(1, 0), map[string]any{"d": nest(29, 1)})
 	if err != nil || msgpack.Nested(e, 99) != limit || bytes.Contains(e, []byte("[1]")) {
 		t.Errorf("%x: %v", e, err)
@@ -723,18 +725,17 @@ func TestLevelsOfAnEntry(t *testing.T) {
 	}
 }
 
-// overwriter is a marshaler that does what it likes with what it is given.
+// An overwriter is a MarshalMsg method that may modify the slice it receives.
 type overwriter func(b []byte) []byte
 
 func (o overwriter) MarshalMsg(b []byte) ([]byte, error) { return o(b), nil }
 
-// A MarshalMsg that is wrong spoils its own value at most: it sees nothing of the
-// entry that is being written.
-func TestMarshalMsgSeesNothingOfTheEntry(t *testing.T) {
+// A faulty MarshalMsg affects only its own value: it receives no bytes of the entry.
+func TestMarshalMsgCannotModifyTheEntry(t *testing.T) {
 	kept := []byte{0xa1, 'k'}
 	for name, tc := range map[string]struct {
 		m    overwriter
-		want string // begins with
+		want string // prefix of the record
 	}{
 		"appends":        {func(b []byte) []byte { return append(b, 1) }, `1`},
 		"grows":          {func(b []byte) []byte { return msgpack.AppendStr(b, strings.Repeat("x", 200_000)) }, `"xxx`},
@@ -767,12 +768,12 @@ type cannotMarshal struct{ err error }
 
 func (c cannotMarshal) MarshalJSON() ([]byte, error) { return nil, c.err }
 
-// Post of a value that cannot be encoded returns an error and sends nothing, wherever in the
-// event the value is.
-func TestPostOfAValueThatCannotBeEncoded(t *testing.T) {
+// Post of a value that cannot be encoded returns an error and sends nothing, whether the value is the
+// event or a part of it.
+func TestPostOfUnencodableValueSendsNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var r received
-		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.ackAll(c) }}
 		defer f.Close()
 		l := newTestLogger(t, testConfig{Config: Config{Dial: f.Dial}})
 		cause := errors.New("no such value")
@@ -793,7 +794,7 @@ func TestPostOfAValueThatCannotBeEncoded(t *testing.T) {
 		if err := l.Post("x", cannotMarshal{cause}); !errors.Is(err, cause) {
 			t.Error(err)
 		}
-		if err := l.Post("x", map[string]any{"n": 1}); err != nil { // nothing of the others is left over
+		if err := l.Post("x", map[string]any{"n": 1}); err != nil { // the pooled encoder keeps nothing of the failed calls
 			t.Error(err)
 		}
 		rep, err := l.Close(t.Context())

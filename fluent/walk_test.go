@@ -18,32 +18,33 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A wander posts to servers that misbehave at random, closes and begins anew at random,
-// and keeps book of what was accepted and what arrived.
-type wander struct {
+// A randomWalk posts records through one to three Loggers, one after the other, to servers that fail at
+// random. It records what was accepted and what arrived.
+type randomWalk struct {
 	t    *testing.T
 	seed uint64
 	rng  *rand.Rand
 	c    testConfig
 
 	mu       sync.Mutex
-	dice     *rand.Rand // the servers'
-	good     bool       // from now on they behave
+	dice     *rand.Rand // of the servers
+	good     bool       // the servers no longer fail
 	down     map[string]bool
 	arrived  map[int]bool
-	copies   map[string][]int // by tag, in the order they came
+	copies   map[string][]int // by tag, in the order of arrival
 	handled  map[int]bool
 	suspects map[int]bool
 	accepted []int
 	next     int
 }
 
-func (k *wander) errorf(format string, args ...any) {
+func (k *randomWalk) errorf(format string, args ...any) {
 	k.t.Helper()
 	k.t.Errorf("FOREBAY_SEED=%d: %s", k.seed, fmt.Sprintf(format, args...))
 }
 
-func (k *wander) roll(n int) int {
+// roll returns a random number below n, or -1 once the servers no longer fail.
+func (k *randomWalk) roll(n int) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.good {
@@ -52,47 +53,47 @@ func (k *wander) roll(n int) int {
 	return k.dice.IntN(n)
 }
 
-func (k *wander) setDown(name string, down bool) {
+func (k *randomWalk) setDown(name string, down bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.down[name] = down
 }
 
-// suspect notes that a record was alone in a message that was not answered at once: it
-// may be suspected, and set aside.
-func (k *wander) suspect(n int) {
+// suspect records that record n was the only one of a message without an immediate acknowledgement. It may
+// be parked as a suspect and then arrive out of order.
+func (k *randomWalk) suspect(n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.suspects[n] = true
 }
 
-// arrive notes the records of a frame.
-func (k *wander) arrive(m *testkit.ForwardMessage) {
+// arrive records the arrival of the records of a message.
+func (k *randomWalk) arrive(m *testkit.ForwardMessage) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, e := range m.Entries {
-		n := number1(e)
+		n := recordNumber(e)
 		k.arrived[n] = true
 		k.copies[m.Tag] = append(k.copies[m.Tag], n)
 	}
 }
 
-// inOrder checks that the first copies of the records came in the order of the calls of
-// Post, but for those of suspects.
-func (k *wander) inOrder() {
+// inOrder checks that the first copies of the records of each tag, except suspects, arrived in the order
+// of Post.
+func (k *randomWalk) inOrder() {
 	for tag, ns := range k.copies {
 		seen, most := map[int]bool{}, -1
 		for _, n := range ns {
 			if !seen[n] && n < most && !k.suspects[n] {
-				k.errorf("%s: the first copy of record %d comes after that of %d", tag, n, most)
+				k.errorf("%s: the first copy of record %d arrived after that of %d", tag, n, most)
 			}
 			seen[n], most = true, max(most, n)
 		}
 	}
 }
 
-// serve is a server, at its n-th connection.
-func (k *wander) serve(_ int, c *testkit.ForwardConn) {
+// serve handles one connection of a server.
+func (k *randomWalk) serve(_ int, c *testkit.ForwardConn) {
 	var held []string
 	for {
 		m, err := c.Next()
@@ -101,25 +102,25 @@ func (k *wander) serve(_ int, c *testkit.ForwardConn) {
 		}
 		roll := k.roll(20)
 		if len(m.Entries) == 1 && roll >= 0 && roll < 9 {
-			k.suspect(number1(m.Entries[0]))
+			k.suspect(recordNumber(m.Entries[0]))
 		}
 		switch roll {
-		case 0: // it dies with the frame
+		case 0: // the server loses the message and closes
 			return
-		case 1: // it takes the frame and dies
+		case 1: // the server stores the message and closes
 			k.arrive(m)
 			return
 		case 2:
 			k.arrive(m)
-			if c.Ack("somebody else's") != nil {
+			if c.Ack("unknown id") != nil {
 				return
 			}
 		case 3:
 			_, _ = c.Write([]byte("\xc1garbage"))
 			return
-		case 4: // it forgets to answer
+		case 4: // no acknowledgement
 			k.arrive(m)
-		case 5, 6: // it answers later
+		case 5, 6: // a later acknowledgement
 			k.arrive(m)
 			held = append(held, m.Chunk)
 			continue
@@ -143,7 +144,8 @@ func (k *wander) serve(_ int, c *testkit.ForwardConn) {
 	}
 }
 
-func (k *wander) options() {
+// options chooses a random Config.
+func (k *randomWalk) options() {
 	r := k.rng
 	k.c = testConfig{
 		Config: Config{
@@ -192,15 +194,16 @@ func (k *wander) options() {
 			k.mu.Lock()
 			defer k.mu.Unlock()
 			for _, rec := range b.All() {
-				k.handled[number1(rec.Data)] = true
+				k.handled[recordNumber(rec.Data)] = true
 			}
 			return batch.Outcome{}
 		})
 	}
 }
 
-// life is one Logger: some records, and an end that it gets time for or not.
-func (k *wander) life(dial func(context.Context, string, string) (net.Conn, error), last bool) (a batch.Account) {
+// runLogger posts records through one Logger and closes it within a random time. The last Logger has time
+// to deliver everything.
+func (k *randomWalk) runLogger(dial func(context.Context, string, string) (net.Conn, error), last bool) (a batch.Account) {
 	c := k.c
 	c.Dial = dial
 	l, err := c.logger()
@@ -214,7 +217,7 @@ func (k *wander) life(dial func(context.Context, string, string) (net.Conn, erro
 		case 1:
 			name := []string{"a", "b"}[k.rng.IntN(2)]
 			k.setDown(name, k.rng.IntN(2) == 0)
-			// A Post that waits for it must not do so for the day that a record may be old.
+			// The server is up again before records reach the maximum age of a day, while a Post may wait.
 			time.AfterFunc(time.Duration(k.rng.IntN(60))*time.Second, func() { k.setDown(name, false) })
 		case 2:
 			ctx, cancel := context.WithTimeout(k.t.Context(), time.Duration(k.rng.IntN(100))*time.Millisecond)
@@ -261,7 +264,7 @@ func (k *wander) life(dial func(context.Context, string, string) (net.Conn, erro
 	return a
 }
 
-func (k *wander) run() {
+func (k *randomWalk) run() {
 	f := &testkit.Forward{Script: k.serve}
 	defer f.Close()
 	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -275,15 +278,15 @@ func (k *wander) run() {
 	}
 	k.options()
 	dropped := batch.Drops{}
-	lives := 1 + k.rng.IntN(3)
-	for i := range lives {
-		a := k.life(dial, i == lives-1)
+	loggers := 1 + k.rng.IntN(3)
+	for i := range loggers {
+		a := k.runLogger(dial, i == loggers-1)
 		dropped.Add(a.Dropped)
 		if k.t.Failed() {
 			return
 		}
 	}
-	if dropped.Total() == 0 { // else some were not sent again
+	if dropped.Total() == 0 { // a dropped record may have arrived before and is not sent again
 		k.inOrder()
 	}
 	lost := 0
@@ -297,14 +300,14 @@ func (k *wander) run() {
 	}
 }
 
-// Whatever servers do: what Post has accepted arrives, in the order of the calls, or is
-// counted as dropped.
+// Every record that Post accepted arrives, in order within its tag, or is counted as dropped, although
+// servers fail at random.
 func TestWalk(t *testing.T) {
 	first := testkit.Seed(t)
 	for i := range testkit.Rounds(40, 20_000) {
 		seed := first + uint64(i)
 		bubble.Test(t, func(t *testing.T) {
-			k := &wander{t: t, seed: seed, rng: testkit.Rand(seed), dice: testkit.Rand(seed + 1<<32),
+			k := &randomWalk{t: t, seed: seed, rng: testkit.Rand(seed), dice: testkit.Rand(seed + 1<<32),
 				down: map[string]bool{}, arrived: map[int]bool{}, copies: map[string][]int{}, handled: map[int]bool{}, suspects: map[int]bool{}}
 			k.run()
 		})

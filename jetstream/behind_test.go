@@ -9,19 +9,19 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// A life is an outlet of a test: it passes answers on.
-type life struct {
+// A fakeLife is a deliver.Life that passes the answers to a channel.
+type fakeLife struct {
 	ctx     context.Context
 	answers chan batch.Outcome
 }
 
-func (l *life) Context() context.Context               { return l.ctx }
-func (l *life) Answer(_ *batch.Batch, o batch.Outcome) { l.answers <- o }
-func (l *life) End(error)                              {}
+func (l *fakeLife) Context() context.Context               { return l.ctx }
+func (l *fakeLife) Answer(_ *batch.Batch, o batch.Outcome) { l.answers <- o }
+func (l *fakeLife) End(error)                              {}
 
-// A Send that begins while an answer leaves records open may not store what is behind them.
-// The outlet does not send it if it has the answer first, so the test does.
-func TestSendBehindOpenRecords(t *testing.T) {
+// A Send that begins after an answer left records open, before the outlet has read that answer, stores
+// nothing: its records would be stored before the open ones.
+func TestSendDoesNotStoreRecordsAfterOpenOnes(t *testing.T) {
 	for _, sole := range []bool{false, true} {
 		n := start(t, nil)
 		d, err := New(Config{Servers: n.ClientURL(), Sole: sole})
@@ -29,7 +29,7 @@ func TestSendBehindOpenRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		l := &life{ctx, make(chan batch.Outcome, 10)}
+		l := &fakeLife{ctx, make(chan batch.Outcome, 10)}
 		s, err := d.Open(l)
 		if err != nil {
 			t.Fatal(err)
@@ -56,14 +56,14 @@ func TestSendBehindOpenRecords(t *testing.T) {
 		}
 		str := stream(t, admin(t, n), nil)
 		if o := send(3, 6); o.Open.Len(3) != 3 {
-			t.Errorf("behind open records: %+v", o)
+			t.Errorf("after open records: %+v", o)
 		}
 		for _, from := range []int{0, 3} {
 			if o := send(from, from+3); !o.Open.Empty() || !o.Refused.Empty() {
 				t.Errorf("from %d: %+v", from, o)
 			}
 		}
-		upTo(t, numbers(t, all(t, str)), 6)
+		wantCount(t, numbers(t, all(t, str)), 6)
 		cancel()
 		s.Close()
 	}

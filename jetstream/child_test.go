@@ -12,12 +12,13 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// blocks makes calls wait for room.
+// blocks makes Write wait for free memory.
 var blocks = slab.Block()
 
-// child writes records until it is killed. It goes on counting where the one before has
-// ended, and notes each record after its call.
-func child(dir string) {
+// writeUntilKilled is the child process: it writes records until the parent kills it. The number of the first
+// record follows the last one of the previous child. The file "accepted" gets a line for each record
+// whose call has returned.
+func writeUntilKilled(dir string) {
 	f, err := os.OpenFile(filepath.Join(dir, "accepted"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	testkit.Must(err)
 	info, err := f.Stat()
@@ -29,11 +30,11 @@ func child(dir string) {
 		testkit.Must(err)
 		_, err = fmt.Sscanf(string(last[:]), "%d", &next)
 		testkit.Must(err)
-		next += 2 // the one behind it may have been accepted, too
+		next += 2 // the record after the last line may have been accepted
 	}
 	d, err := New(Config{Servers: os.Getenv("FOREBAY_CHILD_URL")})
 	testkit.Must(err)
-	o := eager(new(events))
+	o := fastOptions(new(events))
 	o.CrashDir = filepath.Join(dir, "crash")
 	o.Slab.WhenFull = blocks
 	out, err := deliver.NewOutput(d, &o)

@@ -57,10 +57,11 @@ type Config struct {
 	Options []nats.Option
 }
 
-// Limits of a session.
 const (
-	window       = 4    // batches under way
-	batchRecords = 1000 // in one of them
+	// window, batchRecords and batchBytes limit the batches in flight. At most
+	// window*batchRecords messages can be duplicates after a lost connection.
+	window       = 4
+	batchRecords = 1000
 	batchBytes   = 1 << 20
 
 	defaultTimeout    = 5 * time.Second
@@ -119,7 +120,7 @@ func checkServer(s string) error {
 	return nil
 }
 
-// checkSubject checks the literal parts of a subject; the values of fields are cleaned.
+// checkSubject checks the literal parts of a subject. clean makes the values of fields valid.
 func checkSubject(p *pattern.Pattern) error {
 	for _, text := range p.Texts() {
 		if i := strings.IndexFunc(text, func(r rune) bool { return r <= ' ' || r == '*' || r == '>' || r == 0x7f }); i >= 0 {
@@ -133,7 +134,8 @@ func checkSubject(p *pattern.Pattern) error {
 	return nil
 }
 
-// clean appends a value as one token of a subject.
+// clean appends the value of a field as one token of a subject: separators, wildcards and control
+// characters become "_". See https://docs.nats.io/nats-concepts/subjects.
 func clean(dst, value []byte) []byte {
 	if len(value) == 0 {
 		return append(dst, unknown...)

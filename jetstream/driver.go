@@ -20,9 +20,10 @@ import (
 // A Driver is a [deliver.Destination] that writes to JetStream. Use it with
 // [deliver.NewOutput], or use [To]. Its methods are safe for concurrent use.
 type Driver struct {
-	c       Config
-	subject pattern.Pattern
+	c       Config          // resolved, immutable
+	subject pattern.Pattern // of c.Subject
 
+	// The fields of Stats.
 	connected                    atomic.Bool
 	connects, stored, duplicates atomic.Uint64
 }
@@ -37,17 +38,18 @@ func New(c Config) (*Driver, error) {
 	return &Driver{c: c, subject: p}, nil
 }
 
-// Traits requests up to four batches of up to 1,000 records in flight.
+// Traits requests up to four batches in flight, each of up to 1,000 records and 1 MiB. Records of all forms
+// are accepted.
 func (d *Driver) Traits() deliver.Traits {
 	return deliver.Traits{Window: window, Limits: batch.Limits{Records: batchRecords, Bytes: batchBytes}}
 }
 
 // Stats is a snapshot of the counters of a [Driver].
 type Stats struct {
-	Connected  bool
+	Connected  bool   // a session is open
 	Connects   uint64 // connections made
 	Stored     uint64 // messages that the server has acknowledged
-	Duplicates uint64 // of Stored: already in the stream
+	Duplicates uint64 // those of Stored that were in the stream already
 }
 
 // Stats returns a snapshot. It may be called from any goroutine.
@@ -55,7 +57,8 @@ func (d *Driver) Stats() Stats {
 	return Stats{Connected: d.connected.Load(), Connects: d.connects.Load(), Stored: d.stored.Load(), Duplicates: d.duplicates.Load()}
 }
 
-// Open connects to a server.
+// Open connects to a reachable server of Config.Servers, see [deliver.Destination]. nats.go tries them in
+// random order.
 func (d *Driver) Open(l deliver.Life) (deliver.Session, error) {
 	if d.c.DryRun != nil {
 		return deliver.SendFunc(d.Traits(), d.sendDry).Open(l)
@@ -69,7 +72,7 @@ func (d *Driver) Open(l deliver.Life) (deliver.Session, error) {
 		nats.NoEcho(), nats.FlusherTimeout(d.c.AckTimeout), nats.PingInterval(d.c.AckTimeout), nats.MaxPingsOutstanding(1),
 		nats.SetCustomDialer(s.wire),
 	}, o...)
-	o = append(o, nats.NoReconnect(), nats.ClosedHandler(s.closed), nats.ErrorHandler(s.reportError), callsBack)
+	o = append(o, nats.NoReconnect(), nats.ClosedHandler(s.closed), nats.ErrorHandler(s.reportError), forceCallbacks)
 	conn, err := nats.Connect(d.c.Servers, o...)
 	if err == nil {
 		err = s.begin(conn)
@@ -79,7 +82,7 @@ func (d *Driver) Open(l deliver.Life) (deliver.Session, error) {
 		if ended := context.Cause(l.Context()); ended != nil {
 			err = ended
 		}
-		return nil, d.follow(fmt.Errorf("jetstream: cannot connect to %s: %w", d.where(), d.hide(err)))
+		return nil, d.markFatal(fmt.Errorf("jetstream: cannot connect to %s: %w", d.where(), d.hide(err)))
 	}
 	d.connects.Add(1)
 	d.connected.Store(true)
@@ -96,7 +99,8 @@ func (c Config) ClientOptions() ([]nats.Option, error) {
 	return r.options()
 }
 
-// options returns the options of each connection of a resolved Config.
+// options returns the options of each connection with the resolved Config c. It reads the file of NKey, so
+// that a new key is used without a restart.
 func (c *Config) options() ([]nats.Option, error) {
 	o := []nats.Option{nats.Name("forebay"), nats.Timeout(c.DialTimeout)}
 	if c.Credentials != "" {
@@ -118,14 +122,16 @@ func (c *Config) options() ([]nats.Option, error) {
 	return append(o, c.Options...), nil
 }
 
-// callsBack reverts an option that would hide the end of the connection.
-func callsBack(o *nats.Options) error {
+// forceCallbacks is the last option of a connection. It reverts nats.NoCallbacksAfterClientClose, which
+// Config.Options may contain: Close waits for the callback of the closed connection.
+func forceCallbacks(o *nats.Options) error {
 	o.NoCallbacksAfterClientClose = false
 	return nil
 }
 
-// follow marks err as fatal if only a change of configuration fixes it.
-func (d *Driver) follow(err error) error {
+// markFatal returns err, marked as fatal if only a change of configuration can help: credentials, TLS,
+// a server without headers, or a missing file.
+func (d *Driver) markFatal(err error) error {
 	for _, fatal := range []error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired,
 		nats.ErrSecureConnRequired, nats.ErrSecureConnWanted, nats.ErrHeadersNotSupported, nats.ErrNkeysNotSupported, os.ErrNotExist, os.ErrPermission} {
 		if errors.Is(err, fatal) {
@@ -135,7 +141,7 @@ func (d *Driver) follow(err error) error {
 	return err
 }
 
-// where returns the addresses without passwords.
+// where returns the hosts of Config.Servers for messages, without users and passwords.
 func (d *Driver) where() string {
 	var where []string
 	for s := range strings.SplitSeq(d.c.Servers, ",") {

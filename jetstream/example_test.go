@@ -16,8 +16,8 @@ import (
 	js "github.com/forebay-log/forebay/jetstream"
 )
 
-// Records go to a stream, each on the subject of its application. The server drops what
-// comes twice within its duplicate window; a consumer finds the rest.
+// Each record has the subject of its application. The server drops duplicates within its duplicate window,
+// and the consumer detects later ones.
 func Example() {
 	url, stop := serve()
 	defer stop()
@@ -114,5 +114,5 @@ func ExampleTo_configure() {
 		c.Sole = true
 		c.Credentials = "/etc/shop/logs.creds"
 	}), forebay.Spool("/var/lib/shop/spool"))
-	_ = output // give it to forebay.New
+	_ = output // pass it to forebay.New
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// Records arrive in order, each once, on their subjects and with their names.
-func TestDelivers(t *testing.T) {
+// Records arrive once and in order, with their subjects and with their ids as Nats-Msg-Id.
+func TestRecordsArriveInOrderOnTheirSubjects(t *testing.T) {
 	n := start(t, nil)
 	s := stream(t, admin(t, n), nil)
 	out, e := output(t, Config{Servers: n.ClientURL(), Subject: "logs.{app}.{level}", Stream: "LOGS"}, nil)
@@ -32,7 +32,7 @@ func TestDelivers(t *testing.T) {
 	write(t, out, 0, count)
 	flush(t, out)
 	msgs := all(t, s)
-	upTo(t, numbers(t, msgs), count)
+	wantCount(t, numbers(t, msgs), count)
 	for i, m := range msgs {
 		if want := fmt.Sprintf("logs.app%d.info", i%3); m.subject != want {
 			t.Fatalf("record %d is on %s, want %s", i, m.subject, want)
@@ -46,14 +46,13 @@ func TestDelivers(t *testing.T) {
 	if err != nil || report.Account.Delivered != count {
 		t.Errorf("%v, %v", report.Account, err)
 	}
-	if said := e.said(); said != "" {
+	if said := e.text(); said != "" {
 		t.Error(said)
 	}
 }
 
-// What was stored when the connection was cut before the answer is sent again, and the
-// stream holds it once.
-func TestAnswersLost(t *testing.T) {
+// Records whose answers are lost with a connection are sent again, and the stream stores them once.
+func TestLostAnswersStoreRecordsOnce(t *testing.T) {
 	n := start(t, nil)
 	s := stream(t, admin(t, n), nil)
 	p := newProxy(t, n)
@@ -61,7 +60,7 @@ func TestAnswersLost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := eager(new(events))
+	o := fastOptions(new(events))
 	out, err := deliver.NewOutput(d, &o)
 	if err != nil {
 		t.Fatal(err)
@@ -78,16 +77,15 @@ func TestAnswersLost(t *testing.T) {
 	p.set(false, false)
 	p.cut()
 	flush(t, out)
-	upTo(t, numbers(t, all(t, s)), 3000)
+	wantCount(t, numbers(t, all(t, s)), 3000)
 	if stats := d.Stats(); stats.Duplicates == 0 || stats.Stored < 3000 || stats.Connects < 2 || !stats.Connected {
 		t.Errorf("%+v", stats)
 	}
 }
 
-// A server that hangs, reading or not, is left after AckTimeout, and callers never wait
-// for it.
-func TestServerHangs(t *testing.T) {
-	for name, dumb := range map[string]bool{"answers nothing": false, "reads nothing": true} {
+// A server that hangs ends the session after AckTimeout, whether it reads or not. Writers do not wait.
+func TestHangingServerEndsTheSessionAfterAckTimeout(t *testing.T) {
+	for name, holdRequests := range map[string]bool{"answers nothing": false, "reads nothing": true} {
 		t.Run(name, func(t *testing.T) {
 			n := start(t, nil)
 			s := stream(t, admin(t, n), nil)
@@ -95,21 +93,21 @@ func TestServerHangs(t *testing.T) {
 			out, e := output(t, Config{Servers: p.url(), AckTimeout: 200 * time.Millisecond}, nil)
 			write(t, out, 0, 10)
 			flush(t, out)
-			p.set(true, dumb)
+			p.set(true, holdRequests)
 			write(t, out, 10, 2000)
 			await(t, "giving up", func() bool {
-				return strings.Contains(e.said(), "has acknowledged none of") || strings.Contains(e.said(), "stale")
+				return strings.Contains(e.text(), "has acknowledged none of") || strings.Contains(e.text(), "stale")
 			})
 			p.set(false, false)
 			p.cut()
 			flush(t, out)
-			upTo(t, numbers(t, all(t, s)), 2000)
+			wantCount(t, numbers(t, all(t, s)), 2000)
 		})
 	}
 }
 
-// A server that is alive and acknowledges nothing is left after AckTimeout.
-func TestNobodyAcknowledges(t *testing.T) {
+// A server that answers pings but acknowledges nothing ends the session after AckTimeout.
+func TestMissingAcksEndTheSessionAfterAckTimeout(t *testing.T) {
 	n := start(t, func(o *server.Options) { o.JetStream = false })
 	conn, err := nats.Connect(n.ClientURL())
 	if err != nil {
@@ -129,22 +127,22 @@ func TestNobodyAcknowledges(t *testing.T) {
 	}
 	out, e := output(t, Config{Servers: n.ClientURL(), AckTimeout: 200 * time.Millisecond}, nil)
 	write(t, out, 0, 10)
-	await(t, "giving up", func() bool { return strings.Contains(e.said(), "has acknowledged none of 10 messages for 200ms") })
+	await(t, "giving up", func() bool { return strings.Contains(e.text(), "has acknowledged none of 10 messages for 200ms") })
 	answers.Store(true)
 	flush(t, out)
 }
 
-// Without a stream, records wait, and arrive once there is one: in order, if it is made while
-// some are under way, with Sole.
-func TestStreamIsMade(t *testing.T) {
+// Without a stream, records wait. They arrive once the stream exists: with Sole in order, even if it is
+// created while messages are in flight.
+func TestRecordsWaitForTheirStream(t *testing.T) {
 	n := start(t, nil)
 	js := admin(t, n)
 	out, e := output(t, Config{Servers: n.ClientURL(), Sole: true}, nil)
 	write(t, out, 0, 50)
-	await(t, "the event", func() bool { return strings.Contains(e.said(), "no stream accepts the subject now") })
+	await(t, "the event", func() bool { return strings.Contains(e.text(), "no stream accepts the subject now") })
 	s := stream(t, js, nil)
 	flush(t, out)
-	upTo(t, numbers(t, all(t, s)), 50)
+	wantCount(t, numbers(t, all(t, s)), 50)
 }
 
 // Only the records above the limit of the server or the stream become dead letters.
@@ -177,7 +175,7 @@ func TestTooLargeRecordsAreDeadLetters(t *testing.T) {
 				fmt.Fprintf(out, `{"i":-1,"pad":%q}`+"\n", strings.Repeat("x", c.size))
 				write(t, out, 100, 200)
 				flush(t, out)
-				upTo(t, numbers(t, all(t, s)), 200)
+				wantCount(t, numbers(t, all(t, s)), 200)
 				report, err := out.Shutdown(t.Context())
 				if len(why) != 1 || !strings.HasPrefix(why[0], "1 ") || !strings.Contains(why[0], c.want) {
 					t.Errorf("dead letters: %q", why)
@@ -190,13 +188,13 @@ func TestTooLargeRecordsAreDeadLetters(t *testing.T) {
 	}
 }
 
-// A stream that is full and refuses what is new keeps records waiting; none is condemned.
-func TestStreamIsFull(t *testing.T) {
+// A full stream that rejects new messages makes records wait. None is condemned.
+func TestFullStreamCondemnsNoRecord(t *testing.T) {
 	n := start(t, nil)
 	s := stream(t, admin(t, n), func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Discard = 100, jetstream.DiscardNew })
 	out, e := output(t, Config{Servers: n.ClientURL(), Sole: true}, nil)
 	write(t, out, 0, 300)
-	await(t, "the event", func() bool { return strings.Contains(e.said(), "maximum messages exceeded") })
+	await(t, "the event", func() bool { return strings.Contains(e.text(), "maximum messages exceeded") })
 	var got []int
 	for len(got) < 300 {
 		msgs := numbers(t, all(t, s))
@@ -205,29 +203,29 @@ func TestStreamIsFull(t *testing.T) {
 			time.Sleep(5 * time.Millisecond)
 			continue
 		}
-		if err := s.Purge(t.Context(), jetstream.WithPurgeSequence(uint64(len(got)+1))); err != nil { // what was read
+		if err := s.Purge(t.Context(), jetstream.WithPurgeSequence(uint64(len(got)+1))); err != nil { // the messages that were read
 			t.Fatal(err)
 		}
 	}
-	upTo(t, got, 300)
+	wantCount(t, got, 300)
 }
 
-// A stream that the subject does not lead to holds the records.
-func TestWrongStream(t *testing.T) {
+// If the subject belongs to another stream than Config.Stream, the records are held.
+func TestSubjectOfAnotherStreamHoldsRecords(t *testing.T) {
 	n := start(t, nil)
 	stream(t, admin(t, n), nil)
 	out, e := output(t, Config{Servers: n.ClientURL(), Stream: "OTHER"}, nil)
 	write(t, out, 0, 5)
 	await(t, "the event", func() bool {
-		return strings.Contains(e.said(), "hold") && strings.Contains(e.said(), "expected stream does not match")
+		return strings.Contains(e.text(), "hold") && strings.Contains(e.text(), "expected stream does not match")
 	})
 	if a := out.Stats().Account; a.Dropped.Total() > 0 || a.Delivered > 0 {
 		t.Errorf("%v", a)
 	}
 }
 
-// A server that repeats a password shows none, even if it is a word.
-func TestPasswordRepeated(t *testing.T) {
+// A password that the server repeats in an error is hidden.
+func TestPasswordRepeatedByAServerIsHidden(t *testing.T) {
 	for _, secret := range []string{"swordfish", "x1"} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -249,11 +247,11 @@ func TestPasswordRepeated(t *testing.T) {
 		}()
 		out, e := output(t, Config{Servers: "nats://shop:" + secret + "@" + l.Addr().String()}, func(o *deliver.OutputOptions) { o.CloseTimeout = 50 * time.Millisecond })
 		write(t, out, 0, 1)
-		await(t, "bad token", func() bool { return strings.Contains(e.said(), "bad token") })
+		await(t, "bad token", func() bool { return strings.Contains(e.text(), "bad token") })
 		_, err = out.Shutdown(t.Context())
 		l.Close()
 		<-served
-		if text := e.said() + fmt.Sprint(err); strings.Contains(text, secret) {
+		if text := e.text() + fmt.Sprint(err); strings.Contains(text, secret) {
 			t.Error("the secret is in: " + text)
 		}
 	}
@@ -272,7 +270,7 @@ func TestRefusedCredentialsHoldRecords(t *testing.T) {
 	out, _ := output(t, Config{Servers: "nats://shop:" + secret + "@" + host, Subject: "logs.ok"}, nil)
 	write(t, out, 0, 5)
 	flush(t, out)
-	upTo(t, numbers(t, all(t, s)), 5)
+	wantCount(t, numbers(t, all(t, s)), 5)
 	for name, c := range map[string]struct {
 		conf Config
 		want string
@@ -287,16 +285,16 @@ func TestRefusedCredentialsHoldRecords(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			out, e := output(t, c.conf, func(o *deliver.OutputOptions) { o.CloseTimeout = 50 * time.Millisecond })
 			write(t, out, 0, 5)
-			await(t, c.want, func() bool { return strings.Contains(strings.ToLower(e.said()), strings.ToLower(c.want)) })
+			await(t, c.want, func() bool { return strings.Contains(strings.ToLower(e.text()), strings.ToLower(c.want)) })
 			_, err := out.Shutdown(t.Context())
-			if text := e.said() + fmt.Sprint(err); strings.Contains(text, secret) {
+			if text := e.text() + fmt.Sprint(err); strings.Contains(text, secret) {
 				t.Error("the secret is in: " + text)
 			}
 		})
 	}
 }
 
-func TestConfigFaults(t *testing.T) {
+func TestConfigErrorNamesTheField(t *testing.T) {
 	for want, c := range map[string]Config{
 		"an address is empty":              {},
 		"an address cannot be read":        {Servers: "nats://u:pass word@[x"},
@@ -316,7 +314,7 @@ func TestConfigFaults(t *testing.T) {
 	}
 }
 
-func TestClean(t *testing.T) {
+func TestCleanMakesOneSubjectToken(t *testing.T) {
 	for in, want := range map[string]string{"": "unknown", "a.b c": "a_b_c", "*>": "__", "é\n\x7f": "é__"} {
 		if got := string(clean(nil, []byte(in))); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
@@ -324,8 +322,7 @@ func TestClean(t *testing.T) {
 	}
 }
 
-// Whatever a server answers, reading it neither panics nor takes it for stored unless it
-// says so.
+// No answer makes read panic, and only an answer with a sequence number and no error means stored.
 func FuzzAnswer(f *testing.F) {
 	for _, s := range []string{`{"stream":"LOGS","seq":1}`, `{"error":{"code":400,"err_code":10054,"description":"x"}}`, `{"error":null,"seq":1}`, "", "{", `{"seq":`} {
 		f.Add([]byte(s))
@@ -343,8 +340,8 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// A server is stopped and started again in the middle of the stream.
-func TestServerRestarts(t *testing.T) {
+// Records arrive once and in order although the server restarts while they are sent.
+func TestServerRestartKeepsOrder(t *testing.T) {
 	for _, sole := range []bool{false, true} {
 		t.Run(fmt.Sprint("sole ", sole), func(t *testing.T) {
 			n := start(t, nil)
@@ -361,18 +358,18 @@ func TestServerRestarts(t *testing.T) {
 			}
 			defer func() {
 				if t.Failed() {
-					t.Log(e.said())
+					t.Log(e.text())
 				}
 			}()
 			flush(t, out)
 			await(t, "a connection", func() bool { return js.Conn().IsConnected() })
-			upTo(t, numbers(t, all(t, s)), i)
+			wantCount(t, numbers(t, all(t, s)), i)
 		})
 	}
 }
 
-// Three servers, one killed again and again in the middle of the stream: the leader too.
-// With Sole the order holds, and each record is there once.
+// In a cluster of three servers, of which one at a time is killed repeatedly, records arrive once and, with
+// Sole, in order.
 func TestClusterKeepsOrder(t *testing.T) {
 	nodes := cluster(t, 3)
 	js := admin(t, nodes[0], nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
@@ -387,7 +384,7 @@ func TestClusterKeepsOrder(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
 	rounds, i := testkit.Rounds(2, 25), 0
 	for range rounds {
-		await(t, "a whole cluster", func() bool { return whole(nodes) })
+		await(t, "a whole cluster", func() bool { return caughtUp(nodes) })
 		write(t, out, i, i+2000)
 		i += 2000
 		n := nodes[rng.IntN(3)]
@@ -406,19 +403,19 @@ func TestClusterKeepsOrder(t *testing.T) {
 		_, err := s.Info(ctx)
 		return err == nil
 	})
-	upTo(t, numbers(t, all(t, s)), i)
+	wantCount(t, numbers(t, all(t, s)), i)
 	if t.Failed() {
-		t.Log(e.said())
+		t.Log(e.text())
 	}
 }
 
-// A replicated stream survives what Sole relies on: a message that it refuses because of the
-// one before. By the name of that one it does not, see ADR 50.
-func TestWrongLastIsRefused(t *testing.T) {
+// A replicated stream rejects a message with a wrong Nats-Expected-Last-Sequence and continues to work. A
+// wrong Nats-Expected-Last-Msg-Id would stop it (ADR 50).
+func TestReplicatedStreamRejectsWrongSequence(t *testing.T) {
 	nodes := cluster(t, 3)
 	js := admin(t, nodes[0])
 	replicated(t, js)
-	await(t, "a whole cluster", func() bool { return whole(nodes) })
+	await(t, "a whole cluster", func() bool { return caughtUp(nodes) })
 	publish := func(id, after string) error {
 		m := nats.NewMsg("logs")
 		m.Header.Set(headerID, id)
@@ -446,9 +443,9 @@ func leader(nodes []*node) *node {
 	return nil
 }
 
-// whole reports whether each server has caught up. A cluster with one that has not, and
-// another one that is stopped, may have no majority that can elect.
-func whole(nodes []*node) bool {
+// caughtUp reports whether each server has all messages. If a server is stopped while another one has not
+// caught up, the cluster may have no majority to elect a leader.
+func caughtUp(nodes []*node) bool {
 	for _, n := range nodes {
 		if !n.JetStreamIsCurrent() || !n.JetStreamIsStreamCurrent("$G", "LOGS") {
 			return false
@@ -457,7 +454,7 @@ func whole(nodes []*node) bool {
 	return leader(nodes) != nil
 }
 
-// cluster starts servers that know each other.
+// cluster starts the servers of a cluster.
 func cluster(t *testing.T, count int) (nodes []*node) {
 	t.Helper()
 	ports := freePorts(t, 2*count)
@@ -475,7 +472,7 @@ func cluster(t *testing.T, count int) (nodes []*node) {
 	return nodes
 }
 
-// replicated makes a stream on all of three servers, once they have found each other.
+// replicated creates a stream with three replicas, once the servers have formed the cluster.
 func replicated(t *testing.T, js jetstream.JetStream) (s jetstream.Stream) {
 	t.Helper()
 	await(t, "making the stream", func() (ok bool) {
@@ -488,9 +485,9 @@ func replicated(t *testing.T, js jetstream.JetStream) (s jetstream.Stream) {
 	return s
 }
 
-// A process that writes is killed again and again. With crash-safe memory nothing is
-// missing, nothing twice, and the order holds within each process.
-func TestKills(t *testing.T) {
+// A process with crash-safe memory is killed repeatedly. No record whose call has returned is missing or
+// stored twice, and the records of each process are in order.
+func TestKilledWritersLoseNothing(t *testing.T) {
 	n := start(t, nil)
 	s := stream(t, admin(t, n), nil)
 	dir := t.TempDir()
@@ -508,11 +505,11 @@ func TestKills(t *testing.T) {
 			t.Fatal(c.Said.String())
 		}
 	}
-	// What the last one has left is delivered by the next start.
+	// The next process delivers the records of the last one.
 	out, e := output(t, Config{Servers: n.ClientURL()}, func(o *deliver.OutputOptions) { o.CrashDir = filepath.Join(dir, "crash") })
 	defer func() {
 		if t.Failed() {
-			t.Log(out.Stats().Account, e.said())
+			t.Log(out.Stats().Account, e.text())
 		}
 	}()
 	began := time.Now()
@@ -546,8 +543,8 @@ func TestKills(t *testing.T) {
 	}
 }
 
-// Without sending, each record is shown with its subject.
-func TestDryRun(t *testing.T) {
+// With DryRun, each record is written with its subject, and none is sent.
+func TestDryRunShowsSubjects(t *testing.T) {
 	var shown strings.Builder
 	out, _ := output(t, Config{Servers: "nats://nowhere", Subject: "logs.{app}", DryRun: &shown}, nil)
 	write(t, out, 0, 2)
@@ -559,8 +556,8 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
-// A consumer logs in as the driver does.
-func TestClientOptions(t *testing.T) {
+// ClientOptions returns options with which a consumer can authenticate.
+func TestClientOptionsUseTheCredentials(t *testing.T) {
 	n := start(t, func(o *server.Options) { o.Authorization = "tok3n" })
 	opts, err := Config{Servers: n.ClientURL(), Token: "tok3n"}.ClientOptions()
 	if err != nil {

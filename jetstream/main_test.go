@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("FOREBAY_CHILD_DIR"); dir != "" {
-		child(dir)
+		writeUntilKilled(dir)
 		return
 	}
 	goleak.VerifyTestMain(m)
@@ -36,7 +36,7 @@ type node struct {
 	o server.Options
 }
 
-// start starts a server. o may be nil.
+// start starts a server. set may change its options; it may be nil.
 func start(t testing.TB, set func(*server.Options)) *node {
 	t.Helper()
 	n := &node{o: server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true, JetStream: true, StoreDir: t.TempDir()}}
@@ -68,7 +68,7 @@ func (n *node) stop() {
 	n.WaitForShutdown()
 }
 
-// admin returns a connection of the test itself.
+// admin returns a connection to n with which the test manages streams.
 func admin(t testing.TB, n *node, o ...nats.Option) jetstream.JetStream {
 	t.Helper()
 	conn, err := nats.Connect(n.ClientURL(), o...)
@@ -83,7 +83,7 @@ func admin(t testing.TB, n *node, o ...nats.Option) jetstream.JetStream {
 	return js
 }
 
-// stream makes a stream that takes logs and logs.>.
+// stream creates the stream LOGS with the subjects logs and logs.>.
 func stream(t testing.TB, js jetstream.JetStream, set func(*jetstream.StreamConfig)) jetstream.Stream {
 	t.Helper()
 	c := jetstream.StreamConfig{Name: "LOGS", Subjects: []string{"logs", "logs.>"}, Storage: jetstream.MemoryStorage, Duplicates: 2 * time.Minute}
@@ -97,12 +97,12 @@ func stream(t testing.TB, js jetstream.JetStream, set func(*jetstream.StreamConf
 	return s
 }
 
-// A stored message, as a consumer gets it.
+// A stored is a message of a stream, as a consumer receives it.
 type stored struct {
 	subject, id, data string
 }
 
-// all returns what a stream holds, in its order.
+// all returns the messages of a stream in order.
 func all(t testing.TB, s jetstream.Stream) (msgs []stored) {
 	t.Helper()
 	info, err := s.Info(t.Context())
@@ -124,13 +124,13 @@ func all(t testing.TB, s jetstream.Stream) (msgs []stored) {
 			msgs = append(msgs, stored{m.Subject(), m.Headers().Get("Nats-Msg-Id"), string(m.Data())})
 		}
 		if len(msgs) == n {
-			t.Fatalf("a consumer gets %d of %d messages: %v", n, info.State.Msgs, got.Error())
+			t.Fatalf("a consumer received %d of %d messages: %v", n, info.State.Msgs, got.Error())
 		}
 	}
 	return msgs
 }
 
-// output opens an output that tries again at once.
+// output opens an output with short retry delays. set may change its options.
 func output(t testing.TB, c Config, set func(*deliver.OutputOptions)) (*deliver.Output, *events) {
 	t.Helper()
 	d, err := New(c)
@@ -138,7 +138,7 @@ func output(t testing.TB, c Config, set func(*deliver.OutputOptions)) (*deliver.
 		t.Fatal(err)
 	}
 	e := new(events)
-	o := eager(e)
+	o := fastOptions(e)
 	if set != nil {
 		set(&o)
 	}
@@ -150,7 +150,8 @@ func output(t testing.TB, c Config, set func(*deliver.OutputOptions)) (*deliver.
 	return out, e
 }
 
-func eager(e *events) deliver.OutputOptions {
+// fastOptions returns options with short retry delays.
+func fastOptions(e *events) deliver.OutputOptions {
 	return deliver.OutputOptions{
 		Codec: encode.JSON(nil).Codec(), BufferBytes: 4 << 20, OnError: e.add,
 		Deliver: deliver.Options{
@@ -160,7 +161,7 @@ func eager(e *events) deliver.OutputOptions {
 	}
 }
 
-// line is record i.
+// line returns record i.
 func line(i int) string { return fmt.Sprintf(`{"app":"app%d","i":%d}`, i%3, i) }
 
 func write(t testing.TB, w io.Writer, from, to int) {
@@ -172,12 +173,12 @@ func write(t testing.TB, w io.Writer, from, to int) {
 	}
 }
 
-// flush waits until all is delivered.
+// flush waits until all records are delivered.
 func flush(t testing.TB, out *deliver.Output) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
-	for out.Flush(ctx) != nil { // also where the breaker is open
+	for out.Flush(ctx) != nil { // Flush fails while the circuit is open
 		if ctx.Err() != nil {
 			t.Fatal(out.Stats().Account, ctx.Err())
 		}
@@ -185,7 +186,7 @@ func flush(t testing.TB, out *deliver.Output) {
 	}
 }
 
-// await waits until ok, for things that only real servers do.
+// await waits until ok returns true.
 func await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(5 * time.Minute); !ok(); time.Sleep(2 * time.Millisecond) {
@@ -208,8 +209,8 @@ func numbers(t testing.TB, msgs []stored) (is []int) {
 	return is
 }
 
-// upTo fails the test unless is counts from 0 to n-1.
-func upTo(t testing.TB, is []int, n int) {
+// wantCount checks that is contains the numbers from 0 to n-1 in order.
+func wantCount(t testing.TB, is []int, n int) {
 	t.Helper()
 	if len(is) != n {
 		t.Errorf("%d messages, want %d", len(is), n)
@@ -222,16 +223,16 @@ func upTo(t testing.TB, is []int, n int) {
 	}
 }
 
-// A proxy stands between client and server, and can be cruel to connections.
+// A proxy is a TCP proxy that can discard data and close connections.
 type proxy struct {
 	l  net.Listener
 	to string
 
-	mu    sync.Mutex
-	conns []net.Conn
-	deaf  bool // what the server says is not passed on
-	dumb  bool // nor is what the client says
-	wg    sync.WaitGroup
+	mu           sync.Mutex
+	conns        []net.Conn
+	holdAnswers  bool // data of the server is discarded
+	holdRequests bool // data of the client is discarded
+	wg           sync.WaitGroup
 }
 
 func newProxy(t testing.TB, n *node) *proxy {
@@ -266,12 +267,12 @@ func (p *proxy) serve() {
 		p.mu.Lock()
 		p.conns = append(p.conns, c, s)
 		p.mu.Unlock()
-		p.wg.Go(func() { p.pass(c, s, &p.dumb) })
-		p.wg.Go(func() { p.pass(s, c, &p.deaf) })
+		p.wg.Go(func() { p.pass(c, s, &p.holdRequests) })
+		p.wg.Go(func() { p.pass(s, c, &p.holdAnswers) })
 	}
 }
 
-// pass copies until one side ends. While *hold, it swallows.
+// pass copies until one side ends. While *hold is true, it discards the data.
 func (p *proxy) pass(from, to net.Conn, hold *bool) {
 	defer from.Close()
 	defer to.Close()
@@ -293,11 +294,11 @@ func (p *proxy) pass(from, to net.Conn, hold *bool) {
 	}
 }
 
-// set changes how connections are treated.
-func (p *proxy) set(deaf, dumb bool) {
+// set sets the two fields, for all connections.
+func (p *proxy) set(holdAnswers, holdRequests bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.deaf, p.dumb = deaf, dumb
+	p.holdAnswers, p.holdRequests = holdAnswers, holdRequests
 }
 
 // cut ends all connections.
@@ -310,7 +311,7 @@ func (p *proxy) cut() {
 	p.conns = nil
 }
 
-// An events collects what OnError is told.
+// events collects the events of OnError.
 type events struct {
 	mu  sync.Mutex
 	all []batch.Event
@@ -322,8 +323,8 @@ func (e *events) add(ev batch.Event) {
 	e.all = append(e.all, ev)
 }
 
-// said returns the events in words.
-func (e *events) said() string {
+// text returns the events as lines.
+func (e *events) text() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var b strings.Builder

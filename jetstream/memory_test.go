@@ -12,17 +12,17 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A server hangs, session after session, while records come. The heap holds the memory of the
-// output and of one session, however long it lasts: nothing of a session outlives it.
-func TestMemoryOfAnOutage(t *testing.T) {
+// While a server hangs and sessions end one after the other, the heap stays bounded: no memory of a session
+// remains after its end.
+func TestMemoryIsBoundedDuringAnOutage(t *testing.T) {
 	n := start(t, nil)
-	stream(t, admin(t, n), func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Duplicates = 100, 100*time.Millisecond }) // the server is on the same heap
+	stream(t, admin(t, n), func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Duplicates = 100, 100*time.Millisecond }) // few messages, because the server uses the same heap
 	p := newProxy(t, n)
 	d, err := New(Config{Servers: p.url(), AckTimeout: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := eager(new(events))
+	o := fastOptions(new(events))
 	o.BufferBytes, o.Slab.WhenFull, o.OnError, o.CloseTimeout = 1<<20, slab.DropOldest(), nil, time.Millisecond
 	out, err := deliver.NewOutput(d, &o)
 	if err != nil {
@@ -36,7 +36,7 @@ func TestMemoryOfAnOutage(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		if n := d.Stats().Connects; n > s {
 			s = n
-			p.set(true, true) // from when a session has begun
+			p.set(true, true) // the server hangs once a session has begun
 			heap := inUse()
 			if s <= 4 {
 				first = max(first, heap)
@@ -44,12 +44,12 @@ func TestMemoryOfAnOutage(t *testing.T) {
 				most = max(most, heap)
 			}
 		} else if !d.Stats().Connected {
-			p.set(false, false) // so that the next one can
+			p.set(false, false) // the next session can begin
 			p.cut()
 		}
 	}
 	t.Logf("%d sessions, %d KiB in the first four, at most %d KiB in the others", rounds, first>>10, most>>10)
-	if most > first+4<<20 { // the server takes some
+	if most > first+4<<20 { // the server uses a part
 		t.Errorf("the heap has grown from %d to %d bytes", first, most)
 	}
 	if a := out.Stats().Account; a.Accepted != a.Delivered+a.Pending.Total()+a.Dropped.Total() {

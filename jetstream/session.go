@@ -18,60 +18,67 @@ import (
 	"github.com/forebay-log/forebay/internal/pattern"
 )
 
-// A session is one connection. Send numbers messages from 0; the answer to message n comes
-// on the reply subject that ends with n. Answers come in any order.
+// A session is one connection. Send numbers messages from 0; the server answers message n on the reply
+// subject that ends with n. Answers arrive in any order, on a goroutine of nats.go, which calls answer.
+//
+// With Config.Sole, each message names the sequence number of the previous one in the stream (last),
+// and the server rejects it if that is not the last message. If last is unknown, a message is sent
+// alone: Send waits for its answer, which contains its sequence number.
 type session struct {
 	d    *Driver
 	life deliver.Life
 	conn *nats.Conn
 	wire *wire
 
-	// Used by Send only.
+	// Used only by Send:
 	fill       pattern.Filler
-	buf        []byte
-	msg        nats.Msg
+	buf        []byte       // subject of the current record
+	msg        nats.Msg     // reused, because nats.go copies it
 	inbox      string       // reply subjects are inbox + n
-	last       uint64       // Sole: sequence number of the previous message in the stream; 0 if unknown
-	soleAnswer chan outcome // Sole: receives the answer to a message that is sent alone
+	last       uint64       // Sole: sequence number of the previous message in the stream; 0: unknown
+	soleAnswer chan outcome // Sole: receives the answer to a message that is sent alone; capacity 1
 
 	connClosed chan struct{} // closed with the connection; no answers arrive after that
 
-	mu       sync.Mutex // leaf lock; guards the fields below
-	sent     uint64     // number of messages of all registered batches
-	flights  []*flight  // batches without an answer, oldest first
-	progress time.Time  // time of the last answer, or of the start of the oldest batch
-	watch    *time.Timer
-	first    uint64 // if broken: ticket of the first open record
-	broken   bool   // an answer has left records open, so last is unknown
-	alone    uint64 // Sole: 1 + the number of the message that Send waits for
+	mu       sync.Mutex  // leaf lock; guards the fields below
+	sent     uint64      // number of messages of all registered batches
+	flights  []*flight   // batches without an answer, oldest first
+	progress time.Time   // time of the last answer, or of the start of the oldest batch
+	watch    *time.Timer // calls checkProgress
+	first    uint64      // if broken: ticket of the first open record
+	broken   bool        // an answer has left records open, so last is unknown
+	alone    uint64      // Sole: 1 + the number of the message that Send waits for; 0: none
 }
 
-// A flight is a batch in flight.
+// A flight is a batch in flight. session.mu guards it.
 type flight struct {
 	b       *batch.Batch
-	first   uint64 // number of its first message
-	got     []bool // got[i] reports whether record i is answered
-	waits   int    // number of messages without an answer
-	sending bool   // Send has not passed all messages yet
-	open    []int
-	refused []int
-	why     error // reason of open records
-	refusal error
-	advice  batch.Advice
+	first   uint64       // number of the message of record 0
+	got     []bool       // got[i] reports whether record i is answered
+	waits   int          // number of messages without an answer
+	sending bool         // Send has not passed all messages yet
+	open    []int        // indexes of records to send again
+	refused []int        // indexes of refused records
+	why     error        // reason of open
+	refusal error        // reason of refused
+	advice  batch.Advice // for open
 }
 
-// Header names that the server reads.
+// Header names that the server reads, see
+// https://docs.nats.io/nats-concepts/jetstream/headers.
 const (
 	headerID       = "Nats-Msg-Id"
 	headerStream   = "Nats-Expected-Stream"
 	headerPrevious = "Nats-Expected-Last-Sequence"
 )
 
-// unknown replaces a missing or empty field.
+// unknown replaces a missing or empty field in a subject.
 const unknown = "unknown"
 
+// newFiller returns a Filler for subjects.
 func newFiller() pattern.Filler { return pattern.Filler{Clean: clean, Missing: unknown} }
 
+// newSession returns a session whose connection is not open yet.
 func newSession(d *Driver, l deliver.Life) *session {
 	s := &session{d: d, life: l, wire: newWire(l.Context(), d.c.DialTimeout), connClosed: make(chan struct{}), soleAnswer: make(chan outcome, 1)}
 	s.fill = newFiller()
@@ -82,7 +89,8 @@ func newSession(d *Driver, l deliver.Life) *session {
 	return s
 }
 
-// begin subscribes to the answers.
+// begin subscribes to the answers on conn and starts to watch the progress. After an error the connection
+// is closed.
 func (s *session) begin(conn *nats.Conn) error {
 	s.conn = conn
 	s.inbox = conn.NewInbox() + "."
@@ -97,18 +105,19 @@ func (s *session) begin(conn *nats.Conn) error {
 		return err
 	}
 	s.mu.Lock()
-	s.watch = time.AfterFunc(s.d.c.AckTimeout, s.look)
+	s.watch = time.AfterFunc(s.d.c.AckTimeout, s.checkProgress)
 	s.mu.Unlock()
 	return nil
 }
 
-// Send writes one message for each record.
+// Send passes one message for each record to nats.go, see [deliver.Session]. Without Config.Sole, it does
+// not wait for answers.
 func (s *session) Send(b *batch.Batch) error {
 	f := &flight{b: b, got: make([]bool, b.Len()), waits: b.Len(), sending: true}
 	s.mu.Lock()
 	if s.broken && (len(s.flights) > 0 || b.First() > s.first) {
-		// The flight was registered after an answer had left records open, which precede
-		// its records. The outlet sends those first.
+		// An answer has left records open that precede those of b. The outlet has not
+		// read that answer yet. It sends the open records first.
 		s.first = 1<<64 - 1
 		s.mu.Unlock()
 		s.life.Answer(b, batch.Outcome{Open: batch.All(), Why: s.wrap(errBehind)})
@@ -137,7 +146,7 @@ func (s *session) Send(b *batch.Batch) error {
 		} else if err != nil {
 			s.settle(f, i, outcome{open: s.wrap(err)})
 			if s.conn.IsClosed() {
-				break // the callback closed reports the reason
+				break // the method closed ends the session
 			}
 		}
 		i++
@@ -152,10 +161,10 @@ func (s *session) Send(b *batch.Batch) error {
 	return nil
 }
 
-// awaitAnswer waits for the answer to the message before record i of f. If the message was
-// stored now, it is the last one in the stream, and further messages are chained to it. If it
-// was a duplicate, the last sequence number is unknown, and the next message is also sent alone.
-// awaitAnswer returns false if no further message of f may be sent.
+// awaitAnswer waits for the answer to the message of record i-1 of f, which was sent alone. If the server
+// has stored the message now, it is the last one in the stream, and the next message names it. If it was
+// a duplicate, the last sequence number stays unknown, and the next message is also sent alone.
+// awaitAnswer returns false if no further message of f may be sent; their records are then open.
 func (s *session) awaitAnswer(f *flight, i int) bool {
 	var what outcome
 	select {
@@ -173,7 +182,7 @@ func (s *session) awaitAnswer(f *flight, i int) bool {
 	return true
 }
 
-// publish sends the message of rec.
+// publish passes the message of rec, with number n, to nats.go, which writes it later.
 func (s *session) publish(b *batch.Batch, rec *batch.Record, n uint64) error {
 	subject, fixed := s.d.subject.Fixed()
 	if !fixed {
@@ -184,7 +193,7 @@ func (s *session) publish(b *batch.Batch, rec *batch.Record, n uint64) error {
 	m.Subject = subject
 	m.Reply = s.inbox + strconv.FormatUint(n, 10)
 	m.Data = payload(b.Codec, rec)
-	s.name(b, rec)
+	s.setHeaders(b, rec)
 	err := s.conn.PublishMsg(m)
 	if err == nil && s.last > 0 {
 		s.last++
@@ -192,8 +201,8 @@ func (s *session) publish(b *batch.Batch, rec *batch.Record, n uint64) error {
 	return err
 }
 
-// name sets the headers of the message for rec.
-func (s *session) name(b *batch.Batch, rec *batch.Record) {
+// setHeaders sets the headers of s.msg for rec.
+func (s *session) setHeaders(b *batch.Batch, rec *batch.Record) {
 	if s.last == 0 {
 		delete(s.msg.Header, headerPrevious)
 	} else {
@@ -206,6 +215,7 @@ func (s *session) name(b *batch.Batch, rec *batch.Record) {
 	set(s.msg.Header, headerID, dedup.ID{Origin: b.Origin, Ticket: rec.Ticket}.String())
 }
 
+// set sets a header without an allocation if it has a value already.
 func set(h nats.Header, name, value string) {
 	if v := h[name]; len(v) == 1 {
 		v[0] = value
@@ -214,7 +224,8 @@ func set(h nats.Header, name, value string) {
 	h[name] = []string{value}
 }
 
-// payload returns the content of the message: the record without its newline.
+// payload returns the content of the message: the record without its newline, or a binary form as JSON. It
+// may be memory of the batch.
 func payload(c batch.Codec, rec *batch.Record) []byte {
 	data := rec.Data
 	if !pattern.IsText(c) {
@@ -230,7 +241,8 @@ type outcome struct {
 	last          uint64       // sequence number of a message that was stored now; 0 if unknown
 }
 
-// answer handles the answer to one message.
+// answer handles the answer to one message. nats.go calls it, one call at a time. An answer after the end
+// of its flight is ignored.
 func (s *session) answer(m *nats.Msg) {
 	n, err := strconv.ParseUint(m.Subject[len(s.inbox):], 10, 64)
 	if err != nil {
@@ -248,13 +260,14 @@ func (s *session) answer(m *nats.Msg) {
 	}
 }
 
+// settle is settleLocked for callers that do not hold s.mu.
 func (s *session) settle(f *flight, i int, what outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.settleLocked(f, i, what)
 }
 
-// settleLocked sets the outcome of record i. Only the first answer counts.
+// settleLocked sets the outcome of record i of f. Only the first outcome counts. The caller holds s.mu.
 func (s *session) settleLocked(f *flight, i int, what outcome) {
 	if f.got[i] {
 		return
@@ -277,8 +290,8 @@ func (s *session) settleLocked(f *flight, i int, what outcome) {
 	}
 }
 
-// conclude answers the batches whose messages are all answered. The caller holds s.mu, because a
-// batch must not be used after its answer.
+// conclude answers the batches whose messages are all answered. The caller holds s.mu, so that no other
+// goroutine uses a batch after its answer.
 func (s *session) conclude() {
 	s.flights = slices.DeleteFunc(s.flights, func(f *flight) bool {
 		if f.waits > 0 || f.sending {
@@ -297,8 +310,9 @@ func (s *session) conclude() {
 	})
 }
 
-// look ends the session if the server acknowledges nothing.
-func (s *session) look() {
+// checkProgress ends the session if messages wait and the server has acknowledged none for AckTimeout. The
+// timer watch calls it.
+func (s *session) checkProgress() {
 	s.mu.Lock()
 	waits, silence := 0, time.Since(s.progress)
 	for _, f := range s.flights {
@@ -316,18 +330,20 @@ func (s *session) look() {
 	}
 }
 
-// closed is called when the connection is closed.
+// closed ends the session. nats.go calls it when the connection is closed, by either side.
 func (s *session) closed(conn *nats.Conn) {
 	err := conn.LastError()
 	if err == nil {
 		err = nats.ErrConnectionClosed
 	}
 	s.d.connected.Store(false)
-	s.life.End(s.d.follow(s.wrap(err)))
+	s.life.End(s.d.markFatal(s.wrap(err)))
 	close(s.connClosed)
 }
 
-// reportError handles errors that do not close the connection.
+// reportError handles errors of nats.go that do not close the connection. Only a missing permission for the
+// subject matters: the server does not answer such a message. It is fatal if all records have the same
+// subject.
 func (s *session) reportError(_ *nats.Conn, _ *nats.Subscription, err error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return
@@ -336,14 +352,16 @@ func (s *session) reportError(_ *nats.Conn, _ *nats.Subscription, err error) {
 	if _, fixed := s.d.subject.Fixed(); fixed {
 		err = batch.Fatal(err)
 	}
-	s.life.End(err) // the message will have no answer
+	s.life.End(err)
 }
 
+// wrap returns err with the addresses of the servers and without secrets.
 func (s *session) wrap(err error) error {
 	return fmt.Errorf("jetstream: %s: %w", s.d.where(), s.d.hide(err))
 }
 
-// Close closes the connection.
+// Close closes the connection, see [deliver.Session]. wire.cut ends a blocked write of nats.go, for which
+// Conn.Close would wait.
 func (s *session) Close() {
 	s.mu.Lock()
 	s.watch.Stop()
@@ -356,7 +374,8 @@ func (s *session) Close() {
 	s.mu.Unlock()
 }
 
-// An ack is the answer of the server to a message.
+// An ack is the answer of the server to a message: PubAck in
+// https://docs.nats.io/reference/reference-protocols/nats_api_reference.
 type ack struct {
 	Stream    string `json:"stream"`
 	Seq       uint64 `json:"seq"`
@@ -377,8 +396,9 @@ const (
 	codeNotEnabledHere = 10076 // JetStream is not enabled
 )
 
-// place returns the number after "seq" in an answer, or 0.
-func place(answer []byte) (n uint64) {
+// sequence returns the number after "seq" in an answer, or 0. It avoids encoding/json, because it is called
+// for each message (docs/adr/0050-read-jetstream-acknowledgements-directly.md).
+func sequence(answer []byte) (n uint64) {
 	_, text, _ := bytes.Cut(answer, []byte(`"seq":`))
 	for _, c := range bytes.TrimLeft(text, " ") {
 		if c < '0' || c > '9' || n > 1<<60 {
@@ -389,11 +409,14 @@ func place(answer []byte) (n uint64) {
 	return n
 }
 
+// errBehind is the reason for records that Send does not send, because earlier ones are open.
 var errBehind = errors.New("an earlier message was not stored")
 
+// errAnswer is the error for an answer that is neither a success nor an error.
 var errAnswer = errors.New("the answer cannot be read")
 
-// read returns the outcome of the message that m answers.
+// read returns the outcome of the message that m answers. An answer without content and with status 503
+// means that no stream has the subject.
 func (s *session) read(m *nats.Msg) outcome {
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
 		return outcome{open: s.wrap(errors.New("no stream accepts the subject now: create one, or wait until it has a leader"))}
@@ -404,7 +427,7 @@ func (s *session) read(m *nats.Msg) outcome {
 			s.d.duplicates.Add(1)
 			return outcome{}
 		}
-		return outcome{last: place(m.Data)}
+		return outcome{last: sequence(m.Data)}
 	}
 	var a ack
 	if err := json.Unmarshal(m.Data, &a); err != nil || a.Error == nil {

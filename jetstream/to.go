@@ -15,10 +15,11 @@ func To(servers string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("jetstream.To", Config{Servers: servers}, open, opts...)
 }
 
-// defaultMemory is the default memory of an output: the batches in flight, and the same amount
-// again.
-const defaultMemory = 4 << 20
+// defaultMemory is the default memory of an output, in bytes: a window of batches of 1 MiB.
+const defaultMemory = window * batchBytes
 
+// open makes the Driver of an output, and sets the defaults of its options. The options of the caller are
+// applied later.
 func open(c *Config, s *forebay.Setup) (deliver.Destination, error) {
 	d, err := New(*c)
 	if err != nil {

@@ -10,13 +10,13 @@ import (
 // A wire dials for nats.go and keeps the connection, so that it can be closed: nats.go closes a
 // connection only after a blocked write has returned.
 type wire struct {
-	ctx     context.Context
-	timeout time.Duration
-	stop    func() bool
+	ctx     context.Context // of the session
+	timeout time.Duration   // Config.DialTimeout
+	stop    func() bool     // cancels the call of close at the end of ctx
 
 	mu    sync.Mutex // leaf lock; guards the fields below
-	conns []net.Conn
-	over  bool
+	conns []net.Conn // all connections made, because nats.go tries several servers
+	over  bool       // close was called: no connection may be made
 }
 
 // newWire returns a wire that closes its connections when ctx ends.
@@ -26,7 +26,7 @@ func newWire(ctx context.Context, timeout time.Duration) *wire {
 	return w
 }
 
-// Dial is called by nats.go for each server in turn.
+// Dial implements nats.CustomDialer. nats.go calls it for each server in turn.
 func (w *wire) Dial(network, address string) (net.Conn, error) {
 	c, err := (&net.Dialer{Timeout: w.timeout}).DialContext(w.ctx, network, address)
 	if err != nil {
@@ -48,6 +48,7 @@ func (w *wire) cut() {
 	w.close()
 }
 
+// close closes every connection, and makes later calls of Dial fail.
 func (w *wire) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A session may be over before its wire is made.
-func TestWireOfASessionThatIsOver(t *testing.T) {
+// Dial fails if the context ended before or while newWire was called.
+func TestDialAfterTheEndOfTheSessionFails(t *testing.T) {
 	for range 1000 {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()

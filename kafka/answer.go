@@ -12,15 +12,16 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// judge handles the answer r to the head of a partition queue:
+// judge handles r, the part of a produce response for q, the head of l. The error codes are those of
+// https://kafka.apache.org/protocol#protocol_error_codes:
 //
-//	stored                                      the batch is done
-//	too large                                   split; a single record is a suspect
-//	records are named                           they are refused once the rest is stored
-//	a batch is refused                          split; a single record is a suspect
-//	the sequence of this producer is broken     the session ends, the next one sends it again
-//	rights, topics, versions                    held: only a change of configuration helps
-//	all others, and no answer                   sent again, until Timeout
+//	none, or a duplicate sequence number    the records are settled
+//	too large                               the piece is halved; a single record is a suspect
+//	invalid, with names of records          these are refused once the others are stored
+//	invalid, without names                  the piece is halved; a single record is a suspect
+//	broken sequence of the producer         the session ends; the next one sends the records again
+//	permissions, topic, version             held: only a change of configuration helps
+//	any other code, or r is nil             sent again, until Timeout
 func (s *session) judge(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTopicPartition) {
 	if r == nil {
 		q.unsure = true
@@ -36,7 +37,7 @@ func (s *session) judge(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTopi
 	case nil, kerr.DuplicateSequenceNumber:
 		s.stored(l, q)
 	case kerr.MessageTooLarge, kerr.RecordListTooLarge:
-		if s.settled(l, err) {
+		if s.unused(l, err) {
 			s.tooLarge(l, q, err)
 		}
 	case kerr.OutOfOrderSequenceNumber, kerr.UnknownProducerID, kerr.InvalidProducerEpoch, kerr.ProducerFenced,
@@ -55,30 +56,31 @@ func (s *session) judge(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTopi
 		case kerr.IsRetriable(code):
 			s.retry(l, err)
 		default:
-			if s.settled(l, err) {
+			if s.unused(l, err) {
 				s.invalid(l, q, r, err)
 			}
 		}
 	}
 }
 
-// settled reports whether the sequence number of the head can be reused for other records. If an
-// earlier attempt failed, the head may be stored, and the broker would discard other records with
-// the same number as duplicates. The session then ends, and its sequence with it.
-func (s *session) settled(l *partitionQueue, err error) bool {
+// unused reports whether the sequence number of the head of l can be used for other records. If an
+// earlier attempt failed, the head may be stored, and the broker would discard other records with the
+// same number as duplicates. The session then fails, because the next one has new sequence numbers.
+func (s *session) unused(l *partitionQueue, err error) bool {
 	if l.tries > 0 {
 		s.fail(&failure{err: s.where(l, err)})
 	}
 	return l.tries == 0
 }
 
-// where adds the partition to err.
+// where returns err with the partition and the topic of l.
 func (s *session) where(l *partitionQueue, err error) error {
 	return fmt.Errorf("partition %d of topic %s: %w", l.at.partition, l.at.topic, err)
 }
 
-// tooLarge halves a piece. A single record that is too large is a suspect. If there is no reference
-// record, it is refused: its size is evidence enough.
+// tooLarge handles q, which is larger than the topic allows: it halves q and lowers the limit of the
+// topic. A single record that is too large is a suspect or, if there is no reference record, is
+// refused: the error itself names the size as the cause.
 func (s *session) tooLarge(l *partitionQueue, q *piece, err error) {
 	if len(q.recs) == 1 {
 		why := fmt.Errorf("%w: it has %d bytes on the wire; raise max.message.bytes of topic %s, or lower MaxRecord", err, len(q.buf), l.at.topic)
@@ -94,13 +96,15 @@ func (s *session) tooLarge(l *partitionQueue, q *piece, err error) {
 	s.halve(l, q)
 }
 
+// halve replaces q, the head of l, with two pieces.
 func (s *session) halve(l *partitionQueue, q *piece) {
 	half := len(q.recs) / 2
 	s.replace(l, q, q.recs[:half], q.recs[half:])
 }
 
-// invalid refuses the records that the broker names. If it names none or all of the batch, invalid
-// divides the batch.
+// invalid handles q, which contains a record that the broker does not accept. It refuses the records
+// that the broker names. A broker that names none or all of them gives no evidence, so q is halved
+// until a single record is a suspect.
 func (s *session) invalid(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTopicPartition, err error) {
 	text := ""
 	if r.ErrorMessage != nil {
@@ -117,7 +121,7 @@ func (s *session) invalid(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTo
 	}
 	why := s.where(l, err)
 	switch {
-	case strings.Contains(text, "without key"): // a compacted topic
+	case strings.Contains(text, "without key"): // a compacted topic; brokers have no error code for it
 		s.fail(&failure{err: s.where(l, fmt.Errorf("%w; the topic is compacted: set Key, or use another topic", err)), advice: batch.Hold})
 	case len(q.recs) == 1:
 		s.suspect(l, q, why, condemned)
@@ -134,7 +138,8 @@ func (s *session) invalid(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTo
 	}
 }
 
-// adviceFor returns the advice for a batch that cannot be packed.
+// adviceFor returns the advice for a batch that cannot be packed because of err, such as an unknown
+// topic.
 func adviceFor(err error) batch.Advice {
 	if isFatal(err) || errors.Is(err, kerr.UnknownTopicOrPartition) {
 		return batch.Hold

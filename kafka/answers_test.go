@@ -16,9 +16,9 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// answers answers every produce request with codes, in the order of its partitions; the last
-// one is for the partitions beyond. well ends that.
-func answers(c *kfake.Cluster, codes ...*kerr.Error) (well func()) {
+// answers makes c answer every produce request with codes, in the order of its partitions; further
+// partitions get the last one. restore ends that.
+func answers(c *kfake.Cluster, codes ...*kerr.Error) (restore func()) {
 	var mu sync.Mutex
 	over := false
 	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
@@ -43,20 +43,20 @@ func answers(c *kfake.Cluster, codes ...*kerr.Error) (well func()) {
 	}
 }
 
-// spread is a Config of an output whose batch goes to several partitions of one broker.
-func spread(t *testing.T) (*kfake.Cluster, Config, []string) {
-	c := fake(t, kfake.NumBrokers(1))
-	conf := quick(c, "logs")
+// severalPartitions returns a cluster of one broker, a Config, and lines that go to all four partitions.
+func severalPartitions(t *testing.T) (*kfake.Cluster, Config, []string) {
+	c := newCluster(t, kfake.NumBrokers(1))
+	conf := fastConfig(c, "logs")
 	conf.Key = "{key}"
 	return c, conf, lines(20, 20)
 }
 
-// together has the records of a test in one batch.
-func together(o *deliver.OutputOptions) { o.Slab.FlushInterval = time.Hour }
+// oneBatch makes all records of a test one batch.
+func oneBatch(o *deliver.OutputOptions) { o.Slab.FlushInterval = time.Hour }
 
-// A session ends for the first reason: one that holds everything is not replaced by one that
-// does not, nor the other way round.
-func TestFirstReasonCounts(t *testing.T) {
+// A session ends for the first reason. A reason to hold all records is not replaced by another one, nor
+// the other way round.
+func TestSessionEndsForTheFirstReason(t *testing.T) {
 	for _, tc := range []struct {
 		first, then *kerr.Error
 		op          string
@@ -64,37 +64,37 @@ func TestFirstReasonCounts(t *testing.T) {
 		{kerr.TopicAuthorizationFailed, kerr.OutOfOrderSequenceNumber, "hold"},
 		{kerr.OutOfOrderSequenceNumber, kerr.TopicAuthorizationFailed, "send"},
 	} {
-		c, conf, want := spread(t)
-		well := answers(c, tc.first, tc.then)
-		o := begin(t, conf, together)
+		c, conf, want := severalPartitions(t)
+		restore := answers(c, tc.first, tc.then)
+		o := begin(t, conf, oneBatch)
 		o.write(t, want...)
 		flushed := make(chan error)
 		go func() { flushed <- o.Flush(t.Context()) }()
 		e := o.await(t, tc.op, tc.first.Message)
-		well()
+		restore()
 		<-flushed
 		if strings.Contains(e.String(), tc.then.Message) {
 			t.Error(e)
 		}
 		o.finish(t, 0)
-		first, _ := once(t, consume(t, c, "logs"))
+		first, _ := removeDuplicates(t, consume(t, c, "logs"))
 		wantAll(t, first, want)
 	}
 }
 
-// A batch may have been stored if that is true of one of its partitions, whichever it is.
-func TestUnanswered(t *testing.T) {
+// If one partition of a batch may have stored its records without an answer, the batch counts as unknown.
+func TestUnansweredPartitionMakesTheBatchUnknown(t *testing.T) {
 	sure, unsure := kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend
 	for _, codes := range [][]*kerr.Error{{sure, unsure}, {unsure, sure}, {sure, sure}} {
-		c, conf, want := spread(t)
+		c, conf, want := severalPartitions(t)
 		conf.Timeout = 50 * time.Millisecond
-		well := answers(c, codes...)
-		o := begin(t, conf, together)
+		restore := answers(c, codes...)
+		o := begin(t, conf, oneBatch)
 		o.write(t, want...)
 		flushed := make(chan error)
 		go func() { flushed <- o.Flush(t.Context()) }()
 		e := o.await(t, "send", "not stored for 50ms")
-		well()
+		restore()
 		<-flushed
 		if errors.Is(e.Err, batch.ErrUnanswered) != (codes[0] == unsure || codes[1] == unsure) {
 			t.Errorf("%v: %v", codes, e)
@@ -103,15 +103,15 @@ func TestUnanswered(t *testing.T) {
 	}
 }
 
-// A record that may be stored, and is refused from then on, ends the session: its sequence
-// number is taken. The next session finds that it is at fault.
-func TestAlwaysRefusedAfterNoAnswer(t *testing.T) {
-	c := fake(t)
-	conf := quick(c, "logs")
+// A record that may be stored and is then always refused ends the session, because its sequence number
+// cannot be reused. The next session condemns the record.
+func TestRecordRefusedAfterNoAnswerIsCondemnedInTheNextSession(t *testing.T) {
+	c := newCluster(t)
+	conf := fastConfig(c, "logs")
 	conf.BatchBytes, conf.Compression = 1<<10, "none"
 	o := begin(t, conf, nil)
 	want := lines(1, 4)
-	for i := range want { // one in a Kafka batch
+	for i := range want { // large, so that each is in a separate Kafka batch
 		want[i] = strings.Replace(want[i], `"m"`, `"`+strings.Repeat("m", 600)+`"`, 1)
 	}
 	o.write(t, want[0])
@@ -120,13 +120,13 @@ func TestAlwaysRefusedAfterNoAnswer(t *testing.T) {
 	}
 	bad := strings.Replace(want[1], "mmm", "poison", 1)
 	var mu sync.Mutex
-	tried := 0
+	countingDriver := 0
 	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		c.KeepControl()
 		resp, found := refuseBad(r.(*kmsg.ProduceRequest), "poison", kerr.InvalidRecord, false)
-		if tried++; found && tried == 1 {
+		if countingDriver++; found && countingDriver == 1 {
 			resp = refuseAll(r.(*kmsg.ProduceRequest), kerr.RequestTimedOut, "")
 		}
 		return resp, nil, found
@@ -134,18 +134,19 @@ func TestAlwaysRefusedAfterNoAnswer(t *testing.T) {
 	o.write(t, bad)
 	o.write(t, want[2:]...)
 	o.finish(t, 1)
-	first, _ := once(t, consume(t, c, "logs"))
+	first, _ := removeDuplicates(t, consume(t, c, "logs"))
 	wantAll(t, first, append(want[:1:1], want[2:]...))
 	if s := o.stats(); len(o.dead.records) != 1 || s.Sessions != 2 {
 		t.Errorf("%q, %+v", o.dead.records, s)
 	}
 }
 
-// A Kafka batch is filled up to BatchBytes and not beyond. A larger record goes alone.
-func TestBatchBytes(t *testing.T) {
+// A Kafka batch has at most BatchBytes bytes, and as many records as fit. A larger record is alone in a
+// batch.
+func TestBatchesAreFilledUpToBatchBytes(t *testing.T) {
 	sent := func(bytes int, recs ...string) (batches [][]string, size int) {
 		t.Helper()
-		c := fake(t, kfake.SeedTopics(1, "one"))
+		c := newCluster(t, kfake.SeedTopics(1, "one"))
 		var mu sync.Mutex
 		c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
 			c.KeepControl()
@@ -164,9 +165,9 @@ func TestBatchBytes(t *testing.T) {
 			batches, size = append(batches, one), len(data)
 			return nil, nil, false
 		})
-		conf := quick(c, "one")
+		conf := fastConfig(c, "one")
 		conf.BatchBytes, conf.Compression = bytes, "none"
-		o := begin(t, conf, together)
+		o := begin(t, conf, oneBatch)
 		for _, rec := range recs {
 			if err := o.WriteRecord([]byte(rec), batch.Meta{Time: 1_700_000_000_000_000_000}); err != nil {
 				t.Fatal(err)
@@ -188,6 +189,6 @@ func TestBatchBytes(t *testing.T) {
 	}
 	large := fmt.Sprintf(`{"a":%q}`, strings.Repeat("a", 2000))
 	if got, _ := sent(1<<10, large+"\n"); len(got) != 1 || len(got[0]) != 1 || got[0][0] != large {
-		t.Errorf("a large record goes as %q", got)
+		t.Errorf("a large record is sent as %q", got)
 	}
 }

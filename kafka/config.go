@@ -74,12 +74,13 @@ type Config struct {
 	// with its topic and key. Default nil.
 	DryRun io.Writer
 
+	// Set by resolve:
 	topic, key, trace pattern.Pattern
-	compressor        kgo.Compressor
-	mechanism         sasl.Mechanism
+	compressor        kgo.Compressor // nil: no compression
+	mechanism         sasl.Mechanism // nil: no authentication
 }
 
-// codecs are the names of [Config.Compression].
+// codecs are the values of [Config.Compression].
 var codecs = map[string]func() kgo.CompressionCodec{
 	"zstd": kgo.ZstdCompression, "lz4": kgo.Lz4Compression, "snappy": kgo.SnappyCompression,
 	"gzip": kgo.GzipCompression, "none": kgo.NoCompression,
@@ -141,6 +142,7 @@ func isBroker(b string) bool {
 	return host != "" && err == nil && n > 0 && !strings.ContainsAny(b, "/@ ")
 }
 
+// readPatterns parses Topic, Key and TraceField. It calls bad for each invalid one.
 func (c *Config) readPatterns(bad func(string, ...any)) {
 	var err error
 	if c.topic, err = pattern.Parse(c.Topic); err != nil {
@@ -166,6 +168,7 @@ func (c *Config) readPatterns(bad func(string, ...any)) {
 	}
 }
 
+// readCredentials sets mechanism. It calls bad for each invalid field.
 func (c *Config) readCredentials(bad func(string, ...any)) {
 	if c.User == "" {
 		if c.Password != "" || c.Mechanism != "" {
@@ -189,13 +192,14 @@ func (c *Config) readCredentials(bad func(string, ...any)) {
 	}
 }
 
-// unknown replaces a missing or empty field.
+// unknown replaces a missing or empty field in a topic name.
 const unknown = "unknown"
 
-// maxTopic is the maximum length of a topic name.
+// maxTopic is the maximum length of a topic name, in bytes: org.apache.kafka.common.internals.Topic.
 const maxTopic = 249
 
-// cleanTopic appends value to dst with the characters that Kafka allows in a topic name.
+// cleanTopic appends value to dst as part of a topic name. Characters other than letters, digits, ".",
+// "_" and "-" become "_".
 func cleanTopic(dst, value []byte) []byte {
 	if len(value) == 0 {
 		return append(dst, unknown...)

@@ -10,8 +10,8 @@ import (
 	"github.com/forebay-log/forebay"
 )
 
-// What is wrong with a Config is said, all of it, and no password.
-func TestConfigFaults(t *testing.T) {
+// The error for an invalid Config names the field and contains no password.
+func TestConfigErrorNamesTheFieldAndNoPassword(t *testing.T) {
 	for want, c := range map[string]Config{
 		"Brokers is empty":            {Topic: "t"},
 		"Brokers: entry 2":            {Brokers: []string{"b", "u:hunter2@c"}, Topic: "t"},
@@ -57,7 +57,7 @@ func TestURLErrorsHidePasswords(t *testing.T) {
 	}
 }
 
-func TestConfigureFaults(t *testing.T) {
+func TestToReportsErrorsOfItsOptions(t *testing.T) {
 	_, err := forebay.New(To("kafka://b/t", forebay.Configure[Config](nil)))
 	if err == nil || !strings.Contains(fmt.Sprint(err), "forebay.Configure: the function is nil") {
 		t.Error(err)
@@ -67,7 +67,7 @@ func TestConfigureFaults(t *testing.T) {
 	}
 }
 
-func TestCleanTopic(t *testing.T) {
+func TestCleanTopicReplacesInvalidCharacters(t *testing.T) {
 	for in, want := range map[string]string{"aZ09._-": "aZ09._-", "a b/c": "a_b_c", "ü€😀": "___", "": "unknown"} {
 		if got := string(cleanTopic(nil, []byte(in))); got != want {
 			t.Errorf("%q: %q", in, got)
@@ -75,8 +75,8 @@ func TestCleanTopic(t *testing.T) {
 	}
 }
 
-// Without sending, each record is shown with its topic and key.
-func TestDryRun(t *testing.T) {
+// With DryRun, each record is written with its topic and key, and none is sent.
+func TestDryRunShowsTopicAndKey(t *testing.T) {
 	var shown strings.Builder
 	o := begin(t, Config{Brokers: []string{"nowhere"}, Topic: "logs.{key}", Key: "{n}", DryRun: &shown}, nil)
 	o.write(t, line("a", 1), line("b", 2))
@@ -87,9 +87,9 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
-// A consumer of the same brokers needs no topic.
-func TestClientOptions(t *testing.T) {
-	c := fake(t)
+// ClientOptions does not require Config.Topic.
+func TestClientOptionsNeedNoTopic(t *testing.T) {
+	c := newCluster(t)
 	opts, err := Config{Brokers: c.ListenAddrs()}.ClientOptions()
 	if err != nil {
 		t.Fatal(err)

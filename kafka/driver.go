@@ -27,16 +27,18 @@ import (
 // A Driver is a [deliver.Destination] that produces to Kafka. Use it with [deliver.NewOutput].
 // Its methods are safe for concurrent use.
 type Driver struct {
-	c      Config
-	spread uint64 // partition of records without a key and without an origin
+	c      Config // resolved, immutable
+	spread uint64 // random; its remainder is the partition of records without a key and an origin
 
+	// The fields of Stats; delayed is Throttled in ns.
 	connected                                        atomic.Bool
 	sessions, records, resent, cut, refused, delayed atomic.Uint64
 
-	mu             sync.Mutex // leaf lock; guards the fields below
-	limits         map[string]int
+	// State that outlives sessions.
+	mu             sync.Mutex     // leaf lock; guards the fields below
+	limits         map[string]int // learned size of a Kafka batch before compression, in bytes, by topic
 	references     map[topicPartition]*reference
-	referenceBytes int // sum of their sizes
+	referenceBytes int // sum of the sizes of references
 }
 
 // New returns a Driver. It connects when there are records to send. The error names all invalid
@@ -58,8 +60,8 @@ func (d *Driver) String() string {
 	return scheme + "://" + strings.Join(d.c.Brokers, ",") + "/" + d.c.Topic
 }
 
-// Traits requests up to Window batches in flight, none larger than a Kafka batch. Records of all
-// forms are accepted.
+// Traits requests up to Window batches in flight and accepts records of all forms. A batch has at most
+// three quarters of BatchBytes: keys, headers and conversion to JSON make records larger.
 func (d *Driver) Traits() deliver.Traits {
 	return deliver.Traits{Limits: batch.Limits{Bytes: d.c.BatchBytes - d.c.BatchBytes/4}, Window: d.c.Window}
 }
@@ -93,7 +95,7 @@ func (d *Driver) limit(topic string) int {
 	return d.c.BatchBytes
 }
 
-// learn lowers the limit of a topic.
+// learn lowers the limit of a topic to bytes, at least 1 KiB.
 func (d *Driver) learn(topic string, bytes int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -102,22 +104,26 @@ func (d *Driver) learn(topic string, bytes int) {
 	}
 }
 
-// forget reverts learn: the cause was not a limit.
+// forget removes the learned limit of a topic, because a faulty broker caused it.
 func (d *Driver) forget(topic string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.limits, topic)
 }
 
-// throttled adds up the delays imposed by quotas, during which the client waits.
+// throttled is a hook of the client that adds up the delays imposed by quotas of the brokers. The client
+// waits during these delays.
 type throttled struct{ d *Driver }
 
+// OnBrokerThrottle implements [kgo.HookBrokerThrottle].
 func (h throttled) OnBrokerThrottle(_ kgo.BrokerMetadata, wait time.Duration, _ bool) {
 	h.d.delayed.Add(uint64(wait))
 }
 
-// client returns a protocol client. It does not retry for long, because the session does.
+// client returns a client that sends single requests of the protocol. It retries each only a few times,
+// because the session retries with its own delays. Its connections end with ctx.
 func (d *Driver) client(ctx context.Context) (*kgo.Client, error) {
+	// The client waits for the timeout in a produce request plus the overhead.
 	overhead := min(5*time.Second, max(100*time.Millisecond, d.c.RequestTimeout/2))
 	return kgo.NewClient(append(d.c.options(), kgo.WithContext(ctx),
 		kgo.RequestTimeoutOverhead(overhead), kgo.RequestRetries(len(d.c.Brokers)+1),
@@ -137,7 +143,7 @@ func (c Config) ClientOptions() ([]kgo.Opt, error) {
 	return r.options(), nil
 }
 
-// options returns the options of each client of a resolved Config.
+// options returns the options of every client with the resolved Config c.
 func (c *Config) options() []kgo.Opt {
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(c.Brokers...), kgo.ClientID(c.ClientID),
@@ -157,7 +163,8 @@ func (c *Config) options() []kgo.Opt {
 	return opts
 }
 
-// Open connects, authenticates and starts a new producer.
+// Open connects, authenticates and starts a new producer, see [deliver.Destination]. A new producer id
+// makes the sequence numbers of earlier sessions irrelevant.
 func (d *Driver) Open(l deliver.Life) (deliver.Session, error) {
 	if d.c.DryRun != nil {
 		return deliver.SendFunc(d.Traits(), d.sendDry).Open(l)
@@ -178,7 +185,7 @@ func (d *Driver) Open(l deliver.Life) (deliver.Session, error) {
 	return s, nil
 }
 
-// begin requests the id of a new producer.
+// begin requests the id of a new idempotent producer (InitProducerId), within DialTimeout.
 func (s *session) begin() (err error) {
 	if s.cl, err = s.d.client(s.ctx); err != nil {
 		return err
@@ -199,8 +206,8 @@ func (s *session) begin() (err error) {
 	return nil
 }
 
-// describe returns err as an error of the Driver. Errors marked as fatal can only be fixed by a
-// change of the configuration.
+// describe returns err as an error of the Driver, for the outlet. The error is fatal if only a change of
+// configuration can help.
 func (d *Driver) describe(what string, err error) error {
 	if errors.Is(err, io.EOF) {
 		err = fmt.Errorf("%w: the broker closed the connection; it may require TLS, or have refused the credentials", err)
@@ -212,7 +219,7 @@ func (d *Driver) describe(what string, err error) error {
 	return text
 }
 
-// fatal lists the errors that only a change of configuration fixes.
+// fatal lists the errors of brokers that only a change of configuration fixes.
 var fatal = []error{
 	kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState, kerr.ClusterAuthorizationFailed,
 	kerr.TopicAuthorizationFailed, kerr.TransactionalIDAuthorizationFailed, kerr.InvalidTopicException, kerr.PolicyViolation,
@@ -220,6 +227,9 @@ var fatal = []error{
 	kerr.SecurityDisabled,
 }
 
+// isFatal reports whether only a change of configuration can help: one of fatal, a certificate that is
+// not valid, a server without TLS, or a TLS alert, which is a net.OpError with Op "remote error" or
+// "local error".
 func isFatal(err error) bool {
 	var (
 		certificate *tls.CertificateVerificationError
@@ -231,10 +241,10 @@ func isFatal(err error) bool {
 		errors.As(err, &op) && (op.Op == "remote error" || op.Op == "local error")
 }
 
-// hiddenMark replaces a credential.
+// hiddenMark replaces a credential in messages.
 const hiddenMark = "***"
 
-// hide removes the credentials from an error of the client, which may quote a broker.
+// hide removes the user and the password from an error of the client, which may quote a broker.
 func (d *Driver) hide(err error) error {
 	if err == nil {
 		return nil
@@ -242,7 +252,7 @@ func (d *Driver) hide(err error) error {
 	return secrets.HideIn(err, hiddenMark, d.c.User, d.c.Password)
 }
 
-// redactedText returns the beginning of a broker's message, without the credentials.
+// redactedText returns the first 200 bytes of a broker's message, quoted and without the credentials.
 func (d *Driver) redactedText(text string) string {
 	return fmt.Sprintf("%.200q", secrets.Hide(text, hiddenMark, d.c.User, d.c.Password))
 }

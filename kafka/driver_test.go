@@ -24,14 +24,14 @@ import (
 func TestEveryCompressionIsReadableByConsumers(t *testing.T) {
 	for codec := range codecs {
 		t.Run(codec, func(t *testing.T) {
-			c := fake(t)
-			conf := quick(c, "logs")
+			c := newCluster(t)
+			conf := fastConfig(c, "logs")
 			conf.Key, conf.Compression, conf.BatchBytes = "{key}", codec, 4<<10
 			o := begin(t, conf, nil)
 			want := lines(7, 500)
 			o.write(t, want...)
 			o.finish(t, 0)
-			first, twice := once(t, consume(t, c, "logs"))
+			first, twice := removeDuplicates(t, consume(t, c, "logs"))
 			if twice > 0 {
 				t.Errorf("%d records came twice", twice)
 			}
@@ -45,8 +45,8 @@ func TestEveryCompressionIsReadableByConsumers(t *testing.T) {
 
 // A Kafka record has the topic, key, partition, headers, timestamp and value of its record.
 func TestRecordsHaveTopicKeyHeadersAndTime(t *testing.T) {
-	c := fake(t, kfake.SeedTopics(5, "logs.shop", "logs.sh_op_", "logs.unknown"))
-	conf := quick(c, "logs.{app}")
+	c := newCluster(t, kfake.SeedTopics(5, "logs.shop", "logs.sh_op_", "logs.unknown"))
+	conf := fastConfig(c, "logs.{app}")
 	conf.Key = "{user}"
 	o := begin(t, conf, nil)
 	at := time.UnixMilli(1700000000123).UTC()
@@ -84,7 +84,7 @@ func TestRecordsHaveTopicKeyHeadersAndTime(t *testing.T) {
 }
 
 // The trace id is found in every form that a field may have.
-func TestTraceField(t *testing.T) {
+func TestTraceHeaderIsFoundInEveryForm(t *testing.T) {
 	for field, recs := range map[string]map[string]string{
 		"trace_id": {`{"trace_id":"a1"}`: "a1", `{"msg":"trace_id"}`: "", `{"n":1}`: ""},
 		"otel.id":  {`{"otel":{"id":"b2"}}`: "b2", `{"otel.id":7}`: "7", `{"id":"c"}`: ""},
@@ -121,14 +121,14 @@ func TestRetriableErrorsResendOnce(t *testing.T) {
 		kerr.UnknownTopicOrPartition, kerr.UnknownTopicID,
 	} {
 		t.Run(e.Message, func(t *testing.T) {
-			c := fake(t)
-			o := begin(t, quick(c, "logs"), nil)
+			c := newCluster(t)
+			o := begin(t, fastConfig(c, "logs"), nil)
 			h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: e, Count: 2})
 			want := lines(3, 100)
 			o.write(t, want...)
 			o.finish(t, 0)
 			all := consume(t, c, "logs")
-			first, twice := once(t, all)
+			first, twice := removeDuplicates(t, all)
 			wantAll(t, first, want)
 			if s := o.stats(); twice > 0 || s.Sessions != 1 || h.Hits() < 1 || s.Resent < 1 {
 				t.Errorf("%d records came twice, %+v, %d faults", twice, s, h.Hits())
@@ -137,18 +137,18 @@ func TestRetriableErrorsResendOnce(t *testing.T) {
 	}
 }
 
-// A failure that lasts ends the session and is told. What was stored meanwhile comes twice,
-// and a consumer drops it by its name.
-func TestLostAnswers(t *testing.T) {
-	c := fake(t)
-	o := begin(t, quick(c, "logs"), nil)
+// A failure longer than Timeout ends the session. Records that were stored without an answer arrive
+// twice, and a consumer removes the duplicates by forebay-id.
+func TestDuplicatesAfterLostAnswersAreRemovableByID(t *testing.T) {
+	c := newCluster(t)
+	o := begin(t, fastConfig(c, "logs"), nil)
 	h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicasAfterAppend, Count: -1})
 	want := lines(3, 100)
 	o.write(t, want...)
 	o.await(t, "send", "NOT_ENOUGH_REPLICAS_AFTER_APPEND")
 	h.Remove()
 	o.finish(t, 0)
-	first, twice := once(t, consume(t, c, "logs"))
+	first, twice := removeDuplicates(t, consume(t, c, "logs"))
 	wantAll(t, first, want)
 	if twice == 0 || o.stats().Sessions < 2 {
 		t.Errorf("%d records came twice, %+v", twice, o.stats())
@@ -160,13 +160,13 @@ func TestLostAnswers(t *testing.T) {
 func TestBatchWithoutAnswerIsStoredOnce(t *testing.T) {
 	for name, gone := range map[string]error{"hangs": nil, "ends": errors.New("gone")} {
 		t.Run(name, func(t *testing.T) {
-			c := fake(t)
-			o := begin(t, quick(c, "logs"), nil)
+			c := newCluster(t)
+			o := begin(t, fastConfig(c, "logs"), nil)
 			c.ControlKey(0, func(kmsg.Request) (kmsg.Response, error, bool) { return nil, gone, true })
 			want := lines(3, 100)
 			o.write(t, want...)
 			o.finish(t, 0)
-			first, twice := once(t, consume(t, c, "logs"))
+			first, twice := removeDuplicates(t, consume(t, c, "logs"))
 			wantAll(t, first, want)
 			if s := o.stats(); twice > 0 || s.Resent == 0 {
 				t.Errorf("%d records came twice, %+v", twice, s)
@@ -175,20 +175,20 @@ func TestBatchWithoutAnswerIsStoredOnce(t *testing.T) {
 	}
 }
 
-// Answers that say that this producer is not known end the session; the next one sends
-// everything again.
-func TestBrokenSequence(t *testing.T) {
+// An answer that this producer or its sequence number is not valid ends the session. The next session
+// sends all open records again.
+func TestBrokenSequenceResendsInANewSession(t *testing.T) {
 	for _, e := range []*kerr.Error{
 		kerr.OutOfOrderSequenceNumber, kerr.UnknownProducerID, kerr.InvalidProducerEpoch, kerr.ProducerFenced, kerr.InvalidProducerIDMapping,
 	} {
 		t.Run(e.Message, func(t *testing.T) {
-			c := fake(t)
-			o := begin(t, quick(c, "logs"), nil)
+			c := newCluster(t)
+			o := begin(t, fastConfig(c, "logs"), nil)
 			c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: e})
 			want := lines(3, 100)
 			o.write(t, want...)
 			o.finish(t, 0)
-			first, _ := once(t, consume(t, c, "logs"))
+			first, _ := removeDuplicates(t, consume(t, c, "logs"))
 			wantAll(t, first, want)
 			if s := o.stats(); s.Sessions < 2 {
 				t.Errorf("%+v", s)
@@ -206,8 +206,8 @@ func TestConfigurationErrorsHoldRecords(t *testing.T) {
 	} {
 		for _, key := range []kmsg.Key{kmsg.Produce, kmsg.Metadata, kmsg.InitProducerID} {
 			t.Run(fmt.Sprintf("%s/%s", e.Message, kmsg.NameForKey(int16(key))), func(t *testing.T) {
-				c := fake(t)
-				o := begin(t, quick(c, "logs"), nil)
+				c := newCluster(t)
+				o := begin(t, fastConfig(c, "logs"), nil)
 				f := kfake.Fault{Keys: []kmsg.Key{key}, Err: e, Count: -1, TopLevel: key == kmsg.InitProducerID}
 				if !f.TopLevel {
 					f.Topic = "logs"
@@ -218,7 +218,7 @@ func TestConfigurationErrorsHoldRecords(t *testing.T) {
 				o.await(t, "hold", e.Message)
 				h.Remove()
 				o.finish(t, 0)
-				first, twice := once(t, consume(t, c, "logs"))
+				first, twice := removeDuplicates(t, consume(t, c, "logs"))
 				wantAll(t, first, want)
 				if twice > 0 {
 					t.Errorf("%d records came twice", twice)
@@ -228,10 +228,11 @@ func TestConfigurationErrorsHoldRecords(t *testing.T) {
 	}
 }
 
-// A topic that does not exist is held until somebody makes it, or made if that is wanted.
-func TestUnknownTopic(t *testing.T) {
-	c := fake(t)
-	o := begin(t, quick(c, "orders"), nil)
+// Records for an unknown topic are held until the topic is created. With AutoCreate, the broker creates
+// it.
+func TestUnknownTopicHoldsRecords(t *testing.T) {
+	c := newCluster(t)
+	o := begin(t, fastConfig(c, "orders"), nil)
 	want := lines(3, 50)
 	o.write(t, want...)
 	o.await(t, "hold", "topic orders: UNKNOWN_TOPIC_OR_PARTITION")
@@ -239,23 +240,23 @@ func TestUnknownTopic(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.finish(t, 0)
-	first, _ := once(t, consume(t, c, "orders"))
+	first, _ := removeDuplicates(t, consume(t, c, "orders"))
 	wantAll(t, first, want)
 
-	c = fake(t, kfake.AllowAutoTopicCreation())
-	conf := quick(c, "orders")
+	c = newCluster(t, kfake.AllowAutoTopicCreation())
+	conf := fastConfig(c, "orders")
 	conf.AutoCreate = true
 	o = begin(t, conf, nil)
 	o.write(t, want...)
 	o.finish(t, 0)
-	first, _ = once(t, consume(t, c, "orders"))
+	first, _ = removeDuplicates(t, consume(t, c, "orders"))
 	wantAll(t, first, want)
 }
 
 // A single record that is too large is a dead letter; a batch that is too large is split.
 func TestTooLargeRecordIsDeadLetterAndBatchIsSplit(t *testing.T) {
-	c := fake(t, kfake.BrokerConfigs(map[string]string{"message.max.bytes": "3000"}))
-	conf := quick(c, "logs")
+	c := newCluster(t, kfake.BrokerConfigs(map[string]string{"message.max.bytes": "3000"}))
+	conf := fastConfig(c, "logs")
 	conf.Key, conf.Compression = "{key}", "none"
 	o := begin(t, conf, nil)
 	want := lines(2, 200)
@@ -264,7 +265,7 @@ func TestTooLargeRecordIsDeadLetterAndBatchIsSplit(t *testing.T) {
 	o.write(t, large)
 	o.write(t, want[100:]...)
 	o.finish(t, 1)
-	first, twice := once(t, consume(t, c, "logs"))
+	first, twice := removeDuplicates(t, consume(t, c, "logs"))
 	wantAll(t, first, want)
 	if len(o.dead.records) != 1 || o.dead.records[0]+"\n" != large {
 		t.Errorf("dead letters %.200q", o.dead.records)
@@ -275,9 +276,9 @@ func TestTooLargeRecordIsDeadLetterAndBatchIsSplit(t *testing.T) {
 	o.await(t, "poison", "raise max.message.bytes of topic logs")
 }
 
-// named answers produce requests as a broker that validates records: it refuses those that
-// have bad in them by name, or without.
-func named(c *kfake.Cluster, bad string, e *kerr.Error, names bool) (well func()) {
+// named makes c validate records: it refuses a batch with a record that contains bad, and names the
+// record if names is set. restore ends that.
+func named(c *kfake.Cluster, bad string, e *kerr.Error, names bool) (restore func()) {
 	var over atomic.Bool
 	c.ControlKey(0, func(r kmsg.Request) (kmsg.Response, error, bool) {
 		if over.Load() {
@@ -292,9 +293,10 @@ func named(c *kfake.Cluster, bad string, e *kerr.Error, names bool) (well func()
 	return func() { over.Store(true) }
 }
 
-// refuseBad answers req, and reports whether a record in it has bad.
+// refuseBad returns a response to req that refuses the records that contain bad, and reports whether there
+// are any.
 func refuseBad(req *kmsg.ProduceRequest, bad string, e *kerr.Error, names bool) (resp *kmsg.ProduceResponse, found bool) {
-	resp = refuseAll(req, kerr.NotLeaderForPartition, "") // those that are fine go again
+	resp = refuseAll(req, kerr.NotLeaderForPartition, "") // the other partitions are sent again
 	for i, rt := range req.Topics {
 		for j, rp := range rt.Partitions {
 			p := &resp.Topics[i].Partitions[j]
@@ -320,15 +322,15 @@ func refuseBad(req *kmsg.ProduceRequest, bad string, e *kerr.Error, names bool) 
 	return resp, found
 }
 
-// refuseAll answers req with e for each partition.
-func refuseAll(req *kmsg.ProduceRequest, e *kerr.Error, says string) *kmsg.ProduceResponse {
+// refuseAll returns a response to req with the error e and the message text for each partition.
+func refuseAll(req *kmsg.ProduceRequest, e *kerr.Error, text string) *kmsg.ProduceResponse {
 	resp := req.ResponseKind().(*kmsg.ProduceResponse)
 	for _, rt := range req.Topics {
 		t := kmsg.NewProduceResponseTopic()
 		t.Topic, t.TopicID = rt.Topic, rt.TopicID
 		for _, rp := range rt.Partitions {
 			p := kmsg.NewProduceResponseTopicPartition()
-			p.Partition, p.ErrorCode, p.ErrorMessage = rp.Partition, e.Code, &says
+			p.Partition, p.ErrorCode, p.ErrorMessage = rp.Partition, e.Code, &text
 			t.Partitions = append(t.Partitions, p)
 		}
 		resp.Topics = append(resp.Topics, t)
@@ -337,10 +339,10 @@ func refuseAll(req *kmsg.ProduceRequest, e *kerr.Error, says string) *kmsg.Produ
 }
 
 // Records that the broker names are dead letters at once; the others of the batch arrive.
-func TestRefusedByName(t *testing.T) {
+func TestNamedRecordsBecomeDeadLetters(t *testing.T) {
 	for _, e := range []*kerr.Error{kerr.InvalidRecord, kerr.InvalidTimestamp} {
-		c := fake(t)
-		conf := quick(c, "logs")
+		c := newCluster(t)
+		conf := fastConfig(c, "logs")
 		conf.Key = "{key}"
 		o := begin(t, conf, func(r *deliver.OutputOptions) { r.Slab.FlushInterval = 50 * time.Millisecond })
 		named(c, "poison", e, true)
@@ -352,7 +354,7 @@ func TestRefusedByName(t *testing.T) {
 			o.write(t, l)
 		}
 		o.finish(t, 3)
-		first, twice := once(t, consume(t, c, "logs"))
+		first, twice := removeDuplicates(t, consume(t, c, "logs"))
 		wantAll(t, first, want)
 		if s := o.stats(); len(o.dead.records) != 3 || twice > 0 || s.Refused == 0 {
 			t.Errorf("%d letters, %d twice, %+v", len(o.dead.records), twice, s)
@@ -361,19 +363,18 @@ func TestRefusedByName(t *testing.T) {
 	}
 }
 
-// If a batch is refused without naming a record, it is searched, and only the faulty record is
-// lost.
+// A batch that is refused without naming a record is divided until only the faulty record is refused.
 func TestRefusedBatchLosesOnlyTheFaultyRecord(t *testing.T) {
 	for _, e := range []*kerr.Error{kerr.InvalidRecord, kerr.InvalidRequest} {
-		c := fake(t)
-		o := begin(t, quick(c, "logs"), nil)
+		c := newCluster(t)
+		o := begin(t, fastConfig(c, "logs"), nil)
 		named(c, "poison", e, false)
 		want := lines(3, 60)
 		o.write(t, want[:30]...)
 		o.write(t, strings.Replace(want[30], `"m"`, `"poison"`, 1))
 		o.write(t, want[30:]...)
 		o.finish(t, 1)
-		first, _ := once(t, consume(t, c, "logs"))
+		first, _ := removeDuplicates(t, consume(t, c, "logs"))
 		wantAll(t, first, want)
 		if len(o.dead.records) != 1 || !strings.Contains(o.dead.records[0], "poison") {
 			t.Errorf("%q", o.dead.records)
@@ -381,15 +382,15 @@ func TestRefusedBatchLosesOnlyTheFaultyRecord(t *testing.T) {
 	}
 }
 
-// A broker that names every record of a batch, or has no use for records without a key, is
-// no evidence against any.
-func TestNobodyIsCondemned(t *testing.T) {
-	c := fake(t)
-	o := begin(t, quick(c, "logs"), nil)
-	var sick atomic.Bool
-	sick.Store(true)
+// A broker that refuses every record because they have no key condemns none: the records are held, and
+// the alarm names the setting.
+func TestRefusalOfEveryRecordCondemnsNone(t *testing.T) {
+	c := newCluster(t)
+	o := begin(t, fastConfig(c, "logs"), nil)
+	var faulty atomic.Bool
+	faulty.Store(true)
 	c.ControlKey(0, func(r kmsg.Request) (kmsg.Response, error, bool) {
-		if !sick.Load() {
+		if !faulty.Load() {
 			return nil, nil, false
 		}
 		c.KeepControl()
@@ -398,24 +399,24 @@ func TestNobodyIsCondemned(t *testing.T) {
 	want := lines(3, 50)
 	o.write(t, want...)
 	o.await(t, "hold", "the topic is compacted: set Key")
-	sick.Store(false)
+	faulty.Store(false)
 	o.finish(t, 0)
-	first, _ := once(t, consume(t, c, "logs"))
+	first, _ := removeDuplicates(t, consume(t, c, "logs"))
 	wantAll(t, first, want)
 }
 
-// A sick broker refuses every record, those that it took before as well. That is told and
-// held, and condemns none.
-func TestSickBroker(t *testing.T) {
+// A broker that refuses every record, including ones that it accepted before, condemns none. All records
+// are held, and the alarm gives the reason.
+func TestFaultyBrokerCondemnsNoRecord(t *testing.T) {
 	for _, e := range []*kerr.Error{kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.InvalidRequest, kerr.MessageTooLarge} {
 		for _, names := range []bool{false, true} {
 			for _, before := range []int{0, 100} {
 				if e == kerr.MessageTooLarge && (before == 0 || names) {
-					continue // that is evidence; and names nobody
+					continue // without a reference record the size is evidence, and brokers name no record for this error
 				}
 				t.Run(fmt.Sprintf("%s/names %v/took %d", e.Message, names, before), func(t *testing.T) {
-					c := fake(t)
-					conf := quick(c, "logs")
+					c := newCluster(t)
+					conf := fastConfig(c, "logs")
 					conf.Key = "{key}"
 					o := begin(t, conf, nil)
 					want := lines(3, 400)
@@ -423,18 +424,18 @@ func TestSickBroker(t *testing.T) {
 					if err := o.Flush(t.Context()); err != nil {
 						t.Fatal(err)
 					}
-					well := named(c, `"n"`, e, names)
+					restore := named(c, `"n"`, e, names)
 					o.write(t, want[before:]...)
-					says := "the partition has accepted no other record"
+					text := "the partition has accepted no other record"
 					if before > 0 {
-						says = "the partition also refuses records that it accepted before"
+						text = "the partition also refuses records that it accepted before"
 					}
-					if ev := o.await(t, "hold", says); !strings.Contains(ev.String(), e.Message) {
+					if ev := o.await(t, "hold", text); !strings.Contains(ev.String(), e.Message) {
 						t.Error(ev)
 					}
-					well()
+					restore()
 					o.finish(t, 0)
-					first, _ := once(t, consume(t, c, "logs"))
+					first, _ := removeDuplicates(t, consume(t, c, "logs"))
 					wantAll(t, first, want)
 					if s := o.stats(); len(o.dead.records)+int(s.Refused) > 0 || o.d.limit("logs") != o.d.c.BatchBytes {
 						t.Errorf("%d letters, %+v, batches of %d bytes", len(o.dead.records), s, o.d.limit("logs"))
@@ -445,11 +446,11 @@ func TestSickBroker(t *testing.T) {
 	}
 }
 
-// A record that was stored without an answer, and is refused when it comes again, has taken
-// its sequence number: what would go under it next would count as stored.
-func TestRefusedAfterNoAnswer(t *testing.T) {
-	c := fake(t)
-	conf := quick(c, "logs")
+// After a record was stored without an answer and refused when it was sent again, no other record gets its
+// sequence number: the broker would take that record for a duplicate and discard it.
+func TestRefusalAfterNoAnswerDoesNotReuseTheSequenceNumber(t *testing.T) {
+	c := newCluster(t)
+	conf := fastConfig(c, "logs")
 	conf.BatchBytes, conf.Compression = 1<<10, "none"
 	o := begin(t, conf, nil)
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicasAfterAppend})
@@ -460,15 +461,16 @@ func TestRefusedAfterNoAnswer(t *testing.T) {
 	}
 	o.write(t, want...)
 	o.finish(t, 0)
-	first, _ := once(t, consume(t, c, "logs"))
+	first, _ := removeDuplicates(t, consume(t, c, "logs"))
 	wantAll(t, first, want)
 }
 
-// The first records that a partition ever gets are bad. Those behind them go first, and show it.
-func TestFirstIsBad(t *testing.T) {
+// If the first records of a partition are invalid, the records after them are sent first and become the
+// reference records.
+func TestInvalidFirstRecordsOfAPartitionAreCondemned(t *testing.T) {
 	for _, names := range []bool{false, true} {
-		c := fake(t)
-		o := begin(t, quick(c, "logs"), nil)
+		c := newCluster(t)
+		o := begin(t, fastConfig(c, "logs"), nil)
 		named(c, "poison", kerr.InvalidRecord, names)
 		want := lines(3, 60)
 		for _, l := range want[:3] {
@@ -476,7 +478,7 @@ func TestFirstIsBad(t *testing.T) {
 		}
 		o.write(t, want...)
 		o.finish(t, 3)
-		first, _ := once(t, consume(t, c, "logs"))
+		first, _ := removeDuplicates(t, consume(t, c, "logs"))
 		wantAll(t, first, want)
 		if len(o.dead.records) != 3 {
 			t.Errorf("%q", o.dead.records)
@@ -484,10 +486,10 @@ func TestFirstIsBad(t *testing.T) {
 	}
 }
 
-// When partitions move to another broker, their records follow in order.
+// When partitions move to another broker, their records are stored there in order.
 func TestOrderIsKeptWhenPartitionsMove(t *testing.T) {
-	c := fake(t, kfake.NumBrokers(3))
-	conf := quick(c, "logs")
+	c := newCluster(t, kfake.NumBrokers(3))
+	conf := fastConfig(c, "logs")
 	conf.Key = "{key}"
 	o := begin(t, conf, nil)
 	want := lines(11, 3000)
@@ -498,22 +500,23 @@ func TestOrderIsKeptWhenPartitionsMove(t *testing.T) {
 		o.write(t, l)
 	}
 	o.finish(t, 0)
-	first, twice := once(t, consume(t, c, "logs"))
+	first, twice := removeDuplicates(t, consume(t, c, "logs"))
 	wantAll(t, first, want)
 	if s := o.stats(); twice > 0 || s.Sessions != 1 {
 		t.Errorf("%d twice, %+v", twice, s)
 	}
 }
 
-// Refused credentials are told, held, and never shown; the right ones are taken.
-func TestCredentials(t *testing.T) {
+// Refused credentials hold all records and are reported without the password. With the right ones,
+// records are delivered.
+func TestRefusedCredentialsHoldRecordsAndStayHidden(t *testing.T) {
 	const secret = "s3cr%t/Pässword"
 	var wrong atomic.Bool
 	for mechanism, name := range map[string]string{"plain": "PLAIN", "scram-sha-256": "SCRAM-SHA-256", "scram-sha-512": "SCRAM-SHA-512"} {
-		c := fake(t, kfake.EnableSASL(), kfake.Superuser(name, "ann", secret))
-		conf := quick(c, "logs")
+		c := newCluster(t, kfake.EnableSASL(), kfake.Superuser(name, "ann", secret))
+		conf := fastConfig(c, "logs")
 		conf.User, conf.Password, conf.Mechanism = "ann", secret+"x", mechanism
-		c.ControlKey(36, func(r kmsg.Request) (kmsg.Response, error, bool) { // kfake ends the connection
+		c.ControlKey(36, func(r kmsg.Request) (kmsg.Response, error, bool) { // SaslAuthenticate: kfake would end the connection instead
 			c.KeepControl()
 			resp := r.ResponseKind().(*kmsg.SASLAuthenticateResponse)
 			resp.ErrorCode = kerr.SaslAuthenticationFailed.Code
@@ -540,10 +543,10 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// A broker that ends the connection says no more than that; the event says what it may be.
-func TestWantsOther(t *testing.T) {
-	c := fake(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "ann", "x"))
-	conf := quick(c, "logs")
+// If a broker closes the connection without a reason, the event names the possible ones.
+func TestClosedConnectionNamesPossibleCauses(t *testing.T) {
+	c := newCluster(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "ann", "x"))
+	conf := fastConfig(c, "logs")
 	conf.User, conf.Password, conf.Mechanism = "ann", "hunter2", "plain"
 	o := begin(t, conf, func(r *deliver.OutputOptions) { r.CloseTimeout = 100 * time.Millisecond })
 	o.write(t, line("k", 1))
@@ -553,17 +556,17 @@ func TestWantsOther(t *testing.T) {
 	}
 }
 
-// Credentials that a broker repeats are hidden wherever they stand, words and short ones, too. The
-// topic of the same name as the user is not.
-func TestHidesEchoes(t *testing.T) {
+// Credentials that a broker repeats in a message are hidden, also short ones. The topic with the same name
+// as the user is shown.
+func TestCredentialsRepeatedByABrokerAreHidden(t *testing.T) {
 	for _, password := range []string{"p", "swordfish", "hunter22"} {
-		c := fake(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "logs", password))
-		conf := quick(c, "logs")
+		c := newCluster(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "logs", password))
+		conf := fastConfig(c, "logs")
 		conf.User, conf.Password, conf.Mechanism = "logs", password, "plain"
-		says := fmt.Sprintf("bad %s [%s] of logs", password, password)
+		text := fmt.Sprintf("bad %s [%s] of logs", password, password)
 		c.ControlKey(int16(kmsg.SASLAuthenticate), func(r kmsg.Request) (kmsg.Response, error, bool) {
 			resp := r.ResponseKind().(*kmsg.SASLAuthenticateResponse)
-			resp.ErrorCode, resp.ErrorMessage = kerr.SaslAuthenticationFailed.Code, &says
+			resp.ErrorCode, resp.ErrorMessage = kerr.SaslAuthenticationFailed.Code, &text
 			return resp, nil, true
 		})
 		o := begin(t, conf, nil)
@@ -572,7 +575,7 @@ func TestHidesEchoes(t *testing.T) {
 		events = append(events, o.await(t, "hold", "SASL_AUTHENTICATION_FAILED").String())
 		o.await(t, "recovered", "")
 		c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
-			return refuseAll(r.(*kmsg.ProduceRequest), kerr.TopicAuthorizationFailed, says), nil, true
+			return refuseAll(r.(*kmsg.ProduceRequest), kerr.TopicAuthorizationFailed, text), nil, true
 		})
 		o.write(t, line("k", 2))
 		hold := o.await(t, "hold", "TOPIC_AUTHORIZATION_FAILED").String()
@@ -588,10 +591,10 @@ func TestHidesEchoes(t *testing.T) {
 	}
 }
 
-// Without brokers, the outlet is informed soon. Records are delivered when brokers are available.
+// Without brokers, an event reports that no session can begin.
 func TestDeliveryStartsWhenBrokersAreReachable(t *testing.T) {
-	c := fake(t)
-	conf := quick(c, "logs")
+	c := newCluster(t)
+	conf := fastConfig(c, "logs")
 	conf.Brokers = []string{"127.0.0.1:1"}
 	o := begin(t, conf, func(r *deliver.OutputOptions) { r.CloseTimeout = 100 * time.Millisecond })
 	o.write(t, line("k", 1))
@@ -601,8 +604,8 @@ func TestDeliveryStartsWhenBrokersAreReachable(t *testing.T) {
 	}
 }
 
-// A server that takes connections and says nothing is named.
-func TestNobodyAnswers(t *testing.T) {
+// The error for a server that accepts connections and never answers names its address.
+func TestSilentServerIsNamed(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// sendDry writes b to Config.DryRun.
+// sendDry writes the records of b to Config.DryRun, one line each, instead of sending them. All of them
+// count as delivered.
 func (d *Driver) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
 	k := newPacker(d)
 	k.begin(b)

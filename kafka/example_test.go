@@ -15,7 +15,7 @@ import (
 	"github.com/forebay-log/forebay/kafka"
 )
 
-// A topic for each app, and the records of each user in order.
+// Each app has its own topic, and the records of each user arrive in order.
 func ExampleTo() {
 	cluster := kfake.MustCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, "logs.shop"))
 	defer cluster.Close()
@@ -58,7 +58,7 @@ func ExampleTo() {
 	// value: "msg":"paid","app":"shop","user":"ann","trace_id":"4bf92f3577b34da6"}
 }
 
-// Credentials come from elsewhere, not from the text of the destination.
+// The program sets the credentials, so that the destination does not contain them.
 func ExampleTo_configure() {
 	spec := kafka.To("kafka+tls://b1.example:9093/logs", forebay.Configure(func(c *kafka.Config) {
 		c.User, c.Password = "shop", "from a secret store" // SCRAM-SHA-512
@@ -72,7 +72,7 @@ func ExampleTo_configure() {
 	// Output: <nil>
 }
 
-// ParseURL says what is wrong and shows no password.
+// The error of ParseURL names the problem and contains no password.
 func ExampleParseURL() {
 	c, err := kafka.ParseURL("kafka://ann:s3cret@b1:9092,b2/logs?mechanism=plain&window=8")
 	fmt.Println(c.Brokers, c.Topic, c.User, c.Mechanism, c.Window, err)
@@ -83,8 +83,8 @@ func ExampleParseURL() {
 	// kafka: cannot read the destination: unknown parameter "windows": want one of autocreate, batch, client, compression, dial-timeout, key, mechanism, request-timeout, timeout, trace, window
 }
 
-// A Driver is put behind memory and delivery by deliver.NewOutput: lines of zap,
-// zerolog and the standard log go in.
+// deliver.NewOutput adds memory and delivery to a Driver. The output is an io.Writer for zap, zerolog and
+// the standard log.
 func ExampleNew() {
 	cluster := kfake.MustCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "logs"))
 	defer cluster.Close()

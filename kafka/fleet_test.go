@@ -22,8 +22,9 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// An engine is a broker on a network that can fail, and whose bytes per second are bounded.
-type engine struct {
+// A slowNetwork is the network of a broker: it can fail, has a latency and transfers a limited number of
+// bytes per second.
+type slowNetwork struct {
 	kfake.VirtualNetwork
 	perSecond float64
 	latency   time.Duration
@@ -31,11 +32,11 @@ type engine struct {
 	mu    sync.Mutex
 	down  bool
 	conns []net.Conn
-	free  time.Time // when what was taken so far is through
+	free  time.Time // when the bytes written so far are transferred
 	bytes int
 }
 
-func (e *engine) dial(ctx context.Context, network, address string) (net.Conn, error) {
+func (e *slowNetwork) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	e.mu.Lock()
 	down := e.down
 	e.mu.Unlock()
@@ -52,8 +53,8 @@ func (e *engine) dial(ctx context.Context, network, address string) (net.Conn, e
 	return &slow{c, e}, nil
 }
 
-// set begins or ends an outage.
-func (e *engine) set(down bool) {
+// set begins or ends an outage, which closes all connections.
+func (e *slowNetwork) set(down bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.down = down; !down {
@@ -67,10 +68,10 @@ func (e *engine) set(down bool) {
 
 type slow struct {
 	net.Conn
-	e *engine
+	e *slowNetwork
 }
 
-// Write takes its turn.
+// Write waits until p is transferred after all earlier bytes.
 func (s *slow) Write(p []byte) (int, error) {
 	e, now := s.e, time.Now()
 	e.mu.Lock()
@@ -85,19 +86,19 @@ func (s *slow) Write(p []byte) (int, error) {
 	return s.Conn.Write(p)
 }
 
-// A tried Driver notes when sessions begin, when they do not, and when it is connected.
-type tried struct {
+// A countingDriver is a Driver that records when its sessions begin, fail to begin and connect.
+type countingDriver struct {
 	*Driver
-	e      *engine
+	e      *slowNetwork
 	mu     sync.Mutex
 	failed []time.Time
-	took   time.Duration // all of them together
+	took   time.Duration // sum of the durations of failed
 	begun  []time.Time
-	dialed time.Time // the last time that this succeeded first after a failure
-	fails  bool
+	dialed time.Time // the last successful dial after a failed one
+	fails  bool      // the last dial failed
 }
 
-func (d *tried) dial(ctx context.Context, network, address string) (net.Conn, error) {
+func (d *countingDriver) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	c, err := d.e.dial(ctx, network, address)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -108,7 +109,7 @@ func (d *tried) dial(ctx context.Context, network, address string) (net.Conn, er
 	return c, err
 }
 
-func (d *tried) Open(l deliver.Life) (deliver.Session, error) {
+func (d *countingDriver) Open(l deliver.Life) (deliver.Session, error) {
 	at := time.Now()
 	s, err := d.Driver.Open(l)
 	d.mu.Lock()
@@ -122,9 +123,8 @@ func (d *tried) Open(l deliver.Life) (deliver.Session, error) {
 	return s, nil
 }
 
-// Traits bounds requests, so that they are small beside what waits on a host, as they are after
-// a long outage.
-func (d *tried) Traits() deliver.Traits {
+// Traits limits batches to catchUpBytes, so that a backlog needs many requests, as after a long outage.
+func (d *countingDriver) Traits() deliver.Traits {
 	t := d.Driver.Traits()
 	t.Limits.Bytes = catchUpBytes
 	return t
@@ -133,57 +133,57 @@ func (d *tried) Traits() deliver.Traits {
 const (
 	recordBytes  = 1000
 	catchUpBytes = 10 * recordBytes
-	// burst is how often a host writes all records of so long, which are one batch.
+	// burst is the interval at which a host writes the records of that interval, as one batch.
 	burst = 2 * time.Second
 )
 
-// A trial is a small fleet of real outputs, before a broker that is down for a while.
-type trial struct {
+// A scenario is a small fleet of hosts with real outputs, and an outage of their broker.
+type scenario struct {
 	name    string
 	hosts   int
-	rate    int // records per second of each
+	rate    int // records per second of each host
 	outage  time.Duration
 	latency time.Duration
-	takes   float64       // records per second that the broker takes
+	takes   float64       // records per second that the broker accepts
 	within  time.Duration // Config.Timeout
 }
 
-// A finding is what a trial has seen, of each host: when it had a session after the outage,
-// and when it had caught up; and how many attempts there were.
-type finding struct {
-	connected, caughtUp []time.Duration
-	during              int           // attempts to begin a session in the outage
-	peak                int           // most in a second after it
-	fail                time.Duration // the mean of one that failed
-	ratio               float64       // bytes of records for one byte that was sent
-	waiting             uint64        // records in the spool, on the host that had most
+// An observation is the measured course of a scenario.
+type observation struct {
+	connected, caughtUp []time.Duration // of each host, after the end of the outage, sorted
+	during              int             // attempts to begin a session during the outage
+	peak                int             // most attempts in a second after the outage
+	fail                time.Duration   // mean duration of a failed attempt
+	ratio               float64         // bytes of records per byte sent
+	waiting             uint64          // most records in the spool of a host
 	accepted, delivered uint64
 }
 
-// sessions is how long sessions may have gone on trying. Their tries are none to begin one.
-func (c *trial) sessions() time.Duration {
+// sessions returns how long the sessions at the beginning of the outage may keep retrying. These retries
+// are not attempts to begin a session.
+func (c *scenario) sessions() time.Duration {
 	if c.within == 0 {
 		return 0
 	}
 	return c.within + 2*time.Second
 }
 
-func (c *trial) run(t *testing.T) (f finding) {
+func (c *scenario) run(t *testing.T) (f observation) {
 	record := []byte(`{"time":"2026-01-02T03:04:05Z","level":"INFO","msg":"` + strings.Repeat("x", recordBytes-57) + "\"}\n")
 	dir, err := testkit.InMemory(t)
 	if err != nil {
 		dir = t.TempDir()
 	}
 	bubble.Test(t, func(t *testing.T) {
-		e := &engine{perSecond: c.takes * recordBytes * 1.1, latency: c.latency}
+		e := &slowNetwork{perSecond: c.takes * recordBytes * 1.1, latency: c.latency}
 		cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(9092), kfake.SeedTopics(1, "logs"), kfake.ListenFn(e.Listen))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer cluster.Close()
-		dests, outs := make([]*tried, c.hosts), make([]*deliver.Output, c.hosts)
+		dests, outs := make([]*countingDriver, c.hosts), make([]*deliver.Output, c.hosts)
 		for i := range outs {
-			d := &tried{e: e}
+			d := &countingDriver{e: e}
 			d.Driver, err = New(Config{
 				Brokers: []string{"127.0.0.1:9092"}, Topic: "logs", Compression: "none", Dial: d.dial, Timeout: max(c.within, time.Millisecond),
 			})
@@ -274,14 +274,14 @@ func (c *trial) run(t *testing.T) (f finding) {
 	return f
 }
 
-func (d *tried) isBack(since time.Time) bool {
+func (d *countingDriver) isBack(since time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.dialed.After(since)
 }
 
-// model returns what package fleet says of the same, as it is with each of some seeds.
-func (c *trial) model(t *testing.T, f finding) (all []*fleet.Result) {
+// model returns the results of package fleet for the scenario, with ten seeds.
+func (c *scenario) model(t *testing.T, f observation) (all []*fleet.Result) {
 	for seed := range uint64(10) {
 		m := fleet.Config{
 			Hosts: c.hosts, Rate: float64(c.rate), RecordBytes: recordBytes, SpoolBytes: 1 << 30,
@@ -298,22 +298,21 @@ func (c *trial) model(t *testing.T, f finding) (all []*fleet.Result) {
 	return all
 }
 
-// What package fleet says of a fleet is what one of real outputs does, before a broker that is
-// down: how often they try, how many come back at once and when, what waits on each, and how
-// long they catch up. Both are random, so that bounds leave room; ten runs of the model say
-// how much it varies by itself.
-func TestFleet(t *testing.T) {
-	for _, c := range []trial{
-		{name: "the broker bounds them", hosts: 50, rate: 5, outage: 90 * time.Second, latency: 10 * time.Millisecond, takes: 500},
-		{name: "their sessions try first", hosts: 50, rate: 5, outage: 90 * time.Second, latency: 10 * time.Millisecond, takes: 500, within: 30 * time.Second},
-		{name: "their sessions sit it out", hosts: 50, rate: 5, outage: 20 * time.Second, latency: 10 * time.Millisecond, takes: 500, within: 30 * time.Second},
-		{name: "requests bound them", hosts: 20, rate: 5, outage: 90 * time.Second, latency: 800 * time.Millisecond, takes: 10000},
+// The model of package fleet predicts the behavior of real outputs in an outage of their broker: the number
+// of attempts, how many hosts return at once and when, the backlog of a host, and the time to catch up.
+// Both are random, so the bounds have a margin around the range of ten runs of the model.
+func TestFleetModelMatchesRealOutputs(t *testing.T) {
+	for _, c := range []scenario{
+		{name: "limited by the broker", hosts: 50, rate: 5, outage: 90 * time.Second, latency: 10 * time.Millisecond, takes: 500},
+		{name: "sessions retry first", hosts: 50, rate: 5, outage: 90 * time.Second, latency: 10 * time.Millisecond, takes: 500, within: 30 * time.Second},
+		{name: "sessions outlast the outage", hosts: 50, rate: 5, outage: 20 * time.Second, latency: 10 * time.Millisecond, takes: 500, within: 30 * time.Second},
+		{name: "limited by latency", hosts: 20, rate: 5, outage: 90 * time.Second, latency: 800 * time.Millisecond, takes: 10000},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.compare(t) })
 	}
 }
 
-func (c *trial) compare(t *testing.T) {
+func (c *scenario) compare(t *testing.T) {
 	f := c.run(t)
 	if f.accepted != f.delivered || f.accepted < uint64(c.hosts*c.rate*int(c.outage.Seconds())) {
 		t.Errorf("%d records were accepted, %d delivered", f.accepted, f.delivered)
@@ -322,16 +321,16 @@ func (c *trial) compare(t *testing.T) {
 		t.Fatalf("%+v", f)
 	}
 	all := c.model(t, f)
-	// near wants got among what the model says, or off that by no more than a share of it and
-	// a little.
-	near := func(what string, got, share, little float64, of func(r *fleet.Result) float64) {
+	// near checks that got is in the range of the model, extended by a share of its bounds plus an
+	// absolute margin.
+	near := func(what string, got, share, margin float64, of func(r *fleet.Result) float64) {
 		least, most := of(all[0]), of(all[0])
 		for _, r := range all {
 			least, most = min(least, of(r)), max(most, of(r))
 		}
 		t.Logf("%s: %.4g; the model: %.4g to %.4g", what, got, least, most)
-		if got < least*(1-share)-little || got > most*(1+share)+little {
-			t.Errorf("%s is %.4g; the model says %.4g to %.4g", what, got, least, most)
+		if got < least*(1-share)-margin || got > most*(1+share)+margin {
+			t.Errorf("%s is %.4g; the model gives %.4g to %.4g", what, got, least, most)
 		}
 	}
 	last, middle := c.hosts-1, (c.hosts-1)/2
@@ -339,7 +338,7 @@ func (c *trial) compare(t *testing.T) {
 	near("all are connected, s", f.connected[last].Seconds(), 0.25, 0.5, func(r *fleet.Result) float64 { return r.Connected.Max.Seconds() })
 	near("half have caught up, s", f.caughtUp[middle].Seconds(), 0.3, 2, func(r *fleet.Result) float64 { return r.CaughtUp.P50.Seconds() })
 	near("all have caught up, s", f.caughtUp[last].Seconds(), 0.15, 3, func(r *fleet.Result) float64 { return r.CaughtUp.Max.Seconds() })
-	if c.outage < c.within { // nothing leaves the session
+	if c.outage < c.within { // the sessions do not end
 		if f.during+f.peak > 0 || all[0].Tripped > 0 {
 			t.Errorf("%d sessions began in the outage, and %d after it; in the model %d circuits opened", f.during, f.peak, all[0].Tripped)
 		}

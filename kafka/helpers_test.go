@@ -22,7 +22,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func fake(t testing.TB, opts ...kfake.Opt) *kfake.Cluster {
+// newCluster starts a fake cluster of two brokers with the topic logs of four partitions.
+func newCluster(t testing.TB, opts ...kfake.Opt) *kfake.Cluster {
 	t.Helper()
 	c, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(2), kfake.SeedTopics(4, "logs")}, opts...)...)
 	if err != nil {
@@ -32,37 +33,37 @@ func fake(t testing.TB, opts ...kfake.Opt) *kfake.Cluster {
 	return c
 }
 
-// quick is a Config whose waits are short.
-func quick(c *kfake.Cluster, topic string) Config {
+// fastConfig returns a Config with short timeouts.
+func fastConfig(c *kfake.Cluster, topic string) Config {
 	return Config{
 		Brokers: c.ListenAddrs(), Topic: topic, Timeout: 400 * time.Millisecond,
 		RequestTimeout: 200 * time.Millisecond, DialTimeout: 5 * time.Second,
 	}
 }
 
-// letters collects dead letters.
-type letters struct {
+// deadLetters collects events and dead letters.
+type deadLetters struct {
 	testkit.Events
 	records []string
 }
 
-func (l *letters) Handle(_ error, b *batch.Batch) batch.Outcome {
+func (l *deadLetters) Handle(_ error, b *batch.Batch) batch.Outcome {
 	for _, rec := range b.All() {
 		l.records = append(l.records, strings.TrimSpace(string(rec.Data)))
 	}
 	return batch.Outcome{}
 }
 
-// An output under test, with all it says.
+// An output is an output under test, with its events and dead letters.
 type output struct {
 	*deliver.Output
 	d     *Driver
 	seen  chan batch.Event
-	dead  letters
+	dead  deadLetters
 	stats func() Stats
 }
 
-// begin makes an output whose retries are quick.
+// begin returns an output with short retry delays. set may change the options.
 func begin(t testing.TB, conf Config, set func(*deliver.OutputOptions)) *output {
 	t.Helper()
 	d, err := New(conf)
@@ -92,7 +93,7 @@ func begin(t testing.TB, conf Config, set func(*deliver.OutputOptions)) *output 
 	return o
 }
 
-// line is a record of a test.
+// line returns a record with a key and a number.
 func line(key string, n int) string {
 	return fmt.Sprintf(`{"time":"2026-01-02T03:04:05Z","level":"INFO","msg":"m","key":%q,"n":%d}`+"\n", key, n)
 }
@@ -106,24 +107,24 @@ func (o *output) write(t testing.TB, lines ...string) {
 	}
 }
 
-// await waits for an event with op whose text has says in it.
-func (o *output) await(t testing.TB, op, says string) batch.Event {
+// await waits for an event with that op whose text contains text.
+func (o *output) await(t testing.TB, op, text string) batch.Event {
 	t.Helper()
 	var all []string
 	for timeout := time.After(20 * time.Second); ; {
 		select {
 		case e := <-o.seen:
-			if e.Op == op && strings.Contains(e.String(), says) {
+			if e.Op == op && strings.Contains(e.String(), text) {
 				return e
 			}
 			all = append(all, e.String())
 		case <-timeout:
-			t.Fatalf("no event %s with %q; got %q", op, says, all)
+			t.Fatalf("no event %s with %q; got %q", op, text, all)
 		}
 	}
 }
 
-// finish closes the output, and wants everything delivered but so many.
+// finish closes the output. All records must be delivered except the given number of dropped ones.
 func (o *output) finish(t testing.TB, dropped uint64) batch.Report {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -138,7 +139,7 @@ func (o *output) finish(t testing.TB, dropped uint64) batch.Report {
 	return report
 }
 
-// consume returns all records that lie in topics, in the order of each partition.
+// consume returns all records of topics; those of a partition are in order.
 func consume(t testing.TB, c *kfake.Cluster, topics ...string) []*kgo.Record {
 	t.Helper()
 	var all []*kgo.Record
@@ -169,8 +170,8 @@ func consume(t testing.TB, c *kfake.Cluster, topics ...string) []*kgo.Record {
 	return all
 }
 
-// once drops what came twice by its name, and says how many did.
-func once(t testing.TB, all []*kgo.Record) (first []*kgo.Record, twice int) {
+// removeDuplicates removes duplicates by forebay-id, like a consumer, and returns their number.
+func removeDuplicates(t testing.TB, all []*kgo.Record) (first []*kgo.Record, twice int) {
 	t.Helper()
 	w := dedup.New(nil)
 	for _, r := range all {
@@ -194,7 +195,7 @@ func headerOf(r *kgo.Record, key string) string {
 	return ""
 }
 
-// wantAll fails unless first holds each of the lines once, those of each key in order.
+// wantAll checks that first contains each of lines once, and those of each key in order.
 func wantAll(t testing.TB, first []*kgo.Record, lines []string) {
 	t.Helper()
 	got := make([]string, len(first))
@@ -229,6 +230,7 @@ func wantAll(t testing.TB, first []*kgo.Record, lines []string) {
 	}
 }
 
+// lines returns n records with the keys in turn.
 func lines(keys, n int) []string {
 	all := make([]string, n)
 	for i := range all {

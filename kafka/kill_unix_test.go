@@ -20,15 +20,15 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// Producers with crash-safe memory are killed, and brokers fail meanwhile. What calls have
-// returned from is there once after a consumer has dropped what came twice, in order per key.
-func TestKills(t *testing.T) {
+// Producers with crash-safe memory are killed while brokers fail. After a consumer has removed duplicates,
+// every record whose call has returned is there once, in order within its key.
+func TestKilledProducersLoseNothing(t *testing.T) {
 	if brokers := os.Getenv("FOREBAY_KAFKA"); brokers != "" {
 		produce(brokers)
 		return
 	}
 	rng := testkit.Rand(testkit.Seed(t))
-	c := fake(t)
+	c := newCluster(t)
 	dir, err := testkit.InMemory(t)
 	if err != nil {
 		dir = t.TempDir()
@@ -38,7 +38,7 @@ func TestKills(t *testing.T) {
 		if rng.IntN(3) == 0 {
 			c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: faults[rng.IntN(7)], Count: 1 + rng.IntN(3)})
 		}
-		child := testkit.NewChild("^TestKills$", "FOREBAY_KAFKA="+strings.Join(c.ListenAddrs(), ","), "FOREBAY_SAFE="+dir, "FOREBAY_CALLS="+progress)
+		child := testkit.NewChild("^TestKilledProducersLoseNothing$", "FOREBAY_KAFKA="+strings.Join(c.ListenAddrs(), ","), "FOREBAY_SAFE="+dir, "FOREBAY_CALLS="+progress)
 		if err := child.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +53,7 @@ func TestKills(t *testing.T) {
 		}
 	}
 	returned, begun := calls(progress)
-	log, err := forebay.New(safeOutput(strings.Join(c.ListenAddrs(), ","), dir))
+	log, err := forebay.New(crashSafeOutput(strings.Join(c.ListenAddrs(), ","), dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestKills(t *testing.T) {
 		t.Fatalf("%v: %+v", err, rep)
 	}
 	all := consume(t, c, "logs")
-	first, twice := once(t, all)
+	first, twice := removeDuplicates(t, all)
 	t.Logf("%d kills, %d records, %d came twice", testkit.Rounds(20, 200), len(returned), twice)
 	next, last := map[string]int{}, 0
 	seen := map[int]bool{}
@@ -74,10 +74,10 @@ func TestKills(t *testing.T) {
 			fmt.Sscanf(strings.NewReplacer(`"`, " ", ",", " ", ":", " ", "}", " ").Replace(string(r.Value[at:])), " key   %s  n  %d", &k, &i)
 		}
 		if seen[i] {
-			t.Fatalf("record %d is there twice: %s", i, r.Value)
+			t.Fatalf("record %d arrived twice: %s", i, r.Value)
 		}
 		if seen[i] = true; i <= next[k] {
-			t.Fatalf("key %s: record %d comes behind %d", k, i, next[k])
+			t.Fatalf("key %s: record %d arrived after %d", k, i, next[k])
 		}
 		next[k], last = i, max(last, i)
 	}
@@ -92,7 +92,7 @@ func TestKills(t *testing.T) {
 	}
 }
 
-// calls returns the records whose calls have returned, and the last that has begun.
+// calls returns the records whose calls have returned, and the last one whose call has begun.
 func calls(file string) (returned []int, begun int) {
 	b, _ := os.ReadFile(file)
 	lines := strings.Split(string(b), "\n")
@@ -114,7 +114,7 @@ func size(file string) int64 {
 	return info.Size()
 }
 
-func safeOutput(brokers, dir string) forebay.OutputSpec {
+func crashSafeOutput(brokers, dir string) forebay.OutputSpec {
 	return To("kafka://"+brokers+"/logs?key={key}&timeout=500ms&request-timeout=200ms",
 		forebay.CrashSafe(dir), forebay.WhenFull("block"), forebay.Delivery(func(o *deliver.OutputOptions) {
 			o.Slab.FlushInterval = 2 * time.Millisecond
@@ -123,12 +123,12 @@ func safeOutput(brokers, dir string) forebay.OutputSpec {
 		}))
 }
 
-// produce runs in a process of its own, until somebody kills it.
+// produce is the child process: it logs records until the parent kills it.
 func produce(brokers string) {
 	f, err := os.OpenFile(os.Getenv("FOREBAY_CALLS"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	testkit.Must(err)
 	_, n := calls(f.Name())
-	log, err := forebay.New(safeOutput(brokers, os.Getenv("FOREBAY_SAFE")))
+	log, err := forebay.New(crashSafeOutput(brokers, os.Getenv("FOREBAY_SAFE")))
 	testkit.Must(err)
 	for {
 		n++

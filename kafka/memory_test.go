@@ -13,11 +13,11 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A broker hangs, session after session, while records come. The heap holds the memory of the
-// output and of one session, however long it lasts: nothing of a session outlives it.
-func TestMemoryOfAnOutage(t *testing.T) {
-	c := fake(t, kfake.NumBrokers(1))
-	conf := quick(c, "logs")
+// While a broker hangs and sessions end one after the other, the heap stays bounded: no memory of a session
+// remains after its end.
+func TestMemoryIsBoundedDuringAnOutage(t *testing.T) {
+	c := newCluster(t, kfake.NumBrokers(1))
+	conf := fastConfig(c, "logs")
 	conf.Timeout, conf.RequestTimeout, conf.BatchBytes, conf.Compression = 20*time.Millisecond, 20*time.Millisecond, 64<<10, "lz4"
 	o := begin(t, conf, func(r *deliver.OutputOptions) {
 		r.BufferBytes, r.Slab.WhenFull = 1<<20, slab.DropOldest()

@@ -22,21 +22,22 @@ type topicPartition struct {
 	partition int32
 }
 
-// A piece is a Kafka batch: the records of a batch for one partition.
+// A piece is a Kafka batch: records of one deliver batch for one partition. After Send has passed it to
+// run, only run uses it.
 type piece struct {
 	of      *pending
 	at      topicPartition
-	recs    []int32 // indexes of the records in the batch
-	buf     []byte  // the encoded batch, see builder.seal
-	raw     int     // size before compression
-	largest int     // size of the largest record before compression
-	unsure  bool    // it was sent at least once without an answer
+	recs    []int32 // indexes of the records in the batch of pending
+	buf     []byte  // the result of builder.seal
+	raw     int     // size before compression, in bytes
+	largest int     // size of the largest record before compression, in bytes
+	unsure  bool    // sent at least once without an answer, so it may be stored
 
-	named  []int32 // records that the broker named in the same answer; they are refused once these are stored
-	reason error   // reason of named, or of a suspect
+	named  []int32 // records that the broker named; they are refused once those of recs are stored
+	reason error   // reason of named, or of the refusal of a suspect
 
-	reference bool // a copy of a record that was stored before; it has no batch
-	refusals  int  // of a suspect: how often it was refused
+	reference bool // a copy of a reference record, which belongs to no batch: of is nil
+	refusals  int  // weighted refusals of a suspect
 	deferred  bool // a suspect without a reference record: later records are sent first
 }
 
@@ -44,19 +45,28 @@ type piece struct {
 type packer struct {
 	d          *Driver
 	topic, key pattern.Filler
-	level      pattern.Pattern
+	level      pattern.Pattern // "{level}"
 
-	fixed                             string // the topic, if all records have the same
-	hint                              []byte // contained in each record with the trace field; nil if unknown
-	now                               int64  // for records whose time is unknown, ns
-	name, keyed, id, trace, json, lev []byte
-	headers                           []header
-	murmur                            kgo.TopicPartitioner
-	record                            kgo.Record
-	room                              bytes.Buffer
-	idle                              []*builder
+	fixed  string // the topic, if all records have the same; otherwise ""
+	hint   []byte // contained in each record with the trace field; nil if unknown
+	now    int64  // time for records without one, in Unix ns
+	murmur kgo.TopicPartitioner
+	record kgo.Record // argument of murmur
+
+	// Memory of the record that is being packed, overwritten by the next one.
+	name    []byte // topic
+	keyed   []byte // key
+	id      []byte // value of the header forebay-id; the origin part is constant within a batch
+	trace   []byte // value of the header trace-id
+	lev     []byte // value of the header level
+	json    []byte // value, converted from a binary form
+	headers []header
+
+	room bytes.Buffer // memory for compression
+	idle []*builder   // for reuse
 }
 
+// newPacker returns a packer with the patterns of d.
 func newPacker(d *Driver) *packer {
 	level, _ := pattern.Parse("{level}")
 	fixed, _ := d.c.topic.Fixed()
@@ -67,8 +77,8 @@ func newPacker(d *Driver) *packer {
 	}
 }
 
-// hint returns the last part of the name of a field as it is written in records, or nil if
-// records can contain it in another form.
+// hint returns the last part of the name of a field, which every record with the field contains, so that
+// others need not be parsed. It returns nil if JSON may write the name with escapes.
 func hint(field string) []byte {
 	field = field[strings.LastIndexByte(field, '.')+1:]
 	for _, c := range []byte(field) {
@@ -79,14 +89,14 @@ func hint(field string) []byte {
 	return []byte(field)
 }
 
-// begin prepares for the records of b.
+// begin prepares k for the records of b.
 func (k *packer) begin(b *batch.Batch) {
 	k.now = time.Now().UnixNano()
 	k.id = hex.AppendEncode(k.id[:0], b.Origin[:])
 	k.id = append(k.id, '-')
 }
 
-// topicOf returns the topic of a record; it is valid until the next call.
+// topicOf returns the topic of a record. The result is valid until the next call.
 func (k *packer) topicOf(codec batch.Codec, rec *batch.Record) []byte {
 	k.name = k.topic.Append(k.name[:0], &k.d.c.topic, codec, rec)
 	if len(k.name) > maxTopic {
@@ -98,7 +108,7 @@ func (k *packer) topicOf(codec batch.Codec, rec *batch.Record) []byte {
 	return k.name
 }
 
-// keyOf returns the key of a record, or nil; it is valid until the next call.
+// keyOf returns the key of a record, or nil if it has none. The result is valid until the next call.
 func (k *packer) keyOf(codec batch.Codec, rec *batch.Record) []byte {
 	if k.d.c.Key == "" {
 		return nil
@@ -109,8 +119,8 @@ func (k *packer) keyOf(codec batch.Codec, rec *batch.Record) []byte {
 	return k.keyed
 }
 
-// partition returns the partition of a record: by its key with the hash that all Kafka clients use,
-// or by its origin.
+// partition returns the partition of a record among n: by the murmur2 hash of its key, like the default
+// partitioner of the Java client, or else by the origin of its batch.
 func (k *packer) partition(b *batch.Batch, key []byte, n int) int32 {
 	if key != nil {
 		k.record.Key = key
@@ -119,6 +129,7 @@ func (k *packer) partition(b *batch.Batch, key []byte, n int) int32 {
 	if b.Origin == ([16]byte{}) {
 		return int32(k.d.spread % uint64(n))
 	}
+	// The finalizer of MurmurHash3 spreads the bits, because origins may differ in a few of them.
 	h := binary.BigEndian.Uint64(b.Origin[:8]) ^ binary.BigEndian.Uint64(b.Origin[8:])
 	h ^= h >> 33
 	h *= 0xff51afd7ed558ccd
@@ -126,7 +137,8 @@ func (k *packer) partition(b *batch.Batch, key []byte, n int) int32 {
 	return int32(h % uint64(n))
 }
 
-// fill prepares the value and the headers of a record; they are valid until the next call.
+// fill returns the value of a record and sets k.headers. Both are valid until the next call; value may be
+// memory of b.
 func (k *packer) fill(b *batch.Batch, rec *batch.Record) (value []byte) {
 	k.headers = k.headers[:0]
 	if b.Origin != ([16]byte{}) && rec.Ticket > 0 {
@@ -151,16 +163,21 @@ func (k *packer) fill(b *batch.Batch, rec *batch.Record) (value []byte) {
 	return value
 }
 
-// A cell is a piece that is being filled.
+// A cell is a piece that is being filled. Its fields are those of piece.
 type cell struct {
 	w       *builder
 	recs    []int32
 	largest int
-	limit   int
+	limit   int // maximum size before compression, in bytes
 }
 
-// pack appends the records of p with the given indexes to pieces; nil means all records. partitions
-// returns the number of partitions of a topic.
+// onePartition is the parameter partitions of pack for records whose partition is known.
+func onePartition(string) (int, error) { return 1, nil }
+
+// pack converts the records of p with the given indexes, ascending, to pieces, and appends these to dst;
+// nil means all records. partitions returns the number of partitions of a topic; pack returns its error.
+// Pieces of one partition are in the order of their records. A record larger than the limit is a piece
+// of its own size.
 func (k *packer) pack(dst []*piece, p *pending, indexes []int32, partitions func(string) (int, error)) ([]*piece, error) {
 	k.begin(p.b)
 	cells := map[topicPartition]*cell{}
@@ -225,6 +242,7 @@ func (k *packer) pack(dst []*piece, p *pending, indexes []int32, partitions func
 	return dst, nil
 }
 
+// seal returns c as a piece.
 func (k *packer) seal(p *pending, at topicPartition, c *cell) *piece {
 	var room []byte
 	if k.d.c.Compression == "none" {
@@ -246,12 +264,13 @@ func (k *packer) builder() *builder {
 	return w
 }
 
-// keep is the number of builders that are kept for reuse, and keepBytes limits the memory of each.
-const keep, keepBytes = 16, 1 << 21
+// maxIdle is the number of builders that are kept for reuse, and maxIdleBytes limits the memory of each.
+const maxIdle, maxIdleBytes = 16, 1 << 21
 
+// drop keeps the builders of cells for reuse.
 func (k *packer) drop(cells map[topicPartition]*cell) {
 	for _, c := range cells {
-		if len(k.idle) < keep && cap(c.w.buf) <= keepBytes {
+		if len(k.idle) < maxIdle && cap(c.w.buf) <= maxIdleBytes {
 			k.idle = append(k.idle, c.w)
 		}
 	}

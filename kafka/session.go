@@ -16,66 +16,69 @@ import (
 	"github.com/forebay-log/forebay/internal/backoff"
 )
 
-// A session is one producer of Kafka. Send packs batches; the goroutine of run owns everything
-// else: partition queues, sequence numbers and answers.
+// A session is one idempotent producer of Kafka: broker and session agree on a sequence number for each
+// partition, and the broker stores a Kafka batch only once. Send packs batches; the goroutine of run
+// owns everything else: partition queues, sequence numbers and answers. Each request runs in a
+// goroutine of calls, which passes the response to run.
 //
-//	sending ──something stays open──▶ failing ──no request is in flight───▶ ended
-//	   └──────────────────────── the context ends ─────────────────────────▲
+//	sending ──a record cannot be stored──▶ failing ──no request is in flight──▶ ended
+//	   └───────────────────────── the context ends ────────────────────────────▲
 //
-// While the session is failing it sends nothing, so no record is stored after an open one.
+// While the session is failing it sends nothing, so no record is stored after an open one of its
+// partition.
 type session struct {
 	d      *Driver
 	life   deliver.Life
-	ctx    context.Context
-	stop   context.CancelFunc
+	ctx    context.Context    // ends with the session
+	stop   context.CancelFunc // ends ctx and closes cl
 	cl     *kgo.Client
-	pid    int64
-	epoch  int16
-	packer *packer // used by Send only
+	pid    int64   // producer id
+	epoch  int16   // of the producer id
+	packer *packer // used only by Send
 
-	in      chan *pending
-	results chan result
-	woken   chan error    // receives the result of ask
+	in      chan *pending // from Send; capacity Window, so that Send does not wait
+	results chan result   // from the goroutines of request
+	woken   chan error    // from the goroutine of ask
 	done    chan struct{} // closed when run has returned
 	calls   sync.WaitGroup
 
 	mu     sync.Mutex // leaf lock; guards topics
 	topics map[string]*topic
 
-	// Used by run only.
-	repack  *packer
-	queues  map[topicPartition]*partitionQueue
-	busy    []*partitionQueue // partition queues with pieces
-	open    []*pending
-	asked   map[int32]bool // nodes with a request in flight
-	asking  bool           // ask is running
-	failing *failure
-
-	deferred int // number of deferred suspects
+	// Used only by run:
+	repack   *packer // divides pieces
+	queues   map[topicPartition]*partitionQueue
+	busy     []*partitionQueue // partition queues with pieces
+	open     []*pending        // batches without an answer
+	asked    map[int32]bool    // brokers, by node id, with a request in flight
+	asking   bool              // the goroutine of ask is running
+	failing  *failure          // nil while sending
+	deferred int               // number of deferred suspects in this session
 }
 
 // A pending is a batch without an answer.
 type pending struct {
 	b       *batch.Batch
 	pieces  []*piece // passed from Send to run
-	left    int
-	refused []int
-	refusal error
-	failed  error // error of packing
+	left    int      // pieces that are not settled
+	refused []int    // indexes of refused records
+	refusal error    // reason of refused
+	failed  error    // error of packing; there are no pieces then
 }
 
-// A partitionQueue holds the pieces for one partition. Only its head may be in flight.
+// A partitionQueue holds the pieces for one partition, in order. Only its head may be in flight, so that
+// a piece that is not stored blocks the ones after it.
 type partitionQueue struct {
 	at      topicPartition
-	seq     int32
+	seq     int32 // sequence number of the first record of the head
 	queue   []*piece
-	sent    bool      // its head is in flight
-	waiting bool      // waits for its leader to be looked up
-	tries   int       // failed attempts of its head
-	since   time.Time // time of the first failed attempt
+	sent    bool      // the head is in flight
+	waiting bool      // for the next result of ask, before the head is sent again
+	tries   int       // failed attempts of the head
+	since   time.Time // time of the first failed attempt of the head
 }
 
-// A failure is the reason of the end of a session.
+// A failure is the reason for the end of a session. advice is that of the answers to its open batches.
 type failure struct {
 	err    error
 	advice batch.Advice
@@ -85,12 +88,14 @@ type failure struct {
 type result struct {
 	node   int32
 	queues []*partitionQueue
-	resp   *kmsg.ProduceResponse
+	resp   *kmsg.ProduceResponse // nil if err is not nil
 	err    error
 }
 
+// errEnded is the error of Send after run has returned.
 var errEnded = errors.New("kafka: the session has ended")
 
+// newSession returns a session that has no producer id yet. cancel ends ctx.
 func newSession(d *Driver, l deliver.Life, ctx context.Context, cancel context.CancelFunc) *session {
 	s := &session{
 		d: d, life: l, ctx: ctx, packer: newPacker(d), repack: newPacker(d),
@@ -106,7 +111,8 @@ func newSession(d *Driver, l deliver.Life, ctx context.Context, cancel context.C
 	return s
 }
 
-// Send packs b for its partitions and hands it to run.
+// Send packs b for its partitions and passes it to run, see [deliver.Session]. The first record of a
+// topic requests the metadata of the topic.
 func (s *session) Send(b *batch.Batch) error {
 	p := &pending{b: b}
 	p.pieces, p.failed = s.packer.pack(nil, p, nil, s.partitions)
@@ -118,6 +124,7 @@ func (s *session) Send(b *batch.Batch) error {
 	}
 }
 
+// partitions returns the number of partitions of a topic.
 func (s *session) partitions(topic string) (int, error) {
 	t, err := s.topic(topic)
 	if err != nil {
@@ -126,7 +133,7 @@ func (s *session) partitions(topic string) (int, error) {
 	return len(t.leaders), nil
 }
 
-// Close ends the session.
+// Close ends the session, see [deliver.Session]. When it returns, no goroutine of the session runs.
 func (s *session) Close() {
 	s.stop()
 	<-s.done
@@ -134,7 +141,7 @@ func (s *session) Close() {
 	s.d.connected.Store(false)
 }
 
-// run sends the packed batches and answers them.
+// run sends the packed batches and answers them, until the context ends or the session has failed.
 func (s *session) run() {
 	defer close(s.done)
 	for {
@@ -158,6 +165,7 @@ func (s *session) run() {
 	}
 }
 
+// accept adds the pieces of p to their partition queues.
 func (s *session) accept(p *pending) {
 	s.open = append(s.open, p)
 	if p.failed != nil {
@@ -181,7 +189,8 @@ func (s *session) accept(p *pending) {
 	}
 }
 
-// dispatch sends the heads of partition queues to all brokers without a request in flight.
+// dispatch sends the heads of partition queues to their leaders: one request to each broker without a
+// request in flight.
 func (s *session) dispatch() {
 	var heads map[int32][]*partitionQueue
 	var sizes map[int32]int
@@ -190,7 +199,7 @@ func (s *session) dispatch() {
 			continue
 		}
 		node, _ := s.leader(l.at)
-		if node < 0 {
+		if node < 0 { // the partition has no leader, or its topic is gone
 			s.retry(l, errNoLeader)
 			continue
 		}
@@ -210,21 +219,25 @@ func (s *session) dispatch() {
 	s.ask()
 }
 
-// requestBytes limits the size of a request. Brokers accept 100 MiB.
+// requestBytes limits the size of a request, in bytes. The default of a broker's
+// socket.request.max.bytes is 100 MiB.
 const requestBytes = 16 << 20
 
+// errNoLeader is the reason of a retry if the metadata names no leader.
 var errNoLeader = errors.New("the partition has no leader now")
 
-// request produces the heads of partition queues to a node.
+// request starts a produce request with the heads of partition queues to the broker node. The result
+// arrives at s.results.
 func (s *session) request(node int32, queues []*partitionQueue) {
 	req := kmsg.NewPtrProduceRequest()
-	req.Acks = -1
+	req.Acks = -1 // acks=all: every in-sync replica has the records
 	req.TimeoutMillis = int32(s.d.c.RequestTimeout.Milliseconds())
 	for _, l := range queues {
 		q := l.queue[0]
 		stamp(q.buf, s.pid, s.epoch, l.seq)
 		l.sent = true
 		_, id := s.leader(l.at)
+		// From version 13, requests and responses name a topic by its id.
 		i := slices.IndexFunc(req.Topics, func(t kmsg.ProduceRequestTopic) bool { return t.Topic == l.at.topic })
 		if i < 0 {
 			t := kmsg.NewProduceRequestTopic()
@@ -250,14 +263,14 @@ func (s *session) request(node int32, queues []*partitionQueue) {
 	})
 }
 
-// result handles the response of a broker.
+// result handles the response of a broker, or the error instead of one.
 func (s *session) result(r result) {
 	delete(s.asked, r.node)
 	for _, l := range r.queues {
 		l.sent = false
 		q := l.queue[0]
 		if r.err != nil {
-			q.unsure = true
+			q.unsure = true // the broker may have stored it before the connection failed
 			if isFatal(r.err) {
 				s.fail(&failure{err: r.err, advice: batch.Hold})
 			} else {
@@ -270,7 +283,7 @@ func (s *session) result(r result) {
 	}
 }
 
-// partitionOf returns the part of resp for a partition, or nil.
+// partitionOf returns the part of resp for the partition at, whose topic has that id, or nil.
 func partitionOf(resp *kmsg.ProduceResponse, at topicPartition, id [16]byte) *kmsg.ProduceResponseTopicPartition {
 	for i := range resp.Topics {
 		t := &resp.Topics[i]
@@ -286,7 +299,8 @@ func partitionOf(resp *kmsg.ProduceResponse, at topicPartition, id [16]byte) *km
 	return nil
 }
 
-// stored settles the head of a partition queue.
+// stored handles the success of q, the head of l: its records are settled, and the sequence number of
+// the partition advances.
 func (s *session) stored(l *partitionQueue, q *piece) {
 	l.seq = after(l.seq, len(q.recs))
 	if q.reference {
@@ -301,8 +315,7 @@ func (s *session) stored(l *partitionQueue, q *piece) {
 	s.settle(l, q)
 }
 
-// settle removes the head from its partition queue, and answers its batch if that was the last
-// piece.
+// settle removes q, the head of l, and answers its batch if q was the last piece.
 func (s *session) settle(l *partitionQueue, q *piece) {
 	s.shift(l)
 	if q.of.left--; q.of.left == 0 {
@@ -310,7 +323,7 @@ func (s *session) settle(l *partitionQueue, q *piece) {
 	}
 }
 
-// shift removes the head from a partition queue.
+// shift removes the head of l, and starts counting the attempts of the next one.
 func (s *session) shift(l *partitionQueue) {
 	l.tries, l.since = 0, time.Time{}
 	l.queue[0] = nil
@@ -320,7 +333,7 @@ func (s *session) shift(l *partitionQueue) {
 	}
 }
 
-// refuse marks records of p as refused.
+// refuse marks records of p, given by their indexes, as refused because of why.
 func (s *session) refuse(p *pending, recs []int32, why error) {
 	for _, i := range recs {
 		p.refused = append(p.refused, int(i))
@@ -329,12 +342,12 @@ func (s *session) refuse(p *pending, recs []int32, why error) {
 	s.d.refused.Add(uint64(len(recs)))
 }
 
-// replace replaces the head of a partition queue with smaller pieces. The records in named are
-// refused after the last of these pieces.
+// replace replaces q, the head of l, with pieces for parts, each a list of record indexes. The records in
+// q.named are refused once the last of these pieces is stored.
 func (s *session) replace(l *partitionQueue, q *piece, parts ...[]int32) {
 	var pieces []*piece
 	for _, recs := range parts {
-		pieces, _ = s.repack.pack(pieces, q.of, recs, func(string) (int, error) { return 1, nil })
+		pieces, _ = s.repack.pack(pieces, q.of, recs, onePartition)
 	}
 	for _, r := range pieces {
 		r.at = l.at
@@ -346,7 +359,8 @@ func (s *session) replace(l *partitionQueue, q *piece, parts ...[]int32) {
 	l.tries, l.since = 0, time.Time{}
 }
 
-// retry sends the head of a partition queue again after the leaders are looked up.
+// retry makes the head of l wait for the next result of ask, after which it is sent again with the same
+// sequence number. After Timeout since the first failure the session fails.
 func (s *session) retry(l *partitionQueue, err error) {
 	now := time.Now()
 	if l.tries++; l.since.IsZero() {
@@ -361,7 +375,8 @@ func (s *session) retry(l *partitionQueue, err error) {
 	l.waiting = true
 }
 
-// ask finds the leaders of the partition queues that wait.
+// ask starts a goroutine that requests the leaders of the waiting partition queues, after a delay that
+// grows with their attempts. One such goroutine runs at a time.
 func (s *session) ask() {
 	if s.asking || s.failing != nil {
 		return
@@ -393,7 +408,8 @@ func (s *session) ask() {
 	})
 }
 
-// wake continues the partition queues that waited for their leaders.
+// wake handles the result of ask: the waiting partition queues send again or, after an error, keep
+// waiting.
 func (s *session) wake(err error) {
 	s.asking = false
 	for _, l := range slices.Clone(s.busy) {
@@ -409,23 +425,25 @@ func (s *session) wake(err error) {
 	}
 }
 
-// answer reports the outcome of a batch to the outlet.
+// answer reports to the outlet that all records of p are settled or refused.
 func (s *session) answer(p *pending) {
 	s.open = slices.DeleteFunc(s.open, func(o *pending) bool { return o == p })
 	slices.Sort(p.refused)
 	s.life.Answer(p.b, batch.Outcome{Refused: batch.Of(p.refused...), Refusal: p.refusal})
 }
 
-// fail sets the reason for which the session ends, unless it is set already.
+// fail makes the session end because of f. The first reason counts.
 func (s *session) fail(f *failure) {
 	if s.failing == nil {
 		s.failing = f
 	}
 }
 
-// end answers all records that are not stored as open, and ends the session.
+// end answers all batches: records that are not stored are open. Then it ends the session. The reason of
+// a batch wraps batch.ErrUnanswered if the broker may have stored some of its open records.
 func (s *session) end() {
 	f := s.failing
+	// By batch: the indexes of the open records, and whether one of them may be stored.
 	left, unsure := map[*pending][]int{}, map[*pending]bool{}
 	for _, l := range s.busy {
 		for _, q := range l.queue {

@@ -8,29 +8,34 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// A faulty broker also refuses good records. So a record that is refused alone is a suspect,
-// and is condemned by comparison with a reference record: a copy of a record that the same
-// partition has accepted.
+// A faulty broker also refuses good records. So a record that is refused alone is only a suspect. It is
+// condemned by comparison with a reference record: a copy of a record that the same partition has
+// accepted.
 //
-//	suspect refused ─▶ reference record ──stored, 8 times─▶ refused, a dead letter
+//	suspect refused ─▶ reference record ──stored, 8 times─▶ suspect condemned: a dead letter
 //	      ▲               │  │
 //	      └────stored─────┘  └─refused─▶ held: the broker refuses a record that it accepted before
 //
 // If the partition has accepted no record yet, the records after the suspect are sent first. If one
 // of them is stored, it is the reference record. Otherwise everything is held.
 const (
-	condemned    = 8 // refusals, each followed by a stored reference record: see internal/poison
-	deferredMost = 64
+	// condemned is the number of refusals, each followed by a stored reference record, after
+	// which a suspect is condemned. It is the number of package internal/poison.
+	condemned = 8
+	// maxDeferred is the number of suspects in a session that later records may pass. It limits
+	// the number of records out of order.
+	maxDeferred = 64
 
 	referenceInterval  = 10 * time.Second // age after which a reference record is replaced
 	maxReferenceBytes  = 4 << 10          // size limit of a reference record
 	maxReferencesBytes = 256 << 10        // size limit of all reference records
 )
 
-// A reference record is a Kafka batch with a copy of a record that the partition accepted.
+// A reference is a sealed Kafka batch with a copy of one record that the partition accepted. It is
+// immutable; a clone is sent.
 type reference struct {
 	buf  []byte
-	kept time.Time
+	kept time.Time // when the copy was made
 }
 
 // reference returns the reference record of a partition, or nil.
@@ -40,7 +45,8 @@ func (d *Driver) reference(at topicPartition) *reference {
 	return d.references[at]
 }
 
-// keep makes a reference record from a record of q that was stored.
+// keep makes the first record of q, which was stored, the reference record of the partition of l, if the
+// present one is old or missing and the record is small.
 func (s *session) keep(l *partitionQueue, q *piece) {
 	if c := s.d.reference(l.at); c != nil && time.Since(c.kept) < referenceInterval {
 		return
@@ -48,11 +54,12 @@ func (s *session) keep(l *partitionQueue, q *piece) {
 	if len(q.of.b.At(int(q.recs[0])).Data) > maxReferenceBytes {
 		return
 	}
-	one, _ := s.repack.pack(nil, q.of, q.recs[:1], func(string) (int, error) { return 1, nil })
+	one, _ := s.repack.pack(nil, q.of, q.recs[:1], onePartition)
 	s.d.keep(l.at, &reference{one[0].buf, time.Now()})
 }
 
-// keep stores c, and removes other reference records if there are too many.
+// keep stores c as the reference record of a partition. It removes those of other partitions while all
+// have more than maxReferencesBytes.
 func (d *Driver) keep(at topicPartition, c *reference) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -72,8 +79,8 @@ func (d *Driver) keep(at topicPartition, c *reference) {
 	}
 }
 
-// suspect handles q, whose head was refused: a single record, or a reference record. A record is
-// condemned after enough refusals.
+// suspect handles the refusal of q, the head of l: a piece of a single record, or a reference record. A
+// record is condemned after the given number of refusals, each followed by a stored reference record.
 func (s *session) suspect(l *partitionQueue, q *piece, why error, after int) {
 	if q.reference {
 		s.d.forget(l.at.topic)
@@ -84,10 +91,10 @@ func (s *session) suspect(l *partitionQueue, q *piece, why error, after int) {
 	c := s.d.reference(l.at)
 	switch {
 	case c != nil:
-		q.refusals += condemned / after
+		q.refusals += condemned / after // after refusals, the sum is condemned
 		l.queue = slices.Insert(l.queue, 0, &piece{at: l.at, recs: []int32{0}, buf: slices.Clone(c.buf), reference: true})
 		l.tries, l.since = 0, time.Time{}
-	case !q.deferred && len(l.queue) > 1 && s.deferred < deferredMost:
+	case !q.deferred && len(l.queue) > 1 && s.deferred < maxDeferred:
 		s.deferred++
 		q.deferred = true
 		l.queue = append(l.queue[1:], q)
@@ -97,9 +104,11 @@ func (s *session) suspect(l *partitionQueue, q *piece, why error, after int) {
 	}
 }
 
+// hold makes the session fail with the advice to hold all records.
 func (s *session) hold(err error) { s.fail(&failure{err: err, advice: batch.Hold}) }
 
-// referenceStored continues with the suspect after its reference record was stored.
+// referenceStored handles the success of a reference record, the head of l. The suspect after it is
+// condemned, or sent again.
 func (s *session) referenceStored(l *partitionQueue) {
 	s.shift(l)
 	if q := l.queue[0]; q.refusals >= condemned {
@@ -107,8 +116,9 @@ func (s *session) referenceStored(l *partitionQueue) {
 	}
 }
 
-// condemn refuses the only record of q. Records named in the same answer are sent again: no other
-// record of the batch was accepted, so there is no evidence against them.
+// condemn refuses the only record of q, the head of l. The records in q.named, which the broker named in
+// an earlier answer, are sent again: they were to be refused once another record of their batch was
+// stored, and none was.
 func (s *session) condemn(l *partitionQueue, q *piece, why error) {
 	s.refuse(q.of, q.recs, why)
 	if rest := q.named; len(rest) > 0 {

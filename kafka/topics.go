@@ -10,15 +10,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// A topic holds the metadata of a Kafka topic.
+// A topic holds the metadata of a Kafka topic. It is immutable; refresh replaces it.
 type topic struct {
-	id      [16]byte
-	leaders []int32 // node of each partition; negative: currently none
+	id      [16]byte // names the topic in produce requests from version 13 on
+	leaders []int32  // node id of the leader of each partition; negative: none at present
 }
 
 // topic returns the topic with that name, requesting it from a broker if it is unknown. If a topic
-// does not exist, the request is repeated for a short time, because a broker that has just started
-// does not know all topics.
+// does not exist, the request is repeated for up to 3 s, because a broker that has just started does not
+// know all topics, and the creation of a topic takes time.
 func (s *session) topic(name string) (*topic, error) {
 	s.mu.Lock()
 	t := s.topics[name]
@@ -46,8 +46,8 @@ func (s *session) topic(name string) (*topic, error) {
 	}
 }
 
-// refresh requests the leaders of topics. It returns the errors of individual topics, or the reason
-// why no broker has responded.
+// refresh requests the metadata of topics (a Metadata request) and updates s.topics. It returns the
+// errors of individual topics by name, or the reason why no broker has responded.
 func (s *session) refresh(names []string) (map[string]error, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	req.AllowAutoTopicCreation = s.d.c.AutoCreate
@@ -97,7 +97,8 @@ func (s *session) refresh(names []string) (map[string]error, error) {
 	return errs, nil
 }
 
-// leader returns the node that leads a partition, and the id of its topic.
+// leader returns the node id of the broker that leads a partition, or a negative number, and the id of
+// the topic.
 func (s *session) leader(at topicPartition) (node int32, id [16]byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +109,7 @@ func (s *session) leader(at topicPartition) (node int32, id [16]byte) {
 	return t.leaders[at.partition], t.id
 }
 
-// pause waits, and returns false if the session ends.
+// pause waits for d. It returns false if the session ends meanwhile.
 func (s *session) pause(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -30,6 +30,7 @@ func ParseURL(destination string) (Config, error) {
 	return c, nil
 }
 
+// parseURL implements ParseURL. Its errors do not name the package.
 func parseURL(s string) (c Config, err error) {
 	scheme, rest, ok := strings.Cut(s, "://")
 	switch strings.ToLower(scheme) {
@@ -82,7 +83,7 @@ func parseURL(s string) (c Config, err error) {
 	return c, nil
 }
 
-// parameters are the parameters of the query.
+// parameters maps the parameters of the query to functions that set their fields.
 var parameters = map[string]func(*Config, string) error{
 	"key":             func(c *Config, v string) error { c.Key = v; return nil },
 	"trace":           func(c *Config, v string) error { c.TraceField = v; return nil },
@@ -97,6 +98,7 @@ var parameters = map[string]func(*Config, string) error{
 	"dial-timeout":    func(c *Config, v string) (err error) { c.DialTimeout, err = time.ParseDuration(v); return err },
 }
 
+// parameterNames returns the names of parameters, sorted.
 func parameterNames() []string {
 	var names []string
 	for name := range parameters {

@@ -16,8 +16,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// faults of the walk: answers of all kinds that a broker may give while it is well or sick,
-// and none that condemns a record.
+// faults are error codes of brokers for TestWalk. None of them may condemn a record.
 var faults = []*kerr.Error{
 	kerr.NotLeaderForPartition, kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend, kerr.RequestTimedOut,
 	kerr.KafkaStorageError, kerr.UnknownServerError, kerr.OutOfOrderSequenceNumber, kerr.InvalidProducerEpoch,
@@ -25,8 +24,8 @@ var faults = []*kerr.Error{
 	kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.InvalidRequest,
 }
 
-// Whatever the brokers answer: after a consumer has dropped what came twice, every record is
-// there once, and those of a key are in order.
+// With brokers that fail at random, every record is there once and in order within its key, after a
+// consumer has removed duplicates.
 func TestWalk(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
 	for range testkit.Rounds(4, 200) {
@@ -35,9 +34,9 @@ func TestWalk(t *testing.T) {
 }
 
 func walk(t *testing.T, rng *rand.Rand) {
-	c := fake(t, kfake.NumBrokers(1+rng.IntN(3)))
+	c := newCluster(t, kfake.NumBrokers(1+rng.IntN(3)))
 	defer c.Close()
-	conf := quick(c, "logs")
+	conf := fastConfig(c, "logs")
 	conf.Timeout, conf.RequestTimeout = 150*time.Millisecond, 100*time.Millisecond
 	conf.Window = 1 + rng.IntN(6)
 	conf.BatchBytes = 1<<10 + rng.IntN(16<<10)
@@ -48,7 +47,7 @@ func walk(t *testing.T, rng *rand.Rand) {
 	}
 	o := begin(t, conf, nil)
 	var want []string
-	for k := range keys { // a partition that has taken nothing may change the order, see suspect
+	for k := range keys { // a partition that has accepted no record may change the order
 		want = append(want, line(fmt.Sprintf("k%d", k), k))
 	}
 	o.write(t, want...)
@@ -68,7 +67,7 @@ func walk(t *testing.T, rng *rand.Rand) {
 			hooks = append(hooks, c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata, kmsg.InitProducerID}, Err: faults[rng.IntN(len(faults))]}))
 		case 2:
 			c.ShufflePartitionLeaders()
-		case 3: // no answer: the connection ends, or hangs
+		case 3: // no answer: the connection ends or the broker hangs
 			gone := errors.New("gone")
 			if rng.IntN(4) == 0 {
 				gone = nil
@@ -86,11 +85,11 @@ func walk(t *testing.T, rng *rand.Rand) {
 	}
 	o.finish(t, 0)
 	for _, h := range hooks {
-		h.Remove() // consume is not under test
+		h.Remove() // the faults do not apply to the consumer
 	}
 	all := consume(t, c, "logs")
-	first, _ := once(t, all)
-	// A fetch brings partitions in any order; the records of a key are in one of them.
+	first, _ := removeDuplicates(t, all)
+	// A fetch returns partitions in any order; all records of a key are in one partition.
 	slices.SortStableFunc(first, func(a, b *kgo.Record) int { return int(a.Partition - b.Partition) })
 	wantAll(t, first, want)
 	if len(o.dead.records) > 0 {

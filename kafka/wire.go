@@ -10,31 +10,33 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// batchHeader is the size of the header of a record batch. The other constants are the offsets
-// of the fields that are set last.
+// The format of a record batch is that of https://kafka.apache.org/documentation/#recordbatch (magic 2).
+// All integers of the header are big-endian. The field baseOffset stays 0: the broker sets it.
 const (
-	batchHeader = 61
+	batchHeader = 61 // size of the header in bytes
 
-	atLength  = 8
-	atCRC     = 17
-	atCodec   = 21
-	atLast    = 23
-	atFirstMs = 27
-	atMaxMs   = 35
-	atPID     = 43
-	atEpoch   = 51
-	atSeq     = 53
-	atCount   = 57
+	// Offsets of fields of the header.
+	atLength  = 8  // batchLength: bytes after this field
+	atCRC     = 17 // crc: CRC-32C of the bytes from atCodec on
+	atCodec   = 21 // attributes; bits 0 to 2 are the compression
+	atLast    = 23 // lastOffsetDelta
+	atFirstMs = 27 // baseTimestamp
+	atMaxMs   = 35 // maxTimestamp
+	atPID     = 43 // producerId
+	atEpoch   = 51 // producerEpoch
+	atSeq     = 53 // baseSequence
+	atCount   = 57 // number of records
 )
 
+// castagnoli is the polynomial of CRC-32C.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// A builder writes the records of one Kafka batch.
+// A builder writes the records of one Kafka batch, uncompressed. It is reused.
 type builder struct {
 	buf     []byte // space for the header, followed by the records
-	n       int32
-	first   int64 // timestamp of the first record, in ms
-	largest int64
+	n       int32  // number of records
+	first   int64  // timestamp of the first record, in Unix ms
+	largest int64  // largest timestamp, in Unix ms
 }
 
 // A header is a header of a Kafka record.
@@ -43,12 +45,14 @@ type header struct {
 	value []byte
 }
 
+// reset removes all records.
 func (w *builder) reset() {
 	w.buf, w.n = append(w.buf[:0], make([]byte, batchHeader)...), 0
 }
 
-// recordSize returns an upper bound of the size of a record in a batch.
+// recordSize returns an upper bound of the size of a record in a batch, in bytes.
 func recordSize(key, value []byte, headers []header) int {
+	// A varint of 32 bits has at most 5 bytes, one of 64 bits 10.
 	n := 5 + 1 + 10 + 5 + 5 + len(key) + 5 + len(value) + 1
 	for i := range headers {
 		n += 2 + len(headers[i].key) + 5 + len(headers[i].value)
@@ -56,7 +60,8 @@ func recordSize(key, value []byte, headers []header) int {
 	return n
 }
 
-// add appends a record. A nil key means no key.
+// add appends a record with the timestamp ms, in Unix ms. A nil key means no key. It copies key, value and
+// headers. Lengths and deltas are zigzag varints; the first is the size of the rest of the record.
 func (w *builder) add(ms int64, key, value []byte, headers []header) {
 	if w.n == 0 {
 		w.first, w.largest = ms, ms
@@ -67,7 +72,7 @@ func (w *builder) add(ms int64, key, value []byte, headers []header) {
 		size += varintLen(int64(len(headers[i].key))) + len(headers[i].key) + bytesLen(headers[i].value)
 	}
 	b := binary.AppendVarint(w.buf, int64(size))
-	b = append(b, 0)
+	b = append(b, 0) // attributes, unused
 	b = binary.AppendVarint(b, ms-w.first)
 	b = binary.AppendVarint(b, int64(w.n))
 	b = appendBytes(b, key)
@@ -82,6 +87,7 @@ func (w *builder) add(ms int64, key, value []byte, headers []header) {
 	w.n++
 }
 
+// appendBytes appends b after its length; nil has the length -1.
 func appendBytes(dst, b []byte) []byte {
 	if b == nil {
 		return binary.AppendVarint(dst, -1)
@@ -89,6 +95,7 @@ func appendBytes(dst, b []byte) []byte {
 	return append(binary.AppendVarint(dst, int64(len(b))), b...)
 }
 
+// bytesLen returns the number of bytes that appendBytes appends.
 func bytesLen(b []byte) int {
 	if b == nil {
 		return 1
@@ -96,13 +103,14 @@ func bytesLen(b []byte) int {
 	return varintLen(int64(len(b))) + len(b)
 }
 
-// varintLen returns the length of v as a zigzag varint.
+// varintLen returns the length of v as a zigzag varint, in bytes.
 func varintLen(v int64) int {
 	u := uint64(v<<1) ^ uint64(v>>63)
 	return (bits.Len64(u|1) + 6) / 7
 }
 
-// seal appends the compressed batch to dst. stamp sets its producer and sequence number.
+// seal appends the batch to dst, compressed with c if that makes it smaller; room is memory for the
+// compression. stamp must be called before the batch is sent.
 func (w *builder) seal(dst []byte, c kgo.Compressor, room *bytes.Buffer) []byte {
 	records, codec := w.buf[batchHeader:], kgo.CompressionCodecType(0)
 	if c != nil {
@@ -115,8 +123,8 @@ func (w *builder) seal(dst []byte, c kgo.Compressor, room *bytes.Buffer) []byte 
 	dst = append(dst, records...)
 	be := binary.BigEndian
 	be.PutUint32(dst[atLength:], uint32(len(dst)-12))
-	be.PutUint32(dst[12:], 1<<32-1) // leader epoch: unknown
-	dst[16] = 2                     // magic
+	be.PutUint32(dst[12:], 1<<32-1) // partitionLeaderEpoch -1: unknown
+	dst[16] = 2                     // magic: the version of the format
 	be.PutUint16(dst[atCodec:], uint16(codec))
 	be.PutUint32(dst[atLast:], uint32(w.n-1))
 	be.PutUint64(dst[atFirstMs:], uint64(w.first))
@@ -125,7 +133,7 @@ func (w *builder) seal(dst []byte, c kgo.Compressor, room *bytes.Buffer) []byte 
 	return dst
 }
 
-// stamp sets the producer and the sequence number of a sealed batch.
+// stamp sets the producer and the sequence number of the sealed batch b, and its checksum.
 func stamp(b []byte, pid int64, epoch int16, seq int32) {
 	be := binary.BigEndian
 	be.PutUint64(b[atPID:], uint64(pid))
@@ -137,5 +145,5 @@ func stamp(b []byte, pid int64, epoch int16, seq int32) {
 // after returns the sequence number n records after seq. Sequence numbers wrap at 2^31.
 func after(seq int32, n int) int32 { return int32((int64(seq) + int64(n)) & (1<<31 - 1)) }
 
-// millis returns a time in Unix milliseconds, as used by Kafka.
+// millis converts Unix ns to Unix ms, the unit of Kafka.
 func millis(ns int64) int64 { return time.Unix(0, ns).UnixMilli() }

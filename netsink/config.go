@@ -57,6 +57,7 @@ type Config struct {
 	tls      *tls.Config // of TLS
 }
 
+// resolve returns r with its defaults.
 func (r Config) resolve() (Config, error) {
 	for _, f := range []struct {
 		name  string

@@ -16,9 +16,9 @@ import (
 // A Driver is a [deliver.Destination] over a stream socket. Use it with
 // [deliver.NewOutput]. Its methods are safe for concurrent use.
 type Driver struct {
-	t       target
-	o       Config
-	ownDial bool // Config.Dial was set by the caller
+	t       target // of Config.Address
+	o       Config // resolved, immutable
+	ownDial bool   // Config.Dial was set by the caller
 
 	connects, lost atomic.Uint64
 
@@ -63,8 +63,8 @@ func (d *Driver) Traits() deliver.Traits {
 
 // Stats is a snapshot of the counters of a [Driver].
 type Stats struct {
-	Connected bool
-	Connects  uint64 // connections made
+	Connected bool   // a connection is open
+	Connects  uint64 // connections made, including the TLS handshake
 	Lost      uint64 // connections that ended before they were closed
 }
 
@@ -72,10 +72,10 @@ type Stats struct {
 func (d *Driver) Stats() Stats {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return Stats{Connected: d.last != nil && d.last.lostTo() == nil, Connects: d.connects.Load(), Lost: d.lost.Load()}
+	return Stats{Connected: d.last != nil && d.last.lostErr() == nil, Connects: d.connects.Load(), Lost: d.lost.Load()}
 }
 
-// Open connects and, with TLS, performs the handshake.
+// Open connects and, with TLS, performs the handshake, see [deliver.Destination].
 func (d *Driver) Open(l deliver.Life) (deliver.Session, error) {
 	ctx, cancel := context.WithTimeout(l.Context(), d.o.DialTimeout)
 	defer cancel()
@@ -89,7 +89,7 @@ func (d *Driver) Open(l deliver.Life) (deliver.Session, error) {
 	return d.begin(l, conn, conn), nil
 }
 
-// openTLS performs the handshake over conn.
+// openTLS begins a session after the TLS handshake over conn. ctx limits the handshake.
 func (d *Driver) openTLS(ctx context.Context, l deliver.Life, conn net.Conn) (deliver.Session, error) {
 	cfg := d.o.tls.Clone()
 	if cfg.ServerName == "" {
@@ -98,15 +98,15 @@ func (d *Driver) openTLS(ctx context.Context, l deliver.Life, conn net.Conn) (de
 	secure := tls.Client(conn, cfg)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = conn.Close()
-		return nil, followTLS(d.cannotConnect(l, fmt.Errorf("TLS handshake: %w", err)))
+		return nil, markFatalTLS(d.cannotConnect(l, fmt.Errorf("TLS handshake: %w", err)))
 	}
 	return d.begin(l, secure, conn), nil
 }
 
-// followTLS marks err as fatal if one side of TLS rejects the other, because only a change of
+// markFatalTLS marks err as fatal if one side of TLS rejects the other, because only a change of
 // configuration fixes that. With TLS 1.3 a server rejects the certificate of a client only after
 // the handshake.
-func followTLS(err error) error {
+func markFatalTLS(err error) error {
 	var (
 		certificate *tls.CertificateVerificationError
 		header      tls.RecordHeaderError // no TLS
@@ -119,7 +119,7 @@ func followTLS(err error) error {
 	return err
 }
 
-// cannotConnect describes why Open has failed.
+// cannotConnect returns the error of Open for err, or for the end of the context of l.
 func (d *Driver) cannotConnect(l deliver.Life, err error) error {
 	if ended := context.Cause(l.Context()); ended != nil {
 		err = ended

@@ -43,30 +43,30 @@ func mustNew(t testing.TB, destination string, o *Config) *Driver {
 	return d
 }
 
-// A life is the side of an outlet in one session. It keeps what it is told, in order.
-type life struct {
+// A fakeLife is a deliver.Life that records the answers and the end of a session.
+type fakeLife struct {
 	ctx context.Context
 	end context.CancelCauseFunc
 
-	onAnswer func() // called before an answer counts; nil: nothing is
+	onAnswer func() // called before an answer counts; may be nil
 
 	mu       sync.Mutex
 	answers  map[*batch.Batch]batch.Outcome // given before the end
 	over     bool
 	endErr   error
-	late     int // answers behind the end
+	late     int // answers after the end
 	repeated int // second answers to a batch
 }
 
-func newLife() *life {
-	l := &life{answers: map[*batch.Batch]batch.Outcome{}}
+func newFakeLife() *fakeLife {
+	l := &fakeLife{answers: map[*batch.Batch]batch.Outcome{}}
 	l.ctx, l.end = context.WithCancelCause(context.Background())
 	return l
 }
 
-func (l *life) Context() context.Context { return l.ctx }
+func (l *fakeLife) Context() context.Context { return l.ctx }
 
-func (l *life) Answer(b *batch.Batch, o batch.Outcome) {
+func (l *fakeLife) Answer(b *batch.Batch, o batch.Outcome) {
 	if l.onAnswer != nil {
 		l.onAnswer()
 	}
@@ -82,7 +82,7 @@ func (l *life) Answer(b *batch.Batch, o batch.Outcome) {
 	l.answers[b] = o
 }
 
-func (l *life) End(err error) {
+func (l *fakeLife) End(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.over {
@@ -90,20 +90,19 @@ func (l *life) End(err error) {
 	}
 }
 
-// said returns the answer to b, and whether the session is over.
-func (l *life) said(b *batch.Batch) (o batch.Outcome, answered, over bool, why error) {
+// answer returns the answer to b, and whether and why the session is over.
+func (l *fakeLife) answer(b *batch.Batch) (o batch.Outcome, answered, over bool, why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	o, answered = l.answers[b]
 	return o, answered, l.over, l.endErr
 }
 
-// A client sends to a destination as an outlet does, without all that an outlet does
-// about failures.
+// A client makes the calls of an outlet to a Driver, without retries.
 type client struct {
 	t testing.TB
 	d *Driver
-	l *life
+	l *fakeLife
 	s deliver.Session // nil: none
 }
 
@@ -111,17 +110,17 @@ func mustConnect(t testing.TB, destination string, o *Config) *client {
 	return &client{t: t, d: mustNew(t, destination, o)}
 }
 
-// send sends b, in a new session if there is none. It returns how many records are
-// settled, and why the others are not.
+// send sends b, in a new session if there is none. It returns the number of settled records, and the reason
+// why the others are open.
 func (c *client) send(b *batch.Batch) (settled int, err error) {
 	c.t.Helper()
 	if c.s != nil {
-		if _, _, over, _ := c.l.said(b); over {
+		if _, _, over, _ := c.l.answer(b); over {
 			c.leave(errors.New("over"))
 		}
 	}
 	if c.s == nil {
-		c.l = newLife()
+		c.l = newFakeLife()
 		if c.s, err = c.d.Open(c.l); err != nil {
 			c.s = nil
 			c.l.end(err)
@@ -129,13 +128,13 @@ func (c *client) send(b *batch.Batch) (settled int, err error) {
 		}
 	}
 	if err := c.s.Send(b); err != nil {
-		if _, answered, _, _ := c.l.said(b); answered {
+		if _, answered, _, _ := c.l.answer(b); answered {
 			c.t.Errorf("an answer to what was not sent: %v", err)
 		}
 		c.leave(err)
 		return 0, err
 	}
-	o, answered, over, why := c.l.said(b)
+	o, answered, over, why := c.l.answer(b)
 	switch {
 	case c.l.late > 0 || c.l.repeated > 0:
 		c.t.Errorf("%d answers came behind the end, %d were given twice", c.l.late, c.l.repeated)
@@ -153,8 +152,8 @@ func (c *client) send(b *batch.Batch) (settled int, err error) {
 	return 0, why
 }
 
-// must sends all of b.
-func (c *client) must(b *batch.Batch) {
+// sendAll sends b and fails the test unless all records are settled.
+func (c *client) sendAll(b *batch.Batch) {
 	c.t.Helper()
 	if n, err := c.send(b); err != nil || n != b.Len() {
 		c.t.Fatalf("%d of %d records, %v", n, b.Len(), err)
@@ -170,7 +169,7 @@ func (c *client) leave(why error) {
 	}
 }
 
-// close ends the session and the destination, as the end of an outlet does.
+// close closes the session and the Driver.
 func (c *client) close() error {
 	c.leave(errors.New("finished"))
 	return c.d.Close(context.Background())
@@ -183,8 +182,8 @@ func (c *client) mustClose() {
 	}
 }
 
-// plain makes a batch of the given records.
-func plain(recs ...string) *batch.Batch {
+// newBatch returns a batch of the given records.
+func newBatch(recs ...string) *batch.Batch {
 	var build batch.Batch
 	for i, r := range recs {
 		build.Append([]byte(r), uint64(i+1), batch.Meta{})
@@ -192,15 +191,15 @@ func plain(recs ...string) *batch.Batch {
 	return &build
 }
 
-// whole returns the whole lines of all connections in order, and fails the test
-// if a line is torn anywhere but at the end of a connection.
-func whole(t testing.TB, conns [][]byte) (lines []string) {
+// wholeLines returns the complete lines of all connections in order. It fails the test if a line is
+// incomplete except at the end of a connection.
+func wholeLines(t testing.TB, conns [][]byte) (lines []string) {
 	t.Helper()
 	for _, c := range conns {
 		for len(c) > 0 {
 			line, rest, ok := bytes.Cut(c, []byte{'\n'})
 			if !ok {
-				break // torn by the end of the connection
+				break // cut by the end of the connection
 			}
 			lines = append(lines, string(line))
 			c = rest
@@ -209,17 +208,17 @@ func whole(t testing.TB, conns [][]byte) (lines []string) {
 	return lines
 }
 
-func TestLines(t *testing.T) {
+func TestRecordsArriveAsLines(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var n testkit.Network
 		p := n.Listen("peer:1", nil)
 		c := mustConnect(t, "tcp://peer:1", &Config{Dial: n.Dial})
-		for _, b := range []*batch.Batch{plain("a\n", "b\n"), plain("c", "", "d\n", "\n"), plain(), plain("e\n")} {
-			c.must(b)
+		for _, b := range []*batch.Batch{newBatch("a\n", "b\n"), newBatch("c", "", "d\n", "\n"), newBatch(), newBatch("e\n")} {
+			c.sendAll(b)
 		}
-		two := plain("f\n")
+		two := newBatch("f\n")
 		two.Add(layout.NewRun([]byte("g\n"), []layout.Slot{{Len: 2}}))
-		c.must(two)
+		c.sendAll(two)
 		synctest.Wait()
 		if got := string(bytes.Join(p.Got(), nil)); got != "a\nb\nc\n\nd\n\ne\nf\ng\n" {
 			t.Errorf("got %q", got)
@@ -235,12 +234,12 @@ func TestLines(t *testing.T) {
 	})
 }
 
-// A failure anywhere in a batch is told to the record: those wholly written are
-// settled, and the rest arrives whole on the next connection.
-func TestPartialWrite(t *testing.T) {
+// If a connection fails within a batch, the records that were written completely are settled. The others
+// arrive complete on the next connection.
+func TestPartialWriteSettlesWholeRecords(t *testing.T) {
 	recs := []string{"first\n", "second\n", "third\n", "fourth\n"}
 	all := strings.Join(recs, "")
-	for _, newlines := range []bool{true, false} { // the direct way, and the framed one
+	for _, newlines := range []bool{true, false} { // written from the batch, and copied with newlines
 		for limit := 1; limit < len(all); limit++ {
 			bubble.Test(t, func(t *testing.T) {
 				var n testkit.Network
@@ -251,17 +250,17 @@ func TestPartialWrite(t *testing.T) {
 					return testkit.Behaviour{}
 				})
 				c := mustConnect(t, "tcp://peer:1", &Config{Dial: n.Dial})
-				b := plain(recs...)
+				b := newBatch(recs...)
 				if !newlines {
-					b = plain("first", "second\n", "third", "fourth")
+					b = newBatch("first", "second\n", "third", "fourth")
 				}
 				done, err := c.send(b)
 				if err == nil || done != strings.Count(all[:limit], "\n") {
 					t.Fatalf("limit %d: %v, %d records", limit, err, done)
 				}
-				c.must(b.Slice(nil, done, b.Len()))
+				c.sendAll(b.Slice(nil, done, b.Len()))
 				synctest.Wait()
-				if got := strings.Join(whole(t, p.Got()), "\n") + "\n"; got != all {
+				if got := strings.Join(wholeLines(t, p.Got()), "\n") + "\n"; got != all {
 					t.Errorf("limit %d: got %q", limit, got)
 				}
 				c.mustClose()
@@ -271,30 +270,30 @@ func TestPartialWrite(t *testing.T) {
 	}
 }
 
-// The peer's end is noticed without writing to it, and is the end of the session.
-func TestPeerGoneBetweenSends(t *testing.T) {
+// If the peer closes the connection between two batches, the session ends without a write.
+func TestPeerCloseBetweenSendsEndsTheSession(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var n testkit.Network
 		p := n.Listen("peer:1", nil)
 		c := mustConnect(t, "tcp://peer:1", &Config{Dial: n.Dial})
-		c.must(plain("a\n"))
+		c.sendAll(newBatch("a\n"))
 		synctest.Wait()
 		p.Close()
 		synctest.Wait()
-		if _, _, over, why := c.l.said(nil); !over || !errors.Is(why, errPeerClosed) || !strings.Contains(why.Error(), "tcp://peer:1") {
+		if _, _, over, why := c.l.answer(nil); !over || !errors.Is(why, errPeerClosed) || !strings.Contains(why.Error(), "tcp://peer:1") {
 			t.Errorf("over: %t, %v", over, why)
 		}
 		if st := c.d.Stats(); st != (Stats{Connects: 1, Lost: 1}) {
 			t.Errorf("stats %+v", st)
 		}
-		late := plain("b\n")
+		late := newBatch("b\n")
 		if err := c.s.Send(late); !errors.Is(err, errPeerClosed) {
 			t.Errorf("Send behind the end: %v", err)
 		}
 		q := n.Listen("peer:1", nil)
-		c.must(late)
+		c.sendAll(late)
 		synctest.Wait()
-		if got := whole(t, append(p.Got(), q.Got()...)); !slices.Equal(got, []string{"a", "b"}) {
+		if got := wholeLines(t, append(p.Got(), q.Got()...)); !slices.Equal(got, []string{"a", "b"}) {
 			t.Errorf("got %q", got)
 		}
 		if st := c.d.Stats(); st != (Stats{Connected: true, Connects: 2, Lost: 1}) {
@@ -305,29 +304,28 @@ func TestPeerGoneBetweenSends(t *testing.T) {
 	})
 }
 
-// What was written is settled, also if the peer ends before Send has said so.
-func TestPeerGoneBeforeAnswer(t *testing.T) {
+// Records that were written are settled although the peer closes before Send has answered.
+func TestWrittenRecordsAreSettledThoughThePeerCloses(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var n testkit.Network
 		p := n.Listen("peer:1", nil)
 		c := mustConnect(t, "tcp://peer:1", &Config{Dial: n.Dial})
-		c.must(plain("a\n"))
+		c.sendAll(newBatch("a\n"))
 		c.l.onAnswer = func() {
-			synctest.Wait() // the peer has all
+			synctest.Wait() // the peer has all records
 			p.Close()
 			synctest.Wait() // the reader has noticed
 		}
-		b := plain("b\n", "c\n")
-		c.must(b)
-		if _, _, over, why := c.l.said(b); !over || !errors.Is(why, errPeerClosed) {
+		b := newBatch("b\n", "c\n")
+		c.sendAll(b)
+		if _, _, over, why := c.l.answer(b); !over || !errors.Is(why, errPeerClosed) {
 			t.Errorf("over: %t, %v", over, why)
 		}
 		c.mustClose()
 	})
 }
 
-// endsInWrite is a connection whose peer ends while the second write is under way, which
-// takes so many bytes of it.
+// An endsInWrite is a connection whose peer closes during the second write and accepts only a part of it.
 type endsInWrite struct {
 	net.Conn
 	writes *int
@@ -349,8 +347,8 @@ func (c endsInWrite) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// What was written while the peer ended is told before the end is.
-func TestPeerGoneDuringSend(t *testing.T) {
+// If the peer closes during a Send, the answer with the settled records precedes the end of the session.
+func TestAnswerPrecedesTheEndOfTheSession(t *testing.T) {
 	for takes := range 7 {
 		bubble.Test(t, func(t *testing.T) {
 			client, server := net.Pipe()
@@ -359,10 +357,10 @@ func TestPeerGoneDuringSend(t *testing.T) {
 			c := mustConnect(t, "tcp://peer:1", &Config{Dial: func(context.Context, string, string) (net.Conn, error) {
 				return endsInWrite{client, &writes, takes, make(chan struct{})}, nil
 			}})
-			c.must(plain("z\n"))
-			b := plain("a\n", "b\n", "c\n")
+			c.sendAll(newBatch("z\n"))
+			b := newBatch("a\n", "b\n", "c\n")
 			done, err := c.send(b)
-			_, _, over, why := c.l.said(b)
+			_, _, over, why := c.l.answer(b)
 			if done != takes/2 || (err == nil) != (takes == 6) || !over || !errors.Is(why, errPeerClosed) {
 				t.Errorf("%d bytes taken: %d records, %v, over: %t, %v", takes, done, err, over, why)
 			}
@@ -374,20 +372,19 @@ func TestPeerGoneDuringSend(t *testing.T) {
 	}
 }
 
-// Without a peer Open fails and says where.
-func TestNoPeer(t *testing.T) {
+// If nobody listens, the error of Open names the destination.
+func TestOpenErrorNamesTheDestination(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var n testkit.Network
 		c := mustConnect(t, "tcp://peer:1", &Config{Dial: n.Dial})
-		if _, err := c.send(plain("a\n")); err == nil || holds(err) || !strings.Contains(err.Error(), "cannot connect to tcp://peer:1: ") {
+		if _, err := c.send(newBatch("a\n")); err == nil || holds(err) || !strings.Contains(err.Error(), "cannot connect to tcp://peer:1: ") {
 			t.Errorf("got %v", err)
 		}
 	})
 }
 
-// A peer that stalls is given up when it takes nothing for WriteTimeout; one that
-// is merely slow is not.
-func TestStallAndDrip(t *testing.T) {
+// A peer that accepts no byte for WriteTimeout ends the session. A slow peer does not.
+func TestStalledPeerTimesOutAndSlowPeerDoesNot(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var n testkit.Network
 		release := make(chan struct{})
@@ -399,15 +396,15 @@ func TestStallAndDrip(t *testing.T) {
 		})
 		c := mustConnect(t, "tcp://peer:1", &Config{Dial: n.Dial})
 		began := time.Now()
-		if n, err := c.send(plain("first\n", "second\n")); n != 1 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		if n, err := c.send(newBatch("first\n", "second\n")); n != 1 || !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%d records, %v", n, err)
 		}
 		if d := time.Since(began); d != defaultWriteTimeout {
 			t.Errorf("gave up after %s", d)
 		}
-		big := plain(slices.Repeat([]string{strings.Repeat("x", 999) + "\n"}, 1000)...)
+		big := newBatch(slices.Repeat([]string{strings.Repeat("x", 999) + "\n"}, 1000)...)
 		began = time.Now()
-		if c.must(big); time.Since(began) < time.Minute {
+		if c.sendAll(big); time.Since(began) < time.Minute {
 			t.Errorf("after %s", time.Since(began))
 		}
 		close(release)
@@ -416,26 +413,26 @@ func TestStallAndDrip(t *testing.T) {
 	})
 }
 
-// Open and Send end with the Life's context, whatever the peer does, and so does Close.
-// Connecting ends with DialTimeout, too.
-func TestGivenUp(t *testing.T) {
+// Open, Send and Close return at the end of the context of the Life, whatever the peer does. Open also
+// returns after DialTimeout.
+func TestContextEndsOpenSendAndClose(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var n testkit.Network
 		release := make(chan struct{})
 		p := n.Listen("peer:1", func(int) testkit.Behaviour { return testkit.Behaviour{Limit: 3, Stall: release} })
 		d := mustNew(t, "tcp://peer:1", &Config{Dial: n.Dial, WriteTimeout: time.Hour})
 		noTime := fmt.Errorf("no time: %w", context.DeadlineExceeded)
-		l := newLife()
+		l := newFakeLife()
 		s, err := d.Open(l)
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := plain("a\n", "b\n")
+		b := newBatch("a\n", "b\n")
 		began := time.Now()
 		time.AfterFunc(time.Second, func() { l.end(noTime) })
 		err = s.Send(b)
 		s.Close()
-		o, _, over, why := l.said(b)
+		o, _, over, why := l.answer(b)
 		if err != nil || !over || o.Open.Len(2) != 1 || !errors.Is(why, noTime) || time.Since(began) != time.Second {
 			t.Errorf("%v, %+v, %v after %s", err, o, why, time.Since(began))
 		}
@@ -447,13 +444,13 @@ func TestGivenUp(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}})
-		l, began = newLife(), time.Now()
+		l, began = newFakeLife(), time.Now()
 		time.AfterFunc(time.Second, func() { l.end(noTime) })
 		if _, err := hang.Open(l); !errors.Is(err, noTime) || time.Since(began) != time.Second {
 			t.Errorf("%v after %s", err, time.Since(began))
 		}
 		began = time.Now()
-		if _, err := hang.Open(newLife()); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != defaultDialTimeout {
+		if _, err := hang.Open(newFakeLife()); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != defaultDialTimeout {
 			t.Errorf("%v after %s", err, time.Since(began))
 		}
 		close(release)
@@ -461,8 +458,7 @@ func TestGivenUp(t *testing.T) {
 	})
 }
 
-// halfConn can close its sending side, as TCP can. What its peer then does is for the
-// test.
+// A halfConn is a connection with CloseWrite, like TCP. half is called instead of closing the sending side.
 type halfConn struct {
 	net.Conn
 	half func()
@@ -470,8 +466,8 @@ type halfConn struct {
 
 func (c halfConn) CloseWrite() error { c.half(); return nil }
 
-// Close closes the sending side and gives the peer half a second to close its own, or a
-// moment if there is no more time. An end that is no good one is told.
+// Close closes the sending side and waits for the peer to close its side, for 500 ms, or for 20 ms if the
+// outlet is out of time. Another end of the connection is an error.
 func TestCloseWaitsForThePeer(t *testing.T) {
 	noTime := fmt.Errorf("no time: %w", context.DeadlineExceeded)
 	for _, tt := range []struct {
@@ -482,7 +478,7 @@ func TestCloseWaitsForThePeer(t *testing.T) {
 		{errors.New("finished"), 100 * time.Millisecond, 100 * time.Millisecond},
 		{errors.New("finished"), 0, closeTimeout},
 		{noTime, 5 * time.Millisecond, 5 * time.Millisecond},
-		{noTime, 0, hurriedTimeout},
+		{noTime, 0, lateCloseTimeout},
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			client, server := net.Pipe()
@@ -495,7 +491,7 @@ func TestCloseWaitsForThePeer(t *testing.T) {
 			d := mustNew(t, "tcp://peer:1", &Config{Dial: func(context.Context, string, string) (net.Conn, error) {
 				return halfConn{client, half}, nil
 			}})
-			l := newLife()
+			l := newFakeLife()
 			s, err := d.Open(l)
 			if err != nil {
 				t.Fatal(err)
@@ -509,7 +505,7 @@ func TestCloseWaitsForThePeer(t *testing.T) {
 			if err := d.Close(t.Context()); err != nil {
 				t.Error(err)
 			}
-			if _, _, over, _ := l.said(nil); over || d.Stats().Lost > 0 {
+			if _, _, over, _ := l.answer(nil); over || d.Stats().Lost > 0 {
 				t.Errorf("closing is told as a loss: %t, %+v", over, d.Stats())
 			}
 			server.Close()
@@ -517,7 +513,7 @@ func TestCloseWaitsForThePeer(t *testing.T) {
 	}
 }
 
-// readError is a connection whose reads fail once its sending side is closed.
+// A readError is a connection whose reads fail once its sending side is closed.
 type readError struct {
 	net.Conn
 	broken chan struct{}
@@ -526,21 +522,21 @@ type readError struct {
 func (c readError) Read([]byte) (int, error) { <-c.broken; return 0, errors.New("reset") }
 func (c readError) CloseWrite() error        { close(c.broken); return nil }
 
-// A connection that breaks behind its last record is told by Close.
-func TestBrokenWhileClosing(t *testing.T) {
+// Driver.Close returns an error if the last connection broke after its last record was written.
+func TestCloseReportsABrokenConnection(t *testing.T) {
 	client, server := net.Pipe()
 	defer server.Close()
 	c := mustConnect(t, "tcp://peer:1", &Config{Dial: func(context.Context, string, string) (net.Conn, error) {
 		return readError{client, make(chan struct{})}, nil
 	}})
-	c.must(plain())
+	c.sendAll(newBatch())
 	if err := c.close(); err == nil || !strings.Contains(err.Error(), "the last records may not have arrived: reset") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// What the peer sends is thrown away.
-func TestGarbageReplies(t *testing.T) {
+// Bytes that the peer sends are discarded.
+func TestRepliesAreDiscarded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var n testkit.Network
 		p := n.Listen("peer:1", func(int) testkit.Behaviour {
@@ -548,10 +544,10 @@ func TestGarbageReplies(t *testing.T) {
 		})
 		c := mustConnect(t, "tcp://peer:1", &Config{Dial: n.Dial})
 		for range 3 {
-			c.must(plain("a\n"))
+			c.sendAll(newBatch("a\n"))
 		}
 		synctest.Wait()
-		if got := whole(t, p.Got()); len(got) != 3 || p.Conns() != 1 {
+		if got := wholeLines(t, p.Got()); len(got) != 3 || p.Conns() != 1 {
 			t.Errorf("got %q over %d connections", got, p.Conns())
 		}
 		c.mustClose()
@@ -559,9 +555,9 @@ func TestGarbageReplies(t *testing.T) {
 	})
 }
 
-// Whatever happens to the connections, every record arrives whole at least once,
-// in order, and none is made up.
-func TestFaultyConnections(t *testing.T) {
+// Over connections that fail at random, every record arrives complete at least once and in order, and no
+// other line arrives.
+func TestRecordsArriveWholeOverFaultyConnections(t *testing.T) {
 	for _, scheme := range []string{"tcp", "syslog+tcp"} {
 		bubble.Test(t, func(t *testing.T) {
 			rng := testkit.Rand(testkit.Seed(t))
@@ -572,12 +568,12 @@ func TestFaultyConnections(t *testing.T) {
 	}
 }
 
-type intner interface {
+type random interface {
 	IntN(int) int
 	Float64() float64
 }
 
-func faultyRound(t *testing.T, destination string, rng intner) {
+func faultyRound(t *testing.T, destination string, rng random) {
 	var n testkit.Network
 	var mu sync.Mutex
 	roll := func() float64 { mu.Lock(); defer mu.Unlock(); return rng.Float64() }
@@ -623,7 +619,7 @@ func faultyRound(t *testing.T, destination string, rng intner) {
 				got = append(got, text)
 			}
 		} else {
-			got = append(got, whole(t, [][]byte{conn})...)
+			got = append(got, wholeLines(t, [][]byte{conn})...)
 		}
 	}
 	last := 0
@@ -644,8 +640,8 @@ func faultyRound(t *testing.T, destination string, rng intner) {
 	}
 }
 
-// A wire form that is no text is not accepted, and held if it comes all the same.
-func TestForeignForm(t *testing.T) {
+// Traits.Accepts rejects binary records. If they are sent anyway, they are held.
+func TestBinaryRecordsAreNotAccepted(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var n testkit.Network
 		p := n.Listen("peer:1", nil)
@@ -656,13 +652,13 @@ func TestForeignForm(t *testing.T) {
 				t.Errorf("Accepts(%q) = %t", form, !want)
 			}
 		}
-		b := plain("x")
+		b := newBatch("x")
 		b.Codec = binaryCodec{}
 		done, err := c.send(b)
-		if o, _, over, _ := c.l.said(b); done != 0 || o.Advice != batch.Hold || over || !strings.Contains(err.Error(), "application/x-msgpack") {
+		if o, _, over, _ := c.l.answer(b); done != 0 || o.Advice != batch.Hold || over || !strings.Contains(err.Error(), "application/x-msgpack") {
 			t.Errorf("%d records, %+v", done, o)
 		}
-		c.must(plain("y"))
+		c.sendAll(newBatch("y"))
 		c.mustClose()
 		p.Close()
 		if got := string(bytes.Join(p.Got(), nil)); got != "y\n" {
@@ -674,7 +670,7 @@ func TestForeignForm(t *testing.T) {
 	})
 }
 
-// binaryCodec is of a form that is no text.
+// A binaryCodec has a binary content type.
 type binaryCodec struct{}
 
 func (binaryCodec) ContentType() string { return "application/x-msgpack" }
@@ -683,7 +679,7 @@ func (binaryCodec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 }
 func (binaryCodec) AppendMarker(dst []byte, _ batch.Drops, _ time.Time) []byte { return dst }
 
-func TestParse(t *testing.T) {
+func TestParseDestinations(t *testing.T) {
 	for in, want := range map[string]string{
 		"tcp://localhost:5170":           "tcp://localhost:5170",
 		"TCP://localhost:5170/":          "tcp://localhost:5170",
@@ -715,7 +711,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestOptions(t *testing.T) {
+func TestInvalidOptionsAreRejected(t *testing.T) {
 	for _, o := range []Config{{DialTimeout: -1}, {WriteTimeout: -1}, {Facility: "what"}} {
 		if _, err := New(o); err == nil {
 			t.Errorf("%+v: no error", o)
@@ -723,7 +719,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-func TestSyslogMessage(t *testing.T) {
+func TestSyslogMessageFormat(t *testing.T) {
 	at := time.Date(2026, 3, 4, 5, 6, 7, 891011000, time.FixedZone("", 3600)).UnixNano()
 	tests := []struct {
 		dest  string
@@ -741,7 +737,7 @@ func TestSyslogMessage(t *testing.T) {
 	for _, tt := range tests {
 		s := mustNew(t, tt.dest, &Config{Hostname: "host", AppName: "app", ProcID: "42"})
 		rec := batch.Record{Data: []byte(tt.rec), Meta: tt.meta}
-		if s.o.ProcID != "42" { // an empty parameter means the default
+		if s.o.ProcID != "42" { // an empty parameter selects the default
 			s.o.ProcID = "42"
 		}
 		if got := string(s.o.message(nil, tt.codec, &rec)); got != tt.want {
@@ -750,7 +746,7 @@ func TestSyslogMessage(t *testing.T) {
 	}
 }
 
-func TestSeverity(t *testing.T) {
+func TestSeverityOfLevels(t *testing.T) {
 	for level, want := range map[slog.Level]int{
 		-8: 7, slog.LevelDebug: 7, -1: 7, slog.LevelInfo: 6, 1: 6, 2: 5, 3: 5, slog.LevelWarn: 4, 7: 4,
 		slog.LevelError: 3, 11: 3, 12: 2, 127: 2,
@@ -761,7 +757,7 @@ func TestSeverity(t *testing.T) {
 	}
 }
 
-func TestField(t *testing.T) {
+func TestHeaderFieldsArePrintableASCII(t *testing.T) {
 	for in, want := range map[string]string{"": "-", "ok": "ok", "a b\tc": "a_b_c", "grün": "gr_n", "\x00": "_"} {
 		if got := field(in, 48); got != want {
 			t.Errorf("field(%q) = %q, want %q", in, got, want)
@@ -772,8 +768,7 @@ func TestField(t *testing.T) {
 	}
 }
 
-// parseCounted reads octet-counted messages (RFC 6587 §3.4.1) and returns what is
-// left over.
+// parseCounted parses octet-counted messages (RFC 6587 §3.4.1) and returns the remaining bytes.
 func parseCounted(p []byte) (msgs []string, rest []byte) {
 	for {
 		head, tail, ok := bytes.Cut(p, []byte{' '})
@@ -789,12 +784,12 @@ func parseCounted(p []byte) (msgs []string, rest []byte) {
 	}
 }
 
-func TestSyslogOverWire(t *testing.T) {
+func TestSyslogMessagesAreOctetCounted(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var n testkit.Network
 		p := n.Listen("peer:514", nil)
 		c := mustConnect(t, "syslog+tcp://peer:514?hostname=h&app=a&procid=1", &Config{Dial: n.Dial})
-		c.must(plain("one\n", "two\nlines", ""))
+		c.sendAll(newBatch("one\n", "two\nlines", ""))
 		synctest.Wait()
 		msgs, rest := parseCounted(p.Got()[0])
 		if want := []string{"<14>1 - h a 1 - - one", "<14>1 - h a 1 - - two\nlines", "<14>1 - h a 1 - - "}; !slices.Equal(msgs, want) || len(rest) > 0 {
@@ -805,8 +800,8 @@ func TestSyslogOverWire(t *testing.T) {
 	})
 }
 
-// A batch costs a few allocations, a record none.
-func TestAllocs(t *testing.T) {
+// Send allocates a few times per batch, and not per record.
+func TestSendAllocatesNothingPerRecord(t *testing.T) {
 	for _, destination := range []string{"tcp://h:1", "syslog+tcp://h:1"} {
 		client, server := net.Pipe()
 		gone := make(chan struct{})
@@ -820,8 +815,8 @@ func TestAllocs(t *testing.T) {
 			if c.l != nil {
 				clear(c.l.answers)
 			}
-			c.must(b)
-		}); got > 6 { // of the deadlines of net.Pipe, per write
+			c.sendAll(b)
+		}); got > 6 { // allocated by the deadlines of net.Pipe for each write
 			t.Errorf("%s: %v allocations for 300 records", destination, got)
 		}
 		c.mustClose()
@@ -850,7 +845,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Framed records are read back as they were, whatever they hold.
+// Records with any content are parsed from their frames unchanged.
 func FuzzFrame(f *testing.F) {
 	f.Add([]byte("one\n"), []byte("two\nlines"), int64(1), 8)
 	f.Add([]byte{}, []byte("12 x"), int64(0), -8)
@@ -872,9 +867,9 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// Behind an Output every record arrives once and in order, at a peer that resets its
-// connections at random: what such a peer has read whole is known to the byte.
-func TestOutput(t *testing.T) {
+// Records of an Output arrive once and in order at a peer that resets its connections at random. net.Pipe
+// has no buffer, so every byte that was written was read.
+func TestOutputKeepsOrderWhenConnectionsReset(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		rng := testkit.Rand(testkit.Seed(t))
 		for range testkit.Rounds(10, 500) {
@@ -903,14 +898,14 @@ func TestOutput(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				time.Sleep(time.Duration(between(3)) * time.Millisecond) // what is written is sent
+				time.Sleep(time.Duration(between(3)) * time.Millisecond) // the loop sends the record
 			}
 			rep, err := o.Shutdown(t.Context())
 			if err != nil || rep.Delivered != uint64(len(want)) || rep.Check() != nil {
 				t.Errorf("%v, %v", rep, err)
 			}
 			p.Close()
-			if got := whole(t, p.Got()); !slices.Equal(got, want) {
+			if got := wholeLines(t, p.Got()); !slices.Equal(got, want) {
 				t.Fatalf("%d lines of %d", len(got), len(want))
 			}
 		}

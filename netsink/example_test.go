@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/netsink"
 )
 
-// Records go to a collector of lines over TCP.
+// Records are sent as lines over TCP.
 func ExampleTo() {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

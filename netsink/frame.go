@@ -6,7 +6,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// frame appends a record to buf in its wire format.
+// frame appends a record to s.buf in the format of the destination: a syslog message with its length, or a
+// line.
 func (s *session) frame(c batch.Codec, rec *batch.Record) {
 	if s.d.t.syslog {
 		s.msg = s.d.o.message(s.msg[:0], c, rec)
@@ -22,7 +23,8 @@ func (s *session) frame(c batch.Codec, rec *batch.Record) {
 	}
 }
 
-// allEnd reports whether every record ends with a newline.
+// allEnd reports whether every record of b ends with a newline, so that the records can be written as they
+// are.
 func allEnd(b *batch.Batch) bool {
 	for i := range b.Runs {
 		r := &b.Runs[i]

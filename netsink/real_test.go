@@ -30,8 +30,7 @@ import (
 	"github.com/forebay-log/forebay/transport"
 )
 
-// A receiver is a listener on the loopback interface that can be killed and
-// revived on its address.
+// A receiver is a listener on the loopback interface that can be killed and restarted with the same address.
 type receiver struct {
 	t    *testing.T
 	addr net.Addr
@@ -106,10 +105,10 @@ func (r *receiver) kill() {
 func (r *receiver) lines() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return whole(r.t, r.got)
+	return wholeLines(r.t, r.got)
 }
 
-// await waits until what the receiver has got satisfies ok.
+// await waits until ok returns true.
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
@@ -119,7 +118,7 @@ func await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// deliverAll sends b until all of it is settled.
+// deliverAll sends b until all of its records are settled.
 func (c *client) deliverAll(b *batch.Batch) {
 	c.t.Helper()
 	for end := time.Now().Add(10 * time.Second); b.Len() > 0; {
@@ -134,9 +133,9 @@ func (c *client) deliverAll(b *batch.Batch) {
 	}
 }
 
-// Listeners that are killed and revived in between get every record whole, except
-// those that the kernel took for one that was dying.
-func TestKilledAndRevived(t *testing.T) {
+// A receiver that is killed and restarted receives every record complete, except those that the kernel had
+// accepted for a connection that was reset.
+func TestRestartedReceiverGetsWholeRecords(t *testing.T) {
 	for _, network := range []string{"tcp", "unix"} {
 		t.Run(network, func(t *testing.T) {
 			r := &receiver{t: t, addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}}
@@ -172,7 +171,7 @@ func TestKilledAndRevived(t *testing.T) {
 
 func lines(n int) *batch.Batch { return new(testkit.Model).Batch(n, 64, batch.Meta{}) }
 
-// certificate makes a self-signed certificate for 127.0.0.1.
+// certificate returns a self-signed certificate for 127.0.0.1.
 func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -197,7 +196,7 @@ func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
-func TestTLS(t *testing.T) {
+func TestTLSRefusalsAreFatal(t *testing.T) {
 	cert, pool := certificate(t)
 	server := &tls.Config{Certificates: []tls.Certificate{cert}}
 	r := &receiver{t: t, addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, wrap: func(c net.Conn) net.Conn { return tls.Server(c, server) }}
@@ -207,26 +206,26 @@ func TestTLS(t *testing.T) {
 	await(t, "the records", func() bool { return len(r.lines()) == 2000 })
 	c.mustClose()
 
-	// Only a change of configuration helps.
+	// An unknown certificate: only a change of configuration helps.
 	stranger := mustConnect(t, "tls://"+r.addr.String(), nil)
 	if _, err := stranger.send(lines(1)); !holds(err) || !strings.Contains(err.Error(), "TLS handshake") {
 		t.Errorf("an unknown authority: %v", err)
 	}
 	r.kill()
 
-	// A server that wants a certificate says so after the handshake.
+	// A server that requires a client certificate refuses after the handshake.
 	strict := &receiver{t: t, addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, wrap: func(c net.Conn) net.Conn {
 		return tls.Server(c, &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAnyClientCert, MinVersion: tls.VersionTLS13})
 	}}
 	strict.start()
 	nobody := mustConnect(t, "tls://"+strict.addr.String(), &Config{TLS: transport.TLS{Config: &tls.Config{RootCAs: pool}}})
-	l := newLife()
+	l := newFakeLife()
 	s, err := nobody.d.Open(l)
 	if err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the end of the session", func() bool { _, _, over, _ := l.said(nil); return over })
-	if _, _, _, why := l.said(nil); !holds(why) || !strings.Contains(why.Error(), "certificate required") {
+	await(t, "the end of the session", func() bool { _, _, over, _ := l.answer(nil); return over })
+	if _, _, _, why := l.answer(nil); !holds(why) || !strings.Contains(why.Error(), "certificate required") {
 		t.Errorf("a client without a certificate: %v", why)
 	}
 	l.end(errors.New("over"))
@@ -245,7 +244,7 @@ func TestTLS(t *testing.T) {
 	}
 	p.kill()
 
-	// One that is about to end closes the connection: that passes.
+	// A server that closes the connection: the error is temporary.
 	gone := &receiver{t: t, addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, wrap: func(c net.Conn) net.Conn { c.Close(); return c }}
 	gone.start()
 	ending := mustConnect(t, "tls://"+gone.addr.String(), nil)
@@ -255,9 +254,8 @@ func TestTLS(t *testing.T) {
 	gone.kill()
 }
 
-// rsyslog reads what we send as one message per record, before and after a
-// restart.
-func TestRsyslog(t *testing.T) {
+// rsyslog receives one message per record, before and after a restart.
+func TestRsyslogReadsOneMessagePerRecord(t *testing.T) {
 	bin, err := exec.LookPath("rsyslogd")
 	if err != nil {
 		if bin, err = exec.LookPath("/usr/sbin/rsyslogd"); err != nil {
@@ -327,7 +325,7 @@ action(type="omfile" file=%q template="t")
 	n := 0
 	for sc.Scan() {
 		if !strings.Contains(sc.Text(), "|shop|") {
-			continue // rsyslog's own
+			continue // a message of rsyslog itself
 		}
 		got := strings.Replace(strings.Replace(sc.Text(), "+00:00", "Z", 1), "| {", "|{", 1)
 		if want := fmt.Sprintf(`156|2026-03-04T05:06:07.891011Z|web1|shop|7|{"n":%d,"text":"two words"}`, n); got != want {

@@ -14,14 +14,17 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// A session is one connection. Its reader is the goroutine that detects the end.
+// A session is one connection. Send writes batches. The goroutine of read detects the end of the
+// connection at once, also while nothing is written. The end is reported once: by Send if a Send is in
+// progress, so that its answer comes first, otherwise by read.
 type session struct {
 	d    *Driver
 	life deliver.Life
 	conn net.Conn
-	raw  net.Conn // connection under the TLS layer, or conn: closing it sends no TLS alert
-	stop func() bool
+	raw  net.Conn    // connection under the TLS layer, or conn: closing it sends no TLS alert
+	stop func() bool // cancels the write deadline at the end of the context of life
 
+	// Used only by Send:
 	buf, msg []byte // framed records; one syslog message
 	ends     []int  // offsets of the ends of the frames in buf
 
@@ -34,11 +37,11 @@ type session struct {
 }
 
 var (
-	errPeerClosed = errors.New("the peer closed the connection")
-	errClosed     = errors.New("the session is closed")
+	errPeerClosed = errors.New("the peer closed the connection") // reason of a session whose input ended
+	errClosed     = errors.New("the session is closed")          // set by Close, not reported
 )
 
-// begin makes a session from a connection.
+// begin returns a session over conn, and starts its reader.
 func (d *Driver) begin(l deliver.Life, conn, raw net.Conn) *session {
 	s := &session{d: d, life: l, conn: conn, raw: raw, readerDone: make(chan struct{})}
 	s.stop = context.AfterFunc(l.Context(), func() { _ = conn.SetWriteDeadline(time.Unix(1, 0)) })
@@ -50,7 +53,7 @@ func (d *Driver) begin(l deliver.Life, conn, raw net.Conn) *session {
 	return s
 }
 
-// read discards the bytes that the peer sends, until the connection ends.
+// read discards the bytes that the peer sends, until the connection ends. The protocols have no answers.
 func (s *session) read() {
 	defer close(s.readerDone)
 	var buf [512]byte
@@ -61,7 +64,7 @@ func (s *session) read() {
 			}
 			s.readErr = err
 			if first, sending := s.lose(err); first && !sending {
-				s.life.End(followTLS(s.wrap(err)))
+				s.life.End(markFatalTLS(s.wrap(err)))
 			}
 			return
 		}
@@ -84,8 +87,8 @@ func (s *session) lose(err error) (first, sending bool) {
 	return first, sending
 }
 
-// lostTo returns the reason why the connection ended, or nil.
-func (s *session) lostTo() error {
+// lostErr returns the reason why the connection ended, or nil.
+func (s *session) lostErr() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lost
@@ -100,10 +103,11 @@ func (s *session) setSending(sending bool) error {
 	return s.lost
 }
 
+// wrap returns err with the destination.
 func (s *session) wrap(err error) error { return fmt.Errorf("netsink: %s: %w", &s.d.t, err) }
 
-// Send writes the records of b. The records that the kernel has accepted completely are settled,
-// even if the connection is lost.
+// Send writes the records of b and answers before it returns, see [deliver.Session]. The records that the
+// kernel has accepted completely are settled, even if the connection is lost.
 func (s *session) Send(b *batch.Batch) error {
 	if !s.d.t.syslog && !textual(b.Codec) {
 		s.life.Answer(b, batch.Outcome{Open: batch.All(), Advice: batch.Hold,
@@ -123,7 +127,7 @@ func (s *session) Send(b *batch.Batch) error {
 	lost := s.setSending(false) // after the answer, which is ignored once the reader has reported the end
 	if err == nil {
 		if lost != nil {
-			s.life.End(followTLS(s.wrap(lost)))
+			s.life.End(markFatalTLS(s.wrap(lost)))
 		}
 		return nil
 	}
@@ -134,11 +138,12 @@ func (s *session) Send(b *batch.Batch) error {
 	if n > 0 {
 		s.life.Answer(b, batch.Outcome{Open: batch.From(n), Why: err})
 	}
-	s.life.End(followTLS(err))
+	s.life.End(markFatalTLS(err))
 	return nil
 }
 
-// writeBatch returns the number of records written completely.
+// writeBatch writes the records of b. It returns the number of records that the kernel has accepted
+// completely.
 func (s *session) writeBatch(b *batch.Batch) (int, error) {
 	if !s.d.t.syslog && len(b.Runs) == 1 && allEnd(b) {
 		return s.writeRun(&b.Runs[0])
@@ -169,10 +174,11 @@ func (s *session) writeBatch(b *batch.Batch) (int, error) {
 	return done, nil
 }
 
-// keepBuf is the maximum size of the buffer kept for reuse.
+// keepBuf is the maximum size of a buffer kept for reuse, in bytes.
 const keepBuf = 1 << 20
 
-// writeRun writes records that are lines already, without copying them.
+// writeRun writes records that are lines already, without copying them. It returns the number of records
+// that the kernel has accepted completely.
 func (s *session) writeRun(r *layout.Run) (int, error) {
 	done, err := s.write(r.Data())
 	if err == nil {
@@ -207,8 +213,8 @@ func (s *session) write(p []byte) (done int, err error) {
 	return done, nil
 }
 
-// writeBytes is the largest single write. Each has a separate deadline, so that a slow peer is not
-// considered dead.
+// writeBytes is the size of the largest single write. Each write has a separate deadline, so that a slow
+// peer is not considered dead.
 const writeBytes = 64 << 10
 
 // Close closes the connection. It closes the sending side first and waits until the peer has
@@ -218,7 +224,7 @@ func (s *session) Close() {
 	s.stop()
 	timeout := closeTimeout
 	if errors.Is(context.Cause(s.life.Context()), context.DeadlineExceeded) {
-		timeout = hurriedTimeout
+		timeout = lateCloseTimeout
 	}
 	s.mu.Lock()
 	lost := s.lost
@@ -227,7 +233,7 @@ func (s *session) Close() {
 	}
 	s.mu.Unlock()
 	if lost == nil {
-		enough := time.AfterFunc(timeout, func() { _ = s.raw.Close() }) // also for a close_notify of TLS that finds no room
+		enough := time.AfterFunc(timeout, func() { _ = s.raw.Close() }) // also ends a blocked CloseWrite of TLS
 		if c, ok := s.conn.(interface{ CloseWrite() error }); ok && c.CloseWrite() == nil {
 			<-s.readerDone
 		}
@@ -245,8 +251,8 @@ func (s *session) Close() {
 }
 
 const (
-	// closeTimeout is how long Close waits for the peer.
+	// closeTimeout is how long Close waits for the peer to close its side.
 	closeTimeout = 500 * time.Millisecond
-	// hurriedTimeout is how long Close waits if there is no more time.
-	hurriedTimeout = 20 * time.Millisecond
+	// lateCloseTimeout is closeTimeout for an outlet whose Close is out of time.
+	lateCloseTimeout = 20 * time.Millisecond
 )

@@ -20,7 +20,8 @@ var facilities = []string{
 	"ntp", "security", "console", "solaris-cron", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7",
 }
 
-// resolveSyslog fills in the fields of the header.
+// resolveSyslog sets the defaults of the header fields, and makes them valid. It returns an error for an
+// unknown facility.
 func (s *Config) resolveSyslog() error {
 	if s.Facility == "" {
 		s.Facility = "user"
@@ -42,7 +43,7 @@ func (s *Config) resolveSyslog() error {
 	if s.ProcID == "" {
 		s.ProcID = strconv.Itoa(os.Getpid())
 	}
-	s.Hostname = field(s.Hostname, 255)
+	s.Hostname = field(s.Hostname, 255) // maximum lengths of RFC 5424 §6
 	s.AppName = field(s.AppName, 48)
 	s.ProcID = field(s.ProcID, 128)
 	s.MsgID = field(s.MsgID, 32)
@@ -89,7 +90,8 @@ func field(s string, n int) string {
 	return string(out)
 }
 
-// severity returns the severity of RFC 5424 §6.2.1 for a level.
+// severity returns the numerical severity of RFC 5424 §6.2.1 for a level: debug 7, informational 6, notice 5
+// (INFO+2), warning 4, error 3, critical 2 (ERROR+4).
 func severity(l slog.Level) int {
 	switch {
 	case l < slog.LevelInfo:
@@ -107,10 +109,11 @@ func severity(l slog.Level) int {
 	}
 }
 
-// stamp is TIMESTAMP of RFC 5424 §6.2.3.
+// stamp is the format of TIMESTAMP in RFC 5424 §6.2.3, which allows at most six decimals.
 const stamp = "2006-01-02T15:04:05.000000Z"
 
-// message appends a SYSLOG-MSG.
+// message appends rec as a SYSLOG-MSG of RFC 5424 §6, version 1, without structured data. MSG is the record
+// without its newline, or a binary form as JSON.
 func (s *Config) message(dst []byte, c batch.Codec, rec *batch.Record) []byte {
 	dst = append(dst, '<')
 	dst = strconv.AppendInt(dst, int64(s.facility*8+severity(rec.Level)), 10)
@@ -131,6 +134,7 @@ func (s *Config) message(dst []byte, c batch.Codec, rec *batch.Record) []byte {
 	return c.AppendJSON(dst, rec.Data, rec.Meta)
 }
 
+// trimNewline returns p without a newline at its end.
 func trimNewline(p []byte) []byte {
 	if n := len(p); n > 0 && p[n-1] == '\n' {
 		p = p[:n-1]
@@ -138,9 +142,10 @@ func trimNewline(p []byte) []byte {
 	return p
 }
 
-// textual reports whether records of a codec are text.
+// textual reports whether records of a codec are text: raw bytes (nil), lines, JSON or logfmt.
 func textual(c batch.Codec) bool { return c == nil || textualType(c.ContentType()) }
 
+// textualType is textual for a content type.
 func textualType(contentType string) bool {
 	return contentType == "" || strings.HasPrefix(contentType, "text/") ||
 		strings.Contains(contentType, "json") || strings.HasSuffix(contentType, "/logfmt")

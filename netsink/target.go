@@ -12,11 +12,11 @@ import (
 
 // A target is a parsed destination.
 type target struct {
-	network string // "tcp" or "unix"
-	address string
-	tls     bool
-	syslog  bool
-	query   url.Values
+	network string     // "tcp" or "unix", for Config.Dial
+	address string     // HOST:PORT or a path, for Config.Dial
+	tls     bool       // the scheme is tls or syslog+tls
+	syslog  bool       // records are syslog messages, not lines
+	query   url.Values // fields of the syslog header
 }
 
 // forms lists the forms of a destination for errors.
@@ -57,6 +57,7 @@ func parse(s string) (t target, err error) {
 // sign.
 var pathIn = strings.NewReplacer("%3F", "?", "%3f", "?", "%25", "%").Replace
 
+// hostPort returns the HOST:PORT after the scheme kind.
 func hostPort(kind, rest string) (string, error) {
 	rest, ok := strings.CutPrefix(rest, "//")
 	if !ok {

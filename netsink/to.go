@@ -16,4 +16,5 @@ func To(destination string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("netsink.To", Config{Address: destination}, openOutput, opts...)
 }
 
+// openOutput makes the Driver of an output.
 func openOutput(c *Config, _ *forebay.Setup) (deliver.Destination, error) { return New(*c) }

@@ -7,16 +7,16 @@ import (
 // tcpUserTimeout is TCP_USER_TIMEOUT (tcp(7)), which package syscall lacks.
 const tcpUserTimeout = 18
 
-// control limits how long sent bytes may stay unacknowledged. Without it, a peer whose machine is
-// down is detected only after a quarter of an hour, as long as writes fit into the kernel's
-// buffer.
+// control is the net.Dialer.Control of TCP connections. It limits how long sent bytes may stay
+// unacknowledged to WriteTimeout. Without the limit, the kernel detects a peer whose machine is down only
+// after about 15 minutes, while writes still fit into its buffer.
 func (o *Config) control(network, _ string, c syscall.RawConn) error {
 	if network != "tcp4" && network != "tcp6" {
 		return nil
 	}
 	ms := int(o.WriteTimeout.Milliseconds())
 	return c.Control(func(fd uintptr) {
-		// Best effort: the write deadline is decisive.
+		// An error is ignored: the write deadline detects the peer later.
 		_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpUserTimeout, ms)
 	})
 }

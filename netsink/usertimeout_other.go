@@ -6,4 +6,5 @@ import (
 	"syscall"
 )
 
+// control does nothing: there is no portable equivalent of TCP_USER_TIMEOUT.
 func (o *Config) control(string, string, syscall.RawConn) error { return nil }

@@ -32,7 +32,7 @@ func newChi(log *forebay.Logger) http.Handler {
 	return r
 }
 
-func TestChi(t *testing.T) {
+func TestChiLogsRequests(t *testing.T) {
 	rec := forebaytest.New(t)
 	srv := httptest.NewServer(newChi(rec.Logger()))
 	defer srv.Close()

@@ -31,7 +31,7 @@ func newGin(log *forebay.Logger) http.Handler {
 	return handler
 }
 
-func TestGin(t *testing.T) {
+func TestGinLogsRequests(t *testing.T) {
 	rec := forebaytest.New(t)
 	srv := httptest.NewServer(newGin(rec.Logger()))
 	defer srv.Close()

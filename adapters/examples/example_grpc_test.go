@@ -33,7 +33,7 @@ func newServer(log *forebay.Logger) *grpc.Server {
 	)
 }
 
-func TestGRPC(t *testing.T) {
+func TestGRPCLogsCalls(t *testing.T) {
 	rec := forebaytest.New(t)
 	tenant := func(ctx context.Context, dst []slog.Attr) []slog.Attr {
 		for _, v := range metadata.ValueFromIncomingContext(ctx, "tenant") {

@@ -17,7 +17,7 @@ func newLogr(log *forebay.Logger) logr.Logger {
 	return logger
 }
 
-func TestLogr(t *testing.T) {
+func TestLogrWritesRecords(t *testing.T) {
 	rec := forebaytest.New(t)
 	logger := newLogr(rec.Logger())
 
@@ -34,7 +34,7 @@ func TestLogr(t *testing.T) {
 }
 
 // V asks the levels of the outputs.
-func TestLogrLevels(t *testing.T) {
+func TestLogrVerbosityFollowsOutputLevels(t *testing.T) {
 	rec := forebaytest.New(t)
 	level := new(slog.LevelVar)
 	log, err := forebay.New(forebay.Writer(rec, forebay.Level(level)))

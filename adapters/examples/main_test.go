@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// timeout is for what comes at once if it comes at all.
+// timeout limits waits for events that occur at once unless the test fails.
 const timeout = time.Minute
 
 func get(t *testing.T, url string) (status int, body string) {

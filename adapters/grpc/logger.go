@@ -38,15 +38,18 @@ func New(log *forebay.Logger) grpclog.LoggerV2 {
 	return &logger{log: log, handler: log.Slog().Handler()}
 }
 
+// A logger implements grpclog.DepthLoggerV2. It is immutable.
 type logger struct {
-	log     *forebay.Logger
-	handler slog.Handler
+	log     *forebay.Logger // for Flush; nil discards all messages
+	handler slog.Handler    // of log
 }
 
 var _ grpclog.DepthLoggerV2 = (*logger)(nil)
 
+// fatal is the level of messages after which gRPC exits the program.
 const fatal = slog.LevelError + 4
 
+// enabled reports whether any output writes records of a level.
 func (l *logger) enabled(level slog.Level) bool {
 	return l.handler.Enabled(context.Background(), level)
 }
@@ -65,6 +68,7 @@ func (l *logger) write(level slog.Level, depth int, component, msg string) {
 	}
 }
 
+// flush waits until all records are delivered, at most lastTimeout.
 func (l *logger) flush() {
 	if r := l.log.Router(); r != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), lastTimeout)
@@ -84,18 +88,21 @@ func text(format func(...any) string, args []any) (s string) {
 	return format(args...)
 }
 
+// print formats args like fmt.Sprint. The three print methods format nothing below the level of the logger.
 func (l *logger) print(level slog.Level, args []any) {
 	if l.enabled(level) {
 		l.write(level, 1, "", text(fmt.Sprint, args))
 	}
 }
 
+// println formats args like fmt.Sprintln.
 func (l *logger) println(level slog.Level, args []any) {
 	if l.enabled(level) {
 		l.write(level, 1, "", text(fmt.Sprintln, args))
 	}
 }
 
+// printf formats args like fmt.Sprintf.
 func (l *logger) printf(level slog.Level, format string, args []any) {
 	if l.enabled(level) {
 		l.write(level, 1, "", text(func(args ...any) string { return fmt.Sprintf(format, args...) }, args))

@@ -34,12 +34,12 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// use makes gRPC log to log. There may be no connection in this process, since gRPC reads
-// the logger without a lock.
+// use makes gRPC log to log. No connection may exist in this process, because gRPC reads the logger without a
+// lock.
 func use(log *forebay.Logger) { grpclog.SetLoggerV2(New(log)) }
 
-// Each function of grpclog, with its level, its message and its position.
-func TestFunctions(t *testing.T) {
+// Each function of grpclog logs with the right level, message and source position.
+func TestEveryFunctionHasLevelMessageAndPosition(t *testing.T) {
 	rec := forebaytest.New(t)
 	use(rec.Logger())
 	core := grpclog.Component("test")
@@ -84,7 +84,7 @@ type panicky struct{}
 func (p panicky) String() string { panic(p) }
 
 // A panic in a method of an argument becomes a text.
-func TestPanics(t *testing.T) {
+func TestPanicInArgumentBecomesText(t *testing.T) {
 	rec := forebaytest.New(t)
 	l := New(rec.Logger())
 	l.Info("a", panicky{})
@@ -101,7 +101,7 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-func TestDepth(t *testing.T) {
+func TestDepthSelectsThePosition(t *testing.T) {
 	rec := forebaytest.New(t)
 	use(rec.Logger())
 	helper := func() { grpclog.InfoDepth(1, "m") }
@@ -118,15 +118,15 @@ func TestDepth(t *testing.T) {
 	}
 }
 
-// tank is a buffered output that notes how often it is flushed.
-type tank struct{ flushed int }
+// A flushCounter is a buffered output that counts its flushes.
+type flushCounter struct{ flushed int }
 
-func (k *tank) Write(p []byte) (int, error)          { return len(p), nil }
-func (k *tank) WriteRecord([]byte, batch.Meta) error { return nil }
-func (k *tank) Flush() error                         { k.flushed++; return nil }
+func (k *flushCounter) Write(p []byte) (int, error)          { return len(p), nil }
+func (k *flushCounter) WriteRecord([]byte, batch.Meta) error { return nil }
+func (k *flushCounter) Flush() error                         { k.flushed++; return nil }
 
-func TestFatal(t *testing.T) {
-	k, rec := &tank{}, forebaytest.New(t)
+func TestFatalFlushes(t *testing.T) {
+	k, rec := &flushCounter{}, forebaytest.New(t)
 	log, err := forebay.New(forebay.Writer(k), forebay.Writer(rec))
 	if err != nil {
 		t.Fatal(err)
@@ -149,8 +149,8 @@ func TestFatal(t *testing.T) {
 	}
 }
 
-func TestVerbosity(t *testing.T) {
-	log, err := forebay.New(forebay.Writer(&tank{}))
+func TestVerbosityFollowsDebugLevel(t *testing.T) {
+	log, err := forebay.New(forebay.Writer(&flushCounter{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,8 +173,8 @@ func TestVerbosity(t *testing.T) {
 	l.Fatal("nothing happens")
 }
 
-// A real server and client, in a process of their own.
-func TestServer(t *testing.T) {
+// A gRPC server and client in a separate process log through forebay.
+func TestRealServerLogsThroughForebay(t *testing.T) {
 	rec := forebaytest.New(t)
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "FOREBAY_GRPC_SERVER=1")
@@ -196,7 +196,7 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// serve is the process of TestServer.
+// serve is the child process of TestRealServerLogsThroughForebay.
 func serve() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

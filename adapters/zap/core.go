@@ -29,7 +29,7 @@ const (
 	lastTimeout = 250 * time.Millisecond
 )
 
-// above is the level of all zap levels above zapcore.ErrorLevel.
+// above is the level of all zap levels above zapcore.ErrorLevel: DPanic, Panic and Fatal.
 const above = slog.LevelError + 4
 
 // New returns a zapcore.Core that logs to log, with the levels of log and its outputs.
@@ -64,21 +64,26 @@ const (
 	stackKey  = "stack"
 )
 
-// A router is the handler of a Logger.
+// A router is the handler of a forebay.Logger, with the methods beyond slog.Handler that a core needs.
 type router interface {
 	slog.Handler
+	// EnabledForAny reports whether a logger of any name is enabled at a level.
 	EnabledForAny(slog.Level) bool
+	// NeedsPC reports whether an output writes the source position itself.
 	NeedsPC() bool
+	// HandleTop is Handle with the attributes top outside of all groups.
 	HandleTop(ctx context.Context, rec slog.Record, top ...slog.Attr) error
 }
 
-// core is a Logger with the attributes of With. It is immutable except for its cache.
+// A core is a zapcore.Core: a Logger with the attributes of With. It is immutable except for the cache
+// named.
 type core struct {
 	log     *forebay.Logger
 	handler router   // of log
-	named   sync.Map // handlers of log.Named, by zap's logger name
+	named   sync.Map // cache: router of log.Named, by the name of the zap logger
 }
 
+// newCore returns a core for log, which is not nil.
 func newCore(log *forebay.Logger) *core {
 	return &core{log: log, handler: log.Slog().Handler().(router)}
 }
@@ -95,6 +100,7 @@ func (c *core) handlerOf(name string) router {
 	return h.(router)
 }
 
+// levelOf returns the level for a level of zap. zap's levels are 1 apart, those of slog 4.
 func levelOf(l zapcore.Level) slog.Level {
 	if l > zapcore.ErrorLevel {
 		return above
@@ -102,7 +108,7 @@ func levelOf(l zapcore.Level) slog.Level {
 	return slog.Level(l) * 4
 }
 
-// Enabled reports whether a logger of any name accepts entries of that level.
+// Enabled reports whether a logger of any name accepts entries of that level. Check applies the name.
 func (c *core) Enabled(l zapcore.Level) bool {
 	return c.handler.EnabledForAny(levelOf(l))
 }
@@ -117,7 +123,8 @@ func (c *core) Level() zapcore.Level {
 	return zapcore.InvalidLevel
 }
 
-// With adds fields to all entries. Fields after a zap.Namespace are in its group.
+// With returns a core that adds fields to all entries, encoded once. Fields after a zap.Namespace are in its
+// group, like all later fields.
 func (c *core) With(fields []zapcore.Field) zapcore.Core {
 	var o object
 	o.add(fields)
@@ -130,7 +137,7 @@ func (c *core) With(fields []zapcore.Field) zapcore.Core {
 	return newCore(log.With(o.attrs[from:]...))
 }
 
-// Check adds c to ce if an output accepts the entry.
+// Check adds c to ce if an output accepts the level of the entry from a logger of that name.
 func (c *core) Check(ent zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	if c.handlerOf(ent.LoggerName).Enabled(context.Background(), levelOf(ent.Level)) {
 		return ce.AddCore(ent, c)
@@ -138,9 +145,11 @@ func (c *core) Check(ent zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Check
 	return ce
 }
 
+// objects is the pool of the objects of Write.
 var objects = sync.Pool{New: func() any { return new(object) }}
 
-// Write logs the entry. Its error is always nil.
+// Write logs the entry. The values of fields are copied or encoded before it returns. Its error is always
+// nil.
 func (c *core) Write(ent zapcore.Entry, fields []zapcore.Field) error {
 	rec := slog.NewRecord(ent.Time, levelOf(ent.Level), ent.Message, 0)
 	if ent.Caller.Defined && ent.Caller.PC != 0 {
@@ -151,7 +160,7 @@ func (c *core) Write(ent zapcore.Entry, fields []zapcore.Field) error {
 	rec.AddAttrs(o.group()...)
 	h := c.handlerOf(ent.LoggerName)
 	top := o.top[:0]
-	switch {
+	switch { // the caller becomes an attribute unless an output writes it as its source position
 	case !ent.Caller.Defined || h.NeedsPC():
 	case rec.PC != 0:
 		top = append(top, slog.String(callerKey, values.FrameOf(rec.PC).Short))
@@ -173,6 +182,7 @@ func (c *core) Write(ent zapcore.Entry, fields []zapcore.Field) error {
 // Sync waits until all logged entries are delivered, at most 5 s.
 func (c *core) Sync() error { return c.flush(syncTimeout) }
 
+// flush waits until all records are delivered, at most d.
 func (c *core) flush(d time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()

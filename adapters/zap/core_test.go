@@ -114,8 +114,8 @@ func fields() []zap.Field {
 	}
 }
 
-// canonical returns a JSON line with its keys sorted and its digits kept, but for the
-// spelling of floats, which zap writes with more digits.
+// canonical returns a JSON line with sorted keys and unchanged digits. Floats, which zap writes with more
+// digits, get their shortest form.
 func canonical(t *testing.T, line string) string {
 	t.Helper()
 	d := json.NewDecoder(strings.NewReader(line))
@@ -137,7 +137,7 @@ var zapConfig = zapcore.EncoderConfig{
 	EncodeDuration: zapcore.NanosDurationEncoder, EncodeName: zapcore.FullNameEncoder,
 }
 
-// both logs the same with zap's own encoder and through forebay.
+// both returns the output of log with zap's JSON encoder and through forebay.
 func both(t *testing.T, log func(*zap.Logger)) (theirs, ours string) {
 	t.Helper()
 	var a, b bytes.Buffer
@@ -146,8 +146,8 @@ func both(t *testing.T, log func(*zap.Logger)) (theirs, ours string) {
 	return canonical(t, a.String()), canonical(t, b.String())
 }
 
-// Whatever zap can log looks as zap's own JSON.
-func TestFieldsLikeZap(t *testing.T) {
+// Every field type of zap has the JSON form of zap's own encoder.
+func TestFieldsMatchZapJSON(t *testing.T) {
 	for _, f := range fields() {
 		theirs, ours := both(t, func(l *zap.Logger) { l.Info("m", f) })
 		if theirs != ours {
@@ -164,8 +164,8 @@ func TestFieldsLikeZap(t *testing.T) {
 	}
 }
 
-// Random fields, namespaces, names and With, at random places.
-func TestRandomLikeZap(t *testing.T) {
+// Random sequences of fields, namespaces, names and With have the JSON form of zap's encoder.
+func TestRandomFieldsMatchZapJSON(t *testing.T) {
 	seed := testkit.Seed(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	all := fields()
@@ -174,7 +174,7 @@ func TestRandomLikeZap(t *testing.T) {
 		some := func() (fs []zap.Field) {
 			for range rnd.IntN(4) {
 				f := all[rnd.IntN(len(all))]
-				if f.Type == zapcore.InlineMarshalerType { // its keys would come twice
+				if f.Type == zapcore.InlineMarshalerType { // its keys would be duplicates
 					continue
 				}
 				n++
@@ -220,8 +220,8 @@ func (d timed) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	return nil
 }
 
-// Order of keys, and what JSON text alone cannot show: the types that forms depend on.
-func TestFormsOfTheOutput(t *testing.T) {
+// Attributes keep the order and the types of the fields, on which the formats of outputs depend.
+func TestAttributesKeepTheirTypes(t *testing.T) {
 	var b bytes.Buffer
 	l := zap.New(New(newLog(t, &b, encode.Options{Duration: "text", Time: "unix"})))
 	at := time.Unix(7, 0)
@@ -234,8 +234,8 @@ func TestFormsOfTheOutput(t *testing.T) {
 	}
 }
 
-// An error is the error itself, so that the outputs can write its chain.
-func TestErrors(t *testing.T) {
+// A zap.Error field is the error itself, so that the outputs can write its chain.
+func TestErrorsReachTheOutputs(t *testing.T) {
 	var b bytes.Buffer
 	l := zap.New(New(newLog(t, &b, encode.Options{Errors: "chain"})))
 	l.With(zap.NamedError("first", fmt.Errorf("a: %w", io.EOF))).Error("m", zap.Error(fmt.Errorf("b: %w", io.ErrClosedPipe)))
@@ -249,7 +249,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-func TestLevels(t *testing.T) {
+func TestLevelsMapToSlog(t *testing.T) {
 	for in, want := range map[zapcore.Level]slog.Level{
 		zapcore.DebugLevel - 1: slog.LevelDebug - 4, zapcore.DebugLevel: slog.LevelDebug, zapcore.InfoLevel: slog.LevelInfo,
 		zapcore.WarnLevel: slog.LevelWarn, zapcore.ErrorLevel: slog.LevelError, zapcore.DPanicLevel: slog.LevelError + 4,
@@ -267,7 +267,7 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-func TestEnabled(t *testing.T) {
+func TestEnabledFollowsOutputs(t *testing.T) {
 	var b bytes.Buffer
 	level := new(slog.LevelVar)
 	log, err := forebay.New(forebay.Writer(&b, forebay.Direct(), forebay.Level(level)))
@@ -297,8 +297,8 @@ func TestEnabled(t *testing.T) {
 	log.Close()
 }
 
-// zap's names of loggers have the levels of forebay's.
-func TestNames(t *testing.T) {
+// The level of a forebay name applies to the zap logger of that name.
+func TestLoggerNamesHaveTheirLevels(t *testing.T) {
 	rec := forebaytest.New(t)
 	log, err := forebay.New(forebay.Route(encode.JSON(nil), forebay.Writer(rec)))
 	if err != nil {
@@ -330,7 +330,7 @@ func TestNames(t *testing.T) {
 //go:noinline
 func logHere(l *zap.Logger) { l.Info("m") }
 
-func TestCallerAndStack(t *testing.T) {
+func TestCallerAndStackAreWritten(t *testing.T) {
 	rec := forebaytest.New(t)
 	l := zap.New(New(rec.Logger()), zap.AddCaller(), zap.AddStacktrace(zap.ErrorLevel))
 	logHere(l)
@@ -351,7 +351,7 @@ func TestCallerAndStack(t *testing.T) {
 	}
 	l.Error("deep")
 	r := rec.Want(slog.LevelError, "deep")
-	if stack, _ := r.Attrs["stack"].(string); !strings.HasPrefix(stack, "github.com/forebay-log/forebay/adapters/zap.TestCallerAndStack\n") {
+	if stack, _ := r.Attrs["stack"].(string); !strings.HasPrefix(stack, "github.com/forebay-log/forebay/adapters/zap.TestCallerAndStackAreWritten\n") {
 		t.Errorf("stack %q", stack)
 	}
 	if _, ok := rec.Records()[0].Attrs["stack"]; ok {
@@ -363,9 +363,9 @@ func TestCallerAndStack(t *testing.T) {
 	}
 }
 
-// The caller is kept by default: as an attribute, unless an output writes it as its source
-// position. Caller and stack are outside of namespaces, as in zap.
-func TestCallerByDefault(t *testing.T) {
+// The caller is an attribute, unless an output writes it as the source position. Caller and stack are
+// outside of namespaces, like in zap.
+func TestCallerIsAnAttributeUnlessOutputWritesSource(t *testing.T) {
 	var buf bytes.Buffer
 	for _, source := range []bool{false, true} {
 		buf.Reset()
@@ -391,46 +391,46 @@ func TestCallerByDefault(t *testing.T) {
 	}
 }
 
-// panicky panics in each of its methods.
-type panicky struct{}
+// A panicking panics in each of its methods.
+type panicking struct{}
 
-func (panicky) MarshalLogObject(enc zapcore.ObjectEncoder) error {
+func (panicking) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	enc.AddString("half", "x")
 	enc.OpenNamespace("open")
 	panic("object")
 }
 
-func (panicky) MarshalLogArray(enc zapcore.ArrayEncoder) error {
+func (panicking) MarshalLogArray(enc zapcore.ArrayEncoder) error {
 	enc.AppendString("half")
 	panic("array")
 }
 
-func (panicky) String() string { panic("text") }
+func (panicking) String() string { panic("text") }
 
-func (panicky) Error() string { panic("error") }
+func (panicking) Error() string { panic("error") }
 
 type holds struct{}
 
 func (h holds) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	enc.AddInt("a", 1)
-	_ = enc.AddObject("object", panicky{})
-	_ = enc.AddArray("array", panicky{})
+	_ = enc.AddObject("object", panicking{})
+	_ = enc.AddArray("array", panicking{})
 	_ = enc.AddArray("list", zapcore.ArrayMarshalerFunc(func(a zapcore.ArrayEncoder) error {
-		_ = a.AppendObject(panicky{})
-		_ = a.AppendArray(panicky{})
+		_ = a.AppendObject(panicking{})
+		_ = a.AppendArray(panicking{})
 		a.AppendInt(2)
 		return nil
 	}))
-	return enc.AddReflected("value", panicky{})
+	return enc.AddReflected("value", panicking{})
 }
 
-// A panic in a method of a value becomes the text of that value, and nothing else is lost.
-func TestPanics(t *testing.T) {
+// A panic in a method of a value becomes the text of that value. Other fields are unchanged.
+func TestPanicInMethodBecomesText(t *testing.T) {
 	var buf bytes.Buffer
 	l := zap.New(New(newLog(t, &buf, encode.Options{})))
 	log := func() {
-		l.With(zap.Object("with", panicky{})).Info("m", zap.Int("first", 1), zap.Object("object", panicky{}), zap.Array("array", panicky{}), zap.Inline(panicky{}), zap.Stringer("text", panicky{}),
-			zap.Error(panicky{}), zap.Errors("errors", []error{panicky{}, io.EOF}), zap.Object("holds", holds{}), zap.Object("nil", (*panicky)(nil)), zap.Any("any", panicky{}), zap.Int("last", 2))
+		l.With(zap.Object("with", panicking{})).Info("m", zap.Int("first", 1), zap.Object("object", panicking{}), zap.Array("array", panicking{}), zap.Inline(panicking{}), zap.Stringer("text", panicking{}),
+			zap.Error(panicking{}), zap.Errors("errors", []error{panicking{}, io.EOF}), zap.Object("holds", holds{}), zap.Object("nil", (*panicking)(nil)), zap.Any("any", panicking{}), zap.Int("last", 2))
 	}
 	log()
 	const want = `{"level":"INFO","msg":"m","with":"!PANIC: object","first":1,"object":"!PANIC: object","array":"!PANIC: array","":"!PANIC: object","textError":"PANIC=text",` +
@@ -446,8 +446,8 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// Wherever zap puts a secret, forebay finds it.
-func TestRedaction(t *testing.T) {
+// Redaction rules apply to fields in every position: top level, namespaces, objects, lists.
+func TestRedactionFindsSecretsInEveryField(t *testing.T) {
 	const secret = "hunter2"
 	type form struct{ User, Password string }
 	hidden := zap.Dict("o", zap.String("password", secret), zap.Int("n", 1))
@@ -488,24 +488,24 @@ func TestRedaction(t *testing.T) {
 	}
 }
 
-// tank is a buffered output that notes how often it is flushed.
-type tank struct {
+// A flushCounter is a buffered output that counts its flushes.
+type flushCounter struct {
 	mu      sync.Mutex
 	flushed int
 	err     error
 }
 
-func (k *tank) Write(p []byte) (int, error)          { return len(p), nil }
-func (k *tank) WriteRecord([]byte, batch.Meta) error { return k.err }
-func (k *tank) Flush() error {
+func (k *flushCounter) Write(p []byte) (int, error)          { return len(p), nil }
+func (k *flushCounter) WriteRecord([]byte, batch.Meta) error { return k.err }
+func (k *flushCounter) Flush() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.flushed++
 	return k.err
 }
 
-func TestSync(t *testing.T) {
-	k := &tank{}
+func TestSyncAndFatalFlush(t *testing.T) {
+	k := &flushCounter{}
 	log, err := forebay.New(forebay.Writer(k), forebay.OnError(func(batch.Event) {}))
 	if err != nil {
 		t.Fatal(err)
@@ -531,13 +531,13 @@ func TestSync(t *testing.T) {
 	if err := l.Sync(); !errors.Is(err, io.ErrShortWrite) {
 		t.Errorf("Sync: %v", err)
 	}
-	// zap would write a line to standard error for each record.
+	// An error of Write would make zap write a line to standard error for each record.
 	if err := New(log).Write(zapcore.Entry{}, nil); err != nil {
 		t.Errorf("Write: %v", err)
 	}
 }
 
-func TestNil(t *testing.T) {
+func TestNilLoggerDiscards(t *testing.T) {
 	core := New(nil)
 	if core.Enabled(zap.ErrorLevel) || core.Sync() != nil {
 		t.Error("nil does not discard")
@@ -545,7 +545,7 @@ func TestNil(t *testing.T) {
 	New(new(forebay.Logger)).With([]zap.Field{zap.Int("a", 1)}).Write(zapcore.Entry{}, nil)
 }
 
-func TestManyGoroutines(t *testing.T) {
+func TestConcurrentUse(t *testing.T) {
 	rec := forebaytest.New(t)
 	l := zap.New(New(rec.Logger())).With(zap.Namespace("ns"))
 	var wg sync.WaitGroup
@@ -570,14 +570,14 @@ func TestManyGoroutines(t *testing.T) {
 	}
 }
 
-func TestAllocs(t *testing.T) {
+func TestInfoAllocatesOnlyZapFields(t *testing.T) {
 	if race.Enabled {
 		t.Skip("not with the race detector")
 	}
 	log := newLog(t, io.Discard, encode.Options{})
 	l := zap.New(New(log)).Named("db")
 	l.Info("m")
-	if n := allocs.PerRun(100, func() { l.Info("m", zap.Int("a", 1), zap.String("b", "x"), zap.Duration("c", 1)) }); n > 1 { // the fields: zap's own
+	if n := allocs.PerRun(100, func() { l.Info("m", zap.Int("a", 1), zap.String("b", "x"), zap.Duration("c", 1)) }); n > 1 { // zap allocates the fields
 		t.Errorf("%v allocations for three fields", n)
 	}
 	seven := []zap.Field{zap.Int("a", 1), zap.Int("b", 1), zap.Int("c", 1), zap.Int("d", 1), zap.Int("e", 1), zap.Int("f", 1), zap.Int("g", 1)}

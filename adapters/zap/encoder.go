@@ -13,11 +13,11 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// object collects fields as attributes. It is a zapcore.ObjectEncoder.
+// An object collects fields as attributes. It is a zapcore.ObjectEncoder, used by one goroutine.
 type object struct {
 	attrs  []slog.Attr
-	spaces []space
-	top    [2]slog.Attr // the caller and the stack of an entry
+	spaces []space      // open namespaces, outermost first
+	top    [2]slog.Attr // memory for the caller and the stack of an entry
 }
 
 // A space is a namespace that is open from attrs[from] on.
@@ -40,7 +40,8 @@ func (o *object) add(fields []zapcore.Field) {
 	}
 }
 
-// contain adds the fields of an object to o. A panic is replaced by a text.
+// contain adds the fields of an inlined object to o. If its method panics, the text of the panic replaces
+// all its fields.
 func (o *object) contain(f *zapcore.Field) {
 	attrs, spaces := len(o.attrs), len(o.spaces)
 	defer func() {
@@ -52,7 +53,8 @@ func (o *object) contain(f *zapcore.Field) {
 	f.AddTo(o)
 }
 
-// objectOf returns the attributes of m. If m panics, fault is the text of the panic.
+// objectOf returns the attributes of m. If m panics, fault is the text of the panic. err is the error of m,
+// with the attributes that m added before; zap adds the error as a field.
 func objectOf(m zapcore.ObjectMarshaler) (attrs []slog.Attr, fault string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -64,7 +66,7 @@ func objectOf(m zapcore.ObjectMarshaler) (attrs []slog.Attr, fault string, err e
 	return inner.group(), "", err
 }
 
-// arrayOf returns the elements of m as a list. If m panics, the value is a text that reports it.
+// arrayOf returns the elements of m as a list. If m panics, the value is the text of the panic.
 func arrayOf(m zapcore.ArrayMarshaler) (v slog.Value, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -76,7 +78,8 @@ func arrayOf(m zapcore.ArrayMarshaler) (v slog.Value, err error) {
 	return a.value(), err
 }
 
-// group returns the attributes, with namespaces as groups. o owns them.
+// group returns the attributes, with namespaces as groups, and closes the namespaces. The result is memory
+// of o, valid until the next change of o.
 func (o *object) group() []slog.Attr {
 	for i := len(o.spaces) - 1; i >= 0; i-- {
 		s := o.spaces[i]
@@ -87,9 +90,10 @@ func (o *object) group() []slog.Attr {
 	return o.attrs
 }
 
-// maxAttrs is the maximum capacity of a pooled object.
+// maxAttrs is the maximum capacity of the attributes of a pooled object.
 const maxAttrs = 256
 
+// reset removes all attributes and the references to their values.
 func (o *object) reset() {
 	clear(o.attrs[:cap(o.attrs)])
 	clear(o.top[:])
@@ -99,16 +103,21 @@ func (o *object) reset() {
 	}
 }
 
+// put appends an attribute.
 func (o *object) put(key string, v slog.Value) {
 	o.attrs = append(o.attrs, slog.Attr{Key: key, Value: v})
 }
 
+// The methods below implement zapcore.ObjectEncoder.
+
+// AddArray adds a list. Its error is that of m.
 func (o *object) AddArray(key string, m zapcore.ArrayMarshaler) error {
 	v, err := arrayOf(m)
 	o.put(key, v)
 	return err
 }
 
+// AddObject adds a group. Its error is that of m.
 func (o *object) AddObject(key string, m zapcore.ObjectMarshaler) error {
 	attrs, fault, err := objectOf(m)
 	if fault == "" {
@@ -141,11 +150,13 @@ func (o *object) AddUint16(key string, v uint16)          { o.put(key, slog.Uint
 func (o *object) AddUint8(key string, v uint8)            { o.put(key, slog.Uint64Value(uint64(v))) }
 func (o *object) AddUintptr(key string, v uintptr)        { o.put(key, slog.Uint64Value(uint64(v))) }
 
+// AddReflected adds a value that the outputs encode by reflection.
 func (o *object) AddReflected(key string, v any) error {
 	o.put(key, slog.AnyValue(v))
 	return nil
 }
 
+// OpenNamespace makes the attributes after it a group.
 func (o *object) OpenNamespace(key string) { o.spaces = append(o.spaces, space{key, len(o.attrs)}) }
 
 // shortest returns the float64 with the shortest decimal form of v: 0.1, not 0.10000000149011612.
@@ -162,7 +173,7 @@ func complexValue(v complex128, bits int) slog.Value {
 	return slog.StringValue(strings.Trim(strconv.FormatComplex(v, 'g', -1, bits), "()"))
 }
 
-// array collects the elements of a list. It is a zapcore.ArrayEncoder.
+// An array collects the elements of a list. It is a zapcore.ArrayEncoder.
 type array struct{ elems []any }
 
 // value returns the list. A list that contains only objects is a list of AttrAppenders, so that
@@ -182,14 +193,19 @@ func (a *array) value() slog.Value {
 	return slog.AnyValue([]any{})
 }
 
+// put appends an element.
 func (a *array) put(v any) { a.elems = append(a.elems, v) }
 
+// The methods below implement zapcore.ArrayEncoder.
+
+// AppendArray appends a list. Its error is that of m.
 func (a *array) AppendArray(m zapcore.ArrayMarshaler) error {
 	v, err := arrayOf(m)
 	a.put(v.Any())
 	return err
 }
 
+// AppendObject appends the attributes of an object. Its error is that of m.
 func (a *array) AppendObject(m zapcore.ObjectMarshaler) error {
 	attrs, fault, err := objectOf(m)
 	if fault == "" {
@@ -200,6 +216,7 @@ func (a *array) AppendObject(m zapcore.ObjectMarshaler) error {
 	return err
 }
 
+// AppendReflected appends a value that the outputs encode by reflection.
 func (a *array) AppendReflected(v any) error {
 	a.put(v)
 	return nil
@@ -226,9 +243,10 @@ func (a *array) AppendUint16(v uint16)          { a.put(v) }
 func (a *array) AppendUint8(v uint8)            { a.put(v) }
 func (a *array) AppendUintptr(v uintptr)        { a.put(v) }
 
-// members are the attributes of an object in a list.
+// members are the attributes of an object in a list. As an AttrAppender, they are written as a group.
 type members []slog.Attr
 
 var _ encode.AttrAppender = members(nil)
 
+// AppendAttrs appends the attributes to dst.
 func (m members) AppendAttrs(dst []slog.Attr) []slog.Attr { return append(dst, m...) }

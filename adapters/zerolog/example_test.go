@@ -28,7 +28,7 @@ func ExampleNew() {
 	// level=ERROR msg="" error="connection refused" attempt=3
 }
 
-// zerolog writes to a SlabWriter.
+// A SlabWriter is an io.Writer for zerolog.
 func Example_slabWriter() {
 	sw, err := forebay.NewSlabWriter(os.Stdout, nil)
 	if err != nil {

@@ -47,11 +47,13 @@ func New(log *forebay.Logger) zerolog.LevelWriter {
 	return &writer{log: log, handler: log.Slog().Handler()}
 }
 
+// A writer implements zerolog.LevelWriter. It is immutable.
 type writer struct {
-	log     *forebay.Logger
-	handler slog.Handler
+	log     *forebay.Logger // for Flush; nil discards all events
+	handler slog.Handler    // of log
 }
 
+// levelOf returns the level for a level of zerolog, whose levels from trace to error are 1 apart.
 func levelOf(l zerolog.Level) slog.Level {
 	switch {
 	case l == zerolog.NoLevel:
@@ -62,7 +64,8 @@ func levelOf(l zerolog.Level) slog.Level {
 	return slog.Level(l-zerolog.InfoLevel) * 4
 }
 
-// Write logs a line without a separate level; the level is taken from the line.
+// Write logs a line whose level is a field of the line. zerolog calls it if the writer is wrapped in one
+// that is only an io.Writer. Its error is always nil.
 func (w *writer) Write(p []byte) (int, error) {
 	level := zerolog.NoLevel
 	if record.IsObject(p) {
@@ -78,7 +81,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	return w.WriteLevel(level, p)
 }
 
-// WriteLevel logs a line of zerolog. Its error is always nil.
+// WriteLevel logs a line of zerolog. It does not retain p. Its error is always nil.
 func (w *writer) WriteLevel(level zerolog.Level, p []byte) (int, error) {
 	l := levelOf(level)
 	if w.handler.Enabled(context.Background(), l) {
@@ -90,6 +93,7 @@ func (w *writer) WriteLevel(level zerolog.Level, p []byte) (int, error) {
 	return len(p), nil
 }
 
+// flush waits until all records are delivered, at most lastTimeout.
 func (w *writer) flush() {
 	if r := w.log.Router(); r != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), lastTimeout)
@@ -98,7 +102,7 @@ func (w *writer) flush() {
 	}
 }
 
-// parse converts a line with that level to a record.
+// parse converts a line with that level, which is l in slog, to a record.
 func parse(level zerolog.Level, l slog.Level, p []byte) slog.Record {
 	now := time.Now()
 	if !record.IsObject(p) {
@@ -120,7 +124,7 @@ func parse(level zerolog.Level, l slog.Level, p []byte) slog.Record {
 		}
 	}
 	msg := ""
-	for i, a := range slices.Backward(attrs) { // and the message last
+	for i, a := range slices.Backward(attrs) { // zerolog writes the message last
 		if a.Key == zerolog.MessageFieldName && a.Value.Kind() == slog.KindString {
 			msg = a.Value.String()
 			attrs = slices.Delete(attrs, i, i+1)
@@ -132,11 +136,13 @@ func parse(level zerolog.Level, l slog.Level, p []byte) slog.Record {
 	return rec
 }
 
+// indexOf returns the index of the first attribute with that key, or -1.
 func indexOf(attrs []slog.Attr, key string) int {
 	return slices.IndexFunc(attrs, func(a slog.Attr) bool { return a.Key == key })
 }
 
-// timeOf parses a time in the format of zerolog.TimeFieldFormat.
+// timeOf parses a time in the format of zerolog.TimeFieldFormat. It returns false for another format: the
+// field then stays an attribute.
 func timeOf(v slog.Value) (t time.Time, ok bool) {
 	text := v.String()
 	switch zerolog.TimeFieldFormat {

@@ -30,8 +30,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bare returns a Logger that writes JSON without times to w.
-func bare(t testing.TB, w io.Writer) *forebay.Logger {
+// newLog returns a Logger that writes JSON without times to w.
+func newLog(t testing.TB, w io.Writer) *forebay.Logger {
 	t.Helper()
 	r, err := forebay.NewRouter(forebay.Route(encode.JSON(&encode.Options{TimeKey: "-"}), forebay.Writer(w, forebay.Direct(), forebay.Level(slog.LevelDebug-8))))
 	if err != nil {
@@ -52,7 +52,7 @@ func (us users) MarshalZerologArray(a *zerolog.Array) {
 	}
 }
 
-// fields are all kinds of fields that zerolog has.
+// fields has one field of every type of zerolog.
 var fields = []func(*zerolog.Event) *zerolog.Event{
 	func(e *zerolog.Event) *zerolog.Event { return e.Str("str", "a \"b\"\n\u2028<é>\xff") },
 	func(e *zerolog.Event) *zerolog.Event { return e.Strs("strs", []string{"a", "b"}) },
@@ -92,8 +92,8 @@ var fields = []func(*zerolog.Event) *zerolog.Event{
 	},
 }
 
-// members returns the members of a line in order, with their text, and those of zerolog's
-// built-in fields under one name. Escapes are spelled in one way.
+// members returns the members of a line in order, as text with normalized escapes, and the built-in fields
+// of zerolog separately.
 func members(t *testing.T, line []byte) (list []string, builtin map[string]string) {
 	t.Helper()
 	builtin = map[string]string{}
@@ -125,9 +125,8 @@ func members(t *testing.T, line []byte) (list []string, builtin map[string]strin
 	return list, builtin
 }
 
-// A line of zerolog goes in and comes out with the same fields, in the same order, with
-// the same digits.
-func TestFieldsStay(t *testing.T) {
+// The fields of a zerolog line are written in the same order and with the same digits.
+func TestFieldsKeepOrderAndDigits(t *testing.T) {
 	seed := testkit.Seed(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	levels := []zerolog.Level{zerolog.DebugLevel, zerolog.InfoLevel, zerolog.WarnLevel, zerolog.ErrorLevel}
@@ -138,7 +137,7 @@ func TestFieldsStay(t *testing.T) {
 			some = append(some, fields[i])
 		}
 		level, with := levels[rnd.IntN(len(levels))], rnd.IntN(2) == 0
-		for _, w := range []io.Writer{&theirs, New(bare(t, &ours))} {
+		for _, w := range []io.Writer{&theirs, New(newLog(t, &ours))} {
 			l := zerolog.New(w)
 			if with {
 				l = l.With().Str("app", "shop").Dict("ctx", zerolog.Dict().Int("n", 1)).Logger()
@@ -157,8 +156,8 @@ func TestFieldsStay(t *testing.T) {
 	}
 }
 
-// Numbers, booleans and groups have their kinds, so that redaction and labels see them.
-func TestKinds(t *testing.T) {
+// Numbers, booleans and objects become attributes of these kinds, for redaction and labels.
+func TestAttributesKeepTheirKinds(t *testing.T) {
 	var b bytes.Buffer
 	r, err := forebay.NewRouter(forebay.Route(encode.Logfmt(&encode.Options{TimeKey: "-", ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
 		if len(groups) == 1 && groups[0] == "user" && a.Key == "password" {
@@ -182,14 +181,14 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-func TestLevels(t *testing.T) {
+func TestLevelsMapToSlog(t *testing.T) {
 	rec := forebaytest.New(t)
 	for in, want := range map[zerolog.Level]slog.Level{
 		zerolog.TraceLevel: slog.LevelDebug - 4, zerolog.DebugLevel: slog.LevelDebug, zerolog.InfoLevel: slog.LevelInfo,
 		zerolog.WarnLevel: slog.LevelWarn, zerolog.ErrorLevel: slog.LevelError, zerolog.FatalLevel: slog.LevelError + 4,
 		zerolog.PanicLevel: slog.LevelError + 4, zerolog.NoLevel: slog.LevelInfo,
 	} {
-		for _, w := range []io.Writer{New(rec.Logger()), struct{ io.Writer }{New(rec.Logger())}} { // the second knows no levels
+		for _, w := range []io.Writer{New(rec.Logger()), struct{ io.Writer }{New(rec.Logger())}} { // the second has no WriteLevel
 			l := zerolog.New(w).Level(-10)
 			l.WithLevel(in).Int("in", int(in)).Msg("m")
 			rec.Want(want, "m", "in", int(in))
@@ -203,7 +202,7 @@ func TestLevels(t *testing.T) {
 	if n := len(rec.Records()); n != 16 {
 		t.Errorf("%d records", n)
 	}
-	// What no output takes is not parsed.
+	// A line below the levels of all outputs is not parsed.
 	r, err := forebay.NewRouter(forebay.Writer(io.Discard, forebay.Direct(), forebay.Level(slog.LevelWarn)))
 	if err != nil {
 		t.Fatal(err)
@@ -221,7 +220,7 @@ func set[T any](t *testing.T, v *T, to T) {
 	t.Cleanup(func() { *v = old })
 }
 
-func TestTimes(t *testing.T) {
+func TestTimeFormats(t *testing.T) {
 	at := time.Date(2024, 5, 6, 7, 8, 9, 123456789, time.UTC)
 	set(t, &zerolog.TimestampFunc, func() time.Time { return at })
 	for format, unit := range map[string]time.Duration{
@@ -253,8 +252,8 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// The time of zerolog has seconds; records of one second keep their order all the same.
-func TestFractionOfTheSecond(t *testing.T) {
+// Records of one second have increasing times although zerolog writes whole seconds.
+func TestTimesWithinASecondKeepOrder(t *testing.T) {
 	rec := forebaytest.New(t)
 	l := zerolog.New(New(rec.Logger())).With().Timestamp().Logger()
 	for range 100 {
@@ -265,7 +264,7 @@ func TestFractionOfTheSecond(t *testing.T) {
 		if r.Time.Nanosecond() != 0 {
 			fractions++
 		}
-		// The second may end between the two clocks that are read for a record.
+		// The second may end between the two readings of the clock for a record.
 		if i > 0 && r.Time.Before(records[i-1].Time.Truncate(time.Second)) {
 			t.Errorf("%v after %v", r.Time, records[i-1].Time)
 		}
@@ -275,7 +274,7 @@ func TestFractionOfTheSecond(t *testing.T) {
 	}
 }
 
-func TestNamesOfFields(t *testing.T) {
+func TestFieldNamesOfZerologAreUsed(t *testing.T) {
 	set(t, &zerolog.LevelFieldName, "severity")
 	set(t, &zerolog.MessageFieldName, "text")
 	set(t, &zerolog.TimestampFieldName, "@timestamp")
@@ -296,7 +295,7 @@ func TestNamesOfFields(t *testing.T) {
 	}
 }
 
-func TestNotJSON(t *testing.T) {
+func TestTextLineBecomesTheMessage(t *testing.T) {
 	rec := forebaytest.New(t)
 	w := New(rec.Logger())
 	for _, line := range []string{"plain\n", "{\"level\":\r\n", "", "[1]"} {
@@ -309,8 +308,8 @@ func TestNotJSON(t *testing.T) {
 	rec.Want(slog.LevelInfo, "", "level", "nonsense", "message", 7)
 }
 
-// A line that zerolog has encoded is redacted like any other record.
-func TestRedaction(t *testing.T) {
+// Redaction rules apply to the fields of a zerolog line.
+func TestRedactionApplies(t *testing.T) {
 	const secret = "hunter2"
 	for name, f := range map[string]func(*zerolog.Event) *zerolog.Event{
 		"string": func(e *zerolog.Event) *zerolog.Event { return e.Str("password", secret) },
@@ -337,15 +336,15 @@ func TestRedaction(t *testing.T) {
 	}
 }
 
-// tank is a buffered output that notes how often it is flushed.
-type tank struct{ flushed int }
+// A flushCounter is a buffered output that counts its flushes.
+type flushCounter struct{ flushed int }
 
-func (k *tank) Write(p []byte) (int, error)          { return len(p), nil }
-func (k *tank) WriteRecord([]byte, batch.Meta) error { return io.ErrShortWrite }
-func (k *tank) Flush() error                         { k.flushed++; return nil }
+func (k *flushCounter) Write(p []byte) (int, error)          { return len(p), nil }
+func (k *flushCounter) WriteRecord([]byte, batch.Meta) error { return io.ErrShortWrite }
+func (k *flushCounter) Flush() error                         { k.flushed++; return nil }
 
-func TestFatal(t *testing.T) {
-	k := &tank{}
+func TestFatalFlushes(t *testing.T) {
+	k := &flushCounter{}
 	log, err := forebay.New(forebay.Writer(k), forebay.OnError(func(batch.Event) {}))
 	if err != nil {
 		t.Fatal(err)
@@ -373,7 +372,7 @@ func TestFatal(t *testing.T) {
 	}
 }
 
-func TestNil(t *testing.T) {
+func TestNilLoggerDiscards(t *testing.T) {
 	l := zerolog.New(New(nil))
 	l.Error().Msg("m")
 	func() {
@@ -382,7 +381,7 @@ func TestNil(t *testing.T) {
 	}()
 }
 
-func TestManyGoroutines(t *testing.T) {
+func TestConcurrentUse(t *testing.T) {
 	rec := forebaytest.New(t)
 	l := zerolog.New(New(rec.Logger()))
 	var wg sync.WaitGroup
@@ -407,14 +406,14 @@ func TestManyGoroutines(t *testing.T) {
 	}
 }
 
-// Whatever is written, something is logged, and nothing panics.
+// Every line is logged in some form, and none causes a panic.
 func FuzzWrite(f *testing.F) {
 	for _, s := range []string{`{"level":"info","message":"m"}`, "x", `{"time":1,"a":{"b":[]}}`, `{"message":"a","message":"b"}`, "{\"\xff\":\"\\ud800\"}"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		var b bytes.Buffer
-		w := New(bare(t, &b))
+		w := New(newLog(t, &b))
 		if n, err := w.Write([]byte(s)); n != len(s) || err != nil {
 			t.Errorf("%d, %v", n, err)
 		}
@@ -428,7 +427,7 @@ func BenchmarkInfo(b *testing.B) {
 	for _, c := range []struct {
 		name string
 		w    io.Writer
-	}{{"forebay", New(bare(b, io.Discard))}, {"zerolog", io.Discard}} {
+	}{{"forebay", New(newLog(b, io.Discard))}, {"zerolog", io.Discard}} {
 		l := zerolog.New(c.w)
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()

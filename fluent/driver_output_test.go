@@ -11,11 +11,11 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// A Driver is an output of a Router, which closes it, its spool included.
-func TestDriverIsAnOutput(t *testing.T) {
+// A Router that is closed delivers the records of a Driver output and unlocks its spool.
+func TestRouterClosesDriverAndSpool(t *testing.T) {
 	var r received
 	dir := t.TempDir()
-	c := testConfig{Config: Config{Servers: []string{obey(t, &r)}, Tag: "out.put"}, Name: "out", SpoolDir: dir, OnError: func(batch.Event) {}}
+	c := testConfig{Config: Config{Servers: []string{listenAndAck(t, &r)}, Tag: "out.put"}, Name: "out", SpoolDir: dir, OnError: func(batch.Event) {}}
 	d, err := c.driver()
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +36,7 @@ func TestDriverIsAnOutput(t *testing.T) {
 	if len(frames) != 1 || frames[0].Tag != "out.put" || len(frames[0].Entries) != 1 {
 		t.Errorf("%+v", frames)
 	}
-	again, err := c.logger() // the spool is free
+	again, err := c.logger() // the spool is unlocked
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestDriverIsAnOutput(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 
-	// Without the Router, and with other records than an encoder's.
+	// An output without a Router accepts encoded events.
 	s, err := forebay.Open(To(c.Servers[0], "forebay"))
 	if err != nil {
 		t.Fatal(err)

@@ -26,9 +26,9 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// down is a Config of a server that is down, and known to be after the first
+// downConfig returns a Config of a server that refuses connections. Its circuit opens after the first
 // attempt.
-func down() testConfig {
+func downConfig() testConfig {
 	return testConfig{
 		Config: Config{
 			Dial:         func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("connection refused") },
@@ -41,16 +41,15 @@ func down() testConfig {
 	}
 }
 
-// obey starts a receiver that takes everything.
-func obey(t *testing.T, r *received) string {
-	return listen(t, &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }})
+// listenAndAck starts a server that acknowledges all records, and returns its address.
+func listenAndAck(t *testing.T, r *received) string {
+	return listen(t, &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.ackAll(c) }})
 }
 
-// What was posted while the server was down is delivered by the next Logger,
-// before anything newer.
-func TestSpoolHoldsAnOutage(t *testing.T) {
+// Records posted while the server was down are delivered by the next Logger, before newer ones.
+func TestSpooledRecordsAreDeliveredFirst(t *testing.T) {
 	dir := t.TempDir()
-	c := down()
+	c := downConfig()
 	c.SpoolDir = filepath.Join(dir, "spool")
 	l := newTestLogger(t, c)
 	if _, err := c.logger(); !errors.Is(err, spool.ErrLocked) {
@@ -69,7 +68,7 @@ func TestSpoolHoldsAnOutage(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 
-	// What is stored are tags, not their numbers.
+	// The spool contains tags, not stream numbers.
 	defs := definitions{}
 	for e, err := range spool.Scan(c.SpoolDir, &spool.Options{Streams: defs}) {
 		if err != nil || e.Batch == nil {
@@ -81,7 +80,7 @@ func TestSpoolHoldsAnOutage(t *testing.T) {
 	}
 
 	var r received
-	l = newTestLogger(t, testConfig{Config: Config{Servers: []string{obey(t, &r)}}, SpoolDir: c.SpoolDir})
+	l = newTestLogger(t, testConfig{Config: Config{Servers: []string{listenAndAck(t, &r)}}, SpoolDir: c.SpoolDir})
 	for i := range 10 {
 		l.Post("spool.a", map[string]any{"n": 2000 + 2*i})
 	}
@@ -97,7 +96,7 @@ func TestSpoolHoldsAnOutage(t *testing.T) {
 	}
 }
 
-// definitions are those of streams that a spool holds.
+// definitions is a dictionary that records the stream definitions of a spool.
 type definitions map[string]bool
 
 func (d definitions) AppendStream(dst []byte, _ uint32) ([]byte, bool) { return dst, false }
@@ -106,10 +105,10 @@ func (d definitions) Stream(def []byte) uint32 {
 	return uint32(len(d))
 }
 
-// A context that has ended leaves no time for the server, but some for the spool.
-func TestCloseAtOnceSpools(t *testing.T) {
+// Close with a context that has ended sends nothing, but writes the records to the spool.
+func TestCloseWithEndedContextSpools(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		c := down()
+		c := downConfig()
 		c.SpoolDir = t.TempDir()
 		l := newTestLogger(t, c)
 		for i := range 100 {
@@ -133,9 +132,11 @@ func TestCloseAtOnceSpools(t *testing.T) {
 	})
 }
 
-func TestFilesOfConfig(t *testing.T) {
+// The fallback file and the dead-letter file of the options receive records as JSON. An invalid option
+// leaves no spool locked.
+func TestFallbackAndDeadLetterFiles(t *testing.T) {
 	dir := t.TempDir()
-	c := down()
+	c := downConfig()
 	c.FallbackFile, c.Name = filepath.Join(dir, "fallback.jsonl"), "files"
 	l := newTestLogger(t, c)
 	l.PostWithTime("files.tag", time.Unix(1, 0), map[string]any{"n": 1})
@@ -148,8 +149,8 @@ func TestFilesOfConfig(t *testing.T) {
 		t.Errorf("%v, %v", st, err)
 	}
 
-	// A server that chokes on what holds the word poison.
-	letters := filepath.Join(dir, "letters.jsonl")
+	// The server closes the connection at a record with the word poison.
+	deadLetters := filepath.Join(dir, "dead-letters.jsonl")
 	bubble.Test(t, func(t *testing.T) {
 		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
 			for {
@@ -161,7 +162,7 @@ func TestFilesOfConfig(t *testing.T) {
 			}
 		}}
 		defer f.Close()
-		l := newTestLogger(t, testConfig{Config: Config{Dial: f.Dial}, DeadLetterFile: letters, OnError: func(batch.Event) {}})
+		l := newTestLogger(t, testConfig{Config: Config{Dial: f.Dial}, DeadLetterFile: deadLetters, OnError: func(batch.Event) {}})
 		for i := range 10 {
 			v := map[string]any{"n": i}
 			if i == 5 {
@@ -172,14 +173,14 @@ func TestFilesOfConfig(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		rep = closeLogger(t, l)
 	})
-	text, err = os.ReadFile(letters)
+	text, err = os.ReadFile(deadLetters)
 	if err != nil || rep.Delivered != 9 || rep.Dropped[batch.Poison] != 1 || !strings.Contains(string(text), `"record":{"poison":5}`) || !strings.Contains(string(text), `"tag":"files.tag"`) {
 		t.Errorf("%v, %s: %s", err, rep.Account, text)
 	}
 	for _, c := range []testConfig{
 		{FallbackFile: dir}, {DeadLetterFile: dir}, {SpoolDir: c.FallbackFile}, {SpoolDir: "x", SpoolSync: "maybe"},
 		{FallbackFile: "x", ErrorHandler: deliver.JSONLines(os.Stdout)},
-		{SpoolDir: filepath.Join(dir, "s"), FallbackFile: filepath.Join(dir, "f"), DeadLetterFile: dir}, // the spool must be free again
+		{SpoolDir: filepath.Join(dir, "s"), FallbackFile: filepath.Join(dir, "f"), DeadLetterFile: dir}, // the failed call has unlocked the spool
 		{SpoolDir: filepath.Join(dir, "s"), FallbackFile: filepath.Join(dir, "f"), DeadLetterFile: dir},
 	} {
 		if _, err := c.logger(); err == nil || errors.Is(err, spool.ErrLocked) {
@@ -188,12 +189,11 @@ func TestFilesOfConfig(t *testing.T) {
 	}
 }
 
-// An event of long ago is not too old to be tried again: what counts is when it
-// was posted.
-func TestOldEventsSurviveAnOutage(t *testing.T) {
+// The age at which a record is dropped counts from Post, not from the time of the event.
+func TestRetryAgeCountsFromPost(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var r received
-		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.ackAll(c) }}
 		refused := 0
 		l := newTestLogger(t, testConfig{
 			Config: Config{
@@ -206,7 +206,7 @@ func TestOldEventsSurviveAnOutage(t *testing.T) {
 			},
 			Retry: &deliver.RetryOptions{MaxAge: time.Hour},
 		})
-		time.Sleep(5 * time.Hour) // what is older than the process has no age
+		time.Sleep(5 * time.Hour) // MaxAge does not apply to times before the start of the process
 		for i, at := range []time.Time{time.Unix(1, 0), time.Now().Add(-2 * time.Hour), time.Now()} {
 			if err := l.PostWithTime("old", at, map[string]any{"n": i}); err != nil {
 				t.Fatal(err)
@@ -221,11 +221,11 @@ func TestOldEventsSurviveAnOutage(t *testing.T) {
 	})
 }
 
-// An error handler that hangs does not hold Close beyond the spool's time, and what it
-// was to take is spooled.
-func TestCloseDoesNotWaitForAHandler(t *testing.T) {
+// An error handler that hangs does not delay Close beyond the time for the spool. The records of its call
+// are spooled.
+func TestCloseSpoolsDespiteHangingHandler(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		c := down()
+		c := downConfig()
 		c.SpoolDir, c.BufferBytes = t.TempDir(), 1<<20
 		hang, called := make(chan struct{}), make(chan struct{})
 		var once sync.Once
@@ -262,21 +262,21 @@ const (
 	envKillHow = "FOREBAY_FLUENT_KILL_HOW"
 )
 
-// A process that is killed with records in its buffer loses none that Post had
-// returned from, and the next one knows their tags and can render them.
-func TestKilledProcess(t *testing.T) {
+// A killed process loses no record for which Post had returned. The next process delivers the records
+// with their tags, or writes them as JSON.
+func TestKilledProcessLosesNoPostedRecord(t *testing.T) {
 	if dir := os.Getenv(envKillDir); dir != "" {
-		killedChild(dir)
+		postUntilKilled(dir)
 		return
 	}
-	// Numbers of tags differ between the processes.
+	// The tag makes the stream numbers of this process differ from those of the child.
 	if _, err := new(valuer).streamOf("kill.parent"); err != nil {
 		t.Fatal(err)
 	}
 	for _, how := range []string{"to the server", "as JSON", "unacknowledged"} {
 		t.Run(how, func(t *testing.T) {
 			dir := t.TempDir()
-			cmd := exec.Command(os.Args[0], "-test.run=^TestKilledProcess$")
+			cmd := exec.Command(os.Args[0], "-test.run=^TestKilledProcessLosesNoPostedRecord$")
 			cmd.Env = append(os.Environ(), envKillDir+"="+dir, envKillHow+"="+how)
 			out, err := cmd.StdoutPipe()
 			if err != nil {
@@ -296,10 +296,10 @@ func TestKilledProcess(t *testing.T) {
 			}
 			cmd.Wait()
 			if posted < 300 {
-				t.Skipf("SKIPPED: crash-safe buffers are not to be had here (%d records)", posted)
+				t.Skipf("SKIPPED: crash-safe buffers are not available here (%d records)", posted)
 			}
 			if how == "as JSON" {
-				c := down()
+				c := downConfig()
 				c.CrashDir, c.FallbackFile = dir, filepath.Join(dir, "fallback.jsonl")
 				rep := closeLogger(t, newTestLogger(t, c))
 				text, err := os.ReadFile(c.FallbackFile)
@@ -318,7 +318,7 @@ func TestKilledProcess(t *testing.T) {
 				return
 			}
 			var r received
-			rep := closeLogger(t, newTestLogger(t, testConfig{Config: Config{Servers: []string{obey(t, &r)}}, CrashDir: dir}))
+			rep := closeLogger(t, newTestLogger(t, testConfig{Config: Config{Servers: []string{listenAndAck(t, &r)}}, CrashDir: dir}))
 			if rep.Recovered < uint64(posted) || rep.Delivered != rep.Recovered {
 				t.Errorf("%s", rep.Account)
 			}
@@ -337,8 +337,9 @@ func TestKilledProcess(t *testing.T) {
 	}
 }
 
-func killedChild(dir string) {
-	c := down()
+// postUntilKilled is the child process: it posts records until the parent kills it.
+func postUntilKilled(dir string) {
+	c := downConfig()
 	c.CrashDir, c.FlushInterval = dir, time.Hour
 	reading := make(chan struct{})
 	if os.Getenv(envKillHow) == "unacknowledged" {
@@ -361,16 +362,16 @@ func killedChild(dir string) {
 		if err := l.Post(fmt.Sprint("kill.", i%3), map[string]any{"n": i}); err != nil {
 			select {}
 		}
-		if i == 200 { // a part of them is under way
+		if i == 200 { // some records are in flight
 			<-reading
 		}
 		fmt.Println("posted", i)
 	}
 }
 
-// What Close could not deliver stays in CrashDir where there is no spool.
-func TestCrashDirKeepsWhatCloseCouldNotDeliver(t *testing.T) {
-	c := down()
+// Without a spool, records that Close could not deliver stay in CrashDir for the next Logger.
+func TestCrashDirKeepsUndeliveredRecords(t *testing.T) {
+	c := downConfig()
 	c.CrashDir = t.TempDir()
 	l := newTestLogger(t, c)
 	if why := l.Stats().Slab.CrashUnsafe; why != "" {
@@ -386,13 +387,13 @@ func TestCrashDirKeepsWhatCloseCouldNotDeliver(t *testing.T) {
 		t.Errorf("%v: %s", err, rep.Account)
 	}
 	var r received
-	rep = closeLogger(t, newTestLogger(t, testConfig{Config: Config{Servers: []string{obey(t, &r)}}, CrashDir: c.CrashDir}))
+	rep = closeLogger(t, newTestLogger(t, testConfig{Config: Config{Servers: []string{listenAndAck(t, &r)}}, CrashDir: c.CrashDir}))
 	if !slices.Equal(r.get("crash.dir"), seq(0, 100)) {
 		t.Errorf("%s: %v", rep.Account, r.get("crash.dir"))
 	}
 }
 
-func TestCodecFor(t *testing.T) {
+func TestCodecForKnownContentTypes(t *testing.T) {
 	for form, want := range map[string]string{entryType: entryType, "application/json": "application/x-ndjson", "application/logfmt": "application/logfmt"} {
 		if c := codecFor(form, 0); c == nil || c.ContentType() != want {
 			t.Errorf("%s: %v", form, c)
@@ -403,9 +404,9 @@ func TestCodecFor(t *testing.T) {
 	}
 }
 
-// With the policy spill a server that stalls, and is not known to be down, costs
-// neither records nor the callers' time: the oldest go to the spool.
-func TestWhenFullSpill(t *testing.T) {
+// With the policy spill, a server that stalls while the circuit is closed costs no records and no time of
+// the callers: the oldest records go to the spool.
+func TestWhenFullSpillLosesNothing(t *testing.T) {
 	t.Run("memory", func(t *testing.T) { testWhenFullSpill(t, "") })
 	t.Run("crash-safe", func(t *testing.T) { testWhenFullSpill(t, t.TempDir()) })
 }
@@ -434,7 +435,7 @@ func testWhenFullSpill(t *testing.T, crash string) {
 		}
 	})
 	var r received
-	rep := closeLogger(t, newTestLogger(t, testConfig{Config: Config{Servers: []string{obey(t, &r)}}, SpoolDir: dir}))
+	rep := closeLogger(t, newTestLogger(t, testConfig{Config: Config{Servers: []string{listenAndAck(t, &r)}}, SpoolDir: dir}))
 	if !slices.Equal(r.get("full.spill"), seq(0, n)) {
 		t.Errorf("%s: %d records", rep.Account, len(r.get("full.spill")))
 	}
@@ -443,8 +444,8 @@ func testWhenFullSpill(t *testing.T, crash string) {
 	}
 }
 
-// BufferBytes is the memory of large records, too.
-func TestLargeRecordsFillTheBuffer(t *testing.T) {
+// Records larger than a slab may use all of BufferBytes.
+func TestLargeRecordsMayUseTheWholeBuffer(t *testing.T) {
 	l := newTestLogger(t, testConfig{Config: Config{Servers: []string{"127.0.0.1:1"}}, BufferBytes: 16 << 20})
 	for i := range 150 { // of 100 kB each
 		if err := l.Post("t", strings.Repeat("x", 100_000)); err != nil {
@@ -456,8 +457,8 @@ func TestLargeRecordsFillTheBuffer(t *testing.T) {
 	_, _ = l.Close(ctx)
 }
 
-// A full buffer holds a caller as long as its policy says, and no longer.
-func TestFullBufferHoldsNobodyLonger(t *testing.T) {
+// Post waits for a full buffer exactly as long as the policy of WhenFull allows.
+func TestPostWaitsOnlyAsLongAsWhenFullAllows(t *testing.T) {
 	for policy, want := range map[string]time.Duration{"": 250 * time.Millisecond, "drop-newest": 0, "drop-oldest": 0, "block-for=100ms": 100 * time.Millisecond} {
 		bubble.Test(t, func(t *testing.T) {
 			stop := make(chan struct{})

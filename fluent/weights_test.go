@@ -13,16 +13,16 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A trio is three servers, a, b and c, of which some may be down.
-type trio struct {
+// threeServers are the test servers a, b and c.
+type threeServers struct {
 	r    map[string]*received
 	f    map[string]*testkit.Forward
-	down map[string]*atomic.Bool
-	hang map[string]*atomic.Bool // dials that hang
+	down map[string]*atomic.Bool // refuse connections
+	hang map[string]*atomic.Bool // neither accept connections nor acknowledge
 }
 
-func newTrio() *trio {
-	q := &trio{map[string]*received{}, map[string]*testkit.Forward{}, map[string]*atomic.Bool{}, map[string]*atomic.Bool{}}
+func newThreeServers() *threeServers {
+	q := &threeServers{map[string]*received{}, map[string]*testkit.Forward{}, map[string]*atomic.Bool{}, map[string]*atomic.Bool{}}
 	for _, name := range []string{"a", "b", "c"} {
 		r := new(received)
 		q.r[name], q.down[name], q.hang[name] = r, new(atomic.Bool), new(atomic.Bool)
@@ -44,7 +44,7 @@ func newTrio() *trio {
 	return q
 }
 
-func (q *trio) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+func (q *threeServers) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	name := addr[:1]
 	switch {
 	case q.down[name].Load():
@@ -56,24 +56,25 @@ func (q *trio) dial(ctx context.Context, network, addr string) (net.Conn, error)
 	return q.f[name].Dial(ctx, network, addr)
 }
 
-func (q *trio) close() {
+func (q *threeServers) close() {
 	for _, f := range q.f {
 		f.Close()
 	}
 }
 
-func (q *trio) counts() (out [3]int) {
+// counts returns the numbers of records that a, b and c received.
+func (q *threeServers) counts() (out [3]int) {
 	for i, name := range []string{"a", "b", "c"} {
 		out[i] = len(q.r[name].get("x"))
 	}
 	return out
 }
 
-// Servers with weights take turns, in that proportion; one on standby has none while one of
-// them works, and is left when one is back.
-func TestWeightsAndStandby(t *testing.T) {
+// Servers with weights are used for shares of time in that proportion. The standby server is used only
+// while all others are down.
+func TestWeightsShareTimeAndStandbyComesLast(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		q := newTrio()
+		q := newThreeServers()
 		defer q.close()
 		l := newTestLogger(t, testConfig{
 			Config: Config{
@@ -138,11 +139,11 @@ func TestWeightsAndStandby(t *testing.T) {
 	}
 }
 
-// A server whose machine is gone is left after a heartbeat, long before AckTimeout; one
-// that is only slow is not left.
-func TestHeartbeat(t *testing.T) {
+// A server that accepts no connections is left after a heartbeat, long before AckTimeout. A server that
+// accepts connections but does not answer is left after AckTimeout.
+func TestHeartbeatLeavesUnreachableServer(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		q := newTrio()
+		q := newThreeServers()
 		defer q.close()
 		l := newTestLogger(t, testConfig{Config: Config{Servers: []string{"a", "b"}, Dial: q.dial, Failback: -1}})
 		l.Post("x", map[string]any{"n": 0})
@@ -155,8 +156,8 @@ func TestHeartbeat(t *testing.T) {
 		}
 		closeLogger(t, l)
 	})
-	bubble.Test(t, func(t *testing.T) { // the process sleeps, its machine takes connections
-		q := newTrio()
+	bubble.Test(t, func(t *testing.T) { // the kernel of the server accepts connections, the process hangs
+		q := newThreeServers()
 		defer q.close()
 		l := newTestLogger(t, testConfig{
 			Config: Config{
@@ -180,7 +181,7 @@ func TestHeartbeat(t *testing.T) {
 	})
 }
 
-// Clients come back to a better server at different times.
+// Clients return to a preferred server at different times.
 func TestFailbackHasJitter(t *testing.T) {
 	c, err := New(Config{})
 	if err != nil {
