@@ -103,7 +103,7 @@ func (b *block) store(p []byte, m batch.Meta, ticket uint64) {
 	off := b.off
 	s := (*slotWords)(unsafe.Add(b.top, -b.n*batch.SlotBytes))
 	if b.head != nil {
-		b.fence(s, off+len(p))
+		fence(b.base, len(b.mem)-(b.n+1)*batch.SlotBytes, off+len(p))
 	}
 	s[1], s[2], s[3] = uint64(m.Time), pair(uint32(off), uint32(len(p))), tail(m)
 	copy(unsafe.Slice((*byte)(unsafe.Add(b.base, off)), len(p)), p)
@@ -170,13 +170,14 @@ func newOversize(p []byte) *block {
 	}
 }
 
-// fence clears the tickets of the slot to be written and of the next one. Otherwise recovery could
-// mistake them for records until their tickets are stored, because an earlier use of the slab may
-// have stored payload there. end is the end of the payload of the new record.
-func (b *block) fence(s *slotWords, end int) {
-	s[0] = 0
-	if next := len(b.mem) - (b.n+2)*batch.SlotBytes; next >= end {
-		*(*uint64)(unsafe.Add(b.base, next)) = 0
+// fence clears the tickets of the slot to be written, at the given offset from base, and of the next
+// one. Otherwise recovery could mistake them for records until their tickets are stored, because an
+// earlier use of the slab may have stored payload there. end is the end of the payload of the new
+// record.
+func fence(base unsafe.Pointer, slot, end int) {
+	*(*uint64)(unsafe.Add(base, slot)) = 0
+	if next := slot - batch.SlotBytes; next >= end {
+		*(*uint64)(unsafe.Add(base, next)) = 0
 	}
 }
 

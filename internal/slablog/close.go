@@ -16,7 +16,6 @@ func (l *Log) Close() {
 	s.lock()
 	if s.life == accepting {
 		s.life.become(closing)
-		s.front.setRoomLocked()
 		s.bell.alarmLocked()
 	}
 	s.unlock()

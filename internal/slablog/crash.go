@@ -152,7 +152,6 @@ func (c *crashSafe) toHeapLocked(cause error) {
 		c.store.countDropLocked(batch.Corrupt, p.len())
 		c.store.releaseLocked(p)
 	}
-	c.store.front.setRoomLocked()
 }
 
 // rescueLocked copies a queued piece to the heap. It reports false if the memory

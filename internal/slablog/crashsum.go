@@ -79,7 +79,6 @@ func (c *crashSafe) sumWaiting() {
 		c.store.leases.freeAheadLocked(b)                               // not possible while it was read
 		if len(c.store.pool.free) > free && c.store.life == accepting { // the block was settled during the computation
 			c.store.front.serveLocked()
-			c.store.front.setRoomLocked()
 		}
 		if !ok {
 			c.toHeapLocked(crashfile.ErrTruncated)

@@ -54,7 +54,7 @@ func (w *Writer) putMapped(p []byte, m batch.Meta) error {
 		w.store.crash.learnStream(m.Stream)
 		w.front.lock()
 	}
-	if len(p)+batch.SlotBytes > w.front.room || m.Level >= w.front.flush.Level() {
+	if !w.front.fits(len(p)) || m.Level >= w.front.flush.Level() {
 		return w.putSlow(p, m)
 	}
 	if w.front.storeGuarded(p, m) {
@@ -82,21 +82,18 @@ func (f *front) storeGuarded(p []byte, m batch.Meta) (faulted bool) {
 			f.catchStore(old, recover())
 		}
 	}()
-	b := f.cur
-	off := b.off
-	s := (*slotWords)(unsafe.Add(b.top, -b.n*batch.SlotBytes))
-	b.fence(s, off+len(p))
+	off, end := f.off, f.end-batch.SlotBytes
+	fence(f.base, end, off+len(p))
+	s := (*slotWords)(unsafe.Add(f.base, end))
 	s[1], s[2], s[3] = uint64(m.Time), pair(uint32(off), uint32(len(p))), tail(m)
-	copy(unsafe.Slice((*byte)(unsafe.Add(b.base, off)), len(p)), p)
+	copy(unsafe.Slice((*byte)(unsafe.Add(f.base, off)), len(p)), p)
 	if points {
 		point(ptCopiedLocked)
 	}
 	s[0] = f.next + 1
 	debug.SetPanicOnFault(old)
 	f.next++
-	b.off = off + len(p)
-	b.n++
-	f.room -= len(p) + batch.SlotBytes
+	f.off, f.end = off+len(p), end
 	return false
 }
 
@@ -107,6 +104,7 @@ func (f *front) catchStore(old bool, r any) {
 		f.mu.Unlock()
 		panic(r)
 	}
+	f.closeLocked()
 	f.store.mu.Lock()
 	f.store.crash.caught(r)
 }
@@ -158,7 +156,6 @@ func (c *crashSafe) saveOversizeLocked(b *block, p []byte, s layout.Slot) (refus
 			refused = dropErrors[batch.Failed]
 			if c.store.callers.waitingLocked() > 0 {
 				c.store.front.serveLocked()
-				c.store.front.setRoomLocked()
 			}
 			break
 		}

@@ -4,24 +4,55 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"unsafe"
+
+	"github.com/forebay-log/forebay/batch"
 )
 
-// A front is the part of a Writer that every call uses: the slab that is filled, and the next
-// ticket. It fits one cache line. New sets flush, checks, spins, conf and store.
+// A front is the part of a Writer that every call uses: the free part of the slab that is filled, and
+// the next ticket. The fields up to mu are in one cache line, because with contention each call fetches
+// each line from another processor.
 //
-// mu also guards the payload end and the number of slots of the current block. To change the
-// current block, a goroutine holds front.mu and store.mu: see [store].
+// To change the current block, a goroutine holds front.mu and store.mu: see [store]. Meanwhile the
+// block has the end of its payload and the number of its slots, and end is noEnd.
 type front struct {
+	base unsafe.Pointer // start of the memory of cur
+	off  int            // payload of the next record
+	end  int            // end of the slot of the next record; noEnd forces the slow path
+	next uint64         // tickets issued so far
+	cur  *block
+	mu   sync.Mutex
+	_    [16]byte
+
 	flush  *slog.LevelVar // the level from which a record is sent at once
 	checks bool           // WriteRecord goes through putChecked
 	spins  bool           // there is more than one processor
-	room   int            // bytes the fast path may still store in cur; -1 forces the slow path
-	next   uint64         // tickets issued so far
-	cur    *block
-	mu     sync.Mutex
+	conf   *config
+	store  *store
+	_      [16]byte // a Writer has 128 bytes: the allocator aligns it to a cache line
+}
 
-	conf  *config
-	store *store
+// noEnd is the value of front.end that no record fits.
+const noEnd = -1
+
+// fits reports whether the fast path may store a record of n bytes.
+func (f *front) fits(n int) bool { return f.off+n+batch.SlotBytes <= f.end }
+
+// closeLocked moves the sizes of the current block to the block, and forces the slow path.
+func (f *front) closeLocked() {
+	if f.end != noEnd {
+		f.cur.off, f.cur.n = f.off, (len(f.cur.mem)-f.end)/batch.SlotBytes
+		f.end = noEnd
+	}
+}
+
+// reopenLocked moves them to the front if the next write may use the fast path, which does not check
+// SlabRecords. Both locks are held.
+func (f *front) reopenLocked() {
+	b, s := f.cur, f.store
+	if s.life == accepting && b != nil && b.n > b.cut && s.callers.slabs.n == 0 && s.bell.state != parked && f.conf.o.SlabRecords == 0 {
+		f.base, f.off, f.end = b.base, b.off, len(b.mem)-b.n*batch.SlotBytes
+	}
 }
 
 // lock locks mu.

@@ -119,7 +119,6 @@ func (w *Writer) putOversizeLocked(p []byte, m batch.Meta) error {
 	}
 	if w.store.callers.waitingLocked() > 0 { // more may have made room than it took
 		w.front.serveLocked()
-		w.front.setRoomLocked()
 	}
 	return w.storeOversizeLocked(p, m)
 }
@@ -166,7 +165,6 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 		w.store.progress.urgent = w.front.next
 	}
 	w.store.bell.wakeLocked()
-	w.front.setRoomLocked()
 	if w.store.crash.mapped() {
 		return w.store.crash.saveOversizeLocked(b, p, *s)
 	}
@@ -267,7 +265,6 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
 	}
 	wt := w.store.callers.newWaiterLocked(p, m, big)
 	w.store.callers.lineOf(wt).push(wt)
-	w.front.setRoomLocked()
 	if w.conf.spills() {
 		w.store.bell.alarmLocked()
 	}
@@ -293,7 +290,6 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
 		w.store.callers.shortage.growLocked(saturated)
 		err = w.giveUpLocked(p, m)
 		w.front.serveLocked() // a later record may fit where this one did not
-		w.front.setRoomLocked()
 	case timedOut:
 		<-wt.ch // the answer crossed the timer
 		fallthrough
@@ -396,7 +392,6 @@ func (f *front) serveLocked() {
 	for wt := f.store.callers.bigs.head; wt != nil && f.reserveOversizeLocked(len(wt.p), wt.m); wt = f.store.callers.bigs.head {
 		f.store.callers.answerLocked(wt, nil)
 	}
-	served := false
 	for wt := f.store.callers.slabs.head; wt != nil; wt = f.store.callers.slabs.head {
 		if f.belowReserveLocked(wt.m) && !f.fitsLocked(len(wt.p)) {
 			// The reserve is not for it, and later waiters may use it.
@@ -406,10 +401,6 @@ func (f *front) serveLocked() {
 		} else {
 			break
 		}
-		served = true
-	}
-	if served {
-		f.setRoomLocked()
 	}
 }
 

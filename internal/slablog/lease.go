@@ -296,7 +296,6 @@ func (s *store) freedLocked() {
 	if s.bell.state == parked && len(s.leases.list) == 0 {
 		s.restLocked()
 	}
-	s.front.setRoomLocked()
 }
 
 // reuseLocked keeps l for another batch, if its memory is free.

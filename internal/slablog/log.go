@@ -236,7 +236,6 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 	if len(s.found.files) > 0 {
 		if s.found.lease != nil { // one at a time: the file records each batch that is settled
 			s.bell.state = parked
-			s.front.setRoomLocked()
 			s.unlock()
 			return nil, false, false
 		}
@@ -356,7 +355,6 @@ func (r *reader) parkLocked() (again bool) {
 	if len(s.leases.list) == 0 {
 		s.restLocked()
 	}
-	s.front.setRoomLocked()
 	s.unlock()
 	if s.crash != nil {
 		s.crash.file.Big.Bury() // and truncates the file once no record is pending

@@ -222,11 +222,15 @@ func TestExchangedRecordsAreSeen(t *testing.T) {
 	defer closeNow(t, w)
 	var exchanged int
 	setHook(t, func(name string) {
-		if name != ptStoredLocked || w.front.cur.n-w.front.cur.cut != 7 {
+		if name != ptStoredLocked {
 			return
 		}
 		b := w.front.cur
-		prev, last := b.slot(b.n-2), b.slot(b.n-1)
+		n := (len(b.mem) - w.front.end) / batch.SlotBytes
+		if n-b.cut != 7 {
+			return
+		}
+		prev, last := b.slot(n-2), b.slot(n-1)
 		for i := range last.Len {
 			p, q := &b.mem[prev.Off+i], &b.mem[last.Off+i]
 			*p, *q = *q, *p

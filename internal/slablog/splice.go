@@ -25,13 +25,16 @@ func (w *Writer) TryWriteSpliced(p []byte, in []slab.Splice, m batch.Meta) bool 
 		return false
 	}
 	w.front.lock()
-	if n+batch.SlotBytes > w.front.room || m.Level >= w.front.flush.Level() {
+	if !w.front.fits(n) || m.Level >= w.front.flush.Level() {
+		w.front.closeLocked()
 		w.store.mu.Lock()
 		return w.placeSplicedLocked(p, in, n, m)
 	}
-	w.front.room -= n + batch.SlotBytes
-	w.front.next++
-	w.front.cur.storeSpliced(p, in, n, m, w.front.next)
+	splice(w.front.reserve(n, uint64(m.Time), tail(m)), p, in)
+	if points {
+		point(ptCopiedLocked)
+		point(ptStoredLocked)
+	}
 	w.front.mu.Unlock()
 	if points {
 		point(ptReturn)

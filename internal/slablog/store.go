@@ -64,11 +64,13 @@ func (s *store) init(c *config, f *front) {
 // lock locks front.mu and mu.
 func (s *store) lock() {
 	s.front.lock()
+	s.front.closeLocked()
 	s.mu.Lock()
 }
 
 // unlock unlocks both, and wakes the consumer if that was requested.
 func (s *store) unlock() {
+	s.front.reopenLocked()
 	ring := s.bell.toRingLocked()
 	s.mu.Unlock()
 	s.front.mu.Unlock()

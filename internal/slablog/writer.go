@@ -54,7 +54,7 @@ func New(o *slab.Options, c Consumer) (*Writer, *Log, error) {
 		return nil, nil, errors.New("slab: Options.WhenFull is spill, but the consumer has no disk to move records to")
 	}
 	_, _ = rand.Read(w.conf.id[:]) // never fails
-	w.front = front{conf: w.conf, store: w.store, flush: levels.flush, room: -1, spins: runtime.GOMAXPROCS(0) > 1}
+	w.front = front{conf: w.conf, store: w.store, flush: levels.flush, end: noEnd, spins: runtime.GOMAXPROCS(0) > 1}
 	w.store.init(w.conf, &w.front)
 	w.store.last.writes = callback.New(w.writeLastResort, lastResortQueue+1)
 	if err := w.openSlabs(c.Dictionary, c.Held); err != nil {
@@ -81,9 +81,8 @@ func (w *Writer) Write(p []byte) (int, error) {
 		if !w.front.mu.TryLock() { // front.lock, inlined
 			w.front.wait()
 		}
-		if len(p)+batch.SlotBytes <= w.front.room && m.Level < w.front.flush.Level() {
-			w.front.next++
-			w.front.storeFast(p, w.front.next, uint64(m.Time), tail(m))
+		if w.front.fits(len(p)) && m.Level < w.front.flush.Level() {
+			w.front.storeFast(p, uint64(m.Time), tail(m))
 			w.front.mu.Unlock()
 			if points {
 				point(ptReturn)
@@ -110,11 +109,10 @@ func (w *Writer) WriteRecord(p []byte, m batch.Meta) error {
 	if !w.front.mu.TryLock() { // front.lock, inlined
 		w.front.wait()
 	}
-	if len(p)+batch.SlotBytes > w.front.room || m.Level >= w.front.flush.Level() {
+	if !w.front.fits(len(p)) || m.Level >= w.front.flush.Level() {
 		return w.putSlow(p, m)
 	}
-	w.front.next++
-	w.front.storeFast(p, w.front.next, uint64(m.Time), tail(m))
+	w.front.storeFast(p, uint64(m.Time), tail(m))
 	w.front.mu.Unlock()
 	if points {
 		point(ptReturn)
@@ -125,18 +123,21 @@ func (w *Writer) WriteRecord(p []byte, m batch.Meta) error {
 // storeFast is block.store for a record on the heap that is not the first of its piece. It is
 // most of the cost of a call. It is inlined, and its copy comes last, so that few
 // registers have to be saved across that.
-func (f *front) storeFast(p []byte, ticket, time, tail uint64) {
-	f.room -= len(p) + batch.SlotBytes
-	b := f.cur
-	off := b.off
-	*(*slotWords)(unsafe.Add(b.top, -b.n*batch.SlotBytes)) = slotWords{ticket, time, pair(uint32(off), uint32(len(p))), tail}
-	b.off = off + len(p)
-	b.n++
-	copy(unsafe.Slice((*byte)(unsafe.Add(b.base, off)), len(p)), p)
+func (f *front) storeFast(p []byte, time, tail uint64) {
+	copy(f.reserve(len(p), time, tail), p)
 	if points {
 		point(ptCopiedLocked)
 		point(ptStoredLocked)
 	}
+}
+
+// reserve writes the slot of a record of n bytes that fits, and returns the memory for its payload.
+func (f *front) reserve(n int, time, tail uint64) []byte {
+	off, end := f.off, f.end-batch.SlotBytes
+	f.next++
+	f.off, f.end = off+n, end
+	*(*slotWords)(unsafe.Add(f.base, end)) = slotWords{f.next, time, pair(uint32(off), uint32(n)), tail}
+	return unsafe.Slice((*byte)(unsafe.Add(f.base, off)), n)
 }
 
 // putChecked is WriteRecord of a Writer that has mapped slabs, or a MaxRecord below the
@@ -151,11 +152,10 @@ func (w *Writer) putChecked(p []byte, m batch.Meta) error {
 	if !w.front.mu.TryLock() { // front.lock, inlined
 		w.front.wait()
 	}
-	if len(p)+batch.SlotBytes > w.front.room || m.Level >= w.front.flush.Level() {
+	if !w.front.fits(len(p)) || m.Level >= w.front.flush.Level() {
 		return w.putSlow(p, m)
 	}
-	w.front.next++
-	w.front.storeFast(p, w.front.next, uint64(m.Time), tail(m))
+	w.front.storeFast(p, uint64(m.Time), tail(m))
 	w.front.mu.Unlock()
 	if points {
 		point(ptReturn)
@@ -166,19 +166,10 @@ func (w *Writer) putChecked(p []byte, m batch.Meta) error {
 // smallRecords reports whether a record above MaxRecord may fit a slab.
 func (c *config) smallRecords() bool { return c.o.MaxRecord+batch.SlotBytes < c.o.SlabBytes }
 
-// setRoomLocked decides whether the next write may use the fast path, which does not check
-// SlabRecords.
-func (f *front) setRoomLocked() {
-	if f.store.life != accepting || f.cur == nil || f.cur.n == f.cur.cut || f.store.callers.slabs.n > 0 || f.store.bell.state == parked || f.conf.o.SlabRecords > 0 {
-		f.room = -1
-		return
-	}
-	f.room = f.cur.room()
-}
-
 // putSlow is WriteRecord off the fast path. It is called with front.mu held and returns
 // without it.
 func (w *Writer) putSlow(p []byte, m batch.Meta) error {
+	w.front.closeLocked()
 	w.store.mu.Lock()
 	return w.putSlowLocked(p, m)
 }
@@ -204,7 +195,6 @@ func (w *Writer) putSlowLocked(p []byte, m batch.Meta) error {
 	if (w.store.callers.slabs.n == 0 || w.conf.policyFor(m.Level).kind == whenFullDropOldest) && w.front.place(p, m) {
 		if w.store.callers.waitingLocked() > 0 { // more may have made room than it took
 			w.front.serveLocked()
-			w.front.setRoomLocked()
 		}
 		w.store.crash.buryForLocked()
 		return nil
@@ -246,7 +236,6 @@ func (f *front) storedLocked(m batch.Meta) {
 	if m.Level >= f.flush.Level() {
 		f.store.urgentLocked()
 	}
-	f.setRoomLocked()
 }
 
 // openLocked makes an empty block the current one. It reports false if no block is available.
@@ -315,7 +304,6 @@ func (f *front) cutLocked() {
 	if b := f.cur; b != nil && b.n > b.cut {
 		f.store.pushLocked(b, b.cut, b.n, b.cutTicket, b.off-b.cutOff, f.store.gauge.curSince)
 		b.cut, b.cutOff = b.n, b.off
-		f.room = -1 // the next record is the first of its piece
 	}
 }
 
