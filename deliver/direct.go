@@ -1,10 +1,10 @@
 package deliver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/forebay-log/forebay/batch"
 )
@@ -15,15 +15,16 @@ import (
 // answer, or with closeDest, which also closes dest like [Output.Close]. send is safe for
 // concurrent use; calls run one at a time.
 func Direct(dest Destination) (send func(ctx context.Context, b *batch.Batch) batch.Outcome, closeDest func(ctx context.Context) error) {
-	s := &direct{dest: dest, turn: make(chan struct{}, 1)}
+	s := &direct{driver: newDriver(dest, nil, func() uint64 { return 0 }), turn: make(chan struct{}, 1)}
 	return s.send, s.close
 }
 
+// direct is the caller of a driver for [Direct]. The caller of send makes the calls of the session.
 type direct struct {
-	dest   Destination
-	turn   chan struct{} // held during a call; capacity 1
-	life   *soloLife     // nil: no session
-	sess   Session
+	driver *driver
+	turn   chan struct{} // capacity 1: a lock for the rest
+	life   *life         // nil: no session
+	sent   uint64        // batches
 	closed bool
 }
 
@@ -32,20 +33,17 @@ func (s *direct) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	if b.Len() == 0 {
 		return batch.Outcome{}
 	}
-	if err := s.take(ctx); err != nil {
+	if err := s.acquire(ctx); err != nil {
 		return batch.FailedOutcome(err)
 	}
-	defer func() { <-s.turn }()
+	defer s.release()
 	if s.closed {
 		return batch.FailedOutcome(errClosed)
 	}
-	if s.life != nil && is(s.life.over) {
+	if s.life != nil && s.life.isOver() {
 		s.leave(errFinished)
 	}
 	for old := s.life != nil; ; old = false {
-		if err := s.open(ctx); err != nil {
-			return batch.FailedOutcome(err)
-		}
 		o, err := s.exchange(ctx, b)
 		if err == nil {
 			return o
@@ -57,7 +55,7 @@ func (s *direct) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	}
 }
 
-func (s *direct) take(ctx context.Context) error {
+func (s *direct) acquire(ctx context.Context) error {
 	select {
 	case s.turn <- struct{}{}:
 		return nil
@@ -66,73 +64,62 @@ func (s *direct) take(ctx context.Context) error {
 	}
 }
 
-// open opens a session if there is none.
-func (s *direct) open(ctx context.Context) (err error) {
-	if s.life != nil {
-		return nil
-	}
-	l := newSoloLife()
-	stop := context.AfterFunc(ctx, func() { l.cancel(context.Cause(ctx)) })
-	defer stop()
-	if s.sess, err = s.dest.Open(l); err == nil && s.sess == nil {
-		err = errors.New("the destination has opened a nil session")
-	}
-	if err != nil {
-		l.cancel(err)
-		return err
-	}
-	s.life = l
-	return nil
-}
+func (s *direct) release() { <-s.turn }
 
 // errRefused is wrapped by the error of a Send that the session refused without having ended.
 var errRefused = errors.New("the session accepts no more records")
 
-// exchange sends b and waits for its answer.
+// exchange sends b and waits for its answer. It opens a session if there is none. The session ends
+// with ctx.
 func (s *direct) exchange(ctx context.Context, b *batch.Batch) (o batch.Outcome, err error) {
+	if s.life == nil {
+		s.life = newLife(s.driver, make(chan struct{}, 1), 0)
+	}
 	l := s.life
-	l.expect(b)
 	stop := context.AfterFunc(ctx, func() { l.cancel(context.Cause(ctx)) })
 	defer stop()
-	if err := s.sess.Send(b); err != nil {
-		return o, fmt.Errorf("%w: %w", errRefused, err)
+	if l.call == callOpen {
+		l.open()
 	}
-	select {
-	case o = <-l.answer: // an answer before the end counts
-		return o, nil
-	default:
+	if l.call == callSend {
+		s.sent++
+		l.transmit(&entry{out: b, round: s.sent})
 	}
-	select {
-	case o = <-l.answer:
-		return o, nil
-	case <-l.over:
+	for {
+		for _, r := range l.reports() {
+			switch {
+			case r.kind == reportAnswer && r.b == b:
+				return r.o, nil
+			case r.kind == reportOpened && r.err != nil:
+				return o, r.err
+			case r.kind == reportRefused:
+				return o, fmt.Errorf("%w: %w", errRefused, r.err)
+			case r.kind == reportEnd:
+				return o, cmp.Or(r.err, errEnded)
+			}
+		}
 		select {
-		case o = <-l.answer:
-			return o, nil
-		default:
+		case <-l.wake:
+		case <-ctx.Done():
+			return o, context.Cause(ctx)
 		}
-		if l.why == nil {
-			return o, errEnded
-		}
-		return o, l.why
-	case <-ctx.Done():
-		return o, context.Cause(ctx)
 	}
 }
 
 // leave ends the session. From then on it does not use the memory of its batches.
 func (s *direct) leave(why error) {
-	s.life.cancel(why)
-	s.sess.Close()
-	s.life, s.sess = nil, nil
+	if s.life.fence(why); s.life.call != callNone {
+		s.life.close()
+	}
+	s.life = nil
 }
 
 // close ends the session and the destination.
 func (s *direct) close(ctx context.Context) error {
-	if err := s.take(ctx); err != nil {
+	if err := s.acquire(ctx); err != nil {
 		return err
 	}
-	defer func() { <-s.turn }()
+	defer s.release()
 	if s.closed {
 		return nil
 	}
@@ -140,53 +127,5 @@ func (s *direct) close(ctx context.Context) error {
 	if s.life != nil {
 		s.leave(errFinished)
 	}
-	return end(ctx, s.dest, func(f func() error) error { return f() }).err()
-}
-
-// A soloLife is the Life of a session with at most one batch in flight.
-type soloLife struct {
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	answer chan batch.Outcome // capacity 1
-	over   chan struct{}      // closed by End
-
-	mu   sync.Mutex   // leaf; guards the rest
-	want *batch.Batch // nil: no answer is awaited
-	why  error        // of the end; to be read when over is closed
-}
-
-func newSoloLife() *soloLife {
-	l := &soloLife{answer: make(chan batch.Outcome, 1), over: make(chan struct{})}
-	l.ctx, l.cancel = context.WithCancelCause(context.Background())
-	return l
-}
-
-func (l *soloLife) Context() context.Context { return l.ctx }
-
-func (l *soloLife) expect(b *batch.Batch) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.want = b
-}
-
-func (l *soloLife) Answer(b *batch.Batch, o batch.Outcome) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if b != l.want || is(l.over) {
-		return
-	}
-	l.want = nil
-	if err := o.Check(b.Len()); err != nil {
-		o = batch.Outcome{Open: batch.All(), Why: err}
-	}
-	l.answer <- o
-}
-
-func (l *soloLife) End(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !is(l.over) {
-		l.why = err
-		close(l.over)
-	}
+	return s.driver.end(ctx, true).err()
 }

@@ -159,23 +159,29 @@ func (d *driver) end(ctx context.Context, idle bool) (e endErrors) {
 	return e
 }
 
-func (d *driver) endNow(ctx context.Context, idle bool) endErrors {
+// endNow calls Flush, Sync (if there is time) and Close of the destination, if it has them. While a
+// call hangs it calls only Close, which may end that call.
+func (d *driver) endNow(ctx context.Context, idle bool) (e endErrors) {
 	call := func(f func() error) error {
 		return within(context.Background(), func() error { return d.contain(f) })
 	}
 	if idle && d.acquire(ctx) == nil {
 		defer d.release()
 		n := d.delivered()
-		e := end(ctx, d.dest, call)
+		if f, ok := d.dest.(flusher); ok {
+			e.flush = call(func() error { return f.Flush(ctx) })
+		}
 		if e.flush == nil {
 			d.flushed.Store(n)
 		}
-		return e
+		if s, ok := d.dest.(syncer); ok && ctx.Err() == nil {
+			e.sync = call(s.Sync)
+		}
 	}
-	if c, ok := d.dest.(closer); ok { // a call hangs, and this may end it
-		return endErrors{close: call(func() error { return c.Close(ctx) })}
+	if c, ok := d.dest.(closer); ok {
+		e.close = call(func() error { return c.Close(ctx) })
 	}
-	return endErrors{}
+	return e
 }
 
 // unflushed returns an error if the buffers of the destination may contain accepted records. why is
@@ -206,18 +212,4 @@ func (e endErrors) fault() error {
 		e.close = nil
 	}
 	return e.err()
-}
-
-// end calls Flush, Sync (if there is time) and Close of the destination, if it has them.
-func end(ctx context.Context, dest Destination, call func(f func() error) error) (e endErrors) {
-	if f, ok := dest.(flusher); ok {
-		e.flush = call(func() error { return f.Flush(ctx) })
-	}
-	if s, ok := dest.(syncer); ok && ctx.Err() == nil {
-		e.sync = call(s.Sync)
-	}
-	if c, ok := dest.(closer); ok {
-		e.close = call(func() error { return c.Close(ctx) })
-	}
-	return e
 }

@@ -23,7 +23,11 @@ func newEvents(name string, onError func(batch.Event)) *events {
 	return &events{name: name, run: callback.New(onError, 0)}
 }
 
+// post reports a transition. A nil e reports nothing.
 func (e *events) post(op string, err error, count uint64) {
+	if e == nil {
+		return
+	}
 	e.run.Post(batch.Event{Output: e.name, Op: op, Err: err, Count: count})
 }
 

@@ -50,6 +50,9 @@ func mustClose(t testing.TB, x *outlet) batch.Report {
 }
 
 // shutdown shuts x down within d.
+// Shutdown is [Output.Shutdown] for an outlet without one.
+func (o *outlet) Shutdown(ctx context.Context) (batch.Report, error) { return o.once(ctx, o.stop) }
+
 func shutdown(x *outlet, d time.Duration) (batch.Report, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()

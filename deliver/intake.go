@@ -171,8 +171,8 @@ func (m *machine) calm() bool {
 func (k *intake) sendNow(l lease) {
 	o, b := k.o, l.Batch()
 	lf, size := o.life, b.Bytes()
-	lf.sending, lf.direct, k.direct = nil, b, l
-	err := lf.make(lf.sendDirect)
+	k.direct = l
+	err := lf.make(func() error { return lf.sess.Send(b) })
 	k.direct = nil
 	if err == nil && lf.onlySettled(b) {
 		o.m.sess.attempts++
@@ -203,7 +203,7 @@ func (k *intake) unwound() {
 	if !k.o.inline {
 		return
 	}
-	k.o.life.failed(&panicError{errGoexit})
+	k.o.life.unwound()
 	if l := k.direct; l != nil {
 		k.direct = nil
 		k.add(time.Now(), l)

@@ -10,21 +10,22 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// life is the outlet's side of one session. One goroutine, which is the loop at an inline outlet, makes
-// all calls of the driver: Open, then Send for each batch, then Close. Results, answers and the end
-// are in one queue: an answer before the end counts, an answer after it does not.
+// A life is the outlet's side of one session. One goroutine makes all calls of the driver: Open, then
+// Send for each batch, then Close. That is the goroutine of run or, at an inline outlet and for
+// [Direct], the caller of open, transmit and close. Results, answers and the end are in one queue,
+// because an answer before the end counts and an answer after it does not.
 type life struct {
-	o      *outlet
+	driver *driver
+	inline bool          // each answer comes before its Send returns
+	wake   chan struct{} // signaled at each report
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	work   chan *entry // capacity: the window and a control record
-	stop   func() bool // inline: detaches ctx from the context of the outlet
+	detach func() bool // of an inline outlet: ctx no longer ends with the context of the outlet
+	work   chan *entry // of run; capacity: the window and a control record
 
-	// The goroutine of the session uses these.
-	call    call
-	sess    Session
-	sending *entry
-	direct  *batch.Batch // inline: a batch that is sent without an entry
+	// The goroutine that makes the calls uses these.
+	call call
+	sess Session
 
 	mu    sync.Mutex // leaf; guards the rest
 	queue []report
@@ -96,12 +97,9 @@ var (
 	errFinished = errors.New("the session is no longer needed")
 )
 
-func newLife(o *outlet) *life {
-	l := &life{o: o, work: make(chan *entry, o.m.set.window+1)}
+func newLife(d *driver, wake chan struct{}, window int) *life {
+	l := &life{driver: d, wake: wake, work: make(chan *entry, window+1)}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
-	if o.inline {
-		l.stop = context.AfterFunc(o.ctx, func() { l.cancel(errNoTime) })
-	}
 	return l
 }
 
@@ -133,12 +131,12 @@ func (l *life) post(r report) {
 	then := l.then
 	l.mu.Unlock()
 	if r.kind == reportAnswer && r.o.Open.Empty() {
-		l.o.driver.accepted()
+		l.driver.accepted()
 	}
 	if then != nil && r.kind == reportClosed {
 		then()
 	}
-	signal(l.o.wake)
+	signal(l.wake)
 }
 
 // reports removes and returns the queued reports.
@@ -163,26 +161,11 @@ func (l *life) fence(why error) {
 	l.mu.Lock()
 	l.pass.over = true
 	l.mu.Unlock()
-	if l.stop != nil {
-		l.stop()
+	if l.detach != nil {
+		l.detach()
 	}
 	l.cancel(why)
 	close(l.work)
-}
-
-// run makes the calls of the driver, one at a time. A driver that calls
-// runtime.Goexit ends the goroutine; the next one continues after that call.
-func (l *life) run() {
-	finished := false
-	defer func() {
-		if !finished {
-			l.failed(&panicError{errGoexit})
-			go l.run()
-		}
-	}()
-	for l.step() {
-	}
-	finished = true
 }
 
 // call is the current or the next call of the driver.
@@ -195,37 +178,79 @@ const (
 	callNone
 )
 
-// step makes the next call. It reports false when there is none.
-func (l *life) step() bool {
-	switch l.call {
-	case callOpen:
-		if err := l.make(l.open); err != nil {
-			l.failed(err)
-			break
+// run makes the calls of the driver, one at a time. A driver that calls runtime.Goexit ends the
+// goroutine; the next one continues after that call.
+func (l *life) run() {
+	finished := false
+	defer func() {
+		if !finished {
+			l.unwound()
+			go l.run()
 		}
-		l.call = callSend
-		l.post(report{kind: reportOpened})
-	case callSend:
-		e, ok := <-l.work
-		if !ok {
-			l.call = callClose
-			break
-		}
-		l.sending = e
-		if err := l.make(l.send); err == errUnsent {
-			l.post(report{kind: reportUnsent, e: e})
-		} else if err != nil {
-			l.failed(err)
-		}
-	case callClose:
-		if err := l.make(l.close); err != nil {
-			l.failed(err)
-			break
-		}
-		l.call = callNone
-		l.post(report{kind: reportClosed})
+	}()
+	if l.call == callOpen {
+		l.open()
 	}
-	return l.call != callNone
+	for l.call == callSend {
+		if e, ok := <-l.work; ok {
+			l.transmit(e)
+		} else {
+			l.call = callClose
+		}
+	}
+	if l.call == callClose {
+		l.close()
+	}
+	finished = true
+}
+
+// unwound reports the end of a call that called runtime.Goexit.
+func (l *life) unwound() {
+	switch err := (&panicError{errGoexit}); l.call {
+	case callOpen:
+		l.opened(err)
+	case callSend:
+		l.End(err)
+	case callClose:
+		l.closed()
+	}
+}
+
+// open opens the session.
+func (l *life) open() {
+	l.opened(l.make(func() (err error) {
+		if l.sess, err = l.driver.dest.Open(l); err == nil && l.sess == nil {
+			err = errors.New("the destination has opened a nil session")
+		}
+		return err
+	}))
+}
+
+// opened reports the result of Open. After an error there is nothing to close.
+func (l *life) opened(err error) {
+	l.call = callSend
+	l.post(report{kind: reportOpened, err: err})
+	if err != nil {
+		l.closed()
+	}
+}
+
+// errUnsent means that Send was not called.
+var errUnsent = errors.New("the session accepts no new records")
+
+// transmit sends e, unless a report that arrived during the wait for the driver forbids it.
+func (l *life) transmit(e *entry) {
+	err := l.make(func() error {
+		if !l.begin(e) {
+			return errUnsent
+		}
+		return l.sess.Send(e.out)
+	})
+	if err == errUnsent {
+		l.post(report{kind: reportUnsent, e: e})
+	} else {
+		l.sent(e, err)
+	}
 }
 
 // begin reports whether e may be sent, and notes that it is.
@@ -235,50 +260,81 @@ func (l *life) begin(e *entry) bool {
 	return l.pass.admits(e)
 }
 
-func (l *life) open() (err error) {
-	if l.sess, err = l.o.driver.dest.Open(l); err == nil && l.sess == nil {
-		err = errors.New("the destination has opened a nil session")
+var errNoAnswer = errors.New("the destination declared that it answers within Send, but did not")
+
+// sent reports a Send of e that failed. The Send of an inline session fails if it has not answered,
+// because the outlet would wait for the answer forever.
+func (l *life) sent(e *entry, err error) {
+	if err == nil && l.inline && l.silent(e.out) {
+		err = &panicError{errNoAnswer}
 	}
-	return err
-}
-
-// errUnsent means that Send was not called.
-var errUnsent = errors.New("the session accepts no new records")
-
-// send calls Send, unless a report that arrived during the wait for the driver forbids it.
-func (l *life) send() error {
-	if !l.begin(l.sending) {
-		return errUnsent
-	}
-	return l.sess.Send(l.sending.out)
-}
-
-func (l *life) close() error { l.sess.Close(); return nil }
-
-// failed handles the error, panic or Goexit of the current call.
-func (l *life) failed(err error) {
-	switch l.call {
-	case callOpen:
-		l.call = callNone
-		l.post(report{kind: reportOpened, err: err})
-		l.post(report{kind: reportClosed})
-	case callSend:
-		if _, broke := err.(*panicError); broke {
-			l.End(err)
-		} else {
-			l.post(report{kind: reportRefused, e: l.sending, err: err})
-		}
-	case callClose:
-		l.call = callNone
-		l.post(report{kind: reportClosed})
+	if _, broke := err.(*panicError); broke {
+		l.End(err)
+	} else if err != nil {
+		l.post(report{kind: reportRefused, e: e, err: err})
 	}
 }
 
-// make makes a call of the driver: no other one is under way.
+// silent reports whether the session continues and has not answered b.
+func (l *life) silent(b *batch.Batch) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.pass.over && !slices.ContainsFunc(l.queue, func(r report) bool { return r.kind == reportAnswer && r.b == b })
+}
+
+// close closes the session.
+func (l *life) close() {
+	l.call = callClose
+	_ = l.make(func() error { l.sess.Close(); return nil })
+	l.closed()
+}
+
+// closed reports that the session reads nothing any more.
+func (l *life) closed() {
+	l.call = callNone
+	l.post(report{kind: reportClosed})
+}
+
+// make makes a call of the driver while no other call is in progress.
 func (l *life) make(f func() error) error {
-	l.o.driver.calls <- struct{}{}
-	defer l.o.driver.release()
-	return l.o.driver.contain(f)
+	l.driver.calls <- struct{}{}
+	defer l.driver.release()
+	return l.driver.contain(f)
+}
+
+// isOver reports whether nothing that the session does counts any more.
+func (l *life) isOver() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.pass.over
+}
+
+// onlySettled reports whether the only report of the session is that all of b is settled. Then that
+// report is removed.
+func (l *life) onlySettled(b *batch.Batch) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.queue) != 1 {
+		return false
+	}
+	r := &l.queue[0]
+	if r.kind != reportAnswer || r.b != b || !r.o.Open.Empty() || !r.o.Refused.Empty() || r.o.Unnamed > 0 {
+		return false
+	}
+	*r = report{}
+	l.queue = l.queue[:0]
+	return true
+}
+
+// rename turns an answer to b into an answer to e.
+func (l *life) rename(b *batch.Batch, e *entry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range l.queue {
+		if l.queue[i].b == b {
+			l.queue[i].b = e.out
+		}
+	}
 }
 
 // whenClosed calls f when the session has closed: the outlet has ended.

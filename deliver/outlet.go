@@ -42,12 +42,12 @@ type outlet struct {
 	dead   *deadLetters
 	events *events
 
-	inline   bool          // the loop makes the calls of the driver: see newOutlet
-	wake     chan struct{} // for the loop; capacity 1
-	done     chan struct{} // closed when the loop has ended
-	ctx      context.Context
-	giveUp   func() // ends the calls of handlers, and an inline session
-	stopping *stopping
+	inline bool          // the loop makes the calls of the driver: see newOutlet
+	wake   chan struct{} // for the loop; capacity 1
+	done   chan struct{} // closed when the loop has ended
+	ctx    context.Context
+	giveUp func() // ends the calls of handlers, and an inline session
+	end    closeOnce
 
 	// The loop's.
 	life     *life
@@ -102,7 +102,7 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	x.ctx, x.giveUp = ctx, func() { cancel(errHandlerTimeout) }
 	x.traits.Window = max(1, x.traits.Window)
-	x.stopping = &stopping{o: x, ended: make(chan struct{})}
+	x.end.ended = make(chan struct{})
 	x.led = &ledger{spill: set.Spill}
 	x.driver = newDriver(dest, x.events, func() uint64 { return x.led.account().Delivered })
 	if set.Spill != nil {
@@ -268,14 +268,16 @@ func (o *outlet) do(a action, timer *time.Timer) {
 		o.flushes.answer()
 		o.wait(earlier(a.until, o.intake.due), timer)
 	case doOpen:
-		if o.life = newLife(o); o.inline {
-			o.life.step()
+		l := newLife(o.driver, o.wake, o.m.set.window)
+		if o.life = l; o.inline {
+			l.inline, l.detach = true, context.AfterFunc(o.ctx, func() { l.cancel(errNoTime) })
+			l.open()
 		} else {
-			go o.life.run()
+			go l.run()
 		}
 	case doSend:
 		if o.inline {
-			o.life.hand(a.e)
+			o.life.transmit(a.e)
 		} else {
 			o.life.work <- a.e // has room for all batches that may be under way
 		}
@@ -289,7 +291,7 @@ func (o *outlet) do(a action, timer *time.Timer) {
 			why = errNoTime
 		}
 		if o.life.fence(why); o.inline {
-			o.life.closeNow()
+			o.life.close()
 		}
 	case doSpill:
 		o.spooling.append(a.e)
@@ -359,7 +361,7 @@ func (o *outlet) Flush(ctx context.Context) error {
 	if closed {
 		return nil
 	}
-	if o.stopping.begun.Load() {
+	if o.end.begun.Load() {
 		return o.awaitEnd(ctx)
 	}
 	return o.driver.flush(ctx)
@@ -380,7 +382,7 @@ func (o *outlet) probe(ctx context.Context) bool {
 // dropped records.
 func (o *outlet) commit(ctx context.Context) error {
 	closed, err := o.reach(ctx, &flush{kept: true})
-	if err == nil && (closed || o.stopping.begun.Load()) {
+	if err == nil && (closed || o.end.begun.Load()) {
 		err = errClosed
 	}
 	if err != nil {
@@ -430,24 +432,11 @@ func (o *outlet) forget(f *flush) {
 	}
 }
 
-// awaitEnd waits until Shutdown has ended.
-func (o *outlet) awaitEnd(ctx context.Context) error {
-	if is(o.stopping.ended) {
-		return nil
-	}
-	select {
-	case <-o.stopping.ended:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // Sync is Flush, followed by a sync of the spool and of the destination to stable storage, each if
 // it can, also if Flush failed. It does not wait beyond the end of ctx.
 func (o *outlet) Sync(ctx context.Context) error {
 	err := o.Flush(ctx)
-	if o.stopping.begun.Load() {
+	if o.end.begun.Load() {
 		return errors.Join(err, o.awaitEnd(ctx))
 	}
 	if ctx.Err() != nil {

@@ -3,9 +3,7 @@ package deliver
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"sync/atomic"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -36,11 +34,6 @@ type Output struct {
 
 	maxRecord int
 	letters   *callback.Runner[refused] // nil: no dead letters
-
-	begun  atomic.Bool   // a Shutdown has begun
-	ended  chan struct{} // closed when report and err are set
-	report batch.Report
-	err    error
 }
 
 // NewOutput returns an Output in front of a destination, which need not be up. The Output owns
@@ -48,7 +41,7 @@ type Output struct {
 // goroutines of the Output end with [Output.Close].
 func NewOutput(dest Destination, o *OutputOptions) (*Output, error) {
 	r, err := o.withDefaults(dest)
-	out := &Output{name: r.Name, timeout: r.CloseTimeout, maxRecord: r.Slab.MaxRecord, dirs: [2]string{r.CrashDir, r.SpoolDir}, ended: make(chan struct{})}
+	out := &Output{name: r.Name, timeout: r.CloseTimeout, maxRecord: r.Slab.MaxRecord, dirs: [2]string{r.CrashDir, r.SpoolDir}}
 	err = errors.Join(err, out.files.open(&r))
 	if err == nil {
 		err = out.connect(dest, &r)
@@ -233,7 +226,7 @@ func (o *Output) SetErrorHandler(h ErrorHandler) {
 }
 
 // Done returns a channel that is closed when a Shutdown has ended.
-func (o *Output) Done() <-chan struct{} { return o.ended }
+func (o *Output) Done() <-chan struct{} { return o.outlet.end.ended }
 
 // Subscribe returns the transitions of the circuit from now on, including failures that
 // do not change its state, and a function that ends the subscription. A subscriber that
@@ -270,20 +263,5 @@ func (o *Output) Close() error {
 func (o *Output) Shutdown(ctx context.Context) (batch.Report, error) {
 	ctx, cancel := closetime.Bounded(ctx, o.timeout)
 	defer cancel()
-	if o.begun.Swap(true) {
-		select {
-		case <-o.ended:
-			return o.report, o.err
-		default:
-		}
-		select {
-		case <-o.ended:
-			return o.report, o.err
-		case <-ctx.Done():
-			return batch.Report{Account: o.Account()}, fmt.Errorf("deliver: close: another Close is in progress: %w", context.Cause(ctx))
-		}
-	}
-	o.report, o.err = o.shutdown(ctx)
-	close(o.ended)
-	return o.report, o.err
+	return o.outlet.once(ctx, o.shutdown)
 }

@@ -22,7 +22,7 @@ func (o *Output) shutdown(ctx context.Context) (batch.Report, error) {
 	defer cancel()
 	sooner, cancelSooner := closetime.Sooner(limit) // the rest is for the outlet and the files
 	defer cancelSooner()
-	rep, err := o.outlet.Shutdown(sooner)
+	rep, err := o.outlet.stop(sooner)
 	var in []string
 	for i, n := range [...]uint64{rep.Pending.Slab, rep.Pending.Spill} {
 		if n > 0 && o.dirs[i] != "" {
@@ -73,7 +73,7 @@ func (o *Output) closeError(ctx context.Context, before stock, rep batch.Report,
 		if deadline, ok := ctx.Deadline(); ctx.Err() == nil && (!ok || time.Until(deadline) > 3*closetime.Reserve(o.timeout)) {
 			return err
 		}
-		return o.outlet.stopping.driver.fault() // it was cancelled, and its error reports only that
+		return o.outlet.end.driver.fault() // it was cancelled, and its error reports only that
 	}
 	text := fmt.Sprintf("deliver: close: %s lost (%s)", plural.Records(n), lost)
 	if rep.Unknown > 0 {
@@ -94,5 +94,5 @@ func (o *Output) closeError(ctx context.Context, before stock, rep batch.Report,
 	} else {
 		err = fmt.Errorf("%s: %w%s", text, whyOver(ctx), last)
 	}
-	return errors.Join(err, o.outlet.stopping.driver.flush)
+	return errors.Join(err, o.outlet.end.driver.flush)
 }

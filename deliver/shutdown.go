@@ -16,13 +16,10 @@ import (
 // asked to give up.
 const closeGrace = 50 * time.Millisecond
 
-// stopping ends an outlet within a deadline. The machine divides the time:
-//
-//	0 ── destination ── 70 % ── handler ── 85 % ── spool ── deadline ── dropped
-type stopping struct {
-	o     *outlet
+// closeOnce is the only Shutdown of an outlet.
+type closeOnce struct {
 	begun atomic.Bool
-	ended chan struct{} // closed when report and err are set
+	ended chan struct{} // closed when the other fields are set
 
 	report batch.Report
 	err    error
@@ -37,52 +34,61 @@ func (o *outlet) Drain(deadline time.Time) {
 	o.post(func(now time.Time) { o.m.close(now, deadline, false) })
 }
 
-// Shutdown closes the log, settles the records, closes the session and reports. It returns when that
-// is done, or soon after ctx has ended, whatever the destination does.
-//
-// The destination has 70 % of the time to ctx's deadline. Then the records in flight go to the handler,
-// if there is one, or to the spool. Records that neither accepts stay in crash-safe memory, or are
-// dropped with [batch.Shutdown]; Report.Unknown is the number of those that were sent and not answered.
-// Records in the spool are delivered as long as the destination works and has time. The others stay
-// pending there for the next process. The spool is not closed.
-//
-// The error has the number of records dropped by this Shutdown. Later calls wait for the
-// first one and return the same result.
-func (o *outlet) Shutdown(ctx context.Context) (batch.Report, error) {
-	s := o.stopping
-	if s.begun.Swap(true) {
-		select {
-		case <-s.ended:
-			return s.report, s.err
-		case <-ctx.Done():
-			return batch.Report{Account: o.Account()}, fmt.Errorf("deliver: close: another Close is in progress: %w", context.Cause(ctx))
-		}
+// once calls end, unless it was called before: then it waits for the result, but not beyond the end
+// of ctx.
+func (o *outlet) once(ctx context.Context, end func(context.Context) (batch.Report, error)) (batch.Report, error) {
+	s := &o.end
+	if !s.begun.Swap(true) {
+		s.report, s.err = end(ctx)
+		close(s.ended)
+	} else if err := o.awaitEnd(ctx); err != nil {
+		return batch.Report{Account: o.Account()}, fmt.Errorf("deliver: close: another Close is in progress: %w", err)
 	}
-	s.run(ctx)
-	close(s.ended)
 	return s.report, s.err
 }
 
-// run ends the outlet and sets the report.
-func (s *stopping) run(ctx context.Context) {
-	o := s.o
+// awaitEnd waits until the Shutdown has ended.
+func (o *outlet) awaitEnd(ctx context.Context) error {
+	if is(o.end.ended) {
+		return nil
+	}
+	select {
+	case <-o.end.ended:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// stop closes the log, settles the records, closes the session and reports. It returns when that is
+// done, or soon after ctx has ended, whatever the destination does. The machine divides the time:
+//
+//	0 ── destination ── 70 % ── handler ── 85 % ── spool ── deadline ── dropped
+//
+// After the destination's share the records in flight go to the handler, if there is one, or to the
+// spool. Records that neither accepts stay in crash-safe memory, or are dropped with [batch.Shutdown];
+// Report.Unknown is the number of those that were sent and not answered. Records in the spool are
+// delivered as long as the destination works and has time. The others stay pending there for the next
+// process. The spool is not closed. The error has the number of records dropped by stop.
+func (o *outlet) stop(ctx context.Context) (r batch.Report, err error) {
 	o.intake.log.Close()
 	before := o.Account()
 	deadline, _ := ctx.Deadline()
 	o.Drain(deadline) // until the log has ended
-	s.await(ctx, deadline)
+	o.awaitLoop(ctx, deadline)
 	o.led.close() // the loop may hang in the spool or, inline, in the driver
 	unknown := o.intake.log.End(ctx, is(o.done))
 	o.giveUp()
 	o.dead.wait(ctx)
-	s.driver = o.driver.end(ctx, is(o.done))
+	o.end.driver = o.driver.end(ctx, is(o.done))
 	o.brk.close()
-	s.report = batch.Report{Account: o.Account(), Unknown: unknown + o.led.unknownNow()}
-	if n := s.report.Dropped[batch.Shutdown] - before.Dropped[batch.Shutdown]; n > 0 {
-		s.err = fmt.Errorf("deliver: close: %s not delivered: %w", plural.Records(n), whyOver(ctx))
+	r = batch.Report{Account: o.Account(), Unknown: unknown + o.led.unknownNow()}
+	if n := r.Dropped[batch.Shutdown] - before.Dropped[batch.Shutdown]; n > 0 {
+		err = fmt.Errorf("deliver: close: %s not delivered: %w", plural.Records(n), whyOver(ctx))
 	}
-	s.err = errors.Join(s.err, s.driver.err())
+	err = errors.Join(err, o.end.driver.err())
 	o.events.run.WaitBriefly(context.WithoutCancel(ctx))
+	return r, err
 }
 
 // whyOver returns why the time of Close was over.
@@ -93,10 +99,9 @@ func whyOver(ctx context.Context) error {
 	return context.DeadlineExceeded
 }
 
-// await waits until the loop has ended. Shortly before the deadline it makes the machine drop the
+// awaitLoop waits until the loop has ended. Shortly before the deadline it makes the machine drop the
 // remaining records, so that there is time to account for them.
-func (s *stopping) await(ctx context.Context, deadline time.Time) {
-	o := s.o
+func (o *outlet) awaitLoop(ctx context.Context, deadline time.Time) {
 	isOver := make(<-chan time.Time)
 	if !deadline.IsZero() {
 		left := time.Until(deadline)
@@ -123,7 +128,7 @@ func (s *stopping) await(ctx context.Context, deadline time.Time) {
 	if o.inline { // it ends when its call of the driver returns
 		return
 	}
-	o.post(func(time.Time) { s.abandon() })
+	o.post(func(time.Time) { o.abandon() })
 	grace.Reset(closeGrace)
 	select {
 	case <-o.done:
@@ -133,12 +138,12 @@ func (s *stopping) await(ctx context.Context, deadline time.Time) {
 
 // abandon ends the loop although a session has not closed. The memory that the session may read stays
 // unchanged until it has.
-func (s *stopping) abandon() {
-	open := s.o.m.abandon()
-	if l := s.o.life; l != nil {
+func (o *outlet) abandon() {
+	open := o.m.abandon()
+	if l := o.life; l != nil {
 		if open {
 			l.fence(errNoTime)
 		}
-		l.whenClosed(s.o.m.sess.closed)
+		l.whenClosed(o.m.sess.closed)
 	}
 }
