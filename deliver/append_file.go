@@ -10,32 +10,52 @@ import (
 )
 
 // An appendFile is a file that is appended to: dead letters, or a fallback. If its path no longer
-// names it, because it was moved or deleted, it is reopened before the next write.
+// names it, because it was moved or deleted, it is reopened before the next write. A partial line at
+// its end, which a killed process leaves, is ended when it is opened.
 type appendFile struct {
 	path string
 
 	mu     sync.Mutex // guards the rest, held while writing
-	f      *os.File
+	f      *os.File   // nil: not open yet
 	closed bool
 }
 
 func openAppendFile(path string) (*appendFile, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	return &appendFile{path: path, f: f}, nil
+	a := &appendFile{path: path}
+	return a, a.open()
 }
 
-// torn reports whether the file ends within a line.
-func (a *appendFile) torn() bool {
-	var last [1]byte
-	st, err := a.f.Stat()
-	if err != nil || st.Size() == 0 {
-		return false
+// open opens the file, unless it is open and linked at its path.
+func (a *appendFile) open() error {
+	if a.f != nil && vfs.LinkOf(a.f, a.path) == vfs.Linked {
+		return nil
 	}
-	_, err = a.f.ReadAt(last[:], st.Size()-1)
-	return err == nil && last[0] != '\n'
+	f, err := os.OpenFile(a.path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := endLine(f); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if a.f != nil {
+		_ = a.f.Close()
+	}
+	a.f = f
+	return nil
+}
+
+// endLine appends a newline to f, if it is a regular file that ends within a line.
+func endLine(f *os.File) error {
+	var last [1]byte
+	st, err := f.Stat()
+	if err != nil || st.Size() == 0 {
+		return err
+	}
+	if _, err := f.ReadAt(last[:], st.Size()-1); err != nil || last[0] == '\n' {
+		return nil // unreadable files have no lines to end
+	}
+	_, err = f.Write([]byte{'\n'})
+	return err
 }
 
 func (a *appendFile) Write(p []byte) (int, error) {
@@ -44,13 +64,8 @@ func (a *appendFile) Write(p []byte) (int, error) {
 	if a.closed {
 		return 0, os.ErrClosed
 	}
-	if vfs.LinkOf(a.f, a.path) != vfs.Linked {
-		next, err := openAppendFile(a.path)
-		if err != nil {
-			return 0, err
-		}
-		_ = a.f.Close()
-		a.f = next.f
+	if err := a.open(); err != nil {
+		return 0, err
 	}
 	return a.f.Write(p)
 }
@@ -60,7 +75,8 @@ func (a *appendFile) Write(p []byte) (int, error) {
 func (a *appendFile) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.closed {
+	if a.closed || a.f == nil {
+		a.closed = true
 		return nil
 	}
 	a.closed = true

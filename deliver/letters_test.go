@@ -2,6 +2,7 @@ package deliver
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -396,5 +397,27 @@ func TestDeadLetterFile(t *testing.T) {
 	}
 	if _, err := OpenDeadLetterFile(filepath.Join(fresh, "x"), ""); err == nil {
 		t.Error("no error for a path that cannot be")
+	}
+}
+
+// A fallback file that a killed process has left with a partial line gets a newline first.
+func TestFallbackFileEndsAPartialLine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "fallback.ndjson")
+	if err := os.WriteFile(path, []byte(`{"torn":`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	down := SendFunc(Traits{}, func(context.Context, *batch.Batch) batch.Outcome {
+		return batch.FailedOutcome(batch.Fatal(errors.New("down")))
+	})
+	out := mustOutput(t, down, &OutputOptions{FallbackFile: path, OnError: quietEvents})
+	if err := out.WriteRecord([]byte("x\n"), batch.Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	_ = out.Flush(t.Context())
+	if rep, err := out.Shutdown(t.Context()); err != nil || rep.Handled != 1 {
+		t.Fatalf("%+v, %v", rep, err)
+	}
+	if p, err := os.ReadFile(path); err != nil || string(p) != "{\"torn\":\n{\"raw\":\"x\"}\n" {
+		t.Errorf("the file has %q, %v", p, err)
 	}
 }

@@ -246,7 +246,7 @@ func (f *files) open(o *OutputOptions) error {
 		}
 		f.letters, o.Deliver.DeadLetter = letters, letters
 	case o.SpoolDir != "" && o.Deliver.DeadLetter == nil:
-		letters := &DeadLetterFile{path: filepath.Join(o.SpoolDir, deadLetterName), destination: o.Name} // opened for the first record
+		letters := newDeadLetterFile(filepath.Join(o.SpoolDir, deadLetterName), o.Name) // opened for the first record
 		f.letters, o.Deliver.DeadLetter = letters, letters
 	}
 	return errors.Join(errs...)
