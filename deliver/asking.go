@@ -62,8 +62,7 @@ func (a *asking) wants(now time.Time) bool {
 // cause returns why the handler is asked now; late is set if Close has no more time for the
 // destination.
 func (a *asking) cause(late bool) error {
-	_, _, _, cause := a.health.brk.look()
-	switch {
+	switch cause := a.health.brk.cause; {
 	case cause != nil:
 		return &openError{cause}
 	case late:
@@ -99,7 +98,7 @@ func (a *asking) wakeAt(now time.Time) (t time.Time) {
 	if !a.set.handler || a.busy || a.set.askEvery <= 0 {
 		return t
 	}
-	if state, _, _, _ := a.health.brk.look(); state != Closed || a.relieves || a.betweenAttempts(now) {
+	if a.health.brk.state() != Closed || a.relieves || a.betweenAttempts(now) {
 		t = now.Add(a.set.askEvery)
 	}
 	return t

@@ -3,6 +3,7 @@ package deliver
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -132,21 +133,56 @@ type setback struct {
 	hold  bool          // only a change of configuration will help
 }
 
-// circuit is the circuit breaker: the decisions (package internal/breaker), guarded by a lock, and
-// their subscribers. The outlet's goroutine makes all changes; others read the state and subscribe.
+// circuit is the circuit breaker of an outlet. Only the loop uses it, except subscribers, which any
+// goroutine may use.
 type circuit struct {
-	// mu is a leaf: transitions are sent to subscribers under it without waiting.
-	mu     sync.Mutex
-	decide *breaker.Circuit
-	cause  error
-	trips  uint64
-	subs   []*subscriber
-	lost   uint64
-	closed bool
+	*breaker.Circuit
+	latest      error // failure
+	cause       error // the failure that opened the circuit; nil while it is closed
+	trips       uint64
+	subscribers subscribers
 }
 
 func newCircuit(o BreakerOptions, jitter func(lo, hi time.Duration) time.Duration) *circuit {
-	return &circuit{decide: breaker.New(breaker.Options(o), jitter)}
+	c := new(circuit)
+	c.Circuit = breaker.New(breaker.Options(o), jitter, c.moved)
+	return c
+}
+
+// state returns the state.
+func (c *circuit) state() State { return State(c.State()) }
+
+// failed notes a failure. It reports whether that opened the circuit.
+func (c *circuit) failed(now time.Time, s setback) bool {
+	c.latest = s.err
+	if c.Failed(now, s.after, s.hold) {
+		return true
+	}
+	if c.state() == Closed {
+		c.subscribers.post(Transition{Time: now, From: Closed, To: Closed, Err: s.err})
+	}
+	return false
+}
+
+// moved notes a transition.
+func (c *circuit) moved(now time.Time, from, to breaker.State) {
+	t := Transition{Time: now, From: State(from), To: State(to)}
+	switch t.To {
+	case Open:
+		c.trips++
+		c.cause, t.Err = c.latest, c.latest
+	case Closed:
+		c.cause = nil
+	}
+	c.subscribers.post(t)
+}
+
+// subscribers receive the transitions of a circuit.
+type subscribers struct {
+	mu     sync.Mutex // leaf; guards the rest. Nothing is waited for under it.
+	all    []*subscriber
+	missed uint64 // transitions that subscribers were too slow to read
+	closed bool
 }
 
 type subscriber struct {
@@ -154,153 +190,74 @@ type subscriber struct {
 	lost uint64
 }
 
-// admit asks whether something may be sent now. It returns how many records at
-// most, 0 for no limit, or false with the time until it makes sense to ask again.
-func (c *circuit) admit(now time.Time) (limit int, ok bool, until time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	before := c.stateLocked()
-	limit, ok, until = c.decide.Admit(now)
-	c.changedLocked(now, before, nil)
-	return limit, ok, until
-}
-
-// calm reports whether the circuit is closed and has seen no failure lately.
-func (c *circuit) calm() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.decide.Calm()
-}
-
-// out reports whether the handler should be asked: nothing may be sent now, or a probe hangs.
-func (c *circuit) out(now time.Time) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.decide.Out(now)
-}
-
-// probe makes an open circuit send a probe now, or gap after it opened. It reports false if the
-// destination has asked for a longer wait.
-func (c *circuit) probe(now time.Time, gap time.Duration) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.decide.Probe(now, gap)
-}
-
-// worked records that the destination is healthy: it accepted a batch or refused records. cut is set
-// if the batch was made smaller because of the circuit.
-func (c *circuit) worked(now time.Time, cut bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	before := c.stateLocked()
-	c.decide.Worked(now, cut)
-	c.changedLocked(now, before, nil)
-}
-
-// failed notes a failure. It reports whether that opened the circuit.
-func (c *circuit) failed(now time.Time, s setback) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	before := c.stateLocked()
-	if c.decide.Failed(now, s.after, s.hold) {
-		c.trips++
-		c.cause = s.err
-		c.changedLocked(now, before, s.err)
-		return true
-	}
-	if before == Closed {
-		for _, sub := range c.subs {
-			c.sendLocked(sub, Transition{Time: now, From: Closed, To: Closed, Err: s.err})
-		}
-	}
-	return false
-}
-
-// hurry brings the next probe forward to at.
-func (c *circuit) hurry(at time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.decide.Hurry(at)
-}
-
-func (c *circuit) stateLocked() State { return State(c.decide.State()) }
-
-// changedLocked sends a transition to subscribers if the state has changed since before.
-func (c *circuit) changedLocked(now time.Time, before State, err error) {
-	to := c.stateLocked()
-	if to == before {
-		return
-	}
-	if to == Closed {
-		c.cause = nil
-	}
-	for _, s := range c.subs {
-		c.sendLocked(s, Transition{Time: now, From: before, To: to, Err: err})
+// post sends t to all subscribers without waiting.
+func (s *subscribers) post(t Transition) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sub := range s.all {
+		s.missed += sub.send(t)
 	}
 }
 
-// sendLocked never waits. If the channel is full, it drops a failure; for a change of state, it drops
-// the oldest transition in the channel. The subscriber is the only other receiver, so dropping one
-// transition makes room.
-func (c *circuit) sendLocked(s *subscriber, t Transition) {
+// send never waits. If the channel is full, it drops a failure; for a change of state, it drops the
+// oldest transition in the channel. The subscriber is the only other receiver, so dropping one
+// transition makes room. send returns the number of dropped transitions.
+func (s *subscriber) send(t Transition) (dropped uint64) {
 	for {
 		t.Lost = s.lost
 		select {
 		case s.ch <- t:
-			return
+			return dropped
 		default:
 		}
 		if t.From == t.To {
 			s.lost++
-			c.lost++
-			return
+			return dropped + 1
 		}
 		select {
 		case <-s.ch:
 			s.lost++
-			c.lost++
+			dropped++
 		default:
 		}
 	}
 }
 
-func (c *circuit) subscribe() (<-chan Transition, func()) {
-	s := &subscriber{ch: make(chan Transition, transitionsKept)}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		close(s.ch)
-		return s.ch, func() {}
+// subscribe returns the transitions from now on, and a function that ends the subscription. A
+// subscriber that is too slow misses the oldest ones.
+func (s *subscribers) subscribe() (<-chan Transition, func()) {
+	sub := &subscriber{ch: make(chan Transition, transitionsKept)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		close(sub.ch)
+		return sub.ch, func() {}
 	}
-	c.subs = append(c.subs, s)
-	return s.ch, func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		for i, other := range c.subs {
-			if other == s {
-				c.subs = append(c.subs[:i], c.subs[i+1:]...)
-				close(s.ch)
-				return
-			}
+	s.all = append(s.all, sub)
+	return sub.ch, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if i := slices.Index(s.all, sub); i >= 0 {
+			s.all = slices.Delete(s.all, i, i+1)
+			close(sub.ch)
 		}
 	}
 }
 
 // close ends all subscriptions.
-func (c *circuit) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.closed = true
-	for _, s := range c.subs {
-		close(s.ch)
+func (s *subscribers) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, sub := range s.all {
+		close(sub.ch)
 	}
-	c.subs = nil
+	s.all = nil
 }
 
-// look returns the state, how often the circuit has opened and how many transitions
-// subscribers have missed, and the cause of an open circuit.
-func (c *circuit) look() (state State, trips, lost uint64, cause error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.stateLocked(), c.trips, c.lost, c.cause
+// lost returns how many transitions subscribers have missed.
+func (s *subscribers) lost() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.missed
 }

@@ -239,8 +239,8 @@ func TestSubscribe(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Accept))
 		x := mustNew(t, destOf(sink), &Options{Breaker: &BreakerOptions{Failures: 1, ProbeRecords: 1}})
-		ch, cancel := x.Subscribe()
-		gone, cancelGone := x.Subscribe()
+		ch, cancel := x.brk.subscribers.subscribe()
+		gone, cancelGone := x.brk.subscribers.subscribe()
 		cancelGone()
 		cancelGone()
 		if _, ok := <-gone; ok {
@@ -271,9 +271,9 @@ func TestSubscribe(t *testing.T) {
 func TestSubscribeToFailures(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Breaker: &BreakerOptions{Failures: transitionsKept + 3}})
-		quick, cancel := x.Subscribe()
+		quick, cancel := x.brk.subscribers.subscribe()
 		defer cancel()
-		slow, cancel := x.Subscribe()
+		slow, cancel := x.brk.subscribers.subscribe()
 		defer cancel()
 		if err := x.Send(t.Context(), lines(3)); err != nil {
 			t.Fatal(err)
@@ -306,7 +306,7 @@ func TestSubscribeSlowReader(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(nil)
 		x := mustNew(t, destOf(sink), &Options{Breaker: &BreakerOptions{Failures: 1, ProbeRecords: 1}})
-		slow, _ := x.Subscribe()
+		slow, _ := x.brk.subscribers.subscribe()
 		m := &testkit.Model{}
 		var total uint64
 		for range 20 { // three transitions each
@@ -329,7 +329,7 @@ func TestSubscribeSlowReader(t *testing.T) {
 		if last := got[len(got)-1]; last.To != Closed || last.Lost != total-transitionsKept {
 			t.Errorf("the newest is %+v", last)
 		}
-		late, cancel := x.Subscribe()
+		late, cancel := x.brk.subscribers.subscribe()
 		defer cancel()
 		if _, ok := <-late; ok {
 			t.Error("Subscribe after Shutdown returns an open channel")

@@ -181,9 +181,8 @@ func (m *machine) wakeAt(now time.Time) (at time.Time) {
 	m.poison.Wake(consider)
 	m.streams.wakeAt(consider)
 	if len(m.queue.ring) > 0 || m.disk.backlog {
-		if state, _, _, _ := m.brk.look(); state == Open {
-			_, _, until := m.brk.admit(now)
-			consider(until)
+		if m.brk.state() == Open {
+			consider(m.brk.Until())
 		}
 		if (m.health.failing() || m.streams.any()) && m.set.retry.MaxAge >= 0 {
 			consider(m.account.sweepAt)

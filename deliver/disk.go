@@ -118,7 +118,7 @@ func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *batch.Batch, er
 	if !d.inUse {
 		d.inUse = true
 		why := ErrFull
-		if _, _, _, cause := d.health.brk.look(); cause != nil {
+		if cause := d.health.brk.cause; cause != nil {
 			why = cause
 		}
 		d.set.post("spill", why, n)

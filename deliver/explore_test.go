@@ -393,7 +393,7 @@ func (w *world) atRest() {
 func (w *world) left() string {
 	m := w.m
 	return fmt.Sprintf("%d in the queue, %d of them parked, %d handed out, %d given, %d in the spool, session %d, %d under way, phase %d, circuit %d",
-		len(m.queue.ring), m.queue.parked, len(m.disk.out), len(m.sess.given), len(w.frames), m.sess.state, m.sess.under, m.poison.Phase(), m.brk.stateLocked())
+		len(m.queue.ring), m.queue.parked, len(m.disk.out), len(m.sess.given), len(w.frames), m.sess.state, m.sess.under, m.poison.Phase(), m.brk.state())
 }
 
 // ---- all states -------------------------------------------------------------
@@ -484,10 +484,9 @@ func (w *world) key() uint64 {
 		is(m.streams.held[s].tried)
 		later(m.streams.held[s].until)
 	}
-	st, trips, _, _ := m.brk.look()
-	n(uint64(m.end.stage), uint64(m.sess.state), uint64(m.sess.under), uint64(st), few(m.health.failures), m.handler.due, few(int(trips)), few(m.brk.decide.Consecutive()), uint64(m.health.bound))
+	n(uint64(m.end.stage), uint64(m.sess.state), uint64(m.sess.under), uint64(m.brk.state()), few(m.health.failures), m.handler.due, few(int(m.brk.trips)), few(m.brk.Consecutive()), uint64(m.health.bound))
 	is(m.health.hurried, m.end.last, m.sess.regroup, m.sess.answered, m.disk.backlog, m.full, m.handler.needs.drops, m.handler.relieves, m.handler.busy)
-	later(m.health.notBefore, m.disk.appendAt, m.disk.pullAt, m.handler.at, m.brk.decide.Until(), m.silentFrom())
+	later(m.health.notBefore, m.disk.appendAt, m.disk.pullAt, m.handler.at, m.brk.Until(), m.silentFrom())
 	n(uint64(len(w.holders)), uint64(w.closed))
 	for _, k := range w.used {
 		n(uint64(k))

@@ -17,8 +17,9 @@ type flush struct {
 	no     uint64 // the last batch leased before it
 	seq    uint64 // … and of the spool
 
-	probed bool   // the circuit was open, and is probed
-	trips  uint64 // how often it had opened
+	mayProbe bool   // an open circuit is probed at once
+	probed   bool   // … and was, so far:
+	trips    uint64 // how often it had opened then
 }
 
 // flushes are those that wait.
@@ -26,6 +27,13 @@ type flushes struct {
 	m       *machine
 	waiting []*flush
 	lastSeq uint64 // the last batch appended to the spool
+}
+
+// add adds f, and makes an open circuit send a probe. If the destination has asked for a longer delay,
+// f is answered without one.
+func (s *flushes) add(now time.Time, f *flush) {
+	s.waiting = append(s.waiting, f)
+	f.probed, f.trips = f.mayProbe && s.m.brk.Probe(now, s.m.set.retry.Min), s.m.brk.trips
 }
 
 // any reports whether any wait.
@@ -79,11 +87,10 @@ func (s *flushes) answer() {
 // reached reports whether f need not wait any longer, and with which result.
 func (s *flushes) reached(f *flush) (bool, error) {
 	m := s.m
-	state, trips, _, cause := m.brk.look()
-	gone := state == Open && !(f.probed && trips == f.trips)
+	gone := m.brk.state() == Open && !(f.probed && f.trips == m.brk.trips)
 	if !f.leased {
 		// The log is read in turn, and waits for the circuit, unless records go elsewhere.
-		return gone && !f.kept && !m.set.spool && !m.set.handler, &openError{cause}
+		return gone && !f.kept && !m.set.spool && !m.set.handler, &openError{m.brk.cause}
 	}
 	open, parked := m.disk.left(f.no, f.seq)
 	switch {
@@ -92,7 +99,7 @@ func (s *flushes) reached(f *flush) (bool, error) {
 	case !open && parked == 0:
 		return true, nil
 	case gone && !m.handler.busy && !m.handler.wants(time.Now()):
-		return true, &openError{cause}
+		return true, &openError{m.brk.cause}
 	case !open:
 		return true, fmt.Errorf("%d records are parked: the destination does not accept them now", parked)
 	}

@@ -437,7 +437,7 @@ func TestStagesOfAnOutage(t *testing.T) {
 		store := &testkit.Spill{}
 		ev := &testkit.Events{}
 		x := mustNew(t, destOf(sink), &Options{Handler: h, PendingLimit: 25, Spill: store, OnError: ev.Add})
-		transitions, cancel := x.Subscribe()
+		transitions, cancel := x.brk.subscribers.subscribe()
 		defer cancel()
 		m := &testkit.Model{}
 

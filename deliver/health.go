@@ -44,7 +44,7 @@ func (s *health) failing() bool { return !s.since.IsZero() }
 
 // calm reports whether nothing went wrong lately.
 func (s *health) calm() bool {
-	return s.bound == 0 && s.failures == 0 && !s.failing() && !s.poisoned && !s.expiring && s.cause == nil && s.brk.calm()
+	return s.bound == 0 && s.failures == 0 && !s.failing() && !s.poisoned && !s.expiring && s.cause == nil && s.brk.Calm()
 }
 
 // well notes that the destination accepted records.
@@ -54,7 +54,7 @@ func (s *health) well() { s.failures, s.notBefore = 0, time.Time{} }
 func (s *health) worked(now time.Time, cut, whole bool, size int) {
 	s.well()
 	s.budget.success()
-	s.brk.worked(now, cut)
+	s.brk.Worked(now, cut)
 	if whole {
 		s.poisoned = false
 	}
@@ -77,7 +77,7 @@ func (s *health) failed(now time.Time, b setback, n int) bool {
 	s.retries++
 	s.failures++
 	if s.hurried {
-		s.brk.hurry(now.Add(s.set.retry.Min))
+		s.brk.Hurry(now.Add(s.set.retry.Min))
 	}
 	return true
 }
@@ -102,7 +102,7 @@ func (s *health) hurry(now time.Time) {
 	if s.notBefore.After(now) {
 		s.notBefore = now
 	}
-	s.brk.hurry(now)
+	s.brk.Hurry(now)
 }
 
 // report reports the first failure of a row.

@@ -27,10 +27,22 @@ type deadLetters struct {
 type letter struct {
 	b     *copied
 	cause error
+	kind  letterKind
 }
 
-// lettersMost is how many letters may wait before nothing more is sent.
-const lettersMost = 64
+type letterKind uint8
+
+const (
+	aboutRefused    letterKind = iota // records that the destination refused
+	aboutUnaccepted                   // a record that the output did not accept; it is in no account of the destination
+)
+
+const (
+	// lettersMost is how many letters may wait before nothing more is sent.
+	lettersMost = 64
+	// unacceptedMost is how many may wait before none is written about an unaccepted record.
+	unacceptedMost = 4
+)
 
 func newDeadLetters(h ErrorHandler, timeout time.Duration, ev *events, wake func()) *deadLetters {
 	l := &deadLetters{events: ev, wake: wake}
@@ -51,7 +63,7 @@ func (l *deadLetters) write(b *batch.Batch, cause error) {
 	skips, _ := cause.(interface{ NoLetter(k int) bool })
 	reasons, _ := cause.(interface{ LetterCause(k int) error })
 	if skips == nil && reasons == nil {
-		l.add(b, cause)
+		l.add(b, cause, aboutRefused)
 		return
 	}
 	var causes []error
@@ -71,16 +83,30 @@ func (l *deadLetters) write(b *batch.Batch, cause error) {
 		of[text] = append(of[text], k)
 	}
 	for _, why := range causes {
-		l.add(b.Select(nil, of[why.Error()]), why)
+		l.add(b.Select(nil, of[why.Error()]), why, aboutRefused)
 	}
 }
 
+// unaccepted writes a dead letter about a record that the output did not accept, unless several such
+// letters wait. It copies b.
+func (l *deadLetters) unaccepted(b *batch.Batch, cause error) {
+	if l.g != nil {
+		l.add(b, unacceptedError{cause}, aboutUnaccepted)
+	}
+}
+
+// unacceptedError is the cause of a letter of kind aboutUnaccepted until it is written.
+type unacceptedError struct{ error }
+
 // add queues a letter about b, which it copies.
-func (l *deadLetters) add(b *batch.Batch, cause error) {
-	n := letter{new(copied), cause}
+func (l *deadLetters) add(b *batch.Batch, cause error, kind letterKind) {
+	n := letter{new(copied), cause, kind}
 	n.b.set(b)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if kind == aboutUnaccepted && len(l.queue) >= unacceptedMost {
+		return
+	}
 	l.queue = append(l.queue, n)
 	if !l.working {
 		l.working, l.idle = true, make(chan struct{})
@@ -102,7 +128,9 @@ func (l *deadLetters) unwritten() (n uint64) {
 	defer l.mu.Unlock()
 	n = l.failed.Load()
 	for i := range l.queue {
-		n += countable(&l.queue[i].b.b)
+		if l.queue[i].kind == aboutRefused {
+			n += countable(&l.queue[i].b.b)
+		}
 	}
 	return n
 }
@@ -117,7 +145,7 @@ func (l *deadLetters) work(idle chan struct{}) {
 			l.wake()
 			return
 		}
-		b, cause := &l.queue[0].b.b, l.queue[0].cause
+		b, cause, kind := &l.queue[0].b.b, l.queue[0].cause, l.queue[0].kind
 		n := b.Len()
 		l.mu.Unlock()
 		out := l.g.call(context.Background(), cause, b)
@@ -125,7 +153,9 @@ func (l *deadLetters) work(idle chan struct{}) {
 		l.mu.Lock()
 		l.queue[0] = letter{}
 		l.queue = l.queue[1:]
-		l.failed.Add(uint64(out.Open.Len(n) + out.Refused.Len(n) + out.Unnamed))
+		if kind == aboutRefused {
+			l.failed.Add(uint64(out.Open.Len(n) + out.Refused.Len(n) + out.Unnamed))
+		}
 		var first bool
 		if err == nil {
 			l.failing.end()
@@ -155,17 +185,33 @@ func (l *deadLetters) wait(ctx context.Context) {
 	}
 }
 
-// letters returns the handler of dead letters that calls notify first, nil for none.
+// letters returns the handler of dead letters, nil for none. It first calls notify, which may be nil,
+// with records that the destination refused.
 func (o *Options) letters(notify func(cause error, b *batch.Batch)) ErrorHandler {
-	if notify == nil {
-		return o.DeadLetter
-	}
 	next := o.DeadLetter
-	return ErrorHandlerFunc(func(cause error, b *batch.Batch) batch.Outcome {
-		notify(cause, b)
-		if next == nil {
-			return batch.Outcome{}
-		}
-		return next.HandleError(cause, b)
-	})
+	if next == nil && notify == nil {
+		return nil
+	}
+	return letterHandler{notify, next}
+}
+
+type letterHandler struct {
+	notify func(cause error, b *batch.Batch) // nil: none
+	next   ErrorHandler                      // nil: none
+}
+
+func (h letterHandler) HandleError(cause error, b *batch.Batch) batch.Outcome {
+	return h.handle(context.Background(), cause, b)
+}
+
+func (h letterHandler) handle(ctx context.Context, cause error, b *batch.Batch) batch.Outcome {
+	if u, ok := cause.(unacceptedError); ok {
+		cause = u.error
+	} else if h.notify != nil {
+		h.notify(cause, b)
+	}
+	if h.next == nil {
+		return batch.Outcome{}
+	}
+	return askHandler(ctx, h.next, cause, b)
 }

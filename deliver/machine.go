@@ -142,7 +142,7 @@ func (m *machine) next(now time.Time) action {
 	if a, ok := m.spill(now); ok {
 		return a
 	}
-	if m.brk.out(now) || m.handler.betweenAttempts(now) {
+	if m.brk.Out(now) || m.handler.betweenAttempts(now) {
 		if a, ok := m.ask(now); ok {
 			return a
 		}
@@ -205,7 +205,7 @@ func (m *machine) deliver(now time.Time) (action, bool) {
 	if e == nil && (!m.disk.mayPull(now) || m.sess.state == live && m.sess.under >= m.set.window) {
 		return action{}, false
 	}
-	limit, ok, _ := m.brk.admit(now)
+	limit, ok, _ := m.brk.Admit(now)
 	switch {
 	case !ok:
 		return action{}, false
@@ -254,7 +254,7 @@ func (m *machine) probe(now time.Time, step poison.Step) (action, bool) {
 	if e.place == offered || m.sess.under > 0 || now.Before(step.Suspect.Due) { // the handler may accept it
 		return action{}, false
 	}
-	if _, ok, _ := m.brk.admit(now); !ok {
+	if _, ok, _ := m.brk.Admit(now); !ok {
 		m.poison.Interrupt(now)
 		return action{}, false
 	}
@@ -335,11 +335,11 @@ func (m *machine) openRecords(now time.Time, e *entry, n int, o batch.Outcome) {
 	case batch.Smaller:
 		m.health.tooLarge(e.b.Bytes())
 		m.set.post("too-large", why, uint64(k))
-		m.brk.worked(now, true)
+		m.brk.Worked(now, true)
 		return
 	case batch.Search:
 		m.poison.Search(k)
-		m.brk.worked(now, true)
+		m.brk.Worked(now, true)
 		return
 	case batch.Doubt:
 		if m.suspected(now, e, why, true) {
@@ -374,7 +374,7 @@ func (m *machine) referenceAnswered(now time.Time, e *entry, o batch.Outcome) {
 	if accepted {
 		m.sess.answered = true
 		m.health.well()
-		m.brk.worked(now, true)
+		m.brk.Worked(now, true)
 	}
 	m.poison.ReferenceAnswered(now, e.b, accepted)
 }
@@ -534,8 +534,7 @@ func (m *machine) belongsOnDisk(now time.Time, e *entry) bool {
 	if e == nil || e.place != waiting {
 		return false
 	}
-	state, _, _, _ := m.brk.look()
-	return m.disk.backlog || m.queue.behindDisk(e) || state == Open && !m.handler.wants(now)
+	return m.disk.backlog || m.queue.behindDisk(e) || m.brk.state() == Open && !m.handler.wants(now)
 }
 
 // ask offers the oldest waiting batch to the handler, if the handler should be asked.

@@ -68,13 +68,10 @@ type shared struct {
 
 // snapshot is the state of the loop when it last published it.
 type snapshot struct {
-	attempts, retries                    uint64
-	poisoned, expired, handled, suspects uint64
-	bound                                int
-	lastErr                              error
-	since, taken                         time.Time // zero: the destination works, nothing is open
-	oldest                               time.Time // by its own time; zero: nothing is open
-	gone, spilling                       bool
+	stats   Stats     // the fields that only the loop knows
+	lastErr error     // nil while the destination works
+	oldest  time.Time // of the open records, by its own time; zero: nothing is open
+	taken   time.Time // when the oldest open batch was leased; zero: nothing is open
 }
 
 var errClosed = fmt.Errorf("deliver: %w", batch.ErrClosed)
@@ -220,7 +217,9 @@ func (o *outlet) collect(now time.Time) {
 	inbox, asked := o.shared.inbox, o.shared.asked
 	o.shared.inbox, o.shared.asked = nil, nil
 	o.shared.mu.Unlock()
-	o.flushes.waiting = append(o.flushes.waiting, asked...)
+	for _, f := range asked {
+		o.flushes.add(now, f)
+	}
 	for l := o.life; l != nil && l == o.life; {
 		q := l.reports()
 		for i := range q {
@@ -271,12 +270,14 @@ func (o *outlet) do(a action, timer *time.Timer) {
 		l := newLife(o.driver, o.wake, o.m.set.window)
 		if o.life = l; o.inline {
 			l.inline, l.detach = true, context.AfterFunc(o.ctx, func() { l.cancel(errNoTime) })
+			o.publish() // the call may hang
 			l.open()
 		} else {
 			go l.run()
 		}
 	case doSend:
 		if o.inline {
+			o.publish() // the call may hang
 			o.life.transmit(a.e)
 		} else {
 			o.life.work <- a.e // has room for all batches that may be under way
@@ -353,8 +354,7 @@ var ErrFull = errors.New("the destination is too slow")
 // records is left, and ctx's error if that ends first. During Close it waits for that, which
 // flushes.
 func (o *outlet) Flush(ctx context.Context) error {
-	_, trips, _, _ := o.brk.look()
-	closed, err := o.reach(ctx, &flush{probed: o.probe(ctx), trips: trips})
+	closed, err := o.reach(ctx, &flush{mayProbe: breaker.MayProbe(ctx)})
 	if err != nil {
 		return fmt.Errorf("deliver: cannot flush: %w", err)
 	}
@@ -365,16 +365,6 @@ func (o *outlet) Flush(ctx context.Context) error {
 		return o.awaitEnd(ctx)
 	}
 	return o.driver.flush(ctx)
-}
-
-// probe requests a probe of the destination for a Flush within ctx, if the circuit is open. It reports
-// false if nothing is sent before the time for a probe has come.
-func (o *outlet) probe(ctx context.Context) bool {
-	if !breaker.MayProbe(ctx) || !o.brk.probe(time.Now(), o.set.retry.Min) {
-		return false
-	}
-	o.poke()
-	return true
 }
 
 // commit waits until everything accepted before the call is delivered, accounted for or in the

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
-	"github.com/forebay-log/forebay/internal/callback"
 	"github.com/forebay-log/forebay/internal/closetime"
 	"github.com/forebay-log/forebay/internal/slablog"
 	"github.com/forebay-log/forebay/slab"
@@ -33,7 +32,6 @@ type Output struct {
 	dirs    [2]string // CrashDir and SpoolDir
 
 	maxRecord int
-	letters   *callback.Runner[refused] // nil: no dead letters
 }
 
 // NewOutput returns an Output in front of a destination, which need not be up. The Output owns
@@ -79,9 +77,6 @@ func (o *Output) connect(dest Destination, r *OutputOptions) (err error) {
 		return err
 	}
 	o.outlet.start(slabLog{o.log})
-	if h := r.Deliver.DeadLetter; h != nil {
-		o.letters = callback.New(func(v refused) { h.HandleError(v.cause, v.b) }, refusedQueue)
-	}
 	return nil
 }
 
@@ -133,26 +128,17 @@ func (o *Output) Refuse(p []byte, m batch.Meta, r batch.Reason, cause error) err
 	return err
 }
 
-// refused is a record that the Output did not accept, on its way to the dead letters.
-type refused struct {
-	b     *batch.Batch
-	cause error
-}
-
-// refusedQueue is how many such records wait at most; older ones are dropped.
-const refusedQueue = 4
-
 var errOversize = errors.New("the record is longer than MaxRecord")
 
 // deadLetter writes a record that was not accepted to the dead letters, unless the Output is closed. It
 // stays dropped in the account. c reads the record; nil: it is text.
 func (o *Output) deadLetter(p []byte, m batch.Meta, err, cause error, c batch.Codec) {
-	if o.letters == nil || errors.Is(err, batch.ErrClosed) {
+	if o.outlet.opt.DeadLetter == nil || errors.Is(err, batch.ErrClosed) {
 		return
 	}
 	one := &batch.Batch{Codec: c}
 	one.Append(p, 0, m)
-	o.letters.Post(refused{one, cause})
+	o.outlet.dead.unaccepted(one, cause)
 }
 
 // Codec returns the codec of the records; nil for plain bytes.
@@ -232,7 +218,7 @@ func (o *Output) Done() <-chan struct{} { return o.outlet.end.ended }
 // do not change its state, and a function that ends the subscription. A subscriber that
 // is too slow misses the newest failures and the oldest transitions. Close closes the
 // channel.
-func (o *Output) Subscribe() (<-chan Transition, func()) { return o.outlet.Subscribe() }
+func (o *Output) Subscribe() (<-chan Transition, func()) { return o.outlet.brk.subscribers.subscribe() }
 
 var _ io.WriteCloser = (*Output)(nil)
 

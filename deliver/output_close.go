@@ -32,7 +32,6 @@ func (o *Output) shutdown(ctx context.Context) (batch.Report, error) {
 	rep.KeptIn = strings.Join(in, ", ")
 
 	err = o.closeError(ctx, before, rep, err)
-	o.letters.WaitBriefly(ctx)
 	disk, cancelDisk := closetime.WithDisk(ctx, closetime.Disk, func() {})
 	defer cancelDisk()
 	return rep, errors.Join(err, within(disk, o.files.close))
@@ -57,7 +56,7 @@ func (o *Output) lost(before, after *stock) (d batch.Drops) {
 	for _, r := range []batch.Reason{batch.Poison, batch.Expired, batch.Quota, batch.Shutdown, batch.Corrupt, batch.Failed} {
 		d[r] = after.drops[r] - min(before.drops[r], after.drops[r])
 	}
-	if o.letters != nil {
+	if o.outlet.opt.DeadLetter != nil {
 		d[batch.Poison] = after.unwritten - min(after.unwritten, before.failed)
 	}
 	return d
@@ -79,7 +78,7 @@ func (o *Output) closeError(ctx context.Context, before stock, rep batch.Report,
 	if rep.Unknown > 0 {
 		text += fmt.Sprintf(", %d of them unknown", rep.Unknown)
 	}
-	if late := after.unwritten - after.failed; o.letters != nil && late > 0 {
+	if late := after.unwritten - after.failed; o.outlet.opt.DeadLetter != nil && late > 0 {
 		text += fmt.Sprintf(", %d of them refused with no time for a dead letter", late)
 	}
 	last := after.lastErr

@@ -81,7 +81,7 @@ func (o *outlet) stop(ctx context.Context) (r batch.Report, err error) {
 	o.giveUp()
 	o.dead.wait(ctx)
 	o.end.driver = o.driver.end(ctx, is(o.done))
-	o.brk.close()
+	o.brk.subscribers.close()
 	r = batch.Report{Account: o.Account(), Unknown: unknown + o.led.unknownNow()}
 	if n := r.Dropped[batch.Shutdown] - before.Dropped[batch.Shutdown]; n > 0 {
 		err = fmt.Errorf("deliver: close: %s not delivered: %w", plural.Records(n), whyOver(ctx))

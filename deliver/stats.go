@@ -54,11 +54,11 @@ type Stats struct {
 func (o *outlet) publish() {
 	m := o.m
 	record, taken := m.oldest()
-	s := snapshot{
-		attempts: m.sess.attempts, retries: m.health.retries, poisoned: m.account.poisoned, expired: m.account.expired,
-		handled: m.account.handled, suspects: m.account.suspects, bound: m.health.bound, lastErr: m.health.cause, since: m.health.since, gone: m.health.gone,
-		oldest: record, taken: taken, spilling: m.disk.backlog || len(m.disk.out) > 0,
-	}
+	s := snapshot{lastErr: m.health.cause, oldest: record, taken: taken, stats: Stats{
+		Breaker: m.brk.state(), Trips: m.brk.trips, Attempts: m.sess.attempts, Retries: m.health.retries,
+		Spilling: m.disk.backlog || len(m.disk.out) > 0, HandledBy: m.account.handled, Poisoned: m.account.poisoned,
+		Suspects: m.account.suspects, Expired: m.account.expired, BatchBytes: m.health.bound, FailingSince: m.health.since, Gone: m.health.gone,
+	}}
 	o.shared.mu.Lock()
 	o.shared.snap = s
 	o.shared.mu.Unlock()
@@ -69,13 +69,8 @@ func (o *outlet) Stats() Stats {
 	o.shared.mu.Lock()
 	n := o.shared.snap
 	o.shared.mu.Unlock()
-	s := Stats{
-		Name: o.opt.Name, Attempts: n.attempts, Retries: n.retries, Spilling: n.spilling, HandledBy: n.handled,
-		FailingSince: n.since, Gone: n.gone,
-		Suspects: n.suspects, Poisoned: n.poisoned, Unburied: o.dead.failed.Load(), Expired: n.expired, BatchBytes: n.bound,
-	}
-	s.Panics = o.driver.panics.Load()
-	s.Breaker, s.Trips, s.Lost, _ = o.brk.look()
+	s := n.stats
+	s.Name, s.Lost, s.Panics, s.Unburied = o.opt.Name, o.brk.subscribers.lost(), o.driver.panics.Load(), o.dead.failed.Load()
 	if h := o.hand.Load(); h != nil {
 		s.HandlerCalls, s.HandlerErrors = h.calls.Load(), h.errors.Load()
 	}
@@ -96,11 +91,4 @@ func (o *outlet) Stats() Stats {
 func (o *outlet) Account() (a batch.Account) {
 	o.led.read(func(theirs batch.Account) { a = o.intake.log.Account(theirs) })
 	return a
-}
-
-// Subscribe returns the transitions of the circuit from now on, and a function that ends
-// the subscription. A subscriber that is too slow misses the oldest ones. Shutdown closes
-// the channel.
-func (o *outlet) Subscribe() (transitions <-chan Transition, cancel func()) {
-	return o.brk.subscribe()
 }

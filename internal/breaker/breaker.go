@@ -69,6 +69,7 @@ func Default() Options {
 type Circuit struct {
 	o      Options
 	jitter func(lo, hi time.Duration) time.Duration
+	moved  func(now time.Time, from, to State) // nil: none
 
 	state       State
 	since       time.Time // when the state was entered
@@ -82,9 +83,10 @@ type Circuit struct {
 	ramp        int       // records per batch while ramping up; 0: no limit
 }
 
-// New returns a closed circuit. jitter chooses a wait between lo and hi.
-func New(o Options, jitter func(lo, hi time.Duration) time.Duration) *Circuit {
-	return &Circuit{o: o, jitter: jitter}
+// New returns a closed circuit. jitter chooses a wait between lo and hi. moved, if not nil, gets each
+// transition.
+func New(o Options, jitter func(lo, hi time.Duration) time.Duration, moved func(now time.Time, from, to State)) *Circuit {
+	return &Circuit{o: o, jitter: jitter, moved: moved}
 }
 
 // State returns the state.
@@ -214,7 +216,12 @@ func (c *Circuit) trip(now time.Time, after time.Duration, hold bool) {
 }
 
 // enter changes the state. All transitions go through it.
-func (c *Circuit) enter(now time.Time, to State) { c.state, c.since = to, now }
+func (c *Circuit) enter(now time.Time, to State) {
+	from := c.state
+	if c.state, c.since = to, now; c.moved != nil {
+		c.moved(now, from, to)
+	}
+}
 
 type withoutProbe struct{}
 

@@ -10,7 +10,7 @@ import (
 // After recovery it gets two batches of 10 records, then twice as many each time.
 func TestDownAndBack(t *testing.T) {
 	longest := func(_, hi time.Duration) time.Duration { return hi }
-	c := New(Default(), longest)
+	c := New(Default(), longest, nil)
 	now := time.Unix(1000, 0)
 	for i := range Failures {
 		if _, ok, _ := c.Admit(now); !ok || c.Failed(now, 0, false) != (i == Failures-1) {

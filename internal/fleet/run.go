@@ -120,7 +120,7 @@ func (f *fleet) begin() {
 	every := max(f.Flush, time.Duration(1e9/f.Rate))
 	for i, p := range f.assign(f.Partitions) {
 		h := &f.hosts[i]
-		h.partition, h.circuit = p, breaker.New(breaker.Default(), f.jitter)
+		h.partition, h.circuit = p, breaker.New(breaker.Default(), f.jitter, nil)
 		first := time.Duration(f.rng.Uint64N(uint64(every)))
 		switch {
 		case first >= f.Outage: // it has no record during the outage
