@@ -58,12 +58,12 @@ func (k *accounting) enter(e *entry, a *answered, o *batch.Outcome, handler bool
 	drops := batch.Drops{batch.Poison: a.lost}
 	if handler {
 		k.handled += a.took.records
-		k.led.settle(e.h, tally{}, a.took.records, drops)
+		k.led.settle(e.h.lease, tally{}, a.took.records, drops)
 	} else {
-		k.led.settle(e.h, a.took, 0, drops)
+		k.led.settle(e.h.lease, a.took, 0, drops)
 	}
 	if a.bad != nil {
-		k.condemn(e.h, a.bad, o.Refusal)
+		k.condemn(e.h.lease, a.bad, o.Refusal)
 	}
 	if a.rest != nil {
 		e.b = a.rest
@@ -74,7 +74,7 @@ func (k *accounting) enter(e *entry, a *answered, o *batch.Outcome, handler bool
 func (k *accounting) drop(e *entry, why batch.Reason) uint64 {
 	var d batch.Drops
 	d[why] = countable(e.b)
-	k.led.settle(e.h, tally{}, 0, d)
+	k.led.settle(e.h.lease, tally{}, 0, d)
 	k.queue.remove(e)
 	return d[why]
 }
@@ -93,12 +93,12 @@ func (k *accounting) dropBatch(e *entry) uint64 {
 }
 
 // condemn drops records that the destination will never accept.
-func (k *accounting) condemn(h *holder, b *batch.Batch, why error) {
+func (k *accounting) condemn(from lease, b *batch.Batch, why error) {
 	why = cause(why)
 	n := countable(b)
 	k.condemned(n, why)
 	k.set.deadLetter(b, why)
-	k.led.settle(h, tally{}, 0, batch.Drops{batch.Poison: n})
+	k.led.settle(from, tally{}, 0, batch.Drops{batch.Poison: n})
 }
 
 // condemned notes that the destination will never accept n records.
@@ -155,6 +155,6 @@ func (k *accounting) expireEntry(now time.Time, e *entry) uint64 {
 	e.b = e.b.Select(nil, keep)
 	var d batch.Drops
 	d[batch.Expired] = before - countable(e.b)
-	k.led.settle(e.h, tally{}, 0, d)
+	k.led.settle(e.h.lease, tally{}, 0, d)
 	return d[batch.Expired]
 }

@@ -148,7 +148,7 @@ func (m *machine) save(now time.Time) action {
 		case m.end.stage == late:
 			return m.end.waitLate(now, m.disk.appendAt)
 		}
-		if e.h.keeps() {
+		if e.h.lease.Keeps() {
 			m.queue.remove(e)
 			continue
 		}

@@ -79,7 +79,8 @@ func (d *disk) pulled(now time.Time, b *batch.Batch, seq uint64) {
 	if n := len(d.out); n > 0 {
 		before = d.out[n-1].seq
 	}
-	h := &holder{custody: onDisk, first: min(before+1, seq), seq: seq, left: countable(b)}
+	h := &holder{custody: ofSpool, first: min(before+1, seq), seq: seq}
+	h.lease = &countedLease{b: b, kept: true, count: int(countable(b))}
 	d.out = append(d.out, h)
 	d.queue.insert(d.queue.entryOf(h, b, now))
 }
@@ -114,7 +115,7 @@ func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *batch.Batch, er
 	}
 	n := countable(e.b)
 	old := e.h
-	where := d.led.spillFrom(old, n)
+	counted := d.led.spillFrom(old.lease, n)
 	if !d.inUse {
 		d.inUse = true
 		why := ErrFull
@@ -134,7 +135,11 @@ func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *batch.Batch, er
 		}
 		return
 	}
-	h := &holder{custody: where, first: seq, seq: seq, left: n, parts: 1}
+	from := &countedLease{b: out, kept: true}
+	if counted {
+		from.count = int(n)
+	}
+	h := &holder{lease: from, custody: ofSpool, first: seq, seq: seq, parts: 1}
 	if e.rest == parked {
 		h.parked = 1
 		old.parked--

@@ -61,7 +61,7 @@ type entry struct {
 }
 
 // inMemory reports whether the records of e are in memory only.
-func (e *entry) inMemory() bool { return !e.h.custody.isSpools() }
+func (e *entry) inMemory() bool { return e.h.custody != ofSpool }
 
 // fresh returns the batch of e as one that no session was given yet, so that a late answer to an
 // earlier one is not mistaken for an answer to it.

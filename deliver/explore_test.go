@@ -217,8 +217,8 @@ func (w *world) addBatch() {
 	w.leases = append(w.leases, l)
 	h := &holder{no: uint64(no + 1), lease: l}
 	w.holders = append(w.holders, h)
-	w.led.add(h)
-	w.m.add(w.now, h, b)
+	w.led.add(l)
+	w.m.add(w.now, h)
 }
 
 // lateAnswer is an answer of a session that has ended.

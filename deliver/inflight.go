@@ -182,13 +182,13 @@ func (s *inflight) only() *entry {
 
 // pinsTooMuch reports whether a session that hangs with e would leave callers too little memory.
 func (s *inflight) pinsTooMuch(e *entry) bool {
-	if e.h.lease == nil || e.h.pins > 0 {
+	sum, most := e.h.lease.Pins()
+	if sum == 0 || e.h.pins > 0 {
 		return false
 	}
-	sum, most := e.h.lease.Pins()
 	for i, g := range s.given {
 		again := slices.ContainsFunc(s.given[:i], func(o *entry) bool { return o.pin == g.pin })
-		if g.pin != nil && g.pin.lease != nil && !again {
+		if g.pin != nil && !again {
 			n, _ := g.pin.lease.Pins()
 			sum += n
 		}

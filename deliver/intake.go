@@ -26,17 +26,6 @@ type log interface {
 	Leave()
 }
 
-// A lease is a batch in the memory of a log: see [slablog.Lease]. Its records are pending in the
-// account of the log until they are settled.
-type lease interface {
-	Batch() *batch.Batch
-	Keeps() bool
-	Pins() (slabs, most int)
-	Open() int         // records that are not settled
-	Settle(n int) bool // false: they are accounted for already
-	Release()
-}
-
 // slabLog is a slablog.Log as a log.
 type slabLog struct{ *slablog.Log }
 
@@ -131,16 +120,14 @@ func (k *intake) add(now time.Time, l lease) *entry {
 	k.used++
 	k.lastNo++
 	h.lease, h.no = l, k.lastNo
-	k.o.led.add(h)
-	return k.o.m.add(now, h, l.Batch())
+	k.o.led.add(l)
+	return k.o.m.add(now, h)
 }
 
 // release frees a settled holder that no session reads.
 func (k *intake) release(h *holder) {
-	if h.lease != nil {
-		h.lease.Release()
-	}
-	if h.small {
+	h.lease.Release()
+	if h.custody == ofCopy { // it does not use the room of the next leases
 		return
 	}
 	k.used--
@@ -178,7 +165,7 @@ func (k *intake) sendNow(l lease) {
 		o.m.sess.attempts++
 		o.m.sess.answered = true
 		o.m.health.budget.success()
-		o.led.deliver(l, tally{leasedRecords(b), size})
+		o.led.settle(l, tally{leasedRecords(b), size}, 0, batch.Drops{})
 		o.publish()
 		l.Release()
 		return

@@ -1,45 +1,12 @@
 package deliver
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/layout"
 )
-
-// A holder keeps the memory of a batch until all its records are accounted for and no session reads
-// it. The entries that refer to it have its open records.
-//
-// Only the loop uses a holder, except left, which ledger.mu guards.
-type holder struct {
-	custody custody
-	no      uint64 // its place among the leases
-	seq     uint64 // of onDisk: its number in the spool, or the last number of a combined batch
-	first   uint64 // … and the first one, or an unused smaller one
-	left    uint64 // records not accounted for, unless there is a lease; ledger.mu
-	parts   int    // entries that refer to it
-	pins    int    // of them, those that a session may still read
-	parked  int    // of them, those that are parked
-	mem     copied // of parked records; not where there is a lease
-	lease   lease  // whose memory it is; nil: mem
-	settled bool   // nothing is open
-	small   bool   // parked records with separate memory
-}
-
-// keeps reports whether records that are not accounted for survive the process.
-func (h *holder) keeps() bool { return h.lease != nil && h.lease.Keeps() }
-
-// custody is the place of the memory of a holder.
-type custody uint8
-
-const (
-	own      custody = iota // a lease, or a copy
-	onDisk                  // the spool's
-	nextLife                // the spool's, which had it when the account was made: it was kept, or counts as dropped
-)
-
-// isSpools reports whether the records are in the spool.
-func (c custody) isSpools() bool { return c == onDisk || c == nextLife }
 
 // A ledger is the account of an outlet. It has the settled records and the records in copies and in
 // the spool; Accepted counts exactly these. A record leaves the account of the log and enters the
@@ -51,7 +18,7 @@ type ledger struct {
 	// Spill.Account, which does not wait.
 	mu      sync.Mutex
 	acc     batch.Account // Accepted, Delivered, Handled, Dropped
-	memory  []*holder     // own, with records that may not be accounted for
+	memory  []lease       // of the log and of copies, with records that may not be accounted for
 	bytes   uint64        // of Delivered, and of gap markers
 	unknown uint64
 	spilled uint64        // records put into the spool
@@ -60,26 +27,22 @@ type ledger struct {
 	closed  bool          // Close has reported: the records in memory are accounted for
 }
 
-// add adds h to the batches in memory.
-func (l *ledger) add(h *holder) {
+// add adds a lease of the log.
+func (l *ledger) add(from lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.memory = append(l.memory, h)
+	l.memory = append(l.memory, from)
 }
 
-// payLocked removes n records of h from the account in which they are pending. It reports false if
-// they are accounted for already.
-func (l *ledger) payLocked(h *holder, n uint64) bool {
-	switch {
-	case l.closed && !h.custody.isSpools():
+// payLocked removes n records from the source in which they are pending. It reports false if they are
+// accounted for already.
+func (l *ledger) payLocked(from lease, n uint64) bool {
+	_, counted := from.(*countedLease)
+	if !counted && l.closed || !from.Settle(int(n)) {
 		return false
-	case h.lease != nil:
-		if !h.lease.Settle(int(n)) {
-			return false
-		}
+	}
+	if !counted {
 		l.acc.Accepted += n
-	default:
-		h.left -= n
 	}
 	return true
 }
@@ -95,45 +58,44 @@ func (t *tally) less(b *batch.Batch) {
 	t.bytes -= b.Bytes()
 }
 
-// settle accounts for records of h.
-func (l *ledger) settle(h *holder, t tally, handled uint64, dropped batch.Drops) {
+// settle accounts for records of a lease.
+func (l *ledger) settle(from lease, t tally, handled uint64, dropped batch.Drops) {
 	n := t.records + handled + dropped.Total()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if h.custody == nextLife || !l.payLocked(h, n) {
+	if !l.payLocked(from, n) {
 		return
 	}
 	l.acc.Delivered += t.records
 	l.bytes += uint64(t.bytes)
 	l.acc.Handled += handled
 	l.acc.Dropped.Add(dropped)
-	if h.custody == onDisk {
+	if c, ok := from.(*countedLease); ok && c.kept {
 		l.paid += n
 	}
 }
 
-// deliver accounts for the records of a lease that never had a holder.
-func (l *ledger) deliver(from lease, t tally) {
+// spillFrom notes that n records of a lease are in the spool now. It reports false if they are accounted
+// for already: the account does not see them in the spool.
+func (l *ledger) spillFrom(from lease, n uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !from.Settle(int(t.records)) {
-		return
-	}
-	l.acc.Accepted += t.records
-	l.acc.Delivered += t.records
-	l.bytes += uint64(t.bytes)
-}
-
-// spillFrom notes that n records of h are in the spool now, and returns their custody there.
-func (l *ledger) spillFrom(h *holder, n uint64) custody {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.payLocked(h, n) {
-		return nextLife
+	if !l.payLocked(from, n) {
+		return false
 	}
 	l.spilled += n
 	l.lookLocked()
-	return onDisk
+	return true
+}
+
+// move moves n records from a lease to a copy.
+func (l *ledger) move(from lease, to *countedLease, n uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.payLocked(from, n) {
+		to.count += int(n)
+		l.memory = append(l.memory, to)
+	}
 }
 
 // look accounts for a call of the spool, which may have dropped records. It may also have acknowledged
@@ -157,37 +119,21 @@ func (l *ledger) lookLocked() {
 func (l *ledger) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.closed = true
-	for _, h := range l.memory {
-		n := h.left
-		if h.lease != nil {
-			if n = uint64(h.lease.Open()); h.keeps() || !h.lease.Settle(int(n)) {
-				continue
-			}
-			l.acc.Accepted += n
+	for _, from := range l.memory {
+		if n := uint64(from.Open()); !from.Keeps() && l.payLocked(from, n) {
+			l.acc.Dropped[batch.Shutdown] += n
+			l.unknown += n
 		}
-		l.acc.Dropped[batch.Shutdown] += n
-		l.unknown += n
-		h.left = 0
 	}
-	l.memory = nil
+	l.closed, l.memory = true, nil
 }
 
-// forget removes h, which has no open records.
-func (l *ledger) forget(h *holder) {
+// forget removes a lease without open records.
+func (l *ledger) forget(from lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.forgetLocked(h)
-}
-
-func (l *ledger) forgetLocked(h *holder) {
-	for i, o := range l.memory {
-		if o == h {
-			copy(l.memory[i:], l.memory[i+1:])
-			l.memory[len(l.memory)-1] = nil
-			l.memory = l.memory[:len(l.memory)-1]
-			return
-		}
+	if i := slices.Index(l.memory, from); i >= 0 {
+		l.memory = slices.Delete(l.memory, i, i+1)
 	}
 }
 
@@ -220,8 +166,10 @@ func (l *ledger) accountLocked() batch.Account {
 	a.Recovered = l.disk.Recovered
 	a.Dropped.Add(l.disk.Dropped)
 	a.Pending.Spill = l.disk.Pending.Spill - l.paid
-	for _, h := range l.memory { // leased records are pending in the log
-		a.Pending.Inflight += h.left
+	for _, from := range l.memory { // other records are pending in the log
+		if c, ok := from.(*countedLease); ok {
+			a.Pending.Inflight += uint64(c.count)
+		}
 	}
 	return a
 }
@@ -237,16 +185,6 @@ func countable(b *batch.Batch) (n uint64) {
 		}
 	}
 	return n
-}
-
-// move moves n records from a holder to another one, which is a copy.
-func (l *ledger) move(from, to *holder, n uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.payLocked(from, n) {
-		to.left += n
-		l.memory = append(l.memory, to)
-	}
 }
 
 // unknownNow returns how many of the records that were dropped at Close a session had

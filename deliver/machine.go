@@ -58,7 +58,7 @@ type settings struct {
 	post         func(op string, err error, n uint64)
 	deadLetter   func(b *batch.Batch, cause error) // writes dead letters; copies b
 	lettersFull  func() bool                       // too many dead letters wait to be written
-	settled      func(h *holder)                   // nothing is open of h
+	settled      func(from lease)                  // nothing is open of it
 	release      func(h *holder)                   // … and nothing reads it
 	pending      func() uint64                     // records that are pending in the log
 	moved        func(of moving, from, to uint8)   // of tests; otherwise nil
@@ -162,10 +162,11 @@ func (m *machine) next(now time.Time) action {
 }
 
 // add appends a batch of the log. An empty one is settled: no session sees it.
-func (m *machine) add(now time.Time, h *holder, b *batch.Batch) *entry {
+func (m *machine) add(now time.Time, h *holder) *entry {
+	b := h.lease.Batch()
 	e := m.queue.entryOf(h, b, now)
 	if m.queue.ring = append(m.queue.ring, e); b.Len() == 0 {
-		m.led.settle(h, tally{}, 0, batch.Drops{})
+		m.led.settle(h.lease, tally{}, 0, batch.Drops{})
 		m.queue.remove(e)
 	}
 	return e
@@ -418,7 +419,7 @@ func (m *machine) suspected(now time.Time, e *entry, why error, doubt bool) bool
 	}
 	switch {
 	case c.Condemn:
-		m.account.condemn(e.h, e.b, why)
+		m.account.condemn(e.h.lease, e.b, why)
 		m.queue.remove(e)
 	case c.Park:
 		m.queue.rest(e, parked)

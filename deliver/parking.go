@@ -76,7 +76,7 @@ func (p *parking) makeRoom(now time.Time, scarce bool) bool {
 		}
 		h := p.streams.held[e.stream]
 		if e.suspect == nil && h != nil && (crowded || now.Sub(h.since) >= holdPatience) {
-			p.account.condemn(e.h, e.b, h.why)
+			p.account.condemn(e.h.lease, e.b, h.why)
 			p.queue.remove(e)
 			return true
 		}
@@ -89,13 +89,14 @@ func (p *parking) makeRoom(now time.Time, scarce bool) bool {
 func (p *parking) move(e *entry) {
 	e.roomy = true
 	old := e.h
-	if old.custody != own || old.small || old.keeps() {
+	if old.custody != ofLog || old.lease.Keeps() {
 		return
 	}
-	h := &holder{custody: own, no: old.no, parts: 1, parked: 1, small: true}
-	h.mem.set(e.b)
-	p.led.move(old, h, countable(e.b))
-	e.h, e.b = h, &h.mem.b
+	mem := new(copied)
+	mem.set(e.b)
+	to := &countedLease{b: &mem.b}
+	p.led.move(old.lease, to, countable(e.b))
+	e.h, e.b = &holder{lease: to, custody: ofCopy, no: old.no, parts: 1, parked: 1}, to.b
 	old.parts--
 	old.parked--
 	p.queue.releaseUnused(old)

@@ -116,12 +116,12 @@ func (q *queue) remove(e *entry) {
 
 // releaseUnused releases h if no entry and no session refers to it.
 func (q *queue) releaseUnused(h *holder) {
-	if h.parts > 0 || h.custody.isSpools() {
+	if h.parts > 0 || h.custody == ofSpool {
 		return
 	}
 	if !h.settled {
 		h.settled = true
-		q.set.settled(h)
+		q.set.settled(h.lease)
 	}
 	if h.pins == 0 {
 		q.set.release(h)

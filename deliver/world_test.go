@@ -261,7 +261,7 @@ func (w *world) Ack(seq uint64) error {
 			w.fail("batch %d of the spool is acknowledged, and was not handed out", w.frames[0].seq)
 		}
 		for _, e := range w.m.sess.given { // the spool uses the memory of the batch again
-			if e.pin != nil && e.pin.custody == onDisk && e.pin.seq == w.frames[0].seq {
+			if e.pin != nil && e.pin.custody == ofSpool && e.pin.seq == w.frames[0].seq {
 				w.fail("batch %d of the spool is acknowledged, and the session may read it", e.pin.seq)
 			}
 		}
