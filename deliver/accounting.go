@@ -9,7 +9,8 @@ import (
 )
 
 // accounting enters the outcomes of records in the ledger, and removes entries without open records
-// from the queue.
+// from the queue. An outcome of the session and one of the handler pass through the same two steps:
+// apply computes, and enter changes the account.
 type accounting struct {
 	set    *settings
 	led    *ledger
@@ -29,7 +30,8 @@ type answered struct {
 	lost          uint64       // refused without a name
 }
 
-// apply divides the records of e by o, the answer to all of them.
+// apply divides the records of e by o, the answer to all of them. It changes nothing. Gap markers are in
+// byte counts and in no record count.
 func (k *accounting) apply(e *entry, o *batch.Outcome) (a answered) {
 	n := e.b.Len()
 	a.open, a.refused = o.Open.Len(n), o.Refused.Len(n)
@@ -49,8 +51,8 @@ func (k *accounting) apply(e *entry, o *batch.Outcome) (a answered) {
 	return a
 }
 
-// enter accounts for a, an answer to e because of o. If handler is set, the error handler
-// answered. The entry is removed by the caller if nothing is open.
+// enter accounts for a, an answer to e because of o. If handler is set, the error handler answered. The
+// entry keeps the open records; if there are none, the caller removes it.
 func (k *accounting) enter(e *entry, a *answered, o *batch.Outcome, handler bool) {
 	if a.lost > 0 {
 		k.condemned(a.lost, o.Refusal)
@@ -70,7 +72,7 @@ func (k *accounting) enter(e *entry, a *answered, o *batch.Outcome, handler bool
 	}
 }
 
-// drop accounts for all of e as dropped for a reason.
+// drop accounts for all of e as dropped for a reason. It returns the number of records.
 func (k *accounting) drop(e *entry, why batch.Reason) uint64 {
 	var d batch.Drops
 	d[why] = countable(e.b)
@@ -92,7 +94,8 @@ func (k *accounting) dropBatch(e *entry) uint64 {
 	return n
 }
 
-// condemn drops records that the destination will never accept.
+// condemn drops records that the destination will never accept, and writes dead letters about them. The
+// dead letters get a copy before the records are settled: afterwards their memory may be used again.
 func (k *accounting) condemn(from lease, b *batch.Batch, why error) {
 	why = cause(why)
 	n := countable(b)
@@ -101,7 +104,8 @@ func (k *accounting) condemn(from lease, b *batch.Batch, why error) {
 	k.led.settle(from, tally{}, 0, batch.Drops{batch.Poison: n})
 }
 
-// condemned notes that the destination will never accept n records.
+// condemned notes that the destination will never accept n records. The first time since a whole batch
+// was accepted is reported.
 func (k *accounting) condemned(n uint64, why error) {
 	k.poisoned += n
 	if !k.health.poisoned {
@@ -131,7 +135,9 @@ func (k *accounting) expire(now time.Time, held bool) {
 	}
 }
 
-// expireEntry drops the records of e that are too old.
+// expireEntry drops the records of e that are too old. Age counts from the time of the record. Without
+// one, or with one that was too old already when the outlet started, it counts from the arrival: records
+// of an archive would all expire at once otherwise.
 func (k *accounting) expireEntry(now time.Time, e *entry) uint64 {
 	limit := now.Add(-k.set.retry.MaxAge)
 	unknown := e.since.Before(limit)

@@ -20,6 +20,7 @@ type appendFile struct {
 	closed bool
 }
 
+// openAppendFile opens the file at path, which it creates (0600) if it does not exist.
 func openAppendFile(path string) (*appendFile, error) {
 	a := &appendFile{path: path}
 	return a, a.open()
@@ -58,6 +59,7 @@ func endLine(f *os.File) error {
 	return err
 }
 
+// Write appends p. After Close it fails.
 func (a *appendFile) Write(p []byte) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -18,8 +18,8 @@ type asking struct {
 	health *health
 
 	needs   needs
-	busy    bool      // a batch is with it
-	at      time.Time // not before
+	busy    bool      // a batch is with it; at most one
+	at      time.Time // not before; zero: at once
 	due     uint64    // records to offer before the limit counts again
 	fails   int       // in a row
 	failing bool      // one was reported
@@ -46,7 +46,9 @@ func (a *asking) opened(now time.Time) {
 // destination, not to the handler.
 func (a *asking) relieved() { a.due, a.relieves = 0, false }
 
-// wants reports whether to offer the waiting records to the handler.
+// wants reports whether to offer the waiting records to the handler. Once the limit is exceeded, all
+// records that wait at that time are offered (due): otherwise a number about the limit would stay
+// forever.
 func (a *asking) wants(now time.Time) bool {
 	if !a.set.handler || now.Before(a.at) {
 		return false
@@ -104,7 +106,8 @@ func (a *asking) wakeAt(now time.Time) (t time.Time) {
 	return t
 }
 
-// answered notes the answer of the handler to n records.
+// answered notes the answer of the handler to n records. After a failure it is asked again after a delay
+// like that of a destination. Failures are reported once in a row.
 func (a *asking) answered(now time.Time, out *batch.Outcome, n int) {
 	a.busy = false
 	err := out.Err()

@@ -99,6 +99,8 @@ type BreakerOptions struct {
 	Successes int `yaml:"successes"`
 }
 
+// resolve returns the options with their defaults. o may be nil. The error names the first field that is
+// out of range.
 func (o *BreakerOptions) resolve() (BreakerOptions, error) {
 	var r BreakerOptions
 	if o != nil {
@@ -143,6 +145,7 @@ type circuit struct {
 	subscribers subscribers
 }
 
+// newCircuit returns a closed circuit. jitter returns a random duration between lo and hi.
 func newCircuit(o BreakerOptions, jitter func(lo, hi time.Duration) time.Duration) *circuit {
 	c := new(circuit)
 	c.Circuit = breaker.New(breaker.Options(o), jitter, c.moved)

@@ -24,7 +24,8 @@ const (
 	ended
 )
 
-// endState is the progress of Close, and the division of its time.
+// endState is the progress of Close, and the division of its time. Without a spool and a handler, the
+// destination has all of it.
 type endState struct {
 	set          *settings
 	stage        stage
@@ -40,7 +41,8 @@ func (s *endState) enter(to stage) {
 	s.stage = to
 }
 
-// bring brings the deadline forward. It reports false if there is an earlier one.
+// bring brings the deadline forward, and divides the rest of the time again. It reports false if there
+// is an earlier one.
 func (s *endState) bring(now, deadline time.Time) bool {
 	if deadline.IsZero() || !s.deadline.IsZero() && !deadline.Before(s.deadline) {
 		return false
@@ -63,7 +65,7 @@ func (s *endState) handlerOver(now time.Time) bool {
 	return s.set.spool && !s.deadline.IsZero() && !now.Before(s.handlerUntil)
 }
 
-// waitLate waits until t, or the end of the handler's share.
+// waitLate waits until t, or the end of the handler's share. A zero t means that only an event helps.
 func (s *endState) waitLate(now, t time.Time) action {
 	if s.set.spool && s.handlerUntil.After(now) {
 		t = earlier(t, s.handlerUntil)
@@ -71,13 +73,16 @@ func (s *endState) waitLate(now, t time.Time) action {
 	return action{do: doWait, until: t}
 }
 
-// close begins to close. A zero deadline means none, the earliest one counts. last is set if no
-// further batch will be added.
-func (m *machine) close(now time.Time, deadline time.Time, last bool) {
-	if last && m.end.stage == running {
+// allLeased notes that no further batch will be added. Only then can the machine end.
+func (m *machine) allLeased() {
+	m.end.last = true
+	if m.end.stage == running {
 		m.end.enter(closing)
 	}
-	m.end.last = m.end.last || last
+}
+
+// endBy brings the deadline of Close forward, unless there is an earlier one. A zero deadline is none.
+func (m *machine) endBy(now, deadline time.Time) {
 	if !m.end.bring(now, deadline) || m.health.hurried {
 		return
 	}
@@ -87,25 +92,31 @@ func (m *machine) close(now time.Time, deadline time.Time, last bool) {
 	}
 }
 
-// beLate ends the destination's share of the time of Close, and the handler's if isOver is set.
-func (m *machine) beLate(isOver bool) {
+// beLate ends the destination's share of the time of Close.
+func (m *machine) beLate() {
 	if m.end.stage < late {
 		m.end.enter(late)
 		m.sess.giveUp()
 	}
-	if isOver && m.end.stage < over {
+}
+
+// beOver ends the handler's share, too.
+func (m *machine) beOver() {
+	if m.beLate(); m.end.stage < over {
 		m.end.enter(over)
 		m.disk.appendAt = time.Time{} // try again
 	}
 }
 
-// finished reports whether Close need not wait any longer: nothing is left. An open circuit
-// is no reason to end: the destination may be back before its share of the time is over.
+// finished reports whether Close need not wait any longer: nothing is left. An open circuit is no reason
+// to end: the destination may be back before its share of the time is over. Records in the spool are
+// waited for, too, as long as the destination has time.
 func (m *machine) finished() bool {
 	return m.sess.under == 0 && !m.handler.busy && !m.disk.backlog && len(m.queue.ring) == 0
 }
 
-// finish ends the session, and then the machine.
+// finish ends the session, and then the machine. It does not wait for a session that was given up: its
+// Close may hang, and abandon ends the machine without it.
 func (m *machine) finish() action {
 	switch m.sess.state {
 	case none:
@@ -129,8 +140,10 @@ func (m *machine) abandon() (end bool) {
 	return end
 }
 
-// save settles the remaining records without the destination: the handler, then the spool,
-// and in the end they stay in a log that keeps them, or are dropped.
+// save settles the remaining records without the destination: the handler, then the spool, and in the
+// end they stay in a log that keeps them, or are dropped. It goes from the oldest to the newest, so that
+// the spool gets them in order. Records that a session had without an answer count as unknown if they
+// are dropped.
 func (m *machine) save(now time.Time) action {
 	for i := 0; i < len(m.queue.ring); {
 		e := m.queue.ring[i]
@@ -163,8 +176,9 @@ func (m *machine) save(now time.Time) action {
 	return m.finish()
 }
 
-// wakeAt returns when there may be something to do that no event announces, zero for
-// never.
+// wakeAt returns when there may be something to do that no event announces, zero for never. It must
+// consider each time that next compares with now: the loop sleeps until then, and a time that is
+// missing here delays records until the next event.
 func (m *machine) wakeAt(now time.Time) (at time.Time) {
 	consider := func(t time.Time) {
 		if t.After(now) && (at.IsZero() || t.Before(at)) {

@@ -55,6 +55,7 @@ func (s *direct) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	}
 }
 
+// acquire waits until no other call of send or close is in progress.
 func (s *direct) acquire(ctx context.Context) error {
 	select {
 	case s.turn <- struct{}{}:

@@ -8,7 +8,14 @@ import (
 	"github.com/forebay-log/forebay/internal/poison"
 )
 
-// disk is the part of the spool that the machine knows.
+// disk is the spool as the machine sees it: which batches it has handed out, and whether it may have
+// more. The machine makes no call of the spool; spooling does, and reports the results.
+//
+//	spool   [ out: handed out, not acknowledged | backlog: not handed out ]
+//
+// Batches are acknowledged oldest first, and only when no record of them is open and no session reads
+// them: the spool uses their memory again. As long as the backlog is not empty, newer records must
+// follow it through the spool, because the order on disk is the order of delivery.
 type disk struct {
 	set    *settings
 	led    *ledger
@@ -24,7 +31,8 @@ type disk struct {
 	pullAt   time.Time // no attempt to read before
 }
 
-// spillRetry is the delay after the spool has failed.
+// spillRetry is the delay after the spool has failed, for reading and appending separately: a full disk
+// can be read.
 const spillRetry = time.Second
 
 // forget returns the number up to which batches can be acknowledged: nothing of them is open.
@@ -50,7 +58,8 @@ func (d *disk) forgotten(seq uint64) {
 	d.reportEmpty()
 }
 
-// reportEmpty reports the end of a time in which the spool was in use.
+// reportEmpty reports the end of a time in which the spool was in use: everything that it contained is
+// settled and acknowledged.
 func (d *disk) reportEmpty() {
 	if d.inUse && !d.backlog && len(d.out) == 0 {
 		d.inUse = false
@@ -58,7 +67,8 @@ func (d *disk) reportEmpty() {
 	}
 }
 
-// handedOut returns how many batches of the spool are out and have entries that are not parked.
+// handedOut returns how many batches of the spool are out and have entries that are not parked. Those
+// that are parked may wait for hours, and must not use the window.
 func (d *disk) handedOut() (n int) {
 	for _, h := range d.out {
 		if h.parts > h.parked {
@@ -73,7 +83,8 @@ func (d *disk) mayPull(now time.Time) bool {
 	return d.backlog && !now.Before(d.pullAt) && d.handedOut() < d.set.window
 }
 
-// pulled adds a batch that the spool has handed out.
+// pulled adds a batch that the spool has handed out. It may have combined several: the batch then has
+// the number of the last one, and its first number follows the previous batch.
 func (d *disk) pulled(now time.Time, b *batch.Batch, seq uint64) {
 	before := d.forgot
 	if n := len(d.out); n > 0 {
@@ -98,15 +109,17 @@ func (d *disk) notPulled(now time.Time, err error) {
 // mayAppend reports whether the spool may be written.
 func (d *disk) mayAppend(now time.Time) bool { return d.set.spool && !now.Before(d.appendAt) }
 
-// staysOut reports whether e, which goes into the spool, is handed out again at once: it
-// keeps its place, because it is parked, or its answer settles it, or the answer to a later entry
-// is still to count.
+// staysOut reports whether e, which goes into the spool, is handed out again at once: it keeps its place,
+// because it is parked, or its answer settles it, or the answer to a later entry is still to count. This
+// is possible only if nothing older would be handed out instead.
 func (d *disk) staysOut(e *entry) bool {
 	return !d.backlog && (e.place != waiting || d.queue.outBehind(e))
 }
 
 // spilled notes that e is in the spool as batch seq. If it stays out, out is the batch that the spool has
-// handed out for it.
+// handed out for it: the entry passes from its lease to that batch, and its memory is freed when the
+// session has answered. If it does not stay out although the session has it, it becomes an orphan: the
+// answer no longer counts, because the records will be sent again.
 func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *batch.Batch, err error) {
 	if err != nil {
 		d.led.look()
@@ -150,8 +163,8 @@ func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *batch.Batch, er
 	d.queue.releaseUnused(old)
 }
 
-// left reports whether something is open of the batches up to number no, or up to number seq of
-// the spool, and how many of their records are parked.
+// left reports whether something is open of the batches up to number no of the log, or up to number seq
+// of the spool, and how many of their records are parked. Flush and Commit wait for it.
 func (d *disk) left(no, seq uint64) (open bool, parkedRecords uint64) {
 	for _, e := range d.queue.ring {
 		switch {

@@ -13,7 +13,7 @@ import (
 )
 
 // A driver makes the calls of a [Destination], one at a time. A panic or runtime.Goexit of the
-// destination ends in an error.
+// destination ends in an error. Its methods may be called from any goroutine.
 type driver struct {
 	dest      Destination
 	events    *events
@@ -32,7 +32,7 @@ func newDriver(dest Destination, ev *events, delivered func() uint64) *driver {
 	return &driver{dest: dest, events: ev, delivered: delivered, calls: make(chan struct{}, 1)}
 }
 
-// acquire waits until no call is in progress. The caller must call release.
+// acquire waits until no call is in progress. Waiters are served in order. The caller must call release.
 func (d *driver) acquire(ctx context.Context) error {
 	select {
 	case d.calls <- struct{}{}:
@@ -49,8 +49,8 @@ func (d *driver) acquire(ctx context.Context) error {
 
 func (d *driver) release() { <-d.calls }
 
-// command calls f, which calls the destination, between two other calls. It does not wait beyond
-// the end of ctx.
+// command calls f, which calls the destination, between two other calls. It does not wait beyond the end
+// of ctx. If f hangs, it keeps the driver, which is then not called again; the goroutine is lost.
 func (d *driver) command(ctx context.Context, f func() error) error {
 	if err := d.acquire(ctx); err != nil {
 		return err
@@ -184,8 +184,8 @@ func (d *driver) endNow(ctx context.Context, idle bool) (e endErrors) {
 	return e
 }
 
-// unflushed returns an error if the buffers of the destination may contain accepted records. why is
-// the error of its last Flush, or nil.
+// unflushed returns an error if the buffers of the destination may contain accepted records: those
+// delivered since the last Flush that succeeded. why is the error of its last Flush, or nil.
 func (d *driver) unflushed(why error) error {
 	n := d.delivered() - d.flushed.Load()
 	if _, ok := d.dest.(flusher); !ok || n == 0 {
@@ -201,7 +201,8 @@ func (d *driver) unflushed(why error) error {
 	return fmt.Errorf("%s: %w", text, why)
 }
 
-// endErrors are the errors of the last calls of a destination.
+// endErrors are the errors of the last calls of a destination. They are kept apart because only an error
+// of Flush means that records may be lost.
 type endErrors struct{ flush, sync, close error }
 
 func (e endErrors) err() error { return errors.Join(e.flush, e.sync, e.close) }

@@ -63,8 +63,9 @@ type entry struct {
 // inMemory reports whether the records of e are in memory only.
 func (e *entry) inMemory() bool { return e.h.custody != ofSpool }
 
-// fresh returns the batch of e as one that no session was given yet, so that a late answer to an
-// earlier one is not mistaken for an answer to it.
+// fresh returns the batch of e as one that no session was given yet, so that a late answer to an earlier
+// one is not mistaken for an answer to it: answers are matched by the address of the batch. The first
+// time it uses memory in e, so that a batch that succeeds at once costs no allocation.
 func (e *entry) fresh() *batch.Batch {
 	to := &e.own
 	if e.out != nil {
@@ -76,7 +77,7 @@ func (e *entry) fresh() *batch.Batch {
 	return e.b.Slice(to, 0, e.b.Len())
 }
 
-// streamOf returns the stream of the first record of b.
+// streamOf returns the stream of the first record of b, 0 for an empty batch.
 func streamOf(b *batch.Batch) uint32 {
 	for _, rec := range b.All() {
 		return rec.Stream

@@ -31,8 +31,8 @@ func (e *events) post(op string, err error, count uint64) {
 	e.run.Post(batch.Event{Output: e.name, Op: op, Err: err, Count: count})
 }
 
-// An episode is a state of failure that is reported once when it begins and once
-// when it ends.
+// An episode is a state of failure that is reported once when it begins and once when it ends. It has no
+// lock.
 type episode struct{ on bool }
 
 // begin reports whether the episode begins now.

@@ -105,11 +105,11 @@ func (w *world) events() (out []event) {
 	trouble(waits, "later", 0, func() { w.now = w.now.Add(w.lim.jitter(0, 3*time.Second)) })
 	switch w.closed {
 	case 0:
-		add("close", func() { w.closed = 1; w.m.close(w.now, w.now.Add(1e5*time.Hour), true) })
+		add("close", func() { w.closed = 1; w.m.allLeased(); w.m.endBy(w.now, w.now.Add(1e5*time.Hour)) })
 	case 1:
-		add("late", func() { w.closed = 2; w.m.beLate(false) })
+		add("late", func() { w.closed = 2; w.m.beLate() })
 	case 2:
-		add("over", func() { w.closed = 3; w.m.beLate(true) })
+		add("over", func() { w.closed = 3; w.m.beOver() })
 	case 3:
 		if w.s != nil || w.offered != nil {
 			add("abandon", func() { w.closed = 4; w.m.abandon() })
@@ -269,7 +269,7 @@ func (w *world) goWell(stubborn bool) {
 			switch {
 			case w.m.end.stage == late && (at.IsZero() || at.After(until)): // without the spool: its time ends, too
 				w.closed = 3
-				w.m.beLate(true)
+				w.m.beOver()
 				at = w.now
 			case at.IsZero():
 				w.atRest()

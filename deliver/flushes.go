@@ -22,7 +22,11 @@ type flush struct {
 	trips    uint64 // how often it had opened then
 }
 
-// flushes are those that wait.
+// flushes are the calls of Flush and Commit that wait. Only the loop uses them.
+//
+// A call has the ticket of the last record accepted before it. It waits in two steps: until the log has
+// leased everything up to that ticket, and until everything leased up to then is settled, in memory and
+// in the spool. Later records do not delay it.
 type flushes struct {
 	m       *machine
 	waiting []*flush
@@ -44,7 +48,8 @@ func (s *flushes) forget(f *flush) {
 	s.waiting = slices.DeleteFunc(s.waiting, func(other *flush) bool { return other == f })
 }
 
-// arrive notes which flushes have all their records leased, of which the last are in batch no.
+// arrive notes which flushes have all their records leased, of which the last are in batch no. A Flush
+// also waits for what is in the spool at that time; for a Commit the spool is good enough.
 func (s *flushes) arrive(l log, no uint64) {
 	for _, f := range s.waiting {
 		if f.leased || !l.Leased(f.ticket) {
@@ -60,7 +65,8 @@ func (s *flushes) arrive(l log, no uint64) {
 	}
 }
 
-// appended notes that batch no is in the spool as seq.
+// appended notes that batch no is in the spool as seq. A Flush that waits for it in memory waits for it
+// there from now on.
 func (s *flushes) appended(no, seq uint64) {
 	s.lastSeq = seq
 	for _, f := range s.waiting {
@@ -84,7 +90,9 @@ func (s *flushes) answer() {
 	s.waiting = keep
 }
 
-// reached reports whether f need not wait any longer, and with which result.
+// reached reports whether f need not wait any longer, and with which result. An open circuit ends a
+// Flush, unless the probe that it asked for has no result yet, and unless the handler may still accept
+// the records. It never ends a Commit.
 func (s *flushes) reached(f *flush) (bool, error) {
 	m := s.m
 	gone := m.brk.state() == Open && !(f.probed && f.trips == m.brk.trips)

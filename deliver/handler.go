@@ -96,7 +96,8 @@ type guarded struct {
 	errors atomic.Uint64
 }
 
-// copied is the memory of a batch that is copied for a handler.
+// copied is the memory of a batch that is copied out of its lease: for a handler or a dead letter, whose
+// call may outlive the records, or for parked records.
 type copied struct {
 	b     batch.Batch
 	data  []byte
@@ -122,6 +123,7 @@ func (c *copied) set(b *batch.Batch) {
 	c.b.Add(layout.NewRun(c.data, c.slots))
 }
 
+// newGuarded returns a guarded h.
 func newGuarded(h ErrorHandler, timeout time.Duration) *guarded {
 	return &guarded{h: h, timeout: timeout}
 }
@@ -136,6 +138,8 @@ func (g *guarded) call(ctx context.Context, cause error, b *batch.Batch) batch.O
 	return o
 }
 
+// ask is call without the count of errors. A handler that has not returned from an earlier call is not
+// called: it would run twice at the same time.
 func (g *guarded) ask(ctx context.Context, cause error, b *batch.Batch) batch.Outcome {
 	select {
 	case <-g.late: // too late: its records were offered again, or sent
@@ -164,7 +168,7 @@ func (g *guarded) ask(ctx context.Context, cause error, b *batch.Batch) batch.Ou
 	}
 }
 
-// runHandler calls h and answers on ch, whatever h does.
+// runHandler calls h and answers on ch, which has capacity 1, whatever h does.
 func runHandler(ctx context.Context, h ErrorHandler, cause error, b *batch.Batch, ch chan<- batch.Outcome) {
 	o := acceptedNothing(errHandlerGoexit)
 	defer func() {

@@ -47,6 +47,8 @@ func contentType(c batch.Codec) string {
 	return c.ContentType()
 }
 
+// toOutput is the handler of ToOutput. If ctx ends, it stops between two records, so that it copies no
+// record that the spool gets, too.
 type toOutput struct {
 	to     RecordWriter
 	asJSON bool

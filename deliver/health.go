@@ -65,7 +65,8 @@ func (s *health) worked(now time.Time, cut, whole bool, size int) {
 	}
 }
 
-// failed notes a setback: n records were not taken. It reports whether that opened the circuit.
+// failed notes a setback: n records were not taken. It reports whether that opened the circuit. An open
+// circuit determines the time of the next attempt alone.
 func (s *health) failed(now time.Time, b setback, n int) bool {
 	s.report(now, b, n)
 	if !s.brk.failed(now, b) {
@@ -82,7 +83,8 @@ func (s *health) failed(now time.Time, b setback, n int) bool {
 	return true
 }
 
-// delay sets the time of the next attempt.
+// delay sets the time of the next attempt: the longest of full jitter, the delay that the destination
+// asked for, and the wait for a token of the budget.
 func (s *health) delay(now time.Time, b setback) {
 	r := &s.set.retry
 	wait := max(s.set.jitter(0, backoff.Ceil(r.Min, r.Max, s.failures)), min(b.after, maxRetryAfter), s.budget.take(now))
@@ -96,7 +98,7 @@ func (s *health) delay(now time.Time, b setback) {
 	s.retries++
 }
 
-// hurry makes all delays short.
+// hurry makes all delays short, now and later: Close has a deadline.
 func (s *health) hurry(now time.Time) {
 	s.hurried = true
 	if s.notBefore.After(now) {
@@ -105,7 +107,8 @@ func (s *health) hurry(now time.Time) {
 	s.brk.Hurry(now)
 }
 
-// report reports the first failure of a row.
+// report reports the first failure of a row, and separately the first that needs a change of
+// configuration.
 func (s *health) report(now time.Time, b setback, n int) {
 	s.cause = b.err
 	if b.hold && !s.alarmed {
@@ -133,7 +136,8 @@ func (s *health) reportGone(now time.Time, why error, dropped uint64) {
 	}
 }
 
-// tooLarge bounds batches: some of so many bytes were too large at once.
+// tooLarge bounds batches to half of the bytes that were too large at once. The bound grows again in
+// sized, because the limit of a server may depend on its load.
 func (s *health) tooLarge(bytes int) { s.bound, s.streak = max(1, bytes/2), 0 }
 
 // sized notes that the destination took a batch of so many bytes.
@@ -149,7 +153,7 @@ func (s *health) sized(bytes int) {
 	}
 }
 
-// fits returns how many of the first k records of b a batch may have.
+// fits returns how many of the first k records of b a batch may have, at least one.
 func (s *health) fits(b *batch.Batch, k int) int {
 	if s.bound > 0 && b.Bytes() > s.bound {
 		return min(k, fitting(b, s.bound))
@@ -157,6 +161,7 @@ func (s *health) fits(b *batch.Batch, k int) int {
 	return k
 }
 
+// cause returns err, or an error for drivers that give no reason.
 func cause(err error) error {
 	if err == nil {
 		return errors.New("no reason given")
@@ -164,6 +169,7 @@ func cause(err error) error {
 	return err
 }
 
+// setbackOf returns the setback that err is, with the advice of [batch.RetryAfter] and [batch.Fatal].
 func setbackOf(err error) setback {
 	o := batch.FailedOutcome(err)
 	return setbackIn(&o, err)

@@ -30,7 +30,9 @@ const (
 	ending
 )
 
-// inflight is the session with its batches.
+// inflight is the session with its batches, as the machine sees them. The goroutine of the session runs
+// ahead: it may have answered, ended or refused batches that the machine has not heard of. The rounds
+// (see passage) keep both sides in step.
 type inflight struct {
 	queue *queue
 
@@ -81,7 +83,8 @@ func (s *inflight) end() bool {
 	return true
 }
 
-// giveUp ends the session, or the attempt to open one, because Close ran out of time.
+// giveUp ends the session, or the attempt to open one, because Close ran out of time. Its batches wait
+// again, and are saved without it.
 func (s *inflight) giveUp() {
 	switch s.state {
 	case opening:
@@ -91,7 +94,8 @@ func (s *inflight) giveUp() {
 	}
 }
 
-// give makes e one of the batches that the session has.
+// give makes e one of the batches that the session has. The holder is pinned until the session has
+// answered or closed, whatever happens to the records in the meantime.
 func (s *inflight) give(now time.Time, e *entry, k poison.Kind) action {
 	s.queue.put(e, sent)
 	e.kind, e.out, e.before, e.unknown, e.round, e.at = k, e.fresh(), e.unknown, true, s.round, now
@@ -113,11 +117,7 @@ func (s *inflight) answerTo(b *batch.Batch, o *batch.Outcome) *entry {
 		s.round++
 		s.regroup = true
 	}
-	i := slices.IndexFunc(s.given, func(e *entry) bool { return e.out == b && e.place == sent })
-	if i < 0 {
-		return nil
-	}
-	return s.given[i]
+	return s.given.find(func(e *entry) bool { return e.out == b && e.place == sent })
 }
 
 // takeBack makes e, which the session has, wait again.
@@ -167,20 +167,16 @@ func (s *inflight) unpin(e *entry) {
 	}
 }
 
-// only returns the entry under way if it is the only one, otherwise nil.
+// only returns the entry in flight if it is the only one, otherwise nil.
 func (s *inflight) only() *entry {
 	if s.under != 1 || !s.accepts() {
 		return nil
 	}
-	for _, e := range s.given {
-		if e.place == sent {
-			return e
-		}
-	}
-	return nil
+	return s.given.find(func(e *entry) bool { return e.place == sent })
 }
 
-// pinsTooMuch reports whether a session that hangs with e would leave callers too little memory.
+// pinsTooMuch reports whether a session that hangs with e would leave callers too little memory. A
+// session may always have one batch. Batches that share a lease pin its slabs once.
 func (s *inflight) pinsTooMuch(e *entry) bool {
 	sum, most := e.h.lease.Pins()
 	if sum == 0 || e.h.pins > 0 {

@@ -9,7 +9,9 @@ import (
 	"github.com/forebay-log/forebay/internal/slablog"
 )
 
-// A log is the memory in front of an outlet: a [slablog.Log], or a queue of batches in tests.
+// A log is the memory in front of an outlet: a [slablog.Log], which documents the methods, or a queue of
+// batches in tests. Only the loop calls Next, Due, Full, Shortage and Leave; the other methods may be
+// called from any goroutine.
 type log interface {
 	Next() (l lease, ended bool)
 	Due() time.Time
@@ -29,6 +31,7 @@ type log interface {
 // slabLog is a slablog.Log as a log.
 type slabLog struct{ *slablog.Log }
 
+// Next returns a nil interface if there is no lease.
 func (s slabLog) Next() (lease, bool) {
 	l, ended := s.Log.Next()
 	if l == nil {
@@ -55,7 +58,9 @@ func (o *outlet) consumer() slablog.Consumer {
 	return c
 }
 
-// An intake leases batches from the log. Only the loop uses it.
+// An intake leases batches from the log. Only the loop uses it. It leases one more batch than the window
+// has, so that the next one is ready when an answer arrives, and no more: leased slabs cannot be dropped
+// by DropOldest, and half of the slabs must stay with the callers.
 type intake struct {
 	o   *outlet
 	log log
@@ -83,12 +88,12 @@ func (k *intake) fill(now time.Time) (again bool) {
 			return false
 		}
 		if m.end.stage >= over {
-			k.end(now)
+			k.end()
 			return false
 		}
 		l, ended := k.log.Next()
 		if ended {
-			k.end(now)
+			k.end()
 			return false
 		}
 		if l == nil {
@@ -104,9 +109,9 @@ func (k *intake) fill(now time.Time) (again bool) {
 }
 
 // end records that no more batches are leased.
-func (k *intake) end(now time.Time) {
+func (k *intake) end() {
 	k.ended = true
-	k.o.m.close(now, time.Time{}, true)
+	k.o.m.allLeased()
 }
 
 // add passes l to the machine.
@@ -137,7 +142,8 @@ func (k *intake) release(h *holder) {
 	}
 }
 
-// weigh passes the shortage of memory to the machine.
+// weigh passes the shortage of memory to the machine. It asks the log only if the machine could help:
+// the question needs a lock of the log.
 func (k *intake) weigh() {
 	m := k.o.m
 	m.full = m.set.spool && k.log.Full()
@@ -147,14 +153,16 @@ func (k *intake) weigh() {
 	}
 }
 
-// calm reports whether the only action for a new batch is to send it.
+// calm reports whether the only action for a new batch is to send it. Then the batch may pass by the
+// machine, which would add up to a third to the cost of a write.
 func (m *machine) calm() bool {
 	return m.end.stage == running && m.sess.state == live && m.sess.under == 0 && !m.sess.regroup &&
 		len(m.queue.ring) == 0 && !m.streams.any() && m.poison.Phase() == poison.Usual && m.health.calm() && !m.set.lettersFull()
 }
 
-// sendNow sends l to the session of an inline outlet whose machine is calm. Unless the answer settles
-// all records, it then passes l to the machine as a batch that was sent.
+// sendNow sends l to the session of an inline outlet whose machine is calm. If the answer settles all
+// records, they are accounted for without an entry, a holder or an allocation. Otherwise l is passed to
+// the machine as a batch that was sent, with the answer.
 func (k *intake) sendNow(l lease) {
 	o, b := k.o, l.Batch()
 	lf, size := o.life, b.Bytes()
@@ -177,7 +185,8 @@ func (k *intake) sendNow(l lease) {
 	lf.sent(e, err)
 }
 
-// leasedRecords is countable for a leased batch. A gap marker has a separate lease.
+// leasedRecords is countable for a leased batch, without a walk over its slots: a gap marker has a
+// separate lease.
 func leasedRecords(b *batch.Batch) uint64 {
 	if n := b.Len(); n > 1 {
 		return uint64(n)

@@ -58,7 +58,8 @@ func (j *jsonLines) HandleError(cause error, b *batch.Batch) batch.Outcome {
 	return batch.Outcome{}
 }
 
-// write writes buf and notes whether that left a torn line.
+// write writes buf and notes whether that left a torn line. It returns the number of written bytes. An
+// error after the last byte is ignored: the records are written.
 func (j *jsonLines) write() (done int, err error) {
 	err = written.All(j.w, j.buf, &done, nil)
 	if done > 0 {

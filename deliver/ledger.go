@@ -17,7 +17,7 @@ type ledger struct {
 	// mu is a leaf: nothing is sent, called back or waited for under it, except
 	// Spill.Account, which does not wait.
 	mu      sync.Mutex
-	acc     batch.Account // Accepted, Delivered, Handled, Dropped
+	acc     batch.Account // Accepted, Delivered, Handled, Dropped; not the spool's
 	memory  []lease       // of the log and of copies, with records that may not be accounted for
 	bytes   uint64        // of Delivered, and of gap markers
 	unknown uint64
@@ -47,12 +47,13 @@ func (l *ledger) payLocked(from lease, n uint64) bool {
 	return true
 }
 
-// tally counts the records that a destination accepted of a batch.
+// tally counts the records that a destination accepted of a batch. Gap markers are no records.
 type tally struct {
 	records uint64
 	bytes   int // gap markers included
 }
 
+// less removes the records of b.
 func (t *tally) less(b *batch.Batch) {
 	t.records -= countable(b)
 	t.bytes -= b.Bytes()
@@ -108,6 +109,8 @@ func (l *ledger) look() {
 	}
 }
 
+// lookLocked stores the account of the spool. Records that the spool has acknowledged since were paid
+// before: each is subtracted once, when it leaves the pending records of the spool.
 func (l *ledger) lookLocked() {
 	now := l.spill.Account()
 	l.paid -= now.Delivered - l.disk.Delivered // the spool has forgotten them, and they were paid before
@@ -115,8 +118,9 @@ func (l *ledger) lookLocked() {
 }
 
 // close ends the account when the time of Close is over. Records in memory that the log keeps stay
-// there. The others count as dropped, although they may be in the spool or arrive.
-func (l *ledger) close() {
+// there. The others count as dropped, although they may be in the spool or arrive. close returns how many
+// of the dropped records a session has, or had, without an answer.
+func (l *ledger) close() (unknown uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, from := range l.memory {
@@ -126,6 +130,7 @@ func (l *ledger) close() {
 		}
 	}
 	l.closed, l.memory = true, nil
+	return l.unknown
 }
 
 // forget removes a lease without open records.
@@ -156,11 +161,12 @@ func (l *ledger) read(f func(batch.Account)) {
 
 // account returns the account.
 func (l *ledger) account() batch.Account {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.accountLocked()
+	a, _, _ := l.now()
+	return a
 }
 
+// accountLocked returns the sum. The records of a batch that the spool has handed out are pending there
+// until it is acknowledged; those of them that are settled (paid) are not pending any more.
 func (l *ledger) accountLocked() batch.Account {
 	a := l.acc
 	a.Recovered = l.disk.Recovered
@@ -174,7 +180,8 @@ func (l *ledger) accountLocked() batch.Account {
 	return a
 }
 
-// countable returns the number of records in b without gap markers.
+// countable returns the number of records in b without gap markers, which report dropped records to the
+// destination and were never accepted.
 func countable(b *batch.Batch) (n uint64) {
 	for i := range b.Runs {
 		r := &b.Runs[i]
@@ -185,14 +192,6 @@ func countable(b *batch.Batch) (n uint64) {
 		}
 	}
 	return n
-}
-
-// unknownNow returns how many of the records that were dropped at Close a session had
-// without an answer.
-func (l *ledger) unknownNow() uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.unknown
 }
 
 // now returns the account, and how many records were put into the spool.

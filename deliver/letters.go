@@ -9,7 +9,9 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// deadLetters writes dead letters, on a separate goroutine while there are any.
+// deadLetters writes dead letters, on a separate goroutine while there are any, because the handler may
+// be slow or hang. While lettersMost wait, the machine sends nothing: refused records are settled when
+// their letter is queued, so the queue must be bounded without dropping.
 type deadLetters struct {
 	g      *guarded // nil: no dead letters
 	events *events
@@ -24,6 +26,7 @@ type deadLetters struct {
 	failing episode
 }
 
+// A letter is a copy of records with the reason.
 type letter struct {
 	b     *copied
 	cause error
@@ -121,8 +124,8 @@ func (l *deadLetters) full() bool {
 	return len(l.queue) >= lettersMost
 }
 
-// unwritten returns how many refused records have no letter: their letter failed, or is not written
-// yet.
+// unwritten returns how many refused records have no letter: their letter failed, or is not written yet.
+// Close reports them as lost.
 func (l *deadLetters) unwritten() (n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,6 +138,8 @@ func (l *deadLetters) unwritten() (n uint64) {
 	return n
 }
 
+// work writes the queued letters, oldest first, and closes idle when there are none. A letter that fails
+// is not written again: the handler has had its timeout, and the next letters wait.
 func (l *deadLetters) work(idle chan struct{}) {
 	for {
 		l.mu.Lock()
@@ -195,6 +200,7 @@ func (o *Options) letters(notify func(cause error, b *batch.Batch)) ErrorHandler
 	return letterHandler{notify, next}
 }
 
+// letterHandler is the handler of dead letters with the notification of the driver before it.
 type letterHandler struct {
 	notify func(cause error, b *batch.Batch) // nil: none
 	next   ErrorHandler                      // nil: none

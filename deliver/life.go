@@ -97,6 +97,7 @@ var (
 	errFinished = errors.New("the session is no longer needed")
 )
 
+// newLife returns a life that has not begun. wake has capacity 1.
 func newLife(d *driver, wake chan struct{}, window int) *life {
 	l := &life{driver: d, wake: wake, work: make(chan *entry, window+1)}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
@@ -120,7 +121,8 @@ func (l *life) Answer(b *batch.Batch, o batch.Outcome) {
 // End ends the session for the outlet.
 func (l *life) End(err error) { l.post(report{kind: reportEnd, err: err}) }
 
-// post queues r for the outlet.
+// post queues r for the outlet. It never blocks, so that a driver may call it under its own locks. The
+// queue is bounded by the driver: it has at most one answer for each batch in flight.
 func (l *life) post(r report) {
 	l.mu.Lock()
 	if !l.pass.counts(&r) {
@@ -139,7 +141,7 @@ func (l *life) post(r report) {
 	signal(l.wake)
 }
 
-// reports removes and returns the queued reports.
+// reports removes and returns the queued reports. The next reports use the memory that keep was given.
 func (l *life) reports() []report {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -156,7 +158,8 @@ func (l *life) keep(q []report) {
 	l.mu.Unlock()
 }
 
-// fence ends the session for the outlet: no answer counts from now on.
+// fence ends the session for the outlet: no answer counts from now on. run then closes the session, when
+// its current call has returned.
 func (l *life) fence(why error) {
 	l.mu.Lock()
 	l.pass.over = true
@@ -326,7 +329,7 @@ func (l *life) onlySettled(b *batch.Batch) bool {
 	return true
 }
 
-// rename turns an answer to b into an answer to e.
+// rename turns an answer to b into an answer to e, which b has become after sendNow.
 func (l *life) rename(b *batch.Batch, e *entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -337,7 +340,7 @@ func (l *life) rename(b *batch.Batch, e *entry) {
 	}
 }
 
-// whenClosed calls f when the session has closed: the outlet has ended.
+// whenClosed calls f when the session has closed: the outlet has ended, and its loop reads no reports.
 func (l *life) whenClosed(f func()) {
 	l.mu.Lock()
 	l.then = f

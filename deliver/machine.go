@@ -10,11 +10,13 @@ import (
 	"github.com/forebay-log/forebay/internal/poison"
 )
 
-// A machine makes the decisions of an outlet, and nothing else: it starts no
-// goroutine, waits for nothing and does no I/O. Events change its state
-// (add, answer, sessionEnded, …); next returns what to do now. The outlet's
-// goroutine executes that and reports the result as the next event. So a test can run the same code
-// through every order of events, without time and goroutines.
+// A machine makes the decisions of an outlet, and nothing else: it starts no goroutine, waits for
+// nothing and does no I/O. Events change its state (add, answer, sessionEnded, …); next returns the
+// next action. The loop of the outlet executes the action and reports its result as an event. So a
+// test can run the same code through every order of events, without time and goroutines.
+//
+// A machine has no lock: only the loop calls it. The time is a parameter of each call, and never
+// decreases. Sizes are payload bytes, without slots.
 //
 // Each part has its own state. The machine connects them:
 //
@@ -72,6 +74,7 @@ func (s *settings) note(of moving, from, to uint8) {
 	}
 }
 
+// moving is the kind of a state machine whose transitions a test records.
 type moving uint8
 
 const (
@@ -81,14 +84,17 @@ const (
 	aPhase
 )
 
-// action is a decision of the machine.
+// action is a decision of the machine. The event of doSpill, doPull and doForget follows before the next
+// call of next; the events of the others may come later.
 type action struct {
 	do    doing
-	e     *entry
-	seq   uint64
+	e     *entry    // of doSend, doSpill and doHandle
+	seq   uint64    // of doForget
 	until time.Time // of doWait; zero: until something happens
 }
 
+// doing is the kind of an action, with the event that reports its result. The actions from doSpill on
+// may take long.
 type doing uint8
 
 const (
@@ -104,6 +110,8 @@ const (
 	doEnd          // nothing is left to do
 )
 
+// newMachine returns a machine without records. It uses led and brk, which others may read at the same
+// time.
 func newMachine(set *settings, led *ledger, brk *circuit) *machine {
 	m := &machine{set: set, led: led, brk: brk}
 	m.end = &endState{set: set}
@@ -119,13 +127,16 @@ func newMachine(set *settings, led *ledger, brk *circuit) *machine {
 	return m
 }
 
-// next returns what to do now.
+// next returns the next action. The order of the checks is the order of precedence: acknowledging the
+// spool and closing a session come first, because they free memory and need no destination. Spilling
+// precedes the handler, and both precede the destination, because they give room to callers. During
+// the destination's share of Close nothing changes in that order; afterwards only save decides.
 func (m *machine) next(now time.Time) action {
 	if m.end.stage == ended {
 		return action{do: doEnd}
 	}
 	if m.end.shareOver(now) {
-		m.beLate(false)
+		m.beLate()
 	}
 	m.account.expire(now, m.streams.any())
 	m.endSilent(now)
@@ -175,14 +186,18 @@ func (m *machine) add(now time.Time, h *holder) *entry {
 // oldest returns the time of the oldest open record and when the oldest batch that is not settled
 // was taken, or zero. A session may have a batch that the spool took over.
 func (m *machine) oldest() (record, taken time.Time) {
-	record, taken = list(m.queue.ring).oldest()
+	record, taken = m.queue.ring.oldest()
 	r, t := m.sess.given.oldest()
 	return earlier(record, r), earlier(taken, t)
 }
 
 // ---- sending --------------------------------------------------------------
 
-// deliver sends the oldest batch that waits, or makes that possible.
+// deliver sends the oldest batch that waits, or makes that possible: it makes room, reads the spool or
+// opens a session. A session is opened only for a batch, so that an idle output keeps no connection.
+// While an answer with open records is outstanding (regroup), nothing is sent: the open records go
+// first. Nothing is sent either while too many dead letters wait, because a refused record must not be
+// lost for lack of room.
 func (m *machine) deliver(now time.Time) (action, bool) {
 	if m.sess.under == 0 {
 		m.sess.regroup = false
@@ -221,7 +236,8 @@ func (m *machine) deliver(now time.Time) (action, bool) {
 	return m.send(now, e, limit, step.Max), true
 }
 
-// windowNow returns how many batches may be under way.
+// windowNow returns how many batches may be in flight. A probe of the circuit and a search need an
+// answer that concerns one batch only.
 func (m *machine) windowNow(limit int) int {
 	if limit > 0 || m.poison.Phase() != poison.Usual {
 		return 1
@@ -249,7 +265,9 @@ func (m *machine) send(now time.Time, e *entry, limit, most int) action {
 	return m.sess.give(now, e, poison.Queued)
 }
 
-// probe sends the suspect of step or a reference record, with nothing else under way.
+// probe sends the suspect of step or a reference record, with nothing else in flight, because the end
+// of the session must be attributable to the one record. If the circuit does not admit it, the
+// destination is failing, and the probe proves nothing.
 func (m *machine) probe(now time.Time, step poison.Step) (action, bool) {
 	e := m.queue.suspect(step.Suspect)
 	if e.place == offered || m.sess.under > 0 || now.Before(step.Suspect.Due) { // the handler may accept it
@@ -304,7 +322,7 @@ func isFinal(o *batch.Outcome) bool {
 }
 
 // settle accounts for the records that o, an answer to e, settles or refuses, and deals with the
-// others.
+// others. The memory of e may be freed on the way, so that sizes are read first.
 func (m *machine) settle(now time.Time, e *entry, o batch.Outcome) {
 	n, size := e.b.Len(), e.b.Bytes() // before the memory goes back
 	if n == 1 && o.Open.Len(n) == 1 && (o.Advice == batch.Smaller || o.Advice == batch.Search) {
@@ -328,7 +346,9 @@ func (m *machine) settle(now time.Time, e *entry, o batch.Outcome) {
 	m.handler.relieved()
 }
 
-// openRecords handles e, which has open records after an answer to n.
+// openRecords handles e, which has open records after an answer to n. The advice of the answer
+// determines whether the destination, a stream or the batch is at fault. Only the first counts as a
+// failure for the circuit.
 func (m *machine) openRecords(now time.Time, e *entry, n int, o batch.Outcome) {
 	k := e.b.Len()
 	why := cause(o.Why)
@@ -363,7 +383,8 @@ func (m *machine) openRecords(now time.Time, e *entry, n int, o batch.Outcome) {
 	m.failed(now, s, k)
 }
 
-// referenceAnswered handles the answer to a reference record.
+// referenceAnswered handles the answer to a reference record. The record is in no account: an earlier
+// copy of it was delivered.
 func (m *machine) referenceAnswered(now time.Time, e *entry, o batch.Outcome) {
 	if !o.Open.Empty() {
 		if !m.suspected(now, e, cause(o.Why), true) {
@@ -380,7 +401,8 @@ func (m *machine) referenceAnswered(now time.Time, e *entry, o batch.Outcome) {
 	m.poison.ReferenceAnswered(now, e.b, accepted)
 }
 
-// suspectOpen handles an answer that leaves the suspect e open.
+// suspectOpen handles an answer that leaves the suspect e open. Unless the answer concerns the record
+// itself, the destination is failing, and the probe has no result.
 func (m *machine) suspectOpen(now time.Time, e *entry, o batch.Outcome) {
 	m.sess.unpin(e)
 	e.b = e.b.Slice(nil, 0, 1) // a new batch, so that a late answer counts for nothing
@@ -484,7 +506,7 @@ func (m *machine) sessionEnded(now time.Time, err error) {
 	oldest, n := m.sess.takeAllBack()
 	futile := !m.sess.answered
 	if !futile && (err == nil || oldest == nil) {
-		return // it settled something, and ended cleanly or with nothing under way
+		return // it settled something, and ended cleanly or with nothing in flight
 	}
 	if err == nil {
 		if m.queue.first(m.disk.backlog) == nil {
@@ -501,7 +523,8 @@ func (m *machine) sessionEnded(now time.Time, err error) {
 	m.failed(now, s, n)
 }
 
-// silentFrom returns from when the session counts as silent, zero if the driver decides.
+// silentFrom returns from when the session counts as silent, zero if the driver decides. It is set
+// during a search only, and shorter than the timeout of the driver, so that other records wait less.
 func (m *machine) silentFrom() (t time.Time) {
 	if e := m.sess.only(); e != nil && !e.orphan {
 		if p := m.poison.Patience(e.kind); p > 0 {
@@ -521,7 +544,8 @@ func (m *machine) endSilent(now time.Time) {
 // ---- the spool and the handler --------------------------------------------
 
 // spill appends the oldest batch in memory to the spool if older batches are in the spool, the circuit
-// is open, or memory is full.
+// is open, or memory is full. Batches go to the spool oldest first, including those that the session
+// has, so that the spool has the order of the records.
 func (m *machine) spill(now time.Time) (action, bool) {
 	if !m.disk.mayAppend(now) || !m.full && !m.belongsOnDisk(now, m.queue.memory()) {
 		return action{}, false
@@ -530,7 +554,8 @@ func (m *machine) spill(now time.Time) (action, bool) {
 	return action{do: doSpill, e: e}, e != nil
 }
 
-// belongsOnDisk reports whether e, the oldest entry in memory or nil, must go to the spool.
+// belongsOnDisk reports whether e, the oldest entry in memory or nil, must go to the spool. While the
+// circuit is open, the handler is asked before.
 func (m *machine) belongsOnDisk(now time.Time, e *entry) bool {
 	if e == nil || e.place != waiting {
 		return false

@@ -118,6 +118,8 @@ type RetryOptions struct {
 	BudgetPerSecond float64 `yaml:"-"`
 }
 
+// resolve returns the options with their defaults. o may be nil. The error names the first field that is
+// out of range.
 func (o *RetryOptions) resolve() (r RetryOptions, err error) {
 	if o != nil {
 		r = *o
@@ -148,6 +150,7 @@ func setRange(least, most *time.Duration, defaultLeast, defaultMost time.Duratio
 	setDefault(least, min(defaultLeast, *most))
 }
 
+// setDefault sets a field that is zero.
 func setDefault[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {

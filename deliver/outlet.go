@@ -29,15 +29,20 @@ import (
 // oldest open record. So the first copies of all records arrive in order, and a
 // failure makes at most the records of the batches in flight arrive twice.
 //
-// All methods may be called from any goroutine.
+// A call of the driver may hang forever, a call of the spool for long. So everything that another
+// goroutine waits for without a limit goes through the loop's results and is bounded by a context; what
+// must work beside a loop that hangs (Stats, the account, the end of Close) is behind a lock that the
+// loop holds only between its calls.
+//
+// All methods may be called from any goroutine, unless they are documented as the loop's.
 type outlet struct {
 	driver *driver
 	traits *Traits
 	set    *settings
-	opt    *Options
+	opt    *Options // with defaults
 	m      *machine // the loop's
 	led    *ledger
-	brk    *circuit
+	brk    *circuit                // the loop's, except its subscribers
 	hand   atomic.Pointer[guarded] // nil: no handler
 	dead   *deadLetters
 	events *events
@@ -66,7 +71,8 @@ type shared struct {
 	snap  snapshot
 }
 
-// snapshot is the state of the loop when it last published it.
+// snapshot is the state of the loop when it last published it: before it waits, before a call that may
+// hang, and after one that may have taken long.
 type snapshot struct {
 	stats   Stats     // the fields that only the loop knows
 	lastErr error     // nil while the destination works
@@ -143,6 +149,7 @@ func (o *outlet) setHandler(h ErrorHandler) {
 // poke wakes the loop.
 func (o *outlet) poke() { signal(o.wake) }
 
+// signal makes the next receive from ch, which has capacity 1, return at once.
 func signal(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
@@ -160,7 +167,8 @@ func is(ch <-chan struct{}) bool {
 	}
 }
 
-// post makes the loop call f.
+// post makes the loop call f. It does not wait for that, so that it may be called under any lock but
+// shared.mu. After the end of the loop f is not called.
 func (o *outlet) post(f func(now time.Time)) {
 	o.shared.mu.Lock()
 	o.shared.inbox = append(o.shared.inbox, f)
@@ -170,7 +178,8 @@ func (o *outlet) post(f func(now time.Time)) {
 
 // ---- the loop -------------------------------------------------------------
 
-// loop leases batches from the log and executes the decisions of the machine.
+// loop leases batches from the log and executes the decisions of the machine. Each round reads the
+// events, leases what there is room for, and executes one action. It ends with the machine.
 func (o *outlet) loop() {
 	finished := false
 	defer func() {
@@ -182,7 +191,7 @@ func (o *outlet) loop() {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
 	if o.m.set.spool {
-		o.spooling.pull() // records of an earlier process
+		o.spooling.pull(time.Now()) // records of an earlier process
 	}
 	for {
 		now := time.Now()
@@ -211,7 +220,8 @@ func (o *outlet) loop() {
 	close(o.done)
 }
 
-// collect passes to the machine the events since the last call.
+// collect passes to the machine the events since the last call. A result of the handler or of Close that
+// arrived before a report of the session may be read after it, but not the other way round.
 func (o *outlet) collect(now time.Time) {
 	o.shared.mu.Lock()
 	inbox, asked := o.shared.inbox, o.shared.asked
@@ -259,7 +269,8 @@ func (o *outlet) handle(now time.Time, l *life, r *report) {
 	}
 }
 
-// do executes a.
+// do executes a. It waits for nothing except in doWait, the calls of the spool and, at an inline outlet,
+// the calls of the driver.
 func (o *outlet) do(a action, timer *time.Timer) {
 	switch a.do {
 	case doWait:
@@ -280,7 +291,7 @@ func (o *outlet) do(a action, timer *time.Timer) {
 			o.publish() // the call may hang
 			o.life.transmit(a.e)
 		} else {
-			o.life.work <- a.e // has room for all batches that may be under way
+			o.life.work <- a.e // has room for all batches that may be in flight
 		}
 	case doClose:
 		if o.life == nil {
@@ -295,9 +306,9 @@ func (o *outlet) do(a action, timer *time.Timer) {
 			o.life.close()
 		}
 	case doSpill:
-		o.spooling.append(a.e)
+		o.spooling.append(time.Now(), a.e)
 	case doPull:
-		o.spooling.pull()
+		o.spooling.pull(time.Now())
 	case doForget:
 		o.spooling.forget(a.seq)
 	case doHandle:

@@ -44,9 +44,7 @@ func NewOutput(dest Destination, o *OutputOptions) (*Output, error) {
 	if err == nil {
 		err = out.connect(dest, &r)
 	} else {
-		r.Deliver.Spill = nil
-		taking := SendFunc(Traits{}, func(context.Context, *batch.Batch) batch.Outcome { return batch.Outcome{} })
-		_, invalid := newOutlet(taking, &r.Deliver)
+		_, _, _, invalid := r.Deliver.resolve(new(Traits))
 		err = errors.Join(err, invalid)
 		closeSink(dest)
 	}
@@ -56,6 +54,7 @@ func NewOutput(dest Destination, o *OutputOptions) (*Output, error) {
 	return out, nil
 }
 
+// closeSink closes a destination that no Output uses. It has no time.
 func closeSink(dest Destination) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -136,7 +135,7 @@ func (o *Output) deadLetter(p []byte, m batch.Meta, err, cause error, c batch.Co
 	if o.outlet.opt.DeadLetter == nil || errors.Is(err, batch.ErrClosed) {
 		return
 	}
-	one := &batch.Batch{Codec: c}
+	one := &batch.Batch{Codec: c} // Append copies p, which belongs to the caller
 	one.Append(p, 0, m)
 	o.outlet.dead.unaccepted(one, cause)
 }

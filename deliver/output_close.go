@@ -12,7 +12,9 @@ import (
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
-// shutdown closes everything, once.
+// shutdown closes everything: first the outlet, which needs the files, then the files. Each part gets the
+// end of the context minus a reserve for those after it. Without time left, the disk gets half a second
+// more: records in memory would be lost otherwise.
 func (o *Output) shutdown(ctx context.Context) (batch.Report, error) {
 	before := o.stock()
 	limit, cancel := ctx, context.CancelFunc(func() {})
@@ -37,7 +39,7 @@ func (o *Output) shutdown(ctx context.Context) (batch.Report, error) {
 	return rep, errors.Join(err, within(disk, o.files.close))
 }
 
-// stock has the losses up to a moment.
+// stock has the losses up to a moment. The difference of two shows what a Shutdown lost.
 type stock struct {
 	drops     batch.Drops
 	failed    uint64 // refused records whose dead letter failed
@@ -45,6 +47,7 @@ type stock struct {
 	lastErr   string // of the destination
 }
 
+// stock returns the losses so far.
 func (o *Output) stock() stock {
 	st := o.outlet.Stats()
 	return stock{o.Account().Dropped, st.Unburied, o.outlet.dead.unwritten(), st.LastError}
@@ -62,7 +65,8 @@ func (o *Output) lost(before, after *stock) (d batch.Drops) {
 	return d
 }
 
-// closeError returns the error of a Shutdown that ended with rep; err is the error of its parts.
+// closeError returns the error of a Shutdown that ended with rep; err is the error of its parts. If
+// nothing is lost, running out of time is no error: the records are settled or kept.
 func (o *Output) closeError(ctx context.Context, before stock, rep batch.Report, err error) error {
 	after := o.stock()
 	after.drops = rep.Dropped

@@ -83,8 +83,8 @@ type OutputOptions struct {
 	OnError func(batch.Event)
 }
 
-// withDefaults returns o with its parts filled in. The error names everything that is wrong
-// with it.
+// withDefaults returns o with its parts filled in. The error names everything that is wrong with it. The
+// defaults of the driver come first, then those that follow from other fields.
 func (o *OutputOptions) withDefaults(dest Destination) (r OutputOptions, err error) {
 	if o != nil {
 		r = *o
@@ -207,7 +207,8 @@ func (o *OutputOptions) codecFor() func(string, uint32) batch.Codec {
 	}
 }
 
-// files are the files of an Output.
+// files are the files of an Output. The outlet writes to them and does not close them: it may hang when
+// the Output closes.
 type files struct {
 	spool    *spool.Spool // nil: none
 	letters  io.Closer    // nil: none

@@ -51,9 +51,9 @@ func (p *parking) partHeld(e *entry) bool {
 }
 
 // makeRoom copies parked records into separate memory, oldest first, as far as there is room. Others
-// are kept until they have been held for an hour, or the log, which is short of memory,
-// would drop records that the destination accepts. Then they are condemned, an entry at a time.
-// makeRoom reports whether one was.
+// are kept until they have been held for an hour, or the log, which is short of memory (scarce), would
+// drop records that the destination accepts. Then they are condemned, an entry at a time, because each
+// may free enough. makeRoom reports whether one was.
 func (p *parking) makeRoom(now time.Time, scarce bool) bool {
 	if p.queue.parked == 0 {
 		return false
@@ -85,7 +85,8 @@ func (p *parking) makeRoom(now time.Time, scarce bool) bool {
 }
 
 // move copies e, which is parked, into separate memory, so that it does not use the room of the next
-// batches.
+// batches. Records of the spool have no slab to free. Records of crash-safe memory stay there: a copy
+// would not survive the process.
 func (p *parking) move(e *entry) {
 	e.roomy = true
 	old := e.h
@@ -114,13 +115,14 @@ func (p *parking) release(now time.Time) {
 	}
 }
 
-// leave makes e, which is parked, wait again.
+// leave makes e, which is parked, wait again at its position in the queue.
 func (p *parking) leave(e *entry) {
 	e.suspect, e.roomy = nil, false
 	p.queue.rest(e, waiting)
 }
 
-// hold holds the streams of the open records of e. They are parked when their turn comes.
+// hold holds the streams of b, of which o left records open. Its records are parked when they would be
+// sent next.
 func (p *parking) hold(now time.Time, b *batch.Batch, o *batch.Outcome) {
 	for _, rec := range b.All() {
 		p.streams.hold(now, rec.Stream, cause(o.Why), o.After)

@@ -9,7 +9,9 @@ import (
 )
 
 // A queue holds the open entries of an outlet, oldest first: entries of the spool before entries of
-// callers. Parked entries keep their position, so that the records of a stream stay in order.
+// callers. Parked entries keep their position, so that the records of a stream stay in order. The queue
+// is short: it has at most the window and one more lease of the log, as many batches of the spool, and
+// the parked entries. So the walks over it need no index.
 //
 //	ring   [ of the spool, handed out | taken from callers ]
 //	         ▲ up to Window of them are sent; those without an answer when the session ends
@@ -17,7 +19,7 @@ import (
 type queue struct {
 	set    *settings
 	poison *poison.Detector
-	ring   []*entry
+	ring   list
 	parked int // of them, those whose rest is parked
 }
 
@@ -27,14 +29,15 @@ func (q *queue) put(e *entry, to place) {
 	e.place = to
 }
 
-// rest makes e stay at to, waiting or parked, while neither the session nor the handler has it.
+// rest makes e stay at to, waiting or parked, while neither the session nor the handler has it. An entry
+// that one of them has goes there when it returns.
 func (q *queue) rest(e *entry, to place) {
 	if e.count(q, to); e.place == waiting || e.place == parked {
 		q.put(e, to)
 	}
 }
 
-// count sets e.rest and what counts it.
+// count sets e.rest, and the number of parked entries of the queue and of the holder.
 func (e *entry) count(q *queue, rest place) {
 	if e.rest == rest {
 		return
@@ -54,8 +57,9 @@ func (q *queue) entryOf(h *holder, b *batch.Batch, since time.Time) *entry {
 	return &entry{h: h, b: b, since: since}
 }
 
-// first returns the oldest entry that waits. It returns nil while an older one is in the spool,
-// which backlog reports, or with the handler.
+// first returns the oldest entry that waits. It returns nil while an older one is in the spool, which
+// backlog reports, or with the handler: whether the handler accepts it is unknown, and no later record
+// may be sent before.
 func (q *queue) first(backlog bool) *entry {
 	for _, e := range q.ring {
 		switch {
@@ -77,12 +81,7 @@ func (q *queue) idle() bool { return q.parked == len(q.ring) }
 
 // suspect returns the entry of s.
 func (q *queue) suspect(s *poison.Suspect) *entry {
-	for _, e := range q.ring {
-		if e.suspect == s {
-			return e
-		}
-	}
-	return nil
+	return q.ring.find(func(e *entry) bool { return e.suspect == s })
 }
 
 // insert puts e, of the spool, after the other entries of the spool.
@@ -94,7 +93,8 @@ func (q *queue) insert(e *entry) {
 	q.ring = slices.Insert(q.ring, at, e)
 }
 
-// split keeps the first k records in e and inserts an entry with the others after it.
+// split keeps the first k records in e and inserts an entry with the others after it. Both refer to the
+// same holder, which is released with the last of them.
 func (q *queue) split(e *entry, k int) {
 	rest := q.entryOf(e.h, e.b.Slice(nil, k, e.b.Len()), e.since)
 	rest.unknown = e.unknown
@@ -102,7 +102,7 @@ func (q *queue) split(e *entry, k int) {
 	q.ring = slices.Insert(q.ring, slices.Index(q.ring, e)+1, rest)
 }
 
-// remove deletes e: none of its records is open any more.
+// remove deletes e: none of its records is open any more. The session may still read it.
 func (q *queue) remove(e *entry) {
 	if i := slices.Index(q.ring, e); i >= 0 {
 		q.ring = slices.Delete(q.ring, i, i+1)
@@ -114,7 +114,8 @@ func (q *queue) remove(e *entry) {
 	q.releaseUnused(e.h)
 }
 
-// releaseUnused releases h if no entry and no session refers to it.
+// releaseUnused releases h if no entry and no session refers to it. A batch of the spool is acknowledged
+// by disk instead, in order.
 func (q *queue) releaseUnused(h *holder) {
 	if h.parts > 0 || h.custody == ofSpool {
 		return
@@ -130,25 +131,16 @@ func (q *queue) releaseUnused(h *holder) {
 
 // memory returns the oldest entry that is in memory only and not parked.
 func (q *queue) memory() *entry {
-	for _, e := range q.ring {
-		if e.inMemory() && e.rest != parked {
-			return e
-		}
-	}
-	return nil
+	return q.ring.find(func(e *entry) bool { return e.inMemory() && e.rest != parked })
 }
 
 // spillable returns the oldest entry that is in memory only and no parked suspect.
 func (q *queue) spillable() *entry {
-	for _, e := range q.ring {
-		if e.inMemory() && (e.rest != parked || e.suspect == nil) {
-			return e
-		}
-	}
-	return nil
+	return q.ring.find(func(e *entry) bool { return e.inMemory() && (e.rest != parked || e.suspect == nil) })
 }
 
-// behindDisk reports whether batches of the spool, older than e, wait to be sent.
+// behindDisk reports whether batches of the spool, older than e, wait to be sent. Then e must follow them
+// through the spool: sent from memory, it could overtake them in the next session.
 func (q *queue) behindDisk(e *entry) bool {
 	for _, o := range q.ring {
 		if o == e {
@@ -168,8 +160,16 @@ func (q *queue) outBehind(e *entry) bool {
 	})
 }
 
-// A list of entries has an oldest one.
+// A list has entries, oldest first.
 type list []*entry
+
+// find returns the oldest entry for which ok returns true, or nil.
+func (l list) find(ok func(e *entry) bool) *entry {
+	if i := slices.IndexFunc(l, ok); i >= 0 {
+		return l[i]
+	}
+	return nil
+}
 
 // oldest returns the time of the oldest open record of l and when its oldest batch was taken, or
 // nearly so: the batch that came first is in front. They are zero where there is none.

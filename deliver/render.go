@@ -22,7 +22,8 @@ func appendRecord(dst []byte, c batch.Codec, rec *batch.Record) []byte {
 	return appendRaw(dst[:at], rec.Data)
 }
 
-// viaCodec reports false if the codec did not return a JSON object.
+// viaCodec appends rec through its codec. It reports false if the codec panicked or did not return a JSON
+// object: one bad record must not spoil the line format of a file of dead letters.
 func viaCodec(dst []byte, c batch.Codec, rec *batch.Record) (out []byte, ok bool) {
 	at := len(dst)
 	out = dst

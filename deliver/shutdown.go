@@ -12,8 +12,8 @@ import (
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
-// closeGrace is how long Close waits, after its time is over, for a driver that was
-// asked to give up.
+// closeGrace is how long Close waits, after its time is over, for a driver that was asked to give up. It
+// may be used twice: once for the driver, and once for the spool.
 const closeGrace = 50 * time.Millisecond
 
 // closeOnce is the only Shutdown of an outlet.
@@ -31,7 +31,7 @@ type closeOnce struct {
 // regardless of PendingLimit, and then to the spool. A zero deadline means none. A later call may bring
 // the deadline forward.
 func (o *outlet) Drain(deadline time.Time) {
-	o.post(func(now time.Time) { o.m.close(now, deadline, false) })
+	o.post(func(now time.Time) { o.m.endBy(now, deadline) })
 }
 
 // once calls end, unless it was called before: then it waits for the result, but not beyond the end
@@ -76,13 +76,13 @@ func (o *outlet) stop(ctx context.Context) (r batch.Report, err error) {
 	deadline, _ := ctx.Deadline()
 	o.Drain(deadline) // until the log has ended
 	o.awaitLoop(ctx, deadline)
-	o.led.close() // the loop may hang in the spool or, inline, in the driver
-	unknown := o.intake.log.End(ctx, is(o.done))
+	unknown := o.led.close() // the loop may hang in the spool or, inline, in the driver
+	unknown += o.intake.log.End(ctx, is(o.done))
 	o.giveUp()
 	o.dead.wait(ctx)
 	o.end.driver = o.driver.end(ctx, is(o.done))
 	o.brk.subscribers.close()
-	r = batch.Report{Account: o.Account(), Unknown: unknown + o.led.unknownNow()}
+	r = batch.Report{Account: o.Account(), Unknown: unknown}
 	if n := r.Dropped[batch.Shutdown] - before.Dropped[batch.Shutdown]; n > 0 {
 		err = fmt.Errorf("deliver: close: %s not delivered: %w", plural.Records(n), whyOver(ctx))
 	}
@@ -91,7 +91,8 @@ func (o *outlet) stop(ctx context.Context) (r batch.Report, err error) {
 	return r, err
 }
 
-// whyOver returns why the time of Close was over.
+// whyOver returns why the time of Close was over. A context that has not ended means that the deadline
+// is so near that the reserve for accounting has begun.
 func whyOver(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
@@ -116,7 +117,7 @@ func (o *outlet) awaitLoop(ctx context.Context, deadline time.Time) {
 	case <-ctx.Done():
 	}
 	o.intake.log.Refuse()
-	o.post(func(time.Time) { o.m.beLate(true) })
+	o.post(func(time.Time) { o.m.beOver() })
 	o.giveUp()
 	grace := time.NewTimer(closeGrace)
 	defer grace.Stop()
@@ -137,7 +138,7 @@ func (o *outlet) awaitLoop(ctx context.Context, deadline time.Time) {
 }
 
 // abandon ends the loop although a session has not closed. The memory that the session may read stays
-// unchanged until it has.
+// unchanged until it has. Only the loop calls abandon.
 func (o *outlet) abandon() {
 	open := o.m.abandon()
 	if l := o.life; l != nil {

@@ -9,8 +9,12 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// spooling makes the calls of the spool that the machine decides on, and reports its failures. A
-// panic of the spool ends in an error.
+// spooling makes the calls of the spool that the machine decides on, and reports its failures. A panic of
+// the spool ends in an error. Only the loop calls Append, Next and Ack, so they do not overlap; sync may
+// run beside them.
+//
+// After each call the ledger reads the account of the spool, in the critical section in which the result
+// is accounted for. In between the account has the state before the call.
 type spooling struct {
 	spill   Spill // nil: none
 	m       *machine
@@ -20,8 +24,9 @@ type spooling struct {
 	appendBad, readBad episode
 }
 
-// append appends e to the spool, which hands it out at once if it stays out.
-func (s *spooling) append(e *entry) {
+// append appends e to the spool, which hands it out at once if it stays out. If the spool then hands out
+// another batch, an older process has left that, and e follows it.
+func (s *spooling) append(now time.Time, e *entry) {
 	var seq uint64
 	err := s.call(func() (err error) {
 		seq, err = s.spill.Append(e.b)
@@ -34,29 +39,30 @@ func (s *spooling) append(e *entry) {
 			if b, got, bad := s.next(0, 0); bad == nil && got == seq {
 				out = b
 			} else if bad == nil {
-				s.m.disk.pulled(time.Now(), b, got)
+				s.m.disk.pulled(now, b, got)
 			}
 		}
 	}
-	s.m.disk.spilled(time.Now(), e, seq, out, err)
+	s.m.disk.spilled(now, e, seq, out, err)
 }
 
 // pull reads a batch from the spool. It combines small batches, because a destination with one request
 // per flush interval would never catch up after an outage.
-func (s *spooling) pull() {
+func (s *spooling) pull(now time.Time) {
 	b, seq, err := s.next(s.m.set.joins())
 	s.m.led.look()
 	if err == io.EOF {
-		s.m.disk.notPulled(time.Now(), nil)
+		s.m.disk.notPulled(now, nil)
 		return
 	}
 	if s.note(&s.readBad, err); err != nil {
-		s.m.disk.notPulled(time.Now(), err)
+		s.m.disk.notPulled(now, err)
 		return
 	}
-	s.m.disk.pulled(time.Now(), b, seq)
+	s.m.disk.pulled(now, b, seq)
 }
 
+// next reads the oldest batch, combined with others up to a size if the spool can do that.
 func (s *spooling) next(bytes, records int) (b *batch.Batch, seq uint64, err error) {
 	err = s.call(func() (err error) {
 		if j, ok := s.spill.(joiner); ok {
@@ -69,7 +75,8 @@ func (s *spooling) next(bytes, records int) (b *batch.Batch, seq uint64, err err
 	return b, seq, err
 }
 
-// forget acknowledges batches up to seq.
+// forget acknowledges batches up to seq. If that fails, a later acknowledgment includes them; after a
+// crash in between they are delivered again.
 func (s *spooling) forget(seq uint64) {
 	err := s.call(func() error { return s.spill.Ack(seq) })
 	s.note(&s.readBad, err)

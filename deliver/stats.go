@@ -87,7 +87,7 @@ func (o *outlet) Stats() Stats {
 	return s
 }
 
-// Account returns the account of the outlet and its log.
+// Account returns the account of the outlet and its log, read while no record leaves one for the other.
 func (o *outlet) Account() (a batch.Account) {
 	o.led.read(func(theirs batch.Account) { a = o.intake.log.Account(theirs) })
 	return a

@@ -29,7 +29,9 @@ const (
 	holdPatience = time.Hour
 )
 
-// heldStreams are the streams that are held, or were until lately.
+// heldStreams are the streams that are held, or were until lately. A stream is held by the advice of an
+// answer ([batch.HoldStreams]), or by the search if its reference records fail. While some are held,
+// the circuit stays closed: the destination accepts other streams.
 type heldStreams struct {
 	set    *settings
 	held   map[uint32]*hold
@@ -54,8 +56,8 @@ func (s *heldStreams) Tries(stream uint32) int {
 	return 0
 }
 
-// hold holds a stream for a time, at least after. Of several streams that are held for the same
-// reason the first is reported.
+// hold holds a stream for a time, at least after. Each time in a row without an accepted record doubles
+// it, up to holdMax. Of several streams that are held for the same reason the first is reported.
 func (s *heldStreams) hold(now time.Time, stream uint32, why error, after time.Duration) {
 	h := s.held[stream]
 	switch {
@@ -82,7 +84,8 @@ func (s *heldStreams) hold(now time.Time, stream uint32, why error, after time.D
 	h.until = now.Add(wait)
 }
 
-// release marks the streams whose time has come as tried. It reports whether there are any.
+// release marks the streams whose time has come as tried. It reports whether there are any. A stream that
+// was tried for holdMax without being held again is forgotten, with its count.
 func (s *heldStreams) release(now time.Time) (any bool) {
 	for stream, h := range s.held {
 		switch {
@@ -107,7 +110,8 @@ func (s *heldStreams) wakeAt(consider func(time.Time)) {
 	}
 }
 
-// taken notes an answer o that settled records of b.
+// taken notes an answer o that settled records of b. A stream of which a record was accepted starts with
+// the shortest hold the next time.
 func (s *heldStreams) taken(now time.Time, b *batch.Batch, o *batch.Outcome) {
 	if !s.any() {
 		return
@@ -124,7 +128,7 @@ func (s *heldStreams) taken(now time.Time, b *batch.Batch, o *batch.Outcome) {
 	}
 }
 
-// has reports whether b has records of held streams.
+// has reports whether b has records of held streams. Without held streams it reads no record.
 func (s *heldStreams) has(b *batch.Batch) bool {
 	if s.any() {
 		for _, rec := range b.All() {

@@ -111,9 +111,11 @@ type world struct {
 	m      *machine
 	led    *ledger
 	now    time.Time
-	fault  string
-	kind   bool // all goes well from now on
-	used   [troubles]int
+
+	spooling *spooling
+	fault    string
+	kind     bool // all goes well from now on
+	used     [troubles]int
 
 	holders     []*holder // of callers
 	frames      []frame   // of the spool, not acknowledged
@@ -215,6 +217,7 @@ func newWorld(lim worldLimits, mut mutant) *world {
 		post: func(string, error, uint64) {}, deadLetter: func(*batch.Batch, error) {}, lettersFull: func() bool { return w.lettersWait },
 		settled: w.led.forget, release: func(h *holder) { w.released[h] = true }, pending: func() uint64 { return 0 },
 	}, w.led, newCircuit(brk, lim.jitter))
+	w.spooling = &spooling{spill: w, m: w.m, flushes: &flushes{m: w.m}}
 	w.settle()
 	return w
 }
@@ -367,20 +370,11 @@ func (w *world) do(a action) {
 				}
 			}
 		}
-		w.spill(e)
+		w.spooling.append(w.now, e)
 	case doPull:
-		b, seq, err := w.Next()
-		switch err {
-		case nil:
-			w.m.disk.pulled(w.now, b, seq)
-		case io.EOF:
-			w.m.disk.notPulled(w.now, nil)
-		default:
-			w.m.disk.notPulled(w.now, err)
-		}
+		w.spooling.pull(w.now)
 	case doForget:
-		w.Ack(a.seq)
-		w.m.disk.forgotten(a.seq)
+		w.spooling.forget(a.seq)
 	case doHandle:
 		if w.offered != nil {
 			w.fail("the handler is offered two batches")
@@ -389,20 +383,6 @@ func (w *world) do(a action) {
 	case doEnd:
 		w.ended = true
 	}
-}
-
-// spill is that of an outlet.
-func (w *world) spill(e *entry) {
-	seq, err := w.Append(e.b)
-	var out *batch.Batch
-	if err == nil && w.m.disk.staysOut(e) {
-		if b, got, err := w.Next(); err == nil && got == seq {
-			out = b
-		} else if err == nil {
-			w.fail("the spool hands out %d for %d: an older batch was in it", got, seq)
-		}
-	}
-	w.m.disk.spilled(w.now, e, seq, out, err)
 }
 
 // ---- the session ------------------------------------------------------------

@@ -48,19 +48,22 @@ func ToWriteCloser(w io.WriteCloser) Destination {
 	return &writeCloser{d, w}
 }
 
+// isNilPointer reports whether w is a nil pointer in an interface, such as the *os.File of a failed Open.
 func isNilPointer(w io.Writer) bool {
 	v := reflect.ValueOf(w)
 	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// writer is the driver of an io.Writer.
+// writer is the driver of an io.Writer. Its sessions have no state; the position at which a write stopped
+// is kept across them, so that the next session resumes there. The driver is called by one goroutine at a
+// time and needs no lock.
 type writer struct {
 	w    io.Writer
 	vec  vecWriter // nil: one slab at a time
 	room roomy     // nil: there is always some
 	bufs [][]byte
 
-	done       int // bytes of the batch under way that are written
+	done       int // bytes of the batch in flight that are written
 	at         stop
 	miscounted bool
 	report     func(error) // called the first time that w miscounts
@@ -69,7 +72,8 @@ type writer struct {
 // A roomy writer begins a new file when one is full.
 type roomy interface{ Room() int64 }
 
-// A stop is the position at which an incomplete Send ended.
+// A stop is the position at which an incomplete Send ended. It names a record, not an offset: the next
+// batch may begin at another record, or the record may have been given up.
 type stop struct {
 	origin [16]byte
 	ticket uint64 // of the record where it ended
@@ -85,6 +89,7 @@ func (d *writer) Traits() Traits { return Traits{Inline: true, Vectors: d.vec !=
 // Open begins a session, which has no state.
 func (d *writer) Open(l Life) (Session, error) { return writerSession{d, l}, nil }
 
+// writerSession is a session of a writer.
 type writerSession struct {
 	d    *writer
 	life Life
@@ -97,7 +102,8 @@ func (s writerSession) Send(b *batch.Batch) error {
 	return nil
 }
 
-// send writes b.
+// send writes b, from the position at which the last Send stopped. If the partly written record does not
+// come again, its line is ended first, so that the next record begins on a new line.
 func (d *writer) send(b *batch.Batch) batch.Outcome {
 	skip, over := d.resume(b)
 	if over {
@@ -125,7 +131,8 @@ func (d *writer) send(b *batch.Batch) batch.Outcome {
 	return batch.Outcome{}
 }
 
-// outcomeOfWrite is the answer to b, of which k records are written, after err.
+// outcomeOfWrite is the answer to b, of which k records are written, after err. A closed file or pipe
+// never accepts anything again.
 func outcomeOfWrite(b *batch.Batch, k int, err error) batch.Outcome {
 	if k >= b.Len() {
 		return batch.Outcome{}
@@ -172,8 +179,8 @@ func (d *writer) endLine() error {
 	return err
 }
 
-// write writes the missing bytes of b. If w has too little room, it writes parts that end with a
-// record.
+// write writes the missing bytes of b. If w has too little room, it writes parts that end with a record,
+// so that no record is divided between two files of a rotation.
 func (d *writer) write(b *batch.Batch) error {
 	if d.room == nil || int64(b.Bytes()-d.done) <= d.room.Room() {
 		return d.writeTo(b, b.Bytes())
