@@ -229,18 +229,10 @@ func (o *out) helper() deliver.ErrorHandler {
 	return nil
 }
 
-// undertaker returns the handler of refused records.
+// undertaker returns the handler of refused records, nil if there is none or DeadLetterFile is set.
 func (o *out) undertaker() deliver.ErrorHandler {
-	switch o.grave {
-	case "writer":
+	if o.grave == "writer" {
 		return deliver.DeadLetters(o.sheet(o.graveyard), o.name)
-	case "file":
-		d, err := deliver.OpenDeadLetterFile(o.gravePath, o.name)
-		if err != nil {
-			o.k.t.Fatal(err)
-		}
-		o.ends = append(o.ends, d.Close)
-		return d
 	}
 	return nil
 }
@@ -252,7 +244,7 @@ func (o *out) behind(dest deliver.Destination, codecs func(string, uint32) batch
 		return o.plain(dest, so)
 	}
 	oo := &deliver.OutputOptions{
-		Name: o.name, Codec: so.Codec, CodecFor: codecs, Slab: *so, SpoolDir: o.spool, OnError: quiet,
+		Name: o.name, Codec: so.Codec, CodecFor: codecs, Slab: *so, SpoolDir: o.spool, DeadLetterFile: o.gravePath, OnError: quiet,
 		Deliver: deliver.Options{
 			Retry: o.retry(), Breaker: o.breaker(), Handler: o.helper(), DeadLetter: o.undertaker(), HandlerTimeout: handlerTimeout,
 		},
@@ -399,7 +391,7 @@ func (o *out) front(dest deliver.Destination, set func(to *deliver.OutputOptions
 		limit = o.rng.IntN(20)
 	}
 	s, err := forebay.Open(forebay.To(dest, forebay.Name(o.name), forebay.OnError(quiet), forebay.Delivery(func(to *deliver.OutputOptions) {
-		to.CrashDir, to.SpoolDir, to.Deliver.PendingLimit = o.crash, o.spool, limit
+		to.CrashDir, to.SpoolDir, to.DeadLetterFile, to.Deliver.PendingLimit = o.crash, o.spool, o.gravePath, limit
 		to.Deliver.Retry, to.Deliver.Breaker, to.Deliver.Handler, to.Deliver.DeadLetter = o.retry(), o.breaker(), o.helper(), o.undertaker()
 		set(to)
 	})))

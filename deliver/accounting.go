@@ -117,7 +117,7 @@ func (k *accounting) condemned(n uint64, why error) {
 // expire drops records that are too old to be sent again, while the destination fails or their
 // stream is held. It looks once a second, or ten times in MaxAge.
 func (k *accounting) expire(now time.Time, held bool) {
-	age := k.set.retry.MaxAge
+	age := k.set.opt.Retry.MaxAge
 	failing := k.health.failing()
 	if age < 0 || !failing && !held || now.Before(k.sweepAt) {
 		return
@@ -139,7 +139,7 @@ func (k *accounting) expire(now time.Time, held bool) {
 // one, or with one that was too old already when the outlet started, it counts from the arrival: records
 // of an archive would all expire at once otherwise.
 func (k *accounting) expireEntry(now time.Time, e *entry) uint64 {
-	limit := now.Add(-k.set.retry.MaxAge)
+	limit := now.Add(-k.set.opt.Retry.MaxAge)
 	unknown := e.since.Before(limit)
 	var keep []int
 	for i, rec := range e.b.All() {

@@ -54,7 +54,7 @@ func (a *asking) wants(now time.Time) bool {
 		return false
 	}
 	if a.due == 0 {
-		if n := a.pending(); n > a.set.pendingLimit || a.needs.drops || a.needs.waits {
+		if n := a.pending(); n > uint64(a.set.opt.PendingLimit) || a.needs.drops || a.needs.waits {
 			a.due = n
 		}
 	}
@@ -82,7 +82,7 @@ func (a *asking) pending() uint64 {
 
 // betweenAttempts reports whether the handler is asked because the next attempt waits.
 func (a *asking) betweenAttempts(now time.Time) bool {
-	return a.set.handlerFirst && a.health.failing() && now.Before(a.health.notBefore)
+	return a.set.opt.HandlerFirst && a.health.failing() && now.Before(a.health.notBefore)
 }
 
 // relieve reports whether the handler is asked whatever state the circuit is in: memory is
@@ -97,11 +97,11 @@ func (a *asking) relieve() bool {
 // wakeAt returns when the handler is asked again although nothing happens: what waits before the
 // outlet grows without an event. It is zero for never.
 func (a *asking) wakeAt(now time.Time) (t time.Time) {
-	if !a.set.handler || a.busy || a.set.askEvery <= 0 {
+	if !a.set.handler || a.busy || a.set.opt.askEvery <= 0 {
 		return t
 	}
 	if a.health.brk.state() != Closed || a.relieves || a.betweenAttempts(now) {
-		t = now.Add(a.set.askEvery)
+		t = now.Add(a.set.opt.askEvery)
 	}
 	return t
 }
@@ -119,7 +119,7 @@ func (a *asking) answered(now time.Time, out *batch.Outcome, n int) {
 		}
 		return
 	}
-	r := &a.set.retry
+	r := a.set.opt.Retry
 	a.at = now.Add(max(a.set.jitter(0, backoff.Ceil(r.Min, r.Max, a.fails)), min(out.After, maxRetryAfter)))
 	if a.fails++; !a.failing {
 		a.failing = true

@@ -56,18 +56,18 @@ func (s *endState) bring(now, deadline time.Time) bool {
 
 // shareOver reports whether the destination's share is over, if others have one.
 func (s *endState) shareOver(now time.Time) bool {
-	return (s.set.spool || s.set.handler) && !s.deadline.IsZero() && !now.Before(s.lateAt)
+	return (s.set.spools() || s.set.handler) && !s.deadline.IsZero() && !now.Before(s.lateAt)
 }
 
 // handlerOver reports whether no call of the handler is waited for any more, because the spool can
 // replace it.
 func (s *endState) handlerOver(now time.Time) bool {
-	return s.set.spool && !s.deadline.IsZero() && !now.Before(s.handlerUntil)
+	return s.set.spools() && !s.deadline.IsZero() && !now.Before(s.handlerUntil)
 }
 
 // waitLate waits until t, or the end of the handler's share. A zero t means that only an event helps.
 func (s *endState) waitLate(now, t time.Time) action {
-	if s.set.spool && s.handlerUntil.After(now) {
+	if s.set.spools() && s.handlerUntil.After(now) {
 		t = earlier(t, s.handlerUntil)
 	}
 	return action{do: doWait, until: t}
@@ -198,7 +198,7 @@ func (m *machine) wakeAt(now time.Time) (at time.Time) {
 		if m.brk.state() == Open {
 			consider(m.brk.Until())
 		}
-		if (m.health.failing() || m.streams.any()) && m.set.retry.MaxAge >= 0 {
+		if (m.health.failing() || m.streams.any()) && m.set.opt.Retry.MaxAge >= 0 {
 			consider(m.account.sweepAt)
 		}
 	}

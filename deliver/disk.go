@@ -80,7 +80,7 @@ func (d *disk) handedOut() (n int) {
 
 // mayPull reports whether to read a batch from the spool.
 func (d *disk) mayPull(now time.Time) bool {
-	return d.backlog && !now.Before(d.pullAt) && d.handedOut() < d.set.window
+	return d.backlog && !now.Before(d.pullAt) && d.handedOut() < d.set.traits.Window
 }
 
 // pulled adds a batch that the spool has handed out. It may have combined several: the batch then has
@@ -107,7 +107,7 @@ func (d *disk) notPulled(now time.Time, err error) {
 }
 
 // mayAppend reports whether the spool may be written.
-func (d *disk) mayAppend(now time.Time) bool { return d.set.spool && !now.Before(d.appendAt) }
+func (d *disk) mayAppend(now time.Time) bool { return d.set.spools() && !now.Before(d.appendAt) }
 
 // staysOut reports whether e, which goes into the spool, is handed out again at once: it keeps its place,
 // because it is parked, or its answer settles it, or the answer to a later entry is still to count. This

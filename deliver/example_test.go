@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log"
 	"os"
-	"path/filepath"
 	"regexp"
 
 	"github.com/forebay-log/forebay/batch"
@@ -176,23 +175,4 @@ func ExampleOutput_Shutdown() {
 	// accepted=1 delivered=0 pending=1{slab=0 spill=1 inflight=0} 1 <nil>
 	// hello
 	// accepted=0 recovered=1 delivered=1 0 <nil>
-}
-
-// A dead-letter file holds the records that a destination refuses.
-func ExampleOpenDeadLetterFile() {
-	dir, err := os.MkdirTemp("", "")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	dead, err := deliver.OpenDeadLetterFile(filepath.Join(dir, "dead.ndjson"), "shop")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	var b batch.Batch
-	b.Append([]byte("hello\n"), 1, batch.Meta{})
-	o := dead.HandleError(errors.New("unknown field"), &b)
-	fmt.Println(o.Err(), dead.Close())
-	// Output: <nil> <nil>
 }

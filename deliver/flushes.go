@@ -37,7 +37,7 @@ type flushes struct {
 // f is answered without one.
 func (s *flushes) add(now time.Time, f *flush) {
 	s.waiting = append(s.waiting, f)
-	f.probed, f.trips = f.mayProbe && s.m.brk.Probe(now, s.m.set.retry.Min), s.m.brk.trips
+	f.probed, f.trips = f.mayProbe && s.m.brk.Probe(now, s.m.set.opt.Retry.Min), s.m.brk.trips
 }
 
 // any reports whether any wait.
@@ -98,7 +98,7 @@ func (s *flushes) reached(f *flush) (bool, error) {
 	gone := m.brk.state() == Open && !(f.probed && f.trips == m.brk.trips)
 	if !f.leased {
 		// The log is read in turn, and waits for the circuit, unless records go elsewhere.
-		return gone && !f.kept && !m.set.spool && !m.set.handler, &openError{m.brk.cause}
+		return gone && !f.kept && !m.set.spools() && !m.set.handler, &openError{m.brk.cause}
 	}
 	open, parked := m.disk.left(f.no, f.seq)
 	switch {

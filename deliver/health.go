@@ -78,7 +78,7 @@ func (s *health) failed(now time.Time, b setback, n int) bool {
 	s.retries++
 	s.failures++
 	if s.hurried {
-		s.brk.Hurry(now.Add(s.set.retry.Min))
+		s.brk.Hurry(now.Add(s.set.opt.Retry.Min))
 	}
 	return true
 }
@@ -86,7 +86,7 @@ func (s *health) failed(now time.Time, b setback, n int) bool {
 // delay sets the time of the next attempt: the longest of full jitter, the delay that the destination
 // asked for, and the wait for a token of the budget.
 func (s *health) delay(now time.Time, b setback) {
-	r := &s.set.retry
+	r := s.set.opt.Retry
 	wait := max(s.set.jitter(0, backoff.Ceil(r.Min, r.Max, s.failures)), min(b.after, maxRetryAfter), s.budget.take(now))
 	if b.hold {
 		wait = max(wait, r.FatalDelay)

@@ -43,8 +43,8 @@ func (s slabLog) Next() (lease, bool) {
 // consumer returns the form in which the outlet consumes a slablog.Log.
 func (o *outlet) consumer() slablog.Consumer {
 	c := slablog.Consumer{
-		Limits: o.traits.Limits, Dictionary: o.traits.Dictionary, Several: o.inline, Vectors: o.traits.Vectors,
-		Spills: o.set.spool, Helps: !o.inline,
+		Limits: o.set.traits.Limits, Dictionary: o.set.traits.Dictionary, Several: o.inline, Vectors: o.set.traits.Vectors,
+		Spills: o.set.spools(), Helps: !o.inline,
 	}
 	if h, ok := o.led.spill.(holderOf); ok {
 		c.Held = func(origin [16]byte, first, last uint64) (held []batch.Tickets) {
@@ -84,7 +84,7 @@ func (k *intake) fill(now time.Time) (again bool) {
 			k.o.publish()
 			k.o.flushes.answer()
 		}
-		if k.ended || k.used > m.set.window {
+		if k.ended || k.used > m.set.traits.Window {
 			return false
 		}
 		if m.end.stage >= over {
@@ -136,7 +136,7 @@ func (k *intake) release(h *holder) {
 		return
 	}
 	k.used--
-	if len(k.spare) <= k.o.set.window {
+	if len(k.spare) <= k.o.set.traits.Window {
 		*h = holder{}
 		k.spare = append(k.spare, h)
 	}
@@ -146,7 +146,7 @@ func (k *intake) release(h *holder) {
 // the question needs a lock of the log.
 func (k *intake) weigh() {
 	m := k.o.m
-	m.full = m.set.spool && k.log.Full()
+	m.full = m.set.spools() && k.log.Full()
 	m.handler.needs = needs{}
 	if m.set.handler || m.streams.any() {
 		m.handler.needs.drops, m.handler.needs.waits = k.log.Shortage()

@@ -2,7 +2,7 @@ package deliver
 
 import "github.com/forebay-log/forebay/batch"
 
-// A lease is a batch whose memory a source keeps for the outlet: the log (see [slab.Lease]), the
+// A lease is a batch whose memory a source keeps for the outlet: the log (see [slablog.Lease]), the
 // spool, or the copy of parked records. Its records are pending at their source until they are
 // settled.
 type lease interface {

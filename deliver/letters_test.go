@@ -355,22 +355,24 @@ func TestDeadLetters(t *testing.T) {
 	}
 }
 
+// A dead-letter file is private, gets a newline after a partial line, and accepts nothing after Close.
 func TestDeadLetterFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dead.jsonl")
 	if err := os.WriteFile(path, []byte(`{"torn":`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d, err := OpenDeadLetterFile(path, "tcp")
+	f, err := openAppendFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+	d := DeadLetters(f, "tcp")
 	for range 2 {
 		if o := d.HandleError(errors.New("no"), lines(1)); !o.Open.Empty() {
 			t.Fatal(o)
 		}
 	}
 	for range 2 {
-		if err := d.Close(); err != nil {
+		if err := f.Close(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -387,15 +389,15 @@ func TestDeadLetterFile(t *testing.T) {
 	}
 
 	fresh := filepath.Join(t.TempDir(), "dead.jsonl")
-	d, err = OpenDeadLetterFile(fresh, "tcp")
+	f, err = openAppendFile(fresh)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer d.Close()
+	defer f.Close()
 	if st, err := os.Stat(fresh); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("%v, mode %v", err, st.Mode())
 	}
-	if _, err := OpenDeadLetterFile(filepath.Join(fresh, "x"), ""); err == nil {
+	if _, err := openAppendFile(filepath.Join(fresh, "x")); err == nil {
 		t.Error("no error for a path that cannot be")
 	}
 }

@@ -46,26 +46,22 @@ type machine struct {
 
 // settings do not change after the start, except handler.
 type settings struct {
-	window       int
-	limits       batch.Limits
-	retry        RetryOptions
-	spool        bool // there is one
-	handler      bool // there is one
-	pendingLimit uint64
-	handlerFirst bool          // Options.HandlerFirst
-	askEvery     time.Duration // how often the handler is asked; 0: at events only
-	asideBytes   int
-	oldest       int64 // Unix nanoseconds; earlier times are no measure of age
-	jitter       func(lo, hi time.Duration) time.Duration
-	post         func(op string, err error, n uint64)
-	deadLetter   func(b *batch.Batch, cause error) // writes dead letters; copies b
-	lettersFull  func() bool                       // too many dead letters wait to be written
-	settled      func(from lease)                  // nothing is open of it
-	release      func(h *holder)                   // … and nothing reads it
-	pending      func() uint64                     // records that are pending in the log
-	moved        func(of moving, from, to uint8)   // of tests; otherwise nil
-	inline       bool                              // Traits.Inline: a session that ends proves nothing about its batch
+	traits      *Traits  // Window is 1 or more
+	opt         *Options // with defaults; Retry and Breaker are set
+	handler     bool     // there is one
+	oldest      int64    // Unix nanoseconds; earlier times are no measure of age
+	jitter      func(lo, hi time.Duration) time.Duration
+	post        func(op string, err error, n uint64)
+	deadLetter  func(b *batch.Batch, cause error) // writes dead letters; copies b
+	lettersFull func() bool                       // too many dead letters wait to be written
+	settled     func(from lease)                  // nothing is open of it
+	release     func(h *holder)                   // … and nothing reads it
+	pending     func() uint64                     // records that are pending in the log
+	moved       func(of moving, from, to uint8)   // of tests; otherwise nil
 }
+
+// spools reports whether there is a spool.
+func (s *settings) spools() bool { return s.opt.Spill != nil }
 
 // note reports a transition to tests.
 func (s *settings) note(of moving, from, to uint8) {
@@ -119,8 +115,8 @@ func newMachine(set *settings, led *ledger, brk *circuit) *machine {
 	m.poison = poison.New(m.streams, set.jitter, func(from, to poison.Phase) { set.note(aPhase, uint8(from), uint8(to)) })
 	m.queue = &queue{set: set, poison: m.poison}
 	m.sess = &inflight{queue: m.queue, round: 1}
-	m.health = &health{set: set, brk: brk, budget: newBudget(&set.retry)}
-	m.disk = &disk{set: set, led: led, queue: m.queue, sess: m.sess, health: m.health, backlog: set.spool}
+	m.health = &health{set: set, brk: brk, budget: newBudget(set.opt.Retry)}
+	m.disk = &disk{set: set, led: led, queue: m.queue, sess: m.sess, health: m.health, backlog: set.spools()}
 	m.handler = &asking{set: set, led: led, health: m.health}
 	m.account = &accounting{set: set, led: led, queue: m.queue, health: m.health}
 	m.parking = &parking{set: set, led: led, queue: m.queue, streams: m.streams, account: m.account}
@@ -218,7 +214,7 @@ func (m *machine) deliver(now time.Time) (action, bool) {
 		return action{do: doAgain}, true
 	}
 	e := m.queue.first(m.disk.backlog)
-	if e == nil && (!m.disk.mayPull(now) || m.sess.state == live && m.sess.under >= m.set.window) {
+	if e == nil && (!m.disk.mayPull(now) || m.sess.state == live && m.sess.under >= m.set.traits.Window) {
 		return action{}, false
 	}
 	limit, ok, _ := m.brk.Admit(now)
@@ -242,7 +238,7 @@ func (m *machine) windowNow(limit int) int {
 	if limit > 0 || m.poison.Phase() != poison.Usual {
 		return 1
 	}
-	return m.set.window
+	return m.set.traits.Window
 }
 
 // send gives e to the session, or as much of it as may go at once: limit because of the circuit,
@@ -428,7 +424,7 @@ func (m *machine) suspectOpen(now time.Time, e *entry, o batch.Outcome) {
 // destination.
 func (m *machine) suspected(now time.Time, e *entry, why error, doubt bool) bool {
 	// An inline session answers how far each batch came, and a reference would add a line to the file.
-	if e.orphan || m.set.inline && !doubt && e.kind == poison.Queued {
+	if e.orphan || m.set.traits.Inline && !doubt && e.kind == poison.Queued {
 		return false
 	}
 	c := m.poison.Failed(now, poison.Failure{

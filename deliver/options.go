@@ -60,23 +60,23 @@ const defaultAsideBytes = 4 << 20
 
 var errNilDestination = errors.New("deliver: destination is nil")
 
-// resolve returns the options with their defaults. The error names everything that is
-// out of range.
-func (o *Options) resolve(t *Traits) (r Options, brk BreakerOptions, retry RetryOptions, err error) {
+// resolve returns the options with their defaults, also those of Retry and Breaker. o may be nil. The
+// error names everything that is out of range.
+func (o *Options) resolve(t *Traits) (r Options, err error) {
 	if o != nil {
 		r = *o
 	}
-	if r.Name == "" {
-		r.Name = "deliver"
-	}
+	setDefault(&r.Name, "deliver")
 	setDefault(&r.HandlerTimeout, defaultHandlerTimeout)
 	setDefault(&r.AsideBytes, defaultAsideBytes)
 	var errs [5]error
-	retry, errs[0] = r.Retry.resolve()
+	retry, err := r.Retry.resolve()
+	errs[0] = err
 	if t.Inline && (r.Retry == nil || r.Retry.MaxAge == 0) {
 		retry.MaxAge = -1
 	}
-	brk, errs[1] = r.Breaker.resolve()
+	brk, err := r.Breaker.resolve()
+	errs[1] = err
 	if r.PendingLimit < 0 {
 		errs[2] = fmt.Errorf("deliver: PendingLimit is %d: want 0 or more records", r.PendingLimit)
 	}
@@ -86,7 +86,8 @@ func (o *Options) resolve(t *Traits) (r Options, brk BreakerOptions, retry Retry
 	if r.AsideBytes < 0 {
 		errs[4] = fmt.Errorf("deliver: AsideBytes is %d: want 0 or more", r.AsideBytes)
 	}
-	return r, brk, retry, errors.Join(errs[:]...)
+	r.Retry, r.Breaker = &retry, &brk
+	return r, errors.Join(errs[:]...)
 }
 
 // Defaults of [RetryOptions].

@@ -37,9 +37,7 @@ import (
 // All methods may be called from any goroutine, unless they are documented as the loop's.
 type outlet struct {
 	driver *driver
-	traits *Traits
 	set    *settings
-	opt    *Options // with defaults
 	m      *machine // the loop's
 	led    *ledger
 	brk    *circuit                // the loop's, except its subscribers
@@ -93,33 +91,31 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 		return nil, errNilDestination
 	}
 	traits := dest.Traits()
-	set, brk, retry, err := o.resolve(&traits)
+	set, err := o.resolve(&traits)
 	if err != nil {
 		return nil, err
 	}
+	traits.Window = max(1, traits.Window)
 	x := &outlet{
-		traits: &traits, opt: &set, events: newEvents(set.Name, set.OnError),
+		events: newEvents(set.Name, set.OnError),
 		inline: traits.Inline && set.Spill == nil && set.Handler == nil,
 		wake:   make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	x.ctx, x.giveUp = ctx, func() { cancel(errHandlerTimeout) }
-	x.traits.Window = max(1, x.traits.Window)
 	x.end.ended = make(chan struct{})
 	x.led = &ledger{spill: set.Spill}
 	x.driver = newDriver(dest, x.events, func() uint64 { return x.led.account().Delivered })
 	if set.Spill != nil {
 		x.led.look()
 	}
-	x.brk = newCircuit(brk, backoff.Jitter)
+	x.brk = newCircuit(*set.Breaker, backoff.Jitter)
 	if set.Handler != nil {
 		x.hand.Store(newGuarded(set.Handler, set.HandlerTimeout))
 	}
 	x.dead = newDeadLetters(set.letters(traits.Refused), set.HandlerTimeout, x.events, x.poke)
 	x.set = &settings{
-		window: x.traits.Window, inline: traits.Inline, limits: x.traits.Limits, retry: retry, spool: set.Spill != nil, handler: set.Handler != nil,
-		pendingLimit: uint64(set.PendingLimit), handlerFirst: set.HandlerFirst, askEvery: set.askEvery, asideBytes: set.AsideBytes,
-		oldest: time.Now().Add(-retry.MaxAge).UnixNano(), jitter: backoff.Jitter,
+		traits: &traits, opt: &set, handler: set.Handler != nil, oldest: time.Now().Add(-set.Retry.MaxAge).UnixNano(), jitter: backoff.Jitter,
 		post: x.events.post, deadLetter: x.dead.write, lettersFull: x.dead.full, settled: x.led.forget,
 		release: x.intake.release, pending: func() uint64 { return x.intake.log.Pending() },
 	}
@@ -142,7 +138,7 @@ func (o *outlet) start(l log) {
 
 // setHandler replaces the handler of an outlet that is not inline. A call in progress continues.
 func (o *outlet) setHandler(h ErrorHandler) {
-	o.hand.Store(newGuarded(h, o.opt.HandlerTimeout))
+	o.hand.Store(newGuarded(h, o.set.opt.HandlerTimeout))
 	o.post(func(time.Time) { o.m.set.handler = true })
 }
 
@@ -190,7 +186,7 @@ func (o *outlet) loop() {
 	}()
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
-	if o.m.set.spool {
+	if o.m.set.spools() {
 		o.spooling.pull(time.Now()) // records of an earlier process
 	}
 	for {
@@ -278,7 +274,7 @@ func (o *outlet) do(a action, timer *time.Timer) {
 		o.flushes.answer()
 		o.wait(earlier(a.until, o.intake.due), timer)
 	case doOpen:
-		l := newLife(o.driver, o.wake, o.m.set.window)
+		l := newLife(o.driver, o.wake, o.m.set.traits.Window)
 		if o.life = l; o.inline {
 			l.inline, l.detach = true, context.AfterFunc(o.ctx, func() { l.cancel(errNoTime) })
 			o.publish() // the call may hang

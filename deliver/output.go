@@ -44,7 +44,7 @@ func NewOutput(dest Destination, o *OutputOptions) (*Output, error) {
 	if err == nil {
 		err = out.connect(dest, &r)
 	} else {
-		_, _, _, invalid := r.Deliver.resolve(new(Traits))
+		_, invalid := r.Deliver.resolve(new(Traits))
 		err = errors.Join(err, invalid)
 		closeSink(dest)
 	}
@@ -132,7 +132,7 @@ var errOversize = errors.New("the record is longer than MaxRecord")
 // deadLetter writes a record that was not accepted to the dead letters, unless the Output is closed. It
 // stays dropped in the account. c reads the record; nil: it is text.
 func (o *Output) deadLetter(p []byte, m batch.Meta, err, cause error, c batch.Codec) {
-	if o.outlet.opt.DeadLetter == nil || errors.Is(err, batch.ErrClosed) {
+	if o.outlet.set.opt.DeadLetter == nil || errors.Is(err, batch.ErrClosed) {
 		return
 	}
 	one := &batch.Batch{Codec: c} // Append copies p, which belongs to the caller

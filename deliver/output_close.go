@@ -18,7 +18,7 @@ import (
 func (o *Output) shutdown(ctx context.Context) (batch.Report, error) {
 	before := o.stock()
 	limit, cancel := ctx, context.CancelFunc(func() {})
-	if o.outlet.set.spool {
+	if o.outlet.set.spools() {
 		limit, cancel = closetime.WithDisk(ctx, closetime.Disk-2*closetime.Reserve(closetime.Disk), func() { o.outlet.Drain(time.Now()) })
 	}
 	defer cancel()
@@ -59,7 +59,7 @@ func (o *Output) lost(before, after *stock) (d batch.Drops) {
 	for _, r := range []batch.Reason{batch.Poison, batch.Expired, batch.Quota, batch.Shutdown, batch.Corrupt, batch.Failed} {
 		d[r] = after.drops[r] - min(before.drops[r], after.drops[r])
 	}
-	if o.outlet.opt.DeadLetter != nil {
+	if o.outlet.set.opt.DeadLetter != nil {
 		d[batch.Poison] = after.unwritten - min(after.unwritten, before.failed)
 	}
 	return d
@@ -82,7 +82,7 @@ func (o *Output) closeError(ctx context.Context, before stock, rep batch.Report,
 	if rep.Unknown > 0 {
 		text += fmt.Sprintf(", %d of them unknown", rep.Unknown)
 	}
-	if late := after.unwritten - after.failed; o.outlet.opt.DeadLetter != nil && late > 0 {
+	if late := after.unwritten - after.failed; o.outlet.set.opt.DeadLetter != nil && late > 0 {
 		text += fmt.Sprintf(", %d of them refused with no time for a dead letter", late)
 	}
 	last := after.lastErr

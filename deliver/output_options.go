@@ -240,15 +240,15 @@ func (f *files) open(o *OutputOptions) error {
 	}
 	switch {
 	case o.DeadLetterFile != "":
-		letters, err := OpenDeadLetterFile(o.DeadLetterFile, o.Name)
+		letters, err := openAppendFile(o.DeadLetterFile)
 		if err != nil {
-			bad("DeadLetterFile", err)
+			bad("DeadLetterFile", fmt.Errorf("deliver: cannot open dead-letter file: %w", err))
 			break
 		}
-		f.letters, o.Deliver.DeadLetter = letters, letters
+		f.letters, o.Deliver.DeadLetter = letters, DeadLetters(letters, o.Name)
 	case o.SpoolDir != "" && o.Deliver.DeadLetter == nil:
-		letters := newDeadLetterFile(filepath.Join(o.SpoolDir, deadLetterName), o.Name) // opened for the first record
-		f.letters, o.Deliver.DeadLetter = letters, letters
+		letters := &appendFile{path: filepath.Join(o.SpoolDir, deadLetterName)} // opened for the first record
+		f.letters, o.Deliver.DeadLetter = letters, DeadLetters(letters, o.Name)
 	}
 	return errors.Join(errs...)
 }
@@ -260,7 +260,9 @@ func (f *files) close() error {
 		errs[0] = f.spool.Close()
 	}
 	if f.letters != nil {
-		errs[1] = f.letters.Close()
+		if err := f.letters.Close(); err != nil {
+			errs[1] = fmt.Errorf("deliver: cannot close dead-letter file: %w", err)
+		}
 	}
 	if f.fallback != nil {
 		errs[2] = f.fallback.Close()

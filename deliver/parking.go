@@ -58,7 +58,7 @@ func (p *parking) makeRoom(now time.Time, scarce bool) bool {
 	if p.queue.parked == 0 {
 		return false
 	}
-	room := p.set.asideBytes
+	room := p.set.opt.AsideBytes
 	for _, e := range p.queue.ring {
 		if e.rest == parked && e.roomy {
 			room -= e.b.Bytes()

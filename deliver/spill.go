@@ -62,10 +62,10 @@ const (
 // joins returns the maximum size of a combined batch.
 func (s *settings) joins() (bytes, records int) {
 	bytes, records = joinedBytes, joinedRecords
-	if n := s.limits.Bytes; n > 0 {
+	if n := s.traits.Limits.Bytes; n > 0 {
 		bytes = min(bytes, n)
 	}
-	if n := s.limits.Records; n > 0 {
+	if n := s.traits.Limits.Records; n > 0 {
 		records = min(records, n)
 	}
 	return bytes, records

@@ -70,7 +70,7 @@ func (o *outlet) Stats() Stats {
 	n := o.shared.snap
 	o.shared.mu.Unlock()
 	s := n.stats
-	s.Name, s.Lost, s.Panics, s.Unburied = o.opt.Name, o.brk.subscribers.lost(), o.driver.panics.Load(), o.dead.failed.Load()
+	s.Name, s.Lost, s.Panics, s.Unburied = o.set.opt.Name, o.brk.subscribers.lost(), o.driver.panics.Load(), o.dead.failed.Load()
 	if h := o.hand.Load(); h != nil {
 		s.HandlerCalls, s.HandlerErrors = h.calls.Load(), h.errors.Load()
 	}

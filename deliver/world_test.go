@@ -197,26 +197,26 @@ func newWorld(lim worldLimits, mut mutant) *world {
 		lim: lim, mutant: mut, now: time.Unix(1e9, 0), copies: map[uint64]int{}, suspects: map[uint64]bool{},
 		last: map[uint64]uint64{}, released: map[*holder]bool{},
 	}
-	retry := RetryOptions{Min: time.Second, Max: 2 * time.Second, FatalDelay: time.Minute, MaxAge: lim.age, BudgetRatio: 100, BudgetPerSecond: 100}
-	brk, err := (&BreakerOptions{Failures: 2, Successes: 1, ProbeRecords: 1}).resolve()
+	opt, err := (&Options{
+		Retry:   &RetryOptions{Min: time.Second, Max: 2 * time.Second, FatalDelay: time.Minute, MaxAge: lim.age, BudgetRatio: 100, BudgetPerSecond: 100},
+		Breaker: &BreakerOptions{Failures: 2, Successes: 1, ProbeRecords: 1},
+	}).resolve(&Traits{})
 	if err != nil {
 		panic(err)
 	}
 	w.led = &ledger{}
 	if lim.spool {
-		w.led.spill = w
+		w.led.spill, opt.Spill = w, w
 		w.led.look()
 	}
-	asideBytes := 1 << 20
 	if lim.noRoom {
-		asideBytes = 0
+		opt.AsideBytes = 0
 	}
 	w.m = newMachine(&settings{
-		moved:  lim.moves.add,
-		window: lim.window, retry: retry, spool: lim.spool, handler: lim.handler, asideBytes: asideBytes, jitter: lim.jitter,
+		moved: lim.moves.add, traits: &Traits{Window: lim.window}, opt: &opt, handler: lim.handler, jitter: lim.jitter,
 		post: func(string, error, uint64) {}, deadLetter: func(*batch.Batch, error) {}, lettersFull: func() bool { return w.lettersWait },
 		settled: w.led.forget, release: func(h *holder) { w.released[h] = true }, pending: func() uint64 { return 0 },
-	}, w.led, newCircuit(brk, lim.jitter))
+	}, w.led, newCircuit(*opt.Breaker, lim.jitter))
 	w.spooling = &spooling{spill: w, m: w.m, flushes: &flushes{m: w.m}}
 	w.settle()
 	return w

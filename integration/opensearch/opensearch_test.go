@@ -66,15 +66,11 @@ type output struct {
 func into(t *testing.T, url string) *output {
 	t.Helper()
 	o := &output{letters: filepath.Join(t.TempDir(), "letters")}
-	letters, err := deliver.OpenDeadLetterFile(o.letters, "opensearch")
-	if err != nil {
-		t.Fatal(err)
-	}
 	log, err := forebay.New(httpsink.To(url, httpsink.API("opensearch"),
 		forebay.Configure(func(c *httpsink.Config) { c.BatchRecords = 100 }),
 		forebay.Delivery(func(d *deliver.OutputOptions) {
 			d.OnError = o.add
-			d.Deliver.DeadLetter = letters
+			d.DeadLetterFile = o.letters
 			d.Deliver.Retry = &deliver.RetryOptions{Min: time.Millisecond, Max: 100 * time.Millisecond, FatalDelay: 200 * time.Millisecond, BudgetRatio: 1, BudgetPerSecond: 1e6}
 			d.Deliver.Breaker = &deliver.BreakerOptions{OpenMin: 10 * time.Millisecond, OpenMax: 100 * time.Millisecond, FatalDelay: 200 * time.Millisecond}
 			d.CloseTimeout = 2 * time.Minute
@@ -83,10 +79,7 @@ func into(t *testing.T, url string) *output {
 		t.Fatal(err)
 	}
 	o.Logger = log
-	t.Cleanup(func() {
-		log.Close()
-		letters.Close()
-	})
+	t.Cleanup(func() { log.Close() })
 	return o
 }
 
